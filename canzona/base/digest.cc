@@ -1,0 +1,112 @@
+#include "canzona/base/digest.h"
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+namespace canzona {
+namespace {
+
+// Names and constants are those of FIPS 180-4, sections 4.2.2 and 5.3.3.
+constexpr size_t kBlockBytes = 64;
+constexpr size_t kLengthBytes = 8;
+
+using State = std::array<uint32_t, 8>;
+
+constexpr State kInitialState = {0x6a09e667, 0xbb67ae85, 0x3c6ef372,
+                                 0xa54ff53a, 0x510e527f, 0x9b05688c,
+                                 0x1f83d9ab, 0x5be0cd19};
+
+constexpr std::array<uint32_t, 64> kRound = {
+    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1,
+    0x923f82a4, 0xab1c5ed5, 0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3,
+    0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174, 0xe49b69c1, 0xefbe4786,
+    0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
+    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147,
+    0x06ca6351, 0x14292967, 0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13,
+    0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85, 0xa2bfe8a1, 0xa81a664b,
+    0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
+    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a,
+    0x5b9cca4f, 0x682e6ff3, 0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208,
+    0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
+
+uint32_t big_endian_word(const char* bytes) {
+  uint32_t word = 0;
+  for (int i = 0; i < 4; ++i) {
+    word = (word << 8) | static_cast<unsigned char>(bytes[i]);
+  }
+  return word;
+}
+
+std::array<uint32_t, 64> message_schedule(const char* block) {
+  std::array<uint32_t, 64> w;
+  for (size_t t = 0; t < 16; ++t) w[t] = big_endian_word(block + 4 * t);
+  for (size_t t = 16; t < 64; ++t) {
+    const uint32_t x = w[t - 15];
+    const uint32_t y = w[t - 2];
+    const uint32_t s0 = std::rotr(x, 7) ^ std::rotr(x, 18) ^ (x >> 3);
+    const uint32_t s1 = std::rotr(y, 17) ^ std::rotr(y, 19) ^ (y >> 10);
+    w[t] = w[t - 16] + s0 + w[t - 7] + s1;
+  }
+  return w;
+}
+
+void add_block(State& state, const char* block) {
+  const std::array<uint32_t, 64> w = message_schedule(block);
+  auto [a, b, c, d, e, f, g, h] = state;
+  for (size_t t = 0; t < 64; ++t) {
+    const uint32_t sum1 = std::rotr(e, 6) ^ std::rotr(e, 11) ^ std::rotr(e, 25);
+    const uint32_t choice = (e & f) ^ (~e & g);
+    const uint32_t t1 = h + sum1 + choice + kRound[t] + w[t];
+    const uint32_t sum0 = std::rotr(a, 2) ^ std::rotr(a, 13) ^ std::rotr(a, 22);
+    const uint32_t majority = (a & b) ^ (a & c) ^ (b & c);
+    const uint32_t t2 = sum0 + majority;
+    h = g, g = f, f = e, e = d + t1;
+    d = c, c = b, b = a, a = t1 + t2;
+  }
+  const State change = {a, b, c, d, e, f, g, h};
+  for (size_t i = 0; i < state.size(); ++i) state[i] += change[i];
+}
+
+// What is left of the message, one 1 bit, zeros, the message's length in bits.
+std::string last_blocks(std::string_view rest, uint64_t message_bytes) {
+  std::string blocks(rest);
+  blocks.push_back(static_cast<char>(0x80));
+  while (blocks.size() % kBlockBytes != kBlockBytes - kLengthBytes) {
+    blocks.push_back('\0');
+  }
+  const uint64_t bits = message_bytes * 8;
+  for (int shift = 56; shift >= 0; shift -= 8) {
+    blocks.push_back(static_cast<char>(bits >> shift & 0xFF));
+  }
+  return blocks;
+}
+
+std::string hex(const State& state) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (const uint32_t word : state) {
+    for (int shift = 28; shift >= 0; shift -= 4) {
+      text.push_back(kDigits[word >> shift & 0xF]);
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string sha256_hex(std::string_view bytes) {
+  State state = kInitialState;
+  size_t at = 0;
+  for (; bytes.size() - at >= kBlockBytes; at += kBlockBytes) {
+    add_block(state, bytes.data() + at);
+  }
+  const std::string last = last_blocks(bytes.substr(at), bytes.size());
+  for (size_t i = 0; i < last.size(); i += kBlockBytes) {
+    add_block(state, last.data() + i);
+  }
+  return hex(state);
+}
+
+}  // namespace canzona

@@ -1,0 +1,47 @@
+// Reading JSON that nobody vouches for: bytes, depth and number of values are
+// bounded before anything is built, duplicate keys and broken UTF-8 are
+// refused, numbers are 64-bit integers or finite doubles.
+//
+//   Json config = parse_json(text, {.what = "config.json"});
+//   int64_t hidden =
+//       get_integer(config, "hidden_size", 1, kMaxDim, "config.json");
+//
+// Throws UsageError that names `what` and the place.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+namespace canzona {
+
+using Json = nlohmann::json;
+
+struct JsonLimits {
+  std::string what = "JSON";
+  int64_t max_bytes = 64 << 20;
+  int max_depth = 32;
+  int64_t max_values = 1'000'000;
+};
+
+Json parse_json(std::string_view text, const JsonLimits& limits);
+
+// Members of an object, checked. `where` names the object in messages.
+const Json& get_member(const Json& object, const char* key,
+                       std::string_view where);
+int64_t get_integer(const Json& object, const char* key, int64_t low,
+                    int64_t high, std::string_view where);
+double get_number(const Json& object, const char* key, std::string_view where);
+std::string get_string(const Json& object, const char* key,
+                       std::string_view where);
+bool get_bool(const Json& object, const char* key, std::string_view where);
+
+// UsageError if `object` is no object or has a key that is not in `known`;
+// names the nearest known key.
+void require_known_keys(const Json& object,
+                        std::initializer_list<const char*> known,
+                        std::string_view where);
+
+}  // namespace canzona

@@ -1,0 +1,84 @@
+// Small text helpers that messages, parsers and reports share.
+//
+//   throw UsageError(cat("tp=", tp, " does not divide the ", heads, " heads"));
+//
+// All functions are pure and may be called from any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace canzona {
+
+// Joins its arguments as text.
+template <class... Args>
+std::string cat(const Args&... args) {
+  std::ostringstream out;
+  ((out << args), ...);
+  return out.str();
+}
+
+// "a,,b" → {"a", "", "b"}; an empty text gives one empty word.
+std::vector<std::string> split_text(std::string_view text, char separator);
+std::string join(const std::vector<std::string>& words,
+                 std::string_view separator);
+
+// `text` in single quotes, control characters and broken UTF-8 replaced by '?',
+// cut to `limit` characters: safe to print on a terminal wherever it came from.
+//
+// An object and not a function, because std::quoted of <iomanip> would be found
+// for a std::string and taken as the better match.
+struct Quoted {
+  std::string operator()(std::string_view text, size_t limit = 120) const;
+};
+inline constexpr Quoted quoted;
+
+// `text` without quotes, made safe for a terminal in the same way.
+std::string printable(std::string_view text, size_t limit = 400);
+
+// The known word with the smallest edit distance to `word`, the first of
+// equals; empty if none is near enough to be a likely typing mistake.
+std::string nearest(std::string_view word,
+                    const std::vector<std::string>& known);
+
+// " (did you mean 'x'?)" or "".
+std::string did_you_mean(std::string_view word,
+                         const std::vector<std::string>& known);
+
+// Reads a whole decimal integer in [low, high]; UsageError names `what`.
+int64_t parse_integer(std::string_view text, int64_t low, int64_t high,
+                      std::string_view what);
+
+// Reads a finite decimal number in [low, high]; UsageError names `what`.
+double parse_number(std::string_view text, double low, double high,
+                    std::string_view what);
+
+// "1600MiB", "64GiB", "2GB", "1.5 GiB", "123" → bytes; UsageError names `what`.
+int64_t parse_bytes(std::string_view text, std::string_view what);
+
+// "400GB/s", "1.5GiB/s", "400Gb/s" (bits) → bytes per second, above 0.
+double parse_bandwidth(std::string_view text, std::string_view what);
+
+// "20us", "1.5ms", "2s", "3ns" → seconds, not negative.
+double parse_duration(std::string_view text, std::string_view what);
+
+// 1610612736 → "1.50 GiB".
+std::string human_bytes(int64_t bytes);
+// 12345678 → "12.3M"; used for elements.
+std::string human_count(double count);
+// 0.0123 → "12.3 ms".
+std::string human_seconds(double seconds);
+
+// Compares so that runs of digits count as numbers: "layer.9" < "layer.10". A
+// strict order: of two different texts one is less.
+bool natural_less(std::string_view a, std::string_view b);
+
+// True if `text` matches `pattern`, in which '*' stands for any run of bytes
+// and '?' for one.
+bool matches_pattern(std::string_view text, std::string_view pattern);
+
+}  // namespace canzona

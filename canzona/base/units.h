@@ -1,0 +1,80 @@
+// Units as types, so that bytes can never be compared with flops.
+//
+//   Elements count{1024};
+//   Bytes wire = count * kBytesPerFp32;            // does not compile
+//   Bytes wire{count.value() * kBytesPerFp32};     // says what it does
+//
+// Values are 64-bit integers; sums, differences and products with a plain
+// number are checked and throw UsageError on overflow, because sizes come from
+// files. Trivially copyable; usable from any thread.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <ostream>
+
+namespace canzona {
+
+// For exact products of two 64-bit counts, as in a share a·b/c.
+__extension__ using Int128 = __int128;
+
+// Checked arithmetic on 64-bit integers; UsageError names `what` on overflow.
+int64_t checked_add(int64_t a, int64_t b, const char* what);
+int64_t checked_sub(int64_t a, int64_t b, const char* what);
+int64_t checked_mul(int64_t a, int64_t b, const char* what);
+
+template <class Tag>
+class Quantity {
+ public:
+  constexpr Quantity() = default;
+  constexpr explicit Quantity(int64_t value) : value_(value) {}
+
+  constexpr int64_t value() const { return value_; }
+
+  Quantity& operator+=(Quantity other) {
+    value_ = checked_add(value_, other.value_, Tag::kName);
+    return *this;
+  }
+  Quantity& operator-=(Quantity other) {
+    value_ = checked_sub(value_, other.value_, Tag::kName);
+    return *this;
+  }
+  friend Quantity operator+(Quantity a, Quantity b) { return a += b; }
+  friend Quantity operator-(Quantity a, Quantity b) { return a -= b; }
+  friend Quantity operator*(Quantity a, int64_t factor) {
+    return Quantity(checked_mul(a.value_, factor, Tag::kName));
+  }
+  friend Quantity operator*(int64_t factor, Quantity a) { return a * factor; }
+  friend constexpr auto operator<=>(Quantity, Quantity) = default;
+  friend std::ostream& operator<<(std::ostream& out, Quantity q) {
+    return out << q.value_ << ' ' << Tag::kName;
+  }
+
+ private:
+  int64_t value_ = 0;
+};
+
+struct BytesTag {
+  static constexpr const char* kName = "bytes";
+};
+struct FlopsTag {
+  static constexpr const char* kName = "flops";
+};
+struct ElementsTag {
+  static constexpr const char* kName = "elements";
+};
+struct TicksTag {
+  static constexpr const char* kName = "ticks";
+};
+
+using Bytes = Quantity<BytesTag>;
+using Flops = Quantity<FlopsTag>;
+using Elements = Quantity<ElementsTag>;
+// What a plan balances: an integer, so that every machine gets the same plan.
+// One tick is one flop, one element or one picosecond; a plan says which.
+using Ticks = Quantity<TicksTag>;
+
+inline constexpr int64_t kBytesPerFp32 = 4;
+inline constexpr int64_t kBytesPerBf16 = 2;
+
+}  // namespace canzona

@@ -1,0 +1,19 @@
+# What is needed, and by whom. docs/decisions/0001-dependencies.md says why.
+# Everything comes from the system; nothing is fetched.
+
+find_package(nlohmann_json 3.10 REQUIRED)  # base
+
+if("report" IN_LIST CANZONA_ROOMS OR "cli" IN_LIST CANZONA_ROOMS)
+  find_package(fmt 9 REQUIRED)
+endif()
+if("cli" IN_LIST CANZONA_ROOMS)
+  find_package(CLI11 2.1 REQUIRED)
+endif()
+
+if(CANZONA_BUILD_TESTS)
+  find_package(GTest 1.12 REQUIRED)
+  include(GoogleTest)
+endif()
+if(CANZONA_BUILD_BENCH)
+  find_package(benchmark 1.7 REQUIRED)
+endif()

@@ -1,0 +1,28 @@
+# Installs the libraries, their headers and what find_package(canzona) reads.
+
+include(CMakePackageConfigHelpers)
+set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/canzona)
+
+get_property(libraries GLOBAL PROPERTY CANZONA_LIBRARIES)
+install(TARGETS ${libraries} EXPORT canzona_targets
+        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/canzona
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+        FILES_MATCHING PATTERN "*.h")
+install(EXPORT canzona_targets FILE canzonaTargets.cmake NAMESPACE canzona::
+        DESTINATION ${package_folder})
+
+set(CANZONA_NEEDS_FMT OFF)
+if(TARGET canzona_report)
+  set(CANZONA_NEEDS_FMT ON)
+endif()
+configure_package_config_file(
+  ${PROJECT_SOURCE_DIR}/cmake/canzonaConfig.cmake.in
+  ${CMAKE_BINARY_DIR}/generated/canzonaConfig.cmake
+  INSTALL_DESTINATION ${package_folder})
+write_basic_package_version_file(
+  ${CMAKE_BINARY_DIR}/generated/canzonaConfigVersion.cmake
+  COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/generated/canzonaConfig.cmake
+              ${CMAKE_BINARY_DIR}/generated/canzonaConfigVersion.cmake
+        DESTINATION ${package_folder})

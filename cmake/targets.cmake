@@ -1,0 +1,63 @@
+# One link target per folder, so that a wrong arrow does not link.
+
+# canzona_library(<name> SOURCES ... DEPS ...)
+#
+# The library canzona_<name>, known to users as canzona::<name>. Without
+# SOURCES it is a library of headers.
+function(canzona_library name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPS")
+  canzona_refuse_rest(canzona_library ${name} "${arg_UNPARSED_ARGUMENTS}")
+  set(target canzona_${name})
+  if(arg_SOURCES)
+    add_library(${target} STATIC ${arg_SOURCES})
+    set(scope PUBLIC)
+  else()
+    add_library(${target} INTERFACE)
+    set(scope INTERFACE)
+  endif()
+  add_library(canzona::${name} ALIAS ${target})
+  set_target_properties(${target} PROPERTIES EXPORT_NAME ${name})
+  target_compile_features(${target} ${scope} cxx_std_20)
+  target_include_directories(
+    ${target} ${scope} $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
+                       $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  target_link_libraries(${target} ${scope} ${arg_DEPS})
+  set_property(GLOBAL APPEND PROPERTY CANZONA_LIBRARIES ${target})
+endfunction()
+
+# canzona_test(<name> SOURCES ... [DEPS ...] [LABELS ...] [DEFINITIONS ...])
+#
+# The test program canzona_<name>_test; its tests are named <name>.<test>.
+# One program per folder keeps builds quick. Tests that take more than a few
+# seconds go into a second program with LABELS heavy: `make test-all` runs it,
+# `make test` does not.
+function(canzona_test name)
+  if(NOT CANZONA_BUILD_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" ""
+                        "SOURCES;DEPS;LABELS;DEFINITIONS")
+  canzona_refuse_rest(canzona_test ${name} "${arg_UNPARSED_ARGUMENTS}")
+  if(NOT arg_SOURCES)
+    return()
+  endif()
+  set(target canzona_${name}_test)
+  add_executable(${target} ${arg_SOURCES})
+  target_link_libraries(${target} PRIVATE ${arg_DEPS} GTest::gmock_main)
+  target_compile_definitions(${target} PRIVATE ${arg_DEFINITIONS})
+  # Tests run for seconds but compile for minutes; what they test keeps -O3.
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+  gtest_discover_tests(
+    ${target}
+    TEST_PREFIX ${name}.
+    DISCOVERY_MODE PRE_TEST
+    DISCOVERY_TIMEOUT 60
+    PROPERTIES LABELS "${name};${arg_LABELS}" TIMEOUT 600)
+endfunction()
+
+# A misspelt keyword would otherwise be dropped, and its files with it.
+function(canzona_refuse_rest function name rest)
+  if(rest)
+    message(FATAL_ERROR "${function}(${name}): unexpected ${rest}")
+  endif()
+endfunction()

@@ -1,0 +1,135 @@
+#!/bin/sh
+# setup.sh [--browser | --tools]
+#
+# Makes sure that the machine has what a build needs, and installs only what
+# is missing (Debian packages). Where all is there it needs neither network
+# nor root, and changes nothing.
+#
+#   (nothing)   compiler, CMake, libraries of the build, the tests, the benches
+#   --browser   a browser for the report's test; that test skips without one
+#   --tools     clang, clang-format and clang-tidy for fuzz, format and lint
+#
+# Libraries outside the system's folders are found through CMAKE_PREFIX_PATH.
+set -u
+
+missing=""   # packages to install, separated by spaces
+optional=""  # wished for, but not worth a failure
+
+has_program() {
+  command -v "$1" >/dev/null 2>&1
+}
+
+need_program() {  # <program> <package>
+  has_program "$1" || missing="$missing $2"
+}
+
+wish_program() {  # <program> <package>
+  has_program "$1" || optional="$optional $2"
+}
+
+compiler_finds() {  # <header>
+  printf '#if !__has_include(<%s>)\n#error\n#endif\n' "$1" |
+    "${CXX:-g++}" -E -x c++ - >/dev/null 2>&1
+}
+
+has_header() {  # <header>
+  compiler_finds "$1" && return 0
+  old_ifs=$IFS
+  IFS=':;'
+  for prefix in ${CMAKE_PREFIX_PATH:-}; do
+    if [ -e "$prefix/include/$1" ]; then
+      IFS=$old_ifs
+      return 0
+    fi
+  done
+  IFS=$old_ifs
+  return 1
+}
+
+need_header() {  # <header> <package>
+  has_header "$1" || missing="$missing $2"
+}
+
+fail() {
+  echo "setup: $1" >&2
+  exit 1
+}
+
+# Runs a command as root, or says why it cannot.
+as_root() {
+  if [ "$(id -u)" -eq 0 ]; then
+    "$@"
+  elif has_program sudo; then
+    sudo "$@"
+  else
+    echo "setup: not root, and there is no sudo" >&2
+    return 1
+  fi
+}
+
+apt() {
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get \
+    -o Acquire::Retries=1 -o Acquire::http::Timeout=20 "$@"
+}
+
+install_packages() {
+  if ! has_program apt-get; then
+    echo "setup: there is no apt-get on this machine" >&2
+    return 1
+  fi
+  echo "setup: installing $*"
+  # The stored lists may do; a fresh machine has none.
+  apt install -y --no-install-recommends "$@" >/dev/null 2>&1 && return 0
+  apt update && apt install -y --no-install-recommends "$@"
+}
+
+check_build() {
+  need_program "${CXX:-g++}" g++
+  need_program cmake cmake
+  need_header nlohmann/json.hpp nlohmann-json3-dev
+  need_header CLI/CLI.hpp libcli11-dev
+  need_header fmt/format.h libfmt-dev
+  need_header gtest/gtest.h libgtest-dev
+  need_header gmock/gmock.h libgmock-dev
+  need_header benchmark/benchmark.h libbenchmark-dev
+  wish_program ninja ninja-build
+  wish_program ccache ccache
+}
+
+check_tools() {
+  need_program clang++ clang
+  need_program clang-format clang-format
+  need_program clang-tidy clang-tidy
+}
+
+# Optional packages come along with needed ones, never alone: a machine that
+# can build is left as it is.
+install_missing() {
+  [ -z "$missing" ] && return 0
+  # shellcheck disable=SC2086  # a list of words
+  install_packages $missing $optional ||
+    fail "please install these packages and try again:$missing"
+}
+
+# A browser is large and often cannot be had: try once, remember, go on.
+install_browser() {
+  for program in chromium chromium-browser google-chrome; do
+    has_program $program && return 0
+  done
+  tried=build/.setup-browser-failed
+  if [ -e $tried ]; then
+    echo "setup: no browser (tried before; remove $tried to try again)"
+    return 0
+  fi
+  install_packages chromium && return 0
+  mkdir -p build && : >$tried
+  echo "setup: no browser could be installed; the report's browser test skips"
+}
+
+cd "$(dirname "$0")/.." || exit 1
+case ${1:-} in
+  "") check_build && install_missing ;;
+  --tools) check_build && check_tools && install_missing ;;
+  --browser) install_browser ;;
+  *) fail "unknown argument '$1'; expected --browser, --tools or nothing" ;;
+esac

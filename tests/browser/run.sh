@@ -1,0 +1,154 @@
+#!/bin/sh
+# run.sh <make_reports> <folder>
+#
+# Opens HTML reports in headless Chromium and looks at what became of them.
+# Exits with 77, which ctest counts as skipped, where there is no Chromium.
+set -u
+make_reports=${1:?usage: run.sh <make_reports> <folder>}
+folder=${2:?usage: run.sh <make_reports> <folder>}
+
+browser=
+for name in chromium chromium-browser google-chrome; do
+  browser=$(command -v "$name") && break
+done
+if [ -z "$browser" ]; then
+  echo "skipped: no Chromium (Debian: apt-get install chromium)"
+  exit 77
+fi
+
+rm -rf "$folder"
+mkdir -p "$folder/profile" || exit 1
+folder=$(cd "$folder" && pwd)
+"$make_reports" "$folder" || exit 1
+
+# chrome <argument>...: the sandbox cannot be had as root.
+sandbox=
+[ "$(id -u)" = 0 ] && sandbox=--no-sandbox
+chrome() {
+  # shellcheck disable=SC2086
+  HOME=$folder timeout 120 "$browser" --headless $sandbox --disable-gpu \
+    --hide-scrollbars --no-first-run --disable-dev-shm-usage \
+    --user-data-dir="$folder/profile" --virtual-time-budget=10000 \
+    "$@" 2>>"$folder/chromium.log"
+}
+
+# Where users may not make namespaces the sandbox cannot start either; the
+# pages are our own, so that it may be left out.
+starts() {
+  chrome --dump-dom about:blank | grep -q '<html>'
+}
+if ! starts; then
+  sandbox=--no-sandbox
+  if ! starts; then
+    echo "$browser does not start:"
+    tail -5 "$folder/chromium.log"
+    exit 1
+  fi
+fi
+
+failures=0
+fail() {
+  echo "FAILED: $1"
+  failures=$((failures + 1))
+}
+
+# open <page> [#fragment] [more arguments]: leaves the document in $dom.
+dom=$folder/dom.html
+open() {
+  page=$1
+  fragment=${2:-}
+  shift
+  [ $# -gt 0 ] && shift
+  chrome "$@" --dump-dom "file://$folder/$page$fragment" >"$dom"
+}
+
+has() {
+  grep -qF -e "$1" "$dom" || fail "$page$fragment: expected $1"
+}
+has_not() {
+  if grep -qF -e "$1" "$dom"; then fail "$page$fragment: unexpected $1"; fi
+}
+# The script ran to its end, and no error came up.
+ran() {
+  has 'data-ready="1"'
+  has_not 'data-error'
+}
+rows() {
+  count=$(grep -o '<td class="name">' "$dom" | wc -l)
+  [ "$count" -eq "$1" ] || fail "$page$fragment: $count rows, expected $1"
+}
+# The rows of the table of tensors in a file, on one line.
+table_of() {
+  tr -d '\n' <"$1" | sed 's/.*<table id="tensor-table">//; s/<\/table>.*//
+    s/.*<tbody>//'
+}
+
+open small.html
+ran
+rows 42
+has '>42 tensors</output>'
+# The script shows what stood in the page before it ran.
+[ "$(table_of "$folder/small.html")" = "$(table_of "$dom")" ] ||
+  fail "small.html: the script shows other rows than the page"
+
+open small.html '#q=fc2%20home:3'
+ran
+rows 2
+has '>2 matches among 42 tensors</output>'
+has_not '<td class="name">layers.0.attn.qkv</td>'
+
+open small.html '#q=rank:1'
+ran
+has '<td class="name">layers.0.attn.qkv</td>'
+has_not '<td class="name">layers.7.mlp.fc2</td>'
+
+open small.html '#q=no%20such%20tensor'
+ran
+rows 0
+has '>0 matches among 42 tensors</output>'
+
+open hostile.html
+ran
+has_not '<img'
+has '<td class="name">&lt;/script&gt;&lt;img src=x onerror=alert(1)&gt;</td>'
+open hostile.html '#q=%3Cimg'
+ran
+rows 1
+has_not '<img'
+
+open large.html
+ran
+rows 500
+has 'first 500 of 36,'
+has 'class="cell heat'
+open large.html '#q=experts.127.down_proj%20bucket:5'
+ran
+rows 4
+
+for other in one_rank.html no_matrices.html; do
+  open $other
+  ran
+done
+
+# A script that the page's policy does not name is refused, and without its
+# script the page still has its tables.
+sed 's/sha256-[^&]*/sha256-AAAA/' "$folder/large.html" >"$folder/refused.html"
+open refused.html
+has_not 'data-ready'
+rows 100
+has 'Searching needs the page'
+
+# 0: dark, 1: light.
+for scheme in 0 1; do
+  chrome --screenshot="$folder/scheme_$scheme.png" --window-size=1240,2400 \
+    --blink-settings=preferredColorScheme=$scheme \
+    "file://$folder/small.html" >/dev/null
+  [ "$(wc -c <"$folder/scheme_$scheme.png")" -gt 50000 ] ||
+    fail "small.html: the picture in scheme $scheme shows nothing"
+done
+if cmp -s "$folder/scheme_0.png" "$folder/scheme_1.png"; then
+  fail "small.html: dark and light look alike"
+fi
+
+[ $failures -eq 0 ] && echo "all pages are as they should be"
+exit $((failures > 0))

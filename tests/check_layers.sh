@@ -1,0 +1,103 @@
+#!/bin/sh
+# check_layers.sh <root>
+#
+# Fails if a room includes what lies to its right: an arrow may only point
+# left. Link targets catch a wrong arrow late or, for headers, never.
+set -u
+root=${1:?usage: check_layers.sh <root>}
+cd "$root" || exit 2
+
+failures=$(mktemp)
+trap 'rm -f "$failures"' EXIT
+
+complain() {
+  echo "$1" >>"$failures"
+}
+
+# The rooms that a folder may include; nothing for a folder not known here.
+allowed_rooms() {
+  case $1 in
+    canzona/base) echo "base" ;;
+    canzona/rules) echo "base rules" ;;
+    canzona/shapes) echo "base shapes" ;;
+    canzona/plan) echo "base rules shapes plan" ;;
+    canzona/report) echo "base rules shapes plan report" ;;
+    cli | bench | fuzz | tests) echo "base rules shapes plan report" ;;
+  esac
+}
+
+# Libraries: who may include <library/...>.
+allowed_library() {
+  case $2 in
+    nlohmann/*) [ "$1" = canzona/base ] || [ "$1" = canzona/shapes ] ;;
+    fmt/*) [ "$1" = canzona/report ] || [ "$1" = cli ] ;;
+    CLI/*) [ "$1" = cli ] ;;
+    benchmark/*) [ "$1" = bench ] ;;
+    # A plan depends on its inputs alone.
+    thread | mutex | atomic | future | chrono | ctime | random | sys/*)
+      [ "$1" != canzona/plan ] && [ "$1" != canzona/rules ] ;;
+    *) true ;;
+  esac
+}
+
+# check_include <folder> <file> <path as written, with its quotes or brackets>
+check_include() {
+  case $3 in
+    '"canzona/'*)
+      room=${3#'"canzona/'}
+      room=${room%%/*}
+      case " $(allowed_rooms "$1") " in
+        *" $room "*) ;;
+        *) complain "$2: $1 may not include $3" ;;
+      esac ;;
+    '"cli/'*)
+      [ "$1" = cli ] || complain "$2: only cli may include $3" ;;
+    '"'*)
+      # Folders of helpers that belong to one room alone.
+      case $1 in
+        bench | fuzz | tests) ;;
+        *) complain "$2: write $3 as a path from the root" ;;
+      esac ;;
+    '<'*)
+      name=${3#<}
+      allowed_library "$1" "${name%>}" ||
+        complain "$2: $1 may not include $3" ;;
+  esac
+}
+
+# The paths that a file includes, with their quotes or brackets.
+includes() {
+  tr -d ' \t' <"$1" | sed -n 's/^#include\(["<][^">]*[">]\).*/\1/p'
+}
+
+# Tests may measure time and draw random numbers.
+check_file() {
+  includes "$2" | while read -r include; do
+    case $2:$include in
+      *_test.cc:'<chrono>' | *_test.cc:'<random>' | *_test.cc:'<thread>') ;;
+      *_test.cc:'<nlohmann/'*) ;;
+      *) check_include "$1" "$2" "$include" ;;
+    esac
+  done
+}
+
+check_folder() {
+  if [ -z "$(allowed_rooms "$1")" ]; then
+    complain "$1: unknown room, add it to tests/check_layers.sh"
+    return
+  fi
+  find "$1" -name '*.h' -o -name '*.cc' -o -name '*.cu' >"$failures.files"
+  while read -r file; do
+    check_file "$1" "$file"
+  done <"$failures.files"
+  rm -f "$failures.files"
+}
+
+for folder in canzona/*/ cli bench fuzz tests; do
+  [ -d "$folder" ] && check_folder "${folder%/}"
+done
+
+if [ -s "$failures" ]; then
+  sort "$failures"
+  exit 1
+fi

@@ -1,0 +1,44 @@
+#!/bin/sh
+# check_layers.sh accepts right arrows and refuses wrong ones.
+set -u
+check=$(cd "$(dirname "$0")" && pwd)/check_layers.sh
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+status=0
+
+# expect <0|1> <file> <line>: a tree of this one file passes (0) or not (1).
+expect() {
+  rm -rf "$folder/tree"
+  mkdir -p "$folder/tree/$(dirname "$2")"
+  echo "$3" >"$folder/tree/$2"
+  sh "$check" "$folder/tree" >"$folder/output"
+  got=$?
+  if [ "$got" -ne "$1" ]; then
+    echo "$2 with $3: expected exit $1, got $got"
+    cat "$folder/output"
+    status=1
+  fi
+}
+
+expect 0 canzona/base/a.h '#include <string>'
+expect 0 canzona/base/a.h '#include <nlohmann/json.hpp>'
+expect 0 canzona/plan/a.cc '#include "canzona/shapes/tensor.h"'
+expect 0 canzona/plan/strategies/a.cc '#include "canzona/rules/facts.h"'
+expect 0 canzona/plan/a_test.cc '#include <random>'
+expect 0 canzona/report/a.cc '#include <fmt/format.h>'
+expect 0 cli/main.cc '#include "cli/version.h"'
+
+expect 1 canzona/base/a.cc '#include "canzona/plan/plan.h"'
+expect 1 canzona/base/a.cc '  #  include   "canzona/plan/plan.h"  // why'
+expect 1 canzona/rules/muon/a.cc '#include "canzona/shapes/tensor.h"'
+expect 1 canzona/shapes/a.cc '#include "canzona/rules/facts.h"'
+expect 1 canzona/shapes/a_test.cc '#include "canzona/plan/plan.h"'
+expect 1 canzona/plan/a.h '#include "canzona/report/html.h"'
+expect 1 canzona/plan/a.cc '#include <thread>'
+expect 1 canzona/plan/a.cc '#include <nlohmann/json.hpp>'
+expect 1 canzona/plan/a.cc '#include "plan.h"'
+expect 1 canzona/shapes/a.cc '#include <fmt/format.h>'
+expect 1 canzona/report/a.cc '#include "cli/version.h"'
+expect 1 canzona/unheard_of/a.cc '#include <string>'
+
+exit $status

@@ -1,0 +1,41 @@
+#!/bin/sh
+# check_registered.sh <root>
+#
+# Fails if a source, above all a *_test.cc, lies on disk without being named in
+# a CMakeLists.txt of its folder or one above: it would never run.
+set -u
+root=${1:?usage: check_registered.sh <root>}
+cd "$root" || exit 2
+
+# The words of a CMakeLists.txt, one per line, without comments.
+words() {
+  sed 's/#.*//' "$1" | tr '()"[:space:]' '\n'
+}
+
+# registered <file>: looks from the file's folder up to the root.
+registered() {
+  folder=$(dirname "$1")
+  while :; do
+    relative=${1#"$folder"/}
+    if [ -f "$folder/CMakeLists.txt" ] &&
+      words "$folder/CMakeLists.txt" | grep -Fxq -e "$relative"; then
+      return 0
+    fi
+    [ "$folder" = . ] && return 1
+    folder=$(dirname "$folder")
+  done
+}
+
+list=$(mktemp)
+trap 'rm -f "$list"' EXIT
+find . \( -name '.?*' -o -path './build*' \) -prune -o \
+  -name '*.cc' -print | sort >"$list"
+
+status=0
+while read -r file; do
+  if ! registered "$file"; then
+    echo "${file#./} is in no CMakeLists.txt"
+    status=1
+  fi
+done <"$list"
+exit $status

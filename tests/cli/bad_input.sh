@@ -1,0 +1,110 @@
+# What the program says to mistakes: the option, the value, what is allowed, the
+# nearest known name; exit status 2.
+. "$(dirname "$0")/words.sh"
+
+small='[{"name": "layers.0.up", "shape": [64, 32], "tp": "rows"},
+        {"name": "layers.0.down", "shape": [32, 64], "tp": "columns"},
+        {"name": "norm", "shape": [32]}]'
+printf '%s' "$small" >small.json
+
+# Verbs and options.
+refuses 'no verb' 'plan, compare' --
+refuses "unknown verb 'plam'" "'plan'" -- plam
+refuses "unknown option '--modle'" "'--model'" -- plan --modle x
+refuses "unknown option '--modle'" "'--model'" -- plan --modle=x --mesh dp=2
+refuses "unknown option '--jsn'" "'--json'" -- validate plan.json --jsn
+refuses "unexpected word 'again'" -- validate plan.json again
+refuses '--model is required' -- plan --mesh dp=2
+refuses '--mesh is required' -- plan --model small.json
+refuses '--model' -- plan --mesh dp=2 --model
+refuses '--color' "'sometimes'" -- models --color sometimes
+refuses 'PLAN' -- validate
+refuses "'zsh'" 'bash' -- completion zsh
+
+# Models.
+refuses "'qwen3-32'" 'qwen3-32b' -- plan --model qwen3-32 --mesh dp=2
+refuses "'nowhere.json'" -- plan --model nowhere.json --mesh dp=2
+refuses '--model' -- plan --model . --mesh dp=2
+model() { printf '%s' "$1" >model.json; }
+try() { refuses "$@" -- plan --model model.json --mesh dp=2,tp=2; }
+model ''
+try model.json
+model '[]'
+try model.json
+model '{"name": '
+try model.json
+model '[{"name": "a", "shape": [0, 4]}]'
+try "'a'"
+model '[{"name": "a", "shape": [-4, 4]}]'
+try "'a'"
+model '[{"name": "a", "shape": [4, 4]}, {"name": "a", "shape": [4, 4]}]'
+try "'a'"
+model '[{"name": "a", "shape": [4, "4"]}]'
+try "'a'"
+model '[{"name": "a", "shape": [4, 4], "tp": "diagonal"}]'
+try 'diagonal'
+model '[{"name": "a", "shape": [1099511627776, 1099511627776]}]'
+try "'a'"
+model '[{"name": "a", "shape": [9223372036854775807, 4]}]'
+try "'a'"
+
+# Meshes.
+mesh() { refuses '--mesh' "$@" -- plan --model qwen3-0.6b --mesh "$bad"; }
+for bad in dp=0 dp=-1 dp=x dp=1.5 dp dp= =2 dp=2, dp=2,dp=2 dp=99999999999 \
+  dp=1048576,tp=16; do
+  mesh
+done
+bad=dq=2 mesh "'dq'" dp
+bad=tp=3 mesh 'tp=3 does not divide'
+bad=tp=32 mesh 'tp=32' '16'
+bad=pp=5 mesh 'pp=5 does not divide the 28 layers'
+bad=ep=2 mesh 'ep=2' experts
+refuses 'does not divide' -- plan --model small.json --mesh tp=64
+
+# Numbers and words.
+number() { # option value
+  refuses "$1" "$2" -- plan --model small.json --mesh dp=2 "$1" "$2"
+}
+number --alpha -1
+number --alpha 1.5
+number --alpha nan
+number --bucket-elements 0
+number --bucket-elements -5
+number --bucket-elements 1e9x
+number --capacity -1
+number --capacity 12parsecs
+number --memory-cap many
+number --ranks-per-node 0
+number --weight mass
+number --strategy balancd
+number --micro-groups sorte
+number --parameters fp8
+number --split qvk
+number --rule moun
+number --link fast
+number --rule-option steps
+number --rule-option stps=5
+number --newton-schulz cubic
+number --cost nowhere.json
+number --matrix-rule 'no.such.*'
+number --matrix-rule norm
+refuses "'balanced'" -- plan --model small.json --mesh dp=2 --strategy balancd
+refuses "'contiguous'" -- compare --model small.json --mesh dp=2 \
+  --strategies balanced,contigous
+refuses '--link inter' -- plan --model small.json --mesh dp=2 --link inter=0
+refuses '--alpha' -- plan --model small.json --mesh dp=2 --alpha= --fused
+
+# Options of another rule.
+refuses '--phases' 'muon' 'shampoo' -- plan --model small.json --mesh dp=2 \
+  --phases 4
+refuses '--newton-schulz' 'soap' 'muon' -- plan --model small.json \
+  --mesh dp=2 --rule soap --newton-schulz gram
+refuses '--phases' -- plan --model small.json --mesh dp=2 --rule soap \
+  --phases 4 --rule-option phases=4
+
+# Files that cannot be.
+refuses 'nowhere/plan.json' -- plan --model small.json --mesh dp=2 \
+  -o nowhere/plan.json
+refuses "'.'" -- plan --model small.json --mesh dp=2 --html .
+
+finish

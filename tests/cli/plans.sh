@@ -1,0 +1,139 @@
+# Plans written, read, explained, broken.
+. "$(dirname "$0")/words.sh"
+
+canzona plan --model qwen3-0.6b --fused --split qkv --mesh dp=4,tp=2 \
+  -o plan.json --html report.html
+exits 0
+checks=$((checks + 1))
+[ -s plan.json ] && [ -s report.html ] || fail 'files were not written'
+cp plan.json first.json
+canzona plan --model qwen3-0.6b --fused --split qkv --mesh dp=4,tp=2 \
+  -o plan.json
+checks=$((checks + 1))
+cmp -s plan.json first.json || fail 'the same input gave another plan'
+
+canzona validate plan.json
+exits 0
+prints 'sound'
+canzona validate plan.json --json
+exits 0
+is_json
+member_is sound ON
+
+# One digit changed: listed, exit status 1. (cmake prints true as ON.)
+digit=$(grep -o '"digest": *"[0-9a-f]*"' plan.json | tail -c 3 | head -c 1)
+if [ "$digit" = 0 ]; then other=1; else other=0; fi
+sed "s/\(\"digest\": *\"[0-9a-f]*\)[0-9a-f]\"/\1$other\"/" plan.json >broken.json
+canzona validate broken.json
+exits 1
+prints 'not sound' 'digest'
+canzona validate broken.json --json
+exits 1
+is_json
+member_is sound OFF
+canzona explain broken.json
+exits 1
+is_empty out
+says 'digest'
+sed 's/"tp": *2/"tp": 4/' plan.json >broken.json
+canzona validate broken.json
+checks=$((checks + 1))
+[ "$status" -eq 1 ] || [ "$status" -eq 2 ] || fail 'another mesh was accepted'
+
+# What is no plan at all.
+: >empty.json
+echo '{"plan": 1}' >other.json
+head -c 1000 plan.json >half.json
+printf '\377\376' >bytes.json
+for file in empty other half bytes; do
+  refuses "$file.json" -- validate "$file.json"
+  refuses "$file.json" -- explain "$file.json"
+done
+refuses 'nowhere.json' -- validate nowhere.json
+refuses 'nowhere.json' -- explain nowhere.json
+
+# Explanations.
+canzona explain plan.json
+exits 0
+prints 'Balance' 'Memory per rank'
+for selector in '' '--rank 5' '--bucket 0'; do
+  # shellcheck disable=SC2086
+  canzona explain plan.json $selector --json --quiet
+  exits 0
+  is_json
+  is_empty err
+done
+canzona explain plan.json --rank 5
+prints 'Rank 5 of 8' 'Computes' 'Memory' 'gather'
+canzona explain plan.json --bucket 0
+prints 'Bucket 0' 'home' 'Tensors'
+
+# Every matrix can be explained by its name; names come from the rank view.
+canzona explain plan.json --rank 0 --json
+name=$(member 'matrices 0 name')
+canzona explain plan.json --matrix "$name"
+exits 0
+prints "$name" 'Why' 'rank 0' 'as planned' 'What moves' 'reduce-scatter' \
+  'lower bound'
+canzona explain plan.json --matrix "$name" --json
+exits 0
+is_json
+member_is 'matrices 0 name' "$name"
+member_is 'matrices 0 owners 0' 0
+canzona explain plan.json --matrix "${name}x"
+exits 2
+says '--matrix' "did you mean"
+refuses '--rank' '8' -- explain plan.json --rank 8
+refuses '--rank' -- explain plan.json --rank -1
+refuses '--bucket' -- explain plan.json --bucket 1000
+refuses 'at most one' -- explain plan.json --rank 1 --bucket 0
+
+# Every strategy explains itself.
+for strategy in replicated layerwise start_offset contiguous megatron; do
+  canzona plan --model qwen3-0.6b --mesh dp=4,tp=2 --strategy $strategy \
+    -o plan.json --quiet
+  exits 0
+  canzona explain plan.json --matrix model.layers.3.mlp.up_proj.weight
+  exits 0
+  prints "$strategy: " 'What moves'
+done
+
+# One matrix on 512 ranks, and a tensor of 2^40 elements.
+echo '[{"name": "w", "shape": [64, 64]}]' >one.json
+canzona plan --model one.json --mesh dp=512
+exits 0
+prints '511 ranks idle'
+canzona compare --model one.json --mesh dp=512 --quiet
+exits 0
+echo '[{"name": "w", "shape": [1048576, 1048576]}]' >huge.json
+canzona plan --model huge.json --mesh dp=2
+exits 0
+canzona compare --model huge.json --mesh dp=2 --json --quiet
+exits 0
+is_json
+prints '"error"'
+
+# Packed experts have three dimensions and become one tensor each; other
+# tensors of three dimensions do not count as matrices.
+echo '[{"name": "conv", "shape": [4, 4, 4]}, {"name": "w", "shape": [8, 8]}]' \
+  >deep.json
+canzona plan --model deep.json --mesh dp=2
+checks=$((checks + 1))
+[ "$status" -eq 0 ] || [ "$status" -eq 2 ] || fail 'three dimensions'
+
+# A cap that cannot be met: violations are listed, nothing is written.
+rm -f capped.json
+canzona plan --model qwen3-0.6b --mesh dp=2 --memory-cap 1MiB -o capped.json
+exits 1
+is_empty out
+says 'fails validation' 'memory'
+checks=$((checks + 1))
+[ ! -e capped.json ] || fail 'a plan that fails validation was written'
+
+# Patterns: the later one wins.
+canzona plan --model one.json --mesh dp=1 --adamw 'w' --matrix-rule 'w' --json
+member_is num_matrices 1
+canzona plan --model one.json --mesh dp=1 --matrix-rule 'w' --adamw 'w' --json
+member_is num_matrices 0
+
+finish

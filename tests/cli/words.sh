@@ -1,0 +1,95 @@
+# Words for tests that run the program. A test script begins with
+#
+#   . "$(dirname "$0")/words.sh"
+#
+# and is called with the path of the program and of cmake. It ends with `finish`.
+
+program=$1
+cmake=$2
+here=$(cd "$(dirname "$0")" && pwd)
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+cd "$scratch" || exit 1
+unset NO_COLOR
+checks=0
+failures=0
+
+# Runs the program; its outputs are in the files out and err.
+canzona() {
+  last="canzona $*"
+  "$program" "$@" >out 2>err </dev/null
+  status=$?
+}
+
+fail() {
+  failures=$((failures + 1))
+  printf 'FAILED: %s\n  %s\n' "$last" "$1"
+  printf '  exit status %s, standard error:\n' "$status"
+  sed 's/^/    /' err | head -20
+}
+
+exits() {
+  checks=$((checks + 1))
+  [ "$status" -eq "$1" ] || fail "expected exit status $1"
+}
+
+# Fixed texts that standard error, or output, must hold.
+says() {
+  for text in "$@"; do
+    checks=$((checks + 1))
+    grep -qF -e "$text" err || fail "standard error lacks: $text"
+  done
+}
+prints() {
+  for text in "$@"; do
+    checks=$((checks + 1))
+    grep -qF -e "$text" out || fail "standard output lacks: $text"
+  done
+}
+lacks() {
+  checks=$((checks + 1))
+  ! grep -qF -e "$2" "$1" || fail "$1 holds: $2"
+}
+is_empty() {
+  checks=$((checks + 1))
+  [ ! -s "$1" ] || fail "$1 is not empty"
+}
+
+# One mistake: exit status 2, nothing on standard output, a message with the
+# texts that stand before "--".
+refuses() {
+  texts=$scratch/texts
+  : >"$texts"
+  while [ "$1" != -- ]; do
+    printf '%s\n' "$1" >>"$texts"
+    shift
+  done
+  shift
+  canzona "$@"
+  exits 2
+  is_empty out
+  says 'error: '
+  while IFS= read -r text; do says "$text"; done <"$texts"
+}
+
+# Standard output is one JSON value; member by path prints one of its values.
+is_json() {
+  checks=$((checks + 1))
+  "$cmake" -DFILE=out -P "$here/json.cmake" >json.log 2>&1 ||
+    fail "standard output is no JSON: $(head -3 json.log)"
+}
+member() {
+  "$cmake" "-DFILE=out" "-DMEMBER=$1" -P "$here/json.cmake" 2>&1 |
+    sed 's/^-- //'
+}
+member_is() {
+  checks=$((checks + 1))
+  value=$(member "$1")
+  [ "$value" = "$2" ] || fail "member $1 is '$value', expected '$2'"
+}
+
+finish() {
+  echo "$checks checks, $failures failures"
+  [ "$failures" -eq 0 ] && [ "$checks" -gt 0 ]
+  exit
+}
