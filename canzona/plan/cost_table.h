@@ -1,0 +1,105 @@
+// A table of measured costs, which replaces the count of flops in planning.
+// Schema and an example: docs/cost_table.md.
+//
+//   CostTable table = CostTable::parse(read_file(path, …), path);
+//   auto seconds = table.seconds(*rule, {5120, 25600}, /*refresh=*/false);
+//   if (!seconds) …   // nothing measured for this rule and algorithm
+//
+// Only + - * / on doubles are used, so the same table gives the same costs on
+// every machine. Immutable; may be read from any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "canzona/base/units.h"
+#include "canzona/rules/facts.h"
+
+namespace canzona {
+
+// Seconds of one matrix as a function of its shape and flops.
+class CostCurve {
+ public:
+  struct Sample {
+    MatrixShape shape;
+    Flops flops;         // more than zero
+    double seconds = 0;  // of one matrix
+  };
+
+  CostCurve() = default;
+  // In any order, no shape twice.
+  explicit CostCurve(std::vector<Sample> samples);
+
+  bool empty() const { return samples_.empty(); }
+  const std::vector<Sample>& samples() const { return samples_; }
+
+  // A measured shape, as it is or transposed, costs what was measured. Any
+  // other runs at a rate (seconds per flop) between those of the samples with
+  // the next fewer and next more flops, linear in flops; beyond the first and
+  // last sample their rates hold. Not for an empty curve.
+  double seconds(MatrixShape shape, Flops flops) const;
+
+ private:
+  struct Point {
+    Flops flops;
+    double rate;  // seconds per flop
+  };
+
+  const Sample* find(MatrixShape shape) const;
+  double rate(Flops flops) const;
+
+  std::vector<Sample> samples_;  // by shape
+  std::vector<Point> points_;    // by flops, each once
+};
+
+// What was measured of one rule and one of its algorithms.
+struct CostMeasurement {
+  std::string rule;
+  std::string algorithm;
+  bool needs_whole_matrix = true;
+  CostCurve every_step;
+  CostCurve refresh;
+};
+
+class CostTable {
+ public:
+  // UsageError names `where`, the place and what was expected.
+  static CostTable parse(std::string_view json, const std::string& where);
+
+  const std::string& device() const { return device_; }
+  const std::string& kind() const { return kind_; }  // "cpu" or "cuda"
+  const std::string& precision() const { return precision_; }
+  const std::string& date() const { return date_; }  // "2025-03-31"
+  // Of kernels that are bound by memory; none if not measured.
+  std::optional<double> element_wise_bytes_per_second() const {
+    return element_wise_bytes_per_second_;
+  }
+  // By rule and algorithm.
+  const std::vector<CostMeasurement>& measurements() const {
+    return measurements_;
+  }
+
+  // What every step, or a refresh beside it, costs on one matrix; none if
+  // nothing was measured for the algorithm that the rule runs on this shape.
+  // Far beyond the measured sizes this may be more than any clock can count:
+  // check before it is made an integer.
+  std::optional<double> seconds(const RuleFacts& rule, MatrixShape shape,
+                                bool refresh) const;
+
+  // Total seconds by total flops over all that needs whole matrices, for rules
+  // and algorithms that were not measured; none if no such thing was.
+  std::optional<double> mean_seconds_per_flop(bool refresh) const;
+
+ private:
+  std::string device_;
+  std::string kind_;
+  std::string precision_;
+  std::string date_;
+  std::optional<double> element_wise_bytes_per_second_;
+  std::vector<CostMeasurement> measurements_;
+};
+
+}  // namespace canzona

@@ -1,0 +1,29 @@
+// AdamW: element-wise, so every rank updates what it stores and nothing is
+// gathered. The tensors that no matrix rule takes (embeddings, heads, norms,
+// biases) go here.
+#pragma once
+
+#include "canzona/rules/facts.h"
+
+namespace canzona {
+
+class AdamWFacts final : public RuleFacts {
+ public:
+  explicit AdamWFacts(const RuleOptions& given);
+
+  std::string_view name() const override { return "adamw"; }
+  RuleOptions options() const override { return options_; }
+  std::vector<StateFact> states(MatrixShape shape) const override;
+  Work work(MatrixShape shape) const override;
+  std::string algorithm(MatrixShape) const override { return "elementwise"; }
+  bool needs_whole_matrix() const override { return false; }
+  int64_t gather_bytes_per_element() const override { return 0; }
+  int64_t scatter_bytes_per_element() const override { return 0; }
+
+ private:
+  RuleOptions options_;
+};
+
+RuleEntry adamw_entry();
+
+}  // namespace canzona

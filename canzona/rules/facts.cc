@@ -1,0 +1,35 @@
+#include "canzona/rules/facts.h"
+
+#include <algorithm>
+
+#include "canzona/base/check.h"
+#include "canzona/base/text.h"
+
+namespace canzona {
+namespace {
+
+int64_t bytes_per_element(const std::string& dtype) {
+  if (dtype == "bf16") return kBytesPerBf16;
+  CANZONA_CHECK_EQ(dtype, "fp32", "dtype of a state");
+  return kBytesPerFp32;
+}
+
+}  // namespace
+
+std::string to_string(MatrixShape shape) {
+  return cat(shape.rows, "x", shape.cols);
+}
+
+int64_t StateFact::elements() const {
+  // Without this, 2^40 x 2^40 x 0 would overflow on its way to nothing.
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
+  Elements product(1);
+  for (int64_t side : shape) product = product * side;
+  return product.value();
+}
+
+Bytes StateFact::bytes() const {
+  return Bytes(elements()) * bytes_per_element(dtype);
+}
+
+}  // namespace canzona

@@ -1,0 +1,102 @@
+// What the planner must know of a rule: states, work, traffic. Standard library
+// only; the computing side of a rule lives in another link target.
+//
+//   auto muon = make_rule_facts("muon", {{"newton_schulz", "gram"}});
+//   Work work = muon->work({5120, 25600});
+//
+// Facts are immutable and may be read from any thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "canzona/base/units.h"
+
+namespace canzona {
+
+struct MatrixShape {
+  int64_t rows = 0;
+  int64_t cols = 0;
+  friend auto operator<=>(const MatrixShape&, const MatrixShape&) = default;
+};
+std::string to_string(MatrixShape shape);  // "5120x25600"
+
+// Where a state lives: in 1/tp pieces beside the master weights on every rank
+// of the home, or whole at the matrix's owner.
+enum class Lives { kWithShard, kWithOwner };
+
+struct StateFact {
+  std::string name;
+  std::vector<int64_t> shape;
+  std::string dtype;  // "fp32"
+  Lives lives = Lives::kWithShard;
+
+  int64_t elements() const;
+  Bytes bytes() const;
+};
+
+// Flops of what will really run on one matrix.
+struct Work {
+  Flops every_step;
+  Flops refresh;  // once per period, beside every_step
+};
+
+using RuleOptions = std::map<std::string, std::string>;
+
+struct OptionFact {
+  std::string name;           // "newton_schulz"
+  std::string default_value;  // "auto"
+  std::string allowed;        // "standard|symmetric|gram|auto", "1..20"
+  std::string meaning;        // one line
+};
+
+// states() and work() throw UsageError, naming rule and matrix, if a side is
+// negative or a count does not fit 64 bits. A side may be 0 or 1: the former
+// means no work, the latter is a matrix like any other.
+class RuleFacts {
+ public:
+  virtual ~RuleFacts() = default;
+
+  virtual std::string_view name() const = 0;
+  // All options with the values in force, for plan.json and reports. Given to
+  // make_rule_facts they make the same facts again.
+  virtual RuleOptions options() const = 0;
+  virtual std::vector<StateFact> states(MatrixShape shape) const = 0;
+  virtual Work work(MatrixShape shape) const = 0;
+  // The algorithm that will run on this shape: "gram", "symmetric", "qr", …
+  virtual std::string algorithm(MatrixShape shape) const = 0;
+  // False: the rule is element-wise and needs no owner (AdamW).
+  virtual bool needs_whole_matrix() const { return true; }
+  // Refreshes happen every `period` steps, spread over `phases` of them.
+  virtual int period() const { return 1; }
+  virtual int phases() const { return 1; }
+  // Bytes per matrix element sent to the owner before transform, and back.
+  virtual int64_t gather_bytes_per_element() const { return kBytesPerFp32; }
+  virtual int64_t scatter_bytes_per_element() const { return kBytesPerFp32; }
+};
+
+// One line per rule; the only place that lists them.
+struct RuleEntry {
+  std::string name;
+  std::string summary;
+  std::vector<OptionFact> options;
+  std::unique_ptr<RuleFacts> (*make)(const RuleOptions& options);
+};
+const std::vector<RuleEntry>& rule_table();
+
+// The `make` of a table line, for facts made from given options.
+template <class Facts>
+std::unique_ptr<RuleFacts> make_facts(const RuleOptions& options) {
+  return std::make_unique<Facts>(options);
+}
+
+// UsageError names an unknown rule, option or value, what is allowed and the
+// nearest known name.
+std::unique_ptr<RuleFacts> make_rule_facts(std::string_view rule,
+                                           const RuleOptions& options);
+
+}  // namespace canzona

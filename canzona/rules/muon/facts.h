@@ -1,0 +1,43 @@
+// Muon: momentum, then an orthogonal factor of it by Newton–Schulz.
+//
+// The momentum lives with the shard; only the blend of gradient and momentum
+// travels to the owner, the orthogonal factor travels back.
+#pragma once
+
+#include "canzona/rules/facts.h"
+
+namespace canzona {
+
+// How Newton–Schulz is carried out on an m x n matrix, m <= n. All forms give
+// the same result up to rounding.
+enum class NewtonSchulz {
+  kStandard,   // three full products a step
+  kSymmetric,  // the same, symmetric results by one triangle
+  kGram,       // on the m x m Gram matrix, restarted now and then
+};
+std::string_view to_string(NewtonSchulz form);
+
+class MuonFacts final : public RuleFacts {
+ public:
+  explicit MuonFacts(const RuleOptions& given);
+
+  std::string_view name() const override { return "muon"; }
+  RuleOptions options() const override { return options_; }
+  std::vector<StateFact> states(MatrixShape shape) const override;
+  Work work(MatrixShape shape) const override;
+  std::string algorithm(MatrixShape shape) const override;
+
+  // The form that runs on this shape.
+  NewtonSchulz form(MatrixShape shape) const;
+  int64_t steps() const { return steps_; }
+  int64_t restarts() const { return restarts_; }
+
+ private:
+  RuleOptions options_;
+  int64_t steps_;
+  int64_t restarts_;
+};
+
+RuleEntry muon_entry();
+
+}  // namespace canzona

@@ -1,0 +1,105 @@
+#include "canzona/rules/options.h"
+
+#include <gmock/gmock.h>
+
+#include "canzona/base/error.h"
+
+namespace canzona {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::Pair;
+using ::testing::ThrowsMessage;
+
+const std::vector<OptionFact> kKnown = {
+    {"colour", "red", "red|green|blue", "of the thing"},
+    {"size", "3", "1..20", "of the thing"},
+    {"turns", "auto", "auto|0..19", "of the thing"},
+};
+
+TEST(OptionsInForce, FillsInDefaults) {
+  EXPECT_THAT(options_in_force("toy", kKnown, {{"size", "7"}}),
+              ElementsAre(Pair("colour", "red"), Pair("size", "7"),
+                          Pair("turns", "auto")));
+}
+
+TEST(OptionsInForce, IsStableWhenReadAgain) {
+  const RuleOptions once =
+      options_in_force("toy", kKnown, {{"size", "07"}, {"turns", "0"}});
+  EXPECT_EQ(once.at("size"), "7");
+  EXPECT_EQ(options_in_force("toy", kKnown, once), once);
+}
+
+TEST(OptionsInForce, TakesBothEndsOfARange) {
+  EXPECT_NO_THROW(options_in_force("toy", kKnown, {{"size", "1"}}));
+  EXPECT_NO_THROW(options_in_force("toy", kKnown, {{"size", "20"}}));
+}
+
+TEST(OptionsInForce, RefusesWhatIsNotAllowed) {
+  for (const char* bad : {"0", "21", "-1", "", " 3", "3 ", "3.0", "0x3", "+3",
+                          "auto", "99999999999999999999", "1..20"}) {
+    EXPECT_THROW(options_in_force("toy", kKnown, {{"size", bad}}), UsageError)
+        << "size=" << bad;
+  }
+  for (const char* bad : {"", "Red", "red|green", "AUTO", "20"}) {
+    EXPECT_THROW(options_in_force("toy", kKnown, {{"colour", bad}}), UsageError)
+        << "colour=" << bad;
+  }
+  EXPECT_THROW(options_in_force("toy", kKnown, {{"turns", "20"}}), UsageError);
+}
+
+TEST(OptionsInForce, NamesRuleOptionValueAndNearestWord) {
+  EXPECT_THAT(
+      [] {
+        options_in_force("toy", kKnown, {{"colour", "gren"}});
+      },
+      ThrowsMessage<UsageError>(AllOf(
+          HasSubstr("toy"), HasSubstr("colour='gren'"),
+          HasSubstr("red|green|blue"), HasSubstr("did you mean 'green'?"))));
+  EXPECT_THAT(
+      [] {
+        options_in_force("toy", kKnown, {{"color", "red"}});
+      },
+      ThrowsMessage<UsageError>(AllOf(HasSubstr("toy"), HasSubstr("'color'"),
+                                      HasSubstr("did you mean 'colour'?"),
+                                      HasSubstr("colour, size, turns"))));
+}
+
+TEST(OptionsInForce, NeverSuggestsARange) {
+  EXPECT_THAT(
+      [] {
+        options_in_force("toy", kKnown, {{"size", "1.20"}});
+      },
+      ThrowsMessage<UsageError>(Not(HasSubstr("did you mean"))));
+}
+
+TEST(OptionsInForce, SaysThatARuleHasNone) {
+  EXPECT_THAT(
+      [] {
+        options_in_force("plain", {}, {{"size", "3"}});
+      },
+      ThrowsMessage<UsageError>(HasSubstr("it has none")));
+}
+
+TEST(ReadRefresh, ReadsPeriodAndPhases) {
+  const RuleOptions options =
+      options_in_force("toy", refresh_option_facts("10"), {{"phases", "10"}});
+  const RefreshOptions refresh = read_refresh("toy", options);
+  EXPECT_EQ(refresh.period, 10);
+  EXPECT_EQ(refresh.phases, 10);
+}
+
+TEST(ReadRefresh, RefusesMorePhasesThanSteps) {
+  const RuleOptions options =
+      options_in_force("toy", refresh_option_facts("10"), {{"phases", "11"}});
+  EXPECT_THAT(
+      [&] { read_refresh("toy", options); },
+      ThrowsMessage<UsageError>(AllOf(HasSubstr("phases=11"),
+                                      HasSubstr("precondition_frequency=10"))));
+}
+
+}  // namespace
+}  // namespace canzona

@@ -1,0 +1,18 @@
+// Headers of safetensors files: refused with a UsageError or turned into a
+// model.
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "canzona/base/error.h"
+#include "canzona/shapes/read_model.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view bytes(reinterpret_cast<const char*>(data), size);
+  try {
+    canzona::model_from_safetensors_header(bytes, static_cast<int64_t>(size),
+                                           "model.safetensors");
+  } catch (const canzona::UsageError&) {
+  }
+  return 0;
+}
