@@ -1,0 +1,90 @@
+#include "canzona/shapes/check_architecture.h"
+
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+
+namespace canzona {
+namespace {
+
+// Products of two of these stay below 2^43, sums of products far below 2^63.
+constexpr int64_t kMaxHeads = int64_t{1} << 20;
+constexpr int64_t kMaxHeadDim = int64_t{1} << 20;
+
+// More than any layer has outside its experts: 10 matrices, 6 norms, 4 biases.
+constexpr int64_t kTensorsOutsideExperts = 20;
+
+class Bounds {
+ public:
+  explicit Bounds(const std::string& name) : name_(name) {}
+
+  void check(const char* what, int64_t value, int64_t low, int64_t high) const {
+    if (value < low || value > high) {
+      throw UsageError(cat("model ", quoted(name_), ": ", what,
+                           " must be from ", low, " to ", high, ", got ",
+                           value));
+    }
+  }
+
+ private:
+  const std::string& name_;
+};
+
+void check_attention(const Architecture& a, const Bounds& bounds,
+                     const std::string& name) {
+  bounds.check("number of heads", a.heads, 1, kMaxHeads);
+  bounds.check("number of kv heads", a.kv_heads, 1, kMaxHeads);
+  bounds.check("head dim", a.head_dim, 1, kMaxHeadDim);
+  if (a.heads % a.kv_heads != 0) {
+    throw UsageError(cat("model ", quoted(name), ": ", a.heads,
+                         " heads do not divide into ", a.kv_heads,
+                         " kv groups"));
+  }
+}
+
+void check_latent(const LatentNumbers& latent, const Bounds& bounds) {
+  if (latent.kv_rank == 0) return;
+  bounds.check("rank of q", latent.q_rank, 0, kMaxDim);
+  bounds.check("rank of kv", latent.kv_rank, 1, kMaxDim);
+  bounds.check("head dim without rope", latent.nope_dim, 1, kMaxHeadDim);
+  bounds.check("head dim with rope", latent.rope_dim, 1, kMaxHeadDim);
+  bounds.check("head dim of v", latent.v_dim, 1, kMaxHeadDim);
+}
+
+void check_experts(const ExpertNumbers& experts, const Bounds& bounds) {
+  bounds.check("number of experts", experts.count, 0, kMaxExperts);
+  if (experts.count == 0) return;
+  bounds.check("ffn of an expert", experts.ffn, 1, kMaxDim);
+  bounds.check("number of shared experts", experts.shared, 0, kMaxExperts);
+  bounds.check("first layer with experts", experts.first_layer, 0, kMaxDim);
+  bounds.check("step of layers with experts", experts.every, 1, kMaxDim);
+}
+
+}  // namespace
+
+void check_architecture(const Architecture& a, const std::string& name) {
+  const Bounds bounds(name);
+  bounds.check("number of layers", a.layers, 1, kMaxLayers);
+  bounds.check("hidden size", a.hidden, 1, kMaxDim);
+  bounds.check("ffn", a.ffn, 1, kMaxDim);
+  bounds.check("vocabulary", a.vocab, 1, kMaxDim);
+  check_attention(a, bounds, name);
+  check_latent(a.latent, bounds);
+  check_experts(a.experts, bounds);
+}
+
+int64_t count_tensors(const Architecture& a, const std::string& name,
+                      bool fused) {
+  int64_t count = 3 + a.layers * kTensorsOutsideExperts;
+  const int64_t per_expert = fused ? 2 : 3;
+  for (int64_t layer = 0; layer < a.layers; ++layer) {
+    if (a.experts.in_layer(layer)) count += a.experts.count * per_expert;
+  }
+  if (count > kMaxTensors) {
+    throw UsageError(cat("model ", quoted(name), ": ", a.layers,
+                         " layers with up to ", a.experts.count,
+                         " experts make more than ", kMaxTensors, " tensors"));
+  }
+  return count;
+}
+
+}  // namespace canzona

@@ -1,0 +1,25 @@
+// HF config.json → the numbers of a model.
+//
+// Known model types: qwen3, qwen3_moe, llama, mistral, deepseek_v3. Of models
+// with a nested text_config only the text part is read. The layer with which
+// deepseek_v3 predicts the token after the next is left out.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "canzona/shapes/architecture.h"
+#include "canzona/shapes/records.h"
+
+namespace canzona {
+
+// UsageError lists an unknown type's known neighbours and all missing keys.
+Architecture read_config(std::string_view json, const std::string& file);
+
+// What a config.json beside weights says of their heads. Any model type; keys
+// that are absent or odd leave the heads unknown. UsageError only if the text
+// is no JSON.
+void read_heads(std::string_view json, const std::string& file,
+                FileFacts& facts);
+
+}  // namespace canzona

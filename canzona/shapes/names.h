@@ -1,0 +1,62 @@
+// What a tensor's name says of it, in the names of Hugging Face and Megatron
+// models and in plain ones such as "layers.0.mlp.up".
+//
+//   NameFacts facts = read_name("model.layers.3.mlp.experts.7.w2.weight");
+//   // layer 3, expert 7, Projection::kDown
+//
+// Pure functions of the name; they may be called from any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "canzona/shapes/tensor.h"
+
+namespace canzona {
+
+// What a matrix does; kOther where the name does not say.
+enum class Projection {
+  kOther,
+  kQ,
+  kK,
+  kV,
+  kQkv,
+  kO,
+  kGate,
+  kUp,
+  kGateUp,
+  kFc1,
+  kDown,
+  kLatentUp
+};
+
+struct NameFacts {
+  Projection projection = Projection::kOther;
+  bool bias = false;
+  bool norm = false;
+  bool embedding = false;  // of words; `position` is set besides for positions
+  bool position = false;
+  bool head = false;
+  bool router = false;
+  bool megatron_qkv = false;  // rows are interleaved by query group for sure
+  int32_t layer = -1;
+  int32_t expert = -1;
+};
+
+// UsageError if a layer's or an expert's number is out of bounds.
+NameFacts read_name(std::string_view name);
+
+// The role and the cut that follow, for a tensor of `num_dims` dimensions.
+Role role_of(const NameFacts& facts, size_t num_dims);
+Cut cut_of(const NameFacts& facts, Role role, size_t num_dims);
+
+// Where the number of an expert belongs in the name of a packed 3-D tensor:
+// the place after "experts."; npos if the name is not of such a pack.
+size_t expert_number_place(std::string_view name);
+
+// What a file carries beside parameters: rotary frequencies, masks, scales of
+// quantized weights, the router's balancing offsets. No optimizer updates it.
+bool is_buffer(std::string_view name);
+
+}  // namespace canzona

@@ -1,0 +1,148 @@
+#include "canzona/shapes/read_model.h"
+
+#include <filesystem>
+#include <utility>
+
+#include "canzona/base/error.h"
+#include "canzona/base/files.h"
+#include "canzona/base/text.h"
+#include "canzona/shapes/architecture.h"
+#include "canzona/shapes/config.h"
+#include "canzona/shapes/names.h"
+#include "canzona/shapes/presets.h"
+#include "canzona/shapes/records.h"
+#include "canzona/shapes/safetensors.h"
+#include "canzona/shapes/shapes_file.h"
+#include "canzona/shapes/weight_index.h"
+
+namespace canzona {
+namespace {
+
+using Path = std::filesystem::path;
+
+constexpr int64_t kMaxJsonFile = 256 << 20;
+
+// In the order in which they are looked for in a folder.
+constexpr const char* kFilesOfFolder[] = {"model.safetensors.index.json",
+                                          "model.safetensors", "config.json"};
+
+bool is_there(const Path& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored);
+}
+
+[[noreturn]] void refuse_source(const std::string& source) {
+  std::vector<std::string> known;
+  for (const PresetInfo& preset : presets()) known.push_back(preset.name);
+  throw UsageError(
+      cat("model ", quoted(source), " is neither a preset nor a file",
+          did_you_mean(source, known), "; presets are ", join(known, ", ")));
+}
+
+Path file_of_folder(const Path& folder) {
+  for (const char* name : kFilesOfFolder) {
+    if (is_there(folder / name)) return folder / name;
+  }
+  throw UsageError(cat("folder ", quoted(folder.string()),
+                       " holds no model: none of ", kFilesOfFolder[0], ", ",
+                       kFilesOfFolder[1], ", ", kFilesOfFolder[2]));
+}
+
+// The folder's name for files that are called the same in every model.
+std::string name_of(const Path& path) {
+  for (const char* common : kFilesOfFolder) {
+    const Path folder = path.parent_path().filename();
+    const bool says_nothing = folder.empty() || folder == "." || folder == "..";
+    if (path.filename() == common && !says_nothing) return folder.string();
+  }
+  return path.filename().string();
+}
+
+enum class Kind { kSafetensors, kIndex, kConfig, kShapes };
+
+// JSON has no NUL; the length of a safetensors header has several.
+bool is_json(std::string_view start) {
+  const std::string_view first = start.substr(0, kSafetensorsLengthBytes);
+  if (first.find('\0') != std::string_view::npos) return false;
+  const size_t place = start.find_first_not_of(" \t\r\n");
+  return place != std::string_view::npos &&
+         (start[place] == '{' || start[place] == '[');
+}
+
+Kind kind_of_json(std::string_view text) {
+  if (text[text.find_first_not_of(" \t\r\n")] == '[') return Kind::kShapes;
+  return text.find("\"weight_map\"") != std::string_view::npos ? Kind::kIndex
+                                                               : Kind::kConfig;
+}
+
+void refuse_fused(const Path& path, const ReadOptions& options) {
+  if (!options.fused) return;
+  throw UsageError(cat("model ", quoted(path.string()),
+                       " lists its tensors as they are; fusing is for presets "
+                       "and configurations"));
+}
+
+FileFacts facts_beside(const Path& path) {
+  FileFacts facts{.name = name_of(path)};
+  const Path config = path.parent_path() / "config.json";
+  if (is_there(config)) {
+    constexpr std::string_view kWhat = "configuration beside the weights";
+    read_heads(read_file(config.string(), kMaxJsonFile, kWhat), config.string(),
+               facts);
+  }
+  return facts;
+}
+
+Model model_from_weights(TensorRecords records, const Path& path) {
+  std::erase_if(records, [](auto& record) { return is_buffer(record.name); });
+  return model_from_records(std::move(records), facts_beside(path));
+}
+
+// These two take the text over, so that it is gone when records become tensors.
+WeightIndex take_index(std::string text, const Path& path) {
+  return parse_weight_index(text, path.string());
+}
+
+TensorRecords take_shapes(std::string text, const Path& path) {
+  return read_shapes(text, path.string());
+}
+
+Model model_from_json_file(const Path& path, const ReadOptions& options) {
+  std::string text = read_file(path.string(), kMaxJsonFile, "model");
+  const Kind kind = kind_of_json(text);
+  if (kind == Kind::kConfig) {
+    return generate_model(read_config(text, path.string()), name_of(path),
+                          options.fused);
+  }
+  refuse_fused(path, options);
+  if (kind == Kind::kIndex) {
+    const WeightIndex index = take_index(std::move(text), path);
+    return model_from_weights(read_shards(index, path.parent_path().string()),
+                              path);
+  }
+  TensorRecords records = take_shapes(std::move(text), path);
+  return model_from_records(std::move(records), {.name = name_of(path)});
+}
+
+Model model_from_file(const Path& path, const ReadOptions& options) {
+  constexpr int64_t kEnough = 4096;  // to tell the kind, after any white space
+  const std::string start = read_file_range(path.string(), 0, kEnough, "model");
+  if (is_json(start)) return model_from_json_file(path, options);
+  refuse_fused(path, options);
+  return model_from_weights(read_safetensors_file(path.string()), path);
+}
+
+}  // namespace
+
+Model read_model(const std::string& source, const ReadOptions& options) {
+  if (const Architecture* preset = find_preset(source)) {
+    return generate_model(*preset, source, options.fused);
+  }
+  const Path path = source;
+  if (source.empty() || !is_there(path)) refuse_source(source);
+  std::error_code ignored;
+  const bool is_folder = std::filesystem::is_directory(path, ignored);
+  return model_from_file(is_folder ? file_of_folder(path) : path, options);
+}
+
+}  // namespace canzona

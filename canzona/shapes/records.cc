@@ -1,0 +1,241 @@
+#include "canzona/shapes/records.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "canzona/shapes/names.h"
+#include "canzona/shapes/order.h"
+#include "canzona/shapes/parts.h"
+#include "canzona/shapes/siblings.h"
+
+namespace canzona {
+namespace {
+
+bool has_control_characters(std::string_view name) {
+  return std::any_of(name.begin(), name.end(),
+                     [](unsigned char c) { return c < 0x20 || c == 0x7F; });
+}
+
+void check_name(const std::string& name, const std::string& file) {
+  const char* problem = name.empty()                           ? "is empty"
+                        : name.size() > size_t{kMaxNameLength} ? "is too long"
+                        : has_control_characters(name)
+                            ? "has control characters"
+                            : nullptr;
+  if (problem == nullptr) return;
+  throw UsageError(cat(printable(file), ": the name ", quoted(name),
+                       " of a tensor ", problem));
+}
+
+[[noreturn]] void refuse(const TensorRecord& record, const std::string& file,
+                         const std::string& problem) {
+  throw UsageError(cat(printable(file), ": tensor ", quoted(record.name), " ",
+                       shape_text(record.shape), ": ", problem));
+}
+
+// Roles and cuts that a file may not give to a tensor of one dimension.
+void check_role_and_cut(const TensorRecord& record, const std::string& file) {
+  if (record.shape.size() >= 2) return;
+  if (record.cut == Cut::kColumns) {
+    refuse(record, file, "it has no columns to cut");
+  }
+  if (record.role && record.role != Role::kNorm && record.role != Role::kBias) {
+    refuse(record, file,
+           cat("role '", to_string(*record.role), "' needs two dimensions"));
+  }
+}
+
+std::vector<Part> parts_of(const Tensor& tensor, const NameFacts& name,
+                           Rows rows, const FileFacts& facts) {
+  if (rows == Rows::kGateUp) return gate_up_parts(tensor.rows() / 2);
+  const auto heads = [&](const char* part, int64_t count) {
+    const bool known = count > 0 && tensor.rows() % count == 0;
+    return known ? head_part(part, tensor.rows(), count) : std::vector<Part>{};
+  };
+  switch (name.projection) {
+    case Projection::kQ:
+      return heads("q", facts.query_heads);
+    case Projection::kK:
+      return heads("k", facts.kv_heads);
+    case Projection::kV:
+      return heads("v", facts.kv_heads);
+    case Projection::kQkv:
+      break;
+    default:
+      return {};
+  }
+  if (facts.query_heads == 0 || facts.kv_heads == 0 ||
+      facts.query_heads % facts.kv_heads != 0 ||
+      !(name.megatron_qkv || facts.interleaved_qkv)) {
+    return {};
+  }
+  const int64_t head_rows = facts.query_heads + 2 * facts.kv_heads;
+  if (tensor.rows() % head_rows != 0) return {};
+  return qkv_parts(facts.query_heads, facts.kv_heads,
+                   tensor.rows() / head_rows);
+}
+
+// Turns records into tensors.
+class Converter {
+ public:
+  Converter(const FileFacts& facts, int64_t num_tensors) : facts_(facts) {
+    model_.name = facts.name;
+    model_.query_heads = facts.query_heads;
+    model_.kv_heads = facts.kv_heads;
+    model_.tensors.reserve(num_tensors);
+  }
+
+  void add(TensorRecord record, Rows rows) {
+    if (is_expert_pack(record)) return add_pack(record, rows);
+    const size_t num_dims = record.shape.size();
+    Tensor tensor;
+    if (num_dims == 0) record.shape = {1};
+    if (num_dims > 2) flatten(record, tensor);
+    tensor.shape = std::move(record.shape);
+    fill(tensor, record, num_dims, rows);
+    tensor.name = std::move(record.name);
+    keep(std::move(tensor));
+  }
+
+  Model take() { return std::move(model_); }
+
+ private:
+  void add_pack(const TensorRecord& record, Rows rows) {
+    const size_t place = expert_number_place(record.name);
+    Tensor tensor;
+    tensor.shape = {record.shape[1], record.shape[2]};
+    fill(tensor, record, 2, rows);
+    if (rows == Rows::kTransposed && !record.cut) tensor.cut = Cut::kNone;
+    for (int64_t expert = 0; expert < record.shape[0]; ++expert) {
+      tensor.name = record.name;
+      tensor.name.insert(place, std::to_string(expert));
+      tensor.name.insert(place, 1, '.');
+      tensor.expert = static_cast<int32_t>(expert);
+      keep(tensor);
+    }
+  }
+
+  void flatten(TensorRecord& record, Tensor& tensor) const {
+    int64_t rest = 1;
+    for (size_t i = 1; i < record.shape.size(); ++i) rest *= record.shape[i];
+    if (rest > kMaxDim) {
+      refuse(record, facts_.name,
+             cat("as a matrix it would have more than ", kMaxDim, " columns"));
+    }
+    record.shape = {record.shape[0], rest};
+    tensor.flattened = true;
+  }
+
+  // Everything but name, shape and the number of a packed expert.
+  void fill(Tensor& tensor, const TensorRecord& record, size_t num_dims,
+            Rows rows) {
+    const NameFacts name = read_name(record.name);
+    tensor.role = record.role.value_or(role_of(name, num_dims));
+    tensor.cut = record.cut.value_or(cut_of(name, tensor.role, num_dims));
+    tensor.layer = name.layer;
+    tensor.expert = name.expert;
+    tensor.matrix_rule = tensor.role == Role::kMatrix && !tensor.flattened;
+    const bool may_have_parts =
+        !tensor.flattened && (tensor.role == Role::kMatrix ||
+                              (tensor.role == Role::kBias && num_dims == 1));
+    if (may_have_parts) tensor.parts = parts_of(tensor, name, rows, facts_);
+    model_.fused |= tensor.parts.size() > 1 ||
+                    name.projection == Projection::kQkv ||
+                    name.projection == Projection::kGateUp;
+  }
+
+  void keep(Tensor tensor) {
+    model_.num_layers = std::max(model_.num_layers, tensor.layer + 1);
+    model_.num_experts = std::max(model_.num_experts, tensor.expert + 1);
+    model_.tensors.push_back(std::move(tensor));
+  }
+
+  const FileFacts& facts_;
+  Model model_;
+};
+
+// The number of tensors that the records make.
+int64_t count_tensors(const TensorRecords& records, const std::string& file) {
+  int64_t count = 0;
+  for (const TensorRecord& record : records) {
+    const bool is_pack = is_expert_pack(record);
+    if (is_pack && record.shape[0] > kMaxExperts) {
+      refuse(record, file, cat("more than ", kMaxExperts, " experts"));
+    }
+    count += is_pack ? record.shape[0] : 1;
+    if (count > kMaxTensors) {
+      throw UsageError(
+          cat(printable(file), ": more than ", kMaxTensors, " tensors"));
+    }
+  }
+  return count;
+}
+
+// Experts both packed and on their own give the same name.
+void refuse_equal_names(const Model& model) {
+  std::vector<std::string_view> names;
+  names.reserve(model.tensors.size());
+  for (const Tensor& tensor : model.tensors) names.push_back(tensor.name);
+  std::sort(names.begin(), names.end());
+  const auto twice = std::adjacent_find(names.begin(), names.end());
+  if (twice == names.end()) return;
+  throw UsageError(cat(printable(model.name), ": tensor ", quoted(*twice),
+                       " comes both packed and on its own"));
+}
+
+}  // namespace
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::vector<std::string> dims;
+  for (const int64_t dim : shape) dims.push_back(std::to_string(dim));
+  return cat("[", join(dims, ", "), "]");
+}
+
+void check_record(const TensorRecord& record, const std::string& file) {
+  check_name(record.name, file);
+  if (record.shape.size() > size_t{kMaxDims}) {
+    refuse(record, file, cat("more than ", kMaxDims, " dimensions"));
+  }
+  int64_t elements = 1;
+  for (const int64_t dim : record.shape) {
+    if (dim < 1 || dim > kMaxDim) {
+      refuse(record, file, cat("sizes must be from 1 to ", kMaxDim));
+    }
+    if (elements > std::numeric_limits<int64_t>::max() / dim) {
+      refuse(record, file, "2^63 or more elements");
+    }
+    elements *= dim;
+  }
+  check_role_and_cut(record, file);
+}
+
+Model model_from_records(TensorRecords records, const FileFacts& facts) {
+  if (records.empty()) {
+    throw UsageError(cat(printable(facts.name), ": no tensors"));
+  }
+  const bool has_packs =
+      std::any_of(records.begin(), records.end(), is_expert_pack);
+  const int64_t num_tensors = count_tensors(records, facts.name);
+  std::vector<Rows> rows;
+  rows.reserve(records.size());
+  {
+    const RecordIndex index(records, facts.name);
+    for (const TensorRecord& record : records) {
+      rows.push_back(rows_of(record, index));
+    }
+  }
+  Converter converter(facts, num_tensors);
+  for (const Rows row : rows) {
+    converter.add(std::move(records.front()), row);
+    records.pop_front();
+  }
+  Model model = converter.take();
+  if (has_packs) refuse_equal_names(model);
+  sort_tensors(model.tensors);
+  return model;
+}
+
+}  // namespace canzona

@@ -1,0 +1,55 @@
+// Names and shapes as a file lists them, and the model they make.
+//
+//   TensorRecords records;
+//   records.push_back({.name = "layers.0.mlp.up", .shape = {3072, 1024}});
+//   Model model = model_from_records(std::move(records), {.name =
+//   "list.json"});
+//
+// Roles, cuts, layers and experts come from the names (names.h). The order of
+// the tensors depends on names alone: embeddings, layers in their order and by
+// name inside, what has no layer, head.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "canzona/shapes/tensor.h"
+
+namespace canzona {
+
+struct TensorRecord {
+  std::string name;
+  std::vector<int64_t> shape;
+  std::optional<Role> role = {};  // where the file says it
+  std::optional<Cut> cut = {};
+};
+
+// A deque, because it grows without copying and shrinks as it is consumed.
+using TensorRecords = std::deque<TensorRecord>;
+
+// UsageError unless the name can be printed and the shape has at most kMaxDims
+// dimensions from 1 to kMaxDim with a product of less than 2^63. `file` is
+// what messages name.
+void check_record(const TensorRecord& record, const std::string& file);
+
+// "[3072, 1024]"
+std::string shape_text(const std::vector<int64_t>& shape);
+
+// What is known of a file's model beside its tensors.
+struct FileFacts {
+  std::string name = {};    // of the model
+  int64_t query_heads = 0;  // 0: not known
+  int64_t kv_heads = 0;
+  // Rows of a fused qkv lie by query group: [q … q k v] [q … q k v] …
+  bool interleaved_qkv = false;
+};
+
+// Records must have passed check_record. Packed experts [E, a, b] become E
+// tensors with the expert's number in their name; more than two dimensions are
+// else flattened to two.
+Model model_from_records(TensorRecords records, const FileFacts& facts);
+
+}  // namespace canzona

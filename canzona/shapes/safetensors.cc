@@ -1,0 +1,270 @@
+#include "canzona/shapes/safetensors.h"
+
+#include <algorithm>
+#include <array>
+#include <bitset>
+#include <numeric>
+#include <utility>
+
+#include "canzona/base/error.h"
+#include "canzona/base/files.h"
+#include "canzona/base/text.h"
+#include "canzona/base/units.h"
+#include "canzona/shapes/json_events.h"
+#include "canzona/shapes/read_model.h"
+
+namespace canzona {
+namespace {
+
+constexpr std::array<std::pair<std::string_view, int>, 20> kTypes = {{
+    {"BOOL", 8}, {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"U8", 8},
+    {"I8", 8},   {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"I16", 16},
+    {"U16", 16}, {"F16", 16},    {"BF16", 16},   {"I32", 32},    {"U32", 32},
+    {"F32", 32}, {"F64", 64},    {"I64", 64},    {"U64", 64},    {"C64", 64},
+}};
+
+const std::vector<std::string>& fields() {
+  static const std::vector<std::string> names = {"dtype", "shape",
+                                                 "data_offsets"};
+  return names;
+}
+
+enum Field { kDtype, kShape, kOffsets, kNumFields };
+
+struct Extent {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+// {"__metadata__": {"k": "v"}, "x": {"dtype": "F32", "shape": [2, 3],
+// "data_offsets": [0, 24]}, …}: depth 1 is the header, 2 an entry, 3 a list.
+class HeaderReader : public JsonEvents {
+ public:
+  explicit HeaderReader(const std::string& file) : JsonEvents(file) {}
+
+  TensorRecords take() { return std::move(records_); }
+
+  // Together the extents must be [0, data_bytes), each byte once.
+  void check_extents(int64_t data_bytes) const {
+    std::vector<uint32_t> order(extents_.size());
+    std::iota(order.begin(), order.end(), 0U);
+    std::sort(order.begin(), order.end(), [this](uint32_t a, uint32_t b) {
+      return extents_[a].begin < extents_[b].begin;
+    });
+    int64_t expected = 0;
+    for (const uint32_t i : order) {
+      if (extents_[i].begin != expected) {
+        refuse(cat("tensor ", quoted(records_[i].name), ": its data begins at ",
+                   extents_[i].begin, ", expected ", expected,
+                   " (no hole, no overlap)"));
+      }
+      expected = extents_[i].end;
+    }
+    if (expected != data_bytes) {
+      refuse(cat("the tensors' data ends at ", expected, ", the file's at ",
+                 data_bytes));
+    }
+  }
+
+ private:
+  void on_open(char bracket) override {
+    if (depth() == 1 && bracket == '{') return;
+    if (depth() == 2 && bracket == '{') return begin_entry();
+    if (depth() == 3 && bracket == '[' && !in_metadata_ &&
+        (field_ == kShape || field_ == kOffsets)) {
+      return;
+    }
+    refuse(cat(where(), ": unexpected '", bracket, "'"));
+  }
+
+  void on_close() override {
+    if (depth() == 2 && !in_metadata_) end_entry();
+    if (depth() == 2 && in_metadata_) end_metadata();
+  }
+
+  void on_key(std::string& key) override {
+    if (depth() == 1) {
+      in_metadata_ = key == "__metadata__";
+      record_.name = std::move(key);
+    } else if (in_metadata_) {
+      metadata_keys_.push_back(std::move(key));
+    } else {
+      begin_field(key);
+    }
+  }
+
+  void on_string(std::string& text) override {
+    if (depth() == 2 && in_metadata_) return;
+    if (depth() != 2 || field_ != kDtype) {
+      refuse(cat(where(), ": unexpected string ", quoted(text)));
+    }
+    const auto type = std::find_if(kTypes.begin(), kTypes.end(),
+                                   [&](auto& t) { return t.first == text; });
+    if (type == kTypes.end()) {
+      refuse(cat(where(), ": unknown dtype ", quoted(text)));
+    }
+    type_ = *type;
+  }
+
+  void on_integer(int64_t number) override {
+    if (depth() != 3) refuse(cat(where(), ": unexpected number ", number));
+    std::vector<int64_t>& list = field_ == kShape ? record_.shape : offsets_;
+    if (list.size() == size_t{kMaxDims}) {
+      refuse(cat(where(), ": more than ", kMaxDims, " numbers in ",
+                 fields()[field_]));
+    }
+    list.push_back(number);
+  }
+
+  void on_other(std::string_view kind) override {
+    refuse(cat(where(), ": unexpected ", kind));
+  }
+
+  void begin_entry() {
+    if (in_metadata_ && std::exchange(has_metadata_, true)) {
+      refuse("__metadata__ comes twice");
+    }
+    if (records_.size() == size_t{kMaxTensors}) {
+      refuse(cat("more than ", kMaxTensors, " tensors"));
+    }
+    record_.shape.clear();
+    offsets_.clear();
+    seen_.reset();
+    field_ = kNumFields;
+  }
+
+  void begin_field(const std::string& key) {
+    size_t field = 0;
+    while (field < kNumFields && fields()[field] != key) ++field;
+    if (field == kNumFields) {
+      refuse(cat(where(), ": unknown key ", quoted(key),
+                 did_you_mean(key, fields())));
+    }
+    if (seen_[field]) refuse(cat(where(), ": key '", key, "' comes twice"));
+    seen_[field] = true;
+    field_ = static_cast<Field>(field);
+  }
+
+  void end_entry() {
+    for (size_t field = 0; field < kNumFields; ++field) {
+      if (!seen_[field]) {
+        refuse(cat(where(), ": key '", fields()[field], "' is missing"));
+      }
+    }
+    check_record(record_, file());
+    check_bytes();
+    extents_.push_back({offsets_[0], offsets_[1]});
+    records_.push_back(record_);
+  }
+
+  void check_bytes() const {
+    if (offsets_.size() != 2 || offsets_[0] < 0 || offsets_[1] < offsets_[0]) {
+      refuse(cat(where(), ": data_offsets ", shape_text(offsets_),
+                 " are no [begin, end]"));
+    }
+    int64_t bits = type_.second;
+    for (const int64_t dim : record_.shape) {
+      bits = checked_mul(bits, dim, "bits of a tensor");
+    }
+    // Compared in bytes: eight times an offset may not fit.
+    const int64_t bytes = offsets_[1] - offsets_[0];
+    if (bits % 8 != 0 || bits / 8 != bytes) {
+      refuse(cat(where(), ": data_offsets ", shape_text(offsets_), " hold ",
+                 bytes, " bytes, shape ", shape_text(record_.shape), " of ",
+                 type_.first, " needs ", bits, " bits"));
+    }
+  }
+
+  void end_metadata() {
+    std::sort(metadata_keys_.begin(), metadata_keys_.end());
+    const auto twice =
+        std::adjacent_find(metadata_keys_.begin(), metadata_keys_.end());
+    if (twice != metadata_keys_.end()) {
+      refuse(cat("__metadata__: key ", quoted(*twice), " comes twice"));
+    }
+    metadata_keys_ = {};
+  }
+
+  std::string where() const {
+    if (depth() == 0) return "header";
+    if (in_metadata_) return "__metadata__ (text to text)";
+    return cat("tensor ", quoted(record_.name));
+  }
+
+  TensorRecords records_;
+  std::vector<Extent> extents_;  // of records_, in the same order
+  TensorRecord record_;
+  std::vector<int64_t> offsets_;
+  std::pair<std::string_view, int> type_;
+  std::bitset<kNumFields> seen_;
+  Field field_ = kNumFields;
+  bool in_metadata_ = false;
+  bool has_metadata_ = false;
+  std::vector<std::string> metadata_keys_;
+};
+
+}  // namespace
+
+int64_t safetensors_header_length(std::string_view file_start,
+                                  int64_t file_size, const std::string& file) {
+  const std::string who = printable(file);
+  if (file_start.size() < size_t{kSafetensorsLengthBytes}) {
+    throw UsageError(cat(who, ": ", file_start.size(),
+                         " bytes are too few for a safetensors file"));
+  }
+  uint64_t length = 0;
+  for (int i = kSafetensorsLengthBytes - 1; i >= 0; --i) {
+    length = length << 8 | static_cast<unsigned char>(file_start[i]);
+  }
+  if (length > uint64_t{kMaxSafetensorsHeader}) {
+    throw UsageError(cat(who, ": no safetensors file: a header of ", length,
+                         " bytes is announced, the limit is ",
+                         kMaxSafetensorsHeader));
+  }
+  const auto header = static_cast<int64_t>(length);
+  if (header > file_size - kSafetensorsLengthBytes) {
+    throw UsageError(cat(who, ": cut short: the header should have ", header,
+                         " bytes, the file has ", file_size, " in all"));
+  }
+  return header;
+}
+
+TensorRecords read_safetensors(std::string_view file_start, int64_t file_size,
+                               const std::string& file) {
+  const int64_t length = safetensors_header_length(file_start, file_size, file);
+  const int64_t data_begin = kSafetensorsLengthBytes + length;
+  if (static_cast<int64_t>(file_start.size()) < data_begin) {
+    throw UsageError(cat(printable(file), ": cut short: ", file_start.size(),
+                         " bytes, the header ends at ", data_begin));
+  }
+  const std::string_view header =
+      file_start.substr(kSafetensorsLengthBytes, length);
+  if (!header.starts_with('{')) {
+    throw UsageError(
+        cat(printable(file), ": no safetensors file: no '{' at byte 8"));
+  }
+  HeaderReader reader(file);
+  reader.read(header);
+  reader.check_extents(file_size - data_begin);
+  return reader.take();
+}
+
+TensorRecords read_safetensors_file(const std::string& path) {
+  constexpr std::string_view kWhat = "safetensors file";
+  const int64_t size = file_size(path, kWhat);
+  const std::string start =
+      read_file_range(path, 0, kSafetensorsLengthBytes, kWhat);
+  const int64_t length = safetensors_header_length(start, size, path);
+  return read_safetensors(
+      read_file_range(path, 0, kSafetensorsLengthBytes + length, kWhat), size,
+      path);
+}
+
+Model model_from_safetensors_header(std::string_view file_start,
+                                    int64_t file_size,
+                                    const std::string& name) {
+  return model_from_records(read_safetensors(file_start, file_size, name),
+                            {.name = name});
+}
+
+}  // namespace canzona

@@ -1,0 +1,35 @@
+// The header of a safetensors file: names, types and shapes, no data.
+//
+// A file is the header's length (8 bytes, little endian), the header (JSON,
+// from '{'), and the data. What upstream refuses is refused here: a header
+// above 100 MB or longer than the file, duplicate names, unknown types,
+// offsets that leave holes, overlap or do not end with the file, and sizes
+// that are not shape x type.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "canzona/shapes/records.h"
+
+namespace canzona {
+
+inline constexpr int64_t kSafetensorsLengthBytes = 8;
+inline constexpr int64_t kMaxSafetensorsHeader = 100'000'000;
+
+// The header's length from the first 8 bytes of a file of `file_size` bytes;
+// UsageError if the file cannot be a safetensors file. `file` is what messages
+// name.
+int64_t safetensors_header_length(std::string_view file_start,
+                                  int64_t file_size, const std::string& file);
+
+// The tensors, in the order of the header. `file_start` holds at least length
+// and header.
+TensorRecords read_safetensors(std::string_view file_start, int64_t file_size,
+                               const std::string& file);
+
+// The same, from disk; reads nothing behind the header.
+TensorRecords read_safetensors_file(const std::string& path);
+
+}  // namespace canzona

@@ -1,0 +1,125 @@
+// Tensors as a model has them, and the matrices an optimizer sees in them.
+//
+// A tensor is a named parameter. A matrix is one 2-D block that a matrix rule
+// updates as a whole: a tensor, or a piece of one after a split. A fused tensor
+// lists its parts (q, k, v; gate, up) as runs of rows; tensor parallelism cuts
+// every part by itself, so that each tp rank gets whole query groups and equal
+// shares of gate and up.
+//
+// Example: fused qkv with 8 kv groups of 8 query heads of 128 rows is
+//   q: first 0,    run 1024, stride 1280, count 8
+//   k: first 1024, run 128,  stride 1280, count 8
+//   v: first 1152, run 128,  stride 1280, count 8
+//
+// Plain values, no ownership; freely copied between threads.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace canzona {
+
+// What a file or a configuration may ask for; more is a UsageError before
+// anything is allocated.
+inline constexpr int64_t kMaxDim = int64_t{1} << 40;
+inline constexpr int kMaxDims = 8;
+inline constexpr int64_t kMaxLayers = 10'000;
+inline constexpr int64_t kMaxExperts = 100'000;
+inline constexpr int64_t kMaxTensors = 2'000'000;
+inline constexpr int64_t kMaxNameLength = 512;
+
+enum class Role { kMatrix, kEmbedding, kHead, kRouter, kNorm, kBias };
+enum class Cut { kNone, kRows, kColumns };
+
+// `count` runs of `run` rows, the first at row `first`, each `stride` after
+// the one before.
+struct RowRuns {
+  int64_t first = 0;
+  int64_t run = 0;
+  int64_t stride = 0;
+  int64_t count = 1;
+
+  int64_t rows() const { return run * count; }
+  // The tensor's row of row `i` of these runs.
+  int64_t row(int64_t i) const { return first + (i / run) * stride + i % run; }
+  friend bool operator==(const RowRuns&, const RowRuns&) = default;
+};
+
+struct Part {
+  std::string name;  // "q", "k", "v", "gate", "up"
+  RowRuns rows;
+  int64_t heads = 1;  // equal pieces that the `head` split makes of it
+  friend bool operator==(const Part&, const Part&) = default;
+};
+
+struct Tensor {
+  std::string name = {};
+  std::vector<int64_t> shape = {};  // as in the model: one or two dimensions
+  Role role = Role::kMatrix;
+  Cut cut = Cut::kNone;
+  int32_t layer = -1;            // -1: outside the layers
+  int32_t expert = -1;           // -1: dense
+  bool matrix_rule = false;      // true: the matrix rule; false: AdamW
+  std::vector<Part> parts = {};  // empty: one part, all rows
+  // More dimensions in the file: `shape` is the first and the product of the
+  // rest. AdamW unless an override says otherwise.
+  bool flattened = false;
+
+  int64_t rows() const { return shape.empty() ? 1 : shape[0]; }
+  int64_t cols() const { return shape.size() < 2 ? 1 : shape[1]; }
+  int64_t elements() const { return rows() * cols(); }
+  friend bool operator==(const Tensor&, const Tensor&) = default;
+};
+
+struct Model {
+  std::string name;
+  std::vector<Tensor> tensors;  // model order: embedding, layers, head
+  int32_t num_layers = 0;
+  int32_t num_experts = 0;
+  int64_t query_heads = 0;  // 0: not known
+  int64_t kv_heads = 0;
+  bool fused = false;
+  friend bool operator==(const Model&, const Model&) = default;
+};
+
+// A matrix: rows [first_row, first_row + rows) of part `part` of a tensor
+// (part -1: all rows of the tensor, in the tensor's own order).
+struct Matrix {
+  int32_t tensor = 0;
+  int32_t part = -1;
+  int64_t first_row = 0;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  friend bool operator==(const Matrix&, const Matrix&) = default;
+};
+
+struct Splits {
+  bool qkv = false;
+  bool head = false;
+  bool gate_up = false;
+  bool expert =
+      false;  // experts are tensors of their own, so this always holds
+  friend bool operator==(const Splits&, const Splits&) = default;
+};
+
+// "none", "qkv", "head,gate-up", …; UsageError names the unknown word.
+Splits parse_splits(std::string_view text);
+std::string to_string(const Splits& splits);
+
+std::string_view to_string(Role role);
+std::string_view to_string(Cut cut);
+Role parse_role(std::string_view text);
+Cut parse_cut(std::string_view text);
+
+// The matrices of all matrix-rule tensors, in tensor order. UsageError names
+// the tensor that a split was asked for and whose parts are not known.
+std::vector<Matrix> split_into_matrices(const Model& model,
+                                        const Splits& splits);
+
+// "layers.0.qkv", "layers.0.qkv:q", "layers.0.qkv:q.3".
+std::string matrix_name(const Model& model, const Matrix& matrix,
+                        const Splits& splits);
+
+}  // namespace canzona
