@@ -1,0 +1,75 @@
+#include "canzona/plan/loads.h"
+
+#include <algorithm>
+#include <map>
+
+#include "canzona/plan/search/joint.h"
+
+namespace canzona {
+
+int32_t counted_rank(const Mesh& mesh, int32_t rank) {
+  const int32_t stage = rank / mesh.ranks_per_stage();
+  const int32_t home = rank / mesh.tp % mesh.homes();
+  const int32_t e = home / mesh.cp % mesh.ep;
+  return mesh.rank(stage, mesh.home_of_expert(0, e), rank % mesh.tp);
+}
+
+std::vector<int64_t> steps_of(int32_t period, int32_t phases) {
+  if (period <= 1) return {1};
+  std::vector<int64_t> steps(static_cast<size_t>(phases) + 1, 1);
+  steps[0] = period - phases;
+  return steps;
+}
+
+std::vector<int64_t> load_by_step(const MatrixCost& cost, int32_t phase,
+                                  int32_t period, int32_t phases) {
+  const int64_t every = cost.every_step.value();
+  if (period <= 1) return {every + cost.refresh.value()};
+  std::vector<int64_t> load(static_cast<size_t>(phases) + 1, every);
+  load[static_cast<size_t>(phase) + 1] += cost.refresh.value();
+  return load;
+}
+
+namespace {
+
+// Matrices of one stage, alike ones counted together.
+std::vector<ItemClass> classes_of_stage(const Plan& plan, int32_t stage) {
+  std::map<std::vector<int64_t>, int64_t> counts;
+  for (size_t m = 0; m < plan.matrices.size(); ++m) {
+    const Buffer& buffer = plan.buffer_of(plan.matrices[m].tensor);
+    if (buffer.stage != stage) continue;
+    std::vector<int64_t> key = load_by_step(plan.costs[m], plan.phase[m],
+                                            plan.period, plan.phases);
+    key.push_back(buffer.ep);
+    ++counts[key];
+  }
+  std::vector<ItemClass> classes;
+  for (const auto& [key, count] : counts) {
+    ItemClass c;
+    c.load.assign(key.begin(), key.end() - 1);
+    c.block = static_cast<int32_t>(key.back());
+    c.count = count;
+    classes.push_back(std::move(c));
+  }
+  return classes;
+}
+
+}  // namespace
+
+Ticks makespan_bound(const Plan& plan, Ticks upper) {
+  const std::vector<int64_t> steps = steps_of(plan.period, plan.phases);
+  std::vector<int32_t> blocks;
+  for (int32_t h = 0; h < plan.mesh.homes(); ++h) {
+    blocks.insert(blocks.end(), static_cast<size_t>(plan.mesh.tp),
+                  h / plan.mesh.cp % plan.mesh.ep);
+  }
+  int64_t bound = 0;
+  for (int32_t stage = 0; stage < plan.mesh.pp; ++stage) {
+    bound = std::max(bound,
+                     objective_bound(classes_of_stage(plan, stage), steps,
+                                     blocks, upper.value()));
+  }
+  return Ticks(bound);
+}
+
+}  // namespace canzona

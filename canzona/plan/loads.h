@@ -1,0 +1,57 @@
+// Loads of a plan: what each rank computes, in ticks.
+#pragma once
+
+#include <vector>
+
+#include "canzona/plan/plan.h"
+#include "canzona/plan/search/bundles.h"
+
+namespace canzona {
+
+// Calls visit(stage, home of the stage) for every home that keeps a tensor's
+// states. Updates that every home repeats (kEveryHome) are counted at the first
+// home of each ep coordinate only; share_repeated() gives the others the same.
+template <class Visit>
+void each_home(const Plan& plan, int32_t tensor, Visit visit) {
+  const Buffer& buffer = plan.buffer_of(tensor);
+  const int32_t home = plan.home[static_cast<size_t>(tensor)];
+  if (home != kEveryHome) {
+    visit(buffer.stage, plan.stage_home(buffer, home));
+    return;
+  }
+  for (int32_t e = 0; e < plan.mesh.ep; ++e) {
+    if (buffer.ep < 0 || buffer.ep == e) {
+      visit(buffer.stage, plan.mesh.home_of_expert(0, e));
+    }
+  }
+}
+
+// Calls visit(rank of the world) for every rank of those homes that computes
+// matrix `m`.
+template <class Visit>
+void each_computing_rank(const Plan& plan, size_t m, Visit visit) {
+  const std::span<const int32_t> owners = plan.owners[m];
+  each_home(plan, plan.matrices[m].tensor, [&](int32_t stage, int32_t home) {
+    for (int32_t t = 0; owners.empty() && t < plan.mesh.tp; ++t) {
+      visit(plan.mesh.rank(stage, home, t));
+    }
+    for (int32_t t : owners) visit(plan.mesh.rank(stage, home, t));
+  });
+}
+
+// The first home of the ep coordinate of a rank's home: where its repeated
+// updates were counted.
+int32_t counted_rank(const Mesh& mesh, int32_t rank);
+
+// Steps of a period by kind: [ordinary, refresh of phase 0, …].
+std::vector<int64_t> steps_of(int32_t period, int32_t phases);
+
+// A matrix's load in each of those.
+std::vector<int64_t> load_by_step(const MatrixCost& cost, int32_t phase,
+                                  int32_t period, int32_t phases);
+
+// Lower bound on the makespan of any plan for these matrices and this mesh.
+// `upper` is a makespan that is reached.
+Ticks makespan_bound(const Plan& plan, Ticks upper);
+
+}  // namespace canzona

@@ -1,0 +1,140 @@
+#include "canzona/plan/make_plan.h"
+
+#include <algorithm>
+
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "canzona/plan/layout.h"
+#include "canzona/plan/plan_json.h"
+#include "canzona/plan/strategy.h"
+#include "canzona/plan/summary.h"
+
+namespace canzona {
+namespace {
+
+PlanOptions filled_in(PlanOptions options, const Strategy& strategy) {
+  check_options(options);
+  if (!options.alpha) options.alpha = strategy.alpha;
+  if (!options.weight) options.weight = strategy.weight;
+  const bool repeats = std::string_view(strategy.micro_groups).empty();
+  if (repeats && !options.micro_groups.empty()) {
+    throw UsageError(cat("--micro-groups ", quoted(options.micro_groups),
+                         ": strategy ", strategy.name,
+                         " repeats updates on every tp rank and has no "
+                         "micro-groups"));
+  }
+  if (options.micro_groups.empty()) options.micro_groups = strategy.micro_groups;
+  if (!repeats) find_micro_group_mode(options.micro_groups);
+  return options;
+}
+
+// Where every tp rank repeats the update there is nothing to group: each matrix
+// is gathered by itself.
+void number_repeated(const Problem& p, const Assignment& homes,
+                     std::vector<int32_t>& micro_group) {
+  for (const auto& matrices : matrices_by_home(p, homes)) {
+    int32_t round = 0;
+    for (int32_t m : matrices) {
+      micro_group[static_cast<size_t>(m)] = round++;
+    }
+  }
+}
+
+void assign_micro_groups(const Problem& p, const Strategy& strategy,
+                         Assignment& a) {
+  if (p.options.micro_groups.empty()) {
+    Assignment everywhere = a;
+    for (int32_t& home : everywhere.home) home = std::max(home, 0);
+    number_repeated(p, everywhere, a.micro_group);
+    return;
+  }
+  const MicroGroupMode& mode = find_micro_group_mode(p.options.micro_groups);
+  const bool joint =
+      strategy.chooses_owners && std::string_view(mode.name) == "balanced";
+  for (const auto& matrices : matrices_by_home(p, a)) {
+    if (p.mesh.tp > 1) {
+      mode.assign(p, matrices, joint, a);
+      continue;
+    }
+    // Nothing moves: one owner, one round.
+    for (int32_t m : matrices) a.owner[static_cast<size_t>(m)] = 0;
+  }
+}
+
+Assignment decide(const Problem& p, const Strategy& strategy) {
+  Assignment a;
+  a.home.assign(p.model.tensors.size(), kEveryHome);
+  a.owner.assign(p.matrices.size(), 0);
+  a.micro_group.assign(p.matrices.size(), 0);
+  strategy.assign(p, a);
+  assign_micro_groups(p, strategy, a);
+  return a;
+}
+
+Plan assemble(const Problem& p, const Strategy& strategy, const Assignment& a) {
+  Plan plan;
+  plan.model = p.model;
+  plan.mesh = p.mesh;
+  plan.rule = p.rule.name();
+  plan.rule_options = p.rule.options();
+  plan.options = p.options;
+  plan.cost_basis = p.cost_basis;
+  plan.traffic = strategy.traffic;
+  plan.matrices = p.matrices;
+  plan.costs = p.costs;
+  plan.buffers = p.buffers;
+  plan.buckets = lay_out(p, strategy, a);
+  plan.home = a.home;
+  for (int32_t owner : a.owner) {
+    if (owner == kEveryTpRank) {
+      plan.owners.push_back(std::span<const int32_t>());
+    } else {
+      plan.owners.push_back(owner);
+    }
+  }
+  plan.micro_group = a.micro_group;
+  return plan;
+}
+
+Plan plan_routed(PlanRequest request) {
+  check_mesh(request.mesh, request.model);
+  const Strategy& strategy = find_strategy(request.options.strategy);
+  request.options = filled_in(request.options, strategy);
+  const Problem p = make_problem(request, strategy.join_small_tail);
+  Plan plan = assemble(p, strategy, decide(p, strategy));
+  derive(plan);
+  plan.summary = summarize(plan, predict(plan));
+  plan.digest = digest_of(plan);
+  return plan;
+}
+
+}  // namespace
+
+Plan make_plan(const PlanRequest& request) {
+  if (!request.rule.needs_whole_matrix()) {
+    // An element-wise rule owns no matrix: everything is cut like AdamW.
+    Model model = request.model;
+    for (Tensor& tensor : model.tensors) tensor.matrix_rule = false;
+    return plan_routed({model, request.mesh, request.rule, request.options,
+                        request.cost_table});
+  }
+  return plan_routed(request);
+}
+
+std::vector<StrategyInfo> strategies() {
+  std::vector<StrategyInfo> out;
+  for (const Strategy& s : strategy_table()) {
+    out.push_back({s.name, s.summary, s.micro_groups});
+  }
+  return out;
+}
+
+std::vector<std::string> micro_group_modes() {
+  std::vector<std::string> out;
+  for (const MicroGroupMode& mode : micro_group_table()) {
+    out.emplace_back(mode.name);
+  }
+  return out;
+}
+
+}  // namespace canzona

@@ -1,0 +1,37 @@
+// Shapes in, plan out.
+//
+//   Model model = read_model("qwen3-32b", {.fused = true});
+//   auto rule = make_rule_facts("muon", {});
+//   Plan plan = make_plan({.model = model, .mesh = parse_mesh("dp=32,tp=8"),
+//                          .rule = *rule, .options = {}});
+//
+// Deterministic: the same input gives the same plan on any machine. Knows no
+// threads, clock, environment or device.
+#pragma once
+
+#include "canzona/plan/cost_table.h"
+#include "canzona/plan/plan.h"
+
+namespace canzona {
+
+struct PlanRequest {
+  const Model& model;  // routed
+  Mesh mesh;
+  const RuleFacts& rule;
+  PlanOptions options;
+  const CostTable* cost_table = nullptr;
+};
+
+// A plan with its summary and digest. UsageError if the request cannot be met.
+// Budgets that no plan meets (a memory cap) are left for validate() to report.
+Plan make_plan(const PlanRequest& request);
+
+struct StrategyInfo {
+  std::string name;
+  std::string summary;
+  std::string default_micro_groups;
+};
+std::vector<StrategyInfo> strategies();
+std::vector<std::string> micro_group_modes();
+
+}  // namespace canzona

@@ -1,0 +1,62 @@
+// The mesh: ranks as a grid of dp × cp × tp × pp × ep.
+//
+//   Mesh mesh = parse_mesh("dp=32,tp=8");      // axes not named are 1
+//   check_mesh(mesh, model);                   // says what does not divide
+//
+// A stage (pp coordinate) is planned by itself. Inside it, dense tensors are
+// data-parallel over dp × cp × ep: a *home* is one of these coordinates. Experts
+// are data-parallel over dp × cp, among the homes of their ep coordinate.
+// Ranks count tp fastest, then homes (cp, ep, dp), then stages:
+//
+//   rank = (stage · homes + home) · tp + t,   home = (d · ep + e) · cp + c
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "canzona/shapes/tensor.h"
+
+namespace canzona {
+
+inline constexpr int64_t kMaxWorld = 1 << 20;
+
+struct Mesh {
+  int32_t dp = 1;
+  int32_t cp = 1;
+  int32_t tp = 1;
+  int32_t pp = 1;
+  int32_t ep = 1;
+
+  int32_t homes() const { return dp * cp * ep; }  // of dense tensors
+  int32_t expert_homes() const { return dp * cp; }
+  int32_t ranks_per_stage() const { return homes() * tp; }
+  int32_t world() const { return ranks_per_stage() * pp; }
+
+  int32_t rank(int32_t stage, int32_t home, int32_t t) const {
+    return (stage * homes() + home) * tp + t;
+  }
+  // The home, among all homes of a stage, of expert home `x` at ep coordinate `e`.
+  int32_t home_of_expert(int32_t x, int32_t e) const {
+    return (x / cp * ep + e) * cp + x % cp;
+  }
+  friend bool operator==(const Mesh&, const Mesh&) = default;
+};
+
+// "dp=32,tp=8"; UsageError names the axis, the value and what is allowed.
+Mesh parse_mesh(std::string_view text);
+std::string to_string(const Mesh& mesh);
+
+// UsageError unless tp divides the query heads and every dimension it cuts, pp
+// the layers and ep the experts. Where tp exceeds the KV heads, k and v are cut
+// inside heads.
+void check_mesh(const Mesh& mesh, const Model& model);
+
+// The stage and the ep coordinate that hold a tensor.
+int32_t stage_of(const Mesh& mesh, const Model& model, const Tensor& tensor);
+int32_t ep_of(const Mesh& mesh, const Model& model, const Tensor& tensor);
+
+// Elements of one tp rank's shard of a tensor.
+int64_t shard_elements(const Mesh& mesh, const Tensor& tensor);
+
+}  // namespace canzona

@@ -1,0 +1,147 @@
+#include "canzona/plan/metrics.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "canzona/plan/loads.h"
+#include "canzona/plan/predict_parts.h"
+
+namespace canzona {
+namespace {
+
+// Sums of one axis, by rank of that axis.
+struct Sums {
+  std::vector<double> memory, flops, cost;
+  explicit Sums(size_t n) : memory(n, 0), flops(n, 0), cost(n, 0) {}
+};
+
+double max_over_mean(const double* begin, size_t n) {
+  double most = 0, sum = 0;
+  for (size_t i = 0; i < n; ++i) {
+    most = std::max(most, begin[i]);
+    sum += begin[i];
+  }
+  return sum > 0 ? most * static_cast<double>(n) / sum : 1;
+}
+
+AxisBalance ratios(const Sums& sums, size_t first, size_t n) {
+  return {max_over_mean(sums.memory.data() + first, n),
+          max_over_mean(sums.flops.data() + first, n),
+          max_over_mean(sums.cost.data() + first, n)};
+}
+
+void raise(AxisBalance& worst, const AxisBalance& b) {
+  worst.memory_max_over_mean =
+      std::max(worst.memory_max_over_mean, b.memory_max_over_mean);
+  worst.shard_flops_max_over_mean =
+      std::max(worst.shard_flops_max_over_mean, b.shard_flops_max_over_mean);
+  worst.cost_max_over_mean =
+      std::max(worst.cost_max_over_mean, b.cost_max_over_mean);
+}
+
+// 20·max·min² of the TP-shard shape, as the published logs count.
+double shard_flops(const Plan& plan, const Matrix& matrix) {
+  const Tensor& tensor = plan.model.tensors[static_cast<size_t>(matrix.tensor)];
+  auto rows = static_cast<double>(matrix.rows);
+  auto cols = static_cast<double>(matrix.cols);
+  if (tensor.cut == Cut::kRows) rows /= plan.mesh.tp;
+  if (tensor.cut == Cut::kColumns) cols /= plan.mesh.tp;
+  const double low = std::min(rows, cols);
+  return 20 * std::max(rows, cols) * low * low;
+}
+
+double shard_elements_of(const Plan& plan, const Matrix& matrix) {
+  const Tensor& tensor = plan.model.tensors[static_cast<size_t>(matrix.tensor)];
+  const auto elements =
+      static_cast<double>(matrix.rows) * static_cast<double>(matrix.cols);
+  return tensor.cut == Cut::kNone ? elements : elements / plan.mesh.tp;
+}
+
+double period_cost(const Plan& plan, size_t m) {
+  return static_cast<double>(plan.costs[m].every_step.value()) * plan.period +
+         static_cast<double>(plan.costs[m].refresh.value());
+}
+
+// Per rank of the world; summed over tp it gives the homes.
+Sums sums_by_rank(const Plan& plan) {
+  Sums sums(static_cast<size_t>(plan.mesh.world()));
+  for (size_t m = 0; m < plan.matrices.size(); ++m) {
+    const double elements = shard_elements_of(plan, plan.matrices[m]);
+    const double flops = shard_flops(plan, plan.matrices[m]);
+    const double cost = period_cost(plan, m);
+    each_computing_rank(plan, m, [&](int32_t r) {
+      sums.memory[static_cast<size_t>(r)] += elements;
+      sums.flops[static_cast<size_t>(r)] += flops;
+      sums.cost[static_cast<size_t>(r)] += cost;
+    });
+  }
+  return sums;
+}
+
+Sums sums_by_home(const Plan& plan, const Sums& by_rank) {
+  const auto tp = static_cast<size_t>(plan.mesh.tp);
+  Sums sums(by_rank.memory.size() / tp);
+  for (size_t r = 0; r < by_rank.memory.size(); ++r) {
+    sums.memory[r / tp] += by_rank.memory[r];
+    sums.flops[r / tp] += by_rank.flops[r];
+    sums.cost[r / tp] += by_rank.cost[r];
+  }
+  return sums;
+}
+
+void measure_homes(const Plan& plan, const Sums& homes, Balance& out) {
+  const auto n = static_cast<size_t>(plan.mesh.homes());
+  for (size_t first = 0; first < homes.memory.size(); first += n) {
+    raise(out.dp, ratios(homes, first, n));
+    double sum = 0;
+    for (size_t h = first; h < first + n; ++h) sum += homes.memory[h];
+    const double mean = sum / static_cast<double>(n);
+    for (size_t h = first; h < first + n; ++h) {
+      out.j_dp = std::max(out.j_dp, std::fabs(homes.memory[h] - mean));
+    }
+  }
+}
+
+void measure_buckets(const Plan& plan, Balance& out) {
+  for (const Bucket& bucket : plan.buckets) {
+    if (bucket.cuts.size() < 2 || bucket.cuts.back() == 0) continue;
+    const auto homes = static_cast<int32_t>(bucket.cuts.size()) - 1;
+    const double even = static_cast<double>(bucket.cuts.back()) / homes;
+    for (int32_t h = 0; h < homes; ++h) {
+      const auto run = static_cast<double>(matrix_elements_at(bucket, h));
+      out.bucket_bytes_max_over_even =
+          std::max(out.bucket_bytes_max_over_even, run / even);
+      out.j_comm += std::fabs(run - even);
+    }
+  }
+}
+
+void measure_axes(const Plan& plan, Balance& out) {
+  const Sums by_rank = sums_by_rank(plan);
+  measure_homes(plan, sums_by_home(plan, by_rank), out);
+  measure_buckets(plan, out);
+  const auto tp = static_cast<size_t>(plan.mesh.tp);
+  out.tp = ratios(by_rank, 0, tp);
+  for (size_t first = 0; first < by_rank.memory.size(); first += tp) {
+    raise(out.tp_worst, ratios(by_rank, first, tp));
+  }
+}
+
+}  // namespace
+
+Balance measure_balance(const Plan& plan) {
+  Balance out;
+  // Where every rank repeats everything, all are alike.
+  if (plan.traffic != Traffic::kAllReduce) measure_axes(plan, out);
+  const auto most = static_cast<double>(plan.summary.makespan.value());
+  const auto bound = static_cast<double>(plan.summary.bound.value());
+  if (plan.summary.mean > 0) {
+    out.makespan_over_mean = most / plan.summary.mean;
+    out.makespan_over_bound = most / bound;
+    out.bound_over_mean = bound / plan.summary.mean;
+  }
+  out.idle_ranks = plan.summary.idle_ranks;
+  return out;
+}
+
+}  // namespace canzona

@@ -1,0 +1,30 @@
+// How well a plan is balanced: the ratios of `canzona compare`.
+#pragma once
+
+#include "canzona/plan/plan.h"
+
+namespace canzona {
+
+// Largest over mean, over the ranks of one axis.
+struct AxisBalance {
+  double memory_max_over_mean = 1;       // elements, matrix-rule tensors
+  double shard_flops_max_over_mean = 1;  // 20·max·min² of TP-shard shapes
+  double cost_max_over_mean = 1;         // true cost
+};
+
+struct Balance {
+  AxisBalance dp;        // over homes; the worst stage
+  double bucket_bytes_max_over_even = 1;  // worst bucket, matrix-rule tensors
+  double j_dp = 0;       // largest deviation from the mean, elements
+  double j_comm = 0;     // sum of deviations from even shares, elements
+  AxisBalance tp;        // over tp, home 0 of stage 0
+  AxisBalance tp_worst;  // over tp, worst home
+  double makespan_over_mean = 1;
+  double makespan_over_bound = 1;
+  double bound_over_mean = 1;
+  int32_t idle_ranks = 0;
+};
+
+Balance measure_balance(const Plan& plan);
+
+}  // namespace canzona

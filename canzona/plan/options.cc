@@ -1,0 +1,88 @@
+#include "canzona/plan/options.h"
+
+#include <array>
+#include <utility>
+
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+
+namespace canzona {
+namespace {
+
+constexpr std::array<std::pair<Weight, const char*>, 3> kWeights{
+    {{Weight::kNumel, "numel"}, {Weight::kFlops, "flops"}, {Weight::kCost, "cost"}}};
+constexpr std::array<std::pair<ParameterDtype, const char*>, 2> kDtypes{
+    {{ParameterDtype::kBf16, "bf16"}, {ParameterDtype::kFp32, "fp32"}}};
+
+template <class Table, class Value>
+std::string_view name_in(const Table& table, Value value) {
+  for (const auto& [v, name] : table) {
+    if (v == value) return name;
+  }
+  return "?";
+}
+
+template <class Table>
+auto find_in(const Table& table, std::string_view text, const char* what) {
+  std::vector<std::string> names;
+  for (const auto& [value, name] : table) {
+    if (text == name) return value;
+    names.emplace_back(name);
+  }
+  throw UsageError(cat(what, ": unknown value ", quoted(text), ", expected ",
+                       join(names, ", "), did_you_mean(text, names)));
+}
+
+}  // namespace
+
+std::string_view to_string(Weight weight) { return name_in(kWeights, weight); }
+Weight parse_weight(std::string_view text) {
+  return find_in(kWeights, text, "--weight");
+}
+
+std::string_view to_string(ParameterDtype dtype) { return name_in(kDtypes, dtype); }
+ParameterDtype parse_parameter_dtype(std::string_view text) {
+  return find_in(kDtypes, text, "--parameters");
+}
+
+Links parse_links(std::string_view text) {
+  Links links;
+  links.nominal = false;
+  for (const std::string& word : split_text(text, ',')) {
+    const size_t equals = word.find('=');
+    const std::string key = word.substr(0, equals);
+    const std::string value =
+        equals == std::string::npos ? "" : word.substr(equals + 1);
+    if (key == "intra") {
+      links.intra_bytes_per_second = parse_bandwidth(value, "--link intra");
+    } else if (key == "inter") {
+      links.inter_bytes_per_second = parse_bandwidth(value, "--link inter");
+    } else if (key == "latency") {
+      links.latency_seconds = parse_duration(value, "--link latency");
+    } else {
+      throw UsageError(cat("--link ", quoted(text), ": unknown part ",
+                           quoted(key), ", expected intra, inter, latency",
+                           did_you_mean(key, {"intra", "inter", "latency"})));
+    }
+  }
+  return links;
+}
+
+void check_options(const PlanOptions& options) {
+  if (options.alpha && !(*options.alpha >= 0 && *options.alpha <= 1)) {
+    throw UsageError(cat("--alpha ", *options.alpha, ": expected 0 to 1"));
+  }
+  if (options.bucket_elements < 1) {
+    throw UsageError(cat("--bucket-elements ", options.bucket_elements,
+                         ": expected at least 1"));
+  }
+  if (options.capacity_bytes < 0 || options.memory_cap_bytes < 0) {
+    throw UsageError("--capacity and --memory-cap: expected at least 0 bytes");
+  }
+  if (options.ranks_per_node < 1) {
+    throw UsageError(cat("--ranks-per-node ", options.ranks_per_node,
+                         ": expected at least 1"));
+  }
+}
+
+}  // namespace canzona

@@ -1,0 +1,53 @@
+// What a user may ask of the planner. A finished plan holds these with every
+// default filled in.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "canzona/shapes/tensor.h"
+
+namespace canzona {
+
+// What is balanced: elements of TP shards, flops of the whole matrix, or time
+// (a cost table's, else the formula's flops).
+enum class Weight { kNumel, kFlops, kCost };
+std::string_view to_string(Weight weight);
+Weight parse_weight(std::string_view text);
+
+enum class ParameterDtype { kBf16, kFp32 };
+std::string_view to_string(ParameterDtype dtype);
+ParameterDtype parse_parameter_dtype(std::string_view text);
+
+// The links of a cluster: inside a node and between nodes, per rank and direction.
+struct Links {
+  double intra_bytes_per_second = 400e9;
+  double inter_bytes_per_second = 50e9;
+  double latency_seconds = 10e-6;
+  bool nominal = true;  // false: the user said so
+  friend bool operator==(const Links&, const Links&) = default;
+};
+// "intra=400GB/s,inter=50GB/s,latency=10us"; parts not named keep their value.
+Links parse_links(std::string_view text);
+
+struct PlanOptions {
+  std::string strategy = "balanced";
+  std::string micro_groups;            // "": the strategy's own default
+  Splits splits;
+  int64_t bucket_elements = 400'000'000;
+  std::optional<double> alpha;         // [0, 1]; default: the strategy's
+  std::optional<Weight> weight;        // default: the strategy's
+  int64_t capacity_bytes = int64_t{1600} << 20;  // 0: no grouping
+  int64_t memory_cap_bytes = 0;        // 0: no cap
+  Links links;
+  int32_t ranks_per_node = 8;
+  ParameterDtype parameters = ParameterDtype::kBf16;
+  friend bool operator==(const PlanOptions&, const PlanOptions&) = default;
+};
+
+// UsageError for values outside their range.
+void check_options(const PlanOptions& options);
+
+}  // namespace canzona

@@ -1,0 +1,147 @@
+// The plan: the immutable answer to "who computes which matrix, what moves
+// when, and what does each rank store".
+//
+//   Plan plan = make_plan({model, mesh, *rule, options});   // make_plan.h
+//   for (const std::string& v : validate(plan)) …           // validate.h
+//   std::string text = plan_to_json(plan);                  // plan_json.h
+//
+// Stored are the decisions only; routes, loads, bytes and memory are derived on
+// demand (routes.h, predict.h, metrics.h), so that a plan stays small. A plan is
+// never changed after make_plan; any number of threads may read it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "canzona/base/units.h"
+#include "canzona/plan/mesh.h"
+#include "canzona/plan/options.h"
+#include "canzona/rules/facts.h"
+#include "canzona/shapes/tensor.h"
+
+namespace canzona {
+
+// How gradients and parameters travel over the data-parallel ranks of a bucket.
+enum class Traffic {
+  kReduceScatter,  // reduce-scatter in backward, all-gather in forward
+  kPadded,         // the same, every rank's run padded to the longest
+  kBroadcast,      // all-reduce in backward, weights broadcast in the step
+  kAllReduce,      // all-reduce; every rank repeats every update
+};
+
+// Tensors that share their data-parallel ranks: the dense ones of a stage, or
+// the experts of one ep coordinate.
+struct Buffer {
+  int32_t stage = 0;
+  int32_t ep = -1;  // -1: dense (or ep = 1)
+  int32_t num_homes = 1;
+  friend bool operator==(const Buffer&, const Buffer&) = default;
+};
+
+// A run of tensors reduced together, the same in every TP plane. Two regions:
+// matrix-rule tensors, then AdamW tensors. Home h keeps elements
+// [cuts[h], cuts[h+1]) of the first and [adamw_cuts[h], adamw_cuts[h+1]) of the
+// second. Empty cuts: every home keeps all (Traffic::kAllReduce), or, with
+// Traffic::kBroadcast, the matrices that it owns, wherever they lie.
+struct Bucket {
+  int32_t buffer = 0;
+  std::vector<int32_t> tensors;  // layout order
+  int32_t num_matrix_tensors = 0;
+  std::vector<int64_t> cuts;
+  std::vector<int64_t> adamw_cuts;
+  friend bool operator==(const Bucket&, const Bucket&) = default;
+};
+
+// Cost of one matrix in ticks (see CostBasis).
+struct MatrixCost {
+  Ticks every_step;
+  Ticks refresh;
+  friend bool operator==(const MatrixCost&, const MatrixCost&) = default;
+};
+
+// What a tick of cost is worth. Without a measured table a tick is one flop and
+// times use a nominal rate.
+struct CostBasis {
+  std::string source = "nominal";  // or the table's device
+  double seconds_per_tick = 0;
+  friend bool operator==(const CostBasis&, const CostBasis&) = default;
+};
+
+inline constexpr int32_t kEveryHome = -1;
+
+// Owners of all matrices. Usually one tp rank of the home; a team has several;
+// an empty list means that every tp rank of the home repeats the update.
+class OwnerLists {
+ public:
+  void push_back(std::span<const int32_t> ranks);
+  void push_back(int32_t rank) { push_back(std::span(&rank, 1)); }
+  std::span<const int32_t> operator[](size_t matrix) const {
+    return std::span(ranks_).subspan(
+        begin_[matrix], begin_[matrix + 1] - begin_[matrix]);
+  }
+  size_t size() const { return begin_.size() - 1; }
+  friend bool operator==(const OwnerLists&, const OwnerLists&) = default;
+
+ private:
+  std::vector<uint32_t> begin_{0};
+  std::vector<int32_t> ranks_;
+};
+
+// The figures a plan is judged by, kept in plan.json.
+struct PlanSummary {
+  Ticks makespan;            // over a period: sum of the largest load of each step
+  Ticks bound;               // no plan can be below this
+  double mean = 0;           // total load of a period / ranks
+  int32_t idle_ranks = 0;
+  Bytes bytes_per_rank_max;  // sent in one step
+  Bytes memory_per_rank_max;
+  double memory_per_rank_mean = 0;
+  double step_seconds_mean = 0;   // predicted, slowest rank, mean over a period
+  double step_seconds_worst = 0;  // predicted, slowest rank, worst step
+  friend bool operator==(const PlanSummary&, const PlanSummary&) = default;
+};
+
+struct Plan {
+  Model model;
+  Mesh mesh;
+  std::string rule;
+  RuleOptions rule_options;
+  PlanOptions options;
+  CostBasis cost_basis;
+  Traffic traffic = Traffic::kReduceScatter;
+
+  std::vector<Matrix> matrices;
+  std::vector<MatrixCost> costs;      // per matrix
+  std::vector<Buffer> buffers;
+  std::vector<Bucket> buckets;
+  std::vector<int32_t> home;          // per tensor, in its buffer; kEveryHome for
+                                      // AdamW tensors and repeated updates
+  OwnerLists owners;                  // per matrix: tp coordinates in the home
+  std::vector<int32_t> micro_group;   // per matrix, numbered from 0 in each home
+
+  // Derived when the plan is made or read, not stored.
+  std::vector<int32_t> bucket_of;     // per tensor
+  std::vector<int32_t> first_matrix;  // per tensor, and one past the end
+  std::vector<int32_t> phase;         // per matrix
+  int32_t period = 1;
+  int32_t phases = 1;
+
+  PlanSummary summary;
+  std::string digest;  // SHA-256 of everything above that is stored
+
+  const Buffer& buffer_of(int32_t tensor) const {
+    return buffers[static_cast<size_t>(
+        buckets[static_cast<size_t>(bucket_of[static_cast<size_t>(tensor)])].buffer)];
+  }
+  // Home number among all homes of the stage, for home `h` of a buffer.
+  int32_t stage_home(const Buffer& buffer, int32_t h) const {
+    return buffer.ep < 0 ? h : mesh.home_of_expert(h, buffer.ep);
+  }
+};
+
+// Fills in what is derived from the stored parts.
+void derive(Plan& plan);
+
+}  // namespace canzona

@@ -1,0 +1,80 @@
+// What a plan costs each rank: memory, bytes on the wire and time.
+//
+//   std::vector<RankCost> ranks = predict(plan);
+//
+// Memory is what Canzona allocates. Bytes are counted per collective and link
+// class: two ranks are linked `intra` if they share a node of ranks_per_node
+// consecutive ranks. Times come from the cost basis and the links of the plan
+// and are *predicted*.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "canzona/plan/plan.h"
+
+namespace canzona {
+
+struct Memory {
+  Bytes parameters;  // the copy that forward and backward use
+  Bytes gradients;
+  Bytes master;      // fp32 weights, where parameters are bf16
+  Bytes states;      // of the rule and of AdamW
+  Bytes buffers;     // slots of the micro-group exchange, alike on every rank
+  Bytes total() const { return parameters + gradients + master + states + buffers; }
+};
+
+enum class Collective {
+  kReduceScatter,  // gradients over dp
+  kAllReduce,      // gradients over dp, where a strategy repeats or broadcasts
+  kGather,         // momentum or gradient shards to owners, over tp
+  kScatter,        // updates back, over tp
+  kAllGather,      // parameters over dp
+  kBroadcast,      // weights in the step
+};
+inline constexpr int kNumCollectives = 6;
+std::string_view to_string(Collective collective);
+
+struct WireBytes {
+  int64_t sent_intra = 0;
+  int64_t sent_inter = 0;
+  int64_t received_intra = 0;
+  int64_t received_inter = 0;
+  int64_t sent() const { return sent_intra + sent_inter; }
+  int64_t received() const { return received_intra + received_inter; }
+};
+
+struct RankCost {
+  int64_t elements = 0;       // matrix-rule elements of its home, this plane
+  Ticks every_step;           // work at this rank as an owner
+  std::vector<Ticks> refresh; // per phase, beside every_step
+  int32_t num_matrices = 0;
+  Memory memory;
+  std::array<WireBytes, kNumCollectives> wire{};
+  double transform_seconds_mean = 0;   // own work, mean over a period
+  double transform_seconds_worst = 0;  // own work, worst step
+  // With the exchange over tp, pipelined: ordinary step, mean, worst.
+  double step_seconds = 0;
+  double step_seconds_mean = 0;
+  double step_seconds_worst = 0;
+  int64_t bytes_sent() const;
+};
+
+// One entry per rank of the world.
+std::vector<RankCost> predict(const Plan& plan);
+
+// Sum over the steps of a period of the largest load, in ticks.
+Ticks makespan(const Plan& plan, const std::vector<RankCost>& ranks);
+
+// Mean and worst step (largest load, in ticks) if refreshes were spread over
+// `phases` instead, owners unchanged.
+struct PhaseOutlook {
+  int32_t phases = 1;
+  double mean_step = 0;
+  double worst_step = 0;
+  double mean_seconds = 0;
+  double worst_seconds = 0;
+};
+std::vector<PhaseOutlook> phase_outlook(const Plan& plan);
+
+}  // namespace canzona

@@ -1,0 +1,157 @@
+#include <algorithm>
+#include <map>
+
+#include "canzona/plan/loads.h"
+#include "canzona/plan/predict_parts.h"
+#include "canzona/plan/routes.h"
+
+namespace canzona {
+namespace {
+
+// One round gathered, one transformed, one scattered.
+constexpr int64_t kExchangeSlots = 3;
+
+// What one matrix keeps, by where it lives.
+struct StateBytes {
+  int64_t with_shard = 0;  // of the whole matrix
+  int64_t with_owner = 0;
+};
+
+class StateTable {
+ public:
+  explicit StateTable(const Plan& plan)
+      : rule_(make_rule_facts(plan.rule, plan.rule_options)) {}
+
+  const StateBytes& of(MatrixShape shape) {
+    auto it = known_.find(shape);
+    if (it != known_.end()) return it->second;
+    StateBytes bytes;
+    for (const StateFact& state : rule_->states(shape)) {
+      (state.lives == Lives::kWithShard ? bytes.with_shard : bytes.with_owner) +=
+          state.bytes().value();
+    }
+    return known_.emplace(shape, bytes).first->second;
+  }
+
+ private:
+  std::unique_ptr<RuleFacts> rule_;
+  std::map<MatrixShape, StateBytes> known_;
+};
+
+// Calls visit(rank) for every tp rank of the homes that keep a tensor.
+template <class Visit>
+void each_rank_of_home(const Plan& plan, int32_t tensor, Visit visit) {
+  each_home(plan, tensor, [&](int32_t stage, int32_t home) {
+    for (int32_t t = 0; t < plan.mesh.tp; ++t) {
+      visit(plan.mesh.rank(stage, home, t));
+    }
+  });
+}
+
+int64_t master_bytes(const Plan& plan) {
+  return plan.options.parameters == ParameterDtype::kBf16 ? kBytesPerFp32 : 0;
+}
+
+void add_matrix_states(const Plan& plan, std::vector<RankCost>& ranks) {
+  StateTable table(plan);
+  for (size_t m = 0; m < plan.matrices.size(); ++m) {
+    const Matrix& matrix = plan.matrices[m];
+    const Tensor& tensor = plan.model.tensors[static_cast<size_t>(matrix.tensor)];
+    const StateBytes& bytes = table.of({matrix.rows, matrix.cols});
+    const int64_t parts = tensor.cut == Cut::kNone ? 1 : plan.mesh.tp;
+    const int64_t elements = matrix.rows * matrix.cols / parts;
+    each_rank_of_home(plan, matrix.tensor, [&](int32_t r) {
+      RankCost& rank = ranks[static_cast<size_t>(r)];
+      rank.elements += elements;
+      rank.memory.master += Bytes(elements * master_bytes(plan));
+      rank.memory.states += Bytes(bytes.with_shard / parts);
+    });
+    each_computing_rank(plan, m, [&](int32_t r) {
+      ranks[static_cast<size_t>(r)].memory.states += Bytes(bytes.with_owner);
+    });
+  }
+}
+
+// Bytes that a round of the exchange occupies on each rank of the world: whole
+// matrices where it owns them, and its own shards on their way.
+using RoundBytes = std::vector<std::vector<int64_t>>;
+
+void add_to_round(RoundBytes& rounds, int32_t rank, int32_t round,
+                  int64_t bytes) {
+  std::vector<int64_t>& list = rounds[static_cast<size_t>(rank)];
+  if (list.size() <= static_cast<size_t>(round)) {
+    list.resize(static_cast<size_t>(round) + 1, 0);
+  }
+  list[static_cast<size_t>(round)] += bytes;
+}
+
+RoundBytes round_bytes(const Plan& plan) {
+  RoundBytes rounds(static_cast<size_t>(plan.mesh.world()));
+  for (size_t m = 0; m < plan.matrices.size(); ++m) {
+    const Matrix& matrix = plan.matrices[m];
+    const int32_t round = plan.micro_group[m];
+    each_computing_rank(plan, m, [&](int32_t r) {
+      add_to_round(rounds, r, round,
+                   matrix.rows * matrix.cols * kBytesPerFp32);
+    });
+    each_rank_of_home(plan, matrix.tensor, [&](int32_t r) {
+      const int32_t t = r % plan.mesh.tp;
+      add_to_round(rounds, r, round,
+                   elements_on(plan, static_cast<int32_t>(m), t) *
+                       kBytesPerFp32);
+    });
+  }
+  return rounds;
+}
+
+// Slots are alike on all ranks of a stage: the largest round of any of them.
+void add_exchange_slots(const Plan& plan, std::vector<RankCost>& ranks) {
+  if (plan.mesh.tp == 1) return;
+  const RoundBytes rounds = round_bytes(plan);
+  const auto per_stage = static_cast<size_t>(plan.mesh.ranks_per_stage());
+  std::vector<int64_t> largest(static_cast<size_t>(plan.mesh.pp), 0);
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    for (int64_t bytes : rounds[r]) {
+      int64_t& most = largest[r / per_stage];
+      most = std::max(most, bytes);
+    }
+  }
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    ranks[r].memory.buffers = Bytes(kExchangeSlots * largest[r / per_stage]);
+  }
+}
+
+}  // namespace
+
+void add_matrix_memory(const Plan& plan, std::vector<RankCost>& ranks) {
+  add_matrix_states(plan, ranks);
+  add_exchange_slots(plan, ranks);
+}
+
+// Parameters and gradients: every rank holds whole buckets, padded or not.
+void add_bucket_memory(const Plan& plan, std::vector<RankCost>& ranks) {
+  for (const Bucket& bucket : plan.buckets) {
+    const Buffer& buffer =
+        plan.buffers[static_cast<size_t>(bucket.buffer)];
+    const int64_t matrices =
+        plan.traffic == Traffic::kPadded
+            ? longest_run(bucket) * buffer.num_homes
+            : matrix_elements(plan, bucket);
+    const int64_t adamw = adamw_elements(plan, bucket);
+    const int64_t adamw_state = 2 * kBytesPerFp32;
+    for (int32_t h = 0; h < buffer.num_homes; ++h) {
+      const int64_t piece =
+          bucket.adamw_cuts.empty() ? adamw : adamw_elements_at(bucket, h);
+      for (int32_t t = 0; t < plan.mesh.tp; ++t) {
+        Memory& memory = ranks[static_cast<size_t>(plan.mesh.rank(
+            buffer.stage, plan.stage_home(buffer, h), t))].memory;
+        memory.parameters += Bytes((matrices + adamw) * bytes_per_parameter(plan));
+        memory.gradients += Bytes((matrices + adamw) * kBytesPerFp32);
+        memory.master += Bytes(piece * master_bytes(plan));
+        memory.states += Bytes(piece * adamw_state);
+      }
+    }
+  }
+}
+
+}  // namespace canzona

@@ -1,0 +1,35 @@
+// The pieces of predict(); each fills its fields of every rank's cost.
+#pragma once
+
+#include <vector>
+
+#include "canzona/plan/plan.h"
+#include "canzona/plan/predict.h"
+
+namespace canzona {
+
+// What matrices cost the ranks of their homes.
+void add_loads(const Plan& plan, std::vector<RankCost>& ranks);
+void add_matrix_memory(const Plan& plan, std::vector<RankCost>& ranks);
+void add_exchange_bytes(const Plan& plan, std::vector<RankCost>& ranks);
+void add_step_times(const Plan& plan, std::vector<RankCost>& ranks);
+
+// What buckets cost everybody.
+void add_bucket_memory(const Plan& plan, std::vector<RankCost>& ranks);
+void add_bucket_bytes(const Plan& plan, std::vector<RankCost>& ranks);
+void add_broadcast_times(const Plan& plan, std::vector<RankCost>& ranks);
+
+// Elements that home h keeps of a bucket in one TP plane.
+int64_t matrix_elements_at(const Bucket& bucket, int32_t h);
+int64_t adamw_elements_at(const Bucket& bucket, int32_t h);
+
+// Longest matrix run of any home: what padding makes of every run.
+int64_t longest_run(const Bucket& bucket);
+
+int64_t bytes_per_parameter(const Plan& plan);
+
+// Elements of all shards of a bucket's matrix-rule and AdamW tensors.
+int64_t matrix_elements(const Plan& plan, const Bucket& bucket);
+int64_t adamw_elements(const Plan& plan, const Bucket& bucket);
+
+}  // namespace canzona

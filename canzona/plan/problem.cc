@@ -1,0 +1,149 @@
+#include "canzona/plan/problem.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "canzona/plan/buckets.h"
+#include "canzona/plan/cost.h"
+#include "canzona/plan/loads.h"
+
+namespace canzona {
+namespace {
+
+int64_t master_bytes(ParameterDtype parameters) {
+  return parameters == ParameterDtype::kBf16 ? kBytesPerFp32 : 0;
+}
+
+std::vector<int32_t> index_matrices(size_t num_tensors,
+                                    const std::vector<Matrix>& matrices) {
+  std::vector<int32_t> first(num_tensors + 1, 0);
+  for (const Matrix& m : matrices) ++first[static_cast<size_t>(m.tensor) + 1];
+  std::partial_sum(first.begin(), first.end(), first.begin());
+  return first;
+}
+
+// Sums of loads over a whole model and period must stay exact integers.
+void check_total(const Problem& p) {
+  constexpr double kLargest = 4e18;
+  double total = 0;
+  for (const auto* list : {&p.costs, &p.weights}) {
+    double sum = 0;
+    for (const MatrixCost& c : *list) {
+      sum += static_cast<double>(c.every_step.value()) * p.rule.period() +
+             static_cast<double>(c.refresh.value());
+    }
+    total = std::max(total, sum);
+  }
+  if (total > kLargest) {
+    throw UsageError(cat("model ", quoted(p.model.name), ": the work of one "
+                         "period, ", total, " flops, exceeds 64-bit counts"));
+  }
+}
+
+struct ShapeBytes {
+  int64_t shard = 0;  // whole matrix, split over tp
+  int64_t owner = 0;
+};
+
+ShapeBytes state_bytes(const RuleFacts& rule, MatrixShape shape) {
+  ShapeBytes bytes;
+  for (const StateFact& state : rule.states(shape)) {
+    int64_t& sum = state.lives == Lives::kWithShard ? bytes.shard : bytes.owner;
+    sum = checked_add(sum, state.bytes().value(), "bytes of states");
+  }
+  return bytes;
+}
+
+void weigh_memory(Problem& p) {
+  std::map<MatrixShape, ShapeBytes> known;
+  for (size_t t = 0; t < p.model.tensors.size(); ++t) {
+    p.home_bytes.push_back(p.shard_elements[t] * master_bytes(p.options.parameters));
+  }
+  for (const Matrix& m : p.matrices) {
+    const MatrixShape shape{m.rows, m.cols};
+    auto it = known.find(shape);
+    if (it == known.end()) {
+      it = known.emplace(shape, state_bytes(p.rule, shape)).first;
+    }
+    const bool cut =
+        p.model.tensors[static_cast<size_t>(m.tensor)].cut != Cut::kNone;
+    p.owner_bytes.push_back(it->second.owner);
+    p.home_bytes[static_cast<size_t>(m.tensor)] +=
+        cut ? it->second.shard / p.mesh.tp : it->second.shard;
+  }
+}
+
+}  // namespace
+
+int64_t adamw_bytes_per_element(ParameterDtype parameters) {
+  return master_bytes(parameters) + 2 * kBytesPerFp32;
+}
+
+std::vector<int32_t> phases_by_name(const Model& model,
+                                    const std::vector<Matrix>& matrices,
+                                    const Splits& splits, int32_t phases) {
+  std::vector<int32_t> phase(matrices.size(), 0);
+  if (phases <= 1) return phase;
+  std::vector<std::pair<std::string, size_t>> names;
+  for (size_t m = 0; m < matrices.size(); ++m) {
+    names.emplace_back(matrix_name(model, matrices[m], splits), m);
+  }
+  std::sort(names.begin(), names.end());
+  for (size_t i = 0; i < names.size(); ++i) {
+    phase[names[i].second] =
+        static_cast<int32_t>(i % static_cast<size_t>(phases));
+  }
+  return phase;
+}
+
+std::vector<int64_t> Problem::steps() const {
+  return steps_of(rule.period(), rule.phases());
+}
+
+std::vector<int64_t> Problem::load_of(int32_t matrix) const {
+  const auto m = static_cast<size_t>(matrix);
+  return load_by_step(weights[m], phase[m], rule.period(), rule.phases());
+}
+
+int64_t Problem::period_weight(int32_t tensor) const {
+  const auto t = static_cast<size_t>(tensor);
+  int64_t sum = 0;
+  for (auto m = static_cast<size_t>(first_matrix[t]);
+       m < static_cast<size_t>(first_matrix[t + 1]); ++m) {
+    sum += weights[m].every_step.value() * rule.period() +
+           weights[m].refresh.value();
+  }
+  return sum;
+}
+
+Problem make_problem(const PlanRequest& request, bool join_small_tail) {
+  Problem p{request.model, request.mesh, request.rule, request.options,
+            {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}};
+  p.matrices = split_into_matrices(p.model, p.options.splits);
+  p.first_matrix = index_matrices(p.model.tensors.size(), p.matrices);
+  p.phase = phases_by_name(p.model, p.matrices, p.options.splits,
+                           p.rule.phases());
+  const CostModel cost(p.rule, request.cost_table);
+  p.cost_basis = cost.basis();
+  for (const Matrix& m : p.matrices) {
+    const Tensor& tensor = p.model.tensors[static_cast<size_t>(m.tensor)];
+    p.costs.push_back(cost.cost({m.rows, m.cols}));
+    p.weights.push_back(cost.weight(*p.options.weight, {m.rows, m.cols},
+                                    tensor.cut == Cut::kNone ? p.mesh.tp : 1));
+  }
+  check_total(p);
+  for (const Tensor& t : p.model.tensors) {
+    p.shard_elements.push_back(shard_elements(p.mesh, t));
+  }
+  p.buffers = make_buffers(p.mesh, p.model, p.buffer_of);
+  p.buckets = make_buckets(p.model, p.buffers, p.buffer_of, p.shard_elements,
+                           p.options.bucket_elements, join_small_tail);
+  weigh_memory(p);
+  return p;
+}
+
+}  // namespace canzona

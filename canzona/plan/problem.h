@@ -1,0 +1,65 @@
+// What every strategy reads: the request, cut into matrices, weighed, sorted into
+// stages, buffers and buckets. Made once, never changed.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "canzona/plan/make_plan.h"
+#include "canzona/plan/plan.h"
+
+namespace canzona {
+
+// A bucket before anyone is given anything: tensors in the order in which
+// backward finishes them.
+struct OpenBucket {
+  int32_t buffer = 0;
+  std::vector<int32_t> matrix_tensors;
+  std::vector<int32_t> adamw_tensors;
+  int64_t elements = 0;  // of matrix-rule TP shards
+};
+
+struct Problem {
+  const Model& model;
+  Mesh mesh;
+  const RuleFacts& rule;
+  PlanOptions options;  // every default filled in
+
+  std::vector<Matrix> matrices;
+  std::vector<int32_t> first_matrix;  // per tensor, and one past the end
+  std::vector<MatrixCost> costs;      // per matrix: time
+  std::vector<MatrixCost> weights;    // per matrix: what is balanced
+  std::vector<int32_t> phase;         // per matrix
+  CostBasis cost_basis;
+
+  std::vector<Buffer> buffers;
+  std::vector<OpenBucket> buckets;
+  std::vector<int32_t> buffer_of;       // per tensor
+  std::vector<int64_t> shard_elements;  // per tensor
+  std::vector<int64_t> home_bytes;      // per tensor: master and shard-states
+  std::vector<int64_t> owner_bytes;     // per matrix: states at the owner
+
+  int32_t num_matrices(int32_t tensor) const {
+    return first_matrix[static_cast<size_t>(tensor) + 1] -
+           first_matrix[static_cast<size_t>(tensor)];
+  }
+  // Steps of a period by kind: [ordinary, refresh of phase 0, …].
+  std::vector<int64_t> steps() const;
+  // A matrix's weight in each of those.
+  std::vector<int64_t> load_of(int32_t matrix) const;
+  // A tensor's weight over a whole period.
+  int64_t period_weight(int32_t tensor) const;
+};
+
+// `join_small_tail`: a last bucket below half size joins its neighbour.
+Problem make_problem(const PlanRequest& request, bool join_small_tail);
+
+// Bytes per element that every rank of a home keeps for one tensor.
+int64_t adamw_bytes_per_element(ParameterDtype parameters);
+
+// The phase of each matrix: its place in name order modulo `phases`.
+std::vector<int32_t> phases_by_name(const Model& model,
+                                    const std::vector<Matrix>& matrices,
+                                    const Splits& splits, int32_t phases);
+
+}  // namespace canzona

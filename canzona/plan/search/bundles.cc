@@ -1,0 +1,118 @@
+#include "canzona/plan/search/bundles.h"
+
+#include <algorithm>
+#include <numeric>
+#include <queue>
+
+namespace canzona {
+
+Bundles::Bundles(const std::vector<ItemClass>& classes,
+                 std::vector<int64_t> steps, std::vector<int32_t> blocks)
+    : classes_(&classes),
+      steps_(std::move(steps)),
+      blocks_(std::move(blocks)),
+      bundles_(blocks_.size()),
+      loads_(blocks_.size() * steps_.size(), 0) {}
+
+void Bundles::add(size_t rank, int32_t item_class, int32_t count) {
+  auto& items = bundles_[rank];
+  auto it = std::find_if(items.begin(), items.end(), [&](const ClassCount& c) {
+    return c.item_class >= item_class;
+  });
+  if (it != items.end() && it->item_class == item_class) {
+    it->count += count;
+    if (it->count == 0) items.erase(it);
+  } else if (count != 0) {
+    items.insert(it, {item_class, count});
+  }
+  const auto& load = (*classes_)[static_cast<size_t>(item_class)].load;
+  for (size_t p = 0; p < dims(); ++p) {
+    loads_[rank * dims() + p] += load[p] * count;
+  }
+}
+
+int64_t Bundles::period_load(size_t rank) const {
+  int64_t sum = 0;
+  for (size_t p = 0; p < dims(); ++p) sum += steps_[p] * load(rank)[p];
+  return sum;
+}
+
+int64_t Bundles::objective() const {
+  int64_t sum = 0;
+  for (size_t p = 0; p < dims(); ++p) {
+    int64_t most = 0;
+    for (size_t r = 0; r < num_ranks(); ++r) most = std::max(most, load(r)[p]);
+    sum += steps_[p] * most;
+  }
+  return sum;
+}
+
+namespace {
+
+int64_t period_load_of(const Bundles& bundles, const ItemClass& c) {
+  int64_t sum = 0;
+  for (size_t p = 0; p < bundles.dims(); ++p) {
+    sum += bundles.steps()[p] * c.load[p];
+  }
+  return sum;
+}
+
+std::vector<int32_t> classes_longest_first(const Bundles& bundles) {
+  const auto& classes = bundles.classes();
+  std::vector<int32_t> order(classes.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+    return period_load_of(bundles, classes[static_cast<size_t>(a)]) >
+           period_load_of(bundles, classes[static_cast<size_t>(b)]);
+  });
+  return order;
+}
+
+// Ranks of one block (or of all), the least loaded on top. Entries go stale when
+// another heap's item lands on their rank and are then pushed again.
+class LeastLoaded {
+ public:
+  LeastLoaded(const Bundles& bundles, int32_t block) : bundles_(bundles) {
+    for (size_t r = 0; r < bundles.num_ranks(); ++r) {
+      if (block == kAnyBlock || bundles.block(r) == block) push(r);
+    }
+  }
+  bool empty() const { return heap_.empty(); }
+  size_t take() {
+    while (true) {
+      auto [load, rank] = heap_.top();
+      heap_.pop();
+      if (bundles_.period_load(rank) == load) return rank;
+      push(rank);
+    }
+  }
+  void push(size_t rank) { heap_.push({bundles_.period_load(rank), rank}); }
+
+ private:
+  using Entry = std::pair<int64_t, size_t>;
+  const Bundles& bundles_;
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> heap_;
+};
+
+}  // namespace
+
+void deal_longest_first(Bundles& bundles) {
+  std::vector<std::pair<int32_t, LeastLoaded>> heaps;
+  for (int32_t c : classes_longest_first(bundles)) {
+    const ItemClass& item = bundles.classes()[static_cast<size_t>(c)];
+    auto heap = std::find_if(heaps.begin(), heaps.end(), [&](const auto& h) {
+      return h.first == item.block;
+    });
+    if (heap == heaps.end()) {
+      heaps.emplace_back(item.block, LeastLoaded(bundles, item.block));
+      heap = heaps.end() - 1;
+    }
+    for (int64_t i = 0; i < item.count; ++i) {
+      const size_t rank = heap->second.take();
+      bundles.add(rank, c, 1);
+      heap->second.push(rank);
+    }
+  }
+}
+
+}  // namespace canzona

@@ -1,0 +1,81 @@
+// Whole items dealt to ranks: the state that the joint search works on.
+//
+// Items of one class are alike in every respect that matters (load, elements,
+// bytes), so a rank's bundle is a short list of (class, count), and 36,000
+// matrices on 1,024 ranks are a few thousand numbers.
+//
+// An item's load has P dimensions, one per kind of step in a refresh period:
+// [ordinary step, refresh step of phase 0, phase 1, …], or just one where nothing
+// is refreshed. The objective is the sum over the period's steps of the largest
+// load in each: Σ_p steps[p] · max_r load[r][p].
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace canzona {
+
+inline constexpr int32_t kAnyBlock = -1;
+
+struct ItemClass {
+  std::vector<int64_t> load;     // P dimensions
+  int64_t count = 0;
+  int64_t elements = 0;          // of the TP shard; decides bytes on the wire
+  int64_t home_bytes = 0;        // master and shard-states, per rank of the home
+  int64_t owner_bytes = 0;       // states at the owner
+  int32_t block = kAnyBlock;     // only ranks of this block may own it
+};
+
+struct ClassCount {
+  int32_t item_class = 0;
+  int32_t count = 0;
+  friend bool operator==(const ClassCount&, const ClassCount&) = default;
+};
+
+// Bundles of all ranks. `blocks[r]` is the block of rank r.
+class Bundles {
+ public:
+  Bundles(const std::vector<ItemClass>& classes, std::vector<int64_t> steps,
+          std::vector<int32_t> blocks);
+
+  size_t num_ranks() const { return bundles_.size(); }
+  size_t dims() const { return steps_.size(); }
+  int32_t block(size_t rank) const { return blocks_[rank]; }
+  const std::vector<ItemClass>& classes() const { return *classes_; }
+  const std::vector<ClassCount>& bundle(size_t rank) const {
+    return bundles_[rank];
+  }
+  std::span<const int64_t> load(size_t rank) const {
+    return std::span(loads_).subspan(rank * dims(), dims());
+  }
+  std::span<const int64_t> steps() const { return steps_; }
+
+  void add(size_t rank, int32_t item_class, int32_t count);
+  bool may_own(size_t rank, int32_t item_class) const {
+    const int32_t block = (*classes_)[static_cast<size_t>(item_class)].block;
+    return block == kAnyBlock || block == blocks_[rank];
+  }
+
+  // Load of a rank over a whole period, and the objective over all ranks.
+  int64_t period_load(size_t rank) const;
+  int64_t objective() const;
+
+ private:
+  const std::vector<ItemClass>* classes_;
+  std::vector<int64_t> steps_;
+  std::vector<int32_t> blocks_;
+  std::vector<std::vector<ClassCount>> bundles_;
+  std::vector<int64_t> loads_;
+};
+
+// Longest processing time first: the largest class first, each item to the rank
+// of its block with the least load; ties to the lowest rank.
+void deal_longest_first(Bundles& bundles);
+
+// Local search: the critical rank gives up to two items and takes up to two
+// from another rank, as long as the objective falls, or stays and fewer ranks
+// are critical. Deterministic; `budget` counts exchanges looked at.
+void exchange_items(Bundles& bundles, int64_t budget);
+
+}  // namespace canzona

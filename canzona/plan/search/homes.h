@@ -1,0 +1,55 @@
+// Bundles into homes: which tp bundles sit together at one home. Any rank may
+// carry any bundle of its block, so this changes no load, only what each home
+// costs and keeps.
+//
+// Rank r belongs to home r / tp. In this order: elements per home are brought
+// under a limit (the budget on bytes), then the largest cost per home is
+// lowered, then the largest memory per home at nearly that cost.
+#pragma once
+
+#include "canzona/plan/search/bundles.h"
+
+namespace canzona {
+
+// What a bundle, an item or a home weighs.
+struct HomeWeight {
+  int64_t cost = 0;      // load over a period
+  int64_t memory = 0;    // bytes of master weights and states
+  int64_t elements = 0;  // of TP shards
+
+  HomeWeight& operator+=(const HomeWeight& other);
+  HomeWeight& operator-=(const HomeWeight& other);
+};
+HomeWeight weigh_item(const Bundles& bundles, int32_t item_class);
+HomeWeight weigh_bundle(const Bundles& bundles, size_t rank);
+
+// Limits that a change to two homes must keep.
+struct HomeLimits {
+  int64_t cost = INT64_MAX;
+  int64_t elements = INT64_MAX;
+  bool allow(const HomeWeight& home) const {
+    return home.cost <= cost && home.elements <= elements;
+  }
+};
+
+// Costs this close to the mean count as level, so that memory may be leveled.
+inline constexpr double kLevelCost = 1 + 1.0 / 2048;
+HomeLimits limits_for_memory(const std::vector<HomeWeight>& homes,
+                             int64_t element_limit);
+size_t largest_home(const std::vector<HomeWeight>& homes,
+                    int64_t HomeWeight::* key);
+
+// bundle_at[r] is the bundle that rank r shall carry.
+std::vector<size_t> group_into_homes(const Bundles& bundles, int32_t tp,
+                                     int64_t element_limit);
+
+// `bundles` with bundle bundle_at[r] moved to rank r.
+Bundles permuted(const Bundles& bundles, const std::vector<size_t>& bundle_at);
+
+// Exchanges single items between homes for the same objectives, never above the
+// largest load of any step that `bundles` has now. `budget` counts exchanges
+// looked at.
+void level_homes(Bundles& bundles, int32_t tp, int64_t element_limit,
+                 int64_t budget);
+
+}  // namespace canzona

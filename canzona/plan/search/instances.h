@@ -1,0 +1,46 @@
+// Which tensor of a class goes to which home. Tensors of a class are alike, so
+// this changes no load; it decides how many bytes of each bucket a home keeps.
+//
+//   homes = place_instances(buckets, demands, num_homes, result)
+//
+// Every home's demand of a class is spread over the buckets in proportion to
+// their supply, then overfull places are mended by swapping tensors of one class
+// between homes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace canzona {
+
+struct Instance {
+  int32_t tensor = 0;
+  int32_t item_class = 0;
+  int64_t elements = 0;
+};
+
+struct InstanceBucket {
+  std::vector<Instance> instances;
+  int64_t cap = 0;            // elements that one home may keep
+  int64_t reachable_cap = 0;  // the same where `cap` turns out impossible
+};
+
+// demands[c]: (home, how many of class c it takes), homes ascending.
+struct Demand {
+  int32_t home = 0;
+  int32_t count = 0;
+};
+
+struct Placement {
+  std::vector<std::vector<int32_t>> home;  // per bucket and instance
+  // Buckets that had to be dealt by bytes alone: their homes' loads differ from
+  // the demands.
+  std::vector<size_t> redealt;
+};
+
+Placement place_instances(const std::vector<InstanceBucket>& buckets,
+                          const std::vector<std::vector<Demand>>& demands,
+                          int32_t num_homes);
+
+}  // namespace canzona

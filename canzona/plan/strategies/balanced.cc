@@ -1,0 +1,286 @@
+#include "canzona/plan/strategies/balanced.h"
+
+#include <algorithm>
+#include <map>
+
+#include "canzona/plan/budget.h"
+#include "canzona/plan/search/exact.h"
+#include "canzona/plan/search/instances.h"
+#include "canzona/plan/search/joint.h"
+#include "canzona/plan/search/owners.h"
+
+namespace canzona {
+namespace {
+
+// One pipeline stage: all its buffers share the same ranks and loads.
+class Stage {
+ public:
+  Stage(const Problem& p, int32_t stage, Assignment& a)
+      : p_(p), a_(a), homes_(static_cast<size_t>(p.mesh.homes())) {
+    for (size_t b = 0; b < p.buckets.size(); ++b) {
+      if (buffer(p.buckets[b]).stage != stage) continue;
+      buckets_.push_back(b);
+      for (int32_t t : p.buckets[b].matrix_tensors) {
+        tensors_.push_back(t);
+        num_matrices_ += static_cast<size_t>(p.num_matrices(t));
+      }
+    }
+  }
+
+  void run() {
+    if (tensors_.empty()) return;
+    if (num_matrices_ <= kExactItems && ranks() <= kExactRanks &&
+        assign_exactly()) {
+      return;
+    }
+    classify();
+    whole_ = num_matrices_ == tensors_.size();
+    bundles_.emplace(whole_ ? search(p_.mesh.tp) : search(1));
+    for (size_t f = 0; f < p_.buffers.size(); ++f) place(f);
+    deal_tp_ranks();
+  }
+
+ private:
+  const Buffer& buffer(const OpenBucket& bucket) const {
+    return p_.buffers[static_cast<size_t>(bucket.buffer)];
+  }
+  const Buffer& buffer_of(int32_t t) const {
+    return p_.buffers[static_cast<size_t>(
+        p_.buffer_of[static_cast<size_t>(t)])];
+  }
+  size_t ranks() const { return homes_ * static_cast<size_t>(p_.mesh.tp); }
+
+  // Homes of one ep coordinate form a block; without ep all are one.
+  int32_t block_of_home(size_t home) const {
+    return static_cast<int32_t>(home) / p_.mesh.cp % p_.mesh.ep;
+  }
+  std::vector<int32_t> blocks(int32_t ranks_per_home) const {
+    std::vector<int32_t> out;
+    for (size_t h = 0; h < homes_; ++h) {
+      out.insert(out.end(), static_cast<size_t>(ranks_per_home),
+                 block_of_home(h));
+    }
+    return out;
+  }
+
+  std::vector<int64_t> shards(const OpenBucket& bucket) const {
+    std::vector<int64_t> out;
+    for (int32_t t : bucket.matrix_tensors) {
+      out.push_back(p_.shard_elements[static_cast<size_t>(t)]);
+    }
+    return out;
+  }
+
+  bool assign_exactly() {
+    ExactCase c;
+    c.steps = p_.steps();
+    c.tp = p_.mesh.tp;
+    c.blocks = blocks(p_.mesh.tp);
+    std::vector<int32_t> matrices;
+    for (size_t i = 0; i < buckets_.size(); ++i) {
+      const OpenBucket& bucket = p_.buckets[buckets_[i]];
+      c.caps.push_back(reachable_bucket_cap(
+          shards(bucket), buffer(bucket).num_homes, *p_.options.alpha));
+      for (int32_t t : bucket.matrix_tensors) {
+        add_items(t, static_cast<int32_t>(i), c, matrices);
+      }
+    }
+    const auto ranks = solve_exactly(c);
+    if (!ranks) return false;
+    for (size_t i = 0; i < matrices.size(); ++i) {
+      set_owner(matrices[i], (*ranks)[i]);
+    }
+    return true;
+  }
+
+  void add_items(int32_t t, int32_t bucket, ExactCase& c,
+                 std::vector<int32_t>& matrices) const {
+    for (int32_t m = p_.first_matrix[static_cast<size_t>(t)];
+         m < p_.first_matrix[static_cast<size_t>(t) + 1]; ++m) {
+      c.items.push_back({p_.load_of(m), t, bucket,
+                         p_.shard_elements[static_cast<size_t>(t)],
+                         buffer_of(t).ep});
+      matrices.push_back(m);
+    }
+  }
+
+  void set_owner(int32_t matrix, int32_t rank) {
+    const int32_t t = p_.matrices[static_cast<size_t>(matrix)].tensor;
+    a_.home[static_cast<size_t>(t)] = buffer_home(t, rank / p_.mesh.tp);
+    a_.owner[static_cast<size_t>(matrix)] = rank % p_.mesh.tp;
+  }
+
+  // The number in the tensor's buffer of a home of the stage.
+  int32_t buffer_home(int32_t t, int32_t home) const {
+    if (buffer_of(t).ep < 0) return home;
+    return home / (p_.mesh.ep * p_.mesh.cp) * p_.mesh.cp + home % p_.mesh.cp;
+  }
+
+  // Tensors with equal loads, elements, bytes and block are one class.
+  void classify() {
+    std::map<std::vector<int64_t>, int32_t> known;
+    class_of_.assign(p_.model.tensors.size(), -1);
+    for (int32_t t : tensors_) {
+      const std::vector<int64_t> key = describe(t);
+      const auto [it, fresh] =
+          known.emplace(key, static_cast<int32_t>(classes_.size()));
+      if (fresh) classes_.push_back(make_class(t));
+      class_of_[static_cast<size_t>(t)] = it->second;
+      ++classes_[static_cast<size_t>(it->second)].count;
+    }
+  }
+
+  std::vector<int64_t> describe(int32_t t) const {
+    const auto i = static_cast<size_t>(t);
+    std::vector<int64_t> key{buffer_of(t).ep, p_.shard_elements[i],
+                             p_.home_bytes[i]};
+    for (int32_t m = p_.first_matrix[i]; m < p_.first_matrix[i + 1]; ++m) {
+      const MatrixCost& w = p_.weights[static_cast<size_t>(m)];
+      key.push_back(w.every_step.value());
+      key.push_back(w.refresh.value());
+      key.push_back(p_.phase[static_cast<size_t>(m)]);
+      key.push_back(p_.owner_bytes[static_cast<size_t>(m)]);
+    }
+    return key;
+  }
+
+  ItemClass make_class(int32_t t) const {
+    const auto i = static_cast<size_t>(t);
+    ItemClass c;
+    c.load.assign(p_.steps().size(), 0);
+    c.elements = p_.shard_elements[i];
+    c.home_bytes = p_.home_bytes[i];
+    c.block = buffer_of(t).ep;
+    for (int32_t m = p_.first_matrix[i]; m < p_.first_matrix[i + 1]; ++m) {
+      const std::vector<int64_t> load = p_.load_of(m);
+      for (size_t d = 0; d < load.size(); ++d) c.load[d] += load[d];
+      c.owner_bytes += p_.owner_bytes[static_cast<size_t>(m)];
+    }
+    return c;
+  }
+
+  // Bundles per rank, or per home where tensors hold several matrices.
+  Bundles search(int32_t ranks_per_home) {
+    ranks_per_home_ = static_cast<size_t>(ranks_per_home);
+    return search_bundles(classes_, p_.steps(), blocks(ranks_per_home),
+                          ranks_per_home, *p_.options.alpha);
+  }
+
+  // How many of each class the homes of a buffer take.
+  std::vector<std::vector<Demand>> demands(const Buffer& f) const {
+    std::vector<std::vector<Demand>> out(classes_.size());
+    for (int32_t h = 0; h < f.num_homes; ++h) {
+      const int32_t home = f.ep < 0 ? h : p_.mesh.home_of_expert(h, f.ep);
+      const size_t first = static_cast<size_t>(home) * ranks_per_home_;
+      for (size_t r = first; r < first + ranks_per_home_; ++r) {
+        for (const ClassCount& c : bundles_->bundle(r)) {
+          const auto i = static_cast<size_t>(c.item_class);
+          if (classes_[i].block != f.ep) continue;
+          if (out[i].empty() || out[i].back().home != h) out[i].push_back({h, 0});
+          out[i].back().count += c.count;
+        }
+      }
+    }
+    return out;
+  }
+
+  void place(size_t f) {
+    std::vector<InstanceBucket> open;
+    for (size_t b : buckets_) {
+      const OpenBucket& bucket = p_.buckets[b];
+      if (static_cast<size_t>(bucket.buffer) != f) continue;
+      open.push_back(instances(bucket));
+    }
+    if (open.empty()) return;
+    const Placement placed =
+        place_instances(open, demands(p_.buffers[f]), p_.buffers[f].num_homes);
+    redealt_ |= !placed.redealt.empty();
+    for (size_t b = 0; b < open.size(); ++b) {
+      for (size_t i = 0; i < open[b].instances.size(); ++i) {
+        a_.home[static_cast<size_t>(open[b].instances[i].tensor)] =
+            placed.home[b][i];
+      }
+    }
+  }
+
+  InstanceBucket instances(const OpenBucket& bucket) const {
+    InstanceBucket out;
+    const std::vector<int64_t> sizes = shards(bucket);
+    const double alpha = *p_.options.alpha;
+    out.cap = bucket_cap(sizes, buffer(bucket).num_homes, alpha);
+    out.reachable_cap =
+        reachable_bucket_cap(sizes, buffer(bucket).num_homes, alpha);
+    for (int32_t t : bucket.matrix_tensors) {
+      out.instances.push_back({t, class_of_[static_cast<size_t>(t)],
+                               p_.shard_elements[static_cast<size_t>(t)]});
+    }
+    return out;
+  }
+
+  // Owners inside each home: as the bundles say, or dealt anew where tensors hold
+  // several matrices or bytes overruled the bundles.
+  void deal_tp_ranks() {
+    std::vector<std::vector<int32_t>> by_home(homes_);
+    for (int32_t t : tensors_) {
+      const int32_t home =
+          stage_home(p_, t, a_.home[static_cast<size_t>(t)]);
+      by_home[static_cast<size_t>(home)].push_back(t);
+    }
+    for (size_t h = 0; h < homes_; ++h) {
+      if (whole_ && !redealt_) {
+        follow_bundles(h, by_home[h]);
+      } else {
+        deal_owners(p_, matrices_of(by_home[h]), a_);
+      }
+    }
+  }
+
+  std::vector<int32_t> matrices_of(const std::vector<int32_t>& tensors) const {
+    std::vector<int32_t> out;
+    for (int32_t t : tensors) {
+      for (int32_t m = p_.first_matrix[static_cast<size_t>(t)];
+           m < p_.first_matrix[static_cast<size_t>(t) + 1]; ++m) {
+        out.push_back(m);
+      }
+    }
+    return out;
+  }
+
+  void follow_bundles(size_t home, const std::vector<int32_t>& tensors) {
+    std::map<int32_t, std::vector<int32_t>> members;
+    for (int32_t t : tensors) {
+      members[class_of_[static_cast<size_t>(t)]].push_back(
+          p_.first_matrix[static_cast<size_t>(t)]);
+    }
+    for (size_t t = 0; t < ranks_per_home_; ++t) {
+      for (const ClassCount& c : bundles_->bundle(home * ranks_per_home_ + t)) {
+        std::vector<int32_t>& list = members[c.item_class];
+        for (int32_t i = 0; i < c.count; ++i) {
+          a_.owner[static_cast<size_t>(list.back())] = static_cast<int32_t>(t);
+          list.pop_back();
+        }
+      }
+    }
+  }
+
+  const Problem& p_;
+  Assignment& a_;
+  size_t homes_;
+  std::vector<size_t> buckets_;
+  std::vector<int32_t> tensors_;
+  size_t num_matrices_ = 0;
+  bool whole_ = true;     // every tensor is one matrix
+  bool redealt_ = false;  // some bucket was dealt by bytes alone
+  size_t ranks_per_home_ = 1;
+  std::vector<ItemClass> classes_;
+  std::vector<int32_t> class_of_;  // per tensor
+  std::optional<Bundles> bundles_;
+};
+
+}  // namespace
+
+void assign_balanced(const Problem& p, Assignment& a) {
+  for (int32_t stage = 0; stage < p.mesh.pp; ++stage) Stage(p, stage, a).run();
+}
+
+}  // namespace canzona

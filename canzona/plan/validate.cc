@@ -1,0 +1,223 @@
+#include "canzona/plan/validate.h"
+
+#include <algorithm>
+#include <set>
+
+#include "canzona/base/text.h"
+#include "canzona/plan/budget.h"
+#include "canzona/plan/predict.h"
+#include "canzona/plan/predict_parts.h"
+#include "canzona/plan/summary.h"
+#include "canzona/plan/validate_routes.h"
+
+namespace canzona {
+namespace {
+
+class Validation {
+ public:
+  explicit Validation(const Plan& plan) : plan_(plan) {}
+
+  std::vector<std::string> run() {
+    check_places();
+    for (size_t b = 0; b < plan_.buckets.size(); ++b) check_bucket(b);
+    check_owners();
+    check_micro_groups();
+    if (!violations_.empty()) return std::move(violations_);
+    check_routes(plan_, violations_);
+    check_budgets();
+    return std::move(violations_);
+  }
+
+ private:
+  template <class... Args>
+  void violated(const Args&... args) {
+    violations_.push_back(cat(args...));
+  }
+  std::string name(int32_t tensor) const {
+    return quoted(plan_.model.tensors[static_cast<size_t>(tensor)].name);
+  }
+  const Tensor& tensor(int32_t t) const {
+    return plan_.model.tensors[static_cast<size_t>(t)];
+  }
+
+  // Every tensor lies in one bucket, once, on the ranks that hold it.
+  void check_places() {
+    std::vector<int32_t> places(plan_.model.tensors.size(), 0);
+    for (size_t b = 0; b < plan_.buckets.size(); ++b) {
+      const Bucket& bucket = plan_.buckets[b];
+      const Buffer& buffer =
+          plan_.buffers[static_cast<size_t>(bucket.buffer)];
+      for (int32_t t : bucket.tensors) {
+        ++places[static_cast<size_t>(t)];
+        if (stage_of(plan_.mesh, plan_.model, tensor(t)) != buffer.stage ||
+            ep_of(plan_.mesh, plan_.model, tensor(t)) != buffer.ep) {
+          violated("tensor ", name(t), ": bucket ", b,
+                   " belongs to other ranks (stage ", buffer.stage, ", ep ",
+                   buffer.ep, ")");
+        }
+      }
+    }
+    for (size_t t = 0; t < places.size(); ++t) {
+      if (places[t] != 1) {
+        violated("tensor ", name(static_cast<int32_t>(t)), " has ", places[t],
+                 " places, expected one");
+      }
+    }
+    for (const Buffer& buffer : plan_.buffers) {
+      const int32_t expected =
+          buffer.ep < 0 ? plan_.mesh.homes() : plan_.mesh.expert_homes();
+      if (buffer.num_homes != expected) {
+        violated("buffer of stage ", buffer.stage, ", ep ", buffer.ep, ": ",
+                 buffer.num_homes, " homes, expected ", expected);
+      }
+    }
+  }
+
+  void check_bucket(size_t b) {
+    const Bucket& bucket = plan_.buckets[b];
+    for (size_t i = 0; i < bucket.tensors.size(); ++i) {
+      const bool matrix =
+          i < static_cast<size_t>(bucket.num_matrix_tensors);
+      if (tensor(bucket.tensors[i]).matrix_rule != matrix) {
+        violated("bucket ", b, ": tensor ", name(bucket.tensors[i]),
+                 " lies in the wrong region");
+      }
+    }
+    const bool scatters = plan_.traffic == Traffic::kReduceScatter ||
+                          plan_.traffic == Traffic::kPadded;
+    if (scatters) {
+      check_cuts(b, "cuts", bucket.cuts, matrix_elements(plan_, bucket));
+      check_runs(b);
+    } else if (!bucket.cuts.empty()) {
+      violated("bucket ", b, ": cuts, but its gradients are all-reduced");
+    }
+    if (plan_.traffic != Traffic::kAllReduce) {
+      check_cuts(b, "AdamW cuts", bucket.adamw_cuts,
+                 adamw_elements(plan_, bucket));
+    }
+  }
+
+  void check_cuts(size_t b, const char* what, const std::vector<int64_t>& cuts,
+                  int64_t elements) {
+    const Buffer& buffer = plan_.buffers[static_cast<size_t>(
+        plan_.buckets[b].buffer)];
+    if (cuts.size() != static_cast<size_t>(buffer.num_homes) + 1) {
+      violated("bucket ", b, ": ", cuts.size(), " ", what, ", expected ",
+               buffer.num_homes + 1);
+      return;
+    }
+    if (cuts.front() != 0 || cuts.back() != elements ||
+        !std::is_sorted(cuts.begin(), cuts.end())) {
+      violated("bucket ", b, ": ", what, " do not cut its ", elements,
+               " elements into runs");
+    }
+  }
+
+  // Each tensor lies inside its home's run, so each element has one place.
+  void check_runs(size_t b) {
+    const Bucket& bucket = plan_.buckets[b];
+    int64_t offset = 0;
+    for (int32_t i = 0; i < bucket.num_matrix_tensors; ++i) {
+      const int32_t t = bucket.tensors[static_cast<size_t>(i)];
+      const int32_t home = plan_.home[static_cast<size_t>(t)];
+      const int64_t end = offset + shard_elements(plan_.mesh, tensor(t));
+      const auto h = static_cast<size_t>(home);
+      if (home < 0 || h + 1 >= bucket.cuts.size() || offset < bucket.cuts[h] ||
+          end > bucket.cuts[h + 1]) {
+        violated("bucket ", b, ": tensor ", name(t), " at elements ", offset,
+                 "..", end, " lies outside the run of its home ", home);
+      }
+      offset = end;
+    }
+  }
+
+  void check_owners() {
+    const bool repeats = plan_.traffic == Traffic::kAllReduce;
+    for (size_t t = 0; t < plan_.home.size(); ++t) {
+      const bool owned = plan_.model.tensors[t].matrix_rule && !repeats;
+      if (owned == (plan_.home[t] == kEveryHome)) {
+        violated("tensor ", name(static_cast<int32_t>(t)),
+                 owned ? " has no home" : " has a home but no owner");
+      }
+    }
+    const bool one_owner = plan_.traffic == Traffic::kReduceScatter ||
+                           plan_.traffic == Traffic::kPadded;
+    for (size_t m = 0; m < plan_.matrices.size(); ++m) {
+      const auto owners = plan_.owners[m];
+      const std::set<int32_t> distinct(owners.begin(), owners.end());
+      if (distinct.size() != owners.size() || owners.empty() == one_owner) {
+        violated("matrix ",
+                 quoted(matrix_name(plan_.model, plan_.matrices[m],
+                                    plan_.options.splits)),
+                 " has ", owners.size(), " owners, ", distinct.size(),
+                 " distinct");
+      }
+    }
+  }
+
+  // Rounds of a home are numbered without gaps.
+  void check_micro_groups() {
+    std::vector<std::set<int32_t>> rounds(
+        static_cast<size_t>(plan_.mesh.pp * plan_.mesh.homes()));
+    for (size_t m = 0; m < plan_.matrices.size(); ++m) {
+      const int32_t t = plan_.matrices[m].tensor;
+      const Buffer& buffer = plan_.buffer_of(t);
+      const int32_t home = std::max(plan_.home[static_cast<size_t>(t)], 0);
+      rounds[static_cast<size_t>(buffer.stage * plan_.mesh.homes() +
+                                 plan_.stage_home(buffer, home))]
+          .insert(plan_.micro_group[m]);
+    }
+    for (size_t h = 0; h < rounds.size(); ++h) {
+      if (!rounds[h].empty() &&
+          *rounds[h].rbegin() != static_cast<int32_t>(rounds[h].size()) - 1) {
+        violated("home ", h, ": micro-groups are not numbered 0 to ",
+                 rounds[h].size() - 1);
+      }
+    }
+  }
+
+  void check_budgets() {
+    if (plan_.options.strategy == "balanced") check_bytes();
+    const std::vector<RankCost> ranks = predict(plan_);
+    if (summarize(plan_, ranks) != plan_.summary) {
+      violated("the stored predictions are not those of this plan");
+    }
+    const int64_t cap = plan_.options.memory_cap_bytes;
+    for (size_t r = 0; cap > 0 && r < ranks.size(); ++r) {
+      if (ranks[r].memory.total().value() > cap) {
+        violated("rank ", r, " needs ",
+                 human_bytes(ranks[r].memory.total().value()),
+                 " of memory, above the cap of ", human_bytes(cap));
+      }
+    }
+  }
+
+  void check_bytes() {
+    for (size_t b = 0; b < plan_.buckets.size(); ++b) {
+      const Bucket& bucket = plan_.buckets[b];
+      std::vector<int64_t> shards;
+      for (int32_t i = 0; i < bucket.num_matrix_tensors; ++i) {
+        shards.push_back(shard_elements(
+            plan_.mesh, tensor(bucket.tensors[static_cast<size_t>(i)])));
+      }
+      const auto homes = static_cast<int64_t>(bucket.cuts.size()) - 1;
+      const int64_t cap =
+          reachable_bucket_cap(shards, homes, *plan_.options.alpha);
+      if (longest_run(bucket) > cap) {
+        violated("bucket ", b, ": a home keeps ", longest_run(bucket),
+                 " elements, above its budget of ", cap);
+      }
+    }
+  }
+
+  const Plan& plan_;
+  std::vector<std::string> violations_;
+};
+
+}  // namespace
+
+std::vector<std::string> validate(const Plan& plan) {
+  return Validation(plan).run();
+}
+
+}  // namespace canzona
