@@ -91,7 +91,6 @@ check_build() {
   need_header fmt/format.h libfmt-dev
   need_header gtest/gtest.h libgtest-dev
   need_header gmock/gmock.h libgmock-dev
-  need_header benchmark/benchmark.h libbenchmark-dev
   wish_program ninja ninja-build
   wish_program ccache ccache
 }
