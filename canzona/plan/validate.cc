@@ -182,14 +182,25 @@ class Validation {
     if (summarize(plan_, ranks) != plan_.summary) {
       violated("the stored predictions are not those of this plan");
     }
+    if (plan_.options.memory_cap_bytes > 0) check_memory(ranks);
+  }
+
+  // One line for all ranks: with one cap, their violations are alike.
+  void check_memory(const std::vector<RankCost>& ranks) {
     const int64_t cap = plan_.options.memory_cap_bytes;
-    for (size_t r = 0; cap > 0 && r < ranks.size(); ++r) {
-      if (ranks[r].memory.total().value() > cap) {
-        violated("rank ", r, " needs ",
-                 human_bytes(ranks[r].memory.total().value()),
-                 " of memory, above the cap of ", human_bytes(cap));
-      }
+    size_t above = 0, worst = 0;
+    for (size_t r = 0; r < ranks.size(); ++r) {
+      above += ranks[r].memory.total().value() > cap;
+      if (ranks[r].memory.total() > ranks[worst].memory.total()) worst = r;
     }
+    if (above == 0) return;
+    const Memory& m = ranks[worst].memory;
+    auto size = [](Bytes bytes) { return human_bytes(bytes.value()); };
+    violated(above, " of ", ranks.size(), " ranks need more memory than the cap ",
+             "of ", human_bytes(cap), "; most is rank ", worst, " with ",
+             size(m.total()), ": parameters ", size(m.parameters),
+             ", gradients ", size(m.gradients), ", master ", size(m.master),
+             ", states ", size(m.states), ", buffers ", size(m.buffers));
   }
 
   void check_bytes() {

@@ -22,7 +22,7 @@ struct ItemClass {
   std::vector<int64_t> load;     // P dimensions
   int64_t count = 0;
   int64_t elements = 0;          // of the TP shard; decides bytes on the wire
-  int64_t home_bytes = 0;        // master and shard-states, per rank of the home
+  int64_t home_bytes = 0;        // master and shard-states, all ranks of the home
   int64_t owner_bytes = 0;       // states at the owner
   int32_t block = kAnyBlock;     // only ranks of this block may own it
 };

@@ -1,6 +1,5 @@
 #include "canzona/plan/search/homes.h"
 
-#include <algorithm>
 #include <numeric>
 
 namespace canzona {
@@ -46,24 +45,30 @@ size_t largest_home(const std::vector<HomeWeight>& homes,
   return best;
 }
 
+int64_t largest(const std::vector<HomeWeight>& homes,
+                int64_t HomeWeight::* key) {
+  return homes[largest_home(homes, key)].*key;
+}
+
 HomeLimits limits_for_memory(const std::vector<HomeWeight>& homes,
-                             int64_t element_limit) {
+                             HomeLimits limits) {
   double sum = 0;
   for (const HomeWeight& home : homes) sum += static_cast<double>(home.cost);
   const double mean = sum / static_cast<double>(homes.size());
-  const int64_t dearest = homes[largest_home(homes, &HomeWeight::cost)].cost;
-  return {std::max(dearest, static_cast<int64_t>(mean * kLevelCost)),
-          element_limit};
+  limits.cost = std::max(largest(homes, &HomeWeight::cost),
+                         static_cast<int64_t>(mean * kLevelCost));
+  return limits;
 }
 
 namespace {
 
 class Grouping {
  public:
-  Grouping(const Bundles& bundles, int32_t tp, int64_t element_limit)
+  using Key = int64_t HomeWeight::*;
+
+  Grouping(const Bundles& bundles, int32_t tp)
       : bundles_(bundles),
         tp_(static_cast<size_t>(tp)),
-        element_limit_(element_limit),
         homes_(bundles.num_ranks() / tp_),
         slots_(homes_.size()) {
     for (size_t r = 0; r < bundles.num_ranks(); ++r) {
@@ -71,20 +76,12 @@ class Grouping {
     }
   }
 
-  std::vector<size_t> run() {
+  std::vector<size_t> run(const HomeLimits& budgets) {
     deal();
-    const size_t rounds = 4 * homes_.size();
-    for (size_t i = 0; i < rounds && above_limit(); ++i) {
-      if (!relieve(&HomeWeight::elements, {})) break;
-    }
-    element_limit_ = std::max(element_limit_, largest_elements());
-    for (size_t i = 0; i < rounds; ++i) {
-      if (!relieve(&HomeWeight::cost, {INT64_MAX, element_limit_})) break;
-    }
-    const HomeLimits limits = limits_for_memory(homes_, element_limit_);
-    for (size_t i = 0; i < rounds; ++i) {
-      if (!relieve(&HomeWeight::memory, limits)) break;
-    }
+    auto rounds = static_cast<int64_t>(12 * homes_.size());
+    level(homes_, budgets, [&](Key key, const HomeLimits& limits) {
+      return rounds-- > 0 && relieve(key, limits);
+    });
     std::vector<size_t> bundle_at;
     for (const auto& slot : slots_) {
       bundle_at.insert(bundle_at.end(), slot.begin(), slot.end());
@@ -93,17 +90,12 @@ class Grouping {
   }
 
  private:
-  using Key = int64_t HomeWeight::*;
   struct Swap {
     size_t to = 0, i = 0, j = 0;
     int64_t key = 0;
   };
 
   int32_t block(size_t home) const { return bundles_.block(home * tp_); }
-  int64_t largest_elements() const {
-    return homes_[largest_home(homes_, &HomeWeight::elements)].elements;
-  }
-  bool above_limit() const { return largest_elements() > element_limit_; }
 
   // Dearest bundle first to the cheapest home of its block with a free slot.
   void deal() {
@@ -175,7 +167,6 @@ class Grouping {
 
   const Bundles& bundles_;
   size_t tp_;
-  int64_t element_limit_;
   std::vector<HomeWeight> weights_;  // per bundle
   std::vector<HomeWeight> homes_;
   std::vector<std::vector<size_t>> slots_;
@@ -184,8 +175,8 @@ class Grouping {
 }  // namespace
 
 std::vector<size_t> group_into_homes(const Bundles& bundles, int32_t tp,
-                                     int64_t element_limit) {
-  return Grouping(bundles, tp, element_limit).run();
+                                     const HomeLimits& budgets) {
+  return Grouping(bundles, tp).run(budgets);
 }
 
 Bundles permuted(const Bundles& bundles, const std::vector<size_t>& bundle_at) {

@@ -2,10 +2,12 @@
 // carry any bundle of its block, so this changes no load, only what each home
 // costs and keeps.
 //
-// Rank r belongs to home r / tp. In this order: elements per home are brought
-// under a limit (the budget on bytes), then the largest cost per home is
-// lowered, then the largest memory per home at nearly that cost.
+// Rank r belongs to home r / tp. In this order: elements and memory per home are
+// brought under their limits (the budgets on bytes and memory), then the largest
+// cost per home is lowered, then the largest memory per home at nearly that cost.
 #pragma once
+
+#include <algorithm>
 
 #include "canzona/plan/search/bundles.h"
 
@@ -26,22 +28,49 @@ HomeWeight weigh_bundle(const Bundles& bundles, size_t rank);
 // Limits that a change to two homes must keep.
 struct HomeLimits {
   int64_t cost = INT64_MAX;
+  int64_t memory = INT64_MAX;
   int64_t elements = INT64_MAX;
   bool allow(const HomeWeight& home) const {
-    return home.cost <= cost && home.elements <= elements;
+    return home.cost <= cost && home.memory <= memory &&
+           home.elements <= elements;
   }
 };
 
 // Costs this close to the mean count as level, so that memory may be leveled.
 inline constexpr double kLevelCost = 1 + 1.0 / 2048;
+// `limits` with the cost that may be reached while memory is leveled.
 HomeLimits limits_for_memory(const std::vector<HomeWeight>& homes,
-                             int64_t element_limit);
+                             HomeLimits limits);
 size_t largest_home(const std::vector<HomeWeight>& homes,
                     int64_t HomeWeight::* key);
+int64_t largest(const std::vector<HomeWeight>& homes,
+                int64_t HomeWeight::* key);
+
+// Brings `homes` under the budgets, then lowers cost, then memory. relieve(key,
+// limits) makes one change that lowers the largest `key`; false if there is none.
+template <class Relieve>
+void level(const std::vector<HomeWeight>& homes, HomeLimits budgets,
+           Relieve relieve) {
+  for (auto key : {&HomeWeight::elements, &HomeWeight::memory}) {
+    int64_t& budget =
+        key == &HomeWeight::memory ? budgets.memory : budgets.elements;
+    HomeLimits others = budgets;
+    others.memory = INT64_MAX;
+    if (key == &HomeWeight::elements) others = {};
+    while (largest(homes, key) > budget && relieve(key, others)) {
+    }
+    budget = std::max(budget, largest(homes, key));
+  }
+  while (relieve(&HomeWeight::cost, budgets)) {
+  }
+  const HomeLimits limits = limits_for_memory(homes, budgets);
+  while (relieve(&HomeWeight::memory, limits)) {
+  }
+}
 
 // bundle_at[r] is the bundle that rank r shall carry.
 std::vector<size_t> group_into_homes(const Bundles& bundles, int32_t tp,
-                                     int64_t element_limit);
+                                     const HomeLimits& budgets);
 
 // `bundles` with bundle bundle_at[r] moved to rank r.
 Bundles permuted(const Bundles& bundles, const std::vector<size_t>& bundle_at);
@@ -49,7 +78,7 @@ Bundles permuted(const Bundles& bundles, const std::vector<size_t>& bundle_at);
 // Exchanges single items between homes for the same objectives, never above the
 // largest load of any step that `bundles` has now. `budget` counts exchanges
 // looked at.
-void level_homes(Bundles& bundles, int32_t tp, int64_t element_limit,
+void level_homes(Bundles& bundles, int32_t tp, const HomeLimits& budgets,
                  int64_t budget);
 
 }  // namespace canzona

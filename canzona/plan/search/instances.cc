@@ -8,13 +8,21 @@
 namespace canzona {
 namespace {
 
+// Swaps tried to mend overfull places, swaps in a row that may save nothing, and
+// rounds that a swapped tensor rests.
+constexpr int64_t kMendRounds = 6000;
+constexpr int64_t kStuckRounds = 300;
+constexpr int64_t kRest = 12;
+
 class Placing {
  public:
   Placing(const std::vector<InstanceBucket>& buckets,
-          const std::vector<std::vector<Demand>>& demands, int32_t num_homes)
+          const std::vector<std::vector<Demand>>& demands,
+          std::vector<int64_t> loads)
       : buckets_(buckets),
         demands_(demands),
-        homes_(static_cast<size_t>(num_homes)),
+        homes_(loads.size()),
+        loads_(std::move(loads)),
         taken_(demands.size()),
         supply_(demands.size(), 0),
         total_(demands.size(), 0),
@@ -23,8 +31,10 @@ class Placing {
       taken_[c].assign(demands[c].size(), 0);
       for (const Demand& d : demands[c]) total_[c] += d.count;
     }
+    out_.changed.assign(homes_, false);
     for (const InstanceBucket& bucket : buckets) {
       out_.home.emplace_back(bucket.instances.size(), -1);
+      caps_.push_back(bucket.cap);
     }
   }
 
@@ -35,9 +45,13 @@ class Placing {
   }
 
  private:
-  struct Place {
+  struct Place {  // of a tensor
     size_t bucket;
     size_t instance;
+  };
+  struct Cell {  // what a home keeps of a bucket
+    size_t bucket;
+    size_t home;
   };
 
   std::vector<size_t> largest_first(size_t b) const {
@@ -91,19 +105,79 @@ class Placing {
     return best;
   }
 
-  // Swaps until no place is overfull; buckets that resist are dealt by bytes.
+  // Swaps until no place is overfull. Where a bucket's cap proves out of reach,
+  // the reachable one takes its place; what then still resists is dealt by bytes.
   void mend() {
     index_classes();
+    swap_until_level();
     for (size_t b = 0; b < buckets_.size(); ++b) {
-      for (size_t h = 0; h < homes_; ++h) {
-        while (held_[b][h] > buckets_[b].cap && relieve(b, h)) {
-        }
-        if (held_[b][h] > buckets_[b].reachable_cap) {
-          deal_by_bytes(b);
-          break;
-        }
+      if (fullest(b) > caps_[b]) caps_[b] = buckets_[b].reachable_cap;
+    }
+    swap_until_level();
+    for (size_t b = 0; b < buckets_.size(); ++b) {
+      if (fullest(b) > caps_[b] && !spill(b)) deal_by_bytes(b);
+    }
+  }
+
+  // Moves the smallest tensors out of overfull cells to the least loaded homes
+  // with room, whatever those had asked for. False if there is no room.
+  bool spill(size_t b) {
+    std::vector<size_t> order = largest_first(b);
+    std::reverse(order.begin(), order.end());
+    for (size_t i : order) {
+      const size_t from = home({b, i});
+      if (held_[b][from] <= caps_[b]) continue;
+      const size_t to = home_with_room(b, elements({b, i}));
+      if (to == homes_) return false;
+      move({b, i}, to);
+    }
+    return fullest(b) <= caps_[b];
+  }
+
+  size_t home_with_room(size_t b, int64_t elements) const {
+    size_t best = homes_;
+    for (size_t h = 0; h < homes_; ++h) {
+      if (held_[b][h] + elements > caps_[b]) continue;
+      if (best == homes_ || loads_[h] < loads_[best]) best = h;
+    }
+    return best;
+  }
+
+  void move(const Place& p, size_t to) {
+    const Instance& instance = buckets_[p.bucket].instances[p.instance];
+    const size_t from = home(p);
+    held_[p.bucket][from] -= instance.elements;
+    held_[p.bucket][to] += instance.elements;
+    loads_[from] -= instance.load;
+    loads_[to] += instance.load;
+    out_.home[p.bucket][p.instance] = static_cast<int32_t>(to);
+    out_.changed[from] = true;
+    out_.changed[to] = true;
+  }
+
+  int64_t fullest(size_t b) const {
+    return *std::max_element(held_[b].begin(), held_[b].end());
+  }
+
+  void swap_until_level() {
+    int64_t total = 0;  // overflow saved since the start
+    int64_t best = 0;
+    auto best_homes = out_.home;
+    auto best_held = held_;
+    for (int64_t stuck = 0; stuck < kStuckRounds && clock_ < kMendRounds;) {
+      const Cell worst = most_overfull();
+      if (overflow(worst, 0) == 0) return;
+      total += relieve(worst, ++clock_);
+      ++stuck;
+      if (total > best) {
+        best = total;
+        best_homes = out_.home;
+        best_held = held_;
+        stuck = 0;
       }
     }
+    out_.home = std::move(best_homes);
+    held_ = std::move(best_held);
   }
 
   void index_classes() {
@@ -114,62 +188,109 @@ class Placing {
             static_cast<size_t>(buckets_[b].instances[i].item_class);
         by_class_[c].push_back({b, i});
       }
+      moved_.emplace_back(buckets_[b].instances.size(), -kRest);
     }
   }
 
-  // Swaps one tensor of (b, h) with one of its class elsewhere, so that no place
-  // becomes overfull.
-  bool relieve(size_t b, size_t h) {
-    for (size_t i : largest_first(b)) {
-      if (out_.home[b][i] != static_cast<int32_t>(h)) continue;
-      const Instance& x = buckets_[b].instances[i];
-      for (const Place& y : by_class_[static_cast<size_t>(x.item_class)]) {
-        if (swappable(b, h, y, x.elements)) {
-          swap({b, i}, y, x.elements);
-          return true;
+  // Elements above the cap if `change` were added to a cell.
+  int64_t overflow(const Cell& cell, int64_t change) const {
+    return std::max<int64_t>(
+        held_[cell.bucket][cell.home] + change - caps_[cell.bucket], 0);
+  }
+
+  Cell most_overfull() const {
+    Cell worst{0, 0};
+    for (size_t b = 0; b < buckets_.size(); ++b) {
+      for (size_t h = 0; h < homes_; ++h) {
+        if (overflow({b, h}, 0) > overflow(worst, 0)) worst = {b, h};
+      }
+    }
+    return worst;
+  }
+
+  size_t home(const Place& p) const {
+    return static_cast<size_t>(out_.home[p.bucket][p.instance]);
+  }
+  int64_t elements(const Place& p) const {
+    return buckets_[p.bucket].instances[p.instance].elements;
+  }
+
+  // What swapping the homes of two tensors of a class saves in overflow.
+  int64_t gain(const Place& x, const Place& y) const {
+    const int64_t e = elements(x);
+    const Cell from{x.bucket, home(x)}, to{x.bucket, home(y)};
+    const Cell back{y.bucket, home(y)}, fro{y.bucket, home(x)};
+    return overflow(from, 0) - overflow(from, -e) + overflow(to, 0) -
+           overflow(to, e) + overflow(back, 0) - overflow(back, -e) +
+           overflow(fro, 0) - overflow(fro, e);
+  }
+
+  // The best swap out of an overfull cell, even if it saves nothing: the way out
+  // of a dead end may lead over a swap that only moves the trouble. Tensors that
+  // moved rest for a while, so that it does not move in circles.
+  int64_t relieve(const Cell& cell, int64_t now) {
+    int64_t best = INT64_MIN;
+    Place best_x{}, best_y{};
+    int32_t tried = -1;
+    for (size_t i : largest_first(cell.bucket)) {
+      const Place x{cell.bucket, i};
+      const int32_t c = buckets_[x.bucket].instances[i].item_class;
+      if (home(x) != cell.home || c == tried || resting(x, now)) continue;
+      tried = c;  // tensors of a class in one cell are interchangeable
+      for (const Place& y : by_class_[static_cast<size_t>(c)]) {
+        if (y.bucket == x.bucket || home(y) == cell.home || resting(y, now)) {
+          continue;
+        }
+        const int64_t g = gain(x, y);
+        if (g > best) {
+          best = g;
+          best_x = x;
+          best_y = y;
         }
       }
     }
-    return false;
+    if (best == INT64_MIN) return 0;
+    swap(best_x, best_y);
+    moved_[best_x.bucket][best_x.instance] = now;
+    moved_[best_y.bucket][best_y.instance] = now;
+    return best;
   }
 
-  bool swappable(size_t b, size_t h, const Place& y, int64_t elements) const {
-    if (y.bucket == b) return false;
-    const auto other = static_cast<size_t>(out_.home[y.bucket][y.instance]);
-    return other != h && held_[b][other] + elements <= buckets_[b].cap &&
-           held_[y.bucket][h] + elements <= buckets_[y.bucket].cap;
+  bool resting(const Place& p, int64_t now) const {
+    return now - moved_[p.bucket][p.instance] < kRest;
   }
 
-  void swap(const Place& x, const Place& y, int64_t elements) {
-    int32_t& hx = out_.home[x.bucket][x.instance];
-    int32_t& hy = out_.home[y.bucket][y.instance];
-    held_[x.bucket][static_cast<size_t>(hx)] -= elements;
-    held_[y.bucket][static_cast<size_t>(hy)] -= elements;
-    std::swap(hx, hy);
-    held_[x.bucket][static_cast<size_t>(hx)] += elements;
-    held_[y.bucket][static_cast<size_t>(hy)] += elements;
+  void swap(const Place& x, const Place& y) {
+    const int64_t e = elements(x);
+    held_[x.bucket][home(x)] -= e;
+    held_[y.bucket][home(y)] -= e;
+    std::swap(out_.home[x.bucket][x.instance], out_.home[y.bucket][y.instance]);
+    held_[x.bucket][home(x)] += e;
+    held_[y.bucket][home(y)] += e;
   }
 
   void deal_by_bytes(size_t b) {
-    std::fill(held_[b].begin(), held_[b].end(), 0);
+    std::vector<int64_t> fresh(homes_, 0);
     for (size_t i : largest_first(b)) {
       const auto h = static_cast<size_t>(
-          std::min_element(held_[b].begin(), held_[b].end()) -
-          held_[b].begin());
-      held_[b][h] += buckets_[b].instances[i].elements;
-      out_.home[b][i] = static_cast<int32_t>(h);
+          std::min_element(fresh.begin(), fresh.end()) - fresh.begin());
+      fresh[h] += elements({b, i});
+      if (home({b, i}) != h) move({b, i}, h);
     }
-    out_.redealt.push_back(b);
   }
 
   const std::vector<InstanceBucket>& buckets_;
   const std::vector<std::vector<Demand>>& demands_;
   size_t homes_;
+  std::vector<int64_t> loads_;               // per home, over a period
   std::vector<std::vector<int32_t>> taken_;  // per class and demand
   std::vector<int64_t> supply_;              // per class, buckets so far
   std::vector<int64_t> total_;               // per class
   std::vector<std::vector<int64_t>> held_;   // elements per bucket and home
   std::vector<std::vector<Place>> by_class_;
+  std::vector<int64_t> caps_;
+  int64_t clock_ = 0;
+  std::vector<std::vector<int64_t>> moved_;  // round of a tensor's last swap
   Placement out_;
 };
 
@@ -177,8 +298,8 @@ class Placing {
 
 Placement place_instances(const std::vector<InstanceBucket>& buckets,
                           const std::vector<std::vector<Demand>>& demands,
-                          int32_t num_homes) {
-  return Placing(buckets, demands, num_homes).run();
+                          const std::vector<int64_t>& loads) {
+  return Placing(buckets, demands, loads).run();
 }
 
 }  // namespace canzona

@@ -1,11 +1,9 @@
 // Which tensor of a class goes to which home. Tensors of a class are alike, so
 // this changes no load; it decides how many bytes of each bucket a home keeps.
 //
-//   homes = place_instances(buckets, demands, num_homes, result)
-//
 // Every home's demand of a class is spread over the buckets in proportion to
 // their supply, then overfull places are mended by swapping tensors of one class
-// between homes.
+// between homes, or at last by moving small tensors elsewhere.
 #pragma once
 
 #include <cstddef>
@@ -18,6 +16,7 @@ struct Instance {
   int32_t tensor = 0;
   int32_t item_class = 0;
   int64_t elements = 0;
+  int64_t load = 0;  // over a period
 };
 
 struct InstanceBucket {
@@ -34,13 +33,14 @@ struct Demand {
 
 struct Placement {
   std::vector<std::vector<int32_t>> home;  // per bucket and instance
-  // Buckets that had to be dealt by bytes alone: their homes' loads differ from
-  // the demands.
-  std::vector<size_t> redealt;
+  // Homes that got something else than they asked for, because the budget on
+  // bytes overruled the demands.
+  std::vector<bool> changed;
 };
 
+// `loads` has one entry per home of the buffer: all it computes in a period.
 Placement place_instances(const std::vector<InstanceBucket>& buckets,
                           const std::vector<std::vector<Demand>>& demands,
-                          int32_t num_homes);
+                          const std::vector<int64_t>& loads);
 
 }  // namespace canzona

@@ -56,20 +56,28 @@ class JointSearch {
  public:
   JointSearch(const std::vector<ItemClass>& classes,
               const std::vector<int64_t>& steps,
-              const std::vector<int32_t>& blocks, int32_t tp, double alpha)
+              const std::vector<int32_t>& blocks, int32_t tp,
+              const Budgets& budgets)
       : classes_(classes), steps_(steps), blocks_(blocks), tp_(tp),
-        alpha_(alpha), best_(classes, steps, blocks) {}
+        budgets_(budgets), best_(classes, steps, blocks) {}
 
   Bundles run() {
+    search_loads();
+    const HomeLimits limits{INT64_MAX, budgets_.memory, element_limit()};
+    Bundles grouped = permuted(best_, group_into_homes(best_, tp_, limits));
+    level_homes(grouped, tp_, limits, kLevelBudget);
+    return grouped;
+  }
+
+  // The best loads, homes not yet looked at.
+  const Bundles& search_loads() {
     best_ = fresh();
     deal_longest_first(best_);
     exchange_items(best_, kExchangeBudget);
     bound_ = objective_bound(classes_, steps_, blocks_, best_.objective());
     try_patterns();
-    const int64_t limit = element_limit();
-    Bundles grouped = permuted(best_, group_into_homes(best_, tp_, limit));
-    level_homes(grouped, tp_, limit, kLevelBudget);
-    return grouped;
+    try_blocks();
+    return best_;
   }
 
  private:
@@ -86,7 +94,7 @@ class JointSearch {
     }
     const double mean =
         sum * tp_ / static_cast<double>(blocks_.size());
-    const double share = alpha_ < 1 ? 0.5 + 0.5 / (1 - alpha_) : 1e6;
+    const double share = budgets_.alpha < 1 ? 0.5 + 0.5 / (1 - budgets_.alpha) : 1e6;
     return std::max(largest, static_cast<int64_t>(std::min(mean * share, 4e18)));
   }
 
@@ -104,11 +112,57 @@ class JointSearch {
     }
   }
 
+  // Blocks solved one by one: each takes its own items and an equal share of
+  // those that any rank may own.
+  void try_blocks() {
+    std::vector<int32_t> distinct = blocks_;
+    std::sort(distinct.begin(), distinct.end());
+    distinct.erase(std::unique(distinct.begin(), distinct.end()),
+                   distinct.end());
+    if (distinct.size() < 2 || best_.objective() <= bound_) return;
+    Bundles candidate = fresh();
+    for (size_t i = 0; i < distinct.size(); ++i) {
+      deal_block(distinct[i], static_cast<int64_t>(i),
+                 static_cast<int64_t>(distinct.size()), candidate);
+    }
+    exchange_items(candidate, kExchangeBudget);
+    if (candidate.objective() < best_.objective()) best_ = std::move(candidate);
+  }
+
+  void deal_block(int32_t block, int64_t number, int64_t num_blocks,
+                  Bundles& out) const {
+    std::vector<ItemClass> own = classes_;
+    for (size_t c = 0; c < own.size(); ++c) {
+      if (own[c].block == kAnyBlock) {
+        // Classes begin their remainders at different blocks.
+        const int64_t turn =
+            (number + static_cast<int64_t>(c)) % num_blocks;
+        own[c].count = own[c].count / num_blocks +
+                       (turn < own[c].count % num_blocks ? 1 : 0);
+      } else if (own[c].block != block) {
+        own[c].count = 0;
+      }
+      own[c].block = kAnyBlock;
+    }
+    std::vector<size_t> ranks;
+    for (size_t r = 0; r < blocks_.size(); ++r) {
+      if (blocks_[r] == block) ranks.push_back(r);
+    }
+    const std::vector<int32_t> same(ranks.size(), 0);
+    JointSearch search(own, steps_, same, 1, Budgets{});
+    const Bundles& solved = search.search_loads();
+    for (size_t i = 0; i < ranks.size(); ++i) {
+      for (const ClassCount& c : solved.bundle(i)) {
+        out.add(ranks[i], c.item_class, c.count);
+      }
+    }
+  }
+
   const std::vector<ItemClass>& classes_;
   const std::vector<int64_t>& steps_;
   const std::vector<int32_t>& blocks_;
   int32_t tp_;
-  double alpha_;
+  Budgets budgets_;
   Bundles best_;
   int64_t bound_ = 0;
 };
@@ -130,8 +184,8 @@ int64_t objective_bound(const std::vector<ItemClass>& classes,
 Bundles search_bundles(const std::vector<ItemClass>& classes,
                        const std::vector<int64_t>& steps,
                        const std::vector<int32_t>& blocks, int32_t tp,
-                       double alpha) {
-  return JointSearch(classes, steps, blocks, tp, alpha).run();
+                       const Budgets& budgets) {
+  return JointSearch(classes, steps, blocks, tp, budgets).run();
 }
 
 }  // namespace canzona

@@ -7,13 +7,18 @@
 
 namespace canzona {
 
-// `blocks` has one entry per rank; home h is ranks [h·tp, (h+1)·tp). With alpha
-// below 1 homes are kept near the share of elements that the budget on bytes
-// allows, before their cost is leveled.
+// What homes may keep: `alpha` bounds their share of elements as it bounds their
+// share of every bucket, `memory` the bytes of states of all tp ranks of a home.
+struct Budgets {
+  double alpha = 1;
+  int64_t memory = INT64_MAX;
+};
+
+// `blocks` has one entry per rank; home h is ranks [h·tp, (h+1)·tp).
 Bundles search_bundles(const std::vector<ItemClass>& classes,
                        const std::vector<int64_t>& steps,
                        const std::vector<int32_t>& blocks, int32_t tp,
-                       double alpha = 1);
+                       const Budgets& budgets);
 
 // Lower bound on the objective of any assignment.
 int64_t objective_bound(const std::vector<ItemClass>& classes,

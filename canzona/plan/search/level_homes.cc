@@ -1,17 +1,25 @@
-#include <algorithm>
+#include <numeric>
 
 #include "canzona/plan/search/homes.h"
 
 namespace canzona {
 namespace {
 
+// Items of one class that an exchange may move each way, and the homes it is
+// tried with, once single items no longer help.
+constexpr int32_t kFewItems = 6;
+constexpr int64_t kFewHomes = 8;
+// Memory this close to the mean needs no more leveling.
+constexpr double kLevelMemory = 1.0005;
+
 // Item-level exchanges between homes under the load limits of the start.
 class Leveling {
  public:
-  Leveling(Bundles& bundles, int32_t tp, int64_t element_limit, int64_t budget)
+  using Key = int64_t HomeWeight::*;
+
+  Leveling(Bundles& bundles, int32_t tp, int64_t budget)
       : bundles_(bundles),
         tp_(static_cast<size_t>(tp)),
-        element_limit_(element_limit),
         budget_(budget),
         homes_(bundles.num_ranks() / tp_),
         load_limits_(bundles.dims(), 0) {
@@ -26,64 +34,115 @@ class Leveling {
     }
   }
 
-  void run() {
-    while (budget_ > 0 && largest_elements() > element_limit_ &&
-           relieve(&HomeWeight::elements, {})) {
+  void run(const HomeLimits& budgets) {
+    // Budgets come first; for them a load a hair above the mean is still level.
+    if (largest(homes_, &HomeWeight::elements) > budgets.elements ||
+        largest(homes_, &HomeWeight::memory) > budgets.memory) {
+      loosen_loads();
     }
-    element_limit_ = std::max(element_limit_, largest_elements());
-    while (budget_ > 0 &&
-           relieve(&HomeWeight::cost, {INT64_MAX, element_limit_})) {
-    }
-    const HomeLimits limits = limits_for_memory(homes_, element_limit_);
-    while (budget_ > 0 && relieve(&HomeWeight::memory, limits)) {
-    }
+    level(homes_, budgets, [&](Key key, const HomeLimits& limits) {
+      if (key == &HomeWeight::memory && memory_is_level()) return false;
+      return relieve(key, limits);
+    });
   }
 
  private:
-  using Key = int64_t HomeWeight::*;
   struct Move {
     size_t from = 0, to = 0;
-    int32_t out = -1, in = -1;
+    ClassCount out{-1, 0}, in{-1, 0};
     int64_t key = 0;
   };
 
-  int64_t largest_elements() const {
-    return homes_[largest_home(homes_, &HomeWeight::elements)].elements;
+  void loosen_loads() {
+    for (size_t p = 0; p < load_limits_.size(); ++p) {
+      double sum = 0;
+      for (size_t r = 0; r < bundles_.num_ranks(); ++r) {
+        sum += static_cast<double>(bundles_.load(r)[p]);
+      }
+      const double level =
+          sum / static_cast<double>(bundles_.num_ranks()) * kLevelCost;
+      load_limits_[p] = std::max(load_limits_[p], static_cast<int64_t>(level));
+    }
+  }
+
+  bool memory_is_level() const {
+    double sum = 0;
+    for (const HomeWeight& home : homes_) {
+      sum += static_cast<double>(home.memory);
+    }
+    const int64_t most = largest(homes_, &HomeWeight::memory);
+    return static_cast<double>(most) * static_cast<double>(homes_.size()) <=
+           sum * kLevelMemory;
   }
 
   HomeWeight moved(const Move& move) const {
-    HomeWeight w = items_[static_cast<size_t>(move.out)];
-    if (move.in >= 0) w -= items_[static_cast<size_t>(move.in)];
+    HomeWeight w;
+    for (int32_t i = 0; i < move.out.count; ++i) {
+      w += items_[static_cast<size_t>(move.out.item_class)];
+    }
+    for (int32_t i = 0; i < move.in.count; ++i) {
+      w -= items_[static_cast<size_t>(move.in.item_class)];
+    }
     return w;
   }
 
-  // One exchange that lowers the home with the largest `key`.
+  // One exchange that lowers the home with the largest `key`: of single items
+  // with any rank, else of a few items with the homes that have least of it.
   bool relieve(Key key, const HomeLimits& limits) {
     const size_t home = largest_home(homes_, key);
+    const std::vector<size_t> others = smallest_first(key);
+    return relieve(home, others, 1, key, limits) ||
+           relieve(home, {others.begin(),
+                          others.begin() + std::min<int64_t>(
+                              kFewHomes, static_cast<int64_t>(others.size()))},
+                   kFewItems, key, limits);
+  }
+
+  std::vector<size_t> smallest_first(Key key) const {
+    std::vector<size_t> order(homes_.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+      return homes_[a].*key < homes_[b].*key;
+    });
+    return order;
+  }
+
+  bool relieve(size_t home, const std::vector<size_t>& others, int32_t items,
+               Key key, const HomeLimits& limits) {
     Move best;
     best.key = homes_[home].*key;
     for (size_t from = home * tp_; from < (home + 1) * tp_; ++from) {
-      for (const ClassCount& out : bundles_.bundle(from)) {
-        try_partners(from, out.item_class, key, limits, best);
+      for (size_t other : others) {
+        // A partner already above the best result cannot improve on it.
+        if (other == home || homes_[other].*key >= best.key) continue;
+        for (size_t to = other * tp_; to < (other + 1) * tp_; ++to) {
+          if (budget_ <= 0) break;
+          try_exchanges(from, to, items, key, limits, best);
+        }
       }
     }
-    if (best.out < 0) return false;
+    if (best.out.count == 0) return false;
     apply(best);
     return true;
   }
 
-  void try_partners(size_t from, int32_t out, Key key, const HomeLimits& limits,
-                    Move& best) {
-    for (size_t to = 0; to < bundles_.num_ranks() && budget_ > 0; ++to) {
-      if (to / tp_ == from / tp_ || !bundles_.may_own(to, out)) continue;
-      // A partner already above the best result cannot improve on it.
-      if (homes_[to / tp_].*key >= best.key) continue;
-      consider({from, to, out, -1, 0}, key, limits, best);
-      for (const ClassCount& in : bundles_.bundle(to)) {
-        if (in.item_class == out || !bundles_.may_own(from, in.item_class)) {
-          continue;
+  void try_exchanges(size_t from, size_t to, int32_t items, Key key,
+                     const HomeLimits& limits, Move& best) {
+    for (const ClassCount& out : bundles_.bundle(from)) {
+      if (!bundles_.may_own(to, out.item_class)) continue;
+      for (int32_t n = 1; n <= std::min(items, out.count); ++n) {
+        const ClassCount given{out.item_class, n};
+        consider({from, to, given, {-1, 0}, 0}, key, limits, best);
+        for (const ClassCount& in : bundles_.bundle(to)) {
+          if (in.item_class == out.item_class ||
+              !bundles_.may_own(from, in.item_class)) {
+            continue;
+          }
+          for (int32_t k = 1; k <= std::min(items, in.count); ++k) {
+            consider({from, to, given, {in.item_class, k}, 0}, key, limits,
+                     best);
+          }
         }
-        consider({from, to, out, in.item_class, 0}, key, limits, best);
       }
     }
   }
@@ -102,32 +161,33 @@ class Leveling {
 
   bool within_loads(const Move& move) const {
     for (size_t p = 0; p < load_limits_.size(); ++p) {
-      int64_t delta = load(move.out, p);
-      if (move.in >= 0) delta -= load(move.in, p);
+      const int64_t delta = load(move.out, p) - load(move.in, p);
       if (bundles_.load(move.from)[p] - delta > load_limits_[p]) return false;
       if (bundles_.load(move.to)[p] + delta > load_limits_[p]) return false;
     }
     return true;
   }
-  int64_t load(int32_t c, size_t p) const {
-    return bundles_.classes()[static_cast<size_t>(c)].load[p];
+  int64_t load(const ClassCount& c, size_t p) const {
+    if (c.count == 0) return 0;
+    return bundles_.classes()[static_cast<size_t>(c.item_class)].load[p] *
+           c.count;
   }
 
   void apply(const Move& move) {
     const HomeWeight w = moved(move);
-    bundles_.add(move.from, move.out, -1);
-    bundles_.add(move.to, move.out, 1);
-    if (move.in >= 0) {
-      bundles_.add(move.to, move.in, -1);
-      bundles_.add(move.from, move.in, 1);
-    }
+    transfer(move.from, move.to, move.out);
+    transfer(move.to, move.from, move.in);
     homes_[move.from / tp_] -= w;
     homes_[move.to / tp_] += w;
+  }
+  void transfer(size_t from, size_t to, const ClassCount& c) {
+    if (c.count == 0) return;
+    bundles_.add(from, c.item_class, -c.count);
+    bundles_.add(to, c.item_class, c.count);
   }
 
   Bundles& bundles_;
   size_t tp_;
-  int64_t element_limit_;
   int64_t budget_;
   std::vector<HomeWeight> items_;  // per class
   std::vector<HomeWeight> homes_;
@@ -136,10 +196,10 @@ class Leveling {
 
 }  // namespace
 
-void level_homes(Bundles& bundles, int32_t tp, int64_t element_limit,
+void level_homes(Bundles& bundles, int32_t tp, const HomeLimits& budgets,
                  int64_t budget) {
   if (bundles.num_ranks() <= static_cast<size_t>(tp)) return;
-  Leveling(bundles, tp, element_limit, budget).run();
+  Leveling(bundles, tp, budget).run(budgets);
 }
 
 }  // namespace canzona

@@ -25,7 +25,7 @@ void deal_owners(const Problem& p, std::span<const int32_t> matrices,
     members.push_back(std::move(list));
   }
   const std::vector<int32_t> blocks(static_cast<size_t>(p.mesh.tp), 0);
-  const Bundles bundles = search_bundles(classes, p.steps(), blocks, 1);
+  const Bundles bundles = search_bundles(classes, p.steps(), blocks, 1, {});
   for (size_t t = 0; t < bundles.num_ranks(); ++t) {
     for (const ClassCount& c : bundles.bundle(t)) {
       auto& list = members[static_cast<size_t>(c.item_class)];

@@ -35,6 +35,7 @@ class Stage {
     }
     classify();
     whole_ = num_matrices_ == tensors_.size();
+    changed_.assign(homes_, false);
     bundles_.emplace(whole_ ? search(p_.mesh.tp) : search(1));
     for (size_t f = 0; f < p_.buffers.size(); ++f) place(f);
     deal_tp_ranks();
@@ -149,7 +150,7 @@ class Stage {
     ItemClass c;
     c.load.assign(p_.steps().size(), 0);
     c.elements = p_.shard_elements[i];
-    c.home_bytes = p_.home_bytes[i];
+    c.home_bytes = p_.home_bytes[i] * p_.mesh.tp;
     c.block = buffer_of(t).ep;
     for (int32_t m = p_.first_matrix[i]; m < p_.first_matrix[i + 1]; ++m) {
       const std::vector<int64_t> load = p_.load_of(m);
@@ -163,15 +164,41 @@ class Stage {
   Bundles search(int32_t ranks_per_home) {
     ranks_per_home_ = static_cast<size_t>(ranks_per_home);
     return search_bundles(classes_, p_.steps(), blocks(ranks_per_home),
-                          ranks_per_home, *p_.options.alpha);
+                          ranks_per_home,
+                          {*p_.options.alpha, memory_for_states()});
+  }
+
+  // What the cap leaves for states at all tp ranks of a home, after parameters,
+  // gradients and the slots of a round of the largest matrix.
+  int64_t memory_for_states() const {
+    if (p_.options.memory_cap_bytes == 0) return INT64_MAX;
+    int64_t fixed = 0, largest = 0;
+    for (size_t b : buckets_) {
+      const OpenBucket& bucket = p_.buckets[b];
+      for (const auto* list : {&bucket.matrix_tensors, &bucket.adamw_tensors}) {
+        for (int32_t t : *list) {
+          const auto i = static_cast<size_t>(t);
+          fixed += p_.shard_elements[i] * bytes_per_element();
+          largest = std::max(largest, p_.model.tensors[i].elements());
+        }
+      }
+    }
+    const int64_t slots = p_.mesh.tp > 1 ? 3 * largest * kBytesPerFp32 : 0;
+    const int64_t left = p_.options.memory_cap_bytes - fixed - slots;
+    return std::max<int64_t>(left, 0) * p_.mesh.tp;
+  }
+  int64_t bytes_per_element() const {
+    return kBytesPerFp32 + (p_.options.parameters == ParameterDtype::kBf16
+                                ? kBytesPerBf16
+                                : kBytesPerFp32);
   }
 
   // How many of each class the homes of a buffer take.
   std::vector<std::vector<Demand>> demands(const Buffer& f) const {
     std::vector<std::vector<Demand>> out(classes_.size());
     for (int32_t h = 0; h < f.num_homes; ++h) {
-      const int32_t home = f.ep < 0 ? h : p_.mesh.home_of_expert(h, f.ep);
-      const size_t first = static_cast<size_t>(home) * ranks_per_home_;
+      const size_t first =
+          static_cast<size_t>(in_stage(f, h)) * ranks_per_home_;
       for (size_t r = first; r < first + ranks_per_home_; ++r) {
         for (const ClassCount& c : bundles_->bundle(r)) {
           const auto i = static_cast<size_t>(c.item_class);
@@ -184,6 +211,23 @@ class Stage {
     return out;
   }
 
+  int32_t in_stage(const Buffer& f, int32_t h) const {
+    return f.ep < 0 ? h : p_.mesh.home_of_expert(h, f.ep);
+  }
+
+  std::vector<int64_t> home_loads(const Buffer& f) const {
+    std::vector<int64_t> loads;
+    for (int32_t h = 0; h < f.num_homes; ++h) {
+      const size_t first =
+          static_cast<size_t>(in_stage(f, h)) * ranks_per_home_;
+      loads.push_back(0);
+      for (size_t r = first; r < first + ranks_per_home_; ++r) {
+        loads.back() += bundles_->period_load(r);
+      }
+    }
+    return loads;
+  }
+
   void place(size_t f) {
     std::vector<InstanceBucket> open;
     for (size_t b : buckets_) {
@@ -192,9 +236,14 @@ class Stage {
       open.push_back(instances(bucket));
     }
     if (open.empty()) return;
+    const Buffer& buffer = p_.buffers[f];
     const Placement placed =
-        place_instances(open, demands(p_.buffers[f]), p_.buffers[f].num_homes);
-    redealt_ |= !placed.redealt.empty();
+        place_instances(open, demands(buffer), home_loads(buffer));
+    for (int32_t h = 0; h < buffer.num_homes; ++h) {
+      if (placed.changed[static_cast<size_t>(h)]) {
+        changed_[static_cast<size_t>(in_stage(buffer, h))] = true;
+      }
+    }
     for (size_t b = 0; b < open.size(); ++b) {
       for (size_t i = 0; i < open[b].instances.size(); ++i) {
         a_.home[static_cast<size_t>(open[b].instances[i].tensor)] =
@@ -212,7 +261,8 @@ class Stage {
         reachable_bucket_cap(sizes, buffer(bucket).num_homes, alpha);
     for (int32_t t : bucket.matrix_tensors) {
       out.instances.push_back({t, class_of_[static_cast<size_t>(t)],
-                               p_.shard_elements[static_cast<size_t>(t)]});
+                               p_.shard_elements[static_cast<size_t>(t)],
+                               p_.period_weight(t)});
     }
     return out;
   }
@@ -227,7 +277,7 @@ class Stage {
       by_home[static_cast<size_t>(home)].push_back(t);
     }
     for (size_t h = 0; h < homes_; ++h) {
-      if (whole_ && !redealt_) {
+      if (whole_ && !changed_[h]) {
         follow_bundles(h, by_home[h]);
       } else {
         deal_owners(p_, matrices_of(by_home[h]), a_);
@@ -270,7 +320,7 @@ class Stage {
   std::vector<int32_t> tensors_;
   size_t num_matrices_ = 0;
   bool whole_ = true;     // every tensor is one matrix
-  bool redealt_ = false;  // some bucket was dealt by bytes alone
+  std::vector<bool> changed_;  // homes where bytes overruled the bundles
   size_t ranks_per_home_ = 1;
   std::vector<ItemClass> classes_;
   std::vector<int32_t> class_of_;  // per tensor

@@ -1,0 +1,121 @@
+#include "canzona/plan/micro_groups/balanced.h"
+
+#include <gmock/gmock.h>
+
+#include <map>
+#include <set>
+
+#include "canzona/plan/test_support.h"
+
+namespace canzona {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+
+PlanOptions with_capacity(int64_t bytes, const std::string& strategy) {
+  PlanOptions options = with_strategy(strategy, "balanced");
+  options.capacity_bytes = bytes;
+  return options;
+}
+
+// Eight equal matrices on two owners: four each, one in each of four rounds.
+TEST(BalancedRounds, SpreadEveryOwnersMatricesOverTheSameRounds) {
+  const Plan plan = plan_of(squares(std::vector<int64_t>(8, 3)), "tp=2");
+  std::map<std::pair<int32_t, int32_t>, int> count;  // by owner and round
+  for (size_t m = 0; m < 8; ++m) {
+    ++count[{plan.owners[m].front(), plan.micro_group[m]}];
+  }
+  EXPECT_EQ(count.size(), 8U);
+  for (const auto& [key, n] : count) {
+    EXPECT_LT(key.second, kPipelineRounds);
+    EXPECT_EQ(n, 1);
+  }
+}
+
+TEST(BalancedRounds, AreNoMoreThanMatrices) {
+  const Plan plan = plan_of(squares({3, 3}), "tp=2");
+  EXPECT_THAT(plan.micro_group, Each(0));
+}
+
+// 100 bytes exceed the capacity of 70, 64 do not.
+TEST(BalancedRounds, GiveAMatrixAboveTheCapacityItsOwnRound) {
+  const Plan plan =
+      plan_of(squares({4, 5, 4, 4, 4}), "tp=2", with_capacity(70, "balanced"));
+  for (size_t m : {size_t{0}, size_t{2}, size_t{3}, size_t{4}}) {
+    EXPECT_NE(plan.micro_group[m], plan.micro_group[1]);
+  }
+}
+
+TEST(BalancedRounds, WithoutCapacityEveryMatrixIsItsOwn) {
+  const Plan plan =
+      plan_of(squares({2, 5, 3, 4}), "tp=2", with_capacity(0, "balanced"));
+  const std::set<int32_t> rounds(plan.micro_group.begin(),
+                                 plan.micro_group.end());
+  EXPECT_THAT(rounds, ElementsAre(0, 1, 2, 3));
+}
+
+// Where the strategy leaves owners open they are dealt over all rounds: 5 | 4, 3
+// by elements (25 against 16 + 9).
+TEST(BalancedRounds, DealOwnersWhereTheStrategyDoesNot) {
+  const Plan plan = plan_of(squares({3, 5, 4}), "tp=2",
+                            with_capacity(int64_t{1} << 30, "contiguous"));
+  EXPECT_EQ(plan.owners[0].front(), plan.owners[2].front());
+  EXPECT_NE(plan.owners[0].front(), plan.owners[1].front());
+}
+
+struct Round {
+  std::map<int32_t, int64_t> bytes;  // by owner
+  int matrices = 0;
+  int64_t largest = 0;
+};
+
+// Rounds of every home: numbered without gaps; no owner above the capacity unless
+// the matrix is alone in the round.
+void expect_within_capacity(const Plan& plan) {
+  std::map<int32_t, std::map<int32_t, Round>> homes;
+  for (size_t m = 0; m < plan.matrices.size(); ++m) {
+    const Matrix& matrix = plan.matrices[m];
+    const auto t = static_cast<size_t>(matrix.tensor);
+    const bool cut = plan.model.tensors[t].cut != Cut::kNone;
+    const int64_t bytes =
+        matrix.rows * matrix.cols * 4 / (cut ? plan.mesh.tp : 1);
+    ASSERT_EQ(plan.owners[m].size(), 1U);
+    Round& round = homes[plan.home[t]][plan.micro_group[m]];
+    round.bytes[plan.owners[m].front()] += bytes;
+    round.largest = std::max(round.largest, bytes);
+    ++round.matrices;
+  }
+  for (const auto& [home, rounds] : homes) {
+    EXPECT_EQ(rounds.begin()->first, 0);
+    EXPECT_EQ(rounds.rbegin()->first, static_cast<int32_t>(rounds.size()) - 1);
+    for (const auto& [number, round] : rounds) {
+      if (round.largest > plan.options.capacity_bytes) {
+        EXPECT_EQ(round.matrices, 1) << "home " << home << ", round " << number;
+        continue;
+      }
+      for (const auto& [owner, bytes] : round.bytes) {
+        EXPECT_LE(bytes, plan.options.capacity_bytes) << "owner " << owner;
+      }
+    }
+  }
+}
+
+TEST(BalancedRounds, NeverExceedTheCapacity) {
+  Random random(61);
+  for (int trial = 0; trial < 200; ++trial) {
+    const int32_t dp = random.pick<int32_t>({1, 2, 4, 7});
+    const int32_t tp = random.pick<int32_t>({2, 4, 7, 8});
+    const Model model = random_matrices(random, random.between(1, 60), 30, tp);
+    const std::string strategy = random.pick<std::string>(
+        {"balanced", "contiguous", "megatron", "start_offset"});
+    const Plan plan = plan_of(model, cat("dp=", dp, ",tp=", tp),
+                              with_capacity(random.between(1, 6000), strategy));
+    SCOPED_TRACE(cat("trial ", trial));
+    expect_within_capacity(plan);
+    if (HasFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace canzona

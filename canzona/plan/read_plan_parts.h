@@ -1,0 +1,57 @@
+// The pieces of plan_from_json(). A file is untrusted: every number is checked
+// against its range, every index against what it points into, and what a small
+// file could ask for without limit is bounded, so that whatever comes out can
+// be validated and predicted without a crash and in seconds.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "canzona/base/json_reader.h"
+#include "canzona/plan/plan.h"
+
+namespace canzona {
+
+// Values of one file, checked. UsageError names the file and the value.
+class PlanValues {
+ public:
+  explicit PlanValues(std::string where) : where_(std::move(where)) {}
+
+  const std::string& where() const { return where_; }
+  [[noreturn]] void fail(const std::string& what) const;
+
+  int64_t integer(const Json& value, int64_t low, int64_t high,
+                  const char* what) const;
+  int32_t index(const Json& value, int64_t low, int64_t high,
+                const char* what) const;
+  // A member of `object` above 0.
+  double positive(const Json& object, const char* key) const;
+  std::string text(const Json& value, const char* what) const;
+  bool truth(const Json& value, const char* what) const;
+  const Json& array(const Json& value, const char* what) const;
+  const Json& row(const Json& value, size_t size, const char* what) const;
+  std::vector<int64_t> integers(const Json& value, int64_t low, int64_t high,
+                                const char* what) const;
+  std::vector<int32_t> indices(const Json& value, int64_t low, int64_t high,
+                               const char* what) const;
+
+ private:
+  std::string where_;
+};
+
+// The members "mesh", "rule", "options" and "traffic".
+void read_plan_request(const Json& root, const PlanValues& values, Plan& plan);
+
+// The member "model". Its tensors fit the mesh and parts tile their rows.
+Model read_plan_model(const Json& model, const Mesh& mesh,
+                      const PlanValues& values);
+
+// Matrices that split_into_matrices() will make, without making them.
+int64_t count_matrices(const Model& model, const Splits& splits);
+
+// UsageError for a plan whose predictions would not fit 64-bit counts, or would
+// take more time and memory than a plan is worth.
+void check_plan_size(const Plan& plan, const PlanValues& values);
+
+}  // namespace canzona

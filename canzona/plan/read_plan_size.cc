@@ -1,0 +1,106 @@
+// What validate() and predict() will count, before they do. The formulas are
+// upper bounds on their loops; a file of a few hundred bytes may ask for a
+// million ranks, ten thousand phases and updates that all tp ranks repeat.
+#include <algorithm>
+
+#include "canzona/base/text.h"
+#include "canzona/plan/loads.h"
+#include "canzona/plan/read_plan_parts.h"
+
+namespace canzona {
+namespace {
+
+constexpr double kMaxTicks = 4e18;            // of one period
+constexpr double kMaxWireElements = 0x1p59;   // elements × ranks
+constexpr double kMaxSteps = 0x1p28;          // of the loops
+constexpr double kMaxStoredNumbers = 0x1p26;  // of 8 bytes
+
+double elements_of(const Plan& plan) {
+  double sum = 0;
+  for (const Tensor& t : plan.model.tensors) {
+    sum += static_cast<double>(t.elements());
+  }
+  return sum;
+}
+
+double ticks_of(const Plan& plan) {
+  double sum = 0;
+  for (const MatrixCost& cost : plan.costs) {
+    sum += static_cast<double>(cost.every_step.value()) * plan.period +
+           static_cast<double>(cost.refresh.value());
+  }
+  return sum;
+}
+
+// Pairs of tp ranks that exchange a piece of matrix m.
+double messages_of(const Plan& plan, size_t m) {
+  const int32_t tensor = plan.matrices[m].tensor;
+  const bool everywhere =
+      plan.home[static_cast<size_t>(tensor)] == kEveryHome &&
+      plan.buffer_of(tensor).ep < 0;
+  const double homes = everywhere ? plan.mesh.ep : 1;
+  const double computing = plan.owners[m].empty()
+                               ? plan.mesh.tp
+                               : static_cast<double>(plan.owners[m].size());
+  return homes * std::max(computing, 1.0) * plan.mesh.tp;
+}
+
+// Rectangles that the routes of a tensor's matrices are made of.
+double pieces_of(const Plan& plan, size_t t) {
+  double pieces = plan.mesh.tp;
+  for (const Part& part : plan.model.tensors[t].parts) {
+    pieces += static_cast<double>(part.rows.count) + plan.mesh.tp;
+  }
+  return pieces * (plan.first_matrix[t + 1] - plan.first_matrix[t]);
+}
+
+double steps_of_loops(const Plan& plan) {
+  double steps = plan.mesh.world();
+  for (const Bucket& bucket : plan.buckets) {
+    const Buffer& buffer = plan.buffers[static_cast<size_t>(bucket.buffer)];
+    steps += static_cast<double>(plan.mesh.tp) *
+             (buffer.num_homes + static_cast<double>(bucket.tensors.size()));
+  }
+  for (size_t m = 0; m < plan.matrices.size(); ++m) {
+    steps += messages_of(plan, m);
+  }
+  for (size_t t = 0; t < plan.model.tensors.size(); ++t) {
+    steps += pieces_of(plan, t);
+  }
+  return steps + static_cast<double>(plan.matrices.size()) * plan.mesh.pp;
+}
+
+// Work per rank and phase, per round and phase, per matrix and phase.
+double stored_numbers(const Plan& plan) {
+  std::vector<int32_t> rounds(static_cast<size_t>(plan.mesh.world()), 0);
+  for (size_t m = 0; m < plan.matrices.size(); ++m) {
+    each_computing_rank(plan, m, [&](int32_t r) {
+      int32_t& most = rounds[static_cast<size_t>(r)];
+      most = std::max(most, plan.micro_group[m] + 1);
+    });
+  }
+  double numbers = plan.mesh.world() + static_cast<double>(plan.costs.size());
+  for (int32_t most : rounds) numbers += most;
+  return numbers * plan.phases;
+}
+
+}  // namespace
+
+void check_plan_size(const Plan& plan, const PlanValues& values) {
+  const int32_t world = plan.mesh.world();
+  if (ticks_of(plan) > kMaxTicks) {
+    values.fail("the ticks of one period exceed 64-bit counts");
+  }
+  if (elements_of(plan) * world > kMaxWireElements) {
+    values.fail(
+        cat("the bytes that ", world, " ranks exchange exceed 64-bit counts"));
+  }
+  if (steps_of_loops(plan) > kMaxSteps ||
+      stored_numbers(plan) > kMaxStoredNumbers) {
+    values.fail(cat("too large to predict: ", plan.matrices.size(),
+                    " matrices in ", plan.buckets.size(), " buckets and ",
+                    plan.phases, " phases on ", world, " ranks"));
+  }
+}
+
+}  // namespace canzona
