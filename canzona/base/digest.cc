@@ -52,18 +52,33 @@ std::array<uint32_t, 64> message_schedule(const char* block) {
   return w;
 }
 
+// One round. The eight words move down by one place each round; instead of
+// moving them, callers pass them rotated. `word` is the round's constant plus its
+// word of the message schedule.
+inline void add_round(uint32_t a, uint32_t b, uint32_t c, uint32_t& d,
+                      uint32_t e, uint32_t f, uint32_t g, uint32_t& h,
+                      uint32_t word) {
+  const uint32_t sum1 = std::rotr(e, 6) ^ std::rotr(e, 11) ^ std::rotr(e, 25);
+  const uint32_t choice = (e & f) ^ (~e & g);
+  const uint32_t t1 = h + sum1 + choice + word;
+  const uint32_t sum0 = std::rotr(a, 2) ^ std::rotr(a, 13) ^ std::rotr(a, 22);
+  const uint32_t majority = (a & b) ^ (a & c) ^ (b & c);
+  d += t1;
+  h = t1 + sum0 + majority;
+}
+
 void add_block(State& state, const char* block) {
   const std::array<uint32_t, 64> w = message_schedule(block);
   auto [a, b, c, d, e, f, g, h] = state;
-  for (size_t t = 0; t < 64; ++t) {
-    const uint32_t sum1 = std::rotr(e, 6) ^ std::rotr(e, 11) ^ std::rotr(e, 25);
-    const uint32_t choice = (e & f) ^ (~e & g);
-    const uint32_t t1 = h + sum1 + choice + kRound[t] + w[t];
-    const uint32_t sum0 = std::rotr(a, 2) ^ std::rotr(a, 13) ^ std::rotr(a, 22);
-    const uint32_t majority = (a & b) ^ (a & c) ^ (b & c);
-    const uint32_t t2 = sum0 + majority;
-    h = g, g = f, f = e, e = d + t1;
-    d = c, c = b, b = a, a = t1 + t2;
+  for (size_t t = 0; t < 64; t += 8) {
+    add_round(a, b, c, d, e, f, g, h, kRound[t] + w[t]);
+    add_round(h, a, b, c, d, e, f, g, kRound[t + 1] + w[t + 1]);
+    add_round(g, h, a, b, c, d, e, f, kRound[t + 2] + w[t + 2]);
+    add_round(f, g, h, a, b, c, d, e, kRound[t + 3] + w[t + 3]);
+    add_round(e, f, g, h, a, b, c, d, kRound[t + 4] + w[t + 4]);
+    add_round(d, e, f, g, h, a, b, c, kRound[t + 5] + w[t + 5]);
+    add_round(c, d, e, f, g, h, a, b, kRound[t + 6] + w[t + 6]);
+    add_round(b, c, d, e, f, g, h, a, kRound[t + 7] + w[t + 7]);
   }
   const State change = {a, b, c, d, e, f, g, h};
   for (size_t i = 0; i < state.size(); ++i) state[i] += change[i];

@@ -26,7 +26,7 @@ std::vector<std::string> axis_names() {
   return names;
 }
 
-const Axis& find_axis(const std::string& name) {
+Axis find_axis(const std::string& name) {
   for (const Axis& axis : kAxes) {
     if (name == axis.name) return axis;
   }
@@ -94,7 +94,7 @@ Mesh parse_mesh(std::string_view text) {
       throw UsageError(cat("mesh ", quoted(text), ": expected axis=size such as "
                            "dp=32,tp=8, got ", quoted(word)));
     }
-    const Axis& axis = find_axis(word.substr(0, equals));
+    const Axis axis = find_axis(word.substr(0, equals));
     for (const std::string& name : seen) {
       if (name == axis.name) {
         throw UsageError(cat("mesh ", quoted(text), ": axis ", name, " twice"));

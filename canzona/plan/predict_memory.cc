@@ -94,11 +94,11 @@ RoundBytes round_bytes(const Plan& plan) {
       add_to_round(rounds, r, round,
                    matrix.rows * matrix.cols * kBytesPerFp32);
     });
+    const std::vector<int64_t> elements =
+        elements_by_rank(plan, static_cast<int32_t>(m));
     each_rank_of_home(plan, matrix.tensor, [&](int32_t r) {
-      const int32_t t = r % plan.mesh.tp;
-      add_to_round(rounds, r, round,
-                   elements_on(plan, static_cast<int32_t>(m), t) *
-                       kBytesPerFp32);
+      const auto t = static_cast<size_t>(r % plan.mesh.tp);
+      add_to_round(rounds, r, round, elements[t] * kBytesPerFp32);
     });
   }
   return rounds;

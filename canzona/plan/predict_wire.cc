@@ -126,42 +126,59 @@ void add_bucket(const Plan& plan, const Bucket& bucket, int32_t t,
       bytes_per_parameter(plan));
 }
 
-// One message between two tp ranks of a home.
-void add_message(const Plan& plan, std::vector<RankCost>& ranks, int32_t from,
-                 int32_t to, Collective collective, int64_t bytes) {
-  if (from == to || bytes == 0) return;
-  const bool near = from / plan.options.ranks_per_node ==
-                    to / plan.options.ranks_per_node;
-  auto& sent = ranks[static_cast<size_t>(from)]
-                   .wire[static_cast<size_t>(collective)];
-  auto& received = ranks[static_cast<size_t>(to)]
-                       .wire[static_cast<size_t>(collective)];
-  (near ? sent.sent_intra : sent.sent_inter) += bytes;
-  (near ? received.received_intra : received.received_inter) += bytes;
-}
-
-// Shards to every rank that computes the matrix, updates back from an owner.
-void add_matrix(const Plan& plan, const RuleFacts& rule, size_t m,
-                std::vector<RankCost>& ranks) {
-  const Matrix& matrix = plan.matrices[m];
-  const Tensor& tensor = plan.model.tensors[static_cast<size_t>(matrix.tensor)];
-  const bool cut = tensor.cut != Cut::kNone;
-  const bool repeated = plan.owners[m].empty();
-  each_computing_rank(plan, m, [&](int32_t owner) {
-    const int32_t first = owner - owner % plan.mesh.tp;
-    for (int32_t t = 0; t < plan.mesh.tp; ++t) {
-      const int64_t elements = elements_on(plan, static_cast<int32_t>(m), t);
-      if (cut) {
-        add_message(plan, ranks, first + t, owner, Collective::kGather,
-                    elements * rule.gather_bytes_per_element());
-      }
-      if (!repeated) {
-        add_message(plan, ranks, owner, first + t, Collective::kScatter,
-                    elements * rule.scatter_bytes_per_element());
-      }
+// Messages between the tp ranks of homes.
+class Exchange {
+ public:
+  Exchange(const Plan& plan, std::vector<RankCost>& ranks)
+      : plan_(plan),
+        ranks_(ranks),
+        rule_(make_rule_facts(plan.rule, plan.rule_options)) {
+    for (size_t r = 0; r < ranks.size(); ++r) {
+      nodes_.push_back(static_cast<int32_t>(r) / plan.options.ranks_per_node);
     }
-  });
-}
+  }
+
+  // Shards to every rank that computes the matrix, updates back from an owner.
+  void add(size_t m) {
+    const Matrix& matrix = plan_.matrices[m];
+    const bool cut = plan_.model.tensors[static_cast<size_t>(matrix.tensor)]
+                         .cut != Cut::kNone;
+    const bool repeated = plan_.owners[m].empty();
+    const std::vector<int64_t> elements =
+        elements_by_rank(plan_, static_cast<int32_t>(m));
+    each_computing_rank(plan_, m, [&](int32_t owner) {
+      const int32_t first = owner - owner % plan_.mesh.tp;
+      for (size_t t = 0; t < elements.size(); ++t) {
+        const int32_t peer = first + static_cast<int32_t>(t);
+        if (cut) {
+          send(peer, owner, Collective::kGather,
+               elements[t] * rule_->gather_bytes_per_element());
+        }
+        if (!repeated) {
+          send(owner, peer, Collective::kScatter,
+               elements[t] * rule_->scatter_bytes_per_element());
+        }
+      }
+    });
+  }
+
+ private:
+  void send(int32_t from, int32_t to, Collective collective, int64_t bytes) {
+    if (from == to || bytes == 0) return;
+    const auto a = static_cast<size_t>(from), b = static_cast<size_t>(to);
+    const auto c = static_cast<size_t>(collective);
+    WireBytes& sent = ranks_[a].wire[c];
+    WireBytes& received = ranks_[b].wire[c];
+    const bool near = nodes_[a] == nodes_[b];
+    (near ? sent.sent_intra : sent.sent_inter) += bytes;
+    (near ? received.received_intra : received.received_inter) += bytes;
+  }
+
+  const Plan& plan_;
+  std::vector<RankCost>& ranks_;
+  std::unique_ptr<RuleFacts> rule_;
+  std::vector<int32_t> nodes_;  // per rank
+};
 
 }  // namespace
 
@@ -175,10 +192,8 @@ void add_bucket_bytes(const Plan& plan, std::vector<RankCost>& ranks) {
 
 void add_exchange_bytes(const Plan& plan, std::vector<RankCost>& ranks) {
   if (plan.mesh.tp == 1) return;
-  const auto rule = make_rule_facts(plan.rule, plan.rule_options);
-  for (size_t m = 0; m < plan.matrices.size(); ++m) {
-    add_matrix(plan, *rule, m, ranks);
-  }
+  Exchange exchange(plan, ranks);
+  for (size_t m = 0; m < plan.matrices.size(); ++m) exchange.add(m);
 }
 
 }  // namespace canzona

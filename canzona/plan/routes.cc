@@ -133,4 +133,15 @@ int64_t elements_on(const Plan& plan, int32_t matrix, int32_t t) {
   return std::max<int64_t>(held.end - held.begin, 0) * m.cols;
 }
 
+std::vector<int64_t> elements_by_rank(const Plan& plan, int32_t matrix) {
+  const auto tp = static_cast<size_t>(plan.mesh.tp);
+  std::vector<int64_t> out(tp, elements_on(plan, matrix, 0));
+  // Whole tensors are cut evenly; heads and other pieces need not be.
+  if (plan.matrices[static_cast<size_t>(matrix)].part < 0) return out;
+  for (size_t t = 1; t < tp; ++t) {
+    out[t] = elements_on(plan, matrix, static_cast<int32_t>(t));
+  }
+  return out;
+}
+
 }  // namespace canzona

@@ -33,4 +33,7 @@ std::vector<Route> routes_of(const Tensor& tensor, const Matrix& matrix,
 // Elements of `matrix` on tp rank t, without listing the routes.
 int64_t elements_on(const Plan& plan, int32_t matrix, int32_t t);
 
+// The same for all tp ranks, [t].
+std::vector<int64_t> elements_by_rank(const Plan& plan, int32_t matrix);
+
 }  // namespace canzona

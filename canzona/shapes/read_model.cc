@@ -60,12 +60,16 @@ std::string name_of(const Path& path) {
 
 enum class Kind { kSafetensors, kIndex, kConfig, kShapes };
 
-// JSON has no NUL; the length of a safetensors header has several.
+// A safetensors file begins with a length whose upper bytes are 0; text has no
+// such bytes.
+bool has_length(std::string_view start) {
+  const std::string_view length = start.substr(0, kSafetensorsLengthBytes);
+  return length.find('\0') != std::string_view::npos;
+}
+
 bool is_json(std::string_view start) {
-  const std::string_view first = start.substr(0, kSafetensorsLengthBytes);
-  if (first.find('\0') != std::string_view::npos) return false;
   const size_t place = start.find_first_not_of(" \t\r\n");
-  return place != std::string_view::npos &&
+  return !has_length(start) && place != std::string_view::npos &&
          (start[place] == '{' || start[place] == '[');
 }
 
@@ -98,14 +102,9 @@ Model model_from_weights(TensorRecords records, const Path& path) {
   return model_from_records(std::move(records), facts_beside(path));
 }
 
-// These two take the text over, so that it is gone when records become tensors.
-WeightIndex take_index(std::string text, const Path& path) {
-  return parse_weight_index(text, path.string());
-}
-
-TensorRecords take_shapes(std::string text, const Path& path) {
-  return read_shapes(text, path.string());
-}
+// A text is as large as the tensors it names; an empty one assigned to it would
+// keep its memory.
+void release(std::string& text) { std::string().swap(text); }
 
 Model model_from_json_file(const Path& path, const ReadOptions& options) {
   std::string text = read_file(path.string(), kMaxJsonFile, "model");
@@ -116,11 +115,13 @@ Model model_from_json_file(const Path& path, const ReadOptions& options) {
   }
   refuse_fused(path, options);
   if (kind == Kind::kIndex) {
-    const WeightIndex index = take_index(std::move(text), path);
+    const WeightIndex index = parse_weight_index(text, path.string());
+    release(text);
     return model_from_weights(read_shards(index, path.parent_path().string()),
                               path);
   }
-  TensorRecords records = take_shapes(std::move(text), path);
+  TensorRecords records = read_shapes(text, path.string());
+  release(text);
   return model_from_records(std::move(records), {.name = name_of(path)});
 }
 
@@ -128,6 +129,11 @@ Model model_from_file(const Path& path, const ReadOptions& options) {
   constexpr int64_t kEnough = 4096;  // to tell the kind, after any white space
   const std::string start = read_file_range(path.string(), 0, kEnough, "model");
   if (is_json(start)) return model_from_json_file(path, options);
+  if (!has_length(start)) {
+    throw UsageError(cat("file ", quoted(path.string()),
+                         " is no model: neither safetensors nor JSON that "
+                         "begins with '{' or '['"));
+  }
   refuse_fused(path, options);
   return model_from_weights(read_safetensors_file(path.string()), path);
 }

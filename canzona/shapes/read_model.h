@@ -3,12 +3,13 @@
 // data.
 //
 //   Model model = read_model("qwen3-32b", {.fused = true});
-//   route(model, {{"*.k_proj.weight", false}});   // these to AdamW
+//   route(model, {{"*.qkv_proj.weight", false}});   // these to AdamW
 //
 // Files are untrusted: sizes are bounded and checked; UsageError names the
 // file, the tensor, what was expected and what came.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,14 +19,26 @@
 namespace canzona {
 
 struct ReadOptions {
-  bool fused = false;  // presets and configs: qkv and gate+up in one tensor
+  // Presets and configs: qkv and gate+up in one tensor. Files list tensors as
+  // they are, so that asking for it there is a UsageError.
+  bool fused = false;
 };
 
 // `source` is a preset's name or a path. The kind of a file is told from its
-// contents: safetensors, index, config or list of shapes.
+// contents: safetensors, index, config or list of shapes. In a folder the first
+// of model.safetensors.index.json, model.safetensors and config.json is read.
+//
+// Roles, cuts, layers and experts of files come from the names (names.h):
+// - Heads are known if a config.json lies beside the weights, and then parts.
+// - Packed experts [E, a, b] become E tensors with the expert's number in their
+//   name; those that lie transposed are neither cut nor split.
+// - Other tensors of more than two dimensions are flattened, for AdamW.
+// - What weights carry besides parameters (rotary frequencies, scales of
+//   quantized weights, balancing offsets of routers) is left out.
 Model read_model(const std::string& source, const ReadOptions& options);
 
-// The same for text that is already in memory (tests and fuzzing).
+// The same for text that is already in memory (tests and fuzzing). Nothing is
+// left out, and nothing is known besides the text.
 Model model_from_config(std::string_view json, const std::string& name,
                         const ReadOptions& options);
 Model model_from_shapes(std::string_view json, const std::string& name);
@@ -39,7 +52,9 @@ struct PresetInfo {
 const std::vector<PresetInfo>& presets();
 
 // Default routing (matrix role → matrix rule, everything else AdamW), then
-// overrides in order: every tensor whose name matches `pattern`.
+// overrides in order: every tensor whose name matches `pattern`. UsageError if
+// a pattern matches nothing or sends one dimension to the matrix rule. Models
+// that were just read have the default routing.
 struct RouteOverride {
   std::string pattern;
   bool matrix_rule = true;

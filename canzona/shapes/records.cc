@@ -48,34 +48,39 @@ void check_role_and_cut(const TensorRecord& record, const std::string& file) {
   }
 }
 
-std::vector<Part> parts_of(const Tensor& tensor, const NameFacts& name,
-                           Rows rows, const FileFacts& facts) {
-  if (rows == Rows::kGateUp) return gate_up_parts(tensor.rows() / 2);
-  const auto heads = [&](const char* part, int64_t count) {
-    const bool known = count > 0 && tensor.rows() % count == 0;
-    return known ? head_part(part, tensor.rows(), count) : std::vector<Part>{};
-  };
+// Empty where the heads, or their order in the rows, are not known.
+std::vector<Part> parts_of_qkv(int64_t rows, bool interleaved,
+                               const FileFacts& facts) {
+  const int64_t heads = facts.query_heads;
+  const int64_t kv_heads = facts.kv_heads;
+  if (!interleaved || heads == 0 || kv_heads == 0) return {};
+  const int64_t all_heads = heads + 2 * kv_heads;
+  if (heads % kv_heads != 0 || rows % all_heads != 0) return {};
+  return qkv_parts(heads, kv_heads, rows / all_heads);
+}
+
+std::vector<Part> parts_of_heads(const char* part, int64_t rows,
+                                 int64_t heads) {
+  if (heads == 0 || rows % heads != 0) return {};
+  return head_part(part, rows, heads);
+}
+
+std::vector<Part> parts_of(int64_t rows, const NameFacts& name, Rows kind,
+                           const FileFacts& facts) {
+  if (kind == Rows::kGateUp) return gate_up_parts(rows / 2);
   switch (name.projection) {
     case Projection::kQ:
-      return heads("q", facts.query_heads);
+      return parts_of_heads("q", rows, facts.query_heads);
     case Projection::kK:
-      return heads("k", facts.kv_heads);
+      return parts_of_heads("k", rows, facts.kv_heads);
     case Projection::kV:
-      return heads("v", facts.kv_heads);
+      return parts_of_heads("v", rows, facts.kv_heads);
     case Projection::kQkv:
-      break;
+      return parts_of_qkv(rows, name.megatron_qkv || facts.interleaved_qkv,
+                          facts);
     default:
       return {};
   }
-  if (facts.query_heads == 0 || facts.kv_heads == 0 ||
-      facts.query_heads % facts.kv_heads != 0 ||
-      !(name.megatron_qkv || facts.interleaved_qkv)) {
-    return {};
-  }
-  const int64_t head_rows = facts.query_heads + 2 * facts.kv_heads;
-  if (tensor.rows() % head_rows != 0) return {};
-  return qkv_parts(facts.query_heads, facts.kv_heads,
-                   tensor.rows() / head_rows);
 }
 
 // Turns records into tensors.
@@ -141,7 +146,8 @@ class Converter {
     const bool may_have_parts =
         !tensor.flattened && (tensor.role == Role::kMatrix ||
                               (tensor.role == Role::kBias && num_dims == 1));
-    if (may_have_parts) tensor.parts = parts_of(tensor, name, rows, facts_);
+    if (may_have_parts)
+      tensor.parts = parts_of(tensor.rows(), name, rows, facts_);
     model_.fused |= tensor.parts.size() > 1 ||
                     name.projection == Projection::kQkv ||
                     name.projection == Projection::kGateUp;
@@ -190,6 +196,7 @@ void refuse_equal_names(const Model& model) {
 
 std::string shape_text(const std::vector<int64_t>& shape) {
   std::vector<std::string> dims;
+  dims.reserve(shape.size());
   for (const int64_t dim : shape) dims.push_back(std::to_string(dim));
   return cat("[", join(dims, ", "), "]");
 }

@@ -207,7 +207,7 @@ TEST(Records, OddNamesAreRefused) {
   EXPECT_THAT(message({{"a\nb", {1}}}), HasSubstr("control characters"));
   EXPECT_THAT(message({{std::string("a\0b", 3), {1}}}),
               HasSubstr("control characters"));
-  EXPECT_THAT(message({{std::string(513, 'a'), {1}}}), HasSubstr("too long"));
+  EXPECT_THAT(message({{std::string(257, 'a'), {1}}}), HasSubstr("too long"));
 }
 
 TEST(Records, OddSizesAreRefused) {

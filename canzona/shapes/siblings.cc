@@ -20,9 +20,9 @@ std::string replaced(const std::string& name, std::string_view word,
 
 // The first mlp matrix's name → the second's.
 std::string down_name(const std::string& name, Projection projection) {
-  const std::string second = projection == Projection::kFc1
-                                 ? replaced(name, "fc1", "fc2")
-                                 : replaced(name, "gate_up", "down");
+  std::string second = projection == Projection::kFc1
+                           ? replaced(name, "fc1", "fc2")
+                           : replaced(name, "gate_up", "down");
   if (second.rfind("bias") == std::string::npos) return second;
   return replaced(second, "bias", "weight");
 }

@@ -28,7 +28,7 @@ inline constexpr int kMaxDims = 8;
 inline constexpr int64_t kMaxLayers = 10'000;
 inline constexpr int64_t kMaxExperts = 100'000;
 inline constexpr int64_t kMaxTensors = 2'000'000;
-inline constexpr int64_t kMaxNameLength = 512;
+inline constexpr int64_t kMaxNameLength = 256;
 
 enum class Role { kMatrix, kEmbedding, kHead, kRouter, kNorm, kBias };
 enum class Cut { kNone, kRows, kColumns };

@@ -20,12 +20,11 @@ void write_reports(const std::string& folder) {
     write_file(folder + "/" + name, html_report(plans));
   };
   write("small.html", {make_sample({})});
-  write("hostile.html",
-        compare_sample({.first_name = "</script><img src=x "
-                                      "onerror=alert(1)>"}));
-  write("large.html", compare_sample({.mesh = {.dp = 128, .tp = 8},
-                                      .layers = 94,
-                                      .experts = 128}));
+  write("hostile.html", compare_sample({.first_name = "</script><img src=x "
+                                                      "onerror=alert(1)>"}));
+  write("large.html",
+        compare_sample(
+            {.mesh = {.dp = 128, .tp = 8}, .layers = 94, .experts = 128}));
   write("one_rank.html", {make_sample({.mesh = {}})});
   write("no_matrices.html", {make_sample({.matrices = false})});
 }

@@ -59,7 +59,7 @@ bad=tp=3 mesh 'tp=3 does not divide'
 bad=tp=32 mesh 'tp=32' '16'
 bad=pp=5 mesh 'pp=5 does not divide the 28 layers'
 bad=ep=2 mesh 'ep=2' experts
-refuses 'does not divide' -- plan --model small.json --mesh tp=64
+refuses 'does not divide' -- plan --model small.json --mesh tp=128
 
 # Numbers and words.
 number() { # option value
@@ -83,7 +83,8 @@ number --split qvk
 number --rule moun
 number --link fast
 number --rule-option steps
-number --rule-option stps=5
+refuses --rule-option "'stps'" "'steps'" -- plan --model small.json \
+  --mesh dp=2 --rule-option stps=5
 number --newton-schulz cubic
 number --cost nowhere.json
 number --matrix-rule 'no.such.*'
@@ -92,7 +93,8 @@ refuses "'balanced'" -- plan --model small.json --mesh dp=2 --strategy balancd
 refuses "'contiguous'" -- compare --model small.json --mesh dp=2 \
   --strategies balanced,contigous
 refuses '--link inter' -- plan --model small.json --mesh dp=2 --link inter=0
-refuses '--alpha' -- plan --model small.json --mesh dp=2 --alpha= --fused
+refuses '--alpha' 'empty' -- plan --model small.json --mesh dp=2 --alpha= --json
+refuses '--model' 'empty' -- plan --model '' --mesh dp=2
 
 # Options of another rule.
 refuses '--phases' 'muon' 'shampoo' -- plan --model small.json --mesh dp=2 \

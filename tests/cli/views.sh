@@ -11,7 +11,7 @@ canzona --help
 exits 0
 prints 'Usage: canzona VERB' 'Verbs:' 'Examples:'
 is_empty err
-for verb in plan compare explain validate models completion; do
+for verb in plan compare explain validate models completion man; do
   canzona "$verb" --help
   exits 0
   prints "Usage: canzona $verb" 'Examples:'
@@ -73,7 +73,7 @@ for arguments in 'plan --model qwen3-0.6b --mesh dp=32,tp=8' \
   # shellcheck disable=SC2086
   canzona $arguments
   checks=$((checks + 1))
-  LC_ALL=C.UTF-8 awk 'length($0) > 100 { wide = 1 } END { exit wide }' out ||
+  [ "$(LC_ALL=C.UTF-8 wc -L <out)" -le 100 ] ||
     fail 'a line is wider than 100 columns'
 done
 
@@ -123,15 +123,23 @@ status=$(cat code)
 exits 0
 is_empty err
 
-# Foreign names are made harmless.
+# What files and users wrote reaches the terminal harmless.
 printf '[{"name": "a%sb", "shape": [4, 4]}]' '\u001b[31m' >foreign.json
 canzona plan --model foreign.json --mesh dp=1
-exits 0
 lacks out "$escape"
+lacks err "$escape"
+canzona plan --model "x${escape}[31m" --mesh dp=1
+exits 2
+lacks err "$escape"
 
 # Completion is a script that the shell understands.
 canzona completion bash
 exits 0
 prints 'complete ' '--micro-groups'
+
+# The manual page is made of the same words.
+canzona man
+exits 0
+prints '.TH CANZONA 1' '.SH NAME' 'micro\-groups'
 
 finish

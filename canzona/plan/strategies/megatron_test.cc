@@ -10,7 +10,6 @@ namespace canzona {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::UnorderedElementsAre;
 
 // By max·min² the 4 × 4 comes first, then the 3 × 3, then the 2 × 2 beside the
 // 3 × 3: 4³ against 3³ + 2³.
@@ -22,19 +21,26 @@ TEST(Megatron, DealsTheDearestFirst) {
   EXPECT_THAT(plan.buckets[0].tensors, ElementsAre(1, 2, 0));
 }
 
-// Five tensors of 4 elements cost 8 each, one of 20 costs 20 (min side 1), 8
-// ranks… here two: 1.3 × the even share is 26 elements, so the third small one
-// may not join the long one, although that rank computes least.
+// A 4 × 4 costs 64, six of 1 × 8 cost 8 each: by cost alone the other home would
+// take all six. But of 64 elements it may keep 1.3 × 32, which is five.
 TEST(Megatron, KeepsToABoundOnBytes) {
-  const Model model = model_of({matrix_tensor("long", 1, 20),
-                                matrix_tensor("a", 2, 10),
-                                matrix_tensor("b", 2, 10)});
-  // Costs 20, 40, 40; 60 elements, at most 39 per home: a | b, then long.
-  const Plan bounded = plan_of(model, "dp=2", with_strategy("megatron"));
-  // Nobody has room for 40, so that the emptiest takes it.
-  EXPECT_THAT((std::vector{bounded.home[1], bounded.home[2]}),
-              UnorderedElementsAre(0, 1));
-  EXPECT_EQ(bounded.home[0], 0);
+  std::vector<Tensor> tensors{matrix_tensor("square", 4, 4)};
+  for (int i = 0; i < 6; ++i) {
+    tensors.push_back(matrix_tensor(cat("thin", i), 1, 8));
+  }
+  PlanOptions options = with_strategy("megatron");
+  const Plan bounded = plan_of(model_of(tensors), "dp=2", options);
+  EXPECT_EQ(std::count(bounded.home.begin(), bounded.home.end(), 1), 5);
+  options.alpha = 1;
+  const Plan free = plan_of(model_of(tensors), "dp=2", options);
+  EXPECT_EQ(std::count(free.home.begin(), free.home.end(), 1), 6);
+}
+
+// Three equal tensors on two homes: one home must keep two.
+TEST(Megatron, GivesToTheEmptiestWhereNobodyHasRoom) {
+  const Plan plan =
+      plan_of(squares({3, 3, 3}), "dp=2", with_strategy("megatron"));
+  EXPECT_THAT(plan.home, ElementsAre(0, 1, 0));
 }
 
 class ByHand {

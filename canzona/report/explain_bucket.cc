@@ -1,0 +1,142 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "canzona/base/json_writer.h"
+#include "canzona/base/text.h"
+#include "canzona/report/explain.h"
+#include "canzona/report/numbers.h"
+#include "canzona/report/terminal_bars.h"
+#include "canzona/report/terminal_table.h"
+
+namespace canzona {
+namespace {
+
+constexpr size_t kMaxTensors = 24;
+
+const Bucket& at(const Plan& plan, int32_t bucket) {
+  return plan.buckets[static_cast<size_t>(bucket)];
+}
+
+const Tensor& tensor_of(const Plan& plan, int32_t tensor) {
+  return plan.model.tensors[static_cast<size_t>(tensor)];
+}
+
+// Elements of one plane's region: the matrix rule's, then AdamW's.
+std::pair<int64_t, int64_t> region_sizes(const Plan& plan, const Bucket& b) {
+  const auto split = static_cast<size_t>(b.num_matrix_tensors);
+  int64_t matrix_rule = 0, adamw = 0;
+  for (size_t i = 0; i < b.tensors.size(); ++i) {
+    const int64_t size =
+        shard_elements(plan.mesh, tensor_of(plan, b.tensors[i]));
+    (i < split ? matrix_rule : adamw) += size;
+  }
+  return {matrix_rule, adamw};
+}
+
+std::vector<double> runs(const std::vector<int64_t>& cuts) {
+  std::vector<double> sizes;
+  for (size_t h = 0; h + 1 < cuts.size(); ++h)
+    sizes.push_back(static_cast<double>(cuts[h + 1] - cuts[h]));
+  return sizes;
+}
+
+std::string where_text(const Plan& plan, const Bucket& bucket) {
+  const Buffer& buffer = plan.buffers[static_cast<size_t>(bucket.buffer)];
+  std::string out = buffer.ep < 0 ? "dense tensors"
+                                  : fmt::format("experts of ep {}", buffer.ep);
+  if (plan.mesh.pp > 1) out += fmt::format(", stage {}", buffer.stage);
+  return out + fmt::format(", {} homes", buffer.num_homes);
+}
+
+std::string heading(const Plan& plan, int32_t number, const Ink& ink) {
+  const Bucket& bucket = at(plan, number);
+  const auto [matrix_rule, adamw] = region_sizes(plan, bucket);
+  return ink(Tone::kBold, fmt::format("Bucket {}", number)) +
+         fmt::format(" of {}: {}\n", plan.buckets.size(),
+                     where_text(plan, bucket)) +
+         fmt::format("  {} tensors of {}, {} elements per tp rank\n",
+                     bucket.num_matrix_tensors, plan.rule,
+                     human_count(static_cast<double>(matrix_rule))) +
+         fmt::format("  {} tensors of adamw, {} elements per tp rank\n",
+                     std::ssize(bucket.tensors) - bucket.num_matrix_tensors,
+                     human_count(static_cast<double>(adamw)));
+}
+
+std::string home_runs(const Plan& plan, const Bucket& bucket, const Ink& ink) {
+  std::string out = "\n" + ink(Tone::kBold, "Elements per home") + "\n";
+  if (bucket.cuts.empty())
+    return out + (plan.traffic == Traffic::kBroadcast
+                      ? "  each home keeps the matrices it owns\n"
+                      : "  every home keeps all of it\n");
+  std::vector<double> sizes = runs(bucket.cuts);
+  const Spread spread = spread_of(sizes);
+  if (spread.max > 0)
+    out += load_picture({.loads = sizes, .mean = spread.mean, .what = "home"},
+                        ink);
+  out += fmt::format("  even share {} · largest {} × even (home {})\n",
+                     human_count(spread.mean),
+                     ratio_text(spread.max_over_mean()), spread.largest);
+  const std::vector<double> rest = runs(bucket.adamw_cuts);
+  for (size_t h = 0; h < std::min(sizes.size(), rest.size()); ++h)
+    sizes[h] += rest[h];
+  return out + fmt::format("  with AdamW's elements: largest {} × even\n",
+                           ratio_text(spread_of(sizes).max_over_mean()));
+}
+
+std::string home_text(const Plan& plan, int32_t tensor) {
+  const int32_t home = plan.home[static_cast<size_t>(tensor)];
+  return home == kEveryHome ? "-" : fmt::format("{}", home);
+}
+
+std::string tensors_text(const Plan& plan, const Bucket& bucket,
+                         const Ink& ink) {
+  Table table("~>>>>");
+  table.header(
+      {"tensor, in layout order", "shape", "rule", "home", "elements"});
+  const size_t shown = std::min(bucket.tensors.size(), kMaxTensors);
+  for (size_t i = 0; i < shown; ++i) {
+    const Tensor& tensor = tensor_of(plan, bucket.tensors[i]);
+    const int64_t size = shard_elements(plan.mesh, tensor);
+    table.row({printable(tensor.name), dims_text(tensor.shape),
+               tensor.matrix_rule ? plan.rule : "adamw",
+               home_text(plan, bucket.tensors[i]),
+               human_count(static_cast<double>(size))});
+  }
+  std::string out = "\n" + ink(Tone::kBold, "Tensors") + "\n" + table.text(ink);
+  if (bucket.tensors.size() > shown)
+    out += ink(Tone::kDim, fmt::format("  … and {} more; --json lists all\n",
+                                       bucket.tensors.size() - shown));
+  return out;
+}
+
+}  // namespace
+
+std::string explain_bucket(const Plan& plan, int32_t bucket, const Ink& ink) {
+  const Bucket& b = at(plan, bucket);
+  return heading(plan, bucket, ink) + home_runs(plan, b, ink) +
+         tensors_text(plan, b, ink);
+}
+
+std::string explain_bucket_json(const Plan& plan, int32_t bucket) {
+  const Bucket& b = at(plan, bucket);
+  const Buffer& buffer = plan.buffers[static_cast<size_t>(b.buffer)];
+  JsonWriter out(2);
+  out.begin_object().field("bucket", bucket).field("stage", buffer.stage);
+  out.field("ep", buffer.ep).field("num_homes", buffer.num_homes);
+  out.member("cuts").values(b.cuts);
+  out.member("adamw_cuts").values(b.adamw_cuts);
+  out.member("tensors").begin_array();
+  for (const int32_t t : b.tensors) {
+    const Tensor& tensor = tensor_of(plan, t);
+    out.begin_object().field("name", tensor.name);
+    out.member("shape").values(tensor.shape);
+    out.field("rule", tensor.matrix_rule ? plan.rule.c_str() : "adamw");
+    out.field("home", plan.home[static_cast<size_t>(t)]);
+    out.field("elements", shard_elements(plan.mesh, tensor)).end_object();
+  }
+  out.end_array().end_object();
+  return out.take() + "\n";
+}
+
+}  // namespace canzona

@@ -1,0 +1,160 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "canzona/base/text.h"
+#include "canzona/report/explain.h"
+#include "canzona/report/json_parts.h"
+#include "canzona/report/numbers.h"
+#include "canzona/report/terminal_table.h"
+
+namespace canzona {
+namespace {
+
+constexpr size_t kMaxMatrices = 24;
+
+// The matrices that `rank` computes, dearest first, then in plan order.
+std::vector<int32_t> owned_by(const Plan& plan, int32_t rank) {
+  std::vector<int32_t> owned;
+  for (size_t m = 0; m < plan.matrices.size(); ++m) {
+    const auto matrix = static_cast<int32_t>(m);
+    if (computes(plan, rank, matrix)) owned.push_back(matrix);
+  }
+  std::stable_sort(owned.begin(), owned.end(), [&](int32_t a, int32_t b) {
+    return period_load(plan, plan.costs[static_cast<size_t>(a)]) >
+           period_load(plan, plan.costs[static_cast<size_t>(b)]);
+  });
+  return owned;
+}
+
+std::string heading(const ReportPlan& shown, int32_t rank, const Ink& ink) {
+  const Plan& plan = shown.plan;
+  const RankCost& own = shown.ranks[static_cast<size_t>(rank)];
+  const double load = period_load(plan, own);
+  const double mean = plan.summary.mean;
+  std::string out =
+      ink(Tone::kBold, fmt::format("Rank {}", rank)) +
+      fmt::format(" of {}: {}, node {}\n", plan.mesh.world(),
+                  coordinates_text(plan.mesh, rank),
+                  rank / std::max(1, plan.options.ranks_per_node));
+  out += fmt::format("  load        {} × mean, {} predicted per step\n",
+                     ratio_text(mean > 0 ? load / mean : 0),
+                     cost_text(plan.cost_basis, load / plan.period));
+  if (plan.period > 1)
+    out += fmt::format("  worst step  {} predicted\n",
+                       human_seconds(own.transform_seconds_worst));
+  return out + fmt::format("  step        {} predicted with the exchange\n",
+                           human_seconds(own.step_seconds));
+}
+
+std::string owned_text(const Plan& plan, const std::vector<int32_t>& owned,
+                       double load, const Ink& ink) {
+  Table table("~>>>>>");
+  table.header({"matrix", "shape", "bucket", "micro-group", "cost", "share"});
+  const size_t shown = std::min(owned.size(), kMaxMatrices);
+  for (size_t i = 0; i < shown; ++i) {
+    const auto at = static_cast<size_t>(owned[i]);
+    const Matrix& m = plan.matrices[at];
+    const double cost = period_load(plan, plan.costs[at]);
+    const double seconds =
+        cost / plan.period * plan.cost_basis.seconds_per_tick;
+    table.row({printable(name_of(plan, owned[i])), dims_text({m.rows, m.cols}),
+               fmt::format("{}", plan.bucket_of[static_cast<size_t>(m.tensor)]),
+               fmt::format("{}", plan.micro_group[at]), human_seconds(seconds),
+               fmt::format("{:.1f} %", load > 0 ? 100 * cost / load : 0)});
+  }
+  std::string out =
+      "\n" +
+      ink(Tone::kBold, fmt::format("Computes {} matri{}", owned.size(),
+                                   owned.size() == 1 ? "x" : "ces")) +
+      "\n";
+  if (!owned.empty()) out += table.text(ink);
+  if (owned.size() > shown)
+    out += ink(Tone::kDim, fmt::format("  … and {} more; --json lists all\n",
+                                       owned.size() - shown));
+  return out;
+}
+
+std::string memory_of(const ReportPlan& shown, int32_t rank, const Ink& ink) {
+  const Memory& own = shown.ranks[static_cast<size_t>(rank)].memory;
+  Table table("<>>");
+  table.header({"kind", "this rank", "mean"});
+  const auto row = [&](const char* name, Bytes bytes, const Spread& all) {
+    table.row({name, human_bytes(bytes.value()),
+               human_bytes(static_cast<int64_t>(all.mean))});
+  };
+  for (const MemoryKind& kind : memory_kinds())
+    row(kind.name, own.*kind.field,
+        spread_over(shown.ranks, [&](const RankCost& r) {
+          return (r.memory.*kind.field).value();
+        }));
+  row("total", own.total(), spread_over(shown.ranks, [](const RankCost& r) {
+        return r.memory.total().value();
+      }));
+  return "\n" + ink(Tone::kBold, "Memory") + "\n" + table.text(ink);
+}
+
+std::string wire_of(const RankCost& own, const Ink& ink) {
+  Table table("<>>>>");
+  table.header({"collective", "sent in node", "sent out", "received in node",
+                "received from out"});
+  for (int c = 0; c < kNumCollectives; ++c) {
+    const WireBytes& w = own.wire[static_cast<size_t>(c)];
+    if (w.sent() == 0 && w.received() == 0) continue;
+    table.row({std::string(to_string(static_cast<Collective>(c))),
+               human_bytes(w.sent_intra), human_bytes(w.sent_inter),
+               human_bytes(w.received_intra), human_bytes(w.received_inter)});
+  }
+  const std::string body = table.empty() ? "  none\n" : table.text(ink);
+  return "\n" + ink(Tone::kBold, "Bytes per step") + "\n" + body;
+}
+
+void write_owned(JsonWriter& out, const Plan& plan,
+                 const std::vector<int32_t>& owned) {
+  out.member("matrices").begin_array();
+  for (const int32_t matrix : owned) {
+    const auto at = static_cast<size_t>(matrix);
+    const Matrix& m = plan.matrices[at];
+    out.begin_object().field("name", name_of(plan, matrix));
+    out.field("rows", m.rows).field("cols", m.cols);
+    out.field("bucket", plan.bucket_of[static_cast<size_t>(m.tensor)]);
+    out.field("micro_group", plan.micro_group[at]);
+    out.field("load", period_load(plan, plan.costs[at])).end_object();
+  }
+  out.end_array();
+}
+
+}  // namespace
+
+std::string explain_rank(const ReportPlan& shown, int32_t rank,
+                         const Ink& ink) {
+  const RankCost& own = shown.ranks[static_cast<size_t>(rank)];
+  return heading(shown, rank, ink) +
+         owned_text(shown.plan, owned_by(shown.plan, rank),
+                    period_load(shown.plan, own), ink) +
+         memory_of(shown, rank, ink) + wire_of(own, ink);
+}
+
+std::string explain_rank_json(const ReportPlan& shown, int32_t rank) {
+  const Plan& plan = shown.plan;
+  const RankCost& own = shown.ranks[static_cast<size_t>(rank)];
+  const Coordinates at = coordinates_of(plan.mesh, rank);
+  JsonWriter out(2);
+  out.begin_object().field("rank", rank);
+  out.field("dp", at.dp).field("cp", at.cp).field("tp", at.tp);
+  out.field("pp", at.stage).field("ep", at.ep).field("home", at.home);
+  out.field("load", period_load(plan, own)).field("mean", plan.summary.mean);
+  out.field("elements", own.elements);
+  out.field("predicted_transform_seconds_mean", own.transform_seconds_mean);
+  out.field("predicted_transform_seconds_worst", own.transform_seconds_worst);
+  out.field("predicted_step_seconds", own.step_seconds);
+  write_owned(out, plan, owned_by(plan, rank));
+  out.member("memory");
+  write_memory(out, own.memory);
+  out.member("bytes");
+  write_wire(out, own);
+  out.end_object();
+  return out.take() + "\n";
+}
+
+}  // namespace canzona

@@ -1,0 +1,246 @@
+// Buckets cut by owner: one row per bucket, its runs coloured by home.
+
+#include <algorithm>
+
+#include "canzona/base/text.h"
+#include "canzona/plan/mesh.h"
+#include "canzona/report/html_sections.h"
+#include "canzona/report/html_svg.h"
+#include "canzona/report/numbers.h"
+
+namespace canzona {
+namespace {
+
+constexpr double kLeft = 112;
+constexpr double kRight = kDrawingWidth - 150;
+// Runs that a drawing may have, so that the page stays light.
+constexpr size_t kMaxRuns = 10'000;
+// Neighbouring runs narrower than this are drawn as one.
+constexpr double kNarrowest = 2;
+// As many homes get a colour each; more alternate between two shades.
+constexpr int32_t kMaxColours = 6;
+
+// Consecutive tensors of a bucket with one home.
+struct Run {
+  int32_t first_home = kEveryHome;
+  int32_t last_home = kEveryHome;
+  int32_t tensors = 0;
+  int64_t elements = 0;
+};
+
+std::vector<Run> runs_of(const Plan& plan, const Bucket& bucket) {
+  std::vector<Run> runs;
+  for (int32_t i = 0; i < bucket.num_matrix_tensors; ++i) {
+    const int32_t tensor = bucket.tensors[static_cast<size_t>(i)];
+    const int32_t home = home_of(plan, tensor);
+    if (runs.empty() || runs.back().first_home != home) {
+      runs.push_back({home, home, 0, 0});
+    }
+    ++runs.back().tensors;
+    runs.back().elements += shard_elements(
+        plan.mesh, plan.model.tensors[static_cast<size_t>(tensor)]);
+  }
+  return runs;
+}
+
+int64_t adamw_elements(const Plan& plan, const Bucket& bucket) {
+  int64_t sum = 0;
+  for (size_t i = static_cast<size_t>(bucket.num_matrix_tensors);
+       i < bucket.tensors.size(); ++i) {
+    sum += shard_elements(
+        plan.mesh, plan.model.tensors[static_cast<size_t>(bucket.tensors[i])]);
+  }
+  return sum;
+}
+
+int64_t matrix_elements(const std::vector<Run>& runs) {
+  int64_t sum = 0;
+  for (const Run& run : runs) sum += run.elements;
+  return sum;
+}
+
+// Joins runs that would be too narrow to see.
+std::vector<Run> visible_runs(const std::vector<Run>& runs, double scale) {
+  std::vector<Run> out;
+  for (const Run& run : runs) {
+    if (!out.empty() &&
+        static_cast<double>(out.back().elements) * scale < kNarrowest) {
+      out.back().last_home = run.last_home;
+      out.back().tensors += run.tensors;
+      out.back().elements += run.elements;
+    } else {
+      out.push_back(run);
+    }
+  }
+  return out;
+}
+
+std::string home_text(const Run& run) {
+  if (run.first_home == kEveryHome) return "every home";
+  if (run.first_home == run.last_home) return cat("home ", run.first_home);
+  return cat("homes ", run.first_home, " … ", run.last_home);
+}
+
+// Buckets that are drawn: all, unless homes and buckets are both many.
+size_t rows_to_draw(const Plan& plan) {
+  constexpr double kMostVisible = (kRight - kLeft) / kNarrowest;
+  const auto runs =
+      static_cast<size_t>(std::min<double>(plan.mesh.homes(), kMostVisible));
+  return std::min(plan.buckets.size(), kMaxRuns / runs);
+}
+
+class Drawing {
+ public:
+  explicit Drawing(const Plan& plan) : plan_(plan), rows_(rows_to_draw(plan)) {
+    for (size_t b = 0; b < rows_; ++b) {
+      const Bucket& bucket = plan.buckets[b];
+      runs_.push_back(runs_of(plan, bucket));
+      adamw_.push_back(adamw_elements(plan, bucket));
+      widest_ = std::max(widest_, matrix_elements(runs_[b]) + adamw_[b]);
+    }
+    scale_ = widest_ > 0 ? (kRight - kLeft) / static_cast<double>(widest_) : 0;
+    row_height_ = rows_ <= 24 ? 22 : rows_ <= 48 ? 13 : 9;
+  }
+
+  std::string draw() {
+    Svg svg(kDrawingWidth, row_height_ * static_cast<double>(rows_) + 22,
+            cat("Buckets of ", plan_.options.strategy, " cut by home"));
+    svg.text(kLeft - 8, 12, "end dim",
+             cat(plan_.mesh.pp > 1 ? "stage · " : "",
+                 plan_.mesh.ep > 1 ? "ep · " : "", "bucket"));
+    svg.text(kLeft, 12, "start dim",
+             "elements of one TP plane, in layout order");
+    svg.text(kRight + 8, 12, "start dim", "widest run / even share");
+    for (size_t b = 0; b < rows_; ++b) draw_row(svg, b);
+    return svg.take();
+  }
+
+ private:
+  void draw_row(Svg& svg, size_t b) const {
+    const double y = 18 + row_height_ * static_cast<double>(b);
+    const double height = row_height_ - (row_height_ > 10 ? 3 : 1);
+    double x = kLeft;
+    int32_t number = 0;
+    for (const Run& run : visible_runs(runs_[b], scale_)) {
+      const double width = static_cast<double>(run.elements) * scale_;
+      svg.rect({x, y, width, height}, colour(run, number++), title(run, b),
+               query(run, b));
+      x += width;
+    }
+    if (adamw_[b] > 0) {
+      svg.rect({x, y, static_cast<double>(adamw_[b]) * scale_, height}, "adamw",
+               cat("bucket ", b, ": AdamW tensors, cut anywhere, ",
+                   bytes_text(adamw_[b])),
+               cat("bucket:", b, " adamw"));
+    }
+    label(svg, b, y + height - (height > 12 ? 5 : 1));
+  }
+
+  std::string colour(const Run& run, int32_t number) const {
+    if (run.first_home == kEveryHome) return "run every";
+    if (plan_.mesh.homes() <= kMaxColours) return cat("run s", run.first_home);
+    return number % 2 == 0 ? "run shade0" : "run shade1";
+  }
+
+  std::string title(const Run& run, size_t b) const {
+    return cat("bucket ", b, ": ", home_text(run), ", ",
+               counted(run.tensors, "tensor"), ", ", bytes_text(run.elements));
+  }
+
+  std::string query(const Run& run, size_t b) const {
+    if (run.first_home != run.last_home || run.first_home == kEveryHome) {
+      return cat("bucket:", b);
+    }
+    return cat("bucket:", b, " home:", run.first_home);
+  }
+
+  // Elements of one plane as bytes of gradient on the wire.
+  std::string bytes_text(int64_t elements) const {
+    return human_bytes(elements * kBytesPerFp32) + " fp32";
+  }
+
+  void label(Svg& svg, size_t b, double y) const {
+    const Buffer& buffer =
+        plan_.buffers[static_cast<size_t>(plan_.buckets[b].buffer)];
+    if (row_height_ < 10 && b % 4 != 0) return;
+    std::string name = std::to_string(b);
+    if (plan_.mesh.ep > 1) {
+      name =
+          cat(buffer.ep < 0 ? "all" : std::to_string(buffer.ep), " · ", name);
+    }
+    if (plan_.mesh.pp > 1) name = cat(buffer.stage, " · ", name);
+    svg.text(kLeft - 8, y, "end", name);
+    if (plan_.traffic == Traffic::kAllReduce || runs_[b].empty()) return;
+    svg.text(kRight + 8, y, "start", ratio_text(widest_over_even(b)));
+  }
+
+  double widest_over_even(size_t b) const {
+    const Buffer& buffer =
+        plan_.buffers[static_cast<size_t>(plan_.buckets[b].buffer)];
+    std::vector<int64_t> per_home(static_cast<size_t>(plan_.mesh.homes()));
+    for (const Run& run : runs_[b]) {
+      if (run.first_home == kEveryHome) continue;
+      per_home[static_cast<size_t>(run.first_home)] += run.elements;
+    }
+    const int64_t most = *std::max_element(per_home.begin(), per_home.end());
+    const int64_t all = matrix_elements(runs_[b]);
+    return all > 0 ? static_cast<double>(most) * buffer.num_homes /
+                         static_cast<double>(all)
+                   : 0;
+  }
+
+  const Plan& plan_;
+  size_t rows_;
+  double row_height_ = 22;
+  int64_t widest_ = 0;
+  double scale_ = 0;
+  std::vector<std::vector<Run>> runs_;
+  std::vector<int64_t> adamw_;
+};
+
+void put_bucket_legend(Html& out, const Plan& plan) {
+  std::vector<LegendEntry> entries;
+  if (plan.mesh.homes() <= kMaxColours) {
+    for (int32_t h = 0; h < plan.mesh.homes(); ++h) {
+      entries.push_back({cat("s", h), cat("home ", h)});
+    }
+  } else {
+    entries.push_back({"shade0", "a home's run"});
+    entries.push_back({"shade1", "the next home's run"});
+  }
+  if (plan.traffic == Traffic::kAllReduce) {
+    entries.push_back({"every", "every home repeats it"});
+  }
+  entries.push_back({"adamw", "AdamW tensors, cut anywhere"});
+  put_legend(out, entries);
+}
+
+std::string note_of(const Plan& plan) {
+  const size_t drawn = rows_to_draw(plan);
+  if (drawn == plan.buckets.size()) return "";
+  return cat("The first ", grouped(static_cast<int64_t>(drawn)), " of ",
+             grouped(static_cast<int64_t>(plan.buckets.size())),
+             " buckets are drawn.");
+}
+
+}  // namespace
+
+void add_buckets(Html& out, const View& view) {
+  begin_section(out, "buckets", "Buckets cut by owner");
+  out.add(
+      "<p>A bucket is reduced as one message during backward. Each home "
+      "keeps one run of it; the longest run decides how long the "
+      "reduce-scatter takes.</p>");
+  for (const ReportPlan* shown : view.pair()) {
+    if (view.two()) out.put("<h3>{}</h3>", shown->plan.options.strategy);
+    if (shown->plan.buckets.empty()) {
+      out.add("<p>No buckets.</p>");
+      continue;
+    }
+    put_figure(out, Drawing(shown->plan).draw(), note_of(shown->plan));
+  }
+  put_bucket_legend(out, view.plan().plan);
+  end_section(out);
+}
+
+}  // namespace canzona

@@ -1,0 +1,201 @@
+// Micro-groups of the home of the busiest rank: rounds from left to right, tp
+// ranks downwards.
+
+#include <algorithm>
+#include <map>
+
+#include "canzona/base/text.h"
+#include "canzona/report/html_rounds.h"
+#include "canzona/report/html_sections.h"
+#include "canzona/report/html_svg.h"
+#include "canzona/report/numbers.h"
+#include "canzona/report/places.h"
+
+namespace canzona {
+namespace {
+
+constexpr double kLeft = 64;
+constexpr size_t kMaxDrawnRounds = 48;
+constexpr size_t kMaxListedRounds = 16;
+constexpr int32_t kMaxRows = 32;
+constexpr size_t kMaxBlocks = 2000;
+
+int64_t fp32_bytes(const Matrix& matrix) {
+  return matrix.rows * matrix.cols * kBytesPerFp32;
+}
+
+class Drawing {
+ public:
+  Drawing(const Plan& plan, const std::vector<Round>& rounds)
+      : plan_(plan),
+        rounds_(rounds),
+        shapes_(shapes_of(plan, rounds)),
+        drawn_(std::min(rounds.size(), kMaxDrawnRounds)),
+        rows_(std::min(plan.mesh.tp, kMaxRows)) {
+    for (size_t i = 0; i < drawn_; ++i) total_ += rounds[i].widest;
+    const double room = kDrawingWidth - kLeft - 8;
+    gap_ = drawn_ > 1 ? std::min(6.0, room * 0.2 / static_cast<double>(drawn_))
+                      : 0;
+    scale_ =
+        total_ > 0 ? (room - gap_ * static_cast<double>(drawn_)) / total_ : 0;
+  }
+
+  std::string draw() {
+    Svg svg(kDrawingWidth, 24.0 + 24 * rows_, "Micro-groups of one home");
+    for (int32_t t = 0; t < rows_; ++t) {
+      svg.text(kLeft - 8, 36 + 24 * t, "end", cat("t ", t));
+    }
+    svg.text(kLeft - 8, 12, "end dim", "round");
+    double x = kLeft;
+    for (size_t i = 0; i < drawn_; ++i) {
+      draw_round(svg, rounds_[i], x);
+      x += rounds_[i].widest * scale_ + gap_;
+    }
+    return svg.take();
+  }
+
+  void put_shapes(Html& out) const {
+    std::vector<LegendEntry> entries;
+    for (size_t i = 0; i < std::min<size_t>(shapes_.size(), 12); ++i) {
+      entries.push_back(
+          {cat("s", i % 6), dims_text({shapes_[i].rows, shapes_[i].cols})});
+    }
+    put_legend(out, entries);
+  }
+
+  std::string note() const {
+    std::string text;
+    if (drawn_ < rounds_.size()) {
+      text += cat("The first ", drawn_, " of ", rounds_.size(),
+                  " rounds are drawn. ");
+    }
+    if (rows_ < plan_.mesh.tp) {
+      text += cat("The first ", rows_, " of ", plan_.mesh.tp,
+                  " tp ranks are drawn. ");
+    }
+    if (blocks_ >= kMaxBlocks) {
+      text += cat("Only ", kMaxBlocks, " matrices are drawn. ");
+    }
+    return text;
+  }
+
+ private:
+  void draw_round(Svg& svg, const Round& round, double x) {
+    const double width = round.widest * scale_;
+    svg.rect({x, 18, width, 24.0 * rows_}, "round",
+             cat("round ", round.number, ": ", ticks_text(plan_, round.widest),
+                 " of work, predicted"));
+    if (width > 14) {
+      svg.text(x + width / 2, 12, "middle", std::to_string(round.number));
+    }
+    for (int32_t t = 0; t < rows_; ++t) {
+      double at = x;
+      for (const Block& block : round.blocks[static_cast<size_t>(t)]) {
+        if (blocks_++ >= kMaxBlocks) return;
+        const double wide = block.cost * scale_;
+        draw_block(svg, block, {at, 20 + 24.0 * t, wide, 20});
+        at += wide;
+      }
+    }
+  }
+
+  void draw_block(Svg& svg, const Block& block, const Box& box) const {
+    const Matrix& matrix = plan_.matrices[block.matrix];
+    const auto colour = std::find(shapes_.begin(), shapes_.end(),
+                                  MatrixShape{matrix.rows, matrix.cols}) -
+                        shapes_.begin();
+    const std::string shape = dims_text({matrix.rows, matrix.cols});
+    const std::string& tensor =
+        plan_.model.tensors[static_cast<size_t>(matrix.tensor)].name;
+    svg.rect(box, cat(box.width < 4 ? "thin s" : "run s", colour % 6),
+             cat(matrix_name(plan_.model, matrix, plan_.options.splits), ", ",
+                 shape, ", ", human_bytes(fp32_bytes(matrix)), " fp32, ",
+                 ticks_text(plan_, block.cost), " predicted"),
+             tensor);
+    if (box.width > 7.0 * static_cast<double>(shape.size())) {
+      svg.text(box.x + box.width / 2, box.y + 14, "middle on", shape);
+    }
+  }
+
+  const Plan& plan_;
+  const std::vector<Round>& rounds_;
+  std::vector<MatrixShape> shapes_;
+  size_t drawn_;
+  int32_t rows_;
+  double total_ = 0;
+  double gap_ = 0;
+  double scale_ = 0;
+  size_t blocks_ = 0;
+};
+
+// "2 of 5120×25600" for every shape in a cell, then the bytes.
+void put_cell(Html& out, const Plan& plan, const std::vector<Block>& blocks) {
+  std::map<MatrixShape, int64_t> count;
+  int64_t bytes = 0;
+  for (const Block& block : blocks) {
+    const Matrix& matrix = plan.matrices[block.matrix];
+    ++count[{matrix.rows, matrix.cols}];
+    bytes += fp32_bytes(matrix);
+  }
+  out.add("<td>");
+  for (const auto& [shape, number] : count) {
+    out.put("{}{}<br>", number > 1 ? cat(number, " of ") : "",
+            dims_text({shape.rows, shape.cols}));
+  }
+  out.put("<small>{}</small></td>", bytes > 0 ? human_bytes(bytes) : "–");
+}
+
+void put_table(Html& out, const Plan& plan, const std::vector<Round>& rounds) {
+  const int32_t columns = std::min(plan.mesh.tp, kMaxRows);
+  out.add(
+      "<details><summary>As a table: rounds × tp ranks, shapes and fp32 "
+      "bytes of the whole matrices</summary><div class=\"scroll\">"
+      "<table><thead><tr><th>round</th>");
+  for (int32_t t = 0; t < columns; ++t) out.put("<th>t {}</th>", t);
+  out.add("</tr></thead><tbody>\n");
+  const size_t listed = std::min(rounds.size(), kMaxListedRounds);
+  for (size_t i = 0; i < listed; ++i) {
+    out.put("<tr><th>{}</th>", rounds[i].number);
+    for (int32_t t = 0; t < columns; ++t) {
+      put_cell(out, plan, rounds[i].blocks[static_cast<size_t>(t)]);
+    }
+    out.add("</tr>\n");
+  }
+  out.add("</tbody></table></div>");
+  if (listed < rounds.size()) {
+    out.put("<p class=\"note\">The first {} of {} rounds are listed.</p>",
+            listed, rounds.size());
+  }
+  out.add("</details>");
+}
+
+}  // namespace
+
+void add_micro_groups(Html& out, const View& view) {
+  begin_section(out, "micro-groups", "Micro-groups");
+  const ReportPlan& shown = view.plan();
+  const Plan& plan = shown.plan;
+  if (plan.matrices.empty()) {
+    out.add("<p>No matrices, no micro-groups.</p>");
+    end_section(out);
+    return;
+  }
+  const int32_t rank = busiest_rank(shown);
+  const Coordinates place = coordinates_of(plan.mesh, rank);
+  const std::vector<Round> rounds = rounds_of(plan, place);
+  out.put(
+      "<p>The home of the busiest rank, {}: {}. In a round the tp ranks "
+      "exchange shards, each owner computes its matrices, and the updates "
+      "go back. Blocks are as wide as their cost, a round as its busiest "
+      "owner; what is left of it is waiting.</p>",
+      rank_title(plan.mesh, rank),
+      counted(static_cast<int64_t>(rounds.size()), "round"));
+  Drawing drawing(plan, rounds);
+  const std::string svg = drawing.draw();
+  put_figure(out, svg, drawing.note());
+  drawing.put_shapes(out);
+  put_table(out, plan, rounds);
+  end_section(out);
+}
+
+}  // namespace canzona

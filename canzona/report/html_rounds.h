@@ -1,0 +1,36 @@
+// The micro-groups of one home, as rounds of blocks per tp rank.
+//
+//   const int32_t rank = busiest_rank(shown);
+//   for (const Round& round : rounds_of(plan, coordinates_of(mesh, rank))) …
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "canzona/report/places.h"
+#include "canzona/report/report_plan.h"
+
+namespace canzona {
+
+struct Block {
+  size_t matrix = 0;
+  double cost = 0;  // ticks, mean over a period
+};
+
+struct Round {
+  int32_t number = 0;
+  std::vector<std::vector<Block>> blocks;  // per tp rank
+  double widest = 0;                       // work of its busiest owner
+};
+
+// The rank with the largest load over a period, the first of equals.
+int32_t busiest_rank(const ReportPlan& shown);
+
+// The rounds of the home (and stage) at `place`, in order.
+std::vector<Round> rounds_of(const Plan& plan, const Coordinates& place);
+
+// Distinct shapes of the matrices in `rounds`, the largest first.
+std::vector<MatrixShape> shapes_of(const Plan& plan,
+                                   const std::vector<Round>& rounds);
+
+}  // namespace canzona

@@ -1,0 +1,65 @@
+#include "canzona/report/json_parts.h"
+
+#include "canzona/report/numbers.h"
+
+namespace canzona {
+namespace {
+
+void axis_members(JsonWriter& out, const AxisBalance& axis) {
+  out.field("memory_max_over_mean", axis.memory_max_over_mean);
+  out.field("shard_flops_max_over_mean", axis.shard_flops_max_over_mean);
+  out.field("cost_max_over_mean", axis.cost_max_over_mean);
+}
+
+}  // namespace
+
+void write_mesh(JsonWriter& out, const Mesh& mesh) {
+  out.begin_object();
+  out.field("dp", mesh.dp).field("cp", mesh.cp).field("tp", mesh.tp);
+  out.field("pp", mesh.pp).field("ep", mesh.ep).end_object();
+}
+
+void write_axis(JsonWriter& out, const AxisBalance& axis) {
+  out.begin_object();
+  axis_members(out, axis);
+  out.end_object();
+}
+
+void write_balance_members(JsonWriter& out, const Balance& balance) {
+  out.member("dp").begin_object();
+  axis_members(out, balance.dp);
+  out.field("bucket_bytes_max_over_even", balance.bucket_bytes_max_over_even);
+  out.field("j_dp", balance.j_dp).field("j_comm", balance.j_comm).end_object();
+  out.member("tp");
+  write_axis(out, balance.tp);
+  out.member("tp_worst");
+  write_axis(out, balance.tp_worst);
+  out.member("all_ranks").begin_object();
+  out.field("makespan_over_mean", balance.makespan_over_mean);
+  out.field("makespan_over_bound", balance.makespan_over_bound);
+  out.field("bound_over_mean", balance.bound_over_mean);
+  out.field("idle_ranks", balance.idle_ranks).end_object();
+}
+
+void write_memory(JsonWriter& out, const Memory& memory) {
+  out.begin_object();
+  for (const MemoryKind& kind : memory_kinds())
+    out.field(kind.name, (memory.*kind.field).value());
+  out.field("total", memory.total().value()).end_object();
+}
+
+void write_wire(JsonWriter& out, const RankCost& rank) {
+  out.begin_object();
+  for (int c = 0; c < kNumCollectives; ++c) {
+    const WireBytes& wire = rank.wire[static_cast<size_t>(c)];
+    if (wire.sent() == 0 && wire.received() == 0) continue;
+    out.member(to_string(static_cast<Collective>(c))).begin_object();
+    out.field("sent_intra", wire.sent_intra);
+    out.field("sent_inter", wire.sent_inter);
+    out.field("received_intra", wire.received_intra);
+    out.field("received_inter", wire.received_inter).end_object();
+  }
+  out.end_object();
+}
+
+}  // namespace canzona

@@ -1,0 +1,31 @@
+#include "canzona/report/models_view.h"
+
+#include <gmock/gmock.h>
+
+#include "canzona/base/json_reader.h"
+#include "canzona/report/test_plans.h"
+
+namespace canzona {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(ModelsView, SummarizesAModel) {
+  const ModelLine line = summarize(layered_model(3), "three layers");
+  EXPECT_EQ(line.num_tensors, 9);
+  EXPECT_EQ(line.num_matrices, 6);
+  EXPECT_EQ(line.elements, 3 * (2 * 64 * 32 + 32));
+  EXPECT_THAT(presets_text({line}, Ink()), HasSubstr("three layers"));
+  EXPECT_EQ(parse_json(presets_json({line}), {}).at("models").size(), 1U);
+}
+
+TEST(ModelsView, LooksIntoAModel) {
+  const Model model = layered_model(3);
+  EXPECT_THAT(model_text(model, {}, Ink()), HasSubstr("layers.*.up"));
+  const Json json = parse_json(model_json(model, {}), {});
+  EXPECT_EQ(json.at("tensors").size(), 3U);
+  EXPECT_EQ(json.at("num_matrices"), 6);
+}
+
+}  // namespace
+}  // namespace canzona

@@ -1,0 +1,162 @@
+#include "canzona/report/moves.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "canzona/base/text.h"
+#include "canzona/report/numbers.h"
+#include "canzona/report/places.h"
+#include "canzona/report/terminal_table.h"
+
+namespace canzona {
+namespace {
+
+constexpr size_t kMaxPieces = 16;
+constexpr size_t kLabel = 12;
+
+const Matrix& matrix_of(const Plan& plan, int32_t matrix) {
+  return plan.matrices[static_cast<size_t>(matrix)];
+}
+
+// Bytes of `elements` on rank `t` that travel to, or from, all ranks of the
+// home that compute the matrix.
+Bytes traffic(std::span<const int32_t> owners, const Mesh& mesh, int32_t t,
+              int64_t elements, int64_t bytes_per_element) {
+  const bool here = owners.empty() ||
+                    std::find(owners.begin(), owners.end(), t) != owners.end();
+  const int64_t computing =
+      owners.empty() ? mesh.tp : static_cast<int64_t>(owners.size());
+  return Bytes(elements * bytes_per_element) * (computing - (here ? 1 : 0));
+}
+
+std::string range_text(int64_t first, int64_t count, int64_t all) {
+  if (count == all) return fmt::format("all {}", all);
+  return fmt::format("{} to {}", first, first + count - 1);
+}
+
+std::string ranks_of_home(const Plan& plan, int32_t tensor, int32_t home) {
+  const int32_t first = rank_of(plan, tensor, home, 0);
+  if (plan.mesh.tp == 1) return fmt::format("rank {}", first);
+  return fmt::format("ranks {} to {}", first, first + plan.mesh.tp - 1);
+}
+
+std::string backward_line(const Plan& plan, int32_t tensor) {
+  const auto at = static_cast<size_t>(tensor);
+  const int32_t home = plan.home[at];
+  const int32_t homes = plan.buffer_of(tensor).num_homes;
+  const std::string size = human_count(
+      static_cast<double>(shard_elements(plan.mesh, plan.model.tensors[at])));
+  if (homes == 1) return "nothing: there is one data-parallel rank";
+  if (plan.traffic == Traffic::kAllReduce ||
+      plan.traffic == Traffic::kBroadcast)
+    return fmt::format(
+        "all-reduce of bucket {} over {} homes, {} elements of "
+        "this tensor per tp rank",
+        plan.bucket_of[at], homes, size);
+  return fmt::format(
+      "reduce-scatter of bucket {} over {} homes: {} elements per "
+      "tp rank to home {} ({})",
+      plan.bucket_of[at], homes, size, home, ranks_of_home(plan, tensor, home));
+}
+
+std::string forward_line(const Plan& plan, int32_t tensor) {
+  const int32_t bucket = plan.bucket_of[static_cast<size_t>(tensor)];
+  const int32_t homes = plan.buffer_of(tensor).num_homes;
+  if (homes == 1 || plan.traffic == Traffic::kAllReduce) return "nothing";
+  if (plan.traffic == Traffic::kBroadcast)
+    return fmt::format("nothing: home {} broadcast the weights in the step",
+                       plan.home[static_cast<size_t>(tensor)]);
+  return fmt::format("all-gather of bucket {} over {} homes", bucket, homes);
+}
+
+std::string pieces_text(const Plan& plan, int32_t matrix, const Moves& moves,
+                        const Ink& ink) {
+  const Matrix& m = matrix_of(plan, matrix);
+  Table table("<<<>>");
+  table.header({"stored on", "rows", "columns", "gather", "scatter"});
+  const size_t shown = std::min(moves.pieces.size(), kMaxPieces);
+  for (size_t i = 0; i < shown; ++i) {
+    const Piece& p = moves.pieces[i];
+    const auto bytes = [](Bytes b) {
+      return b.value() == 0 ? std::string("stays") : human_bytes(b.value());
+    };
+    table.row({fmt::format("rank {}", p.rank),
+               range_text(p.route.first_row, p.route.num_rows, m.rows),
+               range_text(p.route.first_col, p.route.num_cols, m.cols),
+               bytes(p.gather), bytes(p.scatter)});
+  }
+  std::string out = table.text(ink, kLabel + 2);
+  if (moves.pieces.size() > shown)
+    out +=
+        ink(Tone::kDim, fmt::format("{:{}}… and {} more pieces\n", "",
+                                    kLabel + 2, moves.pieces.size() - shown));
+  return out;
+}
+
+}  // namespace
+
+Moves moves_of(const Plan& plan, int32_t matrix) {
+  const Matrix& m = matrix_of(plan, matrix);
+  const Tensor& tensor = plan.model.tensors[static_cast<size_t>(m.tensor)];
+  const auto rule = make_rule_facts(plan.rule, plan.rule_options);
+  const auto owners = plan.owners[static_cast<size_t>(matrix)];
+  const int32_t home = std::max(0, plan.home[static_cast<size_t>(m.tensor)]);
+  Moves moves;
+  moves.algorithm = rule->algorithm({m.rows, m.cols});
+  for (const Route& route : routes_of(plan, matrix)) {
+    const int64_t elements = route.num_rows * route.num_cols;
+    Piece piece{rank_of(plan, m.tensor, home, route.t), route, Bytes(0),
+                Bytes(0)};
+    if (tensor.cut != Cut::kNone)  // otherwise every owner has it already
+      piece.gather = traffic(owners, plan.mesh, route.t, elements,
+                             rule->gather_bytes_per_element());
+    if (!owners.empty())
+      piece.scatter = traffic(owners, plan.mesh, route.t, elements,
+                              rule->scatter_bytes_per_element());
+    moves.gather += piece.gather;
+    moves.scatter += piece.scatter;
+    moves.pieces.push_back(piece);
+  }
+  return moves;
+}
+
+std::string moves_text(const Plan& plan, int32_t matrix, const Ink& ink) {
+  const Moves moves = moves_of(plan, matrix);
+  const int32_t tensor = matrix_of(plan, matrix).tensor;
+  const auto line = [&](const char* name, const std::string& text) {
+    return "  " + ink(Tone::kDim, pad_right(name, kLabel)) +
+           wrap(text, kPageWidth - kLabel - 2, kLabel + 2) + "\n";
+  };
+  std::string out = "\n" + ink(Tone::kBold, "What moves") + "\n";
+  out += line("backward", backward_line(plan, tensor));
+  if (plan.mesh.tp == 1) {
+    out += line("step", "nothing: tp is 1");
+  } else {
+    out += line("step",
+                fmt::format("gather {}, {}, scatter {}",
+                            human_bytes(moves.gather.value()), moves.algorithm,
+                            human_bytes(moves.scatter.value()))) +
+           pieces_text(plan, matrix, moves, ink);
+  }
+  return out + line("forward", forward_line(plan, tensor));
+}
+
+void write_moves(JsonWriter& out, const Plan& plan, int32_t matrix) {
+  const Moves moves = moves_of(plan, matrix);
+  out.begin_object().field("gather_bytes", moves.gather.value());
+  out.field("scatter_bytes", moves.scatter.value()).member("pieces");
+  out.begin_array();
+  for (const Piece& piece : moves.pieces) {
+    out.begin_object().field("rank", piece.rank);
+    out.field("first_row", piece.route.first_row);
+    out.field("num_rows", piece.route.num_rows);
+    out.field("first_col", piece.route.first_col);
+    out.field("num_cols", piece.route.num_cols);
+    out.field("gather_bytes", piece.gather.value());
+    out.field("scatter_bytes", piece.scatter.value()).end_object();
+  }
+  out.end_array().end_object();
+}
+
+}  // namespace canzona

@@ -1,0 +1,141 @@
+#include "canzona/report/places.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+
+namespace canzona {
+namespace {
+
+// The matrices of one tensor.
+std::vector<int32_t> matrices_of(const Plan& plan, int32_t tensor) {
+  const auto at = static_cast<size_t>(tensor);
+  std::vector<int32_t> out;
+  for (int32_t m = plan.first_matrix[at]; m < plan.first_matrix[at + 1]; ++m)
+    out.push_back(m);
+  return out;
+}
+
+std::vector<std::string> known_names(const Plan& plan) {
+  std::vector<std::string> names;
+  for (size_t m = 0; m < plan.matrices.size(); ++m)
+    names.push_back(name_of(plan, static_cast<int32_t>(m)));
+  for (const Tensor& tensor : plan.model.tensors) names.push_back(tensor.name);
+  return names;
+}
+
+}  // namespace
+
+Coordinates coordinates_of(const Mesh& mesh, int32_t rank) {
+  Coordinates at;
+  at.tp = rank % mesh.tp;
+  at.stage = rank / mesh.tp / mesh.homes();
+  at.home = rank / mesh.tp % mesh.homes();
+  at.cp = at.home % mesh.cp;
+  at.ep = at.home / mesh.cp % mesh.ep;
+  at.dp = at.home / mesh.cp / mesh.ep;
+  return at;
+}
+
+std::string coordinates_text(const Mesh& mesh, int32_t rank) {
+  const Coordinates at = coordinates_of(mesh, rank);
+  std::string out;
+  const auto add = [&](const char* axis, int32_t size, int32_t place) {
+    if (size <= 1) return;
+    out += fmt::format("{}{} {}", out.empty() ? "" : ", ", axis, place);
+  };
+  add("dp", mesh.dp, at.dp);
+  add("cp", mesh.cp, at.cp);
+  add("tp", mesh.tp, at.tp);
+  add("pp", mesh.pp, at.stage);
+  add("ep", mesh.ep, at.ep);
+  return out.empty() ? "the only rank" : out;
+}
+
+int32_t rank_of(const Plan& plan, int32_t tensor, int32_t home, int32_t t) {
+  const Buffer& buffer = plan.buffer_of(tensor);
+  return plan.mesh.rank(buffer.stage, plan.stage_home(buffer, home), t);
+}
+
+std::vector<int32_t> owner_ranks(const Plan& plan, int32_t matrix) {
+  const int32_t tensor = plan.matrices[static_cast<size_t>(matrix)].tensor;
+  const int32_t home = plan.home[static_cast<size_t>(tensor)];
+  const auto owners = plan.owners[static_cast<size_t>(matrix)];
+  const int32_t first = home == kEveryHome ? 0 : home;
+  const int32_t last =
+      home == kEveryHome ? plan.buffer_of(tensor).num_homes : home + 1;
+  std::vector<int32_t> ranks;
+  for (int32_t h = first; h < last; ++h) {
+    for (const int32_t t : owners) ranks.push_back(rank_of(plan, tensor, h, t));
+    for (int32_t t = 0; owners.empty() && t < plan.mesh.tp; ++t)
+      ranks.push_back(rank_of(plan, tensor, h, t));
+  }
+  return ranks;
+}
+
+bool computes(const Plan& plan, int32_t rank, int32_t matrix) {
+  const int32_t tensor = plan.matrices[static_cast<size_t>(matrix)].tensor;
+  const int32_t home = plan.home[static_cast<size_t>(tensor)];
+  const Buffer& buffer = plan.buffer_of(tensor);
+  const Coordinates at = coordinates_of(plan.mesh, rank);
+  const bool is_home = home == kEveryHome
+                           ? buffer.ep < 0 || buffer.ep == at.ep
+                           : plan.stage_home(buffer, home) == at.home;
+  if (buffer.stage != at.stage || !is_home) return false;
+  const auto owners = plan.owners[static_cast<size_t>(matrix)];
+  return owners.empty() ||
+         std::find(owners.begin(), owners.end(), at.tp) != owners.end();
+}
+
+Region region_of(const Plan& plan, int32_t tensor) {
+  const auto number = plan.bucket_of[static_cast<size_t>(tensor)];
+  const Bucket& bucket = plan.buckets[static_cast<size_t>(number)];
+  const auto begin = bucket.tensors.begin();
+  const auto split = begin + bucket.num_matrix_tensors;
+  const auto place = std::find(begin, bucket.tensors.end(), tensor);
+  Region region;
+  for (auto at = place < split ? begin : split;
+       at != (place < split ? split : bucket.tensors.end()); ++at) {
+    const Tensor& other = plan.model.tensors[static_cast<size_t>(*at)];
+    const int64_t size = shard_elements(plan.mesh, other);
+    if (at == place) {
+      region.offset = region.total;
+      region.elements = size;
+    }
+    region.total += size;
+  }
+  return region;
+}
+
+Found find_by_name(const Plan& plan, std::string_view name) {
+  for (size_t i = 0; i < plan.model.tensors.size(); ++i) {
+    if (plan.model.tensors[i].name != name) continue;
+    const auto tensor = static_cast<int32_t>(i);
+    return {tensor, matrices_of(plan, tensor)};
+  }
+  for (size_t m = 0; m < plan.matrices.size(); ++m) {
+    const auto matrix = static_cast<int32_t>(m);
+    if (name_of(plan, matrix) == name)
+      return {plan.matrices[m].tensor, {matrix}};
+  }
+  throw UsageError(cat("--matrix ", quoted(name),
+                       ": the plan has no such matrix or tensor",
+                       did_you_mean(name, known_names(plan))));
+}
+
+std::string name_of(const Plan& plan, int32_t matrix) {
+  return matrix_name(plan.model, plan.matrices[static_cast<size_t>(matrix)],
+                     plan.options.splits);
+}
+
+void check_number(int64_t number, int64_t count, const char* option,
+                  const char* what) {
+  if (number >= 0 && number < count) return;
+  throw UsageError(fmt::format("{} {}: the plan has {} {}, numbered from 0",
+                               option, number, count, what));
+}
+
+}  // namespace canzona

@@ -1,0 +1,62 @@
+// Where things of a plan are: ranks by coordinates, matrices by name, tensors
+// in their buckets.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "canzona/plan/plan.h"
+
+namespace canzona {
+
+struct Coordinates {
+  int32_t stage = 0;
+  int32_t home = 0;  // (dp · ep + e) · cp + c
+  int32_t dp = 0;
+  int32_t ep = 0;
+  int32_t cp = 0;
+  int32_t tp = 0;
+};
+Coordinates coordinates_of(const Mesh& mesh, int32_t rank);
+
+// "dp 17, tp 3": axes of size 1 are left out; "the only rank" if all are.
+std::string coordinates_text(const Mesh& mesh, int32_t rank);
+
+// The rank of the world at home `home` of the tensor's buffer.
+int32_t rank_of(const Plan& plan, int32_t tensor, int32_t home, int32_t t);
+
+// All ranks that compute the update of a matrix: the owner, a team, or, where
+// updates are repeated, everyone who repeats it.
+std::vector<int32_t> owner_ranks(const Plan& plan, int32_t matrix);
+
+// True if `rank` is one of them.
+bool computes(const Plan& plan, int32_t rank, int32_t matrix);
+
+// Where the elements of a tensor start in its region of its bucket, in one
+// plane, and how many the region has.
+struct Region {
+  int64_t offset = 0;
+  int64_t elements = 0;  // of the tensor's shard
+  int64_t total = 0;     // of the region
+};
+Region region_of(const Plan& plan, int32_t tensor);
+
+// The matrices called `name`, or those of the tensor called `name`; none for a
+// tensor that AdamW updates (then `tensor` is set). UsageError names the
+// nearest known name.
+struct Found {
+  int32_t tensor = -1;
+  std::vector<int32_t> matrices;
+};
+Found find_by_name(const Plan& plan, std::string_view name);
+
+std::string name_of(const Plan& plan, int32_t matrix);
+
+// UsageError unless 0 ≤ number < count; `option` and `what` are for the
+// message.
+void check_number(int64_t number, int64_t count, const char* option,
+                  const char* what);
+
+}  // namespace canzona

@@ -1,0 +1,253 @@
+#include "canzona/report/plan_view.h"
+
+#include <fmt/format.h>
+
+#include "canzona/base/text.h"
+#include "canzona/report/numbers.h"
+#include "canzona/report/routing_view.h"
+#include "canzona/report/terminal_bars.h"
+#include "canzona/report/terminal_table.h"
+
+namespace canzona {
+namespace {
+
+constexpr size_t kLabel = 10;
+
+std::string title(const Ink& ink, std::string_view text) {
+  return "\n" + ink(Tone::kBold, text) + "\n";
+}
+
+std::string model_line(const Plan& plan) {
+  double elements = 0;
+  for (const Tensor& tensor : plan.model.tensors)
+    elements += static_cast<double>(tensor.elements());
+  return fmt::format("{}, {}, split {}: {} parameters, {} tensors, {} matrices",
+                     printable(plan.model.name),
+                     plan.model.fused ? "fused" : "separate",
+                     to_string(plan.options.splits), human_count(elements),
+                     grouped(std::ssize(plan.model.tensors)),
+                     grouped(std::ssize(plan.matrices)));
+}
+
+std::string mesh_line(const Plan& plan) {
+  return fmt::format("{}: {} ranks, {} per node", to_string(plan.mesh),
+                     grouped(plan.mesh.world()), plan.options.ranks_per_node);
+}
+
+std::string rule_line(const Plan& plan) {
+  std::string out = plan.rule;
+  for (const auto& [name, value] : plan.rule_options)
+    out += fmt::format("{}{} {}", out == plan.rule ? ": " : ", ", name, value);
+  return out;
+}
+
+std::string strategy_line(const PlanOptions& options) {
+  std::string out = options.strategy;
+  if (options.weight)
+    out += fmt::format(", weight {}", to_string(*options.weight));
+  if (options.alpha) out += fmt::format(", alpha {:.4g}", *options.alpha);
+  if (!options.micro_groups.empty())
+    out += ", micro-groups " + options.micro_groups;
+  out += fmt::format(", capacity {}", human_bytes(options.capacity_bytes));
+  if (options.memory_cap_bytes > 0)
+    out += ", memory cap " + human_bytes(options.memory_cap_bytes);
+  return out;
+}
+
+std::string buckets_line(const Plan& plan) {
+  return fmt::format(
+      "{}, closed at ≥ {} elements of tp shards, {} parameters",
+      plan.buckets.size(),
+      human_count(static_cast<double>(plan.options.bucket_elements)),
+      to_string(plan.options.parameters));
+}
+
+std::vector<std::string> ratio_row(const std::string& name,
+                                   const AxisBalance& axis, const Ink& ink) {
+  std::vector<std::string> cells{name};
+  for (const double ratio :
+       {axis.memory_max_over_mean, axis.shard_flops_max_over_mean,
+        axis.cost_max_over_mean})
+    cells.push_back(ink(tone_of_ratio(ratio), ratio_text(ratio)));
+  return cells;
+}
+
+std::string makespan_line(const Balance& b, const Ink& ink) {
+  return fmt::format(
+      "  makespan {} × bound, {} × mean · bound {} × mean · {} idle\n",
+      ink(tone_of_ratio(b.makespan_over_bound),
+          ratio_text(b.makespan_over_bound)),
+      ratio_text(b.makespan_over_mean), ratio_text(b.bound_over_mean),
+      b.idle_ranks == 1 ? "1 rank" : fmt::format("{} ranks", b.idle_ranks));
+}
+
+}  // namespace
+
+std::string cost_source_text(const CostBasis& basis) {
+  if (!is_nominal(basis))
+    return fmt::format("measured, cost table of {}", printable(basis.source));
+  const double rate =
+      basis.seconds_per_tick > 0 ? 1 / basis.seconds_per_tick : 0;
+  return fmt::format("nominal rate, no cost table ({:g} Tflop/s per rank)",
+                     rate / 1e12);
+}
+
+std::string links_text(const PlanOptions& options) {
+  const Links& links = options.links;
+  return fmt::format("{}: {} inside a node, {} between nodes, latency {}",
+                     links.nominal ? "nominal" : "as given",
+                     bandwidth_text(links.intra_bytes_per_second),
+                     bandwidth_text(links.inter_bytes_per_second),
+                     human_seconds(links.latency_seconds));
+}
+
+std::string request_text(const ReportPlan& shown, const Ink& ink) {
+  const Plan& plan = shown.plan;
+  std::string out = ink(Tone::kBold, "Plan") + "\n";
+  const auto line = [&](std::string_view name, std::string_view text) {
+    out += "  " + ink(Tone::kDim, pad_right(name, kLabel)) +
+           wrap(text, kPageWidth - kLabel - 2, kLabel + 2) + "\n";
+  };
+  line("model", model_line(plan));
+  line("mesh", mesh_line(plan));
+  line("rule", rule_line(plan));
+  line("strategy", strategy_line(plan.options));
+  line("buckets", buckets_line(plan));
+  line("cost", cost_source_text(plan.cost_basis));
+  line("links", links_text(plan.options));
+  line("digest", plan.digest);
+  return out;
+}
+
+std::string plan_routing_text(const Plan& plan, const Ink& ink) {
+  return title(ink, "Routing") +
+         routing_text(group_tensors(plan.model, plan.matrices), plan.rule, ink);
+}
+
+std::string balance_text(const ReportPlan& shown, const Ink& ink) {
+  if (shown.plan.matrices.empty())
+    return title(ink, "Balance") +
+           "  nothing needs a whole matrix: no owners, no exchange\n";
+  const Balance& b = shown.balance;
+  Table table("<>>>");
+  table.header({"largest / mean", "memory", "shard flops", "cost"});
+  table.row(ratio_row("over dp", b.dp, ink));
+  table.row(ratio_row("over tp, home 0", b.tp, ink));
+  table.row(ratio_row("over tp, worst home", b.tp_worst, ink));
+  return title(ink, "Balance") + table.text(ink) +
+         fmt::format("  worst bucket {} × its even share of elements\n",
+                     ratio_text(b.bucket_bytes_max_over_even)) +
+         makespan_line(b, ink);
+}
+
+std::string loads_text(const ReportPlan& shown, const Ink& ink) {
+  const Plan& plan = shown.plan;
+  const std::vector<double> loads = period_loads(plan, shown.ranks);
+  const Spread spread = spread_of(loads);
+  if (spread.max <= 0) return "";
+  const double per_step = 1.0 / plan.period;
+  std::string out = title(ink, "Load per rank");
+  out += load_picture(
+      {.loads = loads, .mean = spread.mean, .row_unit = plan.mesh.tp}, ink);
+  return out + fmt::format(
+                   "  mean {} per step · smallest {} × mean · largest {} × "
+                   "mean (rank {})\n",
+                   cost_text(plan.cost_basis, spread.mean * per_step),
+                   ratio_text(spread.min / spread.mean),
+                   ratio_text(spread.max_over_mean()), spread.largest);
+}
+
+std::string memory_text(const ReportPlan& shown, const Ink& ink) {
+  Table table("<>>>");
+  table.header({"kind", "largest", "mean", "largest / mean"});
+  const auto row = [&](const char* name, const Spread& s) {
+    table.row({name, human_bytes(static_cast<int64_t>(s.max)),
+               human_bytes(static_cast<int64_t>(s.mean)),
+               s.mean > 0 ? ratio_text(s.max_over_mean()) : "-"});
+  };
+  for (const MemoryKind& kind : memory_kinds()) {
+    row(kind.name, spread_over(shown.ranks, [&](const RankCost& rank) {
+          return (rank.memory.*kind.field).value();
+        }));
+  }
+  row("total", spread_over(shown.ranks, [](const RankCost& rank) {
+        return rank.memory.total().value();
+      }));
+  return title(ink, "Memory per rank") + table.text(ink);
+}
+
+std::string wire_text(const ReportPlan& shown, const Ink& ink) {
+  Table table("<>>>>");
+  table.header({"collective", "sent, largest", "sent, mean", "inside nodes",
+                "between nodes"});
+  for (int c = 0; c < kNumCollectives; ++c) {
+    const auto at = static_cast<size_t>(c);
+    const auto figure = [&](auto part) {
+      return spread_over(shown.ranks, [&](const RankCost& rank) {
+        return part(rank.wire[at]);
+      });
+    };
+    const Spread sent = figure([](const WireBytes& w) { return w.sent(); });
+    if (sent.max <= 0) continue;
+    const Spread intra =
+        figure([](const WireBytes& w) { return w.sent_intra; });
+    const Spread inter =
+        figure([](const WireBytes& w) { return w.sent_inter; });
+    const auto bytes = [](double b) {
+      return human_bytes(static_cast<int64_t>(b));
+    };
+    table.row({std::string(to_string(static_cast<Collective>(c))),
+               bytes(sent.max), bytes(sent.mean), bytes(intra.max),
+               bytes(inter.max)});
+  }
+  if (table.empty())
+    return title(ink, "Bytes per rank and step") + "  none: nothing moves\n";
+  return title(ink, "Bytes per rank and step") + table.text(ink);
+}
+
+std::string times_text(const ReportPlan& shown, const Ink& ink) {
+  if (shown.plan.matrices.empty()) return "";
+  const PlanSummary& s = shown.plan.summary;
+  const Spread own = spread_over(shown.ranks, [](const RankCost& rank) {
+    return rank.transform_seconds_mean;
+  });
+  Table table("<>");
+  table.row(
+      {"predicted step, slowest rank", human_seconds(s.step_seconds_mean)});
+  if (shown.plan.period > 1)
+    table.row({"predicted worst step of a period",
+               human_seconds(s.step_seconds_worst)});
+  table.row({"predicted transform, slowest rank", human_seconds(own.max)});
+  table.row({"predicted transform, mean rank", human_seconds(own.mean)});
+  return title(ink, "Predicted times") + table.text(ink) +
+         ink(Tone::kDim,
+             "  optimizer step alone; forward and backward are not "
+             "counted\n");
+}
+
+std::string phases_text(const Plan& plan, const Ink& ink) {
+  if (plan.period <= 1) return "";
+  Table table("<>>>");
+  table.header({"phases", "mean step", "worst step", ""});
+  for (const PhaseOutlook& o : phase_outlook(plan)) {
+    table.row({fmt::format("{}", o.phases), human_seconds(o.mean_seconds),
+               human_seconds(o.worst_seconds),
+               o.phases == plan.phases ? "chosen" : ""});
+  }
+  return title(ink,
+               fmt::format("Refresh every {} steps: predicted transform of "
+                           "the slowest rank",
+                           plan.period)) +
+         table.text(ink) +
+         "  Spreading refreshes lowers the worst step; with fewer matrices per "
+         "phase than ranks it\n  costs mean time.\n";
+}
+
+std::string plan_text(const ReportPlan& shown, const Ink& ink) {
+  return request_text(shown, ink) + plan_routing_text(shown.plan, ink) +
+         balance_text(shown, ink) + loads_text(shown, ink) +
+         memory_text(shown, ink) + wire_text(shown, ink) +
+         times_text(shown, ink) + phases_text(shown.plan, ink);
+}
+
+}  // namespace canzona

@@ -1,0 +1,29 @@
+// A plan on the terminal: what was planned, how well it is balanced and what it
+// costs. `canzona plan` prints all of it.
+#pragma once
+
+#include <string>
+
+#include "canzona/report/report_plan.h"
+#include "canzona/report/terminal_style.h"
+
+namespace canzona {
+
+std::string plan_text(const ReportPlan& shown, const Ink& ink);
+
+// The parts, each with its title.
+std::string request_text(const ReportPlan& shown, const Ink& ink);
+std::string plan_routing_text(const Plan& plan, const Ink& ink);
+std::string balance_text(const ReportPlan& shown, const Ink& ink);
+std::string loads_text(const ReportPlan& shown, const Ink& ink);
+std::string memory_text(const ReportPlan& shown, const Ink& ink);
+std::string wire_text(const ReportPlan& shown, const Ink& ink);
+std::string times_text(const ReportPlan& shown, const Ink& ink);
+std::string phases_text(const Plan& plan, const Ink& ink);
+
+// "nominal rate, 400 TFLOP/s, no cost table" or "cost table of H200".
+std::string cost_source_text(const CostBasis& basis);
+// "nominal links: …" or "links: …".
+std::string links_text(const PlanOptions& options);
+
+}  // namespace canzona

@@ -1,0 +1,77 @@
+#include "canzona/report/plan_view.h"
+
+#include <gmock/gmock.h>
+
+#include "canzona/base/json_reader.h"
+#include "canzona/report/plan_json_view.h"
+#include "canzona/report/test_plans.h"
+
+namespace canzona {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(PlanText, SaysWhatIsNominal) {
+  const std::string text = plan_text(shown_plan(), Ink());
+  EXPECT_THAT(text, HasSubstr("nominal rate, no cost table"));
+  EXPECT_THAT(text, HasSubstr("nominal: 400 GB/s inside a node"));
+}
+
+TEST(PlanText, NamesMeasuredCostsAndGivenLinks) {
+  EXPECT_THAT(cost_source_text({"H200", 1e-15}), HasSubstr("table of H200"));
+  PlanOptions options;
+  options.links.nominal = false;
+  EXPECT_THAT(links_text(options), HasSubstr("as given"));
+}
+
+TEST(PlanText, HasTheBoundBesideTheResult) {
+  const std::string text = balance_text(shown_plan(), Ink());
+  EXPECT_THAT(text, HasSubstr("× bound"));
+  EXPECT_THAT(text, HasSubstr("bound 1."));
+}
+
+TEST(PlanText, FitsThePageForEveryStrategyAndRule) {
+  for (const std::string& strategy : strategy_names()) {
+    for (const char* rule : {"muon", "shampoo", "soap", "adamw"}) {
+      const std::string text =
+          plan_text(shown_plan({.strategy = strategy, .rule = rule}), Ink());
+      for (const std::string& line : split_text(text, '\n'))
+        EXPECT_LE(display_width(line), kPageWidth) << line;
+      EXPECT_THAT(text, Not(HasSubstr("nan")));
+      EXPECT_THAT(text, Not(HasSubstr("inf ")));
+    }
+  }
+}
+
+TEST(PlanText, ShowsPhasesOfRulesThatRefresh) {
+  EXPECT_THAT(phases_text(shown_plan({.rule = "soap"}).plan, Ink()),
+              HasSubstr("chosen"));
+  EXPECT_EQ(phases_text(shown_plan().plan, Ink()), "");
+}
+
+TEST(PlanText, WithoutMatricesThereAreNoOwners) {
+  EXPECT_THAT(plan_text(shown_plan({.rule = "adamw"}), Ink()),
+              HasSubstr("no owners"));
+}
+
+TEST(PlanJson, HoldsEveryRank) {
+  const ReportPlan shown = shown_plan();
+  const Json json = parse_json(plan_view_json(shown), {});
+  EXPECT_EQ(json.at("ranks").size(), 4U);
+  EXPECT_EQ(json.at("mesh").at("tp"), 2);
+  EXPECT_EQ(json.at("digest"), shown.plan.digest);
+  EXPECT_EQ(json.at("num_matrices"), 6);
+  EXPECT_TRUE(json.at("cost").at("nominal"));
+  EXPECT_EQ(json.at("plan_seconds"), 0.001);
+  EXPECT_FALSE(json.contains("phase_outlook"));
+}
+
+TEST(PlanJson, HoldsThePhaseOutlook) {
+  const Json json =
+      parse_json(plan_view_json(shown_plan({.rule = "soap"})), {});
+  EXPECT_GE(json.at("phase_outlook").size(), 2U);
+}
+
+}  // namespace
+}  // namespace canzona

@@ -1,0 +1,49 @@
+#include "canzona/report/terminal_table.h"
+
+#include <gtest/gtest.h>
+
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+
+namespace canzona {
+namespace {
+
+TEST(Table, AlignsColumns) {
+  Table table("<>");
+  table.header({"kind", "max"});
+  table.row({"states", "1 B"}).row({"×", "1000 B"});
+  EXPECT_EQ(table.text(Ink()),
+            "  kind       max\n"
+            "  states     1 B\n"
+            "  ×       1000 B\n");
+}
+
+TEST(Table, ColouredCellsTakeNoMoreRoom) {
+  const Ink ink(true);
+  Table table("<>");
+  table.row({ink(Tone::kGood, "a"), "1"}).row({"bb", "2"});
+  const auto lines = split_text(table.text(ink), '\n');
+  EXPECT_EQ(display_width(lines[0]), display_width(lines[1]));
+}
+
+TEST(Table, ShortensTheFlexibleColumnToThePage) {
+  Table table("~>");
+  table.row({std::string(300, 'n'), "12345"}).row({"short", "1"});
+  for (const std::string& line : split_text(table.text(Ink()), '\n'))
+    EXPECT_LE(display_width(line), kPageWidth);
+}
+
+TEST(Table, LinesEndWithoutSpaces) {
+  Table table("<<");
+  table.row({"a", ""}).row({"b", "long"});
+  for (const std::string& line : split_text(table.text(Ink()), '\n'))
+    EXPECT_TRUE(line.empty() || line.back() != ' ') << line;
+}
+
+TEST(Table, RefusesRowsOfAnotherWidth) {
+  Table table("<<");
+  EXPECT_THROW(table.row({"a"}), InternalError);
+}
+
+}  // namespace
+}  // namespace canzona

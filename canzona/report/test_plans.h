@@ -1,0 +1,59 @@
+// Small real plans for the tests of the views.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "canzona/base/text.h"
+#include "canzona/plan/make_plan.h"
+#include "canzona/report/report_plan.h"
+#include "canzona/shapes/read_model.h"
+
+namespace canzona {
+
+struct PlanWish {
+  std::string strategy = "balanced";
+  std::string mesh = "dp=2,tp=2";
+  std::string rule = "muon";
+  RuleOptions rule_options = {};
+  int num_layers = 3;
+  int64_t bucket_elements = 5000;
+};
+
+// Layers of an up (rows cut), a down (columns cut) and a norm.
+inline Model layered_model(int num_layers) {
+  std::string json;
+  for (int i = 0; i < num_layers; ++i)
+    json += cat(json.empty() ? "[" : ",", R"({"name": "layers.)", i,
+                R"(.up", "shape": [64, 32], "tp": "rows"}, {"name": "layers.)",
+                i, R"(.down", "shape": [32, 64], "tp": "columns"},)",
+                R"({"name": "layers.)", i, R"(.norm", "shape": [32]})");
+  Model model = model_from_shapes(json + "]", "layered");
+  route(model, {});
+  return model;
+}
+
+inline ReportPlan shown_plan(const PlanWish& wish = {}) {
+  const Model model = layered_model(wish.num_layers);
+  const auto rule = make_rule_facts(wish.rule, wish.rule_options);
+  PlanOptions options;
+  options.strategy = wish.strategy;
+  options.bucket_elements = wish.bucket_elements;
+  ReportPlan shown;
+  shown.plan = make_plan({.model = model,
+                          .mesh = parse_mesh(wish.mesh),
+                          .rule = *rule,
+                          .options = options});
+  shown.ranks = predict(shown.plan);
+  shown.balance = measure_balance(shown.plan);
+  shown.plan_seconds = 0.001;
+  return shown;
+}
+
+inline std::vector<std::string> strategy_names() {
+  std::vector<std::string> names;
+  for (const StrategyInfo& info : strategies()) names.push_back(info.name);
+  return names;
+}
+
+}  // namespace canzona

@@ -1,0 +1,143 @@
+#include "cli/command_line.h"
+
+#include <algorithm>
+
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "cli/help.h"
+#include "cli/version.h"
+
+namespace canzona::cli {
+namespace {
+
+constexpr const char* kDescription =
+    "Plans matrix-based optimizers (Muon, Shampoo, SOAP) over a mesh of ranks: "
+    "who computes\nwhich matrix, what moves, what it costs.";
+
+constexpr const char* kExamples =
+    R"(Examples:
+  canzona plan --model qwen3-32b --fused --mesh dp=32,tp=8 --rule muon -o plan.json
+  canzona compare --model qwen3-32b --fused --mesh dp=32,tp=8 --html compare.html
+  canzona explain plan.json --rank 17
+  canzona VERB --help
+
+Exit status: 0 done, 1 failed or not sound, 2 a mistake in the request, 6 output cannot be written.)";
+
+std::string version_text() {
+  return cat("canzona ", kVersion, "\ncommit ", kCommit, "\nbuild ", kBuildType,
+             ", ", kCompiler, ", ", kBuildOptions, "\n");
+}
+
+// The library would take the word after "--name=" for the value.
+std::vector<std::string> with_empty_values(
+    const std::vector<std::string>& arguments) {
+  std::vector<std::string> out;
+  for (const std::string& word : arguments) {
+    const bool empty_value = word.size() > 3 && word.starts_with("--") &&
+                             word.find('=') == word.size() - 1;
+    out.push_back(empty_value ? word.substr(0, word.size() - 1) : word);
+    if (empty_value) out.emplace_back();
+  }
+  return out;
+}
+
+std::string see_help(const CLI::App& app) {
+  const bool is_verb = app.get_parent() != nullptr;
+  return cat("; see canzona ", is_verb ? app.get_name() + " " : "", "--help");
+}
+
+std::vector<std::string> long_options(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* at = &app; at != nullptr; at = at->get_parent())
+    for (const CLI::Option* option : at->get_options())
+      for (const std::string& name : option->get_lnames())
+        names.push_back("--" + name);
+  return names;
+}
+
+std::vector<std::string> verb_names(const CLI::App& root) {
+  std::vector<std::string> names;
+  for (const CLI::App* verb : root.get_subcommands({}))
+    names.push_back(verb->get_name());
+  return names;
+}
+
+// A word that no verb and no option knows.
+[[noreturn]] void refuse_word(const CLI::App& root, const CLI::App& app,
+                              const std::string& word) {
+  if (word.starts_with("-")) {
+    const std::string name = word.substr(0, word.find('='));
+    throw UsageError(cat("unknown option ", quoted(name),
+                         did_you_mean(name, long_options(app)), see_help(app)));
+  }
+  if (&app != &root)
+    throw UsageError(cat("unexpected word ", quoted(word), see_help(app)));
+  throw UsageError(cat("unknown verb ", quoted(word),
+                       did_you_mean(word, verb_names(root)), "; verbs are ",
+                       join(verb_names(root), ", ")));
+}
+
+// No option means anything by an empty value; many mean "not given".
+void require_values(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options()) {
+    const std::vector<std::string>& values = option->results();
+    if (std::find(values.begin(), values.end(), "") != values.end())
+      throw UsageError(
+          cat(option->get_name(), " has an empty value", see_help(app)));
+  }
+}
+
+}  // namespace
+
+CommandLine::CommandLine() : root_(kDescription, "canzona") {
+  root_.formatter(std::make_shared<HelpFormatter>());
+  root_.require_subcommand(0, 1);
+  root_.fallthrough();
+  root_.set_help_flag("-h,--help", "print this help");
+  root_.set_version_flag("--version", version_text(),
+                         "print version, commit and build options");
+  root_
+      .add_option("--color", color_,
+                  "colours: auto, always or never [auto; NO_COLOR is heeded]")
+      ->option_text("WHEN");
+  root_.add_flag("--quiet", quiet_, "print results and errors only");
+  root_.footer(kExamples);
+  for (const auto add : {add_plan, add_compare, add_explain, add_validate,
+                         add_models, add_completion, add_man})
+    verbs_.push_back(add(root_));
+}
+
+void CommandLine::parse(std::vector<std::string> arguments) {
+  arguments = with_empty_values(arguments);
+  std::reverse(arguments.begin(), arguments.end());  // as the library wants it
+  const CLI::App* app = &root_;
+  try {
+    root_.parse(arguments);
+  } catch (const CLI::CallForVersion& version) {
+    page_ = version.what();
+  } catch (const CLI::CallForHelp&) {
+    page_ = root_.help();
+  } catch (const CLI::ParseError& error) {
+    for (const CLI::App* verb : root_.get_subcommands()) app = verb;
+    const std::vector<std::string> unknown = root_.remaining(true);
+    if (!unknown.empty()) refuse_word(root_, *app, unknown.front());
+    throw UsageError(cat(printable(error.what()), see_help(*app)));
+  }
+  require_values(root_);
+  for (const CLI::App* verb : root_.get_subcommands()) require_values(*verb);
+  if (page_.empty() && root_.get_subcommands().empty())
+    throw UsageError(cat("no verb; verbs are ", join(verb_names(root_), ", "),
+                         see_help(root_)));
+}
+
+Outcome CommandLine::run(const Output& out) const {
+  if (!page_.empty()) {
+    out.result(page_);
+    return Outcome::kDone;
+  }
+  for (const Verb& verb : verbs_)
+    if (verb.app->parsed()) return verb.run(out);
+  throw InternalError("no verb was parsed");
+}
+
+}  // namespace canzona::cli

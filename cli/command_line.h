@@ -1,0 +1,41 @@
+// The command line as a whole: root options, verbs, and words for mistakes.
+//
+//   CommandLine line;
+//   line.parse({"plan", "--model", "qwen3-8b"});   // throws UsageError
+//   Outcome outcome = line.run(output);
+//
+// Not to be copied or moved: options point into it.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/verbs.h"
+
+namespace canzona::cli {
+
+class CommandLine {
+ public:
+  CommandLine();
+  CommandLine(const CommandLine&) = delete;
+  CommandLine& operator=(const CommandLine&) = delete;
+
+  // UsageError for what cannot be understood; it names the nearest known word.
+  void parse(std::vector<std::string> arguments);
+
+  // Carries out the verb, or prints the help or version that was asked for.
+  Outcome run(const Output& out) const;
+
+  const std::string& color() const { return color_; }
+  bool quiet() const { return quiet_; }
+
+ private:
+  CLI::App root_;
+  std::vector<Verb> verbs_;
+  std::string color_ = "auto";
+  bool quiet_ = false;
+  std::string page_;  // help or version, printed instead of running a verb
+};
+
+}  // namespace canzona::cli

@@ -1,0 +1,92 @@
+// `canzona compare`: all strategies on the same input, side by side.
+#include <memory>
+
+#include "canzona/base/text.h"
+#include "canzona/report/compare_view.h"
+#include "canzona/report/html_report.h"
+#include "cli/errors.h"
+#include "cli/plan_input.h"
+#include "cli/verbs.h"
+
+namespace canzona::cli {
+namespace {
+
+constexpr const char* kExamples =
+    R"(Examples:
+  canzona compare --model qwen3-32b --fused --mesh dp=32,tp=8 --rule muon
+  canzona compare --model qwen3-8b --mesh dp=8,tp=4 --strategies contiguous,balanced --alpha 1
+  canzona compare --model qwen3-14b --mesh dp=32,tp=4 --rule shampoo --html compare.html
+)";
+
+std::vector<std::string> chosen_strategies(const std::string& text) {
+  std::vector<std::string> names;
+  if (text.empty()) {
+    for (const StrategyInfo& info : strategies()) names.push_back(info.name);
+    return names;
+  }
+  for (const std::string& name : split_text(text, ','))
+    names.push_back(known_strategy(name, "--strategies"));
+  return names;
+}
+
+// A strategy that cannot meet a request is part of the answer. A plan that
+// breaks its promises is not: unless a cap on memory, which no strategy but
+// `balanced` tries to keep, was part of the request.
+ComparedStrategy compare_one(const PlanInput& input, const std::string& name) {
+  try {
+    return {name, plan_once(input, name), ""};
+  } catch (const UsageError& error) {
+    return {name, std::nullopt, error.what()};
+  } catch (const ViolationsFound& found) {
+    if (input.options.memory_cap_bytes == 0) throw;
+    return {name, std::nullopt, join(found.violations(), "; ")};
+  }
+}
+
+std::string report_of(const Comparison& comparison) {
+  std::vector<ReportPlan> plans;
+  for (const ComparedStrategy& strategy : comparison.strategies)
+    if (strategy.shown) plans.push_back(*strategy.shown);
+  return html_report(plans);
+}
+
+void require_any(const Comparison& comparison) {
+  if (comparison.first() != nullptr) return;
+  const std::string& common = comparison.strategies.front().error;
+  bool all_alike = true;
+  std::string message = "no strategy can plan this input";
+  for (const ComparedStrategy& strategy : comparison.strategies) {
+    all_alike = all_alike && strategy.error == common;
+    message += cat("\n", strategy.name, ": ", strategy.error);
+  }
+  throw UsageError(all_alike ? common : message);
+}
+
+Outcome run(const PlanArguments& arguments, const Output& out) {
+  const std::vector<std::string> names =
+      chosen_strategies(arguments.strategies);
+  const PlanInput input = read_plan_input(arguments);
+  Comparison comparison{input.model.name, input.mesh, {}};
+  for (const std::string& name : names)
+    comparison.strategies.push_back(compare_one(input, name));
+  require_any(comparison);
+  if (!arguments.html.empty())
+    out.save(arguments.html, report_of(comparison), "report");
+  out.result(arguments.json ? compare_json(comparison)
+                            : compare_text(comparison, out.ink()));
+  return Outcome::kDone;
+}
+
+}  // namespace
+
+Verb add_compare(CLI::App& root) {
+  CLI::App* app = root.add_subcommand(
+      "compare", "plan with every strategy and show them side by side");
+  auto arguments = std::make_shared<PlanArguments>();
+  add_plan_arguments(*app, Planning::kAll, *arguments);
+  app->footer(kExamples + std::string("\n") + strategies_help() + "\n" +
+              rules_help());
+  return {app, [arguments](const Output& out) { return run(*arguments, out); }};
+}
+
+}  // namespace canzona::cli

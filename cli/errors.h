@@ -1,0 +1,35 @@
+// Failures that only the program knows, beside those of canzona/base/error.h.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "canzona/base/error.h"
+
+namespace canzona::cli {
+
+// A result could not be written: a full disk, a broken device.
+class StorageError : public Error {
+ public:
+  using Error::Error;
+};
+
+// A plan that breaks its promises. All violations, not the first.
+class ViolationsFound : public Error {
+ public:
+  ViolationsFound(const std::string& what, std::vector<std::string> violations)
+      : Error(what), violations_(std::move(violations)) {}
+  const std::vector<std::string>& violations() const { return violations_; }
+
+ private:
+  std::vector<std::string> violations_;
+};
+
+// Whoever read our output stopped reading. Not a failure of ours.
+class ClosedPipe : public Error {
+ public:
+  ClosedPipe() : Error("the reader of the output has gone") {}
+};
+
+}  // namespace canzona::cli

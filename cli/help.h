@@ -1,0 +1,16 @@
+// How --help looks, on every level.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+namespace canzona::cli {
+
+// Description, usage, options by group, verbs, and the footer as it was given.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_help(const CLI::App* app, std::string name,
+                        CLI::AppFormatMode mode) const override;
+};
+
+}  // namespace canzona::cli

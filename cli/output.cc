@@ -1,0 +1,93 @@
+#include "cli/output.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+
+#include "canzona/base/files.h"
+#include "canzona/base/text.h"
+#include "cli/errors.h"
+
+namespace canzona::cli {
+namespace {
+
+bool wants_color(ColorChoice choice, bool is_terminal, bool no_color) {
+  if (choice == ColorChoice::kAuto) return is_terminal && !no_color;
+  return choice == ColorChoice::kAlways;
+}
+
+// 0, or the errno of the write that failed.
+int write_all(int descriptor, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t done = ::write(descriptor, text.data(), text.size());
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) return errno;
+    text.remove_prefix(static_cast<size_t>(done));
+  }
+  return 0;
+}
+
+// True if the path itself is at fault, not the storage behind it.
+bool is_wrong_path(const std::string& path) {
+  std::error_code ignored;
+  const std::filesystem::path file(path);
+  const std::filesystem::path folder =
+      file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
+  return std::filesystem::is_directory(file, ignored) ||
+         !std::filesystem::is_directory(folder, ignored) ||
+         ::access(folder.c_str(), W_OK) != 0;
+}
+
+}  // namespace
+
+ColorChoice parse_color(std::string_view text) {
+  if (text == "auto") return ColorChoice::kAuto;
+  if (text == "always") return ColorChoice::kAlways;
+  if (text == "never") return ColorChoice::kNever;
+  throw UsageError(cat("--color ", quoted(text),
+                       ": expected auto, always or never",
+                       did_you_mean(text, {"auto", "always", "never"})));
+}
+
+Output::Output(const Environment& environment, ColorChoice color, bool quiet)
+    : ink_(wants_color(color, environment.stdout_is_terminal,
+                       environment.no_color)),
+      error_ink_(wants_color(color, environment.stderr_is_terminal,
+                             environment.no_color)),
+      quiet_(quiet) {}
+
+void Output::result(std::string_view text) const {
+  const int code = write_all(STDOUT_FILENO, text);
+  if (code == EPIPE) throw ClosedPipe();
+  if (code != 0)
+    throw StorageError(cat("cannot write to standard output: ",
+                           std::generic_category().message(code)));
+}
+
+// Nobody can be told that standard error does not work.
+void Output::note(std::string_view text) const {
+  if (!quiet_) write_all(STDERR_FILENO, cat(text, "\n"));
+}
+
+void Output::error(std::string_view text,
+                   const std::vector<std::string>& lines) const {
+  std::string message = cat(error_ink_(Tone::kPoor, "error:"), " ", text, "\n");
+  for (const std::string& line : lines) message += cat("  ", line, "\n");
+  write_all(STDERR_FILENO, message);
+}
+
+void Output::save(const std::string& path, std::string_view contents,
+                  std::string_view what) const {
+  try {
+    write_file(path, contents);
+  } catch (const UsageError& error) {
+    if (is_wrong_path(path)) throw;
+    throw StorageError(error.what());
+  }
+  note(cat("wrote ", what, " ", printable(path), " (",
+           human_bytes(static_cast<int64_t>(contents.size())), ")"));
+}
+
+}  // namespace canzona::cli

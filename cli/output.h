@@ -1,0 +1,45 @@
+// Where the program writes: results to standard output, everything else to
+// standard error, files whole or not at all.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "canzona/report/terminal_style.h"
+#include "cli/environment.h"
+
+namespace canzona::cli {
+
+enum class ColorChoice { kAuto, kAlways, kNever };
+ColorChoice parse_color(std::string_view text);
+
+class Output {
+ public:
+  Output(const Environment& environment, ColorChoice color, bool quiet);
+
+  // For text of results.
+  const Ink& ink() const { return ink_; }
+
+  // A result. StorageError if it cannot be written, ClosedPipe if nobody reads.
+  void result(std::string_view text) const;
+
+  // A remark on standard error; none with --quiet.
+  void note(std::string_view text) const;
+
+  // "error: …" on standard error, with --quiet too, and the lines below it.
+  void error(std::string_view text,
+             const std::vector<std::string>& lines = {}) const;
+
+  // Writes a result to a file and says so. StorageError if the disk is full,
+  // UsageError if the path cannot be right.
+  void save(const std::string& path, std::string_view contents,
+            std::string_view what) const;
+
+ private:
+  Ink ink_;
+  Ink error_ink_;
+  bool quiet_;
+};
+
+}  // namespace canzona::cli

@@ -1,0 +1,71 @@
+// `canzona plan`: from a model's shapes to a validated plan.
+#include <memory>
+
+#include "canzona/base/text.h"
+#include "canzona/plan/plan_json.h"
+#include "canzona/report/html_report.h"
+#include "canzona/report/plan_json_view.h"
+#include "canzona/report/plan_view.h"
+#include "cli/errors.h"
+#include "cli/plan_input.h"
+#include "cli/verbs.h"
+
+namespace canzona::cli {
+namespace {
+
+constexpr const char* kExamples =
+    R"(Examples:
+  canzona plan --model qwen3-32b --fused --mesh dp=32,tp=8 --rule muon
+  canzona plan --model ./config.json --mesh dp=16,tp=4,pp=2 --rule soap --phases 5 -o plan.json
+  canzona plan --model model.safetensors.index.json --mesh dp=8 --adamw '*.k_proj.*' --json
+)";
+
+// What the report sets the plan against.
+constexpr const char* kBaseline = "start_offset";
+
+std::string help_footer() {
+  return kExamples + std::string("\n") + strategies_help() + "\n" +
+         rules_help();
+}
+
+// The plan, and before it the baseline where that can plan this input at all.
+std::string report_of(const PlanInput& input, const ReportPlan& shown) {
+  std::vector<ReportPlan> plans;
+  if (shown.plan.options.strategy != kBaseline) {
+    try {
+      plans.push_back(plan_once(input, kBaseline));
+    } catch (const UsageError&) {
+    } catch (const ViolationsFound&) {
+    }
+  }
+  plans.push_back(shown);
+  return html_report(plans);
+}
+
+Outcome run(const PlanArguments& arguments, const Output& out) {
+  const std::string strategy = known_strategy(arguments.strategy, "--strategy");
+  const PlanInput input = read_plan_input(arguments);
+  const ReportPlan shown = plan_once(input, strategy);
+  // Files first: whoever reads the text may stop reading early.
+  if (!arguments.output.empty())
+    out.save(arguments.output, plan_to_json(shown.plan), "plan");
+  if (!arguments.html.empty())
+    out.save(arguments.html, report_of(input, shown), "report");
+  out.result(arguments.json ? plan_view_json(shown)
+                            : plan_text(shown, out.ink()));
+  out.note(cat("planned and validated in ", human_seconds(shown.plan_seconds)));
+  return Outcome::kDone;
+}
+
+}  // namespace
+
+Verb add_plan(CLI::App& root) {
+  CLI::App* app = root.add_subcommand(
+      "plan", "decide who computes which matrix, and show what it costs");
+  auto arguments = std::make_shared<PlanArguments>();
+  add_plan_arguments(*app, Planning::kOne, *arguments);
+  app->footer(help_footer());
+  return {app, [arguments](const Output& out) { return run(*arguments, out); }};
+}
+
+}  // namespace canzona::cli

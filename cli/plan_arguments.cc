@@ -1,0 +1,161 @@
+#include "cli/plan_arguments.h"
+
+#include "canzona/base/text.h"
+#include "canzona/plan/make_plan.h"
+#include "canzona/report/terminal_style.h"
+#include "canzona/rules/facts.h"
+
+namespace canzona::cli {
+namespace {
+
+constexpr size_t kNameColumn = 16;
+
+class Group {
+ public:
+  Group(CLI::App& app, const char* name) : app_(app), name_(name) {}
+
+  CLI::Option* text(const char* flag, std::string& value, const char* label,
+                    const char* description) {
+    return app_.add_option(flag, value, description)
+        ->option_text(label)
+        ->group(name_);
+  }
+  // May be given several times, one value each.
+  CLI::Option* list(const char* flag, std::vector<std::string>& values,
+                    const char* label, const char* description) {
+    return app_.add_option(flag, values, description)
+        ->allow_extra_args(false)
+        ->option_text(label)
+        ->group(name_);
+  }
+  void flag(const char* flag, bool& value, const char* description) {
+    app_.add_flag(flag, value, description)->group(name_);
+  }
+
+ private:
+  CLI::App& app_;
+  const char* name_;
+};
+
+void add_input(CLI::App& app, PlanArguments& a) {
+  Group group(app, "What is planned");
+  group.text("--model", a.model, "MODEL",
+             "preset (see `canzona models`), HF config.json, safetensors file "
+             "or index, or JSON list of shapes");
+  group.flag("--fused", a.fused, "qkv and gate+up are one tensor each");
+  group.text("--split", a.split, "HOW",
+             "tensors into matrices: none, qkv, head, gate-up, expert, or "
+             "several joined by commas [none]");
+  a.matrix_rule_option =
+      group.list("--matrix-rule", a.matrix_rule, "PATTERN",
+                 "tensors with such names to the matrix rule; repeatable");
+  a.adamw_option = group.list("--adamw", a.adamw, "PATTERN",
+                              "tensors with such names to AdamW; repeatable, "
+                              "the later pattern wins");
+  group.text("--mesh", a.mesh, "AXES",
+             "sizes of the axes dp, cp, tp, pp, ep, such as dp=32,tp=8");
+}
+
+void add_rule(CLI::App& app, PlanArguments& a) {
+  Group group(app, "The rule");
+  group.text("--rule", a.rule, "RULE", "the matrix rule [muon]");
+  group.list("--rule-option", a.rule_options, "NAME=VALUE",
+             "an option of the rule (listed below); repeatable");
+  group.text("--newton-schulz", a.newton_schulz, "FORM",
+             "muon: standard, symmetric, gram or auto [auto]");
+  group.text("--phases", a.phases, "S",
+             "shampoo, soap: spread refreshes over S steps [1]");
+}
+
+void add_budgets(CLI::App& app, Planning planning, PlanArguments& a) {
+  Group group(app, "How it is planned");
+  if (planning == Planning::kOne)
+    group.text("--strategy", a.strategy, "NAME",
+               "how owners are chosen (listed below) [balanced]");
+  else
+    group.text("--strategies", a.strategies, "NAMES",
+               "which to compare (listed below), joined by commas [all]");
+  group.text("--weight", a.weight, "WHAT",
+             "what is balanced: numel, flops or cost [the strategy's]");
+  group.text("--alpha", a.alpha, "A",
+             "how freely bytes may lie, 0 (even) to 1 (free) [the strategy's]");
+  group.text("--bucket-elements", a.bucket_elements, "N",
+             "a bucket closes at N elements of tp shards [400000000]");
+  group.text("--micro-groups", a.micro_groups, "MODE",
+             "none, sorted, capacity or balanced [the strategy's]");
+  group.text("--capacity", a.capacity, "BYTES",
+             "fp32 bytes of shards per owner and micro-group, 0: no grouping "
+             "[1600MiB]");
+  group.text("--memory-cap", a.memory_cap, "BYTES",
+             "no rank may need more memory than this, 0: no cap [0]");
+  group.text("--parameters", a.parameters, "DTYPE",
+             "dtype of the model's parameters: bf16 or fp32 [bf16]");
+}
+
+void add_cluster(CLI::App& app, PlanArguments& a) {
+  Group group(app, "The cluster");
+  group.text("--cost", a.cost, "FILE",
+             "table of measured costs [none: a nominal rate]");
+  group.text(
+      "--link", a.link, "SPEEDS",
+      "such as intra=400GB/s,inter=50GB/s,latency=10us [these, nominal]");
+  group.text("--ranks-per-node", a.ranks_per_node, "N",
+             "consecutive ranks that share a node [8]");
+}
+
+void add_output(CLI::App& app, Planning planning, PlanArguments& a) {
+  Group group(app, "Output");
+  if (planning == Planning::kOne)
+    group.text("-o,--output", a.output, "FILE", "write the plan as JSON");
+  group.text("--html", a.html, "FILE",
+             "write a report that opens in a browser");
+  group.flag("--json", a.json, "print one JSON object instead of text");
+}
+
+std::string help_line(const std::string& name, const std::string& text) {
+  return "  " + pad_right(name, kNameColumn) +
+         wrap(text, kPageWidth - kNameColumn - 2, kNameColumn + 2) + "\n";
+}
+
+}  // namespace
+
+void add_plan_arguments(CLI::App& app, Planning planning,
+                        PlanArguments& arguments) {
+  arguments.app = &app;
+  add_input(app, arguments);
+  add_rule(app, arguments);
+  add_budgets(app, planning, arguments);
+  add_cluster(app, arguments);
+  add_output(app, planning, arguments);
+}
+
+std::vector<RouteOverride> PlanArguments::overrides() const {
+  std::vector<RouteOverride> out;
+  size_t next_matrix_rule = 0, next_adamw = 0;
+  for (const CLI::Option* option : app->parse_order()) {
+    if (option == matrix_rule_option)
+      out.push_back({matrix_rule.at(next_matrix_rule++), true});
+    if (option == adamw_option) out.push_back({adamw.at(next_adamw++), false});
+  }
+  return out;
+}
+
+std::string rules_help() {
+  std::string out = "Rules:\n";
+  for (const RuleEntry& entry : rule_table()) {
+    out += help_line(entry.name, entry.summary);
+    for (const OptionFact& option : entry.options)
+      out += help_line("", cat(option.name, "=", option.default_value, ": ",
+                               option.meaning, " (", option.allowed, ")"));
+  }
+  return out;
+}
+
+std::string strategies_help() {
+  std::string out = "Strategies:\n";
+  for (const StrategyInfo& info : strategies())
+    out += help_line(info.name, info.summary);
+  return out;
+}
+
+}  // namespace canzona::cli

@@ -1,0 +1,61 @@
+// The options that `plan` and `compare` share, as the user wrote them.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "canzona/shapes/read_model.h"
+
+namespace canzona::cli {
+
+// Empty text: not given.
+struct PlanArguments {
+  std::string model;
+  bool fused = false;
+  std::string split;
+  std::vector<std::string> matrix_rule;  // patterns
+  std::vector<std::string> adamw;        // patterns
+  std::string mesh;
+  std::string rule = "muon";
+  std::vector<std::string> rule_options;  // key=value
+  std::string newton_schulz;
+  std::string phases;
+
+  std::string strategy = "balanced";  // plan only
+  std::string strategies;             // compare only
+  std::string weight;
+  std::string alpha;
+  std::string bucket_elements;
+  std::string micro_groups;
+  std::string capacity;
+  std::string memory_cap;
+  std::string parameters;
+
+  std::string cost;
+  std::string link;
+  std::string ranks_per_node;
+
+  std::string output;  // plan only
+  std::string html;
+  bool json = false;
+
+  // The options of the two lists of patterns, to learn in which order the user
+  // named them: a later one overrides an earlier one.
+  const CLI::App* app = nullptr;
+  const CLI::Option* matrix_rule_option = nullptr;
+  const CLI::Option* adamw_option = nullptr;
+
+  std::vector<RouteOverride> overrides() const;
+};
+
+// Which of the two verbs the options are for.
+enum class Planning { kOne, kAll };
+void add_plan_arguments(CLI::App& app, Planning planning,
+                        PlanArguments& arguments);
+
+// "Rules:" and "Strategies:" with a line each, for the end of a help page.
+std::string rules_help();
+std::string strategies_help();
+
+}  // namespace canzona::cli

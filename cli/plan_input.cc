@@ -1,0 +1,219 @@
+#include "cli/plan_input.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+
+#include "canzona/base/files.h"
+#include "canzona/base/text.h"
+#include "canzona/plan/validate.h"
+#include "cli/errors.h"
+
+namespace canzona::cli {
+namespace {
+
+constexpr int64_t kMaxCostTableBytes = 64 << 20;
+constexpr int64_t kMaxInteger = std::numeric_limits<int64_t>::max();
+
+// Runs `read`; a mistake that does not name the option is given its name.
+template <class Read>
+auto from_option(const char* option, const std::string& value,
+                 const Read& read) {
+  try {
+    return read();
+  } catch (const UsageError& error) {
+    const std::string message = error.what();
+    if (message.find(option) != std::string::npos) throw;
+    throw UsageError(cat(option, " ", quoted(value), ": ", message));
+  }
+}
+
+void require(const std::string& value, const char* option,
+             const char* example) {
+  if (value.empty())
+    throw UsageError(cat(option, " is required, for example ", example));
+}
+
+std::string one_of(const std::string& value, const char* option,
+                   const std::vector<std::string>& known) {
+  if (std::find(known.begin(), known.end(), value) != known.end()) return value;
+  throw UsageError(cat(option, " ", quoted(value), ": expected ",
+                       join(known, ", "), did_you_mean(value, known)));
+}
+
+bool has_option(const RuleEntry& rule, const std::string& name) {
+  return std::any_of(rule.options.begin(), rule.options.end(),
+                     [&](const OptionFact& fact) { return fact.name == name; });
+}
+
+const RuleEntry& find_rule(const std::string& name) {
+  std::vector<std::string> names;
+  for (const RuleEntry& entry : rule_table()) names.push_back(entry.name);
+  one_of(name, "--rule", names);
+  return *std::find_if(rule_table().begin(), rule_table().end(),
+                       [&](const RuleEntry& e) { return e.name == name; });
+}
+
+// An option of the program that stands for an option of some rules.
+void add_shorthand(RuleOptions& options, const RuleEntry& rule,
+                   const char* flag, const char* name,
+                   const std::string& value) {
+  if (value.empty()) return;
+  if (!has_option(rule, name)) {
+    std::vector<std::string> able;
+    for (const RuleEntry& entry : rule_table())
+      if (has_option(entry, name)) able.push_back(entry.name);
+    throw UsageError(cat(flag, " ", quoted(value), ": rule ", rule.name,
+                         " has no such option; it belongs to ",
+                         join(able, " and ")));
+  }
+  if (!options.try_emplace(name, value).second)
+    throw UsageError(cat(flag, " and --rule-option ", name, " say the same"));
+}
+
+RuleOptions read_rule_options(const PlanArguments& a, const RuleEntry& rule) {
+  RuleOptions options;
+  for (const std::string& text : a.rule_options) {
+    const size_t equals = text.find('=');
+    if (equals == std::string::npos || equals == 0)
+      throw UsageError(cat("--rule-option ", quoted(text),
+                           ": expected name=value, such as steps=5"));
+    if (!options.try_emplace(text.substr(0, equals), text.substr(equals + 1))
+             .second)
+      throw UsageError(cat("--rule-option ", quoted(text), ": given twice"));
+  }
+  add_shorthand(options, rule, "--newton-schulz", "newton_schulz",
+                a.newton_schulz);
+  add_shorthand(options, rule, "--phases", "phases", a.phases);
+  return options;
+}
+
+void read_budgets(const PlanArguments& a, PlanOptions& o) {
+  if (!a.split.empty())
+    o.splits =
+        from_option("--split", a.split, [&] { return parse_splits(a.split); });
+  if (!a.weight.empty()) o.weight = parse_weight(a.weight);
+  if (!a.alpha.empty()) o.alpha = parse_number(a.alpha, 0, 1, "--alpha");
+  if (!a.bucket_elements.empty())
+    o.bucket_elements =
+        parse_integer(a.bucket_elements, 1, kMaxInteger, "--bucket-elements");
+  if (!a.micro_groups.empty())
+    o.micro_groups =
+        one_of(a.micro_groups, "--micro-groups", micro_group_modes());
+  if (!a.capacity.empty())
+    o.capacity_bytes = parse_bytes(a.capacity, "--capacity");
+  if (!a.memory_cap.empty())
+    o.memory_cap_bytes = parse_bytes(a.memory_cap, "--memory-cap");
+  if (!a.parameters.empty()) o.parameters = parse_parameter_dtype(a.parameters);
+}
+
+void read_cluster(const PlanArguments& a, PlanOptions& o) {
+  if (!a.link.empty()) o.links = parse_links(a.link);
+  if (!a.ranks_per_node.empty())
+    o.ranks_per_node = static_cast<int32_t>(
+        parse_integer(a.ranks_per_node, 1, kMaxWorld, "--ranks-per-node"));
+}
+
+// The rule with all its options; a mistake is told by the option that made it.
+std::unique_ptr<RuleFacts> read_rule(const PlanArguments& a) {
+  const RuleEntry& rule = find_rule(a.rule);
+  const RuleOptions options = read_rule_options(a, rule);
+  try {
+    return make_rule_facts(rule.name, options);
+  } catch (const UsageError& error) {
+    const std::string message = error.what();
+    const auto is_about = [&](const std::string& value, const char* name) {
+      return !value.empty() && message.find(name) != std::string::npos;
+    };
+    const char* option = is_about(a.newton_schulz, "newton_schulz")
+                             ? "--newton-schulz"
+                         : is_about(a.phases, "phases") ? "--phases"
+                                                        : "--rule-option";
+    throw UsageError(cat(option, ": ", message));
+  }
+}
+
+void route_by_patterns(Model& model,
+                       const std::vector<RouteOverride>& patterns) {
+  try {
+    route(model, patterns);
+  } catch (const UsageError& error) {
+    const std::string message = error.what();
+    for (const RouteOverride& pattern : patterns) {
+      if (message.find(quoted(pattern.pattern)) == std::string::npos) continue;
+      throw UsageError(cat(pattern.matrix_rule ? "--matrix-rule" : "--adamw",
+                           ": ", message));
+    }
+    throw;
+  }
+}
+
+Model read_routed_model(const PlanArguments& a) {
+  Model model = from_option("--model", a.model, [&] {
+    return read_model(a.model, {.fused = a.fused});
+  });
+  route_by_patterns(model, a.overrides());
+  return model;
+}
+
+CostTable read_cost_table(const std::string& path) {
+  return from_option("--cost", path, [&] {
+    return CostTable::parse(read_file(path, kMaxCostTableBytes, "cost table"),
+                            path);
+  });
+}
+
+}  // namespace
+
+std::string known_strategy(const std::string& name, const char* option) {
+  std::vector<std::string> names;
+  for (const StrategyInfo& info : strategies()) names.push_back(info.name);
+  return one_of(name, option, names);
+}
+
+PlanInput read_plan_input(const PlanArguments& arguments) {
+  require(arguments.model, "--model", "--model qwen3-32b");
+  require(arguments.mesh, "--mesh", "--mesh dp=32,tp=8");
+  PlanInput input;
+  // Cheap mistakes first: a large file is read last.
+  input.mesh = from_option("--mesh", arguments.mesh,
+                           [&] { return parse_mesh(arguments.mesh); });
+  input.rule = read_rule(arguments);
+  read_budgets(arguments, input.options);
+  read_cluster(arguments, input.options);
+  check_options(input.options);
+  if (!arguments.cost.empty())
+    input.cost_table = read_cost_table(arguments.cost);
+  input.model = read_routed_model(arguments);
+  from_option("--mesh", arguments.mesh, [&] {
+    check_mesh(input.mesh, input.model);
+    return 0;
+  });
+  return input;
+}
+
+ReportPlan plan_once(const PlanInput& input, const std::string& strategy) {
+  PlanOptions options = input.options;
+  options.strategy = strategy;
+  ReportPlan shown;
+  const auto start = std::chrono::steady_clock::now();
+  shown.plan = make_plan(
+      {.model = input.model,
+       .mesh = input.mesh,
+       .rule = *input.rule,
+       .options = options,
+       .cost_table = input.cost_table ? &*input.cost_table : nullptr});
+  std::vector<std::string> violations = validate(shown.plan);
+  shown.plan_seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
+          .count();
+  if (!violations.empty())
+    throw ViolationsFound(
+        cat("the plan of strategy ", strategy, " fails validation"),
+        std::move(violations));
+  shown.ranks = predict(shown.plan);
+  shown.balance = measure_balance(shown.plan);
+  return shown;
+}
+
+}  // namespace canzona::cli

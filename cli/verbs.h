@@ -1,0 +1,29 @@
+// The verbs of the program, one file each. A verb declares its options on the
+// command line and carries itself out when it was named.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <vector>
+
+#include "cli/output.h"
+
+namespace canzona::cli {
+
+// kFailed: the answer is "no" (a plan that is not sound), and was printed.
+enum class Outcome { kDone, kFailed };
+
+struct Verb {
+  CLI::App* app = nullptr;  // owned by the root
+  std::function<Outcome(const Output&)> run;
+};
+
+Verb add_plan(CLI::App& root);
+Verb add_explain(CLI::App& root);
+Verb add_compare(CLI::App& root);
+Verb add_models(CLI::App& root);
+Verb add_validate(CLI::App& root);
+Verb add_completion(CLI::App& root);
+Verb add_man(CLI::App& root);
+
+}  // namespace canzona::cli
