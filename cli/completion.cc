@@ -20,6 +20,7 @@ constexpr const char* kExamples =
 template <class Entries>
 std::string names_of(const Entries& entries) {
   std::vector<std::string> names;
+  names.reserve(entries.size());
   for (const auto& entry : entries) names.push_back(entry.name);
   return join(names, " ");
 }

@@ -8,7 +8,8 @@ install(TARGETS ${libraries} EXPORT canzona_targets
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/canzona
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
-        FILES_MATCHING PATTERN "*.h")
+        FILES_MATCHING PATTERN "*.h"
+        PATTERN "test_*" EXCLUDE)
 install(EXPORT canzona_targets FILE canzonaTargets.cmake NAMESPACE canzona::
         DESTINATION ${package_folder})
 

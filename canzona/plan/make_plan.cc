@@ -74,6 +74,8 @@ Assignment decide(const Problem& p, const Strategy& strategy) {
 Plan assemble(const Problem& p, const Strategy& strategy, const Assignment& a) {
   Plan plan;
   plan.model = p.model;
+  // How many dimensions the file had mattered to routing only.
+  for (Tensor& tensor : plan.model.tensors) tensor.flattened = false;
   plan.mesh = p.mesh;
   plan.rule = p.rule.name();
   plan.rule_options = p.rule.options();

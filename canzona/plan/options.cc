@@ -1,48 +1,37 @@
 #include "canzona/plan/options.h"
 
-#include <array>
-#include <utility>
-
-#include "canzona/base/error.h"
-#include "canzona/base/text.h"
+#include "canzona/base/enum_names.h"
+#include "canzona/base/units.h"
 
 namespace canzona {
 namespace {
 
-constexpr std::array<std::pair<Weight, const char*>, 3> kWeights{
-    {{Weight::kNumel, "numel"}, {Weight::kFlops, "flops"}, {Weight::kCost, "cost"}}};
-constexpr std::array<std::pair<ParameterDtype, const char*>, 2> kDtypes{
+constexpr EnumNames<Weight, 3> kWeights{{{Weight::kNumel, "numel"},
+                                         {Weight::kFlops, "flops"},
+                                         {Weight::kCost, "cost"}}};
+constexpr EnumNames<ParameterDtype, 2> kDtypes{
     {{ParameterDtype::kBf16, "bf16"}, {ParameterDtype::kFp32, "fp32"}}};
-
-template <class Table, class Value>
-std::string_view name_in(const Table& table, Value value) {
-  for (const auto& [v, name] : table) {
-    if (v == value) return name;
-  }
-  return "?";
-}
-
-template <class Table>
-auto find_in(const Table& table, std::string_view text, const char* what) {
-  std::vector<std::string> names;
-  for (const auto& [value, name] : table) {
-    if (text == name) return value;
-    names.emplace_back(name);
-  }
-  throw UsageError(cat(what, ": unknown value ", quoted(text), ", expected ",
-                       join(names, ", "), did_you_mean(text, names)));
-}
 
 }  // namespace
 
-std::string_view to_string(Weight weight) { return name_in(kWeights, weight); }
+std::string_view to_string(Weight weight) { return name_of(kWeights, weight); }
 Weight parse_weight(std::string_view text) {
-  return find_in(kWeights, text, "--weight");
+  return value_of(kWeights, text, "--weight");
 }
 
-std::string_view to_string(ParameterDtype dtype) { return name_in(kDtypes, dtype); }
+std::string_view to_string(ParameterDtype dtype) {
+  return name_of(kDtypes, dtype);
+}
 ParameterDtype parse_parameter_dtype(std::string_view text) {
-  return find_in(kDtypes, text, "--parameters");
+  return value_of(kDtypes, text, "--parameters");
+}
+
+int64_t bytes_per_parameter(ParameterDtype dtype) {
+  return dtype == ParameterDtype::kBf16 ? kBytesPerBf16 : kBytesPerFp32;
+}
+
+int64_t master_bytes_per_element(ParameterDtype dtype) {
+  return dtype == ParameterDtype::kBf16 ? kBytesPerFp32 : 0;
 }
 
 Links parse_links(std::string_view text) {

@@ -20,6 +20,9 @@ Weight parse_weight(std::string_view text);
 enum class ParameterDtype { kBf16, kFp32 };
 std::string_view to_string(ParameterDtype dtype);
 ParameterDtype parse_parameter_dtype(std::string_view text);
+int64_t bytes_per_parameter(ParameterDtype dtype);
+// fp32 weights beside the parameters; none where these are fp32 themselves.
+int64_t master_bytes_per_element(ParameterDtype dtype);
 
 // The links of a cluster: inside a node and between nodes, per rank and direction.
 struct Links {

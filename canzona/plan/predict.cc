@@ -42,8 +42,7 @@ int64_t longest_run(const Bucket& bucket) {
 }
 
 int64_t bytes_per_parameter(const Plan& plan) {
-  return plan.options.parameters == ParameterDtype::kBf16 ? kBytesPerBf16
-                                                          : kBytesPerFp32;
+  return bytes_per_parameter(plan.options.parameters);
 }
 
 namespace {

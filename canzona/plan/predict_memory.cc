@@ -1,42 +1,15 @@
 #include <algorithm>
-#include <map>
 
 #include "canzona/plan/loads.h"
 #include "canzona/plan/predict_parts.h"
 #include "canzona/plan/routes.h"
+#include "canzona/plan/state_bytes.h"
 
 namespace canzona {
 namespace {
 
 // One round gathered, one transformed, one scattered.
 constexpr int64_t kExchangeSlots = 3;
-
-// What one matrix keeps, by where it lives.
-struct StateBytes {
-  int64_t with_shard = 0;  // of the whole matrix
-  int64_t with_owner = 0;
-};
-
-class StateTable {
- public:
-  explicit StateTable(const Plan& plan)
-      : rule_(make_rule_facts(plan.rule, plan.rule_options)) {}
-
-  const StateBytes& of(MatrixShape shape) {
-    auto it = known_.find(shape);
-    if (it != known_.end()) return it->second;
-    StateBytes bytes;
-    for (const StateFact& state : rule_->states(shape)) {
-      (state.lives == Lives::kWithShard ? bytes.with_shard : bytes.with_owner) +=
-          state.bytes().value();
-    }
-    return known_.emplace(shape, bytes).first->second;
-  }
-
- private:
-  std::unique_ptr<RuleFacts> rule_;
-  std::map<MatrixShape, StateBytes> known_;
-};
 
 // Calls visit(rank) for every tp rank of the homes that keep a tensor.
 template <class Visit>
@@ -48,12 +21,10 @@ void each_rank_of_home(const Plan& plan, int32_t tensor, Visit visit) {
   });
 }
 
-int64_t master_bytes(const Plan& plan) {
-  return plan.options.parameters == ParameterDtype::kBf16 ? kBytesPerFp32 : 0;
-}
-
 void add_matrix_states(const Plan& plan, std::vector<RankCost>& ranks) {
-  StateTable table(plan);
+  const auto rule = make_rule_facts(plan.rule, plan.rule_options);
+  StateBytesTable table(*rule);
+  const int64_t master = master_bytes_per_element(plan.options.parameters);
   for (size_t m = 0; m < plan.matrices.size(); ++m) {
     const Matrix& matrix = plan.matrices[m];
     const Tensor& tensor = plan.model.tensors[static_cast<size_t>(matrix.tensor)];
@@ -63,7 +34,7 @@ void add_matrix_states(const Plan& plan, std::vector<RankCost>& ranks) {
     each_rank_of_home(plan, matrix.tensor, [&](int32_t r) {
       RankCost& rank = ranks[static_cast<size_t>(r)];
       rank.elements += elements;
-      rank.memory.master += Bytes(elements * master_bytes(plan));
+      rank.memory.master += Bytes(elements * master);
       rank.memory.states += Bytes(bytes.with_shard / parts);
     });
     each_computing_rank(plan, m, [&](int32_t r) {
@@ -139,6 +110,7 @@ void add_bucket_memory(const Plan& plan, std::vector<RankCost>& ranks) {
             : matrix_elements(plan, bucket);
     const int64_t adamw = adamw_elements(plan, bucket);
     const int64_t adamw_state = 2 * kBytesPerFp32;
+    const int64_t master = master_bytes_per_element(plan.options.parameters);
     for (int32_t h = 0; h < buffer.num_homes; ++h) {
       const int64_t piece =
           bucket.adamw_cuts.empty() ? adamw : adamw_elements_at(bucket, h);
@@ -147,7 +119,7 @@ void add_bucket_memory(const Plan& plan, std::vector<RankCost>& ranks) {
             buffer.stage, plan.stage_home(buffer, h), t))].memory;
         memory.parameters += Bytes((matrices + adamw) * bytes_per_parameter(plan));
         memory.gradients += Bytes((matrices + adamw) * kBytesPerFp32);
-        memory.master += Bytes(piece * master_bytes(plan));
+        memory.master += Bytes(piece * master);
         memory.states += Bytes(piece * adamw_state);
       }
     }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <numeric>
 
 #include "canzona/base/error.h"
@@ -10,13 +9,10 @@
 #include "canzona/plan/buckets.h"
 #include "canzona/plan/cost.h"
 #include "canzona/plan/loads.h"
+#include "canzona/plan/state_bytes.h"
 
 namespace canzona {
 namespace {
-
-int64_t master_bytes(ParameterDtype parameters) {
-  return parameters == ParameterDtype::kBf16 ? kBytesPerFp32 : 0;
-}
 
 std::vector<int32_t> index_matrices(size_t num_tensors,
                                     const std::vector<Matrix>& matrices) {
@@ -44,43 +40,26 @@ void check_total(const Problem& p) {
   }
 }
 
-struct ShapeBytes {
-  int64_t shard = 0;  // whole matrix, split over tp
-  int64_t owner = 0;
-};
-
-ShapeBytes state_bytes(const RuleFacts& rule, MatrixShape shape) {
-  ShapeBytes bytes;
-  for (const StateFact& state : rule.states(shape)) {
-    int64_t& sum = state.lives == Lives::kWithShard ? bytes.shard : bytes.owner;
-    sum = checked_add(sum, state.bytes().value(), "bytes of states");
-  }
-  return bytes;
-}
-
 void weigh_memory(Problem& p) {
-  std::map<MatrixShape, ShapeBytes> known;
-  for (size_t t = 0; t < p.model.tensors.size(); ++t) {
-    p.home_bytes.push_back(p.shard_elements[t] * master_bytes(p.options.parameters));
+  StateBytesTable table(p.rule);
+  for (int64_t elements : p.shard_elements) {
+    p.home_bytes.push_back(elements *
+                           master_bytes_per_element(p.options.parameters));
   }
   for (const Matrix& m : p.matrices) {
-    const MatrixShape shape{m.rows, m.cols};
-    auto it = known.find(shape);
-    if (it == known.end()) {
-      it = known.emplace(shape, state_bytes(p.rule, shape)).first;
-    }
+    const StateBytes& bytes = table.of({m.rows, m.cols});
     const bool cut =
         p.model.tensors[static_cast<size_t>(m.tensor)].cut != Cut::kNone;
-    p.owner_bytes.push_back(it->second.owner);
+    p.owner_bytes.push_back(bytes.with_owner);
     p.home_bytes[static_cast<size_t>(m.tensor)] +=
-        cut ? it->second.shard / p.mesh.tp : it->second.shard;
+        cut ? bytes.with_shard / p.mesh.tp : bytes.with_shard;
   }
 }
 
 }  // namespace
 
 int64_t adamw_bytes_per_element(ParameterDtype parameters) {
-  return master_bytes(parameters) + 2 * kBytesPerFp32;
+  return master_bytes_per_element(parameters) + 2 * kBytesPerFp32;
 }
 
 std::vector<int32_t> phases_by_name(const Model& model,

@@ -180,12 +180,15 @@ void expect_routes(const Tensor& tensor, const Labels& labels,
     EXPECT_EQ(painted(routes_of(plan, number)), expected)
         << "tp " << tp << ", matrix " << m;
     all.insert(all.end(), expected.begin(), expected.end());
+    const std::vector<int64_t> by_rank = elements_by_rank(plan, number);
+    ASSERT_EQ(std::ssize(by_rank), tp);
     for (int32_t t = 0; t < tp; ++t) {
       const auto held =
           std::count_if(expected.begin(), expected.end(),
                         [&](const Element& e) { return std::get<0>(e) == t; });
       EXPECT_EQ(elements_on(plan, number, t), held)
           << "tp " << tp << ", matrix " << m << ", rank " << t;
+      EXPECT_EQ(by_rank[static_cast<size_t>(t)], held);
     }
   }
   const int64_t copies = tensor.cut == Cut::kNone ? tp : 1;

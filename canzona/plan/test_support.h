@@ -1,5 +1,5 @@
-// What the tests of this folder share: random numbers that are the same on every
-// machine, models made by hand, plans in one line.
+// What the tests of this folder share: random numbers that are the same on
+// every machine, models made by hand, plans in one line.
 #pragma once
 
 #include <algorithm>

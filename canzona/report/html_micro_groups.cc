@@ -73,7 +73,7 @@ class Drawing {
       text += cat("The first ", rows_, " of ", plan_.mesh.tp,
                   " tp ranks are drawn. ");
     }
-    if (blocks_ >= kMaxBlocks) {
+    if (blocks_ > kMaxBlocks) {
       text += cat("Only ", kMaxBlocks, " matrices are drawn. ");
     }
     return text;

@@ -176,6 +176,19 @@ TEST(HtmlReport, DrawsTheMemoryCap) {
               HasSubstr(">cap 2.50 GiB</text>"));
 }
 
+TEST(HtmlReport, DrawsBucketsByHome) {
+  const std::string html = report_of({});
+  EXPECT_THAT(html, HasSubstr("bucket 1: home 2, 4 tensors"));
+  EXPECT_THAT(html, HasSubstr("data-q=\"bucket:1 home:2\""));
+  EXPECT_THAT(html, HasSubstr("bucket 0: AdamW tensors, cut anywhere"));
+}
+
+TEST(HtmlReport, DrawsOnlySoManyRunsAndSaysSo) {
+  const std::string html =
+      report_of({.mesh = {.dp = 256}, .layers = 400, .experts = 2});
+  EXPECT_THAT(html, HasSubstr("The first 39 of 100 buckets are drawn."));
+}
+
 TEST(HtmlReport, RefusesAnEmptyList) {
   EXPECT_THROW(html_report({}), UsageError);
 }

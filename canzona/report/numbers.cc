@@ -44,7 +44,7 @@ std::string flops_text(double flops) {
 }
 
 std::string cost_text(const CostBasis& basis, double ticks) {
-  const std::string time = human_seconds(ticks * basis.seconds_per_tick);
+  std::string time = human_seconds(ticks * basis.seconds_per_tick);
   if (!is_nominal(basis)) return time;
   return flops_text(ticks) + ", " + time;
 }

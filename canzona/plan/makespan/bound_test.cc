@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-#include "canzona/plan/makespan/pattern_oracle.h"
+#include "canzona/plan/makespan/test_patterns.h"
 #include "canzona/plan/test_support.h"
 
 namespace canzona {
@@ -112,9 +112,8 @@ TEST(LowerBound, IsTheSmallestCapacityOfTheRelaxation) {
   Random random(6);
   int above_simple = 0;
   for (int trial = 0; trial < 150; ++trial) {
-    const Items items =
-        count_sizes(random_sizes(random, random.between(4, 12),
-                                 random.between(1, 3)));
+    const Items items = count_sizes(
+        random_sizes(random, random.between(4, 12), random.between(1, 3)));
     const int64_t ranks = random.between(2, 5);
     int64_t smallest = simple_bound(items, ranks);
     while (PatternOracle(items, smallest).fewest_ranks() >
@@ -132,7 +131,9 @@ TEST(LowerBound, IsTheSmallestCapacityOfTheRelaxation) {
 // (2048 × 2048), k and v (1024 × 2048), gate, up and down (6144 × 2048). On 64
 // ranks the optimum is 1.02657 times the mean, and the bound proves it.
 TEST(LowerBound, IsTightForQwen3) {
-  auto gram = [](int64_t m, int64_t n) { return 6 * m * m * n + 14 * m * m * m; };
+  auto gram = [](int64_t m, int64_t n) {
+    return 6 * m * m * n + 14 * m * m * m;
+  };
   const Items items{{gram(2048, 6144), 3 * 28},
                     {gram(2048, 2048), 2 * 28},
                     {gram(1024, 2048), 2 * 28}};

@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-#include "canzona/plan/makespan/pattern_oracle.h"
+#include "canzona/plan/makespan/test_patterns.h"
 #include "canzona/plan/test_support.h"
 
 namespace canzona {
@@ -46,8 +46,8 @@ void expect_covers(const Items& items, int64_t ranks, int64_t capacity,
   }
 }
 
-// Five threes on two ranks: with loads up to 8 a rank takes two of them, so that
-// two and a half ranks are needed; with loads up to 9 a rank takes three.
+// Five threes on two ranks: with loads up to 8 a rank takes two of them, so
+// that two and a half ranks are needed; with loads up to 9 a rank takes three.
 TEST(PatternRelaxation, SaysWhetherFractionsOfPatternsFit) {
   const Items items{{3, 5}};
   EXPECT_EQ(relax_patterns(items, 2, 8).status, PatternSolution::kTooSmall);
@@ -119,7 +119,8 @@ TEST(PatternRelaxation, NothingFitsAnywhere) {
 
 TEST(PatternRelaxation, DoesNotKnowMoreSizesThanItTakes) {
   Items items;
-  for (int64_t size = static_cast<int64_t>(kMaxPatternSizes); size > 0; --size) {
+  for (int64_t size = static_cast<int64_t>(kMaxPatternSizes); size > 0;
+       --size) {
     items.push_back({size, 1});
   }
   EXPECT_EQ(relax_patterns(items, 1, 1000).status, PatternSolution::kFits);

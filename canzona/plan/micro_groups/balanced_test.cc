@@ -55,8 +55,8 @@ TEST(BalancedRounds, WithoutCapacityEveryMatrixIsItsOwn) {
   EXPECT_THAT(rounds, ElementsAre(0, 1, 2, 3));
 }
 
-// Where the strategy leaves owners open they are dealt over all rounds: 5 | 4, 3
-// by elements (25 against 16 + 9).
+// Where the strategy leaves owners open they are dealt over all rounds: 5 | 4,
+// 3 by elements (25 against 16 + 9).
 TEST(BalancedRounds, DealOwnersWhereTheStrategyDoesNot) {
   const Plan plan = plan_of(squares({3, 5, 4}), "tp=2",
                             with_capacity(int64_t{1} << 30, "contiguous"));
@@ -70,8 +70,8 @@ struct Round {
   int64_t largest = 0;
 };
 
-// Rounds of every home: numbered without gaps; no owner above the capacity unless
-// the matrix is alone in the round.
+// Rounds of every home: numbered without gaps; no owner above the capacity
+// unless the matrix is alone in the round.
 void expect_within_capacity(const Plan& plan) {
   std::map<int32_t, std::map<int32_t, Round>> homes;
   for (size_t m = 0; m < plan.matrices.size(); ++m) {

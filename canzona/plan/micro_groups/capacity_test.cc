@@ -44,11 +44,12 @@ TEST(CapacityGroups, AreOneWhereAllFits) {
 
 TEST(CapacityGroups, RefuseAMatrixAboveTheCapacityByName) {
   EXPECT_THAT(
-      [] { plan_of(squares({2, 3, 4, 5}), "tp=2", with_capacity(99)); },
+      [] {
+        plan_of(squares({2, 3, 4, 5}), "tp=2", with_capacity(99));
+      },
       ThrowsMessage<UsageError>(
           AllOf(HasSubstr("'m3'"), HasSubstr("100"), HasSubstr("99"))));
-  EXPECT_NO_THROW(
-      plan_of(squares({2, 3, 4, 5}), "tp=2", with_capacity(100)));
+  EXPECT_NO_THROW(plan_of(squares({2, 3, 4, 5}), "tp=2", with_capacity(100)));
 }
 
 // As many bytes of shard as the whole has, less by tp.
@@ -136,14 +137,14 @@ TEST(CapacityGroups, FollowTheListing) {
       const Tensor& t = model.tensors[m];
       const auto [low, high] = std::minmax({t.rows(), t.cols()});
       const int64_t shard = t.elements() / (t.cut == Cut::kNone ? 1 : tp);
-      items.push_back({m, by_flops ? 20 * high * low * low + 10 * low * low * low
-                                   : shard,
-                       shard * 4});
+      items.push_back(
+          {m, by_flops ? 20 * high * low * low + 10 * low * low * low : shard,
+           shard * 4});
       largest = std::max(largest, shard * 4);
     }
-    std::stable_sort(items.begin(), items.end(), [](const Item& a, const Item& b) {
-      return a.weight > b.weight;
-    });
+    std::stable_sort(
+        items.begin(), items.end(),
+        [](const Item& a, const Item& b) { return a.weight > b.weight; });
     PlanOptions options = with_capacity(random.between(largest, 4 * largest));
     if (by_flops) options.weight = Weight::kFlops;
     const Plan plan = plan_of(model, cat("tp=", tp), options,

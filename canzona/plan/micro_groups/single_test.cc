@@ -17,7 +17,8 @@ std::vector<int32_t> owners_of(const Plan& plan) {
   return out;
 }
 
-// Backward finishes m3 first: rounds 0, 1, 2, 3 and owners 0, 1, 0, 1 from there.
+// Backward finishes m3 first: rounds 0, 1, 2, 3 and owners 0, 1, 0, 1 from
+// there.
 TEST(SingleRounds, GoRoundRobinInPlanOrder) {
   const Plan plan = plan_of(squares({2, 5, 3, 4}), "tp=2",
                             with_strategy("start_offset", "none"));
@@ -26,8 +27,8 @@ TEST(SingleRounds, GoRoundRobinInPlanOrder) {
 }
 
 TEST(SingleRounds, AreTheDefaultOfStartOffset) {
-  const Plan plan = plan_of(squares({2, 5, 3, 4}), "tp=2",
-                            with_strategy("start_offset"));
+  const Plan plan =
+      plan_of(squares({2, 5, 3, 4}), "tp=2", with_strategy("start_offset"));
   EXPECT_EQ(plan.options.micro_groups, "none");
   EXPECT_THAT(plan.micro_group, ElementsAre(3, 2, 1, 0));
 }

@@ -54,9 +54,9 @@ std::vector<Loads> counts_by_hand(const Case& c) {
       items.push_back({k, period});
     }
   }
-  std::stable_sort(items.begin(), items.end(), [](const Item& a, const Item& b) {
-    return a.period > b.period;
-  });
+  std::stable_sort(
+      items.begin(), items.end(),
+      [](const Item& a, const Item& b) { return a.period > b.period; });
   std::vector<Loads> counts(c.blocks.size(), Loads(c.classes.size(), 0));
   Loads load(c.blocks.size(), 0);
   for (const Item& item : items) {
@@ -97,15 +97,16 @@ int64_t objective_by_hand(const Case& c, const std::vector<Loads>& counts) {
   Loads most(c.steps.size(), 0);
   for (const Loads& rank : counts) {
     const Loads load = loads_by_hand(c, rank);
-    for (size_t p = 0; p < most.size(); ++p) most[p] = std::max(most[p], load[p]);
+    for (size_t p = 0; p < most.size(); ++p)
+      most[p] = std::max(most[p], load[p]);
   }
   int64_t sum = 0;
   for (size_t p = 0; p < most.size(); ++p) sum += c.steps[p] * most[p];
   return sum;
 }
 
-// Every item is somewhere, nothing came out of nothing, blocks are kept, and the
-// loads are those of the items.
+// Every item is somewhere, nothing came out of nothing, blocks are kept, and
+// the loads are those of the items.
 void expect_sound(const Case& c, const Bundles& bundles) {
   const std::vector<Loads> counts = counts_of(bundles);
   Loads total(c.classes.size(), 0);
@@ -138,8 +139,10 @@ TEST(Bundles, AreDealtLongestFirstAndThenExchanged) {
   const std::vector<ItemClass> classes{{{5}, 1}, {{4}, 1}, {{3}, 3}};
   Bundles bundles(classes, {1}, {0, 0});
   deal_longest_first(bundles);
-  EXPECT_THAT(bundles.bundle(0), ElementsAre(ClassCount{0, 1}, ClassCount{2, 1}));
-  EXPECT_THAT(bundles.bundle(1), ElementsAre(ClassCount{1, 1}, ClassCount{2, 2}));
+  EXPECT_THAT(bundles.bundle(0),
+              ElementsAre(ClassCount{0, 1}, ClassCount{2, 1}));
+  EXPECT_THAT(bundles.bundle(1),
+              ElementsAre(ClassCount{1, 1}, ClassCount{2, 2}));
   EXPECT_EQ(bundles.objective(), 10);
   exchange_items(bundles, 1000);
   EXPECT_EQ(bundles.objective(), 9);
@@ -150,7 +153,8 @@ TEST(Bundles, AddAndRemoveItems) {
   Bundles bundles(classes, {10, 1}, {0});
   bundles.add(0, 1, 2);
   bundles.add(0, 0, 1);
-  EXPECT_THAT(bundles.bundle(0), ElementsAre(ClassCount{0, 1}, ClassCount{1, 2}));
+  EXPECT_THAT(bundles.bundle(0),
+              ElementsAre(ClassCount{0, 1}, ClassCount{1, 2}));
   EXPECT_THAT(bundles.load(0), ElementsAre(11, 5));
   EXPECT_EQ(bundles.period_load(0), 115);
   bundles.add(0, 1, -2);
@@ -171,7 +175,8 @@ TEST(Bundles, SumTheLargestLoadOfEachStep) {
 TEST(Bundles, DealAsOneWouldByHand) {
   Random random(10);
   for (int trial = 0; trial < 300; ++trial) {
-    const Case c = random_case(random, random.between(1, 4), random.small(1, 2));
+    const Case c =
+        random_case(random, random.between(1, 4), random.small(1, 2));
     Bundles bundles(c.classes, c.steps, c.blocks);
     deal_longest_first(bundles);
     SCOPED_TRACE(cat("trial ", trial));
@@ -184,7 +189,8 @@ TEST(Exchange, NeverRaisesTheObjectiveAndLosesNothing) {
   Random random(11);
   int better = 0;
   for (int trial = 0; trial < 300; ++trial) {
-    const Case c = random_case(random, random.between(1, 4), random.small(1, 2));
+    const Case c =
+        random_case(random, random.between(1, 4), random.small(1, 2));
     Bundles bundles(c.classes, c.steps, c.blocks);
     // A bad start: each item to the first rank that may have it.
     for (size_t k = 0; k < c.classes.size(); ++k) {
@@ -219,8 +225,8 @@ int64_t best_exchange(const Case& c, const std::vector<Loads>& counts,
   const auto none = static_cast<int64_t>(c.classes.size());
   int64_t best = objective_by_hand(c, counts);
   for (size_t to = 0; to < counts.size(); ++to) {
-    for (int64_t code = 0; code < (none + 1) * (none + 1) * (none + 1) * (none + 1);
-         ++code) {
+    for (int64_t code = 0;
+         code < (none + 1) * (none + 1) * (none + 1) * (none + 1); ++code) {
       int64_t rest = code;
       std::vector<Loads> after = counts;
       for (int i = 0; i < 4; ++i, rest /= none + 1) {
@@ -263,8 +269,8 @@ TEST(Exchange, StopsOnlyWhereNoExchangeOfTwoForTwoHelps) {
   EXPECT_GT(checked, 50);
 }
 
-// In each of these one exchange alone helps: 2 for 2 (30, 11 for 20, 19), 2 for 1
-// (13, 9 for 20) and 1 for 2 (22 for 11, 9).
+// In each of these one exchange alone helps: 2 for 2 (30, 11 for 20, 19), 2 for
+// 1 (13, 9 for 20) and 1 for 2 (22 for 11, 9).
 TEST(Exchange, GivesAndTakesTwo) {
   struct Start {
     Loads first, second;

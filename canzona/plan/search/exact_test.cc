@@ -2,36 +2,13 @@
 
 #include <gmock/gmock.h>
 
+#include "canzona/plan/search/test_optimum.h"
 #include "canzona/plan/test_support.h"
 
 namespace canzona {
 namespace {
 
 using Loads = std::vector<int64_t>;
-
-// The smallest largest load of dealing `sizes` to ranks, by subsets: for every
-// set of items, what one, two, … ranks need for it.
-int64_t optimum_by_subsets(const Loads& sizes, int32_t ranks) {
-  const size_t sets = size_t{1} << sizes.size();
-  Loads one(sets, 0);
-  for (size_t set = 1; set < sets; ++set) {
-    size_t i = 0;
-    while (!(set >> i & 1)) ++i;
-    one[set] = one[set & (set - 1)] + sizes[i];
-  }
-  auto split = [&](const Loads& a, const Loads& b, size_t set) {
-    int64_t best = std::max(a[0], b[set]);
-    for (size_t part = set; part > 0; part = (part - 1) & set) {
-      best = std::min(best, std::max(a[part], b[set ^ part]));
-    }
-    return best;
-  };
-  if (ranks == 1) return one.back();
-  if (ranks == 2) return split(one, one, sets - 1);
-  Loads two(sets, 0);
-  for (size_t set = 1; set < sets; ++set) two[set] = split(one, one, set);
-  return split(ranks == 3 ? one : two, two, sets - 1);
-}
 
 // All assignments, one after the other: the smallest objective within the caps,
 // or nothing.
@@ -122,8 +99,8 @@ int64_t shape_cost(Random& random) {
 }
 
 void expect_optimal(Random& random, bool shapes) {
-  const int64_t items = random.coin() ? random.between(12, 14)
-                                      : random.between(1, 11);
+  const int64_t items =
+      random.coin() ? random.between(12, 14) : random.between(1, 11);
   const int32_t ranks = random.small(1, 4);
   Loads sizes;
   for (int64_t i = 0; i < items; ++i) {
@@ -188,8 +165,7 @@ ExactCase restricted_case(Random& random) {
        ++tensor) {
     ExactItem item;
     item.tensor = tensor;
-    item.bucket =
-        random.small(0, static_cast<int32_t>(c.caps.size()) - 1);
+    item.bucket = random.small(0, static_cast<int32_t>(c.caps.size()) - 1);
     item.elements = random.between(1, 12);
     item.block = with_blocks ? random.pick<int32_t>({-1, 0, 1}) : -1;
     for (int64_t n = random.between(1, 3);

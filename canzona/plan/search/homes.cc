@@ -4,20 +4,6 @@
 
 namespace canzona {
 
-HomeWeight& HomeWeight::operator+=(const HomeWeight& other) {
-  cost += other.cost;
-  memory += other.memory;
-  elements += other.elements;
-  return *this;
-}
-
-HomeWeight& HomeWeight::operator-=(const HomeWeight& other) {
-  cost -= other.cost;
-  memory -= other.memory;
-  elements -= other.elements;
-  return *this;
-}
-
 HomeWeight weigh_item(const Bundles& bundles, int32_t item_class) {
   const ItemClass& c = bundles.classes()[static_cast<size_t>(item_class)];
   HomeWeight w{0, c.home_bytes + c.owner_bytes, c.elements};
@@ -30,8 +16,7 @@ HomeWeight weigh_item(const Bundles& bundles, int32_t item_class) {
 HomeWeight weigh_bundle(const Bundles& bundles, size_t rank) {
   HomeWeight sum;
   for (const ClassCount& c : bundles.bundle(rank)) {
-    const HomeWeight one = weigh_item(bundles, c.item_class);
-    for (int32_t i = 0; i < c.count; ++i) sum += one;
+    sum.add(weigh_item(bundles, c.item_class), c.count);
   }
   return sum;
 }

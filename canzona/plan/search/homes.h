@@ -19,8 +19,15 @@ struct HomeWeight {
   int64_t memory = 0;    // bytes of master weights and states
   int64_t elements = 0;  // of TP shards
 
-  HomeWeight& operator+=(const HomeWeight& other);
-  HomeWeight& operator-=(const HomeWeight& other);
+  // Adds `times` times another weight; negative takes it away.
+  HomeWeight& add(const HomeWeight& other, int64_t times = 1) {
+    cost += other.cost * times;
+    memory += other.memory * times;
+    elements += other.elements * times;
+    return *this;
+  }
+  HomeWeight& operator+=(const HomeWeight& other) { return add(other); }
+  HomeWeight& operator-=(const HomeWeight& other) { return add(other, -1); }
 };
 HomeWeight weigh_item(const Bundles& bundles, int32_t item_class);
 HomeWeight weigh_bundle(const Bundles& bundles, size_t rank);

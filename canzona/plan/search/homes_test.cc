@@ -87,8 +87,8 @@ TEST(Homes, WeighItemsOverAPeriod) {
 TEST(Homes, PutElementsBeforeCost) {
   const OneEach c({{4, 0, 6}, {3, 0, 1}, {2, 0, 1}, {1, 0, 6}}, {0, 0, 0, 0});
   const auto free = group_into_homes(*c.bundles, 2, {});
-  EXPECT_EQ(most(homes_of(permuted(*c.bundles, free), 2), &HomeWeight::elements),
-            12);
+  EXPECT_EQ(
+      most(homes_of(permuted(*c.bundles, free), 2), &HomeWeight::elements), 12);
   const auto limited = group_into_homes(*c.bundles, 2, at_most(7));
   const auto homes = homes_of(permuted(*c.bundles, limited), 2);
   EXPECT_EQ(most(homes, &HomeWeight::elements), 7);
@@ -163,8 +163,8 @@ TEST(Homes, AreAsLevelAsThreePairingsAllow) {
   }
 }
 
-// Two homes of two ranks: 6, 6 and 12, 0 cost the same. Of 6, 6 and 6, 0 nothing
-// could move without a rank of 12.
+// Two homes of two ranks: 6, 6 and 12, 0 cost the same. Of 6, 6 and 6, 0
+// nothing could move without a rank of 12.
 TEST(LevelHomes, NeverRaisesTheLargestLoad) {
   const std::vector<ItemClass> classes{{{6}, 3}};
   Bundles bundles(classes, {1}, {0, 0, 0, 0});
@@ -196,7 +196,8 @@ struct RandomBundles {
     }
     for (int64_t i = random.between(2, 6); i > 0; --i) {
       ItemClass c;
-      for (int64_t p = 0; p < dims; ++p) c.load.push_back(random.between(1, 50));
+      for (int64_t p = 0; p < dims; ++p)
+        c.load.push_back(random.between(1, 50));
       c.count = random.between(1, 20);
       c.elements = random.between(1, 50);
       c.home_bytes = random.between(1, 50);
@@ -261,8 +262,8 @@ TEST(LevelHomes, OnlyImproves) {
     // Within what counts as level, cost may be given for memory.
     int64_t sum = 0;
     for (const HomeWeight& h : homes_of(*c.bundles, tp)) sum += h.cost;
-    const double level = static_cast<double>(sum) /
-                         static_cast<double>(homes) * kLevelCost;
+    const double level =
+        static_cast<double>(sum) / static_cast<double>(homes) * kLevelCost;
     ASSERT_LE(after.cost, std::max(before.cost, static_cast<int64_t>(level)));
     lower += after.cost < before.cost;
   }

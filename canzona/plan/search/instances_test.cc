@@ -153,8 +153,10 @@ void expect_demands_kept(const Case& c, const Placement& placed) {
 TEST(PlaceInstances, SpreadsAClassOverTheBuckets) {
   Case c;
   for (int32_t first : {0, 4}) {
-    c.buckets.push_back({{{first, 0, 10, 5}, {first + 1, 0, 10, 5},
-                          {first + 2, 1, 1, 2}, {first + 3, 1, 1, 2}},
+    c.buckets.push_back({{{first, 0, 10, 5},
+                          {first + 1, 0, 10, 5},
+                          {first + 2, 1, 1, 2},
+                          {first + 3, 1, 1, 2}},
                          11,
                          11});
   }

@@ -77,11 +77,9 @@ class Leveling {
 
   HomeWeight moved(const Move& move) const {
     HomeWeight w;
-    for (int32_t i = 0; i < move.out.count; ++i) {
-      w += items_[static_cast<size_t>(move.out.item_class)];
-    }
-    for (int32_t i = 0; i < move.in.count; ++i) {
-      w -= items_[static_cast<size_t>(move.in.item_class)];
+    w.add(items_[static_cast<size_t>(move.out.item_class)], move.out.count);
+    if (move.in.count > 0) {
+      w.add(items_[static_cast<size_t>(move.in.item_class)], -move.in.count);
     }
     return w;
   }

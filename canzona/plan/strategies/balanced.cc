@@ -188,9 +188,7 @@ class Stage {
     return std::max<int64_t>(left, 0) * p_.mesh.tp;
   }
   int64_t bytes_per_element() const {
-    return kBytesPerFp32 + (p_.options.parameters == ParameterDtype::kBf16
-                                ? kBytesPerBf16
-                                : kBytesPerFp32);
+    return kBytesPerFp32 + bytes_per_parameter(p_.options.parameters);
   }
 
   // How many of each class the homes of a buffer take.

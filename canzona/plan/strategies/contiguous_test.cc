@@ -124,8 +124,8 @@ TEST(Contiguous, FollowsTheListing) {
 Plan published_case(std::optional<double> alpha, const std::string& form) {
   PlanOptions options = with_strategy("contiguous");
   options.alpha = alpha;
-  return plan_of(read_model("qwen3-32b", {.fused = true}), "dp=32,tp=8", options,
-                 {"muon", {{"newton_schulz", form}}});
+  return plan_of(read_model("qwen3-32b", {.fused = true}), "dp=32,tp=8",
+                 options, {"muon", {{"newton_schulz", form}}});
 }
 
 TEST(Contiguous, GivesThePublishedRatios) {
@@ -148,7 +148,8 @@ TEST(Contiguous, TakesAlphaOneUnlessTold) {
   EXPECT_NE(published_case(0, "gram").home, published_case(1, "gram").home);
 }
 
-// dp rank 0 gets 18 matrices, which fit one micro-group of the default capacity.
+// dp rank 0 gets 18 matrices, which fit one micro-group of the default
+// capacity.
 TEST(Contiguous, GivesThePublishedRatiosOverTp) {
   const Plan plan = published_case(1, "standard");
   int matrices = 0, last_group = 0;

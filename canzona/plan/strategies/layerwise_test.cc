@@ -24,17 +24,15 @@ TEST(Layerwise, DealsWholeTensorsLargestFirst) {
 
 // One list for all buckets; ties to the tensor that backward finishes first and
 // to the lowest home.
-std::vector<int32_t> homes_by_hand(const Model& model, int32_t dp,
-                                   int32_t tp) {
+std::vector<int32_t> homes_by_hand(const Model& model, int32_t dp, int32_t tp) {
   std::vector<size_t> order;
   for (size_t t = model.tensors.size(); t-- > 0;) order.push_back(t);
   auto shard = [&](size_t t) {
     const Tensor& tensor = model.tensors[t];
     return tensor.elements() / (tensor.cut == Cut::kNone ? 1 : tp);
   };
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return shard(a) > shard(b);
-  });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return shard(a) > shard(b); });
   std::vector<int64_t> load(static_cast<size_t>(dp), 0);
   std::vector<int32_t> home(order.size());
   for (size_t t : order) {

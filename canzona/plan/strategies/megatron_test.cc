@@ -21,8 +21,8 @@ TEST(Megatron, DealsTheDearestFirst) {
   EXPECT_THAT(plan.buckets[0].tensors, ElementsAre(1, 2, 0));
 }
 
-// A 4 × 4 costs 64, six of 1 × 8 cost 8 each: by cost alone the other home would
-// take all six. But of 64 elements it may keep 1.3 × 32, which is five.
+// A 4 × 4 costs 64, six of 1 × 8 cost 8 each: by cost alone the other home
+// would take all six. But of 64 elements it may keep 1.3 × 32, which is five.
 TEST(Megatron, KeepsToABoundOnBytes) {
   std::vector<Tensor> tensors{matrix_tensor("square", 4, 4)};
   for (int i = 0; i < 6; ++i) {
@@ -60,10 +60,10 @@ class ByHand {
     return plan_.model.tensors[static_cast<size_t>(t)];
   }
   double cost(int32_t t) const {
-    const auto low = static_cast<double>(
-        std::min(tensor(t).rows(), tensor(t).cols()));
-    const auto high = static_cast<double>(
-        std::max(tensor(t).rows(), tensor(t).cols()));
+    const auto low =
+        static_cast<double>(std::min(tensor(t).rows(), tensor(t).cols()));
+    const auto high =
+        static_cast<double>(std::max(tensor(t).rows(), tensor(t).cols()));
     return high * low * low;
   }
   double bytes(int32_t t) const {
@@ -73,9 +73,8 @@ class ByHand {
   void deal(std::vector<int32_t> tensors) {
     // As backward finishes them: the last of the model first.
     std::sort(tensors.rbegin(), tensors.rend());
-    std::stable_sort(tensors.begin(), tensors.end(), [&](int32_t a, int32_t b) {
-      return cost(a) > cost(b);
-    });
+    std::stable_sort(tensors.begin(), tensors.end(),
+                     [&](int32_t a, int32_t b) { return cost(a) > cost(b); });
     double sum = 0, largest = 0;
     for (int32_t t : tensors) {
       sum += bytes(t);

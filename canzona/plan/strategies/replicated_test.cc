@@ -12,8 +12,8 @@ using ::testing::Each;
 using ::testing::IsEmpty;
 
 TEST(Replicated, EveryRankRepeatsEveryUpdate) {
-  const Plan plan = plan_of(squares({2, 4, 3}), "dp=2,tp=2",
-                            with_strategy("replicated"));
+  const Plan plan =
+      plan_of(squares({2, 4, 3}), "dp=2,tp=2", with_strategy("replicated"));
   EXPECT_THAT(plan.home, Each(kEveryHome));
   for (size_t m = 0; m < 3; ++m) EXPECT_THAT(plan.owners[m], IsEmpty());
   EXPECT_EQ(plan.traffic, Traffic::kAllReduce);
@@ -25,8 +25,8 @@ TEST(Replicated, EveryRankRepeatsEveryUpdate) {
 TEST(Replicated, TakesAsLongAsOneRankAlone) {
   const int64_t work = 20 * (8 + 64 + 27);
   for (const char* mesh : {"dp=1", "dp=2", "tp=2", "dp=7", "dp=4,tp=2"}) {
-    const Plan plan = plan_of(squares({2, 4, 3}), mesh,
-                              with_strategy("replicated"));
+    const Plan plan =
+        plan_of(squares({2, 4, 3}), mesh, with_strategy("replicated"));
     EXPECT_EQ(plan.summary.makespan, Ticks(work)) << mesh;
     EXPECT_EQ(plan.summary.idle_ranks, 0) << mesh;
   }

@@ -10,8 +10,8 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Backward finishes m2 first. In a bucket of 12 elements m2 begins at 0, m1 at 4
-// and m0 at 8; of two even slices the first ends at 6.
+// Backward finishes m2 first. In a bucket of 12 elements m2 begins at 0, m1 at
+// 4 and m0 at 8; of two even slices the first ends at 6.
 TEST(StartOffset, GivesATensorToTheSliceOfItsFirstElement) {
   const Plan plan =
       plan_of(squares({2, 2, 2}), "dp=2", with_strategy("start_offset"));
@@ -33,7 +33,8 @@ std::vector<int32_t> homes_by_hand(const Plan& plan, int64_t homes) {
     int64_t offset = 0;
     int32_t slice = 0;
     for (int32_t i = 0; i < bucket.num_matrix_tensors; ++i) {
-      const auto t = static_cast<size_t>(bucket.tensors[static_cast<size_t>(i)]);
+      const auto t =
+          static_cast<size_t>(bucket.tensors[static_cast<size_t>(i)]);
       while ((slice + 1) * total <= offset * homes) ++slice;
       out[t] = slice;
       offset += shard_elements(plan.mesh, plan.model.tensors[t]);
@@ -58,8 +59,8 @@ TEST(StartOffset, FollowsTheListing) {
 Plan published_case(int64_t bucket_elements, const std::string& form) {
   PlanOptions options = with_strategy("start_offset");
   options.bucket_elements = bucket_elements;
-  return plan_of(read_model("qwen3-32b", {.fused = true}), "dp=32,tp=8", options,
-                 {"muon", {{"newton_schulz", form}}});
+  return plan_of(read_model("qwen3-32b", {.fused = true}), "dp=32,tp=8",
+                 options, {"muon", {{"newton_schulz", form}}});
 }
 
 TEST(StartOffset, GivesThePublishedRatios) {

@@ -1,0 +1,170 @@
+// Small files that ask for much. Every one of them is refused at once, or small
+// enough to be looked at.
+#include <gmock/gmock.h>
+
+#include "canzona/base/error.h"
+#include "canzona/base/json_reader.h"
+#include "canzona/plan/plan_json.h"
+#include "canzona/plan/predict.h"
+#include "canzona/plan/test_support.h"
+#include "canzona/plan/validate.h"
+
+namespace canzona {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+constexpr int64_t kHuge = int64_t{1} << 40;
+
+// A plan of one 4x4 matrix that all ranks repeat: no cuts, no owners.
+Json repeated_plan(const std::string& mesh = "dp=1",
+                   const RuleChoice& rule = {}) {
+  Model model = squares({4});
+  model.tensors[0].parts = {{"q", {0, 2, 2, 2}, 2}};
+  return Json::parse(
+      plan_to_json(plan_of(model, mesh, with_strategy("replicated"), rule)));
+}
+
+void expect_refused(const Json& plan, const std::string& says) {
+  EXPECT_THAT([&] { plan_from_json(plan.dump(), "plan.json"); },
+              ThrowsMessage<UsageError>(
+                  AllOf(HasSubstr("plan.json"), HasSubstr(says))));
+}
+
+TEST(HostilePlan, TheOriginalIsRead) {
+  EXPECT_NO_THROW(plan_from_json(repeated_plan().dump(), "plan.json"));
+}
+
+TEST(HostilePlan, HeadsWithoutNumber) {
+  Json plan = repeated_plan();
+  plan["options"]["split"] = "head";
+  plan["model"]["tensors"][0][1] = {kHuge, 1};
+  plan["model"]["parts"][0][0] = {"q", 0, kHuge, kHuge, 1, kHuge};
+  expect_refused(plan, "1 owners of 1099511627776 matrices");
+}
+
+TEST(HostilePlan, HeadsThatDoNotDivide) {
+  Json plan = repeated_plan();
+  plan["model"]["parts"][0][0][5] = 3;
+  expect_refused(plan, "3 heads do not divide its 4 rows");
+}
+
+TEST(HostilePlan, RunsWithoutNumber) {
+  Json plan = repeated_plan();
+  plan["model"]["tensors"][0][1] = {kHuge, 1};
+  plan["model"]["parts"][0][0] = {"q", 0, 1, 1, kHuge, 1};
+  expect_refused(plan, "runs of a part");
+  // Every kind of parts is within the limit, all together are not.
+  plan = repeated_plan();
+  for (int kind = 0; kind < 5; ++kind) {
+    plan["model"]["parts"].push_back({{"q", 0, 1, 1, 1 << 20, 1}});
+  }
+  expect_refused(plan, "4194304 runs");
+}
+
+TEST(HostilePlan, PartsWithoutNumber) {
+  Json plan = repeated_plan();
+  for (int part = 0; part < 9; ++part) {
+    plan["model"]["parts"][0][part] = {"q", part, 1, 1, 1, 1};
+  }
+  expect_refused(plan, "more than 8 parts");
+  plan = repeated_plan();
+  plan["model"]["parts"][0][0][0] = std::string(1000, 'q');
+  expect_refused(plan, "its name is too long");
+}
+
+TEST(HostilePlan, PartsThatDoNotTile) {
+  for (const Json& part : std::vector<Json>{
+           {"q", 1, 2, 2, 2, 1}, {"q", 0, 2, 1, 2, 1}, {"q", 0, 2, 3, 2, 1}}) {
+    Json plan = repeated_plan();
+    plan["model"]["parts"][0][0] = part;
+    expect_refused(plan, "do not tile");
+  }
+  Json plan = repeated_plan();
+  plan["model"]["parts"][0][0] = {"q", 0, 3, 3, 1, 1};
+  expect_refused(plan, "'m0' has 4 rows, its parts 3");
+}
+
+TEST(HostilePlan, RoundsWithoutNumber) {
+  Json plan = repeated_plan();
+  plan["micro_group"][0] = INT32_MAX;
+  expect_refused(plan, "micro_group");
+}
+
+// tp ranks that all take a piece from all others.
+TEST(HostilePlan, MessagesWithoutNumber) {
+  Json plan = repeated_plan();
+  plan["mesh"]["tp"] = 1 << 20;
+  expect_refused(plan, "too large to predict");
+}
+
+TEST(HostilePlan, PhasesOfAMillionRanks) {
+  Json plan = repeated_plan("dp=1", {"soap", {}});
+  plan["mesh"]["dp"] = 1 << 20;
+  plan["buffers"][0][2] = 1 << 20;
+  EXPECT_NO_THROW(plan_from_json(plan.dump(), "plan.json"));
+  plan["rule"]["options"]["precondition_frequency"] = "10000";
+  plan["rule"]["options"]["phases"] = "10000";
+  expect_refused(plan, "too large to predict");
+}
+
+// A bucket takes 70 bytes of the file and a million ranks of the prediction.
+TEST(HostilePlan, BucketsOfAMillionRanks) {
+  Json plan = repeated_plan();
+  plan["mesh"]["dp"] = 1 << 20;
+  plan["buffers"][0][2] = 1 << 20;
+  Json empty = plan["buckets"][0];
+  empty["tensors"] = Json::array();
+  empty["matrix_tensors"] = 0;
+  for (int b = 0; b < 300; ++b) plan["buckets"].push_back(empty);
+  expect_refused(plan, "too large to predict");
+}
+
+TEST(HostilePlan, StagesWithoutNumber) {
+  Json plan = repeated_plan();
+  plan["mesh"]["pp"] = 1 << 20;
+  plan["model"]["layers"] = 1 << 20;
+  expect_refused(plan, "'layers' is 1048576");
+}
+
+TEST(HostilePlan, TicksBeyondCounting) {
+  Json plan = repeated_plan("dp=1", {"soap", {}});
+  plan["cost"]["ticks"][0][2] = int64_t{1} << 61;
+  expect_refused(plan, "ticks");
+}
+
+TEST(HostilePlan, ElementsBeyondCounting) {
+  Json plan = repeated_plan();
+  plan["model"]["tensors"][0] = {
+      "m0", {kHuge, 1 << 22}, "matrix", "none", -1, -1, false, -1};
+  plan["home"][0] = -1;
+  plan["owners"] = Json::array();
+  plan["micro_group"] = Json::array();
+  expect_refused(plan, "exceed 64-bit counts");
+  plan["model"]["tensors"][0][1] = {kHuge, kHuge};
+  expect_refused(plan, "64-bit");
+}
+
+// What a strategy's name promises, validate() and predict() rely on.
+TEST(HostilePlan, TrafficOfAnotherStrategy) {
+  Json plan = repeated_plan();
+  plan["options"]["strategy"] = "balanced";
+  expect_refused(plan, "strategy balanced means reduce_scatter");
+  plan["options"]["strategy"] = "balance";
+  expect_refused(plan, "did you mean 'balanced'?");
+}
+
+// A quarter of a million ranks in a kilobyte are few enough to be predicted.
+TEST(HostilePlan, ManyRanksAreNotTooMany) {
+  const std::string text = plan_to_json(
+      plan_of(squares({4}), "dp=262144", with_strategy("replicated")));
+  EXPECT_LT(text.size(), 2000u);
+  const ReadPlan read = plan_from_json(text, "plan.json");
+  EXPECT_TRUE(read.digest_matches);
+  EXPECT_EQ(predict(read.plan).size(), size_t{1} << 18);
+}
+
+}  // namespace
+}  // namespace canzona

@@ -1,0 +1,74 @@
+#include "canzona/report/html_rounds.h"
+
+#include <gtest/gtest.h>
+
+#include "canzona/report/html_sample.h"
+
+namespace canzona {
+namespace {
+
+size_t blocks_in(const std::vector<Round>& rounds) {
+  size_t count = 0;
+  for (const Round& round : rounds) {
+    for (const auto& blocks : round.blocks) count += blocks.size();
+  }
+  return count;
+}
+
+TEST(HtmlRounds, EveryMatrixOfTheHomeIsInOneRound) {
+  const ReportPlan shown = make_sample({});
+  size_t blocks = 0;
+  for (int32_t home = 0; home < 4; ++home) {
+    blocks += blocks_in(rounds_of(shown.plan, {.home = home}));
+  }
+  EXPECT_EQ(blocks, shown.plan.matrices.size());
+}
+
+TEST(HtmlRounds, ARoundIsAsWideAsItsBusiestOwner) {
+  const ReportPlan shown = make_sample({});
+  for (const Round& round : rounds_of(shown.plan, {})) {
+    double widest = 0;
+    for (const auto& blocks : round.blocks) {
+      double sum = 0;
+      for (const Block& block : blocks) sum += block.cost;
+      widest = std::max(widest, sum);
+    }
+    EXPECT_EQ(round.widest, widest);
+  }
+}
+
+TEST(HtmlRounds, ATeamSharesItsMatrix) {
+  ReportPlan shown = make_sample({.layers = 1});
+  Plan& plan = shown.plan;
+  const size_t all = blocks_in(rounds_of(plan, {}));
+  plan.owners = {};
+  const int32_t team[] = {0, 1};
+  for (size_t m = 0; m < plan.matrices.size(); ++m) plan.owners.push_back(team);
+  const std::vector<Round> rounds = rounds_of(plan, {});
+  EXPECT_EQ(blocks_in(rounds), 2 * all);
+  const Block& block = rounds[0].blocks[0][0];
+  EXPECT_EQ(2 * block.cost,
+            static_cast<double>(plan.costs[block.matrix].every_step.value()));
+}
+
+TEST(HtmlRounds, ShapesAreListedOnceLargestFirst) {
+  const ReportPlan shown = make_sample({});
+  const std::vector<MatrixShape> shapes =
+      shapes_of(shown.plan, rounds_of(shown.plan, {}));
+  for (size_t i = 1; i < shapes.size(); ++i) {
+    EXPECT_GE(shapes[i - 1].rows * shapes[i - 1].cols,
+              shapes[i].rows * shapes[i].cols);
+    EXPECT_NE(shapes[i - 1], shapes[i]);
+  }
+}
+
+TEST(HtmlRounds, TheBusiestRankIsTheFirstOfEquals) {
+  ReportPlan shown = make_sample({});
+  for (RankCost& rank : shown.ranks) rank.every_step = Ticks{7};
+  EXPECT_EQ(busiest_rank(shown), 0);
+  shown.ranks[5].every_step = Ticks{8};
+  EXPECT_EQ(busiest_rank(shown), 5);
+}
+
+}  // namespace
+}  // namespace canzona
