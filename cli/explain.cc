@@ -1,6 +1,7 @@
 // `canzona explain`: why this owner, what moves.
 #include "canzona/report/explain.h"
 
+#include <cstdint>
 #include <memory>
 
 #include "canzona/base/text.h"

@@ -35,7 +35,9 @@ std::string report_of(const PlanInput& input, const ReportPlan& shown) {
     try {
       plans.push_back(plan_once(input, kBaseline));
     } catch (const UsageError&) {
+      // Nothing to set it against: the report shows the plan alone.
     } catch (const ViolationsFound&) {
+      // The same: its budgets may be out of the baseline's reach.
     }
   }
   plans.push_back(shown);

@@ -113,17 +113,17 @@ class PlanReader {
   }
 
   void read_buckets() {
-    std::vector<bool> seen(plan_.model.tensors.size(), false);
+    std::vector<int> places(plan_.model.tensors.size(), 0);
     for (const Json& b : in_.array(member("buckets"), "buckets")) {
       plan_.buckets.push_back(bucket(b));
       for (int32_t t : plan_.buckets.back().tensors) {
-        seen[static_cast<size_t>(t)] = true;
+        ++places[static_cast<size_t>(t)];
       }
     }
-    for (size_t t = 0; t < seen.size(); ++t) {
-      if (seen[t]) continue;
-      in_.fail(cat("tensor ", quoted(plan_.model.tensors[t].name),
-                   " lies in no bucket"));
+    for (size_t t = 0; t < places.size(); ++t) {
+      if (places[t] == 1) continue;
+      in_.fail(cat("tensor ", quoted(plan_.model.tensors[t].name), " lies in ",
+                   places[t] == 0 ? "no bucket" : "more than one place"));
     }
   }
 
@@ -139,16 +139,39 @@ class PlanReader {
                     std::ssize(plan_.model.tensors) - 1, "bucket tensors");
     out.num_matrix_tensors = static_cast<int32_t>(
         get_integer(b, "matrix_tensors", 0, std::ssize(out.tensors), where_));
-    out.cuts = cuts(b, "cuts", out.buffer);
-    out.adamw_cuts = cuts(b, "adamw_cuts", out.buffer);
+    check_regions(out);
+    out.cuts = cuts(b, "cuts", out);
+    out.adamw_cuts = cuts(b, "adamw_cuts", out);
     return out;
   }
 
+  void check_regions(const Bucket& bucket) const {
+    for (size_t i = 0; i < bucket.tensors.size(); ++i) {
+      const auto t = static_cast<size_t>(bucket.tensors[i]);
+      const Tensor& tensor = plan_.model.tensors[t];
+      if (tensor.matrix_rule ==
+          (i < static_cast<size_t>(bucket.num_matrix_tensors))) {
+        continue;
+      }
+      in_.fail(cat("tensor ", quoted(tensor.name),
+                   " lies in the wrong region of its bucket"));
+    }
+  }
+
+  // Whether they cut well is for validate() to say; that they lie in the bucket
+  // keeps what is counted from them within 64 bits.
   std::vector<int64_t> cuts(const Json& b, const char* key,
-                            int32_t buffer) const {
+                            const Bucket& bucket) const {
+    int64_t elements = 0;
+    for (int32_t t : bucket.tensors) {
+      elements = checked_add(
+          elements, plan_.model.tensors[static_cast<size_t>(t)].elements(),
+          "elements of a bucket");
+    }
     std::vector<int64_t> out =
-        in_.integers(get_member(b, key, where_), 0, INT64_MAX, key);
-    const int32_t homes = plan_.buffers[static_cast<size_t>(buffer)].num_homes;
+        in_.integers(get_member(b, key, where_), 0, elements, key);
+    const int32_t homes =
+        plan_.buffers[static_cast<size_t>(bucket.buffer)].num_homes;
     if (!out.empty() && std::ssize(out) != homes + 1) {
       in_.fail(cat(key, ": expected ", homes + 1, " cuts, got ", out.size()));
     }
@@ -175,13 +198,18 @@ class PlanReader {
     }
   }
 
+  // What predict() takes for granted.
   void check_homes() const {
+    const bool repeats = plan_.traffic == Traffic::kAllReduce;
     for (size_t t = 0; t < plan_.home.size(); ++t) {
-      const Buffer& buffer = plan_.buffer_of(static_cast<int32_t>(t));
-      if (plan_.home[t] >= buffer.num_homes) {
-        in_.fail(cat("home ", plan_.home[t], " of tensor ",
-                     quoted(plan_.model.tensors[t].name), ": its buffer has ",
-                     buffer.num_homes));
+      const Tensor& tensor = plan_.model.tensors[t];
+      const int32_t home = plan_.home[t];
+      const int32_t homes = plan_.buffer_of(static_cast<int32_t>(t)).num_homes;
+      const bool owned = tensor.matrix_rule && !repeats;
+      if (owned ? home < 0 || home >= homes : home != kEveryHome) {
+        in_.fail(cat("home ", home, " of tensor ", quoted(tensor.name),
+                     ": expected ",
+                     owned ? cat("0..", homes - 1) : cat(kEveryHome)));
       }
     }
   }

@@ -45,7 +45,7 @@ void label_ranks(Chart& chart, const Slots& slots, const Mesh& mesh) {
   const double home_width = slots.width * mesh.tp;
   if (mesh.tp == 1) {
     chart.svg().text(slots.left, chart.bottom() + 30, "start dim",
-                     "rank = home");
+                     mesh.pp == 1 ? "rank = home" : "rank");
     return;
   }
   const int32_t skip = std::max(1, static_cast<int32_t>(50 / home_width) + 1);

@@ -184,12 +184,15 @@ void add_micro_groups(Html& out, const View& view) {
   const Coordinates place = coordinates_of(plan.mesh, rank);
   const std::vector<Round> rounds = rounds_of(plan, place);
   out.put(
-      "<p>The home of the busiest rank, {}: {}. In a round the tp ranks "
-      "exchange shards, each owner computes its matrices, and the updates "
-      "go back. Blocks are as wide as their cost, a round as its busiest "
-      "owner; what is left of it is waiting.</p>",
+      "<p>The home of the busiest rank, {}: {}. {} Blocks are as wide as "
+      "their cost, a round as its busiest owner; what is left of it is "
+      "waiting.</p>",
       rank_title(plan.mesh, rank),
-      counted(static_cast<int64_t>(rounds.size()), "round"));
+      counted(static_cast<int64_t>(rounds.size()), "round"),
+      plan.mesh.tp == 1
+          ? "With tp = 1 nothing is exchanged: the home computes alone."
+          : "In a round the tp ranks exchange shards, each owner computes "
+            "its matrices, and the updates go back.");
   Drawing drawing(plan, rounds);
   const std::string svg = drawing.draw();
   put_figure(out, svg, drawing.note());

@@ -163,14 +163,20 @@ TEST(Homes, AreAsLevelAsThreePairingsAllow) {
   }
 }
 
-// Two homes of two ranks: 6, 6 and 12, 0 cost the same. Of 6, 6 and 6, 0
-// nothing could move without a rank of 12.
+// Homes of 4 + 2, 4 + 2 and of 6, 1: a 2 may move beside the 1, but not beside
+// the 6, which would be a load of 8.
 TEST(LevelHomes, NeverRaisesTheLargestLoad) {
-  const std::vector<ItemClass> classes{{{6}, 3}};
+  const std::vector<ItemClass> classes{{{6}, 1}, {{4}, 2}, {{2}, 2}, {{1}, 1}};
   Bundles bundles(classes, {1}, {0, 0, 0, 0});
-  for (size_t r = 0; r < 3; ++r) bundles.add(r, 0, 1);
+  for (size_t r : {size_t{0}, size_t{1}}) {
+    bundles.add(r, 1, 1);
+    bundles.add(r, 2, 1);
+  }
+  bundles.add(2, 0, 1);
+  bundles.add(3, 3, 1);
   level_homes(bundles, 2, {}, 1000);
   for (size_t r = 0; r < 4; ++r) EXPECT_LE(bundles.load(r)[0], 6);
+  EXPECT_LT(most(homes_of(bundles, 2), &HomeWeight::cost), 12);
 }
 
 // 9 + 3 and 1 + 1 on ranks of at most 9: the 3 moves beside a 1.

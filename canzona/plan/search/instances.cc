@@ -8,11 +8,11 @@
 namespace canzona {
 namespace {
 
-// Swaps tried to mend overfull places, swaps in a row that may save nothing, and
-// rounds that a swapped tensor rests.
-constexpr int64_t kMendRounds = 6000;
-constexpr int64_t kStuckRounds = 300;
-constexpr int64_t kRest = 12;
+// Tensors looked at to mend overfull places, which bounds the number of swaps;
+// and rounds that a swapped tensor rests, at least.
+constexpr int64_t kMendBudget = 30'000'000;
+constexpr int64_t kMaxMendRounds = 20'000;
+constexpr int64_t kRest = 8;
 
 class Placing {
  public:
@@ -164,7 +164,10 @@ class Placing {
     int64_t best = 0;
     auto best_homes = out_.home;
     auto best_held = held_;
-    for (int64_t stuck = 0; stuck < kStuckRounds && clock_ < kMendRounds;) {
+    const int64_t rounds = std::clamp<int64_t>(
+        kMendBudget / std::max<int64_t>(num_instances_, 1), 100, kMaxMendRounds);
+    int64_t stuck = 0;
+    for (int64_t n = 0; n < rounds && stuck < rounds / 2; ++n) {
       const Cell worst = most_overfull();
       if (overflow(worst, 0) == 0) return;
       total += relieve(worst, ++clock_);
@@ -188,7 +191,8 @@ class Placing {
             static_cast<size_t>(buckets_[b].instances[i].item_class);
         by_class_[c].push_back({b, i});
       }
-      moved_.emplace_back(buckets_[b].instances.size(), -kRest);
+      moved_.emplace_back(buckets_[b].instances.size(), -2 * kRest);
+      num_instances_ += static_cast<int64_t>(buckets_[b].instances.size());
     }
   }
 
@@ -257,7 +261,8 @@ class Placing {
   }
 
   bool resting(const Place& p, int64_t now) const {
-    return now - moved_[p.bucket][p.instance] < kRest;
+    // A changing rest keeps the search from moving in circles.
+    return now - moved_[p.bucket][p.instance] < kRest + now % 7;
   }
 
   void swap(const Place& x, const Place& y) {
@@ -290,6 +295,7 @@ class Placing {
   std::vector<std::vector<Place>> by_class_;
   std::vector<int64_t> caps_;
   int64_t clock_ = 0;
+  int64_t num_instances_ = 0;
   std::vector<std::vector<int64_t>> moved_;  // round of a tensor's last swap
   Placement out_;
 };

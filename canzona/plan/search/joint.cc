@@ -11,6 +11,8 @@ namespace {
 
 constexpr int64_t kExchangeBudget = 4'000'000;
 constexpr int64_t kLevelBudget = 4'000'000;
+// A two-hundredth above the bound is nearly as good as the bound.
+constexpr int64_t kNearly = 200;
 // Capacities tried above the bound: in steps of 1/2048, at most this many.
 constexpr int kMaxCapacities = 48;
 
@@ -75,6 +77,9 @@ class JointSearch {
     deal_longest_first(best_);
     exchange_items(best_, kExchangeBudget);
     bound_ = objective_bound(classes_, steps_, blocks_, best_.objective());
+    if (budgets_.mixed && best_.objective() <= bound_ + bound_ / kNearly) {
+      return best_;
+    }
     try_patterns();
     try_blocks();
     return best_;
@@ -83,19 +88,16 @@ class JointSearch {
  private:
   Bundles fresh() const { return Bundles(classes_, steps_, blocks_); }
 
-  // Elements per home that leave the buckets room to breathe: midway between the
-  // mean and what the budget allows of every bucket.
   int64_t element_limit() const {
+    if (budgets_.share <= 0) return INT64_MAX;
     double sum = 0;
     int64_t largest = 0;
     for (const ItemClass& c : classes_) {
       sum += static_cast<double>(c.elements) * static_cast<double>(c.count);
       largest = std::max(largest, c.elements);
     }
-    const double mean =
-        sum * tp_ / static_cast<double>(blocks_.size());
-    const double share = budgets_.alpha < 1 ? 0.5 + 0.5 / (1 - budgets_.alpha) : 1e6;
-    return std::max(largest, static_cast<int64_t>(std::min(mean * share, 4e18)));
+    const double mean = sum * tp_ / static_cast<double>(blocks_.size());
+    return std::max(largest, static_cast<int64_t>(mean * budgets_.share));
   }
 
   void try_patterns() {

@@ -7,11 +7,15 @@
 
 namespace canzona {
 
-// What homes may keep: `alpha` bounds their share of elements as it bounds their
-// share of every bucket, `memory` the bytes of states of all tp ranks of a home.
+// What homes may keep: `share` bounds their elements as a multiple of the mean
+// (0: unbounded), `memory` the bytes of states of all tp ranks of a home. With
+// `mixed`, bundles that longest-first dealing made are preferred to patterns if
+// they are nearly as good: patterns put equal items together, which makes bytes
+// hard to level.
 struct Budgets {
-  double alpha = 1;
+  double share = 0;
   int64_t memory = INT64_MAX;
+  bool mixed = false;
 };
 
 // `blocks` has one entry per rank; home h is ranks [h·tp, (h+1)·tp).

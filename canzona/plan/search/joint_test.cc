@@ -23,15 +23,12 @@ std::vector<ItemClass> classes_of(
   return classes;
 }
 
-// Of 25 sevens, 25 fives and 25 threes on 25 ranks every rank gets one of each.
-// Longest first does so too; of 9, 5, 5, 4, 4, 3 on two it makes 16, the search
-// 15.
+// Longest first deals 5, 3 | 4, 3, 3, which is 10; the mean is 9.
 TEST(JointSearch, FindsBundlesThatReachTheBound) {
-  const std::vector<ItemClass> classes =
-      classes_of({{9, 1}, {5, 2}, {4, 2}, {3, 1}});
+  const std::vector<ItemClass> classes = classes_of({{5, 1}, {4, 1}, {3, 3}});
   const Bundles bundles = search_bundles(classes, {1}, {0, 0}, 1, {});
-  EXPECT_EQ(bundles.objective(), 15);
-  EXPECT_EQ(objective_bound(classes, {1}, {0, 0}, 20), 15);
+  EXPECT_EQ(bundles.objective(), 9);
+  EXPECT_EQ(objective_bound(classes, {1}, {0, 0}, 10), 9);
 }
 
 TEST(JointSearch, DealsEveryItemOnce) {
@@ -110,6 +107,16 @@ TEST(JointSearch, BoundsKnowBlocks) {
   classes[0].block = 0;
   EXPECT_EQ(objective_bound(classes, {1}, {0, 0, 1, 1}, 8), 4);
   EXPECT_EQ(search_bundles(classes, {1}, {0, 0, 1, 1}, 1, {}).objective(), 4);
+}
+
+// Blocks are also solved one by one, where each has none of the other's items.
+TEST(JointSearch, TakesClassesOfWhichABlockHasNone) {
+  std::vector<ItemClass> classes =
+      classes_of({{5, 8}, {32, 8}, {13, 7}, {26, 1}});
+  for (ItemClass& c : classes) c.block = 0;
+  classes[1].block = 1;
+  const std::vector<int32_t> blocks{0, 0, 0, 1, 1, 1};
+  EXPECT_EQ(search_bundles(classes, {1}, blocks, 1, {}).objective(), 96);
 }
 
 // Nine ordinary steps and one refresh: 9·3 + 4, each its own bound.

@@ -5,10 +5,13 @@
 namespace canzona {
 namespace {
 
-// Items of one class that an exchange may move each way, and the homes it is
-// tried with, once single items no longer help.
+// Items of one class that an exchange may move one way (the other way as many as
+// cost the same), and the homes it is tried with, once single items no longer
+// help.
 constexpr int32_t kFewItems = 6;
 constexpr int64_t kFewHomes = 8;
+// While a budget is exceeded, loads this far above the mean may be reached.
+constexpr double kLooseLoad = 1.005;
 // Memory this close to the mean needs no more leveling.
 constexpr double kLevelMemory = 1.0005;
 
@@ -60,7 +63,7 @@ class Leveling {
         sum += static_cast<double>(bundles_.load(r)[p]);
       }
       const double level =
-          sum / static_cast<double>(bundles_.num_ranks()) * kLevelCost;
+          sum / static_cast<double>(bundles_.num_ranks()) * kLooseLoad;
       load_limits_[p] = std::max(load_limits_[p], static_cast<int64_t>(level));
     }
   }
@@ -140,8 +143,41 @@ class Leveling {
             consider({from, to, given, {in.item_class, k}, 0}, key, limits,
                      best);
           }
+          if (items > 1) {
+            try_matched(from, to, given, in, key, limits, best);
+            try_matched_back(from, to, out, {in.item_class, std::min(n, in.count)},
+                             key, limits, best);
+          }
         }
       }
+    }
+  }
+
+  // How many items of class `c` cost as much as `given`, rounded down.
+  int32_t match(const ClassCount& given, int32_t c) const {
+    const int64_t cost =
+        items_[static_cast<size_t>(given.item_class)].cost * given.count;
+    const int64_t one = items_[static_cast<size_t>(c)].cost;
+    return one <= 0 ? 0 : static_cast<int32_t>(std::min<int64_t>(cost / one, 1 << 20));
+  }
+
+  // `given` against as many of the other class as cost the same, or one more.
+  void try_matched(size_t from, size_t to, const ClassCount& given,
+                   const ClassCount& in, Key key, const HomeLimits& limits,
+                   Move& best) {
+    const int32_t even = match(given, in.item_class);
+    for (int32_t k = std::max(even, kFewItems + 1); k <= even + 1; ++k) {
+      if (k > in.count) break;
+      consider({from, to, given, {in.item_class, k}, 0}, key, limits, best);
+    }
+  }
+  void try_matched_back(size_t from, size_t to, const ClassCount& out,
+                        const ClassCount& taken, Key key,
+                        const HomeLimits& limits, Move& best) {
+    const int32_t even = match(taken, out.item_class);
+    for (int32_t n = std::max(even, kFewItems + 1); n <= even + 1; ++n) {
+      if (n > out.count) break;
+      consider({from, to, {out.item_class, n}, taken, 0}, key, limits, best);
     }
   }
 

@@ -19,7 +19,7 @@ class PatternDeal {
     for (size_t c = 0; c < left_.size(); ++c) {
       const ItemClass& item = bundles.classes()[c];
       left_[c] = item.count;
-      if (item.load[0] <= 0) continue;
+      if (item.load[0] <= 0 || item.count == 0) continue;
       const size_t i = index_of(item.load[0]);
       items_[i].count += item.count;
       classes_[i].push_back(static_cast<int32_t>(c));

@@ -8,9 +8,16 @@
 #include "canzona/plan/search/instances.h"
 #include "canzona/plan/search/joint.h"
 #include "canzona/plan/search/owners.h"
+#include "canzona/plan/search/split_homes.h"
+#include "canzona/plan/search/tensor_swaps.h"
 
 namespace canzona {
 namespace {
+
+// Homes dealt on trial where tensors hold several matrices.
+constexpr int64_t kSplitBudget = 3000;
+// Pairs of tensors looked at where bytes overruled the search.
+constexpr int64_t kSwapBudget = 50'000'000;
 
 // One pipeline stage: all its buffers share the same ranks and loads.
 class Stage {
@@ -35,10 +42,20 @@ class Stage {
     }
     classify();
     whole_ = num_matrices_ == tensors_.size();
-    changed_.assign(homes_, false);
-    bundles_.emplace(whole_ ? search(p_.mesh.tp) : search(1));
-    for (size_t f = 0; f < p_.buffers.size(); ++f) place(f);
-    deal_tp_ranks();
+    // With bytes bounded, the first attempt whose tensors can be placed as the
+    // search dealt them is taken; if bytes overrule all, the best.
+    std::optional<Assignment> best;
+    int64_t least = INT64_MAX;
+    for (const Budgets& budgets : attempts()) {
+      attempt(budgets);
+      const int64_t reached = objective();
+      if (!best || reached < least) {
+        least = reached;
+        best = a_;
+      }
+      if (!overruled()) break;
+    }
+    a_ = *std::move(best);
   }
 
  private:
@@ -125,7 +142,10 @@ class Stage {
       const std::vector<int64_t> key = describe(t);
       const auto [it, fresh] =
           known.emplace(key, static_cast<int32_t>(classes_.size()));
-      if (fresh) classes_.push_back(make_class(t));
+      if (fresh) {
+        classes_.push_back(make_class(t));
+        matrix_loads_.push_back(loads_of_matrices(t));
+      }
       class_of_[static_cast<size_t>(t)] = it->second;
       ++classes_[static_cast<size_t>(it->second)].count;
     }
@@ -160,12 +180,112 @@ class Stage {
     return c;
   }
 
+  std::vector<std::vector<int64_t>> loads_of_matrices(int32_t t) const {
+    std::vector<std::vector<int64_t>> loads;
+    for (int32_t m = p_.first_matrix[static_cast<size_t>(t)];
+         m < p_.first_matrix[static_cast<size_t>(t) + 1]; ++m) {
+      loads.push_back(p_.load_of(m));
+    }
+    return loads;
+  }
+
+  std::vector<Budgets> attempts() const {
+    const int64_t memory = memory_for_states();
+    const double alpha = *p_.options.alpha;
+    if (alpha >= 1) return {{0, memory, false}};
+    const double most = 1 / (1 - alpha);
+    return {{0.9 + 0.1 * most, memory, true},
+            {0.5 + 0.5 * most, memory, true},
+            {0.5 + 0.5 * most, memory, false},
+            {most, memory, false}};
+  }
+
+  void attempt(const Budgets& budgets) {
+    changed_.assign(homes_, false);
+    bundles_.emplace(whole_ ? search(p_.mesh.tp, budgets)
+                            : search_split(budgets));
+    for (size_t f = 0; f < p_.buffers.size(); ++f) place(f);
+    deal_tp_ranks();
+    if (whole_ && overruled()) swap_placed();
+  }
+
+  bool overruled() const {
+    return std::find(changed_.begin(), changed_.end(), true) != changed_.end();
+  }
+
   // Bundles per rank, or per home where tensors hold several matrices.
-  Bundles search(int32_t ranks_per_home) {
+  Bundles search(int32_t ranks_per_home, const Budgets& budgets) {
     ranks_per_home_ = static_cast<size_t>(ranks_per_home);
     return search_bundles(classes_, p_.steps(), blocks(ranks_per_home),
-                          ranks_per_home,
-                          {*p_.options.alpha, memory_for_states()});
+                          ranks_per_home, budgets);
+  }
+
+  // The better of two starts: homes level in total load, or matrices dealt
+  // longest first.
+  Bundles search_split(const Budgets& budgets) {
+    Bundles level = search(1, budgets);
+    Bundles dealt(classes_, p_.steps(), blocks(1));
+    deal_split_longest_first(dealt, matrix_loads_, p_.mesh.tp);
+    const int64_t a = improve_split_homes(level, matrix_loads_, p_.mesh.tp,
+                                          kSplitBudget);
+    const int64_t b = improve_split_homes(dealt, matrix_loads_, p_.mesh.tp,
+                                          kSplitBudget);
+    return b < a ? dealt : level;
+  }
+
+  // The largest load of each kind of step, summed over a period.
+  int64_t objective() const {
+    const std::vector<int64_t> steps = p_.steps();
+    std::vector<int64_t> loads(ranks() * steps.size(), 0);
+    for (int32_t t : tensors_) {
+      for (int32_t m = p_.first_matrix[static_cast<size_t>(t)];
+           m < p_.first_matrix[static_cast<size_t>(t) + 1]; ++m) {
+        const std::vector<int64_t> load = p_.load_of(m);
+        for (size_t d = 0; d < load.size(); ++d) {
+          loads[rank_of(t, m) * load.size() + d] += load[d];
+        }
+      }
+    }
+    int64_t sum = 0;
+    for (size_t d = 0; d < steps.size(); ++d) {
+      int64_t most = 0;
+      for (size_t r = 0; r < ranks(); ++r) {
+        most = std::max(most, loads[r * steps.size() + d]);
+      }
+      sum += steps[d] * most;
+    }
+    return sum;
+  }
+
+  size_t rank_of(int32_t t, int32_t m) const {
+    const int32_t home = stage_home(p_, t, a_.home[static_cast<size_t>(t)]);
+    return static_cast<size_t>(home * p_.mesh.tp +
+                               a_.owner[static_cast<size_t>(m)]);
+  }
+
+  // Where bytes overruled the bundles: tensors swapped one by one.
+  void swap_placed() {
+    if (p_.steps().size() != 1) return;
+    PlacedStage stage;
+    stage.blocks = blocks(p_.mesh.tp);
+    stage.tp = static_cast<size_t>(p_.mesh.tp);
+    std::vector<int32_t> matrices;
+    for (size_t i = 0; i < buckets_.size(); ++i) {
+      const OpenBucket& bucket = p_.buckets[buckets_[i]];
+      stage.caps.push_back(reachable_bucket_cap(
+          shards(bucket), buffer(bucket).num_homes, *p_.options.alpha));
+      for (int32_t t : bucket.matrix_tensors) {
+        const int32_t m = p_.first_matrix[static_cast<size_t>(t)];
+        stage.tensors.push_back({p_.load_of(m)[0],
+                                 p_.shard_elements[static_cast<size_t>(t)], i,
+                                 buffer_of(t).ep, rank_of(t, m)});
+        matrices.push_back(m);
+      }
+    }
+    swap_tensors(stage, kSwapBudget);
+    for (size_t i = 0; i < matrices.size(); ++i) {
+      set_owner(matrices[i], static_cast<int32_t>(stage.tensors[i].rank));
+    }
   }
 
   // What the cap leaves for states at all tp ranks of a home, after parameters,
@@ -321,6 +441,7 @@ class Stage {
   std::vector<bool> changed_;  // homes where bytes overruled the bundles
   size_t ranks_per_home_ = 1;
   std::vector<ItemClass> classes_;
+  MatrixLoads matrix_loads_;       // per class
   std::vector<int32_t> class_of_;  // per tensor
   std::optional<Bundles> bundles_;
 };

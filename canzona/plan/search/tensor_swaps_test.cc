@@ -1,0 +1,101 @@
+#include "canzona/plan/search/tensor_swaps.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+namespace canzona {
+namespace {
+
+std::vector<int64_t> loads_of(const PlacedStage& stage) {
+  std::vector<int64_t> loads(stage.blocks.size(), 0);
+  for (const PlacedTensor& t : stage.tensors) loads[t.rank] += t.load;
+  return loads;
+}
+
+int64_t largest_load(const PlacedStage& stage) {
+  const std::vector<int64_t> loads = loads_of(stage);
+  return *std::max_element(loads.begin(), loads.end());
+}
+
+// What the fullest home keeps above the cap of some bucket.
+int64_t overflow(const PlacedStage& stage) {
+  const size_t homes = stage.blocks.size() / stage.tp;
+  int64_t most = 0;
+  for (size_t b = 0; b < stage.caps.size(); ++b) {
+    std::vector<int64_t> held(homes, 0);
+    for (const PlacedTensor& t : stage.tensors) {
+      if (t.bucket == b) held[t.rank / stage.tp] += t.elements;
+    }
+    for (int64_t h : held) most = std::max(most, h - stage.caps[b]);
+  }
+  return most;
+}
+
+TEST(TensorSwaps, LevelsLoadsWhereBytesAllow) {
+  PlacedStage stage;
+  stage.blocks = {0, 0};
+  stage.caps = {10};
+  stage.tensors = {{6, 4, 0, -1, 0}, {4, 4, 0, -1, 0}, {2, 4, 0, -1, 1}};
+  swap_tensors(stage, 1000);
+  EXPECT_EQ(largest_load(stage), 6);
+}
+
+TEST(TensorSwaps, KeepsTheCapEvenIfLoadsStayUneven) {
+  PlacedStage stage;
+  stage.blocks = {0, 0};
+  stage.caps = {8, 8};
+  // Rank 1 is full in bucket 0, so nothing of it may come over.
+  stage.tensors = {{6, 4, 0, -1, 0}, {4, 4, 0, -1, 0}, {1, 8, 1, -1, 1}};
+  stage.caps = {4, 8};
+  stage.tensors.push_back({1, 4, 0, -1, 1});
+  swap_tensors(stage, 1000);
+  EXPECT_EQ(overflow(stage), 4);  // that of the start, on rank 0
+  EXPECT_LE(largest_load(stage), 10);
+}
+
+TEST(TensorSwaps, MovesFreelyInsideAHome) {
+  PlacedStage stage;
+  stage.blocks = {0, 0};
+  stage.tp = 2;
+  stage.caps = {8};
+  stage.tensors = {{5, 4, 0, -1, 0}, {5, 4, 0, -1, 0}};
+  swap_tensors(stage, 1000);
+  EXPECT_EQ(largest_load(stage), 5);
+}
+
+TEST(TensorSwaps, ExpertsStayInTheirBlock) {
+  PlacedStage stage;
+  stage.blocks = {0, 1};
+  stage.caps = {100};
+  stage.tensors = {{5, 1, 0, 0, 0}, {5, 1, 0, 0, 0}};
+  swap_tensors(stage, 1000);
+  EXPECT_EQ(loads_of(stage), (std::vector<int64_t>{10, 0}));
+}
+
+TEST(TensorSwaps, NeverRaisesLoadsOrOverflow) {
+  std::mt19937 random(5);
+  for (int round = 0; round < 200; ++round) {
+    PlacedStage stage;
+    stage.tp = 1 + random() % 2;
+    stage.blocks.assign(stage.tp * (1 + random() % 4), 0);
+    stage.caps = {static_cast<int64_t>(random() % 40),
+                  static_cast<int64_t>(random() % 40)};
+    for (size_t i = 0; i < random() % 20; ++i) {
+      stage.tensors.push_back({static_cast<int64_t>(random() % 30),
+                               static_cast<int64_t>(random() % 9),
+                               random() % 2, -1,
+                               random() % stage.blocks.size()});
+    }
+    const int64_t load = largest_load(stage), over = overflow(stage);
+    const size_t count = stage.tensors.size();
+    swap_tensors(stage, 100'000);
+    EXPECT_LE(largest_load(stage), load);
+    EXPECT_LE(overflow(stage), std::max<int64_t>(over, 0));
+    EXPECT_EQ(stage.tensors.size(), count);
+  }
+}
+
+}  // namespace
+}  // namespace canzona
