@@ -1,5 +1,5 @@
-// How do the published balance sweeps come out, and what does `balanced` make of
-// them? Prints the paper's cases with every strategy; nothing here is timed.
+// How do the published balance sweeps come out, and what does `balanced` make
+// of them? Prints the paper's cases with every strategy; nothing here is timed.
 //
 //   build/bench/paper [--json]
 #include <cstdio>
@@ -31,16 +31,15 @@ Plan plan_case(const Case& c) {
 }
 
 const std::vector<std::string> kColumns{
-    "case",      "dp memory", "dp shard fl.", "dp cost",   "tp worst cost",
-    "makespan/mean", "makespan/bound", "idle"};
+    "case",          "dp memory",     "dp shard fl.",   "dp cost",
+    "tp worst cost", "makespan/mean", "makespan/bound", "idle"};
 
 void add_row(Table& table, const std::string& label, const Case& c) {
   const Balance b = measure_balance(plan_case(c));
-  table.add(label,
-            {b.dp.memory_max_over_mean, b.dp.shard_flops_max_over_mean,
-             b.dp.cost_max_over_mean, b.tp_worst.cost_max_over_mean,
-             b.makespan_over_mean, b.makespan_over_bound,
-             static_cast<double>(b.idle_ranks)});
+  table.add(label, {b.dp.memory_max_over_mean, b.dp.shard_flops_max_over_mean,
+                    b.dp.cost_max_over_mean, b.tp_worst.cost_max_over_mean,
+                    b.makespan_over_mean, b.makespan_over_bound,
+                    static_cast<double>(b.idle_ranks)});
 }
 
 void add_strategies(Table& table, const std::string& label, Case c) {
@@ -129,8 +128,10 @@ void weights(bool json) {
         c.rule_options["newton_schulz"] = "gram";
         c.options.strategy = strategy;
         c.options.weight = weight;
-        add_row(table, cat(std::string_view(model).substr(6), " ", strategy,
-                           " ", to_string(weight)), c);
+        add_row(table,
+                cat(std::string_view(model).substr(6), " ", strategy, " ",
+                    to_string(weight)),
+                c);
       }
     }
   }

@@ -66,8 +66,8 @@ double add_case(Table& table, const std::string& label, const Model& model,
                 const std::string& mesh, int rounds) {
   const double published = seconds_to_plan(model, mesh, "contiguous", rounds);
   const double ours = seconds_to_plan(model, mesh, "balanced", rounds);
-  table.add(label, {published * 1e3, ours * 1e3, ours / published,
-                    peak_megabytes()});
+  table.add(label,
+            {published * 1e3, ours * 1e3, ours / published, peak_megabytes()});
   return ours;
 }
 
@@ -76,8 +76,9 @@ void run(bool json) {
               {"case", "contiguous ms", "balanced ms", "ratio", "peak MB"});
   add_case(table, "32B fused, dp=32,tp=8", preset("qwen3-32b", true),
            "dp=32,tp=8", 20);
-  const double one = add_case(table, "235B-A22B, 36k matrices, dp=128,tp=8",
-                              preset("qwen3-235b-a22b", false), "dp=128,tp=8", 5);
+  const double one =
+      add_case(table, "235B-A22B, 36k matrices, dp=128,tp=8",
+               preset("qwen3-235b-a22b", false), "dp=128,tp=8", 5);
   add_case(table, "235B-A22B, dp=16,tp=8,ep=8",
            preset("qwen3-235b-a22b", false), "dp=16,tp=8,ep=8", 5);
   const double ten = add_case(table, "235B × 10 layers, 365k matrices",

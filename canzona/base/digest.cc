@@ -53,8 +53,8 @@ std::array<uint32_t, 64> message_schedule(const char* block) {
 }
 
 // One round. The eight words move down by one place each round; instead of
-// moving them, callers pass them rotated. `word` is the round's constant plus its
-// word of the message schedule.
+// moving them, callers pass them rotated. `word` is the round's constant plus
+// its word of the message schedule.
 inline void add_round(uint32_t a, uint32_t b, uint32_t c, uint32_t& d,
                       uint32_t e, uint32_t f, uint32_t g, uint32_t& h,
                       uint32_t word) {

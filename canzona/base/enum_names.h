@@ -2,7 +2,8 @@
 //
 //   constexpr EnumNames<Cut, 3> kCuts{{{Cut::kNone, "none"}, …}};
 //   std::string_view name = name_of(kCuts, cut);
-//   Cut cut = value_of(kCuts, "rows", "tp cut");   // UsageError names the nearest
+//   Cut cut = value_of(kCuts, "rows", "tp cut");   // UsageError names the
+//   nearest
 #pragma once
 
 #include <array>

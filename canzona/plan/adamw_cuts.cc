@@ -15,14 +15,14 @@ int64_t adamw_elements(const Problem& p, const Bucket& bucket) {
   return sum;
 }
 
-// Bytes that the matrices of each home (of all stages) keep on its fullest rank.
+// Bytes that the matrices of each home (of all stages) keep on its fullest
+// rank.
 std::vector<int64_t> matrix_bytes(const Problem& p, const Assignment& a) {
   const auto homes = static_cast<size_t>(p.mesh.homes() * p.mesh.pp);
   const auto tp = static_cast<size_t>(p.mesh.tp);
   std::vector<int64_t> home(homes, 0), owner(homes * tp, 0);
   for (const OpenBucket& bucket : p.buckets) {
-    const int32_t stage =
-        p.buffers[static_cast<size_t>(bucket.buffer)].stage;
+    const int32_t stage = p.buffers[static_cast<size_t>(bucket.buffer)].stage;
     for (int32_t t : bucket.matrix_tensors) {
       const auto i = static_cast<size_t>(t);
       const auto h = static_cast<size_t>(stage * p.mesh.homes() +
@@ -46,9 +46,8 @@ std::vector<int64_t> water_fill(const std::vector<int64_t>& bytes,
                                 int64_t elements, int64_t per_element) {
   std::vector<size_t> order(bytes.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return bytes[a] < bytes[b];
-  });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return bytes[a] < bytes[b]; });
   const Int128 water = static_cast<Int128>(elements) * per_element;
   Int128 below = 0;  // bytes of the homes that get water
   size_t wet = 0;
@@ -88,7 +87,8 @@ class ProportionalCuts {
     for (size_t h = 0; h < quota_.size(); ++h) {
       // Rounding the running sum over homes makes the shares add up exactly.
       carried += static_cast<Int128>(quota_[h]) * seen_;
-      const int64_t upto = total_ == 0 ? 0 : static_cast<int64_t>(carried / total_);
+      const int64_t upto =
+          total_ == 0 ? 0 : static_cast<int64_t>(carried / total_);
       const int64_t share = upto - end;
       end = upto;
       cuts.push_back(cuts.back() + std::max<int64_t>(share - given_[h], 0));
@@ -125,8 +125,8 @@ void cut_adamw_evenly(const Problem& p, std::vector<Bucket>& buckets) {
     const int64_t elements = adamw_elements(p, bucket);
     bucket.adamw_cuts.clear();
     for (int64_t h = 0; h <= homes; ++h) {
-      bucket.adamw_cuts.push_back(static_cast<int64_t>(
-          static_cast<Int128>(elements) * h / homes));
+      bucket.adamw_cuts.push_back(
+          static_cast<int64_t>(static_cast<Int128>(elements) * h / homes));
     }
   }
 }
@@ -140,8 +140,8 @@ void cut_adamw_level(const Problem& p, const Assignment& a,
     for (int32_t h = 0; h < buffer.num_homes; ++h) {
       const int32_t home =
           buffer.ep < 0 ? h : p.mesh.home_of_expert(h, buffer.ep);
-      own.push_back(bytes[static_cast<size_t>(
-          buffer.stage * p.mesh.homes() + home)]);
+      own.push_back(
+          bytes[static_cast<size_t>(buffer.stage * p.mesh.homes() + home)]);
     }
     int64_t elements = 0;
     for (const Bucket& bucket : buckets) {

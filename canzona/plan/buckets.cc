@@ -20,8 +20,8 @@ class BucketList {
     closed_ = bucket.elements >= limit_;
   }
 
-  // Waits for the next matrix tensor if no bucket is open, so that AdamW tensors
-  // alone never make a bucket.
+  // Waits for the next matrix tensor if no bucket is open, so that AdamW
+  // tensors alone never make a bucket.
   void add_adamw_tensor(int32_t tensor) {
     if (closed_) {
       waiting_.push_back(tensor);
@@ -44,7 +44,7 @@ class BucketList {
                                 waiting_.end());
     }
     if (join_small_tail && buckets_.size() > 1 &&
-        buckets_.back().elements < limit_ / 2 &&
+        buckets_.back().elements < limit_ - buckets_.back().elements &&
         !buckets_.back().matrix_tensors.empty()) {
       join_tail();
     }

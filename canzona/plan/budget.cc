@@ -31,8 +31,8 @@ int64_t longest_first_makespan(std::span<const int64_t> shards,
 
 double share_limit(int64_t bucket_elements, int64_t num_homes, double alpha) {
   if (alpha >= 1) return std::numeric_limits<double>::infinity();
-  return static_cast<double>(bucket_elements) /
-         static_cast<double>(num_homes) / (1 - alpha);
+  return static_cast<double>(bucket_elements) / static_cast<double>(num_homes) /
+         (1 - alpha);
 }
 
 int64_t bucket_cap(std::span<const int64_t> shards, int64_t num_homes,
@@ -41,8 +41,9 @@ int64_t bucket_cap(std::span<const int64_t> shards, int64_t num_homes,
   if (alpha >= 1) return sum;
   int64_t largest = 0;
   for (int64_t shard : shards) largest = std::max(largest, shard);
-  // Rounding must not turn an exact share away.
+  // Rounding must not turn an exact share away; near alpha 1 all is allowed.
   const double limit = share_limit(sum, num_homes, alpha) * (1 + 1e-12);
+  if (limit >= static_cast<double>(sum)) return sum;
   return std::max(largest, static_cast<int64_t>(limit));
 }
 

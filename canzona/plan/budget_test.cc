@@ -46,7 +46,7 @@ TEST(Budget, GrowsWithAlpha) {
 
 // Shares that are whole numbers must fit whatever 1 - alpha rounds to.
 TEST(Budget, RoundingTurnsNoExactShareAway) {
-  for (int64_t homes : {1, 2, 4, 7, 8, 10}) {
+  for (int64_t homes : {2, 4, 7, 8, 10}) {
     for (int64_t share : {1, 10, 1'000'003, 400'000'000}) {
       // Every home may keep 13/10 of 10 shares.
       const Shards shards(static_cast<size_t>(homes), 10 * share);

@@ -1,5 +1,6 @@
-// What a matrix costs: ticks from the rule's formula (one tick = one flop, times
-// at a nominal rate), or from a measured table (one tick = one picosecond).
+// What a matrix costs: ticks from the rule's formula (one tick = one flop,
+// times at a nominal rate), or from a measured table (one tick = one
+// picosecond).
 #pragma once
 
 #include <map>

@@ -41,9 +41,9 @@ std::vector<Bucket> lay_out(const Problem& p, const Strategy& strategy,
                        });
     }
     if (scattered(strategy.traffic)) {
-      bucket.cuts = cuts_by_home(
-          p, a, bucket.tensors,
-          p.buffers[static_cast<size_t>(open.buffer)].num_homes);
+      bucket.cuts =
+          cuts_by_home(p, a, bucket.tensors,
+                       p.buffers[static_cast<size_t>(open.buffer)].num_homes);
     }
     bucket.tensors.insert(bucket.tensors.end(), open.adamw_tensors.begin(),
                           open.adamw_tensors.end());

@@ -38,8 +38,8 @@ std::vector<ItemClass> classes_of_stage(const Plan& plan, int32_t stage) {
   for (size_t m = 0; m < plan.matrices.size(); ++m) {
     const Buffer& buffer = plan.buffer_of(plan.matrices[m].tensor);
     if (buffer.stage != stage) continue;
-    std::vector<int64_t> key = load_by_step(plan.costs[m], plan.phase[m],
-                                            plan.period, plan.phases);
+    std::vector<int64_t> key =
+        load_by_step(plan.costs[m], plan.phase[m], plan.period, plan.phases);
     key.push_back(buffer.ep);
     ++counts[key];
   }
@@ -65,9 +65,8 @@ Ticks makespan_bound(const Plan& plan, Ticks upper) {
   }
   int64_t bound = 0;
   for (int32_t stage = 0; stage < plan.mesh.pp; ++stage) {
-    bound = std::max(bound,
-                     objective_bound(classes_of_stage(plan, stage), steps,
-                                     blocks, upper.value()));
+    bound = std::max(bound, objective_bound(classes_of_stage(plan, stage),
+                                            steps, blocks, upper.value()));
   }
   return Ticks(bound);
 }

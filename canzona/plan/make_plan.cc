@@ -23,7 +23,8 @@ PlanOptions filled_in(PlanOptions options, const Strategy& strategy) {
                          " repeats updates on every tp rank and has no "
                          "micro-groups"));
   }
-  if (options.micro_groups.empty()) options.micro_groups = strategy.micro_groups;
+  if (options.micro_groups.empty())
+    options.micro_groups = strategy.micro_groups;
   if (!repeats) find_micro_group_mode(options.micro_groups);
   return options;
 }

@@ -12,7 +12,7 @@ namespace {
 
 struct Axis {
   const char* name;
-  int32_t Mesh::* member;
+  int32_t Mesh::*member;
 };
 constexpr std::array<Axis, 5> kAxes{{{"dp", &Mesh::dp},
                                      {"cp", &Mesh::cp},
@@ -40,8 +40,8 @@ void check_world(const Mesh& mesh, std::string_view text) {
   for (const Axis& axis : kAxes) {
     world = checked_mul(world, mesh.*axis.member, "ranks");
     if (world > kMaxWorld) {
-      throw UsageError(cat("mesh ", quoted(text), ": more than ", kMaxWorld,
-                           " ranks"));
+      throw UsageError(
+          cat("mesh ", quoted(text), ": more than ", kMaxWorld, " ranks"));
     }
   }
 }
@@ -76,9 +76,9 @@ void check_cut(const Mesh& mesh, const Tensor& tensor) {
   }
   for (const Part& part : tensor.parts) {
     if (part.rows.rows() % mesh.tp != 0) {
-      does_not_divide("tp", mesh.tp, part.rows.rows(),
-                      cat("rows of part ", part.name, " of ",
-                          quoted(tensor.name)));
+      does_not_divide(
+          "tp", mesh.tp, part.rows.rows(),
+          cat("rows of part ", part.name, " of ", quoted(tensor.name)));
     }
   }
 }
@@ -91,8 +91,10 @@ Mesh parse_mesh(std::string_view text) {
   for (const std::string& word : split_text(text, ',')) {
     const size_t equals = word.find('=');
     if (equals == std::string::npos) {
-      throw UsageError(cat("mesh ", quoted(text), ": expected axis=size such as "
-                           "dp=32,tp=8, got ", quoted(word)));
+      throw UsageError(cat("mesh ", quoted(text),
+                           ": expected axis=size such as "
+                           "dp=32,tp=8, got ",
+                           quoted(word)));
     }
     const Axis axis = find_axis(word.substr(0, equals));
     for (const std::string& name : seen) {
@@ -121,10 +123,12 @@ std::string to_string(const Mesh& mesh) {
 
 void check_mesh(const Mesh& mesh, const Model& model) {
   check_heads(mesh, model);
-  if (mesh.pp > 1 && (model.num_layers == 0 || model.num_layers % mesh.pp != 0)) {
+  if (mesh.pp > 1 &&
+      (model.num_layers == 0 || model.num_layers % mesh.pp != 0)) {
     does_not_divide("pp", mesh.pp, model.num_layers, "layers");
   }
-  if (mesh.ep > 1 && (model.num_experts == 0 || model.num_experts % mesh.ep != 0)) {
+  if (mesh.ep > 1 &&
+      (model.num_experts == 0 || model.num_experts % mesh.ep != 0)) {
     does_not_divide("ep", mesh.ep, model.num_experts, "experts");
   }
   if (mesh.tp == 1) return;

@@ -4,9 +4,9 @@
 //   check_mesh(mesh, model);                   // says what does not divide
 //
 // A stage (pp coordinate) is planned by itself. Inside it, dense tensors are
-// data-parallel over dp × cp × ep: a *home* is one of these coordinates. Experts
-// are data-parallel over dp × cp, among the homes of their ep coordinate.
-// Ranks count tp fastest, then homes (cp, ep, dp), then stages:
+// data-parallel over dp × cp × ep: a *home* is one of these coordinates.
+// Experts are data-parallel over dp × cp, among the homes of their ep
+// coordinate. Ranks count tp fastest, then homes (cp, ep, dp), then stages:
 //
 //   rank = (stage · homes + home) · tp + t,   home = (d · ep + e) · cp + c
 #pragma once
@@ -36,7 +36,8 @@ struct Mesh {
   int32_t rank(int32_t stage, int32_t home, int32_t t) const {
     return (stage * homes() + home) * tp + t;
   }
-  // The home, among all homes of a stage, of expert home `x` at ep coordinate `e`.
+  // The home, among all homes of a stage, of expert home `x` at ep coordinate
+  // `e`.
   int32_t home_of_expert(int32_t x, int32_t e) const {
     return (x / cp * ep + e) * cp + x % cp;
   }

@@ -62,29 +62,30 @@ double period_cost(const Plan& plan, size_t m) {
          static_cast<double>(plan.costs[m].refresh.value());
 }
 
-// Per rank of the world; summed over tp it gives the homes.
+void add_matrix(const Plan& plan, size_t m, size_t at, Sums& sums) {
+  sums.memory[at] += shard_elements_of(plan, plan.matrices[m]);
+  sums.flops[at] += shard_flops(plan, plan.matrices[m]);
+  sums.cost[at] += period_cost(plan, m);
+}
+
 Sums sums_by_rank(const Plan& plan) {
   Sums sums(static_cast<size_t>(plan.mesh.world()));
   for (size_t m = 0; m < plan.matrices.size(); ++m) {
-    const double elements = shard_elements_of(plan, plan.matrices[m]);
-    const double flops = shard_flops(plan, plan.matrices[m]);
-    const double cost = period_cost(plan, m);
     each_computing_rank(plan, m, [&](int32_t r) {
-      sums.memory[static_cast<size_t>(r)] += elements;
-      sums.flops[static_cast<size_t>(r)] += flops;
-      sums.cost[static_cast<size_t>(r)] += cost;
+      add_matrix(plan, m, static_cast<size_t>(r), sums);
     });
   }
   return sums;
 }
 
-Sums sums_by_home(const Plan& plan, const Sums& by_rank) {
-  const auto tp = static_cast<size_t>(plan.mesh.tp);
-  Sums sums(by_rank.memory.size() / tp);
-  for (size_t r = 0; r < by_rank.memory.size(); ++r) {
-    sums.memory[r / tp] += by_rank.memory[r];
-    sums.flops[r / tp] += by_rank.flops[r];
-    sums.cost[r / tp] += by_rank.cost[r];
+// A matrix counts once for its home, however many tp ranks compute it.
+Sums sums_by_home(const Plan& plan) {
+  Sums sums(static_cast<size_t>(plan.mesh.pp * plan.mesh.homes()));
+  for (size_t m = 0; m < plan.matrices.size(); ++m) {
+    each_home(plan, plan.matrices[m].tensor, [&](int32_t stage, int32_t home) {
+      add_matrix(plan, m, static_cast<size_t>(stage * plan.mesh.homes() + home),
+                 sums);
+    });
   }
   return sums;
 }
@@ -118,7 +119,7 @@ void measure_buckets(const Plan& plan, Balance& out) {
 
 void measure_axes(const Plan& plan, Balance& out) {
   const Sums by_rank = sums_by_rank(plan);
-  measure_homes(plan, sums_by_home(plan, by_rank), out);
+  measure_homes(plan, sums_by_home(plan), out);
   measure_buckets(plan, out);
   const auto tp = static_cast<size_t>(plan.mesh.tp);
   out.tp = ratios(by_rank, 0, tp);

@@ -13,7 +13,7 @@ struct AxisBalance {
 };
 
 struct Balance {
-  AxisBalance dp;        // over homes; the worst stage
+  AxisBalance dp;                         // over homes; the worst stage
   double bucket_bytes_max_over_even = 1;  // worst bucket, matrix-rule tensors
   double j_dp = 0;       // largest deviation from the mean, elements
   double j_comm = 0;     // sum of deviations from even shares, elements

@@ -1,5 +1,7 @@
 #include "canzona/plan/options.h"
 
+#include <set>
+
 #include "canzona/base/enum_names.h"
 #include "canzona/base/units.h"
 
@@ -37,9 +39,14 @@ int64_t master_bytes_per_element(ParameterDtype dtype) {
 Links parse_links(std::string_view text) {
   Links links;
   links.nominal = false;
+  std::set<std::string> seen;
   for (const std::string& word : split_text(text, ',')) {
     const size_t equals = word.find('=');
     const std::string key = word.substr(0, equals);
+    if (!seen.insert(key).second) {
+      throw UsageError(
+          cat("--link ", quoted(text), ": ", quoted(key), " twice"));
+    }
     const std::string value =
         equals == std::string::npos ? "" : word.substr(equals + 1);
     if (key == "intra") {

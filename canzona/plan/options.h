@@ -24,7 +24,8 @@ int64_t bytes_per_parameter(ParameterDtype dtype);
 // fp32 weights beside the parameters; none where these are fp32 themselves.
 int64_t master_bytes_per_element(ParameterDtype dtype);
 
-// The links of a cluster: inside a node and between nodes, per rank and direction.
+// The links of a cluster: inside a node and between nodes, per rank and
+// direction.
 struct Links {
   double intra_bytes_per_second = 400e9;
   double inter_bytes_per_second = 50e9;
@@ -37,13 +38,13 @@ Links parse_links(std::string_view text);
 
 struct PlanOptions {
   std::string strategy = "balanced";
-  std::string micro_groups;            // "": the strategy's own default
+  std::string micro_groups;  // "": the strategy's own default
   Splits splits;
   int64_t bucket_elements = 400'000'000;
-  std::optional<double> alpha;         // [0, 1]; default: the strategy's
-  std::optional<Weight> weight;        // default: the strategy's
+  std::optional<double> alpha;   // [0, 1]; default: the strategy's
+  std::optional<Weight> weight;  // default: the strategy's
   int64_t capacity_bytes = int64_t{1600} << 20;  // 0: no grouping
-  int64_t memory_cap_bytes = 0;        // 0: no cap
+  int64_t memory_cap_bytes = 0;                  // 0: no cap
   Links links;
   int32_t ranks_per_node = 8;
   ParameterDtype parameters = ParameterDtype::kBf16;

@@ -41,11 +41,11 @@ TEST(PlanOptions, WordsReadBack) {
 }
 
 TEST(PlanOptions, UnknownWordsNameTheNearest) {
-  EXPECT_THAT([] { parse_weight("flop"); },
-              ThrowsMessage<UsageError>(
-                  AllOf(HasSubstr("--weight"), HasSubstr("'flop'"),
-                        HasSubstr("numel, flops, cost"),
-                        HasSubstr("did you mean 'flops'?"))));
+  EXPECT_THAT(
+      [] { parse_weight("flop"); },
+      ThrowsMessage<UsageError>(AllOf(
+          HasSubstr("--weight"), HasSubstr("'flop'"),
+          HasSubstr("numel|flops|cost"), HasSubstr("did you mean 'flops'?"))));
   EXPECT_THROW(parse_weight(""), UsageError);
   EXPECT_THROW(parse_weight("Cost"), UsageError);
   EXPECT_THAT([] { parse_parameter_dtype("bf15"); },

@@ -6,8 +6,8 @@
 //   std::string text = plan_to_json(plan);                  // plan_json.h
 //
 // Stored are the decisions only; routes, loads, bytes and memory are derived on
-// demand (routes.h, predict.h, metrics.h), so that a plan stays small. A plan is
-// never changed after make_plan; any number of threads may read it.
+// demand (routes.h, predict.h, metrics.h), so that a plan stays small. A plan
+// is never changed after make_plan; any number of threads may read it.
 #pragma once
 
 #include <cstdint>
@@ -78,8 +78,8 @@ class OwnerLists {
   void push_back(std::span<const int32_t> ranks);
   void push_back(int32_t rank) { push_back(std::span(&rank, 1)); }
   std::span<const int32_t> operator[](size_t matrix) const {
-    return std::span(ranks_).subspan(
-        begin_[matrix], begin_[matrix + 1] - begin_[matrix]);
+    return std::span(ranks_).subspan(begin_[matrix],
+                                     begin_[matrix + 1] - begin_[matrix]);
   }
   size_t size() const { return begin_.size() - 1; }
   friend bool operator==(const OwnerLists&, const OwnerLists&) = default;
@@ -91,9 +91,9 @@ class OwnerLists {
 
 // The figures a plan is judged by, kept in plan.json.
 struct PlanSummary {
-  Ticks makespan;            // over a period: sum of the largest load of each step
-  Ticks bound;               // no plan can be below this
-  double mean = 0;           // total load of a period / ranks
+  Ticks makespan;   // over a period: sum of the largest load of each step
+  Ticks bound;      // no plan can be below this
+  double mean = 0;  // total load of a period / ranks
   int32_t idle_ranks = 0;
   Bytes bytes_per_rank_max;  // sent in one step
   Bytes memory_per_rank_max;
@@ -113,13 +113,13 @@ struct Plan {
   Traffic traffic = Traffic::kReduceScatter;
 
   std::vector<Matrix> matrices;
-  std::vector<MatrixCost> costs;      // per matrix
+  std::vector<MatrixCost> costs;  // per matrix
   std::vector<Buffer> buffers;
   std::vector<Bucket> buckets;
-  std::vector<int32_t> home;          // per tensor, in its buffer; kEveryHome for
-                                      // AdamW tensors and repeated updates
-  OwnerLists owners;                  // per matrix: tp coordinates in the home
-  std::vector<int32_t> micro_group;   // per matrix, numbered from 0 in each home
+  std::vector<int32_t> home;  // per tensor, in its buffer; kEveryHome for
+                              // AdamW tensors and repeated updates
+  OwnerLists owners;          // per matrix: tp coordinates in the home
+  std::vector<int32_t> micro_group;  // per matrix, numbered from 0 in each home
 
   // Derived when the plan is made or read, not stored.
   std::vector<int32_t> bucket_of;     // per tensor
@@ -133,7 +133,8 @@ struct Plan {
 
   const Buffer& buffer_of(int32_t tensor) const {
     return buffers[static_cast<size_t>(
-        buckets[static_cast<size_t>(bucket_of[static_cast<size_t>(tensor)])].buffer)];
+        buckets[static_cast<size_t>(bucket_of[static_cast<size_t>(tensor)])]
+            .buffer)];
   }
   // Home number among all homes of the stage, for home `h` of a buffer.
   int32_t stage_home(const Buffer& buffer, int32_t h) const {

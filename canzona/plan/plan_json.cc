@@ -39,8 +39,8 @@ void write_parts(const std::vector<Part>& parts, JsonWriter& out) {
   out.end_array();
 }
 
-// One row per tensor: name, shape, role, cut, layer, expert, rule, number of its
-// kind of parts. Most tensors have none, so parts are listed once.
+// One row per tensor: name, shape, role, cut, layer, expert, rule, number of
+// its kind of parts. Most tensors have none, so parts are listed once.
 void write_tensors(const Model& model, JsonWriter& out) {
   std::vector<const std::vector<Part>*> kinds;
   std::map<std::string, size_t> known;

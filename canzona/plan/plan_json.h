@@ -1,4 +1,5 @@
-// plan.json: the same plan gives the same bytes everywhere. Schema: docs/plan.md.
+// plan.json: the same plan gives the same bytes everywhere. Schema:
+// docs/plan.md.
 #pragma once
 
 #include <string>

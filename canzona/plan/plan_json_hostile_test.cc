@@ -122,6 +122,15 @@ TEST(HostilePlan, BucketsOfAMillionRanks) {
   expect_refused(plan, "too large to predict");
 }
 
+TEST(HostilePlan, ExpertsOfAMillionRanks) {
+  Json plan = repeated_plan();
+  plan["mesh"]["dp"] = 10;
+  plan["mesh"]["ep"] = 100'000;
+  plan["model"]["experts"] = 100'000;
+  plan["buffers"][0][2] = 1'000'000;
+  expect_refused(plan, "too large to predict");
+}
+
 TEST(HostilePlan, StagesWithoutNumber) {
   Json plan = repeated_plan();
   plan["mesh"]["pp"] = 1 << 20;
@@ -139,12 +148,52 @@ TEST(HostilePlan, ElementsBeyondCounting) {
   Json plan = repeated_plan();
   plan["model"]["tensors"][0] = {
       "m0", {kHuge, 1 << 22}, "matrix", "none", -1, -1, false, -1};
-  plan["home"][0] = -1;
+  plan["buckets"][0]["matrix_tensors"] = 0;
   plan["owners"] = Json::array();
   plan["micro_group"] = Json::array();
   expect_refused(plan, "exceed 64-bit counts");
   plan["model"]["tensors"][0][1] = {kHuge, kHuge};
   expect_refused(plan, "64-bit");
+}
+
+// A home's run would be longer than anything: found by fuzzing.
+TEST(HostilePlan, CutsBeyondTheBucket) {
+  Json plan = Json::parse(plan_to_json(plan_of(squares({4, 4}), "dp=2")));
+  for (const char* cuts : {"cuts", "adamw_cuts"}) {
+    Json changed = plan;
+    changed["buckets"][0][cuts][1] = int64_t{1} << 61;
+    expect_refused(changed, "is not in 0..32");
+  }
+}
+
+// A matrix that lies nowhere and is broadcast from there: found by fuzzing.
+TEST(HostilePlan, MatricesWithoutHome) {
+  Json plan = Json::parse(plan_to_json(
+      plan_of(squares({4, 4}), "dp=2", with_strategy("layerwise"))));
+  plan["home"][1] = -1;
+  expect_refused(plan, "home -1 of tensor 'm1': expected 0..1");
+  plan["home"][1] = 2;
+  expect_refused(plan, "home");
+}
+
+TEST(HostilePlan, HomesOfWhatHasNone) {
+  Json plan = repeated_plan();
+  plan["home"][0] = 0;
+  expect_refused(plan, "home 0 of tensor 'm0': expected -1");
+}
+
+TEST(HostilePlan, TensorsInTheWrongRegion) {
+  Json plan = repeated_plan();
+  plan["buckets"][0]["matrix_tensors"] = 0;
+  expect_refused(plan, "'m0' lies in the wrong region");
+}
+
+TEST(HostilePlan, TensorsInSeveralPlaces) {
+  Json plan = repeated_plan();
+  plan["buckets"].push_back(plan["buckets"][0]);
+  expect_refused(plan, "'m0' lies in more than one place");
+  plan["buckets"] = Json::array();
+  expect_refused(plan, "'m0' lies in no bucket");
 }
 
 // What a strategy's name promises, validate() and predict() rely on.

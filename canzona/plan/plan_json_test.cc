@@ -2,6 +2,9 @@
 
 #include <gmock/gmock.h>
 
+#include <fstream>
+#include <sstream>
+
 #include "canzona/base/digest.h"
 #include "canzona/plan/toy_model.h"
 #include "canzona/plan/validate.h"
@@ -152,6 +155,22 @@ TEST(PlanJson, MayBeIndented) {
   const ReadPlan read = plan_from_json(spaced, "plan.json");
   EXPECT_TRUE(read.digest_matches);
   expect_equal(read.plan, plan);
+}
+
+// The first JSON of docs/plan.md.
+TEST(PlanJson, TheDocumentedExampleIsSound) {
+  std::ifstream file(CANZONA_TEST_DATA "/../../docs/plan.md");
+  std::stringstream text;
+  text << file.rdbuf();
+  const std::string fence = "```json\n";
+  const size_t begin = text.str().find(fence);
+  ASSERT_NE(begin, std::string::npos);
+  const size_t end = text.str().find("```", begin + fence.size());
+  const std::string json =
+      text.str().substr(begin + fence.size(), end - begin - fence.size());
+  const ReadPlan read = plan_from_json(json, "docs/plan.md");
+  EXPECT_TRUE(read.digest_matches) << "it should be " << digest_of(read.plan);
+  EXPECT_THAT(validate(read.plan), IsEmpty());
 }
 
 // Costs are listed by shape: 64 layers take little more than one.

@@ -103,9 +103,9 @@ std::vector<RankCost> predict(const Plan& plan) {
   std::vector<RankCost> ranks(static_cast<size_t>(plan.mesh.world()));
   add_loads(plan, ranks);
   add_matrix_memory(plan, ranks);
+  share_repeated(plan, ranks);
   add_exchange_bytes(plan, ranks);
   add_step_times(plan, ranks);
-  share_repeated(plan, ranks);
   add_bucket_memory(plan, ranks);
   add_bucket_bytes(plan, ranks);
   add_broadcast_times(plan, ranks);

@@ -18,10 +18,12 @@ namespace canzona {
 struct Memory {
   Bytes parameters;  // the copy that forward and backward use
   Bytes gradients;
-  Bytes master;      // fp32 weights, where parameters are bf16
-  Bytes states;      // of the rule and of AdamW
-  Bytes buffers;     // slots of the micro-group exchange, alike on every rank
-  Bytes total() const { return parameters + gradients + master + states + buffers; }
+  Bytes master;   // fp32 weights, where parameters are bf16
+  Bytes states;   // of the rule and of AdamW
+  Bytes buffers;  // slots of the micro-group exchange, alike on every rank
+  Bytes total() const {
+    return parameters + gradients + master + states + buffers;
+  }
 };
 
 enum class Collective {
@@ -45,9 +47,9 @@ struct WireBytes {
 };
 
 struct RankCost {
-  int64_t elements = 0;       // matrix-rule elements of its home, this plane
-  Ticks every_step;           // work at this rank as an owner
-  std::vector<Ticks> refresh; // per phase, beside every_step
+  int64_t elements = 0;        // matrix-rule elements of its home, this plane
+  Ticks every_step;            // work at this rank as an owner
+  std::vector<Ticks> refresh;  // per phase, beside every_step
   int32_t num_matrices = 0;
   Memory memory;
   std::array<WireBytes, kNumCollectives> wire{};

@@ -27,7 +27,8 @@ void add_matrix_states(const Plan& plan, std::vector<RankCost>& ranks) {
   const int64_t master = master_bytes_per_element(plan.options.parameters);
   for (size_t m = 0; m < plan.matrices.size(); ++m) {
     const Matrix& matrix = plan.matrices[m];
-    const Tensor& tensor = plan.model.tensors[static_cast<size_t>(matrix.tensor)];
+    const Tensor& tensor =
+        plan.model.tensors[static_cast<size_t>(matrix.tensor)];
     const StateBytes& bytes = table.of({matrix.rows, matrix.cols});
     const int64_t parts = tensor.cut == Cut::kNone ? 1 : plan.mesh.tp;
     const int64_t elements = matrix.rows * matrix.cols / parts;
@@ -62,8 +63,7 @@ RoundBytes round_bytes(const Plan& plan) {
     const Matrix& matrix = plan.matrices[m];
     const int32_t round = plan.micro_group[m];
     each_computing_rank(plan, m, [&](int32_t r) {
-      add_to_round(rounds, r, round,
-                   matrix.rows * matrix.cols * kBytesPerFp32);
+      add_to_round(rounds, r, round, matrix.rows * matrix.cols * kBytesPerFp32);
     });
     const std::vector<int64_t> elements =
         elements_by_rank(plan, static_cast<int32_t>(m));
@@ -102,12 +102,10 @@ void add_matrix_memory(const Plan& plan, std::vector<RankCost>& ranks) {
 // Parameters and gradients: every rank holds whole buckets, padded or not.
 void add_bucket_memory(const Plan& plan, std::vector<RankCost>& ranks) {
   for (const Bucket& bucket : plan.buckets) {
-    const Buffer& buffer =
-        plan.buffers[static_cast<size_t>(bucket.buffer)];
-    const int64_t matrices =
-        plan.traffic == Traffic::kPadded
-            ? longest_run(bucket) * buffer.num_homes
-            : matrix_elements(plan, bucket);
+    const Buffer& buffer = plan.buffers[static_cast<size_t>(bucket.buffer)];
+    const int64_t matrices = plan.traffic == Traffic::kPadded
+                                 ? longest_run(bucket) * buffer.num_homes
+                                 : matrix_elements(plan, bucket);
     const int64_t adamw = adamw_elements(plan, bucket);
     const int64_t adamw_state = 2 * kBytesPerFp32;
     const int64_t master = master_bytes_per_element(plan.options.parameters);
@@ -115,9 +113,12 @@ void add_bucket_memory(const Plan& plan, std::vector<RankCost>& ranks) {
       const int64_t piece =
           bucket.adamw_cuts.empty() ? adamw : adamw_elements_at(bucket, h);
       for (int32_t t = 0; t < plan.mesh.tp; ++t) {
-        Memory& memory = ranks[static_cast<size_t>(plan.mesh.rank(
-            buffer.stage, plan.stage_home(buffer, h), t))].memory;
-        memory.parameters += Bytes((matrices + adamw) * bytes_per_parameter(plan));
+        Memory& memory =
+            ranks[static_cast<size_t>(plan.mesh.rank(
+                      buffer.stage, plan.stage_home(buffer, h), t))]
+                .memory;
+        memory.parameters +=
+            Bytes((matrices + adamw) * bytes_per_parameter(plan));
         memory.gradients += Bytes((matrices + adamw) * kBytesPerFp32);
         memory.master += Bytes(piece * master);
         memory.states += Bytes(piece * adamw_state);

@@ -33,7 +33,8 @@ std::vector<RankRounds> collect_rounds(const Plan& plan) {
   for (size_t m = 0; m < plan.matrices.size(); ++m) {
     const Matrix& matrix = plan.matrices[m];
     const bool cut =
-        plan.model.tensors[static_cast<size_t>(matrix.tensor)].cut != Cut::kNone;
+        plan.model.tensors[static_cast<size_t>(matrix.tensor)].cut !=
+        Cut::kNone;
     const int64_t bytes = matrix.rows * matrix.cols * kBytesPerFp32;
     each_computing_rank(plan, m, [&](int32_t r) {
       RankRounds& rank = ranks[static_cast<size_t>(r)];
@@ -54,8 +55,8 @@ std::vector<RankRounds> collect_rounds(const Plan& plan) {
   return ranks;
 }
 
-// Seconds of one step of a home: gather(k+1) ‖ transform(k) ‖ scatter(k−1), each
-// stage as slow as its slowest rank. `phase` < 0: an ordinary step.
+// Seconds of one step of a home: gather(k+1) ‖ transform(k) ‖ scatter(k−1),
+// each stage as slow as its slowest rank. `phase` < 0: an ordinary step.
 class HomeStep {
  public:
   HomeStep(const Plan& plan, const RankRounds* ranks, int32_t first_rank)
@@ -82,8 +83,9 @@ class HomeStep {
         ticks = std::max(ticks, load.every_step + refresh(t, round, phase));
       }
       gathered += wire_seconds(in);
-      transformed = std::max(transformed, gathered) +
-                    static_cast<double>(ticks) * plan_.cost_basis.seconds_per_tick;
+      transformed =
+          std::max(transformed, gathered) +
+          static_cast<double>(ticks) * plan_.cost_basis.seconds_per_tick;
       scattered = std::max(scattered, transformed) + wire_seconds(out);
     }
     return scattered;
@@ -134,7 +136,10 @@ double broadcast_seconds(const Plan& plan, const RankCost& rank) {
 void add_step_times(const Plan& plan, std::vector<RankCost>& ranks) {
   const std::vector<RankRounds> rounds = collect_rounds(plan);
   for (int32_t first = 0; first < plan.mesh.world(); first += plan.mesh.tp) {
-    const HomeStep home(plan, &rounds[static_cast<size_t>(first)], first);
+    const int32_t counted = plan.traffic == Traffic::kAllReduce
+                                ? counted_rank(plan.mesh, first)
+                                : first;
+    const HomeStep home(plan, &rounds[static_cast<size_t>(counted)], first);
     const double ordinary = home.seconds(plan.period > 1 ? -1 : 0);
     double sum = ordinary * (plan.period - plan.phases), worst = ordinary;
     for (int32_t phase = 0; phase < plan.phases; ++phase) {

@@ -69,10 +69,10 @@ class GroupExchange {
     return out[static_cast<size_t>(ranks_[h])].wire[static_cast<size_t>(c)];
   }
 
-  std::vector<int64_t> runs_;     // per home
-  std::vector<int32_t> ranks_;    // per home
-  std::vector<size_t> node_of_;   // per home
-  std::vector<Node> nodes_;       // homes of a node are neighbours
+  std::vector<int64_t> runs_;    // per home
+  std::vector<int32_t> ranks_;   // per home
+  std::vector<size_t> node_of_;  // per home
+  std::vector<Node> nodes_;      // homes of a node are neighbours
   int64_t total_ = 0;
 };
 
@@ -138,11 +138,43 @@ class Exchange {
     }
   }
 
+  // Every rank of every home gathers everything: what a tp rank sends is the
+  // same at all homes of an ep coordinate, but the links it takes are not.
+  void add_repeated() {
+    const auto tp = static_cast<size_t>(plan_.mesh.tp);
+    std::vector<int64_t> sent(ranks_.size(), 0);  // to each peer, where counted
+    for (size_t m = 0; m < plan_.matrices.size(); ++m) {
+      const Matrix& matrix = plan_.matrices[m];
+      if (plan_.model.tensors[static_cast<size_t>(matrix.tensor)].cut ==
+          Cut::kNone) {
+        continue;
+      }
+      const std::vector<int64_t> elements =
+          elements_by_rank(plan_, static_cast<int32_t>(m));
+      each_home(plan_, matrix.tensor, [&](int32_t stage, int32_t home) {
+        const auto first = static_cast<size_t>(plan_.mesh.rank(stage, home, 0));
+        for (size_t t = 0; t < tp; ++t) sent[first + t] += elements[t];
+      });
+    }
+    for (size_t from = 0; from < ranks_.size(); ++from) {
+      const int32_t counted =
+          counted_rank(plan_.mesh, static_cast<int32_t>(from));
+      const int64_t bytes = sent[static_cast<size_t>(counted)] *
+                            rule_->gather_bytes_per_element();
+      const size_t first = from - from % tp;
+      for (size_t to = first; to < first + tp; ++to) {
+        send(static_cast<int32_t>(from), static_cast<int32_t>(to),
+             Collective::kGather, bytes);
+      }
+    }
+  }
+
   // Shards to every rank that computes the matrix, updates back from an owner.
   void add(size_t m) {
     const Matrix& matrix = plan_.matrices[m];
-    const bool cut = plan_.model.tensors[static_cast<size_t>(matrix.tensor)]
-                         .cut != Cut::kNone;
+    const bool cut =
+        plan_.model.tensors[static_cast<size_t>(matrix.tensor)].cut !=
+        Cut::kNone;
     const bool repeated = plan_.owners[m].empty();
     const std::vector<int64_t> elements =
         elements_by_rank(plan_, static_cast<int32_t>(m));
@@ -193,6 +225,10 @@ void add_bucket_bytes(const Plan& plan, std::vector<RankCost>& ranks) {
 void add_exchange_bytes(const Plan& plan, std::vector<RankCost>& ranks) {
   if (plan.mesh.tp == 1) return;
   Exchange exchange(plan, ranks);
+  if (plan.traffic == Traffic::kAllReduce) {
+    exchange.add_repeated();
+    return;
+  }
   for (size_t m = 0; m < plan.matrices.size(); ++m) exchange.add(m);
 }
 

@@ -35,8 +35,24 @@ void check_total(const Problem& p) {
     total = std::max(total, sum);
   }
   if (total > kLargest) {
-    throw UsageError(cat("model ", quoted(p.model.name), ": the work of one "
-                         "period, ", total, " flops, exceeds 64-bit counts"));
+    throw UsageError(cat("model ", quoted(p.model.name),
+                         ": the work of one "
+                         "period, ",
+                         total, " flops, exceeds 64-bit counts"));
+  }
+}
+
+// Bytes of all ranks of a stage together must be countable, so that no sum of
+// memory or traffic can overflow.
+void check_bytes(const Problem& p) {
+  constexpr double kBytesPerElement = 16;
+  double elements = 0;
+  for (int64_t shard : p.shard_elements) elements += static_cast<double>(shard);
+  const double bytes = elements * kBytesPerElement * p.mesh.homes();
+  if (bytes > 4e18) {
+    throw UsageError(cat("model ", quoted(p.model.name), ": ", bytes,
+                         " bytes on ", p.mesh.homes(),
+                         " homes exceed 64-bit counts"));
   }
 }
 
@@ -100,12 +116,26 @@ int64_t Problem::period_weight(int32_t tensor) const {
 }
 
 Problem make_problem(const PlanRequest& request, bool join_small_tail) {
-  Problem p{request.model, request.mesh, request.rule, request.options,
-            {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}};
+  Problem p{request.model,
+            request.mesh,
+            request.rule,
+            request.options,
+            {},
+            {},
+            {},
+            {},
+            {},
+            {},
+            {},
+            {},
+            {},
+            {},
+            {},
+            {}};
   p.matrices = split_into_matrices(p.model, p.options.splits);
   p.first_matrix = index_matrices(p.model.tensors.size(), p.matrices);
-  p.phase = phases_by_name(p.model, p.matrices, p.options.splits,
-                           p.rule.phases());
+  p.phase =
+      phases_by_name(p.model, p.matrices, p.options.splits, p.rule.phases());
   const CostModel cost(p.rule, request.cost_table);
   p.cost_basis = cost.basis();
   for (const Matrix& m : p.matrices) {
@@ -118,6 +148,7 @@ Problem make_problem(const PlanRequest& request, bool join_small_tail) {
   for (const Tensor& t : p.model.tensors) {
     p.shard_elements.push_back(shard_elements(p.mesh, t));
   }
+  check_bytes(p);
   p.buffers = make_buffers(p.mesh, p.model, p.buffer_of);
   p.buckets = make_buckets(p.model, p.buffers, p.buffer_of, p.shard_elements,
                            p.options.bucket_elements, join_small_tail);

@@ -55,7 +55,10 @@ double pieces_of(const Plan& plan, size_t t) {
 }
 
 double steps_of_loops(const Plan& plan) {
-  double steps = plan.mesh.world();
+  // Every kind of step has a lower bound, which looks at the ranks of each ep
+  // coordinate.
+  double steps =
+      static_cast<double>(plan.mesh.world()) * plan.mesh.ep * (plan.phases + 1);
   for (const Bucket& bucket : plan.buckets) {
     const Buffer& buffer = plan.buffers[static_cast<size_t>(bucket.buffer)];
     steps += static_cast<double>(plan.mesh.tp) *

@@ -128,8 +128,8 @@ int64_t elements_on(const Plan& plan, int32_t matrix, int32_t t) {
       tensor.parts.empty()
           ? tensor.rows()
           : tensor.parts[static_cast<size_t>(m.part)].rows.rows();
-  const Interval held = meet(share_of(rows, tp, t),
-                             {m.first_row, m.first_row + m.rows});
+  const Interval held =
+      meet(share_of(rows, tp, t), {m.first_row, m.first_row + m.rows});
   return std::max<int64_t>(held.end - held.begin, 0) * m.cols;
 }
 

@@ -2,11 +2,11 @@
 //
 //   for (const Route& r : routes_of(plan, matrix)) …
 //
-// A matrix's rows (row cut) or columns (column cut) are spread over the tp ranks
-// of its home. Route pieces are runs of matrix rows and columns on one tp rank;
-// the same list serves gather (shard → owner) and scatter (owner → shard). Of a
-// tensor that tp does not cut every rank stores all: nothing is gathered, and
-// the scatter sends the whole update.
+// A matrix's rows (row cut) or columns (column cut) are spread over the tp
+// ranks of its home. Route pieces are runs of matrix rows and columns on one tp
+// rank; the same list serves gather (shard → owner) and scatter (owner →
+// shard). Of a tensor that tp does not cut every rank stores all: nothing is
+// gathered, and the scatter sends the whole update.
 #pragma once
 
 #include <vector>

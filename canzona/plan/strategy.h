@@ -27,10 +27,10 @@ struct Strategy {
   Weight weight;             // default
   double alpha;              // default
   Traffic traffic;
-  bool free_order;           // tensors may be re-ordered inside a bucket
+  bool free_order;  // tensors may be re-ordered inside a bucket
   bool join_small_tail;
-  bool level_adamw;          // AdamW cuts level memory; otherwise even shares
-  bool chooses_owners;       // sets Assignment::owner itself
+  bool level_adamw;     // AdamW cuts level memory; otherwise even shares
+  bool chooses_owners;  // sets Assignment::owner itself
   void (*assign)(const Problem&, Assignment&);
 };
 

@@ -19,8 +19,9 @@ const std::vector<Strategy>& strategy_table() {
   static const std::vector<Strategy> table{
       {"replicated", "every rank repeats every update", "", Weight::kCost, 1,
        Traffic::kAllReduce, false, false, false, true, assign_replicated},
-      {"layerwise", "whole matrices to dp ranks by global LPT, weights broadcast",
-       "", Weight::kNumel, 1, Traffic::kBroadcast, false, false, false, true,
+      {"layerwise",
+       "whole matrices to dp ranks by global LPT, weights broadcast", "",
+       Weight::kNumel, 1, Traffic::kBroadcast, false, false, false, true,
        assign_layerwise},
       {"start_offset", "the rank whose even slice holds the first element",
        "none", Weight::kNumel, 1, Traffic::kReduceScatter, false, false, false,
@@ -85,13 +86,13 @@ std::vector<std::vector<int32_t>> matrices_by_home(const Problem& p,
   const auto homes = static_cast<size_t>(p.mesh.homes());
   std::vector<std::vector<int32_t>> out(homes * static_cast<size_t>(p.mesh.pp));
   for (const OpenBucket& bucket : p.buckets) {
-    const auto stage =
-        static_cast<size_t>(p.buffers[static_cast<size_t>(bucket.buffer)].stage);
+    const auto stage = static_cast<size_t>(
+        p.buffers[static_cast<size_t>(bucket.buffer)].stage);
     for (int32_t t : bucket.matrix_tensors) {
       const int32_t home = a.home[static_cast<size_t>(t)];
       if (home < 0) continue;
-      auto& list = out[stage * homes +
-                       static_cast<size_t>(stage_home(p, t, home))];
+      auto& list =
+          out[stage * homes + static_cast<size_t>(stage_home(p, t, home))];
       for (int32_t m = p.first_matrix[static_cast<size_t>(t)];
            m < p.first_matrix[static_cast<size_t>(t) + 1]; ++m) {
         list.push_back(m);

@@ -18,8 +18,10 @@ class Validation {
   explicit Validation(const Plan& plan) : plan_(plan) {}
 
   std::vector<std::string> run() {
+    check_matrices();
     check_places();
     for (size_t b = 0; b < plan_.buckets.size(); ++b) check_bucket(b);
+    check_homes();
     check_owners();
     check_micro_groups();
     if (!violations_.empty()) return std::move(violations_);
@@ -45,8 +47,7 @@ class Validation {
     std::vector<int32_t> places(plan_.model.tensors.size(), 0);
     for (size_t b = 0; b < plan_.buckets.size(); ++b) {
       const Bucket& bucket = plan_.buckets[b];
-      const Buffer& buffer =
-          plan_.buffers[static_cast<size_t>(bucket.buffer)];
+      const Buffer& buffer = plan_.buffers[static_cast<size_t>(bucket.buffer)];
       for (int32_t t : bucket.tensors) {
         ++places[static_cast<size_t>(t)];
         if (stage_of(plan_.mesh, plan_.model, tensor(t)) != buffer.stage ||
@@ -76,8 +77,7 @@ class Validation {
   void check_bucket(size_t b) {
     const Bucket& bucket = plan_.buckets[b];
     for (size_t i = 0; i < bucket.tensors.size(); ++i) {
-      const bool matrix =
-          i < static_cast<size_t>(bucket.num_matrix_tensors);
+      const bool matrix = i < static_cast<size_t>(bucket.num_matrix_tensors);
       if (tensor(bucket.tensors[i]).matrix_rule != matrix) {
         violated("bucket ", b, ": tensor ", name(bucket.tensors[i]),
                  " lies in the wrong region");
@@ -99,8 +99,8 @@ class Validation {
 
   void check_cuts(size_t b, const char* what, const std::vector<int64_t>& cuts,
                   int64_t elements) {
-    const Buffer& buffer = plan_.buffers[static_cast<size_t>(
-        plan_.buckets[b].buffer)];
+    const Buffer& buffer =
+        plan_.buffers[static_cast<size_t>(plan_.buckets[b].buffer)];
     if (cuts.size() != static_cast<size_t>(buffer.num_homes) + 1) {
       violated("bucket ", b, ": ", cuts.size(), " ", what, ", expected ",
                buffer.num_homes + 1);
@@ -131,20 +131,58 @@ class Validation {
     }
   }
 
-  void check_owners() {
+  // The matrices are those that the split makes of each tensor.
+  void check_matrices() {
+    const std::vector<Matrix> expected =
+        split_into_matrices(plan_.model, plan_.options.splits);
+    const size_t n = std::max(expected.size(), plan_.matrices.size());
+    for (size_t m = 0; m < n; ++m) {
+      if (m < expected.size() && m < plan_.matrices.size() &&
+          expected[m] == plan_.matrices[m]) {
+        continue;
+      }
+      const Matrix& known =
+          m < expected.size() ? expected[m] : plan_.matrices[m];
+      violated("matrix ", m, " is not what --split ",
+               to_string(plan_.options.splits), " makes of tensor ",
+               name(known.tensor));
+    }
+  }
+
+  void check_homes() {
     const bool repeats = plan_.traffic == Traffic::kAllReduce;
     for (size_t t = 0; t < plan_.home.size(); ++t) {
+      const auto tensor = static_cast<int32_t>(t);
       const bool owned = plan_.model.tensors[t].matrix_rule && !repeats;
       if (owned == (plan_.home[t] == kEveryHome)) {
-        violated("tensor ", name(static_cast<int32_t>(t)),
+        violated("tensor ", name(tensor),
                  owned ? " has no home" : " has a home but no owner");
       }
+      if (plan_.bucket_of[t] < 0) continue;  // has no place, as said above
+      const int32_t homes = plan_.buffer_of(tensor).num_homes;
+      if (plan_.home[t] < kEveryHome || plan_.home[t] >= homes) {
+        violated("tensor ", name(tensor), ": home ", plan_.home[t], " of ",
+                 homes);
+      }
     }
+  }
+
+  void check_owners() {
     const bool one_owner = plan_.traffic == Traffic::kReduceScatter ||
                            plan_.traffic == Traffic::kPadded;
     for (size_t m = 0; m < plan_.matrices.size(); ++m) {
       const auto owners = plan_.owners[m];
       const std::set<int32_t> distinct(owners.begin(), owners.end());
+      const bool inside =
+          std::all_of(owners.begin(), owners.end(),
+                      [&](int32_t t) { return t >= 0 && t < plan_.mesh.tp; });
+      if (!inside) {
+        violated("matrix ",
+                 quoted(matrix_name(plan_.model, plan_.matrices[m],
+                                    plan_.options.splits)),
+                 " has an owner beyond the ", plan_.mesh.tp,
+                 " tp ranks of its home");
+      }
       if (distinct.size() != owners.size() || owners.empty() == one_owner) {
         violated("matrix ",
                  quoted(matrix_name(plan_.model, plan_.matrices[m],
@@ -161,8 +199,10 @@ class Validation {
         static_cast<size_t>(plan_.mesh.pp * plan_.mesh.homes()));
     for (size_t m = 0; m < plan_.matrices.size(); ++m) {
       const int32_t t = plan_.matrices[m].tensor;
+      if (plan_.bucket_of[static_cast<size_t>(t)] < 0) continue;
       const Buffer& buffer = plan_.buffer_of(t);
       const int32_t home = std::max(plan_.home[static_cast<size_t>(t)], 0);
+      if (home >= buffer.num_homes) continue;  // said above
       rounds[static_cast<size_t>(buffer.stage * plan_.mesh.homes() +
                                  plan_.stage_home(buffer, home))]
           .insert(plan_.micro_group[m]);
@@ -196,11 +236,12 @@ class Validation {
     if (above == 0) return;
     const Memory& m = ranks[worst].memory;
     auto size = [](Bytes bytes) { return human_bytes(bytes.value()); };
-    violated(above, " of ", ranks.size(), " ranks need more memory than the cap ",
-             "of ", human_bytes(cap), "; most is rank ", worst, " with ",
-             size(m.total()), ": parameters ", size(m.parameters),
-             ", gradients ", size(m.gradients), ", master ", size(m.master),
-             ", states ", size(m.states), ", buffers ", size(m.buffers));
+    violated(above, " of ", ranks.size(),
+             " ranks need more memory than the cap ", "of ", human_bytes(cap),
+             "; most is rank ", worst, " with ", size(m.total()),
+             ": parameters ", size(m.parameters), ", gradients ",
+             size(m.gradients), ", master ", size(m.master), ", states ",
+             size(m.states), ", buffers ", size(m.buffers));
   }
 
   void check_bytes() {

@@ -20,7 +20,8 @@ struct Box {
 bool tiles(std::vector<Box> boxes, int64_t rows, int64_t cols) {
   int64_t area = 0;
   for (const Box& b : boxes) {
-    if (b.row < 0 || b.col < 0 || b.row + b.rows > rows || b.col + b.cols > cols) {
+    if (b.row < 0 || b.col < 0 || b.row + b.rows > rows ||
+        b.col + b.cols > cols) {
       return false;
     }
     area += b.rows * b.cols;
@@ -87,14 +88,20 @@ class TensorRoutes {
   int32_t last_;
 };
 
-// Tensors of equal shape, cut and parts have equal routes; one of each is checked.
-using Kind = std::tuple<int64_t, int64_t, Cut, size_t, int64_t, int64_t, int64_t>;
+// Tensors of equal shape, cut and parts have equal routes; one of each is
+// checked.
+using Kind =
+    std::tuple<int64_t, int64_t, Cut, size_t, int64_t, int64_t, int64_t>;
 
 Kind kind_of(const Plan& plan, size_t t) {
   const Tensor& tensor = plan.model.tensors[t];
   const Part* last = tensor.parts.empty() ? nullptr : &tensor.parts.back();
-  return {tensor.rows(), tensor.cols(), tensor.cut, tensor.parts.size(),
-          last ? last->rows.first : 0, last ? last->rows.run : 0,
+  return {tensor.rows(),
+          tensor.cols(),
+          tensor.cut,
+          tensor.parts.size(),
+          last ? last->rows.first : 0,
+          last ? last->rows.run : 0,
           plan.first_matrix[t + 1] - plan.first_matrix[t]};
 }
 
@@ -109,12 +116,12 @@ void check_routes(const Plan& plan, std::vector<std::string>& violations) {
     const TensorRoutes routes(plan, t);
     const std::string name = quoted(plan.model.tensors[t].name);
     if (!routes.gather_is_exact()) {
-      violations.push_back(cat("tensor ", name,
-                               ": gather routes do not tile its matrices"));
+      violations.push_back(
+          cat("tensor ", name, ": gather routes do not tile its matrices"));
     }
     if (!routes.scatter_is_exact()) {
-      violations.push_back(cat("tensor ", name,
-                               ": scatter routes do not tile its shards"));
+      violations.push_back(
+          cat("tensor ", name, ": scatter routes do not tile its shards"));
     }
   }
 }

@@ -21,6 +21,7 @@ std::optional<Pattern> best_pattern(std::span<const SizeCount> items,
                                     std::span<const double> values,
                                     int64_t capacity);
 
-int64_t load_of(std::span<const SizeCount> items, std::span<const int64_t> counts);
+int64_t load_of(std::span<const SizeCount> items,
+                std::span<const int64_t> counts);
 
 }  // namespace canzona

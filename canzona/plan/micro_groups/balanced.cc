@@ -55,11 +55,11 @@ int32_t fewest_rounds(const Problem& p, const MatrixList& list) {
     const int64_t need = exchange_bytes(p, m);
     if (need <= p.options.capacity_bytes) bytes += need;
   }
-  const int64_t full = (bytes + p.options.capacity_bytes - 1) /
-                       p.options.capacity_bytes;
-  return static_cast<int32_t>(
-      std::max(full, std::min<int64_t>(kPipelineRounds,
-                                       static_cast<int64_t>(list.size()))));
+  const int64_t full =
+      (bytes + p.options.capacity_bytes - 1) / p.options.capacity_bytes;
+  return static_cast<int32_t>(std::max(
+      full,
+      std::min<int64_t>(kPipelineRounds, static_cast<int64_t>(list.size()))));
 }
 
 // Rounds are numbered without gaps, in the order in which they are used.

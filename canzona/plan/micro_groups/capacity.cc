@@ -14,7 +14,8 @@ namespace {
 class OpenGroup {
  public:
   explicit OpenGroup(int32_t tp)
-      : weights_(static_cast<size_t>(tp), 0), bytes_(static_cast<size_t>(tp), 0) {}
+      : weights_(static_cast<size_t>(tp), 0),
+        bytes_(static_cast<size_t>(tp), 0) {}
 
   size_t least_loaded() const {
     return static_cast<size_t>(
@@ -42,8 +43,10 @@ void check_capacity(const Problem& p, int32_t matrix) {
   throw UsageError(
       cat("--micro-groups capacity: matrix ",
           quoted(matrix_name(p.model, p.matrices[m], p.options.splits)),
-          " needs ", human_bytes(bytes), " of TP shard at its owner, above "
-          "--capacity ", human_bytes(p.options.capacity_bytes),
+          " needs ", human_bytes(bytes),
+          " of TP shard at its owner, above "
+          "--capacity ",
+          human_bytes(p.options.capacity_bytes),
           "; raise the capacity or use --micro-groups balanced"));
 }
 

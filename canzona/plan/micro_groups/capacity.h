@@ -1,6 +1,7 @@
-// The published greedy: matrices largest first into the open micro-group as long
-// as longest-first dealing keeps every owner within the capacity; else the group
-// is closed ("rollback") and a new one begins. Loads start at zero in each group.
+// The published greedy: matrices largest first into the open micro-group as
+// long as longest-first dealing keeps every owner within the capacity; else the
+// group is closed ("rollback") and a new one begins. Loads start at zero in
+// each group.
 #pragma once
 
 #include "canzona/plan/strategy.h"

@@ -68,8 +68,8 @@ std::vector<int32_t> classes_longest_first(const Bundles& bundles) {
   return order;
 }
 
-// Ranks of one block (or of all), the least loaded on top. Entries go stale when
-// another heap's item lands on their rank and are then pushed again.
+// Ranks of one block (or of all), the least loaded on top. Entries go stale
+// when another heap's item lands on their rank and are then pushed again.
 class LeastLoaded {
  public:
   LeastLoaded(const Bundles& bundles, int32_t block) : bundles_(bundles) {

@@ -5,9 +5,9 @@
 // matrices on 1,024 ranks are a few thousand numbers.
 //
 // An item's load has P dimensions, one per kind of step in a refresh period:
-// [ordinary step, refresh step of phase 0, phase 1, …], or just one where nothing
-// is refreshed. The objective is the sum over the period's steps of the largest
-// load in each: Σ_p steps[p] · max_r load[r][p].
+// [ordinary step, refresh step of phase 0, phase 1, …], or just one where
+// nothing is refreshed. The objective is the sum over the period's steps of the
+// largest load in each: Σ_p steps[p] · max_r load[r][p].
 #pragma once
 
 #include <cstdint>
@@ -19,12 +19,12 @@ namespace canzona {
 inline constexpr int32_t kAnyBlock = -1;
 
 struct ItemClass {
-  std::vector<int64_t> load;     // P dimensions
+  std::vector<int64_t> load;  // P dimensions
   int64_t count = 0;
-  int64_t elements = 0;          // of the TP shard; decides bytes on the wire
-  int64_t home_bytes = 0;        // master and shard-states, all ranks of the home
-  int64_t owner_bytes = 0;       // states at the owner
-  int32_t block = kAnyBlock;     // only ranks of this block may own it
+  int64_t elements = 0;       // of the TP shard; decides bytes on the wire
+  int64_t home_bytes = 0;     // master and shard-states, all ranks of the home
+  int64_t owner_bytes = 0;    // states at the owner
+  int32_t block = kAnyBlock;  // only ranks of this block may own it
 };
 
 struct ClassCount {

@@ -23,8 +23,8 @@ class BranchAndBound {
     });
     int64_t sum = 0;
     for (const ExactItem& item : c.items) sum += period(item);
-    mean_ = (sum + static_cast<int64_t>(ranks_) - 1) /
-            static_cast<int64_t>(ranks_);
+    mean_ =
+        (sum + static_cast<int64_t>(ranks_) - 1) / static_cast<int64_t>(ranks_);
     left_.assign(order_.size() + 1, 0);
     for (size_t d = order_.size(); d-- > 0;) {
       left_[d] = left_[d + 1] + period(c.items[order_[d]]);
@@ -73,8 +73,8 @@ class BranchAndBound {
     }
   }
 
-  // Below the best objective, do the ranks that can still take the smallest item
-  // have room for all that is left?
+  // Below the best objective, do the ranks that can still take the smallest
+  // item have room for all that is left?
   bool room_left(size_t depth) const {
     if (dims_ != 1 || depth == order_.size()) return true;
     const int64_t smallest = c_.items[order_.back()].load[0];

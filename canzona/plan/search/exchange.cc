@@ -12,7 +12,8 @@ using Pick = std::array<int32_t, 2>;
 
 constexpr size_t kMaxPicks = 400;  // per rank; bounds ranks of many classes
 
-std::vector<Pick> picks_of(const Bundles& bundles, size_t rank, bool with_none) {
+std::vector<Pick> picks_of(const Bundles& bundles, size_t rank,
+                           bool with_none) {
   const auto& items = bundles.bundle(rank);
   std::vector<Pick> picks;
   if (with_none) picks.push_back({-1, -1});
@@ -149,9 +150,8 @@ class Exchange {
       loads[r] = bundles_.period_load(r);
       if (r != from) order.push_back(r);
     }
-    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-      return loads[a] < loads[b];
-    });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return loads[a] < loads[b]; });
     return order;
   }
 
@@ -189,9 +189,9 @@ class Exchange {
           if (--budget_ < 0) break;
           if (!promising(from, to, out, in) || !fits(to, out)) continue;
           const Score s = score(from, to, out, in);
-          const bool better = s.objective < now.objective ||
-                              (s.objective == now.objective &&
-                               s.critical < now.critical);
+          const bool better =
+              s.objective < now.objective ||
+              (s.objective == now.objective && s.critical < now.critical);
           if (!better || !(s < best)) continue;
           best = s;
           best_to = to;
@@ -207,7 +207,8 @@ class Exchange {
 
   // With one dimension an exchange must unload the critical rank and leave the
   // partner below the maximum.
-  bool promising(size_t from, size_t to, const Pick& out, const Pick& in) const {
+  bool promising(size_t from, size_t to, const Pick& out,
+                 const Pick& in) const {
     if (bundles_.dims() > 1) return true;
     const int64_t delta = moved(out, in, 0);
     return delta > 0 && bundles_.load(to)[0] + delta < bundles_.load(from)[0];

@@ -22,7 +22,7 @@ HomeWeight weigh_bundle(const Bundles& bundles, size_t rank) {
 }
 
 size_t largest_home(const std::vector<HomeWeight>& homes,
-                    int64_t HomeWeight::* key) {
+                    int64_t HomeWeight::*key) {
   size_t best = 0;
   for (size_t h = 1; h < homes.size(); ++h) {
     if (homes[h].*key > homes[best].*key) best = h;
@@ -31,7 +31,7 @@ size_t largest_home(const std::vector<HomeWeight>& homes,
 }
 
 int64_t largest(const std::vector<HomeWeight>& homes,
-                int64_t HomeWeight::* key) {
+                int64_t HomeWeight::*key) {
   return homes[largest_home(homes, key)].*key;
 }
 

@@ -2,9 +2,10 @@
 // carry any bundle of its block, so this changes no load, only what each home
 // costs and keeps.
 //
-// Rank r belongs to home r / tp. In this order: elements and memory per home are
-// brought under their limits (the budgets on bytes and memory), then the largest
-// cost per home is lowered, then the largest memory per home at nearly that cost.
+// Rank r belongs to home r / tp. In this order: elements and memory per home
+// are brought under their limits (the budgets on bytes and memory), then the
+// largest cost per home is lowered, then the largest memory per home at nearly
+// that cost.
 #pragma once
 
 #include <algorithm>
@@ -49,12 +50,12 @@ inline constexpr double kLevelCost = 1 + 1.0 / 2048;
 HomeLimits limits_for_memory(const std::vector<HomeWeight>& homes,
                              HomeLimits limits);
 size_t largest_home(const std::vector<HomeWeight>& homes,
-                    int64_t HomeWeight::* key);
-int64_t largest(const std::vector<HomeWeight>& homes,
-                int64_t HomeWeight::* key);
+                    int64_t HomeWeight::*key);
+int64_t largest(const std::vector<HomeWeight>& homes, int64_t HomeWeight::*key);
 
 // Brings `homes` under the budgets, then lowers cost, then memory. relieve(key,
-// limits) makes one change that lowers the largest `key`; false if there is none.
+// limits) makes one change that lowers the largest `key`; false if there is
+// none.
 template <class Relieve>
 void level(const std::vector<HomeWeight>& homes, HomeLimits budgets,
            Relieve relieve) {

@@ -79,8 +79,8 @@ class Placing {
     }
   }
 
-  // Of the homes that still want this class: first those with room, then the one
-  // furthest behind its share of what the buckets so far supply, then the
+  // Of the homes that still want this class: first those with room, then the
+  // one furthest behind its share of what the buckets so far supply, then the
   // emptiest.
   size_t choose(size_t b, size_t c, int64_t elements) const {
     size_t best = demands_[c].size();
@@ -92,9 +92,10 @@ class Placing {
       const bool fits = held + elements <= buckets_[b].cap;
       const int64_t lag = int64_t{demands_[c][d].count} * supply_[c] -
                           int64_t{taken_[c][d]} * total_[c];
-      const bool better = best == demands_[c].size() || fits > best_fits ||
-                          (fits == best_fits &&
-                           (lag > best_lag || (lag == best_lag && held < best_held)));
+      const bool better =
+          best == demands_[c].size() || fits > best_fits ||
+          (fits == best_fits &&
+           (lag > best_lag || (lag == best_lag && held < best_held)));
       if (!better) continue;
       best = d;
       best_lag = lag;
@@ -106,7 +107,8 @@ class Placing {
   }
 
   // Swaps until no place is overfull. Where a bucket's cap proves out of reach,
-  // the reachable one takes its place; what then still resists is dealt by bytes.
+  // the reachable one takes its place; what then still resists is dealt by
+  // bytes.
   void mend() {
     index_classes();
     swap_until_level();
@@ -164,8 +166,9 @@ class Placing {
     int64_t best = 0;
     auto best_homes = out_.home;
     auto best_held = held_;
-    const int64_t rounds = std::clamp<int64_t>(
-        kMendBudget / std::max<int64_t>(num_instances_, 1), 100, kMaxMendRounds);
+    const int64_t rounds =
+        std::clamp<int64_t>(kMendBudget / std::max<int64_t>(num_instances_, 1),
+                            100, kMaxMendRounds);
     int64_t stuck = 0;
     for (int64_t n = 0; n < rounds && stuck < rounds / 2; ++n) {
       const Cell worst = most_overfull();
@@ -187,8 +190,7 @@ class Placing {
     by_class_.resize(demands_.size());
     for (size_t b = 0; b < buckets_.size(); ++b) {
       for (size_t i = 0; i < buckets_[b].instances.size(); ++i) {
-        const auto c =
-            static_cast<size_t>(buckets_[b].instances[i].item_class);
+        const auto c = static_cast<size_t>(buckets_[b].instances[i].item_class);
         by_class_[c].push_back({b, i});
       }
       moved_.emplace_back(buckets_[b].instances.size(), -2 * kRest);
@@ -229,9 +231,9 @@ class Placing {
            overflow(fro, 0) - overflow(fro, e);
   }
 
-  // The best swap out of an overfull cell, even if it saves nothing: the way out
-  // of a dead end may lead over a swap that only moves the trouble. Tensors that
-  // moved rest for a while, so that it does not move in circles.
+  // The best swap out of an overfull cell, even if it saves nothing: the way
+  // out of a dead end may lead over a swap that only moves the trouble. Tensors
+  // that moved rest for a while, so that it does not move in circles.
   int64_t relieve(const Cell& cell, int64_t now) {
     int64_t best = INT64_MIN;
     Place best_x{}, best_y{};

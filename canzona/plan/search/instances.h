@@ -2,8 +2,8 @@
 // this changes no load; it decides how many bytes of each bucket a home keeps.
 //
 // Every home's demand of a class is spread over the buckets in proportion to
-// their supply, then overfull places are mended by swapping tensors of one class
-// between homes, or at last by moving small tensors elsewhere.
+// their supply, then overfull places are mended by swapping tensors of one
+// class between homes, or at last by moving small tensors elsewhere.
 #pragma once
 
 #include <cstddef>

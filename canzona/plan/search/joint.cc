@@ -60,8 +60,12 @@ class JointSearch {
               const std::vector<int64_t>& steps,
               const std::vector<int32_t>& blocks, int32_t tp,
               const Budgets& budgets)
-      : classes_(classes), steps_(steps), blocks_(blocks), tp_(tp),
-        budgets_(budgets), best_(classes, steps, blocks) {}
+      : classes_(classes),
+        steps_(steps),
+        blocks_(blocks),
+        tp_(tp),
+        budgets_(budgets),
+        best_(classes, steps, blocks) {}
 
   Bundles run() {
     search_loads();
@@ -137,8 +141,7 @@ class JointSearch {
     for (size_t c = 0; c < own.size(); ++c) {
       if (own[c].block == kAnyBlock) {
         // Classes begin their remainders at different blocks.
-        const int64_t turn =
-            (number + static_cast<int64_t>(c)) % num_blocks;
+        const int64_t turn = (number + static_cast<int64_t>(c)) % num_blocks;
         own[c].count = own[c].count / num_blocks +
                        (turn < own[c].count % num_blocks ? 1 : 0);
       } else if (own[c].block != block) {

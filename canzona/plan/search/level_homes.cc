@@ -5,9 +5,9 @@
 namespace canzona {
 namespace {
 
-// Items of one class that an exchange may move one way (the other way as many as
-// cost the same), and the homes it is tried with, once single items no longer
-// help.
+// Items of one class that an exchange may move one way (the other way as many
+// as cost the same), and the homes it is tried with, once single items no
+// longer help.
 constexpr int32_t kFewItems = 6;
 constexpr int64_t kFewHomes = 8;
 // While a budget is exceeded, loads this far above the mean may be reached.
@@ -93,9 +93,11 @@ class Leveling {
     const size_t home = largest_home(homes_, key);
     const std::vector<size_t> others = smallest_first(key);
     return relieve(home, others, 1, key, limits) ||
-           relieve(home, {others.begin(),
-                          others.begin() + std::min<int64_t>(
-                              kFewHomes, static_cast<int64_t>(others.size()))},
+           relieve(home,
+                   {others.begin(),
+                    others.begin() +
+                        std::min<int64_t>(kFewHomes,
+                                          static_cast<int64_t>(others.size()))},
                    kFewItems, key, limits);
   }
 
@@ -145,8 +147,9 @@ class Leveling {
           }
           if (items > 1) {
             try_matched(from, to, given, in, key, limits, best);
-            try_matched_back(from, to, out, {in.item_class, std::min(n, in.count)},
-                             key, limits, best);
+            try_matched_back(from, to, out,
+                             {in.item_class, std::min(n, in.count)}, key,
+                             limits, best);
           }
         }
       }
@@ -158,7 +161,9 @@ class Leveling {
     const int64_t cost =
         items_[static_cast<size_t>(given.item_class)].cost * given.count;
     const int64_t one = items_[static_cast<size_t>(c)].cost;
-    return one <= 0 ? 0 : static_cast<int32_t>(std::min<int64_t>(cost / one, 1 << 20));
+    return one <= 0
+               ? 0
+               : static_cast<int32_t>(std::min<int64_t>(cost / one, 1 << 20));
   }
 
   // `given` against as many of the other class as cost the same, or one more.

@@ -46,7 +46,8 @@ class PatternDeal {
   size_t deal_whole(const PatternSolution& solution) {
     size_t rank = 0;
     for (size_t p = 0; p < solution.patterns.size(); ++p) {
-      auto times = static_cast<int64_t>(std::floor(solution.fractions[p] + 1e-6));
+      auto times =
+          static_cast<int64_t>(std::floor(solution.fractions[p] + 1e-6));
       while (times-- > 0 && rank < bundles_.num_ranks() &&
              available(solution.patterns[p])) {
         give(rank++, solution.patterns[p]);

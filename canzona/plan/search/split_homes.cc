@@ -162,10 +162,9 @@ std::vector<SplitItem> items_longest_first(const Bundles& homes,
       }
     }
   }
-  std::stable_sort(items.begin(), items.end(),
-                   [](const SplitItem& a, const SplitItem& b) {
-                     return a.load > b.load;
-                   });
+  std::stable_sort(
+      items.begin(), items.end(),
+      [](const SplitItem& a, const SplitItem& b) { return a.load > b.load; });
   return items;
 }
 

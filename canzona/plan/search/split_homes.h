@@ -1,6 +1,6 @@
-// Homes of tensors that hold several matrices. Such a tensor goes to one home as
-// a whole, but its matrices are dealt to the tp ranks there, so what counts is
-// the makespan inside each home, not its total load.
+// Homes of tensors that hold several matrices. Such a tensor goes to one home
+// as a whole, but its matrices are dealt to the tp ranks there, so what counts
+// is the makespan inside each home, not its total load.
 #pragma once
 
 #include "canzona/plan/search/bundles.h"
@@ -11,8 +11,8 @@ namespace canzona {
 using MatrixLoads = std::vector<std::vector<std::vector<int64_t>>>;
 
 // Moves and swaps single tensors between the home with the largest makespan and
-// others as long as both end below it. `homes` has one bundle per home; `budget`
-// counts homes dealt on trial. Returns the largest makespan of a home.
+// others as long as both end below it. `homes` has one bundle per home;
+// `budget` counts homes dealt on trial. Returns the largest makespan of a home.
 int64_t improve_split_homes(Bundles& homes, const MatrixLoads& loads,
                             int32_t tp, int64_t budget);
 

@@ -29,7 +29,7 @@ class TensorSwaps {
     size_t x = 0;
     size_t y = SIZE_MAX;  // SIZE_MAX: a move
     size_t to = 0;
-    int64_t larger = 0;   // the larger of the two loads afterwards
+    int64_t larger = 0;  // the larger of the two loads afterwards
   };
 
   size_t home(size_t rank) const { return rank / stage_.tp; }
@@ -39,7 +39,8 @@ class TensorSwaps {
   }
 
   // Room for `in` at home h once `out` has left it.
-  bool has_room(size_t h, const PlacedTensor& in, const PlacedTensor* out) const {
+  bool has_room(size_t h, const PlacedTensor& in,
+                const PlacedTensor* out) const {
     int64_t held = held_[in.bucket][h] + in.elements;
     if (out && out->bucket == in.bucket) held -= out->elements;
     return held <= stage_.caps[in.bucket];
@@ -107,8 +108,8 @@ class TensorSwaps {
 
   PlacedStage& stage_;
   int64_t budget_;
-  std::vector<int64_t> loads_;               // per rank
-  std::vector<std::vector<int64_t>> held_;   // per bucket and home
+  std::vector<int64_t> loads_;              // per rank
+  std::vector<std::vector<int64_t>> held_;  // per bucket and home
 };
 
 }  // namespace

@@ -25,8 +25,8 @@ struct PlacedStage {
   size_t tp = 1;
 };
 
-// Changes the ranks of `stage.tensors`; no home exceeds the larger of its cap and
-// what it keeps already. `budget` counts pairs looked at.
+// Changes the ranks of `stage.tensors`; no home exceeds the larger of its cap
+// and what it keeps already. `budget` counts pairs looked at.
 void swap_tensors(PlacedStage& stage, int64_t budget);
 
 }  // namespace canzona

@@ -84,9 +84,8 @@ TEST(TensorSwaps, NeverRaisesLoadsOrOverflow) {
                   static_cast<int64_t>(random() % 40)};
     for (size_t i = 0; i < random() % 20; ++i) {
       stage.tensors.push_back({static_cast<int64_t>(random() % 30),
-                               static_cast<int64_t>(random() % 9),
-                               random() % 2, -1,
-                               random() % stage.blocks.size()});
+                               static_cast<int64_t>(random() % 9), random() % 2,
+                               -1, random() % stage.blocks.size()});
     }
     const int64_t load = largest_load(stage), over = overflow(stage);
     const size_t count = stage.tensors.size();

@@ -63,8 +63,8 @@ class Stage {
     return p_.buffers[static_cast<size_t>(bucket.buffer)];
   }
   const Buffer& buffer_of(int32_t t) const {
-    return p_.buffers[static_cast<size_t>(
-        p_.buffer_of[static_cast<size_t>(t)])];
+    return p_
+        .buffers[static_cast<size_t>(p_.buffer_of[static_cast<size_t>(t)])];
   }
   size_t ranks() const { return homes_ * static_cast<size_t>(p_.mesh.tp); }
 
@@ -226,10 +226,10 @@ class Stage {
     Bundles level = search(1, budgets);
     Bundles dealt(classes_, p_.steps(), blocks(1));
     deal_split_longest_first(dealt, matrix_loads_, p_.mesh.tp);
-    const int64_t a = improve_split_homes(level, matrix_loads_, p_.mesh.tp,
-                                          kSplitBudget);
-    const int64_t b = improve_split_homes(dealt, matrix_loads_, p_.mesh.tp,
-                                          kSplitBudget);
+    const int64_t a =
+        improve_split_homes(level, matrix_loads_, p_.mesh.tp, kSplitBudget);
+    const int64_t b =
+        improve_split_homes(dealt, matrix_loads_, p_.mesh.tp, kSplitBudget);
     return b < a ? dealt : level;
   }
 
@@ -321,7 +321,8 @@ class Stage {
         for (const ClassCount& c : bundles_->bundle(r)) {
           const auto i = static_cast<size_t>(c.item_class);
           if (classes_[i].block != f.ep) continue;
-          if (out[i].empty() || out[i].back().home != h) out[i].push_back({h, 0});
+          if (out[i].empty() || out[i].back().home != h)
+            out[i].push_back({h, 0});
           out[i].back().count += c.count;
         }
       }
@@ -385,13 +386,12 @@ class Stage {
     return out;
   }
 
-  // Owners inside each home: as the bundles say, or dealt anew where tensors hold
-  // several matrices or bytes overruled the bundles.
+  // Owners inside each home: as the bundles say, or dealt anew where tensors
+  // hold several matrices or bytes overruled the bundles.
   void deal_tp_ranks() {
     std::vector<std::vector<int32_t>> by_home(homes_);
     for (int32_t t : tensors_) {
-      const int32_t home =
-          stage_home(p_, t, a_.home[static_cast<size_t>(t)]);
+      const int32_t home = stage_home(p_, t, a_.home[static_cast<size_t>(t)]);
       by_home[static_cast<size_t>(home)].push_back(t);
     }
     for (size_t h = 0; h < homes_; ++h) {
@@ -437,7 +437,7 @@ class Stage {
   std::vector<size_t> buckets_;
   std::vector<int32_t> tensors_;
   size_t num_matrices_ = 0;
-  bool whole_ = true;     // every tensor is one matrix
+  bool whole_ = true;          // every tensor is one matrix
   std::vector<bool> changed_;  // homes where bytes overruled the bundles
   size_t ranks_per_home_ = 1;
   std::vector<ItemClass> classes_;

@@ -1,6 +1,7 @@
 // Ours: owners over dp × tp × ep planned together. Items that are alike form
 // classes; search/ deals classes to ranks and ranks to homes; then tensors of
-// each class are chosen so that no home exceeds its share of bytes in any bucket.
+// each class are chosen so that no home exceeds its share of bytes in any
+// bucket.
 #pragma once
 
 #include "canzona/plan/strategy.h"

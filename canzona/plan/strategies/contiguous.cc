@@ -67,8 +67,8 @@ class BufferPartition {
     double target = 0;
     for (size_t r = 0; r < homes_; ++r) {
       target += want[r];
-      const size_t end = r + 1 == homes_ ? border.size() - 1
-                                         : nearest(border, begin, target);
+      const size_t end =
+          r + 1 == homes_ ? border.size() - 1 : nearest(border, begin, target);
       load_[r] += border[end] - border[begin];
       for (; begin < end; ++begin) {
         a.home[static_cast<size_t>(bucket.matrix_tensors[begin])] =

@@ -30,9 +30,9 @@ std::vector<Ranked> dearest_first(const Problem& p, const OpenBucket& bucket) {
   for (int32_t t : bucket.matrix_tensors) {
     order.push_back({t, megatron_cost(p, t)});
   }
-  std::stable_sort(order.begin(), order.end(), [](const Ranked& a, const Ranked& b) {
-    return a.cost > b.cost;
-  });
+  std::stable_sort(
+      order.begin(), order.end(),
+      [](const Ranked& a, const Ranked& b) { return a.cost > b.cost; });
   return order;
 }
 
@@ -45,8 +45,8 @@ size_t choose(const std::vector<double>& load, const std::vector<int64_t>& held,
     if (best == load.size() || load[h] < load[best]) best = h;
   }
   if (best < load.size()) return best;
-  return static_cast<size_t>(
-      std::min_element(held.begin(), held.end()) - held.begin());
+  return static_cast<size_t>(std::min_element(held.begin(), held.end()) -
+                             held.begin());
 }
 
 }  // namespace
@@ -63,8 +63,8 @@ void assign_megatron(const Problem& p, Assignment& a) {
     for (int32_t t : bucket.matrix_tensors) {
       shards.push_back(p.shard_elements[static_cast<size_t>(t)]);
     }
-    const int64_t limit = bucket_cap(shards, static_cast<int64_t>(load.size()),
-                                     *p.options.alpha);
+    const int64_t limit =
+        bucket_cap(shards, static_cast<int64_t>(load.size()), *p.options.alpha);
     for (const Ranked& r : dearest_first(p, bucket)) {
       const auto t = static_cast<size_t>(r.tensor);
       const size_t h = choose(load, held, p.shard_elements[t], limit);
