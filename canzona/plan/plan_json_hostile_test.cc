@@ -110,6 +110,17 @@ TEST(HostilePlan, PhasesOfAMillionRanks) {
   expect_refused(plan, "too large to predict");
 }
 
+// One rank, but a number for every phase of every matrix and round.
+TEST(HostilePlan, PhasesOfManyMatrices) {
+  Json plan = Json::parse(
+      plan_to_json(plan_of(squares(std::vector<int64_t>(3500, 1)), "dp=1",
+                           with_strategy("replicated"), {"soap", {}})));
+  plan["rule"]["options"]["precondition_frequency"] = "10000";
+  EXPECT_NO_THROW(plan_from_json(plan.dump(), "plan.json"));
+  plan["rule"]["options"]["phases"] = "10000";
+  expect_refused(plan, "too large to predict");
+}
+
 // A bucket takes 70 bytes of the file and a million ranks of the prediction.
 TEST(HostilePlan, BucketsOfAMillionRanks) {
   Json plan = repeated_plan();

@@ -272,18 +272,26 @@ TEST(Predict, StepSecondsKnowTheLink) {
 }
 
 // Both matrices on home 0 in two rounds: gather(b) runs beside transform(a),
-// scatter(a) beside transform(b). Seconds: in 2 and 1.5, work 3 and 2, out 2
-// and 1.5. 2 | 2+3 | max(5, 3.5)+2 = 7 | max(7, 7)+1.5 = 8.5.
-TEST(Predict, RoundsArePipelined) {
+// scatter(a) beside transform(b). In takes 2 and 1.5 s, out the same.
+double two_rounds(int64_t work_a, int64_t work_b) {
   Plan plan = tiny_plan("balanced");
   plan.options.links = {64, 32, 1, false};
-  plan.costs = {{Ticks(3), Ticks(0)}, {Ticks(2), Ticks(0)}};
+  plan.costs = {{Ticks(work_a), Ticks(0)}, {Ticks(work_b), Ticks(0)}};
   plan.cost_basis.seconds_per_tick = 1;
   plan.home = {0, 0};
   plan.buckets[0].cuts = {0, 24, 24};
   plan.micro_group = {0, 1};
   derive(plan);
-  EXPECT_DOUBLE_EQ(Predicted(plan)[0].step_seconds, 8.5);
+  return Predicted(plan)[0].step_seconds;
+}
+
+TEST(Predict, RoundsArePipelined) {
+  // b waits for a's transform, at 5; its own ends at 9.
+  EXPECT_DOUBLE_EQ(two_rounds(3, 4), 9 + 1.5);
+  // b's transform ends at 6; its scatter waits for a's, which ends at 7.
+  EXPECT_DOUBLE_EQ(two_rounds(3, 1), 7 + 1.5);
+  // b's transform waits for its gather, at 3.5.
+  EXPECT_DOUBLE_EQ(two_rounds(1, 4), 3.5 + 4 + 1.5);
 }
 
 // 32 bytes out and 16 in at 16 B/s are not hidden.

@@ -40,8 +40,9 @@ std::vector<RankRounds> collect_rounds(const Plan& plan) {
       RankRounds& rank = ranks[static_cast<size_t>(r)];
       RoundLoad& load = round_of(rank, plan.micro_group[m], plan.phases);
       load.every_step += plan.costs[m].every_step.value();
-      rank.refresh[static_cast<size_t>(plan.micro_group[m] * plan.phases +
-                                       plan.phase[m])] +=
+      rank.refresh[static_cast<size_t>(plan.micro_group[m]) *
+                       static_cast<size_t>(plan.phases) +
+                   static_cast<size_t>(plan.phase[m])] +=
           plan.costs[m].refresh.value();
       // The owner's port is the narrow place: it takes all shards and sends all
       // updates but its own.

@@ -48,11 +48,11 @@ void check_bytes(const Problem& p) {
   constexpr double kBytesPerElement = 16;
   double elements = 0;
   for (int64_t shard : p.shard_elements) elements += static_cast<double>(shard);
-  const double bytes = elements * kBytesPerElement * p.mesh.homes();
+  const double bytes = elements * kBytesPerElement * p.mesh.world();
   if (bytes > 4e18) {
     throw UsageError(cat("model ", quoted(p.model.name), ": ", bytes,
-                         " bytes on ", p.mesh.homes(),
-                         " homes exceed 64-bit counts"));
+                         " bytes on ", p.mesh.world(),
+                         " ranks exceed 64-bit counts"));
   }
 }
 

@@ -10,17 +10,18 @@
 namespace canzona {
 namespace {
 
-constexpr double kMaxTicks = 4e18;            // of one period
-constexpr double kMaxWireElements = 0x1p59;   // elements × ranks
+constexpr double kMaxCount = 4e18;            // ticks of one period, bytes
 constexpr double kMaxSteps = 0x1p28;          // of the loops
 constexpr double kMaxStoredNumbers = 0x1p26;  // of 8 bytes
 
-double elements_of(const Plan& plan) {
-  double sum = 0;
+// No rank has more bytes of memory or of traffic than this.
+double bytes_of(const Plan& plan) {
+  constexpr double kBytesPerElement = 16;
+  double elements = 0;
   for (const Tensor& t : plan.model.tensors) {
-    sum += static_cast<double>(t.elements());
+    elements += static_cast<double>(shard_elements(plan.mesh, t));
   }
-  return sum;
+  return elements * kBytesPerElement * plan.mesh.world();
 }
 
 double ticks_of(const Plan& plan) {
@@ -91,10 +92,10 @@ double stored_numbers(const Plan& plan) {
 
 void check_plan_size(const Plan& plan, const PlanValues& values) {
   const int32_t world = plan.mesh.world();
-  if (ticks_of(plan) > kMaxTicks) {
+  if (ticks_of(plan) > kMaxCount) {
     values.fail("the ticks of one period exceed 64-bit counts");
   }
-  if (elements_of(plan) * world > kMaxWireElements) {
+  if (bytes_of(plan) > kMaxCount) {
     values.fail(
         cat("the bytes that ", world, " ranks exchange exceed 64-bit counts"));
   }

@@ -102,6 +102,20 @@ TEST(Validate, FindsMatricesThatDoNotTile) {
   }
 }
 
+// Rows of q that nobody has, or that k has as well: not even whole tensors can
+// be put together from such shards.
+TEST(Validate, FindsPartsThatDoNotTile) {
+  for (const char* tensor : {"layers.0.qkv", "layers.1.qkv"}) {
+    Plan plan = sound_plan();
+    Tensor& tampered =
+        plan.model.tensors[static_cast<size_t>(tensor_named(plan, tensor))];
+    tampered.parts[1].rows.first = 4;
+    EXPECT_THAT(validate(plan), Contains(HasSubstr(tensor))) << tensor;
+    tampered.parts.erase(tampered.parts.begin());
+    EXPECT_THAT(validate(plan), Contains(HasSubstr(tensor))) << tensor;
+  }
+}
+
 // The matrices are not those that the options ask for.
 TEST(Validate, FindsMatricesOfAnotherSplit) {
   PlanOptions options;

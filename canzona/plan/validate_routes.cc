@@ -90,19 +90,26 @@ class TensorRoutes {
 
 // Tensors of equal shape, cut and parts have equal routes; one of each is
 // checked.
-using Kind =
-    std::tuple<int64_t, int64_t, Cut, size_t, int64_t, int64_t, int64_t>;
+struct Kind {
+  std::vector<int64_t> shape;
+  Cut cut = Cut::kNone;
+  int32_t num_matrices = 0;
+  std::vector<int64_t> parts;  // all numbers of each
+  friend auto operator<=>(const Kind&, const Kind&) = default;
+};
 
 Kind kind_of(const Plan& plan, size_t t) {
   const Tensor& tensor = plan.model.tensors[t];
-  const Part* last = tensor.parts.empty() ? nullptr : &tensor.parts.back();
-  return {tensor.rows(),
-          tensor.cols(),
-          tensor.cut,
-          tensor.parts.size(),
-          last ? last->rows.first : 0,
-          last ? last->rows.run : 0,
-          plan.first_matrix[t + 1] - plan.first_matrix[t]};
+  Kind kind{tensor.shape,
+            tensor.cut,
+            plan.first_matrix[t + 1] - plan.first_matrix[t],
+            {}};
+  for (const Part& part : tensor.parts) {
+    const RowRuns& r = part.rows;
+    kind.parts.insert(kind.parts.end(),
+                      {r.first, r.run, r.stride, r.count, part.heads});
+  }
+  return kind;
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 #include "canzona/plan/search/joint.h"
 
 #include <algorithm>
+#include <array>
+#include <map>
 
 #include "canzona/plan/makespan/bound.h"
 #include "canzona/plan/search/homes.h"
@@ -43,15 +45,25 @@ int64_t bound_in(const std::vector<ItemClass>& classes, size_t p,
                  const std::vector<int32_t>& blocks, int64_t upper) {
   const auto ranks = static_cast<int64_t>(blocks.size());
   int64_t bound = lower_bound(sizes_in(classes, p, kAnyBlock), ranks, upper);
-  std::vector<int32_t> distinct = blocks;
-  std::sort(distinct.begin(), distinct.end());
-  distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
-  for (int32_t block : distinct) {
+  std::map<int32_t, int64_t> ranks_of;
+  for (int32_t block : blocks) ++ranks_of[block];
+  for (const auto& [block, own] : ranks_of) {
     if (block == kAnyBlock) continue;
-    const int64_t own = std::count(blocks.begin(), blocks.end(), block);
     bound = std::max(bound, simple_bound(sizes_in(classes, p, block), own));
   }
   return bound;
+}
+
+// What bound_in depends on: phases whose matrices are alike share their bound.
+std::vector<std::array<int64_t, 3>> dimension_key(
+    const std::vector<ItemClass>& classes, size_t p, int64_t upper) {
+  std::vector<std::array<int64_t, 3>> key;
+  for (const ItemClass& c : classes) {
+    key.push_back({c.load[p], c.block, c.count});
+  }
+  std::sort(key.begin(), key.end());
+  key.push_back({upper, 0, 0});
+  return key;
 }
 
 class JointSearch {
@@ -178,10 +190,14 @@ int64_t objective_bound(const std::vector<ItemClass>& classes,
                         const std::vector<int64_t>& steps,
                         const std::vector<int32_t>& blocks, int64_t upper) {
   int64_t sum = 0;
+  std::map<std::vector<std::array<int64_t, 3>>, int64_t> known;
   for (size_t p = 0; p < steps.size(); ++p) {
     if (steps[p] == 0) continue;
     // `upper` bounds the whole objective, hence every dimension's share of it.
-    sum += steps[p] * bound_in(classes, p, blocks, upper / steps[p]);
+    const int64_t share = upper / steps[p];
+    const auto [it, fresh] = known.emplace(dimension_key(classes, p, share), 0);
+    if (fresh) it->second = bound_in(classes, p, blocks, share);
+    sum += steps[p] * it->second;
   }
   return sum;
 }
