@@ -42,8 +42,11 @@ std::vector<std::string> with_empty_values(
 }
 
 std::string see_help(const CLI::App& app) {
-  const bool is_verb = app.get_parent() != nullptr;
-  return cat("; see canzona ", is_verb ? app.get_name() + " " : "", "--help");
+  std::string path;
+  for (const CLI::App* at = &app; at->get_parent() != nullptr;
+       at = at->get_parent())
+    path = at->get_name() + " " + path;
+  return cat("; see canzona ", path, "--help");
 }
 
 std::vector<std::string> long_options(const CLI::App& app) {
@@ -77,7 +80,8 @@ std::vector<std::string> verb_names(const CLI::App& root) {
                        join(verb_names(root), ", ")));
 }
 
-// No option means anything by an empty value; many mean "not given".
+// No option means anything by an empty value; many mean "not given". The same
+// for verbs below.
 void require_values(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options()) {
     const std::vector<std::string>& values = option->results();
@@ -85,6 +89,13 @@ void require_values(const CLI::App& app) {
       throw UsageError(
           cat(option->get_name(), " has an empty value", see_help(app)));
   }
+  for (const CLI::App* verb : app.get_subcommands()) require_values(*verb);
+}
+
+// The verb that the user named, or the verb below it.
+const CLI::App& named(const CLI::App& app) {
+  const std::vector<CLI::App*> verbs = app.get_subcommands();
+  return verbs.empty() ? app : named(*verbs.back());
 }
 
 }  // namespace
@@ -103,14 +114,15 @@ CommandLine::CommandLine() : root_(kDescription, "canzona") {
   root_.add_flag("--quiet", quiet_, "print results and errors only");
   root_.footer(kExamples);
   for (const auto add : {add_plan, add_compare, add_explain, add_validate,
-                         add_models, add_completion, add_man})
+                         add_models, add_rules, add_bench, add_calibrate,
+                         add_doctor,
+                         add_completion, add_man})
     verbs_.push_back(add(root_));
 }
 
 void CommandLine::parse(std::vector<std::string> arguments) {
   arguments = with_empty_values(arguments);
   std::reverse(arguments.begin(), arguments.end());  // as the library wants it
-  const CLI::App* app = &root_;
   try {
     root_.parse(arguments);
   } catch (const CLI::CallForVersion& version) {
@@ -118,13 +130,12 @@ void CommandLine::parse(std::vector<std::string> arguments) {
   } catch (const CLI::CallForHelp&) {
     page_ = root_.help();
   } catch (const CLI::ParseError& error) {
-    for (const CLI::App* verb : root_.get_subcommands()) app = verb;
+    const CLI::App& app = named(root_);
     const std::vector<std::string> unknown = root_.remaining(true);
-    if (!unknown.empty()) refuse_word(root_, *app, unknown.front());
-    throw UsageError(cat(printable(error.what()), see_help(*app)));
+    if (!unknown.empty()) refuse_word(root_, app, unknown.front());
+    throw UsageError(cat(printable(error.what()), see_help(app)));
   }
   require_values(root_);
-  for (const CLI::App* verb : root_.get_subcommands()) require_values(*verb);
   if (page_.empty() && root_.get_subcommands().empty())
     throw UsageError(cat("no verb; verbs are ", join(verb_names(root_), ", "),
                          see_help(root_)));

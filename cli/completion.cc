@@ -33,6 +33,14 @@ std::string options_of(const CLI::App& app) {
   return join(words, " ");
 }
 
+// The verbs below a verb, with their options.
+std::string words_below(const CLI::App& verb) {
+  std::string words;
+  for (const CLI::App* below : verb.get_subcommands({}))
+    words += below->get_name() + " " + options_of(*below) + " ";
+  return words;
+}
+
 // After these words comes one of a known few.
 std::string values_cases() {
   const auto line = [](const char* option, const std::string& words) {
@@ -40,6 +48,7 @@ std::string values_cases() {
   };
   return line("--model|models", names_of(presets())) +
          line("--rule", names_of(rule_table())) +
+         line("rules", names_of(rule_table()) + " check") +
          line("--strategy|--strategies", names_of(strategies())) +
          line("--micro-groups", join(micro_group_modes(), " ")) +
          line("--weight", "numel flops cost") +
@@ -53,8 +62,9 @@ std::string bash_script(const CLI::App& root) {
   std::string verbs, cases;
   for (const CLI::App* verb : root.get_subcommands({})) {
     verbs += verb->get_name() + " ";
-    cases += cat("        ", verb->get_name(), ") words='", options_of(*verb),
-                 " ", options_of(root), "' ;;\n");
+    cases += cat("        ", verb->get_name(), ") words='",
+                 words_below(*verb), options_of(*verb), " ", options_of(root),
+                 "' ;;\n");
   }
   return cat("# Completion of canzona for bash.\n_canzona() {\n",
              "  local current=\"${COMP_WORDS[COMP_CWORD]}\" words=''\n",

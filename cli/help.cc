@@ -45,6 +45,10 @@ std::string group_text(const CLI::App& app, const std::string& group) {
   return lines.empty() ? lines : "\n" + group + ":\n" + lines;
 }
 
+const CLI::App& root_of(const CLI::App& app) {
+  return app.get_parent() == nullptr ? app : root_of(*app.get_parent());
+}
+
 // Options of the verb itself, then those that every verb takes.
 std::string general(const CLI::App& app) {
   if (app.get_parent() == nullptr) return group_text(app, kGeneral);
@@ -54,7 +58,7 @@ std::string general(const CLI::App& app) {
         option != app.get_help_ptr())
       own += entry(left_side(*option), option->get_description());
   return (own.empty() ? own : std::string("\nOptions:\n") + own) +
-         "\nEverywhere:\n" + group_lines(*app.get_parent(), kGeneral);
+         "\nEverywhere:\n" + group_lines(root_of(app), kGeneral);
 }
 
 std::string usage(const CLI::App& app, const std::string& name) {
@@ -64,7 +68,8 @@ std::string usage(const CLI::App& app, const std::string& name) {
     const std::string label = option->get_name(true, false);
     out += option->get_required() ? " " + label : " [" + label + "]";
   }
-  if (!app.get_subcommands({}).empty()) out += " VERB";
+  if (!app.get_subcommands({}).empty())
+    out += app.get_parent() == nullptr ? " VERB" : " [VERB]";
   return out + " [OPTIONS]\n";
 }
 

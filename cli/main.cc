@@ -5,6 +5,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "cli/command_line.h"
+#include "cli/compute.h"
 #include "cli/environment.h"
 #include "cli/errors.h"
 #include "cli/output.h"
@@ -79,6 +80,7 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace canzona::cli
 
 int main(int argc, char** argv) {
+  canzona::cli::begin_compute(argv);
   // A closed pipe shall be an error of write(), not the end of the process.
   std::signal(SIGPIPE, SIG_IGN);
   return canzona::cli::run({argv + 1, argv + argc});

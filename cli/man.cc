@@ -54,6 +54,17 @@ std::string footer_text(const CLI::App& app) {
   return cat(".PP\n.nf\n", roff(app.get_footer()), "\n.fi\n");
 }
 
+// A verb and those below it.
+std::string verb_text(const CLI::App& verb, const std::string& path) {
+  const std::string name = path + " " + verb.get_name();
+  std::string out =
+      cat(".SH ", roff(name), "\n", roff(verb.get_description()), ".\n",
+          options_text(verb), footer_text(verb));
+  for (const CLI::App* below : verb.get_subcommands({}))
+    out += verb_text(*below, name);
+  return out;
+}
+
 std::string man_page(const CLI::App& root) {
   std::string out = cat(
       ".TH CANZONA 1 \"\" \"canzona ", kVersion, "\" \"User Commands\"\n",
@@ -62,9 +73,7 @@ std::string man_page(const CLI::App& root) {
       roff(root.get_description()), "\n", footer_text(root),
       ".SH OPTIONS\nEvery verb takes these.\n", options_text(root));
   for (const CLI::App* verb : root.get_subcommands({}))
-    out += cat(".SH CANZONA ", roff(verb->get_name()), "\n",
-               roff(verb->get_description()), ".\n", options_text(*verb),
-               footer_text(*verb));
+    out += verb_text(*verb, "CANZONA");
   return out;
 }
 

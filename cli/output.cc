@@ -56,7 +56,8 @@ Output::Output(const Environment& environment, ColorChoice color, bool quiet)
                        environment.no_color)),
       error_ink_(wants_color(color, environment.stderr_is_terminal,
                              environment.no_color)),
-      quiet_(quiet) {}
+      quiet_(quiet),
+      stderr_is_terminal_(environment.stderr_is_terminal) {}
 
 void Output::result(std::string_view text) const {
   const int code = write_all(STDOUT_FILENO, text);
@@ -69,6 +70,12 @@ void Output::result(std::string_view text) const {
 // Nobody can be told that standard error does not work.
 void Output::note(std::string_view text) const {
   if (!quiet_) write_all(STDERR_FILENO, cat(text, "\n"));
+}
+
+void Output::progress(std::string_view text) const {
+  constexpr const char* kClearLine = "\r\x1b[K";
+  if (!quiet_ && stderr_is_terminal_)
+    write_all(STDERR_FILENO, cat(kClearLine, text));
 }
 
 void Output::error(std::string_view text,

@@ -27,6 +27,10 @@ class Output {
   // A remark on standard error; none with --quiet.
   void note(std::string_view text) const;
 
+  // What is being done now: one line of a terminal, written over by the next;
+  // nothing elsewhere. Empty: the line is free again.
+  void progress(std::string_view text) const;
+
   // "error: …" on standard error, with --quiet too, and the lines below it.
   void error(std::string_view text,
              const std::vector<std::string>& lines = {}) const;
@@ -40,6 +44,7 @@ class Output {
   Ink ink_;
   Ink error_ink_;
   bool quiet_;
+  bool stderr_is_terminal_;
 };
 
 }  // namespace canzona::cli

@@ -142,13 +142,9 @@ std::vector<RouteOverride> PlanArguments::overrides() const {
 
 std::string rules_help() {
   std::string out = "Rules:\n";
-  for (const RuleEntry& entry : rule_table()) {
+  for (const RuleEntry& entry : rule_table())
     out += help_line(entry.name, entry.summary);
-    for (const OptionFact& option : entry.options)
-      out += help_line("", cat(option.name, "=", option.default_value, ": ",
-                               option.meaning, " (", option.allowed, ")"));
-  }
-  return out;
+  return out + help_line("", "canzona rules RULE tells the options of one");
 }
 
 std::string strategies_help() {

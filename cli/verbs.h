@@ -22,7 +22,11 @@ Verb add_plan(CLI::App& root);
 Verb add_explain(CLI::App& root);
 Verb add_compare(CLI::App& root);
 Verb add_models(CLI::App& root);
+Verb add_rules(CLI::App& root);
 Verb add_validate(CLI::App& root);
+Verb add_bench(CLI::App& root);
+Verb add_calibrate(CLI::App& root);
+Verb add_doctor(CLI::App& root);
 Verb add_completion(CLI::App& root);
 Verb add_man(CLI::App& root);
 

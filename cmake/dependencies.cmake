@@ -3,6 +3,10 @@
 
 find_package(nlohmann_json 3.10 REQUIRED)  # base
 
+if("linalg" IN_LIST CANZONA_ROOMS)
+  include(openblas)
+endif()
+
 if("report" IN_LIST CANZONA_ROOMS OR "cli" IN_LIST CANZONA_ROOMS)
   find_package(fmt 9 REQUIRED)
 endif()

@@ -17,6 +17,10 @@ set(CANZONA_NEEDS_FMT OFF)
 if(TARGET canzona_report)
   set(CANZONA_NEEDS_FMT ON)
 endif()
+set(CANZONA_NEEDS_THREADS OFF)
+if(TARGET canzona_openblas)
+  set(CANZONA_NEEDS_THREADS ON)
+endif()
 configure_package_config_file(
   ${PROJECT_SOURCE_DIR}/cmake/canzonaConfig.cmake.in
   ${CMAKE_BINARY_DIR}/generated/canzonaConfig.cmake

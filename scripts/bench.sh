@@ -6,5 +6,5 @@ for program in build/bench/*; do
   [ -f "$program" ] && [ -x "$program" ] || continue
   echo "== ${program##*/}"
   # shellcheck disable=SC2086  # a list of words
-  "$program" ${BENCH_ARGS:-}
+  "$program" ${BENCH_ARGS:-} </dev/null
 done

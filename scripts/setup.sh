@@ -46,6 +46,25 @@ has_header() {  # <header>
   return 1
 }
 
+# has_library <file>: a library that the linker or CMake will find.
+has_library() {
+  [ "$("${CXX:-g++}" -print-file-name="$1" 2>/dev/null)" != "$1" ] && return 0
+  old_ifs=$IFS
+  IFS=':;'
+  for prefix in ${CMAKE_PREFIX_PATH:-}; do
+    if [ -e "$prefix/lib/$1" ] || [ -e "$prefix/lib64/$1" ]; then
+      IFS=$old_ifs
+      return 0
+    fi
+  done
+  IFS=$old_ifs
+  return 1
+}
+
+need_library() {  # <name> <package>: static or shared
+  has_library "lib$1.a" || has_library "lib$1.so" || missing="$missing $2"
+}
+
 need_header() {  # <header> <package>
   has_header "$1" || missing="$missing $2"
 }
@@ -89,6 +108,7 @@ check_build() {
   need_header nlohmann/json.hpp nlohmann-json3-dev
   need_header CLI/CLI.hpp libcli11-dev
   need_header fmt/format.h libfmt-dev
+  need_library openblas libopenblas-dev
   need_header gtest/gtest.h libgtest-dev
   need_header gmock/gmock.h libgmock-dev
   wish_program ninja ninja-build

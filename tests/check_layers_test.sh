@@ -27,6 +27,7 @@ expect 0 canzona/plan/strategies/a.cc '#include "canzona/rules/facts.h"'
 expect 0 canzona/plan/a_test.cc '#include <random>'
 expect 0 canzona/report/a.cc '#include <fmt/format.h>'
 expect 0 cli/main.cc '#include "cli/version.h"'
+expect 0 canzona/conformance/a.cc '#include "canzona/shapes/safetensors.h"'
 
 expect 1 canzona/base/a.cc '#include "canzona/plan/plan.h"'
 expect 1 canzona/base/a.cc '  #  include   "canzona/plan/plan.h"  // why'
@@ -39,6 +40,8 @@ expect 1 canzona/plan/a.cc '#include <nlohmann/json.hpp>'
 expect 1 canzona/plan/a.cc '#include "plan.h"'
 expect 1 canzona/shapes/a.cc '#include <fmt/format.h>'
 expect 1 canzona/report/a.cc '#include "cli/version.h"'
+expect 1 canzona/conformance/a.cc '#include "canzona/plan/plan.h"'
+expect 1 canzona/shapes/a.cc '#include "canzona/conformance/fixture.h"'
 expect 1 canzona/unheard_of/a.cc '#include <string>'
 
 exit $status

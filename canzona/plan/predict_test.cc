@@ -234,7 +234,8 @@ TEST(Predict, UncutTensorsAreOnlyScattered) {
   EXPECT_THAT(p.memory(&Memory::states), ElementsAre(64, 64, 64, 64));
 }
 
-// SOAP keeps two moments and, per side, a factor and its basis at the owner.
+// SOAP keeps two moments and, per side, a factor, its basis and a count of
+// failed refreshes at the owner.
 TEST(Predict, OwnersKeepTheirStates) {
   Plan plan = tiny_plan("balanced");
   plan.rule = "soap";
@@ -242,7 +243,8 @@ TEST(Predict, OwnersKeepTheirStates) {
   const Predicted p(plan);
   EXPECT_THAT(
       p.memory(&Memory::states),
-      ElementsAre(0, (2 * 32 + 2 * 64 + 2 * 16) * 4, (2 * 16 + 4 * 16) * 4, 0));
+      ElementsAre(0, (2 * 32 + 2 * 64 + 2 * 16 + 2) * 4,
+                  (2 * 16 + 4 * 16 + 2) * 4, 0));
   EXPECT_THAT(p.memory(&Memory::master), ElementsAre(64, 64, 32, 32));
 }
 

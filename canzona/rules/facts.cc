@@ -32,4 +32,18 @@ Bytes StateFact::bytes() const {
   return Bytes(elements()) * bytes_per_element(dtype);
 }
 
+std::vector<StateFact> RuleFacts::tensor_states(
+    const std::vector<int64_t>& dims) const {
+  if (dims.size() < 2) return states({1, dims.empty() ? 1 : dims[0]});
+  int64_t stack = 1;
+  for (size_t i = 0; i + 2 < dims.size(); ++i)
+    stack = checked_mul(stack, dims[i], "matrices in a tensor");
+  std::vector<StateFact> all =
+      states({dims[dims.size() - 2], dims[dims.size() - 1]});
+  if (stack == 1) return all;
+  for (StateFact& state : all)
+    state.shape.insert(state.shape.begin(), stack);
+  return all;
+}
+
 }  // namespace canzona

@@ -29,11 +29,16 @@ std::string to_string(MatrixShape shape);  // "5120x25600"
 // of the home, or whole at the matrix's owner.
 enum class Lives { kWithShard, kWithOwner };
 
+// What a state holds before the first step. kIdentity: every square matrix of
+// the stack is the identity.
+enum class Initially { kZero, kIdentity };
+
 struct StateFact {
   std::string name;
   std::vector<int64_t> shape;
   std::string dtype;  // "fp32"
   Lives lives = Lives::kWithShard;
+  Initially initially = Initially::kZero;
 
   int64_t elements() const;
   Bytes bytes() const;
@@ -54,6 +59,13 @@ struct OptionFact {
   std::string meaning;        // one line
 };
 
+// Settings under a name, usually that of the reference they come from.
+struct Preset {
+  std::string name;     // "moonlight"
+  std::string summary;  // one line
+  RuleOptions values;   // where they differ from the defaults
+};
+
 // states() and work() throw UsageError, naming rule and matrix, if a side is
 // negative or a count does not fit 64 bits. A side may be 0 or 1: the former
 // means no work, the latter is a matrix like any other.
@@ -66,6 +78,10 @@ class RuleFacts {
   // make_rule_facts they make the same facts again.
   virtual RuleOptions options() const = 0;
   virtual std::vector<StateFact> states(MatrixShape shape) const = 0;
+  // The same for a tensor of any order, which only some rules take whole; the
+  // others see a stack of matrices.
+  virtual std::vector<StateFact> tensor_states(
+      const std::vector<int64_t>& dims) const;
   virtual Work work(MatrixShape shape) const = 0;
   // The algorithm that will run on this shape: "gram", "symmetric", "qr", …
   virtual std::string algorithm(MatrixShape shape) const = 0;
@@ -74,16 +90,22 @@ class RuleFacts {
   // Refreshes happen every `period` steps, spread over `phases` of them.
   virtual int period() const { return 1; }
   virtual int phases() const { return 1; }
-  // Bytes per matrix element sent to the owner before transform, and back.
-  virtual int64_t gather_bytes_per_element() const { return kBytesPerFp32; }
+  // Bytes per matrix element sent to the owner before transform, and back. A
+  // rule that gathers several fields sends each in fp32.
+  virtual int gather_fields() const { return 1; }
+  virtual int64_t gather_bytes_per_element() const {
+    return gather_fields() * kBytesPerFp32;
+  }
   virtual int64_t scatter_bytes_per_element() const { return kBytesPerFp32; }
 };
 
-// One line per rule; the only place that lists them.
+// What one rule tells of itself. rules.def has one line per rule; it is the
+// only place that lists them.
 struct RuleEntry {
   std::string name;
   std::string summary;
   std::vector<OptionFact> options;
+  std::vector<Preset> presets;  // the first is the default
   std::unique_ptr<RuleFacts> (*make)(const RuleOptions& options);
 };
 const std::vector<RuleEntry>& rule_table();

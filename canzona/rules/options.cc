@@ -1,6 +1,7 @@
 #include "canzona/rules/options.h"
 
 #include <charconv>
+#include <cmath>
 #include <optional>
 
 #include "canzona/base/check.h"
@@ -12,6 +13,7 @@ namespace {
 
 constexpr const char* kPeriod = "precondition_frequency";
 constexpr const char* kPhases = "phases";
+constexpr const char* kPreset = "preset";
 
 std::optional<int64_t> whole_number(std::string_view text) {
   int64_t value = 0;
@@ -21,23 +23,80 @@ std::optional<int64_t> whole_number(std::string_view text) {
   return value;
 }
 
+std::optional<double> real_number(std::string_view text) {
+  double value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || stop != end || std::isnan(value))
+    return std::nullopt;
+  return value;
+}
+
+// The shortest text that reads as this number.
+std::string shortest(double value) {
+  char text[32];
+  const auto end = std::to_chars(text, text + sizeof text, value).ptr;
+  return std::string(text, end);
+}
+
 bool is_range(std::string_view choice) {
   return choice.find("..") != std::string_view::npos;
 }
 
-// `value` as it will be stored, if `choice`, a word or a range, allows it.
-std::optional<std::string> match(std::string_view choice,
-                                 const std::string& value) {
-  if (!is_range(choice)) {
-    return choice == value ? std::optional(value) : std::nullopt;
-  }
+struct Range {
+  std::string_view low;
+  std::string_view high;
+};
+Range bounds(std::string_view choice) {
   const size_t dots = choice.find("..");
-  const auto low = whole_number(choice.substr(0, dots));
-  const auto high = whole_number(choice.substr(dots + 2));
-  CANZONA_CHECK(low && high, "range ", choice);
+  return {choice.substr(0, dots), choice.substr(dots + 2)};
+}
+
+std::optional<std::string> match_whole(Range range, const std::string& value) {
+  const auto low = whole_number(range.low);
+  const auto high = whole_number(range.high);
+  CANZONA_CHECK(low && high, "range ", range.low, "..", range.high);
   const auto number = whole_number(value);
   if (!number || *number < *low || *number > *high) return std::nullopt;
   return std::to_string(*number);
+}
+
+// Infinity is a bound, never a value.
+std::optional<std::string> match_real(Range range, const std::string& value) {
+  const auto low = real_number(range.low);
+  const auto high = real_number(range.high);
+  CANZONA_CHECK(low && high, "range ", range.low, "..", range.high);
+  const auto number = real_number(value);
+  if (!number || std::isinf(*number) || *number < *low || *number > *high)
+    return std::nullopt;
+  return shortest(*number);
+}
+
+std::optional<std::string> match_triples(const std::string& value) {
+  std::string stored;
+  for (const std::string& triple : split_text(value, ';')) {
+    const std::vector<std::string> parts = split_text(triple, ',');
+    if (parts.size() != 3) return std::nullopt;
+    for (size_t i = 0; i < 3; ++i) {
+      const auto number = real_number(parts[i]);
+      if (!number || std::isinf(*number)) return std::nullopt;
+      if (!stored.empty()) stored += i == 0 ? ";" : ",";
+      stored += shortest(*number);
+    }
+  }
+  return stored;
+}
+
+// `value` as it will be stored, if `choice`, a word, a range or TRIPLES,
+// allows it.
+std::optional<std::string> match(std::string_view choice,
+                                 const std::string& value) {
+  if (choice == "TRIPLES") return match_triples(value);
+  if (!is_range(choice))
+    return choice == value ? std::optional(value) : std::nullopt;
+  const Range range = bounds(choice);
+  const bool real = range.low.find('.') != std::string_view::npos;
+  return real ? match_real(range, value) : match_whole(range, value);
 }
 
 std::string allowed_value(std::string_view rule, const OptionFact& fact,
@@ -45,7 +104,7 @@ std::string allowed_value(std::string_view rule, const OptionFact& fact,
   std::vector<std::string> words;
   for (const std::string& choice : split_text(fact.allowed, '|')) {
     if (auto stored = match(choice, value)) return *stored;
-    if (!is_range(choice)) words.push_back(choice);
+    if (!is_range(choice) && choice != "TRIPLES") words.push_back(choice);
   }
   throw UsageError(cat("rule ", rule, ": ", fact.name, "=", quoted(value),
                        " is not one of ", fact.allowed,
@@ -68,28 +127,81 @@ void require_known(std::string_view rule, const std::vector<OptionFact>& known,
   }
 }
 
+// The names of presets as one more option.
+OptionFact preset_fact(const std::vector<Preset>& presets) {
+  std::vector<std::string> names;
+  names.reserve(presets.size());
+  for (const Preset& preset : presets) names.push_back(preset.name);
+  return {kPreset, names.front(), join(names, "|"), "whose settings to take"};
+}
+
+const RuleOptions& values_of(const std::vector<Preset>& presets,
+                             const std::string& name) {
+  for (const Preset& preset : presets)
+    if (preset.name == name) return preset.values;
+  throw InternalError(cat("no preset ", name));
+}
+
 }  // namespace
 
 RuleOptions options_in_force(std::string_view rule,
                              const std::vector<OptionFact>& known,
+                             const std::vector<Preset>& presets,
                              const RuleOptions& given) {
-  require_known(rule, known, given);
+  std::vector<OptionFact> facts = known;
+  if (!presets.empty()) facts.push_back(preset_fact(presets));
+  require_known(rule, facts, given);
+  RuleOptions asked = given;
+  if (!presets.empty()) {
+    const auto chosen = asked.try_emplace(kPreset, presets.front().name).first;
+    allowed_value(rule, facts.back(), chosen->second);
+    for (const auto& [name, value] : values_of(presets, chosen->second))
+      asked.try_emplace(name, value);
+    require_known(rule, facts, asked);
+  }
   RuleOptions in_force;
-  for (const OptionFact& fact : known) {
-    const auto found = given.find(fact.name);
+  for (const OptionFact& fact : facts) {
+    const auto found = asked.find(fact.name);
     const std::string& value =
-        found == given.end() ? fact.default_value : found->second;
+        found == asked.end() ? fact.default_value : found->second;
     in_force[fact.name] = allowed_value(rule, fact, value);
   }
   return in_force;
 }
 
-int64_t integer_option(const RuleOptions& options, const std::string& name) {
-  const auto found = options.find(name);
+const std::string& word_option(const RuleOptions& options,
+                               std::string_view name) {
+  const auto found = options.find(std::string(name));
   CANZONA_CHECK(found != options.end(), "option ", name);
-  const auto value = whole_number(found->second);
-  CANZONA_CHECK(value.has_value(), name, "=", found->second);
+  return found->second;
+}
+
+int64_t integer_option(const RuleOptions& options, const std::string& name) {
+  const auto value = whole_number(word_option(options, name));
+  CANZONA_CHECK(value.has_value(), name, "=", options.at(name));
   return *value;
+}
+
+double real_option(const RuleOptions& options, const std::string& name) {
+  const auto value = real_number(word_option(options, name));
+  CANZONA_CHECK(value.has_value(), name, "=", options.at(name));
+  return *value;
+}
+
+bool switch_option(const RuleOptions& options, const std::string& name) {
+  return word_option(options, name) == "on";
+}
+
+std::vector<std::array<double, 3>> read_triples(std::string_view text) {
+  std::vector<std::array<double, 3>> triples;
+  for (const std::string& triple : split_text(std::string(text), ';')) {
+    const std::vector<std::string> parts = split_text(triple, ',');
+    CANZONA_CHECK_EQ(parts.size(), 3U, "numbers in ", quoted(text));
+    std::array<double, 3> numbers{};
+    for (size_t i = 0; i < 3; ++i) numbers[i] = real_number(parts[i]).value();
+    triples.push_back(numbers);
+  }
+  return triples;
 }
 
 void require_at_most(std::string_view rule, const RuleOptions& options,

@@ -101,5 +101,59 @@ TEST(ReadRefresh, RefusesMorePhasesThanSteps) {
                                       HasSubstr("precondition_frequency=10"))));
 }
 
+const std::vector<OptionFact> kReal = {
+    {"share", "0.5", "0.0..1.0", "of the thing"},
+    {"rate", "0.001", "0.0..inf", "of the thing"},
+    {"curve", "flat", "flat|TRIPLES", "of the thing"},
+};
+
+TEST(OptionsInForce, KeepsRealNumbersInTheirShortestForm) {
+  const RuleOptions once = options_in_force(
+      "toy", kReal, {{"share", "0.50000"}, {"rate", "1E-1"}});
+  EXPECT_EQ(once.at("share"), "0.5");
+  EXPECT_EQ(once.at("rate"), "0.1");
+  EXPECT_EQ(real_option(once, "rate"), 0.1);
+  EXPECT_EQ(options_in_force("toy", kReal, once), once);
+}
+
+TEST(OptionsInForce, RefusesRealNumbersOutOfRange) {
+  for (const char* bad : {"-0.1", "1.0001", "nan", "inf", "", "0.5x", "half"})
+    EXPECT_THROW(options_in_force("toy", kReal, {{"share", bad}}), UsageError)
+        << bad;
+  EXPECT_THROW(options_in_force("toy", kReal, {{"rate", "inf"}}), UsageError);
+  EXPECT_NO_THROW(options_in_force("toy", kReal, {{"rate", "1e300"}}));
+}
+
+TEST(OptionsInForce, ReadsNumbersInThrees) {
+  const RuleOptions in_force =
+      options_in_force("toy", kReal, {{"curve", "3.0,-4,1e1;2,0,0.50"}});
+  EXPECT_EQ(in_force.at("curve"), "3,-4,10;2,0,0.5");
+  EXPECT_THAT(read_triples(in_force.at("curve")),
+              ElementsAre(ElementsAre(3, -4, 10), ElementsAre(2, 0, 0.5)));
+  for (const char* bad : {"1,2", "1,2,3,4", "1,2,x", ";", "1,2,3;", "flatt"})
+    EXPECT_THROW(options_in_force("toy", kReal, {{"curve", bad}}), UsageError)
+        << bad;
+}
+
+TEST(OptionsInForce, TakesAPresetAndWhatIsGivenBesideIt) {
+  const std::vector<Preset> presets = {
+      {"plain", "as it is", {}},
+      {"big", "larger", {{"size", "9"}, {"colour", "blue"}}}};
+  EXPECT_THAT(options_in_force("toy", kKnown, presets, {}),
+              ElementsAre(Pair("colour", "red"), Pair("preset", "plain"),
+                          Pair("size", "3"), Pair("turns", "auto")));
+  const RuleOptions big = options_in_force(
+      "toy", kKnown, presets, {{"preset", "big"}, {"colour", "green"}});
+  EXPECT_THAT(big, ElementsAre(Pair("colour", "green"), Pair("preset", "big"),
+                               Pair("size", "9"), Pair("turns", "auto")));
+  EXPECT_EQ(options_in_force("toy", kKnown, presets, big), big);
+  EXPECT_THAT(
+      [&] {
+        options_in_force("toy", kKnown, presets, {{"preset", "bigg"}});
+      },
+      ThrowsMessage<UsageError>(AllOf(HasSubstr("preset='bigg'"),
+                                      HasSubstr("plain|big"))));
+}
+
 }  // namespace
 }  // namespace canzona

@@ -1,19 +1,18 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/rules/adamw/facts.h"
 #include "canzona/rules/facts.h"
-#include "canzona/rules/muon/facts.h"
-#include "canzona/rules/shampoo/facts.h"
-#include "canzona/rules/soap/facts.h"
 
 namespace canzona {
 
+#define CANZONA_RULE(rule) RuleEntry rule##_entry();
+#include "canzona/rules/rules.def"
+#undef CANZONA_RULE
+
 const std::vector<RuleEntry>& rule_table() {
   static const std::vector<RuleEntry> table = {
-      muon_entry(),
-      shampoo_entry(),
-      soap_entry(),
-      adamw_entry(),
+#define CANZONA_RULE(rule) rule##_entry(),
+#include "canzona/rules/rules.def"
+#undef CANZONA_RULE
   };
   return table;
 }

@@ -40,6 +40,7 @@ TEST(RuleTable, ListsTheOptionsThatAreInForce) {
       listed.insert(fact.name);
       EXPECT_FALSE(fact.meaning.empty()) << entry.name << " " << fact.name;
     }
+    if (!entry.presets.empty()) listed.insert("preset");
     std::set<std::string> in_force;
     for (const auto& [name, value] : entry.make({})->options()) {
       in_force.insert(name);
@@ -52,6 +53,16 @@ TEST(RuleTable, MakesTheSameFactsFromOptionsInForce) {
   for (const RuleEntry& entry : rule_table()) {
     const RuleOptions options = entry.make({})->options();
     EXPECT_EQ(entry.make(options)->options(), options) << entry.name;
+  }
+}
+
+TEST(RuleTable, EveryPresetMakesFacts) {
+  for (const RuleEntry& entry : rule_table()) {
+    for (const Preset& preset : entry.presets) {
+      EXPECT_EQ(entry.make({{"preset", preset.name}})->options().at("preset"),
+                preset.name);
+      EXPECT_FALSE(preset.summary.empty()) << entry.name << " " << preset.name;
+    }
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bitset>
+#include <iterator>
 #include <numeric>
 #include <utility>
 
@@ -34,15 +35,36 @@ enum Field { kDtype, kShape, kOffsets, kNumFields };
 struct Extent {
   int64_t begin = 0;
   int64_t end = 0;
+  std::string_view type;
 };
+
+enum class Metadata { kDrop, kKeep };
 
 // {"__metadata__": {"k": "v"}, "x": {"dtype": "F32", "shape": [2, 3],
 // "data_offsets": [0, 24]}, …}: depth 1 is the header, 2 an entry, 3 a list.
 class HeaderReader : public JsonEvents {
  public:
-  explicit HeaderReader(const std::string& file) : JsonEvents(file) {}
+  HeaderReader(const std::string& file, Metadata metadata)
+      : JsonEvents(file), keeps_metadata_(metadata == Metadata::kKeep) {}
 
   TensorRecords take() { return std::move(records_); }
+
+  // With the data beginning at byte `data_begin` of the file.
+  SafetensorsHeader take_all(int64_t data_begin) {
+    SafetensorsHeader header;
+    header.metadata.insert(std::make_move_iterator(metadata_.begin()),
+                           std::make_move_iterator(metadata_.end()));
+    header.tensors.reserve(records_.size());
+    for (const Extent& extent : extents_) {
+      TensorRecord& record = records_[header.tensors.size()];
+      header.tensors.push_back(
+          {std::move(record.name), std::string(extent.type),
+           std::move(record.shape), data_begin + extent.begin,
+           data_begin + extent.end});
+    }
+    check_names(header);
+    return header;
+  }
 
   // Together the extents must be [0, data_bytes), each byte once.
   void check_extents(int64_t data_bytes) const {
@@ -87,14 +109,17 @@ class HeaderReader : public JsonEvents {
       in_metadata_ = key == "__metadata__";
       record_.name = std::move(key);
     } else if (in_metadata_) {
-      metadata_keys_.push_back(std::move(key));
+      metadata_.emplace_back(std::move(key), "");
     } else {
       begin_field(key);
     }
   }
 
   void on_string(std::string& text) override {
-    if (depth() == 2 && in_metadata_) return;
+    if (depth() == 2 && in_metadata_) {
+      if (keeps_metadata_) metadata_.back().second = std::move(text);
+      return;
+    }
     if (depth() != 2 || field_ != kDtype) {
       refuse(cat(where(), ": unexpected string ", quoted(text)));
     }
@@ -153,7 +178,7 @@ class HeaderReader : public JsonEvents {
     }
     check_record(record_, file());
     check_bytes();
-    extents_.push_back({offsets_[0], offsets_[1]});
+    extents_.push_back({offsets_[0], offsets_[1], type_.first});
     records_.push_back(record_);
   }
 
@@ -176,13 +201,27 @@ class HeaderReader : public JsonEvents {
   }
 
   void end_metadata() {
-    std::sort(metadata_keys_.begin(), metadata_keys_.end());
-    const auto twice =
-        std::adjacent_find(metadata_keys_.begin(), metadata_keys_.end());
-    if (twice != metadata_keys_.end()) {
-      refuse(cat("__metadata__: key ", quoted(*twice), " comes twice"));
+    std::sort(metadata_.begin(), metadata_.end());
+    const auto twice = std::adjacent_find(
+        metadata_.begin(), metadata_.end(),
+        [](const auto& a, const auto& b) { return a.first == b.first; });
+    if (twice != metadata_.end()) {
+      refuse(cat("__metadata__: key ", quoted(twice->first), " comes twice"));
     }
-    metadata_keys_ = {};
+    if (!keeps_metadata_) metadata_ = {};
+  }
+
+  void check_names(const SafetensorsHeader& header) const {
+    std::vector<std::string_view> names;
+    names.reserve(header.tensors.size());
+    for (const StoredTensor& tensor : header.tensors) {
+      names.push_back(tensor.name);
+    }
+    std::sort(names.begin(), names.end());
+    const auto twice = std::adjacent_find(names.begin(), names.end());
+    if (twice != names.end()) {
+      refuse(cat("tensor ", quoted(*twice), " comes twice"));
+    }
   }
 
   std::string where() const {
@@ -200,8 +239,31 @@ class HeaderReader : public JsonEvents {
   Field field_ = kNumFields;
   bool in_metadata_ = false;
   bool has_metadata_ = false;
-  std::vector<std::string> metadata_keys_;
+  bool keeps_metadata_;
+  std::vector<std::pair<std::string, std::string>> metadata_;
 };
+
+// Reads and checks the header; `use` gets the reader and where data begins.
+template <class Use>
+auto with_header(std::string_view file_start, int64_t file_size,
+                 const std::string& file, Metadata metadata, const Use& use) {
+  const int64_t length = safetensors_header_length(file_start, file_size, file);
+  const int64_t data_begin = kSafetensorsLengthBytes + length;
+  if (static_cast<int64_t>(file_start.size()) < data_begin) {
+    throw UsageError(cat(printable(file), ": cut short: ", file_start.size(),
+                         " bytes, the header ends at ", data_begin));
+  }
+  const std::string_view header =
+      file_start.substr(kSafetensorsLengthBytes, length);
+  if (!header.starts_with('{')) {
+    throw UsageError(
+        cat(printable(file), ": no safetensors file: no '{' at byte 8"));
+  }
+  HeaderReader reader(file, metadata);
+  reader.read(header);
+  reader.check_extents(file_size - data_begin);
+  return use(reader, data_begin);
+}
 
 }  // namespace
 
@@ -231,22 +293,18 @@ int64_t safetensors_header_length(std::string_view file_start,
 
 TensorRecords read_safetensors(std::string_view file_start, int64_t file_size,
                                const std::string& file) {
-  const int64_t length = safetensors_header_length(file_start, file_size, file);
-  const int64_t data_begin = kSafetensorsLengthBytes + length;
-  if (static_cast<int64_t>(file_start.size()) < data_begin) {
-    throw UsageError(cat(printable(file), ": cut short: ", file_start.size(),
-                         " bytes, the header ends at ", data_begin));
-  }
-  const std::string_view header =
-      file_start.substr(kSafetensorsLengthBytes, length);
-  if (!header.starts_with('{')) {
-    throw UsageError(
-        cat(printable(file), ": no safetensors file: no '{' at byte 8"));
-  }
-  HeaderReader reader(file);
-  reader.read(header);
-  reader.check_extents(file_size - data_begin);
-  return reader.take();
+  return with_header(
+      file_start, file_size, file, Metadata::kDrop,
+      [](HeaderReader& reader, int64_t) { return reader.take(); });
+}
+
+SafetensorsHeader read_safetensors_header(std::string_view file_start,
+                                          int64_t file_size,
+                                          const std::string& file) {
+  return with_header(file_start, file_size, file, Metadata::kKeep,
+                     [](HeaderReader& reader, int64_t data_begin) {
+                       return reader.take_all(data_begin);
+                     });
 }
 
 TensorRecords read_safetensors_file(const std::string& path) {

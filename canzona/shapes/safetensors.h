@@ -1,5 +1,8 @@
 // The header of a safetensors file: names, types and shapes, no data.
 //
+//   SafetensorsHeader header = read_safetensors_header(bytes, size, "a.st");
+//   std::string_view data = bytes.substr(t.begin, t.end - t.begin);
+//
 // A file is the header's length (8 bytes, little endian), the header (JSON,
 // from '{'), and the data. What upstream refuses is refused here: a header
 // above 100 MB or longer than the file, duplicate names, unknown types,
@@ -8,8 +11,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "canzona/shapes/records.h"
 
@@ -29,7 +34,26 @@ int64_t safetensors_header_length(std::string_view file_start,
 TensorRecords read_safetensors(std::string_view file_start, int64_t file_size,
                                const std::string& file);
 
-// The same, from disk; reads nothing behind the header.
+// A tensor and where its data lies, in bytes from the start of the file.
+struct StoredTensor {
+  std::string name;
+  std::string dtype;  // "F32"
+  std::vector<int64_t> shape;
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+struct SafetensorsHeader {
+  std::vector<StoredTensor> tensors;  // in the order of the header
+  std::map<std::string, std::string> metadata;
+};
+
+// The whole header, for readers of data; names are different.
+SafetensorsHeader read_safetensors_header(std::string_view file_start,
+                                          int64_t file_size,
+                                          const std::string& file);
+
+// The tensors, from disk; reads nothing behind the header.
 TensorRecords read_safetensors_file(const std::string& path);
 
 }  // namespace canzona

@@ -33,6 +33,38 @@ TEST(Safetensors, NamesAndShapesOfAHeader) {
   EXPECT_EQ(records[1].name, "norm");
 }
 
+TEST(Safetensors, WholeHeaderTellsMetadataAndPlaces) {
+  const std::string header =
+      R"({"up":{"dtype":"BF16","shape":[3,2],"data_offsets":[4,16]},)"
+      R"("__metadata__":{"rule":"muon","note":""},)"
+      R"("norm":{"data_offsets":[0,4],"dtype":"F32","shape":[1]}})";
+  const std::string bytes = safetensors_bytes(header, 16);
+  const auto size = static_cast<int64_t>(bytes.size());
+  const SafetensorsHeader read = read_safetensors_header(bytes, size, "x.st");
+  ASSERT_EQ(read.tensors.size(), 2u);
+  EXPECT_EQ(read.tensors[0].name, "up");
+  EXPECT_EQ(read.tensors[0].dtype, "BF16");
+  EXPECT_THAT(read.tensors[0].shape, ElementsAre(3, 2));
+  EXPECT_EQ(read.tensors[0].begin, size - 12);
+  EXPECT_EQ(read.tensors[0].end, size);
+  EXPECT_EQ(read.tensors[1].begin, size - 16);
+  EXPECT_THAT(read.metadata,
+              ElementsAre(std::pair("note", ""), std::pair("rule", "muon")));
+}
+
+TEST(Safetensors, WholeHeaderRefusesANameThatComesTwice) {
+  const std::string bytes =
+      safetensors_bytes(R"({"x":{"dtype":"I8","shape":[1],)"
+                        R"("data_offsets":[0,1]},"x":{"dtype":"I8",)"
+                        R"("shape":[1],"data_offsets":[1,2]}})",
+                        2);
+  EXPECT_THAT(message_of([&] {
+                read_safetensors_header(
+                    bytes, static_cast<int64_t>(bytes.size()), "x.st");
+              }),
+              AllOf(HasSubstr("x.st"), HasSubstr("'x' comes twice")));
+}
+
 TEST(Safetensors, OnlyTheHeaderIsNeeded) {
   const std::string bytes =
       safetensors_bytes(R"({"up":{"dtype":"F64","shape":[1048576,1024],)"

@@ -15,14 +15,40 @@ namespace {
 constexpr int64_t kFlopsPerElement = 14;
 
 const std::vector<OptionFact>& option_facts() {
-  static const std::vector<OptionFact> facts;
+  static const std::vector<OptionFact> facts = {
+      {"learning_rate", "0.001", "0.0..inf", "step size, at its peak"},
+      {"weight_decay", "0.01", "0.0..inf", "share of the weights that is lost"},
+      {"decay_form", "decoupled", "decoupled|independent|palm|l2",
+       "times the learning rate, as it is, times its square, or by gradient"},
+      {"beta1", "0.9", "0.0..1.0", "share of the first moment that is kept"},
+      {"beta2", "0.999", "0.0..1.0", "share of the second moment that is kept"},
+      {"epsilon", "1e-08", "0.0..inf", "added to the root"},
+      {"epsilon_mode", "corrected", "corrected|uncorrected",
+       "added after or before the root is corrected for its bias"},
+  };
   return facts;
+}
+
+const std::vector<Preset>& presets() {
+  static const std::vector<Preset> all = {
+      {"torch", "torch.optim.AdamW", {}},
+      {"keller",
+       "KellerJordan/Muon, for what is no matrix",
+       {{"weight_decay", "0"}, {"beta2", "0.95"}, {"epsilon", "1e-10"}}},
+      {"moonlight",
+       "MoonshotAI/Moonlight, for what is no matrix",
+       {{"weight_decay", "0.1"},
+        {"beta2", "0.95"},
+        {"epsilon_mode", "uncorrected"}}},
+      {"apex", "NVIDIA/apex, which Megatron runs", {}},
+  };
+  return all;
 }
 
 }  // namespace
 
 AdamWFacts::AdamWFacts(const RuleOptions& given)
-    : options_(options_in_force("adamw", option_facts(), given)) {}
+    : options_(options_in_force("adamw", option_facts(), presets(), given)) {}
 
 std::vector<StateFact> AdamWFacts::states(MatrixShape shape) const {
   return states_for("adamw", shape, [&] {
@@ -41,7 +67,7 @@ Work AdamWFacts::work(MatrixShape shape) const {
 
 RuleEntry adamw_entry() {
   return {"adamw", "element-wise; takes the tensors that no matrix rule takes",
-          option_facts(), make_facts<AdamWFacts>};
+          option_facts(), presets(), make_facts<AdamWFacts>};
 }
 
 }  // namespace canzona

@@ -31,8 +31,16 @@ TEST(AdamWFacts, KeepsTwoMomentsWithTheShard) {
   }
 }
 
-TEST(AdamWFacts, HasNoOptions) {
-  EXPECT_TRUE(AdamWFacts({}).options().empty());
+TEST(AdamWFacts, HasTheOptionsOfTheReference) {
+  EXPECT_EQ(AdamWFacts({}).options(),
+            (RuleOptions{{"beta1", "0.9"},
+                         {"beta2", "0.999"},
+                         {"decay_form", "decoupled"},
+                         {"epsilon", "1e-08"},
+                         {"epsilon_mode", "corrected"},
+                         {"learning_rate", "0.001"},
+                         {"preset", "torch"},
+                         {"weight_decay", "0.01"}}));
   EXPECT_THROW(AdamWFacts(RuleOptions{{"steps", "5"}}), UsageError);
 }
 

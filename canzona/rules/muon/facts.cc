@@ -3,55 +3,44 @@
 #include <algorithm>
 
 #include "canzona/rules/counting.h"
+#include "canzona/rules/muon/options.h"
 #include "canzona/rules/options.h"
 
 namespace canzona {
 namespace {
 
-const std::vector<OptionFact>& option_facts() {
-  static const std::vector<OptionFact> facts = {
-      {"newton_schulz", "auto", "standard|symmetric|gram|auto",
-       "form of Newton-Schulz; auto takes the fewest flops for each shape"},
-      {"steps", "5", "1..20", "Newton-Schulz steps"},
-      {"restarts", "auto", "auto|0..19",
-       "restarts of the gram form, fewer than steps; auto: 1, in bf16 2"},
-      {"precision", "fp16", "fp16|bf16|fp32",
-       "number format of the products in Gram space"},
-  };
-  return facts;
-}
-
-// One restart keeps the Gram chain stable in fp16 and fp32. bf16 has too few
-// bits for that: spurious negative eigenvalues grow until the second restart.
-RuleOptions with_restarts(RuleOptions options) {
-  std::string& restarts = options.at("restarts");
-  const int64_t most = integer_option(options, "steps") - 1;
-  if (restarts == "auto") {
-    const int64_t wanted = options.at("precision") == "bf16" ? 2 : 1;
-    restarts = std::to_string(std::min(wanted, most));
-  }
-  require_at_most("muon", options, "restarts", most, "steps-1");
-  return options;
-}
-
 // One multiply-add is two flops. A segment of k steps in Gram space is the
 // triangle of XX' (m²n), k squares, k-1 products to collect Q, 2(k-1) to
-// advance the Gram matrix (m³ each), and the full Q·X (2m²n).
+// advance the Gram matrix (m³ each), and the full Q·X (2m²n). A step with c = 0
+// needs no square.
 Flops flops(NewtonSchulz form, MatrixShape shape, int64_t steps,
-            int64_t restarts) {
+            int64_t squares, int64_t restarts) {
   const auto [m, n] = std::minmax(shape.rows, shape.cols);
   const Flops wide = cubic(m, m, n);
   const Flops small = cubic(m, m, m);
   const int64_t segments = restarts + 1;
   switch (form) {
     case NewtonSchulz::kStandard:
-      return steps * (4 * wide + 2 * small);
+      return steps * 4 * wide + squares * 2 * small;
     case NewtonSchulz::kSymmetric:
-      return steps * (3 * wide + small);
+      return steps * 3 * wide + squares * small;
     case NewtonSchulz::kGram:
       break;
   }
-  return 3 * segments * wide + (4 * steps - 3 * segments) * small;
+  return 3 * segments * wide + (squares + 3 * (steps - segments)) * small;
+}
+
+// From where on the Gram form is quicker: m rows and n columns, m <= n, with
+// n >= aspect·m and m >= rows. Measured beforehand, so that the planner and all
+// ranks choose alike; on cuda, counted.
+struct GramFrom {
+  int64_t rows;
+  double aspect;
+};
+GramFrom gram_from(const RuleOptions& options) {
+  if (options.at("device") == "cuda") return {1, 1};
+  return options.at("precision") == "bf16" ? GramFrom{64, 2.0}
+                                           : GramFrom{256, 1.5};
 }
 
 }  // namespace
@@ -69,8 +58,8 @@ std::string_view to_string(NewtonSchulz form) {
 }
 
 MuonFacts::MuonFacts(const RuleOptions& given)
-    : options_(with_restarts(options_in_force("muon", option_facts(), given))),
-      steps_(integer_option(options_, "steps")),
+    : options_(muon_options_in_force(given)),
+      coefficients_(muon_coefficients(options_)),
       restarts_(integer_option(options_, "restarts")) {}
 
 std::vector<StateFact> MuonFacts::states(MatrixShape shape) const {
@@ -90,23 +79,51 @@ NewtonSchulz MuonFacts::form(MatrixShape shape) const {
     if (wanted == to_string(form)) return form;
   }
   const bool tie =
-      shape.rows == shape.cols || is_empty(shape) || restarts_ + 1 == steps_;
-  return tie ? NewtonSchulz::kSymmetric : NewtonSchulz::kGram;
+      shape.rows == shape.cols || is_empty(shape) || restarts_ + 1 == steps();
+  if (tie) return NewtonSchulz::kSymmetric;
+  const auto [m, n] = std::minmax(shape.rows, shape.cols);
+  const GramFrom from = gram_from(options_);
+  const bool gram = m >= from.rows && static_cast<double>(n) >=
+                                          from.aspect * static_cast<double>(m);
+  return gram ? NewtonSchulz::kGram : NewtonSchulz::kSymmetric;
 }
 
 Work MuonFacts::work(MatrixShape shape) const {
   return count_for("muon", shape, [&] {
-    return Work{flops(form(shape), shape, steps_, restarts_), Flops(0)};
+    const auto squares =
+        std::count_if(coefficients_.begin(), coefficients_.end(),
+                      [](const Coefficients& k) { return k.c != 0; });
+    const bool small = std::min(shape.rows, shape.cols) < gram_rows();
+    return Work{flops(form(shape), shape, steps(), squares,
+                      small ? steps() - 1 : restarts_),
+                Flops(0)};
   });
+}
+
+int64_t MuonFacts::gram_rows() const {
+  constexpr int64_t kSmall = 32;
+  const bool bf16 = options_.at("precision") == "bf16";
+  return bf16 && !switch_option(options_, "unsafe") ? kSmall : 1;
 }
 
 std::string MuonFacts::algorithm(MatrixShape shape) const {
   return std::string(to_string(form(shape)));
 }
 
+// One restart lies in the middle, rather early than late; of several the first
+// segments are the longer ones. In bf16 [2,4] of five steps stands what [1,3]
+// does not: two levels of singular values under polar_express.
+std::vector<int64_t> MuonFacts::restart_steps() const {
+  if (restarts_ == 1) return {std::max<int64_t>(1, steps() / 2)};
+  std::vector<int64_t> after;
+  for (int64_t i = 1; i <= restarts_; ++i)
+    after.push_back((i * steps() + restarts_) / (restarts_ + 1));
+  return after;
+}
+
 RuleEntry muon_entry() {
   return {"muon", "orthogonal factor of the momentum, by Newton-Schulz",
-          option_facts(), make_facts<MuonFacts>};
+          muon_options(), muon_presets(), make_facts<MuonFacts>};
 }
 
 }  // namespace canzona

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "canzona/rules/facts.h"
+#include "canzona/rules/muon/coefficients.h"
 
 namespace canzona {
 
@@ -29,12 +30,22 @@ class MuonFacts final : public RuleFacts {
 
   // The form that runs on this shape.
   NewtonSchulz form(MatrixShape shape) const;
-  int64_t steps() const { return steps_; }
+  int64_t steps() const { return static_cast<int64_t>(coefficients_.size()); }
   int64_t restarts() const { return restarts_; }
+  // One per step.
+  const std::vector<Coefficients>& coefficients() const {
+    return coefficients_;
+  }
+  // The steps after which the Gram form starts anew: {2, 4}.
+  std::vector<int64_t> restart_steps() const;
+  // With fewer rows and columns than this the Gram form starts anew after
+  // every step, which makes it the symmetric one: in bf16 the rounding of a
+  // small Gram matrix does not average out.
+  int64_t gram_rows() const;
 
  private:
   RuleOptions options_;
-  int64_t steps_;
+  std::vector<Coefficients> coefficients_;
   int64_t restarts_;
 };
 

@@ -9,6 +9,8 @@
 namespace canzona {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
@@ -37,7 +39,9 @@ TEST(MuonFacts, CountsSmallerMatrices) {
 
 TEST(MuonFacts, CountsRestarts) {
   const auto with = [](const char* restarts) {
-    return RuleOptions{{"newton_schulz", "gram"}, {"restarts", restarts}};
+    return RuleOptions{{"newton_schulz", "gram"},
+                       {"restarts", restarts},
+                       {"unsafe", "on"}};
   };
   EXPECT_EQ(flops(with("0"), {1000, 3000}), 26'000'000'000);
   EXPECT_EQ(flops(with("1"), {1000, 3000}), 32'000'000'000);
@@ -47,9 +51,11 @@ TEST(MuonFacts, CountsRestarts) {
 TEST(MuonFacts, SquareMatricesCostTwentyCubesInEveryTriangularForm) {
   EXPECT_EQ(flops(form("symmetric"), {100, 100}), 20'000'000);
   for (const char* restarts : {"0", "1", "2", "3", "4"}) {
-    EXPECT_EQ(
-        flops({{"newton_schulz", "gram"}, {"restarts", restarts}}, {100, 100}),
-        20'000'000);
+    EXPECT_EQ(flops({{"newton_schulz", "gram"},
+                     {"restarts", restarts},
+                     {"unsafe", "on"}},
+                    {100, 100}),
+              20'000'000);
   }
   EXPECT_EQ(flops(form("standard"), {100, 100}), 30'000'000);
   EXPECT_EQ(MuonFacts({}).algorithm({100, 100}), "symmetric");
@@ -82,7 +88,8 @@ TEST(MuonFacts, AutoNeverCostsMoreThanAnyForm) {
       for (MatrixShape shape : {MatrixShape{5, 5}, MatrixShape{5, 6},
                                 MatrixShape{40, 5}, MatrixShape{1, 9}}) {
         RuleOptions options{{"steps", std::to_string(steps)},
-                            {"restarts", std::to_string(restarts)}};
+                            {"restarts", std::to_string(restarts)},
+                            {"unsafe", "on"}};
         const int64_t automatic = flops(options, shape);
         int64_t fewest = automatic + 1;
         for (const char* name : {"standard", "symmetric", "gram"}) {
@@ -98,30 +105,171 @@ TEST(MuonFacts, AutoNeverCostsMoreThanAnyForm) {
 TEST(MuonFacts, TakesASecondRestartInBf16) {
   const RuleOptions bf16{{"precision", "bf16"}};
   EXPECT_EQ(MuonFacts(bf16).options().at("restarts"), "2");
+  EXPECT_THAT(MuonFacts(bf16).restart_steps(), ElementsAre(2, 4));
   EXPECT_EQ(flops(bf16, {1000, 3000}), 38'000'000'000);
-  EXPECT_EQ(MuonFacts(RuleOptions{{"precision", "fp32"}}).restarts(), 1);
-  EXPECT_EQ(MuonFacts(RuleOptions{{"precision", "bf16"}, {"restarts", "1"}})
+  EXPECT_THAT(MuonFacts(RuleOptions{{"precision", "fp32"}}).restart_steps(),
+              ElementsAre(2));
+}
+
+TEST(MuonFacts, RestartsAsOftenAsTheStepsNeed) {
+  const auto after = [](const char* set, const char* precision) {
+    return MuonFacts(
+               RuleOptions{{"coefficients", set}, {"precision", precision}})
+        .restart_steps();
+  };
+  EXPECT_THAT(after("minimax4", "bf16"), ElementsAre(2));
+  EXPECT_THAT(after("quintic", "bf16"), ElementsAre(2, 4));
+  EXPECT_THAT(after("polar_express", "bf16"), ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(after("polar_express", "fp16"), ElementsAre(2));
+  EXPECT_THAT(after("deepseekv4", "bf16"), ElementsAre(2, 4, 6, 8));
+  EXPECT_THAT(after("deepseekv4", "fp16"), ElementsAre(3, 5, 8));
+  EXPECT_THAT(MuonFacts(RuleOptions{{"steps", "3"}}).restart_steps(),
+              ElementsAre());
+}
+
+// As many as were asked for, each after a step, in order.
+TEST(MuonFacts, RestartsLieBetweenTheSteps) {
+  for (int steps = 1; steps <= 20; ++steps) {
+    for (int restarts = 0; restarts < steps; ++restarts) {
+      const MuonFacts facts(
+          RuleOptions{{"steps", std::to_string(steps)},
+                      {"restarts", std::to_string(restarts)},
+                      {"unsafe", "on"}});
+      int64_t previous = 0;
+      for (int64_t after : facts.restart_steps()) {
+        EXPECT_GT(after, previous);
+        previous = after;
+      }
+      EXPECT_LT(previous, std::max(steps, 1));
+      EXPECT_EQ(facts.restart_steps().size(), static_cast<size_t>(restarts));
+    }
+  }
+}
+
+// Below 32 rows bf16 starts anew after every step: 15a + 5 in either form.
+TEST(MuonFacts, CountsSmallGramMatricesInBf16AsDirectOnes) {
+  const auto bf16 = [](const char* newton_schulz, MatrixShape shape) {
+    return flops({{"precision", "bf16"}, {"newton_schulz", newton_schulz}},
+                 shape);
+  };
+  EXPECT_EQ(bf16("gram", {31, 93}), bf16("symmetric", {31, 93}));
+  EXPECT_LT(bf16("gram", {32, 96}), bf16("symmetric", {32, 96}));
+}
+
+TEST(MuonFacts, RefusesTooFewRestartsInShortNumbers) {
+  EXPECT_THAT(
+      [] {
+        MuonFacts(RuleOptions{{"precision", "bf16"}, {"restarts", "1"}});
+      },
+      ThrowsMessage<UsageError>(
+          AllOf(HasSubstr("restarts=1 in bf16"), HasSubstr("needs 2"))));
+  EXPECT_NO_THROW(MuonFacts(RuleOptions{{"precision", "bf16"},
+                                        {"restarts", "1"},
+                                        {"newton_schulz", "symmetric"}}));
+  EXPECT_NO_THROW(
+      MuonFacts(RuleOptions{{"precision", "fp32"}, {"restarts", "0"}}));
+  EXPECT_EQ(MuonFacts(RuleOptions{{"precision", "bf16"},
+                                  {"restarts", "1"},
+                                  {"unsafe", "on"}})
                 .restarts(),
             1);
 }
 
 TEST(MuonFacts, HasFewerRestartsThanSteps) {
   EXPECT_EQ(MuonFacts(RuleOptions{{"steps", "1"}}).restarts(), 0);
-  EXPECT_EQ(
-      MuonFacts(RuleOptions{{"steps", "2"}, {"precision", "bf16"}}).restarts(),
-      1);
-  EXPECT_THAT(
-      [] {
-        MuonFacts(RuleOptions{{"restarts", "5"}});
-      },
-      ThrowsMessage<UsageError>(HasSubstr("steps-1=4")));
+  for (const char* unsafe : {"on", "off"}) {
+    EXPECT_THAT(
+        [&] {
+          MuonFacts(RuleOptions{{"restarts", "5"}, {"unsafe", unsafe}});
+        },
+        ThrowsMessage<UsageError>(HasSubstr("steps-1=4")));
+  }
 }
 
 TEST(MuonFacts, OptionsInForceAreAllNamed) {
-  EXPECT_EQ(MuonFacts({}).options(), (RuleOptions{{"newton_schulz", "auto"},
-                                                  {"precision", "fp16"},
-                                                  {"restarts", "1"},
-                                                  {"steps", "5"}}));
+  EXPECT_EQ(MuonFacts({}).options(), (RuleOptions{
+                                         {"coefficients", "simple"},
+                                         {"decay_form", "decoupled"},
+                                         {"device", "cuda"},
+                                         {"epsilon", "1e-07"},
+                                         {"epsilon_mode", "clamp"},
+                                         {"learning_rate", "0.001"},
+                                         {"momentum", "0.95"},
+                                         {"momentum_form", "ema"},
+                                         {"nesterov", "on"},
+                                         {"newton_schulz", "auto"},
+                                         {"norm_factor", "1"},
+                                         {"normalization", "frobenius"},
+                                         {"overrun", "last"},
+                                         {"precision", "fp16"},
+                                         {"preset", "canzona"},
+                                         {"restarts", "1"},
+                                         {"scale", "match_rms"},
+                                         {"scale_extra", "1"},
+                                         {"steps", "5"},
+                                         {"unsafe", "off"},
+                                         {"weight_decay", "0.1"},
+                                     }));
+}
+
+TEST(MuonFacts, RefusesSetsThatDoHarm) {
+  const auto refused = [](RuleOptions options, const char* why) {
+    EXPECT_THAT([&] { MuonFacts{options}; },
+                ThrowsMessage<UsageError>(
+                    AllOf(HasSubstr(why), HasSubstr("unsafe=on"))));
+    options["unsafe"] = "on";
+    EXPECT_NO_THROW(MuonFacts{options});
+  };
+  refused({{"coefficients", "aol"}}, "rows scaled");
+  refused({{"coefficients", "aol_fast"}}, "rows scaled");
+  refused({{"coefficients", "cans"}, {"precision", "bf16"}}, "1e11");
+  refused({{"coefficients", "cans"}, {"norm_factor", "1"}}, "at least 1.01");
+  refused({{"coefficients", "cubic5"}, {"norm_factor", "1"}}, "at least 1.01");
+  refused({{"coefficients", "4.0098,-7.0585,2.4635"}}, "changes its sign");
+  EXPECT_NO_THROW(MuonFacts(RuleOptions{{"coefficients", "cans"}}));
+  EXPECT_NO_THROW(MuonFacts(
+      RuleOptions{{"coefficients", "cubic5"}, {"precision", "bf16"}}));
+  EXPECT_NO_THROW(
+      MuonFacts(RuleOptions{{"coefficients", "3.4445,-4.775,2.0315"},
+                            {"steps", "5"}}));
+}
+
+TEST(MuonFacts, KnowsHowManyStepsASetHas) {
+  EXPECT_EQ(MuonFacts(RuleOptions{{"coefficients", "deepseekv4"}}).steps(), 10);
+  EXPECT_EQ(MuonFacts(RuleOptions{{"coefficients", "2,-1.5,0.5;1.5,-0.5,0"}})
+                .steps(),
+            2);
+  EXPECT_THAT(
+      [] {
+        MuonFacts(RuleOptions{{"coefficients", "cubic5"}, {"steps", "6"}});
+      },
+      ThrowsMessage<UsageError>(HasSubstr("exactly 5")));
+}
+
+// Without c there is no square: 15a, and 6a + 9 in Gram space.
+TEST(MuonFacts, CountsNoSquaresForCubicSteps) {
+  const auto cubic = [](const char* newton_schulz) {
+    return RuleOptions{{"coefficients", "cubic5"},
+                       {"newton_schulz", newton_schulz}};
+  };
+  EXPECT_EQ(flops(cubic("symmetric"), {1000, 2000}), 30'000'000'000);
+  EXPECT_EQ(flops(cubic("gram"), {1000, 2000}), 21'000'000'000);
+}
+
+TEST(MuonFacts, ChoosesTheFormByDeviceAndPrecision) {
+  const auto form = [](const char* precision, MatrixShape shape) {
+    return MuonFacts(
+               RuleOptions{{"device", "cpu"}, {"precision", precision}})
+        .algorithm(shape);
+  };
+  EXPECT_EQ(form("bf16", {1024, 1536}), "symmetric");
+  EXPECT_EQ(form("bf16", {1024, 2048}), "gram");
+  EXPECT_EQ(form("bf16", {2048, 1024}), "gram");
+  EXPECT_EQ(form("fp32", {1024, 1024}), "symmetric");
+  EXPECT_EQ(form("fp32", {1024, 3072}), "gram");
+  EXPECT_EQ(form("fp32", {64, 640}), "symmetric");
+  EXPECT_THAT([&] { form("fp16", {1, 1}); },
+              ThrowsMessage<UsageError>(HasSubstr("fp16 is for cuda")));
 }
 
 TEST(MuonFacts, KeepsTheMomentumWithTheShard) {

@@ -1,46 +1,48 @@
-// Shampoo: the momentum times inverse fourth roots of the row and column
-// statistics, its length grafted from Adam. Everything it keeps is of use to
-// the owner alone.
+// Shampoo: the filtered gradient times inverse roots of the statistics of its
+// axes, its length grafted from Adam. Everything it keeps is of use to the
+// owner alone.
 //
-// A side longer than max_preconditioner_dim is cut into blocks (blocks.h). A
-// side of length one is dropped: the matrix is a vector then, with one factor
-// and an inverse square root.
+// Small sizes are merged and long sides cut into blocks (blocks.h). A side of
+// length one is dropped: the matrix is a vector then, with one factor and an
+// inverse square root.
 //
 // Defaults. Blocks of 1024 are the common choice of public Shampoo and the
 // size at which stacked blocks fill a device. A refresh is 24 times the work
 // of a step for square blocks, so refreshing on every step is out of the
 // question; every 10 steps is SOAP's habit, and equal periods make plans of the
-// two comparable. Coupled Newton needs 18 iterations at a condition number of
-// 1e6, beyond which fp32 factors carry no information and damping must bound
-// it; unlike an eigendecomposition it is nothing but products. Small sides are
-// not merged into one vector: a small matrix would pay for a factor of side
-// m·n.
+// two comparable. Factors are damped by 1e-5 of their norm: beyond that, fp32
+// statistics of a few gradients carry rounding and no information, and roots
+// that are used for ten steps would blow it up. Coupled Newton reaches such
+// roots in 16 iterations; unlike an eigendecomposition it is nothing but
+// products. Merging stops at two axes: a small matrix would pay for a factor
+// of side m·n.
 #pragma once
 
 #include "canzona/rules/facts.h"
-#include "canzona/rules/options.h"
+#include "canzona/rules/shampoo/layout.h"
+#include "canzona/rules/shampoo/options.h"
 
 namespace canzona {
 
 class ShampooFacts final : public RuleFacts {
  public:
-  explicit ShampooFacts(const RuleOptions& given);
+  explicit ShampooFacts(const RuleOptions& given) : options_(given) {}
 
   std::string_view name() const override { return "shampoo"; }
-  RuleOptions options() const override { return options_; }
-  // Factors of equal size are one state of shape {count, d, d}; those of the
-  // shorter blocks at the end of a side are named "…_edge".
+  RuleOptions options() const override { return options_.in_force; }
+  // As layout.h says.
   std::vector<StateFact> states(MatrixShape shape) const override;
+  std::vector<StateFact> tensor_states(
+      const std::vector<int64_t>& dims) const override;
   Work work(MatrixShape shape) const override;
-  std::string algorithm(MatrixShape) const override { return "newton"; }
-  int period() const override { return refresh_.period; }
-  int phases() const override { return refresh_.phases; }
+  std::string algorithm(MatrixShape shape) const override;
+  int period() const override { return options_.refresh.period; }
+  int phases() const override { return options_.refresh.phases; }
+
+  const ShampooOptions& parsed() const { return options_; }
 
  private:
-  RuleOptions options_;
-  RefreshOptions refresh_;
-  int64_t max_dim_;
-  int64_t root_iterations_;
+  ShampooOptions options_;
 };
 
 RuleEntry shampoo_entry();

@@ -34,21 +34,22 @@ TEST(ShampooFacts, CountsASmallMatrixWhole) {
   const Work work = ShampooFacts({}).work({6, 4});
   EXPECT_EQ(work.every_step, Flops(720));
   EXPECT_EQ(work.refresh, Flops(20'160));
-  EXPECT_THAT(shapes(ShampooFacts({}).states({6, 4})),
-              ElementsAre(Pair("L", Shape{1, 6, 6}), Pair("R", Shape{1, 4, 4}),
-                          Pair("filtered_grad", Shape{6, 4}),
-                          Pair("grafting_avg_sq", Shape{6, 4}),
-                          Pair("inv_L", Shape{1, 6, 6}),
-                          Pair("inv_R", Shape{1, 4, 4})));
+  EXPECT_THAT(
+      shapes(ShampooFacts({}).states({6, 4})),
+      ElementsAre(Pair("L", Shape{1, 6, 6}), Pair("R", Shape{1, 4, 4}),
+                  Pair("filtered_grad", Shape{6, 4}),
+                  Pair("grafting_avg_sq", Shape{6, 4}),
+                  Pair("inv_L", Shape{1, 6, 6}), Pair("inv_R", Shape{1, 4, 4}),
+                  Pair("refresh_failures", Shape{1, 2})));
 }
 
 // 5x3 at 2 is 2x2, 2x1, 2x2, 2x1, 1x2, 1x1. a²b + ab²: 16, 6, 16, 6, 6, 2.
-// a³ + b³: 16, 9, 16, 9, 9, 2. a² + b²: 8, 5, 8, 5, 5, 2.
+// a³ + b³: 16, 9, 16, 9, 9, 2. a² + b²: 8, 5, 8, 5, 5, 2; twelve counters.
 TEST(ShampooFacts, SumsOverBlocks) {
   const ShampooFacts shampoo = with_max_dim("2");
   EXPECT_EQ(shampoo.work({5, 3}).every_step, Flops(156));
   EXPECT_EQ(shampoo.work({5, 3}).refresh, Flops(4'392));
-  EXPECT_EQ(total_bytes(shampoo.states({5, 3})), 384);
+  EXPECT_EQ(total_bytes(shampoo.states({5, 3})), 432);
 }
 
 TEST(ShampooFacts, StacksFactorsOfEqualSize) {
@@ -60,7 +61,8 @@ TEST(ShampooFacts, StacksFactorsOfEqualSize) {
           Pair("filtered_grad", Shape{5, 3}),
           Pair("grafting_avg_sq", Shape{5, 3}), Pair("inv_L", Shape{4, 2, 2}),
           Pair("inv_L_edge", Shape{2, 1, 1}), Pair("inv_R", Shape{3, 2, 2}),
-          Pair("inv_R_edge", Shape{3, 1, 1})));
+          Pair("inv_R_edge", Shape{3, 1, 1}),
+          Pair("refresh_failures", Shape{6, 2})));
 }
 
 // 5 x 25 blocks of 1024: 6·1024³ a step and 144·1024³ a refresh for each.
@@ -68,7 +70,7 @@ TEST(ShampooFacts, CountsTheGateOfQwen3_32b) {
   const Work work = ShampooFacts({}).work({5120, 25600});
   EXPECT_EQ(work.every_step, Flops(805'306'368'000));
   EXPECT_EQ(work.refresh, Flops(19'327'352'832'000));
-  EXPECT_EQ(total_bytes(ShampooFacts({}).states({5120, 25600})), 3'145'728'000);
+  EXPECT_EQ(total_bytes(ShampooFacts({}).states({5120, 25600})), 3'145'729'000);
 }
 
 TEST(ShampooFacts, CountsUnevenBlocks) {
@@ -88,13 +90,14 @@ TEST(ShampooFacts, DropsASideOfOne) {
   EXPECT_EQ(shampoo.work({5, 1}).refresh, Flops(918));
   EXPECT_THAT(
       shapes(shampoo.states({1, 5})),
-      ElementsAre(Pair("R", Shape{2, 2, 2}), Pair("R_edge", Shape{1, 1, 1}),
+      ElementsAre(Pair("L", Shape{2, 2, 2}), Pair("L_edge", Shape{1, 1, 1}),
                   Pair("filtered_grad", Shape{1, 5}),
                   Pair("grafting_avg_sq", Shape{1, 5}),
-                  Pair("inv_R", Shape{2, 2, 2}),
-                  Pair("inv_R_edge", Shape{1, 1, 1})));
-  EXPECT_EQ(total_bytes(shampoo.states({5, 1})), 112);
-  EXPECT_EQ(total_bytes(shampoo.states({1, 1})), 16);
+                  Pair("inv_L", Shape{2, 2, 2}),
+                  Pair("inv_L_edge", Shape{1, 1, 1}),
+                  Pair("refresh_failures", Shape{3, 1})));
+  EXPECT_EQ(total_bytes(shampoo.states({5, 1})), 124);
+  EXPECT_EQ(total_bytes(shampoo.states({1, 1})), 20);
 }
 
 TEST(ShampooFacts, KeepsEverythingWithTheOwner) {
@@ -119,14 +122,91 @@ TEST(ShampooFacts, CountsHugeMatricesWithoutWalking) {
                UsageError);
 }
 
-TEST(ShampooFacts, OptionsInForceAreAllNamed) {
-  EXPECT_EQ(ShampooFacts({}).options(),
-            (RuleOptions{{"max_preconditioner_dim", "1024"},
-                         {"phases", "1"},
-                         {"precondition_frequency", "10"},
-                         {"root_iterations", "18"}}));
+TEST(ShampooFacts, KeepsWhatTheOptionsHaveAUseFor) {
+  const auto kept = [](const RuleOptions& options) {
+    std::vector<std::string> names;
+    for (const StateFact& state : ShampooFacts(options).states({2, 3}))
+      names.push_back(state.name);
+    return names;
+  };
+  EXPECT_THAT(kept({{"beta1", "0"}, {"grafting", "sgd"}}),
+              ElementsAre("L", "inv_L", "R", "inv_R", "refresh_failures"));
+  EXPECT_THAT(kept({{"start_step", "never"}}),
+              ElementsAre("filtered_grad", "grafting_avg_sq"));
+  EXPECT_THAT(kept({{"exponent", "0"}, {"grafting", "none"}}),
+              ElementsAre("filtered_grad"));
+}
+
+TEST(ShampooFacts, RootsBeginAsTheIdentityAndTheRestAsZero) {
+  for (const StateFact& state : with_max_dim("2").states({5, 3})) {
+    const bool root = state.name.substr(0, 4) == "inv_";
+    EXPECT_EQ(state.initially, root ? Initially::kIdentity : Initially::kZero)
+        << state.name;
+  }
+}
+
+// A kernel of a convolution is 64 x 147; with merging off it keeps four axes.
+TEST(ShampooFacts, TakesTensorsWhole) {
+  const Shape dims = {64, 3, 7, 7};
+  EXPECT_THAT(
+      shapes(ShampooFacts({}).tensor_states(dims)),
+      ElementsAre(Pair("L", Shape{1, 64, 64}), Pair("R", Shape{1, 147, 147}),
+                  Pair("filtered_grad", dims), Pair("grafting_avg_sq", dims),
+                  Pair("inv_L", Shape{1, 64, 64}),
+                  Pair("inv_R", Shape{1, 147, 147}),
+                  Pair("refresh_failures", Shape{1, 2})));
+  const auto unmerged =
+      shapes(ShampooFacts(RuleOptions{{"merge", "off"}}).tensor_states(dims));
+  EXPECT_EQ(unmerged.at("F_1"), (Shape{1, 3, 3}));
+  EXPECT_EQ(unmerged.at("inv_F_3"), (Shape{1, 7, 7}));
+  EXPECT_EQ(unmerged.at("refresh_failures"), (Shape{1, 4}));
+}
+
+TEST(ShampooFacts, TakesVectorsAndNumbers) {
+  EXPECT_EQ(shapes(ShampooFacts({}).tensor_states({5})).at("L"),
+            (Shape{1, 5, 5}));
+  EXPECT_EQ(shapes(ShampooFacts({}).tensor_states({})).at("L"),
+            (Shape{1, 1, 1}));
+}
+
+// Meta's default: a small matrix is one vector, with the root of a vector.
+TEST(ShampooFacts, CountsWhatMergingLeaves) {
+  const ShampooFacts merged(RuleOptions{{"merge", "1"}});
+  EXPECT_EQ(merged.work({6, 4}).every_step, Flops(3 * 24 * 24));
+  EXPECT_EQ(merged.work({6, 4}).refresh, Flops(18 * 3 * 24 * 24 * 24));
+  const ShampooFacts unmerged(RuleOptions{{"merge", "off"}});
+  EXPECT_EQ(unmerged.work({1, 5}).every_step, Flops(3 * (5 + 25)));
+}
+
+// eigen: 9 d³ and a triangle. higher, order 3: 5 products in each of 18
+// iterations, then 3 to check the result.
+TEST(ShampooFacts, CountsTheRootThatIsAskedFor) {
+  const ShampooFacts eigen(RuleOptions{{"root", "eigen"}});
+  EXPECT_EQ(eigen.work({10, 10}).refresh, Flops(20'000));
+  EXPECT_EQ(eigen.algorithm({10, 10}), "eigen");
+  const ShampooFacts higher(RuleOptions{{"root", "higher"}});
+  EXPECT_EQ(higher.work({10, 10}).refresh, Flops(2000 * (18 * 5 + 3)));
+  const ShampooFacts eighth(RuleOptions{{"exponent", "0.125"}});
+  EXPECT_EQ(eighth.work({10, 10}).refresh, Flops(2000 * 18 * 5));
+}
+
+TEST(ShampooFacts, CountsTheIterationsThatAreUsualWhereMoreAreAllowed) {
+  const ShampooFacts shampoo(RuleOptions{{"root_iterations", "100"}});
+  EXPECT_EQ(shampoo.work({6, 4}).refresh, Flops(20'160));
+}
+
+TEST(ShampooFacts, IsElementwiseWithoutFactors) {
+  const ShampooFacts shampoo(RuleOptions{{"start_step", "never"}});
+  EXPECT_EQ(shampoo.work({6, 4}).every_step, Flops(14 * 24));
+  EXPECT_EQ(shampoo.work({6, 4}).refresh, Flops(0));
+  EXPECT_EQ(shampoo.algorithm({6, 4}), "elementwise");
+}
+
+TEST(ShampooFacts, TellsPeriodAndPhases) {
   EXPECT_EQ(
       ShampooFacts(RuleOptions{{"precondition_frequency", "50"}}).period(), 50);
+  EXPECT_EQ(ShampooFacts(RuleOptions{{"phases", "5"}}).phases(), 5);
+  EXPECT_EQ(ShampooFacts(RuleOptions{{"preset", "meta"}}).period(), 1);
   EXPECT_THROW(ShampooFacts(RuleOptions{{"phases", "11"}}), UsageError);
 }
 

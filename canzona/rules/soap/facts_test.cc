@@ -7,7 +7,13 @@
 namespace canzona {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+using Shape = std::vector<int64_t>;
+
+SoapFacts soap(const RuleOptions& options) { return SoapFacts(options); }
 
 std::vector<std::string> names(const std::vector<StateFact>& states) {
   std::vector<std::string> names;
@@ -21,79 +27,215 @@ int64_t total_bytes(const std::vector<StateFact>& states) {
   return total.value();
 }
 
-// By hand: moments 2·5120·8192, L and Q_L 2·5120², R and Q_R 2·8192², each
-// element four bytes.
-TEST(SoapFacts, KeepsEverythingWithTheOwner) {
-  const auto states = SoapFacts({}).states({5120, 8192});
-  EXPECT_THAT(names(states),
-              ElementsAre("exp_avg", "exp_avg_sq", "L", "Q_L", "R", "Q_R"));
-  for (const StateFact& state : states) {
-    EXPECT_EQ(state.lives, Lives::kWithOwner);
-  }
-  EXPECT_EQ(states[2].shape, (std::vector<int64_t>{5120, 5120}));
-  EXPECT_EQ(states[4].shape, (std::vector<int64_t>{8192, 8192}));
-  EXPECT_EQ(total_bytes(states), 1'082'130'432);
+Shape shape_of(const std::vector<StateFact>& states, const std::string& name) {
+  for (const StateFact& state : states)
+    if (state.name == name) return state.shape;
+  return {};
 }
 
+// By hand: moments 2·5120·8192, L and Q_L 2·5120², R and Q_R 2·8192², two
+// counters, each element four bytes.
+TEST(SoapFacts, KeepsEverythingWithTheOwner) {
+  const auto states = SoapFacts({}).states({5120, 8192});
+  EXPECT_THAT(names(states), ElementsAre("exp_avg", "exp_avg_sq", "L", "Q_L",
+                                         "R", "Q_R", "refresh_failures"));
+  for (const StateFact& state : states) {
+    EXPECT_EQ(state.lives, Lives::kWithOwner);
+    const bool is_basis = state.name.starts_with("Q_");
+    EXPECT_EQ(state.initially,
+              is_basis ? Initially::kIdentity : Initially::kZero);
+  }
+  EXPECT_EQ(states[2].shape, (Shape{5120, 5120}));
+  EXPECT_EQ(states[4].shape, (Shape{8192, 8192}));
+  EXPECT_EQ(states[6].shape, (Shape{2}));
+  EXPECT_EQ(total_bytes(states), 1'082'130'440);
+}
+
+// A refresh of side d with e across: 14/3 d³ for product and QR, and 2d²e +
+// 2d²·min(d, e) to move the first moment.
 TEST(SoapFacts, CountsBothSides) {
   const Work work = SoapFacts({}).work({5120, 8192});
   EXPECT_EQ(work.every_step, Flops(2'791'728'742'400));
-  EXPECT_EQ(work.refresh, Flops(4'559'823'612'586));
+  EXPECT_EQ(work.refresh, Flops(5'264'198'249'130));
 }
 
 TEST(SoapFacts, SquareMatricesCostTenCubesAStep) {
   EXPECT_EQ(SoapFacts({}).work({100, 100}).every_step, Flops(10'000'000));
 }
 
-// 20/3 d³ per side: 6.67, 53.33 and 180 for d of 1, 2 and 3.
+// 26/3 d³ per side: 8.67, 69.33 and 234 for d of 1, 2 and 3.
 TEST(SoapFacts, RoundsARefreshToTheNearestFlop) {
-  EXPECT_EQ(SoapFacts({}).work({1, 1}).refresh, Flops(14));
-  EXPECT_EQ(SoapFacts({}).work({2, 2}).refresh, Flops(106));
-  EXPECT_EQ(SoapFacts({}).work({3, 3}).refresh, Flops(360));
+  EXPECT_EQ(SoapFacts({}).work({1, 1}).refresh, Flops(18));
+  EXPECT_EQ(SoapFacts({}).work({2, 2}).refresh, Flops(138));
+  EXPECT_EQ(SoapFacts({}).work({3, 3}).refresh, Flops(468));
 }
 
 // 25600 > 10000: no R, and with it no rotation or statistics of the columns.
 TEST(SoapFacts, LeavesOutTheFactorOfALongSide) {
-  const SoapFacts soap({});
-  EXPECT_THAT(names(soap.states({5120, 25600})),
-              ElementsAre("exp_avg", "exp_avg_sq", "L", "Q_L"));
-  EXPECT_EQ(total_bytes(soap.states({5120, 25600})), 1'258'291'200);
-  EXPECT_EQ(soap.work({5120, 25600}).every_step, Flops(3'355'443'200'000));
-  EXPECT_EQ(soap.work({5120, 25600}).refresh, Flops(894'784'853'333));
-  EXPECT_THAT(names(soap.states({25600, 5120})),
-              ElementsAre("exp_avg", "exp_avg_sq", "R", "Q_R"));
-  EXPECT_EQ(soap.work({25600, 5120}).every_step, Flops(3'355'443'200'000));
-  EXPECT_EQ(soap.algorithm({25600, 5120}), "qr");
+  const SoapFacts facts({});
+  EXPECT_THAT(
+      names(facts.states({5120, 25600})),
+      ElementsAre("exp_avg", "exp_avg_sq", "L", "Q_L", "refresh_failures"));
+  EXPECT_EQ(total_bytes(facts.states({5120, 25600})), 1'258'291'204);
+  EXPECT_EQ(facts.work({5120, 25600}).every_step, Flops(3'355'443'200'000));
+  EXPECT_EQ(facts.work({5120, 25600}).refresh, Flops(2'236'962'133'333));
+  EXPECT_THAT(
+      names(facts.states({25600, 5120})),
+      ElementsAre("exp_avg", "exp_avg_sq", "R", "Q_R", "refresh_failures"));
+  EXPECT_EQ(facts.work({25600, 5120}).every_step, Flops(3'355'443'200'000));
+  EXPECT_EQ(facts.algorithm({25600, 5120}), "qr");
 }
 
 TEST(SoapFacts, KeepsTheFactorOfASideAtTheLimit) {
-  const SoapFacts soap(RuleOptions{{"max_preconditioner_dim", "8"}});
-  EXPECT_TRUE(soap.has_left_factor({8, 9}));
-  EXPECT_FALSE(soap.has_right_factor({8, 9}));
+  EXPECT_THAT(
+      names(soap({{"max_preconditioner_dim", "8"}}).states({8, 9})),
+      ElementsAre("exp_avg", "exp_avg_sq", "L", "Q_L", "refresh_failures"));
 }
 
 TEST(SoapFacts, IsAdamWithoutFactors) {
-  const SoapFacts soap(RuleOptions{{"max_preconditioner_dim", "8"}});
-  EXPECT_EQ(soap.algorithm({9, 9}), "adam");
-  EXPECT_THAT(names(soap.states({9, 9})), ElementsAre("exp_avg", "exp_avg_sq"));
-  EXPECT_EQ(soap.work({9, 9}).every_step, Flops(0));
-  EXPECT_EQ(soap.work({9, 9}).refresh, Flops(0));
+  const SoapFacts facts = soap({{"max_preconditioner_dim", "8"}});
+  EXPECT_EQ(facts.algorithm({9, 9}), "adam");
+  EXPECT_THAT(names(facts.states({9, 9})),
+              ElementsAre("exp_avg", "exp_avg_sq"));
+  EXPECT_EQ(facts.work({9, 9}).every_step, Flops(0));
+  EXPECT_EQ(facts.work({9, 9}).refresh, Flops(0));
 }
 
 TEST(SoapFacts, RefreshesEveryTenStepsAtOnce) {
-  const SoapFacts soap({});
-  EXPECT_EQ(soap.period(), 10);
-  EXPECT_EQ(soap.phases(), 1);
-  EXPECT_EQ(soap.options(), (RuleOptions{{"max_preconditioner_dim", "10000"},
-                                         {"phases", "1"},
-                                         {"precondition_frequency", "10"}}));
+  const SoapFacts facts({});
+  EXPECT_EQ(facts.period(), 10);
+  EXPECT_EQ(facts.phases(), 1);
 }
 
 TEST(SoapFacts, SpreadsRefreshesOverAtMostAPeriod) {
-  EXPECT_EQ(SoapFacts(RuleOptions{{"phases", "10"}}).phases(), 10);
-  EXPECT_THROW(SoapFacts(RuleOptions{{"phases", "11"}}), UsageError);
-  EXPECT_THROW(SoapFacts(RuleOptions{{"precondition_frequency", "0"}}),
-               UsageError);
+  EXPECT_EQ(soap({{"phases", "10"}}).phases(), 10);
+  EXPECT_THROW(soap({{"phases", "11"}}), UsageError);
+  EXPECT_THROW(soap({{"precondition_frequency", "0"}}), UsageError);
+}
+
+TEST(SoapFacts, KeepsOnlyWhatTheOptionsUse) {
+  EXPECT_THAT(names(soap({{"beta1", "0"}, {"kl", "on"}}).states({2, 3})),
+              ElementsAre("exp_avg_sq", "L", "Q_L", "eigenvalues_L", "R", "Q_R",
+                          "eigenvalues_R", "refresh_failures"));
+  EXPECT_THAT(
+      names(soap({{"preset", "meta"}, {"grafting", "adam"}}).states({2, 3})),
+      ElementsAre("exp_avg", "exp_avg_sq", "L", "Q_L", "R", "Q_R",
+                  "grafting_avg_sq", "refresh_failures"));
+  EXPECT_THAT(
+      names(soap({{"preset", "meta"}, {"grafting", "sgd"}}).states({2, 3})),
+      ElementsAre("exp_avg", "exp_avg_sq", "L", "Q_L", "R", "Q_R",
+                  "refresh_failures"));
+}
+
+TEST(SoapFacts, TensorsHaveAFactorForEachAxis) {
+  const auto states = SoapFacts({}).tensor_states({3, 4, 2});
+  EXPECT_THAT(names(states),
+              ElementsAre("exp_avg", "exp_avg_sq", "F_0", "Q_0", "F_1", "Q_1",
+                          "F_2", "Q_2", "refresh_failures"));
+  EXPECT_EQ(shape_of(states, "exp_avg"), (Shape{3, 4, 2}));
+  EXPECT_EQ(shape_of(states, "F_1"), (Shape{4, 4}));
+  EXPECT_EQ(shape_of(states, "refresh_failures"), (Shape{3}));
+}
+
+TEST(SoapFacts, VectorsHaveAFactorIfAsked) {
+  EXPECT_THAT(names(SoapFacts({}).tensor_states({5})),
+              ElementsAre("exp_avg", "exp_avg_sq"));
+  EXPECT_THAT(
+      names(soap({{"precondition_1d", "on"}}).tensor_states({5})),
+      ElementsAre("exp_avg", "exp_avg_sq", "L", "Q_L", "refresh_failures"));
+}
+
+TEST(SoapFacts, MatricesAndTensorsOfTwoAxesAreTheSame) {
+  const auto matrix = SoapFacts({}).states({4, 6});
+  const auto tensor = SoapFacts({}).tensor_states({4, 6});
+  ASSERT_EQ(names(matrix), names(tensor));
+  for (size_t i = 0; i < matrix.size(); ++i)
+    EXPECT_EQ(matrix[i].shape, tensor[i].shape);
+}
+
+// 5x3 at 2 is 2x2, 2x1, 2x2, 2x1, 1x2, 1x1.
+TEST(SoapFacts, StacksFactorsOfBlocks) {
+  const auto states =
+      soap({{"preset", "meta"}, {"max_preconditioner_dim", "2"}})
+          .states({5, 3});
+  EXPECT_EQ(shape_of(states, "L"), (Shape{4, 2, 2}));
+  EXPECT_EQ(shape_of(states, "L_edge"), (Shape{2, 1, 1}));
+  EXPECT_EQ(shape_of(states, "Q_R"), (Shape{3, 2, 2}));
+  EXPECT_EQ(shape_of(states, "Q_R_edge"), (Shape{3, 1, 1}));
+  EXPECT_EQ(shape_of(states, "exp_avg_sq"), (Shape{5, 3}));
+  EXPECT_EQ(shape_of(states, "refresh_failures"), (Shape{12}));
+}
+
+// a²b + ab² over the blocks: 16, 6, 16, 6, 6, 2; a³ + b³: 16, 9, 16, 9, 9, 2.
+// The first moment in the original space takes two more products of each.
+TEST(SoapFacts, SumsOverBlocks) {
+  const Work work = soap({{"preset", "meta"},
+                          {"max_preconditioner_dim", "2"},
+                          {"refresh", "eigh"}})
+                        .work({5, 3});
+  EXPECT_EQ(work.every_step, Flops(7 * 52));
+  EXPECT_EQ(work.refresh, Flops(9 * 61));
+}
+
+// Merged to a vector of 6: one factor, rotated and moved along nothing.
+TEST(SoapFacts, CountsMergedMatricesAsVectors) {
+  const Work work = soap({{"merge_dims", "on"}}).work({3, 2});
+  EXPECT_EQ(work.every_step, Flops(5 * 36));
+  EXPECT_EQ(work.refresh, Flops(14 * 72 + 2 * 36 + 2 * 36));
+}
+
+TEST(SoapFacts, CountsWhatTheOptionsCost) {
+  const auto refresh = [](const RuleOptions& options) {
+    return soap(options).work({30, 30}).refresh.value() / (2 * 9000);
+  };
+  // In thirds of 30³, with 12 of them for the first moment.
+  EXPECT_EQ(refresh({}), 14 + 12);
+  EXPECT_EQ(refresh({{"momentum_basis", "original"}}), 14);
+  EXPECT_EQ(refresh({{"beta1", "0"}}), 14);
+  EXPECT_EQ(refresh({{"beta1", "0"}, {"power_steps", "3"}}), 42);
+  EXPECT_EQ(refresh({{"beta1", "0"}, {"sort", "after"}}), 20);
+  EXPECT_EQ(refresh({{"beta1", "0"}, {"refresh", "cholesky_qr"}}), 27);
+  EXPECT_EQ(refresh({{"beta1", "0"}, {"refresh", "eigh"}}), 27);
+  const auto step = [](const RuleOptions& options) {
+    return soap(options).work({30, 30}).every_step.value() / (2 * 27000);
+  };
+  EXPECT_EQ(step({}), 5);
+  EXPECT_EQ(step({{"momentum_basis", "original"}}), 7);
+  EXPECT_EQ(step({{"kl", "on"}}), 7);
+}
+
+TEST(SoapFacts, CountsHugeMatricesWithoutWalking) {
+  const SoapFacts facts =
+      soap({{"preset", "meta"}, {"max_preconditioner_dim", "1"}});
+  EXPECT_EQ(facts.work({int64_t{1} << 40, 2}).every_step,
+            Flops(7 * (int64_t{1} << 42)));
+  EXPECT_THROW(facts.states({int64_t{1} << 40, int64_t{1} << 40}), UsageError);
+  EXPECT_EQ(SoapFacts({}).algorithm({int64_t{1} << 40, int64_t{1} << 40}),
+            "adam");
+}
+
+TEST(SoapFacts, NamesTheTensorItRefuses) {
+  EXPECT_THAT(
+      [] {
+        SoapFacts({}).tensor_states({2, -3});
+      },
+      ThrowsMessage<UsageError>(
+          AllOf(HasSubstr("tensor 2x-3"), HasSubstr("negative"))));
+  EXPECT_THAT([] { SoapFacts({}).tensor_states(Shape(9, 1)); },
+              ThrowsMessage<UsageError>(HasSubstr("9 dims, at most 8")));
+}
+
+TEST(SoapFacts, GathersTwoFieldsIfFactorsDoNotSeeTheDecay) {
+  EXPECT_EQ(SoapFacts({}).gather_fields(), 1);
+  EXPECT_EQ(soap({{"decay_form", "l2"}}).gather_fields(), 1);
+  EXPECT_EQ(
+      soap({{"decay_form", "l2"}, {"l2_in_factors", "off"}}).gather_fields(),
+      2);
+  EXPECT_EQ(soap({{"decay_form", "l2"},
+                  {"l2_in_factors", "off"},
+                  {"weight_decay", "0"}})
+                .gather_fields(),
+            1);
 }
 
 }  // namespace

@@ -1,0 +1,59 @@
+// Replaces decompositions of a replayed rule by those of the reference, where
+// the fixture has them, and checks the rule's own by what every right answer
+// satisfies: it must be as good as the reference's, but for rounding.
+//
+//   Injection injection(fixture, *rule, *names, memory, findings);
+//   injection.begin(step);
+//   rule->transform(…, {…, .hook = &injection});
+//   injection.end();
+//
+// All that it is given must outlive it. One thread.
+#pragma once
+
+#include <optional>
+#include <set>
+#include <string>
+
+#include "canzona/conformance/compare.h"
+#include "canzona/conformance/fixture.h"
+#include "canzona/conformance/invariants.h"
+#include "canzona/conformance/state_names.h"
+#include "canzona/rules/shampoo/options.h"
+
+namespace canzona {
+
+class Injection final : public DecompositionHook {
+ public:
+  Injection(const Fixture& fixture, const Rule& rule, const StateNames& names,
+            const TensorMemory& memory, Findings& findings);
+
+  void begin(int64_t step);
+  // Fails if the reference decomposed what the rule did not.
+  void end();
+
+  void order(const Part& part, std::span<int64_t> columns) override;
+  bool basis(const Part& part, Matrices q, Matrices values) override;
+  bool inverse_root(const Part& part, Matrices x) override;
+
+ private:
+  std::string name(const Part& part, const char* kind) const;
+  // What the reference had. UsageError if it has another number of elements;
+  // null, and a failure noted, if there is none.
+  const FixtureTensor* find(const std::string& name, int64_t elements);
+  Square factor(const Part& part) const;
+  // The matrix whose root is taken.
+  Square damped_factor(const Part& part, int64_t n) const;
+  void check_basis(const Part& part, const Square& own, const Square& theirs,
+                   int64_t n);
+
+  const Fixture& fixture_;
+  const StateNames& names_;
+  const TensorMemory& memory_;
+  Findings& findings_;
+  std::optional<ShampooOptions> shampoo_;
+  double rounding_;
+  int64_t step_ = 0;
+  std::set<std::string> unused_;  // names of the step that nobody asked for
+};
+
+}  // namespace canzona

@@ -1,0 +1,192 @@
+#include "canzona/conformance/state_names.h"
+
+#include <algorithm>
+#include <span>
+
+#include "canzona/base/check.h"
+#include "canzona/base/text.h"
+#include "canzona/rules/shampoo/layout.h"
+#include "canzona/rules/shampoo/options.h"
+#include "canzona/rules/soap/layout.h"
+#include "canzona/rules/soap/options.h"
+
+namespace canzona {
+namespace {
+
+Dims row_major(std::span<const int64_t> dims) {
+  Dims strides(dims.size(), 1);
+  for (size_t i = dims.size(); i-- > 1;) strides[i - 1] = strides[i] * dims[i];
+  return strides;
+}
+
+// A whole state, or one matrix of a stack.
+StateView contiguous(size_t state, Dims dims, int64_t place = 0) {
+  const int64_t elements = num_elements(dims);
+  const Dims strides = row_major(dims);
+  return {state, place * elements, std::move(dims), strides};
+}
+
+// A block of a tensor of sizes `whole`.
+StateView block_of(size_t state, std::span<const int64_t> whole,
+                   std::span<const int64_t> start,
+                   std::span<const int64_t> sizes) {
+  StateView view{state, 0, Dims(sizes.begin(), sizes.end()), row_major(whole)};
+  for (size_t i = 0; i < whole.size(); ++i)
+    view.offset += start[i] * view.strides[i];
+  return view;
+}
+
+// "factor_left" → 0 if it begins with "factor_" and ends with an axis's name.
+std::optional<int> axis_after(const StateNames& names, std::string_view what,
+                              std::string_view kind) {
+  if (!what.starts_with(kind)) return std::nullopt;
+  what.remove_prefix(kind.size());
+  for (int axis = 0; axis < names.order(); ++axis)
+    if (what == names.axis_name(axis)) return axis;
+  return std::nullopt;
+}
+
+// States under the names of fixtures: of Muon and AdamW.
+class PlainNames final : public StateNames {
+ public:
+  explicit PlainNames(std::vector<StateFact> facts)
+      : facts_(std::move(facts)) {}
+
+  std::optional<StateView> find(int64_t, std::string_view what) const override {
+    for (size_t i = 0; i < facts_.size(); ++i)
+      if (facts_[i].name == what) return contiguous(i, facts_[i].shape);
+    return std::nullopt;
+  }
+
+ private:
+  std::vector<StateFact> facts_;
+};
+
+class SoapNames final : public StateNames {
+ public:
+  SoapNames(const RuleOptions& options, const Dims& dims)
+      : soap_(read_soap_options(options)), layout_(soap_, dims) {
+    for (int i = 0; i < layout_.order(); ++i)
+      sizes_.push_back(layout_.axis(i).length);
+  }
+
+  int64_t num_blocks() const override { return layout_.num_blocks(); }
+  int order() const override { return layout_.order(); }
+
+  std::optional<StateView> find(int64_t block,
+                                std::string_view what) const override {
+    if (what == "exp_avg" && soap_.has_first_moment()) return moment(block, 0);
+    if (what == "exp_avg_sq") return moment(block, layout_.exp_avg_sq());
+    if (what == "graft" && soap_.has_grafting_moment())
+      return moment(block, layout_.grafting());
+    if (auto axis = axis_after(*this, what, "factor_"))
+      return factor(block, *axis, 0);
+    if (auto axis = axis_after(*this, what, "basis_"))
+      return factor(block, *axis, 1);
+    if (auto axis = axis_after(*this, what, "eigval_"))
+      return factor(block, *axis, 2);
+    return std::nullopt;
+  }
+
+ private:
+  StateView moment(int64_t block, int state) const {
+    const SoapBlock at = layout_.block(block);
+    return block_of(static_cast<size_t>(state), sizes_, at.start, at.dims());
+  }
+
+  // `kind`: factor, basis, eigenvalues.
+  std::optional<StateView> factor(int64_t block, int axis, int kind) const {
+    if (!layout_.axis(axis).has_factor || kind >= layout_.states_per_factor())
+      return std::nullopt;
+    const SoapFactorPlace place = layout_.place(block, axis);
+    const int64_t n = layout_.block(block).dims()[static_cast<size_t>(axis)];
+    return contiguous(static_cast<size_t>(place.first_state + kind),
+                      kind == 2 ? Dims{n} : Dims{n, n}, place.place);
+  }
+
+  SoapOptions soap_;
+  SoapLayout layout_;
+  Dims sizes_;
+};
+
+class ShampooNames final : public StateNames {
+ public:
+  ShampooNames(const RuleOptions& options, const Dims& dims)
+      : options_(options), layout_(options_, dims) {}
+
+  int64_t num_blocks() const override { return blocking().num_blocks(); }
+  int order() const override { return blocking().order(); }
+  std::string axis_name(int axis) const override {
+    return std::to_string(axis);
+  }
+
+  std::optional<StateView> find(int64_t block,
+                                std::string_view what) const override {
+    if (what == "filtered_grad") return moment(block, layout_.filtered_grad());
+    if (what == "graft") return moment(block, layout_.grafting());
+    if (auto axis = axis_after(*this, what, "factor_"))
+      return matrix(block, *axis, &FactorPlace::factor);
+    if (auto axis = axis_after(*this, what, "inv_root_"))
+      return matrix(block, *axis, &FactorPlace::inv_root);
+    return std::nullopt;
+  }
+
+ private:
+  const Blocking& blocking() const { return layout_.blocking(); }
+
+  std::optional<StateView> moment(int64_t block, int state) const {
+    if (state == ShampooLayout::kNone) return std::nullopt;
+    const auto at = blocking().block(block);
+    return block_of(static_cast<size_t>(state), blocking().sizes().span(),
+                    at.start.span(), at.sizes.span());
+  }
+
+  std::optional<StateView> matrix(int64_t block, int axis,
+                                  int FactorPlace::*state) const {
+    if (axis >= layout_.num_axes()) return std::nullopt;
+    const FactorPlace at = layout_.factor(blocking().block(block), axis);
+    return contiguous(static_cast<size_t>(at.*state), {at.side, at.side},
+                      at.place);
+  }
+
+  ShampooOptions options_;
+  ShampooLayout layout_;
+};
+
+}  // namespace
+
+std::vector<double> gather(const TensorMemory& memory, const StateView& view) {
+  const StateFact& fact = memory.states()[view.state];
+  const std::vector<double> state =
+      memory.values(memory.state(view.state), fact.elements());
+  std::vector<double> values;
+  const int64_t count = num_elements(view.dims);
+  values.reserve(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) {
+    int64_t rest = i;
+    int64_t at = view.offset;
+    for (size_t d = view.dims.size(); d-- > 0;) {
+      at += rest % view.dims[d] * view.strides[d];
+      rest /= view.dims[d];
+    }
+    values.push_back(state.at(static_cast<size_t>(at)));
+  }
+  return values;
+}
+
+std::string StateNames::axis_name(int axis) const {
+  if (order() > 2) return std::to_string(axis);
+  return axis == 0 ? "left" : "right";
+}
+
+std::unique_ptr<StateNames> make_state_names(const Rule& rule,
+                                             const Dims& dims) {
+  const RuleFacts& facts = rule.facts();
+  if (facts.name() == "soap")
+    return std::make_unique<SoapNames>(facts.options(), dims);
+  if (facts.name() == "shampoo")
+    return std::make_unique<ShampooNames>(facts.options(), dims);
+  return std::make_unique<PlainNames>(facts.tensor_states(dims));
+}
+
+}  // namespace canzona

@@ -1,0 +1,170 @@
+#include "canzona/conformance/translate.h"
+
+#include <algorithm>
+
+#include "canzona/base/check.h"
+#include "canzona/base/text.h"
+#include "canzona/conformance/translate_parts.h"
+#include "canzona/rules/muon/options.h"
+
+namespace canzona {
+namespace {
+
+// Options by which references differ in rounding alone.
+void ignore_rounding(OptionReader& from) {
+  from.ignore({"ema_form", "muon.scale_rounding", "muon.norm_dtype",
+               "muon.ns_form", "muon.ns_dtype", "muon.orient", "adam.fused"});
+}
+
+std::vector<double> learning_rates(OptionReader& from, const Fixture& fixture) {
+  const auto steps = static_cast<size_t>(fixture.steps);
+  const double fixed = from.real("lr");
+  if (!from.has("lr_schedule")) return std::vector<double>(steps, fixed);
+  std::vector<double> rates = from.reals("lr_schedule");
+  if (rates.size() != steps)
+    fixture.refuse(cat("options: lr_schedule has ", rates.size(),
+                       " numbers, there are ", steps, " steps"));
+  return rates;
+}
+
+// The reference's name is one of our presets; where it is not, nothing is lost,
+// as every option is given.
+void name_preset(const Fixture& fixture, RuleOptions& to) {
+  for (const RuleEntry& entry : rule_table())
+    for (const Preset& preset : entry.presets)
+      if (entry.name == fixture.rule && preset.name == fixture.preset)
+        to["preset"] = preset.name;
+}
+
+std::string custom_coefficients(OptionReader& from, const Fixture& fixture) {
+  std::vector<std::string> triples;
+  for (const Json& triple : from.value("muon.coefficient_values")) {
+    if (!triple.is_array() || triple.size() != 3 ||
+        !std::all_of(triple.begin(), triple.end(),
+                     [](const Json& x) { return x.is_number(); }))
+      fixture.refuse("options: muon.coefficient_values are no triples");
+    triples.push_back(cat(exact_text(triple[0].get<double>()), ",",
+                          exact_text(triple[1].get<double>()), ",",
+                          exact_text(triple[2].get<double>())));
+  }
+  return join(triples, ";");
+}
+
+// A fixture of the pure function does not say what follows the last
+// coefficients, but it lists all of them.
+std::string overrun_of(RuleOptions options, const std::string& numbers) {
+  RuleOptions listed = options;
+  listed["coefficients"] = numbers;
+  options["overrun"] = "last";
+  const auto steps = [](const RuleOptions& given) {
+    return supported(
+        [&] { return muon_coefficients(muon_options_in_force(given)); });
+  };
+  return steps(options) == steps(listed) ? "last" : "cycle";
+}
+
+// What Newton–Schulz itself needs to know.
+void translate_iteration(OptionReader& from, const Fixture& fixture,
+                         const std::string& form, RuleOptions& to) {
+  const std::string set = from.word("muon.coefficients");
+  const std::string numbers = custom_coefficients(from, fixture);
+  to["coefficients"] = set == "custom" ? numbers : set;
+  to["steps"] = from.count("muon.steps");
+  to["epsilon_mode"] =
+      from.word("muon.norm_eps_mode",
+                {{"add", "add"}, {"clamp", "clamp"}, {"mul1.02+add", "add"}});
+  to["epsilon"] = from.number("muon.eps");
+  to["norm_factor"] = from.count("muon.norm_factor");
+  to["newton_schulz"] = form;
+  to["device"] = "cpu";
+  // Some references run settings that we warn of; here they are only replayed.
+  to["unsafe"] = "on";
+  to["overrun"] = from.has("muon.coeff_overrun")
+                      ? from.word("muon.coeff_overrun",
+                                  {{"last", "last"}, {"cycle", "cycle"}})
+                      : overrun_of(to, numbers);
+}
+
+std::string precision_of(const Fixture& fixture) {
+  if (fixture.dtype == "f64") return "fp64";
+  return fixture.dtype == "f32" ? "fp32" : "bf16";
+}
+
+}  // namespace
+
+void translate_decay(OptionReader& from, RuleOptions& to) {
+  to["weight_decay"] = from.number("weight_decay");
+  to["decay_form"] = from.word("decay_form", {{"decoupled", "decoupled"},
+                                              {"independent", "independent"},
+                                              {"palm", "palm"},
+                                              {"l2", "l2"}});
+}
+
+void translate_muon(OptionReader& from, const Fixture& fixture,
+                    const std::string& form, RuleOptions& to) {
+  from.require("muon.flatten", "none");
+  from.require("muon.scale_shape", "matrix");
+  from.require("cautious_decay", false);
+  from.require("decay_order", "before");
+  translate_decay(from, to);
+  translate_iteration(from, fixture, form, to);
+  to["precision"] = precision_of(fixture);
+  to["momentum"] = from.number("muon.momentum");
+  to["momentum_form"] = from.word(
+      "muon.momentum_form", {{"ema", "ema"}, {"heavy_ball", "heavy_ball"}});
+  to["nesterov"] = from.on_off("muon.nesterov");
+  to["scale"] = from.word("muon.scale", {{"original", "original"},
+                                         {"match_rms", "match_rms"},
+                                         {"sqrt_max", "sqrt_max"},
+                                         {"unit_rms", "unit_rms"},
+                                         {"none", "none"}});
+  to["scale_extra"] = from.number("muon.scale_extra");
+}
+
+void translate_adamw(OptionReader& from, RuleOptions& to) {
+  from.require("adam.amsgrad", false);
+  from.require("decay_order", "before");
+  translate_decay(from, to);
+  to["beta1"] = from.number("adam.beta1");
+  to["beta2"] = from.number("adam.beta2");
+  to["epsilon"] = from.number("adam.eps");
+  to["epsilon_mode"] =
+      from.word("adam.eps_mode",
+                {{"corrected", "corrected"}, {"uncorrected", "uncorrected"}});
+}
+
+Translation translate(const Fixture& fixture, const std::string& form) {
+  OptionReader from(fixture);
+  Translation ours;
+  RuleOptions& to = ours.options;
+  ignore_rounding(from);
+  name_preset(fixture, to);
+  ours.learning_rates = learning_rates(from, fixture);
+  to["learning_rate"] = from.number(from.has("peak_lr") ? "peak_lr" : "lr");
+  if (fixture.rule == "muon") {
+    translate_muon(from, fixture, form, to);
+  } else if (fixture.rule == "adamw") {
+    translate_adamw(from, to);
+  } else if (fixture.rule == "soap") {
+    translate_soap(from, fixture, to);
+  } else {
+    CANZONA_CHECK_EQ(fixture.rule, "shampoo", "a rule's fixture");
+    translate_shampoo(from, fixture, to);
+  }
+  from.finish();
+  return ours;
+}
+
+RuleOptions translate_newton_schulz(const Fixture& fixture,
+                                    const std::string& precision,
+                                    const std::string& form) {
+  OptionReader from(fixture);
+  RuleOptions to;
+  ignore_rounding(from);
+  translate_iteration(from, fixture, form, to);
+  to["precision"] = precision;
+  from.finish();
+  return to;
+}
+
+}  // namespace canzona

@@ -1,0 +1,149 @@
+#include <algorithm>
+
+#include "canzona/base/text.h"
+#include "canzona/conformance/translate_parts.h"
+
+namespace canzona {
+namespace {
+
+void translate_update(OptionReader& from, RuleOptions& to) {
+  translate_decay(from, to);
+  // "direction": wd·p is added to the update, which is decay before it.
+  to["decay_order"] = from.word(
+      "soap.decay_order",
+      {{"after", "after"}, {"before", "before"}, {"direction", "before"}});
+  to["epsilon_mode"] =
+      from.word("adam.eps_mode",
+                {{"corrected", "corrected"}, {"uncorrected", "uncorrected"}});
+  to["momentum_basis"] = from.word(
+      "soap.momentum_basis", {{"eigen", "eigen"}, {"original", "original"}});
+  to["first_update"] =
+      from.word("soap.first_update", {{"skip", "skip"}, {"use", "use"}});
+}
+
+void translate_basis(OptionReader& from, RuleOptions& to) {
+  to["precondition_frequency"] = from.count("soap.frequency");
+  to["first_basis"] =
+      from.word("soap.first", {{"eigh", "eigh"}, {"identity", "identity"}});
+  to["refresh"] = from.word("soap.refresh", {{"qr", "qr"}, {"eigh", "eigh"}});
+  to["sort"] =
+      from.word("soap.sort", {{"before_qr_descending_permute_v", "before"},
+                              {"after_descending", "after"},
+                              {"ascending", "ascending"}});
+  to["basis_includes_gradient"] =
+      from.on_off("soap.basis_includes_current_grad");
+}
+
+// The original and NVIDIA's: Adam in the eigenbasis.
+void translate_adam_form(OptionReader& from, RuleOptions& to) {
+  to["beta1"] = from.number("adam.beta1");
+  to["beta2"] = from.number("adam.beta2");
+  to["beta3"] = "auto";
+  to["epsilon"] = from.number("adam.eps");
+  to["bias_correction"] = from.on_off("adam.bias_correction");
+  to["nesterov"] =
+      from.has("adam.nesterov") ? from.on_off("adam.nesterov") : "off";
+  to["shampoo_beta"] = from.number("soap.shampoo_beta");
+  to["eigen_reg"] = from.number("soap.eigen_reg");
+  to["qr_regularised"] = "off";
+  to["start_step"] = "1";
+  to["long_sides"] = "skip";
+  to["grafting"] = "none";
+  // The decay of form l2 comes after the factors have seen the gradient.
+  to["l2_in_factors"] = "off";
+  to["factor_bias_correction"] =
+      from.boolean("soap.factor_bias_correction") ? "weights" : "off";
+}
+
+void translate_original(OptionReader& from, RuleOptions& to) {
+  from.require("soap.normalize_grads", false);
+  translate_adam_form(from, to);
+  to["kl"] = "off";
+  to["max_preconditioner_dim"] = from.count("soap.max_precond_dim");
+  to["precondition_1d"] = from.on_off("soap.precondition_1d");
+  to["merge_dims"] = from.on_off("soap.merge_dims");
+  to["power_steps"] = "1";
+}
+
+void translate_nvidia(OptionReader& from, RuleOptions& to) {
+  from.require("soap.max_update_rms", 0.0);
+  from.require("soap.max_precond_dim", nullptr);
+  translate_adam_form(from, to);
+  to["kl"] = from.on_off("soap.kl");
+  to["max_preconditioner_dim"] = "1000000";
+  to["precondition_1d"] = "off";
+  to["merge_dims"] = "off";
+  to["power_steps"] = from.count("soap.power_iter_steps");
+}
+
+// What the merge of small dims would change: SOAP has none of this kind.
+void require_unmerged(OptionReader& from, const Fixture& fixture) {
+  if (from.is("soap.merge", "inf")) return;
+  const std::vector<int64_t>& dims = fixture.tensor("param.0").dims;
+  const bool unchanged =
+      dims.size() <= 2 && std::find(dims.begin(), dims.end(), 1) == dims.end();
+  if (!from.is("soap.merge", 2) || !unchanged) from.unsupported("soap.merge");
+}
+
+void translate_grafting(OptionReader& from, RuleOptions& to) {
+  to["grafting"] = from.word("soap.grafting", {{"none", "none"},
+                                               {"sgd", "sgd"},
+                                               {"adagrad", "adagrad"},
+                                               {"rmsprop", "rmsprop"},
+                                               {"adam", "adam"}});
+  if (from.has("soap.grafting_beta2"))
+    to["grafting_beta2"] = from.number("soap.grafting_beta2");
+  if (from.has("soap.grafting_eps"))
+    to["grafting_epsilon"] = from.number("soap.grafting_eps");
+}
+
+// Meta's: eigenvalue-corrected Shampoo.
+void translate_meta(OptionReader& from, const Fixture& fixture,
+                    RuleOptions& to) {
+  from.require("soap.drop_weighting_factor", false);
+  from.require("soap.ignored_basis_change_dims", Json::object());
+  from.require("soap.exponent", 0.5);
+  require_unmerged(from, fixture);
+  to["beta1"] = from.number("soap.beta1");
+  to["beta2"] = from.number("soap.beta2");
+  to["beta3"] = from.number("soap.beta3");
+  to["epsilon"] = from.number("eps");
+  to["bias_correction"] = from.on_off("soap.bias_correction");
+  to["nesterov"] = "off";
+  to["shampoo_beta"] = "auto";
+  to["eigen_reg"] = from.number("eps");
+  to["qr_regularised"] = "on";
+  to["start_step"] = from.count("soap.start");
+  to["max_preconditioner_dim"] = from.count("soap.max_preconditioner_dim");
+  to["long_sides"] = "cut";
+  to["precondition_1d"] = "on";
+  to["merge_dims"] = "off";
+  to["kl"] = "off";
+  to["l2_in_factors"] = "on";
+  const bool corrected = from.boolean("soap.factor_bias_correction") &&
+                         from.boolean("soap.bias_correction");
+  to["factor_bias_correction"] = corrected ? "decomposition" : "off";
+  to["power_steps"] = from.count("soap.qr_iterations");
+  to["qr_tolerance"] = from.count("soap.qr_tolerance");
+  translate_grafting(from, to);
+}
+
+}  // namespace
+
+void translate_soap(OptionReader& from, const Fixture& fixture,
+                    RuleOptions& to) {
+  translate_update(from, to);
+  translate_basis(from, to);
+  const std::string variant =
+      from.word("soap.variant",
+                {{"original", "original"}, {"nv", "nv"}, {"meta", "meta"}});
+  if (variant == "original") {
+    translate_original(from, to);
+  } else if (variant == "nv") {
+    translate_nvidia(from, to);
+  } else {
+    translate_meta(from, fixture, to);
+  }
+}
+
+}  // namespace canzona

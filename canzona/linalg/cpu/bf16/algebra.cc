@@ -1,0 +1,314 @@
+#include "canzona/linalg/cpu/bf16/algebra.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "canzona/base/check.h"
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "canzona/linalg/cpu/bf16/kernel.h"
+#include "canzona/linalg/cpu/bf16/operand_blocks.h"
+#include "canzona/linalg/cpu/bf16/product.h"
+#include "canzona/linalg/cpu/features.h"
+
+namespace canzona {
+namespace {
+
+// v = alpha·(A·B) + Σ weight·addend over symmetric operands.
+struct Combination {
+  struct Term {
+    double weight;
+    const Operand* operand;
+  };
+
+  double alpha = 1;
+  int num_terms = 0;
+  Term terms[2] = {};
+};
+
+int piece(int64_t size, int64_t block) {
+  return static_cast<int>(std::min<int64_t>(size - block * kBlock, kBlock));
+}
+
+class Bf16Algebra final : public Algebra {
+ public:
+  explicit Bf16Algebra(const BlockKernel& kernel)
+      : kernel_(kernel), products_(kernel) {}
+
+  Operand wide(Arena& arena, int64_t rows, int64_t cols) override {
+    return take_wide(arena, rows, cols);
+  }
+  Operand symmetric(Arena& arena, int64_t rows) override {
+    return take_symmetric(arena, rows);
+  }
+
+  double load(Operand& x, const Load& load) override;
+  void gram(Operand& r, const Operand& x, Half half) override;
+  void polynomial(Operand& p, const Operand& r, double a, double b, double c,
+                  Half half) override;
+  void commuting_product(Operand& d, const Operand& a,
+                         const Operand& b) override;
+  void sandwich(Operand& u, const Operand& p, const Operand& r,
+                Operand& scratch) override;
+  void multiply(Operand& y, const Operand& q, const Operand& x) override;
+  void multiply_into(const Store& store, const Operand& q,
+                     const Operand& x) override;
+  double norm(const Operand& r) override;
+  void rescale(Operand& r, double factor) override { r.scale *= factor; }
+
+ private:
+  // Sets the scale and the identity of d.
+  void symmetric_product(Operand& d, const Factors& factors,
+                         const Combination& combination, double identity,
+                         Half half);
+  void symmetric_product(Operand& d, const Operand& a, const Operand& b,
+                         const Combination& combination, double identity,
+                         Half half);
+
+  const BlockKernel& kernel_;
+  Products products_;
+  // Formats that a block cannot do without, but nobody reads.
+  alignas(64) Bf16 unused_pairs_[kBlockElements];
+  alignas(64) Bf16 unused_mirror_[kBlockElements];
+};
+
+SourcePiece source_piece(const Load& load) {
+  SourcePiece piece;
+  piece.keep = static_cast<float>(load.blend.keep);
+  piece.add = static_cast<float>(load.blend.add);
+  piece.from_grad = static_cast<float>(load.blend.from_grad);
+  piece.from_momentum = static_cast<float>(load.blend.from_momentum);
+  piece.prescale = static_cast<float>(load.prescale);
+  piece.source_stride = load.source.row_stride;
+  piece.momentum_stride = load.momentum.row_stride;
+  return piece;
+}
+
+void check_load(const Operand& x, const Load& load) {
+  CANZONA_CHECK_EQ(load.source.rows, load.transpose ? x.cols : x.rows);
+  CANZONA_CHECK_EQ(load.source.cols, load.transpose ? x.rows : x.cols);
+  if (load.momentum.data == nullptr) return;
+  CANZONA_CHECK_EQ(load.momentum.rows, load.source.rows);
+  CANZONA_CHECK_EQ(load.momentum.cols, load.source.cols);
+}
+
+// Walks the source in the order of its memory. The blocks of one row of x come
+// in the same order whether the source is transposed or not, so the sums of
+// rows have the same bits, and so has the sum of them.
+double Bf16Algebra::load(Operand& x, const Load& load) {
+  check_load(x, load);
+  x.scale = 1;
+  x.identity = 0;
+  const Blocks blocks = wide_blocks(x);
+  double* sums = row_sums(x);
+  std::fill_n(sums, blocks.block_rows, 0.0);
+  const float* source = load.source.as<float>();
+  float* momentum =
+      load.momentum.data == nullptr ? nullptr : load.momentum.as<float>();
+  alignas(64) float values[kBlockElements];
+  SourcePiece from = source_piece(load);
+  for (int64_t r = 0; r < num_blocks(load.source.rows); ++r)
+    for (int64_t c = 0; c < num_blocks(load.source.cols); ++c) {
+      from.height = piece(load.source.rows, r);
+      from.width = piece(load.source.cols, c);
+      from.source = source + (r * load.source.row_stride + c) * kBlock;
+      if (momentum != nullptr)
+        from.momentum = momentum + (r * load.momentum.row_stride + c) * kBlock;
+      kernel_.read(values, from);
+      const int64_t i = load.transpose ? c : r;
+      const int64_t j = load.transpose ? r : c;
+      sums[i] += kernel_.pack({blocks.rows_at(i, j), blocks.transposed_at(i, j),
+                               blocks.pairs_at(i, j)},
+                              values, load.transpose);
+    }
+  double total = 0;
+  for (int64_t i = 0; i < blocks.block_rows; ++i) total += sums[i];
+  return std::sqrt(total);
+}
+
+void Bf16Algebra::symmetric_product(Operand& d, const Factors& factors,
+                                    const Combination& combination,
+                                    double identity, Half half) {
+  const Blocks to = symmetric_blocks(d);
+  Epilogue common;
+  common.alpha = static_cast<float>(combination.alpha);
+  common.num_addends = combination.num_terms;
+  Blocks addends[2];
+  for (int n = 0; n < combination.num_terms; ++n) {
+    common.weight[n] = static_cast<float>(combination.terms[n].weight);
+    addends[n] = symmetric_blocks(*combination.terms[n].operand);
+  }
+  const bool triangle = half == Half::kTriangle;
+  products_.run(factors, half, [&](int64_t i, int64_t j) {
+    Epilogue e = common;
+    for (int n = 0; n < e.num_addends; ++n)
+      e.addend[n] = addends[n].pairs_at(i, j);
+    e.rows = to.rows_at(i, j);
+    e.transposed = to.transposed_at(i, j);
+    if (triangle && i != j) {
+      e.pairs = to.pairs_at(i, j);
+      e.mirror = to.rows_at(j, i);
+    } else {
+      e.target = triangle ? Target::kDiagonal : Target::kPacked;
+      e.pairs = unused_pairs_;
+      e.mirror = triangle ? unused_mirror_ : nullptr;
+    }
+    return e;
+  });
+  d.scale = 1;
+  d.identity = identity;
+}
+
+void Bf16Algebra::symmetric_product(Operand& d, const Operand& a,
+                                    const Operand& b,
+                                    const Combination& combination,
+                                    double identity, Half half) {
+  CANZONA_CHECK(d.storage != a.storage && d.storage != b.storage,
+                "a product cannot overwrite its factors");
+  CANZONA_CHECK_EQ(d.rows, a.rows);
+  CANZONA_CHECK_EQ(d.rows, b.rows);
+  const Blocks left = symmetric_blocks(a);
+  const int64_t blocks = left.block_rows;
+  symmetric_product(
+      d, {left.rows, symmetric_blocks(b).transposed, blocks, blocks, blocks},
+      combination, identity, half);
+}
+
+void Bf16Algebra::gram(Operand& r, const Operand& x, Half half) {
+  CANZONA_CHECK_EQ(r.rows, x.rows);
+  const Blocks from = wide_blocks(x);
+  symmetric_product(r,
+                    {from.rows, from.transposed, from.block_rows,
+                     from.block_rows, from.block_cols},
+                    {.alpha = x.scale * x.scale}, 0, half);
+}
+
+void Bf16Algebra::polynomial(Operand& p, const Operand& r, double a, double b,
+                             double c, Half half) {
+  if (c != 0) {
+    const Combination sum{c * r.scale * r.scale, 1, {{b * r.scale, &r}}};
+    return symmetric_product(p, r, r, sum, a, half);
+  }
+  CANZONA_CHECK_EQ(p.rows, r.rows);
+  const Blocks from = symmetric_blocks(r);
+  const int64_t elements = from.count() * kBlockElements;
+  const auto bytes = static_cast<size_t>(elements) * sizeof(Bf16);
+  if (bytes > 0) {
+    std::memcpy(symmetric_blocks(p).rows, from.rows, bytes);
+    std::memcpy(symmetric_blocks(p).transposed, from.transposed, bytes);
+  }
+  p.scale = b * r.scale;
+  p.identity = a;
+}
+
+// (A' + aI)(B' + bI) = A'B' + aB' + bA' + abI
+void Bf16Algebra::commuting_product(Operand& d, const Operand& a,
+                                    const Operand& b) {
+  const Combination sum{
+      a.scale * b.scale,
+      2,
+      {{a.identity * b.scale, &b}, {b.identity * a.scale, &a}}};
+  symmetric_product(d, a, b, sum, a.identity * b.identity, Half::kTriangle);
+}
+
+// T = R·P = RP' + pR, then U = T·P = TP' + pT.
+void Bf16Algebra::sandwich(Operand& u, const Operand& p, const Operand& r,
+                           Operand& scratch) {
+  const Combination inner{r.scale * p.scale, 1, {{p.identity * r.scale, &r}}};
+  symmetric_product(scratch, r, p, inner, 0, Half::kTriangle);
+  const Combination outer{p.scale, 1, {{p.identity, &scratch}}};
+  symmetric_product(u, scratch, p, outer, 0, Half::kTriangle);
+}
+
+// scale·(Q'X + qX) in either form.
+Factors wide_factors(const Operand& q, const Operand& x) {
+  CANZONA_CHECK_EQ(q.rows, x.rows);
+  const Blocks left = symmetric_blocks(q);
+  const Blocks right = wide_blocks(x);
+  return {left.rows, right.pairs, right.block_rows, right.block_cols,
+          right.block_rows};
+}
+
+Epilogue wide_epilogue(const Operand& q, const Operand& x) {
+  Epilogue e;
+  e.alpha = static_cast<float>(x.scale * q.scale);
+  e.num_addends = 1;
+  e.weight[0] = static_cast<float>(x.scale * q.identity);
+  return e;
+}
+
+void Bf16Algebra::multiply(Operand& y, const Operand& q, const Operand& x) {
+  CANZONA_CHECK(y.storage != x.storage,
+                "a product cannot overwrite its factor");
+  CANZONA_CHECK_EQ(y.rows, x.rows);
+  CANZONA_CHECK_EQ(y.cols, x.cols);
+  const Blocks from = wide_blocks(x);
+  const Blocks to = wide_blocks(y);
+  Epilogue common = wide_epilogue(q, x);
+  products_.run(wide_factors(q, x), Half::kFull, [&](int64_t i, int64_t j) {
+    Epilogue e = common;
+    e.addend[0] = from.pairs_at(i, j);
+    e.rows = to.rows_at(i, j);
+    e.transposed = to.transposed_at(i, j);
+    e.pairs = to.pairs_at(i, j);
+    return e;
+  });
+  y.scale = 1;
+  y.identity = 0;
+}
+
+void Bf16Algebra::multiply_into(const Store& store, const Operand& q,
+                                const Operand& x) {
+  const Matrices& out = store.out;
+  CANZONA_CHECK_EQ(out.rows, store.transpose ? x.cols : x.rows);
+  CANZONA_CHECK_EQ(out.cols, store.transpose ? x.rows : x.cols);
+  const Blocks from = wide_blocks(x);
+  float* data = out.as<float>();
+  Epilogue common = wide_epilogue(q, x);
+  common.target = Target::kPlain;
+  common.stride = out.row_stride;
+  common.transpose = store.transpose;
+  common.apply = store.apply != nullptr;
+  if (store.apply != nullptr)
+    common.coefficients = {static_cast<float>(store.apply->keep_before),
+                           static_cast<float>(store.apply->step),
+                           static_cast<float>(store.apply->keep_after)};
+  products_.run(wide_factors(q, x), Half::kFull, [&](int64_t i, int64_t j) {
+    const int64_t r = store.transpose ? j : i;
+    const int64_t c = store.transpose ? i : j;
+    Epilogue e = common;
+    // The pairs of a transpose are the transposed tiles.
+    e.addend[0] =
+        store.transpose ? from.transposed_at(i, j) : from.pairs_at(i, j);
+    e.out = data + (r * out.row_stride + c) * kBlock;
+    e.height = piece(out.rows, r);
+    e.width = piece(out.cols, c);
+    return e;
+  });
+}
+
+double Bf16Algebra::norm(const Operand& r) {
+  const Blocks blocks = symmetric_blocks(r);
+  double total = 0;
+  for (int64_t i = 0; i < blocks.block_rows; ++i) {
+    double row = 0;
+    for (int64_t j = 0; j < blocks.block_cols; ++j)
+      row += kernel_.sum_of_squares(blocks.rows_at(i, j));
+    total += row;
+  }
+  return std::abs(r.scale) * std::sqrt(total);
+}
+
+}  // namespace
+
+std::unique_ptr<Algebra> make_bf16_algebra(Bf16Kernel kernel) {
+  const auto usable = usable_bf16_kernels();
+  if (std::ranges::find(usable, kernel) == usable.end())
+    throw UsageError(cat("bf16 kernel ", to_string(kernel),
+                         ": this machine cannot run it; the best it can is ",
+                         to_string(usable.front())));
+  return std::make_unique<Bf16Algebra>(block_kernel(kernel));
+}
+
+}  // namespace canzona

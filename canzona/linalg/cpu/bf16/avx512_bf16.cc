@@ -1,0 +1,8 @@
+// AVX-512 with bf16 instructions.
+#include "canzona/linalg/cpu/bf16/multiply_avx512.h"
+
+namespace canzona {
+
+const BlockKernel& avx512_bf16_kernel() { return kAvx512Kernel; }
+
+}  // namespace canzona

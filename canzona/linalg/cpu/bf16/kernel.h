@@ -1,0 +1,132 @@
+// What a bf16 kernel computes: one block at a time. The loops over blocks are
+// in product.h and algebra.cc, common to all kernels.
+#pragma once
+
+#include <cstdint>
+
+#include "canzona/linalg/cpu/bf16/layout.h"
+#include "canzona/linalg/engine.h"
+
+namespace canzona {
+
+// acc (32 x 32, row-major) = Σ_k left(k)·right(k) over `depth` neighbouring
+// blocks: rows on the left; transposed tiles or pairs on the right.
+struct BlockProduct {
+  const Bf16* left = nullptr;
+  const Bf16* right = nullptr;
+  int64_t depth = 0;
+  bool backward = false;  // from the last k to the first
+  bool resume = false;    // add to what acc holds
+  float* acc = nullptr;
+  // To be brought near meanwhile: so many lines of 64 bytes for each k.
+  const Bf16* prefetch = nullptr;
+  int prefetch_lines = 0;
+};
+
+// p = (p·keep_before - step·o)·keep_after, in fp32
+struct ApplyCoefficients {
+  float keep_before = 1;
+  float step = 0;
+  float keep_after = 1;
+};
+
+enum class Target {
+  kPacked,    // bf16 blocks
+  kDiagonal,  // the same, the upper triangle replaced by the lower one's mirror
+  kPlain,     // fp32 in rows
+};
+
+// What becomes of a sum: v = alpha·acc + Σ weight·addend, each operation
+// rounded to fp32, the addends given in pairs. `acc` and `spare` (as large)
+// may be overwritten.
+struct Epilogue {
+  Target target = Target::kPacked;
+  float* acc = nullptr;
+  float* spare = nullptr;
+  float alpha = 1;
+  int num_addends = 0;
+  float weight[2] = {};
+  const Bf16* addend[2] = {};
+
+  // Packed. The mirror is the rows of the block's transpose, or null; a
+  // diagonal block needs a place for it, too.
+  Bf16* rows = nullptr;
+  Bf16* transposed = nullptr;
+  Bf16* pairs = nullptr;
+  Bf16* mirror = nullptr;
+
+  // Plain: acc is transposed first if asked for, then come the addends; of the
+  // result `height` x `width` values lie in memory.
+  float* out = nullptr;
+  int64_t stride = 0;
+  int height = kBlock;
+  int width = kBlock;
+  bool transpose = false;
+  bool apply = false;
+  ApplyCoefficients coefficients;
+};
+
+// A piece of `height` x `width` of a source. With momentum:
+//   b = keep·b + add·g;  u = from_grad·g + from_momentum·b
+// else u = g; then u·prescale.
+struct SourcePiece {
+  const float* source = nullptr;
+  int64_t source_stride = 0;
+  float* momentum = nullptr;
+  int64_t momentum_stride = 0;
+  int height = kBlock;
+  int width = kBlock;
+  float keep = 0;
+  float add = 0;
+  float from_grad = 0;
+  float from_momentum = 0;
+  float prescale = 1;
+};
+
+struct PackedBlock {
+  Bf16* rows = nullptr;
+  Bf16* transposed = nullptr;
+  Bf16* pairs = nullptr;
+};
+
+// Sums of squares are in fp64, in one order: down each of the 32 columns, then
+// columns c, c+8, c+16, c+24 as (0 + 1) + (2 + 3), then by halves.
+struct BlockKernel {
+  // Round every product of matrices.
+  void (*begin)();
+  void (*end)();
+  // The product and, between its instructions, the previous block's epilogue,
+  // which may be null.
+  void (*multiply)(const BlockProduct& product, const Epilogue* previous);
+  void (*finish)(const Epilogue& epilogue);
+
+  // Reads a piece into 32 x 32 values, zeros beyond the piece.
+  void (*read)(float* values, const SourcePiece& piece);
+  // Rounds the values, or their transpose, and writes all formats; returns the
+  // sum of squares of what was written.
+  double (*pack)(const PackedBlock& to, float* values, bool transpose);
+  double (*sum_of_squares)(const Bf16* rows);
+};
+
+// Round to nearest even. Values below the smallest normal number become zero
+// and NaNs become quiet, as bf16 instructions do.
+constexpr Bf16 bf16_of_bits(uint32_t bits) {
+  const uint32_t exponent = bits & 0x7f800000U;
+  const auto upper = static_cast<Bf16>(bits >> 16);
+  if (exponent == 0) return upper & 0x8000U;
+  if (exponent == 0x7f800000U && (bits & 0x007fffffU) != 0)
+    return upper | 0x0040U;
+  return static_cast<Bf16>((bits + 0x7fffU + (upper & 1U)) >> 16);
+}
+
+const BlockKernel& portable_kernel();
+#if defined(__x86_64__)
+const BlockKernel& avx512_kernel();
+const BlockKernel& avx512_bf16_kernel();
+const BlockKernel& amx_kernel();
+#endif
+
+// The kernel's functions; this machine must be able to run it.
+const BlockKernel& block_kernel(Bf16Kernel kernel);
+
+}  // namespace canzona

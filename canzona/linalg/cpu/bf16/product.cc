@@ -1,0 +1,85 @@
+#include "canzona/linalg/cpu/bf16/product.h"
+
+#include <cstdlib>
+#include <new>
+
+namespace canzona {
+namespace {
+
+constexpr int64_t kSlots = 64;
+constexpr int64_t kBlockBytes = kBlockElements * 2;
+// Of a second-level cache of 2 MB; the rest is for columns and results.
+constexpr int64_t kGroupBytes = 1000 << 10;
+constexpr int64_t kMostGroupRows = 16;
+// Deeper sums are cut, else a group would be too few rows to hide the traffic
+// of the columns.
+constexpr int64_t kMostDepth = 100;
+constexpr int64_t kGroupCols = 8;
+constexpr std::align_val_t kAlignment{4096};
+
+constexpr int64_t ceil_divide(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// `count` in equal parts of at most `most`: the size of a part.
+constexpr int64_t equal_part(int64_t count, int64_t most) {
+  const int64_t parts = std::max<int64_t>(ceil_divide(count, most), 1);
+  return std::max<int64_t>(ceil_divide(count, parts), 1);
+}
+
+}  // namespace
+
+ProductPlan plan_product(const Factors& factors) {
+  ProductPlan plan;
+  plan.chunk = equal_part(factors.depth, kMostDepth);
+  const int64_t fitting = kGroupBytes / (plan.chunk * kBlockBytes);
+  plan.group_rows = equal_part(factors.rows, std::min(fitting, kMostGroupRows));
+  if (plan.chunk < factors.depth) {
+    plan.group_rows = equal_part(factors.rows, std::min<int64_t>(fitting, 7));
+    plan.group_cols = kGroupCols;
+  } else {
+    plan.group_cols = std::max<int64_t>(factors.cols, 1);
+  }
+  return plan;
+}
+
+void Products::Free::operator()(float* memory) const {
+  ::operator delete(memory, kAlignment);
+}
+
+Products::Products(const BlockKernel& kernel)
+    : kernel_(kernel),
+      slots_(static_cast<float*>(::operator new(
+          (kSlots + 1) * kBlockElements * sizeof(float), kAlignment))) {}
+
+BlockProduct Products::block(const Factors& factors, int64_t i, int64_t j,
+                             int64_t k, int64_t depth) {
+  BlockProduct product;
+  product.left = factors.left + (i * factors.depth + k) * kBlockElements;
+  product.right = factors.right + (j * factors.depth + k) * kBlockElements;
+  product.depth = depth;
+  product.resume = k > 0;
+  // The same for (i, j) and (j, i), so that full products of symmetric
+  // factors are symmetric too.
+  product.backward = (i + j) % 2 != 0;
+  return product;
+}
+
+void Products::prefetch_column(BlockProduct& product, int64_t share,
+                               int64_t num_shares, int64_t column_stride) {
+  constexpr int64_t kLineElements = 32;
+  const int64_t lines = product.depth * kBlockElements / kLineElements;
+  const int64_t per_step =
+      ceil_divide(ceil_divide(lines, num_shares), product.depth);
+  const int64_t first = share * per_step * product.depth;
+  if (first >= lines) return;
+  product.prefetch = product.right + column_stride + first * kLineElements;
+  product.prefetch_lines = static_cast<int>(per_step);
+}
+
+float* Products::next_slot(bool whole) {
+  ++slot_;
+  return slots_.get() + slot_ % (whole ? 2 : kSlots) * kBlockElements;
+}
+
+float* Products::spare_slot() { return slots_.get() + kSlots * kBlockElements; }
+
+}  // namespace canzona

@@ -1,0 +1,123 @@
+// The loops of a product over blocks, common to all kernels.
+//
+//   products.run({a.rows, b.transposed, m, m, depth}, Half::kTriangle,
+//                [&](int64_t i, int64_t j) { return Epilogue{…}; });
+//
+// Groups of left rows stay in the second-level cache while the right factor's
+// columns pass by; neighbouring blocks walk their sums in opposite directions,
+// so that each finds the end of the column where the last one left it, in the
+// first-level cache. The epilogue of a block runs during the next block. All
+// orders follow from the shape alone.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+
+#include "canzona/linalg/cpu/bf16/kernel.h"
+#include "canzona/linalg/operand.h"
+
+namespace canzona {
+
+// Counts are in blocks. Block (i, k) of the left factor is the i·depth + k-th,
+// block (k, j) of the right factor the j·depth + k-th.
+struct Factors {
+  const Bf16* left = nullptr;
+  const Bf16* right = nullptr;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t depth = 0;
+};
+
+// How a product is cut, in blocks.
+struct ProductPlan {
+  int64_t group_rows = 1;
+  int64_t group_cols = 1;
+  int64_t chunk = 1;  // of the depth
+};
+
+ProductPlan plan_product(const Factors& factors);
+
+class Products {
+ public:
+  explicit Products(const BlockKernel& kernel);
+
+  // make_epilogue(i, j) says what becomes of block (i, j); its acc and spare
+  // are set here.
+  // A triangle is the blocks with j <= i.
+  template <class MakeEpilogue>
+  void run(const Factors& factors, Half half,
+           const MakeEpilogue& make_epilogue) {
+    const ProductPlan plan = plan_product(factors);
+    const bool triangle = half == Half::kTriangle;
+    kernel_.begin();
+    pending_ = false;
+    for (int64_t i = 0; i < factors.rows; i += plan.group_rows) {
+      const int64_t i_end = std::min(i + plan.group_rows, factors.rows);
+      const int64_t cols = triangle ? i_end : factors.cols;
+      for (int64_t j = 0; j < cols; j += plan.group_cols) {
+        const int64_t j_end = std::min(j + plan.group_cols, cols);
+        run_group({i, i_end, j, j_end, triangle}, factors, plan.chunk,
+                  make_epilogue);
+      }
+    }
+    if (pending_) kernel_.finish(epilogue_);
+    kernel_.end();
+  }
+
+ private:
+  struct Group {
+    int64_t i = 0, i_end = 0, j = 0, j_end = 0;
+    bool triangle = false;
+  };
+  struct Free {
+    void operator()(float* memory) const;
+  };
+
+  template <class MakeEpilogue>
+  void run_group(const Group& group, const Factors& factors, int64_t chunk,
+                 const MakeEpilogue& make_epilogue) {
+    const bool whole = chunk >= factors.depth;
+    const int64_t first_slot = slot_ + 1;
+    for (int64_t k = 0; k < factors.depth; k += chunk) {
+      const int64_t depth = std::min(chunk, factors.depth - k);
+      const bool last = k + depth == factors.depth;
+      slot_ = whole ? slot_ : first_slot - 1;
+      for (int64_t j = group.j; j < group.j_end; ++j) {
+        const int64_t start = group.triangle ? std::max(group.i, j) : group.i;
+        for (int64_t i = start; i < group.i_end; ++i) {
+          BlockProduct product = block(factors, i, j, k, depth);
+          product.acc = next_slot(whole);
+          if (j + 1 < group.j_end)
+            prefetch_column(product, i - start, group.i_end - start,
+                            factors.depth * kBlockElements);
+          kernel_.multiply(product, pending_ ? &epilogue_ : nullptr);
+          pending_ = last;
+          if (last) {
+            epilogue_ = make_epilogue(i, j);
+            epilogue_.acc = product.acc;
+            epilogue_.spare = spare_slot();
+          }
+        }
+      }
+    }
+  }
+
+  static BlockProduct block(const Factors& factors, int64_t i, int64_t j,
+                            int64_t k, int64_t depth);
+  // Asks for its share of the next column of the right factor.
+  static void prefetch_column(BlockProduct& product, int64_t share,
+                              int64_t num_shares, int64_t column_stride);
+  // Sums that wait for a further chunk need places of their own; else two
+  // take turns, one being summed while the other is finished.
+  float* next_slot(bool whole);
+  float* spare_slot();
+
+  const BlockKernel& kernel_;
+  std::unique_ptr<float, Free> slots_;
+  int64_t slot_ = 0;
+  bool pending_ = false;
+  Epilogue epilogue_;
+};
+
+}  // namespace canzona

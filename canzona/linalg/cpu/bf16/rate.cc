@@ -1,0 +1,65 @@
+#include "canzona/linalg/cpu/bf16/rate.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "canzona/linalg/arena.h"
+#include "canzona/linalg/cpu/bf16/kernel.h"
+
+namespace canzona {
+namespace {
+
+constexpr int64_t kDepth = 32;
+constexpr int64_t kPanels = 8;
+
+double cpu_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) +
+         1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+// Every panel on the left with every panel on the right, once.
+void multiply_panels(const BlockKernel& kernel, const Bf16* left,
+                     const Bf16* right, float* acc) {
+  constexpr int64_t kPanel = kDepth * kBlockElements;
+  kernel.begin();
+  for (int64_t j = 0; j < kPanels; ++j)
+    for (int64_t i = 0; i < kPanels; ++i)
+      kernel.multiply({.left = left + i * kPanel,
+                       .right = right + j * kPanel,
+                       .depth = kDepth,
+                       .acc = acc},
+                      nullptr);
+  kernel.end();
+}
+
+}  // namespace
+
+double measure_packed_gflops(Bf16Kernel which) {
+  const BlockKernel& kernel = block_kernel(which);
+  constexpr int64_t kElements = kPanels * kDepth * kBlockElements;
+  Arena arena;
+  const Arena::Scope scope(arena);
+  auto* left = arena.take_array<Bf16>(kElements);
+  auto* right = arena.take_array<Bf16>(kElements);
+  auto* acc = arena.take_array<float>(kBlockElements);
+  std::fill_n(left, kElements, Bf16{0x3f80});
+  std::fill_n(right, kElements, Bf16{0x3f80});
+  constexpr double kFlops =
+      2.0 * kPanels * kPanels * kDepth * kBlock * kBlock * kBlock;
+  double best = 1e9;
+  double spent = 0;
+  for (int round = 0; round < 200 && (round < 3 || spent < 0.2); ++round) {
+    const double start = cpu_seconds();
+    multiply_panels(kernel, left, right, acc);
+    const double seconds = cpu_seconds() - start;
+    best = std::min(best, seconds);
+    spent += seconds;
+  }
+  return kFlops / best / 1e9;
+}
+
+}  // namespace canzona

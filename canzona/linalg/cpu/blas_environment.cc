@@ -1,0 +1,112 @@
+#include "canzona/linalg/cpu/blas_environment.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstdlib>
+
+#include "canzona/linalg/cpu/blas.h"
+#include "canzona/linalg/cpu/features.h"
+
+extern "C" void gotoblas_init(void);
+
+namespace canzona {
+namespace {
+
+constexpr bool kBlasShared = CANZONA_BLAS_SHARED;
+constexpr const char* kCoreVariable = "OPENBLAS_CORETYPE";
+constexpr const char* kThreadsVariable = "OPENBLAS_NUM_THREADS";
+// Holds "core", "threads" or both: what the first life has set.
+constexpr const char* kRestartedVariable = "CANZONA_BLAS_RESTARTED";
+
+// Sets a variable that the user has not; says whether it did.
+bool lend(const char* name, const std::string& value) {
+  return !value.empty() && std::getenv(name) == nullptr &&
+         setenv(name, value.c_str(), 0) == 0;
+}
+
+struct Loan {
+  bool core = lend(kCoreVariable, std::string(wanted_blas_core()));
+  bool threads = lend(kThreadsVariable, "1");
+
+  void take_back() const {
+    if (core) unsetenv(kCoreVariable);
+    if (threads) unsetenv(kThreadsVariable);
+  }
+};
+
+// Priority 101 is the first that programs may use; the library's own
+// constructor has none and comes after all that do. Starting it from here
+// keeps the variables from ever being seen by anybody else.
+[[gnu::constructor(101)]] void start_blas() {
+  if constexpr (!kBlasShared) {
+    const Loan loan;
+    gotoblas_init();
+    loan.take_back();
+  }
+}
+
+// Takes back what the first life has set; false in a first life.
+bool second_life() {
+  const char* restarted = std::getenv(kRestartedVariable);
+  if (restarted == nullptr) return false;
+  const std::string_view set = restarted;
+  if (set.find("core") != set.npos) unsetenv(kCoreVariable);
+  if (set.find("threads") != set.npos) unsetenv(kThreadsVariable);
+  unsetenv(kRestartedVariable);
+  return true;
+}
+
+std::string lower_case(std::string_view text) {
+  std::string result(text);
+  std::transform(result.begin(), result.end(), result.begin(),
+                 [](unsigned char c) { return std::tolower(c); });
+  return result;
+}
+
+}  // namespace
+
+// Both names have long been known to OpenBLAS, and what it has since added for
+// newer CPUs runs the same kernels in fp32 and fp64.
+std::string_view wanted_blas_core() {
+  if (cpu_features().avx512) return "SkylakeX";
+  if (cpu_features().avx2) return "Haswell";
+  return {};
+}
+
+bool user_chose_blas_core() { return std::getenv(kCoreVariable) != nullptr; }
+
+bool is_fallback_core(std::string_view core) {
+  static constexpr std::array<std::string_view, 21> kWithoutAvx2 = {
+      "generic",    "katmai",      "coppermine", "northwood", "prescott",
+      "banias",     "atom",        "core2",      "penryn",    "dunnington",
+      "nehalem",    "sandybridge", "athlon",     "opteron",   "opteron_sse3",
+      "barcelona",  "nano",        "bobcat",     "bulldozer", "piledriver",
+      "steamroller"};
+  return cpu_features().avx2 &&
+         std::find(kWithoutAvx2.begin(), kWithoutAvx2.end(),
+                   lower_case(core)) != kWithoutAvx2.end();
+}
+
+void restart_with_blas_core(char** argv) {
+  if constexpr (kBlasShared) {
+    if (second_life() || user_chose_blas_core() ||
+        !is_fallback_core(openblas_get_corename()))
+      return;
+    const Loan loan;
+    const std::string set =
+        std::string(loan.core ? "core" : "") + (loan.threads ? "threads" : "");
+    if (loan.core && setenv(kRestartedVariable, set.c_str(), 1) == 0)
+      execv("/proc/self/exe", argv);
+    unsetenv(kRestartedVariable);
+    loan.take_back();
+  } else {
+    static_cast<void>(argv);
+  }
+}
+
+bool blas_is_shared() { return kBlasShared; }
+
+}  // namespace canzona

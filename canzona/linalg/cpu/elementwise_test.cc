@@ -1,0 +1,143 @@
+#include <gtest/gtest.h>
+
+#include "canzona/base/error.h"
+#include "canzona/linalg/cpu/test_support.h"
+#include "canzona/linalg/engine.h"
+
+namespace canzona {
+namespace {
+
+template <class Real>
+class Elementwise : public testing::Test {
+ protected:
+  static constexpr int64_t kRows = 7;
+  static constexpr int64_t kCols = 19;
+  static constexpr int64_t kCount = 2;
+
+  // Calls expected(matrix, row, col) for each element of `a`.
+  template <class Expected>
+  static void expect_elements(const Batch<Real>& a, const Expected& expected) {
+    for (int64_t k = 0; k < a.count(); ++k)
+      for (int64_t i = 0; i < a.rows(); ++i)
+        for (int64_t j = 0; j < a.cols(); ++j)
+          EXPECT_EQ(a.at(k, i, j), expected(k, i, j))
+              << k << ": " << i << "," << j;
+    EXPECT_TRUE(a.marks_untouched());
+  }
+
+  Elementwise() : x_(kRows, kCols, kCount, 2), y_(kRows, kCols, kCount, 5) {
+    x_.randomise(1);
+    y_.randomise(2);
+  }
+
+  std::unique_ptr<Engine> engine_ = make_cpu_engine();
+  Batch<Real> x_;
+  Batch<Real> y_;
+};
+TYPED_TEST_SUITE(Elementwise, RealTypes);
+
+TYPED_TEST(Elementwise, CopyCopies) {
+  this->engine_->copy(this->y_, this->x_);
+  this->expect_elements(this->y_, [&](int64_t k, int64_t i, int64_t j) {
+    return this->x_.at(k, i, j);
+  });
+}
+
+TYPED_TEST(Elementwise, SetIdentityLeavesNothingElse) {
+  this->engine_->set_identity(this->y_, 2.5);
+  this->expect_elements(this->y_, [](int64_t, int64_t i, int64_t j) {
+    return i == j ? TypeParam{2.5} : TypeParam{0};
+  });
+}
+
+TYPED_TEST(Elementwise, AddDiagonalTouchesNothingElse) {
+  const std::vector<Plain> before = {plain(this->y_, 0), plain(this->y_, 1)};
+  this->engine_->add_diagonal(this->y_, 0.75);
+  this->expect_elements(this->y_, [&](int64_t k, int64_t i, int64_t j) {
+    const auto was =
+        static_cast<TypeParam>(before[static_cast<size_t>(k)].at(i, j));
+    return i == j ? was + TypeParam{0.75} : was;
+  });
+}
+
+TYPED_TEST(Elementwise, AxpbyRoundsEveryOperation) {
+  const std::vector<Plain> before = {plain(this->y_, 0), plain(this->y_, 1)};
+  this->engine_->axpby(this->y_, 0.1, this->x_, 0.7);
+  this->expect_elements(this->y_, [&](int64_t k, int64_t i, int64_t j) {
+    const volatile TypeParam left =
+        static_cast<TypeParam>(0.1) * this->x_.at(k, i, j);
+    const volatile TypeParam right =
+        static_cast<TypeParam>(0.7) *
+        static_cast<TypeParam>(before[static_cast<size_t>(k)].at(i, j));
+    return static_cast<TypeParam>(left + right);
+  });
+}
+
+TYPED_TEST(Elementwise, AxpbyWithoutBetaIgnoresWhatWasThere) {
+  this->y_.at(1, 2, 3) = std::numeric_limits<TypeParam>::quiet_NaN();
+  this->engine_->axpby(this->y_, 2, this->x_, 0);
+  this->expect_elements(this->y_, [&](int64_t k, int64_t i, int64_t j) {
+    return 2 * this->x_.at(k, i, j);
+  });
+}
+
+std::vector<int64_t> backwards(int64_t size) {
+  std::vector<int64_t> order;
+  for (int64_t i = size; i > 0; --i) order.push_back(i - 1);
+  return order;
+}
+
+TYPED_TEST(Elementwise, PermutesColumnsAndRows) {
+  const int64_t rows = this->kRows;
+  const int64_t cols = this->kCols;
+  this->engine_->permute_columns(this->y_, this->x_, backwards(cols));
+  this->expect_elements(this->y_, [&](int64_t k, int64_t i, int64_t j) {
+    return this->x_.at(k, i, cols - 1 - j);
+  });
+  this->engine_->permute_rows(this->y_, this->x_, backwards(rows));
+  this->expect_elements(this->y_, [&](int64_t k, int64_t i, int64_t j) {
+    return this->x_.at(k, rows - 1 - i, j);
+  });
+}
+
+TYPED_TEST(Elementwise, RefusesAnOrderThatLeavesTheMatrix) {
+  std::vector<int64_t> order = backwards(this->kCols);
+  order[3] = this->kCols;
+  EXPECT_THROW(this->engine_->permute_columns(this->y_, this->x_, order),
+               InternalError);
+  EXPECT_THROW(this->engine_->permute_rows(this->y_, this->x_, order),
+               InternalError);
+}
+
+TYPED_TEST(Elementwise, ScalesColumnsOfEachMatrixByItsOwnFactors) {
+  Batch<TypeParam> factors(1, this->kCols, this->kCount);
+  factors.randomise(3);
+  this->engine_->scale_columns(this->y_, this->x_, factors);
+  this->expect_elements(this->y_, [&](int64_t k, int64_t i, int64_t j) {
+    return this->x_.at(k, i, j) * factors.at(k, 0, j);
+  });
+}
+
+TYPED_TEST(Elementwise, ScalesToTheNormOfTheReference) {
+  this->engine_->axpby(this->x_, 1e-30, this->x_, 0);
+  this->engine_->scale_to_norm(this->x_, this->y_, 0);
+  for (int64_t k = 0; k < this->kCount; ++k)
+    EXPECT_NEAR(norm(plain(this->x_, k)) / norm(plain(this->y_, k)), 1,
+                tolerance<TypeParam>());
+  EXPECT_TRUE(this->x_.marks_untouched());
+}
+
+TYPED_TEST(Elementwise, ScalingKeepsZeroAndUsesEpsilon) {
+  Batch<TypeParam> one(1, 1);
+  Batch<TypeParam> reference(1, 1);
+  reference.at(0, 0, 0) = 6;
+  one.at(0, 0, 0) = 0;
+  this->engine_->scale_to_norm(one, reference, 0);
+  EXPECT_EQ(one.at(0, 0, 0), 0);
+  one.at(0, 0, 0) = 2;
+  this->engine_->scale_to_norm(one, reference, 1);
+  EXPECT_EQ(one.at(0, 0, 0), 4);
+}
+
+}  // namespace
+}  // namespace canzona

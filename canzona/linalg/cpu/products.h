@@ -1,0 +1,69 @@
+// Products of row-major fp32 and fp64 matrices by OpenBLAS, with sides of 0
+// allowed and sizes checked. Real is float or double. Any thread may call.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "canzona/linalg/engine.h"
+#include "canzona/linalg/matrix.h"
+
+namespace canzona {
+
+// One matrix, typed. Real may be const.
+template <class Real>
+struct View {
+  Real* data = nullptr;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t stride = 0;  // from row to row
+
+  Real* row(int64_t i) const { return data + i * stride; }
+  View block(int64_t row, int64_t col, int64_t num_rows,
+             int64_t num_cols) const {
+    return {data + row * stride + col, num_rows, num_cols, stride};
+  }
+  operator View<const Real>() const {  // NOLINT: implicit
+    return {data, rows, cols, stride};
+  }
+};
+
+template <class Real>
+using ConstView = View<const Real>;
+
+template <class Real>
+View<Real> view_of(Matrices one) {
+  return {one.as<Real>(), one.rows, one.cols, one.row_stride};
+}
+template <class Real>
+ConstView<Real> view_of(ConstMatrices one) {
+  return {one.as<Real>(), one.rows, one.cols, one.row_stride};
+}
+
+// Keeps template arguments from being deduced from more than one place.
+template <class T>
+using Same = std::type_identity_t<T>;
+
+// C = alpha·op(A)·op(B) + beta·C; beta 0 ignores what C held.
+template <class Real>
+void product(View<Real> c, Same<Real> alpha, Same<ConstView<Real>> a, Op op_a,
+             Same<ConstView<Real>> b, Op op_b, Same<Real> beta);
+
+// The lower triangle of C = alpha·op(A)·op(A)ᵀ + beta·C.
+template <class Real>
+void square_lower(View<Real> c, Same<Real> alpha, Same<ConstView<Real>> a,
+                  Op op_a, Same<Real> beta);
+
+// The lower triangle of C = A·B, and some of what lies above it.
+template <class Real>
+void product_lower(View<Real> c, Same<ConstView<Real>> a,
+                   Same<ConstView<Real>> b);
+
+// B = B·L⁻ᵀ for a lower triangular L.
+template <class Real>
+void solve_lower_transposed(View<Real> b, Same<ConstView<Real>> l);
+
+// A size as the library wants it.
+int blas_int(int64_t size);
+
+}  // namespace canzona

@@ -1,0 +1,138 @@
+#include "canzona/linalg/cpu/stages/stages.h"
+
+#include "canzona/base/check.h"
+#include "canzona/linalg/cpu/features.h"
+#include "canzona/linalg/cpu/stages/table.h"
+
+namespace canzona {
+namespace {
+
+const StageTable& best() {
+  static const StageTable& table = *usable_stages().front();
+  return table;
+}
+
+template <class Real>
+const StageKernels<Real>& kernels() {
+  if constexpr (sizeof(Real) == 4)
+    return best().fp32;
+  else
+    return best().fp64;
+}
+
+template <class Real>
+const Real* in(ConstRun run) {
+  if (run.data == nullptr) return nullptr;
+  CANZONA_CHECK(run.dtype == DTypeOf<Real>::value, "dtype ",
+                to_string(run.dtype));
+  return reinterpret_cast<const Real*>(run.data);
+}
+
+template <class Real>
+Real* out(Run run) {
+  if (run.data == nullptr) return nullptr;
+  CANZONA_CHECK(run.dtype == DTypeOf<Real>::value, "dtype ",
+                to_string(run.dtype));
+  return reinterpret_cast<Real*>(run.data);
+}
+
+// Calls `work` with a value of the run's type.
+template <class Work>
+auto by_dtype(DType dtype, const Work& work) {
+  CANZONA_CHECK(dtype != DType::kBf16, "stages are for fp32 and fp64");
+  return dtype == DType::kFp32 ? work(float{}) : work(double{});
+}
+
+template <class Real>
+typename StageKernels<Real>::Adam arguments(ConstRun grad, Run m, Run v,
+                                            Run update, Run weights,
+                                            const AdamCoefficients& adam,
+                                            const Apply& apply) {
+  const auto real = [](double x) { return static_cast<Real>(x); };
+  return {in<Real>(grad),         out<Real>(m),
+          out<Real>(v),           out<Real>(update),
+          out<Real>(weights),     real(adam.m_keep),
+          real(adam.m_add),       real(adam.v_keep),
+          real(adam.v_add),       real(adam.from_moment),
+          real(adam.from_grad),   real(adam.root_scale),
+          real(adam.epsilon),     real(apply.keep_before),
+          real(apply.step),       real(apply.keep_after)};
+}
+
+}  // namespace
+
+std::span<const StageTable* const> usable_stages() {
+#if defined(__x86_64__)
+  static const StageTable* const all[] = {&avx512_stages(), &avx2_stages(),
+                                          &portable_stages()};
+  const CpuFeatures& cpu = cpu_features();
+  const size_t skipped = cpu.avx512 ? 0 : cpu.avx2 ? 1 : 2;
+  return std::span(all).subspan(skipped);
+#else
+  static const StageTable* const all[] = {&portable_stages()};
+  return all;
+#endif
+}
+
+void cpu_momentum(const Engine::MomentumStage& s, int64_t count) {
+  by_dtype(s.grad.dtype, [&](auto zero) {
+    using Real = decltype(zero);
+    const auto real = [](double x) { return static_cast<Real>(x); };
+    kernels<Real>().momentum(
+        {in<Real>(s.grad), in<Real>(s.weights), out<Real>(s.momentum),
+         out<Real>(s.out), real(s.l2), real(s.blend.keep), real(s.blend.add),
+         real(s.blend.from_grad), real(s.blend.from_momentum)},
+        count);
+  });
+}
+
+void cpu_apply(Run weights, ConstRun update, const Apply& apply,
+               int64_t count) {
+  by_dtype(weights.dtype, [&](auto zero) {
+    using Real = decltype(zero);
+    kernels<Real>().apply(out<Real>(weights), in<Real>(update),
+                          static_cast<Real>(apply.keep_before),
+                          static_cast<Real>(apply.step),
+                          static_cast<Real>(apply.keep_after), count);
+  });
+}
+
+void cpu_adam(ConstRun grad, Run m, Run v, Run update,
+              const AdamCoefficients& adam, int64_t count) {
+  by_dtype(grad.dtype, [&](auto zero) {
+    using Real = decltype(zero);
+    kernels<Real>().adam(arguments<Real>(grad, m, v, update, {}, adam, {}),
+                         count);
+  });
+}
+
+void cpu_adam_apply(ConstRun grad, Run m, Run v, Run weights,
+                    const AdamCoefficients& adam, const Apply& apply,
+                    int64_t count) {
+  by_dtype(grad.dtype, [&](auto zero) {
+    using Real = decltype(zero);
+    kernels<Real>().adam(arguments<Real>(grad, m, v, {}, weights, adam, apply),
+                         count);
+  });
+}
+
+void cpu_axpby(Run y, double alpha, ConstRun x, double beta, int64_t count) {
+  by_dtype(y.dtype, [&](auto zero) {
+    using Real = decltype(zero);
+    kernels<Real>().axpby(out<Real>(y), static_cast<Real>(alpha), in<Real>(x),
+                          static_cast<Real>(beta), count);
+  });
+}
+
+bool cpu_all_finite(ConstRun run, int64_t count) {
+  return by_dtype(run.dtype, [&](auto zero) {
+    using Real = decltype(zero);
+    return kernels<Real>().all_finite(in<Real>(run), count);
+  });
+}
+
+void cpu_round_to_bf16(uint16_t* to, const float* from, int64_t count) {
+  best().round_to_bf16(to, from, count);
+}
+
+}  // namespace canzona

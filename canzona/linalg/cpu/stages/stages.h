@@ -1,0 +1,25 @@
+// The element-wise stages (linalg/stages.h) on the CPU. Plain loops, compiled
+// for several instruction sets; the best that this CPU has is taken. All give
+// the same bits: there is nothing but additions, products, quotients and
+// roots, each rounded by itself. Any thread may call.
+#pragma once
+
+#include <cstdint>
+
+#include "canzona/linalg/engine.h"
+
+namespace canzona {
+
+void cpu_momentum(const Engine::MomentumStage& stage, int64_t count);
+void cpu_apply(Run weights, ConstRun update, const Apply& apply, int64_t count);
+void cpu_adam(ConstRun grad, Run m, Run v, Run out,
+              const AdamCoefficients& adam, int64_t count);
+void cpu_adam_apply(ConstRun grad, Run m, Run v, Run weights,
+                    const AdamCoefficients& adam, const Apply& apply,
+                    int64_t count);
+// y = alpha·x + beta·y; beta 0 ignores what y held.
+void cpu_axpby(Run y, double alpha, ConstRun x, double beta, int64_t count);
+bool cpu_all_finite(ConstRun run, int64_t count);
+void cpu_round_to_bf16(uint16_t* to, const float* from, int64_t count);
+
+}  // namespace canzona

@@ -1,0 +1,55 @@
+// One set of kernels per instruction set.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "canzona/linalg/stages.h"
+
+namespace canzona {
+
+// Pointers and coefficients of a stage, as what they are.
+template <class Real>
+struct StageKernels {
+  struct Momentum {
+    const Real* grad;
+    const Real* weights;
+    Real* momentum;
+    Real* out;
+    Real l2, keep, add, from_grad, from_momentum;
+  };
+  struct Adam {
+    const Real* grad;
+    Real* m;
+    Real* v;
+    Real* out;      // null: apply
+    Real* weights;  // null: out
+    Real m_keep, m_add, v_keep, v_add, from_moment, from_grad;
+    Real root_scale, epsilon;
+    Real keep_before, step, keep_after;
+  };
+
+  void (*momentum)(const Momentum& a, int64_t count);
+  void (*apply)(Real* weights, const Real* update, Real keep_before, Real step,
+                Real keep_after, int64_t count);
+  void (*adam)(const Adam& a, int64_t count);
+  void (*axpby)(Real* y, Real alpha, const Real* x, Real beta, int64_t count);
+  bool (*all_finite)(const Real* x, int64_t count);
+};
+
+struct StageTable {
+  std::string_view name;
+  StageKernels<float> fp32;
+  StageKernels<double> fp64;
+  void (*round_to_bf16)(uint16_t* to, const float* from, int64_t count);
+};
+
+const StageTable& portable_stages();
+const StageTable& avx2_stages();    // only on x86_64
+const StageTable& avx512_stages();  // only on x86_64
+
+// Those that this CPU may run, best first.
+std::span<const StageTable* const> usable_stages();
+
+}  // namespace canzona

@@ -1,0 +1,89 @@
+// Compiled for AVX-512; transpose.cc asks the CPU before calling.
+#include "canzona/linalg/cpu/transpose_avx512.h"
+#include "canzona/linalg/cpu/transpose.h"
+
+namespace canzona {
+namespace {
+
+constexpr int64_t kTile = 16;
+constexpr int64_t kAhead = 2 * kTile;
+
+// The first `count` of 16.
+__mmask16 first(int64_t count) {
+  return static_cast<__mmask16>((1U << count) - 1U);
+}
+
+int64_t tile_side(int64_t left) { return left < kTile ? left : kTile; }
+
+// Rows and columns beyond the sides given are zero.
+void load_tile(__m512i (&tile)[16], const float* from, int64_t stride,
+               int64_t rows, int64_t cols) {
+  if (rows == kTile && cols == kTile) {
+    for (int64_t i = 0; i < kTile; ++i)
+      tile[i] = _mm512_loadu_si512(from + i * stride);
+    return;
+  }
+  for (int64_t i = 0; i < kTile; ++i)
+    tile[i] = i < rows
+                  ? _mm512_maskz_loadu_epi32(first(cols), from + i * stride)
+                  : _mm512_setzero_si512();
+}
+
+void transpose_tile(float* to, int64_t to_stride, const float* from,
+                    int64_t from_stride, int64_t rows, int64_t cols) {
+  __m512i tile[16];
+  load_tile(tile, from, from_stride, rows, cols);
+  transpose16(tile);
+  if (rows == kTile && cols == kTile) {
+    for (int64_t j = 0; j < kTile; ++j)
+      _mm512_storeu_si512(to + j * to_stride, tile[j]);
+    return;
+  }
+  for (int64_t j = 0; j < cols; ++j)
+    _mm512_mask_storeu_epi32(to + j * to_stride, first(rows), tile[j]);
+}
+
+void mirror_diagonal_tile(float* a, int64_t stride, int64_t side) {
+  __m512i tile[16];
+  load_tile(tile, a, stride, side, side);
+  transpose16(tile);
+  for (int64_t j = 0; j < side; ++j) {
+    const auto right_of_diagonal =
+        static_cast<__mmask16>(first(side) & ~first(j + 1));
+    _mm512_mask_storeu_epi32(a + j * stride, right_of_diagonal, tile[j]);
+  }
+}
+
+// Asks for the lines of a tile that will be written. They lie a row apart,
+// where no prefetcher of the CPU looks for them.
+void expect_tile(float* tile, int64_t stride) {
+  for (int64_t i = 0; i < kTile; ++i)
+    __builtin_prefetch(tile + i * stride, /*write=*/1);
+}
+
+}  // namespace
+
+void mirror_lower_avx512(float* a, int64_t side, int64_t stride) {
+  for (int64_t top = 0; top < side; top += kTile) {
+    const int64_t height = tile_side(side - top);
+    float* rows = a + top * stride;
+    for (int64_t left = 0; left < top; left += kTile) {
+      if (left + kAhead < top)
+        expect_tile(a + (left + kAhead) * stride + top, stride);
+      transpose_tile(a + left * stride + top, stride, rows + left, stride,
+                     height, kTile);
+    }
+    mirror_diagonal_tile(rows + top, stride, height);
+  }
+}
+
+void transpose_avx512(float* to, int64_t to_stride, const float* from,
+                      int64_t from_stride, int64_t rows, int64_t cols) {
+  for (int64_t top = 0; top < rows; top += kTile)
+    for (int64_t left = 0; left < cols; left += kTile)
+      transpose_tile(to + left * to_stride + top, to_stride,
+                     from + top * from_stride + left, from_stride,
+                     tile_side(rows - top), tile_side(cols - left));
+}
+
+}  // namespace canzona

@@ -1,0 +1,82 @@
+// Views of matrices and of batches of equal shape. A view owns nothing; the
+// memory lies on the device of the engine that is asked to work on it.
+//
+//   Matrices w = matrices(weights.data(), 768, 2048);        // one matrix
+//   Matrices b = matrices(stack.data(), 128, 512, 16);       // sixteen
+//   engine.product(c, 1.0, a, Op::kNone, b, Op::kTranspose, 0.0);
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "canzona/base/check.h"
+#include "canzona/linalg/dtype.h"
+
+namespace canzona {
+
+// Row-major matrices of equal shape, `matrix_stride` elements apart. A batch
+// of one is a matrix. `Byte` is std::byte or const std::byte.
+template <class Byte>
+struct BasicMatrices {
+  Byte* data = nullptr;
+  DType dtype = DType::kFp32;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t row_stride = 0;
+  int64_t count = 1;
+  int64_t matrix_stride = 0;
+
+  int64_t elements() const { return rows * cols; }  // of one matrix
+  bool contiguous() const { return row_stride == cols; }
+
+  BasicMatrices at(int64_t i) const {
+    BasicMatrices one = *this;
+    one.data = data + i * matrix_stride * size_of(dtype);
+    one.count = 1;
+    return one;
+  }
+
+  // The first element, as what it is.
+  template <class Real>
+  auto* as() const {
+    CANZONA_CHECK_EQ(static_cast<int>(dtype),
+                     static_cast<int>(DTypeOf<Real>::value));
+    if constexpr (std::is_const_v<Byte>)
+      return reinterpret_cast<const Real*>(data);
+    else
+      return reinterpret_cast<Real*>(data);
+  }
+
+  // A matrix may be read where it may be written.
+  operator BasicMatrices<const std::byte>() const {  // NOLINT: implicit
+    return {data, dtype, rows, cols, row_stride, count, matrix_stride};
+  }
+};
+
+using Matrices = BasicMatrices<std::byte>;
+using ConstMatrices = BasicMatrices<const std::byte>;
+
+template <class Real>
+Matrices matrices(Real* data, int64_t rows, int64_t cols, int64_t count = 1) {
+  return {reinterpret_cast<std::byte*>(data),
+          DTypeOf<Real>::value,
+          rows,
+          cols,
+          cols,
+          count,
+          rows * cols};
+}
+
+template <class Real>
+ConstMatrices matrices(const Real* data, int64_t rows, int64_t cols,
+                       int64_t count = 1) {
+  return {reinterpret_cast<const std::byte*>(data),
+          DTypeOf<Real>::value,
+          rows,
+          cols,
+          cols,
+          count,
+          rows * cols};
+}
+
+}  // namespace canzona

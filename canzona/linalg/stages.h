@@ -1,0 +1,65 @@
+// Element-wise stages. Each is one pass over memory; each element is computed
+// by the same operations in the same order wherever it lies, alone or fused
+// into a product, so that cutting or fusing never changes bits. Products and
+// sums are rounded one by one (no fused multiply-add), scalars once, to the
+// type of the data.
+#pragma once
+
+#include <cstdint>
+
+#include "canzona/linalg/matrix.h"
+
+namespace canzona {
+
+// Flat runs of `count` elements of one type; null where a stage has no use
+// for one.
+struct Run {
+  std::byte* data = nullptr;
+  DType dtype = DType::kFp32;
+};
+struct ConstRun {
+  const std::byte* data = nullptr;
+  DType dtype = DType::kFp32;
+  ConstRun() = default;
+  ConstRun(const std::byte* d, DType t) : data(d), dtype(t) {}
+  ConstRun(Run run) : data(run.data), dtype(run.dtype) {}  // NOLINT: implicit
+};
+
+template <class Real>
+Run run_of(Real* data) {
+  return {reinterpret_cast<std::byte*>(data), DTypeOf<Real>::value};
+}
+template <class Real>
+ConstRun run_of(const Real* data) {
+  return {reinterpret_cast<const std::byte*>(data), DTypeOf<Real>::value};
+}
+
+// Momentum and what is made of it:
+//   b = keep·b + add·g;  u = from_grad·g + from_momentum·b
+struct Blend {
+  double keep = 0;
+  double add = 1;
+  double from_grad = 0;
+  double from_momentum = 1;
+};
+
+// p = (p·keep_before - step·u)·keep_after
+struct Apply {
+  double keep_before = 1;
+  double step = 0;
+  double keep_after = 1;
+};
+
+// First and second moment and the quotient of them:
+//   m = m_keep·m + m_add·g
+//   v = v_keep·v + (v_add·g)·g
+//   u = (from_moment·m + from_grad·g) / (sqrt(v)·root_scale + epsilon)
+struct AdamCoefficients {
+  double m_keep = 0, m_add = 1;
+  double v_keep = 0, v_add = 1;
+  double from_moment = 1, from_grad = 0;
+  double root_scale = 1;
+  double epsilon = 0;
+};
+
+}  // namespace canzona

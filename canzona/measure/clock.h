@@ -1,0 +1,29 @@
+// Time that passes. One thread's CPU time does not count what others do to the
+// machine; several threads can only be timed by the wall.
+#pragma once
+
+#include <time.h>
+
+namespace canzona {
+
+inline double seconds_on(clockid_t clock) {
+  timespec now{};
+  clock_gettime(clock, &now);
+  return static_cast<double>(now.tv_sec) +
+         1e-9 * static_cast<double>(now.tv_nsec);
+}
+inline double thread_cpu_seconds() {
+  return seconds_on(CLOCK_THREAD_CPUTIME_ID);
+}
+inline double wall_seconds() { return seconds_on(CLOCK_MONOTONIC); }
+
+// Seconds that `work` takes: CPU time if one thread does it.
+template <class Work>
+double seconds_of(int num_threads, const Work& work) {
+  const auto now = num_threads == 1 ? thread_cpu_seconds : wall_seconds;
+  const double start = now();
+  work();
+  return now() - start;
+}
+
+}  // namespace canzona

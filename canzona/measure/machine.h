@@ -1,0 +1,31 @@
+// What computes here, and how fast it is at best. Printed beside every
+// measurement, so that figures can be judged.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "canzona/linalg/cpu/blas.h"
+
+namespace canzona {
+
+struct MachineInfo {
+  std::string cpu;  // "Intel(R) Xeon(R) Processor"
+  int num_cpus = 1;
+  int64_t memory_bytes = 0;
+  std::vector<std::string> features;      // "avx512", …
+  std::vector<std::string> bf16_kernels;  // best first
+  BlasInfo blas;
+};
+MachineInfo machine_info();
+
+// Of one thread, by its CPU time, the best of a few.
+struct MachineRates {
+  double sgemm_gflops = 0;   // 1024³
+  double packed_gflops = 0;  // bf16 tiles that lie in the cache
+  double copy_bytes_per_second = 0;  // read and written
+};
+MachineRates measure_rates();
+
+}  // namespace canzona

@@ -1,0 +1,93 @@
+// AdamW: element-wise, so everything happens where the shard lives.
+#include "canzona/rules/rule.h"
+
+#include <cmath>
+
+#include "canzona/base/check.h"
+#include "canzona/rules/adamw/facts.h"
+#include "canzona/rules/options.h"
+
+namespace canzona {
+namespace {
+
+class AdamWRule final : public Rule {
+ public:
+  AdamWRule(const RuleOptions& options, DType dtype)
+      : facts_(options),
+        dtype_(dtype),
+        beta1_(real_option(facts_.options(), "beta1")),
+        beta2_(real_option(facts_.options(), "beta2")),
+        epsilon_(real_option(facts_.options(), "epsilon")),
+        corrected_(facts_.options().at("epsilon_mode") == "corrected"),
+        decay_{facts_.options().at("decay_form"), "before",
+               real_option(facts_.options(), "weight_decay"),
+               real_option(facts_.options(), "learning_rate")} {}
+
+  const RuleFacts& facts() const override { return facts_; }
+  DType dtype() const override { return dtype_; }
+
+  void prepare(Engine&, const Step&, const Shard&,
+               std::span<const Run>) const override {
+    throw InternalError("adamw sends nothing to an owner");
+  }
+  void transform(Engine&, const Step&, const Batch&) const override {
+    throw InternalError("adamw has no owner");
+  }
+
+  void apply(Engine& engine, const Step& step, const Shard& shard,
+             ConstRun) const override {
+    const Arena::Scope scope(engine.arena());
+    const double c1 = correction(beta1_, step.step);
+    const double root = std::sqrt(correction(beta2_, step.step));
+    const AdamCoefficients adam{.m_keep = beta1_,
+                                .m_add = 1 - beta1_,
+                                .v_keep = beta2_,
+                                .v_add = 1 - beta2_,
+                                .root_scale = corrected_ ? 1 / root : 1,
+                                .epsilon = epsilon_};
+    const double factor = (corrected_ ? 1 : root) / c1;
+    engine.adam_apply(decayed_gradient(engine, shard), shard.states[0],
+                      shard.states[1], shard.weights, adam,
+                      apply_coefficients(decay_, step, factor), shard.count);
+  }
+
+  void step_whole(Engine& engine, const Step& step, const Shard& shard,
+                  std::span<const Run>, int,
+                  DecompositionHook*) const override {
+    apply(engine, step, shard, {});
+  }
+
+ private:
+  // How far an average of `step` terms still is from its full weight.
+  static double correction(double beta, int64_t step) {
+    return beta == 1 ? 1 : 1 - std::pow(beta, static_cast<double>(step));
+  }
+
+  ConstRun decayed_gradient(Engine& engine, const Shard& shard) const {
+    if (l2_factor(decay_) == 0) return shard.grad;
+    const Run grad{engine.arena().take(shard.count * size_of(dtype_)), dtype_};
+    engine.momentum({.grad = shard.grad,
+                     .weights = shard.weights,
+                     .l2 = l2_factor(decay_),
+                     .out = grad},
+                    shard.count);
+    return grad;
+  }
+
+  AdamWFacts facts_;
+  DType dtype_;
+  double beta1_;
+  double beta2_;
+  double epsilon_;
+  bool corrected_;
+  DecayOptions decay_;
+};
+
+}  // namespace
+
+std::unique_ptr<Rule> make_adamw_rule(const RuleOptions& options,
+                                      DType dtype) {
+  return std::make_unique<AdamWRule>(options, dtype);
+}
+
+}  // namespace canzona

@@ -1,0 +1,42 @@
+// Matrices on the axes of a tensor. A contiguous tensor, seen along one axis of
+// length d, is `outer` matrices of d x inner elements one after another. For a
+// matrix, axis 0 has outer 1 and axis 1 has inner 1.
+//
+//   add_statistics(engine, f, beta, 1 - beta, g, dims, axis)   F = beta F + …
+//   rotate(engine, to, from, dims, axis, q, Op::kTranspose)    Qᵀ on that axis
+//
+// No function allocates. `dims` are those of the tensor, its memory being one
+// run of their product. What a call gives depends on its tensor alone.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "canzona/linalg/engine.h"
+
+namespace canzona {
+
+struct AxisView {
+  int64_t outer = 1;
+  int64_t length = 1;
+  int64_t inner = 1;
+};
+AxisView view_along(std::span<const int64_t> dims, int axis);
+
+// F = keep·F + add·(sum of G_o·G_oᵀ over the outer places): F is length x
+// length and stays exactly symmetric.
+void add_statistics(Engine& engine, Matrices f, double keep, double add,
+                    ConstRun g, std::span<const int64_t> dims, int axis);
+
+// to = op(Q) applied to every fibre of `from` along the axis. `to` and `from`
+// are different.
+void rotate(Engine& engine, Run to, ConstRun from,
+            std::span<const int64_t> dims, int axis, ConstMatrices q, Op op);
+
+// to = `from` with its slices along the axis in the given order: slice i of
+// `to` is slice order[i] of `from`, which is another run.
+void permute(Engine& engine, Run to, ConstRun from,
+             std::span<const int64_t> dims, int axis,
+             std::span<const int64_t> order);
+
+}  // namespace canzona

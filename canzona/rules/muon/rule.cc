@@ -1,0 +1,163 @@
+// Muon's three stages.
+#include "canzona/rules/rule.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "canzona/base/check.h"
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "canzona/rules/muon/facts.h"
+#include "canzona/rules/muon/newton_schulz.h"
+#include "canzona/rules/options.h"
+
+namespace canzona {
+namespace {
+
+Blend blend_of(const RuleOptions& options) {
+  const double mu = real_option(options, "momentum");
+  const bool average = options.at("momentum_form") == "ema";
+  Blend blend;
+  blend.keep = mu;
+  blend.add = average ? 1 - mu : 1;
+  if (switch_option(options, "nesterov")) {
+    blend.from_grad = blend.add;
+    blend.from_momentum = mu;
+  }
+  return blend;
+}
+
+DecayOptions decay_of(const RuleOptions& options) {
+  return {options.at("decay_form"), "before",
+          real_option(options, "weight_decay"),
+          real_option(options, "learning_rate")};
+}
+
+// An orthogonal m x n factor has a root mean square of 1/sqrt(max(m, n)); the
+// scale decides what the update's is.
+double shape_scale(const std::string& scale, MatrixShape shape) {
+  const auto m = static_cast<double>(shape.rows);
+  const auto n = static_cast<double>(shape.cols);
+  if (m == 0 || n == 0) return 1;
+  if (scale == "match_rms") return 0.2 * std::sqrt(std::max(m, n));
+  if (scale == "sqrt_max") return std::sqrt(std::max(m, n));
+  if (scale == "original") return std::sqrt(std::max(1.0, m / n));
+  if (scale == "unit_rms") return std::sqrt(m / n);
+  CANZONA_CHECK(scale == "none", "scale ", scale);
+  return 1;
+}
+
+// A tensor of more than two axes is a stack of matrices.
+struct Stack {
+  MatrixShape shape;
+  int64_t count = 1;
+};
+Stack stack_of(const Dims& dims) {
+  if (dims.size() < 2)
+    throw UsageError(cat("rule muon: a tensor of shape ", to_string(dims),
+                         " is no matrix; leave it to adamw"));
+  Stack stack{{dims[dims.size() - 2], dims[dims.size() - 1]}, 1};
+  for (size_t i = 0; i + 2 < dims.size(); ++i) stack.count *= dims[i];
+  return stack;
+}
+
+template <class Views, class Run>
+Views views_of(Run run, const Stack& stack, int64_t count) {
+  const auto [rows, cols] = stack.shape;
+  return {run.data, run.dtype, rows, cols, cols, count, rows * cols};
+}
+
+class MuonRule final : public Rule {
+ public:
+  MuonRule(const RuleOptions& options, DType dtype)
+      : facts_(options),
+        dtype_(dtype),
+        plan_(newton_schulz_plan(facts_, dtype)),
+        blend_(blend_of(facts_.options())),
+        decay_(decay_of(facts_.options())),
+        scale_(facts_.options().at("scale")),
+        scale_extra_(real_option(facts_.options(), "scale_extra")) {}
+
+  const RuleFacts& facts() const override { return facts_; }
+  DType dtype() const override { return dtype_; }
+
+  void prepare(Engine& engine, const Step&, const Shard& shard,
+               std::span<const Run> fields) const override {
+    engine.momentum({.grad = shard.grad,
+                     .weights = shard.weights,
+                     .l2 = l2_factor(decay_),
+                     .momentum = shard.states[0],
+                     .out = fields[0],
+                     .blend = blend_},
+                    shard.count);
+  }
+
+  void transform(Engine& engine, const Step&,
+                 const Batch& batch) const override {
+    const Stack stack = stack_of(batch.dims);
+    const int64_t count = batch.count * stack.count;
+    const auto in = views_of<ConstMatrices>(batch.fields[0], stack, count);
+    const auto out = views_of<Matrices>(batch.out, stack, count);
+    const NewtonSchulz form = facts_.form(stack.shape);
+    const bool tall = in.rows > in.cols;
+    for (int64_t i = 0; i < count; ++i)
+      orthogonalize(engine, plan_, form,
+                    {.source = in.at(i), .transpose = tall},
+                    {.out = out.at(i), .transpose = tall});
+  }
+
+  void apply(Engine& engine, const Step& step, const Shard& shard,
+             ConstRun update) const override {
+    engine.apply(shard.weights, update, applied(step, shard.whole),
+                 shard.count);
+  }
+
+  // One pass before the products and none after: the first fills the operand
+  // straight from gradient and momentum, the last product writes the weights.
+  void step_whole(Engine& engine, const Step& step, const Shard& shard,
+                  std::span<const Run> owned, int phase,
+                  DecompositionHook* hook) const override {
+    if (l2_factor(decay_) != 0)
+      return Rule::step_whole(engine, step, shard, owned, phase, hook);
+    const Stack stack = stack_of(shard.whole);
+    const auto grad = views_of<ConstMatrices>(shard.grad, stack, stack.count);
+    const auto momentum =
+        views_of<Matrices>(shard.states[0], stack, stack.count);
+    const auto weights = views_of<Matrices>(shard.weights, stack, stack.count);
+    const Apply apply = applied(step, shard.whole);
+    const NewtonSchulz form = facts_.form(stack.shape);
+    const bool tall = grad.rows > grad.cols;
+    for (int64_t i = 0; i < stack.count; ++i)
+      orthogonalize(engine, plan_, form,
+                    {.source = grad.at(i),
+                     .momentum = momentum.at(i),
+                     .blend = blend_,
+                     .transpose = tall},
+                    {.out = weights.at(i), .apply = &apply, .transpose = tall});
+  }
+
+ private:
+  Apply applied(const Step& step, const Dims& whole) const {
+    const double factor =
+        shape_scale(scale_, stack_of(whole).shape) * scale_extra_;
+    return apply_coefficients(decay_, step, factor);
+  }
+
+  MuonFacts facts_;
+  DType dtype_;
+  NewtonSchulzPlan plan_;
+  Blend blend_;
+  DecayOptions decay_;
+  std::string scale_;
+  double scale_extra_;
+};
+
+}  // namespace
+
+std::unique_ptr<Rule> make_muon_rule(const RuleOptions& given, DType dtype) {
+  RuleOptions options = given;
+  if (dtype == DType::kFp64) options["precision"] = "fp64";
+  return std::make_unique<MuonRule>(options, dtype);
+}
+
+}  // namespace canzona

@@ -1,0 +1,44 @@
+#include "canzona/rules/nsgd/facts.h"
+
+#include "canzona/rules/counting.h"
+#include "canzona/rules/options.h"
+
+namespace canzona {
+namespace {
+
+// At the owner: square and add, then scale.
+constexpr int64_t kFlopsPerElement = 3;
+
+const std::vector<OptionFact>& option_facts() {
+  static const std::vector<OptionFact> facts = {
+      {"learning_rate", "0.001", "0.0..inf", "step size, at its peak"},
+      {"weight_decay", "0.1", "0.0..inf", "share of the weights that is lost"},
+      {"momentum", "0.95", "0.0..1.0", "share of the momentum that is kept"},
+  };
+  return facts;
+}
+
+}  // namespace
+
+NsgdFacts::NsgdFacts(const RuleOptions& given)
+    : options_(options_in_force("nsgd", option_facts(), given)) {}
+
+std::vector<StateFact> NsgdFacts::states(MatrixShape shape) const {
+  return states_for("nsgd", shape, [&] {
+    return std::vector<StateFact>{
+        {"momentum", {shape.rows, shape.cols}, "fp32", Lives::kWithShard}};
+  });
+}
+
+Work NsgdFacts::work(MatrixShape shape) const {
+  return count_for("nsgd", shape, [&] {
+    return Work{kFlopsPerElement * Flops(shape.rows) * shape.cols, Flops(0)};
+  });
+}
+
+RuleEntry nsgd_entry() {
+  return {"nsgd", "momentum, each matrix scaled to a root mean square of 1",
+          option_facts(), {}, make_facts<NsgdFacts>};
+}
+
+}  // namespace canzona

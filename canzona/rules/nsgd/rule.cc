@@ -1,0 +1,69 @@
+// Normalised SGD in three stages.
+#include "canzona/rules/rule.h"
+
+#include <cmath>
+
+#include "canzona/rules/nsgd/facts.h"
+#include "canzona/rules/options.h"
+
+namespace canzona {
+namespace {
+
+class NsgdRule final : public Rule {
+ public:
+  NsgdRule(const RuleOptions& options, DType dtype)
+      : facts_(options),
+        dtype_(dtype),
+        keep_(real_option(facts_.options(), "momentum")),
+        decay_{"decoupled", "before",
+               real_option(facts_.options(), "weight_decay"),
+               real_option(facts_.options(), "learning_rate")} {}
+
+  const RuleFacts& facts() const override { return facts_; }
+  DType dtype() const override { return dtype_; }
+
+  void prepare(Engine& engine, const Step&, const Shard& shard,
+               std::span<const Run> fields) const override {
+    engine.momentum({.grad = shard.grad,
+                     .momentum = shard.states[0],
+                     .out = fields[0],
+                     .blend = {.keep = keep_, .add = 1 - keep_}},
+                    shard.count);
+  }
+
+  void transform(Engine& engine, const Step&,
+                 const Batch& batch) const override {
+    const int64_t size = num_elements(batch.dims);
+    for (int64_t i = 0; i < batch.count; ++i) {
+      const ConstMatrices in{batch.fields[0].data + i * size * size_of(dtype_),
+                             dtype_, 1, size, size};
+      const Matrices out{batch.out.data + i * size * size_of(dtype_), dtype_,
+                         1, size, size};
+      double norm[1] = {};
+      engine.norms(in, norm);
+      const double scale =
+          norm[0] == 0 ? 0 : std::sqrt(static_cast<double>(size)) / norm[0];
+      engine.axpby(out, scale, in, 0);
+    }
+  }
+
+  void apply(Engine& engine, const Step& step, const Shard& shard,
+             ConstRun update) const override {
+    engine.apply(shard.weights, update, apply_coefficients(decay_, step, 1),
+                 shard.count);
+  }
+
+ private:
+  NsgdFacts facts_;
+  DType dtype_;
+  double keep_;
+  DecayOptions decay_;
+};
+
+}  // namespace
+
+std::unique_ptr<Rule> make_nsgd_rule(const RuleOptions& options, DType dtype) {
+  return std::make_unique<NsgdRule>(options, dtype);
+}
+
+}  // namespace canzona

@@ -1,0 +1,98 @@
+#include "canzona/rules/rule.h"
+
+#include "canzona/base/check.h"
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+
+namespace canzona {
+
+#define CANZONA_RULE(rule) \
+  std::unique_ptr<Rule> make_##rule##_rule(const RuleOptions&, DType);
+#include "canzona/rules/rules.def"
+#undef CANZONA_RULE
+
+int64_t num_elements(const Dims& dims) {
+  int64_t product = 1;
+  for (int64_t d : dims) product *= d;
+  return product;
+}
+
+std::string to_string(const Dims& dims) {
+  std::vector<std::string> parts;
+  parts.reserve(dims.size());
+  for (int64_t d : dims) parts.push_back(std::to_string(d));
+  return join(parts, "x");
+}
+
+void Rule::step_whole(Engine& engine, const Step& step, const Shard& shard,
+                      std::span<const Run> owned, int phase,
+                      DecompositionHook* hook) const {
+  Arena& arena = engine.arena();
+  const Arena::Scope scope(arena);
+  const int64_t bytes = shard.count * size_of(dtype());
+  const Run update{arena.take(bytes), dtype()};
+  if (facts().needs_whole_matrix()) {
+    constexpr int kMostFields = 4;
+    const auto num_fields = static_cast<size_t>(facts().gather_fields());
+    CANZONA_CHECK(num_fields <= kMostFields, "fields ", num_fields);
+    Run written[kMostFields];
+    ConstRun gathered[kMostFields];
+    for (size_t i = 0; i < num_fields; ++i) {
+      written[i] = {arena.take(bytes), dtype()};
+      gathered[i] = written[i];
+    }
+    prepare(engine, step, shard, {written, num_fields});
+    transform(engine, step,
+              {.dims = shard.whole,
+               .count = 1,
+               .fields = {gathered, num_fields},
+               .out = update,
+               .states = owned,
+               .phase = phase,
+               .hook = hook});
+  }
+  apply(engine, step, shard, update);
+}
+
+std::unique_ptr<Rule> make_rule(std::string_view name,
+                                const RuleOptions& options, DType dtype) {
+  if (dtype != DType::kFp32 && dtype != DType::kFp64)
+    throw UsageError(cat("rule ", name, ": states in ", to_string(dtype),
+                         ", expected fp32 or fp64"));
+#define CANZONA_RULE(rule) \
+  if (name == #rule) return make_##rule##_rule(options, dtype);
+#include "canzona/rules/rules.def"
+#undef CANZONA_RULE
+  make_rule_facts(name, options);  // names the rule that was not found
+  throw InternalError(cat("rule ", name, " has facts but no arithmetic"));
+}
+
+double decay_fraction(const DecayOptions& decay, double learning_rate) {
+  const double rate = learning_rate;
+  if (decay.form == "decoupled") return decay.weight_decay * rate;
+  if (decay.form == "independent") return decay.weight_decay;
+  if (decay.form == "palm") return decay.weight_decay * rate * rate;
+  if (decay.form == "corrected" || decay.form == "peak_independent") {
+    const double peak = decay.peak_learning_rate;
+    if (peak == 0) return 0;
+    const double share = decay.form == "corrected" ? rate / peak : 1 / peak;
+    return decay.weight_decay * rate * share;
+  }
+  CANZONA_CHECK(decay.form == "l2", "decay form ", decay.form);
+  return 0;
+}
+
+double l2_factor(const DecayOptions& decay) {
+  return decay.form == "l2" ? decay.weight_decay : 0;
+}
+
+Apply apply_coefficients(const DecayOptions& decay, const Step& step,
+                         double factor) {
+  Apply apply;
+  apply.step = step.learning_rate * factor;
+  const double keep = 1 - decay_fraction(decay, step.learning_rate);
+  (decay.order == "after" ? apply.keep_after : apply.keep_before) = keep;
+  return apply;
+}
+
+}  // namespace canzona

@@ -1,0 +1,113 @@
+#include "canzona/rules/shampoo/options.h"
+
+#include <gmock/gmock.h>
+
+#include "canzona/base/error.h"
+
+namespace canzona {
+namespace {
+
+using ::testing::HasSubstr;
+
+ShampooOptions with(const RuleOptions& given) { return ShampooOptions(given); }
+
+std::string complaint(const RuleOptions& given) {
+  try {
+    const ShampooOptions options(given);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(ShampooOptions, DefaultIsTwoSidedAndGrafted) {
+  const ShampooOptions options({});
+  EXPECT_EQ(options.in_force.at("preset"), "canzona");
+  EXPECT_EQ(options.blocking.merge, 2);
+  EXPECT_EQ(options.grafting, Grafting::kAdam);
+  EXPECT_EQ(options.beta2, 0.99);
+  EXPECT_EQ(options.refresh.period, 10);
+  EXPECT_EQ(options.start_step, 10);
+  EXPECT_EQ(options.root.method, RootMethod::kNewton);
+  EXPECT_EQ(options.root.rel_epsilon, 1e-5);
+}
+
+TEST(ShampooOptions, KnowsTheDefaultsOfMeta) {
+  const ShampooOptions options = with({{"preset", "meta"}});
+  EXPECT_EQ(options.learning_rate, 0.01);
+  EXPECT_EQ(options.weight_decay, 0);
+  EXPECT_EQ(options.beta1, 0.9);
+  EXPECT_EQ(options.beta2, 1);
+  EXPECT_EQ(options.root.epsilon, 1e-12);
+  EXPECT_EQ(options.root.rel_epsilon, 0);
+  EXPECT_EQ(options.root.method, RootMethod::kEigen);
+  EXPECT_TRUE(options.root.perturb_before);
+  EXPECT_EQ(options.blocking.merge, 1);
+  EXPECT_EQ(options.blocking.max_dim, 1024);
+  EXPECT_EQ(options.grafting, Grafting::kNone);
+  EXPECT_EQ(options.start_step, 1);
+  EXPECT_TRUE(options.bias_correction);
+}
+
+TEST(ShampooOptions, AreTheSameMadeFromThoseInForce) {
+  for (const Preset& preset : shampoo_presets()) {
+    const RuleOptions once = with({{"preset", preset.name}}).in_force;
+    EXPECT_EQ(with(once).in_force, once) << preset.name;
+  }
+}
+
+TEST(ShampooOptions, TakesBeta3FromBeta1) {
+  EXPECT_EQ(with({{"beta1", "0.8"}}).beta3, 0.8);
+  EXPECT_EQ(with({{"beta3", "0.5"}}).beta3, 0.5);
+}
+
+TEST(ShampooOptions, RefusesDecaysThatKeepNothing) {
+  EXPECT_THAT(complaint({{"beta1", "1"}}), HasSubstr("beta1=1"));
+  EXPECT_THAT(complaint({{"beta3", "1"}}), HasSubstr("beta3=1"));
+  EXPECT_EQ(complaint({{"beta2", "1"}, {"grafting_beta2", "1"}}), "");
+}
+
+TEST(ShampooOptions, ExponentFollowsTheOrder) {
+  const ShampooOptions options({});
+  EXPECT_EQ(options.power(1).p, 2);
+  EXPECT_EQ(options.power(2).p, 4);
+  EXPECT_EQ(options.power(3).p, 6);
+  EXPECT_EQ(options.power(3).q, 1);
+}
+
+TEST(ShampooOptions, ReadsExponentsAsFractions) {
+  const auto power = [](const char* text) {
+    return with({{"exponent", text}, {"root", "higher"}}).power(2);
+  };
+  EXPECT_EQ(power("0.125").p, 8);
+  EXPECT_EQ(power("0.375").p, 8);
+  EXPECT_EQ(power("0.375").q, 3);
+  EXPECT_EQ(power("0.16666666666666666").p, 6);
+  EXPECT_EQ(power("0.7").p, 10);
+  EXPECT_EQ(power("0.7").q, 7);
+  EXPECT_EQ(power("1").p, 1);
+  EXPECT_EQ(power("0.001").p, 1000);
+  EXPECT_THAT(complaint({{"exponent", "0.31830988618379067"}}),
+              HasSubstr("no fraction"));
+}
+
+TEST(ShampooOptions, NewtonTakesUnitFractionsOnly) {
+  EXPECT_THAT(complaint({{"exponent", "0.375"}, {"root", "newton"}}),
+              HasSubstr("3/8"));
+  EXPECT_EQ(complaint({{"exponent", "0.375"}, {"root", "eigen"}}), "");
+  EXPECT_EQ(complaint({{"exponent", "0.5"}, {"root", "newton"}}), "");
+}
+
+TEST(ShampooOptions, HasNoFactorsWithoutAUse) {
+  EXPECT_TRUE(with({}).preconditions());
+  EXPECT_FALSE(with({{"exponent", "0"}}).preconditions());
+  EXPECT_FALSE(with({{"start_step", "never"}}).preconditions());
+}
+
+TEST(ShampooOptions, StartsNotBeforeAPeriodHasPassed) {
+  EXPECT_THAT(complaint({{"start_step", "9"}}), HasSubstr("start_step=9"));
+  EXPECT_EQ(with({{"start_step", "25"}}).start_step, 25);
+}
+
+}  // namespace
+}  // namespace canzona

@@ -1,0 +1,34 @@
+// Inverse roots of symmetric, positive semi-definite matrices.
+//
+//   RootStatus status = inverse_root(engine, x, a, {.p = 4}, options);
+//   if (!status.succeeded) …  // x holds nothing of use; status.reason
+//
+// Three methods: by eigenvectors; by coupled Newton iteration, which keeps X
+// and M = A·X^p and drives M to the identity; and by the same iteration with
+// more terms of the series, which gives A^(-q/p) for any fraction.
+// Nothing but products of commuting symmetric matrices happens in the latter
+// two, so one triangle is computed and X is exactly symmetric.
+//
+// One matrix at a time, fp32 or fp64. Scratch comes from the engine's arena.
+// The matrix must be finite.
+#pragma once
+
+#include "canzona/linalg/engine.h"
+#include "canzona/rules/shampoo/root_options.h"
+
+namespace canzona {
+
+struct RootStatus {
+  bool succeeded = true;
+  const char* reason = "";  // of a failure, for messages
+  int64_t iterations = 0;
+  double error = 0;  // max |M - I| of a coupled iteration
+};
+
+// X = (A + d·I)^(-q/p). X and A are different; both are square and contiguous.
+// A coupled iteration that reaches its limit succeeds if it came near; Newton
+// takes q = 1 only.
+RootStatus inverse_root(Engine& engine, Matrices x, ConstMatrices a,
+                        InversePower power, const RootOptions& options);
+
+}  // namespace canzona

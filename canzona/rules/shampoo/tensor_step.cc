@@ -1,0 +1,233 @@
+#include "canzona/rules/shampoo/tensor_step.h"
+
+#include <cmath>
+
+#include "canzona/rules/axes.h"
+#include "canzona/rules/shampoo/pack.h"
+#include "canzona/rules/shampoo/refresh.h"
+
+namespace canzona {
+namespace {
+
+// A moving average that starts at zero, or a sum where beta is 1.
+struct Average {
+  double keep;
+  double add;
+  double correction;  // what its weights add up to after t steps
+};
+
+Average average(double beta, int64_t t) {
+  if (beta == 1) return {1, 1, 1};
+  return {beta, 1 - beta, 1 - std::pow(beta, static_cast<double>(t))};
+}
+
+int64_t product(const AxisSizes& sizes) {
+  int64_t elements = 1;
+  for (int64_t size : sizes.span()) elements *= size;
+  return elements;
+}
+
+template <class AnyRun>
+AnyRun advanced(AnyRun run, int64_t elements) {
+  return {run.data + elements * size_of(run.dtype), run.dtype};
+}
+
+Matrices as_row(Run run, int64_t count) {
+  return {run.data, run.dtype, 1, count, count, 1, count};
+}
+ConstMatrices as_row(ConstRun run, int64_t count) {
+  return {run.data, run.dtype, 1, count, count, 1, count};
+}
+
+// Where b3 = b1, the blend is the average itself; else it is the one that a
+// decay of b3 in this step alone would have given.
+Blend filter_blend(const ShampooOptions& options, int64_t t) {
+  const double b1 = options.beta1;
+  const double b3 = options.beta3;
+  const double weights = options.bias_correction
+                             ? 1 - b3 * std::pow(b1, static_cast<double>(t - 1))
+                             : 1;
+  return {.keep = b1,
+          .add = 1 - b1,
+          .from_grad = (1 - b3 / b1) / weights,
+          .from_momentum = b3 / b1 / weights};
+}
+
+AdamCoefficients graft_coefficients(const ShampooOptions& options, int64_t t) {
+  AdamCoefficients adam;
+  const bool sum = options.grafting == Grafting::kAdagrad;
+  const Average moment = average(sum ? 1 : options.grafting_beta2, t);
+  adam.v_keep = moment.keep;
+  adam.v_add = moment.add;
+  if (options.grafting == Grafting::kAdam)
+    adam.root_scale = 1 / std::sqrt(moment.correction);
+  adam.epsilon = options.grafting_epsilon;
+  adam.m_keep = 1;  // filter() has been there
+  adam.m_add = 0;
+  adam.from_moment = 0;
+  adam.from_grad = 1;
+  if (options.filters()) {
+    const Blend blend = filter_blend(options, t);
+    adam.from_moment = blend.from_momentum;
+    adam.from_grad = blend.from_grad;
+  }
+  return adam;
+}
+
+}  // namespace
+
+TensorStep::TensorStep(Engine& engine, const ShampooOptions& options,
+                       const ShampooLayout& layout, int64_t step,
+                       const Batch& batch, int64_t place)
+    : engine_(engine),
+      options_(options),
+      layout_(layout),
+      blocking_(layout.blocking()),
+      step_(step),
+      batch_(batch),
+      place_(place),
+      num_blocks_(blocking_.num_blocks()),
+      elements_(product(blocking_.sizes())),
+      dtype_(batch.out.dtype),
+      grad_(advanced(batch.fields[0], place * elements_)),
+      out_(advanced(batch.out, place * elements_)) {}
+
+void TensorStep::run() {
+  const Arena::Scope scope(engine_.arena());
+  if (layout_.num_axes() > 0) {
+    for (int64_t b = 0; b < num_blocks_; ++b) {
+      const TensorBlock block = blocking_.block(b);
+      accumulate(block);
+      if (refreshes()) refresh(block);
+    }
+  }
+  const ConstRun filtered = filter();
+  if (options_.grafting != Grafting::kNone && warms_up()) {
+    const ConstRun grafted = graft(filtered, out_);
+    if (grafted.data != out_.data)
+      engine_.copy(as_row(out_, elements_), as_row(grafted, elements_));
+    return;
+  }
+  ConstRun grafted;
+  if (options_.grafting != Grafting::kNone)
+    grafted = graft(filtered, take(elements_));
+  for (int64_t b = 0; b < num_blocks_; ++b)
+    precondition(blocking_.block(b), filtered, grafted);
+}
+
+int64_t TensorStep::scheduled_step() const {
+  const int period = options_.refresh.period;
+  return step_ - (period - batch_.phase % period) % period;
+}
+
+bool TensorStep::refreshes() const {
+  const int64_t t = scheduled_step();
+  const int64_t start = options_.start_step.value();
+  return t == start || (t > start && t % options_.refresh.period == 0);
+}
+
+bool TensorStep::warms_up() const {
+  return !options_.start_step || scheduled_step() < *options_.start_step;
+}
+
+Run TensorStep::take(int64_t elements) {
+  return {engine_.arena().take(elements * size_of(dtype_)), dtype_};
+}
+
+Run TensorStep::state(int number, int64_t elements) const {
+  return advanced(batch_.states[static_cast<size_t>(number)],
+                  place_ * elements);
+}
+
+Matrices TensorStep::in_stack(int number, const FactorPlace& place) const {
+  const int64_t d = place.side;
+  const Run stack = state(number, place.stack * d * d);
+  return {advanced(stack, place.place * d * d).data, dtype_, d, d, d, 1, d * d};
+}
+
+ConstRun TensorStep::packed(const TensorBlock& block, ConstRun tensor) {
+  if (num_blocks_ == 1) return tensor;
+  const Run room = take(product(block.sizes));
+  pack(engine_, room, tensor, blocking_, block);
+  return room;
+}
+
+void TensorStep::accumulate(const TensorBlock& block) {
+  const Arena::Scope scope(engine_.arena());
+  const ConstRun g = packed(block, grad_);
+  const Average moment = average(options_.beta2, step_);
+  for (int axis = 0; axis < layout_.num_axes(); ++axis) {
+    const FactorPlace place = layout_.factor(block, axis);
+    add_statistics(engine_, in_stack(place.factor, place), moment.keep,
+                   moment.add, g, block.sizes.span(), axis);
+  }
+}
+
+void TensorStep::refresh(const TensorBlock& block) {
+  const Average moment = average(options_.beta2, step_);
+  const Run failures =
+      state(layout_.refresh_failures(), num_blocks_ * layout_.num_axes());
+  for (int axis = 0; axis < layout_.num_axes(); ++axis) {
+    const FactorPlace place = layout_.factor(block, axis);
+    refresh_root(
+        engine_,
+        {.part = {place_, block.number, axis},
+         .step = step_,
+         .factor = in_stack(place.factor, place),
+         .correction = options_.bias_correction ? moment.correction : 1,
+         .power = options_.power(blocking_.order()),
+         .root = in_stack(place.inv_root, place),
+         .failures = advanced(failures, place.failures)},
+        options_.root, batch_.hook);
+  }
+}
+
+ConstRun TensorStep::filter() {
+  if (!options_.filters()) return grad_;
+  const Run filtered = take(elements_);
+  engine_.momentum({.grad = grad_,
+                    .weights = {},
+                    .l2 = 0,
+                    .momentum = state(layout_.filtered_grad(), elements_),
+                    .out = filtered,
+                    .blend = filter_blend(options_, step_)},
+                   elements_);
+  return filtered;
+}
+
+ConstRun TensorStep::graft(ConstRun filtered, Run room) {
+  if (!options_.grafts_from_moment()) return filtered;
+  Run average_grad;
+  if (options_.filters())
+    average_grad = state(layout_.filtered_grad(), elements_);
+  engine_.adam(grad_, average_grad, state(layout_.grafting(), elements_), room,
+               graft_coefficients(options_, step_), elements_);
+  return room;
+}
+
+void TensorStep::precondition(const TensorBlock& block, ConstRun filtered,
+                              ConstRun grafted) {
+  constexpr double kNormFloor = 1e-16;
+  const Arena::Scope scope(engine_.arena());
+  const int64_t count = product(block.sizes);
+  const bool whole = num_blocks_ == 1;
+  const Run rooms[] = {take(count), whole ? out_ : take(count)};
+  // Axes write the rooms in turn, so that the last one writes rooms[1].
+  int room = layout_.num_axes() % 2;
+  ConstRun from = packed(block, filtered);
+  for (int axis = 0; axis < layout_.num_axes(); ++axis, room ^= 1) {
+    const FactorPlace place = layout_.factor(block, axis);
+    rotate(engine_, rooms[room], from, block.sizes.span(), axis,
+           in_stack(place.inv_root, place), Op::kNone);
+    from = rooms[room];
+  }
+  const Run direction = rooms[1];
+  if (from.data != direction.data)
+    engine_.copy(as_row(direction, count), as_row(from, count));
+  if (grafted.data != nullptr)
+    engine_.scale_to_norm(as_row(direction, count),
+                          as_row(packed(block, grafted), count), kNormFloor);
+  if (!whole) unpack(engine_, out_, direction, blocking_, block);
+}
+
+}  // namespace canzona

@@ -1,0 +1,218 @@
+// SOAP's three stages. All arithmetic on matrices is in update.h, one block of
+// one tensor at a time.
+#include "canzona/rules/rule.h"
+
+#include "canzona/rules/options.h"
+#include "canzona/rules/soap/block_copy.h"
+#include "canzona/rules/soap/facts.h"
+#include "canzona/rules/soap/update.h"
+
+namespace canzona {
+namespace {
+
+DecayOptions decay_of(const RuleOptions& options) {
+  return {word_option(options, "decay_form"),
+          word_option(options, "decay_order"),
+          real_option(options, "weight_decay"),
+          real_option(options, "learning_rate")};
+}
+
+template <class AnyRun>
+AnyRun advanced(AnyRun run, int64_t elements) {
+  return {run.data + elements * size_of(run.dtype), run.dtype};
+}
+
+Matrices as_row(Run run, int64_t count) {
+  return {run.data, run.dtype, 1, count, count, 1, count};
+}
+ConstMatrices as_row(ConstRun run, int64_t count) {
+  return {run.data, run.dtype, 1, count, count, 1, count};
+}
+
+// One tensor of a batch, block by block.
+class TensorCall {
+ public:
+  TensorCall(Engine& engine, const SoapOptions& soap, const SoapLayout& layout,
+             const Step& step, const Batch& batch, int64_t tensor)
+      : engine_(engine),
+        soap_(soap),
+        layout_(layout),
+        step_(step),
+        batch_(batch),
+        tensor_(tensor),
+        elements_(layout.elements()) {}
+
+  void run() {
+    const int64_t num_blocks = layout_.num_blocks();
+    for (int64_t number = 0; number < num_blocks; ++number) {
+      const Arena::Scope scope(engine_.arena());
+      const SoapBlock block = layout_.block(number);
+      SoapBlockRuns runs = whole();
+      if (num_blocks > 1) runs = apart(runs, block);
+      runs.dims = block.dims();
+      for (int axis = 0; axis < layout_.order(); ++axis)
+        if (layout_.axis(axis).has_factor)
+          runs.factors[static_cast<size_t>(axis)] =
+              factor(layout_.place(number, axis), block, axis);
+      const SoapCall call{.step = step_.step,
+                          .phase = batch_.phase,
+                          .part = {.tensor = tensor_, .block = number},
+                          .hook = batch_.hook};
+      soap_update(engine_, soap_, call, runs);
+      if (num_blocks > 1) put_back(runs, block);
+    }
+  }
+
+ private:
+  // A run as large as the tensor.
+  Run state(int number) const {
+    return advanced(batch_.states[static_cast<size_t>(number)],
+                    tensor_ * elements_);
+  }
+
+  SoapBlockRuns whole() const {
+    SoapBlockRuns runs;
+    runs.factor_grad = advanced(batch_.fields.front(), tensor_ * elements_);
+    runs.grad = advanced(batch_.fields.back(), tensor_ * elements_);
+    if (soap_.has_first_moment()) runs.first_moment = state(0);
+    runs.second_moment = state(layout_.exp_avg_sq());
+    if (soap_.has_grafting_moment())
+      runs.grafting_moment = state(layout_.grafting());
+    runs.out = advanced(batch_.out, tensor_ * elements_);
+    return runs;
+  }
+
+  // The runs of a block, copied side by side.
+  SoapBlockRuns apart(const SoapBlockRuns& tensor, const SoapBlock& block) {
+    SoapBlockRuns runs;
+    const bool one_field = batch_.fields.size() == 1;
+    runs.factor_grad = copied(tensor.factor_grad, block);
+    runs.grad = one_field ? runs.factor_grad : copied(tensor.grad, block);
+    runs.first_moment = copied(tensor.first_moment, block);
+    runs.second_moment = copied(tensor.second_moment, block);
+    runs.grafting_moment = copied(tensor.grafting_moment, block);
+    runs.out = taken(block);
+    return runs;
+  }
+  Run taken(const SoapBlock& block) {
+    const DType dtype = batch_.out.dtype;
+    return {engine_.arena().take(block.elements() * size_of(dtype)), dtype};
+  }
+  Run copied(ConstRun from, const SoapBlock& block) {
+    if (from.data == nullptr) return {};
+    const Run to = taken(block);
+    copy_out(engine_, to, from, layout_, block);
+    return to;
+  }
+
+  void put_back(const SoapBlockRuns& runs, const SoapBlock& block) {
+    const SoapBlockRuns tensor = whole();
+    const auto put = [&](Run to, Run from) {
+      if (from.data != nullptr) copy_back(engine_, to, from, layout_, block);
+    };
+    put(tensor.first_moment, runs.first_moment);
+    put(tensor.second_moment, runs.second_moment);
+    put(tensor.grafting_moment, runs.grafting_moment);
+    put(tensor.out, runs.out);
+  }
+
+  SoapFactor factor(const SoapFactorPlace& place, const SoapBlock& block,
+                    int axis) const {
+    const int64_t n = block.length[static_cast<size_t>(axis)];
+    const bool edge = n != layout_.axis(axis).block;
+    const int64_t at = tensor_ * layout_.stack_size(axis, edge) + place.place;
+    SoapFactor factor;
+    factor.factor = matrix(place.first_state, at, n, n);
+    factor.basis = matrix(place.first_state + 1, at, n, n);
+    if (soap_.keeps_eigenvalues())
+      factor.eigenvalues = matrix(place.first_state + 2, at, 1, n);
+    const int64_t counters = layout_.num_blocks() * layout_.num_factors();
+    factor.failures = matrix(layout_.refresh_failures(),
+                             tensor_ * counters + place.failure, 1, 1);
+    return factor;
+  }
+  // The one at a place of a state that holds many.
+  Matrices matrix(int number, int64_t place, int64_t rows, int64_t cols) const {
+    const Run run = advanced(batch_.states[static_cast<size_t>(number)],
+                             place * rows * cols);
+    return {run.data, run.dtype, rows, cols, cols, 1, rows * cols};
+  }
+
+  Engine& engine_;
+  const SoapOptions& soap_;
+  const SoapLayout& layout_;
+  const Step& step_;
+  const Batch& batch_;
+  const int64_t tensor_;
+  const int64_t elements_;
+};
+
+class SoapRule final : public Rule {
+ public:
+  SoapRule(const RuleOptions& options, DType dtype)
+      : facts_(options),
+        soap_(facts_.read_options()),
+        dtype_(dtype),
+        decay_(decay_of(facts_.options())) {}
+
+  const RuleFacts& facts() const override { return facts_; }
+  DType dtype() const override { return dtype_; }
+
+  void prepare(Engine& engine, const Step&, const Shard& shard,
+               std::span<const Run> fields) const override {
+    for (Run field : fields)
+      engine.copy(as_row(field, shard.count), as_row(shard.grad, shard.count));
+    if (soap_.l2)
+      engine.axpby(as_row(fields.back(), shard.count), l2_factor(decay_),
+                   as_row(ConstRun(shard.weights), shard.count), 1.0);
+  }
+
+  void transform(Engine& engine, const Step& step,
+                 const Batch& batch) const override {
+    const SoapLayout layout(soap_, batch.dims);
+    for (int64_t tensor = 0; tensor < batch.count; ++tensor)
+      TensorCall(engine, soap_, layout, step, batch, tensor).run();
+  }
+
+  // A first step that only finds a basis leaves the weights alone, decay too.
+  void apply(Engine& engine, const Step& step, const Shard& shard,
+             ConstRun update) const override {
+    if (soap_.updates(step.step) == 0) return;
+    engine.apply(shard.weights, update, apply_coefficients(decay_, step, 1),
+                 shard.count);
+  }
+
+  // The gradient itself is the field, if nothing is added to it.
+  void step_whole(Engine& engine, const Step& step, const Shard& shard,
+                  std::span<const Run> owned, int phase,
+                  DecompositionHook* hook) const override {
+    if (soap_.l2)
+      return Rule::step_whole(engine, step, shard, owned, phase, hook);
+    const Arena::Scope scope(engine.arena());
+    const Run update{engine.arena().take(shard.count * size_of(dtype_)),
+                     dtype_};
+    transform(engine, step,
+              {.dims = shard.whole,
+               .count = 1,
+               .fields = {&shard.grad, 1},
+               .out = update,
+               .states = owned,
+               .phase = phase,
+               .hook = hook});
+    apply(engine, step, shard, update);
+  }
+
+ private:
+  SoapFacts facts_;
+  SoapOptions soap_;
+  DType dtype_;
+  DecayOptions decay_;
+};
+
+}  // namespace
+
+std::unique_ptr<Rule> make_soap_rule(const RuleOptions& options, DType dtype) {
+  return std::make_unique<SoapRule>(options, dtype);
+}
+
+}  // namespace canzona

@@ -1,0 +1,16 @@
+// How often this program asked the heap for memory through operator new. For
+// test programs that list test_allocations.cc among their sources.
+//
+//   const int64_t before = num_allocations();
+//   step();
+//   EXPECT_EQ(num_allocations(), before);
+#pragma once
+
+#include <cstdint>
+
+namespace canzona {
+
+// Counted over all threads.
+int64_t num_allocations();
+
+}  // namespace canzona

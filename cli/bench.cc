@@ -1,0 +1,204 @@
+// `canzona bench transform`: Newton–Schulz in all its forms on one shape.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "canzona/base/error.h"
+#include "canzona/base/json_writer.h"
+#include "canzona/base/text.h"
+#include "canzona/measure/transform.h"
+#include "cli/verbs.h"
+
+namespace canzona::cli {
+namespace {
+
+constexpr const char* kExamples =
+    R"(Examples:
+  canzona bench transform --shape 1024x3072
+  canzona bench transform --shape 128x512 --batch 16 --precision bf16 --threads 2
+  canzona bench transform --shape 2048x6144 --algorithm gram --json
+
+Seconds are the least of all rounds, of the whole batch: CPU time with one
+thread, time by the wall with several. The error is that of the first matrix
+against the same schedule in fp64. The floor is what the form's flops take at
+the best rate measured here for such products, or what reading the input and
+writing the result takes, whichever is more.
+)";
+
+struct Arguments {
+  std::string what;
+  std::string shape;
+  int64_t batch = 1;
+  std::string algorithm = "all";
+  std::string precision = "all";
+  int threads = 1;
+  int rounds = 10;
+  std::vector<std::string> options;
+  bool json = false;
+};
+
+MatrixShape parse_shape(const std::string& text) {
+  constexpr int64_t kLongest = int64_t{1} << 24;
+  const std::vector<std::string> sides = split_text(text, 'x');
+  if (sides.size() != 2)
+    throw UsageError(cat("--shape ", quoted(text),
+                         ": expected ROWSxCOLS, such as 2048x6144"));
+  return {parse_integer(sides[0], 1, kLongest, "--shape"),
+          parse_integer(sides[1], 1, kLongest, "--shape")};
+}
+
+// One of the words, or all of them.
+std::vector<std::string> choose(const std::string& wanted,
+                                const std::vector<std::string>& words,
+                                const char* flag) {
+  if (wanted == "all") return words;
+  for (const std::string& word : words)
+    if (word == wanted) return {word};
+  throw UsageError(cat(flag, " ", quoted(wanted), ": expected ",
+                       join(words, ", "), " or all",
+                       did_you_mean(wanted, words)));
+}
+
+RuleOptions parse_options(const std::vector<std::string>& given) {
+  RuleOptions options;
+  for (const std::string& item : given) {
+    const size_t equals = item.find('=');
+    if (equals == std::string::npos)
+      throw UsageError(cat("--rule-option ", quoted(item),
+                           ": expected NAME=VALUE"));
+    options[item.substr(0, equals)] = item.substr(equals + 1);
+  }
+  return options;
+}
+
+TransformRequest request_of(const Arguments& a) {
+  if (a.what != "transform")
+    throw UsageError(cat("canzona bench ", quoted(a.what),
+                         ": expected transform",
+                         did_you_mean(a.what, {"transform"})));
+  if (a.shape.empty()) throw UsageError("canzona bench transform: --shape is missing");
+  constexpr int kMostThreads = 1024;
+  if (a.threads < 1 || a.threads > kMostThreads)
+    throw UsageError(cat("--threads ", a.threads, ": expected 1 to ",
+                         kMostThreads));
+  if (a.rounds < 1 || a.rounds > 100000)
+    throw UsageError(cat("--rounds ", a.rounds, ": expected 1 to 100000"));
+  TransformRequest request;
+  request.shape = parse_shape(a.shape);
+  request.batch = a.batch;
+  request.algorithms = choose(
+      a.algorithm, {"standard", "symmetric", "gram"}, "--algorithm");
+  request.precisions = choose(a.precision, {"fp32", "bf16"}, "--precision");
+  request.num_threads = a.threads;
+  request.rounds = a.rounds;
+  request.options = parse_options(a.options);
+  return request;
+}
+
+std::string as_json(const TransformRequest& request,
+                    const MachineInfo& machine, const MachineRates& rates,
+                    const std::vector<TransformRow>& rows) {
+  JsonWriter out(2);
+  out.begin_object();
+  out.field("cpu", machine.cpu).field("core", machine.blas.core);
+  out.field("sgemm_gflops", rates.sgemm_gflops);
+  out.field("packed_gflops", rates.packed_gflops);
+  out.field("copy_bytes_per_second", rates.copy_bytes_per_second);
+  out.field("bf16_kernel", machine.bf16_kernels.front());
+  out.field("shape", to_string(request.shape)).field("batch", request.batch);
+  out.field("threads", request.num_threads).field("rounds", request.rounds);
+  out.member("results").begin_array();
+  for (const TransformRow& row : rows) {
+    out.begin_object();
+    out.field("algorithm", row.algorithm).field("precision", row.precision);
+    out.field("seconds", row.seconds);
+    out.field("error_vs_fp64", row.error_vs_fp64);
+    out.field("floor_seconds", row.floor_seconds);
+    out.end_object();
+  }
+  out.end_array().end_object();
+  return out.take() + "\n";
+}
+
+std::string header(const TransformRequest& request, const MachineInfo& machine,
+                   const MachineRates& rates) {
+  return fmt::format(
+      "{} x {} on {} thread{} of {}\n"
+      "OpenBLAS core {}, sgemm {:.0f} GF/s; bf16 by {}, packed loop {:.0f} "
+      "GF/s; copy {:.1f} GB/s\n\n",
+      request.batch, to_string(request.shape), request.num_threads,
+      request.num_threads == 1 ? "" : "s", machine.cpu, machine.blas.core,
+      rates.sgemm_gflops, machine.bf16_kernels.front(), rates.packed_gflops,
+      rates.copy_bytes_per_second / 1e9);
+}
+
+// The first form of a precision is what the others are compared with.
+std::string as_text(const std::vector<TransformRow>& rows, const Ink& ink) {
+  std::string out =
+      ink(Tone::kBold, fmt::format("{:10}  {:9}  {:>10}  {:>8}  {:>9}  {:>10}  "
+                                   "{:>9}",
+                                   "algorithm", "precision", "ms", "speed-up",
+                                   "error", "floor ms", "of floor")) +
+      "\n";
+  const TransformRow* first = nullptr;
+  for (const TransformRow& row : rows) {
+    if (first == nullptr || first->precision != row.precision) first = &row;
+    out += fmt::format(
+        "{:10}  {:9}  {:10.3f}  {:7.2f}x  {:9.1e}  {:10.3f}  {:8.2f}x\n",
+        row.algorithm, row.precision, row.seconds * 1e3,
+        first->seconds / row.seconds, row.error_vs_fp64,
+        row.floor_seconds * 1e3, row.seconds / row.floor_seconds);
+  }
+  return out;
+}
+
+Outcome run(const Arguments& arguments, const Output& out) {
+  const TransformRequest request = request_of(arguments);
+  const auto progress = [&](const std::string& what) { out.progress(what); };
+  progress("measuring the machine");
+  const MachineInfo machine = machine_info();
+  const MachineRates rates = measure_rates();
+  const std::vector<TransformRow> rows =
+      measure_transform(request, rates, progress);
+  progress("");
+  if (machine.blas.fallback_core)
+    out.note(cat("warning: OpenBLAS runs its kernels for ", machine.blas.core,
+                 "; these times do not count"));
+  out.result(arguments.json ? as_json(request, machine, rates, rows)
+                            : header(request, machine, rates) +
+                                  as_text(rows, out.ink()));
+  return Outcome::kDone;
+}
+
+}  // namespace
+
+Verb add_bench(CLI::App& root) {
+  CLI::App* app = root.add_subcommand(
+      "bench", "time what a rule computes, with its error and its floor");
+  auto a = std::make_shared<Arguments>();
+  app->add_option("WHAT", a->what, "transform: Newton-Schulz on one shape")
+      ->required();
+  app->add_option("--shape", a->shape, "of the matrices")
+      ->option_text("ROWSxCOLS");
+  app->add_option("--batch", a->batch, "matrices of that shape [1]")
+      ->option_text("COUNT");
+  app->add_option("--algorithm", a->algorithm,
+                  "standard, symmetric, gram or all [all]")
+      ->option_text("FORM");
+  app->add_option("--precision", a->precision, "fp32, bf16 or all [all]")
+      ->option_text("TYPE");
+  app->add_option("--threads", a->threads, "that share out the matrices [1]")
+      ->option_text("COUNT");
+  app->add_option("--rounds", a->rounds, "of which the quickest counts [10]")
+      ->option_text("COUNT");
+  app->add_option("--rule-option", a->options,
+                  "NAME=VALUE of muon, such as coefficients=quintic; "
+                  "repeatable")
+      ->allow_extra_args(false)
+      ->option_text("NAME=VALUE");
+  app->add_flag("--json", a->json, "print one JSON object instead of text");
+  app->footer(kExamples);
+  return {app, [a](const Output& out) { return run(*a, out); }};
+}
+
+}  // namespace canzona::cli

@@ -1,0 +1,34 @@
+// The verbs that compute, in a program that only plans: they say so.
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "cli/compute.h"
+#include "cli/verbs.h"
+
+namespace canzona::cli {
+namespace {
+
+Verb absent(CLI::App& root, const char* name, const char* description) {
+  CLI::App* app = root.add_subcommand(name, description);
+  app->allow_extras();
+  return {app, [name](const Output&) -> Outcome {
+            throw UsageError(cat("canzona ", name,
+                                 ": this program was built to plan only; "
+                                 "build it without CANZONA_PLAN_ONLY"));
+          }};
+}
+
+}  // namespace
+
+void begin_compute(char**) {}
+
+Verb add_bench(CLI::App& root) {
+  return absent(root, "bench", "time what rules compute (not in this build)");
+}
+Verb add_calibrate(CLI::App& root) {
+  return absent(root, "calibrate", "measure a cost table (not in this build)");
+}
+Verb add_doctor(CLI::App& root) {
+  return absent(root, "doctor", "look at this machine (not in this build)");
+}
+
+}  // namespace canzona::cli

@@ -1,0 +1,236 @@
+// `canzona rules check`: do our rules give what their references gave?
+#include <fmt/format.h>
+
+#include <cmath>
+#include <map>
+#include <memory>
+
+#include "canzona/base/error.h"
+#include "canzona/base/json_writer.h"
+#include "canzona/base/text.h"
+#include "canzona/conformance/check.h"
+#include "canzona/report/terminal_table.h"
+#include "cli/rules.h"
+
+namespace canzona::cli {
+namespace {
+
+constexpr const char* kExamples =
+    R"(Examples:
+  canzona rules check muon-keller-3x3-f64.safetensors
+  canzona rules check fixtures/ --threads 4
+  canzona rules check fixtures/ --newton-schulz gram --json
+
+A fixture holds what a reference implementation was given and what it answered after every
+step. Exit status: 0 all passed or unsupported, 1 some failed, 2 some cannot be read.)";
+
+constexpr int kMaxThreads = 256;
+constexpr size_t kFewFiles = 20;  // of so many, every one is shown
+constexpr int64_t kNoteEvery = 100;
+
+struct Arguments {
+  std::vector<std::string> files;
+  std::string form = "auto";
+  std::string slack = "4";
+  std::string threads = "1";
+  bool verbose = false;
+  bool json = false;
+};
+
+struct Counts {
+  int64_t passed = 0;
+  int64_t failed = 0;  // unreadable ones too
+  int64_t unsupported = 0;
+};
+
+Counts count(const std::vector<FileResult>& results) {
+  Counts counts;
+  for (const FileResult& result : results) {
+    if (result.verdict == Verdict::kPassed)
+      ++counts.passed;
+    else if (result.verdict == Verdict::kUnsupported)
+      ++counts.unsupported;
+    else
+      ++counts.failed;
+  }
+  return counts;
+}
+
+void write_result(JsonWriter& out, const FileResult& result) {
+  out.begin_object().field("file", result.file).field("rule", result.rule);
+  out.field("preset", result.preset).member("passed");
+  if (result.verdict == Verdict::kUnsupported)
+    out.null();
+  else
+    out.value(result.verdict == Verdict::kPassed);
+  out.member("worst");
+  if (result.has_worst) {
+    out.begin_object().field("tensor", result.worst.tensor);
+    out.field("deviation", result.worst.deviation);
+    out.field("tolerance", result.worst.tolerance).end_object();
+  } else {
+    out.null();
+  }
+  out.field("reason", result.reason).end_object();
+}
+
+std::string json_view(const std::vector<FileResult>& results) {
+  const Counts counts = count(results);
+  JsonWriter out(2);
+  out.begin_object().member("files").begin_array();
+  for (const FileResult& result : results) write_result(out, result);
+  out.end_array().field("passed", counts.passed);
+  out.field("failed", counts.failed).field("unsupported", counts.unsupported);
+  out.end_object();
+  return out.take() + "\n";
+}
+
+std::string verdict_text(Verdict verdict, const Ink& ink) {
+  switch (verdict) {
+    case Verdict::kPassed:
+      return ink(Tone::kGood, "passed");
+    case Verdict::kFailed:
+      return ink(Tone::kPoor, "FAILED");
+    case Verdict::kUnsupported:
+      return ink(Tone::kDim, "unsupported");
+    case Verdict::kUnreadable:
+      break;
+  }
+  return ink(Tone::kPoor, "UNREADABLE");
+}
+
+std::string name_of(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  return printable(slash == std::string::npos ? path : path.substr(slash + 1));
+}
+
+std::string table_text(const std::vector<const FileResult*>& shown,
+                       const Ink& ink) {
+  if (shown.empty()) return "";
+  Table table("~<>>>~");
+  table.header({"file", "", "worst", "allowed", "ratio", ""});
+  for (const FileResult* result : shown) {
+    const Finding& worst = result->worst;
+    const bool measured = result->has_worst;
+    const auto number = [&](double x, const char* format) {
+      return measured ? fmt::format(fmt::runtime(format), x) : std::string();
+    };
+    const bool explained =
+        result->verdict != Verdict::kPassed && (!measured || worst.passed());
+    table.row({name_of(result->file), verdict_text(result->verdict, ink),
+               number(worst.deviation, "{:.1e}"),
+               number(worst.tolerance, "{:.1e}"),
+               number(worst.ratio(), "{:.3g}"),
+               explained ? printable(result->reason) : worst.tensor});
+  }
+  return table.text(ink, 0);
+}
+
+// Why a failed file failed, where the table had no room for it.
+std::string reasons_text(const std::vector<FileResult>& results) {
+  std::string out;
+  std::map<std::string, int64_t> unsupported;
+  for (const FileResult& result : results) {
+    if (result.verdict == Verdict::kFailed)
+      out += fmt::format("{}: {}\n", name_of(result.file),
+                         printable(result.reason));
+    if (result.verdict == Verdict::kUnsupported) ++unsupported[result.reason];
+  }
+  for (const auto& [reason, files] : unsupported)
+    out += fmt::format("unsupported {} ({} {})\n", printable(reason, 70), files,
+                       files == 1 ? "file" : "files");
+  return out;
+}
+
+std::string text_view(const std::vector<FileResult>& results, bool all,
+                      const Ink& ink) {
+  std::vector<const FileResult*> shown;
+  const FileResult* nearest = nullptr;  // to failing, among the passed
+  for (const FileResult& result : results) {
+    const bool passed = result.verdict == Verdict::kPassed;
+    if (all || result.verdict == Verdict::kFailed) shown.push_back(&result);
+    if (passed &&
+        (nearest == nullptr || result.worst.ratio() > nearest->worst.ratio()))
+      nearest = &result;
+  }
+  const Counts counts = count(results);
+  std::string out = table_text(shown, ink) + reasons_text(results);
+  out += fmt::format("{} passed, {} failed, {} unsupported\n", counts.passed,
+                     counts.failed, counts.unsupported);
+  if (nearest != nullptr)
+    out += fmt::format("nearest to failing: {} {}, {:.3g} of what is allowed\n",
+                       name_of(nearest->file), nearest->worst.tensor,
+                       nearest->worst.ratio());
+  return out;
+}
+
+void require_form(const std::string& form) {
+  const std::vector<std::string> known = {"auto", "standard", "symmetric",
+                                          "gram"};
+  if (std::find(known.begin(), known.end(), form) == known.end())
+    throw UsageError(cat("--newton-schulz ", quoted(form), ": expected ",
+                         join(known, ", "), did_you_mean(form, known)));
+}
+
+[[noreturn]] void refuse_unreadable(const std::vector<FileResult>& results) {
+  std::vector<std::string> lines;
+  for (const FileResult& result : results)
+    if (result.verdict == Verdict::kUnreadable) lines.push_back(result.reason);
+  throw UsageError(
+      lines.size() == 1
+          ? lines.front()
+          : cat(lines.size(), " files cannot be read:\n", join(lines, "\n")));
+}
+
+Outcome run(const Arguments& a, const Output& out) {
+  require_form(a.form);
+  const CheckOptions options{
+      .newton_schulz = a.form,
+      .slack = parse_number(a.slack, 1, 1000, "--slack")};
+  const auto threads =
+      static_cast<int>(parse_integer(a.threads, 1, kMaxThreads, "--threads"));
+  const std::vector<std::string> files = fixture_files(a.files);
+  Lanes lanes(threads, [] { return make_cpu_engine(); });
+  const std::vector<FileResult> results =
+      check_files(lanes, files, options, [&](int64_t done) {
+        if (done % kNoteEvery == 0)
+          out.note(cat(done, " of ", files.size(), " files checked"));
+      });
+  const bool all = a.verbose || results.size() <= kFewFiles;
+  out.result(a.json ? json_view(results) : text_view(results, all, out.ink()));
+  bool failed = false;
+  for (const FileResult& result : results) {
+    if (result.verdict == Verdict::kUnreadable) refuse_unreadable(results);
+    failed |= result.verdict == Verdict::kFailed;
+  }
+  return failed ? Outcome::kFailed : Outcome::kDone;
+}
+
+}  // namespace
+
+Verb add_rules_check(CLI::App& rules) {
+  CLI::App* app = rules.add_subcommand(
+      "check", "replay what reference implementations did, and compare");
+  auto arguments = std::make_shared<Arguments>();
+  app->add_option("FILE", arguments->files,
+                  "safetensors files, or folders of them")
+      ->required();
+  app->add_option("--newton-schulz", arguments->form,
+                  "Muon's form: auto, standard, symmetric, gram [auto]")
+      ->option_text("FORM");
+  app->add_option("--slack", arguments->slack,
+                  "widens tolerances of fp32 and bf16 results, which hold for "
+                  "the reference's machine [4]")
+      ->option_text("X");
+  app->add_option("--threads", arguments->threads,
+                  "files checked side by side [1]")
+      ->option_text("N");
+  app->add_flag("--verbose", arguments->verbose,
+                "show every file, not only those that failed");
+  app->add_flag("--json", arguments->json,
+                "print one JSON object instead of text");
+  app->footer(kExamples);
+  return {app, [arguments](const Output& out) { return run(*arguments, out); }};
+}
+
+}  // namespace canzona::cli

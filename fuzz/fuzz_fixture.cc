@@ -1,0 +1,35 @@
+// Fixtures: refused with a UsageError, or read and their options translated
+// into those of a rule, which refuses them or tells its states.
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "canzona/base/error.h"
+#include "canzona/conformance/fixture.h"
+#include "canzona/conformance/option_reader.h"
+#include "canzona/conformance/translate.h"
+#include "canzona/rules/facts.h"
+
+namespace {
+
+void translate_all(const canzona::Fixture& fixture) {
+  if (fixture.rule == "ns") {
+    canzona::translate_newton_schulz(fixture, "fp32", "auto");
+  } else if (!fixture.is_pure()) {
+    const canzona::Translation ours = canzona::translate(fixture, "auto");
+    canzona::make_rule_facts(fixture.rule, ours.options)
+        ->tensor_states(fixture.tensor("param.0").dims);
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view bytes(reinterpret_cast<const char*>(data), size);
+  try {
+    translate_all(canzona::read_fixture(bytes, "x.safetensors"));
+  } catch (const canzona::UsageError&) {
+  } catch (const canzona::Unsupported&) {
+  }
+  return 0;
+}
