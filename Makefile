@@ -22,7 +22,7 @@ build:  ## set up the machine and build build/canzona (the default)
 	$(call build_preset,release)
 
 .PHONY: demo
-demo: build  ## plan and compare one model; leaves build/demo/report.html
+demo: build  ## plan, compare, check, time; leaves build/demo/report.html
 	sh scripts/demo.sh
 
 .PHONY: test
@@ -53,6 +53,13 @@ bench:  ## build the benchmarks and run them
 	cmake --preset release -DCANZONA_BUILD_BENCH=ON
 	cmake --build --preset release -j $(JOBS)
 	sh scripts/bench.sh
+
+.PHONY: bench-torch
+bench-torch:  ## time the rules beside PyTorch, which goes into build/torch
+	sh scripts/setup.sh
+	cmake --preset release -DCANZONA_BUILD_BENCH=ON
+	cmake --build --preset release -j $(JOBS)
+	sh scripts/bench_torch.sh $(BENCH_TORCH_ARGS)
 
 .PHONY: fuzz
 fuzz:  ## run each fuzz target for FUZZ_SECONDS (60)

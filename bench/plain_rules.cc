@@ -36,14 +36,12 @@ PlainSoap::PlainSoap(int64_t rows, int64_t cols, int period)
       second_(moment_),
       rotated_(moment_),
       update_(moment_),
-      scratch_(moment_),
-      square_(zeros(std::max(m_ * m_, n_ * n_))) {}
+      scratch_(moment_) {}
 
-void PlainSoap::add_statistics(Engine& engine, const float* grad,
-                               double keep) {
+void PlainSoap::add_statistics(Engine& engine, const float* grad, double keep) {
   const ConstMatrices g = matrices(grad, m_, n_);
-  engine.product(square(left_, m_), 1 - kBeta2, g, Op::kNone, g,
-                 Op::kTranspose, keep);
+  engine.product(square(left_, m_), 1 - kBeta2, g, Op::kNone, g, Op::kTranspose,
+                 keep);
   engine.product(square(right_, n_), 1 - kBeta2, g, Op::kTranspose, g,
                  Op::kNone, keep);
 }
@@ -119,8 +117,7 @@ void PlainSoap::step(Engine& engine, float* weights, const float* grad,
   const auto t = static_cast<double>(steps_);
   const auto size = static_cast<float>(
       rate * std::sqrt(1 - std::pow(kBeta2, t)) / (1 - std::pow(kBeta1, t)));
-  for (size_t i = 0; i < rotated_.size(); ++i)
-    weights[i] -= size * rotated_[i];
+  for (size_t i = 0; i < rotated_.size(); ++i) weights[i] -= size * rotated_[i];
   rotate(engine, update_, moment_, false);
   add_statistics(engine, grad, kBeta2);
   if (steps_ % period_ == 0) {
@@ -139,9 +136,10 @@ PlainShampoo::PlainShampoo(int64_t rows, int64_t cols, int period)
       left_root_(left_),
       right_root_(right_),
       moment_(zeros(m_ * n_)),
+      second_(moment_),
+      graft_(moment_),
       update_(moment_),
-      scratch_(moment_),
-      square_(zeros(std::max(m_ * m_, n_ * n_))) {}
+      scratch_(moment_) {}
 
 void PlainShampoo::refresh(Engine& engine, std::vector<float>& root,
                            const std::vector<float>& factor, int64_t d,
@@ -152,10 +150,10 @@ void PlainShampoo::refresh(Engine& engine, std::vector<float>& root,
   engine.eigh(square(vectors, d), matrices(values.data(), 1, d), ok);
   for (int64_t i = 0; i < d; ++i)
     for (int64_t j = 0; j < d; ++j) {
-      const float value = std::max(values[static_cast<size_t>(j)], 0.0F) + 1e-6F;
+      const float value =
+          std::max(values[static_cast<size_t>(j)], 0.0F) + 1e-6F;
       scaled[static_cast<size_t>(i * d + j)] =
-          vectors[static_cast<size_t>(i * d + j)] *
-          std::pow(value, -0.25F);
+          vectors[static_cast<size_t>(i * d + j)] * std::pow(value, -0.25F);
     }
   engine.product(square(root, d), 1, square(std::as_const(scaled), d),
                  Op::kNone, square(std::as_const(vectors), d), Op::kTranspose,
@@ -166,8 +164,8 @@ void PlainShampoo::step(Engine& engine, float* weights, const float* grad,
                         double rate) {
   ++steps_;
   const ConstMatrices g = matrices(grad, m_, n_);
-  engine.product(square(left_, m_), 1 - kBeta2, g, Op::kNone, g,
-                 Op::kTranspose, kBeta2);
+  engine.product(square(left_, m_), 1 - kBeta2, g, Op::kNone, g, Op::kTranspose,
+                 kBeta2);
   engine.product(square(right_, n_), 1 - kBeta2, g, Op::kTranspose, g,
                  Op::kNone, kBeta2);
   const auto t = static_cast<double>(steps_);
@@ -176,11 +174,15 @@ void PlainShampoo::step(Engine& engine, float* weights, const float* grad,
     refresh(engine, left_root_, left_, m_, correction);
     refresh(engine, right_root_, right_, n_, correction);
   }
+  const auto c1 = static_cast<float>(1 - std::pow(kBeta1, t));
+  const auto c2 = static_cast<float>(1 - std::pow(kBeta2, t));
   for (size_t i = 0; i < moment_.size(); ++i) {
     moment_[i] = static_cast<float>(kBeta1) * moment_[i] +
                  static_cast<float>(1 - kBeta1) * grad[i];
-    update_[i] =
-        moment_[i] / static_cast<float>(1 - std::pow(kBeta1, t));
+    second_[i] = static_cast<float>(kBeta2) * second_[i] +
+                 static_cast<float>(1 - kBeta2) * grad[i] * grad[i];
+    update_[i] = moment_[i] / c1;
+    graft_[i] = update_[i] / (std::sqrt(second_[i] / c2) + kEpsilon);
   }
   engine.product(matrices(scratch_.data(), m_, n_), 1,
                  square(std::as_const(left_root_), m_), Op::kNone,
@@ -188,8 +190,13 @@ void PlainShampoo::step(Engine& engine, float* weights, const float* grad,
   engine.product(matrices(update_.data(), m_, n_), 1,
                  matrices(std::as_const(scratch_).data(), m_, n_), Op::kNone,
                  square(std::as_const(right_root_), n_), Op::kNone, 0);
-  for (size_t i = 0; i < update_.size(); ++i)
-    weights[i] -= static_cast<float>(rate) * update_[i];
+  double lengths[2] = {};
+  engine.norms(matrices(std::as_const(graft_).data(), m_, n_), {lengths, 1});
+  engine.norms(matrices(std::as_const(update_).data(), m_, n_),
+               {lengths + 1, 1});
+  const auto size =
+      static_cast<float>(rate * lengths[0] / (lengths[1] + 1e-16));
+  for (size_t i = 0; i < update_.size(); ++i) weights[i] -= size * update_[i];
 }
 
 }  // namespace canzona::bench

@@ -29,11 +29,11 @@ class PlainSoap {
   int period_;
   int64_t steps_ = -1;
   std::vector<float> left_, right_, left_basis_, right_basis_;
-  std::vector<float> moment_, second_, rotated_, update_, scratch_, square_;
+  std::vector<float> moment_, second_, rotated_, update_, scratch_;
 };
 
 // Shampoo on one matrix without blocks: statistics by full products, inverse
-// fourth roots by eigenvectors, no grafting.
+// fourth roots by eigenvectors, the length of the step from Adam.
 class PlainShampoo {
  public:
   PlainShampoo(int64_t rows, int64_t cols, int period);
@@ -47,7 +47,7 @@ class PlainShampoo {
   int period_;
   int64_t steps_ = 0;
   std::vector<float> left_, right_, left_root_, right_root_;
-  std::vector<float> moment_, update_, scratch_, square_;
+  std::vector<float> moment_, second_, graft_, update_, scratch_;
 };
 
 }  // namespace canzona::bench

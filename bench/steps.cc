@@ -10,9 +10,10 @@
 //   > {"error": 0.0104}
 //
 // The first line it prints tells about the machine. Words after the shapes are
-// options of the rule. A rule asked for the first time takes two steps before
-// the one that counts; states stay between questions. With one thread, CPU
-// time; with several, time by the wall.
+// options of the rule; nonfinite=propagate leaves out the look at every
+// gradient that comes before a step, as PyTorch does. A rule asked for the
+// first time takes two steps before the one that counts; states stay between
+// questions. With one thread, CPU time; with several, time by the wall.
 #include <cmath>
 #include <cstdio>
 #include <iostream>
@@ -37,6 +38,8 @@ struct Question {
   std::string rule;
   int threads = 1;
   std::vector<MatrixShape> shapes;
+  // Whether every gradient is looked at before anything is changed.
+  bool looks_at_gradients = true;
   RuleOptions options;
 };
 
@@ -68,6 +71,8 @@ Question parse(const std::string& line) {
     if (name == "threads")
       question.threads =
           static_cast<int>(parse_integer(value, 1, 1024, "threads"));
+    else if (name == "nonfinite")
+      question.looks_at_gradients = value != "propagate";
     else if (name == "shapes")
       question.shapes = parse_shapes(value);
     else
@@ -76,10 +81,13 @@ Question parse(const std::string& line) {
   return question;
 }
 
-std::vector<float> noise(MatrixShape shape, uint64_t seed, double size) {
-  std::vector<float> values(static_cast<size_t>(shape.rows * shape.cols));
-  for (size_t i = 0; i < values.size(); ++i)
-    values[i] = static_cast<float>(size * normal_at(seed, i));
+// In memory of the arena, on large pages.
+float* noise(Arena& arena, MatrixShape shape, uint64_t seed, double size) {
+  const int64_t count = shape.rows * shape.cols;
+  auto* values = arena.take_array<float>(count);
+  for (int64_t i = 0; i < count; ++i)
+    values[i] =
+        static_cast<float>(size * normal_at(seed, static_cast<uint64_t>(i)));
   return values;
 }
 
@@ -89,8 +97,8 @@ class Subject {
   explicit Subject(const Question& question)
       : lanes_(question.threads, [] { return make_cpu_engine(); }) {
     for (size_t i = 0; i < question.shapes.size(); ++i) {
-      weights_.push_back(noise(question.shapes[i], 2 * i, 0.02));
-      grads_.push_back(noise(question.shapes[i], 2 * i + 1, 1));
+      weights_.push_back(noise(memory_, question.shapes[i], 2 * i, 0.02));
+      grads_.push_back(noise(memory_, question.shapes[i], 2 * i + 1, 1));
     }
   }
   virtual ~Subject() = default;
@@ -98,8 +106,10 @@ class Subject {
 
  protected:
   Lanes lanes_;
-  std::vector<std::vector<float>> weights_;
-  std::vector<std::vector<float>> grads_;
+  Arena memory_;
+  Arena::Scope whole_life_{memory_};
+  std::vector<float*> weights_;
+  std::vector<const float*> grads_;
 };
 
 class OurRule final : public Subject {
@@ -109,11 +119,13 @@ class OurRule final : public Subject {
     for (size_t i = 0; i < question.shapes.size(); ++i)
       tensors.push_back({cat("matrix ", i),
                          {question.shapes[i].rows, question.shapes[i].cols},
-                         run_of(weights_[i].data()),
-                         run_of(std::as_const(grads_[i]).data())});
+                         run_of(weights_[i]),
+                         run_of(grads_[i])});
     optimizer_ = std::make_unique<LocalOptimizer>(
         make_rule(question.rule, question.options, DType::kFp32),
-        std::move(tensors), lanes_);
+        std::move(tensors), lanes_,
+        question.looks_at_gradients ? OnNonfinite::kSkipStep
+                                    : OnNonfinite::kPropagate);
   }
   void step() override { optimizer_->step(1e-3); }
 
@@ -132,8 +144,7 @@ class PlainRule final : public Subject {
   }
   void step() override {
     for (size_t i = 0; i < rules_.size(); ++i)
-      rules_[i].step(lanes_.lane(0), weights_[i].data(), grads_[i].data(),
-                     1e-3);
+      rules_[i].step(lanes_.lane(0), weights_[i], grads_[i], 1e-3);
   }
 
  private:
@@ -223,8 +234,8 @@ int serve() {
       reply = server.answer(line);
     } catch (const std::exception& error) {
       JsonWriter out;
-      reply = out.begin_object().field("failed", error.what())
-                  .end_object().take();
+      reply =
+          out.begin_object().field("failed", error.what()).end_object().take();
     }
     std::printf("%s\n", reply.c_str());
     std::fflush(stdout);

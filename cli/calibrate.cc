@@ -18,7 +18,7 @@ constexpr const char* kExamples =
     R"(Examples:
   canzona calibrate -o cost.json
   canzona calibrate --precision bf16 -o cost.json
-  canzona plan --model qwen3-0.6b --mesh dp=4 --cost-table cost.json
+  canzona plan --model qwen3-0.6b --mesh dp=4 --cost cost.json --rule-option device=cpu
 
 Takes about a minute. One core is measured; docs/cost_table.md tells what is in
 the file.

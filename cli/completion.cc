@@ -62,9 +62,8 @@ std::string bash_script(const CLI::App& root) {
   std::string verbs, cases;
   for (const CLI::App* verb : root.get_subcommands({})) {
     verbs += verb->get_name() + " ";
-    cases += cat("        ", verb->get_name(), ") words='",
-                 words_below(*verb), options_of(*verb), " ", options_of(root),
-                 "' ;;\n");
+    cases += cat("        ", verb->get_name(), ") words='", words_below(*verb),
+                 options_of(*verb), " ", options_of(root), "' ;;\n");
   }
   return cat("# Completion of canzona for bash.\n_canzona() {\n",
              "  local current=\"${COMP_WORDS[COMP_CWORD]}\" words=''\n",

@@ -57,9 +57,8 @@ std::string footer_text(const CLI::App& app) {
 // A verb and those below it.
 std::string verb_text(const CLI::App& verb, const std::string& path) {
   const std::string name = path + " " + verb.get_name();
-  std::string out =
-      cat(".SH ", roff(name), "\n", roff(verb.get_description()), ".\n",
-          options_text(verb), footer_text(verb));
+  std::string out = cat(".SH ", roff(name), "\n", roff(verb.get_description()),
+                        ".\n", options_text(verb), footer_text(verb));
   for (const CLI::App* below : verb.get_subcommands({}))
     out += verb_text(*below, name);
   return out;

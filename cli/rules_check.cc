@@ -219,8 +219,8 @@ Verb add_rules_check(CLI::App& rules) {
                   "Muon's form: auto, standard, symmetric, gram [auto]")
       ->option_text("FORM");
   app->add_option("--slack", arguments->slack,
-                  "widens tolerances of fp32 and bf16 results, which hold for "
-                  "the reference's machine [4]")
+                  "widens tolerances of fp32 results, which hold for the "
+                  "reference's own BLAS [4]")
       ->option_text("X");
   app->add_option("--threads", arguments->threads,
                   "files checked side by side [1]")

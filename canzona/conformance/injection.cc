@@ -83,7 +83,7 @@ void Injection::end() {
     findings_.fail(cat(*unused_.begin(), ": no such decomposition was made"));
 }
 
-std::string Injection::name(const Part& part, const char* kind) const {
+std::string Injection::name(const FactorId& part, const char* kind) const {
   const int64_t block = names_.num_blocks() > 1 ? part.block : -1;
   return to_string(
       TensorName{true, block, cat(kind, names_.axis_name(part.axis)), step_});
@@ -104,14 +104,14 @@ const FixtureTensor* Injection::find(const std::string& name,
   return tensor;
 }
 
-Square Injection::factor(const Part& part) const {
+Square Injection::factor(const FactorId& part) const {
   const auto view =
       names_.find(part.block, cat("factor_", names_.axis_name(part.axis)));
   CANZONA_CHECK(view, "factor of axis ", part.axis);
   return gather(memory_, *view);
 }
 
-Square Injection::damped_factor(const Part& part, int64_t n) const {
+Square Injection::damped_factor(const FactorId& part, int64_t n) const {
   Square a = factor(part);
   const bool corrected = shampoo_->bias_correction && shampoo_->beta2 < 1;
   const double weight =
@@ -125,7 +125,7 @@ Square Injection::damped_factor(const Part& part, int64_t n) const {
   return a;
 }
 
-void Injection::order(const Part& part, std::span<int64_t> columns) {
+void Injection::order(const FactorId& part, std::span<int64_t> columns) {
   const std::string wanted = name(part, "perm_");
   const FixtureTensor* theirs = find(wanted, std::ssize(columns));
   if (theirs == nullptr) return;
@@ -134,7 +134,7 @@ void Injection::order(const Part& part, std::span<int64_t> columns) {
   std::copy(theirs->integers.begin(), theirs->integers.end(), columns.begin());
 }
 
-void Injection::check_basis(const Part& part, const Square& own,
+void Injection::check_basis(const FactorId& part, const Square& own,
                             const Square& theirs, int64_t n) {
   const double limit = rounding_ * kBasisUnits;
   const std::string axis = cat("basis_", names_.axis_name(part.axis));
@@ -147,7 +147,7 @@ void Injection::check_basis(const Part& part, const Square& own,
                 kWorse * off_diagonal_share(theirs, f, n) + limit);
 }
 
-bool Injection::basis(const Part& part, Matrices q, Matrices values) {
+bool Injection::basis(const FactorId& part, Matrices q, Matrices values) {
   const FixtureTensor* theirs = find(name(part, "basis_"), q.elements());
   if (theirs != nullptr) {
     check_basis(part, read_matrix(q), theirs->values, q.rows);
@@ -166,7 +166,7 @@ bool Injection::basis(const Part& part, Matrices q, Matrices values) {
   return true;
 }
 
-bool Injection::inverse_root(const Part& part, Matrices x) {
+bool Injection::inverse_root(const FactorId& part, Matrices x) {
   const FixtureTensor* theirs = find(name(part, "inv_root_"), x.elements());
   if (theirs == nullptr) return true;
   const int64_t n = x.rows;

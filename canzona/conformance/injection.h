@@ -31,20 +31,20 @@ class Injection final : public DecompositionHook {
   // Fails if the reference decomposed what the rule did not.
   void end();
 
-  void order(const Part& part, std::span<int64_t> columns) override;
-  bool basis(const Part& part, Matrices q, Matrices values) override;
-  bool inverse_root(const Part& part, Matrices x) override;
+  void order(const FactorId& part, std::span<int64_t> columns) override;
+  bool basis(const FactorId& part, Matrices q, Matrices values) override;
+  bool inverse_root(const FactorId& part, Matrices x) override;
 
  private:
-  std::string name(const Part& part, const char* kind) const;
+  std::string name(const FactorId& part, const char* kind) const;
   // What the reference had. UsageError if it has another number of elements;
   // null, and a failure noted, if there is none.
   const FixtureTensor* find(const std::string& name, int64_t elements);
-  Square factor(const Part& part) const;
+  Square factor(const FactorId& part) const;
   // The matrix whose root is taken.
-  Square damped_factor(const Part& part, int64_t n) const;
-  void check_basis(const Part& part, const Square& own, const Square& theirs,
-                   int64_t n);
+  Square damped_factor(const FactorId& part, int64_t n) const;
+  void check_basis(const FactorId& part, const Square& own,
+                   const Square& theirs, int64_t n);
 
   const Fixture& fixture_;
   const StateNames& names_;

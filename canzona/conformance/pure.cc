@@ -76,7 +76,7 @@ Findings check_outputs(const Fixture& fixture, double slack,
                                         ? computed<double>(arena, in, function)
                                         : computed<float>(arena, in, function);
     findings.add(text, deviation(got, out.values),
-                 widened(*tolerance, dtype == "f64", slack));
+                 widened(*tolerance, dtype == "f32", slack));
   }
   return findings;
 }

@@ -89,7 +89,7 @@ class Replay {
     if (!fixture_.injected)
       forgive_signs(name.what, expected.dims, got, wanted);
     findings_.add(to_string(name), deviation(got, wanted),
-                  widened(*tolerance, fixture_.dtype == "f64", slack_));
+                  widened(*tolerance, fixture_.dtype == "f32", slack_));
   }
 
   // Own eigenvectors may point either way.

@@ -26,14 +26,27 @@ StateView contiguous(size_t state, Dims dims, int64_t place = 0) {
   return {state, place * elements, std::move(dims), strides};
 }
 
-// A block of a tensor of sizes `whole`.
-StateView block_of(size_t state, std::span<const int64_t> whole,
-                   std::span<const int64_t> start,
-                   std::span<const int64_t> sizes) {
-  StateView view{state, 0, Dims(sizes.begin(), sizes.end()), row_major(whole)};
-  for (size_t i = 0; i < whole.size(); ++i)
-    view.offset += start[i] * view.strides[i];
+// A block of a state that is as large as the tensor.
+StateView block_of(int state, const Blocking& blocking, int64_t number) {
+  const TensorBlock block = blocking.block(number);
+  const std::span<const int64_t> sizes = block.sizes.span();
+  StateView view{static_cast<size_t>(state), 0,
+                 Dims(sizes.begin(), sizes.end()),
+                 row_major(blocking.sizes().span())};
+  for (size_t i = 0; i < sizes.size(); ++i)
+    view.offset += block.start.span()[i] * view.strides[i];
   return view;
+}
+
+// Of the states that each factor has, number `kind`: a square or a row.
+std::optional<StateView> factor_of(const FactorLayout& factors, int64_t block,
+                                   int axis, int kind, bool square = true) {
+  if (!factors.has_factor(axis) || kind >= factors.states_per_kind())
+    return std::nullopt;
+  const FactorPlace at = factors.place(factors.blocking().block(block), axis);
+  const int64_t n = at.side;
+  return contiguous(static_cast<size_t>(at.first_state + kind),
+                    square ? Dims{n, n} : Dims{n}, at.place);
 }
 
 // "factor_left" → 0 if it begins with "factor_" and ends with an axis's name.
@@ -65,13 +78,12 @@ class PlainNames final : public StateNames {
 class SoapNames final : public StateNames {
  public:
   SoapNames(const RuleOptions& options, const Dims& dims)
-      : soap_(read_soap_options(options)), layout_(soap_, dims) {
-    for (int i = 0; i < layout_.order(); ++i)
-      sizes_.push_back(layout_.axis(i).length);
-  }
+      : soap_(read_soap_options(options)), layout_(soap_, dims) {}
 
-  int64_t num_blocks() const override { return layout_.num_blocks(); }
-  int order() const override { return layout_.order(); }
+  int64_t num_blocks() const override {
+    return layout_.blocking().num_blocks();
+  }
+  int order() const override { return layout_.blocking().order(); }
 
   std::optional<StateView> find(int64_t block,
                                 std::string_view what) const override {
@@ -79,34 +91,23 @@ class SoapNames final : public StateNames {
     if (what == "exp_avg_sq") return moment(block, layout_.exp_avg_sq());
     if (what == "graft" && soap_.has_grafting_moment())
       return moment(block, layout_.grafting());
+    const FactorLayout& factors = layout_.factors();
     if (auto axis = axis_after(*this, what, "factor_"))
-      return factor(block, *axis, 0);
+      return factor_of(factors, block, *axis, 0);
     if (auto axis = axis_after(*this, what, "basis_"))
-      return factor(block, *axis, 1);
+      return factor_of(factors, block, *axis, 1);
     if (auto axis = axis_after(*this, what, "eigval_"))
-      return factor(block, *axis, 2);
+      return factor_of(factors, block, *axis, 2, false);
     return std::nullopt;
   }
 
  private:
   StateView moment(int64_t block, int state) const {
-    const SoapBlock at = layout_.block(block);
-    return block_of(static_cast<size_t>(state), sizes_, at.start, at.dims());
-  }
-
-  // `kind`: factor, basis, eigenvalues.
-  std::optional<StateView> factor(int64_t block, int axis, int kind) const {
-    if (!layout_.axis(axis).has_factor || kind >= layout_.states_per_factor())
-      return std::nullopt;
-    const SoapFactorPlace place = layout_.place(block, axis);
-    const int64_t n = layout_.block(block).dims()[static_cast<size_t>(axis)];
-    return contiguous(static_cast<size_t>(place.first_state + kind),
-                      kind == 2 ? Dims{n} : Dims{n, n}, place.place);
+    return block_of(state, layout_.blocking(), block);
   }
 
   SoapOptions soap_;
   SoapLayout layout_;
-  Dims sizes_;
 };
 
 class ShampooNames final : public StateNames {
@@ -125,9 +126,9 @@ class ShampooNames final : public StateNames {
     if (what == "filtered_grad") return moment(block, layout_.filtered_grad());
     if (what == "graft") return moment(block, layout_.grafting());
     if (auto axis = axis_after(*this, what, "factor_"))
-      return matrix(block, *axis, &FactorPlace::factor);
+      return factor_of(layout_.factors(), block, *axis, 0);
     if (auto axis = axis_after(*this, what, "inv_root_"))
-      return matrix(block, *axis, &FactorPlace::inv_root);
+      return factor_of(layout_.factors(), block, *axis, 1);
     return std::nullopt;
   }
 
@@ -136,17 +137,7 @@ class ShampooNames final : public StateNames {
 
   std::optional<StateView> moment(int64_t block, int state) const {
     if (state == ShampooLayout::kNone) return std::nullopt;
-    const auto at = blocking().block(block);
-    return block_of(static_cast<size_t>(state), blocking().sizes().span(),
-                    at.start.span(), at.sizes.span());
-  }
-
-  std::optional<StateView> matrix(int64_t block, int axis,
-                                  int FactorPlace::*state) const {
-    if (axis >= layout_.num_axes()) return std::nullopt;
-    const FactorPlace at = layout_.factor(blocking().block(block), axis);
-    return contiguous(static_cast<size_t>(at.*state), {at.side, at.side},
-                      at.place);
+    return block_of(state, blocking(), block);
   }
 
   ShampooOptions options_;

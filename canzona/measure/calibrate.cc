@@ -77,10 +77,11 @@ std::vector<Subject> subjects(const CalibrateRequest& request) {
                     {"precision", request.precision},
                     {"newton_schulz", form}},
                    &request.shapes});
-  for (const char* rule : {"soap", "shampoo"})
-    all.push_back({rule,
-                   {{"precondition_frequency", "3"}},
-                   &request.factored_shapes});
+  all.push_back(
+      {"soap", {{"precondition_frequency", "3"}}, &request.factored_shapes});
+  all.push_back({"shampoo",
+                 {{"device", "cpu"}, {"precondition_frequency", "3"}},
+                 &request.factored_shapes});
   all.push_back({"adamw", {}, &request.shapes});
   return all;
 }
@@ -131,8 +132,8 @@ std::string calibrate(const CalibrateRequest& request,
     const std::string algorithm = facts->algorithm(subject.shapes->front());
     for (const MatrixShape& shape : *subject.shapes) {
       progress(cat(subject.rule, " ", algorithm, " ", to_string(shape)));
-      entries.push_back(measure(subject.rule, subject.options, shape,
-                                request.rounds, lanes));
+      entries.push_back(
+          measure(subject.rule, subject.options, shape, request.rounds, lanes));
     }
     write_measurement(json, subject, algorithm, entries);
   }

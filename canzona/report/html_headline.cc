@@ -3,6 +3,7 @@
 #include "canzona/base/text.h"
 #include "canzona/report/html_sections.h"
 #include "canzona/report/numbers.h"
+#include "canzona/report/plan_view.h"
 
 namespace canzona {
 namespace {
@@ -125,12 +126,6 @@ std::string verdict(const View& view) {
   return text;
 }
 
-std::string options_text(const RuleOptions& options) {
-  std::vector<std::string> words;
-  for (const auto& [name, value] : options) words.push_back(name + "=" + value);
-  return join(words, ", ");
-}
-
 void put_fact(Html& out, std::string_view name, std::string_view value) {
   if (value.empty()) return;
   out.put("<div><dt>{}</dt><dd>{}</dd></div>\n", name, value);
@@ -156,7 +151,7 @@ void put_model_facts(Html& out, const Plan& plan) {
 
 void put_option_facts(Html& out, const Plan& plan) {
   const PlanOptions& options = plan.options;
-  put_fact(out, "Rule", cat(plan.rule, " ", options_text(plan.rule_options)));
+  put_fact(out, "Rule", rule_text(plan));
   put_fact(out, "Micro-groups",
            cat(options.micro_groups, ", capacity ",
                human_bytes(options.capacity_bytes)));

@@ -34,13 +34,6 @@ std::string mesh_line(const Plan& plan) {
                      grouped(plan.mesh.world()), plan.options.ranks_per_node);
 }
 
-std::string rule_line(const Plan& plan) {
-  std::string out = plan.rule;
-  for (const auto& [name, value] : plan.rule_options)
-    out += fmt::format("{}{} {}", out == plan.rule ? ": " : ", ", name, value);
-  return out;
-}
-
 std::string strategy_line(const PlanOptions& options) {
   std::string out = options.strategy;
   if (options.weight)
@@ -83,6 +76,17 @@ std::string makespan_line(const Balance& b, const Ink& ink) {
 
 }  // namespace
 
+std::string rule_text(const Plan& plan) {
+  const RuleOptions usual = make_rule_facts(plan.rule, {})->options();
+  std::vector<std::string> words;
+  for (const auto& [name, value] : plan.rule_options) {
+    const auto found = usual.find(name);
+    if (found == usual.end() || found->second != value)
+      words.push_back(cat(name, "=", value));
+  }
+  return words.empty() ? plan.rule : cat(plan.rule, ": ", join(words, ", "));
+}
+
 std::string cost_source_text(const CostBasis& basis) {
   if (!is_nominal(basis))
     return fmt::format("measured, cost table of {}", printable(basis.source));
@@ -110,7 +114,7 @@ std::string request_text(const ReportPlan& shown, const Ink& ink) {
   };
   line("model", model_line(plan));
   line("mesh", mesh_line(plan));
-  line("rule", rule_line(plan));
+  line("rule", rule_text(plan));
   line("strategy", strategy_line(plan.options));
   line("buckets", buckets_line(plan));
   line("cost", cost_source_text(plan.cost_basis));

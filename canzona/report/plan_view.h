@@ -21,6 +21,8 @@ std::string wire_text(const ReportPlan& shown, const Ink& ink);
 std::string times_text(const ReportPlan& shown, const Ink& ink);
 std::string phases_text(const Plan& plan, const Ink& ink);
 
+// "muon", or "muon: precision=bf16": the options that are not the usual ones.
+std::string rule_text(const Plan& plan);
 // "nominal rate, 400 TFLOP/s, no cost table" or "cost table of H200".
 std::string cost_source_text(const CostBasis& basis);
 // "nominal links: …" or "links: …".

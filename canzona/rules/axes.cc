@@ -1,45 +1,21 @@
 #include "canzona/rules/axes.h"
 
 #include "canzona/base/check.h"
+#include "canzona/rules/runs.h"
 
 namespace canzona {
 namespace {
 
 // The tensor as a stack of length x inner matrices.
-template <class Views, class AnyRun>
-Views stack_along(AnyRun run, const AxisView& view) {
-  return {run.data,
-          run.dtype,
-          view.length,
-          view.inner,
-          view.inner,
-          view.outer,
-          view.length * view.inner};
+template <class AnyRun>
+auto stacked(AnyRun run, const AxisView& view) {
+  return as_matrices(run, view.length, view.inner, view.outer);
 }
 
 // An innermost axis lies along the rows of one outer x length matrix.
-template <class Views, class AnyRun>
-Views rows_along(AnyRun run, const AxisView& view) {
-  return {run.data,
-          run.dtype,
-          view.outer,
-          view.length,
-          view.length,
-          1,
-          view.outer * view.length};
-}
-
-Matrices stacked(Run run, const AxisView& view) {
-  return stack_along<Matrices>(run, view);
-}
-ConstMatrices stacked(ConstRun run, const AxisView& view) {
-  return stack_along<ConstMatrices>(run, view);
-}
-Matrices as_rows(Run run, const AxisView& view) {
-  return rows_along<Matrices>(run, view);
-}
-ConstMatrices as_rows(ConstRun run, const AxisView& view) {
-  return rows_along<ConstMatrices>(run, view);
+template <class AnyRun>
+auto as_rows(AnyRun run, const AxisView& view) {
+  return as_matrices(run, view.outer, view.length);
 }
 
 }  // namespace

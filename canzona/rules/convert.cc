@@ -23,6 +23,14 @@ void convert_to(Matrices to, ConstMatrices from) {
     convert_one<To, float>(to, from);
 }
 
+template <class View>
+View one_converted(Arena& arena, View from, DType dtype) {
+  if (from.dtype == dtype) return from;
+  const Matrices to = arena.matrices(dtype, from.rows, from.cols);
+  convert(to, from);
+  return to;
+}
+
 }  // namespace
 
 void convert(Matrices to, ConstMatrices from) {
@@ -35,6 +43,14 @@ void convert(Matrices to, ConstMatrices from) {
     else
       convert_to<float>(to.at(i), from.at(i));
   }
+}
+
+Matrices converted(Arena& arena, Matrices from, DType dtype) {
+  return one_converted(arena, from, dtype);
+}
+
+ConstMatrices converted(Arena& arena, ConstMatrices from, DType dtype) {
+  return one_converted(arena, from, dtype);
 }
 
 }  // namespace canzona

@@ -4,11 +4,17 @@
 // allocates.
 #pragma once
 
+#include "canzona/linalg/arena.h"
 #include "canzona/linalg/matrix.h"
 
 namespace canzona {
 
 // to = from, rounded to nearest; the same shape and count.
 void convert(Matrices to, ConstMatrices from);
+
+// One matrix in another type: a copy in the arena, or itself if that is the
+// type it has.
+Matrices converted(Arena& arena, Matrices from, DType dtype);
+ConstMatrices converted(Arena& arena, ConstMatrices from, DType dtype);
 
 }  // namespace canzona

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include "canzona/linalg/engine.h"
+
 namespace canzona {
 namespace {
 
@@ -27,6 +29,18 @@ TEST(Convert, WalksOverStridesAndMatrices) {
   std::vector<double> to(8);
   convert(matrices(to.data(), 2, 2, 2), source);
   EXPECT_THAT(to, ElementsAre(1, 2, 3, 4, 5, 6, 7, 8));
+}
+
+TEST(Converted, CopiesOnlyIntoAnotherType) {
+  const auto engine = make_cpu_engine();
+  Arena& arena = engine->arena();
+  const Arena::Scope scope(arena);
+  const std::vector<float> from = {1, 2, 3, 4};
+  const ConstMatrices source = matrices(from.data(), 2, 2);
+  EXPECT_EQ(converted(arena, source, DType::kFp32).data, source.data);
+  const ConstMatrices wide = converted(arena, source, DType::kFp64);
+  EXPECT_EQ(wide.dtype, DType::kFp64);
+  EXPECT_EQ(wide.as<double>()[3], 4);
 }
 
 }  // namespace

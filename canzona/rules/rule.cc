@@ -11,6 +11,20 @@ namespace canzona {
 #include "canzona/rules/rules.def"
 #undef CANZONA_RULE
 
+namespace {
+
+RuleOptions with_device(std::string_view rule, RuleOptions options,
+                        std::string_view device) {
+  for (const RuleEntry& entry : rule_table()) {
+    if (entry.name != rule) continue;
+    for (const OptionFact& fact : entry.options)
+      if (fact.name == "device") options.try_emplace("device", device);
+  }
+  return options;
+}
+
+}  // namespace
+
 int64_t num_elements(const Dims& dims) {
   int64_t product = 1;
   for (int64_t d : dims) product *= d;
@@ -54,11 +68,12 @@ void Rule::step_whole(Engine& engine, const Step& step, const Shard& shard,
   apply(engine, step, shard, update);
 }
 
-std::unique_ptr<Rule> make_rule(std::string_view name,
-                                const RuleOptions& options, DType dtype) {
+std::unique_ptr<Rule> make_rule(std::string_view name, const RuleOptions& given,
+                                DType dtype, std::string_view device) {
   if (dtype != DType::kFp32 && dtype != DType::kFp64)
     throw UsageError(cat("rule ", name, ": states in ", to_string(dtype),
                          ", expected fp32 or fp64"));
+  const RuleOptions options = with_device(name, given, device);
 #define CANZONA_RULE(rule) \
   if (name == #rule) return make_##rule##_rule(options, dtype);
 #include "canzona/rules/rules.def"

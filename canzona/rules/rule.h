@@ -54,7 +54,7 @@ struct Shard {
 };
 
 // One matrix of a stack or block, for messages and hooks.
-struct Part {
+struct FactorId {
   int64_t tensor = 0;  // place in the batch
   int64_t block = 0;
   int axis = 0;
@@ -66,12 +66,12 @@ class DecompositionHook {
  public:
   virtual ~DecompositionHook() = default;
   // The order in which columns of the old basis are taken.
-  virtual void order(const Part&, std::span<int64_t>) {}
+  virtual void order(const FactorId&, std::span<int64_t>) {}
   // A new basis, one vector per column, and its eigenvalues (1 x n; no data
   // where the rule keeps none). False: pretend that it failed.
-  virtual bool basis(const Part&, Matrices, Matrices) { return true; }
+  virtual bool basis(const FactorId&, Matrices, Matrices) { return true; }
   // A new inverse root.
-  virtual bool inverse_root(const Part&, Matrices) { return true; }
+  virtual bool inverse_root(const FactorId&, Matrices) { return true; }
 };
 
 // Whole tensors of equal shape at their owner, one after another in memory.
@@ -109,9 +109,11 @@ class Rule {
                           DecompositionHook* hook = nullptr) const;
 };
 
-// UsageError names an unknown rule, option or value. dtype is fp32 or fp64.
+// UsageError names an unknown rule, option or value. dtype is fp32 or fp64. A
+// rule that knows the option "device" gets this one, if none is given.
 std::unique_ptr<Rule> make_rule(std::string_view name,
-                                const RuleOptions& options, DType dtype);
+                                const RuleOptions& options, DType dtype,
+                                std::string_view device = "cpu");
 
 // Weight decay, with lr the learning rate and peak its largest value. A weight
 // loses, each step,

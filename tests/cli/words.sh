@@ -88,6 +88,13 @@ member_is() {
   [ "$value" = "$2" ] || fail "member $1 is '$value', expected '$2'"
 }
 
+# The JSON on standard output has this member.
+has_member() {
+  checks=$((checks + 1))
+  "$cmake" "-DFILE=out" "-DMEMBER=$1" -P "$here/json.cmake" >/dev/null 2>&1 ||
+    fail "no member $1"
+}
+
 finish() {
   echo "$checks checks, $failures failures"
   [ "$failures" -eq 0 ] && [ "$checks" -gt 0 ]

@@ -103,6 +103,18 @@ TYPED_TEST(Decompositions, CholeskyQrDoesNotMindTheLengthsOfColumns) {
   EXPECT_LE(this->skewness(a), this->allowed(20));
 }
 
+// Columns so near to one direction that AᵀA alone has no factor.
+TYPED_TEST(Decompositions, CholeskyQrTakesColumnsThatNeedTheShift) {
+  const auto apart = static_cast<TypeParam>(
+      std::sqrt(std::numeric_limits<TypeParam>::epsilon()) / 4);
+  Batch<TypeParam> a(90, 60);
+  a.randomise(8).fill(
+      [&](TypeParam& x, int64_t, int64_t, int64_t) { x = 1 + apart * x; });
+  this->engine_->cholesky_qr(a, this->done_);
+  ASSERT_TRUE(this->done_[0]);
+  EXPECT_LE(this->skewness(a), this->allowed(60));
+}
+
 TYPED_TEST(Decompositions, CholeskyQrWorksAtTheEndsOfTheRange) {
   using Limits = std::numeric_limits<TypeParam>;
   for (const int exponent : {Limits::max_exponent - 2, Limits::min_exponent}) {

@@ -39,8 +39,8 @@ struct GramFrom {
 };
 GramFrom gram_from(const RuleOptions& options) {
   if (options.at("device") == "cuda") return {1, 1};
-  return options.at("precision") == "bf16" ? GramFrom{64, 2.0}
-                                           : GramFrom{256, 1.5};
+  return options.at("precision") == "bf16" ? GramFrom{128, 2.0}
+                                           : GramFrom{64, 1.5};
 }
 
 }  // namespace

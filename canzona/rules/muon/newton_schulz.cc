@@ -32,35 +32,48 @@ double load_again(Algebra& algebra, const Load& load, double factor,
   return algebra.load(x, again);
 }
 
-// Loads x and sets its scale to one over the norm. A norm far from 1 is brought
-// near it by a power of two, which changes no bits but takes a second pass.
-void load_normalized(Algebra& algebra, const NewtonSchulzPlan& plan,
-                     const Load& load, Operand& x) {
-  double norm = algebra.load(x, load);
-  double shift = 1;
+// The norm of what `load` gives, and the power of two that it was multiplied by
+// to bring it near 1, which changes no bits. x holds the values then.
+struct Norm {
+  double value;
+  double shift;
+};
+Norm load_shifted(Algebra& algebra, const Load& load, Operand& x) {
+  const double norm = algebra.load(x, load);
   const SafeNorms safe = safe_norms(load.source.dtype);
-  if (norm > 0 && std::isfinite(norm) &&
-      (norm < safe.least || norm > safe.most)) {
-    shift = std::ldexp(1.0, -std::ilogb(norm));
-    norm = load_again(algebra, load, shift, x);
-  }
-  if (norm == 0) {
-    x.scale = 0;
+  const bool is_safe = norm >= safe.least && norm <= safe.most;
+  if (is_safe || norm == 0 || !std::isfinite(norm)) return {norm, 1};
+  const double shift = std::ldexp(1.0, -std::ilogb(norm));
+  return {load_again(algebra, load, shift, x), shift};
+}
+
+// One over the enlarged norm, in units of the shifted values, so that nothing
+// overflows on the way; 0 for a matrix of zeros.
+double scale_by(const NewtonSchulzPlan& plan, const Norm& norm) {
+  if (norm.value == 0) return 0;
+  const double epsilon = plan.epsilon * norm.shift;
+  const double enlarged = plan.norm_factor * norm.value;
+  return 1 /
+         (plan.add_epsilon ? enlarged + epsilon : std::max(enlarged, epsilon));
+}
+
+// Loads x and sets its scale. References take the norm and divide before they
+// round to bf16. Where further passes cost nothing, so do we, and get their
+// bits; elsewhere the norm is that of the rounded values and goes into the
+// first products.
+void load_normalized(Engine& engine, const NewtonSchulzPlan& plan,
+                     const Load& load, Operand& x) {
+  constexpr int64_t kFewElements = 4096;
+  Algebra& algebra = engine.algebra(plan.precision);
+  if (plan.precision != DType::kBf16 || x.rows * x.cols > kFewElements) {
+    x.scale = scale_by(plan, load_shifted(algebra, load, x));
     return;
   }
-  // In units of the shifted values, so that nothing overflows on the way.
-  const double epsilon = plan.epsilon * shift;
-  const double enlarged = plan.norm_factor * norm;
-  const double scale =
-      1 / (plan.add_epsilon ? enlarged + epsilon : std::max(enlarged, epsilon));
-  // References divide before they round to bf16. Where a second pass costs
-  // nothing, so do we, and get their bits; elsewhere the norm goes into the
-  // first products.
-  constexpr int64_t kFewElements = 4096;
-  if (plan.precision == DType::kBf16 && x.rows * x.cols <= kFewElements)
-    load_again(algebra, load, scale * shift, x);
-  else
-    x.scale = scale;
+  const Arena::Scope scope(engine.arena());
+  Algebra& exact = engine.algebra(DType::kFp32);
+  Operand probe = exact.wide(engine.arena(), x.rows, x.cols);
+  const Norm norm = load_shifted(exact, load, probe);
+  load_again(algebra, load, scale_by(plan, norm) * norm.shift, x);
 }
 
 // A tighter bound of the largest singular value than |X|_F, from |XXᵀ|_F.
@@ -128,11 +141,10 @@ void iterate_in_gram_space(Engine& engine, Algebra& algebra,
   size_t begin = 0;
   for (size_t segment = 0; segment <= plan.restarts.size(); ++segment) {
     const bool last = segment == plan.restarts.size();
-    const size_t end = last ? plan.steps.size()
-                            : static_cast<size_t>(plan.restarts[segment]);
+    const size_t end =
+        last ? plan.steps.size() : static_cast<size_t>(plan.restarts[segment]);
     algebra.gram(g.r, x, Half::kTriangle);
-    if (begin == 0 && plan.schatten4)
-      normalize_by_gram(algebra, plan, x, g.r);
+    if (begin == 0 && plan.schatten4) normalize_by_gram(algebra, plan, x, g.r);
     collect(algebra, plan, begin, end, g);
     if (last) {
       algebra.multiply_into(store, g.q, x);
@@ -177,7 +189,7 @@ void orthogonalize(Engine& engine, const NewtonSchulzPlan& plan,
   const Arena::Scope scope(engine.arena());
   Algebra& algebra = engine.algebra(plan.precision);
   Operand x = algebra.wide(engine.arena(), m, n);
-  load_normalized(algebra, plan, load, x);
+  load_normalized(engine, plan, load, x);
   if (form == NewtonSchulz::kGram && m >= plan.gram_rows)
     return iterate_in_gram_space(engine, algebra, plan, x, store);
   const Half half =
@@ -191,8 +203,7 @@ void orthogonalize(Engine& engine, const MuonFacts& facts, ConstMatrices in,
   const NewtonSchulz form = facts.form({in.rows, in.cols});
   const bool tall = in.rows > in.cols;
   for (int64_t i = 0; i < in.count; ++i)
-    orthogonalize(engine, plan, form,
-                  {.source = in.at(i), .transpose = tall},
+    orthogonalize(engine, plan, form, {.source = in.at(i), .transpose = tall},
                   {.out = out.at(i), .transpose = tall});
 }
 

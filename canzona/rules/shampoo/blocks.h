@@ -1,75 +1,15 @@
-// Shampoo's blocks. Small neighbouring sizes of a tensor are merged, then every
-// axis is cut into pieces of at most max_dim; each block has factors of its
-// own. There may be far more blocks than one could walk over, but only up to
-// two lengths along an axis: full ones, and a shorter one at the end. So
-// everything is counted by kinds of length.
+// Which sizes Shampoo cuts into blocks: those of a tensor whose small
+// neighbouring sizes are merged.
 //
-//   Blocking cut({64, 3, 7, 7}, {.max_dim = 48, .merge = 2});
-//   cut.sizes()        64 147
-//   cut.num_blocks()   2 · 4, numbered with axis 0 outermost
-//   cut.block(7)       starts at 48 144, sizes 16 3
-//
-// Values of these types live without the heap: every step makes them anew.
+//   merge_sizes({64, 3, 7, 7}, {.max_dim = 1024, .merge = 2})   64 147
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <span>
 
-#include "canzona/base/units.h"
+#include "canzona/rules/blocks.h"
 
 namespace canzona {
-
-class BlockedSide {
- public:
-  struct Kind {
-    int64_t count;
-    int64_t length;
-    friend bool operator==(const Kind&, const Kind&) = default;
-  };
-
-  BlockedSide() = default;
-  BlockedSide(int64_t length, int64_t max_dim);
-
-  int64_t num_blocks() const;
-  int64_t length() const { return length_; }
-  // Full blocks first, then the rest.
-  std::span<const Kind> kinds() const { return {kinds_.data(), num_kinds_}; }
-  size_t kind_of(int64_t block) const;
-  // Over all blocks; checked.
-  Flops sum_of_squares() const;
-  Flops sum_of_cubes() const;
-
- private:
-  int64_t length_ = 0;
-  std::array<Kind, 2> kinds_{};
-  size_t num_kinds_ = 0;
-};
-
-inline constexpr int kMostAxes = 8;
-
-// A few numbers, one per axis.
-class AxisSizes {
- public:
-  AxisSizes() = default;
-  // UsageError if there are more than kMostAxes.
-  explicit AxisSizes(std::span<const int64_t> values);
-
-  int order() const { return order_; }
-  int64_t& operator[](int axis) { return values_[static_cast<size_t>(axis)]; }
-  int64_t operator[](int axis) const {
-    return values_[static_cast<size_t>(axis)];
-  }
-  void push_back(int64_t value);
-  void reverse();
-  std::span<const int64_t> span() const {
-    return {values_.data(), static_cast<size_t>(order_)};
-  }
-
- private:
-  std::array<int64_t, kMostAxes> values_{};
-  int order_ = 0;
-};
 
 struct BlockingOptions {
   int64_t max_dim = 1024;
@@ -81,37 +21,5 @@ struct BlockingOptions {
 // zero gives one axis of zero. At least one axis remains.
 AxisSizes merge_sizes(std::span<const int64_t> dims,
                       const BlockingOptions& options);
-
-struct TensorBlock {
-  int64_t number = 0;
-  AxisSizes place;  // which block along each axis
-  AxisSizes start;  // its first element along each axis
-  AxisSizes sizes;
-};
-
-class Blocking {
- public:
-  Blocking(std::span<const int64_t> dims, const BlockingOptions& options);
-
-  int order() const { return sizes_.order(); }
-  const AxisSizes& sizes() const { return sizes_; }
-  const BlockedSide& side(int axis) const {
-    return sides_[static_cast<size_t>(axis)];
-  }
-  bool empty() const { return sizes_[0] == 0; }
-  int64_t num_blocks() const;                // checked
-  int64_t blocks_across(int axis) const;     // product over the other axes
-  Elements elements_across(int axis) const;  // of their sizes
-  TensorBlock block(int64_t number) const;
-
-  // Where a block stands among those of its kind of length along an axis,
-  // counted in the order of their numbers.
-  int64_t place_in_kind(const TensorBlock& block, int axis) const;
-
- private:
-  int64_t max_dim_;
-  AxisSizes sizes_;
-  std::array<BlockedSide, kMostAxes> sides_;
-};
 
 }  // namespace canzona

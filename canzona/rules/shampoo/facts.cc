@@ -74,7 +74,8 @@ std::vector<StateFact> ShampooFacts::tensor_states(
 
 Work ShampooFacts::work(MatrixShape shape) const {
   return count_for("shampoo", shape, [&] {
-    return tensor_work(options_, Blocking(sides_of(shape), options_.blocking));
+    return tensor_work(options_,
+                       ShampooLayout(options_, sides_of(shape)).blocking());
   });
 }
 

@@ -13,27 +13,15 @@
 // the only place that knows; made anew by every step, without the heap.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "canzona/rules/factor_layout.h"
 #include "canzona/rules/facts.h"
-#include "canzona/rules/shampoo/blocks.h"
 #include "canzona/rules/shampoo/options.h"
 
 namespace canzona {
-
-// One factor of side d: numbers of its states, which of the `stack` matrices
-// in them it is, and its place in refresh_failures.
-struct FactorPlace {
-  int factor = 0;
-  int inv_root = 0;
-  int64_t place = 0;
-  int64_t stack = 0;
-  int64_t side = 0;
-  int64_t failures = 0;
-};
 
 class ShampooLayout {
  public:
@@ -41,23 +29,20 @@ class ShampooLayout {
 
   ShampooLayout(const ShampooOptions& options, std::span<const int64_t> dims);
 
-  const Blocking& blocking() const { return blocking_; }
+  const FactorLayout& factors() const { return factors_; }
+  const Blocking& blocking() const { return factors_.blocking(); }
   // Axes with factors: all of them or none.
-  int num_axes() const { return num_axes_; }
+  int num_axes() const { return factors_.num_factors(); }
   int filtered_grad() const { return filtered_grad_; }
   int grafting() const { return grafting_; }
-  int refresh_failures() const { return refresh_failures_; }
-  FactorPlace factor(const TensorBlock& block, int axis) const;
+  int refresh_failures() const;
 
   std::vector<StateFact> states(std::span<const int64_t> dims) const;
 
  private:
-  Blocking blocking_;
-  int num_axes_;
-  int filtered_grad_ = kNone;
-  int grafting_ = kNone;
-  int refresh_failures_ = kNone;
-  std::array<int, kMostAxes> first_state_{};  // of each axis
+  int filtered_grad_;
+  int grafting_;
+  FactorLayout factors_;  // each with its inverse root
 };
 
 }  // namespace canzona

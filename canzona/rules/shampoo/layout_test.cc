@@ -25,14 +25,16 @@ TEST(ShampooLayout, GivesEveryFactorAPlaceOfItsOwn) {
     for (int64_t b = 0; b < layout.blocking().num_blocks(); ++b) {
       const TensorBlock block = layout.blocking().block(b);
       for (int axis = 0; axis < layout.num_axes(); ++axis) {
-        const FactorPlace place = layout.factor(block, axis);
-        const StateFact& factor = states.at(static_cast<size_t>(place.factor));
-        const StateFact& root = states.at(static_cast<size_t>(place.inv_root));
+        const FactorPlace place = layout.factors().place(block, axis);
+        const StateFact& factor =
+            states.at(static_cast<size_t>(place.first_state));
+        const StateFact& root =
+            states.at(static_cast<size_t>(place.first_state + 1));
         EXPECT_EQ(root.name, "inv_" + factor.name);
         EXPECT_EQ(factor.shape, (Shape{place.stack, place.side, place.side}));
         EXPECT_EQ(place.side, block.sizes[axis]);
         EXPECT_LT(place.place, place.stack);
-        EXPECT_TRUE(factors.insert({place.factor, place.place}).second);
+        EXPECT_TRUE(factors.insert({place.first_state, place.place}).second);
         EXPECT_TRUE(counters.insert(place.failures).second);
       }
     }
@@ -43,21 +45,6 @@ TEST(ShampooLayout, GivesEveryFactorAPlaceOfItsOwn) {
     EXPECT_EQ(static_cast<int64_t>(counters.size()), states.back().elements());
     EXPECT_EQ(*counters.rbegin() + 1, states.back().elements());
   }
-}
-
-// 5 x 3 at 2 has blocks 0 1 / 2 3 / 4 5; 4 and 5 are short along axis 0, 1 3 5
-// along axis 1.
-TEST(ShampooLayout, StacksInTheOrderOfBlocks) {
-  const Shape dims = {5, 3};
-  const ShampooLayout layout(cut_at("2"), dims);
-  std::vector<int64_t> left;
-  std::vector<int64_t> right;
-  for (int64_t b = 0; b < 6; ++b) {
-    left.push_back(layout.factor(layout.blocking().block(b), 0).place);
-    right.push_back(layout.factor(layout.blocking().block(b), 1).place);
-  }
-  EXPECT_THAT(left, ::testing::ElementsAre(0, 1, 2, 3, 0, 1));
-  EXPECT_THAT(right, ::testing::ElementsAre(0, 0, 1, 1, 2, 2));
 }
 
 TEST(ShampooLayout, NumbersStatesAsItListsThem) {
@@ -71,8 +58,9 @@ TEST(ShampooLayout, NumbersStatesAsItListsThem) {
   EXPECT_EQ(name(layout.grafting()), "grafting_avg_sq");
   EXPECT_EQ(name(layout.refresh_failures()), "refresh_failures");
   const TensorBlock last = layout.blocking().block(5);
-  EXPECT_EQ(name(layout.factor(last, 0).factor), "L_edge");
-  EXPECT_EQ(name(layout.factor(last, 1).inv_root), "inv_R_edge");
+  EXPECT_EQ(name(layout.factors().place(last, 0).first_state), "L_edge");
+  EXPECT_EQ(name(layout.factors().place(last, 1).first_state + 1),
+            "inv_R_edge");
 }
 
 TEST(ShampooLayout, HasNoPlaceForWhatIsNotKept) {

@@ -48,8 +48,10 @@ std::vector<OptionFact> factor_facts() {
 
 std::vector<OptionFact> root_facts() {
   return {
-      {"root", "newton", "eigen|newton|higher",
-       "inverse roots by eigenvectors or coupled iteration"},
+      {"root", "auto", "auto|eigen|newton|higher",
+       "inverse roots by eigenvectors or coupled iteration; auto: newton on "
+       "cuda, where products are cheap, eigen on cpu"},
+      {"device", "cuda", "cuda|cpu", "that root=auto is for"},
       {"root_iterations", "18", "1..1000",
        "most iterations of a coupled iteration"},
       {"root_tolerance", "1e-6", "0.0..1.0",
@@ -79,6 +81,13 @@ Choice choice_option(
   for (const auto& [text, choice] : choices)
     if (word == text) return choice;
   throw InternalError(cat(name, "=", word));
+}
+
+RuleOptions with_root(RuleOptions options) {
+  std::string& root = options.at("root");
+  if (root == "auto")
+    root = options.at("device") == "cuda" ? "newton" : "eigen";
+  return options;
 }
 
 // The fraction with the smallest terms within rounding of x, 0 < x <= 1, by
@@ -189,8 +198,8 @@ const std::vector<Preset>& shampoo_presets() {
 }
 
 ShampooOptions::ShampooOptions(const RuleOptions& given)
-    : in_force(options_in_force(kRule, shampoo_option_facts(),
-                                shampoo_presets(), given)),
+    : in_force(with_root(options_in_force(kRule, shampoo_option_facts(),
+                                          shampoo_presets(), given))),
       refresh(read_refresh(kRule, in_force)),
       start_step(read_start(in_force, refresh.period)),
       blocking(read_blocking(in_force)),

@@ -20,7 +20,7 @@ constexpr double kRate = 0x1p-7;
 // Refuses roots while told to, and remembers which it saw.
 class Refusing : public DecompositionHook {
  public:
-  bool inverse_root(const Part& part, Matrices root) override {
+  bool inverse_root(const FactorId& part, Matrices root) override {
     parts.push_back(part);
     types.push_back(root.dtype);
     return !(refuse && part.block == block && part.axis == axis);
@@ -28,7 +28,7 @@ class Refusing : public DecompositionHook {
   bool refuse = true;
   int64_t block = 0;
   int axis = 1;
-  std::vector<Part> parts;
+  std::vector<FactorId> parts;
   std::vector<DType> types;
 };
 
@@ -112,7 +112,9 @@ TEST(ShampooRefresh, TriesAgainInFp64WhereThatIsMore) {
 // Refuses the first root of every factor.
 class RefusingOnce : public DecompositionHook {
  public:
-  bool inverse_root(const Part&, Matrices) override { return ++calls % 2 == 0; }
+  bool inverse_root(const FactorId&, Matrices) override {
+    return ++calls % 2 == 0;
+  }
   int calls = 0;
 };
 
@@ -132,7 +134,7 @@ TEST(ShampooRefresh, TheSecondTryIsTheBetterOne) {
 
 class Replacing : public DecompositionHook {
  public:
-  bool inverse_root(const Part&, Matrices root) override {
+  bool inverse_root(const FactorId&, Matrices root) override {
     for (int64_t i = 0; i < root.elements(); ++i) root.as<double>()[i] = value;
     return true;
   }

@@ -3,7 +3,8 @@
 #include <cmath>
 
 #include "canzona/rules/axes.h"
-#include "canzona/rules/shampoo/pack.h"
+#include "canzona/rules/block_copy.h"
+#include "canzona/rules/runs.h"
 #include "canzona/rules/shampoo/refresh.h"
 
 namespace canzona {
@@ -19,24 +20,6 @@ struct Average {
 Average average(double beta, int64_t t) {
   if (beta == 1) return {1, 1, 1};
   return {beta, 1 - beta, 1 - std::pow(beta, static_cast<double>(t))};
-}
-
-int64_t product(const AxisSizes& sizes) {
-  int64_t elements = 1;
-  for (int64_t size : sizes.span()) elements *= size;
-  return elements;
-}
-
-template <class AnyRun>
-AnyRun advanced(AnyRun run, int64_t elements) {
-  return {run.data + elements * size_of(run.dtype), run.dtype};
-}
-
-Matrices as_row(Run run, int64_t count) {
-  return {run.data, run.dtype, 1, count, count, 1, count};
-}
-ConstMatrices as_row(ConstRun run, int64_t count) {
-  return {run.data, run.dtype, 1, count, count, 1, count};
 }
 
 // Where b3 = b1, the blend is the average itself; else it is the one that a
@@ -87,7 +70,7 @@ TensorStep::TensorStep(Engine& engine, const ShampooOptions& options,
       batch_(batch),
       place_(place),
       num_blocks_(blocking_.num_blocks()),
-      elements_(product(blocking_.sizes())),
+      elements_(blocking_.elements()),
       dtype_(batch.out.dtype),
       grad_(advanced(batch.fields[0], place * elements_)),
       out_(advanced(batch.out, place * elements_)) {}
@@ -142,13 +125,21 @@ Run TensorStep::state(int number, int64_t elements) const {
 Matrices TensorStep::in_stack(int number, const FactorPlace& place) const {
   const int64_t d = place.side;
   const Run stack = state(number, place.stack * d * d);
-  return {advanced(stack, place.place * d * d).data, dtype_, d, d, d, 1, d * d};
+  return as_matrices(stack, d, d, place.stack).at(place.place);
+}
+
+Matrices TensorStep::factor(const FactorPlace& place) const {
+  return in_stack(place.first_state, place);
+}
+
+Matrices TensorStep::inv_root(const FactorPlace& place) const {
+  return in_stack(place.first_state + 1, place);
 }
 
 ConstRun TensorStep::packed(const TensorBlock& block, ConstRun tensor) {
   if (num_blocks_ == 1) return tensor;
-  const Run room = take(product(block.sizes));
-  pack(engine_, room, tensor, blocking_, block);
+  const Run room = take(block.sizes.product());
+  copy_out(engine_, room, tensor, blocking_, block);
   return room;
 }
 
@@ -157,27 +148,29 @@ void TensorStep::accumulate(const TensorBlock& block) {
   const ConstRun g = packed(block, grad_);
   const Average moment = average(options_.beta2, step_);
   for (int axis = 0; axis < layout_.num_axes(); ++axis) {
-    const FactorPlace place = layout_.factor(block, axis);
-    add_statistics(engine_, in_stack(place.factor, place), moment.keep,
-                   moment.add, g, block.sizes.span(), axis);
+    const FactorPlace place = layout_.factors().place(block, axis);
+    add_statistics(engine_, factor(place), moment.keep, moment.add, g,
+                   block.sizes.span(), axis);
   }
 }
 
 void TensorStep::refresh(const TensorBlock& block) {
   const Average moment = average(options_.beta2, step_);
   const Run failures =
-      state(layout_.refresh_failures(), num_blocks_ * layout_.num_axes());
+      state(layout_.refresh_failures(), layout_.factors().num_counters());
   for (int axis = 0; axis < layout_.num_axes(); ++axis) {
-    const FactorPlace place = layout_.factor(block, axis);
+    const FactorPlace place = layout_.factors().place(block, axis);
     refresh_root(
         engine_,
-        {.part = {place_, block.number, axis},
-         .step = step_,
-         .factor = in_stack(place.factor, place),
+        {.site = {.rule = "shampoo",
+                  .result = "root",
+                  .step = step_,
+                  .part = {place_, block.number, axis},
+                  .failures = as_row(advanced(failures, place.failures), 1)},
+         .factor = factor(place),
          .correction = options_.bias_correction ? moment.correction : 1,
          .power = options_.power(blocking_.order()),
-         .root = in_stack(place.inv_root, place),
-         .failures = advanced(failures, place.failures)},
+         .root = inv_root(place)},
         options_.root, batch_.hook);
   }
 }
@@ -209,16 +202,16 @@ void TensorStep::precondition(const TensorBlock& block, ConstRun filtered,
                               ConstRun grafted) {
   constexpr double kNormFloor = 1e-16;
   const Arena::Scope scope(engine_.arena());
-  const int64_t count = product(block.sizes);
+  const int64_t count = block.sizes.product();
   const bool whole = num_blocks_ == 1;
   const Run rooms[] = {take(count), whole ? out_ : take(count)};
   // Axes write the rooms in turn, so that the last one writes rooms[1].
   int room = layout_.num_axes() % 2;
   ConstRun from = packed(block, filtered);
   for (int axis = 0; axis < layout_.num_axes(); ++axis, room ^= 1) {
-    const FactorPlace place = layout_.factor(block, axis);
+    const FactorPlace place = layout_.factors().place(block, axis);
     rotate(engine_, rooms[room], from, block.sizes.span(), axis,
-           in_stack(place.inv_root, place), Op::kNone);
+           inv_root(place), Op::kNone);
     from = rooms[room];
   }
   const Run direction = rooms[1];
@@ -227,7 +220,7 @@ void TensorStep::precondition(const TensorBlock& block, ConstRun filtered,
   if (grafted.data != nullptr)
     engine_.scale_to_norm(as_row(direction, count),
                           as_row(packed(block, grafted), count), kNormFloor);
-  if (!whole) unpack(engine_, out_, direction, blocking_, block);
+  if (!whole) copy_back(engine_, out_, direction, blocking_, block);
 }
 
 }  // namespace canzona

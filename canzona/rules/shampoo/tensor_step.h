@@ -32,6 +32,8 @@ class TensorStep {
   Run take(int64_t elements);
   Run state(int number, int64_t elements) const;
   Matrices in_stack(int number, const FactorPlace& place) const;
+  Matrices factor(const FactorPlace& place) const;
+  Matrices inv_root(const FactorPlace& place) const;
   // The block's elements side by side: where they are, or in scratch memory.
   ConstRun packed(const TensorBlock& block, ConstRun tensor);
 

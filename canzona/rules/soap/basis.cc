@@ -12,6 +12,14 @@ namespace {
 using Refresh = SoapOptions::Refresh;
 using Sort = SoapOptions::Sort;
 
+constexpr const char* kBadEstimates = "eigenvalues that are not finite";
+
+NewBasis failure(const char* reason) {
+  NewBasis none;
+  none.reason = reason;
+  return none;
+}
+
 // One try, all in one type of number.
 class BasisSearch {
  public:
@@ -28,8 +36,8 @@ class BasisSearch {
       found = already_diagonal() ? old_basis() : by_eigh();
     else
       found = by_power_steps();
-    found.succeeded =
-        found.succeeded && engine_.all_finite(run(found.basis), n_ * n_);
+    if (found.succeeded && !engine_.all_finite(run(found.basis), n_ * n_))
+      return failure("vectors that are not finite");
     return found;
   }
 
@@ -118,8 +126,8 @@ class BasisSearch {
     if (soap_.eigen_reg != 0) engine_.add_diagonal(vectors, soap_.eigen_reg);
     bool succeeded = false;
     engine_.eigh(vectors, values_, {&succeeded, 1});
-    if (!succeeded) return {};
-    NewBasis found{true, vectors, {}, {}};
+    if (!succeeded) return failure("no eigenvectors");
+    NewBasis found{.succeeded = true, .basis = vectors};
     if (soap_.sort != Sort::kAscending) {
       found.basis = scratch(n_);
       reorder(found.basis, vectors, reversed());
@@ -144,7 +152,7 @@ class BasisSearch {
     std::span<int64_t> order;
     for (int64_t i = 0; i < soap_.power_steps; ++i) {
       multiply(next, current);
-      if (!values_finite()) return {};
+      if (!values_finite()) return failure(kBadEstimates);
       if (soap_.qr_tolerance > 0 && is_diagonal(next)) break;
       if (i == 0 && soap_.sort == Sort::kBefore) {
         order = sorted(true);
@@ -152,7 +160,7 @@ class BasisSearch {
         engine_.permute_columns(other, next, order);
         std::swap(other, next);
       }
-      if (!orthogonalise(next)) return {};
+      if (!orthogonalise(next)) return failure("no QR");
       current = next;
       std::swap(other, next);
     }
@@ -164,10 +172,10 @@ class BasisSearch {
 
   // Eigenvalues of a basis, and its columns by them, in one of the two.
   NewBasis finish(Matrices basis, Matrices spare) {
-    NewBasis found{true, basis, {}, {}};
+    NewBasis found{.succeeded = true, .basis = basis};
     if (!wants_eigenvalues()) return found;
     multiply(spare, basis);
-    if (!values_finite()) return {};
+    if (!values_finite()) return failure(kBadEstimates);
     if (soap_.sort != Sort::kBefore) {
       reorder(spare, basis, sorted(soap_.sort == Sort::kAfter));
       found.basis = spare;
@@ -183,27 +191,23 @@ class BasisSearch {
   Matrices values_;
 };
 
-Matrices converted(Engine& engine, ConstMatrices from, DType dtype) {
-  const Matrices to = engine.arena().matrices(dtype, from.rows, from.cols);
-  convert(to, from);
-  return to;
-}
-
 }  // namespace
 
 NewBasis find_basis(Engine& engine, const SoapOptions& soap,
-                    const BasisTask& task) {
-  NewBasis found = BasisSearch(engine, soap, task).search();
-  const DType dtype = task.factor.dtype;
-  if (found.succeeded || dtype == DType::kFp64) return found;
-  BasisTask wide = task;
-  wide.factor = converted(engine, task.factor, DType::kFp64);
-  wide.basis = converted(engine, task.basis, DType::kFp64);
-  found = BasisSearch(engine, soap, wide).search();
+                    const BasisTask& task, DType dtype) {
+  Arena& arena = engine.arena();
+  BasisTask typed = task;
+  typed.factor = converted(arena, task.factor, dtype);
+  typed.basis = converted(arena, task.basis, dtype);
+  NewBasis found = BasisSearch(engine, soap, typed).search();
   if (!found.succeeded) return found;
-  found.basis = converted(engine, found.basis, dtype);
+  const DType own = task.factor.dtype;
+  found.basis = converted(arena, found.basis, own);
   if (found.eigenvalues.data != nullptr)
-    found.eigenvalues = converted(engine, found.eigenvalues, dtype);
+    found.eigenvalues = converted(arena, found.eigenvalues, own);
+  if (task.hook != nullptr &&
+      !task.hook->basis(task.part, found.basis, found.eigenvalues))
+    return failure("refused by a check");
   return found;
 }
 

@@ -1,7 +1,6 @@
 #include "canzona/rules/soap/facts.h"
 
 #include <algorithm>
-#include <array>
 
 #include "canzona/rules/counting.h"
 #include "canzona/rules/options.h"
@@ -46,16 +45,6 @@ Flops refresh_flops(const SoapOptions& soap, int64_t d, int64_t e) {
   return flops;
 }
 
-// Blocks of equal length along an axis.
-struct Kind {
-  int64_t count = 0;
-  int64_t length = 0;
-};
-std::array<Kind, 2> kinds_of(const SoapAxis& axis) {
-  return {Kind{axis.num_full(), axis.block},
-          Kind{axis.edge() > 0 ? 1 : 0, axis.edge()}};
-}
-
 // Of `count` blocks of these sides.
 Work blocks_work(const SoapOptions& soap, int64_t count,
                  std::span<const int64_t> sides,
@@ -71,15 +60,19 @@ Work blocks_work(const SoapOptions& soap, int64_t count,
 }
 
 Work layout_work(const SoapOptions& soap, const SoapLayout& layout) {
-  if (layout.num_factors() == 0) return {};
-  const SoapAxis rows = layout.axis(0);
-  const SoapAxis cols = layout.order() == 2 ? layout.axis(1) : SoapAxis{};
-  const bool has_factor[] = {rows.has_factor, cols.has_factor};
+  const FactorLayout& factors = layout.factors();
+  if (factors.num_factors() == 0) return {};
+  const Blocking& blocking = layout.blocking();
+  const bool is_matrix = blocking.order() == 2;
+  const BlockedSide one(1, 1);
+  const bool has_factor[] = {factors.has_factor(0),
+                             is_matrix && factors.has_factor(1)};
   Work work;
-  for (const Kind& r : kinds_of(rows)) {
-    for (const Kind& c : kinds_of(cols)) {
-      const int64_t sides[] = {r.length, c.length};
-      const int64_t count = checked_mul(r.count, c.count, "blocks");
+  for (const auto& [num_rows, rows] : blocking.side(0).kinds()) {
+    for (const auto& [num_cols, cols] :
+         (is_matrix ? blocking.side(1) : one).kinds()) {
+      const int64_t sides[] = {rows, cols};
+      const int64_t count = checked_mul(num_rows, num_cols, "blocks");
       const Work more = blocks_work(soap, count, sides, has_factor);
       work.every_step += more.every_step;
       work.refresh += more.refresh;
@@ -88,51 +81,44 @@ Work layout_work(const SoapOptions& soap, const SoapLayout& layout) {
   return work;
 }
 
-StateFact at_owner(std::string name, std::vector<int64_t> shape,
-                   Initially initially = Initially::kZero) {
-  return {std::move(name), std::move(shape), "fp32", Lives::kWithOwner,
-          initially};
-}
-
 // The states of an axis's factors of one length.
 void add_factors(std::vector<StateFact>& states, const SoapOptions& soap,
-                 const SoapLayout& layout, int along, bool edge) {
-  const SoapAxis& axis = layout.axis(along);
-  const int64_t d = edge ? axis.edge() : axis.block;
-  if (edge && d == 0) return;
-  const bool lettered = layout.order() <= 2;
+                 const Blocking& blocking, int axis, size_t kind) {
+  const int64_t d = blocking.side(axis).kinds()[kind].length;
+  const bool lettered = blocking.order() <= 2;
   const std::string side =
-      lettered ? (along == 0 ? "L" : "R") : std::to_string(along);
-  const std::string end = edge ? "_edge" : "";
+      lettered ? (axis == 0 ? "L" : "R") : std::to_string(axis);
+  const std::string end = kind > 0 ? "_edge" : "";
   std::vector<int64_t> square = {d, d};
   std::vector<int64_t> row = {d};
   if (soap.cuts_long_sides) {
-    square.insert(square.begin(), layout.stack_size(along, edge));
+    square.insert(square.begin(), blocking.stack_size(axis, kind));
     row.insert(row.begin(), square.front());
   }
-  states.push_back(at_owner(cat(lettered ? "" : "F_", side, end), square));
+  states.push_back(owned_state(cat(lettered ? "" : "F_", side, end), square));
   states.push_back(
-      at_owner(cat("Q_", side, end), square, Initially::kIdentity));
+      owned_state(cat("Q_", side, end), square, Initially::kIdentity));
   if (soap.keeps_eigenvalues())
-    states.push_back(at_owner(cat("eigenvalues_", side, end), row));
+    states.push_back(owned_state(cat("eigenvalues_", side, end), row));
 }
 
 std::vector<StateFact> layout_states(const SoapOptions& soap,
                                      const std::vector<int64_t>& dims) {
   const SoapLayout layout(soap, dims);
   std::vector<StateFact> states;
-  if (soap.has_first_moment()) states.push_back(at_owner("exp_avg", dims));
-  states.push_back(at_owner("exp_avg_sq", dims));
-  for (int i = 0; i < layout.order(); ++i) {
-    if (!layout.axis(i).has_factor) continue;
-    for (bool edge : {false, true}) add_factors(states, soap, layout, i, edge);
+  if (soap.has_first_moment()) states.push_back(owned_state("exp_avg", dims));
+  states.push_back(owned_state("exp_avg_sq", dims));
+  const Blocking& blocking = layout.blocking();
+  for (int axis = 0; axis < blocking.order(); ++axis) {
+    if (!layout.factors().has_factor(axis)) continue;
+    for (size_t kind = 0; kind < blocking.side(axis).kinds().size(); ++kind)
+      add_factors(states, soap, blocking, axis, kind);
   }
   if (soap.has_grafting_moment())
-    states.push_back(at_owner("grafting_avg_sq", dims));
-  if (layout.num_factors() > 0)
-    states.push_back(at_owner(
-        "refresh_failures",
-        {checked_mul(layout.num_blocks(), layout.num_factors(), "factors")}));
+    states.push_back(owned_state("grafting_avg_sq", dims));
+  if (layout.factors().num_factors() > 0)
+    states.push_back(
+        owned_state("refresh_failures", {layout.factors().num_counters()}));
   return states;
 }
 
@@ -169,7 +155,7 @@ Work SoapFacts::work(MatrixShape shape) const {
 
 std::string SoapFacts::algorithm(MatrixShape shape) const {
   const int64_t dims[] = {shape.rows, shape.cols};
-  const bool rotates = SoapLayout(soap_, dims).num_factors() > 0;
+  const bool rotates = SoapLayout(soap_, dims).factors().num_factors() > 0;
   return rotates ? word_option(in_force_, "refresh") : "adam";
 }
 

@@ -222,7 +222,7 @@ TEST(SoapFacts, NamesTheTensorItRefuses) {
       ThrowsMessage<UsageError>(
           AllOf(HasSubstr("tensor 2x-3"), HasSubstr("negative"))));
   EXPECT_THAT([] { SoapFacts({}).tensor_states(Shape(9, 1)); },
-              ThrowsMessage<UsageError>(HasSubstr("9 dims, at most 8")));
+              ThrowsMessage<UsageError>(HasSubstr("more than 8 axes")));
 }
 
 TEST(SoapFacts, GathersTwoFieldsIfFactorsDoNotSeeTheDecay) {

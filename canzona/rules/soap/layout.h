@@ -15,82 +15,31 @@
 // Nothing here allocates: a layout is made anew for every call.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <span>
 
+#include "canzona/rules/factor_layout.h"
 #include "canzona/rules/soap/options.h"
 
 namespace canzona {
-
-inline constexpr int kSoapMaxOrder = 8;
-
-struct SoapAxis {
-  int64_t length = 1;
-  int64_t block = 1;  // length of all blocks but a shorter last one
-  bool has_factor = false;
-  int first_state = 0;  // of the full blocks' factors; the edge's follow
-
-  int64_t num_full() const { return length / block; }
-  int64_t edge() const { return length % block; }  // 0: none
-  int64_t num_blocks() const { return num_full() + (edge() > 0 ? 1 : 0); }
-};
-
-// A block of a tensor, and where its factors are.
-struct SoapBlock {
-  std::array<int64_t, kSoapMaxOrder> start{};
-  std::array<int64_t, kSoapMaxOrder> length{};
-  int order = 0;
-
-  std::span<const int64_t> dims() const {
-    return {length.data(), static_cast<size_t>(order)};
-  }
-  int64_t elements() const;
-};
-
-// States of the factor of one block and axis: `first_state` is that of the
-// factors, bases and eigenvalues follow; `place` is its place in each stack.
-struct SoapFactorPlace {
-  int first_state = 0;
-  int64_t place = 0;
-  int64_t failure = 0;  // place in refresh_failures
-};
 
 class SoapLayout {
  public:
   // UsageError if the tensor has too many dims or counts do not fit 64 bits.
   SoapLayout(const SoapOptions& options, std::span<const int64_t> dims);
 
-  int order() const { return order_; }
-  const SoapAxis& axis(int i) const { return axes_[static_cast<size_t>(i)]; }
-  bool is_empty() const;
-  int64_t elements() const;
-  int64_t num_blocks() const;
-  int num_factors() const { return num_factors_; }  // of one block
-  int states_per_factor() const { return states_per_factor_; }
-  // How many factors of the axis's full (or edge) length there are.
-  int64_t stack_size(int axis, bool edge) const;
-
-  SoapBlock block(int64_t number) const;
-  SoapFactorPlace place(int64_t block_number, int axis) const;
+  const FactorLayout& factors() const { return factors_; }
+  const Blocking& blocking() const { return factors_.blocking(); }
 
   // Places in the list of states.
   int exp_avg_sq() const { return exp_avg_sq_; }
-  int grafting() const { return grafting_; }
+  int grafting() const { return factors_.end_state(); }
   int refresh_failures() const { return refresh_failures_; }
 
  private:
-  void merge(int64_t max_dim);
-  void place_factors(const SoapOptions& options, bool is_vector);
-  int64_t block_coordinate(int64_t number, int axis) const;
-
-  std::array<SoapAxis, kSoapMaxOrder> axes_{};
-  int order_ = 0;
-  int num_factors_ = 0;
-  int states_per_factor_ = 2;
-  int exp_avg_sq_ = 0;
-  int grafting_ = 0;
-  int refresh_failures_ = 0;
+  int exp_avg_sq_;
+  FactorLayout factors_;  // each with its basis and perhaps eigenvalues
+  int refresh_failures_;
 };
 
 }  // namespace canzona

@@ -287,7 +287,7 @@ TEST(SoapOracle, IsAdamWithoutFactors) {
 // Turns some vectors of every new basis round.
 class SignFlips final : public DecompositionHook {
  public:
-  bool basis(const Part& part, Matrices q, Matrices) override {
+  bool basis(const FactorId& part, Matrices q, Matrices) override {
     for (int64_t j = part.axis; j < q.cols; j += 2)
       for (int64_t i = 0; i < q.rows; ++i)
         q.as<double>()[i * q.row_stride + j] *= -1;

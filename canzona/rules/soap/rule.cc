@@ -2,8 +2,9 @@
 // one tensor at a time.
 #include "canzona/rules/rule.h"
 
+#include "canzona/rules/block_copy.h"
 #include "canzona/rules/options.h"
-#include "canzona/rules/soap/block_copy.h"
+#include "canzona/rules/runs.h"
 #include "canzona/rules/soap/facts.h"
 #include "canzona/rules/soap/update.h"
 
@@ -17,18 +18,6 @@ DecayOptions decay_of(const RuleOptions& options) {
           real_option(options, "learning_rate")};
 }
 
-template <class AnyRun>
-AnyRun advanced(AnyRun run, int64_t elements) {
-  return {run.data + elements * size_of(run.dtype), run.dtype};
-}
-
-Matrices as_row(Run run, int64_t count) {
-  return {run.data, run.dtype, 1, count, count, 1, count};
-}
-ConstMatrices as_row(ConstRun run, int64_t count) {
-  return {run.data, run.dtype, 1, count, count, 1, count};
-}
-
 // One tensor of a batch, block by block.
 class TensorCall {
  public:
@@ -37,23 +26,24 @@ class TensorCall {
       : engine_(engine),
         soap_(soap),
         layout_(layout),
+        blocking_(layout.blocking()),
         step_(step),
         batch_(batch),
         tensor_(tensor),
-        elements_(layout.elements()) {}
+        elements_(blocking_.elements()) {}
 
   void run() {
-    const int64_t num_blocks = layout_.num_blocks();
+    const int64_t num_blocks = blocking_.num_blocks();
     for (int64_t number = 0; number < num_blocks; ++number) {
       const Arena::Scope scope(engine_.arena());
-      const SoapBlock block = layout_.block(number);
+      const TensorBlock block = blocking_.block(number);
       SoapBlockRuns runs = whole();
       if (num_blocks > 1) runs = apart(runs, block);
-      runs.dims = block.dims();
-      for (int axis = 0; axis < layout_.order(); ++axis)
-        if (layout_.axis(axis).has_factor)
+      runs.dims = block.sizes.span();
+      for (int axis = 0; axis < blocking_.order(); ++axis)
+        if (layout_.factors().has_factor(axis))
           runs.factors[static_cast<size_t>(axis)] =
-              factor(layout_.place(number, axis), block, axis);
+              factor(layout_.factors().place(block, axis));
       const SoapCall call{.step = step_.step,
                           .phase = batch_.phase,
                           .part = {.tensor = tensor_, .block = number},
@@ -83,7 +73,7 @@ class TensorCall {
   }
 
   // The runs of a block, copied side by side.
-  SoapBlockRuns apart(const SoapBlockRuns& tensor, const SoapBlock& block) {
+  SoapBlockRuns apart(const SoapBlockRuns& tensor, const TensorBlock& block) {
     SoapBlockRuns runs;
     const bool one_field = batch_.fields.size() == 1;
     runs.factor_grad = copied(tensor.factor_grad, block);
@@ -94,21 +84,22 @@ class TensorCall {
     runs.out = taken(block);
     return runs;
   }
-  Run taken(const SoapBlock& block) {
+  Run taken(const TensorBlock& block) {
     const DType dtype = batch_.out.dtype;
-    return {engine_.arena().take(block.elements() * size_of(dtype)), dtype};
+    return {engine_.arena().take(block.sizes.product() * size_of(dtype)),
+            dtype};
   }
-  Run copied(ConstRun from, const SoapBlock& block) {
+  Run copied(ConstRun from, const TensorBlock& block) {
     if (from.data == nullptr) return {};
     const Run to = taken(block);
-    copy_out(engine_, to, from, layout_, block);
+    copy_out(engine_, to, from, blocking_, block);
     return to;
   }
 
-  void put_back(const SoapBlockRuns& runs, const SoapBlock& block) {
+  void put_back(const SoapBlockRuns& runs, const TensorBlock& block) {
     const SoapBlockRuns tensor = whole();
     const auto put = [&](Run to, Run from) {
-      if (from.data != nullptr) copy_back(engine_, to, from, layout_, block);
+      if (from.data != nullptr) copy_back(engine_, to, from, blocking_, block);
     };
     put(tensor.first_moment, runs.first_moment);
     put(tensor.second_moment, runs.second_moment);
@@ -116,31 +107,29 @@ class TensorCall {
     put(tensor.out, runs.out);
   }
 
-  SoapFactor factor(const SoapFactorPlace& place, const SoapBlock& block,
-                    int axis) const {
-    const int64_t n = block.length[static_cast<size_t>(axis)];
-    const bool edge = n != layout_.axis(axis).block;
-    const int64_t at = tensor_ * layout_.stack_size(axis, edge) + place.place;
+  SoapFactor factor(const FactorPlace& at) const {
+    const int64_t n = at.side;
+    const int64_t place = tensor_ * at.stack + at.place;
     SoapFactor factor;
-    factor.factor = matrix(place.first_state, at, n, n);
-    factor.basis = matrix(place.first_state + 1, at, n, n);
+    factor.factor = matrix(at.first_state, place, n, n);
+    factor.basis = matrix(at.first_state + 1, place, n, n);
     if (soap_.keeps_eigenvalues())
-      factor.eigenvalues = matrix(place.first_state + 2, at, 1, n);
-    const int64_t counters = layout_.num_blocks() * layout_.num_factors();
+      factor.eigenvalues = matrix(at.first_state + 2, place, 1, n);
+    const int64_t counters = layout_.factors().num_counters();
     factor.failures = matrix(layout_.refresh_failures(),
-                             tensor_ * counters + place.failure, 1, 1);
+                             tensor_ * counters + at.failures, 1, 1);
     return factor;
   }
   // The one at a place of a state that holds many.
   Matrices matrix(int number, int64_t place, int64_t rows, int64_t cols) const {
-    const Run run = advanced(batch_.states[static_cast<size_t>(number)],
-                             place * rows * cols);
-    return {run.data, run.dtype, rows, cols, cols, 1, rows * cols};
+    const Run run = batch_.states[static_cast<size_t>(number)];
+    return as_matrices(advanced(run, place * rows * cols), rows, cols);
   }
 
   Engine& engine_;
   const SoapOptions& soap_;
   const SoapLayout& layout_;
+  const Blocking& blocking_;
   const Step& step_;
   const Batch& batch_;
   const int64_t tensor_;

@@ -207,7 +207,7 @@ TEST(SoapRule, AllocatesNothingOnceEveryKindOfStepWasMade) {
 // Steps at which a basis was renewed.
 class Refreshes final : public DecompositionHook {
  public:
-  bool basis(const Part& part, Matrices, Matrices) override {
+  bool basis(const FactorId& part, Matrices, Matrices) override {
     if (part.axis == 0) steps.push_back(now);
     return true;
   }

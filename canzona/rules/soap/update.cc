@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "canzona/base/text.h"
 #include "canzona/rules/axes.h"
 #include "canzona/rules/convert.h"
+#include "canzona/rules/refresh_policy.h"
+#include "canzona/rules/runs.h"
 #include "canzona/rules/soap/basis.h"
 #include "canzona/rules/soap/coefficients.h"
 
@@ -14,7 +15,6 @@ namespace {
 
 using Grafting = SoapOptions::Grafting;
 
-constexpr double kMostFailures = 3;  // in a row
 constexpr double kGraftingNormEpsilon = 1e-16;
 
 class BlockStep {
@@ -54,18 +54,14 @@ class BlockStep {
   Run scratch() {
     return {engine_.arena().take(elements_ * size_of(dtype())), dtype()};
   }
-  Matrices flat(Run run) const {
-    return {run.data, run.dtype, 1, elements_, elements_, 1, elements_};
-  }
-  ConstMatrices flat(ConstRun run) const {
-    return {run.data, run.dtype, 1, elements_, elements_, 1, elements_};
-  }
+  Matrices flat(Run run) const { return as_row(run, elements_); }
+  ConstMatrices flat(ConstRun run) const { return as_row(run, elements_); }
 
   void learn_basis() {
     add_to_factors();
     if (!soap_.is_refresh(call_.step, call_.phase)) return;
     for (int axis = 0; axis < order(); ++axis)
-      if (factor(axis).exists()) refresh(axis);
+      if (factor(axis).exists()) renew_basis(axis);
   }
 
   void add_to_factors() {
@@ -110,18 +106,17 @@ class BlockStep {
     return scaled;
   }
 
-  void refresh(int axis) {
+  void renew_basis(int axis) {
     const Arena::Scope scope(engine_.arena());
     const SoapFactor& kept = factor(axis);
-    Part part = call_.part;
-    part.axis = axis;
-    require_finite(kept.factor, part, "factor");
-    NewBasis found = find_basis(engine_, soap_, task_of(kept, part));
-    if (found.succeeded && call_.hook != nullptr)
-      found.succeeded = call_.hook->basis(part, found.basis, found.eigenvalues);
-    count_failures(kept.failures, !found.succeeded, part);
-    if (!found.succeeded) return;
-    require_finite(found.basis, part, "basis");
+    const RefreshSite site = site_of(axis);
+    const BasisTask task = task_of(kept, site.part);
+    NewBasis found;
+    const auto find = [&](DType dtype) -> Decomposition {
+      found = find_basis(engine_, soap_, task, dtype);
+      return {found.succeeded, found.basis, found.reason};
+    };
+    if (!refresh(engine_, site, kept.factor, find).succeeded) return;
     move_second_moment(axis, found.order);
     move_first_moment(axis, found.basis);
     engine_.copy(kept.basis, found.basis);
@@ -129,7 +124,15 @@ class BlockStep {
       engine_.copy(kept.eigenvalues, found.eigenvalues);
   }
 
-  BasisTask task_of(const SoapFactor& kept, const Part& part) const {
+  RefreshSite site_of(int axis) const {
+    RefreshSite site{.rule = "soap", .result = "basis", .step = call_.step};
+    site.part = call_.part;
+    site.part.axis = axis;
+    site.failures = factor(axis).failures;
+    return site;
+  }
+
+  BasisTask task_of(const SoapFactor& kept, const FactorId& part) const {
     BasisTask task;
     task.factor = kept.factor;
     task.basis = kept.basis;
@@ -140,29 +143,6 @@ class BlockStep {
     task.part = part;
     task.hook = call_.hook;
     return task;
-  }
-
-  [[noreturn]] void fail(const Part& part, std::string_view what) const {
-    throw NumericalError(cat("rule soap, step ", call_.step, ": ", what,
-                             " of axis ", part.axis, ", block ", part.block,
-                             ", tensor ", part.tensor, " of its batch"));
-  }
-  void require_finite(ConstMatrices m, const Part& part,
-                      std::string_view name) const {
-    if (!engine_.all_finite({m.data, m.dtype}, m.elements()))
-      fail(part, cat("not finite: the ", name));
-  }
-
-  // A basis that could not be renewed serves on, but not for ever.
-  void count_failures(Matrices counter, bool failed, const Part& part) {
-    const Matrices seen = engine_.arena().matrices(DType::kFp64, 1, 1);
-    convert(seen, counter);
-    const double before = *seen.as<double>();
-    if (!failed && before == 0) return;
-    engine_.set_identity(counter, failed ? before + 1 : 0);
-    if (failed && before + 1 > kMostFailures)
-      fail(part, cat("failed ", before + 1,
-                     " times in a row: the decomposition of the factor"));
   }
 
   void move_second_moment(int axis, std::span<const int64_t> columns) {

@@ -3,8 +3,7 @@
 //   soap_update(engine, soap, {.step = 11, .phase = 0, .part = {}}, block);
 //
 // The block's runs are contiguous and of its dims; factors and bases belong to
-// it alone. NumericalError names the factor that is not finite or could not be
-// decomposed four times in a row.
+// it alone. What happens if a basis cannot be found is refresh_policy.h's.
 #pragma once
 
 #include <array>
@@ -36,13 +35,13 @@ struct SoapBlockRuns {
   Run second_moment;
   Run grafting_moment;
   Run out;
-  std::array<SoapFactor, kSoapMaxOrder> factors;
+  std::array<SoapFactor, kMostAxes> factors;
 };
 
 struct SoapCall {
   int64_t step = 1;
   int phase = 0;
-  Part part;
+  FactorId part;
   DecompositionHook* hook = nullptr;
 };
 

@@ -13,7 +13,7 @@ constexpr int64_t kGroupBytes = 1000 << 10;
 constexpr int64_t kMostGroupRows = 16;
 // Deeper sums are cut, else a group would be too few rows to hide the traffic
 // of the columns.
-constexpr int64_t kMostDepth = 100;
+constexpr int64_t kMostDepth = 50;
 constexpr int64_t kGroupCols = 8;
 constexpr std::align_val_t kAlignment{4096};
 

@@ -16,9 +16,13 @@
 namespace canzona {
 namespace {
 
+// Coefficients are copied into locals first: a store to a run might otherwise
+// change them, for all that the compiler knows, and nothing becomes a vector.
+
 template <class Real, bool kL2, bool kOut>
-void momentum_loop(const typename StageKernels<Real>::Momentum& a,
+void momentum_loop(const typename StageKernels<Real>::Momentum& given,
                    int64_t count) {
+  const auto a = given;
   CANZONA_INDEPENDENT
   for (int64_t i = 0; i < count; ++i) {
     Real g = a.grad[i];
@@ -31,8 +35,9 @@ void momentum_loop(const typename StageKernels<Real>::Momentum& a,
 
 // Without momentum the gradient is handed on.
 template <class Real, bool kL2>
-void hand_on_loop(const typename StageKernels<Real>::Momentum& a,
+void hand_on_loop(const typename StageKernels<Real>::Momentum& given,
                   int64_t count) {
+  const auto a = given;
   CANZONA_INDEPENDENT
   for (int64_t i = 0; i < count; ++i) {
     Real g = a.grad[i];
@@ -64,7 +69,8 @@ void apply_kernel(Real* weights, const Real* update, Real keep_before,
 }
 
 template <class Real, bool kMoment, bool kApply>
-void adam_loop(const typename StageKernels<Real>::Adam& a, int64_t count) {
+void adam_loop(const typename StageKernels<Real>::Adam& given, int64_t count) {
+  const auto a = given;
   CANZONA_INDEPENDENT
   for (int64_t i = 0; i < count; ++i) {
     const Real g = a.grad[i];

@@ -1,4 +1,4 @@
-#include "canzona/rules/shampoo/pack.h"
+#include "canzona/rules/block_copy.h"
 
 #include <gmock/gmock.h>
 
@@ -16,52 +16,52 @@ std::vector<float> counting(int64_t count) {
   return values;
 }
 
-std::vector<float> packed(const Shape& dims, int64_t count, int64_t max_dim,
-                          int64_t number) {
+std::vector<float> block_of(const Shape& dims, int64_t count, int64_t max_dim,
+                            int64_t number) {
   const auto engine = make_cpu_engine();
-  const Blocking cut(dims, {.max_dim = max_dim, .merge = 0});
+  const Blocking cut(AxisSizes(dims), max_dim);
   const TensorBlock block = cut.block(number);
   int64_t size = 1;
   for (int64_t side : block.sizes.span()) size *= side;
   const std::vector<float> tensor = counting(count);
   std::vector<float> room(static_cast<size_t>(size));
-  pack(*engine, run_of(room.data()), run_of(tensor.data()), cut, block);
+  copy_out(*engine, run_of(room.data()), run_of(tensor.data()), cut, block);
   return room;
 }
 
-TEST(Pack, TakesABlockOfAMatrix) {
-  EXPECT_THAT(packed({5, 3}, 15, 2, 0), ElementsAre(0, 1, 3, 4));
-  EXPECT_THAT(packed({5, 3}, 15, 2, 3), ElementsAre(8, 11));
-  EXPECT_THAT(packed({5, 3}, 15, 2, 4), ElementsAre(12, 13));
+TEST(BlockCopy, TakesABlockOfAMatrix) {
+  EXPECT_THAT(block_of({5, 3}, 15, 2, 0), ElementsAre(0, 1, 3, 4));
+  EXPECT_THAT(block_of({5, 3}, 15, 2, 3), ElementsAre(8, 11));
+  EXPECT_THAT(block_of({5, 3}, 15, 2, 4), ElementsAre(12, 13));
 }
 
-TEST(Pack, TakesABlockOfAVector) {
-  EXPECT_THAT(packed({5}, 5, 2, 1), ElementsAre(2, 3));
-  EXPECT_THAT(packed({5}, 5, 2, 2), ElementsAre(4));
+TEST(BlockCopy, TakesABlockOfAVector) {
+  EXPECT_THAT(block_of({5}, 5, 2, 1), ElementsAre(2, 3));
+  EXPECT_THAT(block_of({5}, 5, 2, 2), ElementsAre(4));
 }
 
 // 3 x 2 x 3 at 2; its last block begins at 2, 0, 2.
-TEST(Pack, TakesABlockOfATensor) {
-  EXPECT_THAT(packed({3, 2, 3}, 18, 2, 0),
+TEST(BlockCopy, TakesABlockOfATensor) {
+  EXPECT_THAT(block_of({3, 2, 3}, 18, 2, 0),
               ElementsAre(0, 1, 3, 4, 6, 7, 9, 10));
-  EXPECT_THAT(packed({3, 2, 3}, 18, 2, 3), ElementsAre(14, 17));
+  EXPECT_THAT(block_of({3, 2, 3}, 18, 2, 3), ElementsAre(14, 17));
 }
 
-TEST(Pack, BlocksPutBackMakeTheTensor) {
+TEST(BlockCopy, BlocksPutBackMakeTheTensor) {
   const auto engine = make_cpu_engine();
   for (const Shape& dims :
        {Shape{7}, Shape{5, 3}, Shape{3, 4, 5}, Shape{3, 2, 5, 3}}) {
-    const Blocking cut(dims, {.max_dim = 2, .merge = 0});
+    const Blocking cut(AxisSizes(dims), 2);
     int64_t count = 1;
     for (int64_t side : dims) count *= side;
     const std::vector<float> tensor = counting(count);
     std::vector<float> room(tensor.size());
     std::vector<float> copy(tensor.size(), -1.0F);
     for (int64_t b = 0; b < cut.num_blocks(); ++b) {
-      pack(*engine, run_of(room.data()), run_of(tensor.data()), cut,
-           cut.block(b));
+      copy_out(*engine, run_of(room.data()), run_of(tensor.data()), cut,
+               cut.block(b));
       const float* from = room.data();
-      unpack(*engine, run_of(copy.data()), run_of(from), cut, cut.block(b));
+      copy_back(*engine, run_of(copy.data()), run_of(from), cut, cut.block(b));
     }
     EXPECT_EQ(copy, tensor);
   }

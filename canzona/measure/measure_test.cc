@@ -1,0 +1,101 @@
+#include <gmock/gmock.h>
+
+#include "canzona/base/error.h"
+#include "canzona/measure/calibrate.h"
+#include "canzona/measure/machine.h"
+#include "canzona/measure/transform.h"
+
+namespace canzona {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::ThrowsMessage;
+
+const Progress kSilent = [](const std::string&) {};
+
+TEST(MachineInfo, NamesWhatComputes) {
+  const MachineInfo machine = machine_info();
+  EXPECT_GE(machine.num_cpus, 1);
+  EXPECT_GT(machine.memory_bytes, 0);
+  EXPECT_THAT(machine.blas.core, Not(IsEmpty()));
+  ASSERT_THAT(machine.bf16_kernels, Not(IsEmpty()));
+  EXPECT_EQ(machine.bf16_kernels.back(), "portable");
+}
+
+TEST(MeasureTransform, HasARowForEveryFormAndPrecision) {
+  TransformRequest request;
+  request.shape = {40, 100};
+  request.batch = 3;
+  request.num_threads = 2;
+  request.rounds = 1;
+  const std::vector<TransformRow> rows =
+      measure_transform(request, {100, 1000, 1e10}, kSilent);
+  ASSERT_EQ(rows.size(), 6U);
+  for (const TransformRow& row : rows) {
+    EXPECT_GT(row.seconds, 0);
+    EXPECT_GT(row.floor_seconds, 0);
+    const bool bf16 = row.precision == "bf16";
+    EXPECT_LT(row.error_vs_fp64, bf16 ? 5e-2 : 1e-4) << row.algorithm;
+    EXPECT_GT(row.error_vs_fp64, bf16 ? 1e-4 : 0) << row.algorithm;
+  }
+}
+
+// 5 steps of 4·2² + ... on 2x2: 240 flops; 8 bytes an element.
+TEST(MeasureTransform, TheFloorIsFlopsOrBytesWhicheverIsMore) {
+  TransformRequest request;
+  request.shape = {2, 2};
+  request.algorithms = {"standard"};
+  request.precisions = {"fp32"};
+  request.rounds = 1;
+  const auto floor = [&](const MachineRates& rates) {
+    return measure_transform(request, rates, kSilent)[0].floor_seconds;
+  };
+  EXPECT_DOUBLE_EQ(floor({1e-9, 1, 1e10}), 240);
+  EXPECT_DOUBLE_EQ(floor({1e9, 1, 1}), 32);
+}
+
+TEST(MeasureTransform, RefusesWhatHasNoElementsOrDoesNotFit) {
+  TransformRequest request;
+  request.shape = {0, 5};
+  EXPECT_THAT(
+      [&] {
+        measure_transform(request, {1, 1, 1}, kSilent);
+      },
+      ThrowsMessage<UsageError>(HasSubstr("0x5")));
+  request.shape = {1 << 23, 1 << 23};
+  EXPECT_THAT(
+      [&] {
+        measure_transform(request, {1, 1, 1}, kSilent);
+      },
+      ThrowsMessage<UsageError>(HasSubstr("more than half")));
+}
+
+TEST(Calibrate, WritesATableOfEveryRuleWithWork) {
+  CalibrateRequest request;
+  request.shapes = {{8, 16}, {16, 16}};
+  request.factored_shapes = {{8, 16}};
+  request.rounds = 1;
+  request.date = "2026-01-31";
+  MachineInfo machine = machine_info();
+  machine.blas.fallback_core = false;
+  const std::string table = calibrate(request, machine, kSilent);
+  for (const char* word : {"canzona.cost_table", "2026-01-31", "\"symmetric\"",
+                           "\"gram\"", "\"soap\"", "\"shampoo\"", "\"adamw\"",
+                           "refresh_seconds", "element_wise_bytes_per_second"})
+    EXPECT_THAT(table, HasSubstr(word));
+}
+
+TEST(Calibrate, NeverStoresTheTimesOfAFallbackCore) {
+  MachineInfo machine = machine_info();
+  machine.blas.fallback_core = true;
+  machine.blas.core = "Prescott";
+  EXPECT_THAT([&] { calibrate({}, machine, kSilent); },
+              ThrowsMessage<UsageError>(
+                  AllOf(HasSubstr("Prescott"), HasSubstr("doctor"))));
+}
+
+}  // namespace
+}  // namespace canzona

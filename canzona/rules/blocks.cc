@@ -1,0 +1,135 @@
+#include "canzona/rules/blocks.h"
+
+#include <algorithm>
+
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+
+namespace canzona {
+
+BlockedSide::BlockedSide(int64_t length, int64_t max_dim) : length_(length) {
+  const int64_t full = length / max_dim;
+  const int64_t rest = length % max_dim;
+  if (full > 0) kinds_[num_kinds_++] = {full, max_dim};
+  if (rest > 0) kinds_[num_kinds_++] = {1, rest};
+}
+
+int64_t BlockedSide::num_blocks() const {
+  int64_t blocks = 0;
+  for (const Kind& kind : kinds()) blocks += kind.count;
+  return blocks;
+}
+
+size_t BlockedSide::kind_of(int64_t block) const {
+  return block < kinds_[0].count ? 0 : 1;
+}
+
+Flops BlockedSide::sum_of_squares() const {
+  Flops sum;
+  for (const Kind& kind : kinds()) {
+    sum += Flops(kind.length) * kind.length * kind.count;
+  }
+  return sum;
+}
+
+Flops BlockedSide::sum_of_cubes() const {
+  Flops sum;
+  for (const Kind& kind : kinds()) {
+    sum += Flops(kind.length) * kind.length * kind.length * kind.count;
+  }
+  return sum;
+}
+
+AxisSizes::AxisSizes(std::span<const int64_t> values) {
+  for (int64_t value : values) push_back(value);
+}
+
+void AxisSizes::push_back(int64_t value) {
+  if (order_ == kMostAxes)
+    throw UsageError(cat("a tensor has more than ", kMostAxes,
+                         " axes; no more can be taken"));
+  values_[static_cast<size_t>(order_++)] = value;
+}
+
+void AxisSizes::reverse() {
+  std::reverse(values_.begin(), values_.begin() + order_);
+}
+
+bool AxisSizes::has_zero() const {
+  const auto values = span();
+  return std::find(values.begin(), values.end(), 0) != values.end();
+}
+
+int64_t AxisSizes::product() const {
+  if (has_zero()) return 0;
+  int64_t product = 1;
+  for (int64_t value : span())
+    product = checked_mul(product, value, "elements of a tensor");
+  return product;
+}
+
+Blocking::Blocking(const AxisSizes& sizes, int64_t max_dim)
+    : max_dim_(max_dim), sizes_(sizes) {
+  for (int axis = 0; axis < order(); ++axis)
+    sides_[static_cast<size_t>(axis)] = BlockedSide(sizes_[axis], max_dim_);
+}
+
+int64_t Blocking::num_blocks() const {
+  return checked_mul(blocks_across(0), side(0).num_blocks(), "blocks");
+}
+
+int64_t Blocking::blocks_across(int axis) const {
+  int64_t blocks = 1;
+  for (int other = 0; other < order(); ++other) {
+    if (other != axis)
+      blocks = checked_mul(blocks, side(other).num_blocks(), "blocks");
+  }
+  return blocks;
+}
+
+Elements Blocking::elements_across(int axis) const {
+  Elements product(1);
+  for (int other = 0; other < order(); ++other) {
+    if (other != axis) product = product * sizes_[other];
+  }
+  return product;
+}
+
+TensorBlock Blocking::block(int64_t number) const {
+  TensorBlock block;
+  block.number = number;
+  block.place = block.start = block.sizes = sizes_;
+  for (int axis = order(); axis-- > 0;) {
+    const int64_t blocks = side(axis).num_blocks();
+    const int64_t place = number % blocks;
+    number /= blocks;
+    block.place[axis] = place;
+    block.start[axis] = place * max_dim_;
+    block.sizes[axis] = std::min(max_dim_, sizes_[axis] - block.start[axis]);
+  }
+  return block;
+}
+
+int64_t Blocking::stack_size(int axis, size_t kind) const {
+  return checked_mul(side(axis).kinds()[kind].count, blocks_across(axis),
+                     "blocks");
+}
+
+StackPlace Blocking::stack_place(const TensorBlock& block, int axis) const {
+  StackPlace found;
+  found.kind = side(axis).kind_of(block.place[axis]);
+  found.stack = stack_size(axis, found.kind);
+  const bool edge = found.kind > 0;
+  for (int other = 0; other < order(); ++other) {
+    int64_t extent = side(other).num_blocks();
+    int64_t place = block.place[other];
+    if (other == axis) {
+      extent = side(axis).kinds()[found.kind].count;
+      if (edge) place = 0;
+    }
+    found.place = found.place * extent + place;
+  }
+  return found;
+}
+
+}  // namespace canzona

@@ -1,0 +1,116 @@
+// A tensor cut into blocks: every axis into pieces of at most max_dim, each
+// block with factors of its own. There may be far more blocks than one could
+// walk over, but only up to two lengths along an axis: full ones, and a shorter
+// one at the end. So everything is counted by kinds of length.
+//
+//   Blocking cut(AxisSizes(dims), 48);   // of 64 x 147
+//   cut.num_blocks()   2 · 4, numbered with axis 0 outermost
+//   cut.block(7)       starts at 48 144, sizes 16 3
+//
+// Values of these types live without the heap: every step makes them anew.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <span>
+
+#include "canzona/base/units.h"
+
+namespace canzona {
+
+class BlockedSide {
+ public:
+  struct Kind {
+    int64_t count;
+    int64_t length;
+    friend bool operator==(const Kind&, const Kind&) = default;
+  };
+
+  BlockedSide() = default;
+  BlockedSide(int64_t length, int64_t max_dim);
+
+  int64_t num_blocks() const;
+  int64_t length() const { return length_; }
+  // Full blocks first, then the rest.
+  std::span<const Kind> kinds() const { return {kinds_.data(), num_kinds_}; }
+  size_t kind_of(int64_t block) const;
+  // Over all blocks; checked.
+  Flops sum_of_squares() const;
+  Flops sum_of_cubes() const;
+
+ private:
+  int64_t length_ = 0;
+  std::array<Kind, 2> kinds_{};
+  size_t num_kinds_ = 0;
+};
+
+inline constexpr int kMostAxes = 8;
+
+// A few numbers, one per axis.
+class AxisSizes {
+ public:
+  AxisSizes() = default;
+  // UsageError if there are more than kMostAxes.
+  explicit AxisSizes(std::span<const int64_t> values);
+
+  int order() const { return order_; }
+  int64_t& operator[](int axis) { return values_[static_cast<size_t>(axis)]; }
+  int64_t operator[](int axis) const {
+    return values_[static_cast<size_t>(axis)];
+  }
+  void push_back(int64_t value);
+  void reverse();
+  bool has_zero() const;
+  int64_t product() const;  // checked; 0 if any is
+  std::span<const int64_t> span() const {
+    return {values_.data(), static_cast<size_t>(order_)};
+  }
+
+ private:
+  std::array<int64_t, kMostAxes> values_{};
+  int order_ = 0;
+};
+
+struct TensorBlock {
+  int64_t number = 0;
+  AxisSizes place;  // which block along each axis
+  AxisSizes start;  // its first element along each axis
+  AxisSizes sizes;
+};
+
+// The factors of an axis that have equal length are one stack, in the order of
+// their blocks.
+struct StackPlace {
+  size_t kind = 0;    // of length
+  int64_t place = 0;  // in the stack
+  int64_t stack = 0;  // how many are in it
+};
+
+class Blocking {
+ public:
+  static constexpr int64_t kUncut = std::numeric_limits<int64_t>::max();
+
+  Blocking(const AxisSizes& sizes, int64_t max_dim);
+
+  int order() const { return sizes_.order(); }
+  const AxisSizes& sizes() const { return sizes_; }
+  const BlockedSide& side(int axis) const {
+    return sides_[static_cast<size_t>(axis)];
+  }
+  bool empty() const { return sizes_.has_zero(); }
+  int64_t elements() const { return sizes_.product(); }
+  int64_t num_blocks() const;                // checked
+  int64_t blocks_across(int axis) const;     // product over the other axes
+  Elements elements_across(int axis) const;  // of their sizes
+  TensorBlock block(int64_t number) const;
+  int64_t stack_size(int axis, size_t kind) const;  // checked
+  StackPlace stack_place(const TensorBlock& block, int axis) const;
+
+ private:
+  int64_t max_dim_;
+  AxisSizes sizes_;
+  std::array<BlockedSide, kMostAxes> sides_;
+};
+
+}  // namespace canzona

@@ -1,0 +1,39 @@
+// Runs of elements seen as matrices, and places in them.
+//
+//   Matrices row = as_row(update, count);
+//   Run second = advanced(states, elements);        // of the next tensor
+//   Matrices q = as_matrices(bases, n, n, 4).at(3)  // the last of four
+//
+// Views own nothing; what a run holds is for the caller to know.
+#pragma once
+
+#include <cstdint>
+
+#include "canzona/linalg/stages.h"
+
+namespace canzona {
+
+// The run from its element number `elements` on.
+template <class AnyRun>
+AnyRun advanced(AnyRun run, int64_t elements) {
+  return {run.data + elements * size_of(run.dtype), run.dtype};
+}
+
+// Contiguous matrices, one after another.
+inline Matrices as_matrices(Run run, int64_t rows, int64_t cols,
+                            int64_t count = 1) {
+  return {run.data, run.dtype, rows, cols, cols, count, rows * cols};
+}
+inline ConstMatrices as_matrices(ConstRun run, int64_t rows, int64_t cols,
+                                 int64_t count = 1) {
+  return {run.data, run.dtype, rows, cols, cols, count, rows * cols};
+}
+
+inline Matrices as_row(Run run, int64_t count) {
+  return as_matrices(run, 1, count);
+}
+inline ConstMatrices as_row(ConstRun run, int64_t count) {
+  return as_matrices(run, 1, count);
+}
+
+}  // namespace canzona
