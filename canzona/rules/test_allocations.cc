@@ -27,12 +27,20 @@ int64_t num_allocations() {
 
 }  // namespace canzona
 
-// Every other form of operator new ends in one of these two.
+// Every other form of operator new ends in one of these.
 void* operator new(size_t size) {
   return allocate(size, alignof(std::max_align_t));
 }
 void* operator new(size_t size, std::align_val_t alignment) {
   return allocate(size, static_cast<size_t>(alignment));
+}
+// The sanitizers bring this one themselves, to be freed by theirs.
+void* operator new(size_t size, const std::nothrow_t&) noexcept {
+  try {
+    return allocate(size, alignof(std::max_align_t));
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
 }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }

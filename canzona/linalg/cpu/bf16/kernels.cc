@@ -37,7 +37,7 @@ std::string_view to_string(Bf16Kernel kernel) {
   return "portable";
 }
 
-const BlockKernel& block_kernel(Bf16Kernel kernel) {
+const BlockKernel& block_kernel([[maybe_unused]] Bf16Kernel kernel) {
 #if defined(__x86_64__)
   if (kernel == Bf16Kernel::kAmx) return amx_kernel();
   if (kernel == Bf16Kernel::kAvx512)
