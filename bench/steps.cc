@@ -8,6 +8,8 @@
 //   > {"seconds": 0.0512}
 //   < error threads=1 shapes=1024x3072 precision=bf16 newton_schulz=gram
 //   > {"error": 0.0104}
+//   < rates
+//   > {"sgemm_gflops": 151, …}
 //
 // The first line it prints tells about the machine. Words after the shapes are
 // options of the rule; nonfinite=propagate leaves out the look at every
@@ -177,6 +179,13 @@ double error_of(const Question& question) {
       .error_vs_fp64;
 }
 
+void put_rates(JsonWriter& out) {
+  const MachineRates rates = measure_rates();
+  out.field("sgemm_gflops", rates.sgemm_gflops);
+  out.field("packed_gflops", rates.packed_gflops);
+  out.field("copy_bytes_per_second", rates.copy_bytes_per_second);
+}
+
 class Server {
  public:
   std::string answer(const std::string& line) {
@@ -185,6 +194,8 @@ class Server {
     out.begin_object();
     if (question.rule == "error") {
       out.field("error", error_of(question));
+    } else if (question.rule == "rates") {
+      put_rates(out);
     } else if (question.rule == "forget") {
       subjects_.clear();
     } else {
@@ -211,15 +222,12 @@ class Server {
 
 void greet() {
   const MachineInfo machine = machine_info();
-  const MachineRates rates = measure_rates();
   JsonWriter out;
   out.begin_object();
   out.field("cpu", machine.cpu).field("core", machine.blas.core);
   out.field("blas", machine.blas.library);
   out.field("bf16_kernel", machine.bf16_kernels.front());
-  out.field("sgemm_gflops", rates.sgemm_gflops);
-  out.field("packed_gflops", rates.packed_gflops);
-  out.field("copy_bytes_per_second", rates.copy_bytes_per_second);
+  put_rates(out);
   std::printf("%s\n", out.end_object().text().c_str());
   std::fflush(stdout);
 }

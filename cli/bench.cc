@@ -64,8 +64,8 @@ RuleOptions parse_options(const std::vector<std::string>& given) {
   for (const std::string& item : given) {
     const size_t equals = item.find('=');
     if (equals == std::string::npos)
-      throw UsageError(cat("--rule-option ", quoted(item),
-                           ": expected NAME=VALUE"));
+      throw UsageError(
+          cat("--rule-option ", quoted(item), ": expected NAME=VALUE"));
     options[item.substr(0, equals)] = item.substr(equals + 1);
   }
   return options;
@@ -76,18 +76,19 @@ TransformRequest request_of(const Arguments& a) {
     throw UsageError(cat("canzona bench ", quoted(a.what),
                          ": expected transform",
                          did_you_mean(a.what, {"transform"})));
-  if (a.shape.empty()) throw UsageError("canzona bench transform: --shape is missing");
+  if (a.shape.empty())
+    throw UsageError("canzona bench transform: --shape is missing");
   constexpr int kMostThreads = 1024;
   if (a.threads < 1 || a.threads > kMostThreads)
-    throw UsageError(cat("--threads ", a.threads, ": expected 1 to ",
-                         kMostThreads));
+    throw UsageError(
+        cat("--threads ", a.threads, ": expected 1 to ", kMostThreads));
   if (a.rounds < 1 || a.rounds > 100000)
     throw UsageError(cat("--rounds ", a.rounds, ": expected 1 to 100000"));
   TransformRequest request;
   request.shape = parse_shape(a.shape);
   request.batch = a.batch;
-  request.algorithms = choose(
-      a.algorithm, {"standard", "symmetric", "gram"}, "--algorithm");
+  request.algorithms =
+      choose(a.algorithm, {"standard", "symmetric", "gram"}, "--algorithm");
   request.precisions = choose(a.precision, {"fp32", "bf16"}, "--precision");
   request.num_threads = a.threads;
   request.rounds = a.rounds;
@@ -95,8 +96,8 @@ TransformRequest request_of(const Arguments& a) {
   return request;
 }
 
-std::string as_json(const TransformRequest& request,
-                    const MachineInfo& machine, const MachineRates& rates,
+std::string as_json(const TransformRequest& request, const MachineInfo& machine,
+                    const MachineRates& rates,
                     const std::vector<TransformRow>& rows) {
   JsonWriter out(2);
   out.begin_object();
@@ -164,9 +165,9 @@ Outcome run(const Arguments& arguments, const Output& out) {
   if (machine.blas.fallback_core)
     out.note(cat("warning: OpenBLAS runs its kernels for ", machine.blas.core,
                  "; these times do not count"));
-  out.result(arguments.json ? as_json(request, machine, rates, rows)
-                            : header(request, machine, rates) +
-                                  as_text(rows, out.ink()));
+  out.result(arguments.json
+                 ? as_json(request, machine, rates, rows)
+                 : header(request, machine, rates) + as_text(rows, out.ink()));
   return Outcome::kDone;
 }
 

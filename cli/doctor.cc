@@ -58,8 +58,8 @@ std::string as_text(const MachineInfo& machine, const MachineRates& rates,
     return words.empty() ? std::string("none") : join(words, ", ");
   };
   std::string out;
-  out += line("cpu", fmt::format("{}, {} logical", machine.cpu,
-                                 machine.num_cpus));
+  out +=
+      line("cpu", fmt::format("{}, {} logical", machine.cpu, machine.num_cpus));
   out += line("features", or_none(machine.features));
   out += line("memory", human_bytes(machine.memory_bytes));
   out += line("blas", fmt::format("{}, core {}, linked {}",

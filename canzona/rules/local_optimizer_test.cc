@@ -7,7 +7,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/rules/test_allocations.h"
+#include "canzona/base/test_allocations.h"
 #include "canzona/rules/test_matrices.h"
 
 namespace canzona {

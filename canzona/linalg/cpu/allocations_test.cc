@@ -3,29 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <atomic>
-#include <cstdlib>
-#include <new>
 
+#include "canzona/base/test_allocations.h"
 #include "canzona/linalg/cpu/test_support.h"
 #include "canzona/linalg/engine.h"
-
-namespace {
-std::atomic<int64_t> allocations = 0;
-}
-
-// Not inlined, or g++ takes malloc and free for a pair that does not match.
-[[gnu::noinline]] void* operator new(size_t size) {
-  ++allocations;
-  if (void* memory = std::malloc(size)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept {
-  std::free(memory);
-}
 
 namespace canzona {
 namespace {
@@ -100,11 +81,11 @@ TYPED_TEST(Allocations, EndWithTheFirstUseOfAShape) {
   int64_t later = 0;
   int64_t reserved = 0;
   for (int round = 0; round < 3; ++round) {
-    const int64_t before = allocations;
+    const int64_t before = num_allocations();
     step.products(*engine);
     step.decompositions(*engine);
     step.newton_schulz(*engine, DTypeOf<TypeParam>::value);
-    (round == 0 ? first : later) += allocations - before;
+    (round == 0 ? first : later) += num_allocations() - before;
     if (round == 0) reserved = engine->arena().reserved();
   }
   EXPECT_GT(first, 0);  // or nothing was counted
@@ -116,9 +97,9 @@ TEST(AllocationsInBf16, EndWithTheFirstUseOfAShape) {
   const auto engine = make_cpu_engine();
   Step<float> step;
   step.newton_schulz(*engine, DType::kBf16);
-  const int64_t before = allocations;
+  const int64_t before = num_allocations();
   step.newton_schulz(*engine, DType::kBf16);
-  EXPECT_EQ(allocations, before);
+  EXPECT_EQ(num_allocations(), before);
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <bit>
+
 #include "canzona/base/text.h"
 #include "canzona/rules/muon/test_stress.h"
 
@@ -50,10 +52,9 @@ double worst_entry(const PlainMatrix& a, const PlainMatrix& b) {
 }
 
 // 8·G1 = [-1 5 -2; 3 0 -3; -4 -3 -2]
-const PlainMatrix kWide =
-    plain(2, 3, {-0.125, 0.625, -0.25, 0.375, 0, -0.375});
-const PlainMatrix kSquare = plain(3, 3, {-0.125, 0.625, -0.25, 0.375, 0, -0.375,
-                                         -0.5, -0.375, -0.25});
+const PlainMatrix kWide = plain(2, 3, {-0.125, 0.625, -0.25, 0.375, 0, -0.375});
+const PlainMatrix kSquare =
+    plain(3, 3, {-0.125, 0.625, -0.25, 0.375, 0, -0.375, -0.5, -0.375, -0.25});
 
 struct Known {
   const char* set;
@@ -90,30 +91,45 @@ TEST(NewtonSchulz, GivesKnownNumbersInEveryForm) {
     const PlainMatrix square =
         orthogonal64({{"newton_schulz", form}, {"epsilon", "0"}}, kSquare);
     EXPECT_LT(
-        worst_entry(square,
-                    plain(3, 3,
-                          {-6.784362023407e-02, 8.406213477168e-01,
-                           -3.082173458825e-01, 6.032501360036e-01,
-                           -9.541183578095e-02, -9.007152459269e-01,
-                           -5.768223087230e-01, -6.295264200145e-01,
-                           -4.683774604503e-01})),
+        worst_entry(square, plain(3, 3,
+                                  {-6.784362023407e-02, 8.406213477168e-01,
+                                   -3.082173458825e-01, 6.032501360036e-01,
+                                   -9.541183578095e-02, -9.007152459269e-01,
+                                   -5.768223087230e-01, -6.295264200145e-01,
+                                   -4.683774604503e-01})),
         1e-11)
         << form;
   }
 }
 
-// In bf16 the order of rounding moves results by a few units of the last
-// place.
-TEST(NewtonSchulz, InBf16StaysNearTheKnownNumbers) {
-  const auto engine = make_cpu_engine();
-  for (const char* form : kForms) {
-    const PlainMatrix o = orthogonal<float>(
-        *engine, {{"newton_schulz", form}, {"precision", "bf16"}}, kWide);
-    EXPECT_LT(worst_entry(o, plain(2, 3,
-                                   {-0.185546875, 1.0078125, -0.419921875,
-                                    0.546875, 0.0269775390625, -0.5625})),
-              0.04)
-        << form;
+// A small matrix is normalised before it is rounded, as references do it, so
+// that the direct forms give their bits: fp32 norm, one rounding a product.
+TEST(NewtonSchulz, InBf16GivesTheReferencesBits) {
+  const Known known[] = {{"simple",
+                          {-0.185546875, 1.0078125, -0.419921875, 0.546875,
+                           0.0269775390625, -0.5625}},
+                         {"quintic",
+                          {-0.2265625, 0.921875, -0.326171875, 0.73828125,
+                           -0.0751953125, -0.6953125}}};
+  for (Bf16Kernel kernel : usable_bf16_kernels()) {
+    const auto engine = make_cpu_engine(kernel);
+    for (const Known& reference : known)
+      for (const char* form : {"standard", "symmetric"}) {
+        const PlainMatrix o =
+            orthogonal<float>(*engine,
+                              {{"coefficients", reference.set},
+                               {"newton_schulz", form},
+                               {"precision", "bf16"}},
+                              kWide);
+        for (size_t i = 0; i < o.values.size(); ++i) {
+          const auto exact = static_cast<float>(o.values[i]);
+          uint16_t rounded = 0;
+          engine->round_to_bf16(&rounded, &exact, 1);
+          const auto bits = static_cast<uint32_t>(rounded) << 16;
+          EXPECT_EQ(std::bit_cast<float>(bits), reference.values[i])
+              << to_string(kernel) << " " << reference.set << " " << form;
+        }
+      }
   }
 }
 
@@ -295,14 +311,13 @@ TEST(NewtonSchulz, DoesNotSeeItsBatch) {
   const auto engine = make_cpu_engine();
   for (const char* precision : {"fp32", "bf16"})
     for (const char* form : {"symmetric", "gram"}) {
-      const MuonFacts facts(on_cpu(
-          {{"precision", precision}, {"newton_schulz", form}}));
+      const MuonFacts facts(
+          on_cpu({{"precision", precision}, {"newton_schulz", form}}));
       const int64_t m = 20, n = 45, count = 3;
       std::vector<float> in(m * n * count), together(in.size()),
           alone(in.size());
       for (float& x : in) x = static_cast<float>(s.normal());
-      const ConstMatrices all =
-          matrices(std::as_const(in).data(), m, n, count);
+      const ConstMatrices all = matrices(std::as_const(in).data(), m, n, count);
       orthogonalize(*engine, facts, all,
                     matrices(together.data(), m, n, count));
       for (int64_t i : {2, 0, 1})

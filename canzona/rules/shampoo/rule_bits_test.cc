@@ -3,7 +3,7 @@
 
 #include <deque>
 
-#include "canzona/rules/test_allocations.h"
+#include "canzona/base/test_allocations.h"
 #include "canzona/rules/test_matrices.h"
 #include "canzona/rules/test_steps.h"
 

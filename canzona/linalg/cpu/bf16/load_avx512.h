@@ -23,7 +23,7 @@ inline __m512 blend_lanes(const SourcePiece& piece, const float* source,
 
 // Rows are far apart in memory, so each needs to be asked for by itself.
 inline void prefetch_row(const float* row) {
-  constexpr int kAhead = 2 * kBlock;
+  constexpr int kAhead = 4 * kBlock;
   _mm_prefetch(row + kAhead, _MM_HINT_T0);
   _mm_prefetch(row + kAhead + kTile, _MM_HINT_T0);
 }

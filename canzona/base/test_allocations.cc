@@ -1,4 +1,4 @@
-#include "canzona/rules/test_allocations.h"
+#include "canzona/base/test_allocations.h"
 
 #include <atomic>
 #include <cstddef>
