@@ -174,7 +174,7 @@ double error_of(const Question& question) {
   };
   request.precisions = take("precision");
   request.algorithms = take("newton_schulz");
-  return measure_transform(request, {1, 1, 1}, [](const std::string&) {})
+  return measure_transform(request, [](const std::string&) {})
       .front()
       .error_vs_fp64;
 }

@@ -15,8 +15,8 @@ struct CalibrateRequest {
   std::string precision = "fp32";  // of Muon's products: fp32 or bf16
   int rounds = 3;
   // Muon's forms on the first, the rules with factors on the second.
-  std::vector<MatrixShape> shapes = {{128, 512},  {256, 256},  {256, 1024},
-                                     {512, 512},  {512, 2048}, {1024, 1024},
+  std::vector<MatrixShape> shapes = {{128, 512},   {256, 256},  {256, 1024},
+                                     {512, 512},   {512, 2048}, {1024, 1024},
                                      {1024, 3072}, {2048, 2048}};
   std::vector<MatrixShape> factored_shapes = {
       {128, 512}, {256, 256}, {512, 512}, {512, 1024}};

@@ -56,8 +56,8 @@ double measure_copy_rate() {
 MachineInfo machine_info() {
   MachineInfo info;
   info.cpu = cpu_name();
-  info.num_cpus = std::max(1, static_cast<int>(
-                                  std::thread::hardware_concurrency()));
+  info.num_cpus =
+      std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   struct sysinfo memory {};
   if (sysinfo(&memory) == 0)
     info.memory_bytes = static_cast<int64_t>(memory.totalram) *
@@ -73,6 +73,12 @@ MachineRates measure_rates() {
   return {measure_sgemm_gflops(),
           measure_packed_gflops(usable_bf16_kernels().front()),
           measure_copy_rate()};
+}
+
+MachineRates best_of(const MachineRates& a, const MachineRates& b) {
+  return {std::max(a.sgemm_gflops, b.sgemm_gflops),
+          std::max(a.packed_gflops, b.packed_gflops),
+          std::max(a.copy_bytes_per_second, b.copy_bytes_per_second)};
 }
 
 }  // namespace canzona

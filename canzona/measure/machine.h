@@ -22,10 +22,12 @@ MachineInfo machine_info();
 
 // Of one thread, by its CPU time, the best of a few.
 struct MachineRates {
-  double sgemm_gflops = 0;   // 1024³
-  double packed_gflops = 0;  // bf16 tiles that lie in the cache
+  double sgemm_gflops = 0;           // 1024³
+  double packed_gflops = 0;          // bf16 tiles that lie in the cache
   double copy_bytes_per_second = 0;  // read and written
 };
 MachineRates measure_rates();
+// The better of each: a machine has slow phases, but no fast ones.
+MachineRates best_of(const MachineRates& a, const MachineRates& b);
 
 }  // namespace canzona

@@ -31,27 +31,23 @@ TEST(MeasureTransform, HasARowForEveryFormAndPrecision) {
   request.batch = 3;
   request.num_threads = 2;
   request.rounds = 1;
-  const std::vector<TransformRow> rows =
-      measure_transform(request, {100, 1000, 1e10}, kSilent);
+  const std::vector<TransformRow> rows = measure_transform(request, kSilent);
   ASSERT_EQ(rows.size(), 6U);
   for (const TransformRow& row : rows) {
     EXPECT_GT(row.seconds, 0);
-    EXPECT_GT(row.floor_seconds, 0);
+    EXPECT_GT(transform_floor(request, row, {100, 1000, 1e10}), 0);
     const bool bf16 = row.precision == "bf16";
     EXPECT_LT(row.error_vs_fp64, bf16 ? 5e-2 : 1e-4) << row.algorithm;
     EXPECT_GT(row.error_vs_fp64, bf16 ? 1e-4 : 0) << row.algorithm;
   }
 }
 
-// 5 steps of 4·2² + ... on 2x2: 240 flops; 8 bytes an element.
-TEST(MeasureTransform, TheFloorIsFlopsOrBytesWhicheverIsMore) {
+// 2x2 in five steps of three products: 240 flops; 8 bytes an element.
+TEST(TransformFloor, IsFlopsOrBytesWhicheverIsMore) {
   TransformRequest request;
   request.shape = {2, 2};
-  request.algorithms = {"standard"};
-  request.precisions = {"fp32"};
-  request.rounds = 1;
   const auto floor = [&](const MachineRates& rates) {
-    return measure_transform(request, rates, kSilent)[0].floor_seconds;
+    return transform_floor(request, {"standard", "fp32", 0, 0}, rates);
   };
   EXPECT_DOUBLE_EQ(floor({1e-9, 1, 1e10}), 240);
   EXPECT_DOUBLE_EQ(floor({1e9, 1, 1}), 32);
@@ -60,17 +56,11 @@ TEST(MeasureTransform, TheFloorIsFlopsOrBytesWhicheverIsMore) {
 TEST(MeasureTransform, RefusesWhatHasNoElementsOrDoesNotFit) {
   TransformRequest request;
   request.shape = {0, 5};
-  EXPECT_THAT(
-      [&] {
-        measure_transform(request, {1, 1, 1}, kSilent);
-      },
-      ThrowsMessage<UsageError>(HasSubstr("0x5")));
+  EXPECT_THAT([&] { measure_transform(request, kSilent); },
+              ThrowsMessage<UsageError>(HasSubstr("0x5")));
   request.shape = {1 << 23, 1 << 23};
-  EXPECT_THAT(
-      [&] {
-        measure_transform(request, {1, 1, 1}, kSilent);
-      },
-      ThrowsMessage<UsageError>(HasSubstr("more than half")));
+  EXPECT_THAT([&] { measure_transform(request, kSilent); },
+              ThrowsMessage<UsageError>(HasSubstr("more than half")));
 }
 
 TEST(Calibrate, WritesATableOfEveryRuleWithWork) {

@@ -34,8 +34,7 @@ std::vector<float> make_input(MatrixShape shape, int64_t batch) {
 }
 
 MuonFacts facts_of(const TransformRequest& request,
-                   const std::string& algorithm,
-                   const std::string& precision) {
+                   const std::string& algorithm, const std::string& precision) {
   RuleOptions options = request.options;
   options["device"] = "cpu";
   options["newton_schulz"] = algorithm;
@@ -72,22 +71,6 @@ double relative_error(const std::vector<float>& got,
   return std::sqrt(difference / total);
 }
 
-double floor_of(const TransformRequest& request, const MachineRates& rates,
-                const Candidate& candidate) {
-  const double gflops = candidate.row.precision == "bf16"
-                            ? rates.packed_gflops
-                            : rates.sgemm_gflops;
-  const auto flops = static_cast<double>(
-      candidate.facts.work(request.shape).every_step.value());
-  const double bytes = 8.0 * static_cast<double>(request.shape.rows) *
-                       static_cast<double>(request.shape.cols);
-  const auto batch = static_cast<double>(request.batch);
-  const auto lanes = static_cast<double>(
-      std::min<int64_t>(request.num_threads, request.batch));
-  return batch / lanes *
-         std::max(flops / (gflops * 1e9), bytes / rates.copy_bytes_per_second);
-}
-
 void run_once(Lanes& lanes, const TransformRequest& request,
               const std::vector<float>& input, Candidate& candidate) {
   const auto [m, n] = request.shape;
@@ -108,8 +91,8 @@ void check(const TransformRequest& request) {
                          to_string(request.shape),
                          ": expected at least 1 everywhere"));
   const Bytes one = Bytes(kBytesPerFp32) * m * n * request.batch;
-  const auto copies = static_cast<int64_t>(
-      1 + request.algorithms.size() * request.precisions.size());
+  const auto copies = static_cast<int64_t>(1 + request.algorithms.size() *
+                                                   request.precisions.size());
   const int64_t memory = machine_info().memory_bytes;
   if ((one * copies).value() > memory / 2)
     throw UsageError(cat("a transform of ", request.batch, " matrices of ",
@@ -119,8 +102,23 @@ void check(const TransformRequest& request) {
 
 }  // namespace
 
+double transform_floor(const TransformRequest& request, const TransformRow& row,
+                       const MachineRates& rates) {
+  const double gflops =
+      row.precision == "bf16" ? rates.packed_gflops : rates.sgemm_gflops;
+  const MuonFacts facts = facts_of(request, row.algorithm, row.precision);
+  const auto flops =
+      static_cast<double>(facts.work(request.shape).every_step.value());
+  const double bytes = 8.0 * static_cast<double>(request.shape.rows) *
+                       static_cast<double>(request.shape.cols);
+  const auto batch = static_cast<double>(request.batch);
+  const auto lanes = static_cast<double>(
+      std::min<int64_t>(request.num_threads, request.batch));
+  return batch / lanes *
+         std::max(flops / (gflops * 1e9), bytes / rates.copy_bytes_per_second);
+}
+
 std::vector<TransformRow> measure_transform(const TransformRequest& request,
-                                            const MachineRates& rates,
                                             const Progress& progress) {
   check(request);
   progress("making the input");
@@ -131,7 +129,7 @@ std::vector<TransformRow> measure_transform(const TransformRequest& request,
       candidates.push_back(
           {facts_of(request, algorithm, precision),
            std::vector<float>(input.size()),
-           {algorithm, precision, std::numeric_limits<double>::max(), 0, 0}});
+           {algorithm, precision, std::numeric_limits<double>::max(), 0}});
   progress("computing in fp64");
   const std::vector<double> exact = exact_result(request, input);
 
@@ -148,7 +146,6 @@ std::vector<TransformRow> measure_transform(const TransformRequest& request,
   std::vector<TransformRow> rows;
   for (Candidate& candidate : candidates) {
     candidate.row.error_vs_fp64 = relative_error(candidate.out, exact);
-    candidate.row.floor_seconds = floor_of(request, rates, candidate);
     rows.push_back(candidate.row);
   }
   return rows;

@@ -32,17 +32,18 @@ struct TransformRow {
   std::string precision;
   double seconds = 0;        // of the whole batch
   double error_vs_fp64 = 0;  // |O - O64|_F / |O64|_F, the first matrix
-  // The work that this form needs, at the best rate measured for such
-  // products, or the input read and the result written once, whichever is
-  // more.
-  double floor_seconds = 0;
 };
 
 using Progress = std::function<void(const std::string& what)>;
 
 // UsageError if the shape is empty or does not fit the memory.
 std::vector<TransformRow> measure_transform(const TransformRequest& request,
-                                            const MachineRates& rates,
                                             const Progress& progress);
+
+// The least that a row can take: the flops that its form needs, at the best
+// rate measured for such products, or the input read and the result written
+// once, whichever is more.
+double transform_floor(const TransformRequest& request, const TransformRow& row,
+                       const MachineRates& rates);
 
 }  // namespace canzona
