@@ -58,8 +58,9 @@ class Engine {
   virtual void eigh(Matrices a, Matrices values, std::span<bool> succeeded) = 0;
   // A (rows >= cols) becomes the orthogonal factor of its QR by Householder.
   virtual void qr(Matrices a, std::span<bool> succeeded) = 0;
-  // The same by shifted Cholesky QR, three rounds of products: quicker, but
-  // fails where the columns are nearly dependent. R's diagonal is positive.
+  // The same by shifted Cholesky QR, three rounds of products: for devices on
+  // which those are cheap (on a CPU it takes twice as long as qr). Fails where
+  // the columns are nearly dependent. R's diagonal is positive.
   virtual void cholesky_qr(Matrices a, std::span<bool> succeeded) = 0;
   // A (symmetric, positive definite) becomes its lower Cholesky factor, zeros
   // above the diagonal.

@@ -213,6 +213,16 @@ void require_at_most(std::string_view rule, const RuleOptions& options,
                        limit_text, "=", limit));
 }
 
+std::vector<OptionFact> with_step_size(const std::string& rate,
+                                       const std::string& decay,
+                                       const std::vector<OptionFact>& own) {
+  std::vector<OptionFact> facts = {
+      {"learning_rate", rate, "0.0..inf", "step size, at its peak"},
+      {"weight_decay", decay, "0.0..inf", "share of the weights that is lost"}};
+  facts.insert(facts.end(), own.begin(), own.end());
+  return facts;
+}
+
 std::vector<OptionFact> refresh_option_facts(
     const std::string& default_period) {
   return {

@@ -51,6 +51,12 @@ void require_at_most(std::string_view rule, const RuleOptions& options,
                      const std::string& name, int64_t limit,
                      std::string_view limit_text);
 
+// What every rule has, the learning rate at its peak and the weight decay with
+// these defaults, and after that its own.
+std::vector<OptionFact> with_step_size(const std::string& rate,
+                                       const std::string& decay,
+                                       const std::vector<OptionFact>& own);
+
 // What rules that refresh something every so many steps share.
 struct RefreshOptions {
   int period = 1;

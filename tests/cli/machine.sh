@@ -45,6 +45,22 @@ refuses '--threads 0' -- bench transform --shape 8x8 --threads 0
 refuses 'rows scaled' -- bench transform --shape 8x8 \
   --rule-option coefficients=aol
 
+# The planner reads what calibrate wrote. Where OpenBLAS does not fit the CPU,
+# nothing is measured.
+canzona calibrate --rounds 1 -o cost.json
+if [ "$status" -eq 0 ]; then
+  canzona plan --model qwen3-0.6b --mesh dp=2 --cost cost.json \
+    --rule-option device=cpu
+  exits 0
+  prints 'measured, cost table'
+  canzona plan --model qwen3-0.6b --mesh dp=2 --cost cost.json --rule soap
+  exits 0
+  prints 'measured, cost table'
+else
+  exits 2
+  says 'nothing is measured'
+fi
+
 # Help fits the page.
 for verb in 'bench --help' 'calibrate --help' 'doctor --help'; do
   # shellcheck disable=SC2086

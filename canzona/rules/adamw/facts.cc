@@ -15,17 +15,20 @@ namespace {
 constexpr int64_t kFlopsPerElement = 14;
 
 const std::vector<OptionFact>& option_facts() {
-  static const std::vector<OptionFact> facts = {
-      {"learning_rate", "0.001", "0.0..inf", "step size, at its peak"},
-      {"weight_decay", "0.01", "0.0..inf", "share of the weights that is lost"},
-      {"decay_form", "decoupled", "decoupled|independent|palm|l2",
-       "times the learning rate, as it is, times its square, or by gradient"},
-      {"beta1", "0.9", "0.0..1.0", "share of the first moment that is kept"},
-      {"beta2", "0.999", "0.0..1.0", "share of the second moment that is kept"},
-      {"epsilon", "1e-08", "0.0..inf", "added to the root"},
-      {"epsilon_mode", "corrected", "corrected|uncorrected",
-       "added after or before the root is corrected for its bias"},
-  };
+  static const std::vector<OptionFact> facts = with_step_size(
+      "0.001", "0.01",
+      {
+          {"decay_form", "decoupled", "decoupled|independent|palm|l2",
+           "times the learning rate, as it is, times its square, or by "
+           "gradient"},
+          {"beta1", "0.9", "0.0..1.0",
+           "share of the first moment that is kept"},
+          {"beta2", "0.999", "0.0..1.0",
+           "share of the second moment that is kept"},
+          {"epsilon", "1e-08", "0.0..inf", "added to the root"},
+          {"epsilon_mode", "corrected", "corrected|uncorrected",
+           "added after or before the root is corrected for its bias"},
+      });
   return facts;
 }
 

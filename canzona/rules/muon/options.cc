@@ -17,42 +17,47 @@ std::string set_names() {
 }
 
 std::vector<OptionFact> make_options() {
-  return {
-      {"learning_rate", "0.001", "0.0..inf", "step size, at its peak"},
-      {"weight_decay", "0.1", "0.0..inf", "share of the weights that is lost"},
-      {"decay_form", "decoupled", "decoupled|independent|palm|l2",
-       "times the learning rate, as it is, times its square, or by gradient"},
-      {"momentum", "0.95", "0.0..1.0", "share of the momentum that is kept"},
-      {"momentum_form", "ema", "ema|heavy_ball",
-       "average of the gradients, or their decaying sum"},
-      {"nesterov", "on", "on|off", "blend the gradient in once more"},
-      {"coefficients", "simple", cat(set_names(), "|TRIPLES"),
-       "Newton-Schulz coefficients: a set, or numbers a,b,c;a,b,c;..."},
-      {"overrun", "last", "last|cycle",
-       "after the last coefficients: repeat it, or begin again"},
-      {"steps", "auto", "auto|1..99",
-       "Newton-Schulz steps; auto: what the set was made for"},
-      {"newton_schulz", "auto", "standard|symmetric|gram|auto",
-       "form of Newton-Schulz; auto takes the quickest for each shape"},
-      {"restarts", "auto", "auto|0..98",
-       "restarts of the gram form, fewer than steps; auto: as many as the set "
-       "needs, in bf16 after every second step or every one"},
-      {"precision", "auto", "auto|fp16|bf16|fp32|fp64",
-       "of the products; auto: fp16 on cuda, fp32 on cpu"},
-      {"device", "cuda", "cuda|cpu", "whose thresholds auto forms are for"},
-      {"normalization", "frobenius", "frobenius|schatten4",
-       "the norm that the matrix is divided by"},
-      {"norm_factor", "auto", "auto|0.5..2.0",
-       "enlarges the norm; auto: what the set needs"},
-      {"epsilon", "1e-07", "0.0..1.0", "keeps the norm away from zero"},
-      {"epsilon_mode", "clamp", "clamp|add",
-       "the norm is at least epsilon, or epsilon is added"},
-      {"scale", "match_rms", "match_rms|original|sqrt_max|unit_rms|none",
-       "of the update: 0.2 sqrt(max(m,n)), sqrt(max(1,m/n)), sqrt(max(m,n)), "
-       "sqrt(m/n), 1"},
-      {"scale_extra", "1", "0.0..inf", "one more factor of the update"},
-      {"unsafe", "off", "off|on", "allow settings that are known to do harm"},
-  };
+  return with_step_size(
+      "0.001", "0.1",
+      {
+          {"decay_form", "decoupled", "decoupled|independent|palm|l2",
+           "times the learning rate, as it is, times its square, or by "
+           "gradient"},
+          {"momentum", "0.95", "0.0..1.0",
+           "share of the momentum that is kept"},
+          {"momentum_form", "ema", "ema|heavy_ball",
+           "average of the gradients, or their decaying sum"},
+          {"nesterov", "on", "on|off", "blend the gradient in once more"},
+          {"coefficients", "simple", cat(set_names(), "|TRIPLES"),
+           "Newton-Schulz coefficients: a set, or numbers a,b,c;a,b,c;..."},
+          {"overrun", "last", "last|cycle",
+           "after the last coefficients: repeat it, or begin again"},
+          {"steps", "auto", "auto|1..99",
+           "Newton-Schulz steps; auto: what the set was made for"},
+          {"newton_schulz", "auto", "standard|symmetric|gram|auto",
+           "form of Newton-Schulz; auto takes the quickest for each shape"},
+          {"restarts", "auto", "auto|0..98",
+           "restarts of the gram form, fewer than steps; auto: as many as the "
+           "set "
+           "needs, in bf16 after every second step or every one"},
+          {"precision", "auto", "auto|fp16|bf16|fp32|fp64",
+           "of the products; auto: fp16 on cuda, fp32 on cpu"},
+          {"device", "cuda", "cuda|cpu", "whose thresholds auto forms are for"},
+          {"normalization", "frobenius", "frobenius|schatten4",
+           "the norm that the matrix is divided by"},
+          {"norm_factor", "auto", "auto|0.5..2.0",
+           "enlarges the norm; auto: what the set needs"},
+          {"epsilon", "1e-07", "0.0..1.0", "keeps the norm away from zero"},
+          {"epsilon_mode", "clamp", "clamp|add",
+           "the norm is at least epsilon, or epsilon is added"},
+          {"scale", "match_rms", "match_rms|original|sqrt_max|unit_rms|none",
+           "of the update: 0.2 sqrt(max(m,n)), sqrt(max(1,m/n)), "
+           "sqrt(max(m,n)), "
+           "sqrt(m/n), 1"},
+          {"scale_extra", "1", "0.0..inf", "one more factor of the update"},
+          {"unsafe", "off", "off|on",
+           "allow settings that are known to do harm"},
+      });
 }
 
 std::vector<Preset> make_presets() {

@@ -10,11 +10,12 @@ namespace {
 constexpr int64_t kFlopsPerElement = 3;
 
 const std::vector<OptionFact>& option_facts() {
-  static const std::vector<OptionFact> facts = {
-      {"learning_rate", "0.001", "0.0..inf", "step size, at its peak"},
-      {"weight_decay", "0.1", "0.0..inf", "share of the weights that is lost"},
-      {"momentum", "0.95", "0.0..1.0", "share of the momentum that is kept"},
-  };
+  static const std::vector<OptionFact> facts =
+      with_step_size("0.001", "0.1",
+                     {
+                         {"momentum", "0.95", "0.0..1.0",
+                          "share of the momentum that is kept"},
+                     });
   return facts;
 }
 
@@ -37,8 +38,11 @@ Work NsgdFacts::work(MatrixShape shape) const {
 }
 
 RuleEntry nsgd_entry() {
-  return {"nsgd", "momentum, each matrix scaled to a root mean square of 1",
-          option_facts(), {}, make_facts<NsgdFacts>};
+  return {"nsgd",
+          "momentum, each matrix scaled to a root mean square of 1",
+          option_facts(),
+          {},
+          make_facts<NsgdFacts>};
 }
 
 }  // namespace canzona

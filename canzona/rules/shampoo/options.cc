@@ -14,24 +14,25 @@ constexpr const char* kRule = "shampoo";
 
 // What a step does; names are those of the public implementations.
 std::vector<OptionFact> step_facts() {
-  return {
-      {"learning_rate", "0.001", "0.0..inf", "largest learning rate"},
-      {"weight_decay", "0.1", "0.0..inf", "weight decay"},
-      {"decay_form", "decoupled", "decoupled|corrected|peak_independent|l2",
-       "how weights decay"},
-      {"beta1", "0.9", "0.0..1.0", "decay of the filtered gradient; 0: none"},
-      {"beta2", "0.99", "0.0..1.0", "decay of the factors; 1: plain sums"},
-      {"beta3", "auto", "auto|0.0..1.0",
-       "decay that the gradient is looked ahead with; auto: beta1"},
-      {"bias_correction", "on", "on|off",
-       "correct factors and filtered gradient for their start at zero"},
-      {"grafting", "adam", "none|sgd|adagrad|rmsprop|adam",
-       "whose step the update takes its length from"},
-      {"grafting_beta2", "0.99", "0.0..1.0",
-       "decay of grafting's second moment, rmsprop and adam"},
-      {"grafting_epsilon", "1e-8", "0.0..inf",
-       "added to the root of grafting's second moment"},
-  };
+  return with_step_size(
+      "0.001", "0.1",
+      {
+          {"decay_form", "decoupled", "decoupled|corrected|peak_independent|l2",
+           "how weights decay"},
+          {"beta1", "0.9", "0.0..1.0",
+           "decay of the filtered gradient; 0: none"},
+          {"beta2", "0.99", "0.0..1.0", "decay of the factors; 1: plain sums"},
+          {"beta3", "auto", "auto|0.0..1.0",
+           "decay that the gradient is looked ahead with; auto: beta1"},
+          {"bias_correction", "on", "on|off",
+           "correct factors and filtered gradient for their start at zero"},
+          {"grafting", "adam", "none|sgd|adagrad|rmsprop|adam",
+           "whose step the update takes its length from"},
+          {"grafting_beta2", "0.99", "0.0..1.0",
+           "decay of grafting's second moment, rmsprop and adam"},
+          {"grafting_epsilon", "1e-8", "0.0..inf",
+           "added to the root of grafting's second moment"},
+      });
 }
 
 std::vector<OptionFact> factor_facts() {

@@ -15,28 +15,34 @@ void append(std::vector<OptionFact>& to, const std::vector<OptionFact>& more) {
 }
 
 std::vector<OptionFact> update_facts() {
-  return {
-      {"learning_rate", "0.003", "0.0..inf", "step size, at its peak"},
-      {"weight_decay", "0.01", "0.0..inf", "share of the weights that is lost"},
-      {"decay_form", "decoupled", "decoupled|independent|palm|l2",
-       "times the learning rate, as it is, times its square, or by gradient"},
-      {"decay_order", "after", "before|after", "decay comes before the update"},
-      {"l2_in_factors", "on", kOnOff, "factors see the decay of form l2 too"},
-      {"beta1", "0.95", "0.0..1.0", "share of the first moment that is kept"},
-      {"beta2", "0.95", "0.0..1.0",
-       "share of the second moment that is kept; 1: plain sums"},
-      {"beta3", "auto", "auto|0.0..1.0",
-       "the first moment's share where it enters the update; auto: beta1"},
-      {"epsilon", "1e-08", "0.0..inf", "added to the root of second moments"},
-      {"epsilon_mode", "uncorrected", "corrected|uncorrected",
-       "added after or before the bias is taken out"},
-      {"bias_correction", "on", kOnOff, "take the bias out of both moments"},
-      {"nesterov", "off", kOnOff, "blend the gradient in once more"},
-      {"momentum_basis", "eigen", "eigen|original",
-       "space of the first moment; eigen saves products"},
-      {"first_update", "skip", "skip|use",
-       "the first step only finds a basis, or moves weights too"},
-  };
+  return with_step_size(
+      "0.003", "0.01",
+      {
+          {"decay_form", "decoupled", "decoupled|independent|palm|l2",
+           "times the learning rate, as it is, times its square, or by "
+           "gradient"},
+          {"decay_order", "after", "before|after",
+           "decay comes before the update"},
+          {"l2_in_factors", "on", kOnOff,
+           "factors see the decay of form l2 too"},
+          {"beta1", "0.95", "0.0..1.0",
+           "share of the first moment that is kept"},
+          {"beta2", "0.95", "0.0..1.0",
+           "share of the second moment that is kept; 1: plain sums"},
+          {"beta3", "auto", "auto|0.0..1.0",
+           "the first moment's share where it enters the update; auto: beta1"},
+          {"epsilon", "1e-08", "0.0..inf",
+           "added to the root of second moments"},
+          {"epsilon_mode", "uncorrected", "corrected|uncorrected",
+           "added after or before the bias is taken out"},
+          {"bias_correction", "on", kOnOff,
+           "take the bias out of both moments"},
+          {"nesterov", "off", kOnOff, "blend the gradient in once more"},
+          {"momentum_basis", "eigen", "eigen|original",
+           "space of the first moment; eigen saves products"},
+          {"first_update", "skip", "skip|use",
+           "the first step only finds a basis, or moves weights too"},
+      });
 }
 
 std::vector<OptionFact> factor_facts() {
