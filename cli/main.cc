@@ -50,6 +50,9 @@ int guarded(const Output& out, const Work& work) {
   } catch (const StorageError& error) {
     report(out, error.what());
     return kExitStorage;
+  } catch (const NumericalError& error) {
+    report(out, error.what());
+    return kExitFailed;
   } catch (const PeerLost& error) {
     report(out, error.what());
     return kExitPeerLost;

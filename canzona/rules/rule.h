@@ -31,13 +31,6 @@ using Dims = std::vector<int64_t>;
 int64_t num_elements(const Dims& dims);
 std::string to_string(const Dims& dims);  // "3x8x5"
 
-// Arithmetic that went wrong through the data: a factor that is not finite, a
-// decomposition that failed too often. The message names the tensor's part.
-class NumericalError : public Error {
- public:
-  using Error::Error;
-};
-
 // `step` counts the updates of a tensor from 1.
 struct Step {
   int64_t step = 1;
