@@ -154,8 +154,13 @@ void step_by_stages(Engine& engine, const Rule& rule, const Step& step,
 void step_as_one(Engine& engine, const Rule& rule, const Step& step,
                  const TensorMemory& memory, DecompositionHook* hook) {
   std::vector<Run> states;
-  rule.step_whole(engine, step, memory.shard(0, memory.count(), states),
-                  memory.owned_states(), 0, hook);
+  const Shard shard = memory.shard(0, memory.count(), states);
+  rule.step_whole(engine, step,
+                  {.dims = memory.dims(),
+                   .shards = {&shard, 1},
+                   .owned = memory.owned_states(),
+                   .phase = 0,
+                   .hook = hook});
 }
 
 }  // namespace canzona

@@ -1,44 +1,25 @@
 #include "canzona/linalg/arena.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <new>
 #include <utility>
-
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
 
 #include "canzona/base/check.h"
 
 namespace canzona {
 namespace {
 
-constexpr int64_t kBlockAlignment = 64;
-constexpr int64_t kHugePage = int64_t{2} << 20;
+// What tensor cores and vector units ask for at most.
+constexpr int64_t kBlockAlignment = 128;
+constexpr int64_t kMatrixAlignment = 64;
+constexpr int64_t kLargeStep = int64_t{2} << 20;
 constexpr int64_t kSmallestChunk = int64_t{64} << 10;
 
 int64_t round_up(int64_t bytes, int64_t step) {
   return (bytes + step - 1) / step * step;
 }
 
-std::byte* allocate(int64_t bytes, int64_t alignment) {
-  void* memory = std::aligned_alloc(static_cast<size_t>(alignment),
-                                    static_cast<size_t>(bytes));
-  if (memory == nullptr) throw std::bad_alloc();
-#if defined(__linux__) && defined(MADV_HUGEPAGE)
-  // Products walk down columns: with small pages each row is another entry of
-  // the address cache. A wish only; the kernel may be set to refuse it.
-  if (alignment == kHugePage)
-    static_cast<void>(
-        madvise(memory, static_cast<size_t>(bytes), MADV_HUGEPAGE));
-#endif
-  return static_cast<std::byte*>(memory);
-}
-
 }  // namespace
-
-void Arena::Free::operator()(std::byte* memory) const { std::free(memory); }
 
 Arena::Scope::Scope(Arena& arena)
     : arena_(arena),
@@ -80,7 +61,7 @@ Matrices Arena::matrices(DType dtype, int64_t rows, int64_t cols,
   result.row_stride = cols;
   result.count = count;
   result.matrix_stride =
-      round_up(rows * cols, kBlockAlignment / size_of(dtype));
+      round_up(rows * cols, kMatrixAlignment / size_of(dtype));
   result.data = take(count * result.matrix_stride * size_of(dtype));
   return result;
 }
@@ -92,12 +73,9 @@ int64_t Arena::reserved() const {
 }
 
 void Arena::add_chunk(int64_t bytes) {
-  const bool huge = bytes >= kHugePage;
-  const int64_t size =
-      huge ? round_up(bytes, kHugePage) : std::max(bytes, kSmallestChunk);
-  Chunk chunk;
-  chunk.memory.reset(allocate(size, huge ? kHugePage : kBlockAlignment));
-  chunk.size = size;
+  const int64_t size = bytes >= kLargeStep ? round_up(bytes, kLargeStep)
+                                           : std::max(bytes, kSmallestChunk);
+  Chunk chunk{{memory_.allocate(size), Free{&memory_}}, size, 0};
   chunks_.push_back(std::move(chunk));
 }
 

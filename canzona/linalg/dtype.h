@@ -6,7 +6,7 @@
 
 namespace canzona {
 
-enum class DType { kFp64, kFp32, kBf16 };
+enum class DType { kFp64, kFp32, kBf16, kFp16 };
 
 constexpr int64_t size_of(DType dtype) {
   switch (dtype) {
@@ -15,6 +15,7 @@ constexpr int64_t size_of(DType dtype) {
     case DType::kFp32:
       return 4;
     case DType::kBf16:
+    case DType::kFp16:
       break;
   }
   return 2;
@@ -27,9 +28,11 @@ constexpr std::string_view to_string(DType dtype) {
     case DType::kFp32:
       return "fp32";
     case DType::kBf16:
+      return "bf16";
+    case DType::kFp16:
       break;
   }
-  return "bf16";
+  return "fp16";
 }
 
 // DTypeOf<float>::value, for code that is written once for both.

@@ -9,15 +9,22 @@
 // allocated after the first use with given shapes. Views are of the engine's
 // memory; inputs and outputs overlap only where it is said. Real types are
 // fp32 and fp64, all views of a call having the same.
+//
+// A device may still be at work when a call returns. What comes back to this
+// process (a span of results, a download) is there when the call returns; such
+// calls wait, and have no place in work that is repeated.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "canzona/linalg/arena.h"
 #include "canzona/linalg/matrix.h"
+#include "canzona/linalg/memory.h"
 #include "canzona/linalg/operand.h"
 #include "canzona/linalg/stages.h"
 
@@ -25,19 +32,73 @@ namespace canzona {
 
 enum class Op { kNone, kTranspose };
 
+// Permutations in the engine's memory, `length` entries each: matrix i of a
+// batch of `matrices` takes number i·count/matrices.
+struct Orders {
+  int64_t* data = nullptr;
+  int64_t length = 0;
+  int64_t count = 1;
+};
+struct ConstOrders {
+  const int64_t* data = nullptr;
+  int64_t length = 0;
+  int64_t count = 1;
+  ConstOrders(Orders o)  // NOLINT: implicit
+      : data(o.data), length(o.length), count(o.count) {}
+  ConstOrders(std::span<const int64_t> one)  // NOLINT: implicit
+      : data(one.data()), length(static_cast<int64_t>(one.size())) {}
+  ConstOrders(const std::vector<int64_t>& one)  // NOLINT: implicit
+      : ConstOrders(std::span<const int64_t>(one)) {}
+};
+
+// A point in the work of an engine.
+class Event {
+ public:
+  virtual ~Event() = default;
+  virtual bool reached() = 0;
+  virtual void wait() = 0;
+};
+
 class Engine {
  public:
+  explicit Engine(Memory& memory) : memory_(memory), arena_(memory) {}
   virtual ~Engine() = default;
 
   // "cpu", and what computes: "OpenBLAS 0.3.21 SkylakeX, bf16 by amx".
   virtual std::string kind() const = 0;
   virtual std::string describe() const = 0;
+  Memory& memory() { return memory_; }
   Arena& arena() { return arena_; }
 
-  // How many matrices of equal shape are best handed over at once.
+  // How many matrices of equal shape may be handed over at once to an algebra,
+  // and are best handed over to everything else.
   virtual int64_t batch_width() const = 0;
 
-  // Newton–Schulz in fp64, fp32 or bf16 with fp32 sums.
+  // Between memory of this process and the engine's; waits.
+  virtual void upload(std::byte* to, const std::byte* from, int64_t bytes) = 0;
+  virtual void download(std::byte* to, const std::byte* from,
+                        int64_t bytes) = 0;
+  virtual void set_zero(std::byte* to, int64_t bytes) = 0;
+
+  // Order of work. What was issued to `other` before happens before what is
+  // issued here from now on.
+  virtual void wait_for(Engine& other) = 0;
+  virtual std::unique_ptr<Event> record() = 0;
+  virtual void synchronize() = 0;
+
+  // Work that is done again and again, each time the same calls on the same
+  // memory with other scalars. A device that can capture work does so at the
+  // first time and replays it later, with the same bits; work that asks for
+  // results is simply done. Engines that wait_for this one inside, and that it
+  // waits for, take part.
+  virtual void repeat(const std::function<void()>& work) { work(); }
+  // Does the work if the number is 0: `flag` is in the engine's memory, and
+  // nobody waits for it where the work is being repeated.
+  virtual void if_zero(const int32_t* flag,
+                       const std::function<void()>& work) = 0;
+
+  // Newton–Schulz in fp64, fp32, or 16 bits with fp32 sums. UsageError if the
+  // device has no such.
   virtual Algebra& algebra(DType dtype) = 0;
 
   // C = alpha·op(A)·op(B) + beta·C.
@@ -74,22 +135,48 @@ class Engine {
   virtual void max_abs(ConstMatrices a, std::span<double> results) = 0;
   virtual void traces(ConstMatrices a, std::span<double> results) = 0;
   virtual bool all_finite(ConstRun run, int64_t count) = 0;
+  virtual void finite(ConstMatrices a, std::span<bool> results) = 0;
+  // *first = 1 + the number of the first run with a value that is not finite,
+  // 0 if there is none; in the engine's memory.
+  struct Stretch {
+    ConstRun run{};
+    int64_t count = 0;
+  };
+  virtual void find_nonfinite(int32_t* first,
+                              std::span<const Stretch> runs) = 0;
   // values[j] = Σ_i a[i,j]·b[i,j]; values is count x 1 x cols.
   virtual void column_dots(Matrices values, ConstMatrices a,
                            ConstMatrices b) = 0;
 
-  // Whole-matrix element-wise work.
+  // Whole-matrix element-wise work. A span has one scalar per matrix.
   virtual void copy(Matrices to, ConstMatrices from) = 0;
-  virtual void set_identity(Matrices a, double diagonal) = 0;  // rest is 0
-  virtual void add_diagonal(Matrices a, double value) = 0;
+  // The same between fp32 and fp64, rounded to nearest.
+  virtual void convert(Matrices to, ConstMatrices from) = 0;
+  virtual void set_identity(Matrices a, std::span<const double> diagonals) = 0;
+  void set_identity(Matrices a, double diagonal);  // rest is 0
+  virtual void add_diagonal(Matrices a, std::span<const double> values) = 0;
+  void add_diagonal(Matrices a, double value);
   // y = alpha·x + beta·y; beta 0 ignores what y held.
-  virtual void axpby(Matrices y, double alpha, ConstMatrices x,
-                     double beta) = 0;
-  // Columns (rows) of `from` in the given order, one order for the batch.
+  virtual void axpby(Matrices y, std::span<const double> alphas,
+                     ConstMatrices x, double beta) = 0;
+  void axpby(Matrices y, double alpha, ConstMatrices x, double beta);
+  // Indices by rising or falling values (count x 1 x n), the first of equal
+  // ones first.
+  virtual void sort(Orders orders, ConstMatrices values, bool falling) = 0;
+  // Columns (rows) of `from` in the given order.
   virtual void permute_columns(Matrices to, ConstMatrices from,
-                               std::span<const int64_t> order) = 0;
+                               ConstOrders order) = 0;
   virtual void permute_rows(Matrices to, ConstMatrices from,
-                            std::span<const int64_t> order) = 0;
+                            ConstOrders order) = 0;
+  // Each value v of count x 1 x n becomes (v + lift)^exponent, the sum and the
+  // power in fp64, lift being one per matrix: `floor` less the first, smallest
+  // value if that is below the floor, else 0; or, with `shift`, the floor less
+  // the smallest value if that is negative, else the floor itself.
+  virtual void raise_values(Matrices values, std::span<const double> floors,
+                            bool shift, double exponent) = 0;
+  // to = 1/sqrt(scale·max(from, floor)), in fp64.
+  virtual void inverse_roots(Matrices to, ConstMatrices from, double scale,
+                             double floor) = 0;
   // to[i,j] = from[i,j]·factors[j]; factors is 1 x cols, one per matrix.
   virtual void scale_columns(Matrices to, ConstMatrices from,
                              ConstMatrices factors) = 0;
@@ -108,20 +195,27 @@ class Engine {
     Blend blend{};
   };
   virtual void momentum(const MomentumStage& stage, int64_t count) = 0;
+  // `rounded`, if it is not null, becomes the new weights in bf16.
   virtual void apply(Run weights, ConstRun update, const Apply& apply,
-                     int64_t count) = 0;
+                     int64_t count, uint16_t* rounded = nullptr) = 0;
   // out = the quotient; m may be null (then from_moment is 0). out may be the
   // gradient's own run.
   virtual void adam(ConstRun grad, Run m, Run v, Run out,
                     const AdamCoefficients& adam, int64_t count) = 0;
-  // The same, applied to the weights at once; the same bits.
-  virtual void adam_apply(ConstRun grad, Run m, Run v, Run weights,
-                          const AdamCoefficients& adam, const Apply& apply,
-                          int64_t count) = 0;
+  // The same, applied to the weights at once; the same bits. Many tensors.
+  struct AdamRuns {
+    ConstRun grad{};
+    Run m{}, v{}, weights{};
+    int64_t count = 0;
+    uint16_t* rounded = nullptr;
+  };
+  virtual void adam_apply(std::span<const AdamRuns> tensors,
+                          const AdamCoefficients& adam, const Apply& apply) = 0;
   virtual void round_to_bf16(uint16_t* to, const float* from,
                              int64_t count) = 0;
 
  private:
+  Memory& memory_;
   Arena arena_;
 };
 

@@ -14,8 +14,10 @@
 
 namespace canzona {
 
-// Row-major matrices of equal shape, `matrix_stride` elements apart. A batch
-// of one is a matrix. `Byte` is std::byte or const std::byte.
+// Row-major matrices of equal shape, `matrix_stride` elements apart, or, with
+// `places`, wherever those say (then `data` is the first of them). A batch of
+// one is a matrix. `Byte` is std::byte or const std::byte. Scattered matrices
+// are taken by Load and Store (operand.h) alone.
 template <class Byte>
 struct BasicMatrices {
   Byte* data = nullptr;
@@ -25,15 +27,25 @@ struct BasicMatrices {
   int64_t row_stride = 0;
   int64_t count = 1;
   int64_t matrix_stride = 0;
+  Byte* const* places = nullptr;  // of this process, one per matrix
 
   int64_t elements() const { return rows * cols; }  // of one matrix
   bool contiguous() const { return row_stride == cols; }
 
   BasicMatrices at(int64_t i) const {
     BasicMatrices one = *this;
-    one.data = data + i * matrix_stride * size_of(dtype);
+    one.data = places != nullptr ? places[i]
+                                 : data + i * matrix_stride * size_of(dtype);
+    one.places = nullptr;
     one.count = 1;
     return one;
+  }
+  // Matrices [begin, begin + size).
+  BasicMatrices part(int64_t begin, int64_t size) const {
+    BasicMatrices some = at(begin);
+    some.count = size;
+    if (places != nullptr) some.places = places + begin;
+    return some;
   }
 
   // The first element, as what it is.
@@ -49,7 +61,7 @@ struct BasicMatrices {
 
   // A matrix may be read where it may be written.
   operator BasicMatrices<const std::byte>() const {  // NOLINT: implicit
-    return {data, dtype, rows, cols, row_stride, count, matrix_stride};
+    return {data, dtype, rows, cols, row_stride, count, matrix_stride, places};
   }
 };
 
@@ -64,7 +76,8 @@ Matrices matrices(Real* data, int64_t rows, int64_t cols, int64_t count = 1) {
           cols,
           cols,
           count,
-          rows * cols};
+          rows * cols,
+          nullptr};
 }
 
 template <class Real>
@@ -76,7 +89,8 @@ ConstMatrices matrices(const Real* data, int64_t rows, int64_t cols,
           cols,
           cols,
           count,
-          rows * cols};
+          rows * cols,
+          nullptr};
 }
 
 }  // namespace canzona

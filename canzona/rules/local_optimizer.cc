@@ -68,12 +68,12 @@ LocalOptimizer::LocalOptimizer(std::unique_ptr<Rule> rule,
 }
 
 const LocalOptimizer::Tensor* LocalOptimizer::first_nonfinite() {
-  lanes_.for_each(static_cast<int64_t>(tensors_.size()),
-                  [this](Engine& lane, int64_t i) {
-                    const auto t = static_cast<size_t>(i);
-                    finite_[t] = lane.all_finite(
-                        tensors_[t].grad, num_elements(tensors_[t].dims));
-                  });
+  lanes_.for_each(
+      static_cast<int64_t>(tensors_.size()), [this](Engine& lane, int64_t i) {
+        const auto t = static_cast<size_t>(i);
+        finite_[t] =
+            lane.all_finite(tensors_[t].grad, num_elements(tensors_[t].dims));
+      });
   const auto bad = std::find(finite_.begin(), finite_.end(), 0);
   if (bad == finite_.end()) return nullptr;
   return &tensors_[static_cast<size_t>(bad - finite_.begin())];
@@ -88,19 +88,21 @@ bool LocalOptimizer::step(double learning_rate) {
     if (bad != nullptr) return false;
   }
   ++steps_done_;
-  lanes_.for_each(
-      static_cast<int64_t>(tensors_.size()),
-      [this, learning_rate](Engine& lane, int64_t i) {
-        const size_t t = order_[static_cast<size_t>(i)];
-        const Tensor& tensor = tensors_[t];
-        rule_->step_whole(lane, {steps_done_, learning_rate},
-                          {.whole = tensor.dims,
-                           .count = num_elements(tensor.dims),
-                           .grad = tensor.grad,
-                           .weights = tensor.weights,
-                           .states = states_[t].with_shard},
-                          states_[t].with_owner, 0, nullptr);
-      });
+  lanes_.for_each(static_cast<int64_t>(tensors_.size()),
+                  [this, learning_rate](Engine& lane, int64_t i) {
+                    const size_t t = order_[static_cast<size_t>(i)];
+                    const Tensor& tensor = tensors_[t];
+                    const Shard shard{.whole = tensor.dims,
+                                      .count = num_elements(tensor.dims),
+                                      .grad = tensor.grad,
+                                      .weights = tensor.weights,
+                                      .states = states_[t].with_shard,
+                                      .rounded = tensor.rounded};
+                    rule_->step_whole(lane, {steps_done_, learning_rate},
+                                      {.dims = tensor.dims,
+                                       .shards = {&shard, 1},
+                                       .owned = states_[t].with_owner});
+                  });
   return true;
 }
 

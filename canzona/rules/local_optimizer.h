@@ -38,6 +38,7 @@ class LocalOptimizer {
     Dims dims;
     Run weights;
     ConstRun grad;
+    uint16_t* rounded = nullptr;  // the weights in bf16, if they are wanted
   };
 
   LocalOptimizer(std::unique_ptr<Rule> rule, std::vector<Tensor> tensors,
@@ -63,8 +64,8 @@ class LocalOptimizer {
   Arena memory_;
   Arena::Scope whole_life_{memory_};
   std::vector<TensorStates> states_;
-  std::vector<size_t> order_;      // most work first
-  std::vector<uint8_t> finite_;    // by tensor
+  std::vector<size_t> order_;    // most work first
+  std::vector<uint8_t> finite_;  // by tensor
   int64_t steps_done_ = 0;
 };
 

@@ -3,6 +3,7 @@
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
+#include "canzona/rules/runs.h"
 
 namespace canzona {
 
@@ -38,34 +39,50 @@ std::string to_string(const Dims& dims) {
   return join(parts, "x");
 }
 
-void Rule::step_whole(Engine& engine, const Step& step, const Shard& shard,
-                      std::span<const Run> owned, int phase,
-                      DecompositionHook* hook) const {
+void Rule::step_whole(Engine& engine, const Step& step,
+                      const WholeTensors& tensors) const {
+  constexpr size_t kMostFields = 4;
   Arena& arena = engine.arena();
   const Arena::Scope scope(arena);
-  const int64_t bytes = shard.count * size_of(dtype());
-  const Run update{arena.take(bytes), dtype()};
-  if (facts().needs_whole_matrix()) {
-    constexpr int kMostFields = 4;
-    const auto num_fields = static_cast<size_t>(facts().gather_fields());
-    CANZONA_CHECK(num_fields <= kMostFields, "fields ", num_fields);
-    Run written[kMostFields];
-    ConstRun gathered[kMostFields];
-    for (size_t i = 0; i < num_fields; ++i) {
-      written[i] = {arena.take(bytes), dtype()};
-      gathered[i] = written[i];
-    }
-    prepare(engine, step, shard, {written, num_fields});
-    transform(engine, step,
-              {.dims = shard.whole,
-               .count = 1,
-               .fields = {gathered, num_fields},
-               .out = update,
-               .states = owned,
-               .phase = phase,
-               .hook = hook});
+  const int64_t each = num_elements(tensors.dims);
+  const auto count = static_cast<int64_t>(tensors.shards.size());
+  const auto take = [&] {
+    return Run{arena.take(count * each * size_of(dtype())), dtype()};
+  };
+  const auto num_fields = static_cast<size_t>(facts().gather_fields());
+  CANZONA_CHECK(num_fields <= kMostFields, "fields ", num_fields);
+  Run fields[kMostFields];
+  ConstRun gathered[kMostFields];
+  for (size_t i = 0; i < num_fields; ++i) gathered[i] = fields[i] = take();
+  for (int64_t t = 0; t < count; ++t) {
+    Run parts[kMostFields];
+    for (size_t i = 0; i < num_fields; ++i)
+      parts[i] = advanced(fields[i], t * each);
+    prepare(engine, step, tensors.shards[static_cast<size_t>(t)],
+            {parts, num_fields});
   }
-  apply(engine, step, shard, update);
+  transform_and_apply(engine, step, tensors, {gathered, num_fields});
+}
+
+void Rule::transform_and_apply(Engine& engine, const Step& step,
+                               const WholeTensors& tensors,
+                               std::span<const ConstRun> fields) const {
+  const Arena::Scope scope(engine.arena());
+  const int64_t each = num_elements(tensors.dims);
+  const auto count = static_cast<int64_t>(tensors.shards.size());
+  const Run update{engine.arena().take(count * each * size_of(dtype())),
+                   dtype()};
+  transform(engine, step,
+            {.dims = tensors.dims,
+             .count = count,
+             .fields = fields,
+             .out = update,
+             .states = tensors.owned,
+             .phase = tensors.phase,
+             .hook = tensors.hook});
+  for (int64_t t = 0; t < count; ++t)
+    apply(engine, step, tensors.shards[static_cast<size_t>(t)],
+          advanced(update, t * each));
 }
 
 std::unique_ptr<Rule> make_rule(std::string_view name, const RuleOptions& given,

@@ -44,6 +44,7 @@ struct Shard {
   ConstRun grad{};
   Run weights{};
   std::span<const Run> states{};  // that live with the shard, in facts' order
+  uint16_t* rounded = nullptr;    // the weights in bf16, if they are wanted
 };
 
 // One matrix of a stack or block, for messages and hooks.
@@ -78,6 +79,16 @@ struct Batch {
   DecompositionHook* hook = nullptr;
 };
 
+// Whole tensors of equal shape, all on one rank. `owned` are the states that
+// live with the owner, those of the tensors one after another.
+struct WholeTensors {
+  const Dims& dims;
+  std::span<const Shard> shards{};
+  std::span<const Run> owned{};
+  int phase = 0;
+  DecompositionHook* hook = nullptr;
+};
+
 class Rule {
  public:
   virtual ~Rule() = default;
@@ -94,12 +105,16 @@ class Rule {
   virtual void apply(Engine& engine, const Step& step, const Shard& shard,
                      ConstRun update) const = 0;
 
-  // All three on a whole tensor of one rank, fused where that saves passes
-  // over memory; the bits are those of the three stages. `owned` are the
-  // states that live with the owner.
-  virtual void step_whole(Engine& engine, const Step& step, const Shard& shard,
-                          std::span<const Run> owned, int phase = 0,
-                          DecompositionHook* hook = nullptr) const;
+  // All three on whole tensors of one rank, fused where that saves passes over
+  // memory; the bits are those of the three stages, tensor by tensor.
+  virtual void step_whole(Engine& engine, const Step& step,
+                          const WholeTensors& tensors) const;
+
+ protected:
+  // The last two, on gathered fields.
+  void transform_and_apply(Engine& engine, const Step& step,
+                           const WholeTensors& tensors,
+                           std::span<const ConstRun> fields) const;
 };
 
 // UsageError names an unknown rule, option or value. dtype is fp32 or fp64. A

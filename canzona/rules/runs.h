@@ -22,11 +22,11 @@ AnyRun advanced(AnyRun run, int64_t elements) {
 // Contiguous matrices, one after another.
 inline Matrices as_matrices(Run run, int64_t rows, int64_t cols,
                             int64_t count = 1) {
-  return {run.data, run.dtype, rows, cols, cols, count, rows * cols};
+  return {run.data, run.dtype, rows, cols, cols, count, rows * cols, nullptr};
 }
 inline ConstMatrices as_matrices(ConstRun run, int64_t rows, int64_t cols,
                                  int64_t count = 1) {
-  return {run.data, run.dtype, rows, cols, cols, count, rows * cols};
+  return {run.data, run.dtype, rows, cols, cols, count, rows * cols, nullptr};
 }
 
 inline Matrices as_row(Run run, int64_t count) {

@@ -50,8 +50,13 @@ class TestTensor {
   // All at once.
   void step_whole(Engine& engine, const std::vector<Real>& grad, double rate) {
     ++steps;
-    rule_->step_whole(engine, {steps, rate}, shard_of(grad), states.with_owner,
-                      0, hook_);
+    const Shard shard = shard_of(grad);
+    rule_->step_whole(engine, {steps, rate},
+                      {.dims = shard.whole,
+                       .shards = {&shard, 1},
+                       .owned = states.with_owner,
+                       .phase = 0,
+                       .hook = hook_});
   }
 
   const Rule& rule() const { return *rule_; }

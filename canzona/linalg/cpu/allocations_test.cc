@@ -60,13 +60,14 @@ struct Step {
     Operand scratch = algebra.symmetric(engine.arena(), kSide);
     Load load;
     load.source = std::as_const(source).view().at(0);
-    x.scale = 1 / algebra.load(x, load);
+    algebra.load_normalized(x, load, {});
     algebra.gram(r, x, Half::kTriangle);
     algebra.polynomial(p, r, 2, -1.5, 0.5, Half::kTriangle);
     algebra.sandwich(u, p, r, scratch);
     algebra.commuting_product(r, p, u);
     const Apply apply = {1, 0.1, 1};
-    algebra.multiply_into({a.view().at(0), &apply, false}, p, x);
+    algebra.multiply_into(
+        {.out = a.view().at(0), .apply = &apply, .transpose = false}, p, x);
   }
 };
 

@@ -10,7 +10,8 @@ namespace canzona {
 // work(Real{}) with the type that `dtype` names.
 template <class Work>
 void with_real(DType dtype, const Work& work) {
-  CANZONA_CHECK(dtype != DType::kBf16, "not an operation of bf16");
+  CANZONA_CHECK(dtype == DType::kFp32 || dtype == DType::kFp64,
+                "not an operation of ", to_string(dtype));
   if (dtype == DType::kFp32)
     work(float{});
   else

@@ -1,6 +1,7 @@
 #include "canzona/linalg/cpu/cpu_engine.h"
 
 #include "canzona/base/check.h"
+#include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/linalg/cpu/batch.h"
 #include "canzona/linalg/cpu/bf16/algebra.h"
@@ -10,12 +11,25 @@
 #include "canzona/linalg/cpu/stages/stages.h"
 
 namespace canzona {
+namespace {
+
+void round_weights(uint16_t* rounded, Run weights, int64_t count) {
+  if (rounded == nullptr) return;
+  CANZONA_CHECK(weights.dtype == DType::kFp32, "rounded copies are of fp32");
+  cpu_round_to_bf16(rounded, reinterpret_cast<const float*>(weights.data),
+                    count);
+}
+
+}  // namespace
 
 CpuEngine::CpuEngine(Bf16Kernel kernel)
-    : bf16_kernel_(kernel),
+    : Engine(host_memory()),
+      bf16_kernel_(kernel),
       fp64_(make_real_algebra<double>()),
       fp32_(make_real_algebra<float>()),
-      bf16_(make_bf16_algebra(kernel)) {}
+      bf16_(make_bf16_algebra(kernel)) {
+  bf16_->normalize_small_by(*fp32_, arena());
+}
 
 std::string CpuEngine::describe() const {
   const BlasInfo blas = blas_info();
@@ -30,9 +44,11 @@ Algebra& CpuEngine::algebra(DType dtype) {
     case DType::kFp32:
       return *fp32_;
     case DType::kBf16:
+      return *bf16_;
+    case DType::kFp16:
       break;
   }
-  return *bf16_;
+  throw UsageError("a CPU has no products in fp16; it has fp64, fp32 and bf16");
 }
 
 void CpuEngine::norms(ConstMatrices a, std::span<double> results) {
@@ -66,6 +82,25 @@ bool CpuEngine::all_finite(ConstRun run, int64_t count) {
   return cpu_all_finite(run, count);
 }
 
+void CpuEngine::finite(ConstMatrices a, std::span<bool> results) {
+  CANZONA_CHECK_EQ(results.size(), a.count, "results");
+  for_each_matrix(
+      [&](auto one, int64_t i) {
+        bool all = true;
+        for (int64_t row = 0; row < one.rows && all; ++row)
+          all = cpu_all_finite(run_of(one.row(row)), one.cols);
+        results[static_cast<size_t>(i)] = all;
+      },
+      a);
+}
+
+void CpuEngine::find_nonfinite(int32_t* first, std::span<const Stretch> runs) {
+  *first = 0;
+  for (size_t i = 0; i < runs.size() && *first == 0; ++i)
+    if (!cpu_all_finite(runs[i].run, runs[i].count))
+      *first = static_cast<int32_t>(i) + 1;
+}
+
 void CpuEngine::column_dots(Matrices values, ConstMatrices a, ConstMatrices b) {
   check_same_shape(a, b);
   CANZONA_CHECK_EQ(values.cols, a.cols, "columns");
@@ -79,8 +114,9 @@ void CpuEngine::momentum(const MomentumStage& stage, int64_t count) {
 }
 
 void CpuEngine::apply(Run weights, ConstRun update, const Apply& apply,
-                      int64_t count) {
+                      int64_t count, uint16_t* rounded) {
   cpu_apply(weights, update, apply, count);
+  round_weights(rounded, weights, count);
 }
 
 void CpuEngine::adam(ConstRun grad, Run m, Run v, Run out,
@@ -88,10 +124,12 @@ void CpuEngine::adam(ConstRun grad, Run m, Run v, Run out,
   cpu_adam(grad, m, v, out, adam, count);
 }
 
-void CpuEngine::adam_apply(ConstRun grad, Run m, Run v, Run weights,
-                           const AdamCoefficients& adam, const Apply& apply,
-                           int64_t count) {
-  cpu_adam_apply(grad, m, v, weights, adam, apply, count);
+void CpuEngine::adam_apply(std::span<const AdamRuns> tensors,
+                           const AdamCoefficients& adam, const Apply& apply) {
+  for (const AdamRuns& t : tensors) {
+    cpu_adam_apply(t.grad, t.m, t.v, t.weights, adam, apply, t.count);
+    round_weights(t.rounded, t.weights, t.count);
+  }
 }
 
 void CpuEngine::round_to_bf16(uint16_t* to, const float* from, int64_t count) {

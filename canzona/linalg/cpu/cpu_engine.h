@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "canzona/linalg/cpu/cpu_algebra.h"
 #include "canzona/linalg/engine.h"
 
 namespace canzona {
@@ -20,6 +21,15 @@ class CpuEngine final : public Engine {
   std::string describe() const override;
   int64_t batch_width() const override { return 1; }
   Algebra& algebra(DType dtype) override;
+
+  // order.cc
+  void upload(std::byte* to, const std::byte* from, int64_t bytes) override;
+  void download(std::byte* to, const std::byte* from, int64_t bytes) override;
+  void set_zero(std::byte* to, int64_t bytes) override;
+  void wait_for(Engine& other) override;
+  std::unique_ptr<Event> record() override;
+  void synchronize() override {}
+  void if_zero(const int32_t* flag, const std::function<void()>& work) override;
 
   // dense.cc
   void product(Matrices c, double alpha, ConstMatrices a, Op op_a,
@@ -40,38 +50,51 @@ class CpuEngine final : public Engine {
   void max_abs(ConstMatrices a, std::span<double> results) override;
   void traces(ConstMatrices a, std::span<double> results) override;
   bool all_finite(ConstRun run, int64_t count) override;
+  void finite(ConstMatrices a, std::span<bool> results) override;
+  void find_nonfinite(int32_t* first, std::span<const Stretch> runs) override;
   void column_dots(Matrices values, ConstMatrices a, ConstMatrices b) override;
 
   // elementwise.cc
+  using Engine::add_diagonal;
+  using Engine::axpby;
+  using Engine::set_identity;
   void copy(Matrices to, ConstMatrices from) override;
-  void set_identity(Matrices a, double diagonal) override;
-  void add_diagonal(Matrices a, double value) override;
-  void axpby(Matrices y, double alpha, ConstMatrices x, double beta) override;
+  void convert(Matrices to, ConstMatrices from) override;
+  void set_identity(Matrices a, std::span<const double> diagonals) override;
+  void add_diagonal(Matrices a, std::span<const double> values) override;
+  void axpby(Matrices y, std::span<const double> alphas, ConstMatrices x,
+             double beta) override;
   void permute_columns(Matrices to, ConstMatrices from,
-                       std::span<const int64_t> order) override;
+                       ConstOrders order) override;
   void permute_rows(Matrices to, ConstMatrices from,
-                    std::span<const int64_t> order) override;
+                    ConstOrders order) override;
   void scale_columns(Matrices to, ConstMatrices from,
                      ConstMatrices factors) override;
   void scale_to_norm(Matrices a, ConstMatrices reference,
                      double epsilon) override;
 
+  // spectrum.cc
+  void sort(Orders orders, ConstMatrices values, bool falling) override;
+  void raise_values(Matrices values, std::span<const double> floors, bool shift,
+                    double exponent) override;
+  void inverse_roots(Matrices to, ConstMatrices from, double scale,
+                     double floor) override;
+
   // cpu_engine.cc
   void momentum(const MomentumStage& stage, int64_t count) override;
-  void apply(Run weights, ConstRun update, const Apply& apply,
-             int64_t count) override;
+  void apply(Run weights, ConstRun update, const Apply& apply, int64_t count,
+             uint16_t* rounded) override;
   void adam(ConstRun grad, Run m, Run v, Run out, const AdamCoefficients& adam,
             int64_t count) override;
-  void adam_apply(ConstRun grad, Run m, Run v, Run weights,
-                  const AdamCoefficients& adam, const Apply& apply,
-                  int64_t count) override;
+  void adam_apply(std::span<const AdamRuns> tensors,
+                  const AdamCoefficients& adam, const Apply& apply) override;
   void round_to_bf16(uint16_t* to, const float* from, int64_t count) override;
 
  private:
   Bf16Kernel bf16_kernel_;
-  std::unique_ptr<Algebra> fp64_;
-  std::unique_ptr<Algebra> fp32_;
-  std::unique_ptr<Algebra> bf16_;
+  std::unique_ptr<CpuAlgebra> fp64_;
+  std::unique_ptr<CpuAlgebra> fp32_;
+  std::unique_ptr<CpuAlgebra> bf16_;
 };
 
 }  // namespace canzona

@@ -158,9 +158,12 @@ TYPED_TEST(CpuEngineBits, StagesAreThoseOfTheRun) {
   engine->adam(run_of(std::as_const(grad).data()), run_of(m.data()),
                run_of(v.data()), run_of(out.data()), adam, 3);
   EXPECT_THAT(out, testing::ElementsAre(1, -1, 1));
-  engine->adam_apply(run_of(std::as_const(grad).data()), run_of(m.data()),
-                     run_of(v.data()), run_of(weights.data()), adam, {1, 4, 1},
-                     3);
+  const Engine::AdamRuns tensor{.grad = run_of(std::as_const(grad).data()),
+                                .m = run_of(m.data()),
+                                .v = run_of(v.data()),
+                                .weights = run_of(weights.data()),
+                                .count = 3};
+  engine->adam_apply({&tensor, 1}, adam, {1, 4, 1});
   EXPECT_THAT(weights, testing::ElementsAre(-8, 36, -32));
   EXPECT_TRUE(engine->all_finite(run_of(weights.data()), 3));
   weights[2] = std::numeric_limits<TypeParam>::infinity();

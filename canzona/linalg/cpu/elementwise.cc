@@ -11,10 +11,18 @@ namespace canzona {
 namespace {
 
 // A name outside the order given would read foreign memory.
-void check_order(std::span<const int64_t> order, int64_t size) {
-  CANZONA_CHECK_EQ(order.size(), size, "entries of an order");
-  for (int64_t from : order)
-    CANZONA_CHECK(from >= 0 && from < size, "entry ", from, " of ", size);
+void check_orders(ConstOrders orders, int64_t size, int64_t matrices) {
+  CANZONA_CHECK_EQ(orders.length, size, "entries of an order");
+  CANZONA_CHECK(orders.count > 0 && matrices % orders.count == 0, matrices,
+                " matrices in ", orders.count, " orders");
+  for (int64_t i = 0; i < orders.length * orders.count; ++i)
+    CANZONA_CHECK(orders.data[i] >= 0 && orders.data[i] < size, "entry ",
+                  orders.data[i], " of ", size);
+}
+
+// The order of matrix i of so many.
+const int64_t* order_of(ConstOrders orders, int64_t i, int64_t matrices) {
+  return orders.data + i * orders.count / matrices * orders.length;
 }
 
 }  // namespace
@@ -29,59 +37,82 @@ void CpuEngine::copy(Matrices to, ConstMatrices from) {
       to, from);
 }
 
-void CpuEngine::set_identity(Matrices a, double diagonal) {
+void CpuEngine::convert(Matrices to, ConstMatrices from) {
+  check_same_shape(to, from);
+  check_same_count(to.count, from.count);
+  with_real(to.dtype, [&]<class To>(To) {
+    with_real(from.dtype, [&]<class From>(From) {
+      for (int64_t k = 0; k < to.count; ++k)
+        for (int64_t i = 0; i < to.rows; ++i)
+          std::transform(from.at(k).as<From>() + i * from.row_stride,
+                         from.at(k).as<From>() + i * from.row_stride + to.cols,
+                         to.at(k).as<To>() + i * to.row_stride,
+                         [](From x) { return static_cast<To>(x); });
+    });
+  });
+}
+
+void CpuEngine::set_identity(Matrices a, std::span<const double> diagonals) {
+  CANZONA_CHECK_EQ(diagonals.size(), a.count, "diagonals");
   for_each_matrix(
-      [diagonal]<class Real>(View<Real> one, int64_t) {
+      [diagonals]<class Real>(View<Real> one, int64_t k) {
+        const auto diagonal =
+            static_cast<Real>(diagonals[static_cast<size_t>(k)]);
         for (int64_t i = 0; i < one.rows; ++i) {
           std::fill_n(one.row(i), one.cols, Real{0});
-          if (i < one.cols) one.row(i)[i] = static_cast<Real>(diagonal);
+          if (i < one.cols) one.row(i)[i] = diagonal;
         }
       },
       a);
 }
 
-void CpuEngine::add_diagonal(Matrices a, double value) {
+void CpuEngine::add_diagonal(Matrices a, std::span<const double> values) {
+  CANZONA_CHECK_EQ(values.size(), a.count, "diagonals");
   for_each_matrix(
-      [value]<class Real>(View<Real> one, int64_t) {
+      [values]<class Real>(View<Real> one, int64_t k) {
+        const auto value = static_cast<Real>(values[static_cast<size_t>(k)]);
         for (int64_t i = 0; i < std::min(one.rows, one.cols); ++i)
-          one.row(i)[i] += static_cast<Real>(value);
+          one.row(i)[i] += value;
       },
       a);
 }
 
-void CpuEngine::axpby(Matrices y, double alpha, ConstMatrices x, double beta) {
+void CpuEngine::axpby(Matrices y, std::span<const double> alphas,
+                      ConstMatrices x, double beta) {
   check_same_shape(y, x);
+  CANZONA_CHECK_EQ(alphas.size(), y.count, "factors");
   for_each_matrix(
-      [&](auto to, auto from, int64_t) {
+      [&](auto to, auto from, int64_t k) {
         for (int64_t i = 0; i < to.rows; ++i)
-          cpu_axpby(run_of(to.row(i)), alpha, run_of(from.row(i)), beta,
-                    to.cols);
+          cpu_axpby(run_of(to.row(i)), alphas[static_cast<size_t>(k)],
+                    run_of(from.row(i)), beta, to.cols);
       },
       y, x);
 }
 
 void CpuEngine::permute_columns(Matrices to, ConstMatrices from,
-                                std::span<const int64_t> order) {
+                                ConstOrders orders) {
   check_same_shape(to, from);
-  check_order(order, to.cols);
+  check_orders(orders, to.cols, to.count);
   for_each_matrix(
-      [order](auto target, auto source, int64_t) {
+      [&](auto target, auto source, int64_t k) {
+        const int64_t* order = order_of(orders, k, to.count);
         for (int64_t i = 0; i < target.rows; ++i)
-          for (size_t j = 0; j < order.size(); ++j)
+          for (int64_t j = 0; j < target.cols; ++j)
             target.row(i)[j] = source.row(i)[order[j]];
       },
       to, from);
 }
 
 void CpuEngine::permute_rows(Matrices to, ConstMatrices from,
-                             std::span<const int64_t> order) {
+                             ConstOrders orders) {
   check_same_shape(to, from);
-  check_order(order, to.rows);
+  check_orders(orders, to.rows, to.count);
   for_each_matrix(
-      [order](auto target, auto source, int64_t) {
+      [&](auto target, auto source, int64_t k) {
+        const int64_t* order = order_of(orders, k, to.count);
         for (int64_t i = 0; i < target.rows; ++i)
-          std::copy_n(source.row(order[static_cast<size_t>(i)]), target.cols,
-                      target.row(i));
+          std::copy_n(source.row(order[i]), target.cols, target.row(i));
       },
       to, from);
 }

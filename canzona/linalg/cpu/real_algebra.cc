@@ -27,9 +27,11 @@ Header& header_of(const Operand& x) {
 }
 
 template <class Real>
-class RealAlgebra final : public Algebra {
+class RealAlgebra final : public CpuAlgebra {
  public:
-  Operand wide(Arena& arena, int64_t rows, int64_t cols) override {
+  Operand wide(Arena& arena, int64_t rows, int64_t cols, int64_t count,
+               bool) override {
+    CANZONA_CHECK_EQ(count, 1, "matrices at a time");
     CANZONA_CHECK(rows <= cols, rows, "x", cols, " is not wide");
     Operand x;
     x.rows = rows;
@@ -40,7 +42,8 @@ class RealAlgebra final : public Algebra {
     return x;
   }
 
-  Operand symmetric(Arena& arena, int64_t rows) override {
+  Operand symmetric(Arena& arena, int64_t rows, int64_t count) override {
+    CANZONA_CHECK_EQ(count, 1, "matrices at a time");
     Operand r;
     r.rows = rows;
     r.cols = rows;
@@ -83,7 +86,7 @@ class RealAlgebra final : public Algebra {
     multiply_view(wide_view(y), header_of(x).tall, q, x);
   }
 
-  void multiply_into(const Store& store, const Operand& q,
+  void store_product(const Store& store, const Operand& q,
                      const Operand& x) override;
 
   double norm(const Operand& r) override {
@@ -206,7 +209,7 @@ void RealAlgebra<Real>::polynomial(Operand& p, const Operand& r, double a,
 // The weights' own rounding must not depend on whether the product was stored
 // first, so it is, in scratch.
 template <class Real>
-void RealAlgebra<Real>::multiply_into(const Store& store, const Operand& q,
+void RealAlgebra<Real>::store_product(const Store& store, const Operand& q,
                                       const Operand& x) {
   const View<Real> out = view_of<Real>(store.out);
   if (store.apply == nullptr) {
@@ -226,12 +229,12 @@ void RealAlgebra<Real>::multiply_into(const Store& store, const Operand& q,
 }  // namespace
 
 template <class Real>
-std::unique_ptr<Algebra> make_real_algebra() {
+std::unique_ptr<CpuAlgebra> make_real_algebra() {
   begin_blas();
   return std::make_unique<RealAlgebra<Real>>();
 }
 
-template std::unique_ptr<Algebra> make_real_algebra<float>();
-template std::unique_ptr<Algebra> make_real_algebra<double>();
+template std::unique_ptr<CpuAlgebra> make_real_algebra<float>();
+template std::unique_ptr<CpuAlgebra> make_real_algebra<double>();
 
 }  // namespace canzona

@@ -99,7 +99,7 @@ class RealAlgebra : public testing::Test {
 
   Arena arena_;
   Arena::Scope scope_{arena_};
-  std::unique_ptr<Algebra> algebra_ = make_real_algebra<Real>();
+  std::unique_ptr<CpuAlgebra> algebra_ = make_real_algebra<Real>();
 };
 TYPED_TEST_SUITE(RealAlgebra, RealTypes);
 

@@ -36,6 +36,11 @@ class AdamWRule final : public Rule {
 
   void apply(Engine& engine, const Step& step, const Shard& shard,
              ConstRun) const override {
+    step_whole(engine, step, {.dims = shard.whole, .shards = {&shard, 1}});
+  }
+
+  void step_whole(Engine& engine, const Step& step,
+                  const WholeTensors& tensors) const override {
     const Arena::Scope scope(engine.arena());
     const double c1 = correction(beta1_, step.step);
     const double root = std::sqrt(correction(beta2_, step.step));
@@ -46,15 +51,22 @@ class AdamWRule final : public Rule {
                                 .root_scale = corrected_ ? 1 / root : 1,
                                 .epsilon = epsilon_};
     const double factor = (corrected_ ? 1 : root) / c1;
-    engine.adam_apply(decayed_gradient(engine, shard), shard.states[0],
-                      shard.states[1], shard.weights, adam,
-                      apply_coefficients(decay_, step, factor), shard.count);
-  }
-
-  void step_whole(Engine& engine, const Step& step, const Shard& shard,
-                  std::span<const Run>, int,
-                  DecompositionHook*) const override {
-    apply(engine, step, shard, {});
+    const Apply apply = apply_coefficients(decay_, step, factor);
+    // Those of one call at once, without the heap.
+    constexpr size_t kAtOnce = 64;
+    Engine::AdamRuns runs[kAtOnce];
+    size_t filled = 0;
+    for (const Shard& shard : tensors.shards) {
+      runs[filled++] = {.grad = decayed_gradient(engine, shard),
+                        .m = shard.states[0],
+                        .v = shard.states[1],
+                        .weights = shard.weights,
+                        .count = shard.count,
+                        .rounded = shard.rounded};
+      if (filled < kAtOnce && &shard != &tensors.shards.back()) continue;
+      engine.adam_apply({runs, filled}, adam, apply);
+      filled = 0;
+    }
   }
 
  private:
@@ -85,8 +97,7 @@ class AdamWRule final : public Rule {
 
 }  // namespace
 
-std::unique_ptr<Rule> make_adamw_rule(const RuleOptions& options,
-                                      DType dtype) {
+std::unique_ptr<Rule> make_adamw_rule(const RuleOptions& options, DType dtype) {
   return std::make_unique<AdamWRule>(options, dtype);
 }
 

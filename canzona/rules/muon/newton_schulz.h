@@ -22,15 +22,14 @@ struct NewtonSchulzPlan {
   int64_t gram_rows = 1;          // smaller ones: after every step
   DType precision = DType::kFp32;
   bool schatten4 = false;
-  double norm_factor = 1;
-  double epsilon = 0;
-  bool add_epsilon = false;  // else the norm is at least epsilon
+  Normalization normalization;
 };
 
 // For matrices of type `dtype`; fp64 ones are computed in fp64 throughout.
 NewtonSchulzPlan newton_schulz_plan(const MuonFacts& facts, DType dtype);
 
-// One matrix: from where `load` says to where `store` says.
+// A batch, a part of it at a time: from where `load` says to where `store`
+// says.
 void orthogonalize(Engine& engine, const NewtonSchulzPlan& plan,
                    NewtonSchulz form, const Load& load, const Store& store);
 

@@ -10,6 +10,7 @@
 #include "canzona/rules/muon/facts.h"
 #include "canzona/rules/muon/newton_schulz.h"
 #include "canzona/rules/options.h"
+#include "canzona/rules/runs.h"
 
 namespace canzona {
 namespace {
@@ -64,8 +65,58 @@ Stack stack_of(const Dims& dims) {
 template <class Views, class Run>
 Views views_of(Run run, const Stack& stack, int64_t count) {
   const auto [rows, cols] = stack.shape;
-  return {run.data, run.dtype, rows, cols, cols, count, rows * cols};
+  return {run.data, run.dtype, rows, cols, cols, count, rows * cols, nullptr};
 }
+
+// Where the matrices [begin, begin + size) of whole tensors lie.
+class Places {
+ public:
+  static constexpr int64_t kMost = 256;
+
+  Places(const WholeTensors& tensors, const Stack& stack, int64_t begin,
+         int64_t size)
+      : size_(size), rounds_(tensors.shards[0].rounded != nullptr) {
+    const int64_t each = stack.shape.rows * stack.shape.cols;
+    for (int64_t i = 0; i < size; ++i) {
+      const int64_t matrix = begin + i;
+      const Shard& shard =
+          tensors.shards[static_cast<size_t>(matrix / stack.count)];
+      const int64_t skipped = matrix % stack.count * each;
+      grads_[i] = advanced(shard.grad, skipped).data;
+      momenta_[i] = advanced(shard.states[0], skipped).data;
+      weights_[i] = advanced(shard.weights, skipped).data;
+      CANZONA_CHECK((shard.rounded != nullptr) == rounds_,
+                    "some weights are wanted in bf16, others not");
+      if (rounds_) rounded_[i] = shard.rounded + skipped;
+    }
+  }
+
+  ConstMatrices grads(DType dtype, MatrixShape shape) const {
+    return view<ConstMatrices>(grads_, dtype, shape);
+  }
+  Matrices momenta(DType dtype, MatrixShape shape) const {
+    return view<Matrices>(momenta_, dtype, shape);
+  }
+  Matrices weights(DType dtype, MatrixShape shape) const {
+    return view<Matrices>(weights_, dtype, shape);
+  }
+  uint16_t* const* rounded() const { return rounds_ ? rounded_ : nullptr; }
+
+ private:
+  template <class Views, class Byte>
+  Views view(Byte* const (&places)[kMost], DType dtype,
+             MatrixShape shape) const {
+    const auto [rows, cols] = shape;
+    return {places[0], dtype, rows, cols, cols, size_, rows * cols, places};
+  }
+
+  int64_t size_;
+  bool rounds_;
+  const std::byte* grads_[kMost];
+  std::byte* momenta_[kMost];
+  std::byte* weights_[kMost];
+  uint16_t* rounded_[kMost];
+};
 
 class MuonRule final : public Rule {
  public:
@@ -100,43 +151,47 @@ class MuonRule final : public Rule {
     const auto out = views_of<Matrices>(batch.out, stack, count);
     const NewtonSchulz form = facts_.form(stack.shape);
     const bool tall = in.rows > in.cols;
-    for (int64_t i = 0; i < count; ++i)
-      orthogonalize(engine, plan_, form,
-                    {.source = in.at(i), .transpose = tall},
-                    {.out = out.at(i), .transpose = tall});
+    orthogonalize(engine, plan_, form, {.source = in, .transpose = tall},
+                  {.out = out, .transpose = tall});
   }
 
   void apply(Engine& engine, const Step& step, const Shard& shard,
              ConstRun update) const override {
-    engine.apply(shard.weights, update, applied(step, shard.whole),
-                 shard.count);
+    engine.apply(shard.weights, update, applied(step, shard.whole), shard.count,
+                 shard.rounded);
   }
 
   // One pass before the products and none after: the first fills the operand
   // straight from gradient and momentum, the last product writes the weights.
-  void step_whole(Engine& engine, const Step& step, const Shard& shard,
-                  std::span<const Run> owned, int phase,
-                  DecompositionHook* hook) const override {
-    if (l2_factor(decay_) != 0)
-      return Rule::step_whole(engine, step, shard, owned, phase, hook);
-    const Stack stack = stack_of(shard.whole);
-    const auto grad = views_of<ConstMatrices>(shard.grad, stack, stack.count);
-    const auto momentum =
-        views_of<Matrices>(shard.states[0], stack, stack.count);
-    const auto weights = views_of<Matrices>(shard.weights, stack, stack.count);
-    const Apply apply = applied(step, shard.whole);
-    const NewtonSchulz form = facts_.form(stack.shape);
-    const bool tall = grad.rows > grad.cols;
-    for (int64_t i = 0; i < stack.count; ++i)
-      orthogonalize(engine, plan_, form,
-                    {.source = grad.at(i),
-                     .momentum = momentum.at(i),
-                     .blend = blend_,
-                     .transpose = tall},
-                    {.out = weights.at(i), .apply = &apply, .transpose = tall});
+  void step_whole(Engine& engine, const Step& step,
+                  const WholeTensors& tensors) const override {
+    if (l2_factor(decay_) != 0) return Rule::step_whole(engine, step, tensors);
+    const Stack stack = stack_of(tensors.dims);
+    const auto count =
+        static_cast<int64_t>(tensors.shards.size()) * stack.count;
+    for (int64_t begin = 0; begin < count; begin += Places::kMost)
+      step_places(engine, step, tensors,
+                  Places(tensors, stack, begin,
+                         std::min(Places::kMost, count - begin)));
   }
 
  private:
+  void step_places(Engine& engine, const Step& step,
+                   const WholeTensors& tensors, const Places& places) const {
+    const MatrixShape shape = stack_of(tensors.dims).shape;
+    const Apply apply = applied(step, tensors.dims);
+    const bool tall = shape.rows > shape.cols;
+    orthogonalize(engine, plan_, facts_.form(shape),
+                  {.source = places.grads(dtype_, shape),
+                   .momentum = places.momenta(dtype_, shape),
+                   .blend = blend_,
+                   .transpose = tall},
+                  {.out = places.weights(dtype_, shape),
+                   .apply = &apply,
+                   .transpose = tall,
+                   .rounded = places.rounded()});
+  }
+
   Apply applied(const Step& step, const Dims& whole) const {
     const double factor =
         shape_scale(scale_, stack_of(whole).shape) * scale_extra_;

@@ -36,9 +36,15 @@ class NsgdRule final : public Rule {
     const int64_t size = num_elements(batch.dims);
     for (int64_t i = 0; i < batch.count; ++i) {
       const ConstMatrices in{batch.fields[0].data + i * size * size_of(dtype_),
-                             dtype_, 1, size, size};
-      const Matrices out{batch.out.data + i * size * size_of(dtype_), dtype_,
-                         1, size, size};
+                             dtype_,
+                             1,
+                             size,
+                             size,
+                             1,
+                             size,
+                             nullptr};
+      const Matrices out{batch.out.data + i * size * size_of(dtype_), dtype_, 1,
+                         size, size};
       double norm[1] = {};
       engine.norms(in, norm);
       const double scale =
@@ -50,7 +56,7 @@ class NsgdRule final : public Rule {
   void apply(Engine& engine, const Step& step, const Shard& shard,
              ConstRun update) const override {
     engine.apply(shard.weights, update, apply_coefficients(decay_, step, 1),
-                 shard.count);
+                 shard.count, shard.rounded);
   }
 
  private:

@@ -44,7 +44,7 @@ class ShampooRule final : public Rule {
   void apply(Engine& engine, const Step& step, const Shard& shard,
              ConstRun update) const override {
     engine.apply(shard.weights, update, apply_coefficients(decay_, step, 1.0),
-                 shard.count);
+                 shard.count, shard.rounded);
   }
 
  private:

@@ -193,8 +193,11 @@ TEST(ShampooPhases, SpreadRefreshesOverThePeriod) {
                         .grad = run_of(grad.data()),
                         .weights = run_of(tensor.weights.data()),
                         .states = {}};
-      tensor.rule().step_whole(*engine, {t, kRate}, shard,
-                               tensor.states.with_owner, phase);
+      tensor.rule().step_whole(*engine, {t, kRate},
+                               {.dims = dims,
+                                .shards = {&shard, 1},
+                                .owned = tensor.states.with_owner,
+                                .phase = phase});
       if (tensor.state("inv_L") != before) refreshes.push_back(t);
     }
     const int first = phase == 0 ? 8 : 8 + kPeriod - phase;

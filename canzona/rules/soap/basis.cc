@@ -157,7 +157,7 @@ class BasisSearch {
       if (i == 0 && soap_.sort == Sort::kBefore) {
         order = sorted(true);
         if (task_.hook != nullptr) task_.hook->order(task_.part, order);
-        engine_.permute_columns(other, next, order);
+        engine_.permute_columns(other, next, std::span<const int64_t>(order));
         std::swap(other, next);
       }
       if (!orthogonalise(next)) return failure("no QR");

@@ -168,27 +168,15 @@ class SoapRule final : public Rule {
              ConstRun update) const override {
     if (soap_.updates(step.step) == 0) return;
     engine.apply(shard.weights, update, apply_coefficients(decay_, step, 1),
-                 shard.count);
+                 shard.count, shard.rounded);
   }
 
   // The gradient itself is the field, if nothing is added to it.
-  void step_whole(Engine& engine, const Step& step, const Shard& shard,
-                  std::span<const Run> owned, int phase,
-                  DecompositionHook* hook) const override {
-    if (soap_.l2)
-      return Rule::step_whole(engine, step, shard, owned, phase, hook);
-    const Arena::Scope scope(engine.arena());
-    const Run update{engine.arena().take(shard.count * size_of(dtype_)),
-                     dtype_};
-    transform(engine, step,
-              {.dims = shard.whole,
-               .count = 1,
-               .fields = {&shard.grad, 1},
-               .out = update,
-               .states = owned,
-               .phase = phase,
-               .hook = hook});
-    apply(engine, step, shard, update);
+  void step_whole(Engine& engine, const Step& step,
+                  const WholeTensors& tensors) const override {
+    if (soap_.l2 || tensors.shards.size() != 1)
+      return Rule::step_whole(engine, step, tensors);
+    transform_and_apply(engine, step, tensors, {&tensors.shards[0].grad, 1});
   }
 
  private:

@@ -2,8 +2,8 @@
 
 #include <cstring>
 
-#include "canzona/base/text.h"
 #include "canzona/base/test_allocations.h"
+#include "canzona/base/text.h"
 #include "canzona/rules/test_matrices.h"
 #include "canzona/rules/test_steps.h"
 
@@ -228,8 +228,12 @@ std::vector<int64_t> refresh_steps(const RuleOptions& options, int phase) {
                       .grad = run_of(g.data()),
                       .weights = run_of(soap.weights.data()),
                       .states = {}};
-    soap.rule().step_whole(*engine, {hook.now, kRate}, shard,
-                           soap.states.with_owner, phase, &hook);
+    soap.rule().step_whole(*engine, {hook.now, kRate},
+                           {.dims = dims,
+                            .shards = {&shard, 1},
+                            .owned = soap.states.with_owner,
+                            .phase = phase,
+                            .hook = &hook});
   }
   return hook.steps;
 }

@@ -31,15 +31,18 @@ int piece(int64_t size, int64_t block) {
   return static_cast<int>(std::min<int64_t>(size - block * kBlock, kBlock));
 }
 
-class Bf16Algebra final : public Algebra {
+class Bf16Algebra final : public CpuAlgebra {
  public:
   explicit Bf16Algebra(const BlockKernel& kernel)
       : kernel_(kernel), products_(kernel) {}
 
-  Operand wide(Arena& arena, int64_t rows, int64_t cols) override {
+  Operand wide(Arena& arena, int64_t rows, int64_t cols, int64_t count,
+               bool) override {
+    CANZONA_CHECK_EQ(count, 1, "matrices at a time");
     return take_wide(arena, rows, cols);
   }
-  Operand symmetric(Arena& arena, int64_t rows) override {
+  Operand symmetric(Arena& arena, int64_t rows, int64_t count) override {
+    CANZONA_CHECK_EQ(count, 1, "matrices at a time");
     return take_symmetric(arena, rows);
   }
 
@@ -52,7 +55,7 @@ class Bf16Algebra final : public Algebra {
   void sandwich(Operand& u, const Operand& p, const Operand& r,
                 Operand& scratch) override;
   void multiply(Operand& y, const Operand& q, const Operand& x) override;
-  void multiply_into(const Store& store, const Operand& q,
+  void store_product(const Store& store, const Operand& q,
                      const Operand& x) override;
   double norm(const Operand& r) override;
   void rescale(Operand& r, double factor) override { r.scale *= factor; }
@@ -258,7 +261,7 @@ void Bf16Algebra::multiply(Operand& y, const Operand& q, const Operand& x) {
   y.identity = 0;
 }
 
-void Bf16Algebra::multiply_into(const Store& store, const Operand& q,
+void Bf16Algebra::store_product(const Store& store, const Operand& q,
                                 const Operand& x) {
   const Matrices& out = store.out;
   CANZONA_CHECK_EQ(out.rows, store.transpose ? x.cols : x.rows);
@@ -302,7 +305,7 @@ double Bf16Algebra::norm(const Operand& r) {
 
 }  // namespace
 
-std::unique_ptr<Algebra> make_bf16_algebra(Bf16Kernel kernel) {
+std::unique_ptr<CpuAlgebra> make_bf16_algebra(Bf16Kernel kernel) {
   const auto usable = usable_bf16_kernels();
   if (std::ranges::find(usable, kernel) == usable.end())
     throw UsageError(cat("bf16 kernel ", to_string(kernel),

@@ -15,12 +15,12 @@
 
 #include <memory>
 
+#include "canzona/linalg/cpu/cpu_algebra.h"
 #include "canzona/linalg/engine.h"
-#include "canzona/linalg/operand.h"
 
 namespace canzona {
 
 // UsageError if this machine cannot run the kernel.
-std::unique_ptr<Algebra> make_bf16_algebra(Bf16Kernel kernel);
+std::unique_ptr<CpuAlgebra> make_bf16_algebra(Bf16Kernel kernel);
 
 }  // namespace canzona

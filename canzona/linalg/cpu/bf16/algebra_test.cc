@@ -5,9 +5,9 @@
 #include <functional>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include "canzona/base/error.h"
 #include "canzona/linalg/cpu/bf16/test_bf16.h"
-#include <gmock/gmock.h>
 
 namespace canzona {
 namespace {
@@ -258,7 +258,7 @@ Plain sparse_integers(int64_t rows, int64_t cols) {
 }
 
 // All that comes out of every operation, as bits.
-std::vector<uint32_t> trace_of(Algebra& algebra, int64_t m, int64_t n) {
+std::vector<uint32_t> trace_of(CpuAlgebra& algebra, int64_t m, int64_t n) {
   Arena arena;
   Arena::Scope scope(arena);
   std::vector<uint32_t> trace;

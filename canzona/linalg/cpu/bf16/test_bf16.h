@@ -220,7 +220,7 @@ class Bf16Test : public testing::TestWithParam<Bf16Kernel> {
     return x;
   }
 
-  std::unique_ptr<Algebra> algebra_;
+  std::unique_ptr<CpuAlgebra> algebra_;
   Arena arena_;
   Arena::Scope scope_;
 };

@@ -1,0 +1,97 @@
+#include "canzona/linalg/cpu/cpu_algebra.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "canzona/base/check.h"
+#include "canzona/linalg/cpu/stages/stages.h"
+
+namespace canzona {
+namespace {
+
+// Beyond these norms the squares of entries may leave the range of the type.
+struct SafeNorms {
+  double least;
+  double most;
+};
+SafeNorms safe_norms(DType source) {
+  return source == DType::kFp64 ? SafeNorms{0x1p-400, 0x1p400}
+                                : SafeNorms{0x1p-40, 0x1p40};
+}
+
+// The same values once more, times a factor; the momentum has already been
+// advanced.
+double load_again(CpuAlgebra& algebra, const Load& load, double factor,
+                  Operand& x) {
+  Load again = load;
+  again.blend.keep = 1;
+  again.blend.add = 0;
+  again.prescale = factor;
+  return algebra.load(x, again);
+}
+
+// The norm of what `load` gives, and the power of two that it was multiplied by
+// to bring it near 1, which changes no bits. x holds the values then.
+struct Norm {
+  double value;
+  double shift;
+};
+Norm load_shifted(CpuAlgebra& algebra, const Load& load, Operand& x) {
+  const double norm = algebra.load(x, load);
+  const SafeNorms safe = safe_norms(load.source.dtype);
+  const bool is_safe = norm >= safe.least && norm <= safe.most;
+  if (is_safe || norm == 0 || !std::isfinite(norm)) return {norm, 1};
+  const double shift = std::ldexp(1.0, -std::ilogb(norm));
+  return {load_again(algebra, load, shift, x), shift};
+}
+
+// One over the enlarged norm, in units of the shifted values, so that nothing
+// overflows on the way; 0 for a matrix of zeros.
+double scale_by(const Normalization& by, const Norm& norm) {
+  if (norm.value == 0) return 0;
+  const double epsilon = by.epsilon * norm.shift;
+  const double enlarged = by.factor * norm.value;
+  return 1 /
+         (by.add_epsilon ? enlarged + epsilon : std::max(enlarged, epsilon));
+}
+
+}  // namespace
+
+void CpuAlgebra::load_normalized(Operand& x, const Load& load,
+                                 const Normalization& by) {
+  constexpr int64_t kFewElements = 4096;
+  CANZONA_CHECK_EQ(load.source.count, 1, "matrices at a time");
+  Load one = load;
+  one.source = load.source.at(0);
+  if (load.momentum.data != nullptr) one.momentum = load.momentum.at(0);
+  if (exact_ == nullptr || x.rows * x.cols > kFewElements) {
+    x.scale = scale_by(by, load_shifted(*this, one, x));
+    return;
+  }
+  const Arena::Scope scope(*arena_);
+  Operand probe = exact_->wide(*arena_, x.rows, x.cols);
+  const Norm norm = load_shifted(*exact_, one, probe);
+  load_again(*this, one, scale_by(by, norm) * norm.shift, x);
+}
+
+void CpuAlgebra::normalize_by_gram(Operand& x, Operand& r, double factor) {
+  const double length = norm(r);
+  if (!(length > 0)) return;
+  const double square = length * factor * factor;
+  rescale(r, 1 / square);
+  x.scale /= std::sqrt(square);
+}
+
+void CpuAlgebra::multiply_into(const Store& store, const Operand& q,
+                               const Operand& x) {
+  CANZONA_CHECK_EQ(store.out.count, 1, "matrices at a time");
+  Store one = store;
+  one.out = store.out.at(0);
+  store_product(one, q, x);
+  if (store.rounded == nullptr) return;
+  CANZONA_CHECK(store.apply != nullptr && one.out.contiguous(),
+                "rounded copies are of weights");
+  cpu_round_to_bf16(store.rounded[0], one.out.as<float>(), one.out.elements());
+}
+
+}  // namespace canzona
