@@ -18,31 +18,48 @@ constexpr const char* kExamples =
     R"(Examples:
   canzona calibrate -o cost.json
   canzona calibrate --precision bf16 -o cost.json
+  canzona calibrate --device cuda -o h200.json
   canzona plan --model qwen3-0.6b --mesh dp=4 --cost cost.json --rule-option device=cpu
 
-Takes about a minute. One core is measured; docs/cost_table.md tells what is in
-the file.
+Takes about a minute. One core is measured, or a GPU with batches of matrices;
+docs/cost_table.md tells what is in the file.
 )";
 
 struct Arguments {
   std::string path;
-  std::string precision = "fp32";
+  std::string device = "cpu";
+  std::string precision;
   int rounds = 3;
 };
 
+CalibrateRequest request_of(const Arguments& a) {
+  if (a.device != "cpu" && a.device != "cuda")
+    throw UsageError(cat("--device ", quoted(a.device),
+                         ": expected cpu or cuda",
+                         did_you_mean(a.device, {"cpu", "cuda"})));
+  const bool gpu = a.device == "cuda";
+  CalibrateRequest request = gpu ? gpu_calibration() : CalibrateRequest{};
+  if (a.precision.empty()) return request;
+  const bool known = a.precision == "fp32" || a.precision == "bf16" ||
+                     (gpu && a.precision == "fp16");
+  if (!known)
+    throw UsageError(cat("--precision ", quoted(a.precision),
+                         gpu ? ": expected fp16, bf16 or fp32"
+                             : ": expected fp32 or bf16"));
+  request.precision = a.precision;
+  return request;
+}
+
 Outcome run(const Arguments& arguments, const Output& out) {
-  if (arguments.precision != "fp32" && arguments.precision != "bf16")
-    throw UsageError(cat("--precision ", quoted(arguments.precision),
-                         ": expected fp32 or bf16"));
+  CalibrateRequest request = request_of(arguments);
   if (arguments.rounds < 1 || arguments.rounds > 1000)
     throw UsageError(
         cat("--rounds ", arguments.rounds, ": expected 1 to 1000"));
-  CalibrateRequest request;
-  request.precision = arguments.precision;
   request.rounds = arguments.rounds;
   request.date = fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr)));
   const MachineInfo machine = machine_info();
-  out.note(cat(machine.cpu, ", OpenBLAS core ", machine.blas.core));
+  if (request.device == "cpu")
+    out.note(cat(machine.cpu, ", OpenBLAS core ", machine.blas.core));
   const std::string table = calibrate(
       request, machine, [&](const std::string& what) { out.progress(what); });
   out.progress("");
@@ -62,8 +79,11 @@ Verb add_calibrate(CLI::App& root) {
   auto a = std::make_shared<Arguments>();
   app->add_option("-o,--output", a->path, "file to write [standard output]")
       ->option_text("FILE");
+  app->add_option("--device", a->device, "cpu or cuda [cpu]")
+      ->option_text("DEVICE");
   app->add_option("--precision", a->precision,
-                  "of Muon's products: fp32 or bf16 [fp32]")
+                  "of Muon's products: fp32 or bf16 [fp32], on cuda also fp16 "
+                  "[fp16]")
       ->option_text("TYPE");
   app->add_option("--rounds", a->rounds, "of which the quickest counts [3]")
       ->option_text("COUNT");

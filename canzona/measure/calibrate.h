@@ -12,7 +12,8 @@
 namespace canzona {
 
 struct CalibrateRequest {
-  std::string precision = "fp32";  // of Muon's products: fp32 or bf16
+  std::string device = "cpu";
+  std::string precision = "fp32";  // of Muon's products
   int rounds = 3;
   // Muon's forms on the first, the rules with factors on the second.
   std::vector<MatrixShape> shapes = {{128, 512},   {256, 256},  {256, 1024},
@@ -22,6 +23,9 @@ struct CalibrateRequest {
       {128, 512}, {256, 256}, {512, 512}, {512, 1024}};
   std::string date;  // "2026-03-31"
 };
+
+// The same with the shapes of language models, which a GPU takes in batches.
+CalibrateRequest gpu_calibration();
 
 // The table as JSON. UsageError if the BLAS runs kernels that do not fit this
 // CPU: its times say nothing about the machine.

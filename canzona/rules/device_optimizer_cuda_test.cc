@@ -1,0 +1,215 @@
+// The same optimizer on a GPU: replayed, issued anew, tensor by tensor.
+#include <gmock/gmock.h>
+
+#include <limits>
+
+#include "canzona/base/text.h"
+#include "canzona/rules/device_optimizer.h"
+#include "canzona/rules/test_device.h"
+#include "canzona/rules/test_matrices.h"
+
+namespace canzona {
+namespace {
+
+using Values = std::vector<std::vector<float>>;
+
+struct Case {
+  const char* name;
+  const char* rule;
+  RuleOptions options;
+};
+const std::vector<Case> kCases = {
+    {"muon_fp16", "muon", {}},
+    {"muon_bf16", "muon", {{"precision", "bf16"}}},
+    {"muon_fp32", "muon", {{"precision", "fp32"}}},
+    {"muon_l2", "muon", {{"decay_form", "l2"}}},
+    {"muon_schatten4",
+     "muon",
+     {{"coefficients", "minimax4"}, {"normalization", "schatten4"}}},
+    {"soap", "soap", {{"precondition_frequency", "3"}}},
+    {"shampoo", "shampoo", {{"precondition_frequency", "3"}}},
+    {"adamw", "adamw", {}},
+};
+
+// Tensors of several shapes, some of them equal, on the engine's device.
+struct Model {
+  std::vector<Dims> dims = {{96, 160}, {160, 96}, {65, 65}, {1, 7}, {96, 160},
+                            {7, 1},    {96, 160}, {65, 65}};
+  TestDevice device;
+  std::vector<LocalOptimizer::Tensor> tensors;
+
+  explicit Model(Engine& engine) : device(engine) {
+    Stream s(11);
+    for (size_t i = 0; i < dims.size(); ++i) {
+      const auto count = static_cast<size_t>(num_elements(dims[i]));
+      std::vector<float> weights(count);
+      for (float& x : weights) x = static_cast<float>(s.normal());
+      tensors.push_back({cat("layer.", i), dims[i], device.put(weights),
+                         device.put(std::vector<float>(count)),
+                         device.take_rounded(count)});
+    }
+  }
+
+  void set_grads(uint64_t seed, size_t bad = 99) {
+    Stream s(seed);
+    for (size_t i = 0; i < dims.size(); ++i) {
+      std::vector<float> grad(static_cast<size_t>(num_elements(dims[i])));
+      for (float& x : grad) x = static_cast<float>(s.normal());
+      if (i == bad) grad.back() = std::numeric_limits<float>::infinity();
+      device.set(Run{const_cast<std::byte*>(tensors[i].grad.data),
+                     DType::kFp32},
+                 grad);
+    }
+  }
+
+  Values weights() {
+    Values all;
+    for (size_t i = 0; i < dims.size(); ++i)
+      all.push_back(device.get<float>(
+          tensors[i].weights.data,
+          static_cast<size_t>(num_elements(dims[i]))));
+    return all;
+  }
+  std::vector<std::vector<uint16_t>> rounded() {
+    std::vector<std::vector<uint16_t>> all;
+    for (size_t i = 0; i < dims.size(); ++i)
+      all.push_back(device.get<uint16_t>(
+          reinterpret_cast<const std::byte*>(tensors[i].rounded),
+          static_cast<size_t>(num_elements(dims[i]))));
+    return all;
+  }
+};
+
+class OnGpu : public testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    CANZONA_NEEDS_GPU();
+    for (auto& engine : engines_) engine = make_cuda_engine();
+  }
+  std::unique_ptr<Rule> rule() const {
+    return make_rule(GetParam().rule, GetParam().options, DType::kFp32, "cuda");
+  }
+  static double rate(uint64_t step) {
+    return 0.1 / static_cast<double>(step);
+  }
+
+  Values after(int steps, bool repeats, size_t num_engines) {
+    Model model(*engines_[0]);
+    std::vector<Engine*> engines;
+    for (size_t i = 0; i < num_engines; ++i)
+      engines.push_back(engines_[i].get());
+    DeviceOptimizer optimizer(rule(), model.tensors, engines,
+                              {.repeats = repeats});
+    for (int t = 1; t <= steps; ++t) {
+      model.set_grads(static_cast<uint64_t>(t));
+      optimizer.step(rate(static_cast<uint64_t>(t)));
+    }
+    EXPECT_EQ(optimizer.steps_done(), steps);
+    return model.weights();
+  }
+
+  std::unique_ptr<Engine> engines_[3];
+};
+
+TEST_P(OnGpu, ReplayedWorkHasTheBitsOfWorkIssuedAnew) {
+  const Values anew = after(8, false, 1);
+  EXPECT_EQ(after(8, true, 1), anew);
+  EXPECT_EQ(after(8, true, 3), anew);
+  EXPECT_EQ(after(8, false, 3), anew);
+}
+
+TEST_P(OnGpu, ABatchHasTheBitsOfItsTensors) {
+  Model model(*engines_[0]);
+  Values alone;
+  for (size_t i = 0; i < model.dims.size(); ++i) {
+    Model one(*engines_[0]);
+    DeviceOptimizer optimizer(rule(), {one.tensors[i]}, {engines_[0].get()},
+                              {});
+    for (uint64_t t = 1; t <= 4; ++t) {
+      one.set_grads(t);
+      optimizer.step(rate(t));
+    }
+    alone.push_back(one.weights()[i]);
+  }
+  EXPECT_EQ(after(4, true, 2), alone);
+}
+
+TEST_P(OnGpu, AGradientThatIsNotFiniteChangesNothing) {
+  Model skipped(*engines_[0]), without(*engines_[0]);
+  DeviceOptimizer a(rule(), skipped.tensors,
+                    {engines_[0].get(), engines_[1].get()}, {});
+  DeviceOptimizer b(rule(), without.tensors,
+                    {engines_[0].get(), engines_[1].get()}, {});
+  for (uint64_t t = 1; t <= 5; ++t) {
+    without.set_grads(t);
+    b.step(rate(t));
+    if (t == 3) {
+      skipped.set_grads(t, 4);
+      a.step(rate(t));
+      EXPECT_TRUE(a.last_step_skipped());
+      EXPECT_EQ(a.last_nonfinite(), "layer.4");
+    }
+    skipped.set_grads(t);
+    a.step(rate(t));
+    EXPECT_FALSE(a.last_step_skipped());
+  }
+  EXPECT_EQ(a.steps_done(), 5);
+  EXPECT_EQ(skipped.weights(), without.weights());
+}
+
+TEST_P(OnGpu, WritesTheWeightsInBf16) {
+  Model model(*engines_[0]);
+  DeviceOptimizer optimizer(rule(), model.tensors, {engines_[0].get()}, {});
+  for (uint64_t t = 1; t <= 2; ++t) {
+    model.set_grads(t);
+    optimizer.step(rate(t));
+  }
+  const auto cpu = make_cpu_engine();
+  const Values weights = model.weights();
+  const auto rounded = model.rounded();
+  for (size_t i = 0; i < weights.size(); ++i) {
+    std::vector<uint16_t> expected(weights[i].size());
+    cpu->round_to_bf16(expected.data(), weights[i].data(),
+                       static_cast<int64_t>(weights[i].size()));
+    EXPECT_EQ(rounded[i], expected);
+  }
+}
+
+// Two roads to the same place: rounding apart, a GPU does what a CPU does.
+TEST_P(OnGpu, GoesWhereTheCpuGoes) {
+  if (std::string(GetParam().name).starts_with("muon_fp16") ||
+      std::string(GetParam().name) == "muon_l2" ||
+      std::string(GetParam().name) == "muon_schatten4")
+    GTEST_SKIP() << "a CPU has no fp16";
+  Model model(*engines_[0]);
+  DeviceOptimizer gpu(rule(), model.tensors, {engines_[0].get()}, {});
+  Values weights = model.weights(), grads = weights;
+  std::vector<LocalOptimizer::Tensor> tensors;
+  for (size_t i = 0; i < weights.size(); ++i)
+    tensors.push_back({"", model.dims[i], run_of(weights[i].data()),
+                       run_of(std::as_const(grads[i]).data())});
+  Lanes lanes(1, [] { return make_cpu_engine(); });
+  LocalOptimizer cpu(make_rule(GetParam().rule, GetParam().options,
+                               DType::kFp32, "cpu"),
+                     tensors, lanes);
+  for (uint64_t t = 1; t <= 4; ++t) {
+    model.set_grads(t);
+    for (size_t i = 0; i < grads.size(); ++i)
+      grads[i] = model.device.get<float>(model.tensors[i].grad.data,
+                                         grads[i].size());
+    gpu.step(0.01);
+    EXPECT_TRUE(cpu.step(0.01));
+  }
+  const Values got = model.weights();
+  for (size_t i = 0; i < got.size(); ++i)
+    for (size_t k = 0; k < got[i].size(); ++k)
+      EXPECT_NEAR(got[i][k], weights[i][k], 4e-3) << i << " " << k;
+}
+
+INSTANTIATE_TEST_SUITE_P(Rules, OnGpu, testing::ValuesIn(kCases),
+                         [](const auto& test) {
+                           return std::string(test.param.name);
+                         });
+
+}  // namespace
+}  // namespace canzona

@@ -1,0 +1,189 @@
+// Newton–Schulz on a GPU against the same schedule in fp64 on the CPU.
+#include "canzona/rules/muon/newton_schulz.h"
+
+#include <gtest/gtest.h>
+
+#include "canzona/rules/muon/test_stress.h"
+#include "canzona/rules/runs.h"
+#include "canzona/rules/test_device.h"
+
+namespace canzona {
+namespace {
+
+struct Variant {
+  const char* form;
+  const char* precision;
+  double tolerance;  // |O - O64| / |O64| on Gaussian matrices
+};
+
+std::vector<float> noise(int64_t count, uint64_t seed) {
+  Stream s(seed);
+  std::vector<float> values(static_cast<size_t>(count));
+  for (float& x : values) x = static_cast<float>(s.normal());
+  return values;
+}
+
+MuonFacts facts_of(const char* device, const char* form, const char* precision,
+                   const std::string& coefficients = "simple") {
+  return MuonFacts(RuleOptions{{"device", device},
+                               {"coefficients", coefficients},
+                               {"newton_schulz", form},
+                               {"precision", precision}});
+}
+
+std::vector<double> exact(const std::vector<float>& in, int64_t rows,
+                          int64_t cols) {
+  const std::vector<double> wide(in.begin(), in.end());
+  std::vector<double> out(in.size());
+  const auto engine = make_cpu_engine();
+  orthogonalize(*engine, facts_of("cpu", "symmetric", "fp64"),
+                matrices(wide.data(), rows, cols),
+                matrices(out.data(), rows, cols));
+  return out;
+}
+
+std::vector<float> on_gpu(Engine& engine, const MuonFacts& facts,
+                          const std::vector<float>& in, int64_t rows,
+                          int64_t cols, int64_t count) {
+  TestDevice device(engine);
+  const Run from = device.put(in);
+  const Run to = device.put(std::vector<float>(in.size(), 7.0F));
+  orthogonalize(engine, facts,
+                as_matrices(ConstRun(from), rows, cols, count),
+                as_matrices(to, rows, cols, count));
+  return device.get<float>(to.data, in.size());
+}
+
+double relative_error(const std::vector<float>& got,
+                      const std::vector<double>& expected) {
+  double difference = 0, total = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const double d = static_cast<double>(got[i]) - expected[i];
+    difference += d * d;
+    total += expected[i] * expected[i];
+  }
+  return std::sqrt(difference / total);
+}
+
+class NewtonSchulzOnGpu : public testing::TestWithParam<Variant> {
+ protected:
+  void SetUp() override {
+    CANZONA_NEEDS_GPU();
+    engine_ = make_cuda_engine();
+  }
+  MuonFacts facts() const {
+    return facts_of("cuda", GetParam().form, GetParam().precision);
+  }
+
+  std::unique_ptr<Engine> engine_;
+};
+
+TEST_P(NewtonSchulzOnGpu, AgreesWithFp64OnAllKindsOfShapes) {
+  const std::pair<int64_t, int64_t> shapes[] = {
+      {1, 1},     {1, 7},     {7, 1},     {1, 4096},  {4096, 1},  {2, 3},
+      {8, 8},     {33, 70},   {70, 33},   {64, 64},   {100, 300}, {300, 100},
+      {127, 129}, {129, 127}, {128, 512}, {255, 257}, {256, 640}, {640, 256},
+      {384, 385}, {500, 1000}};
+  for (const auto& [m, n] : shapes) {
+    const std::vector<float> in = noise(m * n, 3);
+    const auto got = on_gpu(*engine_, facts(), in, m, n, 1);
+    const double tolerance =
+        GetParam().tolerance * (std::min(m, n) < 32 ? 4 : 1);
+    EXPECT_LE(relative_error(got, exact(in, m, n)), tolerance)
+        << m << "x" << n;
+  }
+}
+
+TEST_P(NewtonSchulzOnGpu, BitsDependNeitherOnBatchNorOnPlace) {
+  for (const auto& [m, n] : {std::pair<int64_t, int64_t>{96, 200}, {200, 96},
+                            {130, 130}, {1, 40}}) {
+    constexpr int64_t kCount = 7;
+    const std::vector<float> in = noise(m * n * kCount, 5);
+    const auto together = on_gpu(*engine_, facts(), in, m, n, kCount);
+    for (int64_t i = 0; i < kCount; ++i) {
+      const std::vector<float> one(in.begin() + i * m * n,
+                                   in.begin() + (i + 1) * m * n);
+      const std::vector<float> part(together.begin() + i * m * n,
+                                    together.begin() + (i + 1) * m * n);
+      EXPECT_EQ(on_gpu(*engine_, facts(), one, m, n, 1), part)
+          << m << "x" << n << " number " << i;
+    }
+  }
+}
+
+TEST_P(NewtonSchulzOnGpu, TakesThousandsOfSmallMatrices) {
+  constexpr int64_t kCount = 4096, kRows = 24, kCols = 40;
+  const std::vector<float> in = noise(kCount * kRows * kCols, 8);
+  const auto got = on_gpu(*engine_, facts(), in, kRows, kCols, kCount);
+  for (int64_t i : {int64_t{0}, kCount / 2, kCount - 1}) {
+    const auto begin = i * kRows * kCols;
+    const std::vector<float> one(in.begin() + begin,
+                                 in.begin() + begin + kRows * kCols);
+    const std::vector<float> part(got.begin() + begin,
+                                  got.begin() + begin + kRows * kCols);
+    EXPECT_LE(relative_error(part, exact(one, kRows, kCols)),
+              4 * GetParam().tolerance);
+    EXPECT_EQ(on_gpu(*engine_, facts(), one, kRows, kCols, 1), part);
+  }
+}
+
+TEST_P(NewtonSchulzOnGpu, ZerosStayAndTinyOrHugeOnesDoNotLeaveTheRange) {
+  const std::vector<float> in = noise(40 * 60, 2);
+  const auto expected = exact(in, 40, 60);
+  for (double scale : {1e-36, 1e-20, 1.0, 1e20, 1e34}) {
+    std::vector<float> scaled = in;
+    for (float& x : scaled) x *= static_cast<float>(scale);
+    EXPECT_LE(relative_error(on_gpu(*engine_, facts(), scaled, 40, 60, 1),
+                             expected),
+              4 * GetParam().tolerance)
+        << scale;
+  }
+  const std::vector<float> zeros(40 * 60, 0.0F);
+  EXPECT_EQ(on_gpu(*engine_, facts(), zeros, 40, 60, 1), zeros);
+}
+
+// The whole set of hard matrices, in one batch.
+TEST_P(NewtonSchulzOnGpu, NeverBlowsUpADirection) {
+  constexpr int64_t kRows = 128, kCols = 384;
+  for (const CoefficientSet& set : coefficient_sets()) {
+    const bool bf16 = std::string(GetParam().precision) == "bf16";
+    if (!set.hazard.empty() || (set.name == "cans" && bf16)) continue;
+    std::vector<float> all;
+    std::vector<std::string> names;
+    for (uint64_t seed = 1; seed <= 4; ++seed)
+      for (const StressCase& hard : stress_cases(kRows, kCols, seed)) {
+        names.push_back(hard.name);
+        all.insert(all.end(), hard.matrix.values.begin(),
+                   hard.matrix.values.end());
+      }
+    const MuonFacts facts =
+        facts_of("cuda", GetParam().form, GetParam().precision,
+                 std::string(set.name));
+    const auto out = on_gpu(*engine_, facts, all, kRows, kCols,
+                            static_cast<int64_t>(names.size()));
+    for (size_t i = 0; i < names.size(); ++i) {
+      PlainMatrix o(kRows, kCols);
+      const auto begin = out.begin() + static_cast<int64_t>(i) * kRows * kCols;
+      o.values.assign(begin, begin + kRows * kCols);
+      EXPECT_LE(largest_singular_value(o), 1.35) << set.name << ": " << names[i];
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Forms, NewtonSchulzOnGpu,
+    testing::Values(Variant{"standard", "fp32", 2e-5},
+                    Variant{"symmetric", "fp32", 2e-5},
+                    Variant{"gram", "fp32", 5e-5},
+                    Variant{"standard", "bf16", 3e-2},
+                    Variant{"symmetric", "bf16", 3e-2},
+                    Variant{"gram", "bf16", 4e-2},
+                    Variant{"standard", "fp16", 4e-3},
+                    Variant{"symmetric", "fp16", 4e-3},
+                    Variant{"gram", "fp16", 6e-3}),
+    [](const auto& test) {
+      return std::string(test.param.form) + "_" + test.param.precision;
+    });
+
+}  // namespace
+}  // namespace canzona
