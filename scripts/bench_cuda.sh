@@ -4,11 +4,15 @@
 set -eu
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
-"$python" -c 'import torch' 2>/dev/null ||
+holds() {  # <expression of torch>
+  "$python" -c "import torch; assert $1" 2>/dev/null
+}
+
+holds True ||
   { echo "bench: $python has no PyTorch; name one with PYTHON=" >&2; exit 1; }
 case " $* " in
   *" --device cpu "*) ;;
-  *) "$python" -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' ||
+  *) holds 'torch.cuda.is_available()' ||
        { echo "bench: $python's PyTorch finds no GPU" >&2; exit 1; } ;;
 esac
 exec "$python" bench/against_torch_cuda.py "$@"
