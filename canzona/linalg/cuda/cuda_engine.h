@@ -41,6 +41,7 @@
 
 namespace canzona {
 
+class Graph;
 class Graphs;
 class Libraries;
 
@@ -69,6 +70,7 @@ class CudaEngine final : public Engine {
     (signature.add(args), ...);
     return recording_->is_dry();
   }
+  bool is_dry() const { return recording_ != nullptr && recording_->is_dry(); }
   // At the head of every call whose results come back to this process.
   void needs_results() const {
     if (recording_ != nullptr) refuse_results();
@@ -107,6 +109,7 @@ class CudaEngine final : public Engine {
   cublasHandle_t cublas();
   cublasLtHandle_t cublas_lt();
   cusolverDnHandle_t cusolver();
+  cusolverDnParams_t cusolver_params();
   int num_multiprocessors() const { return num_multiprocessors_; }
   int compute_capability() const { return compute_capability_; }  // 90: 9.0
 
@@ -200,7 +203,8 @@ class CudaEngine final : public Engine {
   const std::byte* table_bytes(std::span<const std::byte> bytes);
   const std::byte* fetch(const std::byte* device, int64_t bytes);
   [[noreturn]] void refuse_results() const;
-  void run_recorded(const std::function<void()>& work);
+  void launch(Recording& dry_run, const std::function<void()>& work);
+  Graph& capture(Recording& dry_run, const std::function<void()>& work);
 
   uint64_t id_;  // no two engines of a process have the same
   int num_multiprocessors_ = 0;
@@ -209,13 +213,14 @@ class CudaEngine final : public Engine {
   cudaEvent_t edge_ = nullptr;  // for wait_for
   Recording* recording_ = nullptr;
   Ring ring_;
+  std::vector<float> rounded_;
   Products products_ = Products::kPlain;
   std::byte* workspace_ = nullptr;
   std::unique_ptr<Libraries> libraries_;
   std::unique_ptr<Graphs> graphs_;
   std::array<std::unique_ptr<Algebra>, 4> algebras_;
-  std::vector<std::byte> pageable_results_;
-  std::byte* pinned_results_ = nullptr;
+  std::byte* results_ = nullptr;  // in this process
+  int64_t results_size_ = 0;
 };
 
 template <>

@@ -13,7 +13,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "canzona/linalg/cuda/signature.h"
@@ -29,22 +31,18 @@ struct NeedsResults {};
 // Bytes in the order of pushing, each push aligned to 16.
 class Slots {
  public:
-  // Gives the offset of `size` new bytes.
-  int64_t take(int64_t size);
-  int64_t append(std::span<const std::byte> bytes);  // keeps them, too
+  int64_t append(std::span<const std::byte> bytes);  // gives their offset
   std::span<const std::byte> bytes() const { return bytes_; }
-  int64_t size() const { return size_; }
 
  private:
   std::vector<std::byte> bytes_;
-  int64_t size_ = 0;
 };
 
 class Recording {
  public:
-  explicit Recording(CudaEngine& origin);            // a dry run
-  Recording(CudaEngine& origin, std::byte* scalars,  // a capture, with
-            std::byte* tables);                      // memory for both
+  explicit Recording(CudaEngine& origin);  // a dry run
+  // A capture, with memory for scalars and tables.
+  Recording(CudaEngine& origin, std::byte* scalars, std::byte* tables);
   ~Recording();
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
@@ -60,33 +58,37 @@ class Recording {
 
   // Takes an engine in, until the recording ends.
   void join(CudaEngine& engine);
-  std::span<CudaEngine* const> engines() const { return engines_; }
+  // Lets them all go, and says which took part.
+  std::vector<CudaEngine*> release();
   // Whether an arena has grown since its engine joined.
   bool arenas_grew() const;
 
-  // Capture. Bodies of conditions are captured on streams of their own; the
-  // outermost body, number 0, is the graph itself.
-  cudaStream_t stream_of(CudaEngine& engine);
-  void begin();
-  cudaGraph_t end();
-  void if_zero(CudaEngine& engine, const int32_t* flag,
-               const std::function<void()>& work);
   // What `first` was given happens before what `then` is given from now on.
   void order(CudaEngine& first, CudaEngine& then);
+  void if_zero(CudaEngine& engine, const int32_t* flag,
+               const std::function<void()>& work);
+
+  // Captures the work, which is the caller's to destroy.
+  cudaGraph_t capture(const std::function<void()>& work);
+  cudaStream_t stream_of(CudaEngine& engine);
 
  private:
   struct Member {
     CudaEngine* engine = nullptr;
     cudaStream_t stream = nullptr;
   };
-  using Body = std::vector<Member>;  // the first one began it
+  // The graph itself, or what a condition decides about, which is captured on
+  // streams of its own. The first member began it.
+  using Body = std::vector<Member>;
 
-  Member* find(CudaEngine& engine);
-  void gather();   // all of the innermost body before its first
-  void scatter();  // and the other way round
-  cudaStream_t side_stream();
-  void set_condition(cudaStream_t stream, const int32_t* flag,
-                     cudaGraph_t* body);
+  void note(std::string_view name, const CudaEngine& engine);
+  void run_body(cudaStream_t begun, const std::function<void()>& work);
+  void capture_condition(CudaEngine& engine, const int32_t* flag,
+                         const std::function<void()>& work);
+  void add_edge(cudaStream_t from, cudaStream_t to);
+  void gather(cudaStream_t to);     // after all of the innermost body
+  void scatter(cudaStream_t from);  // and the other way round
+  cudaStream_t new_stream();
 
   CudaEngine& origin_;
   std::byte* scalar_memory_ = nullptr;
@@ -95,9 +97,9 @@ class Recording {
   Slots scalars_;
   Slots tables_;
   std::vector<CudaEngine*> engines_;
-  std::vector<int64_t> reserved_;
-  std::vector<Body> bodies_;
-  std::vector<cudaStream_t> side_streams_;
+  std::vector<int64_t> reserved_;  // by the arenas, as the engines joined
+  std::vector<Body> bodies_;       // innermost last
+  std::vector<cudaStream_t> streams_;
   cudaEvent_t edge_ = nullptr;
 };
 

@@ -36,8 +36,11 @@ class Signature {
   void add(const BasicMatrices<Byte>& m) {
     add(m.data);
     mix(static_cast<uint64_t>(m.dtype) << 32 | (m.places != nullptr ? 1U : 0U));
-    for (int64_t x : {m.rows, m.cols, m.row_stride, m.count, m.matrix_stride})
-      add(x);
+    add(m.rows);
+    add(m.cols);
+    add(m.row_stride);
+    add(m.count);
+    add(m.matrix_stride);
     if (m.places != nullptr)
       for (int64_t i = 0; i < m.count; ++i) add(m.places[i]);
   }
