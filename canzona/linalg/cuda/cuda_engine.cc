@@ -9,6 +9,7 @@
 #include "canzona/linalg/cuda/cuda_memory.h"
 #include "canzona/linalg/cuda/graphs.h"
 #include "canzona/linalg/cuda/libraries.h"
+#include "canzona/linalg/cuda/lt_products.h"
 
 namespace canzona {
 namespace {

@@ -44,6 +44,7 @@ namespace canzona {
 class Graph;
 class Graphs;
 class Libraries;
+class LtProducts;
 
 class CudaEngine final : public Engine {
  public:
@@ -203,6 +204,8 @@ class CudaEngine final : public Engine {
   const std::byte* table_bytes(std::span<const std::byte> bytes);
   const std::byte* fetch(const std::byte* device, int64_t bytes);
   [[noreturn]] void refuse_results() const;
+  bool takes_parts(DType dtype, int64_t m, int64_t n, int64_t k) const;
+  LtProducts& lt_products();
   void launch(Recording& dry_run, const std::function<void()>& work);
   Graph& capture(Recording& dry_run, const std::function<void()>& work);
 
@@ -217,6 +220,7 @@ class CudaEngine final : public Engine {
   Products products_ = Products::kPlain;
   std::byte* workspace_ = nullptr;
   std::unique_ptr<Libraries> libraries_;
+  std::unique_ptr<LtProducts> lt_products_;
   std::unique_ptr<Graphs> graphs_;
   std::array<std::unique_ptr<Algebra>, 4> algebras_;
   std::byte* results_ = nullptr;  // in this process
