@@ -32,6 +32,11 @@ namespace canzona {
 
 enum class Op { kNone, kTranspose };
 
+// How large products of fp32 are computed: in fp32, or, where a device has
+// tensor cores, as three products of bf16 halves of the numbers, which keeps
+// 16 bits of each and sums in fp32.
+enum class Products { kPlain, kBf16x3 };
+
 // Permutations in the engine's memory, `length` entries each: matrix i of a
 // batch of `matrices` takes number i·count/matrices.
 struct Orders {
@@ -102,7 +107,8 @@ class Engine {
   // memory with other scalars. A device that can capture work does so at the
   // first time and replays it later, with the same bits; work that asks for
   // results is simply done. Engines that wait_for this one inside, and that it
-  // waits for, take part.
+  // waits for, take part. The work may be called more often than it is done, so
+  // it changes nothing of this process but arenas.
   virtual void repeat(const std::function<void()>& work) { work(); }
   // Does the work if the number is 0: `flag` is in the engine's memory, and
   // nobody waits for it where the work is being repeated.
@@ -125,6 +131,8 @@ class Engine {
   // device has no such.
   virtual Algebra& algebra(DType dtype) = 0;
 
+  // For the products that follow; a device that has but one way ignores it.
+  virtual void set_products(Products) {}
   // C = alpha·op(A)·op(B) + beta·C.
   virtual void product(Matrices c, double alpha, ConstMatrices a, Op op_a,
                        ConstMatrices b, Op op_b, double beta) = 0;

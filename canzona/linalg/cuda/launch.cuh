@@ -1,4 +1,4 @@
-// What kernels of this folder share: single roundings, wide accesses, grids.
+// What kernels of Newton–Schulz share: wide accesses, grids, checks.
 #pragma once
 
 #include <cstdint>
@@ -6,15 +6,7 @@
 #include "canzona/linalg/cuda/check.h"
 
 namespace canzona {
-
-// Each rounded by itself: fused multiply-adds would give bits that a CPU, or
-// the same stage in another kernel, does not.
-__device__ inline float add_rn(float a, float b) { return __fadd_rn(a, b); }
-__device__ inline double add_rn(double a, double b) { return __dadd_rn(a, b); }
-__device__ inline float sub_rn(float a, float b) { return __fsub_rn(a, b); }
-__device__ inline double sub_rn(double a, double b) { return __dsub_rn(a, b); }
-__device__ inline float mul_rn(float a, float b) { return __fmul_rn(a, b); }
-__device__ inline double mul_rn(double a, double b) { return __dmul_rn(a, b); }
+namespace {
 
 // Four neighbours in one access: 8, 16 or 2 x 16 bytes.
 template <class T>
@@ -34,4 +26,5 @@ inline void check_launch(const char* what) {
   check_cuda(cudaGetLastError(), what);
 }
 
+}  // namespace
 }  // namespace canzona

@@ -1,6 +1,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "canzona/linalg/cuda/exact.cuh"
 #include "canzona/linalg/cuda/launch.cuh"
 #include "canzona/linalg/cuda/load.h"
 #include "canzona/linalg/cuda/sums.cuh"
@@ -8,11 +9,20 @@
 namespace canzona {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = kSumThreads;
 constexpr int kGroup = 4;     // neighbours that a thread takes at once
 constexpr int kRounds = 4;    // groups that are under way together
 constexpr int kPerBlock = kThreads * kGroup * kRounds;
 constexpr int kChunk = 8 * kPerBlock;  // one slot of a sum
+
+// The larger magnitude; a NaN stays.
+struct Larger {
+  __device__ double operator()(double a, double b) const {
+    const double x = fabs(a), y = fabs(b);
+    if (!(x == x)) return x;
+    return x < y || !(y == y) ? y : x;
+  }
+};
 
 template <class Real>
 struct Coefficients {
@@ -27,12 +37,12 @@ struct Coefficients {
 
 template <class Real>
 __device__ Real advance(const Coefficients<Real>& k, Real momentum, Real grad) {
-  return add_rn(mul_rn(k.keep, momentum), mul_rn(k.add, grad));
+  return add(mul(k.keep, momentum), mul(k.add, grad));
 }
 
 template <class Real>
 __device__ Real blended(const Coefficients<Real>& k, Real momentum, Real grad) {
-  return add_rn(mul_rn(k.from_grad, grad), mul_rn(k.from_momentum, momentum));
+  return add(mul(k.from_grad, grad), mul(k.from_momentum, momentum));
 }
 
 // Some neighbouring numbers of a matrix, in one access where that is possible.
@@ -119,14 +129,14 @@ __global__ void __launch_bounds__(kThreads)
       for (int i = 0; i < kGroup; ++i) {
         const double value = static_cast<double>(u[r].at[i]);
         if constexpr (kPeak) {
-          total = larger(total, value);
+          total = Larger()(total, value);
         } else {
           const double scaled = value * peak;
           total += scaled * scaled;
         }
       }
   }
-  total = kPeak ? block_max<kThreads>(total) : block_sum<kThreads>(total);
+  total = kPeak ? over_block(total, Larger()) : over_block(total, Add());
   if (threadIdx.x == 0) out[matrix * slots + blockIdx.x] = total;
 }
 
@@ -135,8 +145,8 @@ __global__ void __launch_bounds__(kThreads)
     peak_kernel(const double* slots, int64_t num_slots, double* peaks) {
   double largest = 0;
   for (int64_t i = threadIdx.x; i < num_slots; i += kThreads)
-    largest = larger(largest, slots[blockIdx.x * num_slots + i]);
-  largest = block_max<kThreads>(largest);
+    largest = Larger()(largest, slots[blockIdx.x * num_slots + i]);
+  largest = over_block(largest, Larger());
   if (threadIdx.x != 0) return;
   const bool plain = largest > 0 && largest < INFINITY;
   peaks[blockIdx.x] = plain ? ldexp(1.0, -ilogb(largest)) : 1.0;
@@ -148,7 +158,7 @@ __global__ void __launch_bounds__(kThreads)
   double sum = 0;
   for (int64_t i = threadIdx.x; i < num_slots; i += kThreads)
     sum += slots[blockIdx.x * num_slots + i];
-  sum = block_sum<kThreads>(sum);
+  sum = over_block(sum, Add());
   if (threadIdx.x != 0) return;
   const double peak = peaks == nullptr ? 1.0 : peaks[blockIdx.x];
   const double enlarged = rule.factor * sqrt(sum);

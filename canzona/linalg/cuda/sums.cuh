@@ -1,41 +1,41 @@
-// Reductions inside a block, in an order that only its size decides.
+// Sums within a block, in an order that only the number of threads decides.
 #pragma once
 
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
 namespace canzona {
+namespace {
 
-// The larger magnitude; a NaN stays.
-__device__ inline double larger(double a, double b) {
-  const double x = fabs(a), y = fabs(b);
-  if (!(x == x)) return x;
-  return x < y || !(y == y) ? y : x;
-}
+constexpr int kSumThreads = 256;
 
-template <int kThreads, class Combine>
-__device__ double block_reduce(double value, const Combine& combine) {
-  __shared__ double shared[kThreads / 32];
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2)
-    value = combine(value, __shfl_down_sync(0xffffffffU, value, step));
-  const int warp = threadIdx.x / 32;
-  if (threadIdx.x % 32 == 0) shared[warp] = value;
+struct Add {
+  __device__ double operator()(double a, double b) const {
+    return __dadd_rn(a, b);
+  }
+};
+struct Largest {
+  __device__ uint64_t operator()(uint64_t a, uint64_t b) const {
+    return a > b ? a : b;
+  }
+};
+
+// All of kSumThreads call it; the first gets the result.
+template <class T, class Combine>
+__device__ T over_block(T value, const Combine& combine) {
+  __shared__ T values[kSumThreads];
   __syncthreads();
-  if (threadIdx.x == 0)
-    for (int i = 1; i < kThreads / 32; ++i) value = combine(value, shared[i]);
+  values[threadIdx.x] = value;
   __syncthreads();
-  return value;
+  for (int half = kSumThreads / 2; half > 0; half /= 2) {
+    if (threadIdx.x < half)
+      values[threadIdx.x] =
+          combine(values[threadIdx.x], values[threadIdx.x + half]);
+    __syncthreads();
+  }
+  return values[0];
 }
 
-// Right in thread 0.
-template <int kThreads>
-__device__ double block_sum(double value) {
-  return block_reduce<kThreads>(value,
-                                [](double a, double b) { return a + b; });
-}
-
-template <int kThreads>
-__device__ double block_max(double value) {
-  return block_reduce<kThreads>(
-      value, [](double a, double b) { return larger(a, b); });
-}
-
+}  // namespace
 }  // namespace canzona

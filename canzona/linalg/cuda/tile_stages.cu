@@ -8,7 +8,7 @@
 namespace canzona {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = kSumThreads;
 constexpr int kChunk = 64 * kThreads;
 
 // The numbers of a batch without what fills up their rows.
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kThreads)
     const double value = to_double(r.at(blockIdx.y, i));
     sum += value * value;
   }
-  sum = block_sum<kThreads>(sum);
+  sum = over_block(sum, Add());
   if (threadIdx.x == 0) slots[blockIdx.y * num_slots + blockIdx.x] = sum;
 }
 
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kThreads)
   double sum = 0;
   for (int64_t i = threadIdx.x; i < num_slots; i += kThreads)
     sum += slots[blockIdx.x * num_slots + i];
-  sum = block_sum<kThreads>(sum);
+  sum = over_block(sum, Add());
   if (threadIdx.x != 0) return;
   const double square = sqrt(sum) * factor * factor;
   scales[blockIdx.x] = square > 0 ? 1 / sqrt(square) : 1;

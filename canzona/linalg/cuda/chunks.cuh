@@ -1,0 +1,47 @@
+// One launch over many runs of elements: each is cut into chunks of the same
+// size, which are numbered through, and blocks take one after another.
+//
+//   entries[i].first_chunk = …;         // ascending, by number_chunks
+//   const int64_t entry = entry_of(entries, num_entries, chunk);
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace canzona {
+namespace {
+
+// Enough work to hide the search for the run.
+constexpr int64_t kChunk = 8192;
+
+// Fills in first_chunk from count; gives the number of chunks.
+template <class Entry>
+int64_t number_chunks(std::vector<Entry>& entries) {
+  int64_t chunks = 0;
+  for (Entry& entry : entries) {
+    entry.first_chunk = chunks;
+    chunks += (entry.count + kChunk - 1) / kChunk;
+  }
+  return chunks;
+}
+
+// The last entry that begins at or before the chunk.
+template <class Entry>
+__device__ int64_t entry_of(const Entry* entries, int64_t num_entries,
+                            int64_t chunk) {
+  int64_t low = 0;
+  int64_t high = num_entries;
+  while (high - low > 1) {
+    const int64_t middle = (low + high) / 2;
+    if (entries[middle].first_chunk <= chunk)
+      low = middle;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+}  // namespace
+}  // namespace canzona

@@ -1,0 +1,141 @@
+#include "canzona/linalg/cuda/cuda_engine.h"
+
+#include <atomic>
+
+#include "canzona/base/check.h"
+#include "canzona/base/text.h"
+#include "canzona/linalg/cuda/algebra.h"
+#include "canzona/linalg/cuda/check.h"
+#include "canzona/linalg/cuda/cuda_memory.h"
+#include "canzona/linalg/cuda/graphs.h"
+#include "canzona/linalg/cuda/libraries.h"
+#include "canzona/linalg/cuda/lt_products.h"
+
+namespace canzona {
+namespace {
+
+// Every thread starts out with it.
+constexpr int kDevice = 0;
+
+uint64_t next_id() {
+  static std::atomic<uint64_t> last = 0;
+  return ++last;
+}
+
+int attribute(cudaDeviceAttr which) {
+  int value = 0;
+  check_cuda(cudaDeviceGetAttribute(&value, which, kDevice),
+             "cudaDeviceGetAttribute");
+  return value;
+}
+
+// Without a driver this is the first call that fails.
+void require_gpu() {
+  int count = 0;
+  check_cuda(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+  if (count == 0) throw_cuda_error(cudaErrorNoDevice, "cudaGetDeviceCount");
+}
+
+}  // namespace
+
+CudaEngine::CudaEngine()
+    : Engine(cuda_memory()),
+      id_(next_id()),
+      libraries_(std::make_unique<Libraries>()),
+      graphs_(std::make_unique<Graphs>()) {
+  require_gpu();
+  num_multiprocessors_ = attribute(cudaDevAttrMultiProcessorCount);
+  compute_capability_ = 10 * attribute(cudaDevAttrComputeCapabilityMajor) +
+                        attribute(cudaDevAttrComputeCapabilityMinor);
+  check_cuda(cudaStreamCreateWithFlags(&own_stream_, cudaStreamNonBlocking),
+             "cudaStreamCreateWithFlags");
+  check_cuda(cudaEventCreateWithFlags(&edge_, cudaEventDisableTiming),
+             "cudaEventCreateWithFlags");
+}
+
+CudaEngine::~CudaEngine() {
+  cudaStreamSynchronize(own_stream_);
+  for (auto& algebra : algebras_) algebra.reset();
+  graphs_.reset();
+  libraries_.reset();
+  cudaFree(workspace_);
+  cudaFreeHost(results_);
+  cudaEventDestroy(edge_);
+  cudaStreamDestroy(own_stream_);
+}
+
+std::string CudaEngine::describe() const {
+  cudaDeviceProp gpu{};
+  check_cuda(cudaGetDeviceProperties(&gpu, kDevice), "cudaGetDeviceProperties");
+  return cat(static_cast<const char*>(gpu.name), ", compute ", gpu.major, ".",
+             gpu.minor, ", ", cublas_version());
+}
+
+Algebra& CudaEngine::algebra(DType dtype) {
+  auto& algebra = algebras_[static_cast<size_t>(dtype)];
+  if (algebra == nullptr) algebra = make_cuda_algebra(*this, dtype);
+  return *algebra;
+}
+
+cudaStream_t CudaEngine::stream() {
+  if (recording_ == nullptr) return own_stream_;
+  CANZONA_CHECK(!recording_->is_dry(), "a launch in a dry run");
+  return recording_->stream_of(*this);
+}
+
+std::byte* CudaEngine::workspace() {
+  if (workspace_ == nullptr) workspace_ = memory().allocate(kWorkspaceBytes);
+  return workspace_;
+}
+
+// A library that is told its stream forgets its workspace.
+cublasHandle_t CudaEngine::cublas() {
+  const cublasHandle_t handle = libraries_->cublas();
+  std::byte* scratch = workspace();
+  if (is_dry()) return handle;
+  check_cublas(cublasSetStream(handle, stream()), "cublasSetStream");
+  check_cublas(cublasSetWorkspace(handle, scratch, kWorkspaceBytes),
+               "cublasSetWorkspace");
+  return handle;
+}
+
+cublasLtHandle_t CudaEngine::cublas_lt() { return libraries_->cublas_lt(); }
+
+cusolverDnHandle_t CudaEngine::cusolver() {
+  const cusolverDnHandle_t handle = libraries_->cusolver();
+  check_cusolver(cusolverDnSetStream(handle, own_stream_),
+                 "cusolverDnSetStream");
+  return handle;
+}
+
+cusolverDnParams_t CudaEngine::cusolver_params() {
+  return libraries_->cusolver_params();
+}
+
+const std::byte* CudaEngine::push_bytes(std::span<const std::byte> bytes) {
+  return recording_ != nullptr ? recording_->push_scalars(bytes)
+                               : ring_.put(bytes, own_stream_);
+}
+
+const std::byte* CudaEngine::table_bytes(std::span<const std::byte> bytes) {
+  return recording_ != nullptr ? recording_->push_table(bytes)
+                               : ring_.put_on_device(bytes, own_stream_);
+}
+
+template <>
+const double* CudaEngine::push(std::span<const double> values) {
+  return reinterpret_cast<const double*>(push_bytes(std::as_bytes(values)));
+}
+
+template <>
+const float* CudaEngine::push(std::span<const double> values) {
+  rounded_.assign(values.begin(), values.end());
+  return reinterpret_cast<const float*>(
+      push_bytes(std::as_bytes(std::span<const float>(rounded_))));
+}
+
+std::unique_ptr<Engine> make_cuda_engine() {
+  return std::make_unique<CudaEngine>();
+}
+
+}  // namespace canzona

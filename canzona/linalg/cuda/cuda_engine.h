@@ -1,0 +1,243 @@
+// The engine of an NVIDIA GPU: one stream, cuBLAS and cuSOLVER in fp32 and
+// fp64, own kernels for the rest.
+//
+// A method that launches a kernel looks like this:
+//
+//   void CudaEngine::axpby(Matrices y, std::span<const double> alphas,
+//                          ConstMatrices x, double beta) {
+//     const auto* a = push<double>(alphas);
+//     const auto* b = push<double>(beta);
+//     if (dry("axpby", y, x)) return;
+//     launch_axpby(stream(), y, a, x, b);
+//   }
+//
+// In a dry run (see repeat) dry() notes the call and nothing is launched; what
+// a capture must not do (making handles, choosing algorithms, allocating) has
+// to come before it. Kernels read scalars from memory, so that a replay can
+// have others: every number that may differ from step to step is pushed. A
+// number that decides which kernel runs is an argument of dry(), too.
+//
+// Made by make_cuda_engine(); one thread at a time. Work that is repeated is
+// issued by one thread alone.
+#pragma once
+
+#include <cublasLt.h>
+#include <cublas_v2.h>
+#include <cuda_runtime_api.h>
+#include <cusolverDn.h>
+
+#include <array>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "canzona/linalg/cuda/profile.h"
+#include "canzona/linalg/cuda/recording.h"
+#include "canzona/linalg/cuda/ring.h"
+#include "canzona/linalg/engine.h"
+
+namespace canzona {
+
+class Graph;
+class Graphs;
+class Libraries;
+class LtProducts;
+
+class CudaEngine final : public Engine {
+ public:
+  CudaEngine();
+  ~CudaEngine() override;
+
+  std::string kind() const override { return "cuda"; }
+  std::string describe() const override;
+  int64_t batch_width() const override { return 4096; }
+  Algebra& algebra(DType dtype) override;
+
+  // For what works on behalf of this engine.
+
+  // Where to launch. While work is captured it is not always the same one.
+  cudaStream_t stream();
+  // Notes a call by its name and arguments (pointers, sizes, views, flags; no
+  // scalars) if work is being recorded. True if nothing is to be launched.
+  template <class... Args>
+  bool dry(std::string_view name, const Args&... args) {
+    if (recording_ == nullptr) {
+      if (profile_ != nullptr) profile_->begin(name, own_stream_);
+      return false;
+    }
+    Signature& signature = recording_->signature();
+    signature.add(name);
+    signature.add(id_);
+    (signature.add(args), ...);
+    return recording_->is_dry();
+  }
+  bool is_dry() const { return recording_ != nullptr && recording_->is_dry(); }
+  // At the head of every call whose results come back to this process.
+  void needs_results() const {
+    if (recording_ != nullptr) refuse_results();
+  }
+
+  // Scalars where kernels can read them, rounded to Real (float or double);
+  // 16-byte aligned, for the launches of the present call.
+  template <class Real>
+  const Real* push(std::span<const double> values);
+  template <class Real>
+  const Real* push(std::initializer_list<double> values) {
+    return push<Real>(std::span(values.begin(), values.size()));
+  }
+  template <class Real>
+  const Real* push(double value) {
+    return push<Real>(std::span<const double>(&value, 1));
+  }
+  // A copy of the entries (pointers, sizes, descriptions: whatever is the same
+  // at every repetition) in device memory, for the launches of the present
+  // call. What they hold is part of what dry() notes.
+  template <class T>
+  const T* table(std::span<const T> entries) {
+    return reinterpret_cast<const T*>(table_bytes(std::as_bytes(entries)));
+  }
+  template <class T>
+  const T* table(const std::vector<T>& entries) {
+    return table(std::span<const T>(entries));
+  }
+
+  // Scratch for libraries and for short sequences of kernels of one call;
+  // kWorkspaceBytes, aligned to 256.
+  static constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;
+  std::byte* workspace();
+  // Made at the first use. The stream and the workspace are set anew by every
+  // call, as they may have changed.
+  cublasHandle_t cublas();
+  cublasLtHandle_t cublas_lt();
+  cusolverDnHandle_t cusolver();
+  cusolverDnParams_t cusolver_params();
+  int num_multiprocessors() const { return num_multiprocessors_; }
+  int compute_capability() const { return compute_capability_; }  // 90: 9.0
+
+  // Brings `count` results from the device, waiting for them; valid until the
+  // next such call.
+  template <class T>
+  std::span<const T> results(const T* device, int64_t count) {
+    const auto bytes = count * static_cast<int64_t>(sizeof(T));
+    return {reinterpret_cast<const T*>(
+                fetch(reinterpret_cast<const std::byte*>(device), bytes)),
+            static_cast<size_t>(count)};
+  }
+
+  // order.cc
+  void upload(std::byte* to, const std::byte* from, int64_t bytes) override;
+  void download(std::byte* to, const std::byte* from, int64_t bytes) override;
+  void set_zero(std::byte* to, int64_t bytes) override;
+  void wait_for(Engine& other) override;
+  std::unique_ptr<Event> record() override;
+  std::unique_ptr<Notice> make_notice() override;
+  void synchronize() override;
+
+  // repeat.cc
+  void repeat(const std::function<void()>& work) override;
+  void if_zero(const int32_t* flag, const std::function<void()>& work) override;
+  // profile.cc
+  std::vector<StageTime> profile(const std::function<void()>& work) override;
+
+  // dense.cc
+  void set_products(Products products) override { products_ = products; }
+  void product(Matrices c, double alpha, ConstMatrices a, Op op_a,
+               ConstMatrices b, Op op_b, double beta) override;
+  void symmetric_product(Matrices c, double alpha, ConstMatrices a, Op op_a,
+                         double beta) override;
+  void commuting_product(Matrices c, ConstMatrices a, ConstMatrices b) override;
+  void solve_right_transposed(Matrices b, ConstMatrices l) override;
+
+  // decompositions.cc
+  void eigh(Matrices a, Matrices values, std::span<bool> succeeded) override;
+  void qr(Matrices a, std::span<bool> succeeded) override;
+  void cholesky(Matrices a, std::span<bool> succeeded) override;
+  // cholesky_qr.cc
+  void cholesky_qr(Matrices a, std::span<bool> succeeded) override;
+
+  // reductions.cc
+  void norms(ConstMatrices a, std::span<double> results) override;
+  void max_abs(ConstMatrices a, std::span<double> results) override;
+  void traces(ConstMatrices a, std::span<double> results) override;
+  bool all_finite(ConstRun run, int64_t count) override;
+  void finite(ConstMatrices a, std::span<bool> results) override;
+  void find_nonfinite(int32_t* first, std::span<const Stretch> runs) override;
+  void column_dots(Matrices values, ConstMatrices a, ConstMatrices b) override;
+  void scale_to_norm(Matrices a, ConstMatrices reference,
+                     double epsilon) override;
+
+  // elementwise.cc
+  using Engine::add_diagonal;
+  using Engine::axpby;
+  using Engine::set_identity;
+  void copy(Matrices to, ConstMatrices from) override;
+  void convert(Matrices to, ConstMatrices from) override;
+  void set_identity(Matrices a, std::span<const double> diagonals) override;
+  void add_diagonal(Matrices a, std::span<const double> values) override;
+  void axpby(Matrices y, std::span<const double> alphas, ConstMatrices x,
+             double beta) override;
+  void permute_columns(Matrices to, ConstMatrices from,
+                       ConstOrders order) override;
+  void permute_rows(Matrices to, ConstMatrices from,
+                    ConstOrders order) override;
+  void scale_columns(Matrices to, ConstMatrices from,
+                     ConstMatrices factors) override;
+
+  // spectrum.cc
+  void sort(Orders orders, ConstMatrices values, bool falling) override;
+  void raise_values(Matrices values, std::span<const double> floors, bool shift,
+                    double exponent) override;
+  void inverse_roots(Matrices to, ConstMatrices from, double scale,
+                     double floor) override;
+
+  // stages.cc
+  void momentum(const MomentumStage& stage, int64_t count) override;
+  void apply(Run weights, ConstRun update, const Apply& apply, int64_t count,
+             uint16_t* rounded) override;
+  void adam(ConstRun grad, Run m, Run v, Run out, const AdamCoefficients& adam,
+            int64_t count) override;
+  void adam_apply(std::span<const AdamRuns> tensors,
+                  const AdamCoefficients& adam, const Apply& apply) override;
+  void round_to_bf16(uint16_t* to, const float* from, int64_t count) override;
+
+ private:
+  friend class Recording;
+
+  const std::byte* push_bytes(std::span<const std::byte> bytes);
+  const std::byte* table_bytes(std::span<const std::byte> bytes);
+  const std::byte* fetch(const std::byte* device, int64_t bytes);
+  [[noreturn]] void refuse_results() const;
+  bool takes_parts(DType dtype, int64_t m, int64_t n, int64_t k) const;
+  LtProducts& lt_products();
+  void launch(Recording& dry_run, const std::function<void()>& work);
+  Graph& capture(Recording& dry_run, const std::function<void()>& work);
+
+  uint64_t id_;  // no two engines of a process have the same
+  int num_multiprocessors_ = 0;
+  int compute_capability_ = 0;
+  cudaStream_t own_stream_ = nullptr;
+  cudaEvent_t edge_ = nullptr;  // for wait_for
+  Recording* recording_ = nullptr;
+  Profile* profile_ = nullptr;
+  Ring ring_;
+  std::vector<float> rounded_;
+  Products products_ = Products::kPlain;
+  std::byte* workspace_ = nullptr;
+  std::unique_ptr<Libraries> libraries_;
+  std::unique_ptr<LtProducts> lt_products_;
+  std::unique_ptr<Graphs> graphs_;
+  std::array<std::unique_ptr<Algebra>, 4> algebras_;
+  std::byte* results_ = nullptr;  // in this process
+  int64_t results_size_ = 0;
+};
+
+template <>
+const float* CudaEngine::push(std::span<const double> values);
+template <>
+const double* CudaEngine::push(std::span<const double> values);
+
+}  // namespace canzona

@@ -1,0 +1,238 @@
+// Products of the CUDA engine.
+#include <algorithm>
+#include <array>
+
+#include "canzona/base/check.h"
+#include "canzona/linalg/cuda/cuda_engine.h"
+#include "canzona/linalg/cuda/dense_kernels.h"
+#include "canzona/linalg/cuda/lt_products.h"
+#include "canzona/linalg/cuda/typed.h"
+
+namespace canzona {
+namespace {
+
+// Rows of whole 16-byte pieces are held to begin on 16-byte borders.
+bool is_wide(const ConstMatrices& m) {
+  return m.cols * size_of(m.dtype) % 16 == 0;
+}
+
+bool lies_as_its_shape_says(const ConstMatrices& m) {
+  if (!is_wide(m)) return true;
+  const int64_t size = size_of(m.dtype);
+  return reinterpret_cast<uintptr_t>(m.data) % 16 == 0 &&
+         (m.rows <= 1 || m.row_stride * size % 16 == 0) &&
+         (m.count <= 1 || m.matrix_stride * size % 16 == 0);
+}
+
+Matrices scratch_like(Arena& arena, const ConstMatrices& m) {
+  return arena.matrices(m.dtype, m.rows, m.cols, m.count);
+}
+
+template <class View>
+View block(View m, int64_t row, int64_t num_rows, int64_t col,
+           int64_t num_cols) {
+  m.data += (row * m.row_stride + col) * size_of(m.dtype);
+  m.rows = num_rows;
+  m.cols = num_cols;
+  return m;
+}
+
+// One side of a product: op(stored), which is outer x inner if it is on the
+// left and inner x outer if it is on the right.
+struct Factor {
+  ConstMatrices stored{};
+  Op op = Op::kNone;
+  bool wide = false;
+};
+
+Factor left_rows(Factor f, int64_t begin, int64_t size) {
+  f.stored = f.op == Op::kNone ? block(f.stored, begin, size, 0, f.stored.cols)
+                               : block(f.stored, 0, f.stored.rows, begin, size);
+  return f;
+}
+Factor right_columns(Factor f, int64_t begin, int64_t size) {
+  f.stored = f.op == Op::kNone ? block(f.stored, 0, f.stored.rows, begin, size)
+                               : block(f.stored, begin, size, 0, f.stored.cols);
+  return f;
+}
+int64_t inner_of_left(const Factor& f) {
+  return f.op == Op::kNone ? f.stored.cols : f.stored.rows;
+}
+
+enum class Side { kLeft, kRight };
+
+}  // namespace
+
+// A product under way: its operands as the library wants them.
+class DenseProduct {
+ public:
+  DenseProduct(CudaEngine& engine, LtProducts& products, Matrices c,
+               double alpha, double beta)
+      : engine_(engine),
+        products_(products),
+        c_(c),
+        beta_is_zero_(beta == 0),
+        scope_(engine.arena()) {
+    with_real_type(c.dtype, [&]<class Real>(Real) {
+      alpha_real_ = engine.push<Real>(alpha);
+      beta_real_ = engine.push<Real>(beta);
+    });
+  }
+
+  const void* beta() const { return beta_real_; }
+
+  void take(ConstMatrices a, Op op_a, ConstMatrices b, Op op_b, bool in_bf16) {
+    left_ = in_bf16 ? in_parts(a, op_a, Side::kLeft) : factor(a, op_a);
+    right_ = in_bf16 ? in_parts(b, op_b, Side::kRight) : factor(b, op_b);
+    to_ = c_;
+    if (lies_as_its_shape_says(c_)) return;
+    to_ = scratch_like(engine_.arena(), c_);
+    if (!beta_is_zero_) engine_.copy(to_, c_);
+  }
+
+  // `size` rows from `begin` on, the first `cols` columns of them.
+  void multiply_rows(int64_t begin, int64_t size, int64_t cols) {
+    const Factor left = left_rows(left_, begin, size);
+    const Factor right = right_columns(right_, 0, cols);
+    const Matrices to = block(to_, begin, size, 0, cols);
+    const ProductShape shape{
+        left.stored.dtype, to.dtype, size,      cols,       inner_of_left(left),
+        left.op,           right.op, left.wide, right.wide, is_wide(c_)};
+    products_.prepare(shape);
+    if (engine_.dry("product", to, left.stored, left.op, right.stored, right.op,
+                    beta_is_zero_))
+      return;
+    products_.run(shape, to, alpha_real_, left.stored, right.stored,
+                  beta_real_);
+  }
+
+  // The lower triangle, and some of what lies above it, then all.
+  void multiply_symmetric() {
+    constexpr int64_t kLarge = 1024;
+    constexpr int64_t kStrips = 4;
+    constexpr int64_t kStep = 64;
+    const int64_t n = c_.rows;
+    const int64_t strip =
+        n < kLarge ? n : (n / kStrips + kStep - 1) / kStep * kStep;
+    for (int64_t begin = 0; begin < n; begin += strip) {
+      const int64_t size = std::min(strip, n - begin);
+      multiply_rows(begin, size, begin + size);
+    }
+    launch_mirror(engine_, to_);
+  }
+
+  void give() {
+    if (to_.data != c_.data) engine_.copy(c_, to_);
+  }
+
+ private:
+  Factor factor(ConstMatrices m, Op op) {
+    const bool wide = is_wide(m);
+    if (!lies_as_its_shape_says(m)) {
+      const Matrices aligned = scratch_like(engine_.arena(), m);
+      engine_.copy(aligned, m);
+      m = aligned;
+    }
+    return {m, op, wide};
+  }
+
+  // low·high + high·low + high·high, as one product of three times the inner
+  // side, the smallest terms first.
+  Factor in_parts(ConstMatrices m, Op op, Side side) {
+    const bool inner_by_rows = (op == Op::kNone) == (side == Side::kRight);
+    Matrices parts;
+    parts.dtype = DType::kBf16;
+    parts.rows = inner_by_rows ? 3 * m.rows : m.rows;
+    parts.cols = inner_by_rows ? m.cols : 3 * m.cols;
+    parts.row_stride = (parts.cols + 7) / 8 * 8;
+    parts.count = m.count;
+    parts.matrix_stride = parts.rows * parts.row_stride;
+    parts.data = engine_.arena().take(parts.count * parts.matrix_stride * 2);
+    const bool left = side == Side::kLeft;
+    launch_split(engine_, parts, m, inner_by_rows,
+                 left ? Part::kLow : Part::kHigh,
+                 left ? Part::kHigh : Part::kLow, Part::kHigh);
+    return {parts, op, true};
+  }
+
+  CudaEngine& engine_;
+  LtProducts& products_;
+  Matrices c_;
+  Matrices to_{};
+  bool beta_is_zero_;
+  const void* alpha_real_ = nullptr;
+  const void* beta_real_ = nullptr;
+  Factor left_{};
+  Factor right_{};
+  Arena::Scope scope_;
+};
+
+// In bf16 where all sides are large enough for it to pay.
+bool CudaEngine::takes_parts(DType dtype, int64_t m, int64_t n,
+                             int64_t k) const {
+  constexpr int64_t kLarge = 256;
+  return products_ == Products::kBf16x3 && dtype == DType::kFp32 &&
+         m >= kLarge && n >= kLarge && k >= kLarge;
+}
+
+LtProducts& CudaEngine::lt_products() {
+  if (lt_products_ == nullptr)
+    lt_products_ = std::make_unique<LtProducts>(*this);
+  return *lt_products_;
+}
+
+void CudaEngine::product(Matrices c, double alpha, ConstMatrices a, Op op_a,
+                         ConstMatrices b, Op op_b, double beta) {
+  const int64_t inner = op_a == Op::kNone ? a.cols : a.rows;
+  CANZONA_CHECK_EQ(c.rows, op_a == Op::kNone ? a.rows : a.cols, "rows");
+  CANZONA_CHECK_EQ(c.cols, op_b == Op::kNone ? b.cols : b.rows, "columns");
+  CANZONA_CHECK_EQ(inner, op_b == Op::kNone ? b.rows : b.cols, "inner side");
+  CANZONA_CHECK_EQ(a.count, c.count, "matrices in a batch");
+  CANZONA_CHECK_EQ(b.count, c.count, "matrices in a batch");
+  CANZONA_CHECK(a.dtype == c.dtype && b.dtype == c.dtype, "types of a product");
+  if (c.elements() == 0 || c.count == 0) return;
+  DenseProduct product(*this, lt_products(), c, alpha, beta);
+  if (inner == 0) {
+    launch_scale(*this, c, product.beta());
+    return;
+  }
+  product.take(a, op_a, b, op_b, takes_parts(c.dtype, c.rows, c.cols, inner));
+  product.multiply_rows(0, c.rows, c.cols);
+  product.give();
+}
+
+void CudaEngine::symmetric_product(Matrices c, double alpha, ConstMatrices a,
+                                   Op op_a, double beta) {
+  const bool plain = op_a == Op::kNone;
+  const int64_t inner = plain ? a.cols : a.rows;
+  CANZONA_CHECK_EQ(c.rows, c.cols, "square");
+  CANZONA_CHECK_EQ(c.rows, plain ? a.rows : a.cols, "rows");
+  CANZONA_CHECK_EQ(a.count, c.count, "matrices in a batch");
+  CANZONA_CHECK(a.dtype == c.dtype, "types of a product");
+  if (c.elements() == 0 || c.count == 0) return;
+  DenseProduct product(*this, lt_products(), c, alpha, beta);
+  if (inner == 0) {
+    launch_scale(*this, c, product.beta());
+    return;
+  }
+  product.take(a, op_a, a, plain ? Op::kTranspose : Op::kNone,
+               takes_parts(c.dtype, c.rows, c.cols, inner));
+  product.multiply_symmetric();
+  product.give();
+}
+
+void CudaEngine::commuting_product(Matrices c, ConstMatrices a,
+                                   ConstMatrices b) {
+  check_same_batch(c, a);
+  check_same_batch(c, b);
+  CANZONA_CHECK_EQ(c.rows, c.cols, "square");
+  CANZONA_CHECK(a.dtype == c.dtype && b.dtype == c.dtype, "types of a product");
+  if (c.elements() == 0 || c.count == 0) return;
+  DenseProduct product(*this, lt_products(), c, 1, 0);
+  product.take(a, Op::kNone, b, Op::kNone,
+               takes_parts(c.dtype, c.rows, c.cols, c.rows));
+  product.multiply_symmetric();
+  product.give();
+}
+
+}  // namespace canzona

@@ -1,0 +1,200 @@
+#include "canzona/linalg/cuda/dense_kernels.h"
+
+#include "canzona/base/check.h"
+#include "canzona/linalg/cuda/elements.cuh"
+#include "canzona/linalg/cuda/exact.cuh"
+#include "canzona/linalg/cuda/typed.h"
+
+namespace canzona {
+namespace {
+
+template <class Real>
+struct Scale {
+  Strided<Real> c;
+  const Real* beta;
+
+  struct Worker {
+    Real* c;
+    int64_t stride;
+    Real beta;
+    template <int V>
+    __device__ void at(int64_t i, int64_t j) const {
+      static_assert(V == 1);
+      Real& element = c[i * stride + j];
+      element = beta == 0 ? Real{0} : mul(beta, element);
+    }
+  };
+  __device__ Worker of(int64_t k) const {
+    return {c.of(k), c.row_stride, *beta};
+  }
+};
+
+template <class Real>
+struct ClearAbove {
+  Strided<Real> a;
+
+  struct Worker {
+    Real* a;
+    int64_t stride;
+    template <int V>
+    __device__ void at(int64_t i, int64_t j) const {
+      static_assert(V == 1);
+      if (j > i) a[i * stride + j] = 0;
+    }
+  };
+  __device__ Worker of(int64_t k) const { return {a.of(k), a.row_stride}; }
+};
+
+// Tiles pass through shared memory, so that reads and writes go along rows.
+constexpr int kTile = 32;
+constexpr int kTileRows = 8;
+
+template <class Real>
+struct Tile {
+  Real x[kTile][kTile + 1];
+
+  __device__ void read(const Real* from, int64_t stride, int64_t row,
+                       int64_t col, int64_t rows, int64_t cols) {
+    for (int i = threadIdx.y; i < kTile; i += kTileRows)
+      if (row + i < rows && col + threadIdx.x < cols)
+        x[i][threadIdx.x] = from[(row + i) * stride + col + threadIdx.x];
+  }
+};
+
+template <class Real>
+__global__ void __launch_bounds__(kTile* kTileRows)
+    transpose_kernel(Strided<Real> to, Strided<const Real> from, Extent e) {
+  __shared__ Tile<Real> tile;
+  const int64_t row = int64_t{blockIdx.y} * kTile;
+  const int64_t col = int64_t{blockIdx.x} * kTile;
+  for (int64_t k = blockIdx.z; k < e.count; k += gridDim.z) {
+    __syncthreads();
+    tile.read(from.of(k), from.row_stride, row, col, e.rows, e.cols);
+    __syncthreads();
+    for (int i = threadIdx.y; i < kTile; i += kTileRows)
+      if (col + i < e.cols && row + threadIdx.x < e.rows)
+        to.of(k)[(col + i) * to.row_stride + row + threadIdx.x] =
+            tile.x[threadIdx.x][i];
+  }
+}
+
+template <class Real>
+__global__ void __launch_bounds__(kTile* kTileRows)
+    mirror_kernel(Strided<Real> c, int64_t n, int64_t count) {
+  __shared__ Tile<Real> tile;
+  if (blockIdx.x > blockIdx.y) return;
+  const int64_t row = int64_t{blockIdx.y} * kTile;
+  const int64_t col = int64_t{blockIdx.x} * kTile;
+  for (int64_t k = blockIdx.z; k < count; k += gridDim.z) {
+    __syncthreads();
+    tile.read(c.of(k), c.row_stride, row, col, n, n);
+    __syncthreads();
+    for (int i = threadIdx.y; i < kTile; i += kTileRows)
+      if (row + threadIdx.x > col + i && row + threadIdx.x < n)
+        c.of(k)[(col + i) * c.row_stride + row + threadIdx.x] =
+            tile.x[threadIdx.x][i];
+  }
+}
+
+dim3 tiles(int64_t rows, int64_t cols, int64_t count) {
+  const int64_t high = (rows + kTile - 1) / kTile;
+  CANZONA_CHECK(high <= 65535, rows, " rows to transpose");
+  return dim3(static_cast<unsigned>((cols + kTile - 1) / kTile),
+              static_cast<unsigned>(high),
+              static_cast<unsigned>(std::min<int64_t>(count, 65535)));
+}
+
+// Three parts of every element, each `step` elements after the other.
+struct Split {
+  uint16_t* to;
+  int64_t to_stride, to_matrix_stride;
+  Strided<const float> from;
+  int64_t step;
+  bool low[3];
+
+  struct Worker {
+    uint16_t* to;
+    const float* from;
+    int64_t to_stride, from_stride, step;
+    bool low[3];
+    template <int V>
+    __device__ void at(int64_t i, int64_t j) const {
+      const auto values = load<V>(from + i * from_stride + j);
+      uint16_t parts[2][V];
+      for (int t = 0; t < V; ++t) {
+        const uint16_t high = to_bf16(values.x[t]);
+        const float coarse = __uint_as_float(uint32_t{high} << 16);
+        parts[0][t] = high;
+        // Beyond the range of bf16 the high part says it all.
+        parts[1][t] = is_finite(coarse) ? to_bf16(sub(values.x[t], coarse)) : 0;
+      }
+      uint16_t* place = to + i * to_stride + j;
+      for (int p = 0; p < 3; ++p)
+        for (int t = 0; t < V; ++t) place[p * step + t] = parts[low[p]][t];
+    }
+  };
+  __device__ Worker of(int64_t k) const {
+    return {to + k * to_matrix_stride, from.of(k), to_stride,
+            from.row_stride,           step,       {low[0], low[1], low[2]}};
+  }
+};
+
+}  // namespace
+
+void launch_scale(CudaEngine& engine, Matrices c, const void* beta) {
+  if (engine.dry("scale", c)) return;
+  with_real_type(c.dtype, [&]<class Real>(Real) {
+    launch_elements<1>(
+        engine, "scale",
+        Scale<Real>{strided<Real>(c), static_cast<const Real*>(beta)},
+        extent_of(c), false);
+  });
+}
+
+void launch_clear_above(CudaEngine& engine, Matrices a) {
+  if (engine.dry("clear_above", a)) return;
+  with_real_type(a.dtype, [&]<class Real>(Real) {
+    launch_elements<1>(engine, "clear_above",
+                       ClearAbove<Real>{strided<Real>(a)}, extent_of(a), false);
+  });
+}
+
+void launch_transpose(CudaEngine& engine, Matrices to, ConstMatrices from) {
+  CANZONA_CHECK_EQ(to.rows, from.cols, "rows of a transpose");
+  CANZONA_CHECK_EQ(to.cols, from.rows, "columns of a transpose");
+  CANZONA_CHECK_EQ(to.count, from.count, "matrices in a batch");
+  if (engine.dry("transpose", to, from) || from.elements() * from.count == 0)
+    return;
+  with_real_type(to.dtype, [&]<class Real>(Real) {
+    transpose_kernel<Real><<<tiles(from.rows, from.cols, from.count),
+                             dim3(kTile, kTileRows), 0, engine.stream()>>>(
+        strided<Real>(to), strided<Real>(from), extent_of(from));
+  });
+  check_cuda(cudaGetLastError(), "transpose");
+}
+
+void launch_mirror(CudaEngine& engine, Matrices c) {
+  if (engine.dry("mirror", c) || c.elements() * c.count == 0) return;
+  with_real_type(c.dtype, [&]<class Real>(Real) {
+    mirror_kernel<Real>
+        <<<tiles(c.rows, c.cols, c.count), dim3(kTile, kTileRows), 0,
+           engine.stream()>>>(strided<Real>(c), c.rows, c.count);
+  });
+  check_cuda(cudaGetLastError(), "mirror");
+}
+
+void launch_split(CudaEngine& engine, Matrices to, ConstMatrices from,
+                  bool by_rows, Part first, Part second, Part third) {
+  if (engine.dry("split", to, from, by_rows, first, second, third)) return;
+  const Split work{
+      reinterpret_cast<uint16_t*>(to.data),
+      to.row_stride,
+      to.matrix_stride,
+      strided<float>(from),
+      by_rows ? from.rows * to.row_stride : from.cols,
+      {first == Part::kLow, second == Part::kLow, third == Part::kLow}};
+  launch_elements<4>(engine, "split", work, extent_of(from),
+                     allows_vectors<4>(from));
+}
+
+}  // namespace canzona

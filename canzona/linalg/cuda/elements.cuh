@@ -1,0 +1,183 @@
+// Element-wise work on batches of matrices, 16 bytes at a time where they are
+// aligned.
+//
+//   struct Double {                       // of matrix k: a worker
+//     Strided<float> a;
+//     struct Worker {
+//       float* a;
+//       int64_t stride;
+//       template <int V>                  // V elements from row i, column j
+//       __device__ void at(int64_t i, int64_t j) const { … }
+//     };
+//     __device__ Worker of(int64_t k) const { return {a.of(k), …}; }
+//   };
+//   launch_elements<4>(engine, "double", work, extent, vectors);
+//
+// The worker holds in registers what is the same for all elements. Everything
+// here has internal linkage: each file of kernels has its own.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string_view>
+
+#include "canzona/linalg/cuda/check.h"
+#include "canzona/linalg/matrix.h"
+
+namespace canzona {
+namespace {
+
+template <class Real, int V>
+struct alignas(sizeof(Real) * V) Vector {
+  Real x[V];
+};
+
+template <int V, class Real>
+__device__ Vector<Real, V> load(const Real* from) {
+  return *reinterpret_cast<const Vector<Real, V>*>(from);
+}
+template <int V, class Real>
+__device__ void store(Real* to, const Vector<Real, V>& values) {
+  *reinterpret_cast<Vector<Real, V>*>(to) = values;
+}
+
+// How many elements of a type fill 16 bytes.
+template <class Real>
+constexpr int kVector = 16 / static_cast<int>(sizeof(Real));
+
+// A batch as kernels see it.
+template <class Real>
+struct Strided {
+  Real* data = nullptr;
+  int64_t row_stride = 0;
+  int64_t matrix_stride = 0;
+
+  __device__ Real* of(int64_t k) const { return data + k * matrix_stride; }
+};
+template <class Real>
+Strided<Real> strided(const Matrices& m) {
+  return {m.as<Real>(), m.row_stride, m.matrix_stride};
+}
+template <class Real>
+Strided<const Real> strided(const ConstMatrices& m) {
+  return {m.as<Real>(), m.row_stride, m.matrix_stride};
+}
+
+struct Extent {
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t count = 0;
+};
+
+bool is_aligned(const void* data, int64_t bytes) {
+  return reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(bytes) == 0;
+}
+
+// Whether V elements from every V-th column on lie on a border of their size.
+template <int V, class View>
+bool allows_vectors(const View& m) {
+  const int64_t bytes = V * size_of(m.dtype);
+  return is_aligned(m.data, bytes) && (m.rows <= 1 || m.row_stride % V == 0) &&
+         (m.count <= 1 || m.matrix_stride % V == 0);
+}
+
+// Makes one long row of each matrix where none of the views has gaps.
+template <class... Views>
+void flatten(Views&... views) {
+  if (!((views.contiguous() || views.rows <= 1) && ...)) return;
+  const auto flat = [](auto& m) {
+    m.cols *= m.rows;
+    m.rows = std::min<int64_t>(m.rows, 1);
+    m.row_stride = m.cols;
+  };
+  (flat(views), ...);
+}
+
+// And one long row of all, for work that is the same in every matrix.
+template <class... Views>
+void flatten_batch(Views&... views) {
+  flatten(views...);
+  const auto whole = [](const auto& m) {
+    return m.rows == 1 && m.matrix_stride == m.cols;
+  };
+  if (!(whole(views) && ...)) return;
+  const auto flat = [](auto& m) {
+    m.cols *= m.count;
+    m.row_stride = m.matrix_stride = m.cols;
+    m.count = 1;
+  };
+  (flat(views), ...);
+}
+
+template <class View>
+Extent extent_of(const View& m) {
+  return {m.rows, m.cols, m.count};
+}
+
+template <int V, class Work>
+__global__ void __launch_bounds__(256)
+    elements_kernel(const Work work, const Extent extent) {
+  const int64_t first_row = int64_t{blockIdx.y} * blockDim.y + threadIdx.y;
+  const int64_t row_step = int64_t{gridDim.y} * blockDim.y;
+  const int64_t first_col =
+      (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * V;
+  const int64_t col_step = int64_t{gridDim.x} * blockDim.x * V;
+  for (int64_t k = blockIdx.z; k < extent.count; k += gridDim.z) {
+    const auto worker = work.of(k);
+    for (int64_t i = first_row; i < extent.rows; i += row_step)
+      for (int64_t j = first_col; j < extent.cols; j += col_step) {
+        if (j + V <= extent.cols) {
+          worker.template at<V>(i, j);
+        } else {
+          for (int64_t t = j; t < extent.cols; ++t) worker.template at<1>(i, t);
+        }
+      }
+  }
+}
+
+struct Shape {
+  dim3 grid;
+  dim3 block;
+};
+
+// Blocks that cover the extent, at most `most` of them.
+Shape shape_for(const Extent& e, int vector, int64_t most) {
+  const auto pieces = [](int64_t size, int64_t piece) {
+    return (size + piece - 1) / piece;
+  };
+  unsigned width = 8;
+  while (width < 256 && int64_t{width} * vector < e.cols) width *= 2;
+  const unsigned height = 256 / width;
+  const int64_t x = std::min(pieces(e.cols, int64_t{width} * vector), most);
+  const int64_t y =
+      std::min(pieces(e.rows, height), std::clamp<int64_t>(most / x, 1, 65535));
+  const int64_t z =
+      std::min(e.count, std::clamp<int64_t>(most / (x * y), 1, 65535));
+  return {dim3(static_cast<unsigned>(x), static_cast<unsigned>(y),
+               static_cast<unsigned>(z)),
+          dim3(width, height)};
+}
+
+// Enough blocks to fill the GPU, which then stay.
+constexpr int64_t kBlocksPerMultiprocessor = 8;
+
+// `Device` is the engine, or what else has a stream and multiprocessors.
+template <int V, class Device, class Work>
+void launch_elements(Device& device, std::string_view name, const Work& work,
+                     const Extent& extent, bool vectors) {
+  if (extent.rows == 0 || extent.cols == 0 || extent.count == 0) return;
+  const int64_t most = kBlocksPerMultiprocessor * device.num_multiprocessors();
+  const Shape shape = shape_for(extent, vectors ? V : 1, most);
+  if (vectors)
+    elements_kernel<V>
+        <<<shape.grid, shape.block, 0, device.stream()>>>(work, extent);
+  else
+    elements_kernel<1>
+        <<<shape.grid, shape.block, 0, device.stream()>>>(work, extent);
+  check_cuda(cudaGetLastError(), name);
+}
+
+}  // namespace
+}  // namespace canzona

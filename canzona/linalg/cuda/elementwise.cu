@@ -1,0 +1,289 @@
+// Element-wise work of the CUDA engine on whole matrices.
+#include "canzona/base/check.h"
+#include "canzona/linalg/cuda/cuda_engine.h"
+#include "canzona/linalg/cuda/elements.cuh"
+#include "canzona/linalg/cuda/exact.cuh"
+#include "canzona/linalg/cuda/typed.h"
+
+namespace canzona {
+namespace {
+
+// to = value of from, in another type or the same.
+template <class To, class From>
+struct Copy {
+  Strided<To> to;
+  Strided<const From> from;
+
+  struct Worker {
+    To* to;
+    const From* from;
+    int64_t to_stride, from_stride;
+    template <int V>
+    __device__ void at(int64_t i, int64_t j) const {
+      const auto in = load<V>(from + i * from_stride + j);
+      Vector<To, V> out;
+      for (int t = 0; t < V; ++t) out.x[t] = static_cast<To>(in.x[t]);
+      store<V>(to + i * to_stride + j, out);
+    }
+  };
+  __device__ Worker of(int64_t k) const {
+    return {to.of(k), from.of(k), to.row_stride, from.row_stride};
+  }
+};
+
+template <class Real>
+struct SetIdentity {
+  Strided<Real> a;
+  const Real* diagonals;
+
+  struct Worker {
+    Real* a;
+    int64_t stride;
+    Real diagonal;
+    template <int V>
+    __device__ void at(int64_t i, int64_t j) const {
+      Vector<Real, V> out;
+      for (int t = 0; t < V; ++t) out.x[t] = i == j + t ? diagonal : Real{0};
+      store<V>(a + i * stride + j, out);
+    }
+  };
+  __device__ Worker of(int64_t k) const {
+    return {a.of(k), a.row_stride, diagonals[k]};
+  }
+};
+
+// Seen as a row with the diagonal's elements.
+template <class Real>
+struct AddDiagonal {
+  Strided<Real> a;
+  const Real* values;
+
+  struct Worker {
+    Real* a;
+    int64_t stride;
+    Real value;
+    template <int V>
+    __device__ void at(int64_t, int64_t j) const {
+      static_assert(V == 1);
+      Real& element = a[j * stride + j];
+      element = add(element, value);
+    }
+  };
+  __device__ Worker of(int64_t k) const {
+    return {a.of(k), a.row_stride, values[k]};
+  }
+};
+
+template <class Real>
+struct Axpby {
+  Strided<Real> y;
+  Strided<const Real> x;
+  const Real* alphas;
+  const Real* beta;
+
+  struct Worker {
+    Real* y;
+    const Real* x;
+    int64_t y_stride, x_stride;
+    Real alpha, beta;
+    template <int V>
+    __device__ void at(int64_t i, int64_t j) const {
+      auto out = load<V>(x + i * x_stride + j);
+      for (int t = 0; t < V; ++t) out.x[t] = mul(alpha, out.x[t]);
+      if (beta != 0) {
+        const auto old = load<V>(y + i * y_stride + j);
+        for (int t = 0; t < V; ++t)
+          out.x[t] = add(out.x[t], mul(beta, old.x[t]));
+      }
+      store<V>(y + i * y_stride + j, out);
+    }
+  };
+  __device__ Worker of(int64_t k) const {
+    return {y.of(k), x.of(k), y.row_stride, x.row_stride, alphas[k], *beta};
+  }
+};
+
+// A name outside the matrix reads nothing; what it asked for is not a number.
+__device__ bool is_inside(int64_t entry, int64_t size) {
+  return entry >= 0 && entry < size;
+}
+
+template <class Real, bool kRows>
+struct Permute {
+  Strided<Real> to;
+  Strided<const Real> from;
+  ConstOrders orders;
+  int64_t matrices;
+
+  struct Worker {
+    Real* to;
+    const Real* from;
+    int64_t to_stride, from_stride;
+    const int64_t* order;
+    int64_t length;
+    template <int V>
+    __device__ void at(int64_t i, int64_t j) const {
+      Vector<Real, V> out;
+      for (int t = 0; t < V; ++t) out.x[t] = static_cast<Real>(NAN);
+      const int64_t entry = order[kRows ? i : j];
+      if constexpr (kRows) {
+        if (is_inside(entry, length))
+          out = load<V>(from + entry * from_stride + j);
+      } else {
+        static_assert(V == 1);
+        if (is_inside(entry, length)) out.x[0] = from[i * from_stride + entry];
+      }
+      store<V>(to + i * to_stride + j, out);
+    }
+  };
+  __device__ Worker of(int64_t k) const {
+    return {to.of(k),
+            from.of(k),
+            to.row_stride,
+            from.row_stride,
+            orders.data + k * orders.count / matrices * orders.length,
+            orders.length};
+  }
+};
+
+template <class Real>
+struct ScaleColumns {
+  Strided<Real> to;
+  Strided<const Real> from;
+  Strided<const Real> factors;
+
+  struct Worker {
+    Real* to;
+    const Real* from;
+    const Real* factors;
+    int64_t to_stride, from_stride;
+    template <int V>
+    __device__ void at(int64_t i, int64_t j) const {
+      auto out = load<V>(from + i * from_stride + j);
+      const auto factor = load<V>(factors + j);
+      for (int t = 0; t < V; ++t) out.x[t] = mul(out.x[t], factor.x[t]);
+      store<V>(to + i * to_stride + j, out);
+    }
+  };
+  __device__ Worker of(int64_t k) const {
+    return {to.of(k), from.of(k), factors.of(k), to.row_stride,
+            from.row_stride};
+  }
+};
+
+void check_orders(ConstOrders orders, int64_t size, int64_t matrices) {
+  CANZONA_CHECK_EQ(orders.length, size, "entries of an order");
+  CANZONA_CHECK(orders.count > 0 && matrices % orders.count == 0, matrices,
+                " matrices in ", orders.count, " orders");
+}
+
+}  // namespace
+
+void CudaEngine::copy(Matrices to, ConstMatrices from) {
+  CANZONA_CHECK(to.dtype == from.dtype, "copy from ", to_string(from.dtype),
+                " to ", to_string(to.dtype));
+  convert(to, from);
+}
+
+void CudaEngine::convert(Matrices to, ConstMatrices from) {
+  check_same_batch(to, from);
+  if (dry("convert", to, from)) return;
+  flatten_batch(to, from);
+  with_real_type(to.dtype, [&]<class To>(To) {
+    with_real_type(from.dtype, [&]<class From>(From) {
+      constexpr int V = sizeof(To) == 4 && sizeof(From) == 4 ? 4 : 2;
+      launch_elements<V>(*this, "convert",
+                         Copy<To, From>{strided<To>(to), strided<From>(from)},
+                         extent_of(to),
+                         allows_vectors<V>(to) && allows_vectors<V>(from));
+    });
+  });
+}
+
+void CudaEngine::set_identity(Matrices a, std::span<const double> diagonals) {
+  CANZONA_CHECK_EQ(diagonals.size(), a.count, "diagonals");
+  with_real_type(a.dtype, [&]<class Real>(Real) {
+    constexpr int V = kVector<Real>;
+    const Real* values = push<Real>(diagonals);
+    if (dry("set_identity", a)) return;
+    launch_elements<V>(*this, "set_identity",
+                       SetIdentity<Real>{strided<Real>(a), values},
+                       extent_of(a), allows_vectors<V>(a));
+  });
+}
+
+void CudaEngine::add_diagonal(Matrices a, std::span<const double> values) {
+  CANZONA_CHECK_EQ(values.size(), a.count, "diagonals");
+  with_real_type(a.dtype, [&]<class Real>(Real) {
+    const Real* added = push<Real>(values);
+    if (dry("add_diagonal", a)) return;
+    launch_elements<1>(*this, "add_diagonal",
+                       AddDiagonal<Real>{strided<Real>(a), added},
+                       {1, std::min(a.rows, a.cols), a.count}, false);
+  });
+}
+
+void CudaEngine::axpby(Matrices y, std::span<const double> alphas,
+                       ConstMatrices x, double beta) {
+  check_same_batch(y, x);
+  CANZONA_CHECK_EQ(alphas.size(), y.count, "factors");
+  with_real_type(y.dtype, [&]<class Real>(Real) {
+    constexpr int V = kVector<Real>;
+    const Real* a = push<Real>(alphas);
+    const Real* b = push<Real>(beta);
+    if (dry("axpby", y, x)) return;
+    flatten(y, x);
+    launch_elements<V>(
+        *this, "axpby", Axpby<Real>{strided<Real>(y), strided<Real>(x), a, b},
+        extent_of(y), allows_vectors<V>(y) && allows_vectors<V>(x));
+  });
+}
+
+void CudaEngine::permute_columns(Matrices to, ConstMatrices from,
+                                 ConstOrders orders) {
+  check_same_batch(to, from);
+  check_orders(orders, to.cols, to.count);
+  if (dry("permute_columns", to, from, orders)) return;
+  with_real_type(to.dtype, [&]<class Real>(Real) {
+    launch_elements<1>(
+        *this, "permute_columns",
+        Permute<Real, false>{strided<Real>(to), strided<Real>(from), orders,
+                             to.count},
+        extent_of(to), false);
+  });
+}
+
+void CudaEngine::permute_rows(Matrices to, ConstMatrices from,
+                              ConstOrders orders) {
+  check_same_batch(to, from);
+  check_orders(orders, to.rows, to.count);
+  if (dry("permute_rows", to, from, orders)) return;
+  with_real_type(to.dtype, [&]<class Real>(Real) {
+    constexpr int V = kVector<Real>;
+    launch_elements<V>(
+        *this, "permute_rows",
+        Permute<Real, true>{strided<Real>(to), strided<Real>(from), orders,
+                            to.count},
+        extent_of(to), allows_vectors<V>(to) && allows_vectors<V>(from));
+  });
+}
+
+void CudaEngine::scale_columns(Matrices to, ConstMatrices from,
+                               ConstMatrices factors) {
+  check_same_batch(to, from);
+  CANZONA_CHECK_EQ(factors.cols, to.cols, "factors");
+  CANZONA_CHECK_EQ(factors.count, to.count, "matrices in a batch");
+  if (dry("scale_columns", to, from, factors)) return;
+  with_real_type(to.dtype, [&]<class Real>(Real) {
+    constexpr int V = kVector<Real>;
+    launch_elements<V>(
+        *this, "scale_columns",
+        ScaleColumns<Real>{strided<Real>(to), strided<Real>(from),
+                           strided<Real>(factors)},
+        extent_of(to),
+        allows_vectors<V>(to) && allows_vectors<V>(from) &&
+            allows_vectors<V>(factors));
+  });
+}
+
+}  // namespace canzona

@@ -1,0 +1,50 @@
+// Arithmetic that is rounded operation by operation, as on a CPU. Written out,
+// since a compiler may fuse what is written with * and +.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <type_traits>
+
+namespace canzona {
+namespace {
+
+__device__ float mul(float a, float b) { return __fmul_rn(a, b); }
+__device__ float add(float a, float b) { return __fadd_rn(a, b); }
+__device__ float sub(float a, float b) { return __fsub_rn(a, b); }
+__device__ float quotient(float a, float b) { return __fdiv_rn(a, b); }
+__device__ float root(float a) { return __fsqrt_rn(a); }
+
+__device__ double mul(double a, double b) { return __dmul_rn(a, b); }
+__device__ double add(double a, double b) { return __dadd_rn(a, b); }
+__device__ double sub(double a, double b) { return __dsub_rn(a, b); }
+__device__ double quotient(double a, double b) { return __ddiv_rn(a, b); }
+__device__ double root(double a) { return __dsqrt_rn(a); }
+
+// To nearest, ties to even; a NaN stays one.
+__device__ uint16_t to_bf16(float value) {
+  const uint32_t bits = __float_as_uint(value);
+  const bool is_nan = (bits & 0x7fffffffU) > 0x7f800000U;
+  const uint32_t rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
+  return static_cast<uint16_t>(is_nan ? (bits >> 16) | 0x40U : rounded);
+}
+
+__device__ bool is_finite(float value) {
+  return (__float_as_uint(value) & 0x7f800000U) != 0x7f800000U;
+}
+__device__ bool is_finite(double value) {
+  return (__double2hiint(value) & 0x7ff00000) != 0x7ff00000;
+}
+
+// The magnitude as an integer that compares alike, NaNs above infinity.
+__device__ uint64_t magnitude_bits(float value) {
+  return __float_as_uint(value) & 0x7fffffffU;
+}
+__device__ uint64_t magnitude_bits(double value) {
+  return static_cast<uint64_t>(__double_as_longlong(value)) &
+         0x7fffffffffffffffULL;
+}
+
+}  // namespace
+}  // namespace canzona

@@ -1,0 +1,196 @@
+#include "canzona/linalg/cuda/lt_products.h"
+
+#include <algorithm>
+#include <array>
+
+#include "canzona/base/check.h"
+#include "canzona/linalg/cuda/cuda_engine.h"
+#include "canzona/linalg/cuda/libraries.h"
+
+namespace canzona {
+namespace {
+
+cudaDataType_t data_type(DType dtype) {
+  switch (dtype) {
+    case DType::kFp64:
+      return CUDA_R_64F;
+    case DType::kFp32:
+      return CUDA_R_32F;
+    case DType::kBf16:
+      return CUDA_R_16BF;
+    case DType::kFp16:
+      break;
+  }
+  return CUDA_R_16F;
+}
+
+cublasOperation_t operation(Op op) {
+  return op == Op::kNone ? CUBLAS_OP_N : CUBLAS_OP_T;
+}
+
+// cuBLAS counts columns where we count rows: it is handed Bᵀ·Aᵀ = Cᵀ, whose
+// operands are stored as B and A are.
+class Description {
+ public:
+  explicit Description(const ProductShape& shape) {
+    const bool is_double = shape.out == DType::kFp64;
+    check_cublas(
+        cublasLtMatmulDescInit(
+            &desc_, is_double ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
+            data_type(shape.out)),
+        "cublasLtMatmulDescInit");
+    set(CUBLASLT_MATMUL_DESC_TRANSA, operation(shape.op_b));
+    set(CUBLASLT_MATMUL_DESC_TRANSB, operation(shape.op_a));
+    set(CUBLASLT_MATMUL_DESC_POINTER_MODE, CUBLASLT_POINTER_MODE_DEVICE);
+  }
+  cublasLtMatmulDesc_t get() { return &desc_; }
+
+ private:
+  template <class T>
+  void set(cublasLtMatmulDescAttributes_t attribute, T value) {
+    check_cublas(
+        cublasLtMatmulDescSetAttribute(&desc_, attribute, &value, sizeof value),
+        "cublasLtMatmulDescSetAttribute");
+  }
+  cublasLtMatmulDescOpaque_t desc_;
+};
+
+class Layout {
+ public:
+  Layout(DType dtype, int64_t rows, int64_t cols, int64_t row_stride) {
+    check_cublas(cublasLtMatrixLayoutInit(
+                     &layout_, data_type(dtype), static_cast<uint64_t>(cols),
+                     static_cast<uint64_t>(rows), std::max(row_stride, cols)),
+                 "cublasLtMatrixLayoutInit");
+  }
+  template <class View>
+  explicit Layout(const View& m)
+      : Layout(m.dtype, m.rows, m.cols, m.row_stride) {
+    if (m.count == 1) return;
+    set(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<int32_t>(m.count));
+    set(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, m.matrix_stride);
+  }
+  cublasLtMatrixLayout_t get() { return &layout_; }
+
+ private:
+  template <class T>
+  void set(cublasLtMatrixLayoutAttribute_t attribute, T value) {
+    check_cublas(cublasLtMatrixLayoutSetAttribute(&layout_, attribute, &value,
+                                                  sizeof value),
+                 "cublasLtMatrixLayoutSetAttribute");
+  }
+  cublasLtMatrixLayoutOpaque_t layout_;
+};
+
+class Preference {
+ public:
+  explicit Preference(const ProductShape& shape) {
+    check_cublas(cublasLtMatmulPreferenceInit(&preference_),
+                 "cublasLtMatmulPreferenceInit");
+    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{0});
+    set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+        static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE));
+    const auto alignment = [](DType dtype, bool wide) {
+      return wide ? uint32_t{16} : static_cast<uint32_t>(size_of(dtype));
+    };
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+        alignment(shape.in, shape.wide_b));
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        alignment(shape.in, shape.wide_a));
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+        alignment(shape.out, shape.wide_c));
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
+        alignment(shape.out, shape.wide_c));
+  }
+  cublasLtMatmulPreference_t get() { return &preference_; }
+
+ private:
+  template <class T>
+  void set(cublasLtMatmulPreferenceAttributes_t attribute, T value) {
+    check_cublas(cublasLtMatmulPreferenceSetAttribute(&preference_, attribute,
+                                                      &value, sizeof value),
+                 "cublasLtMatmulPreferenceSetAttribute");
+  }
+  cublasLtMatmulPreferenceOpaque_t preference_;
+};
+
+// Rows that begin on 16-byte borders in the wide case, and nowhere special in
+// the other.
+Layout typical_layout(DType dtype, int64_t rows, int64_t cols, bool wide) {
+  const int64_t step = wide ? 16 / size_of(dtype) : 1;
+  return {dtype, rows, cols, (cols + step - 1) / step * step};
+}
+
+Layout stored(DType dtype, int64_t rows, int64_t cols, Op op, bool wide) {
+  return op == Op::kNone ? typical_layout(dtype, rows, cols, wide)
+                         : typical_layout(dtype, cols, rows, wide);
+}
+
+// One sum per element, for any number of matrices.
+bool is_usable(const cublasLtMatmulHeuristicResult_t& result) {
+  if (result.state != CUBLAS_STATUS_SUCCESS) return false;
+  int32_t splits = 0;
+  int32_t batches = 0;
+  size_t written = 0;
+  check_cublas(cublasLtMatmulAlgoConfigGetAttribute(
+                   &result.algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &splits,
+                   sizeof splits, &written),
+               "cublasLtMatmulAlgoConfigGetAttribute");
+  check_cublas(cublasLtMatmulAlgoCapGetAttribute(
+                   &result.algo, CUBLASLT_ALGO_CAP_STRIDED_BATCH_SUPPORT,
+                   &batches, sizeof batches, &written),
+               "cublasLtMatmulAlgoCapGetAttribute");
+  return splits <= 1 && batches != 0;
+}
+
+}  // namespace
+
+void LtProducts::prepare(const ProductShape& shape) {
+  if (algorithms_.contains(shape)) return;
+  Description description(shape);
+  Preference preference(shape);
+  Layout a = stored(shape.in, shape.m, shape.k, shape.op_a, shape.wide_a);
+  Layout b = stored(shape.in, shape.k, shape.n, shape.op_b, shape.wide_b);
+  Layout c = typical_layout(shape.out, shape.m, shape.n, shape.wide_c);
+  std::array<cublasLtMatmulHeuristicResult_t, 32> results = {};
+  int found = 0;
+  check_cublas(cublasLtMatmulAlgoGetHeuristic(
+                   engine_.cublas_lt(), description.get(), b.get(), a.get(),
+                   c.get(), c.get(), preference.get(),
+                   static_cast<int>(results.size()), results.data(), &found),
+               "cublasLtMatmulAlgoGetHeuristic");
+  const auto end = results.begin() + found;
+  const auto best = std::find_if(results.begin(), end, is_usable);
+  CANZONA_CHECK(best != end, "no algorithm for a product ", shape.m, "x",
+                shape.k, "x", shape.n, " of ", to_string(shape.in), " among ",
+                found);
+  algorithms_.emplace(shape, best->algo);
+}
+
+void LtProducts::run(const ProductShape& shape, const Matrices& c,
+                     const void* alpha, const ConstMatrices& a,
+                     const ConstMatrices& b, const void* beta) {
+  // What a grid can count.
+  constexpr int64_t kMost = 32768;
+  if (c.count > kMost) {
+    const int64_t rest = c.count - kMost;
+    run(shape, c.part(0, kMost), alpha, a.part(0, kMost), b.part(0, kMost),
+        beta);
+    run(shape, c.part(kMost, rest), alpha, a.part(kMost, rest),
+        b.part(kMost, rest), beta);
+    return;
+  }
+  const auto algorithm = algorithms_.find(shape);
+  CANZONA_CHECK(algorithm != algorithms_.end(), "a product not prepared");
+  Description description(shape);
+  Layout left(a);
+  Layout right(b);
+  Layout to(c);
+  check_cublas(cublasLtMatmul(engine_.cublas_lt(), description.get(), alpha,
+                              b.data, right.get(), a.data, left.get(), beta,
+                              c.data, to.get(), c.data, to.get(),
+                              &algorithm->second, nullptr, 0, engine_.stream()),
+               "cublasLtMatmul");
+}
+
+}  // namespace canzona

@@ -1,0 +1,52 @@
+// Products by cuBLASLt whose bits depend on the shape alone.
+//
+//   products.prepare(shape);                      // not during a capture
+//   products.run(shape, c, alpha, a, b, beta);
+//
+// The algorithm is chosen once per shape, for one matrix, and used for every
+// batch. It neither splits the inner side nor needs memory, so each element is
+// one sum in a fixed order. Libraries also look at how memory is aligned; here
+// that is part of the shape (`wide`: rows begin on 16-byte borders), and the
+// caller copies what is not aligned as its shape would have it.
+//
+// Belongs to one engine.
+#pragma once
+
+#include <cublasLt.h>
+
+#include <compare>
+#include <map>
+
+#include "canzona/linalg/engine.h"
+
+namespace canzona {
+
+class CudaEngine;
+
+// C (m x n, of type `out`) and A, B (of type `in`), as they are stored: by
+// rows.
+struct ProductShape {
+  DType in = DType::kFp32;
+  DType out = DType::kFp32;
+  int64_t m = 0, n = 0, k = 0;
+  Op op_a = Op::kNone, op_b = Op::kNone;
+  bool wide_a = false, wide_b = false, wide_c = false;
+
+  auto operator<=>(const ProductShape&) const = default;
+};
+
+class LtProducts {
+ public:
+  explicit LtProducts(CudaEngine& engine) : engine_(engine) {}
+
+  void prepare(const ProductShape& shape);
+  // C = alpha·op(A)·op(B) + beta·C; scalars on the device, of C's type.
+  void run(const ProductShape& shape, const Matrices& c, const void* alpha,
+           const ConstMatrices& a, const ConstMatrices& b, const void* beta);
+
+ private:
+  CudaEngine& engine_;
+  std::map<ProductShape, cublasLtMatmulAlgo_t> algorithms_;
+};
+
+}  // namespace canzona

@@ -1,0 +1,40 @@
+// Times of the calls of one engine, taken by the GPU itself.
+//
+//   Profile profile;
+//   profile.begin("gram", stream);   // ends the call before
+//   …
+//   for (const Engine::StageTime& t : profile.end(stream)) …
+//
+// Lives for one piece of work; one thread.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "canzona/linalg/engine.h"
+
+namespace canzona {
+
+class Profile {
+ public:
+  Profile() = default;
+  ~Profile();
+  Profile(const Profile&) = delete;
+  Profile& operator=(const Profile&) = delete;
+
+  void begin(std::string_view call, cudaStream_t stream);
+  // Waits; longest first.
+  std::vector<Engine::StageTime> end(cudaStream_t stream);
+
+ private:
+  struct Mark {
+    std::string call;
+    cudaEvent_t event;
+  };
+  std::vector<Mark> marks_;
+};
+
+}  // namespace canzona

@@ -1,0 +1,191 @@
+#include "canzona/linalg/cuda/recording.h"
+
+#include <utility>
+
+#include "canzona/base/check.h"
+#include "canzona/linalg/cuda/check.h"
+#include "canzona/linalg/cuda/condition.h"
+#include "canzona/linalg/cuda/cuda_engine.h"
+
+namespace canzona {
+namespace {
+
+constexpr int64_t kAlignment = 16;
+// Handed out in dry runs, where nobody reads it.
+alignas(kAlignment) constexpr std::byte kNowhere[kAlignment] = {};
+
+// Other threads may call whatever they like meanwhile; and a kernel that is
+// loaded now, at its first use, does no harm.
+constexpr cudaStreamCaptureMode kMode = cudaStreamCaptureModeRelaxed;
+
+}  // namespace
+
+int64_t Slots::append(std::span<const std::byte> bytes) {
+  const auto offset = static_cast<int64_t>(bytes_.size());
+  bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+  const auto end = static_cast<int64_t>(bytes_.size());
+  bytes_.resize(
+      static_cast<size_t>((end + kAlignment - 1) / kAlignment * kAlignment));
+  return offset;
+}
+
+Recording::Recording(CudaEngine& origin) : origin_(origin) { join(origin); }
+
+Recording::Recording(CudaEngine& origin, std::byte* scalars, std::byte* tables)
+    : origin_(origin), scalar_memory_(scalars), table_memory_(tables) {
+  CANZONA_CHECK(scalars != nullptr && tables != nullptr, "memory of a capture");
+  check_cuda(cudaEventCreateWithFlags(&edge_, cudaEventDisableTiming),
+             "cudaEventCreateWithFlags");
+  join(origin);
+}
+
+Recording::~Recording() {
+  release();
+  for (cudaStream_t stream : streams_) cudaStreamDestroy(stream);
+  if (edge_ != nullptr) cudaEventDestroy(edge_);
+}
+
+const std::byte* Recording::push_scalars(std::span<const std::byte> bytes) {
+  const int64_t offset = scalars_.append(bytes);
+  return is_dry() ? kNowhere : scalar_memory_ + offset;
+}
+
+const std::byte* Recording::push_table(std::span<const std::byte> bytes) {
+  signature_.add_bytes(bytes);
+  const int64_t offset = tables_.append(bytes);
+  return is_dry() ? kNowhere : table_memory_ + offset;
+}
+
+void Recording::join(CudaEngine& engine) {
+  if (engine.recording_ == this) return;
+  CANZONA_CHECK(engine.recording_ == nullptr,
+                "an engine takes part in two repetitions at once");
+  engine.recording_ = this;
+  engines_.push_back(&engine);
+  reserved_.push_back(engine.arena().reserved());
+}
+
+std::vector<CudaEngine*> Recording::release() {
+  for (CudaEngine* engine : engines_) engine->recording_ = nullptr;
+  return std::exchange(engines_, {});
+}
+
+bool Recording::arenas_grew() const {
+  for (size_t i = 0; i < engines_.size(); ++i)
+    if (engines_[i]->arena().reserved() != reserved_[i]) return true;
+  return false;
+}
+
+void Recording::note(std::string_view name, const CudaEngine& engine) {
+  signature_.add(name);
+  signature_.add(engine.id_);
+}
+
+// An engine that is new here has nothing to wait for: a launch comes after all
+// that its engines were given before.
+void Recording::order(CudaEngine& first, CudaEngine& then) {
+  join(first);
+  join(then);
+  note("before", first);
+  note("after", then);
+  if (is_dry()) return;
+  const cudaStream_t from = stream_of(first);
+  const cudaStream_t to = stream_of(then);
+  if (from != to) add_edge(from, to);
+}
+
+void Recording::if_zero(CudaEngine& engine, const int32_t* flag,
+                        const std::function<void()>& work) {
+  note("if_zero", engine);
+  signature_.add(flag);
+  if (is_dry())
+    work();
+  else
+    capture_condition(engine, flag, work);
+  note("end", engine);
+}
+
+cudaGraph_t Recording::capture(const std::function<void()>& work) {
+  const cudaStream_t stream = origin_.own_stream_;
+  check_cuda(cudaStreamBeginCapture(stream, kMode), "cudaStreamBeginCapture");
+  bodies_.push_back({{&origin_, stream}});
+  cudaGraph_t graph = nullptr;
+  try {
+    run_body(stream, work);
+  } catch (...) {
+    if (cudaStreamEndCapture(stream, &graph) == cudaSuccess)
+      cudaGraphDestroy(graph);
+    cudaGetLastError();
+    throw;
+  }
+  check_cuda(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
+  return graph;
+}
+
+// A body ends where it began, whatever streams were used meanwhile.
+void Recording::run_body(cudaStream_t begun,
+                         const std::function<void()>& work) {
+  work();
+  gather(begun);
+  bodies_.pop_back();
+}
+
+// The condition comes after everything that was captured before and before
+// everything after, so that every engine may take part in what it decides on.
+void Recording::capture_condition(CudaEngine& engine, const int32_t* flag,
+                                  const std::function<void()>& work) {
+  const cudaStream_t outside = stream_of(engine);
+  gather(outside);
+  const cudaGraph_t body = add_condition(outside, flag);
+  const cudaStream_t inside = new_stream();
+  check_cuda(
+      cudaStreamBeginCaptureToGraph(inside, body, nullptr, nullptr, 0, kMode),
+      "cudaStreamBeginCaptureToGraph");
+  bodies_.push_back({{&engine, inside}});
+  cudaGraph_t same = nullptr;
+  try {
+    run_body(inside, work);
+  } catch (...) {
+    cudaStreamEndCapture(inside, &same);
+    cudaGetLastError();
+    throw;
+  }
+  check_cuda(cudaStreamEndCapture(inside, &same), "cudaStreamEndCapture");
+  scatter(outside);
+}
+
+cudaStream_t Recording::stream_of(CudaEngine& engine) {
+  Body& body = bodies_.back();
+  for (const Member& member : body)
+    if (member.engine == &engine) return member.stream;
+  const bool outermost = bodies_.size() == 1;
+  const cudaStream_t stream = outermost ? engine.own_stream_ : new_stream();
+  add_edge(body.front().stream, stream);
+  body.push_back({&engine, stream});
+  return stream;
+}
+
+void Recording::add_edge(cudaStream_t from, cudaStream_t to) {
+  check_cuda(cudaEventRecord(edge_, from), "cudaEventRecord");
+  check_cuda(cudaStreamWaitEvent(to, edge_, 0), "cudaStreamWaitEvent");
+}
+
+void Recording::gather(cudaStream_t to) {
+  for (const Member& member : bodies_.back())
+    if (member.stream != to) add_edge(member.stream, to);
+}
+
+void Recording::scatter(cudaStream_t from) {
+  for (const Member& member : bodies_.back())
+    if (member.stream != from) add_edge(from, member.stream);
+}
+
+cudaStream_t Recording::new_stream() {
+  cudaStream_t stream = nullptr;
+  check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+             "cudaStreamCreateWithFlags");
+  streams_.push_back(stream);
+  return stream;
+}
+
+}  // namespace canzona

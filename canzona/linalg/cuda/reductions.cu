@@ -1,0 +1,194 @@
+// Reductions of the CUDA engine but norms.
+#include "canzona/base/check.h"
+#include "canzona/linalg/cuda/chunks.cuh"
+#include "canzona/linalg/cuda/cuda_engine.h"
+#include "canzona/linalg/cuda/exact.cuh"
+#include "canzona/linalg/cuda/norms.h"
+#include "canzona/linalg/cuda/slots.cuh"
+#include "canzona/linalg/cuda/typed.h"
+
+namespace canzona {
+namespace {
+
+struct Magnitudes {
+  Largest combine;
+  struct Term {
+    __device__ bool is_needed() const { return true; }
+    template <class Real>
+    __device__ uint64_t operator()(Real value) const {
+      return magnitude_bits(value);
+    }
+  };
+  __device__ Term of(int64_t) const { return {}; }
+};
+
+template <class Real>
+struct StoreMagnitude {
+  double* largest;
+  __device__ void operator()(int64_t k, uint64_t bits) const {
+    if constexpr (sizeof(Real) == sizeof(float))
+      largest[k] = __uint_as_float(static_cast<uint32_t>(bits));
+    else
+      largest[k] = __longlong_as_double(static_cast<long long>(bits));
+  }
+};
+
+// An overflow on the way is caught by a second sum of smaller numbers; what is
+// not finite stays so in both.
+constexpr double kDown = 0x1p-64;
+
+template <class Real>
+__global__ void __launch_bounds__(kSumThreads)
+    traces_kernel(double* traces, Strided<const Real> a, Extent e) {
+  const int64_t side = min(e.rows, e.cols);
+  for (int64_t k = blockIdx.x; k < e.count; k += gridDim.x) {
+    const Real* matrix = a.of(k);
+    double sum = 0;
+    double scaled = 0;
+    for (int64_t i = threadIdx.x; i < side; i += kSumThreads) {
+      const double value = matrix[i * a.row_stride + i];
+      sum = add(sum, value);
+      scaled = add(scaled, mul(value, kDown));
+    }
+    sum = over_block(sum, Add{});
+    scaled = over_block(scaled, Add{});
+    if (threadIdx.x == 0)
+      traces[k] = is_finite(sum) ? sum : quotient(scaled, kDown);
+  }
+}
+
+// Sums of a few columns over a stretch of rows: lanes take columns, warps rows.
+constexpr int kColumns = 32;
+constexpr int kWarps = 8;
+constexpr int64_t kStretch = 512;
+
+template <class Real>
+__global__ void __launch_bounds__(kColumns* kWarps)
+    column_sums_kernel(double* partial, Strided<const Real> a,
+                       Strided<const Real> b, Extent e, int64_t stretches) {
+  __shared__ double sums[kWarps][kColumns];
+  const int64_t j = int64_t{blockIdx.x} * kColumns + threadIdx.x;
+  const int64_t begin = blockIdx.y * kStretch;
+  const int64_t end = min(begin + kStretch, e.rows);
+  for (int64_t k = blockIdx.z; k < e.count; k += gridDim.z) {
+    const Real* x = a.of(k);
+    const Real* y = b.of(k);
+    double sum = 0;
+    if (j < e.cols)
+      for (int64_t i = begin + threadIdx.y; i < end; i += kWarps)
+        sum = add(sum, mul(static_cast<double>(x[i * a.row_stride + j]),
+                           static_cast<double>(y[i * b.row_stride + j])));
+    sums[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y == 0 && j < e.cols) {
+      for (int w = 1; w < kWarps; ++w) sum = add(sum, sums[w][threadIdx.x]);
+      partial[(k * stretches + blockIdx.y) * e.cols + j] = sum;
+    }
+    __syncthreads();
+  }
+}
+
+struct AddStretches {
+  double* sums;
+  const double* partial;
+  int64_t stretches;
+  int64_t cols;
+
+  template <int V>
+  __device__ void at(int64_t k, int64_t j) const {
+    static_assert(V == 1);
+    double sum = 0;
+    for (int64_t s = 0; s < stretches; ++s)
+      sum = add(sum, partial[(k * stretches + s) * cols + j]);
+    sums[k * cols + j] = sum;
+  }
+  __device__ AddStretches of(int64_t) const { return *this; }
+};
+
+template <class Real>
+struct StoreColumns {
+  Strided<Real> values;
+  const double* sums;
+  int64_t cols;
+
+  template <int V>
+  __device__ void at(int64_t k, int64_t j) const {
+    static_assert(V == 1);
+    values.of(k)[j] = static_cast<Real>(sums[k * cols + j]);
+  }
+  __device__ StoreColumns of(int64_t) const { return *this; }
+};
+
+}  // namespace
+
+void CudaEngine::max_abs(ConstMatrices a, std::span<double> results) {
+  CANZONA_CHECK_EQ(results.size(), a.count, "largest magnitudes");
+  needs_results();
+  if (a.count == 0) return;
+  Arena::Scope scope(arena());
+  auto* found = arena().take_array<double>(a.count);
+  auto* partial =
+      arena().take_array<uint64_t>(num_slots(extent_of(a)) * a.count);
+  with_real_type(a.dtype, [&]<class Real>(Real) {
+    reduce<uint64_t, Real>(*this, partial, a, Magnitudes{},
+                           StoreMagnitude<Real>{found});
+  });
+  std::ranges::copy(this->results(found, a.count), results.begin());
+}
+
+void CudaEngine::traces(ConstMatrices a, std::span<double> results) {
+  CANZONA_CHECK_EQ(results.size(), a.count, "traces");
+  needs_results();
+  if (a.count == 0) return;
+  Arena::Scope scope(arena());
+  auto* found = arena().take_array<double>(a.count);
+  with_real_type(a.dtype, [&]<class Real>(Real) {
+    traces_kernel<Real>
+        <<<static_cast<unsigned>(std::min<int64_t>(a.count, int64_t{1} << 20)),
+           kSumThreads, 0, stream()>>>(found, strided<Real>(a), extent_of(a));
+  });
+  check_cuda(cudaGetLastError(), "traces");
+  std::ranges::copy(this->results(found, a.count), results.begin());
+}
+
+void CudaEngine::column_dots(Matrices values, ConstMatrices a,
+                             ConstMatrices b) {
+  check_same_batch(a, b);
+  CANZONA_CHECK_EQ(values.cols, a.cols, "columns");
+  CANZONA_CHECK_EQ(values.count, a.count, "matrices in a batch");
+  Arena::Scope scope(arena());
+  auto* sums = arena().take_array<double>(a.cols * a.count);
+  column_sums_on_device(*this, sums, a, b);
+  if (dry("column_dots", values)) return;
+  with_real_type(a.dtype, [&]<class Real>(Real) {
+    launch_elements<1>(*this, "column_dots",
+                       StoreColumns<Real>{strided<Real>(values), sums, a.cols},
+                       {a.count, a.cols, 1}, false);
+  });
+}
+
+void column_sums_on_device(CudaEngine& engine, double* sums, ConstMatrices a,
+                           ConstMatrices b) {
+  Arena::Scope scope(engine.arena());
+  const int64_t stretches =
+      std::max<int64_t>((a.rows + kStretch - 1) / kStretch, 1);
+  auto* partial =
+      engine.arena().take_array<double>(a.count * stretches * a.cols);
+  if (engine.dry("column_sums", a, b, sums, partial)) return;
+  if (a.count == 0 || a.cols == 0) return;
+  const dim3 grid(static_cast<unsigned>((a.cols + kColumns - 1) / kColumns),
+                  static_cast<unsigned>(stretches),
+                  static_cast<unsigned>(std::min<int64_t>(a.count, 65535)));
+  with_real_type(a.dtype, [&]<class Real>(Real) {
+    column_sums_kernel<Real>
+        <<<grid, dim3(kColumns, kWarps), 0, engine.stream()>>>(
+            partial, strided<Real>(a), strided<Real>(b), extent_of(a),
+            stretches);
+  });
+  check_cuda(cudaGetLastError(), "column_sums");
+  launch_elements<1>(engine, "column_sums",
+                     AddStretches{sums, partial, stretches, a.cols},
+                     {a.count, a.cols, 1}, false);
+}
+
+}  // namespace canzona

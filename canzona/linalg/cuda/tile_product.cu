@@ -1,0 +1,130 @@
+#include "canzona/linalg/cuda/tile_product.h"
+
+#include <limits>
+#include <string>
+
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "canzona/linalg/cuda/tile_product_task.h"
+
+namespace canzona {
+namespace {
+
+void check_layout(const Tiles& tiles, const char* name) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max() / 2;
+  if (reinterpret_cast<uintptr_t>(tiles.data) % 128 != 0)
+    throw UsageError(cat("tile product: ", name,
+                         " must be aligned to 128 bytes, lies at ",
+                         static_cast<const void*>(tiles.data)));
+  if (tiles.row_stride % 8 != 0 || tiles.row_stride < tiles.cols ||
+      (tiles.count > 1 &&
+       (tiles.matrix_stride % 8 != 0 || tiles.matrix_stride < 1)))
+    throw UsageError(cat("tile product: strides of ", name,
+                         " must be multiples of 8 and hold its ", tiles.cols,
+                         " columns, are ", tiles.row_stride, " and ",
+                         tiles.matrix_stride));
+  if (tiles.rows < 1 || tiles.cols < 1 || tiles.rows > kMost ||
+      tiles.cols > kMost)
+    throw UsageError(
+        cat("tile product: ", name, " is ", tiles.rows, " x ", tiles.cols));
+}
+
+void check_shape(const Tiles& tiles, const char* name, int64_t rows,
+                 int64_t cols, int64_t count) {
+  if (tiles.data == nullptr)
+    throw UsageError(cat("tile product: ", name, " is missing"));
+  if (tiles.rows != rows || tiles.cols != cols || tiles.count != count)
+    throw UsageError(cat("tile product: ", name, " must be ", count, " of ",
+                         rows, " x ", cols, ", is ", tiles.count, " of ",
+                         tiles.rows, " x ", tiles.cols));
+  check_layout(tiles, name);
+}
+
+TileTask make_task(const TileProduct& product) {
+  const bool a_across = product.order == TileOrder::kAtB;
+  const bool b_across = product.order != TileOrder::kABt;
+  TileTask task{.product = product};
+  const Tiles& a = product.a;
+  const Tiles& b = product.b;
+  task.m = a_across ? a.cols : a.rows;
+  task.k = a_across ? a.rows : a.cols;
+  task.n = b_across ? b.cols : b.rows;
+  task.count = a.count;
+  check_shape(a, "A", a.rows, a.cols, task.count);
+  check_shape(b, "B", b_across ? task.k : task.n, b_across ? task.n : task.k,
+              task.count);
+  return task;
+}
+
+bool use_hopper(TileKernel kernel) {
+  if (kernel != TileKernel::kAuto) return kernel == TileKernel::kHopper;
+  return tile_device_attribute(cudaDevAttrComputeCapabilityMajor) == 9;
+}
+
+void run(const TileTask& task, cudaStream_t stream) {
+  if (task.count < 1) return;
+  if (use_hopper(task.product.kernel))
+    run_tile_task_hopper(task, stream);
+  else
+    run_tile_task_portable(task, stream);
+}
+
+void run_halves(const TileProduct& product, const Tiles& d,
+                const TileAddend& addend, bool triangle, cudaStream_t stream) {
+  TileTask task = make_task(product);
+  task.d = d;
+  task.addend = addend;
+  task.triangle = triangle;
+  check_shape(d, "D", task.m, task.n, task.count);
+  if (addend.c.data != nullptr)
+    check_shape(addend.c, "C", task.m, task.n, task.count);
+  if (triangle && task.m != task.n)
+    throw UsageError(cat("tile product: a symmetric D must be square, is ",
+                         task.m, " x ", task.n));
+  run(task, stream);
+}
+
+}  // namespace
+
+void check_tile_call(cudaError_t status, const char* what) {
+  if (status != cudaSuccess)
+    throw InternalError(cat(what, ": ", cudaGetErrorString(status)));
+}
+
+int tile_device_attribute(cudaDeviceAttr attribute) {
+  int device = 0;
+  int value = 0;
+  check_tile_call(cudaGetDevice(&device), "cudaGetDevice");
+  check_tile_call(cudaDeviceGetAttribute(&value, attribute, device),
+                  "cudaDeviceGetAttribute");
+  return value;
+}
+
+void tile_product(const TileProduct& product, const Tiles& d,
+                  const TileAddend& addend, cudaStream_t stream) {
+  run_halves(product, d, addend, false, stream);
+}
+
+void symmetric_tile_product(const TileProduct& product, const Tiles& d,
+                            const TileAddend& addend, cudaStream_t stream) {
+  run_halves(product, d, addend, true, stream);
+}
+
+void tile_product_fp32(const TileProduct& product, float* const* out,
+                       cudaStream_t stream) {
+  TileTask task = make_task(product);
+  if (out == nullptr) throw UsageError("tile product: there is no output");
+  task.floats.out = out;
+  run(task, stream);
+}
+
+void tile_product_apply(const TileProduct& product, const TileWeights& weights,
+                        cudaStream_t stream) {
+  TileTask task = make_task(product);
+  if (weights.weights == nullptr || weights.scalars == nullptr)
+    throw UsageError("tile product: weights or their scalars are missing");
+  task.floats = {weights.weights, weights.copies, weights.scalars};
+  run(task, stream);
+}
+
+}  // namespace canzona

@@ -1,0 +1,96 @@
+// Products of 16-bit matrices on tensor cores with fp32 sums, for
+// Newton–Schulz on a GPU: batches of equal shapes, anything from 1 x 1 up.
+//
+//   TileProduct gram{.type = TileType::kFp16, .a = x, .b = x};      // X·Xᵀ
+//   symmetric_tile_product(gram, r, {}, stream);
+//   TileProduct square{.type = TileType::kFp16, .a = r, .b = r, .alpha = c};
+//   symmetric_tile_product(square, p, {.c = r, .beta = b, .diagonal = a},
+//                          stream);                         // c·R² + b·R + a·I
+//
+// What one matrix gives depends neither on its batch nor on its place in it:
+// every element is one sum over k in one order. On a GPU of compute capability
+// 9.0 the Hopper kernel computes, elsewhere (from 8.0) the portable one; their
+// sums are rounded differently.
+//
+// Calls are asynchronous: what they name must live until the stream has come
+// past them. Any thread may call, for its current device. They may be captured
+// in a graph; `scalars` are then read at every replay. UsageError names an
+// operand that does not fit.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace canzona {
+
+enum class TileType { kFp16, kBf16 };
+
+// How the operands of an m x k by k x n product are stored.
+enum class TileOrder {
+  kABt,  // A is m x k, B is n x k: X·Xᵀ, X·Q, products of symmetric matrices
+  kAtB,  // A is k x m, B is k x n: Xᵀ·X
+  kAB,   // A is m x k, B is k x n: Q·X
+};
+
+enum class TileKernel { kAuto, kHopper, kPortable };
+
+// Row-major matrices of 16-bit numbers on the device. `data` is aligned to 128
+// bytes, the strides, in elements, are multiples of 8. Columns from `cols` on
+// are not read; where a result is stored, those up to the next multiple of 8
+// may be overwritten.
+struct Tiles {
+  std::byte* data = nullptr;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t row_stride = 0;
+  int64_t count = 1;
+  int64_t matrix_stride = 0;
+};
+
+// alpha·op(A)·op(B)
+struct TileProduct {
+  TileType type = TileType::kFp16;
+  TileOrder order = TileOrder::kABt;
+  Tiles a;
+  Tiles b;
+  float alpha = 1;
+  TileKernel kernel = TileKernel::kAuto;
+};
+
+// + beta·C + diagonal·I; without `c.data` there is no C. C may be D.
+struct TileAddend {
+  Tiles c;
+  float beta = 0;
+  float diagonal = 0;
+};
+
+// D = alpha·op(A)·op(B) + beta·C + diagonal·I, rounded once to 16 bits. D
+// shares no memory with A and B.
+void tile_product(const TileProduct& product, const Tiles& d,
+                  const TileAddend& addend, cudaStream_t stream);
+
+// The same where D and C are symmetric: only what lies on and below the
+// diagonal is computed, then mirrored, so that D is exactly symmetric.
+void symmetric_tile_product(const TileProduct& product, const Tiles& d,
+                            const TileAddend& addend, cudaStream_t stream);
+
+// O = alpha·op(A)·op(B) in fp32. `out` lies on the device and has the address
+// of one contiguous row-major m x n matrix per matrix of the batch.
+void tile_product_fp32(const TileProduct& product, float* const* out,
+                       cudaStream_t stream);
+
+// Weights that take an update, each operation rounded by itself:
+//   p = (p·keep_before - step·O)·keep_after
+// All pointers are of the device. `scalars` are keep_before, step, keep_after;
+// `copies`, where given, take the new weights in bf16, to nearest even.
+struct TileWeights {
+  float* const* weights = nullptr;
+  uint16_t* const* copies = nullptr;
+  const float* scalars = nullptr;
+};
+void tile_product_apply(const TileProduct& product, const TileWeights& weights,
+                        cudaStream_t stream);
+
+}  // namespace canzona

@@ -1,0 +1,146 @@
+// The kernel for compute capability 9.0: tensor memory copies, matrix
+// instructions of warpgroups, a cluster of two blocks per 256 x 256 elements.
+// Blocks stay and take one such square after the other.
+#include <algorithm>
+#include <string>
+
+#include "canzona/base/error.h"
+#include "canzona/linalg/cuda/tile_product_epilogue.cuh"
+#include "canzona/linalg/cuda/tile_product_maps.h"
+#include "canzona/linalg/cuda/tile_product_pipeline.cuh"
+
+namespace canzona {
+namespace {
+
+// Registers per thread of the warpgroups that fetch and that multiply.
+constexpr uint32_t kFewRegisters = 40;
+constexpr uint32_t kManyRegisters = 232;
+constexpr uint32_t kAlignment = 1024;
+
+template <class V>
+__device__ void consume(SharedPlan<V> plan, uint32_t group,
+                        const KernelArgs& args, const TileMaps& maps) {
+  Consumer<V> consumer(plan, group);
+  HalfEpilogue<V> halves(plan, group, args, &maps.d);
+  FloatEpilogue<V> floats(args);
+  float sums[kSums];
+  for (auto i = static_cast<int32_t>(blockIdx.x / kClusterBlocks);
+       i < args.schedule.num_blocks;
+       i += static_cast<int32_t>(gridDim.x / kClusterBlocks)) {
+    const TileBlock block = args.schedule.block(i);
+    const GroupAt at{block.row * kClusterSide + consumer.strip() * kBox,
+                     block.col * kClusterSide, block.matrix};
+    if constexpr (V::kFloats) {
+      consumer.sum(sums, args, block, [&] { floats.fetch(at); });
+      floats.store(sums, at);
+    } else {
+      consumer.sum(sums, args, block, [&] { halves.fetch(at); });
+      halves.store(sums, at);
+    }
+  }
+  if constexpr (!V::kFloats) halves.finish();
+}
+
+template <class V>
+__device__ void produce(SharedPlan<V> plan, const KernelArgs& args,
+                        const TileMaps& maps) {
+  Producer<V> producer(plan, &maps.a, &maps.b);
+  for (auto i = static_cast<int32_t>(blockIdx.x / kClusterBlocks);
+       i < args.schedule.num_blocks;
+       i += static_cast<int32_t>(gridDim.x / kClusterBlocks))
+    producer.run(args, args.schedule.block(i));
+}
+
+template <class V>
+__global__ void __cluster_dims__(kClusterBlocks, 1, 1)
+    __launch_bounds__(kThreads, 1)
+        tile_product_kernel(const __grid_constant__ TileMaps maps,
+                            const __grid_constant__ KernelArgs args) {
+  extern __shared__ std::byte memory[];
+  const uint32_t start = shared_address(memory);
+  const SharedPlan<V> plan{(start + kAlignment - 1) / kAlignment * kAlignment};
+  if (threadIdx.x == 0) {
+    plan.init_barriers();
+    fetch_map(&maps.a);
+    fetch_map(&maps.b);
+  }
+  cluster_arrive_and_wait();
+  const uint32_t group = threadIdx.x / kGroupThreads;
+  if (group == kConsumerGroups) {
+    give_registers<kFewRegisters>();
+    if (threadIdx.x % kGroupThreads < 32) produce<V>(plan, args, maps);
+  } else {
+    take_registers<kManyRegisters>();
+    consume<V>(plan, group, args, maps);
+  }
+  // The other block may still arrive at this one's barriers.
+  __syncwarp();
+  cluster_arrive_and_wait();
+}
+
+KernelArgs kernel_args(const TileTask& task) {
+  return {TileSchedule::make(task.m, task.n, task.count, kClusterSide,
+                             kClusterSide, task.triangle),
+          static_cast<int32_t>(task.m),
+          static_cast<int32_t>(task.n),
+          static_cast<int32_t>((task.k + kBox - 1) / kBox),
+          task.product.alpha,
+          task.addend.beta,
+          task.addend.diagonal,
+          task.addend.c,
+          same_tiles(task.product.a, task.product.b) &&
+              task.product.order != TileOrder::kAB,
+          task.floats};
+}
+
+template <class V>
+void launch(const TileTask& task, cudaStream_t stream) {
+  constexpr uint32_t kBytes = SharedPlan<V>::kBytes + kAlignment;
+  static_assert(kBytes <= 227 * 1024);
+  const TileMaps maps = make_tile_maps(task, kBox);
+  const KernelArgs args = kernel_args(task);
+  const int32_t clusters =
+      std::min(args.schedule.num_blocks,
+               tile_device_attribute(cudaDevAttrMultiProcessorCount) /
+                   static_cast<int32_t>(kClusterBlocks));
+  check_tile_call(
+      cudaFuncSetAttribute(tile_product_kernel<V>,
+                           cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
+      "cudaFuncSetAttribute of the tile product");
+  tile_product_kernel<V>
+      <<<clusters * kClusterBlocks, kThreads, kBytes, stream>>>(maps, args);
+  check_tile_call(cudaGetLastError(), "the launch of the tile product");
+}
+
+template <bool kBf16, Result kResult>
+void launch_order(const TileTask& task, cudaStream_t stream) {
+  switch (task.product.order) {
+    case TileOrder::kABt:
+      return launch<Variant<kBf16, false, false, kResult>>(task, stream);
+    case TileOrder::kAtB:
+      return launch<Variant<kBf16, true, true, kResult>>(task, stream);
+    case TileOrder::kAB:
+      return launch<Variant<kBf16, false, true, kResult>>(task, stream);
+  }
+}
+
+template <bool kBf16>
+void launch_result(const TileTask& task, cudaStream_t stream) {
+  if (task.floats.out != nullptr)
+    launch_order<kBf16, Result::kFloats>(task, stream);
+  else if (task.addend.c.data != nullptr)
+    launch_order<kBf16, Result::kHalvesWithAddend>(task, stream);
+  else
+    launch_order<kBf16, Result::kHalves>(task, stream);
+}
+
+}  // namespace
+
+void run_tile_task_hopper(const TileTask& task, cudaStream_t stream) {
+  if (task.product.type == TileType::kBf16)
+    launch_result<true>(task, stream);
+  else
+    launch_result<false>(task, stream);
+}
+
+}  // namespace canzona

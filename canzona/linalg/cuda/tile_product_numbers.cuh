@@ -1,0 +1,60 @@
+// Arithmetic on results, the same in all kernels: every operation is rounded
+// by itself, as on the CPU.
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+namespace canzona {
+namespace {
+
+// Two 16-bit numbers in a register, the first in the low half.
+template <bool kBf16>
+struct Pair {
+  __device__ static uint32_t pack(float first, float second) {
+    uint32_t pair;
+    if constexpr (kBf16)
+      asm("cvt.rn.bf16x2.f32 %0, %1, %2;"
+          : "=r"(pair)
+          : "f"(second), "f"(first));
+    else
+      asm("cvt.rn.f16x2.f32 %0, %1, %2;"
+          : "=r"(pair)
+          : "f"(second), "f"(first));
+    return pair;
+  }
+
+  __device__ static float2 unpack(uint32_t pair) {
+    if constexpr (kBf16)
+      return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xFFFF0000)};
+    else
+      return {__half2float(__ushort_as_half(pair & 0xFFFF)),
+              __half2float(__ushort_as_half(pair >> 16))};
+  }
+};
+
+// beta·c added to what is there.
+__device__ inline float add_scaled(float value, float beta, float c) {
+  return __fadd_rn(value, __fmul_rn(beta, c));
+}
+
+// The scalars of TileWeights.
+struct WeightScalars {
+  float keep_before;
+  float step;
+  float keep_after;
+
+  __device__ static WeightScalars load(const float* scalars) {
+    return {scalars[0], scalars[1], scalars[2]};
+  }
+
+  __device__ float apply(float weight, float update) const {
+    return __fmul_rn(
+        __fsub_rn(__fmul_rn(weight, keep_before), __fmul_rn(step, update)),
+        keep_after);
+  }
+};
+
+}  // namespace
+}  // namespace canzona

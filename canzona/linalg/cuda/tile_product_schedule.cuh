@@ -1,0 +1,61 @@
+// Which block of the result comes when. Blocks are numbered matrix by matrix,
+// so that those of one matrix are computed close in time and find its operands
+// in the L2 cache.
+#pragma once
+
+#include <cstdint>
+
+namespace canzona {
+namespace {
+
+struct TileBlock {
+  int32_t matrix;
+  int32_t row;  // in blocks
+  int32_t col;
+};
+
+struct TileSchedule {
+  int32_t block_rows;
+  int32_t block_cols;
+  int32_t blocks_per_matrix;
+  int32_t num_blocks;
+  bool triangle;
+
+  // Rows of blocks that go down together before the next column of blocks.
+  static constexpr int32_t kBand = 8;
+
+  static TileSchedule make(int64_t m, int64_t n, int64_t count, int64_t side_m,
+                           int64_t side_n, bool triangle) {
+    const int64_t rows = (m + side_m - 1) / side_m;
+    const int64_t cols = (n + side_n - 1) / side_n;
+    const int64_t blocks = triangle ? rows * (rows + 1) / 2 : rows * cols;
+    return {static_cast<int32_t>(rows), static_cast<int32_t>(cols),
+            static_cast<int32_t>(blocks), static_cast<int32_t>(blocks * count),
+            triangle};
+  }
+
+  __device__ TileBlock block(int32_t index) const {
+    const int32_t matrix = index / blocks_per_matrix;
+    const int32_t rest = index - matrix * blocks_per_matrix;
+    return triangle ? triangle_block(matrix, rest) : band_block(matrix, rest);
+  }
+
+  // Row by row: (0,0), (1,0), (1,1), (2,0), ...
+  __device__ static TileBlock triangle_block(int32_t matrix, int32_t rest) {
+    auto row = static_cast<int32_t>(
+        (sqrtf(8.0f * static_cast<float>(rest) + 1) - 1) / 2);
+    if (row * (row + 1) / 2 > rest) --row;
+    if ((row + 1) * (row + 2) / 2 <= rest) ++row;
+    return {matrix, row, rest - row * (row + 1) / 2};
+  }
+
+  __device__ TileBlock band_block(int32_t matrix, int32_t rest) const {
+    const int32_t band = rest / (kBand * block_cols);
+    const int32_t height = min(kBand, block_rows - band * kBand);
+    const int32_t inside = rest - band * kBand * block_cols;
+    return {matrix, band * kBand + inside % height, inside / height};
+  }
+};
+
+}  // namespace
+}  // namespace canzona
