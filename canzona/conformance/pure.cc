@@ -131,12 +131,11 @@ Findings check_roots(Engine& engine, const Fixture& fixture,
     return [&, power, name](ConstMatrices in, Matrices out) {
       if (in.rows != in.cols)
         fixture.refuse(cat("in.", name.step, " is not square"));
-      for (int64_t i = 0; i < in.count; ++i) {
-        const RootStatus status =
-            inverse_root(engine, out.at(i), in.at(i), power, options);
+      std::vector<RootStatus> statuses(static_cast<size_t>(in.count));
+      inverse_roots(engine, out, in, power, options, statuses);
+      for (const RootStatus& status : statuses)
         if (!status.succeeded)
           findings.fail(cat(to_string(name), ": ", status.reason));
-      }
     };
   };
   return check_outputs(fixture, checked.slack, function_of);
