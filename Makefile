@@ -14,7 +14,8 @@ build_preset = cmake --preset $(1) && cmake --build --preset $(1) -j $(JOBS)
 run_tests = ctest --test-dir $(1) -j $(JOBS) --output-on-failure
 # Some kernels place memory where g++ 12's thread sanitizer does not expect it.
 fixed_addresses = $(shell setarch -R true 2>/dev/null && echo setarch -R)
-sources = $(shell find canzona cli bench fuzz tests -name '*.h' -o -name '*.cc')
+sources = $(shell find canzona cli bench fuzz tests \
+  -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh')
 
 .PHONY: build
 build:  ## set up the machine and build build/canzona (the default)
@@ -34,6 +35,19 @@ test: build  ## build and run all tests but the heavy ones
 test-all: build  ## build and run all tests
 	sh scripts/setup.sh --browser
 	$(call run_tests,build)
+
+.PHONY: cuda
+cuda:  ## build build-cuda/canzona, which uses NVIDIA GPUs; needs nvcc
+	sh scripts/setup.sh
+	sh scripts/setup_cuda.sh
+	$(call build_preset,cuda)
+
+.PHONY: test-cuda
+test-cuda: cuda  ## build and run the tests that need a GPU
+	cmake --build --preset cuda-tests -j $(JOBS)
+	build-cuda/gpu_present
+	ctest --test-dir build-cuda -L '^cuda$$' --output-on-failure \
+	  --no-tests=error
 
 .PHONY: asan
 asan:  ## run the tests with address and undefined-behaviour sanitizers
@@ -86,7 +100,8 @@ install: build  ## install under PREFIX (/usr/local), honouring DESTDIR
 
 .PHONY: clean
 clean:  ## remove all build folders
-	rm -rf build build-asan build-dev build-fuzz build-plan-only build-tsan
+	rm -rf build build-asan build-cuda build-dev build-fuzz build-plan-only \
+	  build-tsan
 
 .PHONY: help
 help:  ## list these targets

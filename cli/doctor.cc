@@ -5,6 +5,7 @@
 
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
+#include "canzona/linalg/cuda_device.h"
 #include "canzona/measure/machine.h"
 #include "cli/verbs.h"
 
@@ -29,8 +30,47 @@ std::vector<std::string> problems(const MachineInfo& machine) {
   return found;
 }
 
+struct Gpu {
+  std::optional<CudaDeviceInfo> device;
+  std::string why_not;
+};
+
+Gpu find_gpu() {
+  Gpu gpu;
+  gpu.device = find_cuda_device(&gpu.why_not);
+  return gpu;
+}
+
+void write_json(JsonWriter& out, const Gpu& gpu) {
+  out.begin_object().field("built", cuda_is_built());
+  if (const auto& device = gpu.device) {
+    out.field("device", device->name);
+    out.field("compute_capability", cat(device->major, ".", device->minor));
+    out.field("multiprocessors", device->num_multiprocessors);
+    out.field("memory_bytes", device->memory_bytes);
+    out.field("l2_bytes", device->l2_bytes);
+    out.field("shared_memory_per_block", device->shared_memory_per_block);
+    out.field("driver", device->driver).field("runtime", device->runtime);
+  } else {
+    out.member("device").null();
+    out.field("why_not", gpu.why_not);
+  }
+  out.end_object();
+}
+
+std::string as_text(const Gpu& gpu) {
+  if (!cuda_is_built()) return "not in this build";
+  if (!gpu.device) return gpu.why_not;
+  const CudaDeviceInfo& device = *gpu.device;
+  return fmt::format(
+      "{}, {} multiprocessors of {}.{}, {}, L2 {}, driver {}, runtime {}",
+      device.name, device.num_multiprocessors, device.major, device.minor,
+      human_bytes(device.memory_bytes), human_bytes(device.l2_bytes),
+      device.driver, device.runtime);
+}
+
 std::string as_json(const MachineInfo& machine, const MachineRates& rates,
-                    const std::vector<std::string>& found) {
+                    const Gpu& gpu, const std::vector<std::string>& found) {
   JsonWriter out(2);
   out.begin_object();
   out.field("cpu", machine.cpu).field("cpus", machine.num_cpus);
@@ -43,14 +83,15 @@ std::string as_json(const MachineInfo& machine, const MachineRates& rates,
   out.field("sgemm_gflops", rates.sgemm_gflops);
   out.field("packed_gflops", rates.packed_gflops);
   out.field("copy_bytes_per_second", rates.copy_bytes_per_second);
-  out.field("cuda", false);
+  write_json(out.member("cuda"), gpu);
   out.member("problems").values(found);
   out.end_object();
   return out.take() + "\n";
 }
 
 std::string as_text(const MachineInfo& machine, const MachineRates& rates,
-                    const std::vector<std::string>& found, const Ink& ink) {
+                    const Gpu& gpu, const std::vector<std::string>& found,
+                    const Ink& ink) {
   const auto line = [](const char* name, const std::string& value) {
     return fmt::format("{:14}{}\n", name, value);
   };
@@ -72,7 +113,7 @@ std::string as_text(const MachineInfo& machine, const MachineRates& rates,
                                   rates.packed_gflops));
   out += line("copy", fmt::format("{:.1f} GB/s read and written",
                                   rates.copy_bytes_per_second / 1e9));
-  out += line("cuda", "not in this build");
+  out += line("cuda", as_text(gpu));
   for (const std::string& problem : found)
     out += cat(ink(Tone::kPoor, "problem: "), problem, "\n");
   if (found.empty()) out += ink(Tone::kGood, "all is well") + "\n";
@@ -83,10 +124,11 @@ Outcome run(bool json, const Output& out) {
   out.progress("measuring the machine");
   const MachineInfo machine = machine_info();
   const MachineRates rates = measure_rates();
+  const Gpu gpu = find_gpu();
   const std::vector<std::string> found = problems(machine);
   out.progress("");
-  out.result(json ? as_json(machine, rates, found)
-                  : as_text(machine, rates, found, out.ink()));
+  out.result(json ? as_json(machine, rates, gpu, found)
+                  : as_text(machine, rates, gpu, found, out.ink()));
   return found.empty() ? Outcome::kDone : Outcome::kFailed;
 }
 

@@ -6,6 +6,9 @@ find_package(nlohmann_json 3.10 REQUIRED)  # base
 if("linalg" IN_LIST CANZONA_ROOMS)
   include(openblas)
 endif()
+if(CANZONA_CUDA)
+  include(cuda)
+endif()
 
 if("report" IN_LIST CANZONA_ROOMS OR "cli" IN_LIST CANZONA_ROOMS)
   find_package(fmt 9 REQUIRED)

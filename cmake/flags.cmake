@@ -17,19 +17,28 @@ endif()
 # A fused multiply-add rounds once instead of twice. Whether the compiler may
 # use one depends on the machine, so it may not: a plan has the same bits on
 # x86_64 and aarch64.
-add_compile_options(-ffp-contract=off)
+set(cxx_flags -ffp-contract=off)
+set(cuda_flags -fmad=false)
 # Messages name files from the root, wherever the tree lies.
-add_compile_options(-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
-add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor
-                    -Woverloaded-virtual -Wcast-qual -Wextra-semi)
+list(APPEND cxx_flags -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
+list(APPEND cuda_flags
+     -Xcompiler=-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
+list(APPEND cxx_flags -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor
+     -Woverloaded-virtual -Wcast-qual -Wextra-semi)
+# What nvcc makes of a source for the host compiler is not pedantic. It warns
+# (554) of a view of constants that converts to itself.
+list(APPEND cuda_flags -Xcompiler=-Wall,-Wextra -diag-suppress=554 -lineinfo)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU"
    AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # g++ 12 wrongly warns of "x" + std::string (its bug 105651).
-  add_compile_options(-Wno-restrict)
+  list(APPEND cxx_flags -Wno-restrict)
 endif()
 if(CANZONA_WARNINGS_AS_ERRORS)
-  add_compile_options(-Werror)
+  list(APPEND cxx_flags -Werror)
+  list(APPEND cuda_flags -Werror=all-warnings)
 endif()
+add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:${cxx_flags}>"
+                    "$<$<COMPILE_LANGUAGE:CUDA>:${cuda_flags}>")
 
 if(CANZONA_SANITIZE STREQUAL "address")
   set(sanitize_flags -fsanitize=address,undefined
@@ -42,7 +51,8 @@ elseif(CANZONA_SANITIZE)
           "thread or nothing")
 endif()
 if(sanitize_flags)
-  add_compile_options(${sanitize_flags} -fno-omit-frame-pointer)
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:${sanitize_flags}>"
+                      $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer>)
   add_link_options(${sanitize_flags})
 endif()
 

@@ -25,12 +25,23 @@ function(canzona_library name)
   set_property(GLOBAL APPEND PROPERTY CANZONA_LIBRARIES ${target})
 endfunction()
 
+# What `make test-cuda` builds.
+if(CANZONA_CUDA)
+  add_custom_target(canzona_cuda_tests)
+endif()
+
 # canzona_test(<name> SOURCES ... [DEPS ...] [LABELS ...] [DEFINITIONS ...])
 #
 # The test program canzona_<name>_test; its tests are named <name>.<test>.
 # One program per folder keeps builds quick. Tests that take more than a few
 # seconds go into a second program with LABELS heavy: `make test-all` runs it,
-# `make test` does not.
+# `make test` does not. A name that ends in _heavy goes with it: of several
+# labels gtest_discover_tests keeps the first, which is the name.
+#
+# With LABELS cuda they need a GPU: only a build with CUDA has them, and
+# `make test-cuda` alone runs them. ctest then sees the program as one test,
+# because every process that opens a GPU waits for it, and as the only one at a
+# time. Their names begin with cuda_.
 function(canzona_test name)
   if(NOT CANZONA_BUILD_TESTS)
     return()
@@ -38,7 +49,7 @@ function(canzona_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" ""
                         "SOURCES;DEPS;LABELS;DEFINITIONS")
   canzona_refuse_rest(canzona_test ${name} "${arg_UNPARSED_ARGUMENTS}")
-  if(NOT arg_SOURCES)
+  if(NOT arg_SOURCES OR (cuda IN_LIST arg_LABELS AND NOT CANZONA_CUDA))
     return()
   endif()
   set(target canzona_${name}_test)
@@ -46,7 +57,16 @@ function(canzona_test name)
   target_link_libraries(${target} PRIVATE ${arg_DEPS} GTest::gmock_main)
   target_compile_definitions(${target} PRIVATE ${arg_DEFINITIONS})
   # Tests run for seconds but compile for minutes; what they test keeps -O3.
-  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+  target_compile_options(
+    ${target}
+    PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
+  if(cuda IN_LIST arg_LABELS)
+    add_test(NAME ${name} COMMAND ${target})
+    set_tests_properties(${name} PROPERTIES LABELS "${name};${arg_LABELS}"
+                                            TIMEOUT 600 RUN_SERIAL TRUE)
+    add_dependencies(canzona_cuda_tests ${target})
+    return()
+  endif()
   gtest_discover_tests(
     ${target}
     TEST_PREFIX ${name}.

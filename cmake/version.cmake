@@ -3,6 +3,9 @@
 
 set(version_folder ${CMAKE_BINARY_DIR}/generated)
 set(version_options "plan_only=${CANZONA_PLAN_ONLY}")
+if(CANZONA_CUDA)
+  string(APPEND version_options " cuda=${CMAKE_CUDA_COMPILER_VERSION}")
+endif()
 if(CANZONA_SANITIZE)
   string(APPEND version_options " sanitize=${CANZONA_SANITIZE}")
 endif()

@@ -37,6 +37,7 @@ allowed_library() {
     fmt/*) [ "$1" = canzona/report ] || [ "$1" = cli ] ;;
     CLI/*) [ "$1" = cli ] ;;
     benchmark/*) [ "$1" = bench ] ;;
+    cuda* | cublas* | cusolver*) [ "$1" = canzona/linalg ] ;;
     # A plan depends on its inputs alone.
     thread | mutex | atomic | future | chrono | ctime | random | sys/*)
       [ "$1" != canzona/plan ] && [ "$1" != canzona/rules ] ;;
@@ -90,7 +91,8 @@ check_folder() {
     complain "$1: unknown room, add it to tests/check_layers.sh"
     return
   fi
-  find "$1" -name '*.h' -o -name '*.cc' -o -name '*.cu' >"$failures.files"
+  find "$1" -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' \
+    >"$failures.files"
   while read -r file; do
     check_file "$1" "$file"
   done <"$failures.files"

@@ -29,7 +29,7 @@ registered() {
 list=$(mktemp)
 trap 'rm -f "$list"' EXIT
 find . \( -name '.?*' -o -path './build*' \) -prune -o \
-  -name '*.cc' -print | sort >"$list"
+  \( -name '*.cc' -o -name '*.cu' \) -print | sort >"$list"
 
 status=0
 while read -r file; do

@@ -24,7 +24,9 @@ expect() {
 expect 0 room/a_test.cc room/CMakeLists.txt 'canzona_test(a a_test.cc)'
 expect 0 room/in/a_test.cc room/CMakeLists.txt '  in/a_test.cc'
 expect 0 build/a_test.cc CMakeLists.txt ''
+expect 0 room/a.cu room/CMakeLists.txt '  a.cu'
 
+expect 1 room/a.cu room/CMakeLists.txt 'a.cc'
 expect 1 room/a_test.cc room/CMakeLists.txt ''
 expect 1 room/a_test.cc other/CMakeLists.txt 'a_test.cc'
 expect 1 room/a_test.cc room/CMakeLists.txt '# a_test.cc'

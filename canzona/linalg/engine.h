@@ -59,6 +59,17 @@ class Event {
   virtual void wait() = 0;
 };
 
+class Engine;
+
+// A number that work leaves for this process: each wait is for one post.
+class Notice {
+ public:
+  virtual ~Notice() = default;
+  // `number` is in the engine's memory. May be repeated.
+  virtual void post(Engine& engine, const int32_t* number) = 0;
+  virtual int32_t wait() = 0;
+};
+
 class Engine {
  public:
   explicit Engine(Memory& memory) : memory_(memory), arena_(memory) {}
@@ -84,6 +95,7 @@ class Engine {
   // issued here from now on.
   virtual void wait_for(Engine& other) = 0;
   virtual std::unique_ptr<Event> record() = 0;
+  virtual std::unique_ptr<Notice> make_notice() = 0;
   virtual void synchronize() = 0;
 
   // Work that is done again and again, each time the same calls on the same

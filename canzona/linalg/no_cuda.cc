@@ -1,13 +1,24 @@
 // Takes the place of cuda/ in a build without CUDA.
 #include "canzona/base/error.h"
+#include "canzona/linalg/cuda_device.h"
 #include "canzona/linalg/engine.h"
 
 namespace canzona {
+namespace {
 
-std::unique_ptr<Engine> make_cuda_engine() {
-  throw UsageError(
-      "this build has no CUDA; build on a machine with the CUDA toolkit, or "
-      "use the CPU");
+constexpr const char* kWhyNot =
+    "this build has no CUDA; build with `make cuda` on a machine with the CUDA "
+    "toolkit, or use the CPU";
+
+}  // namespace
+
+std::unique_ptr<Engine> make_cuda_engine() { throw UsageError(kWhyNot); }
+
+bool cuda_is_built() { return false; }
+
+std::optional<CudaDeviceInfo> find_cuda_device(std::string* why_not) {
+  if (why_not != nullptr) *why_not = kWhyNot;
+  return std::nullopt;
 }
 
 }  // namespace canzona

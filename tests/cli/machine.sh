@@ -8,12 +8,14 @@ if grep -q 'built to plan only' err; then
   refuses 'plan only' -- calibrate
   finish
 fi
-prints cpu sgemm bf16 copy
+prints cpu sgemm bf16 copy cuda
 canzona doctor --json
 is_json
 has_member sgemm_gflops
 has_member core
 has_member problems
+has_member 'cuda built'
+has_member 'cuda device'
 
 # One shape in every form and precision, and single ones.
 canzona bench transform --shape 33x70 --rounds 1 --json

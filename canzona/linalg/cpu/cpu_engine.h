@@ -28,6 +28,7 @@ class CpuEngine final : public Engine {
   void set_zero(std::byte* to, int64_t bytes) override;
   void wait_for(Engine& other) override;
   std::unique_ptr<Event> record() override;
+  std::unique_ptr<Notice> make_notice() override;
   void synchronize() override {}
   void if_zero(const int32_t* flag, const std::function<void()>& work) override;
 

@@ -12,6 +12,15 @@ class PastEvent final : public Event {
   void wait() override {}
 };
 
+class KeptNotice final : public Notice {
+ public:
+  void post(Engine&, const int32_t* number) override { number_ = *number; }
+  int32_t wait() override { return number_; }
+
+ private:
+  int32_t number_ = 0;
+};
+
 }  // namespace
 
 void CpuEngine::upload(std::byte* to, const std::byte* from, int64_t bytes) {
@@ -30,6 +39,10 @@ void CpuEngine::wait_for(Engine&) {}
 
 std::unique_ptr<Event> CpuEngine::record() {
   return std::make_unique<PastEvent>();
+}
+
+std::unique_ptr<Notice> CpuEngine::make_notice() {
+  return std::make_unique<KeptNotice>();
 }
 
 void CpuEngine::if_zero(const int32_t* flag,

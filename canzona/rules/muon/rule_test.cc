@@ -206,9 +206,18 @@ TEST(MuonRule, RefusesWhatIsNoMatrix) {
               ThrowsMessage<UsageError>(HasSubstr("leave it to adamw")));
   EXPECT_THAT(
       [&] {
-        make_rule("muon", {{"device", "cuda"}}, DType::kFp32);
+        make_rule("muon", on_cpu({{"precision", "fp16"}}), DType::kFp32);
       },
       ThrowsMessage<UsageError>(HasSubstr("precision=fp16")));
+}
+
+TEST(MuonRule, ARuleForAnotherDeviceIsRefusedByTheEngine) {
+  const auto engine = make_cpu_engine();
+  TestTensor<float> tensor(
+      make_rule("muon", {{"device", "cuda"}}, DType::kFp32), {4, 5},
+      random_values(20, 1));
+  EXPECT_THAT([&] { tensor.step(*engine, random_values(20, 2), 0.1); },
+              ThrowsMessage<UsageError>(HasSubstr("no products in fp16")));
 }
 
 // Weight decay in its four forms, on a weight that the update does not move.

@@ -1,0 +1,32 @@
+// Turns what a call of the CUDA runtime returns into an error.
+//
+//   check_cuda(cudaMalloc(&data, bytes), "cudaMalloc");
+//   check_cuda(cudaGetLastError(), "launch of momentum_kernel");
+//
+// UsageError where the machine is the reason (no driver, no GPU, too little
+// memory), else InternalError. The message names the call and repeats CUDA's
+// words. Any thread may call it. Note that CUDA reports a kernel's fault at
+// some later call, which then is the one named.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <string>
+#include <string_view>
+
+namespace canzona {
+
+[[noreturn]] void throw_cuda_error(cudaError_t status, std::string_view what);
+
+inline void check_cuda(cudaError_t status, std::string_view what) {
+  if (status != cudaSuccess) [[unlikely]]
+    throw_cuda_error(status, what);
+}
+
+// Whether a status says that the machine has no GPU for us to use.
+bool means_no_gpu(cudaError_t status);
+
+// "there is no GPU: ...", for such a status.
+std::string no_gpu_message(cudaError_t status, std::string_view what);
+
+}  // namespace canzona

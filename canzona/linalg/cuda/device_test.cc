@@ -1,0 +1,61 @@
+#include "canzona/linalg/cuda/device.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "canzona/base/error.h"
+#include "canzona/linalg/cuda/check.h"
+
+namespace canzona {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::MatchesRegex;
+using testing::ThrowsMessage;
+
+TEST(CudaDevice, IsFoundAndDescribed) {
+  ASSERT_TRUE(cuda_is_built());
+  ASSERT_TRUE(cuda_device_present());
+  std::string why_not;
+  const auto gpu = find_cuda_device(&why_not);
+  ASSERT_TRUE(gpu) << why_not;
+  EXPECT_EQ(why_not, "");
+  EXPECT_NE(gpu->name, "");
+  EXPECT_GE(gpu->major, 8);
+  EXPECT_GT(gpu->num_multiprocessors, 0);
+  EXPECT_GT(gpu->memory_bytes, int64_t{1} << 30);
+  EXPECT_GT(gpu->l2_bytes, int64_t{1} << 20);
+  EXPECT_GE(gpu->shared_memory_per_block, 48 << 10);
+  EXPECT_THAT(gpu->driver, MatchesRegex("([0-9.]+, )?CUDA [0-9]+\\.[0-9]+"));
+  EXPECT_THAT(gpu->runtime, MatchesRegex("[0-9]+\\.[0-9]+"));
+}
+
+TEST(CheckCuda, LetsSuccessPass) {
+  EXPECT_NO_THROW(check_cuda(cudaSuccess, "cudaMalloc"));
+}
+
+TEST(CheckCuda, NamesTheCallAndCudasWords) {
+  EXPECT_THAT([] { check_cuda(cudaErrorInvalidValue, "copy of bases"); },
+              ThrowsMessage<InternalError>(
+                  AllOf(HasSubstr("copy of bases: invalid argument"),
+                        HasSubstr("cudaErrorInvalidValue"))));
+}
+
+TEST(CheckCuda, CallsAMissingGpuTheUsersMatter) {
+  EXPECT_THAT([] { check_cuda(cudaErrorNoDevice, "cudaGetDeviceCount"); },
+              ThrowsMessage<UsageError>(
+                  HasSubstr("there is no GPU: cudaGetDeviceCount: ")));
+}
+
+TEST(CheckCuda, CallsFullMemoryTheUsersMatter) {
+  void* data = nullptr;
+  const size_t more_than_any_gpu_has = size_t{1} << 50;
+  EXPECT_THAT(
+      [&] { check_cuda(cudaMalloc(&data, more_than_any_gpu_has), "bases"); },
+      ThrowsMessage<UsageError>("the GPU's memory is full: bases"));
+  cudaGetLastError();
+}
+
+}  // namespace
+}  // namespace canzona

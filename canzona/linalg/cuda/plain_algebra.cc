@@ -1,0 +1,123 @@
+// Newton–Schulz in fp32 and fp64 by the engine's own products.
+#include "canzona/base/check.h"
+#include "canzona/linalg/cuda/algebra.h"
+#include "canzona/linalg/cuda/cuda_engine.h"
+#include "canzona/linalg/cuda/operand_load.h"
+
+namespace canzona {
+namespace {
+
+class PlainAlgebra final : public Algebra {
+ public:
+  PlainAlgebra(CudaEngine& engine, DType dtype)
+      : engine_(engine), dtype_(dtype) {}
+
+  Operand wide(Arena& arena, int64_t rows, int64_t cols, int64_t count,
+               bool tall) override {
+    CANZONA_CHECK(rows <= cols, rows, "x", cols, " is not wide");
+    Operand x;
+    x.rows = rows;
+    x.cols = cols;
+    x.count = count;
+    x.tall = tall;
+    x.storage = arena.take(count * rows * cols * size_of(dtype_));
+    return x;
+  }
+  Operand symmetric(Arena& arena, int64_t rows, int64_t count) override {
+    return wide(arena, rows, rows, count, false);
+  }
+
+  void load_normalized(Operand& x, const Load& load,
+                       const Normalization& normalization) override {
+    load_operand(engine_, x, stored_shape(x, 1), dtype_, load, normalization);
+  }
+
+  void normalize_by_gram(Operand& x, Operand& r, double factor) override {
+    normalize_operand(engine_, x, stored_shape(x, 1), r, stored_shape(r, 1),
+                      dtype_, factor);
+  }
+
+  void gram(Operand& r, const Operand& x, Half half) override {
+    const Op op = x.tall ? Op::kTranspose : Op::kNone;
+    const Op other = x.tall ? Op::kNone : Op::kTranspose;
+    if (half == Half::kTriangle)
+      engine_.symmetric_product(view(r), 1, view(x), op, 0);
+    else
+      engine_.product(view(r), 1, view(x), op, view(x), other, 0);
+  }
+
+  void polynomial(Operand& p, const Operand& r, double a, double b, double c,
+                  Half half) override {
+    engine_.axpby(view(p), b, view(r), 0);
+    if (c != 0 && half == Half::kTriangle)
+      engine_.symmetric_product(view(p), c, view(r), Op::kNone, 1);
+    if (c != 0 && half == Half::kFull)
+      engine_.product(view(p), c, view(r), Op::kNone, view(r), Op::kNone, 1);
+    engine_.add_diagonal(view(p), a);
+  }
+
+  void commuting_product(Operand& d, const Operand& a,
+                         const Operand& b) override {
+    engine_.commuting_product(view(d), view(a), view(b));
+  }
+
+  void sandwich(Operand& u, const Operand& p, const Operand& r,
+                Operand& scratch) override {
+    commuting_product(scratch, r, p);
+    commuting_product(u, scratch, p);
+  }
+
+  void multiply(Operand& y, const Operand& q, const Operand& x) override {
+    multiply_view(view(y), q, x);
+  }
+
+  // The weights' own rounding must not depend on whether the product was
+  // stored first, so it is, in scratch.
+  void multiply_into(const Store& store, const Operand& q,
+                     const Operand& x) override {
+    CANZONA_CHECK(store.transpose == x.tall && store.out.contiguous() &&
+                      store.out.dtype == dtype_,
+                  "results go into contiguous matrices of the same type");
+    if (store.apply == nullptr && store.out.places == nullptr)
+      return multiply_view(store.out, q, x);
+    const Arena::Scope scope(engine_.arena());
+    const Operand o =
+        wide(engine_.arena(), x.rows, x.cols, x.count, x.tall);
+    multiply_view(view(o), q, x);
+    for (int64_t i = 0; i < x.count; ++i) put(store, view(o).at(i), i);
+  }
+
+ private:
+  // As stored, which is the transpose of what came tall.
+  Matrices view(const Operand& x) const {
+    const StoredShape shape = stored_shape(x, 1);
+    return {x.storage,  dtype_,  shape.rows,            shape.cols,
+            shape.cols, x.count, shape.matrix_stride(), nullptr};
+  }
+
+  void multiply_view(Matrices out, const Operand& q, const Operand& x) {
+    if (x.tall)
+      engine_.product(out, 1, view(x), Op::kNone, view(q), Op::kNone, 0);
+    else
+      engine_.product(out, 1, view(q), Op::kNone, view(x), Op::kNone, 0);
+  }
+
+  void put(const Store& store, const Matrices& update, int64_t i) {
+    const Matrices to = store.out.at(i);
+    if (store.apply == nullptr) return engine_.copy(to, update);
+    engine_.apply({to.data, to.dtype}, {update.data, update.dtype},
+                  *store.apply, to.elements(),
+                  store.rounded == nullptr ? nullptr : store.rounded[i]);
+  }
+
+  CudaEngine& engine_;
+  DType dtype_;
+};
+
+}  // namespace
+
+std::unique_ptr<Algebra> make_plain_algebra(CudaEngine& engine, DType dtype) {
+  return std::make_unique<PlainAlgebra>(engine, dtype);
+}
+
+}  // namespace canzona

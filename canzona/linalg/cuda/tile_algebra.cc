@@ -1,0 +1,176 @@
+// Newton–Schulz in fp16 or bf16 with fp32 sums.
+#include <utility>
+
+#include "canzona/base/check.h"
+#include "canzona/linalg/cuda/algebra.h"
+#include "canzona/linalg/cuda/cuda_engine.h"
+#include "canzona/linalg/cuda/operand_load.h"
+#include "canzona/linalg/cuda/tile_product.h"
+#include "canzona/linalg/cuda/tile_stages.h"
+
+namespace canzona {
+namespace {
+
+// What the copy engine of the GPU asks of a row.
+constexpr int64_t kRowStep = 8;
+
+Tiles wide_tiles(const Operand& x) {
+  const StoredShape shape = stored_shape(x, kRowStep);
+  return {x.storage,        shape.rows, shape.cols,
+          shape.row_stride, x.count,    shape.matrix_stride()};
+}
+
+Tiles square_tiles(const Operand& r) { return wide_tiles(r); }
+
+class TileAlgebra final : public Algebra {
+ public:
+  TileAlgebra(CudaEngine& engine, DType dtype)
+      : engine_(engine),
+        dtype_(dtype),
+        type_(dtype == DType::kBf16 ? TileType::kBf16 : TileType::kFp16) {}
+
+  Operand wide(Arena& arena, int64_t rows, int64_t cols, int64_t count,
+               bool tall) override {
+    CANZONA_CHECK(rows <= cols, rows, "x", cols, " is not wide");
+    Operand x;
+    x.rows = rows;
+    x.cols = cols;
+    x.count = count;
+    x.tall = tall;
+    x.storage = arena.take(count * stored_shape(x, kRowStep).matrix_stride() *
+                           size_of(dtype_));
+    return x;
+  }
+  Operand symmetric(Arena& arena, int64_t rows, int64_t count) override {
+    return wide(arena, rows, rows, count, false);
+  }
+
+  void load_normalized(Operand& x, const Load& load,
+                       const Normalization& normalization) override {
+    load_operand(engine_, x, stored_shape(x, kRowStep), dtype_, load,
+                 normalization);
+  }
+
+  void normalize_by_gram(Operand& x, Operand& r, double factor) override {
+    normalize_operand(engine_, x, stored_shape(x, kRowStep), r,
+                      stored_shape(r, kRowStep), dtype_, factor);
+  }
+
+  void gram(Operand& r, const Operand& x, Half half) override {
+    TileProduct product = product_of(wide_tiles(x), wide_tiles(x), 1);
+    product.order = x.tall ? TileOrder::kAtB : TileOrder::kABt;
+    square("gram", product, r, {}, half);
+  }
+
+  void polynomial(Operand& p, const Operand& r, double a, double b, double c,
+                  Half half) override {
+    TileAddend addend{square_tiles(r), static_cast<float>(b),
+                      static_cast<float>(a)};
+    if (c != 0)
+      return square("polynomial",
+                    product_of(square_tiles(r), square_tiles(r), c), p, addend,
+                    half);
+    if (!engine_.dry("line", p.storage, r.storage, r.rows, r.count, a, b))
+      launch_tile_line(type_, square_tiles(p), addend, engine_.stream());
+  }
+
+  void commuting_product(Operand& d, const Operand& a,
+                         const Operand& b) override {
+    square("commuting", product_of(square_tiles(a), square_tiles(b), 1), d, {},
+           Half::kTriangle);
+  }
+
+  void sandwich(Operand& u, const Operand& p, const Operand& r,
+                Operand& scratch) override {
+    commuting_product(scratch, r, p);
+    commuting_product(u, scratch, p);
+  }
+
+  void multiply(Operand& y, const Operand& q, const Operand& x) override {
+    const TileProduct product = wide_product(q, x);
+    if (!engine_.dry("multiply", y.storage, q.storage, x.storage, x.rows,
+                     x.cols, x.count, x.tall))
+      tile_product(product, wide_tiles(y), {}, engine_.stream());
+  }
+
+  void multiply_into(const Store& store, const Operand& q,
+                     const Operand& x) override {
+    CANZONA_CHECK(store.transpose == x.tall && store.out.contiguous() &&
+                      store.out.dtype == DType::kFp32,
+                  "results of 16 bits go into contiguous fp32");
+    float* const* out = device_places<float>(engine_, store.out);
+    if (store.apply == nullptr) {
+      if (!engine_.dry("multiply_into", q.storage, x.storage, x.rows,
+                       x.cols, x.count, x.tall))
+        tile_product_fp32(wide_product(q, x), out, engine_.stream());
+      return;
+    }
+    apply_into(store, out, q, x);
+  }
+
+ private:
+  TileProduct product_of(const Tiles& a, const Tiles& b, double alpha) const {
+    TileProduct product;
+    product.type = type_;
+    product.a = a;
+    product.b = b;
+    product.alpha = static_cast<float>(alpha);
+    return product;
+  }
+
+  // Q·X, or X·Q for an X that is kept transposed.
+  TileProduct wide_product(const Operand& q, const Operand& x) const {
+    TileProduct product = x.tall
+                              ? product_of(wide_tiles(x), square_tiles(q), 1)
+                              : product_of(square_tiles(q), wide_tiles(x), 1);
+    product.order = x.tall ? TileOrder::kABt : TileOrder::kAB;
+    return product;
+  }
+
+  void square(const char* name, const TileProduct& product, const Operand& d,
+              const TileAddend& addend, Half half) {
+    if (engine_.dry(name, d.storage, product.a.data, product.b.data,
+                    product.a.rows, product.a.cols, d.rows, d.count,
+                    product.alpha, addend.c.data, addend.beta, addend.diagonal,
+                    static_cast<int>(half), static_cast<int>(product.order)))
+      return;
+    if (half == Half::kTriangle)
+      symmetric_tile_product(product, square_tiles(d), addend,
+                             engine_.stream());
+    else
+      tile_product(product, square_tiles(d), addend, engine_.stream());
+  }
+
+  void apply_into(const Store& store, float* const* out, const Operand& q,
+                  const Operand& x) {
+    TileWeights weights;
+    weights.weights = out;
+    weights.scalars =
+        engine_.push<float>({store.apply->keep_before, store.apply->step,
+                             store.apply->keep_after});
+    if (store.rounded != nullptr)
+      weights.copies = engine_.table(
+          std::span(store.rounded, static_cast<size_t>(store.out.count)));
+    if (!engine_.dry("apply_into", store.rounded != nullptr, q.storage,
+                     x.storage, x.rows, x.cols, x.count, x.tall))
+      tile_product_apply(wide_product(q, x), weights, engine_.stream());
+  }
+
+  CudaEngine& engine_;
+  DType dtype_;
+  TileType type_;
+};
+
+}  // namespace
+
+std::unique_ptr<Algebra> make_tile_algebra(CudaEngine& engine, DType dtype) {
+  return std::make_unique<TileAlgebra>(engine, dtype);
+}
+
+std::unique_ptr<Algebra> make_cuda_algebra(CudaEngine& engine, DType dtype) {
+  const bool plain = dtype == DType::kFp32 || dtype == DType::kFp64;
+  return plain ? make_plain_algebra(engine, dtype)
+               : make_tile_algebra(engine, dtype);
+}
+
+}  // namespace canzona

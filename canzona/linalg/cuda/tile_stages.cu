@@ -1,0 +1,143 @@
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "canzona/linalg/cuda/launch.cuh"
+#include "canzona/linalg/cuda/sums.cuh"
+#include "canzona/linalg/cuda/tile_stages.h"
+
+namespace canzona {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kChunk = 64 * kThreads;
+
+// The numbers of a batch without what fills up their rows.
+template <class T>
+struct Elements {
+  T* data;
+  int64_t cols, row_stride, matrix_stride, elements;
+
+  explicit Elements(const Tiles& t)
+      : data(reinterpret_cast<T*>(t.data)),
+        cols(t.cols),
+        row_stride(t.row_stride),
+        matrix_stride(t.matrix_stride),
+        elements(t.rows * t.cols) {}
+
+  __device__ T& at(int64_t matrix, int64_t i) const {
+    return data[matrix * matrix_stride + i / cols * row_stride + i % cols];
+  }
+};
+
+template <class T>
+__device__ double to_double(T value) {
+  if constexpr (sizeof(T) == 8) return value;
+  return static_cast<double>(static_cast<float>(value));
+}
+template <class T>
+__device__ T from_double(double value) {
+  if constexpr (sizeof(T) == 8) return value;
+  return T(static_cast<float>(value));
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    line_kernel(Elements<T> d, Elements<T> c, float beta, float diagonal) {
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i >= d.elements) return;
+  const float own = i / d.cols == i % d.cols ? diagonal : 0.0F;
+  d.at(blockIdx.y, i) =
+      T(fmaf(beta, static_cast<float>(c.at(blockIdx.y, i)), own));
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    squares_kernel(Elements<T> r, int64_t num_slots, double* slots) {
+  double sum = 0;
+  const int64_t begin = int64_t{blockIdx.x} * kChunk;
+  const int64_t end = begin + kChunk < r.elements ? begin + kChunk : r.elements;
+  for (int64_t i = begin + threadIdx.x; i < end; i += kThreads) {
+    const double value = to_double(r.at(blockIdx.y, i));
+    sum += value * value;
+  }
+  sum = block_sum<kThreads>(sum);
+  if (threadIdx.x == 0) slots[blockIdx.y * num_slots + blockIdx.x] = sum;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    gram_scale_kernel(const double* slots, int64_t num_slots, double factor,
+                      double* scales) {
+  double sum = 0;
+  for (int64_t i = threadIdx.x; i < num_slots; i += kThreads)
+    sum += slots[blockIdx.x * num_slots + i];
+  sum = block_sum<kThreads>(sum);
+  if (threadIdx.x != 0) return;
+  const double square = sqrt(sum) * factor * factor;
+  scales[blockIdx.x] = square > 0 ? 1 / sqrt(square) : 1;
+}
+
+// kSquared: times the square of the scale.
+template <class T, bool kSquared>
+__global__ void __launch_bounds__(kThreads)
+    rescale_kernel(Elements<T> x, const double* scales) {
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i >= x.elements) return;
+  const double scale = scales[blockIdx.y];
+  T& value = x.at(blockIdx.y, i);
+  const double factor = kSquared ? scale * scale : scale;
+  value = from_double<T>(to_double(value) * factor);
+}
+
+dim3 grid_of(const Tiles& t, int64_t per_block) {
+  return {blocks_for(t.rows * t.cols, per_block),
+          static_cast<unsigned>(t.count)};
+}
+
+template <class T>
+void scale_typed(const Tiles& x, const Tiles& r, double factor,
+                 const TileScaleWork& work, cudaStream_t stream) {
+  const int64_t slots = tile_norm_slots(r);
+  squares_kernel<T><<<grid_of(r, kChunk), kThreads, 0, stream>>>(
+      Elements<T>(r), slots, work.slots);
+  gram_scale_kernel<<<static_cast<unsigned>(r.count), kThreads, 0, stream>>>(
+      work.slots, slots, factor, work.scales);
+  rescale_kernel<T, true><<<grid_of(r, kThreads), kThreads, 0, stream>>>(
+      Elements<T>(r), work.scales);
+  rescale_kernel<T, false><<<grid_of(x, kThreads), kThreads, 0, stream>>>(
+      Elements<T>(x), work.scales);
+}
+
+}  // namespace
+
+void launch_tile_line(TileType type, const Tiles& d, const TileAddend& addend,
+                      cudaStream_t stream) {
+  const dim3 grid = grid_of(d, kThreads);
+  if (type == TileType::kFp16)
+    line_kernel<<<grid, kThreads, 0, stream>>>(Elements<__half>(d),
+                                               Elements<__half>(addend.c),
+                                               addend.beta, addend.diagonal);
+  else
+    line_kernel<<<grid, kThreads, 0, stream>>>(
+        Elements<__nv_bfloat16>(d), Elements<__nv_bfloat16>(addend.c),
+        addend.beta, addend.diagonal);
+  check_launch("a polynomial of degree one");
+}
+
+int64_t tile_norm_slots(const Tiles& r) {
+  return (r.rows * r.cols + kChunk - 1) / kChunk;
+}
+
+void scale_by_norm(DType dtype, const Tiles& x, const Tiles& r, double factor,
+                   const TileScaleWork& work, cudaStream_t stream) {
+  if (dtype == DType::kFp16)
+    scale_typed<__half>(x, r, factor, work, stream);
+  else if (dtype == DType::kBf16)
+    scale_typed<__nv_bfloat16>(x, r, factor, work, stream);
+  else if (dtype == DType::kFp32)
+    scale_typed<float>(x, r, factor, work, stream);
+  else
+    scale_typed<double>(x, r, factor, work, stream);
+  check_launch("the norm of a Gram matrix");
+}
+
+}  // namespace canzona

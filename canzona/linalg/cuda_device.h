@@ -1,0 +1,36 @@
+// The GPU of this machine, for those who know no CUDA: `canzona doctor`,
+// `--device cuda`.
+//
+//   std::string why_not;
+//   if (const auto gpu = find_cuda_device(&why_not)) use(gpu->name);
+//   else explain(why_not);
+//
+// Any thread may ask. cuda/ answers, or no_cuda.cc.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace canzona {
+
+struct CudaDeviceInfo {
+  std::string name;  // "NVIDIA H200"
+  int major = 0;     // compute capability
+  int minor = 0;
+  int num_multiprocessors = 0;
+  int64_t memory_bytes = 0;
+  int64_t l2_bytes = 0;
+  int64_t shared_memory_per_block = 0;  // the most a kernel may ask for
+  std::string driver;                   // "580.159.04, CUDA 13.0"
+  std::string runtime;                  // "13.0"
+};
+
+// Whether this program was built with CUDA.
+bool cuda_is_built();
+
+// The device that CUDA calls current; none where there is no GPU or no driver.
+// Then `why_not`, unless null, says what is missing.
+std::optional<CudaDeviceInfo> find_cuda_device(std::string* why_not);
+
+}  // namespace canzona

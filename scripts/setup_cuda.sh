@@ -1,0 +1,103 @@
+#!/bin/sh
+# setup_cuda.sh
+#
+# Makes sure that cuBLAS, cuSOLVER and NCCL are there for `make cuda`. Where the
+# toolkit, the system or python3 has them it changes nothing; what is missing
+# comes from PyPI into build-cuda/pypi. cmake/cuda.cmake looks in the same
+# places.
+set -eu
+cd "$(dirname "$0")/.."
+target=build-cuda/pypi
+
+# Made for CUDA 13.0. cuSOLVER itself needs all of its line.
+cublas="nvidia-cublas==13.0.2.14"
+cusolver="nvidia-cusolver==12.0.4.66 nvidia-cusparse==12.6.3.3 $cublas
+  nvidia-nvjitlink==13.0.88"
+nccl="nvidia-nccl-cu13==2.27.7"
+
+fail() {
+  echo "setup: $1" >&2
+  exit 1
+}
+
+find_nvcc() {
+  if [ -n "${CUDACXX:-}" ]; then
+    command -v "$CUDACXX"
+  elif ! command -v nvcc; then
+    for folder in /usr/local/cuda /usr/local/cuda-*; do
+      if [ -x "$folder/bin/nvcc" ]; then
+        echo "$folder/bin/nvcc"
+        return
+      fi
+    done
+  fi
+}
+
+# The toolkit's folder, which nvcc knows though it may be called by a script.
+toolkit() {
+  dirname "$("$nvcc" --dryrun -x cu /dev/null 2>&1 |
+    sed -n 's/^#\$ _HERE_=//p')"
+}
+
+# Folders that may hold include/ and lib/.
+prefixes() {
+  toolkit
+  echo /usr
+  for package in "$target/nvidia" $(python3 -c \
+    'import nvidia; print(*nvidia.__path__)' 2>/dev/null); do
+    echo "$package/cu13"
+    echo "$package/nccl"
+  done
+}
+
+# has <header> <library>: both under one prefix.
+has() {
+  for prefix in $(prefixes); do
+    [ -e "$prefix/include/$1" ] || continue
+    for file in "$prefix"/lib64/"$2".so* "$prefix"/lib/"$2".so* \
+      "$prefix"/lib/*-linux-gnu/"$2".so*; do
+      [ -e "$file" ] && return 0
+    done
+  done
+  return 1
+}
+
+has_cublas() {
+  has cublas_v2.h libcublas && has cublasLt.h libcublasLt
+}
+has_cusolver() {
+  has cusolverDn.h libcusolver
+}
+has_nccl() {
+  has nccl.h libnccl
+}
+
+# pip replaces the folder that these packages share, so all that is missing
+# is installed at once.
+install_missing() {
+  rm -rf "$target"
+  packages=""
+  has_cublas || packages="$packages $cublas"
+  has_cusolver || packages="$packages $cusolver"
+  has_nccl || packages="$packages $nccl"
+  # shellcheck disable=SC2086  # a list of words
+  packages=$(printf '%s\n' $packages | sort -u)
+  echo "setup: installing" $packages "into $target"
+  # shellcheck disable=SC2086
+  PIP_ROOT_USER_ACTION=ignore python3 -m pip install -q --no-deps \
+    --no-cache-dir --target "$target" $packages
+}
+
+nvcc=$(find_nvcc) && [ -n "$nvcc" ] ||
+  fail "there is no nvcc on the PATH or in /usr/local/cuda*/bin; install the
+       CUDA toolkit, or name it with CUDACXX=/path/to/nvcc"
+if ! has_cublas || ! has_cusolver; then
+  "$nvcc" --version | grep -q 'release 13\.' ||
+    fail "$nvcc is not of CUDA 13 and has no cuBLAS or cuSOLVER beside it, and
+       those on PyPI are for 13; install the toolkit's own"
+  install_missing ||
+    fail "please install cuBLAS and cuSOLVER of the CUDA toolkit, or pip"
+elif ! has_nccl; then
+  # Only training on several GPUs needs it.
+  install_missing || echo "setup: no NCCL; the build goes on without it"
+fi
