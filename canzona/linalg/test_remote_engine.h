@@ -13,6 +13,7 @@
 
 #include <memory>
 #include <string>
+#include <type_traits>
 
 #include "canzona/linalg/engine.h"
 #include "canzona/linalg/test_remote_algebra.h"
@@ -253,15 +254,16 @@ class RemoteEngine final : private RemoteMemoryHolder, public Engine {
     RemoteMemory::Access access_;
   };
 
-  template <class Place>
-  void check(const Place* place) const {
-    CANZONA_CHECK(place == nullptr ||
-                      remote_.owns(reinterpret_cast<const std::byte*>(place)),
-                  "memory of this process given to the engine");
-  }
+  // A view, or a place in memory.
   template <class View>
   void check(const View& view) const {
-    check(view.data);
+    const std::byte* place = nullptr;
+    if constexpr (std::is_pointer_v<View>)
+      place = reinterpret_cast<const std::byte*>(view);
+    else
+      place = reinterpret_cast<const std::byte*>(view.data);
+    CANZONA_CHECK(place == nullptr || remote_.owns(place),
+                  "memory of this process given to the engine");
   }
 
   int64_t width_;
