@@ -75,6 +75,10 @@ bench-torch:  ## time the rules beside PyTorch, which goes into build/torch
 	cmake --build --preset release -j $(JOBS)
 	sh scripts/bench_torch.sh $(BENCH_TORCH_ARGS)
 
+.PHONY: bench-cuda
+bench-cuda: cuda  ## time the rules on a GPU beside python3's PyTorch
+	sh scripts/bench_cuda.sh $(BENCH_CUDA_ARGS)
+
 .PHONY: fuzz
 fuzz:  ## run each fuzz target for FUZZ_SECONDS (60)
 	sh scripts/setup.sh --tools

@@ -17,10 +17,13 @@ import time
 
 import torch
 
+from torch_report import Report, milliseconds
+from torch_rules import SIMPLE, Soap
+from torch_shampoo import Shampoo
+
 QWEN3_06B_LAYER = [(2048, 1024), (1024, 1024), (1024, 1024), (1024, 2048),
                    (3072, 1024), (3072, 1024), (1024, 3072)]
 FOUR_LAYERS = QWEN3_06B_LAYER * 4
-SIMPLE = (3.4445, -4.7750, 2.0315)
 # Ours looks at every gradient before it changes anything; torch does not.
 AS_TORCH = {"nonfinite": "propagate"}
 
@@ -127,78 +130,12 @@ def torch_error(shape, dtype):
     return float((orthogonal(g.to(dtype)) - exact).norm() / exact.norm())
 
 
-class TorchSoap:
-    """SOAP by the original's steps: momentum out of the basis and back."""
-
-    def __init__(self, shape, period):
-        self.p, = parameters([shape])
-        self.period, self.t = period, -1
-        self.m = torch.zeros(shape)
-        self.v = torch.zeros(shape)
-        self.factors = [torch.zeros(d, d) for d in shape]
-
-    @torch.no_grad()
-    def step(self):
-        g, (b1, b2) = self.p.grad, (0.95, 0.95)
-        self.t += 1
-        keep = b2 if self.t else 0.0
-        for factor, outer in zip(self.factors, (g @ g.T, g.T @ g)):
-            if self.t == 0:
-                factor.lerp_(outer, 1 - b2)
-        if self.t == 0:
-            self.q = [torch.linalg.eigh(f)[1].flip(1) for f in self.factors]
-            return
-        left, right = self.q
-        rotated = left.T @ g @ right
-        self.m.mul_(b1).add_(rotated, alpha=1 - b1)
-        self.v.mul_(b2).addcmul_(rotated, rotated, value=1 - b2)
-        update = left @ (self.m / (self.v.sqrt() + 1e-8)) @ right.T
-        size = (1 - b2 ** self.t) ** 0.5 / (1 - b1 ** self.t)
-        self.p.add_(update, alpha=-1e-3 * size)
-        momentum = left @ self.m @ right.T
-        for factor, outer in zip(self.factors, (g @ g.T, g.T @ g)):
-            factor.lerp_(outer, 1 - keep)
-        if self.t % self.period == 0:
-            for axis in (0, 1):
-                q, factor = self.q[axis], self.factors[axis]
-                order = torch.argsort(torch.diag(q.T @ factor @ q),
-                                      descending=True)
-                self.v = self.v.index_select(axis, order)
-                self.q[axis] = torch.linalg.qr(factor @ q[:, order])[0]
-        left, right = self.q
-        self.m = left.T @ momentum @ right
+def torch_soap(shape, period):
+    return Soap(parameters([shape]), period, lr=1e-3)
 
 
-class TorchShampoo:
-    """Shampoo with eigen roots and Adam's step size, in Meta's order."""
-
-    def __init__(self, shape, period):
-        self.p, = parameters([shape])
-        self.period, self.t = period, 0
-        self.m = torch.zeros(shape)
-        self.v = torch.zeros(shape)
-        self.factors = [torch.zeros(d, d) for d in shape]
-        self.roots = [torch.eye(d) for d in shape]
-
-    @torch.no_grad()
-    def step(self):
-        g, (b1, b2) = self.p.grad, (0.9, 0.99)
-        self.t += 1
-        for factor, outer in zip(self.factors, (g @ g.T, g.T @ g)):
-            factor.mul_(b2).add_(outer, alpha=1 - b2)
-        correction = 1 - b2 ** self.t
-        if self.t == 1 or self.t % self.period == 0:
-            for axis, factor in enumerate(self.factors):
-                values, vectors = torch.linalg.eigh(factor / correction)
-                values = values - values.min().clamp(max=0) + 1e-6
-                self.roots[axis] = (vectors * values ** -0.25) @ vectors.T
-        self.v.mul_(b2).addcmul_(g, g, value=1 - b2)
-        self.m.lerp_(g, 1 - b1)
-        mean = self.m / (1 - b1 ** self.t)
-        direction = self.roots[0] @ mean @ self.roots[1]
-        graft = mean / ((self.v / correction).sqrt() + 1e-8)
-        direction *= graft.norm() / (direction.norm() + 1e-16)
-        self.p.add_(direction, alpha=-1e-3)
+def torch_shampoo(shape, period):
+    return Shampoo(parameters([shape]), period, start=1)
 
 
 def period_of(step, period):
@@ -213,26 +150,6 @@ def best_of(candidates, rounds):
         for name, run in candidates.items():
             best[name] = min(best[name], run())
     return best
-
-
-class Report:
-    def __init__(self):
-        self.lines = []
-
-    def print(self, line=""):
-        print(line, flush=True)
-        self.lines.append(line)
-
-    def table(self, title, header, rows):
-        self.print(f"\n### {title}\n")
-        self.print("| " + " | ".join(header) + " |")
-        self.print("|" + "---|" * len(header))
-        for row in rows:
-            self.print("| " + " | ".join(row) + " |")
-
-
-def milliseconds(seconds):
-    return f"{seconds * 1e3:.1f}"
 
 
 def fp32_forms(ours, report, rounds):
@@ -397,8 +314,8 @@ def main():
         "step": lambda: whole_step(ours, report, n, ["bf16"]),
         "step32": lambda: whole_step(ours, report, n, ["fp32"]),
         "adamw": lambda: adamw(ours, report, n),
-        "soap": lambda: factored(ours, report, n, "soap", TorchSoap, {}),
-        "shampoo": lambda: factored(ours, report, n, "shampoo", TorchShampoo,
+        "soap": lambda: factored(ours, report, n, "soap", torch_soap, {}),
+        "shampoo": lambda: factored(ours, report, n, "shampoo", torch_shampoo,
                                     {}),
     }
     for name in (arguments.only.split(",") if arguments.only else parts):
@@ -406,8 +323,7 @@ def main():
             sys.exit(f"--only {name}: expected {', '.join(parts)}")
         parts[name]()
     if arguments.markdown:
-        with open(arguments.markdown, "w", encoding="utf-8") as file:
-            file.write("\n".join(report.lines) + "\n")
+        report.save(arguments.markdown)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
 // `canzona bench transform`: Newton–Schulz in all its forms on one shape.
+// `canzona bench rule`: see bench_rule.cc.
 #include <fmt/format.h>
 
 #include <memory>
@@ -6,7 +7,9 @@
 #include "canzona/base/error.h"
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
+#include "canzona/linalg/cuda_device.h"
 #include "canzona/measure/transform.h"
+#include "cli/bench.h"
 #include "cli/verbs.h"
 
 namespace canzona::cli {
@@ -17,25 +20,24 @@ constexpr const char* kExamples =
   canzona bench transform --shape 1024x3072
   canzona bench transform --shape 128x512 --batch 16 --precision bf16 --threads 2
   canzona bench transform --shape 2048x6144 --algorithm gram --json
+  canzona bench transform --shape 2048x6144 --batch 16 --device cuda
+  canzona bench rule --model qwen3-0.6b --layers 1 --rule muon
+  canzona bench rule --model qwen3-1.7b --rule muon --device cuda --json
 
-Seconds are the least of all rounds, of the whole batch: CPU time with one
+Transform: seconds are the least of all rounds, of the whole batch: CPU time with one
 thread, time by the wall with several. The error is that of the first matrix
 against the same schedule in fp64. The floor is what the form's flops take at
 the best rate measured here for such products, or what reading the input and
 writing the result takes, whichever is more.
+
+Rule: a whole step of one rank that owns all matrices of the model, in fp32. On
+a GPU all matrices of one shape are one batch and the step is captured in a
+graph. The floor is the flops at the best rate measured for such products, then
+the bytes at the rate of a copy.
 )";
 
-struct Arguments {
-  std::string what;
-  std::string shape;
-  int64_t batch = 1;
-  std::string algorithm = "all";
-  std::string precision = "all";
-  int threads = 1;
-  int rounds = 10;
-  std::vector<std::string> options;
-  bool json = false;
-};
+using Arguments = BenchArguments;
+using Words = std::vector<std::string>;
 
 MatrixShape parse_shape(const std::string& text) {
   constexpr int64_t kLongest = int64_t{1} << 24;
@@ -59,7 +61,9 @@ std::vector<std::string> choose(const std::string& wanted,
                        did_you_mean(wanted, words)));
 }
 
-RuleOptions parse_options(const std::vector<std::string>& given) {
+}  // namespace
+
+RuleOptions parse_bench_options(const std::vector<std::string>& given) {
   RuleOptions options;
   for (const std::string& item : given) {
     const size_t equals = item.find('=');
@@ -71,28 +75,37 @@ RuleOptions parse_options(const std::vector<std::string>& given) {
   return options;
 }
 
-TransformRequest request_of(const Arguments& a) {
-  if (a.what != "transform")
-    throw UsageError(cat("canzona bench ", quoted(a.what),
-                         ": expected transform",
-                         did_you_mean(a.what, {"transform"})));
-  if (a.shape.empty())
-    throw UsageError("canzona bench transform: --shape is missing");
+namespace {
+
+void check_counts(const Arguments& a) {
   constexpr int kMostThreads = 1024;
   if (a.threads < 1 || a.threads > kMostThreads)
     throw UsageError(
         cat("--threads ", a.threads, ": expected 1 to ", kMostThreads));
   if (a.rounds < 1 || a.rounds > 100000)
     throw UsageError(cat("--rounds ", a.rounds, ": expected 1 to 100000"));
+}
+
+TransformRequest request_of(const Arguments& a) {
+  if (a.shape.empty())
+    throw UsageError("canzona bench transform: --shape is missing");
+  if (a.device == "cuda" && a.threads != 1)
+    throw UsageError(cat("--threads ", a.threads, " with --device cuda: a GPU "
+                         "takes a batch at once"));
   TransformRequest request;
+  request.device = a.device;
   request.shape = parse_shape(a.shape);
   request.batch = a.batch;
   request.algorithms =
       choose(a.algorithm, {"standard", "symmetric", "gram"}, "--algorithm");
-  request.precisions = choose(a.precision, {"fp32", "bf16"}, "--precision");
+  request.precisions = choose(a.precision,
+                              a.device == "cuda"
+                                  ? Words{"fp32", "bf16", "fp16"}
+                                  : Words{"fp32", "bf16"},
+                              "--precision");
   request.num_threads = a.threads;
   request.rounds = a.rounds;
-  request.options = parse_options(a.options);
+  request.options = parse_bench_options(a.options);
   return request;
 }
 
@@ -101,6 +114,7 @@ std::string as_json(const TransformRequest& request, const MachineInfo& machine,
                     const std::vector<TransformRow>& rows) {
   JsonWriter out(2);
   out.begin_object();
+  out.field("device", request.device);
   out.field("cpu", machine.cpu).field("core", machine.blas.core);
   out.field("sgemm_gflops", rates.sgemm_gflops);
   out.field("packed_gflops", rates.packed_gflops);
@@ -123,6 +137,13 @@ std::string as_json(const TransformRequest& request, const MachineInfo& machine,
 
 std::string header(const TransformRequest& request, const MachineInfo& machine,
                    const MachineRates& rates) {
+  if (request.device == "cuda")
+    return fmt::format(
+        "{} x {} on {}\n"
+        "fp32 {:.0f} TF/s, tensor cores {:.0f} TF/s; copy {:.0f} GB/s\n\n",
+        request.batch, to_string(request.shape), find_cuda_device(nullptr)->name,
+        rates.sgemm_gflops / 1e3, rates.packed_gflops / 1e3,
+        rates.copy_bytes_per_second / 1e9);
   return fmt::format(
       "{} x {} on {} thread{} of {}\n"
       "OpenBLAS core {}, sgemm {:.0f} GF/s; bf16 by {}, packed loop {:.0f} "
@@ -155,14 +176,16 @@ std::string as_text(const TransformRequest& request, const MachineRates& rates,
   return out;
 }
 
-Outcome run(const Arguments& arguments, const Output& out) {
+Outcome run_transform(const Arguments& arguments, const Output& out) {
   const TransformRequest request = request_of(arguments);
   const auto progress = [&](const std::string& what) { out.progress(what); };
   progress("measuring the machine");
   const MachineInfo machine = machine_info();
-  const MachineRates before = measure_rates();
+  const auto measured =
+      request.device == "cuda" ? measure_gpu_rates : measure_rates;
+  const MachineRates before = measured();
   const std::vector<TransformRow> rows = measure_transform(request, progress);
-  const MachineRates rates = best_of(before, measure_rates());
+  const MachineRates rates = best_of(before, measured());
   progress("");
   if (machine.blas.fallback_core)
     out.note(cat("warning: OpenBLAS runs its kernels for ", machine.blas.core,
@@ -173,14 +196,41 @@ Outcome run(const Arguments& arguments, const Output& out) {
   return Outcome::kDone;
 }
 
+Outcome run(const Arguments& arguments, const Output& out) {
+  check_counts(arguments);
+  choose(arguments.device, {"cpu", "cuda"}, "--device");
+  if (arguments.what == "transform") return run_transform(arguments, out);
+  if (arguments.what == "rule") return bench_rule(arguments, out);
+  throw UsageError(cat("canzona bench ", quoted(arguments.what),
+                       ": expected transform or rule",
+                       did_you_mean(arguments.what, {"transform", "rule"})));
+}
+
 }  // namespace
 
 Verb add_bench(CLI::App& root) {
   CLI::App* app = root.add_subcommand(
       "bench", "time what a rule computes, with its error and its floor");
   auto a = std::make_shared<Arguments>();
-  app->add_option("WHAT", a->what, "transform: Newton-Schulz on one shape")
+  app->add_option("WHAT", a->what,
+                  "transform: Newton-Schulz on one shape; rule: a whole step")
       ->required();
+  app->add_option("--device", a->device, "cpu or cuda [cpu]")
+      ->option_text("DEVICE");
+  app->add_option("--model", a->model,
+                  "rule: a preset or a file, as canzona plan reads it")
+      ->option_text("MODEL");
+  app->add_option("--rule", a->rule, "rule: which one [muon]")
+      ->option_text("RULE");
+  app->add_option("--layers", a->layers, "rule: the first of the model's [all]")
+      ->option_text("COUNT");
+  app->add_option("--engines", a->engines,
+                  "rule: that share out the shapes [2 on cuda]")
+      ->option_text("COUNT");
+  app->add_flag("--no-graph", a->no_graph,
+                "rule: issue every call anew in every step");
+  app->add_flag("--bf16-params", a->rounded,
+                "rule: write the weights in bf16, too");
   app->add_option("--shape", a->shape, "of the matrices")
       ->option_text("ROWSxCOLS");
   app->add_option("--batch", a->batch, "matrices of that shape [1]")
@@ -188,14 +238,14 @@ Verb add_bench(CLI::App& root) {
   app->add_option("--algorithm", a->algorithm,
                   "standard, symmetric, gram or all [all]")
       ->option_text("FORM");
-  app->add_option("--precision", a->precision, "fp32, bf16 or all [all]")
+  app->add_option("--precision", a->precision, "fp32, bf16, on cuda fp16, or all [all]")
       ->option_text("TYPE");
   app->add_option("--threads", a->threads, "that share out the matrices [1]")
       ->option_text("COUNT");
   app->add_option("--rounds", a->rounds, "of which the quickest counts [10]")
       ->option_text("COUNT");
   app->add_option("--rule-option", a->options,
-                  "NAME=VALUE of muon, such as coefficients=quintic; "
+                  "NAME=VALUE of the rule, such as coefficients=quintic; "
                   "repeatable")
       ->allow_extra_args(false)
       ->option_text("NAME=VALUE");

@@ -72,9 +72,11 @@ has_nccl() {
   has nccl.h libnccl
 }
 
-# pip replaces the folder that these packages share, so all that is missing
-# is installed at once.
+# pip replaces the folder that these packages share, so all that nobody else
+# has is installed at once, and takes the place of what was there when done.
 install_missing() {
+  old=$target
+  target=$target.new
   rm -rf "$target"
   packages=""
   has_cublas || packages="$packages $cublas"
@@ -82,10 +84,13 @@ install_missing() {
   has_nccl || packages="$packages $nccl"
   # shellcheck disable=SC2086  # a list of words
   packages=$(printf '%s\n' $packages | sort -u)
-  echo "setup: installing" $packages "into $target"
+  # shellcheck disable=SC2086
+  echo "setup: installing" $packages "into $old"
   # shellcheck disable=SC2086
   PIP_ROOT_USER_ACTION=ignore python3 -m pip install -q --no-deps \
-    --no-cache-dir --target "$target" $packages
+    --no-cache-dir --retries 1 --timeout 30 --target "$target" $packages ||
+    return 1
+  rm -rf "$old" && mv "$target" "$old"
 }
 
 nvcc=$(find_nvcc) && [ -n "$nvcc" ] ||

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <vector>
 
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+
 namespace canzona {
 namespace {
 
@@ -39,6 +42,13 @@ void Engine::add_diagonal(Matrices a, double value) {
 
 void Engine::axpby(Matrices y, double alpha, ConstMatrices x, double beta) {
   axpby(y, Repeated(alpha, y.count).span(), x, beta);
+}
+
+std::unique_ptr<Engine> make_engine(std::string_view device) {
+  if (device == "cpu") return make_cpu_engine();
+  if (device == "cuda") return make_cuda_engine();
+  throw UsageError(cat("device ", quoted(device), ": expected cpu or cuda",
+                       did_you_mean(device, {"cpu", "cuda"})));
 }
 
 }  // namespace canzona

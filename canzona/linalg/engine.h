@@ -109,6 +109,18 @@ class Engine {
   virtual void if_zero(const int32_t* flag,
                        const std::function<void()>& work) = 0;
 
+  // What the device spent on the calls of `work`, by their kind, longest first.
+  // Nothing where only the clock of this process could tell.
+  struct StageTime {
+    std::string stage;
+    int64_t calls = 0;
+    double seconds = 0;
+  };
+  virtual std::vector<StageTime> profile(const std::function<void()>& work) {
+    work();
+    return {};
+  }
+
   // Newton–Schulz in fp64, fp32, or 16 bits with fp32 sums. UsageError if the
   // device has no such.
   virtual Algebra& algebra(DType dtype) = 0;
@@ -241,5 +253,7 @@ std::unique_ptr<Engine> make_cpu_engine();
 std::unique_ptr<Engine> make_cpu_engine(Bf16Kernel kernel);
 // UsageError in a build without CUDA, and on a machine without a GPU.
 std::unique_ptr<Engine> make_cuda_engine();
+// "cpu" or "cuda"; UsageError names what else was asked for.
+std::unique_ptr<Engine> make_engine(std::string_view device);
 
 }  // namespace canzona

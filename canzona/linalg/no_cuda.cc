@@ -21,4 +21,6 @@ std::optional<CudaDeviceInfo> find_cuda_device(std::string* why_not) {
   return std::nullopt;
 }
 
+CudaRates measure_cuda_rates() { throw UsageError(kWhyNot); }
+
 }  // namespace canzona

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <thread>
 
+#include "canzona/linalg/cuda_device.h"
 #include "canzona/base/text.h"
 #include "canzona/linalg/cpu/bf16/rate.h"
 #include "canzona/linalg/cpu/features.h"
@@ -73,6 +74,13 @@ MachineRates measure_rates() {
   return {measure_sgemm_gflops(),
           measure_packed_gflops(usable_bf16_kernels().front()),
           measure_copy_rate()};
+}
+
+MachineRates measure_gpu_rates() {
+  const CudaRates rates = measure_cuda_rates();
+  return {.sgemm_gflops = rates.fp32_tflops * 1e3,
+          .packed_gflops = std::max(rates.fp16_tflops, rates.bf16_tflops) * 1e3,
+          .copy_bytes_per_second = rates.copy_bytes_per_second};
 }
 
 MachineRates best_of(const MachineRates& a, const MachineRates& b) {

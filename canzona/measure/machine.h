@@ -27,6 +27,9 @@ struct MachineRates {
   double copy_bytes_per_second = 0;  // read and written
 };
 MachineRates measure_rates();
+// Those of the GPU, in the same words: the packed loop is that of its tensor
+// cores.
+MachineRates measure_gpu_rates();
 // The better of each: a machine has slow phases, but no fast ones.
 MachineRates best_of(const MachineRates& a, const MachineRates& b);
 

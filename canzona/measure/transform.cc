@@ -7,8 +7,10 @@
 #include "canzona/base/error.h"
 #include "canzona/base/random.h"
 #include "canzona/base/text.h"
+#include "canzona/linalg/cuda_device.h"
 #include "canzona/linalg/lanes.h"
 #include "canzona/measure/clock.h"
+#include "canzona/measure/device_memory.h"
 #include "canzona/rules/muon/facts.h"
 #include "canzona/rules/muon/newton_schulz.h"
 
@@ -36,7 +38,7 @@ std::vector<float> make_input(MatrixShape shape, int64_t batch) {
 MuonFacts facts_of(const TransformRequest& request,
                    const std::string& algorithm, const std::string& precision) {
   RuleOptions options = request.options;
-  options["device"] = "cpu";
+  options["device"] = request.device;
   options["newton_schulz"] = algorithm;
   options["precision"] = precision;
   return MuonFacts(options);
@@ -44,7 +46,7 @@ MuonFacts facts_of(const TransformRequest& request,
 
 struct Candidate {
   MuonFacts facts;
-  std::vector<float> out;
+  Run out;
   TransformRow row;
 };
 
@@ -55,7 +57,9 @@ std::vector<double> exact_result(const TransformRequest& request,
   const std::vector<double> in(input.begin(), input.begin() + m * n);
   std::vector<double> out(in.size());
   const auto engine = make_cpu_engine();
-  orthogonalize(*engine, facts_of(request, "symmetric", "fp64"),
+  TransformRequest here = request;
+  here.device = "cpu";
+  orthogonalize(*engine, facts_of(here, "symmetric", "fp64"),
                 matrices(in.data(), m, n), matrices(out.data(), m, n));
   return out;
 }
@@ -71,16 +75,29 @@ double relative_error(const std::vector<float>& got,
   return std::sqrt(difference / total);
 }
 
-void run_once(Lanes& lanes, const TransformRequest& request,
-              const std::vector<float>& input, Candidate& candidate) {
+// A CPU's lanes share out the matrices, a GPU takes them all at once.
+void run_once(Lanes& lanes, const TransformRequest& request, ConstRun input,
+              Candidate& candidate) {
   const auto [m, n] = request.shape;
-  const ConstMatrices in = matrices(input.data(), m, n, request.batch);
-  const Matrices out = matrices(candidate.out.data(), m, n, request.batch);
-  const double seconds = seconds_of(request.num_threads, [&] {
-    lanes.for_each(request.batch, [&](Engine& lane, int64_t i) {
-      orthogonalize(lane, candidate.facts, in.at(i), out.at(i));
+  const ConstMatrices in{input.data, input.dtype,   m,     n, n,
+                         request.batch, m * n, nullptr};
+  const Matrices out{candidate.out.data, candidate.out.dtype, m,     n, n,
+                     request.batch,      m * n,               nullptr};
+  double seconds = 0;
+  if (request.device == "cpu") {
+    seconds = seconds_of(request.num_threads, [&] {
+      lanes.for_each(request.batch, [&](Engine& lane, int64_t i) {
+        orthogonalize(lane, candidate.facts, in.at(i), out.at(i));
+      });
     });
-  });
+  } else {
+    Engine& engine = lanes.lane(0);
+    engine.synchronize();
+    const double begin = wall_seconds();
+    engine.repeat([&] { orthogonalize(engine, candidate.facts, in, out); });
+    engine.synchronize();
+    seconds = wall_seconds() - begin;
+  }
   candidate.row.seconds = std::min(candidate.row.seconds, seconds);
 }
 
@@ -93,7 +110,9 @@ void check(const TransformRequest& request) {
   const Bytes one = Bytes(kBytesPerFp32) * m * n * request.batch;
   const auto copies = static_cast<int64_t>(1 + request.algorithms.size() *
                                                    request.precisions.size());
-  const int64_t memory = machine_info().memory_bytes;
+  const int64_t memory = request.device == "cuda"
+                             ? find_cuda_device(nullptr)->memory_bytes
+                             : machine_info().memory_bytes;
   if ((one * copies).value() > memory / 2)
     throw UsageError(cat("a transform of ", request.batch, " matrices of ",
                          to_string(request.shape), " takes more than half of ",
@@ -104,8 +123,8 @@ void check(const TransformRequest& request) {
 
 double transform_floor(const TransformRequest& request, const TransformRow& row,
                        const MachineRates& rates) {
-  const double gflops =
-      row.precision == "bf16" ? rates.packed_gflops : rates.sgemm_gflops;
+  const bool packed = row.precision == "bf16" || row.precision == "fp16";
+  const double gflops = packed ? rates.packed_gflops : rates.sgemm_gflops;
   const MuonFacts facts = facts_of(request, row.algorithm, row.precision);
   const auto flops =
       static_cast<double>(facts.work(request.shape).every_step.value());
@@ -120,20 +139,23 @@ double transform_floor(const TransformRequest& request, const TransformRow& row,
 
 std::vector<TransformRow> measure_transform(const TransformRequest& request,
                                             const Progress& progress) {
+  Lanes lanes(request.num_threads,
+              [&] { return make_engine(request.device); });
   check(request);
   progress("making the input");
-  const std::vector<float> input = make_input(request.shape, request.batch);
+  const std::vector<float> values = make_input(request.shape, request.batch);
+  DeviceMemory memory(lanes.lane(0));
+  const ConstRun input = memory.copy_of(values);
   std::vector<Candidate> candidates;
   for (const std::string& precision : request.precisions)
     for (const std::string& algorithm : request.algorithms)
       candidates.push_back(
           {facts_of(request, algorithm, precision),
-           std::vector<float>(input.size()),
+           memory.zeros(static_cast<int64_t>(values.size())),
            {algorithm, precision, std::numeric_limits<double>::max(), 0}});
   progress("computing in fp64");
-  const std::vector<double> exact = exact_result(request, input);
+  const std::vector<double> exact = exact_result(request, values);
 
-  Lanes lanes(request.num_threads, [] { return make_cpu_engine(); });
   // The first round takes the memory that the others use.
   for (int round = 0; round <= request.rounds; ++round) {
     progress(cat("round ", round, " of ", request.rounds));
@@ -145,7 +167,9 @@ std::vector<TransformRow> measure_transform(const TransformRequest& request,
   }
   std::vector<TransformRow> rows;
   for (Candidate& candidate : candidates) {
-    candidate.row.error_vs_fp64 = relative_error(candidate.out, exact);
+    const auto first = static_cast<int64_t>(exact.size());
+    candidate.row.error_vs_fp64 =
+        relative_error(memory.read(candidate.out, first), exact);
     rows.push_back(candidate.row);
   }
   return rows;

@@ -22,7 +22,8 @@ struct TransformRequest {
   int64_t batch = 1;
   std::vector<std::string> algorithms = {"standard", "symmetric", "gram"};
   std::vector<std::string> precisions = {"fp32", "bf16"};
-  int num_threads = 1;
+  std::string device = "cpu";
+  int num_threads = 1;  // of the CPU
   int rounds = 10;
   RuleOptions options;  // of muon
 };

@@ -1,0 +1,225 @@
+#include "canzona/measure/rule_step.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "canzona/linalg/cuda_device.h"
+#include "canzona/measure/clock.h"
+#include "canzona/measure/device_memory.h"
+#include "canzona/rules/device_optimizer.h"
+
+namespace canzona {
+namespace {
+
+constexpr double kRate = 1e-4;
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half]
+                                : (values[half - 1] + values[half]) / 2;
+}
+
+MatrixShape shape_of(const Dims& dims) {
+  if (dims.size() < 2) return {1, num_elements(dims)};
+  return {dims[dims.size() - 2], dims[dims.size() - 1]};
+}
+
+int64_t matrices_in(const Dims& dims) {
+  const MatrixShape shape = shape_of(dims);
+  const int64_t each = shape.rows * shape.cols;
+  return each == 0 ? 0 : num_elements(dims) / each;
+}
+
+// Weights, gradients and their copies; states are the optimizer's.
+class Tensors {
+ public:
+  Tensors(Engine& engine, const RuleStepRequest& request) : memory_(engine) {
+    for (size_t i = 0; i < request.tensors.size(); ++i) {
+      const Dims& dims = request.tensors[i];
+      const int64_t count = num_elements(dims);
+      all.push_back({cat("tensor.", i), dims,
+                     memory_.noise(count, 2 * i, 0.02),
+                     memory_.noise(count, 2 * i + 1),
+                     request.rounded ? memory_.rounded(count) : nullptr});
+    }
+  }
+
+  std::vector<DeviceOptimizer::Tensor> all;
+
+ private:
+  DeviceMemory memory_;
+};
+
+int64_t bytes_needed(const RuleStepRequest& request, const RuleFacts& facts) {
+  int64_t bytes = 0;
+  for (const Dims& dims : request.tensors) {
+    bytes += num_elements(dims) * (request.rounded ? 10 : 8);
+    for (const StateFact& fact : facts.tensor_states(dims))
+      bytes += fact.elements() * 4;
+  }
+  return bytes;
+}
+
+// Half is left for what a step needs besides.
+void check_memory(int64_t needed, const RuleStepRequest& request) {
+  int64_t there = machine_info().memory_bytes;
+  if (request.device == "cuda") there = find_cuda_device(nullptr)->memory_bytes;
+  if (needed / 2 > there / 3)
+    throw UsageError(cat(request.tensors.size(), " tensors with ", request.rule,
+                         "'s states take ", human_bytes(needed),
+                         ", more than two thirds of the device's ",
+                         human_bytes(there), "; measure fewer layers"));
+}
+
+// Seconds by the step's place in a period, and of the host alone.
+class Timer {
+ public:
+  Timer(DeviceOptimizer& optimizer, Engine& engine)
+      : optimizer_(optimizer), engine_(engine) {}
+
+  // One step on an idle device, from the call to the end of its work.
+  double step() {
+    engine_.synchronize();
+    const double begin = wall_seconds();
+    optimizer_.step(kRate);
+    host_.push_back(wall_seconds() - begin);
+    engine_.synchronize();
+    return wall_seconds() - begin;
+  }
+  double host_seconds() const { return median(host_); }
+  void forget_host() { host_.clear(); }
+
+ private:
+  DeviceOptimizer& optimizer_;
+  Engine& engine_;
+  std::vector<double> host_;
+};
+
+void measure_steps(DeviceOptimizer& optimizer, Engine& engine,
+                   const RuleStepRequest& request, const Progress& progress,
+                   RuleStep& result) {
+  const int period = optimizer.rule().facts().period();
+  Timer timer(optimizer, engine);
+  // Twice: the second has the memory that all later ones use.
+  const int warm_up = std::max(period, 3);
+  for (int t = 0; t < warm_up; ++t) {
+    progress(cat("warming up, step ", t + 1, " of ", warm_up));
+    timer.step();
+  }
+  timer.forget_host();
+  const int rounds = std::max(2, (request.rounds + period - 1) / period);
+  std::vector<std::vector<double>> by_place(static_cast<size_t>(period));
+  for (int round = 0; round < rounds; ++round)
+    for (auto& place : by_place) {
+      progress(cat("round ", round + 1, " of ", rounds));
+      place.push_back(timer.step());
+    }
+  std::vector<double> medians;
+  result.least_seconds = by_place[0][0];
+  for (const auto& place : by_place) {
+    medians.push_back(median(place));
+    result.least_seconds = std::min(
+        result.least_seconds, *std::min_element(place.begin(), place.end()));
+  }
+  result.seconds = std::accumulate(medians.begin(), medians.end(), 0.0) /
+                   static_cast<double>(period);
+  result.refresh_seconds = *std::max_element(medians.begin(), medians.end());
+  result.host_seconds = timer.host_seconds();
+}
+
+void count_work(const RuleStepRequest& request, const RuleFacts& facts,
+                RuleStep& result) {
+  std::map<std::string, std::string> algorithms;
+  for (const Dims& dims : request.tensors) {
+    const MatrixShape shape = shape_of(dims);
+    const Work work = facts.work(shape);
+    const auto each =
+        static_cast<double>(work.every_step.value()) +
+        static_cast<double>(work.refresh.value()) / facts.period();
+    const auto count = static_cast<double>(matrices_in(dims));
+    const auto elements = static_cast<double>(num_elements(dims));
+    result.flops += facts.needs_whole_matrix() ? each * count : 0;
+    // Gradient and weights read, weights written; every state that is as large
+    // as the tensor read and written; 16-bit operands once each way.
+    double per_element = 12 + (request.rounded ? 2 : 0);
+    for (const StateFact& fact : facts.tensor_states(dims))
+      if (fact.elements() == num_elements(dims)) per_element += 8;
+    if (request.rule == "muon") per_element += 4;
+    result.bytes += per_element * elements;
+    algorithms[to_string(shape)] = facts.algorithm(shape);
+  }
+  result.algorithms.assign(algorithms.begin(), algorithms.end());
+}
+
+void measure_peaks(const RuleStepRequest& request, const RuleFacts& facts,
+                   RuleStep& result) {
+  const RuleOptions options = facts.options();
+  const auto precision = options.find("precision");
+  const std::string type =
+      precision == options.end() ? "fp32" : precision->second;
+  if (request.device == "cuda") {
+    const CudaRates rates = measure_cuda_rates();
+    result.copy_bytes_per_second = rates.copy_bytes_per_second;
+    result.peak_tflops = type == "fp16"   ? rates.fp16_tflops
+                         : type == "bf16" ? rates.bf16_tflops
+                                          : rates.fp32_tflops;
+  } else {
+    const MachineRates rates = measure_rates();
+    result.copy_bytes_per_second = rates.copy_bytes_per_second;
+    result.peak_tflops =
+        (type == "bf16" ? rates.packed_gflops : rates.sgemm_gflops) / 1e3;
+  }
+  result.floor_seconds = result.flops / (result.peak_tflops * 1e12) +
+                         result.bytes / result.copy_bytes_per_second;
+}
+
+// On one engine and without repetition, so that every call can be told apart.
+void measure_stages(Engine& engine, const RuleStepRequest& request,
+                    const std::vector<DeviceOptimizer::Tensor>& tensors,
+                    RuleStep& result) {
+  DeviceOptimizer optimizer(
+      make_rule(request.rule, request.options, DType::kFp32, request.device),
+      tensors, {&engine}, {.repeats = false});
+  optimizer.step(kRate);
+  optimizer.step(kRate);
+  engine.synchronize();
+  result.stages = engine.profile([&] { optimizer.step(kRate); });
+}
+
+}  // namespace
+
+RuleStep measure_rule_step(const RuleStepRequest& request,
+                           const Progress& progress) {
+  std::vector<std::unique_ptr<Engine>> engines;
+  std::vector<Engine*> pointers;
+  for (int i = 0; i < request.num_engines; ++i) {
+    engines.push_back(make_engine(request.device));
+    pointers.push_back(engines.back().get());
+  }
+  auto rule =
+      make_rule(request.rule, request.options, DType::kFp32, request.device);
+  const RuleFacts& facts = rule->facts();
+  RuleStep result;
+  result.memory_bytes = bytes_needed(request, facts);
+  check_memory(result.memory_bytes, request);
+  result.device = engines[0]->describe();
+  count_work(request, facts, result);
+  progress("measuring the device");
+  measure_peaks(request, facts, result);
+  progress("making tensors");
+  Tensors tensors(*engines[0], request);
+  {
+    DeviceOptimizer optimizer(std::move(rule), tensors.all, pointers,
+                              {.repeats = request.graph});
+    measure_steps(optimizer, *engines[0], request, progress, result);
+  }
+  progress("looking at the stages");
+  measure_stages(*engines[0], request, tensors.all, result);
+  return result;
+}
+
+}  // namespace canzona

@@ -1,0 +1,35 @@
+// What the two kinds of `canzona bench` share.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "canzona/rules/facts.h"
+#include "cli/verbs.h"
+
+namespace canzona::cli {
+
+struct BenchArguments {
+  std::string what;
+  std::string device = "cpu";
+  std::string shape;
+  int64_t batch = 1;
+  std::string algorithm = "all";
+  std::string precision = "all";
+  int threads = 1;
+  int rounds = 10;
+  std::string model;
+  std::string rule = "muon";
+  int layers = 0;   // all
+  int engines = 0;  // as the device likes
+  bool no_graph = false;
+  bool rounded = false;
+  std::vector<std::string> options;
+  bool json = false;
+};
+
+RuleOptions parse_bench_options(const std::vector<std::string>& given);
+
+Outcome bench_rule(const BenchArguments& arguments, const Output& out);
+
+}  // namespace canzona::cli

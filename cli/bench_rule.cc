@@ -1,0 +1,125 @@
+// `canzona bench rule`: a whole step of a rule on all matrices of a model.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "canzona/base/error.h"
+#include "canzona/base/json_writer.h"
+#include "canzona/base/text.h"
+#include "canzona/measure/rule_step.h"
+#include "canzona/shapes/read_model.h"
+#include "cli/bench.h"
+
+namespace canzona::cli {
+namespace {
+
+std::vector<Dims> tensors_of(const BenchArguments& a) {
+  if (a.model.empty())
+    throw UsageError("canzona bench rule: --model is missing");
+  const Model model = read_model(a.model, {});
+  if (a.layers < 0 || a.layers > model.num_layers)
+    throw UsageError(cat("--layers ", a.layers, ": ", model.name, " has ",
+                         model.num_layers));
+  std::vector<Dims> dims;
+  for (const Tensor& tensor : model.tensors)
+    if (tensor.matrix_rule && (a.layers == 0 || tensor.layer < a.layers))
+      dims.push_back(tensor.shape);
+  if (dims.empty())
+    throw UsageError(cat("--model ", quoted(a.model),
+                         ": it has no matrices for the rule"));
+  return dims;
+}
+
+RuleStepRequest request_of(const BenchArguments& a) {
+  constexpr int kMostEngines = 16;
+  if (a.engines < 0 || a.engines > kMostEngines)
+    throw UsageError(
+        cat("--engines ", a.engines, ": expected 1 to ", kMostEngines));
+  RuleStepRequest request;
+  request.rule = a.rule;
+  request.options = parse_bench_options(a.options);
+  request.device = a.device;
+  request.tensors = tensors_of(a);
+  request.rounds = a.rounds;
+  request.num_engines =
+      a.engines > 0 ? a.engines : a.device == "cuda" ? 2 : 1;
+  request.graph = !a.no_graph;
+  request.rounded = a.rounded;
+  return request;
+}
+
+std::string as_json(const BenchArguments& a, const RuleStepRequest& request,
+                    const RuleStep& step) {
+  JsonWriter out(2);
+  out.begin_object();
+  out.field("model", a.model).field("rule", a.rule).field("device", a.device);
+  out.field("hardware", step.device);
+  out.field("tensors", static_cast<int64_t>(request.tensors.size()));
+  out.field("rounds", request.rounds).field("graph", request.graph);
+  out.field("seconds", step.seconds);
+  out.field("least_seconds", step.least_seconds);
+  out.field("refresh_seconds", step.refresh_seconds);
+  out.field("host_seconds", step.host_seconds);
+  out.member("seconds_by_stage").begin_object();
+  for (const Engine::StageTime& stage : step.stages)
+    out.field(stage.stage, stage.seconds);
+  out.end_object();
+  out.member("algorithm_by_shape").begin_object();
+  for (const auto& [shape, algorithm] : step.algorithms)
+    out.field(shape, algorithm);
+  out.end_object();
+  out.field("flops", step.flops).field("bytes", step.bytes);
+  out.field("peak_tflops", step.peak_tflops);
+  out.field("copy_bytes_per_second", step.copy_bytes_per_second);
+  out.field("floor_seconds", step.floor_seconds);
+  out.field("memory_bytes", step.memory_bytes);
+  out.end_object();
+  return out.take() + "\n";
+}
+
+std::string stage_lines(const RuleStep& step) {
+  double total = 0;
+  for (const Engine::StageTime& stage : step.stages) total += stage.seconds;
+  std::string out;
+  for (const Engine::StageTime& stage : step.stages)
+    out += fmt::format("  {:20} {:9.3f} ms  {:5.1f} %  {} calls\n", stage.stage,
+                       stage.seconds * 1e3, 100 * stage.seconds / total,
+                       stage.calls);
+  return out;
+}
+
+std::string as_text(const BenchArguments& a, const RuleStepRequest& request,
+                    const RuleStep& step) {
+  std::string out = fmt::format(
+      "{} on {} tensors of {}, {}\n\n", a.rule, request.tensors.size(),
+      a.model, step.device);
+  for (const auto& [shape, algorithm] : step.algorithms)
+    out += fmt::format("  {:14} {}\n", shape, algorithm);
+  out += fmt::format(
+      "\nstep {:.3f} ms (median of {}), {:.2f}x the floor of {:.3f} ms\n"
+      "host {:.3f} ms\n"
+      "floor: {:.3g} TFLOP at {:.3g} TF/s, then {} at {:.3g} TB/s\n",
+      step.seconds * 1e3, request.rounds, step.seconds / step.floor_seconds,
+      step.floor_seconds * 1e3, step.host_seconds * 1e3, step.flops / 1e12,
+      step.peak_tflops, human_bytes(static_cast<int64_t>(step.bytes)),
+      step.copy_bytes_per_second / 1e12);
+  if (step.refresh_seconds > 1.5 * step.seconds)
+    out += fmt::format("the slowest kind of step takes {:.3f} ms\n",
+                       step.refresh_seconds * 1e3);
+  if (!step.stages.empty()) out += "\nby stage\n" + stage_lines(step);
+  return out;
+}
+
+}  // namespace
+
+Outcome bench_rule(const BenchArguments& arguments, const Output& out) {
+  const RuleStepRequest request = request_of(arguments);
+  const RuleStep step = measure_rule_step(
+      request, [&](const std::string& what) { out.progress(what); });
+  out.progress("");
+  out.result(arguments.json ? as_json(arguments, request, step)
+                            : as_text(arguments, request, step));
+  return Outcome::kDone;
+}
+
+}  // namespace canzona::cli
