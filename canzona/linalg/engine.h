@@ -32,6 +32,11 @@ namespace canzona {
 
 enum class Op { kNone, kTranspose };
 
+// How a device multiplies fp32 matrices: with fp32 products, or faster with
+// each number as a sum of two bf16 ones, three of four products taken, which
+// leaves relative errors of about 1e-5.
+enum class Products { kPlain, kBf16x3 };
+
 // Permutations in the engine's memory, `length` entries each: matrix i of a
 // batch of `matrices` takes number i·count/matrices.
 struct Orders {
@@ -124,6 +129,10 @@ class Engine {
   // Newton–Schulz in fp64, fp32, or 16 bits with fp32 sums. UsageError if the
   // device has no such.
   virtual Algebra& algebra(DType dtype) = 0;
+
+  // Of the products below, until it is called again; kPlain at first. A wish:
+  // an engine without faster ones ignores it.
+  virtual void set_products(Products) {}
 
   // C = alpha·op(A)·op(B) + beta·C.
   virtual void product(Matrices c, double alpha, ConstMatrices a, Op op_a,

@@ -30,6 +30,9 @@ class RemoteEngine final : private RemoteMemoryHolder, public Engine {
   explicit RemoteEngine(int64_t width) : Engine(remote_), width_(width) {}
 
   int64_t waits() const { return waits_; }
+  // How it was last told to multiply.
+  Products products() const { return products_; }
+  void set_products(Products products) override { products_ = products; }
 
   std::string kind() const override { return "remote"; }
   std::string describe() const override { return cpu_->describe(); }
@@ -268,6 +271,7 @@ class RemoteEngine final : private RemoteMemoryHolder, public Engine {
 
   int64_t width_;
   int64_t waits_ = 0;
+  Products products_ = Products::kPlain;
   std::unique_ptr<Engine> cpu_ = make_cpu_engine();
   std::unique_ptr<Algebra> algebras_[4];
 };

@@ -4,6 +4,7 @@
 
 #include "canzona/rules/axes.h"
 #include "canzona/rules/block_copy.h"
+#include "canzona/rules/products_scope.h"
 #include "canzona/rules/runs.h"
 #include "canzona/rules/shampoo/refresh.h"
 
@@ -163,7 +164,14 @@ void BatchStep::accumulate(const TensorBlock& block) {
   }
 }
 
+// Eigenvectors, and iterations that are held to their true error, need all of
+// fp32; Newton's takes an error of a few thousandths from bf16x3.
 void BatchStep::refresh(const TensorBlock& block) {
+  const Products chosen = products_of(options_.splits_products);
+  const ProductsScope products(
+      engine_,
+      options_.root.method == RootMethod::kNewton ? chosen : Products::kPlain,
+      chosen);
   const Average moment = average(options_.beta2, step_);
   const int64_t counters = layout_.factors().num_counters();
   const Run failures = state(layout_.refresh_failures(), counters);

@@ -2,6 +2,7 @@
 #include "canzona/rules/rule.h"
 
 #include "canzona/base/check.h"
+#include "canzona/rules/products_scope.h"
 #include "canzona/rules/shampoo/batch_step.h"
 #include "canzona/rules/shampoo/facts.h"
 #include "canzona/rules/together.h"
@@ -38,6 +39,8 @@ class ShampooRule final : public Rule {
     const ShampooLayout layout(facts_.parsed(), batch.dims);
     if (layout.blocking().empty()) return;
     CANZONA_CHECK(batch.out.dtype == dtype_, "states of another type");
+    const ProductsScope products(engine,
+                                 products_of(facts_.parsed().splits_products));
     for_each_part(engine, batch.count, [&](int64_t begin, int64_t count) {
       BatchStep(engine, facts_.parsed(), layout, step.step, batch,
                 {begin, count})

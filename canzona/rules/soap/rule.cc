@@ -4,6 +4,7 @@
 
 #include "canzona/rules/block_copy.h"
 #include "canzona/rules/options.h"
+#include "canzona/rules/products_scope.h"
 #include "canzona/rules/runs.h"
 #include "canzona/rules/soap/facts.h"
 #include "canzona/rules/soap/update.h"
@@ -167,6 +168,7 @@ class SoapRule final : public Rule {
   void transform(Engine& engine, const Step& step,
                  const Batch& batch) const override {
     const SoapLayout layout(soap_, batch.dims);
+    const ProductsScope products(engine, products_of(soap_.splits_products));
     for_each_part(engine, batch.count, [&](int64_t begin, int64_t count) {
       PartCall(engine, soap_, layout, step, batch, begin, count).run();
     });

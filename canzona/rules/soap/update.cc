@@ -1,6 +1,7 @@
 #include "canzona/rules/soap/update.h"
 
 #include "canzona/rules/axes.h"
+#include "canzona/rules/products_scope.h"
 #include "canzona/rules/refresh_policy.h"
 #include "canzona/rules/runs.h"
 #include "canzona/rules/soap/basis.h"
@@ -118,6 +119,8 @@ class BlockStep {
     const NewBases found = room_for(kept, moved.span());
     refresh(engine_, site, kept.factor, found.basis, outcomes.span(),
             [&](DType in, int64_t begin, std::span<Outcome> tried) {
+              const ProductsScope plain(engine_, Products::kPlain,
+                                        products_of(soap_.splits_products));
               const int64_t size = std::ssize(tried);
               find_bases(engine_, soap_, task.some(begin, size), in,
                          found.some(begin, size), tried);
