@@ -30,8 +30,9 @@ class RemoteEngine final : private RemoteMemoryHolder, public Engine {
   explicit RemoteEngine(int64_t width) : Engine(remote_), width_(width) {}
 
   int64_t waits() const { return waits_; }
-  // How it was last told to multiply.
+  // How it was last told to multiply, and how many calls were to be fast.
   Products products() const { return products_; }
+  int64_t fast_products() const { return fast_products_; }
   void set_products(Products products) override { products_ = products; }
 
   std::string kind() const override { return "remote"; }
@@ -78,16 +79,19 @@ class RemoteEngine final : private RemoteMemoryHolder, public Engine {
   void product(Matrices c, double alpha, ConstMatrices a, Op op_a,
                ConstMatrices b, Op op_b, double beta) override {
     const Call call(*this, kIssued, c, a, b);
+    if (products_ != Products::kPlain) ++fast_products_;
     cpu_->product(c, alpha, a, op_a, b, op_b, beta);
   }
   void symmetric_product(Matrices c, double alpha, ConstMatrices a, Op op_a,
                          double beta) override {
     const Call call(*this, kIssued, c, a);
+    if (products_ != Products::kPlain) ++fast_products_;
     cpu_->symmetric_product(c, alpha, a, op_a, beta);
   }
   void commuting_product(Matrices c, ConstMatrices a,
                          ConstMatrices b) override {
     const Call call(*this, kIssued, c, a, b);
+    if (products_ != Products::kPlain) ++fast_products_;
     cpu_->commuting_product(c, a, b);
   }
   void eigh(Matrices a, Matrices values, std::span<bool> succeeded) override {
@@ -272,6 +276,7 @@ class RemoteEngine final : private RemoteMemoryHolder, public Engine {
   int64_t width_;
   int64_t waits_ = 0;
   Products products_ = Products::kPlain;
+  int64_t fast_products_ = 0;
   std::unique_ptr<Engine> cpu_ = make_cpu_engine();
   std::unique_ptr<Algebra> algebras_[4];
 };

@@ -240,6 +240,51 @@ TEST(RemoteSteps, WaitForNothingWithoutARefresh) {
   }
 }
 
+// What every step does may be multiplied faster; bases may not, and roots by
+// Newton's iterations alone.
+TEST(RemoteProducts, AreFastWhereThatIsAskedForAndHarmless) {
+  class Watching final : public DecompositionHook {
+   public:
+    explicit Watching(const RemoteEngine& watched) : engine(watched) {}
+    bool basis(const FactorId&, Matrices, Matrices) override { return see(); }
+    bool inverse_root(const FactorId&, Matrices) override { return see(); }
+    bool see() {
+      seen.push_back(engine.products());
+      return true;
+    }
+    const RemoteEngine& engine;
+    std::vector<Products> seen;
+  };
+  struct Expected {
+    const char* rule;
+    RuleOptions options;
+    Products in_refreshes;
+  };
+  for (const Expected& c : std::vector<Expected>{
+           {"soap", {}, Products::kPlain},
+           {"shampoo", {{"root", "newton"}}, Products::kBf16x3},
+           {"shampoo", {{"root", "higher"}}, Products::kPlain},
+           {"shampoo", {{"root", "eigen"}}, Products::kPlain}}) {
+    const auto rule = make_rule(
+        c.rule,
+        with(c.options,
+             {{"precondition_frequency", "1"}, {"products", "bf16x3"}}),
+        DType::kFp32);
+    RemoteEngine engine(3);
+    Watching hook(engine);
+    TestBatch batch(engine, *rule, {4, 3}, kCount, &hook);
+    for (int64_t t = 1; t <= 2; ++t) batch.step(gradients({4, 3}, t), kRate);
+    EXPECT_THAT(hook.seen, Each(c.in_refreshes)) << c.rule;
+    EXPECT_FALSE(hook.seen.empty());
+    EXPECT_EQ(engine.products(), Products::kPlain);
+    EXPECT_GT(engine.fast_products(), 0) << c.rule;
+    std::vector<Values> bad = gradients({4, 3}, 3);
+    bad[1][0] = 1e20F;
+    EXPECT_THROW(batch.step(bad, kRate), NumericalError);
+    EXPECT_EQ(engine.products(), Products::kPlain);
+  }
+}
+
 // Refuses what one axis of one tensor gets.
 class Refusing final : public DecompositionHook {
  public:
