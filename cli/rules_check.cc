@@ -20,6 +20,7 @@ constexpr const char* kExamples =
   canzona rules check muon-keller-3x3-f64.safetensors
   canzona rules check fixtures/ --threads 4
   canzona rules check fixtures/ --newton-schulz gram --json
+  canzona rules check fixtures/ --device cuda
 
 A fixture holds what a reference implementation was given and what it answered after every
 step. Exit status: 0 all passed or unsupported, 1 some failed, 2 some cannot be read.)";
@@ -27,11 +28,13 @@ step. Exit status: 0 all passed or unsupported, 1 some failed, 2 some cannot be 
 constexpr int kMaxThreads = 256;
 constexpr size_t kFewFiles = 20;  // of so many, every one is shown
 constexpr int64_t kNoteEvery = 100;
+constexpr double kSlackOnGpu = 10;
 
 struct Arguments {
   std::vector<std::string> files;
   std::string form = "auto";
-  std::string slack = "4";
+  std::string device = "cpu";
+  std::string slack;  // empty: as the device wants it
   std::string threads = "1";
   bool verbose = false;
   bool json = false;
@@ -74,10 +77,12 @@ void write_result(JsonWriter& out, const FileResult& result) {
   out.field("reason", result.reason).end_object();
 }
 
-std::string json_view(const std::vector<FileResult>& results) {
+std::string json_view(const std::vector<FileResult>& results,
+                      const CheckOptions& options) {
   const Counts counts = count(results);
   JsonWriter out(2);
-  out.begin_object().member("files").begin_array();
+  out.begin_object().field("device", options.device);
+  out.field("slack", options.slack).member("files").begin_array();
   for (const FileResult& result : results) write_result(out, result);
   out.end_array().field("passed", counts.passed);
   out.field("failed", counts.failed).field("unsupported", counts.unsupported);
@@ -142,8 +147,8 @@ std::string reasons_text(const std::vector<FileResult>& results) {
   return out;
 }
 
-std::string text_view(const std::vector<FileResult>& results, bool all,
-                      const Ink& ink) {
+std::string text_view(const std::vector<FileResult>& results,
+                      const CheckOptions& options, bool all, const Ink& ink) {
   std::vector<const FileResult*> shown;
   const FileResult* nearest = nullptr;  // to failing, among the passed
   for (const FileResult& result : results) {
@@ -157,6 +162,9 @@ std::string text_view(const std::vector<FileResult>& results, bool all,
   std::string out = table_text(shown, ink) + reasons_text(results);
   out += fmt::format("{} passed, {} failed, {} unsupported\n", counts.passed,
                      counts.failed, counts.unsupported);
+  out += fmt::format(
+      "on {}, tolerances of {} widened by {:g}\n", options.device,
+      options.other_slack == 1 ? "fp32 results" : "all results", options.slack);
   if (nearest != nullptr)
     out += fmt::format("nearest to failing: {} {}, {:.3g} of what is allowed\n",
                        name_of(nearest->file), nearest->worst.tensor,
@@ -164,12 +172,20 @@ std::string text_view(const std::vector<FileResult>& results, bool all,
   return out;
 }
 
+void require_one_of(const std::string& given, const char* option,
+                    const std::vector<std::string>& known) {
+  if (std::find(known.begin(), known.end(), given) == known.end())
+    throw UsageError(cat(option, " ", quoted(given), ": expected ",
+                         join(known, ", "), did_you_mean(given, known)));
+}
+
 void require_form(const std::string& form) {
-  const std::vector<std::string> known = {"auto", "standard", "symmetric",
-                                          "gram"};
-  if (std::find(known.begin(), known.end(), form) == known.end())
-    throw UsageError(cat("--newton-schulz ", quoted(form), ": expected ",
-                         join(known, ", "), did_you_mean(form, known)));
+  require_one_of(form, "--newton-schulz",
+                 {"auto", "standard", "symmetric", "gram"});
+}
+
+void require_device(const std::string& device) {
+  require_one_of(device, "--device", {"cpu", "cuda"});
 }
 
 [[noreturn]] void refuse_unreadable(const std::vector<FileResult>& results) {
@@ -182,22 +198,35 @@ void require_form(const std::string& form) {
           : cat(lines.size(), " files cannot be read:\n", join(lines, "\n")));
 }
 
+CheckOptions options_of(const Arguments& a) {
+  const bool on_gpu = a.device == "cuda";
+  CheckOptions options{.newton_schulz = a.form, .device = a.device};
+  options.slack = a.slack.empty() ? (on_gpu ? kSlackOnGpu : options.slack)
+                                  : parse_number(a.slack, 1, 1000, "--slack");
+  if (on_gpu) options.other_slack = options.slack;
+  return options;
+}
+
 Outcome run(const Arguments& a, const Output& out) {
   require_form(a.form);
-  const CheckOptions options{
-      .newton_schulz = a.form,
-      .slack = parse_number(a.slack, 1, 1000, "--slack")};
+  require_device(a.device);
+  const CheckOptions options = options_of(a);
   const auto threads =
       static_cast<int>(parse_integer(a.threads, 1, kMaxThreads, "--threads"));
+  if (a.device == "cuda" && threads != 1)
+    throw UsageError(cat("--threads ", threads,
+                         " with --device cuda: a GPU checks one file after "
+                         "another"));
+  Lanes lanes(threads, [&] { return make_engine(a.device); });
   const std::vector<std::string> files = fixture_files(a.files);
-  Lanes lanes(threads, [] { return make_cpu_engine(); });
   const std::vector<FileResult> results =
       check_files(lanes, files, options, [&](int64_t done) {
         if (done % kNoteEvery == 0)
           out.note(cat(done, " of ", files.size(), " files checked"));
       });
   const bool all = a.verbose || results.size() <= kFewFiles;
-  out.result(a.json ? json_view(results) : text_view(results, all, out.ink()));
+  out.result(a.json ? json_view(results, options)
+                    : text_view(results, options, all, out.ink()));
   bool failed = false;
   for (const FileResult& result : results) {
     if (result.verdict == Verdict::kUnreadable) refuse_unreadable(results);
@@ -218,9 +247,11 @@ Verb add_rules_check(CLI::App& rules) {
   app->add_option("--newton-schulz", arguments->form,
                   "Muon's form: auto, standard, symmetric, gram [auto]")
       ->option_text("FORM");
+  app->add_option("--device", arguments->device, "cpu or cuda [cpu]")
+      ->option_text("DEVICE");
   app->add_option("--slack", arguments->slack,
                   "widens tolerances of fp32 results, which hold for the "
-                  "reference's own BLAS [4]")
+                  "reference's own BLAS, on cuda those of all [4, on cuda 10]")
       ->option_text("X");
   app->add_option("--threads", arguments->threads,
                   "files checked side by side [1]")

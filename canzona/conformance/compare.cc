@@ -62,9 +62,8 @@ std::optional<double> tolerance_of(const Fixture& fixture,
   fixture.refuse(cat("no tolerance for tensor ", quoted(to_string(name))));
 }
 
-double widened(double tolerance, bool fp32, double slack) {
+double widened(double tolerance, double slack) {
   constexpr double kWidest = 0.75;
-  if (!fp32) return tolerance;
   return std::max(tolerance, std::min(tolerance * slack, kWidest));
 }
 

@@ -31,9 +31,9 @@ void match_column_signs(std::vector<double>& got,
 std::optional<double> tolerance_of(const Fixture& fixture,
                                    const TensorName& name);
 
-// The tolerance widened by `slack` if the result is in fp32; but never so
-// far that a result of zeros, which deviates by 1, would do.
-double widened(double tolerance, bool fp32, double slack);
+// The tolerance widened by `slack`, but never so far that a result of zeros,
+// which deviates by 1, would do.
+double widened(double tolerance, double slack);
 
 struct Finding {
   std::string tensor;  // "param.3", or what else was checked

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "canzona/conformance/check_options.h"
 #include "canzona/conformance/test_fixture.h"
 
 namespace canzona {
@@ -67,11 +68,21 @@ TEST(Tolerance, IsThatOfTheLongestKey) {
   EXPECT_THROW(of("out_f3.1"), UsageError);
 }
 
-TEST(Tolerance, IsWidenedForFp32AloneAndNeverSenseless) {
-  EXPECT_EQ(widened(1e-12, false, 4), 1e-12);
-  EXPECT_EQ(widened(0.125, true, 4), 0.5);
-  EXPECT_LT(widened(0.5, true, 4), 1);
-  EXPECT_EQ(widened(0, true, 4), 0);
+TEST(Tolerance, IsNeverWidenedSenselessly) {
+  EXPECT_EQ(widened(1e-12, 1), 1e-12);
+  EXPECT_EQ(widened(0.125, 4), 0.5);
+  EXPECT_LT(widened(0.5, 4), 1);
+  EXPECT_EQ(widened(0, 4), 0);
+}
+
+TEST(Tolerance, IsWidenedForFp32AloneUnlessAllAre) {
+  const CheckOptions cpu;
+  EXPECT_EQ(cpu.slack_of("f64"), 1);
+  EXPECT_EQ(cpu.slack_of("f32"), 4);
+  EXPECT_EQ(cpu.slack_of("bf16"), 1);
+  const CheckOptions all{.slack = 10, .other_slack = 10};
+  for (const char* dtype : {"f64", "f32", "bf16"})
+    EXPECT_EQ(all.slack_of(dtype), 10);
 }
 
 TEST(Findings, OfNothingAreNoSuccess) {

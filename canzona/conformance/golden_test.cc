@@ -15,6 +15,7 @@
 #include "canzona/conformance/check.h"
 #include "canzona/conformance/pure.h"
 #include "canzona/conformance/replay.h"
+#include "canzona/linalg/test_remote_engine.h"
 
 namespace canzona {
 namespace {
@@ -64,6 +65,19 @@ TEST(Golden, EveryFilePassesOrAsksForWhatIsKnownToBeMissing) {
   }
   EXPECT_EQ(missing, unsupported_options());
   EXPECT_EQ(rules.size(), 20u);
+}
+
+// Whoever reads the memory of a device without its engine dies here.
+TEST(Golden, PassesInMemoryThatOnlyTheEngineReaches) {
+  RemoteEngine engine(1);
+  int64_t passed = 0;
+  for (const std::string& file : carried()) {
+    const FileResult result = check_file(engine, file, {});
+    EXPECT_NE(result.verdict, Verdict::kFailed)
+        << name_of(file) << ": " << result.reason;
+    if (result.verdict == Verdict::kPassed) ++passed;
+  }
+  EXPECT_GT(passed, 100);
 }
 
 TEST(Golden, NewtonSchulzPassesInEveryDirectForm) {

@@ -19,7 +19,7 @@ class InjectionTest : public testing::Test {
       : fixture_(make_fixture()),
         rule_(make_rule("soap", {{"preset", "original"}}, DType::kFp64)),
         names_(make_state_names(*rule_, {2, 2})),
-        memory_(*rule_, {2, 2}),
+        memory_(*engine_, *rule_, {2, 2}),
         injection_(fixture_, *rule_, *names_, memory_, findings_) {
     injection_.begin(1);
   }
@@ -38,6 +38,7 @@ class InjectionTest : public testing::Test {
   }
 
   Fixture fixture_;
+  std::unique_ptr<Engine> engine_ = make_cpu_engine();
   std::unique_ptr<Rule> rule_;
   std::unique_ptr<StateNames> names_;
   TensorMemory memory_;

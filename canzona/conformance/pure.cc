@@ -20,19 +20,26 @@ namespace {
 using Function = std::function<void(ConstMatrices in, Matrices out)>;
 
 template <class Real>
-std::vector<double> computed(Arena& arena, const FixtureTensor& in,
+std::vector<double> computed(Engine& engine, const FixtureTensor& in,
                              const Function& f) {
+  Arena& arena = engine.arena();
   const Arena::Scope scope(arena);
-  const auto size = static_cast<int64_t>(in.values.size());
+  std::vector<Real> here(in.values.size());
+  std::transform(in.values.begin(), in.values.end(), here.begin(),
+                 [](double x) { return static_cast<Real>(x); });
+  const auto size = std::ssize(here);
+  const auto bytes = size * static_cast<int64_t>(sizeof(Real));
+  auto* host = reinterpret_cast<std::byte*>(here.data());
   Real* from = arena.take_array<Real>(size);
   Real* to = arena.take_array<Real>(size);
-  std::transform(in.values.begin(), in.values.end(), from,
-                 [](double x) { return static_cast<Real>(x); });
+  engine.upload(reinterpret_cast<std::byte*>(from), host, bytes);
   const int64_t rows = in.dims[in.dims.size() - 2];
   const int64_t cols = in.dims.back();
   const int64_t count = in.dims.size() == 3 ? in.dims[0] : 1;
-  f(matrices(from, rows, cols, count), matrices(to, rows, cols, count));
-  return {to, to + size};
+  f(matrices(std::as_const(from), rows, cols, count),
+    matrices(to, rows, cols, count));
+  engine.download(host, reinterpret_cast<const std::byte*>(to), bytes);
+  return {here.begin(), here.end()};
 }
 
 const FixtureTensor& input_of(const Fixture& fixture, const TensorName& name,
@@ -58,9 +65,9 @@ std::string output_dtype(const std::string& what) {
 
 // Calls `function_of` for the function behind each output, and compares.
 template <class FunctionOf>
-Findings check_outputs(const Fixture& fixture, double slack,
+Findings check_outputs(Engine& engine, const Fixture& fixture,
+                       const CheckOptions& options,
                        const FunctionOf& function_of) {
-  Arena arena;
   Findings findings;
   for (const auto& [text, out] : fixture.tensors) {
     const TensorName name = *parse_tensor_name(text);
@@ -73,10 +80,10 @@ Findings check_outputs(const Fixture& fixture, double slack,
     if (!tolerance) continue;
     const Function function = function_of(name, dtype, findings);
     const std::vector<double> got = dtype == "f64"
-                                        ? computed<double>(arena, in, function)
-                                        : computed<float>(arena, in, function);
+                                        ? computed<double>(engine, in, function)
+                                        : computed<float>(engine, in, function);
     findings.add(text, deviation(got, out.values),
-                 widened(*tolerance, dtype == "f32", slack));
+                 widened(*tolerance, options.slack_of(dtype)));
   }
   return findings;
 }
@@ -89,14 +96,14 @@ Findings check_newton_schulz(Engine& engine, const Fixture& fixture,
     const std::string precision =
         dtype == "f64" ? "fp64" : (dtype == "f32" ? "fp32" : "bf16");
     const RuleOptions options =
-        translate_newton_schulz(fixture, precision, form);
+        translate_newton_schulz(fixture, precision, form, checked.device);
     const auto facts = std::make_shared<MuonFacts>(
         supported([&] { return MuonFacts(options); }));
     return [&engine, facts](ConstMatrices in, Matrices out) {
       orthogonalize(engine, *facts, in, out);
     };
   };
-  return check_outputs(fixture, checked.slack, function_of);
+  return check_outputs(engine, fixture, checked, function_of);
 }
 
 // "out_f64.r8_3" asks for the power -3/8.
@@ -131,15 +138,14 @@ Findings check_roots(Engine& engine, const Fixture& fixture,
     return [&, power, name](ConstMatrices in, Matrices out) {
       if (in.rows != in.cols)
         fixture.refuse(cat("in.", name.step, " is not square"));
-      for (int64_t i = 0; i < in.count; ++i) {
-        const RootStatus status =
-            inverse_root(engine, out.at(i), in.at(i), power, options);
+      std::vector<RootStatus> statuses(static_cast<size_t>(in.count));
+      inverse_roots(engine, out, in, power, options, statuses);
+      for (const RootStatus& status : statuses)
         if (!status.succeeded)
           findings.fail(cat(to_string(name), ": ", status.reason));
-      }
     };
   };
-  return check_outputs(fixture, checked.slack, function_of);
+  return check_outputs(engine, fixture, checked, function_of);
 }
 
 }  // namespace

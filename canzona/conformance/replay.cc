@@ -24,15 +24,15 @@ std::unique_ptr<Rule> make_replayed_rule(const Fixture& fixture,
 class Replay {
  public:
   Replay(Engine& engine, const Fixture& fixture, const Translation& ours,
-         double slack)
+         const CheckOptions& options)
       : engine_(engine),
         fixture_(fixture),
         learning_rates_(ours.learning_rates),
-        slack_(slack),
+        slack_(options.slack_of(fixture.dtype)),
         rule_(make_replayed_rule(fixture, ours)),
         dims_(fixture.tensor("param.0").dims),
-        stages_(*rule_, dims_),
-        whole_(*rule_, dims_),
+        stages_(engine, *rule_, dims_),
+        whole_(engine, *rule_, dims_),
         names_(make_state_names(*rule_, dims_)) {
     for (const auto& [name, tensor] : fixture.tensors) {
       const auto parsed = parse_tensor_name(name);
@@ -89,7 +89,7 @@ class Replay {
     if (!fixture_.injected)
       forgive_signs(name.what, expected.dims, got, wanted);
     findings_.add(to_string(name), deviation(got, wanted),
-                  widened(*tolerance, fixture_.dtype == "f32", slack_));
+                  widened(*tolerance, slack_));
   }
 
   // Own eigenvectors may point either way.
@@ -147,8 +147,9 @@ class Replay {
 
 Findings replay(Engine& engine, const Fixture& fixture,
                 const CheckOptions& options) {
-  const Translation ours = translate(fixture, options.newton_schulz);
-  return Replay(engine, fixture, ours, options.slack).run();
+  const Translation ours =
+      translate(fixture, options.newton_schulz, options.device);
+  return Replay(engine, fixture, ours, options).run();
 }
 
 }  // namespace canzona

@@ -72,8 +72,9 @@ TEST(Replay, StatesThatWouldFillTheMemoryAreRefused) {
 
 TEST(TensorMemory, TellsWhichBitsDiffer) {
   const auto rule = make_rule("muon", {{"device", "cpu"}}, DType::kFp32);
-  TensorMemory a(*rule, {2, 3});
-  TensorMemory b(*rule, {2, 3});
+  const auto engine = make_cpu_engine();
+  TensorMemory a(*engine, *rule, {2, 3});
+  TensorMemory b(*engine, *rule, {2, 3});
   EXPECT_EQ(a.difference(b), "");
   a.set(a.state(0), std::vector<double>{0, 0, 0, 0, 0, 1});
   EXPECT_EQ(a.difference(b), "state momentum");
@@ -83,7 +84,8 @@ TEST(TensorMemory, TellsWhichBitsDiffer) {
 
 TEST(TensorMemory, BeginsAsTheFactsSay) {
   const auto rule = make_rule("soap", {{"preset", "original"}}, DType::kFp64);
-  TensorMemory memory(*rule, {2, 3});
+  const auto engine = make_cpu_engine();
+  TensorMemory memory(*engine, *rule, {2, 3});
   bool found = false;
   for (size_t i = 0; i < memory.states().size(); ++i)
     if (memory.states()[i].name == "Q_L") {

@@ -1,30 +1,37 @@
 #include "canzona/conformance/tensor_memory.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/base/units.h"
+#include "canzona/rules/runs.h"
 
 namespace canzona {
 namespace {
 
-void set_identities(Run run, const StateFact& fact) {
-  CANZONA_CHECK(fact.shape.size() >= 2 &&
-                    fact.shape.back() == fact.shape[fact.shape.size() - 2],
-                "identities of state ", fact.name);
-  const int64_t n = fact.shape.back();
-  const int64_t square = n * n;
-  for (int64_t begin = 0; begin < fact.elements(); begin += square)
-    for (int64_t i = 0; i < n; ++i) {
-      const int64_t at = begin + i * n + i;
-      if (run.dtype == DType::kFp64)
-        reinterpret_cast<double*>(run.data)[at] = 1;
-      else
-        reinterpret_cast<float*>(run.data)[at] = 1;
-    }
+std::vector<std::byte> downloaded(Engine& engine, ConstRun run,
+                                  int64_t elements) {
+  std::vector<std::byte> here(
+      static_cast<size_t>(elements * size_of(run.dtype)));
+  engine.download(here.data(), run.data, std::ssize(here));
+  return here;
+}
+
+template <class Real>
+std::vector<double> numbers(const std::vector<std::byte>& bytes) {
+  const auto* data = reinterpret_cast<const Real*>(bytes.data());
+  return {data, data + bytes.size() / sizeof(Real)};
+}
+
+template <class Real>
+void upload(Engine& engine, Run to, std::span<const double> values) {
+  std::vector<Real> rounded(values.size());
+  std::transform(values.begin(), values.end(), rounded.begin(),
+                 [](double x) { return static_cast<Real>(x); });
+  engine.upload(to.data, reinterpret_cast<const std::byte*>(rounded.data()),
+                static_cast<int64_t>(rounded.size() * sizeof(Real)));
 }
 
 void check_size(const std::vector<StateFact>& facts, const Dims& dims) {
@@ -44,8 +51,10 @@ Run part_of(Run run, int64_t begin) {
   return {run.data + begin * size_of(run.dtype), run.dtype};
 }
 
-TensorMemory::TensorMemory(const Rule& rule, const Dims& dims)
-    : scope_(arena_),
+TensorMemory::TensorMemory(Engine& engine, const Rule& rule, const Dims& dims)
+    : engine_(engine),
+      arena_(engine.memory()),
+      scope_(arena_),
       dims_(dims),
       dtype_(rule.dtype()),
       count_(num_elements(dims)),
@@ -59,8 +68,7 @@ TensorMemory::TensorMemory(const Rule& rule, const Dims& dims)
       fields_.push_back(take(count_));
   for (const StateFact& fact : facts_) {
     states_.push_back(take(fact.elements()));
-    if (fact.initially == Initially::kIdentity)
-      set_identities(states_.back(), fact);
+    begin_state(states_.back(), fact);
     const bool with_shard = fact.lives == Lives::kWithShard;
     CANZONA_CHECK(!with_shard || fact.elements() == count_, "state ", fact.name,
                   " of a tensor of ", to_string(dims));
@@ -71,8 +79,17 @@ TensorMemory::TensorMemory(const Rule& rule, const Dims& dims)
 Run TensorMemory::take(int64_t elements) {
   const int64_t bytes = elements * size_of(dtype_);
   const Run run{arena_.take(bytes), dtype_};
-  std::memset(run.data, 0, static_cast<size_t>(bytes));
+  engine_.set_zero(run.data, bytes);
   return run;
+}
+
+void TensorMemory::begin_state(Run run, const StateFact& fact) {
+  if (fact.initially != Initially::kIdentity || fact.elements() == 0) return;
+  CANZONA_CHECK(fact.shape.size() >= 2 &&
+                    fact.shape.back() == fact.shape[fact.shape.size() - 2],
+                "identities of state ", fact.name);
+  const int64_t n = fact.shape.back();
+  engine_.set_identity(as_matrices(run, n, n, fact.elements() / (n * n)), 1.0);
 }
 
 Shard TensorMemory::shard(int64_t begin, int64_t count,
@@ -88,34 +105,29 @@ Shard TensorMemory::shard(int64_t begin, int64_t count,
 }
 
 void TensorMemory::set(Run run, std::span<const double> values) const {
-  if (run.dtype == DType::kFp64) {
-    std::copy(values.begin(), values.end(),
-              reinterpret_cast<double*>(run.data));
-    return;
-  }
-  std::transform(values.begin(), values.end(),
-                 reinterpret_cast<float*>(run.data),
-                 [](double x) { return static_cast<float>(x); });
+  if (run.dtype == DType::kFp64)
+    upload<double>(engine_, run, values);
+  else
+    upload<float>(engine_, run, values);
 }
 
 std::vector<double> TensorMemory::values(ConstRun run, int64_t count) const {
-  if (run.dtype == DType::kFp64) {
-    const auto* data = reinterpret_cast<const double*>(run.data);
-    return {data, data + count};
-  }
-  const auto* data = reinterpret_cast<const float*>(run.data);
-  return {data, data + count};
+  const std::vector<std::byte> here = downloaded(engine_, run, count);
+  return run.dtype == DType::kFp64 ? numbers<double>(here)
+                                   : numbers<float>(here);
+}
+
+bool TensorMemory::same_bits(Run run, const TensorMemory& other, Run its_run,
+                             int64_t elements) const {
+  return downloaded(engine_, run, elements) ==
+         downloaded(other.engine_, its_run, elements);
 }
 
 std::string TensorMemory::difference(const TensorMemory& other) const {
-  const auto differ = [&](Run a, Run b, int64_t elements) {
-    const auto bytes = static_cast<size_t>(elements * size_of(dtype_));
-    return std::memcmp(a.data, b.data, bytes) != 0;
-  };
-  if (differ(weights_, other.weights_, count_)) return "weights";
-  if (differ(grad_, other.grad_, count_)) return "gradient";
+  if (!same_bits(weights_, other, other.weights_, count_)) return "weights";
+  if (!same_bits(grad_, other, other.grad_, count_)) return "gradient";
   for (size_t i = 0; i < states_.size(); ++i)
-    if (differ(states_[i], other.states_[i], facts_[i].elements()))
+    if (!same_bits(states_[i], other, other.states_[i], facts_[i].elements()))
       return cat("state ", facts_[i].name);
   return "";
 }

@@ -1,20 +1,20 @@
 // The memory of one tensor that a rule steps: weights, gradient, fields,
-// states.
+// states. It is the engine's; numbers are copied there and back.
 //
-//   TensorMemory memory(*rule, dims);
-//   memory.set_weights(fixture.tensor("param.0").values);
-//   memory.set_grad(…);
+//   TensorMemory memory(engine, *rule, dims);
+//   memory.set(memory.weights(), fixture.tensor("param.0").values);
+//   memory.set(memory.grad(), …);
 //   step_by_stages(engine, *rule, step, memory, hook);
 //   std::vector<double> after = memory.values(memory.weights(), count);
 //
-// One thread at a time.
+// One thread at a time, that of the engine, which must outlive it.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "canzona/linalg/arena.h"
+#include "canzona/linalg/engine.h"
 #include "canzona/rules/rule.h"
 
 namespace canzona {
@@ -25,7 +25,7 @@ inline constexpr int64_t kMaxReplayElements = int64_t{1} << 26;
 class TensorMemory {
  public:
   // States as their facts say they begin. UsageError if they are too many.
-  TensorMemory(const Rule& rule, const Dims& dims);
+  TensorMemory(Engine& engine, const Rule& rule, const Dims& dims);
 
   const Dims& dims() const { return dims_; }
   int64_t count() const { return count_; }
@@ -50,7 +50,11 @@ class TensorMemory {
 
  private:
   Run take(int64_t elements);
+  void begin_state(Run run, const StateFact& fact);
+  bool same_bits(Run run, const TensorMemory& other, Run its_run,
+                 int64_t elements) const;
 
+  Engine& engine_;
   Arena arena_;
   Arena::Scope scope_;
   Dims dims_;

@@ -76,7 +76,6 @@ void translate_iteration(OptionReader& from, const Fixture& fixture,
   to["epsilon"] = from.number("muon.eps");
   to["norm_factor"] = from.count("muon.norm_factor");
   to["newton_schulz"] = form;
-  to["device"] = "cpu";
   // Some references run settings that we warn of; here they are only replayed.
   to["unsafe"] = "on";
   to["overrun"] = from.has("muon.coeff_overrun")
@@ -133,7 +132,8 @@ void translate_adamw(OptionReader& from, RuleOptions& to) {
                 {{"corrected", "corrected"}, {"uncorrected", "uncorrected"}});
 }
 
-Translation translate(const Fixture& fixture, const std::string& form) {
+Translation translate(const Fixture& fixture, const std::string& form,
+                      const std::string& device) {
   OptionReader from(fixture);
   Translation ours;
   RuleOptions& to = ours.options;
@@ -141,6 +141,9 @@ Translation translate(const Fixture& fixture, const std::string& form) {
   name_preset(fixture, to);
   ours.learning_rates = learning_rates(from, fixture);
   to["learning_rate"] = from.number(from.has("peak_lr") ? "peak_lr" : "lr");
+  if (fixture.rule != "adamw") to["device"] = device;
+  if (fixture.rule == "soap" || fixture.rule == "shampoo")
+    to["products"] = "fp32";  // as the references', whatever the device
   if (fixture.rule == "muon") {
     translate_muon(from, fixture, form, to);
   } else if (fixture.rule == "adamw") {
@@ -157,9 +160,11 @@ Translation translate(const Fixture& fixture, const std::string& form) {
 
 RuleOptions translate_newton_schulz(const Fixture& fixture,
                                     const std::string& precision,
-                                    const std::string& form) {
+                                    const std::string& form,
+                                    const std::string& device) {
   OptionReader from(fixture);
   RuleOptions to;
+  to["device"] = device;
   ignore_rounding(from);
   translate_iteration(from, fixture, form, to);
   to["precision"] = precision;

@@ -19,13 +19,15 @@ struct Translation {
   RuleOptions options;
   std::vector<double> learning_rates;  // of each step
 };
-// `form` is Muon's newton_schulz.
-Translation translate(const Fixture& fixture, const std::string& form);
+// `form` is Muon's newton_schulz, `device` that of rules that ask for one.
+Translation translate(const Fixture& fixture, const std::string& form,
+                      const std::string& device = "cpu");
 
 // Muon's options for a fixture of Newton–Schulz as a function; precision is
 // fp64, fp32 or bf16.
 RuleOptions translate_newton_schulz(const Fixture& fixture,
                                     const std::string& precision,
-                                    const std::string& form);
+                                    const std::string& form,
+                                    const std::string& device = "cpu");
 
 }  // namespace canzona

@@ -182,6 +182,15 @@ TEST(Translate, ShampooInOurWords) {
   EXPECT_THAT(ours.learning_rates, ElementsAre(0.5));
 }
 
+// Results are compared as references gave them, on whatever device.
+TEST(Translate, TheDeviceChangesNoPrecision) {
+  const RuleOptions ours =
+      translate(with_options("shampoo", shampoo_options()), "auto", "cuda")
+          .options;
+  EXPECT_EQ(ours.at("device"), "cuda");
+  EXPECT_EQ(ours.at("products"), "fp32");
+}
+
 TEST(Translate, ExponentsAreThoseOfTheMergedOrder) {
   const auto exponent = [](const Json& given, const Json& merge) {
     Json options = shampoo_options();

@@ -6,16 +6,20 @@
 namespace canzona {
 namespace {
 
-// The tensor as a stack of length x inner matrices.
+// Place `outer` of each of the tensors, length x inner.
 template <class AnyRun>
-auto stacked(AnyRun run, const AxisView& view) {
-  return as_matrices(run, view.length, view.inner, view.outer);
+auto at_place(AnyRun run, const AxisView& view, int64_t outer, int64_t count) {
+  const int64_t slab = view.length * view.inner;
+  auto each =
+      as_matrices(advanced(run, outer * slab), view.length, view.inner, count);
+  each.matrix_stride = view.outer * slab;
+  return each;
 }
 
 // An innermost axis lies along the rows of one outer x length matrix.
 template <class AnyRun>
-auto as_rows(AnyRun run, const AxisView& view) {
-  return as_matrices(run, view.outer, view.length);
+auto as_rows(AnyRun run, const AxisView& view, int64_t count) {
+  return as_matrices(run, view.outer, view.length, count);
 }
 
 }  // namespace
@@ -37,12 +41,13 @@ void add_statistics(Engine& engine, Matrices f, double keep, double add,
                     ConstRun g, std::span<const int64_t> dims, int axis) {
   const AxisView view = view_along(dims, axis);
   if (view.inner == 1) {
-    engine.symmetric_product(f, add, as_rows(g, view), Op::kTranspose, keep);
+    engine.symmetric_product(f, add, as_rows(g, view, f.count), Op::kTranspose,
+                             keep);
     return;
   }
-  const ConstMatrices all = stacked(g, view);
   for (int64_t o = 0; o < view.outer; ++o)
-    engine.symmetric_product(f, add, all.at(o), Op::kNone, o == 0 ? keep : 1.0);
+    engine.symmetric_product(f, add, at_place(g, view, o, f.count), Op::kNone,
+                             o == 0 ? keep : 1.0);
 }
 
 void rotate(Engine& engine, Run to, ConstRun from,
@@ -50,24 +55,27 @@ void rotate(Engine& engine, Run to, ConstRun from,
   const AxisView view = view_along(dims, axis);
   if (view.inner == 1) {
     const Op other = op == Op::kNone ? Op::kTranspose : Op::kNone;
-    engine.product(as_rows(to, view), 1.0, as_rows(from, view), Op::kNone, q,
-                   other, 0.0);
+    engine.product(as_rows(to, view, q.count), 1.0,
+                   as_rows(from, view, q.count), Op::kNone, q, other, 0.0);
     return;
   }
-  const ConstMatrices source = stacked(from, view);
-  const Matrices target = stacked(to, view);
   for (int64_t o = 0; o < view.outer; ++o)
-    engine.product(target.at(o), 1.0, q, op, source.at(o), Op::kNone, 0.0);
+    engine.product(at_place(to, view, o, q.count), 1.0, q, op,
+                   at_place(from, view, o, q.count), Op::kNone, 0.0);
 }
 
 void permute(Engine& engine, Run to, ConstRun from,
-             std::span<const int64_t> dims, int axis,
-             std::span<const int64_t> order) {
+             std::span<const int64_t> dims, int axis, ConstOrders orders) {
   const AxisView view = view_along(dims, axis);
-  if (view.inner == 1)
-    engine.permute_columns(as_rows(to, view), as_rows(from, view), order);
-  else
-    engine.permute_rows(stacked(to, view), stacked(from, view), order);
+  if (view.inner == 1) {
+    engine.permute_columns(as_rows(to, view, orders.count),
+                           as_rows(from, view, orders.count), orders);
+    return;
+  }
+  const auto slabs = [&](auto run) {
+    return as_matrices(run, view.length, view.inner, orders.count * view.outer);
+  };
+  engine.permute_rows(slabs(to), slabs(from), orders);
 }
 
 }  // namespace canzona

@@ -5,8 +5,10 @@
 //   add_statistics(engine, f, beta, 1 - beta, g, dims, axis)   F = beta F + …
 //   rotate(engine, to, from, dims, axis, q, Op::kTranspose)    Qᵀ on that axis
 //
-// No function allocates. `dims` are those of the tensor, its memory being one
-// run of their product. What a call gives depends on its tensor alone.
+// As many tensors as there are matrices `f` or `q`, or orders, one after
+// another in memory. `dims` are those of one of them, its memory being one run
+// of their product. What a tensor gets depends on it alone. No function
+// allocates.
 #pragma once
 
 #include <cstdint>
@@ -34,9 +36,9 @@ void rotate(Engine& engine, Run to, ConstRun from,
             std::span<const int64_t> dims, int axis, ConstMatrices q, Op op);
 
 // to = `from` with its slices along the axis in the given order: slice i of
-// `to` is slice order[i] of `from`, which is another run.
+// `to` is slice order[i] of `from`, which is another run. Orders lie in the
+// engine's memory.
 void permute(Engine& engine, Run to, ConstRun from,
-             std::span<const int64_t> dims, int axis,
-             std::span<const int64_t> order);
+             std::span<const int64_t> dims, int axis, ConstOrders orders);
 
 }  // namespace canzona

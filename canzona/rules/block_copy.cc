@@ -42,36 +42,45 @@ int64_t plane_start(const Blocking& blocking, const TensorBlock& block,
   return start;
 }
 
+// Plane `number` of the block of each tensor.
 template <class AnyRun>
-auto in_room(AnyRun room, const Planes& planes, int64_t number) {
-  return as_matrices(advanced(room, number * planes.elements()), planes.rows,
-                     planes.cols);
+auto in_room(AnyRun room, const Planes& planes, int64_t number, int64_t count) {
+  auto view = as_matrices(advanced(room, number * planes.elements()),
+                          planes.rows, planes.cols, count);
+  view.matrix_stride = planes.count * planes.elements();
+  return view;
 }
 
 template <class AnyRun>
-auto in_tensor(AnyRun tensor, const Planes& planes, int64_t start) {
-  auto view = as_matrices(advanced(tensor, start), planes.rows, planes.cols);
+auto in_tensor(AnyRun tensor, const Blocking& blocking,
+               const TensorBlock& block, int64_t number, int64_t count) {
+  const Planes planes = planes_of(blocking, block);
+  auto view =
+      as_matrices(advanced(tensor, plane_start(blocking, block, number)),
+                  planes.rows, planes.cols, count);
   view.row_stride = planes.row_stride;
-  view.matrix_stride = planes.rows * planes.row_stride;
+  view.matrix_stride = blocking.elements();
   return view;
 }
 
 }  // namespace
 
 void copy_out(Engine& engine, Run room, ConstRun tensor,
-              const Blocking& blocking, const TensorBlock& block) {
+              const Blocking& blocking, const TensorBlock& block,
+              int64_t count) {
   const Planes planes = planes_of(blocking, block);
   for (int64_t i = 0; i < planes.count; ++i)
-    engine.copy(in_room(room, planes, i),
-                in_tensor(tensor, planes, plane_start(blocking, block, i)));
+    engine.copy(in_room(room, planes, i, count),
+                in_tensor(tensor, blocking, block, i, count));
 }
 
 void copy_back(Engine& engine, Run tensor, ConstRun room,
-               const Blocking& blocking, const TensorBlock& block) {
+               const Blocking& blocking, const TensorBlock& block,
+               int64_t count) {
   const Planes planes = planes_of(blocking, block);
   for (int64_t i = 0; i < planes.count; ++i)
-    engine.copy(in_tensor(tensor, planes, plane_start(blocking, block, i)),
-                in_room(room, planes, i));
+    engine.copy(in_tensor(tensor, blocking, block, i, count),
+                in_room(room, planes, i, count));
 }
 
 }  // namespace canzona

@@ -5,7 +5,8 @@
 //   …                                              work on the room
 //   copy_back(engine, grad, room, blocking, block);
 //
-// Nothing allocates. Room and tensor do not overlap and have one type.
+// `count` tensors lie one after another, and so do their blocks. Nothing
+// allocates. Room and tensors do not overlap and have one type.
 #pragma once
 
 #include "canzona/linalg/engine.h"
@@ -14,8 +15,10 @@
 namespace canzona {
 
 void copy_out(Engine& engine, Run room, ConstRun tensor,
-              const Blocking& blocking, const TensorBlock& block);
+              const Blocking& blocking, const TensorBlock& block,
+              int64_t count = 1);
 void copy_back(Engine& engine, Run tensor, ConstRun room,
-               const Blocking& blocking, const TensorBlock& block);
+               const Blocking& blocking, const TensorBlock& block,
+               int64_t count = 1);
 
 }  // namespace canzona

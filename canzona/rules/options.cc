@@ -238,4 +238,20 @@ RefreshOptions read_refresh(std::string_view rule, const RuleOptions& options) {
           static_cast<int>(integer_option(options, kPhases))};
 }
 
+std::vector<OptionFact> product_option_facts() {
+  return {{"products", "auto", "auto|fp32|bf16x3",
+           "fp32 products as they are or, faster, of numbers as two of bf16, "
+           "to 1e-5; auto: bf16x3 on cuda"}};
+}
+
+void choose_products(RuleOptions& options) {
+  std::string& products = options.at("products");
+  if (products == "auto")
+    products = options.at("device") == "cuda" ? "bf16x3" : "fp32";
+}
+
+bool splits_products(const RuleOptions& options) {
+  return word_option(options, "products") == "bf16x3";
+}
+
 }  // namespace canzona

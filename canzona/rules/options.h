@@ -65,4 +65,10 @@ struct RefreshOptions {
 std::vector<OptionFact> refresh_option_facts(const std::string& default_period);
 RefreshOptions read_refresh(std::string_view rule, const RuleOptions& options);
 
+// What rules share whose products may be faster than plain fp32 on some device.
+std::vector<OptionFact> product_option_facts();
+// "auto" becomes what is best on the option `device`.
+void choose_products(RuleOptions& options);
+bool splits_products(const RuleOptions& options);
+
 }  // namespace canzona

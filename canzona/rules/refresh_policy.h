@@ -2,25 +2,30 @@
 // rule that has one.
 //
 // A factor that is not finite ends the run: a NumericalError that names rule,
-// step, block and axis. What cannot be computed is tried again in fp64; if that
-// fails too, the old result stays in use and the failure is counted. A success
-// sets the count back to zero, the fourth failure in a row is an error. So is a
-// result that is not finite.
+// step, tensor, block and axis. What cannot be computed is tried again in fp64;
+// if that fails too, the old result stays in use and the failure is counted. A
+// success sets the count back to zero, the fourth failure in a row is an error.
+// So is a result that is not finite.
 //
-//   const Decomposition found = refresh(engine, site, factor, [&](DType t) {
-//     …                       // in type t; the result in the factor's type
-//     return Decomposition{.succeeded = true, .result = root};
+//   refresh(engine, site, factors, results, outcomes.span(),
+//           [&](DType dtype, int64_t begin, std::span<Outcome> tried) {
+//             …   // of as many factors, from number `begin` on, in that type
+//           });
+//   for_each_success(outcomes.span(), [&](int64_t begin, int64_t size) {
+//     engine.copy(kept.part(begin, size), results.part(begin, size));
 //   });
-//   if (found.succeeded) engine.copy(kept, found.result);
 //
-// The caller opens a scope of the engine's arena around it.
+// Factors are those of one block and axis of the tensors of a batch. The caller
+// opens a scope of the engine's arena around it.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "canzona/linalg/engine.h"
 #include "canzona/rules/rule.h"
+#include "canzona/rules/together.h"
 
 namespace canzona {
 
@@ -28,37 +33,51 @@ struct RefreshSite {
   std::string_view rule;    // for messages, as the next two
   std::string_view result;  // "basis"
   int64_t step = 0;
-  FactorId part{};
-  // 1 x 1: how often in a row it failed, in the factor's type.
+  FactorId part{};  // the first; the others belong to the tensors after it
+  // 1 x 1 each: how often in a row it failed, in the factors' type.
   Matrices failures{};
 };
+inline FactorId part_of(const FactorId& first, int64_t place) {
+  return {first.tensor + place, first.block, first.axis};
+}
 
-struct Decomposition {
+// What came of one factor.
+struct Outcome {
   bool succeeded = false;
-  Matrices result{};
   const char* reason = "";  // of a failure
 };
 
-void require_finite(Engine& engine, const RefreshSite& site,
-                    std::string_view what, ConstMatrices matrix);
-void count_failure(Engine& engine, const RefreshSite& site,
-                   std::string_view reason);
-void forget_failures(Engine& engine, const RefreshSite& site);
+template <class Work>
+void for_each_success(std::span<const Outcome> outcomes, const Work& work) {
+  for_each_run(
+      std::ssize(outcomes),
+      [&](int64_t i) { return outcomes[static_cast<size_t>(i)].succeeded; },
+      work);
+}
 
+void require_finite(Engine& engine, const RefreshSite& site,
+                    std::string_view what, ConstMatrices matrices);
+void require_finite_successes(Engine& engine, const RefreshSite& site,
+                              ConstMatrices results,
+                              std::span<const Outcome> outcomes);
+void count_failures(Engine& engine, const RefreshSite& site,
+                    std::span<const Outcome> outcomes);
+
+// `decompose` fills in outcomes and, for those that succeed, results, which are
+// in the factors' type.
 template <class Decompose>
-Decomposition refresh(Engine& engine, const RefreshSite& site,
-                      ConstMatrices factor, const Decompose& decompose) {
-  require_finite(engine, site, "factor", factor);
-  Decomposition found = decompose(factor.dtype);
-  if (!found.succeeded && factor.dtype == DType::kFp32)
-    found = decompose(DType::kFp64);
-  if (found.succeeded) {
-    require_finite(engine, site, site.result, found.result);
-    forget_failures(engine, site);
-  } else {
-    count_failure(engine, site, found.reason);
-  }
-  return found;
+void refresh(Engine& engine, const RefreshSite& site, ConstMatrices factors,
+             ConstMatrices results, std::span<Outcome> outcomes,
+             const Decompose& decompose) {
+  require_finite(engine, site, "factor", factors);
+  decompose(factors.dtype, 0, outcomes);
+  if (factors.dtype == DType::kFp32)
+    for (size_t i = 0; i < outcomes.size(); ++i)
+      if (!outcomes[i].succeeded)
+        decompose(DType::kFp64, static_cast<int64_t>(i),
+                  outcomes.subspan(i, 1));
+  require_finite_successes(engine, site, results, outcomes);
+  count_failures(engine, site, outcomes);
 }
 
 }  // namespace canzona

@@ -29,6 +29,22 @@ inline ConstMatrices as_matrices(ConstRun run, int64_t rows, int64_t cols,
   return {run.data, run.dtype, rows, cols, cols, count, rows * cols, nullptr};
 }
 
+// Of each of `count` stacks, one after another, the matrix at a place.
+struct StackShape {
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t stack = 1;
+};
+inline Matrices across_stacks(Run run, const StackShape& shape, int64_t place,
+                              int64_t count) {
+  const auto [rows, cols, stack] = shape;
+  const int64_t apart = stack * rows * cols;
+  Matrices each = as_matrices(run, rows, cols, stack).at(place);
+  each.count = count;
+  each.matrix_stride = apart;
+  return each;
+}
+
 inline Matrices as_row(Run run, int64_t count) {
   return as_matrices(run, 1, count);
 }

@@ -76,6 +76,21 @@ member_is 'files 1 passed' OFF
 member_is 'passed' 1
 member_is 'failed' 1
 
+# Where it was computed, and how far from the references that may be.
+canzona rules check "$adamw"
+prints 'on cpu, tolerances of fp32 results widened by 4'
+canzona rules check "$adamw" --slack 2 --json
+member_is 'device' cpu
+member_is 'slack' 2
+# Without a GPU that is said first, even where nothing else is right.
+case $("$program" doctor --json) in
+  *'"device": null'*)
+    canzona rules check nowhere.safetensors --device cuda
+    exits 2
+    says 'error: '
+    lacks err nowhere ;;
+esac
+
 # One that asks for what no rule does.
 unsupported=$(ls "$golden"/shampoo-meta-*-kl-*.safetensors | head -1)
 canzona rules check "$unsupported"
@@ -116,6 +131,9 @@ refuses FILE -- rules check
 refuses '--newton-schulz' "'gran'" "'gram'" -- rules check "$adamw" \
   --newton-schulz gran
 refuses '--threads' -- rules check "$adamw" --threads 0
+refuses '--device' "'gpu'" 'cpu, cuda' -- rules check "$adamw" --device gpu
+refuses 'a GPU checks one file after another' -- rules check "$adamw" \
+  --device cuda --threads 2
 refuses '--slack' -- rules check "$adamw" --slack 0.5
 refuses "unknown option '--jsn'" "'--json'" 'canzona rules check --help' -- \
   rules check "$adamw" --jsn

@@ -52,7 +52,8 @@ std::vector<OptionFact> root_facts() {
       {"root", "auto", "auto|eigen|newton|higher",
        "inverse roots by eigenvectors or coupled iteration; auto: newton on "
        "cuda, where products are cheap, eigen on cpu"},
-      {"device", "cuda", "cuda|cpu", "that root=auto is for"},
+      {"device", "cuda", "cuda|cpu",
+       "that root=auto and products=auto are for"},
       {"root_iterations", "18", "1..1000",
        "most iterations of a coupled iteration"},
       {"root_tolerance", "1e-6", "0.0..1.0",
@@ -69,7 +70,7 @@ std::vector<OptionFact> root_facts() {
 
 std::vector<OptionFact> make_option_facts() {
   std::vector<OptionFact> facts = refresh_option_facts("10");
-  for (auto make : {step_facts, factor_facts, root_facts})
+  for (auto make : {step_facts, factor_facts, root_facts, product_option_facts})
     for (OptionFact& fact : make()) facts.push_back(std::move(fact));
   return facts;
 }
@@ -84,10 +85,12 @@ Choice choice_option(
   throw InternalError(cat(name, "=", word));
 }
 
-RuleOptions with_root(RuleOptions options) {
+// What is best on the device, where that is asked for.
+RuleOptions for_device(RuleOptions options) {
   std::string& root = options.at("root");
   if (root == "auto")
     root = options.at("device") == "cuda" ? "newton" : "eigen";
+  choose_products(options);
   return options;
 }
 
@@ -199,8 +202,8 @@ const std::vector<Preset>& shampoo_presets() {
 }
 
 ShampooOptions::ShampooOptions(const RuleOptions& given)
-    : in_force(with_root(options_in_force(kRule, shampoo_option_facts(),
-                                          shampoo_presets(), given))),
+    : in_force(for_device(options_in_force(kRule, shampoo_option_facts(),
+                                           shampoo_presets(), given))),
       refresh(read_refresh(kRule, in_force)),
       start_step(read_start(in_force, refresh.period)),
       blocking(read_blocking(in_force)),
@@ -220,7 +223,8 @@ ShampooOptions::ShampooOptions(const RuleOptions& given)
                                         {"rmsprop", Grafting::kRmsprop},
                                         {"adam", Grafting::kAdam}})),
       grafting_beta2(real_option(in_force, "grafting_beta2")),
-      grafting_epsilon(real_option(in_force, "grafting_epsilon")) {}
+      grafting_epsilon(real_option(in_force, "grafting_epsilon")),
+      splits_products(canzona::splits_products(in_force)) {}
 
 InversePower ShampooOptions::power(int order) const {
   return exponent.value_or(InversePower{2 * order, 1});

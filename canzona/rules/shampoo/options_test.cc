@@ -109,5 +109,16 @@ TEST(ShampooOptions, StartsNotBeforeAPeriodHasPassed) {
   EXPECT_EQ(with({{"start_step", "25"}}).start_step, 25);
 }
 
+TEST(ShampooOptions, MultiplyAsTheDeviceDoesBest) {
+  const auto splits = [](const char* device, const char* products) {
+    return ShampooOptions({{"device", device}, {"products", products}})
+        .splits_products;
+  };
+  EXPECT_TRUE(splits("cuda", "auto"));
+  EXPECT_FALSE(splits("cpu", "auto"));
+  EXPECT_FALSE(splits("cuda", "fp32"));
+  EXPECT_TRUE(splits("cpu", "bf16x3"));
+}
+
 }  // namespace
 }  // namespace canzona

@@ -1,31 +1,72 @@
 #include "canzona/rules/shampoo/refresh.h"
 
-#include "canzona/rules/convert.h"
+#include "canzona/rules/host_copy.h"
 #include "canzona/rules/shampoo/roots.h"
+#include "canzona/rules/typed_copy.h"
 
 namespace canzona {
+namespace {
 
-void refresh_root(Engine& engine, const RootRefresh& task,
-                  const RootOptions& options, DecompositionHook* hook) {
+void ask_hook(Engine& engine, DecompositionHook& hook, const FactorId& first,
+              Matrices roots, std::span<Outcome> outcomes) {
+  for_each_success(outcomes, [&](int64_t begin, int64_t size) {
+    for (int64_t i = begin; i < begin + size; ++i) {
+      HostCopy root(engine, roots.at(i));
+      if (hook.inverse_root(part_of(first, i), root.view()))
+        root.put_back();
+      else
+        outcomes[static_cast<size_t>(i)] = {false, "refused by a check"};
+    }
+  });
+}
+
+// In `dtype`, given in the roots' type.
+void find_roots(Engine& engine, Matrices roots, ConstMatrices factors,
+                DType dtype, InversePower power, const RootOptions& options,
+                std::span<Outcome> outcomes) {
+  Arena& arena = engine.arena();
+  const Arena::Scope scope(arena);
+  const int64_t d = factors.rows;
+  const ConstMatrices a = in_type(engine, factors, dtype);
+  const bool other = dtype != roots.dtype;
+  const Matrices x = other ? arena.matrices(dtype, d, d, a.count) : roots;
+  PerTensor<RootStatus> statuses(a.count);
+  inverse_roots(engine, x, a, power, options, statuses.span());
+  for (int64_t i = 0; i < a.count; ++i)
+    outcomes[static_cast<size_t>(i)] = {statuses[i].succeeded,
+                                        statuses[i].reason};
+  if (!other) return;
+  for_each_success(outcomes, [&](int64_t begin, int64_t size) {
+    engine.convert(roots.part(begin, size), x.part(begin, size));
+  });
+}
+
+}  // namespace
+
+void refresh_roots(Engine& engine, const RootRefresh& task,
+                   const RootOptions& options, DecompositionHook* hook) {
   Arena& arena = engine.arena();
   const Arena::Scope scope(arena);
   const int64_t d = task.factor.rows;
-  const DType own = task.factor.dtype;
-  const Matrices factor = arena.matrices(own, d, d);
-  engine.axpby(factor, 1 / task.correction, task.factor, 0.0);
+  const int64_t count = task.factor.count;
+  const Matrices factors = arena.matrices(task.factor.dtype, d, d, count);
+  const Matrices roots = arena.matrices(task.factor.dtype, d, d, count);
+  engine.axpby(factors, 1 / task.correction, task.factor, 0.0);
 
-  const auto find_root = [&](DType dtype) -> Decomposition {
-    const Matrices x = arena.matrices(dtype, d, d);
-    const ConstMatrices a = converted(arena, factor, dtype);
-    const RootStatus status = inverse_root(engine, x, a, task.power, options);
-    if (!status.succeeded) return {.reason = status.reason};
-    const Matrices root = converted(arena, x, own);
-    if (hook != nullptr && !hook->inverse_root(task.site.part, root))
-      return {.reason = "refused by a check"};
-    return {.succeeded = true, .result = root};
-  };
-  const Decomposition found = refresh(engine, task.site, factor, find_root);
-  if (found.succeeded) engine.copy(task.root, found.result);
+  PerTensor<Outcome> outcomes(count);
+  refresh(engine, task.site, factors, roots, outcomes.span(),
+          [&](DType dtype, int64_t begin, std::span<Outcome> tried) {
+            const int64_t size = std::ssize(tried);
+            const Matrices some = roots.part(begin, size);
+            find_roots(engine, some, factors.part(begin, size), dtype,
+                       task.power, options, tried);
+            if (hook != nullptr)
+              ask_hook(engine, *hook, part_of(task.site.part, begin), some,
+                       tried);
+          });
+  for_each_success(outcomes.span(), [&](int64_t begin, int64_t size) {
+    engine.copy(task.root.part(begin, size), roots.part(begin, size));
+  });
 }
 
 }  // namespace canzona

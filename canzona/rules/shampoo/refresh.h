@@ -1,5 +1,5 @@
-// A new inverse root for one factor, or the old one and a failure counted, as
-// refresh_policy.h says.
+// New inverse roots for the factors of one axis, one per tensor; or the old one
+// and a failure counted, as refresh_policy.h says.
 #pragma once
 
 #include "canzona/linalg/engine.h"
@@ -11,12 +11,12 @@ namespace canzona {
 struct RootRefresh {
   RefreshSite site;
   ConstMatrices factor;
-  double correction = 1;  // the factor is divided by this
+  double correction = 1;  // factors are divided by this
   InversePower power;
   Matrices root;
 };
 
-void refresh_root(Engine& engine, const RootRefresh& task,
-                  const RootOptions& options, DecompositionHook* hook);
+void refresh_roots(Engine& engine, const RootRefresh& task,
+                   const RootOptions& options, DecompositionHook* hook);
 
 }  // namespace canzona

@@ -1,7 +1,7 @@
 // Inverse roots of symmetric, positive semi-definite matrices.
 //
-//   RootStatus status = inverse_root(engine, x, a, {.p = 4}, options);
-//   if (!status.succeeded) …  // x holds nothing of use; status.reason
+//   inverse_roots(engine, x, a, {.p = 4}, options, statuses);
+//   if (!statuses[i].succeeded) …  // x.at(i) holds nothing of use
 //
 // Three methods: by eigenvectors; by coupled Newton iteration, which keeps X
 // and M = A·X^p and drives M to the identity; and by the same iteration with
@@ -9,9 +9,14 @@
 // Nothing but products of commuting symmetric matrices happens in the latter
 // two, so one triangle is computed and X is exactly symmetric.
 //
-// One matrix at a time, fp32 or fp64. Scratch comes from the engine's arena.
-// The matrix must be finite.
+// In fp32 or fp64, of any number of matrices; what one gives does not depend on
+// the others: an iteration goes on until the last of them has its root, and
+// each keeps the X of its own last iteration. Scratch comes from the engine's
+// arena. Matrices must be finite.
 #pragma once
+
+#include <cstdint>
+#include <span>
 
 #include "canzona/linalg/engine.h"
 #include "canzona/rules/shampoo/root_options.h"
@@ -27,8 +32,9 @@ struct RootStatus {
 
 // X = (A + d·I)^(-q/p). X and A are different; both are square and contiguous.
 // A coupled iteration that reaches its limit succeeds if it came near; Newton
-// takes q = 1 only.
-RootStatus inverse_root(Engine& engine, Matrices x, ConstMatrices a,
-                        InversePower power, const RootOptions& options);
+// takes q = 1 only. One status per matrix.
+void inverse_roots(Engine& engine, Matrices x, ConstMatrices a,
+                   InversePower power, const RootOptions& options,
+                   std::span<RootStatus> statuses);
 
 }  // namespace canzona

@@ -29,19 +29,35 @@ struct Result {
   PlainMatrix x;
 };
 
+// Of matrices of one size, together, on this engine.
+template <class Real>
+std::vector<Result> roots_of(Engine& engine,
+                             const std::vector<PlainMatrix>& all,
+                             InversePower power, const RootOptions& options) {
+  const int64_t n = all[0].rows;
+  const auto count = std::ssize(all);
+  std::vector<Real> in;
+  for (const PlainMatrix& a : all)
+    in.insert(in.end(), a.values.begin(), a.values.end());
+  std::vector<Real> out(in.size());
+  std::vector<RootStatus> statuses(all.size());
+  inverse_roots(engine, matrices(out.data(), n, n, count),
+                matrices(std::as_const(in).data(), n, n, count), power, options,
+                statuses);
+  std::vector<Result> results;
+  for (size_t i = 0; i < all.size(); ++i) {
+    results.push_back({statuses[i], PlainMatrix(n, n)});
+    const Real* from = out.data() + static_cast<int64_t>(i) * n * n;
+    results[i].x.values.assign(from, from + n * n);
+  }
+  return results;
+}
+
 template <class Real>
 Result root_of(const PlainMatrix& a, InversePower power,
                const RootOptions& options) {
   const auto engine = make_cpu_engine();
-  const std::vector<Real> in(a.values.begin(), a.values.end());
-  std::vector<Real> out(in.size());
-  Result result;
-  result.status =
-      inverse_root(*engine, matrices(out.data(), a.rows, a.cols),
-                   matrices(in.data(), a.rows, a.cols), power, options);
-  result.x = PlainMatrix(a.rows, a.cols);
-  result.x.values.assign(out.begin(), out.end());
-  return result;
+  return roots_of<Real>(*engine, {a}, power, options)[0];
 }
 
 PlainMatrix power_of(const PlainMatrix& a, int64_t times) {

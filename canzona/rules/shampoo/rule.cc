@@ -2,8 +2,10 @@
 #include "canzona/rules/rule.h"
 
 #include "canzona/base/check.h"
+#include "canzona/rules/products_scope.h"
+#include "canzona/rules/shampoo/batch_step.h"
 #include "canzona/rules/shampoo/facts.h"
-#include "canzona/rules/shampoo/tensor_step.h"
+#include "canzona/rules/together.h"
 
 namespace canzona {
 namespace {
@@ -37,8 +39,13 @@ class ShampooRule final : public Rule {
     const ShampooLayout layout(facts_.parsed(), batch.dims);
     if (layout.blocking().empty()) return;
     CANZONA_CHECK(batch.out.dtype == dtype_, "states of another type");
-    for (int64_t i = 0; i < batch.count; ++i)
-      TensorStep(engine, facts_.parsed(), layout, step.step, batch, i).run();
+    const ProductsScope products(engine,
+                                 products_of(facts_.parsed().splits_products));
+    for_each_part(engine, batch.count, [&](int64_t begin, int64_t count) {
+      BatchStep(engine, facts_.parsed(), layout, step.step, batch,
+                {begin, count})
+          .run();
+    });
   }
 
   void apply(Engine& engine, const Step& step, const Shard& shard,

@@ -1,17 +1,17 @@
-// A new eigenbasis of one factor: by eigh, or from the old one by power steps,
-// each a product and a QR.
+// New eigenbases of the factors of one axis, one per tensor: by eigh, or from
+// the old ones by power steps, each a product and a QR.
 //
-//   const Arena::Scope scope(engine.arena());
-//   NewBasis found = find_basis(engine, soap, task, DType::kFp64);
-//   if (found.succeeded) …
+//   find_bases(engine, soap, task, DType::kFp64, found, outcomes);
 //
-// What is found lies in the engine's arena, so the caller opens the scope.
+// A factor that is diagonal enough keeps its basis while others go on; what one
+// gets does not depend on the others. At most kMostTogether of them.
 #pragma once
 
 #include <cstdint>
 #include <span>
 
 #include "canzona/linalg/engine.h"
+#include "canzona/rules/refresh_policy.h"
 #include "canzona/rules/rule.h"
 #include "canzona/rules/soap/options.h"
 
@@ -19,29 +19,38 @@ namespace canzona {
 
 struct BasisTask {
   ConstMatrices factor;  // symmetric and finite
-  ConstMatrices basis;   // the old one
+  ConstMatrices basis;   // the old ones
   double factor_scale = 1;
   bool by_eigh = false;
   bool is_first = false;
-  FactorId part;
+  FactorId part;  // the first; the others belong to the tensors after it
   DecompositionHook* hook = nullptr;
+
+  BasisTask some(int64_t begin, int64_t size) const;
 };
 
-struct NewBasis {
-  bool succeeded = false;
-  Matrices basis{};
+// Where results go, one of each per factor: the caller's memory, that of the
+// engine.
+struct NewBases {
+  Matrices basis;
   // Of the factor in the new basis, 1 x n; no data where nothing asks for them.
-  Matrices eigenvalues{};
-  // Which old vector each new one grew from; empty if the second moment is not
+  Matrices eigenvalues;
+  // Which old vector each new one grew from, and whether the second moment is
   // to be moved along.
-  std::span<const int64_t> order{};
-  const char* reason = "";  // of a failure
+  Orders order;
+  std::span<bool> moved;
+
+  NewBases some(int64_t begin, int64_t size) const;
 };
 
-// Computed in `dtype`, given in the factor's type. Fails too where the hook
+// Whether find_bases gives eigenvalues.
+bool finds_eigenvalues(const SoapOptions& soap);
+
+// Computed in `dtype`, given in the factors' type. Fails too where the hook
 // refuses what was found. A Cholesky QR that fails is done by Householder.
-// Neither factor nor old basis is written.
-NewBasis find_basis(Engine& engine, const SoapOptions& soap,
-                    const BasisTask& task, DType dtype);
+// Neither factors nor old bases are written.
+void find_bases(Engine& engine, const SoapOptions& soap, const BasisTask& task,
+                DType dtype, const NewBases& found,
+                std::span<Outcome> outcomes);
 
 }  // namespace canzona

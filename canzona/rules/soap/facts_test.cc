@@ -13,7 +13,11 @@ using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 using Shape = std::vector<int64_t>;
 
-SoapFacts soap(const RuleOptions& options) { return SoapFacts(options); }
+// On a CPU, unless the options say otherwise.
+SoapFacts soap(RuleOptions options) {
+  options.try_emplace("device", "cpu");
+  return SoapFacts(options);
+}
 
 std::vector<std::string> names(const std::vector<StateFact>& states) {
   std::vector<std::string> names;
@@ -54,20 +58,20 @@ TEST(SoapFacts, KeepsEverythingWithTheOwner) {
 // A refresh of side d with e across: 14/3 d³ for product and QR, and 2d²e +
 // 2d²·min(d, e) to move the first moment.
 TEST(SoapFacts, CountsBothSides) {
-  const Work work = SoapFacts({}).work({5120, 8192});
+  const Work work = soap({}).work({5120, 8192});
   EXPECT_EQ(work.every_step, Flops(2'791'728'742'400));
   EXPECT_EQ(work.refresh, Flops(5'264'198'249'130));
 }
 
 TEST(SoapFacts, SquareMatricesCostTenCubesAStep) {
-  EXPECT_EQ(SoapFacts({}).work({100, 100}).every_step, Flops(10'000'000));
+  EXPECT_EQ(soap({}).work({100, 100}).every_step, Flops(10'000'000));
 }
 
 // 26/3 d³ per side: 8.67, 69.33 and 234 for d of 1, 2 and 3.
 TEST(SoapFacts, RoundsARefreshToTheNearestFlop) {
-  EXPECT_EQ(SoapFacts({}).work({1, 1}).refresh, Flops(18));
-  EXPECT_EQ(SoapFacts({}).work({2, 2}).refresh, Flops(138));
-  EXPECT_EQ(SoapFacts({}).work({3, 3}).refresh, Flops(468));
+  EXPECT_EQ(soap({}).work({1, 1}).refresh, Flops(18));
+  EXPECT_EQ(soap({}).work({2, 2}).refresh, Flops(138));
+  EXPECT_EQ(soap({}).work({3, 3}).refresh, Flops(468));
 }
 
 // 25600 > 10000: no R, and with it no rotation or statistics of the columns.
@@ -210,8 +214,7 @@ TEST(SoapFacts, CountsHugeMatricesWithoutWalking) {
   EXPECT_EQ(facts.work({int64_t{1} << 40, 2}).every_step,
             Flops(7 * (int64_t{1} << 42)));
   EXPECT_THROW(facts.states({int64_t{1} << 40, int64_t{1} << 40}), UsageError);
-  EXPECT_EQ(SoapFacts({}).algorithm({int64_t{1} << 40, int64_t{1} << 40}),
-            "adam");
+  EXPECT_EQ(soap({}).algorithm({int64_t{1} << 40, int64_t{1} << 40}), "adam");
 }
 
 TEST(SoapFacts, NamesTheTensorItRefuses) {
@@ -236,6 +239,23 @@ TEST(SoapFacts, GathersTwoFieldsIfFactorsDoNotSeeTheDecay) {
                   {"weight_decay", "0"}})
                 .gather_fields(),
             1);
+}
+
+// Three rounds of Cholesky QR take 21 thirds of d³ where Householder's takes 8.
+TEST(SoapFacts, FollowTheDevice) {
+  const SoapFacts cpu = soap({});
+  const SoapFacts cuda = soap({{"device", "cuda"}});
+  EXPECT_EQ(cpu.algorithm({30, 30}), "qr");
+  EXPECT_EQ(cuda.algorithm({30, 30}), "cholesky_qr");
+  EXPECT_EQ(cuda.work({30, 30}).refresh - cpu.work({30, 30}).refresh,
+            Flops(2 * 13 * 9000));
+  EXPECT_EQ(cuda.work({30, 30}).every_step, cpu.work({30, 30}).every_step);
+  EXPECT_EQ(cpu.options().at("products"), "fp32");
+  EXPECT_EQ(cuda.options().at("products"), "bf16x3");
+  EXPECT_EQ(soap({{"device", "cuda"}, {"products", "fp32"}, {"refresh", "qr"}})
+                .work({30, 30})
+                .refresh,
+            cpu.work({30, 30}).refresh);
 }
 
 }  // namespace

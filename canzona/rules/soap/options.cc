@@ -68,7 +68,11 @@ std::vector<OptionFact> basis_facts() {
       {"start_step", "1", "1..1000000000", "step of the first basis"},
       {"first_basis", "eigh", "eigh|identity",
        "the first basis by eigh, or refreshed from the identity"},
-      {"refresh", "qr", "qr|cholesky_qr|eigh", "how a basis is renewed"},
+      {"refresh", "auto", "auto|qr|cholesky_qr|eigh",
+       "how a basis is renewed; auto: cholesky_qr on cuda, where products are "
+       "cheap, qr on cpu"},
+      {"device", "cuda", "cuda|cpu",
+       "that refresh=auto and products=auto are for"},
       {"power_steps", "1", "1..100", "products and QRs of one refresh"},
       {"qr_tolerance", "0", "0.0..1.0",
        "no more steps below this share off the diagonal"},
@@ -98,6 +102,7 @@ std::vector<OptionFact> make_option_facts() {
   append(facts, refresh_option_facts("10"));
   append(facts, basis_facts());
   append(facts, grafting_facts());
+  append(facts, product_option_facts());
   return facts;
 }
 
@@ -233,6 +238,7 @@ void read_bases(SoapOptions& soap, const RuleOptions& options) {
                                          {"before", "after", "ascending"});
   soap.eigen_reg = real_option(options, "eigen_reg");
   soap.qr_regularised = switch_option(options, "qr_regularised");
+  soap.splits_products = splits_products(options);
   soap.basis_includes_gradient =
       switch_option(options, "basis_includes_gradient");
 }
@@ -253,6 +259,10 @@ RuleOptions soap_options_in_force(const RuleOptions& given) {
   RuleOptions options =
       options_in_force("soap", soap_option_facts(), soap_presets(), given);
   require_consistent(options);
+  std::string& refresh = options.at("refresh");
+  if (refresh == "auto")
+    refresh = options.at("device") == "cuda" ? "cholesky_qr" : "qr";
+  choose_products(options);
   return options;
 }
 

@@ -57,6 +57,8 @@ struct SoapOptions {
   double eigen_reg = 0;
   bool qr_regularised = false;
   bool basis_includes_gradient = false;
+  // Statistics and rotations by bf16x3; bases never.
+  bool splits_products = false;
   // Shapes.
   int64_t max_dim = 1;
   bool cuts_long_sides = false;

@@ -25,7 +25,7 @@ std::vector<int64_t> refreshes(const SoapOptions& soap, int phase,
 }
 
 TEST(SoapOptions, AreThoseOfTheOriginalUnlessAsked) {
-  const SoapOptions soap = read({});
+  const SoapOptions soap = read({{"device", "cpu"}});
   EXPECT_EQ(soap.beta1, 0.95);
   EXPECT_EQ(soap.beta3, 0.95);
   EXPECT_EQ(soap.shampoo_beta, 0.95);
@@ -34,6 +34,16 @@ TEST(SoapOptions, AreThoseOfTheOriginalUnlessAsked) {
   EXPECT_FALSE(soap.basis_includes_gradient);
   EXPECT_EQ(soap.sort, SoapOptions::Sort::kBefore);
   EXPECT_EQ(soap.refresh, SoapOptions::Refresh::kQr);
+  EXPECT_FALSE(soap.splits_products);
+}
+
+TEST(SoapOptions, UseCheapProductsOnAGpu) {
+  const SoapOptions soap = read({{"device", "cuda"}});
+  EXPECT_EQ(soap.refresh, SoapOptions::Refresh::kCholeskyQr);
+  EXPECT_TRUE(soap.splits_products);
+  EXPECT_TRUE(
+      read({{"device", "cpu"}, {"products", "bf16x3"}}).splits_products);
+  EXPECT_THROW(read({{"products", "bf16"}}), UsageError);
 }
 
 TEST(SoapOptions, FollowBeta2UnlessAsked) {

@@ -1,12 +1,14 @@
 // SOAP's three stages. All arithmetic on matrices is in update.h, one block of
-// one tensor at a time.
+// some tensors at a time.
 #include "canzona/rules/rule.h"
 
 #include "canzona/rules/block_copy.h"
 #include "canzona/rules/options.h"
+#include "canzona/rules/products_scope.h"
 #include "canzona/rules/runs.h"
 #include "canzona/rules/soap/facts.h"
 #include "canzona/rules/soap/update.h"
+#include "canzona/rules/together.h"
 
 namespace canzona {
 namespace {
@@ -18,18 +20,19 @@ DecayOptions decay_of(const RuleOptions& options) {
           real_option(options, "learning_rate")};
 }
 
-// One tensor of a batch, block by block.
-class TensorCall {
+// The tensors [begin, begin + count) of a batch, block by block.
+class PartCall {
  public:
-  TensorCall(Engine& engine, const SoapOptions& soap, const SoapLayout& layout,
-             const Step& step, const Batch& batch, int64_t tensor)
+  PartCall(Engine& engine, const SoapOptions& soap, const SoapLayout& layout,
+           const Step& step, const Batch& batch, int64_t begin, int64_t count)
       : engine_(engine),
         soap_(soap),
         layout_(layout),
         blocking_(layout.blocking()),
         step_(step),
         batch_(batch),
-        tensor_(tensor),
+        begin_(begin),
+        count_(count),
         elements_(blocking_.elements()) {}
 
   void run() {
@@ -40,13 +43,14 @@ class TensorCall {
       SoapBlockRuns runs = whole();
       if (num_blocks > 1) runs = apart(runs, block);
       runs.dims = block.sizes.span();
+      runs.count = count_;
       for (int axis = 0; axis < blocking_.order(); ++axis)
         if (layout_.factors().has_factor(axis))
           runs.factors[static_cast<size_t>(axis)] =
               factor(layout_.factors().place(block, axis));
       const SoapCall call{.step = step_.step,
                           .phase = batch_.phase,
-                          .part = {.tensor = tensor_, .block = number},
+                          .part = {.tensor = begin_, .block = number},
                           .hook = batch_.hook};
       soap_update(engine_, soap_, call, runs);
       if (num_blocks > 1) put_back(runs, block);
@@ -54,21 +58,21 @@ class TensorCall {
   }
 
  private:
-  // A run as large as the tensor.
+  // A run as large as the tensors.
   Run state(int number) const {
     return advanced(batch_.states[static_cast<size_t>(number)],
-                    tensor_ * elements_);
+                    begin_ * elements_);
   }
 
   SoapBlockRuns whole() const {
     SoapBlockRuns runs;
-    runs.factor_grad = advanced(batch_.fields.front(), tensor_ * elements_);
-    runs.grad = advanced(batch_.fields.back(), tensor_ * elements_);
+    runs.factor_grad = advanced(batch_.fields.front(), begin_ * elements_);
+    runs.grad = advanced(batch_.fields.back(), begin_ * elements_);
     if (soap_.has_first_moment()) runs.first_moment = state(0);
     runs.second_moment = state(layout_.exp_avg_sq());
     if (soap_.has_grafting_moment())
       runs.grafting_moment = state(layout_.grafting());
-    runs.out = advanced(batch_.out, tensor_ * elements_);
+    runs.out = advanced(batch_.out, begin_ * elements_);
     return runs;
   }
 
@@ -86,20 +90,21 @@ class TensorCall {
   }
   Run taken(const TensorBlock& block) {
     const DType dtype = batch_.out.dtype;
-    return {engine_.arena().take(block.sizes.product() * size_of(dtype)),
-            dtype};
+    const int64_t elements = count_ * block.sizes.product();
+    return {engine_.arena().take(elements * size_of(dtype)), dtype};
   }
   Run copied(ConstRun from, const TensorBlock& block) {
     if (from.data == nullptr) return {};
     const Run to = taken(block);
-    copy_out(engine_, to, from, blocking_, block);
+    copy_out(engine_, to, from, blocking_, block, count_);
     return to;
   }
 
   void put_back(const SoapBlockRuns& runs, const TensorBlock& block) {
     const SoapBlockRuns tensor = whole();
     const auto put = [&](Run to, Run from) {
-      if (from.data != nullptr) copy_back(engine_, to, from, blocking_, block);
+      if (from.data != nullptr)
+        copy_back(engine_, to, from, blocking_, block, count_);
     };
     put(tensor.first_moment, runs.first_moment);
     put(tensor.second_moment, runs.second_moment);
@@ -109,21 +114,24 @@ class TensorCall {
 
   SoapFactor factor(const FactorPlace& at) const {
     const int64_t n = at.side;
-    const int64_t place = tensor_ * at.stack + at.place;
     SoapFactor factor;
-    factor.factor = matrix(at.first_state, place, n, n);
-    factor.basis = matrix(at.first_state + 1, place, n, n);
+    factor.factor = matrices_at(at.first_state, at, n);
+    factor.basis = matrices_at(at.first_state + 1, at, n);
     if (soap_.keeps_eigenvalues())
-      factor.eigenvalues = matrix(at.first_state + 2, place, 1, n);
-    const int64_t counters = layout_.factors().num_counters();
-    factor.failures = matrix(layout_.refresh_failures(),
-                             tensor_ * counters + at.failures, 1, 1);
+      factor.eigenvalues = matrices_at(at.first_state + 2, at, 1);
+    factor.failures =
+        across(layout_.refresh_failures(),
+               {1, 1, layout_.factors().num_counters()}, at.failures);
     return factor;
   }
-  // The one at a place of a state that holds many.
-  Matrices matrix(int number, int64_t place, int64_t rows, int64_t cols) const {
+  Matrices matrices_at(int number, const FactorPlace& at, int64_t rows) const {
+    return across(number, {rows, at.side, at.stack}, at.place);
+  }
+  // Of each tensor, the matrix at that place of a state.
+  Matrices across(int number, const StackShape& shape, int64_t place) const {
     const Run run = batch_.states[static_cast<size_t>(number)];
-    return as_matrices(advanced(run, place * rows * cols), rows, cols);
+    const int64_t each = shape.stack * shape.rows * shape.cols;
+    return across_stacks(advanced(run, begin_ * each), shape, place, count_);
   }
 
   Engine& engine_;
@@ -132,7 +140,8 @@ class TensorCall {
   const Blocking& blocking_;
   const Step& step_;
   const Batch& batch_;
-  const int64_t tensor_;
+  const int64_t begin_;
+  const int64_t count_;
   const int64_t elements_;
 };
 
@@ -159,8 +168,10 @@ class SoapRule final : public Rule {
   void transform(Engine& engine, const Step& step,
                  const Batch& batch) const override {
     const SoapLayout layout(soap_, batch.dims);
-    for (int64_t tensor = 0; tensor < batch.count; ++tensor)
-      TensorCall(engine, soap_, layout, step, batch, tensor).run();
+    const ProductsScope products(engine, products_of(soap_.splits_products));
+    for_each_part(engine, batch.count, [&](int64_t begin, int64_t count) {
+      PartCall(engine, soap_, layout, step, batch, begin, count).run();
+    });
   }
 
   // A first step that only finds a basis leaves the weights alone, decay too.

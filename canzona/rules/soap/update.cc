@@ -1,10 +1,7 @@
 #include "canzona/rules/soap/update.h"
 
-#include <algorithm>
-#include <cmath>
-
 #include "canzona/rules/axes.h"
-#include "canzona/rules/convert.h"
+#include "canzona/rules/products_scope.h"
 #include "canzona/rules/refresh_policy.h"
 #include "canzona/rules/runs.h"
 #include "canzona/rules/soap/basis.h"
@@ -26,13 +23,14 @@ class BlockStep {
         call_(call),
         block_(block),
         updates_(soap.updates(call.step)),
-        elements_(count_elements(block.dims)) {}
+        elements_(count_elements(block.dims)),
+        count_(block.count) {}
 
   void run() {
     const Arena::Scope scope(engine_.arena());
     if (updates_ == 0) {
       learn_basis();
-      engine_.set_identity(flat(block_.out), 0.0);
+      engine_.set_zero(block_.out.data, all() * size_of(dtype()));
       return;
     }
     if (soap_.basis_includes_gradient) learn_basis();
@@ -51,17 +49,27 @@ class BlockStep {
   const SoapFactor& factor(int axis) const {
     return block_.factors[static_cast<size_t>(axis)];
   }
-  Run scratch() {
-    return {engine_.arena().take(elements_ * size_of(dtype())), dtype()};
+  // Room for as much as all tensors, or so many of them, have.
+  Run scratch() { return scratch(count_); }
+  Run scratch(int64_t tensors) {
+    const int64_t bytes = tensors * elements_ * size_of(dtype());
+    return {engine_.arena().take(bytes), dtype()};
   }
-  Matrices flat(Run run) const { return as_row(run, elements_); }
-  ConstMatrices flat(ConstRun run) const { return as_row(run, elements_); }
+  int64_t all() const { return elements_ * count_; }
+  template <class AnyRun>
+  auto flat(AnyRun run) const {
+    return as_row(run, all());
+  }
+  // The run from that tensor on.
+  Run from_tensor(Run run, int64_t place) const {
+    return advanced(run, place * elements_);
+  }
 
   void learn_basis() {
     add_to_factors();
     if (!soap_.is_refresh(call_.step, call_.phase)) return;
     for (int axis = 0; axis < order(); ++axis)
-      if (factor(axis).exists()) renew_basis(axis);
+      if (factor(axis).exists()) renew_bases(axis);
   }
 
   void add_to_factors() {
@@ -93,35 +101,59 @@ class BlockStep {
   Matrices inverse_root(int axis) {
     const SoapFactor& kept = factor(axis);
     const int64_t n = kept.basis.rows;
-    const Matrices seen = engine_.arena().matrices(DType::kFp64, 1, n);
-    convert(seen, kept.eigenvalues);
-    double* values = seen.as<double>();
-    for (int64_t i = 0; i < n; ++i)
-      values[i] = 1 / std::sqrt(static_cast<double>(n) *
-                                std::max(values[i], soap_.epsilon));
-    const Matrices roots = engine_.arena().matrices(dtype(), 1, n);
-    convert(roots, seen);
-    const Matrices scaled = engine_.arena().matrices(dtype(), n, n);
+    const Matrices roots = engine_.arena().matrices(dtype(), 1, n, count_);
+    engine_.inverse_roots(roots, kept.eigenvalues, static_cast<double>(n),
+                          soap_.epsilon);
+    const Matrices scaled = engine_.arena().matrices(dtype(), n, n, count_);
     engine_.scale_columns(scaled, kept.basis, roots);
     return scaled;
   }
 
-  void renew_basis(int axis) {
+  void renew_bases(int axis) {
     const Arena::Scope scope(engine_.arena());
     const SoapFactor& kept = factor(axis);
     const RefreshSite site = site_of(axis);
     const BasisTask task = task_of(kept, site.part);
-    NewBasis found;
-    const auto find = [&](DType dtype) -> Decomposition {
-      found = find_basis(engine_, soap_, task, dtype);
-      return {found.succeeded, found.basis, found.reason};
-    };
-    if (!refresh(engine_, site, kept.factor, find).succeeded) return;
-    move_second_moment(axis, found.order);
-    move_first_moment(axis, found.basis);
-    engine_.copy(kept.basis, found.basis);
+    PerTensor<bool> moved(count_);
+    PerTensor<Outcome> outcomes(count_);
+    const NewBases found = room_for(kept, moved.span());
+    refresh(engine_, site, kept.factor, found.basis, outcomes.span(),
+            [&](DType in, int64_t begin, std::span<Outcome> tried) {
+              const ProductsScope plain(engine_, Products::kPlain,
+                                        products_of(soap_.splits_products));
+              const int64_t size = std::ssize(tried);
+              find_bases(engine_, soap_, task.some(begin, size), in,
+                         found.some(begin, size), tried);
+            });
+    for_each_run(
+        count_, [&](int64_t i) { return outcomes[i].succeeded && moved[i]; },
+        [&](int64_t begin, int64_t size) {
+          move_second_moment(axis, begin, found.some(begin, size).order);
+        });
+    for_each_success(outcomes.span(), [&](int64_t begin, int64_t size) {
+      take_bases(axis, begin, found.some(begin, size));
+    });
+  }
+
+  NewBases room_for(const SoapFactor& kept, std::span<bool> moved) {
+    Arena& arena = engine_.arena();
+    const int64_t n = kept.basis.rows;
+    NewBases room;
+    room.basis = arena.matrices(dtype(), n, n, count_);
+    if (finds_eigenvalues(soap_))
+      room.eigenvalues = arena.matrices(dtype(), 1, n, count_);
+    room.order = {arena.take_array<int64_t>(n * count_), n, count_};
+    room.moved = moved;
+    return room;
+  }
+
+  void take_bases(int axis, int64_t begin, const NewBases& found) {
+    const SoapFactor& kept = factor(axis);
+    const int64_t size = found.basis.count;
+    move_first_moment(axis, begin, found.basis);
+    engine_.copy(kept.basis.part(begin, size), found.basis);
     if (kept.eigenvalues.data != nullptr)
-      engine_.copy(kept.eigenvalues, found.eigenvalues);
+      engine_.copy(kept.eigenvalues.part(begin, size), found.eigenvalues);
   }
 
   RefreshSite site_of(int axis) const {
@@ -145,27 +177,34 @@ class BlockStep {
     return task;
   }
 
-  void move_second_moment(int axis, std::span<const int64_t> columns) {
-    if (columns.empty() || updates_ == 0) return;
-    const Run moved = scratch();
-    permute(engine_, moved, block_.second_moment, block_.dims, axis, columns);
-    engine_.copy(flat(block_.second_moment), flat(moved));
+  // Of as many tensors as there are orders.
+  void move_second_moment(int axis, int64_t begin, ConstOrders orders) {
+    if (updates_ == 0) return;
+    const Arena::Scope scope(engine_.arena());
+    const Run moment = from_tensor(block_.second_moment, begin);
+    const Run moved = scratch(orders.count);
+    permute(engine_, moved, moment, block_.dims, axis, orders);
+    engine_.copy(as_row(moment, orders.count * elements_),
+                 as_row(moved, orders.count * elements_));
   }
 
-  // Out of the old basis and into the new one: by two rotations, or by one with
-  // the product of both where that is less work.
-  void move_first_moment(int axis, ConstMatrices basis) {
+  // Out of the old bases and into the new ones: by two rotations, or by one
+  // with the product of both where that is less work.
+  void move_first_moment(int axis, int64_t begin, ConstMatrices basis) {
     const bool is_zero = call_.step == 1;
     if (!soap_.moment_in_basis || !soap_.has_first_moment() || is_zero) return;
-    const ConstMatrices old = factor(axis).basis;
-    const int64_t n = old.rows;
-    const Run moved = scratch();
-    const Run moment = block_.first_moment;
+    const Arena::Scope scope(engine_.arena());
+    const int64_t n = basis.rows;
+    const int64_t size = basis.count;
+    const ConstMatrices old = factor(axis).basis.part(begin, size);
+    const Run moment = from_tensor(block_.first_moment, begin);
+    const Run moved = scratch(size);
     if (elements_ / n > n) {
-      const Matrices both = engine_.arena().matrices(dtype(), n, n);
+      const Matrices both = engine_.arena().matrices(dtype(), n, n, size);
       engine_.product(both, 1.0, basis, Op::kTranspose, old, Op::kNone, 0.0);
       rotate(engine_, moved, moment, block_.dims, axis, both, Op::kNone);
-      engine_.copy(flat(moment), flat(moved));
+      engine_.copy(as_row(moment, size * elements_),
+                   as_row(moved, size * elements_));
     } else {
       rotate(engine_, moved, moment, block_.dims, axis, old, Op::kNone);
       rotate(engine_, moment, moved, block_.dims, axis, basis, Op::kTranspose);
@@ -202,7 +241,7 @@ class BlockStep {
     }
     if (count_factors() == 0) {
       engine_.adam(block_.grad, moment, block_.second_moment, block_.out, adam,
-                   elements_);
+                   all());
     } else {
       const Run rotated = scratch();
       const Run spare = scratch();
@@ -211,8 +250,7 @@ class BlockStep {
         moment = scratch();
         rotate_all(moment, block_.first_moment, spare, Op::kTranspose);
       }
-      engine_.adam(rotated, moment, block_.second_moment, rotated, adam,
-                   elements_);
+      engine_.adam(rotated, moment, block_.second_moment, rotated, adam, all());
       rotate_all(block_.out, rotated, spare, Op::kNone);
     }
     if (soap_.grafting != Grafting::kNone) graft();
@@ -227,7 +265,8 @@ class BlockStep {
     if (warming_up)
       engine_.copy(flat(block_.out), flat(other));
     else
-      engine_.scale_to_norm(flat(block_.out), flat(other),
+      engine_.scale_to_norm(as_matrices(block_.out, 1, elements_, count_),
+                            as_matrices(other, 1, elements_, count_),
                             kGraftingNormEpsilon);
   }
 
@@ -235,7 +274,7 @@ class BlockStep {
     const AdamCoefficients adam = soap_grafting_adam(soap_, updates_);
     if (soap_.has_grafting_moment()) {
       engine_.adam(block_.grad, block_.first_moment, block_.grafting_moment,
-                   out, adam, elements_);
+                   out, adam, all());
       return;
     }
     engine_.axpby(flat(out), adam.from_grad, flat(block_.grad), 0.0);
@@ -249,14 +288,15 @@ class BlockStep {
   const SoapCall& call_;
   const SoapBlockRuns& block_;
   const int64_t updates_;
-  const int64_t elements_;
+  const int64_t elements_;  // of one tensor's block
+  const int64_t count_;
 };
 
 }  // namespace
 
 void soap_update(Engine& engine, const SoapOptions& soap, const SoapCall& call,
-                 const SoapBlockRuns& block) {
-  BlockStep(engine, soap, call, block).run();
+                 const SoapBlockRuns& blocks) {
+  BlockStep(engine, soap, call, blocks).run();
 }
 
 }  // namespace canzona

@@ -1,9 +1,11 @@
-// One step of SOAP on one block of a tensor, all of it at the owner.
+// One step of SOAP on the same block of some tensors, all of it at the owner.
 //
-//   soap_update(engine, soap, {.step = 11, .phase = 0, .part = {}}, block);
+//   soap_update(engine, soap, {.step = 11, .phase = 0, .part = {}}, blocks);
 //
-// The block's runs are contiguous and of its dims; factors and bases belong to
-// it alone. What happens if a basis cannot be found is refresh_policy.h's.
+// Runs hold the blocks of all tensors, one after another, each contiguous and
+// of the dims given; factors and bases belong to one of them alone. What
+// happens if a basis cannot be found is refresh_policy.h's. Without a refresh
+// nothing comes back from the engine, so that a device need not be waited for.
 #pragma once
 
 #include <array>
@@ -17,7 +19,7 @@
 
 namespace canzona {
 
-// Of one axis; no data where the axis has none.
+// Of one axis, one of each per tensor; no data where the axis has none.
 struct SoapFactor {
   Matrices factor;
   Matrices basis;
@@ -29,6 +31,7 @@ struct SoapFactor {
 
 struct SoapBlockRuns {
   std::span<const int64_t> dims;
+  int64_t count = 1;     // of tensors, at most kMostTogether
   ConstRun factor_grad;  // what factors see
   ConstRun grad;         // what moments see
   Run first_moment;
@@ -41,11 +44,11 @@ struct SoapBlockRuns {
 struct SoapCall {
   int64_t step = 1;
   int phase = 0;
-  FactorId part;
+  FactorId part;  // of the first tensor
   DecompositionHook* hook = nullptr;
 };
 
 void soap_update(Engine& engine, const SoapOptions& soap, const SoapCall& call,
-                 const SoapBlockRuns& block);
+                 const SoapBlockRuns& blocks);
 
 }  // namespace canzona

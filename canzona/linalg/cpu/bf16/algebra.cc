@@ -70,7 +70,7 @@ class Bf16Algebra final : public CpuAlgebra {
                          Half half);
 
   const BlockKernel& kernel_;
-  Products products_;
+  BlockProducts products_;
   // Formats that a block cannot do without, but nobody reads.
   alignas(64) Bf16 unused_pairs_[kBlockElements];
   alignas(64) Bf16 unused_mirror_[kBlockElements];

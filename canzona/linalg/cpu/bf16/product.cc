@@ -41,17 +41,17 @@ ProductPlan plan_product(const Factors& factors) {
   return plan;
 }
 
-void Products::Free::operator()(float* memory) const {
+void BlockProducts::Free::operator()(float* memory) const {
   ::operator delete(memory, kAlignment);
 }
 
-Products::Products(const BlockKernel& kernel)
+BlockProducts::BlockProducts(const BlockKernel& kernel)
     : kernel_(kernel),
       slots_(static_cast<float*>(::operator new(
           (kSlots + 1) * kBlockElements * sizeof(float), kAlignment))) {}
 
-BlockProduct Products::block(const Factors& factors, int64_t i, int64_t j,
-                             int64_t k, int64_t depth) {
+BlockProduct BlockProducts::block(const Factors& factors, int64_t i, int64_t j,
+                                  int64_t k, int64_t depth) {
   BlockProduct product;
   product.left = factors.left + (i * factors.depth + k) * kBlockElements;
   product.right = factors.right + (j * factors.depth + k) * kBlockElements;
@@ -63,8 +63,8 @@ BlockProduct Products::block(const Factors& factors, int64_t i, int64_t j,
   return product;
 }
 
-void Products::prefetch_column(BlockProduct& product, int64_t share,
-                               int64_t num_shares, int64_t column_stride) {
+void BlockProducts::prefetch_column(BlockProduct& product, int64_t share,
+                                    int64_t num_shares, int64_t column_stride) {
   constexpr int64_t kLineElements = 32;
   const int64_t lines = product.depth * kBlockElements / kLineElements;
   const int64_t per_step =
@@ -75,11 +75,13 @@ void Products::prefetch_column(BlockProduct& product, int64_t share,
   product.prefetch_lines = static_cast<int>(per_step);
 }
 
-float* Products::next_slot(bool whole) {
+float* BlockProducts::next_slot(bool whole) {
   ++slot_;
   return slots_.get() + slot_ % (whole ? 2 : kSlots) * kBlockElements;
 }
 
-float* Products::spare_slot() { return slots_.get() + kSlots * kBlockElements; }
+float* BlockProducts::spare_slot() {
+  return slots_.get() + kSlots * kBlockElements;
+}
 
 }  // namespace canzona

@@ -38,9 +38,9 @@ struct ProductPlan {
 
 ProductPlan plan_product(const Factors& factors);
 
-class Products {
+class BlockProducts {
  public:
-  explicit Products(const BlockKernel& kernel);
+  explicit BlockProducts(const BlockKernel& kernel);
 
   // make_epilogue(i, j) says what becomes of block (i, j); its acc and spare
   // are set here.

@@ -1,9 +1,10 @@
-#include "canzona/rules/shampoo/tensor_step.h"
+#include "canzona/rules/shampoo/batch_step.h"
 
 #include <cmath>
 
 #include "canzona/rules/axes.h"
 #include "canzona/rules/block_copy.h"
+#include "canzona/rules/products_scope.h"
 #include "canzona/rules/runs.h"
 #include "canzona/rules/shampoo/refresh.h"
 
@@ -59,23 +60,23 @@ AdamCoefficients graft_coefficients(const ShampooOptions& options, int64_t t) {
 
 }  // namespace
 
-TensorStep::TensorStep(Engine& engine, const ShampooOptions& options,
-                       const ShampooLayout& layout, int64_t step,
-                       const Batch& batch, int64_t place)
+BatchStep::BatchStep(Engine& engine, const ShampooOptions& options,
+                     const ShampooLayout& layout, int64_t step,
+                     const Batch& batch, BatchPart part)
     : engine_(engine),
       options_(options),
       layout_(layout),
       blocking_(layout.blocking()),
       step_(step),
       batch_(batch),
-      place_(place),
+      part_(part),
       num_blocks_(blocking_.num_blocks()),
       elements_(blocking_.elements()),
       dtype_(batch.out.dtype),
-      grad_(advanced(batch.fields[0], place * elements_)),
-      out_(advanced(batch.out, place * elements_)) {}
+      grad_(advanced(batch.fields[0], part.begin * elements_)),
+      out_(advanced(batch.out, part.begin * elements_)) {}
 
-void TensorStep::run() {
+void BatchStep::run() {
   const Arena::Scope scope(engine_.arena());
   if (layout_.num_axes() > 0) {
     for (int64_t b = 0; b < num_blocks_; ++b) {
@@ -88,7 +89,7 @@ void TensorStep::run() {
   if (options_.grafting != Grafting::kNone && warms_up()) {
     const ConstRun grafted = graft(filtered, out_);
     if (grafted.data != out_.data)
-      engine_.copy(as_row(out_, elements_), as_row(grafted, elements_));
+      engine_.copy(flat(out_, elements_), flat(grafted, elements_));
     return;
   }
   ConstRun grafted;
@@ -98,52 +99,61 @@ void TensorStep::run() {
     precondition(blocking_.block(b), filtered, grafted);
 }
 
-int64_t TensorStep::scheduled_step() const {
+int64_t BatchStep::scheduled_step() const {
   const int period = options_.refresh.period;
   return step_ - (period - batch_.phase % period) % period;
 }
 
-bool TensorStep::refreshes() const {
+bool BatchStep::refreshes() const {
   const int64_t t = scheduled_step();
   const int64_t start = options_.start_step.value();
   return t == start || (t > start && t % options_.refresh.period == 0);
 }
 
-bool TensorStep::warms_up() const {
+bool BatchStep::warms_up() const {
   return !options_.start_step || scheduled_step() < *options_.start_step;
 }
 
-Run TensorStep::take(int64_t elements) {
-  return {engine_.arena().take(elements * size_of(dtype_)), dtype_};
+Run BatchStep::take(int64_t elements) {
+  return {engine_.arena().take(part_.count * elements * size_of(dtype_)),
+          dtype_};
 }
 
-Run TensorStep::state(int number, int64_t elements) const {
+Run BatchStep::state(int number, int64_t elements) const {
   return advanced(batch_.states[static_cast<size_t>(number)],
-                  place_ * elements);
+                  part_.begin * elements);
 }
 
-Matrices TensorStep::in_stack(int number, const FactorPlace& place) const {
+Matrices BatchStep::in_stacks(int number, const FactorPlace& place) const {
   const int64_t d = place.side;
-  const Run stack = state(number, place.stack * d * d);
-  return as_matrices(stack, d, d, place.stack).at(place.place);
+  return across_stacks(state(number, place.stack * d * d), {d, d, place.stack},
+                       place.place, part_.count);
 }
 
-Matrices TensorStep::factor(const FactorPlace& place) const {
-  return in_stack(place.first_state, place);
+Matrices BatchStep::factor(const FactorPlace& place) const {
+  return in_stacks(place.first_state, place);
 }
 
-Matrices TensorStep::inv_root(const FactorPlace& place) const {
-  return in_stack(place.first_state + 1, place);
+Matrices BatchStep::inv_root(const FactorPlace& place) const {
+  return in_stacks(place.first_state + 1, place);
 }
 
-ConstRun TensorStep::packed(const TensorBlock& block, ConstRun tensor) {
+ConstMatrices BatchStep::flat(ConstRun run, int64_t elements) const {
+  return as_row(run, part_.count * elements);
+}
+
+Matrices BatchStep::flat(Run run, int64_t elements) const {
+  return as_row(run, part_.count * elements);
+}
+
+ConstRun BatchStep::packed(const TensorBlock& block, ConstRun tensor) {
   if (num_blocks_ == 1) return tensor;
   const Run room = take(block.sizes.product());
-  copy_out(engine_, room, tensor, blocking_, block);
+  copy_out(engine_, room, tensor, blocking_, block, part_.count);
   return room;
 }
 
-void TensorStep::accumulate(const TensorBlock& block) {
+void BatchStep::accumulate(const TensorBlock& block) {
   const Arena::Scope scope(engine_.arena());
   const ConstRun g = packed(block, grad_);
   const Average moment = average(options_.beta2, step_);
@@ -154,19 +164,27 @@ void TensorStep::accumulate(const TensorBlock& block) {
   }
 }
 
-void TensorStep::refresh(const TensorBlock& block) {
+// Eigenvectors, and iterations that are held to their true error, need all of
+// fp32; Newton's takes an error of a few thousandths from bf16x3.
+void BatchStep::refresh(const TensorBlock& block) {
+  const Products chosen = products_of(options_.splits_products);
+  const ProductsScope products(
+      engine_,
+      options_.root.method == RootMethod::kNewton ? chosen : Products::kPlain,
+      chosen);
   const Average moment = average(options_.beta2, step_);
-  const Run failures =
-      state(layout_.refresh_failures(), layout_.factors().num_counters());
+  const int64_t counters = layout_.factors().num_counters();
+  const Run failures = state(layout_.refresh_failures(), counters);
   for (int axis = 0; axis < layout_.num_axes(); ++axis) {
     const FactorPlace place = layout_.factors().place(block, axis);
-    refresh_root(
+    refresh_roots(
         engine_,
         {.site = {.rule = "shampoo",
                   .result = "root",
                   .step = step_,
-                  .part = {place_, block.number, axis},
-                  .failures = as_row(advanced(failures, place.failures), 1)},
+                  .part = {part_.begin, block.number, axis},
+                  .failures = across_stacks(failures, {1, 1, counters},
+                                            place.failures, part_.count)},
          .factor = factor(place),
          .correction = options_.bias_correction ? moment.correction : 1,
          .power = options_.power(blocking_.order()),
@@ -175,7 +193,7 @@ void TensorStep::refresh(const TensorBlock& block) {
   }
 }
 
-ConstRun TensorStep::filter() {
+ConstRun BatchStep::filter() {
   if (!options_.filters()) return grad_;
   const Run filtered = take(elements_);
   engine_.momentum({.grad = grad_,
@@ -184,22 +202,22 @@ ConstRun TensorStep::filter() {
                     .momentum = state(layout_.filtered_grad(), elements_),
                     .out = filtered,
                     .blend = filter_blend(options_, step_)},
-                   elements_);
+                   part_.count * elements_);
   return filtered;
 }
 
-ConstRun TensorStep::graft(ConstRun filtered, Run room) {
+ConstRun BatchStep::graft(ConstRun filtered, Run room) {
   if (!options_.grafts_from_moment()) return filtered;
   Run average_grad;
   if (options_.filters())
     average_grad = state(layout_.filtered_grad(), elements_);
   engine_.adam(grad_, average_grad, state(layout_.grafting(), elements_), room,
-               graft_coefficients(options_, step_), elements_);
+               graft_coefficients(options_, step_), part_.count * elements_);
   return room;
 }
 
-void TensorStep::precondition(const TensorBlock& block, ConstRun filtered,
-                              ConstRun grafted) {
+void BatchStep::precondition(const TensorBlock& block, ConstRun filtered,
+                             ConstRun grafted) {
   constexpr double kNormFloor = 1e-16;
   const Arena::Scope scope(engine_.arena());
   const int64_t count = block.sizes.product();
@@ -216,11 +234,13 @@ void TensorStep::precondition(const TensorBlock& block, ConstRun filtered,
   }
   const Run direction = rooms[1];
   if (from.data != direction.data)
-    engine_.copy(as_row(direction, count), as_row(from, count));
+    engine_.copy(flat(direction, count), flat(from, count));
   if (grafted.data != nullptr)
-    engine_.scale_to_norm(as_row(direction, count),
-                          as_row(packed(block, grafted), count), kNormFloor);
-  if (!whole) copy_back(engine_, out_, direction, blocking_, block);
+    engine_.scale_to_norm(
+        as_matrices(direction, 1, count, part_.count),
+        as_matrices(packed(block, grafted), 1, count, part_.count), kNormFloor);
+  if (!whole)
+    copy_back(engine_, out_, direction, blocking_, block, part_.count);
 }
 
 }  // namespace canzona

@@ -1,9 +1,10 @@
-// One step of Shampoo on one whole tensor: statistics, refresh, filtered
-// gradient, grafting, direction.
+// One step of Shampoo on some whole tensors of a batch: statistics, refresh,
+// filtered gradient, grafting, direction.
 //
-//   TensorStep(engine, options, layout, step, batch, place).run();
+//   BatchStep(engine, options, layout, step, batch, {begin, size}).run();
 //
-// Lives for one call.
+// Lives for one call. Without a refresh nothing comes back from the engine, so
+// that a device need not be waited for.
 #pragma once
 
 #include "canzona/linalg/engine.h"
@@ -13,12 +14,17 @@
 
 namespace canzona {
 
-class TensorStep {
+// The tensors [begin, begin + count) of a batch; at most kMostTogether.
+struct BatchPart {
+  int64_t begin = 0;
+  int64_t count = 1;
+};
+
+class BatchStep {
  public:
-  // The tensor at `place` in the batch.
-  TensorStep(Engine& engine, const ShampooOptions& options,
-             const ShampooLayout& layout, int64_t step, const Batch& batch,
-             int64_t place);
+  BatchStep(Engine& engine, const ShampooOptions& options,
+            const ShampooLayout& layout, int64_t step, const Batch& batch,
+            BatchPart part);
 
   void run();
 
@@ -29,12 +35,18 @@ class TensorStep {
   bool refreshes() const;
   bool warms_up() const;
 
+  // Room for so many elements of each tensor.
   Run take(int64_t elements);
+  // From the first tensor on, a state having so many elements of each.
   Run state(int number, int64_t elements) const;
-  Matrices in_stack(int number, const FactorPlace& place) const;
+  // One per tensor.
+  Matrices in_stacks(int number, const FactorPlace& place) const;
   Matrices factor(const FactorPlace& place) const;
   Matrices inv_root(const FactorPlace& place) const;
-  // The block's elements side by side: where they are, or in scratch memory.
+  // So many elements of each tensor as one row.
+  ConstMatrices flat(ConstRun run, int64_t elements) const;
+  Matrices flat(Run run, int64_t elements) const;
+  // The blocks' elements side by side: where they are, or in scratch memory.
   ConstRun packed(const TensorBlock& block, ConstRun tensor);
 
   void accumulate(const TensorBlock& block);
@@ -50,9 +62,9 @@ class TensorStep {
   const Blocking& blocking_;
   int64_t step_;
   const Batch& batch_;
-  int64_t place_;
+  BatchPart part_;
   int64_t num_blocks_;
-  int64_t elements_;
+  int64_t elements_;  // of one tensor
   DType dtype_;
   ConstRun grad_;
   Run out_;

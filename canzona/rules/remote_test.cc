@@ -1,0 +1,393 @@
+// Rules on a device whose memory only its engine can reach, several tensors at
+// once: the bits are those of each tensor alone on a CPU, steps without a
+// refresh wait for nothing, and failures concern those that failed.
+#include <gmock/gmock.h>
+
+#include <memory>
+
+#include "canzona/linalg/test_remote_engine.h"
+#include "canzona/rules/test_batch.h"
+#include "canzona/rules/test_matrices.h"
+
+namespace canzona {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+using Values = TestBatch::Values;
+
+constexpr double kRate = 0.01;
+constexpr int64_t kCount = 5;
+
+struct Case {
+  std::string rule;
+  Dims dims;
+  RuleOptions options;
+};
+
+std::ostream& operator<<(std::ostream& out, const Case& c) {
+  out << c.rule << " " << to_string(c.dims);
+  for (const auto& [name, value] : c.options)
+    out << " " << name << "=" << value;
+  return out;
+}
+
+std::unique_ptr<Rule> rule_of(const Case& c) {
+  return make_rule(c.rule, c.options, DType::kFp32);
+}
+
+RuleOptions with(RuleOptions options, const RuleOptions& more) {
+  for (const auto& [name, value] : more) options[name] = value;
+  return options;
+}
+
+std::vector<Case> soap_cases() {
+  const RuleOptions often = {{"precondition_frequency", "2"}};
+  const RuleOptions cut = {{"max_preconditioner_dim", "3"},
+                           {"long_sides", "cut"},
+                           {"preset", "meta"}};
+  const RuleOptions tolerant = {{"precondition_frequency", "1"},
+                                {"qr_tolerance", "0.3"},
+                                {"power_steps", "4"}};
+  std::vector<Case> cases;
+  for (const RuleOptions& options : std::vector<RuleOptions>{
+           often,
+           {{"preset", "original"}, {"precondition_frequency", "2"}},
+           {{"preset", "nvidia"}},
+           {{"preset", "nvidia-kl"}},
+           with(often, {{"refresh", "eigh"}, {"qr_tolerance", "0.3"}}),
+           with(often, {{"refresh", "cholesky_qr"}, {"power_steps", "2"}}),
+           tolerant,
+           with(tolerant, {{"sort", "after"}, {"kl", "on"}}),
+           with(often, {{"grafting", "adam"}, {"momentum_basis", "original"}}),
+           with(often, {{"grafting", "sgd"}, {"momentum_basis", "original"}}),
+           with(often, {{"decay_form", "l2"}, {"l2_in_factors", "off"}}),
+           with(often, {{"beta1", "0"}, {"start_step", "3"}}),
+           with(often, {{"max_preconditioner_dim", "5"}}),
+           cut,
+       })
+    for (const Dims& dims : {Dims{6, 5}, Dims{3, 12}})
+      cases.push_back({"soap", dims, options});
+  cases.push_back({"soap", {9}, with(often, {{"precondition_1d", "on"}})});
+  cases.push_back({"soap", {4, 3, 5}, often});
+  cases.push_back({"soap", {4, 3, 5}, cut});
+  return cases;
+}
+
+std::vector<Case> shampoo_cases() {
+  const RuleOptions often = {{"precondition_frequency", "2"}};
+  const RuleOptions cut = with(often, {{"max_preconditioner_dim", "3"}});
+  std::vector<Case> cases;
+  for (const char* root : {"eigen", "newton", "higher"}) {
+    cases.push_back({"shampoo", {6, 5}, with(often, {{"root", root}})});
+    cases.push_back({"shampoo", {7, 4}, with(cut, {{"root", root}})});
+  }
+  for (const char* grafting : {"none", "sgd", "adagrad", "rmsprop"})
+    cases.push_back({"shampoo",
+                     {6, 5},
+                     with(often, {{"grafting", grafting}, {"beta1", "0"}})});
+  cases.push_back({"shampoo", {6, 5}, with(often, {{"perturb", "after"}})});
+  cases.push_back({"shampoo", {6, 5}, with(often, {{"decay_form", "l2"}})});
+  cases.push_back(
+      {"shampoo", {6, 5}, {{"preset", "meta"}, {"epsilon", "1e-4"}}});
+  cases.push_back({"shampoo", {6, 5}, {{"start_step", "never"}}});
+  cases.push_back({"shampoo", {9}, cut});
+  cases.push_back({"shampoo", {4, 3, 5}, with(cut, {{"merge", "off"}})});
+  return cases;
+}
+
+std::vector<Case> other_cases() {
+  std::vector<Case> cases;
+  for (const char* preset : {"moonlight", "keller", "nvidia", "dion"})
+    for (const Dims& dims : {Dims{6, 5}, Dims{3, 12}, Dims{2, 4, 5}})
+      cases.push_back({"muon", dims, {{"preset", preset}}});
+  for (const char* form : {"standard", "symmetric", "gram"})
+    for (const char* precision : {"fp32", "bf16"})
+      cases.push_back({"muon",
+                       {4, 12},
+                       {{"newton_schulz", form}, {"precision", precision}}});
+  cases.push_back({"muon", {6, 5}, {{"decay_form", "l2"}}});
+  cases.push_back({"adamw", {6, 5}, {}});
+  cases.push_back({"adamw", {6, 5}, {{"decay_form", "l2"}}});
+  cases.push_back({"nsgd", {6, 5}, {}});
+  return cases;
+}
+
+// Tensors of all kinds: dense, a diagonal, zeros, of rank one, tiny.
+Values gradient(const Dims& dims, int64_t tensor, int64_t t) {
+  Stream stream(static_cast<uint64_t>(100 * tensor + t));
+  Values g(static_cast<size_t>(num_elements(dims)));
+  const int64_t cols = dims.back();
+  for (size_t i = 0; i < g.size(); ++i) {
+    const auto at = static_cast<int64_t>(i);
+    g[i] = static_cast<float>(stream.uniform());
+    if (tensor == 1 && at / cols % cols != at % cols) g[i] = 0;
+    if (tensor == 2 && t < 3) g[i] = 0;
+    if (tensor == 3) g[i] = 0.5F;
+    if (tensor == 4) g[i] *= 0x1p-40F;
+  }
+  return g;
+}
+
+std::vector<Values> gradients(const Dims& dims, int64_t t) {
+  std::vector<Values> all;
+  for (int64_t i = 0; i < kCount; ++i) all.push_back(gradient(dims, i, t));
+  return all;
+}
+
+// Of one tensor after each of some steps, alone on a CPU.
+class Alone {
+ public:
+  Alone(const Rule& rule, const Dims& dims, int64_t tensor)
+      : dims_(dims), tensor_(tensor), batch_(*cpu_, rule, dims, 1) {}
+  void step() {
+    batch_.step({gradient(dims_, tensor_, batch_.steps() + 1)}, kRate);
+  }
+  TestBatch& batch() { return batch_; }
+
+ private:
+  std::unique_ptr<Engine> cpu_ = make_cpu_engine();
+  Dims dims_;
+  int64_t tensor_;
+  TestBatch batch_;
+};
+
+class Remote : public ::testing::TestWithParam<Case> {
+ protected:
+  // Algebras of a CPU take one matrix.
+  static int64_t width() { return GetParam().rule == "muon" ? 1 : 3; }
+};
+
+TEST_P(Remote, BitsAreThoseOfEachTensorAlone) {
+  const Case& c = GetParam();
+  const auto rule = rule_of(c);
+  RemoteEngine engine(width());
+  TestBatch stages(engine, *rule, c.dims, kCount);
+  TestBatch whole(engine, *rule, c.dims, kCount);
+  std::vector<std::unique_ptr<Alone>> alone;
+  for (int64_t i = 0; i < kCount; ++i)
+    alone.push_back(std::make_unique<Alone>(*rule, c.dims, i));
+  for (int64_t t = 1; t <= 5; ++t) {
+    stages.step(gradients(c.dims, t), kRate);
+    whole.step_whole(gradients(c.dims, t), kRate);
+    for (int64_t i = 0; i < kCount; ++i) {
+      Alone& expected = *alone[static_cast<size_t>(i)];
+      expected.step();
+      const Values weights = expected.batch().weights(0);
+      const auto states = expected.batch().states(0);
+      ASSERT_EQ(stages.weights(i), weights) << "tensor " << i << " step " << t;
+      ASSERT_EQ(stages.states(i), states) << "tensor " << i << " step " << t;
+      ASSERT_EQ(whole.weights(i), weights) << "tensor " << i << " step " << t;
+      ASSERT_EQ(whole.states(i), states) << "tensor " << i << " step " << t;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Soap, Remote, ::testing::ValuesIn(soap_cases()));
+INSTANTIATE_TEST_SUITE_P(Shampoo, Remote, ::testing::ValuesIn(shampoo_cases()));
+INSTANTIATE_TEST_SUITE_P(Others, Remote, ::testing::ValuesIn(other_cases()));
+
+TEST(RemoteMemoryDeathTest, IsOutOfReach) {
+  RemoteEngine engine(1);
+  Arena arena(engine.memory());
+  const Arena::Scope scope(arena);
+  volatile float* there = arena.take_array<float>(1);
+  EXPECT_DEATH(*there = 1, "");
+  float here = 2;
+  EXPECT_THROW(engine.set_identity(matrices(&here, 1, 1), 1.0), InternalError);
+}
+
+// What a device repeats must not wait; a refresh may.
+TEST(RemoteSteps, WaitForNothingWithoutARefresh) {
+  for (const Case& c : std::vector<Case>{
+           {"soap", {6, 5}, {{"precondition_frequency", "4"}}},
+           {"soap",
+            {6, 5},
+            {{"preset", "nvidia-kl"}, {"precondition_frequency", "4"}}},
+           {"soap",
+            {6, 5},
+            {{"preset", "meta"},
+             {"grafting", "adam"},
+             {"max_preconditioner_dim", "3"},
+             {"precondition_frequency", "4"}}},
+           {"soap",
+            {6, 5},
+            {{"qr_tolerance", "0.1"}, {"precondition_frequency", "4"}}},
+           {"shampoo", {6, 5}, {{"precondition_frequency", "4"}}},
+           {"shampoo",
+            {4, 3, 5},
+            {{"precondition_frequency", "4"},
+             {"root", "newton"},
+             {"max_preconditioner_dim", "3"}}},
+           {"muon", {6, 5}, {}},
+           {"adamw", {6, 5}, {}}}) {
+    const auto rule = rule_of(c);
+    RemoteEngine engine(c.rule == "muon" ? 1 : 3);
+    TestBatch batch(engine, *rule, c.dims, kCount);
+    const bool refreshes = rule->facts().period() > 1;
+    int64_t waiting_steps = 0;
+    for (int64_t t = 1; t <= 12; ++t) {
+      const int64_t before = engine.waits();
+      batch.step(gradients(c.dims, t), kRate);
+      const int64_t uploads = kCount;  // of gradients
+      if (engine.waits() > before + uploads) ++waiting_steps;
+    }
+    EXPECT_GE(waiting_steps, refreshes ? 3 : 0) << c;
+    EXPECT_LE(waiting_steps, refreshes ? 4 : 0) << c;
+  }
+}
+
+// What every step does may be multiplied faster; bases may not, and roots by
+// Newton's iterations alone.
+TEST(RemoteProducts, AreFastWhereThatIsAskedForAndHarmless) {
+  class Watching final : public DecompositionHook {
+   public:
+    explicit Watching(const RemoteEngine& watched) : engine(watched) {}
+    bool basis(const FactorId&, Matrices, Matrices) override { return see(); }
+    bool inverse_root(const FactorId&, Matrices) override { return see(); }
+    bool see() {
+      seen.push_back(engine.products());
+      return true;
+    }
+    const RemoteEngine& engine;
+    std::vector<Products> seen;
+  };
+  struct Expected {
+    const char* rule;
+    RuleOptions options;
+    Products in_refreshes;
+  };
+  for (const Expected& c : std::vector<Expected>{
+           {"soap", {}, Products::kPlain},
+           {"shampoo", {{"root", "newton"}}, Products::kBf16x3},
+           {"shampoo", {{"root", "higher"}}, Products::kPlain},
+           {"shampoo", {{"root", "eigen"}}, Products::kPlain}}) {
+    const auto rule = make_rule(
+        c.rule,
+        with(c.options,
+             {{"precondition_frequency", "1"}, {"products", "bf16x3"}}),
+        DType::kFp32);
+    RemoteEngine engine(3);
+    Watching hook(engine);
+    TestBatch batch(engine, *rule, {4, 3}, kCount, &hook);
+    for (int64_t t = 1; t <= 2; ++t) batch.step(gradients({4, 3}, t), kRate);
+    EXPECT_THAT(hook.seen, Each(c.in_refreshes)) << c.rule;
+    EXPECT_FALSE(hook.seen.empty());
+    EXPECT_EQ(engine.products(), Products::kPlain);
+    EXPECT_GT(engine.fast_products(), 0) << c.rule;
+    std::vector<Values> bad = gradients({4, 3}, 3);
+    bad[1][0] = 1e20F;
+    EXPECT_THROW(batch.step(bad, kRate), NumericalError);
+    EXPECT_EQ(engine.products(), Products::kPlain);
+  }
+}
+
+// Refuses what one axis of one tensor gets.
+class Refusing final : public DecompositionHook {
+ public:
+  bool basis(const FactorId& part, Matrices q, Matrices) override {
+    EXPECT_EQ(q.count, 1);
+    return !refuses(part);
+  }
+  bool inverse_root(const FactorId& part, Matrices root) override {
+    EXPECT_GT(root.as<float>()[0], 0);  // of this process
+    return !refuses(part);
+  }
+  bool refuses(const FactorId& part) const {
+    return part.tensor == 3 && part.axis == 1;
+  }
+};
+
+TEST(RemoteFailures, ConcernThoseThatFailed) {
+  const Dims dims = {4, 3};
+  for (const Case& c : std::vector<Case>{
+           {"soap", dims, {{"precondition_frequency", "1"}}},
+           {"shampoo", dims, {{"precondition_frequency", "1"}}}}) {
+    const auto rule = rule_of(c);
+    RemoteEngine engine(4);
+    Refusing hook;
+    TestBatch batch(engine, *rule, dims, kCount, &hook);
+    TestBatch free(engine, *rule, dims, kCount);
+    for (int64_t t = 1; t <= 3; ++t) {
+      batch.step(gradients(dims, t), kRate);
+      free.step(gradients(dims, t), kRate);
+    }
+    EXPECT_THAT(batch.states(3).at("refresh_failures"), ElementsAre(0, 3));
+    for (int64_t i : {0, 1, 2, 4}) {
+      EXPECT_EQ(batch.states(i), free.states(i)) << c << " tensor " << i;
+      EXPECT_EQ(batch.weights(i), free.weights(i)) << c << " tensor " << i;
+    }
+    EXPECT_THAT([&] { batch.step(gradients(dims, 4), kRate); },
+                ThrowsMessage<NumericalError>(
+                    AllOf(HasSubstr("4 failures in a row"), HasSubstr("axis 1"),
+                          HasSubstr("tensor 3"))));
+  }
+}
+
+TEST(RemoteFailures, NameTheTensorWhoseFactorIsNotFinite) {
+  const Dims dims = {4, 3};
+  for (const char* name : {"soap", "shampoo"}) {
+    const auto rule =
+        make_rule(name, {{"precondition_frequency", "1"}}, DType::kFp32);
+    RemoteEngine engine(4);
+    TestBatch batch(engine, *rule, dims, kCount);
+    std::vector<Values> grads = gradients(dims, 1);
+    grads[4][0] = 1e20F;
+    EXPECT_THAT(
+        [&] { batch.step(grads, kRate); },
+        ThrowsMessage<NumericalError>(AllOf(
+            HasSubstr("a factor that is not finite"), HasSubstr("tensor 4"))));
+  }
+}
+
+// A zero matrix has no root without damping: that tensor alone keeps its own.
+TEST(RemoteFailures, OfOneIterationLeaveTheOthersTheirBits) {
+  const Dims dims = {4, 3};
+  for (const char* root : {"newton", "higher"}) {
+    const Case c = {"shampoo",
+                    dims,
+                    {{"precondition_frequency", "1"},
+                     {"root", root},
+                     {"epsilon", "0"},
+                     {"root_abs_epsilon", "0"},
+                     {"root_rel_epsilon", "1e-3"}}};
+    const auto rule = rule_of(c);
+    RemoteEngine engine(4);
+    TestBatch batch(engine, *rule, dims, kCount);
+    for (int64_t t = 1; t <= 2; ++t) batch.step(gradients(dims, t), kRate);
+    EXPECT_THAT(batch.states(2).at("refresh_failures"), ElementsAre(2, 2));
+    for (int64_t i : {0, 1, 3, 4}) {
+      Alone alone(*rule, dims, i);
+      for (int64_t t = 1; t <= 2; ++t) alone.step();
+      EXPECT_THAT(batch.states(i).at("refresh_failures"), Each(0)) << i;
+      EXPECT_EQ(batch.states(i), alone.batch().states(0)) << root << i;
+    }
+  }
+}
+
+// Overflows of one tensor are computed again in fp64, those of others not.
+TEST(RemoteFailures, AreTriedAgainOneByOne) {
+  const Dims dims = {100};
+  const auto rule = make_rule("soap",
+                              {{"precondition_frequency", "1"},
+                               {"shampoo_beta", "0"},
+                               {"precondition_1d", "on"}},
+                              DType::kFp32);
+  const auto cpu = make_cpu_engine();
+  RemoteEngine engine(3);
+  TestBatch batch(engine, *rule, dims, 3);
+  TestBatch alone(*cpu, *rule, dims, 1);
+  const Values large(100, 1.5e19F);
+  for (int64_t t = 1; t <= 3; ++t) {
+    batch.step({gradient(dims, 0, t), large, gradient(dims, 4, t)}, kRate);
+    alone.step({large}, kRate);
+  }
+  EXPECT_THAT(batch.states(1).at("refresh_failures"), Each(0));
+  EXPECT_EQ(batch.states(1), alone.states(0));
+}
+
+}  // namespace
+}  // namespace canzona

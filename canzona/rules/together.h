@@ -1,0 +1,71 @@
+// The tensors of a batch that a rule works on together: what is known of each,
+// and runs of neighbours among them.
+//
+//   PerTensor<bool> found(count);
+//   engine.finite(factors, found.span());
+//   for_each_run(count, [&](int64_t i) { return found[i]; },
+//                [&](int64_t begin, int64_t size) { … });
+//
+// Nothing here takes from the heap, so no more than kMostTogether at a time.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "canzona/base/check.h"
+#include "canzona/linalg/engine.h"
+
+namespace canzona {
+
+inline constexpr int64_t kMostTogether = 256;
+
+template <class T>
+class PerTensor {
+ public:
+  explicit PerTensor(int64_t count, T value = {}) : count_(count) {
+    CANZONA_CHECK(count >= 0 && count <= kMostTogether, count, " tensors");
+    std::fill_n(values_.begin(), count, value);
+  }
+  T& operator[](int64_t i) { return values_[static_cast<size_t>(i)]; }
+  const T& operator[](int64_t i) const {
+    return values_[static_cast<size_t>(i)];
+  }
+  std::span<T> span() { return {values_.data(), static_cast<size_t>(count_)}; }
+  std::span<T> span(int64_t begin, int64_t size) {
+    return span().subspan(static_cast<size_t>(begin),
+                          static_cast<size_t>(size));
+  }
+
+ private:
+  int64_t count_;
+  std::array<T, kMostTogether> values_;
+};
+
+// work(begin, size) for each longest run of places in [0, count) that are
+// chosen.
+template <class Chosen, class Work>
+void for_each_run(int64_t count, const Chosen& chosen, const Work& work) {
+  for (int64_t begin = 0; begin < count;) {
+    if (!chosen(begin)) {
+      ++begin;
+      continue;
+    }
+    int64_t end = begin + 1;
+    while (end < count && chosen(end)) ++end;
+    work(begin, end - begin);
+    begin = end;
+  }
+}
+
+// work(begin, size) for the parts of a batch that the engine takes at once.
+template <class Work>
+void for_each_part(const Engine& engine, int64_t count, const Work& work) {
+  const int64_t most =
+      std::clamp<int64_t>(engine.batch_width(), 1, kMostTogether);
+  for (int64_t begin = 0; begin < count; begin += most)
+    work(begin, std::min(most, count - begin));
+}
+
+}  // namespace canzona
