@@ -30,8 +30,9 @@ struct Operand {
   int64_t cols = 0;
   int64_t count = 1;
   bool tall = false;  // of a wide operand: it came transposed
-  // On CPUs an operand means scale·stored + identity·I: the norm goes into the
-  // scale, and the identity is kept out of bf16, where it would drown the rest.
+  // An operand means scale·stored + identity·I: the identity is kept out of
+  // bf16, where it would drown the rest, and the norm, on CPUs, goes into the
+  // scale.
   double scale = 1;     // of wide operands
   double identity = 0;  // of symmetric operands
 };
@@ -67,6 +68,10 @@ struct Store {
 
 enum class Half { kFull, kTriangle };
 
+// Which products read an operand: all, or multiply and multiply_into alone. The
+// latter can take an identity that is kept out of 16-bit storage.
+enum class Readers { kAll, kMultiply };
+
 // One thread at a time. No function allocates beyond the arena. All results are
 // exactly symmetric where they are symmetric. Operands of a call have one
 // count, which is at most the engine's batch_width().
@@ -91,7 +96,8 @@ class Algebra {
   virtual void gram(Operand& r, const Operand& x, Half half) = 0;
   // P = aI + bR + cR² for a Gram matrix R; no product if c is 0.
   virtual void polynomial(Operand& p, const Operand& r, double a, double b,
-                          double c, Half half) = 0;
+                          double c, Half half,
+                          Readers readers = Readers::kAll) = 0;
   // D = A·B. D is neither A nor B.
   virtual void commuting_product(Operand& d, const Operand& a,
                                  const Operand& b) = 0;

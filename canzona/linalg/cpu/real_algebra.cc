@@ -65,7 +65,7 @@ class RealAlgebra final : public CpuAlgebra {
   }
 
   void polynomial(Operand& p, const Operand& r, double a, double b, double c,
-                  Half half) override;
+                  Half half, Readers readers) override;
 
   void commuting_product(Operand& d, const Operand& a,
                          const Operand& b) override {
@@ -186,7 +186,7 @@ void RealAlgebra<Real>::load_rows(const Load& load, Real* to, int64_t begin,
 
 template <class Real>
 void RealAlgebra<Real>::polynomial(Operand& p, const Operand& r, double a,
-                                   double b, double c, Half half) {
+                                   double b, double c, Half half, Readers) {
   CANZONA_CHECK(p.storage != r.storage && r.identity == 0);
   const View<Real> to = square(p);
   const View<Real> from = square(r);

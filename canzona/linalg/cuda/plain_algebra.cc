@@ -47,7 +47,7 @@ class PlainAlgebra final : public Algebra {
   }
 
   void polynomial(Operand& p, const Operand& r, double a, double b, double c,
-                  Half half) override {
+                  Half half, Readers) override {
     engine_.axpby(view(p), b, view(r), 0);
     if (c != 0 && half == Half::kTriangle)
       engine_.symmetric_product(view(p), c, view(r), Op::kNone, 1);

@@ -62,15 +62,20 @@ class TileAlgebra final : public Algebra {
     square("gram", product, r, {}, half);
   }
 
+  // In bf16 the identity is kept out wherever no product but the next needs it;
+  // fp16 has bits enough for both.
   void polynomial(Operand& p, const Operand& r, double a, double b, double c,
-                  Half half) override {
+                  Half half, Readers readers) override {
+    const bool apart = dtype_ == DType::kBf16 && readers == Readers::kMultiply;
+    p.identity = apart ? a : 0;
+    const double inside = apart ? 0 : a;
     TileAddend addend{square_tiles(r), static_cast<float>(b),
-                      static_cast<float>(a)};
+                      static_cast<float>(inside)};
     if (c != 0)
       return square("polynomial",
                     product_of(square_tiles(r), square_tiles(r), c), p, addend,
                     half);
-    if (!engine_.dry("line", p.storage, r.storage, r.rows, r.count, a, b))
+    if (!engine_.dry("line", p.storage, r.storage, r.rows, r.count, inside, b))
       launch_tile_line(type_, square_tiles(p), addend, engine_.stream());
   }
 
@@ -87,10 +92,13 @@ class TileAlgebra final : public Algebra {
   }
 
   void multiply(Operand& y, const Operand& q, const Operand& x) override {
-    const TileProduct product = wide_product(q, x);
+    TileAddend addend;
+    if (q.identity != 0)
+      addend = {wide_tiles(x), static_cast<float>(q.identity), 0};
     if (!engine_.dry("multiply", y.storage, q.storage, x.storage, x.rows,
-                     x.cols, x.count, x.tall))
-      tile_product(product, wide_tiles(y), {}, engine_.stream());
+                     x.cols, x.count, x.tall, q.identity))
+      tile_product(wide_product(q, x), wide_tiles(y), addend,
+                   engine_.stream());
   }
 
   void multiply_into(const Store& store, const Operand& q,
@@ -98,6 +106,7 @@ class TileAlgebra final : public Algebra {
     CANZONA_CHECK(store.transpose == x.tall && store.out.contiguous() &&
                       store.out.dtype == DType::kFp32,
                   "results of 16 bits go into contiguous fp32");
+    if (q.identity != 0) return round_first(store, q, x);
     float* const* out = device_places<float>(engine_, store.out);
     if (store.apply == nullptr) {
       if (!engine_.dry("multiply_into", q.storage, x.storage, x.rows,
@@ -141,16 +150,36 @@ class TileAlgebra final : public Algebra {
       tile_product(product, square_tiles(d), addend, engine_.stream());
   }
 
-  void apply_into(const Store& store, float* const* out, const Operand& q,
-                  const Operand& x) {
+  // The sum with the identity's share is rounded to 16 bits, as references do.
+  void round_first(const Store& store, const Operand& q, const Operand& x) {
+    Arena& arena = engine_.arena();
+    const Arena::Scope scope(arena);
+    Operand y = wide(arena, x.rows, x.cols, x.count, x.tall);
+    multiply(y, q, x);
+    const TileWeights weights = weights_of(
+        store, device_places<float>(engine_, store.out));
+    if (!engine_.dry("store", y.storage, x.rows, x.cols, x.count, x.tall,
+                     store.apply != nullptr, store.rounded != nullptr))
+      launch_tile_store(type_, wide_tiles(y), weights, engine_.stream());
+  }
+
+  // Without scalars the weights are simply written.
+  TileWeights weights_of(const Store& store, float* const* out) {
     TileWeights weights;
     weights.weights = out;
-    weights.scalars =
-        engine_.push<float>({store.apply->keep_before, store.apply->step,
-                             store.apply->keep_after});
+    if (store.apply != nullptr)
+      weights.scalars =
+          engine_.push<float>({store.apply->keep_before, store.apply->step,
+                               store.apply->keep_after});
     if (store.rounded != nullptr)
       weights.copies = engine_.table(
           std::span(store.rounded, static_cast<size_t>(store.out.count)));
+    return weights;
+  }
+
+  void apply_into(const Store& store, float* const* out, const Operand& q,
+                  const Operand& x) {
+    const TileWeights weights = weights_of(store, out);
     if (!engine_.dry("apply_into", store.rounded != nullptr, q.storage,
                      x.storage, x.rows, x.cols, x.count, x.tall))
       tile_product_apply(wide_product(q, x), weights, engine_.stream());

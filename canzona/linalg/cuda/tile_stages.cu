@@ -1,6 +1,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "canzona/linalg/cuda/exact.cuh"
 #include "canzona/linalg/cuda/launch.cuh"
 #include "canzona/linalg/cuda/sums.cuh"
 #include "canzona/linalg/cuda/tile_stages.h"
@@ -48,6 +49,20 @@ __global__ void __launch_bounds__(kThreads)
   const float own = i / d.cols == i % d.cols ? diagonal : 0.0F;
   d.at(blockIdx.y, i) =
       T(fmaf(beta, static_cast<float>(c.at(blockIdx.y, i)), own));
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    store_kernel(Elements<T> x, TileWeights to) {
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i >= x.elements) return;
+  const auto o = static_cast<float>(x.at(blockIdx.y, i));
+  float* p = to.weights[blockIdx.y] + i;
+  const float* k = to.scalars;
+  const float value =
+      k == nullptr ? o : mul(sub(mul(*p, k[0]), mul(k[1], o)), k[2]);
+  *p = value;
+  if (to.copies != nullptr) to.copies[blockIdx.y][i] = to_bf16(value);
 }
 
 template <class T>
@@ -121,6 +136,17 @@ void launch_tile_line(TileType type, const Tiles& d, const TileAddend& addend,
         Elements<__nv_bfloat16>(d), Elements<__nv_bfloat16>(addend.c),
         addend.beta, addend.diagonal);
   check_launch("a polynomial of degree one");
+}
+
+void launch_tile_store(TileType type, const Tiles& x,
+                       const TileWeights& weights, cudaStream_t stream) {
+  const dim3 grid = grid_of(x, kThreads);
+  if (type == TileType::kFp16)
+    store_kernel<<<grid, kThreads, 0, stream>>>(Elements<__half>(x), weights);
+  else
+    store_kernel<<<grid, kThreads, 0, stream>>>(Elements<__nv_bfloat16>(x),
+                                                weights);
+  check_launch("results of 16 bits");
 }
 
 int64_t tile_norm_slots(const Tiles& r) {

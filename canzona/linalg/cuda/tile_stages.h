@@ -12,6 +12,11 @@ namespace canzona {
 void launch_tile_line(TileType type, const Tiles& d, const TileAddend& addend,
                       cudaStream_t stream);
 
+// 16-bit results into fp32 matrices: stored, or, with scalars, taken from
+// weights, each p = (p·keep_before - step·x)·keep_after, with bf16 copies.
+void launch_tile_store(TileType type, const Tiles& x,
+                       const TileWeights& weights, cudaStream_t stream);
+
 int64_t tile_norm_slots(const Tiles& r);  // per matrix
 struct TileScaleWork {
   double* slots = nullptr;

@@ -23,7 +23,7 @@ void iterate_directly(Engine& engine, Algebra& algebra,
     algebra.gram(r, x, half);
     if (k == 0 && plan.schatten4)
       algebra.normalize_by_gram(x, r, plan.normalization.factor);
-    algebra.polynomial(p, r, a, b, c, half);
+    algebra.polynomial(p, r, a, b, c, half, Readers::kMultiply);
     if (k + 1 == plan.steps.size()) {
       algebra.multiply_into(store, p, x);
     } else {
@@ -44,7 +44,8 @@ void collect(Algebra& algebra, const NewtonSchulzPlan& plan, size_t begin,
              size_t end, GramSpace& g) {
   for (size_t k = begin; k < end; ++k) {
     const auto& [a, b, c] = plan.steps[k];
-    algebra.polynomial(g.p, g.r, a, b, c, Half::kTriangle);
+    algebra.polynomial(g.p, g.r, a, b, c, Half::kTriangle,
+                       end - begin == 1 ? Readers::kMultiply : Readers::kAll);
     if (k + 1 < end) {
       algebra.sandwich(g.other, g.p, g.r, g.spare);
       std::swap(g.r, g.other);

@@ -49,7 +49,7 @@ class Bf16Algebra final : public CpuAlgebra {
   double load(Operand& x, const Load& load) override;
   void gram(Operand& r, const Operand& x, Half half) override;
   void polynomial(Operand& p, const Operand& r, double a, double b, double c,
-                  Half half) override;
+                  Half half, Readers readers) override;
   void commuting_product(Operand& d, const Operand& a,
                          const Operand& b) override;
   void sandwich(Operand& u, const Operand& p, const Operand& r,
@@ -188,7 +188,7 @@ void Bf16Algebra::gram(Operand& r, const Operand& x, Half half) {
 }
 
 void Bf16Algebra::polynomial(Operand& p, const Operand& r, double a, double b,
-                             double c, Half half) {
+                             double c, Half half, Readers) {
   if (c != 0) {
     const Combination sum{c * r.scale * r.scale, 1, {{b * r.scale, &r}}};
     return symmetric_product(p, r, r, sum, a, half);
