@@ -35,7 +35,7 @@ enum class Op { kNone, kTranspose };
 // How large products of fp32 are computed: in fp32, or, where a device has
 // tensor cores, as three products of bf16 halves of the numbers, which keeps
 // 16 bits of each and sums in fp32.
-enum class Products { kPlain, kBf16x3 };
+enum class Fp32Products { kPlain, kBf16x3 };
 
 // Permutations in the engine's memory, `length` entries each: matrix i of a
 // batch of `matrices` takes number i·count/matrices.
@@ -108,7 +108,7 @@ class Engine {
   virtual Algebra& algebra(DType dtype) = 0;
 
   // For the products that follow; a device that has but one way ignores it.
-  virtual void set_products(Products) {}
+  virtual void set_products(Fp32Products) {}
   // C = alpha·op(A)·op(B) + beta·C.
   virtual void product(Matrices c, double alpha, ConstMatrices a, Op op_a,
                        ConstMatrices b, Op op_b, double beta) = 0;

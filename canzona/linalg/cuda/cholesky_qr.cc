@@ -106,7 +106,7 @@ void CudaEngine::cholesky_qr(Matrices a, std::span<bool> succeeded) {
   const Matrices tidy =
       tidy_matrices(arena(), a.dtype, a.rows, a.cols, a.count);
   copy(tidy, a);
-  const Products wanted = std::exchange(products_, Products::kPlain);
+  const Fp32Products wanted = std::exchange(products_, Fp32Products::kPlain);
   const int32_t* hopeless = nullptr;
   try {
     hopeless = CholeskyQr(*this, tidy).run();

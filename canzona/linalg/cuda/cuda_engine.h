@@ -136,8 +136,10 @@ class CudaEngine final : public Engine {
   void repeat(const std::function<void()>& work) override;
   void if_zero(const int32_t* flag, const std::function<void()>& work) override;
 
+  int64_t num_graphs() const;  // that are ready to be replayed
+
   // dense.cc
-  void set_products(Products products) override { products_ = products; }
+  void set_products(Fp32Products products) override { products_ = products; }
   void product(Matrices c, double alpha, ConstMatrices a, Op op_a,
                ConstMatrices b, Op op_b, double beta) override;
   void symmetric_product(Matrices c, double alpha, ConstMatrices a, Op op_a,
@@ -217,7 +219,7 @@ class CudaEngine final : public Engine {
   Recording* recording_ = nullptr;
   Ring ring_;
   std::vector<float> rounded_;
-  Products products_ = Products::kPlain;
+  Fp32Products products_ = Fp32Products::kPlain;
   std::byte* workspace_ = nullptr;
   std::unique_ptr<Libraries> libraries_;
   std::unique_ptr<LtProducts> lt_products_;

@@ -171,7 +171,7 @@ class DenseProduct {
 bool CudaEngine::takes_parts(DType dtype, int64_t m, int64_t n,
                              int64_t k) const {
   constexpr int64_t kLarge = 256;
-  return products_ == Products::kBf16x3 && dtype == DType::kFp32 &&
+  return products_ == Fp32Products::kBf16x3 && dtype == DType::kFp32 &&
          m >= kLarge && n >= kLarge && k >= kLarge;
 }
 
