@@ -143,6 +143,8 @@ class CudaEngine final : public Engine {
   // profile.cc
   std::vector<StageTime> profile(const std::function<void()>& work) override;
 
+  int64_t num_graphs() const;  // that are ready to be replayed
+
   // dense.cc
   void set_products(Products products) override { products_ = products; }
   void product(Matrices c, double alpha, ConstMatrices a, Op op_a,

@@ -111,31 +111,40 @@ struct Split {
   Strided<const float> from;
   int64_t step;
   bool low[3];
+  bool vectors;  // of four may be stored at once
 
   struct Worker {
     uint16_t* to;
     const float* from;
     int64_t to_stride, from_stride, step;
     bool low[3];
+    bool vectors;
     template <int V>
     __device__ void at(int64_t i, int64_t j) const {
       const auto values = load<V>(from + i * from_stride + j);
-      uint16_t parts[2][V];
+      Vector<uint16_t, V> parts[2];
       for (int t = 0; t < V; ++t) {
         const uint16_t high = to_bf16(values.x[t]);
         const float coarse = __uint_as_float(uint32_t{high} << 16);
-        parts[0][t] = high;
+        parts[0].x[t] = high;
         // Beyond the range of bf16 the high part says it all.
-        parts[1][t] = is_finite(coarse) ? to_bf16(sub(values.x[t], coarse)) : 0;
+        parts[1].x[t] =
+            is_finite(coarse) ? to_bf16(sub(values.x[t], coarse)) : 0;
       }
       uint16_t* place = to + i * to_stride + j;
-      for (int p = 0; p < 3; ++p)
-        for (int t = 0; t < V; ++t) place[p * step + t] = parts[low[p]][t];
+      for (int p = 0; p < 3; ++p) {
+        const Vector<uint16_t, V>& part = low[p] ? parts[1] : parts[0];
+        if (vectors)
+          store<V>(place + p * step, part);
+        else
+          for (int t = 0; t < V; ++t) place[p * step + t] = part.x[t];
+      }
     }
   };
   __device__ Worker of(int64_t k) const {
-    return {to + k * to_matrix_stride, from.of(k), to_stride,
-            from.row_stride,           step,       {low[0], low[1], low[2]}};
+    return {
+        to + k * to_matrix_stride, from.of(k), to_stride, from.row_stride, step,
+        {low[0], low[1], low[2]},  vectors};
   }
 };
 
@@ -186,13 +195,15 @@ void launch_mirror(CudaEngine& engine, Matrices c) {
 void launch_split(CudaEngine& engine, Matrices to, ConstMatrices from,
                   bool by_rows, Part first, Part second, Part third) {
   if (engine.dry("split", to, from, by_rows, first, second, third)) return;
+  const int64_t step = by_rows ? from.rows * to.row_stride : from.cols;
   const Split work{
       reinterpret_cast<uint16_t*>(to.data),
       to.row_stride,
       to.matrix_stride,
       strided<float>(from),
-      by_rows ? from.rows * to.row_stride : from.cols,
-      {first == Part::kLow, second == Part::kLow, third == Part::kLow}};
+      step,
+      {first == Part::kLow, second == Part::kLow, third == Part::kLow},
+      step % 4 == 0 && to.row_stride % 4 == 0 && to.matrix_stride % 4 == 0};
   launch_elements<4>(engine, "split", work, extent_of(from),
                      allows_vectors<4>(from));
 }

@@ -57,15 +57,13 @@ class Description {
 
 class Layout {
  public:
-  Layout(DType dtype, int64_t rows, int64_t cols, int64_t row_stride) {
-    check_cublas(cublasLtMatrixLayoutInit(
-                     &layout_, data_type(dtype), static_cast<uint64_t>(cols),
-                     static_cast<uint64_t>(rows), std::max(row_stride, cols)),
-                 "cublasLtMatrixLayoutInit");
-  }
   template <class View>
-  explicit Layout(const View& m)
-      : Layout(m.dtype, m.rows, m.cols, m.row_stride) {
+  explicit Layout(const View& m) {
+    check_cublas(cublasLtMatrixLayoutInit(&layout_, data_type(m.dtype),
+                                          static_cast<uint64_t>(m.cols),
+                                          static_cast<uint64_t>(m.rows),
+                                          std::max(m.row_stride, m.cols)),
+                 "cublasLtMatrixLayoutInit");
     if (m.count == 1) return;
     set(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<int32_t>(m.count));
     set(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, m.matrix_stride);
@@ -114,33 +112,48 @@ class Preference {
   cublasLtMatmulPreferenceOpaque_t preference_;
 };
 
-// Rows that begin on 16-byte borders in the wide case, and nowhere special in
-// the other.
-Layout typical_layout(DType dtype, int64_t rows, int64_t cols, bool wide) {
+// What an operand looks like on average: rows that begin on 16-byte borders in
+// the wide case, and nowhere special in the other.
+Layout typical_layout(DType dtype, int64_t rows, int64_t cols, Op op, bool wide,
+                      int64_t count) {
+  ConstMatrices m;
+  m.dtype = dtype;
+  m.rows = op == Op::kNone ? rows : cols;
+  m.cols = op == Op::kNone ? cols : rows;
   const int64_t step = wide ? 16 / size_of(dtype) : 1;
-  return {dtype, rows, cols, (cols + step - 1) / step * step};
+  m.row_stride = (m.cols + step - 1) / step * step;
+  m.count = count;
+  m.matrix_stride = m.rows * m.row_stride;
+  return Layout(m);
 }
 
-Layout stored(DType dtype, int64_t rows, int64_t cols, Op op, bool wide) {
-  return op == Op::kNone ? typical_layout(dtype, rows, cols, wide)
-                         : typical_layout(dtype, cols, rows, wide);
-}
+// A product of `count` such matrices each.
+struct Typical {
+  Typical(const ProductShape& s, int64_t count)
+      : a(typical_layout(s.in, s.m, s.k, s.op_a, s.wide_a, count)),
+        b(typical_layout(s.in, s.k, s.n, s.op_b, s.wide_b, count)),
+        c(typical_layout(s.out, s.m, s.n, Op::kNone, s.wide_c, count)) {}
+  Layout a, b, c;
+};
 
-// One sum per element, for any number of matrices.
-bool is_usable(const cublasLtMatmulHeuristicResult_t& result) {
+// Sums that are not split have no other order in a batch, if they can be had
+// in one.
+bool is_usable(cublasLtHandle_t handle, const ProductShape& shape,
+               const cublasLtMatmulHeuristicResult_t& result) {
   if (result.state != CUBLAS_STATUS_SUCCESS) return false;
   int32_t splits = 0;
-  int32_t batches = 0;
   size_t written = 0;
-  check_cublas(cublasLtMatmulAlgoConfigGetAttribute(
-                   &result.algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &splits,
-                   sizeof splits, &written),
-               "cublasLtMatmulAlgoConfigGetAttribute");
-  check_cublas(cublasLtMatmulAlgoCapGetAttribute(
-                   &result.algo, CUBLASLT_ALGO_CAP_STRIDED_BATCH_SUPPORT,
-                   &batches, sizeof batches, &written),
-               "cublasLtMatmulAlgoCapGetAttribute");
-  return splits <= 1 && batches != 0;
+  const cublasStatus_t known = cublasLtMatmulAlgoConfigGetAttribute(
+      &result.algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &splits, sizeof splits,
+      &written);
+  if (known == CUBLAS_STATUS_SUCCESS && splits > 1) return false;
+  Description description(shape);
+  Typical two(shape, 2);
+  cublasLtMatmulHeuristicResult_t checked = {};
+  const cublasStatus_t status = cublasLtMatmulAlgoCheck(
+      handle, description.get(), two.b.get(), two.a.get(), two.c.get(),
+      two.c.get(), &result.algo, &checked);
+  return status == CUBLAS_STATUS_SUCCESS && checked.workspaceSize == 0;
 }
 
 }  // namespace
@@ -149,18 +162,19 @@ void LtProducts::prepare(const ProductShape& shape) {
   if (algorithms_.contains(shape)) return;
   Description description(shape);
   Preference preference(shape);
-  Layout a = stored(shape.in, shape.m, shape.k, shape.op_a, shape.wide_a);
-  Layout b = stored(shape.in, shape.k, shape.n, shape.op_b, shape.wide_b);
-  Layout c = typical_layout(shape.out, shape.m, shape.n, shape.wide_c);
+  Typical one(shape, 1);
   std::array<cublasLtMatmulHeuristicResult_t, 32> results = {};
   int found = 0;
+  const cublasLtHandle_t handle = engine_.cublas_lt();
   check_cublas(cublasLtMatmulAlgoGetHeuristic(
-                   engine_.cublas_lt(), description.get(), b.get(), a.get(),
-                   c.get(), c.get(), preference.get(),
+                   handle, description.get(), one.b.get(), one.a.get(),
+                   one.c.get(), one.c.get(), preference.get(),
                    static_cast<int>(results.size()), results.data(), &found),
                "cublasLtMatmulAlgoGetHeuristic");
   const auto end = results.begin() + found;
-  const auto best = std::find_if(results.begin(), end, is_usable);
+  const auto best = std::find_if(results.begin(), end, [&](const auto& result) {
+    return is_usable(handle, shape, result);
+  });
   CANZONA_CHECK(best != end, "no algorithm for a product ", shape.m, "x",
                 shape.k, "x", shape.n, " of ", to_string(shape.in), " among ",
                 found);

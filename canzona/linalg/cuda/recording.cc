@@ -109,25 +109,37 @@ cudaGraph_t Recording::capture(const std::function<void()>& work) {
   const cudaStream_t stream = origin_.own_stream_;
   check_cuda(cudaStreamBeginCapture(stream, kMode), "cudaStreamBeginCapture");
   bodies_.push_back({{&origin_, stream}});
-  cudaGraph_t graph = nullptr;
-  try {
-    run_body(stream, work);
-  } catch (...) {
-    if (cudaStreamEndCapture(stream, &graph) == cudaSuccess)
-      cudaGraphDestroy(graph);
-    cudaGetLastError();
-    throw;
-  }
-  check_cuda(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
-  return graph;
+  return run_body(stream, work);
 }
 
 // A body ends where it began, whatever streams were used meanwhile.
-void Recording::run_body(cudaStream_t begun,
-                         const std::function<void()>& work) {
-  work();
-  gather(begun);
+cudaGraph_t Recording::run_body(cudaStream_t begun,
+                                const std::function<void()>& work) {
+  try {
+    work();
+    gather(begun);
+  } catch (...) {
+    abandon_body(begun);
+    throw;
+  }
   bodies_.pop_back();
+  cudaGraph_t graph = nullptr;
+  check_cuda(cudaStreamEndCapture(begun, &graph), "cudaStreamEndCapture");
+  return graph;
+}
+
+// Brings all streams back from the capture, whatever has become of it. Only
+// the outermost graph is ours.
+void Recording::abandon_body(cudaStream_t begun) {
+  for (const Member& member : bodies_.back())
+    if (member.stream != begun &&
+        cudaEventRecord(edge_, member.stream) == cudaSuccess)
+      cudaStreamWaitEvent(begun, edge_, 0);
+  bodies_.pop_back();
+  cudaGraph_t graph = nullptr;
+  const cudaError_t status = cudaStreamEndCapture(begun, &graph);
+  if (bodies_.empty() && status == cudaSuccess) cudaGraphDestroy(graph);
+  cudaGetLastError();
 }
 
 // The condition comes after everything that was captured before and before
@@ -142,15 +154,7 @@ void Recording::capture_condition(CudaEngine& engine, const int32_t* flag,
       cudaStreamBeginCaptureToGraph(inside, body, nullptr, nullptr, 0, kMode),
       "cudaStreamBeginCaptureToGraph");
   bodies_.push_back({{&engine, inside}});
-  cudaGraph_t same = nullptr;
-  try {
-    run_body(inside, work);
-  } catch (...) {
-    cudaStreamEndCapture(inside, &same);
-    cudaGetLastError();
-    throw;
-  }
-  check_cuda(cudaStreamEndCapture(inside, &same), "cudaStreamEndCapture");
+  run_body(inside, work);
   scatter(outside);
 }
 

@@ -82,7 +82,8 @@ class Recording {
   using Body = std::vector<Member>;
 
   void note(std::string_view name, const CudaEngine& engine);
-  void run_body(cudaStream_t begun, const std::function<void()>& work);
+  cudaGraph_t run_body(cudaStream_t begun, const std::function<void()>& work);
+  void abandon_body(cudaStream_t begun);
   void capture_condition(CudaEngine& engine, const int32_t* flag,
                          const std::function<void()>& work);
   void add_edge(cudaStream_t from, cudaStream_t to);

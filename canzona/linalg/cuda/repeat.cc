@@ -76,6 +76,8 @@ Graph& CudaEngine::capture(Recording& dry_run,
   return made;
 }
 
+int64_t CudaEngine::num_graphs() const { return graphs_->size(); }
+
 void CudaEngine::if_zero(const int32_t* flag,
                          const std::function<void()>& work) {
   if (recording_ != nullptr) {
