@@ -3,9 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <thread>
-
+#include "canzona/linalg/lanes.h"
 #include "canzona/rules/muon/test_stress.h"
 #include "canzona/rules/runs.h"
 #include "canzona/rules/test_device.h"
@@ -74,18 +72,13 @@ std::vector<double> largest_singular_values(const std::vector<float>& all,
                                             int64_t rows, int64_t cols,
                                             size_t count) {
   std::vector<double> tops(count);
-  std::atomic<size_t> next = 0;
-  const auto work = [&] {
-    for (size_t i = next++; i < count; i = next++) {
-      PlainMatrix o(rows, cols);
-      const auto begin = all.begin() + static_cast<int64_t>(i) * rows * cols;
-      o.values.assign(begin, begin + rows * cols);
-      tops[i] = largest_singular_value(o);
-    }
-  };
-  std::vector<std::thread> threads(std::thread::hardware_concurrency());
-  for (std::thread& thread : threads) thread = std::thread(work);
-  for (std::thread& thread : threads) thread.join();
+  Lanes lanes(16, [] { return make_cpu_engine(); });
+  lanes.for_each(static_cast<int64_t>(count), [&](Engine&, int64_t i) {
+    PlainMatrix o(rows, cols);
+    const auto begin = all.begin() + i * rows * cols;
+    o.values.assign(begin, begin + rows * cols);
+    tops[static_cast<size_t>(i)] = largest_singular_value(o);
+  });
   return tops;
 }
 
