@@ -1,6 +1,7 @@
 // The same optimizer on a GPU: replayed, issued anew, tensor by tensor.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -207,8 +208,9 @@ TEST_P(OnGpu, GoesWhereTheCpuGoes) {
   for (uint64_t t = 1; t <= 4; ++t) {
     model.set_grads(t);
     for (size_t i = 0; i < grads.size(); ++i)
-      grads[i] = model.device.get<float>(model.tensors[i].grad.data,
-                                         grads[i].size());
+      std::ranges::copy(model.device.get<float>(model.tensors[i].grad.data,
+                                                grads[i].size()),
+                        grads[i].begin());
     gpu.step(0.01);
     EXPECT_TRUE(cpu.step(0.01));
   }

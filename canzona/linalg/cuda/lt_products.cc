@@ -4,6 +4,8 @@
 #include <array>
 
 #include "canzona/base/check.h"
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
 #include "canzona/linalg/cuda/cuda_engine.h"
 #include "canzona/linalg/cuda/libraries.h"
 
@@ -160,25 +162,38 @@ bool is_usable(cublasLtHandle_t handle, const ProductShape& shape,
 
 void LtProducts::prepare(const ProductShape& shape) {
   if (algorithms_.contains(shape)) return;
+  // What is best for one matrix may split its sums; the same question for a few
+  // has other answers. The numbers are fixed, so the shape alone decides.
+  for (int64_t nominal : {1, 4, 16, 64}) {
+    if (const auto found = find_algorithm(shape, nominal)) {
+      algorithms_.emplace(shape, *found);
+      return;
+    }
+  }
+  throw InternalError(cat("no algorithm for a product ", shape.m, "x", shape.k,
+                          "x", shape.n, " of ", to_string(shape.in)));
+}
+
+std::optional<cublasLtMatmulAlgo_t> LtProducts::find_algorithm(
+    const ProductShape& shape, int64_t count) {
   Description description(shape);
   Preference preference(shape);
-  Typical one(shape, 1);
-  std::array<cublasLtMatmulHeuristicResult_t, 32> results = {};
+  Typical batch(shape, count);
+  std::array<cublasLtMatmulHeuristicResult_t, 64> results = {};
   int found = 0;
   const cublasLtHandle_t handle = engine_.cublas_lt();
-  check_cublas(cublasLtMatmulAlgoGetHeuristic(
-                   handle, description.get(), one.b.get(), one.a.get(),
-                   one.c.get(), one.c.get(), preference.get(),
-                   static_cast<int>(results.size()), results.data(), &found),
-               "cublasLtMatmulAlgoGetHeuristic");
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      handle, description.get(), batch.b.get(), batch.a.get(), batch.c.get(),
+      batch.c.get(), preference.get(), static_cast<int>(results.size()),
+      results.data(), &found);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED) return std::nullopt;
+  check_cublas(status, "cublasLtMatmulAlgoGetHeuristic");
   const auto end = results.begin() + found;
   const auto best = std::find_if(results.begin(), end, [&](const auto& result) {
     return is_usable(handle, shape, result);
   });
-  CANZONA_CHECK(best != end, "no algorithm for a product ", shape.m, "x",
-                shape.k, "x", shape.n, " of ", to_string(shape.in), " among ",
-                found);
-  algorithms_.emplace(shape, best->algo);
+  if (best == end) return std::nullopt;
+  return best->algo;
 }
 
 void LtProducts::run(const ProductShape& shape, const Matrices& c,

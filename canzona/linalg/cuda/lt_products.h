@@ -16,6 +16,7 @@
 
 #include <compare>
 #include <map>
+#include <optional>
 
 #include "canzona/linalg/engine.h"
 
@@ -45,6 +46,10 @@ class LtProducts {
            const ConstMatrices& a, const ConstMatrices& b, const void* beta);
 
  private:
+  // For so many matrices at once; none if none will do.
+  std::optional<cublasLtMatmulAlgo_t> find_algorithm(const ProductShape& shape,
+                                                     int64_t count);
+
   CudaEngine& engine_;
   std::map<ProductShape, cublasLtMatmulAlgo_t> algorithms_;
 };

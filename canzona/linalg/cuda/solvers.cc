@@ -120,26 +120,6 @@ struct Trsm {
   }
 };
 
-void eigh_all(CudaEngine& engine, Matrices a, Matrices values, int32_t* info) {
-  const cudaDataType type = data_type(a.dtype);
-  const auto handle = engine.cusolver();
-  const auto params = engine.cusolver_params();
-  Work work;
-  check_cusolver(
-      cusolverDnXsyevBatched_bufferSize(
-          handle, params, CUSOLVER_EIG_MODE_VECTOR, CUBLAS_FILL_MODE_LOWER,
-          a.rows, type, a.data, a.row_stride, type, values.data, type,
-          &work.device_bytes, &work.host_bytes, a.count),
-      "cusolverDnXsyevBatched_bufferSize");
-  work.take(engine.arena());
-  check_cusolver(cusolverDnXsyevBatched(
-                     handle, params, CUSOLVER_EIG_MODE_VECTOR,
-                     CUBLAS_FILL_MODE_LOWER, a.rows, type, a.data, a.row_stride,
-                     type, values.data, type, work.device(), work.device_bytes,
-                     work.host(), work.host_bytes, info, a.count),
-                 "cusolverDnXsyevBatched");
-}
-
 void eigh_one(CudaEngine& engine, Matrices a, Matrices values, int32_t* info) {
   Arena::Scope scope(engine.arena());
   const cudaDataType type = data_type(a.dtype);
@@ -240,16 +220,10 @@ bool is_tidy(const ConstMatrices& m) {
 void solve_eigh(CudaEngine& engine, Matrices a, Matrices values,
                 int32_t* info) {
   Arena::Scope scope(engine.arena());
-  const int64_t n = a.rows;
-  const bool small = n <= kSmall;
-  // The batched form wants values without gaps.
-  Matrices found = tidy_matrices(engine.arena(), a.dtype, 1, n, a.count);
-  if (small) found.matrix_stride = n;
-  if (small)
-    eigh_all(engine, a, found, info);
-  else
-    for (int64_t i = 0; i < a.count; ++i)
-      eigh_one(engine, a.at(i), found.at(i), info + i);
+  const Matrices found =
+      tidy_matrices(engine.arena(), a.dtype, 1, a.rows, a.count);
+  for (int64_t i = 0; i < a.count; ++i)
+    eigh_one(engine, a.at(i), found.at(i), info + i);
   engine.copy(values, found);
 }
 

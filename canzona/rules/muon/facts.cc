@@ -32,13 +32,13 @@ Flops flops(NewtonSchulz form, MatrixShape shape, int64_t steps,
 
 // From where on the Gram form is quicker: m rows and n columns, m <= n, with
 // n >= aspect·m and m >= rows. Measured beforehand, so that the planner and all
-// ranks choose alike; on cuda, counted.
+// ranks choose alike.
 struct GramFrom {
   int64_t rows;
   double aspect;
 };
 GramFrom gram_from(const RuleOptions& options) {
-  if (options.at("device") == "cuda") return {1, 1};
+  if (options.at("device") == "cuda") return {256, 1.2};
   return options.at("precision") == "bf16" ? GramFrom{128, 2.0}
                                            : GramFrom{64, 1.5};
 }
