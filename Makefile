@@ -75,6 +75,11 @@ bench-torch:  ## time the rules beside PyTorch, which goes into build/torch
 	cmake --build --preset release -j $(JOBS)
 	sh scripts/bench_torch.sh $(BENCH_TORCH_ARGS)
 
+.PHONY: sanitize-cuda
+sanitize-cuda: cuda  ## run the GPU's kernels under compute-sanitizer
+	cmake --build --preset cuda-tests -j $(JOBS)
+	sh scripts/sanitize_cuda.sh
+
 .PHONY: bench-cuda
 bench-cuda: cuda  ## time the rules on a GPU beside python3's PyTorch
 	sh scripts/bench_cuda.sh $(BENCH_CUDA_ARGS)

@@ -1,0 +1,25 @@
+#!/bin/sh
+# sanitize_cuda.sh [TOOL...]
+#
+# Runs the GPU tests of kernels under compute-sanitizer: memcheck (accesses
+# outside of what was allocated, leaks) and racecheck (shared memory), or the
+# tools named. The tests are those that reach every kernel on small shapes:
+# the tools slow a kernel down a hundredfold.
+set -eu
+cd "$(dirname "$0")/.."
+sanitizer=$(command -v compute-sanitizer ||
+  ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -n 1)
+[ -n "$sanitizer" ] ||
+  { echo "sanitize: there is no compute-sanitizer" >&2; exit 1; }
+build-cuda/gpu_present
+
+small_shapes='*AgreesWithFp64OnAllKindsOfShapes*:*ReplayedWork*'
+for tool in ${*:-memcheck racecheck}; do
+  echo "== $tool"
+  "$sanitizer" --tool "$tool" --error-exitcode 1 --print-limit 20 \
+    build-cuda/rooms/rules/canzona_cuda_rules_test \
+    --gtest_filter="$small_shapes" --gtest_brief=1
+  "$sanitizer" --tool "$tool" --error-exitcode 1 --print-limit 20 \
+    build-cuda/rooms/linalg/cuda/canzona_cuda_engine_test \
+    --gtest_filter='-*DoNotDependOnTheBatch*:*Rates*:*Large*' --gtest_brief=1
+done
