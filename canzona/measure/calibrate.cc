@@ -77,11 +77,10 @@ std::vector<Subject> subjects(const CalibrateRequest& request) {
                     {"precision", request.precision},
                     {"newton_schulz", form}},
                    &request.shapes});
-  all.push_back(
-      {"soap", {{"precondition_frequency", "3"}}, &request.factored_shapes});
-  all.push_back({"shampoo",
-                 {{"device", "cpu"}, {"precondition_frequency", "3"}},
-                 &request.factored_shapes});
+  for (const char* rule : {"soap", "shampoo"})
+    all.push_back({rule,
+                   {{"device", "cpu"}, {"precondition_frequency", "3"}},
+                   &request.factored_shapes});
   all.push_back({"adamw", {}, &request.shapes});
   return all;
 }
