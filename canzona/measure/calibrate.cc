@@ -113,11 +113,11 @@ std::vector<Subject> subjects(const CalibrateRequest& request) {
                     {"precision", request.precision},
                     {"newton_schulz", form}},
                    &request.shapes});
-  all.push_back(
-      {"soap", {{"precondition_frequency", "3"}}, &request.factored_shapes});
-  all.push_back({"shampoo",
-                 {{"device", request.device}, {"precondition_frequency", "3"}},
-                 &request.factored_shapes});
+  for (const char* rule : {"soap", "shampoo"})
+    all.push_back({rule,
+                   {{"device", request.device},
+                    {"precondition_frequency", "3"}},
+                   &request.factored_shapes});
   all.push_back({"adamw", {}, &request.shapes});
   return all;
 }

@@ -117,7 +117,8 @@ TEST(CostTable, KnowsOnlyWhatWasMeasured) {
   const CostTable table = parse(gram_of(kTwoEntries));
   const auto muon = make_rule_facts("muon", {});
   EXPECT_EQ(table.seconds(*muon, {10, 10}, false), std::nullopt);  // symmetric
-  EXPECT_EQ(table.seconds(*make_rule_facts("soap", {}), {10, 20}, false),
+  EXPECT_EQ(table.seconds(*make_rule_facts("soap", {{"refresh", "qr"}}),
+                          {10, 20}, false),
             std::nullopt);
 }
 
@@ -131,10 +132,11 @@ TEST(CostTable, NoWorkTakesNoTime) {
 // 3x3: 270 flops a step, 360 a refresh. 6x6: 8 times as many.
 TEST(CostTable, MeasuresRefreshesApart) {
   const CostTable table = parse(table_of(R"(
-      {"rule": "soap", "algorithm": "qr", "entries": [
+      {"rule": "soap", "options": {"refresh": "qr"}, "algorithm": "qr",
+       "entries": [
          {"rows": 3, "cols": 3, "seconds": 0.5, "refresh_seconds": 0.75},
          {"rows": 9, "cols": 9, "seconds": 20}]})"));
-  const auto soap = make_rule_facts("soap", {});
+  const auto soap = make_rule_facts("soap", {{"refresh", "qr"}});
   EXPECT_EQ(table.seconds(*soap, {3, 3}, false), 0.5);
   EXPECT_EQ(table.seconds(*soap, {3, 3}, true), 0.75);
   EXPECT_DOUBLE_EQ(table.seconds(*soap, {6, 6}, true).value(), 6);
@@ -143,9 +145,11 @@ TEST(CostTable, MeasuresRefreshesApart) {
 
 TEST(CostTable, HasNoRefreshTimesWhereNoneWereMeasured) {
   const CostTable table = parse(table_of(R"(
-      {"rule": "soap", "algorithm": "qr", "entries": [
+      {"rule": "soap", "options": {"refresh": "qr"}, "algorithm": "qr",
+       "entries": [
          {"rows": 3, "cols": 3, "seconds": 0.5}]})"));
-  EXPECT_EQ(table.seconds(*make_rule_facts("soap", {}), {3, 3}, true),
+  EXPECT_EQ(table.seconds(*make_rule_facts("soap", {{"refresh", "qr"}}), {3, 3},
+                          true),
             std::nullopt);
   EXPECT_EQ(table.mean_seconds_per_flop(true), std::nullopt);
 }

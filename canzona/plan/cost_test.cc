@@ -40,7 +40,7 @@ TEST(CostModel, CountsTheFlopsOfTheFormula) {
 // 3x3 with two factors: 2·5·27 flops on every step, 2·(14/3 + 4)·27 on a
 // refresh, which moves the first moment into the new basis.
 TEST(CostModel, CountsRefreshesApart) {
-  const auto soap = make_rule_facts("soap", {});
+  const auto soap = make_rule_facts("soap", {{"refresh", "qr"}});
   EXPECT_EQ(CostModel(*soap, nullptr).cost({3, 3}),
             (MatrixCost{Ticks(270), Ticks(468)}));
 }
@@ -73,7 +73,7 @@ TEST(CostModel, FallsBackToTheMeanRate) {
 
 // Refreshes were not measured at all: 468,000 flops at the nominal rate.
 TEST(CostModel, FallsBackToTheNominalRate) {
-  const auto soap = make_rule_facts("soap", {});
+  const auto soap = make_rule_facts("soap", {{"refresh", "qr"}});
   const CostTable table = table_of(kGram);
   const MatrixCost cost = CostModel(*soap, &table).cost({30, 30});
   EXPECT_EQ(cost.every_step, Ticks(590'625'000));
@@ -81,9 +81,10 @@ TEST(CostModel, FallsBackToTheNominalRate) {
 }
 
 TEST(CostModel, MeasuredRefreshes) {
-  const auto soap = make_rule_facts("soap", {});
+  const auto soap = make_rule_facts("soap", {{"refresh", "qr"}});
   const CostTable table = table_of(R"(
-      {"rule": "soap", "algorithm": "qr", "entries": [
+      {"rule": "soap", "options": {"refresh": "qr"}, "algorithm": "qr",
+       "entries": [
         {"rows": 3, "cols": 3, "seconds": 2e-9, "refresh_seconds": 5e-9}]})");
   EXPECT_EQ(CostModel(*soap, &table).cost({3, 3}),
             (MatrixCost{Ticks(2000), Ticks(5000)}));
@@ -117,7 +118,7 @@ TEST(CostModel, WeighsWhatIsAskedFor) {
 // A tensor that tp does not cut is as heavy as tp shards. Only elements know
 // of copies; a refresh moves none.
 TEST(CostModel, CountsCopiesOfUncutTensors) {
-  const auto soap = make_rule_facts("soap", {});
+  const auto soap = make_rule_facts("soap", {{"refresh", "qr"}});
   const CostModel cost(*soap, nullptr);
   EXPECT_EQ(cost.weight(Weight::kNumel, {3, 3}, 8),
             (MatrixCost{Ticks(72), Ticks(0)}));

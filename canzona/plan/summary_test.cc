@@ -50,8 +50,9 @@ TEST(Summary, IsStoredInThePlan) {
 }
 
 TEST(Summary, CountsRefreshesOnceInAPeriod) {
-  const Plan plan = plan_of(squares({3}), "dp=2", {},
-                            {"soap", {{"precondition_frequency", "10"}}});
+  const Plan plan =
+      plan_of(squares({3}), "dp=2", {},
+              {"soap", {{"precondition_frequency", "10"}, {"refresh", "qr"}}});
   // 270 flops in each of ten steps, 468 of a refresh.
   EXPECT_EQ(plan.summary.makespan, Ticks(3168));
   EXPECT_DOUBLE_EQ(plan.summary.mean, 1584);

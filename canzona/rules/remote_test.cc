@@ -61,6 +61,8 @@ std::vector<Case> soap_cases() {
            with(often, {{"refresh", "eigh"}, {"qr_tolerance", "0.3"}}),
            with(often, {{"refresh", "cholesky_qr"}, {"power_steps", "2"}}),
            tolerant,
+           with(tolerant, {{"qr_tolerance", "0.02"}, {"power_steps", "2"}}),
+           with(tolerant, {{"qr_tolerance", "0.02"}, {"power_steps", "3"}}),
            with(tolerant, {{"sort", "after"}, {"kl", "on"}}),
            with(often, {{"grafting", "adam"}, {"momentum_basis", "original"}}),
            with(often, {{"grafting", "sgd"}, {"momentum_basis", "original"}}),

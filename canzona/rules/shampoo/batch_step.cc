@@ -164,14 +164,11 @@ void BatchStep::accumulate(const TensorBlock& block) {
   }
 }
 
-// Eigenvectors, and iterations that are held to their true error, need all of
-// fp32; Newton's takes an error of a few thousandths from bf16x3.
+// Roots need all of fp32: from bf16x3 Newton's iteration takes errors of up to
+// a hundredth where the damping is small.
 void BatchStep::refresh(const TensorBlock& block) {
-  const Products chosen = products_of(options_.splits_products);
-  const ProductsScope products(
-      engine_,
-      options_.root.method == RootMethod::kNewton ? chosen : Products::kPlain,
-      chosen);
+  const ProductsScope products(engine_, Products::kPlain,
+                               products_of(options_.splits_products));
   const Average moment = average(options_.beta2, step_);
   const int64_t counters = layout_.factors().num_counters();
   const Run failures = state(layout_.refresh_failures(), counters);

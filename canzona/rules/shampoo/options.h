@@ -46,7 +46,7 @@ struct ShampooOptions {
   Grafting grafting;
   double grafting_beta2;
   double grafting_epsilon;
-  bool splits_products;  // statistics, directions and Newton's iterations
+  bool splits_products;  // of statistics and directions
 
   // Of a tensor of so many axes after merging.
   InversePower power(int order) const;

@@ -76,7 +76,7 @@ TEST(SoapFacts, RoundsARefreshToTheNearestFlop) {
 
 // 25600 > 10000: no R, and with it no rotation or statistics of the columns.
 TEST(SoapFacts, LeavesOutTheFactorOfALongSide) {
-  const SoapFacts facts({});
+  const SoapFacts facts = soap({});
   EXPECT_THAT(
       names(facts.states({5120, 25600})),
       ElementsAre("exp_avg", "exp_avg_sq", "L", "Q_L", "refresh_failures"));
