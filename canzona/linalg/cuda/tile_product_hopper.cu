@@ -2,10 +2,9 @@
 // instructions of warpgroups, a cluster of two blocks per 256 x 256 elements.
 // Blocks stay and take one such square after the other.
 #include <algorithm>
-#include <string>
 
-#include "canzona/base/error.h"
-#include "canzona/linalg/cuda/tile_product_epilogue.cuh"
+#include "canzona/linalg/cuda/tile_product_floats.cuh"
+#include "canzona/linalg/cuda/tile_product_halves.cuh"
 #include "canzona/linalg/cuda/tile_product_maps.h"
 #include "canzona/linalg/cuda/tile_product_pipeline.cuh"
 
@@ -24,17 +23,23 @@ __device__ void consume(SharedPlan<V> plan, uint32_t group,
   HalfEpilogue<V> halves(plan, group, args, &maps.d);
   FloatEpilogue<V> floats(args);
   float sums[kSums];
-  for (auto i = static_cast<int32_t>(blockIdx.x / kClusterBlocks);
-       i < args.schedule.num_blocks;
-       i += static_cast<int32_t>(gridDim.x / kClusterBlocks)) {
-    const TileBlock block = args.schedule.block(i);
+  const auto step = static_cast<int32_t>(gridDim.x / kClusterBlocks);
+  auto i = static_cast<int32_t>(blockIdx.x / kClusterBlocks);
+  TileBlock next = args.schedule.block(i);
+  while (i < args.schedule.num_blocks) {
+    const TileBlock block = next;
     const GroupAt at{block.row * kClusterSide + consumer.strip() * kBox,
                      block.col * kClusterSide, block.matrix};
+    i += step;
+    const auto meanwhile = [&](auto& epilogue) {
+      epilogue.fetch(at);
+      next = args.schedule.block(i);
+    };
     if constexpr (V::kFloats) {
-      consumer.sum(sums, args, block, [&] { floats.fetch(at); });
+      consumer.sum(sums, args, block, [&] { meanwhile(floats); });
       floats.store(sums, at);
     } else {
-      consumer.sum(sums, args, block, [&] { halves.fetch(at); });
+      consumer.sum(sums, args, block, [&] { meanwhile(halves); });
       halves.store(sums, at);
     }
   }

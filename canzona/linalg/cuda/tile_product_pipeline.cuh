@@ -47,9 +47,9 @@ struct Variant {
   static constexpr bool kBAcrossK = kBAcrossK_;
   static constexpr bool kFloats = kResult == Result::kFloats;
   static constexpr bool kAddend = kResult == Result::kHalvesWithAddend;
-  static constexpr uint32_t kStages = 3;
+  static constexpr uint32_t kStages = 4;
   // Boxes of 16-bit results that a warpgroup has room for.
-  static constexpr uint32_t kBuffers = 4;
+  static constexpr uint32_t kBuffers = 2;
 };
 
 struct KernelArgs {

@@ -1,7 +1,178 @@
-#include "canzona/base/error.h"
+// The kernel for GPUs from compute capability 8.0 on: matrix instructions of
+// warps, asynchronous copies to shared memory. One block of threads per 128 x
+// 128 elements of a result.
+#include "canzona/linalg/cuda/tile_product_fragments.cuh"
+#include "canzona/linalg/cuda/tile_product_numbers.cuh"
+#include "canzona/linalg/cuda/tile_product_schedule.cuh"
 #include "canzona/linalg/cuda/tile_product_task.h"
+
 namespace canzona {
-void run_tile_task_portable(const TileTask&, cudaStream_t) {
-  throw InternalError("portable");
+namespace {
+
+struct PortableArgs {
+  TileSchedule schedule;
+  Tiles a;
+  Tiles b;
+  Tiles c;
+  Tiles d;
+  TileFloats floats;
+  int32_t m;
+  int32_t n;
+  int32_t k;
+  float alpha;
+  float beta;
+  float diagonal;
+};
+
+template <bool kBf16, bool kAAcrossK, bool kBAcrossK>
+__device__ void sum_block(WarpSums& sums, const PortableArgs& args,
+                          TileBlock block, uint16_t* shared) {
+  const OperandRows<kAAcrossK> a(args.a, block.matrix, block.row * kSide);
+  const OperandRows<kBAcrossK> b(args.b, block.matrix, block.col * kSide);
+  const auto warp = static_cast<int32_t>(threadIdx.x / 32);
+  const int32_t row = warp / kWarpsAcross * kWarpRows;
+  const int32_t col = warp % kWarpsAcross * kWarpCols;
+  const int32_t stages = (args.k + kDepth - 1) / kDepth;
+  const auto fetch = [&](int32_t i) {
+    uint16_t* stage = shared + i % kRing * kStageElements;
+    if (i < stages) {
+      a.copy(stage, i * kDepth);
+      b.copy(stage + kOperandElements, i * kDepth);
+    }
+    copies_commit();
+  };
+  for (int32_t i = 0; i < kRing - 1; ++i) fetch(i);
+  for (int32_t i = 0; i < stages; ++i) {
+    copies_wait<kRing - 2>();
+    __syncthreads();
+    fetch(i + kRing - 1);
+    add_stage<kBf16, kAAcrossK, kBAcrossK>(
+        sums, shared + i % kRing * kStageElements, row, col);
+  }
 }
+
+// One element of a 16-bit result, before it is rounded.
+template <bool kBf16>
+__device__ float finish_element(float sum, const PortableArgs& args,
+                                int32_t matrix, int32_t row, int32_t col) {
+  float value = __fmul_rn(args.alpha, sum);
+  if (args.c.data != nullptr) {
+    const auto* c = reinterpret_cast<const uint16_t*>(args.c.data);
+    const uint16_t bits =
+        c[matrix * args.c.matrix_stride + row * args.c.row_stride + col];
+    value = add_scaled(value, args.beta, Pair<kBf16>::unpack(bits).x);
+  }
+  if (row == col) value = __fadd_rn(value, args.diagonal);
+  return value;
+}
+
+template <bool kBf16>
+__device__ void store_half(float sum, const PortableArgs& args, int32_t matrix,
+                           int32_t row, int32_t col) {
+  if (row >= args.m || col >= args.n) return;
+  if (args.schedule.triangle && col > row) return;
+  const float value = finish_element<kBf16>(sum, args, matrix, row, col);
+  const auto bits = static_cast<uint16_t>(Pair<kBf16>::pack(value, 0));
+  uint16_t* d =
+      reinterpret_cast<uint16_t*>(args.d.data) + matrix * args.d.matrix_stride;
+  d[row * args.d.row_stride + col] = bits;
+  if (args.schedule.triangle) d[col * args.d.row_stride + row] = bits;
+}
+
+__device__ inline void store_float(float sum, const PortableArgs& args,
+                                   int32_t matrix, int32_t row, int32_t col) {
+  if (row >= args.m || col >= args.n) return;
+  const int64_t at = static_cast<int64_t>(row) * args.n + col;
+  float& out = args.floats.out[matrix][at];
+  float value = __fmul_rn(args.alpha, sum);
+  if (args.floats.scalars != nullptr)
+    value = WeightScalars::load(args.floats.scalars).apply(out, value);
+  out = value;
+  if (args.floats.copies != nullptr)
+    args.floats.copies[matrix][at] =
+        static_cast<uint16_t>(Pair<true>::pack(value, 0));
+}
+
+template <bool kBf16>
+__device__ void store_block(const WarpSums& sums, const PortableArgs& args,
+                            TileBlock block) {
+  const auto warp = static_cast<int32_t>(threadIdx.x / 32);
+  const auto lane = static_cast<int32_t>(threadIdx.x % 32);
+  const int32_t row0 =
+      block.row * kSide + warp / kWarpsAcross * kWarpRows + lane / 4;
+  const int32_t col0 =
+      block.col * kSide + warp % kWarpsAcross * kWarpCols + lane % 4 * 2;
+#pragma unroll
+  for (int32_t i = 0; i < kWarpRows / 16; ++i)
+#pragma unroll
+    for (int32_t j = 0; j < kWarpCols / 8; ++j)
+#pragma unroll
+      for (int32_t e = 0; e < 4; ++e) {
+        const int32_t row = row0 + 16 * i + e / 2 * 8;
+        const int32_t col = col0 + 8 * j + e % 2;
+        if (args.floats.out != nullptr)
+          store_float(sums[i][j][e], args, block.matrix, row, col);
+        else
+          store_half<kBf16>(sums[i][j][e], args, block.matrix, row, col);
+      }
+}
+
+template <bool kBf16, bool kAAcrossK, bool kBAcrossK>
+__global__ void __launch_bounds__(kBlockThreads)
+    portable_kernel(const __grid_constant__ PortableArgs args) {
+  extern __shared__ uint4 memory[];
+  const TileBlock block = args.schedule.block(static_cast<int32_t>(blockIdx.x));
+  WarpSums sums = {};
+  sum_block<kBf16, kAAcrossK, kBAcrossK>(sums, args, block,
+                                         reinterpret_cast<uint16_t*>(memory));
+  store_block<kBf16>(sums, args, block);
+}
+
+template <bool kBf16, bool kAAcrossK, bool kBAcrossK>
+void launch(const TileTask& task, cudaStream_t stream) {
+  const PortableArgs args{TileSchedule::make(task.m, task.n, task.count, kSide,
+                                             kSide, task.triangle),
+                          task.product.a,
+                          task.product.b,
+                          task.addend.c,
+                          task.d,
+                          task.floats,
+                          static_cast<int32_t>(task.m),
+                          static_cast<int32_t>(task.n),
+                          static_cast<int32_t>(task.k),
+                          task.product.alpha,
+                          task.addend.beta,
+                          task.addend.diagonal};
+  const auto kernel = portable_kernel<kBf16, kAAcrossK, kBAcrossK>;
+  check_tile_call(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           kSharedBytes),
+      "cudaFuncSetAttribute of the portable tile product");
+  kernel<<<static_cast<unsigned>(args.schedule.num_blocks), kBlockThreads,
+           kSharedBytes, stream>>>(args);
+  check_tile_call(cudaGetLastError(),
+                  "the launch of the portable tile product");
+}
+
+template <bool kBf16>
+void launch_order(const TileTask& task, cudaStream_t stream) {
+  switch (task.product.order) {
+    case TileOrder::kABt:
+      return launch<kBf16, false, false>(task, stream);
+    case TileOrder::kAtB:
+      return launch<kBf16, true, true>(task, stream);
+    case TileOrder::kAB:
+      return launch<kBf16, false, true>(task, stream);
+  }
+}
+
+}  // namespace
+
+void run_tile_task_portable(const TileTask& task, cudaStream_t stream) {
+  if (task.product.type == TileType::kBf16)
+    launch_order<true>(task, stream);
+  else
+    launch_order<false>(task, stream);
+}
+
 }  // namespace canzona
