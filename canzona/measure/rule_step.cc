@@ -5,11 +5,13 @@
 #include <numeric>
 
 #include "canzona/base/error.h"
+#include "canzona/base/random.h"
 #include "canzona/base/text.h"
 #include "canzona/linalg/cuda_device.h"
 #include "canzona/measure/clock.h"
 #include "canzona/measure/device_memory.h"
 #include "canzona/rules/device_optimizer.h"
+#include "canzona/rules/runs.h"
 
 namespace canzona {
 namespace {
@@ -37,21 +39,44 @@ int64_t matrices_in(const Dims& dims) {
 // Weights, gradients and their copies; states are the optimizer's.
 class Tensors {
  public:
-  Tensors(Engine& engine, const RuleStepRequest& request) : memory_(engine) {
+  Tensors(Engine& engine, const RuleStepRequest& request)
+      : engine_(engine), memory_(engine) {
+    int64_t largest = 0;
     for (size_t i = 0; i < request.tensors.size(); ++i) {
       const Dims& dims = request.tensors[i];
       const int64_t count = num_elements(dims);
-      all.push_back({cat("tensor.", i), dims,
-                     memory_.noise(count, 2 * i, 0.02),
-                     memory_.noise(count, 2 * i + 1),
+      largest = std::max(largest, count);
+      grads_.push_back(memory_.zeros(count));
+      all.push_back({cat("tensor.", i), dims, memory_.noise(count, i, 0.02),
+                     grads_.back(),
                      request.rounded ? memory_.rounded(count) : nullptr});
     }
+    pool_ = memory_.noise(largest + kShifts, 1);
+    renew_grads();
+  }
+
+  // Gradients that stay the same would leave factors of low rank, which real
+  // ones do not.
+  void renew_grads() {
+    for (size_t i = 0; i < all.size(); ++i) {
+      const auto shift = static_cast<int64_t>(bits_at(9, drawn_++) % kShifts);
+      const int64_t count = num_elements(all[i].dims);
+      engine_.copy(as_row(grads_[i], count),
+                   as_row(ConstRun(advanced(pool_, shift)), count));
+    }
+    engine_.synchronize();
   }
 
   std::vector<DeviceOptimizer::Tensor> all;
 
  private:
+  static constexpr int64_t kShifts = int64_t{1} << 20;
+
+  Engine& engine_;
   DeviceMemory memory_;
+  std::vector<Run> grads_;
+  Run pool_;
+  uint64_t drawn_ = 0;
 };
 
 int64_t bytes_needed(const RuleStepRequest& request, const RuleFacts& facts) {
@@ -78,12 +103,12 @@ void check_memory(int64_t needed, const RuleStepRequest& request) {
 // Seconds by the step's place in a period, and of the host alone.
 class Timer {
  public:
-  Timer(DeviceOptimizer& optimizer, Engine& engine)
-      : optimizer_(optimizer), engine_(engine) {}
+  Timer(DeviceOptimizer& optimizer, Engine& engine, Tensors& tensors)
+      : optimizer_(optimizer), engine_(engine), tensors_(tensors) {}
 
   // One step on an idle device, from the call to the end of its work.
   double step() {
-    engine_.synchronize();
+    tensors_.renew_grads();
     const double begin = wall_seconds();
     optimizer_.step(kRate);
     host_.push_back(wall_seconds() - begin);
@@ -96,14 +121,15 @@ class Timer {
  private:
   DeviceOptimizer& optimizer_;
   Engine& engine_;
+  Tensors& tensors_;
   std::vector<double> host_;
 };
 
 void measure_steps(DeviceOptimizer& optimizer, Engine& engine,
-                   const RuleStepRequest& request, const Progress& progress,
-                   RuleStep& result) {
+                   Tensors& tensors, const RuleStepRequest& request,
+                   const Progress& progress, RuleStep& result) {
   const int period = optimizer.rule().facts().period();
-  Timer timer(optimizer, engine);
+  Timer timer(optimizer, engine, tensors);
   // Twice: the second has the memory that all later ones use.
   const int warm_up = std::max(period, 3);
   for (int t = 0; t < warm_up; ++t) {
@@ -215,7 +241,7 @@ RuleStep measure_rule_step(const RuleStepRequest& request,
   {
     DeviceOptimizer optimizer(std::move(rule), tensors.all, pointers,
                               {.repeats = request.graph});
-    measure_steps(optimizer, *engines[0], request, progress, result);
+    measure_steps(optimizer, *engines[0], tensors, request, progress, result);
   }
   progress("looking at the stages");
   measure_stages(*engines[0], request, tensors.all, result);

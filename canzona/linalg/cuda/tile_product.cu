@@ -1,7 +1,6 @@
 #include "canzona/linalg/cuda/tile_product.h"
 
 #include <limits>
-#include <string>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
@@ -43,7 +42,8 @@ void check_shape(const Tiles& tiles, const char* name, int64_t rows,
 TileTask make_task(const TileProduct& product) {
   const bool a_across = product.order == TileOrder::kAtB;
   const bool b_across = product.order != TileOrder::kABt;
-  TileTask task{.product = product};
+  TileTask task;
+  task.product = product;
   const Tiles& a = product.a;
   const Tiles& b = product.b;
   task.m = a_across ? a.cols : a.rows;
@@ -61,8 +61,20 @@ bool use_hopper(TileKernel kernel) {
   return tile_device_attribute(cudaDevAttrComputeCapabilityMajor) == 9;
 }
 
+// Blocks of the result are numbered with 32 bits.
+void check_size(const TileTask& task) {
+  constexpr int64_t kSide = 128;
+  const int64_t rows = (task.m + kSide - 1) / kSide;
+  const int64_t cols = (task.n + kSide - 1) / kSide;
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max() / 2;
+  if (rows > kMost / cols / task.count)
+    throw UsageError(cat("tile product: ", task.count, " results of ", task.m,
+                         " x ", task.n, " are too many for one call"));
+}
+
 void run(const TileTask& task, cudaStream_t stream) {
   if (task.count < 1) return;
+  check_size(task);
   if (use_hopper(task.product.kernel))
     run_tile_task_hopper(task, stream);
   else

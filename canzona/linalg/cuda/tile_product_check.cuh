@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "canzona/base/random.h"
 #include "canzona/linalg/cuda/tile_product.h"
 
 namespace canzona {

@@ -1,6 +1,6 @@
-// fp32 results of the Hopper kernel: stored, or applied to weights, straight
-// from registers. Two neighbours among the lanes swap halves of what they hold,
-// so that each has four numbers in a row.
+// fp32 results of the Hopper kernel: stored, or applied to weights. A warp
+// passes its sixteen rows through a part of shared memory of its own, so that
+// half of its lanes cover 256 bytes of a row.
 #pragma once
 
 #include "canzona/linalg/cuda/tile_product_epilogue.cuh"
@@ -11,7 +11,11 @@ namespace {
 template <class V>
 class FloatEpilogue {
  public:
-  __device__ explicit FloatEpilogue(const KernelArgs& args) : args_(args) {}
+  __device__ FloatEpilogue(SharedPlan<V> plan, uint32_t group,
+                           const KernelArgs& args)
+      : args_(args),
+        slab_(plan.staging(group) +
+              static_cast<uint32_t>(thread_.warp) * kSlabBytes) {}
 
   // Before the sums are there: the first weights come to registers.
   __device__ void fetch(GroupAt at) {
@@ -24,7 +28,7 @@ class FloatEpilogue {
 #pragma unroll
     for (int q = 0; q < kChunks; ++q) {
       float4 values[kQuads];
-      update(values, &sums[q * kChunkSums]);
+      reorder(values, &sums[q * kChunkSums]);
       if (args_.floats.scalars != nullptr) {
         apply(values, weights_);
         keep_order();
@@ -36,66 +40,74 @@ class FloatEpilogue {
 
  private:
   static constexpr int kQuads = kChunkSums / 4;
+  static constexpr uint32_t kRowBytes = kBox * sizeof(float);
+  static constexpr uint32_t kSlabBytes = 16 * kRowBytes;
+  static constexpr int kLanesPerRow = kBox / 4;
 
-  // This thread's first numbers in two rows of a matrix, eight rows apart;
-  // `whole` where four numbers may be moved at once.
+  // This thread's first four numbers; the next are two rows below. `whole`
+  // where four may be moved at once.
   struct Target {
-    float* out[2];
-    uint16_t* copy[2];
-    int32_t columns[2];  // of the matrix, from here on
+    int64_t index;
+    float* out;
+    uint16_t* copy;
+    int32_t rows;  // of the matrix, from here on
+    int32_t columns;
     bool whole;
 
     // How many numbers of a quad are inside the matrix, if positive.
     __device__ int32_t inside(int chunk, int quad) const {
-      return columns[quad % 2] - offset(chunk, quad);
+      return rows > 2 * quad ? columns - chunk * kBox : 0;
     }
   };
 
-  __device__ static constexpr int offset(int chunk, int quad) {
-    return chunk * kBox + 2 * kColumnGroup * (quad / 2);
-  }
-
   __device__ Target target_of(GroupAt at) const {
-    const int32_t row = at.row + thread_.row(0);
-    const int32_t col =
-        at.col + kColumnGroup * (thread_.lane % 2) + 4 * (thread_.lane % 4 / 2);
-    const int64_t index = static_cast<int64_t>(row) * args_.n + col;
+    const int32_t row =
+        at.row + 16 * thread_.warp + thread_.lane / kLanesPerRow;
+    const int32_t col = at.col + 4 * (thread_.lane % kLanesPerRow);
     float* out = args_.floats.out[at.matrix];
     uint16_t* copy = args_.floats.copies == nullptr
                          ? nullptr
                          : args_.floats.copies[at.matrix];
     const auto bits = reinterpret_cast<uintptr_t>(out) |
                       reinterpret_cast<uintptr_t>(copy) * 2;
-    const int32_t columns = args_.n - col;
-    return {{out + index, out + index + 8 * args_.n},
-            {copy + index, copy + index + 8 * args_.n},
-            {row < args_.m ? columns : 0, row + 8 < args_.m ? columns : 0},
+    return {static_cast<int64_t>(row) * args_.n + col,
+            out,
+            copy,
+            args_.m - row,
+            args_.n - col,
             args_.n % 4 == 0 && bits % 16 == 0};
+  }
+
+  __device__ int64_t index_of(const Target& target, int chunk, int quad) const {
+    return target.index + int64_t{2 * quad} * args_.n + chunk * kBox;
+  }
+
+  // Where 16 bytes of a row lie in the slab: rows that are written together
+  // and bytes that are read together are in different banks.
+  __device__ uint32_t in_slab(int32_t row, int32_t unit) const {
+    return slab_ + static_cast<uint32_t>(row) * kRowBytes +
+           static_cast<uint32_t>((unit ^ ((row & 7) << 1)) << 4);
+  }
+
+  // alpha times the sums, from the order of the instruction to that of rows.
+  __device__ void reorder(float4 (&values)[kQuads], const float* sums) const {
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i)
+      pair_store(in_slab(thread_.lane / 4 + i % 2 * 8,
+                         i / 2 * 2 + thread_.lane % 4 / 2) +
+                     8 * (thread_.lane % 2),
+                 {__fmul_rn(args_.alpha, sums[2 * i]),
+                  __fmul_rn(args_.alpha, sums[2 * i + 1])});
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < kQuads; ++i)
+      values[i] = quad_load(in_slab(2 * i + thread_.lane / kLanesPerRow,
+                                    thread_.lane % kLanesPerRow));
   }
 
   // Loads that the compiler moves up would need registers that are not free.
   __device__ static void keep_order() { asm volatile("" ::: "memory"); }
-
-  // Four numbers in a row each: of quad i the row half is i % 2, and the two
-  // column groups are 2·(i / 2) and the next; even lanes take the first.
-  __device__ void update(float4 (&values)[kQuads], const float* sums) const {
-    const bool odd = thread_.lane % 2 != 0;
-#pragma unroll
-    for (int i = 0; i < kQuads; ++i) {
-      const float* first = &sums[8 * (i / 2) + 2 * (i % 2)];
-      const float* second = first + 4;
-      const float x = odd ? first[0] : second[0];
-      const float y = odd ? first[1] : second[1];
-      const float2 got = {__shfl_xor_sync(~0U, x, 1),
-                          __shfl_xor_sync(~0U, y, 1)};
-      values[i] = odd ? float4{got.x, got.y, second[0], second[1]}
-                      : float4{first[0], first[1], got.x, got.y};
-      values[i].x = __fmul_rn(args_.alpha, values[i].x);
-      values[i].y = __fmul_rn(args_.alpha, values[i].y);
-      values[i].z = __fmul_rn(args_.alpha, values[i].z);
-      values[i].w = __fmul_rn(args_.alpha, values[i].w);
-    }
-  }
 
   __device__ void apply(float4 (&values)[kQuads],
                         const float4 (&weights)[kQuads]) const {
@@ -109,11 +121,11 @@ class FloatEpilogue {
     }
   }
 
-  __device__ static void load(float4 (&to)[kQuads], const Target& from,
-                              int chunk) {
+  __device__ void load(float4 (&to)[kQuads], const Target& from,
+                       int chunk) const {
 #pragma unroll
     for (int i = 0; i < kQuads; ++i) {
-      const float* data = from.out[i % 2] + offset(chunk, i);
+      const float* data = from.out + index_of(from, chunk, i);
       const int32_t inside = from.inside(chunk, i);
       to[i] = {};
       if (from.whole) {
@@ -131,7 +143,7 @@ class FloatEpilogue {
                               int chunk) const {
 #pragma unroll
     for (int i = 0; i < kQuads; ++i) {
-      float* data = to.out[i % 2] + offset(chunk, i);
+      float* data = to.out + index_of(to, chunk, i);
       const int32_t inside = to.inside(chunk, i);
       if (to.whole) {
         if (inside > 0) *reinterpret_cast<float4*>(data) = values[i];
@@ -145,11 +157,11 @@ class FloatEpilogue {
     if (args_.floats.copies != nullptr) store_copy(values, to, chunk);
   }
 
-  __device__ static void store_copy(const float4 (&values)[kQuads],
-                                    const Target& to, int chunk) {
+  __device__ void store_copy(const float4 (&values)[kQuads], const Target& to,
+                             int chunk) const {
 #pragma unroll
     for (int i = 0; i < kQuads; ++i) {
-      uint16_t* data = to.copy[i % 2] + offset(chunk, i);
+      uint16_t* data = to.copy + index_of(to, chunk, i);
       const int32_t inside = to.inside(chunk, i);
       const uint2 bits = {Pair<true>::pack(values[i].x, values[i].y),
                           Pair<true>::pack(values[i].z, values[i].w)};
@@ -166,6 +178,7 @@ class FloatEpilogue {
 
   const KernelArgs& args_;
   ThreadAt thread_;
+  uint32_t slab_;
   float4 weights_[kQuads];
 };
 

@@ -122,6 +122,8 @@ class HalfEpilogue {
   // A chunk on the diagonal: what lies below it goes above it. Every thread
   // reads the transpose at its own places and takes what it needs of it.
   __device__ void mirror_inside(uint32_t (&pairs)[kPairs]) const {
+    // Other warps may still have their part of C in the buffer.
+    if constexpr (V::kAddend) warpgroup_sync(name_);
     write_transposed(pairs);
     warpgroup_sync(name_);
 #pragma unroll

@@ -21,7 +21,7 @@ __device__ void consume(SharedPlan<V> plan, uint32_t group,
                         const KernelArgs& args, const TileMaps& maps) {
   Consumer<V> consumer(plan, group);
   HalfEpilogue<V> halves(plan, group, args, &maps.d);
-  FloatEpilogue<V> floats(args);
+  FloatEpilogue<V> floats(plan, group, args);
   float sums[kSums];
   const auto step = static_cast<int32_t>(gridDim.x / kClusterBlocks);
   auto i = static_cast<int32_t>(blockIdx.x / kClusterBlocks);

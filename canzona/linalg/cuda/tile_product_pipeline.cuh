@@ -38,8 +38,7 @@ constexpr int32_t kStep = 16;  // of k in one matrix instruction
 
 enum class Result { kHalves, kHalvesWithAddend, kFloats };
 
-// What one instance of the kernel is made for. 16-bit results pass through
-// shared memory.
+// What one instance of the kernel is made for.
 template <bool kBf16_, bool kAAcrossK_, bool kBAcrossK_, Result kResult>
 struct Variant {
   static constexpr bool kBf16 = kBf16_;
@@ -48,7 +47,7 @@ struct Variant {
   static constexpr bool kFloats = kResult == Result::kFloats;
   static constexpr bool kAddend = kResult == Result::kHalvesWithAddend;
   static constexpr uint32_t kStages = 4;
-  // Boxes of 16-bit results that a warpgroup has room for.
+  // Boxes of results that a warpgroup has room for.
   static constexpr uint32_t kBuffers = 2;
 };
 
@@ -72,7 +71,7 @@ struct SharedPlan {
 
   static constexpr uint32_t kStaging = V::kStages * kStageBytes;
   static constexpr uint32_t kStagingBytes =
-      V::kFloats ? 0 : kConsumerGroups * V::kBuffers * kBoxBytes;
+      kConsumerGroups * V::kBuffers * kBoxBytes;
   static constexpr uint32_t kBarriers = kStaging + kStagingBytes;
   static constexpr uint32_t kNumBarriers = 2 * V::kStages;
   static constexpr uint32_t kBytes = kBarriers + 8 * kNumBarriers;

@@ -197,5 +197,20 @@ __device__ inline void vector_store(uint32_t to, uint4 from) {
                : "memory");
 }
 
+__device__ inline void pair_store(uint32_t to, float2 from) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(from.x),
+               "f"(from.y)
+               : "memory");
+}
+
+__device__ inline float4 quad_load(uint32_t from) {
+  float4 to;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(to.x), "=f"(to.y), "=f"(to.z), "=f"(to.w)
+               : "r"(from)
+               : "memory");
+  return to;
+}
+
 }  // namespace
 }  // namespace canzona
