@@ -84,10 +84,11 @@ class Layout {
 
 class Preference {
  public:
-  explicit Preference(const ProductShape& shape) {
+  Preference(const ProductShape& shape, bool alone) {
     check_cublas(cublasLtMatmulPreferenceInit(&preference_),
                  "cublasLtMatmulPreferenceInit");
-    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{0});
+    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+        alone ? uint64_t{CudaEngine::kWorkspaceBytes} : uint64_t{0});
     set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
         static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE));
     const auto alignment = [](DType dtype, bool wide) {
@@ -140,9 +141,8 @@ struct Typical {
 
 // Sums that are not split have no other order in a batch, if they can be had
 // in one.
-bool is_usable(cublasLtHandle_t handle, const ProductShape& shape,
-               const cublasLtMatmulHeuristicResult_t& result) {
-  if (result.state != CUBLAS_STATUS_SUCCESS) return false;
+bool takes_batches(cublasLtHandle_t handle, const ProductShape& shape,
+                   const cublasLtMatmulHeuristicResult_t& result) {
   int32_t splits = 0;
   size_t written = 0;
   const cublasStatus_t known = cublasLtMatmulAlgoConfigGetAttribute(
@@ -161,23 +161,25 @@ bool is_usable(cublasLtHandle_t handle, const ProductShape& shape,
 }  // namespace
 
 void LtProducts::prepare(const ProductShape& shape) {
-  if (algorithms_.contains(shape)) return;
-  // What is best for one matrix may split its sums; the same question for a few
-  // has other answers. The numbers are fixed, so the shape alone decides.
-  for (int64_t nominal : {1, 4, 16, 64}) {
-    if (const auto found = find_algorithm(shape, nominal)) {
-      algorithms_.emplace(shape, *found);
-      return;
-    }
-  }
+  if (!choices_.contains(shape)) choices_.emplace(shape, choose(shape));
+}
+
+// What is best for one matrix may not take batches; the same question for a few
+// has other answers. The numbers are fixed, so the shape alone decides. Where
+// nothing takes batches, matrices are multiplied one by one.
+LtProducts::Choice LtProducts::choose(const ProductShape& shape) {
+  for (int64_t nominal : {1, 4, 16, 64})
+    if (const auto found = find_algorithm(shape, nominal, false))
+      return {*found, false};
+  if (const auto found = find_algorithm(shape, 1, true)) return {*found, true};
   throw InternalError(cat("no algorithm for a product ", shape.m, "x", shape.k,
                           "x", shape.n, " of ", to_string(shape.in)));
 }
 
 std::optional<cublasLtMatmulAlgo_t> LtProducts::find_algorithm(
-    const ProductShape& shape, int64_t count) {
+    const ProductShape& shape, int64_t count, bool alone) {
   Description description(shape);
-  Preference preference(shape);
+  Preference preference(shape, alone);
   Typical batch(shape, count);
   std::array<cublasLtMatmulHeuristicResult_t, 64> results = {};
   int found = 0;
@@ -190,7 +192,8 @@ std::optional<cublasLtMatmulAlgo_t> LtProducts::find_algorithm(
   check_cublas(status, "cublasLtMatmulAlgoGetHeuristic");
   const auto end = results.begin() + found;
   const auto best = std::find_if(results.begin(), end, [&](const auto& result) {
-    return is_usable(handle, shape, result);
+    return result.state == CUBLAS_STATUS_SUCCESS &&
+           (alone || takes_batches(handle, shape, result));
   });
   if (best == end) return std::nullopt;
   return best->algo;
@@ -209,8 +212,19 @@ void LtProducts::run(const ProductShape& shape, const Matrices& c,
         b.part(kMost, rest), beta);
     return;
   }
-  const auto algorithm = algorithms_.find(shape);
-  CANZONA_CHECK(algorithm != algorithms_.end(), "a product not prepared");
+  const auto found = choices_.find(shape);
+  CANZONA_CHECK(found != choices_.end(), "a product not prepared");
+  const Choice& choice = found->second;
+  if (!choice.alone)
+    return run_at_once(shape, choice, c, alpha, a, b, beta);
+  for (int64_t i = 0; i < c.count; ++i)
+    run_at_once(shape, choice, c.at(i), alpha, a.at(i), b.at(i), beta);
+}
+
+void LtProducts::run_at_once(const ProductShape& shape, const Choice& choice,
+                             const Matrices& c, const void* alpha,
+                             const ConstMatrices& a, const ConstMatrices& b,
+                             const void* beta) {
   Description description(shape);
   Layout left(a);
   Layout right(b);
@@ -218,7 +232,10 @@ void LtProducts::run(const ProductShape& shape, const Matrices& c,
   check_cublas(cublasLtMatmul(engine_.cublas_lt(), description.get(), alpha,
                               b.data, right.get(), a.data, left.get(), beta,
                               c.data, to.get(), c.data, to.get(),
-                              &algorithm->second, nullptr, 0, engine_.stream()),
+                              &choice.algorithm,
+                              choice.alone ? engine_.workspace() : nullptr,
+                              choice.alone ? CudaEngine::kWorkspaceBytes : 0,
+                              engine_.stream()),
                "cublasLtMatmul");
 }
 

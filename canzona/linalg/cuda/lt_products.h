@@ -46,12 +46,23 @@ class LtProducts {
            const ConstMatrices& a, const ConstMatrices& b, const void* beta);
 
  private:
-  // For so many matrices at once; none if none will do.
+  // `alone`: it takes one matrix at a time, and the engine's workspace.
+  struct Choice {
+    cublasLtMatmulAlgo_t algorithm;
+    bool alone = false;
+  };
+
+  Choice choose(const ProductShape& shape);
+  // The best for so many matrices at once that is as wanted.
   std::optional<cublasLtMatmulAlgo_t> find_algorithm(const ProductShape& shape,
-                                                     int64_t count);
+                                                     int64_t count, bool alone);
+  void run_at_once(const ProductShape& shape, const Choice& choice,
+                   const Matrices& c, const void* alpha,
+                   const ConstMatrices& a, const ConstMatrices& b,
+                   const void* beta);
 
   CudaEngine& engine_;
-  std::map<ProductShape, cublasLtMatmulAlgo_t> algorithms_;
+  std::map<ProductShape, Choice> choices_;
 };
 
 }  // namespace canzona

@@ -9,7 +9,7 @@
 namespace canzona {
 namespace {
 
-// Up to this side a batch is handed over whole.
+// Up to this side a batch is handed over whole for its Cholesky factors.
 constexpr int64_t kSmall = 512;
 constexpr int64_t kBorder = 128;
 
@@ -52,13 +52,6 @@ std::vector<Real*> places(const Matrices& m) {
   for (int64_t i = 0; i < m.count; ++i) result.push_back(m.at(i).as<Real>());
   return result;
 }
-template <class Real>
-std::vector<const Real*> places(const ConstMatrices& m) {
-  std::vector<const Real*> result;
-  for (int64_t i = 0; i < m.count; ++i) result.push_back(m.at(i).as<Real>());
-  return result;
-}
-
 cusolverStatus_t potrf_batched(cusolverDnHandle_t handle, int n, float** a,
                                int stride, int* info, int count) {
   return cusolverDnSpotrfBatched(handle, CUBLAS_FILL_MODE_UPPER, n, a, stride,
@@ -105,18 +98,6 @@ struct Trsm {
     return cublasDtrsm(handle, CUBLAS_SIDE_LEFT, CUBLAS_FILL_MODE_UPPER,
                        CUBLAS_OP_T, CUBLAS_DIAG_NON_UNIT, m, n, alpha, a,
                        a_stride, b, b_stride);
-  }
-  cublasStatus_t all(const float* alpha, const float* const* a, float* const* b,
-                     int count) const {
-    return cublasStrsmBatched(handle, CUBLAS_SIDE_LEFT, CUBLAS_FILL_MODE_UPPER,
-                              CUBLAS_OP_T, CUBLAS_DIAG_NON_UNIT, m, n, alpha, a,
-                              a_stride, b, b_stride, count);
-  }
-  cublasStatus_t all(const double* alpha, const double* const* a,
-                     double* const* b, int count) const {
-    return cublasDtrsmBatched(handle, CUBLAS_SIDE_LEFT, CUBLAS_FILL_MODE_UPPER,
-                              CUBLAS_OP_T, CUBLAS_DIAG_NON_UNIT, m, n, alpha, a,
-                              a_stride, b, b_stride, count);
   }
 };
 
@@ -259,19 +240,7 @@ void solve_triangular(CudaEngine& engine, Matrices b, ConstMatrices l) {
     const Real* one = engine.push<Real>(1.0);
     const Trsm trsm{engine.cublas(), library_int(l.rows), library_int(b.rows),
                     library_int(l.row_stride), library_int(b.row_stride)};
-    const bool small = l.rows <= kSmall;
-    const Real* const* factors = nullptr;
-    Real* const* rights = nullptr;
-    if (small) {
-      factors = engine.table(places<Real>(l));
-      rights = engine.table(places<Real>(b));
-    }
     if (engine.dry("solve_triangular", b, l)) return;
-    if (small) {
-      check_cublas(trsm.all(one, factors, rights, library_int(b.count)),
-                   "cublasXtrsmBatched");
-      return;
-    }
     for (int64_t i = 0; i < b.count; ++i)
       check_cublas(trsm.one(one, l.at(i).as<Real>(), b.at(i).as<Real>()),
                    "cublasXtrsm");

@@ -2,9 +2,9 @@
 //
 // Libraries may choose by how memory is aligned, and their batched forms by
 // how many matrices there are. So all work is done on tidy copies, whose rows
-// begin on 128-byte borders, and batched forms are used for Cholesky factors
-// and triangular solves of small matrices alone, which give the same bits for
-// any batch; the rest is done one by one.
+// begin on 128-byte borders. The batched Cholesky factor of small matrices has
+// the same bits for any batch; batched eigenvectors and triangular solves have
+// not, so that these are done one by one, as are all large matrices.
 #pragma once
 
 #include "canzona/linalg/cuda/cuda_engine.h"

@@ -39,7 +39,7 @@ constexpr std::string_view kNeedsRowScaling =
 
 std::vector<CoefficientSet> make_sets() {
   return {
-      {"simple", {kSimple}, true, 5, 1, "", 2},
+      {"simple", {kSimple}, true, 5, 1, "", 2, 3},
       {"quintic",
        {{4.0848, -6.8946, 2.9270},
         {3.9505, -6.3029, 2.6377},
@@ -50,7 +50,8 @@ std::vector<CoefficientSet> make_sets() {
        5,
        1,
        "",
-       2},
+       2,
+       3},
       {"polar_express",
        {{8.2051, -22.9019, 16.4607},
         {4.0664, -2.8612, 0.5184},
@@ -115,7 +116,7 @@ std::vector<CoefficientSet> make_sets() {
        4,
        1,
        kNeedsRowScaling},
-      {"deepseekv4", deepseek(), true, 10, 1, "", 2},
+      {"deepseekv4", deepseek(), true, 10, 1, "", 2, 3},
       {"cubic5",
        {{3.3656576, -3.3420992, 0},
         {2.5744352, -1.4957376, 0},
@@ -126,8 +127,9 @@ std::vector<CoefficientSet> make_sets() {
        5,
        1.02,
        "",
-       2},
-      {"minimax4", minimax4(), false, 4, 1, "", 2},
+       2,
+       3},
+      {"minimax4", minimax4(), false, 4, 1, "", 2, 3},
   };
 }
 

@@ -29,6 +29,7 @@ struct CoefficientSet {
   // How many steps the Gram form may take in bf16 before it must start anew.
   // Sets with little room above 1 stand no rounding of the Gram matrix at all.
   int longest_segment_bf16 = 1;
+  int longest_segment_fp16 = 2;
 };
 
 const std::vector<CoefficientSet>& coefficient_sets();

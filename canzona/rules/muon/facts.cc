@@ -38,7 +38,7 @@ struct GramFrom {
   double aspect;
 };
 GramFrom gram_from(const RuleOptions& options) {
-  if (options.at("device") == "cuda") return {256, 1.2};
+  if (options.at("device") == "cuda") return {512, 1.25};
   return options.at("precision") == "bf16" ? GramFrom{128, 2.0}
                                            : GramFrom{64, 1.5};
 }

@@ -144,15 +144,18 @@ void resolve_norm_factor(RuleOptions& options) {
 
 // A segment of the Gram form multiplies a spurious negative eigenvalue by about
 // a² each step. bf16 has too few bits for more than two steps of that, for some
-// sets of more than one; fp16 and fp32 stand three.
+// sets of more than one; fp16 stands three, for those sets two; fp32 three.
 int64_t needed_restarts(const RuleOptions& options) {
   const int64_t steps = integer_option(options, "steps");
   const std::string& coefficients = options.at("coefficients");
   int64_t longest = 3;
-  if (options.at("precision") == "bf16")
-    longest = is_custom(coefficients)
-                  ? 1
-                  : coefficient_set(coefficients).longest_segment_bf16;
+  const std::string& precision = options.at("precision");
+  if (precision == "bf16" || precision == "fp16") {
+    CoefficientSet own;
+    if (!is_custom(coefficients)) own = coefficient_set(coefficients);
+    longest = precision == "bf16" ? own.longest_segment_bf16
+                                  : own.longest_segment_fp16;
+  }
   return (steps + longest - 1) / longest - 1;
 }
 
