@@ -36,9 +36,9 @@ class RemoteAlgebra final : public Algebra {
     cpu_.gram(r, x, half);
   }
   void polynomial(Operand& p, const Operand& r, double a, double b, double c,
-                  Half half) override {
+                  Half half, Readers readers) override {
     const RemoteMemory::Access access(memory_);
-    cpu_.polynomial(p, r, a, b, c, half);
+    cpu_.polynomial(p, r, a, b, c, half, readers);
   }
   void commuting_product(Operand& d, const Operand& a,
                          const Operand& b) override {
