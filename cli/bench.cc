@@ -90,7 +90,8 @@ TransformRequest request_of(const Arguments& a) {
   if (a.shape.empty())
     throw UsageError("canzona bench transform: --shape is missing");
   if (a.device == "cuda" && a.threads != 1)
-    throw UsageError(cat("--threads ", a.threads, " with --device cuda: a GPU "
+    throw UsageError(cat("--threads ", a.threads,
+                         " with --device cuda: a GPU "
                          "takes a batch at once"));
   TransformRequest request;
   request.device = a.device;
@@ -99,9 +100,8 @@ TransformRequest request_of(const Arguments& a) {
   request.algorithms =
       choose(a.algorithm, {"standard", "symmetric", "gram"}, "--algorithm");
   request.precisions = choose(a.precision,
-                              a.device == "cuda"
-                                  ? Words{"fp32", "bf16", "fp16"}
-                                  : Words{"fp32", "bf16"},
+                              a.device == "cuda" ? Words{"fp32", "bf16", "fp16"}
+                                                 : Words{"fp32", "bf16"},
                               "--precision");
   request.num_threads = a.threads;
   request.rounds = a.rounds;
@@ -141,9 +141,9 @@ std::string header(const TransformRequest& request, const MachineInfo& machine,
     return fmt::format(
         "{} x {} on {}\n"
         "fp32 {:.0f} TF/s, tensor cores {:.0f} TF/s; copy {:.0f} GB/s\n\n",
-        request.batch, to_string(request.shape), find_cuda_device(nullptr)->name,
-        rates.sgemm_gflops / 1e3, rates.packed_gflops / 1e3,
-        rates.copy_bytes_per_second / 1e9);
+        request.batch, to_string(request.shape),
+        find_cuda_device(nullptr)->name, rates.sgemm_gflops / 1e3,
+        rates.packed_gflops / 1e3, rates.copy_bytes_per_second / 1e9);
   return fmt::format(
       "{} x {} on {} thread{} of {}\n"
       "OpenBLAS core {}, sgemm {:.0f} GF/s; bf16 by {}, packed loop {:.0f} "
@@ -238,7 +238,8 @@ Verb add_bench(CLI::App& root) {
   app->add_option("--algorithm", a->algorithm,
                   "standard, symmetric, gram or all [all]")
       ->option_text("FORM");
-  app->add_option("--precision", a->precision, "fp32, bf16, on cuda fp16, or all [all]")
+  app->add_option("--precision", a->precision,
+                  "fp32, bf16, on cuda fp16, or all [all]")
       ->option_text("TYPE");
   app->add_option("--threads", a->threads, "that share out the matrices [1]")
       ->option_text("COUNT");

@@ -25,8 +25,8 @@ std::vector<Dims> tensors_of(const BenchArguments& a) {
     if (tensor.matrix_rule && (a.layers == 0 || tensor.layer < a.layers))
       dims.push_back(tensor.shape);
   if (dims.empty())
-    throw UsageError(cat("--model ", quoted(a.model),
-                         ": it has no matrices for the rule"));
+    throw UsageError(
+        cat("--model ", quoted(a.model), ": it has no matrices for the rule"));
   return dims;
 }
 
@@ -41,8 +41,7 @@ RuleStepRequest request_of(const BenchArguments& a) {
   request.device = a.device;
   request.tensors = tensors_of(a);
   request.rounds = a.rounds;
-  request.num_engines =
-      a.engines > 0 ? a.engines : a.device == "cuda" ? 2 : 1;
+  request.num_engines = a.engines > 0 ? a.engines : a.device == "cuda" ? 2 : 1;
   request.graph = !a.no_graph;
   request.rounded = a.rounded;
   return request;
@@ -90,9 +89,8 @@ std::string stage_lines(const RuleStep& step) {
 
 std::string as_text(const BenchArguments& a, const RuleStepRequest& request,
                     const RuleStep& step) {
-  std::string out = fmt::format(
-      "{} on {} tensors of {}, {}\n\n", a.rule, request.tensors.size(),
-      a.model, step.device);
+  std::string out = fmt::format("{} on {} tensors of {}, {}\n\n", a.rule,
+                                request.tensors.size(), a.model, step.device);
   for (const auto& [shape, algorithm] : step.algorithms)
     out += fmt::format("  {:14} {}\n", shape, algorithm);
   out += fmt::format(

@@ -43,9 +43,9 @@ CalibrateRequest request_of(const Arguments& a) {
   const bool known = a.precision == "fp32" || a.precision == "bf16" ||
                      (gpu && a.precision == "fp16");
   if (!known)
-    throw UsageError(cat("--precision ", quoted(a.precision),
-                         gpu ? ": expected fp16, bf16 or fp32"
-                             : ": expected fp32 or bf16"));
+    throw UsageError(
+        cat("--precision ", quoted(a.precision),
+            gpu ? ": expected fp16, bf16 or fp32" : ": expected fp32 or bf16"));
   request.precision = a.precision;
   return request;
 }

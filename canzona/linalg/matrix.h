@@ -61,8 +61,7 @@ struct BasicMatrices {
 
   // A matrix may be read where it may be written.
   operator BasicMatrices<const std::byte>() const  // NOLINT: implicit
-    requires(!std::is_const_v<Byte>)
-  {
+      requires(!std::is_const_v<Byte>) {
     return {data, dtype, rows, cols, row_stride, count, matrix_stride, places};
   }
 };

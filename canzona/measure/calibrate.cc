@@ -61,9 +61,8 @@ Entry measure_on_cpu(const std::string& rule, const RuleOptions& options,
                              run_of(weights.data()),
                              run_of(grad.data())}},
                            lanes, OnNonfinite::kPropagate);
-  return entry_of(optimizer.rule().facts(), shape, rounds, [&] {
-    return seconds_of(1, [&] { optimizer.step(1e-3); });
-  });
+  return entry_of(optimizer.rule().facts(), shape, rounds,
+                  [&] { return seconds_of(1, [&] { optimizer.step(1e-3); }); });
 }
 
 // As many as fill a GPU, as an owner of several would.
@@ -93,8 +92,7 @@ Entry measure_on_gpu(const std::string& rule, const RuleOptions& options,
     return wall_seconds() - begin;
   };
   timed_step();
-  Entry entry =
-      entry_of(optimizer.rule().facts(), shape, rounds, timed_step);
+  Entry entry = entry_of(optimizer.rule().facts(), shape, rounds, timed_step);
   entry.batch = batch;
   return entry;
 }
@@ -114,10 +112,10 @@ std::vector<Subject> subjects(const CalibrateRequest& request) {
                     {"newton_schulz", form}},
                    &request.shapes});
   for (const char* rule : {"soap", "shampoo"})
-    all.push_back({rule,
-                   {{"device", request.device},
-                    {"precondition_frequency", "3"}},
-                   &request.factored_shapes});
+    all.push_back(
+        {rule,
+         {{"device", request.device}, {"precondition_frequency", "3"}},
+         &request.factored_shapes});
   all.push_back({"adamw", {}, &request.shapes});
   return all;
 }
@@ -149,10 +147,10 @@ CalibrateRequest gpu_calibration() {
   CalibrateRequest request;
   request.device = "cuda";
   request.precision = "fp16";
-  request.shapes = {{512, 2048},   {768, 2048},   {1024, 1024},  {1024, 2048},
-                    {1024, 4096},  {1024, 5120},  {1536, 4096},  {2048, 2048},
-                    {2048, 4096},  {2048, 6144},  {2560, 4096},  {2560, 9728},
-                    {4096, 4096},  {4096, 12288}, {5120, 5120},  {5120, 8192},
+  request.shapes = {{512, 2048},   {768, 2048},   {1024, 1024}, {1024, 2048},
+                    {1024, 4096},  {1024, 5120},  {1536, 4096}, {2048, 2048},
+                    {2048, 4096},  {2048, 6144},  {2560, 4096}, {2560, 9728},
+                    {4096, 4096},  {4096, 12288}, {5120, 5120}, {5120, 8192},
                     {5120, 17408}, {5120, 25600}};
   // Square ones have factors of full rank, as real gradients have over time.
   request.factored_shapes = {{512, 512}, {1024, 1024}, {2048, 2048}};
@@ -176,9 +174,9 @@ std::string calibrate(const CalibrateRequest& request,
   json.field("kind", request.device).field("precision", request.precision);
   json.field("date", request.date);
   progress("copying memory");
-  json.field("element_wise_bytes_per_second",
-             (gpu ? measure_gpu_rates() : measure_rates())
-                 .copy_bytes_per_second);
+  json.field(
+      "element_wise_bytes_per_second",
+      (gpu ? measure_gpu_rates() : measure_rates()).copy_bytes_per_second);
   json.member("measurements").begin_array();
   for (const Subject& subject : subjects(request)) {
     std::vector<Entry> entries;
@@ -186,11 +184,11 @@ std::string calibrate(const CalibrateRequest& request,
     const std::string algorithm = facts->algorithm(subject.shapes->front());
     for (const MatrixShape& shape : *subject.shapes) {
       progress(cat(subject.rule, " ", algorithm, " ", to_string(shape)));
-      entries.push_back(
-          gpu ? measure_on_gpu(subject.rule, subject.options, shape,
-                               request.rounds, lanes.lane(0))
-              : measure_on_cpu(subject.rule, subject.options, shape,
-                               request.rounds, lanes));
+      entries.push_back(gpu ? measure_on_gpu(subject.rule, subject.options,
+                                             shape, request.rounds,
+                                             lanes.lane(0))
+                            : measure_on_cpu(subject.rule, subject.options,
+                                             shape, request.rounds, lanes));
     }
     write_measurement(json, subject, algorithm, entries);
   }

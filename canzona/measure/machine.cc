@@ -7,10 +7,10 @@
 #include <fstream>
 #include <thread>
 
-#include "canzona/linalg/cuda_device.h"
 #include "canzona/base/text.h"
 #include "canzona/linalg/cpu/bf16/rate.h"
 #include "canzona/linalg/cpu/features.h"
+#include "canzona/linalg/cuda_device.h"
 #include "canzona/linalg/engine.h"
 #include "canzona/measure/clock.h"
 

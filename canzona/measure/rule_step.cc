@@ -125,9 +125,9 @@ class Timer {
   std::vector<double> host_;
 };
 
-void measure_steps(DeviceOptimizer& optimizer, Engine& engine,
-                   Tensors& tensors, const RuleStepRequest& request,
-                   const Progress& progress, RuleStep& result) {
+void measure_steps(DeviceOptimizer& optimizer, Engine& engine, Tensors& tensors,
+                   const RuleStepRequest& request, const Progress& progress,
+                   RuleStep& result) {
   const int period = optimizer.rule().facts().period();
   Timer timer(optimizer, engine, tensors);
   // Twice: the second has the memory that all later ones use.

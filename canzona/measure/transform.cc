@@ -85,10 +85,16 @@ double relative_error(const std::vector<float>& got,
 void run_once(Lanes& lanes, const TransformRequest& request, ConstRun input,
               Candidate& candidate) {
   const auto [m, n] = request.shape;
-  const ConstMatrices in{input.data, input.dtype,   m,     n, n,
-                         request.batch, m * n, nullptr};
-  const Matrices out{candidate.out.data, candidate.out.dtype, m,     n, n,
-                     request.batch,      m * n,               nullptr};
+  const ConstMatrices in{input.data, input.dtype,   m,     n,
+                         n,          request.batch, m * n, nullptr};
+  const Matrices out{candidate.out.data,
+                     candidate.out.dtype,
+                     m,
+                     n,
+                     n,
+                     request.batch,
+                     m * n,
+                     nullptr};
   double seconds = 0;
   if (request.device == "cpu") {
     seconds = seconds_of(request.num_threads, [&] {
@@ -145,8 +151,7 @@ double transform_floor(const TransformRequest& request, const TransformRow& row,
 
 std::vector<TransformRow> measure_transform(const TransformRequest& request,
                                             const Progress& progress) {
-  Lanes lanes(request.num_threads,
-              [&] { return make_engine(request.device); });
+  Lanes lanes(request.num_threads, [&] { return make_engine(request.device); });
   check(request);
   progress("making the input");
   const std::vector<float> values = make_input(request.shape, request.batch);

@@ -69,8 +69,7 @@ void DeviceOptimizer::make_groups() {
     order.emplace_back(
         -num_elements(dims) * static_cast<int64_t>(members.size()), dims);
   std::sort(order.begin(), order.end());
-  for (const auto& [elements, dims] : order)
-    add_group(dims, by_dims.at(dims));
+  for (const auto& [elements, dims] : order) add_group(dims, by_dims.at(dims));
 }
 
 void DeviceOptimizer::add_group(const Dims& dims, std::vector<size_t> members) {
@@ -78,9 +77,9 @@ void DeviceOptimizer::add_group(const Dims& dims, std::vector<size_t> members) {
   const auto count = static_cast<int64_t>(members.size());
   Group group{dims, {}, {}, {}, groups_.size() % engines_.size()};
   for (const StateFact& fact : rule_->facts().tensor_states(dims)) {
-    const Run all{memory_.take(count * fact.elements() *
-                               size_of(rule_->dtype())),
-                  rule_->dtype()};
+    const Run all{
+        memory_.take(count * fact.elements() * size_of(rule_->dtype())),
+        rule_->dtype()};
     fill(engine, fact, all, count);
     const bool with_shard = fact.lives == Lives::kWithShard;
     if (!with_shard) {
@@ -97,13 +96,12 @@ void DeviceOptimizer::add_group(const Dims& dims, std::vector<size_t> members) {
   }
   groups_.push_back(std::move(group));
   for (size_t t : members)
-    groups_.back().shards.push_back(
-        {.whole = tensors_[t].dims,
-         .count = num_elements(tensors_[t].dims),
-         .grad = tensors_[t].grad,
-         .weights = tensors_[t].weights,
-         .states = states_[t].with_shard,
-         .rounded = tensors_[t].rounded});
+    groups_.back().shards.push_back({.whole = tensors_[t].dims,
+                                     .count = num_elements(tensors_[t].dims),
+                                     .grad = tensors_[t].grad,
+                                     .weights = tensors_[t].weights,
+                                     .states = states_[t].with_shard,
+                                     .rounded = tensors_[t].rounded});
 }
 
 void DeviceOptimizer::step(double learning_rate) {
@@ -135,8 +133,8 @@ void DeviceOptimizer::step_groups(const Step& step) {
 void DeviceOptimizer::step_group(Engine& engine, const Step& step,
                                  const Group& group) {
   const int64_t each = std::max<int64_t>(1, num_elements(group.dims));
-  const auto at_once = static_cast<size_t>(
-      std::max<int64_t>(1, settings_.most_elements / each));
+  const auto at_once =
+      static_cast<size_t>(std::max<int64_t>(1, settings_.most_elements / each));
   std::vector<Run> owned(group.owned.size());
   for (size_t begin = 0; begin < group.shards.size(); begin += at_once) {
     const size_t size = std::min(at_once, group.shards.size() - begin);

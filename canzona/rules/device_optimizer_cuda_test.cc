@@ -36,8 +36,8 @@ const std::vector<Case> kCases = {
 
 // Tensors of several shapes, some of them equal, on the engine's device.
 struct Model {
-  std::vector<Dims> dims = {{96, 160}, {160, 96}, {65, 65}, {1, 7}, {96, 160},
-                            {7, 1},    {96, 160}, {65, 65}};
+  std::vector<Dims> dims = {{96, 160}, {160, 96}, {65, 65},  {1, 7},
+                            {96, 160}, {7, 1},    {96, 160}, {65, 65}};
   TestDevice device;
   std::vector<LocalOptimizer::Tensor> tensors;
 
@@ -59,9 +59,9 @@ struct Model {
       std::vector<float> grad(static_cast<size_t>(num_elements(dims[i])));
       for (float& x : grad) x = static_cast<float>(s.normal());
       if (i == bad) grad.back() = std::numeric_limits<float>::infinity();
-      device.set(Run{const_cast<std::byte*>(tensors[i].grad.data),
-                     DType::kFp32},
-                 grad);
+      device.set(
+          Run{const_cast<std::byte*>(tensors[i].grad.data), DType::kFp32},
+          grad);
     }
   }
 
@@ -69,8 +69,7 @@ struct Model {
     Values all;
     for (size_t i = 0; i < dims.size(); ++i)
       all.push_back(device.get<float>(
-          tensors[i].weights.data,
-          static_cast<size_t>(num_elements(dims[i]))));
+          tensors[i].weights.data, static_cast<size_t>(num_elements(dims[i]))));
     return all;
   }
   std::vector<std::vector<uint16_t>> rounded() {
@@ -102,9 +101,7 @@ class OnGpu : public testing::TestWithParam<Case> {
   std::unique_ptr<Rule> rule() const {
     return make_rule(GetParam().rule, GetParam().options, DType::kFp32, "cuda");
   }
-  static double rate(uint64_t step) {
-    return 0.1 / static_cast<double>(step);
-  }
+  static double rate(uint64_t step) { return 0.1 / static_cast<double>(step); }
 
   Values after(int steps, bool repeats, size_t num_engines) {
     Model model(*engines_[0]);
@@ -205,15 +202,15 @@ TEST_P(OnGpu, GoesWhereTheCpuGoes) {
     tensors.push_back({"", model.dims[i], run_of(weights[i].data()),
                        run_of(std::as_const(grads[i]).data())});
   Lanes lanes(1, [] { return make_cpu_engine(); });
-  LocalOptimizer cpu(make_rule(GetParam().rule, GetParam().options,
-                               DType::kFp32, "cpu"),
-                     tensors, lanes);
+  LocalOptimizer cpu(
+      make_rule(GetParam().rule, GetParam().options, DType::kFp32, "cpu"),
+      tensors, lanes);
   for (uint64_t t = 1; t <= 4; ++t) {
     model.set_grads(t);
     for (size_t i = 0; i < grads.size(); ++i)
-      std::ranges::copy(model.device.get<float>(model.tensors[i].grad.data,
-                                                grads[i].size()),
-                        grads[i].begin());
+      std::ranges::copy(
+          model.device.get<float>(model.tensors[i].grad.data, grads[i].size()),
+          grads[i].begin());
     gpu.step(0.01);
     EXPECT_TRUE(cpu.step(0.01));
   }
@@ -232,8 +229,8 @@ TEST(MuonOnGpu, FusedStepsHaveTheBitsOfTheStages) {
   const auto engine = make_cuda_engine();
   for (const char* precision : {"fp16", "bf16"})
     for (const Dims& dims : {Dims{300, 700}, Dims{700, 300}, Dims{257, 259}}) {
-      const auto rule = make_rule("muon", {{"precision", precision}},
-                                  DType::kFp32, "cuda");
+      const auto rule =
+          make_rule("muon", {{"precision", precision}}, DType::kFp32, "cuda");
       TestDevice device(*engine);
       const auto count = static_cast<size_t>(num_elements(dims));
       std::vector<float> start(count), grad(count);
@@ -256,11 +253,9 @@ TEST(MuonOnGpu, FusedStepsHaveTheBitsOfTheStages) {
       rule->step_whole(*engine, step, {.dims = dims, .shards = {&fused, 1}});
       rule->prepare(*engine, step, apart, {&field, 1});
       const ConstRun gathered = field;
-      rule->transform(*engine, step,
-                      {.dims = dims,
-                       .count = 1,
-                       .fields = {&gathered, 1},
-                       .out = update});
+      rule->transform(
+          *engine, step,
+          {.dims = dims, .count = 1, .fields = {&gathered, 1}, .out = update});
       rule->apply(*engine, step, apart, update);
       const auto get = [&](canzona::Run run) {
         return Values{device.get<float>(run.data, count)};

@@ -15,7 +15,7 @@ using Values = std::vector<std::vector<float>>;
 
 // Tensors of several shapes, some of them equal, on a CPU.
 struct Model {
-  std::vector<Dims> dims = {{16, 40}, {40, 16}, {33, 33}, {1, 7}, {16, 40},
+  std::vector<Dims> dims = {{16, 40}, {40, 16}, {33, 33}, {1, 7},  {16, 40},
                             {7, 1},   {0, 5},   {16, 40}, {33, 33}};
   Values weights, grads;
   std::vector<std::vector<uint16_t>> rounded;
@@ -66,8 +66,10 @@ class DeviceOptimizerTest : public testing::Test {
  protected:
   DeviceOptimizer make(const Case& c, Model& model,
                        const DeviceOptimizer::Settings& settings = {}) {
-    return {make_rule(c.rule, c.options, DType::kFp32), model.tensors(),
-            {engines_[0].get(), engines_[1].get()}, settings};
+    return {make_rule(c.rule, c.options, DType::kFp32),
+            model.tensors(),
+            {engines_[0].get(), engines_[1].get()},
+            settings};
   }
 
   std::unique_ptr<Engine> engines_[2] = {make_cpu_engine(), make_cpu_engine()};

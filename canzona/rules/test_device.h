@@ -12,7 +12,7 @@
 
 namespace canzona {
 
-#define CANZONA_NEEDS_GPU()                                    \
+#define CANZONA_NEEDS_GPU()                                      \
   if (std::string why_not; !canzona::find_cuda_device(&why_not)) \
   GTEST_SKIP() << why_not
 

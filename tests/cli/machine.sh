@@ -73,4 +73,41 @@ for verb in 'bench --help' 'calibrate --help' 'doctor --help'; do
     fail 'a line is wider than 100 columns'
 done
 refuses "'fp8'" -- calibrate --precision fp8
+
+# A whole step, of one small layer.
+echo '[{"name": "a", "shape": [32, 48]}, {"name": "b", "shape": [32, 48]},
+  {"name": "c", "shape": [24, 24]}]' >layer.json
+canzona bench rule --model layer.json --rule muon --rounds 2 \
+  --json
+exits 0
+is_json
+for member in seconds host_seconds seconds_by_stage algorithm_by_shape \
+  floor_seconds peak_tflops; do
+  has_member "$member"
+done
+canzona bench rule --model layer.json --rule soap --rounds 2
+exits 0
+prints 'the floor of'
+refuses '--model is missing' -- bench rule
+refuses "'sopa'" "'soap'" -- bench rule --model qwen3-0.6b --layers 1 --rule sopa
+refuses '--layers 99' 'has 28' -- bench rule --model qwen3-0.6b --layers 99
+refuses "'gpu'" 'cpu' 'cuda' -- bench rule --model qwen3-0.6b --device gpu
+refuses "'gpu'" -- calibrate --device gpu
+
+# Asked for a GPU, a build without CUDA says so, and so does a machine without
+# one; where there is one, other tests look.
+canzona doctor
+why='this build has no CUDA'
+grep -q 'there is no GPU' out && why='there is no GPU'
+if grep -q "$why" out; then
+  refuses "$why" -- bench rule --model qwen3-0.6b --device cuda
+  refuses "$why" -- bench transform --shape 8x8 --device cuda
+  refuses "$why" -- calibrate --device cuda
+fi
+
+# The table that was measured on an H200.
+canzona plan --model qwen3-32b --mesh dp=32,tp=8 \
+  --cost "$here/../../cost_tables/nvidia_h200.json"
+exits 0
+prints 'measured, cost table of NVIDIA H200'
 finish

@@ -75,8 +75,7 @@ void expect_factor(const Plain& q, const Plain& a, double allowed,
   EXPECT_LE(distance(times(q, r), a), most);
   for (int64_t i = 0; i < r.rows; ++i) {
     EXPECT_TRUE(!positive || r.at(i, i) > 0);
-    for (int64_t j = 0; j < i; ++j)
-      EXPECT_NEAR(r.at(i, j), 0, most);
+    for (int64_t j = 0; j < i; ++j) EXPECT_NEAR(r.at(i, j), 0, most);
   }
 }
 

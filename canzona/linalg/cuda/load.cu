@@ -10,8 +10,8 @@ namespace canzona {
 namespace {
 
 constexpr int kThreads = kSumThreads;
-constexpr int kGroup = 4;     // neighbours that a thread takes at once
-constexpr int kRounds = 4;    // groups that are under way together
+constexpr int kGroup = 4;   // neighbours that a thread takes at once
+constexpr int kRounds = 4;  // groups that are under way together
 constexpr int kPerBlock = kThreads * kGroup * kRounds;
 constexpr int kChunk = 8 * kPerBlock;  // one slot of a sum
 

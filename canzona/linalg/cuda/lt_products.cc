@@ -215,8 +215,7 @@ void LtProducts::run(const ProductShape& shape, const Matrices& c,
   const auto found = choices_.find(shape);
   CANZONA_CHECK(found != choices_.end(), "a product not prepared");
   const Choice& choice = found->second;
-  if (!choice.alone)
-    return run_at_once(shape, choice, c, alpha, a, b, beta);
+  if (!choice.alone) return run_at_once(shape, choice, c, alpha, a, b, beta);
   for (int64_t i = 0; i < c.count; ++i)
     run_at_once(shape, choice, c.at(i), alpha, a.at(i), b.at(i), beta);
 }
@@ -229,14 +228,13 @@ void LtProducts::run_at_once(const ProductShape& shape, const Choice& choice,
   Layout left(a);
   Layout right(b);
   Layout to(c);
-  check_cublas(cublasLtMatmul(engine_.cublas_lt(), description.get(), alpha,
-                              b.data, right.get(), a.data, left.get(), beta,
-                              c.data, to.get(), c.data, to.get(),
-                              &choice.algorithm,
-                              choice.alone ? engine_.workspace() : nullptr,
-                              choice.alone ? CudaEngine::kWorkspaceBytes : 0,
-                              engine_.stream()),
-               "cublasLtMatmul");
+  check_cublas(
+      cublasLtMatmul(
+          engine_.cublas_lt(), description.get(), alpha, b.data, right.get(),
+          a.data, left.get(), beta, c.data, to.get(), c.data, to.get(),
+          &choice.algorithm, choice.alone ? engine_.workspace() : nullptr,
+          choice.alone ? CudaEngine::kWorkspaceBytes : 0, engine_.stream()),
+      "cublasLtMatmul");
 }
 
 }  // namespace canzona

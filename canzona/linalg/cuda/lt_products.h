@@ -57,9 +57,8 @@ class LtProducts {
   std::optional<cublasLtMatmulAlgo_t> find_algorithm(const ProductShape& shape,
                                                      int64_t count, bool alone);
   void run_at_once(const ProductShape& shape, const Choice& choice,
-                   const Matrices& c, const void* alpha,
-                   const ConstMatrices& a, const ConstMatrices& b,
-                   const void* beta);
+                   const Matrices& c, const void* alpha, const ConstMatrices& a,
+                   const ConstMatrices& b, const void* beta);
 
   CudaEngine& engine_;
   std::map<ProductShape, Choice> choices_;

@@ -28,8 +28,8 @@ void load_typed(CudaEngine& engine, const Operand& x, const StoredShape& shape,
   const Arena::Scope scope(arena);
   const BlendSource<Real> source = source_of<Real>(engine, load);
   ScaleWork work;
-  work.slots = arena.take_array<double>(source.count *
-                                        scale_slots(source.elements));
+  work.slots =
+      arena.take_array<double>(source.count * scale_slots(source.elements));
   work.peaks = arena.take_array<double>(source.count);
   work.scales = arena.take_array<double>(source.count);
   if (engine.dry("load", x.storage, work.slots, shape.cols, shape.row_stride,
@@ -39,10 +39,10 @@ void load_typed(CudaEngine& engine, const Operand& x, const StoredShape& shape,
     return;
   launch_scales(source, {by.factor, by.epsilon, by.add_epsilon}, work,
                 engine.stream());
-  launch_load(source, work.scales,
-              {x.storage, dtype, shape.cols, shape.row_stride,
-               shape.matrix_stride()},
-              engine.stream());
+  launch_load(
+      source, work.scales,
+      {x.storage, dtype, shape.cols, shape.row_stride, shape.matrix_stride()},
+      engine.stream());
 }
 
 void check_load(const Operand& x, const Load& load) {

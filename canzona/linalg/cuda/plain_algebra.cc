@@ -81,8 +81,7 @@ class PlainAlgebra final : public Algebra {
     if (store.apply == nullptr && store.out.places == nullptr)
       return multiply_view(store.out, q, x);
     const Arena::Scope scope(engine_.arena());
-    const Operand o =
-        wide(engine_.arena(), x.rows, x.cols, x.count, x.tall);
+    const Operand o = wide(engine_.arena(), x.rows, x.cols, x.count, x.tall);
     multiply_view(view(o), q, x);
     for (int64_t i = 0; i < x.count; ++i) put(store, view(o).at(i), i);
   }
@@ -91,8 +90,14 @@ class PlainAlgebra final : public Algebra {
   // As stored, which is the transpose of what came tall.
   Matrices view(const Operand& x) const {
     const StoredShape shape = stored_shape(x, 1);
-    return {x.storage,  dtype_,  shape.rows,            shape.cols,
-            shape.cols, x.count, shape.matrix_stride(), nullptr};
+    return {x.storage,
+            dtype_,
+            shape.rows,
+            shape.cols,
+            shape.cols,
+            x.count,
+            shape.matrix_stride(),
+            nullptr};
   }
 
   void multiply_view(Matrices out, const Operand& q, const Operand& x) {

@@ -26,9 +26,8 @@ std::vector<Engine::StageTime> Profile::end(cudaStream_t stream) {
   std::map<std::string, Engine::StageTime> by_call;
   for (size_t i = 0; i + 1 < marks_.size(); ++i) {
     float ms = 0;
-    check_cuda(
-        cudaEventElapsedTime(&ms, marks_[i].event, marks_[i + 1].event),
-        "cudaEventElapsedTime");
+    check_cuda(cudaEventElapsedTime(&ms, marks_[i].event, marks_[i + 1].event),
+               "cudaEventElapsedTime");
     Engine::StageTime& time = by_call[marks_[i].call];
     time.stage = marks_[i].call;
     ++time.calls;
@@ -36,9 +35,8 @@ std::vector<Engine::StageTime> Profile::end(cudaStream_t stream) {
   }
   std::vector<Engine::StageTime> times;
   for (const auto& [call, time] : by_call) times.push_back(time);
-  std::sort(times.begin(), times.end(), [](const auto& a, const auto& b) {
-    return a.seconds > b.seconds;
-  });
+  std::sort(times.begin(), times.end(),
+            [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
   return times;
 }
 

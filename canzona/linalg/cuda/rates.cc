@@ -80,13 +80,13 @@ class Cubes {
                 const Buffer& c) {
     const float alpha = 1, beta = 0;
     const double seconds = least_seconds([&] {
-      const auto status = cublasGemmEx(
-          handle_, CUBLAS_OP_T, CUBLAS_OP_N, n, n, n, &alpha, a.get(), type, n,
-          b.get(), type, n, &beta, c.get(), type, n, CUBLAS_COMPUTE_32F,
-          CUBLAS_GEMM_DEFAULT);
+      const auto status =
+          cublasGemmEx(handle_, CUBLAS_OP_T, CUBLAS_OP_N, n, n, n, &alpha,
+                       a.get(), type, n, b.get(), type, n, &beta, c.get(), type,
+                       n, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
       if (status != CUBLAS_STATUS_SUCCESS)
-        throw InternalError(cat("cublasGemmEx failed: status ",
-                                static_cast<int>(status)));
+        throw InternalError(
+            cat("cublasGemmEx failed: status ", static_cast<int>(status)));
     });
     return 2.0 * n * n * n / seconds * 1e-12;
   }
@@ -116,9 +116,11 @@ CudaRates measure_cuda_rates() {
   Cubes cubes;
   {
     const Buffer c = allocate(size_t{2} * kHalf * kHalf);
-    const Buffer fp16 = random_numbers(int64_t{kHalf} * kHalf, 16, 0x7c00, 0x3800);
+    const Buffer fp16 =
+        random_numbers(int64_t{kHalf} * kHalf, 16, 0x7c00, 0x3800);
     rates.fp16_tflops = cubes.tflops(kHalf, CUDA_R_16F, fp16, fp16, c);
-    const Buffer bf16 = random_numbers(int64_t{kHalf} * kHalf, 16, 0x7f80, 0x3f00);
+    const Buffer bf16 =
+        random_numbers(int64_t{kHalf} * kHalf, 16, 0x7f80, 0x3f00);
     rates.bf16_tflops = cubes.tflops(kHalf, CUDA_R_16BF, bf16, bf16, c);
   }
   const Buffer c = allocate(size_t{4} * kSingle * kSingle);

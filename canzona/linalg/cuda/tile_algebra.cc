@@ -97,8 +97,7 @@ class TileAlgebra final : public Algebra {
       addend = {wide_tiles(x), static_cast<float>(q.identity), 0};
     if (!engine_.dry("multiply", y.storage, q.storage, x.storage, x.rows,
                      x.cols, x.count, x.tall, q.identity))
-      tile_product(wide_product(q, x), wide_tiles(y), addend,
-                   engine_.stream());
+      tile_product(wide_product(q, x), wide_tiles(y), addend, engine_.stream());
   }
 
   void multiply_into(const Store& store, const Operand& q,
@@ -109,8 +108,8 @@ class TileAlgebra final : public Algebra {
     if (q.identity != 0) return round_first(store, q, x);
     float* const* out = device_places<float>(engine_, store.out);
     if (store.apply == nullptr) {
-      if (!engine_.dry("multiply_into", q.storage, x.storage, x.rows,
-                       x.cols, x.count, x.tall))
+      if (!engine_.dry("multiply_into", q.storage, x.storage, x.rows, x.cols,
+                       x.count, x.tall))
         tile_product_fp32(wide_product(q, x), out, engine_.stream());
       return;
     }
@@ -156,8 +155,8 @@ class TileAlgebra final : public Algebra {
     const Arena::Scope scope(arena);
     Operand y = wide(arena, x.rows, x.cols, x.count, x.tall);
     multiply(y, q, x);
-    const TileWeights weights = weights_of(
-        store, device_places<float>(engine_, store.out));
+    const TileWeights weights =
+        weights_of(store, device_places<float>(engine_, store.out));
     if (!engine_.dry("store", y.storage, x.rows, x.cols, x.count, x.tall,
                      store.apply != nullptr, store.rounded != nullptr))
       launch_tile_store(type_, wide_tiles(y), weights, engine_.stream());

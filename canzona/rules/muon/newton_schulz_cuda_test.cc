@@ -50,8 +50,7 @@ std::vector<float> on_gpu(Engine& engine, const MuonFacts& facts,
   TestDevice device(engine);
   const Run from = device.put(in);
   const Run to = device.put(std::vector<float>(in.size(), 7.0F));
-  orthogonalize(engine, facts,
-                as_matrices(ConstRun(from), rows, cols, count),
+  orthogonalize(engine, facts, as_matrices(ConstRun(from), rows, cols, count),
                 as_matrices(to, rows, cols, count));
   return device.get<float>(to.data, in.size());
 }
@@ -97,23 +96,22 @@ class NewtonSchulzOnGpu : public testing::TestWithParam<Variant> {
 
 TEST_P(NewtonSchulzOnGpu, AgreesWithFp64OnAllKindsOfShapes) {
   const std::pair<int64_t, int64_t> shapes[] = {
-      {1, 1},     {1, 7},     {7, 1},     {1, 4096},  {4096, 1},  {2, 3},
-      {8, 8},     {33, 70},   {70, 33},   {64, 64},   {100, 300}, {300, 100},
-      {127, 129}, {129, 127}, {128, 512}, {255, 257}, {256, 640}, {640, 256},
-      {384, 385}, {500, 1000}};
+      {1, 1},     {1, 7},     {7, 1},     {1, 4096},  {4096, 1},
+      {2, 3},     {8, 8},     {33, 70},   {70, 33},   {64, 64},
+      {100, 300}, {300, 100}, {127, 129}, {129, 127}, {128, 512},
+      {255, 257}, {256, 640}, {640, 256}, {384, 385}, {500, 1000}};
   for (const auto& [m, n] : shapes) {
     const std::vector<float> in = noise(m * n, 3);
     const auto got = on_gpu(*engine_, facts(), in, m, n, 1);
     const double tolerance =
         GetParam().tolerance * (std::min(m, n) < 32 ? 4 : 1);
-    EXPECT_LE(relative_error(got, exact(in, m, n)), tolerance)
-        << m << "x" << n;
+    EXPECT_LE(relative_error(got, exact(in, m, n)), tolerance) << m << "x" << n;
   }
 }
 
 TEST_P(NewtonSchulzOnGpu, BitsDependNeitherOnBatchNorOnPlace) {
-  for (const auto& [m, n] : {std::pair<int64_t, int64_t>{96, 200}, {200, 96},
-                            {130, 130}, {1, 40}}) {
+  for (const auto& [m, n] :
+       {std::pair<int64_t, int64_t>{96, 200}, {200, 96}, {130, 130}, {1, 40}}) {
     constexpr int64_t kCount = 7;
     const std::vector<float> in = noise(m * n * kCount, 5);
     const auto together = on_gpu(*engine_, facts(), in, m, n, kCount);
@@ -150,9 +148,9 @@ TEST_P(NewtonSchulzOnGpu, ZerosStayAndTinyOrHugeOnesDoNotLeaveTheRange) {
   for (double scale : {1e-36, 1e-20, 1.0, 1e20, 1e34}) {
     std::vector<float> scaled = in;
     for (float& x : scaled) x *= static_cast<float>(scale);
-    EXPECT_LE(relative_error(on_gpu(*engine_, facts(), scaled, 40, 60, 1),
-                             expected),
-              4 * GetParam().tolerance)
+    EXPECT_LE(
+        relative_error(on_gpu(*engine_, facts(), scaled, 40, 60, 1), expected),
+        4 * GetParam().tolerance)
         << scale;
   }
   const std::vector<float> zeros(40 * 60, 0.0F);
@@ -175,9 +173,8 @@ TEST_P(NewtonSchulzOnGpu, NeverBlowsUpADirection) {
         all.insert(all.end(), hard.matrix.values.begin(),
                    hard.matrix.values.end());
       }
-    const MuonFacts facts =
-        facts_of("cuda", GetParam().form, GetParam().precision,
-                 std::string(set.name));
+    const MuonFacts facts = facts_of(
+        "cuda", GetParam().form, GetParam().precision, std::string(set.name));
     const auto out = on_gpu(*engine_, facts, all, kRows, kCols,
                             static_cast<int64_t>(names.size()));
     const std::vector<double> tops =
@@ -187,20 +184,20 @@ TEST_P(NewtonSchulzOnGpu, NeverBlowsUpADirection) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Forms, NewtonSchulzOnGpu,
-    testing::Values(Variant{"standard", "fp32", 2e-5},
-                    Variant{"symmetric", "fp32", 2e-5},
-                    Variant{"gram", "fp32", 5e-5},
-                    Variant{"standard", "bf16", 3e-2},
-                    Variant{"symmetric", "bf16", 3e-2},
-                    Variant{"gram", "bf16", 4e-2},
-                    Variant{"standard", "fp16", 4e-3},
-                    Variant{"symmetric", "fp16", 4e-3},
-                    Variant{"gram", "fp16", 1e-2}),
-    [](const auto& test) {
-      return std::string(test.param.form) + "_" + test.param.precision;
-    });
+INSTANTIATE_TEST_SUITE_P(Forms, NewtonSchulzOnGpu,
+                         testing::Values(Variant{"standard", "fp32", 2e-5},
+                                         Variant{"symmetric", "fp32", 2e-5},
+                                         Variant{"gram", "fp32", 5e-5},
+                                         Variant{"standard", "bf16", 3e-2},
+                                         Variant{"symmetric", "bf16", 3e-2},
+                                         Variant{"gram", "bf16", 4e-2},
+                                         Variant{"standard", "fp16", 4e-3},
+                                         Variant{"symmetric", "fp16", 4e-3},
+                                         Variant{"gram", "fp16", 1e-2}),
+                         [](const auto& test) {
+                           return std::string(test.param.form) + "_" +
+                                  test.param.precision;
+                         });
 
 }  // namespace
 }  // namespace canzona
