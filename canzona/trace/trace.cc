@@ -1,0 +1,112 @@
+#include "canzona/trace/trace.h"
+
+#include <chrono>
+#include <set>
+#include <utility>
+
+#include "canzona/base/json_writer.h"
+#include "canzona/base/text.h"
+
+namespace canzona {
+namespace {
+
+// The format counts in microseconds.
+double microseconds(int64_t nanoseconds) {
+  return static_cast<double>(nanoseconds) * 1e-3;
+}
+
+void write_name(JsonWriter& out, const char* what, int rank, int track,
+                std::string_view name) {
+  out.begin_object();
+  out.field("ph", "M").field("name", what);
+  out.field("pid", rank).field("tid", track);
+  out.member("args").begin_object().field("name", name).end_object();
+  out.end_object();
+}
+
+}  // namespace
+
+int64_t steady_nanoseconds() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+Track::Track(int rank, int number, std::string name, size_t most_events,
+             TraceClock clock)
+    : rank_(rank), number_(number), name_(std::move(name)), clock_(clock) {
+  events_.reserve(most_events);
+}
+
+void Track::add(const Event& event) {
+  if (events_.size() == events_.capacity())
+    ++dropped_;
+  else
+    events_.push_back(event);
+}
+
+void Track::add_span(std::string_view name, std::string_view label,
+                     int64_t begin, int64_t end) {
+  add({name, label, begin, end, 0, true});
+}
+
+void Track::add_count(std::string_view name, int64_t value) {
+  add({name, {}, now(), 0, value, false});
+}
+
+Trace::Trace(size_t most_events_per_track, TraceClock clock)
+    : most_events_(most_events_per_track), clock_(clock), start_(clock()) {}
+
+Track* Trace::add_track(int rank, std::string name) {
+  const std::lock_guard lock(mutex_);
+  const auto number = static_cast<int>(tracks_.size());
+  tracks_.push_back(std::make_unique<Track>(rank, number, std::move(name),
+                                            most_events_, clock_));
+  return tracks_.back().get();
+}
+
+int64_t Trace::num_events() const {
+  const std::lock_guard lock(mutex_);
+  int64_t sum = 0;
+  for (const auto& track : tracks_)
+    sum += static_cast<int64_t>(track->events_.size());
+  return sum;
+}
+
+int64_t Trace::num_dropped() const {
+  const std::lock_guard lock(mutex_);
+  int64_t sum = 0;
+  for (const auto& track : tracks_) sum += track->dropped_;
+  return sum;
+}
+
+std::string Trace::json() const {
+  const std::lock_guard lock(mutex_);
+  JsonWriter out;
+  out.begin_object().field("displayTimeUnit", "ms");
+  out.member("traceEvents").begin_array();
+  std::set<int> ranks;
+  for (const auto& track : tracks_) {
+    if (ranks.insert(track->rank_).second)
+      write_name(out, "process_name", track->rank_, 0,
+                 cat("rank ", track->rank_));
+    write_name(out, "thread_name", track->rank_, track->number_, track->name_);
+  }
+  for (const auto& track : tracks_)
+    for (const Track::Event& event : track->events_) {
+      out.begin_object();
+      out.field("ph", event.is_span ? "X" : "C").field("name", event.name);
+      out.field("pid", track->rank_).field("tid", track->number_);
+      out.field("ts", microseconds(event.begin - start_));
+      if (event.is_span)
+        out.field("dur", microseconds(event.end - event.begin));
+      out.member("args").begin_object();
+      if (!event.is_span) out.field("value", event.value);
+      if (!event.label.empty()) out.field("label", event.label);
+      out.end_object().end_object();
+    }
+  out.end_array().end_object();
+  return out.take() + "\n";
+}
+
+}  // namespace canzona

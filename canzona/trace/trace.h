@@ -1,0 +1,115 @@
+// What happened when: spans and counters of every rank and thread, to be looked
+// at in Perfetto (ui.perfetto.dev) or chrome://tracing.
+//
+//   Trace trace;
+//   Track* track = trace.add_track(rank, "compute");
+//   {
+//     Span span(track, "transform", "layers.3");
+//     …
+//   }
+//   count(track, "bytes in flight", 4096);
+//   file << trace.json();
+//
+// A track is written by one thread at a time; tracks are independent. Where no
+// trace is wanted the track is null, and a span costs one comparison. Memory is
+// reserved when a track is made; events beyond that are dropped and counted, so
+// that tracing never allocates or stops what it watches. Texts are not copied:
+// they live as long as the trace. `json` is called when no thread writes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace canzona {
+
+// Nanoseconds since some moment; the same for all threads.
+using TraceClock = int64_t (*)();
+int64_t steady_nanoseconds();
+
+class Track {
+ public:
+  Track(int rank, int number, std::string name, size_t most_events,
+        TraceClock clock);
+
+  int64_t now() const { return clock_(); }
+  void add_span(std::string_view name, std::string_view label, int64_t begin,
+                int64_t end);
+  void add_count(std::string_view name, int64_t value);
+
+ private:
+  friend class Trace;
+
+  struct Event {
+    std::string_view name;
+    std::string_view label;
+    int64_t begin;
+    int64_t end;    // of a span
+    int64_t value;  // of a counter
+    bool is_span;
+  };
+  void add(const Event& event);
+
+  int rank_;
+  int number_;
+  std::string name_;
+  TraceClock clock_;
+  std::vector<Event> events_;
+  int64_t dropped_ = 0;
+};
+
+class Trace {
+ public:
+  static constexpr size_t kMostEvents = size_t{1} << 16;
+
+  explicit Trace(size_t most_events_per_track = kMostEvents,
+                 TraceClock clock = steady_nanoseconds);
+
+  // Lives as long as the trace. Any thread may call.
+  Track* add_track(int rank, std::string name);
+
+  int64_t num_events() const;
+  int64_t num_dropped() const;
+  // In the trace event format: ranks as processes, tracks as their threads.
+  std::string json() const;
+
+ private:
+  size_t most_events_;
+  TraceClock clock_;
+  int64_t start_;
+  mutable std::mutex mutex_;
+  std::vector<std::unique_ptr<Track>> tracks_;
+};
+
+// From its construction to its end.
+class Span {
+ public:
+  Span(Track* track, std::string_view name, std::string_view label = {})
+      : track_(track) {
+    if (track_ == nullptr) return;
+    name_ = name;
+    label_ = label;
+    begin_ = track_->now();
+  }
+  ~Span() {
+    if (track_ != nullptr)
+      track_->add_span(name_, label_, begin_, track_->now());
+  }
+  Span(const Span&) = delete;
+  Span& operator=(const Span&) = delete;
+
+ private:
+  Track* track_;
+  std::string_view name_;
+  std::string_view label_;
+  int64_t begin_ = 0;
+};
+
+inline void count(Track* track, std::string_view name, int64_t value) {
+  if (track != nullptr) track->add_count(name, value);
+}
+
+}  // namespace canzona
