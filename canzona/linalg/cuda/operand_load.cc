@@ -68,6 +68,16 @@ StoredShape stored_shape(const Operand& x, int64_t step) {
   return {rows, cols, (cols + step - 1) / step * step};
 }
 
+Operand take_operand(Arena& arena, const Operand& shape, int64_t step,
+                     DType dtype) {
+  CANZONA_CHECK(shape.rows <= shape.cols, shape.rows, "x", shape.cols,
+                " is not wide");
+  Operand x = shape;
+  x.storage = arena.take(x.count * stored_shape(x, step).matrix_stride() *
+                         size_of(dtype));
+  return x;
+}
+
 void load_operand(CudaEngine& engine, const Operand& x,
                   const StoredShape& shape, DType dtype, const Load& load,
                   const Normalization& normalization) {

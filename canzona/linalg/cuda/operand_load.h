@@ -19,6 +19,10 @@ struct StoredShape {
 // Rows begin at multiples of `step` elements.
 StoredShape stored_shape(const Operand& x, int64_t step);
 
+// Memory for a wide operand of `count` matrices.
+Operand take_operand(Arena& arena, const Operand& shape, int64_t step,
+                     DType dtype);
+
 // Where the matrices of a batch begin, one after another or scattered, in a
 // table on the device, for the launches of the present call.
 template <class Real, class Byte>

@@ -31,15 +31,9 @@ class TileAlgebra final : public Algebra {
 
   Operand wide(Arena& arena, int64_t rows, int64_t cols, int64_t count,
                bool tall) override {
-    CANZONA_CHECK(rows <= cols, rows, "x", cols, " is not wide");
-    Operand x;
-    x.rows = rows;
-    x.cols = cols;
-    x.count = count;
-    x.tall = tall;
-    x.storage = arena.take(count * stored_shape(x, kRowStep).matrix_stride() *
-                           size_of(dtype_));
-    return x;
+    return take_operand(
+        arena, {.rows = rows, .cols = cols, .count = count, .tall = tall},
+        kRowStep, dtype_);
   }
   Operand symmetric(Arena& arena, int64_t rows, int64_t count) override {
     return wide(arena, rows, rows, count, false);
