@@ -4,10 +4,10 @@
 
 #include "canzona/base/check.h"
 #include "canzona/base/text.h"
-#include "canzona/linalg/cuda/algebra.h"
+#include "canzona/linalg/cuda/algebra/algebra.h"
 #include "canzona/linalg/cuda/check.h"
 #include "canzona/linalg/cuda/cuda_memory.h"
-#include "canzona/linalg/cuda/graphs.h"
+#include "canzona/linalg/cuda/graph/graphs.h"
 #include "canzona/linalg/cuda/libraries.h"
 #include "canzona/linalg/cuda/lt_products.h"
 

@@ -35,9 +35,9 @@
 #include <string_view>
 #include <vector>
 
-#include "canzona/linalg/cuda/profile.h"
-#include "canzona/linalg/cuda/recording.h"
-#include "canzona/linalg/cuda/ring.h"
+#include "canzona/linalg/cuda/graph/profile.h"
+#include "canzona/linalg/cuda/graph/recording.h"
+#include "canzona/linalg/cuda/graph/ring.h"
 #include "canzona/linalg/engine.h"
 
 namespace canzona {

@@ -5,7 +5,7 @@
 #include "canzona/base/check.h"
 #include "canzona/linalg/cuda/check.h"
 #include "canzona/linalg/cuda/cuda_engine.h"
-#include "canzona/linalg/cuda/notice.h"
+#include "canzona/linalg/cuda/graph/notice.h"
 
 namespace canzona {
 namespace {

@@ -2,11 +2,11 @@
 #include <utility>
 
 #include "canzona/base/check.h"
-#include "canzona/linalg/cuda/algebra.h"
+#include "canzona/linalg/cuda/algebra/algebra.h"
+#include "canzona/linalg/cuda/algebra/operand_load.h"
+#include "canzona/linalg/cuda/algebra/tile_stages.h"
 #include "canzona/linalg/cuda/cuda_engine.h"
-#include "canzona/linalg/cuda/operand_load.h"
-#include "canzona/linalg/cuda/tile_product.h"
-#include "canzona/linalg/cuda/tile_stages.h"
+#include "canzona/linalg/cuda/tiles/tile_product.h"
 
 namespace canzona {
 namespace {

@@ -16,7 +16,7 @@
 #include <span>
 #include <vector>
 
-#include "canzona/linalg/cuda/signature.h"
+#include "canzona/linalg/cuda/graph/signature.h"
 
 namespace canzona {
 

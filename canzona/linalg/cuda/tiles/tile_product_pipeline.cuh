@@ -15,8 +15,8 @@
 
 #include "canzona/linalg/cuda/tile_product_ptx.cuh"
 #include "canzona/linalg/cuda/tile_product_schedule.cuh"
-#include "canzona/linalg/cuda/tile_product_task.h"
 #include "canzona/linalg/cuda/tile_product_wgmma.cuh"
+#include "canzona/linalg/cuda/tiles/tile_product_task.h"
 
 namespace canzona {
 namespace {

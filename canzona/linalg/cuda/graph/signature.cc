@@ -1,4 +1,4 @@
-#include "canzona/linalg/cuda/signature.h"
+#include "canzona/linalg/cuda/graph/signature.h"
 
 #include <algorithm>
 #include <cstring>

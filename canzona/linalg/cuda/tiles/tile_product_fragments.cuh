@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "canzona/linalg/cuda/tile_product.h"
+#include "canzona/linalg/cuda/tiles/tile_product.h"
 
 namespace canzona {
 namespace {

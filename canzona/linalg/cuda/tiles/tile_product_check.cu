@@ -9,7 +9,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "canzona/linalg/cuda/tile_product_check.cuh"
+#include "canzona/linalg/cuda/tiles/tile_product_check.cuh"
 
 namespace canzona {
 namespace {

@@ -1,4 +1,4 @@
-#include "canzona/linalg/cuda/profile.h"
+#include "canzona/linalg/cuda/graph/profile.h"
 
 #include <algorithm>
 #include <map>

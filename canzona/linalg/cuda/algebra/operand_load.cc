@@ -1,8 +1,8 @@
-#include "canzona/linalg/cuda/operand_load.h"
+#include "canzona/linalg/cuda/algebra/operand_load.h"
 
 #include "canzona/base/check.h"
-#include "canzona/linalg/cuda/load.h"
-#include "canzona/linalg/cuda/tile_stages.h"
+#include "canzona/linalg/cuda/algebra/load.h"
+#include "canzona/linalg/cuda/algebra/tile_stages.h"
 
 namespace canzona {
 namespace {

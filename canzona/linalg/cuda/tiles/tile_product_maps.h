@@ -5,7 +5,7 @@
 
 #include <cuda.h>
 
-#include "canzona/linalg/cuda/tile_product_task.h"
+#include "canzona/linalg/cuda/tiles/tile_product_task.h"
 
 namespace canzona {
 

@@ -1,11 +1,11 @@
-#include "canzona/linalg/cuda/recording.h"
+#include "canzona/linalg/cuda/graph/recording.h"
 
 #include <utility>
 
 #include "canzona/base/check.h"
 #include "canzona/linalg/cuda/check.h"
-#include "canzona/linalg/cuda/condition.h"
 #include "canzona/linalg/cuda/cuda_engine.h"
+#include "canzona/linalg/cuda/graph/condition.h"
 
 namespace canzona {
 namespace {

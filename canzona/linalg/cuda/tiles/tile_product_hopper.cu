@@ -5,8 +5,8 @@
 
 #include "canzona/linalg/cuda/tile_product_floats.cuh"
 #include "canzona/linalg/cuda/tile_product_halves.cuh"
-#include "canzona/linalg/cuda/tile_product_maps.h"
 #include "canzona/linalg/cuda/tile_product_pipeline.cuh"
+#include "canzona/linalg/cuda/tiles/tile_product_maps.h"
 
 namespace canzona {
 namespace {

@@ -1,8 +1,8 @@
 // Newton–Schulz in fp32 and fp64 by the engine's own products.
 #include "canzona/base/check.h"
-#include "canzona/linalg/cuda/algebra.h"
+#include "canzona/linalg/cuda/algebra/algebra.h"
+#include "canzona/linalg/cuda/algebra/operand_load.h"
 #include "canzona/linalg/cuda/cuda_engine.h"
-#include "canzona/linalg/cuda/operand_load.h"
 
 namespace canzona {
 namespace {

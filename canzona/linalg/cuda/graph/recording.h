@@ -18,7 +18,7 @@
 #include <string_view>
 #include <vector>
 
-#include "canzona/linalg/cuda/signature.h"
+#include "canzona/linalg/cuda/graph/signature.h"
 
 namespace canzona {
 

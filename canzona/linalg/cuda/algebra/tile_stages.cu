@@ -1,10 +1,10 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "canzona/linalg/cuda/algebra/tile_stages.h"
 #include "canzona/linalg/cuda/exact.cuh"
 #include "canzona/linalg/cuda/launch.cuh"
 #include "canzona/linalg/cuda/sums.cuh"
-#include "canzona/linalg/cuda/tile_stages.h"
 
 namespace canzona {
 namespace {

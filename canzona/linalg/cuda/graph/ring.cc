@@ -1,4 +1,4 @@
-#include "canzona/linalg/cuda/ring.h"
+#include "canzona/linalg/cuda/graph/ring.h"
 
 #include <algorithm>
 #include <cstring>

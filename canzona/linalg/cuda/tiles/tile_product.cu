@@ -1,10 +1,10 @@
-#include "canzona/linalg/cuda/tile_product.h"
+#include "canzona/linalg/cuda/tiles/tile_product.h"
 
 #include <limits>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/linalg/cuda/tile_product_task.h"
+#include "canzona/linalg/cuda/tiles/tile_product_task.h"
 
 namespace canzona {
 namespace {

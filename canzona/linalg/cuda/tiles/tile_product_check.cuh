@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "canzona/linalg/cuda/tile_product.h"
+#include "canzona/linalg/cuda/tiles/tile_product.h"
 
 namespace canzona {
 namespace {

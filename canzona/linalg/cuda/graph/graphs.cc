@@ -1,4 +1,4 @@
-#include "canzona/linalg/cuda/graphs.h"
+#include "canzona/linalg/cuda/graph/graphs.h"
 
 #include <algorithm>
 #include <cstring>

@@ -2,7 +2,7 @@
 // how the tasks of a launch are numbered. For the files tile_product*.cu only.
 #pragma once
 
-#include "canzona/linalg/cuda/tile_product.h"
+#include "canzona/linalg/cuda/tiles/tile_product.h"
 
 namespace canzona {
 

@@ -1,9 +1,9 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "canzona/linalg/cuda/algebra/load.h"
 #include "canzona/linalg/cuda/exact.cuh"
 #include "canzona/linalg/cuda/launch.cuh"
-#include "canzona/linalg/cuda/load.h"
 #include "canzona/linalg/cuda/sums.cuh"
 
 namespace canzona {

@@ -3,7 +3,7 @@
 // All pointers are of the device; calls are asynchronous.
 #pragma once
 
-#include "canzona/linalg/cuda/tile_product.h"
+#include "canzona/linalg/cuda/tiles/tile_product.h"
 #include "canzona/linalg/dtype.h"
 
 namespace canzona {

@@ -1,7 +1,7 @@
 #include <cuda_runtime.h>
 
 #include "canzona/linalg/cuda/check.h"
-#include "canzona/linalg/cuda/condition.h"
+#include "canzona/linalg/cuda/graph/condition.h"
 
 namespace canzona {
 namespace {

@@ -4,8 +4,8 @@
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
 #include "canzona/linalg/cuda/cuda_engine.h"
+#include "canzona/linalg/cuda/graph/notice.h"
 #include "canzona/linalg/cuda/launch.cuh"
-#include "canzona/linalg/cuda/notice.h"
 
 namespace canzona {
 namespace {

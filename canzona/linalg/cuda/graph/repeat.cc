@@ -5,7 +5,7 @@
 #include "canzona/base/error.h"
 #include "canzona/linalg/cuda/check.h"
 #include "canzona/linalg/cuda/cuda_engine.h"
-#include "canzona/linalg/cuda/graphs.h"
+#include "canzona/linalg/cuda/graph/graphs.h"
 
 namespace canzona {
 namespace {

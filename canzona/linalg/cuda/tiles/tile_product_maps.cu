@@ -1,4 +1,4 @@
-#include "canzona/linalg/cuda/tile_product_maps.h"
+#include "canzona/linalg/cuda/tiles/tile_product_maps.h"
 
 #include <cudaTypedefs.h>
 
