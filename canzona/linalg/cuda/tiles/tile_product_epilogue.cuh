@@ -2,8 +2,8 @@
 // 256 sums are finished in chunks of 64 columns.
 #pragma once
 
-#include "canzona/linalg/cuda/tile_product_numbers.cuh"
-#include "canzona/linalg/cuda/tile_product_pipeline.cuh"
+#include "canzona/linalg/cuda/tiles/tile_product_numbers.cuh"
+#include "canzona/linalg/cuda/tiles/tile_product_pipeline.cuh"
 
 namespace canzona {
 namespace {

@@ -3,7 +3,7 @@
 // half of its lanes cover 256 bytes of a row.
 #pragma once
 
-#include "canzona/linalg/cuda/tile_product_epilogue.cuh"
+#include "canzona/linalg/cuda/tiles/tile_product_epilogue.cuh"
 
 namespace canzona {
 namespace {

@@ -3,7 +3,7 @@
 // under way.
 #pragma once
 
-#include "canzona/linalg/cuda/tile_product_epilogue.cuh"
+#include "canzona/linalg/cuda/tiles/tile_product_epilogue.cuh"
 
 namespace canzona {
 namespace {

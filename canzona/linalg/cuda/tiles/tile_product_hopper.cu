@@ -3,10 +3,10 @@
 // Blocks stay and take one such square after the other.
 #include <algorithm>
 
-#include "canzona/linalg/cuda/tile_product_floats.cuh"
-#include "canzona/linalg/cuda/tile_product_halves.cuh"
-#include "canzona/linalg/cuda/tile_product_pipeline.cuh"
+#include "canzona/linalg/cuda/tiles/tile_product_floats.cuh"
+#include "canzona/linalg/cuda/tiles/tile_product_halves.cuh"
 #include "canzona/linalg/cuda/tiles/tile_product_maps.h"
+#include "canzona/linalg/cuda/tiles/tile_product_pipeline.cuh"
 
 namespace canzona {
 namespace {

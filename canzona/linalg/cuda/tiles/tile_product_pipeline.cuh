@@ -13,10 +13,10 @@
 // since either block's producer writes into both.
 #pragma once
 
-#include "canzona/linalg/cuda/tile_product_ptx.cuh"
-#include "canzona/linalg/cuda/tile_product_schedule.cuh"
-#include "canzona/linalg/cuda/tile_product_wgmma.cuh"
+#include "canzona/linalg/cuda/tiles/tile_product_ptx.cuh"
+#include "canzona/linalg/cuda/tiles/tile_product_schedule.cuh"
 #include "canzona/linalg/cuda/tiles/tile_product_task.h"
+#include "canzona/linalg/cuda/tiles/tile_product_wgmma.cuh"
 
 namespace canzona {
 namespace {

@@ -1,9 +1,9 @@
 // The kernel for GPUs from compute capability 8.0 on: matrix instructions of
 // warps, asynchronous copies to shared memory. One block of threads per 128 x
 // 128 elements of a result.
-#include "canzona/linalg/cuda/tile_product_fragments.cuh"
-#include "canzona/linalg/cuda/tile_product_numbers.cuh"
-#include "canzona/linalg/cuda/tile_product_schedule.cuh"
+#include "canzona/linalg/cuda/tiles/tile_product_fragments.cuh"
+#include "canzona/linalg/cuda/tiles/tile_product_numbers.cuh"
+#include "canzona/linalg/cuda/tiles/tile_product_schedule.cuh"
 #include "canzona/linalg/cuda/tiles/tile_product_task.h"
 
 namespace canzona {
