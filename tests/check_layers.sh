@@ -18,6 +18,7 @@ complain() {
 allowed_rooms() {
   case $1 in
     canzona/base) echo "base" ;;
+    canzona/comm) echo "base comm" ;;
     canzona/linalg) echo "base linalg" ;;
     canzona/rules) echo "base linalg rules" ;;
     canzona/shapes) echo "base shapes" ;;
@@ -26,7 +27,7 @@ allowed_rooms() {
     canzona/plan) echo "base rules shapes plan" ;;
     canzona/report) echo "base rules shapes plan report" ;;
     cli | bench | fuzz | tests)
-      echo "base linalg rules measure shapes conformance plan report" ;;
+      echo "base comm linalg rules measure shapes conformance plan report" ;;
   esac
 }
 
