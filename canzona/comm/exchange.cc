@@ -35,7 +35,7 @@ void Exchange::begin(Operation operation, int64_t sequence, const Label& label,
   deadline_ = after(time);
   sent_ = 0;
   transport_->enter(sequence);
-  throw_if_lost();
+  if (transport_->is_aborted()) throw_lost();
 }
 
 void Exchange::send(int to, std::span<const std::byte> data) {
@@ -50,7 +50,11 @@ void Exchange::receive(int from, std::span<std::byte> data) {
 
 void Exchange::finish() {
   while (!transport_->poll()) {
-    throw_if_lost();
+    if (is_lost()) {
+      // A peer may have done its part and failed after that.
+      if (transport_->poll()) return;
+      throw_lost();
+    }
     if (Clock::now() >= deadline_) throw_late();
     transport_->pause(deadline_);
   }
@@ -77,11 +81,14 @@ std::string Exchange::where() const {
   return text;
 }
 
-void Exchange::throw_if_lost() {
-  if (const auto reason = transport_->abort_reason())
-    throw PeerLost(cat(where(), " given up: ", *reason));
-  if (const int peer = transport_->lost_peer(); peer >= 0)
-    throw PeerLost(cat(where(), ": rank ", peer, " has left"));
+bool Exchange::is_lost() {
+  return transport_->is_aborted() || transport_->lost_peer() >= 0;
+}
+
+void Exchange::throw_lost() {
+  if (transport_->is_aborted())
+    throw PeerLost(cat(where(), " given up: ", transport_->abort_reason()));
+  throw PeerLost(cat(where(), ": rank ", transport_->lost_peer(), " has left"));
 }
 
 // A peer that we wait for may itself wait for the one that is missing.

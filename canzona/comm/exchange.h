@@ -53,7 +53,8 @@ class Exchange {
 
  private:
   [[noreturn]] void throw_late();
-  void throw_if_lost();
+  [[noreturn]] void throw_lost();
+  bool is_lost();
 
   std::unique_ptr<Transport> transport_;
   std::string name_;

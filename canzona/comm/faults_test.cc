@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <barrier>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -113,8 +114,10 @@ TEST(Faults, ARankThatNeverComesIsNamedAfterTheDeadline) {
 }
 
 TEST(Faults, AnAbortReachesEveryGroupAndStays) {
-  run_ranks(4, [](Communicator& world) {
+  std::barrier all_split(4);
+  run_ranks(4, [&](Communicator& world) {
     auto half = world.split(world.rank() / 2, 0, "half");
+    all_split.arrive_and_wait();
     if (world.rank() == 3) world.abort("the disk is full");
     for (int times = 0; times < 2; ++times) {
       EXPECT_THAT(lost([&] {

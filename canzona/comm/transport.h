@@ -16,7 +16,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -58,7 +57,8 @@ class Transport {
 
   // Ends all groups of all ranks, for good; the first reason stays.
   virtual void abort(std::string_view reason) = 0;
-  virtual std::optional<std::string> abort_reason() const = 0;
+  virtual bool is_aborted() const = 0;
+  virtual std::string abort_reason() const = 0;  // empty if there is none
 
   // A group of some of these ranks, in the order of the new numbers. All
   // members call it, with the same `id`, which names one split, and `color`.

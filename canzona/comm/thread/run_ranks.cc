@@ -2,9 +2,7 @@
 
 #include <deque>
 #include <exception>
-#include <mutex>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "canzona/base/error.h"
@@ -17,27 +15,9 @@ namespace {
 // How near an error is to what began it all.
 enum class Kind { kOwn, kFirstLost, kLost };
 
-// Of many errors the one to tell.
-class RootCause {
- public:
-  void offer(Kind kind, int rank, std::exception_ptr error) {
-    std::lock_guard lock(mutex_);
-    if (error_ != nullptr && std::pair(kind_, rank_) < std::pair(kind, rank))
-      return;
-    kind_ = kind;
-    rank_ = rank;
-    error_ = std::move(error);
-  }
-
-  void rethrow() const {
-    if (error_ != nullptr) std::rethrow_exception(error_);
-  }
-
- private:
-  std::mutex mutex_;
-  Kind kind_ = Kind::kLost;
-  int rank_ = 0;
-  std::exception_ptr error_;
+struct Failure {
+  Kind kind = Kind::kLost;
+  std::exception_ptr error;
 };
 
 // The rank whose own words ended the world was the first to lose a peer.
@@ -46,10 +26,10 @@ Kind kind_of(const ThreadWorld& world, const PeerLost& error) {
 }
 
 void call_rank(ThreadWorld& world, Communicator& communicator,
-               const RankFunction& function, RootCause& cause) {
+               const RankFunction& function, Failure& failure) {
   const int rank = communicator.rank();
   const auto give_up = [&](Kind kind, std::string_view reason) {
-    cause.offer(kind, rank, std::current_exception());
+    failure = {kind, std::current_exception()};
     world.abort(cat("rank ", rank, " failed: ", reason));
   };
   try {
@@ -63,6 +43,16 @@ void call_rank(ThreadWorld& world, Communicator& communicator,
   }
 }
 
+// Called when all threads have ended: errors are released by this one.
+void rethrow_cause(const std::vector<Failure>& failures) {
+  const Failure* cause = nullptr;
+  for (const Failure& failure : failures) {
+    if (failure.error == nullptr) continue;
+    if (cause == nullptr || failure.kind < cause->kind) cause = &failure;
+  }
+  if (cause != nullptr) std::rethrow_exception(cause->error);
+}
+
 }  // namespace
 
 void run_ranks(int num_ranks, const RunOptions& options,
@@ -72,16 +62,17 @@ void run_ranks(int num_ranks, const RunOptions& options,
   for (int rank = 0; rank < num_ranks; ++rank)
     communicators.emplace_back(make_thread_transport(world, rank), world->ops(),
                                options.communicator, "world");
-  RootCause cause;
+  std::vector<Failure> failures(communicators.size());
   {
     std::vector<std::jthread> threads;
     for (Communicator& communicator : communicators)
       threads.emplace_back([&] {
-        call_rank(*world, communicator, function, cause);
+        call_rank(*world, communicator, function,
+                  failures[static_cast<size_t>(communicator.rank())]);
         communicator.leave();
       });
   }
-  cause.rethrow();
+  rethrow_cause(failures);
 }
 
 void run_ranks(int num_ranks, const RankFunction& function) {

@@ -46,9 +46,8 @@ class ThreadTransport final : public Transport {
   void leave() noexcept override;
 
   void abort(std::string_view reason) override { world_->abort(reason); }
-  std::optional<std::string> abort_reason() const override {
-    return world_->abort_reason();
-  }
+  bool is_aborted() const override { return world_->aborted(); }
+  std::string abort_reason() const override { return world_->abort_reason(); }
   std::unique_ptr<Transport> subgroup(std::span<const int> members, int64_t id,
                                       int color) override;
 

@@ -58,8 +58,7 @@ void ThreadWorld::abort(std::string_view reason) {
   }
 }
 
-std::optional<std::string> ThreadWorld::abort_reason() const {
-  if (!aborted()) return std::nullopt;
+std::string ThreadWorld::abort_reason() const {
   std::lock_guard lock(mutex_);
   return reason_;
 }

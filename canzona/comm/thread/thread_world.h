@@ -81,7 +81,7 @@ class ThreadWorld {
 
   void abort(std::string_view reason);
   bool aborted() const { return aborted_.load(std::memory_order_acquire); }
-  std::optional<std::string> abort_reason() const;
+  std::string abort_reason() const;  // empty if there is none
 
   const std::shared_ptr<ThreadGroup>& everyone() const { return everyone_; }
   // The same group for all its members that ask with the same words.
