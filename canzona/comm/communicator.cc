@@ -116,6 +116,7 @@ void Communicator::all_gather_v(std::span<const std::byte> input,
                                 std::span<std::byte> output, const Call& call) {
   require_counts(Operation::kAllGather, call, bytes, 1, output.size(),
                  input.size());
+  require_apart(Operation::kAllGather, call, input, output, bytes, 1);
   run({.operation = Operation::kAllGather,
        .total = static_cast<int64_t>(output.size()),
        .counts = bytes},

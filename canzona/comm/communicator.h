@@ -132,11 +132,18 @@ class Communicator {
                       std::span<const int64_t> counts, int64_t element,
                       size_t whole, size_t own) const;
 
+  // UsageError if `own` overlaps `whole` anywhere but in its own place.
+  void require_apart(Operation operation, const Call& call,
+                     std::span<const std::byte> own,
+                     std::span<const std::byte> whole,
+                     std::span<const int64_t> counts, int64_t element) const;
+
   void add_pieces(Reduction reduction, const std::byte* input,
                   std::span<const int64_t> counts, std::byte* output);
-  void add_segment(Reduction reduction, const std::byte* input,
-                   std::span<const int64_t> counts, int64_t begin,
-                   std::byte* output);
+  void post_segment(Reduction reduction, const std::byte* input,
+                    std::span<const int64_t> counts, int64_t begin);
+  void add_segment(Reduction reduction, int64_t count, bool in_place,
+                   std::byte* place);
   void gather_pieces(std::span<const std::byte> input,
                      std::span<const int64_t> bytes, std::byte* output);
   int64_t segment_elements(Reduction reduction) const;

@@ -1,5 +1,6 @@
 // The collectives with a count per rank: sums and all-to-all.
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 #include "canzona/base/check.h"
@@ -13,6 +14,12 @@ namespace {
 
 std::span<std::byte> bytes_at(std::byte* memory, int64_t bytes) {
   return {memory, static_cast<size_t>(bytes)};
+}
+
+bool overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
+  const std::less<const std::byte*> before;
+  return !a.empty() && !b.empty() && before(a.data(), b.data() + b.size()) &&
+         before(b.data(), a.data() + a.size());
 }
 
 // True if every piece lies inside its buffer.
@@ -56,6 +63,19 @@ void Communicator::require_counts(Operation operation, const Call& call,
             cat("this rank's count is ", mine, " bytes, its buffer has ", own));
 }
 
+// Peers still read, or we still write, where the two overlap.
+void Communicator::require_apart(Operation operation, const Call& call,
+                                 std::span<const std::byte> own,
+                                 std::span<const std::byte> whole,
+                                 std::span<const int64_t> counts,
+                                 int64_t element) const {
+  const int64_t before =
+      std::accumulate(counts.begin(), counts.begin() + rank(), int64_t{0});
+  if (overlap(own, whole) && own.data() != whole.data() + before * element)
+    require(false, operation, call,
+            "this rank's buffer overlaps the whole one outside its own place");
+}
+
 int64_t Communicator::segment_elements(Reduction reduction) const {
   return std::max<int64_t>(1,
                            options_.segment_bytes / element_bytes(reduction));
@@ -68,6 +88,8 @@ void Communicator::reduce_scatter_v(Reduction reduction,
                                     const Call& call) {
   require_counts(Operation::kReduceScatter, call, counts,
                  element_bytes(reduction), input.size(), output.size());
+  require_apart(Operation::kReduceScatter, call, output, input, counts,
+                element_bytes(reduction));
   run({.operation = Operation::kReduceScatter,
        .variant = static_cast<int64_t>(reduction),
        .total = static_cast<int64_t>(input.size()),
@@ -79,49 +101,58 @@ void Communicator::reduce_scatter_v(Reduction reduction,
 void Communicator::add_pieces(Reduction reduction, const std::byte* input,
                               std::span<const int64_t> counts,
                               std::byte* output) {
+  const int64_t element = element_bytes(reduction);
+  const int64_t before =
+      std::accumulate(counts.begin(), counts.begin() + rank(), int64_t{0});
+  const std::byte* own = input + before * element;
+  const int64_t step = segment_elements(reduction);
   const int64_t longest = std::ranges::max(counts);
-  for (int64_t begin = 0; begin < longest; begin += segment_elements(reduction))
-    add_segment(reduction, input, counts, begin, output);
+  for (int64_t begin = 0; begin < longest; begin += step) {
+    post_segment(reduction, input, counts, begin);
+    exchange_.finish();
+    const int64_t count =
+        std::min(step, counts[static_cast<size_t>(rank())] - begin);
+    if (count > 0)
+      add_segment(reduction, count, output == own, output + begin * element);
+  }
 }
 
 // Elements [begin, begin + segment) of every rank's piece: to the rank that
 // adds them, and those of this rank from all others.
-void Communicator::add_segment(Reduction reduction, const std::byte* input,
-                               std::span<const int64_t> counts, int64_t begin,
-                               std::byte* output) {
+void Communicator::post_segment(Reduction reduction, const std::byte* input,
+                                std::span<const int64_t> counts,
+                                int64_t begin) {
   const int64_t element = element_bytes(reduction);
   const int64_t wire = wire_bytes(reduction);
   const auto length = [&](int peer) {
     return std::clamp<int64_t>(counts[static_cast<size_t>(peer)] - begin, 0,
                                segment_elements(reduction));
   };
-  const int64_t mine = length(rank());
   const std::byte* piece = input;
-  const std::byte* own = nullptr;
   for (int peer = 0; peer < size(); ++peer) {
-    const std::byte* segment = piece + begin * element;
-    if (peer == rank()) own = segment;
-    if (is_narrowed(reduction) && length(peer) > 0) {
-      ops_.narrow(reduction, staging(peer), segment, length(peer));
+    const int64_t count = length(peer);
+    const std::byte* segment = count > 0 ? piece + begin * element : piece;
+    if (is_narrowed(reduction)) {
+      ops_.narrow(reduction, staging(peer), segment, count);
       segment = staging(peer);
     }
     pieces_[static_cast<size_t>(peer)] =
         peer == rank() ? segment : arrival(peer);
     if (peer != rank()) {
-      exchange_.receive(peer, bytes_at(arrival(peer), mine * wire));
-      if (length(peer) > 0)
-        exchange_.send(peer,
-                       {segment, static_cast<size_t>(length(peer) * wire)});
+      exchange_.receive(peer, bytes_at(arrival(peer), length(rank()) * wire));
+      exchange_.send(peer, {segment, static_cast<size_t>(count * wire)});
     }
     piece += counts[static_cast<size_t>(peer)] * element;
   }
-  exchange_.finish();
-  if (mine == 0) return;
-  std::byte* place = output + begin * element;
-  // The tree may write its sum before it has read the rank's own piece.
-  std::byte* sum = place == own ? sums() : place;
-  tree_sum(ops_, reduction, pieces_, mine, sum, sums() + slot_);
-  if (sum != place) ops_.copy(place, sum, mine * element);
+}
+
+// The tree may write its sum before it has read the rank's own piece: in place
+// it needs another.
+void Communicator::add_segment(Reduction reduction, int64_t count,
+                               bool in_place, std::byte* place) {
+  std::byte* sum = in_place ? sums() : place;
+  tree_sum(ops_, reduction, pieces_, count, sum, sums() + slot_);
+  if (in_place) ops_.copy(place, sum, count * element_bytes(reduction));
 }
 
 void Communicator::all_reduce(Reduction reduction, std::span<std::byte> data,
@@ -156,6 +187,9 @@ void Communicator::all_to_all_v(const Pieces<const std::byte>& send,
   if (!is_inside(send, n) || !is_inside(receive, n))
     require(false, Operation::kAllToAll, call,
             cat("a piece for each of ", n, " ranks must lie in its buffer"));
+  if (overlap(send.data, receive.data))
+    require(false, Operation::kAllToAll, call,
+            "what is sent and what is received overlap");
   const std::span<const std::byte> own = send.of(rank());
   if (own.size() != receive.of(rank()).size())
     require(false, Operation::kAllToAll, call,

@@ -191,6 +191,23 @@ TEST(Communicator, RefusesSizesThatDoNotFit) {
   });
 }
 
+TEST(Communicator, RefusesBuffersThatOverlap) {
+  run_ranks(2, [](Communicator& world) {
+    std::vector<float> data(8);
+    const std::span<std::byte> bytes = bytes_of(data);
+    const auto other = bytes.subspan(world.rank() == 0 ? 4 : 0, 16);
+    const std::vector<int64_t> fours = {4, 4}, halves = {16, 16};
+    EXPECT_THROW(world.all_gather_v(other, halves, bytes), UsageError);
+    EXPECT_THROW(
+        world.reduce_scatter_v(Reduction::kFp32Sum, bytes, fours, other),
+        UsageError);
+    const std::vector<int64_t> none = {0, 0};
+    EXPECT_THROW(world.all_to_all_v({bytes, none, none}, {other, none, none}),
+                 UsageError);
+    world.barrier();
+  });
+}
+
 TEST(Communicator, TellsItsTrafficAsATable) {
   run_ranks(2, [](Communicator& world) {
     std::vector<float> data(5);

@@ -160,8 +160,8 @@ const RunOptions kChecked = {.communicator = {.check_collectives = true}};
 TEST(Checks, LetEqualCallsPass) {
   run_ranks(4, kChecked, [](Communicator& world) {
     add_one(world, {.label = "a"});
-    std::vector<int64_t> data(4);
-    world.all_gather_v(bytes_of(data).first(8), std::vector<int64_t>(4, 8),
+    std::vector<int64_t> own(1), data(4);
+    world.all_gather_v(bytes_of(own), std::vector<int64_t>(4, 8),
                        bytes_of(data));
     const std::vector<int64_t> one(4, 1);
     std::vector<std::byte> in(4), out(4);
