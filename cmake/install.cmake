@@ -18,7 +18,7 @@ if(TARGET canzona_report)
   set(CANZONA_NEEDS_FMT ON)
 endif()
 set(CANZONA_NEEDS_THREADS OFF)
-if(TARGET canzona_openblas)
+if(TARGET canzona_openblas OR TARGET canzona_comm)
   set(CANZONA_NEEDS_THREADS ON)
 endif()
 configure_package_config_file(

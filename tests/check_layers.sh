@@ -19,6 +19,7 @@ allowed_rooms() {
   case $1 in
     canzona/base) echo "base" ;;
     canzona/trace) echo "base trace" ;;
+    canzona/comm) echo "base trace comm" ;;
     canzona/linalg) echo "base linalg" ;;
     canzona/rules) echo "base linalg rules" ;;
     canzona/shapes) echo "base shapes" ;;
@@ -27,7 +28,7 @@ allowed_rooms() {
     canzona/plan) echo "base rules shapes plan" ;;
     canzona/report) echo "base rules shapes plan report" ;;
     cli | bench | fuzz | tests)
-      echo "base trace linalg rules measure shapes conformance plan report" ;;
+      echo "base trace comm linalg rules measure shapes conformance plan report" ;;
   esac
 }
 

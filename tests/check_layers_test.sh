@@ -22,6 +22,7 @@ expect() {
 
 expect 0 canzona/base/a.h '#include <string>'
 expect 0 canzona/base/a.h '#include <nlohmann/json.hpp>'
+expect 0 canzona/comm/thread/a.cc '#include "canzona/base/text.h"'
 expect 0 canzona/plan/a.cc '#include "canzona/shapes/tensor.h"'
 expect 0 canzona/plan/strategies/a.cc '#include "canzona/rules/facts.h"'
 expect 0 canzona/plan/a_test.cc '#include <random>'
@@ -32,6 +33,8 @@ expect 0 canzona/linalg/cuda/a.cu '#include <cuda_runtime.h>'
 
 expect 1 canzona/base/a.cc '#include "canzona/plan/plan.h"'
 expect 1 canzona/base/a.cc '  #  include   "canzona/plan/plan.h"  // why'
+expect 1 canzona/comm/a.cc '#include "canzona/linalg/engine.h"'
+expect 1 canzona/plan/a.cc '#include "canzona/comm/communicator.h"'
 expect 1 canzona/rules/muon/a.cc '#include "canzona/shapes/tensor.h"'
 expect 1 canzona/shapes/a.cc '#include "canzona/rules/facts.h"'
 expect 1 canzona/shapes/a_test.cc '#include "canzona/plan/plan.h"'

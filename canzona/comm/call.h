@@ -1,0 +1,56 @@
+// What a rank says when it calls a collective: which one, under what label,
+// how long it may take.
+//
+//   world.barrier({.label = "end of step 7", .deadline = 5s});
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <string_view>
+
+namespace canzona {
+
+enum class Operation {
+  kReduceScatter,
+  kAllGather,
+  kAllToAll,
+  kAllReduce,
+  kBroadcast,
+  kBarrier,
+  kSplit,
+};
+inline constexpr int kNumOperations = 7;
+
+constexpr std::string_view to_string(Operation operation) {
+  constexpr std::array<std::string_view, kNumOperations> kNames = {
+      "reduce_scatter_v", "all_gather_v", "all_to_all_v", "all_reduce",
+      "broadcast",        "barrier",      "split"};
+  return kNames[static_cast<size_t>(operation)];
+}
+
+struct Call {
+  std::string_view label = {};
+  std::chrono::nanoseconds deadline{0};  // 0: the communicator's own
+};
+
+// A label kept without touching the heap; longer ones are cut.
+class Label {
+ public:
+  static constexpr size_t kCapacity = 63;
+
+  Label() = default;
+  explicit Label(std::string_view text)
+      : size_(static_cast<uint8_t>(std::min(text.size(), kCapacity))) {
+    std::copy_n(text.begin(), size_, text_.begin());
+  }
+
+  std::string_view view() const { return {text_.data(), size_}; }
+
+ private:
+  std::array<char, kCapacity> text_{};
+  uint8_t size_ = 0;
+};
+
+}  // namespace canzona

@@ -1,0 +1,157 @@
+#include "canzona/comm/communicator.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <exception>
+#include <utility>
+
+#include "canzona/base/check.h"
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "canzona/comm/running.h"
+
+namespace canzona {
+namespace {
+
+int64_t slot_bytes(int64_t segment_bytes) {
+  constexpr int64_t kAlignment = 64;
+  return (segment_bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+}  // namespace
+
+Communicator::Communicator(std::unique_ptr<Transport> transport,
+                           const WireOps& ops, CommunicatorOptions options,
+                           std::string name)
+    : Communicator(std::move(transport), ops, options, std::move(name),
+                   std::shared_ptr<FlightRecord>()) {}
+
+Communicator::Communicator(std::unique_ptr<Transport> transport,
+                           const WireOps& ops, CommunicatorOptions options,
+                           std::string name,
+                           std::shared_ptr<FlightRecord> flight)
+    : ops_(ops),
+      options_(std::move(options)),
+      exchange_(std::move(transport), std::move(name)),
+      flight_(std::move(flight)),
+      check_(size(), options_.check_collectives),
+      pieces_(static_cast<size_t>(size())),
+      shares_(static_cast<size_t>(size())) {
+  if (options_.segment_bytes < 1)
+    throw UsageError(cat("communicator ", this->name(), ": segment_bytes is ",
+                         options_.segment_bytes, ", expected at least 1"));
+  if (flight_ == nullptr)
+    flight_ = std::make_shared<FlightRecord>(rank(), options_.flight_records,
+                                             options_.clock);
+  // One element fits, however small the segment.
+  slot_ = slot_bytes(std::max<int64_t>(options_.segment_bytes, 16));
+  const int depth = std::bit_width(static_cast<unsigned>(size()));
+  scratch_ = ops_.allocate((2 * size() + depth + 1) * slot_);
+}
+
+Communicator::~Communicator() { ops_.release(scratch_); }
+
+void Communicator::fail(int64_t number) noexcept {
+  exchange_.transport().retract();
+  flight_->end(number, FlightRecord::State::kFailed, exchange_.sent());
+  try {
+    std::rethrow_exception(std::current_exception());
+  } catch (const std::exception& error) {
+    exchange_.transport().abort(error.what());
+  } catch (...) {
+    exchange_.transport().abort(exchange_.where());
+  }
+  if (options_.on_failure) options_.on_failure(*flight_);
+}
+
+void Communicator::require(bool right, Operation operation, const Call& call,
+                           const std::string& what) const {
+  if (!right)
+    throw UsageError(cat("rank ", rank(), " of ", name(), ": ",
+                         to_string(operation), " ", quoted(call.label), ": ",
+                         what));
+}
+
+void Communicator::barrier(const Call& call) {
+  run({.operation = Operation::kBarrier}, call, [&] { exchange_.meet(); });
+}
+
+void Communicator::broadcast(int root, std::span<std::byte> data,
+                             const Call& call) {
+  if (root < 0 || root >= size())
+    require(false, Operation::kBroadcast, call,
+            cat("root ", root, " of ", size(), " ranks"));
+  run({.operation = Operation::kBroadcast,
+       .variant = root,
+       .total = static_cast<int64_t>(data.size())},
+      call, [&] {
+        for (int peer = 0; peer < size() && rank() == root; ++peer)
+          if (peer != root) exchange_.send(peer, data);
+        if (rank() != root) exchange_.receive(root, data);
+        exchange_.finish();
+      });
+}
+
+void Communicator::gather_pieces(std::span<const std::byte> input,
+                                 std::span<const int64_t> bytes,
+                                 std::byte* output) {
+  std::byte* place = output;
+  for (int peer = 0; peer < size(); ++peer) {
+    const auto length = static_cast<size_t>(bytes[static_cast<size_t>(peer)]);
+    if (peer != rank()) {
+      exchange_.receive(peer, {place, length});
+    } else if (place != input.data()) {
+      ops_.copy(place, input.data(), static_cast<int64_t>(length));
+    }
+    place += length;
+  }
+  for (int step = 1; step < size(); ++step)
+    exchange_.send((rank() + step) % size(), input);
+  exchange_.finish();
+}
+
+void Communicator::all_gather_v(std::span<const std::byte> input,
+                                std::span<const int64_t> bytes,
+                                std::span<std::byte> output, const Call& call) {
+  require_counts(Operation::kAllGather, call, bytes, 1, output.size(),
+                 input.size());
+  require_apart(Operation::kAllGather, call, input, output, bytes, 1);
+  run({.operation = Operation::kAllGather,
+       .total = static_cast<int64_t>(output.size()),
+       .counts = bytes},
+      call, [&] { gather_pieces(input, bytes, output.data()); });
+}
+
+void Communicator::abort(std::string_view reason) {
+  exchange_.transport().abort(reason);
+}
+
+std::unique_ptr<Communicator> Communicator::split(int color, int key,
+                                                  std::string name,
+                                                  const Call& call) {
+  struct Wish {
+    int32_t color, key, rank;
+  };
+  std::vector<Wish> wishes(static_cast<size_t>(size()));
+  const Wish own{color, key, rank()};
+  const std::vector<int64_t> bytes(wishes.size(), sizeof(Wish));
+  std::unique_ptr<Transport> group;
+  run({.operation = Operation::kSplit}, call, [&] {
+    gather_pieces(std::as_bytes(std::span(&own, 1)), bytes,
+                  std::as_writable_bytes(std::span(wishes)).data());
+    std::erase_if(wishes, [&](const Wish& w) { return w.color != color; });
+    std::ranges::sort(wishes, {}, [](const Wish& wish) {
+      return std::pair(wish.key, wish.rank);
+    });
+    std::vector<int> members;
+    for (const Wish& wish : wishes) members.push_back(wish.rank);
+    if (color >= 0)
+      group = exchange_.transport().subgroup(members, sequence_, color);
+  });
+  if (group == nullptr) return nullptr;
+  return std::unique_ptr<Communicator>(new Communicator(
+      std::move(group), ops_, options_, std::move(name), flight_));
+}
+
+}  // namespace canzona

@@ -1,0 +1,169 @@
+// Collectives between the ranks of a group.
+//
+//   world.all_reduce(Reduction::kFp32Sum, bytes_of(gradients),
+//                    {.label = "gradients of layers.3"});
+//   std::unique_ptr<Communicator> tp = world.split(rank / 4, rank, "tp");
+//   tp->all_gather_v(shard, bytes_of_each_rank, whole);
+//
+// All ranks of a group call the same operations in the same order. Sums have
+// the bits of tree_sum over rank numbers: they depend neither on counts and
+// segments nor on timing, and are the same on every rank. A count may be 0.
+//
+// An operation that cannot end throws on every rank: PeerLost where another
+// rank is late (past the deadline), has left or has aborted; UsageError where
+// sizes disagree. The group is dead then: leave it, and do not call again.
+//
+// Spans belong to the caller and stay until the operation returns. Nothing is
+// allocated after construction, apart from split. A communicator serves one
+// thread at a time, abort() any; groups are independent of each other.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "canzona/comm/call.h"
+#include "canzona/comm/exchange.h"
+#include "canzona/comm/flight_record.h"
+#include "canzona/comm/reduction.h"
+#include "canzona/comm/signature.h"
+#include "canzona/comm/traffic.h"
+#include "canzona/comm/transport.h"
+#include "canzona/comm/wire_ops.h"
+
+namespace canzona {
+
+struct CommunicatorOptions {
+  std::chrono::nanoseconds deadline = std::chrono::minutes(10);
+  // Sums travel in segments of this size; 2 · ranks of them are reserved.
+  int64_t segment_bytes = 256 << 10;
+  // Ranks compare operation, label and sizes before every collective.
+  bool check_collectives = false;
+  int flight_records = 64;
+  FlightRecord::Clock clock = {};
+  // Called on the failing rank, before the operation throws.
+  std::function<void(const FlightRecord&)> on_failure = {};
+};
+
+// Pieces of one buffer, one per rank, in bytes.
+template <class Byte>
+struct Pieces {
+  std::span<Byte> data;
+  std::span<const int64_t> bytes;
+  std::span<const int64_t> offsets;
+
+  std::span<Byte> of(int rank) const {
+    const auto i = static_cast<size_t>(rank);
+    return data.subspan(static_cast<size_t>(offsets[i]),
+                        static_cast<size_t>(bytes[i]));
+  }
+};
+
+class Communicator {
+ public:
+  // `ops` outlives the communicator.
+  Communicator(std::unique_ptr<Transport> transport, const WireOps& ops,
+               CommunicatorOptions options, std::string name);
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  int rank() const { return exchange_.transport().rank(); }
+  int size() const { return exchange_.transport().size(); }
+  const std::string& name() const { return exchange_.name(); }
+
+  // The input is one piece per rank, of `counts` elements, in order; the output
+  // is the sum of all ranks' pieces for this one. It may lie where this rank's
+  // own piece lies, and overlaps the input nowhere else.
+  void reduce_scatter_v(Reduction reduction, std::span<const std::byte> input,
+                        std::span<const int64_t> counts,
+                        std::span<std::byte> output, const Call& call = {});
+  // In place.
+  void all_reduce(Reduction reduction, std::span<std::byte> data,
+                  const Call& call = {});
+
+  // The output is every rank's input in order; `bytes` says how long each is.
+  // The input may lie in its place of the output.
+  void all_gather_v(std::span<const std::byte> input,
+                    std::span<const int64_t> bytes, std::span<std::byte> output,
+                    const Call& call = {});
+  // Buffers do not overlap.
+  void all_to_all_v(const Pieces<const std::byte>& send,
+                    const Pieces<std::byte>& receive, const Call& call = {});
+  void broadcast(int root, std::span<std::byte> data, const Call& call = {});
+  void barrier(const Call& call = {});
+
+  // A group for every color, ordered by key, then by rank; null for a color
+  // below 0. It shares this one's options and flight record.
+  std::unique_ptr<Communicator> split(int color, int key, std::string name,
+                                      const Call& call = {});
+
+  // Ends every operation of every group on every rank with PeerLost that tells
+  // the reason; the first reason stays.
+  void abort(std::string_view reason);
+
+  // The last word of this rank: others that still wait for it get PeerLost, as
+  // they do when the communicator ends.
+  void leave() { exchange_.transport().leave(); }
+
+  const Traffic& traffic() const { return traffic_; }
+  const FlightRecord& flight_record() const { return *flight_; }
+
+ private:
+  Communicator(std::unique_ptr<Transport> transport, const WireOps& ops,
+               CommunicatorOptions options, std::string name,
+               std::shared_ptr<FlightRecord> flight);
+
+  // Runs `body` as one operation: checked, counted and recorded.
+  template <class Body>
+  void run(const Announcement& announcement, const Call& call, Body body);
+  void fail(int64_t number) noexcept;
+
+  void require(bool right, Operation operation, const Call& call,
+               const std::string& what) const;
+  // UsageError unless the counts are one per rank and add up to the spans.
+  void require_counts(Operation operation, const Call& call,
+                      std::span<const int64_t> counts, int64_t element,
+                      size_t whole, size_t own) const;
+
+  // UsageError if `own` overlaps `whole` anywhere but in its own place.
+  void require_apart(Operation operation, const Call& call,
+                     std::span<const std::byte> own,
+                     std::span<const std::byte> whole,
+                     std::span<const int64_t> counts, int64_t element) const;
+
+  void add_pieces(Reduction reduction, const std::byte* input,
+                  std::span<const int64_t> counts, std::byte* output);
+  void post_segment(Reduction reduction, const std::byte* input,
+                    std::span<const int64_t> counts, int64_t begin);
+  void add_segment(Reduction reduction, int64_t count, bool in_place,
+                   std::byte* place);
+  void gather_pieces(std::span<const std::byte> input,
+                     std::span<const int64_t> bytes, std::byte* output);
+  int64_t segment_elements(Reduction reduction) const;
+  std::byte* arrival(int rank) const { return scratch_ + rank * slot_; }
+  std::byte* staging(int rank) const {
+    return scratch_ + (size() + rank) * slot_;
+  }
+  std::byte* sums() const { return scratch_ + 2 * size() * slot_; }
+
+  const WireOps& ops_;
+  CommunicatorOptions options_;
+  Exchange exchange_;
+  std::shared_ptr<FlightRecord> flight_;
+  SignatureCheck check_;
+  Traffic traffic_;
+  int64_t sequence_ = 0;
+  int64_t slot_ = 0;
+  std::byte* scratch_ = nullptr;
+  std::vector<const std::byte*> pieces_;
+  std::vector<int64_t> shares_;
+};
+
+}  // namespace canzona

@@ -1,0 +1,214 @@
+// The collectives with a count per rank: sums and all-to-all.
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+#include "canzona/base/check.h"
+#include "canzona/base/text.h"
+#include "canzona/comm/communicator.h"
+#include "canzona/comm/running.h"
+#include "canzona/comm/tree_sum.h"
+
+namespace canzona {
+namespace {
+
+std::span<std::byte> bytes_at(std::byte* memory, int64_t bytes) {
+  return {memory, static_cast<size_t>(bytes)};
+}
+
+bool overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
+  const std::less<const std::byte*> before;
+  return !a.empty() && !b.empty() && before(a.data(), b.data() + b.size()) &&
+         before(b.data(), a.data() + a.size());
+}
+
+// True if every piece lies inside its buffer.
+template <class Byte>
+bool is_inside(const Pieces<Byte>& pieces, size_t num_ranks) {
+  if (pieces.bytes.size() != num_ranks || pieces.offsets.size() != num_ranks)
+    return false;
+  const auto whole = static_cast<int64_t>(pieces.data.size());
+  for (size_t i = 0; i < num_ranks; ++i) {
+    const int64_t bytes = pieces.bytes[i];
+    const int64_t offset = pieces.offsets[i];
+    if (bytes < 0 || offset < 0 || offset > whole || bytes > whole - offset)
+      return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void Communicator::require_counts(Operation operation, const Call& call,
+                                  std::span<const int64_t> counts,
+                                  int64_t element, size_t whole,
+                                  size_t own) const {
+  if (counts.size() != pieces_.size())
+    require(false, operation, call,
+            cat(counts.size(), " counts for ", size(), " ranks"));
+  const auto limit = static_cast<int64_t>(whole) / element;
+  int64_t total = 0;
+  for (const int64_t count : counts) {
+    if (count < 0 || count > limit - total)
+      require(false, operation, call,
+              cat("counts are negative or above the buffer's ", limit));
+    total += count;
+  }
+  if (!std::cmp_equal(total * element, whole))
+    require(false, operation, call,
+            cat("counts of ", total * element, " bytes, a buffer of ", whole));
+  const int64_t mine = counts[static_cast<size_t>(rank())] * element;
+  if (!std::cmp_equal(mine, own))
+    require(false, operation, call,
+            cat("this rank's count is ", mine, " bytes, its buffer has ", own));
+}
+
+// Peers still read, or we still write, where the two overlap.
+void Communicator::require_apart(Operation operation, const Call& call,
+                                 std::span<const std::byte> own,
+                                 std::span<const std::byte> whole,
+                                 std::span<const int64_t> counts,
+                                 int64_t element) const {
+  const int64_t before =
+      std::accumulate(counts.begin(), counts.begin() + rank(), int64_t{0});
+  if (overlap(own, whole) && own.data() != whole.data() + before * element)
+    require(false, operation, call,
+            "this rank's buffer overlaps the whole one outside its own place");
+}
+
+int64_t Communicator::segment_elements(Reduction reduction) const {
+  return std::max<int64_t>(1,
+                           options_.segment_bytes / element_bytes(reduction));
+}
+
+void Communicator::reduce_scatter_v(Reduction reduction,
+                                    std::span<const std::byte> input,
+                                    std::span<const int64_t> counts,
+                                    std::span<std::byte> output,
+                                    const Call& call) {
+  require_counts(Operation::kReduceScatter, call, counts,
+                 element_bytes(reduction), input.size(), output.size());
+  require_apart(Operation::kReduceScatter, call, output, input, counts,
+                element_bytes(reduction));
+  run({.operation = Operation::kReduceScatter,
+       .variant = static_cast<int64_t>(reduction),
+       .total = static_cast<int64_t>(input.size()),
+       .counts = counts},
+      call,
+      [&] { add_pieces(reduction, input.data(), counts, output.data()); });
+}
+
+void Communicator::add_pieces(Reduction reduction, const std::byte* input,
+                              std::span<const int64_t> counts,
+                              std::byte* output) {
+  const int64_t element = element_bytes(reduction);
+  const int64_t before =
+      std::accumulate(counts.begin(), counts.begin() + rank(), int64_t{0});
+  const std::byte* own = input + before * element;
+  const int64_t step = segment_elements(reduction);
+  const int64_t longest = std::ranges::max(counts);
+  for (int64_t begin = 0; begin < longest; begin += step) {
+    post_segment(reduction, input, counts, begin);
+    exchange_.finish();
+    const int64_t count =
+        std::min(step, counts[static_cast<size_t>(rank())] - begin);
+    if (count > 0)
+      add_segment(reduction, count, output == own, output + begin * element);
+  }
+}
+
+// Elements [begin, begin + segment) of every rank's piece: to the rank that
+// adds them, and those of this rank from all others.
+void Communicator::post_segment(Reduction reduction, const std::byte* input,
+                                std::span<const int64_t> counts,
+                                int64_t begin) {
+  const int64_t element = element_bytes(reduction);
+  const int64_t wire = wire_bytes(reduction);
+  const auto length = [&](int peer) {
+    return std::clamp<int64_t>(counts[static_cast<size_t>(peer)] - begin, 0,
+                               segment_elements(reduction));
+  };
+  const std::byte* piece = input;
+  for (int peer = 0; peer < size(); ++peer) {
+    const int64_t count = length(peer);
+    const std::byte* segment = count > 0 ? piece + begin * element : piece;
+    if (is_narrowed(reduction)) {
+      ops_.narrow(reduction, staging(peer), segment, count);
+      segment = staging(peer);
+    }
+    pieces_[static_cast<size_t>(peer)] =
+        peer == rank() ? segment : arrival(peer);
+    if (peer != rank()) {
+      exchange_.receive(peer, bytes_at(arrival(peer), length(rank()) * wire));
+      exchange_.send(peer, {segment, static_cast<size_t>(count * wire)});
+    }
+    piece += counts[static_cast<size_t>(peer)] * element;
+  }
+}
+
+// The tree may write its sum before it has read the rank's own piece: in place
+// it needs another.
+void Communicator::add_segment(Reduction reduction, int64_t count,
+                               bool in_place, std::byte* place) {
+  std::byte* sum = in_place ? sums() : place;
+  tree_sum(ops_, reduction, pieces_, count, sum, sums() + slot_);
+  if (in_place) ops_.copy(place, sum, count * element_bytes(reduction));
+}
+
+void Communicator::all_reduce(Reduction reduction, std::span<std::byte> data,
+                              const Call& call) {
+  const int64_t element = element_bytes(reduction);
+  const auto bytes = static_cast<int64_t>(data.size());
+  if (bytes % element != 0)
+    require(false, Operation::kAllReduce, call,
+            cat(bytes, " bytes of elements of ", element));
+  run({.operation = Operation::kAllReduce,
+       .variant = static_cast<int64_t>(reduction),
+       .total = bytes},
+      call, [&] {
+        const int64_t count = bytes / element;
+        for (int i = 0; i < size(); ++i)
+          shares_[static_cast<size_t>(i)] =
+              count / size() + (i < count % size() ? 1 : 0);
+        const auto before = shares_.begin() + rank();
+        std::byte* own =
+            data.data() +
+            std::accumulate(shares_.begin(), before, int64_t{0}) * element;
+        add_pieces(reduction, data.data(), shares_, own);
+        for (int64_t& share : shares_) share *= element;
+        gather_pieces(bytes_at(own, *before), shares_, data.data());
+      });
+}
+
+void Communicator::all_to_all_v(const Pieces<const std::byte>& send,
+                                const Pieces<std::byte>& receive,
+                                const Call& call) {
+  const size_t n = pieces_.size();
+  if (!is_inside(send, n) || !is_inside(receive, n))
+    require(false, Operation::kAllToAll, call,
+            cat("a piece for each of ", n, " ranks must lie in its buffer"));
+  if (overlap(send.data, receive.data))
+    require(false, Operation::kAllToAll, call,
+            "what is sent and what is received overlap");
+  const std::span<const std::byte> own = send.of(rank());
+  if (own.size() != receive.of(rank()).size())
+    require(false, Operation::kAllToAll, call,
+            cat("this rank sends itself ", own.size(), " bytes and expects ",
+                receive.of(rank()).size()));
+  run({.operation = Operation::kAllToAll,
+       .to = send.bytes,
+       .from = receive.bytes},
+      call, [&] {
+        for (int step = 1; step < size(); ++step) {
+          const int from = (rank() + size() - step) % size();
+          const int to = (rank() + step) % size();
+          exchange_.receive(from, receive.of(from));
+          exchange_.send(to, send.of(to));
+        }
+        ops_.copy(receive.of(rank()).data(), own.data(),
+                  static_cast<int64_t>(own.size()));
+        exchange_.finish();
+      });
+}
+
+}  // namespace canzona

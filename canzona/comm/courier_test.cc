@@ -1,0 +1,166 @@
+#include "canzona/comm/courier.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <barrier>
+#include <deque>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "canzona/base/error.h"
+#include "canzona/comm/test_pieces.h"
+#include "canzona/comm/thread/run_ranks.h"
+
+namespace canzona {
+namespace {
+
+using std::chrono_literals::operator""ms;
+using testing::HasSubstr;
+
+TEST(Courier, IssuesInOrderAndTellsWhenDone) {
+  run_ranks(4, [](Communicator& world) {
+    std::vector<int64_t> data = {1};
+    Courier courier(world, 2);
+    // Each adds what the one before left: 4, 16, …
+    Work last;
+    EXPECT_TRUE(last.done());
+    for (int round = 0; round < 20; ++round)
+      last = courier.all_reduce(Reduction::kInt64Sum, bytes_of(data));
+    last.wait();
+    EXPECT_TRUE(last.done());
+    EXPECT_EQ(data.front(), int64_t{1} << 40);
+  });
+}
+
+TEST(Courier, CarriesEveryOperation) {
+  run_ranks(2, [](Communicator& world) {
+    const int64_t rank = world.rank();
+    const std::vector<int64_t> eight = {8, 8}, places = {0, 8}, one = {1, 1};
+    const std::vector<int64_t> mine = {rank, 10 + rank};
+    std::vector<int64_t> gathered(2), exchanged(2), sum(1), sent = {rank};
+    Courier courier(world, 8);
+    courier.all_gather_v(bytes_of(mine).first(8), eight, bytes_of(gathered));
+    courier.all_to_all_v({bytes_of(mine), eight, places},
+                         {bytes_of(exchanged), eight, places});
+    courier.reduce_scatter_v(Reduction::kInt64Sum, bytes_of(mine), one,
+                             bytes_of(sum));
+    courier.broadcast(1, bytes_of(sent));
+    courier.barrier().wait();
+    EXPECT_THAT(gathered, testing::ElementsAre(0, 1));
+    EXPECT_THAT(exchanged, testing::ElementsAre(10 * rank, 10 * rank + 1));
+    EXPECT_EQ(sum.front(), 20 * rank + 1);
+    EXPECT_EQ(sent.front(), 1);
+  });
+}
+
+// A grid of 2 × 4 whose axes work at the same time, a courier each.
+TEST(Courier, ServesTheGroupsOfAGridSideBySide) {
+  run_ranks(8, [](Communicator& world) {
+    const int t = world.rank() % 4;
+    const int d = world.rank() / 4;
+    const auto tp = world.split(d, t, "tp");
+    const auto dp = world.split(t, d, "dp");
+    constexpr int kRounds = 30;
+    std::vector<std::vector<float>> over_tp, over_dp;
+    for (int round = 0; round < kRounds; ++round) {
+      over_tp.push_back(test_piece(t, round));
+      over_dp.push_back(test_piece(d, 2 * round));
+    }
+    {
+      Courier tp_courier(*tp, 3);
+      Courier dp_courier(*dp, 1);
+      for (size_t i = 0; i < kRounds; ++i) {
+        tp_courier.all_reduce(Reduction::kFp32Sum, bytes_of(over_tp[i]));
+        dp_courier.all_reduce(Reduction::kFp32Sum, bytes_of(over_dp[i]));
+      }
+    }
+    for (size_t round = 0; round < kRounds; ++round) {
+      for (size_t i = 0; i < over_tp[round].size(); ++i)
+        EXPECT_TRUE(same_bits(over_tp[round][i],
+                              oracle_at(4, static_cast<int64_t>(i))));
+      for (size_t i = 0; i < over_dp[round].size(); ++i)
+        EXPECT_TRUE(same_bits(over_dp[round][i],
+                              oracle_at(2, static_cast<int64_t>(i))));
+    }
+  });
+}
+
+TEST(Courier, PostingWaitsWhileTheQueueIsFull) {
+  std::barrier may_come(2);
+  run_ranks(2, [&](Communicator& world) {
+    if (world.rank() == 1) {
+      may_come.arrive_and_wait();
+      for (int i = 0; i < 3; ++i) world.barrier();
+      return;
+    }
+    Courier courier(world, 2);
+    courier.barrier();
+    Work second = courier.barrier();
+    EXPECT_FALSE(second.done());
+    may_come.arrive_and_wait();
+    Work third = courier.barrier();
+    // There was room for it only once the first had ended.
+    third.wait();
+    EXPECT_TRUE(second.done());
+  });
+}
+
+std::string thrown_by(Work& work) {
+  try {
+    work.wait();
+  } catch (const PeerLost& error) {
+    return error.what();
+  }
+  return "nothing thrown";
+}
+
+TEST(Courier, KeepsAnErrorForItsWorkAndAllLater) {
+  const auto run = [](Communicator& world) {
+    if (world.rank() == 1) {
+      world.barrier();
+      throw std::runtime_error("rank 1 has had enough");
+    }
+    Courier courier(world, 4);
+    courier.barrier();
+    Work second = courier.barrier({.label = "second"});
+    Work third = courier.barrier({.label = "third"});
+    EXPECT_THAT(thrown_by(third), HasSubstr("'second'"));
+    EXPECT_EQ(thrown_by(second), thrown_by(third));
+    EXPECT_THAT(thrown_by(second), HasSubstr("rank 1 has had enough"));
+    EXPECT_EQ(world.traffic().of(Operation::kBarrier).calls, 1);
+  };
+  EXPECT_THROW(run_ranks(2, run), std::runtime_error);
+}
+
+TEST(Courier, WaitingHasADeadlineOfItsOwn) {
+  std::barrier may_come(2);
+  run_ranks(2, [&](Communicator& world) {
+    if (world.rank() == 1) {
+      may_come.arrive_and_wait();
+      return world.barrier();
+    }
+    Courier courier(world, 4);
+    Work work = courier.barrier({.label = "slow"});
+    EXPECT_THROW(work.wait(1ms), PeerLost);
+    may_come.arrive_and_wait();
+    work.wait();
+  });
+}
+
+TEST(Courier, EndsWhatWasPostedBeforeItEnds) {
+  run_ranks(3, [](Communicator& world) {
+    std::vector<int64_t> data = {1};
+    {
+      Courier courier(world, 5);
+      for (int i = 0; i < 4; ++i)
+        courier.all_reduce(Reduction::kInt64Sum, bytes_of(data));
+    }
+    EXPECT_EQ(data.front(), 81);
+  });
+}
+
+}  // namespace
+}  // namespace canzona

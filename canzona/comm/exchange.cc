@@ -1,0 +1,111 @@
+#include "canzona/comm/exchange.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+
+namespace canzona {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A deadline may be as good as for ever: no overflow.
+Deadline after(std::chrono::nanoseconds time) {
+  const Deadline now = Clock::now();
+  return time < Deadline::max() - now ? now + time : Deadline::max();
+}
+
+std::string ranks_text(const std::vector<int>& ranks) {
+  std::vector<std::string> words;
+  for (int rank : ranks) words.push_back(std::to_string(rank));
+  return cat(ranks.size() == 1 ? "rank " : "ranks ", join(words, ", "));
+}
+
+}  // namespace
+
+void Exchange::begin(Operation operation, int64_t sequence, const Label& label,
+                     std::chrono::nanoseconds time) {
+  operation_ = operation;
+  sequence_ = sequence;
+  label_ = label;
+  time_ = time;
+  deadline_ = after(time);
+  sent_ = 0;
+  transport_->enter(sequence);
+  if (transport_->is_aborted()) throw_lost();
+}
+
+void Exchange::send(int to, std::span<const std::byte> data) {
+  if (data.empty()) return;
+  sent_ += static_cast<int64_t>(data.size());
+  transport_->post_send(to, data);
+}
+
+void Exchange::receive(int from, std::span<std::byte> data) {
+  if (!data.empty()) transport_->post_receive(from, data);
+}
+
+void Exchange::finish() {
+  while (!transport_->poll()) {
+    if (is_lost()) {
+      // A peer may have done its part and failed after that.
+      if (transport_->poll()) return;
+      throw_lost();
+    }
+    if (Clock::now() >= deadline_) throw_late();
+    transport_->pause(deadline_);
+  }
+}
+
+void Exchange::meet() {
+  static constexpr std::array<std::byte, 1> kToken{};
+  // Nobody reads what arrives, one byte after the other.
+  std::array<std::byte, 1> arrival;
+  const int64_t sent = sent_;
+  const int size = transport_->size();
+  for (int step = 1; step < size; ++step)
+    send((transport_->rank() + step) % size, kToken);
+  for (int step = 1; step < size; ++step)
+    receive((transport_->rank() + size - step) % size, arrival);
+  finish();
+  sent_ = sent;
+}
+
+std::string Exchange::where() const {
+  std::string text = cat("rank ", transport_->rank(), " of ", name_, ": ",
+                         to_string(operation_), " #", sequence_);
+  if (!label_.view().empty()) text += cat(" ", quoted(label_.view()));
+  return text;
+}
+
+bool Exchange::is_lost() {
+  return transport_->is_aborted() || transport_->lost_peer() >= 0;
+}
+
+void Exchange::throw_lost() {
+  if (transport_->is_aborted())
+    throw PeerLost(cat(where(), " given up: ", transport_->abort_reason()));
+  throw PeerLost(cat(where(), ": rank ", transport_->lost_peer(), " has left"));
+}
+
+// A peer that we wait for may itself wait for the one that is missing.
+void Exchange::throw_late() {
+  std::vector<int> absent;
+  std::vector<int> pending;
+  for (int peer = 0; peer < transport_->size(); ++peer) {
+    if (transport_->is_pending(peer)) pending.push_back(peer);
+    if (!transport_->has_entered(peer, sequence_)) absent.push_back(peer);
+  }
+  const std::string allowed =
+      human_seconds(std::chrono::duration<double>(time_).count());
+  if (!absent.empty())
+    throw PeerLost(cat(where(), ": ", ranks_text(absent),
+                       " did not come within ", allowed));
+  throw PeerLost(cat(where(), ": all came, but messages with ",
+                     ranks_text(pending), " did not pass within ", allowed));
+}
+
+}  // namespace canzona

@@ -1,0 +1,69 @@
+// One operation's messages on a transport: sends and receives that end by a
+// deadline or in an error that says who did not come.
+//
+//   exchange.begin(operation, sequence, label, deadline);
+//   exchange.receive(peer, arrival);
+//   exchange.send(peer, piece);
+//   exchange.finish();
+//
+// Throws PeerLost if a peer is late, gone, or has aborted. One thread at a
+// time.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "canzona/comm/call.h"
+#include "canzona/comm/transport.h"
+
+namespace canzona {
+
+class Exchange {
+ public:
+  // `name` is the group's.
+  Exchange(std::unique_ptr<Transport> transport, std::string name)
+      : transport_(std::move(transport)), name_(std::move(name)) {}
+
+  Transport& transport() { return *transport_; }
+  const Transport& transport() const { return *transport_; }
+  const std::string& name() const { return name_; }
+
+  void begin(Operation operation, int64_t sequence, const Label& label,
+             std::chrono::nanoseconds time);
+
+  // Messages of no bytes are not sent, because their receiver knows.
+  void send(int to, std::span<const std::byte> data);
+  void receive(int from, std::span<std::byte> data);
+  // Waits for all sent and received since the last time.
+  void finish();
+
+  // A finished exchange of a single byte with every peer.
+  void meet();
+
+  // Bytes sent since begin(); those of checks and meetings apart.
+  int64_t sent() const { return sent_; }
+  void forget_sent() { sent_ = 0; }
+
+  // "rank 1 of world: all_gather_v #7 'layers.3 gather 7'".
+  std::string where() const;
+
+ private:
+  [[noreturn]] void throw_late();
+  [[noreturn]] void throw_lost();
+  bool is_lost();
+
+  std::unique_ptr<Transport> transport_;
+  std::string name_;
+  Operation operation_ = Operation::kBarrier;
+  int64_t sequence_ = 0;
+  Label label_;
+  std::chrono::nanoseconds time_{0};
+  Deadline deadline_;
+  int64_t sent_ = 0;
+};
+
+}  // namespace canzona

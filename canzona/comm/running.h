@@ -1,0 +1,30 @@
+// How a communicator runs one operation; for its own sources.
+#pragma once
+
+#include "canzona/comm/communicator.h"
+
+namespace canzona {
+
+template <class Body>
+void Communicator::run(const Announcement& announcement, const Call& call,
+                       Body body) {
+  const Label label(call.label);
+  const int64_t sequence = ++sequence_;
+  const int64_t number =
+      flight_->begin(name(), announcement.operation, sequence, label);
+  try {
+    exchange_.begin(
+        announcement.operation, sequence, label,
+        call.deadline.count() > 0 ? call.deadline : options_.deadline);
+    if (check_.enabled())
+      check_.compare(exchange_, announcement, sequence, label);
+    body();
+  } catch (...) {
+    fail(number);
+    throw;
+  }
+  traffic_.count(announcement.operation, exchange_.sent());
+  flight_->end(number, FlightRecord::State::kDone, exchange_.sent());
+}
+
+}  // namespace canzona

@@ -1,0 +1,62 @@
+// Links that threads do not have: how long messages of a described cluster
+// would take. Data is moved and added at once; only its arrival is postponed.
+//
+//   LinkModel link = parse_link_model(
+//       "intra=2GB/s,inter=0.2GB/s,latency=20us,ranks_per_node=4");
+//
+// A rank has one sending and one receiving port for its own node and one of
+// each for the others. A message holds one at both ends for
+//   latency + bytes / bandwidth,
+// one message after the other.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <string_view>
+#include <vector>
+
+namespace canzona {
+
+struct LinkModel {
+  double intra_bytes_per_second = 0;
+  double inter_bytes_per_second = 0;
+  double latency_seconds = 0;
+  int ranks_per_node = 1;
+};
+
+// `intra` and `inter` are needed; latency is 0 and ranks_per_node 1 if not
+// given. UsageError names the part that is wrong.
+LinkModel parse_link_model(std::string_view text);
+
+// What waits for the link: real time, or a test's. One per rank.
+class LinkClock {
+ public:
+  virtual ~LinkClock() = default;
+  virtual std::chrono::nanoseconds now() = 0;
+  virtual void sleep_until(std::chrono::nanoseconds time) = 0;
+};
+
+// When messages arrive. Any thread may call; ports serve in order of calls.
+class LinkSchedule {
+ public:
+  using Time = std::chrono::nanoseconds;
+
+  LinkSchedule(const LinkModel& model, int num_ranks);
+
+  // When a message that both ranks are ready for at `ready` has arrived.
+  Time book(int from, int to, int64_t bytes, Time ready);
+
+ private:
+  struct Ports {
+    Time sending_until{0};
+    Time receiving_until{0};
+  };
+
+  LinkModel model_;
+  std::mutex mutex_;
+  std::vector<std::array<Ports, 2>> ports_;  // by rank; own node, others
+};
+
+}  // namespace canzona

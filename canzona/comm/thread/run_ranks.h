@@ -1,0 +1,31 @@
+// Runs a function on n ranks, each a thread of this process with a communicator
+// of all.
+//
+//   run_ranks(4, [&](Communicator& world) {
+//     world.all_reduce(Reduction::kFp32Sum, bytes_of(mine[world.rank()]));
+//   });
+//
+// Returns when all threads have ended. If ranks throw, all others are woken,
+// and the error that began it is rethrown: the lowest rank's that is no
+// PeerLost, else the one that was there first.
+#pragma once
+
+#include <functional>
+
+#include "canzona/comm/communicator.h"
+#include "canzona/comm/thread/thread_world.h"
+
+namespace canzona {
+
+struct RunOptions {
+  CommunicatorOptions communicator = {};
+  ThreadWorld::Options world = {};
+};
+
+using RankFunction = std::function<void(Communicator& world)>;
+
+void run_ranks(int num_ranks, const RankFunction& function);
+void run_ranks(int num_ranks, const RunOptions& options,
+               const RankFunction& function);
+
+}  // namespace canzona

@@ -1,0 +1,109 @@
+// What threads that act as ranks share: groups with an inbox per rank, and the
+// word that ends them all. For thread_transport.cc.
+//
+// A sender posts a pointer in the receiver's inbox; the receiver copies, then
+// puts a receipt in the sender's. So a message is copied once.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "canzona/comm/thread/link_model.h"
+#include "canzona/comm/wire_ops.h"
+
+namespace canzona {
+
+// Everything is guarded by the inbox's own mutex.
+struct Inbox {
+  struct Letter {
+    enum class State { kNone, kPosted, kTaking };
+    State state = State::kNone;
+    const std::byte* data = nullptr;
+    int64_t bytes = 0;
+    std::chrono::nanoseconds ready{0};
+  };
+  struct Receipt {
+    bool given = false;
+    std::chrono::nanoseconds arrival{0};
+  };
+  struct Peer {
+    Letter letter;    // from this peer
+    Receipt receipt;  // for what was sent to it
+    bool gone = false;
+  };
+
+  explicit Inbox(size_t num_peers) : peers(num_peers) {}
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<Peer> peers;
+};
+
+struct ThreadGroup {
+  explicit ThreadGroup(std::vector<int> world_ranks);
+
+  int size() const { return static_cast<int>(ranks.size()); }
+  Inbox& inbox(int rank) { return inboxes[static_cast<size_t>(rank)]; }
+
+  const std::vector<int> ranks;  // numbers in the world
+  std::deque<Inbox> inboxes;
+  // The last operation that each rank has begun.
+  std::vector<std::atomic<int64_t>> entered;
+};
+
+class ThreadWorld {
+ public:
+  struct Options {
+    const WireOps* ops = &cpu_wire_ops();
+    std::optional<LinkModel> link = {};
+    // By rank; without them the link waits in real time.
+    std::vector<LinkClock*> clocks = {};
+  };
+
+  ThreadWorld(int size, const Options& options);
+
+  const WireOps& ops() const { return *options_.ops; }
+  LinkSchedule* schedule() { return schedule_.get(); }
+  LinkClock* clock(int world_rank) const;
+
+  void abort(std::string_view reason);
+  bool aborted() const { return aborted_.load(std::memory_order_acquire); }
+  std::string abort_reason() const;  // empty if there is none
+
+  const std::shared_ptr<ThreadGroup>& everyone() const { return everyone_; }
+  // The same group for all its members that ask with the same words.
+  std::shared_ptr<ThreadGroup> subgroup(const ThreadGroup& parent, int64_t id,
+                                        int color,
+                                        std::span<const int> members);
+
+ private:
+  using Key = std::tuple<const ThreadGroup*, int64_t, int>;
+  struct Founding {
+    std::shared_ptr<ThreadGroup> group;
+    size_t num_missing = 0;
+  };
+
+  Options options_;
+  std::unique_ptr<LinkSchedule> schedule_;
+  std::shared_ptr<ThreadGroup> everyone_;
+  std::atomic<bool> aborted_ = false;
+  mutable std::mutex mutex_;  // of all below
+  std::string reason_;
+  std::vector<std::weak_ptr<ThreadGroup>> groups_;
+  std::map<Key, Founding> foundings_;
+};
+
+}  // namespace canzona

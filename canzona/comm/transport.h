@@ -1,0 +1,69 @@
+// How bytes pass between the ranks of one group: messages that are posted, then
+// polled until they have passed. Collectives are written once, on top of this;
+// a transport is one class.
+//
+//   transport.post_receive(peer, arrival);
+//   transport.post_send(peer, piece);
+//   while (!transport.poll()) transport.pause(deadline);
+//
+// At most one message to and one from each peer is on its way at a time, and
+// messages of a pair pass in order. The buffers belong to the caller and stay
+// until poll() has said true or retract() has returned. One thread at a time;
+// abort() from any.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace canzona {
+
+using Deadline = std::chrono::steady_clock::time_point;
+
+class Transport {
+ public:
+  // Leaves, too.
+  virtual ~Transport() = default;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  virtual void post_send(int to, std::span<const std::byte> data) = 0;
+  virtual void post_receive(int from, std::span<std::byte> data) = 0;
+
+  // Moves what can be moved; true once everything posted has passed. Throws
+  // UsageError if a message has another size than its receiver expects.
+  virtual bool poll() = 0;
+  // Sleeps until poll() may have something to do, but not past `until`.
+  virtual void pause(Deadline until) = 0;
+  // Takes back what has not passed; afterwards no peer reads our buffers.
+  virtual void retract() noexcept = 0;
+
+  // For messages: whether something to or from `peer` has not passed yet, and
+  // whether it has begun operation `sequence`, as far as this rank can know.
+  virtual bool is_pending(int peer) const = 0;
+  virtual void enter(int64_t sequence) = 0;
+  virtual bool has_entered(int peer, int64_t sequence) const = 0;
+
+  // A peer that has left although something is pending with it, or -1.
+  virtual int lost_peer() = 0;
+
+  // The other ranks learn that this one will post nothing more.
+  virtual void leave() noexcept = 0;
+
+  // Ends all groups of all ranks, for good; the first reason stays.
+  virtual void abort(std::string_view reason) = 0;
+  virtual bool is_aborted() const = 0;
+  virtual std::string abort_reason() const = 0;  // empty if there is none
+
+  // A group of some of these ranks, in the order of the new numbers. All
+  // members call it, with the same `id`, which names one split, and `color`.
+  virtual std::unique_ptr<Transport> subgroup(std::span<const int> members,
+                                              int64_t id, int color) = 0;
+};
+
+}  // namespace canzona
