@@ -1,7 +1,7 @@
 #include "canzona/linalg/arena.h"
 
 #include <algorithm>
-#include <new>
+#include <exception>
 #include <utility>
 
 #include "canzona/base/check.h"
@@ -87,7 +87,7 @@ void Arena::merge_chunks() {
   chunks_.clear();
   try {
     add_chunk(bytes);
-  } catch (const std::bad_alloc&) {
+  } catch (const std::exception&) {
     chunks_.clear();
   }
 }

@@ -58,7 +58,7 @@ struct Normalization {
 
 // Where the last product goes, transposed back: into `out`; or, with `apply`,
 // into weights, each p = (p·keep_before - step·o)·keep_after, and, rounded to
-// bf16, into `rounded` (one per matrix; null: nowhere).
+// bf16, into `rounded` (null, or one place per matrix).
 struct Store {
   Matrices out{};
   const Apply* apply = nullptr;

@@ -130,7 +130,7 @@ void measure_steps(DeviceOptimizer& optimizer, Engine& engine, Tensors& tensors,
                    RuleStep& result) {
   const int period = optimizer.rule().facts().period();
   Timer timer(optimizer, engine, tensors);
-  // Twice: the second has the memory that all later ones use.
+  // The first steps take the memory that all later ones use.
   const int warm_up = std::max(period, 3);
   for (int t = 0; t < warm_up; ++t) {
     progress(cat("warming up, step ", t + 1, " of ", warm_up));

@@ -55,8 +55,17 @@ DeviceOptimizer::DeviceOptimizer(std::unique_ptr<Rule> rule,
   engines_[0]->synchronize();
 }
 
-DeviceOptimizer::~DeviceOptimizer() {
-  for (Engine* engine : engines_) engine->synchronize();
+DeviceOptimizer::~DeviceOptimizer() { come_to_rest(); }
+
+// Not a word of what went wrong on the device: somebody has heard it, or will.
+void DeviceOptimizer::come_to_rest() noexcept {
+  for (Engine* engine : engines_) {
+    try {
+      engine->synchronize();
+    } catch (const std::exception&) {
+      continue;
+    }
+  }
 }
 
 // By work, since the largest batches are to begin first.
@@ -107,10 +116,17 @@ void DeviceOptimizer::add_group(const Dims& dims, std::vector<size_t> members) {
 void DeviceOptimizer::step(double learning_rate) {
   settle();
   const Step next{steps_done_ + 1, learning_rate};
-  if (settings_.repeats)
-    engines_[0]->repeat([&] { issue(next); });
-  else
-    issue(next);
+  try {
+    if (settings_.repeats)
+      engines_[0]->repeat([&] { issue(next); });
+    else
+      issue(next);
+  } catch (const std::exception&) {
+    // What was posted before the error must not be taken for the next step's.
+    come_to_rest();
+    notice_ = engines_[0]->make_notice();
+    throw;
+  }
   unsettled_ = true;
 }
 

@@ -61,6 +61,7 @@ class DeviceOptimizer {
   void step_groups(const Step& step);
   void step_group(Engine& engine, const Step& step, const Group& group);
   void settle();
+  void come_to_rest() noexcept;
 
   std::unique_ptr<Rule> rule_;
   std::vector<Tensor> tensors_;

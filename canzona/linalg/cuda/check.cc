@@ -43,6 +43,7 @@ std::string no_gpu_message(cudaError_t status, std::string_view what) {
 }
 
 void throw_cuda_error(cudaError_t status, std::string_view what) {
+  cudaGetLastError();  // or the next launch is blamed for it
   if (means_no_gpu(status)) throw UsageError(no_gpu_message(status, what));
   if (status == cudaErrorMemoryAllocation)
     throw UsageError(cat("the GPU's memory is full: ", what));

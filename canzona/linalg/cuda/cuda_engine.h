@@ -79,6 +79,7 @@ class CudaEngine final : public Engine {
   // At the head of every call whose results come back to this process.
   void needs_results() const {
     if (recording_ != nullptr) refuse_results();
+    if (profile_ != nullptr) profile_->begin("results", own_stream_);
   }
 
   // Scalars where kernels can read them, rounded to Real (float or double);
@@ -137,10 +138,10 @@ class CudaEngine final : public Engine {
   std::unique_ptr<Notice> make_notice() override;
   void synchronize() override;
 
-  // repeat.cc
+  // graph/repeat.cc
   void repeat(const std::function<void()>& work) override;
   void if_zero(const int32_t* flag, const std::function<void()>& work) override;
-  // profile.cc
+  // graph/profile.cc
   std::vector<StageTime> profile(const std::function<void()>& work) override;
 
   int64_t num_graphs() const;  // that are ready to be replayed
@@ -161,7 +162,7 @@ class CudaEngine final : public Engine {
   // cholesky_qr.cc
   void cholesky_qr(Matrices a, std::span<bool> succeeded) override;
 
-  // reductions.cc
+  // reductions.cu, norms.cu, finite.cu
   void norms(ConstMatrices a, std::span<double> results) override;
   void max_abs(ConstMatrices a, std::span<double> results) override;
   void traces(ConstMatrices a, std::span<double> results) override;
@@ -172,7 +173,7 @@ class CudaEngine final : public Engine {
   void scale_to_norm(Matrices a, ConstMatrices reference,
                      double epsilon) override;
 
-  // elementwise.cc
+  // elementwise.cu
   using Engine::add_diagonal;
   using Engine::axpby;
   using Engine::set_identity;
@@ -189,14 +190,14 @@ class CudaEngine final : public Engine {
   void scale_columns(Matrices to, ConstMatrices from,
                      ConstMatrices factors) override;
 
-  // spectrum.cc
+  // spectrum.cu
   void sort(Orders orders, ConstMatrices values, bool falling) override;
   void raise_values(Matrices values, std::span<const double> floors, bool shift,
                     double exponent) override;
   void inverse_roots(Matrices to, ConstMatrices from, double scale,
                      double floor) override;
 
-  // stages.cc
+  // stages.cu, adam_apply.cu
   void momentum(const MomentumStage& stage, int64_t count) override;
   void apply(Run weights, ConstRun update, const Apply& apply, int64_t count,
              uint16_t* rounded) override;

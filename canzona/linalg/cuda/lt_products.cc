@@ -61,11 +61,12 @@ class Layout {
  public:
   template <class View>
   explicit Layout(const View& m) {
-    check_cublas(cublasLtMatrixLayoutInit(&layout_, data_type(m.dtype),
-                                          static_cast<uint64_t>(m.cols),
-                                          static_cast<uint64_t>(m.rows),
-                                          std::max(m.row_stride, m.cols)),
-                 "cublasLtMatrixLayoutInit");
+    check_cublas(
+        cublasLtMatrixLayoutInit(
+            &layout_, data_type(m.dtype), static_cast<uint64_t>(m.cols),
+            static_cast<uint64_t>(m.rows),
+            m.rows <= 1 ? m.cols : std::max(m.row_stride, m.cols)),
+        "cublasLtMatrixLayoutInit");
     if (m.count == 1) return;
     set(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<int32_t>(m.count));
     set(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, m.matrix_stride);
@@ -171,7 +172,10 @@ LtProducts::Choice LtProducts::choose(const ProductShape& shape) {
   for (int64_t nominal : {1, 4, 16, 64})
     if (const auto found = find_algorithm(shape, nominal, false))
       return {*found, false};
-  if (const auto found = find_algorithm(shape, 1, true)) return {*found, true};
+  if (const auto found = find_algorithm(shape, 1, true)) {
+    engine_.workspace();  // taken now, since it must not be in a capture
+    return {*found, true};
+  }
   throw InternalError(cat("no algorithm for a product ", shape.m, "x", shape.k,
                           "x", shape.n, " of ", to_string(shape.in)));
 }

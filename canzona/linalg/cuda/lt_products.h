@@ -3,11 +3,13 @@
 //   products.prepare(shape);                      // not during a capture
 //   products.run(shape, c, alpha, a, b, beta);
 //
-// The algorithm is chosen once per shape, for one matrix, and used for every
-// batch. It neither splits the inner side nor needs memory, so each element is
-// one sum in a fixed order. Libraries also look at how memory is aligned; here
-// that is part of the shape (`wide`: rows begin on 16-byte borders), and the
-// caller copies what is not aligned as its shape would have it.
+// The algorithm is chosen once per shape, for a fixed number of matrices, and
+// used for every batch. It neither splits the inner side nor needs memory, so
+// each element is one sum in a fixed order. Where there is no such algorithm,
+// matrices are multiplied one by one by the best for one. Libraries also look
+// at how memory is aligned; here that is part of the shape (`wide`: rows begin
+// on 16-byte borders), and the caller copies what is not aligned as its shape
+// would have it.
 //
 // Belongs to one engine.
 #pragma once

@@ -174,6 +174,7 @@ void column_sums_on_device(CudaEngine& engine, double* sums, ConstMatrices a,
       std::max<int64_t>((a.rows + kStretch - 1) / kStretch, 1);
   auto* partial =
       engine.arena().take_array<double>(a.count * stretches * a.cols);
+  CANZONA_CHECK(stretches <= 65535, a.rows, " rows to sum over");
   if (engine.dry("column_sums", a, b, sums, partial)) return;
   if (a.count == 0 || a.cols == 0) return;
   const dim3 grid(static_cast<unsigned>((a.cols + kColumns - 1) / kColumns),

@@ -157,6 +157,31 @@ TEST_P(NewtonSchulzOnGpu, ZerosStayAndTinyOrHugeOnesDoNotLeaveTheRange) {
   EXPECT_EQ(on_gpu(*engine_, facts(), zeros, 40, 60, 1), zeros);
 }
 
+// Every second matrix of such a batch begins off a 16-byte border.
+TEST(NewtonSchulzInFp64OnGpu, TakesBatchesOfOddSizes) {
+  CANZONA_NEEDS_GPU();
+  const auto engine = make_cuda_engine();
+  constexpr int64_t kRows = 3, kCols = 5, kCount = 4;
+  const std::vector<float> single = noise(kRows * kCols * kCount, 6);
+  const std::vector<double> in(single.begin(), single.end());
+  TestDevice device(*engine);
+  const canzona::Run from = device.put(in);
+  const canzona::Run to = device.put(std::vector<double>(in.size()));
+  orthogonalize(*engine, facts_of("cuda", "symmetric", "fp64"),
+                as_matrices(ConstRun(from), kRows, kCols, kCount),
+                as_matrices(to, kRows, kCols, kCount));
+  const auto got = device.get<double>(to.data, in.size());
+  for (int64_t i = 0; i < kCount; ++i) {
+    const auto begin = i * kRows * kCols;
+    const auto expected =
+        exact({single.begin() + begin, single.begin() + begin + kRows * kCols},
+              kRows, kCols);
+    for (int64_t k = 0; k < kRows * kCols; ++k)
+      EXPECT_NEAR(got[static_cast<size_t>(begin + k)],
+                  expected[static_cast<size_t>(k)], 1e-12);
+  }
+}
+
 // The whole set of hard matrices, in one batch.
 TEST_P(NewtonSchulzOnGpu, NeverBlowsUpADirection) {
   constexpr int64_t kRows = 128, kCols = 384;

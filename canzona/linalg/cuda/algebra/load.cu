@@ -48,7 +48,7 @@ __device__ Real blended(const Coefficients<Real>& k, Real momentum, Real grad) {
 // Some neighbouring numbers of a matrix, in one access where that is possible.
 template <class Real>
 struct Group {
-  Real at[kGroup];
+  alignas(16) Real at[kGroup];
 
   __device__ void read(const Real* from, int64_t begin, int64_t end,
                        bool vector) {
@@ -149,7 +149,8 @@ __global__ void __launch_bounds__(kThreads)
   largest = over_block(largest, Larger());
   if (threadIdx.x != 0) return;
   const bool plain = largest > 0 && largest < INFINITY;
-  peaks[blockIdx.x] = plain ? ldexp(1.0, -ilogb(largest)) : 1.0;
+  peaks[blockIdx.x] =
+      plain ? ldexp(1.0, max(-1000, min(1000, -ilogb(largest)))) : 1.0;
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -181,10 +182,11 @@ __device__ To rounded(Real value, double scale) {
 template <class To, class Real>
 __device__ void store(const LoadTarget& target, To* to, int64_t place,
                       int64_t elements, const Group<Real>& u, double scale) {
-  To values[kGroup];
+  alignas(16) To values[kGroup];
 #pragma unroll
   for (int i = 0; i < kGroup; ++i) values[i] = rounded<To>(u.at[i], scale);
-  const bool flat = target.row_stride == target.cols;
+  const bool flat = target.row_stride == target.cols &&
+                    reinterpret_cast<uintptr_t>(to) % alignof(Wide<To>) == 0;
   if (flat && place + kGroup <= elements) {
     *reinterpret_cast<Wide<To>*>(to + place) =
         *reinterpret_cast<const Wide<To>*>(values);

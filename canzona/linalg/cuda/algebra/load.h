@@ -1,8 +1,8 @@
 // Fills the operands of Newton–Schulz on a GPU: momentum, Nesterov's blend,
 // norm and cast, without a pass of their own for any of them.
 //
-//   launch_scales(source, normalization, work, stream);   // reads, writes no
-//   state launch_load(source, work.scales, target, stream);
+//   launch_scales(source, normalization, work, stream);  // changes no state
+//   launch_load(source, work.scales, target, stream);
 //
 // The norm is taken first, of the blend that the second pass computes again: it
 // is needed before the numbers are rounded to 16 bits. Sums are of chunks that

@@ -32,10 +32,10 @@ void load_typed(CudaEngine& engine, const Operand& x, const StoredShape& shape,
       arena.take_array<double>(source.count * scale_slots(source.elements));
   work.peaks = arena.take_array<double>(source.count);
   work.scales = arena.take_array<double>(source.count);
-  if (engine.dry("load", x.storage, work.slots, shape.cols, shape.row_stride,
-                 source.elements, source.count, source.momenta != nullptr,
-                 static_cast<int>(dtype), by.factor, by.epsilon,
-                 by.add_epsilon))
+  if (engine.dry("load", load.source.dtype, x.storage, work.slots, shape.cols,
+                 shape.row_stride, source.elements, source.count,
+                 source.momenta != nullptr, static_cast<int>(dtype), by.factor,
+                 by.epsilon, by.add_epsilon))
     return;
   launch_scales(source, {by.factor, by.epsilon, by.add_epsilon}, work,
                 engine.stream());
@@ -101,8 +101,8 @@ void normalize_operand(CudaEngine& engine, const Operand& x,
   work.slots =
       engine.arena().take_array<double>(gram.count * tile_norm_slots(gram));
   work.scales = engine.arena().take_array<double>(gram.count);
-  if (engine.dry("normalize_by_gram", r.storage, x.storage, work.slots,
-                 gram.rows, x.cols, gram.count, factor))
+  if (engine.dry("normalize_by_gram", dtype, x.tall, r.storage, x.storage,
+                 work.slots, gram.rows, x.cols, gram.count, factor))
     return;
   scale_by_norm(dtype, tiles(x, x_shape), gram, factor, work, engine.stream());
 }

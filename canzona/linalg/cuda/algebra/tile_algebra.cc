@@ -69,7 +69,8 @@ class TileAlgebra final : public Algebra {
       return square("polynomial",
                     product_of(square_tiles(r), square_tiles(r), c), p, addend,
                     half);
-    if (!engine_.dry("line", p.storage, r.storage, r.rows, r.count, inside, b))
+    if (!engine_.dry("line", dtype_, p.storage, r.storage, r.rows, r.count,
+                     inside, b))
       launch_tile_line(type_, square_tiles(p), addend, engine_.stream());
   }
 
@@ -89,8 +90,8 @@ class TileAlgebra final : public Algebra {
     TileAddend addend;
     if (q.identity != 0)
       addend = {wide_tiles(x), static_cast<float>(q.identity), 0};
-    if (!engine_.dry("multiply", y.storage, q.storage, x.storage, x.rows,
-                     x.cols, x.count, x.tall, q.identity))
+    if (!engine_.dry("multiply", dtype_, y.storage, q.storage, x.storage,
+                     x.rows, x.cols, x.count, x.tall, q.identity))
       tile_product(wide_product(q, x), wide_tiles(y), addend, engine_.stream());
   }
 
@@ -102,8 +103,8 @@ class TileAlgebra final : public Algebra {
     if (q.identity != 0) return round_first(store, q, x);
     float* const* out = device_places<float>(engine_, store.out);
     if (store.apply == nullptr) {
-      if (!engine_.dry("multiply_into", q.storage, x.storage, x.rows, x.cols,
-                       x.count, x.tall))
+      if (!engine_.dry("multiply_into", dtype_, q.storage, x.storage, x.rows,
+                       x.cols, x.count, x.tall))
         tile_product_fp32(wide_product(q, x), out, engine_.stream());
       return;
     }
@@ -131,7 +132,7 @@ class TileAlgebra final : public Algebra {
 
   void square(const char* name, const TileProduct& product, const Operand& d,
               const TileAddend& addend, Half half) {
-    if (engine_.dry(name, d.storage, product.a.data, product.b.data,
+    if (engine_.dry(name, dtype_, d.storage, product.a.data, product.b.data,
                     product.a.rows, product.a.cols, d.rows, d.count,
                     product.alpha, addend.c.data, addend.beta, addend.diagonal,
                     static_cast<int>(half), static_cast<int>(product.order)))
@@ -151,8 +152,8 @@ class TileAlgebra final : public Algebra {
     multiply(y, q, x);
     const TileWeights weights =
         weights_of(store, device_places<float>(engine_, store.out));
-    if (!engine_.dry("store", y.storage, x.rows, x.cols, x.count, x.tall,
-                     store.apply != nullptr, store.rounded != nullptr))
+    if (!engine_.dry("store", dtype_, y.storage, x.rows, x.cols, x.count,
+                     x.tall, store.apply != nullptr, store.rounded != nullptr))
       launch_tile_store(type_, wide_tiles(y), weights, engine_.stream());
   }
 
@@ -173,7 +174,7 @@ class TileAlgebra final : public Algebra {
   void apply_into(const Store& store, float* const* out, const Operand& q,
                   const Operand& x) {
     const TileWeights weights = weights_of(store, out);
-    if (!engine_.dry("apply_into", store.rounded != nullptr, q.storage,
+    if (!engine_.dry("apply_into", dtype_, store.rounded != nullptr, q.storage,
                      x.storage, x.rows, x.cols, x.count, x.tall))
       tile_product_apply(wide_product(q, x), weights, engine_.stream());
   }

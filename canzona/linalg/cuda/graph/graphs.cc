@@ -37,10 +37,14 @@ Graph::Graph(int64_t scalar_bytes, std::span<const std::byte> tables)
     for (cudaEvent_t& event : copied_)
       check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
                  "cudaEventCreateWithFlags");
-    if (!tables.empty())
+    if (!tables.empty()) {
       check_cuda(cudaMemcpy(tables_, tables.data(), tables.size(),
                             cudaMemcpyHostToDevice),
                  "copy of a graph's tables");
+      // It may return when the bytes are on their way.
+      check_cuda(cudaStreamSynchronize(cudaStreamLegacy),
+                 "copy of a graph's tables");
+    }
   } catch (...) {
     release();
     throw;

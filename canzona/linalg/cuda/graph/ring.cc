@@ -67,9 +67,11 @@ void Ring::add(int64_t size) {
                            cudaHostAllocMapped | cudaHostAllocPortable),
              "cudaHostAlloc");
   memory.host = static_cast<std::byte*>(place);
+  const cudaError_t status = cudaMalloc(&place, static_cast<size_t>(size));
+  if (status != cudaSuccess) cudaFreeHost(memory.host);
+  check_cuda(status, "cudaMalloc");
+  memory.device = static_cast<std::byte*>(place);
   memories_.push_back(memory);
-  check_cuda(cudaMalloc(&place, static_cast<size_t>(size)), "cudaMalloc");
-  memories_.back().device = static_cast<std::byte*>(place);
   used_ = 0;
 }
 

@@ -99,8 +99,9 @@ void run_halves(const TileProduct& product, const Tiles& d,
 }  // namespace
 
 void check_tile_call(cudaError_t status, const char* what) {
-  if (status != cudaSuccess)
-    throw InternalError(cat(what, ": ", cudaGetErrorString(status)));
+  if (status == cudaSuccess) return;
+  cudaGetLastError();  // or the next launch is blamed for it
+  throw InternalError(cat(what, ": ", cudaGetErrorString(status)));
 }
 
 int tile_device_attribute(cudaDeviceAttr attribute) {

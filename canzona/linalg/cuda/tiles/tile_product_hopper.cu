@@ -69,6 +69,7 @@ __global__ void __cluster_dims__(kClusterBlocks, 1, 1)
     fetch_map(&maps.a);
     fetch_map(&maps.b);
   }
+  __syncwarp();
   cluster_arrive_and_wait();
   const uint32_t group = threadIdx.x / kGroupThreads;
   if (group == kConsumerGroups) {

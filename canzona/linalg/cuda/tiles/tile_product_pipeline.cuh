@@ -236,6 +236,9 @@ class Consumer {
       last_stage = add<256>(sums, args.k_boxes, a);
     meanwhile();
     wgmma_wait<0>();
+    // Nothing else tells the compiler that the sums are there only now.
+#pragma unroll
+    for (float& sum : sums) asm volatile("" : "+f"(sum)::"memory");
     release(last_stage);
   }
 
