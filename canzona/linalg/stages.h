@@ -34,6 +34,18 @@ ConstRun run_of(const Real* data) {
   return {reinterpret_cast<const std::byte*>(data), DTypeOf<Real>::value};
 }
 
+// The first element, as what it is; null stays null.
+template <class Real>
+const Real* elements(ConstRun run) {
+  CANZONA_CHECK(run.data == nullptr || run.dtype == DTypeOf<Real>::value,
+                "a run of ", to_string(run.dtype));
+  return reinterpret_cast<const Real*>(run.data);
+}
+template <class Real>
+Real* elements(Run run) {
+  return const_cast<Real*>(elements<Real>(ConstRun(run)));
+}
+
 // Momentum and what is made of it:
 //   b = keep·b + add·g;  u = from_grad·g + from_momentum·b
 struct Blend {

@@ -89,7 +89,7 @@ int64_t bytes_needed(const RuleStepRequest& request, const RuleFacts& facts) {
   return bytes;
 }
 
-// Half is left for what a step needs besides.
+// A third is left for what a step needs besides.
 void check_memory(int64_t needed, const RuleStepRequest& request) {
   int64_t there = machine_info().memory_bytes;
   if (request.device == "cuda") there = find_cuda_device(nullptr)->memory_bytes;

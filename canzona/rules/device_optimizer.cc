@@ -68,6 +68,17 @@ void DeviceOptimizer::come_to_rest() noexcept {
   }
 }
 
+// After an error, which is what the caller is to hear: what was posted before
+// it must not be taken for the next step's.
+void DeviceOptimizer::start_afresh() noexcept {
+  come_to_rest();
+  try {
+    notice_ = engines_[0]->make_notice();
+  } catch (const std::exception&) {
+    return;  // the device is lost, as the next step will say
+  }
+}
+
 // By work, since the largest batches are to begin first.
 void DeviceOptimizer::make_groups() {
   std::map<Dims, std::vector<size_t>> by_dims;
@@ -122,9 +133,7 @@ void DeviceOptimizer::step(double learning_rate) {
     else
       issue(next);
   } catch (const std::exception&) {
-    // What was posted before the error must not be taken for the next step's.
-    come_to_rest();
-    notice_ = engines_[0]->make_notice();
+    start_afresh();
     throw;
   }
   unsettled_ = true;

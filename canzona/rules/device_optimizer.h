@@ -62,6 +62,7 @@ class DeviceOptimizer {
   void step_group(Engine& engine, const Step& step, const Group& group);
   void settle();
   void come_to_rest() noexcept;
+  void start_afresh() noexcept;
 
   std::unique_ptr<Rule> rule_;
   std::vector<Tensor> tensors_;

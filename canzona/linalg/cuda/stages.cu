@@ -9,19 +9,6 @@
 namespace canzona {
 namespace {
 
-template <class Real>
-const Real* in(ConstRun run) {
-  if (run.data == nullptr) return nullptr;
-  CANZONA_CHECK(run.dtype == DTypeOf<Real>::value, "dtype ",
-                to_string(run.dtype));
-  return reinterpret_cast<const Real*>(run.data);
-}
-
-template <class Real>
-Real* out(Run run) {
-  return const_cast<Real*>(in<Real>(run));
-}
-
 // Whether runs may be read 16 bytes at a time; rounded copies, 8.
 template <class... Pointers>
 bool all_aligned(const Pointers*... pointers) {
@@ -135,8 +122,8 @@ template <class Real, bool kL2, bool kMomentum, bool kOut>
 void launch_momentum(CudaEngine& engine, const Engine::MomentumStage& s,
                      const Real* scalars, int64_t count) {
   const Momentum<Real, kL2, kMomentum, kOut> work{
-      in<Real>(s.grad), in<Real>(s.weights), out<Real>(s.momentum),
-      out<Real>(s.out), scalars};
+      elements<Real>(s.grad), elements<Real>(s.weights),
+      elements<Real>(s.momentum), elements<Real>(s.out), scalars};
   launch_elements<kVector<Real>>(
       engine, "momentum", work, {1, count, 1},
       all_aligned(work.grad, kL2 ? work.weights : nullptr, work.momentum,
@@ -181,8 +168,8 @@ void CudaEngine::apply(Run weights, ConstRun update, const Apply& apply,
     const Real* scalars =
         push<Real>({apply.keep_before, apply.step, apply.keep_after});
     if (dry("apply", weights, update, rounded, count)) return;
-    Real* p = out<Real>(weights);
-    const Real* u = in<Real>(update);
+    Real* p = elements<Real>(weights);
+    const Real* u = elements<Real>(update);
     const bool vectors = all_aligned(p, u) && is_aligned(rounded, 8);
     if (rounded == nullptr)
       launch_elements<V>(*this, "apply",
@@ -201,8 +188,9 @@ void CudaEngine::adam(ConstRun grad, Run m, Run v, Run to,
     constexpr int V = kVector<Real>;
     const Real* scalars = push<Real>(in_order(adam));
     if (dry("adam", grad, m, v, to, count)) return;
-    const Real* g = in<Real>(grad);
-    Real *first = out<Real>(m), *second = out<Real>(v), *u = out<Real>(to);
+    const Real* g = elements<Real>(grad);
+    Real *first = elements<Real>(m), *second = elements<Real>(v),
+         *u = elements<Real>(to);
     const bool vectors = all_aligned(g, first, second, u);
     if (first == nullptr)
       launch_elements<V>(

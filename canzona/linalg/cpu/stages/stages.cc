@@ -20,22 +20,6 @@ const StageKernels<Real>& kernels() {
     return best().fp64;
 }
 
-template <class Real>
-const Real* in(ConstRun run) {
-  if (run.data == nullptr) return nullptr;
-  CANZONA_CHECK(run.dtype == DTypeOf<Real>::value, "dtype ",
-                to_string(run.dtype));
-  return reinterpret_cast<const Real*>(run.data);
-}
-
-template <class Real>
-Real* out(Run run) {
-  if (run.data == nullptr) return nullptr;
-  CANZONA_CHECK(run.dtype == DTypeOf<Real>::value, "dtype ",
-                to_string(run.dtype));
-  return reinterpret_cast<Real*>(run.data);
-}
-
 // Calls `work` with a value of the run's type.
 template <class Work>
 auto by_dtype(DType dtype, const Work& work) {
@@ -49,14 +33,13 @@ typename StageKernels<Real>::Adam arguments(ConstRun grad, Run m, Run v,
                                             const AdamCoefficients& adam,
                                             const Apply& apply) {
   const auto real = [](double x) { return static_cast<Real>(x); };
-  return {in<Real>(grad),         out<Real>(m),
-          out<Real>(v),           out<Real>(update),
-          out<Real>(weights),     real(adam.m_keep),
-          real(adam.m_add),       real(adam.v_keep),
-          real(adam.v_add),       real(adam.from_moment),
-          real(adam.from_grad),   real(adam.root_scale),
-          real(adam.epsilon),     real(apply.keep_before),
-          real(apply.step),       real(apply.keep_after)};
+  return {
+      elements<Real>(grad),   elements<Real>(m),       elements<Real>(v),
+      elements<Real>(update), elements<Real>(weights), real(adam.m_keep),
+      real(adam.m_add),       real(adam.v_keep),       real(adam.v_add),
+      real(adam.from_moment), real(adam.from_grad),    real(adam.root_scale),
+      real(adam.epsilon),     real(apply.keep_before), real(apply.step),
+      real(apply.keep_after)};
 }
 
 }  // namespace
@@ -79,9 +62,10 @@ void cpu_momentum(const Engine::MomentumStage& s, int64_t count) {
     using Real = decltype(zero);
     const auto real = [](double x) { return static_cast<Real>(x); };
     kernels<Real>().momentum(
-        {in<Real>(s.grad), in<Real>(s.weights), out<Real>(s.momentum),
-         out<Real>(s.out), real(s.l2), real(s.blend.keep), real(s.blend.add),
-         real(s.blend.from_grad), real(s.blend.from_momentum)},
+        {elements<Real>(s.grad), elements<Real>(s.weights),
+         elements<Real>(s.momentum), elements<Real>(s.out), real(s.l2),
+         real(s.blend.keep), real(s.blend.add), real(s.blend.from_grad),
+         real(s.blend.from_momentum)},
         count);
   });
 }
@@ -90,7 +74,7 @@ void cpu_apply(Run weights, ConstRun update, const Apply& apply,
                int64_t count) {
   by_dtype(weights.dtype, [&](auto zero) {
     using Real = decltype(zero);
-    kernels<Real>().apply(out<Real>(weights), in<Real>(update),
+    kernels<Real>().apply(elements<Real>(weights), elements<Real>(update),
                           static_cast<Real>(apply.keep_before),
                           static_cast<Real>(apply.step),
                           static_cast<Real>(apply.keep_after), count);
@@ -119,15 +103,15 @@ void cpu_adam_apply(ConstRun grad, Run m, Run v, Run weights,
 void cpu_axpby(Run y, double alpha, ConstRun x, double beta, int64_t count) {
   by_dtype(y.dtype, [&](auto zero) {
     using Real = decltype(zero);
-    kernels<Real>().axpby(out<Real>(y), static_cast<Real>(alpha), in<Real>(x),
-                          static_cast<Real>(beta), count);
+    kernels<Real>().axpby(elements<Real>(y), static_cast<Real>(alpha),
+                          elements<Real>(x), static_cast<Real>(beta), count);
   });
 }
 
 bool cpu_all_finite(ConstRun run, int64_t count) {
   return by_dtype(run.dtype, [&](auto zero) {
     using Real = decltype(zero);
-    return kernels<Real>().all_finite(in<Real>(run), count);
+    return kernels<Real>().all_finite(elements<Real>(run), count);
   });
 }
 
