@@ -112,7 +112,7 @@ class Communicator {
   // they do when the communicator ends.
   void leave() { exchange_.transport().leave(); }
 
-  const Traffic& traffic() const { return traffic_; }
+  const TrafficLog& traffic() const { return traffic_; }
   const FlightRecord& flight_record() const { return *flight_; }
 
  private:
@@ -158,7 +158,7 @@ class Communicator {
   Exchange exchange_;
   std::shared_ptr<FlightRecord> flight_;
   SignatureCheck check_;
-  Traffic traffic_;
+  TrafficLog traffic_;
   int64_t sequence_ = 0;
   int64_t slot_ = 0;
   std::byte* scratch_ = nullptr;

@@ -113,7 +113,7 @@ void add_bucket_memory(const Plan& plan, std::vector<RankCost>& ranks) {
       const int64_t piece =
           bucket.adamw_cuts.empty() ? adamw : adamw_elements_at(bucket, h);
       for (int32_t t = 0; t < plan.mesh.tp; ++t) {
-        Memory& memory =
+        RankMemory& memory =
             ranks[static_cast<size_t>(plan.mesh.rank(
                       buffer.stage, plan.stage_home(buffer, h), t))]
                 .memory;
