@@ -18,12 +18,13 @@ Plan plan_of(const Model& model, const std::string& mesh,
   wanted.bucket_elements = bucket_elements;
   wanted.capacity_bytes = 8192;
   wanted.parameters = ParameterDtype::kFp32;
-  const auto facts = make_rule_facts(rule, options);
+  const auto facts = make_rule_facts(rule, with_device(rule, options, "cpu"));
   return make_plan({model, parse_mesh(mesh), *facts, wanted});
 }
 
 RuleOptions quick(const std::string& rule) {
-  if (rule == "soap" || rule == "shampoo") return {{"period", "3"}};
+  if (rule == "soap" || rule == "shampoo")
+    return {{"precondition_frequency", "3"}};
   return {};
 }
 
@@ -32,14 +33,13 @@ class EveryRule : public testing::TestWithParam<std::string> {};
 TEST_P(EveryRule, GivesOneResultOnEveryMeshWhereSumsAreExact) {
   const Model model = toy_moe();
   TrialResult first;
-  for (const std::string mesh :
-       {"dp=1", "dp=2", "dp=4", "dp=7", "tp=2", "tp=4", "dp=2,tp=2",
-        "dp=4,tp=2", "dp=2,ep=2,tp=2"})
+  for (const std::string mesh : {"dp=1", "dp=2", "dp=4", "dp=7", "tp=2", "tp=4",
+                                 "dp=2,tp=2", "dp=4,tp=2", "dp=2,ep=2,tp=2"})
     for (const std::string& strategy : strategy_names()) {
       SCOPED_TRACE(cat(mesh, " ", strategy));
-      const TrialResult result = run_trial(
-          {.plan = plan_of(model, mesh, strategy, GetParam(),
-                           quick(GetParam()))});
+      const TrialResult result =
+          run_trial({.plan = plan_of(model, mesh, strategy, GetParam(),
+                                     quick(GetParam()))});
       if (first.parameters.empty()) first = result;
       EXPECT_EQ(result.parameters, first.parameters);
       EXPECT_EQ(result.states, first.states);

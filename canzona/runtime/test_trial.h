@@ -52,8 +52,8 @@ struct Trial {
 
 struct TrialResult {
   std::string parameters, states;
-  std::vector<RankMemory> memory;    // by rank
-  std::vector<Groups::Sent> sent;    // by rank, of all steps
+  std::vector<RankMemory> memory;     // by rank
+  std::vector<Groups::Sent> sent;     // by rank, of all steps
   std::vector<StepOutcome> outcomes;  // by step, of rank 0
 };
 
@@ -94,9 +94,9 @@ inline void make_gradients(Runtime& runtime, Gradients family, int64_t step) {
     const uint64_t seed = name_seed(plan.model.tensors[n].name) + 1;
     float* gradient = runtime.gradient(tensor);
     for_each_element(runtime, tensor, [&](int64_t s, int64_t i) {
-      gradient[s] = gradient_at(family, seed, step,
-                                runtime.place().home_in(buffer),
-                                buffer.num_homes, i);
+      gradient[s] =
+          gradient_at(family, seed, step, runtime.place().home_in(buffer),
+                      buffer.num_homes, i);
     });
     runtime.grad_ready(tensor);
   }
