@@ -45,15 +45,22 @@ struct Trial {
   double clip_norm = 0;
   RuntimeOptions options = {};
   RunOptions ranks = {};
-  // Called on every rank: instead of a step, and at the end.
+  // Called on every rank: after the initial values, after the gradients of a
+  // step, and at the end.
+  std::function<void(Runtime&)> set_parameters = {};
+  // Called before a gradient is announced.
+  std::function<void(Runtime&, int64_t step, int32_t tensor)> poison = {};
+  std::function<bool(int32_t tensor)> skip_announcement = {};
   std::function<void(Runtime&, int64_t step)> before_step = {};
   std::function<void(Runtime&)> at_end = {};
+  // The gradients of a step are those of this number.
+  std::function<int64_t(int64_t step)> number_of_step = {};
 };
 
 struct TrialResult {
   std::string parameters, states;
-  std::vector<RankMemory> memory;    // by rank
-  std::vector<Groups::Sent> sent;    // by rank, of all steps
+  std::vector<RankMemory> memory;     // by rank
+  std::vector<Groups::Sent> sent;     // by rank, of all steps
   std::vector<StepOutcome> outcomes;  // by step, of rank 0
 };
 
@@ -85,8 +92,10 @@ inline void set_initial_parameters(Runtime& runtime) {
 }
 
 // In the order of backward.
-inline void make_gradients(Runtime& runtime, Gradients family, int64_t step) {
+inline void make_gradients(Runtime& runtime, const Trial& trial, int64_t step) {
   const Plan& plan = runtime.plan();
+  const int64_t number =
+      trial.number_of_step ? trial.number_of_step(step) : step;
   for (size_t n = plan.model.tensors.size(); n-- > 0;) {
     const auto tensor = static_cast<int32_t>(n);
     if (!runtime.holds(tensor)) continue;
@@ -94,11 +103,13 @@ inline void make_gradients(Runtime& runtime, Gradients family, int64_t step) {
     const uint64_t seed = name_seed(plan.model.tensors[n].name) + 1;
     float* gradient = runtime.gradient(tensor);
     for_each_element(runtime, tensor, [&](int64_t s, int64_t i) {
-      gradient[s] = gradient_at(family, seed, step,
-                                runtime.place().home_in(buffer),
-                                buffer.num_homes, i);
+      gradient[s] =
+          gradient_at(trial.gradients, seed, number,
+                      runtime.place().home_in(buffer), buffer.num_homes, i);
     });
-    runtime.grad_ready(tensor);
+    if (trial.poison) trial.poison(runtime, step, tensor);
+    if (!trial.skip_announcement || !trial.skip_announcement(tensor))
+      runtime.grad_ready(tensor);
   }
 }
 
@@ -115,8 +126,9 @@ inline TrialResult run_trial(const Trial& trial) {
     const auto engine = make_cpu_engine();
     Runtime runtime(trial.plan, group, *engine, trial.options);
     set_initial_parameters(runtime);
+    if (trial.set_parameters) trial.set_parameters(runtime);
     for (int64_t step = 1; step <= trial.steps; ++step) {
-      make_gradients(runtime, trial.gradients, step);
+      make_gradients(runtime, trial, step);
       if (trial.before_step) trial.before_step(runtime, step);
       const StepOutcome outcome = runtime.step(
           {.learning_rate = trial.learning_rate,
