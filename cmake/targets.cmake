@@ -75,6 +75,32 @@ function(canzona_test name)
     PROPERTIES LABELS "${name};${arg_LABELS}" TIMEOUT 600)
 endfunction()
 
+# canzona_mpi_test(<name> RANKS <n>... SOURCES ... [DEPS ...])
+#
+# The test program canzona_<name>_test, run by mpirun on n ranks: ctest sees
+# <name>.ranks_<n>. It has a main of its own, which starts MPI. Only a build
+# with MPI has it, and none with the thread sanitizer, which Open MPI's own
+# threads and shared memory fill with reports.
+function(canzona_mpi_test name)
+  if(NOT CANZONA_BUILD_TESTS OR NOT TARGET canzona::mpi
+     OR CANZONA_SANITIZE STREQUAL "thread")
+    return()
+  endif()
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPS;RANKS")
+  canzona_refuse_rest(canzona_mpi_test ${name} "${arg_UNPARSED_ARGUMENTS}")
+  set(target canzona_${name}_test)
+  add_executable(${target} ${arg_SOURCES})
+  target_link_libraries(${target} PRIVATE ${arg_DEPS} GTest::gmock)
+  foreach(ranks IN LISTS arg_RANKS)
+    set(test ${name}.ranks_${ranks})
+    add_test(NAME ${test} COMMAND ${CANZONA_MPIRUN} -n ${ranks}
+                                  $<TARGET_FILE:${target}>)
+    set_tests_properties(
+      ${test} PROPERTIES LABELS ${name} TIMEOUT 300 PROCESSORS ${ranks}
+                         ENVIRONMENT "${CANZONA_MPI_ENVIRONMENT}")
+  endforeach()
+endfunction()
+
 # A misspelt keyword would otherwise be dropped, and its files with it.
 function(canzona_refuse_rest function name rest)
   if(rest)

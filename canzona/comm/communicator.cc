@@ -147,7 +147,8 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key,
     std::vector<int> members;
     for (const Wish& wish : wishes) members.push_back(wish.rank);
     if (color >= 0)
-      group = exchange_.transport().subgroup(members, sequence_, color);
+      group = exchange_.transport().subgroup(members, sequence_, color,
+                                             exchange_.deadline());
   });
   if (group == nullptr) return nullptr;
   return std::unique_ptr<Communicator>(new Communicator(

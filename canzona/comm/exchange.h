@@ -16,6 +16,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "canzona/comm/call.h"
 #include "canzona/comm/transport.h"
@@ -26,11 +27,15 @@ class Exchange {
  public:
   // `name` is the group's.
   Exchange(std::unique_ptr<Transport> transport, std::string name)
-      : transport_(std::move(transport)), name_(std::move(name)) {}
+      : transport_(std::move(transport)),
+        name_(std::move(name)),
+        tokens_(static_cast<size_t>(transport_->size())) {}
 
   Transport& transport() { return *transport_; }
   const Transport& transport() const { return *transport_; }
   const std::string& name() const { return name_; }
+  // Of the operation under way.
+  Deadline deadline() const { return deadline_; }
 
   void begin(Operation operation, int64_t sequence, const Label& label,
              std::chrono::nanoseconds time);
@@ -58,6 +63,7 @@ class Exchange {
 
   std::unique_ptr<Transport> transport_;
   std::string name_;
+  std::vector<std::byte> tokens_;  // that a meeting receives
   Operation operation_ = Operation::kBarrier;
   int64_t sequence_ = 0;
   Label label_;

@@ -155,6 +155,11 @@ TEST(Faults, MessagesOfDifferentSizeAreRefused) {
               HasSubstr("rank 0 sent 8 bytes where rank 1 expects 12"));
 }
 
+TEST(Faults, ASegmentOfNothingIsRefused) {
+  const RunOptions nothing = {.communicator = {.segment_bytes = 0}};
+  EXPECT_THROW(run_ranks(1, nothing, [](Communicator&) {}), UsageError);
+}
+
 const RunOptions kChecked = {.communicator = {.check_collectives = true}};
 
 TEST(Checks, LetEqualCallsPass) {

@@ -24,6 +24,12 @@ namespace canzona {
 
 using Deadline = std::chrono::steady_clock::time_point;
 
+// A time may be as good as for ever: no overflow.
+inline Deadline deadline_after(std::chrono::nanoseconds time) {
+  const Deadline now = std::chrono::steady_clock::now();
+  return time < Deadline::max() - now ? now + time : Deadline::max();
+}
+
 class Transport {
  public:
   // Leaves, too.
@@ -62,8 +68,10 @@ class Transport {
 
   // A group of some of these ranks, in the order of the new numbers. All
   // members call it, with the same `id`, which names one split, and `color`.
+  // PeerLost if that takes others' help and they do not come.
   virtual std::unique_ptr<Transport> subgroup(std::span<const int> members,
-                                              int64_t id, int color) = 0;
+                                              int64_t id, int color,
+                                              Deadline until) = 0;
 };
 
 }  // namespace canzona
