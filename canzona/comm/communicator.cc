@@ -36,7 +36,7 @@ Communicator::Communicator(std::unique_ptr<Transport> transport,
       exchange_(std::move(transport), std::move(name)),
       flight_(std::move(flight)),
       check_(size(), options_.check_collectives),
-      pieces_(static_cast<size_t>(size())),
+      pieces_(2 * static_cast<size_t>(size())),
       shares_(static_cast<size_t>(size())) {
   if (options_.segment_bytes < 1)
     throw UsageError(cat("communicator ", this->name(), ": segment_bytes is ",
@@ -45,9 +45,9 @@ Communicator::Communicator(std::unique_ptr<Transport> transport,
     flight_ = std::make_shared<FlightRecord>(rank(), options_.flight_records,
                                              options_.clock);
   // One element fits, however small the segment.
-  slot_ = slot_bytes(std::max<int64_t>(options_.segment_bytes, 16));
+  slot_ = slot_bytes(std::max<int64_t>(options_.segment_bytes / 2, 16));
   const int depth = std::bit_width(static_cast<unsigned>(size()));
-  scratch_ = ops_.allocate((2 * size() + depth + 1) * slot_);
+  scratch_ = ops_.allocate((4 * size() + depth + 1) * slot_);
 }
 
 Communicator::~Communicator() { ops_.release(scratch_); }

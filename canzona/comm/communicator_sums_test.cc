@@ -101,13 +101,14 @@ TEST(AllReduce, HasTheSameBitsOnAllRanks) {
     for (int segment : kSegments)
       for (int64_t count : {0, 1, 5, 8, 131})
         for (bool bf16 : {false, true})
-          run_test_ranks(num_ranks, segments_of(segment), [&](Communicator& world) {
-            std::vector<float> data = test_piece(world.rank(), count);
-            world.all_reduce(
-                bf16 ? Reduction::kFp32SumOfBf16 : Reduction::kFp32Sum,
-                bytes_of(data));
-            expect_oracle(data, 0, num_ranks, bf16);
-          });
+          run_test_ranks(
+              num_ranks, segments_of(segment), [&](Communicator& world) {
+                std::vector<float> data = test_piece(world.rank(), count);
+                world.all_reduce(
+                    bf16 ? Reduction::kFp32SumOfBf16 : Reduction::kFp32Sum,
+                    bytes_of(data));
+                expect_oracle(data, 0, num_ranks, bf16);
+              });
 }
 
 TEST(AllReduce, SendsWhatARingWould) {

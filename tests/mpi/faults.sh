@@ -5,8 +5,10 @@
 # others end by themselves, in time, with exit status 4 and words that name it.
 #
 # mpirun ends ranks soon after the first has gone. So that we see what they do
-# by themselves, each has a shell that stays until all have ended. The last
-# check of a trial is without: what mpirun's user sees.
+# by themselves, each has a shell that stays until all have ended. Then the same
+# again without: mpirun has to end, with a status that tells of the failure,
+# and lets the others speak. What they say goes to files, because mpirun does
+# not always pass on what was written last.
 set -u
 mpirun=$1
 program=$2
@@ -23,6 +25,11 @@ complain() {
   echo "$trial: $1" >&2
   failures=$((failures + 1))
 }
+
+cat >"$folder/plain.sh" <<'RANK'
+rank=${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-}}
+exec "$@" >"$OUT/$rank.words" 2>"$OUT/$rank.errors"
+RANK
 
 # A rank that has stopped never ends: it is killed once all others have.
 cat >"$folder/rank.sh" <<'RANK'
@@ -46,14 +53,13 @@ while [ "$(num_ended)" -lt 4 ]; do sleep 0.02; done
 exit 0
 RANK
 
-# run_trial <command before the program>: with the trial's words.
-run_trial() {
+run_trial() {  # <script that runs a rank>
   rm -rf "$folder/out"
   mkdir "$folder/out"
   OUT=$folder/out
   export OUT
-  timeout -k 5 $limit_s "$mpirun" -n 4 "$@" "$program" "$fault" "$operation" \
-    "$victim" $deadline_ms >"$OUT/mpirun" 2>&1
+  timeout -k 5 $limit_s "$mpirun" -n 4 sh "$1" "$program" "$fault" \
+    "$operation" "$victim" $deadline_ms >"$OUT/mpirun" 2>&1
   mpirun_status=$?
   [ $mpirun_status -ne 124 ] || complain "not over after $limit_s s"
 }
@@ -90,14 +96,14 @@ check_ranks() {
 }
 
 check_mpirun() {
-  num=$(grep -c -e "$words" "$OUT/mpirun")
+  num=$(cat "$OUT"/*.words | grep -c -e "$words")
   case $fault in
     none | pause)
       [ "$num" -eq 4 ] && [ $mpirun_status -eq 0 ] && return ;;
     *)
       [ "$num" -ge 3 ] && [ $mpirun_status -ne 0 ] && return ;;
   esac
-  complain "mpirun: status $mpirun_status, $(cat "$OUT/mpirun")"
+  complain "mpirun: status $mpirun_status, $(cat "$OUT"/*)"
 }
 
 for trial in "$@"; do
@@ -106,9 +112,9 @@ for trial in "$@"; do
   operation=${trial#*,}
   operation=${operation%,*}
   words=$(words_of_others)
-  run_trial sh "$folder/rank.sh"
+  run_trial "$folder/rank.sh"
   check_ranks
-  run_trial
+  run_trial "$folder/plain.sh"
   check_mpirun
 done
 [ $failures -eq 0 ]
