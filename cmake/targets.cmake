@@ -56,10 +56,7 @@ function(canzona_test name)
   add_executable(${target} ${arg_SOURCES})
   target_link_libraries(${target} PRIVATE ${arg_DEPS} GTest::gmock_main)
   target_compile_definitions(${target} PRIVATE ${arg_DEFINITIONS})
-  # Tests run for seconds but compile for minutes; what they test keeps -O3.
-  target_compile_options(
-    ${target}
-    PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
+  canzona_compile_quickly(${target})
   if(cuda IN_LIST arg_LABELS)
     add_test(NAME ${name} COMMAND ${target})
     set_tests_properties(${name} PROPERTIES LABELS "${name};${arg_LABELS}"
@@ -91,6 +88,7 @@ function(canzona_mpi_test name)
   set(target canzona_${name}_test)
   add_executable(${target} ${arg_SOURCES})
   target_link_libraries(${target} PRIVATE ${arg_DEPS} GTest::gmock)
+  canzona_compile_quickly(${target})
   foreach(ranks IN LISTS arg_RANKS)
     set(test ${name}.ranks_${ranks})
     add_test(NAME ${test} COMMAND ${CANZONA_MPIRUN} -n ${ranks}
@@ -99,6 +97,13 @@ function(canzona_mpi_test name)
       ${test} PROPERTIES LABELS ${name} TIMEOUT 300 PROCESSORS ${ranks}
                          ENVIRONMENT "${CANZONA_MPI_ENVIRONMENT}")
   endforeach()
+endfunction()
+
+# Tests run for seconds but compile for minutes; what they test keeps -O3.
+function(canzona_compile_quickly target)
+  target_compile_options(
+    ${target}
+    PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
 endfunction()
 
 # A misspelt keyword would otherwise be dropped, and its files with it.

@@ -47,6 +47,7 @@ Communicator::Communicator(std::unique_ptr<Transport> transport,
   // One element fits, however small the segment.
   slot_ = slot_bytes(std::max<int64_t>(options_.segment_bytes / 2, 16));
   const int depth = std::bit_width(static_cast<unsigned>(size()));
+  if (options_.fast_reduce) prepare_fast_sums();
   scratch_ = ops_.allocate((4 * size() + depth + 1) * slot_);
 }
 

@@ -46,6 +46,10 @@ struct CommunicatorOptions {
   int64_t segment_bytes = 512 << 10;
   // Ranks compare operation, label and sizes before every collective.
   bool check_collectives = false;
+  // Sums of fp32 by the library behind the transport, which adds in an order of
+  // its own: other bits on other groups and machines. UsageError where there is
+  // no such library. Integers are added as ever; bf16 on the wire is refused.
+  bool fast_reduce = false;
   int flight_records = 64;
   FlightRecord::Clock clock = {};
   // Called on the failing rank, before the operation throws.
@@ -145,6 +149,13 @@ class Communicator {
                     std::span<const int64_t> counts, int64_t begin, int half);
   void add_segment(Reduction reduction, int half, int64_t count, bool in_place,
                    std::byte* place);
+  void prepare_fast_sums();
+  void fast_all_reduce(std::span<std::byte> data);
+  void fast_reduce_scatter(const std::byte* input,
+                           std::span<const int64_t> counts, std::byte* output);
+  // Whether the library adds these; UsageError if it should, and cannot.
+  bool is_fast(Reduction reduction, Operation operation,
+               const Call& call) const;
   void gather_pieces(std::span<const std::byte> input,
                      std::span<const int64_t> bytes, std::byte* output);
   int64_t segment_elements(Reduction reduction) const;
@@ -171,6 +182,9 @@ class Communicator {
   std::byte* scratch_ = nullptr;
   std::vector<const std::byte*> pieces_;  // of both halves
   std::vector<int64_t> shares_;
+  // With fast_reduce alone. The sum's place grows where it must lie apart.
+  std::vector<int> fast_counts_;
+  std::vector<std::byte> fast_sum_;
 };
 
 }  // namespace canzona

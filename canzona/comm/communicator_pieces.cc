@@ -90,12 +90,18 @@ void Communicator::reduce_scatter_v(Reduction reduction,
                  element_bytes(reduction), input.size(), output.size());
   require_apart(Operation::kReduceScatter, call, output, input, counts,
                 element_bytes(reduction));
+  const bool fast = is_fast(reduction, Operation::kReduceScatter, call);
   run({.operation = Operation::kReduceScatter,
        .variant = static_cast<int64_t>(reduction),
        .total = static_cast<int64_t>(input.size()),
        .counts = counts},
-      call,
-      [&] { add_pieces(reduction, input.data(), counts, output.data()); });
+      call, [&] {
+        if (fast) {
+          fast_reduce_scatter(input.data(), counts, output.data());
+        } else {
+          add_pieces(reduction, input.data(), counts, output.data());
+        }
+      });
 }
 
 void Communicator::add_pieces(Reduction reduction, const std::byte* input,
@@ -167,10 +173,12 @@ void Communicator::all_reduce(Reduction reduction, std::span<std::byte> data,
   if (bytes % element != 0)
     require(false, Operation::kAllReduce, call,
             cat(bytes, " bytes of elements of ", element));
+  const bool fast = is_fast(reduction, Operation::kAllReduce, call);
   run({.operation = Operation::kAllReduce,
        .variant = static_cast<int64_t>(reduction),
        .total = bytes},
       call, [&] {
+        if (fast) return fast_all_reduce(data);
         const int64_t count = bytes / element;
         for (int i = 0; i < size(); ++i)
           shares_[static_cast<size_t>(i)] =

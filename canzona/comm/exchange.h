@@ -52,6 +52,8 @@ class Exchange {
   // Bytes sent since begin(); those of checks and meetings apart.
   int64_t sent() const { return sent_; }
   void forget_sent() { sent_ = 0; }
+  // For what others send on our behalf.
+  void count_sent(int64_t bytes) { sent_ += bytes; }
 
   // "rank 1 of world: all_gather_v #7 'layers.3 gather 7'".
   std::string where() const;

@@ -72,6 +72,16 @@ class Transport {
   virtual std::unique_ptr<Transport> subgroup(std::span<const int> members,
                                               int64_t id, int color,
                                               Deadline until) = 0;
+
+  // Sums of fp32 by the library behind a transport, if it has any: quick, and
+  // in an order that is its own. All ranks prepare once, with `until` as above;
+  // poll() tells when a posted sum is there. `counts` stay until then.
+  virtual bool has_own_sums() const { return false; }
+  virtual void prepare_own_sums(Deadline until);
+  virtual void post_own_all_reduce(std::span<float> data);
+  virtual void post_own_reduce_scatter(const float* input,
+                                       std::span<const int> counts,
+                                       float* output);
 };
 
 }  // namespace canzona

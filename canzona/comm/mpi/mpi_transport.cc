@@ -29,7 +29,7 @@ MpiTransport::MpiTransport(std::shared_ptr<MpiWorld> world,
       world_ranks_(std::move(world_ranks)),
       number_(number),
       peers_(world_ranks_.size()),
-      requests_(2 * peers_.size(), MPI_REQUEST_NULL),
+      requests_(2 * peers_.size() + 1, MPI_REQUEST_NULL),
       statuses_(requests_.size()),
       ended_(requests_.size()) {
   const auto self = std::ranges::find(world_ranks_, world_->rank());
@@ -111,6 +111,11 @@ bool MpiTransport::poll() {
 }
 
 void MpiTransport::end_part(size_t place, const MPI_Status& status) {
+  if (place == requests_.size() - 1) {
+    adding_ = false;
+    --num_pending_;
+    return require_mpi(status.MPI_ERROR, "a sum of MPI");
+  }
   const int with = static_cast<int>(place / 2);
   const bool receive = place % 2 == 0;
   Flow& flow = receive ? peer(with).in : peer(with).out;
@@ -157,18 +162,20 @@ void MpiTransport::pause(Deadline until) {
 void MpiTransport::retract() noexcept {
   if (num_pending_ == 0) return;
   world_->call_mpi([&] {
-    for (size_t i = 0; i < requests_.size(); i += 2)
+    for (size_t i = 0; i < requests_.size() - 1; i += 2)
       if (requests_[i] != MPI_REQUEST_NULL) MPI_Cancel(&requests_[i]);
     int num_ended = 0;
     MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(),
                  &num_ended, ended_.data(), MPI_STATUSES_IGNORE);
   });
   for (Peer& with : peers_) with.in.active = with.out.active = false;
+  adding_ = false;
   num_pending_ = 0;
 }
 
 bool MpiTransport::is_pending(int rank) const {
-  return peer(rank).in.active || peer(rank).out.active;
+  return peer(rank).in.active || peer(rank).out.active ||
+         (adding_ && rank != rank_);
 }
 
 void MpiTransport::enter(int64_t /*sequence*/) {

@@ -50,6 +50,12 @@ class MpiTransport final : public Transport {
   std::unique_ptr<Transport> subgroup(std::span<const int> members, int64_t id,
                                       int color, Deadline until) override;
 
+  bool has_own_sums() const override { return true; }
+  void prepare_own_sums(Deadline until) override;
+  void post_own_all_reduce(std::span<float> data) override;
+  void post_own_reduce_scatter(const float* input, std::span<const int> counts,
+                               float* output) override;
+
  private:
   // A message on its way, of which [0, begun) has been given to MPI.
   struct Flow {
@@ -69,11 +75,14 @@ class MpiTransport final : public Transport {
 
   Peer& peer(int rank) { return peers_[static_cast<size_t>(rank)]; }
   const Peer& peer(int rank) const { return peers_[static_cast<size_t>(rank)]; }
-  // In requests_: of a peer the receive, then the send.
+  // In requests_: of a peer the receive, then the send; at the end the sum.
   size_t place(int rank, bool receive) const {
     return 2 * static_cast<size_t>(rank) + (receive ? 0 : 1);
   }
 
+  // Starts a sum by a function that uses MPI and gives its result.
+  template <class Function>
+  void post_sum(const char* call, Function function);
   void post(int rank, Flow& flow, bool receive);
   void start_part(int rank, Flow& flow, bool receive);
   void end_part(size_t place, const MPI_Status& status);
@@ -93,6 +102,8 @@ class MpiTransport final : public Transport {
   std::vector<MPI_Status> statuses_;
   std::vector<int> ended_;
   int num_pending_ = 0;
+  MPI_Comm sums_ = MPI_COMM_NULL;  // if they are prepared
+  bool adding_ = false;
   int num_pauses_ = 0;  // since something has moved
   bool has_left_ = false;
 };

@@ -81,6 +81,11 @@ class MpiWorld {
   // last words. True if the world is aborted.
   bool listen();
 
+  // A communicator of MPI for some ranks, who all call it with the same tag;
+  // nobody else of this process uses MPI meanwhile. PeerLost if they do not
+  // come. It stays until MPI ends.
+  MPI_Comm found(const std::vector<int>& ranks, int tag, Deadline until);
+
   // A message that nobody waits for.
   using Letter = std::array<int64_t, 2>;
   void send_letter(int to, int tag, const Letter& letter);
