@@ -75,7 +75,7 @@ endfunction()
 # canzona_mpi_test(<name> RANKS <n>... SOURCES ... [DEPS ...])
 #
 # The test program canzona_<name>_test, run by mpirun on n ranks: ctest sees
-# <name>.ranks_<n>. It has a main of its own, which starts MPI. Only a build
+# <name>.ranks_<n>, and <name>.parts, where messages go in parts. It has a main of its own, which starts MPI. Only a build
 # with MPI has it, and none with the thread sanitizer, which Open MPI's own
 # threads and shared memory fill with reports.
 function(canzona_mpi_test name)
@@ -93,10 +93,14 @@ function(canzona_mpi_test name)
     set(test ${name}.ranks_${ranks})
     add_test(NAME ${test} COMMAND ${CANZONA_MPIRUN} -n ${ranks}
                                   $<TARGET_FILE:${target}>)
-    set_tests_properties(
-      ${test} PROPERTIES LABELS ${name} TIMEOUT 300 PROCESSORS ${ranks}
-                         ENVIRONMENT "${CANZONA_MPI_ENVIRONMENT}")
+    list(APPEND tests ${test})
   endforeach()
+  add_test(NAME ${name}.parts COMMAND ${CANZONA_MPIRUN} -n 4
+                                      $<TARGET_FILE:${target}> 37)
+  set_tests_properties(
+    ${tests} ${name}.parts
+    PROPERTIES LABELS ${name} TIMEOUT 300 PROCESSORS 4
+               ENVIRONMENT "${CANZONA_MPI_ENVIRONMENT}")
 endfunction()
 
 # Tests run for seconds but compile for minutes; what they test keeps -O3.

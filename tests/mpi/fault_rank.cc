@@ -5,7 +5,8 @@
 // say what they saw and exit as a program should: 4 if a peer is lost.
 //
 //   faults      none, throw, leave, exit, _exit, abort, kill, stop, pause
-//               (a stop of 300 ms), late_kill (by a timer, wherever it is)
+//               (a stop of 300 ms), late_kill (by a timer, wherever it is),
+//               longer and shorter (it broadcasts other sizes than expected)
 //   operations  reduce_scatter_v, all_gather_v, all_to_all_v, all_reduce,
 //               broadcast, barrier, split, courier (an all_reduce in the
 //               background), half (a barrier in a group of half the ranks)
@@ -30,6 +31,9 @@ namespace canzona {
 namespace {
 
 using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+Clock::time_point began;  // the last operation
 
 // Large enough that messages wait for their receiver.
 constexpr size_t kCount = 100000;
@@ -45,6 +49,10 @@ class Groups {
     return operations_;
   }
   void run(const std::string& name) { operations_.at(name)(); }
+  void broadcast_wrongly(int root, size_t count) {
+    data_.resize(count);
+    world_.broadcast(root, bytes(), call());
+  }
   void leave() { world_.leave(); }
 
  private:
@@ -148,8 +156,15 @@ void run(MpiSession& session, const std::vector<std::string>& words) {
   const int num_rounds = fault == "late_kill" ? 1000000 : 3;
   if (victim && fault == "late_kill") kill_soon();
   for (int round = 0; round < num_rounds; ++round)
-    for (const auto& [name, operation] : groups.operations()) operation();
+    for (const auto& [name, operation] : groups.operations()) {
+      began = Clock::now();
+      operation();
+    }
   if (victim) fail(fault, groups);
+  began = Clock::now();
+  if (fault == "longer" || fault == "shorter")
+    groups.broadcast_wrongly(std::stoi(words.at(2)),
+                             kCount + (victim != (fault == "longer") ? 0 : 1));
   groups.run(words.at(1));
 }
 
@@ -163,8 +178,15 @@ int run_and_report(const std::vector<std::string>& words) {
     return 0;
   } catch (const PeerLost& error) {
     session.abort(error.what());
-    std::cout << who << "lost: " << error.what() << "\n";
+    const auto time =
+        std::chrono::duration_cast<milliseconds>(Clock::now() - began);
+    std::cout << who << "lost: " << error.what() << "\n"
+              << "after " << time.count() << " ms\n";
     return 4;
+  } catch (const UsageError& error) {
+    session.abort(error.what());
+    std::cout << who << "refused: " << error.what() << "\n";
+    return 2;
   } catch (const std::exception& error) {
     session.abort(who + error.what());
     std::cout << who << "failed: " << error.what() << "\n";

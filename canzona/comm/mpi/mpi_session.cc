@@ -53,9 +53,10 @@ std::string mpi_description() {
   return printable(whole.substr(0, whole.find('\n')));
 }
 
-MpiSession::MpiSession() : state_(std::make_unique<State>()) {
+MpiSession::MpiSession(const MpiOptions& options)
+    : state_(std::make_unique<State>()) {
   start_mpi();
-  state_->world = std::make_shared<MpiWorld>();
+  state_->world = std::make_shared<MpiWorld>(options);
   std::vector<int> ranks(static_cast<size_t>(size()));
   std::iota(ranks.begin(), ranks.end(), 0);
   state_->everyone =

@@ -24,6 +24,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -37,11 +38,16 @@ bool mpi_is_built();
 // "Open MPI v4.1.4, …", or that this build has no MPI.
 std::string mpi_description();
 
+struct MpiOptions {
+  // A longer message goes in parts, because MPI counts in int.
+  int64_t part_bytes = int64_t{1} << 30;
+};
+
 class MpiSession {
  public:
   // Starts MPI for several threads. UsageError if the library does not offer
   // that or MPI was started before.
-  MpiSession();
+  explicit MpiSession(const MpiOptions& options = {});
   ~MpiSession();
   MpiSession(const MpiSession&) = delete;
   MpiSession& operator=(const MpiSession&) = delete;

@@ -15,8 +15,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono_literals::operator""us;
 
-// MPI counts in int.
-constexpr size_t kPartBytes = size_t{1} << 30;
 constexpr int kNumSpins = 100;
 constexpr Clock::duration kShortestSleep = 20us;
 constexpr Clock::duration kLongestSleep = 100us;
@@ -28,6 +26,7 @@ MpiTransport::MpiTransport(std::shared_ptr<MpiWorld> world,
     : world_(std::move(world)),
       world_ranks_(std::move(world_ranks)),
       number_(number),
+      part_bytes_(static_cast<size_t>(world_->options().part_bytes)),
       peers_(world_ranks_.size()),
       requests_(2 * peers_.size() + 1, MPI_REQUEST_NULL),
       statuses_(requests_.size()),
@@ -71,7 +70,7 @@ void MpiTransport::post(int rank, Flow& flow, bool receive) {
 // is never taken for the beginning of the next message.
 void MpiTransport::start_part(int rank, Flow& flow, bool receive) {
   const int count =
-      static_cast<int>(std::min(flow.bytes - flow.begun, kPartBytes));
+      static_cast<int>(std::min(flow.bytes - flow.begun, part_bytes_));
   const int tag =
       tag_of(flow.begun == 0 ? MpiKind::kMessage : MpiKind::kContinuation);
   const int with = world_ranks_[static_cast<size_t>(rank)];
@@ -139,7 +138,7 @@ void MpiTransport::require_size(int from, const Flow& flow,
     throw UsageError(cat("rank ", from, " sent more than the ", flow.bytes,
                          " bytes that rank ", rank_, " expects"));
   require_mpi(status.MPI_ERROR, "MPI_Irecv");
-  const size_t part = (flow.begun - 1) % kPartBytes + 1;
+  const size_t part = (flow.begun - 1) % part_bytes_ + 1;
   int count = 0;
   MPI_Get_count(&status, MPI_BYTE, &count);
   if (!std::cmp_equal(count, part))

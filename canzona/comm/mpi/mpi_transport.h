@@ -1,7 +1,7 @@
 // Ranks as processes that talk through MPI. For mpi_session.cc, the way in.
 //
 // A message is a non-blocking send and receive, one after the other for each
-// GiB, that the calling thread polls: nothing moves while nobody polls. Who
+// part, that the calling thread polls: nothing moves while nobody polls. Who
 // waits spins for some microseconds and then sleeps ever longer, up to a tenth
 // of a millisecond, so that cores stay with compute.
 //
@@ -96,6 +96,7 @@ class MpiTransport final : public Transport {
   std::shared_ptr<MpiWorld> world_;
   std::vector<int> world_ranks_;
   int64_t number_;
+  size_t part_bytes_;
   int rank_ = 0;
   std::vector<Peer> peers_;
   std::vector<MPI_Request> requests_;

@@ -85,8 +85,9 @@ void require_mpi(int result, const char* call) {
   throw PeerLost(cat(call, ": ", printable(text.data())));
 }
 
-MpiWorld::MpiWorld()
-    : messages_(own_duplicate()),
+MpiWorld::MpiWorld(const MpiOptions& options)
+    : options_(options),
+      messages_(own_duplicate()),
       notices_(own_duplicate()),
       most_groups_(largest_tag(messages_) / kNumMpiKinds) {
   MPI_Comm_rank(messages_, &rank_);

@@ -26,6 +26,7 @@
 #include <string_view>
 #include <vector>
 
+#include "canzona/comm/mpi/mpi_session.h"
 #include "canzona/comm/mpi/process_watch.h"
 #include "canzona/comm/transport.h"
 
@@ -41,7 +42,7 @@ void require_mpi(int result, const char* call);
 class MpiWorld {
  public:
   // MPI is running, and every rank calls it at the same time.
-  MpiWorld();
+  explicit MpiWorld(const MpiOptions& options);
   ~MpiWorld();
   MpiWorld(const MpiWorld&) = delete;
   MpiWorld& operator=(const MpiWorld&) = delete;
@@ -49,6 +50,7 @@ class MpiWorld {
   int rank() const { return rank_; }
   int size() const { return size_; }
   const std::vector<std::string>& nodes() const { return nodes_; }
+  const MpiOptions& options() const { return options_; }
   // Where the messages of all groups pass.
   MPI_Comm messages() const { return messages_; }
   // Numbers of groups end here.
@@ -107,6 +109,7 @@ class MpiWorld {
   bool read_notice();
   bool hear();
 
+  MpiOptions options_;
   MPI_Comm messages_ = MPI_COMM_NULL;
   MPI_Comm notices_ = MPI_COMM_NULL;
   int rank_ = 0;

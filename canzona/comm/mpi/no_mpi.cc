@@ -17,7 +17,7 @@ bool mpi_is_built() { return false; }
 
 std::string mpi_description() { return kWhyNot; }
 
-MpiSession::MpiSession() { throw UsageError(kWhyNot); }
+MpiSession::MpiSession(const MpiOptions&) { throw UsageError(kWhyNot); }
 MpiSession::~MpiSession() = default;
 
 // Nobody has a session to ask.

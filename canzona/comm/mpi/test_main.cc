@@ -1,5 +1,6 @@
 // Runs the tests of a program on all its ranks, in the same order. Rank 0
-// speaks; the others only of failures.
+// speaks; the others only of failures. A number among the arguments is how many
+// bytes go in one part of a message.
 #include <gtest/gtest.h>
 
 #include <exception>
@@ -7,6 +8,7 @@
 #include <memory>
 #include <span>
 
+#include "canzona/base/text.h"
 #include "canzona/comm/communicator.h"
 #include "canzona/comm/mpi/test_session.h"
 
@@ -25,8 +27,8 @@ class FailuresOnly : public testing::EmptyTestEventListener {
 };
 
 // A failure of any rank is one of all.
-int run_tests() {
-  session = std::make_unique<MpiSession>();
+int run_tests(const MpiOptions& options) {
+  session = std::make_unique<MpiSession>(options);
   auto& listeners = testing::UnitTest::GetInstance()->listeners();
   if (session->rank() != 0) {
     delete listeners.Release(listeners.default_result_printer());
@@ -51,7 +53,10 @@ MpiSession& test_session() { return *session; }
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   try {
-    return canzona::run_tests();
+    canzona::MpiOptions options;
+    if (argc > 1)
+      options.part_bytes = canzona::parse_integer(argv[1], 1, 1 << 30, "part");
+    return canzona::run_tests(options);
   } catch (const std::exception& error) {
     std::cerr << error.what() << "\n";
     canzona::exit_at_once(1);
