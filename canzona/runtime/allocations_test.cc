@@ -30,7 +30,7 @@ TEST_P(EveryStrategyAndRule, AllocatesNothingInAStep) {
       set_initial_parameters(runtime);
       int64_t before = 0;
       for (int64_t step = 1; step <= 8; ++step) {
-        make_gradients(runtime, trial, step);
+        make_gradients(runtime, *engine, trial, step);
         together.arrive_and_wait();
         // After a whole period every shape of scratch has been seen.
         if (step == 5) before = num_allocations();

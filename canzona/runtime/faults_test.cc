@@ -38,7 +38,7 @@ Said fail_at(Stage stage, const std::string& strategy, int culprit) {
         const auto engine = make_cpu_engine();
         Runtime runtime(trial.plan, world, *engine, {});
         for (int64_t step = 1; step <= 3; ++step) {
-          make_gradients(runtime, trial, step);
+          make_gradients(runtime, *engine, trial, step);
           fail(world, Stage::kBeforeStep, step);
           runtime.step({.learning_rate = 0.01});
           fail(world, Stage::kBetween, step);
@@ -92,7 +92,7 @@ TEST(Deadline, NamesTheRankTheOperationAndTheMicroGroup) {
     run_ranks(2, options, [&](Communicator& world) {
       const auto engine = make_cpu_engine();
       Runtime runtime(trial.plan, world, *engine, {});
-      make_gradients(runtime, trial, 1);
+      make_gradients(runtime, *engine, trial, 1);
       if (world.rank() == 1) {
         waiting.lock();  // comes when the other has given up
         return;

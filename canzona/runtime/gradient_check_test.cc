@@ -41,9 +41,10 @@ TEST_P(EveryStrategy, SkipsAStepWithAValueThatIsNotFinite) {
         const TrialResult result = run_trial(
             {.plan = plan,
              .steps = 3,
-             .poison = [&](Runtime& runtime, int64_t step, int32_t t) {
+             .poison = [&](Runtime& runtime, int64_t step, int32_t t,
+                           std::span<float> gradient) {
                if (step == 2 && t == tensor && runtime.place().rank == culprit)
-                 runtime.gradient(t)[runtime.shard_elements(t) - 1] = bad;
+                 gradient.back() = bad;
              }});
         EXPECT_FALSE(result.outcomes[0].skipped);
         EXPECT_TRUE(result.outcomes[1].skipped);
@@ -67,9 +68,8 @@ TEST_P(EveryStrategy, SkipsAStepWhoseSumOverflows) {
   const TrialResult result = run_trial(
       {.plan = small_plan(model, {.mesh = "dp=2,tp=2", .strategy = GetParam()}),
        .steps = 1,
-       .poison = [&](Runtime& runtime, int64_t, int32_t t) {
-         if (t == tensor)
-           runtime.gradient(t)[5] = std::numeric_limits<float>::max();
+       .poison = [&](Runtime&, int64_t, int32_t t, std::span<float> gradient) {
+         if (t == tensor) gradient[5] = std::numeric_limits<float>::max();
        }});
   EXPECT_TRUE(result.outcomes[0].skipped);
   EXPECT_EQ(result.outcomes[0].nonfinite_tensor, "layers.0.qkv");
@@ -204,10 +204,10 @@ TEST(Gradients, NeverAnnouncedAreZeros) {
     return run_trial({.plan = plan,
                       .steps = 3,
                       .poison =
-                          [&](Runtime& runtime, int64_t, int32_t t) {
+                          [&](Runtime&, int64_t, int32_t t,
+                              std::span<float> gradient) {
                             if (t != 3) return;
-                            std::fill_n(runtime.gradient(t),
-                                        runtime.shard_elements(t), 0.0F);
+                            std::fill(gradient.begin(), gradient.end(), 0.0F);
                           },
                       .skip_announcement =
                           [&](int32_t t) { return t == 3 && !announces; }})

@@ -15,6 +15,7 @@ struct PlanWish {
   RuleOptions options = {};
   std::string split = "none";
   std::string micro_groups = {};
+  std::string device = "cpu";
   int64_t bucket_elements = 3000;
   int64_t capacity_bytes = 8192;
   ParameterDtype parameters = ParameterDtype::kFp32;
@@ -28,8 +29,8 @@ inline Plan small_plan(const Model& model, const PlanWish& wish) {
   options.bucket_elements = wish.bucket_elements;
   options.capacity_bytes = wish.capacity_bytes;
   options.parameters = wish.parameters;
-  const auto facts =
-      make_rule_facts(wish.rule, with_device(wish.rule, wish.options, "cpu"));
+  const auto facts = make_rule_facts(
+      wish.rule, with_device(wish.rule, wish.options, wish.device));
   return make_plan({model, parse_mesh(wish.mesh), *facts, options});
 }
 

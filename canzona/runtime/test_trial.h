@@ -10,6 +10,7 @@
 #include "canzona/base/random.h"
 #include "canzona/comm/thread/run_ranks.h"
 #include "canzona/plan/make_plan.h"
+#include "canzona/runtime/engine_wire_ops.h"
 #include "canzona/runtime/logical_digest.h"
 #include "canzona/runtime/runtime.h"
 
@@ -39,6 +40,7 @@ inline float gradient_at(Gradients family, uint64_t seed, int64_t step,
 
 struct Trial {
   Plan plan;
+  std::string device = "cpu";
   Gradients gradients = Gradients::kExact;
   int steps = 3;
   double learning_rate = 0.01;
@@ -49,7 +51,9 @@ struct Trial {
   // step, and at the end.
   std::function<void(Runtime&)> set_parameters = {};
   // Called before a gradient is announced.
-  std::function<void(Runtime&, int64_t step, int32_t tensor)> poison = {};
+  std::function<void(Runtime&, int64_t step, int32_t tensor,
+                     std::span<float> gradient)>
+      poison = {};
   std::function<bool(int32_t tensor)> skip_announcement = {};
   std::function<void(Runtime&, int64_t step)> before_step = {};
   std::function<void(Runtime&)> at_end = {};
@@ -92,7 +96,8 @@ inline void set_initial_parameters(Runtime& runtime) {
 }
 
 // In the order of backward.
-inline void make_gradients(Runtime& runtime, const Trial& trial, int64_t step) {
+inline void make_gradients(Runtime& runtime, Engine& engine, const Trial& trial,
+                           int64_t step) {
   const Plan& plan = runtime.plan();
   const int64_t number =
       trial.number_of_step ? trial.number_of_step(step) : step;
@@ -101,13 +106,17 @@ inline void make_gradients(Runtime& runtime, const Trial& trial, int64_t step) {
     if (!runtime.holds(tensor)) continue;
     const Buffer& buffer = plan.buffer_of(tensor);
     const uint64_t seed = name_seed(plan.model.tensors[n].name) + 1;
-    float* gradient = runtime.gradient(tensor);
+    std::vector<float> gradient(
+        static_cast<size_t>(runtime.shard_elements(tensor)));
     for_each_element(runtime, tensor, [&](int64_t s, int64_t i) {
-      gradient[s] =
+      gradient[static_cast<size_t>(s)] =
           gradient_at(trial.gradients, seed, number,
                       runtime.place().home_in(buffer), buffer.num_homes, i);
     });
-    if (trial.poison) trial.poison(runtime, step, tensor);
+    if (trial.poison) trial.poison(runtime, step, tensor, gradient);
+    engine.upload(reinterpret_cast<std::byte*>(runtime.gradient(tensor)),
+                  reinterpret_cast<const std::byte*>(gradient.data()),
+                  static_cast<int64_t>(gradient.size() * sizeof(float)));
     if (!trial.skip_announcement || !trial.skip_announcement(tensor))
       runtime.grad_ready(tensor);
   }
@@ -122,13 +131,16 @@ inline TrialResult run_trial(const Trial& trial) {
   const auto world = static_cast<size_t>(trial.plan.mesh.world());
   result.memory.resize(world);
   result.sent.resize(world);
+  const EngineWireOps ops(memory_ops(trial.device));
   run_ranks(trial.plan.mesh.world(), trial.ranks, [&](Communicator& group) {
-    const auto engine = make_cpu_engine();
-    Runtime runtime(trial.plan, group, *engine, trial.options);
+    const auto engine = make_engine(trial.device);
+    RuntimeOptions options = trial.options;
+    if (trial.device != "cpu") options.wire_ops = &ops;
+    Runtime runtime(trial.plan, group, *engine, options);
     set_initial_parameters(runtime);
     if (trial.set_parameters) trial.set_parameters(runtime);
     for (int64_t step = 1; step <= trial.steps; ++step) {
-      make_gradients(runtime, trial, step);
+      make_gradients(runtime, *engine, trial, step);
       if (trial.before_step) trial.before_step(runtime, step);
       const StepOutcome outcome = runtime.step(
           {.learning_rate = trial.learning_rate,
