@@ -14,6 +14,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/comm/courier.h"
+#include "canzona/comm/test_pieces.h"
 #include "canzona/comm/thread/run_ranks.h"
 
 namespace canzona {
