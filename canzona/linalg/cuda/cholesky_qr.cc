@@ -2,10 +2,12 @@
 // on success stays on the device until the end.
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "canzona/base/check.h"
 #include "canzona/linalg/cuda/cholesky_qr_kernels.h"
 #include "canzona/linalg/cuda/cuda_engine.h"
+#include "canzona/linalg/cuda/inverse_factor.h"
 #include "canzona/linalg/cuda/norms.h"
 #include "canzona/linalg/cuda/solvers.h"
 
@@ -19,7 +21,10 @@ class CholeskyQr {
   CholeskyQr(CudaEngine& engine, Matrices a)
       : engine_(engine),
         a_(a),
+        other_(tidy_matrices(engine.arena(), a.dtype, a.rows, a.cols, a.count)),
         gram_(tidy_matrices(engine.arena(), a.dtype, a.cols, a.cols, a.count)),
+        inverse_(
+            tidy_matrices(engine.arena(), a.dtype, a.cols, a.cols, a.count)),
         info_(engine.arena().take_array<int32_t>(a.count)),
         squares_(engine.arena().take_array<double>(a.cols * a.count)) {
     Arena& arena = engine.arena();
@@ -34,6 +39,9 @@ class CholeskyQr {
   // well conditioned, and two plain rounds make that orthonormal. Gives, for
   // each matrix, whether it failed.
   const int32_t* run() {
+    // Three rounds would leave the result in the other room.
+    engine_.copy(other_, a_);
+    std::swap(a_, other_);
     launch_begin(engine_, state_);
     launch_bring_into_range(engine_, state_, a_);
     normalise_columns(false);
@@ -61,9 +69,10 @@ class CholeskyQr {
     engine_.symmetric_product(gram_, 1, a_, Op::kTranspose, 0);
     if (last) launch_require_near_identity(engine_, state_, gram_);
     if (shift != 0) engine_.add_diagonal(gram_, shift);
-    solve_cholesky(engine_, gram_, info_);
+    invert_factor(engine_, gram_, inverse_, info_);
     launch_take_factor(engine_, state_, info_, gram_);
-    solve_triangular(engine_, a_, gram_);
+    engine_.product(other_, 1, a_, Op::kNone, inverse_, Op::kTranspose, 0);
+    std::swap(a_, other_);
   }
 
   // A column that lies in the span of the others comes out as the rounding of
@@ -86,7 +95,9 @@ class CholeskyQr {
 
   CudaEngine& engine_;
   Matrices a_;
+  Matrices other_;
   Matrices gram_;
+  Matrices inverse_;
   int32_t* info_;
   double* squares_;
   CholeskyQrState state_;
