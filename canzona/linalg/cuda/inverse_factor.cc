@@ -1,16 +1,59 @@
 #include "canzona/linalg/cuda/inverse_factor.h"
 
+#include <algorithm>
+
 #include "canzona/base/check.h"
 
 namespace canzona {
 namespace {
 
-Matrices block(Matrices m, int64_t row, int64_t col, int64_t rows,
-               int64_t cols) {
+template <class View>
+View block(View m, int64_t row, int64_t col, int64_t rows, int64_t cols) {
   m.data += (row * m.row_stride + col) * size_of(m.dtype);
   m.rows = rows;
   m.cols = cols;
   return m;
+}
+template <class View>
+View columns(View m, int64_t begin, int64_t size) {
+  return block(m, 0, begin, m.rows, size);
+}
+template <class View>
+View rows(View m, int64_t begin, int64_t size) {
+  return block(m, begin, 0, size, m.cols);
+}
+
+// work(begin, size) for strips of a triangle's side, so that most of its zeros
+// are left out; in one piece where products of strips would be too small.
+template <class Work>
+void for_each_strip(int64_t side, const Work& work) {
+  constexpr int64_t kLarge = 1024;
+  constexpr int64_t kStrips = 4;
+  constexpr int64_t kStep = 64;
+  const int64_t strip =
+      side < kLarge ? side : (side / kStrips + kStep - 1) / kStep * kStep;
+  for (int64_t begin = 0; begin < side; begin += strip)
+    work(begin, std::min(strip, side - begin));
+}
+
+// c = a·l, l being lower triangular.
+void times_lower(CudaEngine& engine, Matrices c, ConstMatrices a,
+                 ConstMatrices l) {
+  for_each_strip(l.rows, [&](int64_t begin, int64_t size) {
+    const int64_t rest = l.rows - begin;
+    engine.product(columns(c, begin, size), 1, columns(a, begin, rest),
+                   Op::kNone, block(l, begin, begin, rest, size), Op::kNone, 0);
+  });
+}
+
+// c = -l·b
+void minus_lower_times(CudaEngine& engine, Matrices c, ConstMatrices l,
+                       ConstMatrices b) {
+  for_each_strip(l.rows, [&](int64_t begin, int64_t size) {
+    const int64_t end = begin + size;
+    engine.product(rows(c, begin, size), -1, block(l, begin, 0, size, end),
+                   Op::kNone, rows(b, 0, end), Op::kNone, 0);
+  });
 }
 
 // With G = [G₁ ·; G₂₁ G₂]: W = G₂₁·L₁⁻ᵀ is L's lower left part, L₂ is the
@@ -37,15 +80,14 @@ class Inversion {
         engine_.arena().matrices(gram_.dtype, rest, first, gram_.count);
     run(begin, first);
     const Matrices inverse1 = block(inverse_, begin, begin, first, first);
-    engine_.product(w, 1, block(gram_, middle, begin, rest, first), Op::kNone,
-                    inverse1, Op::kTranspose, 0);
-    engine_.product(block(gram_, middle, middle, rest, rest), -1, w, Op::kNone,
-                    w, Op::kTranspose, 1);
+    times_transposed_inverse(
+        engine_, w, block(gram_, middle, begin, rest, first), inverse1);
+    engine_.lower_product(block(gram_, middle, middle, rest, rest), -1, w,
+                          Op::kNone, 1);
     run(middle, rest);
-    engine_.product(u, 1, w, Op::kNone, inverse1, Op::kNone, 0);
-    engine_.product(block(inverse_, middle, begin, rest, first), -1,
-                    block(inverse_, middle, middle, rest, rest), Op::kNone, u,
-                    Op::kNone, 0);
+    times_lower(engine_, u, w, inverse1);
+    minus_lower_times(engine_, block(inverse_, middle, begin, rest, first),
+                      block(inverse_, middle, middle, rest, rest), u);
   }
 
  private:
@@ -66,6 +108,15 @@ void invert_factor(CudaEngine& engine, Matrices gram, Matrices inverse,
                   gram.count * static_cast<int64_t>(sizeof(*info)));
   engine.set_identity(inverse, 0.0);
   Inversion(engine, gram, inverse, info).run(0, gram.rows);
+}
+
+void times_transposed_inverse(CudaEngine& engine, Matrices x, ConstMatrices a,
+                              ConstMatrices inverse) {
+  for_each_strip(inverse.rows, [&](int64_t begin, int64_t size) {
+    const int64_t end = begin + size;
+    engine.product(columns(x, begin, size), 1, columns(a, 0, end), Op::kNone,
+                   block(inverse, begin, 0, size, end), Op::kTranspose, 0);
+  });
 }
 
 }  // namespace canzona

@@ -7,74 +7,128 @@ namespace canzona {
 namespace {
 
 constexpr int kSide = static_cast<int>(kFactorBlock);
-constexpr int kThreads = 256;
+constexpr int kHalf = kSide / 2;
+// A thread holds four neighbouring rows of four neighbouring columns, and the
+// same rows of the columns that are half a side further on.
+constexpr int kGroup = 4;
+constexpr int kAcross = kHalf / kGroup;  // threads side by side
+constexpr int kThreads = kSide / kGroup * kAcross;
 
-// Rows one number apart from a power of two, so that columns are in different
-// banks.
 template <class Real>
-struct Block {
-  Real at[kSide][kSide + 1];
+struct alignas(16) Four {
+  Real x[kGroup];
 };
 
-// One column of L after the other. False where a pivot is not positive, which a
-// NaN is not either.
+// The pivot's row and column on the way from the threads that hold them to all.
 template <class Real>
-__device__ bool factorise(Block<Real>& l, int n) {
-  for (int k = 0; k < n; ++k) {
-    __syncthreads();
-    const Real pivot = l.at[k][k];
-    if (!(pivot > 0)) return false;
-    const Real root = sqrt(pivot);
-    __syncthreads();
-    for (int i = k + threadIdx.x; i < n; i += kThreads)
-      l.at[i][k] = i == k ? root : l.at[i][k] / root;
-    __syncthreads();
-    const int left = n - k - 1;
-    for (int e = threadIdx.x; e < left * left; e += kThreads) {
-      const int i = k + 1 + e / left;
-      const int j = k + 1 + e % left;
-      if (j <= i) l.at[i][j] -= l.at[i][k] * l.at[j][k];
+struct Pivot {
+  Four<Real> row[2 * kAcross];
+  Four<Real> column[kSide / kGroup];
+};
+
+// Elimination in place: to the right of column k stands what is left of the
+// matrix, to the left of it what has come of the inverse, both before rows are
+// divided by the roots of their pivots. Rows are final once they have been the
+// pivot's.
+template <class Real>
+struct Elimination {
+  Real a[kGroup][2 * kGroup];
+  int down, across;
+
+  __device__ Elimination()
+      : down(static_cast<int>(threadIdx.x) / kAcross),
+        across(static_cast<int>(threadIdx.x) % kAcross) {}
+
+  __device__ int row(int r) const { return down * kGroup + r; }
+  __device__ int column(int j) const {
+    return j / kGroup * kHalf + across * kGroup + j % kGroup;
+  }
+
+  // Pivots H·kHalf + 4b + P, so that their places in `a` are known when this is
+  // compiled. False where one is not positive, which a NaN is not either.
+  template <int H>
+  __device__ bool run(Pivot<Real> (&pivots)[2], int n) {
+    for (int b = 0; b < kAcross; ++b) {
+      const int k = H * kHalf + b * kGroup;
+      if (k < n && !step<H, 0>(pivots[0], b)) return false;
+      if (k + 1 < n && !step<H, 1>(pivots[1], b)) return false;
+      if (k + 2 < n && !step<H, 2>(pivots[0], b)) return false;
+      if (k + 3 < n && !step<H, 3>(pivots[1], b)) return false;
     }
+    return true;
   }
-  __syncthreads();
-  return true;
-}
 
-// A thread solves for one column of the inverse.
-template <class Real>
-__device__ void invert(const Block<Real>& l, Block<Real>& x, int n) {
-  const int column = threadIdx.x;
-  if (column >= n) return;
-  for (int i = 0; i < n; ++i) {
-    Real sum = i == column ? Real{1} : Real{0};
-    for (int k = column; k < i; ++k) sum -= l.at[i][k] * x.at[k][column];
-    x.at[i][column] = i < column ? Real{0} : sum / l.at[i][i];
+  template <int H, int P>
+  __device__ bool step(Pivot<Real>& shared, int b) {
+    const int here = H * kAcross + b;  // which rows have the pivot
+    constexpr int kColumn = H * kGroup + P;
+    if (down == here) {
+      shared.row[across] = {a[P][0], a[P][1], a[P][2], a[P][3]};
+      shared.row[kAcross + across] = {a[P][4], a[P][5], a[P][6], a[P][7]};
+    }
+    if (across == b)
+      shared.column[down] = {a[0][kColumn], a[1][kColumn], a[2][kColumn],
+                             a[3][kColumn]};
+    __syncthreads();
+    const Real pivot = shared.row[here].x[P];
+    if (!(pivot > 0)) return false;
+    if (down < here) return true;
+    const Four<Real> left = shared.row[across];
+    const Four<Real> right = shared.row[kAcross + across];
+    const Four<Real> column = shared.column[down];
+    const Real inverse = Real{1} / pivot;
+#pragma unroll
+    for (int r = 0; r < kGroup; ++r) {
+      if (down == here && r <= P) continue;
+      const Real f = column.x[r] * inverse;
+#pragma unroll
+      for (int j = 0; j < kGroup; ++j) {
+        a[r][j] -= f * left.x[j];
+        a[r][kGroup + j] -= f * right.x[j];
+      }
+      if (across == b) a[r][kColumn] = -f;
+    }
+    return true;
   }
-}
+};
 
+// Reads the lower triangle alone. Of L only the diagonal is kept.
 template <class Real>
 __global__ void __launch_bounds__(kThreads)
     invert_block_kernel(Strided<Real> gram, Strided<Real> inverse, int n,
                         int32_t* info) {
-  extern __shared__ std::byte memory[];
-  auto& l = *reinterpret_cast<Block<Real>*>(memory);
-  auto& x = *reinterpret_cast<Block<Real>*>(memory + sizeof(Block<Real>));
+  __shared__ Pivot<Real> pivots[2];
+  __shared__ Real roots[kSide];
   const int64_t matrix = blockIdx.x;
   Real* from = gram.of(matrix);
   Real* to = inverse.of(matrix);
-  for (int e = threadIdx.x; e < n * n; e += kThreads)
-    l.at[e / n][e % n] = from[e / n * gram.row_stride + e % n];
-  if (!factorise(l, n)) {
+  Elimination<Real> mine;
+  const auto for_each = [&](const auto& work) {
+#pragma unroll
+    for (int r = 0; r < kGroup; ++r)
+#pragma unroll
+      for (int j = 0; j < 2 * kGroup; ++j)
+        work(mine.a[r][j], mine.row(r), mine.column(j));
+  };
+  for_each([&](Real& x, int i, int j) {
+    const int high = max(i, j), low = min(i, j);
+    x = high < n ? from[high * gram.row_stride + low] : Real{0};
+  });
+  if (!mine.template run<0>(pivots, n) || !mine.template run<1>(pivots, n)) {
     if (threadIdx.x == 0) info[matrix] = 1;
     return;
   }
-  invert(l, x, n);
+  for_each([&](Real& x, int i, int j) {
+    if (i != j || i >= n) return;
+    roots[i] = sqrt(x);
+    from[i * gram.row_stride + i] = roots[i];
+    x = 1;
+  });
   __syncthreads();
-  for (int e = threadIdx.x; e < n * n; e += kThreads) {
-    const int i = e / n, j = e % n;
-    from[i * gram.row_stride + j] = j <= i ? l.at[i][j] : Real{0};
-    to[i * inverse.row_stride + j] = x.at[i][j];
-  }
+  for_each([&](Real& x, int i, int j) {
+    if (i < n && j < n)
+      to[i * inverse.row_stride + j] = j <= i ? x / roots[i] : Real{0};
+  });
 }
 
 }  // namespace
@@ -84,15 +138,10 @@ void launch_invert_block(CudaEngine& engine, Matrices gram, Matrices inverse,
   if (gram.rows == 0 || gram.count == 0) return;
   if (engine.dry("invert_block", gram, inverse, info)) return;
   with_real_type(gram.dtype, [&]<class Real>(Real) {
-    constexpr int kBytes = 2 * sizeof(Block<Real>);
-    check_cuda(cudaFuncSetAttribute(invert_block_kernel<Real>,
-                                    cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    kBytes),
-               "cudaFuncSetAttribute of the inverse of a factor");
     invert_block_kernel<Real>
-        <<<static_cast<unsigned>(gram.count), kThreads, kBytes,
-           engine.stream()>>>(strided<Real>(gram), strided<Real>(inverse),
-                              static_cast<int>(gram.rows), info);
+        <<<static_cast<unsigned>(gram.count), kThreads, 0, engine.stream()>>>(
+            strided<Real>(gram), strided<Real>(inverse),
+            static_cast<int>(gram.rows), info);
   });
   check_launch("the inverse of a factor");
 }
