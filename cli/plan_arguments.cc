@@ -43,6 +43,9 @@ void add_input(CLI::App& app, PlanArguments& a) {
              "preset (see `canzona models`), HF config.json, safetensors file "
              "or index, or JSON list of shapes");
   group.flag("--fused", a.fused, "qkv and gate+up are one tensor each");
+  group.text("--layers", a.layers, "N", "the first N layers of it [all]");
+  group.text("--scale", a.scale, "1/N",
+             "every width divided by N, heads and experts as many [1]");
   group.text("--split", a.split, "HOW",
              "tensors into matrices: none, qkv, head, gate-up, expert, or "
              "several joined by commas [none]");

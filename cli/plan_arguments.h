@@ -13,6 +13,8 @@ namespace canzona::cli {
 struct PlanArguments {
   std::string model;
   bool fused = false;
+  std::string layers;
+  std::string scale;
   std::string split;
   std::vector<std::string> matrix_rule;  // patterns
   std::vector<std::string> adamw;        // patterns

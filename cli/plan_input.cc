@@ -7,6 +7,7 @@
 #include "canzona/base/files.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/validate.h"
+#include "canzona/shapes/scale.h"
 #include "cli/errors.h"
 
 namespace canzona::cli {
@@ -149,9 +150,14 @@ void route_by_patterns(Model& model,
 }
 
 Model read_routed_model(const PlanArguments& a) {
-  Model model = from_option("--model", a.model, [&] {
-    return read_model(a.model, {.fused = a.fused});
-  });
+  ReadOptions options{.fused = a.fused};
+  if (!a.layers.empty())
+    options.layers = parse_integer(a.layers, 1, kMaxLayers, "--layers");
+  if (!a.scale.empty())
+    options.divisor =
+        from_option("--scale", a.scale, [&] { return parse_scale(a.scale); });
+  Model model = from_option("--model", a.model,
+                            [&] { return read_model(a.model, options); });
   route_by_patterns(model, a.overrides());
   return model;
 }
