@@ -45,6 +45,7 @@ Communicator::Communicator(std::unique_ptr<Transport> transport,
     flight_ = std::make_shared<FlightRecord>(rank(), options_.flight_records,
                                              options_.clock);
   // One element fits, however small the segment.
+  exchange_.transport().copy_by(ops_);
   slot_ = slot_bytes(std::max<int64_t>(options_.segment_bytes, 16));
   const int depth = std::bit_width(static_cast<unsigned>(size()));
   scratch_ = ops_.allocate((2 * size() + depth + 1) * slot_);
@@ -129,7 +130,8 @@ void Communicator::abort(std::string_view reason) {
 
 std::unique_ptr<Communicator> Communicator::split(int color, int key,
                                                   std::string name,
-                                                  const Call& call) {
+                                                  const Call& call,
+                                                  const WireOps* ops) {
   struct Wish {
     int32_t color, key, rank;
   };
@@ -150,8 +152,9 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key,
       group = exchange_.transport().subgroup(members, sequence_, color);
   });
   if (group == nullptr) return nullptr;
-  return std::unique_ptr<Communicator>(new Communicator(
-      std::move(group), ops_, options_, std::move(name), flight_));
+  return std::unique_ptr<Communicator>(
+      new Communicator(std::move(group), ops != nullptr ? *ops : ops_, options_,
+                       std::move(name), flight_));
 }
 
 }  // namespace canzona

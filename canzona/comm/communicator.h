@@ -100,9 +100,11 @@ class Communicator {
   void barrier(const Call& call = {});
 
   // A group for every color, ordered by key, then by rank; null for a color
-  // below 0. It shares this one's options and flight record.
+  // below 0. It shares this one's options and flight record, and its ops unless
+  // it is given others, which outlive it: for memory of another kind.
   std::unique_ptr<Communicator> split(int color, int key, std::string name,
-                                      const Call& call = {});
+                                      const Call& call = {},
+                                      const WireOps* ops = nullptr);
 
   // Ends every operation of every group on every rank with PeerLost that tells
   // the reason; the first reason stays.

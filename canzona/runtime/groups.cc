@@ -5,23 +5,24 @@
 namespace canzona {
 
 Groups::Groups(Communicator& world, const Plan& plan, const RankPlace& place,
-               const WireOps& ops, int capacity) {
+               const WireOps& ops, int capacity, Trace* trace) {
   const Mesh& mesh = plan.mesh;
   const int32_t plane = place.stage * mesh.tp + place.t;
   const int32_t home = place.stage * mesh.homes() + place.home;
   control_ = world.split(0, place.rank, "control");
   const auto add = [&](Line& line, int32_t color, int32_t key,
-                       const std::string& name) {
-    line.group = world.split(color, key, name, {}, &ops);
-    line.courier = std::make_unique<Courier>(*line.group, capacity);
+                       const char* kind) {
+    line.group = world.split(color, key, cat(kind, " ", color), {}, &ops);
+    Track* track =
+        trace == nullptr ? nullptr : trace->add_track(place.rank, kind);
+    line.courier = std::make_unique<Courier>(*line.group, capacity, track);
   };
-  add(dense_, plane, place.home, cat("data of plane ", plane));
+  add(dense_, plane, place.home, "data");
   if (mesh.ep > 1)
-    add(experts_, plane * mesh.ep + place.ep, place.expert_home,
-        cat("experts of plane ", plane));
+    add(experts_, plane * mesh.ep + place.ep, place.expert_home, "experts");
   if (mesh.tp == 1) return;
-  add(gather_, home, place.t, cat("gather of home ", home));
-  add(scatter_, home, place.t, cat("scatter of home ", home));
+  add(gather_, home, place.t, "gather");
+  add(scatter_, home, place.t, "scatter");
 }
 
 std::chrono::nanoseconds Groups::busy() const {

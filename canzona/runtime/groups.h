@@ -19,9 +19,9 @@ namespace canzona {
 
 class Groups {
  public:
-  // `ops`: of the memory of parameters and gradients.
+  // `ops`: of the memory of parameters and gradients. `trace` may be null.
   Groups(Communicator& world, const Plan& plan, const RankPlace& place,
-         const WireOps& ops, int capacity);
+         const WireOps& ops, int capacity, Trace* trace);
 
   // The calling thread's own: numbers of this process, all ranks.
   Communicator& control() { return *control_; }
