@@ -7,6 +7,7 @@
 #include "canzona/base/random.h"
 #include "canzona/base/text.h"
 #include "canzona/runtime/kept.h"
+#include "canzona/runtime/logical_digest.h"
 
 namespace canzona {
 namespace {
@@ -15,10 +16,7 @@ namespace {
 enum Stream : uint64_t { kParameters, kSlices, kRandomOfHome };
 
 uint64_t seed_of(std::string_view name, uint64_t stream, int64_t step) {
-  uint64_t seed = 0xCBF29CE484222325ULL;
-  for (const char c : name)
-    seed = (seed ^ static_cast<unsigned char>(c)) * 0x100000001B3ULL;
-  return bits_at(bits_at(seed, stream), static_cast<uint64_t>(step));
+  return bits_at(bits_at(name_seed(name), stream), static_cast<uint64_t>(step));
 }
 
 // Calls `number(i)` for every logical element i of the shard.
