@@ -1,4 +1,5 @@
-// The options that `plan` and `compare` share, as the user wrote them.
+// The options that `plan`, `compare` and `bench step` share, as the user wrote
+// them.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -25,7 +26,7 @@ struct PlanArguments {
   std::string phases;
 
   std::string strategy = "balanced";  // plan only
-  std::string strategies;             // compare only
+  std::string strategies;             // compare and bench step
   std::string weight;
   std::string alpha;
   std::string bucket_elements;
@@ -51,8 +52,8 @@ struct PlanArguments {
   std::vector<RouteOverride> overrides() const;
 };
 
-// Which of the two verbs the options are for.
-enum class Planning { kOne, kAll };
+// Which verb the options are for: `plan`, `compare` or `bench step`.
+enum class Planning { kOne, kAll, kRun };
 void add_plan_arguments(CLI::App& app, Planning planning,
                         PlanArguments& arguments);
 

@@ -162,6 +162,12 @@ Model read_routed_model(const PlanArguments& a) {
   return model;
 }
 
+std::vector<std::string> strategy_names() {
+  std::vector<std::string> names;
+  for (const StrategyInfo& info : strategies()) names.push_back(info.name);
+  return names;
+}
+
 CostTable read_cost_table(const std::string& path) {
   return from_option("--cost", path, [&] {
     return CostTable::parse(read_file(path, kMaxCostTableBytes, "cost table"),
@@ -172,9 +178,16 @@ CostTable read_cost_table(const std::string& path) {
 }  // namespace
 
 std::string known_strategy(const std::string& name, const char* option) {
+  return one_of(name, option, strategy_names());
+}
+
+std::vector<std::string> known_strategies(const std::string& text,
+                                          const char* option) {
+  if (text.empty() || text == "all") return strategy_names();
   std::vector<std::string> names;
-  for (const StrategyInfo& info : strategies()) names.push_back(info.name);
-  return one_of(name, option, names);
+  for (const std::string& name : split_text(text, ','))
+    names.push_back(known_strategy(name, option));
+  return names;
 }
 
 PlanInput read_plan_input(const PlanArguments& arguments) {

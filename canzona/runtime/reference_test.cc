@@ -99,7 +99,8 @@ TEST(Reference, EveryMeshAddsByTheTree) {
 TEST(Reference, EveryRuleCrossesItsRefreshes) {
   for (const std::string rule : {"shampoo", "soap"})
     expect_reference(
-        {.rule = rule, .rule_options = {{"period", "3"}, {"phases", "2"}}});
+        {.rule = rule,
+         .rule_options = {{"precondition_frequency", "3"}, {"phases", "2"}}});
   expect_reference({.rule = "adamw"});
 }
 
