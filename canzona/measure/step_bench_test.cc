@@ -19,7 +19,7 @@ StepBenchRequest small(const std::string& mesh,
     PlanOptions options;
     options.strategy = strategy;
     options.bucket_elements = 3000;
-    const auto facts = make_rule_facts("muon", {});
+    const auto facts = make_rule_facts("muon", with_device("muon", {}, "cpu"));
     return make_plan({toy_model(), parse_mesh(mesh), *facts, options});
   };
   request.run = on_threads(parse_mesh(mesh).world(), {});

@@ -116,6 +116,11 @@ std::unique_ptr<RuleFacts> make_facts(const RuleOptions& options) {
   return std::make_unique<Facts>(options);
 }
 
+// The options of a rule that is to run on a device ("cpu", "cuda"), unless they
+// name one themselves. Rules that are the same everywhere stay as they are.
+RuleOptions with_device(std::string_view rule, RuleOptions options,
+                        std::string_view device);
+
 // UsageError names an unknown rule, option or value, what is allowed and the
 // nearest known name.
 std::unique_ptr<RuleFacts> make_rule_facts(std::string_view rule,

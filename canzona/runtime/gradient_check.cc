@@ -103,7 +103,7 @@ double GradientCheck::norm(uint32_t largest_bits) {
   // The largest magnitude becomes one below 2^31, so that a square fits 62
   // bits and 2^64 of them 126.
   const int exponent = 30 - std::ilogb(std::bit_cast<float>(largest_bits));
-  const Engine::WideSum mine = rank_.engine.sum_of_squares(counted_, exponent);
+  const WideSum mine = rank_.engine.sum_of_squares(counted_, exponent);
   uint64_t words[2] = {mine.low, mine.high};
   rank_.groups.control().all_reduce(Reduction::kInt128Sum,
                                     bytes_of_number(words),

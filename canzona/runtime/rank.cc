@@ -58,8 +58,8 @@ Rank::Rank(const Plan& the_plan, Communicator& world, Engine& the_engine,
              queue_capacity(plan), options.trace) {}
 
 std::string_view Rank::label(const std::string& text) {
-  return options.trace == nullptr ? std::string_view{}
-                                  : options.trace->keep(text);
+  if (options.trace != nullptr) return options.trace->keep(text);
+  return labels.emplace_back(text);
 }
 
 MatrixShards::MatrixShards(const Rank& rank, size_t kept) {

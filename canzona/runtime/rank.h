@@ -2,6 +2,8 @@
 #pragma once
 
 #include <chrono>
+#include <deque>
+#include <string>
 #include <vector>
 
 #include "canzona/comm/wire_ops.h"
@@ -45,6 +47,7 @@ struct Rank {
   const RankStore store;
   Track* track = nullptr;
   RuntimeTimes times;
+  std::deque<std::string> labels;
   Groups groups;  // last: its threads use the store
 
   const Tensor& tensor(int32_t number) const {
@@ -53,7 +56,7 @@ struct Rank {
   int32_t tensor_of(const KeptMatrix& matrix) const {
     return plan.matrices[static_cast<size_t>(matrix.matrix)].tensor;
   }
-  // Text that lives as long as the trace, or as the plan if there is none.
+  // Text that lives as long as this, and as the trace if there is one.
   std::string_view label(const std::string& text);
 
   // Before memory is handed to another thread: the engine may still write it.

@@ -34,6 +34,15 @@ RuleOptions with_decay(RuleOptions options, const ParameterGroup& group) {
   return options;
 }
 
+// Options in force are part of the plan: another device would run another
+// algorithm than the plan weighed.
+void check_device(const Plan& plan, const std::string& device) {
+  const auto planned = plan.rule_options.find("device");
+  if (planned != plan.rule_options.end() && planned->second != device)
+    throw UsageError(cat("the plan is for rule ", plan.rule, " on device ",
+                         planned->second, ", but this rank is on ", device));
+}
+
 void check_groups(const Plan& plan, const std::vector<ParameterGroup>& groups) {
   for (const ParameterGroup& group : groups) {
     bool used = false;
@@ -54,6 +63,7 @@ void check_groups(const Plan& plan, const std::vector<ParameterGroup>& groups) {
 
 RuleSet::RuleSet(const Plan& plan, const Settings& settings,
                  const std::string& device) {
+  check_device(plan, device);
   check_groups(plan, settings.groups);
   const RuleOptions adamw =
       plan.rule == "adamw" ? plan.rule_options : settings.adamw;

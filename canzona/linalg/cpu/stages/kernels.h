@@ -147,6 +147,19 @@ void round_to_bf16_kernel(uint16_t* to, const float* from, int64_t count) {
   }
 }
 
+void widen_bf16_kernel(float* to, const uint16_t* from, int64_t count) {
+  CANZONA_INDEPENDENT
+  for (int64_t i = 0; i < count; ++i) {
+    const uint32_t bits = uint32_t{from[i]} << 16;
+    std::memcpy(to + i, &bits, sizeof bits);
+  }
+}
+
+void add_kernel(float* sum, const float* a, const float* b, int64_t count) {
+  CANZONA_INDEPENDENT
+  for (int64_t i = 0; i < count; ++i) sum[i] = a[i] + b[i];
+}
+
 // Magnitudes are below 2^31, and not every instruction set can compare numbers
 // without a sign.
 uint32_t largest_bits_kernel(const float* x, int64_t count) {
@@ -185,6 +198,8 @@ constexpr StageTable make_stage_table(std::string_view name) {
           stage_kernels<float>(),
           stage_kernels<double>(),
           round_to_bf16_kernel,
+          widen_bf16_kernel,
+          add_kernel,
           largest_bits_kernel,
           sum_squares_kernel};
 }
