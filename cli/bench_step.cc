@@ -45,6 +45,7 @@ Exit status: 0 done, 1 strategies lead to different digests, 2 a mistake in the 
 struct Arguments {
   PlanArguments plan;
   std::string transport;
+  std::string device = "cpu";
   std::string gradients = "exact";
   std::string wire = "fp32";
   std::string deadline;
@@ -121,6 +122,7 @@ StepBenchRequest request_of(const Arguments& a, const PlanInput& input,
   request.plan = [&input](const std::string& strategy, const Link& link) {
     return plan_on_link(input, strategy, link);
   };
+  request.device = a.device;
   request.trial = trial_of(a);
   request.link = link_of(a, input.options);
   if (!a.comm_ratio.empty())
@@ -157,6 +159,8 @@ RankOptions rank_options(const Arguments& a, const PlanInput& input,
 Outcome run(const Arguments& a, const Output& out) {
   PlanArguments plan = a.plan;
   plan.link.clear();  // a LinkModel, and put into the plan's options later
+  plan.device = a.device;
+  make_engine(a.device);  // or the reason why there is none
   const PlanInput input = read_plan_input(plan);
   StepBenchRequest request = request_of(a, input, out);
   const bool links = request.link.has_value() || request.comm_ratio > 0;
@@ -193,6 +197,8 @@ void add_run_options(CLI::App& app, Arguments& a) {
   };
   text("--transport", a.transport, "KIND",
        "ranks as threads or mpi processes [mpi under mpirun, else thread]");
+  text("--device", a.device, "DEVICE",
+       "cpu, or cuda: all ranks share the GPU [cpu]");
   text("--steps", a.steps, "N", "steps in all; digests are taken after [5]");
   text("--warmup", a.warmup, "N", "of them, the first that are not timed [1]");
   text("--iterations", a.iterations, "N",

@@ -24,6 +24,7 @@ struct PlanArguments {
   std::vector<std::string> rule_options;  // key=value
   std::string newton_schulz;
   std::string phases;
+  std::string device;  // bench step only: where the rule runs
 
   std::string strategy = "balanced";  // plan only
   std::string strategies;             // compare and bench step

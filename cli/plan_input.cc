@@ -86,7 +86,7 @@ RuleOptions read_rule_options(const PlanArguments& a, const RuleEntry& rule) {
   add_shorthand(options, rule, "--newton-schulz", "newton_schulz",
                 a.newton_schulz);
   add_shorthand(options, rule, "--phases", "phases", a.phases);
-  return options;
+  return a.device.empty() ? options : with_device(rule.name, options, a.device);
 }
 
 void read_budgets(const PlanArguments& a, PlanOptions& o) {

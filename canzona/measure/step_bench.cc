@@ -7,6 +7,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/measure/clock.h"
+#include "canzona/runtime/engine_wire_ops.h"
 
 namespace canzona {
 namespace {
@@ -39,7 +40,9 @@ Result on_every_rank(const StepBenchRequest& request, const Link& link,
 }
 
 StepTrial carry_out(const StepBenchRequest& request, const Plan& plan,
-                    const Link& link, const StepTrialRequest& trial) {
+                    const Link& link, StepTrialRequest trial) {
+  const EngineWireOps ops(memory_ops(request.device));
+  if (request.device != "cpu") trial.runtime.wire_ops = &ops;
   return on_every_rank<StepTrial>(request, link, [&](Communicator& world) {
     const std::unique_ptr<Engine> engine = make_engine(request.device);
     return run_step_trial(plan, world, *engine, trial);
