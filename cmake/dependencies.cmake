@@ -3,6 +3,9 @@
 
 find_package(nlohmann_json 3.10 REQUIRED)  # base
 
+if("comm" IN_LIST CANZONA_ROOMS)
+  include(mpi)
+endif()
 if("linalg" IN_LIST CANZONA_ROOMS)
   include(openblas)
 endif()

@@ -56,10 +56,7 @@ function(canzona_test name)
   add_executable(${target} ${arg_SOURCES})
   target_link_libraries(${target} PRIVATE ${arg_DEPS} GTest::gmock_main)
   target_compile_definitions(${target} PRIVATE ${arg_DEFINITIONS})
-  # Tests run for seconds but compile for minutes; what they test keeps -O3.
-  target_compile_options(
-    ${target}
-    PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
+  canzona_compile_quickly(${target})
   if(cuda IN_LIST arg_LABELS)
     add_test(NAME ${name} COMMAND ${target})
     set_tests_properties(${name} PROPERTIES LABELS "${name};${arg_LABELS}"
@@ -73,6 +70,44 @@ function(canzona_test name)
     DISCOVERY_MODE PRE_TEST
     DISCOVERY_TIMEOUT 60
     PROPERTIES LABELS "${name};${arg_LABELS}" TIMEOUT 600)
+endfunction()
+
+# canzona_mpi_test(<name> RANKS <n>... SOURCES ... [DEPS ...])
+#
+# The test program canzona_<name>_test, run by mpirun on n ranks: ctest sees
+# <name>.ranks_<n>, and <name>.parts, where messages go in parts. It has a main of its own, which starts MPI. Only a build
+# with MPI has it, and none with the thread sanitizer, which Open MPI's own
+# threads and shared memory fill with reports.
+function(canzona_mpi_test name)
+  if(NOT CANZONA_BUILD_TESTS OR NOT TARGET canzona::mpi
+     OR CANZONA_SANITIZE STREQUAL "thread")
+    return()
+  endif()
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPS;RANKS")
+  canzona_refuse_rest(canzona_mpi_test ${name} "${arg_UNPARSED_ARGUMENTS}")
+  set(target canzona_${name}_test)
+  add_executable(${target} ${arg_SOURCES})
+  target_link_libraries(${target} PRIVATE ${arg_DEPS} GTest::gmock)
+  canzona_compile_quickly(${target})
+  foreach(ranks IN LISTS arg_RANKS)
+    set(test ${name}.ranks_${ranks})
+    add_test(NAME ${test} COMMAND ${CANZONA_MPIRUN} -n ${ranks}
+                                  $<TARGET_FILE:${target}>)
+    list(APPEND tests ${test})
+  endforeach()
+  add_test(NAME ${name}.parts COMMAND ${CANZONA_MPIRUN} -n 4
+                                      $<TARGET_FILE:${target}> 37)
+  set_tests_properties(
+    ${tests} ${name}.parts
+    PROPERTIES LABELS ${name} TIMEOUT 300 PROCESSORS 4
+               ENVIRONMENT "${CANZONA_MPI_ENVIRONMENT}")
+endfunction()
+
+# Tests run for seconds but compile for minutes; what they test keeps -O3.
+function(canzona_compile_quickly target)
+  target_compile_options(
+    ${target}
+    PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
 endfunction()
 
 # A misspelt keyword would otherwise be dropped, and its files with it.

@@ -109,6 +109,8 @@ check_build() {
   need_header CLI/CLI.hpp libcli11-dev
   need_header fmt/format.h libfmt-dev
   need_library openblas libopenblas-dev
+  need_program mpicxx libopenmpi-dev
+  need_program mpirun openmpi-bin
   need_header gtest/gtest.h libgtest-dev
   need_header gmock/gmock.h libgmock-dev
   wish_program ninja ninja-build

@@ -36,7 +36,7 @@ Communicator::Communicator(std::unique_ptr<Transport> transport,
       exchange_(std::move(transport), std::move(name)),
       flight_(std::move(flight)),
       check_(size(), options_.check_collectives),
-      pieces_(static_cast<size_t>(size())),
+      pieces_(2 * static_cast<size_t>(size())),
       shares_(static_cast<size_t>(size())) {
   if (options_.segment_bytes < 1)
     throw UsageError(cat("communicator ", this->name(), ": segment_bytes is ",
@@ -44,11 +44,12 @@ Communicator::Communicator(std::unique_ptr<Transport> transport,
   if (flight_ == nullptr)
     flight_ = std::make_shared<FlightRecord>(rank(), options_.flight_records,
                                              options_.clock);
-  // One element fits, however small the segment.
   exchange_.transport().copy_by(ops_);
-  slot_ = slot_bytes(std::max<int64_t>(options_.segment_bytes, 16));
+  // One element fits, however small the segment.
+  slot_ = slot_bytes(std::max<int64_t>(options_.segment_bytes / 2, 16));
   const int depth = std::bit_width(static_cast<unsigned>(size()));
-  scratch_ = ops_.allocate((2 * size() + depth + 1) * slot_);
+  if (options_.fast_reduce) prepare_fast_sums();
+  scratch_ = ops_.allocate((4 * size() + depth + 1) * slot_);
 }
 
 Communicator::~Communicator() { ops_.release(scratch_); }
@@ -149,7 +150,8 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key,
     std::vector<int> members;
     for (const Wish& wish : wishes) members.push_back(wish.rank);
     if (color >= 0)
-      group = exchange_.transport().subgroup(members, sequence_, color);
+      group = exchange_.transport().subgroup(members, sequence_, color,
+                                             exchange_.deadline());
   });
   if (group == nullptr) return nullptr;
   return std::unique_ptr<Communicator>(

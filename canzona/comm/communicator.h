@@ -41,10 +41,15 @@ namespace canzona {
 
 struct CommunicatorOptions {
   std::chrono::nanoseconds deadline = std::chrono::minutes(10);
-  // Sums travel in segments of this size; 2 · ranks of them are reserved.
-  int64_t segment_bytes = 256 << 10;
+  // Sums travel in halves of such a segment, one while the last is added;
+  // 2 · ranks of them are reserved.
+  int64_t segment_bytes = 512 << 10;
   // Ranks compare operation, label and sizes before every collective.
   bool check_collectives = false;
+  // Sums of fp32 by the library behind the transport, which adds in an order of
+  // its own: other bits on other groups and machines. UsageError where there is
+  // no such library. Integers are added as ever; bf16 on the wire is refused.
+  bool fast_reduce = false;
   int flight_records = 64;
   FlightRecord::Clock clock = {};
   // Called on the failing rank, before the operation throws.
@@ -143,17 +148,30 @@ class Communicator {
   void add_pieces(Reduction reduction, const std::byte* input,
                   std::span<const int64_t> counts, std::byte* output);
   void post_segment(Reduction reduction, const std::byte* input,
-                    std::span<const int64_t> counts, int64_t begin);
-  void add_segment(Reduction reduction, int64_t count, bool in_place,
+                    std::span<const int64_t> counts, int64_t begin, int half);
+  void add_segment(Reduction reduction, int half, int64_t count, bool in_place,
                    std::byte* place);
+  void prepare_fast_sums();
+  void fast_all_reduce(std::span<std::byte> data);
+  void fast_reduce_scatter(const std::byte* input,
+                           std::span<const int64_t> counts, std::byte* output);
+  // Whether the library adds these; UsageError if it should, and cannot.
+  bool is_fast(Reduction reduction, Operation operation,
+               const Call& call) const;
   void gather_pieces(std::span<const std::byte> input,
                      std::span<const int64_t> bytes, std::byte* output);
   int64_t segment_elements(Reduction reduction) const;
-  std::byte* arrival(int rank) const { return scratch_ + rank * slot_; }
-  std::byte* staging(int rank) const {
-    return scratch_ + (size() + rank) * slot_;
+  std::byte* arrival(int rank, int half) const {
+    return scratch_ + (half * size() + rank) * slot_;
   }
-  std::byte* sums() const { return scratch_ + 2 * size() * slot_; }
+  std::byte* staging(int rank, int half) const {
+    return arrival(rank, 2 + half);
+  }
+  std::byte* sums() const { return scratch_ + 4 * size() * slot_; }
+  std::span<const std::byte*> pieces(int half) {
+    const auto n = static_cast<size_t>(size());
+    return std::span(pieces_).subspan(static_cast<size_t>(half) * n, n);
+  }
 
   const WireOps& ops_;
   CommunicatorOptions options_;
@@ -164,8 +182,11 @@ class Communicator {
   int64_t sequence_ = 0;
   int64_t slot_ = 0;
   std::byte* scratch_ = nullptr;
-  std::vector<const std::byte*> pieces_;
+  std::vector<const std::byte*> pieces_;  // of both halves
   std::vector<int64_t> shares_;
+  // With fast_reduce alone. The sum's place grows where it must lie apart.
+  std::vector<int> fast_counts_;
+  std::vector<std::byte> fast_sum_;
 };
 
 }  // namespace canzona

@@ -43,7 +43,7 @@ void Communicator::require_counts(Operation operation, const Call& call,
                                   std::span<const int64_t> counts,
                                   int64_t element, size_t whole,
                                   size_t own) const {
-  if (counts.size() != pieces_.size())
+  if (counts.size() != shares_.size())
     require(false, operation, call,
             cat(counts.size(), " counts for ", size(), " ranks"));
   const auto limit = static_cast<int64_t>(whole) / element;
@@ -77,8 +77,8 @@ void Communicator::require_apart(Operation operation, const Call& call,
 }
 
 int64_t Communicator::segment_elements(Reduction reduction) const {
-  return std::max<int64_t>(1,
-                           options_.segment_bytes / element_bytes(reduction));
+  return std::max<int64_t>(
+      1, options_.segment_bytes / 2 / element_bytes(reduction));
 }
 
 void Communicator::reduce_scatter_v(Reduction reduction,
@@ -90,12 +90,18 @@ void Communicator::reduce_scatter_v(Reduction reduction,
                  element_bytes(reduction), input.size(), output.size());
   require_apart(Operation::kReduceScatter, call, output, input, counts,
                 element_bytes(reduction));
+  const bool fast = is_fast(reduction, Operation::kReduceScatter, call);
   run({.operation = Operation::kReduceScatter,
        .variant = static_cast<int64_t>(reduction),
        .total = static_cast<int64_t>(input.size()),
        .counts = counts},
-      call,
-      [&] { add_pieces(reduction, input.data(), counts, output.data()); });
+      call, [&] {
+        if (fast) {
+          fast_reduce_scatter(input.data(), counts, output.data());
+        } else {
+          add_pieces(reduction, input.data(), counts, output.data());
+        }
+      });
 }
 
 void Communicator::add_pieces(Reduction reduction, const std::byte* input,
@@ -107,21 +113,25 @@ void Communicator::add_pieces(Reduction reduction, const std::byte* input,
   const std::byte* own = input + before * element;
   const int64_t step = segment_elements(reduction);
   const int64_t longest = std::ranges::max(counts);
-  for (int64_t begin = 0; begin < longest; begin += step) {
-    post_segment(reduction, input, counts, begin);
+  if (longest > 0) post_segment(reduction, input, counts, 0, 0);
+  int half = 0;
+  for (int64_t begin = 0; begin < longest; begin += step, half = 1 - half) {
     exchange_.finish();
+    if (begin + step < longest)
+      post_segment(reduction, input, counts, begin + step, 1 - half);
     const int64_t count =
         std::min(step, counts[static_cast<size_t>(rank())] - begin);
     if (count > 0)
-      add_segment(reduction, count, output == own, output + begin * element);
+      add_segment(reduction, half, count, output == own,
+                  output + begin * element);
   }
 }
 
 // Elements [begin, begin + segment) of every rank's piece: to the rank that
 // adds them, and those of this rank from all others.
 void Communicator::post_segment(Reduction reduction, const std::byte* input,
-                                std::span<const int64_t> counts,
-                                int64_t begin) {
+                                std::span<const int64_t> counts, int64_t begin,
+                                int half) {
   const int64_t element = element_bytes(reduction);
   const int64_t wire = wire_bytes(reduction);
   const auto length = [&](int peer) {
@@ -133,13 +143,14 @@ void Communicator::post_segment(Reduction reduction, const std::byte* input,
     const int64_t count = length(peer);
     const std::byte* segment = count > 0 ? piece + begin * element : piece;
     if (is_narrowed(reduction)) {
-      ops_.narrow(reduction, staging(peer), segment, count);
-      segment = staging(peer);
+      ops_.narrow(reduction, staging(peer, half), segment, count);
+      segment = staging(peer, half);
     }
-    pieces_[static_cast<size_t>(peer)] =
-        peer == rank() ? segment : arrival(peer);
+    pieces(half)[static_cast<size_t>(peer)] =
+        peer == rank() ? segment : arrival(peer, half);
     if (peer != rank()) {
-      exchange_.receive(peer, bytes_at(arrival(peer), length(rank()) * wire));
+      exchange_.receive(peer,
+                        bytes_at(arrival(peer, half), length(rank()) * wire));
       exchange_.send(peer, {segment, static_cast<size_t>(count * wire)});
     }
     piece += counts[static_cast<size_t>(peer)] * element;
@@ -148,10 +159,10 @@ void Communicator::post_segment(Reduction reduction, const std::byte* input,
 
 // The tree may write its sum before it has read the rank's own piece: in place
 // it needs another.
-void Communicator::add_segment(Reduction reduction, int64_t count,
+void Communicator::add_segment(Reduction reduction, int half, int64_t count,
                                bool in_place, std::byte* place) {
   std::byte* sum = in_place ? sums() : place;
-  tree_sum(ops_, reduction, pieces_, count, sum, sums() + slot_);
+  tree_sum(ops_, reduction, pieces(half), count, sum, sums() + slot_);
   if (in_place) ops_.copy(place, sum, count * element_bytes(reduction));
 }
 
@@ -162,10 +173,12 @@ void Communicator::all_reduce(Reduction reduction, std::span<std::byte> data,
   if (bytes % element != 0)
     require(false, Operation::kAllReduce, call,
             cat(bytes, " bytes of elements of ", element));
+  const bool fast = is_fast(reduction, Operation::kAllReduce, call);
   run({.operation = Operation::kAllReduce,
        .variant = static_cast<int64_t>(reduction),
        .total = bytes},
       call, [&] {
+        if (fast) return fast_all_reduce(data);
         const int64_t count = bytes / element;
         for (int i = 0; i < size(); ++i)
           shares_[static_cast<size_t>(i)] =
@@ -183,7 +196,7 @@ void Communicator::all_reduce(Reduction reduction, std::span<std::byte> data,
 void Communicator::all_to_all_v(const Pieces<const std::byte>& send,
                                 const Pieces<std::byte>& receive,
                                 const Call& call) {
-  const size_t n = pieces_.size();
+  const size_t n = shares_.size();
   if (!is_inside(send, n) || !is_inside(receive, n))
     require(false, Operation::kAllToAll, call,
             cat("a piece for each of ", n, " ranks must lie in its buffer"));

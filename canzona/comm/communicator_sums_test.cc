@@ -9,7 +9,7 @@
 #include "canzona/base/units.h"
 #include "canzona/comm/communicator.h"
 #include "canzona/comm/test_pieces.h"
-#include "canzona/comm/thread/run_ranks.h"
+#include "canzona/comm/test_ranks.h"
 
 namespace canzona {
 namespace {
@@ -17,8 +17,8 @@ namespace {
 constexpr auto kRanks = {1, 2, 4, 7, 8};
 constexpr auto kSegments = {1, 3, 64, 4096};
 
-RunOptions segments_of(int64_t elements) {
-  return {.communicator = {.segment_bytes = elements * 4}};
+CommunicatorOptions segments_of(int64_t elements) {
+  return {.segment_bytes = elements * 4};
 }
 
 std::vector<int64_t> uneven_counts(int num_ranks, uint64_t seed) {
@@ -52,7 +52,7 @@ void check_reduce_scatter(int num_ranks, int64_t segment, uint64_t seed,
                           bool bf16) {
   const std::vector<int64_t> counts = uneven_counts(num_ranks, seed);
   const int64_t total = std::accumulate(counts.begin(), counts.end(), 0L);
-  run_ranks(num_ranks, segments_of(segment), [&](Communicator& world) {
+  run_test_ranks(num_ranks, segments_of(segment), [&](Communicator& world) {
     const auto rank = static_cast<size_t>(world.rank());
     const int64_t first =
         std::accumulate(counts.begin(), counts.begin() + world.rank(), 0L);
@@ -84,7 +84,7 @@ TEST(ReduceScatter, RoundsEveryPieceToBf16) {
 
 TEST(ReduceScatter, MayPutTheSumWhereTheOwnPieceLies) {
   for (int num_ranks : kRanks)
-    run_ranks(num_ranks, segments_of(7), [&](Communicator& world) {
+    run_test_ranks(num_ranks, segments_of(7), [&](Communicator& world) {
       const std::vector<int64_t> counts(static_cast<size_t>(num_ranks), 20);
       std::vector<float> data = test_piece(world.rank(), 20L * num_ranks);
       const auto own =
@@ -101,17 +101,18 @@ TEST(AllReduce, HasTheSameBitsOnAllRanks) {
     for (int segment : kSegments)
       for (int64_t count : {0, 1, 5, 8, 131})
         for (bool bf16 : {false, true})
-          run_ranks(num_ranks, segments_of(segment), [&](Communicator& world) {
-            std::vector<float> data = test_piece(world.rank(), count);
-            world.all_reduce(
-                bf16 ? Reduction::kFp32SumOfBf16 : Reduction::kFp32Sum,
-                bytes_of(data));
-            expect_oracle(data, 0, num_ranks, bf16);
-          });
+          run_test_ranks(
+              num_ranks, segments_of(segment), [&](Communicator& world) {
+                std::vector<float> data = test_piece(world.rank(), count);
+                world.all_reduce(
+                    bf16 ? Reduction::kFp32SumOfBf16 : Reduction::kFp32Sum,
+                    bytes_of(data));
+                expect_oracle(data, 0, num_ranks, bf16);
+              });
 }
 
 TEST(AllReduce, SendsWhatARingWould) {
-  run_ranks(4, [](Communicator& world) {
+  run_test_ranks(4, [](Communicator& world) {
     std::vector<float> data(1000);
     world.all_reduce(Reduction::kFp32Sum, bytes_of(data));
     EXPECT_EQ(world.traffic().of(Operation::kAllReduce).sent,
@@ -122,7 +123,7 @@ TEST(AllReduce, SendsWhatARingWould) {
 
 TEST(AllReduce, AddsIntegersAndFindsTheLargest) {
   for (int num_ranks : kRanks)
-    run_ranks(num_ranks, segments_of(1), [&](Communicator& world) {
+    run_test_ranks(num_ranks, segments_of(1), [&](Communicator& world) {
       const int64_t rank = world.rank();
       std::vector<int64_t> sum = {rank, -rank, 1};
       world.all_reduce(Reduction::kInt64Sum, bytes_of(sum));
@@ -136,10 +137,6 @@ TEST(AllReduce, AddsIntegersAndFindsTheLargest) {
       EXPECT_TRUE(wide[0] == Int128{num_ranks} << 63);
       EXPECT_TRUE(wide[1] == Int128{-num_ranks});
     });
-}
-
-TEST(Communicator, RefusesASegmentOfNothing) {
-  EXPECT_THROW(run_ranks(1, segments_of(0), [](Communicator&) {}), UsageError);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/comm/test_pieces.h"
-#include "canzona/comm/thread/run_ranks.h"
+#include "canzona/comm/test_ranks.h"
 
 namespace canzona {
 namespace {
@@ -43,7 +43,7 @@ std::vector<std::byte> bytes_for(int from, int to, int64_t count) {
 }
 
 TEST(Communicator, KnowsItsPlace) {
-  run_ranks(3, [](Communicator& world) {
+  run_test_ranks(3, [](Communicator& world) {
     EXPECT_EQ(world.size(), 3);
     EXPECT_EQ(world.name(), "world");
     int64_t sum = world.rank();
@@ -57,7 +57,7 @@ TEST(Communicator, GathersPiecesOfAnySize) {
   for (int num_ranks : kRanks)
     for (uint64_t seed = 0; seed < 8; ++seed) {
       const std::vector<int64_t> counts = test_counts(num_ranks, seed);
-      run_ranks(num_ranks, [&](Communicator& world) {
+      run_test_ranks(num_ranks, [&](Communicator& world) {
         const int rank = world.rank();
         const int64_t own = counts[static_cast<size_t>(rank)];
         std::vector<std::byte> whole(static_cast<size_t>(total_of(counts)));
@@ -75,7 +75,7 @@ TEST(Communicator, GathersPiecesOfAnySize) {
 }
 
 TEST(Communicator, GathersInPlace) {
-  run_ranks(4, [](Communicator& world) {
+  run_test_ranks(4, [](Communicator& world) {
     std::vector<int64_t> whole(4, -1);
     const auto rank = static_cast<size_t>(world.rank());
     whole[rank] = world.rank();
@@ -91,7 +91,7 @@ TEST(Communicator, ExchangesAllToAll) {
     return test_counts(8, static_cast<uint64_t>(from))[static_cast<size_t>(to)];
   };
   for (int num_ranks : kRanks)
-    run_ranks(num_ranks, [&](Communicator& world) {
+    run_test_ranks(num_ranks, [&](Communicator& world) {
       const int rank = world.rank();
       std::vector<int64_t> to, from, places;
       for (int peer = 0; peer < num_ranks; ++peer) {
@@ -118,7 +118,7 @@ TEST(Communicator, ExchangesAllToAll) {
 
 TEST(Communicator, BroadcastsFromAnyRoot) {
   for (int num_ranks : kRanks)
-    run_ranks(num_ranks, [&](Communicator& world) {
+    run_test_ranks(num_ranks, [&](Communicator& world) {
       for (int root = 0; root < num_ranks; ++root) {
         std::vector<float> data = test_piece(world.rank(), 77);
         world.broadcast(root, bytes_of(data));
@@ -130,7 +130,7 @@ TEST(Communicator, BroadcastsFromAnyRoot) {
 }
 
 TEST(Communicator, MovesNothingWithoutAMessage) {
-  run_ranks(4, [](Communicator& world) {
+  run_test_ranks(4, [](Communicator& world) {
     const std::vector<int64_t> none(4, 0);
     world.all_gather_v({}, none, {});
     world.all_to_all_v({{}, none, none}, {{}, none, none});
@@ -143,7 +143,7 @@ TEST(Communicator, MovesNothingWithoutAMessage) {
 }
 
 TEST(Communicator, SplitsIntoAGrid) {
-  run_ranks(8, [](Communicator& world) {
+  run_test_ranks(8, [](Communicator& world) {
     const int t = world.rank() % 4;
     const int d = world.rank() / 4;
     const auto tp = world.split(d, t, "tp");
@@ -164,7 +164,7 @@ TEST(Communicator, SplitsIntoAGrid) {
 }
 
 TEST(Communicator, OrdersASplitByKeyAndLeavesOutNegativeColors) {
-  run_ranks(5, [](Communicator& world) {
+  run_test_ranks(5, [](Communicator& world) {
     const bool outside = world.rank() == 3;
     const auto group = world.split(outside ? -1 : 0, -world.rank(), "reversed");
     ASSERT_EQ(group == nullptr, outside);
@@ -243,7 +243,7 @@ TEST(Communicator, AGroupMayHaveMemoryOfAnotherKind) {
 }
 
 TEST(Communicator, RefusesSizesThatDoNotFit) {
-  run_ranks(1, [](Communicator& world) {
+  run_test_ranks(1, [](Communicator& world) {
     std::vector<std::byte> eight(8);
     const std::vector<int64_t> two = {4, 4}, one = {8}, less = {-1};
     EXPECT_THROW(world.all_gather_v(eight, two, eight), UsageError);
@@ -261,7 +261,7 @@ TEST(Communicator, RefusesSizesThatDoNotFit) {
 }
 
 TEST(Communicator, RefusesBuffersThatOverlap) {
-  run_ranks(2, [](Communicator& world) {
+  run_test_ranks(2, [](Communicator& world) {
     std::vector<float> data(8);
     const std::span<std::byte> bytes = bytes_of(data);
     const auto other = bytes.subspan(world.rank() == 0 ? 4 : 0, 16);
@@ -278,7 +278,7 @@ TEST(Communicator, RefusesBuffersThatOverlap) {
 }
 
 TEST(Communicator, TellsItsTrafficAsATable) {
-  run_ranks(2, [](Communicator& world) {
+  run_test_ranks(2, [](Communicator& world) {
     std::vector<float> data(5);
     world.broadcast(0, bytes_of(data));
     world.barrier();

@@ -12,12 +12,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A deadline may be as good as for ever: no overflow.
-Deadline after(std::chrono::nanoseconds time) {
-  const Deadline now = Clock::now();
-  return time < Deadline::max() - now ? now + time : Deadline::max();
-}
-
 std::string ranks_text(const std::vector<int>& ranks) {
   std::vector<std::string> words;
   for (int rank : ranks) words.push_back(std::to_string(rank));
@@ -32,7 +26,7 @@ void Exchange::begin(Operation operation, int64_t sequence, const Label& label,
   sequence_ = sequence;
   label_ = label;
   time_ = time;
-  deadline_ = after(time);
+  deadline_ = deadline_after(time);
   sent_ = 0;
   transport_->enter(sequence);
   if (transport_->is_aborted()) throw_lost();
@@ -62,14 +56,13 @@ void Exchange::finish() {
 
 void Exchange::meet() {
   static constexpr std::array<std::byte, 1> kToken{};
-  // Nobody reads what arrives, one byte after the other.
-  std::array<std::byte, 1> arrival;
   const int64_t sent = sent_;
   const int size = transport_->size();
   for (int step = 1; step < size; ++step)
     send((transport_->rank() + step) % size, kToken);
   for (int step = 1; step < size; ++step)
-    receive((transport_->rank() + size - step) % size, arrival);
+    receive((transport_->rank() + size - step) % size,
+            std::span(tokens_).subspan(static_cast<size_t>(step), 1));
   finish();
   sent_ = sent;
 }

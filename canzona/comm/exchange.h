@@ -16,6 +16,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "canzona/comm/call.h"
 #include "canzona/comm/transport.h"
@@ -26,11 +27,15 @@ class Exchange {
  public:
   // `name` is the group's.
   Exchange(std::unique_ptr<Transport> transport, std::string name)
-      : transport_(std::move(transport)), name_(std::move(name)) {}
+      : transport_(std::move(transport)),
+        name_(std::move(name)),
+        tokens_(static_cast<size_t>(transport_->size())) {}
 
   Transport& transport() { return *transport_; }
   const Transport& transport() const { return *transport_; }
   const std::string& name() const { return name_; }
+  // Of the operation under way.
+  Deadline deadline() const { return deadline_; }
 
   void begin(Operation operation, int64_t sequence, const Label& label,
              std::chrono::nanoseconds time);
@@ -47,6 +52,8 @@ class Exchange {
   // Bytes sent since begin(); those of checks and meetings apart.
   int64_t sent() const { return sent_; }
   void forget_sent() { sent_ = 0; }
+  // For what others send on our behalf.
+  void count_sent(int64_t bytes) { sent_ += bytes; }
 
   // "rank 1 of world: all_gather_v #7 'layers.3 gather 7'".
   std::string where() const;
@@ -58,6 +65,7 @@ class Exchange {
 
   std::unique_ptr<Transport> transport_;
   std::string name_;
+  std::vector<std::byte> tokens_;  // that a meeting receives
   Operation operation_ = Operation::kBarrier;
   int64_t sequence_ = 0;
   Label label_;

@@ -155,6 +155,17 @@ TEST(Faults, MessagesOfDifferentSizeAreRefused) {
               HasSubstr("rank 0 sent 8 bytes where rank 1 expects 12"));
 }
 
+TEST(Faults, ASegmentOfNothingIsRefused) {
+  const RunOptions nothing = {.communicator = {.segment_bytes = 0}};
+  EXPECT_THROW(run_ranks(1, nothing, [](Communicator&) {}), UsageError);
+}
+
+TEST(Faults, FastSumsAreRefusedWhereThereIsNoLibrary) {
+  const RunOptions fast = {.communicator = {.fast_reduce = true}};
+  EXPECT_THAT(message_of<UsageError>(2, fast, [](Communicator&) {}),
+              HasSubstr("fast_reduce is for MPI"));
+}
+
 const RunOptions kChecked = {.communicator = {.check_collectives = true}};
 
 TEST(Checks, LetEqualCallsPass) {

@@ -26,6 +26,12 @@ class WireOps;
 
 using Deadline = std::chrono::steady_clock::time_point;
 
+// A time may be as good as for ever: no overflow.
+inline Deadline deadline_after(std::chrono::nanoseconds time) {
+  const Deadline now = std::chrono::steady_clock::now();
+  return time < Deadline::max() - now ? now + time : Deadline::max();
+}
+
 class Transport {
  public:
   // Leaves, too.
@@ -68,8 +74,20 @@ class Transport {
 
   // A group of some of these ranks, in the order of the new numbers. All
   // members call it, with the same `id`, which names one split, and `color`.
+  // PeerLost if that takes others' help and they do not come.
   virtual std::unique_ptr<Transport> subgroup(std::span<const int> members,
-                                              int64_t id, int color) = 0;
+                                              int64_t id, int color,
+                                              Deadline until) = 0;
+
+  // Sums of fp32 by the library behind a transport, if it has any: quick, and
+  // in an order that is its own. All ranks prepare once, with `until` as above;
+  // poll() tells when a posted sum is there. `counts` stay until then.
+  virtual bool has_own_sums() const { return false; }
+  virtual void prepare_own_sums(Deadline until);
+  virtual void post_own_all_reduce(std::span<float> data);
+  virtual void post_own_reduce_scatter(const float* input,
+                                       std::span<const int> counts,
+                                       float* output);
 };
 
 }  // namespace canzona

@@ -51,7 +51,7 @@ class ThreadTransport final : public Transport {
   bool is_aborted() const override { return world_->aborted(); }
   std::string abort_reason() const override { return world_->abort_reason(); }
   std::unique_ptr<Transport> subgroup(std::span<const int> members, int64_t id,
-                                      int color) override;
+                                      int color, Deadline until) override;
 
  private:
   struct Pending {
@@ -252,7 +252,7 @@ int ThreadTransport::lost_peer() {
 }
 
 std::unique_ptr<Transport> ThreadTransport::subgroup(
-    std::span<const int> members, int64_t id, int color) {
+    std::span<const int> members, int64_t id, int color, Deadline /*until*/) {
   const auto self = std::ranges::find(members, rank_);
   CANZONA_CHECK(self != members.end(), "rank ", rank_, " is not a member");
   return std::make_unique<ThreadTransport>(

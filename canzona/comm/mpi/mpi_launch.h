@@ -1,0 +1,30 @@
+// Whether a launcher of MPI programs has started this process, from the
+// environment alone: MPI is not initialised, and a build without MPI knows too.
+//
+//   if (std::optional<MpiLaunch> launch = find_mpi_launch())
+//     use_mpi(launch->num_ranks);
+//
+// Any thread may call, as long as none changes the environment.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace canzona {
+
+struct MpiLaunch {
+  std::string launcher;  // "Open MPI", "PMI" (MPICH and relatives) or "PMIx"
+  int rank = 0;
+  int num_ranks = 0;  // 0 if the launcher does not say
+};
+
+// UsageError if variables are no numbers, or if two launchers contradict each
+// other.
+std::optional<MpiLaunch> find_mpi_launch();
+
+// The same, of an environment that is given; null for what is not set.
+using Variables = std::function<const char*(const char* name)>;
+std::optional<MpiLaunch> find_mpi_launch(const Variables& variables);
+
+}  // namespace canzona

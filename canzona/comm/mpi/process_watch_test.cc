@@ -1,0 +1,69 @@
+#include "canzona/comm/mpi/process_watch.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <thread>
+
+namespace canzona {
+namespace {
+
+// A process that lives until it is told not to.
+pid_t start_process() {
+  const pid_t child = fork();
+  if (child == 0) {
+    pause();
+    _exit(0);
+  }
+  return child;
+}
+
+bool can_watch() {
+  ProcessWatch watch;
+  const pid_t child = start_process();
+  watch.add(0, child);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  return watch.first_ended() == 0;
+}
+
+int wait_for_end(ProcessWatch& watch) {
+  int ended = -1;
+  for (int i = 0; i < 5000 && ended < 0; ++i) {
+    ended = watch.first_ended();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return ended;
+}
+
+// Nobody has waited for the child: it is a zombie, and gone all the same.
+TEST(ProcessWatch, SeesAProcessThatWasKilled) {
+  if (!can_watch()) GTEST_SKIP() << "the kernel has no pidfd_open";
+  const std::array<pid_t, 2> children = {start_process(), start_process()};
+  ProcessWatch watch;
+  watch.add(5, children[0]);
+  watch.add(7, children[1]);
+  EXPECT_EQ(watch.first_ended(), -1);
+  kill(children[1], SIGSTOP);
+  EXPECT_EQ(watch.first_ended(), -1);
+  kill(children[1], SIGKILL);
+  EXPECT_EQ(wait_for_end(watch), 7);
+  kill(children[0], SIGKILL);
+  for (const pid_t child : children) waitpid(child, nullptr, 0);
+}
+
+TEST(ProcessWatch, SeesNothingWithoutProcesses) {
+  ProcessWatch watch;
+  EXPECT_EQ(watch.first_ended(), -1);
+}
+
+TEST(ProcessWatch, APlaceIsAlwaysTheSame) {
+  EXPECT_EQ(place_of_process(), place_of_process());
+}
+
+}  // namespace
+}  // namespace canzona

@@ -1,0 +1,205 @@
+// fault_rank <fault> <operation> <victim> <deadline in ms>
+//
+// One rank of an MPI program in which the victim fails as it comes to an
+// operation: after some rounds of all operations, without a fault. The others
+// say what they saw and exit as a program should: 4 if a peer is lost.
+//
+//   faults      none, throw, leave, exit, _exit, abort, kill, stop, pause
+//               (a stop of 300 ms), late_kill (by a timer, wherever it is),
+//               longer and shorter (it broadcasts other sizes than expected)
+//   operations  reduce_scatter_v, all_gather_v, all_to_all_v, all_reduce,
+//               broadcast, barrier, split, courier (an all_reduce in the
+//               background), half (a barrier in a group of half the ranks)
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "canzona/comm/courier.h"
+#include "canzona/comm/mpi/mpi_session.h"
+
+namespace canzona {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+Clock::time_point began;  // the last operation
+
+// Large enough that messages wait for their receiver.
+constexpr size_t kCount = 100000;
+
+class Groups {
+ public:
+  Groups(MpiSession& session, milliseconds deadline)
+      : world_(session.make_world(), cpu_wire_ops(), {.deadline = deadline},
+               "world"),
+        half_(world_.split(world_.rank() % 2, 0, "half")) {}
+
+  const std::map<std::string, std::function<void()>>& operations() const {
+    return operations_;
+  }
+  void run(const std::string& name) { operations_.at(name)(); }
+  void broadcast_wrongly(int root, size_t count) {
+    data_.resize(count);
+    world_.broadcast(root, bytes(), call());
+  }
+  void leave() { world_.leave(); }
+
+ private:
+  size_t num_ranks() const { return static_cast<size_t>(world_.size()); }
+  Call call() const { return {.label = "layers.3"}; }
+  std::span<std::byte> bytes() {
+    return std::as_writable_bytes(std::span(data_));
+  }
+
+  void reduce_scatter() {
+    const std::vector<int64_t> counts(num_ranks(), kCount);
+    data_.resize(num_ranks() * kCount);
+    std::vector<float> sum(kCount);
+    world_.reduce_scatter_v(Reduction::kFp32Sum, bytes(), counts,
+                            std::as_writable_bytes(std::span(sum)), call());
+  }
+  void all_gather() {
+    const std::vector<int64_t> counts(num_ranks(), kCount * 4);
+    data_.resize(num_ranks() * kCount);
+    const std::vector<float> own(kCount);
+    world_.all_gather_v(std::as_bytes(std::span(own)), counts, bytes(), call());
+  }
+  void all_to_all() {
+    const std::vector<int64_t> counts(num_ranks(), kCount);
+    std::vector<int64_t> places;
+    for (size_t i = 0; i < num_ranks(); ++i)
+      places.push_back(static_cast<int64_t>(i * kCount));
+    const std::vector<std::byte> out(num_ranks() * kCount);
+    std::vector<std::byte> in(out.size());
+    world_.all_to_all_v({out, counts, places}, {in, counts, places}, call());
+  }
+  void all_reduce() {
+    data_.resize(kCount);
+    world_.all_reduce(Reduction::kFp32Sum, bytes(), call());
+  }
+  // From each in turn; the victim is a root, too.
+  void broadcast() {
+    data_.resize(kCount);
+    for (int root = 0; root < world_.size(); ++root)
+      world_.broadcast(root, bytes(), call());
+  }
+  void in_background() {
+    data_.resize(kCount);
+    Courier courier(world_, 2);
+    Work work = courier.all_reduce(Reduction::kFp32Sum, bytes(), call());
+    work.wait();
+  }
+
+  Communicator world_;
+  std::unique_ptr<Communicator> half_;
+  std::vector<float> data_;
+  const std::map<std::string, std::function<void()>> operations_ = {
+      {"reduce_scatter_v", [this] { reduce_scatter(); }},
+      {"all_gather_v", [this] { all_gather(); }},
+      {"all_to_all_v", [this] { all_to_all(); }},
+      {"all_reduce", [this] { all_reduce(); }},
+      {"broadcast", [this] { broadcast(); }},
+      {"barrier", [this] { world_.barrier(call()); }},
+      {"split", [this] { world_.split(0, 0, "again", call())->barrier(); }},
+      {"courier", [this] { in_background(); }},
+      {"half", [this] { half_->barrier(call()); }},
+  };
+};
+
+// Somebody else must wake a process that has stopped.
+void stop_for(milliseconds time) {
+  if (fork() == 0) {
+    std::this_thread::sleep_for(time);
+    kill(getppid(), SIGCONT);
+    _exit(0);
+  }
+  raise(SIGSTOP);
+}
+
+void fail(const std::string& fault, Groups& groups) {
+  if (fault == "throw") throw NumericalError("no more paper");
+  if (fault == "leave") {
+    groups.leave();
+    std::this_thread::sleep_for(std::chrono::seconds(60));
+  }
+  if (fault == "exit") std::exit(0);
+  if (fault == "_exit") _exit(0);
+  if (fault == "abort") std::abort();
+  if (fault == "kill") raise(SIGKILL);
+  if (fault == "stop") raise(SIGSTOP);
+  if (fault == "pause") stop_for(milliseconds(300));
+}
+
+void kill_soon() {
+  const auto random = std::chrono::steady_clock::now().time_since_epoch();
+  std::thread([delay = random % milliseconds(20)] {
+    std::this_thread::sleep_for(delay);
+    raise(SIGKILL);
+  }).detach();
+}
+
+void run(MpiSession& session, const std::vector<std::string>& words) {
+  const std::string& fault = words.at(0);
+  const bool victim = std::to_string(session.rank()) == words.at(2);
+  Groups groups(session, milliseconds(std::stoi(words.at(3))));
+  const int num_rounds = fault == "late_kill" ? 1000000 : 3;
+  if (victim && fault == "late_kill") kill_soon();
+  for (int round = 0; round < num_rounds; ++round)
+    for (const auto& [name, operation] : groups.operations()) {
+      began = Clock::now();
+      operation();
+    }
+  if (victim) fail(fault, groups);
+  began = Clock::now();
+  if (fault == "longer" || fault == "shorter")
+    groups.broadcast_wrongly(std::stoi(words.at(2)),
+                             kCount + (victim != (fault == "longer") ? 0 : 1));
+  groups.run(words.at(1));
+}
+
+int run_and_report(const std::vector<std::string>& words) {
+  MpiSession session;
+  const std::string who = cat("rank ", session.rank(), " says: ");
+  try {
+    run(session, words);
+    session.finish();
+    std::cout << who << "all done\n";
+    return 0;
+  } catch (const PeerLost& error) {
+    session.abort(error.what());
+    const auto time =
+        std::chrono::duration_cast<milliseconds>(Clock::now() - began);
+    std::cout << who << "lost: " << error.what() << "\n"
+              << "after " << time.count() << " ms\n";
+    return 4;
+  } catch (const UsageError& error) {
+    session.abort(error.what());
+    std::cout << who << "refused: " << error.what() << "\n";
+    return 2;
+  } catch (const std::exception& error) {
+    session.abort(who + error.what());
+    std::cout << who << "failed: " << error.what() << "\n";
+    return 1;
+  }
+}
+
+}  // namespace
+}  // namespace canzona
+
+int main(int argc, char** argv) {
+  const int status =
+      canzona::run_and_report({argv + 1, argv + std::max(argc, 1)});
+  if (status == 0) return 0;
+  canzona::exit_at_once(status);
+}

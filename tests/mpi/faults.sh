@@ -1,0 +1,135 @@
+#!/bin/sh
+# faults.sh <mpirun> <fault_rank> <fault,operation,victim>...
+#
+# Runs four ranks of which one fails, once for each trial, and checks that the
+# others end by themselves, in time, with exit status 4 and words that name it.
+#
+# mpirun ends ranks soon after the first has gone. So that we see what they do
+# by themselves, each has a shell that stays until all have ended. Then the same
+# again without: mpirun has to end, with a status that tells of the failure,
+# and lets the others speak. What they say goes to files, because mpirun does
+# not always pass on what was written last.
+set -u
+mpirun=$1
+program=$2
+shift 2
+
+deadline_ms=1000
+# Deadline, start and mpirun's own two pauses of a second, on a busy machine.
+limit_s=20
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+failures=0
+
+complain() {
+  echo "$trial: $1" >&2
+  failures=$((failures + 1))
+}
+
+cat >"$folder/plain.sh" <<'RANK'
+rank=${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-}}
+exec "$@" >"$OUT/$rank.words" 2>"$OUT/$rank.errors"
+RANK
+
+# A rank that has stopped never ends: it is killed once all others have.
+cat >"$folder/rank.sh" <<'RANK'
+rank=${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-}}
+"$@" >"$OUT/$rank.words" 2>"$OUT/$rank.errors" &
+child=$!
+num_ended() {
+  find "$OUT" -name '*.status' | wc -l
+}
+{
+  while [ "$(num_ended)" -lt 3 ]; do sleep 0.02; done
+  sleep 1
+  kill -KILL $child
+} 2>/dev/null &
+watcher=$!
+wait $child
+status=$?
+kill $watcher
+echo $status >"$OUT/$rank.status"
+while [ "$(num_ended)" -lt 4 ]; do sleep 0.02; done
+exit 0
+RANK
+
+run_trial() {  # <script that runs a rank>
+  rm -rf "$folder/out"
+  mkdir "$folder/out"
+  OUT=$folder/out
+  export OUT
+  timeout -k 5 $limit_s "$mpirun" -n 4 sh "$1" "$program" "$fault" \
+    "$operation" "$victim" $deadline_ms >"$OUT/mpirun" 2>&1
+  mpirun_status=$?
+  [ $mpirun_status -ne 124 ] || complain "not over after $limit_s s"
+}
+
+# expect <rank> <statuses> <words>: that it was said.
+expect() {
+  status=$(cat "$OUT/$1.status" 2>/dev/null || echo none)
+  case " $2 " in
+    *" $status "*) ;;
+    *) complain "rank $1: status $status, expected $2" ;;
+  esac
+  grep -q -e "$3" "$OUT/$1.words" ||
+    complain "rank $1: '$3' is not in: $(cat "$OUT/$1.words" \
+      "$OUT/$1.errors")"
+}
+
+# What the others say of the victim.
+words_of_others() {
+  case $fault in
+    none | pause) echo "all done" ;;
+    longer | shorter) echo "rank $victim sent" ;;
+    throw) echo "lost: .*rank $victim says: no more paper" ;;
+    leave) echo "lost: .*rank $victim \(has left\|did not come\)" ;;
+    stop)
+      echo "lost: .*rank $victim \(did not come\|did not pass\)" ;;
+    *) echo "lost: .*rank $victim has ended without a word" ;;
+  esac
+}
+
+# Deadline and one second.
+check_time() {
+  for time in $(sed -n 's/^after \([0-9]*\) ms$/\1/p' "$OUT"/*.words); do
+    [ "$time" -le $((deadline_ms + 1000)) ] || complain "lost after $time ms"
+  done
+}
+
+check_ranks() {
+  for rank in 0 1 2 3; do
+    case $fault in
+      none | pause) expect $rank 0 "$words" ;;
+      longer | shorter)
+        [ $rank = "$victim" ] || expect $rank "2 4" "$words" ;;
+      *)
+        [ $rank = "$victim" ] || expect $rank 4 "$words" ;;
+    esac
+  done
+  check_time
+  [ "$fault" != throw ] || expect "$victim" 1 "failed: no more paper"
+}
+
+check_mpirun() {
+  num=$(cat "$OUT"/*.words | grep -c -e "$words")
+  case $fault in
+    none | pause)
+      [ "$num" -eq 4 ] && [ $mpirun_status -eq 0 ] && return ;;
+    *)
+      [ "$num" -ge 3 ] && [ $mpirun_status -ne 0 ] && return ;;
+  esac
+  complain "mpirun: status $mpirun_status, $(cat "$OUT"/*)"
+}
+
+for trial in "$@"; do
+  fault=${trial%%,*}
+  victim=${trial##*,}
+  operation=${trial#*,}
+  operation=${operation%,*}
+  words=$(words_of_others)
+  run_trial "$folder/rank.sh"
+  check_ranks
+  run_trial "$folder/plain.sh"
+  check_mpirun
+done
+[ $failures -eq 0 ]
