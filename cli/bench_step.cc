@@ -59,6 +59,7 @@ struct Arguments {
   int iterations = -1;  // as many as timed steps
   bool serial = false;
   bool check_collectives = false;
+  bool fast_reduce = false;
   bool audit = false;
 };
 
@@ -145,6 +146,7 @@ RankOptions rank_options(const Arguments& a, const PlanInput& input,
   options.links = links;
   options.flight_record = a.flight_record;
   options.communicator.check_collectives = a.check_collectives;
+  options.communicator.fast_reduce = a.fast_reduce;
   if (!a.deadline.empty())
     options.communicator.deadline =
         std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -167,6 +169,7 @@ Outcome run(const Arguments& a, const Output& out) {
   const std::unique_ptr<Ranks> ranks =
       make_ranks(rank_options(a, input, links));
   request.run = ranks->runner();
+  if (!ranks->speaks()) request.progress = [](const std::string&) {};
   std::unique_ptr<Trace> trace;
   if (!a.trace.empty()) trace = std::make_unique<Trace>();
   request.trial.runtime.trace = trace.get();
@@ -186,7 +189,8 @@ Outcome run(const Arguments& a, const Output& out) {
   for (const std::string& warning : warnings_of(report))
     out.note("warning: " + warning);
   out.result(a.plan.json ? step_json(report) : step_text(report, out.ink()));
-  return digests_agree(report) ? Outcome::kDone : Outcome::kFailed;
+  return a.fast_reduce || digests_agree(report) ? Outcome::kDone
+                                                : Outcome::kFailed;
 }
 
 void add_run_options(CLI::App& app, Arguments& a) {
@@ -219,6 +223,8 @@ void add_run_options(CLI::App& app, Arguments& a) {
   flag("--serial", a.serial, "wait for every exchange at once: no pipeline");
   flag("--check-collectives", a.check_collectives,
        "ranks compare operation and sizes before every collective");
+  flag("--fast-reduce", a.fast_reduce,
+       "sums by MPI itself: digests may differ, and are not compared");
   text("--flight-record", a.flight_record, "FILE",
        "write each rank's last operations if one fails");
   text("--trace", a.trace, "FILE",
