@@ -139,6 +139,7 @@ class FloatEpilogue {
     }
   }
 
+  // Nobody reads it soon: operands are to stay in the cache instead.
   __device__ void store_chunk(const float4 (&values)[kQuads], const Target& to,
                               int chunk) const {
 #pragma unroll
@@ -146,7 +147,7 @@ class FloatEpilogue {
       float* data = to.out + index_of(to, chunk, i);
       const int32_t inside = to.inside(chunk, i);
       if (to.whole) {
-        if (inside > 0) *reinterpret_cast<float4*>(data) = values[i];
+        if (inside > 0) __stcs(reinterpret_cast<float4*>(data), values[i]);
       } else {
         if (inside > 0) data[0] = values[i].x;
         if (inside > 1) data[1] = values[i].y;
@@ -166,7 +167,7 @@ class FloatEpilogue {
       const uint2 bits = {Pair<true>::pack(values[i].x, values[i].y),
                           Pair<true>::pack(values[i].z, values[i].w)};
       if (to.whole) {
-        if (inside > 0) *reinterpret_cast<uint2*>(data) = bits;
+        if (inside > 0) __stcs(reinterpret_cast<uint2*>(data), bits);
       } else {
         if (inside > 0) data[0] = static_cast<uint16_t>(bits.x);
         if (inside > 1) data[1] = static_cast<uint16_t>(bits.x >> 16);
