@@ -26,9 +26,12 @@ allowed_rooms() {
     canzona/measure) echo "base linalg rules measure" ;;
     canzona/conformance) echo "base linalg rules shapes conformance" ;;
     canzona/plan) echo "base rules shapes plan" ;;
+    canzona/runtime)
+      echo "base trace comm linalg rules shapes plan runtime" ;;
     canzona/report) echo "base rules shapes plan report" ;;
     cli | bench | fuzz | tests)
-      echo "base trace comm linalg rules measure shapes conformance plan report" ;;
+      echo "base trace comm linalg rules measure shapes conformance plan" \
+        "runtime report" ;;
   esac
 }
 

@@ -29,6 +29,8 @@ expect 0 canzona/plan/a_test.cc '#include <random>'
 expect 0 canzona/report/a.cc '#include <fmt/format.h>'
 expect 0 cli/main.cc '#include "cli/version.h"'
 expect 0 canzona/conformance/a.cc '#include "canzona/shapes/safetensors.h"'
+expect 0 canzona/runtime/a.cc '#include "canzona/comm/courier.h"'
+expect 0 cli/a.cc '#include "canzona/runtime/engine_wire_ops.h"'
 expect 0 canzona/linalg/cuda/a.cu '#include <cuda_runtime.h>'
 
 expect 1 canzona/base/a.cc '#include "canzona/plan/plan.h"'
@@ -50,6 +52,8 @@ expect 1 canzona/rules/a.cc '#include <cuda_runtime.h>'
 expect 1 cli/a.cc '#include <cublasLt.h>'
 expect 1 canzona/linalg/cuda/a.cu '#include "canzona/rules/rule.h"'
 expect 1 canzona/linalg/cuda/a.cuh '#include "canzona/rules/rule.h"'
+expect 1 canzona/comm/a.cc '#include "canzona/runtime/engine_wire_ops.h"'
+expect 1 canzona/runtime/a.cc '#include "canzona/report/html.h"'
 expect 1 canzona/unheard_of/a.cc '#include <string>'
 
 exit $status

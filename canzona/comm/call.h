@@ -31,7 +31,7 @@ constexpr std::string_view to_string(Operation operation) {
 }
 
 struct Call {
-  std::string_view label = {};
+  std::string_view label = {};           // see Courier if it has a track
   std::chrono::nanoseconds deadline{0};  // 0: the communicator's own
 };
 

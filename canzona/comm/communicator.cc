@@ -44,6 +44,7 @@ Communicator::Communicator(std::unique_ptr<Transport> transport,
   if (flight_ == nullptr)
     flight_ = std::make_shared<FlightRecord>(rank(), options_.flight_records,
                                              options_.clock);
+  exchange_.transport().copy_by(ops_);
   // One element fits, however small the segment.
   slot_ = slot_bytes(std::max<int64_t>(options_.segment_bytes / 2, 16));
   const int depth = std::bit_width(static_cast<unsigned>(size()));
@@ -130,7 +131,8 @@ void Communicator::abort(std::string_view reason) {
 
 std::unique_ptr<Communicator> Communicator::split(int color, int key,
                                                   std::string name,
-                                                  const Call& call) {
+                                                  const Call& call,
+                                                  const WireOps* ops) {
   struct Wish {
     int32_t color, key, rank;
   };
@@ -152,8 +154,9 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key,
                                              exchange_.deadline());
   });
   if (group == nullptr) return nullptr;
-  return std::unique_ptr<Communicator>(new Communicator(
-      std::move(group), ops_, options_, std::move(name), flight_));
+  return std::unique_ptr<Communicator>(
+      new Communicator(std::move(group), ops != nullptr ? *ops : ops_, options_,
+                       std::move(name), flight_));
 }
 
 }  // namespace canzona

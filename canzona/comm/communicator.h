@@ -105,9 +105,11 @@ class Communicator {
   void barrier(const Call& call = {});
 
   // A group for every color, ordered by key, then by rank; null for a color
-  // below 0. It shares this one's options and flight record.
+  // below 0. It shares this one's options and flight record, and its ops unless
+  // it is given others, which outlive it: for memory of another kind.
   std::unique_ptr<Communicator> split(int color, int key, std::string name,
-                                      const Call& call = {});
+                                      const Call& call = {},
+                                      const WireOps* ops = nullptr);
 
   // Ends every operation of every group on every rank with PeerLost that tells
   // the reason; the first reason stays.
@@ -117,7 +119,7 @@ class Communicator {
   // they do when the communicator ends.
   void leave() { exchange_.transport().leave(); }
 
-  const Traffic& traffic() const { return traffic_; }
+  const TrafficLog& traffic() const { return traffic_; }
   const FlightRecord& flight_record() const { return *flight_; }
 
  private:
@@ -176,7 +178,7 @@ class Communicator {
   Exchange exchange_;
   std::shared_ptr<FlightRecord> flight_;
   SignatureCheck check_;
-  Traffic traffic_;
+  TrafficLog traffic_;
   int64_t sequence_ = 0;
   int64_t slot_ = 0;
   std::byte* scratch_ = nullptr;

@@ -182,7 +182,7 @@ void Communicator::all_reduce(Reduction reduction, std::span<std::byte> data,
         const int64_t count = bytes / element;
         for (int i = 0; i < size(); ++i)
           shares_[static_cast<size_t>(i)] =
-              count / size() + (i < count % size() ? 1 : 0);
+              count * (i + 1) / size() - count * i / size();
         const auto before = shares_.begin() + rank();
         std::byte* own =
             data.data() +

@@ -26,8 +26,9 @@ void Work::wait(std::chrono::nanoseconds time) {
   if (courier_ != nullptr) courier_->wait(number_, time);
 }
 
-Courier::Courier(Communicator& communicator, int capacity)
+Courier::Courier(Communicator& communicator, int capacity, Track* track)
     : communicator_(communicator),
+      track_(track),
       queue_(static_cast<size_t>(std::max(capacity, 1))),
       thread_([this] { serve(); }) {}
 
@@ -46,7 +47,7 @@ Work Courier::post(const Operands& operands, const Call& call) {
     return std::cmp_less(num_posted_ - num_ended_, queue_.size());
   });
   const int64_t number = num_posted_++;
-  place(number) = {operands, Label(call.label), call.deadline};
+  place(number) = {operands, Label(call.label), call.label, call.deadline};
   lock.unlock();
   posted_more_.notify_one();
   return {this, number};
@@ -65,7 +66,7 @@ void Courier::serve() {
       std::exception_ptr failure;
       lock.unlock();
       try {
-        issue(request);
+        issue_timed(request);
       } catch (...) {
         failure = std::current_exception();
       }
@@ -76,6 +77,23 @@ void Courier::serve() {
     ++num_ended_;
     ended_more_.notify_all();
   }
+}
+
+void Courier::issue_timed(const Request& request) {
+  using Clock = std::chrono::steady_clock;
+  struct Timer {
+    ~Timer() {
+      const std::chrono::nanoseconds time = Clock::now() - begin;
+      busy.fetch_add(time.count(), std::memory_order_relaxed);
+    }
+    std::atomic<int64_t>& busy;
+    Clock::time_point begin = Clock::now();
+  };
+  const Timer timer{busy_};
+  const Operation operation =
+      std::visit([](const auto& o) { return o.kOperation; }, request.operands);
+  const Span span(track_, to_string(operation), request.kept_label);
+  issue(request);
 }
 
 void Courier::issue(const Request& request) {

@@ -14,9 +14,11 @@
 // stay until the work is done; nobody else uses the communicator meanwhile. A
 // Work is a number that may be copied, dropped and asked from any thread while
 // the courier lives. Posting allocates nothing. The destructor first issues all
-// that was posted; abort() the communicator to end sooner.
+// that was posted; abort() the communicator to end sooner. With a track every
+// operation becomes a span, and labels live as long as the trace (Trace::keep).
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -28,6 +30,7 @@
 #include <vector>
 
 #include "canzona/comm/communicator.h"
+#include "canzona/trace/trace.h"
 
 namespace canzona {
 
@@ -54,7 +57,7 @@ class Work {
 class Courier {
  public:
   // Holds `capacity` operations that have not ended, at least one.
-  Courier(Communicator& communicator, int capacity);
+  Courier(Communicator& communicator, int capacity, Track* track = nullptr);
   ~Courier();
   Courier(const Courier&) = delete;
   Courier& operator=(const Courier&) = delete;
@@ -73,44 +76,58 @@ class Courier {
   Work broadcast(int root, std::span<std::byte> data, const Call& call = {});
   Work barrier(const Call& call = {});
 
+  // Time spent in operations that have ended. Any thread may ask.
+  std::chrono::nanoseconds busy() const {
+    return std::chrono::nanoseconds(busy_.load(std::memory_order_relaxed));
+  }
+
  private:
   friend class Work;
 
   struct ReduceScatter {
+    static constexpr Operation kOperation = Operation::kReduceScatter;
     Reduction reduction;
     std::span<const std::byte> input;
     std::span<const int64_t> counts;
     std::span<std::byte> output;
   };
   struct AllReduce {
+    static constexpr Operation kOperation = Operation::kAllReduce;
     Reduction reduction;
     std::span<std::byte> data;
   };
   struct AllGather {
+    static constexpr Operation kOperation = Operation::kAllGather;
     std::span<const std::byte> input;
     std::span<const int64_t> bytes;
     std::span<std::byte> output;
   };
   struct AllToAll {
+    static constexpr Operation kOperation = Operation::kAllToAll;
     Pieces<const std::byte> send;
     Pieces<std::byte> receive;
   };
   struct Broadcast {
+    static constexpr Operation kOperation = Operation::kBroadcast;
     int root;
     std::span<std::byte> data;
   };
-  struct Barrier {};
+  struct Barrier {
+    static constexpr Operation kOperation = Operation::kBarrier;
+  };
   using Operands = std::variant<Barrier, ReduceScatter, AllReduce, AllGather,
                                 AllToAll, Broadcast>;
   struct Request {
     Operands operands;
     Label label;
+    std::string_view kept_label = {};  // the caller's own, for the track
     std::chrono::nanoseconds deadline{0};
   };
 
   Work post(const Operands& operands, const Call& call);
   void serve();
   void issue(const Request& request);
+  void issue_timed(const Request& request);
   Request& place(int64_t number) {
     return queue_[static_cast<size_t>(number) % queue_.size()];
   }
@@ -118,6 +135,8 @@ class Courier {
   void wait(int64_t number, std::chrono::nanoseconds time);
 
   Communicator& communicator_;
+  Track* track_;
+  std::atomic<int64_t> busy_ = 0;  // nanoseconds
   std::mutex mutex_;
   std::condition_variable posted_more_;
   std::condition_variable ended_more_;

@@ -5,11 +5,15 @@
 
 #include <barrier>
 #include <chrono>
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "canzona/base/error.h"
 #include "canzona/comm/courier.h"
+#include "canzona/comm/test_pieces.h"
 #include "canzona/comm/thread/run_ranks.h"
 
 namespace canzona {
@@ -78,6 +82,51 @@ TEST(Courier, WaitingHasADeadlineOfItsOwn) {
     may_come.arrive_and_wait();
     work.wait();
   });
+}
+
+TEST(Courier, CountsTheTimeOfItsOperations) {
+  std::barrier may_come(2);
+  run_ranks(2, [&](Communicator& world) {
+    if (world.rank() == 1) {
+      may_come.arrive_and_wait();
+      std::this_thread::sleep_for(20ms);
+      return world.barrier();
+    }
+    Courier courier(world, 4);
+    std::this_thread::sleep_for(5ms);
+    EXPECT_EQ(courier.busy().count(), 0);
+    Work work = courier.barrier();
+    may_come.arrive_and_wait();
+    work.wait();
+    const auto busy = courier.busy();
+    EXPECT_GE(busy, 19ms);
+    std::this_thread::sleep_for(5ms);
+    EXPECT_EQ(courier.busy(), busy);
+  });
+}
+
+TEST(Courier, ShowsItsOperationsOnATrack) {
+  Trace trace;
+  run_ranks(2, [&](Communicator& world) {
+    Track* track = trace.add_track(world.rank(), "communication");
+    std::vector<int64_t> data = {1};
+    const std::string longer(2 * Label::kCapacity, 'x');
+    Courier courier(world, 2, track);
+    for (const std::string& label : {std::string("k+1"), longer})
+      courier.all_reduce(Reduction::kInt64Sum, bytes_of(data),
+                         {.label = trace.keep(label)});
+    courier.barrier().wait();
+    EXPECT_GT(courier.busy().count(), 0);
+  });
+  const auto whole = nlohmann::json::parse(trace.json());
+  std::vector<std::string> spans;
+  for (const auto& event : whole["traceEvents"])
+    if (event["ph"] == "X" && event["pid"] == 1)
+      spans.push_back(event["name"].get<std::string>() + " " +
+                      event["args"].value("label", "none"));
+  const std::string x(2 * Label::kCapacity, 'x');
+  EXPECT_THAT(spans, testing::ElementsAre("all_reduce k+1", "all_reduce " + x,
+                                          "barrier none"));
 }
 
 }  // namespace

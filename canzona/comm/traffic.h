@@ -16,7 +16,7 @@
 
 namespace canzona {
 
-class Traffic {
+class TrafficLog {
  public:
   struct Row {
     int64_t calls = 0;
@@ -37,6 +37,6 @@ class Traffic {
 };
 
 // A line for each operation that was called: group, operation, calls, bytes.
-std::string traffic_table(const Traffic& traffic, std::string_view group);
+std::string traffic_table(const TrafficLog& traffic, std::string_view group);
 
 }  // namespace canzona

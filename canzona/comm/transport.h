@@ -22,6 +22,8 @@
 
 namespace canzona {
 
+class WireOps;
+
 using Deadline = std::chrono::steady_clock::time_point;
 
 // A time may be as good as for ever: no overflow.
@@ -37,6 +39,10 @@ class Transport {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
+
+  // How a transport that copies by itself is to do it, from now on; others
+  // have no use for it. `ops` outlives the transport.
+  virtual void copy_by(const WireOps& ops) { static_cast<void>(ops); }
 
   virtual void post_send(int to, std::span<const std::byte> data) = 0;
   virtual void post_receive(int from, std::span<std::byte> data) = 0;

@@ -41,4 +41,10 @@ void Engine::axpby(Matrices y, double alpha, ConstMatrices x, double beta) {
   axpby(y, Repeated(alpha, y.count).span(), x, beta);
 }
 
+void Engine::scale(Run run, double factor, int64_t count) {
+  const Matrices row = {run.data, run.dtype, 1,     count,
+                        count,    1,         count, nullptr};
+  axpby(row, factor, row, 0);
+}
+
 }  // namespace canzona

@@ -27,6 +27,7 @@
 #include "canzona/linalg/memory.h"
 #include "canzona/linalg/operand.h"
 #include "canzona/linalg/stages.h"
+#include "canzona/linalg/wide_sum.h"
 
 namespace canzona {
 
@@ -178,6 +179,14 @@ class Engine {
   };
   virtual void find_nonfinite(int32_t* first,
                               std::span<const Stretch> runs) = 0;
+  // Over runs of fp32, the same whatever the order and the cuts. The bits of
+  // the largest |x| as an unsigned number, so that a NaN is above infinity and
+  // that above all others; 0 for nothing.
+  virtual uint32_t largest_bits(std::span<const Stretch> runs) = 0;
+  // Σ trunc((x·2^exponent)²), of which the truncation is the only loss. The
+  // caller sees to it that |x|·2^exponent is at most 2^31 (wide_sum.h).
+  virtual WideSum sum_of_squares(std::span<const Stretch> runs,
+                                 int exponent) = 0;
   // values[j] = Σ_i a[i,j]·b[i,j]; values is count x 1 x cols.
   virtual void column_dots(Matrices values, ConstMatrices a,
                            ConstMatrices b) = 0;
@@ -247,6 +256,8 @@ class Engine {
                           const AdamCoefficients& adam, const Apply& apply) = 0;
   virtual void round_to_bf16(uint16_t* to, const float* from,
                              int64_t count) = 0;
+  // x = factor·x
+  void scale(Run run, double factor, int64_t count);
 
  private:
   Memory& memory_;

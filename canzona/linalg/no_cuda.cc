@@ -2,6 +2,7 @@
 #include "canzona/base/error.h"
 #include "canzona/linalg/cuda_device.h"
 #include "canzona/linalg/engine.h"
+#include "canzona/linalg/memory_ops.h"
 
 namespace canzona {
 namespace {
@@ -13,6 +14,8 @@ constexpr const char* kWhyNot =
 }  // namespace
 
 std::unique_ptr<Engine> make_cuda_engine() { throw UsageError(kWhyNot); }
+
+const MemoryOps& cuda_memory_ops() { throw UsageError(kWhyNot); }
 
 bool cuda_is_built() { return false; }
 

@@ -198,6 +198,16 @@ class RemoteEngine final : private RemoteMemoryHolder, public Engine {
     for (const Stretch& stretch : runs) check(stretch.run);
     cpu_->find_nonfinite(first, runs);
   }
+  uint32_t largest_bits(std::span<const Stretch> runs) override {
+    const Call call(*this, kWaits);
+    for (const Stretch& stretch : runs) check(stretch.run);
+    return cpu_->largest_bits(runs);
+  }
+  WideSum sum_of_squares(std::span<const Stretch> runs, int exponent) override {
+    const Call call(*this, kWaits);
+    for (const Stretch& stretch : runs) check(stretch.run);
+    return cpu_->sum_of_squares(runs, exponent);
+  }
 
   void momentum(const MomentumStage& stage, int64_t count) override {
     const Call call(*this, kIssued, stage.grad, stage.weights, stage.momentum,

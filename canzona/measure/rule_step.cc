@@ -162,7 +162,7 @@ void count_work(const RuleStepRequest& request, const RuleFacts& facts,
   std::map<std::string, std::string> algorithms;
   for (const Dims& dims : request.tensors) {
     const MatrixShape shape = shape_of(dims);
-    const Work work = facts.work(shape);
+    const RuleWork work = facts.work(shape);
     const auto each =
         static_cast<double>(work.every_step.value()) +
         static_cast<double>(work.refresh.value()) / facts.period();

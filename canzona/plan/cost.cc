@@ -39,7 +39,7 @@ MatrixCost CostModel::cost(MatrixShape shape) const {
 }
 
 MatrixCost CostModel::compute(MatrixShape shape) const {
-  const Work work = rule_.work(shape);
+  const RuleWork work = rule_.work(shape);
   if (!table_) {
     return {Ticks(work.every_step.value()), Ticks(work.refresh.value())};
   }
@@ -60,7 +60,7 @@ MatrixCost CostModel::weight(Weight weight, MatrixShape shape,
                              int32_t copies) const {
   if (weight == Weight::kCost) return cost(shape);
   if (weight == Weight::kFlops) {
-    const Work work = rule_.work(shape);
+    const RuleWork work = rule_.work(shape);
     return {Ticks(work.every_step.value()), Ticks(work.refresh.value())};
   }
   return {Ticks(checked_mul(checked_mul(shape.rows, shape.cols, "elements"),

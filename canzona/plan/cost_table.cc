@@ -135,7 +135,7 @@ Entry read_entry(const Json& json, const RuleFacts& rule,
   const MatrixShape shape{get_integer(json, "rows", 1, kMaxDim, where),
                           get_integer(json, "cols", 1, kMaxDim, where)};
   require_algorithm(rule, shape, algorithm, where);
-  const Work work = read_at(where, [&] { return rule.work(shape); });
+  const RuleWork work = read_at(where, [&] { return rule.work(shape); });
   const auto sample = [&](const char* key, Flops flops) {
     return Sample{shape, flops, read_seconds(json, key, flops, where)};
   };
@@ -296,7 +296,7 @@ std::optional<double> CostTable::seconds(const RuleFacts& rule,
   for (const CostMeasurement& measured : measurements_) {
     if (measured.rule != rule.name()) continue;
     if (measured.algorithm != algorithm) continue;
-    const Work work = rule.work(shape);
+    const RuleWork work = rule.work(shape);
     const Flops flops = refresh ? work.refresh : work.every_step;
     if (flops == Flops(0)) return 0;
     const CostCurve& curve = refresh ? measured.refresh : measured.every_step;

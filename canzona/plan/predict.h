@@ -15,7 +15,7 @@
 
 namespace canzona {
 
-struct Memory {
+struct RankMemory {
   Bytes parameters;  // the copy that forward and backward use
   Bytes gradients;
   Bytes master;   // fp32 weights, where parameters are bf16
@@ -51,7 +51,7 @@ struct RankCost {
   Ticks every_step;            // work at this rank as an owner
   std::vector<Ticks> refresh;  // per phase, beside every_step
   int32_t num_matrices = 0;
-  Memory memory;
+  RankMemory memory;
   std::array<WireBytes, kNumCollectives> wire{};
   double transform_seconds_mean = 0;   // own work, mean over a period
   double transform_seconds_worst = 0;  // own work, worst step

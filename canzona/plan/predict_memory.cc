@@ -59,17 +59,19 @@ void add_to_round(RoundBytes& rounds, int32_t rank, int32_t round,
 
 RoundBytes round_bytes(const Plan& plan) {
   RoundBytes rounds(static_cast<size_t>(plan.mesh.world()));
+  const int64_t bytes =
+      make_rule_facts(plan.rule, plan.rule_options)->gather_bytes_per_element();
   for (size_t m = 0; m < plan.matrices.size(); ++m) {
     const Matrix& matrix = plan.matrices[m];
     const int32_t round = plan.micro_group[m];
     each_computing_rank(plan, m, [&](int32_t r) {
-      add_to_round(rounds, r, round, matrix.rows * matrix.cols * kBytesPerFp32);
+      add_to_round(rounds, r, round, matrix.rows * matrix.cols * bytes);
     });
     const std::vector<int64_t> elements =
         elements_by_rank(plan, static_cast<int32_t>(m));
     each_rank_of_home(plan, matrix.tensor, [&](int32_t r) {
       const auto t = static_cast<size_t>(r % plan.mesh.tp);
-      add_to_round(rounds, r, round, elements[t] * kBytesPerFp32);
+      add_to_round(rounds, r, round, elements[t] * bytes);
     });
   }
   return rounds;
@@ -113,7 +115,7 @@ void add_bucket_memory(const Plan& plan, std::vector<RankCost>& ranks) {
       const int64_t piece =
           bucket.adamw_cuts.empty() ? adamw : adamw_elements_at(bucket, h);
       for (int32_t t = 0; t < plan.mesh.tp; ++t) {
-        Memory& memory =
+        RankMemory& memory =
             ranks[static_cast<size_t>(plan.mesh.rank(
                       buffer.stage, plan.stage_home(buffer, h), t))]
                 .memory;

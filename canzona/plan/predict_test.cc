@@ -76,7 +76,7 @@ class Predicted {
     }
     return out;
   }
-  Counts memory(Bytes Memory::*kind) const {
+  Counts memory(Bytes RankMemory::*kind) const {
     Counts out;
     for (const RankCost& rank : ranks_) {
       out.push_back((rank.memory.*kind).value());
@@ -93,9 +93,9 @@ class Predicted {
 // fp32; master weights and momentum only of its home's tensors. The largest
 // round takes a's 32 elements and a shard of 16, in three slots.
 void expect_memory_of_homes(const Predicted& p) {
-  EXPECT_THAT(p.memory(&Memory::master), ElementsAre(64, 64, 32, 32));
-  EXPECT_THAT(p.memory(&Memory::states), ElementsAre(64, 64, 32, 32));
-  EXPECT_THAT(p.memory(&Memory::buffers), Each(3 * (32 + 16) * 4));
+  EXPECT_THAT(p.memory(&RankMemory::master), ElementsAre(64, 64, 32, 32));
+  EXPECT_THAT(p.memory(&RankMemory::states), ElementsAre(64, 64, 32, 32));
+  EXPECT_THAT(p.memory(&RankMemory::buffers), Each(3 * (32 + 16) * 4));
 }
 
 // Shards to the owner, updates back.
@@ -113,8 +113,8 @@ INSTANTIATE_TEST_SUITE_P(All, ReduceScatterStrategy,
 
 TEST_P(ReduceScatterStrategy, MovesEveryRunOnce) {
   const Predicted p(tiny_plan(GetParam()));
-  EXPECT_THAT(p.memory(&Memory::parameters), Each(24 * 2));
-  EXPECT_THAT(p.memory(&Memory::gradients), Each(24 * 4));
+  EXPECT_THAT(p.memory(&RankMemory::parameters), Each(24 * 2));
+  EXPECT_THAT(p.memory(&RankMemory::gradients), Each(24 * 4));
   expect_memory_of_homes(p);
   expect_exchange_with_owners(p);
   EXPECT_THAT(p.sent(Collective::kReduceScatter), ElementsAre(32, 32, 64, 64));
@@ -129,8 +129,8 @@ TEST_P(ReduceScatterStrategy, MovesEveryRunOnce) {
 // Both runs are padded to 16 elements.
 TEST(Predict, MegatronPadsEveryRun) {
   const Predicted p(tiny_plan("megatron"));
-  EXPECT_THAT(p.memory(&Memory::parameters), Each(32 * 2));
-  EXPECT_THAT(p.memory(&Memory::gradients), Each(32 * 4));
+  EXPECT_THAT(p.memory(&RankMemory::parameters), Each(32 * 2));
+  EXPECT_THAT(p.memory(&RankMemory::gradients), Each(32 * 4));
   expect_memory_of_homes(p);
   expect_exchange_with_owners(p);
   EXPECT_THAT(p.sent(Collective::kReduceScatter), Each(64));
@@ -143,11 +143,11 @@ TEST(Predict, MegatronPadsEveryRun) {
 // 12 elements each way. Every rank takes the other's shard of both tensors.
 TEST(Predict, ReplicatedKeepsEverythingEverywhere) {
   const Predicted p(tiny_plan("replicated"));
-  EXPECT_THAT(p.memory(&Memory::parameters), Each(24 * 2));
-  EXPECT_THAT(p.memory(&Memory::gradients), Each(24 * 4));
-  EXPECT_THAT(p.memory(&Memory::master), Each(24 * 4));
-  EXPECT_THAT(p.memory(&Memory::states), Each(24 * 4));
-  EXPECT_THAT(p.memory(&Memory::buffers), Each(3 * (32 + 16) * 4));
+  EXPECT_THAT(p.memory(&RankMemory::parameters), Each(24 * 2));
+  EXPECT_THAT(p.memory(&RankMemory::gradients), Each(24 * 4));
+  EXPECT_THAT(p.memory(&RankMemory::master), Each(24 * 4));
+  EXPECT_THAT(p.memory(&RankMemory::states), Each(24 * 4));
+  EXPECT_THAT(p.memory(&RankMemory::buffers), Each(3 * (32 + 16) * 4));
   EXPECT_THAT(p.sent(Collective::kAllReduce), Each(2 * 12 * 4));
   EXPECT_THAT(p.received(Collective::kAllReduce), Each(2 * 12 * 4));
   EXPECT_THAT(p.sent(Collective::kGather), Each(24 * 4));
@@ -163,8 +163,8 @@ TEST(Predict, ReplicatedKeepsEverythingEverywhere) {
 // bf16 weights to the other home.
 TEST(Predict, LayerwiseBroadcastsWeights) {
   const Predicted p(tiny_plan("layerwise"));
-  EXPECT_THAT(p.memory(&Memory::parameters), Each(24 * 2));
-  EXPECT_THAT(p.memory(&Memory::gradients), Each(24 * 4));
+  EXPECT_THAT(p.memory(&RankMemory::parameters), Each(24 * 2));
+  EXPECT_THAT(p.memory(&RankMemory::gradients), Each(24 * 4));
   expect_memory_of_homes(p);
   EXPECT_THAT(p.sent(Collective::kAllReduce), Each(96));
   EXPECT_THAT(p.sent(Collective::kGather), ElementsAre(64, 64, 32, 32));
@@ -198,8 +198,8 @@ TEST(Predict, Fp32ParametersHaveNoMasterCopy) {
   Plan plan = tiny_plan("balanced");
   plan.options.parameters = ParameterDtype::kFp32;
   const Predicted p(plan);
-  EXPECT_THAT(p.memory(&Memory::parameters), Each(24 * 4));
-  EXPECT_THAT(p.memory(&Memory::master), Each(0));
+  EXPECT_THAT(p.memory(&RankMemory::parameters), Each(24 * 4));
+  EXPECT_THAT(p.memory(&RankMemory::master), Each(0));
   EXPECT_THAT(p.sent(Collective::kAllGather), ElementsAre(64, 64, 32, 32));
 }
 
@@ -212,11 +212,11 @@ TEST(Predict, AdamWPiecesLieWhereTheyAreCut) {
   plan.buckets[0].adamw_cuts = {0, 7, 10};
   derive(plan);
   const Predicted p(plan);
-  EXPECT_THAT(p.memory(&Memory::parameters), Each(34 * 2));
-  EXPECT_THAT(p.memory(&Memory::gradients), Each(34 * 4));
-  EXPECT_THAT(p.memory(&Memory::master),
+  EXPECT_THAT(p.memory(&RankMemory::parameters), Each(34 * 2));
+  EXPECT_THAT(p.memory(&RankMemory::gradients), Each(34 * 4));
+  EXPECT_THAT(p.memory(&RankMemory::master),
               ElementsAre(64 + 28, 64 + 28, 32 + 12, 32 + 12));
-  EXPECT_THAT(p.memory(&Memory::states),
+  EXPECT_THAT(p.memory(&RankMemory::states),
               ElementsAre(64 + 56, 64 + 56, 32 + 24, 32 + 24));
   EXPECT_THAT(p.sent(Collective::kReduceScatter), ElementsAre(44, 44, 92, 92));
   EXPECT_EQ(p[0].memory.total(), Bytes(68 + 136 + 92 + 120 + 576));
@@ -231,7 +231,7 @@ TEST(Predict, UncutTensorsAreOnlyScattered) {
   const Predicted p(plan);
   EXPECT_THAT(p.sent(Collective::kGather), ElementsAre(64, 0, 0, 0));
   EXPECT_THAT(p.sent(Collective::kScatter), ElementsAre(0, 64, 64, 0));
-  EXPECT_THAT(p.memory(&Memory::states), ElementsAre(64, 64, 64, 64));
+  EXPECT_THAT(p.memory(&RankMemory::states), ElementsAre(64, 64, 64, 64));
 }
 
 // SOAP keeps two moments and, per side, a factor, its basis and a count of
@@ -241,11 +241,10 @@ TEST(Predict, OwnersKeepTheirStates) {
   plan.rule = "soap";
   derive(plan);
   const Predicted p(plan);
-  EXPECT_THAT(
-      p.memory(&Memory::states),
-      ElementsAre(0, (2 * 32 + 2 * 64 + 2 * 16 + 2) * 4,
-                  (2 * 16 + 4 * 16 + 2) * 4, 0));
-  EXPECT_THAT(p.memory(&Memory::master), ElementsAre(64, 64, 32, 32));
+  EXPECT_THAT(p.memory(&RankMemory::states),
+              ElementsAre(0, (2 * 32 + 2 * 64 + 2 * 16 + 2) * 4,
+                          (2 * 16 + 4 * 16 + 2) * 4, 0));
+  EXPECT_THAT(p.memory(&RankMemory::master), ElementsAre(64, 64, 32, 32));
 }
 
 // Home 0, one round: 64 bytes at 64 B/s and 1 s of latency in, 1,664 ticks of a

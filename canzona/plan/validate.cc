@@ -234,7 +234,7 @@ class Validation {
       if (ranks[r].memory.total() > ranks[worst].memory.total()) worst = r;
     }
     if (above == 0) return;
-    const Memory& m = ranks[worst].memory;
+    const RankMemory& m = ranks[worst].memory;
     auto size = [](Bytes bytes) { return human_bytes(bytes.value()); };
     violated(above, " of ", ranks.size(),
              " ranks need more memory than the cap ", "of ", human_bytes(cap),

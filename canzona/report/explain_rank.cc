@@ -76,7 +76,7 @@ std::string owned_text(const Plan& plan, const std::vector<int32_t>& owned,
 }
 
 std::string memory_of(const ReportPlan& shown, int32_t rank, const Ink& ink) {
-  const Memory& own = shown.ranks[static_cast<size_t>(rank)].memory;
+  const RankMemory& own = shown.ranks[static_cast<size_t>(rank)].memory;
   Table table("<>>");
   table.header({"kind", "this rank", "mean"});
   const auto row = [&](const char* name, Bytes bytes, const Spread& all) {

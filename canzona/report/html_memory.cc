@@ -19,7 +19,7 @@ constexpr std::array<const char*, kNumKinds> kKinds = {
 
 using Amounts = std::array<double, kNumKinds>;
 
-Amounts amounts_of(const Memory& memory) {
+Amounts amounts_of(const RankMemory& memory) {
   const auto value = [](Bytes bytes) {
     return static_cast<double>(bytes.value());
   };

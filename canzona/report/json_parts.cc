@@ -41,7 +41,7 @@ void write_balance_members(JsonWriter& out, const Balance& balance) {
   out.field("idle_ranks", balance.idle_ranks).end_object();
 }
 
-void write_memory(JsonWriter& out, const Memory& memory) {
+void write_memory(JsonWriter& out, const RankMemory& memory) {
   out.begin_object();
   for (const MemoryKind& kind : memory_kinds())
     out.field(kind.name, (memory.*kind.field).value());

@@ -15,7 +15,7 @@ void write_axis(JsonWriter& out, const AxisBalance& axis);
 void write_balance_members(JsonWriter& out, const Balance& balance);
 
 // {"parameters": …, …, "total": …}, bytes.
-void write_memory(JsonWriter& out, const Memory& memory);
+void write_memory(JsonWriter& out, const RankMemory& memory);
 
 // Per collective that moves anything: sent and received bytes by link class.
 void write_wire(JsonWriter& out, const RankCost& rank);

@@ -65,9 +65,11 @@ Spread spread_of(const std::vector<double>& values) {
 
 const std::vector<MemoryKind>& memory_kinds() {
   static const std::vector<MemoryKind> kinds = {
-      {"parameters", &Memory::parameters}, {"gradients", &Memory::gradients},
-      {"master", &Memory::master},         {"states", &Memory::states},
-      {"buffers", &Memory::buffers},
+      {"parameters", &RankMemory::parameters},
+      {"gradients", &RankMemory::gradients},
+      {"master", &RankMemory::master},
+      {"states", &RankMemory::states},
+      {"buffers", &RankMemory::buffers},
   };
   return kinds;
 }

@@ -50,7 +50,7 @@ Spread spread_over(const std::vector<RankCost>& ranks, const Figure& figure) {
 // One line per kind of memory, in the order in which views list them.
 struct MemoryKind {
   const char* name;
-  Bytes Memory::*field;
+  Bytes RankMemory::*field;
 };
 const std::vector<MemoryKind>& memory_kinds();
 

@@ -2,7 +2,7 @@
 // only; the computing side of a rule lives in another link target.
 //
 //   auto muon = make_rule_facts("muon", {{"newton_schulz", "gram"}});
-//   Work work = muon->work({5120, 25600});
+//   RuleWork work = muon->work({5120, 25600});
 //
 // Facts are immutable and may be read from any thread.
 #pragma once
@@ -45,7 +45,7 @@ struct StateFact {
 };
 
 // Flops of what will really run on one matrix.
-struct Work {
+struct RuleWork {
   Flops every_step;
   Flops refresh;  // once per period, beside every_step
 };
@@ -82,7 +82,7 @@ class RuleFacts {
   // others see a stack of matrices.
   virtual std::vector<StateFact> tensor_states(
       const std::vector<int64_t>& dims) const;
-  virtual Work work(MatrixShape shape) const = 0;
+  virtual RuleWork work(MatrixShape shape) const = 0;
   // The algorithm that will run on this shape: "gram", "symmetric", "qr", …
   virtual std::string algorithm(MatrixShape shape) const = 0;
   // False: the rule is element-wise and needs no owner (AdamW).
@@ -115,6 +115,11 @@ template <class Facts>
 std::unique_ptr<RuleFacts> make_facts(const RuleOptions& options) {
   return std::make_unique<Facts>(options);
 }
+
+// The options of a rule that is to run on a device ("cpu", "cuda"), unless they
+// name one themselves. Rules that are the same everywhere stay as they are.
+RuleOptions with_device(std::string_view rule, RuleOptions options,
+                        std::string_view device);
 
 // UsageError names an unknown rule, option or value, what is allowed and the
 // nearest known name.

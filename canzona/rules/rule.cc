@@ -12,20 +12,6 @@ namespace canzona {
 #include "canzona/rules/rules.def"
 #undef CANZONA_RULE
 
-namespace {
-
-RuleOptions with_device(std::string_view rule, RuleOptions options,
-                        std::string_view device) {
-  for (const RuleEntry& entry : rule_table()) {
-    if (entry.name != rule) continue;
-    for (const OptionFact& fact : entry.options)
-      if (fact.name == "device") options.try_emplace("device", device);
-  }
-  return options;
-}
-
-}  // namespace
-
 int64_t num_elements(const Dims& dims) {
   int64_t product = 1;
   for (int64_t d : dims) product *= d;

@@ -17,6 +17,16 @@ const std::vector<RuleEntry>& rule_table() {
   return table;
 }
 
+RuleOptions with_device(std::string_view rule, RuleOptions options,
+                        std::string_view device) {
+  for (const RuleEntry& entry : rule_table()) {
+    if (entry.name != rule) continue;
+    for (const OptionFact& fact : entry.options)
+      if (fact.name == "device") options.try_emplace("device", device);
+  }
+  return options;
+}
+
 std::unique_ptr<RuleFacts> make_rule_facts(std::string_view rule,
                                            const RuleOptions& options) {
   std::vector<std::string> names;

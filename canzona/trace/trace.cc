@@ -65,6 +65,11 @@ Track* Trace::add_track(int rank, std::string name) {
   return tracks_.back().get();
 }
 
+std::string_view Trace::keep(std::string text) {
+  const std::lock_guard lock(mutex_);
+  return *texts_.insert(std::move(text)).first;
+}
+
 int64_t Trace::num_events() const {
   const std::lock_guard lock(mutex_);
   int64_t sum = 0;

@@ -14,12 +14,14 @@
 // trace is wanted the track is null, and a span costs one comparison. Memory is
 // reserved when a track is made; events beyond that are dropped and counted, so
 // that tracing never allocates or stops what it watches. Texts are not copied:
-// they live as long as the trace. `json` is called when no thread writes.
+// they live as long as the trace; those made at run time are handed to keep().
+// `json` is called when no thread writes.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -71,6 +73,10 @@ class Trace {
   // Lives as long as the trace. Any thread may call.
   Track* add_track(int rank, std::string name);
 
+  // The same text, living as long as the trace; equal ones are kept once. Any
+  // thread may call.
+  std::string_view keep(std::string text);
+
   int64_t num_events() const;
   int64_t num_dropped() const;
   // In the trace event format: ranks as processes, tracks as their threads.
@@ -82,6 +88,7 @@ class Trace {
   int64_t start_;
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<Track>> tracks_;
+  std::set<std::string> texts_;
 };
 
 // From its construction to its end.

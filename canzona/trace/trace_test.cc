@@ -101,6 +101,36 @@ TEST(Trace, WritingNeverAllocates) {
   EXPECT_EQ(num_allocations(), before);
 }
 
+TEST(Trace, KeepsTextsOnceAndWhereTheyAre) {
+  Trace trace(4, fake_clock);
+  Track* track = trace.add_track(0, "compute");
+  const std::string_view first = trace.keep("layers." + std::to_string(0));
+  {
+    const Span span(track, "work", first);
+    for (int i = 1; i < 1000; ++i) trace.keep("layers." + std::to_string(i));
+  }
+  EXPECT_EQ(first, "layers.0");
+  EXPECT_EQ(trace.keep("layers.0").data(), first.data());
+  EXPECT_EQ(events(trace, "X")[0]["args"]["label"], "layers.0");
+}
+
+TEST(Trace, ThreadsKeepTextsSideBySide) {
+  Trace trace(4);
+  std::vector<std::vector<std::string_view>> kept(4);
+  std::vector<std::thread> threads;
+  for (auto& texts : kept)
+    threads.emplace_back([&trace, &texts] {
+      for (int i = 0; i < 200; ++i)
+        texts.push_back(trace.keep("text " + std::to_string(i)));
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (size_t i = 0; i < 200; ++i)
+    for (const auto& texts : kept) {
+      EXPECT_EQ(texts[i], "text " + std::to_string(i));
+      EXPECT_EQ(texts[i].data(), kept[0][i].data());
+    }
+}
+
 TEST(Trace, ThreadsWriteTheirOwnTracks) {
   Trace trace(1000);
   std::vector<std::thread> threads;

@@ -8,6 +8,7 @@
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
+#include "canzona/comm/wire_ops.h"
 
 namespace canzona {
 namespace {
@@ -39,6 +40,11 @@ MpiTransport::MpiTransport(std::shared_ptr<MpiWorld> world,
 
 int MpiTransport::tag_of(MpiKind kind) const {
   return static_cast<int>(number_ * kNumMpiKinds) + static_cast<int>(kind);
+}
+
+void MpiTransport::copy_by(const WireOps& ops) {
+  if (!ops.is_host())
+    throw UsageError("MPI moves memory of the host, not of a device");
 }
 
 void MpiTransport::post_send(int to, std::span<const std::byte> data) {

@@ -19,6 +19,7 @@ class ThreadTransport final : public Transport {
                   std::shared_ptr<ThreadGroup> group, int rank)
       : world_(std::move(world)),
         group_(std::move(group)),
+        ops_(&world_->ops()),
         rank_(rank),
         pending_(static_cast<size_t>(group_->size())) {}
   ~ThreadTransport() override { leave(); }
@@ -26,6 +27,7 @@ class ThreadTransport final : public Transport {
   int rank() const override { return rank_; }
   int size() const override { return group_->size(); }
 
+  void copy_by(const WireOps& ops) override { ops_ = &ops; }
   void post_send(int to, std::span<const std::byte> data) override;
   void post_receive(int from, std::span<std::byte> data) override;
   bool poll() override;
@@ -71,6 +73,7 @@ class ThreadTransport final : public Transport {
 
   std::shared_ptr<ThreadWorld> world_;
   std::shared_ptr<ThreadGroup> group_;
+  const WireOps* ops_;
   int rank_;
   std::vector<Pending> pending_;
   int num_pending_ = 0;
@@ -154,7 +157,7 @@ bool ThreadTransport::try_receive(int from) {
     posted.state = State::kTaking;
     letter = posted;
   }
-  world_->ops().copy(with.data.data(), letter.data, letter.bytes);
+  ops_->copy(with.data.data(), letter.data, letter.bytes);
   const Time arrival = arrival_of(from, letter, with.ready);
   {
     std::lock_guard lock(own().mutex);

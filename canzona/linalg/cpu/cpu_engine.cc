@@ -1,5 +1,7 @@
 #include "canzona/linalg/cpu/cpu_engine.h"
 
+#include <algorithm>
+
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
@@ -99,6 +101,20 @@ void CpuEngine::find_nonfinite(int32_t* first, std::span<const Stretch> runs) {
   for (size_t i = 0; i < runs.size() && *first == 0; ++i)
     if (!cpu_all_finite(runs[i].run, runs[i].count))
       *first = static_cast<int32_t>(i) + 1;
+}
+
+uint32_t CpuEngine::largest_bits(std::span<const Stretch> runs) {
+  uint32_t largest = 0;
+  for (const Stretch& s : runs)
+    largest = std::max(largest, cpu_largest_bits(s.run, s.count));
+  return largest;
+}
+
+WideSum CpuEngine::sum_of_squares(std::span<const Stretch> runs, int exponent) {
+  WideSum sum;
+  for (const Stretch& s : runs)
+    sum.add(cpu_sum_of_squares(s.run, s.count, exponent));
+  return sum;
 }
 
 void CpuEngine::column_dots(Matrices values, ConstMatrices a, ConstMatrices b) {

@@ -5,18 +5,11 @@
 
 #include "canzona/linalg/cuda/elements.cuh"
 #include "canzona/linalg/cuda/exact.cuh"
+#include "canzona/linalg/cuda/rounding.cuh"
 #include "canzona/linalg/stages.h"
 
 namespace canzona {
 namespace {
-
-template <int V, class Real>
-__device__ void store_rounded(uint16_t* to, const Vector<Real, V>& values) {
-  Vector<uint16_t, V> rounded;
-  for (int t = 0; t < V; ++t)
-    rounded.x[t] = to_bf16(static_cast<float>(values.x[t]));
-  store<V>(to, rounded);
-}
 
 // p = (p·keep_before - step·u)·keep_after
 template <class Real>

@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "canzona/linalg/cuda/elements.cuh"
+
 namespace canzona {
 namespace {
 
@@ -41,6 +43,21 @@ __device__ int64_t entry_of(const Entry* entries, int64_t num_entries,
       high = middle;
   }
   return low;
+}
+
+// Calls take(value) for the elements of a chunk that are this thread's, of a
+// run that may be read 16 bytes at a time if `vectors` says so.
+template <int kThreads, class Real, class Take>
+__device__ void for_chunk(const Real* run, bool vectors, int64_t begin,
+                          int64_t end, const Take& take) {
+  constexpr int V = kVector<Real>;
+  const int64_t whole = vectors ? begin + (end - begin) / V * V : begin;
+#pragma unroll 4
+  for (int64_t j = begin + V * threadIdx.x; j < whole; j += V * kThreads) {
+    const auto values = load<V>(run + j);
+    for (int t = 0; t < V; ++t) take(values.x[t]);
+  }
+  for (int64_t j = whole + threadIdx.x; j < end; j += kThreads) take(run[j]);
 }
 
 }  // namespace

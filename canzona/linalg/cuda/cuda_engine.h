@@ -162,13 +162,15 @@ class CudaEngine final : public Engine {
   // cholesky_qr.cc
   void cholesky_qr(Matrices a, std::span<bool> succeeded) override;
 
-  // reductions.cu, norms.cu, finite.cu
+  // reductions.cu, norms.cu, finite.cu, squares.cu
   void norms(ConstMatrices a, std::span<double> results) override;
   void max_abs(ConstMatrices a, std::span<double> results) override;
   void traces(ConstMatrices a, std::span<double> results) override;
   bool all_finite(ConstRun run, int64_t count) override;
   void finite(ConstMatrices a, std::span<bool> results) override;
   void find_nonfinite(int32_t* first, std::span<const Stretch> runs) override;
+  uint32_t largest_bits(std::span<const Stretch> runs) override;
+  WideSum sum_of_squares(std::span<const Stretch> runs, int exponent) override;
   void column_dots(Matrices values, ConstMatrices a, ConstMatrices b) override;
   void scale_to_norm(Matrices a, ConstMatrices reference,
                      double epsilon) override;

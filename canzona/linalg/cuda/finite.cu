@@ -23,17 +23,10 @@ struct Entry {
 
 template <class Real>
 __device__ bool chunk_is_finite(const Entry& e, int64_t begin, int64_t end) {
-  constexpr int V = kVector<Real>;
   const auto* x = reinterpret_cast<const Real*>(e.data);
-  const int64_t whole = e.vectors != 0 ? begin + (end - begin) / V * V : begin;
   bool all = true;
-#pragma unroll 4
-  for (int64_t j = begin + V * threadIdx.x; j < whole; j += V * kThreads) {
-    const auto values = load<V>(x + j);
-    for (int t = 0; t < V; ++t) all &= is_finite(values.x[t]);
-  }
-  for (int64_t j = whole + threadIdx.x; j < end; j += kThreads)
-    all &= is_finite(x[j]);
+  for_chunk<kThreads>(x, e.vectors != 0, begin, end,
+                      [&](Real value) { all &= is_finite(value); });
   return all;
 }
 

@@ -107,17 +107,6 @@ struct AdamQuotient {
   }
 };
 
-struct RoundToBf16 {
-  uint16_t* to;
-  const float* from;
-
-  template <int V>
-  __device__ void at(int64_t, int64_t j) const {
-    store_rounded<V>(to + j, load<V>(from + j));
-  }
-  __device__ RoundToBf16 of(int64_t) const { return *this; }
-};
-
 template <class Real, bool kL2, bool kMomentum, bool kOut>
 void launch_momentum(CudaEngine& engine, const Engine::MomentumStage& s,
                      const Real* scalars, int64_t count) {
@@ -206,8 +195,9 @@ void CudaEngine::adam(ConstRun grad, Run m, Run v, Run to,
 
 void CudaEngine::round_to_bf16(uint16_t* to, const float* from, int64_t count) {
   if (dry("round_to_bf16", to, from, count)) return;
-  launch_elements<4>(*this, "round_to_bf16", RoundToBf16{to, from},
-                     {1, count, 1}, is_aligned(from, 16) && is_aligned(to, 8));
+  const RoundToBf16 work{to, from};
+  launch_elements<4>(*this, "round_to_bf16", work, {1, count, 1},
+                     work.allows_vectors());
 }
 
 }  // namespace canzona

@@ -62,9 +62,10 @@ std::vector<StateFact> AdamWFacts::states(MatrixShape shape) const {
   });
 }
 
-Work AdamWFacts::work(MatrixShape shape) const {
+RuleWork AdamWFacts::work(MatrixShape shape) const {
   return count_for("adamw", shape, [&] {
-    return Work{kFlopsPerElement * Flops(shape.rows) * shape.cols, Flops(0)};
+    return RuleWork{kFlopsPerElement * Flops(shape.rows) * shape.cols,
+                    Flops(0)};
   });
 }
 

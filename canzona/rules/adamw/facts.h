@@ -14,7 +14,7 @@ class AdamWFacts final : public RuleFacts {
   std::string_view name() const override { return "adamw"; }
   RuleOptions options() const override { return options_; }
   std::vector<StateFact> states(MatrixShape shape) const override;
-  Work work(MatrixShape shape) const override;
+  RuleWork work(MatrixShape shape) const override;
   std::string algorithm(MatrixShape) const override { return "elementwise"; }
   bool needs_whole_matrix() const override { return false; }
   int64_t gather_bytes_per_element() const override { return 0; }

@@ -91,15 +91,15 @@ NewtonSchulz MuonFacts::form(MatrixShape shape) const {
   return gram ? NewtonSchulz::kGram : NewtonSchulz::kSymmetric;
 }
 
-Work MuonFacts::work(MatrixShape shape) const {
+RuleWork MuonFacts::work(MatrixShape shape) const {
   return count_for("muon", shape, [&] {
     const auto squares =
         std::count_if(coefficients_.begin(), coefficients_.end(),
                       [](const Coefficients& k) { return k.c != 0; });
     const bool small = std::min(shape.rows, shape.cols) < gram_rows();
-    return Work{flops(form(shape), shape, steps(), squares,
-                      small ? steps() - 1 : restarts_),
-                Flops(0)};
+    return RuleWork{flops(form(shape), shape, steps(), squares,
+                          small ? steps() - 1 : restarts_),
+                    Flops(0)};
   });
 }
 

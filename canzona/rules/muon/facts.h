@@ -25,7 +25,7 @@ class MuonFacts final : public RuleFacts {
   std::string_view name() const override { return "muon"; }
   RuleOptions options() const override { return options_; }
   std::vector<StateFact> states(MatrixShape shape) const override;
-  Work work(MatrixShape shape) const override;
+  RuleWork work(MatrixShape shape) const override;
   std::string algorithm(MatrixShape shape) const override;
 
   // The form that runs on this shape.

@@ -31,9 +31,10 @@ std::vector<StateFact> NsgdFacts::states(MatrixShape shape) const {
   });
 }
 
-Work NsgdFacts::work(MatrixShape shape) const {
+RuleWork NsgdFacts::work(MatrixShape shape) const {
   return count_for("nsgd", shape, [&] {
-    return Work{kFlopsPerElement * Flops(shape.rows) * shape.cols, Flops(0)};
+    return RuleWork{kFlopsPerElement * Flops(shape.rows) * shape.cols,
+                    Flops(0)};
   });
 }
 

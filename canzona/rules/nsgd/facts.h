@@ -14,7 +14,7 @@ class NsgdFacts final : public RuleFacts {
   std::string_view name() const override { return "nsgd"; }
   RuleOptions options() const override { return options_; }
   std::vector<StateFact> states(MatrixShape shape) const override;
-  Work work(MatrixShape shape) const override;
+  RuleWork work(MatrixShape shape) const override;
   std::string algorithm(MatrixShape) const override { return "norm"; }
 
  private:

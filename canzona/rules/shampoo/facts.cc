@@ -35,8 +35,8 @@ constexpr int64_t kElementwise = 14;
 
 // Along an axis of length a, over blocks of a x rest elements: statistics
 // a²·rest (a triangle), the root applied 2a²·rest.
-Work tensor_work(const ShampooOptions& options, const Blocking& blocking) {
-  Work work;
+RuleWork tensor_work(const ShampooOptions& options, const Blocking& blocking) {
+  RuleWork work;
   if (blocking.empty()) return work;
   if (!options.preconditions()) {
     work.every_step = Flops(kElementwise) * blocking.sizes()[0] *
@@ -72,7 +72,7 @@ std::vector<StateFact> ShampooFacts::tensor_states(
   return ShampooLayout(options_, dims).states(dims);
 }
 
-Work ShampooFacts::work(MatrixShape shape) const {
+RuleWork ShampooFacts::work(MatrixShape shape) const {
   return count_for("shampoo", shape, [&] {
     return tensor_work(options_,
                        ShampooLayout(options_, sides_of(shape)).blocking());

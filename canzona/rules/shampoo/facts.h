@@ -34,7 +34,7 @@ class ShampooFacts final : public RuleFacts {
   std::vector<StateFact> states(MatrixShape shape) const override;
   std::vector<StateFact> tensor_states(
       const std::vector<int64_t>& dims) const override;
-  Work work(MatrixShape shape) const override;
+  RuleWork work(MatrixShape shape) const override;
   std::string algorithm(MatrixShape shape) const override;
   int period() const override { return options_.refresh.period; }
   int phases() const override { return options_.refresh.phases; }

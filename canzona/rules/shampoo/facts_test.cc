@@ -31,7 +31,7 @@ int64_t total_bytes(const std::vector<StateFact>& states) {
 
 // 6x4: statistics 6²·4 + 6·4² = 240, roots 480; refresh 18·4·(6³ + 4³).
 TEST(ShampooFacts, CountsASmallMatrixWhole) {
-  const Work work = ShampooFacts({}).work({6, 4});
+  const RuleWork work = ShampooFacts({}).work({6, 4});
   EXPECT_EQ(work.every_step, Flops(720));
   EXPECT_EQ(work.refresh, Flops(20'160));
   EXPECT_THAT(
@@ -67,7 +67,7 @@ TEST(ShampooFacts, StacksFactorsOfEqualSize) {
 
 // 5 x 25 blocks of 1024: 6·1024³ a step and 144·1024³ a refresh for each.
 TEST(ShampooFacts, CountsTheGateOfQwen3_32b) {
-  const Work work = ShampooFacts({}).work({5120, 25600});
+  const RuleWork work = ShampooFacts({}).work({5120, 25600});
   EXPECT_EQ(work.every_step, Flops(805'306'368'000));
   EXPECT_EQ(work.refresh, Flops(19'327'352'832'000));
   EXPECT_EQ(total_bytes(ShampooFacts({}).states({5120, 25600})), 3'145'729'000);

@@ -46,10 +46,10 @@ Flops refresh_flops(const SoapOptions& soap, int64_t d, int64_t e) {
 }
 
 // Of `count` blocks of these sides.
-Work blocks_work(const SoapOptions& soap, int64_t count,
-                 std::span<const int64_t> sides,
-                 std::span<const bool> has_factor) {
-  Work work;
+RuleWork blocks_work(const SoapOptions& soap, int64_t count,
+                     std::span<const int64_t> sides,
+                     std::span<const bool> has_factor) {
+  RuleWork work;
   for (size_t i = 0; i < sides.size(); ++i) {
     if (!has_factor[i]) continue;
     const int64_t other = sides.size() == 2 ? sides[1 - i] : 1;
@@ -59,7 +59,7 @@ Work blocks_work(const SoapOptions& soap, int64_t count,
   return work;
 }
 
-Work layout_work(const SoapOptions& soap, const SoapLayout& layout) {
+RuleWork layout_work(const SoapOptions& soap, const SoapLayout& layout) {
   const FactorLayout& factors = layout.factors();
   if (factors.num_factors() == 0) return {};
   const Blocking& blocking = layout.blocking();
@@ -67,13 +67,13 @@ Work layout_work(const SoapOptions& soap, const SoapLayout& layout) {
   const BlockedSide one(1, 1);
   const bool has_factor[] = {factors.has_factor(0),
                              is_matrix && factors.has_factor(1)};
-  Work work;
+  RuleWork work;
   for (const auto& [num_rows, rows] : blocking.side(0).kinds()) {
     for (const auto& [num_cols, cols] :
          (is_matrix ? blocking.side(1) : one).kinds()) {
       const int64_t sides[] = {rows, cols};
       const int64_t count = checked_mul(num_rows, num_cols, "blocks");
-      const Work more = blocks_work(soap, count, sides, has_factor);
+      const RuleWork more = blocks_work(soap, count, sides, has_factor);
       work.every_step += more.every_step;
       work.refresh += more.refresh;
     }
@@ -146,7 +146,7 @@ std::vector<StateFact> SoapFacts::tensor_states(
   }
 }
 
-Work SoapFacts::work(MatrixShape shape) const {
+RuleWork SoapFacts::work(MatrixShape shape) const {
   return count_for("soap", shape, [&] {
     const int64_t dims[] = {shape.rows, shape.cols};
     return layout_work(soap_, SoapLayout(soap_, dims));

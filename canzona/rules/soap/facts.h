@@ -27,7 +27,7 @@ class SoapFacts final : public RuleFacts {
   std::vector<StateFact> states(MatrixShape shape) const override;
   std::vector<StateFact> tensor_states(
       const std::vector<int64_t>& dims) const override;
-  Work work(MatrixShape shape) const override;
+  RuleWork work(MatrixShape shape) const override;
   // "qr", "cholesky_qr" or "eigh"; "adam" where no side has a factor.
   std::string algorithm(MatrixShape shape) const override;
   int period() const override { return soap_.period; }

@@ -58,7 +58,7 @@ TEST(SoapFacts, KeepsEverythingWithTheOwner) {
 // A refresh of side d with e across: 14/3 d³ for product and QR, and 2d²e +
 // 2d²·min(d, e) to move the first moment.
 TEST(SoapFacts, CountsBothSides) {
-  const Work work = soap({}).work({5120, 8192});
+  const RuleWork work = soap({}).work({5120, 8192});
   EXPECT_EQ(work.every_step, Flops(2'791'728'742'400));
   EXPECT_EQ(work.refresh, Flops(5'264'198'249'130));
 }
@@ -173,17 +173,17 @@ TEST(SoapFacts, StacksFactorsOfBlocks) {
 // a²b + ab² over the blocks: 16, 6, 16, 6, 6, 2; a³ + b³: 16, 9, 16, 9, 9, 2.
 // The first moment in the original space takes two more products of each.
 TEST(SoapFacts, SumsOverBlocks) {
-  const Work work = soap({{"preset", "meta"},
-                          {"max_preconditioner_dim", "2"},
-                          {"refresh", "eigh"}})
-                        .work({5, 3});
+  const RuleWork work = soap({{"preset", "meta"},
+                              {"max_preconditioner_dim", "2"},
+                              {"refresh", "eigh"}})
+                            .work({5, 3});
   EXPECT_EQ(work.every_step, Flops(7 * 52));
   EXPECT_EQ(work.refresh, Flops(9 * 61));
 }
 
 // Merged to a vector of 6: one factor, rotated and moved along nothing.
 TEST(SoapFacts, CountsMergedMatricesAsVectors) {
-  const Work work = soap({{"merge_dims", "on"}}).work({3, 2});
+  const RuleWork work = soap({{"merge_dims", "on"}}).work({3, 2});
   EXPECT_EQ(work.every_step, Flops(5 * 36));
   EXPECT_EQ(work.refresh, Flops(14 * 72 + 2 * 36 + 2 * 36));
 }

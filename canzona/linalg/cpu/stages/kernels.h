@@ -147,6 +147,46 @@ void round_to_bf16_kernel(uint16_t* to, const float* from, int64_t count) {
   }
 }
 
+void widen_bf16_kernel(float* to, const uint16_t* from, int64_t count) {
+  CANZONA_INDEPENDENT
+  for (int64_t i = 0; i < count; ++i) {
+    const uint32_t bits = uint32_t{from[i]} << 16;
+    std::memcpy(to + i, &bits, sizeof bits);
+  }
+}
+
+void add_kernel(float* sum, const float* a, const float* b, int64_t count) {
+  CANZONA_INDEPENDENT
+  for (int64_t i = 0; i < count; ++i) sum[i] = a[i] + b[i];
+}
+
+// Magnitudes are below 2^31, and not every instruction set can compare numbers
+// without a sign.
+uint32_t largest_bits_kernel(const float* x, int64_t count) {
+  int32_t largest = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    int32_t bits;
+    std::memcpy(&bits, x + i, sizeof bits);
+    bits &= 0x7fffffff;
+    largest = largest > bits ? largest : bits;
+  }
+  return static_cast<uint32_t>(largest);
+}
+
+// A scaled number has 24 bits and its square 48, so that both are exact.
+SplitSum sum_squares_kernel(const float* x, double scale, int64_t count) {
+  uint64_t low = 0;
+  uint64_t high = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const double scaled = static_cast<double>(x[i]) * scale;
+    const auto square =
+        static_cast<uint64_t>(static_cast<int64_t>(scaled * scaled));
+    low += square & 0xffffffffU;
+    high += square >> 32;
+  }
+  return {low, high};
+}
+
 template <class Real>
 constexpr StageKernels<Real> stage_kernels() {
   return {momentum_kernel<Real>, apply_kernel<Real>, adam_kernel<Real>,
@@ -154,8 +194,14 @@ constexpr StageKernels<Real> stage_kernels() {
 }
 
 constexpr StageTable make_stage_table(std::string_view name) {
-  return {name, stage_kernels<float>(), stage_kernels<double>(),
-          round_to_bf16_kernel};
+  return {name,
+          stage_kernels<float>(),
+          stage_kernels<double>(),
+          round_to_bf16_kernel,
+          widen_bf16_kernel,
+          add_kernel,
+          largest_bits_kernel,
+          sum_squares_kernel};
 }
 
 }  // namespace

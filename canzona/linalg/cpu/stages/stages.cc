@@ -1,5 +1,8 @@
 #include "canzona/linalg/cpu/stages/stages.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "canzona/base/check.h"
 #include "canzona/linalg/cpu/features.h"
 #include "canzona/linalg/cpu/stages/table.h"
@@ -115,8 +118,37 @@ bool cpu_all_finite(ConstRun run, int64_t count) {
   });
 }
 
+uint32_t cpu_largest_bits(ConstRun run, int64_t count) {
+  return best().largest_bits(elements<float>(run), count);
+}
+
+// A block is looked at first, and found in the cache after that: a number out
+// of range is an error before it is an integer.
+WideSum cpu_sum_of_squares(ConstRun run, int64_t count, int exponent) {
+  constexpr int64_t kBlock = 4096;
+  const double scale = std::ldexp(1.0, exponent);
+  const auto* x = elements<float>(run);
+  WideSum sum;
+  for (int64_t begin = 0; begin < count; begin += kBlock) {
+    const int64_t size = std::min(kBlock, count - begin);
+    check_squares_fit(best().largest_bits(x + begin, size), exponent);
+    const SplitSum part = best().sum_squares(x + begin, scale, size);
+    sum.add({part.low, 0});
+    sum.add({part.high << 32, part.high >> 32});
+  }
+  return sum;
+}
+
 void cpu_round_to_bf16(uint16_t* to, const float* from, int64_t count) {
   best().round_to_bf16(to, from, count);
+}
+
+void cpu_widen_bf16(float* to, const uint16_t* from, int64_t count) {
+  best().widen_bf16(to, from, count);
+}
+
+void cpu_add(float* sum, const float* a, const float* b, int64_t count) {
+  best().add(sum, a, b, count);
 }
 
 }  // namespace canzona

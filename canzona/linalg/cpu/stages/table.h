@@ -38,11 +38,23 @@ struct StageKernels {
   bool (*all_finite)(const Real* x, int64_t count);
 };
 
+// Sums of the lower 32 bits of numbers and of what is above them.
+struct SplitSum {
+  uint64_t low = 0;
+  uint64_t high = 0;
+};
+
 struct StageTable {
   std::string_view name;
   StageKernels<float> fp32;
   StageKernels<double> fp64;
   void (*round_to_bf16)(uint16_t* to, const float* from, int64_t count);
+  void (*widen_bf16)(float* to, const uint16_t* from, int64_t count);
+  void (*add)(float* sum, const float* a, const float* b, int64_t count);
+  // The largest |x| as bits.
+  uint32_t (*largest_bits)(const float* x, int64_t count);
+  // Of trunc((x·scale)²), at most 2^62 each and 2^32 of them.
+  SplitSum (*sum_squares)(const float* x, double scale, int64_t count);
 };
 
 const StageTable& portable_stages();

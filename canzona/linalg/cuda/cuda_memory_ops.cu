@@ -1,0 +1,181 @@
+// What collectives do to memory of a GPU: kernels and copies, each on a stream
+// of the calling thread and waited for.
+#include <cuda_runtime.h>
+
+#include <algorithm>
+
+#include "canzona/linalg/cuda/check.h"
+#include "canzona/linalg/cuda/cuda_memory.h"
+#include "canzona/linalg/cuda/device.h"
+#include "canzona/linalg/cuda/elements.cuh"
+#include "canzona/linalg/cuda/exact.cuh"
+#include "canzona/linalg/cuda/rounding.cuh"
+#include "canzona/linalg/memory_ops.h"
+
+namespace canzona {
+namespace {
+
+// A thread's own. At the end of a process the driver may be gone already, and
+// the stream with it.
+class ThreadStream {
+ public:
+  ThreadStream() {
+    int device = 0;
+    check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+    check_cuda(cudaDeviceGetAttribute(&num_multiprocessors_,
+                                      cudaDevAttrMultiProcessorCount, device),
+               "cudaDeviceGetAttribute");
+    check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
+               "cudaStreamCreateWithFlags");
+  }
+  ~ThreadStream() { cudaStreamDestroy(stream_); }
+  ThreadStream(const ThreadStream&) = delete;
+  ThreadStream& operator=(const ThreadStream&) = delete;
+
+  cudaStream_t stream() const { return stream_; }
+  int num_multiprocessors() const { return num_multiprocessors_; }
+  void wait() const {
+    check_cuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+  }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+  int num_multiprocessors_ = 0;
+};
+
+ThreadStream& own_stream() {
+  thread_local ThreadStream stream;
+  return stream;
+}
+
+struct Plus {
+  __device__ float operator()(float a, float b) const { return add(a, b); }
+  __device__ uint64_t operator()(uint64_t a, uint64_t b) const { return a + b; }
+};
+struct Larger {
+  __device__ int64_t operator()(int64_t a, int64_t b) const {
+    return a > b ? a : b;
+  }
+};
+
+template <class T, class Join>
+struct JoinRuns {
+  T* to;
+  const T* a;
+  const T* b;
+
+  template <int V>
+  __device__ void at(int64_t, int64_t j) const {
+    auto x = load<V>(a + j);
+    const auto y = load<V>(b + j);
+    for (int t = 0; t < V; ++t) x.x[t] = Join{}(x.x[t], y.x[t]);
+    store<V>(to + j, x);
+  }
+  __device__ JoinRuns of(int64_t) const { return *this; }
+};
+
+struct AddInt128 {
+  uint64_t* sum;
+  const uint64_t* a;
+  const uint64_t* b;
+
+  template <int V>
+  __device__ void at(int64_t, int64_t j) const {
+    static_assert(V == 1);
+    const uint64_t other = b[2 * j];
+    const uint64_t upper = a[2 * j + 1] + b[2 * j + 1];
+    const uint64_t low = a[2 * j] + other;
+    sum[2 * j] = low;
+    sum[2 * j + 1] = upper + (low < other ? 1 : 0);
+  }
+  __device__ AddInt128 of(int64_t) const { return *this; }
+};
+
+struct WidenBf16 {
+  float* to;
+  const uint16_t* from;
+
+  template <int V>
+  __device__ void at(int64_t, int64_t j) const {
+    const auto narrow = load<V>(from + j);
+    Vector<float, V> wide;
+    for (int t = 0; t < V; ++t)
+      wide.x[t] = __uint_as_float(static_cast<uint32_t>(narrow.x[t]) << 16);
+    store<V>(to + j, wide);
+  }
+  __device__ WidenBf16 of(int64_t) const { return *this; }
+};
+
+template <int V, class Work>
+void work_on(const char* name, const Work& work, int64_t count, bool vectors) {
+  if (count <= 0) return;
+  ThreadStream& stream = own_stream();
+  launch_elements<V>(stream, name, work, {1, count, 1}, vectors);
+  stream.wait();
+}
+
+template <class T, class Join>
+void join(const char* name, T* to, const T* a, const T* b, int64_t count) {
+  work_on<kVector<T>>(
+      name, JoinRuns<T, Join>{to, a, b}, count,
+      is_aligned(to, 16) && is_aligned(a, 16) && is_aligned(b, 16));
+}
+
+class CudaMemoryOps final : public MemoryOps {
+ public:
+  std::byte* allocate(int64_t bytes) const override {
+    return cuda_memory().allocate(bytes);
+  }
+  void release(std::byte* memory) const override {
+    cuda_memory().release(memory);
+  }
+
+  void copy(std::byte* to, const std::byte* from,
+            int64_t bytes) const override {
+    if (bytes <= 0) return;
+    const ThreadStream& stream = own_stream();
+    check_cuda(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes),
+                               cudaMemcpyDefault, stream.stream()),
+               "cudaMemcpyAsync");
+    stream.wait();
+  }
+
+  void add_fp32(float* sum, const float* a, const float* b,
+                int64_t count) const override {
+    join<float, Plus>("add_fp32", sum, a, b, count);
+  }
+  void add_int64(int64_t* sum, const int64_t* a, const int64_t* b,
+                 int64_t count) const override {
+    join<uint64_t, Plus>("add_int64", reinterpret_cast<uint64_t*>(sum),
+                         reinterpret_cast<const uint64_t*>(a),
+                         reinterpret_cast<const uint64_t*>(b), count);
+  }
+  void max_int64(int64_t* larger, const int64_t* a, const int64_t* b,
+                 int64_t count) const override {
+    join<int64_t, Larger>("max_int64", larger, a, b, count);
+  }
+  void add_int128(uint64_t* sum, const uint64_t* a, const uint64_t* b,
+                  int64_t count) const override {
+    work_on<1>("add_int128", AddInt128{sum, a, b}, count, false);
+  }
+
+  void to_bf16(uint16_t* to, const float* from, int64_t count) const override {
+    const RoundToBf16 work{to, from};
+    work_on<4>("to_bf16", work, count, work.allows_vectors());
+  }
+  void from_bf16(float* to, const uint16_t* from,
+                 int64_t count) const override {
+    work_on<4>("from_bf16", WidenBf16{to, from}, count,
+               is_aligned(to, 16) && is_aligned(from, 8));
+  }
+};
+
+}  // namespace
+
+const MemoryOps& cuda_memory_ops() {
+  static const CudaMemoryOps ops;
+  cuda_device_info();  // UsageError where there is none
+  return ops;
+}
+
+}  // namespace canzona

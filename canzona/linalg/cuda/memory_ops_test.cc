@@ -1,0 +1,77 @@
+#include "canzona/linalg/memory_ops.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <thread>
+
+#include "canzona/base/error.h"
+#include "canzona/linalg/cuda_device.h"
+#include "canzona/linalg/test_memory_ops.h"
+
+namespace canzona {
+namespace {
+
+TEST(CudaMemoryOpsWithoutAGpu, SayWhy) {
+  std::string why_not;
+  if (find_cuda_device(&why_not)) GTEST_SKIP() << "there is a GPU";
+  EXPECT_THROW(memory_ops("cuda"), UsageError);
+}
+
+class CudaMemoryOps : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string why_not;
+    if (!find_cuda_device(&why_not)) GTEST_SKIP() << why_not;
+  }
+};
+
+TEST_F(CudaMemoryOps, GiveTheBitsOfTheCpu) {
+  expect_same_bits(memory_ops("cuda"), memory_ops("cpu"));
+}
+
+TEST_F(CudaMemoryOps, CopyBetweenAllKindsOfMemory) {
+  const MemoryOps& ops = memory_ops("cuda");
+  const auto values = any_bits<uint32_t>(100003, 1, ~0U);
+  const int64_t bytes = 4 * 100003;
+  const Placed<uint32_t> there(ops, values);
+  const Placed<uint32_t> copy(ops, std::vector<uint32_t>(values.size()));
+  ops.copy(reinterpret_cast<std::byte*>(copy.data()),
+           reinterpret_cast<const std::byte*>(there.data()), bytes);
+  EXPECT_EQ(copy.get(), values);
+  std::vector<uint32_t> here(values.size());
+  ops.copy(reinterpret_cast<std::byte*>(here.data()),
+           reinterpret_cast<const std::byte*>(values.data()), bytes);
+  EXPECT_EQ(here, values);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(there.data()) % 64, 0U);
+}
+
+TEST_F(CudaMemoryOps, MayWriteWhereTheyRead) {
+  const MemoryOps& ops = memory_ops("cuda");
+  constexpr uint64_t kAll = std::numeric_limits<uint64_t>::max();
+  const Placed<uint64_t> sum(ops, {kAll, 1, kAll, kAll});
+  const Placed<uint64_t> more(ops, {1, 0, kAll, kAll});
+  ops.add_int128(sum.data(), sum.data(), more.data(), 2);
+  EXPECT_EQ(sum.get(), (std::vector<uint64_t>{0, 2, kAll - 1, kAll}));
+  ops.add_int128(sum.data(), sum.data(), sum.data(), 2);
+  EXPECT_EQ(sum.get(), (std::vector<uint64_t>{0, 4, kAll - 3, kAll}));
+}
+
+TEST_F(CudaMemoryOps, ServeManyThreadsAtOnce) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i)
+    threads.emplace_back([i] {
+      const MemoryOps& ops = memory_ops("cuda");
+      const Placed<float> sum(ops, std::vector<float>(10000, 0));
+      const Placed<float> one(ops,
+                              std::vector<float>(10000, static_cast<float>(i)));
+      for (int round = 0; round < 100; ++round)
+        ops.add_fp32(sum.data(), sum.data(), one.data(), 10000);
+      EXPECT_EQ(sum.get(),
+                std::vector<float>(10000, 100 * static_cast<float>(i)));
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace canzona

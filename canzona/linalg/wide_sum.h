@@ -1,0 +1,31 @@
+// Sums of squares as integers, so that no order and no cut can change them.
+//
+//   const uint32_t largest = engine.largest_bits(runs);
+//   const int exponent = …;   // brings the largest to at most 2^31
+//   const WideSum sum = engine.sum_of_squares(runs, exponent);
+#pragma once
+
+#include <cstdint>
+
+namespace canzona {
+
+// An integer of 128 bits without a sign; sums are modulo 2^128.
+struct WideSum {
+  uint64_t low = 0;
+  uint64_t high = 0;
+
+  void add(const WideSum& other) {
+    low += other.low;
+    high += other.high + (low < other.low ? 1 : 0);
+  }
+  bool operator==(const WideSum&) const = default;
+};
+
+// Of sum_of_squares: within ±kMostExponent nothing underflows.
+inline constexpr int kMostExponent = 256;
+
+// InternalError unless the exponent is within bounds and |x|·2^exponent at most
+// 2^31, where |x| has the bits given.
+void check_squares_fit(uint32_t largest_bits, int exponent);
+
+}  // namespace canzona

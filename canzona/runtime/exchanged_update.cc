@@ -1,0 +1,212 @@
+#include "canzona/runtime/exchanged_update.h"
+
+#include <algorithm>
+
+#include "canzona/base/check.h"
+#include "canzona/base/text.h"
+#include "canzona/rules/runs.h"
+
+namespace canzona {
+namespace {
+
+size_t index(int64_t i) { return static_cast<size_t>(i); }
+
+// A rectangle of a matrix, and the same one packed in a slot.
+Matrices in_matrix(Run matrix, const SlotRectangle& r, const Dims& dims) {
+  Matrices view =
+      as_matrices(advanced(matrix, r.first_row * dims[1] + r.first_col),
+                  r.num_rows, r.num_cols);
+  view.row_stride = dims[1];
+  return view;
+}
+Matrices in_slot(float* slot, const SlotRectangle& r, int64_t field) {
+  return matrices(slot + r.at + field * r.field_stride, r.num_rows, r.num_cols);
+}
+
+}  // namespace
+
+ExchangedUpdate::ExchangedUpdate(Rank& rank, Publisher& publisher)
+    : rank_(rank), publisher_(publisher), moving_(rank.rounds.size()) {
+  num_fields_ =
+      make_rule_facts(rank.plan.rule, rank.plan.rule_options)->gather_fields();
+  CANZONA_CHECK(num_fields_ <= static_cast<int>(kMostFields), "fields ",
+                num_fields_);
+  for (size_t k = 0; k < rank.kept.matrices.size(); ++k)
+    shards_.emplace_back(rank, k);
+  for (size_t r = 0; r < rank.rounds.size(); ++r) {
+    const Round& round = rank.rounds[r];
+    moving_[r].label = rank.label(cat("micro-group ", r));
+    members_.emplace_back();
+    std::vector<Members>& batches = batches_.emplace_back();
+    for (const UpdateBatch& planned : rank.updates.batches[r]) {
+      Members& batch = batches.emplace_back();
+      batch.planned = &planned;
+      for (int32_t k : planned.members)
+        for (const SlotMatrix& matrix : round.computed)
+          if (matrix.kept == k) batch.matrices.push_back(&matrix);
+      for (const StatePlace& place : planned.owned)
+        batch.owned.push_back(run_of(rank.store.states() + place.first));
+    }
+  }
+  for (size_t k = 0; k < rank.kept.matrices.size(); ++k)
+    members_[index(rank.plan.micro_group[index(rank.kept.matrices[k].matrix)])]
+        .push_back(static_cast<int32_t>(k));
+}
+
+std::span<std::byte> ExchangedUpdate::whole_area(size_t round) const {
+  auto* slot = reinterpret_cast<std::byte*>(
+      rank_.store.slot(static_cast<int64_t>(round)));
+  return {slot, index(rank_.rounds[round].shards_at * kBytesPerFp32)};
+}
+
+std::span<std::byte> ExchangedUpdate::shard_area(size_t round) const {
+  const Round& r = rank_.rounds[round];
+  auto* slot = reinterpret_cast<std::byte*>(
+      rank_.store.slot(static_cast<int64_t>(round)));
+  return {slot + r.shards_at * kBytesPerFp32,
+          index((r.num_elements - r.shards_at) * kBytesPerFp32)};
+}
+
+const RuleSet::Entry& ExchangedUpdate::entry_of(int32_t kept) const {
+  return rank_.rules.of(rank_.tensor_of(rank_.kept.matrices[index(kept)]));
+}
+
+void ExchangedUpdate::run(int64_t step, double learning_rate) {
+  step_ = step;
+  learning_rate_ = learning_rate;
+  const size_t rounds = rank_.rounds.size();
+  if (rounds == 0) return;
+  prepare(0);
+  post_gather(0);
+  for (size_t k = 0; k < rounds; ++k) {
+    // The slot of round k + 1 is that of round k − 2.
+    if (k >= 2) apply(k - 2);
+    if (k + 1 < rounds) {
+      prepare(k + 1);
+      post_gather(k + 1);
+    }
+    wait(moving_[k].gather);
+    transform(k);
+    post_scatter(k);
+  }
+  for (size_t k = rounds < 2 ? 0 : rounds - 2; k < rounds; ++k) apply(k);
+}
+
+void ExchangedUpdate::wait(Work& work) {
+  if (work.done()) {
+    work.wait();  // may have failed
+    return;
+  }
+  const Stopwatch watch(rank_.times.waited_in_step);
+  const Span span(rank_.track, "wait");
+  work.wait();
+}
+
+void ExchangedUpdate::prepare(size_t round) {
+  const Span span(rank_.track, "prepare", moving_[round].label);
+  float* slot = rank_.store.slot(static_cast<int64_t>(round));
+  for (const SlotPiece& piece : rank_.rounds[round].pieces) {
+    const RuleSet::Entry& entry = entry_of(piece.kept);
+    Run fields[kMostFields];
+    for (int f = 0; f < num_fields_; ++f)
+      fields[f] = run_of(slot + piece.at + f * piece.field_stride);
+    entry.rule->prepare(rank_.engine, now(entry),
+                        shards_[index(piece.kept)].shards[index(piece.piece)],
+                        {fields, index(num_fields_)});
+  }
+}
+
+Work ExchangedUpdate::exchange(Courier& courier, const ExchangeTable& table,
+                               std::span<std::byte> from,
+                               std::span<std::byte> to,
+                               std::string_view label) {
+  if (table.empty) return {};
+  Work work = courier.all_to_all_v(
+      {from, table.send_bytes, table.send_offsets},
+      {to, table.receive_bytes, table.receive_offsets}, {.label = label});
+  if (!rank_.options.pipelined) wait(work);
+  return work;
+}
+
+void ExchangedUpdate::post_gather(size_t round) {
+  rank_.settle();
+  moving_[round].gather =
+      exchange(rank_.groups.gather(), rank_.rounds[round].gather,
+               shard_area(round), whole_area(round), moving_[round].label);
+}
+
+void ExchangedUpdate::post_scatter(size_t round) {
+  rank_.settle();
+  const Round& r = rank_.rounds[round];
+  moving_[round].scatter =
+      exchange(rank_.groups.scatter(), r.scatter, whole_area(round),
+               shard_area(round), moving_[round].label);
+  moving_[round].scatter_uncut =
+      exchange(rank_.groups.scatter(), r.scatter_uncut, whole_area(round),
+               shard_area(round), moving_[round].label);
+}
+
+void ExchangedUpdate::transform(size_t round) {
+  const Span span(rank_.track, "transform", moving_[round].label);
+  for (const Members& batch : batches_[round]) transform_batch(round, batch);
+}
+
+// Matrices are put together outside the slot, where they are aligned alike on
+// every rank, and their updates go back to where the fields came from.
+void ExchangedUpdate::transform_batch(size_t round, const Members& batch) {
+  Arena& arena = rank_.engine.arena();
+  const Arena::Scope scope(arena);
+  const Dims& dims = batch.planned->dims;
+  const int64_t each = num_elements(dims);
+  const auto count = static_cast<int64_t>(batch.matrices.size());
+  ConstRun fields[kMostFields];
+  for (int f = 0; f < num_fields_; ++f) {
+    const Run field = run_of(arena.take_array<float>(count * each));
+    for (int64_t i = 0; i < count; ++i)
+      copy_in(round, *batch.matrices[index(i)], advanced(field, i * each), f,
+              dims);
+    fields[f] = field;
+  }
+  const Run update = run_of(arena.take_array<float>(count * each));
+  const RuleSet::Entry& entry = rank_.rules.entry(batch.planned->rule);
+  entry.rule->transform(rank_.engine, now(entry),
+                        {.dims = dims,
+                         .count = count,
+                         .fields = {fields, index(num_fields_)},
+                         .out = update,
+                         .states = batch.owned,
+                         .phase = batch.planned->phase});
+  for (int64_t i = 0; i < count; ++i)
+    copy_out(round, *batch.matrices[index(i)], advanced(update, i * each),
+             dims);
+}
+
+void ExchangedUpdate::copy_in(size_t round, const SlotMatrix& matrix, Run field,
+                              int number, const Dims& dims) {
+  float* slot = rank_.store.slot(static_cast<int64_t>(round));
+  for (const SlotRectangle& r : matrix.rectangles)
+    rank_.engine.copy(in_matrix(field, r, dims), in_slot(slot, r, number));
+}
+
+void ExchangedUpdate::copy_out(size_t round, const SlotMatrix& matrix,
+                               Run update, const Dims& dims) {
+  float* slot = rank_.store.slot(static_cast<int64_t>(round));
+  for (const SlotRectangle& r : matrix.updates)
+    rank_.engine.copy(in_slot(slot, r, 0), in_matrix(update, r, dims));
+}
+
+void ExchangedUpdate::apply(size_t round) {
+  wait(moving_[round].scatter);
+  wait(moving_[round].scatter_uncut);
+  const Span span(rank_.track, "apply", moving_[round].label);
+  float* slot = rank_.store.slot(static_cast<int64_t>(round));
+  for (const SlotPiece& piece : rank_.rounds[round].pieces) {
+    const RuleSet::Entry& entry = entry_of(piece.kept);
+    entry.rule->apply(rank_.engine, now(entry),
+                      shards_[index(piece.kept)].shards[index(piece.piece)],
+                      const_run(slot + piece.at));
+  }
+  for (int32_t k : members_[round]) publisher_.updated(index(k));
+}
+
+}  // namespace canzona

@@ -1,0 +1,136 @@
+#include "canzona/runtime/gradient_check.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+namespace canzona {
+namespace {
+
+size_t index(int64_t i) { return static_cast<size_t>(i); }
+
+constexpr uint32_t kInfinityBits = 0x7F800000;
+
+// One number for all ranks, the largest of theirs: bits of the largest
+// magnitude, or, above all of those, where something was not finite. A rank's
+// own gradient is better to know than a sum.
+constexpr int64_t kInSum = int64_t{1} << 61;
+constexpr int64_t kInOwn = int64_t{1} << 62;
+int64_t place_code(int64_t kind, int32_t rank, int32_t tensor) {
+  return kind | (int64_t{rank} << 32) | tensor;
+}
+
+template <class Number>
+std::span<std::byte> bytes_of_number(Number& number) {
+  return {reinterpret_cast<std::byte*>(&number), sizeof(number)};
+}
+
+Extent meet(const Extent& a, const Extent& b) {
+  const int64_t first = std::max(a.first, b.first);
+  return {first, std::max<int64_t>(0, std::min(a.end(), b.end()) - first)};
+}
+
+}  // namespace
+
+GradientCheck::GradientCheck(Rank& rank) : rank_(rank) {
+  add_scaled();
+  for (const KeptMatrix& matrix : rank.kept.matrices)
+    for (const Piece& piece : matrix.pieces)
+      add_counted(rank.tensor_of(matrix), {piece.first, piece.count});
+  for (const KeptElements& elements : rank.kept.elements)
+    add_counted(elements.tensor, {elements.first, elements.count});
+}
+
+// What every home keeps is counted in even slices, what every tp rank keeps by
+// the first of them.
+void GradientCheck::add_counted(int32_t tensor, Extent extent) {
+  const bool cut = rank_.tensor(tensor).cut != Cut::kNone;
+  if (!cut && rank_.place.t != 0) return;
+  if (rank_.plan.traffic == Traffic::kAllReduce) {
+    const RankBucket& bucket =
+        rank_.layout.buckets[index(rank_.layout.tensors[index(tensor)].bucket)];
+    const int64_t homes = rank_.plan.buffer_of(tensor).num_homes;
+    const int64_t begin = bucket.all.count * bucket.home / homes;
+    const int64_t end = bucket.all.count * (bucket.home + 1) / homes;
+    extent = meet(extent, {bucket.all.first + begin, end - begin});
+  }
+  if (extent.count == 0) return;
+  counted_.push_back(
+      {const_run(rank_.store.gradients() + extent.first), extent.count});
+  counted_tensor_.push_back(tensor);
+}
+
+void GradientCheck::add_scaled() {
+  const auto add = [&](const Extent& extent) {
+    if (extent.count > 0) scaled_.push_back(extent);
+  };
+  for (const RankBucket& bucket : rank_.layout.buckets) {
+    if (rank_.plan.traffic != Traffic::kBroadcast) add(bucket.matrices.own);
+    add(bucket.elements.own);
+  }
+  if (rank_.plan.traffic != Traffic::kBroadcast) return;
+  for (const KeptMatrix& matrix : rank_.kept.matrices)
+    for (const Piece& piece : matrix.pieces) add({piece.first, piece.count});
+}
+
+void GradientCheck::scale(double factor) {
+  if (factor == 1) return;
+  for (const Extent& extent : scaled_)
+    rank_.engine.scale(run_of(rank_.store.gradients() + extent.first), factor,
+                       extent.count);
+}
+
+int32_t GradientCheck::first_nonfinite_tensor() {
+  for (size_t i = 0; i < counted_.size(); ++i)
+    if (rank_.engine.largest_bits({&counted_[i], 1}) >= kInfinityBits)
+      return counted_tensor_[i];
+  return 0;
+}
+
+int64_t GradientCheck::largest(int32_t own_nonfinite) {
+  int64_t mine = rank_.engine.largest_bits(counted_);
+  if (mine >= kInfinityBits)
+    mine = place_code(kInSum, rank_.place.rank, first_nonfinite_tensor());
+  if (own_nonfinite >= 0)
+    mine = place_code(kInOwn, rank_.place.rank, own_nonfinite);
+  rank_.groups.control().all_reduce(Reduction::kInt64Max, bytes_of_number(mine),
+                                    {.label = "largest gradient"});
+  return mine;
+}
+
+double GradientCheck::norm(uint32_t largest_bits) {
+  if (largest_bits == 0) return 0;
+  // The largest magnitude becomes one below 2^31, so that a square fits 62
+  // bits and 2^64 of them 126.
+  const int exponent = 30 - std::ilogb(std::bit_cast<float>(largest_bits));
+  const WideSum mine = rank_.engine.sum_of_squares(counted_, exponent);
+  uint64_t words[2] = {mine.low, mine.high};
+  rank_.groups.control().all_reduce(Reduction::kInt128Sum,
+                                    bytes_of_number(words),
+                                    {.label = "norm of the gradient"});
+  const double squares = std::ldexp(static_cast<double>(words[1]), 64) +
+                         static_cast<double>(words[0]);
+  return std::ldexp(std::sqrt(squares), -exponent);
+}
+
+void GradientCheck::run(const StepSettings& settings, int32_t own_nonfinite,
+                        StepOutcome& outcome) {
+  const Span span(rank_.track, "check gradients");
+  scale(settings.gradient_factor);
+  const int64_t largest = this->largest(own_nonfinite);
+  if (largest >= kInSum) {
+    outcome.skipped = true;
+    outcome.nonfinite_tensor =
+        rank_.tensor(static_cast<int32_t>(largest & 0x7FFFFFFF)).name;
+    outcome.nonfinite_rank =
+        largest >= kInOwn ? static_cast<int>((largest >> 32) & 0xFFFFFF) : -1;
+    return;
+  }
+  if (settings.clip_norm <= 0 && !settings.wants_norm) return;
+  outcome.gradient_norm = norm(static_cast<uint32_t>(largest));
+  constexpr double kAboveZero = 1e-6;
+  if (settings.clip_norm > 0 && outcome.gradient_norm > settings.clip_norm)
+    scale(settings.clip_norm / (outcome.gradient_norm + kAboveZero));
+}
+
+}  // namespace canzona

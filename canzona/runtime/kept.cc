@@ -1,0 +1,90 @@
+#include "canzona/runtime/kept.h"
+
+#include <algorithm>
+
+#include "canzona/base/check.h"
+#include "canzona/plan/routes.h"
+
+namespace canzona {
+namespace {
+
+size_t index(int64_t i) { return static_cast<size_t>(i); }
+
+KeptMatrix kept_matrix(const Plan& plan, int32_t m, int32_t t, int64_t first,
+                       int64_t kept) {
+  const Matrix& matrix = plan.matrices[index(m)];
+  KeptMatrix out;
+  out.matrix = m;
+  out.dims = {matrix.rows, matrix.cols};
+  out.cut = plan.model.tensors[index(matrix.tensor)].cut != Cut::kNone &&
+            plan.mesh.tp > 1;
+  out.kept = kept;
+  for (const Route& r : routes_of(plan, m)) {
+    if (r.t != t) continue;
+    // A shard has the columns of its routes and no others.
+    const int64_t count = r.num_rows * r.num_cols;
+    out.pieces.push_back({first + r.shard_row * r.num_cols, kept + out.count,
+                          count, r.first_row, r.num_rows, r.first_col,
+                          r.num_cols});
+    out.count += count;
+  }
+  return out;
+}
+
+void add_elements(const Plan& plan, const RankLayout& layout,
+                  const RankBucket& bucket, Kept& kept) {
+  const Bucket& planned = plan.buckets[index(bucket.bucket)];
+  const Extent own = bucket.elements.own;
+  for (size_t i = index(planned.num_matrix_tensors); i < planned.tensors.size();
+       ++i) {
+    const RankLayout::Place& place = layout.tensors[index(planned.tensors[i])];
+    const int64_t first = std::max(own.first, place.first);
+    const int64_t end = std::min(own.end(), place.first + place.count);
+    if (first >= end) continue;
+    kept.elements.push_back({planned.tensors[i], first, kept.num_elements,
+                             first - place.first, end - first});
+    kept.num_elements += end - first;
+  }
+}
+
+}  // namespace
+
+Kept kept_by(const Plan& plan, const RankPlace& place,
+             const RankLayout& layout) {
+  Kept kept;
+  for (size_t m = 0; m < plan.matrices.size(); ++m) {
+    const int32_t tensor = plan.matrices[m].tensor;
+    const RankLayout::Place& lies = layout.tensors[index(tensor)];
+    if (lies.bucket < 0) continue;
+    const int32_t home = plan.home[index(tensor)];
+    if (home != kEveryHome && home != layout.buckets[index(lies.bucket)].home)
+      continue;
+    kept.matrices.push_back(kept_matrix(plan, static_cast<int32_t>(m), place.t,
+                                        lies.first, kept.num_in_matrices));
+    kept.num_in_matrices += kept.matrices.back().count;
+  }
+  for (const RankBucket& bucket : layout.buckets)
+    add_elements(plan, layout, bucket, kept);
+  return kept;
+}
+
+std::vector<LogicalRun> logical_runs(const Tensor& tensor, int32_t tp,
+                                     int32_t t) {
+  std::vector<LogicalRun> runs;
+  const int64_t cols = tensor.cols();
+  const Matrix whole{0, -1, 0, tensor.rows(), cols};
+  for (const Route& r : routes_of(tensor, whole, tp)) {
+    if (r.t != t) continue;
+    if (r.num_cols == cols) {
+      runs.push_back(
+          {r.shard_row * cols, r.first_row * cols, r.num_rows * cols});
+      continue;
+    }
+    for (int64_t i = 0; i < r.num_rows; ++i)
+      runs.push_back({(r.shard_row + i) * r.num_cols,
+                      (r.first_row + i) * cols + r.first_col, r.num_cols});
+  }
+  return runs;
+}
+
+}  // namespace canzona

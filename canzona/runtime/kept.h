@@ -1,0 +1,72 @@
+// What a rank keeps of the model: its pieces of the matrices whose home it
+// belongs to, and its run of AdamW's elements. Master weights and states that
+// live with the shard lie in this order.
+//
+//   Kept kept = kept_by(plan, place, layout);
+//   for (const Piece& p : kept.matrices[i].pieces) …
+//
+// Made from the plan alone; no memory is touched.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "canzona/rules/rule.h"
+#include "canzona/runtime/bucket_layout.h"
+
+namespace canzona {
+
+// A rectangle of a matrix that is one run of the flat buffer.
+struct Piece {
+  int64_t first = 0;  // in the flat buffer
+  int64_t kept = 0;   // among what the rank keeps of its kind
+  int64_t count = 0;
+  int64_t first_row = 0;  // in the matrix
+  int64_t num_rows = 0;
+  int64_t first_col = 0;
+  int64_t num_cols = 0;
+};
+
+struct KeptMatrix {
+  int32_t matrix = 0;  // number in the plan
+  Dims dims;
+  bool cut = false;  // tensor parallelism cuts its tensor
+  int64_t kept = 0;  // of its first piece; the others follow
+  int64_t count = 0;
+  std::vector<Piece> pieces;
+  // Whether all of it lies here as one run.
+  bool whole() const {
+    return pieces.size() == 1 && pieces[0].count == num_elements(dims);
+  }
+};
+
+// Part of a tensor that AdamW updates.
+struct KeptElements {
+  int32_t tensor = 0;
+  int64_t first = 0;    // in the flat buffer
+  int64_t kept = 0;     // among the rank's elements of AdamW
+  int64_t skipped = 0;  // elements of the tensor's shard before these
+  int64_t count = 0;
+};
+
+struct Kept {
+  std::vector<KeptMatrix> matrices;  // in the plan's order
+  std::vector<KeptElements> elements;
+  int64_t num_in_matrices = 0;
+  int64_t num_elements = 0;
+};
+
+Kept kept_by(const Plan& plan, const RankPlace& place,
+             const RankLayout& layout);
+
+// The tp shard of a tensor as runs of the whole one, row-major: element
+// `in_shard + i` of the shard is element `in_tensor + i`.
+struct LogicalRun {
+  int64_t in_shard = 0;
+  int64_t in_tensor = 0;
+  int64_t count = 0;
+};
+std::vector<LogicalRun> logical_runs(const Tensor& tensor, int32_t tp,
+                                     int32_t t);
+
+}  // namespace canzona

@@ -1,0 +1,19 @@
+// Modules: what is gathered and waited for together. Number 0 is the
+// embedding, 1 … layers the layers, the last one the head with everything else
+// outside the layers.
+#pragma once
+
+#include <cstdint>
+
+#include "canzona/shapes/tensor.h"
+
+namespace canzona {
+
+inline int32_t num_modules(const Model& model) { return model.num_layers + 2; }
+
+inline int32_t module_of(const Model& model, const Tensor& tensor) {
+  if (tensor.layer >= 0) return 1 + tensor.layer;
+  return tensor.role == Role::kEmbedding ? 0 : 1 + model.num_layers;
+}
+
+}  // namespace canzona

@@ -1,0 +1,131 @@
+#include "canzona/runtime/publisher.h"
+
+#include <algorithm>
+
+#include "canzona/base/text.h"
+#include "canzona/runtime/modules.h"
+
+namespace canzona {
+namespace {
+
+size_t index(int64_t i) { return static_cast<size_t>(i); }
+
+std::vector<int64_t> times(std::vector<int64_t> counts, int64_t bytes) {
+  for (int64_t& count : counts) count *= bytes;
+  return counts;
+}
+
+}  // namespace
+
+Publisher::Publisher(Rank& rank)
+    : rank_(rank),
+      leaving_(rank.layout.buckets.size()),
+      num_in_(leaving_.size(), 1),  // AdamW's elements
+      of_module_(index(num_modules(rank.plan.model))) {
+  for (const KeptMatrix& matrix : rank.kept.matrices) {
+    const int32_t bucket =
+        rank.layout.tensors[index(rank.tensor_of(matrix))].bucket;
+    of_matrix_.push_back(bucket);
+    ++num_in_[index(bucket)];
+  }
+  const int64_t bytes = rank.store.parameter_bytes();
+  for (size_t b = 0; b < leaving_.size(); ++b) {
+    const RankBucket& bucket = rank.layout.buckets[b];
+    leaving_[b].label = rank.label(cat("bucket ", bucket.bucket));
+    matrix_bytes_.push_back(times(bucket.matrices.counts, bytes));
+    element_bytes_.push_back(times(bucket.elements.counts, bytes));
+    for (int32_t t : rank.plan.buckets[index(bucket.bucket)].tensors) {
+      auto& list =
+          of_module_[index(module_of(rank.plan.model, rank.tensor(t)))];
+      const auto number = static_cast<int32_t>(b);
+      if (list.empty() || list.back() != number) list.push_back(number);
+    }
+  }
+}
+
+void Publisher::begin() {
+  next_ = 0;
+  for (size_t b = 0; b < leaving_.size(); ++b)
+    leaving_[b].num_missing = num_in_[b];
+}
+
+void Publisher::updated(size_t kept_matrix) {
+  updated_bucket(of_matrix_[kept_matrix]);
+}
+
+void Publisher::updated_elements() {
+  for (size_t b = 0; b < leaving_.size(); ++b)
+    updated_bucket(static_cast<int32_t>(b));
+}
+
+void Publisher::updated_bucket(int32_t bucket) {
+  --leaving_[index(bucket)].num_missing;
+  while (next_ < leaving_.size()) {
+    const size_t head = leaving_.size() - 1 - next_;
+    if (leaving_[head].num_missing > 0) return;
+    post(head);
+    ++next_;
+  }
+}
+
+void Publisher::post(size_t b) {
+  if (rank_.plan.traffic == Traffic::kAllReduce) return;
+  rank_.settle();
+  const RankBucket& bucket = rank_.layout.buckets[b];
+  Leaving& leaving = leaving_[b];
+  if (rank_.plan.traffic == Traffic::kBroadcast)
+    post_broadcasts(bucket, leaving);
+  else
+    leaving.matrices =
+        gather(bucket, bucket.matrices, matrix_bytes_[b], leaving.label);
+  leaving.elements =
+      gather(bucket, bucket.elements, element_bytes_[b], leaving.label);
+}
+
+Work Publisher::gather(const RankBucket& bucket, const Region& region,
+                       const std::vector<int64_t>& bytes,
+                       std::string_view label) {
+  if (region.all.count == 0) return {};
+  const auto span = [&](const Extent& extent) {
+    return std::span<std::byte>(
+        rank_.store.parameter(extent.first),
+        index(extent.count * rank_.store.parameter_bytes()));
+  };
+  return rank_.groups.data(bucket.of_experts)
+      .all_gather_v(span(region.own), bytes, span(region.all),
+                    {.label = label});
+}
+
+// Of several operations in one queue, the last one's end is the end of all.
+void Publisher::post_broadcasts(const RankBucket& bucket, Leaving& leaving) {
+  const Bucket& planned = rank_.plan.buckets[index(bucket.bucket)];
+  for (int32_t i = 0; i < planned.num_matrix_tensors; ++i) {
+    const int32_t t = planned.tensors[index(i)];
+    const RankLayout::Place& place = rank_.layout.tensors[index(t)];
+    if (place.count == 0) continue;
+    leaving.matrices =
+        rank_.groups.data(bucket.of_experts)
+            .broadcast(rank_.plan.home[index(t)],
+                       {rank_.store.parameter(place.first),
+                        index(place.count * rank_.store.parameter_bytes())},
+                       {.label = leaving.label});
+  }
+}
+
+void Publisher::wait(int32_t module) {
+  const Stopwatch watch(rank_.times.waited_for_parameters);
+  for (int32_t b : of_module_.at(index(module))) {
+    leaving_[index(b)].matrices.wait();
+    leaving_[index(b)].elements.wait();
+  }
+}
+
+void Publisher::wait_all() {
+  const Stopwatch watch(rank_.times.waited_for_parameters);
+  for (Leaving& leaving : leaving_) {
+    leaving.matrices.wait();
+    leaving.elements.wait();
+  }
+}
+
+}  // namespace canzona

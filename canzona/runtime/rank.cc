@@ -1,0 +1,85 @@
+#include "canzona/runtime/rank.h"
+
+#include <algorithm>
+
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+
+namespace canzona {
+namespace {
+
+int fields_of(const Plan& plan) {
+  return make_rule_facts(plan.rule, plan.rule_options)->gather_fields();
+}
+
+// Slots are alike on all ranks of a stage, as the plan predicts them.
+int64_t slot_elements(const Plan& plan, int32_t rank) {
+  const RankMemory memory = predict(plan)[static_cast<size_t>(rank)].memory;
+  return memory.buffers.value() / (kExchangeSlots * kBytesPerFp32);
+}
+
+// Enough for every bucket's operations of one direction, so that nobody waits
+// for a place in the queue.
+int queue_capacity(const Plan& plan) {
+  size_t most = plan.model.tensors.size();
+  return static_cast<int>(
+      std::min<size_t>(2 * plan.buckets.size() + most, 4096));
+}
+
+const Plan& checked(const Plan& plan, const Communicator& world) {
+  if (world.size() != plan.mesh.world())
+    throw UsageError(cat("the plan is for ", plan.mesh.world(), " ranks (",
+                         to_string(plan.mesh), "), but there are ",
+                         world.size()));
+  return plan;
+}
+
+}  // namespace
+
+Rank::Rank(const Plan& the_plan, Communicator& world, Engine& the_engine,
+           const RuntimeOptions& the_options)
+    : plan(checked(the_plan, world)),
+      options(the_options),
+      engine(the_engine),
+      place(place_of(plan.mesh, world.rank())),
+      layout(lay_out_rank(plan, place)),
+      kept(kept_by(plan, place, layout)),
+      rules(plan, {options.adamw, options.groups}, engine.kind()),
+      rounds(make_rounds(plan, place, kept, fields_of(plan))),
+      updates(plan_updates(plan, layout, kept, rounds, rules,
+                           engine.batch_width())),
+      store(plan, layout, kept, updates, slot_elements(plan, place.rank),
+            engine),
+      track(options.trace == nullptr
+                ? nullptr
+                : options.trace->add_track(place.rank, "compute")),
+      groups(world, plan, place,
+             options.wire_ops != nullptr ? *options.wire_ops : cpu_wire_ops(),
+             queue_capacity(plan), options.trace) {}
+
+std::string_view Rank::label(const std::string& text) {
+  if (options.trace != nullptr) return options.trace->keep(text);
+  return labels.emplace_back(text);
+}
+
+MatrixShards::MatrixShards(const Rank& rank, size_t kept) {
+  const KeptMatrix& matrix = rank.kept.matrices[kept];
+  const std::vector<StatePlace>& places = rank.updates.with_shard[kept];
+  for (const Piece& piece : matrix.pieces) {
+    std::vector<Run>& runs = states.emplace_back();
+    for (const StatePlace& place : places)
+      runs.push_back(
+          run_of(rank.store.states() + place.first + piece.kept - matrix.kept));
+  }
+  for (size_t p = 0; p < matrix.pieces.size(); ++p) {
+    const Piece& piece = matrix.pieces[p];
+    shards.push_back({.whole = matrix.dims,
+                      .count = piece.count,
+                      .grad = const_run(rank.store.gradients() + piece.first),
+                      .weights = run_of(rank.store.weights(piece)),
+                      .states = states[p],
+                      .rounded = rank.store.rounded_copy(piece.first)});
+  }
+}
+
+}  // namespace canzona

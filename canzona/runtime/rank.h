@@ -1,0 +1,75 @@
+// Everything one rank holds while it runs a plan; for the sources of this room.
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "canzona/comm/wire_ops.h"
+#include "canzona/runtime/groups.h"
+#include "canzona/runtime/rank_store.h"
+#include "canzona/runtime/runtime.h"
+
+namespace canzona {
+
+// Adds the time of its life to a sum.
+class Stopwatch {
+ public:
+  explicit Stopwatch(double& seconds)
+      : seconds_(seconds), begin_(std::chrono::steady_clock::now()) {}
+  ~Stopwatch() {
+    seconds_ +=
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_)
+            .count();
+  }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  double& seconds_;
+  std::chrono::steady_clock::time_point begin_;
+};
+
+struct Rank {
+  Rank(const Plan& the_plan, Communicator& world, Engine& the_engine,
+       const RuntimeOptions& the_options);
+
+  const Plan& plan;
+  const RuntimeOptions options;
+  Engine& engine;
+  const RankPlace place;
+  const RankLayout layout;
+  const Kept kept;
+  const RuleSet rules;
+  const std::vector<Round> rounds;
+  const UpdatePlan updates;
+  const RankStore store;
+  Track* track = nullptr;
+  RuntimeTimes times;
+  std::deque<std::string> labels;
+  Groups groups;  // last: its threads use the store
+
+  const Tensor& tensor(int32_t number) const {
+    return plan.model.tensors[static_cast<size_t>(number)];
+  }
+  int32_t tensor_of(const KeptMatrix& matrix) const {
+    return plan.matrices[static_cast<size_t>(matrix.matrix)].tensor;
+  }
+  // Text that lives as long as this, and as the trace if there is one.
+  std::string_view label(const std::string& text);
+
+  // Before memory is handed to another thread: the engine may still write it.
+  void settle() { engine.synchronize(); }
+};
+
+// The pieces of one kept matrix as shards, their states beside them. Not
+// copied: the shards point into it.
+struct MatrixShards {
+  MatrixShards(const Rank& rank, size_t kept);
+
+  std::vector<std::vector<Run>> states;  // by piece
+  std::vector<Shard> shards;             // by piece
+};
+
+}  // namespace canzona

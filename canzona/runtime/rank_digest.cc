@@ -1,0 +1,216 @@
+#include "canzona/runtime/rank_digest.h"
+
+#include <algorithm>
+
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "canzona/runtime/logical_digest.h"
+
+namespace canzona {
+namespace {
+
+size_t index(int64_t i) { return static_cast<size_t>(i); }
+
+template <class Number>
+std::vector<Number> downloaded(Rank& rank, const void* from, int64_t count) {
+  std::vector<Number> values(index(count));
+  rank.engine.download(reinterpret_cast<std::byte*>(values.data()),
+                       static_cast<const std::byte*>(from),
+                       count * static_cast<int64_t>(sizeof(Number)));
+  return values;
+}
+
+// What this rank keeps of a matrix, piece by piece, in a thing of the matrix's
+// shape.
+void add_pieces(LogicalDigest& digest, uint64_t seed, const KeptMatrix& matrix,
+                std::span<const float> values) {
+  const int64_t cols = matrix.dims[1];
+  for (const Piece& piece : matrix.pieces)
+    for (int64_t row = 0; row < piece.num_rows; ++row)
+      digest.add(
+          seed, (piece.first_row + row) * cols + piece.first_col,
+          values.subspan(index(piece.kept - matrix.kept + row * piece.num_cols),
+                         index(piece.num_cols)));
+}
+
+// Adds up the ranks' digests, each number having been added by one of them.
+std::string sum_of_all(Rank& rank, LogicalDigest digest) {
+  const std::span<uint64_t, 2> words = digest.words();
+  rank.groups.control().all_reduce(
+      Reduction::kInt64Sum, std::as_writable_bytes(words), {.label = "digest"});
+  return digest.text();
+}
+
+// The parameters of dense tensors (or of experts) on this rank.
+LogicalDigest own_parameters(Rank& rank, bool of_experts, bool counted) {
+  LogicalDigest digest;
+  const int64_t size = rank.store.parameter_bytes();
+  for (const RankBucket& bucket : rank.layout.buckets) {
+    if (bucket.of_experts != of_experts) continue;
+    for (int32_t t : rank.plan.buckets[index(bucket.bucket)].tensors) {
+      const Tensor& tensor = rank.tensor(t);
+      if (counted && tensor.cut == Cut::kNone && rank.place.t != 0) continue;
+      const RankLayout::Place& place = rank.layout.tensors[index(t)];
+      std::vector<uint32_t> bits(index(place.count));
+      if (size == 4) {
+        bits = downloaded<uint32_t>(rank, rank.store.parameter(place.first),
+                                    place.count);
+      } else {
+        const auto halves = downloaded<uint16_t>(
+            rank, rank.store.parameter(place.first), place.count);
+        std::copy(halves.begin(), halves.end(), bits.begin());
+      }
+      const uint64_t seed = name_seed(tensor.name);
+      for (const LogicalRun& run :
+           logical_runs(tensor, rank.plan.mesh.tp, rank.place.t))
+        digest.add(seed, run.in_tensor,
+                   std::span<const uint32_t>(bits).subspan(index(run.in_shard),
+                                                           index(run.count)));
+    }
+  }
+  return digest;
+}
+
+// Every home must hold the same parameters as the first.
+void require_same(Rank& rank, bool of_experts, LogicalDigest mine) {
+  std::vector<uint64_t> words(index(2 * rank.plan.mesh.world()));
+  const std::vector<int64_t> bytes(index(rank.plan.mesh.world()),
+                                   2 * sizeof(uint64_t));
+  rank.groups.control().all_gather_v(
+      std::as_bytes(std::span<uint64_t>(mine.words())), bytes,
+      std::as_writable_bytes(std::span(words)), {.label = "digests"});
+  const RankPlace& me = rank.place;
+  const int32_t first_home =
+      of_experts ? rank.plan.mesh.home_of_expert(0, me.ep) : 0;
+  const size_t first =
+      index(2 * rank.plan.mesh.rank(me.stage, first_home, me.t));
+  if (words[first] != mine.words()[0] || words[first + 1] != mine.words()[1])
+    throw InternalError(cat("rank ", me.rank, " holds other ",
+                            of_experts ? "expert" : "dense",
+                            " parameters than rank ", first / 2));
+}
+
+}  // namespace
+
+std::string digest_parameters(Rank& rank) {
+  LogicalDigest digest;
+  for (const bool of_experts : {false, true}) {
+    require_same(rank, of_experts, own_parameters(rank, of_experts, false));
+    if ((of_experts ? rank.place.expert_home : rank.place.home) != 0) continue;
+    const LogicalDigest own = own_parameters(rank, of_experts, true);
+    LogicalDigest copy = own;
+    digest.words()[0] += copy.words()[0];
+    digest.words()[1] += copy.words()[1];
+  }
+  return sum_of_all(rank, digest);
+}
+
+namespace {
+
+// Whether this rank adds the states of a tensor: of those that several homes
+// keep, the first adds them.
+bool counts_states(const Rank& rank, int32_t tensor) {
+  if (rank.plan.traffic != Traffic::kAllReduce) return true;
+  return rank.place.home_in(rank.plan.buffer_of(tensor)) == 0;
+}
+
+void add_shard_states(Rank& rank, LogicalDigest& digest) {
+  for (size_t k = 0; k < rank.kept.matrices.size(); ++k) {
+    const KeptMatrix& matrix = rank.kept.matrices[k];
+    if (!counts_states(rank, rank.tensor_of(matrix)) ||
+        (!matrix.cut && rank.place.t != 0))
+      continue;
+    const std::string name =
+        matrix_name(rank.plan.model, rank.plan.matrices[index(matrix.matrix)],
+                    rank.plan.options.splits);
+    for (const StatePlace& state : rank.updates.with_shard[k])
+      add_pieces(digest, name_seed(cat(name, "/", state.fact.name)), matrix,
+                 downloaded<float>(rank, rank.store.states() + state.first,
+                                   matrix.count));
+  }
+}
+
+// Of updates that every tp rank repeats the first rank's states count.
+void add_owner_states(Rank& rank, LogicalDigest& digest) {
+  for (const std::vector<UpdateBatch>& batches : rank.updates.batches)
+    for (const UpdateBatch& batch : batches)
+      for (size_t i = 0; i < batch.members.size(); ++i) {
+        const KeptMatrix& matrix = rank.kept.matrices[index(batch.members[i])];
+        const auto m = index(matrix.matrix);
+        if (!counts_states(rank, rank.tensor_of(matrix)) ||
+            (rank.plan.owners[m].empty() && rank.place.t != 0))
+          continue;
+        const std::string name = matrix_name(
+            rank.plan.model, rank.plan.matrices[m], rank.plan.options.splits);
+        for (const StatePlace& state : batch.owned)
+          digest.add(name_seed(cat(name, "/", state.fact.name)), 0,
+                     std::span<const float>(downloaded<float>(
+                         rank,
+                         rank.store.states() + state.first +
+                             static_cast<int64_t>(i) * state.fact.elements(),
+                         state.fact.elements())));
+      }
+}
+
+// Element e of a shard, as the whole tensor counts it.
+void add_run(LogicalDigest& digest, uint64_t seed, const Tensor& tensor,
+             const Rank& rank, const KeptElements& elements,
+             std::span<const float> values) {
+  for (const LogicalRun& run :
+       logical_runs(tensor, rank.plan.mesh.tp, rank.place.t)) {
+    const int64_t first = std::max(run.in_shard, elements.skipped);
+    const int64_t end =
+        std::min(run.in_shard + run.count, elements.skipped + elements.count);
+    if (first < end)
+      digest.add(
+          seed, run.in_tensor + first - run.in_shard,
+          values.subspan(index(first - elements.skipped), index(end - first)));
+  }
+}
+
+void add_element_states(Rank& rank, LogicalDigest& digest) {
+  const auto add = [&](const KeptElements& elements, std::string_view name,
+                       const float* values) {
+    const Tensor& tensor = rank.tensor(elements.tensor);
+    add_run(digest, name_seed(cat(tensor.name, "/", name)), tensor, rank,
+            elements, downloaded<float>(rank, values, elements.count));
+  };
+  for (const KeptElements& elements : rank.kept.elements) {
+    if (!counts_states(rank, elements.tensor) ||
+        (rank.tensor(elements.tensor).cut == Cut::kNone && rank.place.t != 0))
+      continue;
+    const float* states = rank.store.states() + elements.kept;
+    add(elements, "exp_avg", states + rank.updates.exp_avg);
+    add(elements, "exp_avg_sq", states + rank.updates.exp_avg_sq);
+    if (rank.store.rounded())
+      add(elements, "master", rank.store.weights(elements));
+  }
+}
+
+void add_masters(Rank& rank, LogicalDigest& digest) {
+  if (!rank.store.rounded()) return;
+  for (const KeptMatrix& matrix : rank.kept.matrices) {
+    if (!counts_states(rank, rank.tensor_of(matrix)) ||
+        (!matrix.cut && rank.place.t != 0) || matrix.pieces.empty())
+      continue;
+    const std::string name =
+        matrix_name(rank.plan.model, rank.plan.matrices[index(matrix.matrix)],
+                    rank.plan.options.splits);
+    add_pieces(digest, name_seed(cat(name, "/master")), matrix,
+               downloaded<float>(rank, rank.store.weights(matrix.pieces[0]),
+                                 matrix.count));
+  }
+}
+
+}  // namespace
+
+std::string digest_states(Rank& rank) {
+  LogicalDigest digest;
+  add_shard_states(rank, digest);
+  add_owner_states(rank, digest);
+  add_element_states(rank, digest);
+  add_masters(rank, digest);
+  return sum_of_all(rank, digest);
+}
+
+}  // namespace canzona

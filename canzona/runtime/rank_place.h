@@ -1,0 +1,42 @@
+// Where a rank stands in the mesh.
+//
+//   RankPlace me = place_of(plan.mesh, world.rank());
+//   int32_t home = me.home_in(buffer);   // among those that share the buffer
+#pragma once
+
+#include <cstdint>
+
+#include "canzona/plan/plan.h"
+
+namespace canzona {
+
+struct RankPlace {
+  int32_t rank = 0;
+  int32_t stage = 0;
+  int32_t home = 0;         // among all homes of the stage
+  int32_t expert_home = 0;  // among the homes of its ep coordinate
+  int32_t ep = 0;
+  int32_t t = 0;
+
+  // Whether it holds the tensors of a buffer, and as which of its homes.
+  bool holds(const Buffer& buffer) const {
+    return buffer.stage == stage && (buffer.ep < 0 || buffer.ep == ep);
+  }
+  int32_t home_in(const Buffer& buffer) const {
+    return buffer.ep < 0 ? home : expert_home;
+  }
+};
+
+inline RankPlace place_of(const Mesh& mesh, int32_t rank) {
+  RankPlace place;
+  place.rank = rank;
+  place.t = rank % mesh.tp;
+  place.home = rank / mesh.tp % mesh.homes();
+  place.stage = rank / mesh.ranks_per_stage();
+  place.ep = place.home / mesh.cp % mesh.ep;
+  place.expert_home =
+      place.home / (mesh.cp * mesh.ep) * mesh.cp + place.home % mesh.cp;
+  return place;
+}
+
+}  // namespace canzona

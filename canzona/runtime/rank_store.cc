@@ -1,0 +1,50 @@
+#include "canzona/runtime/rank_store.h"
+
+namespace canzona {
+
+// Nothing is read before it is written, but padding travels and is to be the
+// same everywhere.
+ReservedBlock::ReservedBlock(Engine& engine, int64_t bytes) : bytes_(bytes) {
+  if (bytes == 0) return;
+  data_ = {engine.memory().allocate(bytes), Release{&engine.memory()}};
+  engine.set_zero(data(), bytes);
+}
+
+RankStore::RankStore(const Plan& plan, const RankLayout& layout,
+                     const Kept& kept, const UpdatePlan& updates,
+                     int64_t slot_elements, Engine& engine)
+    : rounded_(plan.options.parameters == ParameterDtype::kBf16),
+      master_of_elements_(kept.num_in_matrices),
+      slot_elements_(slot_elements) {
+  const int64_t master =
+      rounded_ ? kept.num_in_matrices + kept.num_elements : 0;
+  parameters_ = ReservedBlock(engine, layout.num_elements * parameter_bytes());
+  gradients_ = ReservedBlock(engine, layout.num_elements * kBytesPerFp32);
+  master_ = ReservedBlock(engine, master * kBytesPerFp32);
+  states_ = ReservedBlock(engine, updates.num_state_elements * kBytesPerFp32);
+  slots_ =
+      ReservedBlock(engine, kExchangeSlots * slot_elements * kBytesPerFp32);
+}
+
+float* RankStore::weights(const Piece& piece) const {
+  return rounded_ ? as_floats(master_) + piece.kept
+                  : as_floats(parameters_) + piece.first;
+}
+
+float* RankStore::weights(const KeptElements& elements) const {
+  return rounded_ ? as_floats(master_) + master_of_elements_ + elements.kept
+                  : as_floats(parameters_) + elements.first;
+}
+
+uint16_t* RankStore::rounded_copy(int64_t element) const {
+  return rounded_ ? reinterpret_cast<uint16_t*>(parameters_.data()) + element
+                  : nullptr;
+}
+
+RankMemory RankStore::memory() const {
+  return {Bytes(parameters_.bytes()), Bytes(gradients_.bytes()),
+          Bytes(master_.bytes()), Bytes(states_.bytes()),
+          Bytes(slots_.bytes())};
+}
+
+}  // namespace canzona

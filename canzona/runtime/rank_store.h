@@ -1,0 +1,82 @@
+// The memory of one rank, reserved once and never grown: what the plan
+// predicted, to the byte, and nothing else.
+//
+//   RankStore store(plan, layout, kept, updates, slot_elements, engine);
+//   Shard shard = store.shard(kept.matrices[0], piece, states);
+//
+// In the memory of the engine. Views are valid as long as the store.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "canzona/linalg/engine.h"
+#include "canzona/plan/predict.h"
+#include "canzona/runtime/updates.h"
+
+namespace canzona {
+
+// One round gathered, one transformed, one scattered.
+inline constexpr int kExchangeSlots = 3;
+
+// One block of memory, zeros at first.
+class ReservedBlock {
+ public:
+  ReservedBlock() = default;
+  ReservedBlock(Engine& engine, int64_t bytes);
+
+  std::byte* data() const { return data_.get(); }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  struct Release {
+    void operator()(std::byte* memory) const { source->release(memory); }
+    Memory* source;
+  };
+  std::unique_ptr<std::byte, Release> data_{nullptr, Release{nullptr}};
+  int64_t bytes_ = 0;
+};
+
+// A run that is only read.
+inline ConstRun const_run(const float* data) { return run_of(data); }
+
+class RankStore {
+ public:
+  RankStore(const Plan& plan, const RankLayout& layout, const Kept& kept,
+            const UpdatePlan& updates, int64_t slot_elements, Engine& engine);
+
+  float* gradients() const { return as_floats(gradients_); }
+  // The copy that forward and backward use: fp32, or bf16.
+  bool rounded() const { return rounded_; }
+  int64_t parameter_bytes() const { return rounded_ ? 2 : 4; }
+  std::byte* parameters() const { return parameters_.data(); }
+  std::byte* parameter(int64_t element) const {
+    return parameters_.data() + element * parameter_bytes();
+  }
+
+  // fp32 weights: of a piece of a matrix, and of AdamW's elements. They are
+  // the parameters themselves where those are fp32.
+  float* weights(const Piece& piece) const;
+  float* weights(const KeptElements& elements) const;
+  uint16_t* rounded_copy(int64_t element) const;
+
+  float* states() const { return as_floats(states_); }
+  float* slot(int64_t round) const {
+    return as_floats(slots_) + round % kExchangeSlots * slot_elements_;
+  }
+
+  // What was reserved.
+  RankMemory memory() const;
+
+ private:
+  static float* as_floats(const ReservedBlock& block) {
+    return reinterpret_cast<float*>(block.data());
+  }
+
+  bool rounded_;
+  int64_t master_of_elements_ = 0;
+  int64_t slot_elements_ = 0;
+  ReservedBlock parameters_, gradients_, master_, states_, slots_;
+};
+
+}  // namespace canzona

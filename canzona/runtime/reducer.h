@@ -1,0 +1,51 @@
+// Gradients on their way in: a bucket is reduced over its data-parallel ranks
+// when its last tensor is announced. Operations are issued in the plan's order
+// whatever the order of announcements, so every rank issues the same.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "canzona/runtime/rank.h"
+
+namespace canzona {
+
+class Reducer {
+ public:
+  explicit Reducer(Rank& rank);
+
+  // UsageError if it was announced before in this iteration.
+  void ready(int32_t tensor);
+  // Announces all that was not, and waits until every bucket is reduced.
+  void finish();
+  // A new iteration begins.
+  void begin();
+
+  // The first tensor whose own gradient was not finite, before any sum; -1.
+  int32_t nonfinite() const { return nonfinite_; }
+
+ private:
+  struct Pending {
+    int32_t num_missing = 0;
+    Work matrices, elements;
+    std::string_view label;
+  };
+
+  void post_full();
+  void post(size_t bucket);
+  Work scatter(const RankBucket& bucket, const Region& region,
+               std::string_view label);
+  void look_for_nonfinite(const RankBucket& bucket);
+
+  Rank& rank_;
+  std::vector<Pending> pending_;  // by bucket of the rank
+  std::vector<uint8_t> ready_;    // by tensor
+  size_t next_ = 0;               // bucket to be posted
+  int32_t* found_ = nullptr;
+  std::vector<std::vector<Engine::Stretch>> stretches_;  // by bucket
+  Arena memory_;
+  Arena::Scope whole_life_;
+  int32_t nonfinite_ = -1;
+};
+
+}  // namespace canzona

@@ -1,0 +1,213 @@
+#include "canzona/runtime/rounds.h"
+
+#include <algorithm>
+
+#include "canzona/base/check.h"
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "canzona/plan/routes.h"
+
+namespace canzona {
+namespace {
+
+size_t index(int64_t i) { return static_cast<size_t>(i); }
+
+// Blocks of one area, one per tp rank.
+struct Blocks {
+  explicit Blocks(int32_t tp) : counts(index(tp), 0), firsts(index(tp), 0) {}
+
+  void close(int64_t first, int fields) {
+    for (size_t p = 0; p < counts.size(); ++p) {
+      firsts[p] = first;
+      first += counts[p] * fields;
+    }
+    end = first;
+  }
+
+  std::vector<int64_t> counts;  // elements of one field
+  std::vector<int64_t> firsts;  // in the slot
+  int64_t end = 0;
+};
+
+class RoundMaker {
+ public:
+  RoundMaker(const Plan& plan, const RankPlace& place, const Kept& kept,
+             int fields)
+      : plan_(plan),
+        t_(place.t),
+        tp_(plan.mesh.tp),
+        kept_(kept),
+        fields_(fields),
+        whole_cut_(tp_),
+        whole_uncut_(tp_),
+        shard_cut_(tp_),
+        shard_uncut_(tp_) {}
+
+  Round make(const std::vector<int32_t>& members) {
+    for (int32_t k : members) count(k);
+    whole_cut_.close(0, fields_);
+    whole_uncut_.close(whole_cut_.end, fields_);
+    shard_cut_.close(whole_uncut_.end, fields_);
+    shard_uncut_.close(shard_cut_.end, fields_);
+    round_.shards_at = whole_uncut_.end;
+    round_.num_elements = shard_uncut_.end;
+    std::vector<int64_t> shard_cut(index(tp_), 0), shard_uncut(index(tp_), 0),
+        whole_cut(index(tp_), 0);
+    int64_t whole_uncut = 0;
+    for (int32_t k : members) {
+      place_pieces(k, shard_cut, shard_uncut);
+      if (computes(k)) place_whole(k, whole_cut, whole_uncut);
+    }
+    make_tables(members);
+    return std::move(round_);
+  }
+
+ private:
+  bool repeated(int32_t k) const { return owners(k).empty(); }
+  std::span<const int32_t> owners(int32_t k) const {
+    return plan_.owners[index(matrix(k).matrix)];
+  }
+  const KeptMatrix& matrix(int32_t k) const { return kept_.matrices[index(k)]; }
+  // Blocks of S are by owner; what everybody computes is one block.
+  int32_t owner(int32_t k) const { return repeated(k) ? 0 : owners(k)[0]; }
+  bool computes(int32_t k) const { return repeated(k) || owners(k)[0] == t_; }
+
+  void count(int32_t k) {
+    const KeptMatrix& m = matrix(k);
+    (m.cut ? shard_cut_ : shard_uncut_).counts[index(owner(k))] += m.count;
+    any_cut_ |= m.cut;
+    any_uncut_ |= !m.cut;
+    repeats_ |= repeated(k);
+    if (!computes(k)) return;
+    if (!m.cut) {
+      whole_uncut_.counts[0] += num_elements(m.dims);
+      return;
+    }
+    for (const Route& r : routes_of(plan_, m.matrix))
+      whole_cut_.counts[index(r.t)] += r.num_rows * r.num_cols;
+  }
+
+  void place_pieces(int32_t k, std::vector<int64_t>& cut,
+                    std::vector<int64_t>& uncut) {
+    const KeptMatrix& m = matrix(k);
+    const Blocks& blocks = m.cut ? shard_cut_ : shard_uncut_;
+    const size_t o = index(owner(k));
+    int64_t& used = (m.cut ? cut : uncut)[o];
+    for (size_t p = 0; p < m.pieces.size(); ++p) {
+      round_.pieces.push_back({k, static_cast<int32_t>(p),
+                               blocks.firsts[o] + used, blocks.counts[o]});
+      used += m.pieces[p].count;
+    }
+  }
+
+  // Routes come by tp rank, as blocks do.
+  void place_whole(int32_t k, std::vector<int64_t>& cut, int64_t& uncut) {
+    const KeptMatrix& m = matrix(k);
+    SlotMatrix out;
+    out.kept = k;
+    out.cut = m.cut;
+    if (m.cut) {
+      for (const Route& r : routes_of(plan_, m.matrix)) {
+        const size_t p = index(r.t);
+        out.rectangles.push_back({whole_cut_.firsts[p] + cut[p],
+                                  whole_cut_.counts[p], r.first_row, r.num_rows,
+                                  r.first_col, r.num_cols});
+        cut[p] += r.num_rows * r.num_cols;
+      }
+    } else {
+      out.rectangles = own_rectangles(k);
+    }
+    if (repeated(k)) {
+      out.updates = own_rectangles(k);
+    } else if (m.cut) {
+      out.updates = out.rectangles;
+    } else {
+      out.updates = {
+          {whole_uncut_.firsts[0] + uncut, 0, 0, m.dims[0], 0, m.dims[1]}};
+      uncut += num_elements(m.dims);
+    }
+    round_.computed.push_back(std::move(out));
+  }
+
+  // The pieces of matrix `k` in S, just placed.
+  std::vector<SlotRectangle> own_rectangles(int32_t k) const {
+    std::vector<SlotRectangle> out;
+    for (const SlotPiece& piece : round_.pieces) {
+      if (piece.kept != k) continue;
+      const Piece& p = matrix(k).pieces[index(piece.piece)];
+      out.push_back({piece.at, piece.field_stride, p.first_row, p.num_rows,
+                     p.first_col, p.num_cols});
+    }
+    return out;
+  }
+
+  void make_tables(const std::vector<int32_t>& members) {
+    CANZONA_CHECK(
+        !repeats_ || std::all_of(members.begin(), members.end(),
+                                 [&](int32_t k) { return repeated(k); }),
+        "a round of matrices with and without owners");
+    Blocks sent = shard_cut_;
+    if (repeats_) {  // the same pieces to everybody
+      std::fill(sent.counts.begin(), sent.counts.end(), shard_cut_.counts[0]);
+      std::fill(sent.firsts.begin(), sent.firsts.end(), shard_cut_.firsts[0]);
+    }
+    const int64_t s = round_.shards_at;
+    round_.gather = table(sent, s, whole_cut_, 0, fields_);
+    round_.gather.empty = !any_cut_;
+    round_.scatter = table(whole_cut_, 0, shard_cut_, s, 1);
+    round_.scatter.empty = !any_cut_ || repeats_;
+    Blocks whole = whole_uncut_;
+    std::fill(whole.counts.begin(), whole.counts.end(), whole_uncut_.counts[0]);
+    std::fill(whole.firsts.begin(), whole.firsts.end(), whole_uncut_.firsts[0]);
+    round_.scatter_uncut = table(whole, 0, shard_uncut_, s, 1);
+    round_.scatter_uncut.empty = !any_uncut_ || repeats_;
+  }
+
+  // `send_at` and `receive_at`: where the areas begin in the slot.
+  static ExchangeTable table(const Blocks& send, int64_t send_at,
+                             const Blocks& receive, int64_t receive_at,
+                             int fields) {
+    const auto bytes = [](std::vector<int64_t> elements, int64_t from,
+                          int64_t times) {
+      for (int64_t& e : elements) e = (e - from) * times * kBytesPerFp32;
+      return elements;
+    };
+    return {bytes(send.counts, 0, fields), bytes(send.firsts, send_at, 1),
+            bytes(receive.counts, 0, fields),
+            bytes(receive.firsts, receive_at, 1)};
+  }
+
+  const Plan& plan_;
+  int32_t t_, tp_;
+  const Kept& kept_;
+  int fields_;
+  Blocks whole_cut_, whole_uncut_, shard_cut_, shard_uncut_;
+  bool any_cut_ = false, any_uncut_ = false, repeats_ = false;
+  Round round_;
+};
+
+}  // namespace
+
+std::vector<Round> make_rounds(const Plan& plan, const RankPlace& place,
+                               const Kept& kept, int num_fields) {
+  if (plan.mesh.tp == 1) return {};
+  std::vector<std::vector<int32_t>> members;
+  for (size_t k = 0; k < kept.matrices.size(); ++k) {
+    const auto m = index(kept.matrices[k].matrix);
+    if (plan.owners[m].size() > 1)
+      throw UsageError(cat("matrix ",
+                           quoted(matrix_name(plan.model, plan.matrices[m],
+                                              plan.options.splits)),
+                           " is owned by a team of ", plan.owners[m].size(),
+                           " ranks; this runtime wants one owner"));
+    const size_t round = index(plan.micro_group[m]);
+    if (members.size() <= round) members.resize(round + 1);
+    members[round].push_back(static_cast<int32_t>(k));
+  }
+  std::vector<Round> rounds;
+  for (const std::vector<int32_t>& some : members)
+    rounds.push_back(RoundMaker(plan, place, kept, num_fields).make(some));
+  return rounds;
+}
+
+}  // namespace canzona

@@ -1,0 +1,70 @@
+// The micro-groups of one rank: what it sends to owners, what it owns, and
+// where all of it lies in a slot. A slot has two areas,
+//
+//   W  whole matrices that this rank computes, by the peer that stores the
+//      piece, then those that tensor parallelism does not cut
+//   S  this rank's own pieces of the round, by owner, cut ones first
+//
+// The gather moves S to the owners' W, the scatter moves updates back the same
+// way. With several fields the second and later ones of a block follow the
+// first; updates take the place of the first.
+//
+// Made from the plan alone; no memory is touched.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "canzona/runtime/kept.h"
+
+namespace canzona {
+
+// One all-to-all over tp, in bytes; offsets are in the area sent from and in
+// that received in.
+struct ExchangeTable {
+  std::vector<int64_t> send_bytes, send_offsets;
+  std::vector<int64_t> receive_bytes, receive_offsets;
+  bool empty = true;  // on every rank of the home
+};
+
+// A piece of a kept matrix in S.
+struct SlotPiece {
+  int32_t kept = 0;   // number of the matrix
+  int32_t piece = 0;  // of that matrix
+  int64_t at = 0;     // element of the slot
+  int64_t field_stride = 0;
+};
+
+// A rectangle of a matrix in W.
+struct SlotRectangle {
+  int64_t at = 0;
+  int64_t field_stride = 0;
+  int64_t first_row = 0;
+  int64_t num_rows = 0;
+  int64_t first_col = 0;
+  int64_t num_cols = 0;
+};
+
+struct SlotMatrix {
+  int32_t kept = 0;
+  bool cut = true;
+  std::vector<SlotRectangle> rectangles;  // where its fields are
+  // Where its update goes: W if it is scattered, S where all ranks repeat it.
+  std::vector<SlotRectangle> updates;
+};
+
+struct Round {
+  std::vector<SlotPiece> pieces;
+  std::vector<SlotMatrix> computed;  // by this rank
+  ExchangeTable gather;
+  ExchangeTable scatter;        // of matrices that are cut
+  ExchangeTable scatter_uncut;  // whole updates, to everybody
+  int64_t shards_at = 0;        // first element of S
+  int64_t num_elements = 0;     // of the slot
+};
+
+// None where tp = 1. UsageError if the plan has teams.
+std::vector<Round> make_rounds(const Plan& plan, const RankPlace& place,
+                               const Kept& kept, int num_fields);
+
+}  // namespace canzona

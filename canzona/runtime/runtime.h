@@ -1,0 +1,137 @@
+// Runs a plan: one rank's part of it.
+//
+//   Runtime runtime(plan, world, engine, {});
+//   for (tensor …) runtime.set_parameter(tensor, initial values of the shard);
+//   while (training) {
+//     for (module …) { runtime.wait_params(module); forward(module); }
+//     for (module … backwards) {
+//       backward(module);                     // adds into runtime.gradient(t)
+//       for (tensor …) runtime.grad_ready(tensor);
+//     }
+//     StepOutcome outcome = runtime.step({.learning_rate = 1e-3});
+//     runtime.zero_gradients();
+//   }
+//
+// Given the ranks' gradients, parameters and states do not depend on the plan,
+// the transport or the timing. All ranks construct it at once, with the same
+// plan, and call the same things in the same order; grad_ready may come in any
+// order. A tensor whose gradient was never announced counts as it lies in
+// memory, which is zeros after zero_gradients(). One thread at a time; plan,
+// world and engine outlive it. After an error nothing but the destructor may
+// be called, and the other ranks get PeerLost with the reason.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "canzona/comm/communicator.h"
+#include "canzona/linalg/engine.h"
+#include "canzona/plan/plan.h"
+#include "canzona/plan/predict.h"
+#include "canzona/runtime/groups.h"
+#include "canzona/runtime/kept.h"
+#include "canzona/runtime/rule_set.h"
+#include "canzona/trace/trace.h"
+
+namespace canzona {
+
+// How gradients travel between data-parallel ranks.
+enum class GradientWire { kFp32, kBf16 };
+
+struct RuntimeOptions {
+  RuleOptions adamw = {};  // of the tensors that are no matrices
+  std::vector<ParameterGroup> groups = {};
+  GradientWire wire = GradientWire::kFp32;
+  bool pipelined = true;  // false: every exchange is waited for at once
+  // How memory of the engine is copied and added; null: memory of the host.
+  const WireOps* wire_ops = nullptr;
+  Trace* trace = nullptr;  // outlives the runtime
+};
+
+struct StepSettings {
+  double learning_rate = 0;
+  double adamw_learning_rate = -1;  // below 0: the same
+  // Sums over data-parallel ranks are multiplied by it: 1 / how many gradients
+  // were added.
+  double gradient_factor = 1;
+  double clip_norm = 0;  // 0: no clipping
+  bool wants_norm = false;
+};
+
+struct StepOutcome {
+  bool skipped = false;
+  // Of a skipped step: the tensor whose gradient was not finite, and the rank
+  // that had it; -1 if every rank's was finite and only their sum is not.
+  std::string nonfinite_tensor = {};
+  int nonfinite_rank = -1;
+  double gradient_norm = 0;  // before clipping; 0 if not asked for
+  double seconds = 0;        // last gradient reduced → last parameter applied
+};
+
+// Seconds this rank's compute has waited, and its links were busy, so far.
+struct RuntimeTimes {
+  double waited_for_gradients = 0;
+  double waited_in_step = 0;
+  double waited_for_parameters = 0;
+  double links_busy = 0;
+  double waited() const {
+    return waited_for_gradients + waited_in_step + waited_for_parameters;
+  }
+};
+
+class Runtime {
+ public:
+  // UsageError if the ranks hold different plans, or the plan asks for what a
+  // runtime cannot do.
+  Runtime(const Plan& plan, Communicator& world, Engine& engine,
+          const RuntimeOptions& options);
+  ~Runtime();
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+
+  const Plan& plan() const;
+  const RankPlace& place() const;
+  // Whether this rank stores a shard of the tensor.
+  bool holds(int32_t tensor) const;
+  int64_t shard_elements(int32_t tensor) const;
+
+  // The shard in the engine's memory: fp32, or bf16 if the plan says so.
+  std::byte* parameter(int32_t tensor);
+  // fp32. To be written, or added to, until it is announced as ready.
+  float* gradient(int32_t tensor);
+
+  // Between memory of this process and the shard. Setting rounds the copy that
+  // forward uses and keeps the master weights; getting widens the former.
+  void set_parameter(int32_t tensor, std::span<const float> shard);
+  void get_parameter(int32_t tensor, std::span<float> shard);
+
+  // The gradient of this iteration is complete on this rank.
+  void grad_ready(int32_t tensor);
+  StepOutcome step(const StepSettings& settings);
+  void zero_gradients();
+
+  // Until the parameters of a module (modules.h), or of all, are those of the
+  // last step.
+  void wait_params(int32_t module);
+  void wait_all_params();
+
+  int64_t steps_done() const;
+  RuntimeTimes times() const;
+  Groups::Sent sent();        // bytes, since construction
+  RankMemory memory() const;  // reserved
+
+  // Of all ranks' parameters and states, by logical name and position; the
+  // same on every rank, for every mesh and layout. InternalError if ranks that
+  // should hold the same parameters do not. All ranks call it.
+  std::string parameter_digest();
+  std::string state_digest();
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace canzona

@@ -1,0 +1,49 @@
+// Plans of small models for this room's tests.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "canzona/plan/toy_model.h"
+
+namespace canzona {
+
+struct PlanWish {
+  std::string mesh = "dp=1";
+  std::string strategy = "balanced";
+  std::string rule = "muon";
+  RuleOptions options = {};
+  std::string split = "none";
+  std::string micro_groups = {};
+  std::string device = "cpu";
+  int64_t bucket_elements = 3000;
+  int64_t capacity_bytes = 8192;
+  ParameterDtype parameters = ParameterDtype::kFp32;
+};
+
+inline Plan small_plan(const Model& model, const PlanWish& wish) {
+  PlanOptions options;
+  options.strategy = wish.strategy;
+  options.splits = parse_splits(wish.split);
+  options.micro_groups = wish.micro_groups;
+  options.bucket_elements = wish.bucket_elements;
+  options.capacity_bytes = wish.capacity_bytes;
+  options.parameters = wish.parameters;
+  const auto facts = make_rule_facts(
+      wish.rule, with_device(wish.rule, wish.options, wish.device));
+  return make_plan({model, parse_mesh(wish.mesh), *facts, options});
+}
+
+// Options with which a few steps hold refreshes, too.
+inline RuleOptions quick(const std::string& rule) {
+  if (rule == "soap" || rule == "shampoo")
+    return {{"precondition_frequency", "3"}};
+  return {};
+}
+
+inline std::vector<std::string> many_meshes() {
+  return {"dp=1", "dp=2",      "dp=4",      "dp=7",          "tp=2",
+          "tp=4", "dp=2,tp=2", "dp=4,tp=2", "dp=2,ep=2,tp=2"};
+}
+
+}  // namespace canzona

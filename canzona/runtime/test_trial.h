@@ -1,0 +1,166 @@
+// A few steps of a plan on ranks that are threads, for tests: gradients are
+// made from names and positions, so that every mesh sees the same model.
+#pragma once
+
+#include <functional>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "canzona/base/random.h"
+#include "canzona/comm/thread/run_ranks.h"
+#include "canzona/plan/make_plan.h"
+#include "canzona/runtime/engine_wire_ops.h"
+#include "canzona/runtime/logical_digest.h"
+#include "canzona/runtime/runtime.h"
+
+namespace canzona {
+
+enum class Gradients {
+  kExact,   // 28 slices of small integers · 2^-20, dealt over the homes
+  kRandom,  // numbers of each home's own
+};
+
+inline constexpr int kSlices = 28;
+
+// Element `i` of the gradient that home `h` of `homes` has of a tensor.
+inline float gradient_at(Gradients family, uint64_t seed, int64_t step,
+                         int32_t h, int32_t homes, int64_t i) {
+  const auto element = static_cast<uint64_t>(i);
+  const uint64_t at = bits_at(seed, static_cast<uint64_t>(step));
+  if (family == Gradients::kRandom)
+    return uniform_at(at + static_cast<uint64_t>(h), element);
+  int64_t sum = 0;
+  for (int32_t s = h; s < kSlices; s += homes)
+    sum += static_cast<int64_t>(
+               bits_at(at + static_cast<uint64_t>(s), element) % 129) -
+           64;
+  return static_cast<float>(sum) * 0x1p-20F;
+}
+
+struct Trial {
+  Plan plan;
+  std::string device = "cpu";
+  Gradients gradients = Gradients::kExact;
+  int steps = 3;
+  double learning_rate = 0.01;
+  double clip_norm = 0;
+  RuntimeOptions options = {};
+  RunOptions ranks = {};
+  // Called on every rank: after the initial values, after the gradients of a
+  // step, and at the end.
+  std::function<void(Runtime&)> set_parameters = {};
+  // Called before a gradient is announced.
+  std::function<void(Runtime&, int64_t step, int32_t tensor,
+                     std::span<float> gradient)>
+      poison = {};
+  std::function<bool(int32_t tensor)> skip_announcement = {};
+  std::function<void(Runtime&, int64_t step)> before_step = {};
+  std::function<void(Runtime&)> at_end = {};
+  // The gradients of a step are those of this number.
+  std::function<int64_t(int64_t step)> number_of_step = {};
+};
+
+struct TrialResult {
+  std::string parameters, states;
+  std::vector<RankMemory> memory;     // by rank
+  std::vector<Groups::Sent> sent;     // by rank, of all steps
+  std::vector<StepOutcome> outcomes;  // by step, of rank 0
+};
+
+// Calls fill(element of the shard, element of the tensor) for a rank's shard.
+template <class Fill>
+void for_each_element(const Runtime& runtime, int32_t tensor, Fill fill) {
+  const Plan& plan = runtime.plan();
+  for (const LogicalRun& run :
+       logical_runs(plan.model.tensors[static_cast<size_t>(tensor)],
+                    plan.mesh.tp, runtime.place().t))
+    for (int64_t i = 0; i < run.count; ++i)
+      fill(run.in_shard + i, run.in_tensor + i);
+}
+
+inline void set_initial_parameters(Runtime& runtime) {
+  const Plan& plan = runtime.plan();
+  for (size_t t = 0; t < plan.model.tensors.size(); ++t) {
+    const auto tensor = static_cast<int32_t>(t);
+    if (!runtime.holds(tensor)) continue;
+    std::vector<float> shard(
+        static_cast<size_t>(runtime.shard_elements(tensor)));
+    const uint64_t seed = name_seed(plan.model.tensors[t].name);
+    for_each_element(runtime, tensor, [&](int64_t s, int64_t i) {
+      shard[static_cast<size_t>(s)] =
+          uniform_at(seed, static_cast<uint64_t>(i)) * 0.125F;
+    });
+    runtime.set_parameter(tensor, shard);
+  }
+}
+
+// In the order of backward.
+inline void make_gradients(Runtime& runtime, Engine& engine, const Trial& trial,
+                           int64_t step) {
+  const Plan& plan = runtime.plan();
+  const int64_t number =
+      trial.number_of_step ? trial.number_of_step(step) : step;
+  for (size_t n = plan.model.tensors.size(); n-- > 0;) {
+    const auto tensor = static_cast<int32_t>(n);
+    if (!runtime.holds(tensor)) continue;
+    const Buffer& buffer = plan.buffer_of(tensor);
+    const uint64_t seed = name_seed(plan.model.tensors[n].name) + 1;
+    std::vector<float> gradient(
+        static_cast<size_t>(runtime.shard_elements(tensor)));
+    for_each_element(runtime, tensor, [&](int64_t s, int64_t i) {
+      gradient[static_cast<size_t>(s)] =
+          gradient_at(trial.gradients, seed, number,
+                      runtime.place().home_in(buffer), buffer.num_homes, i);
+    });
+    if (trial.poison) trial.poison(runtime, step, tensor, gradient);
+    engine.upload(reinterpret_cast<std::byte*>(runtime.gradient(tensor)),
+                  reinterpret_cast<const std::byte*>(gradient.data()),
+                  static_cast<int64_t>(gradient.size() * sizeof(float)));
+    if (!trial.skip_announcement || !trial.skip_announcement(tensor))
+      runtime.grad_ready(tensor);
+  }
+}
+
+inline double gradient_factor(const Plan& plan, Gradients family) {
+  return family == Gradients::kExact ? 1.0 / kSlices : 1.0 / plan.mesh.homes();
+}
+
+inline TrialResult run_trial(const Trial& trial) {
+  TrialResult result;
+  const auto world = static_cast<size_t>(trial.plan.mesh.world());
+  result.memory.resize(world);
+  result.sent.resize(world);
+  const EngineWireOps ops(memory_ops(trial.device));
+  run_ranks(trial.plan.mesh.world(), trial.ranks, [&](Communicator& group) {
+    const auto engine = make_engine(trial.device);
+    RuntimeOptions options = trial.options;
+    if (trial.device != "cpu") options.wire_ops = &ops;
+    Runtime runtime(trial.plan, group, *engine, options);
+    set_initial_parameters(runtime);
+    if (trial.set_parameters) trial.set_parameters(runtime);
+    for (int64_t step = 1; step <= trial.steps; ++step) {
+      make_gradients(runtime, *engine, trial, step);
+      if (trial.before_step) trial.before_step(runtime, step);
+      const StepOutcome outcome = runtime.step(
+          {.learning_rate = trial.learning_rate,
+           .gradient_factor = gradient_factor(trial.plan, trial.gradients),
+           .clip_norm = trial.clip_norm});
+      if (group.rank() == 0) result.outcomes.push_back(outcome);
+      runtime.zero_gradients();
+    }
+    const std::string parameters = runtime.parameter_digest();
+    const std::string states = runtime.state_digest();
+    const auto r = static_cast<size_t>(group.rank());
+    result.memory[r] = runtime.memory();
+    result.sent[r] = runtime.sent();
+    if (trial.at_end) trial.at_end(runtime);
+    if (group.rank() == 0) {
+      result.parameters = parameters;
+      result.states = states;
+    }
+  });
+  return result;
+}
+
+}  // namespace canzona
