@@ -72,6 +72,7 @@ TEST(Communicator, AGroupMayHaveMemoryOfAnotherKind) {
     world.barrier();
     // Of its own piece and of the other's, on each of four ranks.
     EXPECT_EQ(ops.num_copies() - before, 8);
+    world.barrier();
     other->all_reduce(Reduction::kInt64Sum, bytes_of(data));
     EXPECT_EQ(data.front(), 12);
     world.barrier();
