@@ -1,5 +1,5 @@
 // `canzona bench transform`: Newton–Schulz in all its forms on one shape.
-// `canzona bench rule`: see bench_rule.cc.
+// `canzona bench rule`: see bench_rule.cc; `bench step`: see bench_step.cc.
 #include <fmt/format.h>
 
 #include <memory>
@@ -23,6 +23,7 @@ constexpr const char* kExamples =
   canzona bench transform --shape 2048x6144 --batch 16 --device cuda
   canzona bench rule --model qwen3-0.6b --layers 1 --rule muon
   canzona bench rule --model qwen3-1.7b --rule muon --device cuda --json
+  canzona bench step --help
 
 Transform: seconds are the least of all rounds, of the whole batch: CPU time with one
 thread, time by the wall with several. The error is that of the first matrix
@@ -201,9 +202,12 @@ Outcome run(const Arguments& arguments, const Output& out) {
   choose(arguments.device, {"cpu", "cuda"}, "--device");
   if (arguments.what == "transform") return run_transform(arguments, out);
   if (arguments.what == "rule") return bench_rule(arguments, out);
-  throw UsageError(cat("canzona bench ", quoted(arguments.what),
-                       ": expected transform or rule",
-                       did_you_mean(arguments.what, {"transform", "rule"})));
+  if (arguments.what.empty())
+    throw UsageError("canzona bench: expected transform, rule or step");
+  throw UsageError(
+      cat("canzona bench ", quoted(arguments.what),
+          ": expected transform, rule or step",
+          did_you_mean(arguments.what, {"transform", "rule", "step"})));
 }
 
 }  // namespace
@@ -213,8 +217,8 @@ Verb add_bench(CLI::App& root) {
       "bench", "time what a rule computes, with its error and its floor");
   auto a = std::make_shared<Arguments>();
   app->add_option("WHAT", a->what,
-                  "transform: Newton-Schulz on one shape; rule: a whole step")
-      ->required();
+                  "transform: Newton-Schulz on one shape; rule: a whole step "
+                  "of one rank");
   app->add_option("--device", a->device, "cpu or cuda [cpu]")
       ->option_text("DEVICE");
   app->add_option("--model", a->model,
@@ -252,7 +256,10 @@ Verb add_bench(CLI::App& root) {
       ->option_text("NAME=VALUE");
   app->add_flag("--json", a->json, "print one JSON object instead of text");
   app->footer(kExamples);
-  return {app, [a](const Output& out) { return run(*a, out); }};
+  const Verb step = add_bench_step(*app);
+  return {app, [a, step](const Output& out) {
+            return step.app->parsed() ? step.run(out) : run(*a, out);
+          }};
 }
 
 }  // namespace canzona::cli

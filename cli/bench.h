@@ -1,4 +1,4 @@
-// What the two kinds of `canzona bench` share.
+// The kinds of `canzona bench`, and what two of them share.
 #pragma once
 
 #include <string>
@@ -31,5 +31,7 @@ struct BenchArguments {
 RuleOptions parse_bench_options(const std::vector<std::string>& given);
 
 Outcome bench_rule(const BenchArguments& arguments, const Output& out);
+
+Verb add_bench_step(CLI::App& bench);
 
 }  // namespace canzona::cli

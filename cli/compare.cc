@@ -18,17 +18,6 @@ constexpr const char* kExamples =
   canzona compare --model qwen3-14b --mesh dp=32,tp=4 --rule shampoo --html compare.html
 )";
 
-std::vector<std::string> chosen_strategies(const std::string& text) {
-  std::vector<std::string> names;
-  if (text.empty()) {
-    for (const StrategyInfo& info : strategies()) names.push_back(info.name);
-    return names;
-  }
-  for (const std::string& name : split_text(text, ','))
-    names.push_back(known_strategy(name, "--strategies"));
-  return names;
-}
-
 // A strategy that cannot meet a request is part of the answer. A plan that
 // breaks its promises is not: unless a cap on memory, which no strategy but
 // `balanced` tries to keep, was part of the request.
@@ -64,7 +53,7 @@ void require_any(const Comparison& comparison) {
 
 Outcome run(const PlanArguments& arguments, const Output& out) {
   const std::vector<std::string> names =
-      chosen_strategies(arguments.strategies);
+      known_strategies(arguments.strategies, "--strategies");
   const PlanInput input = read_plan_input(arguments);
   Comparison comparison{input.model.name, input.mesh, {}};
   for (const std::string& name : names)

@@ -86,5 +86,5 @@ int main(int argc, char** argv) {
   canzona::cli::begin_compute(argv);
   // A closed pipe shall be an error of write(), not the end of the process.
   std::signal(SIGPIPE, SIG_IGN);
-  return canzona::cli::run({argv + 1, argv + argc});
+  return canzona::cli::end_compute(canzona::cli::run({argv + 1, argv + argc}));
 }

@@ -43,6 +43,9 @@ void add_input(CLI::App& app, PlanArguments& a) {
              "preset (see `canzona models`), HF config.json, safetensors file "
              "or index, or JSON list of shapes");
   group.flag("--fused", a.fused, "qkv and gate+up are one tensor each");
+  group.text("--layers", a.layers, "N", "the first N layers of it [all]");
+  group.text("--scale", a.scale, "1/N",
+             "every width divided by N, heads and experts as many [1]");
   group.text("--split", a.split, "HOW",
              "tensors into matrices: none, qkv, head, gate-up, expert, or "
              "several joined by commas [none]");
@@ -72,9 +75,12 @@ void add_budgets(CLI::App& app, Planning planning, PlanArguments& a) {
   if (planning == Planning::kOne)
     group.text("--strategy", a.strategy, "NAME",
                "how owners are chosen (listed below) [balanced]");
-  else
+  else if (planning == Planning::kAll)
     group.text("--strategies", a.strategies, "NAMES",
                "which to compare (listed below), joined by commas [all]");
+  else
+    group.text("--strategy", a.strategies, "NAMES",
+               "which to run (listed below), joined by commas [all]");
   group.text("--weight", a.weight, "WHAT",
              "what is balanced: numel, flops or cost [the strategy's]");
   group.text("--alpha", a.alpha, "A",
@@ -92,13 +98,16 @@ void add_budgets(CLI::App& app, Planning planning, PlanArguments& a) {
              "dtype of the model's parameters: bf16 or fp32 [bf16]");
 }
 
-void add_cluster(CLI::App& app, PlanArguments& a) {
+void add_cluster(CLI::App& app, Planning planning, PlanArguments& a) {
   Group group(app, "The cluster");
   group.text("--cost", a.cost, "FILE",
              "table of measured costs [none: a nominal rate]");
-  group.text(
-      "--link", a.link, "SPEEDS",
-      "such as intra=400GB/s,inter=50GB/s,latency=10us [these, nominal]");
+  group.text("--link", a.link, "SPEEDS",
+             planning == Planning::kRun
+                 ? "model links between threads, such as "
+                   "intra=2GB/s,inter=0.2GB/s,latency=20us [none: memory]"
+                 : "such as intra=400GB/s,inter=50GB/s,latency=10us [these, "
+                   "nominal]");
   group.text("--ranks-per-node", a.ranks_per_node, "N",
              "consecutive ranks that share a node [8]");
 }
@@ -107,8 +116,9 @@ void add_output(CLI::App& app, Planning planning, PlanArguments& a) {
   Group group(app, "Output");
   if (planning == Planning::kOne)
     group.text("-o,--output", a.output, "FILE", "write the plan as JSON");
-  group.text("--html", a.html, "FILE",
-             "write a report that opens in a browser");
+  if (planning != Planning::kRun)
+    group.text("--html", a.html, "FILE",
+               "write a report that opens in a browser");
   group.flag("--json", a.json, "print one JSON object instead of text");
 }
 
@@ -125,7 +135,7 @@ void add_plan_arguments(CLI::App& app, Planning planning,
   add_input(app, arguments);
   add_rule(app, arguments);
   add_budgets(app, planning, arguments);
-  add_cluster(app, arguments);
+  add_cluster(app, planning, arguments);
   add_output(app, planning, arguments);
 }
 

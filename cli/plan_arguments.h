@@ -1,4 +1,5 @@
-// The options that `plan` and `compare` share, as the user wrote them.
+// The options that `plan`, `compare` and `bench step` share, as the user wrote
+// them.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -13,6 +14,8 @@ namespace canzona::cli {
 struct PlanArguments {
   std::string model;
   bool fused = false;
+  std::string layers;
+  std::string scale;
   std::string split;
   std::vector<std::string> matrix_rule;  // patterns
   std::vector<std::string> adamw;        // patterns
@@ -21,9 +24,10 @@ struct PlanArguments {
   std::vector<std::string> rule_options;  // key=value
   std::string newton_schulz;
   std::string phases;
+  std::string device;  // bench step only: where the rule runs
 
   std::string strategy = "balanced";  // plan only
-  std::string strategies;             // compare only
+  std::string strategies;             // compare and bench step
   std::string weight;
   std::string alpha;
   std::string bucket_elements;
@@ -49,8 +53,8 @@ struct PlanArguments {
   std::vector<RouteOverride> overrides() const;
 };
 
-// Which of the two verbs the options are for.
-enum class Planning { kOne, kAll };
+// Which verb the options are for: `plan`, `compare` or `bench step`.
+enum class Planning { kOne, kAll, kRun };
 void add_plan_arguments(CLI::App& app, Planning planning,
                         PlanArguments& arguments);
 

@@ -7,6 +7,7 @@
 #include "canzona/base/files.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/validate.h"
+#include "canzona/shapes/scale.h"
 #include "cli/errors.h"
 
 namespace canzona::cli {
@@ -85,7 +86,7 @@ RuleOptions read_rule_options(const PlanArguments& a, const RuleEntry& rule) {
   add_shorthand(options, rule, "--newton-schulz", "newton_schulz",
                 a.newton_schulz);
   add_shorthand(options, rule, "--phases", "phases", a.phases);
-  return options;
+  return a.device.empty() ? options : with_device(rule.name, options, a.device);
 }
 
 void read_budgets(const PlanArguments& a, PlanOptions& o) {
@@ -149,11 +150,22 @@ void route_by_patterns(Model& model,
 }
 
 Model read_routed_model(const PlanArguments& a) {
-  Model model = from_option("--model", a.model, [&] {
-    return read_model(a.model, {.fused = a.fused});
-  });
+  ReadOptions options{.fused = a.fused};
+  if (!a.layers.empty())
+    options.layers = parse_integer(a.layers, 1, kMaxLayers, "--layers");
+  if (!a.scale.empty())
+    options.divisor =
+        from_option("--scale", a.scale, [&] { return parse_scale(a.scale); });
+  Model model = from_option("--model", a.model,
+                            [&] { return read_model(a.model, options); });
   route_by_patterns(model, a.overrides());
   return model;
+}
+
+std::vector<std::string> strategy_names() {
+  std::vector<std::string> names;
+  for (const StrategyInfo& info : strategies()) names.push_back(info.name);
+  return names;
 }
 
 CostTable read_cost_table(const std::string& path) {
@@ -166,9 +178,16 @@ CostTable read_cost_table(const std::string& path) {
 }  // namespace
 
 std::string known_strategy(const std::string& name, const char* option) {
+  return one_of(name, option, strategy_names());
+}
+
+std::vector<std::string> known_strategies(const std::string& text,
+                                          const char* option) {
+  if (text.empty() || text == "all") return strategy_names();
   std::vector<std::string> names;
-  for (const StrategyInfo& info : strategies()) names.push_back(info.name);
-  return one_of(name, option, names);
+  for (const std::string& name : split_text(text, ','))
+    names.push_back(known_strategy(name, option));
+  return names;
 }
 
 PlanInput read_plan_input(const PlanArguments& arguments) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "canzona/plan/make_plan.h"
 #include "canzona/report/report_plan.h"
@@ -27,6 +28,9 @@ PlanInput read_plan_input(const PlanArguments& arguments);
 
 // `name` if it is a strategy; UsageError names `option` and the nearest.
 std::string known_strategy(const std::string& name, const char* option);
+// The same for names joined by commas; "" and "all" are all of them.
+std::vector<std::string> known_strategies(const std::string& text,
+                                          const char* option);
 
 // Plans, validates and measures. The clock runs from shapes to a validated plan
 // with its digest. ViolationsFound if the plan is not sound.

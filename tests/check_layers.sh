@@ -23,15 +23,16 @@ allowed_rooms() {
     canzona/linalg) echo "base linalg" ;;
     canzona/rules) echo "base linalg rules" ;;
     canzona/shapes) echo "base shapes" ;;
-    canzona/measure) echo "base linalg rules measure" ;;
     canzona/conformance) echo "base linalg rules shapes conformance" ;;
     canzona/plan) echo "base rules shapes plan" ;;
     canzona/runtime)
       echo "base trace comm linalg rules shapes plan runtime" ;;
+    canzona/measure)
+      echo "base trace comm linalg rules shapes plan runtime measure" ;;
     canzona/report) echo "base rules shapes plan report" ;;
     cli | bench | fuzz | tests)
-      echo "base trace comm linalg rules measure shapes conformance plan" \
-        "runtime report" ;;
+      echo "base trace comm linalg rules shapes conformance plan runtime measure" \
+        "report" ;;
   esac
 }
 

@@ -57,7 +57,7 @@ TEST_P(EveryRuleOnGpu, ClipsAndSkipsAsTheCpuDoes) {
     return run_trial(
                {.plan = plan("dp=2,tp=2", "balanced", device),
                 .device = device,
-                .gradients = Gradients::kRandom,
+                .gradients = GradientKind::kRandom,
                 .steps = 3,
                 .clip_norm = 0.5,
                 .poison =
@@ -90,7 +90,7 @@ TEST(AdamwOnGpu, HasTheBitsOfTheCpu) {
                                                   .rule = "adamw",
                                                   .device = device}),
                    .device = device,
-                   .gradients = Gradients::kRandom,
+                   .gradients = GradientKind::kRandom,
                    .clip_norm = 0.5});
     return result.parameters + result.states;
   };

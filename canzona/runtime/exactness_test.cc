@@ -52,7 +52,7 @@ TEST_P(EveryRule, GivesOneResultPerDpAndEpWithRandomGradients) {
           PlanWish wanted = wish(mesh + tp, strategy);
           wanted.bucket_elements = bucket;
           seen.insert(digests_of({.plan = small_plan(toy_moe(), wanted),
-                                  .gradients = Gradients::kRandom,
+                                  .gradients = GradientKind::kRandom,
                                   .clip_norm = 0.5}));
           ASSERT_EQ(seen.size(), 1U);
         }
@@ -94,7 +94,7 @@ TEST_P(EveryRule, GivesOneResultOverStrategiesWithBf16ParametersAndWire) {
       PlanWish wanted = wish("dp=4" + tp, strategy);
       wanted.parameters = ParameterDtype::kBf16;
       seen.insert(digests_of({.plan = small_plan(toy_model(), wanted),
-                              .gradients = Gradients::kRandom,
+                              .gradients = GradientKind::kRandom,
                               .options = {.wire = GradientWire::kBf16}}));
       ASSERT_EQ(seen.size(), 1U);
     }

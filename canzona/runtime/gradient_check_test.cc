@@ -80,13 +80,11 @@ TEST_P(EveryStrategy, SkipsAStepWhoseSumOverflows) {
 TEST_P(EveryStrategy, HasTheNormOfTheWholeGradient) {
   const Model model = toy_moe();
   double squares = 0;
-  for (const Tensor& tensor : model.tensors)
-    for (int64_t i = 0; i < tensor.elements(); ++i) {
-      const double g = gradient_at(Gradients::kExact,
-                                   name_seed(tensor.name) + 1, 1, 0, 1, i) /
-                       28.0;
-      squares += g * g;
-    }
+  for (const Tensor& tensor : model.tensors) {
+    std::vector<float> gradient(static_cast<size_t>(tensor.elements()));
+    make_gradient({}, tensor, 1, 0, gradient);
+    for (const double g : gradient) squares += g / 28 * (g / 28);
+  }
   for (const std::string& mesh : many_meshes()) {
     SCOPED_TRACE(mesh);
     const TrialResult result = run_trial(
@@ -121,9 +119,9 @@ TEST(Clipping, ScalesTheGradientBeforeTheRule) {
 TEST(ParameterGroups, DecayAndLearnAsTheirGroupSays) {
   const Model model = toy_model();
   const Plan plan = small_plan(model, {.mesh = "dp=2,tp=2"});
+  const int32_t t = tensor_named(model, "layers.0.norm");
   const auto norm_after = [&](const std::vector<ParameterGroup>& groups) {
     std::vector<float> norm(16);
-    const int32_t t = tensor_named(model, "layers.0.norm");
     run_trial(
         {.plan = plan,
          .steps = 2,
@@ -137,9 +135,8 @@ TEST(ParameterGroups, DecayAndLearnAsTheirGroupSays) {
   const auto free = norm_after({{"*norm", 0.0}});
   const auto frozen = norm_after({{"layers.?.norm", {}, 0.0}, {"*", 0.0}});
   EXPECT_NE(decayed, free);
-  std::vector<float> initial;
-  for (uint64_t i = 0; i < 16; ++i)
-    initial.push_back(uniform_at(name_seed("layers.0.norm"), i) * 0.125F);
+  std::vector<float> initial(16);
+  make_parameter(model.tensors[static_cast<size_t>(t)], 1, 0, initial);
   EXPECT_EQ(frozen, initial);
   EXPECT_NE(free, initial);
 }

@@ -68,8 +68,8 @@ TEST(ElementWise, DoesNotDependOnWhereItIsCut) {
     std::vector<int64_t>& cuts = plan.buckets.at(0).adamw_cuts;
     ASSERT_EQ(cuts.size(), 4U);
     cuts = {0, 100 + offset, 301 + 3 * offset, 533};
-    const TrialResult result =
-        run_trial({.plan = plan, .gradients = Gradients::kRandom, .steps = 3});
+    const TrialResult result = run_trial(
+        {.plan = plan, .gradients = GradientKind::kRandom, .steps = 3});
     seen.insert(result.parameters + result.states);
     ASSERT_EQ(seen.size(), 1U) << offset;
   }

@@ -7,43 +7,21 @@
 #include <string>
 #include <vector>
 
-#include "canzona/base/random.h"
 #include "canzona/comm/thread/run_ranks.h"
 #include "canzona/plan/make_plan.h"
 #include "canzona/runtime/engine_wire_ops.h"
-#include "canzona/runtime/logical_digest.h"
+#include "canzona/runtime/gradients.h"
 #include "canzona/runtime/runtime.h"
 
 namespace canzona {
 
-enum class Gradients {
-  kExact,   // 28 slices of small integers · 2^-20, dealt over the homes
-  kRandom,  // numbers of each home's own
-};
-
-inline constexpr int kSlices = 28;
-
-// Element `i` of the gradient that home `h` of `homes` has of a tensor.
-inline float gradient_at(Gradients family, uint64_t seed, int64_t step,
-                         int32_t h, int32_t homes, int64_t i) {
-  const auto element = static_cast<uint64_t>(i);
-  const uint64_t at = bits_at(seed, static_cast<uint64_t>(step));
-  if (family == Gradients::kRandom)
-    return uniform_at(at + static_cast<uint64_t>(h), element);
-  int64_t sum = 0;
-  for (int32_t s = h; s < kSlices; s += homes)
-    sum += static_cast<int64_t>(
-               bits_at(at + static_cast<uint64_t>(s), element) % 129) -
-           64;
-  return static_cast<float>(sum) * 0x1p-20F;
-}
-
 struct Trial {
   Plan plan;
   std::string device = "cpu";
-  Gradients gradients = Gradients::kExact;
+  GradientKind gradients = GradientKind::kExact;
   int steps = 3;
   double learning_rate = 0.01;
+  double adamw_learning_rate = -1;  // below 0: the same
   double clip_norm = 0;
   RuntimeOptions options = {};
   RunOptions ranks = {};
@@ -68,17 +46,6 @@ struct TrialResult {
   std::vector<StepOutcome> outcomes;  // by step, of rank 0
 };
 
-// Calls fill(element of the shard, element of the tensor) for a rank's shard.
-template <class Fill>
-void for_each_element(const Runtime& runtime, int32_t tensor, Fill fill) {
-  const Plan& plan = runtime.plan();
-  for (const LogicalRun& run :
-       logical_runs(plan.model.tensors[static_cast<size_t>(tensor)],
-                    plan.mesh.tp, runtime.place().t))
-    for (int64_t i = 0; i < run.count; ++i)
-      fill(run.in_shard + i, run.in_tensor + i);
-}
-
 inline void set_initial_parameters(Runtime& runtime) {
   const Plan& plan = runtime.plan();
   for (size_t t = 0; t < plan.model.tensors.size(); ++t) {
@@ -86,11 +53,8 @@ inline void set_initial_parameters(Runtime& runtime) {
     if (!runtime.holds(tensor)) continue;
     std::vector<float> shard(
         static_cast<size_t>(runtime.shard_elements(tensor)));
-    const uint64_t seed = name_seed(plan.model.tensors[t].name);
-    for_each_element(runtime, tensor, [&](int64_t s, int64_t i) {
-      shard[static_cast<size_t>(s)] =
-          uniform_at(seed, static_cast<uint64_t>(i)) * 0.125F;
-    });
+    make_parameter(plan.model.tensors[t], plan.mesh.tp, runtime.place().t,
+                   shard);
     runtime.set_parameter(tensor, shard);
   }
 }
@@ -105,14 +69,12 @@ inline void make_gradients(Runtime& runtime, Engine& engine, const Trial& trial,
     const auto tensor = static_cast<int32_t>(n);
     if (!runtime.holds(tensor)) continue;
     const Buffer& buffer = plan.buffer_of(tensor);
-    const uint64_t seed = name_seed(plan.model.tensors[n].name) + 1;
     std::vector<float> gradient(
         static_cast<size_t>(runtime.shard_elements(tensor)));
-    for_each_element(runtime, tensor, [&](int64_t s, int64_t i) {
-      gradient[static_cast<size_t>(s)] =
-          gradient_at(trial.gradients, seed, number,
-                      runtime.place().home_in(buffer), buffer.num_homes, i);
-    });
+    make_gradient({trial.gradients, runtime.place().home_in(buffer),
+                   buffer.num_homes, number},
+                  plan.model.tensors[n], plan.mesh.tp, runtime.place().t,
+                  gradient);
     if (trial.poison) trial.poison(runtime, step, tensor, gradient);
     engine.upload(reinterpret_cast<std::byte*>(runtime.gradient(tensor)),
                   reinterpret_cast<const std::byte*>(gradient.data()),
@@ -120,10 +82,6 @@ inline void make_gradients(Runtime& runtime, Engine& engine, const Trial& trial,
     if (!trial.skip_announcement || !trial.skip_announcement(tensor))
       runtime.grad_ready(tensor);
   }
-}
-
-inline double gradient_factor(const Plan& plan, Gradients family) {
-  return family == Gradients::kExact ? 1.0 / kSlices : 1.0 / plan.mesh.homes();
 }
 
 inline TrialResult run_trial(const Trial& trial) {
@@ -144,7 +102,8 @@ inline TrialResult run_trial(const Trial& trial) {
       if (trial.before_step) trial.before_step(runtime, step);
       const StepOutcome outcome = runtime.step(
           {.learning_rate = trial.learning_rate,
-           .gradient_factor = gradient_factor(trial.plan, trial.gradients),
+           .adamw_learning_rate = trial.adamw_learning_rate,
+           .gradient_factor = gradient_factor(trial.gradients, trial.plan.mesh),
            .clip_norm = trial.clip_norm});
       if (group.rank() == 0) result.outcomes.push_back(outcome);
       runtime.zero_gradients();

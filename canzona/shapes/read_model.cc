@@ -12,6 +12,7 @@
 #include "canzona/shapes/presets.h"
 #include "canzona/shapes/records.h"
 #include "canzona/shapes/safetensors.h"
+#include "canzona/shapes/scale.h"
 #include "canzona/shapes/shapes_file.h"
 #include "canzona/shapes/weight_index.h"
 
@@ -79,11 +80,19 @@ Kind kind_of_json(std::string_view text) {
                                                                : Kind::kConfig;
 }
 
-void refuse_fused(const Path& path, const ReadOptions& options) {
-  if (!options.fused) return;
+void refuse_changes(const Path& path, const ReadOptions& options) {
+  if (!options.fused && options.divisor == 1) return;
   throw UsageError(cat("model ", quoted(path.string()),
-                       " lists its tensors as they are; fusing is for presets "
-                       "and configurations"));
+                       " lists its tensors as they are; ",
+                       options.fused ? "fusing" : "scaling",
+                       " is for presets and configurations"));
+}
+
+Model generate(const Architecture& numbers, const std::string& name,
+               const ReadOptions& options) {
+  if (options.divisor == 1) return generate_model(numbers, name, options.fused);
+  return generate_model(scaled_down(numbers, options.divisor, name),
+                        cat(name, " at 1/", options.divisor), options.fused);
 }
 
 FileFacts facts_beside(const Path& path) {
@@ -110,10 +119,9 @@ Model model_from_json_file(const Path& path, const ReadOptions& options) {
   std::string text = read_file(path.string(), kMaxJsonFile, "model");
   const Kind kind = kind_of_json(text);
   if (kind == Kind::kConfig) {
-    return generate_model(read_config(text, path.string()), name_of(path),
-                          options.fused);
+    return generate(read_config(text, path.string()), name_of(path), options);
   }
-  refuse_fused(path, options);
+  refuse_changes(path, options);
   if (kind == Kind::kIndex) {
     const WeightIndex index = parse_weight_index(text, path.string());
     release(text);
@@ -134,21 +142,29 @@ Model model_from_file(const Path& path, const ReadOptions& options) {
                          " is no model: neither safetensors nor JSON that "
                          "begins with '{' or '['"));
   }
-  refuse_fused(path, options);
+  refuse_changes(path, options);
   return model_from_weights(read_safetensors_file(path.string()), path);
 }
 
-}  // namespace
-
-Model read_model(const std::string& source, const ReadOptions& options) {
-  if (const Architecture* preset = find_preset(source)) {
-    return generate_model(*preset, source, options.fused);
-  }
+// All layers of a model, wherever it comes from.
+Model read_whole(const std::string& source, const ReadOptions& options) {
+  if (const Architecture* preset = find_preset(source))
+    return generate(*preset, source, options);
   const Path path = source;
   if (source.empty() || !is_there(path)) refuse_source(source);
   std::error_code ignored;
   const bool is_folder = std::filesystem::is_directory(path, ignored);
   return model_from_file(is_folder ? file_of_folder(path) : path, options);
+}
+
+}  // namespace
+
+Model read_model(const std::string& source, const ReadOptions& options) {
+  Model model = read_whole(source, options);
+  if (options.layers == 0 || options.layers == model.num_layers) return model;
+  keep_layers(model, options.layers);
+  model.name += cat(", ", options.layers, " layers");
+  return model;
 }
 
 }  // namespace canzona

@@ -22,6 +22,10 @@ struct ReadOptions {
   // Presets and configs: qkv and gate+up in one tensor. Files list tensors as
   // they are, so that asking for it there is a UsageError.
   bool fused = false;
+  // The first so many layers; 0: all.
+  int64_t layers = 0;
+  // Presets and configs: every width divided by this (scale.h).
+  int64_t divisor = 1;
 };
 
 // `source` is a preset's name or a path. The kind of a file is told from its

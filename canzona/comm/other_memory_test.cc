@@ -1,11 +1,10 @@
-// Groups whose memory is of another kind. Ranks are threads that share the
-// counts.
+// Groups whose memory is another than the world's. Ranks are threads that count
+// together.
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <vector>
 
-#include "canzona/comm/communicator.h"
 #include "canzona/comm/test_pieces.h"
 #include "canzona/comm/thread/run_ranks.h"
 

@@ -1,0 +1,207 @@
+#include "canzona/measure/step_bench.h"
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "canzona/measure/clock.h"
+#include "canzona/runtime/engine_wire_ops.h"
+
+namespace canzona {
+namespace {
+
+// A modelled link above this part of the copy rate is not what is measured.
+constexpr double kMostOfCopyRate = 0.25;
+constexpr double kNominalBandwidth = 1e9;
+constexpr double kComputePerStep = 2;
+constexpr int kStepsMeasuredFirst = 3;
+
+// Gradients may travel in half of the bytes that a plan counts for them.
+double bytes_factor(Collective collective, GradientWire wire) {
+  const bool gradients = collective == Collective::kReduceScatter ||
+                         collective == Collective::kAllReduce;
+  return gradients && wire == GradientWire::kBf16 ? 0.5 : 1;
+}
+
+// The result is the same on every rank: any of them may leave it.
+template <class Result, class Work>
+Result on_every_rank(const StepBenchRequest& request, const Link& link,
+                     const Work& work) {
+  std::mutex mutex;
+  Result result{};
+  request.run(link, [&](Communicator& world) {
+    Result own = work(world);
+    const std::lock_guard lock(mutex);
+    result = std::move(own);
+  });
+  return result;
+}
+
+StepTrial carry_out(const StepBenchRequest& request, const Plan& plan,
+                    const Link& link, StepTrialRequest trial) {
+  const EngineWireOps ops(memory_ops(request.device));
+  if (request.device != "cpu") trial.runtime.wire_ops = &ops;
+  return on_every_rank<StepTrial>(request, link, [&](Communicator& world) {
+    const std::unique_ptr<Engine> engine = make_engine(request.device);
+    return run_step_trial(plan, world, *engine, trial);
+  });
+}
+
+std::string first_to_measure(const StepBenchRequest& request) {
+  const auto& names = request.strategies;
+  const auto ours = std::find(names.begin(), names.end(), "balanced");
+  return ours != names.end() ? *ours : names.front();
+}
+
+// Seconds that the busiest rank sends in a step.
+double sending_seconds(const Plan& plan, const LinkModel& link,
+                       GradientWire wire) {
+  double most = 0;
+  for (const RankCost& rank : predict(plan)) {
+    double intra = 0, inter = 0;
+    for (int c = 0; c < kNumCollectives; ++c) {
+      const WireBytes& bytes = rank.wire[static_cast<size_t>(c)];
+      const double part = bytes_factor(static_cast<Collective>(c), wire);
+      intra += part * static_cast<double>(bytes.sent_intra);
+      inter += part * static_cast<double>(bytes.sent_inter);
+    }
+    most = std::max(most, intra / link.intra_bytes_per_second +
+                              inter / link.inter_bytes_per_second);
+  }
+  return most;
+}
+
+LinkModel scaled_link(const StepBenchRequest& request, const Plan& plan,
+                      double compute) {
+  LinkModel link = request.link.value_or(
+      LinkModel{.intra_bytes_per_second = kNominalBandwidth,
+                .inter_bytes_per_second = kNominalBandwidth,
+                .ranks_per_node = plan.options.ranks_per_node});
+  const double sending =
+      sending_seconds(plan, link, request.trial.runtime.wire);
+  if (sending == 0)
+    throw UsageError(cat("a ratio of communication to compute of ",
+                         request.comm_ratio, ": ", plan.options.strategy,
+                         " sends nothing on ", to_string(plan.mesh)));
+  const double factor = sending / (request.comm_ratio * compute);
+  link.intra_bytes_per_second *= factor;
+  link.inter_bytes_per_second *= factor;
+  return link;
+}
+
+// Fills what depends on a first measurement.
+void measure_first(const StepBenchRequest& request, StepBench& bench) {
+  bench.compute_seconds = request.compute_seconds.value_or(0);
+  bench.link = request.link;
+  if (request.compute_seconds && request.comm_ratio == 0) return;
+  bench.measured_first = first_to_measure(request);
+  request.progress(cat("measuring ", bench.measured_first, " without links"));
+  const Plan plan = request.plan(bench.measured_first, {});
+  StepTrialRequest brief = request.trial;
+  brief.runtime.trace = nullptr;
+  brief.steps = kStepsMeasuredFirst;
+  brief.warmup = 1;
+  brief.iterations = 0;
+  const double step = carry_out(request, plan, {}, brief).step_compute_seconds;
+  if (!request.compute_seconds) bench.compute_seconds = kComputePerStep * step;
+  if (request.comm_ratio > 0)
+    bench.link = scaled_link(request, plan, bench.compute_seconds + step);
+}
+
+StrategyBench bench_strategy(const StepBenchRequest& request,
+                             const StepBench& bench, const std::string& name) {
+  StrategyBench out{.name = name, .error = {}};
+  try {
+    out.plan = request.plan(name, bench.link);
+  } catch (const UsageError& error) {
+    out.error = error.what();
+    return out;
+  }
+  out.predicted = predict(*out.plan);
+  for (const RankCost& rank : out.predicted) {
+    out.bytes_predicted_max =
+        std::max(out.bytes_predicted_max,
+                 predicted_bytes(rank, request.trial.runtime.wire));
+    out.memory_predicted_max =
+        std::max(out.memory_predicted_max, rank.memory.total().value());
+  }
+  StepTrialRequest trial = request.trial;
+  trial.compute_seconds = bench.compute_seconds;
+  out.trial = carry_out(request, *out.plan, bench.link, trial);
+  return out;
+}
+
+void compare_with_replicated(std::vector<StrategyBench>& strategies) {
+  const auto replicated = std::find_if(
+      strategies.begin(), strategies.end(), [](const StrategyBench& s) {
+        return s.name == "replicated" && s.error.empty();
+      });
+  if (replicated == strategies.end()) return;
+  const double slow = replicated->trial.step.mean;
+  for (StrategyBench& s : strategies)
+    if (s.trial.step.mean > 0)
+      s.speedup_over_replicated = slow / s.trial.step.mean;
+}
+
+}  // namespace
+
+RankRunner on_threads(int num_ranks, const CommunicatorOptions& options) {
+  return [=](const Link& link, const RankFunction& function) {
+    RunOptions run;
+    run.communicator = options;
+    run.world.link = link;
+    run_ranks(num_ranks, run, function);
+  };
+}
+
+int64_t predicted_bytes(const RankCost& rank, GradientWire wire) {
+  double bytes = 0;
+  for (int c = 0; c < kNumCollectives; ++c)
+    bytes += bytes_factor(static_cast<Collective>(c), wire) *
+             static_cast<double>(rank.wire[static_cast<size_t>(c)].sent());
+  return static_cast<int64_t>(bytes);
+}
+
+bool StepBench::link_is_too_fast() const {
+  return link &&
+         std::max(link->intra_bytes_per_second, link->inter_bytes_per_second) >
+             kMostOfCopyRate * copy_bytes_per_second;
+}
+
+double measure_copy_rate(Communicator& world) {
+  constexpr size_t kBytes = 8 << 20;
+  constexpr int kRounds = 5;
+  const std::vector<std::byte> from(kBytes, std::byte{1});
+  std::vector<std::byte> to(kBytes);
+  double best = 0;
+  for (int i = 0; i < kRounds; ++i) {
+    world.barrier({.label = "copies"});
+    const double begin = wall_seconds();
+    std::memcpy(to.data(), from.data(), kBytes);
+    best = std::max(best, kBytes / (wall_seconds() - begin));
+  }
+  // The slowest: the least is the largest of what is negative.
+  auto least = -static_cast<int64_t>(best);
+  world.all_reduce(Reduction::kInt64Max,
+                   std::as_writable_bytes(std::span(&least, 1)),
+                   {.label = "copy rate"});
+  return static_cast<double>(-least);
+}
+
+StepBench run_step_bench(const StepBenchRequest& request) {
+  StepBench bench;
+  measure_first(request, bench);
+  if (bench.link)
+    bench.copy_bytes_per_second =
+        on_every_rank<double>(request, {}, measure_copy_rate);
+  for (const std::string& name : request.strategies) {
+    request.progress(cat("running ", name));
+    bench.strategies.push_back(bench_strategy(request, bench, name));
+  }
+  compare_with_replicated(bench.strategies);
+  return bench;
+}
+
+}  // namespace canzona

@@ -1,0 +1,82 @@
+// Strategies side by side: each planned, carried out and timed on the same
+// ranks, with the same gradients.
+//
+//   StepBenchRequest request;
+//   request.strategies = {"replicated", "balanced"};
+//   request.plan = [&](const std::string& strategy, const auto& link) { … };
+//   request.run = on_threads(4, {});
+//   StepBench bench = run_step_bench(request);
+//
+// Where forward and backward are to take what is sensible, or links to be as
+// fast as makes communication a given part of compute, one strategy is measured
+// first, without links: `balanced` if it is among them, else the first.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "canzona/comm/thread/run_ranks.h"
+#include "canzona/measure/step_trial.h"
+#include "canzona/measure/transform.h"
+#include "canzona/plan/predict.h"
+
+namespace canzona {
+
+using Link = std::optional<LinkModel>;
+
+// Calls the function on every rank of this process and returns when all have
+// ended.
+using RankRunner =
+    std::function<void(const Link& link, const RankFunction& function)>;
+RankRunner on_threads(int num_ranks, const CommunicatorOptions& options);
+
+struct StepBenchRequest {
+  std::vector<std::string> strategies;
+  // UsageError: this strategy cannot.
+  std::function<Plan(const std::string& strategy, const Link& link)> plan;
+  RankRunner run;
+  std::string device = "cpu";
+  StepTrialRequest trial = {};
+  // Of forward and backward; none: twice the step of the strategy that is
+  // measured first.
+  std::optional<double> compute_seconds = {};
+  Link link = {};
+  // Above 0: the link's bandwidths, or 1 GB/s, are scaled so that a rank sends
+  // for this part of the time that it computes in an iteration.
+  double comm_ratio = 0;
+  Progress progress = [](const std::string&) {};
+};
+
+struct StrategyBench {
+  std::string name;
+  std::string error;  // why it was not run; then all below is empty
+  std::optional<Plan> plan = {};
+  std::vector<RankCost> predicted = {};
+  StepTrial trial = {};
+  int64_t bytes_predicted_max = 0;
+  int64_t memory_predicted_max = 0;
+  double speedup_over_replicated = 0;  // mean steps; 0: that was not run
+};
+
+struct StepBench {
+  std::vector<StrategyBench> strategies;
+  double compute_seconds = 0;
+  std::string measured_first;  // the strategy; empty: none was needed
+  Link link = {};              // as it was used
+  // Bytes that a rank copies in a second while all others do, too; measured
+  // only where a link is modelled.
+  double copy_bytes_per_second = 0;
+  bool link_is_too_fast() const;
+};
+
+StepBench run_step_bench(const StepBenchRequest& request);
+
+// What a rank sends in a step, with gradients as `wire` says.
+int64_t predicted_bytes(const RankCost& rank, GradientWire wire);
+
+// The slowest rank's copies, all ranks at once. All ranks call it.
+double measure_copy_rate(Communicator& world);
+
+}  // namespace canzona

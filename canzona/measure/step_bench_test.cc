@@ -1,0 +1,116 @@
+#include "canzona/measure/step_bench.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "canzona/base/error.h"
+#include "canzona/plan/toy_model.h"
+
+namespace canzona {
+namespace {
+
+using testing::SizeIs;
+
+StepBenchRequest small(const std::string& mesh,
+                       std::vector<std::string> strategies) {
+  StepBenchRequest request;
+  request.strategies = std::move(strategies);
+  request.plan = [mesh](const std::string& strategy, const Link&) {
+    PlanOptions options;
+    options.strategy = strategy;
+    options.bucket_elements = 3000;
+    const auto facts = make_rule_facts("muon", with_device("muon", {}, "cpu"));
+    return make_plan({toy_model(), parse_mesh(mesh), *facts, options});
+  };
+  request.run = on_threads(parse_mesh(mesh).world(), {});
+  request.trial.steps = 3;
+  request.trial.iterations = 1;
+  request.compute_seconds = 0.002;
+  return request;
+}
+
+TEST(StepBench, StrategiesGiveOneResultAndWhatWasPredicted) {
+  const StepBench bench = run_step_bench(small("dp=2,tp=2", strategy_names()));
+  ASSERT_THAT(bench.strategies, SizeIs(strategy_names().size()));
+  for (const StrategyBench& s : bench.strategies) {
+    SCOPED_TRACE(s.name);
+    EXPECT_EQ(s.error, "");
+    EXPECT_EQ(s.trial.digest, bench.strategies[0].trial.digest);
+    EXPECT_EQ(s.trial.state_digest, bench.strategies[0].trial.state_digest);
+    EXPECT_EQ(s.trial.memory_bytes_max, s.memory_predicted_max);
+    EXPECT_EQ(s.trial.bytes_sent_max, s.bytes_predicted_max);
+    EXPECT_GT(s.trial.step.median, 0);
+    EXPECT_GE(s.trial.step_and_gather.median, s.trial.step.median);
+    EXPECT_GE(s.trial.iteration_seconds, 0.002);
+    EXPECT_THAT(s.trial.rank_seconds, SizeIs(4));
+    EXPECT_GT(s.speedup_over_replicated, 0);
+  }
+  EXPECT_EQ(bench.measured_first, "");
+}
+
+TEST(StepBench, HalfOfTheGradientBytesTravelInBf16) {
+  StepBenchRequest request = small("dp=4", {"balanced"});
+  request.trial.runtime.wire = GradientWire::kBf16;
+  const StrategyBench s = run_step_bench(request).strategies[0];
+  EXPECT_EQ(s.trial.bytes_sent_max, s.bytes_predicted_max);
+  EXPECT_LT(s.bytes_predicted_max, s.predicted[0].bytes_sent());
+}
+
+TEST(StepBench, LinksAreScaledToAPartOfCompute) {
+  StepBenchRequest request = small("dp=2", {"balanced"});
+  request.compute_seconds = 0.02;
+  request.comm_ratio = 0.5;
+  const StepBench bench = run_step_bench(request);
+  EXPECT_EQ(bench.measured_first, "balanced");
+  ASSERT_TRUE(bench.link);
+  EXPECT_EQ(bench.link->intra_bytes_per_second,
+            bench.link->inter_bytes_per_second);
+  const double sending =
+      static_cast<double>(bench.strategies[0].bytes_predicted_max) /
+      bench.link->intra_bytes_per_second;
+  // Compute is at least forward and backward; the step itself is short.
+  EXPECT_GE(sending, 0.5 * 0.02);
+  EXPECT_LT(sending, 0.5 * 0.2);
+  EXPECT_GT(bench.copy_bytes_per_second, 0);
+  EXPECT_FALSE(bench.link_is_too_fast());
+}
+
+TEST(StepBench, WithoutTrafficThereIsNoRatioOfIt) {
+  StepBenchRequest request = small("dp=1", {"balanced"});
+  request.comm_ratio = 0.5;
+  EXPECT_THROW(run_step_bench(request), UsageError);
+}
+
+TEST(StepBench, AStrategyThatCannotPlanIsPartOfTheAnswer) {
+  StepBenchRequest request = small("dp=2", {"balanced", "impossible"});
+  const auto plan = request.plan;
+  request.plan = [plan](const std::string& name, const Link& link) {
+    if (name == "impossible") throw UsageError("no");
+    return plan(name, link);
+  };
+  const StepBench bench = run_step_bench(request);
+  EXPECT_EQ(bench.strategies[0].error, "");
+  EXPECT_EQ(bench.strategies[1].error, "no");
+}
+
+TEST(StepBench, ForwardAndBackwardTakeTwoStepsIfNobodySays) {
+  StepBenchRequest request = small("dp=2", {"replicated"});
+  request.compute_seconds.reset();
+  const StepBench bench = run_step_bench(request);
+  EXPECT_EQ(bench.measured_first, "replicated");
+  EXPECT_GT(bench.compute_seconds, 0);
+}
+
+TEST(StepBench, SaysWhenALinkIsFasterThanCopies) {
+  StepBench bench;
+  bench.copy_bytes_per_second = 8e9;
+  EXPECT_FALSE(bench.link_is_too_fast());
+  bench.link =
+      LinkModel{.intra_bytes_per_second = 2e9, .inter_bytes_per_second = 1e9};
+  EXPECT_FALSE(bench.link_is_too_fast());
+  bench.link->inter_bytes_per_second = 2.1e9;
+  EXPECT_TRUE(bench.link_is_too_fast());
+}
+
+}  // namespace
+}  // namespace canzona

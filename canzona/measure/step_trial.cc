@@ -1,0 +1,245 @@
+#include "canzona/measure/step_trial.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "canzona/base/check.h"
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "canzona/measure/clock.h"
+#include "canzona/measure/timed_work.h"
+#include "canzona/rules/options.h"
+#include "canzona/runtime/modules.h"
+
+namespace canzona {
+namespace {
+
+// What one rank has measured, as numbers that are alike on all ranks.
+struct Numbers {
+  double step_compute = 0;  // median
+  double iteration = 0;
+  double waited = 0, links_busy = 0;            // in all iterations
+  double step_waited = 0, step_links_busy = 0;  // in all timed steps
+  double bytes_sent = 0;                        // of a step
+  double memory_bytes = 0;
+};
+
+double learning_rate_of(const std::string& rule, const RuleOptions& options) {
+  return real_option(make_rule_facts(rule, options)->options(),
+                     "learning_rate");
+}
+
+// One rank's part.
+class TrialRank {
+ public:
+  TrialRank(const Plan& plan, Communicator& world, Engine& engine,
+            const StepTrialRequest& request)
+      : plan_(plan),
+        world_(world),
+        engine_(engine),
+        request_(request),
+        runtime_(plan, world, engine, request.runtime),
+        tensors_(static_cast<size_t>(num_modules(plan.model))) {
+    settings_.learning_rate = learning_rate_of(plan.rule, plan.rule_options);
+    settings_.adamw_learning_rate =
+        learning_rate_of("adamw", request.runtime.adamw);
+    settings_.gradient_factor = gradient_factor(request.gradients, plan.mesh);
+    settings_.clip_norm = request.clip_norm;
+    for (int32_t t = 0; t < std::ssize(plan.model.tensors); ++t)
+      if (runtime_.holds(t)) add_tensor(t);
+  }
+
+  void run_steps() {
+    const int64_t before = runtime_.sent().total();
+    for (int step = 1; step <= request_.steps; ++step) run_step(step);
+    numbers_.bytes_sent =
+        static_cast<double>(runtime_.sent().total() - before) / request_.steps;
+    numbers_.step_compute = median_of(compute_);
+    numbers_.memory_bytes =
+        static_cast<double>(runtime_.memory().total().value());
+  }
+
+  // The first iteration finds all parameters there and is not timed.
+  void run_iterations() {
+    if (request_.iterations == 0) return;
+    TimedWork work(plan_, runtime_.place(), request_.compute_seconds);
+    double begin = 0;
+    RuntimeTimes before;
+    for (int i = 0; i <= request_.iterations; ++i) {
+      run_iteration(work);
+      if (i > 0) continue;
+      begin = wall_seconds();
+      before = runtime_.times();
+    }
+    const RuntimeTimes after = runtime_.times();
+    numbers_.iteration = (wall_seconds() - begin) / request_.iterations;
+    numbers_.waited = after.waited() - before.waited();
+    numbers_.links_busy = after.links_busy - before.links_busy;
+    runtime_.wait_all_params();
+  }
+
+  Runtime& runtime() { return runtime_; }
+  const Numbers& numbers() const { return numbers_; }
+  const std::vector<double>& seconds() const { return seconds_; }
+  const std::vector<double>& with_gather() const { return with_gather_; }
+
+ private:
+  const Tensor& tensor(int32_t t) const {
+    return plan_.model.tensors[static_cast<size_t>(t)];
+  }
+
+  void add_tensor(int32_t t) {
+    tensors_[static_cast<size_t>(module_of(plan_.model, tensor(t)))].push_back(
+        t);
+    numbers_of_shard_.resize(static_cast<size_t>(runtime_.shard_elements(t)));
+    make_parameter(tensor(t), plan_.mesh.tp, runtime_.place().t,
+                   numbers_of_shard_);
+    runtime_.set_parameter(t, numbers_of_shard_);
+  }
+
+  void write_gradient(int32_t t, int64_t step) {
+    const RankPlace& place = runtime_.place();
+    const Buffer& buffer = plan_.buffer_of(t);
+    numbers_of_shard_.resize(static_cast<size_t>(runtime_.shard_elements(t)));
+    make_gradient(
+        {request_.gradients, place.home_in(buffer), buffer.num_homes, step},
+        tensor(t), plan_.mesh.tp, place.t, numbers_of_shard_);
+    engine_.upload(reinterpret_cast<std::byte*>(runtime_.gradient(t)),
+                   reinterpret_cast<const std::byte*>(numbers_of_shard_.data()),
+                   std::ssize(numbers_of_shard_) * kBytesPerFp32);
+  }
+
+  void announce(const std::vector<int32_t>& tensors) {
+    for (const int32_t t : tensors) runtime_.grad_ready(t);
+  }
+
+  StepOutcome update() {
+    const StepOutcome outcome = runtime_.step(settings_);
+    if (outcome.skipped)
+      throw NumericalError(cat("step ", runtime_.steps_done() + 1,
+                               ": the gradient of ",
+                               quoted(outcome.nonfinite_tensor), " on rank ",
+                               outcome.nonfinite_rank, " is not finite"));
+    return outcome;
+  }
+
+  void run_step(int step) {
+    for (const std::vector<int32_t>& module : tensors_)
+      for (const int32_t t : module) write_gradient(t, step);
+    world_.barrier({.label = "before a step"});
+    for (auto module = tensors_.rbegin(); module != tensors_.rend(); ++module)
+      announce(*module);
+    const RuntimeTimes before = runtime_.times();
+    const StepOutcome outcome = update();
+    const RuntimeTimes after = runtime_.times();
+    const double applied = wall_seconds();
+    runtime_.wait_all_params();
+    const double gathered = wall_seconds();
+    runtime_.zero_gradients();
+    if (step <= request_.warmup) return;
+    const double waited = after.waited_in_step - before.waited_in_step;
+    seconds_.push_back(outcome.seconds);
+    with_gather_.push_back(outcome.seconds + gathered - applied);
+    compute_.push_back(outcome.seconds - waited);
+    numbers_.step_waited += waited;
+    numbers_.step_links_busy += after.links_busy - before.links_busy;
+  }
+
+  // Gradients stay as the last step left them: their values take no time.
+  void run_iteration(TimedWork& work) {
+    const auto num_modules = static_cast<int32_t>(tensors_.size());
+    for (int32_t m = 0; m < num_modules; ++m) {
+      runtime_.wait_params(m);
+      work.forward(m);
+    }
+    for (int32_t m = num_modules - 1; m >= 0; --m) {
+      work.backward(m);
+      announce(tensors_[static_cast<size_t>(m)]);
+    }
+    update();
+  }
+
+  const Plan& plan_;
+  Communicator& world_;
+  Engine& engine_;
+  const StepTrialRequest& request_;
+  Runtime runtime_;
+  StepSettings settings_;
+  std::vector<std::vector<int32_t>> tensors_;  // of this rank, by module
+  std::vector<float> numbers_of_shard_;
+  std::vector<double> seconds_, with_gather_, compute_;  // by timed step
+  Numbers numbers_;
+};
+
+// Every rank's numbers, by rank; all have as many.
+template <class Number>
+std::vector<std::vector<Number>> from_all(Communicator& world,
+                                          std::span<const Number> own) {
+  const auto ranks = static_cast<size_t>(world.size());
+  const std::vector<int64_t> bytes(ranks,
+                                   static_cast<int64_t>(own.size_bytes()));
+  std::vector<Number> all(ranks * own.size());
+  world.all_gather_v(std::as_bytes(own), bytes,
+                     std::as_writable_bytes(std::span(all)),
+                     {.label = "what was measured"});
+  std::vector<std::vector<Number>> rows;
+  for (size_t r = 0; r < ranks; ++r)
+    rows.emplace_back(all.begin() + static_cast<int64_t>(r * own.size()),
+                      all.begin() + static_cast<int64_t>((r + 1) * own.size()));
+  return rows;
+}
+
+double ratio(double part, double whole) { return whole > 0 ? part / whole : 0; }
+
+void add_totals(const std::vector<Numbers>& ranks, int iterations,
+                StepTrial& trial) {
+  double waited = 0, busy = 0, step_waited = 0, step_busy = 0;
+  for (const Numbers& rank : ranks) {
+    waited += rank.waited;
+    busy += rank.links_busy;
+    step_waited += rank.step_waited;
+    step_busy += rank.step_links_busy;
+    trial.step_compute_seconds =
+        std::max(trial.step_compute_seconds, rank.step_compute);
+    trial.iteration_seconds = std::max(trial.iteration_seconds, rank.iteration);
+    trial.bytes_sent.push_back(static_cast<int64_t>(rank.bytes_sent));
+    trial.memory_bytes.push_back(static_cast<int64_t>(rank.memory_bytes));
+  }
+  const double share =
+      1.0 / (std::max(1, iterations) * static_cast<double>(ranks.size()));
+  trial.waited_seconds = waited * share;
+  trial.links_busy_seconds = busy * share;
+  trial.exposed_fraction = ratio(waited, busy);
+  trial.step_exposed_fraction = ratio(step_waited, step_busy);
+  trial.bytes_sent_max = std::ranges::max(trial.bytes_sent);
+  trial.memory_bytes_max = std::ranges::max(trial.memory_bytes);
+}
+
+}  // namespace
+
+StepTrial run_step_trial(const Plan& plan, Communicator& world, Engine& engine,
+                         const StepTrialRequest& request) {
+  CANZONA_CHECK(request.warmup < request.steps, "no step is timed");
+  TrialRank rank(plan, world, engine, request);
+  StepTrial trial;
+  rank.run_steps();
+  trial.digest = rank.runtime().parameter_digest();
+  trial.state_digest = rank.runtime().state_digest();
+  rank.run_iterations();
+
+  const int64_t first = request.warmup + 1;
+  const auto seconds = from_all<double>(world, rank.seconds());
+  trial.step = summarize_steps(slowest(seconds), first, plan.period);
+  trial.step_and_gather = summarize_steps(
+      slowest(from_all<double>(world, rank.with_gather())), first, plan.period);
+  for (const std::vector<double>& of_rank : seconds)
+    trial.rank_seconds.push_back(
+        summarize_steps(of_rank, first, plan.period).mean);
+  const auto rows = from_all<Numbers>(world, std::span(&rank.numbers(), 1));
+  std::vector<Numbers> numbers;
+  for (const std::vector<Numbers>& row : rows) numbers.push_back(row.front());
+  add_totals(numbers, request.iterations, trial);
+  return trial;
+}
+
+}  // namespace canzona

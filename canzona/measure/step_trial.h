@@ -1,0 +1,65 @@
+// One plan carried out by real ranks, and timed. All ranks call it at once.
+//
+//   run_ranks(plan.mesh.world(), [&](Communicator& world) {
+//     const auto engine = make_cpu_engine();
+//     StepTrial trial = run_step_trial(plan, world, *engine, request);
+//   });
+//
+// First come steps whose gradients are made anew, untimed, in front of each:
+// they say how long steps take and what they lead to. Then iterations, with
+// timed work in the place of forward and backward and gradients as they lie in
+// memory: they say what of the communication is hidden.
+//
+// Every rank gets the same result, made of the numbers of all.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "canzona/measure/step_times.h"
+#include "canzona/runtime/gradients.h"
+#include "canzona/runtime/runtime.h"
+
+namespace canzona {
+
+struct StepTrialRequest {
+  GradientKind gradients = GradientKind::kExact;
+  int steps = 5;
+  int warmup = 1;  // of the steps, the first that are not timed
+  int iterations = 4;
+  double compute_seconds = 0;  // forward and backward of one iteration
+  double clip_norm = 0;
+  RuntimeOptions runtime = {};
+};
+
+struct StepTrial {
+  std::string digest;  // of parameters after the steps
+  std::string state_digest;
+
+  // Of the slowest rank, step by step: last gradient reduced → last parameter
+  // applied, and → all parameters gathered.
+  StepTimes step;
+  StepTimes step_and_gather;
+  // The same as `step` without what it waited, the slowest rank's median.
+  double step_compute_seconds = 0;
+  std::vector<double> rank_seconds;  // of a step, by rank, mean over a period
+
+  double iteration_seconds = 0;  // mean, of the slowest rank; 0 without any
+  // Over all ranks and iterations: time compute waited / time links were busy.
+  double exposed_fraction = 0;
+  double step_exposed_fraction = 0;  // the same inside the steps alone
+  double waited_seconds = 0;         // of an iteration, mean over ranks
+  double links_busy_seconds = 0;
+
+  int64_t bytes_sent_max = 0;  // of a step
+  std::vector<int64_t> bytes_sent;
+  int64_t memory_bytes_max = 0;
+  std::vector<int64_t> memory_bytes;
+};
+
+// NumericalError if a gradient is not finite.
+StepTrial run_step_trial(const Plan& plan, Communicator& world, Engine& engine,
+                         const StepTrialRequest& request);
+
+}  // namespace canzona

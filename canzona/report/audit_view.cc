@@ -1,0 +1,103 @@
+#include "canzona/report/audit_view.h"
+
+#include <fmt/format.h>
+
+#include "canzona/base/text.h"
+#include "canzona/report/numbers.h"
+#include "canzona/report/places.h"
+#include "canzona/report/terminal_table.h"
+
+namespace canzona {
+namespace {
+
+size_t index(int64_t i) { return static_cast<size_t>(i); }
+
+int64_t parameter_bytes(const Plan& plan, int64_t elements) {
+  return elements * bytes_per_parameter(plan.options.parameters);
+}
+
+// What follows the tensor's name in that of the matrix.
+std::string split_text_of(const std::string& tensor,
+                          const std::string& matrix) {
+  return matrix.size() > tensor.size() ? matrix.substr(tensor.size() + 1)
+                                       : "whole";
+}
+
+AuditRow row_of_matrix(const Plan& plan, int32_t m) {
+  const Matrix& matrix = plan.matrices[index(m)];
+  const std::string& tensor = plan.model.tensors[index(matrix.tensor)].name;
+  AuditRow row;
+  row.name = name_of(plan, m);
+  row.rule = plan.rule;
+  row.split = split_text_of(tensor, row.name);
+  row.home = plan.home[index(matrix.tensor)];
+  row.owners = owner_ranks(plan, m);
+  row.bytes = parameter_bytes(plan, matrix.rows * matrix.cols);
+  row.seconds = period_load(plan, plan.costs[index(m)]) / plan.period *
+                plan.cost_basis.seconds_per_tick;
+  return row;
+}
+
+AuditRow row_of_elements(const Plan& plan, const Tensor& tensor) {
+  return {.name = tensor.name,
+          .rule = "adamw",
+          .split = "elements",
+          .owners = {},
+          .bytes = parameter_bytes(plan, tensor.elements())};
+}
+
+std::string owner_text(const AuditRow& row) {
+  constexpr size_t kMost = 4;
+  if (row.owners.empty()) return "who keeps it";
+  if (row.owners.size() > kMost)
+    return fmt::format("{} … {}, {} ranks", row.owners.front(),
+                       row.owners.back(), row.owners.size());
+  std::vector<std::string> words;
+  for (const int32_t rank : row.owners) words.push_back(fmt::to_string(rank));
+  return join(words, " ");
+}
+
+}  // namespace
+
+std::vector<AuditRow> audit(const Plan& plan) {
+  std::vector<AuditRow> rows;
+  for (size_t t = 0; t < plan.model.tensors.size(); ++t) {
+    const Tensor& tensor = plan.model.tensors[t];
+    if (!tensor.matrix_rule) rows.push_back(row_of_elements(plan, tensor));
+    for (int32_t m = plan.first_matrix[t]; m < plan.first_matrix[t + 1]; ++m)
+      rows.push_back(row_of_matrix(plan, m));
+  }
+  return rows;
+}
+
+std::string audit_text(const Plan& plan, const Ink& ink) {
+  Table table("~<<>>>>");
+  table.header({"tensor", "rule", "split", "home", "owner", "bytes", "cost"});
+  for (const AuditRow& row : audit(plan))
+    table.row({printable(row.name), row.rule, printable(row.split),
+               row.home == kEveryHome ? "all" : fmt::to_string(row.home),
+               owner_text(row), human_bytes(row.bytes),
+               row.seconds > 0 ? human_seconds(row.seconds) : ""});
+  return ink(Tone::kBold, "Audit") +
+         fmt::format(" of {}: {} on {}, costs predicted\n",
+                     plan.options.strategy, plan.rule, to_string(plan.mesh)) +
+         table.text(ink);
+}
+
+void write_audit(JsonWriter& out, const Plan& plan) {
+  out.begin_array();
+  for (const AuditRow& row : audit(plan)) {
+    out.begin_object().field("tensor", row.name).field("rule", row.rule);
+    out.field("split", row.split).member("home");
+    if (row.home == kEveryHome)
+      out.null();
+    else
+      out.value(row.home);
+    out.member("owners").values(row.owners);
+    out.field("bytes", row.bytes).field("predicted_seconds", row.seconds);
+    out.end_object();
+  }
+  out.end_array();
+}
+
+}  // namespace canzona

@@ -1,0 +1,64 @@
+#include "canzona/report/audit_view.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "canzona/report/test_plans.h"
+
+namespace canzona {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+TEST(Audit, HasARowForEveryMatrixAndEveryTensorOfAdamW) {
+  const Plan plan = shown_plan().plan;
+  const std::vector<AuditRow> rows = audit(plan);
+  ASSERT_THAT(rows, SizeIs(9));
+  EXPECT_EQ(rows[0].name, "layers.0.up");
+  EXPECT_EQ(rows[0].rule, "muon");
+  EXPECT_EQ(rows[0].split, "whole");
+  EXPECT_EQ(rows[0].home, plan.home[0]);
+  EXPECT_THAT(rows[0].owners, SizeIs(1));
+  EXPECT_EQ(rows[0].bytes, 64 * 32 * 2);
+  EXPECT_GT(rows[0].seconds, 0);
+  EXPECT_EQ(rows[2].rule, "adamw");
+  EXPECT_EQ(rows[2].home, kEveryHome);
+  EXPECT_THAT(rows[2].owners, IsEmpty());
+}
+
+TEST(Audit, RepeatedUpdatesNameAllWhoRepeatThem) {
+  const Plan plan = shown_plan({.strategy = "replicated"}).plan;
+  EXPECT_THAT(audit(plan)[0].owners, ElementsAre(0, 1, 2, 3));
+}
+
+TEST(Audit, SplitMatricesNameTheirPart) {
+  Model model = read_model("qwen3-0.6b", {.fused = true, .layers = 1});
+  const auto rule = make_rule_facts("muon", {});
+  PlanOptions options;
+  options.splits = parse_splits("qkv");
+  const Plan plan = make_plan({.model = model,
+                               .mesh = parse_mesh("dp=2"),
+                               .rule = *rule,
+                               .options = options});
+  std::vector<std::string> splits;
+  for (const AuditRow& row : audit(plan)) splits.push_back(row.split);
+  EXPECT_THAT(splits, testing::IsSupersetOf({"q", "k", "v", "whole"}));
+}
+
+TEST(Audit, TextAndJsonTellTheSame) {
+  const Plan plan = shown_plan().plan;
+  const std::string text = audit_text(plan, Ink(false));
+  JsonWriter json;
+  write_audit(json, plan);
+  for (const AuditRow& row : audit(plan)) {
+    EXPECT_THAT(text, HasSubstr(row.name));
+    EXPECT_THAT(json.text(), HasSubstr("\"" + row.name + "\""));
+  }
+  EXPECT_THAT(text, HasSubstr("predicted"));
+}
+
+}  // namespace
+}  // namespace canzona

@@ -1,0 +1,248 @@
+// `canzona bench step`: plans carried out by real ranks, and timed.
+#include "cli/bench_step.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "cli/bench.h"
+#include "cli/errors.h"
+#include "cli/plan_input.h"
+#include "cli/ranks.h"
+
+namespace canzona::cli {
+namespace {
+
+constexpr const char* kExamples =
+    R"(Examples:
+  canzona bench step --model qwen3-1.7b --scale 1/8 --layers 4 --mesh dp=2,tp=2
+  canzona bench step --model qwen3-0.6b --layers 2 --mesh dp=4 --rule soap --steps 21 --json
+  canzona bench step --model qwen3-0.6b --scale 1/4 --mesh tp=4 --strategy balanced \
+    --comm-ratio 0.5 --compute 0 --trace step.json
+  mpirun -n 4 canzona bench step --model qwen3-0.6b --scale 1/8 --mesh dp=4
+
+What is measured: `step` runs from the last gradient reduced to the last parameter
+applied, `with gather` until all parameters are gathered with nothing to hide it, both on
+the slowest rank. `iteration` has timed work in the place of forward and backward: ranks
+sleep, as a host does while its accelerator computes, module by module, a third of the
+time forward. `hidden` is 1 - time compute waited / time links were busy, in iterations.
+`mean` and `worst` are over a period of refreshes; give --steps enough to cover it.
+
+Gradients are made from names and positions. `exact`: 28 slices of small integers x 2^-20
+dealt over the data-parallel ranks; sums are exact, so that every mesh has one digest.
+`random`: a number for each rank; one digest for each number of data-parallel ranks.
+
+With --link or --comm-ratio times are those of a modelled link: data is copied and added
+at once, only its arrival is postponed. --comm-ratio X: a rank sends for X times as long
+as it computes in an iteration, step included, by the strategy that is measured first.
+
+Exit status: 0 done, 1 strategies lead to different digests, 2 a mistake in the request,
+4 a rank was lost or late.
+)";
+
+struct Arguments {
+  PlanArguments plan;
+  std::string transport;
+  std::string device = "cpu";
+  std::string gradients = "exact";
+  std::string wire = "fp32";
+  std::string deadline;
+  std::string comm_ratio;
+  std::string compute;
+  std::string clip;
+  std::string trace;
+  std::string flight_record;
+  int steps = 5;
+  int warmup = -1;      // 1, or 0 if there is one step only
+  int iterations = -1;  // as many as timed steps
+  bool serial = false;
+  bool check_collectives = false;
+  bool fast_reduce = false;
+  bool audit = false;
+};
+
+void check_range(const char* option, int value, int low, int high) {
+  if (value < low || value > high)
+    throw UsageError(cat(option, " ", value, ": expected ", low, " to ", high));
+}
+
+GradientWire parse_wire(const std::string& text) {
+  if (text == "fp32") return GradientWire::kFp32;
+  if (text == "bf16") return GradientWire::kBf16;
+  throw UsageError(cat("--wire ", quoted(text), ": expected fp32 or bf16",
+                       did_you_mean(text, {"fp32", "bf16"})));
+}
+
+StepTrialRequest trial_of(const Arguments& a) {
+  constexpr int kMost = 1'000'000;
+  check_range("--steps", a.steps, 1, kMost);
+  StepTrialRequest trial;
+  trial.gradients = parse_gradient_kind(a.gradients);
+  trial.steps = a.steps;
+  trial.warmup = a.warmup >= 0 ? a.warmup : a.steps > 1 ? 1 : 0;
+  check_range("--warmup", trial.warmup, 0, a.steps - 1);
+  trial.iterations =
+      a.iterations >= 0 ? a.iterations : trial.steps - trial.warmup;
+  check_range("--iterations", trial.iterations, 0, kMost);
+  if (!a.clip.empty())
+    trial.clip_norm = parse_number(a.clip, 0, 1e30, "--clip");
+  trial.runtime.wire = parse_wire(a.wire);
+  trial.runtime.pipelined = !a.serial;
+  return trial;
+}
+
+// The plan's links are those that are modelled; nothing is assumed.
+Link link_of(const Arguments& a, const PlanOptions& options) {
+  if (a.plan.link.empty()) return {};
+  LinkModel link = parse_link_model(a.plan.link);
+  if (a.plan.link.find("ranks_per_node") == std::string::npos)
+    link.ranks_per_node = options.ranks_per_node;
+  return link;
+}
+
+Plan plan_on_link(const PlanInput& input, const std::string& strategy,
+                  const Link& link) {
+  PlanInput own = {input.model, input.mesh, nullptr, input.options,
+                   input.cost_table};
+  own.rule = make_rule_facts(input.rule->name(), input.rule->options());
+  if (link) {
+    own.options.links = {link->intra_bytes_per_second,
+                         link->inter_bytes_per_second, link->latency_seconds,
+                         /*nominal=*/false};
+    own.options.ranks_per_node = link->ranks_per_node;
+  }
+  return plan_once(own, strategy).plan;
+}
+
+StepBenchRequest request_of(const Arguments& a, const PlanInput& input,
+                            const Output& out) {
+  StepBenchRequest request;
+  request.strategies = known_strategies(a.plan.strategies, "--strategy");
+  request.plan = [&input](const std::string& strategy, const Link& link) {
+    return plan_on_link(input, strategy, link);
+  };
+  request.device = a.device;
+  request.trial = trial_of(a);
+  request.link = link_of(a, input.options);
+  if (!a.comm_ratio.empty())
+    request.comm_ratio = parse_number(a.comm_ratio, 1e-6, 1e6, "--comm-ratio");
+  if (!a.compute.empty())
+    request.compute_seconds = parse_number(a.compute, 0, 1e6, "--compute");
+  request.progress = [&out](const std::string& what) { out.progress(what); };
+  if (!a.trace.empty() && request.strategies.size() > 1)
+    throw UsageError(cat("--trace shows one strategy, not ",
+                         request.strategies.size(),
+                         "; choose one, such as --strategy balanced"));
+  return request;
+}
+
+RankOptions rank_options(const Arguments& a, const PlanInput& input,
+                         bool links) {
+  RankOptions options;
+  options.transport = a.transport;
+  options.num_ranks = input.mesh.world();
+  options.links = links;
+  options.flight_record = a.flight_record;
+  options.communicator.check_collectives = a.check_collectives;
+  options.communicator.fast_reduce = a.fast_reduce;
+  if (!a.deadline.empty())
+    options.communicator.deadline =
+        std::chrono::duration_cast<std::chrono::nanoseconds>(
+            std::chrono::duration<double>(
+                parse_duration(a.deadline, "--deadline")));
+  if (options.communicator.deadline.count() <= 0)
+    throw UsageError(cat("--deadline ", quoted(a.deadline),
+                         ": expected a time above 0, such as 30s"));
+  return options;
+}
+
+Outcome run(const Arguments& a, const Output& out) {
+  PlanArguments plan = a.plan;
+  plan.link.clear();  // a LinkModel, and put into the plan's options later
+  plan.device = a.device;
+  make_engine(a.device);  // or the reason why there is none
+  const PlanInput input = read_plan_input(plan);
+  StepBenchRequest request = request_of(a, input, out);
+  const bool links = request.link.has_value() || request.comm_ratio > 0;
+  const std::unique_ptr<Ranks> ranks =
+      make_ranks(rank_options(a, input, links));
+  request.run = ranks->runner();
+  if (!ranks->speaks()) request.progress = [](const std::string&) {};
+  std::unique_ptr<Trace> trace;
+  if (!a.trace.empty()) trace = std::make_unique<Trace>();
+  request.trial.runtime.trace = trace.get();
+
+  StepReport report{.model = input.model.name,
+                    .mesh = input.mesh,
+                    .rule = std::string(input.rule->name()),
+                    .transport = ranks->transport(),
+                    .trial = request.trial,
+                    .bench = run_step_bench(request),
+                    .audited = a.audit};
+  out.progress("");
+  if (trace != nullptr)
+    out.save(ranks->file_name(a.trace), trace->json(), "trace");
+  ranks->finish();
+  if (!ranks->speaks()) return Outcome::kDone;
+  for (const std::string& warning : warnings_of(report))
+    out.note("warning: " + warning);
+  out.result(a.plan.json ? step_json(report) : step_text(report, out.ink()));
+  return a.fast_reduce || digests_agree(report) ? Outcome::kDone
+                                                : Outcome::kFailed;
+}
+
+void add_run_options(CLI::App& app, Arguments& a) {
+  constexpr const char* kGroup = "How it is run";
+  const auto text = [&](const char* name, auto& value, const char* label,
+                        const char* description) {
+    app.add_option(name, value, description)->option_text(label)->group(kGroup);
+  };
+  text("--transport", a.transport, "KIND",
+       "ranks as threads or mpi processes [mpi under mpirun, else thread]");
+  text("--device", a.device, "DEVICE",
+       "cpu, or cuda: all ranks share the GPU [cpu]");
+  text("--steps", a.steps, "N", "steps in all; digests are taken after [5]");
+  text("--warmup", a.warmup, "N", "of them, the first that are not timed [1]");
+  text("--iterations", a.iterations, "N",
+       "with forward and backward, after the steps [as many as timed steps]");
+  text("--compute", a.compute, "SECONDS",
+       "of forward and backward [twice a step]");
+  text("--gradients", a.gradients, "KIND", "exact or random [exact]");
+  text("--clip", a.clip, "NORM", "clip the gradient to this norm, 0: no [0]");
+  text("--wire", a.wire, "DTYPE", "of gradients on the wire [fp32]");
+  text("--comm-ratio", a.comm_ratio, "X",
+       "scale modelled links so that sending takes X times the compute");
+  text("--deadline", a.deadline, "TIME",
+       "of every collective; past it, exit status 4 [10min]");
+  const auto flag = [&](const char* name, bool& value,
+                        const char* description) {
+    app.add_flag(name, value, description)->group(kGroup);
+  };
+  flag("--serial", a.serial, "wait for every exchange at once: no pipeline");
+  flag("--check-collectives", a.check_collectives,
+       "ranks compare operation and sizes before every collective");
+  flag("--fast-reduce", a.fast_reduce,
+       "sums by MPI itself: digests may differ, and are not compared");
+  text("--flight-record", a.flight_record, "FILE",
+       "write each rank's last operations if one fails");
+  text("--trace", a.trace, "FILE",
+       "write spans of all ranks, for ui.perfetto.dev");
+  flag("--audit", a.audit, "show every tensor: rule, home, owner, cost");
+}
+
+}  // namespace
+
+Verb add_bench_step(CLI::App& bench) {
+  CLI::App* app = bench.add_subcommand(
+      "step", "carry plans out on real ranks: time, traffic, memory, digests");
+  auto arguments = std::make_shared<Arguments>();
+  add_plan_arguments(*app, Planning::kRun, arguments->plan);
+  add_run_options(*app, *arguments);
+  app->footer(kExamples + std::string("\n") + strategies_help() + "\n" +
+              rules_help());
+  return {app, [arguments](const Output& out) { return run(*arguments, out); }};
+}
+
+}  // namespace canzona::cli

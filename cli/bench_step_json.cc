@@ -1,0 +1,111 @@
+// The answer of `canzona bench step` as JSON.
+#include "canzona/base/json_writer.h"
+#include "canzona/report/audit_view.h"
+#include "canzona/report/json_parts.h"
+#include "cli/bench_step.h"
+
+namespace canzona::cli {
+namespace {
+
+void write_link(JsonWriter& out, const StepBench& bench) {
+  if (!bench.link) {
+    out.null();
+    return;
+  }
+  out.begin_object().field("kind", "modelled link");
+  out.field("intra_bytes_per_second", bench.link->intra_bytes_per_second);
+  out.field("inter_bytes_per_second", bench.link->inter_bytes_per_second);
+  out.field("latency_seconds", bench.link->latency_seconds);
+  out.field("ranks_per_node", bench.link->ranks_per_node);
+  out.field("copy_bytes_per_second", bench.copy_bytes_per_second);
+  out.field("too_fast", bench.link_is_too_fast()).end_object();
+}
+
+void write_times(JsonWriter& out, const StrategyBench& s) {
+  const StepTrial& t = s.trial;
+  const PlanSummary& predicted = s.plan->summary;
+  out.field("step_seconds", t.step.median);
+  out.field("step_seconds_mean", t.step.mean);
+  out.field("step_seconds_worst", t.step.worst);
+  out.field("step_compute_seconds", t.step_compute_seconds);
+  out.field("step_and_gather_seconds", t.step_and_gather.median);
+  out.member("iteration_seconds");
+  t.iteration_seconds > 0 ? out.value(t.iteration_seconds) : out.null();
+  out.field("hidden_fraction", 1 - t.exposed_fraction);
+  out.field("step_hidden_fraction", 1 - t.step_exposed_fraction);
+  out.field("waited_seconds", t.waited_seconds);
+  out.field("links_busy_seconds", t.links_busy_seconds);
+  out.field("predicted_step_seconds", predicted.step_seconds_mean);
+  out.field("predicted_step_seconds_worst", predicted.step_seconds_worst);
+  out.member("speedup_over_replicated");
+  s.speedup_over_replicated > 0 ? out.value(s.speedup_over_replicated)
+                                : out.null();
+}
+
+void write_ranks(JsonWriter& out, const StrategyBench& s) {
+  std::vector<double> predicted;
+  for (const RankCost& rank : s.predicted)
+    predicted.push_back(rank.step_seconds_mean);
+  out.member("rank_step_seconds").values(s.trial.rank_seconds);
+  out.member("rank_predicted_seconds").values(predicted);
+  out.member("rank_bytes_sent").values(s.trial.bytes_sent);
+  out.member("rank_memory_bytes").values(s.trial.memory_bytes);
+}
+
+void write_strategy(JsonWriter& out, const StrategyBench& s, bool audited) {
+  out.begin_object().field("name", s.name);
+  if (!s.error.empty()) {
+    out.field("error", s.error).end_object();
+    return;
+  }
+  out.field("digest", s.trial.digest);
+  out.field("state_digest", s.trial.state_digest);
+  write_times(out, s);
+  out.field("bytes_sent_max", s.trial.bytes_sent_max);
+  out.field("bytes_predicted_max", s.bytes_predicted_max);
+  out.field("memory_bytes_max", s.trial.memory_bytes_max);
+  out.field("memory_predicted_max", s.memory_predicted_max);
+  write_ranks(out, s);
+  out.field("plan_digest", s.plan->digest);
+  if (audited) write_audit(out.member("audit"), *s.plan);
+  out.end_object();
+}
+
+// Of a plan that was made; the same for all strategies.
+void write_period(JsonWriter& out, const StepBench& bench) {
+  for (const StrategyBench& s : bench.strategies) {
+    if (!s.plan) continue;
+    out.field("period", s.plan->period).field("phases", s.plan->phases);
+    out.field("covers_period", s.trial.step.covers_period);
+    out.field("cost", s.plan->cost_basis.source);
+    return;
+  }
+}
+
+}  // namespace
+
+std::string step_json(const StepReport& report) {
+  const StepBench& bench = report.bench;
+  JsonWriter out(2);
+  out.begin_object().field("model", report.model).member("mesh");
+  write_mesh(out, report.mesh);
+  out.field("world", report.mesh.world()).field("rule", report.rule);
+  out.field("transport", report.transport);
+  out.field("gradients", to_string(report.trial.gradients));
+  out.field("steps", report.trial.steps);
+  out.field("warmup", report.trial.warmup);
+  out.field("iterations", report.trial.iterations);
+  write_period(out, bench);
+  out.field("compute_seconds", bench.compute_seconds);
+  out.field("measured_first", bench.measured_first);
+  write_link(out.member("link"), bench);
+  out.field("digests_agree", digests_agree(report));
+  out.member("warnings").values(warnings_of(report));
+  out.member("strategies").begin_array();
+  for (const StrategyBench& s : bench.strategies)
+    write_strategy(out, s, report.audited);
+  out.end_array().end_object();
+  return out.take() + "\n";
+}
+
+}  // namespace canzona::cli

@@ -1,0 +1,115 @@
+#include "cli/ranks.h"
+
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "canzona/comm/mpi/mpi_launch.h"
+#include "canzona/comm/mpi/mpi_session.h"
+
+namespace canzona::cli {
+namespace {
+
+bool mpi_is_open = false;
+
+class ThreadRanks : public Ranks {
+ public:
+  explicit ThreadRanks(const RankOptions& options) : options_(options) {}
+
+  std::string transport() const override { return "thread"; }
+  RankRunner runner() override {
+    return on_threads(options_.num_ranks, options_.communicator);
+  }
+
+ private:
+  RankOptions options_;
+};
+
+class MpiRanks : public Ranks {
+ public:
+  explicit MpiRanks(const RankOptions& options) : options_(options) {
+    mpi_is_open = true;
+    if (session_.size() != options.num_ranks)
+      throw UsageError(cat("the mesh has ", options.num_ranks,
+                           " ranks, but MPI has started ", session_.size(),
+                           "; start it with mpirun -n ", options.num_ranks));
+  }
+
+  std::string transport() const override { return "mpi"; }
+  bool speaks() const override { return session_.rank() == 0; }
+  std::string file_name(const std::string& name) const override {
+    std::filesystem::path path(name);
+    path.replace_extension(
+        cat(".", session_.rank(), path.extension().string()));
+    return path.string();
+  }
+  RankRunner runner() override {
+    return [this](const Link&, const RankFunction& function) {
+      Communicator world(session_.make_world(options_.communicator.deadline),
+                         cpu_wire_ops(), options_.communicator, "world");
+      try {
+        function(world);
+      } catch (const std::exception& error) {
+        session_.abort(
+            cat("rank ", session_.rank(), " failed: ", error.what()));
+        throw;
+      }
+    };
+  }
+  void finish() override {
+    session_.finish(options_.communicator.deadline);
+    mpi_is_open = false;
+  }
+
+ private:
+  RankOptions options_;
+  MpiSession session_;
+};
+
+// All ranks of this process write to one file, one after the other.
+void write_flights_to(const std::string& path, CommunicatorOptions& options) {
+  auto mutex = std::make_shared<std::mutex>();
+  options.on_failure = [path, mutex](const FlightRecord& record) {
+    const std::lock_guard lock(*mutex);
+    std::ofstream file(path, std::ios::app);
+    record.write(file);
+  };
+}
+
+std::string transport_of(const RankOptions& options,
+                         const std::optional<MpiLaunch>& launch) {
+  const std::string& wanted = options.transport;
+  if (wanted.empty()) return launch ? "mpi" : "thread";
+  if (wanted != "thread" && wanted != "mpi")
+    throw UsageError(cat("--transport ", quoted(wanted),
+                         ": expected thread or mpi",
+                         did_you_mean(wanted, {"thread", "mpi"})));
+  if (wanted == "thread" && launch && launch->num_ranks != 1)
+    throw UsageError(cat("--transport thread: ", launch->launcher,
+                         " has started several processes, each of which would "
+                         "run all ranks; start one, or use mpi"));
+  return wanted;
+}
+
+}  // namespace
+
+bool ranks_are_open() { return mpi_is_open; }
+
+std::unique_ptr<Ranks> make_ranks(const RankOptions& options) {
+  RankOptions own = options;
+  const std::optional<MpiLaunch> launch = find_mpi_launch();
+  const bool mpi = transport_of(options, launch) == "mpi";
+  if (mpi && options.links)
+    throw UsageError(
+        "links are modelled between threads only: --link and --comm-ratio go "
+        "with --transport thread");
+  std::string& flights = own.flight_record;
+  if (mpi && launch && !flights.empty()) flights += cat(".", launch->rank);
+  if (!flights.empty()) write_flights_to(flights, own.communicator);
+  if (mpi) return std::make_unique<MpiRanks>(own);
+  return std::make_unique<ThreadRanks>(own);
+}
+
+}  // namespace canzona::cli

@@ -1,0 +1,46 @@
+// The ranks that a verb runs on: threads of this process, or processes that
+// mpirun has started.
+//
+//   const auto ranks = make_ranks({.num_ranks = 4});
+//   ranks->runner()({}, [&](Communicator& world) { … });
+//   ranks->finish();
+//   if (ranks->speaks()) out.result(…);
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "canzona/measure/step_bench.h"
+
+namespace canzona::cli {
+
+struct RankOptions {
+  std::string transport;  // "thread", "mpi", or "": as this process was started
+  int num_ranks = 1;
+  bool links = false;  // that are modelled
+  std::string flight_record;
+  CommunicatorOptions communicator = {};
+};
+
+class Ranks {
+ public:
+  virtual ~Ranks() = default;
+
+  virtual std::string transport() const = 0;
+  virtual RankRunner runner() = 0;
+  // Whether this process is the one that prints results.
+  virtual bool speaks() const { return true; }
+  // A name for a file of this process alone.
+  virtual std::string file_name(const std::string& name) const { return name; }
+  // The orderly end of all ranks.
+  virtual void finish() {}
+};
+
+// UsageError if the ranks that are there do not fit what is asked.
+std::unique_ptr<Ranks> make_ranks(const RankOptions& options);
+
+// True if processes were joined and have not ended together: this one must
+// leave without waiting for the others.
+bool ranks_are_open();
+
+}  // namespace canzona::cli

@@ -1,0 +1,156 @@
+# Plans carried out by real ranks: canzona bench step.
+. "$(dirname "$0")/words.sh"
+
+# A build of the planner alone says so and stops here.
+canzona bench step --model qwen3-0.6b --mesh dp=2
+if grep -q 'built to plan only' err; then
+  exits 2
+  finish
+fi
+
+printf '%s' '[{"name": "layers.0.up", "shape": [64, 32], "tp": "rows"},
+  {"name": "layers.0.down", "shape": [32, 64], "tp": "columns"},
+  {"name": "layers.1.up", "shape": [64, 32], "tp": "rows"},
+  {"name": "norm", "shape": [32]}]' >small.json
+small="bench step --model small.json --compute 0.001"
+
+# What the JSON promises, of all strategies.
+# shellcheck disable=SC2086
+canzona $small --mesh dp=2,tp=2 --strategy all --steps 3 --json --quiet
+exits 0
+is_json
+is_empty err
+member_is model small.json
+member_is 'mesh dp' 2
+member_is 'mesh tp' 2
+member_is rule muon
+member_is transport thread
+member_is steps 3
+member_is digests_agree ON
+digest=$(member 'strategies 0 digest')
+states=$(member 'strategies 0 state_digest')
+for i in 0 1 2 3 4 5; do
+  for name in name digest state_digest step_seconds step_and_gather_seconds \
+    iteration_seconds hidden_fraction bytes_sent_max bytes_predicted_max \
+    memory_bytes_max memory_predicted_max speedup_over_replicated; do
+    has_member "strategies $i $name"
+  done
+  member_is "strategies $i digest" "$digest"
+  member_is "strategies $i state_digest" "$states"
+  member_is "strategies $i bytes_sent_max" \
+    "$(member "strategies $i bytes_predicted_max")"
+  member_is "strategies $i memory_bytes_max" \
+    "$(member "strategies $i memory_predicted_max")"
+done
+member_is 'strategies 0 name' replicated
+member_is 'strategies 0 speedup_over_replicated' 1
+
+# Exact gradients: one digest for every mesh. Random ones: one for every dp.
+one() {
+  # shellcheck disable=SC2086
+  canzona $small --strategy balanced --steps 3 --json --quiet "$@"
+  exits 0
+  member 'strategies 0 digest'
+}
+for mesh in dp=1 dp=4 tp=2; do
+  last="digest on $mesh"
+  [ "$(one --mesh $mesh)" = "$digest" ] || fail 'another digest'
+done
+random=$(one --mesh dp=2 --gradients random)
+[ "$random" = "$(one --mesh dp=2,tp=2 --gradients random)" ] ||
+  fail 'tp changes the digest of random gradients'
+[ "$random" != "$(one --mesh dp=4 --gradients random)" ] ||
+  fail 'dp does not change the digest of random gradients'
+[ "$random" != "$(one --mesh dp=2 --gradients random --clip 0.01)" ] ||
+  fail 'clipping changes nothing'
+[ "$random" = "$(one --mesh dp=2 --gradients random --serial \
+  --check-collectives --bucket-elements 1000)" ] ||
+  fail 'the way it is run changes the digest'
+[ "$random" != "$(one --mesh dp=2 --gradients random --wire bf16)" ] ||
+  fail 'a narrow wire changes nothing'
+
+# Text, with the audit; every output with a modelled link says so.
+# shellcheck disable=SC2086
+canzona $small --mesh dp=2,tp=2 --steps 2 --audit \
+  --link intra=1GB/s,inter=0.5GB/s,latency=20us --ranks-per-node 2
+exits 0
+prints 'Audit' 'layers.0.up' 'muon' 'adamw' 'who keeps it' 'modelled link' \
+  'speed-up' 'predicted' 'same parameters'
+checks=$((checks + 1))
+[ "$(LC_ALL=C.UTF-8 wc -L <out)" -le 100 ] ||
+  fail 'a line is wider than 100 columns'
+# shellcheck disable=SC2086
+canzona $small --mesh tp=2 --strategy balanced --comm-ratio 0.5 --json \
+  --audit --trace trace.json
+exits 0
+is_json
+says 'wrote trace trace.json'
+prints 'modelled link'
+member_is measured_first balanced
+has_member 'link intra_bytes_per_second'
+has_member 'strategies 0 audit 0 owners 0'
+checks=$((checks + 1))
+grep -q traceEvents trace.json || fail 'no trace'
+# shellcheck disable=SC2086
+canzona $small --mesh dp=2 --strategy balanced \
+  --link intra=900GB/s,inter=900GB/s
+exits 0
+says 'faster than a quarter'
+
+# Refreshes: mean and worst over a period, and a word where it is not covered.
+# shellcheck disable=SC2086
+canzona $small --mesh dp=2 --rule soap --rule-option precondition_frequency=2 \
+  --strategy balanced --steps 5 --json --quiet
+exits 0
+member_is period 2
+member_is covers_period ON
+has_member 'strategies 0 step_seconds_mean'
+has_member 'strategies 0 step_seconds_worst'
+# shellcheck disable=SC2086
+canzona $small --mesh dp=2 --rule soap --strategy balanced --steps 2
+exits 0
+says 'do not cover'
+
+# Presets are scaled down, for the planner, too.
+canzona plan --model qwen3-1.7b --scale 1/8 --layers 2 --mesh dp=2 --json
+exits 0
+is_json
+refuses '1/3' '1024' -- plan --model qwen3-0.6b --scale 1/3 --mesh dp=2
+refuses '28 layers' -- plan --model qwen3-0.6b --layers 29 --mesh dp=2
+refuses '--scale' -- plan --model qwen3-0.6b --scale 8 --mesh dp=2
+
+# Mistakes.
+refuses '--mesh' -- bench step --model small.json
+refuses "'blanced'" "'balanced'" -- bench step --model small.json --mesh dp=2 \
+  --strategy blanced
+refuses "'carrier'" thread mpi -- bench step --model small.json --mesh dp=2 \
+  --transport carrier
+refuses "'exakt'" "'exact'" -- bench step --model small.json --mesh dp=2 \
+  --gradients exakt
+refuses '--warmup 3' -- bench step --model small.json --mesh dp=2 --steps 3 \
+  --warmup 3
+refuses '--steps 0' -- bench step --model small.json --mesh dp=2 --steps 0
+refuses '--deadline' -- bench step --model small.json --mesh dp=2 --deadline 0s
+refuses 'one strategy' -- bench step --model small.json --mesh dp=2 \
+  --trace t.json
+refuses 'sends nothing' -- bench step --model small.json --mesh dp=1 \
+  --strategy balanced --comm-ratio 1
+refuses 'inter' -- bench step --model small.json --mesh dp=2 \
+  --link intra=1GB/s
+
+# A link so slow that a deadline passes: the error says who did not come.
+canzona bench step --model small.json --mesh dp=2 --strategy balanced \
+  --compute 0 --link intra=1KB/s,inter=1KB/s --deadline 300ms \
+  --flight-record flights.jsonl
+exits 4
+says 'rank'
+checks=$((checks + 1))
+grep -q '"state"' flights.jsonl || fail 'no flight record'
+
+canzona bench step --help
+exits 0
+prints 'Examples:' '--comm-ratio' 'Strategies:' 'modelled link'
+checks=$((checks + 1))
+[ "$(LC_ALL=C.UTF-8 wc -L <out)" -le 100 ] ||
+  fail 'a line is wider than 100 columns'
+finish
