@@ -21,7 +21,8 @@ constexpr const char* kExamples =
   canzona explain plan.json --rank 17
   canzona VERB --help
 
-Exit status: 0 done, 1 failed or not sound, 2 a mistake in the request, 6 output cannot be written.)";
+Exit status: 0 done, 1 failed or not sound, 2 a mistake in the request, 4 a rank was lost,
+6 output cannot be written.)";
 
 std::string version_text() {
   return cat("canzona ", kVersion, "\ncommit ", kCommit, "\nbuild ", kBuildType,

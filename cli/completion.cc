@@ -54,6 +54,9 @@ std::string values_cases() {
          line("--weight", "numel flops cost") +
          line("--parameters", "bf16 fp32") +
          line("--newton-schulz", "standard symmetric gram auto") +
+         line("bench", "transform rule step") +
+         line("--transport", "thread mpi") +
+         line("--gradients", "exact random") + line("--wire", "fp32 bf16") +
          line("--split", "none qkv head gate-up expert") +
          line("--color", "auto always never") + line("completion", "bash");
 }
