@@ -1,0 +1,262 @@
+#!/usr/bin/env python3
+"""Numbers of the runtime: strategies, scaling, pipeline, iteration, prediction.
+
+    python3 bench/step_numbers.py --ranks 16 --markdown steps.md --json steps.json
+    python3 bench/step_numbers.py --ranks 2 --only strategies --small
+
+Runs `canzona bench step` and keeps what it said. Standard library only. Each
+part is bounded in time; a part that fails is named and the others go on.
+"""
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+
+STRATEGIES = "replicated,layerwise,start_offset,contiguous,megatron,balanced"
+
+
+class Bench:
+    def __init__(self, args):
+        self.args = args
+        self.runs = []
+        self.lines = []
+        self.began = time.time()
+
+    def say(self, text=""):
+        self.lines.append(text)
+        print(text, flush=True)
+
+    def step(self, what, *flags, limit=120):
+        """One `bench step`; None if it failed."""
+        command = [self.args.canzona, "bench", "step", "--json", "--quiet",
+                   "--parameters", "fp32", *flags]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True,
+                                  timeout=limit)
+        except subprocess.TimeoutExpired:
+            self.say(f"{what}: not done in {limit} s")
+            return None
+        if done.returncode != 0:
+            self.say(f"{what}: exit {done.returncode}: "
+                     f"{done.stderr.strip()[-300:]}")
+            return None
+        result = json.loads(done.stdout)
+        self.runs.append({"what": what, "command": " ".join(command[1:]),
+                          "result": result})
+        return result
+
+    def model(self, rule):
+        scale, layers = self.args.sizes["muon" if rule == "muon" else "other"]
+        flags = ["--model", "qwen3-1.7b", "--scale", scale, "--rule", rule]
+        if layers:
+            flags += ["--layers", str(layers)]
+        if rule == "muon":
+            flags += ["--rule-option", "precision=bf16"]
+        if rule in ("soap", "shampoo"):
+            flags += ["--rule-option", "precondition_frequency=5"]
+        return flags
+
+
+def meshes(ranks):
+    if ranks >= 16:
+        return ["dp=16", "dp=4,tp=4", "dp=2,tp=8"]
+    return [f"dp={ranks}", f"tp={ranks}"]
+
+
+def row(cells):
+    return "| " + " | ".join(cells) + " |"
+
+
+def strategies(bench):
+    """Every strategy, rule and mesh; the speed-up over `replicated`."""
+    bench.say("\n## Optimizer step by strategy\n")
+    bench.say(row(["rule", "mesh", "strategy", "step, mean", "worst", "speed-up",
+                   "busiest rank", "sent per step", "predicted step"]))
+    bench.say("|" + "---|" * 9)
+    for rule in bench.args.rules.split(","):
+        for mesh in meshes(bench.args.ranks):
+            chosen = "replicated,balanced" if rule == "adamw" else STRATEGIES
+            steps = "4" if rule in ("muon", "adamw") else "7"
+            warm = "1" if rule in ("muon", "adamw") else "2"
+            flags = bench.model(rule) + [
+                "--mesh", mesh, "--strategy", chosen, "--steps", steps,
+                "--warmup", warm, "--iterations", "0"]
+            if bench.args.cost:
+                flags += ["--cost", bench.args.cost]
+            show_strategies(bench, rule, mesh,
+                            bench.step(f"{rule} {mesh}", *flags))
+            if rule in ("soap", "shampoo") and mesh == "dp=16":
+                show_strategies(bench, rule + ", 5 phases", mesh, bench.step(
+                    f"{rule} {mesh} phases", *flags, "--strategy", "balanced",
+                    "--phases", "5"))
+
+
+def show_strategies(bench, rule, mesh, result):
+    if result is None:
+        return
+    base = next((s["step_seconds_mean"] for s in result["strategies"]
+                 if s["name"] == "replicated"), None)
+    for s in result["strategies"]:
+        mean = s["step_seconds_mean"]
+        bench.say(row([
+            rule, mesh, s["name"], f"{mean * 1e3:.1f} ms",
+            f"{s['step_seconds_worst'] * 1e3:.1f} ms",
+            f"{base / mean:.2f}x" if base else "",
+            f"{s['step_compute_seconds'] * 1e3:.1f} ms",
+            f"{s['bytes_sent_max'] / 2**20:.1f} MiB",
+            f"{s['predicted_step_seconds'] * 1e3:.1f} ms"]))
+    if not result["digests_agree"]:
+        bench.say("DIGESTS DIFFER")
+
+
+def products(bench, ranks):
+    """Seconds of the same products on `ranks` cores at once, the slowest."""
+    command = [bench.args.canzona, "bench", "transform", "--shape", "512x1536",
+               "--batch", "12", "--precision", "bf16", "--algorithm", "gram",
+               "--rounds", "20", "--json"]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+               for _ in range(ranks)]
+    times = []
+    for process in running:
+        out, _ = process.communicate(timeout=100)
+        times.append(json.loads(out)["results"][0]["seconds"])
+    return max(times)
+
+
+def scaling(bench):
+    """1 → ranks, beside what the machine itself loses when all cores work."""
+    ranks = bench.args.ranks
+    bench.say("\n## Scaling\n")
+    flags = bench.model("muon") + ["--strategy", "balanced", "--steps", "4",
+                                   "--iterations", "0"]
+    one = bench.step("one rank", *flags, "--mesh", "dp=1")
+    many = bench.step("all ranks", *flags, "--mesh", f"dp={ranks}")
+    if one is None or many is None:
+        return
+    t1, tn = (r["strategies"][0]["step_seconds"] for r in (one, many))
+    alone, together = products(bench, 1), products(bench, ranks)
+    own = alone / together
+    bench.say(f"step on 1 rank {t1 * 1e3:.0f} ms, on {ranks} {tn * 1e3:.1f} ms: "
+              f"raw efficiency {t1 / ranks / tn:.3f}")
+    bench.say(f"Newton–Schulz alone {alone * 1e3:.2f} ms, the slowest of {ranks} "
+              f"at once {together * 1e3:.2f} ms: the machine's own {own:.3f}")
+    bench.say(f"efficiency of the machine's own: {t1 / ranks / tn / own:.3f}")
+
+
+def pipeline(bench):
+    """The exchange over tp on modelled links; fused and unfused rounds."""
+    ranks = bench.args.ranks
+    mesh = "tp=8" if ranks >= 8 else f"tp={ranks}"
+    bench.say(f"\n## Exchange over tp, {mesh}, modelled link\n")
+    common = bench.model("muon") + [
+        "--mesh", mesh, "--strategy", "balanced", "--steps", "5",
+        "--iterations", "0", "--compute", "0", "--ranks-per-node", str(ranks)]
+    first = bench.step("pipelined", *common, "--comm-ratio", "0.5",
+                       "--capacity", bench.args.capacity)
+    if first is None:
+        return
+    link = first["link"]
+    speed = f"{link['intra_bytes_per_second'] / 1e6:.3f}MB/s"
+    fixed = ["--link", f"intra={speed},inter={speed},latency=0us"]
+    bench.say(row(["rounds", "capacity", "step", "exposed"]))
+    bench.say("|---|---|---|---|")
+    runs = [("pipelined", bench.args.capacity, []),
+            ("serial", bench.args.capacity, ["--serial"])]
+    runs += [("pipelined", c, []) for c in
+             ("0", "1MiB", "4MiB", "16MiB", "64MiB", "1024MiB")]
+    for kind, capacity, extra in runs:
+        result = bench.step(f"{kind} {capacity}", *common, *fixed, *extra,
+                            "--capacity", capacity)
+        if result is None:
+            continue
+        s = result["strategies"][0]
+        bench.say(row([kind, capacity, f"{s['step_seconds'] * 1e3:.1f} ms",
+                       f"{100 * (1 - s['step_hidden_fraction']):.1f} %"]))
+
+
+def iteration(bench):
+    """layerwise : balanced where layerwise has the paper's shares."""
+    ranks = bench.args.ranks
+    for mesh in (["dp=4,tp=4", "dp=16"] if ranks >= 16 else [f"dp={ranks}"]):
+        bench.say(f"\n## Iteration on {mesh}, modelled link\n")
+        one_iteration(bench, mesh)
+
+
+def one_iteration(bench, mesh):
+    common = bench.model("muon") + ["--mesh", mesh, "--steps", "2",
+                                    "--ranks-per-node",
+                                    str(bench.args.ranks)]
+    plain = bench.step("layerwise without a link", *common, "--strategy",
+                       "layerwise", "--iterations", "0")
+    if plain is None:
+        return
+    optimizer = plain["strategies"][0]["step_compute_seconds"]
+    compute = optimizer * 58 / 28
+    sent = plain["strategies"][0]["bytes_sent_max"]
+    wanted = optimizer * 14 / 28
+    speed = sent / compute  # a first guess; exposed time falls as it rises
+    result = None
+    for _ in range(4):
+        link = f"intra={speed / 1e6:.3f}MB/s,inter={speed / 1e6:.3f}MB/s"
+        result = bench.step("layerwise at " + link, *common, "--strategy",
+                            "layerwise", "--iterations", "2", "--compute",
+                            f"{compute:.4f}", "--link", link + ",latency=0us")
+        if result is None:
+            return
+        exposed = (result["strategies"][0]["iteration_seconds"] - compute -
+                   optimizer)
+        bench.say(f"link {speed / 1e6:.1f} MB/s: exposed {exposed * 1e3:.0f} ms, "
+                  f"wanted {wanted * 1e3:.0f} ms")
+        if abs(exposed - wanted) < 0.15 * wanted:
+            break
+        speed *= min(max(exposed / wanted, 0.3), 4.0)
+    both = bench.step("layerwise and balanced", *common, "--strategy",
+                      "layerwise,balanced", "--iterations", "3", "--compute",
+                      f"{compute:.4f}", "--link", link + ",latency=0us")
+    if both is None:
+        return
+    times = {s["name"]: s["iteration_seconds"] for s in both["strategies"]}
+    share = optimizer / times["layerwise"]
+    exposed = 1 - (compute + optimizer) / times["layerwise"]
+    bench.say(f"layerwise {times['layerwise'] * 1e3:.0f} ms (optimizer "
+              f"{100 * share:.0f} %, exposed communication "
+              f"{100 * exposed:.0f} %), balanced {times['balanced'] * 1e3:.0f} ms: "
+              f"{times['layerwise'] / times['balanced']:.2f}x; the limit, compute "
+              f"alone: {times['layerwise'] / compute:.2f}x")
+
+
+PARTS = {"strategies": strategies, "scaling": scaling, "pipeline": pipeline,
+         "iteration": iteration}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--canzona", default="build/canzona")
+    parser.add_argument("--ranks", type=int, default=os.cpu_count())
+    parser.add_argument("--only", default=",".join(PARTS))
+    parser.add_argument("--rules", default="muon,adamw,shampoo,soap")
+    parser.add_argument("--cost", default="")
+    parser.add_argument("--capacity", default="2MiB")
+    parser.add_argument("--small", action="store_true")
+    parser.add_argument("--markdown")
+    parser.add_argument("--json")
+    args = parser.parse_args()
+    args.sizes = ({"muon": ("1/16", 4), "other": ("1/16", 4)} if args.small else
+                  {"muon": ("1/4", 0), "other": ("1/8", 14)})
+    bench = Bench(args)
+    for part in args.only.split(","):
+        begin = time.time()
+        PARTS[part](bench)
+        print(f"({part}: {time.time() - begin:.0f} s)", file=sys.stderr)
+        if args.json:
+            with open(args.json, "w") as file:
+                json.dump(bench.runs, file)
+        if args.markdown:
+            with open(args.markdown, "w") as file:
+                file.write("\n".join(bench.lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
