@@ -47,6 +47,14 @@ RuleStepRequest request_of(const BenchArguments& a) {
   return request;
 }
 
+void add_stages(JsonWriter& out, std::string_view name,
+                const std::vector<Engine::StageTime>& stages) {
+  out.member(name).begin_object();
+  for (const Engine::StageTime& stage : stages)
+    out.field(stage.stage, stage.seconds);
+  out.end_object();
+}
+
 std::string as_json(const BenchArguments& a, const RuleStepRequest& request,
                     const RuleStep& step) {
   JsonWriter out(2);
@@ -59,10 +67,8 @@ std::string as_json(const BenchArguments& a, const RuleStepRequest& request,
   out.field("least_seconds", step.least_seconds);
   out.field("refresh_seconds", step.refresh_seconds);
   out.field("host_seconds", step.host_seconds);
-  out.member("seconds_by_stage").begin_object();
-  for (const Engine::StageTime& stage : step.stages)
-    out.field(stage.stage, stage.seconds);
-  out.end_object();
+  add_stages(out, "seconds_by_stage", step.stages);
+  add_stages(out, "refresh_seconds_by_stage", step.refresh_stages);
   out.member("algorithm_by_shape").begin_object();
   for (const auto& [shape, algorithm] : step.algorithms)
     out.field(shape, algorithm);
@@ -76,11 +82,11 @@ std::string as_json(const BenchArguments& a, const RuleStepRequest& request,
   return out.take() + "\n";
 }
 
-std::string stage_lines(const RuleStep& step) {
+std::string stage_lines(const std::vector<Engine::StageTime>& stages) {
   double total = 0;
-  for (const Engine::StageTime& stage : step.stages) total += stage.seconds;
+  for (const Engine::StageTime& stage : stages) total += stage.seconds;
   std::string out;
-  for (const Engine::StageTime& stage : step.stages)
+  for (const Engine::StageTime& stage : stages)
     out += fmt::format("  {:20} {:9.3f} ms  {:5.1f} %  {} calls\n", stage.stage,
                        stage.seconds * 1e3, 100 * stage.seconds / total,
                        stage.calls);
@@ -104,7 +110,10 @@ std::string as_text(const BenchArguments& a, const RuleStepRequest& request,
   if (step.refresh_seconds > 1.5 * step.seconds)
     out += fmt::format("the slowest kind of step takes {:.3f} ms\n",
                        step.refresh_seconds * 1e3);
-  if (!step.stages.empty()) out += "\nby stage\n" + stage_lines(step);
+  if (!step.stages.empty()) out += "\nby stage\n" + stage_lines(step.stages);
+  if (!step.refresh_stages.empty())
+    out += "\nby stage, of the slowest step of a period\n" +
+           stage_lines(step.refresh_stages);
   return out;
 }
 

@@ -3,17 +3,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <barrier>
 #include <chrono>
-#include <deque>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "canzona/base/error.h"
 #include "canzona/comm/courier.h"
+#include "canzona/comm/test_pieces.h"
 #include "canzona/comm/thread/run_ranks.h"
 
 namespace canzona {

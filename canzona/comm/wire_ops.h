@@ -19,6 +19,9 @@ class WireOps {
  public:
   virtual ~WireOps() = default;
 
+  // Whether the memory is the host's, which any library can read.
+  virtual bool is_host() const { return true; }
+
   // Memory for pieces on their way; 64-byte aligned.
   virtual std::byte* allocate(int64_t bytes) const = 0;
   virtual void release(std::byte* memory) const = 0;

@@ -34,9 +34,10 @@ namespace canzona {
 enum class Op { kNone, kTranspose };
 
 // How a device multiplies fp32 matrices: with fp32 products, or faster with
-// each number as a sum of two bf16 ones, three of four products taken, which
-// leaves relative errors of about 1e-5.
-enum class Products { kPlain, kBf16x3 };
+// each number as a sum of bf16 ones: of two, three of four products taken,
+// which leaves relative errors of about 1e-5; or of three, six of nine products
+// taken, which leaves those of fp32's own sums.
+enum class Products { kPlain, kBf16x3, kBf16x6 };
 
 // Permutations in the engine's memory, `length` entries each: matrix i of a
 // batch of `matrices` takes number i·count/matrices.

@@ -32,7 +32,8 @@ struct RuleStep {
   double least_seconds = 0;    // the quickest step
   double refresh_seconds = 0;  // the slowest kind; equal without refreshes
   double host_seconds = 0;     // until the call returns, the device being idle
-  std::vector<Engine::StageTime> stages;  // of one plain step
+  std::vector<Engine::StageTime> stages;          // of one plain step
+  std::vector<Engine::StageTime> refresh_stages;  // of the slowest in a period
   std::vector<std::pair<std::string, std::string>> algorithms;  // by shape
   double flops = 0;        // of a step, the mean
   double bytes = 0;        // the least that must move

@@ -132,4 +132,15 @@ StackPlace Blocking::stack_place(const TensorBlock& block, int axis) const {
   return found;
 }
 
+int64_t Blocking::block_at(int axis, size_t kind, int64_t place) const {
+  int64_t inside = 1;  // blocks of the axes after it
+  for (int other = axis + 1; other < order(); ++other)
+    inside *= side(other).num_blocks();
+  const int64_t along = side(axis).kinds()[kind].count;
+  const int64_t first = kind > 0 ? side(axis).kinds()[0].count : 0;
+  const int64_t outside = place / inside / along;
+  const int64_t here = first + place / inside % along;
+  return (outside * side(axis).num_blocks() + here) * inside + place % inside;
+}
+
 }  // namespace canzona

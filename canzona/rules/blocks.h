@@ -106,6 +106,8 @@ class Blocking {
   TensorBlock block(int64_t number) const;
   int64_t stack_size(int axis, size_t kind) const;  // checked
   StackPlace stack_place(const TensorBlock& block, int axis) const;
+  // The number of the block that is at that place of a stack.
+  int64_t block_at(int axis, size_t kind, int64_t place) const;
 
  private:
   int64_t max_dim_;

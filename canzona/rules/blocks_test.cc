@@ -120,6 +120,17 @@ TEST(Blocking, StacksBlocksOfEqualLengthInTheirOrder) {
                           Shape{1, 1, 3}, Shape{0, 2, 3}, Shape{1, 2, 3}));
 }
 
+TEST(Blocking, FindsTheBlockAtAPlaceOfAStack) {
+  for (const Shape& dims : {Shape{5, 3}, Shape{4, 4}, Shape{1, 7, 5}})
+    for (int axis = 0; axis < static_cast<int>(dims.size()); ++axis) {
+      const Blocking cut(AxisSizes(dims), 2);
+      for (int64_t b = 0; b < cut.num_blocks(); ++b) {
+        const StackPlace at = cut.stack_place(cut.block(b), axis);
+        EXPECT_EQ(cut.block_at(axis, at.kind, at.place), b) << axis;
+      }
+    }
+}
+
 TEST(Blocking, LeavesWholeWhatIsNotToBeCut) {
   const Blocking cut(AxisSizes(Shape{5, int64_t{1} << 40}), Blocking::kUncut);
   EXPECT_EQ(cut.num_blocks(), 1);

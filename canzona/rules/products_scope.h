@@ -28,5 +28,9 @@ class ProductsScope {
 inline Products products_of(bool splits) {
   return splits ? Products::kBf16x3 : Products::kPlain;
 }
+// For what needs all of fp32.
+inline Products exact_products_of(bool splits) {
+  return splits ? Products::kBf16x6 : Products::kPlain;
+}
 
 }  // namespace canzona

@@ -11,7 +11,7 @@ constexpr double kMostFailures = 3;
 
 [[noreturn]] void give_up(const RefreshSite& site, int64_t place,
                           const std::string& what) {
-  const FactorId part = part_of(site.part, place);
+  const FactorId part = site.factor(place);
   throw NumericalError(cat("rule ", site.rule, ", step ", site.step, ": ", what,
                            ": axis ", part.axis, ", block ", part.block,
                            ", tensor ", part.tensor, " of the batch"));
@@ -65,7 +65,7 @@ void require_finite_successes(Engine& engine, const RefreshSite& site,
                               std::span<const Outcome> outcomes) {
   for_each_success(outcomes, [&](int64_t begin, int64_t size) {
     RefreshSite there = site;
-    there.part = part_of(site.part, begin);
+    there.begin += begin;
     require_finite(engine, there, site.result, results.part(begin, size));
   });
 }

@@ -15,8 +15,9 @@
 //     engine.copy(kept.part(begin, size), results.part(begin, size));
 //   });
 //
-// Factors are those of one block and axis of the tensors of a batch. The caller
-// opens a scope of the engine's arena around it.
+// Factors are those of one axis of the tensors of a batch, of one block or of
+// some of equal length. The caller opens a scope of the engine's arena around
+// it.
 #pragma once
 
 #include <cstdint>
@@ -29,17 +30,29 @@
 
 namespace canzona {
 
+inline FactorId part_of(const FactorId& first, int64_t place) {
+  return {first.tensor + place, first.block, first.axis};
+}
+
 struct RefreshSite {
   std::string_view rule;    // for messages, as the next two
   std::string_view result;  // "basis"
   int64_t step = 0;
   FactorId part{};  // the first; the others belong to the tensors after it
+  // Or to several blocks of each tensor, which have these numbers.
+  std::span<const int64_t> blocks{};
   // 1 x 1 each: how often in a row it failed, in the factors' type.
   Matrices failures{};
+  int64_t begin = 0;  // the place in all of this that counts as 0
+
+  FactorId factor(int64_t place) const {
+    place += begin;
+    if (blocks.empty()) return part_of(part, place);
+    const auto each = std::ssize(blocks);
+    return {part.tensor + place / each,
+            blocks[static_cast<size_t>(place % each)], part.axis};
+  }
 };
-inline FactorId part_of(const FactorId& first, int64_t place) {
-  return {first.tensor + place, first.block, first.axis};
-}
 
 // What came of one factor.
 struct Outcome {

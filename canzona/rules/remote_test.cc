@@ -242,7 +242,8 @@ TEST(RemoteSteps, WaitForNothingWithoutARefresh) {
   }
 }
 
-// What every step does may be multiplied faster; bases and roots may not.
+// What every step does may be multiplied faster; bases need all of fp32, and
+// roots plain products.
 TEST(RemoteProducts, AreFastWhereThatIsAskedForAndHarmless) {
   class Watching final : public DecompositionHook {
    public:
@@ -273,7 +274,10 @@ TEST(RemoteProducts, AreFastWhereThatIsAskedForAndHarmless) {
     Watching hook(engine);
     TestBatch batch(engine, *rule, {4, 3}, kCount, &hook);
     for (int64_t t = 1; t <= 2; ++t) batch.step(gradients({4, 3}, t), kRate);
-    EXPECT_THAT(hook.seen, Each(Products::kPlain)) << c.rule;
+    EXPECT_THAT(hook.seen,
+                Each(rule->facts().name() == "soap" ? Products::kBf16x6
+                                                    : Products::kPlain))
+        << c.rule;
     EXPECT_FALSE(hook.seen.empty());
     EXPECT_EQ(engine.products(), Products::kPlain);
     EXPECT_GT(engine.fast_products(), 0) << c.rule;
@@ -323,6 +327,31 @@ TEST(RemoteFailures, ConcernThoseThatFailed) {
                 ThrowsMessage<NumericalError>(
                     AllOf(HasSubstr("4 failures in a row"), HasSubstr("axis 1"),
                           HasSubstr("tensor 3"))));
+  }
+}
+
+// 7 x 5 at 3 has blocks 0 1 / 2 3 / 4 5; those of axis 1 are 0 2 4 and, short,
+// 1 3 5, so that 3 is neither the first nor the last of its kind.
+TEST(RemoteFailures, ConcernTheBlockThatFailed) {
+  class RefusingOne final : public DecompositionHook {
+    bool inverse_root(const FactorId& part, Matrices) override {
+      return !(part.tensor == 3 && part.block == 3 && part.axis == 1);
+    }
+  };
+  const auto rule = make_rule(
+      "shampoo",
+      {{"precondition_frequency", "1"}, {"max_preconditioner_dim", "3"}},
+      DType::kFp32);
+  for (int64_t width : {1, 2, 4, 100}) {
+    RemoteEngine engine(width);
+    RefusingOne hook;
+    TestBatch batch(engine, *rule, {7, 5}, kCount, &hook);
+    for (int64_t t = 1; t <= 3; ++t) batch.step(gradients({7, 5}, t), kRate);
+    for (int64_t i = 0; i < kCount; ++i) {
+      Values expected(12, 0);
+      if (i == 3) expected[3 * 2 + 1] = 3;
+      EXPECT_EQ(batch.states(i).at("refresh_failures"), expected) << width;
+    }
   }
 }
 

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <mutex>
+#include <semaphore>
 #include <stdexcept>
 
 #include "canzona/base/error.h"
@@ -86,22 +86,21 @@ TEST(Deadline, NamesTheRankTheOperationAndTheMicroGroup) {
   RunOptions options;
   options.communicator.deadline = std::chrono::milliseconds(200);
   std::string said;
-  std::mutex waiting;
-  waiting.lock();
+  std::binary_semaphore given_up(0);
   try {
     run_ranks(2, options, [&](Communicator& world) {
       const auto engine = make_cpu_engine();
       Runtime runtime(trial.plan, world, *engine, {});
       make_gradients(runtime, *engine, trial, 1);
       if (world.rank() == 1) {
-        waiting.lock();  // comes when the other has given up
+        given_up.acquire();
         return;
       }
       try {
         runtime.step({.learning_rate = 0.01});
       } catch (const PeerLost& error) {
         said = error.what();
-        waiting.unlock();
+        given_up.release();
         throw;
       }
     });

@@ -25,6 +25,11 @@ Groups::Groups(Communicator& world, const Plan& plan, const RankPlace& place,
   add(scatter_, home, place.t, "scatter");
 }
 
+void Groups::close() {
+  for (Line* line : {&dense_, &experts_, &gather_, &scatter_})
+    line->courier.reset();
+}
+
 std::chrono::nanoseconds Groups::busy() const {
   std::chrono::nanoseconds busy{0};
   for (const Line* line : {&dense_, &experts_, &gather_, &scatter_})

@@ -32,6 +32,9 @@ class Groups {
   Courier& gather() { return *gather_.courier; }
   Courier& scatter() { return *scatter_.courier; }
 
+  // Ends the threads, after what was posted; nothing may be posted any more.
+  void close();
+
   // Ends everything on all ranks.
   void abort(std::string_view reason) { control_->abort(reason); }
 

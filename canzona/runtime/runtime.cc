@@ -201,11 +201,13 @@ Runtime::Runtime(const Plan& plan, Communicator& world, Engine& engine,
                  const RuntimeOptions& options)
     : parts_(std::make_unique<Parts>(plan, world, engine, options)) {}
 
-// A rank that unwinds leaves operations that the others still wait for.
+// A rank that unwinds leaves operations that the others still wait for. What
+// was posted may still read counts and memory of the parts.
 Runtime::~Runtime() {
+  Groups& groups = parts_->rank.groups;
   if (std::uncaught_exceptions() > parts_->exceptions)
-    parts_->rank.groups.abort(
-        cat("rank ", parts_->rank.place.rank, " left after an error"));
+    groups.abort(cat("rank ", parts_->rank.place.rank, " left after an error"));
+  groups.close();
 }
 
 const Plan& Runtime::plan() const { return parts_->rank.plan; }

@@ -81,7 +81,8 @@ canzona bench rule --model layer.json --rule muon --rounds 2 \
   --json
 exits 0
 is_json
-for member in seconds host_seconds seconds_by_stage algorithm_by_shape \
+for member in seconds host_seconds seconds_by_stage \
+  refresh_seconds_by_stage algorithm_by_shape \
   floor_seconds peak_tflops; do
   has_member "$member"
 done

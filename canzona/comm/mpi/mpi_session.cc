@@ -28,6 +28,9 @@ void start_mpi() {
   int provided = MPI_THREAD_SINGLE;
   require_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided),
               "MPI_Init_thread");
+  // MPICH asks these for errors of requests.
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
   if (provided >= MPI_THREAD_MULTIPLE) return;
   MPI_Finalize();
   throw UsageError(cat("MPI provides ", name_of_level(provided),

@@ -32,6 +32,8 @@ class MpiTransport final : public Transport {
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(peers_.size()); }
 
+  // UsageError for memory of a device: MPI reads and writes the host's.
+  void copy_by(const WireOps& ops) override;
   void post_send(int to, std::span<const std::byte> data) override;
   void post_receive(int from, std::span<std::byte> data) override;
   bool poll() override;

@@ -63,6 +63,14 @@ struct TakeFactor {
   }
 };
 
+struct GiveUp {
+  const int32_t* far;
+  __device__ void operator()(const CholeskyQrState& s, int64_t k,
+                             int64_t j) const {
+    if (j == 0 && far[k] != 0) s.hopeless[k] = 1;
+  }
+};
+
 struct RequireDistance {
   double noise;
   __device__ void operator()(const CholeskyQrState& s, int64_t k,
@@ -158,16 +166,14 @@ __global__ void __launch_bounds__(kSumThreads)
   }
 }
 
-// The last round must find little to do.
 constexpr double kNear = 0.25;
 
-__global__ void near_kernel(int32_t* hopeless, const double* partial,
-                            int64_t count) {
+__global__ void far_kernel(int32_t* far, const double* partial, int64_t count) {
   for (int64_t k = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; k < count;
        k += int64_t{gridDim.x} * blockDim.x) {
     double sum = 0;
     for (int b = 0; b < kBlocks; ++b) sum = add(sum, partial[k * kBlocks + b]);
-    if (!(sum < kNear * kNear)) hopeless[k] = 1;
+    far[k] = sum < kNear * kNear ? 0 : 1;
   }
 }
 
@@ -206,20 +212,23 @@ void launch_normalise(CudaEngine& engine, const CholeskyQrState& state,
   });
 }
 
-void launch_require_near_identity(CudaEngine& engine,
-                                  const CholeskyQrState& state,
-                                  ConstMatrices gram) {
+void launch_find_far(CudaEngine& engine, int32_t* far, ConstMatrices gram) {
   Arena::Scope scope(engine.arena());
-  auto* partial = engine.arena().take_array<double>(state.count * kBlocks);
+  auto* partial = engine.arena().take_array<double>(gram.count * kBlocks);
   const dim3 grid(kBlocks,
-                  static_cast<unsigned>(std::min<int64_t>(state.count, 65535)));
+                  static_cast<unsigned>(std::min<int64_t>(gram.count, 65535)));
   with_real_type(gram.dtype, [&]<class Real>(Real) {
     off_diagonal_kernel<Real><<<grid, kSumThreads, 0, engine.stream()>>>(
-        partial, strided<Real>(gram), gram.rows, state.count);
+        partial, strided<Real>(gram), gram.rows, gram.count);
   });
-  near_kernel<<<static_cast<unsigned>((state.count + 255) / 256), 256, 0,
-                engine.stream()>>>(state.hopeless, partial, state.count);
-  check_cuda(cudaGetLastError(), "require_near_identity");
+  far_kernel<<<static_cast<unsigned>((gram.count + 255) / 256), 256, 0,
+               engine.stream()>>>(far, partial, gram.count);
+  check_cuda(cudaGetLastError(), "find_far");
+}
+
+void launch_give_up(CudaEngine& engine, const CholeskyQrState& state,
+                    const int32_t* far) {
+  launch_on_columns(engine, "give_up", state, GiveUp{far});
 }
 
 void launch_take_factor(CudaEngine& engine, const CholeskyQrState& state,

@@ -24,10 +24,11 @@ void launch_take_lengths(CudaEngine& engine, const CholeskyQrState& state,
                          const double* squares, bool follow);
 void launch_normalise(CudaEngine& engine, const CholeskyQrState& state,
                       Matrices a);
-// No hope where the gram matrix is far from the identity.
-void launch_require_near_identity(CudaEngine& engine,
-                                  const CholeskyQrState& state,
-                                  ConstMatrices gram);
+// far[i] = 1 where gram matrix i is far from the identity, else 0.
+void launch_find_far(CudaEngine& engine, int32_t* far, ConstMatrices gram);
+// No hope for those.
+void launch_give_up(CudaEngine& engine, const CholeskyQrState& state,
+                    const int32_t* far);
 // After a factorisation: its failures, and the diagonal as distances.
 void launch_take_factor(CudaEngine& engine, const CholeskyQrState& state,
                         const int32_t* info, ConstMatrices factor);

@@ -152,6 +152,9 @@ class CudaEngine final : public Engine {
                ConstMatrices b, Op op_b, double beta) override;
   void symmetric_product(Matrices c, double alpha, ConstMatrices a, Op op_a,
                          double beta) override;
+  // The same, but above the diagonal is nothing of use afterwards.
+  void lower_product(Matrices c, double alpha, ConstMatrices a, Op op_a,
+                     double beta);
   void commuting_product(Matrices c, ConstMatrices a, ConstMatrices b) override;
   void solve_right_transposed(Matrices b, ConstMatrices l) override;
 
@@ -216,7 +219,6 @@ class CudaEngine final : public Engine {
   const std::byte* table_bytes(std::span<const std::byte> bytes);
   const std::byte* fetch(const std::byte* device, int64_t bytes);
   [[noreturn]] void refuse_results() const;
-  bool takes_parts(DType dtype, int64_t m, int64_t n, int64_t k) const;
   LtProducts& lt_products();
   void launch(Recording& dry_run, const std::function<void()>& work);
   Graph& capture(Recording& dry_run, const std::function<void()>& work);

@@ -110,6 +110,52 @@ TYPED_TEST(CudaDecompositions, CholeskyQrGivesTheFactorOfAPositiveDiagonal) {
   }
 }
 
+// Sides that are cut into strips, and whose products may be split.
+TEST_F(GpuTest, CholeskyQrOfLargeMatricesIsOrthonormal) {
+  for (const auto& [rows, cols] :
+       {std::pair<int64_t, int64_t>{2600, 1100}, {1300, 1290}})
+    for (Products products : {Products::kPlain, Products::kBf16x3}) {
+      Batch<float> a(rows, cols, 2);
+      a.randomise(4);
+      GpuBatch<float> on_gpu(gpu(), a);
+      bool done[2] = {};
+      gpu().set_products(products);
+      gpu().cholesky_qr(on_gpu, done);
+      gpu().set_products(Products::kPlain);
+      EXPECT_TRUE(done[0] && done[1]) << rows;
+      const Batch<float> q = on_gpu.get();
+      Batch<double> wide(rows, cols, 2);
+      wide.fill([&](double& x, int64_t k, int64_t i, int64_t j) {
+        x = static_cast<double>(q.at(k, i, j));
+      });
+      GpuBatch<double> again(gpu(), wide);
+      GpuBatch<double> gram(gpu(), Batch<double>(cols, cols, 2));
+      gpu().symmetric_product(gram, 1, again, Op::kTranspose, 0);
+      const double off = distance(plain(gram.get(), 1), identity(cols));
+      EXPECT_LE(off, 1e-4) << rows << "x" << cols;
+    }
+}
+
+// The second needs a round more than the others.
+TYPED_TEST(CudaDecompositions, CholeskyQrOfOneIsThatOfTheBatch) {
+  Batch<TypeParam> a(300, 290, 3);
+  a.randomise(8).fill([&](TypeParam& x, int64_t k, int64_t i, int64_t j) {
+    if (k != 1) x += i == j ? 40 : 0;
+  });
+  const auto together = this->decompose(&Engine::cholesky_qr, a);
+  EXPECT_TRUE(this->all_succeeded());
+  for (int64_t k = 0; k < 3; ++k) {
+    Batch<TypeParam> one(300, 290);
+    one.fill([&](TypeParam& x, int64_t, int64_t i, int64_t j) {
+      x = a.at(k, i, j);
+    });
+    const auto alone = this->decompose(&Engine::cholesky_qr, one);
+    for (int64_t i = 0; i < 300; ++i)
+      for (int64_t j = 0; j < 290; ++j)
+        ASSERT_EQ(alone.at(0, i, j), together.at(k, i, j)) << k;
+  }
+}
+
 TYPED_TEST(CudaDecompositions, CholeskyQrTakesColumnsThatNeedTheShift) {
   const auto apart = static_cast<TypeParam>(
       std::sqrt(std::numeric_limits<TypeParam>::epsilon()) / 4);

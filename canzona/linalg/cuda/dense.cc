@@ -1,6 +1,6 @@
 // Products of the CUDA engine.
 #include <algorithm>
-#include <array>
+#include <span>
 
 #include "canzona/base/check.h"
 #include "canzona/linalg/cuda/cuda_engine.h"
@@ -61,6 +61,27 @@ int64_t inner_of_left(const Factor& f) {
 
 enum class Side { kLeft, kRight };
 
+// Which parts of left and right are multiplied with each other, the smallest
+// products first.
+struct Parts {
+  std::span<const uint8_t> left, right;
+  int64_t least_side;  // from which on it pays
+};
+constexpr uint8_t kLeft3[] = {1, 0, 0};
+constexpr uint8_t kRight3[] = {0, 1, 0};
+constexpr uint8_t kLeft6[] = {2, 0, 1, 1, 0, 0};
+constexpr uint8_t kRight6[] = {0, 2, 1, 0, 1, 0};
+constexpr Parts kParts3{kLeft3, kRight3, 256};
+constexpr Parts kParts6{kLeft6, kRight6, 512};
+
+// nullptr: fp32 as it is.
+const Parts* parts_for(Products products, DType dtype, int64_t m, int64_t n,
+                       int64_t k) {
+  if (products == Products::kPlain || dtype != DType::kFp32) return nullptr;
+  const Parts& parts = products == Products::kBf16x3 ? kParts3 : kParts6;
+  return std::min({m, n, k}) >= parts.least_side ? &parts : nullptr;
+}
+
 }  // namespace
 
 // A product under way: its operands as the library wants them.
@@ -81,9 +102,13 @@ class DenseProduct {
 
   const void* beta() const { return beta_real_; }
 
-  void take(ConstMatrices a, Op op_a, ConstMatrices b, Op op_b, bool in_bf16) {
-    left_ = in_bf16 ? in_parts(a, op_a, Side::kLeft) : factor(a, op_a);
-    right_ = in_bf16 ? in_parts(b, op_b, Side::kRight) : factor(b, op_b);
+  // `parts`: nullptr for plain fp32.
+  void take(ConstMatrices a, Op op_a, ConstMatrices b, Op op_b,
+            const Parts* parts) {
+    left_ = parts != nullptr ? in_parts(a, op_a, Side::kLeft, *parts)
+                             : factor(a, op_a);
+    right_ = parts != nullptr ? in_parts(b, op_b, Side::kRight, *parts)
+                              : factor(b, op_b);
     to_ = c_;
     if (lies_as_its_shape_says(c_)) return;
     to_ = scratch_like(engine_.arena(), c_);
@@ -106,8 +131,8 @@ class DenseProduct {
                   beta_real_);
   }
 
-  // The lower triangle, and some of what lies above it, then all.
-  void multiply_symmetric() {
+  // The lower triangle, and some of what lies above it.
+  void multiply_lower() {
     constexpr int64_t kLarge = 1024;
     constexpr int64_t kStrips = 4;
     constexpr int64_t kStep = 64;
@@ -118,7 +143,6 @@ class DenseProduct {
       const int64_t size = std::min(strip, n - begin);
       multiply_rows(begin, size, begin + size);
     }
-    launch_mirror(engine_, to_);
   }
 
   void give() {
@@ -136,22 +160,20 @@ class DenseProduct {
     return {m, op, wide};
   }
 
-  // low·high + high·low + high·high, as one product of three times the inner
-  // side, the smallest terms first.
-  Factor in_parts(ConstMatrices m, Op op, Side side) {
+  // One product of so many times the inner side.
+  Factor in_parts(ConstMatrices m, Op op, Side side, const Parts& all) {
     const bool inner_by_rows = (op == Op::kNone) == (side == Side::kRight);
+    const auto order = side == Side::kLeft ? all.left : all.right;
+    const auto num_parts = static_cast<int64_t>(order.size());
     Matrices parts;
     parts.dtype = DType::kBf16;
-    parts.rows = inner_by_rows ? 3 * m.rows : m.rows;
-    parts.cols = inner_by_rows ? m.cols : 3 * m.cols;
+    parts.rows = inner_by_rows ? num_parts * m.rows : m.rows;
+    parts.cols = inner_by_rows ? m.cols : num_parts * m.cols;
     parts.row_stride = (parts.cols + 7) / 8 * 8;
     parts.count = m.count;
     parts.matrix_stride = parts.rows * parts.row_stride;
     parts.data = engine_.arena().take(parts.count * parts.matrix_stride * 2);
-    const bool left = side == Side::kLeft;
-    launch_split(engine_, parts, m, inner_by_rows,
-                 left ? Part::kLow : Part::kHigh,
-                 left ? Part::kHigh : Part::kLow, Part::kHigh);
+    launch_split(engine_, parts, m, inner_by_rows, order);
     return {parts, op, true};
   }
 
@@ -166,14 +188,6 @@ class DenseProduct {
   Factor right_{};
   Arena::Scope scope_;
 };
-
-// In bf16 where all sides are large enough for it to pay.
-bool CudaEngine::takes_parts(DType dtype, int64_t m, int64_t n,
-                             int64_t k) const {
-  constexpr int64_t kLarge = 256;
-  return products_ == Products::kBf16x3 && dtype == DType::kFp32 &&
-         m >= kLarge && n >= kLarge && k >= kLarge;
-}
 
 LtProducts& CudaEngine::lt_products() {
   if (lt_products_ == nullptr)
@@ -196,13 +210,20 @@ void CudaEngine::product(Matrices c, double alpha, ConstMatrices a, Op op_a,
     launch_scale(*this, c, product.beta());
     return;
   }
-  product.take(a, op_a, b, op_b, takes_parts(c.dtype, c.rows, c.cols, inner));
+  product.take(a, op_a, b, op_b,
+               parts_for(products_, c.dtype, c.rows, c.cols, inner));
   product.multiply_rows(0, c.rows, c.cols);
   product.give();
 }
 
 void CudaEngine::symmetric_product(Matrices c, double alpha, ConstMatrices a,
                                    Op op_a, double beta) {
+  lower_product(c, alpha, a, op_a, beta);
+  launch_mirror(*this, c);
+}
+
+void CudaEngine::lower_product(Matrices c, double alpha, ConstMatrices a,
+                               Op op_a, double beta) {
   const bool plain = op_a == Op::kNone;
   const int64_t inner = plain ? a.cols : a.rows;
   CANZONA_CHECK_EQ(c.rows, c.cols, "square");
@@ -216,8 +237,8 @@ void CudaEngine::symmetric_product(Matrices c, double alpha, ConstMatrices a,
     return;
   }
   product.take(a, op_a, a, plain ? Op::kTranspose : Op::kNone,
-               takes_parts(c.dtype, c.rows, c.cols, inner));
-  product.multiply_symmetric();
+               parts_for(products_, c.dtype, c.rows, c.cols, inner));
+  product.multiply_lower();
   product.give();
 }
 
@@ -230,9 +251,10 @@ void CudaEngine::commuting_product(Matrices c, ConstMatrices a,
   if (c.elements() == 0 || c.count == 0) return;
   DenseProduct product(*this, lt_products(), c, 1, 0);
   product.take(a, Op::kNone, b, Op::kNone,
-               takes_parts(c.dtype, c.rows, c.cols, c.rows));
-  product.multiply_symmetric();
+               parts_for(products_, c.dtype, c.rows, c.cols, c.rows));
+  product.multiply_lower();
   product.give();
+  launch_mirror(*this, c);
 }
 
 }  // namespace canzona

@@ -104,47 +104,62 @@ dim3 tiles(int64_t rows, int64_t cols, int64_t count) {
               static_cast<unsigned>(std::min<int64_t>(count, 65535)));
 }
 
-// Three parts of every element, each `step` elements after the other.
+// Some parts of every element, each `step` elements after the other.
 struct Split {
+  struct Order {
+    uint8_t parts[kMostParts];
+    int size;
+  };
   uint16_t* to;
   int64_t to_stride, to_matrix_stride;
   Strided<const float> from;
   int64_t step;
-  bool low[3];
-  bool vectors;  // of four may be stored at once
+  Order order;
+  bool vectors;  // may be stored at once
 
   struct Worker {
     uint16_t* to;
     const float* from;
     int64_t to_stride, from_stride, step;
-    bool low[3];
+    Order order;
     bool vectors;
     template <int V>
     __device__ void at(int64_t i, int64_t j) const {
       const auto values = load<V>(from + i * from_stride + j);
-      Vector<uint16_t, V> parts[2];
+      Vector<uint16_t, V> parts[3];
       for (int t = 0; t < V; ++t) {
-        const uint16_t high = to_bf16(values.x[t]);
-        const float coarse = __uint_as_float(uint32_t{high} << 16);
-        parts[0].x[t] = high;
-        // Beyond the range of bf16 the high part says it all.
-        parts[1].x[t] =
-            is_finite(coarse) ? to_bf16(sub(values.x[t], coarse)) : 0;
+        float left = values.x[t];
+        for (auto& part : parts) left = take_part(part.x[t], left);
       }
       uint16_t* place = to + i * to_stride + j;
-      for (int p = 0; p < 3; ++p) {
-        const Vector<uint16_t, V>& part = low[p] ? parts[1] : parts[0];
+#pragma unroll
+      for (int p = 0; p < kMostParts; ++p, place += step) {
+        if (p == order.size) break;
+        const int which = order.parts[p];
+        const auto& part = which == 0   ? parts[0]
+                           : which == 1 ? parts[1]
+                                        : parts[2];
         if (vectors)
-          store<V>(place + p * step, part);
+          store<V>(place, part);
         else
-          for (int t = 0; t < V; ++t) place[p * step + t] = part.x[t];
+          for (int t = 0; t < V; ++t) place[t] = part.x[t];
       }
+    }
+    // Gives what the part leaves. Beyond the range of bf16 it says it all.
+    static __device__ float take_part(uint16_t& part, float value) {
+      part = to_bf16(value);
+      const float coarse = __uint_as_float(uint32_t{part} << 16);
+      return is_finite(coarse) ? sub(value, coarse) : 0;
     }
   };
   __device__ Worker of(int64_t k) const {
-    return {
-        to + k * to_matrix_stride, from.of(k), to_stride, from.row_stride, step,
-        {low[0], low[1], low[2]},  vectors};
+    return {to + k * to_matrix_stride,
+            from.of(k),
+            to_stride,
+            from.row_stride,
+            step,
+            order,
+            vectors};
   }
 };
 
@@ -193,19 +208,29 @@ void launch_mirror(CudaEngine& engine, Matrices c) {
 }
 
 void launch_split(CudaEngine& engine, Matrices to, ConstMatrices from,
-                  bool by_rows, Part first, Part second, Part third) {
-  if (engine.dry("split", to, from, by_rows, first, second, third)) return;
+                  bool by_rows, std::span<const uint8_t> order) {
+  CANZONA_CHECK(order.size() <= kMostParts, order.size(), " parts");
+  if (engine.dry("split", to, from, by_rows, order.size(), order.front()))
+    return;
   const int64_t step = by_rows ? from.rows * to.row_stride : from.cols;
-  const Split work{
-      reinterpret_cast<uint16_t*>(to.data),
-      to.row_stride,
-      to.matrix_stride,
-      strided<float>(from),
-      step,
-      {first == Part::kLow, second == Part::kLow, third == Part::kLow},
-      step % 4 == 0 && to.row_stride % 4 == 0 && to.matrix_stride % 4 == 0};
-  launch_elements<4>(engine, "split", work, extent_of(from),
-                     allows_vectors<4>(from));
+  Split work{reinterpret_cast<uint16_t*>(to.data),
+             to.row_stride,
+             to.matrix_stride,
+             strided<float>(from),
+             step,
+             {{}, static_cast<int>(order.size())},
+             false};
+  std::copy(order.begin(), order.end(), work.order.parts);
+  const auto whole = [&](int64_t vector) {
+    return step % vector == 0 && to.row_stride % vector == 0 &&
+           to.matrix_stride % vector == 0;
+  };
+  const Extent extent = extent_of(from);
+  work.vectors = whole(8);
+  if (allows_vectors<8>(from) && work.vectors)
+    return launch_elements<8>(engine, "split", work, extent, true);
+  work.vectors = whole(4);
+  launch_elements<4>(engine, "split", work, extent, allows_vectors<4>(from));
 }
 
 }  // namespace canzona

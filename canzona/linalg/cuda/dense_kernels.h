@@ -1,6 +1,9 @@
 // Kernels around products.
 #pragma once
 
+#include <cstdint>
+#include <span>
+
 #include "canzona/linalg/cuda/cuda_engine.h"
 
 namespace canzona {
@@ -14,10 +17,12 @@ void launch_transpose(CudaEngine& engine, Matrices to, ConstMatrices from);
 // Zeros above the diagonal.
 void launch_clear_above(CudaEngine& engine, Matrices a);
 
-// Parts of a number x: high = x in bf16, low = (x - high) in bf16.
-enum class Part { kLow, kHigh };
-// to = the parts of `from` beside each other, or, by rows, one below the other.
+// Parts of a number x, each in bf16: x, what that leaves of it, and what both
+// leave. `order` lists which are wanted, by their number; to = those parts of
+// `from` beside each other, or, by rows, one below the other. At most
+// kMostParts.
+inline constexpr int kMostParts = 6;
 void launch_split(CudaEngine& engine, Matrices to, ConstMatrices from,
-                  bool by_rows, Part first, Part second, Part third);
+                  bool by_rows, std::span<const uint8_t> order);
 
 }  // namespace canzona

@@ -182,7 +182,19 @@ TYPED_TEST(CudaDense, RefusesShapesThatDoNotFit) {
                InternalError);
 }
 
-class CudaParts : public GpuTest {};
+class CudaParts : public GpuTest {
+ protected:
+  static Batches<double> in_fp64(const Batches<float>& batches) {
+    Batches<double> result;
+    for (const Batch<float>& b : batches) {
+      result.emplace_back(b.rows(), b.cols(), b.count());
+      result.back().fill([&](double& x, int64_t k, int64_t i, int64_t j) {
+        x = static_cast<double>(b.at(k, i, j));
+      });
+    }
+    return result;
+  }
+};
 
 // Three products of 8-bit halves leave an error of some 2⁻¹⁶ of the terms;
 // tensor cores alone, without the low halves, would leave 2⁻⁸.
@@ -206,6 +218,33 @@ TEST_F(CudaParts, LargeProductsKeepSixteenBits) {
       }
       EXPECT_TRUE(rough[0].marks_untouched());
     }
+}
+
+// Six products of three parts are as good as fp32, up to sums that are cut off
+// and not rounded.
+TEST_F(CudaParts, SixProductsAreAsExactAsFp32) {
+  for (int64_t inner : {600, 6144}) {
+    Batches<float> batches;
+    batches.emplace_back(520, 512, 2);
+    batches.emplace_back(520, inner, 2, 4);
+    batches.emplace_back(inner, 512, 2);
+    for (uint32_t i = 0; i < 3; ++i) batches[i].randomise(i + 1);
+    const auto work = [](Engine& e, std::span<const Matrices> v) {
+      e.product(v[0], 1, v[1], Op::kNone, v[2], Op::kNone, 0);
+    };
+    const auto fine = on_gpu(gpu(), batches, work);
+    gpu().set_products(Products::kBf16x6);
+    const auto split = on_gpu(gpu(), batches, work);
+    gpu().set_products(Products::kPlain);
+    const auto exact = on_gpu(gpu(), in_fp64(batches), work);
+    for (int64_t i = 0; i < 2; ++i) {
+      const Plain right = plain(exact[0], i);
+      const double of_fp32 = distance(plain(fine[0], i), right);
+      const double of_split = distance(plain(split[0], i), right);
+      EXPECT_LE(of_split, 2e-5 * norm(right)) << inner;
+      EXPECT_NE(of_split, of_fp32) << "was it computed in another way?";
+    }
+  }
 }
 
 TEST_F(CudaParts, SymmetricProductsStaySymmetric) {

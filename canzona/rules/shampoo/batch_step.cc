@@ -4,24 +4,10 @@
 
 #include "canzona/rules/axes.h"
 #include "canzona/rules/block_copy.h"
-#include "canzona/rules/products_scope.h"
 #include "canzona/rules/runs.h"
-#include "canzona/rules/shampoo/refresh.h"
 
 namespace canzona {
 namespace {
-
-// A moving average that starts at zero, or a sum where beta is 1.
-struct Average {
-  double keep;
-  double add;
-  double correction;  // what its weights add up to after t steps
-};
-
-Average average(double beta, int64_t t) {
-  if (beta == 1) return {1, 1, 1};
-  return {beta, 1 - beta, 1 - std::pow(beta, static_cast<double>(t))};
-}
 
 // Where b3 = b1, the blend is the average itself; else it is the one that a
 // decay of b3 in this step alone would have given.
@@ -60,6 +46,11 @@ AdamCoefficients graft_coefficients(const ShampooOptions& options, int64_t t) {
 
 }  // namespace
 
+Average average(double beta, int64_t t) {
+  if (beta == 1) return {1, 1, 1};
+  return {beta, 1 - beta, 1 - std::pow(beta, static_cast<double>(t))};
+}
+
 BatchStep::BatchStep(Engine& engine, const ShampooOptions& options,
                      const ShampooLayout& layout, int64_t step,
                      const Batch& batch, BatchPart part)
@@ -79,11 +70,8 @@ BatchStep::BatchStep(Engine& engine, const ShampooOptions& options,
 void BatchStep::run() {
   const Arena::Scope scope(engine_.arena());
   if (layout_.num_axes() > 0) {
-    for (int64_t b = 0; b < num_blocks_; ++b) {
-      const TensorBlock block = blocking_.block(b);
-      accumulate(block);
-      if (refreshes()) refresh(block);
-    }
+    for (int64_t b = 0; b < num_blocks_; ++b) accumulate(blocking_.block(b));
+    if (refreshes()) refresh();
   }
   const ConstRun filtered = filter();
   if (options_.grafting != Grafting::kNone && warms_up()) {
@@ -161,32 +149,6 @@ void BatchStep::accumulate(const TensorBlock& block) {
     const FactorPlace place = layout_.factors().place(block, axis);
     add_statistics(engine_, factor(place), moment.keep, moment.add, g,
                    block.sizes.span(), axis);
-  }
-}
-
-// Roots need all of fp32: from bf16x3 Newton's iteration takes errors of up to
-// a hundredth where the damping is small.
-void BatchStep::refresh(const TensorBlock& block) {
-  const ProductsScope products(engine_, Products::kPlain,
-                               products_of(options_.splits_products));
-  const Average moment = average(options_.beta2, step_);
-  const int64_t counters = layout_.factors().num_counters();
-  const Run failures = state(layout_.refresh_failures(), counters);
-  for (int axis = 0; axis < layout_.num_axes(); ++axis) {
-    const FactorPlace place = layout_.factors().place(block, axis);
-    refresh_roots(
-        engine_,
-        {.site = {.rule = "shampoo",
-                  .result = "root",
-                  .step = step_,
-                  .part = {part_.begin, block.number, axis},
-                  .failures = across_stacks(failures, {1, 1, counters},
-                                            place.failures, part_.count)},
-         .factor = factor(place),
-         .correction = options_.bias_correction ? moment.correction : 1,
-         .power = options_.power(blocking_.order()),
-         .root = inv_root(place)},
-        options_.root, batch_.hook);
   }
 }
 

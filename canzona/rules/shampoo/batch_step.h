@@ -20,6 +20,14 @@ struct BatchPart {
   int64_t count = 1;
 };
 
+// A moving average that starts at zero, or a sum where beta is 1.
+struct Average {
+  double keep;
+  double add;
+  double correction;  // what its weights add up to after t steps
+};
+Average average(double beta, int64_t t);
+
 class BatchStep {
  public:
   BatchStep(Engine& engine, const ShampooOptions& options,
@@ -29,6 +37,10 @@ class BatchStep {
   void run();
 
  private:
+  // Factors of one length along an axis that are refreshed together: some of
+  // the stack of each of some tensors.
+  struct Chunk;
+
   // Steps of a tensor with a phase run behind, so that none of its refreshes
   // comes before the first step that is meant for one.
   int64_t scheduled_step() const;
@@ -50,7 +62,13 @@ class BatchStep {
   ConstRun packed(const TensorBlock& block, ConstRun tensor);
 
   void accumulate(const TensorBlock& block);
-  void refresh(const TensorBlock& block);
+  void refresh();
+  // batch_refresh.cc
+  void refresh_kind(int axis, size_t kind);
+  void refresh_chunk(const Chunk& chunk);
+  template <class Copy>
+  void for_each_counter(const Chunk& chunk, Matrices together,
+                        const Copy& copy);
   ConstRun filter();
   ConstRun graft(ConstRun filtered, Run room);
   void precondition(const TensorBlock& block, ConstRun filtered,

@@ -7,12 +7,13 @@
 namespace canzona {
 namespace {
 
-void ask_hook(Engine& engine, DecompositionHook& hook, const FactorId& first,
-              Matrices roots, std::span<Outcome> outcomes) {
+// Roots of the site's factors from number `first` on.
+void ask_hook(Engine& engine, DecompositionHook& hook, const RefreshSite& site,
+              int64_t first, Matrices roots, std::span<Outcome> outcomes) {
   for_each_success(outcomes, [&](int64_t begin, int64_t size) {
     for (int64_t i = begin; i < begin + size; ++i) {
       HostCopy root(engine, roots.at(i));
-      if (hook.inverse_root(part_of(first, i), root.view()))
+      if (hook.inverse_root(site.factor(first + i), root.view()))
         root.put_back();
       else
         outcomes[static_cast<size_t>(i)] = {false, "refused by a check"};
@@ -61,8 +62,7 @@ void refresh_roots(Engine& engine, const RootRefresh& task,
             find_roots(engine, some, factors.part(begin, size), dtype,
                        task.power, options, tried);
             if (hook != nullptr)
-              ask_hook(engine, *hook, part_of(task.site.part, begin), some,
-                       tried);
+              ask_hook(engine, *hook, task.site, begin, some, tried);
           });
   for_each_success(outcomes.span(), [&](int64_t begin, int64_t size) {
     engine.copy(task.root.part(begin, size), roots.part(begin, size));

@@ -1,5 +1,5 @@
-// New inverse roots for the factors of one axis, one per tensor; or the old one
-// and a failure counted, as refresh_policy.h says.
+// New inverse roots for factors of one axis; or the old one and a failure
+// counted, as refresh_policy.h says. At most kMostTogether.
 #pragma once
 
 #include "canzona/linalg/engine.h"

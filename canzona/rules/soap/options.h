@@ -57,7 +57,7 @@ struct SoapOptions {
   double eigen_reg = 0;
   bool qr_regularised = false;
   bool basis_includes_gradient = false;
-  // Statistics and rotations by bf16x3; bases never.
+  // Statistics and rotations by bf16x3, bases by bf16x6.
   bool splits_products = false;
   // Shapes.
   int64_t max_dim = 1;

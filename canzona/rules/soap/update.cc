@@ -119,8 +119,9 @@ class BlockStep {
     const NewBases found = room_for(kept, moved.span());
     refresh(engine_, site, kept.factor, found.basis, outcomes.span(),
             [&](DType in, int64_t begin, std::span<Outcome> tried) {
-              const ProductsScope plain(engine_, Products::kPlain,
-                                        products_of(soap_.splits_products));
+              const ProductsScope exact(
+                  engine_, exact_products_of(soap_.splits_products),
+                  products_of(soap_.splits_products));
               const int64_t size = std::ssize(tried);
               find_bases(engine_, soap_, task.some(begin, size), in,
                          found.some(begin, size), tried);

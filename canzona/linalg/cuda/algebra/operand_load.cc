@@ -90,12 +90,14 @@ void load_operand(CudaEngine& engine, const Operand& x,
 
 void normalize_operand(CudaEngine& engine, const Operand& x,
                        const StoredShape& x_shape, const Operand& r,
-                       const StoredShape& r_shape, DType dtype, double factor) {
+                       const StoredShape& r_shape, bool r_folded, DType dtype,
+                       double factor) {
   const auto tiles = [](const Operand& operand, const StoredShape& shape) {
     return Tiles{operand.storage,  shape.rows,    shape.cols,
                  shape.row_stride, operand.count, shape.matrix_stride()};
   };
-  const Tiles gram = tiles(r, r_shape);
+  Tiles gram = tiles(r, r_shape);
+  gram.folded = r_folded;
   const Arena::Scope scope(engine.arena());
   TileScaleWork work;
   work.slots =

@@ -40,9 +40,11 @@ void load_operand(CudaEngine& engine, const Operand& x,
                   const StoredShape& shape, DType dtype, const Load& load,
                   const Normalization& normalization);
 
-// X and its Gram matrix R, as Algebra::normalize_by_gram says.
+// X and its Gram matrix R, as Algebra::normalize_by_gram says. A folded R has
+// nothing above its diagonal blocks (Tiles).
 void normalize_operand(CudaEngine& engine, const Operand& x,
                        const StoredShape& x_shape, const Operand& r,
-                       const StoredShape& r_shape, DType dtype, double factor);
+                       const StoredShape& r_shape, bool r_folded, DType dtype,
+                       double factor);
 
 }  // namespace canzona

@@ -29,7 +29,7 @@ class PlainAlgebra final : public Algebra {
 
   void normalize_by_gram(Operand& x, Operand& r, double factor) override {
     normalize_operand(engine_, x, stored_shape(x, 1), r, stored_shape(r, 1),
-                      dtype_, factor);
+                      false, dtype_, factor);
   }
 
   void gram(Operand& r, const Operand& x, Half half) override {

@@ -20,7 +20,13 @@ Tiles wide_tiles(const Operand& x) {
           shape.row_stride, x.count,    shape.matrix_stride()};
 }
 
-Tiles square_tiles(const Operand& r) { return wide_tiles(r); }
+// Of what was computed by halves only one half is stored and read; what was
+// computed in full may be read so, too.
+Tiles square_tiles(const Operand& r, Half half = Half::kTriangle) {
+  Tiles tiles = wide_tiles(r);
+  tiles.folded = half == Half::kTriangle;
+  return tiles;
+}
 
 class TileAlgebra final : public Algebra {
  public:
@@ -47,7 +53,7 @@ class TileAlgebra final : public Algebra {
 
   void normalize_by_gram(Operand& x, Operand& r, double factor) override {
     normalize_operand(engine_, x, stored_shape(x, kRowStep), r,
-                      stored_shape(r, kRowStep), dtype_, factor);
+                      stored_shape(r, kRowStep), true, dtype_, factor);
   }
 
   void gram(Operand& r, const Operand& x, Half half) override {
@@ -63,12 +69,10 @@ class TileAlgebra final : public Algebra {
     const bool apart = dtype_ == DType::kBf16 && readers == Readers::kMultiply;
     p.identity = apart ? a : 0;
     const double inside = apart ? 0 : a;
-    TileAddend addend{square_tiles(r), static_cast<float>(b),
-                      static_cast<float>(inside)};
+    const Tiles tiles = square_tiles(r, half);
+    TileAddend addend{tiles, static_cast<float>(b), static_cast<float>(inside)};
     if (c != 0)
-      return square("polynomial",
-                    product_of(square_tiles(r), square_tiles(r), c), p, addend,
-                    half);
+      return square("polynomial", product_of(tiles, tiles, c), p, addend, half);
     if (!engine_.dry("line", dtype_, p.storage, r.storage, r.rows, r.count,
                      inside, b))
       launch_tile_line(type_, square_tiles(p), addend, engine_.stream());
@@ -137,11 +141,11 @@ class TileAlgebra final : public Algebra {
                     product.alpha, addend.c.data, addend.beta, addend.diagonal,
                     static_cast<int>(half), static_cast<int>(product.order)))
       return;
+    const Tiles to = square_tiles(d, half);
     if (half == Half::kTriangle)
-      symmetric_tile_product(product, square_tiles(d), addend,
-                             engine_.stream());
+      symmetric_tile_product(product, to, addend, engine_.stream());
     else
-      tile_product(product, square_tiles(d), addend, engine_.stream());
+      tile_product(product, to, addend, engine_.stream());
   }
 
   // The sum with the identity's share is rounded to 16 bits, as references do.

@@ -17,16 +17,24 @@ template <class T>
 struct Elements {
   T* data;
   int64_t cols, row_stride, matrix_stride, elements;
+  bool folded;
 
   explicit Elements(const Tiles& t)
       : data(reinterpret_cast<T*>(t.data)),
         cols(t.cols),
         row_stride(t.row_stride),
         matrix_stride(t.matrix_stride),
-        elements(t.rows * t.cols) {}
+        elements(t.rows * t.cols),
+        folded(t.folded) {}
 
   __device__ T& at(int64_t matrix, int64_t i) const {
     return data[matrix * matrix_stride + i / cols * row_stride + i % cols];
+  }
+  // By way of the other half where a folded matrix has nothing.
+  __device__ T read(int64_t matrix, int64_t i) const {
+    const int64_t row = i / cols, col = i % cols;
+    const bool above = folded && row / kFold < col / kFold;
+    return at(matrix, above ? col * cols + row : i);
   }
 };
 
@@ -72,7 +80,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t begin = int64_t{blockIdx.x} * kChunk;
   const int64_t end = begin + kChunk < r.elements ? begin + kChunk : r.elements;
   for (int64_t i = begin + threadIdx.x; i < end; i += kThreads) {
-    const double value = to_double(r.at(blockIdx.y, i));
+    const double value = to_double(r.read(blockIdx.y, i));
     sum += value * value;
   }
   sum = over_block(sum, Add());

@@ -56,6 +56,25 @@ TileTask make_task(const TileProduct& product) {
   return task;
 }
 
+// What the Hopper kernel has loops for.
+bool folds_are_known(const TileTask& task) {
+  const bool a = task.product.a.folded;
+  const bool b = task.product.b.folded;
+  const TileOrder order = task.product.order;
+  if (task.triangle) return a == b && (order == TileOrder::kABt || !a);
+  return !task.d.folded && (order == TileOrder::kAB || !a) &&
+         (order == TileOrder::kABt || !b);
+}
+
+void check_folds(const TileTask& task) {
+  if (!folds_are_known(task))
+    throw UsageError("tile product: folded operands that no kernel can read");
+  for (const Tiles* tiles : {&task.product.a, &task.product.b})
+    if (tiles->folded && tiles->rows != tiles->cols)
+      throw UsageError(cat("tile product: a folded matrix must be square, is ",
+                           tiles->rows, " x ", tiles->cols));
+}
+
 bool use_hopper(TileKernel kernel) {
   if (kernel != TileKernel::kAuto) return kernel == TileKernel::kHopper;
   return tile_device_attribute(cudaDevAttrComputeCapabilityMajor) == 9;
@@ -75,6 +94,7 @@ void check_size(const TileTask& task) {
 void run(const TileTask& task, cudaStream_t stream) {
   if (task.count < 1) return;
   check_size(task);
+  check_folds(task);
   if (use_hopper(task.product.kernel))
     run_tile_task_hopper(task, stream);
   else

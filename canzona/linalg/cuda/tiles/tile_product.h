@@ -36,6 +36,11 @@ enum class TileOrder {
 
 enum class TileKernel { kAuto, kHopper, kPortable };
 
+// Of a folded symmetric matrix nobody reads what lies above the diagonal blocks
+// of 256 x 256, so it need not be written: nearly half of a large one. (The
+// portable kernel reads and writes whole matrices all the same.)
+constexpr int64_t kFold = 256;
+
 // Row-major matrices of 16-bit numbers on the device. `data` is aligned to 128
 // bytes, the strides, in elements, are multiples of 8. Columns from `cols` on
 // are not read; where a result is stored, those up to the next multiple of 8
@@ -47,6 +52,7 @@ struct Tiles {
   int64_t row_stride = 0;
   int64_t count = 1;
   int64_t matrix_stride = 0;
+  bool folded = false;
 };
 
 // alpha·op(A)·op(B)
@@ -72,7 +78,9 @@ void tile_product(const TileProduct& product, const Tiles& d,
                   const TileAddend& addend, cudaStream_t stream);
 
 // The same where D and C are symmetric: only what lies on and below the
-// diagonal is computed, then mirrored, so that D is exactly symmetric.
+// diagonal is computed, then mirrored, so that D is exactly symmetric. A and B
+// may both be folded here, and D; elsewhere the one that is symmetric, A in
+// the order kAB or B in the order kABt.
 void symmetric_tile_product(const TileProduct& product, const Tiles& d,
                             const TileAddend& addend, cudaStream_t stream);
 

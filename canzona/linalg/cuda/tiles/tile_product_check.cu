@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "canzona/linalg/cuda/tiles/tile_product_check.cuh"
+#include "canzona/linalg/cuda/tiles/tile_product_check_folds.cuh"
 
 namespace canzona {
 namespace {
@@ -257,6 +258,23 @@ void check_all(TileKernel kernel) {
       }
 }
 
+void check_folds(TileKernel kernel) {
+  if (!folds(kernel)) return;
+  const int64_t shapes[][3] = {{40, 70, 2},   {256, 300, 2},  {300, 330, 3},
+                               {513, 600, 2}, {768, 1100, 9}, {1100, 1100, 1},
+                               {768, 770, 90}};
+  for (const auto& s : shapes)
+    for (const TileType type : {TileType::kFp16, TileType::kBf16}) {
+      const Case c{s[0], s[1], s[0], s[2], TileOrder::kABt, type, kernel};
+      FoldChecker(
+          s[0], s[1], s[2], type, kernel,
+          [&](const char* what, int64_t place, uint16_t got, uint16_t wanted) {
+            expect(got == wanted, c, what, place, got, wanted);
+          })
+          .run();
+    }
+}
+
 TileKernel kernel_of(int argc, char** argv) {
   if (argc > 1 && std::strcmp(argv[1], "hopper") == 0)
     return TileKernel::kHopper;
@@ -271,6 +289,7 @@ TileKernel kernel_of(int argc, char** argv) {
 int main(int argc, char** argv) {
   try {
     canzona::check_all(canzona::kernel_of(argc, argv));
+    canzona::check_folds(canzona::kernel_of(argc, argv));
   } catch (const std::exception& error) {
     std::printf("FAILED: %s\n", error.what());
     return 1;

@@ -4,13 +4,13 @@
 
 #include "canzona/linalg/cuda/tiles/tile_product_numbers.cuh"
 #include "canzona/linalg/cuda/tiles/tile_product_pipeline.cuh"
+#include "canzona/linalg/cuda/tiles/tile_product_wgmma.cuh"
 
 namespace canzona {
 namespace {
 
 constexpr int kPairs = 16;       // of a thread in a chunk
 constexpr int kChunkSums = 32;   // the same, counted in numbers
-constexpr int kVectors = 4;      // the same, counted in 16 bytes of 16-bit
 constexpr int kColumnGroup = 8;  // columns that one 8 x 8 matrix has
 
 // A warpgroup's part of the result.
@@ -27,10 +27,6 @@ struct ThreadAt {
   int32_t warp = static_cast<int32_t>(threadIdx.x % kGroupThreads / 32);
   int32_t lane = static_cast<int32_t>(threadIdx.x % 32);
 
-  // The first lane of warp `turn` of the warpgroup, counted round and round.
-  __device__ bool leads(uint32_t turn) const {
-    return warp == static_cast<int32_t>(turn % kWarpsPerGroup) && lane == 0;
-  }
   __device__ int32_t row(int half) const {
     return 16 * warp + lane / 4 + 8 * half;
   }

@@ -15,7 +15,11 @@ class FloatEpilogue {
                            const KernelArgs& args)
       : args_(args),
         slab_(plan.staging(group) +
-              static_cast<uint32_t>(thread_.warp) * kSlabBytes) {}
+              static_cast<uint32_t>(thread_.warp) * kSlabBytes) {
+    // Once: outside of graphs they lie in memory that is far away.
+    if (args.floats.scalars != nullptr)
+      scalars_ = WeightScalars::load(args.floats.scalars);
+  }
 
   // Before the sums are there: the first weights come to registers.
   __device__ void fetch(GroupAt at) {
@@ -111,13 +115,12 @@ class FloatEpilogue {
 
   __device__ void apply(float4 (&values)[kQuads],
                         const float4 (&weights)[kQuads]) const {
-    const auto scalars = WeightScalars::load(args_.floats.scalars);
 #pragma unroll
     for (int i = 0; i < kQuads; ++i) {
-      values[i].x = scalars.apply(weights[i].x, values[i].x);
-      values[i].y = scalars.apply(weights[i].y, values[i].y);
-      values[i].z = scalars.apply(weights[i].z, values[i].z);
-      values[i].w = scalars.apply(weights[i].w, values[i].w);
+      values[i].x = scalars_.apply(weights[i].x, values[i].x);
+      values[i].y = scalars_.apply(weights[i].y, values[i].y);
+      values[i].z = scalars_.apply(weights[i].z, values[i].z);
+      values[i].w = scalars_.apply(weights[i].w, values[i].w);
     }
   }
 
@@ -139,6 +142,7 @@ class FloatEpilogue {
     }
   }
 
+  // Nobody reads it soon: operands are to stay in the cache instead.
   __device__ void store_chunk(const float4 (&values)[kQuads], const Target& to,
                               int chunk) const {
 #pragma unroll
@@ -146,7 +150,7 @@ class FloatEpilogue {
       float* data = to.out + index_of(to, chunk, i);
       const int32_t inside = to.inside(chunk, i);
       if (to.whole) {
-        if (inside > 0) *reinterpret_cast<float4*>(data) = values[i];
+        if (inside > 0) __stcs(reinterpret_cast<float4*>(data), values[i]);
       } else {
         if (inside > 0) data[0] = values[i].x;
         if (inside > 1) data[1] = values[i].y;
@@ -166,7 +170,7 @@ class FloatEpilogue {
       const uint2 bits = {Pair<true>::pack(values[i].x, values[i].y),
                           Pair<true>::pack(values[i].z, values[i].w)};
       if (to.whole) {
-        if (inside > 0) *reinterpret_cast<uint2*>(data) = bits;
+        if (inside > 0) __stcs(reinterpret_cast<uint2*>(data), bits);
       } else {
         if (inside > 0) data[0] = static_cast<uint16_t>(bits.x);
         if (inside > 1) data[1] = static_cast<uint16_t>(bits.x >> 16);
@@ -179,6 +183,7 @@ class FloatEpilogue {
   const KernelArgs& args_;
   ThreadAt thread_;
   uint32_t slab_;
+  WeightScalars scalars_{};
   float4 weights_[kQuads];
 };
 

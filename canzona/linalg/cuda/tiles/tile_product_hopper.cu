@@ -3,6 +3,7 @@
 // Blocks stay and take one such square after the other.
 #include <algorithm>
 
+#include "canzona/linalg/cuda/tiles/tile_product_consumer.cuh"
 #include "canzona/linalg/cuda/tiles/tile_product_floats.cuh"
 #include "canzona/linalg/cuda/tiles/tile_product_halves.cuh"
 #include "canzona/linalg/cuda/tiles/tile_product_maps.h"
@@ -18,41 +19,40 @@ constexpr uint32_t kAlignment = 1024;
 
 template <class V>
 __device__ void consume(SharedPlan<V> plan, uint32_t group,
-                        const KernelArgs& args, const TileMaps& maps) {
+                        const KernelArgs& args) {
   Consumer<V> consumer(plan, group);
-  HalfEpilogue<V> halves(plan, group, args, &maps.d);
+  HalfEpilogue<V> halves(plan, group, args);
   FloatEpilogue<V> floats(plan, group, args);
   float sums[kSums];
-  const auto step = static_cast<int32_t>(gridDim.x / kClusterBlocks);
-  auto i = static_cast<int32_t>(blockIdx.x / kClusterBlocks);
+  const auto taker = static_cast<int32_t>(blockIdx.x / kClusterBlocks);
+  int32_t turn = 0;
+  int32_t i = args.schedule.index(taker, turn);
   TileBlock next = args.schedule.block(i);
   while (i < args.schedule.num_blocks) {
     const TileBlock block = next;
     const GroupAt at{block.row * kClusterSide + consumer.strip() * kBox,
                      block.col * kClusterSide, block.matrix};
-    i += step;
-    const auto meanwhile = [&](auto& epilogue) {
-      epilogue.fetch(at);
+    i = args.schedule.index(taker, ++turn);
+    consumer.sum(sums, args, block, [&] {
+      if constexpr (V::kFloats) floats.fetch(at);
       next = args.schedule.block(i);
-    };
-    if constexpr (V::kFloats) {
-      consumer.sum(sums, args, block, [&] { meanwhile(floats); });
+    });
+    if constexpr (V::kFloats)
       floats.store(sums, at);
-    } else {
-      consumer.sum(sums, args, block, [&] { meanwhile(halves); });
+    else
       halves.store(sums, at);
-    }
   }
-  if constexpr (!V::kFloats) halves.finish();
 }
 
 template <class V>
 __device__ void produce(SharedPlan<V> plan, const KernelArgs& args,
                         const TileMaps& maps) {
   Producer<V> producer(plan, &maps.a, &maps.b);
-  for (auto i = static_cast<int32_t>(blockIdx.x / kClusterBlocks);
-       i < args.schedule.num_blocks;
-       i += static_cast<int32_t>(gridDim.x / kClusterBlocks))
+  const auto taker = static_cast<int32_t>(blockIdx.x / kClusterBlocks);
+  int32_t i = 0;
+  for (int32_t turn = 0;
+       (i = args.schedule.index(taker, turn)) < args.schedule.num_blocks;
+       ++turn)
     producer.run(args, args.schedule.block(i));
 }
 
@@ -74,10 +74,14 @@ __global__ void __cluster_dims__(kClusterBlocks, 1, 1)
   const uint32_t group = threadIdx.x / kGroupThreads;
   if (group == kConsumerGroups) {
     give_registers<kFewRegisters>();
-    if (threadIdx.x % kGroupThreads < 32) produce<V>(plan, args, maps);
+    const uint32_t warp = threadIdx.x % kGroupThreads / 32;
+    if (warp == 0) produce<V>(plan, args, maps);
+    if constexpr (!V::kFloats)
+      if (warp > 0 && warp <= kConsumerGroups && threadIdx.x % 32 == 0)
+        Sender<V>(plan, warp - 1, args, maps).run();
   } else {
     take_registers<kManyRegisters>();
-    consume<V>(plan, group, args, maps);
+    consume<V>(plan, group, args);
   }
   // The other block may still arrive at this one's barriers.
   __syncwarp();
@@ -85,17 +89,22 @@ __global__ void __cluster_dims__(kClusterBlocks, 1, 1)
 }
 
 KernelArgs kernel_args(const TileTask& task) {
+  const int32_t most = tile_device_attribute(cudaDevAttrMultiProcessorCount) /
+                       static_cast<int32_t>(kClusterBlocks);
   return {TileSchedule::make(task.m, task.n, task.count, kClusterSide,
-                             kClusterSide, task.triangle),
+                             kClusterSide, task.triangle)
+              .shared_by(most),
           static_cast<int32_t>(task.m),
           static_cast<int32_t>(task.n),
           static_cast<int32_t>((task.k + kBox - 1) / kBox),
           task.product.alpha,
           task.addend.beta,
           task.addend.diagonal,
-          task.addend.c,
           same_tiles(task.product.a, task.product.b) &&
               task.product.order != TileOrder::kAB,
+          task.product.a.folded,
+          task.product.b.folded,
+          task.d.folded,
           task.floats};
 }
 
@@ -105,16 +114,13 @@ void launch(const TileTask& task, cudaStream_t stream) {
   static_assert(kBytes <= 227 * 1024);
   const TileMaps maps = make_tile_maps(task, kBox);
   const KernelArgs args = kernel_args(task);
-  const int32_t clusters =
-      std::min(args.schedule.num_blocks,
-               tile_device_attribute(cudaDevAttrMultiProcessorCount) /
-                   static_cast<int32_t>(kClusterBlocks));
   check_tile_call(
       cudaFuncSetAttribute(tile_product_kernel<V>,
                            cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
       "cudaFuncSetAttribute of the tile product");
   tile_product_kernel<V>
-      <<<clusters * kClusterBlocks, kThreads, kBytes, stream>>>(maps, args);
+      <<<args.schedule.takers * kClusterBlocks, kThreads, kBytes, stream>>>(
+          maps, args);
   check_tile_call(cudaGetLastError(), "the launch of the tile product");
 }
 

@@ -56,7 +56,8 @@ CUtensorMap make_map(const Tiles& tiles, TileType type, int32_t box) {
 
 bool same_tiles(const Tiles& x, const Tiles& y) {
   return x.data == y.data && x.rows == y.rows && x.cols == y.cols &&
-         x.row_stride == y.row_stride && x.matrix_stride == y.matrix_stride;
+         x.row_stride == y.row_stride && x.matrix_stride == y.matrix_stride &&
+         x.folded == y.folded;
 }
 
 TileMaps make_tile_maps(const TileTask& task, int32_t box) {
@@ -66,6 +67,10 @@ TileMaps make_tile_maps(const TileTask& task, int32_t box) {
   maps.a = make_map(product.a, type, box);
   maps.b = same_tiles(product.a, product.b) ? maps.a
                                             : make_map(product.b, type, box);
+  const Tiles& c = task.addend.c;
+  maps.c = c.data == nullptr || same_tiles(c, product.a)
+               ? maps.a
+               : make_map(c, type, box);
   maps.d = task.d.data == nullptr ? maps.a : make_map(task.d, type, box);
   return maps;
 }

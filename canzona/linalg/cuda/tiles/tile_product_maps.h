@@ -12,12 +12,13 @@ namespace canzona {
 struct TileMaps {
   CUtensorMap a;
   CUtensorMap b;
+  CUtensorMap c;
   CUtensorMap d;
 };
 
 bool same_tiles(const Tiles& x, const Tiles& y);
 
-// Where the task has no D, the map of A takes its place.
+// Where the task has no C or no D, the map of A takes its place.
 TileMaps make_tile_maps(const TileTask& task, int32_t box);
 
 }  // namespace canzona

@@ -1,8 +1,8 @@
-// The main loop of the Hopper kernel. A cluster of two blocks computes 256 x
-// 256 elements: four strips of 64 rows, one for each of the blocks' two
-// consumer warpgroups. A block fetches its own strips of A and half of B, which
-// the copy engine delivers to both blocks, so that B leaves the L2 cache once
-// for two.
+// The pipeline of the Hopper kernel, and who fills it. A cluster of two blocks
+// computes 256 x 256 elements: four strips of 64 rows, one for each of the
+// blocks' two consumer warpgroups. A block fetches its own strips of A and half
+// of B, which the copy engine delivers to both blocks, so that B leaves the L2
+// cache once for two.
 //
 // On the diagonal of a symmetric result strip s needs only s + 1 of the four
 // boxes of 64 columns. The first block has strips 0 and 3, the second 1 and 2,
@@ -16,7 +16,6 @@
 #include "canzona/linalg/cuda/tiles/tile_product_ptx.cuh"
 #include "canzona/linalg/cuda/tiles/tile_product_schedule.cuh"
 #include "canzona/linalg/cuda/tiles/tile_product_task.h"
-#include "canzona/linalg/cuda/tiles/tile_product_wgmma.cuh"
 
 namespace canzona {
 namespace {
@@ -59,8 +58,10 @@ struct KernelArgs {
   float alpha;
   float beta;
   float diagonal;
-  Tiles addend;  // C
-  bool same;     // B is A, stored the same way
+  bool same;  // B is A, stored the same way
+  bool a_folded;
+  bool b_folded;
+  bool d_folded;
   TileFloats floats;
 };
 
@@ -73,15 +74,16 @@ struct SharedPlan {
   static constexpr uint32_t kStagingBytes =
       kConsumerGroups * V::kBuffers * kBoxBytes;
   static constexpr uint32_t kBarriers = kStaging + kStagingBytes;
-  static constexpr uint32_t kNumBarriers = 2 * V::kStages;
+  static constexpr uint32_t kNumBuffers = kConsumerGroups * V::kBuffers;
+  static constexpr uint32_t kNumBarriers = 2 * V::kStages + 2 * kNumBuffers;
   static constexpr uint32_t kBytes = kBarriers + 8 * kNumBarriers;
 
   __device__ uint32_t a(uint32_t stage) const {
     return base + stage * kStageBytes;
   }
   __device__ uint32_t b(uint32_t stage) const { return a(stage) + kABytes; }
-  __device__ uint32_t staging(uint32_t group) const {
-    return base + kStaging + group * V::kBuffers * kBoxBytes;
+  __device__ uint32_t staging(uint32_t group, uint32_t buffer = 0) const {
+    return base + kStaging + (group * V::kBuffers + buffer) * kBoxBytes;
   }
   __device__ uint32_t full(uint32_t stage) const {
     return base + kBarriers + 8 * stage;
@@ -90,11 +92,22 @@ struct SharedPlan {
     return full(V::kStages + stage);
   }
 
+  __device__ uint32_t ready(uint32_t group, uint32_t buffer) const {
+    return full(2 * V::kStages + group * V::kBuffers + buffer);
+  }
+  __device__ uint32_t filled(uint32_t group, uint32_t buffer) const {
+    return ready(group, buffer) + 8 * kNumBuffers;
+  }
+
   // By one thread.
   __device__ void init_barriers() const {
     for (uint32_t s = 0; s < V::kStages; ++s) {
       barrier_init(full(s), 1);
       barrier_init(empty(s), kClusterBlocks * kConsumerGroups * kWarpsPerGroup);
+    }
+    for (uint32_t i = 0; i < kNumBuffers; ++i) {
+      barrier_init(ready(0, i), 1);
+      barrier_init(filled(0, i), kWarpsPerGroup);
     }
     barrier_init_fence();
   }
@@ -123,10 +136,27 @@ __device__ inline bool a_is_in_b(const KernelArgs& args, TileBlock block) {
   return args.same && block.row == block.col;
 }
 
+// From which box of k on a folded operand, symmetric, is read across k: above
+// its diagonal block, where the other half takes the place of what is not
+// stored.
+struct Turns {
+  int32_t a;
+  int32_t b;
+
+  __device__ Turns(const KernelArgs& args, TileBlock block)
+      : a(args.a_folded ? first_above(args, block.row) : args.k_boxes),
+        b(args.b_folded ? first_above(args, block.col) : args.k_boxes) {}
+
+ private:
+  __device__ static int32_t first_above(const KernelArgs& args, int32_t block) {
+    return min(args.k_boxes, (block + 1) * (kClusterSide / kBox));
+  }
+};
+
 // A box of an operand at (`outer` of m or n, `k`).
-template <bool kAcrossK>
-__device__ BoxAt operand_box(int32_t outer, int32_t k, int32_t matrix) {
-  return kAcrossK ? BoxAt{outer, k, matrix} : BoxAt{k, outer, matrix};
+__device__ inline BoxAt operand_box(bool across, int32_t outer, int32_t k,
+                                    int32_t matrix) {
+  return across ? BoxAt{outer, k, matrix} : BoxAt{k, outer, matrix};
 }
 
 // Fetches weights that the epilogue will read into the L2 cache, a share of
@@ -159,13 +189,15 @@ class Producer {
 
   __device__ void run(const KernelArgs& args, TileBlock block) {
     const bool with_a = !a_is_in_b(args, block);
+    const Turns turns(args, block);
     for (int32_t k_box = 0; k_box < args.k_boxes; ++k_box) {
       barrier_wait(plan_.empty(ring_.stage), ring_.parity ^ 1);
       if (threadIdx.x % 32 == 0) {
         barrier_expect(plan_.full(ring_.stage),
                        with_a ? kABytes + kBBytes : kBBytes);
-        if (with_a) fetch_a(block, k_box * kBox);
-        fetch_b(block, k_box * kBox);
+        if (with_a)
+          fetch_a(block, k_box * kBox, V::kAAcrossK || k_box >= turns.a);
+        fetch_b(block, k_box * kBox, V::kBAcrossK || k_box >= turns.b);
       }
       __syncwarp();
       if constexpr (V::kFloats)
@@ -176,24 +208,24 @@ class Producer {
   }
 
  private:
-  __device__ void fetch_a(TileBlock block, int32_t k) const {
+  __device__ void fetch_a(TileBlock block, int32_t k, bool across) const {
     for (uint32_t i = 0; i < kConsumerGroups; ++i)
       load_box(plan_.a(ring_.stage) + i * kBoxBytes, a_,
-               operand_box<V::kAAcrossK>(
-                   block.row * kClusterSide + strip_of(rank_, i) * kBox, k,
-                   block.matrix),
+               operand_box(across,
+                           block.row * kClusterSide + strip_of(rank_, i) * kBox,
+                           k, block.matrix),
                plan_.full(ring_.stage));
   }
 
   // This block's half of B, to both blocks.
-  __device__ void fetch_b(TileBlock block, int32_t k) const {
+  __device__ void fetch_b(TileBlock block, int32_t k, bool across) const {
     constexpr uint32_t kShare = kChunks / kClusterBlocks;
     for (uint32_t i = rank_ * kShare; i < (rank_ + 1) * kShare; ++i)
       load_box_to_all(
           plan_.b(ring_.stage) + i * kBoxBytes, b_,
-          operand_box<V::kBAcrossK>(
-              block.col * kClusterSide + static_cast<int32_t>(i) * kBox, k,
-              block.matrix),
+          operand_box(across,
+                      block.col * kClusterSide + static_cast<int32_t>(i) * kBox,
+                      k, block.matrix),
           plan_.full(ring_.stage), (1 << kClusterBlocks) - 1);
   }
 
@@ -201,90 +233,6 @@ class Producer {
   const CUtensorMap* a_;
   const CUtensorMap* b_;
   uint32_t rank_;
-  Ring<V> ring_;
-};
-
-// One of the warpgroups that multiply.
-template <class V>
-class Consumer {
- public:
-  __device__ Consumer(SharedPlan<V> plan, uint32_t group)
-      : plan_(plan),
-        own_a_(group * kBoxBytes),
-        strip_(strip_of(cluster_rank(), group)) {}
-
-  __device__ int32_t strip() const { return strip_; }
-
-  // Calls `meanwhile` while the last instructions are under way. Columns of
-  // `sums` that a symmetric result does not need are left as they were.
-  template <class Meanwhile>
-  __device__ void sum(float (&sums)[kSums], const KernelArgs& args,
-                      TileBlock block, const Meanwhile& meanwhile) {
-    const uint32_t a =
-        a_is_in_b(args, block) ? kABytes + strip_ * kBoxBytes : own_a_;
-    int32_t columns = kClusterSide;
-    if (!V::kFloats && args.schedule.triangle && block.row == block.col)
-      columns = (strip_ + 1) * kBox;
-    uint32_t last_stage = 0;
-    if (columns == 64)
-      last_stage = add<64>(sums, args.k_boxes, a);
-    else if (columns == 128)
-      last_stage = add<128>(sums, args.k_boxes, a);
-    else if (columns == 192)
-      last_stage = add<192>(sums, args.k_boxes, a);
-    else
-      last_stage = add<256>(sums, args.k_boxes, a);
-    meanwhile();
-    wgmma_wait<0>();
-    // Nothing else tells the compiler that the sums are there only now.
-#pragma unroll
-    for (float& sum : sums) asm volatile("" : "+f"(sum)::"memory");
-    release(last_stage);
-  }
-
- private:
-  // Returns the stage that the last instructions read.
-  template <int kColumns>
-  __device__ uint32_t add(float (&sums)[kSums], int32_t k_boxes, uint32_t a) {
-    uint32_t last_stage = 0;
-    for (int32_t k_box = 0; k_box < k_boxes; ++k_box) {
-      barrier_wait(plan_.full(ring_.stage), ring_.parity);
-      multiply<kColumns>(sums, a, k_box > 0);
-      if (k_box > 0) {
-        wgmma_wait<1>();
-        release(last_stage);
-      }
-      last_stage = ring_.stage;
-      ring_.advance();
-    }
-    return last_stage;
-  }
-
-  template <int kColumns>
-  __device__ void multiply(float (&sums)[kSums], uint32_t a_at,
-                           bool add) const {
-    using A = OperandAt<V::kAAcrossK>;
-    using B = OperandAt<V::kBAcrossK>;
-    const uint64_t a = A::describe(plan_.a(ring_.stage) + a_at);
-    const uint64_t b = B::describe(plan_.b(ring_.stage));
-    wgmma_begin();
-#pragma unroll
-    for (int32_t step = 0; step < kBox / kStep; ++step)
-      wgmma<kColumns, V::kBf16, V::kAAcrossK, V::kBAcrossK>(
-          sums, a + step * A::kStepBytes / 16, b + step * B::kStepBytes / 16,
-          add || step > 0);
-    wgmma_commit();
-  }
-
-  __device__ void release(uint32_t stage) const {
-    const uint32_t lane = threadIdx.x % 32;
-    if (lane < kClusterBlocks) barrier_arrive_at(plan_.empty(stage), lane);
-    __syncwarp();
-  }
-
-  SharedPlan<V> plan_;
-  uint32_t own_a_;
-  int32_t strip_;
   Ring<V> ring_;
 };
 

@@ -33,6 +33,11 @@ __device__ inline void barrier_expect(uint32_t barrier, uint32_t bytes) {
       : "memory");
 }
 
+__device__ inline void barrier_arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier)
+               : "memory");
+}
+
 // Arrives at the barrier that lies at the same place in block `rank` of the
 // cluster. It orders no plain writes of other blocks, and none need it: what
 // blocks hand each other are places that the copy engine may fill.
@@ -53,6 +58,21 @@ __device__ inline bool barrier_passed(uint32_t barrier, uint32_t parity) {
       "{\n"
       ".reg .pred p;\n"
       "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, p;\n"
+      "}\n"
+      : "=r"(passed)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+  return passed != 0;
+}
+
+// The same without a moment's wait.
+__device__ inline bool barrier_has_passed(uint32_t barrier, uint32_t parity) {
+  uint32_t passed;
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
       "selp.u32 %0, 1, 0, p;\n"
       "}\n"
       : "=r"(passed)

@@ -3,7 +3,9 @@
 // in the L2 cache.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <numeric>
 
 namespace canzona {
 namespace {
@@ -20,6 +22,9 @@ struct TileSchedule {
   int32_t blocks_per_matrix;
   int32_t num_blocks;
   bool triangle;
+  int32_t takers = 1;     // that share out the blocks
+  int32_t rotation = 0;   // of the takers from one turn to the next
+  int32_t num_below = 0;  // blocks below the diagonal, if they come first
 
   // Rows of blocks that go down together before the next column of blocks.
   static constexpr int32_t kBand = 8;
@@ -34,10 +39,49 @@ struct TileSchedule {
             triangle};
   }
 
+  // Blocks on the diagonal of a symmetric result are less work than others.
+  // Where there are few blocks those come last; else every taker goes through
+  // all places in a matrix as it goes from turn to turn.
+  TileSchedule shared_by(int32_t most) const {
+    constexpr int32_t kFewTurns = 4;
+    TileSchedule shared = *this;
+    shared.takers = std::min(most, num_blocks);
+    if (!triangle) return shared;
+    if (num_blocks <= kFewTurns * most)
+      shared.num_below =
+          num_blocks / blocks_per_matrix * (blocks_per_matrix - block_rows);
+    else
+      while (std::gcd(most + shared.rotation, blocks_per_matrix) > 1)
+        ++shared.rotation;
+    return shared;
+  }
+
+  // The block of a taker at its turn; none if it is not below num_blocks, and
+  // none after that.
+  __device__ int32_t index(int32_t taker, int32_t turn) const {
+    return turn * takers + (taker + turn * rotation) % takers;
+  }
+
   __device__ TileBlock block(int32_t index) const {
+    if (num_below > 0) return sorted_block(index);
     const int32_t matrix = index / blocks_per_matrix;
     const int32_t rest = index - matrix * blocks_per_matrix;
     return triangle ? triangle_block(matrix, rest) : band_block(matrix, rest);
+  }
+
+  // First those below the diagonal, of all matrices.
+  __device__ TileBlock sorted_block(int32_t index) const {
+    const int32_t below = blocks_per_matrix - block_rows;
+    if (index < num_below) {
+      const int32_t matrix = index / below;
+      TileBlock block = triangle_block(matrix, index - matrix * below);
+      ++block.row;
+      return block;
+    }
+    const int32_t rest = index - num_below;
+    const int32_t matrix = rest / block_rows;
+    const int32_t row = rest - matrix * block_rows;
+    return {matrix, row, row};
   }
 
   // Row by row: (0,0), (1,0), (1,1), (2,0), ...

@@ -1,0 +1,84 @@
+// Groups whose memory is another than the world's. Ranks are threads that count
+// together.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <vector>
+
+#include "canzona/comm/test_pieces.h"
+#include "canzona/comm/thread/run_ranks.h"
+
+namespace canzona {
+namespace {
+
+// Those of the host, counted.
+class CountedOps final : public WireOps {
+ public:
+  int num_copies() const { return copies_; }
+  int num_sums() const { return sums_; }
+  int num_allocated() const { return allocated_; }
+
+  std::byte* allocate(int64_t bytes) const override {
+    ++allocated_;
+    return cpu_wire_ops().allocate(bytes);
+  }
+  void release(std::byte* memory) const override {
+    --allocated_;
+    cpu_wire_ops().release(memory);
+  }
+  void copy(std::byte* to, const std::byte* from,
+            int64_t bytes) const override {
+    ++copies_;
+    cpu_wire_ops().copy(to, from, bytes);
+  }
+  void add(Reduction reduction, std::byte* sum, const std::byte* a,
+           const std::byte* b, int64_t count) const override {
+    ++sums_;
+    cpu_wire_ops().add(reduction, sum, a, b, count);
+  }
+  void narrow(Reduction reduction, std::byte* wire, const std::byte* from,
+              int64_t count) const override {
+    cpu_wire_ops().narrow(reduction, wire, from, count);
+  }
+  void widen(Reduction reduction, std::byte* to, const std::byte* wire,
+             int64_t count) const override {
+    cpu_wire_ops().widen(reduction, to, wire, count);
+  }
+
+ private:
+  mutable std::atomic<int> copies_ = 0, sums_ = 0, allocated_ = 0;
+};
+
+TEST(Communicator, AGroupMayHaveMemoryOfAnotherKind) {
+  CountedOps ops;
+  run_ranks(4, [&](Communicator& world) {
+    const auto same = world.split(0, 0, "same");
+    const auto other = world.split(world.rank() % 2, 0, "other", {}, &ops);
+    const auto below = other->split(0, 0, "below");
+    EXPECT_EQ(other->size(), 2);
+    std::vector<int64_t> data(1, world.rank());
+    same->all_reduce(Reduction::kInt64Sum, bytes_of(data));
+    world.barrier();
+    EXPECT_EQ(ops.num_sums(), 0);
+    EXPECT_EQ(ops.num_allocated(), 8);
+    world.barrier();
+    const int before = ops.num_copies();
+    world.barrier();
+    std::vector<int64_t> both(2);
+    const std::vector<int64_t> bytes = {8, 8};
+    below->all_gather_v(bytes_of(data), bytes, bytes_of(both));
+    EXPECT_EQ(both, std::vector<int64_t>(2, 6));
+    world.barrier();
+    // Of its own piece and of the other's, on each of four ranks.
+    EXPECT_EQ(ops.num_copies() - before, 8);
+    world.barrier();
+    other->all_reduce(Reduction::kInt64Sum, bytes_of(data));
+    EXPECT_EQ(data.front(), 12);
+    world.barrier();
+    EXPECT_GT(ops.num_sums(), 0);
+  });
+  EXPECT_EQ(ops.num_allocated(), 0);
+}
+
+}  // namespace
+}  // namespace canzona
