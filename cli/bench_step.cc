@@ -58,6 +58,8 @@ struct Arguments {
   int warmup = -1;      // 1, or 0 if there is one step only
   int iterations = -1;  // as many as timed steps
   bool serial = false;
+  bool with_serial = false;
+  bool scaling = false;
   bool check_collectives = false;
   bool fast_reduce = false;
   bool audit = false;
@@ -102,10 +104,9 @@ Link link_of(const Arguments& a, const PlanOptions& options) {
   return link;
 }
 
-Plan plan_on_link(const PlanInput& input, const std::string& strategy,
-                  const Link& link) {
-  PlanInput own = {input.model, input.mesh, nullptr, input.options,
-                   input.cost_table};
+Plan plan_on_link(const PlanInput& input, const Mesh& mesh,
+                  const std::string& strategy, const Link& link) {
+  PlanInput own = {input.model, mesh, nullptr, input.options, input.cost_table};
   own.rule = make_rule_facts(input.rule->name(), input.rule->options());
   if (link) {
     own.options.links = {link->intra_bytes_per_second,
@@ -121,9 +122,14 @@ StepBenchRequest request_of(const Arguments& a, const PlanInput& input,
   StepBenchRequest request;
   request.strategies = known_strategies(a.plan.strategies, "--strategy");
   request.plan = [&input](const std::string& strategy, const Link& link) {
-    return plan_on_link(input, strategy, link);
+    return plan_on_link(input, input.mesh, strategy, link);
   };
   request.device = a.device;
+  request.with_serial = a.with_serial;
+  if (a.scaling)
+    request.one_rank = [&input] {
+      return plan_on_link(input, Mesh{}, "balanced", {});
+    };
   request.trial = trial_of(a);
   request.link = link_of(a, input.options);
   if (!a.comm_ratio.empty())
@@ -168,6 +174,8 @@ Outcome run(const Arguments& a, const Output& out) {
   const bool links = request.link.has_value() || request.comm_ratio > 0;
   const std::unique_ptr<Ranks> ranks =
       make_ranks(rank_options(a, input, links));
+  if (a.scaling && ranks->transport() == "mpi")
+    throw UsageError("--scaling runs one rank alone: use --transport thread");
   request.run = ranks->runner();
   if (!ranks->speaks()) request.progress = [](const std::string&) {};
   std::unique_ptr<Trace> trace;
@@ -221,6 +229,10 @@ void add_run_options(CLI::App& app, Arguments& a) {
     app.add_flag(name, value, description)->group(kGroup);
   };
   flag("--serial", a.serial, "wait for every exchange at once: no pipeline");
+  flag("--with-serial", a.with_serial,
+       "run every plan a second time, serially, for comparison");
+  flag("--scaling", a.scaling,
+       "run one rank alone, too: efficiency, and the machine's own");
   flag("--check-collectives", a.check_collectives,
        "ranks compare operation and sizes before every collective");
   flag("--fast-reduce", a.fast_reduce,

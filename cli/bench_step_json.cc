@@ -21,7 +21,8 @@ void write_link(JsonWriter& out, const StepBench& bench) {
   out.field("too_fast", bench.link_is_too_fast()).end_object();
 }
 
-void write_times(JsonWriter& out, const StrategyBench& s) {
+void write_times(JsonWriter& out, const StepBench& bench,
+                 const StrategyBench& s) {
   const StepTrial& t = s.trial;
   const PlanSummary& predicted = s.plan->summary;
   out.field("step_seconds", t.step.median);
@@ -37,6 +38,13 @@ void write_times(JsonWriter& out, const StrategyBench& s) {
   out.field("links_busy_seconds", t.links_busy_seconds);
   out.field("predicted_step_seconds", predicted.step_seconds_mean);
   out.field("predicted_step_seconds_worst", predicted.step_seconds_worst);
+  if (s.serial_step.mean > 0)
+    out.field("serial_step_seconds", s.serial_step.mean);
+  if (bench.one_rank_step.mean > 0) {
+    out.field("scaling_efficiency", bench.scaling(s));
+    out.field("scaling_efficiency_of_machine",
+              bench.scaling(s) / bench.products.efficiency());
+  }
   out.member("speedup_over_replicated");
   s.speedup_over_replicated > 0 ? out.value(s.speedup_over_replicated)
                                 : out.null();
@@ -52,7 +60,8 @@ void write_ranks(JsonWriter& out, const StrategyBench& s) {
   out.member("rank_memory_bytes").values(s.trial.memory_bytes);
 }
 
-void write_strategy(JsonWriter& out, const StrategyBench& s, bool audited) {
+void write_strategy(JsonWriter& out, const StepBench& bench,
+                    const StrategyBench& s, bool audited) {
   out.begin_object().field("name", s.name);
   if (!s.error.empty()) {
     out.field("error", s.error).end_object();
@@ -60,7 +69,7 @@ void write_strategy(JsonWriter& out, const StrategyBench& s, bool audited) {
   }
   out.field("digest", s.trial.digest);
   out.field("state_digest", s.trial.state_digest);
-  write_times(out, s);
+  write_times(out, bench, s);
   out.field("bytes_sent_max", s.trial.bytes_sent_max);
   out.field("bytes_predicted_max", s.bytes_predicted_max);
   out.field("memory_bytes_max", s.trial.memory_bytes_max);
@@ -98,12 +107,16 @@ std::string step_json(const StepReport& report) {
   write_period(out, bench);
   out.field("compute_seconds", bench.compute_seconds);
   out.field("measured_first", bench.measured_first);
+  if (bench.one_rank_step.mean > 0) {
+    out.field("one_rank_step_seconds", bench.one_rank_step.mean);
+    out.field("machine_efficiency", bench.products.efficiency());
+  }
   write_link(out.member("link"), bench);
   out.field("digests_agree", digests_agree(report));
   out.member("warnings").values(warnings_of(report));
   out.member("strategies").begin_array();
   for (const StrategyBench& s : bench.strategies)
-    write_strategy(out, s, report.audited);
+    write_strategy(out, bench, s, report.audited);
   out.end_array().end_object();
   return out.take() + "\n";
 }

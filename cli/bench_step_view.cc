@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <thread>
 
 #include "canzona/base/text.h"
@@ -35,6 +36,10 @@ std::string link_text(const LinkModel& link) {
       "latency {}, {} ranks per node",
       link.intra_bytes_per_second / 1e9, link.inter_bytes_per_second / 1e9,
       human_seconds(link.latency_seconds), link.ranks_per_node);
+}
+
+std::string percent(double part) {
+  return fmt::format("{} %", std::lround(100 * part));
 }
 
 std::string heading(const StepReport& report, const Ink& ink) {
@@ -96,6 +101,33 @@ std::string sizes_table(const StepReport& report, const Ink& ink) {
                human_bytes(s->memory_predicted_max),
                s->trial.digest.substr(0, kDigestLetters)});
   return title(ink, "Largest rank: bytes of a step, memory; digest") +
+         table.text(ink);
+}
+
+// Only what was asked for.
+std::string comparisons(const StepReport& report, const Ink& ink) {
+  const StepBench& bench = report.bench;
+  const bool scaled = bench.one_rank_step.mean > 0;
+  std::string out;
+  if (scaled)
+    out += fmt::format(
+        "  one rank alone: {}; products on all ranks at once: {} of one "
+        "alone\n",
+        human_seconds(bench.one_rank_step.mean),
+        percent(bench.products.efficiency()));
+  Table table("<>>>");
+  table.header({"strategy", "serial step", "efficiency", "of the machine's"});
+  for (const StrategyBench* s : ran(report)) {
+    const double efficiency = bench.scaling(*s);
+    const bool serial = s->serial_step.mean > 0;
+    if (scaled || serial)
+      table.row(
+          {s->name, serial ? human_seconds(s->serial_step.mean) : "",
+           scaled ? percent(efficiency) : "",
+           scaled ? percent(efficiency / bench.products.efficiency()) : ""});
+  }
+  if (table.empty()) return "";
+  return title(ink, "Beside it: no pipeline; one rank alone") + out +
          table.text(ink);
 }
 
@@ -175,7 +207,7 @@ std::string step_text(const StepReport& report, const Ink& ink) {
   out += heading(report, ink);
   if (!ran(report).empty())
     out += times_table(report, ink) + sizes_table(report, ink) +
-           bars(report, ink) + verdict(report, ink);
+           comparisons(report, ink) + bars(report, ink) + verdict(report, ink);
   return out + refusals(report, ink);
 }
 

@@ -1,12 +1,11 @@
 #include "canzona/measure/step_bench.h"
 
 #include <algorithm>
-#include <cstring>
 #include <mutex>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/measure/clock.h"
+#include "canzona/measure/shared_machine.h"
 #include "canzona/runtime/engine_wire_ops.h"
 
 namespace canzona {
@@ -110,6 +109,20 @@ void measure_first(const StepBenchRequest& request, StepBench& bench) {
     bench.link = scaled_link(request, plan, bench.compute_seconds + step);
 }
 
+void measure_one_rank(const StepBenchRequest& request, StepBench& bench) {
+  request.progress("measuring one rank alone");
+  bench.products =
+      on_every_rank<SharedProducts>(request, {}, [&](Communicator& world) {
+        return measure_shared_products(world, *make_engine(request.device));
+      });
+  StepBenchRequest alone = request;
+  alone.run = on_threads(1, {});
+  StepTrialRequest trial = request.trial;
+  trial.runtime.trace = nullptr;
+  trial.iterations = 0;
+  bench.one_rank_step = carry_out(alone, request.one_rank(), {}, trial).step;
+}
+
 StrategyBench bench_strategy(const StepBenchRequest& request,
                              const StepBench& bench, const std::string& name) {
   StrategyBench out{.name = name, .error = {}};
@@ -130,6 +143,12 @@ StrategyBench bench_strategy(const StepBenchRequest& request,
   StepTrialRequest trial = request.trial;
   trial.compute_seconds = bench.compute_seconds;
   out.trial = carry_out(request, *out.plan, bench.link, trial);
+  if (request.with_serial) {
+    trial.runtime.pipelined = false;
+    trial.runtime.trace = nullptr;
+    trial.iterations = 0;
+    out.serial_step = carry_out(request, *out.plan, bench.link, trial).step;
+  }
   return out;
 }
 
@@ -164,34 +183,21 @@ int64_t predicted_bytes(const RankCost& rank, GradientWire wire) {
   return static_cast<int64_t>(bytes);
 }
 
+double StepBench::scaling(const StrategyBench& strategy) const {
+  const double ranks = static_cast<double>(strategy.predicted.size());
+  const double step = strategy.trial.step.mean;
+  return step > 0 ? one_rank_step.mean / (ranks * step) : 0;
+}
+
 bool StepBench::link_is_too_fast() const {
   return link &&
          std::max(link->intra_bytes_per_second, link->inter_bytes_per_second) >
              kMostOfCopyRate * copy_bytes_per_second;
 }
 
-double measure_copy_rate(Communicator& world) {
-  constexpr size_t kBytes = 8 << 20;
-  constexpr int kRounds = 5;
-  const std::vector<std::byte> from(kBytes, std::byte{1});
-  std::vector<std::byte> to(kBytes);
-  double best = 0;
-  for (int i = 0; i < kRounds; ++i) {
-    world.barrier({.label = "copies"});
-    const double begin = wall_seconds();
-    std::memcpy(to.data(), from.data(), kBytes);
-    best = std::max(best, kBytes / (wall_seconds() - begin));
-  }
-  // The slowest: the least is the largest of what is negative.
-  auto least = -static_cast<int64_t>(best);
-  world.all_reduce(Reduction::kInt64Max,
-                   std::as_writable_bytes(std::span(&least, 1)),
-                   {.label = "copy rate"});
-  return static_cast<double>(-least);
-}
-
 StepBench run_step_bench(const StepBenchRequest& request) {
   StepBench bench;
+  if (request.one_rank) measure_one_rank(request, bench);
   measure_first(request, bench);
   if (bench.link)
     bench.copy_bytes_per_second =

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "canzona/comm/thread/run_ranks.h"
+#include "canzona/measure/shared_machine.h"
 #include "canzona/measure/step_trial.h"
 #include "canzona/measure/transform.h"
 #include "canzona/plan/predict.h"
@@ -46,6 +47,10 @@ struct StepBenchRequest {
   // Above 0: the link's bandwidths, or 1 GB/s, are scaled so that a rank sends
   // for this part of the time that it computes in an iteration.
   double comm_ratio = 0;
+  // Run every plan once more without its pipeline.
+  bool with_serial = false;
+  // A plan of the same model for one rank: then scaling is measured, too.
+  std::function<Plan()> one_rank = {};
   Progress progress = [](const std::string&) {};
 };
 
@@ -57,6 +62,7 @@ struct StrategyBench {
   StepTrial trial = {};
   int64_t bytes_predicted_max = 0;
   int64_t memory_predicted_max = 0;
+  StepTimes serial_step = {};          // if it was asked for
   double speedup_over_replicated = 0;  // mean steps; 0: that was not run
 };
 
@@ -69,14 +75,18 @@ struct StepBench {
   // only where a link is modelled.
   double copy_bytes_per_second = 0;
   bool link_is_too_fast() const;
+
+  // If one rank was measured: its step, and how the ranks share the machine.
+  StepTimes one_rank_step = {};
+  SharedProducts products = {};
+  // Step of one rank / (ranks · step): 1 is a step without any loss. Divided by
+  // products.efficiency() it says what is lost beyond the machine's own.
+  double scaling(const StrategyBench& strategy) const;
 };
 
 StepBench run_step_bench(const StepBenchRequest& request);
 
 // What a rank sends in a step, with gradients as `wire` says.
 int64_t predicted_bytes(const RankCost& rank, GradientWire wire);
-
-// The slowest rank's copies, all ranks at once. All ranks call it.
-double measure_copy_rate(Communicator& world);
 
 }  // namespace canzona

@@ -7,6 +7,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/measure/clock.h"
+#include "canzona/measure/rank_numbers.h"
 #include "canzona/measure/timed_work.h"
 #include "canzona/rules/options.h"
 #include "canzona/runtime/modules.h"
@@ -148,6 +149,7 @@ class TrialRank {
   // Gradients stay as the last step left them: their values take no time.
   void run_iteration(TimedWork& work) {
     const auto num_modules = static_cast<int32_t>(tensors_.size());
+    work.begin();
     for (int32_t m = 0; m < num_modules; ++m) {
       runtime_.wait_params(m);
       work.forward(m);
@@ -170,24 +172,6 @@ class TrialRank {
   std::vector<double> seconds_, with_gather_, compute_;  // by timed step
   Numbers numbers_;
 };
-
-// Every rank's numbers, by rank; all have as many.
-template <class Number>
-std::vector<std::vector<Number>> from_all(Communicator& world,
-                                          std::span<const Number> own) {
-  const auto ranks = static_cast<size_t>(world.size());
-  const std::vector<int64_t> bytes(ranks,
-                                   static_cast<int64_t>(own.size_bytes()));
-  std::vector<Number> all(ranks * own.size());
-  world.all_gather_v(std::as_bytes(own), bytes,
-                     std::as_writable_bytes(std::span(all)),
-                     {.label = "what was measured"});
-  std::vector<std::vector<Number>> rows;
-  for (size_t r = 0; r < ranks; ++r)
-    rows.emplace_back(all.begin() + static_cast<int64_t>(r * own.size()),
-                      all.begin() + static_cast<int64_t>((r + 1) * own.size()));
-  return rows;
-}
 
 double ratio(double part, double whole) { return whole > 0 ? part / whole : 0; }
 

@@ -2,7 +2,8 @@
 // rank sleeps, as a host does while its accelerator computes, and leaves its
 // core to the threads that communicate.
 //
-//   TimedWork work(modules_of(plan, place), 1.5);   // seconds of an iteration
+//   TimedWork work(plan, place, 1.5);   // seconds of an iteration
+//   work.begin();
 //   work.forward(module);
 //   work.backward(module);
 //
@@ -23,6 +24,8 @@ class TimedWork {
   // Of the modules of a rank's stage.
   TimedWork(const Plan& plan, const RankPlace& place, double seconds);
 
+  // A new iteration: it lasts its time whatever the last one did.
+  void begin() { ahead_ = 0; }
   void forward(int32_t module) { work(share(module) / 3); }
   void backward(int32_t module) { work(share(module) * 2 / 3); }
   // Of an iteration.

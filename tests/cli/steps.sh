@@ -102,6 +102,21 @@ canzona $small --mesh dp=2 --strategy balanced \
 exits 0
 says 'faster than a quarter'
 
+# Beside it: serial steps, and one rank alone.
+# shellcheck disable=SC2086
+canzona $small --mesh tp=2 --strategy balanced --with-serial --scaling --json
+exits 0
+for name in serial_step_seconds scaling_efficiency \
+  scaling_efficiency_of_machine; do
+  has_member "strategies 0 $name"
+done
+has_member one_rank_step_seconds
+has_member machine_efficiency
+# shellcheck disable=SC2086
+canzona $small --mesh tp=2 --strategy balanced --with-serial --scaling
+exits 0
+prints 'serial step' 'one rank alone'
+
 # Refreshes: mean and worst over a period, and a word where it is not covered.
 # shellcheck disable=SC2086
 canzona $small --mesh dp=2 --rule soap --rule-option precondition_frequency=2 \

@@ -1,0 +1,27 @@
+// What ranks on one machine take from each other: caches, memory, clock rate.
+//
+//   double copies = measure_copy_rate(world);
+//   SharedProducts products = measure_shared_products(world, *engine);
+//   products.efficiency();   // 1: sixteen are as fast as one
+//
+// All ranks call at once.
+#pragma once
+
+#include "canzona/comm/communicator.h"
+#include "canzona/linalg/engine.h"
+
+namespace canzona {
+
+// Bytes in a second that the slowest rank copies while all others do, too.
+double measure_copy_rate(Communicator& world);
+
+// Seconds of the same products: rank 0's while all others sleep, and the
+// slowest rank's while all compute.
+struct SharedProducts {
+  double alone = 0;
+  double together = 0;
+  double efficiency() const { return together > 0 ? alone / together : 1; }
+};
+SharedProducts measure_shared_products(Communicator& world, Engine& engine);
+
+}  // namespace canzona
