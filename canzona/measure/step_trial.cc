@@ -130,6 +130,9 @@ class TrialRank {
     world_.barrier({.label = "before a step"});
     for (auto module = tensors_.rbegin(); module != tensors_.rend(); ++module)
       announce(*module);
+    // A step is measured from the last gradient reduced on any rank.
+    runtime_.wait_gradients();
+    world_.barrier({.label = "gradients are reduced"});
     const RuntimeTimes before = runtime_.times();
     const StepOutcome outcome = update();
     const RuntimeTimes after = runtime_.times();

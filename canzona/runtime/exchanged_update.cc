@@ -71,13 +71,16 @@ const RuleSet::Entry& ExchangedUpdate::entry_of(int32_t kept) const {
   return rank_.rules.of(rank_.tensor_of(rank_.kept.matrices[index(kept)]));
 }
 
-void ExchangedUpdate::run(int64_t step, double learning_rate) {
+void ExchangedUpdate::begin(int64_t step, double learning_rate) {
   step_ = step;
   learning_rate_ = learning_rate;
-  const size_t rounds = rank_.rounds.size();
-  if (rounds == 0) return;
+  if (rank_.rounds.empty()) return;
   prepare(0);
   post_gather(0);
+}
+
+void ExchangedUpdate::finish() {
+  const size_t rounds = rank_.rounds.size();
   for (size_t k = 0; k < rounds; ++k) {
     // The slot of round k + 1 is that of round k − 2.
     if (k >= 2) apply(k - 2);

@@ -18,7 +18,9 @@ class ExchangedUpdate {
  public:
   ExchangedUpdate(Rank& rank, Publisher& publisher);
 
-  void run(int64_t step, double learning_rate);
+  // Sends the first round off; the rest happens in finish().
+  void begin(int64_t step, double learning_rate);
+  void finish();
 
  private:
   static constexpr size_t kMostFields = 4;

@@ -119,13 +119,17 @@ StepOutcome Runtime::Parts::step(const StepSettings& settings) {
     if (outcome.skipped) return outcome;
     ++steps_done;
     publisher.begin();
-    elements.run(steps_done, settings.adamw_learning_rate < 0
-                                 ? settings.learning_rate
-                                 : settings.adamw_learning_rate);
+    const double adamw = settings.adamw_learning_rate < 0
+                             ? settings.learning_rate
+                             : settings.adamw_learning_rate;
+    // AdamW has work while the first gather is on its way.
+    if (exchanged != nullptr)
+      exchanged->begin(steps_done, settings.learning_rate);
+    elements.run(steps_done, adamw);
     if (local != nullptr)
       local->run(steps_done, settings.learning_rate);
     else
-      exchanged->run(steps_done, settings.learning_rate);
+      exchanged->finish();
     rank.settle();
     // Weights that are broadcast are part of the step.
     if (rank.plan.traffic == Traffic::kBroadcast) publisher.wait_all();
@@ -234,6 +238,9 @@ void Runtime::get_parameter(int32_t tensor, std::span<float> shard) {
 }
 void Runtime::grad_ready(int32_t tensor) {
   parts_->guarded([&] { parts_->reducer.ready(tensor); });
+}
+void Runtime::wait_gradients() {
+  parts_->guarded([&] { parts_->reducer.finish(); });
 }
 StepOutcome Runtime::step(const StepSettings& settings) {
   return parts_->guarded([&] { return parts_->step(settings); });

@@ -110,6 +110,8 @@ class Runtime {
 
   // The gradient of this iteration is complete on this rank.
   void grad_ready(int32_t tensor);
+  // Until all gradients are reduced; step() does so, too.
+  void wait_gradients();
   StepOutcome step(const StepSettings& settings);
   void zero_gradients();
 
