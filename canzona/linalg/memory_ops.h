@@ -21,6 +21,9 @@ class MemoryOps {
  public:
   virtual ~MemoryOps() = default;
 
+  // Whether it is memory of this process.
+  virtual bool is_host() const = 0;
+
   // Aligned to 128 bytes or more; std::bad_alloc if there is none left.
   virtual std::byte* allocate(int64_t bytes) const = 0;
   virtual void release(std::byte* memory) const = 0;

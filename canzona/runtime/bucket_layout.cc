@@ -3,11 +3,10 @@
 #include <algorithm>
 
 #include "canzona/base/check.h"
+#include "canzona/runtime/index.h"
 
 namespace canzona {
 namespace {
-
-size_t index(int64_t i) { return static_cast<size_t>(i); }
 
 std::vector<int64_t> counts_of(const std::vector<int64_t>& cuts) {
   std::vector<int64_t> counts;

@@ -19,6 +19,7 @@ class EngineWireOps final : public WireOps {
   // `memory` outlives it.
   explicit EngineWireOps(const MemoryOps& memory) : memory_(memory) {}
 
+  bool is_host() const override { return memory_.is_host(); }
   std::byte* allocate(int64_t bytes) const override {
     return memory_.allocate(bytes);
   }

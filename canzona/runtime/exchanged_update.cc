@@ -5,11 +5,10 @@
 #include "canzona/base/check.h"
 #include "canzona/base/text.h"
 #include "canzona/rules/runs.h"
+#include "canzona/runtime/index.h"
 
 namespace canzona {
 namespace {
-
-size_t index(int64_t i) { return static_cast<size_t>(i); }
 
 // A rectangle of a matrix, and the same one packed in a slot.
 Matrices in_matrix(Run matrix, const SlotRectangle& r, const Dims& dims) {

@@ -1,13 +1,13 @@
 #include "canzona/runtime/gradient_check.h"
 
+#include "canzona/runtime/index.h"
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
 
 namespace canzona {
 namespace {
-
-size_t index(int64_t i) { return static_cast<size_t>(i); }
 
 constexpr uint32_t kInfinityBits = 0x7F800000;
 

@@ -4,11 +4,10 @@
 
 #include "canzona/base/check.h"
 #include "canzona/plan/routes.h"
+#include "canzona/runtime/index.h"
 
 namespace canzona {
 namespace {
-
-size_t index(int64_t i) { return static_cast<size_t>(i); }
 
 KeptMatrix kept_matrix(const Plan& plan, int32_t m, int32_t t, int64_t first,
                        int64_t kept) {

@@ -3,11 +3,10 @@
 #include "canzona/base/check.h"
 #include "canzona/base/text.h"
 #include "canzona/rules/runs.h"
+#include "canzona/runtime/index.h"
 
 namespace canzona {
 namespace {
-
-size_t index(int64_t i) { return static_cast<size_t>(i); }
 
 constexpr size_t kMostFields = 4;
 

@@ -79,7 +79,7 @@ TEST(Models, WithoutElementsOrWithFewerMatricesThanRanksRun) {
   const Model model =
       model_of({matrix_tensor("empty", 0, 5), matrix_tensor("one", 1, 1),
                 adamw_tensor("none", 0)});
-  for (const std::string& strategy : {"replicated", "layerwise", "balanced"}) {
+  for (const std::string strategy : {"replicated", "layerwise", "balanced"}) {
     const auto facts = make_rule_facts("muon", with_device("muon", {}, "cpu"));
     PlanOptions options;
     options.strategy = strategy;

@@ -3,12 +3,11 @@
 #include <algorithm>
 
 #include "canzona/base/text.h"
+#include "canzona/runtime/index.h"
 #include "canzona/runtime/modules.h"
 
 namespace canzona {
 namespace {
-
-size_t index(int64_t i) { return static_cast<size_t>(i); }
 
 std::vector<int64_t> times(std::vector<int64_t> counts, int64_t bytes) {
   for (int64_t& count : counts) count *= bytes;

@@ -4,11 +4,10 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
+#include "canzona/runtime/index.h"
 
 namespace canzona {
 namespace {
-
-size_t index(int64_t i) { return static_cast<size_t>(i); }
 
 std::span<std::byte> bytes_at(float* data, const Extent& extent) {
   return {reinterpret_cast<std::byte*>(data + extent.first),

@@ -8,6 +8,7 @@
 #include "canzona/runtime/element_update.h"
 #include "canzona/runtime/exchanged_update.h"
 #include "canzona/runtime/gradient_check.h"
+#include "canzona/runtime/index.h"
 #include "canzona/runtime/local_update.h"
 #include "canzona/runtime/publisher.h"
 #include "canzona/runtime/rank.h"
@@ -16,8 +17,6 @@
 
 namespace canzona {
 namespace {
-
-size_t index(int64_t i) { return static_cast<size_t>(i); }
 
 // Ranks that planned differently would wait for each other.
 void require_same_plan(Rank& rank) {

@@ -5,11 +5,10 @@
 #include <tuple>
 
 #include "canzona/base/check.h"
+#include "canzona/runtime/index.h"
 
 namespace canzona {
 namespace {
-
-size_t index(int64_t i) { return static_cast<size_t>(i); }
 
 class UpdatePlanner {
  public:

@@ -10,6 +10,7 @@ namespace {
 
 class CpuMemoryOps final : public MemoryOps {
  public:
+  bool is_host() const override { return true; }
   std::byte* allocate(int64_t bytes) const override {
     return host_memory().allocate(bytes);
   }

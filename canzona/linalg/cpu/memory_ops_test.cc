@@ -19,6 +19,7 @@ __extension__ using UInt128 = unsigned __int128;
 // Element by element, by arithmetic.
 class PlainMemoryOps final : public MemoryOps {
  public:
+  bool is_host() const override { return true; }
   std::byte* allocate(int64_t bytes) const override {
     return static_cast<std::byte*>(
         ::operator new (static_cast<size_t>(bytes), std::align_val_t{64}));

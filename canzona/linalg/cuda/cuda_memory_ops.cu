@@ -123,6 +123,7 @@ void join(const char* name, T* to, const T* a, const T* b, int64_t count) {
 
 class CudaMemoryOps final : public MemoryOps {
  public:
+  bool is_host() const override { return false; }
   std::byte* allocate(int64_t bytes) const override {
     return cuda_memory().allocate(bytes);
   }

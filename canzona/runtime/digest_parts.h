@@ -1,0 +1,31 @@
+// What digests of parameters and of states share; for their sources.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "canzona/runtime/index.h"
+#include "canzona/runtime/logical_digest.h"
+#include "canzona/runtime/rank.h"
+
+namespace canzona {
+
+// Memory of the engine, as this process can read it.
+template <class Number>
+std::vector<Number> downloaded(Rank& rank, const void* from, int64_t count) {
+  std::vector<Number> values(index(count));
+  rank.engine.download(reinterpret_cast<std::byte*>(values.data()),
+                       static_cast<const std::byte*>(from),
+                       count * static_cast<int64_t>(sizeof(Number)));
+  return values;
+}
+
+// Adds up the ranks' digests, each number having been added by one of them.
+inline std::string sum_of_all(Rank& rank, LogicalDigest digest) {
+  const std::span<uint64_t, 2> words = digest.words();
+  rank.groups.control().all_reduce(
+      Reduction::kInt64Sum, std::as_writable_bytes(words), {.label = "digest"});
+  return digest.text();
+}
+
+}  // namespace canzona
