@@ -9,7 +9,7 @@
 namespace canzona {
 
 // Rounds wanted for overlap where an owner has that many matrices.
-inline constexpr int32_t kPipelineRounds = 4;
+inline constexpr int32_t kPipelineRounds = 8;
 
 void assign_balanced_rounds(const Problem& p, std::span<const int32_t> matrices,
                             bool owners_known, Assignment& a);
