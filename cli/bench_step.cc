@@ -7,6 +7,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
+#include "canzona/report/audit_view.h"
 #include "cli/bench.h"
 #include "cli/errors.h"
 #include "cli/plan_input.h"
@@ -164,6 +165,19 @@ RankOptions rank_options(const Arguments& a, const PlanInput& input,
   return options;
 }
 
+// Every tensor of every plan, before anything runs. With --json the same is
+// part of the one object at the end.
+void show_audit(const StepBenchRequest& request, const Output& out) {
+  for (const std::string& strategy : request.strategies) {
+    try {
+      out.result(audit_text(request.plan(strategy, request.link), out.ink()) +
+                 "\n");
+    } catch (const UsageError&) {
+      continue;  // the results say why it was not run
+    }
+  }
+}
+
 Outcome run(const Arguments& a, const Output& out) {
   PlanArguments plan = a.plan;
   plan.link.clear();  // a LinkModel, and put into the plan's options later
@@ -182,6 +196,7 @@ Outcome run(const Arguments& a, const Output& out) {
   if (!a.trace.empty()) trace = std::make_unique<Trace>();
   request.trial.runtime.trace = trace.get();
 
+  if (a.audit && !a.plan.json && ranks->speaks()) show_audit(request, out);
   StepReport report{.model = input.model.name,
                     .mesh = input.mesh,
                     .rule = std::string(input.rule->name()),

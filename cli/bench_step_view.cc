@@ -6,7 +6,6 @@
 #include <thread>
 
 #include "canzona/base/text.h"
-#include "canzona/report/audit_view.h"
 #include "canzona/report/numbers.h"
 #include "canzona/report/plan_view.h"
 #include "canzona/report/terminal_bars.h"
@@ -200,11 +199,7 @@ std::vector<std::string> warnings_of(const StepReport& report) {
 }
 
 std::string step_text(const StepReport& report, const Ink& ink) {
-  std::string out;
-  if (report.audited)
-    for (const StrategyBench* s : ran(report))
-      out += audit_text(*s->plan, ink) + "\n";
-  out += heading(report, ink);
+  std::string out = heading(report, ink);
   if (!ran(report).empty())
     out += times_table(report, ink) + sizes_table(report, ink) +
            comparisons(report, ink) + bars(report, ink) + verdict(report, ink);
