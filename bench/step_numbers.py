@@ -173,7 +173,9 @@ def iteration(bench):
 
 
 def one_iteration(bench, mesh):
+    # Buckets that leave while backward goes on.
     common = bench.model("muon") + ["--mesh", mesh, "--steps", "2",
+                                    "--bucket-elements", "2000000",
                                     "--ranks-per-node",
                                     str(bench.args.ranks)]
     plain = bench.step("layerwise without a link", *common, "--strategy",
