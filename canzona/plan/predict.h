@@ -15,6 +15,10 @@
 
 namespace canzona {
 
+// Of the micro-group exchange: one round gathered, one transformed, one
+// scattered.
+inline constexpr int64_t kExchangeSlots = 3;
+
 struct RankMemory {
   Bytes parameters;  // the copy that forward and backward use
   Bytes gradients;

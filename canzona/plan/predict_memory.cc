@@ -8,9 +8,6 @@
 namespace canzona {
 namespace {
 
-// One round gathered, one transformed, one scattered.
-constexpr int64_t kExchangeSlots = 3;
-
 // Calls visit(rank) for every tp rank of the homes that keep a tensor.
 template <class Visit>
 void each_rank_of_home(const Plan& plan, int32_t tensor, Visit visit) {

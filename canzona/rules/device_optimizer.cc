@@ -6,27 +6,10 @@
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
+#include "canzona/rules/initial_states.h"
 #include "canzona/rules/runs.h"
 
 namespace canzona {
-namespace {
-
-// Zeros, or identities where the fact says so.
-void fill(Engine& engine, const StateFact& fact, Run run, int64_t tensors) {
-  const int64_t elements = tensors * fact.elements();
-  engine.set_zero(run.data, elements * size_of(run.dtype));
-  if (fact.initially == Initially::kZero || elements == 0) return;
-  const int64_t d = fact.shape.back();
-  const int64_t most = engine.batch_width();
-  const int64_t squares = elements / (d * d);
-  for (int64_t i = 0; i < squares; i += most)
-    engine.set_identity(as_matrices(advanced(run, i * d * d), d, d,
-                                    std::min(most, squares - i)),
-                        1.0);
-}
-
-}  // namespace
-
 // Tensors of one shape, and their states, those of a kind one after another.
 struct DeviceOptimizer::Group {
   Dims dims;
@@ -100,7 +83,7 @@ void DeviceOptimizer::add_group(const Dims& dims, std::vector<size_t> members) {
     const Run all{
         memory_.take(count * fact.elements() * size_of(rule_->dtype())),
         rule_->dtype()};
-    fill(engine, fact, all, count);
+    fill_initially(engine, fact, all, count);
     const bool with_shard = fact.lives == Lives::kWithShard;
     if (!with_shard) {
       group.owned.push_back(all);

@@ -27,7 +27,6 @@ std::string to_string(const Dims& dims) {
 
 void Rule::step_whole(Engine& engine, const Step& step,
                       const WholeTensors& tensors) const {
-  constexpr size_t kMostFields = 4;
   Arena& arena = engine.arena();
   const Arena::Scope scope(arena);
   const int64_t each = num_elements(tensors.dims);

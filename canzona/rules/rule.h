@@ -89,6 +89,9 @@ struct WholeTensors {
   DecompositionHook* hook = nullptr;
 };
 
+// What prepare writes at most (facts().gather_fields()).
+inline constexpr size_t kMostFields = 4;
+
 class Rule {
  public:
   virtual ~Rule() = default;

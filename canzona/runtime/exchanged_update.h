@@ -23,8 +23,6 @@ class ExchangedUpdate {
   void finish();
 
  private:
-  static constexpr size_t kMostFields = 4;
-
   struct Moving {
     Work gather, scatter, scatter_uncut;
     std::string_view label;

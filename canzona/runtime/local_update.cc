@@ -6,12 +6,6 @@
 #include "canzona/runtime/index.h"
 
 namespace canzona {
-namespace {
-
-constexpr size_t kMostFields = 4;
-
-}  // namespace
-
 LocalUpdate::LocalUpdate(Rank& rank, Publisher& publisher)
     : rank_(rank), publisher_(publisher) {
   for (size_t k = 0; k < rank.kept.matrices.size(); ++k)

@@ -16,9 +16,6 @@
 
 namespace canzona {
 
-// One round gathered, one transformed, one scattered.
-inline constexpr int kExchangeSlots = 3;
-
 // One block of memory, zeros at first.
 class ReservedBlock {
  public:

@@ -5,6 +5,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
+#include "canzona/rules/initial_states.h"
 #include "canzona/runtime/element_update.h"
 #include "canzona/runtime/exchanged_update.h"
 #include "canzona/runtime/gradient_check.h"
@@ -36,20 +37,13 @@ void require_same_plan(Rank& rank) {
   }
 }
 
-// Zeros, or identities where the fact says so.
-void fill(Engine& engine, float* data, const StateFact& fact, int64_t count) {
-  if (fact.initially == Initially::kZero || fact.elements() == 0) return;
-  const int64_t d = fact.shape.back();
-  for (int64_t i = 0; i < count * fact.elements() / (d * d); ++i)
-    engine.set_identity(matrices(data + i * d * d, d, d), 1.0);
-}
-
 void fill_states(Rank& rank) {
   for (const std::vector<UpdateBatch>& batches : rank.updates.batches)
     for (const UpdateBatch& batch : batches)
       for (const StatePlace& state : batch.owned)
-        fill(rank.engine, rank.store.states() + state.first, state.fact,
-             static_cast<int64_t>(batch.members.size()));
+        fill_initially(rank.engine, state.fact,
+                       run_of(rank.store.states() + state.first),
+                       static_cast<int64_t>(batch.members.size()));
   rank.settle();
 }
 

@@ -44,7 +44,8 @@ void BatchStep::refresh_kind(int axis, size_t kind) {
   if (stack == 0) return;
   const int64_t most =
       most_together(engine_, blocking_.side(axis).kinds()[kind].length);
-  Chunk chunk{.axis = axis};
+  Chunk chunk;
+  chunk.axis = axis;
   const int64_t tensors = std::max<int64_t>(1, most / stack);
   for (int64_t t = 0; t < part_.count; t += tensors)
     for (int64_t p = 0; p < stack; p += most) {
