@@ -29,10 +29,16 @@ allowed_rooms() {
       echo "base trace comm linalg rules shapes plan runtime" ;;
     canzona/measure)
       echo "base trace comm linalg rules shapes plan runtime measure" ;;
-    canzona/report) echo "base rules shapes plan report" ;;
+    canzona/data) echo "base data" ;;
+    canzona/checkpoint) echo "base shapes checkpoint" ;;
+    canzona/model) echo "base trace comm linalg shapes model" ;;
+    canzona/train)
+      echo "base trace comm linalg rules shapes plan runtime data checkpoint" \
+        "model train" ;;
+    canzona/report) echo "base trace rules shapes plan report" ;;
     cli | bench | fuzz | tests)
       echo "base trace comm linalg rules shapes conformance plan runtime measure" \
-        "report" ;;
+        "data checkpoint model train report" ;;
   esac
 }
 

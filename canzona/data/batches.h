@@ -1,0 +1,42 @@
+// Sequences in the order in which they are learned. It depends on the tokens,
+// the length and the seed alone: sequence n is the same on any number of
+// ranks, so that the position of a run is one number, the tokens consumed.
+//
+//   Batches batches(*tokens, {.length = 64, .seed = 1});
+//   batches.train(consumed / 64 + i, sequence);   // 65 tokens: input, target
+//
+// The last `held_out` of the tokens is never trained on. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "canzona/data/token_source.h"
+
+namespace canzona {
+
+struct BatchOptions {
+  int64_t length = 0;
+  uint64_t seed = 0;
+  double held_out = 0.05;
+};
+
+class Batches {
+ public:
+  // UsageError if there are too few tokens for one sequence on either side.
+  // `tokens` outlives it.
+  Batches(const TokenSource& tokens, const BatchOptions& options);
+
+  int64_t num_train() const;  // sequences until they begin again
+  int64_t num_held_out() const;
+  // length + 1 tokens each; training sequences are shuffled anew every time
+  // all of them were used. Held-out sequences lie side by side.
+  void train(int64_t number, std::span<int32_t> sequence) const;
+  void held_out(int64_t number, std::span<int32_t> sequence) const;
+
+ private:
+  const TokenSource& tokens_;
+  BatchOptions options_;
+};
+
+}  // namespace canzona

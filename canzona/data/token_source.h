@@ -1,0 +1,40 @@
+// Tokens to learn from, as one long list, whatever they are kept in.
+//
+//   auto tokens = open_tokens("corpus.txt", {.vocab = 256});
+//   tokens->read(0, first_tokens);
+//
+// Reading is thread-safe. Files are untrusted: UsageError names the file, the
+// place, what was expected and what came.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace canzona {
+
+class TokenSource {
+ public:
+  virtual ~TokenSource() = default;
+
+  virtual int64_t size() const = 0;
+  // Tokens [first, first + to.size()), which lie inside.
+  virtual void read(int64_t first, std::span<int32_t> to) const = 0;
+  // "text, 3 files", for people.
+  virtual std::string describe() const = 0;
+  // The same for the same tokens, wherever they lie.
+  virtual std::string digest() const = 0;
+};
+
+struct TokenOptions {
+  int64_t vocab = 256;  // a token that is not below it is an error
+  uint64_t seed = 0;    // of the built-in language
+};
+
+// `path`: a text file or a folder of such (bytes are tokens), Megatron's
+// .bin/.idx, llm.c's .bin, or "synthetic": the built-in language.
+std::unique_ptr<TokenSource> open_tokens(const std::string& path,
+                                         const TokenOptions& options);
+
+}  // namespace canzona

@@ -1,0 +1,38 @@
+// The numbers of the decoder that `canzona train` trains: a Qwen3-style
+// transformer. Shapes are those of shapes/architecture.h; what is added here
+// does not change a tensor.
+//
+//   DecoderConfig config{.architecture = tiny, .length = 64, .micro_batch = 2};
+//   Model shapes = decoder_shapes(config, "tiny");
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "canzona/shapes/architecture.h"
+
+namespace canzona {
+
+struct DecoderConfig {
+  Architecture architecture = {};
+  int64_t length = 0;       // tokens of a sequence
+  int64_t micro_batch = 1;  // sequences of a micro-batch
+  double norm_epsilon = 1e-6;
+  double rope_base = 10000;
+  int64_t experts_per_token = 2;  // of layers that have experts
+  // Of the loss that spreads tokens over experts, taken for each sequence by
+  // itself, so that it does not depend on how sequences are dealt to ranks.
+  double balance_coefficient = 0.01;
+  bool recompute = false;  // layers keep their input alone
+
+  int64_t tokens() const { return length * micro_batch; }
+};
+
+// UsageError names the number that is out of bounds or asks for what the
+// decoder has not: latent attention, biases, no qk_norm.
+void check_decoder(const DecoderConfig& config, const std::string& name);
+
+// The decoder's tensors: q, k, v in one tensor, gate and up in one.
+Model decoder_shapes(const DecoderConfig& config, const std::string& name);
+
+}  // namespace canzona

@@ -1,0 +1,29 @@
+// A rank's part of the decoder, and the ranks it computes it with.
+//
+// tp: q, k, v, gate and up are cut by rows, o and down by columns, embedding
+// and head by rows of the vocabulary. ep: every rank has tokens of its own and
+// some of the experts. pp: a run of layers, the first with the embedding, the
+// last with the final norm and the head.
+#pragma once
+
+#include <cstdint>
+
+#include "canzona/comm/communicator.h"
+
+namespace canzona {
+
+struct Parallel {
+  Communicator* tp = nullptr;  // null: not cut
+  Communicator* ep = nullptr;  // null: all experts are here
+  int64_t first_layer = 0;
+  int64_t num_layers = 0;
+  bool has_embedding = true;
+  bool has_head = true;
+
+  int tp_size() const { return tp == nullptr ? 1 : tp->size(); }
+  int tp_rank() const { return tp == nullptr ? 0 : tp->rank(); }
+  int ep_size() const { return ep == nullptr ? 1 : ep->size(); }
+  int ep_rank() const { return ep == nullptr ? 0 : ep->rank(); }
+};
+
+}  // namespace canzona

@@ -1,0 +1,38 @@
+// What a training step was like, as a line of metrics.jsonl.
+//
+//   file << json_line(metrics) << '\n';
+//   std::vector<StepMetrics> steps = read_metrics(text, "metrics.jsonl");
+//
+// A reader ignores members it does not know and a last line that was cut off.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace canzona {
+
+struct StepMetrics {
+  int64_t step = 0;  // 1, 2, …
+  double loss = 0;
+  double grad_norm = 0;  // before clipping
+  double lr = 0;
+  double tokens_per_second = 0;
+  double optimizer_ms = 0;
+  double comm_ms = 0;          // links were busy, the busiest rank
+  double hidden_fraction = 1;  // 1 − time compute waited / time links were busy
+  int64_t memory_bytes = 0;    // reserved by the fullest rank
+  int64_t tokens = 0;          // consumed so far
+  double seconds = 0;          // since the first step began
+  bool skipped = false;        // a gradient was not finite
+  std::optional<double> eval_loss = {};  // where it was measured after the step
+};
+
+std::string json_line(const StepMetrics& metrics);
+// UsageError names the file, the line, what was expected and what came.
+std::vector<StepMetrics> read_metrics(std::string_view text,
+                                      const std::string& file);
+
+}  // namespace canzona
