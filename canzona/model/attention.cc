@@ -189,7 +189,8 @@ void Attention<Real>::forward(Real* qkv, const HeadNorms<Real>& norms,
                               Real* out, Real* log_sums) {
   each_group(qkv, [&](const Group& g) {
     turn(g, norms);
-    each_query_block([&](const Block& b) { attend_queries(g, b, out, log_sums); });
+    each_query_block(
+        [&](const Block& b) { attend_queries(g, b, out, log_sums); });
   });
 }
 

@@ -54,7 +54,8 @@ Decoder<Real>::Decoder(const DecoderConfig& config, const Model& shapes,
       memory_(engine.memory().allocate(reserved_), Release{&engine.memory()}),
       cut_(cut_memory<Real>(config, parallel, in_flight, memory_.get())),
       attention_(config, sizes_, engine, cut_.space.attention),
-      head_(tools(), tensors_, config.architecture.tied && parallel.has_embedding),
+      head_(tools(), tensors_,
+            config.architecture.tied && parallel.has_embedding),
       waits_(static_cast<size_t>(in_flight)),
       balance_(static_cast<size_t>(in_flight)) {
   build_layers(shapes);
@@ -91,9 +92,9 @@ template <class Real>
 void Decoder<Real>::check_slot(int64_t slot, bool waits) const {
   CANZONA_CHECK(slot >= 0 && slot < static_cast<int64_t>(waits_.size()),
                 "slot ", slot, " of ", waits_.size());
-  CANZONA_CHECK(waits_[static_cast<size_t>(slot)] == waits, "slot ", slot,
-                waits ? " holds no micro-batch"
-                      : " holds one that waits for backward");
+  CANZONA_CHECK(
+      waits_[static_cast<size_t>(slot)] == waits, "slot ", slot,
+      waits ? " holds no micro-batch" : " holds one that waits for backward");
 }
 
 template <class Real>

@@ -21,9 +21,9 @@ void check_attention(const Architecture& a, const std::string& name) {
              ") is not supported, only grouped queries"));
   refuse(a.attention_bias || a.mlp_bias, name, "biases are not supported");
   refuse(!a.qk_norm, name, "queries and keys are always normed (qk_norm)");
-  refuse(a.head_dim % 2 != 0, name,
-         cat("head_dim must be even, so that pairs can turn, got ",
-             a.head_dim));
+  refuse(
+      a.head_dim % 2 != 0, name,
+      cat("head_dim must be even, so that pairs can turn, got ", a.head_dim));
 }
 
 void check_numbers(const DecoderConfig& c, const std::string& name) {
@@ -49,8 +49,8 @@ void check_experts(const DecoderConfig& c, const std::string& name) {
 
 void check_divides(int tp, int64_t size, const char* what) {
   if (size % tp != 0)
-    throw UsageError(cat("decoder: tp=", tp, " does not divide the ", size, " ",
-                         what));
+    throw UsageError(
+        cat("decoder: tp=", tp, " does not divide the ", size, " ", what));
 }
 
 void check_cuts(const Architecture& a, int tp) {
@@ -89,8 +89,8 @@ DecoderSizes decoder_sizes(const DecoderConfig& config,
   sizes.head_dim = a.head_dim;
   sizes.ffn = a.ffn / tp;
   sizes.vocab = a.vocab / tp;
-  sizes.head_chunk =
-      std::min(sizes.tokens(), std::max(kLeastChunk, kChunkLogits / sizes.vocab));
+  sizes.head_chunk = std::min(
+      sizes.tokens(), std::max(kLeastChunk, kChunkLogits / sizes.vocab));
   return sizes;
 }
 

@@ -95,9 +95,9 @@ DecoderMemory<Real> DecoderMemory<Real>::take(const DecoderConfig& config,
   DecoderMemory memory;
   LayerSaved<Real> shared;
   if (config.recompute)
-    shared = take_saved<Real>(decoder_sizes(config, parallel),
-                              largest_feed<Real>(config, parallel).saved,
-                              cutter);
+    shared =
+        take_saved<Real>(decoder_sizes(config, parallel),
+                         largest_feed<Real>(config, parallel).saved, cutter);
   for (int64_t i = 0; i < in_flight; ++i)
     memory.slots.push_back(take_slot<Real>(
         config, parallel, config.recompute ? &shared : nullptr, cutter));
@@ -109,8 +109,8 @@ template <class Real>
 int64_t decoder_memory(const DecoderConfig& config, const Parallel& parallel,
                        int64_t in_flight) {
   if (in_flight < 1)
-    throw UsageError(cat("decoder: at least 1 micro-batch is in flight, got ",
-                         in_flight));
+    throw UsageError(
+        cat("decoder: at least 1 micro-batch is in flight, got ", in_flight));
   Cutter count(nullptr);
   DecoderMemory<Real>::take(config, parallel, in_flight, count);
   return count.bytes();

@@ -49,7 +49,8 @@ double Head<Real>::losses(const Chunk& chunk,
   Real* targets = space.sums + chunk.count;
   const auto has = [&](int64_t row) { return row >= 0 && row < vocab; };
   ops<Real>().row_largest(space.largest, chunk.logits, chunk.count, vocab);
-  tools_.tp.largest(space.largest, chunk.count, space.ordered, "largest logits");
+  tools_.tp.largest(space.largest, chunk.count, space.ordered,
+                    "largest logits");
   for (int64_t i = 0; i < chunk.count; ++i) {
     const int64_t row = target(chunk.begin + i, sequences);
     targets[i] = has(row) ? chunk.logits[i * vocab + row] : 0;

@@ -27,8 +27,8 @@ class Head {
   double forward(const Real* x, std::span<const int32_t> sequences,
                  Real* logits);
   // `gradient` becomes that of x.
-  void backward(const Real* x, std::span<const int32_t> sequences,
-                Real* logits, Real* gradient, bool last);
+  void backward(const Real* x, std::span<const int32_t> sequences, Real* logits,
+                Real* gradient, bool last);
 
  private:
   struct Chunk {

@@ -8,11 +8,11 @@ namespace canzona {
 
 template <class Real>
 Layer<Real>::Layer(const Tools<Real>& tools, const Model& shapes, int64_t layer,
-                   const Parallel&, Real* head_norms)
+                   const Parallel& parallel, Real* head_norms)
     : tools_(tools),
       tensors_(layer_tensors(
           shapes, layer, tools.config.architecture.experts.in_layer(layer))),
-      feed_(tools.sizes, tensors_, tools.engine, tools.weights),
+      feed_(tools.config, shapes, layer, parallel, tools.engine, tools.weights),
       head_norms_(head_norms) {
   if (head_norms_ != nullptr)
     std::fill_n(head_norms_, 2 * tools.sizes.head_dim, Real{0});
@@ -58,8 +58,8 @@ void Layer<Real>::forward(const Real* x, const LayerSaved<Real>& saved,
   ops<Real>().add_norm(space.normed, saved.middle, x, space.delta,
                        weights.parameter(tensors_.post_norm), tokens,
                        tools_.sizes.hidden, tools_.epsilon());
-  feed_.forward(space.normed, out == nullptr ? nullptr : space.delta,
-                saved.feed, space.feed);
+  feed_.forward(space.normed, space.delta, saved.feed, space.feed,
+                out != nullptr);
   if (out == nullptr) return;
   tools_.tp.add(space.delta, count, "feed forward");
   ops<Real>().add(out, saved.middle, space.delta, count);

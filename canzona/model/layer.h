@@ -11,7 +11,7 @@
 #include <cstdint>
 
 #include "canzona/model/decoder_memory.h"
-#include "canzona/model/mlp.h"
+#include "canzona/model/feed_forward.h"
 #include "canzona/model/tensors.h"
 #include "canzona/model/tp_group.h"
 #include "canzona/model/views.h"
@@ -47,6 +47,11 @@ class Layer {
   void backward(const Real* x, const LayerSaved<Real>& saved, Real* gradient,
                 bool last);
 
+  double balance_loss(const LayerSaved<Real>& saved) const {
+    return feed_.balance_loss(saved.feed);
+  }
+  double comm_seconds() const { return feed_.comm_seconds(); }
+
  private:
   void norm(Real* out, const Real* x, int32_t weight) const;
   // Adds to the stream's gradient and the weight's.
@@ -61,7 +66,7 @@ class Layer {
 
   Tools<Real> tools_;
   LayerTensors tensors_;
-  Mlp<Real> feed_;
+  FeedForward<Real> feed_;
   Real* head_norms_;
 };
 

@@ -40,10 +40,10 @@ void TpGroup<Real>::reduce(Reduction reduction, void* data, int64_t bytes,
                            std::string_view label) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point begin = Clock::now();
-  ranks_->all_reduce(reduction,
-                     std::span(static_cast<std::byte*>(data),
-                               static_cast<size_t>(bytes)),
-                     {.label = label});
+  ranks_->all_reduce(
+      reduction,
+      std::span(static_cast<std::byte*>(data), static_cast<size_t>(bytes)),
+      {.label = label});
   seconds_ += std::chrono::duration<double>(Clock::now() - begin).count();
 }
 

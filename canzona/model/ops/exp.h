@@ -1,8 +1,9 @@
 // e^x of many numbers at once (fp32), or of each by the library (fp64).
 //
 // fp32: x = n·ln 2 + r with |r| <= ln 2 / 2, and e^r by its series up to r^7,
-// whose rest is below 6e-9; the relative error is below 2e-7. Below -87.3, where
-// fp32 has no normal numbers, 0; above 88.3 the value there. NaN stays NaN.
+// whose rest is below 6e-9; the relative error is below 2e-7. Below -87.3,
+// where fp32 has no normal numbers, 0; above 88.3 the value there. NaN stays
+// NaN.
 #pragma once
 
 #include <cmath>

@@ -13,13 +13,13 @@ namespace {
 
 template <class Real>
 constexpr Ops<Real> make_ops() {
-  return {add_kernel<Real>,           norm_kernel<Real>,
-          add_norm_kernel<Real>,      norm_backward_kernel<Real>,
-          turn_kernel<Real>,          turn_backward_kernel<Real>,
-          swiglu_kernel<Real>,        swiglu_backward_kernel<Real>,
-          soften_kernel<Real>,        soften_backward_kernel<Real>,
-          finish_heads_kernel<Real>,  gather_heads_kernel<Real>,
-          row_largest_kernel<Real>,   row_exponents_kernel<Real>,
+  return {add_kernel<Real>,          norm_kernel<Real>,
+          add_norm_kernel<Real>,     norm_backward_kernel<Real>,
+          turn_kernel<Real>,         turn_backward_kernel<Real>,
+          swiglu_kernel<Real>,       swiglu_backward_kernel<Real>,
+          soften_kernel<Real>,       soften_backward_kernel<Real>,
+          finish_heads_kernel<Real>, gather_heads_kernel<Real>,
+          row_largest_kernel<Real>,  row_exponents_kernel<Real>,
           row_shares_kernel<Real>};
 }
 

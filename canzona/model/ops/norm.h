@@ -70,8 +70,8 @@ template <class Real, bool kAdd>
 CANZONA_INLINE inline void norm_row_backward(Real* x_gradient,
                                              Real* weight_gradient,
                                              const Real* x, const Real* weight,
-                                             const Real* gradient,
-                                             int64_t cols, Real epsilon) {
+                                             const Real* gradient, int64_t cols,
+                                             Real epsilon) {
   Lanes<Real> squares = {};
   Lanes<Real> dots = {};
   each_part<Real>(cols, [&](int64_t i, auto part) CANZONA_INLINE {

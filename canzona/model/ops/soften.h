@@ -71,11 +71,10 @@ void soften_kernel(const ScoreBlock<Real>& given, Real* largests, Real* sums,
       sums[i] = row_exponentials(row, seen, block.scale, most);
     } else {
       const Real now = most > largests[i] ? most : largests[i];
-      const Real keep = static_cast<Real>(::exp(
-          static_cast<double>(largests[i]) - static_cast<double>(now)));
+      const Real keep = static_cast<Real>(
+          ::exp(static_cast<double>(largests[i]) - static_cast<double>(now)));
       largests[i] = now;
-      sums[i] =
-          sums[i] * keep + row_exponentials(row, seen, block.scale, now);
+      sums[i] = sums[i] * keep + row_exponentials(row, seen, block.scale, now);
       if (keep != 1) scale_all(out + i * head_dim, keep, head_dim);
     }
     for (int64_t j = seen; j < block.cols; ++j) row[j] = 0;
@@ -106,8 +105,8 @@ void soften_backward_kernel(const ScoreBlock<Real>& given, Real* gradients,
 template <class Real>
 void finish_heads_kernel(Real* out, int64_t stride, Real* log_sums,
                          int64_t log_stride, const Real* accumulated,
-                         const Real* largests, const Real* sums,
-                         int64_t tokens, int64_t heads, int64_t head_dim) {
+                         const Real* largests, const Real* sums, int64_t tokens,
+                         int64_t heads, int64_t head_dim) {
   for (int64_t t = 0; t < tokens; ++t) {
     for (int64_t h = 0; h < heads; ++h) {
       const int64_t row = t * heads + h;
