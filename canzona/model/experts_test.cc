@@ -5,7 +5,6 @@
 
 #include <vector>
 
-#include "canzona/base/error.h"
 #include "canzona/model/test_experts.h"
 #include "canzona/model/test_experts_run.h"
 
@@ -134,21 +133,6 @@ TEST(Experts, BalanceIsTheMeanOverSequences) {
                run_alone<double>(one, second, second).balance) /
                   2,
               1e-15);
-}
-
-TEST(Experts, RefuseWhatTheyCannotHold) {
-  ExpertTrial trial({.experts = 4, .choices = 5});
-  const Numbers x = random_numbers(7, trial.elements(), 1);
-  try {
-    run_alone<float>(trial, x, x);
-    FAIL() << "five of four experts";
-  } catch (const UsageError& error) {
-    EXPECT_STREQ(error.what(),
-                 "experts_per_token is 5, expected 1 to 4, the experts of a "
-                 "layer");
-  }
-  trial.config.experts_per_token = 0;
-  EXPECT_THROW(run_alone<float>(trial, x, x), UsageError);
 }
 
 }  // namespace

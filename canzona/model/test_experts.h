@@ -47,10 +47,11 @@ struct ExpertTrial {
         .layers = 1,
         .hidden = sizes.hidden,
         .ffn = sizes.ffn,
-        .vocab = 2,
-        .heads = 1,
-        .kv_heads = 1,
+        .vocab = 4,
+        .heads = 4,
+        .kv_heads = 4,
         .head_dim = 2,
+        .qk_norm = true,
         .experts = {
             .count = sizes.experts, .ffn = sizes.ffn, .shared = sizes.shared}};
     config.length = sizes.length;
