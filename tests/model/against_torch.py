@@ -7,18 +7,24 @@ Exits with 77, which ctest counts as skipped, where there is no PyTorch.
 """
 import array
 import json
+import os
 import pathlib
 import subprocess
 import sys
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 try:
     import torch
 except ImportError:
-    print("skipped: python3 has no torch (pip install torch)")
+    # Where scripts/bench_torch.sh installs it.
+    other = ROOT / "build/torch/bin/python"
+    if other.exists() and sys.executable != str(other):
+        os.execv(other, [str(other), *sys.argv])
+    print("skipped: neither python3 nor build/torch has torch "
+          "(pip install torch)")
     sys.exit(77)
 
-BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
-sys.path.insert(0, str(BENCH))
+sys.path.insert(0, str(ROOT / "bench"))
 from torch_model import decoder_loss  # noqa: E402
 
 # Of fp64: far above what rounding leaves, far below any wrong formula. Of
@@ -87,8 +93,9 @@ def compare(dump):
     losses, balances, gradients = torch_results(dump)
     found = []
     for name, right in (("losses", losses), ("balances", balances)):
-        found.append((difference(torch.tensor(dump.index[name]).double(),
-                                 torch.tensor(right).double()), name))
+        ours = torch.tensor(dump.index[name], dtype=torch.float64)
+        right = torch.tensor(right, dtype=torch.float64)
+        found.append((difference(ours, right), name))
     for name, ours in dump.tensors("gradients.bin").items():
         found.append((difference(ours, gradients[name]), name))
     return max(found), found[0][0]
