@@ -88,15 +88,17 @@ def experts(config, weights, name, x):
     return out, balance_loss(config, probabilities, chosen)
 
 
-def decoder_loss(config, weights, sequences, attend=plain_attention):
+def decoder_loss(config, weights, sequences, attend=plain_attention,
+                 turn=None):
     """Mean cross entropy over tokens, and the balance loss of all layers.
 
-    sequences: batch x (length + 1) tokens, inputs and shifted targets.
+    sequences: batch x (length + 1) tokens, inputs and shifted targets; turn:
+    the rotation, if it is there already.
     """
     inputs, targets = sequences[:, :-1], sequences[:, 1:]
     epsilon = config["norm_epsilon"]
     embedding = weights["model.embed_tokens.weight"]
-    turn = rotation(config, inputs.shape[1], embedding.dtype)
+    turn = turn or rotation(config, inputs.shape[1], embedding.dtype)
     x = F.embedding(inputs, embedding)
     balance = x.new_zeros(())
     for layer in range(config["layers"]):
