@@ -30,6 +30,8 @@ void check_numbers(const DecoderConfig& c, const std::string& name) {
   refuse(c.length < 1, name, cat("length must be at least 1, got ", c.length));
   refuse(c.micro_batch < 1, name,
          cat("micro_batch must be at least 1, got ", c.micro_batch));
+  refuse(c.head_chunk < 0, name,
+         cat("head_chunk must not be below 0, got ", c.head_chunk));
   refuse(!(c.norm_epsilon > 0), name,
          cat("norm_epsilon must be above 0, got ", c.norm_epsilon));
   refuse(!(c.rope_base > 0), name,
@@ -90,7 +92,9 @@ DecoderSizes decoder_sizes(const DecoderConfig& config,
   sizes.ffn = a.ffn / tp;
   sizes.vocab = a.vocab / tp;
   sizes.head_chunk = std::min(
-      sizes.tokens(), std::max(kLeastChunk, kChunkLogits / sizes.vocab));
+      sizes.tokens(), config.head_chunk > 0
+                          ? config.head_chunk
+                          : std::max(kLeastChunk, kChunkLogits / sizes.vocab));
   return sizes;
 }
 

@@ -75,6 +75,7 @@ INSTANTIATE_TEST_SUITE_P(
         Option{"tied", [](DecoderConfig&) {}},
         Option{"untied", [](DecoderConfig& c) { c.architecture.tied = false; }},
         Option{"recomputed", [](DecoderConfig& c) { c.recompute = true; }},
+        Option{"head_in_chunks", [](DecoderConfig& c) { c.head_chunk = 3; }},
         Option{"one_sequence", [](DecoderConfig& c) { c.micro_batch = 1; }},
         Option{"three_sequences", [](DecoderConfig& c) { c.micro_batch = 3; }},
         Option{"several_blocks",

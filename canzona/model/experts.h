@@ -22,14 +22,19 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "canzona/linalg/engine.h"
+#include "canzona/model/cutter.h"
 #include "canzona/model/decoder_config.h"
 #include "canzona/model/experts_exchange.h"
 #include "canzona/model/experts_routing.h"
 #include "canzona/model/experts_sizes.h"
+#include "canzona/model/mlp.h"
 #include "canzona/model/parallel.h"
+#include "canzona/model/tp_group.h"
+#include "canzona/model/views.h"
 #include "canzona/model/weights.h"
 #include "canzona/shapes/tensor.h"
 
@@ -51,7 +56,7 @@ class Experts {
                                const Parallel& parallel);
 
   // y = this tp rank's share of the output; x and y are tokens x hidden and do
-  // not overlap.
+  // not overlap. With y null, only what backward needs.
   void forward(const Real* x, Real* y, std::byte* saved, std::byte* scratch);
   // dx = this tp rank's share of the gradient of x; dy is whole. Weight
   // gradients are added. `last`: nothing more comes in this step, and the
@@ -61,65 +66,81 @@ class Experts {
 
   // The mean over the micro-batch's sequences, times balance_coefficient.
   double balance_loss(const std::byte* saved) const;
-  double comm_seconds() const { return exchange_.seconds() + tp_seconds_; }
+  double comm_seconds() const { return exchange_.seconds() + tp_.seconds(); }
 
  private:
-  // Tensors of one mlp.
-  struct Mlp {
-    int32_t gate_up = -1;
-    int32_t down = -1;
-    int64_t ffn = 0;  // this rank's share
-  };
   struct Saved {
     Routing<Real> routing;
     int64_t* arrivals = nullptr;  // of the exchange
     Real* rows = nullptr;         // x where the experts are
     Real* gate_up = nullptr;      // of the rows
-    Real* shared_gate_up = nullptr;
+    std::byte* shared = nullptr;  // of the shared experts
   };
   struct Scratch {
-    Real* rows = nullptr;    // what experts give, or get in backward
-    Real* spare = nullptr;   // as many; only under ep
-    Real* pairs = nullptr;   // null without ep, where rows are the pairs
-    Real* act = nullptr;     // of one mlp
-    Real* dact = nullptr;    // likewise
-    Real* logits = nullptr;  // gradient of them
-    // Of pairs, and the same at the experts: weights, then gradients of them.
-    Real* pair_numbers = nullptr;
-    Real* row_numbers = nullptr;
+    Real* rows = nullptr;   // what experts give, or get in backward
+    Real* pairs = nullptr;  // without ep these are the rows
+    Real* spare = nullptr;  // as many as rows; only under ep
+    Real* act = nullptr;    // of one expert
+    Real* dact = nullptr;
+    // One for each row and pair: weights, then gradients of them.
+    Real* row_weights = nullptr;
+    Real* pair_weights = nullptr;
     Real* dweights = nullptr;  // by token and choice
+    Real* dlogits = nullptr;
+    std::byte* shared = nullptr;
   };
-  static Saved place_saved(ArrayCutter& cutter, const ExpertSizes& sizes);
-  static Scratch place_scratch(ArrayCutter& cutter, const ExpertSizes& sizes);
+  static Saved take_saved(const DecoderConfig& config, const Parallel& parallel,
+                          Cutter& cutter);
+  static Scratch take_scratch(const DecoderConfig& config,
+                              const Parallel& parallel, Cutter& cutter);
 
-  void find_tensors(const Model& shapes, int64_t layer, int ep_rank);
+  void find_tensors(const Model& shapes, int64_t layer);
+  // Routes x and moves its rows to the experts.
+  void send_inputs(const Real* x, const Saved& saved, const Scratch& scratch);
+  // x's rows, once for each pair.
   void gather(const Routing<Real>& routing, const Real* x, Real* pairs) const;
+  // Adds Σ_k weight_k · pair_k to every token of y; without weights, 1.
   void add_up(const Routing<Real>& routing, const Real* weights,
               const Real* pairs, Real* y) const;
 
-  void mlp_forward(const Mlp& mlp, const Real* x, int64_t rows, Real* gate_up,
-                   Real* act, Real* y, double beta);
-  // Overwrites gate_up. With `numbers`, each row counts that much, and gets the
-  // gradient of it. dx may be dy.
-  void mlp_backward(const Mlp& mlp, const Real* x, const Real* dy, int64_t rows,
-                    Real* gate_up, const Scratch& scratch, Real* numbers,
-                    Real* dx, double beta);
+  // Rows of one expert held here, in all arrays that have them.
+  struct Share {
+    Linear<Real> gate_up;
+    Linear<Real> down;
+    int64_t count = 0;
+    const Real* x = nullptr;
+    Real* gate_up_rows = nullptr;
+    Real* rows = nullptr;
+    Real* weights = nullptr;
+  };
+  Share share_of(size_t expert, const Saved& saved,
+                 const Scratch& scratch) const;
+  void expert_backward(const Share& share, const Scratch& scratch) const;
   void experts_backward(const Saved& saved, const Scratch& scratch, bool last);
   void router_backward(const Real* x, Real* dx, const Saved& saved,
                        const Scratch& scratch, bool last);
-  void collect_weight_gradients(const Saved& saved, const Scratch& scratch);
-  void report_ready(const Mlp& mlp);
+  Linear<Real> linear(int32_t tensor, int64_t out, int64_t in) const {
+    return {engine_, weights_, tensor, out, in};
+  }
+  Linear<Real> router() const {
+    return linear(router_, sizes_.experts, sizes_.hidden);
+  }
 
+  struct ExpertTensors {
+    int32_t gate_up = -1;
+    int32_t down = -1;
+  };
+
+  DecoderConfig config_;
+  Parallel parallel_;
   ExpertSizes sizes_;
-  double balance_coefficient_;
-  Communicator* tp_;
   Engine& engine_;
   Weights<Real>& weights_;
+  TpGroup<Real> tp_;
   PairExchange exchange_;
   int32_t router_ = -1;
-  Mlp shared_;             // no tensors: there are none
-  std::vector<Mlp> held_;  // experts held here
-  double tp_seconds_ = 0;
+  std::vector<ExpertTensors> held_;  // experts held here
+  std::optional<Mlp<Real>> shared_;
 };
 
 }  // namespace canzona

@@ -1,7 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <mutex>
 #include <vector>
 
 #include "canzona/base/error.h"
@@ -79,8 +78,8 @@ struct Comparison {
 
   void expect_gradients(double tolerance) const {
     for (int rank = 0; rank < split.ranks(); ++rank)
-      for (const int32_t t : trial.tensors())
-        expect_gradient(rank, static_cast<size_t>(t), tolerance);
+      for (const size_t t : trial.tensors())
+        expect_gradient(rank, t, tolerance);
   }
 
   // An expert's is the sum over the ranks' micro-batches, where it is held.
@@ -90,14 +89,14 @@ struct Comparison {
     const int64_t held = trial.config.architecture.experts.count / split.ep;
     const bool here =
         tensor.expert < 0 || tensor.expert / held == split.of_ep(rank);
-    EXPECT_EQ(run.num_ready[t], here ? 1 : 0) << tensor.name;
+    EXPECT_EQ(run.num_ready(t), here ? 1 : 0) << tensor.name;
     Numbers whole(static_cast<size_t>(tensor.elements()));
     if (tensor.expert < 0) whole = one(split.of_ep(rank)).gradients[t];
     if (tensor.expert >= 0 && here)
       for (const auto& other : alone) add_to(whole, other.gradients[t]);
     Numbers right;
     for (size_t i = 0; i < run.gradients[t].size(); ++i)
-      right.push_back(whole[static_cast<size_t>(whole_place(
+      right.push_back(whole[static_cast<size_t>(place_in_whole(
           tensor, split.tp, split.of_tp(rank), static_cast<int64_t>(i)))]);
     expect_near(run.gradients[t], right, tolerance, tensor.name);
   }
@@ -144,7 +143,7 @@ TEST(ExpertsParallel, ExpertsMayBeCut) {
 
 TEST(ExpertsParallel, TheRouterIsTheSameOnEveryTpRank) {
   const ExpertTrial trial({.experts = 8, .choices = 3, .hidden = 16, .ffn = 8});
-  const auto router = static_cast<size_t>(trial.tensor("gate.weight"));
+  const auto router = trial.tensor("gate.weight");
   const auto runs = run_split<float>(trial, {.ep = 2, .tp = 4});
   for (size_t rank = 0; rank < runs.size(); ++rank) {
     const auto& first = runs[rank / 4 * 4];
@@ -169,8 +168,7 @@ TEST(ExpertsParallel, RunsHaveTheSameBits) {
 TEST(ExpertsParallel, AllTokensMayComeToOneRank) {
   for (const int64_t choices : {1, 2}) {
     ExpertTrial trial({.experts = 4, .choices = choices});
-    auto& router =
-        trial.parameters[static_cast<size_t>(trial.tensor("gate.weight"))];
+    auto& router = trial.parameters[trial.tensor("gate.weight")];
     std::ranges::fill(router, 0.0);  // the lowest experts
     const Comparison<double> split(trial, {.ep = 2});
     split.expect_outputs(1e-13);

@@ -114,7 +114,7 @@ void softmax_backward(const Real* row, Real* gradient, int64_t count) {
 }  // namespace
 
 template <class Real>
-Routing<Real> place_routing(ArrayCutter& cutter, const ExpertSizes& sizes) {
+Routing<Real> take_routing(Cutter& cutter, const ExpertSizes& sizes) {
   Routing<Real> routing;
   routing.probabilities = cutter.take<Real>(sizes.tokens * sizes.experts);
   routing.chosen = cutter.take<int32_t>(sizes.pairs());
@@ -158,11 +158,10 @@ void route_backward(const ExpertSizes& sizes, double coefficient,
   }
 }
 
-#define CANZONA_ROUTING(Real)                                          \
-  template Routing<Real> place_routing<Real>(ArrayCutter&,             \
-                                             const ExpertSizes&);      \
-  template void route<Real>(const ExpertSizes&, const Routing<Real>&); \
-  template void route_backward<Real>(                                  \
+#define CANZONA_ROUTING(Real)                                             \
+  template Routing<Real> take_routing<Real>(Cutter&, const ExpertSizes&); \
+  template void route<Real>(const ExpertSizes&, const Routing<Real>&);    \
+  template void route_backward<Real>(                                     \
       const ExpertSizes&, double, const Routing<Real>&, const Real*, Real*);
 CANZONA_ROUTING(float)
 CANZONA_ROUTING(double)

@@ -1,7 +1,7 @@
 // Which experts a token goes to and with what weight: softmax over the
 // router's logits, the largest probabilities, divided by their sum.
 //
-//   Routing<float> routing = place_routing<float>(cutter, sizes);
+//   Routing<float> routing = take_routing<float>(cutter, sizes);
 //   engine.product(…routing.probabilities…);    // the logits
 //   route(sizes, routing);
 //   …
@@ -17,6 +17,7 @@
 
 #include <cstdint>
 
+#include "canzona/model/cutter.h"
 #include "canzona/model/experts_sizes.h"
 
 namespace canzona {
@@ -35,7 +36,7 @@ struct Routing {
 };
 
 template <class Real>
-Routing<Real> place_routing(ArrayCutter& cutter, const ExpertSizes& sizes);
+Routing<Real> take_routing(Cutter& cutter, const ExpertSizes& sizes);
 
 // Of equal probabilities the lower expert is first. Numbers that are not finite
 // give weights of no use, and still as many different experts.

@@ -20,11 +20,11 @@ constexpr ExpertSizes kSizes = {.tokens = 3,
 class RoutingTest : public testing::Test {
  protected:
   RoutingTest() {
-    ArrayCutter count(nullptr);
-    place_routing<float>(count, kSizes);
-    memory_.resize(static_cast<size_t>(count.used()));
-    ArrayCutter cutter(memory_.data());
-    routing_ = place_routing<float>(cutter, kSizes);
+    Cutter count(nullptr);
+    take_routing<float>(count, kSizes);
+    memory_.resize(static_cast<size_t>(count.bytes()));
+    Cutter cutter(memory_.data());
+    routing_ = take_routing<float>(cutter, kSizes);
   }
   void route_logits(const std::vector<float>& logits) {
     std::ranges::copy(logits, routing_.probabilities);

@@ -2,6 +2,7 @@
 
 #include <string_view>
 
+#include "canzona/base/check.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
@@ -11,8 +12,8 @@ namespace {
 int64_t share_of(int64_t whole, int ranks, std::string_view what,
                  std::string_view axis) {
   if (whole % ranks != 0) {
-    throw UsageError(
-        cat(axis, "=", ranks, " does not divide ", what, ", ", whole));
+    throw UsageError(cat("decoder: ", axis, "=", ranks, " does not divide ",
+                         what, ", ", whole));
   }
   return whole / ranks;
 }
@@ -23,12 +24,9 @@ ExpertSizes expert_sizes(const DecoderConfig& config,
                          const Parallel& parallel) {
   const Architecture& a = config.architecture;
   const ExpertNumbers& experts = a.experts;
-  if (config.experts_per_token < 1 ||
-      config.experts_per_token > experts.count) {
-    throw UsageError(cat("experts_per_token is ", config.experts_per_token,
-                         ", expected 1 to ", experts.count,
-                         ", the experts of a layer"));
-  }
+  CANZONA_CHECK(config.experts_per_token >= 1 &&
+                    config.experts_per_token <= experts.count,
+                config.experts_per_token, " of ", experts.count, " experts");
   share_of(experts.count, parallel.ep_size(), "the experts", "ep");
   const int tp = parallel.tp_size();
   return {.tokens = config.tokens(),

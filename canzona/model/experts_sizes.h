@@ -1,15 +1,12 @@
-// How much the expert block of one layer has to do on a rank, and arrays cut
-// out of memory that is given.
+// How much the expert block of one layer has to do on a rank.
 //
 //   const ExpertSizes sizes = expert_sizes(config, parallel);
-//   ArrayCutter cutter(memory);           // over null it only counts
 //   float* rows = cutter.take<float>(sizes.most_rows() * sizes.hidden);
 //
 // A pair is a token with one of the experts chosen for it. Plain values.
 #pragma once
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 
 #include "canzona/model/decoder_config.h"
@@ -37,28 +34,8 @@ struct ExpertSizes {
   }
 };
 
-// UsageError names what the mesh does not divide, and experts_per_token if
-// there are not so many experts.
+// Of a configuration that check_decoder takes. UsageError names what the mesh
+// does not divide.
 ExpertSizes expert_sizes(const DecoderConfig& config, const Parallel& parallel);
-
-// Arrays on 128-byte borders, one behind the other.
-class ArrayCutter {
- public:
-  explicit ArrayCutter(std::byte* memory) : memory_(memory) {}
-
-  template <class T>
-  T* take(int64_t count) {
-    constexpr int64_t kBorder = 128;
-    std::byte* place = memory_ == nullptr ? nullptr : memory_ + used_;
-    const int64_t bytes = count * static_cast<int64_t>(sizeof(T));
-    used_ += (bytes + kBorder - 1) / kBorder * kBorder;
-    return reinterpret_cast<T*>(place);
-  }
-  int64_t used() const { return used_; }  // bytes
-
- private:
-  std::byte* memory_;
-  int64_t used_ = 0;
-};
 
 }  // namespace canzona

@@ -72,7 +72,7 @@ class ReferenceToken {
 
  private:
   const Numbers& weight(const std::string& name) const {
-    return trial_.weight(name, parameters_);
+    return parameters_.at(trial_.tensor(name));
   }
   void add(Numbers& y, const std::string& name, const Numbers& token,
            double factor) const {
@@ -138,10 +138,8 @@ ReferenceGradients differences(const ExpertTrial& trial, const Numbers& x,
   ReferenceGradients gradients;
   gradients.x = slopes(at);
   gradients.parameters.resize(parameters.size());
-  for (const int32_t t : trial.tensors()) {
-    const auto i = static_cast<size_t>(t);
-    gradients.parameters[i] = slopes(parameters[i]);
-  }
+  for (const size_t t : trial.tensors())
+    gradients.parameters[t] = slopes(parameters[t]);
   return gradients;
 }
 

@@ -1,8 +1,8 @@
-// For tests: an expert block with weights by chance, its shards on a rank, and
-// what it should give, written down once more in fp64, token by token.
+// For tests: an expert block with weights by chance, and what it should give,
+// written down once more in fp64, token by token.
 //
 //   const ExpertTrial trial({.experts = 4, .choices = 2});
-//   ShardWeights<double> weights(trial, parallel);
+//   TrialWeights<double> weights(trial, parallel);
 //   const ReferenceResult right = reference(trial, trial.parameters, x);
 #pragma once
 
@@ -15,14 +15,11 @@
 #include <vector>
 
 #include "canzona/base/random.h"
-#include "canzona/model/decoder_config.h"
-#include "canzona/model/parallel.h"
-#include "canzona/model/weights.h"
-#include "canzona/shapes/architecture.h"
+#include "canzona/model/test_decoder.h"
 
 namespace canzona {
 
-using Numbers = std::vector<double>;
+using Numbers = Values;
 
 struct TrialSizes {
   int64_t experts = 4;
@@ -41,103 +38,50 @@ inline Numbers random_numbers(uint64_t seed, int64_t count, double scale) {
   return numbers;
 }
 
-struct ExpertTrial {
-  explicit ExpertTrial(const TrialSizes& sizes, uint64_t seed = 1) {
+// A decoder of one layer, of which the expert block is used alone.
+struct ExpertTrial : DecoderTrial {
+  explicit ExpertTrial(const TrialSizes& sizes, uint64_t seed = 1)
+      : DecoderTrial(config_of(sizes), seed) {
+    for (Numbers& values : parameters)
+      for (double& value : values) value *= 2;
+  }
+
+  static DecoderConfig config_of(const TrialSizes& sizes) {
+    DecoderConfig config;
     config.architecture = {
         .layers = 1,
         .hidden = sizes.hidden,
-        .ffn = sizes.ffn,
-        .vocab = 2,
-        .heads = 1,
-        .kv_heads = 1,
+        .ffn = 4,
+        .vocab = 4,
+        .heads = 4,
+        .kv_heads = 4,
         .head_dim = 2,
+        .qk_norm = true,
         .experts = {
             .count = sizes.experts, .ffn = sizes.ffn, .shared = sizes.shared}};
     config.length = sizes.length;
     config.micro_batch = sizes.sequences;
     config.experts_per_token = sizes.choices;
     config.balance_coefficient = 0.3;
-    shapes = generate_model(config.architecture, "trial", true);
-    for (const Tensor& tensor : shapes.tensors)
-      parameters.push_back(random_numbers(++seed, tensor.elements(), 0.6));
+    return config;
   }
 
   int64_t elements() const {  // of x
     return config.tokens() * config.architecture.hidden;
   }
-  int32_t tensor(const std::string& name) const {
+  size_t tensor(const std::string& name) const {
     const auto found = std::ranges::find(
         shapes.tensors, "model.layers.0.mlp." + name, &Tensor::name);
-    return static_cast<int32_t>(found - shapes.tensors.begin());
-  }
-  const Numbers& weight(const std::string& name,
-                        const std::vector<Numbers>& from) const {
-    return from.at(static_cast<size_t>(tensor(name)));
+    return static_cast<size_t>(found - shapes.tensors.begin());
   }
   // The block's tensors, in model order.
-  std::vector<int32_t> tensors() const {
-    std::vector<int32_t> found;
+  std::vector<size_t> tensors() const {
+    std::vector<size_t> found;
     for (size_t i = 0; i < shapes.tensors.size(); ++i)
       if (shapes.tensors[i].name.find(".mlp.") != std::string::npos)
-        found.push_back(static_cast<int32_t>(i));
+        found.push_back(i);
     return found;
   }
-
-  DecoderConfig config;
-  Model shapes;
-  std::vector<Numbers> parameters;  // whole
-};
-
-// Element (row, col) of a rank's shard in the whole tensor.
-inline int64_t whole_place(const Tensor& tensor, int tp, int rank, int64_t i) {
-  const int64_t cols =
-      tensor.cut == Cut::kColumns ? tensor.cols() / tp : tensor.cols();
-  int64_t row = i / cols, col = i % cols;
-  if (tensor.cut == Cut::kColumns) col += rank * cols;
-  if (tensor.cut == Cut::kRows) {  // gate, then up, each by itself
-    const int64_t run = tensor.rows() / 2 / tp;
-    row = row / run * (tensor.rows() / 2) + rank * run + row % run;
-  }
-  return row * tensor.cols() + col;
-}
-
-inline int64_t shard_size(const Tensor& tensor, int tp) {
-  return tensor.cut == Cut::kNone ? tensor.elements() : tensor.elements() / tp;
-}
-
-template <class Real>
-class ShardWeights : public Weights<Real> {
- public:
-  ShardWeights(const ExpertTrial& trial, const Parallel& parallel)
-      : parameters(trial.parameters.size()),
-        gradients(trial.parameters.size()),
-        num_ready(trial.parameters.size()) {
-    const int tp = parallel.tp_size();
-    for (const int32_t tensor : trial.tensors()) {
-      const auto t = static_cast<size_t>(tensor);
-      const Tensor& shape = trial.shapes.tensors[t];
-      for (int64_t i = 0; i < shard_size(shape, tp); ++i) {
-        const int64_t place = whole_place(shape, tp, parallel.tp_rank(), i);
-        parameters[t].push_back(
-            static_cast<Real>(trial.parameters[t][static_cast<size_t>(place)]));
-      }
-      gradients[t].resize(parameters[t].size());
-    }
-  }
-
-  void wait(int32_t) override {}
-  const Real* parameter(int32_t tensor) override {
-    return parameters.at(static_cast<size_t>(tensor)).data();
-  }
-  Real* gradient(int32_t tensor) override {
-    return gradients.at(static_cast<size_t>(tensor)).data();
-  }
-  void ready(int32_t tensor) override {
-    ++num_ready.at(static_cast<size_t>(tensor));
-  }
-
-  std::vector<std::vector<Real>> parameters, gradients;
-  std::vector<int> num_ready;
 };
 
 struct ReferenceResult {

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -32,6 +33,7 @@ class WatchedMemory {
   WatchedMemory(const WatchedMemory&) = delete;
   WatchedMemory& operator=(const WatchedMemory&) = delete;
 
+  void spoil() { std::fill_n(data(), size_, std::byte{0xFF}); }
   std::byte* data() {
     const auto address = reinterpret_cast<uintptr_t>(memory_.data());
     return memory_.data() + kBorder + (kBorder - address % kBorder) % kBorder;
@@ -47,8 +49,12 @@ template <class Real>
 struct ExpertRun {
   std::vector<Real> y, dx;
   std::vector<std::vector<Real>> gradients;
-  std::vector<int> num_ready;
+  std::vector<int32_t> readies;
   double balance = 0;
+
+  int64_t num_ready(size_t tensor) const {
+    return std::ranges::count(readies, static_cast<int32_t>(tensor));
+  }
 };
 
 // A block, its weights and its memory.
@@ -63,19 +69,24 @@ class ExpertBench {
         scratch_(Experts<Real>::scratch_bytes(trial.config, parallel)) {}
 
   void run(const std::vector<Real>& x, const std::vector<Real>& dy,
-           std::vector<Real>& y, std::vector<Real>& dx, bool last) {
+           std::vector<Real>& y, std::vector<Real>& dx, bool last,
+           bool recompute = false) {
     experts_.forward(x.data(), y.data(), saved_.data(), scratch_.data());
     balance_ = experts_.balance_loss(saved_.data());
+    if (recompute) {
+      saved_.spoil();
+      experts_.forward(x.data(), nullptr, saved_.data(), scratch_.data());
+    }
     experts_.backward(x.data(), dy.data(), dx.data(), saved_.data(),
                       scratch_.data(), last);
   }
 
   double balance() const { return balance_; }
-  const ShardWeights<Real>& weights() const { return weights_; }
+  const TrialWeights<Real>& weights() const { return weights_; }
 
  private:
   std::unique_ptr<Engine> engine_;
-  ShardWeights<Real> weights_;
+  TrialWeights<Real> weights_;
   Experts<Real> experts_;
   WatchedMemory saved_, scratch_;
   double balance_ = 0;
@@ -95,7 +106,7 @@ ExpertRun<Real> run_experts(const ExpertTrial& trial, const Parallel& parallel,
     bench.run(input, up, run.y, run.dx, i + 1 == times);
   run.balance = bench.balance();
   run.gradients = bench.weights().gradients;
-  run.num_ready = bench.weights().num_ready;
+  run.readies = bench.weights().readies;
   return run;
 }
 
