@@ -8,8 +8,8 @@ if grep -q 'built to plan only' err; then
   finish
 fi
 exits 0
-says_out 'memory of rank'
-says_out 'predicted optimizer step'
+prints 'memory of rank'
+prints 'predicted optimizer step'
 
 # A text to learn, long enough for a few steps.
 i=0
@@ -74,7 +74,7 @@ echo mine >one/notes.txt
 # shellcheck disable=SC2086
 canzona $quick --run one --overwrite
 exits 0
-says_out 'report: one/report.html'
+prints 'report: one/report.html'
 checks=$((checks + 1))
 [ -s one/notes.txt ] || fail 'a file of the user is gone'
 
