@@ -8,8 +8,8 @@ namespace canzona {
 namespace {
 
 // Logits of a chunk of tokens; a small vocabulary's are there all at once.
-constexpr int64_t kChunkLogits = int64_t{1} << 22;
-constexpr int64_t kLeastChunk = 64;
+constexpr int64_t kChunkLogits = int64_t{1} << 24;
+constexpr int64_t kLeastChunk = 128;
 
 void refuse(bool wrong, const std::string& name, const std::string& what) {
   if (wrong) throw UsageError(cat("decoder ", quoted(name), ": ", what));
