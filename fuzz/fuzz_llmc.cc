@@ -1,5 +1,4 @@
 // llm.c's files: refused with a UsageError, or every token can be read.
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>

@@ -113,6 +113,7 @@ TEST(TrainConfig, RefusesOtherTypesAndBounds) {
   from_file(R"({"steps": "4"})", "the text '4'");
   from_file(R"({"steps": 4.0})", "whole number");
   from_file(R"({"steps": true})", "found true");
+  from_file(R"({"steps": 18446744073709551615})", "found 1844674407370955");
   from_file(R"({"steps": null})", "null");
   from_file(R"({"steps": [1]})", "an array");
   from_file(R"({"model": {"tied": 1}})", "on or off");
