@@ -16,7 +16,21 @@ int32_t tied_embedding(const Model& model) {
   return embedding;
 }
 
+// What the first stage lends to the last one, else 0.
+int64_t shared_elements(const Plan& plan) {
+  const int32_t tied = tied_embedding(plan.model);
+  if (plan.mesh.pp == 1 || tied < 0) return 0;
+  return shard_elements(plan.mesh,
+                        plan.model.tensors[static_cast<size_t>(tied)]);
+}
+
 }  // namespace
+
+int64_t RuntimeWeights::extra_elements(const Plan& plan,
+                                       const RankPlace& place) {
+  if (place.stage == plan.mesh.pp - 1) return 2 * shared_elements(plan);
+  return place.stage == 0 ? shared_elements(plan) : 0;
+}
 
 RuntimeWeights::RuntimeWeights(Communicator& world, Runtime& runtime)
     : runtime_(runtime) {
@@ -34,9 +48,7 @@ RuntimeWeights::RuntimeWeights(Communicator& world, Runtime& runtime)
   if (!first && !last) return;
   shared_ = tied;
   borrows_ = last;
-  const Tensor& tensor =
-      runtime.plan().model.tensors[static_cast<size_t>(tied)];
-  const auto size = static_cast<size_t>(shard_elements(mesh, tensor));
+  const auto size = static_cast<size_t>(shared_elements(runtime.plan()));
   if (last) {
     borrowed_.resize(size);
     gradient_.resize(size);

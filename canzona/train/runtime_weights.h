@@ -26,8 +26,8 @@ class RuntimeWeights : public Weights<float> {
 
   // Before the first forward after new parameters, on all ranks.
   void refresh();
-  // Whether this rank borrows the embedding, and how large that is.
-  int64_t borrowed_elements() const { return std::ssize(borrowed_); }
+  // Numbers that a rank keeps here to borrow or lend the embedding.
+  static int64_t extra_elements(const Plan& plan, const RankPlace& place);
   double waited() const;
   double busy() const;
 

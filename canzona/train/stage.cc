@@ -1,6 +1,6 @@
 #include "canzona/train/stage.h"
 
-#include "canzona/model/memory.h"
+#include "canzona/model/decoder_memory.h"
 
 namespace canzona {
 namespace {
@@ -28,6 +28,7 @@ Stage::Stage(const TrainSettings& settings, const MicroBatches& micro_batches,
              Runtime& runtime, Communicator& world, Engine& engine)
     : settings_(settings),
       micro_batches_(micro_batches),
+      plan_(runtime.plan()),
       place_(runtime.place()),
       mesh_(runtime.plan().mesh),
       groups_(world, mesh_, place_),
@@ -129,7 +130,7 @@ int64_t Stage::reserved() const {
   return decoder_.reserved() +
          in_flight_ * slot_bytes(settings_.decoder, parallel_.has_embedding,
                                  parallel_.has_head) +
-         2 * bytes_of_floats(weights_.borrowed_elements());
+         bytes_of_floats(RuntimeWeights::extra_elements(plan_, place_));
 }
 
 int64_t Stage::memory(const TrainSettings& settings, const Plan& plan,
@@ -140,14 +141,16 @@ int64_t Stage::memory(const TrainSettings& settings, const Plan& plan,
   const bool last = place.stage == mesh.pp - 1;
   const int64_t in_flight = most_in_flight(
       place.stage, mesh.pp, micro_batches_of_home(settings, mesh));
-  const DecoderPart part{.tp = mesh.tp,
-                         .ep = mesh.ep,
-                         .first_layer = place.stage * layers,
-                         .num_layers = layers,
-                         .has_embedding = first,
-                         .has_head = last};
+  Parallel part;
+  part.first_layer = place.stage * layers;
+  part.num_layers = layers;
+  part.has_embedding = first;
+  part.has_head = last;
+  part.planned_tp = mesh.tp;
+  part.planned_ep = mesh.ep;
   return decoder_memory<float>(settings.decoder, part, in_flight) +
-         in_flight * slot_bytes(settings.decoder, first, last);
+         in_flight * slot_bytes(settings.decoder, first, last) +
+         bytes_of_floats(RuntimeWeights::extra_elements(plan, place));
 }
 
 }  // namespace canzona

@@ -55,6 +55,7 @@ class Stage {
 
   const TrainSettings& settings_;
   const MicroBatches& micro_batches_;
+  const Plan& plan_;
   RankPlace place_;
   Mesh mesh_;
   ModelGroups groups_;

@@ -23,12 +23,12 @@ void expect_same_losses(const TestOutcome& a, const TestOutcome& b,
 }
 
 TEST(Train, Learns) {
-  const TestOutcome run = run_test({.mesh = "dp=2,tp=2", .steps = 30});
-  ASSERT_EQ(run.steps.size(), 30);
-  EXPECT_GT(run.steps.front().loss, 3.0);  // ln 32 = 3.47
+  const TestOutcome run = run_test({.mesh = "dp=2,tp=2", .steps = 60});
+  ASSERT_EQ(run.steps.size(), 60);
+  EXPECT_GT(run.steps.front().loss, 3.3);  // ln 32 = 3.47
   EXPECT_LT(run.result.final_loss, 2.0);
   EXPECT_LT(run.result.eval_loss, 2.0);
-  EXPECT_EQ(run.result.tokens, 30 * 16 * 12);
+  EXPECT_EQ(run.result.tokens, 60 * 16 * 12);
   EXPECT_EQ(run.steps.back().tokens, run.result.tokens);
   EXPECT_EQ(run.result.times.size(), 4);
 }
@@ -56,9 +56,11 @@ TEST(Train, ATiedHeadLearnsOnOtherStages) {
 TEST(Train, EveryRuleLearnsOnAMesh) {
   for (const char* rule : {"adamw", "shampoo", "soap"}) {
     const TestOutcome one = run_test({.rule = rule});
-    expect_same_losses(one, run_test({.mesh = "dp=2,tp=2", .rule = rule}),
-                       rule);
-    EXPECT_LT(one.result.final_loss, one.steps.front().loss) << rule;
+    const TestOutcome four = run_test({.mesh = "dp=2,tp=2", .rule = rule});
+    EXPECT_LT(four.result.final_loss, 0.99 * four.steps.front().loss) << rule;
+    // SOAP's first bases are those of factors of low rank: whatever spans the
+    // rest follows the last bit of the gradients.
+    if (std::string(rule) != "soap") expect_same_losses(one, four, rule);
   }
 }
 
