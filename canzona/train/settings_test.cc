@@ -79,6 +79,8 @@ TEST(Settings, RefusesBrokenTomlWithTheLine) {
   };
   refused("a = 1\nb = = 2\n", "run.toml:2");
   refused("a = 1\na = 2\n", "run.toml:2");
+  refused("a = 1\n[$]\n", "run.toml");
+  refused("a = 1\n[\n", "run.toml");
   refused("a = [1, 2]\n", "an array");
   refused("a = 1979-05-27\n", "a date");
   refused("a = \"\xFF\"\n", "run.toml:1");
