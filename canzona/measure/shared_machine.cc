@@ -2,9 +2,9 @@
 
 #include <cstring>
 
+#include "canzona/comm/from_all.h"
 #include "canzona/measure/clock.h"
 #include "canzona/measure/device_memory.h"
-#include "canzona/measure/rank_numbers.h"
 
 namespace canzona {
 namespace {
