@@ -108,6 +108,7 @@ check_build() {
   need_header nlohmann/json.hpp nlohmann-json3-dev
   need_header CLI/CLI.hpp libcli11-dev
   need_header fmt/format.h libfmt-dev
+  need_header toml++/toml.h libtomlplusplus-dev
   need_library openblas libopenblas-dev
   need_program mpicxx libopenmpi-dev
   need_program mpirun openmpi-bin

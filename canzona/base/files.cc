@@ -114,59 +114,11 @@ void write_all(const Descriptor& file, std::string_view contents,
   }
 }
 
-// A file beside its final place; removed unless it was renamed.
-class TemporaryFile {
- public:
-  explicit TemporaryFile(const std::string& target)
-      : path_(free_path(target)),
-        file_(open_descriptor(path_, O_WRONLY | O_CREAT | O_EXCL)) {
-    if (!file_.is_open()) fail(writing(target));
-  }
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-  ~TemporaryFile() {
-    if (!renamed_) ::unlink(path_.c_str());
-  }
-
-  Descriptor& file() { return file_; }
-
-  bool rename_to(const std::string& target) {
-    renamed_ = ::rename(path_.c_str(), target.c_str()) == 0;
-    return renamed_;
-  }
-
- private:
-  // Processes differ in their number, threads and calls in the counter.
-  static std::string free_path(const std::string& target) {
-    static std::atomic<unsigned> counter{0};
-    return cat(target, ".", ::getpid(), ".", counter++, ".tmp");
-  }
-
-  std::string path_;
-  Descriptor file_;
-  bool renamed_ = false;
-};
-
 // The file a link points to, so that the link itself stays.
 std::string resolved(const std::string& path) {
   const std::unique_ptr<char, decltype(&std::free)> real(
       ::realpath(path.c_str(), nullptr), &std::free);
   return real ? std::string(real.get()) : path;
-}
-
-void replace_file(const std::string& path, std::string_view contents,
-                  const struct stat* old) {
-  const std::string operation = writing(path);
-  const std::string target = resolved(path);
-  TemporaryFile temporary(target);
-  if (old != nullptr) {
-    // Best effort: a new file with default rights is better than none.
-    (void)!::fchmod(temporary.file().get(), old->st_mode & 07777);
-  }
-  write_all(temporary.file(), contents, operation);
-  if (::fsync(temporary.file().get()) != 0) fail(operation);
-  if (!temporary.file().close()) fail(operation);
-  if (!temporary.rename_to(target)) fail(operation);
 }
 
 }  // namespace
@@ -195,21 +147,89 @@ int64_t file_size(const std::string& path, std::string_view what) {
   return open_regular(path, what).size;
 }
 
+// Beside its final place; removed unless it was renamed.
+class FileWriter::TemporaryFile {
+ public:
+  explicit TemporaryFile(const std::string& path)
+      : operation_(writing(path)),
+        target_(resolved(path)),
+        path_(free_path(target_)),
+        file_(open_descriptor(path_, O_WRONLY | O_CREAT | O_EXCL)) {
+    if (!file_.is_open()) fail(operation_);
+    struct stat old {};
+    // Best effort: a new file with default rights is better than none.
+    if (::stat(target_.c_str(), &old) == 0)
+      (void)!::fchmod(file_.get(), old.st_mode & 07777);
+  }
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  ~TemporaryFile() {
+    if (!renamed_) ::unlink(path_.c_str());
+  }
+
+  void write(std::string_view bytes) { write_all(file_, bytes, operation_); }
+
+  void put_in_place() {
+    if (::fsync(file_.get()) != 0) fail(operation_);
+    if (!file_.close()) fail(operation_);
+    renamed_ = ::rename(path_.c_str(), target_.c_str()) == 0;
+    if (!renamed_) fail(operation_);
+  }
+
+ private:
+  // Processes differ in their number, threads and calls in the counter.
+  static std::string free_path(const std::string& target) {
+    static std::atomic<unsigned> counter{0};
+    return cat(target, ".", ::getpid(), ".", counter++, ".tmp");
+  }
+
+  std::string operation_;
+  std::string target_;
+  std::string path_;
+  Descriptor file_;
+  bool renamed_ = false;
+};
+
+FileWriter::FileWriter(const std::string& path) {
+  refuse_nul(path, writing(path));
+  struct stat old {};
+  if (::stat(path.c_str(), &old) == 0 && !S_ISREG(old.st_mode)) {
+    throw UsageError(cat(writing(path), S_ISDIR(old.st_mode)
+                                            ? ": it is a folder"
+                                            : ": not a regular file"));
+  }
+  file_ = std::make_unique<TemporaryFile>(path);
+}
+
+FileWriter::~FileWriter() = default;
+FileWriter::FileWriter(FileWriter&&) noexcept = default;
+FileWriter& FileWriter::operator=(FileWriter&&) noexcept = default;
+
+void FileWriter::write(std::string_view bytes) {
+  CANZONA_CHECK(file_ != nullptr, "written to after finish()");
+  file_->write(bytes);
+}
+
+void FileWriter::finish() {
+  CANZONA_CHECK(file_ != nullptr, "finish() called twice");
+  file_->put_in_place();
+  file_.reset();
+}
+
 void write_file(const std::string& path, std::string_view contents) {
   refuse_nul(path, writing(path));
   struct stat old {};
   const bool exists = ::stat(path.c_str(), &old) == 0;
-  if (exists && S_ISDIR(old.st_mode)) {
-    throw UsageError(cat(writing(path), ": it is a folder"));
-  }
   // Renaming onto a device such as /dev/stdout would replace the device.
-  if (exists && !S_ISREG(old.st_mode)) {
+  if (exists && !S_ISREG(old.st_mode) && !S_ISDIR(old.st_mode)) {
     const Descriptor device = open_descriptor(path, O_WRONLY);
     if (!device.is_open()) fail(writing(path));
     write_all(device, contents, writing(path));
     return;
   }
-  replace_file(path, contents, exists ? &old : nullptr);
+  FileWriter file(path);
+  file.write(contents);
+  file.finish();
 }
 
 }  // namespace canzona

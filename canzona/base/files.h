@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -29,5 +30,29 @@ int64_t file_size(const std::string& path, std::string_view what);
 // new one. A link keeps pointing to its file; a device is written directly.
 // UsageError if the folder does not exist or cannot be written.
 void write_file(const std::string& path, std::string_view contents);
+
+// The same for a regular file that comes piece by piece: without finish()
+// nothing of it stays.
+//
+//   FileWriter file("model.safetensors");
+//   for (…) file.write(bytes);
+//   file.finish();
+//
+// One thread at a time.
+class FileWriter {
+ public:
+  explicit FileWriter(const std::string& path);
+  ~FileWriter();
+  FileWriter(FileWriter&&) noexcept;
+  FileWriter& operator=(FileWriter&&) noexcept;
+
+  void write(std::string_view bytes);
+  // On disk, and in its place.
+  void finish();
+
+ private:
+  class TemporaryFile;
+  std::unique_ptr<TemporaryFile> file_;
+};
 
 }  // namespace canzona

@@ -142,6 +142,31 @@ TEST_F(Files, AFailedWriteLeavesTheOldFileAndNothingElse) {
   EXPECT_EQ(num_files(), 1u);
 }
 
+TEST_F(Files, PiecesBecomeAFileWhenTheyAreFinished) {
+  write_file(path("x"), "old");
+  FileWriter file(path("x"));
+  file.write("one ");
+  file.write("");
+  file.write("two");
+  EXPECT_EQ(read_file(path("x"), 10, "x"), "old");
+  file.finish();
+  EXPECT_EQ(read_file(path("x"), 10, "x"), "one two");
+  EXPECT_EQ(num_files(), 1u);
+  EXPECT_THROW(file.write("three"), InternalError);
+  EXPECT_THROW(file.finish(), InternalError);
+}
+
+TEST_F(Files, PiecesThatAreNotFinishedLeaveNothing) {
+  {
+    FileWriter file(path("x"));
+    file.write("one");
+    EXPECT_EQ(num_files(), 1u);
+  }
+  EXPECT_EQ(num_files(), 0u);
+  EXPECT_THROW(FileWriter{"/dev/null"}, UsageError);
+  EXPECT_THROW(FileWriter{path("no/x")}, UsageError);
+}
+
 TEST_F(Files, ADeviceStaysADevice) {
   write_file("/dev/null", "1");
   EXPECT_TRUE(fs::is_character_file("/dev/null"));

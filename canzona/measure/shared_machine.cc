@@ -4,9 +4,9 @@
 #include <cstring>
 #include <vector>
 
+#include "canzona/comm/from_all.h"
 #include "canzona/measure/clock.h"
 #include "canzona/measure/device_memory.h"
-#include "canzona/measure/rank_numbers.h"
 #include "canzona/measure/step_times.h"
 
 namespace canzona {

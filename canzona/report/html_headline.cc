@@ -8,16 +8,6 @@
 namespace canzona {
 namespace {
 
-void put_tile(Html& out, std::string_view label, std::string_view figure,
-              std::string_view unit, const std::vector<std::string>& notes) {
-  out.put("<div class=\"tile\"><h3>{}</h3><p class=\"figure\">{}", label,
-          figure);
-  if (!unit.empty()) out.put(" <small>{}</small>", unit);
-  out.add("</p>");
-  for (const std::string& note : notes) out.put("<p>{}</p>", note);
-  out.add("</div>\n");
-}
-
 void put_makespan_tile(Html& out, const View& view) {
   const Balance& now = view.plan().balance;
   if (view.plan().plan.matrices.empty()) {
@@ -124,11 +114,6 @@ std::string verdict(const View& view) {
                 " × as long as under ", view.plan().plan.options.strategy, ".");
   }
   return text;
-}
-
-void put_fact(Html& out, std::string_view name, std::string_view value) {
-  if (value.empty()) return;
-  out.put("<div><dt>{}</dt><dd>{}</dd></div>\n", name, value);
 }
 
 void put_model_facts(Html& out, const Plan& plan) {

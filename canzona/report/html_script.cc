@@ -1,14 +1,45 @@
 #include "canzona/report/html_script.h"
 
-namespace canzona {
+#include <string>
 
-// Cells are filled through textContent only: a name can never become markup.
-std::string_view html_script() {
-  return R"js(
+namespace canzona {
+namespace {
+
+constexpr std::string_view kHints = R"js(
 "use strict";
 (() => {
 const root = document.documentElement;
 addEventListener("error", e => { root.dataset.error = e.message; });
+
+// The title of a shape as a hint without the browser's delay. The title is
+// taken out meanwhile, or both would show.
+const hint = document.createElement("div");
+hint.id = "hint";
+hint.hidden = true;
+document.body.append(hint);
+let owner = null, title = null;
+addEventListener("mouseover", e => {
+  if (title) owner.append(title);
+  owner = e.target.closest("svg *");
+  title = owner && owner.querySelector(":scope > title");
+  hint.hidden = !title;
+  if (!title) return;
+  hint.textContent = title.textContent;
+  title.remove();
+});
+addEventListener("mousemove", e => {
+  if (hint.hidden) return;
+  const left = Math.min(e.clientX + 14, innerWidth - hint.offsetWidth - 8);
+  hint.style.left = left + "px";
+  hint.style.top = e.clientY + 18 + "px";
+});
+
+})();
+)js";
+
+// Cells are filled through textContent only: a name can never become markup.
+constexpr std::string_view kTensors = R"js(
+(() => {
 const byId = id => document.getElementById(id);
 const data = JSON.parse(byId("tensor-data").textContent);
 const query = byId("query"), count = byId("count"), more = byId("more");
@@ -150,34 +181,23 @@ addEventListener("click", e => {
   if (shape) location.hash = "#q=" + encodeURIComponent(shape.dataset.q);
 });
 
-// The title of a shape as a hint without the browser's delay. The title is
-// taken out meanwhile, or both would show.
-const hint = document.createElement("div");
-hint.id = "hint";
-hint.hidden = true;
-document.body.append(hint);
-let owner = null, title = null;
-addEventListener("mouseover", e => {
-  if (title) owner.append(title);
-  owner = e.target.closest("svg *");
-  title = owner && owner.querySelector(":scope > title");
-  hint.hidden = !title;
-  if (!title) return;
-  hint.textContent = title.textContent;
-  title.remove();
-});
-addEventListener("mousemove", e => {
-  if (hint.hidden) return;
-  const left = Math.min(e.clientX + 14, innerWidth - hint.offsetWidth - 8);
-  hint.style.left = left + "px";
-  hint.style.top = e.clientY + 18 + "px";
-});
-
 render();
 readHash();
-root.dataset.ready = "1";
+document.documentElement.dataset.ready = "1";
 })();
 )js";
+
+}  // namespace
+
+std::string_view html_script() {
+  static const std::string script = std::string(kHints) + std::string(kTensors);
+  return script;
+}
+
+std::string_view html_hint_script() {
+  static const std::string script =
+      std::string(kHints) + "document.documentElement.dataset.ready = \"1\";\n";
+  return script;
 }
 
 }  // namespace canzona

@@ -9,4 +9,7 @@ namespace canzona {
 
 std::string_view html_script();
 
+// Of a page without that table: the hints alone.
+std::string_view html_hint_script();
+
 }  // namespace canzona

@@ -1,0 +1,133 @@
+#include "canzona/checkpoint/safetensors_writer.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <set>
+#include <string_view>
+
+#include "canzona/base/check.h"
+#include "canzona/base/error.h"
+#include "canzona/base/json_writer.h"
+#include "canzona/base/text.h"
+#include "canzona/base/units.h"
+
+namespace canzona {
+namespace {
+
+constexpr int64_t kLengthBytes = 8;
+
+int64_t elements_of(const TensorEntry& tensor) {
+  int64_t count = 1;
+  for (const int64_t dim : tensor.shape)
+    count = checked_mul(count, dim, "elements of a tensor");
+  return count;
+}
+
+int64_t size_of(StoredType type) { return type == StoredType::kF32 ? 4 : 2; }
+
+void append_little_endian(std::string& out, uint64_t number, int bytes) {
+  for (int i = 0; i < bytes; ++i)
+    out += static_cast<char>(number >> (8 * i) & 0xFF);
+}
+
+std::string header_of(const std::vector<TensorEntry>& tensors,
+                      const std::map<std::string, std::string>& metadata) {
+  JsonWriter out;
+  out.begin_object();
+  if (!metadata.empty()) {
+    out.member("__metadata__").begin_object();
+    for (const auto& [key, text] : metadata) out.field(key, text);
+    out.end_object();
+  }
+  int64_t begin = 0;
+  for (const TensorEntry& tensor : tensors) {
+    const int64_t bytes = checked_mul(elements_of(tensor), size_of(tensor.type),
+                                      "bytes of a tensor");
+    const int64_t end = checked_add(begin, bytes, "bytes of a file");
+    out.member(tensor.name).begin_object();
+    out.field("dtype", tensor.type == StoredType::kF32 ? "F32" : "BF16");
+    out.member("shape").values(tensor.shape);
+    out.member("data_offsets").values(std::vector<int64_t>{begin, end});
+    out.end_object();
+    begin = end;
+  }
+  out.end_object();
+  std::string text = out.take();
+  // Readers that map the file find the data aligned.
+  text.resize((text.size() + kLengthBytes - 1) / kLengthBytes * kLengthBytes,
+              ' ');
+  return text;
+}
+
+void require_different(const std::vector<TensorEntry>& tensors) {
+  std::set<std::string_view> names = {"__metadata__"};
+  for (const TensorEntry& tensor : tensors)
+    if (!names.insert(tensor.name).second)
+      throw UsageError(
+          cat("safetensors: the name ", quoted(tensor.name), " comes twice"));
+}
+
+// Of NaNs the upper bits are kept, and one set, so that none becomes infinite.
+uint16_t to_bf16(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  if ((bits & 0x7FFFFFFF) > 0x7F800000)
+    return static_cast<uint16_t>(bits >> 16 | 0x40);
+  return static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+
+std::string encoded(std::span<const float> values, StoredType type) {
+  std::string bytes;
+  bytes.reserve(values.size() * static_cast<size_t>(size_of(type)));
+  for (const float value : values) {
+    if (type == StoredType::kF32)
+      append_little_endian(bytes, std::bit_cast<uint32_t>(value), 4);
+    else
+      append_little_endian(bytes, to_bf16(value), 2);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+SafetensorsWriter::SafetensorsWriter(
+    const std::string& path, std::vector<TensorEntry> tensors,
+    const std::map<std::string, std::string>& metadata)
+    : tensors_(std::move(tensors)), file_(path) {
+  require_different(tensors_);
+  const std::string header = header_of(tensors_, metadata);
+  std::string length;
+  append_little_endian(length, header.size(), kLengthBytes);
+  file_.write(length);
+  file_.write(header);
+  if (!tensors_.empty()) left_ = elements_of(tensors_[0]);
+  skip_full_tensors();
+}
+
+void SafetensorsWriter::add(std::span<const float> values) {
+  constexpr size_t kPiece = 1 << 16;
+  while (!values.empty()) {
+    CANZONA_CHECK(current_ < tensors_.size(), values.size(),
+                  " elements more than the tensors have");
+    const size_t count =
+        std::min({values.size(), kPiece, static_cast<size_t>(left_)});
+    file_.write(encoded(values.first(count), tensors_[current_].type));
+    values = values.subspan(count);
+    left_ -= static_cast<int64_t>(count);
+    skip_full_tensors();
+  }
+}
+
+void SafetensorsWriter::skip_full_tensors() {
+  while (left_ == 0 && current_ < tensors_.size()) {
+    if (++current_ < tensors_.size()) left_ = elements_of(tensors_[current_]);
+  }
+}
+
+void SafetensorsWriter::finish() {
+  CANZONA_CHECK(current_ == tensors_.size(), "tensor ", tensors_[current_].name,
+                " lacks ", left_, " elements");
+  file_.finish();
+}
+
+}  // namespace canzona

@@ -1,0 +1,53 @@
+// Writes a safetensors file tensor by tensor: what is in it is said first, then
+// the data comes in that order, and no more than a piece of it is in memory.
+//
+//   SafetensorsWriter file("model.safetensors",
+//                          {{"a", StoredType::kF32, {2, 3}}, …}, {});
+//   file.add(values);        // of "a"
+//   …
+//   file.finish();
+//
+// Until finish() there is no file, or the old one. One thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "canzona/base/files.h"
+
+namespace canzona {
+
+enum class StoredType { kF32, kBf16 };
+
+struct TensorEntry {
+  std::string name;
+  StoredType type = StoredType::kF32;
+  std::vector<int64_t> shape;
+};
+
+class SafetensorsWriter {
+ public:
+  // `metadata` goes to "__metadata__". UsageError if a name comes twice or the
+  // file cannot be written.
+  SafetensorsWriter(const std::string& path, std::vector<TensorEntry> tensors,
+                    const std::map<std::string, std::string>& metadata);
+
+  // Elements that follow those added before, row-major; a tensor may come in
+  // several pieces. Bf16 is rounded to nearest, ties to even.
+  void add(std::span<const float> values);
+  // InternalError if elements are missing.
+  void finish();
+
+ private:
+  void skip_full_tensors();
+
+  std::vector<TensorEntry> tensors_;
+  size_t current_ = 0;
+  int64_t left_ = 0;  // elements of the current tensor still to come
+  FileWriter file_;
+};
+
+}  // namespace canzona

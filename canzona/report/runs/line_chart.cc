@@ -1,0 +1,213 @@
+#include "canzona/report/runs/line_chart.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "canzona/base/text.h"
+#include "canzona/report/terminal_style.h"
+
+namespace canzona {
+namespace {
+
+constexpr double kLeft = 58;
+constexpr double kAbove = 22;
+constexpr double kBelow = 34;
+constexpr int kProbes = 64;
+
+struct Range {
+  double low = 0;
+  double high = 1;
+
+  void include(double value) {
+    low = std::min(low, value);
+    high = std::max(high, value);
+  }
+  double share(double value) const { return (value - low) / (high - low); }
+};
+
+class Drawing {
+ public:
+  explicit Drawing(const LineChart& chart)
+      : chart_(chart),
+        svg_(chart.width, chart.height, chart.title),
+        x_(x_range(chart)),
+        y_(y_range(chart)) {}
+
+  std::string run() {
+    draw_axes();
+    for (const Curve& curve : chart_.curves) draw_curve(curve);
+    draw_labels();
+    draw_probes();
+    return svg_.take();
+  }
+
+ private:
+  static Range x_range(const LineChart& chart) {
+    Range range{0, 0};
+    for (const Curve& curve : chart.curves)
+      for (const Point& point : curve.points) range.include(point.x);
+    if (range.high <= range.low) range.high = range.low + 1;
+    return range;
+  }
+
+  static Range y_range(const LineChart& chart) {
+    Range range{HUGE_VAL, -HUGE_VAL};
+    for (const Curve& curve : chart.curves)
+      for (const Point& point : curve.points)
+        if (chart.clip <= 0 || point.y <= chart.clip) range.include(point.y);
+    if (chart.clip > 0) range.include(chart.clip);
+    if (chart.from_zero) range.include(0);
+    if (!(range.low <= range.high)) return {0, 1};
+    const double margin = std::max(
+        (range.high - range.low) * 0.05,
+        range.high == range.low ? std::fabs(range.low) / 10 + 1e-12 : 0);
+    if (!chart.from_zero) range.low -= margin;
+    if (chart.clip <= 0) range.high += margin;
+    return range;
+  }
+
+  double right() const { return chart_.width - chart_.right; }
+  double bottom() const { return chart_.height - kBelow; }
+  double x(double value) const {
+    return kLeft + x_.share(value) * (right() - kLeft);
+  }
+  double y(double value) const {
+    return bottom() - y_.share(value) * (bottom() - kAbove);
+  }
+  std::string text(double value) const {
+    return chart_.text != nullptr ? chart_.text(value)
+                                  : fmt::format("{:.4g}", value);
+  }
+
+  void draw_axes() {
+    for (const double tick : ticks_between(y_.low, y_.high, 5)) {
+      svg_.line(kLeft, y(tick), right(), y(tick), "grid");
+      svg_.text(kLeft - 6, y(tick) + 4, "end", text(tick));
+    }
+    svg_.line(kLeft, bottom(), right(), bottom(), "axis");
+    const int count = static_cast<int>((right() - kLeft) / 110);
+    for (const double tick : ticks_between(x_.low, x_.high, count))
+      svg_.text(x(tick), bottom() + 16, "middle",
+                position_text(tick, chart_.axis));
+    svg_.text((kLeft + right()) / 2, bottom() + 31, "middle dim",
+              axis_name(chart_.axis));
+    svg_.text(4, 11, "start dim", chart_.unit);
+  }
+
+  bool visible(const Point& point) const {
+    return chart_.clip <= 0 || point.y <= chart_.clip;
+  }
+
+  // Where the line between two points, one of them above the clip, meets it.
+  Point at_clip(const Point& a, const Point& b) const {
+    const double share = (chart_.clip - a.y) / (b.y - a.y);
+    return {a.x + share * (b.x - a.x), chart_.clip};
+  }
+
+  std::string path_of(const Points& points) const {
+    std::string d;
+    const auto add = [&](char command, const Point& point) {
+      d += cat(command, coordinate(x(point.x)), " ", coordinate(y(point.y)));
+    };
+    for (size_t i = 0; i < points.size(); ++i) {
+      const bool before = i > 0 && visible(points[i - 1]);
+      if (!visible(points[i])) {
+        if (before) add('L', at_clip(points[i - 1], points[i]));
+        continue;
+      }
+      if (i > 0 && !before) {
+        add('M', at_clip(points[i - 1], points[i]));
+        add('L', points[i]);
+      } else {
+        add(before ? 'L' : 'M', points[i]);
+      }
+    }
+    return d;
+  }
+
+  void draw_curve(const Curve& curve) {
+    if (curve.points.empty()) return;
+    if (const std::string d = path_of(curve.points); !d.empty())
+      svg_.path(d, curve.css, curve.name);
+    if (!curve.dots) return;
+    for (const Point& point : curve.points)
+      if (visible(point))
+        svg_.path(dot(point), "dot " + curve.css,
+                  cat(curve.name, " at ", position_text(point.x, chart_.axis),
+                      ": ", text(point.y)));
+  }
+
+  std::string dot(const Point& point) const {
+    constexpr const char* kCircle = "m-3 0a3 3 0 1 0 6 0a3 3 0 1 0 -6 0z";
+    return cat("M", coordinate(x(point.x)), " ", coordinate(y(point.y)),
+               kCircle);
+  }
+
+  void draw_labels() {
+    std::vector<SideLabel> labels;
+    for (const Curve& curve : chart_.curves) {
+      if (!curve.labelled || curve.points.empty()) continue;
+      const Point& last = curve.points.back();
+      const double at = y(std::min(last.y, y_.high));
+      labels.push_back({at + 4,
+                        cat(text(last.y), "  ", shorten(curve.name, 16)),
+                        "end-" + curve.css.substr(curve.css.rfind(' ') + 1)});
+    }
+    spread_labels(labels, 14);
+    for (const SideLabel& label : labels)
+      svg_.text(right() + 8, label.y, "start " + label.css, label.text);
+  }
+
+  // The value of a curve at a position: that of the last point before it.
+  static const Point* at(const Points& points, double position) {
+    const auto after = std::upper_bound(
+        points.begin(), points.end(), position,
+        [](double x, const Point& point) { return x < point.x; });
+    return after == points.begin() ? nullptr : &*(after - 1);
+  }
+
+  void draw_probes() {
+    const double width = (right() - kLeft) / kProbes;
+    for (int i = 0; i < kProbes; ++i) {
+      const double end = x_.low + (x_.high - x_.low) * (i + 1) / kProbes;
+      std::string values;
+      for (const Curve& curve : chart_.curves) {
+        const Point* point = curve.probed ? at(curve.points, end) : nullptr;
+        // A run that ended before has no value here.
+        if (point == nullptr || ended_before(curve, i)) continue;
+        values +=
+            cat(values.empty() ? ": " : ", ", curve.name, " ", text(point->y));
+      }
+      if (values.empty()) continue;
+      svg_.rect({kLeft + i * width, kAbove, width, bottom() - kAbove}, "probe",
+                position_text(end, chart_.axis) + values);
+    }
+  }
+
+  bool ended_before(const Curve& curve, int probe) const {
+    const double begin = x_.low + (x_.high - x_.low) * probe / kProbes;
+    return curve.points.back().x < begin;
+  }
+
+  const LineChart& chart_;
+  Svg svg_;
+  Range x_;
+  Range y_;
+};
+
+}  // namespace
+
+std::vector<double> ticks_between(double low, double high, int count) {
+  std::vector<double> ticks;
+  const std::vector<double> steps = round_ticks(high - low, std::max(count, 1));
+  if (steps.size() < 2) return {low};
+  const double step = steps[1];
+  for (double at = std::ceil(low / step - 1e-9);
+       at * step <= high + step * 1e-9; ++at)
+    ticks.push_back(at == 0 ? 0 : at * step);
+  return ticks;
+}
+
+std::string draw(const LineChart& chart) { return Drawing(chart).run(); }
+
+}  // namespace canzona

@@ -1,0 +1,159 @@
+#include "canzona/report/runs/run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+
+#include "canzona/base/error.h"
+#include "canzona/base/files.h"
+#include "canzona/base/text.h"
+
+namespace canzona {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kMaxMetricsBytes = int64_t{1} << 30;
+constexpr int64_t kMaxSummaryBytes = int64_t{256} << 20;
+constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+Run read_run(const std::string& folder) {
+  std::error_code ignored;
+  const fs::path root(folder);
+  if (!fs::is_directory(root, ignored))
+    throw UsageError(cat("run ", quoted(folder), ": no such folder"));
+  Run run;
+  run.folder = folder;
+  const fs::path metrics = root / "metrics.jsonl";
+  const fs::path summary = root / "summary.json";
+  if (!is_there(metrics) && !is_there(summary))
+    throw UsageError(cat("run ", quoted(folder),
+                         ": expected metrics.jsonl or summary.json in it, "
+                         "found neither"));
+  if (is_there(metrics))
+    run.steps = read_metrics(
+        read_file(metrics, kMaxMetricsBytes, "the metrics"), metrics);
+  if (is_there(summary))
+    run.summary = read_summary(
+        read_file(summary, kMaxSummaryBytes, "the summary"), summary);
+  return run;
+}
+
+// The last `count` names of a path.
+std::string tail_of(const std::string& folder, size_t count) {
+  std::vector<std::string> names;
+  for (const fs::path& part : fs::path(folder).lexically_normal())
+    if (!part.empty() && part != "/" && part != ".") names.push_back(part);
+  if (names.empty()) return folder;
+  const size_t first = names.size() - std::min(count, names.size());
+  names.erase(names.begin(), names.begin() + static_cast<ptrdiff_t>(first));
+  return join(names, "/");
+}
+
+bool all_differ(std::vector<std::string> names) {
+  std::sort(names.begin(), names.end());
+  return std::adjacent_find(names.begin(), names.end()) == names.end();
+}
+
+// As short as tells the runs apart; numbered where nothing does.
+void give_names(std::vector<Run>& runs) {
+  constexpr size_t kMaxDepth = 8;
+  std::vector<std::string> names(runs.size());
+  for (size_t depth = 1; depth <= kMaxDepth; ++depth) {
+    for (size_t i = 0; i < runs.size(); ++i)
+      names[i] = tail_of(runs[i].folder, depth);
+    if (all_differ(names)) break;
+  }
+  const bool differ = all_differ(names);
+  for (size_t i = 0; i < runs.size(); ++i)
+    runs[i].name = differ ? names[i] : cat(names[i], " #", i + 1);
+}
+
+double last_finite(const std::vector<StepMetrics>& steps,
+                   double (*value)(const StepMetrics&)) {
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step)
+    if (std::isfinite(value(*step))) return value(*step);
+  return kNone;
+}
+
+}  // namespace
+
+int64_t Run::num_steps() const {
+  if (summary) return summary->steps;
+  return steps.empty() ? 0 : steps.back().step;
+}
+
+int64_t Run::tokens() const {
+  if (summary) return summary->tokens;
+  return steps.empty() ? 0 : steps.back().tokens;
+}
+
+double Run::seconds() const {
+  if (summary) return summary->seconds;
+  return steps.empty() ? 0 : steps.back().seconds;
+}
+
+double Run::final_loss() const {
+  if (summary) return summary->final_loss;
+  return last_finite(steps, [](const StepMetrics& m) { return m.loss; });
+}
+
+double Run::eval_loss() const {
+  if (summary && std::isfinite(summary->eval_loss)) return summary->eval_loss;
+  return last_finite(
+      steps, [](const StepMetrics& m) { return m.eval_loss.value_or(kNone); });
+}
+
+std::string Run::digest() const { return summary ? summary->digest : ""; }
+
+double Run::tokens_per_second() const {
+  return seconds() > 0 ? static_cast<double>(tokens()) / seconds() : 0;
+}
+
+int64_t Run::memory_bytes() const {
+  int64_t most = 0;
+  if (summary)
+    for (const RankSummary& rank : summary->per_rank)
+      most = std::max(most, rank.reserved_bytes);
+  for (const StepMetrics& step : steps)
+    most = std::max(most, step.memory_bytes);
+  return most;
+}
+
+std::vector<Run> read_runs(const std::vector<std::string>& folders) {
+  if (folders.size() > kMaxRuns)
+    throw UsageError(cat(folders.size(),
+                         " runs are too many for a page, at most ", kMaxRuns));
+  std::vector<Run> runs;
+  for (const std::string& folder : folders) runs.push_back(read_run(folder));
+  give_names(runs);
+  return runs;
+}
+
+const StepMetrics* first_below(const Run& run, double loss) {
+  for (const StepMetrics& step : run.steps)
+    if (step.eval_loss && *step.eval_loss <= loss) return &step;
+  return nullptr;
+}
+
+size_t baseline_of(const std::vector<Run>& runs, const std::string& wanted) {
+  if (wanted.empty()) return 0;
+  std::vector<std::string> names;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    if (runs[i].name == wanted || runs[i].folder == wanted ||
+        tail_of(runs[i].folder, 1) == tail_of(wanted, 1))
+      return i;
+    names.push_back(runs[i].name);
+  }
+  throw UsageError(
+      cat("baseline ", quoted(wanted), " is none of the runs given: ",
+          printable(join(names, ", ")), did_you_mean(wanted, names)));
+}
+
+}  // namespace canzona

@@ -1,0 +1,49 @@
+// A training run as it lies in its folder.
+//
+//   std::vector<Run> runs = read_runs({"runs/muon", "runs/adamw"});
+//
+// Folders are untrusted: sizes are bounded, UsageError names the file and what
+// is wrong. A run without a summary is going on, or was killed: it is read as
+// far as it got.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "canzona/trace/run_summary.h"
+#include "canzona/trace/step_metrics.h"
+
+namespace canzona {
+
+struct Run {
+  std::string name;    // what tells it from the others
+  std::string folder;  // as it was given
+  std::vector<StepMetrics> steps;
+  std::optional<RunSummary> summary;
+
+  // What the summary says, or as far as the steps tell.
+  int64_t num_steps() const;
+  int64_t tokens() const;
+  double seconds() const;
+  double final_loss() const;  // NaN: not known
+  double eval_loss() const;   // the last one; NaN: never measured
+  std::string digest() const;
+  double tokens_per_second() const;  // over the whole run; 0: not known
+  int64_t memory_bytes() const;      // reserved by the fullest rank
+};
+
+inline constexpr size_t kMaxRuns = 24;
+
+// UsageError if a folder holds no run, or there are more than kMaxRuns.
+std::vector<Run> read_runs(const std::vector<std::string>& folders);
+
+// The first step after which the evaluation loss was at most `loss`; nullptr if
+// it never was.
+const StepMetrics* first_below(const Run& run, double loss);
+
+// The run that others are measured against: the one of this name or folder, or
+// the first. UsageError names the runs there are.
+size_t baseline_of(const std::vector<Run>& runs, const std::string& wanted);
+
+}  // namespace canzona

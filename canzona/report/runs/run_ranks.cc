@@ -1,0 +1,230 @@
+// What time and memory of every rank went to, and the plan's balance.
+
+#include <algorithm>
+
+#include "canzona/base/text.h"
+#include "canzona/report/html_chart.h"
+#include "canzona/report/numbers.h"
+#include "canzona/report/runs/run_sections.h"
+#include "canzona/report/terminal_style.h"
+
+namespace canzona {
+namespace {
+
+constexpr size_t kMaxBars = 96;
+
+struct Share {
+  const char* name;
+  const char* css;
+  double RankSummary::*field;
+};
+constexpr Share kTimes[] = {
+    {"forward and backward", "s0", &RankSummary::forward_backward_seconds},
+    {"optimizer", "s1", &RankSummary::optimizer_seconds},
+    {"waiting for other ranks", "s5", &RankSummary::waited_seconds},
+    {"other", "every", &RankSummary::other_seconds},
+};
+
+// A bar of stacked shares.
+struct Bar {
+  std::string label;
+  std::string title;
+  std::vector<double> shares;
+};
+
+double total(const Bar& bar) {
+  double sum = 0;
+  for (const double share : bar.shares) sum += std::max(share, 0.0);
+  return sum;
+}
+
+using AmountText = std::string (*)(double);
+
+std::string stacked_bars(const std::string& name, const std::vector<Bar>& bars,
+                         const std::vector<LegendEntry>& kinds,
+                         std::vector<Tick> (*ticks)(double), AmountText text,
+                         const char* below) {
+  double top = 0;
+  for (const Bar& bar : bars) top = std::max(top, total(bar));
+  top = top > 0 ? top * 1.06 : 1;
+  Chart chart(name, 240, top, 38);
+  chart.draw_axis(ticks(top));
+  const Slots slots(chart, bars.size());
+  const size_t every =
+      std::max<size_t>(1, static_cast<size_t>(34 / std::max(slots.width, 1.0)));
+  for (size_t i = 0; i < bars.size(); ++i) {
+    double under = 0;
+    for (size_t k = 0; k < kinds.size(); ++k) {
+      const double amount = std::max(bars[i].shares[k], 0.0);
+      if (amount == 0) continue;
+      const double y = chart.y(under + amount);
+      chart.svg().rect({slots.at(static_cast<double>(i) + 0.12), y,
+                        slots.width * 0.76, chart.y(under) - y},
+                       "run " + kinds[k].css,
+                       cat(bars[i].title, ", ", kinds[k].text, ": ",
+                           text(amount), " of ", text(total(bars[i]))));
+      under += amount;
+    }
+    if (i % every == 0)
+      chart.svg().text(slots.at(static_cast<double>(i) + 0.5),
+                       chart.bottom() + 15, "middle", bars[i].label);
+  }
+  chart.svg().text((chart.left() + chart.right()) / 2, chart.bottom() + 31,
+                   "middle dim", below);
+  return chart.take();
+}
+
+std::string seconds_text(double seconds) { return human_seconds(seconds); }
+std::string bytes_text(double bytes) {
+  return human_bytes(static_cast<int64_t>(bytes));
+}
+std::vector<Tick> second_ticks(double top) {
+  std::vector<Tick> ticks;
+  for (const double value : round_ticks(top, 5))
+    ticks.push_back({value, value > 0 ? human_seconds(value) : "0"});
+  return ticks;
+}
+
+std::vector<LegendEntry> time_kinds() {
+  std::vector<LegendEntry> kinds;
+  for (const Share& share : kTimes) kinds.push_back({share.css, share.name});
+  return kinds;
+}
+
+// Ranks that are drawn: all, or so many at equal distances.
+std::vector<const RankSummary*> some_ranks(const RunSummary& summary) {
+  std::vector<const RankSummary*> ranks;
+  const size_t step = (summary.per_rank.size() + kMaxBars - 1) / kMaxBars;
+  for (size_t i = 0; i < summary.per_rank.size(); i += step)
+    ranks.push_back(&summary.per_rank[i]);
+  return ranks;
+}
+
+double per_step(const RunSummary& summary, double seconds) {
+  return summary.steps > 0 ? seconds / static_cast<double>(summary.steps)
+                           : seconds;
+}
+
+Bar times_of(const RunSummary& summary, const RankSummary& rank) {
+  Bar bar{cat(rank.rank), cat("rank ", rank.rank), {}};
+  for (const Share& share : kTimes)
+    bar.shares.push_back(per_step(summary, rank.*share.field));
+  return bar;
+}
+
+// The mean of a run's ranks, as one bar.
+Bar mean_times(const Run& run) {
+  Bar bar{run.name, run.name, std::vector<double>(std::size(kTimes), 0.0)};
+  const auto count = static_cast<double>(run.summary->per_rank.size());
+  for (const RankSummary& rank : run.summary->per_rank)
+    for (size_t k = 0; k < std::size(kTimes); ++k)
+      bar.shares[k] += per_step(*run.summary, rank.*kTimes[k].field) / count;
+  return bar;
+}
+
+bool has_ranks(const Run& run) {
+  return run.summary && !run.summary->per_rank.empty();
+}
+
+std::vector<Bar> bars_of_runs(const RunView& view) {
+  std::vector<Bar> bars;
+  for (const Run& run : view.runs)
+    if (has_ranks(run)) bars.push_back(mean_times(run));
+  return bars;
+}
+
+// How much of the time in which links were busy nobody waited.
+std::string hidden_text(const RunSummary& summary) {
+  double busy = 0, waited = 0;
+  for (const RankSummary& rank : summary.per_rank) {
+    busy += rank.comm_busy_seconds;
+    waited += rank.waited_seconds;
+  }
+  const auto count = static_cast<double>(summary.per_rank.size());
+  if (!(busy > 0)) return "No bytes moved between ranks.";
+  return cat("Links were busy for ",
+             human_seconds(per_step(summary, busy / count)),
+             " of a step; compute waited ",
+             human_seconds(per_step(summary, waited / count)), ".");
+}
+
+}  // namespace
+
+void add_times(Html& out, const RunView& view) {
+  if (std::none_of(view.runs.begin(), view.runs.end(), has_ranks)) return;
+  begin_section(out, "time", "Where the time of a step goes");
+  put_legend(out, time_kinds());
+  if (view.several()) {
+    std::vector<Bar> bars = bars_of_runs(view);
+    for (Bar& bar : bars) bar.label = shorten(bar.label, 14);
+    put_figure(out,
+               stacked_bars("Time of a step, by run", bars, time_kinds(),
+                            second_ticks, seconds_text, "mean over ranks"),
+               "");
+  } else {
+    const RunSummary& summary = *view.first().summary;
+    std::vector<Bar> bars;
+    for (const RankSummary* rank : some_ranks(summary))
+      bars.push_back(times_of(summary, *rank));
+    put_figure(out,
+               stacked_bars("Time of a step, by rank", bars, time_kinds(),
+                            second_ticks, seconds_text, "rank"),
+               "");
+    out.put("<p class=\"note\">{}</p>", hidden_text(summary));
+  }
+  end_section(out);
+}
+
+void add_run_memory(Html& out, const RunView& view) {
+  if (view.several() || !has_ranks(view.first())) return;
+  const RunSummary& summary = *view.first().summary;
+  std::vector<Bar> bars;
+  for (const RankSummary* rank : some_ranks(summary)) {
+    const auto reserved = static_cast<double>(rank->reserved_bytes);
+    const auto predicted = static_cast<double>(rank->predicted_bytes);
+    bars.push_back({cat(rank->rank),
+                    cat("rank ", rank->rank),
+                    {reserved, std::max(predicted - reserved, 0.0)}});
+  }
+  if (std::all_of(bars.begin(), bars.end(),
+                  [](const Bar& bar) { return total(bar) == 0; }))
+    return;
+  const std::vector<LegendEntry> kinds = {{"s0", "reserved"},
+                                          {"adamw", "predicted, not needed"}};
+  begin_section(out, "memory", "Memory");
+  put_legend(out, kinds);
+  put_figure(out,
+             stacked_bars("Memory by rank", bars, kinds, byte_ticks, bytes_text,
+                          "rank"),
+             "");
+  end_section(out);
+}
+
+void add_run_plan(Html& out, const RunView& view) {
+  if (view.several() || !has_ranks(view.first())) return;
+  const RunSummary& summary = *view.first().summary;
+  std::vector<Bar> bars;
+  double largest = 0;
+  for (const RankSummary* rank : some_ranks(summary)) {
+    largest = std::max(largest, rank->load);
+    bars.push_back({cat(rank->rank),
+                    rank->owned_matrices < 0
+                        ? cat("rank ", rank->rank)
+                        : cat("rank ", rank->rank, ", owns ",
+                              counted(rank->owned_matrices, "matrix")),
+                    {rank->load}});
+  }
+  if (!(largest > 0)) return;
+  begin_section(out, "plan", "Plan");
+  out.put(
+      "<p>Strategy <b>{}</b>: the rank with most matrix work has {} × the "
+      "mean.</p>",
+      summary.strategy, ratio_text(largest));
+  put_figure(out,
+             stacked_bars("Matrix work by rank", bars, {{"s0", "matrix work"}},
+                          plain_ticks, ratio_text, "rank"),
+             "Planned matrix work of every rank, as a multiple of the mean.");
+  end_section(out);
+}
+
+}  // namespace canzona

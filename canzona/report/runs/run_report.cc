@@ -1,0 +1,228 @@
+// The frame of the report on runs: its headline, what was asked, how to read
+// it.
+
+#include <algorithm>
+#include <cmath>
+
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "canzona/report/html_script.h"
+#include "canzona/report/numbers.h"
+#include "canzona/report/runs/comparison.h"
+#include "canzona/report/runs/run_facts.h"
+#include "canzona/report/runs/run_sections.h"
+#include "canzona/report/train_lines.h"
+
+namespace canzona {
+namespace {
+
+// The loss before anything was learned.
+double first_loss(const Run& run) {
+  for (const StepMetrics& step : run.steps)
+    if (std::isfinite(step.loss)) return step.loss;
+  return std::nan("");
+}
+
+std::string asked_text(const Run& run) {
+  if (!run.summary) return "no summary: the run is going on, or was killed";
+  const RunSummary& s = *run.summary;
+  std::vector<std::string> words;
+  if (s.parameters > 0)
+    words.push_back(human_count(static_cast<double>(s.parameters)) +
+                    " parameters");
+  words.push_back(counted(s.ranks, "rank") +
+                  (s.mesh.empty() ? "" : " on " + s.mesh));
+  if (!s.transport.empty()) words.push_back("transport " + s.transport);
+  if (!s.rule.empty()) words.push_back("rule " + s.rule);
+  if (!s.strategy.empty()) words.push_back("strategy " + s.strategy);
+  return join(words, " · ");
+}
+
+std::string verdict_of_one(const Run& run) {
+  const double from = first_loss(run), to = run.final_loss();
+  if (!std::isfinite(from) || !std::isfinite(to))
+    return "The run recorded no loss.";
+  std::string text =
+      cat("In ", counted(run.num_steps(), "step"), " and ",
+          clock_text(run.seconds()), " the training loss went from ",
+          loss_text(from), " to ", loss_text(to), ".");
+  if (std::isfinite(run.eval_loss()))
+    text += cat(" On text held back from training it is ",
+                loss_text(run.eval_loss()), ".");
+  if (run.summary && run.summary->interrupted)
+    text += " The run was interrupted.";
+  return text;
+}
+
+std::string verdict_of_several(const RunView& view) {
+  size_t best = view.baseline;
+  for (size_t i = 0; i < view.runs.size(); ++i)
+    if (view.runs[i].eval_loss() < view.runs[best].eval_loss()) best = i;
+  if (!std::isfinite(view.base().eval_loss()))
+    return "The baseline has no evaluation loss to measure others by.";
+  if (best == view.baseline)
+    return cat("No run ends below the evaluation loss of ", view.base().name,
+               ", ", loss_text(view.base().eval_loss()), ".");
+  const ComparedRuns all = compare_runs(view.runs, view.baseline);
+  std::string text =
+      cat(view.runs[best].name, " ends with the lowest evaluation loss, ",
+          loss_text(view.runs[best].eval_loss()), " against ",
+          loss_text(view.base().eval_loss()), " of ", view.base().name);
+  if (all.reached[best] && all.reached[best]->steps_ratio > 0)
+    text += cat(", and is there after ",
+                times_text(all.reached[best]->steps_ratio), " the steps");
+  return text + ".";
+}
+
+void put_tiles(Html& out, const Run& run) {
+  out.add("<div class=\"tiles\">\n");
+  put_tile(out, "Evaluation loss", loss_text(run.eval_loss()), "",
+           {"on the text held back"});
+  put_tile(out, "Training loss", loss_text(run.final_loss()), "",
+           {cat("from ", loss_text(first_loss(run)))});
+  put_tile(out, "Steps", grouped(run.num_steps()), "",
+           {human_count(static_cast<double>(run.tokens())) + " tokens"});
+  put_tile(out, "Time", clock_text(run.seconds()), "",
+           {human_count(run.tokens_per_second()) + " tokens/s"});
+  put_tile(out, "Memory per rank", human_bytes(run.memory_bytes()), "at most",
+           {});
+  out.add("</div>\n");
+}
+
+void put_navigation(Html& out, const std::string& body) {
+  constexpr std::pair<const char*, const char*> kPlaces[] = {
+      {"runs", "Runs"},
+      {"loss", "Loss"},
+      {"optimization", "Optimization"},
+      {"time", "Time"},
+      {"memory", "Memory"},
+      {"plan", "Plan"},
+      {"configuration", "Configuration"},
+      {"environment", "Environment"},
+      {"words", "How to read it"}};
+  out.add("<nav>");
+  for (const auto& [id, name] : kPlaces)
+    if (body.find(cat("<section id=\"", id, "\"")) != std::string::npos)
+      out.put("<a href=\"#{}\">{}</a>", id, name);
+  out.add("</nav>\n");
+}
+
+void put_fact_table(Html& out, const RunView& view,
+                    const std::vector<FactRow>& rows) {
+  out.add("<div class=\"scroll\"><table><thead><tr><th></th>");
+  for (const Run& run : view.runs) out.put("<th>{}</th>", run.name);
+  out.add("</tr></thead><tbody>\n");
+  for (const FactRow& row : rows) {
+    out.put("<tr{}><th>{}</th>",
+            Markup{row.differs ? " class=\"differs\"" : ""}, row.name);
+    for (const std::string& value : row.values)
+      out.put("<td class=\"name\">{}</td>", value);
+    out.add("</tr>\n");
+  }
+  out.add("</tbody></table></div>\n");
+}
+
+void put_facts(Html& out, const RunView& view, Facts (*facts_of)(const Run&)) {
+  if (!view.several()) {
+    out.add("<dl>\n");
+    for (const auto& [name, value] : facts_of(view.first()))
+      put_fact(out, name, value);
+    out.add("</dl>\n");
+    return;
+  }
+  std::vector<Facts> facts;
+  for (const Run& run : view.runs) facts.push_back(facts_of(run));
+  std::vector<FactRow> rows = side_by_side(facts);
+  std::stable_partition(rows.begin(), rows.end(),
+                        [](const FactRow& row) { return row.differs; });
+  put_fact_table(out, view, rows);
+  out.add("<p class=\"note\">What differs comes first and is marked.</p>\n");
+}
+
+bool any_fact(const RunView& view, Facts (*facts_of)(const Run&)) {
+  return std::any_of(view.runs.begin(), view.runs.end(),
+                     [&](const Run& run) { return !facts_of(run).empty(); });
+}
+
+std::string page_title(const RunView& view) {
+  if (!view.several()) return view.first().name;
+  return cat(view.first().name, " and ",
+             counted(static_cast<int64_t>(view.runs.size()) - 1, "other run"));
+}
+
+}  // namespace
+
+void add_run_headline(Html& out, const RunView& view) {
+  const Run& run = view.first();
+  if (view.several()) {
+    out.put("<header><p class=\"kind\">Canzona runs</p><h1>{}</h1>",
+            page_title(view));
+    out.put("<p class=\"asked\">measured against <b>{}</b></p>",
+            view.base().name);
+    out.put("<p class=\"verdict\">{}</p></header>\n", verdict_of_several(view));
+    return;
+  }
+  out.put("<header><p class=\"kind\">Canzona run</p><h1>{}</h1>", run.name);
+  out.put("<p class=\"asked\">{}</p><p class=\"verdict\">{}</p></header>\n",
+          asked_text(run), verdict_of_one(run));
+  put_tiles(out, run);
+}
+
+void add_configuration(Html& out, const RunView& view) {
+  if (!any_fact(view, configuration_of)) return;
+  begin_section(out, "configuration", "Configuration");
+  put_facts(out, view, configuration_of);
+  end_section(out);
+}
+
+void add_environment(Html& out, const RunView& view) {
+  if (!any_fact(view, environment_of)) return;
+  begin_section(out, "environment", "What ran, and where");
+  put_facts(out, view, environment_of);
+  end_section(out);
+}
+
+void add_run_words(Html& out) {
+  begin_section(out, "words", "How to read it");
+  out.add(
+      "<dl class=\"words\">"
+      "<div><dt>Training loss</dt><dd>Cross entropy per token, in nats, of the "
+      "batch of a step, before the step.</dd></div>"
+      "<div><dt>Evaluation loss</dt><dd>The same on the last 5 % of the data, "
+      "which no step trains on.</dd></div>"
+      "<div><dt>Hidden</dt><dd>The share of the time links were busy in which "
+      "compute went on and did not wait.</dd></div>"
+      "<div><dt>Weights</dt><dd>Compared by their digest: equal names, "
+      "positions and bits, whatever the mesh.</dd></div></dl>\n");
+  end_section(out);
+}
+
+std::string run_report(const RunView& view) {
+  if (view.runs.empty()) throw UsageError("report: there is no run to show");
+  const Page page{.title = page_title(view),
+                  .footer =
+                      "Made by Canzona from what the runs recorded; "
+                      "opens offline.",
+                  .script = html_hint_script(),
+                  .style = run_style()};
+  Html body;
+  add_run_table(body, view);
+  add_losses(body, view);
+  add_optimization(body, view);
+  add_times(body, view);
+  add_run_memory(body, view);
+  add_run_plan(body, view);
+  add_configuration(body, view);
+  add_environment(body, view);
+  add_run_words(body);
+  Html out;
+  begin_page(out, page);
+  add_run_headline(out, view);
+  put_navigation(out, body.text());
+  out.add("<main>\n");
+  out.add(body.text());
+  end_page(out, page);
+  return out.take();
+}
+
+}  // namespace canzona

@@ -1,0 +1,100 @@
+// Runs side by side.
+
+#include <cmath>
+
+#include "canzona/base/text.h"
+#include "canzona/report/numbers.h"
+#include "canzona/report/runs/comparison.h"
+#include "canzona/report/runs/run_sections.h"
+#include "canzona/report/train_lines.h"
+
+namespace canzona {
+namespace {
+
+constexpr const char* kHead =
+    "<div class=\"scroll\"><table class=\"wide\"><thead>"
+    "<tr><th rowspan=\"2\">run</th><th rowspan=\"2\">rule</th>"
+    "<th rowspan=\"2\">mesh</th><th class=\"n\" colspan=\"4\">whole run</th>"
+    "<th class=\"n\" colspan=\"2\">loss at the end</th>"
+    "<th class=\"n\" colspan=\"3\">until the baseline’s evaluation loss</th>"
+    "<th rowspan=\"2\">weights</th></tr>\n<tr><th class=\"n\">steps</th>"
+    "<th class=\"n\">tokens</th><th class=\"n\">time</th>"
+    "<th class=\"n\">tokens/s</th><th class=\"n\">training</th>"
+    "<th class=\"n\">evaluation</th><th class=\"n\">steps</th>"
+    "<th class=\"n\">tokens</th><th class=\"n\">time</th></tr></thead>"
+    "<tbody>\n";
+
+void put_reached(Html& out, const std::string& amount, double ratio) {
+  out.put("<td class=\"n\">{}", amount);
+  if (ratio > 0) out.put("<small> {}</small>", times_text(ratio));
+  out.add("</td>");
+}
+
+void put_reached_cells(Html& out, const std::optional<Reached>& reached) {
+  if (!reached) {
+    out.add("<td class=\"n\" colspan=\"3\">not reached</td>");
+    return;
+  }
+  put_reached(out, grouped(reached->steps), reached->steps_ratio);
+  put_reached(out, human_count(static_cast<double>(reached->tokens)),
+              reached->tokens_ratio);
+  put_reached(out, clock_text(reached->seconds), reached->seconds_ratio);
+}
+
+// Text is compared, so that figures that look equal are marked alike.
+std::string best_loss(const RunView& view) {
+  double best = HUGE_VAL;
+  for (const Run& run : view.runs)
+    if (run.eval_loss() < best) best = run.eval_loss();
+  return loss_text(best);
+}
+
+void put_row(Html& out, const ComparedRuns& all, size_t i,
+             const std::string& best) {
+  const Run& run = all.runs[i];
+  out.put("<tr><th><i class=\"swatch {}\"></i>{}<small>{}{}</small></th>",
+          color_of(i), run.name, i == all.baseline ? " baseline" : "",
+          run.summary ? run.summary->interrupted ? " interrupted" : ""
+                      : " no summary");
+  out.put("<td>{}</td><td>{}</td>", run.summary ? run.summary->rule : "–",
+          run.summary ? run.summary->mesh : "–");
+  out.put("<td class=\"n\">{}</td><td class=\"n\">{}</td>",
+          grouped(run.num_steps()),
+          human_count(static_cast<double>(run.tokens())));
+  out.put("<td class=\"n\">{}</td><td class=\"n\">{}</td>",
+          clock_text(run.seconds()), human_count(run.tokens_per_second()));
+  const std::string eval = loss_text(run.eval_loss());
+  out.put("<td class=\"n\">{}</td><td class=\"n{}\">{}</td>",
+          loss_text(run.final_loss()), eval == best ? " best" : "", eval);
+  put_reached_cells(out, all.reached[i]);
+  out.put("<td title=\"{}\">{}</td></tr>\n", run.digest(),
+          all.letters[i].empty() ? "–" : all.letters[i]);
+}
+
+}  // namespace
+
+std::string color_of(size_t run) { return cat("s", run % 6); }
+
+std::string loss_text(double loss) {
+  return std::isfinite(loss) ? fmt::format("{:.4f}", loss) : "–";
+}
+
+std::string times_text(double ratio) { return fmt::format("{:.2f} ×", ratio); }
+
+void add_run_table(Html& out, const RunView& view) {
+  if (!view.several()) return;
+  const ComparedRuns all = compare_runs(view.runs, view.baseline);
+  begin_section(out, "runs", "Runs");
+  out.add(kHead);
+  const std::string best = best_loss(view);
+  for (size_t i = 0; i < view.runs.size(); ++i) put_row(out, all, i, best);
+  out.put(
+      "</tbody></table></div><p class=\"note\">The baseline is {}, its "
+      "evaluation loss {}. A run has reached it at its first evaluation that "
+      "is not above; × is the multiple of what the baseline took. Runs with "
+      "the same letter ended with the same weights, bit by bit.</p>",
+      view.base().name, loss_text(all.target));
+  end_section(out);
+}
+
+}  // namespace canzona

@@ -1,0 +1,38 @@
+// A training run while it runs: a line per step, as people know it, and for a
+// terminal a bar that says how long it will take.
+//
+//   out.result(step_line(metrics, total_steps) + "\n");
+//   out.progress(progress_line({metrics.step, total_steps, seconds, loss}));
+//
+// Pure; may be called from any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "canzona/report/terminal_style.h"
+#include "canzona/trace/step_metrics.h"
+
+namespace canzona {
+
+// "step:  10  loss:  4.1234  grad_norm:  1.23  lr: 1.0e-03  …": columns stay in
+// place up to `total_steps`. A step that was skipped says so; an evaluation
+// stands at the end.
+std::string step_line(const StepMetrics& metrics, int64_t total_steps,
+                      const Ink& ink = Ink());
+
+struct TrainProgress {
+  int64_t step = 0;  // done
+  int64_t total_steps = 0;
+  double seconds = 0;  // since the first step began
+  double loss = 0;
+};
+
+// "[████▎          ] 87/200  loss 2.345  3.2 steps/s  ETA 0:35", at most
+// `width` columns.
+std::string progress_line(const TrainProgress& progress, size_t width = 79);
+
+// 75 → "1:15"; 4000 → "1:06:40".
+std::string clock_text(double seconds);
+
+}  // namespace canzona

@@ -1,0 +1,102 @@
+#include "canzona/report/train_lines.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace canzona {
+namespace {
+
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::Not;
+
+StepMetrics sample() {
+  StepMetrics m;
+  m.step = 10;
+  m.loss = 4.12341;
+  m.grad_norm = 1.23;
+  m.lr = 1e-3;
+  m.tokens_per_second = 12345.4;
+  m.optimizer_ms = 3.21;
+  m.comm_ms = 1.14;
+  m.hidden_fraction = 0.93;
+  m.memory_bytes = 123 << 20;
+  return m;
+}
+
+TEST(TrainLines, AStepIsOneLine) {
+  EXPECT_EQ(step_line(sample(), 200),
+            "step:  10  loss:  4.1234  grad_norm:   1.23  lr: 1.0e-03  "
+            "tps:  12,345  opt:   3.2ms  comm:   1.1ms ( 93% hidden)  "
+            "memory: 123MiB");
+}
+
+TEST(TrainLines, ColumnsStayInPlace) {
+  StepMetrics first = sample();
+  first.step = 1;
+  StepMetrics last = sample();
+  last.step = 200;
+  last.loss = 1.5;
+  last.optimizer_ms = 250.4;
+  last.hidden_fraction = 1;
+  EXPECT_EQ(step_line(first, 200).find("memory"),
+            step_line(last, 200).find("memory"));
+  EXPECT_THAT(step_line(last, 200), HasSubstr("(100% hidden)"));
+}
+
+// 99.99 % is not all of it.
+TEST(TrainLines, HiddenIsRoundedDown) {
+  StepMetrics m = sample();
+  m.hidden_fraction = 0.9999;
+  EXPECT_THAT(step_line(m, 1), HasSubstr("( 99% hidden)"));
+  m.hidden_fraction = -0.5;
+  EXPECT_THAT(step_line(m, 1), HasSubstr("(  0% hidden)"));
+}
+
+TEST(TrainLines, SaysWhatIsUnusual) {
+  StepMetrics m = sample();
+  EXPECT_THAT(step_line(m, 200), Not(HasSubstr("eval_loss")));
+  m.eval_loss = 4.25;
+  EXPECT_THAT(step_line(m, 200), EndsWith("  eval_loss: 4.2500"));
+  m.skipped = true;
+  m.loss = std::nan("");
+  m.tokens_per_second = std::nan("");
+  m.memory_bytes = int64_t{64} << 30;
+  EXPECT_THAT(step_line(m, 200), HasSubstr("skipped"));
+  EXPECT_THAT(step_line(m, 200), HasSubstr("nan"));
+  EXPECT_THAT(step_line(m, 200), HasSubstr("64.0GiB"));
+}
+
+TEST(TrainLines, ColoursTakeNoRoom) {
+  EXPECT_EQ(display_width(step_line(sample(), 200, Ink(true))),
+            display_width(step_line(sample(), 200)));
+}
+
+TEST(TrainLines, ProgressTellsTheTimeLeft) {
+  const std::string line = progress_line({50, 200, 25, 2.5});
+  EXPECT_THAT(line, HasSubstr("50/200"));
+  EXPECT_THAT(line, HasSubstr("loss 2.500"));
+  EXPECT_THAT(line, HasSubstr("2 steps/s"));
+  EXPECT_THAT(line, EndsWith("ETA 1:15"));
+  EXPECT_LE(display_width(line), 79u);
+  EXPECT_THAT(progress_line({0, 200, 0, 0}), EndsWith("ETA ?"));
+  EXPECT_THAT(progress_line({200, 200, 100, 1}), EndsWith("ETA 0:00"));
+}
+
+TEST(TrainLines, ProgressFitsWhereThereIsLittleRoom) {
+  for (size_t width = 10; width < 120; ++width)
+    EXPECT_LE(display_width(progress_line({50, 200, 25, 2.5}, width)), width);
+}
+
+TEST(TrainLines, ClocksRead) {
+  EXPECT_EQ(clock_text(0), "0:00");
+  EXPECT_EQ(clock_text(75.4), "1:15");
+  EXPECT_EQ(clock_text(4000), "1:06:40");
+  EXPECT_EQ(clock_text(-1), "?");
+  EXPECT_EQ(clock_text(std::nan("")), "?");
+}
+
+}  // namespace
+}  // namespace canzona

@@ -1,0 +1,219 @@
+#include "canzona/trace/run_summary.h"
+
+#include "canzona/base/error.h"
+#include "canzona/base/json_writer.h"
+#include "canzona/base/text.h"
+
+namespace canzona {
+namespace {
+
+constexpr int64_t kMaxInteger = std::numeric_limits<int64_t>::max();
+constexpr int64_t kMaxRanks = 1 << 20;
+constexpr int64_t kMaxBytes = 256 << 20;
+
+// A name in JSON and its place in the struct.
+template <class Struct, class Value>
+struct Named {
+  const char* name;
+  Value Struct::*field;
+};
+
+constexpr Named<RankSummary, double> kRankTimes[] = {
+    {"forward_backward_seconds", &RankSummary::forward_backward_seconds},
+    {"optimizer_seconds", &RankSummary::optimizer_seconds},
+    {"waited_seconds", &RankSummary::waited_seconds},
+    {"comm_busy_seconds", &RankSummary::comm_busy_seconds},
+    {"other_seconds", &RankSummary::other_seconds},
+    {"load", &RankSummary::load},
+};
+constexpr Named<RankSummary, int64_t> kRankCounts[] = {
+    {"predicted_bytes", &RankSummary::predicted_bytes},
+    {"reserved_bytes", &RankSummary::reserved_bytes},
+    {"owned_matrices", &RankSummary::owned_matrices},
+};
+constexpr Named<RunSummary, std::string> kTexts[] = {
+    {"state_digest", &RunSummary::state_digest},
+    {"model", &RunSummary::model},
+    {"mesh", &RunSummary::mesh},
+    {"transport", &RunSummary::transport},
+    {"rule", &RunSummary::rule},
+    {"strategy", &RunSummary::strategy},
+    {"plan_digest", &RunSummary::plan_digest},
+};
+constexpr Named<RunEnvironment, std::string> kEnvironment[] = {
+    {"host", &RunEnvironment::host},     {"cpu", &RunEnvironment::cpu},
+    {"blas", &RunEnvironment::blas},     {"version", &RunEnvironment::version},
+    {"commit", &RunEnvironment::commit},
+};
+
+void write_value(JsonWriter& out, const Json& value) {
+  if (value.is_object()) {
+    out.begin_object();
+    for (const auto& [key, member] : value.items()) {
+      out.member(key);
+      write_value(out, member);
+    }
+    out.end_object();
+  } else if (value.is_array()) {
+    out.begin_array();
+    for (const Json& item : value) write_value(out, item);
+    out.end_array();
+  } else if (value.is_string()) {
+    out.value(value.get_ref<const std::string&>());
+  } else if (value.is_boolean()) {
+    out.value(value.get<bool>());
+  } else if (value.is_number_unsigned()) {
+    out.value(value.get<uint64_t>());
+  } else if (value.is_number_integer()) {
+    out.value(value.get<int64_t>());
+  } else if (value.is_number()) {
+    out.value(value.get<double>());
+  } else {
+    out.null();
+  }
+}
+
+void write_rank(JsonWriter& out, const RankSummary& rank) {
+  out.begin_object().field("rank", rank.rank);
+  for (const auto& [name, field] : kRankTimes) out.field(name, rank.*field);
+  for (const auto& [name, field] : kRankCounts) out.field(name, rank.*field);
+  out.end_object();
+}
+
+void write_environment(JsonWriter& out, const RunEnvironment& environment) {
+  out.member("environment").begin_object();
+  out.field("cores", environment.cores);
+  for (const auto& [name, field] : kEnvironment)
+    out.field(name, environment.*field);
+  out.end_object();
+}
+
+// Readers of members that may be missing.
+class Members {
+ public:
+  Members(const Json& object, std::string where)
+      : object_(object), where_(std::move(where)) {
+    if (!object.is_object())
+      throw UsageError(cat(where_, ": expected an object"));
+  }
+
+  bool has(const char* key) const {
+    return object_.contains(key) && !object_[key].is_null();
+  }
+  const Json& at(const char* key) const { return object_[key]; }
+  std::string where(const char* key) const { return cat(where_, ": ", key); }
+
+  void read(const char* key, double& value) const {
+    if (has(key)) value = get_number(object_, key, where_);
+  }
+  void read(const char* key, std::string& value) const {
+    if (has(key)) value = get_string(object_, key, where_);
+  }
+  void read(const char* key, bool& value) const {
+    if (has(key)) value = get_bool(object_, key, where_);
+  }
+  void read(const char* key, int64_t& value, int64_t low = 0) const {
+    if (has(key)) value = get_integer(object_, key, low, kMaxInteger, where_);
+  }
+
+ private:
+  const Json& object_;
+  std::string where_;
+};
+
+RankSummary read_rank(const Json& object, const std::string& where) {
+  const Members members(object, where);
+  RankSummary rank;
+  rank.rank =
+      static_cast<int32_t>(get_integer(object, "rank", 0, kMaxRanks, where));
+  for (const auto& [name, field] : kRankTimes) members.read(name, rank.*field);
+  for (const auto& [name, field] : kRankCounts)
+    members.read(name, rank.*field, -1);
+  return rank;
+}
+
+void read_ranks(const Json& list, const std::string& where, RunSummary& out) {
+  if (!list.is_array()) throw UsageError(cat(where, ": expected a list"));
+  for (const Json& rank : list)
+    out.per_rank.push_back(
+        read_rank(rank, cat(where, "[", out.per_rank.size(), "]")));
+}
+
+void read_environment(const Json& object, const std::string& where,
+                      RunEnvironment& out) {
+  const Members members(object, where);
+  members.read("cores", out.cores);
+  for (const auto& [name, field] : kEnvironment) members.read(name, out.*field);
+}
+
+void read_data(const Json& object, const std::string& where, RunSummary& out) {
+  const Members members(object, where);
+  members.read("description", out.data);
+  members.read("digest", out.data_digest);
+}
+
+// What every summary has.
+void read_core(const Json& object, const std::string& where, RunSummary& out) {
+  out.steps = get_integer(object, "steps", 0, kMaxInteger, where);
+  out.tokens = get_integer(object, "tokens", 0, kMaxInteger, where);
+  out.seconds = get_number(object, "seconds", where);
+  out.digest = get_string(object, "digest", where);
+  out.config = get_member(object, "config", where);
+  if (!out.config.is_object())
+    throw UsageError(cat(where, ": 'config' is no object"));
+  for (const char* key : {"final_loss", "eval_loss"})
+    get_member(object, key, where);
+}
+
+}  // namespace
+
+std::string to_json(const RunSummary& s) {
+  JsonWriter out(2);
+  out.begin_object()
+      .field("steps", s.steps)
+      .field("tokens", s.tokens)
+      .field("seconds", s.seconds)
+      .field("final_loss", s.final_loss)
+      .field("eval_loss", s.eval_loss)
+      .field("digest", s.digest)
+      .field("interrupted", s.interrupted)
+      .field("parameters", s.parameters)
+      .field("ranks", s.ranks)
+      .field("predicted_step_seconds", s.predicted_step_seconds);
+  for (const auto& [name, field] : kTexts) out.field(name, s.*field);
+  out.member("data").begin_object();
+  out.field("description", s.data).field("digest", s.data_digest).end_object();
+  write_environment(out, s.environment);
+  out.member("config");
+  write_value(out, s.config);
+  out.member("per_rank").begin_array();
+  for (const RankSummary& rank : s.per_rank) write_rank(out, rank);
+  out.end_array().end_object();
+  return out.take() + "\n";
+}
+
+RunSummary read_summary(std::string_view text, const std::string& file) {
+  const std::string where = printable(file);
+  const Json object = parse_json(
+      text, {.what = where, .max_bytes = kMaxBytes, .max_values = 20'000'000});
+  const Members members(object, where);
+  RunSummary out;
+  read_core(object, where, out);
+  members.read("final_loss", out.final_loss);
+  members.read("eval_loss", out.eval_loss);
+  members.read("interrupted", out.interrupted);
+  members.read("parameters", out.parameters);
+  members.read("ranks", out.ranks, 1);
+  members.read("predicted_step_seconds", out.predicted_step_seconds);
+  for (const auto& [name, field] : kTexts) members.read(name, out.*field);
+  if (members.has("data"))
+    read_data(members.at("data"), members.where("data"), out);
+  if (members.has("environment"))
+    read_environment(members.at("environment"), members.where("environment"),
+                     out.environment);
+  if (members.has("per_rank"))
+    read_ranks(members.at("per_rank"), members.where("per_rank"), out);
+  return out;
+}
+
+}  // namespace canzona

@@ -1,0 +1,80 @@
+// What a training run was, as summary.json at its end.
+//
+//   RunSummary summary;
+//   summary.steps = 200;
+//   …
+//   write_file(folder + "/summary.json", to_json(summary));
+//   RunSummary read = read_summary(text, "summary.json");
+//
+// docs/runs.md lists the members. A reader ignores members it does not know;
+// those that came later than the first files may be missing. Plain values.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "canzona/base/json_reader.h"
+
+namespace canzona {
+
+// Of one rank, over all steps. forward_backward, optimizer, waited and other
+// add up to the run's seconds; the links are busy beside them.
+struct RankSummary {
+  int32_t rank = 0;
+  double forward_backward_seconds = 0;
+  double optimizer_seconds = 0;
+  double waited_seconds = 0;  // for what other ranks send
+  double comm_busy_seconds = 0;
+  double other_seconds = 0;
+  int64_t predicted_bytes = 0;
+  int64_t reserved_bytes = 0;
+  int64_t owned_matrices = -1;  // -1: not known
+  double load = 0;  // planned matrix work over the mean; 0: not known
+};
+
+struct RunEnvironment {
+  std::string host;
+  std::string cpu;
+  int64_t cores = 0;
+  std::string blas;
+  std::string version;
+  std::string commit;
+};
+
+struct RunSummary {
+  static constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+
+  int64_t steps = 0;
+  int64_t tokens = 0;  // consumed globally: the position in the data
+  double seconds = 0;
+  double final_loss = kNone;  // of the last step
+  double eval_loss = kNone;   // after the last step
+  std::string digest;         // of the parameters
+  std::string state_digest;   // of the optimizer's states
+  Json config = Json::object();
+
+  bool interrupted = false;  // ended before its last step
+  std::string model;         // "tiny"
+  int64_t parameters = 0;
+  std::string mesh;  // "dp=2,tp=2"
+  int64_t ranks = 1;
+  std::string transport;  // "thread" or "mpi"
+  std::string rule;
+  std::string strategy;
+  std::string plan_digest;
+  double predicted_step_seconds = 0;  // of the optimizer; 0: not known
+  std::string data;                   // what was read, in words
+  std::string data_digest;
+  RunEnvironment environment;
+  std::vector<RankSummary> per_rank;
+};
+
+// Lines of text, members in a fixed order.
+std::string to_json(const RunSummary& summary);
+// UsageError names the file, the member, what was expected and what came.
+RunSummary read_summary(std::string_view text, const std::string& file);
+
+}  // namespace canzona

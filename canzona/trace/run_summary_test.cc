@@ -1,0 +1,111 @@
+#include "canzona/trace/run_summary.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "canzona/base/error.h"
+
+namespace canzona {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+RunSummary sample() {
+  RunSummary s;
+  s.steps = 200;
+  s.tokens = 409600;
+  s.seconds = 61.5;
+  s.final_loss = 1.625;
+  s.eval_loss = 1.75;
+  s.digest = "3f";
+  s.state_digest = "77";
+  s.config = Json{{"batch", {{"global", 16}}},
+                  {"seed", -1},
+                  {"rule", {{"learning_rate", 0.02}, {"nesterov", true}}},
+                  {"betas", {0.5, 1}},
+                  {"eval", nullptr}};
+  s.model = "tiny";
+  s.parameters = 1'000'000;
+  s.mesh = "dp=2,tp=2";
+  s.ranks = 4;
+  s.transport = "thread";
+  s.rule = "muon";
+  s.strategy = "balanced";
+  s.plan_digest = "ab";
+  s.predicted_step_seconds = 0.25;
+  s.data = "synthetic";
+  s.data_digest = "cd";
+  s.environment = {"box", "some CPU", 16, "OpenBLAS", "0.1.0", "c2a0d7b"};
+  s.per_rank = {{0, 40, 10, 5, 8, 6.5, 1000, 900, 7, 1.25},
+                {1, 41, 9, 5, 8, 6.5, 1000, 901, 6, 0.75}};
+  return s;
+}
+
+std::string message_of(const std::string& text) {
+  try {
+    read_summary(text, "summary.json");
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "nothing was refused";
+}
+
+TEST(RunSummary, ReadsBackAsItWas) {
+  const RunSummary s = sample();
+  const RunSummary read = read_summary(to_json(s), "summary.json");
+  EXPECT_EQ(to_json(read), to_json(s));
+  EXPECT_EQ(read.steps, 200);
+  EXPECT_EQ(read.eval_loss, 1.75);
+  EXPECT_EQ(read.config, s.config);
+  EXPECT_EQ(read.environment.cpu, "some CPU");
+  ASSERT_THAT(read.per_rank, SizeIs(2));
+  EXPECT_EQ(read.per_rank[1].reserved_bytes, 901);
+  EXPECT_EQ(read.per_rank[1].owned_matrices, 6);
+  EXPECT_EQ(read.per_rank[0].load, 1.25);
+}
+
+TEST(RunSummary, HasThePromisedMembers) {
+  const Json object = Json::parse(to_json(sample()));
+  for (const char* key : {"steps", "tokens", "seconds", "final_loss",
+                          "eval_loss", "digest", "config"})
+    EXPECT_TRUE(object.contains(key)) << key;
+  EXPECT_EQ(object["config"]["batch"]["global"], 16);
+}
+
+TEST(RunSummary, TheCoreIsEnough) {
+  const RunSummary read =
+      read_summary(R"({"steps":1,"tokens":2,"seconds":3,"final_loss":null,)"
+                   R"("eval_loss":null,"digest":"","config":{},"new":{}})",
+                   "summary.json");
+  EXPECT_TRUE(std::isnan(read.final_loss));
+  EXPECT_EQ(read.ranks, 1);
+  EXPECT_THAT(read.per_rank, SizeIs(0));
+}
+
+TEST(RunSummary, NamesWhatIsWrong) {
+  EXPECT_THAT(message_of("{}"),
+              AllOf(HasSubstr("summary.json"), HasSubstr("'steps'")));
+  EXPECT_THAT(message_of("[]"), HasSubstr("expected an object"));
+  EXPECT_THAT(message_of("{\"steps\":"), HasSubstr("not valid JSON"));
+  const auto changed = [](const char* key, const Json& value) {
+    Json object = Json::parse(to_json(sample()));
+    object[key] = value;
+    return message_of(object.dump());
+  };
+  EXPECT_THAT(changed("steps", -1), HasSubstr("'steps' is -1"));
+  EXPECT_THAT(changed("seconds", "1"), HasSubstr("a number"));
+  EXPECT_THAT(changed("config", 1), HasSubstr("'config'"));
+  EXPECT_THAT(changed("environment", 1), HasSubstr("environment"));
+  EXPECT_THAT(changed("data", Json::array()), HasSubstr("data"));
+  EXPECT_THAT(changed("per_rank", 1), HasSubstr("per_rank"));
+  EXPECT_THAT(changed("per_rank", Json::array({1})), HasSubstr("per_rank[0]"));
+  EXPECT_THAT(changed("per_rank", Json::array({{{"rank", -1}}})),
+              HasSubstr("'rank' is -1"));
+  EXPECT_THAT(changed("rule", 1), HasSubstr("'rule'"));
+}
+
+}  // namespace
+}  // namespace canzona

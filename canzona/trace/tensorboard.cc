@@ -1,0 +1,150 @@
+#include "canzona/trace/tensorboard.h"
+
+#include <array>
+#include <bit>
+
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+
+namespace canzona {
+namespace {
+
+// CRC-32C (Castagnoli), a byte at a time.
+constexpr std::array<uint32_t, 256> make_table() {
+  std::array<uint32_t, 256> table{};
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    uint32_t crc = byte;
+    for (int bit = 0; bit < 8; ++bit)
+      crc = (crc >> 1) ^ ((crc & 1) != 0 ? 0x82F63B78U : 0U);
+    table[byte] = crc;
+  }
+  return table;
+}
+constexpr std::array<uint32_t, 256> kTable = make_table();
+
+uint32_t crc32c(std::string_view bytes) {
+  uint32_t crc = ~0U;
+  for (const char c : bytes)
+    crc = kTable[(crc ^ static_cast<unsigned char>(c)) & 0xFF] ^ (crc >> 8);
+  return ~crc;
+}
+
+// A record keeps this and not the CRC itself, because a CRC over bytes that
+// hold their own CRC says nothing.
+uint32_t masked_crc(std::string_view bytes) {
+  return std::rotr(crc32c(bytes), 15) + 0xA282EAD8U;
+}
+
+template <class Unsigned>
+void append_fixed(std::string& out, Unsigned number) {
+  for (size_t i = 0; i < sizeof number; ++i)
+    out += static_cast<char>(number >> (8 * i) & 0xFF);
+}
+
+void append_varint(std::string& out, uint64_t number) {
+  while (number >= 0x80) {
+    out += static_cast<char>(number | 0x80);
+    number >>= 7;
+  }
+  out += static_cast<char>(number);
+}
+
+// Protocol buffers' wire format: a field is its number and kind, then itself.
+enum WireKind : uint64_t { kVarint = 0, kEightBytes = 1, kRun = 2, kFour = 5 };
+
+void append_key(std::string& out, uint64_t field, WireKind kind) {
+  append_varint(out, field << 3 | kind);
+}
+void append_double(std::string& out, uint64_t field, double value) {
+  append_key(out, field, kEightBytes);
+  append_fixed(out, std::bit_cast<uint64_t>(value));
+}
+void append_float(std::string& out, uint64_t field, float value) {
+  append_key(out, field, kFour);
+  append_fixed(out, std::bit_cast<uint32_t>(value));
+}
+void append_integer(std::string& out, uint64_t field, int64_t value) {
+  append_key(out, field, kVarint);
+  append_varint(out, static_cast<uint64_t>(value));
+}
+void append_run(std::string& out, uint64_t field, std::string_view bytes) {
+  append_key(out, field, kRun);
+  append_varint(out, bytes.size());
+  out += bytes;
+}
+
+// Fields of tensorflow's Event, Summary and Summary.Value.
+enum EventField { kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5 };
+enum SummaryField { kValue = 1 };
+enum ValueField { kTag = 1, kSimpleValue = 2 };
+
+std::string summary_of(const std::vector<Scalar>& scalars) {
+  std::string summary;
+  for (const Scalar& scalar : scalars) {
+    std::string value;
+    append_run(value, kTag, scalar.tag);
+    append_float(value, kSimpleValue, static_cast<float>(scalar.value));
+    append_run(summary, kValue, value);
+  }
+  return summary;
+}
+
+}  // namespace
+
+std::vector<Scalar> scalars_of(const StepMetrics& metrics) {
+  std::vector<Scalar> scalars = {
+      {"loss/train", metrics.loss},
+      {"optimizer/grad_norm", metrics.grad_norm},
+      {"optimizer/learning_rate", metrics.lr},
+      {"speed/tokens_per_second", metrics.tokens_per_second},
+      {"speed/optimizer_ms", metrics.optimizer_ms},
+      {"speed/comm_ms", metrics.comm_ms},
+      {"speed/hidden_fraction", metrics.hidden_fraction},
+      {"memory/bytes", static_cast<double>(metrics.memory_bytes)},
+  };
+  if (metrics.eval_loss) scalars.push_back({"loss/eval", *metrics.eval_loss});
+  return scalars;
+}
+
+std::string events_path(const std::string& folder, int64_t seconds_since_1970,
+                        std::string_view host) {
+  std::string name(host.substr(0, 64));
+  for (char& c : name) {
+    const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
+                       (c >= 'A' && c <= 'Z') || c == '-' || c == '.';
+    if (!plain) c = '_';
+  }
+  if (name.empty()) name = "host";
+  return cat(folder, "/events.out.tfevents.", seconds_since_1970, ".", name);
+}
+
+TensorBoardWriter::TensorBoardWriter(const std::string& path, double wall_time)
+    : path_(path), file_(path, std::ios::binary | std::ios::trunc) {
+  std::string event;
+  append_double(event, kWallTime, wall_time);
+  append_run(event, kFileVersion, "brain.Event:2");
+  write_record(event);
+}
+
+void TensorBoardWriter::add(int64_t step, double wall_time,
+                            const std::vector<Scalar>& scalars) {
+  std::string event;
+  append_double(event, kWallTime, wall_time);
+  append_integer(event, kStep, step);
+  append_run(event, kSummary, summary_of(scalars));
+  write_record(event);
+}
+
+void TensorBoardWriter::write_record(std::string_view event) {
+  std::string record;
+  append_fixed(record, uint64_t{event.size()});
+  append_fixed(record, masked_crc(record));
+  record += event;
+  append_fixed(record, masked_crc(event));
+  file_.write(record.data(), static_cast<std::streamsize>(record.size()));
+  file_.flush();
+  if (!file_)
+    throw UsageError(cat("cannot write TensorBoard's events ", quoted(path_)));
+}
+
+}  // namespace canzona

@@ -1,0 +1,51 @@
+// Scalars of a run as TensorBoard reads them: a file of records, each an
+// event of a step.
+//
+//   TensorBoardWriter board(events_path(folder, seconds, "host"));
+//   board.add(step, seconds_since_1970, scalars_of(metrics));
+//
+//   $ tensorboard --logdir FOLDER
+//
+// Every event is handed to the system at once, so that a run can be watched.
+// One thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "canzona/trace/step_metrics.h"
+
+namespace canzona {
+
+struct Scalar {
+  std::string tag;  // "loss/train"; TensorBoard groups by what precedes the '/'
+  double value = 0;
+};
+
+// What is drawn of a step; the evaluation loss where it was measured.
+std::vector<Scalar> scalars_of(const StepMetrics& metrics);
+
+// FOLDER/events.out.tfevents.<seconds>.<host>, the name TensorBoard looks for.
+std::string events_path(const std::string& folder, int64_t seconds_since_1970,
+                        std::string_view host);
+
+class TensorBoardWriter {
+ public:
+  // Begins the file anew. UsageError names it if it cannot be written, here and
+  // in add().
+  explicit TensorBoardWriter(const std::string& path, double wall_time = 0);
+
+  // `wall_time`: seconds since 1970.
+  void add(int64_t step, double wall_time, const std::vector<Scalar>& scalars);
+
+ private:
+  void write_record(std::string_view event);
+
+  std::string path_;
+  std::ofstream file_;
+};
+
+}  // namespace canzona
