@@ -155,7 +155,7 @@ class RoundMaker {
     Blocks sent = shard_cut_;
     Blocks moved = whole_cut_;
     if (!repeats_) moved.counts[index(t_)] = 0;  // they are in place
-    if (repeats_) {  // the same pieces to everybody
+    if (repeats_) {                              // the same pieces to everybody
       std::fill(sent.counts.begin(), sent.counts.end(), shard_cut_.counts[0]);
       std::fill(sent.firsts.begin(), sent.firsts.end(), shard_cut_.firsts[0]);
     }
