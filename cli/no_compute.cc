@@ -26,6 +26,9 @@ Verb add_config(CLI::App& root) {
   return absent(root, "config",
                 "show what a training run is asked to do (not in this build)");
 }
+Verb add_train(CLI::App& root) {
+  return absent(root, "train", "train a language model (not in this build)");
+}
 Verb add_bench(CLI::App& root) {
   return absent(root, "bench", "time what rules compute (not in this build)");
 }

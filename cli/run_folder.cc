@@ -69,8 +69,7 @@ RunFolder::RunFolder(const std::string& path, bool overwrite) : path_(path) {
   prepare(path, overwrite);
   metrics_.open(path + "/metrics.jsonl");
   board_ = std::make_unique<TensorBoardWriter>(
-      events_path(path, std::time(nullptr), host_name()),
-      seconds_since_1970());
+      events_path(path, std::time(nullptr), host_name()), seconds_since_1970());
 }
 
 void RunFolder::add_step(const StepMetrics& metrics) {

@@ -57,8 +57,8 @@ class Narrator : public TrainObserver {
     const int64_t steps = job_.settings.steps;
     if (folder_ != nullptr) folder_->add_step(metrics);
     if (out_.shows_progress())
-      out_.progress(progress_line(
-          {metrics.step, steps, metrics.seconds, metrics.loss}));
+      out_.progress(
+          progress_line({metrics.step, steps, metrics.seconds, metrics.loss}));
     const bool due = metrics.step == 1 || metrics.step % every_ == 0;
     if (!due && metrics.step != steps && !metrics.eval_loss) return;
     if (out_.shows_progress()) out_.progress("");
@@ -81,16 +81,15 @@ class Narrator : public TrainObserver {
 
 std::string head_line(const TrainConfig& config, const TrainJob& job,
                       const std::string& data, const std::string& transport) {
-  return cat(config.preset, ": ", job.plan.model.num_layers, " layers, ",
-             human_count(job.num_parameters()), " parameters, ",
-             config.rule.name, " (", config.plan.strategy, ") on ",
-             to_string(job.plan.mesh), ", ", job.plan.mesh.world(), " ",
-             transport, job.plan.mesh.world() == 1 ? " rank" : " ranks",
-             "\ndata: ", data, "; ", config.steps, " steps of ",
-             config.batch.global * config.model.length,
-             " tokens\nmemory: ", human_bytes(job.most_bytes()),
-             " a rank, of which ", human_bytes(job.activations),
-             " activations");
+  return cat(
+      config.preset, ": ", job.plan.model.num_layers, " layers, ",
+      human_count(job.num_parameters()), " parameters, ", config.rule.name,
+      " (", config.plan.strategy, ") on ", to_string(job.plan.mesh), ", ",
+      job.plan.mesh.world(), " ", transport,
+      job.plan.mesh.world() == 1 ? " rank" : " ranks", "\ndata: ", data, "; ",
+      config.steps, " steps of ", config.batch.global * config.model.length,
+      " tokens\nmemory: ", human_bytes(job.most_bytes()), " a rank, of which ",
+      human_bytes(job.activations), " activations");
 }
 
 void show_plan(const TrainConfig& config, const TrainJob& job,
@@ -125,9 +124,9 @@ Outcome run(const Arguments& a, const Output& out) {
   const std::unique_ptr<Ranks> ranks =
       make_ranks(rank_options(a, config, mesh));
   require_memory(job, ranks->num_here());
-  const auto tokens = open_tokens(
-      config.data.path, {.vocab = config.model.vocab,
-                         .seed = static_cast<uint64_t>(config.seed)});
+  const auto tokens = open_tokens(config.data.path,
+                                  {.vocab = config.model.vocab,
+                                   .seed = static_cast<uint64_t>(config.seed)});
   const Batches batches(*tokens, {.length = config.model.length,
                                   .seed = static_cast<uint64_t>(config.seed),
                                   .held_out = config.data.held_out});
@@ -181,8 +180,9 @@ Verb add_train(CLI::App& root) {
                         const char* help) {
     app->add_option(name, value, help)->option_text(label)->group(kGroup);
   };
-  flag("--dry-run", arguments->dry_run,
-       "show every tensor's rule, owner and cost, memory and step; run nothing");
+  flag(
+      "--dry-run", arguments->dry_run,
+      "show every tensor's rule, owner and cost, memory and step; run nothing");
   flag("--overwrite", arguments->overwrite,
        "replace the run that the folder of --run holds");
   flag("--json", arguments->json,

@@ -17,10 +17,10 @@ namespace {
 
 // Of step 1, 2, …
 std::function<double(int64_t)> rate_of(const TrainConfig& config, double peak) {
-  return [peak, steps = config.steps,
-          schedule = config.schedule](int64_t step) {
-    return peak * rate_factor(step - 1, steps, schedule);
-  };
+  return
+      [peak, steps = config.steps, schedule = config.schedule](int64_t step) {
+        return peak * rate_factor(step - 1, steps, schedule);
+      };
 }
 
 TrainSettings settings_of(const TrainConfig& config) {
@@ -99,12 +99,12 @@ void require_memory(const TrainJob& job, int64_t ranks_here) {
   const int64_t needed = ranks_here * job.most_bytes();
   const int64_t there = available_memory();
   if (needed <= there || there == 0) return;
-  throw UsageError(cat(
-      "the run needs ", human_bytes(needed), " (", ranks_here, " ranks of ",
-      human_bytes(job.most_bytes()), "), but this machine has ",
-      human_bytes(there),
-      " free; try model.recompute=true, a smaller batch.micro, or more "
-      "machines"));
+  throw UsageError(
+      cat("the run needs ", human_bytes(needed), " (", ranks_here, " ranks of ",
+          human_bytes(job.most_bytes()), "), but this machine has ",
+          human_bytes(there),
+          " free; try model.recompute=true, a smaller batch.micro, or more "
+          "machines"));
 }
 
 }  // namespace canzona::cli

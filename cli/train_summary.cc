@@ -57,17 +57,16 @@ std::vector<RankSummary> rank_summaries(const TrainJob& job,
   for (size_t r = 0; r < result.times.size(); ++r) {
     const RankTimes& times = result.times[r];
     const RankCost& cost = job.ranks[r];
-    all.push_back(
-        {.rank = static_cast<int32_t>(r),
-         .forward_backward_seconds = times.forward_backward,
-         .optimizer_seconds = times.optimizer,
-         .waited_seconds = times.waited,
-         .comm_busy_seconds = times.links_busy,
-         .other_seconds = times.other,
-         .predicted_bytes = job.bytes_of(static_cast<int32_t>(r)),
-         .reserved_bytes = result.memory_bytes[r],
-         .owned_matrices = cost.num_matrices,
-         .load = mean > 0 ? cost.transform_seconds_mean / mean : 0});
+    all.push_back({.rank = static_cast<int32_t>(r),
+                   .forward_backward_seconds = times.forward_backward,
+                   .optimizer_seconds = times.optimizer,
+                   .waited_seconds = times.waited,
+                   .comm_busy_seconds = times.links_busy,
+                   .other_seconds = times.other,
+                   .predicted_bytes = job.bytes_of(static_cast<int32_t>(r)),
+                   .reserved_bytes = result.memory_bytes[r],
+                   .owned_matrices = cost.num_matrices,
+                   .load = mean > 0 ? cost.transform_seconds_mean / mean : 0});
   }
   return all;
 }
@@ -81,12 +80,12 @@ std::string memory_table(const TrainJob& job, const Ink& ink) {
   for (const MemoryKind& kind : memory_of(job, rank))
     table.row({kind.name, human_bytes(kind.bytes)});
   table.row({"all", human_bytes(job.bytes_of(rank))});
-  return table.text(ink) +
-         cat("\n  predicted optimizer step: ",
-             human_seconds(job.step_seconds()), " (",
-             job.plan.cost_basis.source == "nominal" ? "by flops and nominal rates"
-                                           : "by the cost table",
-             ")\n");
+  return table.text(ink) + cat("\n  predicted optimizer step: ",
+                               human_seconds(job.step_seconds()), " (",
+                               job.plan.cost_basis.source == "nominal"
+                                   ? "by flops and nominal rates"
+                                   : "by the cost table",
+                               ")\n");
 }
 
 std::string dry_run_json(const TrainConfig& config, const TrainJob& job) {

@@ -1,5 +1,5 @@
 #!/bin/sh
-# setup.sh [--browser | --tools]
+# setup.sh [--browser | --mpich | --tools]
 #
 # Makes sure that the machine has what a build needs, and installs only what
 # is missing (Debian packages). Where all is there it needs neither network
@@ -7,6 +7,7 @@
 #
 #   (nothing)   compiler, CMake, libraries of the build, the tests, the benches
 #   --browser   a browser for the report's test; that test skips without one
+#   --mpich     MPICH beside Open MPI, for its tests
 #   --tools     clang, clang-format and clang-tidy for fuzz, format and lint
 #
 # Libraries outside the system's folders are found through CMAKE_PREFIX_PATH.
@@ -118,6 +119,12 @@ check_build() {
   wish_program ccache ccache
 }
 
+# Debian's own names, so that mpicxx and mpirun stay Open MPI's.
+check_mpich() {
+  need_program mpicxx.mpich libmpich-dev
+  need_program mpirun.mpich mpich
+}
+
 check_tools() {
   need_program clang++ clang
   need_program clang-format clang-format
@@ -153,5 +160,6 @@ case ${1:-} in
   "") check_build && install_missing ;;
   --tools) check_build && check_tools && install_missing ;;
   --browser) install_browser ;;
-  *) fail "unknown argument '$1'; expected --browser, --tools or nothing" ;;
+  --mpich) check_mpich && install_missing ;;
+  *) fail "unknown argument '$1'; expected --browser, --mpich, --tools or nothing" ;;
 esac

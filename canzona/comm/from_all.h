@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "canzona/comm/communicator.h"
-#include "canzona/measure/step_times.h"
 
 namespace canzona {
 
@@ -38,14 +37,6 @@ inline double largest_of(Communicator& world, double own) {
        from_all<double>(world, std::span(&own, 1)))
     most = std::max(most, row.front());
   return most;
-}
-
-inline double median_over(Communicator& world, double own) {
-  std::vector<double> all;
-  for (const std::vector<double>& row :
-       from_all<double>(world, std::span(&own, 1)))
-    all.push_back(row.front());
-  return median_of(std::move(all));
 }
 
 }  // namespace canzona

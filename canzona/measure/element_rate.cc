@@ -2,7 +2,7 @@
 #include "canzona/measure/clock.h"
 #include "canzona/measure/device_memory.h"
 #include "canzona/measure/matrix_seconds.h"
-#include "canzona/measure/rank_numbers.h"
+#include "canzona/measure/median_over.h"
 
 namespace canzona {
 namespace {

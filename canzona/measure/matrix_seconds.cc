@@ -7,7 +7,7 @@
 #include "canzona/linalg/lanes.h"
 #include "canzona/measure/clock.h"
 #include "canzona/measure/device_memory.h"
-#include "canzona/measure/rank_numbers.h"
+#include "canzona/measure/median_over.h"
 #include "canzona/measure/step_times.h"
 #include "canzona/rules/device_optimizer.h"
 #include "canzona/rules/local_optimizer.h"

@@ -13,7 +13,7 @@
 
 namespace canzona {
 
-class CpuEngine final : public Engine {
+class CpuEngine : public Engine {
  public:
   explicit CpuEngine(Bf16Kernel kernel);
 
