@@ -13,6 +13,32 @@
 namespace canzona {
 namespace {
 
+constexpr size_t kMaxSmoothed = 2000;
+
+// The straight line nearest to weighted points, at one place.
+class LineFit {
+ public:
+  explicit LineFit(double center) : center_(center) {}
+
+  void add(double x, double y, double weight) {
+    const double dx = x - center_;
+    w_ += weight;
+    wx_ += weight * dx;
+    wxx_ += weight * dx * dx;
+    wy_ += weight * y;
+    wxy_ += weight * dx * y;
+  }
+  double at_center() const {
+    const double spread = w_ * wxx_ - wx_ * wx_;
+    if (!(spread > 1e-12 * w_ * wxx_)) return wy_ / w_;
+    return (wxx_ * wy_ - wx_ * wxy_) / spread;
+  }
+
+ private:
+  double center_;
+  double w_ = 0, wx_ = 0, wxx_ = 0, wy_ = 0, wxy_ = 0;
+};
+
 // Calls `use(first, last)` for at most `most` runs of points.
 template <class Use>
 void for_each_run(const Points& points, size_t most, const Use& use) {
@@ -56,7 +82,7 @@ std::string position_text(double position, Axis axis) {
   return grouped(std::llround(std::clamp(position, 0.0, 1e18)));
 }
 
-Points points_of(const Run& run, Axis axis, Figure figure) {
+Points points_of(const RunRecord& run, Axis axis, Figure figure) {
   Points points;
   for (const StepMetrics& step : run.steps) {
     const Point point{position_of(step, axis), figure(step)};
@@ -71,16 +97,18 @@ double eval_loss_of(const StepMetrics& step) {
   return step.eval_loss.value_or(std::numeric_limits<double>::quiet_NaN());
 }
 
-Points smoothed(const Points& points) {
-  const double half_life =
-      std::max(1.0, static_cast<double>(points.size()) / 50);
-  const double keep = std::exp2(-1 / half_life);
+Points smoothed(const Points& all) {
+  const Points points = thinned_mean(all, kMaxSmoothed);
+  const auto count = static_cast<ptrdiff_t>(points.size());
+  const ptrdiff_t reach = std::max<ptrdiff_t>(2, count / 40);
   Points out;
-  double sum = 0, weight = 0;
-  for (const Point& point : points) {
-    sum = keep * sum + (1 - keep) * point.y;
-    weight = keep * weight + (1 - keep);
-    out.push_back({point.x, sum / weight});
+  for (ptrdiff_t i = 0; i < count; ++i) {
+    LineFit fit(static_cast<double>(i));
+    for (ptrdiff_t j = std::max<ptrdiff_t>(0, i - reach);
+         j <= std::min(count - 1, i + reach); ++j)
+      fit.add(static_cast<double>(j), points[static_cast<size_t>(j)].y,
+              static_cast<double>(reach + 1 - std::abs(i - j)));
+    out.push_back({points[static_cast<size_t>(i)].x, fit.at_center()});
   }
   return out;
 }
