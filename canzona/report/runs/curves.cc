@@ -14,6 +14,8 @@ namespace canzona {
 namespace {
 
 constexpr size_t kMaxSmoothed = 2000;
+// Differences and squares of what is drawn must be finite, too.
+constexpr double kLargest = 1e100;
 
 // The straight line nearest to weighted points, at one place.
 class LineFit {
@@ -86,7 +88,7 @@ Points points_of(const RunRecord& run, Axis axis, Figure figure) {
   Points points;
   for (const StepMetrics& step : run.steps) {
     const Point point{position_of(step, axis), figure(step)};
-    if (std::isfinite(point.x) && std::isfinite(point.y))
+    if (std::fabs(point.x) < kLargest && std::fabs(point.y) < kLargest)
       points.push_back(point);
   }
   return points;
@@ -100,14 +102,19 @@ double eval_loss_of(const StepMetrics& step) {
 Points smoothed(const Points& all) {
   const Points points = thinned_mean(all, kMaxSmoothed);
   const auto count = static_cast<ptrdiff_t>(points.size());
-  const ptrdiff_t reach = std::max<ptrdiff_t>(2, count / 40);
+  const ptrdiff_t reach =
+      std::min(std::max<ptrdiff_t>(2, count / 40), (count - 1) / 2);
   Points out;
   for (ptrdiff_t i = 0; i < count; ++i) {
+    // As many neighbours at the ends as elsewhere, or noise would show there.
+    const ptrdiff_t first =
+        std::clamp<ptrdiff_t>(i - reach, 0, count - 1 - 2 * reach);
+    const ptrdiff_t last = first + 2 * reach;
+    const ptrdiff_t furthest = std::max(i - first, last - i);
     LineFit fit(static_cast<double>(i));
-    for (ptrdiff_t j = std::max<ptrdiff_t>(0, i - reach);
-         j <= std::min(count - 1, i + reach); ++j)
+    for (ptrdiff_t j = first; j <= last; ++j)
       fit.add(static_cast<double>(j), points[static_cast<size_t>(j)].y,
-              static_cast<double>(reach + 1 - std::abs(i - j)));
+              static_cast<double>(furthest + 1 - std::abs(i - j)));
     out.push_back({points[static_cast<size_t>(i)].x, fit.at_center()});
   }
   return out;

@@ -25,7 +25,7 @@ struct Point {
 };
 using Points = std::vector<Point>;
 
-// Steps whose figure is not finite are left out.
+// Steps whose figure is not finite, or above 1e100, are left out.
 using Figure = double (*)(const StepMetrics&);
 Points points_of(const RunRecord& run, Axis axis, Figure figure);
 

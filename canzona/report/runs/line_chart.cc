@@ -145,11 +145,11 @@ class Drawing {
   void draw_labels() {
     std::vector<SideLabel> labels;
     for (const Curve& curve : chart_.curves) {
-      if (!curve.labelled || curve.points.empty()) continue;
+      if (curve.label.empty() || curve.points.empty()) continue;
       const Point& last = curve.points.back();
       const double at = y(std::min(last.y, y_.high));
       labels.push_back({at + 4,
-                        cat(text(last.y), "  ", shorten(curve.name, 16)),
+                        cat(text(last.y), "  ", shorten(curve.label, 16)),
                         curve.css.substr(curve.css.rfind(' ') + 1)});
     }
     spread_labels(labels, 15);

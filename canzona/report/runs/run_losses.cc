@@ -18,14 +18,23 @@ void add_curves(std::vector<Curve>& curves, const RunRecord& run, size_t number,
                 Axis axis) {
   const Points raw = points_of(run, axis, loss_of);
   const std::string color = color_of(number);
-  curves.push_back({run.name + ", every step", "curve faint " + color,
-                    thinned_peaks(raw, kMaxPoints)});
-  curves.push_back({run.name, "curve plain " + color, drawn_line(smoothed(raw)),
-                    false, true, true});
+  curves.push_back({.name = run.name + ", every step",
+                    .css = "curve faint " + color,
+                    .points = thinned_peaks(raw, kMaxPoints)});
+  // The loss that runs are compared by stands at the end.
   const Points eval =
       thinned_mean(points_of(run, axis, eval_loss_of), kMaxDots);
-  curves.push_back(
-      {run.name + " eval", "curve eval " + color, eval, true, false, true});
+  curves.push_back({.name = run.name,
+                    .css = "curve plain " + color,
+                    .points = drawn_line(smoothed(raw)),
+                    .probed = true,
+                    .label = eval.empty() ? run.name : ""});
+  curves.push_back({.name = run.name + " eval",
+                    .css = "curve eval " + color,
+                    .points = eval,
+                    .dots = true,
+                    .probed = true,
+                    .label = run.name});
 }
 
 // So high that the last three quarters of every run are seen.
