@@ -31,7 +31,7 @@ struct Arguments {
 };
 
 Outcome run(const Arguments& a, const Output& out) {
-  const std::vector<RunRecord> runs = read_runs(a.folders);
+  const std::vector<TrainingRun> runs = read_runs(a.folders);
   const size_t baseline = baseline_of(runs, a.baseline);
   if (!a.html.empty()) out.save(a.html, run_report({runs, baseline}), "report");
   const ComparedRuns all = compare_runs(runs, baseline);

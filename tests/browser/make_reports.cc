@@ -32,10 +32,11 @@ void write_reports(const std::string& folder) {
 }
 
 void write_runs(const std::string& folder) {
-  const auto write = [&](const char* name, const std::vector<RunRecord>& runs) {
+  const auto write = [&](const char* name,
+                         const std::vector<TrainingRun>& runs) {
     write_file(folder + "/" + name, run_report({runs, 0}));
   };
-  const RunRecord adamw = make_run({.name = "adamw", .floor = 2});
+  const TrainingRun adamw = make_run({.name = "adamw", .floor = 2});
   write("run.html", {make_run({})});
   write("runs.html", {adamw, make_run({})});
   write("hostile_run.html",

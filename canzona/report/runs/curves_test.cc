@@ -23,7 +23,7 @@ Points line(const std::vector<double>& values) {
 }
 
 TEST(Curves, LeaveOutWhatIsNotFinite) {
-  RunRecord run = make_run({.steps = 3});
+  TrainingRun run = make_run({.steps = 3});
   run.steps[1].loss = std::nan("");
   EXPECT_EQ(points_of(run, Axis::kTokens, loss_of).size(), 2u);
   EXPECT_EQ(points_of(run, Axis::kTokens, loss_of)[1].x, 3 * 2048);

@@ -17,11 +17,11 @@ using testing::Not;
 
 constexpr const char* kHostile = "</script><img src=x onerror=alert(1)>";
 
-std::string page_of(const std::vector<RunRecord>& runs) {
+std::string page_of(const std::vector<TrainingRun>& runs) {
   return run_report({runs, 0});
 }
 
-std::vector<RunRecord> three() {
+std::vector<TrainingRun> three() {
   return {make_run({.name = "adamw", .floor = 2}),
           make_run({.name = "muon", .digest = "bb"}),
           make_run({.name = "soap", .floor = 1.4, .digest = "bb"})};
@@ -48,7 +48,7 @@ TEST(RunReport, ComparesSeveral) {
 }
 
 TEST(RunReport, AsksTheNetworkForNothingAndEscapes) {
-  RunRecord run = make_run({.name = kHostile});
+  TrainingRun run = make_run({.name = kHostile});
   run.summary->environment.cpu = kHostile;
   run.summary->strategy = kHostile;
   run.summary->mesh = kHostile;
@@ -68,13 +68,13 @@ TEST(RunReport, IsTheSameEveryTime) {
 }
 
 TEST(RunReport, TakesRunsWithLittleInThem) {
-  RunRecord bare;
+  TrainingRun bare;
   bare.name = "bare";
   EXPECT_THAT(page_of({bare}), HasSubstr("No steps were recorded"));
-  RunRecord lost = make_run({.steps = 3});
+  TrainingRun lost = make_run({.steps = 3});
   lost.summary.reset();
   for (StepMetrics& step : lost.steps) step.loss = std::nan("");
-  for (const auto& runs : std::vector<std::vector<RunRecord>>{
+  for (const auto& runs : std::vector<std::vector<TrainingRun>>{
            {lost}, {lost, bare}, {make_run({.steps = 1, .ranks = 1}), lost}}) {
     EXPECT_THAT(page_of(runs), Not(HasSubstr("nan")));
     EXPECT_THAT(runs_text(compare_runs(runs, 0), Ink()), Not(HasSubstr("nan")));
@@ -83,13 +83,13 @@ TEST(RunReport, TakesRunsWithLittleInThem) {
 }
 
 TEST(RunReport, LongRunsAndManyRanksStaySmall) {
-  const std::vector<RunRecord> runs = {
+  const std::vector<TrainingRun> runs = {
       make_run({.steps = 100'000, .ranks = 2048})};
   EXPECT_LT(page_of(runs).size(), 1'500'000u);
 }
 
 TEST(RunText, TellsWhoWonInAPage) {
-  const std::vector<RunRecord> runs = three();
+  const std::vector<TrainingRun> runs = three();
   const std::string text = runs_text(compare_runs(runs, 0), Ink());
   for (const char* words :
        {"Runs", "adamw", "muon", "Until the evaluation loss of adamw",
@@ -109,7 +109,7 @@ TEST(RunText, CurvesGoFromHighToLow) {
 }
 
 TEST(RunJson, HasTheFigures) {
-  const std::vector<RunRecord> runs = three();
+  const std::vector<TrainingRun> runs = three();
   const Json json =
       parse_json(runs_json(compare_runs(runs, 0)), {.what = "runs"});
   EXPECT_EQ(json["baseline"], "adamw");

@@ -44,14 +44,14 @@ void put_reached_cells(Html& out, const std::optional<Reached>& reached) {
 // Text is compared, so that figures that look equal are marked alike.
 std::string best_loss(const RunView& view) {
   double best = HUGE_VAL;
-  for (const RunRecord& run : view.runs)
+  for (const TrainingRun& run : view.runs)
     if (run.eval_loss() < best) best = run.eval_loss();
   return loss_text(best);
 }
 
 // "muon · dp=2,tp=2 · baseline"
 std::vector<std::string> remarks_on(const ComparedRuns& all, size_t i) {
-  const RunRecord& run = all.runs[i];
+  const TrainingRun& run = all.runs[i];
   std::vector<std::string> words;
   if (run.summary && !run.summary->rule.empty())
     words.push_back(run.summary->rule);
@@ -66,7 +66,7 @@ std::vector<std::string> remarks_on(const ComparedRuns& all, size_t i) {
 
 void put_row(Html& out, const ComparedRuns& all, size_t i,
              const std::string& best) {
-  const RunRecord& run = all.runs[i];
+  const TrainingRun& run = all.runs[i];
   out.put(
       "<tr><th class=\"who\"><i class=\"swatch "
       "{}\"></i>{}<small>{}</small></th>",

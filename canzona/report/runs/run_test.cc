@@ -18,7 +18,7 @@ using testing::HasSubstr;
 
 class RunFolders : public FolderTest {
  protected:
-  std::string save(const std::string& name, const RunRecord& run) {
+  std::string save(const std::string& name, const TrainingRun& run) {
     const std::string folder = path(name);
     std::filesystem::create_directories(folder);
     std::string lines;
@@ -40,8 +40,8 @@ class RunFolders : public FolderTest {
 };
 
 TEST_F(RunFolders, ReadsWhatARunLeft) {
-  const RunRecord run = make_run({});
-  const std::vector<RunRecord> read = read_runs({save("muon", run)});
+  const TrainingRun run = make_run({});
+  const std::vector<TrainingRun> read = read_runs({save("muon", run)});
   EXPECT_EQ(read[0].name, "muon");
   EXPECT_EQ(read[0].steps.size(), 200u);
   EXPECT_EQ(read[0].num_steps(), 200);
@@ -52,9 +52,9 @@ TEST_F(RunFolders, ReadsWhatARunLeft) {
 }
 
 TEST_F(RunFolders, ARunWithoutASummaryIsReadAsFarAsItGot) {
-  RunRecord run = make_run({.steps = 35});
+  TrainingRun run = make_run({.steps = 35});
   run.summary.reset();
-  const std::vector<RunRecord> read = read_runs({save("r", run)});
+  const std::vector<TrainingRun> read = read_runs({save("r", run)});
   EXPECT_FALSE(read[0].summary);
   EXPECT_EQ(read[0].num_steps(), 35);
   EXPECT_EQ(read[0].tokens(), 35 * 2048);
@@ -64,9 +64,9 @@ TEST_F(RunFolders, ARunWithoutASummaryIsReadAsFarAsItGot) {
 }
 
 TEST_F(RunFolders, NamesTellRunsApart) {
-  const RunRecord run = make_run({.steps = 1});
+  const TrainingRun run = make_run({.steps = 1});
   const std::string a = save("a/run", run), b = save("b/run", run);
-  std::vector<RunRecord> read = read_runs({a, b});
+  std::vector<TrainingRun> read = read_runs({a, b});
   EXPECT_EQ(read[0].name, "a/run");
   EXPECT_EQ(read[1].name, "b/run");
   read = read_runs({a, a + "/"});
@@ -93,8 +93,8 @@ TEST_F(RunFolders, LongRunsAreRead) {
 }
 
 TEST(Runs, TheBaselineHasANameOrAFolder) {
-  const std::vector<RunRecord> runs = {make_run({.name = "muon"}),
-                                       make_run({.name = "adamw"})};
+  const std::vector<TrainingRun> runs = {make_run({.name = "muon"}),
+                                         make_run({.name = "adamw"})};
   EXPECT_EQ(baseline_of(runs, ""), 0u);
   EXPECT_EQ(baseline_of(runs, "adamw"), 1u);
   EXPECT_EQ(baseline_of(runs, "runs/adamw"), 1u);
@@ -104,9 +104,10 @@ TEST(Runs, TheBaselineHasANameOrAFolder) {
 
 // Evaluations of every tenth step; only they count.
 TEST(Runs, ReachingALossIsMeasuredNotReadOff) {
-  const std::vector<RunRecord> runs = {make_run({.name = "adamw", .floor = 2}),
-                                       make_run({.name = "muon", .floor = 1}),
-                                       make_run({.name = "worse", .floor = 3})};
+  const std::vector<TrainingRun> runs = {
+      make_run({.name = "adamw", .floor = 2}),
+      make_run({.name = "muon", .floor = 1}),
+      make_run({.name = "worse", .floor = 3})};
   const ComparedRuns all = compare_runs(runs, 0);
   EXPECT_EQ(all.target, runs[0].eval_loss());
   ASSERT_TRUE(all.reached[0]);
@@ -126,16 +127,16 @@ TEST(Runs, ReachingALossIsMeasuredNotReadOff) {
 }
 
 TEST(Runs, EqualWeightsHaveEqualLetters) {
-  std::vector<RunRecord> runs = {make_run({.digest = "x"}),
-                                 make_run({.digest = "y"}),
-                                 make_run({.digest = "x"}), make_run({})};
+  std::vector<TrainingRun> runs = {make_run({.digest = "x"}),
+                                   make_run({.digest = "y"}),
+                                   make_run({.digest = "x"}), make_run({})};
   runs[3].summary.reset();
   EXPECT_THAT(compare_runs(runs, 0).letters, ElementsAre("A", "B", "A", ""));
 }
 
 TEST(Runs, WithoutEvaluationsNothingIsReached) {
-  std::vector<RunRecord> runs = {make_run({}), make_run({})};
-  for (RunRecord& run : runs) {
+  std::vector<TrainingRun> runs = {make_run({}), make_run({})};
+  for (TrainingRun& run : runs) {
     run.summary->eval_loss = std::nan("");
     for (StepMetrics& step : run.steps) step.eval_loss.reset();
   }
@@ -145,8 +146,8 @@ TEST(Runs, WithoutEvaluationsNothingIsReached) {
 }
 
 TEST(RunFacts, NestedNamesAreJoinedAndDifferencesMarked) {
-  RunRecord one = make_run({.name = "muon"});
-  RunRecord two = make_run({.name = "adamw"});
+  TrainingRun one = make_run({.name = "muon"});
+  TrainingRun two = make_run({.name = "adamw"});
   two.summary->config["extra"] = {{"deep", {1, 2}}};
   const Facts facts = configuration_of(two);
   EXPECT_THAT(facts, ElementsAre(std::pair("extra.deep", "[1,2]"),

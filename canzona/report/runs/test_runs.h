@@ -39,8 +39,8 @@ inline StepMetrics step_of(const RunWish& wish, int64_t number) {
   return m;
 }
 
-inline RunRecord make_run(const RunWish& wish) {
-  RunRecord run;
+inline TrainingRun make_run(const RunWish& wish) {
+  TrainingRun run;
   run.name = wish.name;
   run.folder = "runs/" + wish.name;
   for (int64_t i = 1; i <= wish.steps; ++i)
