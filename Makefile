@@ -32,9 +32,10 @@ test: build  ## build and run all tests but the heavy ones
 	$(call run_tests,build) -LE heavy
 
 .PHONY: test-all
-test-all: build  ## build and run all tests
+test-all: build  ## build and run all tests, those of MPI with MPICH, too
 	sh scripts/setup.sh --browser
 	$(call run_tests,build)
+	JOBS=$(JOBS) sh scripts/test_mpich.sh
 
 .PHONY: cuda
 cuda:  ## build build-cuda/canzona, which uses NVIDIA GPUs; needs nvcc
@@ -109,8 +110,8 @@ install: build  ## install under PREFIX (/usr/local), honouring DESTDIR
 
 .PHONY: clean
 clean:  ## remove all build folders
-	rm -rf build build-asan build-cuda build-dev build-fuzz build-plan-only \
-	  build-tsan
+	rm -rf build build-asan build-cuda build-dev build-fuzz build-mpich \
+	  build-plan-only build-tsan
 
 .PHONY: help
 help:  ## list these targets

@@ -155,13 +155,7 @@ RankOptions rank_options(const Arguments& a, const PlanInput& input,
   options.communicator.check_collectives = a.check_collectives;
   options.communicator.fast_reduce = a.fast_reduce;
   if (!a.deadline.empty())
-    options.communicator.deadline =
-        std::chrono::duration_cast<std::chrono::nanoseconds>(
-            std::chrono::duration<double>(
-                parse_duration(a.deadline, "--deadline")));
-  if (options.communicator.deadline.count() <= 0)
-    throw UsageError(cat("--deadline ", quoted(a.deadline),
-                         ": expected a time above 0, such as 30s"));
+    options.communicator.deadline = parse_deadline(a.deadline);
   return options;
 }
 

@@ -9,6 +9,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/cost_table.h"
+#include "cli/read_plan.h"
 #include "cli/verbs.h"
 
 namespace canzona::cli {
@@ -18,44 +19,67 @@ constexpr const char* kExamples =
     R"(Examples:
   canzona calibrate -o cost.json
   canzona calibrate --precision bf16 -o cost.json
+  canzona calibrate --ranks 16 --for plan.json -o cost.json
   canzona calibrate --device cuda -o h200.json
   canzona plan --model qwen3-0.6b --mesh dp=4 --cost cost.json --rule-option device=cpu
 
-Takes about a minute. One core is measured, or a GPU with batches of matrices;
+Takes a few minutes. One core is measured, or as many at once as --ranks says (they share
+caches and memory, as the ranks of a run do), or a GPU with batches of matrices. --for
+measures only what a plan needs: its rule, with its options, on its shapes.
 docs/cost_table.md tells what is in the file.
 )";
 
 struct Arguments {
   std::string path;
-  std::string device = "cpu";
+  std::string device;
   std::string precision;
+  std::string plan;
   int rounds = 3;
+  int ranks = 1;
 };
 
-CalibrateRequest request_of(const Arguments& a) {
-  if (a.device != "cpu" && a.device != "cuda")
-    throw UsageError(cat("--device ", quoted(a.device),
-                         ": expected cpu or cuda",
-                         did_you_mean(a.device, {"cpu", "cuda"})));
-  const bool gpu = a.device == "cuda";
-  CalibrateRequest request = gpu ? gpu_calibration() : CalibrateRequest{};
-  if (a.precision.empty()) return request;
-  const bool known = a.precision == "fp32" || a.precision == "bf16" ||
-                     (gpu && a.precision == "fp16");
+void check_range(const char* option, int value, int high) {
+  if (value < 1 || value > high)
+    throw UsageError(cat(option, " ", value, ": expected 1 to ", high));
+}
+
+CalibrateRequest request_for_plan(const Arguments& a) {
+  if (!a.device.empty() || !a.precision.empty())
+    throw UsageError(
+        "--for: device and precision are those of the plan's rule; leave out "
+        "--device and --precision");
+  const PlanFile file = read_plan(a.plan);
+  if (!file.violations.empty())
+    throw UsageError(cat(quoted(a.plan), " is not sound: ",
+                         file.violations.front(), " (see canzona validate)"));
+  return calibration_for(file.plan);
+}
+
+CalibrateRequest request_for_device(const Arguments& a) {
+  const std::string device = a.device.empty() ? "cpu" : a.device;
+  if (device != "cpu" && device != "cuda")
+    throw UsageError(cat("--device ", quoted(device), ": expected cpu or cuda",
+                         did_you_mean(device, {"cpu", "cuda"})));
+  const bool gpu = device == "cuda";
+  std::string precision = a.precision;
+  if (precision.empty()) precision = gpu ? "fp16" : "fp32";
+  const bool known = precision == "fp32" || precision == "bf16" ||
+                     (gpu && precision == "fp16");
   if (!known)
     throw UsageError(
-        cat("--precision ", quoted(a.precision),
+        cat("--precision ", quoted(precision),
             gpu ? ": expected fp16, bf16 or fp32" : ": expected fp32 or bf16"));
-  request.precision = a.precision;
-  return request;
+  return gpu ? gpu_calibration(precision) : cpu_calibration(precision);
 }
 
 Outcome run(const Arguments& arguments, const Output& out) {
-  CalibrateRequest request = request_of(arguments);
-  if (arguments.rounds < 1 || arguments.rounds > 1000)
-    throw UsageError(
-        cat("--rounds ", arguments.rounds, ": expected 1 to 1000"));
+  check_range("--rounds", arguments.rounds, 1000);
+  check_range("--ranks", arguments.ranks, 1024);
+  CalibrateRequest request = arguments.plan.empty()
+                                 ? request_for_device(arguments)
+                                 : request_for_plan(arguments);
   request.rounds = arguments.rounds;
+  request.num_ranks = arguments.ranks;
   request.date = fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr)));
   const MachineInfo machine = machine_info();
   if (request.device == "cpu")
@@ -85,7 +109,14 @@ Verb add_calibrate(CLI::App& root) {
                   "of Muon's products: fp32 or bf16 [fp32], on cuda also fp16 "
                   "[fp16]")
       ->option_text("TYPE");
-  app->add_option("--rounds", a->rounds, "of which the quickest counts [3]")
+  app->add_option("--ranks", a->ranks,
+                  "that measure at once, as many as will run [1]")
+      ->option_text("COUNT");
+  app->add_option("--for", a->plan, "measure what this plan needs")
+      ->option_text("PLAN");
+  app->add_option("--rounds", a->rounds,
+                  "of which the quickest counts, or with several ranks the "
+                  "median [3]")
       ->option_text("COUNT");
   app->footer(kExamples);
   return {app, [a](const Output& out) { return run(*a, out); }};

@@ -22,6 +22,13 @@ Verb absent(CLI::App& root, const char* name, const char* description) {
 void begin_compute(char**) {}
 int end_compute(int status) { return status; }
 
+Verb add_config(CLI::App& root) {
+  return absent(root, "config",
+                "show what a training run is asked to do (not in this build)");
+}
+Verb add_train(CLI::App& root) {
+  return absent(root, "train", "train a language model (not in this build)");
+}
 Verb add_bench(CLI::App& root) {
   return absent(root, "bench", "time what rules compute (not in this build)");
 }

@@ -30,6 +30,7 @@ class Output {
   // What is being done now: one line of a terminal, written over by the next;
   // nothing elsewhere. Empty: the line is free again.
   void progress(std::string_view text) const;
+  bool shows_progress() const { return stderr_is_terminal_ && !quiet_; }
 
   // "error: …" on standard error, with --quiet too, and the lines below it.
   void error(std::string_view text,

@@ -1,5 +1,6 @@
 #include "cli/ranks.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
@@ -19,6 +20,7 @@ class ThreadRanks : public Ranks {
   explicit ThreadRanks(const RankOptions& options) : options_(options) {}
 
   std::string transport() const override { return "thread"; }
+  int num_here() const override { return options_.num_ranks; }
   RankRunner runner() override {
     return on_threads(options_.num_ranks, options_.communicator);
   }
@@ -39,6 +41,10 @@ class MpiRanks : public Ranks {
 
   std::string transport() const override { return "mpi"; }
   bool speaks() const override { return session_.rank() == 0; }
+  int num_here() const override {
+    const std::optional<MpiLaunch> launch = find_mpi_launch();
+    return launch ? std::max(1, launch->num_local) : 1;
+  }
   std::string file_name(const std::string& name) const override {
     std::filesystem::path path(name);
     path.replace_extension(
@@ -96,6 +102,15 @@ std::string transport_of(const RankOptions& options,
 }  // namespace
 
 bool ranks_are_open() { return mpi_is_open; }
+
+std::chrono::nanoseconds parse_deadline(const std::string& text) {
+  const auto deadline = std::chrono::duration_cast<std::chrono::nanoseconds>(
+      std::chrono::duration<double>(parse_duration(text, "--deadline")));
+  if (deadline.count() <= 0)
+    throw UsageError(cat("--deadline ", quoted(text),
+                         ": expected a time above 0, such as 30s"));
+  return deadline;
+}
 
 std::unique_ptr<Ranks> make_ranks(const RankOptions& options) {
   RankOptions own = options;

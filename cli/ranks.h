@@ -7,6 +7,7 @@
 //   if (ranks->speaks()) out.result(…);
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -30,11 +31,16 @@ class Ranks {
   virtual RankRunner runner() = 0;
   // Whether this process is the one that prints results.
   virtual bool speaks() const { return true; }
+  // Ranks on this machine; the launcher may not tell of processes: 1.
+  virtual int num_here() const = 0;
   // A name for a file of this process alone.
   virtual std::string file_name(const std::string& name) const { return name; }
   // The orderly end of all ranks.
   virtual void finish() {}
 };
+
+// "30s" → a deadline of collectives; UsageError names --deadline.
+std::chrono::nanoseconds parse_deadline(const std::string& text);
 
 // UsageError if the ranks that are there do not fit what is asked.
 std::unique_ptr<Ranks> make_ranks(const RankOptions& options);

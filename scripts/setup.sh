@@ -1,5 +1,5 @@
 #!/bin/sh
-# setup.sh [--browser | --tools]
+# setup.sh [--browser | --mpich | --tools]
 #
 # Makes sure that the machine has what a build needs, and installs only what
 # is missing (Debian packages). Where all is there it needs neither network
@@ -7,6 +7,7 @@
 #
 #   (nothing)   compiler, CMake, libraries of the build, the tests, the benches
 #   --browser   a browser for the report's test; that test skips without one
+#   --mpich     MPICH beside Open MPI, for its tests
 #   --tools     clang, clang-format and clang-tidy for fuzz, format and lint
 #
 # Libraries outside the system's folders are found through CMAKE_PREFIX_PATH.
@@ -108,6 +109,7 @@ check_build() {
   need_header nlohmann/json.hpp nlohmann-json3-dev
   need_header CLI/CLI.hpp libcli11-dev
   need_header fmt/format.h libfmt-dev
+  need_header toml++/toml.h libtomlplusplus-dev
   need_library openblas libopenblas-dev
   need_program mpicxx libopenmpi-dev
   need_program mpirun openmpi-bin
@@ -115,6 +117,12 @@ check_build() {
   need_header gmock/gmock.h libgmock-dev
   wish_program ninja ninja-build
   wish_program ccache ccache
+}
+
+# Debian's own names, so that mpicxx and mpirun stay Open MPI's.
+check_mpich() {
+  need_program mpicxx.mpich libmpich-dev
+  need_program mpirun.mpich mpich
 }
 
 check_tools() {
@@ -152,5 +160,6 @@ case ${1:-} in
   "") check_build && install_missing ;;
   --tools) check_build && check_tools && install_missing ;;
   --browser) install_browser ;;
-  *) fail "unknown argument '$1'; expected --browser, --tools or nothing" ;;
+  --mpich) check_mpich && install_missing ;;
+  *) fail "unknown argument '$1'; expected --browser, --mpich, --tools or nothing" ;;
 esac

@@ -50,6 +50,7 @@ allowed_library() {
     CLI/*) [ "$1" = cli ] ;;
     benchmark/*) [ "$1" = bench ] ;;
     cuda* | cublas* | cusolver*) [ "$1" = canzona/linalg ] ;;
+    toml++/*) [ "$1" = canzona/train ] ;;
     mpi.h) [ "$1" = canzona/comm ] ;;
     # A plan depends on its inputs alone.
     thread | mutex | atomic | future | chrono | ctime | random | sys/*)

@@ -24,16 +24,15 @@ int64_t slot_bytes(int64_t segment_bytes) {
 Communicator::Communicator(std::unique_ptr<Transport> transport,
                            const WireOps& ops, CommunicatorOptions options,
                            std::string name)
-    : Communicator(std::move(transport), ops, options, std::move(name),
-                   std::shared_ptr<FlightRecord>()) {}
+    : Communicator(Exchange(std::move(transport), std::move(name)), ops,
+                   std::move(options), nullptr) {}
 
-Communicator::Communicator(std::unique_ptr<Transport> transport,
-                           const WireOps& ops, CommunicatorOptions options,
-                           std::string name,
+Communicator::Communicator(Exchange exchange, const WireOps& ops,
+                           CommunicatorOptions options,
                            std::shared_ptr<FlightRecord> flight)
     : ops_(ops),
       options_(std::move(options)),
-      exchange_(std::move(transport), std::move(name)),
+      exchange_(std::move(exchange)),
       flight_(std::move(flight)),
       check_(size(), options_.check_collectives),
       pieces_(2 * static_cast<size_t>(size())),
@@ -70,9 +69,9 @@ void Communicator::fail(int64_t number) noexcept {
 void Communicator::require(bool right, Operation operation, const Call& call,
                            const std::string& what) const {
   if (!right)
-    throw UsageError(cat("rank ", rank(), " of ", name(), ": ",
-                         to_string(operation), " ", quoted(call.label), ": ",
-                         what));
+    throw UsageError(cat("rank ", exchange_.known_as(rank()), " of ", name(),
+                         ": ", to_string(operation), " ", quoted(call.label),
+                         ": ", what));
 }
 
 void Communicator::barrier(const Call& call) {
@@ -140,6 +139,7 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key,
   const Wish own{color, key, rank()};
   const std::vector<int64_t> bytes(wishes.size(), sizeof(Wish));
   std::unique_ptr<Transport> group;
+  std::vector<int> members, known_as;
   run({.operation = Operation::kSplit}, call, [&] {
     gather_pieces(std::as_bytes(std::span(&own, 1)), bytes,
                   std::as_writable_bytes(std::span(wishes)).data());
@@ -147,16 +147,18 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key,
     std::ranges::sort(wishes, {}, [](const Wish& wish) {
       return std::pair(wish.key, wish.rank);
     });
-    std::vector<int> members;
-    for (const Wish& wish : wishes) members.push_back(wish.rank);
+    for (const Wish& wish : wishes) {
+      members.push_back(wish.rank);
+      known_as.push_back(exchange_.known_as(wish.rank));
+    }
     if (color >= 0)
       group = exchange_.transport().subgroup(members, sequence_, color,
                                              exchange_.deadline());
   });
   if (group == nullptr) return nullptr;
   return std::unique_ptr<Communicator>(
-      new Communicator(std::move(group), ops != nullptr ? *ops : ops_, options_,
-                       std::move(name), flight_));
+      new Communicator(Exchange(std::move(group), std::move(name), known_as),
+                       ops != nullptr ? *ops : ops_, options_, flight_));
 }
 
 }  // namespace canzona

@@ -10,8 +10,9 @@
 // segments nor on timing, and are the same on every rank. A count may be 0.
 //
 // An operation that cannot end throws on every rank: PeerLost where another
-// rank is late (past the deadline), has left or has aborted; UsageError where
-// sizes disagree. The group is dead then: leave it, and do not call again.
+// rank is late (past the deadline), has left or has aborted, by its number in
+// the group that was split first; UsageError where sizes disagree. The group is
+// dead then: leave it, and do not call again.
 //
 // Spans belong to the caller and stay until the operation returns. Nothing is
 // allocated after construction, apart from split. A communicator serves one
@@ -119,12 +120,17 @@ class Communicator {
   // they do when the communicator ends.
   void leave() { exchange_.transport().leave(); }
 
+  // This rank's number in the group that was split first: as errors call it.
+  int known_as() const {
+    return exchange_.known_as(exchange_.transport().rank());
+  }
+
   const TrafficLog& traffic() const { return traffic_; }
   const FlightRecord& flight_record() const { return *flight_; }
 
  private:
-  Communicator(std::unique_ptr<Transport> transport, const WireOps& ops,
-               CommunicatorOptions options, std::string name,
+  Communicator(Exchange exchange, const WireOps& ops,
+               CommunicatorOptions options,
                std::shared_ptr<FlightRecord> flight);
 
   // Runs `body` as one operation: checked, counted and recorded.

@@ -127,7 +127,7 @@ void Courier::wait(int64_t number, std::chrono::nanoseconds time) {
     ended_more_.wait(lock, ended);
   } else if (!ended_more_.wait_for(lock, time, ended)) {
     throw PeerLost(
-        cat("rank ", communicator_.rank(), " of ", communicator_.name(),
+        cat("rank ", communicator_.known_as(), " of ", communicator_.name(),
             ": background operation ", number, " ",
             quoted(place(number).label.view()), " did not end within ",
             human_seconds(std::chrono::duration<double>(time).count())));

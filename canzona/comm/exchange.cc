@@ -68,8 +68,8 @@ void Exchange::meet() {
 }
 
 std::string Exchange::where() const {
-  std::string text = cat("rank ", transport_->rank(), " of ", name_, ": ",
-                         to_string(operation_), " #", sequence_);
+  std::string text = cat("rank ", known_as(transport_->rank()), " of ", name_,
+                         ": ", to_string(operation_), " #", sequence_);
   if (!label_.view().empty()) text += cat(" ", quoted(label_.view()));
   return text;
 }
@@ -78,24 +78,39 @@ bool Exchange::is_lost() {
   return transport_->is_aborted() || transport_->lost_peer() >= 0;
 }
 
+// Who gave up first may have waited for us, while we waited for another: that
+// one is the culprit, and only we know.
 void Exchange::throw_lost() {
-  if (transport_->is_aborted())
-    throw PeerLost(cat(where(), " given up: ", transport_->abort_reason()));
-  throw PeerLost(cat(where(), ": rank ", transport_->lost_peer(), " has left"));
+  if (transport_->is_aborted()) {
+    std::string reason = transport_->abort_reason();
+    const std::vector<int> missing = absent();
+    if (!missing.empty() &&
+        reason.find(ranks_text(missing)) == std::string::npos)
+      reason += cat(" (", ranks_text(missing), " had not come here)");
+    throw PeerLost(cat(where(), " given up: ", reason));
+  }
+  throw PeerLost(
+      cat(where(), ": rank ", known_as(transport_->lost_peer()), " has left"));
+}
+
+std::vector<int> Exchange::absent() const {
+  std::vector<int> ranks;
+  for (int peer = 0; peer < transport_->size(); ++peer)
+    if (!transport_->has_entered(peer, sequence_))
+      ranks.push_back(known_as(peer));
+  return ranks;
 }
 
 // A peer that we wait for may itself wait for the one that is missing.
 void Exchange::throw_late() {
-  std::vector<int> absent;
+  const std::vector<int> missing = absent();
   std::vector<int> pending;
-  for (int peer = 0; peer < transport_->size(); ++peer) {
-    if (transport_->is_pending(peer)) pending.push_back(peer);
-    if (!transport_->has_entered(peer, sequence_)) absent.push_back(peer);
-  }
+  for (int peer = 0; peer < transport_->size(); ++peer)
+    if (transport_->is_pending(peer)) pending.push_back(known_as(peer));
   const std::string allowed =
       human_seconds(std::chrono::duration<double>(time_).count());
-  if (!absent.empty())
-    throw PeerLost(cat(where(), ": ", ranks_text(absent),
+  if (!missing.empty())
+    throw PeerLost(cat(where(), ": ", ranks_text(missing),
                        " did not come within ", allowed));
   throw PeerLost(cat(where(), ": all came, but messages with ",
                      ranks_text(pending), " did not pass within ", allowed));

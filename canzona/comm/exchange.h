@@ -25,10 +25,13 @@ namespace canzona {
 
 class Exchange {
  public:
-  // `name` is the group's.
-  Exchange(std::unique_ptr<Transport> transport, std::string name)
+  // `name` is the group's, `known_as` what its ranks are called in errors:
+  // their numbers in the group that it was split from; empty: their own.
+  Exchange(std::unique_ptr<Transport> transport, std::string name,
+           std::vector<int> known_as = {})
       : transport_(std::move(transport)),
         name_(std::move(name)),
+        known_as_(std::move(known_as)),
         tokens_(static_cast<size_t>(transport_->size())) {}
 
   Transport& transport() { return *transport_; }
@@ -55,6 +58,9 @@ class Exchange {
   // For what others send on our behalf.
   void count_sent(int64_t bytes) { sent_ += bytes; }
 
+  int known_as(int rank) const {
+    return known_as_.empty() ? rank : known_as_[static_cast<size_t>(rank)];
+  }
   // "rank 1 of world: all_gather_v #7 'layers.3 gather 7'".
   std::string where() const;
 
@@ -62,9 +68,12 @@ class Exchange {
   [[noreturn]] void throw_late();
   [[noreturn]] void throw_lost();
   bool is_lost();
+  // Peers that have not begun this operation, as errors call them.
+  std::vector<int> absent() const;
 
   std::unique_ptr<Transport> transport_;
   std::string name_;
+  std::vector<int> known_as_;
   std::vector<std::byte> tokens_;  // that a meeting receives
   Operation operation_ = Operation::kBarrier;
   int64_t sequence_ = 0;

@@ -5,7 +5,9 @@
 //   Batches batches(*tokens, {.length = 64, .seed = 1});
 //   batches.train(consumed / 64 + i, sequence);   // 65 tokens: input, target
 //
-// The last `held_out` of the tokens is never trained on. Thread-safe.
+// Sequences begin every `length` tokens; the last token of one, a target, is
+// the first of the next. The last `held_out` of the tokens is never trained on.
+// Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +37,11 @@ class Batches {
   void held_out(int64_t number, std::span<int32_t> sequence) const;
 
  private:
+  void read(int64_t first, std::span<int32_t> sequence) const;
+
   const TokenSource& tokens_;
   BatchOptions options_;
+  int64_t first_held_out_;  // token
 };
 
 }  // namespace canzona

@@ -47,4 +47,23 @@ void Engine::scale(Run run, double factor, int64_t count) {
   axpby(row, factor, row, 0);
 }
 
+// Runs that lie one behind the other are scaled together.
+uint32_t Engine::scale_and_look(std::span<const ScaledStretch> runs,
+                                double factor) {
+  looked_at_.clear();
+  ScaledStretch open;
+  for (const ScaledStretch& s : runs) {
+    const int64_t bytes = open.count * size_of(open.run.dtype);
+    if (open.run.data != nullptr && open.run.data + bytes == s.run.data) {
+      open.count += s.count;
+    } else {
+      if (open.count > 0) scale(open.run, factor, open.count);
+      open = s;
+    }
+    looked_at_.push_back({s.run, s.count});
+  }
+  if (open.count > 0) scale(open.run, factor, open.count);
+  return largest_bits(looked_at_);
+}
+
 }  // namespace canzona

@@ -184,6 +184,14 @@ class Engine {
   // the largest |x| as an unsigned number, so that a NaN is above infinity and
   // that above all others; 0 for nothing.
   virtual uint32_t largest_bits(std::span<const Stretch> runs) = 0;
+  // x = factor·x over the runs, and largest_bits of what they are then; the
+  // same bits as by scale() and largest_bits(), in one pass where a device can.
+  struct ScaledStretch {
+    Run run{};
+    int64_t count = 0;
+  };
+  virtual uint32_t scale_and_look(std::span<const ScaledStretch> runs,
+                                  double factor);
   // Σ trunc((x·2^exponent)²), of which the truncation is the only loss. The
   // caller sees to it that |x|·2^exponent is at most 2^31 (wide_sum.h).
   virtual WideSum sum_of_squares(std::span<const Stretch> runs,
@@ -263,6 +271,7 @@ class Engine {
  private:
   Memory& memory_;
   Arena arena_;
+  std::vector<Stretch> looked_at_;
 };
 
 // Kernels for bf16 that this machine may run, best first; for tests and

@@ -1,135 +1,121 @@
 #include "canzona/measure/calibrate.h"
 
-#include <algorithm>
-#include <limits>
+#include <map>
+#include <set>
 
 #include "canzona/base/error.h"
 #include "canzona/base/json_writer.h"
-#include "canzona/base/random.h"
 #include "canzona/base/text.h"
-#include "canzona/linalg/lanes.h"
-#include "canzona/measure/clock.h"
-#include "canzona/measure/device_memory.h"
-#include "canzona/rules/device_optimizer.h"
-#include "canzona/rules/local_optimizer.h"
+#include "canzona/comm/thread/run_ranks.h"
 
 namespace canzona {
 namespace {
 
-struct Entry {
-  MatrixShape shape;
-  int64_t batch = 1;
-  double seconds = 0;
-  double refresh_seconds = 0;
+struct Measured {
+  double element_rate = 0;
+  std::vector<std::vector<MatrixSeconds>> seconds;  // by subject and shape
 };
 
-std::vector<float> noise(MatrixShape shape, uint64_t seed) {
-  std::vector<float> values(static_cast<size_t>(shape.rows * shape.cols));
-  for (size_t i = 0; i < values.size(); ++i)
-    values[i] = static_cast<float>(normal_at(seed, i));
-  return values;
-}
-
-// Least seconds by step modulo the period, the first step aside: it takes
-// memory and, in some rules, does other work. The dearest step of a period is
-// the one that refreshes.
-template <class TimedStep>
-Entry entry_of(const RuleFacts& facts, MatrixShape shape, int rounds,
-               const TimedStep& timed_step) {
-  const int period = facts.period();
-  std::vector<double> least(static_cast<size_t>(period),
-                            std::numeric_limits<double>::max());
-  timed_step();
-  for (int t = 0; t < period * rounds; ++t) {
-    double& slot = least[static_cast<size_t>(t % period)];
-    slot = std::min(slot, timed_step());
-  }
-  std::sort(least.begin(), least.end());
-  Entry entry{.shape = shape, .seconds = least.front()};
-  if (facts.work(shape).refresh.value() > 0)
-    entry.refresh_seconds = std::max(least.back() - least.front(), 1e-9);
-  return entry;
-}
-
-Entry measure_on_cpu(const std::string& rule, const RuleOptions& options,
-                     MatrixShape shape, int rounds, Lanes& lanes) {
-  std::vector<float> weights = noise(shape, 1);
-  const std::vector<float> grad = noise(shape, 2);
-  LocalOptimizer optimizer(make_rule(rule, options, DType::kFp32),
-                           {{"matrix",
-                             {shape.rows, shape.cols},
-                             run_of(weights.data()),
-                             run_of(grad.data())}},
-                           lanes, OnNonfinite::kPropagate);
-  return entry_of(optimizer.rule().facts(), shape, rounds,
-                  [&] { return seconds_of(1, [&] { optimizer.step(1e-3); }); });
-}
-
-// As many as fill a GPU, as an owner of several would.
-int64_t batch_on_gpu(MatrixShape shape) {
-  constexpr int64_t kElements = int64_t{1} << 27;
-  return std::clamp<int64_t>(kElements / (shape.rows * shape.cols), 1, 64);
-}
-
-Entry measure_on_gpu(const std::string& rule, const RuleOptions& options,
-                     MatrixShape shape, int rounds, Engine& engine) {
-  DeviceMemory memory(engine);
-  std::vector<DeviceOptimizer::Tensor> tensors;
-  const int64_t batch = batch_on_gpu(shape);
-  const int64_t count = shape.rows * shape.cols;
-  for (int64_t i = 0; i < batch; ++i)
-    tensors.push_back({"matrix",
-                       {shape.rows, shape.cols},
-                       memory.noise(count, 1),
-                       memory.noise(count, static_cast<uint64_t>(i) + 2)});
-  DeviceOptimizer optimizer(make_rule(rule, options, DType::kFp32, "cuda"),
-                            tensors, {&engine}, {.checks_gradients = false});
-  const auto timed_step = [&] {
-    engine.synchronize();
-    const double begin = wall_seconds();
-    optimizer.step(1e-3);
-    engine.synchronize();
-    return wall_seconds() - begin;
-  };
-  timed_step();
-  Entry entry = entry_of(optimizer.rule().facts(), shape, rounds, timed_step);
-  entry.batch = batch;
-  return entry;
-}
-
-struct Subject {
-  std::string rule;
-  RuleOptions options;
-  const std::vector<MatrixShape>* shapes;
-};
-
-std::vector<Subject> subjects(const CalibrateRequest& request) {
-  std::vector<Subject> all;
+CalibrateRequest every_rule(const std::string& device,
+                            const std::string& precision,
+                            const std::vector<MatrixShape>& shapes,
+                            const std::vector<MatrixShape>& factored) {
+  CalibrateRequest request{.device = device, .precision = precision};
   for (const char* form : {"standard", "symmetric", "gram"})
-    all.push_back({"muon",
-                   {{"device", request.device},
-                    {"precision", request.precision},
-                    {"newton_schulz", form}},
-                   &request.shapes});
+    request.subjects.push_back({"muon",
+                                {{"device", device},
+                                 {"precision", precision},
+                                 {"newton_schulz", form}},
+                                shapes});
   for (const char* rule : {"soap", "shampoo"})
-    all.push_back(
+    request.subjects.push_back(
         {rule,
-         {{"device", request.device}, {"precondition_frequency", "3"}},
-         &request.factored_shapes});
-  all.push_back({"adamw", {}, &request.shapes});
+         {{"device", device}, {"precondition_frequency", "3"}},
+         factored});
+  request.subjects.push_back({"adamw", {}, shapes});
+  return request;
+}
+
+std::string algorithm_of(const CostSubject& subject) {
+  return make_rule_facts(subject.rule, subject.options)
+      ->algorithm(subject.shapes.front());
+}
+
+template <class MeasureOne>
+std::vector<std::vector<MatrixSeconds>> measure_subjects(
+    const CalibrateRequest& request, const Progress& progress,
+    const MeasureOne& measure_one) {
+  std::vector<std::vector<MatrixSeconds>> all;
+  for (const CostSubject& subject : request.subjects) {
+    std::vector<MatrixSeconds>& list = all.emplace_back();
+    for (const MatrixShape& shape : subject.shapes) {
+      progress(
+          cat(subject.rule, " ", algorithm_of(subject), " ", to_string(shape)));
+      list.push_back(measure_one(subject, shape));
+    }
+  }
   return all;
 }
 
-void write_measurement(JsonWriter& json, const Subject& subject,
-                       const std::string& algorithm,
-                       const std::vector<Entry>& entries) {
+// Every rank has the same answer; the first one's is kept.
+Measured measure_cpu(const CalibrateRequest& request,
+                     const Progress& progress) {
+  Measured measured;
+  run_ranks(request.num_ranks, [&](Communicator& world) {
+    const bool first = world.rank() == 0;
+    const Progress say = first ? progress : [](const std::string&) {};
+    say("passes over memory");
+    Measured own{measure_element_rate(world), {}};
+    own.seconds = measure_subjects(
+        request, say, [&](const CostSubject& subject, MatrixShape shape) {
+          return measure_on_cpu(world, subject, shape, request.rounds);
+        });
+    if (first) measured = std::move(own);
+  });
+  return measured;
+}
+
+Measured measure_gpu(const CalibrateRequest& request,
+                     const Progress& progress) {
+  progress("copying memory");
+  Measured measured{measure_gpu_rates().copy_bytes_per_second, {}};
+  const std::unique_ptr<Engine> engine = make_engine(request.device);
+  measured.seconds = measure_subjects(
+      request, progress, [&](const CostSubject& subject, MatrixShape shape) {
+        return measure_on_gpu(*engine, subject, shape, request.rounds);
+      });
+  return measured;
+}
+
+void check(const CalibrateRequest& request, const MachineInfo& machine) {
+  if (request.device == "cpu" && machine.blas.fallback_core)
+    throw UsageError(cat("OpenBLAS runs its kernels for ", machine.blas.core,
+                         " on this CPU; their times would mislead every plan, "
+                         "so nothing is measured (see canzona doctor)"));
+  if (request.device != "cpu" && request.num_ranks != 1)
+    throw UsageError(cat("calibrate: ", request.num_ranks, " ranks on a ",
+                         request.device, " device, expected 1"));
+}
+
+std::string device_text(const CalibrateRequest& request,
+                        const MachineInfo& machine) {
+  if (request.device != "cpu") return make_engine(request.device)->describe();
+  const std::string ranks = request.num_ranks == 1
+                                ? "one core"
+                                : cat(request.num_ranks, " cores at once");
+  return cat(machine.cpu, ", ", ranks, ", ", machine.blas.library, " ",
+             machine.blas.core);
+}
+
+void write_measurement(JsonWriter& json, const CostSubject& subject,
+                       const std::vector<MatrixSeconds>& entries) {
   json.begin_object();
-  json.field("rule", subject.rule).field("algorithm", algorithm);
+  json.field("rule", subject.rule).field("algorithm", algorithm_of(subject));
   json.member("options").begin_object();
   for (const auto& [name, value] : subject.options) json.field(name, value);
   json.end_object();
   json.member("entries").begin_array();
-  for (const Entry& entry : entries) {
+  for (const MatrixSeconds& entry : entries) {
     json.begin_object();
     json.field("rows", entry.shape.rows).field("cols", entry.shape.cols);
     if (entry.batch > 1) json.field("batch", entry.batch);
@@ -143,55 +129,79 @@ void write_measurement(JsonWriter& json, const Subject& subject,
 
 }  // namespace
 
-CalibrateRequest gpu_calibration() {
-  CalibrateRequest request;
-  request.device = "cuda";
-  request.precision = "fp16";
-  request.shapes = {{512, 2048},   {768, 2048},   {1024, 1024}, {1024, 2048},
-                    {1024, 4096},  {1024, 5120},  {1536, 4096}, {2048, 2048},
-                    {2048, 4096},  {2048, 6144},  {2560, 4096}, {2560, 9728},
-                    {4096, 4096},  {4096, 12288}, {5120, 5120}, {5120, 8192},
-                    {5120, 17408}, {5120, 25600}};
+CalibrateRequest cpu_calibration(const std::string& precision) {
+  return every_rule("cpu", precision,
+                    {{128, 512},
+                     {256, 256},
+                     {256, 1024},
+                     {512, 512},
+                     {512, 2048},
+                     {1024, 1024},
+                     {1024, 3072},
+                     {2048, 2048}},
+                    {{128, 512}, {256, 256}, {512, 512}, {512, 1024}});
+}
+
+CalibrateRequest gpu_calibration(const std::string& precision) {
   // Square ones have factors of full rank, as real gradients have over time.
-  request.factored_shapes = {{512, 512}, {1024, 1024}, {2048, 2048}};
+  return every_rule("cuda", precision,
+                    {{512, 2048},
+                     {768, 2048},
+                     {1024, 1024},
+                     {1024, 2048},
+                     {1024, 4096},
+                     {1024, 5120},
+                     {1536, 4096},
+                     {2048, 2048},
+                     {2048, 4096},
+                     {2048, 6144},
+                     {2560, 4096},
+                     {2560, 9728},
+                     {4096, 4096},
+                     {4096, 12288},
+                     {5120, 5120},
+                     {5120, 8192},
+                     {5120, 17408},
+                     {5120, 25600}},
+                    {{512, 512}, {1024, 1024}, {2048, 2048}});
+}
+
+CalibrateRequest calibration_for(const Plan& plan) {
+  const auto facts = make_rule_facts(plan.rule, plan.rule_options);
+  const auto option = [&](const char* name, const char* otherwise) {
+    const auto found = plan.rule_options.find(name);
+    return found == plan.rule_options.end() ? otherwise : found->second;
+  };
+  CalibrateRequest request{.device = option("device", "cpu"),
+                           .precision = option("precision", "fp32")};
+  std::map<std::string, std::set<MatrixShape>> shapes;
+  for (const Matrix& m : plan.matrices)
+    if (m.rows > 0 && m.cols > 0)
+      shapes[facts->algorithm({m.rows, m.cols})].insert({m.rows, m.cols});
+  for (const auto& [algorithm, own] : shapes)
+    request.subjects.push_back(
+        {plan.rule, plan.rule_options, {own.begin(), own.end()}});
+  if (request.subjects.empty())
+    request.subjects.push_back({"adamw", {}, {{1024, 1024}}});
   return request;
 }
 
 std::string calibrate(const CalibrateRequest& request,
                       const MachineInfo& machine, const Progress& progress) {
-  if (request.device == "cpu" && machine.blas.fallback_core)
-    throw UsageError(cat("OpenBLAS runs its kernels for ", machine.blas.core,
-                         " on this CPU; their times would mislead every plan, "
-                         "so nothing is measured (see canzona doctor)"));
+  check(request, machine);
+  const Measured measured = request.device == "cpu"
+                                ? measure_cpu(request, progress)
+                                : measure_gpu(request, progress);
   JsonWriter json(2);
   json.begin_object();
   json.field("format", "canzona.cost_table").field("version", 1);
-  Lanes lanes(1, [&] { return make_engine(request.device); });
-  const bool gpu = request.device == "cuda";
-  json.field("device", gpu ? lanes.lane(0).describe()
-                           : cat(machine.cpu, ", one core, ",
-                                 machine.blas.library, " ", machine.blas.core));
+  json.field("device", device_text(request, machine));
   json.field("kind", request.device).field("precision", request.precision);
   json.field("date", request.date);
-  progress("copying memory");
-  json.field(
-      "element_wise_bytes_per_second",
-      (gpu ? measure_gpu_rates() : measure_rates()).copy_bytes_per_second);
+  json.field("element_wise_bytes_per_second", measured.element_rate);
   json.member("measurements").begin_array();
-  for (const Subject& subject : subjects(request)) {
-    std::vector<Entry> entries;
-    const auto facts = make_rule_facts(subject.rule, subject.options);
-    const std::string algorithm = facts->algorithm(subject.shapes->front());
-    for (const MatrixShape& shape : *subject.shapes) {
-      progress(cat(subject.rule, " ", algorithm, " ", to_string(shape)));
-      entries.push_back(gpu ? measure_on_gpu(subject.rule, subject.options,
-                                             shape, request.rounds,
-                                             lanes.lane(0))
-                            : measure_on_cpu(subject.rule, subject.options,
-                                             shape, request.rounds, lanes));
-    }
-    write_measurement(json, subject, algorithm, entries);
-  }
+  for (size_t i = 0; i < request.subjects.size(); ++i)
+    write_measurement(json, request.subjects[i], measured.seconds[i]);
   json.end_array().end_object();
   return json.take() + "\n";
 }

@@ -39,6 +39,37 @@ std::vector<std::string> feature_names() {
   return names;
 }
 
+// The number in a file that holds nothing else; -1 if there is none ("max").
+int64_t number_in(const char* path) {
+  std::ifstream file(path);
+  int64_t number = -1;
+  return file >> number ? number : -1;
+}
+
+// The number behind a word of a file; -1 where there is none.
+int64_t number_after(const char* path, std::string_view name) {
+  std::ifstream file(path);
+  std::string word;
+  int64_t number = 0;
+  while (file >> word)
+    if (word == name && file >> number) return number;
+  return -1;
+}
+
+int64_t available_in_machine() {
+  const int64_t kilobytes = number_after("/proc/meminfo", "MemAvailable:");
+  return kilobytes < 0 ? -1 : kilobytes << 10;
+}
+
+// Pages of files are given up when memory is short.
+int64_t available_in_group() {
+  const int64_t limit = number_in("/sys/fs/cgroup/memory.max");
+  const int64_t used = number_in("/sys/fs/cgroup/memory.current");
+  const int64_t files = number_after("/sys/fs/cgroup/memory.stat", "file");
+  if (limit < 0 || used < 0) return -1;
+  return std::max<int64_t>(0, limit - used + std::max<int64_t>(0, files));
+}
+
 // Far more than any cache holds.
 double measure_copy_rate() {
   constexpr size_t kBytes = size_t{256} << 20;
@@ -68,6 +99,13 @@ MachineInfo machine_info() {
     info.bf16_kernels.emplace_back(to_string(kernel));
   info.blas = blas_info();
   return info;
+}
+
+int64_t available_memory() {
+  const int64_t machine = available_in_machine();
+  const int64_t group = available_in_group();
+  if (machine < 0 || group < 0) return std::max({machine, group, int64_t{0}});
+  return std::min(machine, group);
 }
 
 MachineRates measure_rates() {

@@ -19,6 +19,9 @@ struct MachineInfo {
   BlasInfo blas;
 };
 MachineInfo machine_info();
+// What programs may still take without swapping, bounded by the limit of the
+// control group that this process is in; 0 where nobody tells.
+int64_t available_memory();
 
 // Of one thread, by its CPU time, the best of a few.
 struct MachineRates {

@@ -4,6 +4,7 @@
 #include "canzona/measure/calibrate.h"
 #include "canzona/measure/machine.h"
 #include "canzona/measure/transform.h"
+#include "canzona/plan/cost_table.h"
 
 namespace canzona {
 namespace {
@@ -64,9 +65,8 @@ TEST(MeasureTransform, RefusesWhatHasNoElementsOrDoesNotFit) {
 }
 
 TEST(Calibrate, WritesATableOfEveryRuleWithWork) {
-  CalibrateRequest request;
-  request.shapes = {{8, 16}, {16, 16}};
-  request.factored_shapes = {{8, 16}};
+  CalibrateRequest request = cpu_calibration("fp32");
+  for (CostSubject& subject : request.subjects) subject.shapes = {{8, 16}};
   request.rounds = 1;
   request.date = "2026-01-31";
   MachineInfo machine = machine_info();
@@ -76,6 +76,47 @@ TEST(Calibrate, WritesATableOfEveryRuleWithWork) {
                            "\"gram\"", "\"soap\"", "\"shampoo\"", "\"adamw\"",
                            "refresh_seconds", "element_wise_bytes_per_second"})
     EXPECT_THAT(table, HasSubstr(word));
+}
+
+// One small matrix is square, so it takes another form than the two others.
+Plan toy_plan() {
+  Plan plan;
+  plan.rule = "muon";
+  plan.rule_options = make_rule_facts("muon", {{"device", "cpu"}})->options();
+  for (const MatrixShape& shape :
+       {MatrixShape{8, 32}, {16, 16}, {8, 32}, {0, 4}, {32, 8}}) {
+    Matrix matrix;
+    matrix.rows = shape.rows;
+    matrix.cols = shape.cols;
+    plan.matrices.push_back(matrix);
+  }
+  return plan;
+}
+
+TEST(Calibrate, MeasuresWhatAPlanNeedsOnAllRanksAtOnce) {
+  CalibrateRequest request = calibration_for(toy_plan());
+  EXPECT_EQ(request.device, "cpu");
+  size_t shapes = 0;
+  for (const CostSubject& subject : request.subjects)
+    shapes += subject.shapes.size();
+  EXPECT_EQ(shapes, 3U);
+  request.rounds = 1;
+  request.num_ranks = 2;
+  request.date = "2026-01-31";
+  MachineInfo machine = machine_info();
+  machine.blas.fallback_core = false;
+  const CostTable table =
+      CostTable::parse(calibrate(request, machine, kSilent), "table");
+  EXPECT_THAT(table.device(), HasSubstr("2 cores at once"));
+  EXPECT_GT(table.element_wise_bytes_per_second().value_or(0), 0);
+  const auto muon = make_rule_facts("muon", toy_plan().rule_options);
+  EXPECT_GT(table.seconds(*muon, {16, 16}, false).value_or(0), 0);
+}
+
+TEST(Calibrate, SharesNoGpu) {
+  CalibrateRequest request{.device = "cuda", .num_ranks = 2};
+  EXPECT_THAT([&] { calibrate(request, machine_info(), kSilent); },
+              ThrowsMessage<UsageError>(HasSubstr("2 ranks on a cuda")));
 }
 
 TEST(Calibrate, NeverStoresTheTimesOfAFallbackCore) {

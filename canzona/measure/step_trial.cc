@@ -6,8 +6,8 @@
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
+#include "canzona/comm/from_all.h"
 #include "canzona/measure/clock.h"
-#include "canzona/measure/rank_numbers.h"
 #include "canzona/measure/timed_work.h"
 #include "canzona/rules/options.h"
 #include "canzona/runtime/modules.h"
@@ -50,7 +50,10 @@ class TrialRank {
       if (runtime_.holds(t)) add_tensor(t);
   }
 
+  // Copies of all parameters by ranks that have ended would take memory, and
+  // cores, from those that have not: gathers wait until all have.
   void run_steps() {
+    runtime_.hold_params(true);
     const int64_t before = runtime_.sent().total();
     for (int step = 1; step <= request_.steps; ++step) run_step(step);
     numbers_.bytes_sent =
@@ -58,6 +61,7 @@ class TrialRank {
     numbers_.step_compute = median_of(compute_);
     numbers_.memory_bytes =
         static_cast<double>(runtime_.memory().total().value());
+    runtime_.hold_params(false);
   }
 
   // The first iteration finds all parameters there and is not timed.
@@ -136,6 +140,7 @@ class TrialRank {
     const RuntimeTimes before = runtime_.times();
     const StepOutcome outcome = update();
     const RuntimeTimes after = runtime_.times();
+    world_.barrier({.label = "parameters are applied"});
     const double applied = wall_seconds();
     runtime_.wait_all_params();
     const double gathered = wall_seconds();

@@ -24,6 +24,9 @@ struct DecoderConfig {
   // itself, so that it does not depend on how sequences are dealt to ranks.
   double balance_coefficient = 0.01;
   bool recompute = false;  // layers keep their input alone
+  // Tokens whose logits are in memory at once; 0: as many as suit the
+  // vocabulary.
+  int64_t head_chunk = 0;
 
   int64_t tokens() const { return length * micro_batch; }
 };

@@ -19,10 +19,13 @@ struct Parallel {
   int64_t num_layers = 0;
   bool has_embedding = true;
   bool has_head = true;
+  // Where there are no ranks yet, and memory is to be predicted alone.
+  int planned_tp = 1;
+  int planned_ep = 1;
 
-  int tp_size() const { return tp == nullptr ? 1 : tp->size(); }
+  int tp_size() const { return tp == nullptr ? planned_tp : tp->size(); }
   int tp_rank() const { return tp == nullptr ? 0 : tp->rank(); }
-  int ep_size() const { return ep == nullptr ? 1 : ep->size(); }
+  int ep_size() const { return ep == nullptr ? planned_ep : ep->size(); }
   int ep_rank() const { return ep == nullptr ? 0 : ep->rank(); }
 };
 

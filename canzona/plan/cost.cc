@@ -27,6 +27,8 @@ CostModel::CostModel(const RuleFacts& rule, const CostTable* table)
   if (table) {
     basis_.source = table->device();
     basis_.seconds_per_tick = 1 / kPicosecondsPerSecond;
+    basis_.element_wise_bytes_per_second =
+        table->element_wise_bytes_per_second().value_or(0);
   } else {
     basis_.seconds_per_tick = 1 / kNominalFlopsPerSecond;
   }

@@ -12,12 +12,14 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-CostTable table_of(const std::string& measurements) {
-  return CostTable::parse(cat(R"({"format": "canzona.cost_table", "version": 1,
+CostTable table_of(const std::string& measurements,
+                   const std::string& members = "") {
+  return CostTable::parse(
+      cat("{", members, R"("format": "canzona.cost_table", "version": 1,
               "device": "Toy 1", "kind": "cpu", "precision": "fp32",
               "date": "2025-03-31", "measurements": [)",
-                              measurements, "]}"),
-                          "toy.json");
+          measurements, "]}"),
+      "toy.json");
 }
 
 // 10x20 is 6·10²·20 + 14·10³ = 26,000 flops, 10x40 is 38,000.
@@ -127,6 +129,19 @@ TEST(CostModel, CountsCopiesOfUncutTensors) {
   EXPECT_EQ(cost.weight(Weight::kCost, {3, 3}, 8), cost.cost({3, 3}));
   EXPECT_THROW(cost.weight(Weight::kNumel, {int64_t{1} << 40, 1 << 20}, 8),
                UsageError);
+}
+
+TEST(CostModel, KnowsTheRateOfPassesOverMemory) {
+  const auto muon = make_rule_facts("muon", {});
+  const auto rate = [&](const CostTable* table) {
+    return CostModel(*muon, table).basis().element_wise_bytes_per_second;
+  };
+  EXPECT_EQ(rate(nullptr), 0);
+  const CostTable none = table_of(kGram);
+  EXPECT_EQ(rate(&none), 0);
+  const CostTable table =
+      table_of(kGram, R"("element_wise_bytes_per_second": 4e9, )");
+  EXPECT_EQ(rate(&table), 4e9);
 }
 
 }  // namespace

@@ -66,6 +66,8 @@ struct MatrixCost {
 struct CostBasis {
   std::string source = "nominal";  // or the table's device
   double seconds_per_tick = 0;
+  // Of passes that are bound by memory; 0: not measured, and not counted.
+  double element_wise_bytes_per_second = 0;
   friend bool operator==(const CostBasis&, const CostBasis&) = default;
 };
 

@@ -106,6 +106,9 @@ void write_costs(const Plan& plan, JsonWriter& out) {
   out.member("cost").begin_object();
   out.field("source", plan.cost_basis.source);
   out.field("seconds_per_tick", plan.cost_basis.seconds_per_tick);
+  if (plan.cost_basis.element_wise_bytes_per_second > 0)
+    out.field("element_wise_bytes_per_second",
+              plan.cost_basis.element_wise_bytes_per_second);
   out.member("ticks").begin_array();
   for (const auto& [shape, cost] : by_shape) {
     out.begin_array().value(shape.rows).value(shape.cols);

@@ -12,7 +12,9 @@
 namespace canzona {
 namespace {
 
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 Plan read_back(const Plan& plan) {
@@ -90,6 +92,17 @@ TEST_P(PlanJsonOf, GivesTheSameBytesTwice) {
         plan_of(toy_model(), "dp=4,tp=2", with_strategy(GetParam())));
   };
   EXPECT_EQ(text(), text());
+}
+
+// A plan without it has the bytes that it always had.
+TEST(PlanJson, KeepsTheRateOfPassesOverMemory) {
+  Plan plan = plan_of(toy_model(), "dp=2", {});
+  EXPECT_THAT(plan_to_json(plan), Not(HasSubstr("element_wise")));
+  plan.cost_basis.element_wise_bytes_per_second = 2.5e10;
+  plan.digest = digest_of(plan);
+  EXPECT_THAT(plan_to_json(plan),
+              HasSubstr(R"("element_wise_bytes_per_second":2.5e+10)"));
+  EXPECT_EQ(read_back(plan).cost_basis, plan.cost_basis);
 }
 
 TEST(PlanJson, KeepsTheRuleThatOwnsNothing) {

@@ -75,10 +75,12 @@ void add_loads(const Plan& plan, std::vector<RankCost>& ranks) {
   }
   for (size_t m = 0; m < plan.matrices.size(); ++m) {
     const auto phase = static_cast<size_t>(plan.phase[m]);
+    const int64_t elements = plan.matrices[m].rows * plan.matrices[m].cols;
     each_computing_rank(plan, m, [&](int32_t r) {
       RankCost& rank = ranks[static_cast<size_t>(r)];
       rank.every_step += plan.costs[m].every_step;
       rank.refresh[phase] += plan.costs[m].refresh;
+      rank.computed += elements;
       ++rank.num_matrices;
     });
   }
@@ -109,6 +111,7 @@ std::vector<RankCost> predict(const Plan& plan) {
   add_bucket_memory(plan, ranks);
   add_bucket_bytes(plan, ranks);
   add_broadcast_times(plan, ranks);
+  add_element_wise(plan, ranks);
   return ranks;
 }
 

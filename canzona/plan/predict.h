@@ -52,6 +52,7 @@ struct WireBytes {
 
 struct RankCost {
   int64_t elements = 0;        // matrix-rule elements of its home, this plane
+  int64_t computed = 0;        // elements of the matrices that it computes
   Ticks every_step;            // work at this rank as an owner
   std::vector<Ticks> refresh;  // per phase, beside every_step
   int32_t num_matrices = 0;
@@ -59,7 +60,13 @@ struct RankCost {
   std::array<WireBytes, kNumCollectives> wire{};
   double transform_seconds_mean = 0;   // own work, mean over a period
   double transform_seconds_worst = 0;  // own work, worst step
-  // With the exchange over tp, pipelined: ordinary step, mean, worst.
+  // Passes over memory that the cost of a matrix leaves out: the gradients'
+  // scale and check, AdamW, slots of the exchange. Seconds only where the cost
+  // basis has a rate.
+  double element_wise_bytes = 0;
+  double element_wise_seconds = 0;
+  // All of it, with the exchange over tp, pipelined: ordinary step, mean,
+  // worst.
   double step_seconds = 0;
   double step_seconds_mean = 0;
   double step_seconds_worst = 0;

@@ -13,6 +13,7 @@ void add_loads(const Plan& plan, std::vector<RankCost>& ranks);
 void add_matrix_memory(const Plan& plan, std::vector<RankCost>& ranks);
 void add_exchange_bytes(const Plan& plan, std::vector<RankCost>& ranks);
 void add_step_times(const Plan& plan, std::vector<RankCost>& ranks);
+void add_element_wise(const Plan& plan, std::vector<RankCost>& ranks);
 
 // What buckets cost everybody.
 void add_bucket_memory(const Plan& plan, std::vector<RankCost>& ranks);

@@ -59,9 +59,13 @@ class PlanReader {
   }
 
   void read_cost(const Json& c) {
-    require_known_keys(c, {"source", "seconds_per_tick", "ticks"}, where_);
+    constexpr const char* kRate = "element_wise_bytes_per_second";
+    require_known_keys(c, {"source", "seconds_per_tick", kRate, "ticks"},
+                       where_);
     plan_.cost_basis.source = get_string(c, "source", where_);
     plan_.cost_basis.seconds_per_tick = in_.positive(c, "seconds_per_tick");
+    if (c.contains(kRate))
+      plan_.cost_basis.element_wise_bytes_per_second = in_.positive(c, kRate);
     std::map<MatrixShape, MatrixCost> by_shape;
     for (const Json& e : in_.array(get_member(c, "ticks", where_), "ticks")) {
       in_.row(e, 4, "ticks");

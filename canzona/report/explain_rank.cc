@@ -147,6 +147,7 @@ std::string explain_rank_json(const ReportPlan& shown, int32_t rank) {
   out.field("elements", own.elements);
   out.field("predicted_transform_seconds_mean", own.transform_seconds_mean);
   out.field("predicted_transform_seconds_worst", own.transform_seconds_worst);
+  out.field("predicted_element_wise_seconds", own.element_wise_seconds);
   out.field("predicted_step_seconds", own.step_seconds);
   write_owned(out, plan, owned_by(plan, rank));
   out.member("memory");

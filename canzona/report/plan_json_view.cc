@@ -41,7 +41,11 @@ void write_basis(JsonWriter& out, const Plan& plan) {
   out.member("cost").begin_object();
   out.field("source", plan.cost_basis.source);
   out.field("nominal", is_nominal(plan.cost_basis));
-  out.field("seconds_per_tick", plan.cost_basis.seconds_per_tick).end_object();
+  out.field("seconds_per_tick", plan.cost_basis.seconds_per_tick);
+  if (plan.cost_basis.element_wise_bytes_per_second > 0)
+    out.field("element_wise_bytes_per_second",
+              plan.cost_basis.element_wise_bytes_per_second);
+  out.end_object();
   const Links& links = plan.options.links;
   out.member("links").begin_object().field("nominal", links.nominal);
   out.field("intra_bytes_per_second", links.intra_bytes_per_second);
@@ -81,6 +85,7 @@ void write_ranks(JsonWriter& out, const ReportPlan& shown) {
     out.field("elements", rank.elements);
     out.field("load", period_load(shown.plan, rank));
     out.field("predicted_transform_seconds", rank.transform_seconds_mean);
+    out.field("predicted_element_wise_seconds", rank.element_wise_seconds);
     out.field("predicted_step_seconds", rank.step_seconds);
     out.member("memory");
     write_memory(out, rank.memory);

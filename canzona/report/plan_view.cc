@@ -221,6 +221,11 @@ std::string times_text(const ReportPlan& shown, const Ink& ink) {
   if (shown.plan.period > 1)
     table.row({"predicted worst step of a period",
                human_seconds(s.step_seconds_worst)});
+  if (shown.plan.cost_basis.element_wise_bytes_per_second > 0)
+    table.row({"of it element-wise, slowest rank",
+               human_seconds(spread_over(shown.ranks, [](const RankCost& rank) {
+                               return rank.element_wise_seconds;
+                             }).max)});
   table.row({"predicted transform, slowest rank", human_seconds(own.max)});
   table.row({"predicted transform, mean rank", human_seconds(own.mean)});
   return title(ink, "Predicted times") + table.text(ink) +

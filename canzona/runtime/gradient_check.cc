@@ -1,10 +1,11 @@
 #include "canzona/runtime/gradient_check.h"
 
-#include "canzona/runtime/index.h"
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
+
+#include "canzona/base/check.h"
+#include "canzona/runtime/index.h"
 
 namespace canzona {
 namespace {
@@ -39,6 +40,7 @@ GradientCheck::GradientCheck(Rank& rank) : rank_(rank) {
       add_counted(rank.tensor_of(matrix), {piece.first, piece.count});
   for (const KeptElements& elements : rank.kept.elements)
     add_counted(elements.tensor, {elements.first, elements.count});
+  find_uncounted();
 }
 
 // What every home keeps is counted in even slices, what every tp rank keeps by
@@ -55,8 +57,9 @@ void GradientCheck::add_counted(int32_t tensor, Extent extent) {
     extent = meet(extent, {bucket.all.first + begin, end - begin});
   }
   if (extent.count == 0) return;
-  counted_.push_back(
-      {const_run(rank_.store.gradients() + extent.first), extent.count});
+  float* first = rank_.store.gradients() + extent.first;
+  counted_.push_back({const_run(first), extent.count});
+  counted_to_scale_.push_back({run_of(first), extent.count});
   counted_tensor_.push_back(tensor);
 }
 
@@ -73,9 +76,35 @@ void GradientCheck::add_scaled() {
     for (const Piece& piece : matrix.pieces) add({piece.first, piece.count});
 }
 
-void GradientCheck::scale(double factor) {
+// All that is counted is scaled; of the rest, what lies between.
+void GradientCheck::find_uncounted() {
+  std::vector<Extent> counted;
+  for (const Engine::ScaledStretch& s : counted_to_scale_)
+    counted.push_back(
+        {elements<float>(s.run) - rank_.store.gradients(), s.count});
+  std::ranges::sort(counted, {}, &Extent::first);
+  int64_t num_met = 0;
+  for (const Extent& extent : scaled_) {
+    int64_t begin = extent.first;
+    const auto add_until = [&](int64_t end) {
+      if (end > begin) uncounted_.push_back({begin, end - begin});
+    };
+    for (const Extent& c : counted) {
+      const Extent both = meet(extent, c);
+      if (both.count == 0) continue;
+      add_until(both.first);
+      begin = both.end();
+      num_met += both.count;
+    }
+    add_until(extent.end());
+  }
+  for (const Extent& c : counted) num_met -= c.count;
+  CANZONA_CHECK_EQ(num_met, 0, "elements counted, but not scaled");
+}
+
+void GradientCheck::scale(const std::vector<Extent>& extents, double factor) {
   if (factor == 1) return;
-  for (const Extent& extent : scaled_)
+  for (const Extent& extent : extents)
     rank_.engine.scale(run_of(rank_.store.gradients() + extent.first), factor,
                        extent.count);
 }
@@ -87,8 +116,11 @@ int32_t GradientCheck::first_nonfinite_tensor() {
   return 0;
 }
 
-int64_t GradientCheck::largest(int32_t own_nonfinite) {
-  int64_t mine = rank_.engine.largest_bits(counted_);
+int64_t GradientCheck::largest(int32_t own_nonfinite, double factor) {
+  scale(uncounted_, factor);
+  int64_t mine = factor == 1
+                     ? rank_.engine.largest_bits(counted_)
+                     : rank_.engine.scale_and_look(counted_to_scale_, factor);
   if (mine >= kInfinityBits)
     mine = place_code(kInSum, rank_.place.rank, first_nonfinite_tensor());
   if (own_nonfinite >= 0)
@@ -116,8 +148,8 @@ double GradientCheck::norm(uint32_t largest_bits) {
 void GradientCheck::run(const StepSettings& settings, int32_t own_nonfinite,
                         StepOutcome& outcome) {
   const Span span(rank_.track, "check gradients");
-  scale(settings.gradient_factor);
-  const int64_t largest = this->largest(own_nonfinite);
+  const int64_t largest =
+      this->largest(own_nonfinite, settings.gradient_factor);
   if (largest >= kInSum) {
     outcome.skipped = true;
     outcome.nonfinite_tensor =
@@ -130,7 +162,7 @@ void GradientCheck::run(const StepSettings& settings, int32_t own_nonfinite,
   outcome.gradient_norm = norm(static_cast<uint32_t>(largest));
   constexpr double kAboveZero = 1e-6;
   if (settings.clip_norm > 0 && outcome.gradient_norm > settings.clip_norm)
-    scale(settings.clip_norm / (outcome.gradient_norm + kAboveZero));
+    scale(scaled_, settings.clip_norm / (outcome.gradient_norm + kAboveZero));
 }
 
 }  // namespace canzona

@@ -25,14 +25,17 @@ class GradientCheck {
  private:
   void add_counted(int32_t tensor, Extent extent);
   void add_scaled();
-  void scale(double factor);
-  int64_t largest(int32_t own_nonfinite);
+  void find_uncounted();
+  void scale(const std::vector<Extent>& extents, double factor);
+  int64_t largest(int32_t own_nonfinite, double factor);
   int32_t first_nonfinite_tensor();
   double norm(uint32_t largest_bits);
 
   Rank& rank_;
-  std::vector<Extent> scaled_;            // everything that this rank keeps
-  std::vector<Engine::Stretch> counted_;  // what it counts
+  std::vector<Extent> scaled_;     // everything that this rank keeps
+  std::vector<Extent> uncounted_;  // what of it another rank counts
+  std::vector<Engine::Stretch> counted_;
+  std::vector<Engine::ScaledStretch> counted_to_scale_;  // the same
   std::vector<int32_t> counted_tensor_;
 };
 

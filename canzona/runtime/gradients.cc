@@ -2,11 +2,10 @@
 
 #include <bit>
 
-#include "canzona/base/check.h"
 #include "canzona/base/error.h"
 #include "canzona/base/random.h"
 #include "canzona/base/text.h"
-#include "canzona/runtime/kept.h"
+#include "canzona/runtime/fill_shard.h"
 #include "canzona/runtime/logical_digest.h"
 
 namespace canzona {
@@ -17,21 +16,6 @@ enum Stream : uint64_t { kParameters, kSlices, kRandomOfHome };
 
 uint64_t seed_of(std::string_view name, uint64_t stream, int64_t step) {
   return bits_at(bits_at(name_seed(name), stream), static_cast<uint64_t>(step));
-}
-
-// Calls `number(i)` for every logical element i of the shard.
-template <class Number>
-void fill_shard(const Tensor& tensor, int32_t tp, int32_t t,
-                std::span<float> shard, const Number& number) {
-  int64_t filled = 0;
-  for (const LogicalRun& run : logical_runs(tensor, tp, t)) {
-    float* out = shard.data() + run.in_shard;
-    for (int64_t i = 0; i < run.count; ++i)
-      out[i] = number(static_cast<uint64_t>(run.in_tensor + i));
-    filled += run.count;
-  }
-  CANZONA_CHECK(filled == std::ssize(shard), "the shard of ", tensor.name,
-                " has ", filled, " elements, not ", shard.size());
 }
 
 // A slice's element is two bits, which stand for -3, -1, 1 or 3.

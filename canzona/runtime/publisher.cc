@@ -21,6 +21,7 @@ Publisher::Publisher(Rank& rank)
       leaving_(rank.layout.buckets.size()),
       num_in_(leaving_.size(), 1),  // AdamW's elements
       of_module_(index(num_modules(rank.plan.model))) {
+  next_ = leaving_.size();  // nothing to send before the first step
   for (const KeptMatrix& matrix : rank.kept.matrices) {
     const int32_t bucket =
         rank.layout.tensors[index(rank.tensor_of(matrix))].bucket;
@@ -59,6 +60,10 @@ void Publisher::updated_elements() {
 
 void Publisher::updated_bucket(int32_t bucket) {
   --leaving_[index(bucket)].num_missing;
+  if (!held_ || rank_.plan.traffic == Traffic::kBroadcast) post_updated();
+}
+
+void Publisher::post_updated() {
   while (next_ < leaving_.size()) {
     const size_t head = leaving_.size() - 1 - next_;
     if (leaving_[head].num_missing > 0) return;
@@ -112,6 +117,7 @@ void Publisher::post_broadcasts(const RankBucket& bucket, Leaving& leaving) {
 }
 
 void Publisher::wait(int32_t module) {
+  post_updated();
   const Stopwatch watch(rank_.times.waited_for_parameters);
   for (int32_t b : of_module_.at(index(module))) {
     leaving_[index(b)].matrices.wait();
@@ -120,6 +126,7 @@ void Publisher::wait(int32_t module) {
 }
 
 void Publisher::wait_all() {
+  post_updated();
   const Stopwatch watch(rank_.times.waited_for_parameters);
   for (Leaving& leaving : leaving_) {
     leaving.matrices.wait();

@@ -23,6 +23,10 @@ class Publisher {
   void wait(int32_t module);
   void wait_all();
 
+  // While held, nothing leaves before the first wait. Broadcasts are part of
+  // the step and not held.
+  void hold(bool held) { held_ = held; }
+
  private:
   struct Leaving {
     int32_t num_missing = 0;
@@ -31,6 +35,7 @@ class Publisher {
   };
 
   void updated_bucket(int32_t bucket);
+  void post_updated();
   void post(size_t bucket);
   void post_broadcasts(const RankBucket& bucket, Leaving& leaving);
   Work gather(const RankBucket& bucket, const Region& region,
@@ -43,6 +48,7 @@ class Publisher {
   std::vector<std::vector<int64_t>> matrix_bytes_, element_bytes_;
   std::vector<std::vector<int32_t>> of_module_;  // buckets
   size_t next_ = 0;                              // counted from the last bucket
+  bool held_ = false;
 };
 
 }  // namespace canzona

@@ -250,6 +250,8 @@ void Runtime::wait_all_params() {
   parts_->guarded([&] { parts_->publisher.wait_all(); });
 }
 
+void Runtime::hold_params(bool held) { parts_->publisher.hold(held); }
+
 int64_t Runtime::steps_done() const { return parts_->steps_done; }
 RuntimeTimes Runtime::times() const {
   RuntimeTimes times = parts_->rank.times;

@@ -119,6 +119,9 @@ class Runtime {
   // last step.
   void wait_params(int32_t module);
   void wait_all_params();
+  // While held, a step's all-gathers begin with the first wait after it instead
+  // of in it: for whoever measures the step by itself. All ranks alike.
+  void hold_params(bool held);
 
   int64_t steps_done() const;
   RuntimeTimes times() const;

@@ -13,13 +13,15 @@ struct Launcher {
   const char* name;
   const char* rank;
   const char* size;
+  const char* local;
 };
 
 // PMIx tells no size; under Slurm, which speaks it, Slurm does.
 constexpr std::array<Launcher, 3> kLaunchers = {{
-    {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-    {"PMI", "PMI_RANK", "PMI_SIZE"},
-    {"PMIx", "PMIX_RANK", "SLURM_NTASKS"},
+    {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+     "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"},
+    {"PMIx", "PMIX_RANK", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE"},
 }};
 
 int number_of(const Variables& variables, const char* name) {
@@ -34,6 +36,8 @@ std::optional<MpiLaunch> read(const Launcher& launcher,
                    .rank = number_of(variables, launcher.rank)};
   if (variables(launcher.size) != nullptr)
     launch.num_ranks = number_of(variables, launcher.size);
+  if (variables(launcher.local) != nullptr)
+    launch.num_local = number_of(variables, launcher.local);
   return launch;
 }
 

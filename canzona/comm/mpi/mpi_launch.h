@@ -17,6 +17,7 @@ struct MpiLaunch {
   std::string launcher;  // "Open MPI", "PMI" (MPICH and relatives) or "PMIx"
   int rank = 0;
   int num_ranks = 0;  // 0 if the launcher does not say
+  int num_local = 0;  // of them, on this machine; 0 if it does not say
 };
 
 // UsageError if variables are no numbers, or if two launchers contradict each

@@ -67,11 +67,12 @@ LinkSchedule::Time LinkSchedule::book(int from, int to, int64_t bytes,
   const Time duration{static_cast<int64_t>(std::round(seconds * 1e9))};
   const size_t kind = inside ? 0 : 1;
   std::lock_guard lock(mutex_);
-  Time& sender = ports_[static_cast<size_t>(from)][kind].sending_until;
-  Time& receiver = ports_[static_cast<size_t>(to)][kind].receiving_until;
-  const Time end = std::max({ready, sender, receiver}) + duration;
-  sender = receiver = end;
-  return end;
+  BusyTimes& sender = ports_[static_cast<size_t>(from)][kind].sending;
+  BusyTimes& receiver = ports_[static_cast<size_t>(to)][kind].receiving;
+  const Time begin = first_free(sender, receiver, ready, duration);
+  sender.add(begin, begin + duration);
+  receiver.add(begin, begin + duration);
+  return begin + duration;
 }
 
 }  // namespace canzona

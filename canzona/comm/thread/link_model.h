@@ -7,7 +7,8 @@
 // A rank has one sending and one receiving port for its own node and one of
 // each for the others. A message holds one at both ends for
 //   latency + bytes / bandwidth,
-// one message after the other.
+// one message after the other. A port that has to wait for the other end of one
+// message carries another in the meantime.
 #pragma once
 
 #include <array>
@@ -16,6 +17,8 @@
 #include <mutex>
 #include <string_view>
 #include <vector>
+
+#include "canzona/comm/thread/busy_times.h"
 
 namespace canzona {
 
@@ -38,7 +41,8 @@ class LinkClock {
   virtual void sleep_until(std::chrono::nanoseconds time) = 0;
 };
 
-// When messages arrive. Any thread may call; ports serve in order of calls.
+// When messages arrive. Any thread may call; each call takes the first time at
+// which both ports are free.
 class LinkSchedule {
  public:
   using Time = std::chrono::nanoseconds;
@@ -50,8 +54,7 @@ class LinkSchedule {
 
  private:
   struct Ports {
-    Time sending_until{0};
-    Time receiving_until{0};
+    BusyTimes sending, receiving;
   };
 
   LinkModel model_;

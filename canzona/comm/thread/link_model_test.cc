@@ -64,13 +64,31 @@ TEST(LinkSchedule, APortServesOneMessageAfterTheOther) {
   // One sender, two receivers of other nodes.
   EXPECT_EQ(schedule.book(0, 2, 10, nanoseconds{0}), nanoseconds{50});
   EXPECT_EQ(schedule.book(0, 4, 10, nanoseconds{0}), nanoseconds{100});
-  // The receiving port of 4 is held, the sending one is not.
+  // The receiving port of 4 waits for 0, and has time for another before.
+  EXPECT_EQ(schedule.book(3, 4, 10, nanoseconds{0}), nanoseconds{50});
+  EXPECT_EQ(schedule.book(5, 4, 10, nanoseconds{0}), nanoseconds{20});
   EXPECT_EQ(schedule.book(3, 4, 10, nanoseconds{0}), nanoseconds{150});
   EXPECT_EQ(schedule.book(4, 1, 10, nanoseconds{0}), nanoseconds{50});
   // Its own node has ports of its own.
   EXPECT_EQ(schedule.book(0, 1, 10, nanoseconds{0}), nanoseconds{20});
   // Later than all that was booked.
   EXPECT_EQ(schedule.book(0, 2, 10, nanoseconds{1000}), nanoseconds{1050});
+}
+
+// All to all in whichever order ranks come: nobody waits for a port.
+TEST(LinkSchedule, AnExchangeTakesWhatTheBusiestPortTakes) {
+  constexpr int kRanks = 8;
+  for (int first = 0; first < kRanks; ++first) {
+    LinkSchedule schedule({1e9, 1e9, 0, kRanks}, kRanks);
+    nanoseconds last{0};
+    for (int i = 0; i < kRanks; ++i)
+      for (int step = 1; step < kRanks; ++step) {
+        const int to = (first + 3 * i) % kRanks;
+        const int from = (to + kRanks - step) % kRanks;
+        last = std::max(last, schedule.book(from, to, 100, nanoseconds{0}));
+      }
+    EXPECT_EQ(last, nanoseconds{100 * (kRanks - 1)});
+  }
 }
 
 // Time that passes only by sleeping.

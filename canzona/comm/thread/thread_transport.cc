@@ -123,8 +123,11 @@ void ThreadTransport::post_receive(int from, std::span<std::byte> data) {
   ++num_pending_;
 }
 
+// Each rank begins with another peer: a modelled link carries one message at a
+// time, and if all began with rank 0, they would stand in line at its port.
 bool ThreadTransport::poll() {
-  for (int peer = 0; peer < size(); ++peer) {
+  for (int step = 0; step < size(); ++step) {
+    const int peer = (rank_ + size() - step) % size();
     Pending& with = pending_[static_cast<size_t>(peer)];
     if (with.receiving && try_receive(peer)) {
       with.receiving = false;

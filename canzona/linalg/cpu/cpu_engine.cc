@@ -110,6 +110,14 @@ uint32_t CpuEngine::largest_bits(std::span<const Stretch> runs) {
   return largest;
 }
 
+uint32_t CpuEngine::scale_and_look(std::span<const ScaledStretch> runs,
+                                   double factor) {
+  uint32_t largest = 0;
+  for (const ScaledStretch& s : runs)
+    largest = std::max(largest, cpu_scale_and_look(s.run, factor, s.count));
+  return largest;
+}
+
 WideSum CpuEngine::sum_of_squares(std::span<const Stretch> runs, int exponent) {
   WideSum sum;
   for (const Stretch& s : runs)

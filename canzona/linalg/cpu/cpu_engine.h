@@ -13,7 +13,7 @@
 
 namespace canzona {
 
-class CpuEngine final : public Engine {
+class CpuEngine : public Engine {
  public:
   explicit CpuEngine(Bf16Kernel kernel);
 
@@ -54,6 +54,8 @@ class CpuEngine final : public Engine {
   void finite(ConstMatrices a, std::span<bool> results) override;
   void find_nonfinite(int32_t* first, std::span<const Stretch> runs) override;
   uint32_t largest_bits(std::span<const Stretch> runs) override;
+  uint32_t scale_and_look(std::span<const ScaledStretch> runs,
+                          double factor) override;
   WideSum sum_of_squares(std::span<const Stretch> runs, int exponent) override;
   void column_dots(Matrices values, ConstMatrices a, ConstMatrices b) override;
 

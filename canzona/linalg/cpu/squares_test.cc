@@ -85,6 +85,43 @@ TEST(SumOfSquares, RefusesNumbersAboveItsRange) {
   EXPECT_THROW(make_cpu_engine()->largest_bits({&run, 1}), InternalError);
 }
 
+// In pieces and at every offset, and nothing but the pieces is changed.
+TEST(ScaleAndLook, IsOneAfterTheOther) {
+  const auto values = numbers_up_to(1e30F, 5000, 11);
+  for (const StageTable* table : usable_stages())
+    for (const int64_t count : {0, 1, 7, 64, 4900})
+      for (const float factor : {1.0F / 28, 3e9F, 1e-30F}) {
+        auto fused = values, apart = values;
+        const uint32_t found =
+            table->scale_and_look(fused.data() + 13, factor, count);
+        table->fp32.axpby(apart.data() + 13, factor, apart.data() + 13, 0,
+                          count);
+        EXPECT_EQ(found, table->largest_bits(apart.data() + 13, count));
+        EXPECT_TRUE(std::ranges::equal(
+            fused, apart, {}, [](float x) { return std::bit_cast<int>(x); },
+            [](float x) { return std::bit_cast<int>(x); }))
+            << table->name << " " << count << " times " << factor;
+      }
+}
+
+// An engine without a pass of its own.
+TEST(ScaleAndLook, IsTheSameByTheWayThatAllEnginesHave) {
+  const auto engine = make_cpu_engine();
+  auto own = numbers_up_to(2, 1000, 3), common = own;
+  const auto runs = [](std::vector<float>& x) {
+    return std::vector<Engine::ScaledStretch>{{run_of(x.data()), 10},
+                                              {run_of(x.data() + 10), 90},
+                                              {run_of(x.data() + 200), 0},
+                                              {run_of(x.data() + 300), 700}};
+  };
+  EXPECT_EQ(engine->scale_and_look(runs(own), 0.1),
+            engine->Engine::scale_and_look(runs(common), 0.1));
+  EXPECT_EQ(own, common);
+  EXPECT_NE(own[0], 2);
+  EXPECT_EQ(own[150], numbers_up_to(2, 1000, 3)[150]);
+  EXPECT_EQ(engine->scale_and_look({}, 2), 0U);
+}
+
 TEST(LargestBits, PutsNansAboveInfinityAboveNumbers) {
   EXPECT_EQ(largest({}), 0U);
   EXPECT_EQ(make_cpu_engine()->largest_bits({}), 0U);

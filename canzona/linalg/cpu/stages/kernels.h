@@ -173,6 +173,20 @@ uint32_t largest_bits_kernel(const float* x, int64_t count) {
   return static_cast<uint32_t>(largest);
 }
 
+uint32_t scale_and_look_kernel(float* x, float factor, int64_t count) {
+  int32_t largest = 0;
+  CANZONA_INDEPENDENT
+  for (int64_t i = 0; i < count; ++i) {
+    const float scaled = factor * x[i];
+    x[i] = scaled;
+    int32_t bits;
+    std::memcpy(&bits, &scaled, sizeof bits);
+    bits &= 0x7fffffff;
+    largest = largest > bits ? largest : bits;
+  }
+  return static_cast<uint32_t>(largest);
+}
+
 // A scaled number has 24 bits and its square 48, so that both are exact.
 SplitSum sum_squares_kernel(const float* x, double scale, int64_t count) {
   uint64_t low = 0;
@@ -201,6 +215,7 @@ constexpr StageTable make_stage_table(std::string_view name) {
           widen_bf16_kernel,
           add_kernel,
           largest_bits_kernel,
+          scale_and_look_kernel,
           sum_squares_kernel};
 }
 

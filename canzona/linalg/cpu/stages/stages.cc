@@ -122,6 +122,11 @@ uint32_t cpu_largest_bits(ConstRun run, int64_t count) {
   return best().largest_bits(elements<float>(run), count);
 }
 
+uint32_t cpu_scale_and_look(Run run, double factor, int64_t count) {
+  return best().scale_and_look(elements<float>(run), static_cast<float>(factor),
+                               count);
+}
+
 // A block is looked at first, and found in the cache after that: a number out
 // of range is an error before it is an integer.
 WideSum cpu_sum_of_squares(ConstRun run, int64_t count, int exponent) {

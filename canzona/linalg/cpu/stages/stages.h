@@ -21,6 +21,8 @@ void cpu_adam_apply(ConstRun grad, Run m, Run v, Run weights,
 void cpu_axpby(Run y, double alpha, ConstRun x, double beta, int64_t count);
 bool cpu_all_finite(ConstRun run, int64_t count);
 uint32_t cpu_largest_bits(ConstRun run, int64_t count);
+// x = factor·x, and the same of what it is then.
+uint32_t cpu_scale_and_look(Run run, double factor, int64_t count);
 WideSum cpu_sum_of_squares(ConstRun run, int64_t count, int exponent);
 void cpu_round_to_bf16(uint16_t* to, const float* from, int64_t count);
 void cpu_widen_bf16(float* to, const uint16_t* from, int64_t count);

@@ -158,10 +158,10 @@ std::vector<Real> run_all(const StageKernels<Real>& kernels, int64_t offset,
                     out.data() + offset, c, 1 - c, c, c, 1 - c},
                    count);
   kernels.apply(w.data() + offset, out.data() + offset, 1 - c, c, 1 - c, count);
-  kernels.adam({grad.data() + offset, m.data() + offset, v.data() + offset,
-                out.data() + offset, nullptr, 1 - c, c, 1 - c, c, c, c, c, c,
-                1, 1, 1},
-               count);
+  kernels.adam(
+      {grad.data() + offset, m.data() + offset, v.data() + offset,
+       out.data() + offset, nullptr, 1 - c, c, 1 - c, c, c, c, c, c, 1, 1, 1},
+      count);
   kernels.axpby(out.data() + offset, c, w.data() + offset, c, count);
   for (const auto* part : {&m, &v, &w})
     out.insert(out.end(), part->begin() + offset, part->end());

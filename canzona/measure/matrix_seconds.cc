@@ -1,0 +1,152 @@
+#include "canzona/measure/matrix_seconds.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "canzona/base/random.h"
+#include "canzona/linalg/lanes.h"
+#include "canzona/measure/clock.h"
+#include "canzona/measure/device_memory.h"
+#include "canzona/measure/median_over.h"
+#include "canzona/measure/step_times.h"
+#include "canzona/rules/device_optimizer.h"
+#include "canzona/rules/local_optimizer.h"
+
+namespace canzona {
+namespace {
+
+double least_of(const std::vector<double>& values) {
+  return *std::min_element(values.begin(), values.end());
+}
+
+// Steps by their place in a period, the first aside: it takes memory and, in
+// some rules, does other work. The dearest place is the one that refreshes.
+template <class TimedStep, class Typical>
+MatrixSeconds seconds_by_place(const RuleFacts& facts, MatrixShape shape,
+                               int rounds, const TimedStep& timed_step,
+                               const Typical& typical) {
+  const auto period = static_cast<size_t>(facts.period());
+  std::vector<std::vector<double>> times(period);
+  timed_step();
+  for (int round = 0; round < rounds; ++round)
+    for (std::vector<double>& place : times) place.push_back(timed_step());
+  std::vector<double> places;
+  for (const std::vector<double>& place : times)
+    places.push_back(typical(place));
+  std::sort(places.begin(), places.end());
+  const double dearest = places.back();
+  if (places.size() > 1) places.pop_back();
+  MatrixSeconds out{.shape = shape, .seconds = typical(places)};
+  if (facts.work(shape).refresh.value() > 0)
+    out.refresh_seconds = std::max(dearest - out.seconds, 1e-9);
+  return out;
+}
+
+// As many matrices as a core's share of the caches cannot hold.
+int64_t batch_on_cpu(const RuleFacts& facts, MatrixShape shape) {
+  constexpr int64_t kBytes = int64_t{64} << 20;
+  constexpr int64_t kMost = 64;
+  int64_t bytes = 2 * shape.rows * shape.cols * kBytesPerFp32;
+  for (const StateFact& state : facts.states(shape))
+    bytes += state.bytes().value();
+  return std::clamp<int64_t>(kBytes / bytes, 1, kMost);
+}
+
+std::vector<float> noise(MatrixShape shape, uint64_t seed) {
+  std::vector<float> values(static_cast<size_t>(shape.rows * shape.cols));
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<float>(normal_at(seed, i));
+  return values;
+}
+
+// Matrices of a shape with an optimizer of their own. Weights and gradients are
+// alike: what they hold takes no time, where they lie does.
+class CpuMatrices {
+ public:
+  CpuMatrices(const CostSubject& subject, MatrixShape shape)
+      : lanes_(1, [] { return make_engine("cpu"); }),
+        batch_(batch_on_cpu(*make_rule_facts(subject.rule, subject.options),
+                            shape)),
+        weights_(static_cast<size_t>(batch_), noise(shape, 1)),
+        grads_(static_cast<size_t>(batch_), noise(shape, 2)),
+        optimizer_(make_rule(subject.rule, subject.options, DType::kFp32),
+                   tensors(shape), lanes_, OnNonfinite::kPropagate) {}
+
+  int64_t batch() const { return batch_; }
+  const RuleFacts& facts() const { return optimizer_.rule().facts(); }
+  double step() {
+    return seconds_of(1, [&] { optimizer_.step(1e-3); });
+  }
+
+ private:
+  std::vector<LocalOptimizer::Tensor> tensors(MatrixShape shape) {
+    std::vector<LocalOptimizer::Tensor> out;
+    for (size_t i = 0; i < weights_.size(); ++i)
+      out.push_back({"matrix",
+                     {shape.rows, shape.cols},
+                     run_of(weights_[i].data()),
+                     run_of(std::as_const(grads_[i]).data())});
+    return out;
+  }
+
+  Lanes lanes_;
+  int64_t batch_;
+  std::vector<std::vector<float>> weights_, grads_;
+  LocalOptimizer optimizer_;
+};
+
+// As many as fill a GPU, as an owner of several would.
+int64_t batch_on_gpu(MatrixShape shape) {
+  constexpr int64_t kElements = int64_t{1} << 27;
+  return std::clamp<int64_t>(kElements / (shape.rows * shape.cols), 1, 64);
+}
+
+}  // namespace
+
+MatrixSeconds measure_on_cpu(Communicator& world, const CostSubject& subject,
+                             MatrixShape shape, int rounds) {
+  CpuMatrices matrices(subject, shape);
+  const auto timed_step = [&] {
+    world.barrier({.label = "before a measurement"});
+    return matrices.step();
+  };
+  MatrixSeconds out = seconds_by_place(
+      matrices.facts(), shape, rounds, timed_step,
+      [&](const std::vector<double>& seconds) {
+        return world.size() == 1 ? least_of(seconds) : median_of(seconds);
+      });
+  out.batch = matrices.batch();
+  out.seconds = median_over(world, out.seconds);
+  out.refresh_seconds = median_over(world, out.refresh_seconds);
+  return out;
+}
+
+MatrixSeconds measure_on_gpu(Engine& engine, const CostSubject& subject,
+                             MatrixShape shape, int rounds) {
+  DeviceMemory memory(engine);
+  std::vector<DeviceOptimizer::Tensor> tensors;
+  const int64_t batch = batch_on_gpu(shape);
+  const int64_t count = shape.rows * shape.cols;
+  for (int64_t i = 0; i < batch; ++i)
+    tensors.push_back({"matrix",
+                       {shape.rows, shape.cols},
+                       memory.noise(count, 1),
+                       memory.noise(count, static_cast<uint64_t>(i) + 2)});
+  DeviceOptimizer optimizer(
+      make_rule(subject.rule, subject.options, DType::kFp32, "cuda"), tensors,
+      {&engine}, {.checks_gradients = false});
+  const auto timed_step = [&] {
+    engine.synchronize();
+    const double begin = wall_seconds();
+    optimizer.step(1e-3);
+    engine.synchronize();
+    return wall_seconds() - begin;
+  };
+  timed_step();
+  MatrixSeconds out = seconds_by_place(optimizer.rule().facts(), shape, rounds,
+                                       timed_step, least_of);
+  out.batch = batch;
+  return out;
+}
+
+}  // namespace canzona

@@ -1,0 +1,126 @@
+// Causal attention with grouped queries, normed and rotated queries and keys,
+// in blocks of queries and of keys: scores of a block alone are ever in memory.
+//
+//   Attention<float> attention(config, sizes, engine,
+//                              AttentionSpace<float>::take(sizes, cutter));
+//   attention.forward(qkv, norms, out, log_sums);
+//
+// A row of qkv has, group by group, the group's queries, its key and its value.
+// The queries of a group are rows of one matrix, token by token, so that each
+// product is with all of them. Rows of `out` are heads in order; log_sums, of
+// tokens x heads, is what backward needs beside them.
+//
+// The memory of the space belongs to the caller. One thread; nothing is
+// allocated.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "canzona/linalg/engine.h"
+#include "canzona/model/cutter.h"
+#include "canzona/model/ops/table.h"
+#include "canzona/model/sizes.h"
+
+namespace canzona {
+
+// Of queries and keys, head_dim each.
+template <class Real>
+struct HeadNorms {
+  const Real* query = nullptr;
+  const Real* key = nullptr;
+};
+template <class Real>
+struct HeadNormGradients {
+  Real* query = nullptr;
+  Real* key = nullptr;
+};
+
+// One sequence and one group of heads at a time.
+template <class Real>
+struct AttentionSpace {
+  Real* cosines = nullptr;  // length x head_dim / 2; filled once
+  Real* sines = nullptr;
+  Real* queries = nullptr;  // length x per_group x head_dim
+  Real* keys = nullptr;     // length x head_dim
+  Real* query_gradients = nullptr;
+  Real* key_gradients = nullptr;
+  Real* value_gradients = nullptr;
+  Real* scores = nullptr;  // a block's
+  Real* score_gradients = nullptr;
+  Real* heads = nullptr;  // out, or its gradient, of a block's queries
+  Real* largest = nullptr;
+  Real* sums = nullptr;
+
+  static AttentionSpace take(const DecoderSizes& sizes, Cutter& cutter);
+};
+
+template <class Real>
+class Attention {
+ public:
+  // The space's angles are filled here.
+  Attention(const DecoderConfig& config, const DecoderSizes& sizes,
+            Engine& engine, const AttentionSpace<Real>& space);
+
+  // qkv is read alone.
+  void forward(Real* qkv, const HeadNorms<Real>& norms, Real* out,
+               Real* log_sums);
+
+  // What forward gave, and the gradient of `out`.
+  struct Saved {
+    const Real* out = nullptr;
+    const Real* log_sums = nullptr;
+    const Real* out_gradient = nullptr;
+  };
+  // qkv becomes its gradient; those of the norms are added to.
+  void backward(Real* qkv, const HeadNorms<Real>& norms, const Saved& saved,
+                const HeadNormGradients<Real>& gradients);
+
+ private:
+  // One sequence and group: where its numbers begin.
+  struct Group {
+    Real* qkv;
+    int64_t first_head;
+    int64_t first_token;
+  };
+  // Queries [first, first + tokens) and keys [begin, begin + count).
+  struct Block {
+    int64_t first;
+    int64_t tokens;
+    int64_t begin = 0;
+    int64_t count = 0;
+  };
+
+  template <class Work>
+  void each_group(Real* qkv, const Work& work) const;
+  template <class Work>
+  void each_query_block(const Work& work) const;
+  template <class Work>
+  void each_key_block(Block b, const Work& work) const;
+
+  Group group_at(Real* qkv, int64_t sequence, int64_t group) const;
+  Real* value_at(const Group& g, int64_t token) const;
+  Real* query_at(Real* all, const Block& b) const {
+    return all + b.first * sizes_.per_group * sizes_.head_dim;
+  }
+  TurnedHeads<Real> heads_of(const Group& g, Real* turned, bool query,
+                             const Real* weight) const;
+  void turn(const Group& g, const HeadNorms<Real>& norms);
+  void turn_back(const Group& g, const HeadNorms<Real>& norms,
+                 const HeadNormGradients<Real>& gradients);
+
+  ScoreBlock<Real> score(const Block& b);
+  void attend(const Group& g, const Block& b);
+  void attend_queries(const Group& g, const Block& b, Real* out,
+                      Real* log_sums);
+  void attend_backward(const Group& g, const Block& b);
+  void attend_queries_backward(const Group& g, const Block& b,
+                               const Saved& saved);
+
+  DecoderSizes sizes_;
+  Real epsilon_;
+  Engine& engine_;
+  AttentionSpace<Real> space_;
+};
+
+}  // namespace canzona

@@ -1,0 +1,101 @@
+// The decoder of a rank: forward and backward of micro-batches through the
+// layers that it has. docs/model.md has the formulas.
+//
+//   Decoder<float> decoder(config, shapes, parallel, engine, weights);
+//   double loss = decoder.forward(0, sequences, nullptr, nullptr);
+//   decoder.backward(0, sequences, nullptr, nullptr, true);
+//
+// Weights and engine outlive it; the engine is a CPU's. All memory is one block
+// reserved at construction; nothing is allocated afterwards. All ranks of tp
+// and ep call together. One thread.
+//
+// The same inputs give the same bits; layers that are recomputed, or dealt to
+// several stages, give those of layers that are not.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "canzona/linalg/engine.h"
+#include "canzona/model/decoder_config.h"
+#include "canzona/model/decoder_memory.h"
+#include "canzona/model/head.h"
+#include "canzona/model/layer.h"
+#include "canzona/model/parallel.h"
+#include "canzona/model/weights.h"
+
+namespace canzona {
+
+template <class Real>
+class Decoder {
+ public:
+  // `in_flight`: micro-batches between forward and backward at once (pipeline).
+  // UsageError names what cannot be cut so, or is asked for and not supported.
+  Decoder(const DecoderConfig& config, const Model& shapes,
+          const Parallel& parallel, Engine& engine, Weights<Real>& weights,
+          int64_t in_flight = 1);
+  Decoder(const Decoder&) = delete;
+  Decoder& operator=(const Decoder&) = delete;
+
+  // `sequences`: micro_batch x (length + 1) tokens, each the input and, shifted
+  // by one, the target; read by stages with the embedding or the head. `input`:
+  // tokens x hidden from the stage before, null with the embedding; `output`:
+  // for the next one, null with the head. Returns the mean loss over tokens,
+  // without balance_loss(); 0 without the head.
+  double forward(int64_t slot, std::span<const int32_t> sequences,
+                 const Real* input, Real* output);
+
+  // Of the micro-batch in `slot`: adds d(mean loss + balance loss)/d(parameter)
+  // to the gradients. `output_gradient` comes from the next stage,
+  // `input_gradient` goes to the one before; null like output and input.
+  // `last`: nothing more is added in this step, and each tensor is ready as
+  // soon as it is complete: the head's first, the embedding last.
+  void backward(int64_t slot, std::span<const int32_t> sequences,
+                const Real* output_gradient, Real* input_gradient, bool last);
+
+  // Forward alone, in the memory of slot 0, which must not wait for backward.
+  double evaluate(std::span<const int32_t> sequences, const Real* input,
+                  Real* output);
+
+  double balance_loss(int64_t slot) const;
+  int64_t reserved() const { return reserved_; }  // bytes
+  double comm_seconds() const;  // in collectives of tp and ep, so far
+
+ private:
+  Tools<Real> tools();
+  void build_layers(const Model& shapes);
+  double run(int64_t slot, std::span<const int32_t> sequences,
+             const Real* input, Real* output);
+  void check_sequences(std::span<const int32_t> sequences) const;
+  void check_slot(int64_t slot, bool waits) const;
+  void embed(std::span<const int32_t> sequences, Real* out);
+  void embed_backward(std::span<const int32_t> sequences, const Real* gradient,
+                      bool last);
+  int64_t embedding_row(std::span<const int32_t> sequences,
+                        int64_t token) const;
+
+  DecoderConfig config_;
+  Parallel parallel_;
+  DecoderSizes sizes_;
+  OuterTensors tensors_;
+  Engine& engine_;
+  Weights<Real>& weights_;
+  TpGroup<Real> tp_;
+  struct Release {
+    Memory* source = nullptr;
+    void operator()(std::byte* memory) const { source->release(memory); }
+  };
+  int64_t reserved_;
+  std::unique_ptr<std::byte, Release> memory_;
+  DecoderMemory<Real> cut_;
+  Attention<Real> attention_;
+  Head<Real> head_;
+  std::vector<Layer<Real>> layers_;
+  std::vector<bool> waits_;  // slots between forward and backward
+  std::vector<double> balance_;
+};
+
+}  // namespace canzona

@@ -1,0 +1,113 @@
+#include "canzona/model/decoder_config.h"
+
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "canzona/model/sizes.h"
+
+namespace canzona {
+namespace {
+
+// Logits of a chunk of tokens; a small vocabulary's are there all at once.
+constexpr int64_t kChunkLogits = int64_t{1} << 24;
+constexpr int64_t kLeastChunk = 128;
+// Of a sequence, and sequences of a micro-batch: sides of a product are ints.
+constexpr int64_t kMostTokens = int64_t{1} << 24;
+
+void refuse(bool wrong, const std::string& name, const std::string& what) {
+  if (wrong) throw UsageError(cat("decoder ", quoted(name), ": ", what));
+}
+
+void check_attention(const Architecture& a, const std::string& name) {
+  refuse(a.latent.kv_rank > 0, name,
+         cat("latent attention (kv_rank ", a.latent.kv_rank,
+             ") is not supported, only grouped queries"));
+  refuse(a.attention_bias || a.mlp_bias, name, "biases are not supported");
+  refuse(!a.qk_norm, name, "queries and keys are always normed (qk_norm)");
+  refuse(
+      a.head_dim % 2 != 0, name,
+      cat("head_dim must be even, so that pairs can turn, got ", a.head_dim));
+}
+
+void check_numbers(const DecoderConfig& c, const std::string& name) {
+  const auto check_size = [&](const char* what, int64_t size) {
+    refuse(size < 1 || size > kMostTokens, name,
+           cat(what, " must be from 1 to ", kMostTokens, ", got ", size));
+  };
+  check_size("length", c.length);
+  check_size("micro_batch", c.micro_batch);
+  refuse(c.head_chunk < 0, name,
+         cat("head_chunk must not be below 0, got ", c.head_chunk));
+  refuse(!(c.norm_epsilon > 0), name,
+         cat("norm_epsilon must be above 0, got ", c.norm_epsilon));
+  refuse(!(c.rope_base > 0), name,
+         cat("rope_base must be above 0, got ", c.rope_base));
+}
+
+void check_experts(const DecoderConfig& c, const std::string& name) {
+  const int64_t count = c.architecture.experts.count;
+  if (count == 0) return;
+  refuse(c.experts_per_token < 1 || c.experts_per_token > count, name,
+         cat("experts_per_token must be from 1 to ", count, ", got ",
+             c.experts_per_token));
+  refuse(!(c.balance_coefficient >= 0), name,
+         cat("balance_coefficient must not be below 0, got ",
+             c.balance_coefficient));
+}
+
+void check_divides(int tp, int64_t size, const char* what) {
+  if (size % tp != 0)
+    throw UsageError(
+        cat("decoder: tp=", tp, " does not divide the ", size, " ", what));
+}
+
+bool has_dense_layers(const Architecture& a) {
+  for (int64_t layer = 0; layer < a.layers; ++layer)
+    if (!a.experts.in_layer(layer)) return true;
+  return false;
+}
+
+void check_cuts(const Architecture& a, int tp) {
+  if (a.heads % tp != 0 || a.kv_heads % tp != 0)
+    throw UsageError(cat("decoder: tp=", tp, " must divide both the ", a.heads,
+                         " query heads and the ", a.kv_heads,
+                         " key/value heads"));
+  if (has_dense_layers(a))
+    check_divides(tp, a.ffn, "rows of gate and up (ffn)");
+  check_divides(tp, a.vocab, "tokens of the vocabulary");
+}
+
+}  // namespace
+
+void check_decoder(const DecoderConfig& config, const std::string& name) {
+  check_attention(config.architecture, name);
+  check_numbers(config, name);
+  check_experts(config, name);
+}
+
+Model decoder_shapes(const DecoderConfig& config, const std::string& name) {
+  check_decoder(config, name);
+  return generate_model(config.architecture, name, true);
+}
+
+DecoderSizes decoder_sizes(const DecoderConfig& config,
+                           const Parallel& parallel) {
+  const Architecture& a = config.architecture;
+  const int tp = parallel.tp_size();
+  check_cuts(a, tp);
+  DecoderSizes sizes;
+  sizes.length = config.length;
+  sizes.micro_batch = config.micro_batch;
+  sizes.hidden = a.hidden;
+  sizes.groups = a.kv_heads / tp;
+  sizes.per_group = a.heads / a.kv_heads;
+  sizes.head_dim = a.head_dim;
+  sizes.ffn = a.ffn / tp;
+  sizes.vocab = a.vocab / tp;
+  sizes.head_chunk = std::min(
+      sizes.tokens(), config.head_chunk > 0
+                          ? config.head_chunk
+                          : std::max(kLeastChunk, kChunkLogits / sizes.vocab));
+  return sizes;
+}
+
+}  // namespace canzona

@@ -1,0 +1,128 @@
+#include "canzona/model/decoder_memory.h"
+
+#include <algorithm>
+
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "canzona/model/feed_forward.h"
+
+namespace canzona {
+namespace {
+
+// What all layers of the stage, or none, may need at most.
+template <class Real>
+FeedBytes largest_feed(const DecoderConfig& config, const Parallel& parallel) {
+  FeedBytes most;
+  for (int64_t i = 0; i < parallel.num_layers; ++i) {
+    const FeedBytes one =
+        feed_bytes<Real>(config, parallel, parallel.first_layer + i);
+    most.saved = std::max(most.saved, one.saved);
+    most.scratch = std::max(most.scratch, one.scratch);
+  }
+  return most;
+}
+
+template <class Real>
+LayerSaved<Real> take_saved(const DecoderSizes& sizes, int64_t feed,
+                            Cutter& cutter) {
+  LayerSaved<Real> saved;
+  saved.qkv = cutter.take<Real>(sizes.tokens(), sizes.qkv());
+  saved.attention = cutter.take<Real>(sizes.tokens(), sizes.width());
+  saved.log_sums = cutter.take<Real>(sizes.tokens(), sizes.heads());
+  saved.middle = cutter.take<Real>(sizes.tokens(), sizes.hidden);
+  saved.feed = cutter.take<std::byte>(feed);
+  return saved;
+}
+
+template <class Real>
+Slot<Real> take_slot(const DecoderConfig& config, const Parallel& parallel,
+                     const LayerSaved<Real>* shared, Cutter& cutter) {
+  const DecoderSizes sizes = decoder_sizes(config, parallel);
+  Slot<Real> slot;
+  for (int64_t i = 0; i < parallel.num_layers; ++i) {
+    slot.inputs.push_back(cutter.take<Real>(sizes.tokens(), sizes.hidden));
+    const int64_t layer = parallel.first_layer + i;
+    slot.layers.push_back(
+        shared != nullptr
+            ? *shared
+            : take_saved<Real>(sizes,
+                               feed_bytes<Real>(config, parallel, layer).saved,
+                               cutter));
+  }
+  if (!parallel.has_head) return slot;
+  slot.inputs.push_back(cutter.take<Real>(sizes.tokens(), sizes.hidden));
+  if (sizes.keeps_logits())
+    slot.logits = cutter.take<Real>(sizes.tokens(), sizes.vocab);
+  return slot;
+}
+
+template <class Real>
+void take_head(Space<Real>& space, const DecoderSizes& sizes, Cutter& cutter) {
+  if (!sizes.keeps_logits())
+    space.logits = cutter.take<Real>(sizes.head_chunk, sizes.vocab);
+  space.largest = cutter.take<Real>(sizes.head_chunk);
+  space.sums = cutter.take<Real>(2 * sizes.head_chunk);
+  space.ordered = cutter.take<int64_t>(sizes.head_chunk);
+}
+
+template <class Real>
+Space<Real> take_space(const DecoderConfig& config, const Parallel& parallel,
+                       Cutter& cutter) {
+  const DecoderSizes sizes = decoder_sizes(config, parallel);
+  const auto stream = [&] {
+    return cutter.take<Real>(sizes.tokens(), sizes.hidden);
+  };
+  Space<Real> space;
+  space.normed = stream();
+  space.delta = stream();
+  space.gradient = stream();
+  space.heads_gradient = cutter.take<Real>(sizes.tokens(), sizes.width());
+  space.feed =
+      cutter.take<std::byte>(largest_feed<Real>(config, parallel).scratch);
+  space.attention = AttentionSpace<Real>::take(sizes, cutter);
+  if (parallel.has_head) take_head(space, sizes, cutter);
+  if (parallel.tp_size() > 1)
+    space.head_norms =
+        cutter.take<Real>(parallel.num_layers, 2 * sizes.head_dim);
+  return space;
+}
+
+}  // namespace
+
+template <class Real>
+DecoderMemory<Real> DecoderMemory<Real>::take(const DecoderConfig& config,
+                                              const Parallel& parallel,
+                                              int64_t in_flight,
+                                              Cutter& cutter) {
+  DecoderMemory memory;
+  LayerSaved<Real> shared;
+  if (config.recompute)
+    shared =
+        take_saved<Real>(decoder_sizes(config, parallel),
+                         largest_feed<Real>(config, parallel).saved, cutter);
+  for (int64_t i = 0; i < in_flight; ++i)
+    memory.slots.push_back(take_slot<Real>(
+        config, parallel, config.recompute ? &shared : nullptr, cutter));
+  memory.space = take_space<Real>(config, parallel, cutter);
+  return memory;
+}
+
+template <class Real>
+int64_t decoder_memory(const DecoderConfig& config, const Parallel& parallel,
+                       int64_t in_flight) {
+  if (in_flight < 1)
+    throw UsageError(
+        cat("decoder: at least 1 micro-batch is in flight, got ", in_flight));
+  Cutter count(nullptr);
+  DecoderMemory<Real>::take(config, parallel, in_flight, count);
+  return count.bytes();
+}
+
+template struct DecoderMemory<float>;
+template struct DecoderMemory<double>;
+template int64_t decoder_memory<float>(const DecoderConfig&, const Parallel&,
+                                       int64_t);
+template int64_t decoder_memory<double>(const DecoderConfig&, const Parallel&,
+                                        int64_t);
+
+}  // namespace canzona

@@ -1,0 +1,146 @@
+// The feed-forward block of a layer that has experts: a router sends every
+// token to a few of them and adds what they give by the router's weights;
+// shared experts, if there are, work on every token.
+//
+//   Experts<float> experts(config, shapes, layer, parallel, engine, weights);
+//   experts.forward(x, y, saved, scratch);          // then all-reduce y over
+//   tp loss += experts.balance_loss(saved); experts.backward(x, dy, dx, saved,
+//   scratch, last);
+//
+// No token is dropped: memory is for all tokens at one expert. Under ep tokens
+// travel to the ranks that hold their experts and back, so an expert's gradient
+// is the sum over the micro-batches of all ranks of the group; the router's and
+// the shared experts' is of this rank's tokens alone.
+//
+// Every tp rank has the same x, and so the same routing to the bit, and its own
+// share of every expert. The router's gradient is the same on all of them.
+//
+// `saved` and `scratch` belong to the caller and lie on 128-byte borders; saved
+// is kept from forward to backward, which changes it. Nothing is allocated in
+// either. All ranks of tp and ep call together; one thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "canzona/linalg/engine.h"
+#include "canzona/model/cutter.h"
+#include "canzona/model/decoder_config.h"
+#include "canzona/model/experts_exchange.h"
+#include "canzona/model/experts_routing.h"
+#include "canzona/model/experts_sizes.h"
+#include "canzona/model/mlp.h"
+#include "canzona/model/parallel.h"
+#include "canzona/model/tp_group.h"
+#include "canzona/model/views.h"
+#include "canzona/model/weights.h"
+#include "canzona/shapes/tensor.h"
+
+namespace canzona {
+
+template <class Real>
+class Experts {
+ public:
+  // UsageError if the mesh does not divide the experts or their ffn, or if
+  // fp64 is to be added over tp, which only sums fp32.
+  Experts(const DecoderConfig& config, const Model& shapes, int64_t layer,
+          const Parallel& parallel, Engine& engine, Weights<Real>& weights);
+
+  // Kept from forward to backward, for one micro-batch and layer.
+  static int64_t saved_bytes(const DecoderConfig& config,
+                             const Parallel& parallel);
+  // Used during a call.
+  static int64_t scratch_bytes(const DecoderConfig& config,
+                               const Parallel& parallel);
+
+  // y = this tp rank's share of the output; x and y are tokens x hidden and do
+  // not overlap. With y null, only what backward needs.
+  void forward(const Real* x, Real* y, std::byte* saved, std::byte* scratch);
+  // dx = this tp rank's share of the gradient of x; dy is whole. Weight
+  // gradients are added. `last`: nothing more comes in this step, and the
+  // block's tensors are reported ready.
+  void backward(const Real* x, const Real* dy, Real* dx, std::byte* saved,
+                std::byte* scratch, bool last);
+
+  // The mean over the micro-batch's sequences, times balance_coefficient.
+  double balance_loss(const std::byte* saved) const;
+  double comm_seconds() const { return exchange_.seconds() + tp_.seconds(); }
+
+ private:
+  struct Saved {
+    Routing<Real> routing;
+    int64_t* arrivals = nullptr;  // of the exchange
+    Real* rows = nullptr;         // x where the experts are
+    Real* gate_up = nullptr;      // of the rows
+    std::byte* shared = nullptr;  // of the shared experts
+  };
+  struct Scratch {
+    Real* rows = nullptr;   // what experts give, or get in backward
+    Real* pairs = nullptr;  // without ep these are the rows
+    Real* spare = nullptr;  // as many as rows; only under ep
+    Real* act = nullptr;    // of one expert
+    Real* dact = nullptr;
+    // One for each row and pair: weights, then gradients of them.
+    Real* row_weights = nullptr;
+    Real* pair_weights = nullptr;
+    Real* dweights = nullptr;  // by token and choice
+    Real* dlogits = nullptr;
+    std::byte* shared = nullptr;
+  };
+  static Saved take_saved(const DecoderConfig& config, const Parallel& parallel,
+                          Cutter& cutter);
+  static Scratch take_scratch(const DecoderConfig& config,
+                              const Parallel& parallel, Cutter& cutter);
+
+  void find_tensors(const Model& shapes, int64_t layer);
+  // Routes x and moves its rows to the experts.
+  void send_inputs(const Real* x, const Saved& saved, const Scratch& scratch);
+  // x's rows, once for each pair.
+  void gather(const Routing<Real>& routing, const Real* x, Real* pairs) const;
+  // Adds Σ_k weight_k · pair_k to every token of y; without weights, 1.
+  void add_up(const Routing<Real>& routing, const Real* weights,
+              const Real* pairs, Real* y) const;
+
+  // Rows of one expert held here, in all arrays that have them.
+  struct Share {
+    Linear<Real> gate_up;
+    Linear<Real> down;
+    int64_t count = 0;
+    const Real* x = nullptr;
+    Real* gate_up_rows = nullptr;
+    Real* rows = nullptr;
+    Real* weights = nullptr;
+  };
+  Share share_of(size_t expert, const Saved& saved,
+                 const Scratch& scratch) const;
+  void expert_backward(const Share& share, const Scratch& scratch) const;
+  void experts_backward(const Saved& saved, const Scratch& scratch, bool last);
+  void router_backward(const Real* x, Real* dx, const Saved& saved,
+                       const Scratch& scratch, bool last);
+  Linear<Real> linear(int32_t tensor, int64_t out, int64_t in) const {
+    return {engine_, weights_, tensor, out, in};
+  }
+  Linear<Real> router() const {
+    return linear(router_, sizes_.experts, sizes_.hidden);
+  }
+
+  struct ExpertTensors {
+    int32_t gate_up = -1;
+    int32_t down = -1;
+  };
+
+  DecoderConfig config_;
+  Parallel parallel_;
+  ExpertSizes sizes_;
+  Engine& engine_;
+  Weights<Real>& weights_;
+  TpGroup<Real> tp_;
+  PairExchange exchange_;
+  int32_t router_ = -1;
+  std::vector<ExpertTensors> held_;  // experts held here
+  std::optional<Mlp<Real>> shared_;
+};
+
+}  // namespace canzona

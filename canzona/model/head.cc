@@ -1,0 +1,118 @@
+#include "canzona/model/head.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "canzona/model/ops/table.h"
+
+namespace canzona {
+
+template <class Real>
+Linear<Real> Head<Real>::linear() const {
+  return {tools_.engine, tools_.weights, tensors_.head, tools_.sizes.vocab,
+          tools_.sizes.hidden};
+}
+
+template <class Real>
+template <class Work>
+void Head<Real>::each_chunk(Real* logits, const Work& work) const {
+  const DecoderSizes& sizes = tools_.sizes;
+  Real* place = logits == nullptr ? tools_.space.logits : logits;
+  for (int64_t begin = 0; begin < sizes.tokens(); begin += sizes.head_chunk)
+    work(Chunk{begin, std::min(sizes.head_chunk, sizes.tokens() - begin),
+               place});
+}
+
+template <class Real>
+void Head<Real>::norm(const Real* x, const Chunk& chunk) const {
+  const int64_t offset = chunk.begin * tools_.sizes.hidden;
+  ops<Real>().norm(tools_.space.normed + offset, x + offset,
+                   tools_.weights.parameter(tensors_.norm), chunk.count,
+                   tools_.sizes.hidden, tools_.epsilon());
+}
+
+template <class Real>
+Real* Head<Real>::target(const Chunk& chunk, int64_t i,
+                         std::span<const int32_t> sequences) const {
+  const int64_t length = tools_.sizes.length;
+  const int64_t vocab = tools_.sizes.vocab;
+  const int64_t token = chunk.begin + i;
+  const int64_t place = token / length * (length + 1) + token % length + 1;
+  const int64_t row =
+      sequences[static_cast<size_t>(place)] - tools_.tp.rank() * vocab;
+  return row >= 0 && row < vocab ? chunk.logits + i * vocab + row : nullptr;
+}
+
+template <class Real>
+double Head<Real>::losses(const Chunk& chunk,
+                          std::span<const int32_t> sequences) const {
+  const Space<Real>& space = tools_.space;
+  const int64_t vocab = tools_.sizes.vocab;
+  const Real share = 1 / static_cast<Real>(tools_.sizes.tokens());
+  Real* targets = space.sums + chunk.count;
+  ops<Real>().row_largest(space.largest, chunk.logits, chunk.count, vocab);
+  tools_.tp.largest(space.largest, chunk.count, space.ordered,
+                    "largest logits");
+  for (int64_t i = 0; i < chunk.count; ++i) {
+    const Real* logit = target(chunk, i, sequences);
+    targets[i] = logit == nullptr ? 0 : *logit;
+  }
+  ops<Real>().row_exponents(chunk.logits, space.sums, space.largest,
+                            chunk.count, vocab);
+  tools_.tp.add(space.sums, 2 * chunk.count, "sums of exponents");
+  ops<Real>().row_shares(chunk.logits, space.sums, share, chunk.count, vocab);
+  double sum = 0;
+  for (int64_t i = 0; i < chunk.count; ++i) {
+    if (Real* gradient = target(chunk, i, sequences)) *gradient -= share;
+    sum += std::log(static_cast<double>(space.sums[i])) +
+           static_cast<double>(space.largest[i]) -
+           static_cast<double>(targets[i]);
+  }
+  return sum;
+}
+
+template <class Real>
+double Head<Real>::forward(const Real* x, std::span<const int32_t> sequences,
+                           Real* logits) {
+  double sum = 0;
+  each_chunk(logits, [&](const Chunk& chunk) {
+    norm(x, chunk);
+    linear().apply(chunk.logits,
+                   tools_.space.normed + chunk.begin * tools_.sizes.hidden,
+                   chunk.count);
+    sum += losses(chunk, sequences);
+  });
+  return sum / static_cast<double>(tools_.sizes.tokens());
+}
+
+template <class Real>
+void Head<Real>::backward(const Real* x, std::span<const int32_t> sequences,
+                          Real* logits, Real* gradient, bool last) {
+  const Space<Real>& space = tools_.space;
+  const DecoderSizes& sizes = tools_.sizes;
+  each_chunk(logits, [&](const Chunk& chunk) {
+    const Real* normed = space.normed + chunk.begin * sizes.hidden;
+    norm(x, chunk);
+    if (logits == nullptr) {
+      linear().apply(chunk.logits, normed, chunk.count);
+      losses(chunk, sequences);
+    }
+    linear().add_gradient(chunk.logits, normed, chunk.count);
+    linear().apply_transposed(space.delta + chunk.begin * sizes.hidden,
+                              chunk.logits, chunk.count);
+  });
+  if (last && !shared_) tools_.weights.ready(tensors_.head);
+  const int64_t count = sizes.tokens() * sizes.hidden;
+  tools_.tp.add(space.delta, count, "gradient of the head");
+  std::fill_n(gradient, count, Real{0});
+  ops<Real>().norm_backward(gradient, tools_.weights.gradient(tensors_.norm), x,
+                            tools_.weights.parameter(tensors_.norm),
+                            space.delta, sizes.tokens(), sizes.hidden,
+                            tools_.epsilon());
+  if (last) tools_.weights.ready(tensors_.norm);
+}
+
+template class Head<float>;
+template class Head<double>;
+
+}  // namespace canzona

@@ -1,0 +1,57 @@
+// Final norm, head and cross entropy: the mean loss over the tokens of a
+// micro-batch, with logits of a chunk of tokens in memory at a time.
+//
+//   double loss = head.forward(x, sequences, slot.logits);
+//   head.backward(x, sequences, slot.logits, gradient, last);
+//
+// The logits' memory becomes their gradient. Where the slot keeps it, backward
+// finds it there; else (`logits` null) it is made once more. Under tp a rank
+// has some rows of the vocabulary, and ranks meet for the largest logit, the
+// sum of exponents and the target's logit.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "canzona/model/tensors.h"
+#include "canzona/model/tools.h"
+#include "canzona/model/views.h"
+
+namespace canzona {
+
+template <class Real>
+class Head {
+ public:
+  // `shared`: the tensor is the embedding's too, and not ready here.
+  Head(const Tools<Real>& tools, const OuterTensors& tensors, bool shared)
+      : tools_(tools), tensors_(tensors), shared_(shared) {}
+
+  double forward(const Real* x, std::span<const int32_t> sequences,
+                 Real* logits);
+  // `gradient` becomes that of x.
+  void backward(const Real* x, std::span<const int32_t> sequences, Real* logits,
+                Real* gradient, bool last);
+
+ private:
+  struct Chunk {
+    int64_t begin;
+    int64_t count;
+    Real* logits;
+  };
+  template <class Work>
+  void each_chunk(Real* logits, const Work& work) const;
+  void norm(const Real* x, const Chunk& chunk) const;
+  // The sum of the chunk's losses; logits become gradients of the mean.
+  double losses(const Chunk& chunk, std::span<const int32_t> sequences) const;
+  // The logit of the target of the chunk's token i; null where another rank
+  // has it.
+  Real* target(const Chunk& chunk, int64_t i,
+               std::span<const int32_t> sequences) const;
+  Linear<Real> linear() const;
+
+  Tools<Real> tools_;
+  OuterTensors tensors_;
+  bool shared_;
+};
+
+}  // namespace canzona

@@ -1,0 +1,58 @@
+// One layer: attention and a feed-forward block, each added to the stream.
+//
+//   layer.forward(x, saved, out);
+//   layer.backward(x, saved, gradient, last);
+//
+// x and `saved` are kept by the caller from forward to backward, which
+// overwrites `saved`. Scratch is shared by all layers. One thread; nothing is
+// allocated after construction.
+#pragma once
+
+#include <cstdint>
+
+#include "canzona/model/decoder_memory.h"
+#include "canzona/model/feed_forward.h"
+#include "canzona/model/tensors.h"
+#include "canzona/model/tools.h"
+#include "canzona/model/views.h"
+
+namespace canzona {
+
+template <class Real>
+class Layer {
+ public:
+  // `head_norms`: where the gradients of query and key norm are summed until
+  // ranks add theirs up; null where this rank has all heads.
+  Layer(const Tools<Real>& tools, const Model& shapes, int64_t layer,
+        const Parallel& parallel, Real* head_norms);
+
+  // With `out` null, only `saved`.
+  void forward(const Real* x, const LayerSaved<Real>& saved, Real* out);
+  // The stream's gradient after the layer becomes that before it.
+  void backward(const Real* x, const LayerSaved<Real>& saved, Real* gradient,
+                bool last);
+
+  double balance_loss(const LayerSaved<Real>& saved) const {
+    return feed_.balance_loss(saved.feed);
+  }
+  double comm_seconds() const { return feed_.comm_seconds(); }
+
+ private:
+  void norm(Real* out, const Real* x, int32_t weight) const;
+  // Adds to the stream's gradient and the weight's.
+  void norm_backward(const Real* x, int32_t weight, Real* gradient, bool last);
+  void attend_backward(const LayerSaved<Real>& saved, const Real* gradient,
+                       bool last);
+  void add_up_head_norms();
+  void done(int32_t tensor, bool last) const;
+  HeadNorms<Real> head_norm_weights() const;
+  Linear<Real> qkv() const;
+  Linear<Real> o() const;
+
+  Tools<Real> tools_;
+  LayerTensors tensors_;
+  FeedForward<Real> feed_;
+  Real* head_norms_;
+};
+
+}  // namespace canzona

@@ -1,0 +1,89 @@
+// Passes over memory that no matrix's cost holds.
+#include "canzona/plan/predict_parts.h"
+
+namespace canzona {
+namespace {
+
+// Bytes read and written for an element, all in fp32.
+constexpr int64_t kScaleGradient = 2 * kBytesPerFp32;
+constexpr int64_t kCheckGradient = kBytesPerFp32;
+constexpr int64_t kAdamw = 7 * kBytesPerFp32;  // gradient; moments and weight
+constexpr int64_t kRounded = 2;                // the copy in bf16
+constexpr int64_t kCopy = 2 * kBytesPerFp32;
+
+class ElementWise {
+ public:
+  explicit ElementWise(const Plan& plan)
+      : plan_(plan),
+        fields_(make_rule_facts(plan.rule, plan.rule_options)->gather_fields()),
+        rounded_(plan.options.parameters == ParameterDtype::kBf16 ? kRounded
+                                                                  : 0) {}
+
+  // Of a rank's matrices. With an exchange, fields are written into a slot and
+  // updates read from one; an owner puts matrices together from slots and
+  // takes their updates apart.
+  double matrix_bytes(const RankCost& rank) const {
+    const bool exchanged = plan_.mesh.tp > 1;
+    const int64_t slots = exchanged ? (fields_ + 1) * kBytesPerFp32 : 0;
+    const int64_t copies = exchanged ? (fields_ + 1) * kCopy : 0;
+    return product(rank.elements, gradient(plan_.mesh.homes()) +
+                                      static_cast<double>(rounded_ + slots)) +
+           product(rank.computed, static_cast<double>(copies));
+  }
+
+  double adamw_bytes(int64_t elements, int32_t homes) const {
+    return product(elements,
+                   gradient(homes) + static_cast<double>(kAdamw + rounded_));
+  }
+
+ private:
+  static double product(int64_t elements, double bytes) {
+    return static_cast<double>(elements) * bytes;
+  }
+  // A rank scales and checks what it keeps; what every home keeps is checked
+  // in equal shares.
+  double gradient(int32_t homes) const {
+    const bool shared = plan_.traffic == Traffic::kAllReduce;
+    return static_cast<double>(kScaleGradient) +
+           static_cast<double>(kCheckGradient) / (shared ? homes : 1);
+  }
+
+  const Plan& plan_;
+  int64_t fields_;
+  int64_t rounded_;
+};
+
+void add_adamw(const Plan& plan, const ElementWise& passes,
+               std::vector<RankCost>& ranks) {
+  for (const Bucket& bucket : plan.buckets) {
+    const Buffer& buffer = plan.buffers[static_cast<size_t>(bucket.buffer)];
+    const int64_t all = adamw_elements(plan, bucket);
+    for (int32_t h = 0; h < buffer.num_homes; ++h) {
+      const int64_t kept =
+          bucket.adamw_cuts.empty() ? all : adamw_elements_at(bucket, h);
+      const int32_t home = plan.stage_home(buffer, h);
+      for (int32_t t = 0; t < plan.mesh.tp; ++t)
+        ranks[static_cast<size_t>(plan.mesh.rank(buffer.stage, home, t))]
+            .element_wise_bytes += passes.adamw_bytes(kept, buffer.num_homes);
+    }
+  }
+}
+
+}  // namespace
+
+void add_element_wise(const Plan& plan, std::vector<RankCost>& ranks) {
+  const ElementWise passes(plan);
+  for (RankCost& rank : ranks)
+    rank.element_wise_bytes = passes.matrix_bytes(rank);
+  add_adamw(plan, passes, ranks);
+  const double rate = plan.cost_basis.element_wise_bytes_per_second;
+  if (!(rate > 0)) return;
+  for (RankCost& rank : ranks) {
+    rank.element_wise_seconds = rank.element_wise_bytes / rate;
+    rank.step_seconds += rank.element_wise_seconds;
+    rank.step_seconds_mean += rank.element_wise_seconds;
+    rank.step_seconds_worst += rank.element_wise_seconds;
+  }
+}
+
+}  // namespace canzona

@@ -1,0 +1,46 @@
+// A rank that fails at a random moment of a step, for tests: what the others
+// say of it, and how soon.
+//
+//   FaultOutcome outcome = run_fault({.plan = plan, .kind = Fault::kStall,
+//                                     .victim = 2, .moment = 17});
+//   EXPECT_THAT(outcome.words[0], HasSubstr("rank 2"));
+//
+// Steps are counted in calls of the victim's engine, which come from every
+// stage: gradients announced, checked, prepared and gathered, transformed,
+// scattered, applied and published.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "canzona/plan/plan.h"
+
+namespace canzona {
+
+enum class Fault {
+  kThrow,  // out of the stage
+  kStall,  // in the stage, until all others have ended
+  kLeave,  // between stages: the rank returns as if all were done
+};
+
+struct FaultTrial {
+  Plan plan;
+  Fault kind = Fault::kThrow;
+  int victim = 0;
+  uint64_t moment = 0;  // modulo the calls, or the places between stages
+  std::chrono::milliseconds deadline{300};
+};
+
+struct FaultOutcome {
+  bool happened = false;  // the victim came to its moment
+  std::string stage;      // where it was
+  // By rank: what it said when it lost another, empty if it did not, and how
+  // long after the fault.
+  std::vector<std::string> words;
+  std::vector<double> seconds;
+};
+
+FaultOutcome run_fault(const FaultTrial& trial);
+
+}  // namespace canzona

@@ -1,0 +1,112 @@
+// What the keys of a configuration ask of each other.
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "canzona/train/config.h"
+#include "canzona/train/config_keys.h"
+#include "canzona/train/value_text.h"
+
+namespace canzona {
+namespace {
+
+// "batch.global 10 (--set)"
+std::string named(const TrainConfig& config, const std::string& key,
+                  int64_t value) {
+  return cat(key, " ", value, " (", config.origin(key), ")");
+}
+
+void require(bool holds, const std::string& found,
+             const std::string& expected) {
+  if (!holds) throw UsageError(cat(found, ": expected ", expected));
+}
+
+void check_model(const TrainConfig& c) {
+  const auto& m = c.model;
+  require(m.heads % m.kv_heads == 0, named(c, "model.kv_heads", m.kv_heads),
+          cat("a divisor of ", named(c, "model.heads", m.heads)));
+  require(m.head_dim % 2 == 0, named(c, "model.head_dim", m.head_dim),
+          "an even number: rotary angles turn pairs");
+  if (m.experts == 0) {
+    require(m.shared_experts == 0,
+            named(c, "model.shared_experts", m.shared_experts),
+            "0 where model.experts is 0");
+    return;
+  }
+  require(m.experts_per_token <= m.experts,
+          named(c, "model.experts_per_token", m.experts_per_token),
+          cat("at most ", named(c, "model.experts", m.experts)));
+  require(m.expert_ffn >= 1, named(c, "model.expert_ffn", m.expert_ffn),
+          "1 or more where there are experts");
+}
+
+// Which options were given, and where; the rule's own words name the wrong one.
+std::string origins_of_options(const TrainConfig& c) {
+  std::vector<std::string> all;
+  for (const auto& [key, origin] : c.origins)
+    if (key.starts_with(kRuleOption)) all.push_back(cat(key, " from ", origin));
+  return all.empty() ? "" : cat(" (", join(all, ", "), ")");
+}
+
+void check_rule(const TrainConfig& c) {
+  try {
+    make_rule_facts(c.rule.name, rule_options_of(c));
+  } catch (const UsageError& error) {
+    throw UsageError(cat(error.what(), origins_of_options(c)));
+  }
+}
+
+Mesh given_mesh(const TrainConfig& c) {
+  try {
+    return parse_mesh(c.mesh);
+  } catch (const UsageError& error) {
+    throw UsageError(cat("mesh (", c.origin("mesh"), "): ", error.what()));
+  }
+}
+
+void check_batch(const TrainConfig& c, const Mesh& mesh) {
+  const int64_t once = c.batch.micro * mesh.homes();
+  require(
+      c.batch.global % once == 0, named(c, "batch.global", c.batch.global),
+      cat("a multiple of ", once, ": ", named(c, "batch.micro", c.batch.micro),
+          " on each of ", mesh.homes(), " data-parallel ranks"));
+}
+
+}  // namespace
+
+Mesh mesh_of(const TrainConfig& c, int64_t launched) {
+  const int64_t ranks = c.ranks > 0 ? c.ranks : launched;
+  require(launched == 0 || ranks == launched, named(c, "ranks", ranks),
+          cat(launched, ", as many as were launched"));
+  Mesh mesh{.dp = static_cast<int32_t>(ranks > 0 ? ranks : 1)};
+  if (!c.mesh.empty()) mesh = given_mesh(c);
+  require(ranks == 0 || mesh.world() == ranks,
+          cat("mesh ", to_string(mesh), " (", c.origin("mesh"), ") has ",
+              mesh.world(), " ranks"),
+          c.ranks > 0 ? named(c, "ranks", ranks)
+                      : cat(launched, ", as many as were launched"));
+  check_batch(c, mesh);
+  return mesh;
+}
+
+RuleOptions adamw_options_of(const TrainConfig& c) {
+  return {{"learning_rate", number_text(c.adamw.learning_rate)},
+          {"weight_decay", number_text(c.adamw.weight_decay)},
+          {"beta1", number_text(c.adamw.beta1)},
+          {"beta2", number_text(c.adamw.beta2)},
+          {"epsilon", number_text(c.adamw.epsilon)}};
+}
+
+RuleOptions rule_options_of(const TrainConfig& c) {
+  RuleOptions options = c.rule.options;
+  options["learning_rate"] = number_text(c.rule.learning_rate);
+  options["weight_decay"] = number_text(c.rule.weight_decay);
+  if (c.rule.name == "adamw") options.merge(adamw_options_of(c));
+  return with_device(c.rule.name, options, "cpu");
+}
+
+void check_config(const TrainConfig& config) {
+  check_model(config);
+  check_rule(config);
+  mesh_of(config);
+}
+
+}  // namespace canzona

@@ -1,0 +1,117 @@
+// What a training run is asked to do: every number of it, and where each came
+// from. One table (config_keys.h) names the keys; parsing, help, documentation
+// and JSON are made from it.
+//
+//   Settings given = read_config_file("run.toml");
+//   given.push_back(parse_setting("steps=50", "--set"));
+//   TrainConfig config = make_config(given);
+//   config.origins.at("steps");   // "--set"
+//
+// Later settings win. Below them lie the preset's values, below those the
+// defaults. Plain values; one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "canzona/base/json_writer.h"
+#include "canzona/plan/mesh.h"
+#include "canzona/rules/facts.h"
+#include "canzona/train/schedule.h"
+#include "canzona/train/settings.h"
+
+namespace canzona {
+
+// Zero where the preset gives the number.
+struct TrainConfig {
+  std::string preset = "tiny";
+  int64_t seed = 1;
+  int64_t steps = 0;
+  struct {
+    std::string path = "synthetic";
+    double held_out = 0.05;
+  } data = {};
+  struct {
+    int64_t layers = 0;
+    int64_t hidden = 0;
+    int64_t ffn = 0;
+    int64_t heads = 0;
+    int64_t kv_heads = 0;
+    int64_t head_dim = 0;
+    int64_t vocab = 256;
+    int64_t length = 0;
+    bool tied = false;
+    double rope_base = 10000;
+    bool recompute = false;
+    int64_t experts = 0;
+    int64_t experts_per_token = 2;
+    int64_t expert_ffn = 0;
+    int64_t shared_experts = 0;
+    double balance_coefficient = 0.01;
+  } model = {};
+  struct {
+    int64_t global = 0;
+    int64_t micro = 0;
+  } batch = {};
+  struct {
+    std::string name = "muon";
+    double learning_rate = 0;
+    double weight_decay = 0.1;
+    RuleOptions options = {};  // as given: rule.option.X
+  } rule = {};
+  struct {
+    double learning_rate = 0;
+    double beta1 = 0.9;
+    double beta2 = 0.95;
+    double epsilon = 1e-8;
+    double weight_decay = 0.1;
+  } adamw = {};
+  ScheduleSettings schedule = {};
+  double clip = 1;
+  struct {
+    int64_t every = 0;
+    int64_t sequences = 0;
+  } eval = {};
+  struct {
+    std::string strategy = "balanced";
+    int64_t bucket_elements = 400'000'000;
+  } plan = {};
+  std::string mesh = {};  // "": dp over all ranks
+  int64_t ranks = 0;      // 0: as many as the mesh has
+  std::string transport = "auto";
+  std::string wire = "fp32";
+  std::string run = {};  // "": nothing is written
+  struct {
+    int64_t every = 1;
+  } log = {};
+
+  std::map<std::string, std::string> origins = {};  // by key, for every key
+
+  const std::string& origin(const std::string& key) const {
+    return origins.at(key);
+  }
+};
+
+// Defaults, the preset's values, then `given` in its order. UsageError names
+// the key, its origin, what was expected and what came.
+TrainConfig make_config(const Settings& given);
+
+// What keys ask of each other; make_config() has called it.
+void check_config(const TrainConfig& config);
+
+// The mesh: as given, or dp over `ranks`, or over the `launched` ranks of a
+// launcher (0: none). UsageError if these contradict each other or the batch
+// cannot be dealt over it.
+Mesh mesh_of(const TrainConfig& config, int64_t launched = 0);
+
+// Options of the matrix rule, its rate and decay with them, and of AdamW.
+// Where the matrix rule is AdamW, adamw.beta1 and so on count for it, too.
+RuleOptions rule_options_of(const TrainConfig& config);
+RuleOptions adamw_options_of(const TrainConfig& config);
+
+// The value of every key as one object, nested by the dots; itself a
+// configuration file.
+void write_config(JsonWriter& out, const TrainConfig& config);
+
+}  // namespace canzona

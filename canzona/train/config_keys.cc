@@ -1,0 +1,97 @@
+#include "canzona/train/config_keys.h"
+
+#include <limits>
+
+#include "canzona/plan/make_plan.h"
+#include "canzona/train/presets.h"
+
+namespace canzona {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kMany = 1e12;
+
+std::vector<std::string> rule_names() {
+  std::vector<std::string> names;
+  for (const RuleEntry& entry : rule_table()) names.push_back(entry.name);
+  return names;
+}
+
+std::vector<std::string> strategy_names() {
+  std::vector<std::string> names;
+  for (const StrategyInfo& info : strategies()) names.push_back(info.name);
+  return names;
+}
+
+}  // namespace
+
+std::vector<ConfigKey> config_keys(TrainConfig& c) {
+  auto& m = c.model;
+  const auto whole = [](const char* name, int64_t& value, double low,
+                        double high, const char* help) {
+    return ConfigKey{name, &value, help, low, high};
+  };
+  const auto real = [](const char* name, double& value, double low, double high,
+                       const char* help) {
+    return ConfigKey{name, &value, help, low, high};
+  };
+  const auto yes = [](const char* name, bool& value, const char* help) {
+    return ConfigKey{name, &value, help};
+  };
+  const auto text = [](const char* name, std::string& value, const char* help,
+                       std::vector<std::string> words = {}) {
+    return ConfigKey{name, &value, help, 0, 0, std::move(words)};
+  };
+  // clang-format off
+  return {
+      text("preset", c.preset, "numbers to begin with", preset_names()),
+      whole("seed", c.seed, 0, kMany, "of the first weights and of the order of sequences"),
+      whole("steps", c.steps, 0, 1e9, "optimizer steps"),
+      text("data.path", c.data.path, "text file or folder, Megatron .bin/.idx, llm.c .bin, or synthetic"),
+      real("data.held_out", c.data.held_out, 0.0001, 0.9, "share at the end that is only evaluated on"),
+      whole("model.layers", m.layers, 1, 10000, "decoder layers"),
+      whole("model.hidden", m.hidden, 1, 1 << 20, "width of the residual stream"),
+      whole("model.ffn", m.ffn, 1, 1 << 24, "inner width of a dense mlp"),
+      whole("model.heads", m.heads, 1, 1 << 16, "query heads"),
+      whole("model.kv_heads", m.kv_heads, 1, 1 << 16, "key and value heads; divides the query heads"),
+      whole("model.head_dim", m.head_dim, 2, 1 << 16, "width of a head; even"),
+      whole("model.vocab", m.vocab, 1, 1 << 24, "tokens there are; 256: bytes"),
+      whole("model.length", m.length, 1, 1 << 24, "tokens of a sequence"),
+      yes("model.tied", m.tied, "the head is the embedding"),
+      real("model.rope_base", m.rope_base, 1, 1e12, "base of the rotary angles"),
+      yes("model.recompute", m.recompute, "layers keep their input alone and run forward twice"),
+      whole("model.experts", m.experts, 0, 1 << 16, "experts of a layer; 0: a dense mlp"),
+      whole("model.experts_per_token", m.experts_per_token, 1, 1 << 16, "experts that a token goes to"),
+      whole("model.expert_ffn", m.expert_ffn, 0, 1 << 24, "inner width of an expert"),
+      whole("model.shared_experts", m.shared_experts, 0, 1 << 10, "experts that every token goes to"),
+      real("model.balance_coefficient", m.balance_coefficient, 0, kInf, "of the loss that spreads tokens over experts"),
+      whole("batch.global", c.batch.global, 1, 1 << 30, "sequences of a step, over all ranks"),
+      whole("batch.micro", c.batch.micro, 1, 1 << 20, "sequences of one forward and backward; more per step are accumulated"),
+      text("rule.name", c.rule.name, "rule of the matrices", rule_names()),
+      real("rule.learning_rate", c.rule.learning_rate, 0, kInf, "of the matrices, at its peak"),
+      real("rule.weight_decay", c.rule.weight_decay, 0, kInf, "of the matrices"),
+      real("adamw.learning_rate", c.adamw.learning_rate, 0, kInf, "of embedding, head and norms, at its peak"),
+      real("adamw.beta1", c.adamw.beta1, 0, 1, "share of the first moment that is kept"),
+      real("adamw.beta2", c.adamw.beta2, 0, 1, "share of the second moment that is kept"),
+      real("adamw.epsilon", c.adamw.epsilon, 0, kInf, "added to the root"),
+      real("adamw.weight_decay", c.adamw.weight_decay, 0, kInf, "of embedding and head"),
+      text("schedule.kind", c.schedule.kind, "of the learning rates", schedule_kinds()),
+      whole("schedule.warmup", c.schedule.warmup, 0, 1e9, "steps over which rates rise"),
+      real("schedule.decay", c.schedule.decay, 0, 1e9, "wsd: how long rates fall; below 1 a share of all steps, else steps"),
+      real("schedule.final", c.schedule.final, 0, 1, "rates at the end, as a share of the peak"),
+      real("clip", c.clip, 0, kInf, "norm that gradients are clipped to; 0: no clipping"),
+      whole("eval.every", c.eval.every, 0, 1e9, "steps between evaluations; 0: at the end alone"),
+      whole("eval.sequences", c.eval.sequences, 0, kMany, "held-out sequences of an evaluation; 0: all"),
+      text("plan.strategy", c.plan.strategy, "how owners of matrices are chosen", strategy_names()),
+      whole("plan.bucket_elements", c.plan.bucket_elements, 1, kMany, "a bucket of gradients closes at so many elements"),
+      text("mesh", c.mesh, "axes dp, tp, pp, ep, such as dp=2,tp=2; none: dp over all ranks"),
+      whole("ranks", c.ranks, 0, static_cast<double>(kMaxWorld), "ranks; 0: as many as the mesh has"),
+      text("transport", c.transport, "ranks as threads or processes; auto: mpi under mpirun", {"auto", "thread", "mpi"}),
+      text("wire", c.wire, "gradients between data-parallel ranks", {"fp32", "bf16"}),
+      text("run", c.run, "folder for metrics, report and weights; none: nothing is kept"),
+      whole("log.every", c.log.every, 1, 1e9, "steps between lines of the log"),
+  };
+  // clang-format on
+}
+
+}  // namespace canzona

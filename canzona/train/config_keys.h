@@ -1,0 +1,50 @@
+// The keys of a configuration, one line each in config_keys.cc: the only place
+// that lists them.
+//
+//   for (const ConfigKey& key : config_keys(config))
+//     std::cout << key.name << " = " << key.text() << "\n";
+//
+// A key points into the configuration it was made for.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "canzona/train/config.h"
+
+namespace canzona {
+
+struct ConfigKey {
+  std::string name;  // "model.layers"
+  std::variant<int64_t*, double*, bool*, std::string*> value;
+  std::string help;
+  double low = 0;  // of numbers
+  double high = 0;
+  std::vector<std::string> words = {};  // of texts; none: any text
+
+  std::string text() const;     // the value: "4", "0.003", "on", "muon"
+  std::string allowed() const;  // "1 to 1000", "on or off", "fp32 or bf16"
+  // UsageError names key, origin, what was expected and what came.
+  void set(const Setting& setting) const;
+};
+
+std::vector<ConfigKey> config_keys(TrainConfig& config);
+
+// Keys of the rule's options: "rule.option.steps".
+inline constexpr const char* kRuleOption = "rule.option.";
+
+// Every key with its value in force, the rule's options among them.
+struct ConfigRow {
+  std::string key;
+  std::string value;
+  std::string origin;
+  std::string help;
+};
+std::vector<ConfigRow> config_rows(const TrainConfig& config);
+
+// A table of all keys for docs/config.md.
+std::string config_markdown();
+
+}  // namespace canzona

@@ -1,0 +1,107 @@
+#include "canzona/train/runtime_weights.h"
+
+#include <algorithm>
+
+namespace canzona {
+namespace {
+
+// The embedding where the model has no head of its own, else -1.
+int32_t tied_embedding(const Model& model) {
+  int32_t embedding = -1;
+  for (int32_t t = 0; t < std::ssize(model.tensors); ++t) {
+    const Role role = model.tensors[static_cast<size_t>(t)].role;
+    if (role == Role::kHead) return -1;
+    if (role == Role::kEmbedding) embedding = t;
+  }
+  return embedding;
+}
+
+// What the first stage lends to the last one, else 0.
+int64_t shared_elements(const Plan& plan) {
+  const int32_t tied = tied_embedding(plan.model);
+  if (plan.mesh.pp == 1 || tied < 0) return 0;
+  return shard_elements(plan.mesh,
+                        plan.model.tensors[static_cast<size_t>(tied)]);
+}
+
+}  // namespace
+
+int64_t RuntimeWeights::extra_elements(const Plan& plan,
+                                       const RankPlace& place) {
+  if (place.stage == plan.mesh.pp - 1) return 2 * shared_elements(plan);
+  return place.stage == 0 ? shared_elements(plan) : 0;
+}
+
+RuntimeWeights::RuntimeWeights(Communicator& world, Runtime& runtime)
+    : runtime_(runtime) {
+  const Mesh& mesh = runtime.plan().mesh;
+  const RankPlace& place = runtime.place();
+  const int32_t tied = tied_embedding(runtime.plan().model);
+  if (mesh.pp == 1 || tied < 0) return;
+  const bool first = place.stage == 0;
+  const bool last = place.stage == mesh.pp - 1;
+  const int color = first || last ? place.home * mesh.tp + place.t : -1;
+  weights_ = std::make_unique<OneWay>(world, color, place.stage, true,
+                                      "the embedding, for the head", 1);
+  gradients_ = std::make_unique<OneWay>(world, color, place.stage, false,
+                                        "the head's gradient", 1);
+  if (!first && !last) return;
+  shared_ = tied;
+  borrows_ = last;
+  const auto size = static_cast<size_t>(shared_elements(runtime.plan()));
+  if (last) {
+    borrowed_.resize(size);
+    gradient_.resize(size);
+  } else {
+    arrived_.resize(size);
+  }
+}
+
+void RuntimeWeights::refresh() {
+  if (shared_ < 0) return;
+  if (borrows_) {
+    gradient_sent_.wait();
+    std::ranges::fill(gradient_, 0.0F);
+    weights_->receive(borrowed_);
+    return;
+  }
+  runtime_.wait_params(0);
+  auto* own = reinterpret_cast<float*>(runtime_.parameter(shared_));
+  weights_->send({own, arrived_.size()}).wait();
+}
+
+const float* RuntimeWeights::parameter(int32_t tensor) {
+  if (shares(tensor) && borrows_) return borrowed_.data();
+  return reinterpret_cast<const float*>(runtime_.parameter(tensor));
+}
+
+float* RuntimeWeights::gradient(int32_t tensor) {
+  if (shares(tensor) && borrows_) return gradient_.data();
+  return runtime_.gradient(tensor);
+}
+
+void RuntimeWeights::ready(int32_t tensor) {
+  if (shares(tensor)) {
+    if (borrows_) {
+      gradient_sent_ = gradients_->send(gradient_);
+      return;
+    }
+    add_head_gradient();
+  }
+  runtime_.grad_ready(tensor);
+}
+
+void RuntimeWeights::add_head_gradient() {
+  gradients_->receive(arrived_);
+  float* own = runtime_.gradient(shared_);
+  for (size_t i = 0; i < arrived_.size(); ++i) own[i] += arrived_[i];
+}
+
+double RuntimeWeights::waited() const {
+  return weights_ == nullptr ? 0 : weights_->waited() + gradients_->waited();
+}
+double RuntimeWeights::busy() const {
+  return weights_ == nullptr ? 0 : weights_->busy() + gradients_->busy();
+}
+
+}  // namespace canzona

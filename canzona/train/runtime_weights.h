@@ -1,0 +1,52 @@
+// The decoder's parameters and gradients as a runtime holds them.
+//
+//   RuntimeWeights weights(world, runtime);
+//   Decoder<float> decoder(config, model, parallel, engine, weights);
+//   weights.begin_step();
+//
+// Where the head is the embedding and lies on another pipeline stage than it,
+// the last stage borrows the embedding: the first stage sends it before the
+// step, and gets the head's gradient before its own is announced.
+//
+// All ranks make theirs at once. One thread; world and runtime outlive it.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "canzona/model/weights.h"
+#include "canzona/runtime/runtime.h"
+#include "canzona/train/stage_links.h"
+
+namespace canzona {
+
+class RuntimeWeights : public Weights<float> {
+ public:
+  RuntimeWeights(Communicator& world, Runtime& runtime);
+
+  // Before the first forward after new parameters, on all ranks.
+  void refresh();
+  // Numbers that a rank keeps here to borrow or lend the embedding.
+  static int64_t extra_elements(const Plan& plan, const RankPlace& place);
+  double waited() const;
+  double busy() const;
+
+  void wait(int32_t module) override { runtime_.wait_params(module); }
+  const float* parameter(int32_t tensor) override;
+  float* gradient(int32_t tensor) override;
+  void ready(int32_t tensor) override;
+
+ private:
+  bool shares(int32_t tensor) const { return tensor == shared_; }
+  void add_head_gradient();
+
+  Runtime& runtime_;
+  int32_t shared_ = -1;  // the embedding, if two stages use it
+  bool borrows_ = false;
+  std::unique_ptr<OneWay> weights_, gradients_;
+  std::vector<float> borrowed_, gradient_;  // at the last stage
+  std::vector<float> arrived_;              // at the first
+  Work gradient_sent_;
+};
+
+}  // namespace canzona

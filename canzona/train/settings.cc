@@ -1,0 +1,100 @@
+#include "canzona/train/settings.h"
+
+#include <set>
+#include <utility>
+
+#include "canzona/base/error.h"
+#include "canzona/base/files.h"
+#include "canzona/base/json_reader.h"
+#include "canzona/base/text.h"
+#include "canzona/train/value_text.h"
+
+namespace canzona {
+namespace {
+
+constexpr int64_t kMaxBytes = 1 << 20;
+
+SettingValue json_value(const Json& value, const std::string& key,
+                        const std::string& file) {
+  if (value.is_boolean()) return value.get<bool>();
+  // Above 2^63 it is out of bounds anyway, and its text is told right.
+  const bool huge = value.is_number_unsigned() &&
+                    std::cmp_greater(value.get<uint64_t>(), INT64_MAX);
+  if (value.is_number_integer() && !huge) return value.get<int64_t>();
+  if (value.is_number()) return value.get<double>();
+  if (value.is_string()) return value.get<std::string>();
+  throw UsageError(cat(key, " (", file,
+                       "): expected a number, a text, true or false, found ",
+                       value.is_array() ? "an array" : "null"));
+}
+
+void add_members(const Json& object, const std::string& prefix,
+                 const std::string& file, Settings& out) {
+  for (const auto& [name, value] : object.items()) {
+    const std::string key = prefix + name;
+    if (value.is_object())
+      add_members(value, key + ".", file, out);
+    else
+      out.push_back({key, json_value(value, key, file), file});
+  }
+}
+
+// {"model.layers": 1, "model": {"layers": 2}}
+void refuse_twice(const Settings& settings) {
+  std::set<std::string> seen;
+  for (const Setting& setting : settings)
+    if (!seen.insert(setting.key).second)
+      throw UsageError(
+          cat(setting.key, " (", setting.origin, "): given twice in one file"));
+}
+
+bool is_json(const std::string& path, std::string_view text) {
+  if (path.ends_with(".json")) return true;
+  if (path.ends_with(".toml")) return false;
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  return first != std::string_view::npos && text[first] == '{';
+}
+
+struct Describe {
+  std::string operator()(const RawText& raw) const { return quoted(raw.text); }
+  std::string operator()(bool truth) const { return truth ? "true" : "false"; }
+  std::string operator()(int64_t number) const { return cat(number); }
+  std::string operator()(double number) const { return number_text(number); }
+  std::string operator()(const std::string& text) const {
+    return cat("the text ", quoted(text));
+  }
+};
+
+}  // namespace
+
+Setting parse_setting(std::string_view text, const std::string& origin) {
+  const size_t equals = text.find('=');
+  if (equals == std::string_view::npos || equals == 0)
+    throw UsageError(cat(origin, " ", quoted(text),
+                         ": expected KEY=VALUE, such as steps=100"));
+  return {std::string(text.substr(0, equals)),
+          RawText{std::string(text.substr(equals + 1))}, origin};
+}
+
+Settings json_settings(std::string_view text, const std::string& file) {
+  const Json root = parse_json(
+      text, {.what = file, .max_bytes = kMaxBytes, .max_values = 10'000});
+  if (!root.is_object())
+    throw UsageError(cat(file, ": expected an object of keys"));
+  Settings out;
+  add_members(root, "", file, out);
+  refuse_twice(out);
+  return out;
+}
+
+Settings read_config_file(const std::string& path) {
+  const std::string text = read_file(path, kMaxBytes, "the configuration");
+  return is_json(path, text) ? json_settings(text, path)
+                             : toml_settings(text, path);
+}
+
+std::string describe(const SettingValue& value) {
+  return std::visit(Describe{}, value);
+}
+
+}  // namespace canzona

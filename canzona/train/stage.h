@@ -1,0 +1,70 @@
+// A rank's pipeline stage: its layers, run over the micro-batches of a step or
+// of an evaluation.
+//
+//   Stage stage(settings, micro_batches, runtime, world, engine);
+//   std::vector<double> losses = stage.learn(step);
+//   std::vector<double> held_out = stage.evaluate(num_sequences);
+//
+// All ranks call the same things in the same order. One thread; everything
+// given outlives it.
+#pragma once
+
+#include <vector>
+
+#include "canzona/model/decoder.h"
+#include "canzona/train/micro_batches.h"
+#include "canzona/train/model_groups.h"
+#include "canzona/train/runtime_weights.h"
+#include "canzona/train/schedule_1f1b.h"
+#include "canzona/train/stage_links.h"
+#include "canzona/train/trainer.h"
+
+namespace canzona {
+
+class Stage {
+ public:
+  Stage(const TrainSettings& settings, const MicroBatches& micro_batches,
+        Runtime& runtime, Communicator& world, Engine& engine);
+
+  // Forward and backward of all micro-batches; gradients are announced. Mean
+  // losses of this home's, 0 where the stage has no head.
+  std::vector<double> learn(int64_t step);
+  // The same over held-out sequences, forward alone: one per round.
+  std::vector<double> evaluate(int64_t num_sequences);
+
+  double waited() const;
+  double busy() const;
+  int64_t reserved() const;  // bytes
+
+  // What a stage would reserve.
+  static int64_t memory(const TrainSettings& settings, const Plan& plan,
+                        const RankPlace& place);
+
+ private:
+  // What a micro-batch holds between forward and backward.
+  struct Slot {
+    std::vector<int32_t> sequences;
+    std::vector<float> input, output;  // and, after forward, their gradients
+    std::vector<float> input_gradient, output_gradient;
+    Work output_sent, input_gradient_sent;
+  };
+
+  Slot& slot_of(int64_t micro_batch);
+  double forward(int64_t step, int64_t micro_batch);
+  void backward(int64_t micro_batch);
+
+  const TrainSettings& settings_;
+  const MicroBatches& micro_batches_;
+  const Plan& plan_;
+  RankPlace place_;
+  Mesh mesh_;
+  ModelGroups groups_;
+  Parallel parallel_;
+  RuntimeWeights weights_;
+  StageLinks links_;
+  int64_t in_flight_;
+  Decoder<float> decoder_;
+  std::vector<Slot> slots_;
+};
+
+}  // namespace canzona

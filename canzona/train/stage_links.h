@@ -1,0 +1,67 @@
+// Activations and their gradients on their way between pipeline stages.
+//
+//   StageLinks links(world, mesh, place, micro_batches);
+//   links.receive_input(input);          // from the stage before
+//   Work sent = links.send_output(output);
+//
+// Every direction has a communicator and a thread of its own, so that sending
+// never waits for the receiver. All ranks make theirs at once, and each stage
+// sends in the order in which its neighbour receives. Spans stay until the
+// work is done. One thread at a time; `world` outlives it.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "canzona/comm/courier.h"
+#include "canzona/runtime/rank_place.h"
+
+namespace canzona {
+
+// Numbers from one rank to another.
+class OneWay {
+ public:
+  // Of the two ranks with `color`; the sender has the lower `key` of them if
+  // `from_lower`. A color below 0: not of this rank, and nothing may be called.
+  OneWay(Communicator& world, int color, int key, bool from_lower,
+         const std::string& name, int capacity);
+
+  Work send(std::span<float> numbers);
+  void receive(std::span<float> numbers);  // waits
+  double waited() const { return waited_; }
+  double busy() const;
+
+ private:
+  Work post(std::span<float> numbers);
+
+  std::string name_;
+  int sender_;
+  std::unique_ptr<Communicator> pair_;
+  std::unique_ptr<Courier> courier_;  // uses the pair
+  double waited_ = 0;
+};
+
+class StageLinks {
+ public:
+  StageLinks(Communicator& world, const Mesh& mesh, const RankPlace& place,
+             int64_t capacity);
+
+  void receive_input(std::span<float> numbers);
+  Work send_output(std::span<float> numbers);
+  void receive_output_gradient(std::span<float> numbers);
+  Work send_input_gradient(std::span<float> numbers);
+
+  // Seconds that this rank has waited here, and that its links were busy.
+  double waited() const;
+  double busy() const;
+
+ private:
+  std::vector<std::unique_ptr<OneWay>> all_;
+  OneWay* input_ = nullptr;
+  OneWay* output_ = nullptr;
+  OneWay* output_gradient_ = nullptr;
+  OneWay* input_gradient_ = nullptr;
+};
+
+}  // namespace canzona

@@ -1,0 +1,133 @@
+// Small runs for tests: a model of a few thousand parameters that learns a
+// made-up text on thread ranks.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "canzona/comm/thread/run_ranks.h"
+#include "canzona/plan/make_plan.h"
+#include "canzona/rules/facts.h"
+#include "canzona/shapes/read_model.h"
+#include "canzona/train/trainer.h"
+
+namespace canzona {
+
+// Letters that follow each other by a rule, with some noise.
+class TestTokens : public TokenSource {
+ public:
+  explicit TestTokens(int64_t size, int32_t vocab = 32) {
+    uint32_t state = 1;
+    for (int64_t i = 0; i < size; ++i) {
+      state = state * 1664525 + 1013904223;
+      const int32_t last = tokens_.empty() ? 0 : tokens_.back();
+      const bool noise = (state >> 24) < 32;
+      tokens_.push_back(noise ? static_cast<int32_t>((state >> 8) % 32) % vocab
+                              : (5 * last + 3) % vocab);
+    }
+  }
+  int64_t size() const override { return std::ssize(tokens_); }
+  void read(int64_t first, std::span<int32_t> to) const override {
+    std::copy_n(tokens_.begin() + first, to.size(), to.begin());
+  }
+  std::string describe() const override { return "test tokens"; }
+  std::string digest() const override { return "0"; }
+
+ private:
+  std::vector<int32_t> tokens_;
+};
+
+struct TestRun {
+  std::string mesh = "dp=1";
+  std::string rule = "muon";
+  std::string strategy = "balanced";
+  bool tied = false;
+  int64_t experts = 0;
+  bool recompute = false;
+  int64_t steps = 6;
+  int64_t bucket_elements = 5000;
+  double clip = 1;
+  GradientWire wire = GradientWire::kFp32;
+  const std::atomic<bool>* stop = nullptr;
+};
+
+struct TestOutcome {
+  TrainResult result;
+  std::vector<StepMetrics> steps;
+  std::map<int32_t, std::vector<float>> tensors;
+};
+
+inline TrainSettings test_settings(const TestRun& run) {
+  TrainSettings settings;
+  DecoderConfig& decoder = settings.decoder;
+  decoder.architecture = {.layers = 4,
+                          .hidden = 16,
+                          .ffn = 24,
+                          .vocab = 32,
+                          .heads = 4,
+                          .kv_heads = 4,
+                          .head_dim = 4,
+                          .tied = run.tied,
+                          .qk_norm = true};
+  if (run.experts > 0)
+    decoder.architecture.experts = {.count = run.experts, .ffn = 8};
+  decoder.length = 12;
+  decoder.micro_batch = 2;
+  decoder.recompute = run.recompute;
+  settings.steps = run.steps;
+  settings.global_batch = 16;
+  settings.seed = 5;
+  settings.learning_rate = [](int64_t) { return 0.02; };
+  settings.adamw_learning_rate = [](int64_t) { return 0.003; };
+  settings.clip_norm = run.clip;
+  settings.eval_every = 3;
+  settings.runtime.wire = run.wire;
+  settings.stop = run.stop;
+  return settings;
+}
+
+inline Plan test_plan(const TestRun& run, const TrainSettings& settings) {
+  Model model = decoder_shapes(settings.decoder, "test");
+  route(model, {});
+  const auto rule = make_rule_facts(run.rule, with_device(run.rule, {}, "cpu"));
+  PlanOptions options;
+  options.strategy = run.strategy;
+  options.parameters = ParameterDtype::kFp32;
+  options.bucket_elements = run.bucket_elements;
+  return make_plan({model, parse_mesh(run.mesh), *rule, options});
+}
+
+class TestObserver : public TrainObserver {
+ public:
+  explicit TestObserver(TestOutcome& outcome) : outcome_(outcome) {}
+  void on_step(const StepMetrics& metrics) override {
+    outcome_.steps.push_back(metrics);
+  }
+  void on_tensor(int32_t tensor, std::span<const float> whole) override {
+    outcome_.tensors[tensor].assign(whole.begin(), whole.end());
+  }
+
+ private:
+  TestOutcome& outcome_;
+};
+
+inline TestOutcome run_test(const TestRun& run,
+                            const CommunicatorOptions& communicator = {}) {
+  const TrainSettings settings = test_settings(run);
+  const Plan plan = test_plan(run, settings);
+  const TestTokens tokens(3000);
+  const Batches batches(tokens, {.length = settings.decoder.length, .seed = 9});
+  TestOutcome outcome;
+  TestObserver observer(outcome);
+  run_ranks(plan.mesh.world(), {.communicator = communicator},
+            [&](Communicator& world) {
+              const auto engine = make_cpu_engine();
+              const TrainResult result =
+                  train(settings, plan, batches, world, *engine, &observer);
+              if (world.rank() == 0) outcome.result = result;
+            });
+  return outcome;
+}
+
+}  // namespace canzona

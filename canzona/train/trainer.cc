@@ -1,0 +1,259 @@
+#include "canzona/train/trainer.h"
+
+#include <algorithm>
+#include <exception>
+#include <numeric>
+
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "canzona/comm/from_all.h"
+#include "canzona/runtime/index.h"
+#include "canzona/train/initial_weights.h"
+#include "canzona/train/stage.h"
+#include "canzona/train/whole_tensors.h"
+
+namespace canzona {
+namespace {
+
+double now() { return 1e-9 * static_cast<double>(steady_nanoseconds()); }
+
+// What a rank tells the others after a step.
+struct RankStep {
+  double optimizer = 0;
+  double waited = 0;
+  double busy = 0;
+  double stop = 0;
+};
+
+// Wakes ranks that wait for one that has failed, before anything here waits
+// for them.
+class AbortOnError {
+ public:
+  explicit AbortOnError(Communicator& world) : world_(world) {}
+  ~AbortOnError() {
+    if (std::uncaught_exceptions() > exceptions_)
+      world_.abort(cat("rank ", world_.rank(), " failed in training"));
+  }
+  AbortOnError(const AbortOnError&) = delete;
+  AbortOnError& operator=(const AbortOnError&) = delete;
+
+ private:
+  Communicator& world_;
+  int exceptions_ = std::uncaught_exceptions();
+};
+
+class RankTrainer {
+ public:
+  RankTrainer(const TrainSettings& settings, const Plan& plan,
+              const Batches& batches, Communicator& world, Engine& engine,
+              TrainObserver* observer)
+      : settings_(settings),
+        plan_(plan),
+        world_(world),
+        observer_(world.rank() == 0 ? observer : nullptr),
+        runtime_(plan, world, engine, settings.runtime),
+        micro_batches_(batches, settings.decoder, settings.global_batch,
+                       runtime_.place().home, plan.mesh.homes()),
+        stage_(settings, micro_batches_, runtime_, world, engine),
+        guard_(world) {
+    set_parameters();
+    result_.memory_bytes = memory_of_all();
+  }
+
+  TrainResult run() {
+    begin_ = now();
+    for (int64_t step = 1; step <= settings_.steps; ++step)
+      if (run_step(step)) break;
+    finish();
+    return std::move(result_);
+  }
+
+ private:
+  void set_parameters();
+  std::vector<int64_t> memory_of_all();
+  bool run_step(int64_t step);
+  StepOutcome update(int64_t step);
+  double mean_loss(std::vector<double> own, int64_t count);
+  double evaluate();
+  bool add_times(const RankStep& own, double seconds, StepMetrics& metrics);
+  void finish();
+  double waited() const { return runtime_.times().waited() + stage_.waited(); }
+  double busy() const { return runtime_.times().links_busy + stage_.busy(); }
+
+  const TrainSettings& settings_;
+  const Plan& plan_;
+  Communicator& world_;
+  TrainObserver* observer_;
+  Runtime runtime_;
+  MicroBatches micro_batches_;
+  Stage stage_;
+  AbortOnError guard_;  // last: it goes first
+  double begin_ = 0;
+  RankTimes times_;
+  TrainResult result_;
+};
+
+void RankTrainer::set_parameters() {
+  std::vector<float> shard;
+  const std::vector<Tensor>& tensors = plan_.model.tensors;
+  for (int32_t t = 0; t < std::ssize(tensors); ++t) {
+    if (!runtime_.holds(t)) continue;
+    shard.resize(index(runtime_.shard_elements(t)));
+    make_initial(plan_.model, tensors[index(t)], settings_.seed, plan_.mesh.tp,
+                 runtime_.place().t, shard);
+    runtime_.set_parameter(t, shard);
+  }
+}
+
+std::vector<int64_t> RankTrainer::memory_of_all() {
+  const int64_t own = runtime_.memory().total().value() + stage_.reserved();
+  std::vector<int64_t> all;
+  for (const auto& row : from_all<int64_t>(world_, std::span(&own, 1)))
+    all.push_back(row.front());
+  return all;
+}
+
+// The mean over the first `count` micro-batches of all homes, added in their
+// order, so that the sum does not depend on the mesh.
+double RankTrainer::mean_loss(std::vector<double> own, int64_t count) {
+  const auto rows = from_all<double>(world_, own);
+  const Mesh& mesh = plan_.mesh;
+  double sum = 0;
+  for (int64_t m = 0; m < count; ++m) {
+    const auto home = static_cast<int32_t>(m % mesh.homes());
+    const int32_t rank = mesh.rank(mesh.pp - 1, home, 0);
+    sum += rows[index(rank)][index(m / mesh.homes())];
+  }
+  return sum / static_cast<double>(count);
+}
+
+double RankTrainer::evaluate() {
+  const std::vector<double> own = stage_.evaluate(settings_.eval_sequences);
+  return mean_loss(own, micro_batches_.num_held_out(settings_.eval_sequences));
+}
+
+StepOutcome RankTrainer::update(int64_t step) {
+  StepSettings update;
+  update.learning_rate = settings_.learning_rate(step);
+  update.adamw_learning_rate = settings_.adamw_learning_rate(step);
+  update.gradient_factor = static_cast<double>(settings_.decoder.micro_batch) /
+                           static_cast<double>(settings_.global_batch);
+  update.clip_norm = settings_.clip_norm;
+  update.wants_norm = true;
+  const StepOutcome outcome = runtime_.step(update);
+  runtime_.zero_gradients();
+  return outcome;
+}
+
+// True if the run is to end after it.
+bool RankTrainer::run_step(int64_t step) {
+  const double start = now();
+  const double waited_before = waited(), busy_before = busy();
+  const std::vector<double> losses = stage_.learn(step);
+  runtime_.wait_gradients();
+  const double learned = now();
+  const double waited_in_learning = waited() - waited_before;
+  const StepOutcome outcome = update(step);
+  const double end = now();
+
+  RankStep own{.optimizer = outcome.seconds,
+               .waited = waited() - waited_before,
+               .busy = busy() - busy_before,
+               .stop = 0};
+  if (settings_.stop != nullptr && settings_.stop->load()) own.stop = 1;
+  times_.forward_backward += learned - start - waited_in_learning;
+  times_.optimizer += end - learned - (own.waited - waited_in_learning);
+  times_.waited += own.waited;
+  times_.links_busy += own.busy;
+
+  const int64_t count = micro_batches_.per_home() * plan_.mesh.homes();
+  StepMetrics metrics{.step = step,
+                      .loss = mean_loss(losses, count),
+                      .grad_norm = outcome.gradient_norm,
+                      .lr = settings_.learning_rate(step),
+                      .tokens = step * micro_batches_.tokens_per_step(),
+                      .skipped = outcome.skipped};
+  const bool stop = add_times(own, now() - start, metrics);
+  const bool last = stop || step == settings_.steps;
+  const bool due = settings_.eval_every > 0 && step % settings_.eval_every == 0;
+  if (last || due) metrics.eval_loss = evaluate();
+  metrics.seconds = now() - begin_;
+  result_.steps = step;
+  result_.tokens = metrics.tokens;
+  result_.final_loss = metrics.loss;
+  result_.skipped_steps += metrics.skipped ? 1 : 0;
+  result_.stopped = stop && step < settings_.steps;
+  if (metrics.eval_loss) result_.eval_loss = *metrics.eval_loss;
+  if (observer_ != nullptr) observer_->on_step(metrics);
+  return stop;
+}
+
+// Times are those of the slowest rank. True if any rank wants to stop.
+bool RankTrainer::add_times(const RankStep& own, double seconds,
+                            StepMetrics& metrics) {
+  double waited = 0, busy = 0, busiest = 0, optimizer = 0, stop = 0;
+  for (const auto& row : from_all<RankStep>(world_, std::span(&own, 1))) {
+    const RankStep& rank = row.front();
+    waited += rank.waited;
+    busy += rank.busy;
+    busiest = std::max(busiest, rank.busy);
+    optimizer = std::max(optimizer, rank.optimizer);
+    stop = std::max(stop, rank.stop);
+  }
+  constexpr double kMilli = 1e3;
+  metrics.tokens_per_second =
+      static_cast<double>(micro_batches_.tokens_per_step()) / seconds;
+  metrics.optimizer_ms = kMilli * optimizer;
+  metrics.comm_ms = kMilli * busiest;
+  metrics.hidden_fraction =
+      busy > 0 ? std::clamp(1 - waited / busy, 0.0, 1.0) : 1;
+  metrics.memory_bytes = std::ranges::max(result_.memory_bytes);
+  return stop > 0;
+}
+
+void RankTrainer::finish() {
+  result_.seconds = now() - begin_;
+  times_.other = result_.seconds - times_.forward_backward - times_.optimizer -
+                 times_.waited;
+  for (const auto& row : from_all<RankTimes>(world_, std::span(&times_, 1)))
+    result_.times.push_back(row.front());
+  result_.digest = runtime_.parameter_digest();
+  result_.state_digest = runtime_.state_digest();
+  for (int32_t t = 0; t < std::ssize(plan_.model.tensors); ++t)
+    gather_whole(world_, runtime_, t, [&](std::span<const float> whole) {
+      if (observer_ != nullptr) observer_->on_tensor(t, whole);
+    });
+}
+
+}  // namespace
+
+void check_training(const TrainSettings& settings, const Mesh& mesh) {
+  if (mesh.cp > 1)
+    throw UsageError(
+        cat("mesh ", to_string(mesh),
+            ": training has no cp; expected cp=1, got cp=", mesh.cp));
+  const int64_t share = settings.decoder.micro_batch * mesh.homes();
+  if (settings.global_batch < 1 || settings.global_batch % share != 0)
+    throw UsageError(cat(
+        "a step of ", settings.global_batch, " sequences cannot be shared by ",
+        mesh.homes(), " data-parallel ranks in micro-batches of ",
+        settings.decoder.micro_batch, "; expected a multiple of ", share));
+}
+
+int64_t training_memory(const TrainSettings& settings, const Plan& plan) {
+  int64_t most = 0;
+  for (int32_t r = 0; r < plan.mesh.world(); ++r)
+    most =
+        std::max(most, Stage::memory(settings, plan, place_of(plan.mesh, r)));
+  return most;
+}
+
+TrainResult train(const TrainSettings& settings, const Plan& plan,
+                  const Batches& batches, Communicator& world, Engine& engine,
+                  TrainObserver* observer) {
+  check_training(settings, plan.mesh);
+  RankTrainer trainer(settings, plan, batches, world, engine, observer);
+  return trainer.run();
+}
+
+}  // namespace canzona

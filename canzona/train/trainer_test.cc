@@ -1,0 +1,153 @@
+// The same run on every mesh; the same bits with every plan.
+#include "canzona/train/trainer.h"
+
+#include <gmock/gmock.h>
+
+#include "canzona/base/error.h"
+#include "canzona/train/test_training.h"
+
+namespace canzona {
+namespace {
+
+constexpr double kOtherSums = 1e-5;  // relative, of losses
+
+void expect_same_losses(const TestOutcome& a, const TestOutcome& b,
+                        const std::string& what) {
+  ASSERT_EQ(a.steps.size(), b.steps.size()) << what;
+  for (size_t i = 0; i < a.steps.size(); ++i)
+    EXPECT_NEAR(a.steps[i].loss, b.steps[i].loss, kOtherSums * a.steps[i].loss)
+        << what << ", step " << i + 1;
+  EXPECT_NEAR(a.result.eval_loss, b.result.eval_loss,
+              kOtherSums * a.result.eval_loss)
+      << what;
+}
+
+TEST(Train, Learns) {
+  const TestOutcome run = run_test({.mesh = "dp=2,tp=2", .steps = 60});
+  ASSERT_EQ(run.steps.size(), 60);
+  EXPECT_GT(run.steps.front().loss, 3.3);  // ln 32 = 3.47
+  EXPECT_LT(run.result.final_loss, 2.0);
+  EXPECT_LT(run.result.eval_loss, 2.0);
+  EXPECT_EQ(run.result.tokens, 60 * 16 * 12);
+  EXPECT_EQ(run.steps.back().tokens, run.result.tokens);
+  EXPECT_EQ(run.result.times.size(), 4);
+}
+
+TEST(Train, EveryMeshIsTheSameRun) {
+  const TestOutcome one = run_test({});
+  for (const char* mesh : {"dp=2", "dp=4", "dp=8", "tp=2", "tp=4", "pp=2",
+                           "pp=4", "dp=2,tp=2", "dp=2,pp=2", "tp=2,pp=2"})
+    expect_same_losses(one, run_test({.mesh = mesh}), mesh);
+}
+
+TEST(Train, EveryMeshIsTheSameRunWithExperts) {
+  const TestOutcome one = run_test({.experts = 4});
+  for (const char* mesh :
+       {"dp=2", "ep=2", "ep=4", "tp=2", "dp=2,ep=2", "tp=2,ep=2", "ep=2,pp=2"})
+    expect_same_losses(one, run_test({.mesh = mesh, .experts = 4}), mesh);
+}
+
+TEST(Train, ATiedHeadLearnsOnOtherStages) {
+  const TestOutcome one = run_test({.tied = true});
+  for (const char* mesh : {"pp=2", "pp=4", "dp=2,tp=2", "tp=2,pp=2"})
+    expect_same_losses(one, run_test({.mesh = mesh, .tied = true}), mesh);
+}
+
+TEST(Train, EveryRuleLearnsOnAMesh) {
+  for (const char* rule : {"adamw", "shampoo", "soap"}) {
+    const TestOutcome one = run_test({.rule = rule});
+    const TestOutcome four = run_test({.mesh = "dp=2,tp=2", .rule = rule});
+    EXPECT_LT(four.result.final_loss, 0.99 * four.steps.front().loss) << rule;
+    // SOAP's first bases are those of factors of low rank: whatever spans the
+    // rest follows the last bit of the gradients.
+    if (std::string(rule) != "soap") expect_same_losses(one, four, rule);
+  }
+}
+
+TEST(Train, PlansDoNotChangeABit) {
+  for (const char* mesh : {"dp=4", "dp=2,tp=2", "dp=2,pp=2"}) {
+    const TrainResult balanced = run_test({.mesh = mesh}).result;
+    for (const char* strategy : {"replicated", "layerwise", "start_offset",
+                                 "contiguous", "megatron"}) {
+      const TrainResult other =
+          run_test({.mesh = mesh, .strategy = strategy}).result;
+      EXPECT_EQ(other.digest, balanced.digest) << mesh << " " << strategy;
+      EXPECT_EQ(other.state_digest, balanced.state_digest)
+          << mesh << " " << strategy;
+    }
+    EXPECT_EQ(run_test({.mesh = mesh, .bucket_elements = 900}).result.digest,
+              balanced.digest);
+  }
+}
+
+TEST(Train, RecomputationDoesNotChangeABit) {
+  const TestOutcome kept = run_test({.mesh = "dp=2,tp=2"});
+  const TestOutcome again = run_test({.mesh = "dp=2,tp=2", .recompute = true});
+  EXPECT_EQ(kept.result.digest, again.result.digest);
+  EXPECT_LT(again.result.memory_bytes[0], kept.result.memory_bytes[0]);
+}
+
+TEST(Train, WeightsComeWholeFromEveryMesh) {
+  const TestOutcome one = run_test({.experts = 4, .steps = 1});
+  for (const char* mesh : {"tp=2,ep=2", "pp=2", "dp=2"}) {
+    const TestOutcome other =
+        run_test({.mesh = mesh, .experts = 4, .steps = 1});
+    ASSERT_EQ(one.tensors.size(), other.tensors.size());
+    for (const auto& [tensor, values] : one.tensors) {
+      ASSERT_EQ(values.size(), other.tensors.at(tensor).size());
+      for (size_t i = 0; i < values.size(); ++i)
+        ASSERT_NEAR(values[i], other.tensors.at(tensor)[i], 1e-3)
+            << mesh << ", tensor " << tensor << ", element " << i;
+    }
+  }
+}
+
+TEST(Train, MemoryIsWhatWasPredicted) {
+  for (const char* mesh : {"dp=1", "dp=2,tp=2", "pp=4", "tp=2,pp=2"}) {
+    const TestRun run{.mesh = mesh, .steps = 1};
+    const TrainSettings settings = test_settings(run);
+    const Plan plan = test_plan(run, settings);
+    int64_t planned = 0;
+    for (const RankCost& rank : predict(plan))
+      planned = std::max(planned, rank.memory.total().value());
+    const TrainResult result = run_test(run).result;
+    EXPECT_LE(std::ranges::max(result.memory_bytes),
+              planned + training_memory(settings, plan))
+        << mesh;
+    if (plan.mesh.pp == 1)
+      EXPECT_EQ(std::ranges::max(result.memory_bytes),
+                planned + training_memory(settings, plan))
+          << mesh;
+  }
+}
+
+TEST(Train, StopsAfterTheStepItIsIn) {
+  const std::atomic<bool> stop = true;
+  const TestOutcome run = run_test({.mesh = "dp=2,tp=2", .stop = &stop});
+  EXPECT_EQ(run.steps.size(), 1);
+  EXPECT_TRUE(run.result.stopped);
+  EXPECT_TRUE(run.steps.back().eval_loss.has_value());
+  EXPECT_FALSE(run.tensors.empty());
+}
+
+TEST(Train, EvaluatesAsOftenAsAskedAndAtTheEnd) {
+  const TestOutcome run = run_test({.steps = 7});
+  std::vector<int64_t> evaluated;
+  for (const StepMetrics& step : run.steps)
+    if (step.eval_loss) evaluated.push_back(step.step);
+  EXPECT_THAT(evaluated, testing::ElementsAre(3, 6, 7));
+}
+
+TEST(Train, RefusesWhatCannotBeShared) {
+  TrainSettings settings = test_settings({});
+  EXPECT_NO_THROW(check_training(settings, parse_mesh("dp=8")));
+  EXPECT_THAT([&] { check_training(settings, parse_mesh("dp=3")); },
+              testing::ThrowsMessage<UsageError>(testing::HasSubstr(
+                  "16 sequences cannot be shared by 3 data-parallel ranks")));
+  EXPECT_THAT([&] { check_training(settings, parse_mesh("cp=2")); },
+              testing::ThrowsMessage<UsageError>(
+                  testing::HasSubstr("training has no cp")));
+}
+
+}  // namespace
+}  // namespace canzona

@@ -1,0 +1,24 @@
+// Ctrl-C as a wish: the first one is remembered, the second one ends the
+// process as ever.
+//
+//   Interrupt interrupt;
+//   while (!interrupt.wanted()) step();
+#pragma once
+
+#include <atomic>
+
+namespace canzona::cli {
+
+// One at a time. SIGINT and SIGTERM are as they were when it ends.
+class Interrupt {
+ public:
+  Interrupt();
+  ~Interrupt();
+  Interrupt(const Interrupt&) = delete;
+  Interrupt& operator=(const Interrupt&) = delete;
+
+  bool wanted() const { return flag().load(); }
+  const std::atomic<bool>& flag() const;
+};
+
+}  // namespace canzona::cli

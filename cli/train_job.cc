@@ -1,0 +1,110 @@
+#include "cli/train_job.h"
+
+#include <algorithm>
+
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "canzona/measure/machine.h"
+#include "canzona/plan/make_plan.h"
+#include "canzona/plan/validate.h"
+#include "canzona/shapes/read_model.h"
+#include "canzona/train/decoder_of.h"
+#include "canzona/train/schedule.h"
+#include "cli/errors.h"
+
+namespace canzona::cli {
+namespace {
+
+// Of step 1, 2, …
+std::function<double(int64_t)> rate_of(const TrainConfig& config, double peak) {
+  return
+      [peak, steps = config.steps, schedule = config.schedule](int64_t step) {
+        return peak * rate_factor(step - 1, steps, schedule);
+      };
+}
+
+TrainSettings settings_of(const TrainConfig& config) {
+  TrainSettings settings;
+  settings.decoder = decoder_of(config);
+  check_decoder(settings.decoder, config.preset);
+  settings.steps = config.steps;
+  settings.global_batch = config.batch.global;
+  settings.seed = static_cast<uint64_t>(config.seed);
+  settings.learning_rate = rate_of(config, config.rule.learning_rate);
+  settings.adamw_learning_rate = rate_of(config, config.adamw.learning_rate);
+  settings.clip_norm = config.clip;
+  settings.eval_every = config.eval.every;
+  settings.eval_sequences = config.eval.sequences;
+  settings.runtime.adamw = adamw_options_of(config);
+  settings.runtime.groups = {{.pattern = "*norm.weight", .weight_decay = 0.0}};
+  settings.runtime.wire =
+      config.wire == "bf16" ? GradientWire::kBf16 : GradientWire::kFp32;
+  return settings;
+}
+
+Plan plan_of(const TrainConfig& config, const TrainSettings& settings,
+             const Mesh& mesh) {
+  Model model = decoder_shapes(settings.decoder, config.preset);
+  route(model, {});
+  check_mesh(mesh, model);
+  const auto rule = make_rule_facts(
+      config.rule.name,
+      with_device(config.rule.name, rule_options_of(config), "cpu"));
+  PlanOptions options;
+  options.strategy = config.plan.strategy;
+  options.bucket_elements = config.plan.bucket_elements;
+  options.parameters = ParameterDtype::kFp32;
+  options.splits.qkv = true;
+  options.splits.gate_up = true;
+  Plan plan = make_plan({model, mesh, *rule, options});
+  std::vector<std::string> violations = validate(plan);
+  if (!violations.empty())
+    throw ViolationsFound("the plan fails validation", std::move(violations));
+  return plan;
+}
+
+}  // namespace
+
+int64_t TrainJob::num_parameters() const {
+  int64_t sum = 0;
+  for (const Tensor& tensor : plan.model.tensors) sum += tensor.elements();
+  return sum;
+}
+
+int64_t TrainJob::most_bytes() const {
+  int64_t most = 0;
+  for (int32_t r = 0; r < std::ssize(ranks); ++r)
+    most = std::max(most, bytes_of(r));
+  return most;
+}
+
+double TrainJob::step_seconds() const {
+  double most = 0;
+  for (const RankCost& rank : ranks)
+    most = std::max(most, rank.step_seconds_mean);
+  return most;
+}
+
+TrainJob make_job(const TrainConfig& config, const Mesh& mesh) {
+  TrainJob job;
+  job.settings = settings_of(config);
+  check_training(job.settings, mesh);
+  job.plan = plan_of(config, job.settings, mesh);
+  job.ranks = predict(job.plan);
+  job.activations = training_memory(job.settings, job.plan);
+  return job;
+}
+
+void require_memory(const TrainJob& job, int64_t ranks_here) {
+  const int64_t needed = ranks_here * job.most_bytes();
+  const int64_t there = available_memory();
+  if (needed <= there || there == 0) return;
+  throw UsageError(
+      cat("the run needs ", human_bytes(needed), " (", ranks_here, " ranks of ",
+          human_bytes(job.most_bytes()), "), but this machine has ",
+          human_bytes(there),
+          " free; try model.recompute=true, a smaller batch.micro, or more "
+          "machines"));
+}
+
+}  // namespace canzona::cli

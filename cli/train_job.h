@@ -1,0 +1,41 @@
+// A configuration turned into what is to be run: the model's shapes, the plan,
+// the settings of the loop, and what they will take.
+//
+//   TrainJob job = make_job(config, mesh);
+//   require_memory(job, ranks_here);
+//   run_ranks(…, [&](…) { train(job.settings, job.plan, …); });
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "canzona/plan/plan.h"
+#include "canzona/plan/predict.h"
+#include "canzona/train/config.h"
+#include "canzona/train/trainer.h"
+
+namespace canzona::cli {
+
+struct TrainJob {
+  TrainSettings settings;
+  Plan plan;
+  std::vector<RankCost> ranks;  // predicted, by rank
+  int64_t activations = 0;      // bytes, of the fullest rank
+
+  int64_t num_parameters() const;
+  int64_t bytes_of(int32_t rank) const {
+    return ranks[static_cast<size_t>(rank)].memory.total().value() +
+           activations;
+  }
+  int64_t most_bytes() const;
+  double step_seconds() const;  // of the optimizer, predicted
+};
+
+// UsageError names what cannot be met.
+TrainJob make_job(const TrainConfig& config, const Mesh& mesh);
+
+// UsageError if the ranks of this machine would need more memory than it has
+// free, before anything is allocated.
+void require_memory(const TrainJob& job, int64_t ranks_here);
+
+}  // namespace canzona::cli

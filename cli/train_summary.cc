@@ -1,0 +1,156 @@
+#include "cli/train_summary.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+#include "canzona/base/text.h"
+#include "canzona/measure/machine.h"
+#include "canzona/report/audit_view.h"
+#include "canzona/report/terminal_table.h"
+#include "cli/version.h"
+
+namespace canzona::cli {
+namespace {
+
+// The rank that reserves most.
+int32_t fullest(const TrainJob& job) {
+  int32_t most = 0;
+  for (int32_t r = 0; r < std::ssize(job.ranks); ++r)
+    if (job.bytes_of(r) > job.bytes_of(most)) most = r;
+  return most;
+}
+
+struct MemoryKind {
+  const char* name;
+  int64_t bytes;
+};
+std::vector<MemoryKind> memory_of(const TrainJob& job, int32_t rank) {
+  const RankMemory& memory = job.ranks[static_cast<size_t>(rank)].memory;
+  return {{"parameters", memory.parameters.value()},
+          {"gradients", memory.gradients.value()},
+          {"states", memory.states.value()},
+          {"exchange", memory.buffers.value()},
+          {"activations", job.activations}};
+}
+
+RunEnvironment environment() {
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  const MachineInfo machine = machine_info();
+  return {.host = host.data(),
+          .cpu = machine.cpu,
+          .cores = machine.num_cpus,
+          .blas = machine.blas.library + " " + machine.blas.core,
+          .version = kVersion,
+          .commit = kCommit};
+}
+
+std::vector<RankSummary> rank_summaries(const TrainJob& job,
+                                        const TrainResult& result) {
+  double mean = 0;
+  for (const RankCost& rank : job.ranks)
+    mean += rank.transform_seconds_mean / static_cast<double>(job.ranks.size());
+  std::vector<RankSummary> all;
+  for (size_t r = 0; r < result.times.size(); ++r) {
+    const RankTimes& times = result.times[r];
+    const RankCost& cost = job.ranks[r];
+    all.push_back({.rank = static_cast<int32_t>(r),
+                   .forward_backward_seconds = times.forward_backward,
+                   .optimizer_seconds = times.optimizer,
+                   .waited_seconds = times.waited,
+                   .comm_busy_seconds = times.links_busy,
+                   .other_seconds = times.other,
+                   .predicted_bytes = job.bytes_of(static_cast<int32_t>(r)),
+                   .reserved_bytes = result.memory_bytes[r],
+                   .owned_matrices = cost.num_matrices,
+                   .load = mean > 0 ? cost.transform_seconds_mean / mean : 0});
+  }
+  return all;
+}
+
+}  // namespace
+
+std::string memory_table(const TrainJob& job, const Ink& ink) {
+  const int32_t rank = fullest(job);
+  Table table("<>");
+  table.header({cat("memory of rank ", rank), ""});
+  for (const MemoryKind& kind : memory_of(job, rank))
+    table.row({kind.name, human_bytes(kind.bytes)});
+  table.row({"all", human_bytes(job.bytes_of(rank))});
+  return table.text(ink) + cat("\n  predicted optimizer step: ",
+                               human_seconds(job.step_seconds()), " (",
+                               job.plan.cost_basis.source == "nominal"
+                                   ? "by flops and nominal rates"
+                                   : "by the cost table",
+                               ")\n");
+}
+
+std::string dry_run_json(const TrainConfig& config, const TrainJob& job) {
+  JsonWriter out(2);
+  const int32_t rank = fullest(job);
+  out.begin_object()
+      .field("model", job.plan.model.name)
+      .field("parameters", job.num_parameters())
+      .field("mesh", to_string(job.plan.mesh))
+      .field("rule", job.plan.rule)
+      .field("strategy", config.plan.strategy)
+      .field("predicted_step_seconds", job.step_seconds())
+      .field("memory_rank", rank)
+      .field("memory_bytes", job.bytes_of(rank));
+  out.member("memory").begin_object();
+  for (const MemoryKind& kind : memory_of(job, rank))
+    out.field(kind.name, kind.bytes);
+  out.end_object().member("audit");
+  write_audit(out, job.plan);
+  out.member("config");
+  write_config(out, config);
+  return out.end_object().take() + "\n";
+}
+
+RunSummary summarize(const TrainConfig& config, const TrainJob& job,
+                     const TrainResult& result, const TokenSource& tokens,
+                     const std::string& transport) {
+  RunSummary summary;
+  summary.steps = result.steps;
+  summary.tokens = result.tokens;
+  summary.seconds = result.seconds;
+  summary.final_loss = result.final_loss;
+  summary.eval_loss = result.eval_loss;
+  summary.digest = result.digest;
+  summary.state_digest = result.state_digest;
+  JsonWriter writer;
+  write_config(writer, config);
+  summary.config = parse_json(writer.text(), {.what = "the configuration"});
+  summary.interrupted = result.stopped;
+  summary.model = config.preset;
+  summary.parameters = job.num_parameters();
+  summary.mesh = to_string(job.plan.mesh);
+  summary.ranks = job.plan.mesh.world();
+  summary.transport = transport;
+  summary.rule = config.rule.name;
+  summary.strategy = config.plan.strategy;
+  summary.plan_digest = job.plan.digest;
+  summary.predicted_step_seconds = job.step_seconds();
+  summary.data = tokens.describe();
+  summary.data_digest = tokens.digest();
+  summary.environment = environment();
+  summary.per_rank = rank_summaries(job, result);
+  return summary;
+}
+
+std::string closing_lines(const RunSummary& summary,
+                          const std::string& report) {
+  std::string text = fmt::format(
+      "{} steps, {} tokens in {}: loss {:.4f}, evaluation loss {:.4f}\n"
+      "digest {}\n",
+      summary.steps, summary.tokens, human_seconds(summary.seconds),
+      summary.final_loss, summary.eval_loss, summary.digest);
+  if (summary.interrupted) text = "ended early, as asked: " + text;
+  if (!report.empty()) text += cat("report: ", report, "\n");
+  return text;
+}
+
+}  // namespace canzona::cli

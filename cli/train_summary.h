@@ -1,0 +1,25 @@
+// What `canzona train` says of a run beside its steps: before it with
+// --dry-run, and at its end.
+#pragma once
+
+#include <string>
+
+#include "canzona/data/token_source.h"
+#include "canzona/report/terminal_style.h"
+#include "canzona/trace/run_summary.h"
+#include "cli/train_job.h"
+
+namespace canzona::cli {
+
+// Memory by kind and the predicted step, for --dry-run.
+std::string memory_table(const TrainJob& job, const Ink& ink);
+std::string dry_run_json(const TrainConfig& config, const TrainJob& job);
+
+RunSummary summarize(const TrainConfig& config, const TrainJob& job,
+                     const TrainResult& result, const TokenSource& tokens,
+                     const std::string& transport);
+
+// `report`: where it lies, "" if there is none.
+std::string closing_lines(const RunSummary& summary, const std::string& report);
+
+}  // namespace canzona::cli

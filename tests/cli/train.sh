@@ -1,0 +1,114 @@
+# canzona train: a small run from end to end, and what it refuses.
+. "$(dirname "$0")/words.sh"
+
+# A build of the planner alone says so and stops here.
+canzona train --dry-run
+if grep -q 'built to plan only' err; then
+  exits 2
+  finish
+fi
+exits 0
+prints 'memory of rank'
+prints 'predicted optimizer step'
+
+# A text to learn, long enough for a few steps.
+i=0
+while [ $i -lt 400 ]; do
+  echo "line $i of a text in which every line says its number, as line $i does"
+  i=$((i + 1))
+done >text.txt
+quick="train --data text.txt --steps 4 --set model.hidden=32 --set model.ffn=48
+  --set model.heads=4 --set model.kv_heads=4 --set model.head_dim=8
+  --set model.length=16 --set eval.sequences=8"
+
+# What a run leaves, and what the summary says.
+# shellcheck disable=SC2086
+canzona $quick --ranks 4 --mesh dp=2,tp=2 --run one --json
+exits 0
+is_json
+member_is steps 4
+member_is tokens 1024
+member_is mesh dp=2,tp=2
+member_is transport thread
+member_is 'config rule name' muon
+has_member final_loss
+has_member eval_loss
+has_member digest
+has_member seconds
+digest=$(member digest)
+for file in metrics.jsonl summary.json report.html model.safetensors config.json
+do
+  checks=$((checks + 1))
+  [ -s "one/$file" ] || fail "no one/$file"
+done
+checks=$((checks + 1))
+ls one/events.out.tfevents.* >ls.out 2>&1 || fail 'no events for TensorBoard'
+checks=$((checks + 1))
+[ "$(wc -l <one/metrics.jsonl)" = 4 ] || fail 'not one line for each step'
+for name in step loss grad_norm lr tokens_per_second optimizer_ms comm_ms \
+  hidden_fraction memory_bytes; do
+  checks=$((checks + 1))
+  [ "$(grep -c "\"$name\"" one/metrics.jsonl)" = 4 ] || fail "no $name"
+done
+canzona plan --model one --mesh dp=1 --rule muon --quiet
+exits 0
+
+# The same bits with every strategy, another seed and rule are other runs.
+# shellcheck disable=SC2086
+canzona $quick --mesh dp=2,tp=2 --strategy layerwise --json --quiet
+exits 0
+member_is digest "$digest"
+# shellcheck disable=SC2086
+canzona $quick --mesh dp=2,tp=2 --seed 2 --json --quiet
+exits 0
+checks=$((checks + 1))
+[ "$(member digest)" != "$digest" ] || fail 'a seed changes nothing'
+
+# A folder is not overwritten unless it is asked for; nothing else is removed.
+# shellcheck disable=SC2086
+canzona $quick --run one
+exits 2
+says "--run 'one' is not empty"
+says '--overwrite'
+echo mine >one/notes.txt
+# shellcheck disable=SC2086
+canzona $quick --run one --overwrite
+exits 0
+prints 'report: one/report.html'
+checks=$((checks + 1))
+[ -s one/notes.txt ] || fail 'a file of the user is gone'
+
+# Refused before anything is allocated.
+# shellcheck disable=SC2086
+canzona $quick --ranks 3 --mesh dp=2
+exits 2
+# shellcheck disable=SC2086
+canzona $quick --mesh dp=3
+exits 2
+says 'dp'
+# shellcheck disable=SC2086
+canzona $quick --mesh cp=2
+exits 2
+says 'cp'
+# shellcheck disable=SC2086
+canzona $quick --mesh tp=8
+exits 2
+says 'tp'
+# shellcheck disable=SC2086
+canzona $quick --set batch.glob=3
+exits 2
+says 'batch.global'
+canzona train --data missing.txt
+exits 2
+says 'missing.txt'
+# shellcheck disable=SC2086
+canzona $quick --set model.vocab=100
+exits 2
+says 'vocab'
+canzona train --set model.hidden=262144 --set model.heads=4096 \
+  --set model.kv_heads=4096 --set model.head_dim=64 --set model.ffn=1048576 \
+  --set model.layers=96
+exits 2
+says 'but this machine has'
+
+finish

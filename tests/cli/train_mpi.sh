@@ -1,0 +1,44 @@
+# canzona train on processes of MPI. The third argument is mpirun.
+. "$(dirname "$0")/words.sh"
+mpirun=$3
+
+quick="train --steps 3 --set model.hidden=32 --set model.ffn=48
+  --set model.heads=4 --set model.kv_heads=4 --set model.head_dim=8
+  --set model.length=16 --set eval.sequences=8"
+
+# ranks <n> <arguments>: the program, started n times.
+ranks() {
+  n=$1
+  shift
+  last="mpirun -n $n canzona $*"
+  "$mpirun" -n "$n" "$program" "$@" >out 2>err </dev/null
+  status=$?
+}
+
+# The same bits as threads give; one process writes the run.
+for mesh in dp=2,tp=2 pp=2 dp=4; do
+  # shellcheck disable=SC2086
+  canzona $quick --mesh $mesh --json --quiet
+  exits 0
+  digest=$(member digest)
+  number=$(member ranks)
+  # shellcheck disable=SC2086
+  ranks "$number" $quick --mesh $mesh --run "mpi_$mesh" --json --quiet
+  exits 0
+  is_json
+  member_is transport mpi
+  member_is digest "$digest"
+  checks=$((checks + 1))
+  [ "$(wc -l <"mpi_$mesh/metrics.jsonl")" = 3 ] || fail 'not a line per step'
+done
+
+# Without a mesh the processes are data-parallel; a contradiction is refused.
+# shellcheck disable=SC2086
+ranks 2 $quick --json --quiet
+exits 0
+member_is mesh dp=2
+# shellcheck disable=SC2086
+ranks 2 $quick --mesh dp=4
+exits 2
+
+finish
