@@ -172,48 +172,58 @@ def iteration(bench):
         one_iteration(bench, mesh)
 
 
+def shares(result, name):
+    """(iteration, compute, optimizer, exposed) of one strategy, seconds."""
+    s = next(x for x in result["strategies"] if x["name"] == name)
+    whole, compute = s["iteration_seconds"], result["compute_seconds"]
+    return whole, compute, whole - compute - s["waited_seconds"], s["waited_seconds"]
+
+
 def one_iteration(bench, mesh):
     # Buckets that leave while backward goes on.
-    common = bench.model("muon") + ["--mesh", mesh, "--steps", "2",
+    common = bench.model("muon") + ["--mesh", mesh, "--steps", "1",
                                     "--bucket-elements", "2000000",
                                     "--ranks-per-node",
                                     str(bench.args.ranks)]
     plain = bench.step("layerwise without a link", *common, "--strategy",
-                       "layerwise", "--iterations", "0")
+                       "layerwise", "--iterations", "0", "--compute", "0")
     if plain is None:
         return
-    optimizer = plain["strategies"][0]["step_compute_seconds"]
-    compute = optimizer * 58 / 28
-    sent = plain["strategies"][0]["bytes_sent_max"]
-    wanted = optimizer * 14 / 28
-    speed = 6 * sent / compute  # a first guess; exposed time falls as it rises
-    result = None
-    for _ in range(4):
+    compute = plain["strategies"][0]["step_compute_seconds"] * 58 / 28
+    speed = 6 * plain["strategies"][0]["bytes_sent_max"] / compute
+    for _ in range(5):  # towards the paper's 58 : 28 : 14
         link = f"intra={speed / 1e6:.3f}MB/s,inter={speed / 1e6:.3f}MB/s"
         result = bench.step("layerwise at " + link, *common, "--strategy",
                             "layerwise", "--iterations", "2", "--compute",
                             f"{compute:.4f}", "--link", link + ",latency=0us")
         if result is None:
             return
-        exposed = (result["strategies"][0]["iteration_seconds"] - compute -
-                   optimizer)
-        bench.say(f"link {speed / 1e6:.1f} MB/s: exposed {exposed * 1e3:.0f} ms, "
-                  f"wanted {wanted * 1e3:.0f} ms")
-        if abs(exposed - wanted) < 0.15 * wanted:
+        whole, compute, optimizer, exposed = shares(result, "layerwise")
+        bench.say(f"link {speed / 1e6:.0f} MB/s, compute {compute * 1e3:.0f} ms: "
+                  f"optimizer {100 * optimizer / whole:.0f} %, exposed "
+                  f"{100 * exposed / whole:.0f} %")
+        if (abs(optimizer / whole - 0.28) < 0.015 and
+                abs(exposed / whole - 0.14) < 0.02):
             break
-        speed *= min(max(exposed / wanted, 0.3), 4.0)
+        compute = optimizer * 58 / 28
+        speed *= min(max(2 * exposed / optimizer, 0.4), 3.0)
     both = bench.step("layerwise and balanced", *common, "--strategy",
-                      "layerwise,balanced", "--iterations", "3", "--compute",
+                      "layerwise,balanced", "--iterations", "5", "--compute",
                       f"{compute:.4f}", "--link", link + ",latency=0us")
     if both is None:
         return
-    times = {s["name"]: s["iteration_seconds"] for s in both["strategies"]}
-    share = optimizer / times["layerwise"]
-    exposed = 1 - (compute + optimizer) / times["layerwise"]
-    bench.say(f"layerwise {times['layerwise'] * 1e3:.0f} ms (optimizer "
-              f"{100 * share:.0f} %, exposed communication "
-              f"{100 * exposed:.0f} %), balanced {times['balanced'] * 1e3:.0f} ms: "
-              f"{times['layerwise'] / times['balanced']:.2f}x; the limit, compute "
+    show_iteration(bench, both)
+
+
+def show_iteration(bench, both):
+    times = {}
+    for name in ("layerwise", "balanced"):
+        whole, compute, optimizer, exposed = shares(both, name)
+        times[name] = whole
+        bench.say(f"{name} {whole * 1e3:.0f} ms: optimizer "
+                  f"{100 * optimizer / whole:.0f} %, exposed communication "
+                  f"{100 * exposed / whole:.1f} %")
+    bench.say(f"{times['layerwise'] / times['balanced']:.2f}x; the limit, compute "
               f"alone: {times['layerwise'] / compute:.2f}x")
 
 

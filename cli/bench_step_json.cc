@@ -110,6 +110,8 @@ std::string step_json(const StepReport& report) {
   if (bench.one_rank_step.mean > 0) {
     out.field("one_rank_step_seconds", bench.one_rank_step.mean);
     out.field("machine_efficiency", bench.products.efficiency());
+    if (bench.products_bf16)
+      out.field("machine_efficiency_bf16", bench.products_bf16->efficiency());
   }
   write_link(out.member("link"), bench);
   out.field("digests_agree", digests_agree(report));

@@ -115,8 +115,8 @@ CommandLine::CommandLine() : root_(kDescription, "canzona") {
   root_.add_flag("--quiet", quiet_, "print results and errors only");
   root_.footer(kExamples);
   for (const auto add :
-       {add_plan, add_compare, add_explain, add_validate, add_models, add_rules,
-        add_config, add_train, add_bench, add_calibrate, add_doctor,
+       {add_plan, add_compare, add_explain, add_validate, add_train, add_report,
+        add_config, add_models, add_rules, add_bench, add_calibrate, add_doctor,
         add_completion, add_man})
     verbs_.push_back(add(root_));
 }

@@ -95,7 +95,7 @@ void RunFolder::finish(const TrainJob& job, const RunSummary& summary) {
                hf_config(hf_numbers(job.settings.decoder)));
   write_file(path_ + "/summary.json", to_json(summary));
   metrics_.close();
-  const std::vector<Run> runs = read_runs({path_});
+  const std::vector<TrainingRun> runs = read_runs({path_});
   write_file(report_path(), run_report({runs, 0}));
 }
 

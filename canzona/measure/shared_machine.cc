@@ -1,29 +1,80 @@
 #include "canzona/measure/shared_machine.h"
 
+#include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "canzona/comm/from_all.h"
 #include "canzona/measure/clock.h"
 #include "canzona/measure/device_memory.h"
+#include "canzona/measure/step_times.h"
 
 namespace canzona {
 namespace {
 
-constexpr int kRounds = 3;  // of which the quickest counts
+constexpr int kRounds = 7;
+constexpr int64_t kSide = 512;
 
+// By round; zeros on ranks that only wait.
 template <class Work>
-double best_seconds(Communicator& world, bool takes_part, const Work& work) {
-  double best = 0;
-  for (int i = 0; i < kRounds; ++i) {
+std::vector<double> time_rounds(Communicator& world, bool takes_part,
+                                const Work& work) {
+  std::vector<double> seconds(kRounds, 0);
+  for (double& of_round : seconds) {
     world.barrier({.label = "before a measurement"});
     if (!takes_part) continue;
     const double begin = wall_seconds();
     work();
-    const double seconds = wall_seconds() - begin;
-    best = i == 0 ? seconds : std::min(best, seconds);
+    of_round = wall_seconds() - begin;
   }
   world.barrier({.label = "after a measurement"});
-  return best;
+  return seconds;
+}
+
+template <class Work>
+SharedProducts time_shared(Communicator& world, const Work& work) {
+  const auto median_of_slowest = [&](bool takes_part) {
+    return median_of(
+        slowest(from_all<double>(world, time_rounds(world, takes_part, work))));
+  };
+  SharedProducts out;
+  out.alone = median_of_slowest(world.rank() == 0);
+  out.together = median_of_slowest(true);
+  return out;
+}
+
+Matrices noise(DeviceMemory& memory, uint64_t seed) {
+  return matrices(elements<float>(memory.noise(kSide * kSide, seed)), kSide,
+                  kSide);
+}
+
+SharedProducts time_plain(Communicator& world, Engine& engine) {
+  constexpr int kProducts = 40;
+  DeviceMemory memory(engine);
+  const Matrices a = noise(memory, 1), b = noise(memory, 2),
+                 c = noise(memory, 3);
+  return time_shared(world, [&] {
+    for (int i = 0; i < kProducts; ++i)
+      engine.product(c, 1, a, Op::kNone, b, Op::kNone, 0);
+    engine.synchronize();
+  });
+}
+
+SharedProducts time_bf16(Communicator& world, Engine& engine) {
+  constexpr int kProducts = 300;
+  DeviceMemory memory(engine);
+  Arena& arena = engine.arena();
+  const Arena::Scope scope(arena);
+  Algebra& algebra = engine.algebra(DType::kBf16);
+  Operand x = algebra.wide(arena, kSide, kSide, 1, false);
+  Operand y = algebra.wide(arena, kSide, kSide, 1, false);
+  Operand r = algebra.symmetric(arena, kSide, 1);
+  algebra.load_normalized(x, {.source = noise(memory, 1)}, {});
+  algebra.gram(r, x, Half::kTriangle);
+  return time_shared(world, [&] {
+    for (int i = 0; i < kProducts; ++i) algebra.multiply(y, r, x);
+    engine.synchronize();
+  });
 }
 
 }  // namespace
@@ -32,29 +83,15 @@ double measure_copy_rate(Communicator& world) {
   constexpr size_t kBytes = 8 << 20;
   const std::vector<std::byte> from(kBytes, std::byte{1});
   std::vector<std::byte> to(kBytes);
-  const double seconds = best_seconds(
+  const std::vector<double> seconds = time_rounds(
       world, true, [&] { std::memcpy(to.data(), from.data(), kBytes); });
-  return kBytes / largest_of(world, seconds);
+  return kBytes / largest_of(world, std::ranges::min(seconds));
 }
 
-SharedProducts measure_shared_products(Communicator& world, Engine& engine) {
-  constexpr int64_t kSide = 512;
-  constexpr int kProducts = 40;
-  DeviceMemory memory(engine);
-  const auto square = [&](uint64_t seed) {
-    return matrices(elements<float>(memory.noise(kSide * kSide, seed)), kSide,
-                    kSide);
-  };
-  const Matrices a = square(1), b = square(2), c = square(3);
-  const auto work = [&] {
-    for (int i = 0; i < kProducts; ++i)
-      engine.product(c, 1, a, Op::kNone, b, Op::kNone, 0);
-    engine.synchronize();
-  };
-  SharedProducts out;
-  out.alone = largest_of(world, best_seconds(world, world.rank() == 0, work));
-  out.together = largest_of(world, best_seconds(world, true, work));
-  return out;
+SharedProducts measure_shared_products(Communicator& world, Engine& engine,
+                                       DType precision) {
+  return precision == DType::kBf16 ? time_bf16(world, engine)
+                                   : time_plain(world, engine);
 }
 
 }  // namespace canzona

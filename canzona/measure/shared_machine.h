@@ -1,8 +1,8 @@
 // What ranks on one machine take from each other: caches, memory, clock rate.
 //
 //   double copies = measure_copy_rate(world);
-//   SharedProducts products = measure_shared_products(world, *engine);
-//   products.efficiency();   // 1: sixteen are as fast as one
+//   SharedProducts products = measure_shared_products(world, *engine,
+//   DType::kFp32); products.efficiency();   // 1: sixteen are as fast as one
 //
 // All ranks call at once.
 #pragma once
@@ -15,13 +15,16 @@ namespace canzona {
 // Bytes in a second that the slowest rank copies while all others do, too.
 double measure_copy_rate(Communicator& world);
 
-// Seconds of the same products: rank 0's while all others sleep, and the
-// slowest rank's while all compute.
+// Seconds of the same products, median of several rounds: rank 0's while all
+// others sleep, and the slowest rank's of each round while all compute. So are
+// steps measured.
 struct SharedProducts {
   double alone = 0;
   double together = 0;
   double efficiency() const { return together > 0 ? alone / together : 1; }
 };
-SharedProducts measure_shared_products(Communicator& world, Engine& engine);
+// In fp32, or as Newton–Schulz multiplies in bf16.
+SharedProducts measure_shared_products(Communicator& world, Engine& engine,
+                                       DType precision);
 
 }  // namespace canzona

@@ -109,18 +109,32 @@ void measure_first(const StepBenchRequest& request, StepBench& bench) {
     bench.link = scaled_link(request, plan, bench.compute_seconds + step);
 }
 
+bool computes_in_bf16(const Plan& plan) {
+  const RuleOptions options =
+      make_rule_facts(plan.rule, plan.rule_options)->options();
+  const auto precision = options.find("precision");
+  return precision != options.end() && precision->second == "bf16";
+}
+
+SharedProducts share_machine(const StepBenchRequest& request, DType precision) {
+  return on_every_rank<SharedProducts>(request, {}, [&](Communicator& world) {
+    return measure_shared_products(world, *make_engine(request.device),
+                                   precision);
+  });
+}
+
 void measure_one_rank(const StepBenchRequest& request, StepBench& bench) {
   request.progress("measuring one rank alone");
-  bench.products =
-      on_every_rank<SharedProducts>(request, {}, [&](Communicator& world) {
-        return measure_shared_products(world, *make_engine(request.device));
-      });
+  const Plan plan = request.one_rank();
+  bench.products = share_machine(request, DType::kFp32);
+  if (computes_in_bf16(plan))
+    bench.products_bf16 = share_machine(request, DType::kBf16);
   StepBenchRequest alone = request;
   alone.run = on_threads(1, {});
   StepTrialRequest trial = request.trial;
   trial.runtime.trace = nullptr;
   trial.iterations = 0;
-  bench.one_rank_step = carry_out(alone, request.one_rank(), {}, trial).step;
+  bench.one_rank_step = carry_out(alone, plan, {}, trial).step;
 }
 
 StrategyBench bench_strategy(const StepBenchRequest& request,

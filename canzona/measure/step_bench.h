@@ -78,7 +78,8 @@ struct StepBench {
 
   // If one rank was measured: its step, and how the ranks share the machine.
   StepTimes one_rank_step = {};
-  SharedProducts products = {};
+  SharedProducts products = {};                      // in fp32
+  std::optional<SharedProducts> products_bf16 = {};  // if the rule has such
   // Step of one rank / (ranks · step): 1 is a step without any loss. Divided by
   // products.efficiency() it says what is lost beyond the machine's own.
   double scaling(const StrategyBench& strategy) const;

@@ -33,21 +33,21 @@ void fill_angles(Real* cosines, Real* sines, const DecoderConfig& config) {
 template <class Real>
 AttentionSpace<Real> AttentionSpace<Real>::take(const DecoderSizes& sizes,
                                                 Cutter& cutter) {
-  const int64_t key_part = sizes.length * sizes.head_dim;
-  const int64_t query_part = key_part * sizes.per_group;
+  const int64_t length = sizes.length;
+  const int64_t dim = sizes.head_dim;
   const int64_t rows = std::min(kQueries, sizes.length) * sizes.per_group;
   const int64_t cols = std::min(kKeys, sizes.length);
   AttentionSpace space;
-  space.cosines = cutter.take<Real>(key_part / 2);
-  space.sines = cutter.take<Real>(key_part / 2);
-  space.queries = cutter.take<Real>(query_part);
-  space.keys = cutter.take<Real>(key_part);
-  space.query_gradients = cutter.take<Real>(query_part);
-  space.key_gradients = cutter.take<Real>(key_part);
-  space.value_gradients = cutter.take<Real>(key_part);
-  space.scores = cutter.take<Real>(rows * cols);
-  space.score_gradients = cutter.take<Real>(rows * cols);
-  space.heads = cutter.take<Real>(rows * sizes.head_dim);
+  space.cosines = cutter.take<Real>(length, dim / 2);
+  space.sines = cutter.take<Real>(length, dim / 2);
+  space.queries = cutter.take<Real>(length, sizes.per_group * dim);
+  space.keys = cutter.take<Real>(length, dim);
+  space.query_gradients = cutter.take<Real>(length, sizes.per_group * dim);
+  space.key_gradients = cutter.take<Real>(length, dim);
+  space.value_gradients = cutter.take<Real>(length, dim);
+  space.scores = cutter.take<Real>(rows, cols);
+  space.score_gradients = cutter.take<Real>(rows, cols);
+  space.heads = cutter.take<Real>(rows, dim);
   space.largest = cutter.take<Real>(rows);
   space.sums = cutter.take<Real>(rows);
   return space;

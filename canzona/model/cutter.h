@@ -18,17 +18,18 @@ class Cutter {
  public:
   explicit Cutter(std::byte* memory) : memory_(memory) {}
 
-  // On a border of 128 bytes; null where nothing is given.
+  // rows x cols, on a border of 128 bytes; null where nothing is given.
+  // UsageError where they are too many to count.
   template <class T>
-  T* take(int64_t count) {
+  T* take(int64_t rows, int64_t cols = 1) {
+    constexpr const char* kWhat = "memory of the decoder";
     constexpr int64_t kBorder = 128;
-    const int64_t size = checked_mul(count, static_cast<int64_t>(sizeof(T)),
-                                     "memory of the decoder");
+    const int64_t count = checked_mul(rows, cols, kWhat);
+    const int64_t size =
+        checked_mul(count, static_cast<int64_t>(sizeof(T)), kWhat);
+    const int64_t padded = checked_add(size, kBorder - 1, kWhat);
     std::byte* place = memory_ == nullptr ? nullptr : memory_ + bytes_;
-    const int64_t padded =
-        checked_add(size, kBorder - 1, "memory of the decoder");
-    bytes_ = checked_add(bytes_, padded / kBorder * kBorder,
-                         "memory of the decoder");
+    bytes_ = checked_add(bytes_, padded / kBorder * kBorder, kWhat);
     return reinterpret_cast<T*>(place);
   }
   int64_t bytes() const { return bytes_; }

@@ -8,8 +8,10 @@ namespace canzona {
 namespace {
 
 // Logits of a chunk of tokens; a small vocabulary's are there all at once.
-constexpr int64_t kChunkLogits = int64_t{1} << 22;
-constexpr int64_t kLeastChunk = 64;
+constexpr int64_t kChunkLogits = int64_t{1} << 24;
+constexpr int64_t kLeastChunk = 128;
+// Of a sequence, and sequences of a micro-batch: sides of a product are ints.
+constexpr int64_t kMostTokens = int64_t{1} << 24;
 
 void refuse(bool wrong, const std::string& name, const std::string& what) {
   if (wrong) throw UsageError(cat("decoder ", quoted(name), ": ", what));
@@ -27,9 +29,12 @@ void check_attention(const Architecture& a, const std::string& name) {
 }
 
 void check_numbers(const DecoderConfig& c, const std::string& name) {
-  refuse(c.length < 1, name, cat("length must be at least 1, got ", c.length));
-  refuse(c.micro_batch < 1, name,
-         cat("micro_batch must be at least 1, got ", c.micro_batch));
+  const auto check_size = [&](const char* what, int64_t size) {
+    refuse(size < 1 || size > kMostTokens, name,
+           cat(what, " must be from 1 to ", kMostTokens, ", got ", size));
+  };
+  check_size("length", c.length);
+  check_size("micro_batch", c.micro_batch);
   refuse(c.head_chunk < 0, name,
          cat("head_chunk must not be below 0, got ", c.head_chunk));
   refuse(!(c.norm_epsilon > 0), name,
@@ -55,12 +60,19 @@ void check_divides(int tp, int64_t size, const char* what) {
         cat("decoder: tp=", tp, " does not divide the ", size, " ", what));
 }
 
+bool has_dense_layers(const Architecture& a) {
+  for (int64_t layer = 0; layer < a.layers; ++layer)
+    if (!a.experts.in_layer(layer)) return true;
+  return false;
+}
+
 void check_cuts(const Architecture& a, int tp) {
   if (a.heads % tp != 0 || a.kv_heads % tp != 0)
     throw UsageError(cat("decoder: tp=", tp, " must divide both the ", a.heads,
                          " query heads and the ", a.kv_heads,
                          " key/value heads"));
-  check_divides(tp, a.ffn, "rows of gate and up (ffn)");
+  if (has_dense_layers(a))
+    check_divides(tp, a.ffn, "rows of gate and up (ffn)");
   check_divides(tp, a.vocab, "tokens of the vocabulary");
 }
 

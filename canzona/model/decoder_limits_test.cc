@@ -44,6 +44,16 @@ TEST(DecoderMemory, ShrinksWithRanksThatAreNotThereYet) {
             decoder_memory<float>(config, whole_model(config), 1));
 }
 
+TEST(DecoderMemory, IsRefusedWhereItCannotBeCounted) {
+  DecoderConfig config = small_decoder();
+  config.length = config.micro_batch = int64_t{1} << 20;
+  EXPECT_GT(decoder_memory<float>(config, whole_model(config), 1),
+            int64_t{1} << 40);
+  config.architecture.ffn = int64_t{1} << 40;
+  EXPECT_THROW(decoder_memory<float>(config, whole_model(config), 1),
+               UsageError);
+}
+
 template <class Work>
 std::string message_of(const Work& work) {
   try {
@@ -89,6 +99,8 @@ TEST(DecoderConfigs, RefuseWhatTheDecoderHasNot) {
        "head_dim must be even, so that pairs can turn, got 5"},
       {"length", [](DecoderConfig& c) { c.length = 0; }, "length"},
       {"batch", [](DecoderConfig& c) { c.micro_batch = 0; }, "micro_batch"},
+      {"long", [](DecoderConfig& c) { c.length = int64_t{1} << 25; },
+       "length must be from 1 to 16777216, got 33554432"},
       {"epsilon", [](DecoderConfig& c) { c.norm_epsilon = 0; }, "norm_epsilon"},
       {"base", [](DecoderConfig& c) { c.rope_base = -1; }, "rope_base"},
       {"chunk", [](DecoderConfig& c) { c.head_chunk = -1; }, "head_chunk"},

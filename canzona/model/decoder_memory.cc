@@ -26,10 +26,10 @@ template <class Real>
 LayerSaved<Real> take_saved(const DecoderSizes& sizes, int64_t feed,
                             Cutter& cutter) {
   LayerSaved<Real> saved;
-  saved.qkv = cutter.take<Real>(sizes.tokens() * sizes.qkv());
-  saved.attention = cutter.take<Real>(sizes.tokens() * sizes.width());
-  saved.log_sums = cutter.take<Real>(sizes.tokens() * sizes.heads());
-  saved.middle = cutter.take<Real>(sizes.tokens() * sizes.hidden);
+  saved.qkv = cutter.take<Real>(sizes.tokens(), sizes.qkv());
+  saved.attention = cutter.take<Real>(sizes.tokens(), sizes.width());
+  saved.log_sums = cutter.take<Real>(sizes.tokens(), sizes.heads());
+  saved.middle = cutter.take<Real>(sizes.tokens(), sizes.hidden);
   saved.feed = cutter.take<std::byte>(feed);
   return saved;
 }
@@ -40,7 +40,7 @@ Slot<Real> take_slot(const DecoderConfig& config, const Parallel& parallel,
   const DecoderSizes sizes = decoder_sizes(config, parallel);
   Slot<Real> slot;
   for (int64_t i = 0; i < parallel.num_layers; ++i) {
-    slot.inputs.push_back(cutter.take<Real>(sizes.tokens() * sizes.hidden));
+    slot.inputs.push_back(cutter.take<Real>(sizes.tokens(), sizes.hidden));
     const int64_t layer = parallel.first_layer + i;
     slot.layers.push_back(
         shared != nullptr
@@ -50,16 +50,16 @@ Slot<Real> take_slot(const DecoderConfig& config, const Parallel& parallel,
                                cutter));
   }
   if (!parallel.has_head) return slot;
-  slot.inputs.push_back(cutter.take<Real>(sizes.tokens() * sizes.hidden));
+  slot.inputs.push_back(cutter.take<Real>(sizes.tokens(), sizes.hidden));
   if (sizes.keeps_logits())
-    slot.logits = cutter.take<Real>(sizes.tokens() * sizes.vocab);
+    slot.logits = cutter.take<Real>(sizes.tokens(), sizes.vocab);
   return slot;
 }
 
 template <class Real>
 void take_head(Space<Real>& space, const DecoderSizes& sizes, Cutter& cutter) {
   if (!sizes.keeps_logits())
-    space.logits = cutter.take<Real>(sizes.head_chunk * sizes.vocab);
+    space.logits = cutter.take<Real>(sizes.head_chunk, sizes.vocab);
   space.largest = cutter.take<Real>(sizes.head_chunk);
   space.sums = cutter.take<Real>(2 * sizes.head_chunk);
   space.ordered = cutter.take<int64_t>(sizes.head_chunk);
@@ -69,19 +69,21 @@ template <class Real>
 Space<Real> take_space(const DecoderConfig& config, const Parallel& parallel,
                        Cutter& cutter) {
   const DecoderSizes sizes = decoder_sizes(config, parallel);
-  const int64_t stream = sizes.tokens() * sizes.hidden;
+  const auto stream = [&] {
+    return cutter.take<Real>(sizes.tokens(), sizes.hidden);
+  };
   Space<Real> space;
-  space.normed = cutter.take<Real>(stream);
-  space.delta = cutter.take<Real>(stream);
-  space.gradient = cutter.take<Real>(stream);
-  space.heads_gradient = cutter.take<Real>(sizes.tokens() * sizes.width());
+  space.normed = stream();
+  space.delta = stream();
+  space.gradient = stream();
+  space.heads_gradient = cutter.take<Real>(sizes.tokens(), sizes.width());
   space.feed =
       cutter.take<std::byte>(largest_feed<Real>(config, parallel).scratch);
   space.attention = AttentionSpace<Real>::take(sizes, cutter);
   if (parallel.has_head) take_head(space, sizes, cutter);
   if (parallel.tp_size() > 1)
     space.head_norms =
-        cutter.take<Real>(parallel.num_layers * 2 * sizes.head_dim);
+        cutter.take<Real>(parallel.num_layers, 2 * sizes.head_dim);
   return space;
 }
 

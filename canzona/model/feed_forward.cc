@@ -30,10 +30,8 @@ FeedForward<Real>::FeedForward(const DecoderConfig& config, const Model& shapes,
 
 template <class Real>
 void FeedForward<Real>::forward(const Real* x, Real* y, std::byte* saved,
-                                std::byte* scratch, bool output) {
-  if (auto* experts = std::get_if<Experts<Real>>(&block_))
-    return experts->forward(x, y, saved, scratch);
-  std::get<Mlp<Real>>(block_).forward(x, output ? y : nullptr, saved, scratch);
+                                std::byte* scratch) {
+  std::visit([&](auto& block) { block.forward(x, y, saved, scratch); }, block_);
 }
 
 template <class Real>

@@ -32,9 +32,8 @@ class FeedForward {
   FeedForward(const DecoderConfig& config, const Model& shapes, int64_t layer,
               const Parallel& parallel, Engine& engine, Weights<Real>& weights);
 
-  // Without `output`, y holds nothing of use: only `saved` is wanted.
-  void forward(const Real* x, Real* y, std::byte* saved, std::byte* scratch,
-               bool output);
+  // With y null, only what backward needs.
+  void forward(const Real* x, Real* y, std::byte* saved, std::byte* scratch);
   void backward(const Real* x, const Real* dy, Real* dx, std::byte* saved,
                 std::byte* scratch, bool last);
 

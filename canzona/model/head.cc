@@ -32,38 +32,38 @@ void Head<Real>::norm(const Real* x, const Chunk& chunk) const {
 }
 
 template <class Real>
-int64_t Head<Real>::target(int64_t token,
-                           std::span<const int32_t> sequences) const {
+Real* Head<Real>::target(const Chunk& chunk, int64_t i,
+                         std::span<const int32_t> sequences) const {
   const int64_t length = tools_.sizes.length;
+  const int64_t vocab = tools_.sizes.vocab;
+  const int64_t token = chunk.begin + i;
   const int64_t place = token / length * (length + 1) + token % length + 1;
-  return sequences[static_cast<size_t>(place)] -
-         tools_.tp.rank() * tools_.sizes.vocab;
+  const int64_t row =
+      sequences[static_cast<size_t>(place)] - tools_.tp.rank() * vocab;
+  return row >= 0 && row < vocab ? chunk.logits + i * vocab + row : nullptr;
 }
 
-// Logits become gradients of the mean loss.
 template <class Real>
 double Head<Real>::losses(const Chunk& chunk,
                           std::span<const int32_t> sequences) const {
   const Space<Real>& space = tools_.space;
   const int64_t vocab = tools_.sizes.vocab;
+  const Real share = 1 / static_cast<Real>(tools_.sizes.tokens());
   Real* targets = space.sums + chunk.count;
-  const auto has = [&](int64_t row) { return row >= 0 && row < vocab; };
   ops<Real>().row_largest(space.largest, chunk.logits, chunk.count, vocab);
   tools_.tp.largest(space.largest, chunk.count, space.ordered,
                     "largest logits");
   for (int64_t i = 0; i < chunk.count; ++i) {
-    const int64_t row = target(chunk.begin + i, sequences);
-    targets[i] = has(row) ? chunk.logits[i * vocab + row] : 0;
+    const Real* logit = target(chunk, i, sequences);
+    targets[i] = logit == nullptr ? 0 : *logit;
   }
   ops<Real>().row_exponents(chunk.logits, space.sums, space.largest,
                             chunk.count, vocab);
   tools_.tp.add(space.sums, 2 * chunk.count, "sums of exponents");
-  const Real share = 1 / static_cast<Real>(tools_.sizes.tokens());
   ops<Real>().row_shares(chunk.logits, space.sums, share, chunk.count, vocab);
   double sum = 0;
   for (int64_t i = 0; i < chunk.count; ++i) {
-    const int64_t row = target(chunk.begin + i, sequences);
-    if (has(row)) chunk.logits[i * vocab + row] -= share;
+    if (Real* gradient = target(chunk, i, sequences)) *gradient -= share;
     sum += std::log(static_cast<double>(space.sums[i])) +
            static_cast<double>(space.largest[i]) -
            static_cast<double>(targets[i]);

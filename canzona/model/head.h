@@ -13,7 +13,9 @@
 #include <cstdint>
 #include <span>
 
-#include "canzona/model/layer.h"
+#include "canzona/model/tensors.h"
+#include "canzona/model/tools.h"
+#include "canzona/model/views.h"
 
 namespace canzona {
 
@@ -39,9 +41,12 @@ class Head {
   template <class Work>
   void each_chunk(Real* logits, const Work& work) const;
   void norm(const Real* x, const Chunk& chunk) const;
+  // The sum of the chunk's losses; logits become gradients of the mean.
   double losses(const Chunk& chunk, std::span<const int32_t> sequences) const;
-  // This rank's row of a token's target, or one outside of its rows.
-  int64_t target(int64_t token, std::span<const int32_t> sequences) const;
+  // The logit of the target of the chunk's token i; null where another rank
+  // has it.
+  Real* target(const Chunk& chunk, int64_t i,
+               std::span<const int32_t> sequences) const;
   Linear<Real> linear() const;
 
   Tools<Real> tools_;

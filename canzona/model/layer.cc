@@ -58,8 +58,8 @@ void Layer<Real>::forward(const Real* x, const LayerSaved<Real>& saved,
   ops<Real>().add_norm(space.normed, saved.middle, x, space.delta,
                        weights.parameter(tensors_.post_norm), tokens,
                        tools_.sizes.hidden, tools_.epsilon());
-  feed_.forward(space.normed, space.delta, saved.feed, space.feed,
-                out != nullptr);
+  feed_.forward(space.normed, out == nullptr ? nullptr : space.delta,
+                saved.feed, space.feed);
   if (out == nullptr) return;
   tools_.tp.add(space.delta, count, "feed forward");
   ops<Real>().add(out, saved.middle, space.delta, count);

@@ -13,25 +13,10 @@
 #include "canzona/model/decoder_memory.h"
 #include "canzona/model/feed_forward.h"
 #include "canzona/model/tensors.h"
-#include "canzona/model/tp_group.h"
+#include "canzona/model/tools.h"
 #include "canzona/model/views.h"
-#include "canzona/model/weights.h"
 
 namespace canzona {
-
-// What all parts of a decoder work with; everything outlives them.
-template <class Real>
-struct Tools {
-  const DecoderConfig& config;
-  const DecoderSizes& sizes;
-  Engine& engine;
-  Weights<Real>& weights;
-  TpGroup<Real>& tp;
-  const Space<Real>& space;
-  Attention<Real>& attention;
-
-  Real epsilon() const { return static_cast<Real>(config.norm_epsilon); }
-};
 
 template <class Real>
 class Layer {

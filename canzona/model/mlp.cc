@@ -1,5 +1,6 @@
 #include "canzona/model/mlp.h"
 
+#include "canzona/model/cutter.h"
 #include "canzona/model/ops/table.h"
 #include "canzona/model/views.h"
 
@@ -7,12 +8,16 @@ namespace canzona {
 
 template <class Real>
 int64_t Mlp<Real>::saved_bytes(const DecoderSizes& sizes) {
-  return sizes.tokens() * 2 * sizes.ffn * static_cast<int64_t>(sizeof(Real));
+  Cutter count(nullptr);
+  count.take<Real>(sizes.tokens(), 2 * sizes.ffn);
+  return count.bytes();
 }
 
 template <class Real>
 int64_t Mlp<Real>::scratch_bytes(const DecoderSizes& sizes) {
-  return sizes.tokens() * sizes.ffn * static_cast<int64_t>(sizeof(Real));
+  Cutter count(nullptr);
+  count.take<Real>(sizes.tokens(), sizes.ffn);
+  return count.bytes();
 }
 
 template <class Real>

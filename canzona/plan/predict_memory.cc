@@ -54,6 +54,13 @@ void add_to_round(RoundBytes& rounds, int32_t rank, int32_t round,
   list[static_cast<size_t>(round)] += bytes;
 }
 
+// An owner puts its own pieces where the whole matrix comes together.
+bool lies_in_whole(const Plan& plan, size_t m, int32_t t) {
+  const auto tensor = static_cast<size_t>(plan.matrices[m].tensor);
+  return plan.model.tensors[tensor].cut != Cut::kNone &&
+         plan.owners[m].size() == 1 && plan.owners[m][0] == t;
+}
+
 RoundBytes round_bytes(const Plan& plan) {
   RoundBytes rounds(static_cast<size_t>(plan.mesh.world()));
   const int64_t bytes =
@@ -67,8 +74,9 @@ RoundBytes round_bytes(const Plan& plan) {
     const std::vector<int64_t> elements =
         elements_by_rank(plan, static_cast<int32_t>(m));
     each_rank_of_home(plan, matrix.tensor, [&](int32_t r) {
-      const auto t = static_cast<size_t>(r % plan.mesh.tp);
-      add_to_round(rounds, r, round, elements[t] * bytes);
+      const int32_t t = r % plan.mesh.tp;
+      if (lies_in_whole(plan, m, t)) return;
+      add_to_round(rounds, r, round, elements[static_cast<size_t>(t)] * bytes);
     });
   }
   return rounds;

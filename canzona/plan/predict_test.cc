@@ -91,11 +91,11 @@ class Predicted {
 
 // Every rank holds all 24 elements of its plane in bf16, their gradients in
 // fp32; master weights and momentum only of its home's tensors. The largest
-// round takes a's 32 elements and a shard of 16, in three slots.
+// round takes a's 32 elements, the owner's shard among them, in three slots.
 void expect_memory_of_homes(const Predicted& p) {
   EXPECT_THAT(p.memory(&RankMemory::master), ElementsAre(64, 64, 32, 32));
   EXPECT_THAT(p.memory(&RankMemory::states), ElementsAre(64, 64, 32, 32));
-  EXPECT_THAT(p.memory(&RankMemory::buffers), Each(3 * (32 + 16) * 4));
+  EXPECT_THAT(p.memory(&RankMemory::buffers), Each(3 * 32 * 4));
 }
 
 // Shards to the owner, updates back.

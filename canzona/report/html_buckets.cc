@@ -21,15 +21,15 @@ constexpr double kNarrowest = 2;
 constexpr int32_t kMaxColours = 6;
 
 // Consecutive tensors of a bucket with one home.
-struct Run {
+struct TrainingRun {
   int32_t first_home = kEveryHome;
   int32_t last_home = kEveryHome;
   int32_t tensors = 0;
   int64_t elements = 0;
 };
 
-std::vector<Run> runs_of(const Plan& plan, const Bucket& bucket) {
-  std::vector<Run> runs;
+std::vector<TrainingRun> runs_of(const Plan& plan, const Bucket& bucket) {
+  std::vector<TrainingRun> runs;
   for (int32_t i = 0; i < bucket.num_matrix_tensors; ++i) {
     const int32_t tensor = bucket.tensors[static_cast<size_t>(i)];
     const int32_t home = home_of(plan, tensor);
@@ -53,16 +53,16 @@ int64_t adamw_elements(const Plan& plan, const Bucket& bucket) {
   return sum;
 }
 
-int64_t matrix_elements(const std::vector<Run>& runs) {
+int64_t matrix_elements(const std::vector<TrainingRun>& runs) {
   int64_t sum = 0;
-  for (const Run& run : runs) sum += run.elements;
+  for (const TrainingRun& run : runs) sum += run.elements;
   return sum;
 }
 
 // Joins runs that would be too narrow to see.
-std::vector<Run> visible_runs(const std::vector<Run>& runs, double scale) {
-  std::vector<Run> out;
-  for (const Run& run : runs) {
+std::vector<TrainingRun> visible_runs(const std::vector<TrainingRun>& runs, double scale) {
+  std::vector<TrainingRun> out;
+  for (const TrainingRun& run : runs) {
     if (!out.empty() &&
         static_cast<double>(out.back().elements) * scale < kNarrowest) {
       out.back().last_home = run.last_home;
@@ -75,7 +75,7 @@ std::vector<Run> visible_runs(const std::vector<Run>& runs, double scale) {
   return out;
 }
 
-std::string home_text(const Run& run) {
+std::string home_text(const TrainingRun& run) {
   if (run.first_home == kEveryHome) return "every home";
   if (run.first_home == run.last_home) return cat("home ", run.first_home);
   return cat("homes ", run.first_home, " … ", run.last_home);
@@ -121,7 +121,7 @@ class Drawing {
     const double height = row_height_ - (row_height_ > 10 ? 3 : 1);
     double x = kLeft;
     int32_t number = 0;
-    for (const Run& run : visible_runs(runs_[b], scale_)) {
+    for (const TrainingRun& run : visible_runs(runs_[b], scale_)) {
       const double width = static_cast<double>(run.elements) * scale_;
       svg.rect({x, y, width, height}, colour(run, number++), title(run, b),
                query(run, b));
@@ -136,18 +136,18 @@ class Drawing {
     label(svg, b, y + height - (height > 12 ? 5 : 1));
   }
 
-  std::string colour(const Run& run, int32_t number) const {
+  std::string colour(const TrainingRun& run, int32_t number) const {
     if (run.first_home == kEveryHome) return "run every";
     if (plan_.mesh.homes() <= kMaxColours) return cat("run s", run.first_home);
     return number % 2 == 0 ? "run shade0" : "run shade1";
   }
 
-  std::string title(const Run& run, size_t b) const {
+  std::string title(const TrainingRun& run, size_t b) const {
     return cat("bucket ", b, ": ", home_text(run), ", ",
                counted(run.tensors, "tensor"), ", ", bytes_text(run.elements));
   }
 
-  std::string query(const Run& run, size_t b) const {
+  std::string query(const TrainingRun& run, size_t b) const {
     if (run.first_home != run.last_home || run.first_home == kEveryHome) {
       return cat("bucket:", b);
     }
@@ -178,7 +178,7 @@ class Drawing {
     const Buffer& buffer =
         plan_.buffers[static_cast<size_t>(plan_.buckets[b].buffer)];
     std::vector<int64_t> per_home(static_cast<size_t>(plan_.mesh.homes()));
-    for (const Run& run : runs_[b]) {
+    for (const TrainingRun& run : runs_[b]) {
       if (run.first_home == kEveryHome) continue;
       per_home[static_cast<size_t>(run.first_home)] += run.elements;
     }
@@ -194,7 +194,7 @@ class Drawing {
   double row_height_ = 22;
   int64_t widest_ = 0;
   double scale_ = 0;
-  std::vector<std::vector<Run>> runs_;
+  std::vector<std::vector<TrainingRun>> runs_;
   std::vector<int64_t> adamw_;
 };
 

@@ -70,10 +70,15 @@ class RoundMaker {
   // Blocks of S are by owner; what everybody computes is one block.
   int32_t owner(int32_t k) const { return repeated(k) ? 0 : owners(k)[0]; }
   bool computes(int32_t k) const { return repeated(k) || owners(k)[0] == t_; }
+  // Its pieces here lie where the owner, this rank, puts the matrix together.
+  bool in_place(int32_t k) const {
+    return matrix(k).cut && !repeated(k) && computes(k);
+  }
 
   void count(int32_t k) {
     const KeptMatrix& m = matrix(k);
-    (m.cut ? shard_cut_ : shard_uncut_).counts[index(owner(k))] += m.count;
+    if (!in_place(k))
+      (m.cut ? shard_cut_ : shard_uncut_).counts[index(owner(k))] += m.count;
     any_cut_ |= m.cut;
     any_uncut_ |= !m.cut;
     repeats_ |= repeated(k);
@@ -89,7 +94,9 @@ class RoundMaker {
   void place_pieces(int32_t k, std::vector<int64_t>& cut,
                     std::vector<int64_t>& uncut) {
     const KeptMatrix& m = matrix(k);
-    const Blocks& blocks = m.cut ? shard_cut_ : shard_uncut_;
+    const Blocks& blocks = in_place(k) ? whole_cut_
+                           : m.cut     ? shard_cut_
+                                       : shard_uncut_;
     const size_t o = index(owner(k));
     int64_t& used = (m.cut ? cut : uncut)[o];
     for (size_t p = 0; p < m.pieces.size(); ++p) {
@@ -146,14 +153,16 @@ class RoundMaker {
                                  [&](int32_t k) { return repeated(k); }),
         "a round of matrices with and without owners");
     Blocks sent = shard_cut_;
-    if (repeats_) {  // the same pieces to everybody
+    Blocks moved = whole_cut_;
+    if (!repeats_) moved.counts[index(t_)] = 0;  // they are in place
+    if (repeats_) {                              // the same pieces to everybody
       std::fill(sent.counts.begin(), sent.counts.end(), shard_cut_.counts[0]);
       std::fill(sent.firsts.begin(), sent.firsts.end(), shard_cut_.firsts[0]);
     }
     const int64_t s = round_.shards_at;
-    round_.gather = table(sent, s, whole_cut_, 0, fields_);
+    round_.gather = table(sent, s, moved, 0, fields_);
     round_.gather.empty = !any_cut_;
-    round_.scatter = table(whole_cut_, 0, shard_cut_, s, 1);
+    round_.scatter = table(moved, 0, shard_cut_, s, 1);
     round_.scatter.empty = !any_cut_ || repeats_;
     Blocks whole = whole_uncut_;
     std::fill(whole.counts.begin(), whole.counts.end(), whole_uncut_.counts[0]);

@@ -5,6 +5,7 @@
 //      piece, then those that tensor parallelism does not cut
 //   S  this rank's own pieces of the round, by owner, cut ones first
 //
+// Pieces of cut matrices that the rank owns itself are in W from the beginning.
 // The gather moves S to the owners' W, the scatter moves updates back the same
 // way. With several fields the second and later ones of a block follow the
 // first; updates take the place of the first.
@@ -27,7 +28,7 @@ struct ExchangeTable {
   bool empty = true;  // on every rank of the home
 };
 
-// A piece of a kept matrix in S.
+// A piece of a kept matrix in S, or in W where this rank is the owner.
 struct SlotPiece {
   int32_t kept = 0;   // number of the matrix
   int32_t piece = 0;  // of that matrix

@@ -1,6 +1,7 @@
 #include "canzona/train/settings.h"
 
 #include <set>
+#include <utility>
 
 #include "canzona/base/error.h"
 #include "canzona/base/files.h"
@@ -16,7 +17,10 @@ constexpr int64_t kMaxBytes = 1 << 20;
 SettingValue json_value(const Json& value, const std::string& key,
                         const std::string& file) {
   if (value.is_boolean()) return value.get<bool>();
-  if (value.is_number_integer()) return value.get<int64_t>();
+  // Above 2^63 it is out of bounds anyway, and its text is told right.
+  const bool huge = value.is_number_unsigned() &&
+                    std::cmp_greater(value.get<uint64_t>(), INT64_MAX);
+  if (value.is_number_integer() && !huge) return value.get<int64_t>();
   if (value.is_number()) return value.get<double>();
   if (value.is_string()) return value.get<std::string>();
   throw UsageError(cat(key, " (", file,

@@ -1,5 +1,15 @@
 // Configurations in TOML, by toml++. no_toml.cc takes its place where the
 // library is missing.
+
+// The parser asserts what broken files can break ("[$]"), and a release build
+// would take it for granted: undefined behaviour. Here it is an error instead.
+#undef NDEBUG
+namespace canzona {
+struct BrokenToml {};
+[[noreturn]] static void throw_broken_toml() { throw BrokenToml(); }
+}  // namespace canzona
+#define TOML_ASSERT(condition) \
+  ((condition) ? void() : canzona::throw_broken_toml())
 #include <toml++/toml.h>
 
 #include <algorithm>
@@ -64,6 +74,9 @@ Settings toml_settings(std::string_view text, const std::string& file) {
   } catch (const toml::parse_error& error) {
     throw UsageError(
         cat(file, ":", error.source().begin.line, ": ", error.description()));
+  } catch (const BrokenToml&) {
+    throw UsageError(
+        cat(file, ": not valid TOML: a table or key with an impossible name"));
   }
 }
 

@@ -1,6 +1,6 @@
 // Vectors of 64 bytes in plain C++, for loops that are compiled for several
-// instruction sets: the compiler makes of one what the CPU has. Sums over a row
-// have as many partial sums as a vector has lanes, whatever the CPU, so that
+// instruction sets: one vector of the CPU, or two or four of them. Sums over a
+// row have as many partial sums as there are lanes, whatever the CPU, so that
 // all give the same bits.
 //
 //   Lanes<Real> sum = {};
@@ -22,15 +22,77 @@
 namespace canzona {
 namespace {
 
+#if defined(__AVX512F__)
+constexpr int kVectorBytes = 64;
+#elif defined(__AVX__)
+constexpr int kVectorBytes = 32;
+#else
+constexpr int kVectorBytes = 16;
+#endif
+constexpr int kVectors = 64 / kVectorBytes;
+
 template <class Real>
-struct LanesOf {
-  typedef Real Type __attribute__((vector_size(64)));
+struct VectorOf {
+  typedef Real Type __attribute__((vector_size(kVectorBytes)));
 };
 template <class Real>
-using Lanes = typename LanesOf<Real>::Type;
+using Vector = typename VectorOf<Real>::Type;
 
 template <class Real>
 constexpr int64_t kLanes = 64 / static_cast<int64_t>(sizeof(Real));
+
+template <class Real>
+struct Lanes {
+  Vector<Real> v[kVectors];
+};
+
+template <class Real>
+CANZONA_INLINE inline Lanes<Real> broadcast(Real x) {
+  Lanes<Real> all;
+  for (int k = 0; k < kVectors; ++k) all.v[k] = Vector<Real>{} + x;
+  return all;
+}
+
+// Each vector of the lanes by itself.
+template <class Real, class Work>
+CANZONA_INLINE inline Lanes<Real> map(Lanes<Real> a, const Work& work) {
+  for (int k = 0; k < kVectors; ++k) a.v[k] = work(a.v[k]);
+  return a;
+}
+template <class Real, class Work>
+CANZONA_INLINE inline Lanes<Real> map(Lanes<Real> a, const Lanes<Real>& b,
+                                      const Work& work) {
+  for (int k = 0; k < kVectors; ++k) a.v[k] = work(a.v[k], b.v[k]);
+  return a;
+}
+
+#define CANZONA_LANES_OPERATOR(op)                                       \
+  template <class Real>                                                  \
+  CANZONA_INLINE inline Lanes<Real> operator op(Lanes<Real> a,           \
+                                                const Lanes<Real>& b) {  \
+    for (int k = 0; k < kVectors; ++k) a.v[k] = a.v[k] op b.v[k];        \
+    return a;                                                            \
+  }                                                                      \
+  template <class Real>                                                  \
+  CANZONA_INLINE inline Lanes<Real> operator op(Lanes<Real> a, Real b) { \
+    for (int k = 0; k < kVectors; ++k) a.v[k] = a.v[k] op b;             \
+    return a;                                                            \
+  }
+CANZONA_LANES_OPERATOR(+)
+CANZONA_LANES_OPERATOR(-)
+CANZONA_LANES_OPERATOR(*)
+CANZONA_LANES_OPERATOR(/)
+#undef CANZONA_LANES_OPERATOR
+
+template <class Real>
+CANZONA_INLINE inline void operator+=(Lanes<Real>& a, const Lanes<Real>& b) {
+  a = a + b;
+}
+template <class Real>
+CANZONA_INLINE inline Lanes<Real> operator-(Lanes<Real> a) {
+  for (int k = 0; k < kVectors; ++k) a.v[k] = -a.v[k];
+  return a;
+}
 
 // A whole vector, or the last elements of a row.
 struct Whole {};
@@ -40,24 +102,28 @@ struct Some {
 
 template <class Real>
 CANZONA_INLINE inline Lanes<Real> load(const Real* from, Whole) {
-  Lanes<Real> v;
-  std::memcpy(&v, from, sizeof v);
-  return v;
+  Lanes<Real> all;
+  for (int k = 0; k < kVectors; ++k)
+    std::memcpy(&all.v[k], from + k * (kLanes<Real> / kVectors), kVectorBytes);
+  return all;
 }
 template <class Real>
 CANZONA_INLINE inline Lanes<Real> load(const Real* from, Some part) {
-  Lanes<Real> v = {};
-  for (int64_t i = 0; i < part.count; ++i) v[i] = from[i];
-  return v;
+  Real padded[kLanes<Real>] = {};
+  for (int64_t i = 0; i < part.count; ++i) padded[i] = from[i];
+  return load(static_cast<const Real*>(padded), Whole{});
 }
 
 template <class Real>
-CANZONA_INLINE inline void store(Real* to, Lanes<Real> v, Whole) {
-  std::memcpy(to, &v, sizeof v);
+CANZONA_INLINE inline void store(Real* to, const Lanes<Real>& all, Whole) {
+  for (int k = 0; k < kVectors; ++k)
+    std::memcpy(to + k * (kLanes<Real> / kVectors), &all.v[k], kVectorBytes);
 }
 template <class Real>
-CANZONA_INLINE inline void store(Real* to, Lanes<Real> v, Some part) {
-  for (int64_t i = 0; i < part.count; ++i) to[i] = v[i];
+CANZONA_INLINE inline void store(Real* to, const Lanes<Real>& all, Some part) {
+  Real padded[kLanes<Real>];
+  store(padded, all, Whole{});
+  for (int64_t i = 0; i < part.count; ++i) to[i] = padded[i];
 }
 
 template <class Real, class Work>
@@ -69,24 +135,29 @@ CANZONA_INLINE inline void each_part(int64_t count, const Work& work) {
 
 // Halves are added to each other until one number is left.
 template <class Real>
-CANZONA_INLINE inline Real total(Lanes<Real> v) {
+CANZONA_INLINE inline Real total(const Lanes<Real>& all) {
   Real sums[kLanes<Real>];
-  std::memcpy(sums, &v, sizeof v);
+  store(sums, all, Whole{});
   for (int64_t half = kLanes<Real> / 2; half > 0; half /= 2)
     for (int64_t i = 0; i < half; ++i) sums[i] += sums[i + half];
   return sums[0];
 }
 
 template <class Real>
-CANZONA_INLINE inline Real largest(Lanes<Real> v) {
-  Real most = v[0];
-  for (int64_t i = 1; i < kLanes<Real>; ++i) most = v[i] > most ? v[i] : most;
-  return most;
+CANZONA_INLINE inline Lanes<Real> larger(const Lanes<Real>& a,
+                                         const Lanes<Real>& b) {
+  return map(a, b, [](Vector<Real> x, Vector<Real> y) CANZONA_INLINE {
+    return y > x ? y : x;
+  });
 }
 
 template <class Real>
-CANZONA_INLINE inline Lanes<Real> broadcast(Real x) {
-  return Lanes<Real>{} + x;
+CANZONA_INLINE inline Real largest(const Lanes<Real>& all) {
+  Real most[kLanes<Real>];
+  store(most, all, Whole{});
+  for (int64_t i = 1; i < kLanes<Real>; ++i)
+    most[0] = most[i] > most[0] ? most[i] : most[0];
+  return most[0];
 }
 
 }  // namespace

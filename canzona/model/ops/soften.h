@@ -22,10 +22,8 @@ template <class Real>
 CANZONA_INLINE inline Real row_maximum(const Real* row, int64_t count) {
   Lanes<Real> most = broadcast<Real>(row[0]);
   int64_t i = 0;
-  for (; i + kLanes<Real> <= count; i += kLanes<Real>) {
-    const Lanes<Real> v = load(row + i, Whole{});
-    most = v > most ? v : most;
-  }
+  for (; i + kLanes<Real> <= count; i += kLanes<Real>)
+    most = larger(most, load(row + i, Whole{}));
   Real result = largest<Real>(most);
   for (; i < count; ++i) result = row[i] > result ? row[i] : result;
   return result;

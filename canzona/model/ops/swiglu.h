@@ -11,7 +11,7 @@ namespace {
 
 template <class Real>
 CANZONA_INLINE inline Lanes<Real> sigmoid(Lanes<Real> x) {
-  return Real{1} / (exp_lanes(-x) + Real{1});
+  return broadcast(Real{1}) / (exp_lanes(-x) + Real{1});
 }
 
 template <class Real>
@@ -37,8 +37,8 @@ void swiglu_backward_kernel(Real* act, Real* gate_up, int64_t rows,
       const Lanes<Real> s = sigmoid<Real>(gate);
       const Lanes<Real> silu = gate * s;
       store<Real>(act + i, silu * up, part);
-      store<Real>(gate_up + i, gradient * up * (s + silu * (Real{1} - s)),
-                  part);
+      store<Real>(gate_up + i,
+                  gradient * up * (s + silu * (broadcast(Real{1}) - s)), part);
       store<Real>(gate_up + ffn + i, gradient * silu, part);
     });
   }

@@ -10,8 +10,8 @@ double ratio_of(double part, double whole) {
   return whole > 0 ? part / whole : 0;
 }
 
-std::optional<Reached> reached_by(const Run& run, const Run& base,
-                                  double target) {
+std::optional<Reached> reached_by(const TrainingRun& run,
+                                  const TrainingRun& base, double target) {
   const StepMetrics* step = first_below(run, target);
   const StepMetrics* own = first_below(base, target);
   if (!std::isfinite(target) || step == nullptr) return std::nullopt;
@@ -27,10 +27,11 @@ std::optional<Reached> reached_by(const Run& run, const Run& base,
 
 }  // namespace
 
-ComparedRuns compare_runs(const std::vector<Run>& runs, size_t baseline) {
+ComparedRuns compare_runs(const std::vector<TrainingRun>& runs,
+                          size_t baseline) {
   ComparedRuns out{runs, baseline, runs[baseline].eval_loss(), {}, {}};
   std::map<std::string, std::string> letters;
-  for (const Run& run : runs) {
+  for (const TrainingRun& run : runs) {
     out.reached.push_back(reached_by(run, runs[baseline], out.target));
     if (run.digest().empty()) {
       out.letters.emplace_back();

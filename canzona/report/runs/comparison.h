@@ -27,7 +27,7 @@ struct Reached {
 };
 
 struct ComparedRuns {
-  const std::vector<Run>& runs;
+  const std::vector<TrainingRun>& runs;
   size_t baseline = 0;
   double target = 0;  // the baseline's last evaluation loss; NaN: none
   std::vector<std::optional<Reached>> reached;  // per run
@@ -35,6 +35,7 @@ struct ComparedRuns {
   std::vector<std::string> letters;
 };
 
-ComparedRuns compare_runs(const std::vector<Run>& runs, size_t baseline);
+ComparedRuns compare_runs(const std::vector<TrainingRun>& runs,
+                          size_t baseline);
 
 }  // namespace canzona

@@ -56,7 +56,7 @@ std::string position_text(double position, Axis axis) {
   return grouped(std::llround(std::clamp(position, 0.0, 1e18)));
 }
 
-Points points_of(const Run& run, Axis axis, Figure figure) {
+Points points_of(const TrainingRun& run, Axis axis, Figure figure) {
   Points points;
   for (const StepMetrics& step : run.steps) {
     const Point point{position_of(step, axis), figure(step)};

@@ -27,7 +27,7 @@ using Points = std::vector<Point>;
 
 // Steps whose figure is not finite are left out.
 using Figure = double (*)(const StepMetrics&);
-Points points_of(const Run& run, Axis axis, Figure figure);
+Points points_of(const TrainingRun& run, Axis axis, Figure figure);
 
 double loss_of(const StepMetrics& step);
 double eval_loss_of(const StepMetrics& step);  // NaN where it was not measured

@@ -23,12 +23,12 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
-Run read_run(const std::string& folder) {
+TrainingRun read_run(const std::string& folder) {
   std::error_code ignored;
   const fs::path root(folder);
   if (!fs::is_directory(root, ignored))
     throw UsageError(cat("run ", quoted(folder), ": no such folder"));
-  Run run;
+  TrainingRun run;
   run.folder = folder;
   const fs::path metrics = root / "metrics.jsonl";
   const fs::path summary = root / "summary.json";
@@ -62,7 +62,7 @@ bool all_differ(std::vector<std::string> names) {
 }
 
 // As short as tells the runs apart; numbered where nothing does.
-void give_names(std::vector<Run>& runs) {
+void give_names(std::vector<TrainingRun>& runs) {
   constexpr size_t kMaxDepth = 8;
   std::vector<std::string> names(runs.size());
   for (size_t depth = 1; depth <= kMaxDepth; ++depth) {
@@ -84,39 +84,39 @@ double last_finite(const std::vector<StepMetrics>& steps,
 
 }  // namespace
 
-int64_t Run::num_steps() const {
+int64_t TrainingRun::num_steps() const {
   if (summary) return summary->steps;
   return steps.empty() ? 0 : steps.back().step;
 }
 
-int64_t Run::tokens() const {
+int64_t TrainingRun::tokens() const {
   if (summary) return summary->tokens;
   return steps.empty() ? 0 : steps.back().tokens;
 }
 
-double Run::seconds() const {
+double TrainingRun::seconds() const {
   if (summary) return summary->seconds;
   return steps.empty() ? 0 : steps.back().seconds;
 }
 
-double Run::final_loss() const {
+double TrainingRun::final_loss() const {
   if (summary) return summary->final_loss;
   return last_finite(steps, [](const StepMetrics& m) { return m.loss; });
 }
 
-double Run::eval_loss() const {
+double TrainingRun::eval_loss() const {
   if (summary && std::isfinite(summary->eval_loss)) return summary->eval_loss;
   return last_finite(
       steps, [](const StepMetrics& m) { return m.eval_loss.value_or(kNone); });
 }
 
-std::string Run::digest() const { return summary ? summary->digest : ""; }
+std::string TrainingRun::digest() const { return summary ? summary->digest : ""; }
 
-double Run::tokens_per_second() const {
+double TrainingRun::tokens_per_second() const {
   return seconds() > 0 ? static_cast<double>(tokens()) / seconds() : 0;
 }
 
-int64_t Run::memory_bytes() const {
+int64_t TrainingRun::memory_bytes() const {
   int64_t most = 0;
   if (summary)
     for (const RankSummary& rank : summary->per_rank)
@@ -126,23 +126,24 @@ int64_t Run::memory_bytes() const {
   return most;
 }
 
-std::vector<Run> read_runs(const std::vector<std::string>& folders) {
+std::vector<TrainingRun> read_runs(const std::vector<std::string>& folders) {
   if (folders.size() > kMaxRuns)
     throw UsageError(cat(folders.size(),
                          " runs are too many for a page, at most ", kMaxRuns));
-  std::vector<Run> runs;
+  std::vector<TrainingRun> runs;
   for (const std::string& folder : folders) runs.push_back(read_run(folder));
   give_names(runs);
   return runs;
 }
 
-const StepMetrics* first_below(const Run& run, double loss) {
+const StepMetrics* first_below(const TrainingRun& run, double loss) {
   for (const StepMetrics& step : run.steps)
     if (step.eval_loss && *step.eval_loss <= loss) return &step;
   return nullptr;
 }
 
-size_t baseline_of(const std::vector<Run>& runs, const std::string& wanted) {
+size_t baseline_of(const std::vector<TrainingRun>& runs,
+                   const std::string& wanted) {
   if (wanted.empty()) return 0;
   std::vector<std::string> names;
   for (size_t i = 0; i < runs.size(); ++i) {

@@ -1,6 +1,6 @@
 // A training run as it lies in its folder.
 //
-//   std::vector<Run> runs = read_runs({"runs/muon", "runs/adamw"});
+//   std::vector<TrainingRun> runs = read_runs({"runs/muon", "runs/adamw"});
 //
 // Folders are untrusted: sizes are bounded, UsageError names the file and what
 // is wrong. A run without a summary is going on, or was killed: it is read as
@@ -16,7 +16,7 @@
 
 namespace canzona {
 
-struct Run {
+struct TrainingRun {
   std::string name;    // what tells it from the others
   std::string folder;  // as it was given
   std::vector<StepMetrics> steps;
@@ -36,14 +36,15 @@ struct Run {
 inline constexpr size_t kMaxRuns = 24;
 
 // UsageError if a folder holds no run, or there are more than kMaxRuns.
-std::vector<Run> read_runs(const std::vector<std::string>& folders);
+std::vector<TrainingRun> read_runs(const std::vector<std::string>& folders);
 
 // The first step after which the evaluation loss was at most `loss`; nullptr if
 // it never was.
-const StepMetrics* first_below(const Run& run, double loss);
+const StepMetrics* first_below(const TrainingRun& run, double loss);
 
 // The run that others are measured against: the one of this name or folder, or
 // the first. UsageError names the runs there are.
-size_t baseline_of(const std::vector<Run>& runs, const std::string& wanted);
+size_t baseline_of(const std::vector<TrainingRun>& runs,
+                   const std::string& wanted);
 
 }  // namespace canzona

@@ -27,14 +27,14 @@ void flatten(const Json& value, const std::string& name, Facts& facts) {
 
 }  // namespace
 
-Facts configuration_of(const Run& run) {
+Facts configuration_of(const TrainingRun& run) {
   Facts facts;
   if (run.summary && !run.summary->config.empty())
     flatten(run.summary->config, "", facts);
   return facts;
 }
 
-Facts environment_of(const Run& run) {
+Facts environment_of(const TrainingRun& run) {
   if (!run.summary) return {};
   const RunSummary& s = *run.summary;
   const RunEnvironment& e = s.environment;

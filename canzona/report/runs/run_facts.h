@@ -13,8 +13,8 @@ using Facts = std::vector<std::pair<std::string, std::string>>;
 
 // The configuration with nested names joined: {"rule.name", "muon"}. At most
 // 2000 of them.
-Facts configuration_of(const Run& run);
-Facts environment_of(const Run& run);
+Facts configuration_of(const TrainingRun& run);
+Facts environment_of(const TrainingRun& run);
 
 // One row per name, one value per run ("" where a run has none).
 struct FactRow {

@@ -21,7 +21,7 @@ void write_reached(JsonWriter& out, const std::optional<Reached>& reached) {
 }
 
 void write_run(JsonWriter& out, const ComparedRuns& all, size_t i) {
-  const Run& run = all.runs[i];
+  const TrainingRun& run = all.runs[i];
   out.begin_object()
       .field("name", run.name)
       .field("folder", run.folder)

@@ -14,8 +14,8 @@ constexpr size_t kMaxDots = 120;
 
 std::string curve_text(double loss) { return fmt::format("{:.4g}", loss); }
 
-void add_curves(std::vector<Curve>& curves, const Run& run, size_t number,
-                Axis axis) {
+void add_curves(std::vector<Curve>& curves, const TrainingRun& run,
+                size_t number, Axis axis) {
   const Points raw = points_of(run, axis, loss_of);
   const std::string color = color_of(number);
   curves.push_back({run.name + ", every step", "curve faint " + color,
@@ -29,9 +29,9 @@ void add_curves(std::vector<Curve>& curves, const Run& run, size_t number,
 }
 
 // So high that the last three quarters of every run are seen.
-double end_of_fall(const std::vector<Run>& runs) {
+double end_of_fall(const std::vector<TrainingRun>& runs) {
   double high = 0;
-  for (const Run& run : runs) {
+  for (const TrainingRun& run : runs) {
     const Points line = smoothed(points_of(run, Axis::kSteps, loss_of));
     if (!line.empty()) high = std::max(high, line[line.size() / 4].y);
   }
@@ -78,9 +78,9 @@ void put_panels(Html& out, const RunView& view) {
 }
 
 bool any_evaluation(const RunView& view) {
-  return std::any_of(view.runs.begin(), view.runs.end(), [](const Run& run) {
-    return std::isfinite(run.eval_loss());
-  });
+  return std::any_of(
+      view.runs.begin(), view.runs.end(),
+      [](const TrainingRun& run) { return std::isfinite(run.eval_loss()); });
 }
 
 }  // namespace
@@ -96,7 +96,7 @@ void add_losses(Html& out, const RunView& view) {
   begin_section(out, "loss", "Loss");
   const bool any =
       std::any_of(view.runs.begin(), view.runs.end(),
-                  [](const Run& run) { return !run.steps.empty(); });
+                  [](const TrainingRun& run) { return !run.steps.empty(); });
   if (!any) {
     out.add("<p>No steps were recorded.</p>");
     end_section(out);

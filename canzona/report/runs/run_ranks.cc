@@ -113,7 +113,7 @@ Bar times_of(const RunSummary& summary, const RankSummary& rank) {
 }
 
 // The mean of a run's ranks, as one bar.
-Bar mean_times(const Run& run) {
+Bar mean_times(const TrainingRun& run) {
   Bar bar{run.name, run.name, std::vector<double>(std::size(kTimes), 0.0)};
   const auto count = static_cast<double>(run.summary->per_rank.size());
   for (const RankSummary& rank : run.summary->per_rank)
@@ -122,13 +122,13 @@ Bar mean_times(const Run& run) {
   return bar;
 }
 
-bool has_ranks(const Run& run) {
+bool has_ranks(const TrainingRun& run) {
   return run.summary && !run.summary->per_rank.empty();
 }
 
 std::vector<Bar> bars_of_runs(const RunView& view) {
   std::vector<Bar> bars;
-  for (const Run& run : view.runs)
+  for (const TrainingRun& run : view.runs)
     if (has_ranks(run)) bars.push_back(mean_times(run));
   return bars;
 }

@@ -17,13 +17,13 @@ namespace canzona {
 namespace {
 
 // The loss before anything was learned.
-double first_loss(const Run& run) {
+double first_loss(const TrainingRun& run) {
   for (const StepMetrics& step : run.steps)
     if (std::isfinite(step.loss)) return step.loss;
   return std::nan("");
 }
 
-std::string asked_text(const Run& run) {
+std::string asked_text(const TrainingRun& run) {
   if (!run.summary) return "no summary: the run is going on, or was killed";
   const RunSummary& s = *run.summary;
   std::vector<std::string> words;
@@ -38,7 +38,7 @@ std::string asked_text(const Run& run) {
   return join(words, " · ");
 }
 
-std::string verdict_of_one(const Run& run) {
+std::string verdict_of_one(const TrainingRun& run) {
   const double from = first_loss(run), to = run.final_loss();
   if (!std::isfinite(from) || !std::isfinite(to))
     return "The run recorded no loss.";
@@ -74,7 +74,7 @@ std::string verdict_of_several(const RunView& view) {
   return text + ".";
 }
 
-void put_tiles(Html& out, const Run& run) {
+void put_tiles(Html& out, const TrainingRun& run) {
   out.add("<div class=\"tiles\">\n");
   put_tile(out, "Evaluation loss", loss_text(run.eval_loss()), "",
            {"on the text held back"});
@@ -110,7 +110,7 @@ void put_navigation(Html& out, const std::string& body) {
 void put_fact_table(Html& out, const RunView& view,
                     const std::vector<FactRow>& rows) {
   out.add("<div class=\"scroll\"><table><thead><tr><th></th>");
-  for (const Run& run : view.runs) out.put("<th>{}</th>", run.name);
+  for (const TrainingRun& run : view.runs) out.put("<th>{}</th>", run.name);
   out.add("</tr></thead><tbody>\n");
   for (const FactRow& row : rows) {
     out.put("<tr{}><th>{}</th>",
@@ -122,7 +122,8 @@ void put_fact_table(Html& out, const RunView& view,
   out.add("</tbody></table></div>\n");
 }
 
-void put_facts(Html& out, const RunView& view, Facts (*facts_of)(const Run&)) {
+void put_facts(Html& out, const RunView& view,
+               Facts (*facts_of)(const TrainingRun&)) {
   if (!view.several()) {
     out.add("<dl>\n");
     for (const auto& [name, value] : facts_of(view.first()))
@@ -131,7 +132,7 @@ void put_facts(Html& out, const RunView& view, Facts (*facts_of)(const Run&)) {
     return;
   }
   std::vector<Facts> facts;
-  for (const Run& run : view.runs) facts.push_back(facts_of(run));
+  for (const TrainingRun& run : view.runs) facts.push_back(facts_of(run));
   std::vector<FactRow> rows = side_by_side(facts);
   std::stable_partition(rows.begin(), rows.end(),
                         [](const FactRow& row) { return row.differs; });
@@ -139,9 +140,10 @@ void put_facts(Html& out, const RunView& view, Facts (*facts_of)(const Run&)) {
   out.add("<p class=\"note\">What differs comes first and is marked.</p>\n");
 }
 
-bool any_fact(const RunView& view, Facts (*facts_of)(const Run&)) {
-  return std::any_of(view.runs.begin(), view.runs.end(),
-                     [&](const Run& run) { return !facts_of(run).empty(); });
+bool any_fact(const RunView& view, Facts (*facts_of)(const TrainingRun&)) {
+  return std::any_of(
+      view.runs.begin(), view.runs.end(),
+      [&](const TrainingRun& run) { return !facts_of(run).empty(); });
 }
 
 std::string page_title(const RunView& view) {
@@ -153,7 +155,7 @@ std::string page_title(const RunView& view) {
 }  // namespace
 
 void add_run_headline(Html& out, const RunView& view) {
-  const Run& run = view.first();
+  const TrainingRun& run = view.first();
   if (view.several()) {
     out.put("<header><p class=\"kind\">Canzona runs</p><h1>{}</h1>",
             page_title(view));

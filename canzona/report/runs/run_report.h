@@ -15,12 +15,12 @@
 namespace canzona {
 
 struct RunView {
-  const std::vector<Run>& runs;
+  const std::vector<TrainingRun>& runs;
   size_t baseline = 0;
 
   bool several() const { return runs.size() > 1; }
-  const Run& base() const { return runs[baseline]; }
-  const Run& first() const { return runs.front(); }
+  const TrainingRun& base() const { return runs[baseline]; }
+  const TrainingRun& first() const { return runs.front(); }
 };
 
 // UsageError without a run.

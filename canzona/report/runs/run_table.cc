@@ -44,14 +44,14 @@ void put_reached_cells(Html& out, const std::optional<Reached>& reached) {
 // Text is compared, so that figures that look equal are marked alike.
 std::string best_loss(const RunView& view) {
   double best = HUGE_VAL;
-  for (const Run& run : view.runs)
+  for (const TrainingRun& run : view.runs)
     if (run.eval_loss() < best) best = run.eval_loss();
   return loss_text(best);
 }
 
 void put_row(Html& out, const ComparedRuns& all, size_t i,
              const std::string& best) {
-  const Run& run = all.runs[i];
+  const TrainingRun& run = all.runs[i];
   out.put("<tr><th><i class=\"swatch {}\"></i>{}<small>{}{}</small></th>",
           color_of(i), run.name, i == all.baseline ? " baseline" : "",
           run.summary ? run.summary->interrupted ? " interrupted" : ""

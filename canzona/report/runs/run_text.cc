@@ -19,9 +19,9 @@ namespace {
 
 constexpr size_t kCurveWidth = 48;
 
-std::string name_of(const Run& run) { return printable(run.name, 60); }
+std::string name_of(const TrainingRun& run) { return printable(run.name, 60); }
 
-std::string word_of(const Run& run, std::string RunSummary::*field) {
+std::string word_of(const TrainingRun& run, std::string RunSummary::*field) {
   if (!run.summary || ((*run.summary).*field).empty()) return "–";
   return printable((*run.summary).*field, 24);
 }
@@ -30,7 +30,7 @@ std::string runs_table(const ComparedRuns& all, const Ink& ink) {
   Table table("~<<>>>>>>");
   table.header({"run", "rule", "mesh", "steps", "tokens", "time", "tokens/s",
                 "train loss", "eval loss"});
-  for (const Run& run : all.runs)
+  for (const TrainingRun& run : all.runs)
     table.row({name_of(run), word_of(run, &RunSummary::rule),
                word_of(run, &RunSummary::mesh), grouped(run.num_steps()),
                human_count(static_cast<double>(run.tokens())),
@@ -64,7 +64,7 @@ std::string reached_table(const ComparedRuns& all, const Ink& ink) {
 
 std::string curves_table(const ComparedRuns& all, const Ink& ink) {
   Table table("~><>");
-  for (const Run& run : all.runs) {
+  for (const TrainingRun& run : all.runs) {
     const Points line = smoothed(points_of(run, Axis::kSteps, loss_of));
     if (line.empty()) continue;
     std::vector<double> values;
@@ -78,7 +78,8 @@ std::string curves_table(const ComparedRuns& all, const Ink& ink) {
 
 std::string differences_table(const ComparedRuns& all, const Ink& ink) {
   std::vector<Facts> facts;
-  for (const Run& run : all.runs) facts.push_back(configuration_of(run));
+  for (const TrainingRun& run : all.runs)
+    facts.push_back(configuration_of(run));
   Table table("~~");
   for (const FactRow& row : side_by_side(facts)) {
     if (!row.differs) continue;
@@ -108,7 +109,7 @@ std::string weights_text(const ComparedRuns& all) {
 
 std::string notes_text(const ComparedRuns& all, const Ink& ink) {
   std::string out;
-  for (const Run& run : all.runs) {
+  for (const TrainingRun& run : all.runs) {
     if (!run.summary)
       out += cat("  ", name_of(run),
                  ": no summary.json: going on, or was killed\n");

@@ -1,0 +1,30 @@
+// What the parts of a decoder share.
+//
+//   Layer<float> layer(tools, shapes, 3, parallel, nullptr);
+#pragma once
+
+#include "canzona/linalg/engine.h"
+#include "canzona/model/attention.h"
+#include "canzona/model/decoder_config.h"
+#include "canzona/model/decoder_memory.h"
+#include "canzona/model/sizes.h"
+#include "canzona/model/tp_group.h"
+#include "canzona/model/weights.h"
+
+namespace canzona {
+
+// Everything outlives the parts.
+template <class Real>
+struct Tools {
+  const DecoderConfig& config;
+  const DecoderSizes& sizes;
+  Engine& engine;
+  Weights<Real>& weights;
+  TpGroup<Real>& tp;
+  const Space<Real>& space;
+  Attention<Real>& attention;
+
+  Real epsilon() const { return static_cast<Real>(config.norm_epsilon); }
+};
+
+}  // namespace canzona

@@ -1,0 +1,111 @@
+#include "canzona/report/runs/curves.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "canzona/report/runs/line_chart.h"
+#include "canzona/report/runs/test_runs.h"
+
+namespace canzona {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+Points line(const std::vector<double>& values) {
+  Points points;
+  for (const double value : values)
+    points.push_back({static_cast<double>(points.size()), value});
+  return points;
+}
+
+TEST(Curves, LeaveOutWhatIsNotFinite) {
+  TrainingRun run = make_run({.steps = 3});
+  run.steps[1].loss = std::nan("");
+  EXPECT_EQ(points_of(run, Axis::kTokens, loss_of).size(), 2u);
+  EXPECT_EQ(points_of(run, Axis::kTokens, loss_of)[1].x, 3 * 2048);
+  EXPECT_TRUE(points_of(run, Axis::kSteps, eval_loss_of).empty());
+}
+
+TEST(Curves, SmoothingKeepsAConstantAndTheFirstValue) {
+  for (const Point& point : smoothed(line({2, 2, 2, 2})))
+    EXPECT_DOUBLE_EQ(point.y, 2);
+  const Points one = smoothed(line({5, 1}));
+  EXPECT_DOUBLE_EQ(one[0].y, 5);
+  // Half a weight of the one before.
+  EXPECT_NEAR(one[1].y, (5 * 0.5 + 1) / 1.5, 1e-12);
+  EXPECT_TRUE(smoothed({}).empty());
+}
+
+TEST(Curves, ThinningKeepsPeaks) {
+  std::vector<double> values(10'000, 1);
+  values[7777] = 100;
+  values[1234] = -100;
+  const Points few = thinned_peaks(line(values), 100);
+  EXPECT_LE(few.size(), 100u);
+  const auto [low, high] = std::minmax_element(
+      few.begin(), few.end(),
+      [](const Point& a, const Point& b) { return a.y < b.y; });
+  EXPECT_EQ(low->y, -100);
+  EXPECT_EQ(high->y, 100);
+  EXPECT_TRUE(
+      std::is_sorted(few.begin(), few.end(),
+                     [](const Point& a, const Point& b) { return a.x < b.x; }));
+  EXPECT_LE(thinned_mean(line(values), 100).size(), 100u);
+  EXPECT_EQ(thinned_mean(line({1, 3, 5, 7}), 2)[1].y, 6);
+  EXPECT_EQ(thinned_mean(line({1, 2}), 2).size(), 2u);
+}
+
+TEST(Curves, PositionsRead) {
+  EXPECT_EQ(position_text(1200, Axis::kSteps), "1,200");
+  EXPECT_EQ(position_text(75, Axis::kSeconds), "1:15");
+  EXPECT_EQ(position_text(2.5, Axis::kSeconds), "2.5 s");
+  EXPECT_EQ(position_text(1'230'000, Axis::kTokens), "1.23M");
+}
+
+TEST(LineChart, TicksAreRoundAndInside) {
+  EXPECT_THAT(ticks_between(1.6, 5.4, 4), ElementsAre(2, 3, 4, 5));
+  EXPECT_THAT(ticks_between(-1, 1, 2), ElementsAre(-1, 0, 1));
+  EXPECT_THAT(ticks_between(3, 3, 2), ElementsAre(3));
+}
+
+LineChart chart_of(const Points& points) {
+  LineChart chart;
+  chart.title = "a <title>";
+  chart.curves = {{"a & b", "curve s0", points, true, true, true}};
+  return chart;
+}
+
+TEST(LineChart, EscapesAndNamesItsCurves) {
+  const std::string svg = draw(chart_of(line({3, 2, 1})));
+  EXPECT_THAT(svg, HasSubstr("a &lt;title&gt;"));
+  EXPECT_THAT(svg, HasSubstr("a &amp; b 2"));
+  EXPECT_THAT(svg, Not(HasSubstr("nan")));
+}
+
+TEST(LineChart, DrawsNothingAndOnePointToo) {
+  EXPECT_THAT(draw(chart_of({})), Not(HasSubstr("nan")));
+  EXPECT_THAT(draw(chart_of(line({2}))), Not(HasSubstr("nan")));
+  EXPECT_THAT(draw(chart_of(line({0, 0, 0}))), Not(HasSubstr("nan")));
+  LineChart chart = chart_of(line({5, 4}));
+  chart.clip = 1;
+  EXPECT_THAT(draw(chart), Not(HasSubstr("nan")));
+}
+
+// Nothing is drawn above the frame: y of the clip is the top.
+TEST(LineChart, ClipsWhereTheLineMeetsTheTop) {
+  LineChart chart = chart_of(line({3, 1, 3}));
+  chart.curves[0].dots = false;
+  chart.clip = 2;
+  chart.width = 58 + 200 + chart.right;
+  const std::string svg = draw(chart);
+  // Half way between the points, at the top of the frame.
+  EXPECT_THAT(svg, HasSubstr("M108 22L158 "));
+  EXPECT_THAT(svg, HasSubstr("L208 22\""));
+}
+
+}  // namespace
+}  // namespace canzona

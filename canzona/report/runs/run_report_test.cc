@@ -1,0 +1,122 @@
+#include "canzona/report/runs/run_report.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "canzona/base/error.h"
+#include "canzona/base/json_reader.h"
+#include "canzona/report/runs/run_text.h"
+#include "canzona/report/runs/test_runs.h"
+
+namespace canzona {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr const char* kHostile = "</script><img src=x onerror=alert(1)>";
+
+std::string page_of(const std::vector<TrainingRun>& runs) {
+  return run_report({runs, 0});
+}
+
+std::vector<TrainingRun> three() {
+  return {make_run({.name = "adamw", .floor = 2}),
+          make_run({.name = "muon", .digest = "bb"}),
+          make_run({.name = "soap", .floor = 1.4, .digest = "bb"})};
+}
+
+TEST(RunReport, ShowsOneRun) {
+  const std::string html = page_of({make_run({})});
+  for (const char* text :
+       {"Canzona run", "Evaluation loss", "1.23M parameters", "4 ranks",
+        "Loss over steps", "Loss over tokens", "Loss over time",
+        "Learning rate", "forward and backward", "Memory by rank", "rule.name",
+        "a CPU", "Matrix work by rank"})
+    EXPECT_THAT(html, HasSubstr(text));
+  EXPECT_THAT(html, Not(HasSubstr("<section id=\"runs\"")));
+  EXPECT_THAT(html, Not(HasSubstr("nan")));
+}
+
+TEST(RunReport, ComparesSeveral) {
+  const std::string html = page_of(three());
+  for (const char* text : {"Canzona runs", "<section id=\"runs\"", " baseline",
+                           "soap ends with the lowest evaluation loss",
+                           "class=\"differs\"", "Time of a step, by run"})
+    EXPECT_THAT(html, HasSubstr(text));
+}
+
+TEST(RunReport, AsksTheNetworkForNothingAndEscapes) {
+  TrainingRun run = make_run({.name = kHostile});
+  run.summary->environment.cpu = kHostile;
+  run.summary->strategy = kHostile;
+  run.summary->mesh = kHostile;
+  run.summary->data = kHostile;
+  run.summary->config[kHostile] = kHostile;
+  for (const std::string& html :
+       {page_of({run}), page_of({run, make_run({})})}) {
+    EXPECT_THAT(html, Not(HasSubstr("<img")));
+    EXPECT_THAT(html, Not(HasSubstr("http")));
+    EXPECT_THAT(html, HasSubstr("script-src &#39;sha256-"));
+  }
+}
+
+TEST(RunReport, IsTheSameEveryTime) {
+  EXPECT_EQ(page_of(three()), page_of(three()));
+}
+
+TEST(RunReport, TakesRunsWithLittleInThem) {
+  TrainingRun bare;
+  bare.name = "bare";
+  EXPECT_THAT(page_of({bare}), HasSubstr("No steps were recorded"));
+  TrainingRun lost = make_run({.steps = 3});
+  lost.summary.reset();
+  for (StepMetrics& step : lost.steps) step.loss = std::nan("");
+  for (const auto& runs : std::vector<std::vector<TrainingRun>>{
+           {lost}, {lost, bare}, {make_run({.steps = 1, .ranks = 1}), lost}}) {
+    EXPECT_THAT(page_of(runs), Not(HasSubstr("nan")));
+    EXPECT_THAT(runs_text(compare_runs(runs, 0), Ink()), Not(HasSubstr("nan")));
+  }
+  EXPECT_THROW(page_of({}), UsageError);
+}
+
+TEST(RunReport, LongRunsAndManyRanksStaySmall) {
+  const std::vector<TrainingRun> runs = {
+      make_run({.steps = 100'000, .ranks = 2048})};
+  EXPECT_LT(page_of(runs).size(), 1'500'000u);
+}
+
+TEST(RunText, TellsWhoWonInAPage) {
+  const std::vector<TrainingRun> runs = three();
+  const std::string text = runs_text(compare_runs(runs, 0), Ink());
+  for (const char* words :
+       {"Runs", "adamw", "muon", "Until the evaluation loss of adamw",
+        "200 (1.00 ×)", "bit-identical: muon, soap", "rule.name"})
+    EXPECT_THAT(text, HasSubstr(words));
+  size_t begin = 0;
+  for (size_t end; (end = text.find('\n', begin)) != std::string::npos;
+       begin = end + 1)
+    EXPECT_LE(display_width(text.substr(begin, end - begin)), kPageWidth);
+}
+
+TEST(RunText, CurvesGoFromHighToLow) {
+  EXPECT_EQ(sparkline(std::vector<double>{3, 2, 1}, 10), "█▅▁");
+  EXPECT_EQ(sparkline(std::vector<double>{}, 10), "");
+  EXPECT_EQ(sparkline(std::vector<double>{1}, 10), "▁");
+  EXPECT_EQ(display_width(sparkline(std::vector<double>(1000, 1), 10)), 10u);
+}
+
+TEST(RunJson, HasTheFigures) {
+  const std::vector<TrainingRun> runs = three();
+  const Json json =
+      parse_json(runs_json(compare_runs(runs, 0)), {.what = "runs"});
+  EXPECT_EQ(json["baseline"], "adamw");
+  EXPECT_EQ(json["runs"].size(), 3u);
+  EXPECT_EQ(json["runs"][0]["reached"]["steps_ratio"], 1);
+  EXPECT_EQ(json["runs"][1]["same_as_baseline"], false);
+  EXPECT_EQ(json["runs"][2]["eval_loss"], runs[2].eval_loss());
+}
+
+}  // namespace
+}  // namespace canzona

@@ -1,0 +1,213 @@
+#include "canzona/train/config.h"
+
+#include <gmock/gmock.h>
+
+#include <set>
+
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "canzona/train/config_keys.h"
+#include "canzona/train/presets.h"
+
+namespace canzona {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+Settings set(const std::vector<std::string>& texts) {
+  Settings out;
+  for (const std::string& text : texts)
+    out.push_back(parse_setting(text, "--set"));
+  return out;
+}
+
+TrainConfig with(const std::vector<std::string>& texts) {
+  return make_config(set(texts));
+}
+
+template <class... Texts>
+void refused(const std::vector<std::string>& texts, const Texts&... parts) {
+  EXPECT_THAT([&] { with(texts); },
+              ThrowsMessage<UsageError>(AllOf(HasSubstr(parts)...)));
+}
+
+TEST(TrainConfig, BuildsLayersOfDefaultsPresetAndSettings) {
+  Settings given = json_settings(
+      R"({"steps": 7, "model": {"layers": 2}, "rule.name": "soap"})",
+      "run.json");
+  given.push_back(parse_setting("steps=9", "--set"));
+  const TrainConfig config = make_config(given);
+  EXPECT_EQ(config.steps, 9);
+  EXPECT_EQ(config.origin("steps"), "--set");
+  EXPECT_EQ(config.model.layers, 2);
+  EXPECT_EQ(config.origin("model.layers"), "run.json");
+  EXPECT_EQ(config.model.hidden, 128);
+  EXPECT_EQ(config.origin("model.hidden"), "preset tiny");
+  EXPECT_EQ(config.rule.name, "soap");
+  EXPECT_EQ(config.origin("rule.learning_rate"), "preset tiny, soap");
+  EXPECT_EQ(config.origin("clip"), "default");
+}
+
+// The preset lies below everything else, wherever it is named.
+TEST(TrainConfig, TakesThePresetFromAnyLayer) {
+  const TrainConfig config = with({"model.hidden=64", "preset=small"});
+  EXPECT_EQ(config.model.hidden, 64);
+  EXPECT_EQ(config.model.layers, 6);
+  EXPECT_EQ(config.origin("model.layers"), "preset small");
+  EXPECT_EQ(config.origin("preset"), "--set");
+}
+
+TEST(TrainConfig, EveryPresetAndRuleIsComplete) {
+  for (const std::string& preset : preset_names())
+    for (const RuleEntry& rule : rule_table()) {
+      const TrainConfig config =
+          with({"preset=" + preset, "rule.name=" + rule.name});
+      EXPECT_GT(config.rule.learning_rate, 0) << preset << " " << rule.name;
+      EXPECT_GT(config.adamw.learning_rate, 0);
+      EXPECT_EQ(config.batch.global % 8, 0);
+      EXPECT_EQ(config.model.heads % 4, 0);
+      EXPECT_EQ(config.model.kv_heads % 4, 0);
+      EXPECT_EQ(config.model.layers % 2, 0);
+      EXPECT_FALSE(preset_summary(preset).empty());
+    }
+  EXPECT_EQ(with({"preset=moe-tiny"}).model.experts, 8);
+}
+
+TEST(TrainConfig, SmallHasEightMillionParameters) {
+  const auto m = with({"preset=small"}).model;
+  const int64_t attention = m.hidden * m.head_dim * 2 * (m.heads + m.kv_heads);
+  const int64_t layer = attention + 3 * m.hidden * m.ffn;
+  EXPECT_GE(m.layers * layer + 2 * m.vocab * m.hidden, 8'000'000);
+}
+
+TEST(TrainConfig, RefusesUnknownKeysAndNamesTheNearest) {
+  refused({"model.layer=3"}, "--set", "'model.layer'", "'model.layers'");
+  refused({"learning_rate=3"}, "'learning_rate'");
+  refused({"=3"}, "KEY=VALUE");
+  refused({"steps"}, "KEY=VALUE");
+  refused({"rule.option.stepz=3"}, "'stepz'", "'steps'", "--set");
+  refused({"rule.options.steps=3"}, "'rule.option.steps'");
+  refused({"rule.option.learning_rate=3"}, "rule.learning_rate");
+  refused({"preset=tinny"}, "preset", "tiny, small, moe-tiny", "'tiny'");
+  refused({"rule.name=muo"}, "rule.name (--set)", "'muon'");
+}
+
+TEST(TrainConfig, RefusesOtherTypesAndBounds) {
+  refused({"steps=ten"}, "steps (--set)", "whole number", "'ten'");
+  refused({"steps=1.5"}, "steps", "'1.5'");
+  refused({"steps=-1"}, "steps", "from 0", "'-1'");
+  refused({"steps=99999999999999999999"}, "steps");
+  refused({"clip=nan"}, "clip", "a number, 0 or more");
+  refused({"clip=inf"}, "clip");
+  refused({"clip="}, "clip", "''");
+  refused({"model.tied=maybe"}, "model.tied", "on or off");
+  refused({"adamw.beta1=1.01"}, "adamw.beta1", "from 0 to 1");
+  const auto from_file = [](const char* text, const char* what) {
+    EXPECT_THAT([&] { make_config(json_settings(text, "f.json")); },
+                ThrowsMessage<UsageError>(
+                    AllOf(HasSubstr("(f.json)"), HasSubstr(what))))
+        << text;
+  };
+  from_file(R"({"steps": "4"})", "the text '4'");
+  from_file(R"({"steps": 4.0})", "whole number");
+  from_file(R"({"steps": true})", "found true");
+  from_file(R"({"steps": 18446744073709551615})", "found 1844674407370955");
+  from_file(R"({"steps": null})", "null");
+  from_file(R"({"steps": [1]})", "an array");
+  from_file(R"({"model": {"tied": 1}})", "on or off");
+  from_file(R"({"rule": {"name": 3}})", "muon");
+  EXPECT_EQ(make_config(json_settings(R"({"clip": 2})", "f")).clip, 2);
+}
+
+TEST(TrainConfig, RefusesKeysThatContradictEachOther) {
+  refused({"model.kv_heads=3"}, "model.kv_heads 3 (--set)",
+          "model.heads 8 (preset tiny)");
+  refused({"model.head_dim=15"}, "model.head_dim 15", "even");
+  refused({"preset=moe-tiny", "model.experts_per_token=9"}, "at most",
+          "model.experts 8");
+  refused({"model.experts=4"}, "model.expert_ffn 0");
+  refused({"model.shared_experts=1"}, "model.shared_experts 1");
+  refused({"mesh=dp=2", "ranks=3"}, "mesh dp=2", "ranks 3");
+  refused({"mesh=dq=2"}, "mesh (--set)", "dq");
+  refused({"batch.global=12", "mesh=dp=4"}, "batch.global 12", "multiple of 8");
+  refused({"batch.micro=3"}, "batch.global 16 (preset tiny)");
+}
+
+TEST(TrainConfig, KnowsTheMesh) {
+  EXPECT_EQ(mesh_of(with({})), Mesh{});
+  EXPECT_EQ(mesh_of(with({"ranks=4"})), (Mesh{.dp = 4}));
+  EXPECT_EQ(mesh_of(with({"mesh=dp=2,tp=2"})), (Mesh{.dp = 2, .tp = 2}));
+  EXPECT_EQ(mesh_of(with({}), 8), (Mesh{.dp = 8}));
+  EXPECT_EQ(mesh_of(with({"mesh=tp=4"}), 4), (Mesh{.tp = 4}));
+  EXPECT_THROW(mesh_of(with({"mesh=tp=4"}), 8), UsageError);
+  EXPECT_THROW(mesh_of(with({"ranks=4"}), 8), UsageError);
+  EXPECT_THROW(mesh_of(with({}), 3), UsageError);
+}
+
+TEST(TrainConfig, GivesTheRulesTheirOptions) {
+  const RuleOptions muon =
+      rule_options_of(with({"rule.option.steps=4", "rule.learning_rate=0.5"}));
+  EXPECT_EQ(muon.at("steps"), "4");
+  EXPECT_EQ(muon.at("learning_rate"), "0.5");
+  EXPECT_EQ(muon.at("weight_decay"), "0.1");
+  const TrainConfig adamw =
+      with({"rule.name=adamw", "adamw.beta2=0.9", "adamw.learning_rate=0.25",
+            "rule.learning_rate=0.5"});
+  EXPECT_EQ(rule_options_of(adamw).at("beta2"), "0.9");
+  EXPECT_EQ(rule_options_of(adamw).at("learning_rate"), "0.5");
+  EXPECT_EQ(adamw_options_of(adamw).at("learning_rate"), "0.25");
+  const Settings file = json_settings(
+      R"({"rule": {"option": {"nesterov": false, "momentum": 0.5}}})", "f");
+  EXPECT_EQ(make_config(file).rule.options,
+            (RuleOptions{{"momentum", "0.5"}, {"nesterov", "off"}}));
+}
+
+TEST(TrainConfig, WritesItselfAsAFileThatReadsBackEqual) {
+  const TrainConfig config =
+      with({"preset=moe-tiny", "rule.name=shampoo", "clip=0.3",
+            "rule.option.max_preconditioner_dim=64", "mesh=dp=2,ep=2",
+            "model.tied=on"});
+  JsonWriter out;
+  write_config(out, config);
+  const TrainConfig again = make_config(json_settings(out.text(), "again"));
+  JsonWriter twice;
+  write_config(twice, again);
+  EXPECT_EQ(out.text(), twice.text());
+  EXPECT_THAT(out.text(), HasSubstr(R"("clip":0.3)"));
+  EXPECT_EQ(again.rule.options, config.rule.options);
+}
+
+TEST(TrainConfig, ShowsEveryKeyOnceWithItsOrigin) {
+  TrainConfig config = with({"rule.option.steps=4"});
+  std::set<std::string> seen;
+  bool option_seen = false;
+  for (const ConfigRow& row : config_rows(config)) {
+    EXPECT_TRUE(seen.insert(row.key).second) << row.key;
+    EXPECT_FALSE(row.origin.empty()) << row.key;
+    EXPECT_FALSE(row.help.empty()) << row.key;
+    if (row.key != "rule.option.steps") continue;
+    option_seen = true;
+    EXPECT_EQ(row.value, "4");
+    EXPECT_EQ(row.origin, "--set");
+  }
+  EXPECT_TRUE(option_seen);
+  for (const ConfigKey& key : config_keys(config))
+    EXPECT_TRUE(seen.contains(key.name));
+  EXPECT_TRUE(seen.contains("rule.option.momentum"));
+}
+
+// A key without its own member would set another's.
+TEST(TrainConfig, EveryKeyHasAValueOfItsOwn) {
+  TrainConfig config;
+  std::set<const void*> places;
+  for (const ConfigKey& key : config_keys(config)) {
+    const void* place = std::visit(
+        [](const auto* value) -> const void* { return value; }, key.value);
+    EXPECT_TRUE(places.insert(place).second) << key.name;
+  }
+}
+
+}  // namespace
+}  // namespace canzona

@@ -1,0 +1,103 @@
+# The training configuration: canzona config.
+. "$(dirname "$0")/words.sh"
+
+# A build of the planner alone says so and stops here.
+canzona config show
+if grep -q 'built to plan only' err; then
+  exits 2
+  finish
+fi
+exits 0
+is_empty err
+prints 'model.layers' 'preset tiny' 'rule.learning_rate' 'rule.option.momentum' \
+  'synthetic' 'default'
+checks=$((checks + 1))
+[ "$(LC_ALL=C.UTF-8 wc -L <out)" -le 100 ] ||
+  fail 'a line is wider than 100 columns'
+
+# Layers: a later one overrides an earlier one, and every value says which.
+printf '%s' '{"steps": 5, "seed": 5, "clip": 0.5, "model": {"layers": 2},
+  "rule": {"option": {"momentum": 0.9}}}' >run.json
+canzona config show --config run.json --set steps=6 --set seed=6 --seed 7 --json
+exits 0
+is_json
+member_is 'config steps' 6
+member_is 'config seed' 7
+member_is 'config clip' 0.5
+member_is 'config model layers' 2
+member_is 'config model hidden' 128
+member_is 'config rule option momentum' 0.9
+member_is 'origins steps' --set
+member_is 'origins seed' --seed
+member_is 'origins clip' run.json
+member_is 'origins model.hidden' 'preset tiny'
+member_is 'origins rule.option.momentum' run.json
+member_is 'origins model.tied' default
+
+# Every flag is a key.
+canzona config show --preset moe-tiny --data text --rule soap \
+  --learning-rate 0.25 --mesh dp=2,ep=2 --ranks 4 --strategy layerwise \
+  --transport thread --run folder --steps 3 \
+  --rule-option precondition_frequency=5 --json
+exits 0
+member_is 'config preset' moe-tiny
+member_is 'config model experts' 8
+member_is 'config data path' text
+member_is 'config rule name' soap
+member_is 'config rule learning_rate' 0.25
+member_is 'config mesh' dp=2,ep=2
+member_is 'config ranks' 4
+member_is 'config plan strategy' layerwise
+member_is 'config transport' thread
+member_is 'config run' folder
+member_is 'config rule option precondition_frequency' 5
+member_is 'origins rule.option.precondition_frequency' --rule-option
+
+# TOML, with lines, where the program has a parser for it.
+printf 'steps = 5\n\n[model]\nlayers = 2\n' >run.toml
+canzona config show --config run.toml --json
+if grep -q 'without a TOML parser' err; then
+  exits 2
+  says 'JSON' libtomlplusplus-dev
+else
+  exits 0
+  member_is 'origins steps' run.toml:1
+  member_is 'origins model.layers' run.toml:4
+  printf 'steps = 5\nmodel.layers = "two"\n' >wrong.toml
+  refuses 'model.layers (wrong.toml:2)' 'whole number' "'two'" -- \
+    config show --config wrong.toml
+  printf 'steps = \n' >broken.toml
+  refuses 'broken.toml:1' -- config show --config broken.toml
+  printf '[model]\nlayer = 2\n' >unknown.toml
+  refuses 'unknown.toml:2' "'model.layer'" "'model.layers'" -- \
+    config show --config unknown.toml
+fi
+
+# Mistakes.
+refuses "'rule.nam'" "'rule.name'" -- config show --set rule.nam=soap
+refuses 'KEY=VALUE' -- config show --set steps
+refuses '--steps' 'whole number' "'many'" -- config show --steps many
+refuses '--rule' "'muon'" -- config show --rule muo
+refuses '--preset' "'tiny'" -- config show --preset tinny
+refuses 'mesh dp=2 (--mesh)' 'ranks 3 (--ranks)' -- config show --mesh dp=2 \
+  --ranks 3
+refuses 'batch.global 16' -- config show --mesh dp=16
+refuses 'absent.toml' -- config show --config absent.toml
+refuses "'steqs'" -- config show --rule-option steqs=3
+refuses 'show or keys' -- config
+head -c 2000000 /dev/zero >huge.json
+refuses limit -- config show --config huge.json
+
+canzona config show --help
+exits 0
+prints 'Examples:' 'TOML' '--set' 'Presets:' moe-tiny
+
+# The documentation lists the keys that there are.
+canzona config keys
+exits 0
+checks=$((checks + 1))
+sed -n '/^| key | default/,/^$/p' "$here/../../docs/config.md" |
+  sed '/^$/d' >documented
+cmp -s documented out ||
+  fail 'docs/config.md is stale: put `canzona config keys` in its place'
+finish
