@@ -9,9 +9,9 @@ namespace {
 
 constexpr int64_t kElements = int64_t{1} << 24;
 constexpr int kRounds = 5;
-// Scaled: one in, one out. Checked: one in. AdamW: the gradient in; moments and
+// Scaled and looked at: one in, one out. AdamW: the gradient in; moments and
 // weights in and out.
-constexpr int64_t kBytesPerElement = (2 + 1 + 7) * kBytesPerFp32;
+constexpr int64_t kBytesPerElement = (2 + 7) * kBytesPerFp32;
 
 }  // namespace
 
@@ -25,7 +25,7 @@ double measure_element_rate(Communicator& world) {
                               .v = memory.zeros(kElements),
                               .weights = memory.noise(kElements, 2),
                               .count = kElements};
-  const Engine::Stretch whole{grad, kElements};
+  const Engine::ScaledStretch whole{grad, kElements};
   const AdamCoefficients adam{.m_keep = 0.9,
                               .m_add = 0.1,
                               .v_keep = 0.999,
@@ -37,8 +37,7 @@ double measure_element_rate(Communicator& world) {
   for (int round = 0; round <= kRounds; ++round) {
     world.barrier({.label = "before a measurement"});
     const double passes = seconds_of(1, [&] {
-      engine.scale(grad, 0.999, kElements);
-      engine.largest_bits({&whole, 1});
+      engine.scale_and_look({&whole, 1}, 0.999);
       engine.adam_apply({&runs, 1}, adam, apply);
     });
     if (round > 0) seconds.push_back(passes);

@@ -40,7 +40,7 @@ MatrixSeconds measure_on_gpu(Engine& engine, const CostSubject& subject,
                              MatrixShape shape, int rounds);
 
 // Bytes per second on a core of the passes that a step makes beside the rule:
-// gradients scaled and checked, AdamW.
+// gradients scaled and looked at, AdamW.
 double measure_element_rate(Communicator& world);
 
 }  // namespace canzona

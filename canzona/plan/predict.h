@@ -60,9 +60,9 @@ struct RankCost {
   std::array<WireBytes, kNumCollectives> wire{};
   double transform_seconds_mean = 0;   // own work, mean over a period
   double transform_seconds_worst = 0;  // own work, worst step
-  // Passes over memory that the cost of a matrix leaves out: the gradients'
-  // scale and check, AdamW, slots of the exchange. Seconds only where the cost
-  // basis has a rate.
+  // Passes over memory that the cost of a matrix leaves out: gradients
+  // scaled and looked at, AdamW, slots of the exchange. Seconds only where the
+  // cost basis has a rate.
   double element_wise_bytes = 0;
   double element_wise_seconds = 0;
   // All of it, with the exchange over tp, pipelined: ordinary step, mean,

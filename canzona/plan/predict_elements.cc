@@ -5,8 +5,7 @@ namespace canzona {
 namespace {
 
 // Bytes read and written for an element, all in fp32.
-constexpr int64_t kScaleGradient = 2 * kBytesPerFp32;
-constexpr int64_t kCheckGradient = kBytesPerFp32;
+constexpr int64_t kGradient = 2 * kBytesPerFp32;  // scaled, and looked at
 constexpr int64_t kAdamw = 7 * kBytesPerFp32;  // gradient; moments and weight
 constexpr int64_t kRounded = 2;                // the copy in bf16
 constexpr int64_t kCopy = 2 * kBytesPerFp32;
@@ -26,26 +25,17 @@ class ElementWise {
     const bool exchanged = plan_.mesh.tp > 1;
     const int64_t slots = exchanged ? (fields_ + 1) * kBytesPerFp32 : 0;
     const int64_t copies = exchanged ? (fields_ + 1) * kCopy : 0;
-    return product(rank.elements, gradient(plan_.mesh.homes()) +
-                                      static_cast<double>(rounded_ + slots)) +
-           product(rank.computed, static_cast<double>(copies));
+    return product(rank.elements, kGradient + rounded_ + slots) +
+           product(rank.computed, copies);
   }
 
-  double adamw_bytes(int64_t elements, int32_t homes) const {
-    return product(elements,
-                   gradient(homes) + static_cast<double>(kAdamw + rounded_));
+  double adamw_bytes(int64_t elements) const {
+    return product(elements, kGradient + kAdamw + rounded_);
   }
 
  private:
-  static double product(int64_t elements, double bytes) {
-    return static_cast<double>(elements) * bytes;
-  }
-  // A rank scales and checks what it keeps; what every home keeps is checked
-  // in equal shares.
-  double gradient(int32_t homes) const {
-    const bool shared = plan_.traffic == Traffic::kAllReduce;
-    return static_cast<double>(kScaleGradient) +
-           static_cast<double>(kCheckGradient) / (shared ? homes : 1);
+  static double product(int64_t elements, int64_t bytes) {
+    return static_cast<double>(elements) * static_cast<double>(bytes);
   }
 
   const Plan& plan_;
@@ -64,7 +54,7 @@ void add_adamw(const Plan& plan, const ElementWise& passes,
       const int32_t home = plan.stage_home(buffer, h);
       for (int32_t t = 0; t < plan.mesh.tp; ++t)
         ranks[static_cast<size_t>(plan.mesh.rank(buffer.stage, home, t))]
-            .element_wise_bytes += passes.adamw_bytes(kept, buffer.num_homes);
+            .element_wise_bytes += passes.adamw_bytes(kept);
     }
   }
 }
