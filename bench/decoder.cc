@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "canzona/base/random.h"
-#include "canzona/linalg/cpu/blas.h"
 #include "canzona/model/decoder.h"
 
 namespace canzona {

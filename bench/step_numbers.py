@@ -65,6 +65,10 @@ def meshes(ranks):
     return [f"dp={ranks}", f"tp={ranks}"]
 
 
+def chosen_meshes(args):
+    return args.meshes.split(";") if args.meshes else meshes(args.ranks)
+
+
 def row(cells):
     return "| " + " | ".join(cells) + " |"
 
@@ -75,22 +79,24 @@ def strategies(bench):
     bench.say(row(["rule", "mesh", "strategy", "step, mean", "worst", "speed-up",
                    "busiest rank", "sent per step", "predicted step"]))
     bench.say("|" + "---|" * 9)
-    for rule in bench.args.rules.split(","):
-        for mesh in meshes(bench.args.ranks):
-            chosen = "replicated,balanced" if rule == "adamw" else STRATEGIES
-            steps = "4" if rule in ("muon", "adamw") else "7"
-            warm = "1" if rule in ("muon", "adamw") else "2"
+    args = bench.args
+    for rule in args.rules.split(","):
+        periodic = rule in ("soap", "shampoo")
+        chosen = "replicated,balanced" if rule == "adamw" else args.strategy
+        # Seven timed steps, or two periods of them.
+        steps = args.steps or (11 if periodic else 8)
+        for mesh in chosen_meshes(args):
             flags = bench.model(rule) + [
-                "--mesh", mesh, "--strategy", chosen, "--steps", steps,
-                "--warmup", warm, "--iterations", "0"]
-            if bench.args.cost:
-                flags += ["--cost", bench.args.cost]
-            show_strategies(bench, rule, mesh,
-                            bench.step(f"{rule} {mesh}", *flags))
-            if rule in ("soap", "shampoo") and mesh == "dp=16":
-                flags[flags.index(chosen)] = "balanced"
+                "--mesh", mesh, "--steps", str(steps), "--warmup", "1",
+                "--iterations", "0", "--compute", "0"]
+            if args.cost:
+                flags += ["--cost", args.cost]
+            show_strategies(bench, rule, mesh, bench.step(
+                f"{rule} {mesh}", *flags, "--strategy", chosen))
+            if periodic:
                 show_strategies(bench, rule + ", 5 phases", mesh, bench.step(
-                    f"{rule} {mesh} phases", *flags, "--phases", "5"))
+                    f"{rule} {mesh} phases", *flags, "--strategy", "balanced",
+                    "--phases", "5"))
 
 
 def show_strategies(bench, rule, mesh, result):
@@ -118,17 +124,21 @@ def scaling(bench):
         if rule == "adamw":
             continue
         result = bench.step(f"scaling {rule}", *bench.model(rule), "--strategy",
-                            "balanced", "--steps", "6", "--iterations", "0",
-                            "--mesh", f"dp={bench.args.ranks}", "--scaling")
+                            "balanced", "--steps", "8", "--iterations", "0",
+                            "--compute", "0", "--mesh",
+                            f"dp={bench.args.ranks}", "--scaling")
         if result is None:
             continue
         s = result["strategies"][0]
         raw = s["scaling_efficiency"]
         whole = s["scaling_efficiency_of_machine"]
+        own = result.get("machine_efficiency_bf16")
         bench.say(f"{rule}: step on {bench.args.ranks} ranks "
-                  f"{s['step_seconds_mean'] * 1e3:.1f} ms, raw efficiency "
-                  f"{raw:.3f}, the machine's own {raw / whole:.3f}: "
-                  f"{whole:.3f} of it")
+                  f"{s['step_seconds_mean'] * 1e3:.1f} ms, on one "
+                  f"{result['one_rank_step_seconds'] * 1e3:.0f} ms, raw "
+                  f"efficiency {raw:.3f}, the machine's own {raw / whole:.3f}: "
+                  f"{whole:.3f} of it" +
+                  (f"; by bf16 products {own:.3f}: {raw / own:.3f}" if own else ""))
 
 
 def pipeline(bench):
@@ -151,7 +161,7 @@ def pipeline(bench):
     runs = [("pipelined", bench.args.capacity, []),
             ("serial", bench.args.capacity, ["--serial"])]
     runs += [("pipelined", c, []) for c in
-             ("0", "1MiB", "8MiB", "64MiB", "1024MiB")]
+             ("0", "1MiB", "64MiB", "1024MiB")]
     for kind, capacity, extra in runs:
         result = bench.step(f"{kind} {capacity}", *common, *fixed, *extra,
                             "--capacity", capacity)
@@ -190,7 +200,7 @@ def one_iteration(bench, mesh):
     if plain is None:
         return
     compute = plain["strategies"][0]["step_compute_seconds"] * 58 / 28
-    speed = 6 * plain["strategies"][0]["bytes_sent_max"] / compute
+    speed = 10 * plain["strategies"][0]["bytes_sent_max"] / compute
     for _ in range(5):  # towards the paper's 58 : 28 : 14
         link = f"intra={speed / 1e6:.3f}MB/s,inter={speed / 1e6:.3f}MB/s"
         result = bench.step("layerwise at " + link, *common, "--strategy",
@@ -238,8 +248,10 @@ def main():
     parser.add_argument("--only", default=",".join(PARTS))
     parser.add_argument("--rules", default="muon,adamw,shampoo,soap")
     parser.add_argument("--cost", default="")
-    parser.add_argument("--capacity", default="2MiB")
-    parser.add_argument("--meshes", default="")
+    parser.add_argument("--capacity", default="1600MiB")
+    parser.add_argument("--meshes", default="", help="'dp=16;dp=4,tp=4'")
+    parser.add_argument("--strategy", default=STRATEGIES)
+    parser.add_argument("--steps", type=int, default=0)
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--markdown")
     parser.add_argument("--json")

@@ -81,6 +81,7 @@ TEST(Settings, RefusesBrokenTomlWithTheLine) {
   refused("a = 1\na = 2\n", "run.toml:2");
   refused("a = 1\n[$]\n", "run.toml");
   refused("a = 1\n[\n", "run.toml");
+  refused("a = 1\n\u0415 = 1\n", "run.toml:2");
   refused("a = [1, 2]\n", "an array");
   refused("a = 1979-05-27\n", "a date");
   refused("a = \"\xFF\"\n", "run.toml:1");

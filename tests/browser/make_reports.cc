@@ -10,6 +10,8 @@
 #include "canzona/base/files.h"
 #include "canzona/report/html_report.h"
 #include "canzona/report/html_sample.h"
+#include "canzona/report/runs/run_report.h"
+#include "canzona/report/runs/test_runs.h"
 
 namespace canzona {
 namespace {
@@ -29,6 +31,18 @@ void write_reports(const std::string& folder) {
   write("no_matrices.html", {make_sample({.matrices = false})});
 }
 
+void write_runs(const std::string& folder) {
+  const auto write = [&](const char* name,
+                         const std::vector<TrainingRun>& runs) {
+    write_file(folder + "/" + name, run_report({runs, 0}));
+  };
+  const TrainingRun adamw = make_run({.name = "adamw", .floor = 2});
+  write("run.html", {make_run({})});
+  write("runs.html", {adamw, make_run({})});
+  write("hostile_run.html",
+        {make_run({.name = "</script><img src=x onerror=alert(1)>"}), adamw});
+}
+
 }  // namespace
 }  // namespace canzona
 
@@ -39,6 +53,7 @@ int main(int argc, char** argv) {
   }
   try {
     canzona::write_reports(argv[1]);
+    canzona::write_runs(argv[1]);
   } catch (const std::exception& error) {
     std::cerr << "make_reports: " << error.what() << "\n";
     return 1;

@@ -130,6 +130,19 @@ for other in one_rank.html no_matrices.html; do
   ran
 done
 
+# Runs: hints are the page's only script; the panels need none.
+open run.html
+ran
+has 'Loss over steps'
+has '1.23M parameters'
+open runs.html
+ran
+has '<section id="runs">'
+has 'class="differs"'
+open hostile_run.html
+ran
+has_not '<img'
+
 # A script that the page's policy does not name is refused, and without its
 # script the page still has its tables.
 sed 's/sha256-[^&]*/sha256-AAAA/' "$folder/large.html" >"$folder/refused.html"
@@ -139,16 +152,19 @@ rows 100
 has 'Searching needs the page'
 
 # 0: dark, 1: light.
-for scheme in 0 1; do
-  chrome --screenshot="$folder/scheme_$scheme.png" --window-size=1240,2400 \
-    --blink-settings=preferredColorScheme=$scheme \
-    "file://$folder/small.html" >/dev/null
-  [ "$(wc -c <"$folder/scheme_$scheme.png")" -gt 50000 ] ||
-    fail "small.html: the picture in scheme $scheme shows nothing"
+for page in small run; do
+  for scheme in 0 1; do
+    picture=$folder/${page}_$scheme.png
+    chrome --screenshot="$picture" --window-size=1240,2400 \
+      --blink-settings=preferredColorScheme=$scheme \
+      "file://$folder/$page.html" >/dev/null
+    [ "$(wc -c <"$picture")" -gt 50000 ] ||
+      fail "$page.html: the picture in scheme $scheme shows nothing"
+  done
+  if cmp -s "$folder/${page}_0.png" "$folder/${page}_1.png"; then
+    fail "$page.html: dark and light look alike"
+  fi
 done
-if cmp -s "$folder/scheme_0.png" "$folder/scheme_1.png"; then
-  fail "small.html: dark and light look alike"
-fi
 
 [ $failures -eq 0 ] && echo "all pages are as they should be"
 exit $((failures > 0))

@@ -85,7 +85,7 @@ exits 2
 # shellcheck disable=SC2086
 canzona $quick --mesh dp=3
 exits 2
-says 'dp'
+says 'data-parallel ranks'
 # shellcheck disable=SC2086
 canzona $quick --mesh cp=2
 exits 2
@@ -105,9 +105,9 @@ says 'missing.txt'
 canzona $quick --set model.vocab=100
 exits 2
 says 'vocab'
-canzona train --set model.hidden=262144 --set model.heads=4096 \
-  --set model.kv_heads=4096 --set model.head_dim=64 --set model.ffn=1048576 \
-  --set model.layers=96
+canzona train --set model.hidden=32768 --set model.heads=512 \
+  --set model.kv_heads=512 --set model.head_dim=64 --set model.ffn=65536 \
+  --set model.layers=8
 exits 2
 says 'but this machine has'
 

@@ -13,6 +13,34 @@
 namespace canzona {
 namespace {
 
+constexpr size_t kMaxSmoothed = 2000;
+// Differences and squares of what is drawn must be finite, too.
+constexpr double kLargest = 1e100;
+
+// The straight line nearest to weighted points, at one place.
+class LineFit {
+ public:
+  explicit LineFit(double center) : center_(center) {}
+
+  void add(double x, double y, double weight) {
+    const double dx = x - center_;
+    w_ += weight;
+    wx_ += weight * dx;
+    wxx_ += weight * dx * dx;
+    wy_ += weight * y;
+    wxy_ += weight * dx * y;
+  }
+  double at_center() const {
+    const double spread = w_ * wxx_ - wx_ * wx_;
+    if (!(spread > 1e-12 * w_ * wxx_)) return wy_ / w_;
+    return (wxx_ * wy_ - wx_ * wxy_) / spread;
+  }
+
+ private:
+  double center_;
+  double w_ = 0, wx_ = 0, wxx_ = 0, wy_ = 0, wxy_ = 0;
+};
+
 // Calls `use(first, last)` for at most `most` runs of points.
 template <class Use>
 void for_each_run(const Points& points, size_t most, const Use& use) {
@@ -60,7 +88,7 @@ Points points_of(const TrainingRun& run, Axis axis, Figure figure) {
   Points points;
   for (const StepMetrics& step : run.steps) {
     const Point point{position_of(step, axis), figure(step)};
-    if (std::isfinite(point.x) && std::isfinite(point.y))
+    if (std::fabs(point.x) < kLargest && std::fabs(point.y) < kLargest)
       points.push_back(point);
   }
   return points;
@@ -71,16 +99,23 @@ double eval_loss_of(const StepMetrics& step) {
   return step.eval_loss.value_or(std::numeric_limits<double>::quiet_NaN());
 }
 
-Points smoothed(const Points& points) {
-  const double half_life =
-      std::max(1.0, static_cast<double>(points.size()) / 50);
-  const double keep = std::exp2(-1 / half_life);
+Points smoothed(const Points& all) {
+  const Points points = thinned_mean(all, kMaxSmoothed);
+  const auto count = static_cast<ptrdiff_t>(points.size());
+  const ptrdiff_t reach =
+      std::min(std::max<ptrdiff_t>(2, count / 40), (count - 1) / 2);
   Points out;
-  double sum = 0, weight = 0;
-  for (const Point& point : points) {
-    sum = keep * sum + (1 - keep) * point.y;
-    weight = keep * weight + (1 - keep);
-    out.push_back({point.x, sum / weight});
+  for (ptrdiff_t i = 0; i < count; ++i) {
+    // As many neighbours at the ends as elsewhere, or noise would show there.
+    const ptrdiff_t first =
+        std::clamp<ptrdiff_t>(i - reach, 0, count - 1 - 2 * reach);
+    const ptrdiff_t last = first + 2 * reach;
+    const ptrdiff_t furthest = std::max(i - first, last - i);
+    LineFit fit(static_cast<double>(i));
+    for (ptrdiff_t j = first; j <= last; ++j)
+      fit.add(static_cast<double>(j), points[static_cast<size_t>(j)].y,
+              static_cast<double>(furthest + 1 - std::abs(i - j)));
+    out.push_back({points[static_cast<size_t>(i)].x, fit.at_center()});
   }
   return out;
 }

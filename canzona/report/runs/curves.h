@@ -1,7 +1,7 @@
 // What is drawn of a run's steps: points, smoothed, and few enough to draw.
 //
 //   Points raw = points_of(run, Axis::kSteps, loss_of);
-//   Points line = thinned_mean(smoothed(raw), kMaxPoints);
+//   Points line = smoothed(raw);
 #pragma once
 
 #include <cstdint>
@@ -25,15 +25,16 @@ struct Point {
 };
 using Points = std::vector<Point>;
 
-// Steps whose figure is not finite are left out.
+// Steps whose figure is not finite, or above 1e100, are left out.
 using Figure = double (*)(const StepMetrics&);
 Points points_of(const TrainingRun& run, Axis axis, Figure figure);
 
 double loss_of(const StepMetrics& step);
 double eval_loss_of(const StepMetrics& step);  // NaN where it was not measured
 
-// A running mean that forgets half of what it saw in a fiftieth of the points;
-// the same at the start as if the first points were all there is.
+// At every point the line that fits its neighbours best, a fortieth of all to
+// either side: noise goes, and what falls is not shown too late, as by a
+// running mean.
 Points smoothed(const Points& points);
 
 // At most `most` points: of each run of them the lowest and the highest, so

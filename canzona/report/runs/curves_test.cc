@@ -30,14 +30,22 @@ TEST(Curves, LeaveOutWhatIsNotFinite) {
   EXPECT_TRUE(points_of(run, Axis::kSteps, eval_loss_of).empty());
 }
 
-TEST(Curves, SmoothingKeepsAConstantAndTheFirstValue) {
-  for (const Point& point : smoothed(line({2, 2, 2, 2})))
-    EXPECT_DOUBLE_EQ(point.y, 2);
-  const Points one = smoothed(line({5, 1}));
-  EXPECT_DOUBLE_EQ(one[0].y, 5);
-  // Half a weight of the one before.
-  EXPECT_NEAR(one[1].y, (5 * 0.5 + 1) / 1.5, 1e-12);
+TEST(Curves, SmoothingKeepsStraightLinesAndTheirEnds) {
+  std::vector<double> values;
+  for (int i = 0; i < 300; ++i) values.push_back(5 - 0.01 * i);
+  const Points smooth = smoothed(line(values));
+  ASSERT_EQ(smooth.size(), 300u);
+  for (size_t i = 0; i < 300; ++i) EXPECT_NEAR(smooth[i].y, values[i], 1e-9);
+  EXPECT_EQ(smoothed(line({5}))[0].y, 5);
   EXPECT_TRUE(smoothed({}).empty());
+}
+
+TEST(Curves, SmoothingTakesNoiseAway) {
+  std::vector<double> values;
+  for (int i = 0; i < 400; ++i) values.push_back(i % 2 == 0 ? 1 : -1);
+  const Points smooth = smoothed(line(values));
+  for (size_t i = 20; i < 380; ++i) EXPECT_LT(std::fabs(smooth[i].y), 0.1);
+  EXPECT_LE(smoothed(line(std::vector<double>(100'000, 1))).size(), 2000u);
 }
 
 TEST(Curves, ThinningKeepsPeaks) {
@@ -70,12 +78,13 @@ TEST(LineChart, TicksAreRoundAndInside) {
   EXPECT_THAT(ticks_between(1.6, 5.4, 4), ElementsAre(2, 3, 4, 5));
   EXPECT_THAT(ticks_between(-1, 1, 2), ElementsAre(-1, 0, 1));
   EXPECT_THAT(ticks_between(3, 3, 2), ElementsAre(3));
+  EXPECT_LE(ticks_between(1e17, 1e17 + 32, 5).size(), 11u);
 }
 
 LineChart chart_of(const Points& points) {
   LineChart chart;
   chart.title = "a <title>";
-  chart.curves = {{"a & b", "curve s0", points, true, true, true}};
+  chart.curves = {{"a & b", "curve s0", points, true, true, "label"}};
   return chart;
 }
 
@@ -90,6 +99,9 @@ TEST(LineChart, DrawsNothingAndOnePointToo) {
   EXPECT_THAT(draw(chart_of({})), Not(HasSubstr("nan")));
   EXPECT_THAT(draw(chart_of(line({2}))), Not(HasSubstr("nan")));
   EXPECT_THAT(draw(chart_of(line({0, 0, 0}))), Not(HasSubstr("nan")));
+  EXPECT_THAT(draw(chart_of(line({5, std::nextafter(5, 6)}))),
+              Not(HasSubstr("nan")));
+  EXPECT_THAT(draw(chart_of(line({1e99, -1e99}))), Not(HasSubstr("nan")));
   LineChart chart = chart_of(line({5, 4}));
   chart.clip = 1;
   EXPECT_THAT(draw(chart), Not(HasSubstr("nan")));

@@ -58,9 +58,10 @@ class Drawing {
     if (chart.clip > 0) range.include(chart.clip);
     if (chart.from_zero) range.include(0);
     if (!(range.low <= range.high)) return {0, 1};
-    const double margin = std::max(
-        (range.high - range.low) * 0.05,
-        range.high == range.low ? std::fabs(range.low) / 10 + 1e-12 : 0);
+    // What differs by rounding alone is drawn as one value.
+    const double size = std::max(std::fabs(range.low), std::fabs(range.high));
+    const double span = range.high - range.low;
+    const double margin = span > 1e-9 * size ? span * 0.05 : size / 10 + 1e-12;
     if (!chart.from_zero) range.low -= margin;
     if (chart.clip <= 0) range.high += margin;
     return range;
@@ -130,32 +131,33 @@ class Drawing {
     if (const std::string d = path_of(curve.points); !d.empty())
       svg_.path(d, curve.css, curve.name);
     if (!curve.dots) return;
+    std::string dots;
     for (const Point& point : curve.points)
-      if (visible(point))
-        svg_.path(dot(point), "dot " + curve.css,
-                  cat(curve.name, " at ", position_text(point.x, chart_.axis),
-                      ": ", text(point.y)));
+      if (visible(point)) dots += dot(x(point.x), y(point.y));
+    svg_.path(dots, "dot " + curve.css, curve.name);
   }
 
-  std::string dot(const Point& point) const {
+  static std::string dot(double x, double y) {
     constexpr const char* kCircle = "m-3 0a3 3 0 1 0 6 0a3 3 0 1 0 -6 0z";
-    return cat("M", coordinate(x(point.x)), " ", coordinate(y(point.y)),
-               kCircle);
+    return cat("M", coordinate(x), " ", coordinate(y), kCircle);
   }
 
   void draw_labels() {
     std::vector<SideLabel> labels;
     for (const Curve& curve : chart_.curves) {
-      if (!curve.labelled || curve.points.empty()) continue;
+      if (curve.label.empty() || curve.points.empty()) continue;
       const Point& last = curve.points.back();
       const double at = y(std::min(last.y, y_.high));
       labels.push_back({at + 4,
-                        cat(text(last.y), "  ", shorten(curve.name, 16)),
-                        "end-" + curve.css.substr(curve.css.rfind(' ') + 1)});
+                        cat(text(last.y), "  ", shorten(curve.label, 16)),
+                        curve.css.substr(curve.css.rfind(' ') + 1)});
     }
-    spread_labels(labels, 14);
-    for (const SideLabel& label : labels)
-      svg_.text(right() + 8, label.y, "start " + label.css, label.text);
+    spread_labels(labels, 15);
+    for (const SideLabel& label : labels) {
+      svg_.path(dot(right() + 11, label.y - 4), "dot curve " + label.css,
+                label.text);
+      svg_.text(right() + 20, label.y, "start strong", label.text);
+    }
   }
 
   // The value of a curve at a position: that of the last point before it.
@@ -202,9 +204,12 @@ std::vector<double> ticks_between(double low, double high, int count) {
   const std::vector<double> steps = round_ticks(high - low, std::max(count, 1));
   if (steps.size() < 2) return {low};
   const double step = steps[1];
-  for (double at = std::ceil(low / step - 1e-9);
-       at * step <= high + step * 1e-9; ++at)
-    ticks.push_back(at == 0 ? 0 : at * step);
+  const double first = std::ceil(low / step - 1e-9);
+  for (int i = 0; i <= 2 * std::max(count, 1); ++i) {
+    const double at = (first + i) * step;
+    if (at > high + step * 1e-9) break;
+    ticks.push_back(first + i == 0 ? 0 : at);
+  }
   return ticks;
 }
 

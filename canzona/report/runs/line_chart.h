@@ -17,9 +17,10 @@ struct Curve {
   std::string name;
   std::string css;  // "curve s0"
   Points points;
-  bool dots = false;      // a mark at every point
-  bool labelled = false;  // its name and last value stand at its end
-  bool probed = false;    // its values show under the pointer
+  bool dots = false;    // a mark at every point
+  bool probed = false;  // its values show under the pointer
+  // Stands at its end, after its last value; empty: nothing does.
+  std::string label = {};
 };
 
 struct LineChart {

@@ -110,7 +110,9 @@ double TrainingRun::eval_loss() const {
       steps, [](const StepMetrics& m) { return m.eval_loss.value_or(kNone); });
 }
 
-std::string TrainingRun::digest() const { return summary ? summary->digest : ""; }
+std::string TrainingRun::digest() const {
+  return summary ? summary->digest : "";
+}
 
 double TrainingRun::tokens_per_second() const {
   return seconds() > 0 ? static_cast<double>(tokens()) / seconds() : 0;

@@ -18,14 +18,23 @@ void add_curves(std::vector<Curve>& curves, const TrainingRun& run,
                 size_t number, Axis axis) {
   const Points raw = points_of(run, axis, loss_of);
   const std::string color = color_of(number);
-  curves.push_back({run.name + ", every step", "curve faint " + color,
-                    thinned_peaks(raw, kMaxPoints)});
-  curves.push_back({run.name, "curve plain " + color, drawn_line(smoothed(raw)),
-                    false, true, true});
+  curves.push_back({.name = run.name + ", every step",
+                    .css = "curve faint " + color,
+                    .points = thinned_peaks(raw, kMaxPoints)});
+  // The loss that runs are compared by stands at the end.
   const Points eval =
       thinned_mean(points_of(run, axis, eval_loss_of), kMaxDots);
-  curves.push_back(
-      {run.name + " eval", "curve eval " + color, eval, true, false, true});
+  curves.push_back({.name = run.name,
+                    .css = "curve plain " + color,
+                    .points = drawn_line(smoothed(raw)),
+                    .probed = true,
+                    .label = eval.empty() ? run.name : ""});
+  curves.push_back({.name = run.name + " eval",
+                    .css = "curve eval " + color,
+                    .points = eval,
+                    .dots = true,
+                    .probed = true,
+                    .label = run.name});
 }
 
 // So high that the last three quarters of every run are seen.
@@ -104,8 +113,8 @@ void add_losses(Html& out, const RunView& view) {
   }
   put_panels(out, view);
   out.put(
-      "<p class=\"note\">Pale: every step; line: the running mean of the "
-      "training loss{}. Point at the drawing to read values.</p>",
+      "<p class=\"note\">Pale: training loss of every step; line: the same, "
+      "smoothed{}. Point at the drawing to read values.</p>",
       any_evaluation(view)
           ? "; dots: loss on text that is held back from training"
           : "");

@@ -50,8 +50,10 @@ std::string panel_svg(const RunView& view, const Panel& panel) {
   chart.text = panel.text;
   for (size_t i = 0; i < view.runs.size(); ++i) {
     const Points points = points_of(view.runs[i], Axis::kSteps, panel.figure);
-    chart.curves.push_back({view.runs[i].name, "curve plain " + color_of(i),
-                            drawn_line(points), false, false, true});
+    chart.curves.push_back({.name = view.runs[i].name,
+                            .css = "curve plain " + color_of(i),
+                            .points = drawn_line(points),
+                            .probed = true});
   }
   return draw(chart);
 }

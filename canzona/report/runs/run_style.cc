@@ -12,7 +12,7 @@ std::string_view run_style() {
 .dot.curve{stroke:var(--card);stroke-width:1.2;stroke-dasharray:none}
 .dot.s0{fill:var(--s0)}.dot.s1{fill:var(--s1)}.dot.s2{fill:var(--s2)}
 .dot.s3{fill:var(--s3)}.dot.s4{fill:var(--s4)}.dot.s5{fill:var(--s5)}
-svg text[class*=end-]{font-weight:650}
+svg .strong{font-weight:650}
 .probe{fill:transparent}
 .probe:hover{fill:var(--ink);fill-opacity:.07}
 .choices{margin-top:.2rem}
@@ -32,6 +32,8 @@ outline-offset:1px}
 .pairs{display:grid;grid-template-columns:repeat(auto-fit,minmax(420px,1fr));
 gap:14px 22px}
 .pairs svg{min-width:0}
+tbody th.who{white-space:normal;min-width:10rem}
+.who small{display:block}
 .swatch{display:inline-block;width:12px;height:12px;margin-right:7px;
 border-radius:2px;vertical-align:-1px}
 .differs th,.differs td{background:color-mix(in srgb,var(--s1) 16%,var(--card))}

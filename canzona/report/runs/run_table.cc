@@ -13,10 +13,10 @@ namespace {
 
 constexpr const char* kHead =
     "<div class=\"scroll\"><table class=\"wide\"><thead>"
-    "<tr><th rowspan=\"2\">run</th><th rowspan=\"2\">rule</th>"
-    "<th rowspan=\"2\">mesh</th><th class=\"n\" colspan=\"4\">whole run</th>"
+    "<tr><th rowspan=\"2\">run</th>"
+    "<th class=\"n\" colspan=\"4\">whole run</th>"
     "<th class=\"n\" colspan=\"2\">loss at the end</th>"
-    "<th class=\"n\" colspan=\"3\">until the baseline’s evaluation loss</th>"
+    "<th class=\"n\" colspan=\"3\">until the baseline’s loss</th>"
     "<th rowspan=\"2\">weights</th></tr>\n<tr><th class=\"n\">steps</th>"
     "<th class=\"n\">tokens</th><th class=\"n\">time</th>"
     "<th class=\"n\">tokens/s</th><th class=\"n\">training</th>"
@@ -49,15 +49,28 @@ std::string best_loss(const RunView& view) {
   return loss_text(best);
 }
 
+// "muon · dp=2,tp=2 · baseline"
+std::vector<std::string> remarks_on(const ComparedRuns& all, size_t i) {
+  const TrainingRun& run = all.runs[i];
+  std::vector<std::string> words;
+  if (run.summary && !run.summary->rule.empty())
+    words.push_back(run.summary->rule);
+  if (run.summary && !run.summary->mesh.empty())
+    words.push_back(run.summary->mesh);
+  if (!run.summary) words.emplace_back("no summary");
+  if (run.summary && run.summary->interrupted)
+    words.emplace_back("interrupted");
+  if (i == all.baseline) words.emplace_back("baseline");
+  return words;
+}
+
 void put_row(Html& out, const ComparedRuns& all, size_t i,
              const std::string& best) {
   const TrainingRun& run = all.runs[i];
-  out.put("<tr><th><i class=\"swatch {}\"></i>{}<small>{}{}</small></th>",
-          color_of(i), run.name, i == all.baseline ? " baseline" : "",
-          run.summary ? run.summary->interrupted ? " interrupted" : ""
-                      : " no summary");
-  out.put("<td>{}</td><td>{}</td>", run.summary ? run.summary->rule : "–",
-          run.summary ? run.summary->mesh : "–");
+  out.put(
+      "<tr><th class=\"who\"><i class=\"swatch "
+      "{}\"></i>{}<small>{}</small></th>",
+      color_of(i), run.name, join(remarks_on(all, i), " · "));
   out.put("<td class=\"n\">{}</td><td class=\"n\">{}</td>",
           grouped(run.num_steps()),
           human_count(static_cast<double>(run.tokens())));

@@ -143,7 +143,7 @@ std::string runs_text(const ComparedRuns& all, const Ink& ink) {
   std::string out = title(all.runs.size() > 1 ? "Runs" : "Run");
   out += runs_table(all, ink) + notes_text(all, ink);
   if (const std::string curves = curves_table(all, ink); !curves.empty())
-    out += "\n" + title("Training loss, running mean over steps") + curves;
+    out += "\n" + title("Training loss over steps, smoothed") + curves;
   if (all.runs.size() < 2) return out;
   if (std::isfinite(all.target))
     out += "\n" +
