@@ -123,7 +123,7 @@ std::string explain_one(const ReportPlan& shown, int32_t matrix,
 
 // The homes whose run of the AdamW region overlaps the tensor.
 std::pair<int32_t, int32_t> adamw_homes(const Bucket& bucket,
-                                        const Region& region) {
+                                        const BucketRegion& region) {
   const auto& cuts = bucket.adamw_cuts;
   const auto home = [&](int64_t element) {
     const auto after = std::upper_bound(cuts.begin(), cuts.end(), element);

@@ -60,7 +60,8 @@ int64_t matrix_elements(const std::vector<TrainingRun>& runs) {
 }
 
 // Joins runs that would be too narrow to see.
-std::vector<TrainingRun> visible_runs(const std::vector<TrainingRun>& runs, double scale) {
+std::vector<TrainingRun> visible_runs(const std::vector<TrainingRun>& runs,
+                                      double scale) {
   std::vector<TrainingRun> out;
   for (const TrainingRun& run : runs) {
     if (!out.empty() &&
@@ -225,7 +226,7 @@ std::string note_of(const Plan& plan) {
 
 }  // namespace
 
-void add_buckets(Html& out, const View& view) {
+void add_buckets(Html& out, const PageView& view) {
   begin_section(out, "buckets", "Buckets cut by owner");
   out.add(
       "<p>A bucket is reduced as one message during backward. Each home "

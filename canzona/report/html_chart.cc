@@ -66,7 +66,7 @@ void Chart::draw_references(const std::vector<Reference>& references) {
   }
 }
 
-Slots::Slots(const Chart& chart, size_t count) {
+ChartSlots::ChartSlots(const Chart& chart, size_t count) {
   const double wanted = chart.width() / static_cast<double>(count);
   width = std::min(wanted, kWidestSlot);
   const double used = width * static_cast<double>(count);

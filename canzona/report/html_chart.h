@@ -54,11 +54,11 @@ class Chart {
 };
 
 // Positions of `count` equal slots across a chart, for marks one per rank.
-struct Slots {
+struct ChartSlots {
   double left = 0;
   double width = 0;  // of one slot
 
-  Slots(const Chart& chart, size_t count);
+  ChartSlots(const Chart& chart, size_t count);
   double at(double index) const { return left + width * index; }
 };
 

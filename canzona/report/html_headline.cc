@@ -8,7 +8,7 @@
 namespace canzona {
 namespace {
 
-void put_makespan_tile(Html& out, const View& view) {
+void put_makespan_tile(Html& out, const PageView& view) {
   const Balance& now = view.plan().balance;
   if (view.plan().plan.matrices.empty()) {
     put_tile(out, "Makespan", "–", "", {"no matrices: nothing to balance"});
@@ -25,7 +25,7 @@ void put_makespan_tile(Html& out, const View& view) {
            "× the lower bound", notes);
 }
 
-void put_idle_tile(Html& out, const View& view) {
+void put_idle_tile(Html& out, const PageView& view) {
   const ReportPlan& shown = view.plan();
   std::vector<std::string> notes{"own no matrix"};
   if (view.two()) {
@@ -36,7 +36,7 @@ void put_idle_tile(Html& out, const View& view) {
            cat("of ", grouped(shown.plan.mesh.world())), notes);
 }
 
-void put_memory_tile(Html& out, const View& view) {
+void put_memory_tile(Html& out, const PageView& view) {
   const Plan& plan = view.plan().plan;
   std::vector<std::string> notes{cat(
       "mean ",
@@ -49,7 +49,7 @@ void put_memory_tile(Html& out, const View& view) {
            notes);
 }
 
-void put_bytes_tile(Html& out, const View& view) {
+void put_bytes_tile(Html& out, const PageView& view) {
   const Plan& plan = view.plan().plan;
   std::vector<std::string> notes{"sent by the busiest rank in a step"};
   if (view.two()) {
@@ -61,7 +61,7 @@ void put_bytes_tile(Html& out, const View& view) {
            human_bytes(plan.summary.bytes_per_rank_max.value()), "", notes);
 }
 
-void put_step_tile(Html& out, const View& view) {
+void put_step_tile(Html& out, const PageView& view) {
   const Plan& plan = view.plan().plan;
   const PlanSummary& summary = plan.summary;
   std::vector<std::string> notes{rate_text(plan)};
@@ -100,7 +100,7 @@ std::string bound_text(const Balance& balance) {
 }
 
 // The plan in a sentence or two.
-std::string verdict(const View& view) {
+std::string verdict(const PageView& view) {
   const Balance& now = view.plan().balance;
   if (view.plan().plan.matrices.empty()) {
     return "Every tensor is updated by AdamW; there is no matrix to own.";
@@ -156,7 +156,7 @@ void put_option_facts(Html& out, const Plan& plan) {
   put_fact(out, "Digest", plan.digest);
 }
 
-std::string page_kind(const View& view) {
+std::string page_kind(const PageView& view) {
   if (view.plans.size() > 2) return "Canzona compare";
   if (!view.two()) return "Canzona plan";
   return cat("Canzona plan, against ", view.old_plan().plan.options.strategy);
@@ -164,7 +164,7 @@ std::string page_kind(const View& view) {
 
 }  // namespace
 
-void add_headline(Html& out, const View& view) {
+void add_headline(Html& out, const PageView& view) {
   const Plan& plan = view.plan().plan;
   out.put("<header><p class=\"kind\">{}</p><h1>{}</h1>", page_kind(view),
           plan.model.name);

@@ -20,7 +20,7 @@ double largest(const std::vector<LoadSeries>& series,
   return top;
 }
 
-void draw_bars(Chart& chart, const Slots& slots, const Mesh& mesh,
+void draw_bars(Chart& chart, const ChartSlots& slots, const Mesh& mesh,
                const LoadSeries& one, double first, double width) {
   for (size_t rank = 0; rank < one.loads.size(); ++rank) {
     const double load = one.loads[rank];
@@ -36,7 +36,7 @@ void draw_bars(Chart& chart, const Slots& slots, const Mesh& mesh,
 }
 
 // Rank numbers, and under them the homes where each has several ranks.
-void label_ranks(Chart& chart, const Slots& slots, const Mesh& mesh) {
+void label_ranks(Chart& chart, const ChartSlots& slots, const Mesh& mesh) {
   const int32_t every = std::max(1, static_cast<int32_t>(18 / slots.width));
   for (int32_t rank = 0; rank < mesh.world(); rank += every) {
     chart.svg().text(slots.at(rank + 0.5), chart.bottom() + 14, "middle",
@@ -70,7 +70,7 @@ std::string load_bars(const Mesh& mesh, const std::vector<LoadSeries>& series,
   const double top = largest(series, references) * 1.06;
   Chart chart("Load per rank, as a multiple of the mean", kHeight, top, 38);
   chart.draw_axis(plain_ticks(top));
-  const Slots slots(chart, static_cast<size_t>(mesh.world()));
+  const ChartSlots slots(chart, static_cast<size_t>(mesh.world()));
   const double gap = slots.width * 0.18;
   const double width = (slots.width - gap) / static_cast<double>(series.size());
   for (size_t i = 0; i < series.size(); ++i) {

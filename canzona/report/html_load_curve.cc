@@ -22,7 +22,7 @@ std::vector<double> sorted_down(std::vector<double> loads) {
 }
 
 // A line of steps; runs of equal loads become one step.
-std::string step_path(const Chart& chart, const Slots& slots,
+std::string step_path(const Chart& chart, const ChartSlots& slots,
                       const std::vector<double>& loads) {
   std::string d =
       cat("M", coordinate(slots.left), " ", coordinate(chart.y(loads[0])));
@@ -37,7 +37,7 @@ std::string step_path(const Chart& chart, const Slots& slots,
 }
 
 // Small marks under the curve: 0, a quarter, … all of the ranks.
-void label_ranks(Chart& chart, const Slots& slots, size_t points,
+void label_ranks(Chart& chart, const ChartSlots& slots, size_t points,
                  size_t ranks) {
   for (int quarter = 0; quarter <= 4; ++quarter) {
     const double share = quarter / 4.0;
@@ -67,7 +67,7 @@ std::string load_curve(const std::vector<LoadSeries>& series,
   const size_t ranks = series[0].loads.size();
   for (const LoadSeries& one : series) {
     const std::vector<double> loads = sorted_down(one.loads);
-    Slots slots(chart, loads.size());
+    ChartSlots slots(chart, loads.size());
     slots.left = chart.left();
     slots.width = chart.width() / static_cast<double>(loads.size());
     chart.svg().path(

@@ -15,7 +15,7 @@ namespace {
 // times the mean repeats work; its line would flatten all others.
 constexpr double kOffTheChart = 3;
 
-std::vector<LoadSeries> pair_series(const View& view, double unit) {
+std::vector<LoadSeries> pair_series(const PageView& view, double unit) {
   if (!view.two()) {
     return {{view.plan().plan.options.strategy, "after",
              rank_loads(view.plan(), unit)}};
@@ -26,11 +26,11 @@ std::vector<LoadSeries> pair_series(const View& view, double unit) {
            rank_loads(view.plan(), unit)}};
 }
 
-double bound_of(const View& view, double unit) {
+double bound_of(const PageView& view, double unit) {
   return static_cast<double>(view.plan().plan.summary.bound.value()) / unit;
 }
 
-std::vector<Reference> references(const View& view, double unit) {
+std::vector<Reference> references(const PageView& view, double unit) {
   const PlanSummary& summary = view.plan().plan.summary;
   const double bound = bound_of(view, unit);
   std::vector<Reference> lines{
@@ -45,7 +45,7 @@ std::vector<Reference> references(const View& view, double unit) {
   return lines;
 }
 
-std::string caption(const View& view, double unit) {
+std::string caption(const PageView& view, double unit) {
   std::string text;
   for (const ReportPlan* shown : view.pair()) {
     const std::vector<double> loads = rank_loads(*shown, unit);
@@ -86,7 +86,7 @@ void put_grids(Html& out, const Mesh& mesh,
 }
 
 // `before` and `after` keep their colours; the others share the rest.
-std::string colour_of(const View& view, size_t plan) {
+std::string colour_of(const PageView& view, size_t plan) {
   if (plan == view.after) return "s0";
   if (plan == view.before) return "s1";
   const size_t passed =
@@ -95,7 +95,7 @@ std::string colour_of(const View& view, size_t plan) {
 }
 
 // All strategies in one drawing, without those that would flatten it.
-void put_all_curves(Html& out, const View& view, double unit) {
+void put_all_curves(Html& out, const PageView& view, double unit) {
   std::vector<LoadSeries> lines;
   std::vector<LegendEntry> entries;
   std::string left_out;
@@ -125,7 +125,7 @@ void put_all_curves(Html& out, const View& view, double unit) {
 
 }  // namespace
 
-void add_loads(Html& out, const View& view) {
+void add_loads(Html& out, const PageView& view) {
   begin_section(out, "loads", "Load per rank");
   const double unit = mean_load(view.plan());
   if (!(unit > 0)) {

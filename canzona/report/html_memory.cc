@@ -68,7 +68,7 @@ std::string kind_title(const std::vector<RankCost>& ranks, size_t kind) {
 
 void draw_bars(Chart& chart, const Mesh& mesh,
                const std::vector<Column>& columns) {
-  const Slots slots(chart, columns.size());
+  const ChartSlots slots(chart, columns.size());
   for (size_t i = 0; i < columns.size(); ++i) {
     double below = 0;
     for (size_t kind = 0; kind < kNumKinds; ++kind) {
@@ -89,7 +89,7 @@ void draw_bars(Chart& chart, const Mesh& mesh,
 }
 
 // One area per kind: steps along its upper edge, back along its lower one.
-std::string area_path(const Chart& chart, const Slots& slots,
+std::string area_path(const Chart& chart, const ChartSlots& slots,
                       const std::vector<Column>& columns, size_t kind) {
   const auto height = [&](size_t i, size_t kinds) {
     double sum = 0;
@@ -110,7 +110,7 @@ std::string area_path(const Chart& chart, const Slots& slots,
 
 void draw_areas(Chart& chart, const std::vector<RankCost>& ranks,
                 const std::vector<Column>& columns) {
-  const Slots slots(chart, columns.size());
+  const ChartSlots slots(chart, columns.size());
   for (size_t kind = 0; kind < kNumKinds; ++kind) {
     chart.svg().path(area_path(chart, slots, columns, kind), cat("k", kind),
                      kind_title(ranks, kind));
@@ -118,7 +118,7 @@ void draw_areas(Chart& chart, const std::vector<RankCost>& ranks,
 }
 
 void label_ranks(Chart& chart, const std::vector<Column>& columns) {
-  const Slots slots(chart, columns.size());
+  const ChartSlots slots(chart, columns.size());
   const size_t every = std::max<size_t>(1, columns.size() / 16);
   for (size_t i = 0; i < columns.size(); i += every) {
     chart.svg().text(slots.at(static_cast<double>(i) + 0.5),
@@ -161,7 +161,7 @@ std::string draw(const ReportPlan& shown) {
 }
 
 // Per strategy the fullest rank, by kind; for one plan the spread as well.
-void put_table(Html& out, const View& view) {
+void put_table(Html& out, const PageView& view) {
   out.add("<div class=\"scroll\"><table><thead><tr><th>fullest rank of</th>");
   for (const char* kind : kKinds) out.put("<th class=\"n\">{}</th>", kind);
   out.add(
@@ -195,7 +195,7 @@ std::string note_of(const ReportPlan& shown) {
 
 }  // namespace
 
-void add_memory(Html& out, const View& view) {
+void add_memory(Html& out, const PageView& view) {
   begin_section(out, "memory", "Memory per rank");
   const ReportPlan& shown = view.plan();
   if (shown.ranks.empty()) {

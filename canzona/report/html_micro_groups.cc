@@ -26,7 +26,7 @@ int64_t fp32_bytes(const Matrix& matrix) {
 
 class Drawing {
  public:
-  Drawing(const Plan& plan, const std::vector<Round>& rounds)
+  Drawing(const Plan& plan, const std::vector<DrawnRound>& rounds)
       : plan_(plan),
         rounds_(rounds),
         shapes_(shapes_of(plan, rounds)),
@@ -80,7 +80,7 @@ class Drawing {
   }
 
  private:
-  void draw_round(Svg& svg, const Round& round, double x) {
+  void draw_round(Svg& svg, const DrawnRound& round, double x) {
     const double width = round.widest * scale_;
     svg.rect({x, 18, width, 24.0 * rows_}, "round",
              cat("round ", round.number, ": ", ticks_text(plan_, round.widest),
@@ -118,7 +118,7 @@ class Drawing {
   }
 
   const Plan& plan_;
-  const std::vector<Round>& rounds_;
+  const std::vector<DrawnRound>& rounds_;
   std::vector<MatrixShape> shapes_;
   size_t drawn_;
   int32_t rows_;
@@ -145,7 +145,8 @@ void put_cell(Html& out, const Plan& plan, const std::vector<Block>& blocks) {
   out.put("<small>{}</small></td>", bytes > 0 ? human_bytes(bytes) : "–");
 }
 
-void put_table(Html& out, const Plan& plan, const std::vector<Round>& rounds) {
+void put_table(Html& out, const Plan& plan,
+               const std::vector<DrawnRound>& rounds) {
   const int32_t columns = std::min(plan.mesh.tp, kMaxRows);
   out.add(
       "<details><summary>As a table: rounds × tp ranks, shapes and fp32 "
@@ -171,7 +172,7 @@ void put_table(Html& out, const Plan& plan, const std::vector<Round>& rounds) {
 
 }  // namespace
 
-void add_micro_groups(Html& out, const View& view) {
+void add_micro_groups(Html& out, const PageView& view) {
   begin_section(out, "micro-groups", "Micro-groups");
   const ReportPlan& shown = view.plan();
   const Plan& plan = shown.plan;
@@ -182,7 +183,7 @@ void add_micro_groups(Html& out, const View& view) {
   }
   const int32_t rank = busiest_rank(shown);
   const Coordinates place = coordinates_of(plan.mesh, rank);
-  const std::vector<Round> rounds = rounds_of(plan, place);
+  const std::vector<DrawnRound> rounds = rounds_of(plan, place);
   out.put(
       "<p>The home of the busiest rank, {}: {}. {} Blocks are as wide as "
       "their cost, a round as its busiest owner; what is left of it is "

@@ -7,7 +7,7 @@
 namespace canzona {
 namespace {
 
-void put_navigation(Html& out, const View& view) {
+void put_navigation(Html& out, const PageView& view) {
   out.add(
       "<nav><a href=\"#loads\">Load</a><a href=\"#buckets\">Buckets</a>"
       "<a href=\"#micro-groups\">Micro-groups</a>"
@@ -20,7 +20,7 @@ void put_navigation(Html& out, const View& view) {
 }  // namespace
 
 std::string html_report(const std::vector<ReportPlan>& plans) {
-  const View view(plans);
+  const PageView view(plans);
   const Plan& plan = view.plan().plan;
   const Page page{.title = cat(plan.model.name, " on ", to_string(plan.mesh),
                                ", ", plan.rule),

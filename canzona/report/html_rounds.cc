@@ -18,7 +18,7 @@ bool lives_at(const Plan& plan, const Matrix& matrix,
          (home == place.home || home == kEveryHome);
 }
 
-void add_block(const Plan& plan, size_t m, Round& round) {
+void add_block(const Plan& plan, size_t m, DrawnRound& round) {
   const auto owners = plan.owners[m];
   const double cost = mean_cost(plan, m);
   if (owners.empty()) {  // every tp rank repeats it
@@ -37,16 +37,16 @@ int32_t busiest_rank(const ReportPlan& shown) {
   return spread_of(period_loads(shown.plan, shown.ranks)).largest;
 }
 
-std::vector<Round> rounds_of(const Plan& plan, const Coordinates& place) {
-  std::map<int32_t, Round> rounds;
+std::vector<DrawnRound> rounds_of(const Plan& plan, const Coordinates& place) {
+  std::map<int32_t, DrawnRound> rounds;
   for (size_t m = 0; m < plan.matrices.size(); ++m) {
     if (!lives_at(plan, plan.matrices[m], place)) continue;
-    Round& round = rounds[plan.micro_group[m]];
+    DrawnRound& round = rounds[plan.micro_group[m]];
     round.number = plan.micro_group[m];
     round.blocks.resize(static_cast<size_t>(plan.mesh.tp));
     add_block(plan, m, round);
   }
-  std::vector<Round> out;
+  std::vector<DrawnRound> out;
   for (auto& [number, round] : rounds) {
     for (const auto& blocks : round.blocks) {
       double sum = 0;
@@ -60,9 +60,9 @@ std::vector<Round> rounds_of(const Plan& plan, const Coordinates& place) {
 
 // Distinct shapes of the shown rounds, the largest first: each has a colour.
 std::vector<MatrixShape> shapes_of(const Plan& plan,
-                                   const std::vector<Round>& rounds) {
+                                   const std::vector<DrawnRound>& rounds) {
   std::vector<MatrixShape> shapes;
-  for (const Round& round : rounds) {
+  for (const DrawnRound& round : rounds) {
     for (const auto& blocks : round.blocks) {
       for (const Block& block : blocks) {
         const Matrix& matrix = plan.matrices[block.matrix];

@@ -1,7 +1,8 @@
 // The micro-groups of one home, as rounds of blocks per tp rank.
 //
 //   const int32_t rank = busiest_rank(shown);
-//   for (const Round& round : rounds_of(plan, coordinates_of(mesh, rank))) …
+//   for (const DrawnRound& round : rounds_of(plan, coordinates_of(mesh, rank)))
+//   …
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@ struct Block {
   double cost = 0;  // ticks, mean over a period
 };
 
-struct Round {
+struct DrawnRound {
   int32_t number = 0;
   std::vector<std::vector<Block>> blocks;  // per tp rank
   double widest = 0;                       // work of its busiest owner
@@ -27,10 +28,10 @@ struct Round {
 int32_t busiest_rank(const ReportPlan& shown);
 
 // The rounds of the home (and stage) at `place`, in order.
-std::vector<Round> rounds_of(const Plan& plan, const Coordinates& place);
+std::vector<DrawnRound> rounds_of(const Plan& plan, const Coordinates& place);
 
 // Distinct shapes of the matrices in `rounds`, the largest first.
 std::vector<MatrixShape> shapes_of(const Plan& plan,
-                                   const std::vector<Round>& rounds);
+                                   const std::vector<DrawnRound>& rounds);
 
 }  // namespace canzona

@@ -7,9 +7,9 @@
 namespace canzona {
 namespace {
 
-size_t blocks_in(const std::vector<Round>& rounds) {
+size_t blocks_in(const std::vector<DrawnRound>& rounds) {
   size_t count = 0;
-  for (const Round& round : rounds) {
+  for (const DrawnRound& round : rounds) {
     for (const auto& blocks : round.blocks) count += blocks.size();
   }
   return count;
@@ -26,7 +26,7 @@ TEST(HtmlRounds, EveryMatrixOfTheHomeIsInOneRound) {
 
 TEST(HtmlRounds, ARoundIsAsWideAsItsBusiestOwner) {
   const ReportPlan shown = make_sample({});
-  for (const Round& round : rounds_of(shown.plan, {})) {
+  for (const DrawnRound& round : rounds_of(shown.plan, {})) {
     double widest = 0;
     for (const auto& blocks : round.blocks) {
       double sum = 0;
@@ -44,7 +44,7 @@ TEST(HtmlRounds, ATeamSharesItsMatrix) {
   plan.owners = {};
   const int32_t team[] = {0, 1};
   for (size_t m = 0; m < plan.matrices.size(); ++m) plan.owners.push_back(team);
-  const std::vector<Round> rounds = rounds_of(plan, {});
+  const std::vector<DrawnRound> rounds = rounds_of(plan, {});
   EXPECT_EQ(blocks_in(rounds), 2 * all);
   const Block& block = rounds[0].blocks[0][0];
   EXPECT_EQ(2 * block.cost,

@@ -8,14 +8,14 @@
 
 namespace canzona {
 
-void add_headline(Html& out, const View& view);
-void add_strategies(Html& out, const View& view);  // several plans only
-void add_loads(Html& out, const View& view);
-void add_buckets(Html& out, const View& view);
-void add_micro_groups(Html& out, const View& view);
-void add_memory(Html& out, const View& view);
-void add_wire(Html& out, const View& view);
-void add_tensors(Html& out, const View& view);
+void add_headline(Html& out, const PageView& view);
+void add_strategies(Html& out, const PageView& view);  // several plans only
+void add_loads(Html& out, const PageView& view);
+void add_buckets(Html& out, const PageView& view);
+void add_micro_groups(Html& out, const PageView& view);
+void add_memory(Html& out, const PageView& view);
+void add_wire(Html& out, const PageView& view);
+void add_tensors(Html& out, const PageView& view);
 void add_glossary(Html& out);
 
 }  // namespace canzona

@@ -83,7 +83,7 @@ void put_head(Html& out, const std::vector<Column>& columns) {
 }
 
 // Text is compared, so that figures that look equal are marked alike.
-std::string best_text(const View& view, const Column& column) {
+std::string best_text(const PageView& view, const Column& column) {
   double best = column.value(view.plans[0]);
   for (const ReportPlan& shown : view.plans) {
     best = std::min(best, column.value(shown));
@@ -91,7 +91,7 @@ std::string best_text(const View& view, const Column& column) {
   return column.text(best);
 }
 
-std::string mark_of(const View& view, size_t plan) {
+std::string mark_of(const PageView& view, size_t plan) {
   if (!view.two()) return "";
   return plan == view.before  ? " (before)"
          : plan == view.after ? " (after)"
@@ -100,7 +100,7 @@ std::string mark_of(const View& view, size_t plan) {
 
 }  // namespace
 
-void add_strategies(Html& out, const View& view) {
+void add_strategies(Html& out, const PageView& view) {
   if (!view.several()) return;
   begin_section(out, "strategies", "Strategies");
   std::vector<Column> columns = balance_columns();

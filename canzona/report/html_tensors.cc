@@ -95,7 +95,7 @@ void put_tools(Html& out, const Plan& plan, size_t shown) {
 
 }  // namespace
 
-void add_tensors(Html& out, const View& view) {
+void add_tensors(Html& out, const PageView& view) {
   const Plan& plan = view.plan().plan;
   begin_section(out, "tensors", "Tensors");
   out.put(

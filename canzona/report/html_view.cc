@@ -18,13 +18,13 @@ size_t plan_of_strategy(const std::vector<ReportPlan>& plans,
 
 }  // namespace
 
-View::View(const std::vector<ReportPlan>& shown) : plans(shown) {
+PageView::PageView(const std::vector<ReportPlan>& shown) : plans(shown) {
   if (shown.empty()) throw UsageError("html report: there is no plan to show");
   before = plan_of_strategy(shown, "start_offset", 0);
   after = plan_of_strategy(shown, "balanced", shown.size() - 1);
 }
 
-std::vector<const ReportPlan*> View::pair() const {
+std::vector<const ReportPlan*> PageView::pair() const {
   if (two()) return {&old_plan(), &plan()};
   return {&plan()};
 }

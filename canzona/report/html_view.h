@@ -11,12 +11,12 @@
 namespace canzona {
 
 // Plans to show. With one plan `before` and `after` are the same.
-struct View {
+struct PageView {
   const std::vector<ReportPlan>& plans;
   size_t before = 0;
   size_t after = 0;
 
-  explicit View(const std::vector<ReportPlan>& shown);
+  explicit PageView(const std::vector<ReportPlan>& shown);
   bool several() const { return plans.size() > 1; }
   bool two() const { return before != after; }
   const ReportPlan& old_plan() const { return plans[before]; }

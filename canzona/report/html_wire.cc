@@ -50,7 +50,7 @@ std::vector<Row> rows_of(const ReportPlan& shown) {
   return rows;
 }
 
-double longest_bar(const View& view) {
+double longest_bar(const PageView& view) {
   double most = 0;
   for (const ReportPlan& shown : view.plans) {
     for (const Row& row : rows_of(shown)) {
@@ -86,7 +86,7 @@ void put_row(Html& out, const Row& row, double longest) {
   out.add("</tr>\n");
 }
 
-void put_plan(Html& out, const View& view, const ReportPlan& shown,
+void put_plan(Html& out, const PageView& view, const ReportPlan& shown,
               double longest) {
   out.add("<tbody>\n");
   if (view.several()) {
@@ -103,7 +103,7 @@ void put_plan(Html& out, const View& view, const ReportPlan& shown,
 
 }  // namespace
 
-void add_wire(Html& out, const View& view) {
+void add_wire(Html& out, const PageView& view) {
   begin_section(out, "wire", "Bytes on the wire");
   const Plan& plan = view.plan().plan;
   const Links& links = plan.options.links;

@@ -77,7 +77,7 @@ std::string pieces_text(const Plan& plan, int32_t matrix, const Moves& moves,
   table.header({"stored on", "rows", "columns", "gather", "scatter"});
   const size_t shown = std::min(moves.pieces.size(), kMaxPieces);
   for (size_t i = 0; i < shown; ++i) {
-    const Piece& p = moves.pieces[i];
+    const MovedPiece& p = moves.pieces[i];
     const auto bytes = [](Bytes b) {
       return b.value() == 0 ? std::string("stays") : human_bytes(b.value());
     };
@@ -106,8 +106,8 @@ Moves moves_of(const Plan& plan, int32_t matrix) {
   moves.algorithm = rule->algorithm({m.rows, m.cols});
   for (const Route& route : routes_of(plan, matrix)) {
     const int64_t elements = route.num_rows * route.num_cols;
-    Piece piece{rank_of(plan, m.tensor, home, route.t), route, Bytes(0),
-                Bytes(0)};
+    MovedPiece piece{rank_of(plan, m.tensor, home, route.t), route, Bytes(0),
+                     Bytes(0)};
     if (tensor.cut != Cut::kNone)  // otherwise every owner has it already
       piece.gather = traffic(owners, plan.mesh, route.t, elements,
                              rule->gather_bytes_per_element());
@@ -147,7 +147,7 @@ void write_moves(JsonWriter& out, const Plan& plan, int32_t matrix) {
   out.begin_object().field("gather_bytes", moves.gather.value());
   out.field("scatter_bytes", moves.scatter.value()).member("pieces");
   out.begin_array();
-  for (const Piece& piece : moves.pieces) {
+  for (const MovedPiece& piece : moves.pieces) {
     out.begin_object().field("rank", piece.rank);
     out.field("first_row", piece.route.first_row);
     out.field("num_rows", piece.route.num_rows);

@@ -1,7 +1,7 @@
 // What moves for one matrix in one step: routes with ranks and bytes.
 //
 //   Moves moves = moves_of(plan, matrix);
-//   for (const Piece& piece : moves.pieces) …
+//   for (const MovedPiece& piece : moves.pieces) …
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 namespace canzona {
 
 // A rectangle of the matrix, on the rank that stores it.
-struct Piece {
+struct MovedPiece {
   int32_t rank = 0;
   Route route;
   Bytes gather;   // to one owner; none if the owner has it already
@@ -24,8 +24,8 @@ struct Piece {
 };
 
 struct Moves {
-  std::vector<Piece> pieces;  // of the home that has the owner
-  Bytes gather;               // sum over pieces
+  std::vector<MovedPiece> pieces;  // of the home that has the owner
+  Bytes gather;                    // sum over pieces
   Bytes scatter;
   std::string algorithm;  // that the rule runs on this shape
 };

@@ -12,7 +12,8 @@ TEST(Moves, PiecesCoverTheMatrixOnce) {
     const Plan plan = shown_plan({.strategy = strategy}).plan;
     for (size_t m = 0; m < plan.matrices.size(); ++m) {
       int64_t elements = 0;
-      for (const Piece& piece : moves_of(plan, static_cast<int32_t>(m)).pieces)
+      for (const MovedPiece& piece :
+           moves_of(plan, static_cast<int32_t>(m)).pieces)
         elements += piece.route.num_rows * piece.route.num_cols;
       EXPECT_EQ(elements, plan.matrices[m].rows * plan.matrices[m].cols);
     }
@@ -46,7 +47,7 @@ TEST(Moves, TheOwnersPieceStays) {
   const Plan plan = shown_plan().plan;
   const Moves moves = moves_of(plan, 0);
   ASSERT_EQ(moves.pieces.size(), 2U);
-  for (const Piece& piece : moves.pieces) {
+  for (const MovedPiece& piece : moves.pieces) {
     const bool owned = piece.route.t == plan.owners[0].front();
     EXPECT_EQ(piece.gather.value() == 0, owned);
     EXPECT_EQ(piece.scatter.value() == 0, owned);

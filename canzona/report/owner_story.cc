@@ -19,7 +19,7 @@ struct Subject {
   int32_t tensor;
   int32_t home;
   int32_t bucket;
-  Region region;
+  BucketRegion region;
 };
 
 Subject subject_of(const Plan& plan, int32_t matrix) {

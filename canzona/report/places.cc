@@ -90,13 +90,13 @@ bool computes(const Plan& plan, int32_t rank, int32_t matrix) {
          std::find(owners.begin(), owners.end(), at.tp) != owners.end();
 }
 
-Region region_of(const Plan& plan, int32_t tensor) {
+BucketRegion region_of(const Plan& plan, int32_t tensor) {
   const auto number = plan.bucket_of[static_cast<size_t>(tensor)];
   const Bucket& bucket = plan.buckets[static_cast<size_t>(number)];
   const auto begin = bucket.tensors.begin();
   const auto split = begin + bucket.num_matrix_tensors;
   const auto place = std::find(begin, bucket.tensors.end(), tensor);
-  Region region;
+  BucketRegion region;
   for (auto at = place < split ? begin : split;
        at != (place < split ? split : bucket.tensors.end()); ++at) {
     const Tensor& other = plan.model.tensors[static_cast<size_t>(*at)];

@@ -36,12 +36,12 @@ bool computes(const Plan& plan, int32_t rank, int32_t matrix);
 
 // Where the elements of a tensor start in its region of its bucket, in one
 // plane, and how many the region has.
-struct Region {
+struct BucketRegion {
   int64_t offset = 0;
   int64_t elements = 0;  // of the tensor's shard
   int64_t total = 0;     // of the region
 };
-Region region_of(const Plan& plan, int32_t tensor);
+BucketRegion region_of(const Plan& plan, int32_t tensor);
 
 // The matrices called `name`, or those of the tensor called `name`; none for a
 // tensor that AdamW updates (then `tensor` is set). UsageError names the

@@ -66,7 +66,7 @@ TEST(RegionOf, TensorsOfARegionLieSideBySide) {
     int64_t end = 0;
     for (int32_t i = 0; i < std::ssize(bucket.tensors); ++i) {
       if (i == bucket.num_matrix_tensors) end = 0;
-      const Region region =
+      const BucketRegion region =
           region_of(plan, bucket.tensors[static_cast<size_t>(i)]);
       EXPECT_EQ(region.offset, end);
       end += region.elements;

@@ -49,7 +49,7 @@ std::string stacked_bars(const std::string& name, const std::vector<Bar>& bars,
   top = top > 0 ? top * 1.06 : 1;
   Chart chart(name, 240, top, 38);
   chart.draw_axis(ticks(top));
-  const Slots slots(chart, bars.size());
+  const ChartSlots slots(chart, bars.size());
   const size_t every =
       std::max<size_t>(1, static_cast<size_t>(34 / std::max(slots.width, 1.0)));
   for (size_t i = 0; i < bars.size(); ++i) {

@@ -1,0 +1,39 @@
+#!/bin/sh
+# check_names.sh accepts names that differ and refuses one that comes twice.
+set -u
+check=$(cd "$(dirname "$0")" && pwd)/check_names.sh
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+status=0
+
+# expect <0|1> <header> <line of it> <other header> <line of it>
+expect() {
+  rm -rf "$folder/tree"
+  for header in "$2" "$4"; do
+    mkdir -p "$folder/tree/canzona/$(dirname "$header")"
+  done
+  printf 'namespace canzona {\n%s\n' "$3" >"$folder/tree/canzona/$2"
+  printf 'namespace canzona {\n%s\n' "$5" >"$folder/tree/canzona/$4"
+  sh "$check" "$folder/tree" >"$folder/output"
+  got=$?
+  if [ "$got" -ne "$1" ]; then
+    echo "'$3' and '$5': expected exit $1, got $got"
+    cat "$folder/output"
+    status=1
+  fi
+}
+
+expect 0 a/x.h 'struct Round {' b/y.h 'struct Rounds {'
+expect 0 a/x.h 'struct Round {' b/y.h 'struct Round;'
+expect 0 a/x.h 'struct Round {' b/test_y.h 'struct Round {'
+expect 0 a/x.h 'struct Round {' b/y.h '  struct Round {'
+expect 0 a/x.h 'struct Round {' b/y.h 'namespace canzona::b {
+struct Round {'
+expect 0 a/x.h 'struct Round {' b/y.h 'namespace {
+struct Round {'
+
+expect 1 a/x.h 'struct Round {' b/y.h 'class Round {'
+expect 1 a/x.h 'class Round {' b/y.h 'class Round final : public Shape {'
+expect 1 a/x.h 'enum class Round {' b/y.h 'struct Round {'
+
+exit $status
