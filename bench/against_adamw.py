@@ -24,10 +24,10 @@ import time
 
 # Share of AdamW's steps, first guess of the rate, ranks of a run, options.
 RULES = {
-    "adamw": (1.0, 2e-3, 1, []),
-    "muon": (0.75, 1e-2, 1, ["--rule-option", "precision=bf16"]),
-    "soap": (0.75, 6e-3, 2, []),
-    "shampoo": (0.85, 3e-3, 2, []),
+    "adamw": (1.0, 1e-3, 1, []),
+    "muon": (0.75, 5e-3, 1, ["--rule-option", "precision=bf16"]),
+    "soap": (0.75, 3e-3, 2, []),
+    "shampoo": (0.85, 1.5e-3, 2, []),
 }
 COLORS = {"adamw": "#888888", "muon": "#d95f02", "soap": "#1b9e77",
           "shampoo": "#7570b3"}
