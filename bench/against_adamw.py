@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How many steps a matrix rule needs for AdamW's evaluation loss.
 
-  python3 bench/against_adamw.py --data /usr/share/doc --jobs 2 --out build/against
+  python3 bench/against_adamw.py --data /usr/share/doc --cores 2 --out build/against
 
 Every run is a whole one, with a schedule of its own length: AdamW takes
 --steps steps, a matrix rule its share of them (0.75 for Muon and SOAP, 0.85 for
@@ -14,20 +14,20 @@ Leaves OUT/table.md, OUT/results.json and OUT/curves.svg.
 """
 
 import argparse
-import concurrent.futures
 import json
 import os
 import statistics
 import subprocess
 import sys
+import threading
 import time
 
+# Share of AdamW's steps, first guess of the rate, ranks of a run, options.
 RULES = {
-    # rule: (share of AdamW's steps, first guess of the rate, ranks of a run)
-    "adamw": (1.0, 2e-3, 1),
-    "muon": (0.75, 1e-2, 1),
-    "soap": (0.75, 2e-3, 1),
-    "shampoo": (0.85, 2e-3, 1),
+    "adamw": (1.0, 1e-3, 1, []),
+    "muon": (0.75, 5e-3, 1, ["--rule-option", "precision=bf16"]),
+    "soap": (0.75, 3e-3, 2, []),
+    "shampoo": (0.85, 1.5e-3, 2, []),
 }
 COLORS = {"adamw": "#888888", "muon": "#d95f02", "soap": "#1b9e77",
           "shampoo": "#7570b3"}
@@ -41,7 +41,9 @@ def parse_arguments():
     parser.add_argument("--preset", default="small")
     parser.add_argument("--steps", type=int, default=600, help="of AdamW")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--batch", type=int, default=8,
+                        help="sequences of a step")
+    parser.add_argument("--cores", type=int, default=os.cpu_count())
     parser.add_argument("--out", default="build/against_adamw")
     parser.add_argument("--rules", default=",".join(RULES))
     parser.add_argument("--set", action="append", default=[],
@@ -60,6 +62,8 @@ class Bench:
         self.args = args
         self.begin = time.time()
         self.rules = args.rules.split(",")
+        self.free = args.cores
+        self.changed = threading.Condition()
         self.rates = {rule: RULES[rule][1] for rule in RULES}
         for text in args.rate:
             rule, rate = text.split("=")
@@ -67,6 +71,9 @@ class Bench:
 
     def steps(self, rule):
         return round(RULES[rule][0] * self.args.steps)
+
+    def ranks(self, rule):
+        return min(RULES[rule][2], self.args.cores)
 
     def folder(self, rule, rate, seed):
         return os.path.join(self.args.out, f"{rule}_{rate:g}_{seed}")
@@ -76,7 +83,11 @@ class Bench:
                    "--data", self.args.data, "--rule", rule,
                    "--steps", str(self.steps(rule)), "--seed", str(seed),
                    "--run", self.folder(rule, rate, seed), "--overwrite",
-                   "--set", f"rule.learning_rate={rate:g}"]
+                   "--ranks", str(self.ranks(rule)),
+                   "--set", f"rule.learning_rate={rate:g}",
+                   "--set", f"batch.global={self.args.batch}", "--set",
+                   f"batch.micro={self.args.batch // self.ranks(rule)}"]
+        command += RULES[rule][3]
         for setting in self.args.set:
             command += ["--set", setting]
         return command
@@ -97,11 +108,18 @@ class Bench:
         minutes = (time.time() - self.begin) / 60
         if self.args.minutes and minutes > self.args.minutes:
             return None
+        with self.changed:
+            self.changed.wait_for(lambda: self.free >= self.ranks(rule))
+            self.free -= self.ranks(rule)
         done = subprocess.run(self.command(rule, rate, seed),
                               capture_output=True, text=True)
+        with self.changed:
+            self.free += self.ranks(rule)
+            self.changed.notify_all()
         if done.returncode != 0:
-            sys.exit(f"{' '.join(self.command(rule, rate, seed))}\n"
-                     f"{done.stderr}")
+            print(f"{' '.join(self.command(rule, rate, seed))}\n{done.stderr}",
+                  file=sys.stderr)
+            return None
         summary = self.result(rule, rate, seed)
         print(f"{rule:8} rate {rate:<8g} seed {seed}: eval "
               f"{summary['eval_loss']:.4f} in {summary['seconds']:.0f} s",
@@ -134,21 +152,29 @@ class Bench:
         return min(found, key=found.get) if found else self.rates[rule]
 
     def run_all(self, jobs):
-        with concurrent.futures.ThreadPoolExecutor(self.args.jobs) as pool:
-            results = list(pool.map(lambda job: self.run(*job), jobs))
-        return all(results)
+        threads = [threading.Thread(target=self.run, args=job) for job in jobs]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return all(self.result(*job) for job in jobs)
 
-    def search(self):
-        while True:
-            jobs = [(rule, rate, 1) for rule in self.rules
-                    for rate in self.wanted_rates(rule)]
-            # The longest first: they decide when all have ended.
-            jobs.sort(key=lambda job: job[0] not in ("soap", "shampoo"))
-            if not jobs or not self.run_all(jobs):
-                break
-        seeds = [(rule, self.best_rate(rule), seed) for rule in self.rules
-                 for seed in range(2, self.args.seeds + 1)]
-        self.run_all(seeds)
+    def search(self, rule):
+        while rates := self.wanted_rates(rule):
+            if not self.run_all([(rule, rate, 1) for rate in rates]):
+                return
+        self.run_all([(rule, self.best_rate(rule), seed)
+                      for seed in range(2, self.args.seeds + 1)])
+
+    def search_all(self):
+        """Every rule by itself; whoever takes longest begins."""
+        threads = [threading.Thread(target=self.search, args=[rule])
+                   for rule in reversed(self.rules)]
+        for thread in threads:
+            thread.start()
+            time.sleep(0.2)
+        for thread in threads:
+            thread.join()
 
     def of_seeds(self, rule):
         rate = self.best_rate(rule)
@@ -252,7 +278,7 @@ def main():
     bench = Bench(parse_arguments())
     os.makedirs(bench.args.out, exist_ok=True)
     if not bench.args.table_only:
-        bench.search()
+        bench.search_all()
     text = table(bench)
     print(text)
     with open(os.path.join(bench.args.out, "table.md"), "w") as file:

@@ -34,6 +34,8 @@ def parse_arguments():
     parser.add_argument("--strategies", default="balanced,layerwise,replicated")
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--warmup", type=int, default=2)
+    parser.add_argument("--once", action="store_true",
+                        help="no second round of AdamW and `balanced`")
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--markdown")
     parser.add_argument("--json")
@@ -86,7 +88,8 @@ class Bench:
         runs = [("adamw", "balanced")]
         runs += [(rule, strategy)
                  for strategy in self.args.strategies.split(",")]
-        runs += [("adamw", "balanced"), (rule, "balanced")]
+        if not self.args.once:
+            runs += [("adamw", "balanced"), (rule, "balanced")]
         found = [self.iteration(mesh, tokens, *run) for run in runs]
         adamw = min(row["seconds"] for row in found if row["rule"] == "adamw")
         for row in found:

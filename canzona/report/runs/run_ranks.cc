@@ -22,7 +22,7 @@ constexpr Share kTimes[] = {
     {"forward and backward", "s0", &RankSummary::forward_backward_seconds},
     {"optimizer", "s1", &RankSummary::optimizer_seconds},
     {"waiting for other ranks", "s5", &RankSummary::waited_seconds},
-    {"other", "every", &RankSummary::other_seconds},
+    {"evaluation, records", "every", &RankSummary::other_seconds},
 };
 
 // A bar of stacked shares.
