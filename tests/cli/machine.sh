@@ -47,21 +47,26 @@ refuses '--threads 0' -- bench transform --shape 8x8 --threads 0
 refuses 'rows scaled' -- bench transform --shape 8x8 \
   --rule-option coefficients=aol
 
-# The planner reads what calibrate wrote. Where OpenBLAS does not fit the CPU,
-# nothing is measured.
-canzona calibrate --rounds 1 -o cost.json
-if [ "$status" -eq 0 ]; then
-  canzona plan --model qwen3-0.6b --mesh dp=2 --cost cost.json \
-    --rule-option device=cpu
+# The planner reads what calibrate wrote, for a plan, on two cores at once. Where
+# OpenBLAS does not fit the CPU, nothing is measured.
+for rule in muon soap; do
+  canzona plan --model qwen3-0.6b --scale 1/16 --layers 1 --mesh dp=2 \
+    --rule $rule --rule-option device=cpu -o small.json
   exits 0
-  prints 'measured, cost table'
-  canzona plan --model qwen3-0.6b --mesh dp=2 --cost cost.json --rule soap
-  exits 0
-  prints 'measured, cost table'
-else
-  exits 2
-  says 'nothing is measured'
-fi
+  canzona calibrate --rounds 1 --ranks 2 --for small.json -o cost.json
+  if [ "$status" -eq 0 ]; then
+    canzona plan --model qwen3-0.6b --mesh dp=2 --cost cost.json \
+      --rule $rule --rule-option device=cpu
+    exits 0
+    prints 'measured, cost table' '2 cores at once' 'element-wise'
+  else
+    exits 2
+    says 'nothing is measured'
+  fi
+done
+refuses '--ranks 0' -- calibrate --ranks 0
+refuses '--device' 'plan' -- calibrate --for small.json --device cpu
+refuses 'nothere.json' -- calibrate --for nothere.json
 
 # Help fits the page.
 for verb in 'bench --help' 'calibrate --help' 'doctor --help'; do
