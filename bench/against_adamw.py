@@ -259,11 +259,15 @@ def svg(bench):
                  'text-anchor="middle">step (training loss, mean of 20 steps, '
                  'best rates, seed 1)</text>')
     ends = sorted((points[-1][1], rule) for rule, points in curves.items())
-    label_y = {}
-    last = float("inf")
-    for loss, rule in ends:  # from the bottom up, never on each other
-        last = min(y(loss), last - 14)
-        label_y[rule] = last
+    labels = []  # from the bottom up, never on each other
+    for loss, rule in ends:
+        at = x(curves[rule][-1][0])
+        height_at = y(loss)
+        for other_x, other_y, _ in labels:
+            if abs(other_x - at) < 50:
+                height_at = min(height_at, other_y - 13)
+        labels.append((at, height_at, rule))
+    label_y = {rule: height_at for _, height_at, rule in labels}
     for rule, points in curves.items():
         line = " ".join(f"{x(s):.1f},{y(l):.1f}" for s, l in points)
         parts.append(f'<polyline fill="none" stroke="{COLORS[rule]}" '
