@@ -14,6 +14,8 @@ import subprocess
 import sys
 import time
 
+from step_model import model_flags
+
 STRATEGIES = "replicated,layerwise,start_offset,contiguous,megatron,balanced"
 
 
@@ -49,14 +51,7 @@ class Bench:
 
     def model(self, rule):
         scale, layers = self.args.sizes["muon" if rule == "muon" else "other"]
-        flags = ["--model", "qwen3-1.7b", "--scale", scale, "--rule", rule]
-        if layers:
-            flags += ["--layers", str(layers)]
-        if rule == "muon":
-            flags += ["--rule-option", "precision=bf16"]
-        if rule in ("soap", "shampoo"):
-            flags += ["--rule-option", "precondition_frequency=5"]
-        return flags
+        return model_flags(rule, scale, layers)
 
 
 def meshes(ranks):

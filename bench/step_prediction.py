@@ -16,20 +16,14 @@ import statistics
 import subprocess
 import tempfile
 
+from step_model import model_flags
 
-def model_flags(args, rule):
+
+def flags_of(args, rule):
     muon = rule in ("muon", "adamw")
     scale, layers = (("1/8", 14) if muon else ("1/8", 4)) if args.small else (
         ("1/4", 0) if muon else ("1/8", 14))
-    flags = ["--model", "qwen3-1.7b", "--scale", scale, "--rule", rule,
-             "--parameters", "fp32"]
-    if layers:
-        flags += ["--layers", str(layers)]
-    if rule == "muon":
-        flags += ["--rule-option", "precision=bf16"]
-    if rule in ("soap", "shampoo"):
-        flags += ["--rule-option", "precondition_frequency=5"]
-    return flags
+    return model_flags(rule, scale, layers) + ["--parameters", "fp32"]
 
 
 def canzona(args, *words):
@@ -53,7 +47,7 @@ def run_once(args, flags, rule, cost):
 
 def one(args, rule, mesh, folder):
     """Predicted and measured of one rule on one mesh, in seconds."""
-    flags = model_flags(args, rule) + ["--mesh", mesh]
+    flags = flags_of(args, rule) + ["--mesh", mesh]
     plan = os.path.join(folder, "plan.json")
     cost = os.path.join(folder, "cost.json")
     device = [] if rule == "adamw" else ["--rule-option", "device=cpu"]

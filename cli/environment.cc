@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <array>
 #include <cstdlib>
 #include <string_view>
 
@@ -20,6 +21,12 @@ Environment read_environment() {
       .no_color = !variable("NO_COLOR").empty() || variable("TERM") == "dumb",
       .stdout_is_terminal = ::isatty(STDOUT_FILENO) == 1,
       .stderr_is_terminal = ::isatty(STDERR_FILENO) == 1};
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0) return "unknown";
+  return name.data();
 }
 
 }  // namespace canzona::cli

@@ -2,6 +2,8 @@
 // variables or looks at terminals.
 #pragma once
 
+#include <string>
+
 namespace canzona::cli {
 
 struct Environment {
@@ -11,5 +13,8 @@ struct Environment {
 };
 
 Environment read_environment();
+
+// Of this machine; "unknown" if it has none.
+std::string host_name();
 
 }  // namespace canzona::cli

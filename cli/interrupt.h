@@ -2,7 +2,7 @@
 // process as ever.
 //
 //   Interrupt interrupt;
-//   while (!interrupt.wanted()) step();
+//   while (!interrupt.flag()) step();
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,6 @@ class Interrupt {
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
 
-  bool wanted() const { return flag().load(); }
   const std::atomic<bool>& flag() const;
 };
 

@@ -11,6 +11,7 @@
 #include "canzona/base/text.h"
 #include "canzona/checkpoint/hf_config.h"
 #include "canzona/report/runs/run_report.h"
+#include "cli/environment.h"
 #include "cli/errors.h"
 
 namespace canzona::cli {
@@ -44,12 +45,6 @@ void prepare(const std::string& path, bool overwrite) {
                            "is there with --overwrite"));
     if (is_of_a_run(name)) fs::remove(entry.path());
   }
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data()
-                                                          : "unknown";
 }
 
 double seconds_since_1970() { return static_cast<double>(std::time(nullptr)); }

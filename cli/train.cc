@@ -1,11 +1,8 @@
 // `canzona train`: a language model, trained on several ranks.
-#include "canzona/base/error.h"
-#include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
 #include "canzona/comm/mpi/mpi_launch.h"
 #include "canzona/data/batches.h"
 #include "canzona/linalg/engine.h"
-#include "canzona/measure/machine.h"
 #include "canzona/report/audit_view.h"
 #include "canzona/report/train_lines.h"
 #include "cli/config_arguments.h"
@@ -112,56 +109,81 @@ RankOptions rank_options(const Arguments& a, const TrainConfig& config,
   return options;
 }
 
-Outcome run(const Arguments& a, const Output& out) {
-  const TrainConfig config = read_config(a.config);
-  const std::optional<MpiLaunch> launch = find_mpi_launch();
-  const Mesh mesh = mesh_of(config, launch ? launch->num_ranks : 0);
-  TrainJob job = make_job(config, mesh);
-  if (a.dry_run) {
-    show_plan(config, job, out, a.json);
-    return Outcome::kDone;
-  }
+// What a run learns from.
+struct Data {
+  explicit Data(const TrainConfig& config)
+      : seed(static_cast<uint64_t>(config.seed)),
+        tokens(open_tokens(config.data.path,
+                           {.vocab = config.model.vocab, .seed = seed})),
+        batches(*tokens, {.length = config.model.length,
+                          .seed = seed,
+                          .held_out = config.data.held_out}) {}
+
+  uint64_t seed;
+  std::unique_ptr<TokenSource> tokens;
+  Batches batches;
+};
+
+// On all ranks of this process; the result is rank 0's.
+TrainResult train_on(Ranks& ranks, const TrainJob& job, const Data& data,
+                     TrainObserver& observer) {
+  TrainResult result;
+  ranks.runner()({}, [&](Communicator& world) {
+    const auto engine = make_cpu_engine();
+    TrainResult own = train(job.settings, job.plan, data.batches, world,
+                            *engine, ranks.speaks() ? &observer : nullptr);
+    if (world.rank() == 0) result = std::move(own);
+  });
+  return result;
+}
+
+void tell_end(const RunSummary& summary, RunFolder* folder, const TrainJob& job,
+              bool json, const Output& out) {
+  out.progress("");
+  if (folder != nullptr) folder->finish(job, summary);
+  if (json)
+    out.result(to_json(summary));
+  else
+    out.result(
+        closing_lines(summary, folder != nullptr ? folder->report_path() : ""));
+}
+
+Outcome run_job(const Arguments& a, const TrainConfig& config, TrainJob& job,
+                const Output& out) {
   const std::unique_ptr<Ranks> ranks =
-      make_ranks(rank_options(a, config, mesh));
+      make_ranks(rank_options(a, config, job.plan.mesh));
   require_memory(job, ranks->num_here());
-  const auto tokens = open_tokens(config.data.path,
-                                  {.vocab = config.model.vocab,
-                                   .seed = static_cast<uint64_t>(config.seed)});
-  const Batches batches(*tokens, {.length = config.model.length,
-                                  .seed = static_cast<uint64_t>(config.seed),
-                                  .held_out = config.data.held_out});
+  const Data data(config);
   std::unique_ptr<RunFolder> folder;
   if (ranks->speaks() && !config.run.empty())
     folder = std::make_unique<RunFolder>(config.run, a.overwrite);
   std::unique_ptr<Trace> trace;
   if (!a.trace.empty()) trace = std::make_unique<Trace>();
   job.settings.runtime.trace = trace.get();
-
   const Interrupt interrupt;
   job.settings.stop = &interrupt.flag();
+
   if (ranks->speaks())
-    out.note(head_line(config, job, tokens->describe(), ranks->transport()));
+    out.note(
+        head_line(config, job, data.tokens->describe(), ranks->transport()));
   Narrator narrator(job, config.log.every, a.json, folder.get(), out);
-  TrainResult result;
-  ranks->runner()({}, [&](Communicator& world) {
-    const auto engine = make_cpu_engine();
-    TrainResult own = train(job.settings, job.plan, batches, world, *engine,
-                            ranks->speaks() ? &narrator : nullptr);
-    if (world.rank() == 0) result = std::move(own);
-  });
+  const TrainResult result = train_on(*ranks, job, data, narrator);
   if (trace != nullptr)
     out.save(ranks->file_name(a.trace), trace->json(), "trace");
   ranks->finish();
-  if (!ranks->speaks()) return Outcome::kDone;
-  out.progress("");
+  if (ranks->speaks())
+    tell_end(summarize(config, job, result, *data.tokens, ranks->transport()),
+             folder.get(), job, a.json, out);
+  return Outcome::kDone;
+}
 
-  const RunSummary summary =
-      summarize(config, job, result, *tokens, ranks->transport());
-  if (folder != nullptr) folder->finish(job, summary);
-  if (a.json)
-    out.result(to_json(summary));
-  else
-    out.result(closing_lines(summary, folder ? folder->report_path() : ""));
+Outcome run(const Arguments& a, const Output& out) {
+  const TrainConfig config = read_config(a.config);
+  const std::optional<MpiLaunch> launch = find_mpi_launch();
+  TrainJob job =
+      make_job(config, mesh_of(config, launch ? launch->num_ranks : 0));
+  if (!a.dry_run) return run_job(a, config, job, out);
+  show_plan(config, job, out, a.json);
   return Outcome::kDone;
 }
 

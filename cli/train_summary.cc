@@ -1,15 +1,14 @@
 #include "cli/train_summary.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 
 #include "canzona/base/text.h"
 #include "canzona/measure/machine.h"
 #include "canzona/report/audit_view.h"
 #include "canzona/report/terminal_table.h"
+#include "cli/environment.h"
 #include "cli/version.h"
 
 namespace canzona::cli {
@@ -37,10 +36,8 @@ std::vector<MemoryKind> memory_of(const TrainJob& job, int32_t rank) {
 }
 
 RunEnvironment environment() {
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
   const MachineInfo machine = machine_info();
-  return {.host = host.data(),
+  return {.host = host_name(),
           .cpu = machine.cpu,
           .cores = machine.num_cpus,
           .blas = machine.blas.library + " " + machine.blas.core,

@@ -116,3 +116,27 @@ function(canzona_refuse_rest function name rest)
     message(FATAL_ERROR "${function}(${name}): unexpected ${rest}")
   endif()
 endfunction()
+
+# canzona_loops(<variable> <source>... [FLAGS <flag>...])
+#
+# Appends to the list those of portable.cc, avx2.cc and avx512.cc that fit this
+# processor: the same loops for each instruction set. Their results must not
+# depend on it, so nothing may be contracted or reordered; errno and traps are
+# not used, and would keep the compiler from vectors.
+function(canzona_loops variable)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "FLAGS")
+  set(loops ${arg_UNPARSED_ARGUMENTS})
+  set(flags -O3 -fno-math-errno -fno-trapping-math ${arg_FLAGS})
+  set(portable.cc_flags "")
+  set(avx2.cc_flags -mavx2)
+  set(avx512.cc_flags -mavx512f -mavx512bw -mavx512dq -mavx512vl
+                      -mprefer-vector-width=512)
+  if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    list(REMOVE_ITEM loops avx2.cc avx512.cc)
+  endif()
+  foreach(source IN LISTS loops)
+    set_source_files_properties(
+      ${source} PROPERTIES COMPILE_OPTIONS "${flags};${${source}_flags}")
+  endforeach()
+  set(${variable} ${${variable}} ${loops} PARENT_SCOPE)
+endfunction()

@@ -11,6 +11,7 @@
 #include <fstream>
 
 #include "canzona/base/error.h"
+#include "canzona/base/test_folder.h"
 #include "canzona/base/text.h"
 
 namespace canzona {
@@ -20,20 +21,11 @@ namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
 
-// A folder of its own for each test.
-class Files : public testing::Test {
+class Files : public FolderTest {
  protected:
-  void SetUp() override {
-    std::string name = fs::temp_directory_path() / "canzona-files-XXXXXX";
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  std::string path(const std::string& name) const { return folder_ / name; }
   size_t num_files() const {
-    return static_cast<size_t>(std::distance(fs::directory_iterator(folder_),
-                                             fs::directory_iterator()));
+    return static_cast<size_t>(std::distance(
+        fs::directory_iterator(folder_.path()), fs::directory_iterator()));
   }
 
   template <class Action>
@@ -45,8 +37,6 @@ class Files : public testing::Test {
     }
     return "nothing was thrown";
   }
-
-  fs::path folder_;
 };
 
 TEST_F(Files, ReadsWhatWasWritten) {
@@ -76,7 +66,7 @@ TEST_F(Files, NamesWhatIsMissing) {
 }
 
 TEST_F(Files, ReadsRegularFilesOnly) {
-  EXPECT_THAT(message_of([&] { read_file(folder_, 5, "x"); }),
+  EXPECT_THAT(message_of([&] { read_file(folder_.path(), 5, "x"); }),
               HasSubstr("not a regular file"));
   ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
   EXPECT_THAT(message_of([&] { read_file(path("pipe"), 5, "x"); }),
@@ -106,7 +96,7 @@ TEST_F(Files, ReadsARange) {
 TEST_F(Files, WriteNeedsAFolder) {
   EXPECT_THAT(message_of([&] { write_file(path("no/x"), "1"); }),
               AllOf(HasSubstr("cannot write"), HasSubstr(path("no/x"))));
-  EXPECT_THAT(message_of([&] { write_file(folder_, "1"); }),
+  EXPECT_THAT(message_of([&] { write_file(folder_.path(), "1"); }),
               HasSubstr("it is a folder"));
   EXPECT_EQ(num_files(), 0u);
 }

@@ -112,7 +112,7 @@ TEST_F(SafetensorsWriting, WithoutAllElementsThereIsNoFile) {
     EXPECT_THROW(file.finish(), InternalError);
   }
   EXPECT_FALSE(std::filesystem::exists(path("a")));
-  EXPECT_TRUE(std::filesystem::is_empty(folder_));
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
   SafetensorsWriter file(path("b"), {{"a", StoredType::kF32, {2}}}, {});
   EXPECT_THROW(file.add(std::vector<float>{1, 2, 3}), InternalError);
 }

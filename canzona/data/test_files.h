@@ -1,51 +1,18 @@
-// Files for tests of the data room, in a folder that goes with the object.
+// What files of the data room hold, for tests.
 //
 //   TestFolder folder;
-//   std::string path = folder.write("a.txt", "text");
+//   folder.write("a.bin", llmc_file<uint16_t>(magic, 1, {1, 2, 3}));
 #pragma once
 
-#include <unistd.h>
-
 #include <cstdint>
-#include <filesystem>
-#include <fstream>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "canzona/base/test_folder.h"
 #include "canzona/data/token_source.h"
 
 namespace canzona {
-
-class TestFolder {
- public:
-  TestFolder() {
-    std::string name =
-        (std::filesystem::temp_directory_path() / "canzona_data_XXXXXX")
-            .string();
-    path_ = ::mkdtemp(name.data());
-  }
-  TestFolder(const TestFolder&) = delete;
-  TestFolder& operator=(const TestFolder&) = delete;
-  ~TestFolder() {
-    std::error_code error;
-    std::filesystem::remove_all(path_, error);
-  }
-
-  std::string path(std::string_view name = "") const {
-    return name.empty() ? path_ : path_ + "/" + std::string(name);
-  }
-  std::string write(std::string_view name, std::string_view bytes) const {
-    const std::filesystem::path file(path(name));
-    std::filesystem::create_directories(file.parent_path());
-    std::ofstream(file, std::ios::binary)
-        .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    return file.string();
-  }
-
- private:
-  std::string path_;
-};
 
 template <class Number>
 void put(std::string& bytes, Number number) {

@@ -2,7 +2,6 @@
 
 #include "canzona/model/cutter.h"
 #include "canzona/model/ops/table.h"
-#include "canzona/model/views.h"
 
 namespace canzona {
 
@@ -21,38 +20,44 @@ int64_t Mlp<Real>::scratch_bytes(const DecoderSizes& sizes) {
 }
 
 template <class Real>
+Linear<Real> Mlp<Real>::gate_up() const {
+  return {engine_, weights_, tensors_.gate_up, 2 * sizes_.ffn, sizes_.hidden};
+}
+
+template <class Real>
+Linear<Real> Mlp<Real>::down() const {
+  return {engine_, weights_, tensors_.down, sizes_.hidden, sizes_.ffn};
+}
+
+template <class Real>
 void Mlp<Real>::forward(const Real* x, Real* y, std::byte* saved,
                         std::byte* scratch) {
-  auto* gate_up = reinterpret_cast<Real*>(saved);
+  auto* both = reinterpret_cast<Real*>(saved);
   auto* act = reinterpret_cast<Real*>(scratch);
   const int64_t tokens = sizes_.tokens();
-  const Linear<Real> first{engine_, weights_, tensors_.gate_up, 2 * sizes_.ffn,
-                           sizes_.hidden};
-  const Linear<Real> second{engine_, weights_, tensors_.down, sizes_.hidden,
-                            sizes_.ffn};
-  first.apply(gate_up, x, tokens);
+  const Linear<Real> first = gate_up();
+  const Linear<Real> second = down();
+  first.apply(both, x, tokens);
   if (y == nullptr) return;
-  ops<Real>().swiglu(act, gate_up, tokens, sizes_.ffn);
+  ops<Real>().swiglu(act, both, tokens, sizes_.ffn);
   second.apply(y, act, tokens);
 }
 
 template <class Real>
 void Mlp<Real>::backward(const Real* x, const Real* dy, Real* dx,
                          std::byte* saved, std::byte* scratch, bool last) {
-  auto* gate_up = reinterpret_cast<Real*>(saved);
+  auto* both = reinterpret_cast<Real*>(saved);
   auto* act = reinterpret_cast<Real*>(scratch);
   const int64_t tokens = sizes_.tokens();
-  const Linear<Real> first{engine_, weights_, tensors_.gate_up, 2 * sizes_.ffn,
-                           sizes_.hidden};
-  const Linear<Real> second{engine_, weights_, tensors_.down, sizes_.hidden,
-                            sizes_.ffn};
+  const Linear<Real> first = gate_up();
+  const Linear<Real> second = down();
   second.apply_transposed(act, dy, tokens);
-  ops<Real>().swiglu_backward(act, gate_up, tokens, sizes_.ffn);
+  ops<Real>().swiglu_backward(act, both, tokens, sizes_.ffn);
   second.add_gradient(dy, act, tokens);
   if (last) weights_.ready(tensors_.down);
-  first.add_gradient(gate_up, x, tokens);
+  first.add_gradient(both, x, tokens);
   if (last) weights_.ready(tensors_.gate_up);
-  first.apply_transposed(dx, gate_up, tokens);
+  first.apply_transposed(dx, both, tokens);
 }
 
 template class Mlp<float>;

@@ -15,6 +15,7 @@
 #include "canzona/linalg/engine.h"
 #include "canzona/model/sizes.h"
 #include "canzona/model/tensors.h"
+#include "canzona/model/views.h"
 #include "canzona/model/weights.h"
 
 namespace canzona {
@@ -35,6 +36,9 @@ class Mlp {
                 std::byte* scratch, bool last);
 
  private:
+  Linear<Real> gate_up() const;
+  Linear<Real> down() const;
+
   DecoderSizes sizes_;
   LayerTensors tensors_;
   Engine& engine_;

@@ -39,7 +39,7 @@ class ReadModel : public testing::Test {
     return message_of([&] { read_model(source, options); });
   }
 
-  TemporaryFolder folder_;
+  TestFolder folder_;
 };
 
 TEST_F(ReadModel, TakesPresetsAndFilesOfFourKinds) {

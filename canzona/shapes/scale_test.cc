@@ -53,7 +53,7 @@ TEST(Scale, RefusesWhatDoesNotDivide) {
               AllOf(HasSubstr("1/3"), HasSubstr("1024")));
   EXPECT_THAT(message_of([] { read_model("qwen3-0.6b", {.layers = 29}); }),
               AllOf(HasSubstr("28 layers"), HasSubstr("29")));
-  TemporaryFolder folder;
+  TestFolder folder;
   const std::string list =
       folder.write("list.json", shapes_list({{"layers.0.up", {4, 2}}}));
   EXPECT_THAT(message_of([&] { read_model(list, {.divisor = 2}); }),

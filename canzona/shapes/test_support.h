@@ -1,18 +1,14 @@
 // What the tests of this folder share: messages of errors, safetensors files
-// made of names and shapes, a folder for a test's files.
+// made of names and shapes.
 #pragma once
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <random>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "canzona/base/error.h"
+#include "canzona/base/test_folder.h"
 #include "canzona/base/text.h"
 #include "canzona/shapes/records.h"
 
@@ -72,34 +68,5 @@ std::vector<Item> shuffled(std::vector<Item> items, unsigned seed) {
   std::shuffle(items.begin(), items.end(), random);
   return items;
 }
-
-// A folder that goes with the test.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name =
-        (std::filesystem::temp_directory_path() / "canzona-shapes-XXXXXX")
-            .string();
-    if (::mkdtemp(name.data()) == nullptr) {
-      throw std::runtime_error("cannot make a folder " + name);
-    }
-    folder_ = name;
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  ~TemporaryFolder() { std::filesystem::remove_all(folder_); }
-
-  std::string path(const std::string& name = "") const {
-    return name.empty() ? folder_.string() : (folder_ / name).string();
-  }
-  std::string write(const std::string& name, std::string_view contents) const {
-    std::filesystem::create_directories((folder_ / name).parent_path());
-    std::ofstream(path(name), std::ios::binary) << contents;
-    return path(name);
-  }
-
- private:
-  std::filesystem::path folder_;
-};
 
 }  // namespace canzona

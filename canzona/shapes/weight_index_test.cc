@@ -74,7 +74,7 @@ class Shards : public testing::Test {
     return message_of([&] { read(map); });
   }
 
-  TemporaryFolder folder_;
+  TestFolder folder_;
 };
 
 TEST_F(Shards, MustAgreeWithTheIndex) {

@@ -17,7 +17,7 @@ class TensorBoard : public FolderTest {
  protected:
   // Two steps, the second with an evaluation.
   std::string sample() const {
-    const std::string path = events_path(folder_, 1000, "host");
+    const std::string path = events_path(folder_.path(), 1000, "host");
     {
       TensorBoardWriter board(path, 1000.5);
       StepMetrics m;
@@ -59,11 +59,11 @@ TEST_F(TensorBoard, AnotherReaderFindsWhatWasWritten) {
 // The first record written down by hand: length 24, its checksum, a double, the
 // text, a checksum.
 TEST_F(TensorBoard, TheFirstRecordIsAsTensorBoardWritesIt) {
-  const std::string path = folder_ + "/events";
-  TensorBoardWriter board(path);
+  const std::string file = path("events");
+  TensorBoardWriter board(file);
   const std::string event =
       std::string("\x09\0\0\0\0\0\0\0\0", 9) + "\x1A\x0D" + "brain.Event:2";
-  const std::string bytes = read_file(path, 1 << 20, "events");
+  const std::string bytes = read_file(file, 1 << 20, "events");
   EXPECT_EQ(bytes.substr(0, 8), std::string("\x18\0\0\0\0\0\0\0", 8));
   // The masked CRC-32C of those eight bytes, as every event file begins.
   EXPECT_EQ(bytes.substr(8, 4), "\xA3\x7F\x4B\x22");
@@ -72,11 +72,11 @@ TEST_F(TensorBoard, TheFirstRecordIsAsTensorBoardWritesIt) {
 }
 
 TEST_F(TensorBoard, LargeStepsAndTagsComeBack) {
-  const std::string path = folder_ + "/events";
+  const std::string file = path("events");
   const std::string tag(300, 't');
-  TensorBoardWriter board(path);
+  TensorBoardWriter board(file);
   board.add(int64_t{1} << 40, 1.7e9, {{tag, 1e-30}, {"", -1}});
-  const auto events = read_events(read_file(path, 1 << 20, "e"), "e");
+  const auto events = read_events(read_file(file, 1 << 20, "e"), "e");
   ASSERT_THAT(events, SizeIs(2));
   EXPECT_EQ(events[1].step, int64_t{1} << 40);
   EXPECT_EQ(events[1].scalars.at(tag), 1e-30F);
@@ -102,7 +102,7 @@ TEST_F(TensorBoard, AFileThatWasCutInsideARecordIsNoticed) {
 }
 
 TEST_F(TensorBoard, NamesAFileThatCannotBeWritten) {
-  EXPECT_THROW(TensorBoardWriter(folder_ + "/no/events"), UsageError);
+  EXPECT_THROW(TensorBoardWriter(path("no/events")), UsageError);
 }
 
 TEST_F(TensorBoard, HostsNameAFileAndNothingElse) {

@@ -5,9 +5,7 @@
 namespace canzona {
 namespace {
 
-int64_t bytes_of_floats(int64_t count) {
-  return count * static_cast<int64_t>(sizeof(float));
-}
+int64_t bytes_of_floats(int64_t count) { return count * kBytesPerFp32; }
 
 int64_t micro_batches_of_home(const TrainSettings& settings, const Mesh& mesh) {
   return settings.global_batch / (settings.decoder.micro_batch * mesh.homes());

@@ -73,7 +73,7 @@ class RankTrainer {
   std::vector<int64_t> memory_of_all();
   bool run_step(int64_t step);
   StepOutcome update(int64_t step);
-  double mean_loss(std::vector<double> own, int64_t count);
+  double mean_loss(const std::vector<double>& own, int64_t count);
   double evaluate();
   bool add_times(const RankStep& own, double seconds, StepMetrics& metrics);
   void finish();
@@ -115,7 +115,7 @@ std::vector<int64_t> RankTrainer::memory_of_all() {
 
 // The mean over the first `count` micro-batches of all homes, added in their
 // order, so that the sum does not depend on the mesh.
-double RankTrainer::mean_loss(std::vector<double> own, int64_t count) {
+double RankTrainer::mean_loss(const std::vector<double>& own, int64_t count) {
   const auto rows = from_all<double>(world_, own);
   const Mesh& mesh = plan_.mesh;
   double sum = 0;

@@ -35,6 +35,17 @@ TEST(MpiLaunch, KnowsItsLaunchers) {
   EXPECT_EQ(find_in({{"PMIX_RANK", "1"}})->num_ranks, 0);
 }
 
+TEST(MpiLaunch, TellsTheRanksOfThisMachineIfTheLauncherDoes) {
+  EXPECT_EQ(find_in({{"OMPI_COMM_WORLD_RANK", "3"},
+                     {"OMPI_COMM_WORLD_SIZE", "8"},
+                     {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}})
+                ->num_local,
+            4);
+  EXPECT_EQ(find_in({{"PMI_RANK", "0"}, {"MPI_LOCALNRANKS", "2"}})->num_local,
+            2);
+  EXPECT_EQ(find_in({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}})->num_local, 0);
+}
+
 TEST(MpiLaunch, FindsNoneInAPlainEnvironment) {
   EXPECT_FALSE(find_in({}));
   EXPECT_FALSE(find_in({{"SLURM_NTASKS", "4"}, {"PMI_SIZE", "4"}}));

@@ -75,11 +75,11 @@ TEST_F(RunFolders, NamesTellRunsApart) {
 
 TEST_F(RunFolders, NamesWhatIsWrong) {
   EXPECT_THAT(message_of({path("no")}), HasSubstr("no such folder"));
-  EXPECT_THAT(message_of({folder_}), HasSubstr("found neither"));
-  EXPECT_THAT(message_of(std::vector<std::string>(25, folder_)),
+  EXPECT_THAT(message_of({folder_.path()}), HasSubstr("found neither"));
+  EXPECT_THAT(message_of(std::vector<std::string>(25, folder_.path())),
               HasSubstr("25 runs"));
   write_file(path("metrics.jsonl"), "{}\n");
-  EXPECT_THAT(message_of({folder_}), HasSubstr("metrics.jsonl line 1"));
+  EXPECT_THAT(message_of({folder_.path()}), HasSubstr("metrics.jsonl line 1"));
 }
 
 TEST_F(RunFolders, LongRunsAreRead) {
