@@ -33,6 +33,7 @@ void Exchange::begin(Operation operation, int64_t sequence, const Label& label,
   sequence_ = sequence;
   label_ = label;
   time_ = time;
+  transport_->pass_gate(name_, operation, label_.view());
   deadline_ = deadline_after(time);
   sent_ = {};
   transport_->enter(sequence);
