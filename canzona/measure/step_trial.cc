@@ -10,7 +10,7 @@
 #include "canzona/measure/clock.h"
 #include "canzona/measure/timed_work.h"
 #include "canzona/rules/options.h"
-#include "canzona/runtime/modules.h"
+#include "canzona/plan/modules.h"
 
 namespace canzona {
 namespace {

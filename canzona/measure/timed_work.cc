@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "canzona/measure/clock.h"
-#include "canzona/runtime/modules.h"
+#include "canzona/plan/modules.h"
 
 namespace canzona {
 

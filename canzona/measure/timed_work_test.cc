@@ -6,7 +6,7 @@
 
 #include "canzona/measure/clock.h"
 #include "canzona/plan/toy_model.h"
-#include "canzona/runtime/modules.h"
+#include "canzona/plan/modules.h"
 
 namespace canzona {
 namespace {

@@ -18,14 +18,14 @@ int64_t adamw_elements(const Problem& p, const Bucket& bucket) {
 // Bytes that the matrices of each home (of all stages) keep on its fullest
 // rank.
 std::vector<int64_t> matrix_bytes(const Problem& p, const Assignment& a) {
-  const auto homes = static_cast<size_t>(p.mesh.homes() * p.mesh.pp);
-  const auto tp = static_cast<size_t>(p.mesh.tp);
+  const auto homes = static_cast<size_t>(p.grid.homes() * p.grid.pp);
+  const auto tp = static_cast<size_t>(p.grid.tp);
   std::vector<int64_t> home(homes, 0), owner(homes * tp, 0);
   for (const OpenBucket& bucket : p.buckets) {
     const int32_t stage = p.buffers[static_cast<size_t>(bucket.buffer)].stage;
     for (int32_t t : bucket.matrix_tensors) {
       const auto i = static_cast<size_t>(t);
-      const auto h = static_cast<size_t>(stage * p.mesh.homes() +
+      const auto h = static_cast<size_t>(stage * p.grid.homes() +
                                          stage_home(p, t, a.home[i]));
       home[h] += p.home_bytes[i];
       for (int32_t m = p.first_matrix[i]; m < p.first_matrix[i + 1]; ++m) {
@@ -139,9 +139,9 @@ void cut_adamw_level(const Problem& p, const Assignment& a,
     std::vector<int64_t> own;
     for (int32_t h = 0; h < buffer.num_homes; ++h) {
       const int32_t home =
-          buffer.ep < 0 ? h : p.mesh.home_of_expert(h, buffer.ep);
+          buffer.ep < 0 ? h : p.grid.home_of_expert(h, buffer.ep);
       own.push_back(
-          bytes[static_cast<size_t>(buffer.stage * p.mesh.homes() + home)]);
+          bytes[static_cast<size_t>(buffer.stage * p.grid.homes() + home)]);
     }
     int64_t elements = 0;
     for (const Bucket& bucket : buckets) {

@@ -197,8 +197,8 @@ TEST_P(AdamWCutsOverHomes, EvenSharesCover) {
 }
 
 // SOAP keeps 26 fp32 numbers of a 2x2 matrix at its owner. Home 0 has both its
-// matrices at one rank, home 1 at two: 104 bytes less at its fullest rank, which
-// are 8 or 9 elements of AdamW.
+// matrices at one rank, home 1 at two: 104 bytes less at its fullest rank,
+// which are 8 or 9 elements of AdamW.
 TEST(AdamWCuts, CountTheFullestRankOfAHome) {
   Case c(model_of({matrix_tensor("a", 2, 2), matrix_tensor("b", 2, 2),
                    matrix_tensor("c", 2, 2), matrix_tensor("d", 2, 2),

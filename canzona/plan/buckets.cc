@@ -1,6 +1,9 @@
 #include "canzona/plan/buckets.h"
 
 #include <algorithm>
+#include <map>
+
+#include "canzona/plan/modules.h"
 
 namespace canzona {
 namespace {
@@ -132,6 +135,34 @@ std::vector<OpenBucket> make_buckets(const Model& model,
       all.push_back(std::move(bucket));
     }
   }
+  return all;
+}
+
+std::vector<OpenBucket> make_module_buckets(
+    const Model& model, const std::vector<int32_t>& buffer_of,
+    const std::vector<int64_t>& shard_elements, MessageUnit unit) {
+  std::map<int32_t, std::vector<OpenBucket>> lists;  // by buffer
+  std::map<int32_t, int32_t> open;                   // module, by buffer
+  for (size_t i = model.tensors.size(); i-- > 0;) {
+    const Tensor& tensor = model.tensors[i];
+    const int32_t module = module_of(model, tensor);
+    std::vector<OpenBucket>& list = lists[buffer_of[i]];
+    const bool fits = !list.empty() && unit == MessageUnit::kModule &&
+                      open[buffer_of[i]] == module;
+    if (!fits) list.push_back({buffer_of[i], {}, {}, 0});
+    open[buffer_of[i]] = module;
+    OpenBucket& bucket = list.back();
+    const auto number = static_cast<int32_t>(i);
+    if (tensor.matrix_rule) {
+      bucket.matrix_tensors.push_back(number);
+      bucket.elements += shard_elements[i];
+    } else {
+      bucket.adamw_tensors.push_back(number);
+    }
+  }
+  std::vector<OpenBucket> all;
+  for (auto& [buffer, list] : lists)
+    for (OpenBucket& bucket : list) all.push_back(std::move(bucket));
   return all;
 }
 

@@ -19,4 +19,10 @@ std::vector<OpenBucket> make_buckets(const Model& model,
                                      int64_t bucket_elements,
                                      bool join_small_tail);
 
+// Buckets that are modules, or single tensors: what travels in one message of
+// hierarchical ZeRO.
+std::vector<OpenBucket> make_module_buckets(
+    const Model& model, const std::vector<int32_t>& buffer_of,
+    const std::vector<int64_t>& shard_elements, MessageUnit unit);
+
 }  // namespace canzona

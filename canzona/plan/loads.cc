@@ -59,12 +59,12 @@ std::vector<ItemClass> classes_of_stage(const Plan& plan, int32_t stage) {
 Ticks makespan_bound(const Plan& plan, Ticks upper) {
   const std::vector<int64_t> steps = steps_of(plan.period, plan.phases);
   std::vector<int32_t> blocks;
-  for (int32_t h = 0; h < plan.mesh.homes(); ++h) {
-    blocks.insert(blocks.end(), static_cast<size_t>(plan.mesh.tp),
-                  h / plan.mesh.cp % plan.mesh.ep);
+  for (int32_t h = 0; h < plan.grid.homes(); ++h) {
+    blocks.insert(blocks.end(), static_cast<size_t>(plan.grid.tp),
+                  h / plan.grid.cp % plan.grid.ep);
   }
   int64_t bound = 0;
-  for (int32_t stage = 0; stage < plan.mesh.pp; ++stage) {
+  for (int32_t stage = 0; stage < plan.grid.pp; ++stage) {
     bound = std::max(bound, objective_bound(classes_of_stage(plan, stage),
                                             steps, blocks, upper.value()));
   }

@@ -19,9 +19,9 @@ void each_home(const Plan& plan, int32_t tensor, Visit visit) {
     visit(buffer.stage, plan.stage_home(buffer, home));
     return;
   }
-  for (int32_t e = 0; e < plan.mesh.ep; ++e) {
+  for (int32_t e = 0; e < plan.grid.ep; ++e) {
     if (buffer.ep < 0 || buffer.ep == e) {
-      visit(buffer.stage, plan.mesh.home_of_expert(0, e));
+      visit(buffer.stage, plan.grid.home_of_expert(0, e));
     }
   }
 }
@@ -32,10 +32,10 @@ template <class Visit>
 void each_computing_rank(const Plan& plan, size_t m, Visit visit) {
   const std::span<const int32_t> owners = plan.owners[m];
   each_home(plan, plan.matrices[m].tensor, [&](int32_t stage, int32_t home) {
-    for (int32_t t = 0; owners.empty() && t < plan.mesh.tp; ++t) {
-      visit(plan.mesh.rank(stage, home, t));
+    for (int32_t t = 0; owners.empty() && t < plan.grid.tp; ++t) {
+      visit(plan.grid.rank(stage, home, t));
     }
-    for (int32_t t : owners) visit(plan.mesh.rank(stage, home, t));
+    for (int32_t t : owners) visit(plan.grid.rank(stage, home, t));
   });
 }
 

@@ -5,7 +5,10 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/layout.h"
+#include "canzona/plan/modules.h"
 #include "canzona/plan/plan_json.h"
+#include "canzona/plan/predict_parts.h"
+#include "canzona/plan/predict_zero.h"
 #include "canzona/plan/strategy.h"
 #include "canzona/plan/summary.h"
 
@@ -27,6 +30,40 @@ PlanOptions filled_in(PlanOptions options, const Strategy& strategy) {
     options.micro_groups = strategy.micro_groups;
   if (!repeats) find_micro_group_mode(options.micro_groups);
   return options;
+}
+
+// What has no meaning for these sizes is left as it comes from nowhere.
+void fill_in_zero(ZeroOptions& zero, const Mesh& mesh,
+                  const Strategy& strategy) {
+  zero.sizes = with_states(zero.sizes, mesh.homes());
+  check_zero(zero.sizes, mesh.homes());
+  const bool spreads = strategy.traffic == Traffic::kReduceScatter ||
+                       strategy.traffic == Traffic::kPadded;
+  if (!spreads && zero.sizes.z2 != zero.sizes.z3)
+    throw UsageError(cat("--zero ", to_string(zero.sizes), ": strategy ",
+                         strategy.name, " wants z2 = z3"));
+  if (!spreads && zero.replica_sum == ReplicaSum::kAllReduce)
+    throw UsageError(cat("--replica-sum allreduce: strategy ", strategy.name,
+                         " has its own way"));
+  const bool plain = zero.sizes == ZeroSizes{mesh.homes(), 1, 1};
+  if (plain) zero = {.sizes = zero.sizes};
+  if (plain) return;
+  if (zero.sizes.places() == 1) zero.prefetch = 0;
+}
+
+// As many slots as the cap leaves room for, or the usual number.
+int32_t chosen_prefetch(Plan plan) {
+  const int64_t cap = plan.options.memory_cap_bytes;
+  if (cap == 0) return kUsualPrefetch;
+  plan.options.zero.prefetch = 0;
+  int64_t least = 0, slot = 1;
+  for (const RankCost& rank : predict(plan))
+    least = std::max(least, rank.memory.total().value());
+  for (int32_t stage = 0; stage < plan.grid.pp; ++stage)
+    slot = std::max(slot, pool_sizes(plan, stage).slot *
+                              (bytes_per_parameter(plan) + kBytesPerFp32));
+  const int64_t room = std::max<int64_t>(cap - least, 0) / slot;
+  return static_cast<int32_t>(std::min<int64_t>(room, num_modules(plan.model)));
 }
 
 // Where every tp rank repeats the update there is nothing to group: each matrix
@@ -53,7 +90,7 @@ void assign_micro_groups(const Problem& p, const Strategy& strategy,
   const bool joint =
       strategy.chooses_owners && std::string_view(mode.name) == "balanced";
   for (const auto& matrices : matrices_by_home(p, a)) {
-    if (p.mesh.tp > 1) {
+    if (p.grid.tp > 1) {
       mode.assign(p, matrices, joint, a);
       continue;
     }
@@ -72,12 +109,14 @@ Assignment decide(const Problem& p, const Strategy& strategy) {
   return a;
 }
 
-Plan assemble(const Problem& p, const Strategy& strategy, const Assignment& a) {
+Plan assemble(const Mesh& mesh, const Problem& p, const Strategy& strategy,
+              const Assignment& a) {
   Plan plan;
   plan.model = p.model;
   // How many dimensions the file had mattered to routing only.
   for (Tensor& tensor : plan.model.tensors) tensor.flattened = false;
-  plan.mesh = p.mesh;
+  plan.grid = p.grid;
+  plan.mesh = mesh;
   plan.rule = p.rule.name();
   plan.rule_options = p.rule.options();
   plan.options = p.options;
@@ -103,9 +142,12 @@ Plan plan_routed(PlanRequest request) {
   check_mesh(request.mesh, request.model);
   const Strategy& strategy = find_strategy(request.options.strategy);
   request.options = filled_in(request.options, strategy);
+  fill_in_zero(request.options.zero, request.mesh, strategy);
   const Problem p = make_problem(request, strategy.join_small_tail);
-  Plan plan = assemble(p, strategy, decide(p, strategy));
+  Plan plan = assemble(request.mesh, p, strategy, decide(p, strategy));
   derive(plan);
+  if (plan.grid.places > 1 && plan.options.zero.prefetch == kAutoPrefetch)
+    plan.options.zero.prefetch = chosen_prefetch(plan);
   plan.summary = summarize(plan, predict(plan));
   plan.digest = digest_of(plan);
   return plan;

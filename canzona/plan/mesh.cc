@@ -149,9 +149,28 @@ int32_t ep_of(const Mesh& mesh, const Model& model, const Tensor& tensor) {
   return tensor.expert / (model.num_experts / mesh.ep);
 }
 
+int64_t shard_rows(const Mesh& mesh, const Tensor& tensor) {
+  return tensor.cut == Cut::kRows ? tensor.rows() / mesh.tp_ranks()
+                                  : tensor.rows();
+}
+
+int64_t shard_cols(const Mesh& mesh, const Tensor& tensor) {
+  return tensor.cut == Cut::kColumns ? tensor.cols() / mesh.tp_ranks()
+                                     : tensor.cols();
+}
+
 int64_t shard_elements(const Mesh& mesh, const Tensor& tensor) {
-  return tensor.cut == Cut::kNone ? tensor.elements()
-                                  : tensor.elements() / mesh.tp;
+  return shard_rows(mesh, tensor) * shard_cols(mesh, tensor);
+}
+
+RowRange slice_rows(const Mesh& mesh, const Tensor& tensor, int32_t slice) {
+  const int64_t rows = shard_rows(mesh, tensor);
+  const int64_t first = rows * slice / mesh.places;
+  return {first, rows * (slice + 1) / mesh.places - first};
+}
+
+int64_t slice_elements(const Mesh& mesh, const Tensor& tensor, int32_t slice) {
+  return slice_rows(mesh, tensor, slice).count * shard_cols(mesh, tensor);
 }
 
 }  // namespace canzona

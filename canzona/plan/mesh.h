@@ -27,6 +27,18 @@ struct Mesh {
   int32_t tp = 1;
   int32_t pp = 1;
   int32_t ep = 1;
+  // Where each shard of tensor parallelism is cut once more, by rows, over
+  // `places` ranks (zero.h): tp counts planes, places x ranks of tensor
+  // parallelism, and plane v is place v / tp_ranks(). Slices that a rank keeps
+  // beside its own are its neighbours: `near` of zero.h.
+  int32_t places = 1;
+  int32_t near = 1;
+
+  int32_t tp_ranks() const { return tp / places; }
+  // The slice of a place.
+  int32_t slice_of(int32_t place) const {
+    return place % near * (places / near) + place / near;
+  }
 
   int32_t homes() const { return dp * cp * ep; }  // of dense tensors
   int32_t expert_homes() const { return dp * cp; }
@@ -57,7 +69,18 @@ void check_mesh(const Mesh& mesh, const Model& model);
 int32_t stage_of(const Mesh& mesh, const Model& model, const Tensor& tensor);
 int32_t ep_of(const Mesh& mesh, const Model& model, const Tensor& tensor);
 
-// Elements of one tp rank's shard of a tensor.
+// One tp rank's shard of a tensor, all its slices together.
+int64_t shard_rows(const Mesh& mesh, const Tensor& tensor);
+int64_t shard_cols(const Mesh& mesh, const Tensor& tensor);
 int64_t shard_elements(const Mesh& mesh, const Tensor& tensor);
+
+// Rows of a shard that belong to a slice; slices differ by at most one row.
+struct RowRange {
+  int64_t first = 0;
+  int64_t count = 0;
+  int64_t end() const { return first + count; }
+};
+RowRange slice_rows(const Mesh& mesh, const Tensor& tensor, int32_t slice);
+int64_t slice_elements(const Mesh& mesh, const Tensor& tensor, int32_t slice);
 
 }  // namespace canzona

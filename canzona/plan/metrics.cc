@@ -44,8 +44,8 @@ double shard_flops(const Plan& plan, const Matrix& matrix) {
   const Tensor& tensor = plan.model.tensors[static_cast<size_t>(matrix.tensor)];
   auto rows = static_cast<double>(matrix.rows);
   auto cols = static_cast<double>(matrix.cols);
-  if (tensor.cut == Cut::kRows) rows /= plan.mesh.tp;
-  if (tensor.cut == Cut::kColumns) cols /= plan.mesh.tp;
+  if (tensor.cut == Cut::kRows) rows /= plan.grid.tp;
+  if (tensor.cut == Cut::kColumns) cols /= plan.grid.tp;
   const double low = std::min(rows, cols);
   return 20 * std::max(rows, cols) * low * low;
 }
@@ -54,7 +54,7 @@ double shard_elements_of(const Plan& plan, const Matrix& matrix) {
   const Tensor& tensor = plan.model.tensors[static_cast<size_t>(matrix.tensor)];
   const auto elements =
       static_cast<double>(matrix.rows) * static_cast<double>(matrix.cols);
-  return tensor.cut == Cut::kNone ? elements : elements / plan.mesh.tp;
+  return tensor.cut == Cut::kNone ? elements : elements / plan.grid.tp;
 }
 
 double period_cost(const Plan& plan, size_t m) {
@@ -69,7 +69,7 @@ void add_matrix(const Plan& plan, size_t m, size_t at, Sums& sums) {
 }
 
 Sums sums_by_rank(const Plan& plan) {
-  Sums sums(static_cast<size_t>(plan.mesh.world()));
+  Sums sums(static_cast<size_t>(plan.grid.world()));
   for (size_t m = 0; m < plan.matrices.size(); ++m) {
     each_computing_rank(plan, m, [&](int32_t r) {
       add_matrix(plan, m, static_cast<size_t>(r), sums);
@@ -80,10 +80,10 @@ Sums sums_by_rank(const Plan& plan) {
 
 // A matrix counts once for its home, however many tp ranks compute it.
 Sums sums_by_home(const Plan& plan) {
-  Sums sums(static_cast<size_t>(plan.mesh.pp * plan.mesh.homes()));
+  Sums sums(static_cast<size_t>(plan.grid.pp * plan.grid.homes()));
   for (size_t m = 0; m < plan.matrices.size(); ++m) {
     each_home(plan, plan.matrices[m].tensor, [&](int32_t stage, int32_t home) {
-      add_matrix(plan, m, static_cast<size_t>(stage * plan.mesh.homes() + home),
+      add_matrix(plan, m, static_cast<size_t>(stage * plan.grid.homes() + home),
                  sums);
     });
   }
@@ -91,7 +91,7 @@ Sums sums_by_home(const Plan& plan) {
 }
 
 void measure_homes(const Plan& plan, const Sums& homes, Balance& out) {
-  const auto n = static_cast<size_t>(plan.mesh.homes());
+  const auto n = static_cast<size_t>(plan.grid.homes());
   for (size_t first = 0; first < homes.memory.size(); first += n) {
     raise(out.dp, ratios(homes, first, n));
     double sum = 0;
@@ -121,7 +121,7 @@ void measure_axes(const Plan& plan, Balance& out) {
   const Sums by_rank = sums_by_rank(plan);
   measure_homes(plan, sums_by_home(plan), out);
   measure_buckets(plan, out);
-  const auto tp = static_cast<size_t>(plan.mesh.tp);
+  const auto tp = static_cast<size_t>(plan.grid.tp);
   out.tp = ratios(by_rank, 0, tp);
   for (size_t first = 0; first < by_rank.memory.size(); first += tp) {
     raise(out.tp_worst, ratios(by_rank, first, tp));

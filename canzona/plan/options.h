@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "canzona/plan/zero.h"
 #include "canzona/shapes/tensor.h"
 
 namespace canzona {
@@ -48,6 +49,7 @@ struct PlanOptions {
   Links links;
   int32_t ranks_per_node = 8;
   ParameterDtype parameters = ParameterDtype::kBf16;
+  ZeroOptions zero = {};
   friend bool operator==(const PlanOptions&, const PlanOptions&) = default;
 };
 

@@ -12,6 +12,7 @@ void OwnerLists::push_back(std::span<const int32_t> ranks) {
 }
 
 void derive(Plan& plan) {
+  plan.grid = fold(plan.mesh, plan.options.zero.sizes);
   const size_t num_tensors = plan.model.tensors.size();
   plan.bucket_of.assign(num_tensors, -1);
   for (size_t b = 0; b < plan.buckets.size(); ++b) {

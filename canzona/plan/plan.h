@@ -124,6 +124,7 @@ struct Plan {
   std::vector<int32_t> micro_group;  // per matrix, numbered from 0 in each home
 
   // Derived when the plan is made or read, not stored.
+  Mesh grid;  // what was planned on: the mesh, folded (zero.h)
   std::vector<int32_t> bucket_of;     // per tensor
   std::vector<int32_t> first_matrix;  // per tensor, and one past the end
   std::vector<int32_t> phase;         // per matrix
@@ -140,7 +141,22 @@ struct Plan {
   }
   // Home number among all homes of the stage, for home `h` of a buffer.
   int32_t stage_home(const Buffer& buffer, int32_t h) const {
-    return buffer.ep < 0 ? h : mesh.home_of_expert(h, buffer.ep);
+    return buffer.ep < 0 ? h : grid.home_of_expert(h, buffer.ep);
+  }
+
+  // Replicas repeat each other: all of them have the ranks of the grid.
+  int32_t num_replicas() const { return mesh.world() / grid.world(); }
+  int32_t replica_of(int32_t world_rank) const {
+    return world_rank % mesh.ranks_per_stage() / grid.ranks_per_stage();
+  }
+  int32_t grid_rank(int32_t world_rank) const {
+    return world_rank / mesh.ranks_per_stage() * grid.ranks_per_stage() +
+           world_rank % grid.ranks_per_stage();
+  }
+  int32_t world_rank(int32_t grid_rank, int32_t replica) const {
+    const int32_t per_stage = grid.ranks_per_stage();
+    return grid_rank / per_stage * mesh.ranks_per_stage() +
+           replica * per_stage + grid_rank % per_stage;
   }
 };
 

@@ -9,7 +9,20 @@
 namespace canzona {
 namespace {
 
-void write_options(const PlanOptions& o, JsonWriter& out) {
+// Only what a plan of ZeRO-1 does not have.
+void write_zero(const ZeroOptions& zero, int32_t homes, JsonWriter& out) {
+  ZeroOptions plain;
+  plain.sizes = with_states(plain.sizes, homes);
+  if (zero == plain) return;
+  out.member("zero").begin_object();
+  out.field("z1", zero.sizes.z1).field("z2", zero.sizes.z2);
+  out.field("z3", zero.sizes.z3);
+  out.field("message", to_string(zero.message));
+  out.field("prefetch", zero.prefetch);
+  out.field("replica_sum", to_string(zero.replica_sum)).end_object();
+}
+
+void write_options(const PlanOptions& o, int32_t homes, JsonWriter& out) {
   out.member("options").begin_object();
   out.field("strategy", o.strategy);
   out.field("micro_groups", o.micro_groups);
@@ -26,7 +39,9 @@ void write_options(const PlanOptions& o, JsonWriter& out) {
   out.field("inter_bytes_per_second", o.links.inter_bytes_per_second);
   out.field("latency_seconds", o.links.latency_seconds);
   out.field("nominal", o.links.nominal);
-  out.end_object().end_object();
+  out.end_object();
+  write_zero(o.zero, homes, out);
+  out.end_object();
 }
 
 void write_parts(const std::vector<Part>& parts, JsonWriter& out) {
@@ -170,7 +185,7 @@ std::string write(const Plan& plan, const std::string& digest) {
   out.field("digest", digest);
   write_mesh(plan.mesh, out);
   write_rule(plan, out);
-  write_options(plan.options, out);
+  write_options(plan.options, plan.mesh.homes(), out);
   write_costs(plan, out);
   write_summary(plan.summary, out);
   out.field("traffic", traffic_name(plan.traffic));

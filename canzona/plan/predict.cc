@@ -1,10 +1,12 @@
 #include "canzona/plan/predict.h"
 
 #include <algorithm>
+#include <map>
 
 #include "canzona/base/text.h"
 #include "canzona/plan/loads.h"
 #include "canzona/plan/predict_parts.h"
+#include "canzona/plan/predict_zero.h"
 
 namespace canzona {
 
@@ -52,7 +54,7 @@ int64_t shard_sum(const Plan& plan, const Bucket& bucket, size_t first,
   int64_t sum = 0;
   for (size_t i = first; i < last; ++i) {
     const auto t = static_cast<size_t>(bucket.tensors[i]);
-    sum += shard_elements(plan.mesh, plan.model.tensors[t]);
+    sum += shard_elements(plan.grid, plan.model.tensors[t]);
   }
   return sum;
 }
@@ -92,7 +94,7 @@ namespace {
 void share_repeated(const Plan& plan, std::vector<RankCost>& ranks) {
   if (plan.traffic != Traffic::kAllReduce) return;
   for (size_t r = 0; r < ranks.size(); ++r) {
-    const int32_t counted = counted_rank(plan.mesh, static_cast<int32_t>(r));
+    const int32_t counted = counted_rank(plan.grid, static_cast<int32_t>(r));
     if (static_cast<size_t>(counted) != r) {
       ranks[r] = ranks[static_cast<size_t>(counted)];
     }
@@ -101,18 +103,57 @@ void share_repeated(const Plan& plan, std::vector<RankCost>& ranks) {
 
 }  // namespace
 
-std::vector<RankCost> predict(const Plan& plan) {
-  std::vector<RankCost> ranks(static_cast<size_t>(plan.mesh.world()));
+namespace {
+
+Nodes nodes_of(const Plan& plan, int32_t replica) {
+  Nodes nodes;
+  for (int32_t r = 0; r < plan.grid.world(); ++r)
+    nodes.push_back(plan.world_rank(r, replica) / plan.options.ranks_per_node);
+  return nodes;
+}
+
+// Which ranks share a node, whatever its number.
+Nodes pattern_of(Nodes nodes) {
+  int32_t number = -1, last = -1;
+  for (int32_t& node : nodes) {
+    if (node != last) ++number;
+    last = node;
+    node = number;
+  }
+  return nodes;
+}
+
+std::vector<RankCost> predict_replica(const Plan& plan, const Nodes& nodes) {
+  std::vector<RankCost> ranks(nodes.size());
   add_loads(plan, ranks);
   add_matrix_memory(plan, ranks);
   share_repeated(plan, ranks);
-  add_exchange_bytes(plan, ranks);
-  add_step_times(plan, ranks);
+  add_exchange_bytes(plan, nodes, ranks);
+  add_step_times(plan, nodes, ranks);
   add_bucket_memory(plan, ranks);
-  add_bucket_bytes(plan, ranks);
+  add_pools(plan, ranks);
+  add_bucket_bytes(plan, nodes, ranks);
   add_broadcast_times(plan, ranks);
   add_element_wise(plan, ranks);
   return ranks;
+}
+
+}  // namespace
+
+std::vector<RankCost> predict(const Plan& plan) {
+  std::map<Nodes, std::vector<RankCost>> known;
+  std::vector<RankCost> world(static_cast<size_t>(plan.mesh.world()));
+  for (int32_t replica = 0; replica < plan.num_replicas(); ++replica) {
+    const Nodes pattern = pattern_of(nodes_of(plan, replica));
+    auto found = known.find(pattern);
+    if (found == known.end())
+      found = known.emplace(pattern, predict_replica(plan, pattern)).first;
+    for (int32_t r = 0; r < plan.grid.world(); ++r)
+      world[static_cast<size_t>(plan.world_rank(r, replica))] =
+          found->second[static_cast<size_t>(r)];
+  }
+  add_replica_sums(plan, world);
+  return world;
 }
 
 namespace {
@@ -153,7 +194,7 @@ PhaseOutlook outlook(const Plan& plan, int32_t phases) {
   Plan other = plan;
   other.rule_options["phases"] = cat(phases);
   derive(other);
-  std::vector<RankCost> ranks(static_cast<size_t>(plan.mesh.world()));
+  std::vector<RankCost> ranks(static_cast<size_t>(plan.grid.world()));
   add_loads(other, ranks);
   const StepMaxima maxima = step_maxima(ranks, static_cast<size_t>(phases));
   PhaseOutlook out;

@@ -25,8 +25,9 @@ struct RankMemory {
   Bytes master;   // fp32 weights, where parameters are bf16
   Bytes states;   // of the rule and of AdamW
   Bytes buffers;  // slots of the micro-group exchange, alike on every rank
+  Bytes pools;    // of modules on their way (zero.h), alike on every rank
   Bytes total() const {
-    return parameters + gradients + master + states + buffers;
+    return parameters + gradients + master + states + buffers + pools;
   }
 };
 
@@ -73,7 +74,8 @@ struct RankCost {
   int64_t bytes_sent() const;
 };
 
-// One entry per rank of the world.
+// One entry per rank of the world; replicas (zero.h) repeat each other but for
+// the links they use.
 std::vector<RankCost> predict(const Plan& plan);
 
 // Sum over the steps of a period of the largest load, in ticks.

@@ -1,5 +1,6 @@
 // Passes over memory that no matrix's cost holds.
 #include "canzona/plan/predict_parts.h"
+#include "canzona/plan/runs.h"
 
 namespace canzona {
 namespace {
@@ -22,7 +23,7 @@ class ElementWise {
   // updates read from one; an owner puts matrices together from slots and
   // takes their updates apart.
   double matrix_bytes(const RankCost& rank) const {
-    const bool exchanged = plan_.mesh.tp > 1;
+    const bool exchanged = plan_.grid.tp > 1;
     const int64_t slots = exchanged ? (fields_ + 1) * kBytesPerFp32 : 0;
     const int64_t copies = exchanged ? (fields_ + 1) * kCopy : 0;
     return product(rank.elements, kGradient + rounded_ + slots) +
@@ -47,14 +48,16 @@ void add_adamw(const Plan& plan, const ElementWise& passes,
                std::vector<RankCost>& ranks) {
   for (const Bucket& bucket : plan.buckets) {
     const Buffer& buffer = plan.buffers[static_cast<size_t>(bucket.buffer)];
-    const int64_t all = adamw_elements(plan, bucket);
-    for (int32_t h = 0; h < buffer.num_homes; ++h) {
-      const int64_t kept =
-          bucket.adamw_cuts.empty() ? all : adamw_elements_at(bucket, h);
-      const int32_t home = plan.stage_home(buffer, h);
-      for (int32_t t = 0; t < plan.mesh.tp; ++t)
-        ranks[static_cast<size_t>(plan.mesh.rank(buffer.stage, home, t))]
-            .element_wise_bytes += passes.adamw_bytes(kept);
+    for (int32_t t = 0; t < plan.grid.tp; ++t) {
+      const int32_t place = t / plan.grid.tp_ranks();
+      const std::vector<int64_t> kept =
+          adamw_runs(plan, bucket, plan.grid.slice_of(place));
+      for (int32_t h = 0; h < buffer.num_homes; ++h) {
+        const int32_t home = plan.stage_home(buffer, h);
+        ranks[static_cast<size_t>(plan.grid.rank(buffer.stage, home, t))]
+            .element_wise_bytes +=
+            passes.adamw_bytes(kept[static_cast<size_t>(h)]);
+      }
     }
   }
 }

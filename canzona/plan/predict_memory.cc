@@ -3,6 +3,7 @@
 #include "canzona/plan/loads.h"
 #include "canzona/plan/predict_parts.h"
 #include "canzona/plan/routes.h"
+#include "canzona/plan/runs.h"
 #include "canzona/plan/state_bytes.h"
 
 namespace canzona {
@@ -12,8 +13,8 @@ namespace {
 template <class Visit>
 void each_rank_of_home(const Plan& plan, int32_t tensor, Visit visit) {
   each_home(plan, tensor, [&](int32_t stage, int32_t home) {
-    for (int32_t t = 0; t < plan.mesh.tp; ++t) {
-      visit(plan.mesh.rank(stage, home, t));
+    for (int32_t t = 0; t < plan.grid.tp; ++t) {
+      visit(plan.grid.rank(stage, home, t));
     }
   });
 }
@@ -24,16 +25,17 @@ void add_matrix_states(const Plan& plan, std::vector<RankCost>& ranks) {
   const int64_t master = master_bytes_per_element(plan.options.parameters);
   for (size_t m = 0; m < plan.matrices.size(); ++m) {
     const Matrix& matrix = plan.matrices[m];
-    const Tensor& tensor =
-        plan.model.tensors[static_cast<size_t>(matrix.tensor)];
     const StateBytes& bytes = table.of({matrix.rows, matrix.cols});
-    const int64_t parts = tensor.cut == Cut::kNone ? 1 : plan.mesh.tp;
-    const int64_t elements = matrix.rows * matrix.cols / parts;
+    const int64_t per_element =
+        bytes.with_shard / std::max<int64_t>(matrix.rows * matrix.cols, 1);
+    const std::vector<int64_t> elements =
+        elements_by_rank(plan, static_cast<int32_t>(m));
     each_rank_of_home(plan, matrix.tensor, [&](int32_t r) {
       RankCost& rank = ranks[static_cast<size_t>(r)];
-      rank.elements += elements;
-      rank.memory.master += Bytes(elements * master);
-      rank.memory.states += Bytes(bytes.with_shard / parts);
+      const int64_t own = elements[static_cast<size_t>(r % plan.grid.tp)];
+      rank.elements += own;
+      rank.memory.master += Bytes(own * master);
+      rank.memory.states += Bytes(own * per_element);
     });
     each_computing_rank(plan, m, [&](int32_t r) {
       ranks[static_cast<size_t>(r)].memory.states += Bytes(bytes.with_owner);
@@ -56,13 +58,11 @@ void add_to_round(RoundBytes& rounds, int32_t rank, int32_t round,
 
 // An owner puts its own pieces where the whole matrix comes together.
 bool lies_in_whole(const Plan& plan, size_t m, int32_t t) {
-  const auto tensor = static_cast<size_t>(plan.matrices[m].tensor);
-  return plan.model.tensors[tensor].cut != Cut::kNone &&
-         plan.owners[m].size() == 1 && plan.owners[m][0] == t;
+  return plan.owners[m].size() == 1 && plan.owners[m][0] == t;
 }
 
 RoundBytes round_bytes(const Plan& plan) {
-  RoundBytes rounds(static_cast<size_t>(plan.mesh.world()));
+  RoundBytes rounds(static_cast<size_t>(plan.grid.world()));
   const int64_t bytes =
       make_rule_facts(plan.rule, plan.rule_options)->gather_bytes_per_element();
   for (size_t m = 0; m < plan.matrices.size(); ++m) {
@@ -74,7 +74,7 @@ RoundBytes round_bytes(const Plan& plan) {
     const std::vector<int64_t> elements =
         elements_by_rank(plan, static_cast<int32_t>(m));
     each_rank_of_home(plan, matrix.tensor, [&](int32_t r) {
-      const int32_t t = r % plan.mesh.tp;
+      const int32_t t = r % plan.grid.tp;
       if (lies_in_whole(plan, m, t)) return;
       add_to_round(rounds, r, round, elements[static_cast<size_t>(t)] * bytes);
     });
@@ -84,10 +84,10 @@ RoundBytes round_bytes(const Plan& plan) {
 
 // Slots are alike on all ranks of a stage: the largest round of any of them.
 void add_exchange_slots(const Plan& plan, std::vector<RankCost>& ranks) {
-  if (plan.mesh.tp == 1) return;
+  if (plan.grid.tp == 1) return;
   const RoundBytes rounds = round_bytes(plan);
-  const auto per_stage = static_cast<size_t>(plan.mesh.ranks_per_stage());
-  std::vector<int64_t> largest(static_cast<size_t>(plan.mesh.pp), 0);
+  const auto per_stage = static_cast<size_t>(plan.grid.ranks_per_stage());
+  std::vector<int64_t> largest(static_cast<size_t>(plan.grid.pp), 0);
   for (size_t r = 0; r < ranks.size(); ++r) {
     for (int64_t bytes : rounds[r]) {
       int64_t& most = largest[r / per_stage];
@@ -106,32 +106,40 @@ void add_matrix_memory(const Plan& plan, std::vector<RankCost>& ranks) {
   add_exchange_slots(plan, ranks);
 }
 
-// Parameters and gradients: every rank holds whole buckets, padded or not.
-void add_bucket_memory(const Plan& plan, std::vector<RankCost>& ranks) {
-  for (const Bucket& bucket : plan.buckets) {
-    const Buffer& buffer = plan.buffers[static_cast<size_t>(bucket.buffer)];
-    const int64_t matrices = plan.traffic == Traffic::kPadded
-                                 ? longest_run(bucket) * buffer.num_homes
-                                 : matrix_elements(plan, bucket);
-    const int64_t adamw = adamw_elements(plan, bucket);
-    const int64_t adamw_state = 2 * kBytesPerFp32;
-    const int64_t master = master_bytes_per_element(plan.options.parameters);
-    for (int32_t h = 0; h < buffer.num_homes; ++h) {
-      const int64_t piece =
-          bucket.adamw_cuts.empty() ? adamw : adamw_elements_at(bucket, h);
-      for (int32_t t = 0; t < plan.mesh.tp; ++t) {
-        RankMemory& memory =
-            ranks[static_cast<size_t>(plan.mesh.rank(
-                      buffer.stage, plan.stage_home(buffer, h), t))]
-                .memory;
-        memory.parameters +=
-            Bytes((matrices + adamw) * bytes_per_parameter(plan));
-        memory.gradients += Bytes((matrices + adamw) * kBytesPerFp32);
-        memory.master += Bytes(piece * master);
-        memory.states += Bytes(piece * adamw_state);
-      }
+namespace {
+
+// Of one bucket on the ranks of one place.
+void add_place_memory(const Plan& plan, const Bucket& bucket, int32_t place,
+                      std::vector<RankCost>& ranks) {
+  const ZeroSizes& zero = plan.options.zero.sizes;
+  const Buffer& buffer = plan.buffers[static_cast<size_t>(bucket.buffer)];
+  const int64_t master = master_bytes_per_element(plan.options.parameters);
+  const int64_t parameters = kept_elements(plan, bucket, place, zero.z3);
+  const int64_t gradients = kept_elements(plan, bucket, place, zero.z2);
+  const std::vector<int64_t> own =
+      adamw_runs(plan, bucket, plan.grid.slice_of(place));
+  for (int32_t h = 0; h < buffer.num_homes; ++h) {
+    const int32_t home = plan.stage_home(buffer, h);
+    const int64_t elements = own[static_cast<size_t>(h)];
+    for (int32_t t = 0; t < plan.grid.tp_ranks(); ++t) {
+      const int32_t plane = place * plan.grid.tp_ranks() + t;
+      const int32_t rank = plan.grid.rank(buffer.stage, home, plane);
+      RankMemory& memory = ranks[static_cast<size_t>(rank)].memory;
+      memory.parameters += Bytes(parameters * bytes_per_parameter(plan));
+      memory.gradients += Bytes(gradients * kBytesPerFp32);
+      memory.master += Bytes(elements * master);
+      memory.states += Bytes(elements * 2 * kBytesPerFp32);
     }
   }
+}
+
+}  // namespace
+
+// Parameters and gradients at rest, and AdamW's states.
+void add_bucket_memory(const Plan& plan, std::vector<RankCost>& ranks) {
+  for (const Bucket& bucket : plan.buckets)
+    for (int32_t place = 0; place < plan.grid.places; ++place)
+      add_place_memory(plan, bucket, place, ranks);
 }
 
 }  // namespace canzona

@@ -8,19 +8,25 @@
 
 namespace canzona {
 
+// The node of each rank of the grid, in one replica.
+using Nodes = std::vector<int32_t>;
+
 // What matrices cost the ranks of their homes.
 void add_loads(const Plan& plan, std::vector<RankCost>& ranks);
 void add_matrix_memory(const Plan& plan, std::vector<RankCost>& ranks);
-void add_exchange_bytes(const Plan& plan, std::vector<RankCost>& ranks);
-void add_step_times(const Plan& plan, std::vector<RankCost>& ranks);
+void add_exchange_bytes(const Plan& plan, const Nodes& nodes,
+                        std::vector<RankCost>& ranks);
+void add_step_times(const Plan& plan, const Nodes& nodes,
+                    std::vector<RankCost>& ranks);
 void add_element_wise(const Plan& plan, std::vector<RankCost>& ranks);
 
 // What buckets cost everybody.
 void add_bucket_memory(const Plan& plan, std::vector<RankCost>& ranks);
-void add_bucket_bytes(const Plan& plan, std::vector<RankCost>& ranks);
+void add_bucket_bytes(const Plan& plan, const Nodes& nodes,
+                      std::vector<RankCost>& ranks);
 void add_broadcast_times(const Plan& plan, std::vector<RankCost>& ranks);
 
-// Elements that home h keeps of a bucket in one TP plane.
+// Elements that home h keeps of a bucket in one TP plane, all slices together.
 int64_t matrix_elements_at(const Bucket& bucket, int32_t h);
 int64_t adamw_elements_at(const Bucket& bucket, int32_t h);
 

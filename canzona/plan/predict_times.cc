@@ -29,12 +29,13 @@ RoundLoad& round_of(RankRounds& rounds, int32_t round, int32_t phases) {
 }
 
 std::vector<RankRounds> collect_rounds(const Plan& plan) {
-  std::vector<RankRounds> ranks(static_cast<size_t>(plan.mesh.world()));
+  std::vector<RankRounds> ranks(static_cast<size_t>(plan.grid.world()));
   for (size_t m = 0; m < plan.matrices.size(); ++m) {
     const Matrix& matrix = plan.matrices[m];
-    const bool cut =
-        plan.model.tensors[static_cast<size_t>(matrix.tensor)].cut !=
-        Cut::kNone;
+    const Tensor& tensor =
+        plan.model.tensors[static_cast<size_t>(matrix.tensor)];
+    const int64_t parts =
+        tensor.cut == Cut::kNone ? plan.grid.places : plan.grid.tp;
     const int64_t bytes = matrix.rows * matrix.cols * kBytesPerFp32;
     each_computing_rank(plan, m, [&](int32_t r) {
       RankRounds& rank = ranks[static_cast<size_t>(r)];
@@ -46,11 +47,9 @@ std::vector<RankRounds> collect_rounds(const Plan& plan) {
           plan.costs[m].refresh.value();
       // The owner's port is the narrow place: it takes all shards and sends all
       // updates but its own.
-      const int64_t others = bytes - bytes / plan.mesh.tp;
-      if (cut) load.gathered += others;
-      if (!plan.owners[m].empty()) {
-        load.scattered += cut ? others : bytes * (plan.mesh.tp - 1);
-      }
+      const int64_t own = bytes / parts;
+      load.gathered += bytes - own;
+      if (!plan.owners[m].empty()) load.scattered += own * (plan.grid.tp - 1);
     });
   }
   return ranks;
@@ -60,14 +59,11 @@ std::vector<RankRounds> collect_rounds(const Plan& plan) {
 // each stage as slow as its slowest rank. `phase` < 0: an ordinary step.
 class HomeStep {
  public:
-  HomeStep(const Plan& plan, const RankRounds* ranks, int32_t first_rank)
+  HomeStep(const Plan& plan, const RankRounds* ranks, bool near)
       : plan_(plan), ranks_(ranks) {
-    const int32_t node = plan.options.ranks_per_node;
-    const bool near =
-        first_rank / node == (first_rank + plan.mesh.tp - 1) / node;
     bandwidth_ = near ? plan.options.links.intra_bytes_per_second
                       : plan.options.links.inter_bytes_per_second;
-    for (int32_t t = 0; t < plan.mesh.tp; ++t) {
+    for (int32_t t = 0; t < plan.grid.tp; ++t) {
       num_rounds_ = std::max(num_rounds_, ranks[t].loads.size());
     }
   }
@@ -76,7 +72,7 @@ class HomeStep {
     double gathered = 0, transformed = 0, scattered = 0;
     for (size_t round = 0; round < num_rounds_; ++round) {
       int64_t in = 0, out = 0, ticks = 0;
-      for (int32_t t = 0; t < plan_.mesh.tp; ++t) {
+      for (int32_t t = 0; t < plan_.grid.tp; ++t) {
         if (round >= ranks_[t].loads.size()) continue;
         const RoundLoad& load = ranks_[t].loads[round];
         in = std::max(in, load.gathered);
@@ -99,7 +95,7 @@ class HomeStep {
                              static_cast<size_t>(phase)];
   }
   double wire_seconds(int64_t bytes) const {
-    if (bytes == 0 || plan_.mesh.tp == 1) return 0;
+    if (bytes == 0 || plan_.grid.tp == 1) return 0;
     return plan_.options.links.latency_seconds +
            static_cast<double>(bytes) / bandwidth_;
   }
@@ -134,13 +130,16 @@ double broadcast_seconds(const Plan& plan, const RankCost& rank) {
 
 }  // namespace
 
-void add_step_times(const Plan& plan, std::vector<RankCost>& ranks) {
+void add_step_times(const Plan& plan, const Nodes& nodes,
+                    std::vector<RankCost>& ranks) {
   const std::vector<RankRounds> rounds = collect_rounds(plan);
-  for (int32_t first = 0; first < plan.mesh.world(); first += plan.mesh.tp) {
+  for (int32_t first = 0; first < plan.grid.world(); first += plan.grid.tp) {
+    const bool near = nodes[static_cast<size_t>(first)] ==
+                      nodes[static_cast<size_t>(first + plan.grid.tp - 1)];
     const int32_t counted = plan.traffic == Traffic::kAllReduce
-                                ? counted_rank(plan.mesh, first)
+                                ? counted_rank(plan.grid, first)
                                 : first;
-    const HomeStep home(plan, &rounds[static_cast<size_t>(counted)], first);
+    const HomeStep home(plan, &rounds[static_cast<size_t>(counted)], near);
     const double ordinary = home.seconds(plan.period > 1 ? -1 : 0);
     double sum = ordinary * (plan.period - plan.phases), worst = ordinary;
     for (int32_t phase = 0; phase < plan.phases; ++phase) {
@@ -148,7 +147,7 @@ void add_step_times(const Plan& plan, std::vector<RankCost>& ranks) {
       sum += seconds;
       worst = std::max(worst, seconds);
     }
-    for (int32_t t = 0; t < plan.mesh.tp; ++t) {
+    for (int32_t t = 0; t < plan.grid.tp; ++t) {
       RankCost& rank = ranks[static_cast<size_t>(first + t)];
       add_own_work(plan, rank);
       rank.step_seconds = ordinary;

@@ -1,200 +1,189 @@
 #include <algorithm>
+#include <functional>
+#include <map>
 
 #include "canzona/plan/loads.h"
+#include "canzona/plan/pairwise_bytes.h"
 #include "canzona/plan/predict_parts.h"
 #include "canzona/plan/routes.h"
+#include "canzona/plan/runs.h"
 
 namespace canzona {
 namespace {
 
-// Ranks of one data-parallel group exchanging runs pairwise: everybody sends
-// every peer that peer's run (reduce-scatter) or its own run (all-gather).
-class GroupExchange {
+// The ranks of a buffer among which a run goes round: those at the same place
+// of a group of z homes, in the same tp plane, in the order of ranks.
+struct Circle {
+  std::vector<int32_t> ranks;
+  std::vector<int32_t> homes;   // of the grid
+  std::vector<int32_t> slices;  // of each rank
+};
+
+Circle circle_of(const Plan& plan, const Buffer& buffer, int32_t position,
+                 int32_t z, int32_t t) {
+  Circle circle;
+  const Mesh& grid = plan.grid;
+  for (int32_t h = 0; h < buffer.num_homes; ++h) {
+    const int32_t home = plan.stage_home(buffer, h);
+    for (int32_t place = position; place < grid.places; place += z) {
+      const int32_t plane = place * grid.tp_ranks() + t;
+      circle.ranks.push_back(grid.rank(buffer.stage, home, plane));
+      circle.homes.push_back(h);
+      circle.slices.push_back(grid.slice_of(place));
+    }
+  }
+  return circle;
+}
+
+// Elements that each rank of a circle keeps of a bucket.
+std::vector<int64_t> kept_runs(const Plan& plan, const Bucket& bucket,
+                               const Circle& circle) {
+  std::map<int32_t, std::vector<int64_t>> by_slice;
+  for (int32_t slice : circle.slices) {
+    if (by_slice.contains(slice)) continue;
+    std::vector<int64_t> runs = matrix_runs(plan, bucket, slice);
+    const std::vector<int64_t> adamw = adamw_runs(plan, bucket, slice);
+    for (size_t h = 0; h < runs.size(); ++h) runs[h] += adamw[h];
+    by_slice.emplace(slice, std::move(runs));
+  }
+  std::vector<int64_t> out;
+  for (size_t i = 0; i < circle.ranks.size(); ++i)
+    out.push_back(
+        by_slice.at(circle.slices[i])[static_cast<size_t>(circle.homes[i])]);
+  return out;
+}
+
+class BucketBytes {
  public:
-  GroupExchange(const Plan& plan, const Buffer& buffer, int32_t t,
-                std::vector<int64_t> runs)
-      : runs_(std::move(runs)) {
-    for (int32_t h = 0; h < buffer.num_homes; ++h) {
-      const int32_t rank =
-          plan.mesh.rank(buffer.stage, plan.stage_home(buffer, h), t);
-      ranks_.push_back(rank);
-      const int32_t node = rank / plan.options.ranks_per_node;
-      if (nodes_.empty() || nodes_.back().node != node) {
-        nodes_.push_back({node, 0, 0});
-      }
-      nodes_.back().elements += runs_[static_cast<size_t>(h)];
-      ++nodes_.back().ranks;
-      node_of_.push_back(nodes_.size() - 1);
-      total_ += runs_[static_cast<size_t>(h)];
-    }
-  }
+  BucketBytes(const Plan& plan, const Nodes& nodes, std::vector<RankCost>& out)
+      : plan_(plan), nodes_(nodes), out_(out) {}
 
-  void add_reduce_scatter(std::vector<RankCost>& out, Collective collective,
-                          int64_t bytes) const {
-    for (size_t h = 0; h < ranks_.size(); ++h) {
-      WireBytes& w = wire(out, h, collective);
-      const auto [near, far] = peers(h);
-      w.sent_intra += (node(h).elements - runs_[h]) * bytes;
-      w.sent_inter += (total_ - node(h).elements) * bytes;
-      w.received_intra += runs_[h] * near * bytes;
-      w.received_inter += runs_[h] * far * bytes;
+  void add(const Bucket& bucket) {
+    const ZeroSizes& zero = plan_.options.zero.sizes;
+    const bool reduce_all = plan_.traffic == Traffic::kAllReduce ||
+                            plan_.traffic == Traffic::kBroadcast;
+    if (reduce_all) {
+      each_circle(bucket, zero.z2,
+                  [&](const Circle& c) { all_reduce(bucket, c); });
+    } else if (plan_.options.zero.replica_sum == ReplicaSum::kScatter) {
+      each_circle(bucket, zero.z2, [&](const Circle& c) {
+        sent(c, kept_runs(plan_, bucket, c))
+            .add_reduce_scatter(fields(Collective::kReduceScatter),
+                                kBytesPerFp32);
+      });
     }
-  }
-
-  void add_all_gather(std::vector<RankCost>& out, Collective collective,
-                      int64_t bytes) const {
-    for (size_t h = 0; h < ranks_.size(); ++h) {
-      WireBytes& w = wire(out, h, collective);
-      const auto [near, far] = peers(h);
-      w.received_intra += (node(h).elements - runs_[h]) * bytes;
-      w.received_inter += (total_ - node(h).elements) * bytes;
-      w.sent_intra += runs_[h] * near * bytes;
-      w.sent_inter += runs_[h] * far * bytes;
-    }
+    if (plan_.traffic == Traffic::kAllReduce) return;
+    const Collective publish =
+        reduce_all ? Collective::kBroadcast : Collective::kAllGather;
+    each_circle(bucket, zero.z3, [&](const Circle& c) {
+      sent(c, kept_runs(plan_, bucket, c))
+          .add_all_gather(fields(publish), bytes_per_parameter(plan_));
+    });
   }
 
  private:
-  struct Node {
-    int32_t node;
-    int64_t elements;
-    int64_t ranks;
-  };
-
-  const Node& node(size_t h) const { return nodes_[node_of_[h]]; }
-  std::pair<int64_t, int64_t> peers(size_t h) const {
-    return {node(h).ranks - 1,
-            static_cast<int64_t>(ranks_.size()) - node(h).ranks};
-  }
-  WireBytes& wire(std::vector<RankCost>& out, size_t h, Collective c) const {
-    return out[static_cast<size_t>(ranks_[h])].wire[static_cast<size_t>(c)];
+  template <class Visit>
+  void each_circle(const Bucket& bucket, int32_t z, Visit visit) {
+    const Buffer& buffer = plan_.buffers[static_cast<size_t>(bucket.buffer)];
+    for (int32_t position = 0; position < z; ++position)
+      for (int32_t t = 0; t < plan_.grid.tp_ranks(); ++t)
+        visit(circle_of(plan_, buffer, position, z, t));
   }
 
-  std::vector<int64_t> runs_;    // per home
-  std::vector<int32_t> ranks_;   // per home
-  std::vector<size_t> node_of_;  // per home
-  std::vector<Node> nodes_;      // homes of a node are neighbours
-  int64_t total_ = 0;
+  // All that the ranks keep; they keep the same slices.
+  void all_reduce(const Bucket& bucket, const Circle& c) {
+    const int64_t elements = matrix_slice(plan_, bucket, c.slices[0]) +
+                             adamw_slice(plan_, bucket, c.slices[0]);
+    const PairwiseBytes even =
+        sent(c, even_runs(elements, std::ssize(c.ranks)));
+    even.add_reduce_scatter(fields(Collective::kAllReduce), kBytesPerFp32);
+    even.add_all_gather(fields(Collective::kAllReduce), kBytesPerFp32);
+  }
+
+  PairwiseBytes sent(const Circle& c, std::vector<int64_t> runs) const {
+    std::vector<int32_t> nodes;
+    for (int32_t r : c.ranks) nodes.push_back(nodes_[static_cast<size_t>(r)]);
+    return {c.ranks, std::move(nodes), std::move(runs)};
+  }
+  std::function<WireBytes&(int32_t)> fields(Collective collective) {
+    return [this, collective](int32_t rank) -> WireBytes& {
+      return out_[static_cast<size_t>(rank)]
+          .wire[static_cast<size_t>(collective)];
+    };
+  }
+
+  const Plan& plan_;
+  const Nodes& nodes_;
+  std::vector<RankCost>& out_;
 };
-
-std::vector<int64_t> even_runs(int64_t elements, int32_t homes) {
-  std::vector<int64_t> runs;
-  for (int64_t h = 0; h < homes; ++h) {
-    runs.push_back(elements * (h + 1) / homes - elements * h / homes);
-  }
-  return runs;
-}
-
-// Elements whose new weights each home sends out.
-std::vector<int64_t> kept_runs(const Plan& plan, const Bucket& bucket,
-                               int32_t homes) {
-  const int64_t padded =
-      plan.traffic == Traffic::kPadded ? longest_run(bucket) : -1;
-  std::vector<int64_t> runs;
-  for (int32_t h = 0; h < homes; ++h) {
-    runs.push_back((padded >= 0 ? padded : matrix_elements_at(bucket, h)) +
-                   adamw_elements_at(bucket, h));
-  }
-  if (plan.traffic != Traffic::kBroadcast) return runs;
-  for (int32_t i = 0; i < bucket.num_matrix_tensors; ++i) {
-    const int32_t t = bucket.tensors[static_cast<size_t>(i)];
-    runs[static_cast<size_t>(plan.home[static_cast<size_t>(t)])] +=
-        shard_elements(plan.mesh, plan.model.tensors[static_cast<size_t>(t)]);
-  }
-  return runs;
-}
-
-void add_bucket(const Plan& plan, const Bucket& bucket, int32_t t,
-                std::vector<RankCost>& ranks) {
-  const Buffer& buffer = plan.buffers[static_cast<size_t>(bucket.buffer)];
-  const int32_t homes = buffer.num_homes;
-  const bool reduce_all = plan.traffic == Traffic::kAllReduce ||
-                          plan.traffic == Traffic::kBroadcast;
-  if (reduce_all) {
-    const int64_t elements =
-        matrix_elements(plan, bucket) + adamw_elements(plan, bucket);
-    const GroupExchange even(plan, buffer, t, even_runs(elements, homes));
-    even.add_reduce_scatter(ranks, Collective::kAllReduce, kBytesPerFp32);
-    even.add_all_gather(ranks, Collective::kAllReduce, kBytesPerFp32);
-    if (plan.traffic == Traffic::kAllReduce) return;
-  }
-  const GroupExchange kept(plan, buffer, t, kept_runs(plan, bucket, homes));
-  if (!reduce_all) {
-    kept.add_reduce_scatter(ranks, Collective::kReduceScatter, kBytesPerFp32);
-  }
-  kept.add_all_gather(
-      ranks, reduce_all ? Collective::kBroadcast : Collective::kAllGather,
-      bytes_per_parameter(plan));
-}
 
 // Messages between the tp ranks of homes.
 class Exchange {
  public:
-  Exchange(const Plan& plan, std::vector<RankCost>& ranks)
+  Exchange(const Plan& plan, const Nodes& nodes, std::vector<RankCost>& ranks)
       : plan_(plan),
         ranks_(ranks),
-        rule_(make_rule_facts(plan.rule, plan.rule_options)) {
-    for (size_t r = 0; r < ranks.size(); ++r) {
-      nodes_.push_back(static_cast<int32_t>(r) / plan.options.ranks_per_node);
-    }
-  }
+        rule_(make_rule_facts(plan.rule, plan.rule_options)),
+        nodes_(nodes) {}
 
-  // Every rank of every home gathers everything: what a tp rank sends is the
+  // Every rank of every home gathers everything: what a plane sends is the
   // same at all homes of an ep coordinate, but the links it takes are not.
+  // Tensors that tp does not cut go to planes of the same tp rank only.
   void add_repeated() {
-    const auto tp = static_cast<size_t>(plan_.mesh.tp);
-    std::vector<int64_t> sent(ranks_.size(), 0);  // to each peer, where counted
+    std::vector<int64_t> to_all(ranks_.size(), 0), to_same(ranks_.size(), 0);
     for (size_t m = 0; m < plan_.matrices.size(); ++m) {
       const Matrix& matrix = plan_.matrices[m];
-      if (plan_.model.tensors[static_cast<size_t>(matrix.tensor)].cut ==
-          Cut::kNone) {
-        continue;
-      }
+      const Tensor& tensor =
+          plan_.model.tensors[static_cast<size_t>(matrix.tensor)];
+      std::vector<int64_t>& sent = tensor.cut == Cut::kNone ? to_same : to_all;
       const std::vector<int64_t> elements =
           elements_by_rank(plan_, static_cast<int32_t>(m));
       each_home(plan_, matrix.tensor, [&](int32_t stage, int32_t home) {
-        const auto first = static_cast<size_t>(plan_.mesh.rank(stage, home, 0));
-        for (size_t t = 0; t < tp; ++t) sent[first + t] += elements[t];
+        const auto first = static_cast<size_t>(plan_.grid.rank(stage, home, 0));
+        for (size_t t = 0; t < elements.size(); ++t)
+          sent[first + t] += elements[t];
       });
     }
-    for (size_t from = 0; from < ranks_.size(); ++from) {
-      const int32_t counted =
-          counted_rank(plan_.mesh, static_cast<int32_t>(from));
-      const int64_t bytes = sent[static_cast<size_t>(counted)] *
-                            rule_->gather_bytes_per_element();
-      const size_t first = from - from % tp;
-      for (size_t to = first; to < first + tp; ++to) {
-        send(static_cast<int32_t>(from), static_cast<int32_t>(to),
-             Collective::kGather, bytes);
-      }
-    }
+    for (size_t from = 0; from < ranks_.size(); ++from)
+      send_repeated(static_cast<int32_t>(from), to_all, to_same);
   }
 
   // Shards to every rank that computes the matrix, updates back from an owner.
   void add(size_t m) {
     const Matrix& matrix = plan_.matrices[m];
-    const bool cut =
-        plan_.model.tensors[static_cast<size_t>(matrix.tensor)].cut !=
-        Cut::kNone;
+    const Tensor& tensor =
+        plan_.model.tensors[static_cast<size_t>(matrix.tensor)];
     const bool repeated = plan_.owners[m].empty();
     const std::vector<int64_t> elements =
         elements_by_rank(plan_, static_cast<int32_t>(m));
     each_computing_rank(plan_, m, [&](int32_t owner) {
-      const int32_t first = owner - owner % plan_.mesh.tp;
-      for (size_t t = 0; t < elements.size(); ++t) {
-        const int32_t peer = first + static_cast<int32_t>(t);
-        if (cut) {
-          send(peer, owner, Collective::kGather,
-               elements[t] * rule_->gather_bytes_per_element());
-        }
-        if (!repeated) {
-          send(owner, peer, Collective::kScatter,
-               elements[t] * rule_->scatter_bytes_per_element());
-        }
+      const int32_t first = owner - owner % plan_.grid.tp;
+      for (int32_t t = 0; t < plan_.grid.tp; ++t) {
+        const int64_t own = elements[static_cast<size_t>(t)];
+        if (sends_to(plan_.grid, tensor, t, owner - first))
+          send(first + t, owner, Collective::kGather,
+               own * rule_->gather_bytes_per_element());
+        if (!repeated)
+          send(owner, first + t, Collective::kScatter,
+               own * rule_->scatter_bytes_per_element());
       }
     });
   }
 
  private:
+  void send_repeated(int32_t from, const std::vector<int64_t>& to_all,
+                     const std::vector<int64_t>& to_same) {
+    const auto counted = static_cast<size_t>(counted_rank(plan_.grid, from));
+    const int32_t tp = plan_.grid.tp_ranks();
+    const int32_t first = from - from % plan_.grid.tp;
+    for (int32_t to = first; to < first + plan_.grid.tp; ++to) {
+      const int64_t elements =
+          to_all[counted] + (to % tp == from % tp ? to_same[counted] : 0);
+      send(from, to, Collective::kGather,
+           elements * rule_->gather_bytes_per_element());
+    }
+  }
+
   void send(int32_t from, int32_t to, Collective collective, int64_t bytes) {
     if (from == to || bytes == 0) return;
     const auto a = static_cast<size_t>(from), b = static_cast<size_t>(to);
@@ -209,22 +198,21 @@ class Exchange {
   const Plan& plan_;
   std::vector<RankCost>& ranks_;
   std::unique_ptr<RuleFacts> rule_;
-  std::vector<int32_t> nodes_;  // per rank
+  const Nodes& nodes_;
 };
 
 }  // namespace
 
-void add_bucket_bytes(const Plan& plan, std::vector<RankCost>& ranks) {
-  for (const Bucket& bucket : plan.buckets) {
-    for (int32_t t = 0; t < plan.mesh.tp; ++t) {
-      add_bucket(plan, bucket, t, ranks);
-    }
-  }
+void add_bucket_bytes(const Plan& plan, const Nodes& nodes,
+                      std::vector<RankCost>& ranks) {
+  BucketBytes bytes(plan, nodes, ranks);
+  for (const Bucket& bucket : plan.buckets) bytes.add(bucket);
 }
 
-void add_exchange_bytes(const Plan& plan, std::vector<RankCost>& ranks) {
-  if (plan.mesh.tp == 1) return;
-  Exchange exchange(plan, ranks);
+void add_exchange_bytes(const Plan& plan, const Nodes& nodes,
+                        std::vector<RankCost>& ranks) {
+  if (plan.grid.tp == 1) return;
+  Exchange exchange(plan, nodes, ranks);
   if (plan.traffic == Traffic::kAllReduce) {
     exchange.add_repeated();
     return;

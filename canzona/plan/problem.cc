@@ -48,10 +48,10 @@ void check_bytes(const Problem& p) {
   constexpr double kBytesPerElement = 16;
   double elements = 0;
   for (int64_t shard : p.shard_elements) elements += static_cast<double>(shard);
-  const double bytes = elements * kBytesPerElement * p.mesh.world();
+  const double bytes = elements * kBytesPerElement * p.grid.world();
   if (bytes > 4e18) {
     throw UsageError(cat("model ", quoted(p.model.name), ": ", bytes,
-                         " bytes on ", p.mesh.world(),
+                         " bytes on ", p.grid.world(),
                          " ranks exceed 64-bit counts"));
   }
 }
@@ -59,7 +59,7 @@ void check_bytes(const Problem& p) {
 void weigh_memory(Problem& p) {
   StateBytesTable table(p.rule);
   for (int64_t elements : p.shard_elements) {
-    p.home_bytes.push_back(elements *
+    p.home_bytes.push_back(elements / p.grid.places *
                            master_bytes_per_element(p.options.parameters));
   }
   for (const Matrix& m : p.matrices) {
@@ -68,7 +68,7 @@ void weigh_memory(Problem& p) {
         p.model.tensors[static_cast<size_t>(m.tensor)].cut != Cut::kNone;
     p.owner_bytes.push_back(bytes.with_owner);
     p.home_bytes[static_cast<size_t>(m.tensor)] +=
-        cut ? bytes.with_shard / p.mesh.tp : bytes.with_shard;
+        bytes.with_shard / (cut ? p.grid.tp : p.grid.places);
   }
 }
 
@@ -117,7 +117,7 @@ int64_t Problem::period_weight(int32_t tensor) const {
 
 Problem make_problem(const PlanRequest& request, bool join_small_tail) {
   Problem p{request.model,
-            request.mesh,
+            fold(request.mesh, request.options.zero.sizes),
             request.rule,
             request.options,
             {},
@@ -141,17 +141,22 @@ Problem make_problem(const PlanRequest& request, bool join_small_tail) {
   for (const Matrix& m : p.matrices) {
     const Tensor& tensor = p.model.tensors[static_cast<size_t>(m.tensor)];
     p.costs.push_back(cost.cost({m.rows, m.cols}));
-    p.weights.push_back(cost.weight(*p.options.weight, {m.rows, m.cols},
-                                    tensor.cut == Cut::kNone ? p.mesh.tp : 1));
+    p.weights.push_back(
+        cost.weight(*p.options.weight, {m.rows, m.cols},
+                    tensor.cut == Cut::kNone ? p.grid.tp_ranks() : 1));
   }
   check_total(p);
   for (const Tensor& t : p.model.tensors) {
-    p.shard_elements.push_back(shard_elements(p.mesh, t));
+    p.shard_elements.push_back(shard_elements(p.grid, t));
   }
   check_bytes(p);
-  p.buffers = make_buffers(p.mesh, p.model, p.buffer_of);
-  p.buckets = make_buckets(p.model, p.buffers, p.buffer_of, p.shard_elements,
-                           p.options.bucket_elements, join_small_tail);
+  p.buffers = make_buffers(p.grid, p.model, p.buffer_of);
+  p.buckets =
+      p.grid.places > 1
+          ? make_module_buckets(p.model, p.buffer_of, p.shard_elements,
+                                p.options.zero.message)
+          : make_buckets(p.model, p.buffers, p.buffer_of, p.shard_elements,
+                         p.options.bucket_elements, join_small_tail);
   weigh_memory(p);
   return p;
 }

@@ -21,7 +21,7 @@ struct OpenBucket {
 
 struct Problem {
   const Model& model;
-  Mesh mesh;
+  Mesh grid;  // the mesh, folded (zero.h)
   const RuleFacts& rule;
   PlanOptions options;  // every default filled in
 

@@ -104,7 +104,7 @@ class PlanReader {
   }
 
   void read_buffers() {
-    const Mesh& mesh = plan_.mesh;
+    const Mesh& mesh = plan_.grid;
     for (const Json& b : in_.array(member("buffers"), "buffers")) {
       in_.row(b, 3, "buffer");
       Buffer buffer;
@@ -185,7 +185,7 @@ class PlanReader {
   void read_owners() {
     const int64_t matrices = std::ssize(plan_.matrices);
     plan_.home =
-        in_.indices(member("home"), kEveryHome, plan_.mesh.homes() - 1, "home");
+        in_.indices(member("home"), kEveryHome, plan_.grid.homes() - 1, "home");
     plan_.micro_group =
         in_.indices(member("micro_group"), 0, matrices - 1, "micro_group");
     if (plan_.home.size() != plan_.model.tensors.size() ||
@@ -195,9 +195,9 @@ class PlanReader {
     }
     for (const Json& o : member("owners")) {
       if (o.is_array()) {
-        plan_.owners.push_back(in_.indices(o, 0, plan_.mesh.tp - 1, "owner"));
+        plan_.owners.push_back(in_.indices(o, 0, plan_.grid.tp - 1, "owner"));
       } else {
-        plan_.owners.push_back(in_.index(o, 0, plan_.mesh.tp - 1, "owner"));
+        plan_.owners.push_back(in_.index(o, 0, plan_.grid.tp - 1, "owner"));
       }
     }
   }

@@ -16,6 +16,7 @@ class RequestReader {
     read_mesh(get_member(root_, "mesh", where_));
     read_rule(get_member(root_, "rule", where_));
     read_options(get_member(root_, "options", where_));
+    plan_.grid = fold(plan_.mesh, plan_.options.zero.sizes);
     read_traffic();
   }
 
@@ -49,7 +50,7 @@ class RequestReader {
     require_known_keys(o,
                        {"strategy", "micro_groups", "split", "bucket_elements",
                         "alpha", "weight", "capacity_bytes", "memory_cap_bytes",
-                        "ranks_per_node", "parameters", "links"},
+                        "ranks_per_node", "parameters", "links", "zero"},
                        where_);
     PlanOptions& out = plan_.options;
     out.strategy = get_string(o, "strategy", where_);
@@ -64,8 +65,27 @@ class RequestReader {
         get_integer(o, "ranks_per_node", 1, INT32_MAX, where_));
     out.parameters = parse_parameter_dtype(get_string(o, "parameters", where_));
     out.links = links(get_member(o, "links", where_));
+    read_zero(o, out.zero);
     check_options(out);
     if (!out.micro_groups.empty()) find_micro_group_mode(out.micro_groups);
+  }
+
+  void read_zero(const Json& options, ZeroOptions& out) const {
+    out.sizes = with_states(out.sizes, plan_.mesh.homes());
+    const auto found = options.find("zero");
+    if (found == options.end()) return;
+    const Json& zero = *found;
+    require_known_keys(
+        zero, {"z1", "z2", "z3", "message", "prefetch", "replica_sum"}, where_);
+    const auto size = [&](const char* key) {
+      return static_cast<int32_t>(get_integer(zero, key, 1, kMaxWorld, where_));
+    };
+    out.sizes = {size("z1"), size("z2"), size("z3")};
+    out.message = parse_message_unit(get_string(zero, "message", where_));
+    out.prefetch = static_cast<int32_t>(
+        get_integer(zero, "prefetch", 0, kMaxWorld, where_));
+    out.replica_sum =
+        parse_replica_sum(get_string(zero, "replica_sum", where_));
   }
 
   Links links(const Json& l) const {

@@ -19,9 +19,9 @@ double bytes_of(const Plan& plan) {
   constexpr double kBytesPerElement = 16;
   double elements = 0;
   for (const Tensor& t : plan.model.tensors) {
-    elements += static_cast<double>(shard_elements(plan.mesh, t));
+    elements += static_cast<double>(shard_elements(plan.grid, t));
   }
-  return elements * kBytesPerElement * plan.mesh.world();
+  return elements * kBytesPerElement * plan.grid.world();
 }
 
 double ticks_of(const Plan& plan) {
@@ -39,18 +39,18 @@ double messages_of(const Plan& plan, size_t m) {
   const bool everywhere =
       plan.home[static_cast<size_t>(tensor)] == kEveryHome &&
       plan.buffer_of(tensor).ep < 0;
-  const double homes = everywhere ? plan.mesh.ep : 1;
+  const double homes = everywhere ? plan.grid.ep : 1;
   const double computing = plan.owners[m].empty()
-                               ? plan.mesh.tp
+                               ? plan.grid.tp
                                : static_cast<double>(plan.owners[m].size());
-  return homes * std::max(computing, 1.0) * plan.mesh.tp;
+  return homes * std::max(computing, 1.0) * plan.grid.tp;
 }
 
 // Rectangles that the routes of a tensor's matrices are made of.
 double pieces_of(const Plan& plan, size_t t) {
-  double pieces = plan.mesh.tp;
+  double pieces = plan.grid.tp;
   for (const Part& part : plan.model.tensors[t].parts) {
-    pieces += static_cast<double>(part.rows.count) + plan.mesh.tp;
+    pieces += static_cast<double>(part.rows.count) + plan.grid.tp;
   }
   return pieces * (plan.first_matrix[t + 1] - plan.first_matrix[t]);
 }
@@ -59,10 +59,10 @@ double steps_of_loops(const Plan& plan) {
   // Every kind of step has a lower bound, which looks at the ranks of each ep
   // coordinate.
   double steps =
-      static_cast<double>(plan.mesh.world()) * plan.mesh.ep * (plan.phases + 1);
+      static_cast<double>(plan.grid.world()) * plan.grid.ep * (plan.phases + 1);
   for (const Bucket& bucket : plan.buckets) {
     const Buffer& buffer = plan.buffers[static_cast<size_t>(bucket.buffer)];
-    steps += static_cast<double>(plan.mesh.tp) *
+    steps += static_cast<double>(plan.grid.tp) *
              (buffer.num_homes + static_cast<double>(bucket.tensors.size()));
   }
   for (size_t m = 0; m < plan.matrices.size(); ++m) {
@@ -71,19 +71,19 @@ double steps_of_loops(const Plan& plan) {
   for (size_t t = 0; t < plan.model.tensors.size(); ++t) {
     steps += pieces_of(plan, t);
   }
-  return steps + static_cast<double>(plan.matrices.size()) * plan.mesh.pp;
+  return steps + static_cast<double>(plan.matrices.size()) * plan.grid.pp;
 }
 
 // Work per rank and phase, per round and phase, per matrix and phase.
 double stored_numbers(const Plan& plan) {
-  std::vector<int32_t> rounds(static_cast<size_t>(plan.mesh.world()), 0);
+  std::vector<int32_t> rounds(static_cast<size_t>(plan.grid.world()), 0);
   for (size_t m = 0; m < plan.matrices.size(); ++m) {
     each_computing_rank(plan, m, [&](int32_t r) {
       int32_t& most = rounds[static_cast<size_t>(r)];
       most = std::max(most, plan.micro_group[m] + 1);
     });
   }
-  double numbers = plan.mesh.world() + static_cast<double>(plan.costs.size());
+  double numbers = plan.grid.world() + static_cast<double>(plan.costs.size());
   for (int32_t most : rounds) numbers += most;
   return numbers * plan.phases;
 }
@@ -91,7 +91,7 @@ double stored_numbers(const Plan& plan) {
 }  // namespace
 
 void check_plan_size(const Plan& plan, const PlanValues& values) {
-  const int32_t world = plan.mesh.world();
+  const int32_t world = plan.grid.world();
   if (ticks_of(plan) > kMaxCount) {
     values.fail("the ticks of one period exceed 64-bit counts");
   }

@@ -79,12 +79,29 @@ void append(std::vector<Route>& routes, const Route& next) {
   routes.push_back(next);
 }
 
-void append_routes(const Tensor& tensor, const Matrix& matrix, int32_t tp,
-                   int32_t t, std::vector<Route>& routes) {
+// The rows of `run` that lie in the slice.
+Run cut_to_slice(Run run, const RowRange& slice) {
+  const Interval rows = meet({run.shard_row, run.shard_row + run.num_rows},
+                             {slice.first, slice.end()});
+  const int64_t skipped = rows.begin - run.shard_row;
+  run.tensor_row += skipped;
+  run.part_row += skipped;
+  run.shard_row = rows.begin;
+  run.num_rows = std::max<int64_t>(rows.end - rows.begin, 0);
+  return run;
+}
+
+void append_routes(const Tensor& tensor, const Matrix& matrix, const Mesh& grid,
+                   int32_t plane, std::vector<Route>& routes) {
+  const int32_t tp = grid.tp_ranks();
+  const int32_t t = plane % tp;
   const Interval cols = tensor.cut == Cut::kColumns
                             ? share_of(tensor.cols(), tp, t)
                             : Interval{0, tensor.cols()};
-  for (const Run& run : shard_runs(tensor, tp, t)) {
+  const RowRange slice = slice_rows(grid, tensor, grid.slice_of(plane / tp));
+  for (const Run& whole : shard_runs(tensor, tp, t)) {
+    const Run run = cut_to_slice(whole, slice);
+    if (run.num_rows == 0) continue;
     Interval rows{run.part_row, run.part_row + run.num_rows};
     int64_t first_row = run.tensor_row;
     int64_t shard_row = run.shard_row;
@@ -95,7 +112,7 @@ void append_routes(const Tensor& tensor, const Matrix& matrix, int32_t tp,
       first_row = rows.begin - matrix.first_row;
       shard_row += rows.begin - run.part_row;
     }
-    append(routes, {t, first_row, rows.end - rows.begin, cols.begin,
+    append(routes, {plane, first_row, rows.end - rows.begin, cols.begin,
                     cols.end - cols.begin, shard_row});
   }
 }
@@ -103,24 +120,57 @@ void append_routes(const Tensor& tensor, const Matrix& matrix, int32_t tp,
 }  // namespace
 
 std::vector<Route> routes_of(const Tensor& tensor, const Matrix& matrix,
-                             int32_t tp) {
+                             const Mesh& grid) {
   std::vector<Route> routes;
-  for (int32_t t = 0; t < tp; ++t) {
-    append_routes(tensor, matrix, tp, t, routes);
+  for (int32_t t = 0; t < grid.tp; ++t) {
+    append_routes(tensor, matrix, grid, t, routes);
   }
   return routes;
+}
+
+std::vector<Route> routes_of(const Tensor& tensor, const Matrix& matrix,
+                             int32_t tp) {
+  Mesh grid;
+  grid.tp = tp;
+  return routes_of(tensor, matrix, grid);
+}
+
+bool is_cut(const Mesh& grid, const Tensor& tensor) {
+  return grid.places > 1 || (tensor.cut != Cut::kNone && grid.tp > 1);
+}
+
+bool sends_to(const Mesh& grid, const Tensor& tensor, int32_t t,
+              int32_t owner) {
+  const int32_t tp = grid.tp_ranks();
+  return tensor.cut != Cut::kNone || t % tp == owner % tp;
 }
 
 std::vector<Route> routes_of(const Plan& plan, int32_t matrix) {
   const Matrix& m = plan.matrices[static_cast<size_t>(matrix)];
   return routes_of(plan.model.tensors[static_cast<size_t>(m.tensor)], m,
-                   plan.mesh.tp);
+                   plan.grid);
 }
+
+namespace {
+
+int64_t elements_in_slice(const Mesh& grid, const Tensor& tensor,
+                          const Matrix& matrix, int32_t plane) {
+  if (matrix.part < 0)
+    return slice_elements(grid, tensor, grid.slice_of(plane / grid.tp_ranks()));
+  std::vector<Route> routes;
+  append_routes(tensor, matrix, grid, plane, routes);
+  int64_t sum = 0;
+  for (const Route& r : routes) sum += r.num_rows * r.num_cols;
+  return sum;
+}
+
+}  // namespace
 
 int64_t elements_on(const Plan& plan, int32_t matrix, int32_t t) {
   const Matrix& m = plan.matrices[static_cast<size_t>(matrix)];
   const Tensor& tensor = plan.model.tensors[static_cast<size_t>(m.tensor)];
-  const int32_t tp = plan.mesh.tp;
+  const int32_t tp = plan.grid.tp;
+  if (plan.grid.places > 1) return elements_in_slice(plan.grid, tensor, m, t);
   if (tensor.cut == Cut::kNone) return m.rows * m.cols;
   if (tensor.cut == Cut::kColumns) return m.rows * (m.cols / tp);
   if (m.part < 0) return m.rows / tp * m.cols;
@@ -134,10 +184,12 @@ int64_t elements_on(const Plan& plan, int32_t matrix, int32_t t) {
 }
 
 std::vector<int64_t> elements_by_rank(const Plan& plan, int32_t matrix) {
-  const auto tp = static_cast<size_t>(plan.mesh.tp);
+  const auto tp = static_cast<size_t>(plan.grid.tp);
   std::vector<int64_t> out(tp, elements_on(plan, matrix, 0));
   // Whole tensors are cut evenly; heads and other pieces need not be.
-  if (plan.matrices[static_cast<size_t>(matrix)].part < 0) return out;
+  const bool even = plan.grid.places == 1 &&
+                    plan.matrices[static_cast<size_t>(matrix)].part < 0;
+  if (even) return out;
   for (size_t t = 1; t < tp; ++t) {
     out[t] = elements_on(plan, matrix, static_cast<int32_t>(t));
   }

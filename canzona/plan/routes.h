@@ -3,10 +3,11 @@
 //   for (const Route& r : routes_of(plan, matrix)) …
 //
 // A matrix's rows (row cut) or columns (column cut) are spread over the tp
-// ranks of its home. Route pieces are runs of matrix rows and columns on one tp
-// rank; the same list serves gather (shard → owner) and scatter (owner →
-// shard). Of a tensor that tp does not cut every rank stores all: nothing is
-// gathered, and the scatter sends the whole update.
+// ranks of its home, and the rows of each such shard over the places. Route
+// pieces are runs of matrix rows and columns on one plane (mesh.h); the same
+// list serves gather (shard → owner) and scatter (owner → shard). Of a tensor
+// that tp does not cut every tp rank of a place stores the same: those that
+// share the owner's tp rank send, and the update goes to all.
 #pragma once
 
 #include <vector>
@@ -15,25 +16,33 @@
 
 namespace canzona {
 
-// A rectangle of the matrix that tp rank `t` stores.
+// A rectangle of the matrix that plane `t` stores.
 struct Route {
   int32_t t = 0;
   int64_t first_row = 0;  // of the matrix
   int64_t num_rows = 0;
   int64_t first_col = 0;
   int64_t num_cols = 0;
-  int64_t shard_row = 0;  // first row in the shard of the tensor on rank t
+  int64_t shard_row = 0;  // first row in the tp rank's shard, of all places
   friend bool operator==(const Route&, const Route&) = default;
 };
 
 std::vector<Route> routes_of(const Plan& plan, int32_t matrix);
 std::vector<Route> routes_of(const Tensor& tensor, const Matrix& matrix,
+                             const Mesh& grid);
+// Of tensor parallelism alone.
+std::vector<Route> routes_of(const Tensor& tensor, const Matrix& matrix,
                              int32_t tp);
 
-// Elements of `matrix` on tp rank t, without listing the routes.
+// Whether the matrices of a tensor lie in pieces on several ranks of a home.
+bool is_cut(const Mesh& grid, const Tensor& tensor);
+// Whether plane `t` sends its piece to plane `owner`, itself included.
+bool sends_to(const Mesh& grid, const Tensor& tensor, int32_t t, int32_t owner);
+
+// Elements of `matrix` on plane t.
 int64_t elements_on(const Plan& plan, int32_t matrix, int32_t t);
 
-// The same for all tp ranks, [t].
+// The same for all planes, [t].
 std::vector<int64_t> elements_by_rank(const Plan& plan, int32_t matrix);
 
 }  // namespace canzona

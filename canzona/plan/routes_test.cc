@@ -160,7 +160,7 @@ Elements painted(const std::vector<Route>& routes) {
 Plan plan_with(const Tensor& tensor, const std::vector<Matrix>& matrices,
                int32_t tp) {
   Plan plan;
-  plan.mesh.tp = tp;
+  plan.grid.tp = tp;
   plan.model.tensors = {tensor};
   plan.matrices = matrices;
   return plan;

@@ -78,13 +78,13 @@ const MicroGroupMode& find_micro_group_mode(const std::string& name) {
 int32_t stage_home(const Problem& p, int32_t tensor, int32_t home) {
   const Buffer& buffer =
       p.buffers[static_cast<size_t>(p.buffer_of[static_cast<size_t>(tensor)])];
-  return buffer.ep < 0 ? home : p.mesh.home_of_expert(home, buffer.ep);
+  return buffer.ep < 0 ? home : p.grid.home_of_expert(home, buffer.ep);
 }
 
 std::vector<std::vector<int32_t>> matrices_by_home(const Problem& p,
                                                    const Assignment& a) {
-  const auto homes = static_cast<size_t>(p.mesh.homes());
-  std::vector<std::vector<int32_t>> out(homes * static_cast<size_t>(p.mesh.pp));
+  const auto homes = static_cast<size_t>(p.grid.homes());
+  std::vector<std::vector<int32_t>> out(homes * static_cast<size_t>(p.grid.pp));
   for (const OpenBucket& bucket : p.buckets) {
     const auto stage = static_cast<size_t>(
         p.buffers[static_cast<size_t>(bucket.buffer)].stage);
@@ -107,7 +107,7 @@ int64_t exchange_bytes(const Problem& p, int32_t matrix) {
   const bool cut =
       p.model.tensors[static_cast<size_t>(m.tensor)].cut != Cut::kNone;
   const int64_t bytes = m.rows * m.cols * kBytesPerFp32;
-  return cut ? bytes / p.mesh.tp : bytes;
+  return bytes / (cut ? p.grid.tp : p.grid.places);
 }
 
 int64_t period_weight_of(const Problem& p, int32_t matrix) {

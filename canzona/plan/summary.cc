@@ -16,7 +16,7 @@ PlanSummary summarize(const Plan& plan, const std::vector<RankCost>& ranks) {
             static_cast<double>(cost.refresh.value());
   }
   const auto world = static_cast<double>(ranks.size());
-  s.mean = work / world;
+  s.mean = work * plan.num_replicas() / world;
   double memory = 0;
   for (const RankCost& rank : ranks) {
     s.idle_ranks += rank.num_matrices == 0;

@@ -50,8 +50,8 @@ class Validation {
       const Buffer& buffer = plan_.buffers[static_cast<size_t>(bucket.buffer)];
       for (int32_t t : bucket.tensors) {
         ++places[static_cast<size_t>(t)];
-        if (stage_of(plan_.mesh, plan_.model, tensor(t)) != buffer.stage ||
-            ep_of(plan_.mesh, plan_.model, tensor(t)) != buffer.ep) {
+        if (stage_of(plan_.grid, plan_.model, tensor(t)) != buffer.stage ||
+            ep_of(plan_.grid, plan_.model, tensor(t)) != buffer.ep) {
           violated("tensor ", name(t), ": bucket ", b,
                    " belongs to other ranks (stage ", buffer.stage, ", ep ",
                    buffer.ep, ")");
@@ -66,7 +66,7 @@ class Validation {
     }
     for (const Buffer& buffer : plan_.buffers) {
       const int32_t expected =
-          buffer.ep < 0 ? plan_.mesh.homes() : plan_.mesh.expert_homes();
+          buffer.ep < 0 ? plan_.grid.homes() : plan_.grid.expert_homes();
       if (buffer.num_homes != expected) {
         violated("buffer of stage ", buffer.stage, ", ep ", buffer.ep, ": ",
                  buffer.num_homes, " homes, expected ", expected);
@@ -120,7 +120,7 @@ class Validation {
     for (int32_t i = 0; i < bucket.num_matrix_tensors; ++i) {
       const int32_t t = bucket.tensors[static_cast<size_t>(i)];
       const int32_t home = plan_.home[static_cast<size_t>(t)];
-      const int64_t end = offset + shard_elements(plan_.mesh, tensor(t));
+      const int64_t end = offset + shard_elements(plan_.grid, tensor(t));
       const auto h = static_cast<size_t>(home);
       if (home < 0 || h + 1 >= bucket.cuts.size() || offset < bucket.cuts[h] ||
           end > bucket.cuts[h + 1]) {
@@ -175,12 +175,12 @@ class Validation {
       const std::set<int32_t> distinct(owners.begin(), owners.end());
       const bool inside =
           std::all_of(owners.begin(), owners.end(),
-                      [&](int32_t t) { return t >= 0 && t < plan_.mesh.tp; });
+                      [&](int32_t t) { return t >= 0 && t < plan_.grid.tp; });
       if (!inside) {
         violated("matrix ",
                  quoted(matrix_name(plan_.model, plan_.matrices[m],
                                     plan_.options.splits)),
-                 " has an owner beyond the ", plan_.mesh.tp,
+                 " has an owner beyond the ", plan_.grid.tp,
                  " tp ranks of its home");
       }
       if (distinct.size() != owners.size() || owners.empty() == one_owner) {
@@ -196,14 +196,14 @@ class Validation {
   // Rounds of a home are numbered without gaps.
   void check_micro_groups() {
     std::vector<std::set<int32_t>> rounds(
-        static_cast<size_t>(plan_.mesh.pp * plan_.mesh.homes()));
+        static_cast<size_t>(plan_.grid.pp * plan_.grid.homes()));
     for (size_t m = 0; m < plan_.matrices.size(); ++m) {
       const int32_t t = plan_.matrices[m].tensor;
       if (plan_.bucket_of[static_cast<size_t>(t)] < 0) continue;
       const Buffer& buffer = plan_.buffer_of(t);
       const int32_t home = std::max(plan_.home[static_cast<size_t>(t)], 0);
       if (home >= buffer.num_homes) continue;  // said above
-      rounds[static_cast<size_t>(buffer.stage * plan_.mesh.homes() +
+      rounds[static_cast<size_t>(buffer.stage * plan_.grid.homes() +
                                  plan_.stage_home(buffer, home))]
           .insert(plan_.micro_group[m]);
     }
@@ -250,7 +250,7 @@ class Validation {
       std::vector<int64_t> shards;
       for (int32_t i = 0; i < bucket.num_matrix_tensors; ++i) {
         shards.push_back(shard_elements(
-            plan_.mesh, tensor(bucket.tensors[static_cast<size_t>(i)])));
+            plan_.grid, tensor(bucket.tensors[static_cast<size_t>(i)])));
       }
       const auto homes = static_cast<int64_t>(bucket.cuts.size()) - 1;
       const int64_t cap =

@@ -52,10 +52,10 @@ class TensorRoutes {
   bool gather_is_exact() const {
     for (int32_t m = first_; m < last_; ++m) {
       const Matrix& matrix = plan_.matrices[static_cast<size_t>(m)];
-      const bool cut = tensor_.cut != Cut::kNone;
       std::vector<Box> boxes;
       for (const Route& r : routes_of(plan_, m)) {
-        if (!cut && r.t > 0) continue;  // every rank stores the same
+        // Every tp rank stores the same of what is not cut.
+        if (!sends_to(plan_.grid, tensor_, r.t, 0)) continue;
         boxes.push_back({r.first_row, r.first_col, r.num_rows, r.num_cols});
       }
       if (!tiles(std::move(boxes), matrix.rows, matrix.cols)) return false;
@@ -64,24 +64,27 @@ class TensorRoutes {
   }
 
   bool scatter_is_exact() const {
-    const int32_t tp = plan_.mesh.tp;
+    const int32_t tp = plan_.grid.tp;
     std::vector<std::vector<Box>> shards(static_cast<size_t>(tp));
     for (int32_t m = first_; m < last_; ++m) {
       for (const Route& r : routes_of(plan_, m)) {
         shards[static_cast<size_t>(r.t)].push_back(
-            {r.shard_row, 0, r.num_rows, r.num_cols});
+            {r.shard_row - slice_at(r.t).first, 0, r.num_rows, r.num_cols});
       }
     }
-    const int64_t rows =
-        tensor_.cut == Cut::kRows ? tensor_.rows() / tp : tensor_.rows();
-    const int64_t cols =
-        tensor_.cut == Cut::kColumns ? tensor_.cols() / tp : tensor_.cols();
-    return std::all_of(shards.begin(), shards.end(), [&](const auto& boxes) {
-      return tiles(boxes, rows, cols);
-    });
+    for (int32_t t = 0; t < tp; ++t)
+      if (!tiles(shards[static_cast<size_t>(t)], slice_at(t).count,
+                 shard_cols(plan_.grid, tensor_)))
+        return false;
+    return true;
   }
 
  private:
+  RowRange slice_at(int32_t plane) const {
+    const Mesh& grid = plan_.grid;
+    return slice_rows(grid, tensor_, grid.slice_of(plane / grid.tp_ranks()));
+  }
+
   const Plan& plan_;
   const Tensor& tensor_;
   int32_t first_;

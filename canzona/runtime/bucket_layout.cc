@@ -99,7 +99,7 @@ class RankLayoutMaker {
   // Returns the end without padding.
   int64_t put(int32_t tensor, int64_t at, int64_t shift) {
     const int64_t count =
-        shard_elements(plan_.mesh, plan_.model.tensors[index(tensor)]);
+        shard_elements(plan_.grid, plan_.model.tensors[index(tensor)]);
     out_.tensors[index(tensor)] = {static_cast<int32_t>(out_.buckets.size()),
                                    at + shift, count};
     return at + count;

@@ -6,7 +6,7 @@ namespace canzona {
 
 Groups::Groups(Communicator& world, const Plan& plan, const RankPlace& place,
                const WireOps& ops, int capacity, Trace* trace) {
-  const Mesh& mesh = plan.mesh;
+  const Mesh& mesh = plan.grid;
   const int32_t plane = place.stage * mesh.tp + place.t;
   const int32_t home = place.stage * mesh.homes() + place.home;
   control_ = world.split(0, place.rank, "control");

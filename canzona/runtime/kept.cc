@@ -16,7 +16,7 @@ KeptMatrix kept_matrix(const Plan& plan, int32_t m, int32_t t, int64_t first,
   out.matrix = m;
   out.dims = {matrix.rows, matrix.cols};
   out.cut = plan.model.tensors[index(matrix.tensor)].cut != Cut::kNone &&
-            plan.mesh.tp > 1;
+            plan.grid.tp > 1;
   out.kept = kept;
   for (const Route& r : routes_of(plan, m)) {
     if (r.t != t) continue;

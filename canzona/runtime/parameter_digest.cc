@@ -31,7 +31,7 @@ LogicalDigest own_parameters(Rank& rank, bool of_experts, bool counted) {
       }
       const uint64_t seed = name_seed(tensor.name);
       for (const LogicalRun& run :
-           logical_runs(tensor, rank.plan.mesh.tp, rank.place.t))
+           logical_runs(tensor, rank.plan.grid.tp, rank.place.t))
         digest.add(seed, run.in_tensor,
                    std::span<const uint32_t>(bits).subspan(index(run.in_shard),
                                                            index(run.count)));
@@ -42,17 +42,17 @@ LogicalDigest own_parameters(Rank& rank, bool of_experts, bool counted) {
 
 // Every home must hold the same parameters as the first.
 void require_same(Rank& rank, bool of_experts, LogicalDigest mine) {
-  std::vector<uint64_t> words(index(2 * rank.plan.mesh.world()));
-  const std::vector<int64_t> bytes(index(rank.plan.mesh.world()),
+  std::vector<uint64_t> words(index(2 * rank.plan.grid.world()));
+  const std::vector<int64_t> bytes(index(rank.plan.grid.world()),
                                    2 * sizeof(uint64_t));
   rank.groups.control().all_gather_v(
       std::as_bytes(std::span<uint64_t>(mine.words())), bytes,
       std::as_writable_bytes(std::span(words)), {.label = "digests"});
   const RankPlace& me = rank.place;
   const int32_t first_home =
-      of_experts ? rank.plan.mesh.home_of_expert(0, me.ep) : 0;
+      of_experts ? rank.plan.grid.home_of_expert(0, me.ep) : 0;
   const size_t first =
-      index(2 * rank.plan.mesh.rank(me.stage, first_home, me.t));
+      index(2 * rank.plan.grid.rank(me.stage, first_home, me.t));
   if (words[first] != mine.words()[0] || words[first + 1] != mine.words()[1])
     throw InternalError(cat("rank ", me.rank, " holds other ",
                             of_experts ? "expert" : "dense",

@@ -4,7 +4,7 @@
 
 #include "canzona/base/text.h"
 #include "canzona/runtime/index.h"
-#include "canzona/runtime/modules.h"
+#include "canzona/plan/modules.h"
 
 namespace canzona {
 namespace {

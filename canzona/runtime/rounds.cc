@@ -34,7 +34,7 @@ class RoundMaker {
              int fields)
       : plan_(plan),
         t_(place.t),
-        tp_(plan.mesh.tp),
+        tp_(plan.grid.tp),
         kept_(kept),
         fields_(fields),
         whole_cut_(tp_),
@@ -198,7 +198,7 @@ class RoundMaker {
 
 std::vector<Round> make_rounds(const Plan& plan, const RankPlace& place,
                                const Kept& kept, int num_fields) {
-  if (plan.mesh.tp == 1) return {};
+  if (plan.grid.tp == 1) return {};
   std::vector<std::vector<int32_t>> members;
   for (size_t k = 0; k < kept.matrices.size(); ++k) {
     const auto m = index(kept.matrices[k].matrix);

@@ -23,7 +23,7 @@ namespace {
 void require_same_plan(Rank& rank) {
   const std::string& own = rank.plan.digest;
   const auto size = static_cast<int64_t>(own.size());
-  const std::vector<int64_t> bytes(index(rank.plan.mesh.world()), size);
+  const std::vector<int64_t> bytes(index(rank.plan.grid.world()), size);
   std::string all(index(size) * bytes.size(), ' ');
   rank.groups.control().all_gather_v(std::as_bytes(std::span(own)), bytes,
                                      std::as_writable_bytes(std::span(all)),
@@ -57,7 +57,7 @@ struct Runtime::Parts {
         check(rank),
         publisher(rank),
         elements(rank, publisher) {
-    if (plan.mesh.tp == 1)
+    if (plan.grid.tp == 1)
       local = std::make_unique<LocalUpdate>(rank, publisher);
     else
       exchanged = std::make_unique<ExchangedUpdate>(rank, publisher);

@@ -72,7 +72,7 @@ void add_run(LogicalDigest& digest, uint64_t seed, const Tensor& tensor,
              const Rank& rank, const KeptElements& elements,
              std::span<const float> values) {
   for (const LogicalRun& run :
-       logical_runs(tensor, rank.plan.mesh.tp, rank.place.t)) {
+       logical_runs(tensor, rank.plan.grid.tp, rank.place.t)) {
     const int64_t first = std::max(run.in_shard, elements.skipped);
     const int64_t end =
         std::min(run.in_shard + run.count, elements.skipped + elements.count);

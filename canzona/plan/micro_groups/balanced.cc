@@ -14,7 +14,7 @@ using MatrixList = std::vector<int32_t>;
 std::vector<MatrixList> by_owner(const Problem& p,
                                  std::span<const int32_t> matrices,
                                  const Assignment& a) {
-  std::vector<MatrixList> lists(static_cast<size_t>(p.mesh.tp));
+  std::vector<MatrixList> lists(static_cast<size_t>(p.grid.tp));
   for (int32_t m : matrices) {
     lists[static_cast<size_t>(a.owner[static_cast<size_t>(m)])].push_back(m);
   }

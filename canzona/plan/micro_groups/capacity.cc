@@ -62,13 +62,13 @@ void assign_capacity(const Problem& p, std::span<const int32_t> matrices,
   std::stable_sort(order.begin(), order.end(), [&](int32_t x, int32_t y) {
     return period_weight_of(p, x) > period_weight_of(p, y);
   });
-  OpenGroup group(p.mesh.tp);
+  OpenGroup group(p.grid.tp);
   int32_t number = 0;
   for (int32_t m : order) {
     check_capacity(p, m);
     const int64_t bytes = exchange_bytes(p, m);
     if (!group.fits(bytes, p.options.capacity_bytes)) {
-      group = OpenGroup(p.mesh.tp);
+      group = OpenGroup(p.grid.tp);
       ++number;
     }
     a.owner[static_cast<size_t>(m)] = group.add(period_weight_of(p, m), bytes);

@@ -8,7 +8,7 @@ void assign_rounds_in_order(const Problem& p, std::span<const int32_t> matrices,
                             bool, Assignment& a) {
   int32_t round = 0;
   for (int32_t m : matrices) {
-    a.owner[static_cast<size_t>(m)] = round % p.mesh.tp;
+    a.owner[static_cast<size_t>(m)] = round % p.grid.tp;
     a.micro_group[static_cast<size_t>(m)] = round++;
   }
 }

@@ -24,7 +24,7 @@ void deal_owners(const Problem& p, std::span<const int32_t> matrices,
     classes.push_back(std::move(c));
     members.push_back(std::move(list));
   }
-  const std::vector<int32_t> blocks(static_cast<size_t>(p.mesh.tp), 0);
+  const std::vector<int32_t> blocks(static_cast<size_t>(p.grid.tp), 0);
   const Bundles bundles = search_bundles(classes, p.steps(), blocks, 1, {});
   for (size_t t = 0; t < bundles.num_ranks(); ++t) {
     for (const ClassCount& c : bundles.bundle(t)) {

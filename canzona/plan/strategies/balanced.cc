@@ -23,7 +23,7 @@ constexpr int64_t kSwapBudget = 50'000'000;
 class Stage {
  public:
   Stage(const Problem& p, int32_t stage, Assignment& a)
-      : p_(p), a_(a), homes_(static_cast<size_t>(p.mesh.homes())) {
+      : p_(p), a_(a), homes_(static_cast<size_t>(p.grid.homes())) {
     for (size_t b = 0; b < p.buckets.size(); ++b) {
       if (buffer(p.buckets[b]).stage != stage) continue;
       buckets_.push_back(b);
@@ -66,11 +66,11 @@ class Stage {
     return p_
         .buffers[static_cast<size_t>(p_.buffer_of[static_cast<size_t>(t)])];
   }
-  size_t ranks() const { return homes_ * static_cast<size_t>(p_.mesh.tp); }
+  size_t ranks() const { return homes_ * static_cast<size_t>(p_.grid.tp); }
 
   // Homes of one ep coordinate form a block; without ep all are one.
   int32_t block_of_home(size_t home) const {
-    return static_cast<int32_t>(home) / p_.mesh.cp % p_.mesh.ep;
+    return static_cast<int32_t>(home) / p_.grid.cp % p_.grid.ep;
   }
   std::vector<int32_t> blocks(int32_t ranks_per_home) const {
     std::vector<int32_t> out;
@@ -92,8 +92,8 @@ class Stage {
   bool assign_exactly() {
     ExactCase c;
     c.steps = p_.steps();
-    c.tp = p_.mesh.tp;
-    c.blocks = blocks(p_.mesh.tp);
+    c.tp = p_.grid.tp;
+    c.blocks = blocks(p_.grid.tp);
     std::vector<int32_t> matrices;
     for (size_t i = 0; i < buckets_.size(); ++i) {
       const OpenBucket& bucket = p_.buckets[buckets_[i]];
@@ -124,14 +124,14 @@ class Stage {
 
   void set_owner(int32_t matrix, int32_t rank) {
     const int32_t t = p_.matrices[static_cast<size_t>(matrix)].tensor;
-    a_.home[static_cast<size_t>(t)] = buffer_home(t, rank / p_.mesh.tp);
-    a_.owner[static_cast<size_t>(matrix)] = rank % p_.mesh.tp;
+    a_.home[static_cast<size_t>(t)] = buffer_home(t, rank / p_.grid.tp);
+    a_.owner[static_cast<size_t>(matrix)] = rank % p_.grid.tp;
   }
 
   // The number in the tensor's buffer of a home of the stage.
   int32_t buffer_home(int32_t t, int32_t home) const {
     if (buffer_of(t).ep < 0) return home;
-    return home / (p_.mesh.ep * p_.mesh.cp) * p_.mesh.cp + home % p_.mesh.cp;
+    return home / (p_.grid.ep * p_.grid.cp) * p_.grid.cp + home % p_.grid.cp;
   }
 
   // Tensors with equal loads, elements, bytes and block are one class.
@@ -170,7 +170,7 @@ class Stage {
     ItemClass c;
     c.load.assign(p_.steps().size(), 0);
     c.elements = p_.shard_elements[i];
-    c.home_bytes = p_.home_bytes[i] * p_.mesh.tp;
+    c.home_bytes = p_.home_bytes[i] * p_.grid.tp;
     c.block = buffer_of(t).ep;
     for (int32_t m = p_.first_matrix[i]; m < p_.first_matrix[i + 1]; ++m) {
       const std::vector<int64_t> load = p_.load_of(m);
@@ -202,7 +202,7 @@ class Stage {
 
   void attempt(const Budgets& budgets) {
     changed_.assign(homes_, false);
-    bundles_.emplace(whole_ ? search(p_.mesh.tp, budgets)
+    bundles_.emplace(whole_ ? search(p_.grid.tp, budgets)
                             : search_split(budgets));
     for (size_t f = 0; f < p_.buffers.size(); ++f) place(f);
     deal_tp_ranks();
@@ -225,11 +225,11 @@ class Stage {
   Bundles search_split(const Budgets& budgets) {
     Bundles level = search(1, budgets);
     Bundles dealt(classes_, p_.steps(), blocks(1));
-    deal_split_longest_first(dealt, matrix_loads_, p_.mesh.tp);
+    deal_split_longest_first(dealt, matrix_loads_, p_.grid.tp);
     const int64_t a =
-        improve_split_homes(level, matrix_loads_, p_.mesh.tp, kSplitBudget);
+        improve_split_homes(level, matrix_loads_, p_.grid.tp, kSplitBudget);
     const int64_t b =
-        improve_split_homes(dealt, matrix_loads_, p_.mesh.tp, kSplitBudget);
+        improve_split_homes(dealt, matrix_loads_, p_.grid.tp, kSplitBudget);
     return b < a ? dealt : level;
   }
 
@@ -259,7 +259,7 @@ class Stage {
 
   size_t rank_of(int32_t t, int32_t m) const {
     const int32_t home = stage_home(p_, t, a_.home[static_cast<size_t>(t)]);
-    return static_cast<size_t>(home * p_.mesh.tp +
+    return static_cast<size_t>(home * p_.grid.tp +
                                a_.owner[static_cast<size_t>(m)]);
   }
 
@@ -267,8 +267,8 @@ class Stage {
   void swap_placed() {
     if (p_.steps().size() != 1) return;
     PlacedStage stage;
-    stage.blocks = blocks(p_.mesh.tp);
-    stage.tp = static_cast<size_t>(p_.mesh.tp);
+    stage.blocks = blocks(p_.grid.tp);
+    stage.tp = static_cast<size_t>(p_.grid.tp);
     std::vector<int32_t> matrices;
     for (size_t i = 0; i < buckets_.size(); ++i) {
       const OpenBucket& bucket = p_.buckets[buckets_[i]];
@@ -298,17 +298,20 @@ class Stage {
       for (const auto* list : {&bucket.matrix_tensors, &bucket.adamw_tensors}) {
         for (int32_t t : *list) {
           const auto i = static_cast<size_t>(t);
-          fixed += p_.shard_elements[i] * bytes_per_element();
+          fixed += resting_bytes(p_.shard_elements[i]);
           largest = std::max(largest, p_.model.tensors[i].elements());
         }
       }
     }
-    const int64_t slots = p_.mesh.tp > 1 ? 3 * largest * kBytesPerFp32 : 0;
+    const int64_t slots = p_.grid.tp > 1 ? 3 * largest * kBytesPerFp32 : 0;
     const int64_t left = p_.options.memory_cap_bytes - fixed - slots;
-    return std::max<int64_t>(left, 0) * p_.mesh.tp;
+    return std::max<int64_t>(left, 0) * p_.grid.tp;
   }
-  int64_t bytes_per_element() const {
-    return kBytesPerFp32 + bytes_per_parameter(p_.options.parameters);
+  // Of a shard's gradients and parameters, on one rank.
+  int64_t resting_bytes(int64_t elements) const {
+    const ZeroSizes& zero = p_.options.zero.sizes;
+    return elements * kBytesPerFp32 / zero.z2 +
+           elements * bytes_per_parameter(p_.options.parameters) / zero.z3;
   }
 
   // How many of each class the homes of a buffer take.
@@ -331,7 +334,7 @@ class Stage {
   }
 
   int32_t in_stage(const Buffer& f, int32_t h) const {
-    return f.ep < 0 ? h : p_.mesh.home_of_expert(h, f.ep);
+    return f.ep < 0 ? h : p_.grid.home_of_expert(h, f.ep);
   }
 
   std::vector<int64_t> home_loads(const Buffer& f) const {
@@ -449,7 +452,7 @@ class Stage {
 }  // namespace
 
 void assign_balanced(const Problem& p, Assignment& a) {
-  for (int32_t stage = 0; stage < p.mesh.pp; ++stage) Stage(p, stage, a).run();
+  for (int32_t stage = 0; stage < p.grid.pp; ++stage) Stage(p, stage, a).run();
 }
 
 }  // namespace canzona

@@ -22,8 +22,8 @@ std::vector<int32_t> dearest_first(const Problem& p) {
 }  // namespace
 
 void assign_layerwise(const Problem& p, Assignment& a) {
-  const auto homes = static_cast<size_t>(p.mesh.homes());
-  std::vector<int64_t> loads(homes * static_cast<size_t>(p.mesh.pp), 0);
+  const auto homes = static_cast<size_t>(p.grid.homes());
+  std::vector<int64_t> loads(homes * static_cast<size_t>(p.grid.pp), 0);
   for (int32_t t : dearest_first(p)) {
     const Buffer& buffer =
         p.buffers[static_cast<size_t>(p.buffer_of[static_cast<size_t>(t)])];

@@ -1,0 +1,247 @@
+#include "canzona/plan/predict_zero.h"
+
+#include <algorithm>
+
+#include "canzona/plan/modules.h"
+#include "canzona/plan/pairwise_bytes.h"
+#include "canzona/plan/predict_parts.h"
+#include "canzona/plan/runs.h"
+
+namespace canzona {
+namespace {
+
+bool is_tied(const Model& model) {
+  return std::ranges::none_of(
+      model.tensors, [](const Tensor& t) { return t.role == Role::kHead; });
+}
+
+int64_t largest_module(const Plan& plan, int32_t stage) {
+  std::vector<int64_t> sums(static_cast<size_t>(num_modules(plan.model)), 0);
+  for (const Tensor& tensor : plan.model.tensors)
+    if (stage_of(plan.grid, plan.model, tensor) == stage)
+      sums[static_cast<size_t>(module_of(plan.model, tensor))] +=
+          shard_elements(plan.grid, tensor);
+  return std::ranges::max(sums);
+}
+
+int64_t largest_message(const Plan& plan, int32_t stage) {
+  int64_t most = 0;
+  for (const Bucket& bucket : plan.buckets) {
+    if (plan.buffers[static_cast<size_t>(bucket.buffer)].stage != stage)
+      continue;
+    most = std::max(most, kept_elements(plan, bucket, 0, 1));
+  }
+  return most;
+}
+
+const Buffer& buffer_of(const Plan& plan, const Bucket& bucket) {
+  return plan.buffers[static_cast<size_t>(bucket.buffer)];
+}
+
+int32_t node_of(const Plan& plan, int32_t world_rank) {
+  return world_rank / plan.options.ranks_per_node;
+}
+
+// Some ranks of the world with their runs, and what one of them sends.
+class Peers {
+ public:
+  Peers(const Plan& plan, int32_t self) : plan_(plan), self_(self) {}
+
+  void add(int32_t rank, int64_t run) {
+    ranks_.push_back(rank);
+    nodes_.push_back(node_of(plan_, rank));
+    runs_.push_back(run);
+  }
+
+  WireBytes reduce_scatter(int64_t bytes) const {
+    WireBytes out;
+    PairwiseBytes(ranks_, nodes_, runs_).add_reduce_scatter(only(out), bytes);
+    return out;
+  }
+  WireBytes all_gather(int64_t bytes) const {
+    WireBytes out;
+    PairwiseBytes(ranks_, nodes_, runs_).add_all_gather(only(out), bytes);
+    return out;
+  }
+
+ private:
+  PairwiseBytes::Fields only(WireBytes& out) const {
+    return [this, &out](int32_t rank) -> WireBytes& {
+      return rank == self_ ? out : ignored_;
+    };
+  }
+
+  const Plan& plan_;
+  int32_t self_;
+  std::vector<int32_t> ranks_, nodes_;
+  std::vector<int64_t> runs_;
+  mutable WireBytes ignored_;
+};
+
+void add(WireBytes& sum, const WireBytes& more) {
+  sum.sent_intra += more.sent_intra;
+  sum.sent_inter += more.sent_inter;
+  sum.received_intra += more.received_intra;
+  sum.received_inter += more.received_inter;
+}
+
+// Where a rank of the world stands among its data-parallel ranks.
+struct Stand {
+  Stand(const Plan& plan, int32_t rank)
+      : t(rank % plan.mesh.tp),
+        home(rank / plan.mesh.tp % plan.mesh.homes()),
+        stage(rank / plan.mesh.ranks_per_stage()) {}
+  int32_t t, home, stage;
+};
+
+class WireOfRank {
+ public:
+  WireOfRank(const Plan& plan, int32_t rank)
+      : plan_(plan),
+        zero_(plan.options.zero.sizes),
+        rank_(rank),
+        at_(plan, rank) {}
+
+  void add_bucket(const Bucket& bucket, ModuleWire& out) const {
+    const int64_t parameter = bytes_per_parameter(plan_);
+    add(out.gather, group(bucket, zero_.z3).all_gather(parameter));
+    add(out.scatter, group(bucket, zero_.z2).reduce_scatter(kBytesPerFp32));
+    const bool scatters =
+        plan_.options.zero.replica_sum == ReplicaSum::kScatter;
+    if (scatters)
+      add(out.reduce, circle(bucket, zero_.z2).reduce_scatter(kBytesPerFp32));
+    add(out.publish, circle(bucket, zero_.z3).all_gather(parameter));
+    for (const int64_t elements :
+         scatters ? own_runs(bucket) : kept_runs(bucket))
+      add_all_reduce(elements, out.replicas);
+  }
+
+ private:
+  int32_t world_rank(int32_t home) const {
+    return plan_.mesh.rank(at_.stage, home, at_.t);
+  }
+  int32_t place(int32_t home) const { return home % plan_.grid.places; }
+
+  // z consecutive homes with what they keep.
+  Peers group(const Bucket& bucket, int32_t z) const {
+    Peers peers(plan_, rank_);
+    const int32_t first = at_.home / z * z;
+    for (int32_t home = first; home < first + z; ++home)
+      peers.add(world_rank(home), kept_elements(plan_, bucket, place(home), z));
+    return peers;
+  }
+
+  // Those at the same place of z homes, among those that share states.
+  Peers circle(const Bucket& bucket, int32_t z) const {
+    Peers peers(plan_, rank_);
+    const int32_t first = at_.home / zero_.z1 * zero_.z1;
+    for (int32_t home = first + at_.home % z; home < first + zero_.z1;
+         home += z) {
+      const int32_t slice = plan_.grid.slice_of(place(home));
+      const auto group =
+          static_cast<size_t>((home - first) / plan_.grid.places);
+      peers.add(world_rank(home), matrix_runs(plan_, bucket, slice)[group] +
+                                      adamw_runs(plan_, bucket, slice)[group]);
+    }
+    return peers;
+  }
+
+  std::vector<int64_t> own_runs(const Bucket& bucket) const {
+    const int32_t slice = plan_.grid.slice_of(place(at_.home));
+    const auto group =
+        static_cast<size_t>(at_.home % zero_.z1 / plan_.grid.places);
+    return {matrix_runs(plan_, bucket, slice)[group],
+            adamw_runs(plan_, bucket, slice)[group]};
+  }
+
+  // All that the rank keeps of gradients.
+  std::vector<int64_t> kept_runs(const Bucket& bucket) const {
+    int64_t adamw = 0;
+    const SliceRange range = kept_slices(plan_.grid, place(at_.home), zero_.z2);
+    for (int32_t s = range.first; s < range.first + range.count; ++s)
+      adamw += adamw_slice(plan_, bucket, s);
+    const int64_t all = kept_elements(plan_, bucket, place(at_.home), zero_.z2);
+    return {all - adamw, adamw};
+  }
+
+  // Over the replicas of this rank; without the scatter, over all that keep
+  // the same gradients.
+  void add_all_reduce(int64_t elements, WireBytes& out) const {
+    const bool scatters =
+        plan_.options.zero.replica_sum == ReplicaSum::kScatter;
+    const int32_t step = scatters ? zero_.z1 : zero_.z2;
+    const int32_t count = plan_.mesh.homes() / step;
+    const std::vector<int64_t> shares = even_runs(elements, count);
+    Peers peers(plan_, rank_);
+    for (int32_t i = 0; i < count; ++i)
+      peers.add(world_rank(at_.home % step + i * step),
+                shares[static_cast<size_t>(i)]);
+    add(out, peers.reduce_scatter(kBytesPerFp32));
+    add(out, peers.all_gather(kBytesPerFp32));
+  }
+
+  const Plan& plan_;
+  ZeroSizes zero_;
+  int32_t rank_;
+  Stand at_;
+};
+
+}  // namespace
+
+int32_t slots_at_once(const Plan& plan) {
+  return is_tied(plan.model) && plan.grid.pp == 1 ? 2 : 1;
+}
+
+PoolSizes pool_sizes(const Plan& plan, int32_t stage) {
+  PoolSizes pools;
+  if (plan.grid.places == 1) return pools;
+  const ZeroOptions& zero = plan.options.zero;
+  pools.slot = largest_module(plan, stage);
+  const int64_t message = largest_message(plan, stage);
+  pools.parameter_staging = message;
+  pools.gradient_staging = message;
+  const int32_t at_once = slots_at_once(plan);
+  if (zero.sizes.z3 > 1) pools.gather_slots = at_once + zero.prefetch;
+  if (zero.sizes.z2 > 1)
+    pools.scatter_slots = at_once + std::min(zero.prefetch, 1);
+  return pools;
+}
+
+std::vector<ModuleWire> module_wire(const Plan& plan, int32_t world_rank) {
+  std::vector<ModuleWire> out(static_cast<size_t>(num_modules(plan.model)));
+  const int32_t stage = Stand(plan, world_rank).stage;
+  const WireOfRank wire(plan, world_rank);
+  for (const Bucket& bucket : plan.buckets) {
+    const Buffer& buffer = buffer_of(plan, bucket);
+    if (buffer.stage != stage || bucket.tensors.empty()) continue;
+    const auto first = static_cast<size_t>(bucket.tensors.front());
+    wire.add_bucket(bucket, out[static_cast<size_t>(module_of(
+                                plan.model, plan.model.tensors[first]))]);
+  }
+  return out;
+}
+
+void add_pools(const Plan& plan, std::vector<RankCost>& ranks) {
+  if (plan.grid.places == 1) return;
+  for (int32_t stage = 0; stage < plan.grid.pp; ++stage) {
+    const PoolSizes pools = pool_sizes(plan, stage);
+    const Bytes bytes(pools.gather_bytes(bytes_per_parameter(plan)) +
+                      pools.scatter_bytes());
+    const auto per_stage = static_cast<size_t>(plan.grid.ranks_per_stage());
+    for (size_t r = 0; r < per_stage; ++r)
+      ranks[static_cast<size_t>(stage) * per_stage + r].memory.pools = bytes;
+  }
+}
+
+void add_replica_sums(const Plan& plan, std::vector<RankCost>& world) {
+  const bool alone = plan.num_replicas() == 1 &&
+                     plan.options.zero.replica_sum == ReplicaSum::kScatter;
+  if (alone || plan.mesh.ep > 1) return;
+  for (size_t r = 0; r < world.size(); ++r) {
+    auto& sum = world[r].wire[static_cast<size_t>(Collective::kAllReduce)];
+    for (const ModuleWire& m : module_wire(plan, static_cast<int32_t>(r)))
+      add(sum, m.replicas);
+  }
+}
+
+}  // namespace canzona

@@ -1,0 +1,59 @@
+// What hierarchical ZeRO (zero.h) adds to a plan: pools, and traffic of
+// modules.
+//
+//   PoolSizes pools = pool_sizes(plan, stage);
+//   for (const ModuleWire& m : module_wire(plan, rank)) …
+//
+// A module (modules.h) is gathered before each of its uses, and its gradient
+// scattered after each micro-batch. Pure.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "canzona/plan/predict.h"
+
+namespace canzona {
+
+// Of every rank of a stage, in elements. Staging holds one message while it is
+// sorted by ranks.
+struct PoolSizes {
+  int32_t gather_slots = 0;  // 0: parameters are not gathered
+  int32_t scatter_slots = 0;
+  int64_t slot = 0;  // the largest module
+  int64_t parameter_staging = 0;
+  int64_t gradient_staging = 0;
+
+  int64_t gather_bytes(int64_t bytes_per_parameter) const {
+    return (gather_slots * slot + parameter_staging) * bytes_per_parameter;
+  }
+  int64_t scatter_bytes() const {
+    return (scatter_slots * slot + gradient_staging) * kBytesPerFp32;
+  }
+};
+PoolSizes pool_sizes(const Plan& plan, int32_t stage);
+
+// Slots that a stage cannot do without: with a tied head the embedding is used
+// beside it.
+int32_t slots_at_once(const Plan& plan);
+// Gathered ahead where nobody said how many, and memory is not short.
+inline constexpr int32_t kUsualPrefetch = 2;
+
+// Bytes of one module on one rank of the world: a gather, a scatter, and what
+// follows the last micro-batch: the sum over groups, over replicas, and the new
+// parameters.
+struct ModuleWire {
+  WireBytes gather;
+  WireBytes scatter;
+  WireBytes reduce;
+  WireBytes replicas;
+  WireBytes publish;
+};
+// By module; those of other stages are empty.
+std::vector<ModuleWire> module_wire(const Plan& plan, int32_t world_rank);
+
+void add_pools(const Plan& plan, std::vector<RankCost>& ranks);
+// To the ranks of the world.
+void add_replica_sums(const Plan& plan, std::vector<RankCost>& world);
+
+}  // namespace canzona

@@ -1,0 +1,43 @@
+// The runs of a bucket: what each home keeps of each slice (zero.h).
+//
+//   int64_t own = matrix_runs(plan, bucket, slice)[home];
+//
+// With one place there is one slice, the whole TP plane, and runs are what the
+// bucket's cuts say. With several the cuts say how the slices together are
+// shared out; each slice follows in proportion.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "canzona/plan/plan.h"
+
+namespace canzona {
+
+// Elements of a slice of a bucket's tensors: all of the matrix rule's, all of
+// AdamW's.
+int64_t matrix_slice(const Plan& plan, const Bucket& bucket, int32_t slice);
+int64_t adamw_slice(const Plan& plan, const Bucket& bucket, int32_t slice);
+
+// What each home keeps of them; all of it where every home does. Padding is
+// counted where the plan pads.
+std::vector<int64_t> matrix_runs(const Plan& plan, const Bucket& bucket,
+                                 int32_t slice);
+std::vector<int64_t> adamw_runs(const Plan& plan, const Bucket& bucket,
+                                int32_t slice);
+// Where each home's run of AdamW's elements begins, and the end.
+std::vector<int64_t> adamw_slice_cuts(const Plan& plan, const Bucket& bucket,
+                                      int32_t slice);
+
+// Slices that a rank at `place` keeps where they are cut over z homes.
+struct SliceRange {
+  int32_t first = 0;
+  int32_t count = 1;
+};
+SliceRange kept_slices(const Mesh& grid, int32_t place, int32_t z);
+
+// Elements of a bucket, padding included, that such a rank keeps.
+int64_t kept_elements(const Plan& plan, const Bucket& bucket, int32_t place,
+                      int32_t z);
+
+}  // namespace canzona
