@@ -38,7 +38,8 @@ class PlainWeights : public Weights<float> {
   float* gradient(int32_t tensor) override {
     return gradients_[static_cast<size_t>(tensor)].data();
   }
-  void ready(int32_t) override {}
+  void release(int32_t) override {}
+  void ready(int32_t, bool) override {}
 
  private:
   std::vector<std::vector<float>> parameters_, gradients_;

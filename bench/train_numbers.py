@@ -5,16 +5,19 @@
     python3 bench/train_numbers.py --ranks 2 --tokens 1024 --meshes dp=2 --steps 4
 
 An iteration is forward, backward, optimizer and what of the communication
-nothing hides: the median of a step's seconds after the first ones, taken from
-metrics.jsonl. Every mesh runs AdamW (its states cut as ZeRO-1 does), Muon with
-the strategies beside it, and AdamW once more, so that a machine that changes
-its pace shows. Standard library only.
+nothing hides: a step's seconds, taken from metrics.jsonl, without the first
+steps of a run. Every round of a mesh runs AdamW (its states cut as ZeRO-1 does)
+and Muon with the strategies beside it; every other round runs them backwards
+(A B, B A, ...), so that a machine that changes its pace favours none. The
+median is that of all rounds; the spread is half of the steps' (the quartiles'
+distance); the medians of the rounds stand beside it. Standard library only.
 """
 import argparse
 import json
 import os
 import statistics
 import subprocess
+import sys
 import tempfile
 
 
@@ -34,8 +37,8 @@ def parse_arguments():
     parser.add_argument("--strategies", default="balanced,layerwise,replicated")
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--warmup", type=int, default=2)
-    parser.add_argument("--once", action="store_true",
-                        help="no second round of AdamW and `balanced`")
+    parser.add_argument("--rounds", type=int, default=2,
+                        help="runs of each rule, in alternating order")
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--markdown")
     parser.add_argument("--json")
@@ -47,8 +50,7 @@ class Bench:
         self.args = args
         self.rows = []
 
-    def iteration(self, mesh, tokens, rule, strategy):
-        """Median seconds of an iteration, and of the optimizer in it."""
+    def command(self, mesh, tokens, rule, strategy):
         args = self.args
         length = 128
         sequences = tokens * args.ranks // length
@@ -67,35 +69,64 @@ class Bench:
         if rule != "adamw":
             for option in args.rule_option:
                 command += ["--rule-option", option]
+        return command
+
+    def run_once(self, row):
+        """One run of a row's rule; its timed steps join the row."""
         with tempfile.TemporaryDirectory() as folder:
             run = os.path.join(folder, "run")
-            subprocess.run(command + ["--run", run], check=True,
+            subprocess.run(row["command"] + ["--run", run], check=True,
                            stdout=subprocess.DEVNULL)
             with open(os.path.join(run, "metrics.jsonl")) as file:
-                steps = [json.loads(line) for line in file]
-        steps = steps[args.warmup:]
-        seconds = [tokens * args.ranks / step["tokens_per_second"]
-                   for step in steps]
-        return {"mesh": mesh, "tokens": tokens, "rule": rule,
-                "strategy": strategy, "command": " ".join(command[1:]),
-                "seconds": statistics.median(seconds),
-                "spread": max(seconds) - min(seconds),
-                "optimizer_ms": statistics.median(
-                    [step["optimizer_ms"] for step in steps])}
+                steps = [json.loads(text) for text in file]
+        steps = steps[self.args.warmup:]
+        tokens = row["tokens"] * self.args.ranks
+        row["rounds"].append([tokens / step["tokens_per_second"]
+                              for step in steps])
+        row["optimizer_ms"] += [step["optimizer_ms"] for step in steps]
+        seconds = " ".join(f"{value:.3f}" for value in row["rounds"][-1])
+        print(f"{row['mesh']} {row['tokens']} {row['rule']} "
+              f"{row['strategy']}: {seconds}", file=sys.stderr, flush=True)
 
     def measure(self, mesh, tokens):
-        rule = self.args.rule
-        runs = [("adamw", "balanced")]
-        runs += [(rule, strategy)
-                 for strategy in self.args.strategies.split(",")]
-        if not self.args.once:
-            runs += [("adamw", "balanced"), (rule, "balanced")]
-        found = [self.iteration(mesh, tokens, *run) for run in runs]
-        adamw = min(row["seconds"] for row in found if row["rule"] == "adamw")
-        for row in found:
-            row["ratio"] = row["seconds"] / adamw
-            self.rows.append(row)
+        kinds = [("adamw", "balanced")]
+        kinds += [(self.args.rule, strategy)
+                  for strategy in self.args.strategies.split(",")]
+        rows = [{"mesh": mesh, "tokens": tokens, "rule": rule,
+                 "strategy": strategy, "rounds": [], "optimizer_ms": [],
+                 "command": self.command(mesh, tokens, rule, strategy)}
+                for rule, strategy in kinds]
+        self.rows += rows
+        for index in range(self.args.rounds):
+            for row in rows if index % 2 == 0 else reversed(rows):
+                self.run_once(row)
+                self.save()
+        for row in rows:
+            row["ratio"] = median(row) / median(rows[0])
             print(line(row), flush=True)
+
+    def save(self):
+        """After every run: what was measured outlives an end by a clock."""
+        if self.args.json:
+            with open(self.args.json, "w") as file:
+                json.dump(self.rows, file, indent=2)
+
+
+def seconds_of(row):
+    return [value for values in row["rounds"] for value in values]
+
+
+def median(row):
+    return statistics.median(seconds_of(row))
+
+
+def spread(row):
+    """The distance of the quartiles."""
+    seconds = seconds_of(row)
+    if len(seconds) < 2:
+        return 0.0
+    low, _, high = statistics.quantiles(seconds, method="inclusive")
+    return high - low
 
 
 def axis(mesh, name):
@@ -106,14 +137,18 @@ def axis(mesh, name):
     return 1
 
 
-HEADER = ("| mesh | tokens of a rank | rule | strategy | iteration, ms "
-          "(spread) | optimizer, ms | : AdamW |\n|---|---|---|---|---|---|---|")
+HEADER = ("| mesh | tokens of a rank | rule | strategy | iterations | "
+          "iteration, ms (spread) | of each round | optimizer, ms | : AdamW |"
+          "\n|---|---|---|---|---|---|---|---|---|")
 
 
 def line(row):
+    rounds = ", ".join(f"{1e3 * statistics.median(values):.0f}"
+                       for values in row["rounds"])
     return (f"| {row['mesh']} | {row['tokens']} | {row['rule']} | "
-            f"{row['strategy']} | {1e3 * row['seconds']:.0f} "
-            f"({1e3 * row['spread']:.0f}) | {row['optimizer_ms']:.1f} | "
+            f"{row['strategy']} | {len(seconds_of(row))} | "
+            f"{1e3 * median(row):.0f} ({1e3 * spread(row):.0f}) | {rounds} | "
+            f"{statistics.median(row['optimizer_ms']):.1f} | "
             f"{row['ratio']:.3f} |")
 
 
@@ -131,9 +166,7 @@ def main():
         with open(args.markdown, "w") as file:
             file.write("\n".join([HEADER] + [line(r) for r in bench.rows]))
             file.write("\n")
-    if args.json:
-        with open(args.json, "w") as file:
-            json.dump(bench.rows, file, indent=2)
+    bench.save()
 
 
 if __name__ == "__main__":

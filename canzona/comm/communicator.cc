@@ -40,6 +40,11 @@ Communicator::Communicator(Exchange exchange, const WireOps& ops,
   if (options_.segment_bytes < 1)
     throw UsageError(cat("communicator ", this->name(), ": segment_bytes is ",
                          options_.segment_bytes, ", expected at least 1"));
+  if (options_.ranks_per_node < 0)
+    throw UsageError(cat("communicator ", this->name(), ": ranks_per_node is ",
+                         options_.ranks_per_node,
+                         ", expected 0 (not known) or more"));
+  exchange_.set_ranks_per_node(options_.ranks_per_node);
   if (flight_ == nullptr)
     flight_ = std::make_shared<FlightRecord>(rank(), options_.flight_records,
                                              options_.clock);
@@ -55,7 +60,7 @@ Communicator::~Communicator() { ops_.release(scratch_); }
 
 void Communicator::fail(int64_t number) noexcept {
   exchange_.transport().retract();
-  flight_->end(number, FlightRecord::State::kFailed, exchange_.sent());
+  flight_->end(number, FlightRecord::State::kFailed, exchange_.sent().all);
   try {
     std::rethrow_exception(std::current_exception());
   } catch (const std::exception& error) {

@@ -51,6 +51,9 @@ struct CommunicatorOptions {
   // its own: other bits on other groups and machines. UsageError where there is
   // no such library. Integers are added as ever; bf16 on the wire is refused.
   bool fast_reduce = false;
+  // Ranks of one node, by their numbers in the group that was split first: the
+  // traffic log tells what leaves a node. 0: not known, nothing does.
+  int ranks_per_node = 0;
   int flight_records = 64;
   FlightRecord::Clock clock = {};
   // Called on the failing rank, before the operation throws.
@@ -161,6 +164,10 @@ class Communicator {
   void fast_all_reduce(std::span<std::byte> data);
   void fast_reduce_scatter(const std::byte* input,
                            std::span<const int64_t> counts, std::byte* output);
+  // What this rank sends if every peer gets so many numbers of fp32.
+  void count_exchange(std::span<const int64_t> counts);
+  // Sets the ranks' shares of an all-reduce.
+  void cut_evenly(int64_t count);
   // Whether the library adds these; UsageError if it should, and cannot.
   bool is_fast(Reduction reduction, Operation operation,
                const Call& call) const;

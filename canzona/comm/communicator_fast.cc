@@ -2,7 +2,6 @@
 // that one that does not come can be named: a library would not tell.
 #include <algorithm>
 #include <limits>
-#include <numeric>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
@@ -51,16 +50,17 @@ void Communicator::fast_all_reduce(std::span<std::byte> data) {
         {values + begin, std::min(kMost, count - begin)});
     exchange_.finish();
   }
-  // As a ring would.
-  const auto bytes = static_cast<int64_t>(data.size());
-  exchange_.count_sent(2 * (bytes - bytes / size()));
+  cut_evenly(static_cast<int64_t>(count));
+  count_exchange(shares_);
+  const int64_t own = shares_[static_cast<size_t>(rank())];
+  std::ranges::fill(shares_, own);
+  count_exchange(shares_);
 }
 
 void Communicator::fast_reduce_scatter(const std::byte* input,
                                        std::span<const int64_t> counts,
                                        std::byte* output) {
   int64_t before = 0;
-  int64_t total = 0;
   for (int peer = 0; peer < size(); ++peer) {
     const int64_t count = counts[static_cast<size_t>(peer)];
     if (count > std::numeric_limits<int>::max())
@@ -70,7 +70,6 @@ void Communicator::fast_reduce_scatter(const std::byte* input,
                            count));
     fast_counts_[static_cast<size_t>(peer)] = static_cast<int>(count);
     if (peer < rank()) before += count;
-    total += count;
   }
   const int64_t own = counts[static_cast<size_t>(rank())] * 4;
   const bool in_place = output == input + before * 4;
@@ -83,7 +82,15 @@ void Communicator::fast_reduce_scatter(const std::byte* input,
       reinterpret_cast<float*>(sum));
   exchange_.finish();
   if (in_place) ops_.copy(output, sum, own);
-  exchange_.count_sent(total * 4 - own);
+  count_exchange(counts);
+}
+
+// A library does not tell what it sends to whom; the figures are those of sums
+// without it, which a plan predicts.
+void Communicator::count_exchange(std::span<const int64_t> counts) {
+  for (int peer = 0; peer < size(); ++peer)
+    if (peer != rank())
+      exchange_.count_sent(peer, counts[static_cast<size_t>(peer)] * 4);
 }
 
 }  // namespace canzona

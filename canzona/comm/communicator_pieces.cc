@@ -166,6 +166,12 @@ void Communicator::add_segment(Reduction reduction, int half, int64_t count,
   if (in_place) ops_.copy(place, sum, count * element_bytes(reduction));
 }
 
+void Communicator::cut_evenly(int64_t count) {
+  for (int i = 0; i < size(); ++i)
+    shares_[static_cast<size_t>(i)] =
+        count * (i + 1) / size() - count * i / size();
+}
+
 void Communicator::all_reduce(Reduction reduction, std::span<std::byte> data,
                               const Call& call) {
   const int64_t element = element_bytes(reduction);
@@ -180,9 +186,7 @@ void Communicator::all_reduce(Reduction reduction, std::span<std::byte> data,
       call, [&] {
         if (fast) return fast_all_reduce(data);
         const int64_t count = bytes / element;
-        for (int i = 0; i < size(); ++i)
-          shares_[static_cast<size_t>(i)] =
-              count * (i + 1) / size() - count * i / size();
+        cut_evenly(count);
         const auto before = shares_.begin() + rank();
         std::byte* own =
             data.data() +

@@ -90,10 +90,29 @@ void Courier::issue_timed(const Request& request) {
     Clock::time_point begin = Clock::now();
   };
   const Timer timer{busy_};
-  const Operation operation =
-      std::visit([](const auto& o) { return o.kOperation; }, request.operands);
-  const Span span(track_, to_string(operation), request.kept_label);
+  const Span span(track_, name_of(request.operands), request.kept_label);
   issue(request);
+}
+
+std::string_view Courier::name_of(const Operands& operands) {
+  return std::visit(
+      Overloaded{[](const auto& o) { return to_string(o.kOperation); },
+                 [](const Task& o) { return o.task->name(); }},
+      operands);
+}
+
+// The others may be waiting for what this rank will not send any more. Errors
+// of collectives have told them already, and the first reason stays.
+void Courier::run_task(CourierTask& task, const Call& call) {
+  try {
+    task.run(communicator_, call);
+  } catch (const std::exception& error) {
+    communicator_.abort(error.what());
+    throw;
+  } catch (...) {
+    communicator_.abort(cat(task.name(), " ", quoted(call.label), " failed"));
+    throw;
+  }
 }
 
 void Courier::issue(const Request& request) {
@@ -111,6 +130,7 @@ void Courier::issue(const Request& request) {
           },
           [&](const AllToAll& o) { to.all_to_all_v(o.send, o.receive, call); },
           [&](const Broadcast& o) { to.broadcast(o.root, o.data, call); },
+          [&](const Task& o) { run_task(*o.task, call); },
       },
       request.operands);
 }
@@ -164,5 +184,9 @@ Work Courier::broadcast(int root, std::span<std::byte> data, const Call& call) {
 }
 
 Work Courier::barrier(const Call& call) { return post(Barrier{}, call); }
+
+Work Courier::run(CourierTask& task, const Call& call) {
+  return post(Task{&task}, call);
+}
 
 }  // namespace canzona

@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "canzona/comm/communicator.h"
+#include "canzona/comm/courier_task.h"
 #include "canzona/trace/trace.h"
 
 namespace canzona {
@@ -75,6 +76,8 @@ class Courier {
                     const Pieces<std::byte>& receive, const Call& call = {});
   Work broadcast(int root, std::span<std::byte> data, const Call& call = {});
   Work barrier(const Call& call = {});
+  // The task's own work, in its turn.
+  Work run(CourierTask& task, const Call& call = {});
 
   // Time spent in operations that have ended. Any thread may ask.
   std::chrono::nanoseconds busy() const {
@@ -115,8 +118,11 @@ class Courier {
   struct Barrier {
     static constexpr Operation kOperation = Operation::kBarrier;
   };
+  struct Task {
+    CourierTask* task;
+  };
   using Operands = std::variant<Barrier, ReduceScatter, AllReduce, AllGather,
-                                AllToAll, Broadcast>;
+                                AllToAll, Broadcast, Task>;
   struct Request {
     Operands operands;
     Label label;
@@ -127,6 +133,8 @@ class Courier {
   Work post(const Operands& operands, const Call& call);
   void serve();
   void issue(const Request& request);
+  void run_task(CourierTask& task, const Call& call);
+  static std::string_view name_of(const Operands& operands);
   void issue_timed(const Request& request);
   Request& place(int64_t number) {
     return queue_[static_cast<size_t>(number) % queue_.size()];

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "canzona/base/error.h"
+#include "canzona/base/text.h"
 #include "canzona/comm/courier.h"
 #include "canzona/comm/test_pieces.h"
 #include "canzona/comm/thread/run_ranks.h"
@@ -67,6 +68,38 @@ TEST(Courier, KeepsAnErrorForItsWorkAndAllLater) {
     EXPECT_EQ(world.traffic().of(Operation::kBarrier).calls, 1);
   };
   EXPECT_THROW(run_ranks(2, run), std::runtime_error);
+}
+
+class Failing final : public CourierTask {
+ public:
+  void run(Communicator& communicator, const Call& call) override {
+    communicator.barrier();
+    throw NumericalError(cat(call.label, " is not finite"));
+  }
+};
+
+// Rank 1 is in the middle of an operation that rank 0 will never begin.
+TEST(Courier, KeepsWhatATaskThrowsAndWakesTheOtherRanks) {
+  std::string said_by_other;
+  const auto run = [&](Communicator& world) {
+    if (world.rank() == 1) {
+      world.barrier();
+      try {
+        world.barrier();
+      } catch (const PeerLost& error) {
+        said_by_other = error.what();
+      }
+      return;
+    }
+    Failing task;
+    Courier courier(world, 4);
+    Work first = courier.run(task, {.label = "layers.3"});
+    Work second = courier.barrier();
+    EXPECT_THROW(second.wait(), NumericalError);
+    first.wait();
+  };
+  EXPECT_THROW(run_ranks(2, run), NumericalError);
+  EXPECT_THAT(said_by_other, HasSubstr("layers.3 is not finite"));
 }
 
 TEST(Courier, WaitingHasADeadlineOfItsOwn) {

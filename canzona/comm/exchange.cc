@@ -20,21 +20,29 @@ std::string ranks_text(const std::vector<int>& ranks) {
 
 }  // namespace
 
+void Exchange::set_ranks_per_node(int ranks_per_node) {
+  const auto node = [&](int rank) { return known_as(rank) / ranks_per_node; };
+  for (int peer = 0; peer < transport_->size(); ++peer)
+    is_slow_[static_cast<size_t>(peer)] =
+        ranks_per_node > 0 && node(peer) != node(transport_->rank());
+}
+
 void Exchange::begin(Operation operation, int64_t sequence, const Label& label,
                      std::chrono::nanoseconds time) {
   operation_ = operation;
   sequence_ = sequence;
   label_ = label;
   time_ = time;
+  transport_->pass_gate(name_, operation, label_.view());
   deadline_ = deadline_after(time);
-  sent_ = 0;
+  sent_ = {};
   transport_->enter(sequence);
   if (transport_->is_aborted()) throw_lost();
 }
 
 void Exchange::send(int to, std::span<const std::byte> data) {
   if (data.empty()) return;
-  sent_ += static_cast<int64_t>(data.size());
+  count_sent(to, static_cast<int64_t>(data.size()));
   transport_->post_send(to, data);
 }
 
@@ -56,7 +64,7 @@ void Exchange::finish() {
 
 void Exchange::meet() {
   static constexpr std::array<std::byte, 1> kToken{};
-  const int64_t sent = sent_;
+  const SentBytes sent = sent_;
   const int size = transport_->size();
   for (int step = 1; step < size; ++step)
     send((transport_->rank() + step) % size, kToken);

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "canzona/comm/call.h"
+#include "canzona/comm/traffic.h"
 #include "canzona/comm/transport.h"
 
 namespace canzona {
@@ -32,7 +33,8 @@ class Exchange {
       : transport_(std::move(transport)),
         name_(std::move(name)),
         known_as_(std::move(known_as)),
-        tokens_(static_cast<size_t>(transport_->size())) {}
+        tokens_(static_cast<size_t>(transport_->size())),
+        is_slow_(tokens_.size()) {}
 
   Transport& transport() { return *transport_; }
   const Transport& transport() const { return *transport_; }
@@ -52,11 +54,18 @@ class Exchange {
   // A finished exchange of a single byte with every peer.
   void meet();
 
+  // From now on what goes to another node counts as slow: nodes are runs of so
+  // many of the numbers that known_as() gives. 0: nothing does.
+  void set_ranks_per_node(int ranks_per_node);
+
   // Bytes sent since begin(); those of checks and meetings apart.
-  int64_t sent() const { return sent_; }
-  void forget_sent() { sent_ = 0; }
+  const SentBytes& sent() const { return sent_; }
+  void forget_sent() { sent_ = {}; }
   // For what others send on our behalf.
-  void count_sent(int64_t bytes) { sent_ += bytes; }
+  void count_sent(int to, int64_t bytes) {
+    sent_.all += bytes;
+    if (is_slow_[static_cast<size_t>(to)]) sent_.slow += bytes;
+  }
 
   int known_as(int rank) const {
     return known_as_.empty() ? rank : known_as_[static_cast<size_t>(rank)];
@@ -80,7 +89,8 @@ class Exchange {
   Label label_;
   std::chrono::nanoseconds time_{0};
   Deadline deadline_;
-  int64_t sent_ = 0;
+  std::vector<bool> is_slow_;  // by rank: lies on another node
+  SentBytes sent_;
 };
 
 }  // namespace canzona

@@ -249,5 +249,11 @@ TEST(FlightRecord, TellsWhatWasUnderWay) {
             "\n");
 }
 
+TEST(Faults, ANegativeNumberOfRanksPerNodeIsRefused) {
+  EXPECT_THAT(message_of<UsageError>(1, {{.ranks_per_node = -1}, {}},
+                                     [](Communicator&) {}),
+              HasSubstr("ranks_per_node is -1"));
+}
+
 }  // namespace
 }  // namespace canzona

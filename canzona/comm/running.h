@@ -24,7 +24,7 @@ void Communicator::run(const Announcement& announcement, const Call& call,
     throw;
   }
   traffic_.count(announcement.operation, exchange_.sent());
-  flight_->end(number, FlightRecord::State::kDone, exchange_.sent());
+  flight_->end(number, FlightRecord::State::kDone, exchange_.sent().all);
 }
 
 }  // namespace canzona

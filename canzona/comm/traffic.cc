@@ -13,7 +13,8 @@ std::string traffic_table(const TrafficLog& traffic, std::string_view group) {
     if (row.calls == 0) continue;
     out << std::left << std::setw(12) << group << ' ' << std::setw(16)
         << to_string(operation) << std::right << ' ' << std::setw(10)
-        << row.calls << ' ' << std::setw(16) << row.sent << '\n';
+        << row.calls << ' ' << std::setw(16) << row.sent << ' ' << std::setw(16)
+        << row.sent_slow << '\n';
   }
   return out.str();
 }

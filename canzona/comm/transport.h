@@ -20,6 +20,8 @@
 #include <string>
 #include <string_view>
 
+#include "canzona/comm/call.h"
+
 namespace canzona {
 
 class WireOps;
@@ -54,6 +56,15 @@ class Transport {
   virtual void pause(Deadline until) = 0;
   // Takes back what has not passed; afterwards no peer reads our buffers.
   virtual void retract() noexcept = 0;
+
+  // Called before an operation's first message; a transport for tests may hold
+  // it back. The texts live until it returns.
+  virtual void pass_gate(std::string_view group, Operation operation,
+                         std::string_view label) {
+    static_cast<void>(group);
+    static_cast<void>(operation);
+    static_cast<void>(label);
+  }
 
   // For messages: whether something to or from `peer` has not passed yet, and
   // whether it has begun operation `sequence`, as far as this rank can know.

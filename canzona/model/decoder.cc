@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
@@ -32,9 +33,10 @@ const DecoderConfig& checked(const DecoderConfig& config,
 template <class Real>
 DecoderMemory<Real> cut_memory(const DecoderConfig& config,
                                const Parallel& parallel, int64_t in_flight,
-                               std::byte* memory) {
+                               int64_t together, std::byte* memory) {
   Cutter cutter(memory);
-  return DecoderMemory<Real>::take(config, parallel, in_flight, cutter);
+  return DecoderMemory<Real>::take(config, parallel, in_flight, together,
+                                   cutter);
 }
 
 }  // namespace
@@ -42,7 +44,8 @@ DecoderMemory<Real> cut_memory(const DecoderConfig& config,
 template <class Real>
 Decoder<Real>::Decoder(const DecoderConfig& config, const Model& shapes,
                        const Parallel& parallel, Engine& engine,
-                       Weights<Real>& weights, int64_t in_flight)
+                       Weights<Real>& weights, int64_t in_flight,
+                       int64_t together)
     : config_(checked(config, parallel, engine, shapes.name)),
       parallel_(parallel),
       sizes_(decoder_sizes(config, parallel)),
@@ -50,9 +53,11 @@ Decoder<Real>::Decoder(const DecoderConfig& config, const Model& shapes,
       engine_(engine),
       weights_(weights),
       tp_(parallel.tp),
-      reserved_(decoder_memory<Real>(config, parallel, in_flight)),
+      together_(together),
+      reserved_(decoder_memory<Real>(config, parallel, in_flight, together)),
       memory_(engine.memory().allocate(reserved_), Release{&engine.memory()}),
-      cut_(cut_memory<Real>(config, parallel, in_flight, memory_.get())),
+      cut_(cut_memory<Real>(config, parallel, in_flight, together,
+                            memory_.get())),
       attention_(config, sizes_, engine, cut_.space.attention),
       head_(tools(), tensors_,
             config.architecture.tied && parallel.has_embedding),
@@ -98,70 +103,143 @@ void Decoder<Real>::check_slot(int64_t slot, bool waits) const {
 }
 
 template <class Real>
+void Decoder<Real>::check_passes(Passes passes, bool waits) {
+  CANZONA_CHECK(!passes.empty());
+  for (const Pass<Real>& pass : passes) {
+    check_slot(pass.slot, waits);
+    check_sequences(pass.sequences);
+    waits_[static_cast<size_t>(pass.slot)] = !waits;
+  }
+}
+
+template <class Real>
 double Decoder<Real>::forward(int64_t slot, std::span<const int32_t> sequences,
                               const Real* input, Real* output) {
-  check_slot(slot, false);
-  const double loss = run(slot, sequences, input, output);
-  waits_[static_cast<size_t>(slot)] = true;
+  const Pass<Real> pass{slot, sequences, input, output};
+  double loss = 0;
+  forward({&pass, 1}, {&loss, 1});
   return loss;
+}
+
+template <class Real>
+void Decoder<Real>::forward(Passes passes, std::span<double> losses) {
+  check_passes(passes, false);
+  run(passes, losses);
 }
 
 template <class Real>
 double Decoder<Real>::evaluate(std::span<const int32_t> sequences,
                                const Real* input, Real* output) {
   check_slot(0, false);
-  return run(0, sequences, input, output);
-}
-
-template <class Real>
-double Decoder<Real>::run(int64_t number, std::span<const int32_t> sequences,
-                          const Real* input, Real* output) {
   check_sequences(sequences);
-  const Slot<Real>& slot = cut_.slots[static_cast<size_t>(number)];
-  const auto stream = [&](size_t i) {
-    return i < slot.inputs.size() ? slot.inputs[i] : output;
-  };
-  if (parallel_.has_embedding)
-    embed(sequences, stream(0));
-  else
-    std::copy_n(input, sizes_.tokens() * sizes_.hidden, stream(0));
-  double& balance = balance_[static_cast<size_t>(number)];
-  balance = 0;
-  for (size_t i = 0; i < layers_.size(); ++i) {
-    weights_.wait(static_cast<int32_t>(parallel_.first_layer + 1) +
-                  static_cast<int32_t>(i));
-    layers_[i].forward(stream(i), slot.layers[i], stream(i + 1));
-    balance += layers_[i].balance_loss(slot.layers[i]);
-  }
-  if (!parallel_.has_head) return 0;
-  if (config_.architecture.tied) weights_.wait(0);
-  weights_.wait(static_cast<int32_t>(config_.architecture.layers + 1));
-  return head_.forward(stream(layers_.size()), sequences, slot.logits);
+  const Pass<Real> pass{0, sequences, input, output};
+  double loss = 0;
+  run({&pass, 1}, {&loss, 1});
+  return loss;
 }
 
 template <class Real>
-void Decoder<Real>::backward(int64_t number, std::span<const int32_t> sequences,
+template <class Work>
+void Decoder<Real>::with_module(int64_t module, Passes passes,
+                                const Work& work) {
+  weights_.wait(static_cast<int32_t>(module));
+  for (size_t p = 0; p < passes.size(); ++p) work(passes[p], p);
+  weights_.release(static_cast<int32_t>(module));
+}
+
+// A tied head uses the embedding beside its own module. Where that is on
+// another stage, whoever gives the weights has borrowed it.
+template <class Real>
+template <class Work>
+void Decoder<Real>::with_head(Passes passes, const Work& work) {
+  const auto own = static_cast<int32_t>(config_.architecture.layers + 1);
+  const bool shared = config_.architecture.tied && parallel_.has_embedding;
+  if (shared) weights_.wait(0);
+  weights_.wait(own);
+  for (size_t p = 0; p < passes.size(); ++p) work(passes[p], p);
+  if (shared) weights_.release(0);
+  weights_.release(own);
+}
+
+template <class Real>
+void Decoder<Real>::layer_forward(size_t i, const Pass<Real>& pass) {
+  const LayerSaved<Real>& saved = slot_of(pass).layers[i];
+  layers_[i].forward(stream(pass, i), saved, stream(pass, i + 1));
+  balance_[static_cast<size_t>(pass.slot)] += layers_[i].balance_loss(saved);
+}
+
+template <class Real>
+void Decoder<Real>::run(Passes passes, std::span<double> losses) {
+  CANZONA_CHECK_EQ(passes.size(), losses.size());
+  for (const Pass<Real>& pass : passes)
+    balance_[static_cast<size_t>(pass.slot)] = 0;
+  std::ranges::fill(losses, 0.0);
+  if (parallel_.has_embedding)
+    with_module(0, passes, [&](const Pass<Real>& pass, size_t) {
+      embed(pass.sequences, stream(pass, 0));
+    });
+  else
+    for (const Pass<Real>& pass : passes)
+      std::copy_n(pass.in, stream_size(), stream(pass, 0));
+  for (size_t i = 0; i < layers_.size(); ++i)
+    with_module(layer_module(i), passes, [&](const Pass<Real>& pass, size_t) {
+      layer_forward(i, pass);
+    });
+  if (!parallel_.has_head) return;
+  with_head(passes, [&](const Pass<Real>& pass, size_t p) {
+    losses[p] = head_.forward(stream(pass, layers_.size()), pass.sequences,
+                              slot_of(pass).logits);
+  });
+}
+
+template <class Real>
+void Decoder<Real>::backward(int64_t slot, std::span<const int32_t> sequences,
                              const Real* output_gradient, Real* input_gradient,
                              bool last) {
-  check_slot(number, true);
-  check_sequences(sequences);
-  const Slot<Real>& slot = cut_.slots[static_cast<size_t>(number)];
-  Real* gradient = cut_.space.gradient;
-  const int64_t count = sizes_.tokens() * sizes_.hidden;
+  const Pass<Real> pass{slot, sequences, output_gradient, input_gradient};
+  backward({&pass, 1}, last);
+}
+
+template <class Real>
+void Decoder<Real>::layer_backward(size_t i, const Pass<Real>& pass,
+                                   Real* gradient, Announce what) {
+  const Real* x = stream(pass, i);
+  const LayerSaved<Real>& saved = slot_of(pass).layers[i];
+  if (config_.recompute) layers_[i].forward(x, saved, nullptr);
+  layers_[i].backward(x, saved, gradient, what);
+}
+
+template <class Real>
+void Decoder<Real>::backward(Passes passes, bool last) {
+  CANZONA_CHECK(std::cmp_less_equal(passes.size(), together_), passes.size(),
+                " micro-batches at once, with memory for ", together_);
+  check_passes(passes, true);
+  const auto gradient = [&](size_t p) {
+    return cut_.space.gradients + static_cast<int64_t>(p) * stream_size();
+  };
+  const auto what = [&](size_t p) {
+    if (p + 1 < passes.size()) return Announce::kNothing;
+    return last ? Announce::kLast : Announce::kPart;
+  };
   if (parallel_.has_head)
-    head_.backward(slot.inputs.back(), sequences, slot.logits, gradient, last);
+    with_head(passes, [&](const Pass<Real>& pass, size_t p) {
+      head_.backward(stream(pass, layers_.size()), pass.sequences,
+                     slot_of(pass).logits, gradient(p), what(p));
+    });
   else
-    std::copy_n(output_gradient, count, gradient);
-  for (size_t i = layers_.size(); i-- > 0;) {
-    const Real* x = slot.inputs[i];
-    if (config_.recompute) layers_[i].forward(x, slot.layers[i], nullptr);
-    layers_[i].backward(x, slot.layers[i], gradient, last);
-  }
+    for (size_t p = 0; p < passes.size(); ++p)
+      std::copy_n(passes[p].in, stream_size(), gradient(p));
+  for (size_t i = layers_.size(); i-- > 0;)
+    with_module(layer_module(i), passes, [&](const Pass<Real>& pass, size_t p) {
+      layer_backward(i, pass, gradient(p), what(p));
+    });
   if (parallel_.has_embedding)
-    embed_backward(sequences, gradient, last);
+    with_module(0, passes, [&](const Pass<Real>& pass, size_t p) {
+      embed_backward(pass.sequences, gradient(p), what(p));
+    });
   else
-    std::copy_n(gradient, count, input_gradient);
-  waits_[static_cast<size_t>(number)] = false;
+    for (size_t p = 0; p < passes.size(); ++p)
+      std::copy_n(gradient(p), stream_size(), passes[p].out);
 }
 
 // This rank's row of the token, or one outside of its rows.
@@ -175,7 +253,6 @@ int64_t Decoder<Real>::embedding_row(std::span<const int32_t> sequences,
 
 template <class Real>
 void Decoder<Real>::embed(std::span<const int32_t> sequences, Real* out) {
-  weights_.wait(0);
   const Real* table = weights_.parameter(tensors_.embedding);
   const int64_t hidden = sizes_.hidden;
   for (int64_t t = 0; t < sizes_.tokens(); ++t) {
@@ -190,7 +267,7 @@ void Decoder<Real>::embed(std::span<const int32_t> sequences, Real* out) {
 
 template <class Real>
 void Decoder<Real>::embed_backward(std::span<const int32_t> sequences,
-                                   const Real* gradient, bool last) {
+                                   const Real* gradient, Announce what) {
   Real* table = weights_.gradient(tensors_.embedding);
   const int64_t hidden = sizes_.hidden;
   for (int64_t t = 0; t < sizes_.tokens(); ++t) {
@@ -199,7 +276,7 @@ void Decoder<Real>::embed_backward(std::span<const int32_t> sequences,
     Real* sum = table + row * hidden;
     ops<Real>().add(sum, sum, gradient + t * hidden, hidden);
   }
-  if (last) weights_.ready(tensors_.embedding);
+  announce(weights_, tensors_.embedding, what);
 }
 
 template <class Real>

@@ -5,6 +5,10 @@
 //   double loss = decoder.forward(0, sequences, nullptr, nullptr);
 //   decoder.backward(0, sequences, nullptr, nullptr, true);
 //
+// A module's weights are waited for before each use, in forward and in
+// backward, and released after it (weights.h). Micro-batches that go together
+// share the use: all of them through one layer, then through the next.
+//
 // Weights and engine outlive it; the engine is a CPU's. All memory is one block
 // reserved at construction; nothing is allocated afterwards. All ranks of tp
 // and ep call together. One thread.
@@ -29,14 +33,26 @@
 
 namespace canzona {
 
+// A micro-batch on its way through the decoder.
+template <class Real>
+struct Pass {
+  int64_t slot = 0;
+  std::span<const int32_t> sequences;
+  const Real* in = nullptr;  // forward: the input; backward: output_gradient
+  Real* out = nullptr;       // forward: the output; backward: input_gradient
+};
+
 template <class Real>
 class Decoder {
  public:
-  // `in_flight`: micro-batches between forward and backward at once (pipeline).
-  // UsageError names what cannot be cut so, or is asked for and not supported.
+  using Passes = std::span<const Pass<Real>>;
+
+  // `in_flight`: micro-batches between forward and backward at once (pipeline);
+  // `together`: the most of them in one call of backward. UsageError names what
+  // cannot be cut so, or is asked for and not supported.
   Decoder(const DecoderConfig& config, const Model& shapes,
           const Parallel& parallel, Engine& engine, Weights<Real>& weights,
-          int64_t in_flight = 1);
+          int64_t in_flight = 1, int64_t together = 1);
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
 
@@ -51,10 +67,17 @@ class Decoder {
   // Of the micro-batch in `slot`: adds d(mean loss + balance loss)/d(parameter)
   // to the gradients. `output_gradient` comes from the next stage,
   // `input_gradient` goes to the one before; null like output and input.
-  // `last`: nothing more is added in this step, and each tensor is ready as
-  // soon as it is complete: the head's first, the embedding last.
+  // Each tensor is announced as soon as it is complete, the head's first, the
+  // embedding last, and with it a tied head. `last`: nothing more is added in
+  // this step.
   void backward(int64_t slot, std::span<const int32_t> sequences,
                 const Real* output_gradient, Real* input_gradient, bool last);
+
+  // Several micro-batches, of different slots. The bits are those of one after
+  // the other, but for the gradient of a tied head on one stage with the
+  // embedding, whose parts are added in another order.
+  void forward(Passes passes, std::span<double> losses);
+  void backward(Passes passes, bool last);
 
   // Forward alone, in the memory of slot 0, which must not wait for backward.
   double evaluate(std::span<const int32_t> sequences, const Real* input,
@@ -67,15 +90,37 @@ class Decoder {
  private:
   Tools<Real> tools();
   void build_layers(const Model& shapes);
-  double run(int64_t slot, std::span<const int32_t> sequences,
-             const Real* input, Real* output);
+  void run(Passes passes, std::span<double> losses);
+  void check_passes(Passes passes, bool waits);
   void check_sequences(std::span<const int32_t> sequences) const;
   void check_slot(int64_t slot, bool waits) const;
   void embed(std::span<const int32_t> sequences, Real* out);
   void embed_backward(std::span<const int32_t> sequences, const Real* gradient,
-                      bool last);
+                      Announce what);
+  void layer_forward(size_t layer, const Pass<Real>& pass);
+  void layer_backward(size_t layer, const Pass<Real>& pass, Real* gradient,
+                      Announce what);
   int64_t embedding_row(std::span<const int32_t> sequences,
                         int64_t token) const;
+
+  // Work for each pass, while the weights of a module, or all that the head
+  // needs, are there.
+  template <class Work>
+  void with_module(int64_t module, Passes passes, const Work& work);
+  template <class Work>
+  void with_head(Passes passes, const Work& work);
+  const Slot<Real>& slot_of(const Pass<Real>& pass) const {
+    return cut_.slots[static_cast<size_t>(pass.slot)];
+  }
+  // The input of a layer, of the head, or what goes to the next stage.
+  Real* stream(const Pass<Real>& pass, size_t i) const {
+    const std::vector<Real*>& inputs = slot_of(pass).inputs;
+    return i < inputs.size() ? inputs[i] : pass.out;
+  }
+  int64_t layer_module(size_t layer) const {
+    return parallel_.first_layer + 1 + static_cast<int64_t>(layer);
+  }
+  int64_t stream_size() const { return sizes_.tokens() * sizes_.hidden; }
 
   DecoderConfig config_;
   Parallel parallel_;
@@ -88,6 +133,7 @@ class Decoder {
     Memory* source = nullptr;
     void operator()(std::byte* memory) const { source->release(memory); }
   };
+  int64_t together_;
   int64_t reserved_;
   std::unique_ptr<std::byte, Release> memory_;
   DecoderMemory<Real> cut_;

@@ -14,7 +14,8 @@ class SilentWeights : public TrialWeights<float> {
  public:
   using TrialWeights::TrialWeights;
   void wait(int32_t) override {}
-  void ready(int32_t) override {}
+  void release(int32_t) override {}
+  void ready(int32_t, bool) override {}
 };
 
 void step(Decoder<float>& decoder, const DecoderTrial& trial) {

@@ -67,7 +67,7 @@ void take_head(Space<Real>& space, const DecoderSizes& sizes, Cutter& cutter) {
 
 template <class Real>
 Space<Real> take_space(const DecoderConfig& config, const Parallel& parallel,
-                       Cutter& cutter) {
+                       int64_t together, Cutter& cutter) {
   const DecoderSizes sizes = decoder_sizes(config, parallel);
   const auto stream = [&] {
     return cutter.take<Real>(sizes.tokens(), sizes.hidden);
@@ -75,7 +75,7 @@ Space<Real> take_space(const DecoderConfig& config, const Parallel& parallel,
   Space<Real> space;
   space.normed = stream();
   space.delta = stream();
-  space.gradient = stream();
+  space.gradients = cutter.take<Real>(together * sizes.tokens(), sizes.hidden);
   space.heads_gradient = cutter.take<Real>(sizes.tokens(), sizes.width());
   space.feed =
       cutter.take<std::byte>(largest_feed<Real>(config, parallel).scratch);
@@ -93,6 +93,7 @@ template <class Real>
 DecoderMemory<Real> DecoderMemory<Real>::take(const DecoderConfig& config,
                                               const Parallel& parallel,
                                               int64_t in_flight,
+                                              int64_t together,
                                               Cutter& cutter) {
   DecoderMemory memory;
   LayerSaved<Real> shared;
@@ -103,26 +104,29 @@ DecoderMemory<Real> DecoderMemory<Real>::take(const DecoderConfig& config,
   for (int64_t i = 0; i < in_flight; ++i)
     memory.slots.push_back(take_slot<Real>(
         config, parallel, config.recompute ? &shared : nullptr, cutter));
-  memory.space = take_space<Real>(config, parallel, cutter);
+  memory.space = take_space<Real>(config, parallel, together, cutter);
   return memory;
 }
 
 template <class Real>
 int64_t decoder_memory(const DecoderConfig& config, const Parallel& parallel,
-                       int64_t in_flight) {
+                       int64_t in_flight, int64_t together) {
   if (in_flight < 1)
     throw UsageError(
         cat("decoder: at least 1 micro-batch is in flight, got ", in_flight));
+  if (together < 1 || together > in_flight)
+    throw UsageError(cat("decoder: 1 to ", in_flight,
+                         " micro-batches go back together, got ", together));
   Cutter count(nullptr);
-  DecoderMemory<Real>::take(config, parallel, in_flight, count);
+  DecoderMemory<Real>::take(config, parallel, in_flight, together, count);
   return count.bytes();
 }
 
 template struct DecoderMemory<float>;
 template struct DecoderMemory<double>;
 template int64_t decoder_memory<float>(const DecoderConfig&, const Parallel&,
-                                       int64_t);
+                                       int64_t, int64_t);
 template int64_t decoder_memory<double>(const DecoderConfig&, const Parallel&,
-                                        int64_t);
+                                        int64_t, int64_t);
 
 }  // namespace canzona

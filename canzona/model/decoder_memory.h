@@ -1,6 +1,6 @@
 // The decoder's memory: one block, cut in advance.
 //
-//   int64_t bytes = decoder_memory<float>(config, parallel, 2);
+//   int64_t bytes = decoder_memory<float>(config, parallel, 2, 1);
 //
 // A slot is what a micro-batch leaves for its backward: the input of every
 // layer, and with it, unless layers are recomputed, what the layer's backward
@@ -38,9 +38,10 @@ struct Slot {
 
 template <class Real>
 struct Space {
-  Real* normed = nullptr;          // tokens x hidden
-  Real* delta = nullptr;           // what a block adds; gradient of `normed`
-  Real* gradient = nullptr;        // of the stream between blocks
+  Real* normed = nullptr;  // tokens x hidden
+  Real* delta = nullptr;   // what a block adds; gradient of `normed`
+  // Of the stream between blocks, of each micro-batch that goes back at once.
+  Real* gradients = nullptr;
   Real* heads_gradient = nullptr;  // tokens x width
   std::byte* feed = nullptr;       // of the feed-forward block
   AttentionSpace<Real> attention;
@@ -60,13 +61,14 @@ struct DecoderMemory {
 
   static DecoderMemory take(const DecoderConfig& config,
                             const Parallel& parallel, int64_t in_flight,
-                            Cutter& cutter);
+                            int64_t together, Cutter& cutter);
 };
 
-// Bytes that a decoder reserves; no ranks are needed (Parallel::planned_tp).
-// UsageError where it cannot be built.
+// Bytes that a decoder reserves for micro-batches in flight, `together` of them
+// in one backward; no ranks are needed (Parallel::planned_tp). UsageError where
+// it cannot be built.
 template <class Real>
 int64_t decoder_memory(const DecoderConfig& config, const Parallel& parallel,
-                       int64_t in_flight);
+                       int64_t in_flight, int64_t together = 1);
 
 }  // namespace canzona

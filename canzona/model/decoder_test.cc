@@ -103,6 +103,7 @@ TEST(Decoder, SlotsDoNotDisturbEachOther) {
   both.decoder.forward(1, second.sequences, nullptr, nullptr);
   both.decoder.backward(0, first.sequences, nullptr, nullptr, false);
   EXPECT_TRUE(both.weights.readies.empty());
+  EXPECT_EQ(both.weights.parts.size(), first.shapes.tensors.size());
   both.decoder.backward(1, second.sequences, nullptr, nullptr, true);
   EXPECT_EQ(turns.weights.gradients, both.weights.gradients);
 }
@@ -128,7 +129,8 @@ TEST(Decoder, WaitsForModulesAndTellsTensorsInOrder) {
   const DecoderTrial trial(config);
   Whole<float> whole(trial);
   whole.step(trial);
-  EXPECT_THAT(whole.weights.waits, ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(whole.weights.waits, ElementsAre(0, 1, 2, 3, 3, 2, 1, 0));
+  EXPECT_EQ(whole.weights.releases, whole.weights.waits);
   std::vector<int32_t> modules;
   std::vector<int32_t> tensors = whole.weights.readies;
   for (const int32_t t : tensors) {

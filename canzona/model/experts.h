@@ -3,9 +3,9 @@
 // shared experts, if there are, work on every token.
 //
 //   Experts<float> experts(config, shapes, layer, parallel, engine, weights);
-//   experts.forward(x, y, saved, scratch);          // then all-reduce y over
-//   tp loss += experts.balance_loss(saved); experts.backward(x, dy, dx, saved,
-//   scratch, last);
+//   experts.forward(x, y, saved, scratch);   // then all-reduce y over tp
+//   loss += experts.balance_loss(saved);
+//   experts.backward(x, dy, dx, saved, scratch, what);
 //
 // No token is dropped: memory is for all tokens at one expert. Under ep tokens
 // travel to the ranks that hold their experts and back, so an expert's gradient
@@ -59,10 +59,9 @@ class Experts {
   // not overlap. With y null, only what backward needs.
   void forward(const Real* x, Real* y, std::byte* saved, std::byte* scratch);
   // dx = this tp rank's share of the gradient of x; dy is whole. Weight
-  // gradients are added. `last`: nothing more comes in this step, and the
-  // block's tensors are reported ready.
+  // gradients are added, and the block's tensors announced.
   void backward(const Real* x, const Real* dy, Real* dx, std::byte* saved,
-                std::byte* scratch, bool last);
+                std::byte* scratch, Announce what);
 
   // The mean over the micro-batch's sequences, times balance_coefficient.
   double balance_loss(const std::byte* saved) const;
@@ -115,10 +114,12 @@ class Experts {
   };
   Share share_of(size_t expert, const Saved& saved,
                  const Scratch& scratch) const;
-  void expert_backward(const Share& share, const Scratch& scratch) const;
-  void experts_backward(const Saved& saved, const Scratch& scratch, bool last);
+  void expert_backward(const Share& share, const Scratch& scratch,
+                       Announce what) const;
+  void experts_backward(const Saved& saved, const Scratch& scratch,
+                        Announce what);
   void router_backward(const Real* x, Real* dx, const Saved& saved,
-                       const Scratch& scratch, bool last);
+                       const Scratch& scratch, Announce what);
   Linear<Real> linear(int32_t tensor, int64_t out, int64_t in) const {
     return {engine_, weights_, tensor, out, in};
   }

@@ -20,11 +20,11 @@ TEST(Experts, AllocateNothingInARun) {
     ExpertBench<float> bench(trial, parallel);
     const std::vector<float> x(static_cast<size_t>(trial.elements()), 0.5F);
     std::vector<float> y(x.size()), dx(x.size());
-    bench.run(x, x, y, dx, false);
+    bench.run(x, x, y, dx, Announce::kNothing);
     world.barrier();
     const int64_t before = num_allocations();
     world.barrier();
-    bench.run(x, x, y, dx, false);
+    bench.run(x, x, y, dx, Announce::kNothing);
     world.barrier();
     EXPECT_EQ(num_allocations(), before);
   });

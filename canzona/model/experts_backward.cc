@@ -43,8 +43,8 @@ void weigh_rows(int64_t rows, int64_t ffn, const Real* dact, Real* act,
 }  // namespace
 
 template <class Real>
-void Experts<Real>::expert_backward(const Share& share,
-                                    const Scratch& scratch) const {
+void Experts<Real>::expert_backward(const Share& share, const Scratch& scratch,
+                                    Announce what) const {
   const int64_t count = share.count, ffn = sizes_.ffn;
   share.down.apply_transposed(scratch.dact, share.rows, count);
   std::copy_n(scratch.dact, count * ffn, scratch.act);
@@ -52,7 +52,9 @@ void Experts<Real>::expert_backward(const Share& share,
   weigh_rows(count, ffn, scratch.dact, scratch.act, share.gate_up_rows,
              share.weights);
   share.down.add_gradient(share.rows, scratch.act, count);
+  announce(weights_, share.down.tensor, what);
   share.gate_up.add_gradient(share.gate_up_rows, share.x, count);
+  announce(weights_, share.gate_up.tensor, what);
   share.gate_up.apply_transposed(share.rows, share.gate_up_rows, count);
 }
 
@@ -60,17 +62,19 @@ void Experts<Real>::expert_backward(const Share& share,
 // pairs' weights to their gradients.
 template <class Real>
 void Experts<Real>::experts_backward(const Saved& saved, const Scratch& scratch,
-                                     bool last) {
+                                     Announce what) {
   exchange_.to_experts(scratch.pairs, scratch.rows, sizes_.hidden,
                        scratch.spare);
   exchange_.to_experts(scratch.pair_weights, scratch.row_weights, 1,
                        scratch.spare);
   for (size_t e = held_.size(); e-- > 0;) {
     const Share share = share_of(e, saved, scratch);
-    if (share.count > 0) expert_backward(share, scratch);
-    if (!last) continue;
-    weights_.ready(share.down.tensor);
-    weights_.ready(share.gate_up.tensor);
+    if (share.count > 0) {
+      expert_backward(share, scratch, what);
+    } else {
+      announce(weights_, share.down.tensor, what);
+      announce(weights_, share.gate_up.tensor, what);
+    }
   }
   exchange_.to_tokens(scratch.rows, scratch.pairs, sizes_.hidden,
                       scratch.spare);
@@ -80,14 +84,14 @@ void Experts<Real>::experts_backward(const Saved& saved, const Scratch& scratch,
 
 template <class Real>
 void Experts<Real>::router_backward(const Real* x, Real* dx, const Saved& saved,
-                                    const Scratch& scratch, bool last) {
+                                    const Scratch& scratch, Announce what) {
   for (int64_t p = 0; p < sizes_.pairs(); ++p)
     scratch.dweights[p] = scratch.pair_weights[saved.routing.places[p]];
   tp_.add(scratch.dweights, sizes_.pairs(), "gradients of routing weights");
   route_backward(sizes_, config_.balance_coefficient, saved.routing,
                  scratch.dweights, scratch.dlogits);
   router().add_gradient(scratch.dlogits, x, sizes_.tokens);
-  if (last) weights_.ready(router_);
+  announce(weights_, router_, what);
   // Whole on every tp rank, so that one alone adds it.
   if (tp_.rank() != 0) return;
   engine_.product(
@@ -100,7 +104,7 @@ void Experts<Real>::router_backward(const Real* x, Real* dx, const Saved& saved,
 template <class Real>
 void Experts<Real>::backward(const Real* x, const Real* dy, Real* dx,
                              std::byte* saved_memory, std::byte* scratch_memory,
-                             bool last) {
+                             Announce what) {
   Cutter saved_cutter(saved_memory), scratch_cutter(scratch_memory);
   const Saved saved = take_saved(config_, parallel_, saved_cutter);
   const Scratch scratch = take_scratch(config_, parallel_, scratch_cutter);
@@ -108,18 +112,18 @@ void Experts<Real>::backward(const Real* x, const Real* dy, Real* dx,
   gather(saved.routing, dy, scratch.pairs);
   for (int64_t p = 0; p < sizes_.pairs(); ++p)
     scratch.pair_weights[saved.routing.places[p]] = saved.routing.weights[p];
-  experts_backward(saved, scratch, last);
+  experts_backward(saved, scratch, what);
   if (shared_)
-    shared_->backward(x, dy, dx, saved.shared, scratch.shared, last);
+    shared_->backward(x, dy, dx, saved.shared, scratch.shared, what);
   else
     std::fill_n(dx, sizes_.tokens * sizes_.hidden, Real{0});
   add_up(saved.routing, nullptr, scratch.pairs, dx);
-  router_backward(x, dx, saved, scratch, last);
+  router_backward(x, dx, saved, scratch, what);
 }
 
 template void Experts<float>::backward(const float*, const float*, float*,
-                                       std::byte*, std::byte*, bool);
+                                       std::byte*, std::byte*, Announce);
 template void Experts<double>::backward(const double*, const double*, double*,
-                                        std::byte*, std::byte*, bool);
+                                        std::byte*, std::byte*, Announce);
 
 }  // namespace canzona

@@ -121,8 +121,8 @@ TEST(Experts, MayBeRecomputedWithoutTheirOutput) {
   const Numbers x = random_numbers(7, trial.elements(), 1);
   ExpertBench<double> kept(trial, {}), again(trial, {});
   Numbers y(x.size()), dx(x.size()), dx_again(x.size());
-  kept.run(x, x, y, dx, false);
-  again.run(x, x, y, dx_again, false, true);
+  kept.run(x, x, y, dx, Announce::kNothing);
+  again.run(x, x, y, dx_again, Announce::kNothing, true);
   EXPECT_EQ(dx, dx_again);
   EXPECT_EQ(kept.weights().gradients, again.weights().gradients);
 }

@@ -37,9 +37,9 @@ void FeedForward<Real>::forward(const Real* x, Real* y, std::byte* saved,
 template <class Real>
 void FeedForward<Real>::backward(const Real* x, const Real* dy, Real* dx,
                                  std::byte* saved, std::byte* scratch,
-                                 bool last) {
+                                 Announce what) {
   std::visit(
-      [&](auto& block) { block.backward(x, dy, dx, saved, scratch, last); },
+      [&](auto& block) { block.backward(x, dy, dx, saved, scratch, what); },
       block_);
 }
 

@@ -35,7 +35,7 @@ class FeedForward {
   // With y null, only what backward needs.
   void forward(const Real* x, Real* y, std::byte* saved, std::byte* scratch);
   void backward(const Real* x, const Real* dy, Real* dx, std::byte* saved,
-                std::byte* scratch, bool last);
+                std::byte* scratch, Announce what);
 
   double balance_loss(const std::byte* saved) const;  // 0 without experts
   double comm_seconds() const;

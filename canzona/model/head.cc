@@ -87,7 +87,7 @@ double Head<Real>::forward(const Real* x, std::span<const int32_t> sequences,
 
 template <class Real>
 void Head<Real>::backward(const Real* x, std::span<const int32_t> sequences,
-                          Real* logits, Real* gradient, bool last) {
+                          Real* logits, Real* gradient, Announce what) {
   const Space<Real>& space = tools_.space;
   const DecoderSizes& sizes = tools_.sizes;
   each_chunk(logits, [&](const Chunk& chunk) {
@@ -101,7 +101,7 @@ void Head<Real>::backward(const Real* x, std::span<const int32_t> sequences,
     linear().apply_transposed(space.delta + chunk.begin * sizes.hidden,
                               chunk.logits, chunk.count);
   });
-  if (last && !shared_) tools_.weights.ready(tensors_.head);
+  if (!shared_) announce(tools_.weights, tensors_.head, what);
   const int64_t count = sizes.tokens() * sizes.hidden;
   tools_.tp.add(space.delta, count, "gradient of the head");
   std::fill_n(gradient, count, Real{0});
@@ -109,7 +109,7 @@ void Head<Real>::backward(const Real* x, std::span<const int32_t> sequences,
                             tools_.weights.parameter(tensors_.norm),
                             space.delta, sizes.tokens(), sizes.hidden,
                             tools_.epsilon());
-  if (last) tools_.weights.ready(tensors_.norm);
+  announce(tools_.weights, tensors_.norm, what);
 }
 
 template class Head<float>;

@@ -2,7 +2,7 @@
 // micro-batch, with logits of a chunk of tokens in memory at a time.
 //
 //   double loss = head.forward(x, sequences, slot.logits);
-//   head.backward(x, sequences, slot.logits, gradient, last);
+//   head.backward(x, sequences, slot.logits, gradient, what);
 //
 // The logits' memory becomes their gradient. Where the slot keeps it, backward
 // finds it there; else (`logits` null) it is made once more. Under tp a rank
@@ -22,7 +22,7 @@ namespace canzona {
 template <class Real>
 class Head {
  public:
-  // `shared`: the tensor is the embedding's too, and not ready here.
+  // `shared`: the tensor is the embedding's too, and not announced here.
   Head(const Tools<Real>& tools, const OuterTensors& tensors, bool shared)
       : tools_(tools), tensors_(tensors), shared_(shared) {}
 
@@ -30,7 +30,7 @@ class Head {
                  Real* logits);
   // `gradient` becomes that of x.
   void backward(const Real* x, std::span<const int32_t> sequences, Real* logits,
-                Real* gradient, bool last);
+                Real* gradient, Announce what);
 
  private:
   struct Chunk {

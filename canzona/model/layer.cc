@@ -31,8 +31,8 @@ Linear<Real> Layer<Real>::o() const {
 }
 
 template <class Real>
-void Layer<Real>::done(int32_t tensor, bool last) const {
-  if (last) tools_.weights.ready(tensor);
+void Layer<Real>::done(int32_t tensor, Announce what) const {
+  announce(tools_.weights, tensor, what);
 }
 
 template <class Real>
@@ -73,51 +73,53 @@ HeadNorms<Real> Layer<Real>::head_norm_weights() const {
 
 template <class Real>
 void Layer<Real>::norm_backward(const Real* x, int32_t weight, Real* gradient,
-                                bool last) {
+                                Announce what) {
   const DecoderSizes& sizes = tools_.sizes;
   tools_.tp.add(tools_.space.delta, sizes.tokens() * sizes.hidden, "gradient");
   ops<Real>().norm_backward(gradient, tools_.weights.gradient(weight), x,
                             tools_.weights.parameter(weight),
                             tools_.space.delta, sizes.tokens(), sizes.hidden,
                             tools_.epsilon());
-  done(weight, last);
+  done(weight, what);
 }
 
 template <class Real>
 void Layer<Real>::backward(const Real* x, const LayerSaved<Real>& saved,
-                           Real* gradient, bool last) {
+                           Real* gradient, Announce what) {
   const Space<Real>& space = tools_.space;
   norm(space.normed, saved.middle, tensors_.post_norm);
   feed_.backward(space.normed, gradient, space.delta, saved.feed, space.feed,
-                 last);
-  norm_backward(saved.middle, tensors_.post_norm, gradient, last);
-  attend_backward(saved, gradient, last);
+                 what);
+  norm_backward(saved.middle, tensors_.post_norm, gradient, what);
+  attend_backward(saved, gradient, what);
   norm(space.normed, x, tensors_.input_norm);
   qkv().add_gradient(saved.qkv, space.normed, tools_.sizes.tokens());
-  done(tensors_.qkv, last);
+  done(tensors_.qkv, what);
   qkv().apply_transposed(space.delta, saved.qkv, tools_.sizes.tokens());
-  norm_backward(x, tensors_.input_norm, gradient, last);
+  norm_backward(x, tensors_.input_norm, gradient, what);
 }
 
 // saved.qkv becomes its gradient.
 template <class Real>
 void Layer<Real>::attend_backward(const LayerSaved<Real>& saved,
-                                  const Real* gradient, bool last) {
+                                  const Real* gradient, Announce what) {
   Real* heads = tools_.space.heads_gradient;
   const int64_t tokens = tools_.sizes.tokens();
+  o().add_gradient(gradient, saved.attention, tokens);
+  done(tensors_.o, what);
+  o().apply_transposed(heads, gradient, tokens);
   const bool apart = head_norms_ != nullptr;
   const HeadNormGradients<Real> norms = {
       apart ? head_norms_ : tools_.weights.gradient(tensors_.query_norm),
       apart ? head_norms_ + tools_.sizes.head_dim
             : tools_.weights.gradient(tensors_.key_norm)};
-  o().add_gradient(gradient, saved.attention, tokens);
-  done(tensors_.o, last);
-  o().apply_transposed(heads, gradient, tokens);
   tools_.attention.backward(saved.qkv, head_norm_weights(),
                             {saved.attention, saved.log_sums, heads}, norms);
-  if (apart && last) add_up_head_norms();
-  done(tensors_.query_norm, last);
-  done(tensors_.key_norm, last);
+  // Until the last one its gradients leave as zeros: fewer sums over ranks,
+  // and the same bits whether or not gradients leave with each micro-batch.
+  if (apart && what == Announce::kLast) add_up_head_norms();
+  done(tensors_.query_norm, what);
+  done(tensors_.key_norm, what);
 }
 
 template <class Real>

@@ -1,7 +1,7 @@
 // One layer: attention and a feed-forward block, each added to the stream.
 //
 //   layer.forward(x, saved, out);
-//   layer.backward(x, saved, gradient, last);
+//   layer.backward(x, saved, gradient, what);
 //
 // x and `saved` are kept by the caller from forward to backward, which
 // overwrites `saved`. Scratch is shared by all layers. One thread; nothing is
@@ -30,7 +30,7 @@ class Layer {
   void forward(const Real* x, const LayerSaved<Real>& saved, Real* out);
   // The stream's gradient after the layer becomes that before it.
   void backward(const Real* x, const LayerSaved<Real>& saved, Real* gradient,
-                bool last);
+                Announce what);
 
   double balance_loss(const LayerSaved<Real>& saved) const {
     return feed_.balance_loss(saved.feed);
@@ -40,11 +40,12 @@ class Layer {
  private:
   void norm(Real* out, const Real* x, int32_t weight) const;
   // Adds to the stream's gradient and the weight's.
-  void norm_backward(const Real* x, int32_t weight, Real* gradient, bool last);
+  void norm_backward(const Real* x, int32_t weight, Real* gradient,
+                     Announce what);
   void attend_backward(const LayerSaved<Real>& saved, const Real* gradient,
-                       bool last);
+                       Announce what);
   void add_up_head_norms();
-  void done(int32_t tensor, bool last) const;
+  void done(int32_t tensor, Announce what) const;
   HeadNorms<Real> head_norm_weights() const;
   Linear<Real> qkv() const;
   Linear<Real> o() const;

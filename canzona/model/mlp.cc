@@ -45,7 +45,7 @@ void Mlp<Real>::forward(const Real* x, Real* y, std::byte* saved,
 
 template <class Real>
 void Mlp<Real>::backward(const Real* x, const Real* dy, Real* dx,
-                         std::byte* saved, std::byte* scratch, bool last) {
+                         std::byte* saved, std::byte* scratch, Announce what) {
   auto* both = reinterpret_cast<Real*>(saved);
   auto* act = reinterpret_cast<Real*>(scratch);
   const int64_t tokens = sizes_.tokens();
@@ -54,9 +54,9 @@ void Mlp<Real>::backward(const Real* x, const Real* dy, Real* dx,
   second.apply_transposed(act, dy, tokens);
   ops<Real>().swiglu_backward(act, both, tokens, sizes_.ffn);
   second.add_gradient(dy, act, tokens);
-  if (last) weights_.ready(tensors_.down);
+  announce(weights_, tensors_.down, what);
   first.add_gradient(both, x, tokens);
-  if (last) weights_.ready(tensors_.gate_up);
+  announce(weights_, tensors_.gate_up, what);
   first.apply_transposed(dx, both, tokens);
 }
 

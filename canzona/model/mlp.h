@@ -33,7 +33,7 @@ class Mlp {
   // With y null, only what backward needs.
   void forward(const Real* x, Real* y, std::byte* saved, std::byte* scratch);
   void backward(const Real* x, const Real* dy, Real* dx, std::byte* saved,
-                std::byte* scratch, bool last);
+                std::byte* scratch, Announce what);
 
  private:
   Linear<Real> gate_up() const;

@@ -42,16 +42,20 @@ class TrialWeights : public Weights<Real> {
   TrialWeights(const DecoderTrial& trial, const Parallel& parallel);
 
   void wait(int32_t module) override { waits.push_back(module); }
+  void release(int32_t module) override { releases.push_back(module); }
   const Real* parameter(int32_t tensor) override {
     return parameters.at(static_cast<size_t>(tensor)).data();
   }
   Real* gradient(int32_t tensor) override {
     return gradients.at(static_cast<size_t>(tensor)).data();
   }
-  void ready(int32_t tensor) override { readies.push_back(tensor); }
+  void ready(int32_t tensor, bool last) override {
+    (last ? readies : parts).push_back(tensor);
+  }
 
   std::vector<std::vector<Real>> parameters, gradients;
-  std::vector<int32_t> waits, readies;
+  std::vector<int32_t> waits, releases;
+  std::vector<int32_t> readies, parts;  // announced last, and before
 };
 
 // The mean loss of a dense decoder, by plain loops.

@@ -69,7 +69,7 @@ class ExpertBench {
         scratch_(Experts<Real>::scratch_bytes(trial.config, parallel)) {}
 
   void run(const std::vector<Real>& x, const std::vector<Real>& dy,
-           std::vector<Real>& y, std::vector<Real>& dx, bool last,
+           std::vector<Real>& y, std::vector<Real>& dx, Announce what,
            bool recompute = false) {
     experts_.forward(x.data(), y.data(), saved_.data(), scratch_.data());
     balance_ = experts_.balance_loss(saved_.data());
@@ -78,7 +78,7 @@ class ExpertBench {
       experts_.forward(x.data(), nullptr, saved_.data(), scratch_.data());
     }
     experts_.backward(x.data(), dy.data(), dx.data(), saved_.data(),
-                      scratch_.data(), last);
+                      scratch_.data(), what);
   }
 
   double balance() const { return balance_; }
@@ -103,7 +103,8 @@ ExpertRun<Real> run_experts(const ExpertTrial& trial, const Parallel& parallel,
   run.y.resize(input.size());
   run.dx.resize(input.size());
   for (int i = 0; i < times; ++i)
-    bench.run(input, up, run.y, run.dx, i + 1 == times);
+    bench.run(input, up, run.y, run.dx,
+              i + 1 == times ? Announce::kLast : Announce::kPart);
   run.balance = bench.balance();
   run.gradients = bench.weights().gradients;
   run.readies = bench.weights().readies;

@@ -55,11 +55,11 @@ void Reducer::ready(int32_t tensor) {
     throw UsageError(cat("grad_ready: tensor ",
                          quoted(rank_.tensor(tensor).name),
                          " has no shard on rank ", rank_.place.rank));
-  if (ready_[index(tensor)] != 0)
+  if (ready_[index(tensor)] >= announcements_)
     throw UsageError(cat("grad_ready: the gradient of ",
                          quoted(rank_.tensor(tensor).name),
                          " was announced twice in one iteration"));
-  ready_[index(tensor)] = 1;
+  if (++ready_[index(tensor)] < announcements_) return;
   --pending_[index(place.bucket)].num_missing;
   post_full();
 }

@@ -14,7 +14,9 @@ class Reducer {
  public:
   explicit Reducer(Rank& rank);
 
-  // UsageError if it was announced before in this iteration.
+  // How often every tensor is announced in an iteration.
+  void expect(int64_t announcements) { announcements_ = announcements; }
+  // UsageError if all its announcements of this iteration have come before.
   void ready(int32_t tensor);
   // Announces all that was not, and waits until every bucket is reduced.
   void finish();
@@ -39,8 +41,9 @@ class Reducer {
 
   Rank& rank_;
   std::vector<Pending> pending_;  // by bucket of the rank
-  std::vector<uint8_t> ready_;    // by tensor
-  size_t next_ = 0;               // bucket to be posted
+  std::vector<int64_t> ready_;    // announcements, by tensor
+  int64_t announcements_ = 1;
+  size_t next_ = 0;  // bucket to be posted
   int32_t* found_ = nullptr;
   std::vector<std::vector<Engine::Stretch>> stretches_;  // by bucket
   Arena memory_;

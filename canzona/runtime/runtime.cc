@@ -229,6 +229,11 @@ void Runtime::set_parameter(int32_t tensor, std::span<const float> shard) {
 void Runtime::get_parameter(int32_t tensor, std::span<float> shard) {
   parts_->guarded([&] { parts_->get_parameter(tensor, shard); });
 }
+void Runtime::begin_step(std::span<const int32_t> /*uses*/,
+                         int64_t num_micro_batches) {
+  parts_->reducer.expect(num_micro_batches);
+}
+void Runtime::release_params(int32_t /*module*/) {}
 void Runtime::grad_ready(int32_t tensor) {
   parts_->guarded([&] { parts_->reducer.ready(tensor); });
 }

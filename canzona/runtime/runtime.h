@@ -108,7 +108,11 @@ class Runtime {
   void set_parameter(int32_t tensor, std::span<const float> shard);
   void get_parameter(int32_t tensor, std::span<float> shard);
 
-  // The gradient of this iteration is complete on this rank.
+  // The modules that will be waited for until the next call, in order, and how
+  // often each gradient is announced before it is complete. Without it: once.
+  void begin_step(std::span<const int32_t> uses, int64_t num_micro_batches);
+
+  // This micro-batch's part of the gradient is complete on this rank.
   void grad_ready(int32_t tensor);
   // Until all gradients are reduced; step() does so, too.
   void wait_gradients();
@@ -118,6 +122,8 @@ class Runtime {
   // Until the parameters of a module (modules.h), or of all, are those of the
   // last step.
   void wait_params(int32_t module);
+  // After each use of a module that was waited for.
+  void release_params(int32_t module);
   void wait_all_params();
   // While held, a step's all-gathers begin with the first wait after it instead
   // of in it: for whoever measures the step by itself. All ranks alike.

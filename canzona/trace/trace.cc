@@ -1,5 +1,6 @@
 #include "canzona/trace/trace.h"
 
+#include <array>
 #include <chrono>
 #include <set>
 #include <utility>
@@ -24,6 +25,9 @@ void write_name(JsonWriter& out, const char* what, int rank, int track,
   out.end_object();
 }
 
+// Viewers look for a flow's other end among all ranks.
+int64_t flow_id(int rank, int64_t id) { return (int64_t{rank} << 32) + id; }
+
 }  // namespace
 
 int64_t steady_nanoseconds() {
@@ -47,11 +51,19 @@ void Track::add(const Event& event) {
 
 void Track::add_span(std::string_view name, std::string_view label,
                      int64_t begin, int64_t end) {
-  add({name, label, begin, end, 0, true});
+  add({Kind::kSpan, name, label, begin, end, 0});
 }
 
 void Track::add_count(std::string_view name, int64_t value) {
-  add({name, {}, now(), 0, value, false});
+  add({Kind::kCount, name, {}, now(), 0, value});
+}
+
+void Track::add_flow_begin(std::string_view name, int64_t id) {
+  add({Kind::kFlowBegin, name, {}, now(), 0, id});
+}
+
+void Track::add_flow_end(std::string_view name, int64_t id) {
+  add({Kind::kFlowEnd, name, {}, now(), 0, id});
 }
 
 Trace::Trace(size_t most_events_per_track, TraceClock clock)
@@ -85,6 +97,27 @@ int64_t Trace::num_dropped() const {
   return sum;
 }
 
+void Trace::write(JsonWriter& out, const Track& track,
+                  const Track::Event& event) const {
+  using Kind = Track::Kind;
+  constexpr std::array<const char*, 4> kPhases = {"X", "C", "s", "f"};
+  out.begin_object();
+  out.field("ph", kPhases[static_cast<size_t>(event.kind)]);
+  out.field("name", event.name);
+  out.field("pid", track.rank_).field("tid", track.number_);
+  out.field("ts", microseconds(event.begin - start_));
+  if (event.kind == Kind::kSpan)
+    out.field("dur", microseconds(event.end - event.begin));
+  if (event.kind == Kind::kFlowBegin || event.kind == Kind::kFlowEnd)
+    out.field("cat", "flow").field("id", flow_id(track.rank_, event.value));
+  // The arrow ends at the span around it, not at the next one.
+  if (event.kind == Kind::kFlowEnd) out.field("bp", "e");
+  out.member("args").begin_object();
+  if (event.kind == Kind::kCount) out.field("value", event.value);
+  if (!event.label.empty()) out.field("label", event.label);
+  out.end_object().end_object();
+}
+
 std::string Trace::json() const {
   const std::lock_guard lock(mutex_);
   JsonWriter out;
@@ -98,18 +131,7 @@ std::string Trace::json() const {
     write_name(out, "thread_name", track->rank_, track->number_, track->name_);
   }
   for (const auto& track : tracks_)
-    for (const Track::Event& event : track->events_) {
-      out.begin_object();
-      out.field("ph", event.is_span ? "X" : "C").field("name", event.name);
-      out.field("pid", track->rank_).field("tid", track->number_);
-      out.field("ts", microseconds(event.begin - start_));
-      if (event.is_span)
-        out.field("dur", microseconds(event.end - event.begin));
-      out.member("args").begin_object();
-      if (!event.is_span) out.field("value", event.value);
-      if (!event.label.empty()) out.field("label", event.label);
-      out.end_object().end_object();
-    }
+    for (const Track::Event& event : track->events_) write(out, *track, event);
   out.end_array().end_object();
   return out.take() + "\n";
 }

@@ -1,5 +1,6 @@
-// What happened when: spans and counters of every rank and thread, to be looked
-// at in Perfetto (ui.perfetto.dev) or chrome://tracing.
+// What happened when: spans, counters and flows (arrows from span to span) of
+// every rank and thread, to be looked at in Perfetto (ui.perfetto.dev) or
+// chrome://tracing.
 //
 //   Trace trace;
 //   Track* track = trace.add_track(rank, "compute");
@@ -8,6 +9,8 @@
 //     …
 //   }
 //   count(track, "bytes in flight", 4096);
+//   flow_begin(gather_track, "parameters", 7);  // before its span ends
+//   flow_end(track, "parameters", 7);           // inside the span that waited
 //   file << trace.json();
 //
 // A track is written by one thread at a time; tracks are independent. Where no
@@ -28,6 +31,8 @@
 
 namespace canzona {
 
+class JsonWriter;
+
 // Nanoseconds since some moment; the same for all threads.
 using TraceClock = int64_t (*)();
 int64_t steady_nanoseconds();
@@ -41,17 +46,20 @@ class Track {
   void add_span(std::string_view name, std::string_view label, int64_t begin,
                 int64_t end);
   void add_count(std::string_view name, int64_t value);
+  void add_flow_begin(std::string_view name, int64_t id);
+  void add_flow_end(std::string_view name, int64_t id);
 
  private:
   friend class Trace;
 
+  enum class Kind { kSpan, kCount, kFlowBegin, kFlowEnd };
   struct Event {
+    Kind kind;
     std::string_view name;
     std::string_view label;
     int64_t begin;
     int64_t end;    // of a span
-    int64_t value;  // of a counter
-    bool is_span;
+    int64_t value;  // of a counter; a flow's id
   };
   void add(const Event& event);
 
@@ -83,6 +91,9 @@ class Trace {
   std::string json() const;
 
  private:
+  void write(JsonWriter& out, const Track& track,
+             const Track::Event& event) const;
+
   size_t most_events_;
   TraceClock clock_;
   int64_t start_;
@@ -117,6 +128,17 @@ class Span {
 
 inline void count(Track* track, std::string_view name, int64_t value) {
   if (track != nullptr) track->add_count(name, value);
+}
+
+// An arrow between two spans of one rank, on whichever of its tracks: from the
+// one that is open at the first call to the one that is open at the second.
+// Name and id (below 2^32, used once by the rank) say which calls belong
+// together.
+inline void flow_begin(Track* track, std::string_view name, int64_t id) {
+  if (track != nullptr) track->add_flow_begin(name, id);
+}
+inline void flow_end(Track* track, std::string_view name, int64_t id) {
+  if (track != nullptr) track->add_flow_end(name, id);
 }
 
 }  // namespace canzona

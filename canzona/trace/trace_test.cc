@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
 
 #include "canzona/base/test_allocations.h"
@@ -77,6 +78,51 @@ TEST(Trace, KeepsCounters) {
   EXPECT_EQ(counters[1]["ts"], 3.0);
 }
 
+bool lies_inside(const nlohmann::json& event, const nlohmann::json& span) {
+  const double at = event["ts"];
+  const double begin = span["ts"];
+  return event["pid"] == span["pid"] && event["tid"] == span["tid"] &&
+         at > begin && at < begin + double{span["dur"]};
+}
+
+// Two gathers of each rank, waited for by two modules; time passes all along.
+TEST(Trace, FlowsLeadFromSpanToSpan) {
+  fake_now = 0;
+  const auto ticking = [] { return fake_now += 1'000; };
+  Trace trace(16, ticking);
+  for (int rank : {0, 1}) {
+    Track* gather = trace.add_track(rank, "gather");
+    Track* compute = trace.add_track(rank, "compute");
+    for (int module : {0, 1}) {
+      const Span span(gather, "all_gather_v");
+      flow_begin(gather, "parameters", module);
+    }
+    for (int module : {0, 1}) {
+      const Span span(compute, "forward");
+      flow_end(compute, "parameters", module);
+    }
+  }
+  const auto begins = events(trace, "s");
+  const auto ends = events(trace, "f");
+  const auto spans = events(trace, "X");
+  ASSERT_THAT(begins, SizeIs(4));
+  ASSERT_THAT(ends, SizeIs(4));
+  std::set<int64_t> ids;
+  for (size_t i = 0; i < 4; ++i) {
+    ids.insert(begins[i]["id"].get<int64_t>());
+    EXPECT_EQ(begins[i]["id"], ends[i]["id"]);
+    EXPECT_EQ(begins[i]["cat"], ends[i]["cat"]);
+    EXPECT_EQ(begins[i]["name"], ends[i]["name"]);
+    EXPECT_EQ(ends[i]["bp"], "e");
+    EXPECT_FALSE(begins[i].contains("bp"));
+    // Of each rank two gathers come first, then two modules.
+    const size_t gather = i / 2 * 4 + i % 2;
+    EXPECT_TRUE(lies_inside(begins[i], spans[gather]));
+    EXPECT_TRUE(lies_inside(ends[i], spans[gather + 2]));
+  }
+  EXPECT_THAT(ids, SizeIs(4));
+}
+
 TEST(Trace, DropsAndCountsWhatDoesNotFit) {
   Trace trace(3, fake_clock);
   Track* track = trace.add_track(0, "compute");
@@ -88,6 +134,8 @@ TEST(Trace, DropsAndCountsWhatDoesNotFit) {
 TEST(Trace, NothingHappensWithoutATrack) {
   const Span span(nullptr, "work");
   count(nullptr, "bytes", 1);
+  flow_begin(nullptr, "parameters", 1);
+  flow_end(nullptr, "parameters", 1);
 }
 
 TEST(Trace, WritingNeverAllocates) {
@@ -97,6 +145,8 @@ TEST(Trace, WritingNeverAllocates) {
   for (int i = 0; i < 200; ++i) {
     const Span span(track, "work", "a label that is longer than any buffer");
     count(track, "bytes", i);
+    flow_begin(track, "parameters", i);
+    flow_end(track, "parameters", i);
   }
   EXPECT_EQ(num_allocations(), before);
 }

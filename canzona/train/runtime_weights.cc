@@ -68,6 +68,7 @@ void RuntimeWeights::refresh() {
   runtime_.wait_params(0);
   auto* own = reinterpret_cast<float*>(runtime_.parameter(shared_));
   weights_->send({own, arrived_.size()}).wait();
+  runtime_.release_params(0);
 }
 
 const float* RuntimeWeights::parameter(int32_t tensor) {
@@ -80,14 +81,14 @@ float* RuntimeWeights::gradient(int32_t tensor) {
   return runtime_.gradient(tensor);
 }
 
-void RuntimeWeights::ready(int32_t tensor) {
-  if (shares(tensor)) {
-    if (borrows_) {
-      gradient_sent_ = gradients_->send(gradient_);
-      return;
-    }
-    add_head_gradient();
+// Asking for the gradient makes it one of zeros where nothing was added.
+void RuntimeWeights::ready(int32_t tensor, bool last) {
+  if (shares(tensor) && borrows_) {
+    if (last) gradient_sent_ = gradients_->send(gradient_);
+    return;
   }
+  if (shares(tensor) && last) add_head_gradient();
+  runtime_.gradient(tensor);
   runtime_.grad_ready(tensor);
 }
 

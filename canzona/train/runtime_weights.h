@@ -2,11 +2,12 @@
 //
 //   RuntimeWeights weights(world, runtime);
 //   Decoder<float> decoder(config, model, parallel, engine, weights);
-//   weights.begin_step();
+//   weights.refresh();
 //
 // Where the head is the embedding and lies on another pipeline stage than it,
 // the last stage borrows the embedding: the first stage sends it before the
-// step, and gets the head's gradient before its own is announced.
+// step, and gets the head's gradient before its own is announced for the last
+// time in the step.
 //
 // All ranks make theirs at once. One thread; world and runtime outlive it.
 #pragma once
@@ -34,7 +35,8 @@ class RuntimeWeights : public Weights<float> {
   void wait(int32_t module) override { runtime_.wait_params(module); }
   const float* parameter(int32_t tensor) override;
   float* gradient(int32_t tensor) override;
-  void ready(int32_t tensor) override;
+  void release(int32_t module) override { runtime_.release_params(module); }
+  void ready(int32_t tensor, bool last) override;
 
  private:
   bool shares(int32_t tensor) const { return tensor == shared_; }

@@ -3,6 +3,22 @@
 #include <algorithm>
 
 namespace canzona {
+namespace {
+
+// Of tasks of one direction.
+void add_pairs(std::span<const StageTask> run, std::vector<StageTask>& pairs) {
+  const bool forward = run.front().forward;
+  const auto size = std::ssize(run);
+  // The odd one is the last forward, or the first backward.
+  const int64_t alone = size % 2 == 0 ? -1 : forward ? size - 1 : 0;
+  for (int64_t i = 0; i < size;) {
+    const int64_t count = i == alone ? 1 : 2;
+    pairs.push_back({forward, run[static_cast<size_t>(i)].micro_batch, count});
+    i += count;
+  }
+}
+
+}  // namespace
 
 std::vector<StageTask> schedule_1f1b(int64_t stage, int64_t num_stages,
                                      int64_t num_micro_batches) {
@@ -18,9 +34,32 @@ std::vector<StageTask> schedule_1f1b(int64_t stage, int64_t num_stages,
   return tasks;
 }
 
+std::vector<StageTask> pair_neighbours(std::span<const StageTask> tasks) {
+  std::vector<StageTask> pairs;
+  while (!tasks.empty()) {
+    const auto other =
+        std::ranges::find(tasks, !tasks.front().forward, &StageTask::forward);
+    const auto size = static_cast<size_t>(other - tasks.begin());
+    add_pairs(tasks.first(size), pairs);
+    tasks = tasks.subspan(size);
+  }
+  return pairs;
+}
+
 int64_t most_in_flight(int64_t stage, int64_t num_stages,
                        int64_t num_micro_batches) {
   return std::min(num_stages - stage, num_micro_batches);
+}
+
+int64_t most_together(std::span<const StageTask> tasks) {
+  int64_t most = 1;
+  for (const StageTask& task : tasks)
+    if (!task.forward) most = std::max(most, task.count);
+  return most;
+}
+
+int64_t num_announcements(std::span<const StageTask> tasks) {
+  return std::ranges::count(tasks, false, &StageTask::forward);
 }
 
 }  // namespace canzona

@@ -9,20 +9,37 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace canzona {
 
+// Micro-batches [micro_batch, micro_batch + count), all through one layer
+// before the next.
 struct StageTask {
   bool forward = true;
   int64_t micro_batch = 0;
+  int64_t count = 1;
   friend bool operator==(const StageTask&, const StageTask&) = default;
 };
 
 std::vector<StageTask> schedule_1f1b(int64_t stage, int64_t num_stages,
                                      int64_t num_micro_batches);
+
+// Forwards that follow each other at the beginning, and backwards at the end,
+// two and two: F0F1 B0 F2 B1 F3 B2B3. Forwards are paired from the first on,
+// backwards from the last, so that all stages have the same pairs. No more
+// micro-batches are in flight than before; nothing can be stuck: the forwards
+// before a stage's first backward need no backward, and the backwards after its
+// last forward are waited for by no forward.
+std::vector<StageTask> pair_neighbours(std::span<const StageTask> tasks);
+
 // The most micro-batches between forward and backward at once.
 int64_t most_in_flight(int64_t stage, int64_t num_stages,
                        int64_t num_micro_batches);
+// The most micro-batches in one backward; 1 if there is none.
+int64_t most_together(std::span<const StageTask> tasks);
+// How often a gradient is announced: once for each backward.
+int64_t num_announcements(std::span<const StageTask> tasks);
 
 }  // namespace canzona

@@ -11,6 +11,13 @@ int64_t micro_batches_of_home(const TrainSettings& settings, const Mesh& mesh) {
   return settings.global_batch / (settings.decoder.micro_batch * mesh.homes());
 }
 
+std::vector<StageTask> tasks_of(const TrainSettings& settings, const Mesh& mesh,
+                                int32_t stage) {
+  const std::vector<StageTask> tasks =
+      schedule_1f1b(stage, mesh.pp, micro_batches_of_home(settings, mesh));
+  return settings.reuse ? pair_neighbours(tasks) : tasks;
+}
+
 // Numbers that travel between stages, and tokens.
 int64_t slot_bytes(const DecoderConfig& config, bool first, bool last) {
   const int64_t activations = config.tokens() * config.architecture.hidden;
@@ -26,6 +33,7 @@ Stage::Stage(const TrainSettings& settings, const MicroBatches& micro_batches,
              Runtime& runtime, Communicator& world, Engine& engine)
     : settings_(settings),
       micro_batches_(micro_batches),
+      runtime_(runtime),
       plan_(runtime.plan()),
       place_(runtime.place()),
       mesh_(runtime.plan().mesh),
@@ -35,8 +43,11 @@ Stage::Stage(const TrainSettings& settings, const MicroBatches& micro_batches,
       links_(world, mesh_, place_, micro_batches.per_home()),
       in_flight_(
           most_in_flight(place_.stage, mesh_.pp, micro_batches.per_home())),
+      tasks_(tasks_of(settings, mesh_, place_.stage)),
+      modules_(stage_modules(settings.decoder, parallel_)),
+      uses_(module_uses(modules_, tasks_)),
       decoder_(settings.decoder, runtime.plan().model, parallel_, engine,
-               weights_, in_flight_),
+               weights_, in_flight_, most_together(tasks_)),
       slots_(static_cast<size_t>(in_flight_)) {
   const DecoderConfig& config = settings.decoder;
   const auto activations =
@@ -59,38 +70,58 @@ Stage::Slot& Stage::slot_of(int64_t micro_batch) {
   return slots_[static_cast<size_t>(micro_batch % in_flight_)];
 }
 
-double Stage::forward(int64_t step, int64_t m) {
-  Slot& slot = slot_of(m);
-  micro_batches_.read_train(step, m, slot.sequences);
-  if (!parallel_.has_embedding) links_.receive_input(slot.input);
-  slot.output_sent.wait();
-  const double loss = decoder_.forward(m % in_flight_, slot.sequences,
-                                       slot.input.data(), slot.output.data());
-  if (!parallel_.has_head) slot.output_sent = links_.send_output(slot.output);
-  return loss;
+void Stage::forward(int64_t step, const StageTask& task,
+                    std::span<double> losses) {
+  passes_.clear();
+  for (int64_t i = 0; i < task.count; ++i) {
+    const int64_t m = task.micro_batch + i;
+    Slot& slot = slot_of(m);
+    micro_batches_.read_train(step, m, slot.sequences);
+    if (!parallel_.has_embedding) links_.receive_input(slot.input);
+    slot.output_sent.wait();
+    passes_.push_back({m % in_flight_, slot.sequences, slot.input.data(),
+                       slot.output.data()});
+  }
+  decoder_.forward(passes_, losses);
+  if (parallel_.has_head) return;
+  for (int64_t i = 0; i < task.count; ++i) {
+    Slot& slot = slot_of(task.micro_batch + i);
+    slot.output_sent = links_.send_output(slot.output);
+  }
 }
 
-void Stage::backward(int64_t m) {
-  Slot& slot = slot_of(m);
-  if (!parallel_.has_head) links_.receive_output_gradient(slot.output_gradient);
-  slot.input_gradient_sent.wait();
-  const bool last = m + 1 == micro_batches_.per_home();
-  decoder_.backward(m % in_flight_, slot.sequences, slot.output_gradient.data(),
-                    slot.input_gradient.data(), last);
-  if (!parallel_.has_embedding)
+void Stage::backward(const StageTask& task) {
+  passes_.clear();
+  for (int64_t i = 0; i < task.count; ++i) {
+    const int64_t m = task.micro_batch + i;
+    Slot& slot = slot_of(m);
+    if (!parallel_.has_head)
+      links_.receive_output_gradient(slot.output_gradient);
+    slot.input_gradient_sent.wait();
+    passes_.push_back({m % in_flight_, slot.sequences,
+                       slot.output_gradient.data(),
+                       slot.input_gradient.data()});
+  }
+  decoder_.backward(passes_,
+                    task.micro_batch + task.count == micro_batches_.per_home());
+  if (parallel_.has_embedding) return;
+  for (int64_t i = 0; i < task.count; ++i) {
+    Slot& slot = slot_of(task.micro_batch + i);
     slot.input_gradient_sent = links_.send_input_gradient(slot.input_gradient);
+  }
 }
 
 std::vector<double> Stage::learn(int64_t step) {
+  runtime_.begin_step(uses_, num_announcements(tasks_));
   weights_.refresh();
-  const int64_t count = micro_batches_.per_home();
-  std::vector<double> losses(static_cast<size_t>(count));
-  for (const StageTask& task : schedule_1f1b(place_.stage, mesh_.pp, count)) {
+  std::vector<double> losses(static_cast<size_t>(micro_batches_.per_home()));
+  for (const StageTask& task : tasks_) {
     if (task.forward)
-      losses[static_cast<size_t>(task.micro_batch)] =
-          forward(step, task.micro_batch);
+      forward(step, task,
+              std::span(losses).subspan(static_cast<size_t>(task.micro_batch),
+                                        static_cast<size_t>(task.count)));
     else
-      backward(task.micro_batch);
+      backward(task);
   }
   for (Slot& slot : slots_) {
     slot.output_sent.wait();
@@ -100,9 +131,11 @@ std::vector<double> Stage::learn(int64_t step) {
 }
 
 std::vector<double> Stage::evaluate(int64_t num_sequences) {
+  const int64_t rounds = micro_batches_.held_out_rounds(num_sequences);
+  const std::vector<int32_t> uses = evaluation_uses(modules_, rounds);
+  runtime_.begin_step(uses, 0);
   weights_.refresh();
   std::vector<double> losses;
-  const int64_t rounds = micro_batches_.held_out_rounds(num_sequences);
   for (int64_t round = 0; round < rounds; ++round) {
     Slot& slot = slot_of(round);
     micro_batches_.read_held_out(micro_batches_.number_in_round(round),
@@ -146,7 +179,8 @@ int64_t Stage::memory(const TrainSettings& settings, const Plan& plan,
   part.has_head = last;
   part.planned_tp = mesh.tp;
   part.planned_ep = mesh.ep;
-  return decoder_memory<float>(settings.decoder, part, in_flight) +
+  const int64_t together = most_together(tasks_of(settings, mesh, place.stage));
+  return decoder_memory<float>(settings.decoder, part, in_flight, together) +
          in_flight * slot_bytes(settings.decoder, first, last) +
          bytes_of_floats(RuntimeWeights::extra_elements(plan, place));
 }

@@ -9,11 +9,13 @@
 // given outlives it.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "canzona/model/decoder.h"
 #include "canzona/train/micro_batches.h"
 #include "canzona/train/model_groups.h"
+#include "canzona/train/module_uses.h"
 #include "canzona/train/runtime_weights.h"
 #include "canzona/train/schedule_1f1b.h"
 #include "canzona/train/stage_links.h"
@@ -50,11 +52,12 @@ class Stage {
   };
 
   Slot& slot_of(int64_t micro_batch);
-  double forward(int64_t step, int64_t micro_batch);
-  void backward(int64_t micro_batch);
+  void forward(int64_t step, const StageTask& task, std::span<double> losses);
+  void backward(const StageTask& task);
 
   const TrainSettings& settings_;
   const MicroBatches& micro_batches_;
+  Runtime& runtime_;
   const Plan& plan_;
   RankPlace place_;
   Mesh mesh_;
@@ -63,8 +66,12 @@ class Stage {
   RuntimeWeights weights_;
   StageLinks links_;
   int64_t in_flight_;
+  std::vector<StageTask> tasks_;  // of a step
+  StageModules modules_;
+  std::vector<int32_t> uses_;  // of modules, in a step
   Decoder<float> decoder_;
   std::vector<Slot> slots_;
+  std::vector<Pass<float>> passes_;  // of a task
 };
 
 }  // namespace canzona

@@ -38,6 +38,10 @@ struct TrainSettings {
   int64_t eval_every = 0;      // steps; 0: only after the last one
   int64_t eval_sequences = 0;  // 0: all that are held out
   RuntimeOptions runtime = {};
+  // Neighbouring micro-batches of a pipeline stage share gathers of parameters
+  // and scatters of gradients (pair_neighbours). Changes no bit where gradients
+  // do not leave with every micro-batch.
+  bool reuse = false;
   // Set from outside: the run ends after the step it is in.
   const std::atomic<bool>* stop = nullptr;
 };

@@ -32,8 +32,10 @@ TEST(FastSums, AllReduceIsNearTheTree) {
         std::vector<float> data = test_piece(world.rank(), count);
         world.all_reduce(Reduction::kFp32Sum, bytes_of(data));
         expect_near(data, 0, num_ranks);
+        const int64_t own = count * (world.rank() + 1) / num_ranks -
+                            count * world.rank() / num_ranks;
         EXPECT_EQ(world.traffic().of(Operation::kAllReduce).sent,
-                  2 * (4 * count - 4 * count / num_ranks));
+                  4 * (count - own + (num_ranks - 1) * own));
       });
 }
 
@@ -56,6 +58,34 @@ TEST(FastSums, ReduceScatterIsNearTheTreeAlsoInPlace) {
         const std::vector<float> there(place.begin(), place.end());
         expect_near(in_place ? there : apart, first, num_ranks);
       });
+}
+
+// What leaves a node is the same with the library's sums and without.
+TEST(FastSums, CountWhatAnExchangeWouldSend) {
+  for (int num_ranks : kRanks) {
+    std::vector<TrafficLog> logs;
+    for (bool is_fast : {false, true})
+      run_test_ranks(
+          num_ranks, {.fast_reduce = is_fast, .ranks_per_node = 3},
+          [&](Communicator& world) {
+            std::vector<int64_t> counts(static_cast<size_t>(num_ranks), 50);
+            counts.front() = 7;
+            std::vector<float> data(static_cast<size_t>(50 * num_ranks - 43));
+            std::vector<float> own(world.rank() == 0 ? 7 : 50);
+            world.all_reduce(Reduction::kFp32Sum, bytes_of(data));
+            world.reduce_scatter_v(Reduction::kFp32Sum, bytes_of(data), counts,
+                                   bytes_of(own));
+            logs.push_back(world.traffic());
+          });
+    if (logs.empty()) continue;
+    for (Operation op : {Operation::kAllReduce, Operation::kReduceScatter}) {
+      EXPECT_EQ(logs[1].of(op).sent, logs[0].of(op).sent);
+      EXPECT_EQ(logs[1].of(op).sent_slow, logs[0].of(op).sent_slow);
+      if (num_ranks > 3) {
+        EXPECT_GT(logs[1].of(op).sent_slow, 0);
+      }
+    }
+  }
 }
 
 TEST(FastSums, IntegersAreExactAndBf16IsRefused) {

@@ -30,6 +30,11 @@ class ThreadTransport final : public Transport {
   void copy_by(const WireOps& ops) override { ops_ = &ops; }
   void post_send(int to, std::span<const std::byte> data) override;
   void post_receive(int from, std::span<std::byte> data) override;
+  void pass_gate(std::string_view group, Operation operation,
+                 std::string_view label) override {
+    if (Gate* gate = world_->gate())
+      gate->pass(group, operation, label, world_rank());
+  }
   bool poll() override;
   void pause(Deadline until) override;
   void retract() noexcept override;
@@ -61,6 +66,7 @@ class ThreadTransport final : public Transport {
     Time ready{0};
   };
 
+  int world_rank() const { return group_->ranks[static_cast<size_t>(rank_)]; }
   Inbox& own() { return group_->inbox(rank_); }
   Inbox::Peer& mail(int peer) { return own().peers[static_cast<size_t>(peer)]; }
   // For callers that hold own().mutex.
@@ -94,7 +100,7 @@ void ThreadTransport::leave() noexcept {
 
 Time ThreadTransport::link_time() const {
   if (world_->schedule() == nullptr) return Time{0};
-  LinkClock* clock = world_->clock(group_->ranks[static_cast<size_t>(rank_)]);
+  LinkClock* clock = world_->clock(world_rank());
   if (clock != nullptr) return clock->now();
   return std::chrono::steady_clock::now().time_since_epoch();
 }
@@ -179,10 +185,9 @@ bool ThreadTransport::try_receive(int from) {
 Time ThreadTransport::arrival_of(int from, const Inbox::Letter& letter,
                                  Time ready) {
   if (world_->schedule() == nullptr) return Time{0};
-  const Time arrival =
-      world_->schedule()->book(group_->ranks[static_cast<size_t>(from)],
-                               group_->ranks[static_cast<size_t>(rank_)],
-                               letter.bytes, std::max(letter.ready, ready));
+  const Time arrival = world_->schedule()->book(
+      group_->ranks[static_cast<size_t>(from)], world_rank(), letter.bytes,
+      std::max(letter.ready, ready));
   last_arrival_ = std::max(last_arrival_, arrival);
   return arrival;
 }
@@ -215,7 +220,7 @@ void ThreadTransport::pause(Deadline until) {
 }
 
 void ThreadTransport::wait_for_link(Deadline until) {
-  LinkClock* clock = world_->clock(group_->ranks[static_cast<size_t>(rank_)]);
+  LinkClock* clock = world_->clock(world_rank());
   if (clock != nullptr) return clock->sleep_until(last_arrival_);
   const Deadline arrival(
       std::chrono::duration_cast<Deadline::duration>(last_arrival_));

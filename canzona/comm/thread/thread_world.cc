@@ -56,6 +56,7 @@ void ThreadWorld::abort(std::string_view reason) {
       inbox.changed.notify_all();
     }
   }
+  if (options_.gate != nullptr) options_.gate->open_for_good();
 }
 
 std::string ThreadWorld::abort_reason() const {

@@ -21,6 +21,7 @@
 #include <tuple>
 #include <vector>
 
+#include "canzona/comm/thread/gate.h"
 #include "canzona/comm/thread/link_model.h"
 #include "canzona/comm/wire_ops.h"
 
@@ -71,6 +72,8 @@ class ThreadWorld {
     std::optional<LinkModel> link = {};
     // By rank; without them the link waits in real time.
     std::vector<LinkClock*> clocks = {};
+    // For tests. Outlives the world.
+    Gate* gate = nullptr;
   };
 
   ThreadWorld(int size, const Options& options);
@@ -78,6 +81,7 @@ class ThreadWorld {
   const WireOps& ops() const { return *options_.ops; }
   LinkSchedule* schedule() { return schedule_.get(); }
   LinkClock* clock(int world_rank) const;
+  Gate* gate() const { return options_.gate; }
 
   void abort(std::string_view reason);
   bool aborted() const { return aborted_.load(std::memory_order_acquire); }
