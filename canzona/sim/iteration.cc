@@ -45,19 +45,35 @@ void check_rates(const IterationWork& work) {
 
 }  // namespace
 
-std::vector<ModuleUse> uses_in_order(int32_t num_modules, bool tied) {
+std::vector<ModuleUse> uses_in_order(const std::vector<int32_t>& modules,
+                                     bool tied) {
+  const bool beside = tied && modules.size() > 1;
   std::vector<ModuleUse> uses;
-  for (int32_t m = 0; m < num_modules; ++m) {
-    if (tied && m > 0 && m + 1 == num_modules)
-      uses.push_back({0, Pass::kForward, true});
-    uses.push_back({m, Pass::kForward});
+  for (size_t i = 0; i < modules.size(); ++i) {
+    if (beside && i + 1 == modules.size())
+      uses.push_back({modules.front(), Pass::kForward, true});
+    uses.push_back({modules[i], Pass::kForward});
   }
-  for (int32_t m = num_modules - 1; m >= 0; --m) {
-    if (tied && m > 0 && m + 1 == num_modules)
-      uses.push_back({0, Pass::kBackward, true});
-    uses.push_back({m, Pass::kBackward});
+  for (size_t i = modules.size(); i-- > 0;) {
+    if (beside && i + 1 == modules.size())
+      uses.push_back({modules.front(), Pass::kBackward, true});
+    uses.push_back({modules[i], Pass::kBackward});
   }
   return uses;
+}
+
+WireBytes iteration_bytes(const IterationWork& work) {
+  WireBytes sum = work.step_bytes;
+  for (const ModuleUse& use : work.uses) {
+    const ModuleWork& module = work.modules[static_cast<size_t>(use.module)];
+    const bool completes = use.pass == Pass::kBackward && !use.beside;
+    for (int64_t i = 0; i < work.num_micro_batches; ++i) {
+      sum = sum + module.gather.bytes;
+      if (completes) sum = sum + module.scatter.bytes;
+    }
+    if (completes) sum = sum + module.reduce.bytes + module.publish.bytes;
+  }
+  return sum;
 }
 
 int32_t least_gather_slots(const IterationWork& work) {

@@ -62,8 +62,13 @@ struct IterationWork {
   double slowdown = 0;  // seconds of compute lost in a second of copying
 };
 
-// Forward 0, 1, … and back again. Tied: module 0 is also used beside the last.
-std::vector<ModuleUse> uses_in_order(int32_t num_modules, bool tied = false);
+// Forward through the modules and back again. Tied: the first is also used
+// beside the last.
+std::vector<ModuleUse> uses_in_order(const std::vector<int32_t>& modules,
+                                     bool tied = false);
+
+// What a rank sends and receives in an iteration.
+WireBytes iteration_bytes(const IterationWork& work);
 
 // UsageError for what is negative, unknown modules, and pools in which nothing
 // could move.

@@ -6,7 +6,7 @@
 namespace canzona {
 namespace {
 
-constexpr int kTrials = 400;
+constexpr int kTrials = 200;
 constexpr double kTiny = 1e-9;
 
 // How long each port is held in an iteration.
@@ -67,6 +67,8 @@ TEST(IterationBounds, PartsAddUp) {
     work.slowdown = 0.3;
     WireBytes bytes;
     each_transfer(work, [&](const Transfer& t) { bytes = bytes + t.bytes; });
+    EXPECT_EQ(iteration_bytes(work).sent(), bytes.sent());
+    EXPECT_EQ(iteration_bytes(work).received(), bytes.received());
     for (Overlap overlap :
          {Overlap::kNone, Overlap::kMain, Overlap::kBackground}) {
       const IterationTime time = simulate_with(work, overlap);

@@ -9,7 +9,7 @@
 namespace canzona {
 namespace {
 
-constexpr int kTrials = 400;
+constexpr int kTrials = 200;
 constexpr double kTiny = 1e-9;
 constexpr double kSmall = 1.1;
 

@@ -118,7 +118,7 @@ TEST(Iteration, ATiedHeadHoldsItsSlots) {
                                         .backward_seconds = 1,
                                         .gather = intra_transfer(1),
                                         .scatter = intra_transfer(1)});
-  work.uses = uses_in_order(3, true);
+  work.uses = uses_of(3, true);
   EXPECT_EQ(least_gather_slots(work), 2);
   EXPECT_EQ(least_scatter_slots(work), 2);
   const IterationTime time = simulate_iteration(work);

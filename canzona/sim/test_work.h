@@ -32,12 +32,19 @@ inline Links slow_links(double latency = 0) {
           .nominal = false};
 }
 
+// Modules 0 to n - 1 and back.
+inline std::vector<ModuleUse> uses_of(int32_t num_modules, bool tied = false) {
+  std::vector<int32_t> modules;
+  for (int32_t m = 0; m < num_modules; ++m) modules.push_back(m);
+  return uses_in_order(modules, tied);
+}
+
 // Modules that are all alike, on slow_links().
 inline IterationWork uniform_work(int32_t num_modules,
                                   const ModuleWork& module) {
   IterationWork work;
   work.modules.assign(static_cast<size_t>(num_modules), module);
-  work.uses = uses_in_order(num_modules);
+  work.uses = uses_of(num_modules);
   work.links = slow_links();
   return work;
 }
@@ -77,7 +84,7 @@ inline IterationWork random_work(Random& random, bool alike = false) {
   const ModuleWork layer = random_module(random);
   for (int32_t m = 0; m < num_modules; ++m)
     work.modules.push_back(alike ? layer : random_module(random));
-  work.uses = uses_in_order(num_modules, random.between(0, 4) == 0);
+  work.uses = uses_of(num_modules, random.between(0, 4) == 0);
   work.num_micro_batches = random.between(1, 4);
   work.step_seconds = static_cast<double>(random.between(0, 50));
   work.gather_slots =
