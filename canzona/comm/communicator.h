@@ -180,7 +180,7 @@ class Communicator {
   std::byte* staging(int rank, int half) const {
     return arrival(rank, 2 + half);
   }
-  std::byte* sums() const { return scratch_ + 4 * size() * slot_; }
+  std::byte* sums() const { return arrival(0, 4); }
   std::span<const std::byte*> pieces(int half) {
     const auto n = static_cast<size_t>(size());
     return std::span(pieces_).subspan(static_cast<size_t>(half) * n, n);

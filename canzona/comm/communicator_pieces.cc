@@ -117,8 +117,10 @@ void Communicator::add_pieces(Reduction reduction, const std::byte* input,
   int half = 0;
   for (int64_t begin = 0; begin < longest; begin += step, half = 1 - half) {
     exchange_.finish();
-    if (begin + step < longest)
+    if (begin + step < longest) {
+      exchange_.transport().follow_on();
       post_segment(reduction, input, counts, begin + step, 1 - half);
+    }
     const int64_t count =
         std::min(step, counts[static_cast<size_t>(rank())] - begin);
     if (count > 0)

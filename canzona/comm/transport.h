@@ -54,6 +54,10 @@ class Transport {
   virtual bool poll() = 0;
   // Sleeps until poll() may have something to do, but not past `until`.
   virtual void pause(Deadline until) = 0;
+  // What is posted until the next poll() waited for nothing but the messages
+  // before it: where links are modelled, it follows them at once, however late
+  // the thread that waited for them wakes up.
+  virtual void follow_on() {}
   // Takes back what has not passed; afterwards no peer reads our buffers.
   virtual void retract() noexcept = 0;
 

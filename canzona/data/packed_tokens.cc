@@ -1,6 +1,7 @@
 #include "canzona/data/packed_tokens.h"
 
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include "canzona/base/check.h"
@@ -27,7 +28,8 @@ void unpack(const std::byte* from, std::span<int32_t> to, int64_t place,
     if (std::cmp_less(number, 0) ||
         std::cmp_greater_equal(number, vocabulary.size))
       refuse(number, place + static_cast<int64_t>(i), vocabulary);
-    to[i] = static_cast<int32_t>(number);
+    to[i] =
+        static_cast<int32_t>(static_cast<std::make_unsigned_t<Number>>(number));
   }
 }
 

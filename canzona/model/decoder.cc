@@ -7,7 +7,6 @@
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/model/ops/table.h"
 
 namespace canzona {
 namespace {
@@ -59,6 +58,7 @@ Decoder<Real>::Decoder(const DecoderConfig& config, const Model& shapes,
       cut_(cut_memory<Real>(config, parallel, in_flight, together,
                             memory_.get())),
       attention_(config, sizes_, engine, cut_.space.attention),
+      embedding_(tools(), tensors_.embedding),
       head_(tools(), tensors_,
             config.architecture.tied && parallel.has_embedding),
       waits_(static_cast<size_t>(in_flight)),
@@ -176,7 +176,7 @@ void Decoder<Real>::run(Passes passes, std::span<double> losses) {
   std::ranges::fill(losses, 0.0);
   if (parallel_.has_embedding)
     with_module(0, passes, [&](const Pass<Real>& pass, size_t) {
-      embed(pass.sequences, stream(pass, 0));
+      embedding_.forward(pass.sequences, stream(pass, 0));
     });
   else
     for (const Pass<Real>& pass : passes)
@@ -235,48 +235,11 @@ void Decoder<Real>::backward(Passes passes, bool last) {
     });
   if (parallel_.has_embedding)
     with_module(0, passes, [&](const Pass<Real>& pass, size_t p) {
-      embed_backward(pass.sequences, gradient(p), what(p));
+      embedding_.backward(pass.sequences, gradient(p), what(p));
     });
   else
     for (size_t p = 0; p < passes.size(); ++p)
       std::copy_n(gradient(p), stream_size(), passes[p].out);
-}
-
-// This rank's row of the token, or one outside of its rows.
-template <class Real>
-int64_t Decoder<Real>::embedding_row(std::span<const int32_t> sequences,
-                                     int64_t token) const {
-  const int64_t place =
-      token / sizes_.length * (sizes_.length + 1) + token % sizes_.length;
-  return sequences[static_cast<size_t>(place)] - tp_.rank() * sizes_.vocab;
-}
-
-template <class Real>
-void Decoder<Real>::embed(std::span<const int32_t> sequences, Real* out) {
-  const Real* table = weights_.parameter(tensors_.embedding);
-  const int64_t hidden = sizes_.hidden;
-  for (int64_t t = 0; t < sizes_.tokens(); ++t) {
-    const int64_t row = embedding_row(sequences, t);
-    if (row >= 0 && row < sizes_.vocab)
-      std::copy_n(table + row * hidden, hidden, out + t * hidden);
-    else
-      std::fill_n(out + t * hidden, hidden, Real{0});
-  }
-  tp_.add(out, sizes_.tokens() * hidden, "embedding");
-}
-
-template <class Real>
-void Decoder<Real>::embed_backward(std::span<const int32_t> sequences,
-                                   const Real* gradient, Announce what) {
-  Real* table = weights_.gradient(tensors_.embedding);
-  const int64_t hidden = sizes_.hidden;
-  for (int64_t t = 0; t < sizes_.tokens(); ++t) {
-    const int64_t row = embedding_row(sequences, t);
-    if (row < 0 || row >= sizes_.vocab) continue;
-    Real* sum = table + row * hidden;
-    ops<Real>().add(sum, sum, gradient + t * hidden, hidden);
-  }
-  announce(weights_, tensors_.embedding, what);
 }
 
 template <class Real>

@@ -26,6 +26,7 @@
 #include "canzona/linalg/engine.h"
 #include "canzona/model/decoder_config.h"
 #include "canzona/model/decoder_memory.h"
+#include "canzona/model/embedding.h"
 #include "canzona/model/head.h"
 #include "canzona/model/layer.h"
 #include "canzona/model/parallel.h"
@@ -94,15 +95,9 @@ class Decoder {
   void check_passes(Passes passes, bool waits);
   void check_sequences(std::span<const int32_t> sequences) const;
   void check_slot(int64_t slot, bool waits) const;
-  void embed(std::span<const int32_t> sequences, Real* out);
-  void embed_backward(std::span<const int32_t> sequences, const Real* gradient,
-                      Announce what);
   void layer_forward(size_t layer, const Pass<Real>& pass);
   void layer_backward(size_t layer, const Pass<Real>& pass, Real* gradient,
                       Announce what);
-  int64_t embedding_row(std::span<const int32_t> sequences,
-                        int64_t token) const;
-
   // Work for each pass, while the weights of a module, or all that the head
   // needs, are there.
   template <class Work>
@@ -138,6 +133,7 @@ class Decoder {
   std::unique_ptr<std::byte, Release> memory_;
   DecoderMemory<Real> cut_;
   Attention<Real> attention_;
+  Embedding<Real> embedding_;
   Head<Real> head_;
   std::vector<Layer<Real>> layers_;
   std::vector<bool> waits_;  // slots between forward and backward

@@ -158,13 +158,15 @@ void route_backward(const ExpertSizes& sizes, double coefficient,
   }
 }
 
-#define CANZONA_ROUTING(Real)                                             \
-  template Routing<Real> take_routing<Real>(Cutter&, const ExpertSizes&); \
-  template void route<Real>(const ExpertSizes&, const Routing<Real>&);    \
-  template void route_backward<Real>(                                     \
-      const ExpertSizes&, double, const Routing<Real>&, const Real*, Real*);
-CANZONA_ROUTING(float)
-CANZONA_ROUTING(double)
-#undef CANZONA_ROUTING
+template Routing<float> take_routing<float>(Cutter&, const ExpertSizes&);
+template Routing<double> take_routing<double>(Cutter&, const ExpertSizes&);
+template void route<float>(const ExpertSizes&, const Routing<float>&);
+template void route<double>(const ExpertSizes&, const Routing<double>&);
+template void route_backward<float>(const ExpertSizes&, double,
+                                    const Routing<float>&, const float*,
+                                    float*);
+template void route_backward<double>(const ExpertSizes&, double,
+                                     const Routing<double>&, const double*,
+                                     double*);
 
 }  // namespace canzona

@@ -29,7 +29,7 @@ int64_t largest_message(const Plan& plan, int32_t stage) {
   for (const Bucket& bucket : plan.buckets) {
     if (plan.buffers[static_cast<size_t>(bucket.buffer)].stage != stage)
       continue;
-    most = std::max(most, kept_elements(plan, bucket, 0, 1));
+    most = std::max(most, message_elements(plan, bucket));
   }
   return most;
 }
@@ -106,14 +106,23 @@ class WireOfRank {
     const int64_t parameter = bytes_per_parameter(plan_);
     add(out.gather, group(bucket, zero_.z3).all_gather(parameter));
     add(out.scatter, group(bucket, zero_.z2).reduce_scatter(kBytesPerFp32));
-    const bool scatters =
-        plan_.options.zero.replica_sum == ReplicaSum::kScatter;
-    if (scatters)
+    const bool everywhere =
+        plan_.options.zero.replica_sum == ReplicaSum::kAllReduce;
+    const bool spreads = plan_.traffic == Traffic::kReduceScatter ||
+                         plan_.traffic == Traffic::kPadded;
+    if (!spreads) {
+      const int64_t all =
+          kept_elements(plan_, bucket, place(at_.home), zero_.z2);
+      add_all_reduce(all, zero_.z2, zero_.z1, out.reduce);
+    } else if (!everywhere) {
       add(out.reduce, circle(bucket, zero_.z2).reduce_scatter(kBytesPerFp32));
-    add(out.publish, circle(bucket, zero_.z3).all_gather(parameter));
+    }
+    if (plan_.traffic != Traffic::kAllReduce)
+      add(out.publish, circle(bucket, zero_.z3).all_gather(parameter));
+    const int32_t step = everywhere ? zero_.z2 : zero_.z1;
     for (const int64_t elements :
-         scatters ? own_runs(bucket) : kept_runs(bucket))
-      add_all_reduce(elements, out.replicas);
+         spreads && !everywhere ? own_runs(bucket) : kept_runs(bucket))
+      add_all_reduce(elements, step, plan_.mesh.homes(), out.replicas);
   }
 
  private:
@@ -164,18 +173,15 @@ class WireOfRank {
     return {all - adamw, adamw};
   }
 
-  // Over the replicas of this rank; without the scatter, over all that keep
-  // the same gradients.
-  void add_all_reduce(int64_t elements, WireBytes& out) const {
-    const bool scatters =
-        plan_.options.zero.replica_sum == ReplicaSum::kScatter;
-    const int32_t step = scatters ? zero_.z1 : zero_.z2;
-    const int32_t count = plan_.mesh.homes() / step;
+  // Over every `step`th of `homes` data-parallel ranks, this one among them.
+  void add_all_reduce(int64_t elements, int32_t step, int32_t homes,
+                      WireBytes& out) const {
+    const int32_t count = homes / step;
+    const int32_t first = at_.home / homes * homes + at_.home % step;
     const std::vector<int64_t> shares = even_runs(elements, count);
     Peers peers(plan_, rank_);
     for (int32_t i = 0; i < count; ++i)
-      peers.add(world_rank(at_.home % step + i * step),
-                shares[static_cast<size_t>(i)]);
+      peers.add(world_rank(first + i * step), shares[static_cast<size_t>(i)]);
     add(out, peers.reduce_scatter(kBytesPerFp32));
     add(out, peers.all_gather(kBytesPerFp32));
   }

@@ -81,9 +81,10 @@ SliceRange kept_slices(const Mesh& grid, int32_t place, int32_t z) {
   return {place % z * count, count};
 }
 
-int64_t kept_elements(const Plan& plan, const Bucket& bucket, int32_t place,
-                      int32_t z) {
-  const SliceRange range = kept_slices(plan.grid, place, z);
+namespace {
+
+int64_t padded_slices(const Plan& plan, const Bucket& bucket,
+                      const SliceRange& range) {
   int64_t sum = 0;
   for (int32_t s = range.first; s < range.first + range.count; ++s) {
     sum += adamw_slice(plan, bucket, s);
@@ -94,6 +95,24 @@ int64_t kept_elements(const Plan& plan, const Bucket& bucket, int32_t place,
     for (int64_t run : matrix_runs(plan, bucket, s)) sum += run;
   }
   return sum;
+}
+
+}  // namespace
+
+int64_t kept_elements(const Plan& plan, const Bucket& bucket, int32_t place,
+                      int32_t z) {
+  const SliceRange range = kept_slices(plan.grid, place, z);
+  if (range.count == 1 || range.count < plan.grid.places)
+    return padded_slices(plan, bucket, range);
+  int64_t sum = 0;
+  for (int32_t t : bucket.tensors)
+    sum +=
+        shard_elements(plan.grid, plan.model.tensors[static_cast<size_t>(t)]);
+  return sum;
+}
+
+int64_t message_elements(const Plan& plan, const Bucket& bucket) {
+  return padded_slices(plan, bucket, {0, plan.grid.places});
 }
 
 }  // namespace canzona

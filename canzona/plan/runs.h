@@ -36,8 +36,11 @@ struct SliceRange {
 };
 SliceRange kept_slices(const Mesh& grid, int32_t place, int32_t z);
 
-// Elements of a bucket, padding included, that such a rank keeps.
+// Elements of a bucket that such a rank keeps: padding included, unless it
+// keeps all of several slices, where tensors lie whole.
 int64_t kept_elements(const Plan& plan, const Bucket& bucket, int32_t place,
                       int32_t z);
+// All slices of a bucket, padding included: what goes round between ranks.
+int64_t message_elements(const Plan& plan, const Bucket& bucket);
 
 }  // namespace canzona

@@ -1,6 +1,7 @@
 #include "canzona/runtime/bucket_layout.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "canzona/base/check.h"
 #include "canzona/runtime/index.h"
@@ -8,39 +9,35 @@
 namespace canzona {
 namespace {
 
-std::vector<int64_t> counts_of(const std::vector<int64_t>& cuts) {
+// The runs of one region in the order of the exchange: home by home, in each
+// slice by slice.
+struct Runs {
   std::vector<int64_t> counts;
-  for (size_t h = 1; h < cuts.size(); ++h)
-    counts.push_back(cuts[h] - cuts[h - 1]);
-  return counts;
-}
+  std::vector<int64_t> firsts;
+  int64_t count = 0;
 
-// Where home `home`'s part begins, in elements from the region's first.
-Extent own_part(const std::vector<int64_t>& counts, int32_t home) {
-  Extent own;
-  for (int32_t h = 0; h < home; ++h) own.first += counts[index(h)];
-  own.count = counts[index(home)];
-  return own;
-}
-
-Region region_of(int64_t first, int64_t count, std::vector<int64_t> counts,
-                 int32_t home) {
-  Region region{{first, count}, std::move(counts), {first, count}};
-  if (!region.counts.empty()) {
-    region.own = own_part(region.counts, home);
-    region.own.first += first;
+  void add(int64_t elements) {
+    firsts.push_back(count);
+    counts.push_back(elements);
+    count += elements;
   }
-  return region;
-}
+};
 
-class RankLayoutMaker {
+class FlatLayoutMaker {
  public:
-  RankLayoutMaker(const Plan& plan, const RankPlace& place)
+  FlatLayoutMaker(const Plan& plan, const RankPlace& place, int32_t z)
       : plan_(plan), place_(place) {
+    const Mesh& grid = plan.grid;
+    const int32_t at = place.t / grid.tp_ranks();
+    out_.slices = kept_slices(grid, at, z);
+    own_slice_ = grid.slice_of(at) - out_.slices.first;
+    out_.whole = out_.slices.count == grid.places;
+    out_.staged = out_.whole && grid.places > 1;
     out_.tensors.resize(plan.model.tensors.size());
+    out_.pieces.resize(plan.model.tensors.size());
   }
 
-  RankLayout make() {
+  FlatLayout make() {
     for (size_t b = 0; b < plan_.buckets.size(); ++b) {
       const Buffer& buffer = plan_.buffers[index(plan_.buckets[b].buffer)];
       if (place_.holds(buffer)) add(static_cast<int32_t>(b), buffer);
@@ -49,71 +46,166 @@ class RankLayoutMaker {
   }
 
  private:
+  int32_t slice(int32_t i) const { return out_.slices.first + i; }
+  const Tensor& tensor(int32_t t) const {
+    return plan_.model.tensors[index(t)];
+  }
+
   void add(int32_t number, const Buffer& buffer) {
     const Bucket& bucket = plan_.buckets[index(number)];
     RankBucket mine;
     mine.bucket = number;
     mine.of_experts = buffer.ep >= 0;
     mine.home = place_.home_in(buffer);
-    mine.matrices = place_matrices(bucket, buffer, mine.home);
+    num_homes_ = buffer.num_homes;
+    const int64_t first = out_.staged ? 0 : out_.num_elements;
+    mine.matrices = place_matrices(bucket, first, mine.home);
     mine.elements = place_elements(bucket, mine.matrices.all.end(), mine.home);
-    mine.all = {mine.matrices.all.first,
-                mine.matrices.all.count + mine.elements.all.count};
-    out_.num_elements = mine.all.end();
+    mine.all = {first, mine.elements.all.end() - first};
+    note_places(bucket);
+    if (!out_.staged) out_.num_elements = mine.all.end();
     out_.buckets.push_back(std::move(mine));
   }
 
-  Region place_matrices(const Bucket& bucket, const Buffer& buffer,
-                        int32_t home) {
-    const int64_t first = out_.num_elements;
-    std::vector<int64_t> counts = counts_of(bucket.cuts);
-    const bool padded = plan_.traffic == Traffic::kPadded;
-    const int64_t longest =
-        counts.empty() ? 0 : *std::max_element(counts.begin(), counts.end());
-    int64_t end = first;
-    for (int32_t i = 0; i < bucket.num_matrix_tensors; ++i) {
-      const int32_t t = bucket.tensors[index(i)];
-      const int64_t shift =
-          padded ? padding_before(bucket, longest, plan_.home[index(t)]) : 0;
-      end = put(t, end, shift);
-    }
-    if (!padded) return region_of(first, end - first, counts, home);
-    std::fill(counts.begin(), counts.end(), longest);
-    return region_of(first, longest * buffer.num_homes, counts, home);
+  Region region_of(int64_t first, const Runs& runs, bool shared,
+                   int32_t home) const {
+    Region region{{first, runs.count}, {}, {first, runs.count}};
+    if (shared) return region;
+    region.counts = runs.counts;
+    const size_t own = index(home * out_.slices.count + own_slice_);
+    region.own = {first + runs.firsts[own], runs.counts[own]};
+    return region;
   }
 
-  // Elements of padding before the run of home `h`.
-  static int64_t padding_before(const Bucket& bucket, int64_t longest,
-                                int32_t h) {
-    return longest * h - bucket.cuts[index(h)];
+  // All slices of all tensors one after another where nobody is given a part.
+  Region place_matrices(const Bucket& bucket, int64_t first, int32_t home) {
+    const bool shared = bucket.cuts.empty();
+    Runs runs;
+    if (shared) {
+      for (int32_t i = 0; i < out_.slices.count; ++i)
+        put_matrices(bucket, i, first + runs.count, kEveryHome, runs);
+      return region_of(first, runs, shared, home);
+    }
+    for (int32_t h = 0; h < num_homes_; ++h)
+      for (int32_t i = 0; i < out_.slices.count; ++i) {
+        put_matrices(bucket, i, first + runs.count, h, runs);
+        const int64_t padded = matrix_runs(plan_, bucket, slice(i))[index(h)];
+        runs.count += padded - runs.counts.back();
+        runs.counts.back() = padded;
+      }
+    return region_of(first, runs, shared, home);
+  }
+
+  // Slice `i` of the tensors of one home, from `at` on.
+  void put_matrices(const Bucket& bucket, int32_t i, int64_t at, int32_t home,
+                    Runs& runs) {
+    const int64_t begin = at;
+    for (int32_t n = 0; n < bucket.num_matrix_tensors; ++n) {
+      const int32_t t = bucket.tensors[index(n)];
+      if (home != kEveryHome && plan_.home[index(t)] != home) continue;
+      const int64_t count = slice_elements(plan_.grid, tensor(t), slice(i));
+      put(t, in_shard(t, i), at, count);
+      at += count;
+    }
+    runs.add(at - begin);
+  }
+
+  int64_t in_shard(int32_t t, int32_t i) const {
+    return slice_rows(plan_.grid, tensor(t), slice(i)).first *
+           shard_cols(plan_.grid, tensor(t));
   }
 
   Region place_elements(const Bucket& bucket, int64_t first, int32_t home) {
-    int64_t end = first;
-    for (size_t i = index(bucket.num_matrix_tensors); i < bucket.tensors.size();
-         ++i)
-      end = put(bucket.tensors[i], end, 0);
-    return region_of(first, end - first, counts_of(bucket.adamw_cuts), home);
+    const bool shared = bucket.adamw_cuts.empty();
+    Runs runs;
+    const int32_t homes = shared ? 1 : num_homes_;
+    for (int32_t h = 0; h < homes; ++h)
+      for (int32_t i = 0; i < out_.slices.count; ++i) {
+        const Extent cut = cut_of(bucket, i, h);
+        put_elements(bucket, i, cut, first + runs.count);
+        runs.add(cut.count);
+      }
+    return region_of(first, runs, shared, home);
   }
 
-  // Returns the end without padding.
-  int64_t put(int32_t tensor, int64_t at, int64_t shift) {
-    const int64_t count =
-        shard_elements(plan_.grid, plan_.model.tensors[index(tensor)]);
-    out_.tensors[index(tensor)] = {static_cast<int32_t>(out_.buckets.size()),
-                                   at + shift, count};
-    return at + count;
+  Extent cut_of(const Bucket& bucket, int32_t i, int32_t h) const {
+    const std::vector<int64_t> cuts = adamw_slice_cuts(plan_, bucket, slice(i));
+    if (cuts.empty()) return {0, adamw_slice(plan_, bucket, slice(i))};
+    return {cuts[index(h)], cuts[index(h) + 1] - cuts[index(h)]};
+  }
+
+  // Elements `cut` of slice `i` of all tensors, one after another.
+  void put_elements(const Bucket& bucket, int32_t i, const Extent& cut,
+                    int64_t at) {
+    int64_t begin = 0;
+    for (size_t n = index(bucket.num_matrix_tensors); n < bucket.tensors.size();
+         ++n) {
+      const int32_t t = bucket.tensors[n];
+      const int64_t end =
+          begin + slice_elements(plan_.grid, tensor(t), slice(i));
+      const int64_t from = std::max(begin, cut.first);
+      const int64_t to = std::min(end, cut.end());
+      if (from < to)
+        put(t, in_shard(t, i) + from - begin, at + from - cut.first, to - from);
+      begin = end;
+    }
+  }
+
+  // What continues the piece before is joined to it.
+  void put(int32_t t, int64_t in_shard, int64_t at, int64_t count) {
+    std::vector<TensorPiece>& pieces = out_.pieces[index(t)];
+    if (count == 0) return;
+    if (!pieces.empty()) {
+      TensorPiece& last = pieces.back();
+      if (last.in_shard + last.count == in_shard &&
+          last.at + last.count == at) {
+        last.count += count;
+        return;
+      }
+    }
+    pieces.push_back({in_shard, at, count});
+  }
+
+  void note_places(const Bucket& bucket) {
+    for (int32_t t : bucket.tensors) {
+      FlatLayout::Place& place = out_.tensors[index(t)];
+      place.bucket = static_cast<int32_t>(out_.buckets.size());
+      place.count = shard_elements(plan_.grid, tensor(t));
+      if (out_.staged) {
+        place.first = out_.num_elements;
+        out_.num_elements += place.count;
+      } else if (!out_.pieces[index(t)].empty()) {
+        place.first = out_.pieces[index(t)][0].at;
+      }
+    }
   }
 
   const Plan& plan_;
   const RankPlace& place_;
-  RankLayout out_;
+  int32_t own_slice_ = 0;  // among those that are kept
+  int32_t num_homes_ = 1;
+  FlatLayout out_;
 };
 
 }  // namespace
 
+int64_t FlatLayout::place_of(int32_t tensor, int64_t in_shard) const {
+  for (const TensorPiece& piece : pieces[index(tensor)])
+    if (in_shard >= piece.in_shard && in_shard < piece.in_shard + piece.count)
+      return place_of(tensor, piece) + in_shard - piece.in_shard;
+  CANZONA_CHECK(false, "element ", in_shard, " of tensor ", tensor,
+                " is not kept");
+  return -1;
+}
+
+FlatLayout lay_out_slices(const Plan& plan, const RankPlace& place, int32_t z) {
+  return FlatLayoutMaker(plan, place, z).make();
+}
+
 RankLayout lay_out_rank(const Plan& plan, const RankPlace& place) {
-  return RankLayoutMaker(plan, place).make();
+  const ZeroSizes& zero = plan.options.zero.sizes;
+  return {lay_out_slices(plan, place, zero.z3),
+          lay_out_slices(plan, place, zero.z2)};
 }
 
 }  // namespace canzona

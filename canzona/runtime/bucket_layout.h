@@ -1,8 +1,15 @@
-// Where the buckets and tensors of one rank lie: one flat run of elements for
-// all of its buckets, the same for parameters and for gradients.
+// Where the buckets and tensors of one rank lie: a flat run of elements for its
+// parameters, and one for its gradients.
 //
-//   RankLayout layout = lay_out_rank(plan, place_of(plan.mesh, rank));
-//   float* g = gradients + layout.tensors[tensor].first;
+//   RankLayout layout = lay_out_rank(plan, place_of(plan.grid, rank));
+//   float* g = gradients + layout.gradients.tensors[tensor].first;
+//
+// A rank keeps some slices of every tensor (plan/zero.h), of parameters and of
+// gradients not always the same ones. In a bucket lie, for each home and each
+// of these slices, the pieces that belong to them side by side: so what
+// travels between data-parallel ranks is one run. Where all slices of several
+// are kept, tensors lie whole instead, as the model uses them, and the runs are
+// places in a staging area.
 //
 // Made from the plan alone; no memory is touched.
 #pragma once
@@ -10,6 +17,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "canzona/plan/runs.h"
 #include "canzona/runtime/rank_place.h"
 
 namespace canzona {
@@ -23,8 +31,8 @@ struct Extent {
 };
 
 // One region of a bucket: tensors of the matrix rule, or AdamW's. `counts` say
-// how much each home keeps; none where every home keeps everything, or
-// whatever it owns.
+// how much each rank of the exchange keeps; none where each keeps everything,
+// or whatever it owns.
 struct Region {
   Extent all;
   std::vector<int64_t> counts;
@@ -40,17 +48,42 @@ struct RankBucket {
   Region elements;  // of AdamW
 };
 
-struct RankLayout {
+// Part of a tensor's tp shard, and where it lies among the regions.
+struct TensorPiece {
+  int64_t in_shard = 0;
+  int64_t at = 0;
+  int64_t count = 0;
+};
+
+struct FlatLayout {
+  SliceRange slices;    // that are kept
+  bool whole = true;    // all slices are: tensors lie as the model uses them
+  bool staged = false;  // they do, and regions are places of a staging area
   std::vector<RankBucket> buckets;  // in the plan's order
   struct Place {
     int32_t bucket = -1;  // number in `buckets`; -1: not on this rank
-    int64_t first = 0;    // in the flat buffer
+    int64_t first = 0;    // in the flat buffer, if it lies whole
     int64_t count = 0;    // of the tp shard
   };
-  std::vector<Place> tensors;  // by tensor
+  std::vector<Place> tensors;                    // by tensor
+  std::vector<std::vector<TensorPiece>> pieces;  // by tensor, kept ones
   int64_t num_elements = 0;
+
+  // Where an element of a shard lies in the flat buffer; its slice is kept.
+  int64_t place_of(int32_t tensor, int64_t in_shard) const;
+  int64_t place_of(int32_t tensor, const TensorPiece& piece) const {
+    return staged ? tensors[static_cast<size_t>(tensor)].first + piece.in_shard
+                  : piece.at;
+  }
+};
+
+struct RankLayout {
+  FlatLayout parameters;
+  FlatLayout gradients;
 };
 
 RankLayout lay_out_rank(const Plan& plan, const RankPlace& place);
+// Of something that is cut over z ranks, as seen by a rank of the grid.
+FlatLayout lay_out_slices(const Plan& plan, const RankPlace& place, int32_t z);
 
 }  // namespace canzona

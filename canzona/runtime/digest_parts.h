@@ -20,6 +20,13 @@ std::vector<Number> downloaded(Rank& rank, const void* from, int64_t count) {
   return values;
 }
 
+// The tp shard of a tensor on this rank, all slices, as runs of the whole.
+inline std::vector<LogicalRun> shard_runs(const Rank& rank,
+                                          const Tensor& tensor) {
+  const int32_t tp = rank.plan.grid.tp_ranks();
+  return logical_runs(tensor, tp, rank.place.t % tp);
+}
+
 // Adds up the ranks' digests, each number having been added by one of them.
 inline std::string sum_of_all(Rank& rank, LogicalDigest digest) {
   const std::span<uint64_t, 2> words = digest.words();

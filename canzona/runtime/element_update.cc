@@ -13,7 +13,7 @@ ElementUpdate::ElementUpdate(Rank& rank, Publisher& publisher)
     group.shards.push_back(
         {.whole = group.dims,
          .count = elements.count,
-         .grad = const_run(rank.store.gradients() + elements.first),
+         .grad = const_run(rank.store.gradients() + elements.gradient),
          .weights = run_of(rank.store.weights(elements)),
          .states = group.states.back(),
          .rounded = rank.store.rounded_copy(elements.first)});

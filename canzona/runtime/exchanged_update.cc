@@ -88,6 +88,7 @@ void ExchangedUpdate::finish() {
       post_gather(k + 1);
     }
     wait(moving_[k].gather);
+    wait(moving_[k].gather_uncut);
     transform(k);
     post_scatter(k);
   }
@@ -126,7 +127,9 @@ Work ExchangedUpdate::exchange(Courier& courier, const ExchangeTable& table,
   Work work = courier.all_to_all_v(
       {from, table.send_bytes, table.send_offsets},
       {to, table.receive_bytes, table.receive_offsets}, {.label = label});
-  if (!rank_.options.pipelined) wait(work);
+  const bool at_once =
+      !rank_.options.pipelined || rank_.options.overlap == Overlap::kNone;
+  if (at_once) wait(work);
   return work;
 }
 
@@ -134,6 +137,9 @@ void ExchangedUpdate::post_gather(size_t round) {
   rank_.settle();
   moving_[round].gather =
       exchange(rank_.groups.gather(), rank_.rounds[round].gather,
+               shard_area(round), whole_area(round), moving_[round].label);
+  moving_[round].gather_uncut =
+      exchange(rank_.groups.gather(), rank_.rounds[round].gather_uncut,
                shard_area(round), whole_area(round), moving_[round].label);
 }
 

@@ -24,7 +24,7 @@ class ExchangedUpdate {
 
  private:
   struct Moving {
-    Work gather, scatter, scatter_uncut;
+    Work gather, gather_uncut, scatter, scatter_uncut;
     std::string_view label;
   };
   struct Members {  // of one batch

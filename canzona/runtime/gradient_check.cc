@@ -37,20 +37,20 @@ GradientCheck::GradientCheck(Rank& rank) : rank_(rank) {
   add_scaled();
   for (const KeptMatrix& matrix : rank.kept.matrices)
     for (const Piece& piece : matrix.pieces)
-      add_counted(rank.tensor_of(matrix), {piece.first, piece.count});
+      add_counted(rank.tensor_of(matrix), {piece.gradient, piece.count});
   for (const KeptElements& elements : rank.kept.elements)
-    add_counted(elements.tensor, {elements.first, elements.count});
+    add_counted(elements.tensor, {elements.gradient, elements.count});
   find_uncounted();
 }
 
 // What every home keeps is counted in even slices, what every tp rank keeps by
 // the first of them.
 void GradientCheck::add_counted(int32_t tensor, Extent extent) {
-  const bool cut = rank_.tensor(tensor).cut != Cut::kNone;
-  if (!cut && rank_.place.t != 0) return;
+  if (!rank_.counts_shard(tensor)) return;
   if (rank_.plan.traffic == Traffic::kAllReduce) {
+    const FlatLayout& layout = rank_.layout.gradients;
     const RankBucket& bucket =
-        rank_.layout.buckets[index(rank_.layout.tensors[index(tensor)].bucket)];
+        layout.buckets[index(layout.tensors[index(tensor)].bucket)];
     const int64_t homes = rank_.plan.buffer_of(tensor).num_homes;
     const int64_t begin = bucket.all.count * bucket.home / homes;
     const int64_t end = bucket.all.count * (bucket.home + 1) / homes;
@@ -67,13 +67,19 @@ void GradientCheck::add_scaled() {
   const auto add = [&](const Extent& extent) {
     if (extent.count > 0) scaled_.push_back(extent);
   };
-  for (const RankBucket& bucket : rank_.layout.buckets) {
-    if (rank_.plan.traffic != Traffic::kBroadcast) add(bucket.matrices.own);
-    add(bucket.elements.own);
+  const bool in_runs = rank_.plan.traffic != Traffic::kBroadcast &&
+                       !rank_.layout.gradients.staged;
+  if (in_runs) {
+    for (const RankBucket& bucket : rank_.layout.gradients.buckets) {
+      add(bucket.matrices.own);
+      add(bucket.elements.own);
+    }
+    return;
   }
-  if (rank_.plan.traffic != Traffic::kBroadcast) return;
   for (const KeptMatrix& matrix : rank_.kept.matrices)
-    for (const Piece& piece : matrix.pieces) add({piece.first, piece.count});
+    for (const Piece& piece : matrix.pieces) add({piece.gradient, piece.count});
+  for (const KeptElements& elements : rank_.kept.elements)
+    add({elements.gradient, elements.count});
 }
 
 // All that is counted is scaled; of the rest, what lies between.
@@ -122,9 +128,9 @@ int64_t GradientCheck::largest(int32_t own_nonfinite, double factor) {
                      ? rank_.engine.largest_bits(counted_)
                      : rank_.engine.scale_and_look(counted_to_scale_, factor);
   if (mine >= kInfinityBits)
-    mine = place_code(kInSum, rank_.place.rank, first_nonfinite_tensor());
+    mine = place_code(kInSum, rank_.world_rank, first_nonfinite_tensor());
   if (own_nonfinite >= 0)
-    mine = place_code(kInOwn, rank_.place.rank, own_nonfinite);
+    mine = place_code(kInOwn, rank_.world_rank, own_nonfinite);
   rank_.groups.control().all_reduce(Reduction::kInt64Max, bytes_of_number(mine),
                                     {.label = "largest gradient"});
   return mine;
@@ -137,7 +143,7 @@ double GradientCheck::norm(uint32_t largest_bits) {
   const int exponent = 30 - std::ilogb(std::bit_cast<float>(largest_bits));
   const WideSum mine = rank_.engine.sum_of_squares(counted_, exponent);
   uint64_t words[2] = {mine.low, mine.high};
-  rank_.groups.control().all_reduce(Reduction::kInt128Sum,
+  rank_.groups.replica().all_reduce(Reduction::kInt128Sum,
                                     bytes_of_number(words),
                                     {.label = "norm of the gradient"});
   const double squares = std::ldexp(static_cast<double>(words[1]), 64) +

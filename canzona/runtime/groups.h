@@ -1,12 +1,14 @@
 // The groups of ranks that a rank talks to, and the threads that do it.
 //
-//   Groups groups(world, plan, place, settings);
+//   Groups groups(world, plan, ops, capacity, trace);
 //   Work reduced = groups.data(of_experts).reduce_scatter_v(…);
 //
 // Data-parallel groups have the ranks of one tp plane that share a buffer, by
-// home; tensor-parallel ones the ranks of one home. Every group has a
-// communicator of its own, every courier a thread. All ranks make theirs at
-// once; `world` outlives them.
+// home; tensor-parallel ones the ranks of one home. With slices (plan/zero.h)
+// gradients are summed among those that keep the same ones, and new parameters
+// go round among those; modules are gathered and scattered in groups of
+// consecutive homes. Every group has a communicator of its own, every courier
+// a thread. All ranks make theirs at once; `world` outlives them.
 #pragma once
 
 #include <chrono>
@@ -20,17 +22,32 @@ namespace canzona {
 class Groups {
  public:
   // `ops`: of the memory of parameters and gradients. `trace` may be null.
-  Groups(Communicator& world, const Plan& plan, const RankPlace& place,
-         const WireOps& ops, int capacity, Trace* trace);
+  Groups(Communicator& world, const Plan& plan, const WireOps& ops,
+         int capacity, Trace* trace);
 
-  // The calling thread's own: numbers of this process, all ranks.
+  // The calling thread's own, for numbers of this process: all ranks, and the
+  // ranks of this replica.
   Communicator& control() { return *control_; }
+  Communicator& replica() {
+    return replica_ != nullptr ? *replica_ : *control_;
+  }
+  // Sums of gradients.
   Courier& data(bool of_experts) {
     return of_experts ? *experts_.courier : *dense_.courier;
   }
-  // Only where tp > 1.
+  // New parameters.
+  Courier& publish(bool of_experts) {
+    return publish_.courier != nullptr ? *publish_.courier : data(of_experts);
+  }
+  // Only where the plan's grid has tp > 1.
   Courier& gather() { return *gather_.courier; }
   Courier& scatter() { return *scatter_.courier; }
+
+  // Those that repeat this rank's sums; null if nobody does. For data's thread.
+  Communicator* replicas() { return replicas_.get(); }
+  // For the threads of modules; null where nothing is gathered or scattered.
+  Communicator* parameters() { return parameters_.get(); }
+  Communicator* gradients() { return gradients_.get(); }
 
   // Ends the threads, after what was posted; nothing may be posted any more.
   void close();
@@ -49,12 +66,16 @@ class Groups {
     int64_t scatter = 0;
     int64_t all_gather = 0;
     int64_t broadcast = 0;
+    int64_t parameter_gather = 0;  // of modules
+    int64_t gradient_scatter = 0;  // of modules
     int64_t total() const {
       return reduce_scatter + all_reduce + gather + scatter + all_gather +
-             broadcast;
+             broadcast + parameter_gather + gradient_scatter;
     }
   };
-  Sent sent() const;
+  Sent sent() const { return count(&TrafficLog::Row::sent); }
+  // Of these, to other nodes, as the communicator's options know them.
+  Sent sent_slow() const { return count(&TrafficLog::Row::sent_slow); }
 
  private:
   struct Line {
@@ -62,8 +83,12 @@ class Groups {
     std::unique_ptr<Courier> courier;  // last: it uses the group
   };
 
-  std::unique_ptr<Communicator> control_;
-  Line dense_, experts_, gather_, scatter_;
+  void found_modules(Communicator& world, const Plan& plan, const WireOps& ops);
+  Sent count(int64_t TrafficLog::Row::*bytes) const;
+
+  std::unique_ptr<Communicator> control_, replica_, replicas_;
+  std::unique_ptr<Communicator> parameters_, gradients_;
+  Line dense_, experts_, publish_, gather_, scatter_;
 };
 
 }  // namespace canzona

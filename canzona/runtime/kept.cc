@@ -9,40 +9,47 @@
 namespace canzona {
 namespace {
 
-KeptMatrix kept_matrix(const Plan& plan, int32_t m, int32_t t, int64_t first,
-                       int64_t kept) {
+KeptMatrix kept_matrix(const Plan& plan, int32_t m, int32_t t,
+                       const RankLayout& layout, int64_t kept) {
   const Matrix& matrix = plan.matrices[index(m)];
   KeptMatrix out;
   out.matrix = m;
   out.dims = {matrix.rows, matrix.cols};
   out.cut = plan.model.tensors[index(matrix.tensor)].cut != Cut::kNone &&
-            plan.grid.tp > 1;
+            plan.grid.tp_ranks() > 1;
   out.kept = kept;
   for (const Route& r : routes_of(plan, m)) {
     if (r.t != t) continue;
     // A shard has the columns of its routes and no others.
+    const int64_t in_shard = r.shard_row * r.num_cols;
     const int64_t count = r.num_rows * r.num_cols;
-    out.pieces.push_back({first + r.shard_row * r.num_cols, kept + out.count,
-                          count, r.first_row, r.num_rows, r.first_col,
-                          r.num_cols});
+    out.pieces.push_back({layout.parameters.place_of(matrix.tensor, in_shard),
+                          layout.gradients.place_of(matrix.tensor, in_shard),
+                          in_shard, kept + out.count, count, r.first_row,
+                          r.num_rows, r.first_col, r.num_cols});
     out.count += count;
   }
   return out;
 }
 
+// AdamW's elements in this rank's part of a bucket.
 void add_elements(const Plan& plan, const RankLayout& layout,
                   const RankBucket& bucket, Kept& kept) {
   const Bucket& planned = plan.buckets[index(bucket.bucket)];
   const Extent own = bucket.elements.own;
   for (size_t i = index(planned.num_matrix_tensors); i < planned.tensors.size();
        ++i) {
-    const RankLayout::Place& place = layout.tensors[index(planned.tensors[i])];
-    const int64_t first = std::max(own.first, place.first);
-    const int64_t end = std::min(own.end(), place.first + place.count);
-    if (first >= end) continue;
-    kept.elements.push_back({planned.tensors[i], first, kept.num_elements,
-                             first - place.first, end - first});
-    kept.num_elements += end - first;
+    const int32_t t = planned.tensors[i];
+    for (const TensorPiece& piece : layout.gradients.pieces[index(t)]) {
+      const int64_t first = std::max(own.first, piece.at);
+      const int64_t end = std::min(own.end(), piece.at + piece.count);
+      if (first >= end) continue;
+      const int64_t in_shard = piece.in_shard + first - piece.at;
+      kept.elements.push_back({t, layout.parameters.place_of(t, in_shard),
+                               layout.gradients.place_of(t, in_shard),
+                               kept.num_elements, in_shard, end - first});
+      kept.num_elements += end - first;
+    }
   }
 }
 
@@ -53,16 +60,17 @@ Kept kept_by(const Plan& plan, const RankPlace& place,
   Kept kept;
   for (size_t m = 0; m < plan.matrices.size(); ++m) {
     const int32_t tensor = plan.matrices[m].tensor;
-    const RankLayout::Place& lies = layout.tensors[index(tensor)];
-    if (lies.bucket < 0) continue;
+    const FlatLayout& gradients = layout.gradients;
+    const int32_t bucket = gradients.tensors[index(tensor)].bucket;
+    if (bucket < 0) continue;
     const int32_t home = plan.home[index(tensor)];
-    if (home != kEveryHome && home != layout.buckets[index(lies.bucket)].home)
+    if (home != kEveryHome && home != gradients.buckets[index(bucket)].home)
       continue;
     kept.matrices.push_back(kept_matrix(plan, static_cast<int32_t>(m), place.t,
-                                        lies.first, kept.num_in_matrices));
+                                        layout, kept.num_in_matrices));
     kept.num_in_matrices += kept.matrices.back().count;
   }
-  for (const RankBucket& bucket : layout.buckets)
+  for (const RankBucket& bucket : layout.gradients.buckets)
     add_elements(plan, layout, bucket, kept);
   return kept;
 }

@@ -18,8 +18,10 @@ namespace canzona {
 
 // A rectangle of a matrix that is one run of the flat buffer.
 struct Piece {
-  int64_t first = 0;  // in the flat buffer
-  int64_t kept = 0;   // among what the rank keeps of its kind
+  int64_t first = 0;     // in the flat buffer of parameters
+  int64_t gradient = 0;  // in that of gradients
+  int64_t in_shard = 0;  // in the tensor's tp shard
+  int64_t kept = 0;      // among what the rank keeps of its kind
   int64_t count = 0;
   int64_t first_row = 0;  // in the matrix
   int64_t num_rows = 0;
@@ -43,9 +45,10 @@ struct KeptMatrix {
 // Part of a tensor that AdamW updates.
 struct KeptElements {
   int32_t tensor = 0;
-  int64_t first = 0;    // in the flat buffer
-  int64_t kept = 0;     // among the rank's elements of AdamW
-  int64_t skipped = 0;  // elements of the tensor's shard before these
+  int64_t first = 0;     // in the flat buffer of parameters
+  int64_t gradient = 0;  // in that of gradients
+  int64_t kept = 0;      // among the rank's elements of AdamW
+  int64_t skipped = 0;   // elements of the tensor's shard before these
   int64_t count = 0;
 };
 

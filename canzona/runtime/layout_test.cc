@@ -74,13 +74,13 @@ TEST(RankLayout, PadsEveryRunToTheLongest) {
       model_of({matrix_tensor("a", 2, 4), matrix_tensor("b", 2, 3)});
   const Laid laid =
       laid_out(model, {.mesh = "dp=2", .strategy = "megatron"}, 1);
-  ASSERT_EQ(laid.layout.buckets.size(), 1U);
-  const Region& region = laid.layout.buckets[0].matrices;
+  ASSERT_EQ(laid.layout.gradients.buckets.size(), 1U);
+  const Region& region = laid.layout.gradients.buckets[0].matrices;
   EXPECT_THAT(region.counts, ElementsAre(8, 8));
   EXPECT_EQ(region.all.count, 16);
   EXPECT_EQ(region.own, (Extent{8, 8}));
   std::vector<int64_t> firsts;
-  for (const auto& place : laid.layout.tensors) firsts.push_back(place.first);
+  for (const auto& place : laid.layout.gradients.tensors) firsts.push_back(place.first);
   std::sort(firsts.begin(), firsts.end());
   EXPECT_THAT(firsts, ElementsAre(0, 8));
 }
@@ -95,7 +95,7 @@ TEST(Kept, ElementsAreTheRanksOwnRun) {
     for (const KeptElements& elements : laid.kept.elements)
       EXPECT_EQ(
           elements.first,
-          laid.layout.tensors[static_cast<size_t>(elements.tensor)].first +
+          laid.layout.gradients.tensors[static_cast<size_t>(elements.tensor)].first +
               elements.skipped);
   }
   EXPECT_EQ(kept, 9);

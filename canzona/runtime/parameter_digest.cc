@@ -4,59 +4,71 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
+#include "canzona/comm/from_all.h"
 #include "canzona/runtime/digest_parts.h"
 #include "canzona/runtime/index.h"
 
 namespace canzona {
 namespace {
 
+// Some elements of a tensor's shard, as the whole tensor counts them.
+void add_piece(Rank& rank, int32_t t, const TensorPiece& piece,
+               LogicalDigest& digest) {
+  const Tensor& tensor = rank.tensor(t);
+  const std::byte* memory =
+      rank.store.parameter(rank.layout.parameters.place_of(t, piece));
+  std::vector<uint32_t> bits(index(piece.count));
+  if (rank.store.parameter_bytes() == 4) {
+    bits = downloaded<uint32_t>(rank, memory, piece.count);
+  } else {
+    const auto halves = downloaded<uint16_t>(rank, memory, piece.count);
+    std::copy(halves.begin(), halves.end(), bits.begin());
+  }
+  const uint64_t seed = name_seed(tensor.name);
+  const std::span<const uint32_t> all(bits);
+  for (const LogicalRun& run : shard_runs(rank, tensor)) {
+    const int64_t first = std::max(run.in_shard, piece.in_shard);
+    const int64_t end =
+        std::min(run.in_shard + run.count, piece.in_shard + piece.count);
+    if (first < end)
+      digest.add(
+          seed, run.in_tensor + first - run.in_shard,
+          all.subspan(index(first - piece.in_shard), index(end - first)));
+  }
+}
+
 // The parameters of dense tensors (or of experts) on this rank.
 LogicalDigest own_parameters(Rank& rank, bool of_experts, bool counted) {
   LogicalDigest digest;
-  const int64_t size = rank.store.parameter_bytes();
-  for (const RankBucket& bucket : rank.layout.buckets) {
+  const FlatLayout& layout = rank.layout.parameters;
+  for (const RankBucket& bucket : layout.buckets) {
     if (bucket.of_experts != of_experts) continue;
     for (int32_t t : rank.plan.buckets[index(bucket.bucket)].tensors) {
-      const Tensor& tensor = rank.tensor(t);
-      if (counted && tensor.cut == Cut::kNone && rank.place.t != 0) continue;
-      const RankLayout::Place& place = rank.layout.tensors[index(t)];
-      std::vector<uint32_t> bits(index(place.count));
-      if (size == 4) {
-        bits = downloaded<uint32_t>(rank, rank.store.parameter(place.first),
-                                    place.count);
-      } else {
-        const auto halves = downloaded<uint16_t>(
-            rank, rank.store.parameter(place.first), place.count);
-        std::copy(halves.begin(), halves.end(), bits.begin());
-      }
-      const uint64_t seed = name_seed(tensor.name);
-      for (const LogicalRun& run :
-           logical_runs(tensor, rank.plan.grid.tp, rank.place.t))
-        digest.add(seed, run.in_tensor,
-                   std::span<const uint32_t>(bits).subspan(index(run.in_shard),
-                                                           index(run.count)));
+      if (counted && !rank.counts_shard(t)) continue;
+      for (const TensorPiece& piece : layout.pieces[index(t)])
+        add_piece(rank, t, piece, digest);
     }
   }
   return digest;
 }
 
+// The first rank that keeps the same parameters.
+int32_t first_like(const Rank& rank, bool of_experts) {
+  const Mesh& mesh = rank.plan.mesh;
+  const RankPlace me = place_of(mesh, rank.world_rank);
+  const int32_t home = of_experts ? mesh.home_of_expert(0, me.ep)
+                                  : me.home % rank.plan.options.zero.sizes.z3;
+  return mesh.rank(me.stage, home, me.t);
+}
+
 // Every home must hold the same parameters as the first.
 void require_same(Rank& rank, bool of_experts, LogicalDigest mine) {
-  std::vector<uint64_t> words(index(2 * rank.plan.grid.world()));
-  const std::vector<int64_t> bytes(index(rank.plan.grid.world()),
-                                   2 * sizeof(uint64_t));
-  rank.groups.control().all_gather_v(
-      std::as_bytes(std::span<uint64_t>(mine.words())), bytes,
-      std::as_writable_bytes(std::span(words)), {.label = "digests"});
-  const RankPlace& me = rank.place;
-  const int32_t first_home =
-      of_experts ? rank.plan.grid.home_of_expert(0, me.ep) : 0;
-  const size_t first =
-      index(2 * rank.plan.grid.rank(me.stage, first_home, me.t));
-  if (words[first] != mine.words()[0] || words[first + 1] != mine.words()[1])
-    throw InternalError(cat("rank ", me.rank, " holds other ",
+  const auto all = from_all<uint64_t>(rank.groups.control(), mine.words());
+  const int32_t first = first_like(rank, of_experts);
+  if (!std::ranges::equal(all[index(first)], mine.words()))
+    throw InternalError(cat("rank ", rank.world_rank, " holds other ",
                             of_experts ? "expert" : "dense",
-                            " parameters than rank ", first / 2));
+                            " parameters than rank ", first));
 }
 
 }  // namespace
@@ -65,7 +77,7 @@ std::string digest_parameters(Rank& rank) {
   LogicalDigest digest;
   for (const bool of_experts : {false, true}) {
     require_same(rank, of_experts, own_parameters(rank, of_experts, false));
-    if ((of_experts ? rank.place.expert_home : rank.place.home) != 0) continue;
+    if (first_like(rank, of_experts) != rank.world_rank) continue;
     const LogicalDigest own = own_parameters(rank, of_experts, true);
     LogicalDigest copy = own;
     digest.words()[0] += copy.words()[0];

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "canzona/base/text.h"
-#include "canzona/runtime/index.h"
 #include "canzona/plan/modules.h"
+#include "canzona/runtime/index.h"
 
 namespace canzona {
 namespace {
@@ -18,20 +18,21 @@ std::vector<int64_t> times(std::vector<int64_t> counts, int64_t bytes) {
 
 Publisher::Publisher(Rank& rank)
     : rank_(rank),
-      leaving_(rank.layout.buckets.size()),
+      leaving_(rank.layout.parameters.buckets.size()),
       num_in_(leaving_.size(), 1),  // AdamW's elements
       of_module_(index(num_modules(rank.plan.model))) {
   next_ = leaving_.size();  // nothing to send before the first step
   for (const KeptMatrix& matrix : rank.kept.matrices) {
     const int32_t bucket =
-        rank.layout.tensors[index(rank.tensor_of(matrix))].bucket;
+        rank.layout.parameters.tensors[index(rank.tensor_of(matrix))].bucket;
     of_matrix_.push_back(bucket);
     ++num_in_[index(bucket)];
   }
   const int64_t bytes = rank.store.parameter_bytes();
   for (size_t b = 0; b < leaving_.size(); ++b) {
-    const RankBucket& bucket = rank.layout.buckets[b];
+    const RankBucket& bucket = rank.layout.parameters.buckets[b];
     leaving_[b].label = rank.label(cat("bucket ", bucket.bucket));
+    if (rank.layout.parameters.staged) tasks_.emplace_back(rank, b);
     matrix_bytes_.push_back(times(bucket.matrices.counts, bytes));
     element_bytes_.push_back(times(bucket.elements.counts, bytes));
     for (int32_t t : rank.plan.buckets[index(bucket.bucket)].tensors) {
@@ -40,6 +41,15 @@ Publisher::Publisher(Rank& rank)
       const auto number = static_cast<int32_t>(b);
       if (list.empty() || list.back() != number) list.push_back(number);
     }
+  }
+}
+
+void Publisher::wait_elsewhere(int32_t module) {
+  for (int32_t b : of_module_.at(index(module))) {
+    Work matrices = leaving_[index(b)].matrices;
+    Work elements = leaving_[index(b)].elements;
+    matrices.wait();
+    elements.wait();
   }
 }
 
@@ -75,8 +85,13 @@ void Publisher::post_updated() {
 void Publisher::post(size_t b) {
   if (rank_.plan.traffic == Traffic::kAllReduce) return;
   rank_.settle();
-  const RankBucket& bucket = rank_.layout.buckets[b];
+  const RankBucket& bucket = rank_.layout.parameters.buckets[b];
   Leaving& leaving = leaving_[b];
+  if (!tasks_.empty()) {
+    leaving.matrices = rank_.groups.publish(bucket.of_experts)
+                           .run(tasks_[b], {.label = leaving.label});
+    return;
+  }
   if (rank_.plan.traffic == Traffic::kBroadcast)
     post_broadcasts(bucket, leaving);
   else
@@ -95,7 +110,7 @@ Work Publisher::gather(const RankBucket& bucket, const Region& region,
         rank_.store.parameter(extent.first),
         index(extent.count * rank_.store.parameter_bytes()));
   };
-  return rank_.groups.data(bucket.of_experts)
+  return rank_.groups.publish(bucket.of_experts)
       .all_gather_v(span(region.own), bytes, span(region.all),
                     {.label = label});
 }
@@ -105,14 +120,13 @@ void Publisher::post_broadcasts(const RankBucket& bucket, Leaving& leaving) {
   const Bucket& planned = rank_.plan.buckets[index(bucket.bucket)];
   for (int32_t i = 0; i < planned.num_matrix_tensors; ++i) {
     const int32_t t = planned.tensors[index(i)];
-    const RankLayout::Place& place = rank_.layout.tensors[index(t)];
-    if (place.count == 0) continue;
-    leaving.matrices =
-        rank_.groups.data(bucket.of_experts)
-            .broadcast(rank_.plan.home[index(t)],
-                       {rank_.store.parameter(place.first),
-                        index(place.count * rank_.store.parameter_bytes())},
-                       {.label = leaving.label});
+    for (const TensorPiece& piece : rank_.layout.parameters.pieces[index(t)])
+      leaving.matrices =
+          rank_.groups.publish(bucket.of_experts)
+              .broadcast(rank_.plan.home[index(t)],
+                         {rank_.store.parameter(piece.at),
+                          index(piece.count * rank_.store.parameter_bytes())},
+                         {.label = leaving.label});
   }
 }
 

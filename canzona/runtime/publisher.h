@@ -4,9 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <vector>
 
-#include "canzona/runtime/rank.h"
+#include "canzona/runtime/zero/bucket_tasks.h"
 
 namespace canzona {
 
@@ -22,6 +23,10 @@ class Publisher {
 
   void wait(int32_t module);
   void wait_all();
+  // Everything that is updated leaves; then another thread may wait for it
+  // until the next step.
+  void send_held() { post_updated(); }
+  void wait_elsewhere(int32_t module);
 
   // While held, nothing leaves before the first wait. Broadcasts are part of
   // the step and not held.
@@ -42,9 +47,10 @@ class Publisher {
               const std::vector<int64_t>& bytes, std::string_view label);
 
   Rank& rank_;
-  std::vector<Leaving> leaving_;    // by bucket of the rank
-  std::vector<int32_t> num_in_;     // what a bucket waits for
-  std::vector<int32_t> of_matrix_;  // bucket, by kept matrix
+  std::deque<PublishBucket> tasks_;  // by bucket, where tensors lie whole
+  std::vector<Leaving> leaving_;     // by bucket of the rank
+  std::vector<int32_t> num_in_;      // what a bucket waits for
+  std::vector<int32_t> of_matrix_;   // bucket, by kept matrix
   std::vector<std::vector<int64_t>> matrix_bytes_, element_bytes_;
   std::vector<std::vector<int32_t>> of_module_;  // buckets
   size_t next_ = 0;                              // counted from the last bucket

@@ -41,21 +41,20 @@ Rank::Rank(const Plan& the_plan, Communicator& world, Engine& the_engine,
     : plan(checked(the_plan, world)),
       options(the_options),
       engine(the_engine),
-      place(place_of(plan.mesh, world.rank())),
+      world_rank(world.rank()),
+      place(place_of(plan.grid, plan.grid_rank(world_rank))),
       layout(lay_out_rank(plan, place)),
       kept(kept_by(plan, place, layout)),
       rules(plan, {options.adamw, options.groups}, engine.kind()),
       rounds(make_rounds(plan, place, kept, fields_of(plan))),
       updates(plan_updates(plan, layout, kept, rounds, rules,
                            engine.batch_width())),
-      store(plan, layout, kept, updates, slot_elements(plan, place.rank),
-            engine),
+      store(plan, layout, kept, updates, slot_elements(plan, world_rank),
+            pool_sizes(plan, place.stage), engine),
       track(options.trace == nullptr
                 ? nullptr
-                : options.trace->add_track(place.rank, "compute")),
-      groups(world, plan, place,
-             options.wire_ops != nullptr ? *options.wire_ops : cpu_wire_ops(),
-             queue_capacity(plan), options.trace) {}
+                : options.trace->add_track(world_rank, "compute")),
+      groups(world, plan, wire_ops(), queue_capacity(plan), options.trace) {}
 
 std::string_view Rank::label(const std::string& text) {
   if (options.trace != nullptr) return options.trace->keep(text);
@@ -73,12 +72,13 @@ MatrixShards::MatrixShards(const Rank& rank, size_t kept) {
   }
   for (size_t p = 0; p < matrix.pieces.size(); ++p) {
     const Piece& piece = matrix.pieces[p];
-    shards.push_back({.whole = matrix.dims,
-                      .count = piece.count,
-                      .grad = const_run(rank.store.gradients() + piece.first),
-                      .weights = run_of(rank.store.weights(piece)),
-                      .states = states[p],
-                      .rounded = rank.store.rounded_copy(piece.first)});
+    shards.push_back(
+        {.whole = matrix.dims,
+         .count = piece.count,
+         .grad = const_run(rank.store.gradients() + piece.gradient),
+         .weights = run_of(rank.store.weights(piece)),
+         .states = states[p],
+         .rounded = rank.store.rounded_copy(piece.first)});
   }
 }
 

@@ -38,7 +38,8 @@ struct Rank {
   const Plan& plan;
   const RuntimeOptions options;
   Engine& engine;
-  const RankPlace place;
+  const int32_t world_rank;
+  const RankPlace place;  // in the plan's grid; its rank in one replica
   const RankLayout layout;
   const Kept kept;
   const RuleSet rules;
@@ -55,6 +56,14 @@ struct Rank {
   }
   int32_t tensor_of(const KeptMatrix& matrix) const {
     return plan.matrices[static_cast<size_t>(matrix.matrix)].tensor;
+  }
+  // Of several tp ranks that keep the same of a tensor, one counts.
+  bool counts_shard(int32_t number) const {
+    return tensor(number).cut != Cut::kNone ||
+           place.t % plan.grid.tp_ranks() == 0;
+  }
+  const WireOps& wire_ops() const {
+    return options.wire_ops != nullptr ? *options.wire_ops : cpu_wire_ops();
   }
   // Text that lives as long as this, and as the trace if there is one.
   std::string_view label(const std::string& text);

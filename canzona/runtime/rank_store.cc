@@ -12,18 +12,24 @@ ReservedBlock::ReservedBlock(Engine& engine, int64_t bytes) : bytes_(bytes) {
 
 RankStore::RankStore(const Plan& plan, const RankLayout& layout,
                      const Kept& kept, const UpdatePlan& updates,
-                     int64_t slot_elements, Engine& engine)
+                     int64_t slot_elements, const PoolSizes& pools,
+                     Engine& engine)
     : rounded_(plan.options.parameters == ParameterDtype::kBf16),
       master_of_elements_(kept.num_in_matrices),
-      slot_elements_(slot_elements) {
+      slot_elements_(slot_elements),
+      pool_sizes_(pools) {
   const int64_t master =
       rounded_ ? kept.num_in_matrices + kept.num_elements : 0;
-  parameters_ = ReservedBlock(engine, layout.num_elements * parameter_bytes());
-  gradients_ = ReservedBlock(engine, layout.num_elements * kBytesPerFp32);
+  parameters_ =
+      ReservedBlock(engine, layout.parameters.num_elements * parameter_bytes());
+  gradients_ =
+      ReservedBlock(engine, layout.gradients.num_elements * kBytesPerFp32);
   master_ = ReservedBlock(engine, master * kBytesPerFp32);
   states_ = ReservedBlock(engine, updates.num_state_elements * kBytesPerFp32);
   slots_ =
       ReservedBlock(engine, kExchangeSlots * slot_elements * kBytesPerFp32);
+  gather_pool_ = ReservedBlock(engine, pools.gather_bytes(parameter_bytes()));
+  scatter_pool_ = ReservedBlock(engine, pools.scatter_bytes());
 }
 
 float* RankStore::weights(const Piece& piece) const {
@@ -42,9 +48,12 @@ uint16_t* RankStore::rounded_copy(int64_t element) const {
 }
 
 RankMemory RankStore::memory() const {
-  return {Bytes(parameters_.bytes()), Bytes(gradients_.bytes()),
-          Bytes(master_.bytes()), Bytes(states_.bytes()),
-          Bytes(slots_.bytes())};
+  return {Bytes(parameters_.bytes()),
+          Bytes(gradients_.bytes()),
+          Bytes(master_.bytes()),
+          Bytes(states_.bytes()),
+          Bytes(slots_.bytes()),
+          Bytes(gather_pool_.bytes() + scatter_pool_.bytes())};
 }
 
 }  // namespace canzona

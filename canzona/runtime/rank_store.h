@@ -1,7 +1,7 @@
 // The memory of one rank, reserved once and never grown: what the plan
 // predicted, to the byte, and nothing else.
 //
-//   RankStore store(plan, layout, kept, updates, slot_elements, engine);
+//   RankStore store(plan, layout, kept, updates, slot_elements, pools, engine);
 //   Shard shard = store.shard(kept.matrices[0], piece, states);
 //
 // In the memory of the engine. Views are valid as long as the store.
@@ -11,7 +11,7 @@
 #include <cstdint>
 
 #include "canzona/linalg/engine.h"
-#include "canzona/plan/predict.h"
+#include "canzona/plan/predict_zero.h"
 #include "canzona/runtime/updates.h"
 
 namespace canzona {
@@ -40,7 +40,8 @@ inline ConstRun const_run(const float* data) { return run_of(data); }
 class RankStore {
  public:
   RankStore(const Plan& plan, const RankLayout& layout, const Kept& kept,
-            const UpdatePlan& updates, int64_t slot_elements, Engine& engine);
+            const UpdatePlan& updates, int64_t slot_elements,
+            const PoolSizes& pools, Engine& engine);
 
   float* gradients() const { return as_floats(gradients_); }
   // The copy that forward and backward use: fp32, or bf16.
@@ -62,6 +63,21 @@ class RankStore {
     return as_floats(slots_) + round % kExchangeSlots * slot_elements_;
   }
 
+  // Pools of modules on their way: slots of whole tensors, and staging.
+  const PoolSizes& pools() const { return pool_sizes_; }
+  std::byte* gather_slot(int64_t slot) const {
+    return gather_pool_.data() + slot * pool_sizes_.slot * parameter_bytes();
+  }
+  std::byte* parameter_staging() const {
+    return gather_slot(pool_sizes_.gather_slots);
+  }
+  float* scatter_slot(int64_t slot) const {
+    return as_floats(scatter_pool_) + slot * pool_sizes_.slot;
+  }
+  float* gradient_staging() const {
+    return scatter_slot(pool_sizes_.scatter_slots);
+  }
+
   // What was reserved.
   RankMemory memory() const;
 
@@ -73,7 +89,9 @@ class RankStore {
   bool rounded_;
   int64_t master_of_elements_ = 0;
   int64_t slot_elements_ = 0;
+  PoolSizes pool_sizes_;
   ReservedBlock parameters_, gradients_, master_, states_, slots_;
+  ReservedBlock gather_pool_, scatter_pool_;
 };
 
 }  // namespace canzona

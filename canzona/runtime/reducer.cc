@@ -14,30 +14,31 @@ std::span<std::byte> bytes_at(float* data, const Extent& extent) {
           static_cast<size_t>(extent.count * kBytesPerFp32)};
 }
 
-Reduction reduction_of(GradientWire wire) {
-  return wire == GradientWire::kBf16 ? Reduction::kFp32SumOfBf16
-                                     : Reduction::kFp32Sum;
-}
-
 }  // namespace
 
 Reducer::Reducer(Rank& rank)
     : rank_(rank),
-      pending_(rank.layout.buckets.size()),
-      ready_(rank.layout.tensors.size(), 0),
-      stretches_(rank.layout.buckets.size()),
+      pending_(rank.layout.gradients.buckets.size()),
+      ready_(rank.layout.gradients.tensors.size(), 0),
+      stretches_(rank.layout.gradients.buckets.size()),
       memory_(rank.engine.memory()),
       whole_life_(memory_) {
   found_ = memory_.take_array<int32_t>(1);
   for (size_t b = 0; b < pending_.size(); ++b) {
-    const int32_t number = rank.layout.buckets[b].bucket;
+    const int32_t number = rank.layout.gradients.buckets[b].bucket;
     pending_[b].label = rank.label(cat("bucket ", number));
     for (int32_t t : rank.plan.buckets[index(number)].tensors) {
-      const RankLayout::Place& place = rank.layout.tensors[index(t)];
-      stretches_[b].push_back(
-          {const_run(rank.store.gradients() + place.first), place.count});
+      const FlatLayout::Place& place = rank.layout.gradients.tensors[index(t)];
+      const float* first = rank.store.gradients() + place.first;
+      // Of slices alone nobody asks.
+      const int64_t count = rank.layout.gradients.whole ? place.count : 0;
+      stretches_[b].push_back({const_run(first), count});
     }
   }
+  const Plan& plan = rank.plan;
+  const bool plain = plan.grid.places == 1 && rank.groups.replicas() == nullptr;
+  for (size_t b = 0; !plain && b < pending_.size(); ++b)
+    sums_.emplace_back(rank, b);
   begin();
 }
 
@@ -50,11 +51,12 @@ void Reducer::begin() {
 }
 
 void Reducer::ready(int32_t tensor) {
-  const RankLayout::Place& place = rank_.layout.tensors.at(index(tensor));
+  const FlatLayout::Place& place =
+      rank_.layout.gradients.tensors.at(index(tensor));
   if (place.bucket < 0)
     throw UsageError(cat("grad_ready: tensor ",
                          quoted(rank_.tensor(tensor).name),
-                         " has no shard on rank ", rank_.place.rank));
+                         " has no shard on rank ", rank_.world_rank));
   if (ready_[index(tensor)] >= announcements_)
     throw UsageError(cat("grad_ready: the gradient of ",
                          quoted(rank_.tensor(tensor).name),
@@ -67,6 +69,20 @@ void Reducer::ready(int32_t tensor) {
 void Reducer::post_full() {
   while (next_ < pending_.size() && pending_[next_].num_missing == 0)
     post(next_++);
+  if (rank_.options.overlap == Overlap::kNone && !by_modules()) wait_posted();
+}
+
+void Reducer::wait_posted() {
+  const Stopwatch watch(rank_.times.waited_for_gradients);
+  for (size_t b = 0; b < next_; ++b) {
+    pending_[b].matrices.wait();
+    pending_[b].elements.wait();
+  }
+}
+
+void Reducer::complete(size_t bucket) {
+  pending_[bucket].num_missing = 0;
+  post_full();
 }
 
 void Reducer::finish() {
@@ -81,7 +97,7 @@ void Reducer::finish() {
 }
 
 void Reducer::look_for_nonfinite(const RankBucket& bucket) {
-  const size_t b = index(&bucket - rank_.layout.buckets.data());
+  const size_t b = index(&bucket - rank_.layout.gradients.buckets.data());
   rank_.engine.find_nonfinite(found_, stretches_[b]);
   int32_t first = 0;
   rank_.engine.download(reinterpret_cast<std::byte*>(&first),
@@ -93,10 +109,17 @@ void Reducer::look_for_nonfinite(const RankBucket& bucket) {
 }
 
 void Reducer::post(size_t b) {
-  const RankBucket& bucket = rank_.layout.buckets[b];
-  look_for_nonfinite(bucket);
-  rank_.settle();
+  const RankBucket& bucket = rank_.layout.gradients.buckets[b];
+  if (!by_modules()) {
+    look_for_nonfinite(bucket);
+    rank_.settle();
+  }
   Pending& pending = pending_[b];
+  if (!sums_.empty()) {
+    pending.matrices = rank_.groups.data(bucket.of_experts)
+                           .run(sums_[b], {.label = pending.label});
+    return;
+  }
   const bool scatters = rank_.plan.traffic == Traffic::kReduceScatter ||
                         rank_.plan.traffic == Traffic::kPadded;
   if (scatters) {

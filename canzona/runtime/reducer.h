@@ -4,9 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <vector>
 
-#include "canzona/runtime/rank.h"
+#include "canzona/runtime/zero/bucket_tasks.h"
 
 namespace canzona {
 
@@ -23,6 +24,16 @@ class Reducer {
   // A new iteration begins.
   void begin();
 
+  // Where gradients leave by modules (zero/scatterer.h): a bucket's last one
+  // has been added. By the thread of the scatterer, which waits for compute and
+  // compute for it.
+  void complete(size_t bucket);
+  // Until what was posted has ended; the scatterer's thread rests.
+  void wait_posted();
+  void note_nonfinite(int32_t tensor) {
+    if (nonfinite_ < 0) nonfinite_ = tensor;
+  }
+
   // The first tensor whose own gradient was not finite, before any sum; -1.
   int32_t nonfinite() const { return nonfinite_; }
 
@@ -34,6 +45,7 @@ class Reducer {
   };
 
   void post_full();
+  bool by_modules() const { return rank_.groups.gradients() != nullptr; }
   void post(size_t bucket);
   Work scatter(const RankBucket& bucket, const Region& region,
                std::string_view label);
@@ -43,7 +55,8 @@ class Reducer {
   std::vector<Pending> pending_;  // by bucket of the rank
   std::vector<int64_t> ready_;    // announcements, by tensor
   int64_t announcements_ = 1;
-  size_t next_ = 0;  // bucket to be posted
+  size_t next_ = 0;             // bucket to be posted
+  std::deque<SumBucket> sums_;  // by bucket, where one collective is not all
   int32_t* found_ = nullptr;
   std::vector<std::vector<Engine::Stretch>> stretches_;  // by bucket
   Arena memory_;

@@ -11,7 +11,7 @@
 namespace canzona {
 namespace {
 
-// Blocks of one area, one per tp rank.
+// Blocks of one area, one per plane.
 struct Blocks {
   explicit Blocks(int32_t tp) : counts(index(tp), 0), firsts(index(tp), 0) {}
 
@@ -50,12 +50,13 @@ class RoundMaker {
     shard_uncut_.close(shard_cut_.end, fields_);
     round_.shards_at = whole_uncut_.end;
     round_.num_elements = shard_uncut_.end;
-    std::vector<int64_t> shard_cut(index(tp_), 0), shard_uncut(index(tp_), 0),
-        whole_cut(index(tp_), 0);
-    int64_t whole_uncut = 0;
+    std::vector<int64_t> pieces[2], wholes[2];  // used so far, uncut and cut
+    for (auto* used : {&pieces[0], &pieces[1], &wholes[0], &wholes[1]})
+      used->assign(index(tp_), 0);
     for (int32_t k : members) {
-      place_pieces(k, shard_cut, shard_uncut);
-      if (computes(k)) place_whole(k, whole_cut, whole_uncut);
+      const bool cut = matrix(k).cut;
+      place_pieces(k, pieces[cut ? 1 : 0]);
+      if (computes(k)) place_whole(k, wholes[cut ? 1 : 0]);
     }
     make_tables(members);
     return std::move(round_);
@@ -71,8 +72,22 @@ class RoundMaker {
   int32_t owner(int32_t k) const { return repeated(k) ? 0 : owners(k)[0]; }
   bool computes(int32_t k) const { return repeated(k) || owners(k)[0] == t_; }
   // Its pieces here lie where the owner, this rank, puts the matrix together.
-  bool in_place(int32_t k) const {
-    return matrix(k).cut && !repeated(k) && computes(k);
+  bool in_place(int32_t k) const { return !repeated(k) && computes(k); }
+  // Everybody has all of it and computes it: nothing moves.
+  bool is_here(int32_t k) const {
+    return repeated(k) && !matrix(k).cut && plan_.grid.places == 1;
+  }
+
+  // What this rank puts together of a matrix, or hands out again.
+  std::vector<Route> arriving(int32_t k) const {
+    const int32_t m = matrix(k).matrix;
+    const Tensor& tensor =
+        plan_.model.tensors[index(plan_.matrices[index(m)].tensor)];
+    std::vector<Route> routes = routes_of(plan_, m);
+    std::erase_if(routes, [&](const Route& r) {
+      return !sends_to(plan_.grid, tensor, r.t, t_);
+    });
+    return routes;
   }
 
   void count(int32_t k) {
@@ -83,22 +98,18 @@ class RoundMaker {
     any_uncut_ |= !m.cut;
     repeats_ |= repeated(k);
     if (!computes(k)) return;
-    if (!m.cut) {
-      whole_uncut_.counts[0] += num_elements(m.dims);
-      return;
-    }
-    for (const Route& r : routes_of(plan_, m.matrix))
-      whole_cut_.counts[index(r.t)] += r.num_rows * r.num_cols;
+    Blocks& whole = m.cut ? whole_cut_ : whole_uncut_;
+    for (const Route& r : arriving(k))
+      whole.counts[index(r.t)] += r.num_rows * r.num_cols;
   }
 
-  void place_pieces(int32_t k, std::vector<int64_t>& cut,
-                    std::vector<int64_t>& uncut) {
+  void place_pieces(int32_t k, std::vector<int64_t>& all_used) {
     const KeptMatrix& m = matrix(k);
-    const Blocks& blocks = in_place(k) ? whole_cut_
-                           : m.cut     ? shard_cut_
-                                       : shard_uncut_;
+    const Blocks& whole = m.cut ? whole_cut_ : whole_uncut_;
+    const Blocks& shard = m.cut ? shard_cut_ : shard_uncut_;
+    const Blocks& blocks = in_place(k) ? whole : shard;
     const size_t o = index(owner(k));
-    int64_t& used = (m.cut ? cut : uncut)[o];
+    int64_t& used = all_used[o];
     for (size_t p = 0; p < m.pieces.size(); ++p) {
       round_.pieces.push_back({k, static_cast<int32_t>(p),
                                blocks.firsts[o] + used, blocks.counts[o]});
@@ -106,32 +117,21 @@ class RoundMaker {
     }
   }
 
-  // Routes come by tp rank, as blocks do.
-  void place_whole(int32_t k, std::vector<int64_t>& cut, int64_t& uncut) {
+  // Routes come by plane, as blocks do.
+  void place_whole(int32_t k, std::vector<int64_t>& used) {
     const KeptMatrix& m = matrix(k);
+    const Blocks& blocks = m.cut ? whole_cut_ : whole_uncut_;
     SlotMatrix out;
     out.kept = k;
-    out.cut = m.cut;
-    if (m.cut) {
-      for (const Route& r : routes_of(plan_, m.matrix)) {
-        const size_t p = index(r.t);
-        out.rectangles.push_back({whole_cut_.firsts[p] + cut[p],
-                                  whole_cut_.counts[p], r.first_row, r.num_rows,
-                                  r.first_col, r.num_cols});
-        cut[p] += r.num_rows * r.num_cols;
-      }
-    } else {
-      out.rectangles = own_rectangles(k);
+    for (const Route& r : arriving(k)) {
+      const size_t p = index(r.t);
+      out.rectangles.push_back({blocks.firsts[p] + used[p], blocks.counts[p],
+                                r.first_row, r.num_rows, r.first_col,
+                                r.num_cols});
+      used[p] += r.num_rows * r.num_cols;
     }
-    if (repeated(k)) {
-      out.updates = own_rectangles(k);
-    } else if (m.cut) {
-      out.updates = out.rectangles;
-    } else {
-      out.updates = {
-          {whole_uncut_.firsts[0] + uncut, 0, 0, m.dims[0], 0, m.dims[1]}};
-      uncut += num_elements(m.dims);
-    }
+    if (is_here(k)) out.rectangles = own_rectangles(k);
+    out.updates = repeated(k) ? own_rectangles(k) : out.rectangles;
     round_.computed.push_back(std::move(out));
   }
 
@@ -147,27 +147,59 @@ class RoundMaker {
     return out;
   }
 
+  bool same_tp_rank(size_t plane) const {
+    const int32_t tp = plan_.grid.tp_ranks();
+    return static_cast<int32_t>(plane) % tp == t_ % tp;
+  }
+
   void make_tables(const std::vector<int32_t>& members) {
     CANZONA_CHECK(
         !repeats_ || std::all_of(members.begin(), members.end(),
                                  [&](int32_t k) { return repeated(k); }),
         "a round of matrices with and without owners");
-    Blocks sent = shard_cut_;
-    Blocks moved = whole_cut_;
-    if (!repeats_) moved.counts[index(t_)] = 0;  // they are in place
-    if (repeats_) {                              // the same pieces to everybody
-      std::fill(sent.counts.begin(), sent.counts.end(), shard_cut_.counts[0]);
-      std::fill(sent.firsts.begin(), sent.firsts.end(), shard_cut_.firsts[0]);
-    }
+    make_cut_tables();
+    make_uncut_tables();
+  }
+
+  // What is repeated: the same pieces to everybody.
+  Blocks sent_pieces(Blocks shard) const {
+    if (!repeats_) return shard;
+    std::fill(shard.counts.begin(), shard.counts.end(), shard.counts[0]);
+    std::fill(shard.firsts.begin(), shard.firsts.end(), shard.firsts[0]);
+    return shard;
+  }
+  // What arrives: all but this rank's own, which is in place.
+  Blocks moved(Blocks whole) const {
+    if (!repeats_) whole.counts[index(t_)] = 0;
+    return whole;
+  }
+
+  void make_cut_tables() {
     const int64_t s = round_.shards_at;
-    round_.gather = table(sent, s, moved, 0, fields_);
+    round_.gather =
+        table(sent_pieces(shard_cut_), s, moved(whole_cut_), 0, fields_);
     round_.gather.empty = !any_cut_;
-    round_.scatter = table(moved, 0, shard_cut_, s, 1);
+    round_.scatter = table(moved(whole_cut_), 0, shard_cut_, s, 1);
     round_.scatter.empty = !any_cut_ || repeats_;
-    Blocks whole = whole_uncut_;
-    std::fill(whole.counts.begin(), whole.counts.end(), whole_uncut_.counts[0]);
-    std::fill(whole.firsts.begin(), whole.firsts.end(), whole_uncut_.firsts[0]);
-    round_.scatter_uncut = table(whole, 0, shard_uncut_, s, 1);
+  }
+
+  // Planes of the owner's tp rank send; those of all tp ranks get their part
+  // of the update.
+  void make_uncut_tables() {
+    const int64_t s = round_.shards_at;
+    Blocks sent = sent_pieces(shard_uncut_);
+    for (size_t p = 0; p < sent.counts.size(); ++p)
+      if (!same_tp_rank(p)) sent.counts[p] = 0;
+    round_.gather_uncut = table(sent, s, moved(whole_uncut_), 0, fields_);
+    round_.gather_uncut.empty = !any_uncut_ || plan_.grid.places == 1;
+    Blocks updates = whole_uncut_;
+    const int32_t tp = plan_.grid.tp_ranks();
+    for (int32_t p = 0; p < tp_; ++p) {
+      const size_t from = index(p / tp * tp + t_ % tp);
+      updates.counts[index(p)] = p == t_ ? 0 : whole_uncut_.counts[from];
+      updates.firsts[index(p)] = whole_uncut_.firsts[from];
+    }
+    round_.scatter_uncut = table(updates, 0, shard_uncut_, s, 1);
     round_.scatter_uncut.empty = !any_uncut_ || repeats_;
   }
 

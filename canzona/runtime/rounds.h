@@ -2,10 +2,10 @@
 // where all of it lies in a slot. A slot has two areas,
 //
 //   W  whole matrices that this rank computes, by the peer that stores the
-//      piece, then those that tensor parallelism does not cut
+//      piece; those that tensor parallelism does not cut come last
 //   S  this rank's own pieces of the round, by owner, cut ones first
 //
-// Pieces of cut matrices that the rank owns itself are in W from the beginning.
+// Pieces of matrices that the rank owns itself are in W from the beginning.
 // The gather moves S to the owners' W, the scatter moves updates back the same
 // way. With several fields the second and later ones of a block follow the
 // first; updates take the place of the first.
@@ -48,7 +48,6 @@ struct SlotRectangle {
 
 struct SlotMatrix {
   int32_t kept = 0;
-  bool cut = true;
   std::vector<SlotRectangle> rectangles;  // where its fields are
   // Where its update goes: W if it is scattered, S where all ranks repeat it.
   std::vector<SlotRectangle> updates;
@@ -57,9 +56,10 @@ struct SlotMatrix {
 struct Round {
   std::vector<SlotPiece> pieces;
   std::vector<SlotMatrix> computed;  // by this rank
-  ExchangeTable gather;
-  ExchangeTable scatter;        // of matrices that are cut
-  ExchangeTable scatter_uncut;  // whole updates, to everybody
+  ExchangeTable gather;              // of matrices that tp cuts
+  ExchangeTable gather_uncut;        // of others
+  ExchangeTable scatter;
+  ExchangeTable scatter_uncut;  // to everybody who stores a piece
   int64_t shards_at = 0;        // first element of S
   int64_t num_elements = 0;     // of the slot
 };

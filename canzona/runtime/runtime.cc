@@ -15,6 +15,8 @@
 #include "canzona/runtime/rank.h"
 #include "canzona/runtime/rank_digest.h"
 #include "canzona/runtime/reducer.h"
+#include "canzona/runtime/zero/gatherer.h"
+#include "canzona/runtime/zero/scatterer.h"
 
 namespace canzona {
 namespace {
@@ -23,7 +25,7 @@ namespace {
 void require_same_plan(Rank& rank) {
   const std::string& own = rank.plan.digest;
   const auto size = static_cast<int64_t>(own.size());
-  const std::vector<int64_t> bytes(index(rank.plan.grid.world()), size);
+  const std::vector<int64_t> bytes(index(rank.plan.mesh.world()), size);
   std::string all(index(size) * bytes.size(), ' ');
   rank.groups.control().all_gather_v(std::as_bytes(std::span(own)), bytes,
                                      std::as_writable_bytes(std::span(all)),
@@ -32,7 +34,7 @@ void require_same_plan(Rank& rank) {
     const std::string_view other =
         std::string_view(all).substr(r * own.size(), own.size());
     if (other != own)
-      throw UsageError(cat("rank ", rank.place.rank, " holds plan ", own,
+      throw UsageError(cat("rank ", rank.world_rank, " holds plan ", own,
                            ", but rank ", r, " holds ", other));
   }
 }
@@ -63,6 +65,10 @@ struct Runtime::Parts {
       exchanged = std::make_unique<ExchangedUpdate>(rank, publisher);
     require_same_plan(rank);
     fill_states(rank);
+    if (rank.groups.parameters() != nullptr)
+      gatherer = std::make_unique<Gatherer>(rank, publisher);
+    if (rank.groups.gradients() != nullptr)
+      scatterer = std::make_unique<Scatterer>(rank, reducer);
   }
 
   // Other ranks are not to wait for one that will not come.
@@ -71,23 +77,31 @@ struct Runtime::Parts {
     try {
       return body();
     } catch (const std::exception& error) {
-      rank.groups.abort(cat("rank ", rank.place.rank, ": ", error.what()));
+      rank.groups.abort(cat("rank ", rank.world_rank, ": ", error.what()));
       throw;
     }
   }
 
-  const RankLayout::Place& place_of_shard(int32_t tensor) const {
-    const RankLayout::Place& place = rank.layout.tensors.at(index(tensor));
+  const FlatLayout::Place& place_of_shard(const FlatLayout& layout,
+                                          int32_t tensor) const {
+    const FlatLayout::Place& place = layout.tensors.at(index(tensor));
     if (place.bucket < 0)
       throw UsageError(cat("tensor ", quoted(rank.tensor(tensor).name),
-                           " has no shard on rank ", rank.place.rank));
+                           " has no shard on rank ", rank.world_rank));
     return place;
+  }
+  const FlatLayout::Place& parameter_place(int32_t tensor) const {
+    return place_of_shard(rank.layout.parameters, tensor);
   }
 
   StepOutcome step(const StepSettings& settings);
   void set_parameter(int32_t tensor, std::span<const float> shard);
-  void get_parameter(int32_t tensor, std::span<float> shard);
+  void set_piece(int32_t tensor, const TensorPiece& piece, const float* shard);
+  void get_kept(int32_t tensor, std::span<float> values);
+  void get_piece(int64_t first, std::span<float> values);
   void copy_to_masters(int32_t tensor, const float* shard);
+  void finish_gradients();
+  double busy() const;
 
   Rank rank;
   Reducer reducer;
@@ -96,13 +110,16 @@ struct Runtime::Parts {
   ElementUpdate elements;
   std::unique_ptr<LocalUpdate> local;
   std::unique_ptr<ExchangedUpdate> exchanged;
+  std::unique_ptr<Gatherer> gatherer;    // where parameters are cut
+  std::unique_ptr<Scatterer> scatterer;  // where gradients are
+  RankPlace mesh_place = place_of(rank.plan.mesh, rank.world_rank);
   int64_t steps_done = 0;
   int exceptions = std::uncaught_exceptions();
 };
 
 StepOutcome Runtime::Parts::step(const StepSettings& settings) {
   publisher.wait_all();
-  reducer.finish();
+  finish_gradients();
   StepOutcome outcome;
   {
     const Stopwatch watch(outcome.seconds);
@@ -127,71 +144,116 @@ StepOutcome Runtime::Parts::step(const StepSettings& settings) {
     // Weights that are broadcast are part of the step.
     if (rank.plan.traffic == Traffic::kBroadcast) publisher.wait_all();
   }
+  if (rank.options.overlap == Overlap::kNone) publisher.wait_all();
   return outcome;
+}
+
+void Runtime::Parts::finish_gradients() {
+  if (scatterer != nullptr) scatterer->finish();
+  reducer.finish();
+}
+
+double Runtime::Parts::busy() const {
+  double busy = std::chrono::duration<double>(rank.groups.busy()).count();
+  if (gatherer != nullptr) busy += gatherer->busy();
+  if (scatterer != nullptr) busy += scatterer->busy();
+  return busy;
 }
 
 void Runtime::Parts::set_parameter(int32_t tensor,
                                    std::span<const float> shard) {
-  const RankLayout::Place& place = place_of_shard(tensor);
+  const FlatLayout::Place& place = parameter_place(tensor);
   if (!std::cmp_equal(shard.size(), place.count))
     throw UsageError(cat("set_parameter: ", shard.size(), " values for ",
                          quoted(rank.tensor(tensor).name), ", whose shard has ",
                          place.count));
+  if (place.count == 0) return;
   Arena& arena = rank.engine.arena();
   const Arena::Scope scope(arena);
   auto* values = arena.take_array<float>(place.count);
   rank.engine.upload(reinterpret_cast<std::byte*>(values),
                      reinterpret_cast<const std::byte*>(shard.data()),
                      place.count * kBytesPerFp32);
-  if (place.count == 0) return;
-  if (!rank.store.rounded()) {
-    rank.engine.copy(
-        matrices(reinterpret_cast<float*>(rank.store.parameter(place.first)), 1,
-                 place.count),
-        matrices(values, 1, place.count));
-  } else {
-    rank.engine.round_to_bf16(rank.store.rounded_copy(place.first), values,
-                              place.count);
-    copy_to_masters(tensor, values);
-  }
+  for (const TensorPiece& piece : rank.layout.parameters.pieces[index(tensor)])
+    set_piece(tensor, piece, values);
+  if (rank.store.rounded()) copy_to_masters(tensor, values);
   rank.settle();
 }
 
+void Runtime::Parts::set_piece(int32_t tensor, const TensorPiece& piece,
+                               const float* shard) {
+  const int64_t first = rank.layout.parameters.place_of(tensor, piece);
+  const float* from = shard + piece.in_shard;
+  if (rank.store.rounded())
+    rank.engine.round_to_bf16(rank.store.rounded_copy(first), from,
+                              piece.count);
+  else
+    rank.engine.copy(
+        matrices(reinterpret_cast<float*>(rank.store.parameter(first)), 1,
+                 piece.count),
+        matrices(from, 1, piece.count));
+}
+
 void Runtime::Parts::copy_to_masters(int32_t tensor, const float* shard) {
-  const int64_t first = rank.layout.tensors[index(tensor)].first;
   const auto copy = [&](float* to, int64_t from, int64_t count) {
-    rank.engine.copy(matrices(to, 1, count),
-                     matrices(shard + from - first, 1, count));
+    rank.engine.copy(matrices(to, 1, count), matrices(shard + from, 1, count));
   };
   for (const KeptMatrix& matrix : rank.kept.matrices) {
     if (rank.tensor_of(matrix) != tensor) continue;
     for (const Piece& piece : matrix.pieces)
-      copy(rank.store.weights(piece), piece.first, piece.count);
+      copy(rank.store.weights(piece), piece.in_shard, piece.count);
   }
   for (const KeptElements& elements_of : rank.kept.elements)
     if (elements_of.tensor == tensor)
-      copy(rank.store.weights(elements_of), elements_of.first,
+      copy(rank.store.weights(elements_of), elements_of.skipped,
            elements_of.count);
 }
 
-void Runtime::Parts::get_parameter(int32_t tensor, std::span<float> shard) {
-  const RankLayout::Place& place = place_of_shard(tensor);
-  if (!std::cmp_equal(shard.size(), place.count))
-    throw UsageError(cat("get_parameter: room for ", shard.size(),
-                         " values of ", quoted(rank.tensor(tensor).name),
-                         ", whose shard has ", place.count));
-  const int64_t bytes = place.count * rank.store.parameter_bytes();
+void Runtime::Parts::get_kept(int32_t tensor, std::span<float> values) {
+  parameter_place(tensor);
+  const FlatLayout& layout = rank.layout.parameters;
+  int64_t kept = 0;
+  for (const TensorPiece& piece : layout.pieces[index(tensor)])
+    kept += piece.count;
+  if (!std::cmp_equal(values.size(), kept))
+    throw UsageError(cat("get_kept: room for ", values.size(), " values of ",
+                         quoted(rank.tensor(tensor).name),
+                         ", of which this rank keeps ", kept));
+  int64_t done = 0;
+  for (const TensorPiece& piece : layout.pieces[index(tensor)]) {
+    get_piece(layout.place_of(tensor, piece),
+              values.subspan(index(done), index(piece.count)));
+    done += piece.count;
+  }
+}
+
+void Runtime::Parts::get_piece(int64_t first, std::span<float> values) {
+  const int64_t bytes = std::ssize(values) * rank.store.parameter_bytes();
   std::vector<std::byte> raw(index(bytes));
-  rank.engine.download(raw.data(), rank.store.parameter(place.first), bytes);
+  rank.engine.download(raw.data(), rank.store.parameter(first), bytes);
   if (!rank.store.rounded()) {
-    std::copy_n(reinterpret_cast<const float*>(raw.data()), shard.size(),
-                shard.begin());
+    std::copy_n(reinterpret_cast<const float*>(raw.data()), values.size(),
+                values.begin());
     return;
   }
   const auto* halves = reinterpret_cast<const uint16_t*>(raw.data());
   constexpr int kHalf = 16;
-  for (size_t i = 0; i < shard.size(); ++i)
-    shard[i] = std::bit_cast<float>(uint32_t{halves[i]} << kHalf);
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = std::bit_cast<float>(uint32_t{halves[i]} << kHalf);
+}
+
+std::string_view to_string(Overlap overlap) {
+  constexpr std::array<std::string_view, 3> kNames = {"none", "main",
+                                                      "background"};
+  return kNames[static_cast<size_t>(overlap)];
+}
+
+Overlap parse_overlap(std::string_view text) {
+  for (Overlap overlap : {Overlap::kNone, Overlap::kMain, Overlap::kBackground})
+    if (text == to_string(overlap)) return overlap;
+  throw UsageError(cat("overlap ", quoted(text),
+                       ": expected none, main or background",
+                       did_you_mean(text, {"none", "main", "background"})));
 }
 
 Runtime::Runtime(const Plan& plan, Communicator& world, Engine& engine,
@@ -203,42 +265,86 @@ Runtime::Runtime(const Plan& plan, Communicator& world, Engine& engine,
 Runtime::~Runtime() {
   Groups& groups = parts_->rank.groups;
   if (std::uncaught_exceptions() > parts_->exceptions)
-    groups.abort(cat("rank ", parts_->rank.place.rank, " left after an error"));
+    groups.abort(cat("rank ", parts_->rank.world_rank, " left after an error"));
+  if (parts_->gatherer != nullptr) parts_->gatherer->close();
+  if (parts_->scatterer != nullptr) parts_->scatterer->close();
   groups.close();
 }
 
 const Plan& Runtime::plan() const { return parts_->rank.plan; }
-const RankPlace& Runtime::place() const { return parts_->rank.place; }
+const RankPlace& Runtime::place() const { return parts_->mesh_place; }
 
 bool Runtime::holds(int32_t tensor) const {
-  return parts_->rank.layout.tensors.at(index(tensor)).bucket >= 0;
+  return parts_->rank.layout.parameters.tensors.at(index(tensor)).bucket >= 0;
 }
 int64_t Runtime::shard_elements(int32_t tensor) const {
-  return parts_->place_of_shard(tensor).count;
+  return parts_->parameter_place(tensor).count;
 }
 std::byte* Runtime::parameter(int32_t tensor) {
-  return parts_->rank.store.parameter(parts_->place_of_shard(tensor).first);
+  if (parts_->gatherer != nullptr) return parts_->gatherer->parameter(tensor);
+  return parts_->rank.store.parameter(parts_->parameter_place(tensor).first);
 }
 float* Runtime::gradient(int32_t tensor) {
-  return parts_->rank.store.gradients() + parts_->place_of_shard(tensor).first;
+  if (parts_->scatterer != nullptr)
+    return parts_->guarded([&] { return parts_->scatterer->gradient(tensor); });
+  const Rank& rank = parts_->rank;
+  return rank.store.gradients() +
+         parts_->place_of_shard(rank.layout.gradients, tensor).first;
 }
 
 void Runtime::set_parameter(int32_t tensor, std::span<const float> shard) {
   parts_->guarded([&] { parts_->set_parameter(tensor, shard); });
 }
+std::vector<Runtime::ShardRun> Runtime::kept_runs(int32_t tensor) const {
+  std::vector<ShardRun> runs;
+  for (const TensorPiece& piece :
+       parts_->rank.layout.parameters.pieces.at(index(tensor)))
+    runs.push_back({piece.in_shard, piece.count});
+  return runs;
+}
+void Runtime::get_kept(int32_t tensor, std::span<float> values) {
+  parts_->guarded([&] { parts_->get_kept(tensor, values); });
+}
 void Runtime::get_parameter(int32_t tensor, std::span<float> shard) {
-  parts_->guarded([&] { parts_->get_parameter(tensor, shard); });
+  parts_->guarded([&] {
+    const Rank& rank = parts_->rank;
+    const int64_t count = parts_->parameter_place(tensor).count;
+    if (!rank.layout.parameters.whole || !std::cmp_equal(shard.size(), count))
+      throw UsageError(
+          cat("get_parameter: room for ", shard.size(), " values of ",
+              quoted(rank.tensor(tensor).name), ", whose shard has ", count,
+              rank.layout.parameters.whole ? ""
+                                           : " and is cut over several ranks"));
+    if (count > 0)
+      parts_->get_piece(parts_->parameter_place(tensor).first, shard);
+  });
 }
-void Runtime::begin_step(std::span<const int32_t> /*uses*/,
+void Runtime::begin_step(std::span<const int32_t> uses,
                          int64_t num_micro_batches) {
-  parts_->reducer.expect(num_micro_batches);
+  parts_->guarded([&] {
+    if (num_micro_batches < 0)
+      throw UsageError(cat("begin_step: ", num_micro_batches,
+                           " micro-batches"));
+    parts_->reducer.expect(num_micro_batches);
+    if (parts_->scatterer != nullptr)
+      parts_->scatterer->begin(num_micro_batches);
+    if (parts_->gatherer != nullptr) parts_->gatherer->begin(uses);
+  });
 }
-void Runtime::release_params(int32_t /*module*/) {}
+void Runtime::release_params(int32_t module) {
+  if (parts_->gatherer == nullptr) return;
+  parts_->guarded([&] { parts_->gatherer->release(module); });
+}
 void Runtime::grad_ready(int32_t tensor) {
-  parts_->guarded([&] { parts_->reducer.ready(tensor); });
+  parts_->guarded([&] {
+    if (parts_->scatterer != nullptr)
+      parts_->scatterer->ready(tensor);
+    else
+      parts_->reducer.ready(tensor);
+  });
 }
 void Runtime::wait_gradients() {
-  parts_->guarded([&] { parts_->reducer.finish(); });
+  parts_->guarded([&] { parts_->finish_gradients(); });
 }
 StepOutcome Runtime::step(const StepSettings& settings) {
   return parts_->guarded([&] { return parts_->step(settings); });
@@ -246,10 +352,15 @@ StepOutcome Runtime::step(const StepSettings& settings) {
 void Runtime::zero_gradients() {
   Rank& rank = parts_->rank;
   rank.engine.set_zero(reinterpret_cast<std::byte*>(rank.store.gradients()),
-                       rank.layout.num_elements * kBytesPerFp32);
+                       rank.layout.gradients.num_elements * kBytesPerFp32);
 }
 void Runtime::wait_params(int32_t module) {
-  parts_->guarded([&] { parts_->publisher.wait(module); });
+  parts_->guarded([&] {
+    if (parts_->gatherer != nullptr)
+      parts_->gatherer->wait(module);
+    else
+      parts_->publisher.wait(module);
+  });
 }
 void Runtime::wait_all_params() {
   parts_->guarded([&] { parts_->publisher.wait_all(); });
@@ -260,15 +371,33 @@ void Runtime::hold_params(bool held) { parts_->publisher.hold(held); }
 int64_t Runtime::steps_done() const { return parts_->steps_done; }
 RuntimeTimes Runtime::times() const {
   RuntimeTimes times = parts_->rank.times;
-  times.links_busy =
-      std::chrono::duration<double>(parts_->rank.groups.busy()).count();
+  times.links_busy = parts_->busy();
   return times;
 }
 Groups::Sent Runtime::sent() {
   wait_all_params();
   return parts_->rank.groups.sent();
 }
+Groups::Sent Runtime::sent_slow() {
+  wait_all_params();
+  return parts_->rank.groups.sent_slow();
+}
 RankMemory Runtime::memory() const { return parts_->rank.store.memory(); }
+
+Runtime::PoolUse Runtime::pool_use() const {
+  const RankStore& store = parts_->rank.store;
+  PoolSizes used = store.pools();
+  used.gather_slots = used.scatter_slots = 0;
+  PoolUse use;
+  if (parts_->gatherer != nullptr)
+    use.gather_slots = parts_->gatherer->most_slots_used();
+  if (parts_->scatterer != nullptr)
+    use.scatter_slots = parts_->scatterer->most_slots_used();
+  used.gather_slots = static_cast<int32_t>(use.gather_slots);
+  used.scatter_slots = static_cast<int32_t>(use.scatter_slots);
+  use.bytes = used.gather_bytes(store.parameter_bytes()) + used.scatter_bytes();
+  return use;
+}
 
 std::string Runtime::parameter_digest() {
   wait_all_params();

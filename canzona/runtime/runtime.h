@@ -41,11 +41,20 @@ namespace canzona {
 // How gradients travel between data-parallel ranks.
 enum class GradientWire { kFp32, kBf16 };
 
+// What of the communication compute waits for at once: everything; all but the
+// gather of the next module and the scatter of the last; nothing it does not
+// need.
+enum class Overlap { kNone, kMain, kBackground };
+std::string_view to_string(Overlap overlap);
+// UsageError names what else is allowed.
+Overlap parse_overlap(std::string_view text);
+
 struct RuntimeOptions {
   RuleOptions adamw = {};  // of the tensors that are no matrices
   std::vector<ParameterGroup> groups = {};
   GradientWire wire = GradientWire::kFp32;
   bool pipelined = true;  // false: every exchange is waited for at once
+  Overlap overlap = Overlap::kBackground;
   // How memory of the engine is copied and added; null: memory of the host.
   const WireOps* wire_ops = nullptr;
   Trace* trace = nullptr;  // outlives the runtime
@@ -93,19 +102,32 @@ class Runtime {
   Runtime& operator=(const Runtime&) = delete;
 
   const Plan& plan() const;
-  const RankPlace& place() const;
+  const RankPlace& place() const;  // in the mesh
   // Whether this rank stores a shard of the tensor.
   bool holds(int32_t tensor) const;
   int64_t shard_elements(int32_t tensor) const;
 
-  // The shard in the engine's memory: fp32, or bf16 if the plan says so.
+  // The shard in the engine's memory: fp32, or bf16 if the plan says so. Where
+  // the plan cuts parameters, between wait_params and release_params alone.
   std::byte* parameter(int32_t tensor);
-  // fp32. To be written, or added to, until it is announced as ready.
+  // fp32. To be written, or added to, until it is announced as ready. Where the
+  // plan cuts gradients it is zeros at the first call of a micro-batch, which
+  // waits for room.
   float* gradient(int32_t tensor);
 
   // Between memory of this process and the shard. Setting rounds the copy that
-  // forward uses and keeps the master weights; getting widens the former.
+  // forward uses and keeps the master weights.
   void set_parameter(int32_t tensor, std::span<const float> shard);
+
+  // The runs of a tensor's shard whose parameters this rank keeps, in order:
+  // all of it as one, unless the plan cuts parameters. Getting widens them.
+  struct ShardRun {
+    int64_t first = 0;
+    int64_t count = 0;
+  };
+  std::vector<ShardRun> kept_runs(int32_t tensor) const;
+  void get_kept(int32_t tensor, std::span<float> values);
+  // Of a shard that is kept whole.
   void get_parameter(int32_t tensor, std::span<float> shard);
 
   // The modules that will be waited for until the next call, in order, and how
@@ -132,7 +154,15 @@ class Runtime {
   int64_t steps_done() const;
   RuntimeTimes times() const;
   Groups::Sent sent();        // bytes, since construction
+  Groups::Sent sent_slow();   // of these, between nodes
   RankMemory memory() const;  // reserved
+  // The most that pools of modules have held at once.
+  struct PoolUse {
+    int64_t gather_slots = 0;
+    int64_t scatter_slots = 0;
+    int64_t bytes = 0;  // staging included
+  };
+  PoolUse pool_use() const;
 
   // Of all ranks' parameters and states, by logical name and position; the
   // same on every rank, for every mesh and layout. InternalError if ranks that

@@ -25,6 +25,7 @@ void add_pieces(LogicalDigest& digest, uint64_t seed, const KeptMatrix& matrix,
 // Whether this rank adds the states of a tensor: of those that several homes
 // keep, the first adds them.
 bool counts_states(const Rank& rank, int32_t tensor) {
+  if (rank.plan.replica_of(rank.world_rank) != 0) return false;
   if (rank.plan.traffic != Traffic::kAllReduce) return true;
   return rank.place.home_in(rank.plan.buffer_of(tensor)) == 0;
 }
@@ -33,7 +34,7 @@ void add_shard_states(Rank& rank, LogicalDigest& digest) {
   for (size_t k = 0; k < rank.kept.matrices.size(); ++k) {
     const KeptMatrix& matrix = rank.kept.matrices[k];
     if (!counts_states(rank, rank.tensor_of(matrix)) ||
-        (!matrix.cut && rank.place.t != 0))
+        !rank.counts_shard(rank.tensor_of(matrix)))
       continue;
     const std::string name =
         matrix_name(rank.plan.model, rank.plan.matrices[index(matrix.matrix)],
@@ -71,8 +72,7 @@ void add_owner_states(Rank& rank, LogicalDigest& digest) {
 void add_run(LogicalDigest& digest, uint64_t seed, const Tensor& tensor,
              const Rank& rank, const KeptElements& elements,
              std::span<const float> values) {
-  for (const LogicalRun& run :
-       logical_runs(tensor, rank.plan.grid.tp, rank.place.t)) {
+  for (const LogicalRun& run : shard_runs(rank, tensor)) {
     const int64_t first = std::max(run.in_shard, elements.skipped);
     const int64_t end =
         std::min(run.in_shard + run.count, elements.skipped + elements.count);
@@ -92,7 +92,7 @@ void add_element_states(Rank& rank, LogicalDigest& digest) {
   };
   for (const KeptElements& elements : rank.kept.elements) {
     if (!counts_states(rank, elements.tensor) ||
-        (rank.tensor(elements.tensor).cut == Cut::kNone && rank.place.t != 0))
+        !rank.counts_shard(elements.tensor))
       continue;
     const float* states = rank.store.states() + elements.kept;
     add(elements, "exp_avg", states + rank.updates.exp_avg);
@@ -106,7 +106,7 @@ void add_masters(Rank& rank, LogicalDigest& digest) {
   if (!rank.store.rounded()) return;
   for (const KeptMatrix& matrix : rank.kept.matrices) {
     if (!counts_states(rank, rank.tensor_of(matrix)) ||
-        (!matrix.cut && rank.place.t != 0) || matrix.pieces.empty())
+        !rank.counts_shard(rank.tensor_of(matrix)) || matrix.pieces.empty())
       continue;
     const std::string name =
         matrix_name(rank.plan.model, rank.plan.matrices[index(matrix.matrix)],

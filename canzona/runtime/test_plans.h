@@ -19,6 +19,9 @@ struct PlanWish {
   int64_t bucket_elements = 3000;
   int64_t capacity_bytes = 8192;
   ParameterDtype parameters = ParameterDtype::kFp32;
+  std::string zero = "zero1";
+  ZeroOptions zero_options = {};  // but for the sizes
+  int32_t ranks_per_node = 8;
 };
 
 inline Plan small_plan(const Model& model, const PlanWish& wish) {
@@ -29,9 +32,13 @@ inline Plan small_plan(const Model& model, const PlanWish& wish) {
   options.bucket_elements = wish.bucket_elements;
   options.capacity_bytes = wish.capacity_bytes;
   options.parameters = wish.parameters;
+  options.ranks_per_node = wish.ranks_per_node;
+  options.zero = wish.zero_options;
+  const Mesh mesh = parse_mesh(wish.mesh);
+  options.zero.sizes = parse_zero(wish.zero, mesh.homes());
   const auto facts = make_rule_facts(
       wish.rule, with_device(wish.rule, wish.options, wish.device));
-  return make_plan({model, parse_mesh(wish.mesh), *facts, options});
+  return make_plan({model, mesh, *facts, options});
 }
 
 // Options with which a few steps hold refreshes, too.

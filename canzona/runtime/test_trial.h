@@ -4,11 +4,13 @@
 
 #include <functional>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "canzona/comm/thread/run_ranks.h"
 #include "canzona/plan/make_plan.h"
+#include "canzona/plan/modules.h"
 #include "canzona/runtime/engine_wire_ops.h"
 #include "canzona/runtime/gradients.h"
 #include "canzona/runtime/runtime.h"
@@ -20,6 +22,7 @@ struct Trial {
   std::string device = "cpu";
   GradientKind gradients = GradientKind::kExact;
   int steps = 3;
+  int micro_batches = 1;
   double learning_rate = 0.01;
   double adamw_learning_rate = -1;  // below 0: the same
   double clip_norm = 0;
@@ -43,6 +46,8 @@ struct TrialResult {
   std::string parameters, states;
   std::vector<RankMemory> memory;     // by rank
   std::vector<Groups::Sent> sent;     // by rank, of all steps
+  std::vector<Groups::Sent> sent_slow;
+  std::vector<Runtime::PoolUse> pools;
   std::vector<StepOutcome> outcomes;  // by step, of rank 0
 };
 
@@ -59,28 +64,80 @@ inline void set_initial_parameters(Runtime& runtime) {
   }
 }
 
-// In the order of backward.
+// The modules that a rank has, in the order of forward.
+inline std::vector<int32_t> modules_of(const Runtime& runtime) {
+  std::set<int32_t> modules;
+  const Model& model = runtime.plan().model;
+  for (int32_t t = 0; t < std::ssize(model.tensors); ++t)
+    if (runtime.holds(t))
+      modules.insert(module_of(model, model.tensors[static_cast<size_t>(t)]));
+  return {modules.begin(), modules.end()};
+}
+
+// Forwards and backwards through all modules, for each micro-batch.
+inline std::vector<int32_t> uses_of(const Runtime& runtime, int micro_batches) {
+  const std::vector<int32_t> modules = modules_of(runtime);
+  std::vector<int32_t> uses;
+  for (int m = 0; m < micro_batches; ++m) {
+    uses.insert(uses.end(), modules.begin(), modules.end());
+    uses.insert(uses.end(), modules.rbegin(), modules.rend());
+  }
+  return uses;
+}
+
+// Adds one micro-batch's gradient to what is there. Several are those of one
+// iteration after another.
+inline void add_gradient(Runtime& runtime, Engine& engine, const Trial& trial,
+                         int64_t step, int64_t number, int32_t tensor) {
+  const Plan& plan = runtime.plan();
+  const Tensor& what = plan.model.tensors[static_cast<size_t>(tensor)];
+  const bool of_experts = plan.buffer_of(tensor).ep >= 0;
+  const RankPlace& place = runtime.place();
+  std::vector<float> gradient(
+      static_cast<size_t>(runtime.shard_elements(tensor)));
+  make_gradient(
+      {trial.gradients, of_experts ? place.expert_home : place.home,
+       of_experts ? plan.mesh.expert_homes() : plan.mesh.homes(), number},
+      what, plan.mesh.tp, place.t, gradient);
+  if (trial.poison) trial.poison(runtime, step, tensor, gradient);
+  auto* sum = reinterpret_cast<std::byte*>(runtime.gradient(tensor));
+  const auto bytes = static_cast<int64_t>(gradient.size() * sizeof(float));
+  std::vector<float> before(gradient.size());
+  engine.download(reinterpret_cast<std::byte*>(before.data()), sum, bytes);
+  for (size_t i = 0; i < gradient.size(); ++i) gradient[i] += before[i];
+  engine.upload(sum, reinterpret_cast<const std::byte*>(gradient.data()),
+                bytes);
+}
+
+// What a model does in a step: every module is used and released, forwards and
+// backwards, and in backward every gradient added to.
 inline void make_gradients(Runtime& runtime, Engine& engine, const Trial& trial,
                            int64_t step) {
   const Plan& plan = runtime.plan();
   const int64_t number =
       trial.number_of_step ? trial.number_of_step(step) : step;
-  for (size_t n = plan.model.tensors.size(); n-- > 0;) {
-    const auto tensor = static_cast<int32_t>(n);
-    if (!runtime.holds(tensor)) continue;
-    const Buffer& buffer = plan.buffer_of(tensor);
-    std::vector<float> gradient(
-        static_cast<size_t>(runtime.shard_elements(tensor)));
-    make_gradient({trial.gradients, runtime.place().home_in(buffer),
-                   buffer.num_homes, number},
-                  plan.model.tensors[n], plan.mesh.tp, runtime.place().t,
-                  gradient);
-    if (trial.poison) trial.poison(runtime, step, tensor, gradient);
-    engine.upload(reinterpret_cast<std::byte*>(runtime.gradient(tensor)),
-                  reinterpret_cast<const std::byte*>(gradient.data()),
-                  static_cast<int64_t>(gradient.size() * sizeof(float)));
-    if (!trial.skip_announcement || !trial.skip_announcement(tensor))
-      runtime.grad_ready(tensor);
+  runtime.begin_step(uses_of(runtime, trial.micro_batches),
+                     trial.micro_batches);
+  const std::vector<int32_t> modules = modules_of(runtime);
+  for (int64_t micro = 0; micro < trial.micro_batches; ++micro) {
+    for (int32_t module : modules) {
+      runtime.wait_params(module);
+      runtime.release_params(module);
+    }
+    for (auto module = modules.rbegin(); module != modules.rend(); ++module) {
+      runtime.wait_params(*module);
+      for (size_t n = plan.model.tensors.size(); n-- > 0;) {
+        const auto tensor = static_cast<int32_t>(n);
+        if (!runtime.holds(tensor) ||
+            module_of(plan.model, plan.model.tensors[n]) != *module)
+          continue;
+        add_gradient(runtime, engine, trial, step, number + 1000 * micro,
+                     tensor);
+        if (!trial.skip_announcement || !trial.skip_announcement(tensor))
+          runtime.grad_ready(tensor);
+      }
+      runtime.release_params(*module);
+    }
   }
 }
 
@@ -89,6 +146,8 @@ inline TrialResult run_trial(const Trial& trial) {
   const auto world = static_cast<size_t>(trial.plan.mesh.world());
   result.memory.resize(world);
   result.sent.resize(world);
+  result.sent_slow.resize(world);
+  result.pools.resize(world);
   const EngineWireOps ops(memory_ops(trial.device));
   run_ranks(trial.plan.mesh.world(), trial.ranks, [&](Communicator& group) {
     const auto engine = make_engine(trial.device);
@@ -113,6 +172,8 @@ inline TrialResult run_trial(const Trial& trial) {
     const auto r = static_cast<size_t>(group.rank());
     result.memory[r] = runtime.memory();
     result.sent[r] = runtime.sent();
+    result.sent_slow[r] = runtime.sent_slow();
+    result.pools[r] = runtime.pool_use();
     if (trial.at_end) trial.at_end(runtime);
     if (group.rank() == 0) {
       result.parameters = parameters;

@@ -73,7 +73,7 @@ class UpdatePlanner {
     return order;
   }
   int32_t bucket(int32_t kept) const {
-    return layout_.tensors[index(tensor(kept))].bucket;
+    return layout_.gradients.tensors[index(tensor(kept))].bucket;
   }
 
   // Batches of a bucket are done before the next bucket's, if the buckets are

@@ -40,6 +40,7 @@ void refuse_own_keys(const Setting& setting) {
                                  const std::vector<ConfigKey>& keys,
                                  const std::string& rule) {
   std::vector<std::string> known;
+  known.reserve(keys.size());
   for (const ConfigKey& key : keys) known.push_back(key.name);
   for (const RuleEntry& entry : rule_table())
     for (const OptionFact& option : entry.options)

@@ -68,7 +68,7 @@ bool truth_of(const ConfigKey& key, const Setting& setting) {
 
 std::string word_of(const ConfigKey& key, const Setting& setting) {
   const auto* raw = std::get_if<RawText>(&setting.value);
-  const std::string text =
+  std::string text =
       raw != nullptr ? raw->text : plain<std::string>(key, setting);
   if (key.words.empty()) return text;
   for (const std::string& word : key.words)

@@ -24,12 +24,39 @@ TEST(Schedule1f1b, TheLastStageAlternates) {
       testing::ElementsAre(forward(0), backward(0), forward(1), backward(1)));
 }
 
+TEST(PairNeighbours, Example) {
+  EXPECT_THAT(
+      pair_neighbours(schedule_1f1b(1, 3, 4)),
+      testing::ElementsAre(StageTask{true, 0, 2}, backward(0), forward(2),
+                           backward(1), forward(3), StageTask{false, 2, 2}));
+}
+
+TEST(PairNeighbours, TheOddOneIsNextToTheTurns) {
+  EXPECT_THAT(
+      pair_neighbours(schedule_1f1b(0, 3, 4)),
+      testing::ElementsAre(StageTask{true, 0, 2}, forward(2), backward(0),
+                           forward(3), backward(1), StageTask{false, 2, 2}));
+}
+
+TEST(PairNeighbours, TheLastStageHasNone) {
+  const std::vector<StageTask> tasks = schedule_1f1b(3, 4, 8);
+  EXPECT_EQ(pair_neighbours(tasks), tasks);
+  EXPECT_EQ(most_together(tasks), 1);
+  EXPECT_TRUE(pair_neighbours({}).empty());
+}
+
+std::vector<StageTask> tasks_of(int64_t stage, int64_t stages,
+                                int64_t micro_batches, bool paired) {
+  const auto tasks = schedule_1f1b(stage, stages, micro_batches);
+  return paired ? pair_neighbours(tasks) : tasks;
+}
+
 // Runs all stages' lists against each other: a forward needs the one of the
 // stage before, a backward the one of the stage behind. Nothing may be stuck.
-bool can_be_run(int64_t stages, int64_t micro_batches) {
+bool can_be_run(int64_t stages, int64_t micro_batches, bool paired) {
   std::vector<std::vector<StageTask>> lists;
   for (int64_t s = 0; s < stages; ++s)
-    lists.push_back(schedule_1f1b(s, stages, micro_batches));
+    lists.push_back(tasks_of(s, stages, micro_batches, paired));
   std::vector<size_t> at(lists.size(), 0);
   std::set<std::tuple<int64_t, bool, int64_t>> done;
   for (bool moved = true; moved;) {
@@ -39,10 +66,12 @@ bool can_be_run(int64_t stages, int64_t micro_batches) {
       if (at[i] == lists[i].size()) continue;
       const StageTask task = lists[i][at[i]];
       const int64_t other = task.forward ? s - 1 : s + 1;
+      const int64_t last = task.micro_batch + task.count - 1;
       const bool ready = other < 0 || other == stages ||
-                         done.contains({other, task.forward, task.micro_batch});
+                         done.contains({other, task.forward, last});
       if (!ready) continue;
-      done.insert({s, task.forward, task.micro_batch});
+      for (int64_t m = task.micro_batch; m <= last; ++m)
+        done.insert({s, task.forward, m});
       ++at[i];
       moved = true;
     }
@@ -53,22 +82,25 @@ bool can_be_run(int64_t stages, int64_t micro_batches) {
 TEST(Schedule1f1b, NothingIsStuckAndNothingIsLeftOut) {
   for (const int64_t stages : {1, 2, 3, 4, 7, 8})
     for (const int64_t micro_batches : {0, 1, 2, 3, 8, 13})
-      EXPECT_TRUE(can_be_run(stages, micro_batches))
-          << stages << " stages, " << micro_batches << " micro-batches";
+      for (const bool paired : {false, true})
+        EXPECT_TRUE(can_be_run(stages, micro_batches, paired))
+            << stages << " stages, " << micro_batches << " micro-batches";
 }
 
 TEST(Schedule1f1b, HoldsNoMoreThanItSays) {
   for (const int64_t stages : {1, 2, 4, 7})
     for (const int64_t micro_batches : {1, 2, 3, 8, 13})
-      for (int64_t s = 0; s < stages; ++s) {
-        int64_t held = 0, most = 0;
-        for (const StageTask& task : schedule_1f1b(s, stages, micro_batches)) {
-          held += task.forward ? 1 : -1;
-          most = std::max(most, held);
+      for (int64_t s = 0; s < stages; ++s)
+        for (const bool paired : {false, true}) {
+          int64_t held = 0, most = 0;
+          for (const StageTask& task :
+               tasks_of(s, stages, micro_batches, paired)) {
+            held += task.forward ? task.count : -task.count;
+            most = std::max(most, held);
+          }
+          EXPECT_EQ(held, 0);
+          EXPECT_EQ(most, most_in_flight(s, stages, micro_batches));
         }
-        EXPECT_EQ(held, 0);
-        EXPECT_EQ(most, most_in_flight(s, stages, micro_batches));
-      }
 }
 
 }  // namespace

@@ -132,8 +132,8 @@ std::vector<double> Stage::learn(int64_t step) {
 
 std::vector<double> Stage::evaluate(int64_t num_sequences) {
   const int64_t rounds = micro_batches_.held_out_rounds(num_sequences);
-  const std::vector<int32_t> uses = evaluation_uses(modules_, rounds);
-  runtime_.begin_step(uses, 0);
+  evaluation_uses_ = evaluation_uses(modules_, rounds);
+  runtime_.begin_step(evaluation_uses_, 0);
   weights_.refresh();
   std::vector<double> losses;
   for (int64_t round = 0; round < rounds; ++round) {

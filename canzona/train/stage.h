@@ -68,7 +68,9 @@ class Stage {
   int64_t in_flight_;
   std::vector<StageTask> tasks_;  // of a step
   StageModules modules_;
-  std::vector<int32_t> uses_;  // of modules, in a step
+  // Of modules, in a step and in an evaluation; the runtime may look at them
+  // until the next.
+  std::vector<int32_t> uses_, evaluation_uses_;
   Decoder<float> decoder_;
   std::vector<Slot> slots_;
   std::vector<Pass<float>> passes_;  // of a task

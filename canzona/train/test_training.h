@@ -45,6 +45,7 @@ struct TestRun {
   bool tied = false;
   int64_t experts = 0;
   bool recompute = false;
+  bool reuse = false;
   int64_t steps = 6;
   int64_t bucket_elements = 5000;
   double clip = 1;
@@ -84,6 +85,7 @@ inline TrainSettings test_settings(const TestRun& run) {
   settings.eval_every = 3;
   settings.runtime.wire = run.wire;
   settings.stop = run.stop;
+  settings.reuse = run.reuse;
   return settings;
 }
 

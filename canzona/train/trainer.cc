@@ -140,7 +140,7 @@ StepOutcome RankTrainer::update(int64_t step) {
                            static_cast<double>(settings_.global_batch);
   update.clip_norm = settings_.clip_norm;
   update.wants_norm = true;
-  const StepOutcome outcome = runtime_.step(update);
+  StepOutcome outcome = runtime_.step(update);
   runtime_.zero_gradients();
   return outcome;
 }

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "canzona/base/error.h"
+#include "canzona/train/stage.h"
 #include "canzona/train/test_training.h"
 
 namespace canzona {
@@ -87,6 +88,27 @@ TEST(Train, RecomputationDoesNotChangeABit) {
   EXPECT_LT(again.result.memory_bytes[0], kept.result.memory_bytes[0]);
 }
 
+// The parts of a gradient are added in the same order.
+TEST(Train, SharedUsesDoNotChangeABit) {
+  for (const TestRun& run :
+       {TestRun{.mesh = "pp=2"}, TestRun{.mesh = "pp=4", .tied = true},
+        TestRun{.mesh = "pp=4", .recompute = true},
+        TestRun{.mesh = "dp=2,pp=2", .experts = 4},
+        TestRun{.mesh = "ep=2,pp=2", .experts = 4},
+        TestRun{.mesh = "tp=2,pp=2", .tied = true},
+        TestRun{.mesh = "dp=4,pp=4"}, TestRun{.mesh = "dp=8,pp=2"}}) {
+    TestRun shared = run;
+    shared.reuse = true;
+    const TestOutcome a = run_test(run);
+    const TestOutcome b = run_test(shared);
+    for (size_t i = 0; i < a.steps.size(); ++i)
+      EXPECT_EQ(a.steps[i].loss, b.steps[i].loss) << run.mesh;
+    EXPECT_EQ(a.result.eval_loss, b.result.eval_loss) << run.mesh;
+    EXPECT_EQ(a.result.digest, b.result.digest) << run.mesh;
+    EXPECT_EQ(a.result.state_digest, b.result.state_digest) << run.mesh;
+  }
+}
+
 TEST(Train, WeightsComeWholeFromEveryMesh) {
   const TestOutcome one = run_test({.experts = 4, .steps = 1});
   for (const char* mesh : {"tp=2,ep=2", "pp=2", "dp=2"}) {
@@ -118,6 +140,27 @@ TEST(Train, MemoryIsWhatWasPredicted) {
       EXPECT_EQ(std::ranges::max(result.memory_bytes),
                 planned + training_memory(settings, plan))
           << mesh;
+  }
+}
+
+TEST(Train, EveryRanksMemoryIsWhatWasPredicted) {
+  for (const char* mesh : {"pp=4", "tp=2,pp=2"}) {
+    std::vector<int64_t> of_first;
+    for (const bool reuse : {false, true}) {
+      const TestRun run{.mesh = mesh, .tied = true, .reuse = reuse, .steps = 1};
+      const TrainSettings settings = test_settings(run);
+      const Plan plan = test_plan(run, settings);
+      const std::vector<RankCost> costs = predict(plan);
+      const TrainResult result = run_test(run).result;
+      for (int32_t r = 0; r < plan.mesh.world(); ++r)
+        EXPECT_EQ(result.memory_bytes[static_cast<size_t>(r)],
+                  costs[static_cast<size_t>(r)].memory.total().value() +
+                      Stage::memory(settings, plan, place_of(plan.mesh, r)))
+            << mesh << ", rank " << r;
+      of_first.push_back(result.memory_bytes[0]);
+    }
+    // Gradients of two streams at once.
+    EXPECT_GT(of_first[1], of_first[0]) << mesh;
   }
 }
 

@@ -3,18 +3,83 @@
 #include <algorithm>
 #include <vector>
 
+#include "canzona/comm/from_all.h"
 #include "canzona/runtime/index.h"
 #include "canzona/runtime/kept.h"
 
 namespace canzona {
 namespace {
 
-// Of the homes that hold a tensor the first one sends it.
+// Of the homes that hold a tensor the first ones send it: as many as keep a
+// part of its own.
 bool sends(const Plan& plan, const RankPlace& place, int32_t tensor) {
   const Buffer& buffer = plan.buffer_of(tensor);
   const Tensor& what = plan.model.tensors[index(tensor)];
-  if (!place.holds(buffer) || place.home_in(buffer) != 0) return false;
+  const int32_t num_senders = plan.options.zero.sizes.z3;
+  if (!place.holds(buffer) || place.home_in(buffer) >= num_senders)
+    return false;
   return what.cut != Cut::kNone || place.t == 0;
+}
+
+// What a rank sends: its runs of the tp shard, as numbers and as values.
+struct Sent {
+  std::vector<int64_t> runs;  // first and count of each
+  std::vector<float> values;
+};
+
+Sent sent_by(Runtime& runtime, int32_t tensor) {
+  Sent sent;
+  if (!sends(runtime.plan(), runtime.place(), tensor)) return sent;
+  int64_t kept = 0;
+  for (const Runtime::ShardRun& run : runtime.kept_runs(tensor)) {
+    sent.runs.insert(sent.runs.end(), {run.first, run.count});
+    kept += run.count;
+  }
+  sent.values.resize(index(kept));
+  runtime.get_kept(tensor, sent.values);
+  return sent;
+}
+
+// Everything that the ranks give, at rank 0, by rank.
+template <class Number>
+std::vector<std::vector<Number>> to_first(Communicator& world,
+                                          const std::vector<Number>& own) {
+  const auto ranks = index(world.size());
+  const int64_t count = std::ssize(own);
+  std::vector<int64_t> zeros(ranks, 0), sent(ranks, 0), received(ranks, 0),
+      offsets(ranks, 0);
+  constexpr auto kSize = static_cast<int64_t>(sizeof(Number));
+  sent[0] = count * kSize;
+  const auto counts = from_all<int64_t>(world, std::span(&count, 1));
+  int64_t end = 0;
+  for (size_t r = 0; world.rank() == 0 && r < ranks; ++r) {
+    offsets[r] = end;
+    received[r] = counts[r].front() * kSize;
+    end += received[r];
+  }
+  std::vector<Number> arrived(index(end / kSize));
+  world.all_to_all_v(
+      {std::as_bytes(std::span(own)), sent, zeros},
+      {std::as_writable_bytes(std::span(arrived)), received, offsets},
+      {.label = "whole tensors"});
+  std::vector<std::vector<Number>> rows;
+  for (size_t r = 0; world.rank() == 0 && r < ranks; ++r) {
+    const auto first = arrived.begin() + offsets[r] / kSize;
+    rows.emplace_back(first, first + received[r] / kSize);
+  }
+  return rows;
+}
+
+// A run of a shard to where the whole tensor has it.
+void put(const std::vector<LogicalRun>& shard, int64_t first, int64_t count,
+         const float* values, std::vector<float>& whole) {
+  for (const LogicalRun& run : shard) {
+    const int64_t begin = std::max(run.in_shard, first);
+    const int64_t end = std::min(run.in_shard + run.count, first + count);
+    if (begin < end)
+      std::copy_n(values + begin - first, end - begin,
+                  whole.data() + run.in_tensor + begin - run.in_shard);
+  }
 }
 
 }  // namespace
@@ -23,42 +88,20 @@ void gather_whole(Communicator& world, Runtime& runtime, int32_t tensor,
                   const std::function<void(std::span<const float>)>& use) {
   const Plan& plan = runtime.plan();
   const Tensor& what = plan.model.tensors[index(tensor)];
-  const int64_t count = shard_elements(plan.mesh, what);
-  std::vector<float> own;
-  if (sends(plan, runtime.place(), tensor)) {
-    own.resize(index(count));
-    runtime.get_parameter(tensor, own);
-  }
-
-  const size_t ranks = index(world.size());
-  std::vector<int64_t> sent(ranks, 0), received(ranks, 0), zeros(ranks, 0);
-  std::vector<int64_t> offsets(ranks, 0);
-  sent[0] = std::ssize(own) * kBytesPerFp32;
-  std::vector<float> arrived;
-  if (world.rank() == 0) {
-    int64_t end = 0;
-    for (int32_t r = 0; r < world.size(); ++r) {
-      offsets[index(r)] = end;
-      if (!sends(plan, place_of(plan.mesh, r), tensor)) continue;
-      received[index(r)] = count * kBytesPerFp32;
-      end += received[index(r)];
-    }
-    arrived.resize(index(end / kBytesPerFp32));
-  }
-  world.all_to_all_v(
-      {std::as_bytes(std::span(own)), sent, zeros},
-      {std::as_writable_bytes(std::span(arrived)), received, offsets},
-      {.label = "whole tensors"});
+  const Sent own = sent_by(runtime, tensor);
+  const auto runs = to_first(world, own.runs);
+  const auto values = to_first(world, own.values);
   if (world.rank() != 0) return;
-
   std::vector<float> whole(index(what.elements()));
   for (int32_t r = 0; r < world.size(); ++r) {
-    if (received[index(r)] == 0) continue;
-    const float* shard = arrived.data() + offsets[index(r)] / kBytesPerFp32;
-    for (const LogicalRun& run :
-         logical_runs(what, plan.mesh.tp, place_of(plan.mesh, r).t))
-      std::copy_n(shard + run.in_shard, run.count,
-                  whole.data() + run.in_tensor);
+    const auto shard =
+        logical_runs(what, plan.mesh.tp, place_of(plan.mesh, r).t);
+    const float* next = values[index(r)].data();
+    for (size_t i = 0; i < runs[index(r)].size(); i += 2) {
+      const int64_t count = runs[index(r)][i + 1];
+      put(shard, runs[index(r)][i], count, next, whole);
+      next += count;
+    }
   }
   use(whole);
 }

@@ -1,49 +1,43 @@
 #include "canzona/comm/thread/busy_times.h"
 
 #include <algorithm>
+#include <span>
 
 namespace canzona {
 
-BusyTimes::Time BusyTimes::free_after(Time begin, Time end) const {
-  Time free = begin;
-  for (size_t i = 0; i < size_; ++i)
-    if (stretches_[i].begin < end && begin < stretches_[i].end)
-      free = stretches_[i].end;
-  return free;
-}
-
-void BusyTimes::merge_with_next(size_t i) {
-  stretches_[i].end = stretches_[i + 1].end;
-  std::copy(stretches_.begin() + static_cast<std::ptrdiff_t>(i) + 2,
-            stretches_.begin() + static_cast<std::ptrdiff_t>(size_),
-            stretches_.begin() + static_cast<std::ptrdiff_t>(i) + 1);
-  --size_;
-}
-
-void BusyTimes::add(Time begin, Time end) {
-  if (begin == end) return;
-  size_t place = size_;
-  for (; place > 0 && stretches_[place - 1].begin > begin; --place)
-    stretches_[place] = stretches_[place - 1];
-  stretches_[place] = {begin, end};
-  ++size_;
-  if (place + 1 < size_ && stretches_[place + 1].begin == end)
-    merge_with_next(place);
-  if (place > 0 && stretches_[place - 1].end == begin)
-    merge_with_next(place - 1);
-  if (size_ == kMost) merge_with_next(0);
-}
-
-BusyTimes::Time first_free(const BusyTimes& a, const BusyTimes& b,
-                           BusyTimes::Time ready, BusyTimes::Time duration) {
-  BusyTimes::Time begin = ready;
-  while (true) {
-    const BusyTimes::Time later =
-        std::max(a.free_after(begin, begin + duration),
-                 b.free_after(begin, begin + duration));
-    if (later == begin) return begin;
-    begin = later;
+BusyTimes::Time BusyTimes::book(Time ready, Time duration) {
+  if (duration == Time{0}) return ready;
+  const auto all = std::span(stretches_).first(size_);
+  const auto touched = std::ranges::lower_bound(all, ready, {}, &Stretch::end);
+  const auto first = static_cast<size_t>(touched - all.begin());
+  Time free = ready;
+  Time left = duration;
+  size_t last = first;
+  for (; last < size_ && all[last].begin < free + left; ++last) {
+    left -= std::max(all[last].begin - free, Time{0});
+    free = all[last].end;
   }
+  const Time end = free + left;
+  Stretch busy{last > first ? std::min(ready, all[first].begin) : ready, end};
+  if (last < size_ && all[last].begin == end) busy.end = all[last++].end;
+  replace(first, last, busy);
+  return end;
+}
+
+void BusyTimes::replace(size_t first, size_t last, const Stretch& stretch) {
+  const auto at = [&](size_t i) {
+    return stretches_.begin() + static_cast<std::ptrdiff_t>(i);
+  };
+  if (last == first)
+    std::copy_backward(at(first), at(size_), at(size_ + 1));
+  else
+    std::copy(at(last), at(size_), at(first + 1));
+  stretches_[first] = stretch;
+  size_ = size_ + 1 - (last - first);
+  if (size_ < kMost) return;
+  stretches_[1].begin = stretches_[0].begin;
+  std::copy(at(1), at(size_), at(0));
+  --size_;
 }
 
 }  // namespace canzona

@@ -1,11 +1,12 @@
 // When a port is busy: stretches of time that do not overlap, kept in order.
 //
-//   BusyTimes sending, receiving;
-//   Time begin = first_free(sending, receiving, ready, duration);
-//   sending.add(begin, begin + duration);
+//   BusyTimes sending;
+//   Time end = sending.book(ready, duration);
 //
 // In a fixed place: when there are too many stretches, the oldest two become
-// one, and what was free between them is lost. One thread at a time.
+// one, and what was free between them is lost. Gaps lie before the latest time
+// that anybody was ready at, so that what is lost is long past. One thread at a
+// time.
 #pragma once
 
 #include <array>
@@ -18,25 +19,21 @@ class BusyTimes {
  public:
   using Time = std::chrono::nanoseconds;
 
-  // The end of the last stretch that meets [begin, end), or `begin`.
-  Time free_after(Time begin, Time end) const;
-  // The stretch must be free.
-  void add(Time begin, Time end);
+  // Takes the first free time from `ready` on, around what is busy, until it
+  // adds up to `duration`; gives the end of it.
+  Time book(Time ready, Time duration);
 
  private:
-  static constexpr size_t kMost = 64;
+  static constexpr size_t kMost = 256;
   struct Stretch {
     Time begin{0}, end{0};
   };
 
-  void merge_with_next(size_t i);
+  // Puts one in the place of stretches [first, last).
+  void replace(size_t first, size_t last, const Stretch& stretch);
 
   std::array<Stretch, kMost> stretches_;
   size_t size_ = 0;
 };
-
-// The first time from `ready` on when both are free for so long.
-BusyTimes::Time first_free(const BusyTimes& a, const BusyTimes& b,
-                           BusyTimes::Time ready, BusyTimes::Time duration);
 
 }  // namespace canzona

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 #include <vector>
 
@@ -12,45 +13,101 @@ using Time = BusyTimes::Time;
 
 Time at(int64_t time) { return Time{time}; }
 
-TEST(BusyTimes, GapsAreFilled) {
-  BusyTimes one, none;
-  one.add(at(0), at(10));
-  one.add(at(30), at(40));
-  EXPECT_EQ(first_free(one, none, at(0), at(20)), at(10));
-  EXPECT_EQ(first_free(none, one, at(0), at(21)), at(40));
-  EXPECT_EQ(first_free(one, none, at(12), at(18)), at(12));
-  EXPECT_EQ(first_free(one, none, at(35), at(5)), at(40));
-  EXPECT_EQ(first_free(one, none, at(15), at(0)), at(15));
-  one.add(at(10), at(30));
-  EXPECT_EQ(first_free(one, none, at(0), at(1)), at(40));
+TEST(BusyTimes, GapsAreFilledPieceByPiece) {
+  BusyTimes port;
+  EXPECT_EQ(port.book(at(0), at(10)), at(10));
+  EXPECT_EQ(port.book(at(30), at(10)), at(40));
+  EXPECT_EQ(port.book(at(50), at(10)), at(60));
+  EXPECT_EQ(port.book(at(15), at(5)), at(20));
+  EXPECT_EQ(port.book(at(0), at(5)), at(15));
+  // 20 to 30, 40 to 50, then the last three.
+  EXPECT_EQ(port.book(at(5), at(23)), at(63));
+  EXPECT_EQ(port.book(at(0), at(1)), at(64));
+  EXPECT_EQ(port.book(at(70), at(0)), at(70));
+  EXPECT_EQ(port.book(at(5), at(0)), at(5));
 }
 
-TEST(BusyTimes, BothMustBeFree) {
-  BusyTimes a, b;
-  a.add(at(0), at(10));
-  b.add(at(15), at(30));
-  a.add(at(33), at(50));
-  EXPECT_EQ(first_free(a, b, at(0), at(5)), at(10));
-  EXPECT_EQ(first_free(a, b, at(0), at(6)), at(50));
-  EXPECT_EQ(first_free(a, b, at(0), at(3)), at(10));
-  EXPECT_EQ(first_free(a, b, at(11), at(3)), at(11));
-  EXPECT_EQ(first_free(a, b, at(13), at(3)), at(30));
+// Unlimited, and one flag for every unit of time.
+class OracleTimes {
+ public:
+  int64_t book(int64_t ready, int64_t duration) {
+    int64_t time = ready;
+    for (; duration > 0; ++time) {
+      if (std::cmp_greater_equal(time, busy_.size()))
+        busy_.resize(2 * time + 9);
+      if (busy_[static_cast<size_t>(time)]) continue;
+      busy_[static_cast<size_t>(time)] = true;
+      --duration;
+    }
+    return time;
+  }
+
+ private:
+  std::vector<bool> busy_;
+};
+
+TEST(BusyTimes, TakeTheFirstFreeTime) {
+  for (unsigned seed = 0; seed < 50; ++seed) {
+    std::mt19937 random(seed);
+    BusyTimes port;
+    OracleTimes oracle;
+    for (int i = 0; i < 200; ++i) {
+      const auto duration = static_cast<int64_t>(1 + random() % 30);
+      const auto ready = static_cast<int64_t>(random() % (100 + 40 * seed));
+      ASSERT_EQ(port.book(at(ready), at(duration)).count(),
+                oracle.book(ready, duration));
+    }
+  }
 }
 
-// Whatever was forgotten, nothing is given twice.
-TEST(BusyTimes, NeverOverlapHoweverManyThereAre) {
+// A rank's gather, scatter and step threads, each with 15 peers: messages are
+// ready one round after the other, short and with pauses, and are booked in any
+// order, late by up to three rounds of all threads.
+TEST(BusyTimes, LoseNoTimeToManyThreadsAndPeers) {
+  struct Message {
+    int64_t ready, duration;
+  };
+  constexpr int kThreads = 4, kPeers = 15, kRounds = 60;
+  std::mt19937 random(9);
+  std::vector<Message> messages;
+  for (int round = 0; round < kRounds; ++round)
+    for (int i = 0; i < kThreads * kPeers; ++i)
+      messages.push_back({round * 2000 + static_cast<int64_t>(random() % 2000),
+                          static_cast<int64_t>(1 + random() % 20)});
+  constexpr auto kLate = std::ptrdiff_t{3} * kThreads * kPeers;
+  for (auto i = messages.begin(); messages.end() - i >= kLate; i += kLate)
+    std::shuffle(i, i + kLate, random);
+  BusyTimes port;
+  OracleTimes oracle;
+  for (const Message& m : messages)
+    ASSERT_EQ(port.book(at(m.ready), at(m.duration)).count(),
+              oracle.book(m.ready, m.duration));
+}
+
+// Whatever was forgotten, nothing is given twice: between any two times there
+// is room for all that was ready after the first and over by the second.
+TEST(BusyTimes, NeverGiveMoreThanThereIs) {
+  struct Given {
+    int64_t ready, duration, end;
+  };
   std::mt19937 random(5);
-  BusyTimes port, other;
-  std::vector<std::pair<Time, Time>> given;
-  for (int i = 0; i < 2000; ++i) {
-    const Time duration = at(1 + static_cast<int64_t>(random() % 50));
-    const Time ready = at(static_cast<int64_t>(random() % 100000));
-    const Time begin = first_free(port, other, ready, duration);
-    EXPECT_GE(begin, ready);
-    for (const auto& [from, to] : given)
-      EXPECT_TRUE(begin + duration <= from || to <= begin);
-    given.emplace_back(begin, begin + duration);
-    port.add(begin, begin + duration);
+  BusyTimes port;
+  std::vector<Given> given;
+  for (int i = 0; i < 1500; ++i) {
+    const auto duration = static_cast<int64_t>(1 + random() % 50);
+    const auto ready = static_cast<int64_t>(random() % 100000);
+    const Time end = port.book(at(ready), at(duration));
+    EXPECT_GE(end, at(ready + duration));
+    given.push_back({ready, duration, end.count()});
+  }
+  std::ranges::sort(given, {}, &Given::end);
+  for (size_t i = 0; i < given.size(); i += 7) {
+    int64_t sum = 0;
+    for (const Given& g : given) {
+      if (g.ready < given[i].ready) continue;
+      sum += g.duration;
+      EXPECT_LE(sum, g.end - given[i].ready);
+    }
   }
 }
 

@@ -69,10 +69,7 @@ LinkSchedule::Time LinkSchedule::book(int from, int to, int64_t bytes,
   std::lock_guard lock(mutex_);
   BusyTimes& sender = ports_[static_cast<size_t>(from)][kind].sending;
   BusyTimes& receiver = ports_[static_cast<size_t>(to)][kind].receiving;
-  const Time begin = first_free(sender, receiver, ready, duration);
-  sender.add(begin, begin + duration);
-  receiver.add(begin, begin + duration);
-  return begin + duration;
+  return std::max(sender.book(ready, duration), receiver.book(ready, duration));
 }
 
 }  // namespace canzona

@@ -5,10 +5,13 @@
 //       "intra=2GB/s,inter=0.2GB/s,latency=20us,ranks_per_node=4");
 //
 // A rank has one sending and one receiving port for its own node and one of
-// each for the others. A message holds one at both ends for
-//   latency + bytes / bandwidth,
-// one message after the other. A port that has to wait for the other end of one
-// message carries another in the meantime.
+// each for the others, whichever thread and group a message belongs to. A port
+// carries one message at a time. A message takes
+//   latency + bytes / bandwidth
+// of the port's time at both ends, and has arrived when both have ended. The
+// ends need not be free at the same time, as if a switch kept the message in
+// between: so an exchange takes what its busiest port takes, in whichever order
+// ranks come, and a plan can say how long.
 #pragma once
 
 #include <array>
@@ -41,8 +44,8 @@ class LinkClock {
   virtual void sleep_until(std::chrono::nanoseconds time) = 0;
 };
 
-// When messages arrive. Any thread may call; each call takes the first time at
-// which both ports are free.
+// When messages arrive. Any thread may call; each call takes the first free
+// time of both ports.
 class LinkSchedule {
  public:
   using Time = std::chrono::nanoseconds;

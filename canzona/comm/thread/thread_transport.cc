@@ -1,6 +1,7 @@
 #include "canzona/comm/thread/thread_transport.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "canzona/base/check.h"
@@ -37,6 +38,7 @@ class ThreadTransport final : public Transport {
   }
   bool poll() override;
   void pause(Deadline until) override;
+  void follow_on() override { follows_ = true; }
   void retract() noexcept override;
 
   bool is_pending(int peer) const override {
@@ -75,6 +77,7 @@ class ThreadTransport final : public Transport {
   bool try_end_send(int to);
   Time arrival_of(int from, const Inbox::Letter& letter, Time ready);
   Time link_time() const;
+  Time post_time() const { return follows_ ? passed_ : link_time(); }
   void wait_for_link(Deadline until);
 
   std::shared_ptr<ThreadWorld> world_;
@@ -84,6 +87,9 @@ class ThreadTransport final : public Transport {
   std::vector<Pending> pending_;
   int num_pending_ = 0;
   Time last_arrival_{0};  // of what this exchange has moved
+  std::optional<Time> waiting_since_;
+  Time passed_{0};  // when the last exchange was over
+  bool follows_ = false;
 };
 
 void ThreadTransport::leave() noexcept {
@@ -110,7 +116,7 @@ void ThreadTransport::post_send(int to, std::span<const std::byte> data) {
   CANZONA_CHECK(!with.sending, "a second message to rank ", to);
   with.sending = true;
   ++num_pending_;
-  const Time ready = link_time();
+  const Time ready = post_time();
   Inbox& inbox = group_->inbox(to);
   {
     std::lock_guard lock(inbox.mutex);
@@ -125,13 +131,15 @@ void ThreadTransport::post_receive(int from, std::span<std::byte> data) {
   CANZONA_CHECK(!with.receiving, "a second message from rank ", from);
   with.receiving = true;
   with.data = data;
-  with.ready = link_time();
+  with.ready = post_time();
   ++num_pending_;
 }
 
 // Each rank begins with another peer: a modelled link carries one message at a
 // time, and if all began with rank 0, they would stand in line at its port.
 bool ThreadTransport::poll() {
+  follows_ = false;
+  if (!waiting_since_) waiting_since_ = link_time();
   for (int step = 0; step < size(); ++step) {
     const int peer = (rank_ + size() - step) % size();
     Pending& with = pending_[static_cast<size_t>(peer)];
@@ -147,7 +155,9 @@ bool ThreadTransport::poll() {
   if (num_pending_ > 0) return false;
   if (world_->schedule() != nullptr && link_time() < last_arrival_)
     return false;
+  passed_ = std::max(last_arrival_, *waiting_since_);
   last_arrival_ = Time{0};
+  waiting_since_.reset();
   return true;
 }
 
@@ -244,6 +254,7 @@ void ThreadTransport::retract() noexcept {
     with = {};
   }
   num_pending_ = 0;
+  waiting_since_.reset();
 }
 
 int ThreadTransport::lost_peer() {

@@ -20,7 +20,6 @@
 #define CANZONA_INLINE __attribute__((always_inline))
 
 namespace canzona {
-namespace {
 
 #if defined(__AVX512F__)
 constexpr int kVectorBytes = 64;
@@ -30,6 +29,8 @@ constexpr int kVectorBytes = 32;
 constexpr int kVectorBytes = 16;
 #endif
 constexpr int kVectors = 64 / kVectorBytes;
+
+namespace {
 
 template <class Real>
 struct VectorOf {

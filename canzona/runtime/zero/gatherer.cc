@@ -1,0 +1,189 @@
+#include "canzona/runtime/zero/gatherer.h"
+
+#include <algorithm>
+
+#include "canzona/base/check.h"
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "canzona/runtime/index.h"
+#include "canzona/runtime/zero/module_names.h"
+
+namespace canzona {
+
+Gatherer::Gatherer(Rank& rank, Publisher& publisher)
+    : rank_(rank),
+      publisher_(publisher),
+      table_(rank),
+      slot_of_module_(table_.tensors.size(), -1),
+      slots_(index(rank.store.pools().gather_slots)) {
+  const GroupLayouts group(rank, rank.plan.options.zero.sizes.z3);
+  for (size_t b = 0; b < rank.layout.parameters.buckets.size(); ++b) {
+    const Message& message = messages_.emplace_back(rank, table_, b, group);
+    std::vector<int64_t>& bytes = part_bytes_.emplace_back();
+    for (int64_t count : message.counts())
+      bytes.push_back(count * rank.store.parameter_bytes());
+  }
+  for (int32_t m = 0; m < std::ssize(table_.tensors); ++m)
+    labels_.push_back(rank.label(module_name(rank.plan.model, m)));
+  if (rank.options.trace != nullptr)
+    track_ = rank.options.trace->add_track(rank.world_rank, "gather modules");
+  thread_ = std::thread([this] { serve(); });
+}
+
+Gatherer::~Gatherer() { close(); }
+
+void Gatherer::close() {
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Gatherer::begin(std::span<const int32_t> uses) {
+  for (int32_t module : uses)
+    if (module < 0 || module >= std::ssize(table_.tensors) ||
+        table_.tensors[index(module)].empty())
+      throw UsageError(cat("begin_step: rank ", rank_.world_rank,
+                           " has no module ", module));
+  publisher_.send_held();
+  {
+    const std::lock_guard lock(mutex_);
+    if (num_released_ != num_uses_)
+      throw UsageError(cat("begin_step: ", num_uses_ - num_released_,
+                           " uses of the step before are not over"));
+    first_use_ = num_uses_;
+    uses_.assign(uses.begin(), uses.end());
+    num_uses_ += std::ssize(uses);
+  }
+  changed_.notify_all();
+}
+
+int64_t Gatherer::horizon() const {
+  switch (rank_.options.overlap) {
+    case Overlap::kNone:
+      return std::min(num_uses_, num_asked_);
+    case Overlap::kMain:
+      return std::min(num_uses_,
+                      num_asked_ > first_use_ ? num_asked_ + 1 : num_asked_);
+    case Overlap::kBackground:
+      break;
+  }
+  return num_uses_;
+}
+
+bool Gatherer::can_gather() {
+  return num_gathered_ < horizon() && !slot_of(num_gathered_).in_use;
+}
+
+void Gatherer::wait(int32_t module) {
+  std::unique_lock lock(mutex_);
+  if (num_asked_ == num_uses_ ||
+      uses_[index(num_asked_ - first_use_)] != module)
+    throw UsageError(
+        cat("wait_params: ", labels_.at(index(module)), ", but ",
+            num_asked_ == num_uses_
+                ? std::string("no use is left of what begin_step said")
+                : cat("the next use that begin_step said is of ",
+                      labels_[index(uses_[index(num_asked_ - first_use_)])])));
+  const int64_t use = num_asked_++;
+  changed_.notify_all();
+  const auto is_there = [&] {
+    return num_gathered_ > use || failure_ != nullptr;
+  };
+  if (!is_there()) {
+    const Stopwatch watch(rank_.times.waited_for_parameters);
+    const Span span(rank_.track, "wait for parameters", labels_[index(module)]);
+    changed_.wait(lock, is_there);
+    flow_end(rank_.track, "parameters", use);
+  }
+  if (num_gathered_ <= use) std::rethrow_exception(failure_);
+  slot_of_module_[index(module)] = use % num_slots();
+}
+
+std::byte* Gatherer::parameter(int32_t tensor) const {
+  const int32_t module = table_.module(tensor);
+  CANZONA_CHECK(module >= 0, "tensor ", tensor, " is not on this rank");
+  const int64_t slot = slot_of_module_[index(module)];
+  if (slot < 0)
+    throw UsageError(cat("parameter ", quoted(rank_.tensor(tensor).name),
+                         " is used outside of wait_params and release_params "
+                         "of its module"));
+  return rank_.store.gather_slot(slot) +
+         table_.offset[index(tensor)] * rank_.store.parameter_bytes();
+}
+
+void Gatherer::release(int32_t module) {
+  {
+    const std::lock_guard lock(mutex_);
+    int64_t& slot = slot_of_module_.at(index(module));
+    if (slot < 0)
+      throw UsageError(
+          cat("release_params: ", labels_[index(module)], " is not in use"));
+    slots_[index(slot)].in_use = false;
+    slot = -1;
+    ++num_released_;
+  }
+  changed_.notify_all();
+}
+
+void Gatherer::serve() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return closing_ || can_gather(); });
+    if (closing_ || failure_ != nullptr) return;
+    const int64_t use = num_gathered_;
+    slot_of(use) = {use, true};
+    const int64_t used = std::ranges::count_if(slots_, &Slot::in_use);
+    most_used_ = std::max(most_used_, used);
+    count(track_, "gather slots", used);
+    const int32_t module = uses_[index(use - first_use_)];
+    lock.unlock();
+    std::exception_ptr failure;
+    try {
+      publisher_.wait_elsewhere(module);
+      const Span span(track_, "gather", labels_[index(module)]);
+      for (int32_t bucket : table_.buckets[index(module)])
+        gather_bucket(module, bucket,
+                      rank_.store.gather_slot(use % num_slots()));
+      flow_begin(track_, "parameters", use);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    lock.lock();
+    failure_ = failure;
+    if (failure == nullptr) ++num_gathered_;
+    changed_.notify_all();
+    if (failure != nullptr) return;
+  }
+}
+
+void Gatherer::gather_bucket(int32_t module, int32_t bucket, std::byte* slot) {
+  const int64_t size = rank_.store.parameter_bytes();
+  const Message& message = messages_[index(bucket)];
+  const Extent at_rest = rank_.layout.parameters.buckets[index(bucket)].all;
+  std::byte* staging = rank_.store.parameter_staging();
+  const int64_t begin = steady_nanoseconds();
+  rank_.groups.parameters()->all_gather_v(
+      {rank_.store.parameter(at_rest.first), index(at_rest.count * size)},
+      part_bytes_[index(bucket)],
+      {staging, index(message.num_elements() * size)},
+      {.label = labels_[index(module)]});
+  const int64_t end = steady_nanoseconds();
+  message.to_slot(rank_.wire_ops(), slot, staging, size);
+  const std::lock_guard lock(mutex_);
+  busy_ += end - begin;
+}
+
+double Gatherer::busy() const {
+  const std::lock_guard lock(mutex_);
+  return 1e-9 * static_cast<double>(busy_);
+}
+
+int64_t Gatherer::most_slots_used() const {
+  const std::lock_guard lock(mutex_);
+  return most_used_;
+}
+
+}  // namespace canzona

@@ -1,0 +1,74 @@
+#include "canzona/runtime/zero/message.h"
+
+#include "canzona/plan/modules.h"
+#include "canzona/runtime/index.h"
+
+namespace canzona {
+
+ModuleTable::ModuleTable(const Rank& rank)
+    : of_tensor(rank.plan.model.tensors.size(), -1),
+      offset(of_tensor.size(), 0),
+      tensors(index(num_modules(rank.plan.model))),
+      buckets(tensors.size()) {
+  const FlatLayout& layout = rank.layout.gradients;
+  std::vector<int64_t> used(tensors.size(), 0);
+  for (size_t t = 0; t < of_tensor.size(); ++t) {
+    if (layout.tensors[t].bucket < 0) continue;
+    const auto number = static_cast<int32_t>(t);
+    const int32_t m = module_of(rank.plan.model, rank.tensor(number));
+    of_tensor[t] = m;
+    offset[t] = used[index(m)];
+    used[index(m)] += layout.tensors[t].count;
+    tensors[index(m)].push_back(number);
+  }
+  for (size_t b = 0; b < layout.buckets.size(); ++b) {
+    const Bucket& bucket = rank.plan.buckets[index(layout.buckets[b].bucket)];
+    const int32_t m = of_tensor[index(bucket.tensors.front())];
+    buckets[index(m)].push_back(static_cast<int32_t>(b));
+  }
+}
+
+GroupLayouts::GroupLayouts(const Rank& rank, int32_t z) {
+  const int32_t tp = rank.plan.grid.tp_ranks();
+  const int32_t place = rank.place.t / tp;
+  own = index(place % z);
+  for (int32_t p = 0; p < z; ++p) {
+    RankPlace peer = rank.place;
+    peer.t = (place / z * z + p) * tp + rank.place.t % tp;
+    layouts.push_back(lay_out_slices(rank.plan, peer, z));
+  }
+}
+
+Message::Message(const Rank& rank, const ModuleTable& table, size_t bucket,
+                 const GroupLayouts& group) {
+  for (size_t p = 0; p < group.layouts.size(); ++p) {
+    const FlatLayout& layout = group.layouts[p];
+    const Extent all = layout.buckets[bucket].all;
+    if (p == group.own) own_first_ = num_elements_;
+    for (int32_t t :
+         rank.plan.buckets[index(layout.buckets[bucket].bucket)].tensors)
+      for (const TensorPiece& piece : layout.pieces[index(t)])
+        copies_.push_back({num_elements_ + piece.at - all.first,
+                           table.offset[index(t)] + piece.in_shard,
+                           piece.count});
+    counts_.push_back(all.count);
+    num_elements_ += all.count;
+  }
+  own_count_ = counts_[group.own];
+}
+
+void Message::to_slot(const WireOps& ops, std::byte* slot,
+                      const std::byte* message, int64_t element_bytes) const {
+  for (const RunCopy& c : copies_)
+    ops.copy(slot + c.in_slot * element_bytes,
+             message + c.in_message * element_bytes, c.count * element_bytes);
+}
+
+void Message::from_slot(const WireOps& ops, std::byte* message,
+                        const std::byte* slot, int64_t element_bytes) const {
+  for (const RunCopy& c : copies_)
+    ops.copy(message + c.in_message * element_bytes,
+             slot + c.in_slot * element_bytes, c.count * element_bytes);
+}
+
+}  // namespace canzona

@@ -1,0 +1,239 @@
+#include "canzona/runtime/zero/scatterer.h"
+
+#include <algorithm>
+
+#include "canzona/base/check.h"
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "canzona/runtime/index.h"
+#include "canzona/runtime/zero/module_names.h"
+
+namespace canzona {
+
+Scatterer::Scatterer(Rank& rank, Reducer& reducer)
+    : rank_(rank),
+      reducer_(reducer),
+      table_(rank),
+      modules_(table_.tensors.size()),
+      number_in_module_(table_.of_tensor.size(), 0),
+      memory_(rank.engine.memory()),
+      whole_life_(memory_),
+      in_use_(index(rank.store.pools().scatter_slots), 0),
+      queue_(in_use_.size()) {
+  found_ = memory_.take_array<int32_t>(1);
+  const GroupLayouts group(rank, rank.plan.options.zero.sizes.z2);
+  for (size_t b = 0; b < rank.layout.gradients.buckets.size(); ++b)
+    messages_.emplace_back(rank, table_, b, group);
+  for (size_t m = 0; m < modules_.size(); ++m) {
+    labels_.push_back(
+        rank.label(module_name(rank.plan.model, static_cast<int32_t>(m))));
+    const std::vector<int32_t>& tensors = table_.tensors[m];
+    modules_[m].announced.resize(tensors.size());
+    modules_[m].stretches.resize(tensors.size());
+    for (size_t i = 0; i < tensors.size(); ++i)
+      number_in_module_[index(tensors[i])] = i;
+  }
+  if (rank.options.trace != nullptr)
+    track_ = rank.options.trace->add_track(rank.world_rank, "scatter modules");
+  begin(1);
+  thread_ = std::thread([this] { serve(); });
+}
+
+Scatterer::~Scatterer() { close(); }
+
+void Scatterer::close() {
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Scatterer::begin(int64_t num_micro_batches) {
+  num_micro_batches_ = num_micro_batches;
+  for (Module& module : modules_) {
+    module.num_done = 0;
+    module.num_missing = static_cast<int32_t>(module.announced.size());
+    std::ranges::fill(module.announced, uint8_t{0});
+  }
+}
+
+float* Scatterer::gradient(int32_t tensor) {
+  const int32_t m = table_.module(tensor);
+  CANZONA_CHECK(m >= 0, "tensor ", tensor, " is not on this rank");
+  if (modules_[index(m)].slot < 0) take_slot(m);
+  return rank_.store.scatter_slot(modules_[index(m)].slot) +
+         table_.offset[index(tensor)];
+}
+
+void Scatterer::take_slot(int32_t m) {
+  Module& module = modules_[index(m)];
+  {
+    std::unique_lock lock(mutex_);
+    const auto is_free = [&] {
+      return failure_ != nullptr || std::ranges::count(in_use_, 0) > 0;
+    };
+    if (!is_free()) {
+      const Stopwatch watch(rank_.times.waited_for_gradients);
+      const Span span(rank_.track, "wait for a slot", labels_[index(m)]);
+      changed_.wait(lock, is_free);
+    }
+    rethrow();
+    while (in_use_[next_slot_] != 0)
+      next_slot_ = (next_slot_ + 1) % in_use_.size();
+    in_use_[next_slot_] = 1;
+    module.slot = static_cast<int64_t>(next_slot_);
+    next_slot_ = (next_slot_ + 1) % in_use_.size();
+    const int64_t used = std::ranges::count(in_use_, 1);
+    most_used_ = std::max(most_used_, used);
+    count(rank_.track, "scatter slots", used);
+  }
+  float* slot = rank_.store.scatter_slot(module.slot);
+  int64_t elements = 0;
+  for (size_t i = 0; i < module.stretches.size(); ++i) {
+    const auto t = index(table_.tensors[index(m)][i]);
+    const int64_t tensor_elements = rank_.layout.gradients.tensors[t].count;
+    module.stretches[i] = {const_run(slot + table_.offset[t]), tensor_elements};
+    elements += tensor_elements;
+  }
+  rank_.engine.set_zero(reinterpret_cast<std::byte*>(slot),
+                        elements * kBytesPerFp32);
+}
+
+void Scatterer::ready(int32_t tensor) {
+  const int32_t m = table_.module(tensor);
+  if (m < 0)
+    throw UsageError(cat("grad_ready: tensor ",
+                         quoted(rank_.tensor(tensor).name),
+                         " has no shard on rank ", rank_.world_rank));
+  Module& module = modules_[index(m)];
+  uint8_t& announced = module.announced[number_in_module_[index(tensor)]];
+  if (announced != 0 || module.num_done == num_micro_batches_)
+    throw UsageError(cat("grad_ready: the gradient of ",
+                         quoted(rank_.tensor(tensor).name),
+                         " was announced more than ", num_micro_batches_,
+                         " times in one iteration"));
+  announced = 1;
+  if (--module.num_missing > 0) return;
+  hand_over(m, module.num_done + 1 == num_micro_batches_);
+}
+
+void Scatterer::look_for_nonfinite(int32_t m) {
+  rank_.engine.find_nonfinite(found_, modules_[index(m)].stretches);
+  int32_t first = 0;
+  rank_.engine.download(reinterpret_cast<std::byte*>(&first),
+                        reinterpret_cast<const std::byte*>(found_),
+                        sizeof(first));
+  if (first > 0)
+    reducer_.note_nonfinite(table_.tensors[index(m)][index(first - 1)]);
+}
+
+// A module that nobody added to still counts, as zeros.
+void Scatterer::hand_over(int32_t m, bool last) {
+  Module& module = modules_[index(m)];
+  if (module.slot < 0) take_slot(m);
+  look_for_nonfinite(m);
+  rank_.settle();
+  int64_t number = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    rethrow();
+    number = num_handed_;
+    queue_[index(number) % queue_.size()] = {m, module.slot, last};
+    ++num_handed_;
+  }
+  changed_.notify_all();
+  module.slot = -1;
+  ++module.num_done;
+  module.num_missing = static_cast<int32_t>(module.announced.size());
+  std::ranges::fill(module.announced, uint8_t{0});
+  if (rank_.options.overlap == Overlap::kNone) {
+    wait_until_done(number + 1);
+    reducer_.wait_posted();
+  }
+  if (rank_.options.overlap == Overlap::kMain) wait_until_done(number);
+}
+
+void Scatterer::wait_until_done(int64_t parcels) {
+  std::unique_lock lock(mutex_);
+  const auto done = [&] { return num_done_ >= parcels || failure_ != nullptr; };
+  if (!done()) {
+    const Stopwatch watch(rank_.times.waited_for_gradients);
+    const Span span(rank_.track, "wait for gradients");
+    changed_.wait(lock, done);
+  }
+  if (num_done_ < parcels) rethrow();
+}
+
+// What was begun and not announced leaves as it is.
+void Scatterer::finish() {
+  for (size_t m = modules_.size(); m-- > 0;)
+    if (modules_[m].slot >= 0) hand_over(static_cast<int32_t>(m), true);
+  wait_until_done(num_handed_);
+}
+
+void Scatterer::serve() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return closing_ || num_done_ < num_handed_; });
+    if (closing_) return;
+    const Parcel parcel = queue_[index(num_done_) % queue_.size()];
+    lock.unlock();
+    std::exception_ptr failure;
+    try {
+      scatter(parcel);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    lock.lock();
+    failure_ = failure;
+    in_use_[index(parcel.slot)] = 0;
+    if (failure == nullptr) ++num_done_;
+    changed_.notify_all();
+    if (failure != nullptr) return;
+  }
+}
+
+void Scatterer::scatter(const Parcel& parcel) {
+  const Span span(track_, "scatter", labels_[index(parcel.module)]);
+  for (int32_t bucket : table_.buckets[index(parcel.module)]) {
+    scatter_bucket(parcel, bucket);
+    if (parcel.last) reducer_.complete(index(bucket));
+  }
+}
+
+void Scatterer::scatter_bucket(const Parcel& parcel, int32_t bucket) {
+  const Message& message = messages_[index(bucket)];
+  const Extent at_rest = rank_.layout.gradients.buckets[index(bucket)].all;
+  auto* staging = reinterpret_cast<std::byte*>(rank_.store.gradient_staging());
+  const auto* slot =
+      reinterpret_cast<const std::byte*>(rank_.store.scatter_slot(parcel.slot));
+  const WireOps& ops = rank_.wire_ops();
+  message.from_slot(ops, staging, slot, kBytesPerFp32);
+  std::byte* own = staging + message.own_first() * kBytesPerFp32;
+  const int64_t begin = steady_nanoseconds();
+  rank_.groups.gradients()->reduce_scatter_v(
+      reduction_of(rank_.options.wire),
+      {staging, index(message.num_elements() * kBytesPerFp32)},
+      message.counts(), {own, index(message.own_count() * kBytesPerFp32)},
+      {.label = labels_[index(parcel.module)]});
+  const int64_t end = steady_nanoseconds();
+  auto* sum =
+      reinterpret_cast<std::byte*>(rank_.store.gradients() + at_rest.first);
+  ops.add(Reduction::kFp32Sum, sum, sum, own, at_rest.count);
+  const std::lock_guard lock(mutex_);
+  busy_ += end - begin;
+}
+
+double Scatterer::busy() const {
+  const std::lock_guard lock(mutex_);
+  return 1e-9 * static_cast<double>(busy_);
+}
+
+int64_t Scatterer::most_slots_used() const {
+  const std::lock_guard lock(mutex_);
+  return most_used_;
+}
+
+}  // namespace canzona

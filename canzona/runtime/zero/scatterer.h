@@ -1,0 +1,99 @@
+// Gradients of modules on their way out: the model adds a micro-batch's
+// gradient of a module into a slot of a pool; when all its tensors are
+// announced, a thread of its own reduces and scatters it over the ranks that
+// keep its slices (plan/zero.h), adds the slice to what it has, and the slot is
+// free. After the last micro-batch the bucket is complete.
+//
+//   float* g = scatterer.gradient(tensor);   // waits while no slot is free
+//   scatterer.ready(tensor);
+//   scatterer.finish();                      // all of the step is added
+//
+// Modules leave in the order in which compute completes them, the same on every
+// rank. Slots are freed by the thread without waiting for compute, so compute
+// that waits for a slot goes on if it holds fewer than there are.
+//
+// One thread calls, beside the scatterer's own.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "canzona/runtime/reducer.h"
+#include "canzona/runtime/zero/message.h"
+
+namespace canzona {
+
+class Scatterer {
+ public:
+  Scatterer(Rank& rank, Reducer& reducer);
+  ~Scatterer();
+
+  // How often each tensor is announced until the next step.
+  void begin(int64_t num_micro_batches);
+  float* gradient(int32_t tensor);
+  void ready(int32_t tensor);
+  void finish();
+  void close();
+
+  double busy() const;  // seconds in operations
+  int64_t most_slots_used() const;
+
+ private:
+  struct Module {
+    int64_t slot = -1;  // where compute adds
+    int32_t num_missing = 0;
+    int64_t num_done = 0;                    // micro-batches
+    std::vector<uint8_t> announced;          // by tensor of the module
+    std::vector<Engine::Stretch> stretches;  // of the slot it has
+  };
+  struct Parcel {
+    int32_t module = 0;
+    int64_t slot = 0;
+    bool last = false;
+  };
+
+  void take_slot(int32_t module);
+  void hand_over(int32_t module, bool last);
+  void look_for_nonfinite(int32_t module);
+  void wait_until_done(int64_t parcels);
+  void serve();
+  void scatter(const Parcel& parcel);
+  void scatter_bucket(const Parcel& parcel, int32_t bucket);
+  void rethrow() const {
+    if (failure_ != nullptr) std::rethrow_exception(failure_);
+  }
+
+  Rank& rank_;
+  Reducer& reducer_;
+  const ModuleTable table_;
+  std::deque<Message> messages_;          // by bucket
+  std::vector<std::string_view> labels_;  // by module
+  std::vector<Module> modules_;
+  std::vector<size_t> number_in_module_;  // by tensor
+  int64_t num_micro_batches_ = 1;
+  Arena memory_;
+  Arena::Scope whole_life_;
+  int32_t* found_ = nullptr;
+  Track* track_ = nullptr;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<uint8_t> in_use_;  // by slot
+  size_t next_slot_ = 0;
+  std::vector<Parcel> queue_;  // cyclic, as many as slots
+  int64_t num_handed_ = 0;
+  int64_t num_done_ = 0;
+  int64_t most_used_ = 0;
+  int64_t busy_ = 0;  // nanoseconds
+  bool closing_ = false;
+  std::exception_ptr failure_;
+  std::thread thread_;  // last, because it uses all the others
+};
+
+}  // namespace canzona

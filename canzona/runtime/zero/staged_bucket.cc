@@ -1,0 +1,58 @@
+#include "canzona/runtime/zero/staged_bucket.h"
+
+#include <algorithm>
+
+#include "canzona/runtime/index.h"
+
+namespace canzona {
+
+StagedBucket::StagedBucket(const Rank& rank, const FlatLayout& layout,
+                           size_t bucket) {
+  const RankBucket& mine = layout.buckets[bucket];
+  for (int32_t t : rank.plan.buckets[index(mine.bucket)].tensors)
+    for (const TensorPiece& piece : layout.pieces[index(t)]) {
+      all_.push_back({layout.place_of(t, piece), piece.at, piece.count});
+      add_own(all_.back(), mine.matrices.own);
+      add_own(all_.back(), mine.elements.own);
+    }
+}
+
+void StagedBucket::add_own(const Pair& all, const Extent& own) {
+  const int64_t first = std::max(all.staging, own.first);
+  const int64_t end = std::min(all.staging + all.count, own.end());
+  if (first < end)
+    own_.push_back({all.flat + first - all.staging, first, end - first});
+}
+
+void StagedBucket::pack(const WireOps& ops, std::byte* staging,
+                        const std::byte* flat, int64_t element_bytes) const {
+  for (const Pair& p : all_)
+    ops.copy(staging + p.staging * element_bytes, flat + p.flat * element_bytes,
+             p.count * element_bytes);
+}
+
+void StagedBucket::unpack(const WireOps& ops, std::byte* flat,
+                          const std::byte* staging,
+                          int64_t element_bytes) const {
+  for (const Pair& p : all_)
+    ops.copy(flat + p.flat * element_bytes, staging + p.staging * element_bytes,
+             p.count * element_bytes);
+}
+
+void StagedBucket::pack_own(const WireOps& ops, std::byte* staging,
+                            const std::byte* flat,
+                            int64_t element_bytes) const {
+  for (const Pair& p : own_)
+    ops.copy(staging + p.staging * element_bytes, flat + p.flat * element_bytes,
+             p.count * element_bytes);
+}
+
+void StagedBucket::unpack_own(const WireOps& ops, std::byte* flat,
+                              const std::byte* staging,
+                              int64_t element_bytes) const {
+  for (const Pair& p : own_)
+    ops.copy(flat + p.flat * element_bytes, staging + p.staging * element_bytes,
+             p.count * element_bytes);
+}
+
+}  // namespace canzona
