@@ -25,6 +25,7 @@ allowed_rooms() {
     canzona/shapes) echo "base shapes" ;;
     canzona/conformance) echo "base linalg rules shapes conformance" ;;
     canzona/plan) echo "base rules shapes plan" ;;
+    canzona/sim) echo "base rules shapes plan sim" ;;
     canzona/runtime)
       echo "base trace comm linalg rules shapes plan runtime" ;;
     canzona/measure)
@@ -35,10 +36,10 @@ allowed_rooms() {
     canzona/train)
       echo "base trace comm linalg rules shapes plan runtime data checkpoint" \
         "model train" ;;
-    canzona/report) echo "base trace rules shapes plan report" ;;
+    canzona/report) echo "base trace rules shapes plan sim report" ;;
     cli | bench | fuzz | tests)
-      echo "base trace comm linalg rules shapes conformance plan runtime measure" \
-        "data checkpoint model train report" ;;
+      echo "base trace comm linalg rules shapes conformance plan sim runtime" \
+        "measure data checkpoint model train report" ;;
   esac
 }
 
@@ -54,7 +55,8 @@ allowed_library() {
     mpi.h) [ "$1" = canzona/comm ] ;;
     # A plan depends on its inputs alone.
     thread | mutex | atomic | future | chrono | ctime | random | sys/*)
-      [ "$1" != canzona/plan ] && [ "$1" != canzona/rules ] ;;
+      [ "$1" != canzona/plan ] && [ "$1" != canzona/rules ] &&
+        [ "$1" != canzona/sim ] ;;
     *) true ;;
   esac
 }

@@ -213,6 +213,15 @@ PoolSizes pool_sizes(const Plan& plan, int32_t stage) {
   return pools;
 }
 
+int32_t first_module(const Plan& plan, const Bucket& bucket) {
+  int32_t first = num_modules(plan.model);
+  for (int32_t t : bucket.tensors)
+    first = std::min(
+        first,
+        module_of(plan.model, plan.model.tensors[static_cast<size_t>(t)]));
+  return first;
+}
+
 std::vector<ModuleWire> module_wire(const Plan& plan, int32_t world_rank) {
   std::vector<ModuleWire> out(static_cast<size_t>(num_modules(plan.model)));
   const int32_t stage = Stand(plan, world_rank).stage;
@@ -220,9 +229,8 @@ std::vector<ModuleWire> module_wire(const Plan& plan, int32_t world_rank) {
   for (const Bucket& bucket : plan.buckets) {
     const Buffer& buffer = buffer_of(plan, bucket);
     if (buffer.stage != stage || bucket.tensors.empty()) continue;
-    const auto first = static_cast<size_t>(bucket.tensors.front());
-    wire.add_bucket(bucket, out[static_cast<size_t>(module_of(
-                                plan.model, plan.model.tensors[first]))]);
+    wire.add_bucket(bucket,
+                    out[static_cast<size_t>(first_module(plan, bucket))]);
   }
   return out;
 }

@@ -49,8 +49,12 @@ struct ModuleWire {
   WireBytes replicas;
   WireBytes publish;
 };
-// By module; those of other stages are empty.
+// By module, buckets of several with the first of them; those of other stages
+// are empty.
 std::vector<ModuleWire> module_wire(const Plan& plan, int32_t world_rank);
+
+// Of a bucket's modules the one that backward reaches last and forward first.
+int32_t first_module(const Plan& plan, const Bucket& bucket);
 
 void add_pools(const Plan& plan, std::vector<RankCost>& ranks);
 // To the ranks of the world.

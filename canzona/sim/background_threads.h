@@ -1,0 +1,113 @@
+// The three background threads of a simulated rank. Each move() begins what can
+// begin and tells whether something did.
+//
+//   gather.reach(position + 2);         // main: one ahead
+//   if (gather.has(position)) …
+//   scatter.hand_over(module, true);    // of the last micro-batch
+#pragma once
+
+#include <algorithm>
+#include <deque>
+#include <vector>
+
+#include "canzona/sim/iteration_state.h"
+
+namespace canzona {
+
+// Gradients to their homes, new parameters from there, as they come.
+class SimulatedData {
+ public:
+  explicit SimulatedData(IterationState& state);
+
+  void reduce(int32_t module);
+  // All modules, in the order of their first use.
+  void publish();
+
+  bool is_reducing() const { return num_reducing_ > 0; }
+  bool is_publishing() const { return num_publishing_ > 0; }
+  bool is_published(int32_t module) const {
+    return published_[static_cast<size_t>(module)];
+  }
+  bool move();
+
+ private:
+  struct Waiting {
+    bool publishes = false;
+    int32_t module = 0;
+  };
+
+  void begin_publishing(int32_t module);
+
+  IterationState& state_;
+  RecordedIssuer issuer_;
+  std::deque<Waiting> waiting_;
+  std::vector<bool> published_;
+  int num_reducing_ = 0;
+  int num_publishing_ = 0;
+};
+
+// Parameters of the uses, in order; each keeps its slot until it is released.
+class SimulatedGather {
+ public:
+  SimulatedGather(IterationState& state, const SimulatedData& data)
+      : state_(state), data_(data), issuer_(state, SimulatedTrack::kGather) {}
+
+  void begin();  // an iteration
+  // Positions below this one may be gathered.
+  void reach(size_t position) {
+    reach_ = std::min(position, state_.num_positions());
+  }
+  bool has(size_t position) const {
+    return !state_.gathers(position) || position < num_gathered_;
+  }
+  void release(size_t position) {
+    if (state_.gathers(position)) --slots_taken_;
+  }
+  bool move();
+
+ private:
+  IterationState& state_;
+  const SimulatedData& data_;
+  RecordedIssuer issuer_;
+  size_t reach_ = 0;
+  size_t next_ = 0;
+  size_t num_gathered_ = 0;
+  int32_t slots_taken_ = 0;
+};
+
+// Gradients of micro-batches, in the order in which they were handed over.
+class SimulatedScatter {
+ public:
+  SimulatedScatter(IterationState& state, SimulatedData& data)
+      : state_(state),
+        data_(data),
+        issuer_(state, SimulatedTrack::kScatter),
+        is_open_(state.work.modules.size(), false) {}
+
+  // A slot for the module's gradient is there, or needed no longer.
+  bool has_slot(int32_t module) const;
+  void open(int32_t module);
+  // `last`: of the last micro-batch; then it goes on to its home.
+  void hand_over(int32_t module, bool last);
+  // With Overlap::kMain compute itself sends what has ended to its home.
+  void collect();
+  bool is_scattering() const { return num_unfinished_ > 0; }
+  bool move();
+
+ private:
+  struct Waiting {
+    int32_t module = 0;
+    bool last = false;
+  };
+
+  IterationState& state_;
+  SimulatedData& data_;
+  RecordedIssuer issuer_;
+  std::vector<bool> is_open_;
+  std::deque<Waiting> waiting_;
+  std::vector<int32_t> ended_;
+  int32_t slots_taken_ = 0;
+  int num_unfinished_ = 0;
+};
+
+}  // namespace canzona

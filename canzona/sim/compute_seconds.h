@@ -1,0 +1,49 @@
+// How long a module computes, from its shapes.
+//
+//   std::vector<PassSeconds> modules = compute_seconds(
+//       model, {.tokens = 8192, .length = 4096, .width = 5120,
+//               .flops_per_second = 300e12 * 0.5});
+//
+// Forward takes 2 flops per weight and token, backward 4; attention takes
+// 6 · length · width per token and layer (causal: half of the full square),
+// shared out in the same way; recomputation runs every forward once more. An
+// embedding is looked up and costs nothing; a tied head multiplies by it, in
+// the head's module. Of experts those count that a token visits. Norms, biases
+// and everything else bound by memory belong in a rate that was measured.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "canzona/shapes/tensor.h"
+
+namespace canzona {
+
+struct ComputeLoad {
+  int64_t tokens = 0;  // of one micro-batch on one data-parallel rank
+  int64_t length = 0;  // of a sequence
+  int64_t width = 0;   // query heads × head size
+  double flops_per_second = 0;
+  int64_t experts_per_token = 0;  // where there are experts
+  int32_t tensor_parallel = 1;    // ranks that share every product
+  bool recompute = false;
+};
+
+struct PassSeconds {
+  double forward = 0;
+  double backward = 0;
+};
+
+// By module: embedding, layers, head with all else. UsageError for loads that
+// make no sense.
+std::vector<PassSeconds> compute_seconds(const Model& model,
+                                         const ComputeLoad& load);
+
+// True if the head is the embedding.
+bool is_tied(const Model& model);
+
+// Weights that a token is multiplied by in each module.
+std::vector<double> weights_per_token(const Model& model,
+                                      int64_t experts_per_token);
+
+}  // namespace canzona

@@ -1,0 +1,209 @@
+#include "canzona/sim/compute_thread.h"
+
+namespace canzona {
+
+SimulatedCompute::SimulatedCompute(IterationState& state, SimulatedData& data,
+                                   SimulatedGather& gather,
+                                   SimulatedScatter& scatter,
+                                   int num_iterations)
+    : state_(state),
+      data_(data),
+      gather_(gather),
+      scatter_(scatter),
+      num_left_(num_iterations) {
+  begin_iteration();
+}
+
+bool SimulatedCompute::move() {
+  if (!is_over()) return false;
+  account();
+  leave();
+  return true;
+}
+
+bool SimulatedCompute::is_over() const {
+  switch (stage_) {
+    case Stage::kBubble:
+    case Stage::kCompute:
+    case Stage::kStep:
+      return is_worked_;
+    case Stage::kEnded:
+      return false;
+    default:
+      return is_waiting_over();
+  }
+}
+
+bool SimulatedCompute::is_waiting_over() const {
+  const Overlap overlap = state_.work.overlap;
+  switch (stage_) {
+    case Stage::kBegun:
+      return overlap != Overlap::kNone || !data_.is_publishing();
+    case Stage::kParameters:
+      return data_.is_published(current().module) && gather_.has(position_);
+    case Stage::kSlot:
+      return current().pass == Pass::kForward ||
+             scatter_.has_slot(current().module);
+    case Stage::kHandOver:
+      return overlap != Overlap::kMain || !completes() ||
+             !scatter_.is_scattering();
+    case Stage::kScattered:
+      return overlap != Overlap::kNone ||
+             (!scatter_.is_scattering() && !data_.is_reducing());
+    case Stage::kScatters:
+      return !scatter_.is_scattering();
+    default:
+      return !data_.is_reducing();
+  }
+}
+
+// The time in the stage.
+void SimulatedCompute::account() {
+  IterationTime& record = state_.record;
+  const auto count = [&](double& sum, const char* what, int32_t module = -1) {
+    sum += state_.events.now() - stage_begin_;
+    state_.note(SimulatedTrack::kCompute, what, module, stage_begin_);
+  };
+  const bool forward = current().pass == Pass::kForward;
+  const int32_t module = current().module;
+  switch (stage_) {
+    case Stage::kBegun:
+      return count(record.waited_parameters, "wait for new parameters");
+    case Stage::kBubble:
+      return count(record.bubble_seconds, "bubble");
+    case Stage::kParameters:
+      return count(record.waited_parameters, "wait for parameters", module);
+    case Stage::kSlot:
+      return count(record.waited_gradients, "wait for a slot", module);
+    case Stage::kCompute:
+      return count(record.compute_seconds, forward ? "forward" : "backward",
+                   module);
+    case Stage::kHandOver:
+    case Stage::kScattered:
+      return count(record.waited_gradients, "wait for a scatter", module);
+    case Stage::kScatters:
+    case Stage::kReductions:
+      return count(record.waited_step, "wait for gradients");
+    case Stage::kStep:
+      return count(record.step_seconds, "step");
+    case Stage::kEnded:
+      return;
+  }
+}
+
+void SimulatedCompute::leave() {
+  switch (stage_) {
+    case Stage::kBegun:
+      return begin_bubble();
+    case Stage::kBubble:
+      return begin_use();
+    case Stage::kParameters:
+      return enter(Stage::kSlot);
+    case Stage::kSlot:
+      return begin_compute();
+    case Stage::kCompute:
+      return end_compute();
+    case Stage::kHandOver:
+      return hand_over();
+    case Stage::kScattered:
+      return end_use();
+    case Stage::kScatters:
+      scatter_.collect();
+      return enter(Stage::kReductions);
+    case Stage::kReductions:
+      enter(Stage::kStep);
+      return work_for(state_.work.step_seconds);
+    case Stage::kStep:
+      return end_step();
+    case Stage::kEnded:
+      return;
+  }
+}
+
+void SimulatedCompute::enter(Stage stage) {
+  stage_ = stage;
+  stage_begin_ = state_.events.now();
+}
+
+void SimulatedCompute::work_for(double seconds) {
+  is_worked_ = false;
+  state_.processor.start(seconds, [this] { is_worked_ = true; });
+}
+
+void SimulatedCompute::begin_iteration() {
+  state_.begin = state_.events.now();
+  state_.record = {};
+  state_.record.bytes = state_.work.step_bytes;
+  state_.ports.forget_before(state_.begin);
+  position_ = 0;
+  first_held_ = 0;
+  gather_.begin();
+  if (state_.work.overlap == Overlap::kBackground)
+    gather_.reach(state_.num_positions());
+  enter(Stage::kBegun);
+}
+
+// Idle, so that copies do not make it longer.
+void SimulatedCompute::begin_bubble() {
+  enter(Stage::kBubble);
+  is_worked_ = false;
+  state_.events.at(state_.events.now() + state_.work.bubble_seconds,
+                   [this] { is_worked_ = true; });
+}
+
+void SimulatedCompute::begin_use() {
+  if (position_ == state_.num_positions()) return enter(Stage::kScatters);
+  if (state_.work.overlap == Overlap::kNone) gather_.reach(position_ + 1);
+  if (state_.work.overlap == Overlap::kMain) gather_.reach(position_ + 2);
+  enter(Stage::kParameters);
+}
+
+void SimulatedCompute::begin_compute() {
+  const ModuleUse& use = current();
+  const ModuleWork& module = state_.module(use.module);
+  if (use.pass == Pass::kBackward) scatter_.open(use.module);
+  enter(Stage::kCompute);
+  if (use.beside) return work_for(0);
+  work_for(use.pass == Pass::kForward ? module.forward_seconds
+                                      : module.backward_seconds);
+}
+
+void SimulatedCompute::end_compute() {
+  for (; !current().beside && first_held_ <= position_; ++first_held_)
+    gather_.release(first_held_);
+  enter(Stage::kHandOver);
+}
+
+void SimulatedCompute::hand_over() {
+  if (completes()) {
+    scatter_.collect();
+    scatter_.hand_over(current().module, position_ + state_.work.uses.size() >=
+                                             state_.num_positions());
+  }
+  enter(Stage::kScattered);
+}
+
+void SimulatedCompute::end_use() {
+  ++position_;
+  begin_use();
+}
+
+void SimulatedCompute::end_step() {
+  finish_record();
+  if (--num_left_ == 0) return enter(Stage::kEnded);
+  begin_iteration();
+  data_.publish();
+}
+
+void SimulatedCompute::finish_record() {
+  IterationTime& record = state_.record;
+  const double begin = state_.begin, end = state_.events.now();
+  record.seconds = end - begin;
+  record.busy_intra_seconds =
+      state_.ports.busy(Ports::Which::kIntra, begin, end);
+  record.busy_inter_seconds =
+      state_.ports.busy(Ports::Which::kInter, begin, end);
+  record.busy_seconds = state_.ports.busy(Ports::Which::kAny, begin, end);
+}
+
+}  // namespace canzona

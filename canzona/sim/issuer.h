@@ -1,0 +1,51 @@
+// A background thread: one operation at a time, its parts one after the other;
+// a part is copied while the next is on the wire.
+//
+//   Issuer gather(events, ports, processor, copy_bytes_per_second);
+//   if (!gather.is_busy()) gather.start(transfer, [&] { … });
+//
+// One thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "canzona/sim/events.h"
+#include "canzona/sim/ports.h"
+#include "canzona/sim/processor.h"
+
+namespace canzona {
+
+class Issuer {
+ public:
+  Issuer(EventQueue& events, Ports& ports, Processor& processor,
+         double copy_bytes_per_second)
+      : events_(events),
+        ports_(ports),
+        processor_(processor),
+        copy_bytes_per_second_(copy_bytes_per_second) {}
+
+  bool is_busy() const { return is_busy_; }
+
+  // It is not busy; `done` is called at the end.
+  void start(const Transfer& transfer, std::function<void()> done);
+
+ private:
+  void post();
+  void arrived();
+  void copied();
+
+  EventQueue& events_;
+  Ports& ports_;
+  Processor& processor_;
+  double copy_bytes_per_second_;
+  bool is_busy_ = false;
+  PortSeconds part_{};    // on the wire
+  double part_copy_ = 0;  // seconds to copy it
+  int64_t num_to_post_ = 0;
+  int64_t num_to_copy_ = 0;
+  double arrival_ = 0;
+  std::function<void()> done_;
+};
+
+}  // namespace canzona

@@ -1,0 +1,209 @@
+#include "canzona/sim/iteration.h"
+
+#include <gmock/gmock.h>
+
+#include "canzona/base/error.h"
+#include "canzona/sim/test_work.h"
+
+namespace canzona {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Forward 2 and backward 4 seconds; gathers of 2 seconds, scatters of 4, as in
+// a ZeRO-3 whose links are as busy as its processor.
+IterationWork four_modules(Overlap overlap) {
+  IterationWork work = uniform_work(4, {.forward_seconds = 2,
+                                        .backward_seconds = 4,
+                                        .gather = intra_transfer(2),
+                                        .scatter = intra_transfer(4)});
+  work.overlap = overlap;
+  return work;
+}
+
+// 24 of compute, 8 gathers of 2, 4 scatters of 4, one after the other.
+TEST(Iteration, WithoutOverlapIsTheSumOfAll) {
+  const IterationTime time = simulate_iteration(four_modules(Overlap::kNone));
+  EXPECT_EQ(time.seconds, 24 + 16 + 16);
+  EXPECT_EQ(time.compute_seconds, 24);
+  EXPECT_EQ(time.waited_parameters, 16);
+  EXPECT_EQ(time.waited_gradients, 16);
+  EXPECT_EQ(time.waited_step, 0);
+  EXPECT_EQ(time.busy_seconds, 32);
+  EXPECT_EQ(time.hidden_fraction(), 0);
+}
+
+// With one slot in use and one ahead, every gather but the first runs beside a
+// module. In backward a gather (2) and a scatter (4) share the port beside each
+// module's 4 seconds.
+TEST(Iteration, InTheBackgroundHidesAllButTheEdges) {
+  IterationWork work = four_modules(Overlap::kBackground);
+  work.links.intra_bytes_per_second = 2;
+  const IterationTime time = simulate_iteration(work);
+  EXPECT_EQ(time.seconds, 1 + 24 + 2);
+  EXPECT_EQ(time.waited_parameters, 1);
+  EXPECT_EQ(time.waited_gradients, 0);
+  EXPECT_EQ(time.waited_step, 2);
+  EXPECT_EQ(time.busy_seconds, 16);
+  EXPECT_EQ(time.edge_seconds, 3);
+  EXPECT_DOUBLE_EQ(time.hidden_fraction(), 1 - 3.0 / 16);
+}
+
+// The long gather of module 2 begins, with main, when compute comes to module 1
+// and, on the way back, to module 3: twice it is 2 seconds late.
+TEST(Iteration, MainReachesOneUseAhead) {
+  IterationWork work = uniform_work(4, {.forward_seconds = 3,
+                                        .backward_seconds = 3,
+                                        .gather = intra_transfer(1)});
+  work.modules[2].gather = intra_transfer(5);
+  work.gather_slots = 8;
+  work.overlap = Overlap::kMain;
+  EXPECT_EQ(simulate_iteration(work).seconds, 1 + 24 + 2 + 2);
+  work.overlap = Overlap::kBackground;
+  EXPECT_EQ(simulate_iteration(work).seconds, 1 + 24);
+}
+
+// Compute is quick, scatters are not: with s slots it runs s modules ahead.
+TEST(Iteration, AFullScatterPoolMakesComputeWait) {
+  IterationWork work =
+      uniform_work(3, {.backward_seconds = 1, .scatter = intra_transfer(10)});
+  work.scatter_slots = 1;
+  IterationTime time = simulate_iteration(work);
+  EXPECT_EQ(time.seconds, 3 * 11);
+  EXPECT_EQ(time.waited_gradients, 20);
+  EXPECT_EQ(time.waited_step, 10);
+  work.scatter_slots = 3;
+  time = simulate_iteration(work);
+  EXPECT_EQ(time.seconds, 1 + 30);
+  EXPECT_EQ(time.waited_gradients, 0);
+  EXPECT_EQ(time.waited_step, 28);
+}
+
+TEST(Iteration, GradientsGoHomeAfterTheLastMicroBatch) {
+  IterationWork work =
+      uniform_work(2, {.backward_seconds = 1, .reduce = inter_transfer(3)});
+  work.num_micro_batches = 3;
+  const IterationTime time = simulate_iteration(work);
+  EXPECT_EQ(time.bytes.sent_inter, 6);
+  EXPECT_EQ(time.seconds, 5 + 6);  // module 1 is complete after 5 seconds
+  EXPECT_EQ(time.waited_step, 5);
+}
+
+// After the step modules are published in the order of the next forward; each
+// is waited for by itself.
+TEST(Iteration, NewParametersAreWaitedForModuleByModule) {
+  IterationWork work =
+      uniform_work(3, {.forward_seconds = 4, .publish = inter_transfer(2)});
+  work.step_seconds = 7;
+  const IterationTime time = simulate_iteration(work);
+  EXPECT_EQ(time.waited_parameters, 2);
+  EXPECT_EQ(time.seconds, 2 + 12 + 7);
+  work.overlap = Overlap::kNone;
+  EXPECT_EQ(simulate_iteration(work).seconds, 6 + 12 + 7);
+}
+
+TEST(Iteration, AGatherNeedsItsPublishedSlices) {
+  IterationWork work = uniform_work(2, {.forward_seconds = 1,
+                                        .gather = intra_transfer(2),
+                                        .publish = inter_transfer(5)});
+  // Published at 5 and 10, gathered at 7 and 12; backward gathers both again,
+  // at 14 and 16.
+  EXPECT_EQ(simulate_iteration(work).seconds, 16);
+}
+
+// Module 0 is read again beside the head, and its gradient is complete only at
+// the very end.
+TEST(Iteration, ATiedHeadHoldsItsSlots) {
+  IterationWork work = uniform_work(3, {.forward_seconds = 1,
+                                        .backward_seconds = 1,
+                                        .gather = intra_transfer(1),
+                                        .scatter = intra_transfer(1)});
+  work.uses = uses_of(3, true);
+  EXPECT_EQ(least_gather_slots(work), 2);
+  EXPECT_EQ(least_scatter_slots(work), 2);
+  const IterationTime time = simulate_iteration(work);
+  EXPECT_EQ(time.compute_seconds, 6);
+  EXPECT_EQ(time.bytes.sent_intra, 8 + 3);
+  work.gather_slots = 1;
+  EXPECT_THROW(simulate_iteration(work), UsageError);
+  work.gather_slots = 2;
+  work.scatter_slots = 1;
+  EXPECT_THROW(simulate_iteration(work), UsageError);
+}
+
+TEST(Iteration, ABubbleIsIdle) {
+  IterationWork work = four_modules(Overlap::kBackground);
+  const double without = simulate_iteration(work).seconds;
+  work.bubble_seconds = 2;
+  const IterationTime time = simulate_iteration(work);
+  EXPECT_EQ(time.bubble_seconds, 2);
+  EXPECT_EQ(time.waited_parameters, 0);  // the first gather fits in
+  EXPECT_EQ(time.seconds, without);
+}
+
+TEST(Iteration, CopiesSlowComputeDown) {
+  IterationWork work = four_modules(Overlap::kBackground);
+  for (ModuleWork& module : work.modules) module.gather.copied_bytes = 1;
+  work.links.intra_bytes_per_second = 100;
+  work.copy_bytes_per_second = 1;
+  const IterationTime free = simulate_iteration(work);
+  work.slowdown = 0.5;
+  const IterationTime slowed = simulate_iteration(work);
+  // 8 gathers, the first of them beside no compute.
+  EXPECT_DOUBLE_EQ(slowed.compute_seconds, free.compute_seconds + 3.5);
+}
+
+TEST(Iteration, SpansTellWhatWentOn) {
+  const IterationTime time =
+      simulate_iteration(four_modules(Overlap::kBackground), true);
+  int num_gathers = 0, num_scatters = 0, num_passes = 0;
+  double waited = 0;
+  for (const SimulatedSpan& span : time.spans) {
+    EXPECT_GE(span.begin, 0);
+    EXPECT_GT(span.end, span.begin);
+    EXPECT_LE(span.end, time.seconds);
+    if (span.track == SimulatedTrack::kGather) ++num_gathers;
+    if (span.track == SimulatedTrack::kScatter) ++num_scatters;
+    if (span.name.starts_with("forward") || span.name.starts_with("backward"))
+      ++num_passes;
+    if (span.name.starts_with("wait")) waited += span.end - span.begin;
+  }
+  EXPECT_EQ(num_gathers, 8);
+  EXPECT_EQ(num_scatters, 4);
+  EXPECT_EQ(num_passes, 8);
+  EXPECT_DOUBLE_EQ(waited, time.waited());
+  EXPECT_TRUE(simulate_iteration(four_modules(Overlap::kNone)).spans.empty());
+}
+
+void expect_refused(const IterationWork& work, const char* part) {
+  try {
+    simulate_iteration(work);
+    FAIL() << "expected: " << part;
+  } catch (const UsageError& e) {
+    EXPECT_THAT(e.what(), HasSubstr(part));
+  }
+}
+
+TEST(Iteration, RefusesWhatCannotBe) {
+  IterationWork work = four_modules(Overlap::kNone);
+  work.gather_slots = 0;
+  expect_refused(work, "gathers need 1 slots, got 0");
+  work = four_modules(Overlap::kNone);
+  work.num_micro_batches = 0;
+  expect_refused(work, "at least one micro-batch");
+  work = four_modules(Overlap::kNone);
+  work.uses.push_back({4, Pass::kForward});
+  expect_refused(work, "module 4, there are 4");
+  work = four_modules(Overlap::kNone);
+  work.links.inter_bytes_per_second = 0;
+  expect_refused(work, "bandwidth above 0");
+  work = four_modules(Overlap::kNone);
+  work.uses.clear();
+  expect_refused(work, "no module is used");
+  work = four_modules(Overlap::kNone);
+  work.modules[1].forward_seconds = -1;
+  expect_refused(work, "module 1");
+}
+
+}  // namespace
+}  // namespace canzona

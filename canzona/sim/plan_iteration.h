@@ -1,0 +1,38 @@
+// How long an iteration of a plan takes: predicted, never measured.
+//
+//   IterationPrediction p = predict_iteration(plan, workload);
+//   p.time.seconds; p.memory_bytes; p.slow_bytes;
+//
+// One rank stands for all of its stage: each operation takes as long as on the
+// slowest of them, because exchanges end together. In large meshes a sample of
+// ranks is looked at. Of a pipeline the slowest of first, middle and last stage
+// counts, with the bubble of 1F1B before it. Deterministic; any thread.
+#pragma once
+
+#include <cstdint>
+
+#include "canzona/plan/plan.h"
+#include "canzona/sim/iteration.h"
+#include "canzona/sim/workload.h"
+
+namespace canzona {
+
+// The work of a rank of a stage, as the slowest of its ranks has it.
+IterationWork plan_iteration(const Plan& plan, const Workload& workload,
+                             int32_t stage);
+
+struct IterationPrediction {
+  IterationTime time;
+  int32_t stage = 0;         // the slowest
+  int64_t memory_bytes = 0;  // largest of all ranks
+  // Sent in an iteration by the rank that sends most between nodes: between
+  // nodes, and inside its own.
+  int64_t slow_bytes = 0;
+  int64_t fast_bytes = 0;
+};
+
+IterationPrediction predict_iteration(const Plan& plan,
+                                      const Workload& workload,
+                                      bool with_spans = false);
+
+}  // namespace canzona

@@ -1,0 +1,176 @@
+#include "canzona/sim/plan_iteration.h"
+
+#include <gmock/gmock.h>
+
+#include "canzona/base/error.h"
+#include "canzona/plan/toy_model.h"
+#include "canzona/sim/rank_transfers.h"
+#include "canzona/sim/tp_seconds.h"
+
+namespace canzona {
+namespace {
+
+PlanOptions zero_options(ZeroSizes sizes, int32_t ranks_per_node = 4) {
+  PlanOptions options;
+  options.zero.sizes = sizes;
+  options.ranks_per_node = ranks_per_node;
+  options.parameters = ParameterDtype::kFp32;
+  options.links = {1e6, 1e5, 1e-6, false};
+  return options;
+}
+
+Workload toy_workload(int64_t micro_batches = 1) {
+  Workload workload;
+  workload.compute = {.tokens = 64, .flops_per_second = 1e7};
+  workload.num_micro_batches = micro_batches;
+  return workload;
+}
+
+int64_t elements_of(const Model& model) {
+  int64_t sum = 0;
+  for (const Tensor& t : model.tensors) sum += t.elements();
+  return sum;
+}
+
+// Four nodes of four, 4 micro-batches, fp32: ZeRO-3 gathers 8 times and
+// scatters 4 times 4N bytes, 12 of 16 parts of them over slow links: 36N.
+// In groups of a node 4N/4 bytes are reduced and published once, 3 of 4 parts
+// over slow links: 1.5N.
+TEST(PlanIteration, SlowBytesOfZero3AndOfGroupsInNodes) {
+  const Model model = toy_model(2);
+  const int64_t n = elements_of(model);
+  const Plan zero3 =
+      plan_of(model, "dp=16", zero_options({16, 16, 16}), {"adamw", {}});
+  EXPECT_EQ(predict_iteration(zero3, toy_workload(4)).slow_bytes, 36 * n);
+  const Plan hier =
+      plan_of(model, "dp=16", zero_options({16, 4, 4}), {"adamw", {}});
+  const int64_t slow = predict_iteration(hier, toy_workload(4)).slow_bytes;
+  EXPECT_NEAR(static_cast<double>(slow), 1.5 * static_cast<double>(n),
+              0.01 * static_cast<double>(n));
+}
+
+// What predict() counts in a step, and the gathers and scatters beside it.
+void expect_bytes_of_plan(const Plan& plan, int64_t slack) {
+  const Workload workload = toy_workload();
+  const std::vector<RankCost> costs = predict(plan);
+  for (int32_t rank = 0; rank < plan.mesh.world(); ++rank) {
+    const RankCost& cost = costs[static_cast<size_t>(rank)];
+    int64_t sent = 0;
+    for (const ModuleWork& module : rank_transfers(plan, cost, workload, rank))
+      sent += module.reduce.bytes.sent() + module.publish.bytes.sent();
+    for (Collective c :
+         {Collective::kGather, Collective::kScatter, Collective::kBroadcast})
+      sent += cost.wire[static_cast<size_t>(c)].sent();
+    EXPECT_LE(sent, cost.bytes_sent()) << "rank " << rank;
+    EXPECT_GE(sent, cost.bytes_sent() - slack) << "rank " << rank;
+  }
+}
+
+TEST(PlanIteration, BytesAreThoseOfThePlan) {
+  for (const ZeroSizes& sizes : all_zero_sizes(8)) {
+    SCOPED_TRACE(to_string(sizes));
+    expect_bytes_of_plan(plan_of(toy_model(2), "dp=8", zero_options(sizes)), 0);
+  }
+  expect_bytes_of_plan(plan_of(toy_model(2), "dp=2,tp=2,pp=2"), 0);
+}
+
+// Strategies that keep no runs, and experts, are shared out by elements.
+TEST(PlanIteration, BytesOfOtherTrafficAreSharedOut) {
+  for (const std::string& strategy : strategy_names()) {
+    SCOPED_TRACE(strategy);
+    expect_bytes_of_plan(plan_of(toy_model(2), "dp=4", with_strategy(strategy)),
+                         100);
+  }
+  expect_bytes_of_plan(plan_of(toy_moe(2), "dp=2,ep=2"), 100);
+}
+
+TEST(PlanIteration, OneRankComputesAndSteps) {
+  const Plan plan = plan_of(toy_model(2), "dp=1", zero_options({1, 1, 1}));
+  const IterationPrediction predicted =
+      predict_iteration(plan, toy_workload(3));
+  const double weights = 2 * 1920 + 1024;
+  EXPECT_NEAR(predicted.time.compute_seconds, 3 * 6 * weights * 64 / 1e7, 1e-9);
+  EXPECT_EQ(predicted.time.waited(), 0);
+  EXPECT_NEAR(predicted.time.step_seconds, predict(plan)[0].step_seconds_mean,
+              1e-15);
+  EXPECT_EQ(predicted.slow_bytes, 0);
+  EXPECT_EQ(predicted.memory_bytes, plan.summary.memory_per_rank_max.value());
+}
+
+TEST(PlanIteration, PoolsAreThoseOfThePlan) {
+  PlanOptions options = zero_options({8, 8, 8});
+  options.zero.prefetch = 1;
+  const Plan plan = plan_of(toy_model(2), "dp=8", options);
+  const IterationWork work = plan_iteration(plan, toy_workload(), 0);
+  EXPECT_EQ(work.gather_slots, 2);
+  EXPECT_EQ(work.scatter_slots, 2);
+  ASSERT_EQ(work.modules.size(), 4u);
+  EXPECT_FALSE(work.modules[0].gather.empty());
+  EXPECT_TRUE(work.modules[0].publish.empty());  // each slice has one keeper
+}
+
+TEST(PlanIteration, OverlapOrdersAsItShould) {
+  const Plan plan = plan_of(toy_model(4), "dp=8", zero_options({8, 4, 4}));
+  Workload workload = toy_workload(2);
+  std::vector<double> seconds;
+  for (Overlap overlap :
+       {Overlap::kBackground, Overlap::kMain, Overlap::kNone}) {
+    workload.overlap = overlap;
+    seconds.push_back(predict_iteration(plan, workload).time.seconds);
+  }
+  EXPECT_LT(seconds[0], seconds[2]);
+  EXPECT_LE(seconds[1], seconds[2]);
+}
+
+// Two stages: each waits for one micro-batch of the other.
+TEST(PlanIteration, APipelineHasABubble) {
+  const Plan plan = plan_of(toy_model(4), "pp=2", zero_options({1, 1, 1}));
+  const IterationPrediction predicted =
+      predict_iteration(plan, toy_workload(4));
+  EXPECT_EQ(predicted.stage, 1);  // has the head
+  const double micro_batch = 6 * (2 * 1920.0 + 1024) * 64 / 1e7;
+  EXPECT_NEAR(predicted.time.bubble_seconds, micro_batch, 1e-9);
+  EXPECT_NEAR(predicted.time.compute_seconds, 4 * micro_batch, 1e-9);
+}
+
+TEST(PlanIteration, MeasuredTimesReplaceShapes) {
+  const Plan plan = plan_of(toy_model(1), "dp=2", zero_options({2, 1, 1}));
+  Workload workload = toy_workload();
+  workload.measured = {{0.5, 0.25}, {1, 2}, {3, 4}};
+  EXPECT_DOUBLE_EQ(predict_iteration(plan, workload).time.compute_seconds,
+                   10.75);
+  workload.measured.pop_back();
+  EXPECT_THROW(predict_iteration(plan, workload), UsageError);
+}
+
+// 64 tokens of 16 in fp32 over 4 ranks: 3 pieces of 1 KiB each way, twice.
+TEST(PlanIteration, SumsOverTensorParallelRanksAreWaitedFor) {
+  PlanOptions options;
+  options.links = {1e6, 1e5, 1e-3, false};
+  const Plan plan = plan_of(toy_model(2), "tp=4", options);
+  Workload workload = toy_workload();
+  EXPECT_EQ(tp_sum_seconds(plan, workload), 0);
+  const double without = predict_iteration(plan, workload).time.seconds;
+  workload.hidden = 16;
+  const double sum = 2 * (3 * 1e-3 + 3 * 1024 / 1e6);
+  EXPECT_DOUBLE_EQ(tp_sum_seconds(plan, workload), sum);
+  EXPECT_NEAR(predict_iteration(plan, workload).time.seconds,
+              without + (2 * 4 + 2) * sum, 1e-9);
+}
+
+TEST(PlanIteration, TheSlowerOfTwoTransfersPortByPort) {
+  Transfer a, b;
+  a.bytes = {.sent_intra = 3, .received_inter = 1};
+  b.bytes = {.sent_intra = 2, .sent_inter = 4};
+  a.messages_intra = 7;
+  b.parts = 5;
+  const Transfer c = slower(a, b);
+  EXPECT_EQ(c.bytes.sent_intra, 3);
+  EXPECT_EQ(c.bytes.sent_inter, 4);
+  EXPECT_EQ(c.bytes.received_inter, 1);
+  EXPECT_EQ(c.messages_intra, 7);
+  EXPECT_EQ(c.parts, 5);
+}
+
+}  // namespace
+}  // namespace canzona

@@ -1,0 +1,217 @@
+#include "canzona/sim/rank_transfers.h"
+
+#include <algorithm>
+
+#include "canzona/plan/modules.h"
+#include "canzona/plan/predict_zero.h"
+
+namespace canzona {
+namespace {
+
+// A simulated sum is not cut finer than this: nobody would see it.
+constexpr int64_t kMostParts = 16;
+
+struct PeerCount {
+  int64_t intra = 0;
+  int64_t inter = 0;
+  int64_t all() const { return intra + inter; }
+};
+
+int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+WireBytes share_of(const WireBytes& bytes, double share) {
+  const auto part = [&](int64_t b) {
+    return static_cast<int64_t>(share * static_cast<double>(b));
+  };
+  return {.sent_intra = part(bytes.sent_intra),
+          .sent_inter = part(bytes.sent_inter),
+          .received_intra = part(bytes.received_intra),
+          .received_inter = part(bytes.received_inter)};
+}
+
+class RankTransfers {
+ public:
+  RankTransfers(const Plan& plan, const RankCost& cost,
+                const Workload& workload, int32_t rank)
+      : plan_(plan),
+        zero_(plan.options.zero.sizes),
+        cost_(cost),
+        workload_(workload),
+        rank_(rank),
+        home_(rank / plan.mesh.tp % plan.mesh.homes()),
+        stage_(rank / plan.mesh.ranks_per_stage()) {}
+
+  std::vector<ModuleWork> all() {
+    count_modules();
+    const std::vector<ModuleWire> wire = wires();
+    std::vector<ModuleWork> out(wire.size());
+    for (size_t m = 0; m < wire.size(); ++m) {
+      if (elements_[m] == 0) continue;
+      out[m].gather = gather(wire[m], m);
+      out[m].scatter = scatter(wire[m], m);
+      out[m].reduce = reduce(wire[m], m);
+      out[m].publish = publish(wire[m], m);
+    }
+    return out;
+  }
+
+ private:
+  // Elements of this rank's shards, and messages into which they are packed.
+  void count_modules() {
+    const auto modules = static_cast<size_t>(num_modules(plan_.model));
+    elements_.assign(modules, 0);
+    messages_.assign(modules, 0);
+    for (const Bucket& bucket : plan_.buckets) {
+      const Buffer& buffer = plan_.buffers[static_cast<size_t>(bucket.buffer)];
+      if (buffer.stage != stage_ || bucket.tensors.empty()) continue;
+      if (buffer.ep >= 0 && buffer.ep != home_ / plan_.mesh.cp % plan_.mesh.ep)
+        continue;
+      ++messages_[static_cast<size_t>(first_module(plan_, bucket))];
+      for (int32_t t : bucket.tensors)
+        elements_[module_of_tensor(t)] += shard_elements(
+            plan_.mesh, plan_.model.tensors[static_cast<size_t>(t)]);
+    }
+  }
+  size_t module_of_tensor(int32_t tensor) const {
+    return static_cast<size_t>(module_of(
+        plan_.model, plan_.model.tensors[static_cast<size_t>(tensor)]));
+  }
+
+  // Where homes keep other things than runs, what they reduce and publish is
+  // known in all, and shared out by elements.
+  std::vector<ModuleWire> wires() const {
+    const bool in_runs = plan_.traffic == Traffic::kReduceScatter ||
+                         plan_.traffic == Traffic::kPadded;
+    if (in_runs && plan_.mesh.ep == 1) return module_wire(plan_, rank_);
+    std::vector<ModuleWire> out(elements_.size());
+    if (plan_.mesh.ep == 1) out = module_wire(plan_, rank_);
+    int64_t total = 0;
+    for (int64_t elements : elements_) total += elements;
+    for (size_t m = 0; m < out.size(); ++m) {
+      const double share =
+          static_cast<double>(elements_[m]) / static_cast<double>(total);
+      out[m].reduce = share_of(of(Collective::kReduceScatter), share);
+      out[m].replicas = share_of(of(Collective::kAllReduce), share);
+      out[m].publish = share_of(of(Collective::kAllGather), share);
+    }
+    return out;
+  }
+  const WireBytes& of(Collective collective) const {
+    return cost_.wire[static_cast<size_t>(collective)];
+  }
+
+  // Homes first, first + step, … with this rank's tp coordinate, but itself.
+  PeerCount peers(int32_t first, int32_t step, int32_t count) const {
+    PeerCount out;
+    const int32_t node = plan_.options.ranks_per_node;
+    for (int32_t i = 0; i < count; ++i) {
+      const int32_t peer =
+          plan_.mesh.rank(stage_, first + i * step, rank_ % plan_.mesh.tp);
+      if (peer == rank_) continue;
+      ++(peer / node == rank_ / node ? out.intra : out.inter);
+    }
+    return out;
+  }
+  PeerCount group(int32_t z) const { return peers(home_ / z * z, 1, z); }
+  PeerCount circle(int32_t z) const {
+    const int32_t first = home_ / zero_.z1 * zero_.z1;
+    return peers(first + home_ % z, z, zero_.z1 / z);
+  }
+  PeerCount replicas() const {
+    const bool scatters =
+        plan_.options.zero.replica_sum == ReplicaSum::kScatter;
+    const int32_t step = scatters ? zero_.z1 : zero_.z2;
+    return peers(home_ % step, step, plan_.mesh.homes() / step);
+  }
+
+  int64_t segments(int64_t received, const PeerCount& from) const {
+    if (from.all() == 0) return 0;
+    return divide_up(divide_up(received, from.all()), workload_.segment_bytes);
+  }
+
+  Transfer gather(const ModuleWire& wire, size_t m) const {
+    if (zero_.z3 == 1) return {};
+    const PeerCount to = group(zero_.z3);
+    Transfer out{.bytes = wire.gather};
+    out.messages_intra = to.intra * messages_[m];
+    out.messages_inter = to.inter * messages_[m];
+    out.copied_bytes =
+        elements_[m] * bytes_per_parameter(plan_.options.parameters);
+    return out;
+  }
+
+  Transfer scatter(const ModuleWire& wire, size_t m) const {
+    if (zero_.z2 == 1) return {};
+    Transfer out = sum(wire.scatter, group(zero_.z2), m);
+    out.copied_bytes += elements_[m] * kBytesPerFp32;  // packed
+    return out;
+  }
+
+  // An all-reduce is a reduce-scatter and an all-gather of the same bytes.
+  Transfer reduce(const ModuleWire& wire, size_t m) const {
+    Transfer out = sum(wire.reduce, circle(zero_.z2), m);
+    const WireBytes half = share_of(wire.replicas, 0.5);
+    const Transfer added = sum(half, replicas(), m);
+    const PeerCount back = replicas();
+    const bool repeats = wire.replicas.sent() + wire.replicas.received() > 0;
+    out.bytes = out.bytes + wire.replicas;
+    out.messages_intra += added.messages_intra + (repeats ? back.intra : 0);
+    out.messages_inter += added.messages_inter + (repeats ? back.inter : 0);
+    out.copied_bytes += added.copied_bytes;
+    out.parts = std::max(out.parts, added.parts);
+    return out;
+  }
+
+  Transfer publish(const ModuleWire& wire, size_t m) const {
+    const PeerCount to = circle(zero_.z3);
+    Transfer out{.bytes = wire.publish};
+    out.messages_intra = to.intra * messages_[m];
+    out.messages_inter = to.inter * messages_[m];
+    return out;
+  }
+
+  // Every segment is a message to each peer; what arrives is added.
+  Transfer sum(const WireBytes& bytes, const PeerCount& with, size_t m) const {
+    Transfer out{.bytes = bytes};
+    const int64_t count =
+        std::max(messages_[m], segments(bytes.received(), with));
+    out.messages_intra = with.intra * count;
+    out.messages_inter = with.inter * count;
+    out.copied_bytes = bytes.received();
+    out.parts = std::clamp<int64_t>(count, 1, kMostParts);
+    return out;
+  }
+
+  const Plan& plan_;
+  ZeroSizes zero_;
+  const RankCost& cost_;
+  const Workload& workload_;
+  int32_t rank_, home_, stage_;
+  std::vector<int64_t> elements_, messages_;  // by module
+};
+
+}  // namespace
+
+std::vector<ModuleWork> rank_transfers(const Plan& plan, const RankCost& cost,
+                                       const Workload& workload,
+                                       int32_t world_rank) {
+  return RankTransfers(plan, cost, workload, world_rank).all();
+}
+
+Transfer slower(const Transfer& a, const Transfer& b) {
+  const auto most = [&](int64_t WireBytes::*field) {
+    return std::max(a.bytes.*field, b.bytes.*field);
+  };
+  Transfer out;
+  out.bytes = {.sent_intra = most(&WireBytes::sent_intra),
+               .sent_inter = most(&WireBytes::sent_inter),
+               .received_intra = most(&WireBytes::received_intra),
+               .received_inter = most(&WireBytes::received_inter)};
+  out.messages_intra = std::max(a.messages_intra, b.messages_intra);
+  out.messages_inter = std::max(a.messages_inter, b.messages_inter);
+  out.copied_bytes = std::max(a.copied_bytes, b.copied_bytes);
+  out.parts = std::max(a.parts, b.parts);
+  return out;
+}
+
+}  // namespace canzona

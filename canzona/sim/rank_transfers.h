@@ -1,0 +1,26 @@
+// The operations of one rank under a plan, module by module.
+//
+//   for (const ModuleWork& m : rank_transfers(plan, cost, workload, rank)) …
+//
+// Bytes are the plan's own; messages are counted as the pairwise exchanges of
+// the runtime send them: one per peer and, for sums, per segment. Compute times
+// are left at 0.
+#pragma once
+
+#include <vector>
+
+#include "canzona/plan/plan.h"
+#include "canzona/sim/iteration.h"
+#include "canzona/sim/workload.h"
+
+namespace canzona {
+
+// `cost` is what predict() says of this rank of the world.
+std::vector<ModuleWork> rank_transfers(const Plan& plan, const RankCost& cost,
+                                       const Workload& workload,
+                                       int32_t world_rank);
+
+// Port by port the longer of both: an exchange ends when its slowest rank does.
+Transfer slower(const Transfer& a, const Transfer& b);
+
+}  // namespace canzona

@@ -1,0 +1,73 @@
+// The search behind `--zero auto`: every choice of sizes is weighed, those over
+// the memory cap are dropped, the fastest is taken, and each of the others is
+// told why not.
+//
+//   ZeroSearch search = rank_choices(
+//       all_choices(8, {"balanced"}), memory_cap_bytes,
+//       [&](const ZeroChoice& choice) { return weigh(choice); });
+//   if (search.is_found()) use(search.ranking.front().choice);
+//
+// Where times are equal to within 1e-9 of each other: fewer bytes over slow
+// links, then less memory, then smaller sizes, then the order of the choices.
+// Deterministic. Values; any thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "canzona/plan/zero.h"
+
+namespace canzona {
+
+struct ZeroChoice {
+  ZeroSizes sizes;
+  std::string strategy;
+  friend bool operator==(const ZeroChoice&, const ZeroChoice&) = default;
+};
+
+// All valid sizes for so many data-parallel ranks, each with each strategy.
+std::vector<ZeroChoice> all_choices(int32_t homes,
+                                    const std::vector<std::string>& strategies);
+
+// What a choice costs the rank that it costs most.
+struct ZeroWeight {
+  std::string refusal = {};  // not empty: it cannot be, and this is why
+  int64_t memory_bytes = 0;
+  int64_t slow_bytes = 0;  // sent between nodes in an iteration
+  int64_t fast_bytes = 0;  // inside them
+  double seconds = 0;      // of an iteration
+  double step_seconds = 0;
+};
+
+// Times that differ by less than this share count as equal.
+inline constexpr double kEqualTimes = 1e-9;
+
+enum class ZeroVerdict { kFits, kOverCap, kRefused };
+
+struct RankedZero {
+  ZeroChoice choice;
+  ZeroWeight weight;
+  ZeroVerdict verdict = ZeroVerdict::kFits;
+  std::string reason = {};  // why it was taken, or not
+};
+
+struct ZeroSearch {
+  // What fits, the best first; what does not, the nearest to the cap first;
+  // what cannot be.
+  std::vector<RankedZero> ranking;
+  int64_t memory_cap_bytes = 0;  // 0: none
+
+  bool is_found() const {
+    return !ranking.empty() && ranking.front().verdict == ZeroVerdict::kFits;
+  }
+  // The choice, or the nearest and what it lacks.
+  std::string summary() const;
+};
+
+ZeroSearch rank_choices(
+    const std::vector<ZeroChoice>& choices, int64_t memory_cap_bytes,
+    const std::function<ZeroWeight(const ZeroChoice&)>& weigh);
+
+}  // namespace canzona

@@ -1,0 +1,18 @@
+// Why a choice was taken or not, in words.
+#pragma once
+
+#include <string>
+
+#include "canzona/sim/search.h"
+
+namespace canzona {
+
+// "z1=8,z2=4,z3=4", with the strategy where several were tried.
+std::string choice_name(const ZeroChoice& choice, const ZeroSearch& search);
+
+// "needs 1.20 GiB more than the cap of 2.00 GiB",
+// "3.1 % slower than z1=8,z2=4,z3=4: 2.1x its slow bytes". The ranking is in
+// order already.
+std::string reason_for(const RankedZero& ranked, const ZeroSearch& search);
+
+}  // namespace canzona

@@ -1,0 +1,58 @@
+#include "canzona/sim/transfer.h"
+
+#include <algorithm>
+
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+
+namespace canzona {
+
+WireBytes operator+(const WireBytes& a, const WireBytes& b) {
+  return {.sent_intra = a.sent_intra + b.sent_intra,
+          .sent_inter = a.sent_inter + b.sent_inter,
+          .received_intra = a.received_intra + b.received_intra,
+          .received_inter = a.received_inter + b.received_inter};
+}
+
+PortSeconds port_seconds(const Transfer& transfer, const Links& links) {
+  const auto seconds = [&](int64_t bytes, int64_t messages, double bandwidth) {
+    if (bytes == 0) return 0.0;
+    return static_cast<double>(messages) * links.latency_seconds +
+           static_cast<double>(bytes) / bandwidth;
+  };
+  const WireBytes& bytes = transfer.bytes;
+  const double intra = links.intra_bytes_per_second;
+  const double inter = links.inter_bytes_per_second;
+  return {seconds(bytes.sent_intra, transfer.messages_intra, intra),
+          seconds(bytes.received_intra, transfer.messages_intra, intra),
+          seconds(bytes.sent_inter, transfer.messages_inter, inter),
+          seconds(bytes.received_inter, transfer.messages_inter, inter)};
+}
+
+double copy_seconds(const Transfer& transfer, double copy_bytes_per_second) {
+  if (!(copy_bytes_per_second > 0)) return 0;
+  return static_cast<double>(transfer.copied_bytes) / copy_bytes_per_second;
+}
+
+double seconds_alone(const Transfer& transfer, const Links& links,
+                     double copy_bytes_per_second) {
+  const auto parts = static_cast<double>(transfer.parts);
+  const double wire = std::ranges::max(port_seconds(transfer, links)) / parts;
+  const double copy = copy_seconds(transfer, copy_bytes_per_second) / parts;
+  return wire + (parts - 1) * std::max(wire, copy) + copy;
+}
+
+void check_transfer(const Transfer& transfer) {
+  const WireBytes& bytes = transfer.bytes;
+  const int64_t least =
+      std::min({bytes.sent_intra, bytes.sent_inter, bytes.received_intra,
+                bytes.received_inter, transfer.messages_intra,
+                transfer.messages_inter, transfer.copied_bytes});
+  if (least < 0)
+    throw UsageError(cat("a transfer counts bytes and messages, got ", least));
+  if (transfer.parts < 1)
+    throw UsageError(
+        cat("a transfer has at least one part, got ", transfer.parts));
+}
+
+}  // namespace canzona

@@ -1,0 +1,56 @@
+// One operation of a background thread as a rank's ports see it.
+//
+//   Transfer gather{.bytes = {.sent_intra = 3 << 20, .received_intra = 3 <<
+//   20},
+//                   .messages_intra = 3};
+//   double seconds = seconds_alone(gather, links, copy_bytes_per_second);
+//
+// A rank has four ports: sending and receiving, inside its node (intra, the
+// fast links) and between nodes (inter, the slow ones). Exchanges are pairwise:
+// each message holds a port for latency + bytes / bandwidth, one after the
+// other, and the ports work beside each other. Values; any thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "canzona/plan/options.h"
+#include "canzona/plan/predict.h"
+
+namespace canzona {
+
+struct Transfer {
+  WireBytes bytes = {};
+  int64_t messages_intra = 0;  // each way
+  int64_t messages_inter = 0;
+  // That the thread itself packs, unpacks or adds.
+  int64_t copied_bytes = 0;
+  // Sums travel in segments, one on the wire while the last is added.
+  int64_t parts = 1;
+
+  bool empty() const {
+    return bytes.sent() == 0 && bytes.received() == 0 && copied_bytes == 0;
+  }
+  friend bool operator==(const Transfer&, const Transfer&) = default;
+};
+
+WireBytes operator+(const WireBytes& a, const WireBytes& b);
+
+inline constexpr int kNumPorts = 4;
+// Sending and receiving inside the node, sending and receiving between nodes.
+using PortSeconds = std::array<double, kNumPorts>;
+
+// How long all messages of a transfer hold each port.
+PortSeconds port_seconds(const Transfer& transfer, const Links& links);
+
+// Seconds of the thread's own work; 0 where copies are free.
+double copy_seconds(const Transfer& transfer, double copy_bytes_per_second);
+
+// From issue to end where nothing else is going on.
+double seconds_alone(const Transfer& transfer, const Links& links,
+                     double copy_bytes_per_second);
+
+// UsageError for negative counts or no part.
+void check_transfer(const Transfer& transfer);
+
+}  // namespace canzona

@@ -1,0 +1,65 @@
+#include "canzona/sim/transfer.h"
+
+#include <gmock/gmock.h>
+
+#include "canzona/base/error.h"
+#include "canzona/sim/test_work.h"
+
+namespace canzona {
+namespace {
+
+using ::testing::ElementsAre;
+
+// 3 messages of 100 bytes in the node at 100 bytes a second, 4 of 50 between
+// nodes at 10: the slow port takes longer.
+TEST(Transfer, HoldsEachPortForLatencyAndBytes) {
+  Transfer gather;
+  gather.bytes = {.sent_intra = 300,
+                  .sent_inter = 200,
+                  .received_intra = 300,
+                  .received_inter = 100};
+  gather.messages_intra = 3;
+  gather.messages_inter = 4;
+  const Links links{100, 10, 0.5, false};
+  EXPECT_THAT(port_seconds(gather, links), ElementsAre(4.5, 4.5, 22, 12));
+  EXPECT_EQ(seconds_alone(gather, links, 0), 22);
+}
+
+TEST(Transfer, WithoutBytesTakesNoTime) {
+  Transfer nothing;
+  nothing.messages_intra = 5;
+  EXPECT_TRUE(nothing.empty());
+  EXPECT_THAT(port_seconds(nothing, slow_links(1)), ElementsAre(0, 0, 0, 0));
+  EXPECT_EQ(seconds_alone(nothing, slow_links(1), 1), 0);
+}
+
+TEST(Transfer, IsCopiedAfterItsArrival) {
+  Transfer gather = intra_transfer(12);
+  gather.copied_bytes = 24;
+  EXPECT_EQ(seconds_alone(gather, slow_links(), 4), 12 + 6);
+  EXPECT_EQ(seconds_alone(gather, slow_links(), 0), 12);
+}
+
+// A part is added while the next one travels: 4 parts of 3 seconds, copied in
+// 1 or in 5 each.
+TEST(Transfer, OfPartsIsCopiedOnTheWay) {
+  Transfer sum = intra_transfer(12);
+  sum.copied_bytes = 12;
+  sum.parts = 4;
+  EXPECT_EQ(seconds_alone(sum, slow_links(), 3), 12 + 1);
+  EXPECT_EQ(seconds_alone(sum, slow_links(), 0.6), 3 + 4 * 5);
+}
+
+TEST(Transfer, RefusesNegativeCounts) {
+  Transfer bad = intra_transfer(1);
+  bad.messages_inter = -1;
+  EXPECT_THROW(check_transfer(bad), UsageError);
+  bad = intra_transfer(-4);
+  EXPECT_THROW(check_transfer(bad), UsageError);
+  bad = intra_transfer(4);
+  bad.parts = 0;
+  EXPECT_THROW(check_transfer(bad), UsageError);
+}
+
+}  // namespace
+}  // namespace canzona

@@ -1,0 +1,31 @@
+// What a plan is asked to train: tokens, rates, and how far communication runs
+// beside compute. Plain values.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "canzona/sim/compute_seconds.h"
+#include "canzona/sim/overlap.h"
+
+namespace canzona {
+
+struct Workload {
+  // Of one micro-batch on one data-parallel rank; the plan knows how many ranks
+  // share a product.
+  ComputeLoad compute = {};
+  // Measured on one rank as it is planned, by module; empty: from the shapes.
+  std::vector<PassSeconds> measured = {};
+  int64_t num_micro_batches = 1;
+  // Of an activation between layers, for the sums over tp ranks; 0: they are in
+  // `measured` already, or not to be counted.
+  int64_t hidden = 0;
+  int64_t bytes_per_activation = 4;
+  Overlap overlap = Overlap::kBackground;
+  // Pieces in which sums travel.
+  int64_t segment_bytes = 256 << 10;
+  double copy_bytes_per_second = 0;  // of a background thread; 0: free
+  double slowdown = 0;  // seconds of compute lost in a second of copying
+};
+
+}  // namespace canzona
