@@ -44,8 +44,8 @@ struct Trial {
 
 struct TrialResult {
   std::string parameters, states;
-  std::vector<RankMemory> memory;     // by rank
-  std::vector<Groups::Sent> sent;     // by rank, of all steps
+  std::vector<RankMemory> memory;  // by rank
+  std::vector<Groups::Sent> sent;  // by rank, of all steps
   std::vector<Groups::Sent> sent_slow;
   std::vector<Runtime::PoolUse> pools;
   std::vector<StepOutcome> outcomes;  // by step, of rank 0
