@@ -1,0 +1,217 @@
+// Sizes of hierarchical ZeRO, and the mesh they fold.
+#include "canzona/plan/zero.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "canzona/plan/plan_json.h"
+#include "canzona/plan/predict.h"
+#include "canzona/plan/predict_zero.h"
+#include "canzona/plan/runs.h"
+#include "canzona/plan/test_support.h"
+#include "canzona/plan/toy_model.h"
+#include "canzona/plan/validate.h"
+
+namespace canzona {
+namespace {
+
+std::string refusal(const std::string& text, int32_t homes) {
+  try {
+    check_zero(parse_zero(text, homes), homes);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+bool says(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(ZeroSizes, HaveNames) {
+  EXPECT_EQ(parse_zero("none", 16), (ZeroSizes{1, 1, 1}));
+  EXPECT_EQ(parse_zero("zero1", 16), (ZeroSizes{16, 1, 1}));
+  EXPECT_EQ(parse_zero("zero2", 16), (ZeroSizes{16, 16, 1}));
+  EXPECT_EQ(parse_zero("zero3", 16), (ZeroSizes{16, 16, 16}));
+  EXPECT_EQ(parse_zero("replica:4", 16), (ZeroSizes{4, 4, 4}));
+  EXPECT_EQ(parse_zero("hier:4", 16), (ZeroSizes{16, 4, 4}));
+  EXPECT_EQ(parse_zero("z1=8,z3=2", 16), (ZeroSizes{8, 1, 2}));
+  EXPECT_EQ(parse_zero("z2=4", 16), (ZeroSizes{16, 4, 1}));
+  for (const ZeroSizes& sizes : all_zero_sizes(12))
+    EXPECT_EQ(parse_zero(to_string(sizes), 12), sizes);
+}
+
+TEST(ZeroSizes, AreRefusedByTheDivisionThatFails) {
+  EXPECT_TRUE(says(refusal("z1=3", 4),
+                   "z1 = 3 does not divide the 4 data-parallel ranks"));
+  EXPECT_TRUE(says(refusal("z1=4,z2=3", 8), "z2 = 3 does not divide z1 = 4"));
+  EXPECT_TRUE(says(refusal("z1=4,z3=8", 8), "z3 = 8 does not divide z1 = 4"));
+  EXPECT_TRUE(says(refusal("z1=6,z2=2,z3=3", 6), "neither divides the other"));
+  EXPECT_TRUE(says(refusal("hier:5", 8), "z2 = 5 does not divide z1 = 8"));
+  EXPECT_TRUE(says(refusal("zero4", 8), "expected none, zero1"));
+  EXPECT_TRUE(says(refusal("hier:", 8), "--zero hier"));
+  EXPECT_TRUE(says(refusal("z1=8,z1=8", 8), "z1 twice"));
+  EXPECT_TRUE(says(refusal("z4=8", 8), "unknown size 'z4'"));
+  EXPECT_EQ(refusal("hier:4", 8), "");
+}
+
+// Counted by hand: 4 choices of z1, of z2 and z3 any two powers of two below.
+TEST(ZeroSizes, AreThirtyForEightRanks) {
+  EXPECT_EQ(all_zero_sizes(8).size(), 30U);
+  EXPECT_EQ(all_zero_sizes(1).size(), 1U);
+  EXPECT_EQ(all_zero_sizes(3).size(), 5U);
+  for (const ZeroSizes& sizes : all_zero_sizes(8)) check_zero(sizes, 8);
+}
+
+TEST(FoldedMesh, HasGroupsAndPlanes) {
+  const Mesh mesh = parse_mesh("dp=16,tp=2,pp=2");
+  EXPECT_EQ(fold(mesh, {16, 1, 1}), mesh);
+  const Mesh grid = fold(mesh, {8, 4, 2});
+  EXPECT_EQ(grid.dp, 2);
+  EXPECT_EQ(grid.tp, 8);
+  EXPECT_EQ(grid.tp_ranks(), 2);
+  EXPECT_EQ(grid.places, 4);
+  EXPECT_EQ(grid.pp, 2);
+  EXPECT_THROW(fold(parse_mesh("dp=4,ep=2"), {8, 2, 2}), UsageError);
+}
+
+// A place's own slice lies among those that it keeps for the smaller size.
+TEST(FoldedMesh, GivesEveryPlaceASliceAmongItsNeighbours) {
+  for (const ZeroSizes& sizes : all_zero_sizes(24)) {
+    const Mesh grid = fold(parse_mesh("dp=24"), sizes);
+    std::set<int32_t> slices;
+    for (int32_t place = 0; place < grid.places; ++place) {
+      const int32_t own = grid.slice_of(place);
+      slices.insert(own);
+      for (const int32_t z : {sizes.z2, sizes.z3}) {
+        const SliceRange kept = kept_slices(grid, place, z);
+        EXPECT_LE(kept.first, own) << to_string(sizes);
+        EXPECT_LT(own, kept.first + kept.count) << to_string(sizes);
+        EXPECT_EQ(kept.count, grid.places / z);
+      }
+    }
+    EXPECT_EQ(std::ssize(slices), grid.places);
+    EXPECT_EQ(*slices.rbegin(), grid.places - 1);
+  }
+}
+
+// Layers of matrices of 16 columns.
+Model equal_layers(int32_t layers, int each, int64_t rows) {
+  std::vector<Tensor> tensors;
+  for (int32_t layer = 0; layer < layers; ++layer)
+    for (int i = 0; i < each; ++i)
+      tensors.push_back(matrix_tensor(cat("layers.", layer, ".w", i), rows, 16,
+                                      Cut::kNone, layer));
+  return model_of(std::move(tensors));
+}
+
+PlanOptions zero_options(const ZeroSizes& sizes) {
+  PlanOptions options;
+  options.zero.sizes = sizes;
+  options.parameters = ParameterDtype::kFp32;
+  return options;
+}
+
+TEST(ZeroPlans, AreSoundAndAreReadBack) {
+  for (const ZeroSizes& sizes : all_zero_sizes(8)) {
+    SCOPED_TRACE(to_string(sizes));
+    const Plan plan = plan_of(toy_moe(), "dp=8,tp=2", zero_options(sizes));
+    EXPECT_EQ(validate(plan), std::vector<std::string>());
+    const Plan again = plan_from_json(plan_to_json(plan), "plan").plan;
+    EXPECT_EQ(again.digest, plan.digest);
+    EXPECT_EQ(again.grid, plan.grid);
+    EXPECT_EQ(again.options.zero, plan.options.zero);
+  }
+}
+
+// Everything is cut as the formula says; pools apart.
+TEST(ZeroPlans, TakeTheMemoryOfTheFormula) {
+  const Model model = equal_layers(2, 8, 32);
+  const int64_t n = 2 * 8 * 32 * 16;
+  for (const ZeroSizes& sizes : all_zero_sizes(8)) {
+    SCOPED_TRACE(to_string(sizes));
+    for (const bool adamw : {false, true}) {
+      const Plan plan = plan_of(model, "dp=8", zero_options(sizes),
+                                {adamw ? "adamw" : "muon", {}});
+      int64_t states = 0;
+      for (const RankCost& rank : predict(plan)) {
+        EXPECT_EQ(rank.memory.parameters.value(), 4 * n / sizes.z3);
+        EXPECT_EQ(rank.memory.gradients.value(), 4 * n / sizes.z2);
+        states += rank.memory.states.value();
+      }
+      EXPECT_EQ(states, 8 * (adamw ? 8 : 4) * n / sizes.z1);
+    }
+  }
+}
+
+TEST(ZeroPlans, RepeatStatesAndWorkInReplicas) {
+  const Plan plan = plan_of(toy_moe(), "dp=8", zero_options({2, 2, 2}));
+  EXPECT_EQ(plan.num_replicas(), 4);
+  const std::vector<RankCost> ranks = predict(plan);
+  ASSERT_EQ(ranks.size(), 8U);
+  for (size_t r = 2; r < 8; ++r) {
+    EXPECT_EQ(ranks[r].every_step, ranks[r % 2].every_step);
+    EXPECT_EQ(ranks[r].memory.states, ranks[r % 2].memory.states);
+  }
+}
+
+TEST(ZeroPlans, TakeAsManySlotsAsTheCapLeavesRoomFor) {
+  PlanOptions options = zero_options({4, 4, 4});
+  const auto most = [&] {
+    int64_t bytes = 0;
+    for (const RankCost& rank : predict(plan_of(toy_moe(), "dp=4", options)))
+      bytes = std::max(bytes, rank.memory.total().value());
+    return bytes;
+  };
+  EXPECT_EQ(plan_of(toy_moe(), "dp=4", options).options.zero.prefetch,
+            kUsualPrefetch);
+  options.zero.prefetch = 0;
+  const int64_t least = most();
+  options.zero.prefetch = kAutoPrefetch;
+  options.memory_cap_bytes = least;
+  EXPECT_EQ(plan_of(toy_moe(), "dp=4", options).options.zero.prefetch, 0);
+  EXPECT_EQ(validate(plan_of(toy_moe(), "dp=4", options)).size(), 0U);
+  options.memory_cap_bytes = least - 1;
+  EXPECT_EQ(validate(plan_of(toy_moe(), "dp=4", options)).size(), 1U);
+  options.memory_cap_bytes = 2 * least;
+  const Plan roomy = plan_of(toy_moe(), "dp=4", options);
+  EXPECT_GT(roomy.options.zero.prefetch, 0);
+  EXPECT_EQ(validate(roomy).size(), 0U);
+}
+
+TEST(ZeroPlans, AreRefusedWhereAStrategyCannot) {
+  PlanOptions options = zero_options({4, 2, 4});
+  options.strategy = "replicated";
+  EXPECT_THROW(plan_of(toy_moe(), "dp=4", options), UsageError);
+  options.zero.sizes = {4, 2, 2};
+  EXPECT_NO_THROW(plan_of(toy_moe(), "dp=4", options));
+  options.zero.replica_sum = ReplicaSum::kAllReduce;
+  EXPECT_THROW(plan_of(toy_moe(), "dp=4", options), UsageError);
+}
+
+// Four nodes of four ranks, four micro-batches: 36 N bytes between nodes
+// against 1.5 N.
+TEST(ZeroPlans, SendATwentyFourthBetweenNodes) {
+  const Model model = equal_layers(4, 4, 64);
+  const int64_t n = 16 * 64 * 16;
+  constexpr int64_t kMicroBatches = 4;
+  const auto slow_bytes = [&](const ZeroSizes& sizes) {
+    PlanOptions options = zero_options(sizes);
+    options.ranks_per_node = 4;
+    const Plan plan = plan_of(model, "dp=16", options);
+    int64_t sum = 0;
+    for (const ModuleWire& m : module_wire(plan, 5)) {
+      sum += kMicroBatches * (2 * m.gather.sent_inter + m.scatter.sent_inter);
+      sum += m.reduce.sent_inter + m.publish.sent_inter + m.replicas.sent_inter;
+    }
+    return sum;
+  };
+  EXPECT_EQ(slow_bytes({16, 16, 16}), 36 * n);
+  EXPECT_EQ(slow_bytes({16, 4, 4}) * 2, 3 * n);
+}
+
+}  // namespace
+}  // namespace canzona
