@@ -102,6 +102,7 @@ struct Runtime::Parts {
 };
 
 StepOutcome Runtime::Parts::step(const StepSettings& settings) {
+  if (gatherer != nullptr) gatherer->require_over();
   publisher.wait_all();
   finish_gradients();
   StepOutcome outcome;
@@ -110,6 +111,7 @@ StepOutcome Runtime::Parts::step(const StepSettings& settings) {
     const Span span(rank.track, "step");
     check.run(settings, reducer.nonfinite(), outcome);
     reducer.begin();
+    if (scatterer != nullptr) scatterer->begin();
     if (outcome.skipped) return outcome;
     ++steps_done;
     publisher.begin();
@@ -207,7 +209,7 @@ void Runtime::begin_step(std::span<const int32_t> uses,
           cat("begin_step: ", num_micro_batches, " micro-batches"));
     parts_->reducer.expect(num_micro_batches);
     if (parts_->scatterer != nullptr)
-      parts_->scatterer->begin(num_micro_batches);
+      parts_->scatterer->expect(num_micro_batches);
     if (parts_->gatherer != nullptr) parts_->gatherer->begin(uses);
   });
 }
@@ -269,10 +271,14 @@ Runtime::PoolUse Runtime::pool_use() const {
   PoolSizes used = store.pools();
   used.gather_slots = used.scatter_slots = 0;
   PoolUse use;
-  if (parts_->gatherer != nullptr)
+  if (parts_->gatherer != nullptr) {
     use.gather_slots = parts_->gatherer->most_slots_used();
-  if (parts_->scatterer != nullptr)
+    use.slots_now += parts_->gatherer->num_slots_used();
+  }
+  if (parts_->scatterer != nullptr) {
     use.scatter_slots = parts_->scatterer->most_slots_used();
+    use.slots_now += parts_->scatterer->num_slots_used();
+  }
   used.gather_slots = static_cast<int32_t>(use.gather_slots);
   used.scatter_slots = static_cast<int32_t>(use.scatter_slots);
   use.bytes = used.gather_bytes(store.parameter_bytes()) + used.scatter_bytes();
