@@ -77,14 +77,11 @@ class RankTransfers {
         plan_.model, plan_.model.tensors[static_cast<size_t>(tensor)]));
   }
 
-  // Where homes keep other things than runs, what they reduce and publish is
-  // known in all, and shared out by elements.
+  // With expert parallelism what is reduced and published is known in all, and
+  // shared out by elements.
   std::vector<ModuleWire> wires() const {
-    const bool in_runs = plan_.traffic == Traffic::kReduceScatter ||
-                         plan_.traffic == Traffic::kPadded;
-    if (in_runs && plan_.mesh.ep == 1) return module_wire(plan_, rank_);
+    if (plan_.mesh.ep == 1) return module_wire(plan_, rank_);
     std::vector<ModuleWire> out(elements_.size());
-    if (plan_.mesh.ep == 1) out = module_wire(plan_, rank_);
     int64_t total = 0;
     for (int64_t elements : elements_) total += elements;
     for (size_t m = 0; m < out.size(); ++m) {
@@ -162,7 +159,9 @@ class RankTransfers {
     return out;
   }
 
+  // Broadcasts belong to the step.
   Transfer publish(const ModuleWire& wire, size_t m) const {
+    if (plan_.traffic == Traffic::kBroadcast) return {};
     const PeerCount to = circle(zero_.z3);
     Transfer out{.bytes = wire.publish};
     out.messages_intra = to.intra * messages_[m];
