@@ -20,8 +20,8 @@ inline Model thin_model() {
   for (int32_t l = 0; l < 2; ++l) {
     const std::string at = cat("layers.", l, ".");
     for (const int64_t rows : {1, 2, 3, 5})
-      tensors.push_back(matrix_tensor(cat(at, "w", rows), rows, 7 - rows,
-                                      Cut::kNone, l));
+      tensors.push_back(
+          matrix_tensor(cat(at, "w", rows), rows, 7 - rows, Cut::kNone, l));
     tensors.push_back(matrix_tensor(at + "empty", 0, 4, Cut::kNone, l));
     for (const int64_t elements : {1, 2, 11})
       tensors.push_back(adamw_tensor(cat(at, "n", elements), elements, l));
@@ -38,13 +38,13 @@ inline ZeroVariant random_variant(Random& random, const ZeroSizes& sizes,
   ZeroVariant v{.sizes = sizes};
   do {
     v.strategy = random.pick(strategy_names());
-    v.replica_sum = random.pick<ReplicaSum>(
-        {ReplicaSum::kScatter, ReplicaSum::kAllReduce});
+    v.replica_sum =
+        random.pick<ReplicaSum>({ReplicaSum::kScatter, ReplicaSum::kAllReduce});
   } while (!is_allowed(v));
   v.overlap = random.pick<Overlap>(
       {Overlap::kNone, Overlap::kMain, Overlap::kBackground});
-  v.message = random.pick<MessageUnit>(
-      {MessageUnit::kModule, MessageUnit::kParameter});
+  v.message =
+      random.pick<MessageUnit>({MessageUnit::kModule, MessageUnit::kParameter});
   v.prefetch = random.pick<int32_t>({0, 1, 2, 5});
   v.tp = most > 1 ? random.small(1, 2) : 1;
   v.pp = most > 1 && v.tp == 1 ? random.small(1, 2) : 1;
@@ -79,9 +79,8 @@ class ResultClasses {
              << "dp=" << dp_ << ": ranks have seen different parameters with "
              << to_string(v);
     if (at->second.digest != digest)
-      return testing::AssertionFailure()
-             << "dp=" << dp_ << ": " << to_string(v) << " differs from "
-             << at->second.what;
+      return testing::AssertionFailure() << "dp=" << dp_ << ": " << to_string(v)
+                                         << " differs from " << at->second.what;
     digests_.insert(digest);
     return testing::AssertionSuccess();
   }

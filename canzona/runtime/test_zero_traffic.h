@@ -90,9 +90,9 @@ inline void expect_as_predicted(const Plan& plan, int micro_batches) {
   ASSERT_EQ(predicted.size(), result.sent.size());
   for (size_t r = 0; r < predicted.size(); ++r) {
     SCOPED_TRACE(cat("rank ", r));
-    expect_equal(counted_operations(result.sent[r], result.sent_slow[r]),
-                 predicted_operations(plan, r, predicted[r], kSteps,
-                                      micro_batches));
+    expect_equal(
+        counted_operations(result.sent[r], result.sent_slow[r]),
+        predicted_operations(plan, r, predicted[r], kSteps, micro_batches));
     expect_equal(result.memory[r], predicted[r].memory);
   }
 }

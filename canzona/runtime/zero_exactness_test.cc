@@ -58,8 +58,8 @@ TEST_P(ZeroRule, IsThatOfOneRankAlone) {
   for (const ZeroSizes& sizes :
        std::vector<ZeroSizes>{{8, 8, 8}, {8, 4, 2}, {4, 2, 4}, {2, 1, 2}}) {
     SCOPED_TRACE(to_string(sizes));
-    const Plan plan = zero_plan(toy_moe(), 8, {.sizes = sizes,
-                                               .rule = GetParam()});
+    const Plan plan =
+        zero_plan(toy_moe(), 8, {.sizes = sizes, .rule = GetParam()});
     Reference reference(plan, GradientKind::kRandom, {});
     for (int step = 0; step < 4; ++step)
       reference.step({.learning_rate = 0.01, .clip_norm = 0.5});

@@ -131,10 +131,9 @@ TEST(Gathers, WaitForNewParametersOfOtherGroups) {
   HeldRun held({.sizes = {2, 1, 2}, .prefetch = 5});
   Trial trial{.plan = held.plan()};
   const auto publishes = [](const Passage& p) {
-    return p.operation == Operation::kAllGather && p.label == "bucket 0" &&
+    return p.operation == Operation::kAllGather && p.label == "head" &&
            p.group != "parameters";
   };
-  // The head's bucket comes first in backward, and last in forward.
   const int32_t head = num_modules(held.plan().model) - 1;
   held.run(publishes, kRanks, [&](Runtime& r) {
     const auto engine = make_cpu_engine();
@@ -153,7 +152,8 @@ TEST(Gathers, WaitForNewParametersOfOtherGroups) {
 // How far gathers may be ahead of compute.
 class Lookahead : public Gate {
  public:
-  explicit Lookahead(std::function<int64_t(int64_t asked, int64_t released)> most)
+  explicit Lookahead(
+      std::function<int64_t(int64_t asked, int64_t released)> most)
       : most_(std::move(most)) {}
 
   void pass(std::string_view group, Operation, std::string_view,

@@ -72,11 +72,11 @@ Schedule random_schedule(uint64_t seed) {
     v.sizes = random.pick(all_zero_sizes(schedule.dp));
   } while (v.sizes.places() == 1);
   v.rule = random.pick<std::string>({"muon", "soap", "adamw"});
-  v.overlap = random.pick<Overlap>({Overlap::kNone, Overlap::kMain,
-                                    Overlap::kBackground,
-                                    Overlap::kBackground});
-  v.message = random.pick<MessageUnit>(
-      {MessageUnit::kModule, MessageUnit::kParameter});
+  v.overlap =
+      random.pick<Overlap>({Overlap::kNone, Overlap::kMain,
+                            Overlap::kBackground, Overlap::kBackground});
+  v.message =
+      random.pick<MessageUnit>({MessageUnit::kModule, MessageUnit::kParameter});
   v.prefetch = random.pick<int32_t>({0, 0, 0, 1});
   v.replica_sum = random.pick<ReplicaSum>(
       {ReplicaSum::kScatter, ReplicaSum::kScatter, ReplicaSum::kAllReduce});

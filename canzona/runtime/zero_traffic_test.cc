@@ -1,8 +1,8 @@
 // What hierarchical ZeRO sends and reserves is what the plan said, to the byte.
 #include <gtest/gtest.h>
 
-#include "canzona/runtime/test_zero_traffic.h"
 #include "canzona/runtime/test_zero.h"
+#include "canzona/runtime/test_zero_traffic.h"
 
 namespace canzona {
 namespace {
@@ -58,13 +58,12 @@ TEST(ZeroTraffic, OfOtherWishesIsAsPredicted) {
 
 // Slices of different length, and of none.
 TEST(ZeroTraffic, OfUnevenSlicesIsAsPredicted) {
-  const Model model = model_of({matrix_tensor("w", 3, 5, Cut::kNone, 0),
-                                matrix_tensor("v", 7, 2, Cut::kNone, 0),
-                                adamw_tensor("n", 5, 0),
-                                adamw_tensor("one", 1, 1)});
+  const Model model =
+      model_of({matrix_tensor("w", 3, 5, Cut::kNone, 0),
+                matrix_tensor("v", 7, 2, Cut::kNone, 0),
+                adamw_tensor("n", 5, 0), adamw_tensor("one", 1, 1)});
   for (const std::string mesh : {"dp=4", "dp=6", "dp=7"})
-    for (const ZeroSizes& sizes :
-         all_zero_sizes(parse_mesh(mesh).homes())) {
+    for (const ZeroSizes& sizes : all_zero_sizes(parse_mesh(mesh).homes())) {
       SCOPED_TRACE(cat(mesh, " ", to_string(sizes)));
       PlanWish wish = sized(sizes, 2);
       wish.mesh = mesh;
@@ -77,9 +76,8 @@ TEST(ZeroTraffic, OfUnevenSlicesIsAsPredicted) {
 TEST(ZeroMemory, IsTheFormulaWhereEverythingDivides) {
   std::vector<Tensor> tensors;
   for (int32_t i = 0; i < 16; ++i)
-    tensors.push_back(
-        matrix_tensor(cat("layers.", i / 8, ".w", i), 64, 16, Cut::kNone,
-                      i / 8));
+    tensors.push_back(matrix_tensor(cat("layers.", i / 8, ".w", i), 64, 16,
+                                    Cut::kNone, i / 8));
   const int64_t n = 16 * 64 * 16;
   for (const std::string rule : {"muon", "adamw"})
     for (const ZeroSizes& sizes : all_zero_sizes(8)) {

@@ -138,9 +138,7 @@ TEST(ZeroUsage, AnUpdateWhileUsesAreLeft) {
 TEST(ZeroUsage, ModulesThatTheRankDoesNotHave) {
   for (const int32_t module : {-1, kHead + 1})
     expect_usage_error(
-        [=](Runtime& r) {
-          r.begin_step(std::vector<int32_t>{module}, 1);
-        },
+        [=](Runtime& r) { r.begin_step(std::vector<int32_t>{module}, 1); },
         cat("has no module ", module));
 }
 
