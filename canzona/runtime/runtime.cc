@@ -242,20 +242,6 @@ void Runtime::Parts::get_piece(int64_t first, std::span<float> values) {
     values[i] = std::bit_cast<float>(uint32_t{halves[i]} << kHalf);
 }
 
-std::string_view to_string(Overlap overlap) {
-  constexpr std::array<std::string_view, 3> kNames = {"none", "main",
-                                                      "background"};
-  return kNames[static_cast<size_t>(overlap)];
-}
-
-Overlap parse_overlap(std::string_view text) {
-  for (Overlap overlap : {Overlap::kNone, Overlap::kMain, Overlap::kBackground})
-    if (text == to_string(overlap)) return overlap;
-  throw UsageError(cat("overlap ", quoted(text),
-                       ": expected none, main or background",
-                       did_you_mean(text, {"none", "main", "background"})));
-}
-
 Runtime::Runtime(const Plan& plan, Communicator& world, Engine& engine,
                  const RuntimeOptions& options)
     : parts_(std::make_unique<Parts>(plan, world, engine, options)) {}

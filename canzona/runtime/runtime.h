@@ -29,6 +29,7 @@
 
 #include "canzona/comm/communicator.h"
 #include "canzona/linalg/engine.h"
+#include "canzona/plan/overlap.h"
 #include "canzona/plan/plan.h"
 #include "canzona/plan/predict.h"
 #include "canzona/runtime/groups.h"
@@ -40,14 +41,6 @@ namespace canzona {
 
 // How gradients travel between data-parallel ranks.
 enum class GradientWire { kFp32, kBf16 };
-
-// What of the communication compute waits for at once: everything; all but the
-// gather of the next module and the scatter of the last; nothing it does not
-// need.
-enum class Overlap { kNone, kMain, kBackground };
-std::string_view to_string(Overlap overlap);
-// UsageError names what else is allowed.
-Overlap parse_overlap(std::string_view text);
 
 struct RuntimeOptions {
   RuleOptions adamw = {};  // of the tensors that are no matrices

@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-#include "canzona/sim/overlap.h"
+#include "canzona/plan/overlap.h"
 #include "canzona/sim/transfer.h"
 
 namespace canzona {

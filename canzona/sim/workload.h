@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "canzona/plan/overlap.h"
 #include "canzona/sim/compute_seconds.h"
-#include "canzona/sim/overlap.h"
 
 namespace canzona {
 
