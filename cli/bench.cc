@@ -203,11 +203,11 @@ Outcome run(const Arguments& arguments, const Output& out) {
   if (arguments.what == "transform") return run_transform(arguments, out);
   if (arguments.what == "rule") return bench_rule(arguments, out);
   if (arguments.what.empty())
-    throw UsageError("canzona bench: expected transform, rule or step");
+    throw UsageError("canzona bench: expected transform, rule, step or zero");
   throw UsageError(
       cat("canzona bench ", quoted(arguments.what),
-          ": expected transform, rule or step",
-          did_you_mean(arguments.what, {"transform", "rule", "step"})));
+          ": expected transform, rule, step or zero",
+          did_you_mean(arguments.what, {"transform", "rule", "step", "zero"})));
 }
 
 }  // namespace
@@ -257,8 +257,11 @@ Verb add_bench(CLI::App& root) {
   app->add_flag("--json", a->json, "print one JSON object instead of text");
   app->footer(kExamples);
   const Verb step = add_bench_step(*app);
-  return {app, [a, step](const Output& out) {
-            return step.app->parsed() ? step.run(out) : run(*a, out);
+  const Verb zero = add_bench_zero(*app);
+  return {app, [a, step, zero](const Output& out) {
+            for (const Verb& verb : {step, zero})
+              if (verb.app->parsed()) return verb.run(out);
+            return run(*a, out);
           }};
 }
 

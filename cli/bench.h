@@ -33,5 +33,6 @@ RuleOptions parse_bench_options(const std::vector<std::string>& given);
 Outcome bench_rule(const BenchArguments& arguments, const Output& out);
 
 Verb add_bench_step(CLI::App& bench);
+Verb add_bench_zero(CLI::App& bench);
 
 }  // namespace canzona::cli

@@ -36,10 +36,13 @@ allowed_rooms() {
     canzona/train)
       echo "base trace comm linalg rules shapes plan runtime data checkpoint" \
         "model train" ;;
+    canzona/trials)
+      echo "base trace comm linalg rules shapes plan sim runtime measure data" \
+        "checkpoint model train trials" ;;
     canzona/report) echo "base trace rules shapes plan sim report" ;;
     cli | bench | fuzz | tests)
       echo "base trace comm linalg rules shapes conformance plan sim runtime" \
-        "measure data checkpoint model train report" ;;
+        "measure data checkpoint model train trials report" ;;
   esac
 }
 

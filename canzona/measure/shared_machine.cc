@@ -49,7 +49,8 @@ Matrices noise(DeviceMemory& memory, uint64_t seed) {
 }
 
 SharedProducts time_plain(Communicator& world, Engine& engine) {
-  constexpr int kProducts = 40;
+  constexpr double kFlops = 2.0 * kSide * kSide * kSide;
+  constexpr auto kProducts = static_cast<int>(kSharedProductsFlops / kFlops);
   DeviceMemory memory(engine);
   const Matrices a = noise(memory, 1), b = noise(memory, 2),
                  c = noise(memory, 3);
@@ -77,16 +78,22 @@ SharedProducts time_bf16(Communicator& world, Engine& engine) {
   });
 }
 
-}  // namespace
-
-double measure_copy_rate(Communicator& world) {
+double copy_rate(Communicator& world, bool takes_part) {
   constexpr size_t kBytes = 8 << 20;
   const std::vector<std::byte> from(kBytes, std::byte{1});
   std::vector<std::byte> to(kBytes);
   const std::vector<double> seconds = time_rounds(
-      world, true, [&] { std::memcpy(to.data(), from.data(), kBytes); });
+      world, takes_part, [&] { std::memcpy(to.data(), from.data(), kBytes); });
   return kBytes / largest_of(world, std::ranges::min(seconds));
 }
+
+}  // namespace
+
+SharedCopies measure_shared_copies(Communicator& world) {
+  return {copy_rate(world, world.rank() == 0), copy_rate(world, true)};
+}
+
+double measure_copy_rate(Communicator& world) { return copy_rate(world, true); }
 
 SharedProducts measure_shared_products(Communicator& world, Engine& engine,
                                        DType precision) {

@@ -12,7 +12,14 @@
 
 namespace canzona {
 
-// Bytes in a second that the slowest rank copies while all others do, too.
+// Bytes in a second that a rank copies: rank 0 while all others sleep, and the
+// slowest while all do.
+struct SharedCopies {
+  double alone = 0;
+  double together = 0;
+};
+SharedCopies measure_shared_copies(Communicator& world);
+// While all do.
 double measure_copy_rate(Communicator& world);
 
 // Seconds of the same products, median of several rounds: rank 0's while all
@@ -23,6 +30,8 @@ struct SharedProducts {
   double together = 0;
   double efficiency() const { return together > 0 ? alone / together : 1; }
 };
+// Of the products in fp32.
+inline constexpr double kSharedProductsFlops = 40 * 2.0 * 512 * 512 * 512;
 // In fp32, or as Newton–Schulz multiplies in bf16.
 SharedProducts measure_shared_products(Communicator& world, Engine& engine,
                                        DType precision);

@@ -77,6 +77,7 @@ const float* RuntimeWeights::parameter(int32_t tensor) {
 }
 
 float* RuntimeWeights::gradient(int32_t tensor) {
+  clock_.gradient_asked();
   if (shares(tensor) && borrows_) return gradient_.data();
   return runtime_.gradient(tensor);
 }

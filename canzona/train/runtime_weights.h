@@ -16,7 +16,9 @@
 #include <vector>
 
 #include "canzona/model/weights.h"
+#include "canzona/plan/modules.h"
 #include "canzona/runtime/runtime.h"
+#include "canzona/train/module_clock.h"
 #include "canzona/train/stage_links.h"
 
 namespace canzona {
@@ -31,11 +33,18 @@ class RuntimeWeights : public Weights<float> {
   static int64_t extra_elements(const Plan& plan, const RankPlace& place);
   double waited() const;
   double busy() const;
+  ModuleClock& clock() { return clock_; }
 
-  void wait(int32_t module) override { runtime_.wait_params(module); }
+  void wait(int32_t module) override {
+    runtime_.wait_params(module);
+    clock_.begin(module, runtime_.times().waited());
+  }
   const float* parameter(int32_t tensor) override;
   float* gradient(int32_t tensor) override;
-  void release(int32_t module) override { runtime_.release_params(module); }
+  void release(int32_t module) override {
+    clock_.end(module, runtime_.times().waited());
+    runtime_.release_params(module);
+  }
   void ready(int32_t tensor, bool last) override;
 
  private:
@@ -43,6 +52,7 @@ class RuntimeWeights : public Weights<float> {
   void add_head_gradient();
 
   Runtime& runtime_;
+  ModuleClock clock_{num_modules(runtime_.plan().model)};
   int32_t shared_ = -1;  // the embedding, if two stages use it
   bool borrows_ = false;
   std::unique_ptr<OneWay> weights_, gradients_;

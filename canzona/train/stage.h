@@ -36,6 +36,8 @@ class Stage {
 
   double waited() const;
   double busy() const;
+  // How long its modules compute.
+  ModuleClock& clock() { return weights_.clock(); }
   int64_t reserved() const;  // bytes
 
   // What a stage would reserve.

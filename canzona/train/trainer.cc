@@ -1,13 +1,13 @@
 #include "canzona/train/trainer.h"
 
 #include <algorithm>
-#include <exception>
 #include <numeric>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/comm/from_all.h"
 #include "canzona/runtime/index.h"
+#include "canzona/train/abort_on_error.h"
 #include "canzona/train/initial_weights.h"
 #include "canzona/train/stage.h"
 #include "canzona/train/whole_tensors.h"
@@ -23,23 +23,6 @@ struct RankStep {
   double waited = 0;
   double busy = 0;
   double stop = 0;
-};
-
-// Wakes ranks that wait for one that has failed, before anything here waits
-// for them.
-class AbortOnError {
- public:
-  explicit AbortOnError(Communicator& world) : world_(world) {}
-  ~AbortOnError() {
-    if (std::uncaught_exceptions() > exceptions_)
-      world_.abort(cat("rank ", world_.rank(), " failed in training"));
-  }
-  AbortOnError(const AbortOnError&) = delete;
-  AbortOnError& operator=(const AbortOnError&) = delete;
-
- private:
-  Communicator& world_;
-  int exceptions_ = std::uncaught_exceptions();
 };
 
 class RankTrainer {

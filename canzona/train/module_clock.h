@@ -1,0 +1,66 @@
+// How long each module computes, forward and backward, without what was waited
+// for inside.
+//
+//   clock.begin(module, waited);      // its parameters are there
+//   clock.gradient_asked();           // so it is a backward
+//   clock.end(module, waited);
+//
+// Of modules that are in use beside each other (a tied head and the embedding)
+// the one that began last has the time. One thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "canzona/trace/trace.h"
+
+namespace canzona {
+
+class ModuleClock {
+ public:
+  struct Pass {
+    double seconds = 0;
+    int64_t count = 0;
+    double mean() const {
+      return count > 0 ? seconds / static_cast<double>(count) : 0;
+    }
+  };
+  struct Passes {
+    Pass forward;
+    Pass backward;
+  };
+
+  explicit ModuleClock(int32_t num_modules)
+      : modules_(static_cast<size_t>(num_modules)) {}
+
+  // `waited`: seconds since the beginning of the run.
+  void begin(int32_t module, double waited) {
+    current_ = module;
+    is_backward_ = false;
+    begin_ = steady_nanoseconds();
+    waited_ = waited;
+  }
+  void gradient_asked() { is_backward_ = true; }
+  void end(int32_t module, double waited) {
+    if (module != current_) return;
+    Passes& passes = modules_[static_cast<size_t>(module)];
+    Pass& pass = is_backward_ ? passes.backward : passes.forward;
+    pass.seconds += 1e-9 * static_cast<double>(steady_nanoseconds() - begin_) -
+                    (waited - waited_);
+    ++pass.count;
+    current_ = -1;
+  }
+
+  // Forgets what was measured.
+  void reset() { modules_.assign(modules_.size(), {}); }
+  const std::vector<Passes>& modules() const { return modules_; }
+
+ private:
+  std::vector<Passes> modules_;
+  int32_t current_ = -1;
+  bool is_backward_ = false;
+  int64_t begin_ = 0;
+  double waited_ = 0;
+};
+
+}  // namespace canzona

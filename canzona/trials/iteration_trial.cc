@@ -1,0 +1,236 @@
+#include "canzona/trials/iteration_trial.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "canzona/base/check.h"
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "canzona/comm/from_all.h"
+#include "canzona/measure/clock.h"
+#include "canzona/measure/step_times.h"
+#include "canzona/plan/modules.h"
+#include "canzona/train/abort_on_error.h"
+#include "canzona/train/initial_weights.h"
+#include "canzona/train/stage.h"
+
+namespace canzona {
+namespace {
+
+// What one rank has measured in all timed iterations, as numbers that are
+// alike on all ranks.
+struct Numbers {
+  double total = 0;
+  double waited = 0, busy = 0;
+  double step = 0, step_waited = 0, step_busy = 0;
+  double loss = 0;
+  int64_t bytes = 0, slow_bytes = 0;  // of all iterations
+  int64_t memory = 0;
+  int64_t gather_slots = 0, scatter_slots = 0, pool_bytes = 0;
+};
+
+double mean_of(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) /
+         static_cast<double>(values.size());
+}
+
+double hidden(double waited, double busy) {
+  return busy > 0 ? std::clamp(1 - waited / busy, 0.0, 1.0) : 1;
+}
+
+// One rank's part.
+class TrialRank {
+ public:
+  TrialRank(const TrainSettings& settings, const Plan& plan,
+            const Batches& batches, Communicator& world, Engine& engine)
+      : settings_(settings),
+        plan_(plan),
+        world_(world),
+        runtime_(plan, world, engine, settings.runtime),
+        micro_batches_(batches, settings.decoder, settings.global_batch,
+                       runtime_.place().home, plan.mesh.homes()),
+        stage_(settings, micro_batches_, runtime_, world, engine),
+        guard_(world) {
+    set_parameters();
+    numbers_.memory = runtime_.memory().total().value();
+  }
+
+  void run(int warmup, int steps) {
+    const int64_t bytes = runtime_.sent().total();
+    const int64_t slow_bytes = runtime_.sent_slow().total();
+    for (int i = 0; i < warmup; ++i) iterate(++step_);
+    stage_.clock().reset();
+    world_.barrier({.label = "before the timed iterations"});
+    for (int i = 0; i < steps; ++i) time_iteration();
+    runtime_.wait_all_params();
+    numbers_.bytes = runtime_.sent().total() - bytes;
+    numbers_.slow_bytes = runtime_.sent_slow().total() - slow_bytes;
+    const Runtime::PoolUse pools = runtime_.pool_use();
+    numbers_.gather_slots = pools.gather_slots;
+    numbers_.scatter_slots = pools.scatter_slots;
+    numbers_.pool_bytes = pools.bytes;
+  }
+
+  Runtime& runtime() { return runtime_; }
+  const Numbers& numbers() const { return numbers_; }
+  const std::vector<double>& seconds() const { return seconds_; }
+  // Forward and backward, module after module.
+  std::vector<double> module_seconds() {
+    std::vector<double> out;
+    for (const ModuleClock::Passes& module : stage_.clock().modules()) {
+      out.push_back(module.forward.mean());
+      out.push_back(module.backward.mean());
+    }
+    return out;
+  }
+
+ private:
+  struct Elapsed {
+    double waited = 0, busy = 0;
+  };
+  Elapsed elapsed() const {
+    const RuntimeTimes times = runtime_.times();
+    return {times.waited() + stage_.waited(), times.links_busy + stage_.busy()};
+  }
+
+  void set_parameters() {
+    std::vector<float> shard;
+    const std::vector<Tensor>& tensors = plan_.model.tensors;
+    for (int32_t t = 0; t < std::ssize(tensors); ++t) {
+      if (!runtime_.holds(t)) continue;
+      shard.resize(static_cast<size_t>(runtime_.shard_elements(t)));
+      make_initial(plan_.model, tensors[static_cast<size_t>(t)], settings_.seed,
+                   plan_.mesh.tp, runtime_.place().t, shard);
+      runtime_.set_parameter(t, shard);
+    }
+  }
+
+  StepSettings step_settings(int64_t step) const {
+    StepSettings update;
+    update.learning_rate = settings_.learning_rate(step);
+    update.adamw_learning_rate = settings_.adamw_learning_rate(step);
+    update.gradient_factor =
+        static_cast<double>(settings_.decoder.micro_batch) /
+        static_cast<double>(settings_.global_batch);
+    update.clip_norm = settings_.clip_norm;
+    update.wants_norm = true;
+    return update;
+  }
+
+  void iterate(int64_t step) {
+    const std::vector<double> losses = stage_.learn(step);
+    runtime_.wait_gradients();
+    const double learned = wall_seconds();
+    const Elapsed before = elapsed();
+    const StepOutcome outcome = runtime_.step(step_settings(step));
+    if (outcome.skipped)
+      throw NumericalError(cat("iteration ", step, ": the gradient of ",
+                               quoted(outcome.nonfinite_tensor), " on rank ",
+                               outcome.nonfinite_rank, " is not finite"));
+    runtime_.zero_gradients();
+    const Elapsed after = elapsed();
+    last_step_ = {after.waited - before.waited, after.busy - before.busy};
+    last_step_seconds_ = wall_seconds() - learned - last_step_.waited;
+    numbers_.loss = mean_of(losses);
+  }
+
+  void time_iteration() {
+    const double begin = wall_seconds();
+    const Elapsed before = elapsed();
+    iterate(++step_);
+    const Elapsed after = elapsed();
+    seconds_.push_back(wall_seconds() - begin);
+    numbers_.total += seconds_.back();
+    numbers_.waited += after.waited - before.waited;
+    numbers_.busy += after.busy - before.busy;
+    numbers_.step += last_step_seconds_;
+    numbers_.step_waited += last_step_.waited;
+    numbers_.step_busy += last_step_.busy;
+  }
+
+  const TrainSettings& settings_;
+  const Plan& plan_;
+  Communicator& world_;
+  Runtime runtime_;
+  MicroBatches micro_batches_;
+  Stage stage_;
+  int64_t step_ = 0;
+  Elapsed last_step_;
+  double last_step_seconds_ = 0;
+  std::vector<double> seconds_;
+  Numbers numbers_;
+  AbortOnError guard_;  // last: it goes first
+};
+
+// Ranks of other stages than a module's have no time for it.
+void add_modules(const std::vector<std::vector<double>>& ranks,
+                 IterationTrial& trial) {
+  for (size_t i = 0; i < ranks.front().size(); ++i) {
+    std::vector<double> all;
+    for (const std::vector<double>& rank : ranks)
+      if (rank[i] > 0) all.push_back(rank[i]);
+    auto& to = i % 2 == 0 ? trial.forward_seconds : trial.backward_seconds;
+    to.push_back(all.empty() ? 0 : median_of(std::move(all)));
+  }
+}
+
+void add_rank(const Numbers& rank, int64_t iterations, IterationTrial& trial) {
+  trial.bytes_sent.push_back(rank.bytes / iterations);
+  trial.slow_bytes_sent.push_back(rank.slow_bytes / iterations);
+  trial.memory_bytes.push_back(rank.memory);
+  Runtime::PoolUse& pools = trial.pools;
+  pools.gather_slots = std::max(pools.gather_slots, rank.gather_slots);
+  pools.scatter_slots = std::max(pools.scatter_slots, rank.scatter_slots);
+  pools.bytes = std::max(pools.bytes, rank.pool_bytes);
+}
+
+void add_ranks(const std::vector<std::vector<Numbers>>& ranks,
+               const IterationTrialRequest& request, IterationTrial& trial) {
+  const double share =
+      1.0 / (request.steps * static_cast<double>(ranks.size()));
+  for (const std::vector<Numbers>& row : ranks) {
+    const Numbers& rank = row.front();
+    trial.compute_seconds += share * (rank.total - rank.waited);
+    trial.waited_seconds += share * rank.waited;
+    trial.busy_seconds += share * rank.busy;
+    trial.iteration_seconds =
+        std::max(trial.iteration_seconds, rank.total / request.steps);
+    trial.step_seconds =
+        std::max(trial.step_seconds, rank.step / request.steps);
+    trial.step_waited_seconds += share * rank.step_waited;
+    trial.step_busy_seconds += share * rank.step_busy;
+    trial.loss += rank.loss / static_cast<double>(ranks.size());
+    add_rank(rank, request.warmup + request.steps, trial);
+  }
+}
+
+}  // namespace
+
+double IterationTrial::hidden_fraction() const {
+  return hidden(waited_seconds, busy_seconds);
+}
+double IterationTrial::step_hidden_fraction() const {
+  return hidden(step_waited_seconds, step_busy_seconds);
+}
+
+IterationTrial run_iteration_trial(const TrainSettings& settings,
+                                   const Plan& plan, const Batches& batches,
+                                   Communicator& world, Engine& engine,
+                                   const IterationTrialRequest& request) {
+  CANZONA_CHECK(request.steps > 0 && request.warmup >= 0);
+  check_training(settings, plan.mesh);
+  TrialRank rank(settings, plan, batches, world, engine);
+  rank.run(request.warmup, request.steps);
+  IterationTrial trial;
+  if (request.wants_digests) {
+    trial.digest = rank.runtime().parameter_digest();
+    trial.state_digest = rank.runtime().state_digest();
+  }
+  trial.seconds = slowest(from_all<double>(world, rank.seconds()));
+  add_modules(from_all<double>(world, rank.module_seconds()), trial);
+  add_ranks(from_all<Numbers>(world, std::span(&rank.numbers(), 1)), request,
+            trial);
+  return trial;
+}
+
+}  // namespace canzona

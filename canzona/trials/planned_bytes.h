@@ -1,0 +1,35 @@
+// What a plan says that a rank sends and receives in an iteration.
+//
+//   PlannedBytes bytes = planned_bytes(settings, plan);
+//   bytes.ranks[3].sent_inter;
+//   bytes.seconds(link);       // of the busiest port
+//
+// A module is gathered once for each of its uses and scattered once for each
+// time that its gradients are announced. Pure.
+#pragma once
+
+#include <vector>
+
+#include "canzona/comm/thread/link_model.h"
+#include "canzona/plan/predict.h"
+#include "canzona/train/trainer.h"
+
+namespace canzona {
+
+struct PlannedBytes {
+  std::vector<WireBytes> ranks;  // of the world
+  // Of the first module that is used, and whose gradient leaves last: what
+  // nothing can hide. By rank.
+  std::vector<WireBytes> edges;
+
+  // The largest rank's.
+  int64_t most_sent() const;
+  int64_t most_slow() const;
+  // How long the busiest port is busy, if no message has any latency.
+  double seconds(const LinkModel& link) const;
+  double edge_seconds(const LinkModel& link) const;
+};
+
+PlannedBytes planned_bytes(const TrainSettings& settings, const Plan& plan);
+
+}  // namespace canzona

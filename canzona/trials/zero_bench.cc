@@ -1,0 +1,229 @@
+#include "canzona/trials/zero_bench.h"
+
+#include <algorithm>
+#include <bit>
+#include <mutex>
+
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "canzona/comm/thread/run_ranks.h"
+#include "canzona/measure/shared_machine.h"
+
+namespace canzona {
+namespace {
+
+constexpr double kNominalBandwidth = 1e9;
+constexpr IterationTrialRequest kFirst = {
+    .warmup = 1, .steps = 3, .wants_digests = false};
+
+// The result is the same on every rank: any of them may leave it.
+template <class Result, class Work>
+Result on_every_rank(const ZeroBenchRequest& request, const Link& link,
+                     const Work& work) {
+  std::mutex mutex;
+  Result result{};
+  RunOptions options;
+  options.communicator = request.communicator;
+  options.world.link = link;
+  run_ranks(request.mesh.world(), options, [&](Communicator& world) {
+    const std::unique_ptr<Engine> engine = make_cpu_engine();
+    Result own = work(world, *engine);
+    const std::lock_guard lock(mutex);
+    result = std::move(own);
+  });
+  return result;
+}
+
+IterationTrial carry_out(const ZeroBenchRequest& request, const Plan& plan,
+                         const Link& link, const TrainSettings& settings,
+                         const IterationTrialRequest& trial) {
+  return on_every_rank<IterationTrial>(
+      request, link, [&](Communicator& world, Engine& engine) {
+        return run_iteration_trial(settings, plan, *request.batches, world,
+                                   engine, trial);
+      });
+}
+
+ZeroSizes first_to_measure(const ZeroBenchRequest& request) {
+  const int32_t homes = request.mesh.homes();
+  const ZeroSizes zero3{homes, homes, homes};
+  const auto& sizes = request.sizes;
+  return std::ranges::find(sizes, zero3) != sizes.end() ? zero3 : sizes.front();
+}
+
+Link scaled_link(const ZeroBenchRequest& request, const Plan& plan,
+                 double compute) {
+  if (request.comm_ratio == 0) return request.link;
+  LinkModel link = request.link.value_or(
+      LinkModel{.intra_bytes_per_second = kNominalBandwidth,
+                .inter_bytes_per_second = kNominalBandwidth,
+                .ranks_per_node = plan.options.ranks_per_node});
+  const double sending = planned_bytes(request.settings, plan).seconds(link);
+  if (sending == 0)
+    throw UsageError(cat("a ratio of communication to compute of ",
+                         request.comm_ratio, ": ",
+                         to_string(plan.options.zero.sizes),
+                         " sends nothing on ", to_string(plan.mesh)));
+  const double factor = sending / (request.comm_ratio * compute);
+  link.intra_bytes_per_second *= factor;
+  link.inter_bytes_per_second *= factor;
+  return link;
+}
+
+// Without overlap, so that threads that copy take no time from the one that
+// computes.
+void measure_first(const ZeroBenchRequest& request, ZeroBench& bench) {
+  request.progress("measuring what the machine can do");
+  bench.limits = on_every_rank<MachineLimits>(request, {}, measure_limits);
+  bench.measured_first = first_to_measure(request);
+  request.progress(
+      cat("measuring ", to_string(bench.measured_first), " without links"));
+  const Plan plan = request.plan(bench.measured_first, {});
+  TrainSettings settings = request.settings;
+  settings.runtime.overlap = Overlap::kNone;
+  const IterationTrial trial = carry_out(request, plan, {}, settings, kFirst);
+  bench.compute_seconds = trial.compute_seconds;
+  bench.inputs = inputs_of(trial, num_micro_batches(request));
+  bench.inputs.copy_bytes_per_second = bench.limits.copies.together;
+  bench.link = scaled_link(request, plan, trial.compute_seconds);
+}
+
+void plan_cell(const ZeroBenchRequest& request, const ZeroBench& bench,
+               ZeroCell& cell) {
+  try {
+    cell.plan = request.plan(cell.sizes, bench.link);
+  } catch (const UsageError& error) {
+    cell.error = error.what();
+    return;
+  }
+  cell.bytes = planned_bytes(request.settings, *cell.plan);
+  for (const RankCost& rank : predict(*cell.plan))
+    cell.memory_predicted_max =
+        std::max(cell.memory_predicted_max, rank.memory.total().value());
+  cell.predicted =
+      predict_cell(request.settings, *cell.plan, cell.overlap, bench.inputs);
+  if (!bench.link) return;
+  cell.link_seconds = cell.bytes.seconds(*bench.link);
+  cell.edge_seconds = cell.bytes.edge_seconds(*bench.link);
+}
+
+// Digests are those of the first round; all rounds do the same.
+void run_cell(const ZeroBenchRequest& request, const ZeroBench& bench,
+              ZeroCell& cell, Trace* trace) {
+  TrainSettings settings = request.settings;
+  settings.runtime.overlap = cell.overlap;
+  settings.runtime.trace = trace;
+  IterationTrialRequest trial = request.trial;
+  trial.wants_digests = cell.trials.empty();
+  cell.trials.push_back(
+      carry_out(request, *cell.plan, bench.link, settings, trial));
+}
+
+void run_round(const ZeroBenchRequest& request, int round, ZeroBench& bench) {
+  std::vector<ZeroCell*> order;
+  for (ZeroCell& cell : bench.cells)
+    if (cell.error.empty()) order.push_back(&cell);
+  ZeroCell* traced = order.empty() ? nullptr : order.back();
+  if (round % 2 == 1) std::ranges::reverse(order);
+  for (ZeroCell* cell : order) {
+    request.progress(cat("round ", round + 1, " of ", request.repeats, ": ",
+                         to_string(cell->sizes), " ",
+                         to_string(cell->overlap)));
+    const bool last = round + 1 == request.repeats && cell == traced;
+    run_cell(request, bench, *cell, last ? request.trace : nullptr);
+  }
+}
+
+// Sums over ranks and over micro-batches come in another order for another z2,
+// unless there is one micro-batch and sums over ranks are halved again and
+// again.
+int32_t digest_class(const ZeroCell& cell, const Mesh& mesh,
+                     int64_t num_micro_batches) {
+  const bool one_for_all =
+      num_micro_batches == 1 &&
+      std::has_single_bit(static_cast<uint32_t>(mesh.homes()));
+  return one_for_all ? 0 : cell.sizes.z2;
+}
+
+double ratio_hidden(double waited, double busy) {
+  return busy > 0 ? std::clamp(1 - waited / busy, 0.0, 1.0) : 1;
+}
+
+std::vector<double> values_of(const std::vector<IterationTrial>& trials,
+                              double IterationTrial::*member) {
+  std::vector<double> values;
+  for (const IterationTrial& trial : trials) values.push_back(trial.*member);
+  return values;
+}
+
+double sum_of(const std::vector<IterationTrial>& trials,
+              double IterationTrial::*member) {
+  double sum = 0;
+  for (const IterationTrial& trial : trials) sum += trial.*member;
+  return sum;
+}
+
+std::string name_of(const ZeroCell& cell) {
+  return cat(to_string(cell.sizes), " ", to_string(cell.overlap));
+}
+
+}  // namespace
+
+double ZeroCell::median(double IterationTrial::*member) const {
+  return median_of(values_of(trials, member));
+}
+
+double ZeroCell::spread(double IterationTrial::*member) const {
+  const auto [least, most] = std::ranges::minmax(values_of(trials, member));
+  return most - least;
+}
+
+double ZeroCell::hidden_fraction() const {
+  return ratio_hidden(sum_of(trials, &IterationTrial::waited_seconds),
+                      sum_of(trials, &IterationTrial::busy_seconds));
+}
+
+double ZeroCell::step_hidden_fraction() const {
+  return ratio_hidden(sum_of(trials, &IterationTrial::step_waited_seconds),
+                      sum_of(trials, &IterationTrial::step_busy_seconds));
+}
+
+std::string ZeroBench::disagreement(const Mesh& mesh,
+                                    int64_t num_micro_batches) const {
+  for (size_t i = 0; i < cells.size(); ++i)
+    for (size_t j = 0; j < i; ++j) {
+      const ZeroCell &a = cells[j], &b = cells[i];
+      if (!a.error.empty() || !b.error.empty()) continue;
+      if (digest_class(a, mesh, num_micro_batches) !=
+          digest_class(b, mesh, num_micro_batches))
+        continue;
+      if (a.first().digest != b.first().digest ||
+          a.first().state_digest != b.first().state_digest)
+        return cat(name_of(a), " and ", name_of(b),
+                   " lead to different parameters or states");
+    }
+  return "";
+}
+
+int64_t num_micro_batches(const ZeroBenchRequest& request) {
+  const TrainSettings& settings = request.settings;
+  return settings.global_batch /
+         (settings.decoder.micro_batch * request.mesh.homes());
+}
+
+ZeroBench run_zero_bench(const ZeroBenchRequest& request) {
+  ZeroBench bench;
+  measure_first(request, bench);
+  for (const ZeroSizes& sizes : request.sizes)
+    for (const Overlap overlap : request.overlaps) {
+      ZeroCell& cell = bench.cells.emplace_back();
+      cell.sizes = sizes;
+      cell.overlap = overlap;
+      plan_cell(request, bench, cell);
+    }
+  for (int round = 0; round < request.repeats; ++round)
+    run_round(request, round, bench);
+  return bench;
+}
+
+}  // namespace canzona

@@ -1,0 +1,137 @@
+// The answer of `canzona bench zero` as JSON.
+#include "canzona/base/json_writer.h"
+#include "canzona/report/json_parts.h"
+#include "cli/bench_zero.h"
+
+namespace canzona::cli {
+namespace {
+
+void write_link(JsonWriter& out, const ZeroReport& report) {
+  const Link& link = report.bench.link;
+  if (!link) {
+    out.null();
+    return;
+  }
+  out.begin_object().field("kind", "modelled link");
+  out.field("intra_bytes_per_second", link->intra_bytes_per_second);
+  out.field("inter_bytes_per_second", link->inter_bytes_per_second);
+  out.field("latency_seconds", link->latency_seconds);
+  out.field("ranks_per_node", link->ranks_per_node);
+  out.member("comm_ratio");
+  report.comm_ratio > 0 ? out.value(report.comm_ratio) : out.null();
+  out.end_object();
+}
+
+void write_sizes(JsonWriter& out, const ZeroSizes& sizes) {
+  out.begin_object().field("z1", sizes.z1).field("z2", sizes.z2);
+  out.field("z3", sizes.z3).end_object();
+}
+
+void write_limits(JsonWriter& out, const MachineLimits& limits) {
+  out.begin_object();
+  out.field("gemm_flops_one_rank", limits.flops.alone);
+  out.field("gemm_flops_all_ranks", limits.flops.together);
+  out.field("copy_bytes_per_second_one_rank", limits.copies.alone);
+  out.field("copy_bytes_per_second_all_ranks", limits.copies.together);
+  out.end_object();
+}
+
+void write_times(JsonWriter& out, const ZeroCell& cell) {
+  using Trial = IterationTrial;
+  out.field("iteration_seconds", cell.median(&Trial::iteration_seconds));
+  out.field("iteration_seconds_spread", cell.spread(&Trial::iteration_seconds));
+  out.member("iteration_seconds_rounds").begin_array();
+  for (const Trial& trial : cell.trials) out.value(trial.iteration_seconds);
+  out.end_array();
+  out.member("step_seconds_rounds").begin_array();
+  for (const Trial& trial : cell.trials) out.values(trial.seconds);
+  out.end_array();
+  out.field("predicted_seconds", cell.predicted.seconds);
+  out.field("hidden_fraction", cell.hidden_fraction());
+  out.field("predicted_hidden_fraction", cell.predicted.hidden_fraction);
+  out.field("step_hidden_fraction", cell.step_hidden_fraction());
+  out.field("compute_seconds", cell.median(&Trial::compute_seconds));
+  out.field("waited_seconds", cell.median(&Trial::waited_seconds));
+  out.field("busy_seconds", cell.median(&Trial::busy_seconds));
+  out.field("optimizer_seconds", cell.median(&Trial::step_seconds));
+  out.field("link_seconds", cell.link_seconds);
+  const double edge = cell.edge_seconds;
+  out.field("edge_seconds", edge);
+  out.field("edge_fraction", edge / cell.median(&Trial::iteration_seconds));
+}
+
+template <class Values>
+int64_t most(const Values& values) {
+  return std::ranges::max(values);
+}
+
+void write_sizes_of(JsonWriter& out, const ZeroCell& cell) {
+  const IterationTrial& trial = cell.first();
+  out.field("slow_bytes_per_rank", most(trial.slow_bytes_sent));
+  out.field("slow_bytes_predicted", cell.bytes.most_slow());
+  out.field("bytes_per_rank", most(trial.bytes_sent));
+  out.field("bytes_predicted", cell.bytes.most_sent());
+  out.field("memory_bytes_max", most(trial.memory_bytes));
+  out.field("memory_predicted_max", cell.memory_predicted_max);
+  out.member("pool_high_water").begin_object();
+  out.field("bytes", trial.pools.bytes);
+  out.field("gather_slots", trial.pools.gather_slots);
+  out.field("scatter_slots", trial.pools.scatter_slots).end_object();
+  out.field("loss", trial.loss);
+  out.field("plan_digest", cell.plan->digest);
+}
+
+void write_cell(JsonWriter& out, const ZeroCell& cell) {
+  out.begin_object();
+  write_sizes(out.member("zero"), cell.sizes);
+  out.field("overlap", to_string(cell.overlap));
+  if (!cell.error.empty()) {
+    out.field("error", cell.error).end_object();
+    return;
+  }
+  out.field("digest", cell.first().digest);
+  out.field("state_digest", cell.first().state_digest);
+  write_times(out, cell);
+  write_sizes_of(out, cell);
+  out.end_object();
+}
+
+void write_first(JsonWriter& out, const ZeroBench& bench) {
+  const MeasuredInputs& inputs = bench.inputs;
+  out.begin_object();
+  write_sizes(out.member("zero"), bench.measured_first);
+  out.field("compute_seconds", bench.compute_seconds);
+  out.field("optimizer_seconds", inputs.step_seconds);
+  out.field("other_seconds", inputs.other_seconds);
+  out.member("forward_seconds").values(inputs.forward_seconds);
+  out.member("backward_seconds").values(inputs.backward_seconds);
+  out.end_object();
+}
+
+}  // namespace
+
+std::string zero_json(const ZeroReport& report) {
+  const ZeroBench& bench = report.bench;
+  JsonWriter out(2);
+  out.begin_object().field("model", report.model);
+  out.field("parameters", report.num_parameters).member("mesh");
+  write_mesh(out, report.mesh);
+  out.field("world", report.mesh.world()).field("rule", report.rule);
+  out.field("strategy", report.strategy).field("transport", "thread");
+  out.field("ranks_per_node", report.ranks_per_node);
+  out.field("micro_batches", report.num_micro_batches);
+  out.field("tokens", report.tokens);
+  out.field("steps", report.trial.steps).field("warmup", report.trial.warmup);
+  out.field("repeats", report.repeats);
+  write_link(out.member("link"), report);
+  write_limits(out.member("machine"), bench.limits);
+  write_first(out.member("measured_first"), bench);
+  out.field("digests_agree", report.disagreement().empty());
+  out.member("warnings").values(warnings_of(report));
+  out.member("cells").begin_array();
+  for (const ZeroCell& cell : bench.cells) write_cell(out, cell);
+  out.end_array().end_object();
+  return out.take() + "\n";
+}
+
+}  // namespace canzona::cli

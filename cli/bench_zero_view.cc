@@ -1,0 +1,169 @@
+// The answer of `canzona bench zero` on the terminal.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <thread>
+
+#include "canzona/base/text.h"
+#include "canzona/report/terminal_table.h"
+#include "cli/bench_zero.h"
+
+namespace canzona::cli {
+namespace {
+
+using Trial = IterationTrial;
+
+// A modelled link above this part of the copy rate is not what is measured.
+constexpr double kMostOfCopyRate = 0.25;
+constexpr size_t kDigestLetters = 8;
+
+std::string title(const Ink& ink, std::string_view text) {
+  return "\n" + ink(Tone::kBold, text) + "\n";
+}
+
+std::string percent(double part) { return fmt::format("{:.0f} %", 100 * part); }
+
+std::string sizes_text(const ZeroSizes& sizes) {
+  return fmt::format("{},{},{}", sizes.z1, sizes.z2, sizes.z3);
+}
+
+std::string heading(const ZeroReport& report, const Ink& ink) {
+  const ZeroBench& bench = report.bench;
+  std::string out =
+      ink(Tone::kBold, "Iterations") +
+      fmt::format(" of {} ({} parameters) with {} on {}: {} threads\n",
+                  printable(report.model),
+                  human_count(static_cast<double>(report.num_parameters)),
+                  report.rule, to_string(report.mesh), report.mesh.world());
+  const auto line = [&](const std::string& text) {
+    out += "  " + wrap(text, kPageWidth - 2, 2) + "\n";
+  };
+  line(fmt::format(
+      "{} micro-batches of {} tokens on each data-parallel rank; {} rounds of "
+      "{} timed iterations; nodes of {} ranks",
+      report.num_micro_batches, report.tokens, report.repeats,
+      report.trial.steps, report.ranks_per_node));
+  if (bench.link)
+    line(fmt::format(
+        "modelled link: {:.3g} GB/s inside a node, {:.3g} GB/s between nodes, "
+        "latency {}",
+        bench.link->intra_bytes_per_second / 1e9,
+        bench.link->inter_bytes_per_second / 1e9,
+        human_seconds(bench.link->latency_seconds)));
+  const MachineLimits& limits = bench.limits;
+  line(fmt::format(
+      "this machine: a rank multiplies {:.3g} GFLOP/s alone, {:.3g} beside all "
+      "others; copies {:.3g} and {:.3g} GB/s",
+      limits.flops.alone / 1e9, limits.flops.together / 1e9,
+      limits.copies.alone / 1e9, limits.copies.together / 1e9));
+  line(fmt::format("without links and overlap z={} computes for {}",
+                   sizes_text(bench.measured_first),
+                   human_seconds(bench.compute_seconds)));
+  return out;
+}
+
+// Iteration without overlap / with it, of the same sizes; 0: not run.
+double against_none(const ZeroReport& report, const ZeroCell& cell) {
+  for (const ZeroCell* other : report.ran())
+    if (other->sizes == cell.sizes && other->overlap == Overlap::kNone)
+      return other->median(&Trial::iteration_seconds) /
+             cell.median(&Trial::iteration_seconds);
+  return 0;
+}
+
+std::string times_table(const ZeroReport& report, const Ink& ink) {
+  Table table("<<>>>>>>>>");
+  table.header({"z1,z2,z3", "overlap", "iteration", "spread", "predicted",
+                "none :", "hidden", "computes", "waits", "edge"});
+  for (const ZeroCell* cell : report.ran()) {
+    const double seconds = cell->median(&Trial::iteration_seconds);
+    const double speed_up = against_none(report, *cell);
+    table.row({sizes_text(cell->sizes), std::string(to_string(cell->overlap)),
+               human_seconds(seconds),
+               human_seconds(cell->spread(&Trial::iteration_seconds)),
+               human_seconds(cell->predicted.seconds),
+               speed_up > 0 ? fmt::format("{:.2f}x", speed_up) : "",
+               percent(cell->hidden_fraction()),
+               human_seconds(cell->median(&Trial::compute_seconds)),
+               human_seconds(cell->median(&Trial::waited_seconds)),
+               percent(cell->edge_seconds / seconds)});
+  }
+  return title(ink, "Slowest rank, medians over rounds") + table.text(ink);
+}
+
+std::string sizes_table(const ZeroReport& report, const Ink& ink) {
+  Table table("<<>>>>>>");
+  table.header({"z1,z2,z3", "overlap", "slow bytes", "predicted", "memory",
+                "predicted", "pools", "digest"});
+  for (const ZeroCell* cell : report.ran()) {
+    const Trial& trial = cell->first();
+    table.row({sizes_text(cell->sizes), std::string(to_string(cell->overlap)),
+               human_bytes(std::ranges::max(trial.slow_bytes_sent)),
+               human_bytes(cell->bytes.most_slow()),
+               human_bytes(std::ranges::max(trial.memory_bytes)),
+               human_bytes(cell->memory_predicted_max),
+               human_bytes(trial.pools.bytes),
+               trial.digest.substr(0, kDigestLetters)});
+  }
+  return title(ink,
+               "Largest rank: bytes between nodes in an iteration, memory") +
+         table.text(ink);
+}
+
+std::string verdict(const ZeroReport& report, const Ink& ink) {
+  if (report.ran().size() < 2) return "";
+  const std::string wrong = report.disagreement();
+  return "\n" +
+         (wrong.empty()
+              ? ink(Tone::kGood,
+                    "cells that must lead to the same parameters and states do")
+              : ink(Tone::kPoor, wrong)) +
+         "\n";
+}
+
+std::string refusals(const ZeroReport& report, const Ink& ink) {
+  std::string out;
+  for (const ZeroCell& cell : report.bench.cells)
+    if (!cell.error.empty())
+      out += ink(Tone::kPoor, "  " + sizes_text(cell.sizes)) + ": " +
+             wrap(printable(cell.error), kPageWidth - 4, 4) + "\n";
+  return out.empty() ? out : title(ink, "Not run") + out;
+}
+
+}  // namespace
+
+std::vector<const ZeroCell*> ZeroReport::ran() const {
+  std::vector<const ZeroCell*> out;
+  for (const ZeroCell& cell : bench.cells)
+    if (cell.error.empty()) out.push_back(&cell);
+  return out;
+}
+
+std::vector<std::string> warnings_of(const ZeroReport& report) {
+  std::vector<std::string> out;
+  const ZeroBench& bench = report.bench;
+  const double copies = bench.limits.copies.together;
+  if (bench.link &&
+      std::max(bench.link->intra_bytes_per_second,
+               bench.link->inter_bytes_per_second) > kMostOfCopyRate * copies)
+    out.push_back(fmt::format(
+        "the modelled link is faster than a quarter of what a rank copies "
+        "here ({:.3g} GB/s): copies are part of what is measured",
+        copies / 1e9));
+  const auto cpus = static_cast<int>(std::thread::hardware_concurrency());
+  if (report.mesh.world() > cpus)
+    out.push_back(fmt::format("{} ranks share {} CPUs: times say little",
+                              report.mesh.world(), cpus));
+  return out;
+}
+
+std::string zero_text(const ZeroReport& report, const Ink& ink) {
+  std::string out = heading(report, ink);
+  if (!report.ran().empty())
+    out += times_table(report, ink) + sizes_table(report, ink) +
+           verdict(report, ink);
+  return out + refusals(report, ink);
+}
+
+}  // namespace canzona::cli
