@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "canzona/plan/overlap.h"
+#include "canzona/plan/zero.h"
 #include "canzona/plan/zero.h"
 #include "canzona/train/config.h"
 

@@ -63,8 +63,13 @@ void Communicator::fail(int64_t number) noexcept {
   flight_->end(number, FlightRecord::State::kFailed, exchange_.sent().all);
   try {
     std::rethrow_exception(std::current_exception());
-  } catch (const std::exception& error) {
+  } catch (const PeerLost& error) {
     exchange_.transport().abort(error.what());
+  } catch (const UsageError& error) {
+    exchange_.transport().abort(error.what());
+  } catch (const std::exception& error) {
+    // Whoever copies or adds does not know for whom.
+    exchange_.transport().abort(cat(exchange_.where(), ": ", error.what()));
   } catch (...) {
     exchange_.transport().abort(exchange_.where());
   }

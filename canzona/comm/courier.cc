@@ -107,10 +107,13 @@ void Courier::run_task(CourierTask& task, const Call& call) {
   try {
     task.run(communicator_, call);
   } catch (const std::exception& error) {
-    communicator_.abort(error.what());
+    communicator_.abort(cat("rank ", communicator_.known_as(), ": ",
+                            task.name(), " ", quoted(call.label), ": ",
+                            error.what()));
     throw;
   } catch (...) {
-    communicator_.abort(cat(task.name(), " ", quoted(call.label), " failed"));
+    communicator_.abort(cat("rank ", communicator_.known_as(), ": ",
+                            task.name(), " ", quoted(call.label), " failed"));
     throw;
   }
 }

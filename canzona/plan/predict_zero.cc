@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "canzona/plan/modules.h"
-#include "canzona/plan/pairwise_bytes.h"
 #include "canzona/plan/predict_parts.h"
 #include "canzona/plan/runs.h"
 
@@ -42,40 +41,50 @@ int32_t node_of(const Plan& plan, int32_t world_rank) {
   return world_rank / plan.options.ranks_per_node;
 }
 
-// Some ranks of the world with their runs, and what one of them sends.
+// Ranks of the world that exchange runs pairwise, as one of them sees it: it
+// sends every peer that peer's run (reduce-scatter) or its own (all-gather).
 class Peers {
  public:
   Peers(const Plan& plan, int32_t self) : plan_(plan), self_(self) {}
 
   void add(int32_t rank, int64_t run) {
-    ranks_.push_back(rank);
-    nodes_.push_back(node_of(plan_, rank));
-    runs_.push_back(run);
+    if (rank == self_) {
+      own_ = run;
+      return;
+    }
+    Side& side = node_of(plan_, rank) == node_of(plan_, self_) ? near_ : far_;
+    side.ranks += 1;
+    side.elements += run;
+  }
+  // Some of other nodes at once.
+  void add_far(int64_t ranks, int64_t elements) {
+    far_.ranks += ranks;
+    far_.elements += elements;
   }
 
   WireBytes reduce_scatter(int64_t bytes) const {
-    WireBytes out;
-    PairwiseBytes(ranks_, nodes_, runs_).add_reduce_scatter(only(out), bytes);
-    return out;
+    return {.sent_intra = near_.elements * bytes,
+            .sent_inter = far_.elements * bytes,
+            .received_intra = own_ * near_.ranks * bytes,
+            .received_inter = own_ * far_.ranks * bytes};
   }
   WireBytes all_gather(int64_t bytes) const {
-    WireBytes out;
-    PairwiseBytes(ranks_, nodes_, runs_).add_all_gather(only(out), bytes);
-    return out;
+    return {.sent_intra = own_ * near_.ranks * bytes,
+            .sent_inter = own_ * far_.ranks * bytes,
+            .received_intra = near_.elements * bytes,
+            .received_inter = far_.elements * bytes};
   }
 
  private:
-  PairwiseBytes::Fields only(WireBytes& out) const {
-    return [this, &out](int32_t rank) -> WireBytes& {
-      return rank == self_ ? out : ignored_;
-    };
-  }
+  struct Side {
+    int64_t ranks = 0;
+    int64_t elements = 0;
+  };
 
   const Plan& plan_;
   int32_t self_;
-  std::vector<int32_t> ranks_, nodes_;
-  std::vector<int64_t> runs_;
-  mutable WireBytes ignored_;
+  int64_t own_ = 0;
+  Side near_, far_;  // of the same node, of others
 };
 
 void add(WireBytes& sum, const WireBytes& more) {
@@ -108,9 +117,7 @@ class WireOfRank {
     add(out.scatter, group(bucket, zero_.z2).reduce_scatter(kBytesPerFp32));
     const bool everywhere =
         plan_.options.zero.replica_sum == ReplicaSum::kAllReduce;
-    const bool spreads = plan_.traffic == Traffic::kReduceScatter ||
-                         plan_.traffic == Traffic::kPadded;
-    if (!spreads) {
+    if (!spreads()) {
       const int64_t all =
           kept_elements(plan_, bucket, place(at_.home), zero_.z2);
       add_all_reduce(all, zero_.z2, zero_.z1, out.reduce);
@@ -119,13 +126,23 @@ class WireOfRank {
     }
     if (plan_.traffic != Traffic::kAllReduce)
       add(out.publish, circle(bucket, zero_.z3).all_gather(parameter));
+    add_replicas(bucket, out.replicas);
+  }
+
+  void add_replicas(const Bucket& bucket, WireBytes& out) const {
+    const bool everywhere =
+        plan_.options.zero.replica_sum == ReplicaSum::kAllReduce;
     const int32_t step = everywhere ? zero_.z2 : zero_.z1;
     for (const int64_t elements :
-         spreads && !everywhere ? own_runs(bucket) : kept_runs(bucket))
-      add_all_reduce(elements, step, plan_.mesh.homes(), out.replicas);
+         spreads() && !everywhere ? own_runs(bucket) : kept_runs(bucket))
+      add_all_reduce(elements, step, plan_.mesh.homes(), out);
   }
 
  private:
+  bool spreads() const {
+    return plan_.traffic == Traffic::kReduceScatter ||
+           plan_.traffic == Traffic::kPadded;
+  }
   int32_t world_rank(int32_t home) const {
     return plan_.mesh.rank(at_.stage, home, at_.t);
   }
@@ -144,13 +161,15 @@ class WireOfRank {
   Peers circle(const Bucket& bucket, int32_t z) const {
     Peers peers(plan_, rank_);
     const int32_t first = at_.home / zero_.z1 * zero_.z1;
-    for (int32_t home = first + at_.home % z; home < first + zero_.z1;
-         home += z) {
-      const int32_t slice = plan_.grid.slice_of(place(home));
-      const auto group =
-          static_cast<size_t>((home - first) / plan_.grid.places);
-      peers.add(world_rank(home), matrix_runs(plan_, bucket, slice)[group] +
-                                      adamw_runs(plan_, bucket, slice)[group]);
+    const int32_t places = plan_.grid.places;
+    for (int32_t place = at_.home % z; place < places; place += z) {
+      const int32_t slice = plan_.grid.slice_of(place);
+      const std::vector<int64_t> matrices = matrix_runs(plan_, bucket, slice);
+      const std::vector<int64_t> others = adamw_runs(plan_, bucket, slice);
+      for (int32_t group = 0; group < zero_.z1 / places; ++group)
+        peers.add(world_rank(first + group * places + place),
+                  matrices[static_cast<size_t>(group)] +
+                      others[static_cast<size_t>(group)]);
     }
     return peers;
   }
@@ -174,14 +193,21 @@ class WireOfRank {
   }
 
   // Over every `step`th of `homes` data-parallel ranks, this one among them.
+  // Shares are even; of other nodes their sum is enough.
   void add_all_reduce(int64_t elements, int32_t step, int32_t homes,
                       WireBytes& out) const {
-    const int32_t count = homes / step;
+    const int64_t count = homes / step;
     const int32_t first = at_.home / homes * homes + at_.home % step;
-    const std::vector<int64_t> shares = even_runs(elements, count);
+    const int32_t reach = plan_.options.ranks_per_node / plan_.mesh.tp + 1;
+    const int64_t self = (at_.home - first) / step;
+    const int64_t begin = std::max<int64_t>(0, self - reach);
+    const int64_t end = std::min<int64_t>(count, self + reach + 1);
     Peers peers(plan_, rank_);
-    for (int32_t i = 0; i < count; ++i)
-      peers.add(world_rank(first + i * step), shares[static_cast<size_t>(i)]);
+    for (int64_t i = begin; i < end; ++i)
+      peers.add(world_rank(first + static_cast<int32_t>(i) * step),
+                elements * (i + 1) / count - elements * i / count);
+    peers.add_far(count - (end - begin),
+                  elements - elements * end / count + elements * begin / count);
     add(out, peers.reduce_scatter(kBytesPerFp32));
     add(out, peers.all_gather(kBytesPerFp32));
   }
@@ -252,9 +278,12 @@ void add_replica_sums(const Plan& plan, std::vector<RankCost>& world) {
                      plan.options.zero.replica_sum == ReplicaSum::kScatter;
   if (alone || plan.mesh.ep > 1) return;
   for (size_t r = 0; r < world.size(); ++r) {
-    auto& sum = world[r].wire[static_cast<size_t>(Collective::kAllReduce)];
-    for (const ModuleWire& m : module_wire(plan, static_cast<int32_t>(r)))
-      add(sum, m.replicas);
+    const auto rank = static_cast<int32_t>(r);
+    const WireOfRank wire(plan, rank);
+    for (const Bucket& bucket : plan.buckets)
+      if (buffer_of(plan, bucket).stage == Stand(plan, rank).stage)
+        wire.add_replicas(
+            bucket, world[r].wire[static_cast<size_t>(Collective::kAllReduce)]);
   }
 }
 

@@ -40,6 +40,15 @@ enum class MessageUnit { kModule, kParameter };
 std::string_view to_string(MessageUnit unit);
 MessageUnit parse_message_unit(std::string_view text);
 
+// What of the communication compute waits for at once.
+enum class Overlap {
+  kNone,        // everything
+  kMain,        // all but the next module's gather and the last one's scatter
+  kBackground,  // nothing that it does not need yet
+};
+std::string_view to_string(Overlap overlap);
+Overlap parse_overlap(std::string_view text);
+
 // How gradients are added over the groups: to those who need them, or, as
 // first published, everywhere.
 enum class ReplicaSum { kScatter, kAllReduce };

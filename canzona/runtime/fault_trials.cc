@@ -5,6 +5,8 @@
 #include <stdexcept>
 
 #include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "canzona/comm/thread/gate.h"
 #include "canzona/linalg/cpu/cpu_engine.h"
 #include "canzona/runtime/test_trial.h"
 
@@ -60,20 +62,81 @@ class Scene {
   int num_ended_ = 0;
 };
 
-// Counts its calls in the first step, of which there are some on every rank,
-// and fails at one of them in the second.
+// Counts in the first step, in which there is something on every rank, and
+// falls at one number of the second. Any thread.
+class Moment {
+ public:
+  explicit Moment(uint64_t moment) : moment_(moment) {}
+
+  void begin_step(int64_t step) {
+    const std::lock_guard lock(mutex_);
+    step_ = step;
+    num_in_last_ = num_;
+    num_ = 0;
+  }
+  // Once.
+  bool comes() {
+    const std::lock_guard lock(mutex_);
+    const uint64_t number = num_++;
+    if (over_ || !is_time(number)) return false;
+    over_ = true;
+    return true;
+  }
+
+ private:
+  // Steps differ in their refreshes: a moment past the end of one is in the
+  // next.
+  bool is_time(uint64_t number) const {
+    if (step_ != kFaultyStep) return step_ > kFaultyStep;
+    return number >= moment_ % num_in_last_;
+  }
+
+  const uint64_t moment_;
+  std::mutex mutex_;
+  bool over_ = false;
+  int64_t step_ = 0;
+  uint64_t num_ = 0, num_in_last_ = 0;
+};
+
+// Before the victim's collectives.
+class StumblingGate final : public Gate {
+ public:
+  explicit StumblingGate(Scene& scene)
+      : scene_(scene), moment_(scene.trial().moment) {}
+
+  void begin_step(int64_t step) { moment_.begin_step(step); }
+
+  void pass(std::string_view group, Operation operation, std::string_view label,
+            int rank) override {
+    const Fault kind = scene_.trial().kind;
+    if (rank != scene_.trial().victim ||
+        (kind != Fault::kThrowInOperation && kind != Fault::kStallInOperation))
+      return;
+    if (!moment_.comes()) return;
+    scene_.begin_fault(
+        cat(group.substr(0, group.find(' ')), " ", to_string(operation)));
+    if (kind == Fault::kThrowInOperation)
+      throw std::runtime_error(cat("no more paper for ", quoted(label)));
+    scene_.wait_for_others();
+  }
+  void open_for_good() noexcept override {}
+
+ private:
+  Scene& scene_;
+  Moment moment_;
+};
+
+// Fails at one of its calls.
 class StumblingEngine final : public CpuEngine {
  public:
   StumblingEngine(Scene& scene, bool stumbles)
       : CpuEngine(usable_bf16_kernels().front()),
         scene_(scene),
-        stumbles_(stumbles && scene.trial().kind != Fault::kLeave) {}
+        stumbles_(stumbles && (scene.trial().kind == Fault::kThrow ||
+                               scene.trial().kind == Fault::kStall)),
+        moment_(scene.trial().moment) {}
 
-  void begin_step(int64_t step) {
-    step_ = step;
-    calls_in_last_ = calls_;
-    calls_ = 0;
-  }
+  void begin_step(int64_t step) { moment_.begin_step(step); }
 
   void find_nonfinite(int32_t* first, std::span<const Stretch> runs) override {
     call("grad_ready");
@@ -108,48 +171,39 @@ class StumblingEngine final : public CpuEngine {
  private:
   void call(const char* stage) {
     if (!stumbles_) return;
-    const uint64_t number = calls_++;
-    if (fallen_ || !is_time(number)) return;
-    fallen_ = true;
+    if (!moment_.comes()) return;
     scene_.begin_fault(stage);
     if (scene_.trial().kind == Fault::kThrow)
       throw std::runtime_error("no more paper");
     scene_.wait_for_others();
   }
 
-  // Steps differ in their refreshes: a moment past the end of one is in the
-  // next.
-  bool is_time(uint64_t number) const {
-    if (step_ != kFaultyStep) return step_ > kFaultyStep;
-    return number >= scene_.trial().moment % calls_in_last_;
-  }
-
   Scene& scene_;
   const bool stumbles_;
-  bool fallen_ = false;
-  int64_t step_ = 0;
-  uint64_t calls_ = 0, calls_in_last_ = 0;
+  Moment moment_;
 };
 
 class FaultRank {
  public:
-  FaultRank(Scene& scene, Communicator& world)
+  FaultRank(Scene& scene, StumblingGate& gate, Communicator& world)
       : scene_(scene),
+        gate_(gate),
         is_victim_(world.rank() == scene.trial().victim),
         engine_(scene, is_victim_),
-        runtime_(scene.trial().plan, world, engine_, {}) {
+        runtime_(scene.trial().plan, world, engine_, scene.trial().runtime) {
     trial_.plan = scene.trial().plan;
   }
 
   void run() {
     for (int64_t step = 1; step <= 3; ++step) {
       engine_.begin_step(step);
+      if (is_victim_) gate_.begin_step(step);
       if (leaves(step, 0, "before gradients")) return;
       make_gradients(runtime_, engine_, trial_, step);
       if (leaves(step, 1, "before the step")) return;
       runtime_.step({.learning_rate = 0.01});
       if (leaves(step, 2, "before wait_params")) return;
-      runtime_.wait_params(0);
+      if (trial_.plan.options.zero.sizes.z3 == 1) runtime_.wait_params(0);
       runtime_.wait_all_params();
     }
   }
@@ -164,6 +218,7 @@ class FaultRank {
   }
 
   Scene& scene_;
+  StumblingGate& gate_;
   bool is_victim_;
   StumblingEngine engine_;
   Runtime runtime_;
@@ -174,12 +229,14 @@ class FaultRank {
 
 FaultOutcome run_fault(const FaultTrial& trial) {
   Scene scene(trial);
+  StumblingGate gate(scene);
   RunOptions options;
+  options.world.gate = &gate;
   options.communicator.deadline = trial.deadline;
   try {
     run_ranks(trial.plan.mesh.world(), options, [&](Communicator& world) {
       try {
-        FaultRank(scene, world).run();
+        FaultRank(scene, gate, world).run();
       } catch (const PeerLost& error) {
         scene.lost(world.rank(), error.what());
         scene.ended();

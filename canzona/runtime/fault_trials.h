@@ -5,9 +5,9 @@
 //                                     .victim = 2, .moment = 17});
 //   EXPECT_THAT(outcome.words[0], HasSubstr("rank 2"));
 //
-// Steps are counted in calls of the victim's engine, which come from every
+// Moments are counted in calls of the victim's engine, which come from every
 // stage: gradients announced, checked, prepared and gathered, transformed,
-// scattered, applied and published.
+// scattered, applied and published; or in the collectives of all its threads.
 #pragma once
 
 #include <chrono>
@@ -15,20 +15,28 @@
 #include <vector>
 
 #include "canzona/plan/plan.h"
+#include "canzona/runtime/runtime.h"
 
 namespace canzona {
 
 enum class Fault {
-  kThrow,  // out of the stage
-  kStall,  // in the stage, until all others have ended
-  kLeave,  // between stages: the rank returns as if all were done
+  kThrow,             // out of the stage
+  kStall,             // in the stage, until all others have ended
+  kLeave,             // between stages: the rank returns as if all were done
+  kThrowInOperation,  // out of a collective, in whichever thread
+  kStallInOperation,
 };
+inline bool is_stall(Fault kind) {
+  return kind == Fault::kStall || kind == Fault::kStallInOperation;
+}
 
 struct FaultTrial {
   Plan plan;
   Fault kind = Fault::kThrow;
   int victim = 0;
-  uint64_t moment = 0;  // modulo the calls, or the places between stages
+  // Modulo the calls, the collectives or the places between stages.
+  uint64_t moment = 0;
+  RuntimeOptions runtime = {};
   std::chrono::milliseconds deadline{1000};  // a busy machine is no fault
 };
 

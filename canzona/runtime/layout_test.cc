@@ -80,7 +80,8 @@ TEST(RankLayout, PadsEveryRunToTheLongest) {
   EXPECT_EQ(region.all.count, 16);
   EXPECT_EQ(region.own, (Extent{8, 8}));
   std::vector<int64_t> firsts;
-  for (const auto& place : laid.layout.gradients.tensors) firsts.push_back(place.first);
+  for (const auto& place : laid.layout.gradients.tensors)
+    firsts.push_back(place.first);
   std::sort(firsts.begin(), firsts.end());
   EXPECT_THAT(firsts, ElementsAre(0, 8));
 }
@@ -95,7 +96,8 @@ TEST(Kept, ElementsAreTheRanksOwnRun) {
     for (const KeptElements& elements : laid.kept.elements)
       EXPECT_EQ(
           elements.first,
-          laid.layout.gradients.tensors[static_cast<size_t>(elements.tensor)].first +
+          laid.layout.gradients.tensors[static_cast<size_t>(elements.tensor)]
+                  .first +
               elements.skipped);
   }
   EXPECT_EQ(kept, 9);

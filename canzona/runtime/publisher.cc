@@ -5,6 +5,7 @@
 #include "canzona/base/text.h"
 #include "canzona/plan/modules.h"
 #include "canzona/runtime/index.h"
+#include "canzona/runtime/zero/module_names.h"
 
 namespace canzona {
 namespace {
@@ -31,7 +32,7 @@ Publisher::Publisher(Rank& rank)
   const int64_t bytes = rank.store.parameter_bytes();
   for (size_t b = 0; b < leaving_.size(); ++b) {
     const RankBucket& bucket = rank.layout.parameters.buckets[b];
-    leaving_[b].label = rank.label(cat("bucket ", bucket.bucket));
+    leaving_[b].label = rank.label(bucket_name(rank.plan, bucket.bucket));
     if (rank.layout.parameters.staged) tasks_.emplace_back(rank, b);
     matrix_bytes_.push_back(times(bucket.matrices.counts, bytes));
     element_bytes_.push_back(times(bucket.elements.counts, bytes));

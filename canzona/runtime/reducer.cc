@@ -5,6 +5,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/runtime/index.h"
+#include "canzona/runtime/zero/module_names.h"
 
 namespace canzona {
 namespace {
@@ -26,7 +27,7 @@ Reducer::Reducer(Rank& rank)
   found_ = memory_.take_array<int32_t>(1);
   for (size_t b = 0; b < pending_.size(); ++b) {
     const int32_t number = rank.layout.gradients.buckets[b].bucket;
-    pending_[b].label = rank.label(cat("bucket ", number));
+    pending_[b].label = rank.label(bucket_name(rank.plan, number));
     for (int32_t t : rank.plan.buckets[index(number)].tensors) {
       const FlatLayout::Place& place = rank.layout.gradients.tensors[index(t)];
       const float* first = rank.store.gradients() + place.first;

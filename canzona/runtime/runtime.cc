@@ -14,6 +14,7 @@
 #include "canzona/runtime/publisher.h"
 #include "canzona/runtime/rank.h"
 #include "canzona/runtime/rank_digest.h"
+#include "canzona/runtime/rank_parameters.h"
 #include "canzona/runtime/reducer.h"
 #include "canzona/runtime/zero/gatherer.h"
 #include "canzona/runtime/zero/scatterer.h"
@@ -82,24 +83,7 @@ struct Runtime::Parts {
     }
   }
 
-  const FlatLayout::Place& place_of_shard(const FlatLayout& layout,
-                                          int32_t tensor) const {
-    const FlatLayout::Place& place = layout.tensors.at(index(tensor));
-    if (place.bucket < 0)
-      throw UsageError(cat("tensor ", quoted(rank.tensor(tensor).name),
-                           " has no shard on rank ", rank.world_rank));
-    return place;
-  }
-  const FlatLayout::Place& parameter_place(int32_t tensor) const {
-    return place_of_shard(rank.layout.parameters, tensor);
-  }
-
   StepOutcome step(const StepSettings& settings);
-  void set_parameter(int32_t tensor, std::span<const float> shard);
-  void set_piece(int32_t tensor, const TensorPiece& piece, const float* shard);
-  void get_kept(int32_t tensor, std::span<float> values);
-  void get_piece(int64_t first, std::span<float> values);
-  void copy_to_masters(int32_t tensor, const float* shard);
   void finish_gradients();
   double busy() const;
 
@@ -118,6 +102,7 @@ struct Runtime::Parts {
 };
 
 StepOutcome Runtime::Parts::step(const StepSettings& settings) {
+  if (gatherer != nullptr) gatherer->require_over();
   publisher.wait_all();
   finish_gradients();
   StepOutcome outcome;
@@ -126,6 +111,7 @@ StepOutcome Runtime::Parts::step(const StepSettings& settings) {
     const Span span(rank.track, "step");
     check.run(settings, reducer.nonfinite(), outcome);
     reducer.begin();
+    if (scatterer != nullptr) scatterer->begin();
     if (outcome.skipped) return outcome;
     ++steps_done;
     publisher.begin();
@@ -160,88 +146,6 @@ double Runtime::Parts::busy() const {
   return busy;
 }
 
-void Runtime::Parts::set_parameter(int32_t tensor,
-                                   std::span<const float> shard) {
-  const FlatLayout::Place& place = parameter_place(tensor);
-  if (!std::cmp_equal(shard.size(), place.count))
-    throw UsageError(cat("set_parameter: ", shard.size(), " values for ",
-                         quoted(rank.tensor(tensor).name), ", whose shard has ",
-                         place.count));
-  if (place.count == 0) return;
-  Arena& arena = rank.engine.arena();
-  const Arena::Scope scope(arena);
-  auto* values = arena.take_array<float>(place.count);
-  rank.engine.upload(reinterpret_cast<std::byte*>(values),
-                     reinterpret_cast<const std::byte*>(shard.data()),
-                     place.count * kBytesPerFp32);
-  for (const TensorPiece& piece : rank.layout.parameters.pieces[index(tensor)])
-    set_piece(tensor, piece, values);
-  if (rank.store.rounded()) copy_to_masters(tensor, values);
-  rank.settle();
-}
-
-void Runtime::Parts::set_piece(int32_t tensor, const TensorPiece& piece,
-                               const float* shard) {
-  const int64_t first = rank.layout.parameters.place_of(tensor, piece);
-  const float* from = shard + piece.in_shard;
-  if (rank.store.rounded())
-    rank.engine.round_to_bf16(rank.store.rounded_copy(first), from,
-                              piece.count);
-  else
-    rank.engine.copy(
-        matrices(reinterpret_cast<float*>(rank.store.parameter(first)), 1,
-                 piece.count),
-        matrices(from, 1, piece.count));
-}
-
-void Runtime::Parts::copy_to_masters(int32_t tensor, const float* shard) {
-  const auto copy = [&](float* to, int64_t from, int64_t count) {
-    rank.engine.copy(matrices(to, 1, count), matrices(shard + from, 1, count));
-  };
-  for (const KeptMatrix& matrix : rank.kept.matrices) {
-    if (rank.tensor_of(matrix) != tensor) continue;
-    for (const Piece& piece : matrix.pieces)
-      copy(rank.store.weights(piece), piece.in_shard, piece.count);
-  }
-  for (const KeptElements& elements_of : rank.kept.elements)
-    if (elements_of.tensor == tensor)
-      copy(rank.store.weights(elements_of), elements_of.skipped,
-           elements_of.count);
-}
-
-void Runtime::Parts::get_kept(int32_t tensor, std::span<float> values) {
-  parameter_place(tensor);
-  const FlatLayout& layout = rank.layout.parameters;
-  int64_t kept = 0;
-  for (const TensorPiece& piece : layout.pieces[index(tensor)])
-    kept += piece.count;
-  if (!std::cmp_equal(values.size(), kept))
-    throw UsageError(cat("get_kept: room for ", values.size(), " values of ",
-                         quoted(rank.tensor(tensor).name),
-                         ", of which this rank keeps ", kept));
-  int64_t done = 0;
-  for (const TensorPiece& piece : layout.pieces[index(tensor)]) {
-    get_piece(layout.place_of(tensor, piece),
-              values.subspan(index(done), index(piece.count)));
-    done += piece.count;
-  }
-}
-
-void Runtime::Parts::get_piece(int64_t first, std::span<float> values) {
-  const int64_t bytes = std::ssize(values) * rank.store.parameter_bytes();
-  std::vector<std::byte> raw(index(bytes));
-  rank.engine.download(raw.data(), rank.store.parameter(first), bytes);
-  if (!rank.store.rounded()) {
-    std::copy_n(reinterpret_cast<const float*>(raw.data()), values.size(),
-                values.begin());
-    return;
-  }
-  const auto* halves = reinterpret_cast<const uint16_t*>(raw.data());
-  constexpr int kHalf = 16;
-  for (size_t i = 0; i < values.size(); ++i)
-    values[i] = std::bit_cast<float>(uint32_t{halves[i]} << kHalf);
-}
-
 Runtime::Runtime(const Plan& plan, Communicator& world, Engine& engine,
                  const RuntimeOptions& options)
     : parts_(std::make_unique<Parts>(plan, world, engine, options)) {}
@@ -264,22 +168,25 @@ bool Runtime::holds(int32_t tensor) const {
   return parts_->rank.layout.parameters.tensors.at(index(tensor)).bucket >= 0;
 }
 int64_t Runtime::shard_elements(int32_t tensor) const {
-  return parts_->parameter_place(tensor).count;
+  const Rank& rank = parts_->rank;
+  return place_of_shard(rank, rank.layout.parameters, tensor).count;
 }
 std::byte* Runtime::parameter(int32_t tensor) {
   if (parts_->gatherer != nullptr) return parts_->gatherer->parameter(tensor);
-  return parts_->rank.store.parameter(parts_->parameter_place(tensor).first);
+  const Rank& rank = parts_->rank;
+  return rank.store.parameter(
+      place_of_shard(rank, rank.layout.parameters, tensor).first);
 }
 float* Runtime::gradient(int32_t tensor) {
   if (parts_->scatterer != nullptr)
     return parts_->guarded([&] { return parts_->scatterer->gradient(tensor); });
   const Rank& rank = parts_->rank;
   return rank.store.gradients() +
-         parts_->place_of_shard(rank.layout.gradients, tensor).first;
+         place_of_shard(rank, rank.layout.gradients, tensor).first;
 }
 
 void Runtime::set_parameter(int32_t tensor, std::span<const float> shard) {
-  parts_->guarded([&] { parts_->set_parameter(tensor, shard); });
+  parts_->guarded([&] { canzona::set_parameter(parts_->rank, tensor, shard); });
 }
 std::vector<Runtime::ShardRun> Runtime::kept_runs(int32_t tensor) const {
   std::vector<ShardRun> runs;
@@ -289,31 +196,20 @@ std::vector<Runtime::ShardRun> Runtime::kept_runs(int32_t tensor) const {
   return runs;
 }
 void Runtime::get_kept(int32_t tensor, std::span<float> values) {
-  parts_->guarded([&] { parts_->get_kept(tensor, values); });
+  parts_->guarded([&] { get_kept_parameter(parts_->rank, tensor, values); });
 }
 void Runtime::get_parameter(int32_t tensor, std::span<float> shard) {
-  parts_->guarded([&] {
-    const Rank& rank = parts_->rank;
-    const int64_t count = parts_->parameter_place(tensor).count;
-    if (!rank.layout.parameters.whole || !std::cmp_equal(shard.size(), count))
-      throw UsageError(
-          cat("get_parameter: room for ", shard.size(), " values of ",
-              quoted(rank.tensor(tensor).name), ", whose shard has ", count,
-              rank.layout.parameters.whole ? ""
-                                           : " and is cut over several ranks"));
-    if (count > 0)
-      parts_->get_piece(parts_->parameter_place(tensor).first, shard);
-  });
+  parts_->guarded([&] { get_whole_parameter(parts_->rank, tensor, shard); });
 }
 void Runtime::begin_step(std::span<const int32_t> uses,
                          int64_t num_micro_batches) {
   parts_->guarded([&] {
     if (num_micro_batches < 0)
-      throw UsageError(cat("begin_step: ", num_micro_batches,
-                           " micro-batches"));
+      throw UsageError(
+          cat("begin_step: ", num_micro_batches, " micro-batches"));
     parts_->reducer.expect(num_micro_batches);
     if (parts_->scatterer != nullptr)
-      parts_->scatterer->begin(num_micro_batches);
+      parts_->scatterer->expect(num_micro_batches);
     if (parts_->gatherer != nullptr) parts_->gatherer->begin(uses);
   });
 }
@@ -375,10 +271,14 @@ Runtime::PoolUse Runtime::pool_use() const {
   PoolSizes used = store.pools();
   used.gather_slots = used.scatter_slots = 0;
   PoolUse use;
-  if (parts_->gatherer != nullptr)
+  if (parts_->gatherer != nullptr) {
     use.gather_slots = parts_->gatherer->most_slots_used();
-  if (parts_->scatterer != nullptr)
+    use.slots_now += parts_->gatherer->num_slots_used();
+  }
+  if (parts_->scatterer != nullptr) {
     use.scatter_slots = parts_->scatterer->most_slots_used();
+    use.slots_now += parts_->scatterer->num_slots_used();
+  }
   used.gather_slots = static_cast<int32_t>(use.gather_slots);
   used.scatter_slots = static_cast<int32_t>(use.scatter_slots);
   use.bytes = used.gather_bytes(store.parameter_bytes()) + used.scatter_bytes();

@@ -29,7 +29,6 @@
 
 #include "canzona/comm/communicator.h"
 #include "canzona/linalg/engine.h"
-#include "canzona/plan/overlap.h"
 #include "canzona/plan/plan.h"
 #include "canzona/plan/predict.h"
 #include "canzona/runtime/groups.h"
@@ -153,7 +152,8 @@ class Runtime {
   struct PoolUse {
     int64_t gather_slots = 0;
     int64_t scatter_slots = 0;
-    int64_t bytes = 0;  // staging included
+    int64_t bytes = 0;      // staging included
+    int64_t slots_now = 0;  // in use at this moment, of both
   };
   PoolUse pool_use() const;
 

@@ -36,6 +36,8 @@ struct Trial {
                      std::span<float> gradient)>
       poison = {};
   std::function<bool(int32_t tensor)> skip_announcement = {};
+  // Called while a module is in use, forwards and backwards.
+  std::function<void(Runtime&, int64_t step, int32_t module)> in_use = {};
   std::function<void(Runtime&, int64_t step)> before_step = {};
   std::function<void(Runtime&)> at_end = {};
   // The gradients of a step are those of this number.
@@ -44,8 +46,8 @@ struct Trial {
 
 struct TrialResult {
   std::string parameters, states;
-  std::vector<RankMemory> memory;     // by rank
-  std::vector<Groups::Sent> sent;     // by rank, of all steps
+  std::vector<RankMemory> memory;  // by rank
+  std::vector<Groups::Sent> sent;  // by rank, of all steps
   std::vector<Groups::Sent> sent_slow;
   std::vector<Runtime::PoolUse> pools;
   std::vector<StepOutcome> outcomes;  // by step, of rank 0
@@ -122,10 +124,12 @@ inline void make_gradients(Runtime& runtime, Engine& engine, const Trial& trial,
   for (int64_t micro = 0; micro < trial.micro_batches; ++micro) {
     for (int32_t module : modules) {
       runtime.wait_params(module);
+      if (trial.in_use) trial.in_use(runtime, step, module);
       runtime.release_params(module);
     }
     for (auto module = modules.rbegin(); module != modules.rend(); ++module) {
       runtime.wait_params(*module);
+      if (trial.in_use) trial.in_use(runtime, step, *module);
       for (size_t n = plan.model.tensors.size(); n-- > 0;) {
         const auto tensor = static_cast<int32_t>(n);
         if (!runtime.holds(tensor) ||

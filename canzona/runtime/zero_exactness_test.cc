@@ -1,50 +1,159 @@
 // The step's result does not depend on where states, gradients and parameters
-// are cut.
+// are cut, nor on how they travel.
 #include <gtest/gtest.h>
 
-#include <set>
-
-#include "canzona/runtime/test_plans.h"
-#include "canzona/runtime/test_trial.h"
+#include "canzona/runtime/test_reference.h"
+#include "canzona/runtime/test_zero_classes.h"
 
 namespace canzona {
 namespace {
 
-using Digests = std::pair<std::string, std::string>;
-
-Digests digests_of(const Trial& trial) {
-  const TrialResult result = run_trial(trial);
-  return {result.parameters, result.states};
-}
-
-class ZeroRule : public testing::TestWithParam<std::string> {
- protected:
-  PlanWish wish(const std::string& mesh, const ZeroSizes& sizes) const {
-    return {.mesh = mesh,
-            .rule = GetParam(),
-            .options = quick(GetParam()),
-            .zero = to_string(sizes)};
-  }
-};
+class ZeroRule : public testing::TestWithParam<std::string> {};
 
 TEST_P(ZeroRule, GivesOneResultForAllSizes) {
   for (const int32_t dp : {1, 2, 4, 8}) {
-    std::set<Digests> seen;
-    for (const ZeroSizes& sizes : all_zero_sizes(dp)) {
-      SCOPED_TRACE(cat("dp=", dp, " ", to_string(sizes)));
-      seen.insert(digests_of(
-          {.plan = small_plan(toy_moe(), wish(cat("dp=", dp), sizes)),
-           .gradients = GradientKind::kRandom,
-           .steps = 4,
-           .clip_norm = 0.5}));
-      ASSERT_EQ(seen.size(), 1U);
-    }
+    ResultClasses results(toy_moe(), dp);
+    for (const ZeroSizes& sizes : all_zero_sizes(dp))
+      ASSERT_TRUE(results.fit({.sizes = sizes, .rule = GetParam()}));
+    EXPECT_EQ(results.count(), 1U);
   }
 }
 
-}  // namespace
+// Every size with another wish each time: two models, one and several
+// micro-batches.
+TEST_P(ZeroRule, GivesOneResultHoweverThingsTravel) {
+  Random random(GetParam().size());
+  for (const int micro_batches : {1, 3}) {
+    ResultClasses results(micro_batches == 1 ? toy_moe() : toy_model(), 8);
+    ASSERT_TRUE(results.fit({.sizes = {8, 1, 1},
+                             .rule = GetParam(),
+                             .micro_batches = micro_batches}));
+    for (const ZeroSizes& sizes : all_zero_sizes(8)) {
+      ZeroVariant v = random_variant(random, sizes, 16 / 8);
+      v.rule = GetParam();
+      v.micro_batches = micro_batches;
+      ASSERT_TRUE(results.fit(v));
+    }
+    // One for every z2, where sums over micro-batches come first or last.
+    EXPECT_EQ(results.count(), micro_batches == 1 ? 1U : 4U);
+  }
+}
+
+TEST_P(ZeroRule, GivesOneResultOverAllGroupsWhereSumsAreExact) {
+  Random random(11 * GetParam().size());
+  for (const int32_t dp : {3, 6, 7}) {
+    ResultClasses results(toy_model(), dp);
+    for (const ZeroSizes& sizes : all_zero_sizes(dp)) {
+      ZeroVariant v = random_variant(random, sizes, 1);
+      v.rule = GetParam();
+      v.gradients = GradientKind::kExact;
+      v.micro_batches = 2;
+      ASSERT_TRUE(results.fit(v));
+    }
+    EXPECT_EQ(results.count(), 1U);
+  }
+}
+
+TEST_P(ZeroRule, IsThatOfOneRankAlone) {
+  for (const ZeroSizes& sizes :
+       std::vector<ZeroSizes>{{8, 8, 8}, {8, 4, 2}, {4, 2, 4}, {2, 1, 2}}) {
+    SCOPED_TRACE(to_string(sizes));
+    const Plan plan =
+        zero_plan(toy_moe(), 8, {.sizes = sizes, .rule = GetParam()});
+    Reference reference(plan, GradientKind::kRandom, {});
+    for (int step = 0; step < 4; ++step)
+      reference.step({.learning_rate = 0.01, .clip_norm = 0.5});
+    const TrialResult result = run_trial({.plan = plan,
+                                          .gradients = GradientKind::kRandom,
+                                          .steps = 4,
+                                          .clip_norm = 0.5});
+    EXPECT_EQ(result.parameters, reference.parameter_digest());
+    EXPECT_EQ(result.states, reference.state_digest());
+  }
+}
+
+// Tensors of fewer rows than places, of one element, and of none.
+TEST_P(ZeroRule, WorksWithEmptySlices) {
+  Random random(13 * GetParam().size());
+  for (const int32_t dp : {4, 7, 8}) {
+    ResultClasses results(thin_model(), dp);
+    for (const ZeroSizes& sizes : all_zero_sizes(dp)) {
+      ZeroVariant v = random_variant(random, sizes, 1);
+      v.rule = GetParam();
+      ASSERT_TRUE(results.fit(v));
+    }
+    EXPECT_EQ(results.count(), 1U);
+  }
+}
 
 INSTANTIATE_TEST_SUITE_P(Rules, ZeroRule,
-                         testing::Values("muon", "shampoo", "soap", "adamw"));
+                         testing::Values("muon", "shampoo", "soap", "adamw"),
+                         [](const auto& of) { return of.param; });
 
+// Groups of three add in another order than the tree over six.
+TEST(ZeroGroupsOfThree, ShowInSumsThatAreNotExact) {
+  ResultClasses results(toy_model(), 6);
+  for (const ZeroSizes& sizes : all_zero_sizes(6)) {
+    if (has_groups_of_three(sizes)) continue;
+    ASSERT_TRUE(results.fit({.sizes = sizes}));
+  }
+  EXPECT_EQ(results.count(), 1U);
+  EXPECT_NE(zero_digest(toy_model(), 6, {.sizes = {6, 3, 3}}),
+            zero_digest(toy_model(), 6, {.sizes = {6, 2, 2}}));
+}
+
+TEST(ZeroNarrow, ParametersGiveOneResult) {
+  Random random(3);
+  ResultClasses results(toy_moe(), 8);
+  for (const ZeroSizes& sizes : all_zero_sizes(8)) {
+    ZeroVariant v = random_variant(random, sizes, 1);
+    v.parameters = ParameterDtype::kBf16;
+    ASSERT_TRUE(results.fit(v));
+  }
+  EXPECT_EQ(results.count(), 1U);
+}
+
+// Every sum on the way is rounded: one result for the same groups.
+TEST(ZeroNarrow, WiresGiveOneResultForTheSameGroups) {
+  Random random(4);
+  ResultClasses results(toy_moe(), 4);
+  for (const ZeroSizes& sizes : all_zero_sizes(4))
+    for (int again = 0; again < 2; ++again) {
+      ZeroVariant v = random_variant(random, sizes, 2);
+      v.wire = GradientWire::kBf16;
+      ASSERT_TRUE(results.fit(v));
+    }
+}
+
+TEST(ZeroRefuses, WhatAStrategyCannotDo) {
+  for (const std::string strategy : {"replicated", "layerwise"}) {
+    EXPECT_THROW(
+        zero_plan(toy_model(), 4, {.sizes = {4, 2, 1}, .strategy = strategy}),
+        UsageError);
+    EXPECT_THROW(zero_plan(toy_model(), 4,
+                           {.sizes = {4, 2, 2},
+                            .strategy = strategy,
+                            .replica_sum = ReplicaSum::kAllReduce}),
+                 UsageError);
+  }
+  EXPECT_THROW(zero_plan(toy_model(), 4, {.sizes = {3, 1, 1}}), UsageError);
+  EXPECT_THROW(zero_plan(toy_model(), 6, {.sizes = {6, 2, 3}}), UsageError);
+}
+
+// The digest can tell: one element of one slice, a hair off.
+TEST(ZeroDigest, NoticesTheSmallestDifference) {
+  const Plan plan = zero_plan(toy_model(), 4, {.sizes = {4, 2, 4}});
+  const int32_t qkv = 2;
+  const TrialResult right = run_trial({.plan = plan, .steps = 1});
+  Trial other{.plan = plan, .steps = 1};
+  other.set_parameters = [&](Runtime& runtime) {
+    std::vector<float> shard(static_cast<size_t>(runtime.shard_elements(qkv)));
+    make_parameter(plan.model.tensors[qkv], 1, 0, shard);
+    shard[3] = std::nextafter(shard[3], 1.0F);
+    runtime.set_parameter(qkv, shard);
+  };
+  EXPECT_NE(run_trial(other).parameters, right.parameters);
+}
+
+}  // namespace
 }  // namespace canzona

@@ -84,11 +84,6 @@ void SimulatedScatter::hand_over(int32_t module, bool last) {
   waiting_.push_back({module, last});
 }
 
-void SimulatedScatter::collect() {
-  for (int32_t module : ended_) data_.reduce(module);
-  ended_.clear();
-}
-
 bool SimulatedScatter::move() {
   if (issuer_.is_busy() || waiting_.empty()) return false;
   const Waiting gradient = waiting_.front();
@@ -97,8 +92,7 @@ bool SimulatedScatter::move() {
                 gradient.module, [this, gradient] {
                   --num_unfinished_;
                   --slots_taken_;
-                  if (gradient.last) ended_.push_back(gradient.module);
-                  if (state_.work.overlap != Overlap::kMain) collect();
+                  if (gradient.last) data_.reduce(gradient.module);
                 });
   return true;
 }

@@ -89,8 +89,6 @@ class SimulatedScatter {
   void open(int32_t module);
   // `last`: of the last micro-batch; then it goes on to its home.
   void hand_over(int32_t module, bool last);
-  // With Overlap::kMain compute itself sends what has ended to its home.
-  void collect();
   bool is_scattering() const { return num_unfinished_ > 0; }
   bool move();
 
@@ -105,7 +103,6 @@ class SimulatedScatter {
   RecordedIssuer issuer_;
   std::vector<bool> is_open_;
   std::deque<Waiting> waiting_;
-  std::vector<int32_t> ended_;
   int32_t slots_taken_ = 0;
   int num_unfinished_ = 0;
 };

@@ -108,7 +108,6 @@ void SimulatedCompute::leave() {
     case Stage::kScattered:
       return end_use();
     case Stage::kScatters:
-      scatter_.collect();
       return enter(Stage::kReductions);
     case Stage::kReductions:
       enter(Stage::kStep);
@@ -175,11 +174,9 @@ void SimulatedCompute::end_compute() {
 }
 
 void SimulatedCompute::hand_over() {
-  if (completes()) {
-    scatter_.collect();
-    scatter_.hand_over(current().module, position_ + state_.work.uses.size() >=
-                                             state_.num_positions());
-  }
+  const bool last =
+      position_ + state_.work.uses.size() >= state_.num_positions();
+  if (completes()) scatter_.hand_over(current().module, last);
   enter(Stage::kScattered);
 }
 

@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-#include "canzona/plan/overlap.h"
+#include "canzona/plan/zero.h"
 #include "canzona/sim/transfer.h"
 
 namespace canzona {

@@ -16,7 +16,7 @@ namespace {
 
 // Ranks whose transfers are looked at: all of small meshes. What it costs to
 // look at one grows with the mesh.
-constexpr int32_t kManyHomes = 4096;
+constexpr int32_t kManyHomes = 1024;
 constexpr int32_t kFewestRanks = 4;
 
 std::vector<PassSeconds> pass_seconds(const Plan& plan,
@@ -68,11 +68,11 @@ class PlanIteration {
   const std::vector<RankCost>& costs() const { return costs_; }
 
   // Of one rank, and what its stage computes.
-  IterationWork of_rank(int32_t rank) const {
+  IterationWork of_rank(int32_t rank, RunOf run) const {
     const int32_t stage = rank / plan_.mesh.ranks_per_stage();
     const RankCost& cost = costs_[static_cast<size_t>(rank)];
     IterationWork work;
-    work.modules = rank_transfers(plan_, cost, workload_, rank);
+    work.modules = rank_transfers(plan_, cost, workload_, rank, run);
     for (size_t m = 0; m < work.modules.size(); ++m) {
       work.modules[m].forward_seconds = passes_[m].forward;
       work.modules[m].backward_seconds = passes_[m].backward;
@@ -92,7 +92,7 @@ class PlanIteration {
   IterationWork of_stage(int32_t stage) const {
     IterationWork work;
     for (int32_t rank : sample(stage)) {
-      const IterationWork other = of_rank(rank);
+      const IterationWork other = of_rank(rank, RunOf::kLongest);
       if (work.modules.empty()) work = other;
       join(work, other);
     }
@@ -171,7 +171,8 @@ WireBytes most_bytes(const PlanIteration& iteration,
                      const std::vector<int32_t>& ranks) {
   WireBytes most;
   for (int32_t rank : ranks) {
-    const WireBytes bytes = iteration_bytes(iteration.of_rank(rank));
+    const WireBytes bytes =
+        iteration_bytes(iteration.of_rank(rank, RunOf::kThisRank));
     if (std::pair(bytes.sent_inter, bytes.sent_intra) >
         std::pair(most.sent_inter, most.sent_intra))
       most = bytes;

@@ -4,6 +4,7 @@
 
 #include "canzona/plan/modules.h"
 #include "canzona/plan/predict_zero.h"
+#include "canzona/plan/runs.h"
 
 namespace canzona {
 namespace {
@@ -32,18 +33,20 @@ WireBytes share_of(const WireBytes& bytes, double share) {
 class RankTransfers {
  public:
   RankTransfers(const Plan& plan, const RankCost& cost,
-                const Workload& workload, int32_t rank)
+                const Workload& workload, int32_t rank, RunOf run)
       : plan_(plan),
         zero_(plan.options.zero.sizes),
         cost_(cost),
         workload_(workload),
         rank_(rank),
+        run_(run),
         home_(rank / plan.mesh.tp % plan.mesh.homes()),
         stage_(rank / plan.mesh.ranks_per_stage()) {}
 
   std::vector<ModuleWork> all() {
     count_modules();
-    const std::vector<ModuleWire> wire = wires();
+    std::vector<ModuleWire> wire = wires();
+    if (run_ == RunOf::kLongest && plan_.mesh.ep == 1) raise_to_longest(wire);
     std::vector<ModuleWork> out(wire.size());
     for (size_t m = 0; m < wire.size(); ++m) {
       if (elements_[m] == 0) continue;
@@ -62,10 +65,7 @@ class RankTransfers {
     elements_.assign(modules, 0);
     messages_.assign(modules, 0);
     for (const Bucket& bucket : plan_.buckets) {
-      const Buffer& buffer = plan_.buffers[static_cast<size_t>(bucket.buffer)];
-      if (buffer.stage != stage_ || bucket.tensors.empty()) continue;
-      if (buffer.ep >= 0 && buffer.ep != home_ / plan_.mesh.cp % plan_.mesh.ep)
-        continue;
+      if (!is_here(bucket)) continue;
       ++messages_[static_cast<size_t>(first_module(plan_, bucket))];
       for (int32_t t : bucket.tensors)
         elements_[module_of_tensor(t)] += shard_elements(
@@ -77,14 +77,11 @@ class RankTransfers {
         plan_.model, plan_.model.tensors[static_cast<size_t>(tensor)]));
   }
 
-  // Where homes keep other things than runs, what they reduce and publish is
-  // known in all, and shared out by elements.
+  // With expert parallelism what is reduced and published is known in all, and
+  // shared out by elements.
   std::vector<ModuleWire> wires() const {
-    const bool in_runs = plan_.traffic == Traffic::kReduceScatter ||
-                         plan_.traffic == Traffic::kPadded;
-    if (in_runs && plan_.mesh.ep == 1) return module_wire(plan_, rank_);
+    if (plan_.mesh.ep == 1) return module_wire(plan_, rank_);
     std::vector<ModuleWire> out(elements_.size());
-    if (plan_.mesh.ep == 1) out = module_wire(plan_, rank_);
     int64_t total = 0;
     for (int64_t elements : elements_) total += elements;
     for (size_t m = 0; m < out.size(); ++m) {
@@ -96,6 +93,46 @@ class RankTransfers {
     }
     return out;
   }
+  // Longest run of any home; slices differ by at most a row.
+  int64_t longest_run_of(const Bucket& bucket) const {
+    int64_t longest = 0;
+    for (int32_t slice : {0, plan_.grid.places - 1}) {
+      const std::vector<int64_t> matrices = matrix_runs(plan_, bucket, slice);
+      const std::vector<int64_t> others = adamw_runs(plan_, bucket, slice);
+      for (size_t h = 0; h < matrices.size(); ++h)
+        longest = std::max(longest, matrices[h] + others[h]);
+    }
+    return longest;
+  }
+
+  void raise_to_longest(std::vector<ModuleWire>& wire) const {
+    std::vector<int64_t> longest(wire.size(), 0);
+    for (const Bucket& bucket : plan_.buckets)
+      if (is_here(bucket))
+        longest[static_cast<size_t>(first_module(plan_, bucket))] +=
+            longest_run_of(bucket);
+    const auto raise = [](int64_t& bytes, int64_t run, int64_t peers) {
+      if (bytes > 0) bytes = std::max(bytes, run * peers);
+    };
+    const PeerCount from = circle(zero_.z2), to = circle(zero_.z3);
+    const int64_t parameter = bytes_per_parameter(plan_.options.parameters);
+    const bool spreads = plan_.traffic == Traffic::kReduceScatter ||
+                         plan_.traffic == Traffic::kPadded;
+    for (size_t m = 0; spreads && m < wire.size(); ++m) {
+      const int64_t gradients = longest[m] * kBytesPerFp32;
+      raise(wire[m].reduce.received_intra, gradients, from.intra);
+      raise(wire[m].reduce.received_inter, gradients, from.inter);
+      raise(wire[m].publish.sent_intra, longest[m] * parameter, to.intra);
+      raise(wire[m].publish.sent_inter, longest[m] * parameter, to.inter);
+    }
+  }
+
+  bool is_here(const Bucket& bucket) const {
+    const Buffer& buffer = plan_.buffers[static_cast<size_t>(bucket.buffer)];
+    if (buffer.stage != stage_ || bucket.tensors.empty()) return false;
+    return buffer.ep < 0 || buffer.ep == home_ / plan_.mesh.cp % plan_.mesh.ep;
+  }
+
   const WireBytes& of(Collective collective) const {
     return cost_.wire[static_cast<size_t>(collective)];
   }
@@ -162,7 +199,9 @@ class RankTransfers {
     return out;
   }
 
+  // Broadcasts belong to the step.
   Transfer publish(const ModuleWire& wire, size_t m) const {
+    if (plan_.traffic == Traffic::kBroadcast) return {};
     const PeerCount to = circle(zero_.z3);
     Transfer out{.bytes = wire.publish};
     out.messages_intra = to.intra * messages_[m];
@@ -186,7 +225,9 @@ class RankTransfers {
   ZeroSizes zero_;
   const RankCost& cost_;
   const Workload& workload_;
-  int32_t rank_, home_, stage_;
+  int32_t rank_;
+  RunOf run_;
+  int32_t home_, stage_;
   std::vector<int64_t> elements_, messages_;  // by module
 };
 
@@ -194,8 +235,8 @@ class RankTransfers {
 
 std::vector<ModuleWork> rank_transfers(const Plan& plan, const RankCost& cost,
                                        const Workload& workload,
-                                       int32_t world_rank) {
-  return RankTransfers(plan, cost, workload, world_rank).all();
+                                       int32_t world_rank, RunOf run) {
+  return RankTransfers(plan, cost, workload, world_rank, run).all();
 }
 
 Transfer slower(const Transfer& a, const Transfer& b) {

@@ -15,10 +15,16 @@
 
 namespace canzona {
 
+// Runs of homes differ. What a rank receives of a sum and sends of new
+// parameters follows from its own run, or from the longest of all: nobody goes
+// on before the home that has most.
+enum class RunOf { kThisRank, kLongest };
+
 // `cost` is what predict() says of this rank of the world.
 std::vector<ModuleWork> rank_transfers(const Plan& plan, const RankCost& cost,
                                        const Workload& workload,
-                                       int32_t world_rank);
+                                       int32_t world_rank,
+                                       RunOf run = RunOf::kThisRank);
 
 // Port by port the longer of both: an exchange ends when its slowest rank does.
 Transfer slower(const Transfer& a, const Transfer& b);

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "canzona/plan/overlap.h"
+#include "canzona/plan/zero.h"
 #include "canzona/sim/compute_seconds.h"
 
 namespace canzona {

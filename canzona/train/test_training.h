@@ -46,6 +46,9 @@ struct TestRun {
   int64_t experts = 0;
   bool recompute = false;
   bool reuse = false;
+  std::string zero = "zero1";
+  MessageUnit message = MessageUnit::kModule;
+  Overlap overlap = Overlap::kBackground;
   int64_t steps = 6;
   int64_t bucket_elements = 5000;
   double clip = 1;
@@ -84,6 +87,7 @@ inline TrainSettings test_settings(const TestRun& run) {
   settings.clip_norm = run.clip;
   settings.eval_every = 3;
   settings.runtime.wire = run.wire;
+  settings.runtime.overlap = run.overlap;
   settings.stop = run.stop;
   settings.reuse = run.reuse;
   return settings;
@@ -97,7 +101,10 @@ inline Plan test_plan(const TestRun& run, const TrainSettings& settings) {
   options.strategy = run.strategy;
   options.parameters = ParameterDtype::kFp32;
   options.bucket_elements = run.bucket_elements;
-  return make_plan({model, parse_mesh(run.mesh), *rule, options});
+  const Mesh mesh = parse_mesh(run.mesh);
+  options.zero.sizes = parse_zero(run.zero, mesh.homes());
+  options.zero.message = run.message;
+  return make_plan({model, mesh, *rule, options});
 }
 
 class TestObserver : public TrainObserver {

@@ -77,6 +77,26 @@ bool Gatherer::can_gather() {
   return num_gathered_ < horizon() && !slot_of(num_gathered_).in_use;
 }
 
+// Nobody but compute itself could free what it would wait for.
+void Gatherer::require_room(int32_t module) {
+  if (slot_of_module_[index(module)] >= 0)
+    throw UsageError(cat("wait_params: ", labels_[index(module)],
+                         " is in use and was not released"));
+  const Slot& slot = slot_of(num_asked_);
+  if (slot.in_use && slot.use < num_asked_)
+    throw UsageError(cat("wait_params: ", labels_[index(module)], ", but ",
+                         num_asked_ - num_released_,
+                         " modules are in use and there are ", num_slots(),
+                         " slots"));
+}
+
+void Gatherer::require_over() const {
+  const std::lock_guard lock(mutex_);
+  if (num_released_ != num_uses_)
+    throw UsageError(cat("step: ", num_uses_ - num_released_,
+                         " uses of modules are not over"));
+}
+
 void Gatherer::wait(int32_t module) {
   std::unique_lock lock(mutex_);
   if (num_asked_ == num_uses_ ||
@@ -87,6 +107,7 @@ void Gatherer::wait(int32_t module) {
                 ? std::string("no use is left of what begin_step said")
                 : cat("the next use that begin_step said is of ",
                       labels_[index(uses_[index(num_asked_ - first_use_)])])));
+  require_room(module);
   const int64_t use = num_asked_++;
   changed_.notify_all();
   const auto is_there = [&] {
@@ -179,6 +200,11 @@ void Gatherer::gather_bucket(int32_t module, int32_t bucket, std::byte* slot) {
 double Gatherer::busy() const {
   const std::lock_guard lock(mutex_);
   return 1e-9 * static_cast<double>(busy_);
+}
+
+int64_t Gatherer::num_slots_used() const {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::count_if(slots_, &Slot::in_use);
 }
 
 int64_t Gatherer::most_slots_used() const {

@@ -38,15 +38,19 @@ class Gatherer {
 
   // UsageError unless all uses announced before are over.
   void begin(std::span<const int32_t> uses);
-  // UsageError if another module's turn has come.
+  // UsageError if another module's turn has come, or compute itself holds the
+  // slot that it would wait for.
   void wait(int32_t module);
   std::byte* parameter(int32_t tensor) const;
   void release(int32_t module);
+  // UsageError unless all uses are over: parameters are about to change.
+  void require_over() const;
   // Ends the thread; an operation under way ends first.
   void close();
 
   double busy() const;  // seconds in operations
   int64_t most_slots_used() const;
+  int64_t num_slots_used() const;  // now
 
  private:
   struct Slot {
@@ -61,6 +65,7 @@ class Gatherer {
   // Of all uses, the first that may not be gathered yet.
   int64_t horizon() const;
   bool can_gather();
+  void require_room(int32_t module);
   void serve();
   void gather_bucket(int32_t module, int32_t bucket, std::byte* slot);
 

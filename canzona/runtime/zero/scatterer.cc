@@ -35,7 +35,7 @@ Scatterer::Scatterer(Rank& rank, Reducer& reducer)
   }
   if (rank.options.trace != nullptr)
     track_ = rank.options.trace->add_track(rank.world_rank, "scatter modules");
-  begin(1);
+  begin();
   thread_ = std::thread([this] { serve(); });
 }
 
@@ -50,8 +50,12 @@ void Scatterer::close() {
   if (thread_.joinable()) thread_.join();
 }
 
-void Scatterer::begin(int64_t num_micro_batches) {
+void Scatterer::expect(int64_t num_micro_batches) {
   num_micro_batches_ = num_micro_batches;
+  begin();
+}
+
+void Scatterer::begin() {
   for (Module& module : modules_) {
     module.num_done = 0;
     module.num_missing = static_cast<int32_t>(module.announced.size());
@@ -67,7 +71,18 @@ float* Scatterer::gradient(int32_t tensor) {
          table_.offset[index(tensor)];
 }
 
+// Slots that compute holds are freed by nobody else.
+void Scatterer::require_room(int32_t m) const {
+  const int64_t begun = std::ranges::count_if(
+      modules_, [](const Module& module) { return module.slot >= 0; });
+  if (begun == std::ssize(in_use_))
+    throw UsageError(cat("gradient: ", labels_[index(m)], ", but ", begun,
+                         " modules are begun and there are ", in_use_.size(),
+                         " slots"));
+}
+
 void Scatterer::take_slot(int32_t m) {
+  require_room(m);
   Module& module = modules_[index(m)];
   {
     std::unique_lock lock(mutex_);
@@ -229,6 +244,11 @@ void Scatterer::scatter_bucket(const Parcel& parcel, int32_t bucket) {
 double Scatterer::busy() const {
   const std::lock_guard lock(mutex_);
   return 1e-9 * static_cast<double>(busy_);
+}
+
+int64_t Scatterer::num_slots_used() const {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::count(in_use_, 1);
 }
 
 int64_t Scatterer::most_slots_used() const {

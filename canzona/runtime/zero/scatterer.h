@@ -34,8 +34,11 @@ class Scatterer {
   Scatterer(Rank& rank, Reducer& reducer);
   ~Scatterer();
 
-  // How often each tensor is announced until the next step.
-  void begin(int64_t num_micro_batches);
+  // How often each tensor is announced in an iteration.
+  void expect(int64_t num_micro_batches);
+  // A new iteration begins.
+  void begin();
+  // UsageError if compute itself holds all slots.
   float* gradient(int32_t tensor);
   void ready(int32_t tensor);
   void finish();
@@ -43,6 +46,7 @@ class Scatterer {
 
   double busy() const;  // seconds in operations
   int64_t most_slots_used() const;
+  int64_t num_slots_used() const;  // now
 
  private:
   struct Module {
@@ -58,6 +62,7 @@ class Scatterer {
     bool last = false;
   };
 
+  void require_room(int32_t module) const;
   void take_slot(int32_t module);
   void hand_over(int32_t module, bool last);
   void look_for_nonfinite(int32_t module);
