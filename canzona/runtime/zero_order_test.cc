@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "canzona/comm/thread/test_gate.h"
+#include "canzona/plan/predict_zero.h"
 #include "canzona/runtime/test_zero.h"
 #include "canzona/runtime/zero/module_names.h"
 
