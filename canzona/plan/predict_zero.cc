@@ -235,7 +235,7 @@ PoolSizes pool_sizes(const Plan& plan, int32_t stage) {
   const int32_t at_once = slots_at_once(plan);
   if (zero.sizes.z3 > 1) pools.gather_slots = at_once + zero.prefetch;
   if (zero.sizes.z2 > 1)
-    pools.scatter_slots = at_once + std::min(zero.prefetch, 1);
+    pools.scatter_slots = at_once + std::min(zero.prefetch, kMostScatterAhead);
   return pools;
 }
 
