@@ -143,6 +143,8 @@ void Gatherer::release(int32_t module) {
       throw UsageError(
           cat("release_params: ", labels_[index(module)], " is not in use"));
     slots_[index(slot)].in_use = false;
+    count(rank_.track, "gather slots",
+          std::ranges::count_if(slots_, &Slot::in_use));
     slot = -1;
     ++num_released_;
   }

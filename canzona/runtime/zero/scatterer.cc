@@ -204,6 +204,7 @@ void Scatterer::serve() {
     lock.lock();
     failure_ = failure;
     in_use_[index(parcel.slot)] = 0;
+    count(track_, "scatter slots", std::ranges::count(in_use_, 1));
     if (failure == nullptr) ++num_done_;
     changed_.notify_all();
     if (failure != nullptr) return;
