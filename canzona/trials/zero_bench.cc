@@ -74,8 +74,10 @@ Link scaled_link(const ZeroBenchRequest& request, const Plan& plan,
 // Without overlap, so that threads that copy take no time from the one that
 // computes.
 void measure_first(const ZeroBenchRequest& request, ZeroBench& bench) {
-  request.progress("measuring what the machine can do");
-  bench.limits = on_every_rank<MachineLimits>(request, {}, measure_limits);
+  if (request.wants_limits) {
+    request.progress("measuring what the machine can do");
+    bench.limits = on_every_rank<MachineLimits>(request, {}, measure_limits);
+  }
   bench.measured_first = first_to_measure(request);
   request.progress(
       cat("measuring ", to_string(bench.measured_first), " without links"));

@@ -49,6 +49,7 @@ struct ZeroBenchRequest {
   // Of all rounds: none is begun that, as long as the last, would end later.
   // 0: no limit. The first is always run.
   double limit_seconds = 0;
+  bool wants_limits = true;  // of the machine
   // Sees the last of the cells, in the first round.
   Trace* trace = nullptr;
   Progress progress = [](const std::string&) {};
