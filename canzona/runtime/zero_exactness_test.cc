@@ -126,6 +126,26 @@ TEST(ZeroNarrow, WiresGiveOneResultForTheSameGroups) {
     }
 }
 
+// A pass without gradients, as an evaluation makes it.
+TEST(ZeroForward, AloneChangesNothing) {
+  for (const ZeroSizes& sizes :
+       std::vector<ZeroSizes>{{4, 4, 4}, {4, 2, 2}, {4, 4, 1}, {4, 1, 1}}) {
+    Trial trial{.plan = zero_plan(toy_model(), 4, {.sizes = sizes})};
+    const TrialResult expected = run_trial(trial);
+    trial.set_parameters = [](Runtime& runtime) {
+      const std::vector<int32_t> modules = modules_of(runtime);
+      runtime.begin_step(modules, 0);
+      for (const int32_t module : modules) {
+        runtime.wait_params(module);
+        runtime.release_params(module);
+      }
+    };
+    const TrialResult got = run_trial(trial);
+    EXPECT_EQ(got.parameters, expected.parameters);
+    EXPECT_EQ(got.states, expected.states);
+  }
+}
+
 TEST(ZeroRefuses, WhatAStrategyCannotDo) {
   for (const std::string strategy : {"replicated", "layerwise"}) {
     EXPECT_THROW(

@@ -136,10 +136,14 @@ TEST(ZeroUsage, AnUpdateWhileUsesAreLeft) {
 }
 
 TEST(ZeroUsage, ModulesThatTheRankDoesNotHave) {
-  for (const int32_t module : {-1, kHead + 1})
+  for (const int32_t module : {-1, kHead + 1}) {
+    const std::string words = cat("has no module ", module);
     expect_usage_error(
         [=](Runtime& r) { r.begin_step(std::vector<int32_t>{module}, 1); },
-        cat("has no module ", module));
+        words);
+    expect_usage_error([=](Runtime& r) { r.wait_params(module); }, words);
+    expect_usage_error([=](Runtime& r) { r.release_params(module); }, words);
+  }
 }
 
 TEST(ZeroUsage, AnnouncingTooOften) {

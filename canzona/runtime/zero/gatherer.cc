@@ -42,11 +42,7 @@ void Gatherer::close() {
 }
 
 void Gatherer::begin(std::span<const int32_t> uses) {
-  for (int32_t module : uses)
-    if (module < 0 || module >= std::ssize(table_.tensors) ||
-        table_.buckets[index(module)].empty())
-      throw UsageError(cat("begin_step: rank ", rank_.world_rank,
-                           " has no module ", module));
+  for (int32_t module : uses) require_module("begin_step", module);
   publisher_.send_held();
   {
     const std::lock_guard lock(mutex_);
@@ -97,12 +93,20 @@ void Gatherer::require_over() const {
                          " uses of modules are not over"));
 }
 
+void Gatherer::require_module(const char* call, int32_t module) const {
+  if (module < 0 || module >= std::ssize(table_.tensors) ||
+      table_.buckets[index(module)].empty())
+    throw UsageError(
+        cat(call, ": rank ", rank_.world_rank, " has no module ", module));
+}
+
 void Gatherer::wait(int32_t module) {
+  require_module("wait_params", module);
   std::unique_lock lock(mutex_);
   if (num_asked_ == num_uses_ ||
       uses_[index(num_asked_ - first_use_)] != module)
     throw UsageError(
-        cat("wait_params: ", labels_.at(index(module)), ", but ",
+        cat("wait_params: ", labels_[index(module)], ", but ",
             num_asked_ == num_uses_
                 ? std::string("no use is left of what begin_step said")
                 : cat("the next use that begin_step said is of ",
@@ -136,9 +140,10 @@ std::byte* Gatherer::parameter(int32_t tensor) const {
 }
 
 void Gatherer::release(int32_t module) {
+  require_module("release_params", module);
   {
     const std::lock_guard lock(mutex_);
-    int64_t& slot = slot_of_module_.at(index(module));
+    int64_t& slot = slot_of_module_[index(module)];
     if (slot < 0)
       throw UsageError(
           cat("release_params: ", labels_[index(module)], " is not in use"));

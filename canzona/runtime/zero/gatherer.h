@@ -65,6 +65,7 @@ class Gatherer {
   // Of all uses, the first that may not be gathered yet.
   int64_t horizon() const;
   bool can_gather();
+  void require_module(const char* call, int32_t module) const;
   void require_room(int32_t module);
   void serve();
   void gather_bucket(int32_t module, int32_t bucket, std::byte* slot);
