@@ -16,6 +16,7 @@ namespace {
 
 constexpr int64_t kUsualTokens = 4096;
 constexpr int64_t kUsualExperts = 8;
+constexpr int64_t kUsualSegment = 16 << 20;
 constexpr int64_t kMost = int64_t{1} << 40;
 
 int64_t number_or(const std::string& text, int64_t usual, const char* option) {
@@ -173,6 +174,8 @@ Workload read_workload(const PlanArguments& a, const Model& model) {
   work.num_micro_batches = number_or(a.micro_batches, 1, "--micro-batches");
   work.hidden = hidden_width(model);
   work.bytes_per_activation = 2;
+  // Threads send small pieces; a cluster's library has latency per message.
+  work.segment_bytes = kUsualSegment;
   if (!a.overlap.empty()) work.overlap = parse_overlap(a.overlap);
   return work;
 }
