@@ -24,7 +24,7 @@ constexpr const char* kExamples =
 
 Every cell (sizes, overlap) trains the decoder on thread ranks: --repeat rounds of one
 iteration that is not timed and --steps that are, cells in turn. `iteration` is the
-slowest rank's, the median over rounds; `hidden` is 1 - time compute waited / time
+slowest rank's, the median of all timed ones; `hidden` is 1 - time compute waited / time
 operations were under way. `slow bytes` leave the node of --ranks-per-node ranks.
 
 With --link or --comm-ratio times are those of a modelled link: data is copied and added
@@ -87,6 +87,8 @@ ZeroBenchRequest request_of(const ZeroArguments& a, const TrainJob& job,
   };
   request.trial = {.warmup = a.warmup, .steps = a.steps};
   request.repeats = a.repeats;
+  if (!a.limit.empty())
+    request.limit_seconds = parse_duration(a.limit, "--limit");
   request.progress = [&out](const std::string& what) { out.progress(what); };
   return request;
 }

@@ -140,6 +140,8 @@ void add_zero_arguments(CLI::App& app, ZeroArguments& a) {
   add("--steps", a.steps, "N", "timed iterations of a round [3]", kRun);
   add("--warmup", a.warmup, "N", "iterations before them [1]", kRun);
   add("--repeat", a.repeats, "N", "rounds [5]", kRun);
+  add("--limit", a.limit, "TIME",
+      "begin no round that would end later, but the first [none]", kRun);
   add("--deadline", a.deadline, "TIME",
       "of every collective; past it, exit status 4 [10min]", kRun);
   add("--trace", a.trace, "FILE",

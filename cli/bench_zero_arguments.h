@@ -26,6 +26,7 @@ struct ZeroArguments {
   std::string link;
   std::string comm_ratio;
   std::string tokens;
+  std::string limit;
   std::string deadline;
   std::string trace;
   int ranks_per_node = 0;

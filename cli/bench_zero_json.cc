@@ -38,12 +38,13 @@ void write_limits(JsonWriter& out, const MachineLimits& limits) {
 
 void write_times(JsonWriter& out, const ZeroCell& cell) {
   using Trial = IterationTrial;
-  out.field("iteration_seconds", cell.median(&Trial::iteration_seconds));
-  out.field("iteration_seconds_spread", cell.spread(&Trial::iteration_seconds));
-  out.member("iteration_seconds_rounds").begin_array();
-  for (const Trial& trial : cell.trials) out.value(trial.iteration_seconds);
-  out.end_array();
-  out.member("step_seconds_rounds").begin_array();
+  const double seconds = cell.iteration_seconds();
+  const StepTimes times = cell.iteration_times();
+  out.field("iteration_seconds", seconds);
+  out.field("iteration_seconds_spread", cell.iteration_spread());
+  out.field("iteration_seconds_mean", times.mean);
+  out.field("iteration_seconds_worst", times.worst);
+  out.member("rounds").begin_array();
   for (const Trial& trial : cell.trials) out.values(trial.seconds);
   out.end_array();
   out.field("predicted_seconds", cell.predicted.seconds);
@@ -55,9 +56,8 @@ void write_times(JsonWriter& out, const ZeroCell& cell) {
   out.field("busy_seconds", cell.median(&Trial::busy_seconds));
   out.field("optimizer_seconds", cell.median(&Trial::step_seconds));
   out.field("link_seconds", cell.link_seconds);
-  const double edge = cell.edge_seconds;
-  out.field("edge_seconds", edge);
-  out.field("edge_fraction", edge / cell.median(&Trial::iteration_seconds));
+  out.field("edge_seconds", cell.edge_seconds);
+  out.field("edge_fraction", cell.edge_seconds / seconds);
 }
 
 template <class Values>
@@ -78,6 +78,7 @@ void write_sizes_of(JsonWriter& out, const ZeroCell& cell) {
   out.field("gather_slots", trial.pools.gather_slots);
   out.field("scatter_slots", trial.pools.scatter_slots).end_object();
   out.field("loss", trial.loss);
+  out.field("period", cell.plan->period);
   out.field("plan_digest", cell.plan->digest);
 }
 

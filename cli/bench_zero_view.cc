@@ -67,8 +67,7 @@ std::string heading(const ZeroReport& report, const Ink& ink) {
 double against_none(const ZeroReport& report, const ZeroCell& cell) {
   for (const ZeroCell* other : report.ran())
     if (other->sizes == cell.sizes && other->overlap == Overlap::kNone)
-      return other->median(&Trial::iteration_seconds) /
-             cell.median(&Trial::iteration_seconds);
+      return other->iteration_seconds() / cell.iteration_seconds();
   return 0;
 }
 
@@ -77,11 +76,10 @@ std::string times_table(const ZeroReport& report, const Ink& ink) {
   table.header({"z1,z2,z3", "overlap", "iteration", "spread", "predicted",
                 "none :", "hidden", "computes", "waits", "edge"});
   for (const ZeroCell* cell : report.ran()) {
-    const double seconds = cell->median(&Trial::iteration_seconds);
+    const double seconds = cell->iteration_seconds();
     const double speed_up = against_none(report, *cell);
     table.row({sizes_text(cell->sizes), std::string(to_string(cell->overlap)),
-               human_seconds(seconds),
-               human_seconds(cell->spread(&Trial::iteration_seconds)),
+               human_seconds(seconds), human_seconds(cell->iteration_spread()),
                human_seconds(cell->predicted.seconds),
                speed_up > 0 ? fmt::format("{:.2f}x", speed_up) : "",
                percent(cell->hidden_fraction()),
@@ -89,7 +87,8 @@ std::string times_table(const ZeroReport& report, const Ink& ink) {
                human_seconds(cell->median(&Trial::waited_seconds)),
                percent(cell->edge_seconds / seconds)});
   }
-  return title(ink, "Slowest rank, medians over rounds") + table.text(ink);
+  return title(ink, "Slowest rank, medians of the timed iterations") +
+         table.text(ink);
 }
 
 std::string sizes_table(const ZeroReport& report, const Ink& ink) {

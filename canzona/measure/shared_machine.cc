@@ -14,6 +14,7 @@ namespace {
 
 constexpr int kRounds = 7;
 constexpr int64_t kSide = 512;
+constexpr int kPlainProducts = 40;
 
 // By round; zeros on ranks that only wait.
 template <class Work>
@@ -48,14 +49,13 @@ Matrices noise(DeviceMemory& memory, uint64_t seed) {
                   kSide);
 }
 
-SharedProducts time_plain(Communicator& world, Engine& engine) {
-  constexpr double kFlops = 2.0 * kSide * kSide * kSide;
-  constexpr auto kProducts = static_cast<int>(kSharedProductsFlops / kFlops);
+SharedProducts time_plain(Communicator& world, Engine& engine,
+                          int num_products) {
   DeviceMemory memory(engine);
   const Matrices a = noise(memory, 1), b = noise(memory, 2),
                  c = noise(memory, 3);
   return time_shared(world, [&] {
-    for (int i = 0; i < kProducts; ++i)
+    for (int i = 0; i < num_products; ++i)
       engine.product(c, 1, a, Op::kNone, b, Op::kNone, 0);
     engine.synchronize();
   });
@@ -98,7 +98,14 @@ double measure_copy_rate(Communicator& world) { return copy_rate(world, true); }
 SharedProducts measure_shared_products(Communicator& world, Engine& engine,
                                        DType precision) {
   return precision == DType::kBf16 ? time_bf16(world, engine)
-                                   : time_plain(world, engine);
+                                   : time_plain(world, engine, kPlainProducts);
+}
+
+SharedFlops measure_shared_flops(Communicator& world, Engine& engine) {
+  constexpr int kProducts = kPlainProducts / 5;
+  constexpr double kFlops = kProducts * 2.0 * kSide * kSide * kSide;
+  const SharedProducts products = time_plain(world, engine, kProducts);
+  return {kFlops / products.alone, kFlops / products.together};
 }
 
 }  // namespace canzona

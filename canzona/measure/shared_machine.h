@@ -30,10 +30,15 @@ struct SharedProducts {
   double together = 0;
   double efficiency() const { return together > 0 ? alone / together : 1; }
 };
-// Of the products in fp32.
-inline constexpr double kSharedProductsFlops = 40 * 2.0 * 512 * 512 * 512;
 // In fp32, or as Newton–Schulz multiplies in bf16.
 SharedProducts measure_shared_products(Communicator& world, Engine& engine,
                                        DType precision);
+
+// The same as flops in a second of one rank, fp32, in a fifth of the time.
+struct SharedFlops {
+  double alone = 0;
+  double together = 0;
+};
+SharedFlops measure_shared_flops(Communicator& world, Engine& engine);
 
 }  // namespace canzona

@@ -37,7 +37,9 @@ PoolSizes pool_sizes(const Plan& plan, int32_t stage);
 // beside it.
 int32_t slots_at_once(const Plan& plan);
 // Gathered ahead where nobody said how many, and memory is not short.
-inline constexpr int32_t kUsualPrefetch = 2;
+inline constexpr int32_t kUsualPrefetch = 3;
+// Scatter slots beyond those in use at once, unless fewer are gathered ahead.
+inline constexpr int32_t kMostScatterAhead = 2;
 
 // Bytes of one module on one rank of the world: a gather, a scatter, and what
 // follows the last micro-batch: the sum over groups, over replicas, and the new

@@ -11,7 +11,7 @@ namespace {
 class ZeroRule : public testing::TestWithParam<std::string> {};
 
 TEST_P(ZeroRule, GivesOneResultForAllSizes) {
-  for (const int32_t dp : {1, 2, 4, 8}) {
+  for (const int32_t dp : {1, 2, 8}) {
     ResultClasses results(toy_moe(), dp);
     for (const ZeroSizes& sizes : all_zero_sizes(dp))
       ASSERT_TRUE(results.fit({.sizes = sizes, .rule = GetParam()}));
@@ -19,17 +19,18 @@ TEST_P(ZeroRule, GivesOneResultForAllSizes) {
   }
 }
 
-// Every size with another wish each time: two models, one and several
-// micro-batches.
+// Every second size, all of them over the rules, with another wish each time:
+// two models, one and several micro-batches.
 TEST_P(ZeroRule, GivesOneResultHoweverThingsTravel) {
   Random random(GetParam().size());
+  const std::vector<ZeroSizes> all = all_zero_sizes(8);
   for (const int micro_batches : {1, 3}) {
     ResultClasses results(micro_batches == 1 ? toy_moe() : toy_model(), 8);
     ASSERT_TRUE(results.fit({.sizes = {8, 1, 1},
                              .rule = GetParam(),
                              .micro_batches = micro_batches}));
-    for (const ZeroSizes& sizes : all_zero_sizes(8)) {
-      ZeroVariant v = random_variant(random, sizes, 16 / 8);
+    for (size_t i = GetParam().size() % 2; i < all.size(); i += 2) {
+      ZeroVariant v = random_variant(random, all[i], 2);
       v.rule = GetParam();
       v.micro_batches = micro_batches;
       ASSERT_TRUE(results.fit(v));
@@ -75,7 +76,7 @@ TEST_P(ZeroRule, IsThatOfOneRankAlone) {
 // Tensors of fewer rows than places, of one element, and of none.
 TEST_P(ZeroRule, WorksWithEmptySlices) {
   Random random(13 * GetParam().size());
-  for (const int32_t dp : {4, 7, 8}) {
+  for (const int32_t dp : {7, 8}) {
     ResultClasses results(thin_model(), dp);
     for (const ZeroSizes& sizes : all_zero_sizes(dp)) {
       ZeroVariant v = random_variant(random, sizes, 1);

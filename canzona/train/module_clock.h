@@ -1,17 +1,22 @@
 // How long each module computes, forward and backward, without what was waited
 // for inside.
 //
+//   ModuleClock clock(model, trace, rank);
 //   clock.begin(module, waited);      // its parameters are there
 //   clock.gradient_asked();           // so it is a backward
 //   clock.end(module, waited);
 //
-// Of modules that are in use beside each other (a tied head and the embedding)
-// the one that began last has the time. One thread.
+// A trace gets a span of each, waits included. Of modules that are in use
+// beside each other (a tied head and the embedding) the one that began last has
+// the time. One thread.
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
+#include "canzona/plan/modules.h"
+#include "canzona/runtime/zero/module_names.h"
 #include "canzona/trace/trace.h"
 
 namespace canzona {
@@ -30,8 +35,14 @@ class ModuleClock {
     Pass backward;
   };
 
-  explicit ModuleClock(int32_t num_modules)
-      : modules_(static_cast<size_t>(num_modules)) {}
+  // `trace`, which may be null, outlives it.
+  ModuleClock(const Model& model, Trace* trace, int rank)
+      : modules_(static_cast<size_t>(num_modules(model))) {
+    if (trace == nullptr) return;
+    track_ = trace->add_track(rank, "modules");
+    for (int32_t m = 0; m < num_modules(model); ++m)
+      labels_.push_back(trace->keep(module_name(model, m)));
+  }
 
   // `waited`: seconds since the beginning of the run.
   void begin(int32_t module, double waited) {
@@ -45,9 +56,13 @@ class ModuleClock {
     if (module != current_) return;
     Passes& passes = modules_[static_cast<size_t>(module)];
     Pass& pass = is_backward_ ? passes.backward : passes.forward;
-    pass.seconds += 1e-9 * static_cast<double>(steady_nanoseconds() - begin_) -
-                    (waited - waited_);
+    const int64_t end = steady_nanoseconds();
+    pass.seconds +=
+        1e-9 * static_cast<double>(end - begin_) - (waited - waited_);
     ++pass.count;
+    if (track_ != nullptr)
+      track_->add_span(is_backward_ ? "backward" : "forward",
+                       labels_[static_cast<size_t>(module)], begin_, end);
     current_ = -1;
   }
 
@@ -57,6 +72,8 @@ class ModuleClock {
 
  private:
   std::vector<Passes> modules_;
+  Track* track_ = nullptr;
+  std::vector<std::string_view> labels_;  // by module, if there is a track
   int32_t current_ = -1;
   bool is_backward_ = false;
   int64_t begin_ = 0;

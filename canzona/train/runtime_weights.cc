@@ -32,8 +32,9 @@ int64_t RuntimeWeights::extra_elements(const Plan& plan,
   return place.stage == 0 ? shared_elements(plan) : 0;
 }
 
-RuntimeWeights::RuntimeWeights(Communicator& world, Runtime& runtime)
-    : runtime_(runtime) {
+RuntimeWeights::RuntimeWeights(Communicator& world, Runtime& runtime,
+                               Trace* trace)
+    : runtime_(runtime), clock_(runtime.plan().model, trace, world.rank()) {
   const Mesh& mesh = runtime.plan().mesh;
   const RankPlace& place = runtime.place();
   const int32_t tied = tied_embedding(runtime.plan().model);

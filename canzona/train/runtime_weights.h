@@ -1,6 +1,6 @@
 // The decoder's parameters and gradients as a runtime holds them.
 //
-//   RuntimeWeights weights(world, runtime);
+//   RuntimeWeights weights(world, runtime, trace);
 //   Decoder<float> decoder(config, model, parallel, engine, weights);
 //   weights.refresh();
 //
@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "canzona/model/weights.h"
-#include "canzona/plan/modules.h"
 #include "canzona/runtime/runtime.h"
 #include "canzona/train/module_clock.h"
 #include "canzona/train/stage_links.h"
@@ -25,7 +24,8 @@ namespace canzona {
 
 class RuntimeWeights : public Weights<float> {
  public:
-  RuntimeWeights(Communicator& world, Runtime& runtime);
+  // `trace` may be null.
+  RuntimeWeights(Communicator& world, Runtime& runtime, Trace* trace);
 
   // Before the first forward after new parameters, on all ranks.
   void refresh();
@@ -52,7 +52,7 @@ class RuntimeWeights : public Weights<float> {
   void add_head_gradient();
 
   Runtime& runtime_;
-  ModuleClock clock_{num_modules(runtime_.plan().model)};
+  ModuleClock clock_;
   int32_t shared_ = -1;  // the embedding, if two stages use it
   bool borrows_ = false;
   std::unique_ptr<OneWay> weights_, gradients_;

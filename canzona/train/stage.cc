@@ -39,7 +39,7 @@ Stage::Stage(const TrainSettings& settings, const MicroBatches& micro_batches,
       mesh_(runtime.plan().mesh),
       groups_(world, mesh_, place_),
       parallel_(groups_.parallel(runtime.plan(), place_)),
-      weights_(world, runtime),
+      weights_(world, runtime, settings.runtime.trace),
       links_(world, mesh_, place_, micro_batches.per_home()),
       in_flight_(
           most_in_flight(place_.stage, mesh_.pp, micro_batches.per_home())),

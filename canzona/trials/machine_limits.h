@@ -2,22 +2,18 @@
 // alone and all at once. All ranks call at once.
 #pragma once
 
-#include "canzona/comm/communicator.h"
-#include "canzona/linalg/engine.h"
+#include "canzona/measure/shared_machine.h"
 
 namespace canzona {
 
-// Of one rank: while all others sleep, and the slowest while all work.
-struct SharedRate {
-  double alone = 0;
-  double together = 0;
-};
-
 struct MachineLimits {
-  SharedRate flops;   // in a second, fp32 products
-  SharedRate copies;  // bytes in a second
+  SharedFlops flops;    // in a second, fp32 products
+  SharedCopies copies;  // bytes in a second
 };
 
-MachineLimits measure_limits(Communicator& world, Engine& engine);
+inline MachineLimits measure_limits(Communicator& world, Engine& engine) {
+  const SharedFlops flops = measure_shared_flops(world, engine);
+  return {flops, measure_shared_copies(world)};
+}
 
 }  // namespace canzona

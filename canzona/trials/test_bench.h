@@ -52,6 +52,7 @@ inline ZeroBenchRequest test_bench(const TestBenchWish& wish,
   request.communicator.ranks_per_node = wish.ranks_per_node;
   request.trial = {.warmup = 1, .steps = 1};
   request.repeats = 1;
+  request.wants_limits = false;
   return request;
 }
 

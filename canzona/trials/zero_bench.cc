@@ -7,6 +7,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/comm/thread/run_ranks.h"
+#include "canzona/measure/clock.h"
 #include "canzona/measure/shared_machine.h"
 
 namespace canzona {
@@ -73,8 +74,10 @@ Link scaled_link(const ZeroBenchRequest& request, const Plan& plan,
 // Without overlap, so that threads that copy take no time from the one that
 // computes.
 void measure_first(const ZeroBenchRequest& request, ZeroBench& bench) {
-  request.progress("measuring what the machine can do");
-  bench.limits = on_every_rank<MachineLimits>(request, {}, measure_limits);
+  if (request.wants_limits) {
+    request.progress("measuring what the machine can do");
+    bench.limits = on_every_rank<MachineLimits>(request, {}, measure_limits);
+  }
   bench.measured_first = first_to_measure(request);
   request.progress(
       cat("measuring ", to_string(bench.measured_first), " without links"));
@@ -123,14 +126,14 @@ void run_round(const ZeroBenchRequest& request, int round, ZeroBench& bench) {
   std::vector<ZeroCell*> order;
   for (ZeroCell& cell : bench.cells)
     if (cell.error.empty()) order.push_back(&cell);
-  ZeroCell* traced = order.empty() ? nullptr : order.back();
+  const ZeroCell* last = order.empty() ? nullptr : order.back();
   if (round % 2 == 1) std::ranges::reverse(order);
   for (ZeroCell* cell : order) {
     request.progress(cat("round ", round + 1, " of ", request.repeats, ": ",
                          to_string(cell->sizes), " ",
                          to_string(cell->overlap)));
-    const bool last = round + 1 == request.repeats && cell == traced;
-    run_cell(request, bench, *cell, last ? request.trace : nullptr);
+    const bool traced = round == 0 && cell == last;
+    run_cell(request, bench, *cell, traced ? request.trace : nullptr);
   }
 }
 
@@ -156,6 +159,13 @@ std::vector<double> values_of(const std::vector<IterationTrial>& trials,
   return values;
 }
 
+std::vector<double> all_seconds(const std::vector<IterationTrial>& trials) {
+  std::vector<double> all;
+  for (const IterationTrial& trial : trials)
+    all.insert(all.end(), trial.seconds.begin(), trial.seconds.end());
+  return all;
+}
+
 double sum_of(const std::vector<IterationTrial>& trials,
               double IterationTrial::*member) {
   double sum = 0;
@@ -173,9 +183,26 @@ double ZeroCell::median(double IterationTrial::*member) const {
   return median_of(values_of(trials, member));
 }
 
-double ZeroCell::spread(double IterationTrial::*member) const {
-  const auto [least, most] = std::ranges::minmax(values_of(trials, member));
+double ZeroCell::iteration_seconds() const {
+  return median_of(all_seconds(trials));
+}
+
+double ZeroCell::iteration_spread() const {
+  const auto [least, most] = std::ranges::minmax(all_seconds(trials));
   return most - least;
+}
+
+// The rounds as if one had followed the other: all have the same kinds of
+// iterations.
+StepTimes ZeroCell::iteration_times() const {
+  std::vector<double> medians;
+  for (size_t i = 0; i < first().seconds.size(); ++i) {
+    std::vector<double> rounds;
+    for (const IterationTrial& trial : trials)
+      rounds.push_back(trial.seconds[i]);
+    medians.push_back(median_of(std::move(rounds)));
+  }
+  return summarize_steps(medians, first_timed, plan ? plan->period : 1);
 }
 
 double ZeroCell::hidden_fraction() const {
@@ -219,10 +246,19 @@ ZeroBench run_zero_bench(const ZeroBenchRequest& request) {
       ZeroCell& cell = bench.cells.emplace_back();
       cell.sizes = sizes;
       cell.overlap = overlap;
+      cell.first_timed = request.trial.warmup + 1;
       plan_cell(request, bench, cell);
     }
-  for (int round = 0; round < request.repeats; ++round)
+  const double begin = wall_seconds();
+  double last_began = begin;
+  for (int round = 0; round < request.repeats; ++round) {
+    const double now = wall_seconds();
+    const double end = now + (now - last_began) - begin;
+    if (round > 0 && request.limit_seconds > 0 && end > request.limit_seconds)
+      break;
+    last_began = now;
     run_round(request, round, bench);
+  }
   return bench;
 }
 

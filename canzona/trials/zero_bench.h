@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "canzona/measure/step_bench.h"
+#include "canzona/measure/step_times.h"
 #include "canzona/trials/iteration_trial.h"
 #include "canzona/trials/machine_limits.h"
 #include "canzona/trials/planned_bytes.h"
@@ -45,7 +46,11 @@ struct ZeroBenchRequest {
   double comm_ratio = 0;
   IterationTrialRequest trial = {};
   int repeats = 5;
-  // Sees the last of the cells, in the last round.
+  // Of all rounds: none is begun that, as long as the last, would end later.
+  // 0: no limit. The first is always run.
+  double limit_seconds = 0;
+  bool wants_limits = true;  // of the machine
+  // Sees the last of the cells, in the first round.
   Trace* trace = nullptr;
   Progress progress = [](const std::string&) {};
 };
@@ -59,13 +64,19 @@ struct ZeroCell {
   std::vector<IterationTrial> trials = {};  // one a round
   IterationOutlook predicted = {};
   int64_t memory_predicted_max = 0;
+  int first_timed = 1;      // number of the first timed iteration of a round
   double link_seconds = 0;  // of the busiest port in an iteration, as planned
   double edge_seconds = 0;  // of it, what nothing can hide
 
   const IterationTrial& first() const { return trials.front(); }
-  // The median, and largest - smallest, over rounds.
+  // Over all timed iterations of all rounds, each the slowest rank's. The
+  // spread is largest - smallest; mean and worst are over a period of
+  // refreshes.
+  double iteration_seconds() const;
+  double iteration_spread() const;
+  StepTimes iteration_times() const;
+  // Over rounds.
   double median(double IterationTrial::*member) const;
-  double spread(double IterationTrial::*member) const;
   // Over all rounds together.
   double hidden_fraction() const;
   double step_hidden_fraction() const;

@@ -118,18 +118,28 @@ TEST(ZeroBenchDigests, MustAgreeWhereSumsAreTheSame) {
   EXPECT_NE(bench.disagreement(six, 1), "");
 }
 
-TEST(ZeroBenchTimes, AreMediansOverRounds) {
+TEST(ZeroBenchTimes, AreMediansOfAllTimedIterations) {
   ZeroCell cell;
-  for (const double seconds : {3.0, 1.0, 2.0, 9.0, 2.5}) {
+  for (const double seconds : {3.0, 1.0, 2.0}) {
     IterationTrial& trial = cell.trials.emplace_back();
-    trial.iteration_seconds = seconds;
-    trial.waited_seconds = 1;
-    trial.busy_seconds = 4;
+    trial.seconds = {seconds, seconds + 6};
+    trial.waited_seconds = seconds;
+    trial.busy_seconds = 4 * seconds;
   }
-  EXPECT_EQ(cell.median(&IterationTrial::iteration_seconds), 2.5);
-  EXPECT_EQ(cell.spread(&IterationTrial::iteration_seconds), 8);
+  EXPECT_EQ(cell.iteration_seconds(), 5);
+  EXPECT_EQ(cell.iteration_spread(), 8);
+  EXPECT_EQ(cell.median(&IterationTrial::waited_seconds), 2);
   EXPECT_EQ(cell.hidden_fraction(), 0.75);
   EXPECT_EQ(cell.step_hidden_fraction(), 1);
+}
+
+TEST_F(ZeroBenchTest, ALimitEndsAfterTheFirstRound) {
+  ZeroBenchRequest request = test_bench({.mesh = "dp=2"}, batches_);
+  request.sizes = {{2, 2, 2}};
+  request.overlaps = {Overlap::kBackground};
+  request.repeats = 1000;
+  request.limit_seconds = 1e-9;
+  EXPECT_EQ(run_zero_bench(request).cells.front().trials.size(), 1U);
 }
 
 }  // namespace
