@@ -6,6 +6,8 @@
 #include "canzona/linalg/engine.h"
 #include "canzona/plan/make_plan.h"
 #include "canzona/plan/validate.h"
+#include "canzona/report/numbers.h"
+#include "canzona/report/plan_view.h"
 #include "canzona/shapes/read_model.h"
 #include "cli/errors.h"
 #include "cli/zero_search.h"
@@ -80,13 +82,21 @@ Workload workload_of(const TrainSettings& settings, const Mesh& mesh,
 // Links that are not modelled are as fast as memory.
 ZeroComparison rank_sizes(PlanRequest request, const TrainSettings& settings,
                           const MachineLimits& limits) {
-  if (request.options.links.nominal)
+  const bool modelled = !request.options.links.nominal;
+  if (!modelled)
     request.options.links = {limits.copies.together, limits.copies.together,
                              /*latency_seconds=*/0, /*nominal=*/false};
   const CostBasis cost{"this machine", 1 / limits.flops.together,
                        limits.copies.together};
-  return weigh_sizes(request, workload_of(settings, request.mesh, limits),
-                     all_zero_sizes(request.mesh.homes()), &cost);
+  ZeroComparison all =
+      weigh_sizes(request, workload_of(settings, request.mesh, limits),
+                  all_zero_sizes(request.mesh.homes()), &cost);
+  all.rates =
+      cat("measured here: ", flops_text(limits.flops.together),
+          "/s a rank, copies of ",
+          human_bytes(static_cast<int64_t>(limits.copies.together)), "/s; ",
+          modelled ? links_text(request.options) : "links as fast as memory");
+  return all;
 }
 
 void require_sound(const Plan& plan) {

@@ -5,6 +5,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/cost.h"
+#include "canzona/report/numbers.h"
 #include "canzona/report/plan_view.h"
 #include "canzona/report/zero_bytes.h"
 #include "canzona/sim/plan_iteration.h"
@@ -15,6 +16,7 @@ namespace {
 
 constexpr int64_t kUsualTokens = 4096;
 constexpr int64_t kUsualExperts = 8;
+constexpr int64_t kUsualSegment = 16 << 20;
 constexpr int64_t kMost = int64_t{1} << 40;
 
 int64_t number_or(const std::string& text, int64_t usual, const char* option) {
@@ -22,21 +24,16 @@ int64_t number_or(const std::string& text, int64_t usual, const char* option) {
 }
 
 std::string work_text(const Workload& work) {
-  const auto many = [](int64_t n, const char* what) {
-    return cat(n, " ", what, n == 1 ? "" : "s");
-  };
-  return cat(many(work.num_micro_batches, "micro-batch"),
-             work.num_micro_batches == 1 ? " of " : "es of ",
-             many(work.compute.tokens, "token"), " on a data-parallel rank, ",
-             to_string(work.overlap));
+  return cat(
+      work.num_micro_batches,
+      work.num_micro_batches == 1 ? " micro-batch of " : " micro-batches of ",
+      work.compute.tokens, " tokens on a data-parallel rank, ",
+      to_string(work.overlap));
 }
 
 std::string rates_text(const Workload& work, const PlanOptions& options) {
-  constexpr double kTera = 1e12;
-  char flops[32];
-  std::snprintf(flops, sizeof flops, "%.3g",
-                work.compute.flops_per_second / kTera);
-  return cat(flops, " TFLOP/s in forward and backward; ", links_text(options));
+  return cat(flops_text(work.compute.flops_per_second),
+             "/s in forward and backward; ", links_text(options));
 }
 
 const RankMemory& fullest(const std::vector<RankCost>& ranks) {
@@ -177,6 +174,8 @@ Workload read_workload(const PlanArguments& a, const Model& model) {
   work.num_micro_batches = number_or(a.micro_batches, 1, "--micro-batches");
   work.hidden = hidden_width(model);
   work.bytes_per_activation = 2;
+  // Threads send small pieces; a cluster's library has latency per message.
+  work.segment_bytes = kUsualSegment;
   if (!a.overlap.empty()) work.overlap = parse_overlap(a.overlap);
   return work;
 }

@@ -44,8 +44,8 @@ std::string heading(const ZeroComparison& all, const Ink& ink) {
 
 std::string ranking_table(const ZeroComparison& all, const Ink& ink) {
   Table table("<>>>>~");
-  table.header({"z1,z2,z3", "memory", "inside nodes", "between nodes",
-                "iteration", "why"});
+  table.header(
+      {"z1,z2,z3", "memory", "in nodes", "between", "iteration", "why"});
   bool first = true;
   for (const ComparedZero& row : all.rows) {
     if (!row.planned) {
@@ -62,17 +62,24 @@ std::string ranking_table(const ZeroComparison& all, const Ink& ink) {
     first = false;
   }
   return title(ink,
-               "Ranking: memory of the fullest rank, bytes that a rank sends "
-               "in an iteration, predicted time") +
+               "Ranking: memory of the fullest rank, bytes sent inside nodes "
+               "and between them, predicted time") +
          table.text(ink);
 }
 
+// Those that any choice has.
 std::vector<std::string> kind_names(const ZeroComparison& all) {
   std::vector<std::string> names;
-  for (const ComparedZero& row : all.rows)
-    for (const ZeroMemory& kind : memory_of(all, row))
-      if (kind.bytes > 0 && std::ranges::find(names, kind.name) == names.end())
-        names.push_back(kind.name);
+  for (const ZeroMemory& kind : memory_of(all, {})) {
+    const bool used =
+        std::ranges::any_of(all.rows, [&](const ComparedZero& row) {
+          return std::ranges::any_of(
+              memory_of(all, row), [&](const ZeroMemory& own) {
+                return own.name == kind.name && own.bytes > 0;
+              });
+        });
+    if (used) names.push_back(kind.name);
+  }
   return names;
 }
 

@@ -47,7 +47,7 @@ class Bars {
     at_ = end;
   }
   void end(const std::string& text) {
-    svg_.text(x(at_) + 6, y_ + 14, "start", text);
+    svg_.text(kRight + 8, y_ + 14, "start", text);
   }
   void mark(double value, const std::string& text) {
     svg_.line(x(value), kTop - 8, x(value), bottom_, "makespan-line");

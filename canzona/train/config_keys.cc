@@ -91,7 +91,7 @@ std::vector<ConfigKey> config_keys(TrainConfig& c) {
       text("zero.prefetch", c.zero.prefetch, "modules gathered ahead: a number, or auto"),
       text("zero.replica_sum", c.zero.replica_sum, "how gradients are summed over groups", {"scatter", "allreduce"}),
       yes("zero.reuse", c.zero.reuse, "neighbouring micro-batches of a pipeline stage share gathers and scatters"),
-      text("links.model", c.links.model, "links to be modelled between threads, such as intra=2GB/s,inter=0.2GB/s,latency=20us; none: memory"),
+      text("links.model", c.links.model, "links to be modelled between threads, such as intra=2GB/s,inter=0.2GB/s; none: memory"),
       whole("links.ranks_per_node", c.links.ranks_per_node, 1, static_cast<double>(kMaxWorld), "consecutive ranks that share a node"),
       text("mesh", c.mesh, "axes dp, tp, pp, ep, such as dp=2,tp=2; none: dp over all ranks"),
       whole("ranks", c.ranks, 0, static_cast<double>(kMaxWorld), "ranks; 0: as many as the mesh has"),

@@ -65,14 +65,16 @@ for way in '--overlap none' '--overlap main' '--message parameter' \
   # shellcheck disable=SC2086
   trains "$digest" --mesh dp=4 --zero hier:2 $way
 done
-trains '' --mesh dp=4 --zero hier:2 --set model.tied=on
-tied=$(member digest)
-trains "$tied" --mesh dp=4 --set model.tied=on
+trains '' --mesh dp=4 --set model.tied=on
+trains "$(member digest)" --mesh dp=4 --zero hier:2 --set model.tied=on
 counts --mesh dp=4 --zero hier:2 --set model.tied=on
 
 # With tp and pp, and neighbours of a pipeline that share their gathers.
-trains '' --mesh dp=2,tp=2
-trains "$(member digest)" --mesh dp=2,tp=2 --zero zero3
+# shellcheck disable=SC2086
+for zero in zero3 none z3=2; do
+  trains '' --mesh dp=2,tp=2 --set batch.global=2
+  trains "$(member digest)" --mesh dp=2,tp=2 --set batch.global=2 --zero $zero
+done
 two="--mesh dp=2,pp=2 --set batch.global=8"
 # shellcheck disable=SC2086
 trains '' $two --zero z1=2,z2=1,z3=2
@@ -80,6 +82,20 @@ trains '' $two --zero z1=2,z2=1,z3=2
 trains "$(member digest)" $two --zero z1=2,z2=1,z3=2 --reuse
 # shellcheck disable=SC2086
 trains '' $two --zero zero3 --rule soap --reuse
+
+# The fastest that fits, or what the nearest lacks.
+trains "$digest" --mesh dp=4 --zero auto --memory-cap 1GB
+# shellcheck disable=SC2086
+canzona $quick --mesh dp=4 --zero auto --memory-cap 1GB --dry-run
+exits 0
+prints 'Ranking' 'activations' 'of the cap' '4,4,4' 'the fastest of'
+# shellcheck disable=SC2086
+canzona $quick --mesh dp=4 --zero auto --dry-run --json --quiet
+is_json
+has_member 'ranking sizes 0 predicted_iteration_seconds'
+# shellcheck disable=SC2086
+refuses '--zero auto: nothing fits in' 'the nearest is' \
+  -- $quick --mesh dp=4 --zero auto --memory-cap 350kB
 
 # What the user sees.
 # shellcheck disable=SC2086

@@ -54,7 +54,7 @@ cmp -s out plain || fail 'zero1 is not the usual plan'
 # shellcheck disable=SC2086
 canzona compare $model --zero all --memory-cap 3GB --html zero.html
 exits 0
-prints '8,8,8' 'over the cap' 'between nodes' 'of the cap'
+prints '8,8,8' 'over the cap' 'between them' 'of the cap'
 checks=$((checks + 1))
 [ -s zero.html ] || fail 'no page'
 # shellcheck disable=SC2086
