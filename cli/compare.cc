@@ -4,6 +4,7 @@
 #include "canzona/base/text.h"
 #include "canzona/report/compare_view.h"
 #include "canzona/report/html_report.h"
+#include "cli/compare_zero.h"
 #include "cli/errors.h"
 #include "cli/plan_input.h"
 #include "cli/verbs.h"
@@ -16,6 +17,8 @@ constexpr const char* kExamples =
   canzona compare --model qwen3-32b --fused --mesh dp=32,tp=8 --rule muon
   canzona compare --model qwen3-8b --mesh dp=8,tp=4 --strategies contiguous,balanced --alpha 1
   canzona compare --model qwen3-14b --mesh dp=32,tp=4 --rule shampoo --html compare.html
+  canzona compare --model qwen3-8b --mesh dp=16 --zero all --memory-cap 40GB --html zero.html
+  canzona compare --model qwen3-8b --mesh dp=16 --zero 'zero1,zero3,hier:8;z1=16,z2=2,z3=8'
 )";
 
 // A strategy that cannot meet a request is part of the answer. A plan that
@@ -52,6 +55,7 @@ void require_any(const Comparison& comparison) {
 }
 
 Outcome run(const PlanArguments& arguments, const Output& out) {
+  if (!arguments.zero.empty()) return compare_zero(arguments, out);
   const std::vector<std::string> names =
       known_strategies(arguments.strategies, "--strategies");
   const PlanInput input = read_plan_input(arguments);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kGroup = "What is trained, and how";
 
-// Flags that stand for a key.
+// Flags that stand for a key; without a label they say yes.
 struct Flag {
   const char* name;
   const char* key;
@@ -31,6 +31,15 @@ constexpr auto kFlags = std::to_array<Flag>({
     {"--ranks", "ranks", "N"},
     {"--strategy", "plan.strategy", "NAME"},
     {"--transport", "transport", "KIND"},
+    {"--zero", "zero.sizes", "SIZES"},
+    {"--overlap", "zero.overlap", "MODE"},
+    {"--message", "zero.message", "UNIT"},
+    {"--prefetch", "zero.prefetch", "K"},
+    {"--replica-sum", "zero.replica_sum", "HOW"},
+    {"--reuse", "zero.reuse", nullptr},
+    {"--memory-cap", "plan.memory_cap", "BYTES"},
+    {"--ranks-per-node", "links.ranks_per_node", "N"},
+    {"--link", "links.model", "SPEEDS"},
     {"--run", "run", "DIR"},
 });
 
@@ -66,11 +75,16 @@ void add_config_arguments(CLI::App& app, ConfigArguments& arguments) {
       ->group(kGroup);
   add_list(app, "--set", arguments.set, "KEY=VALUE",
            "a key of the configuration; repeatable, the last one wins");
-  for (const Flag& flag : kFlags)
-    app.add_option(flag.name, arguments.flags[flag.name],
-                   description(find_key(keys, flag.key)))
-        ->option_text(flag.label)
-        ->group(kGroup);
+  for (const Flag& flag : kFlags) {
+    const ConfigKey& key = find_key(keys, flag.key);
+    std::string& value = arguments.flags[flag.name];
+    if (flag.label == nullptr)
+      app.add_flag(flag.name, value, key.help)->group(kGroup);
+    else
+      app.add_option(flag.name, value, description(key))
+          ->option_text(flag.label)
+          ->group(kGroup);
+  }
   add_list(app, "--rule-option", arguments.rule_options, "NAME=VALUE",
            "an option of the rule (see canzona rules RULE); repeatable");
 }

@@ -9,6 +9,7 @@
 #include "cli/errors.h"
 #include "cli/plan_input.h"
 #include "cli/verbs.h"
+#include "cli/zero_search.h"
 
 namespace canzona::cli {
 namespace {
@@ -18,6 +19,8 @@ constexpr const char* kExamples =
   canzona plan --model qwen3-32b --fused --mesh dp=32,tp=8 --rule muon
   canzona plan --model ./config.json --mesh dp=16,tp=4,pp=2 --rule soap --phases 5 -o plan.json
   canzona plan --model model.safetensors.index.json --mesh dp=8 --adamw '*.k_proj.*' --json
+  canzona plan --model qwen3-8b --mesh dp=16 --zero hier:8
+  canzona plan --model qwen3-8b --mesh dp=16 --zero auto --memory-cap 40GB -o plan.json
 )";
 
 // What the report sets the plan against.
@@ -44,9 +47,27 @@ std::string report_of(const PlanInput& input, const ReportPlan& shown) {
   return html_report(plans);
 }
 
+void choose_zero(const PlanArguments& arguments, PlanInput& input,
+                 const Output& out) {
+  if (arguments.zero.empty()) return;
+  const int32_t homes = input.mesh.homes();
+  ZeroSizes& sizes = input.options.zero.sizes;
+  if (arguments.zero != "auto") {
+    sizes = parse_zero(arguments.zero, homes);
+    return;
+  }
+  const ZeroComparison all =
+      weigh_sizes(input.request(), read_workload(arguments, input.model),
+                  all_zero_sizes(homes));
+  sizes = chosen_sizes(all);
+  out.note("zero: " + all.verdict);
+}
+
 Outcome run(const PlanArguments& arguments, const Output& out) {
   const std::string strategy = known_strategy(arguments.strategy, "--strategy");
-  const PlanInput input = read_plan_input(arguments);
+  PlanInput input = read_plan_input(arguments);
+  input.options.strategy = strategy;
+  choose_zero(arguments, input, out);
   const ReportPlan shown = plan_once(input, strategy);
   // Files first: whoever reads the text may stop reading early.
   if (!arguments.output.empty())

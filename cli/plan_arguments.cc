@@ -112,6 +112,35 @@ void add_cluster(CLI::App& app, Planning planning, PlanArguments& a) {
              "consecutive ranks that share a node [8]");
 }
 
+void add_zero(CLI::App& app, Planning planning, PlanArguments& a) {
+  Group group(app, "Hierarchical ZeRO");
+  group.text("--zero", a.zero, "SIZES",
+             planning == Planning::kAll
+                 ? "compare sizes instead of strategies: all, or several "
+                   "(see docs/zero.md) joined by ';'"
+                 : "cut states, gradients and parameters: none, zero1, zero2, "
+                   "zero3, replica:Z, hier:Z, auto, or z1=..,z2=..,z3=.. "
+                   "[zero1]");
+  group.text("--message", a.message, "UNIT",
+             "what travels together: module or parameter [module]");
+  group.text("--prefetch", a.prefetch, "K",
+             "modules gathered ahead, or auto: what the memory cap leaves "
+             "[auto]");
+  group.text("--replica-sum", a.replica_sum, "HOW",
+             "gradients over groups: scatter or allreduce [scatter]");
+  group.text("--overlap", a.overlap, "MODE",
+             "for predicted times: none, main or background [background]");
+  group.text("--tokens", a.tokens, "N",
+             "tokens of a micro-batch on a data-parallel rank, for predicted "
+             "times [4096]");
+  group.text("--length", a.length, "N",
+             "tokens of a sequence [4096, or --tokens if fewer]");
+  group.text("--micro-batches", a.micro_batches, "N",
+             "micro-batches of an iteration on a data-parallel rank [1]");
+  group.text("--tflops", a.tflops, "X",
+             "that a rank reaches in forward and backward [400, nominal]");
+}
+
 void add_output(CLI::App& app, Planning planning, PlanArguments& a) {
   Group group(app, "Output");
   if (planning == Planning::kOne)
@@ -135,6 +164,7 @@ void add_plan_arguments(CLI::App& app, Planning planning,
   add_input(app, arguments);
   add_rule(app, arguments);
   add_budgets(app, planning, arguments);
+  if (planning != Planning::kRun) add_zero(app, planning, arguments);
   add_cluster(app, planning, arguments);
   add_output(app, planning, arguments);
 }

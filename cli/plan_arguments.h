@@ -36,6 +36,17 @@ struct PlanArguments {
   std::string memory_cap;
   std::string parameters;
 
+  std::string zero;  // plan: sizes; compare: several
+  std::string message;
+  std::string prefetch;
+  std::string replica_sum;
+  // What an iteration is.
+  std::string tokens;
+  std::string length;
+  std::string micro_batches;
+  std::string tflops;
+  std::string overlap;
+
   std::string cost;
   std::string link;
   std::string ranks_per_node;

@@ -108,6 +108,13 @@ void read_budgets(const PlanArguments& a, PlanOptions& o) {
   if (!a.parameters.empty()) o.parameters = parse_parameter_dtype(a.parameters);
 }
 
+void read_zero(const PlanArguments& a, ZeroOptions& zero) {
+  if (!a.message.empty()) zero.message = parse_message_unit(a.message);
+  if (!a.prefetch.empty()) zero.prefetch = parse_prefetch(a.prefetch);
+  if (!a.replica_sum.empty())
+    zero.replica_sum = parse_replica_sum(a.replica_sum);
+}
+
 void read_cluster(const PlanArguments& a, PlanOptions& o) {
   if (!a.link.empty()) o.links = parse_links(a.link);
   if (!a.ranks_per_node.empty())
@@ -199,6 +206,7 @@ PlanInput read_plan_input(const PlanArguments& arguments) {
                            [&] { return parse_mesh(arguments.mesh); });
   input.rule = read_rule(arguments);
   read_budgets(arguments, input.options);
+  read_zero(arguments, input.options.zero);
   read_cluster(arguments, input.options);
   check_options(input.options);
   if (!arguments.cost.empty())
@@ -212,16 +220,11 @@ PlanInput read_plan_input(const PlanArguments& arguments) {
 }
 
 ReportPlan plan_once(const PlanInput& input, const std::string& strategy) {
-  PlanOptions options = input.options;
-  options.strategy = strategy;
+  PlanRequest request = input.request();
+  request.options.strategy = strategy;
   ReportPlan shown;
   const auto start = std::chrono::steady_clock::now();
-  shown.plan = make_plan(
-      {.model = input.model,
-       .mesh = input.mesh,
-       .rule = *input.rule,
-       .options = options,
-       .cost_table = input.cost_table ? &*input.cost_table : nullptr});
+  shown.plan = make_plan(request);
   std::vector<std::string> violations = validate(shown.plan);
   shown.plan_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start)

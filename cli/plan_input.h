@@ -21,6 +21,10 @@ struct PlanInput {
   std::unique_ptr<RuleFacts> rule;
   PlanOptions options;
   std::optional<CostTable> cost_table;
+
+  PlanRequest request() const {
+    return {model, mesh, *rule, options, cost_table ? &*cost_table : nullptr};
+  }
 };
 
 // UsageError names the option, its value and what is allowed.

@@ -22,6 +22,7 @@ constexpr const char* kExamples =
   canzona train --data book.txt --ranks 4 --mesh dp=2,tp=2 --run runs/one
   canzona train --data corpus/ --preset small --rule soap --run runs/soap
   canzona train --preset small --steps 600 --set rule.learning_rate=0.01 --dry-run
+  canzona train --preset small --ranks 8 --zero auto --memory-cap 2GB
   mpirun -n 4 canzona train --mesh dp=2,tp=2 --run runs/mpi
   canzona report runs/one runs/soap --html compare.html
 
@@ -78,15 +79,16 @@ class Narrator : public TrainObserver {
 
 std::string head_line(const TrainConfig& config, const TrainJob& job,
                       const std::string& data, const std::string& transport) {
-  return cat(
-      config.preset, ": ", job.plan.model.num_layers, " layers, ",
-      human_count(job.num_parameters()), " parameters, ", config.rule.name,
-      " (", config.plan.strategy, ") on ", to_string(job.plan.mesh), ", ",
-      job.plan.mesh.world(), " ", transport,
-      job.plan.mesh.world() == 1 ? " rank" : " ranks", "\ndata: ", data, "; ",
-      config.steps, " steps of ", config.batch.global * config.model.length,
-      " tokens\nmemory: ", human_bytes(job.most_bytes()), " a rank, of which ",
-      human_bytes(job.activations), " activations");
+  return cat(config.preset, ": ", job.plan.model.num_layers, " layers, ",
+             human_count(job.num_parameters()), " parameters, ",
+             config.rule.name, " (", config.plan.strategy, ") on ",
+             to_string(job.plan.mesh), ", ", job.plan.mesh.world(), " ",
+             transport, job.plan.mesh.world() == 1 ? " rank" : " ranks",
+             "\ndata: ", data, "; ", config.steps, " steps of ",
+             config.batch.global * config.model.length,
+             " tokens\nmemory: ", human_bytes(job.most_bytes()),
+             " a rank, of which ", human_bytes(job.activations), " activations",
+             job.is_plain() ? "" : "\n", zero_line(job));
 }
 
 void show_plan(const TrainConfig& config, const TrainJob& job,
@@ -97,6 +99,8 @@ void show_plan(const TrainConfig& config, const TrainJob& job,
   }
   out.result(audit_text(job.plan, out.ink()) + "\n" +
              memory_table(job, out.ink()));
+  if (job.ranking)
+    out.result("\n" + zero_comparison_text(*job.ranking, out.ink()));
 }
 
 RankOptions rank_options(const Arguments& a, const TrainConfig& config,
@@ -104,6 +108,8 @@ RankOptions rank_options(const Arguments& a, const TrainConfig& config,
   RankOptions options;
   options.transport = config.transport == "auto" ? "" : config.transport;
   options.num_ranks = mesh.world();
+  options.links = !config.links.model.empty();
+  options.communicator.ranks_per_node = ranks_per_node_of(config);
   if (!a.deadline.empty())
     options.communicator.deadline = parse_deadline(a.deadline);
   return options;
@@ -128,7 +134,7 @@ struct Data {
 TrainResult train_on(Ranks& ranks, const TrainJob& job, const Data& data,
                      TrainObserver& observer) {
   TrainResult result;
-  ranks.runner()({}, [&](Communicator& world) {
+  ranks.runner()(job.link, [&](Communicator& world) {
     const auto engine = make_cpu_engine();
     TrainResult own = train(job.settings, job.plan, data.batches, world,
                             *engine, ranks.speaks() ? &observer : nullptr);
@@ -149,13 +155,11 @@ void tell_end(const RunSummary& summary, RunFolder* folder, const TrainJob& job,
 }
 
 Outcome run_job(const Arguments& a, const TrainConfig& config, TrainJob& job,
-                const Output& out) {
-  const std::unique_ptr<Ranks> ranks =
-      make_ranks(rank_options(a, config, job.plan.mesh));
-  require_memory(job, ranks->num_here());
+                Ranks& ranks, const Output& out) {
+  require_memory(job, ranks.num_here());
   const Data data(config);
   std::unique_ptr<RunFolder> folder;
-  if (ranks->speaks() && !config.run.empty())
+  if (ranks.speaks() && !config.run.empty())
     folder = std::make_unique<RunFolder>(config.run, a.overwrite);
   std::unique_ptr<Trace> trace;
   if (!a.trace.empty()) trace = std::make_unique<Trace>();
@@ -163,16 +167,18 @@ Outcome run_job(const Arguments& a, const TrainConfig& config, TrainJob& job,
   const Interrupt interrupt;
   job.settings.stop = &interrupt.flag();
 
-  if (ranks->speaks())
+  if (ranks.speaks() && job.ranking)
+    out.note(zero_ranking_text(*job.ranking, Ink()));
+  if (ranks.speaks())
     out.note(
-        head_line(config, job, data.tokens->describe(), ranks->transport()));
+        head_line(config, job, data.tokens->describe(), ranks.transport()));
   Narrator narrator(job, config.log.every, a.json, folder.get(), out);
-  const TrainResult result = train_on(*ranks, job, data, narrator);
+  const TrainResult result = train_on(ranks, job, data, narrator);
   if (trace != nullptr)
-    out.save(ranks->file_name(a.trace), trace->json(), "trace");
-  ranks->finish();
-  if (ranks->speaks())
-    tell_end(summarize(config, job, result, *data.tokens, ranks->transport()),
+    out.save(ranks.file_name(a.trace), trace->json(), "trace");
+  ranks.finish();
+  if (ranks.speaks())
+    tell_end(summarize(config, job, result, *data.tokens, ranks.transport()),
              folder.get(), job, a.json, out);
   return Outcome::kDone;
 }
@@ -180,10 +186,20 @@ Outcome run_job(const Arguments& a, const TrainConfig& config, TrainJob& job,
 Outcome run(const Arguments& a, const Output& out) {
   const TrainConfig config = read_config(a.config);
   const std::optional<MpiLaunch> launch = find_mpi_launch();
-  TrainJob job =
-      make_job(config, mesh_of(config, launch ? launch->num_ranks : 0));
-  if (!a.dry_run) return run_job(a, config, job, out);
-  show_plan(config, job, out, a.json);
+  const Mesh mesh = mesh_of(config, launch ? launch->num_ranks : 0);
+  std::unique_ptr<Ranks> ranks;
+  std::optional<MachineLimits> limits;
+  if (chooses_zero(config)) {
+    ranks = make_ranks(rank_options(a, config, mesh));
+    limits = measure_limits_on(*ranks);
+  }
+  TrainJob job = make_job(config, mesh, limits);
+  if (!a.dry_run) {
+    if (ranks == nullptr) ranks = make_ranks(rank_options(a, config, mesh));
+    return run_job(a, config, job, *ranks, out);
+  }
+  if (ranks != nullptr) ranks->finish();
+  if (ranks == nullptr || ranks->speaks()) show_plan(config, job, out, a.json);
   return Outcome::kDone;
 }
 

@@ -5,12 +5,9 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/measure/machine.h"
-#include "canzona/plan/make_plan.h"
-#include "canzona/plan/validate.h"
-#include "canzona/shapes/read_model.h"
+#include "canzona/report/zero_bytes.h"
 #include "canzona/train/decoder_of.h"
 #include "canzona/train/schedule.h"
-#include "cli/errors.h"
 
 namespace canzona::cli {
 namespace {
@@ -52,28 +49,9 @@ TrainSettings settings_of(const TrainConfig& config) {
   settings.runtime.groups = groups_of(config);
   settings.runtime.wire =
       config.wire == "bf16" ? GradientWire::kBf16 : GradientWire::kFp32;
+  settings.runtime.overlap = parse_overlap(config.zero.overlap);
+  settings.reuse = config.zero.reuse;
   return settings;
-}
-
-Plan plan_of(const TrainConfig& config, const TrainSettings& settings,
-             const Mesh& mesh) {
-  Model model = decoder_shapes(settings.decoder, config.preset);
-  route(model, {});
-  check_mesh(mesh, model);
-  const auto rule = make_rule_facts(
-      config.rule.name,
-      with_device(config.rule.name, rule_options_of(config), "cpu"));
-  PlanOptions options;
-  options.strategy = config.plan.strategy;
-  options.bucket_elements = config.plan.bucket_elements;
-  options.parameters = ParameterDtype::kFp32;
-  options.splits.qkv = true;
-  options.splits.gate_up = true;
-  Plan plan = make_plan({model, mesh, *rule, options});
-  std::vector<std::string> violations = validate(plan);
-  if (!violations.empty())
-    throw ViolationsFound("the plan fails validation", std::move(violations));
-  return plan;
 }
 
 }  // namespace
@@ -98,11 +76,24 @@ double TrainJob::step_seconds() const {
   return most;
 }
 
-TrainJob make_job(const TrainConfig& config, const Mesh& mesh) {
+WireBytes TrainJob::bytes_per_step() const {
+  const int64_t at_once = settings.decoder.micro_batch * plan.mesh.homes();
+  return most_iteration_bytes(plan, ranks, settings.global_batch / at_once);
+}
+
+bool TrainJob::is_plain() const {
+  return plan.grid.places == 1 && plan.num_replicas() == 1;
+}
+
+TrainJob make_job(const TrainConfig& config, const Mesh& mesh,
+                  const std::optional<MachineLimits>& limits) {
   TrainJob job;
   job.settings = settings_of(config);
   check_training(job.settings, mesh);
-  job.plan = plan_of(config, job.settings, mesh);
+  job.link = link_of(config);
+  TrainPlan made = plan_training(config, job.settings, mesh, limits);
+  job.plan = std::move(made.plan);
+  job.ranking = std::move(made.ranking);
   job.ranks = predict(job.plan);
   job.activations = training_memory(job.settings, job.plan);
   return job;

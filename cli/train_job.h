@@ -13,14 +13,17 @@
 #include "canzona/plan/predict.h"
 #include "canzona/train/config.h"
 #include "canzona/train/trainer.h"
+#include "cli/train_plan.h"
 
 namespace canzona::cli {
 
 struct TrainJob {
   TrainSettings settings;
   Plan plan;
-  std::vector<RankCost> ranks;  // predicted, by rank
-  int64_t activations = 0;      // bytes, of the fullest rank
+  std::vector<RankCost> ranks;                 // predicted, by rank
+  Link link = {};                              // to be modelled
+  std::optional<ZeroComparison> ranking = {};  // of `--zero auto`
+  int64_t activations = 0;                     // bytes, of the fullest rank
 
   int64_t num_parameters() const;
   int64_t bytes_of(int32_t rank) const {
@@ -28,11 +31,14 @@ struct TrainJob {
            activations;
   }
   int64_t most_bytes() const;
-  double step_seconds() const;  // of the optimizer, predicted
+  double step_seconds() const;       // of the optimizer, predicted
+  WireBytes bytes_per_step() const;  // the most of any rank, predicted
+  bool is_plain() const;             // ZeRO-1: no slices, no replicas
 };
 
-// UsageError names what cannot be met.
-TrainJob make_job(const TrainConfig& config, const Mesh& mesh);
+// UsageError names what cannot be met. `--zero auto` needs the limits.
+TrainJob make_job(const TrainConfig& config, const Mesh& mesh,
+                  const std::optional<MachineLimits>& limits = {});
 
 // UsageError if the ranks of this machine would need more memory than it has
 // free, before anything is allocated.

@@ -32,6 +32,7 @@ std::vector<MemoryKind> memory_of(const TrainJob& job, int32_t rank) {
           {"gradients", memory.gradients.value()},
           {"states", memory.states.value()},
           {"exchange", memory.buffers.value()},
+          {"pools", memory.pools.value()},
           {"activations", job.activations}};
 }
 
@@ -50,10 +51,14 @@ std::vector<RankSummary> rank_summaries(const TrainJob& job,
   double mean = 0;
   for (const RankCost& rank : job.ranks)
     mean += rank.transform_seconds_mean / static_cast<double>(job.ranks.size());
+  const auto per_step = [&](int64_t bytes) {
+    return bytes / std::max<int64_t>(result.steps, 1);
+  };
   std::vector<RankSummary> all;
   for (size_t r = 0; r < result.times.size(); ++r) {
     const RankTimes& times = result.times[r];
     const RankCost& cost = job.ranks[r];
+    const SentBytes& sent = result.sent[r];
     all.push_back({.rank = static_cast<int32_t>(r),
                    .forward_backward_seconds = times.forward_backward,
                    .optimizer_seconds = times.optimizer,
@@ -63,26 +68,43 @@ std::vector<RankSummary> rank_summaries(const TrainJob& job,
                    .predicted_bytes = job.bytes_of(static_cast<int32_t>(r)),
                    .reserved_bytes = result.memory_bytes[r],
                    .owned_matrices = cost.num_matrices,
-                   .load = mean > 0 ? cost.transform_seconds_mean / mean : 0});
+                   .load = mean > 0 ? cost.transform_seconds_mean / mean : 0,
+                   .fast_bytes_per_step = per_step(sent.all - sent.slow),
+                   .slow_bytes_per_step = per_step(sent.slow)});
   }
   return all;
 }
 
 }  // namespace
 
+std::string zero_line(const TrainJob& job) {
+  if (job.is_plain()) return "";
+  const ZeroOptions& zero = job.plan.options.zero;
+  const WireBytes most = job.bytes_per_step();
+  std::string text = cat("zero: ", to_string(zero.sizes), ", ",
+                         to_string(job.settings.runtime.overlap));
+  if (zero.sizes.z3 > 1) text += cat(", ", zero.prefetch, " modules ahead");
+  return text + cat("; a rank sends ", human_bytes(most.sent_intra),
+                    " a step inside its node, ", human_bytes(most.sent_inter),
+                    " to others (predicted)");
+}
+
 std::string memory_table(const TrainJob& job, const Ink& ink) {
   const int32_t rank = fullest(job);
   Table table("<>");
   table.header({cat("memory of rank ", rank), ""});
   for (const MemoryKind& kind : memory_of(job, rank))
-    table.row({kind.name, human_bytes(kind.bytes)});
+    if (kind.bytes > 0 || kind.name != std::string_view("pools"))
+      table.row({kind.name, human_bytes(kind.bytes)});
   table.row({"all", human_bytes(job.bytes_of(rank))});
-  return table.text(ink) + cat("\n  predicted optimizer step: ",
-                               human_seconds(job.step_seconds()), " (",
-                               job.plan.cost_basis.source == "nominal"
-                                   ? "by flops and nominal rates"
-                                   : "by the cost table",
-                               ")\n");
+  const std::string zero = zero_line(job);
+  return table.text(ink) + (zero.empty() ? "" : cat("\n  ", zero, "\n")) +
+         cat("\n  predicted optimizer step: ",
+             human_seconds(job.step_seconds()), " (",
+             job.plan.cost_basis.source == "nominal"
+                 ? "by flops and nominal rates"
+                 : "by the cost table",
+             ")\n");
 }
 
 std::string dry_run_json(const TrainConfig& config, const TrainJob& job) {
@@ -96,11 +118,17 @@ std::string dry_run_json(const TrainConfig& config, const TrainJob& job) {
       .field("strategy", config.plan.strategy)
       .field("predicted_step_seconds", job.step_seconds())
       .field("memory_rank", rank)
-      .field("memory_bytes", job.bytes_of(rank));
+      .field("memory_bytes", job.bytes_of(rank))
+      .field("zero", to_string(job.plan.options.zero.sizes))
+      .field("prefetch", job.plan.options.zero.prefetch)
+      .field("fast_bytes_per_step", job.bytes_per_step().sent_intra)
+      .field("slow_bytes_per_step", job.bytes_per_step().sent_inter);
   out.member("memory").begin_object();
   for (const MemoryKind& kind : memory_of(job, rank))
     out.field(kind.name, kind.bytes);
-  out.end_object().member("audit");
+  out.end_object();
+  if (job.ranking) write_zero_comparison(out.member("ranking"), *job.ranking);
+  out.member("audit");
   write_audit(out, job.plan);
   out.member("config");
   write_config(out, config);
@@ -130,6 +158,8 @@ RunSummary summarize(const TrainConfig& config, const TrainJob& job,
   summary.rule = config.rule.name;
   summary.strategy = config.plan.strategy;
   summary.plan_digest = job.plan.digest;
+  summary.zero = to_string(job.plan.options.zero.sizes);
+  summary.overlap = to_string(job.settings.runtime.overlap);
   summary.predicted_step_seconds = job.step_seconds();
   summary.data = tokens.describe();
   summary.data_digest = tokens.digest();

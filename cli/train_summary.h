@@ -11,6 +11,9 @@
 
 namespace canzona::cli {
 
+// How the run is cut and what that sends; "" for plain ZeRO-1.
+std::string zero_line(const TrainJob& job);
+
 // Memory by kind and the predicted step, for --dry-run.
 std::string memory_table(const TrainJob& job, const Ink& ink);
 std::string dry_run_json(const TrainConfig& config, const TrainJob& job);

@@ -10,7 +10,8 @@ int64_t adamw_elements(const Problem& p, const Bucket& bucket) {
   int64_t sum = 0;
   for (size_t i = static_cast<size_t>(bucket.num_matrix_tensors);
        i < bucket.tensors.size(); ++i) {
-    sum += p.shard_elements[static_cast<size_t>(bucket.tensors[i])];
+    const auto t = static_cast<size_t>(bucket.tensors[i]);
+    if (!p.model.tensors[t].frozen) sum += p.shard_elements[t];
   }
   return sum;
 }

@@ -85,6 +85,14 @@ void write_tensors(const Model& model, JsonWriter& out) {
   out.end_array();
 }
 
+// Only where there are such.
+void write_frozen(const Model& model, JsonWriter& out) {
+  std::vector<int64_t> frozen;
+  for (size_t t = 0; t < model.tensors.size(); ++t)
+    if (model.tensors[t].frozen) frozen.push_back(static_cast<int64_t>(t));
+  if (!frozen.empty()) out.member("frozen").values(frozen);
+}
+
 void write_model(const Model& model, JsonWriter& out) {
   out.member("model").begin_object();
   out.field("name", model.name);
@@ -94,6 +102,7 @@ void write_model(const Model& model, JsonWriter& out) {
   out.field("kv_heads", model.kv_heads);
   out.field("fused", model.fused);
   write_tensors(model, out);
+  write_frozen(model, out);
   out.end_object();
 }
 

@@ -53,8 +53,9 @@ int64_t shard_sum(const Plan& plan, const Bucket& bucket, size_t first,
                   size_t last) {
   int64_t sum = 0;
   for (size_t i = first; i < last; ++i) {
-    const auto t = static_cast<size_t>(bucket.tensors[i]);
-    sum += shard_elements(plan.grid, plan.model.tensors[t]);
+    const Tensor& tensor =
+        plan.model.tensors[static_cast<size_t>(bucket.tensors[i])];
+    if (!tensor.frozen) sum += shard_elements(plan.grid, tensor);
   }
   return sum;
 }

@@ -111,11 +111,12 @@ namespace {
 // Of one bucket on the ranks of one place.
 void add_place_memory(const Plan& plan, const Bucket& bucket, int32_t place,
                       std::vector<RankCost>& ranks) {
-  const ZeroSizes& zero = plan.options.zero.sizes;
   const Buffer& buffer = plan.buffers[static_cast<size_t>(bucket.buffer)];
   const int64_t master = master_bytes_per_element(plan.options.parameters);
-  const int64_t parameters = kept_elements(plan, bucket, place, zero.z3);
-  const int64_t gradients = kept_elements(plan, bucket, place, zero.z2);
+  const int64_t parameters =
+      kept_elements(plan, bucket, place, Resting::kParameters);
+  const int64_t gradients =
+      kept_elements(plan, bucket, place, Resting::kGradients);
   const std::vector<int64_t> own =
       adamw_runs(plan, bucket, plan.grid.slice_of(place));
   for (int32_t h = 0; h < buffer.num_homes; ++h) {
@@ -140,6 +141,11 @@ void add_bucket_memory(const Plan& plan, std::vector<RankCost>& ranks) {
   for (const Bucket& bucket : plan.buckets)
     for (int32_t place = 0; place < plan.grid.places; ++place)
       add_place_memory(plan, bucket, place, ranks);
+  const auto per_stage = static_cast<size_t>(plan.grid.ranks_per_stage());
+  for (size_t r = 0; r < ranks.size(); ++r)
+    ranks[r].memory.gradients +=
+        Bytes(forgotten_elements(plan, static_cast<int32_t>(r / per_stage)) *
+              kBytesPerFp32);
 }
 
 }  // namespace canzona

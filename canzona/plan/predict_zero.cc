@@ -23,12 +23,12 @@ int64_t largest_module(const Plan& plan, int32_t stage) {
   return std::ranges::max(sums);
 }
 
-int64_t largest_message(const Plan& plan, int32_t stage) {
+int64_t largest_message(const Plan& plan, int32_t stage, Resting what) {
   int64_t most = 0;
   for (const Bucket& bucket : plan.buckets) {
     if (plan.buffers[static_cast<size_t>(bucket.buffer)].stage != stage)
       continue;
-    most = std::max(most, message_elements(plan, bucket));
+    most = std::max(most, message_elements(plan, bucket, what));
   }
   return most;
 }
@@ -113,13 +113,15 @@ class WireOfRank {
 
   void add_bucket(const Bucket& bucket, ModuleWire& out) const {
     const int64_t parameter = bytes_per_parameter(plan_);
-    add(out.gather, group(bucket, zero_.z3).all_gather(parameter));
-    add(out.scatter, group(bucket, zero_.z2).reduce_scatter(kBytesPerFp32));
+    add(out.gather,
+        group(bucket, zero_.z3, Resting::kParameters).all_gather(parameter));
+    add(out.scatter, group(bucket, zero_.z2, Resting::kGradients)
+                         .reduce_scatter(kBytesPerFp32));
     const bool everywhere =
         plan_.options.zero.replica_sum == ReplicaSum::kAllReduce;
     if (!spreads()) {
       const int64_t all =
-          kept_elements(plan_, bucket, place(at_.home), zero_.z2);
+          kept_elements(plan_, bucket, place(at_.home), Resting::kGradients);
       add_all_reduce(all, zero_.z2, zero_.z1, out.reduce);
     } else if (!everywhere) {
       add(out.reduce, circle(bucket, zero_.z2).reduce_scatter(kBytesPerFp32));
@@ -149,11 +151,12 @@ class WireOfRank {
   int32_t place(int32_t home) const { return home % plan_.grid.places; }
 
   // z consecutive homes with what they keep.
-  Peers group(const Bucket& bucket, int32_t z) const {
+  Peers group(const Bucket& bucket, int32_t z, Resting what) const {
     Peers peers(plan_, rank_);
     const int32_t first = at_.home / z * z;
     for (int32_t home = first; home < first + z; ++home)
-      peers.add(world_rank(home), kept_elements(plan_, bucket, place(home), z));
+      peers.add(world_rank(home),
+                kept_elements(plan_, bucket, place(home), what));
     return peers;
   }
 
@@ -188,7 +191,8 @@ class WireOfRank {
     const SliceRange range = kept_slices(plan_.grid, place(at_.home), zero_.z2);
     for (int32_t s = range.first; s < range.first + range.count; ++s)
       adamw += adamw_slice(plan_, bucket, s);
-    const int64_t all = kept_elements(plan_, bucket, place(at_.home), zero_.z2);
+    const int64_t all =
+        kept_elements(plan_, bucket, place(at_.home), Resting::kGradients);
     return {all - adamw, adamw};
   }
 
@@ -229,9 +233,8 @@ PoolSizes pool_sizes(const Plan& plan, int32_t stage) {
   if (plan.grid.places == 1) return pools;
   const ZeroOptions& zero = plan.options.zero;
   pools.slot = largest_module(plan, stage);
-  const int64_t message = largest_message(plan, stage);
-  pools.parameter_staging = message;
-  pools.gradient_staging = message;
+  pools.parameter_staging = largest_message(plan, stage, Resting::kParameters);
+  pools.gradient_staging = largest_message(plan, stage, Resting::kGradients);
   const int32_t at_once = slots_at_once(plan);
   if (zero.sizes.z3 > 1) pools.gather_slots = at_once + zero.prefetch;
   if (zero.sizes.z2 > 1)

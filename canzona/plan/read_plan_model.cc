@@ -31,7 +31,7 @@ class ModelReader {
   Model run() {
     require_known_keys(json_,
                        {"name", "layers", "experts", "query_heads", "kv_heads",
-                        "fused", "parts", "tensors"},
+                        "fused", "parts", "tensors", "frozen"},
                        in_.where());
     read_counts();
     for (const Json& list : in_.array(member("parts"), "parts")) {
@@ -43,6 +43,7 @@ class ModelReader {
     }
     model_.tensors.reserve(tensors.size());
     for (const Json& t : tensors) model_.tensors.push_back(tensor(t));
+    read_frozen();
     check_mesh(mesh_, model_);
     for (const Tensor& t : model_.tensors) check_coordinates(t);
     return std::move(model_);
@@ -54,6 +55,19 @@ class ModelReader {
   }
   int64_t count(const char* key, int64_t most) const {
     return get_integer(json_, key, 0, most, in_.where());
+  }
+
+  void read_frozen() {
+    const auto found = json_.find("frozen");
+    if (found == json_.end()) return;
+    const auto last = static_cast<int32_t>(model_.tensors.size()) - 1;
+    for (int32_t t : in_.indices(*found, 0, last, "frozen")) {
+      Tensor& tensor = model_.tensors[static_cast<size_t>(t)];
+      if (tensor.matrix_rule)
+        in_.fail(cat("tensor ", quoted(tensor.name),
+                     " is frozen and has the matrix rule"));
+      tensor.frozen = true;
+    }
   }
 
   void read_counts() {

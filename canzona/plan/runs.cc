@@ -8,13 +8,19 @@ namespace canzona {
 namespace {
 
 int64_t sum_of_slices(const Plan& plan, const Bucket& bucket, int32_t slice,
-                      size_t begin, size_t end) {
+                      size_t begin, size_t end, bool frozen = false) {
   int64_t sum = 0;
-  for (size_t i = begin; i < end; ++i)
-    sum += slice_elements(
-        plan.grid, plan.model.tensors[static_cast<size_t>(bucket.tensors[i])],
-        slice);
+  for (size_t i = begin; i < end; ++i) {
+    const auto t = static_cast<size_t>(bucket.tensors[i]);
+    const Tensor& tensor = plan.model.tensors[t];
+    if (tensor.frozen == frozen)
+      sum += slice_elements(plan.grid, tensor, slice);
+  }
   return sum;
+}
+
+int64_t frozen_slice(const Plan& plan, const Bucket& bucket, int32_t slice) {
+  return sum_of_slices(plan, bucket, slice, 0, bucket.tensors.size(), true);
 }
 
 size_t num_homes(const Plan& plan, const Bucket& bucket) {
@@ -84,10 +90,11 @@ SliceRange kept_slices(const Mesh& grid, int32_t place, int32_t z) {
 namespace {
 
 int64_t padded_slices(const Plan& plan, const Bucket& bucket,
-                      const SliceRange& range) {
+                      const SliceRange& range, Resting what) {
   int64_t sum = 0;
   for (int32_t s = range.first; s < range.first + range.count; ++s) {
     sum += adamw_slice(plan, bucket, s);
+    if (what == Resting::kParameters) sum += frozen_slice(plan, bucket, s);
     if (plan.traffic != Traffic::kPadded) {
       sum += matrix_slice(plan, bucket, s);
       continue;
@@ -100,19 +107,31 @@ int64_t padded_slices(const Plan& plan, const Bucket& bucket,
 }  // namespace
 
 int64_t kept_elements(const Plan& plan, const Bucket& bucket, int32_t place,
-                      int32_t z) {
-  const SliceRange range = kept_slices(plan.grid, place, z);
+                      Resting what) {
+  const ZeroSizes& zero = plan.options.zero.sizes;
+  const SliceRange range = kept_slices(
+      plan.grid, place, what == Resting::kParameters ? zero.z3 : zero.z2);
   if (range.count == 1 || range.count < plan.grid.places)
-    return padded_slices(plan, bucket, range);
+    return padded_slices(plan, bucket, range, what);
   int64_t sum = 0;
-  for (int32_t t : bucket.tensors)
-    sum +=
-        shard_elements(plan.grid, plan.model.tensors[static_cast<size_t>(t)]);
+  for (int32_t t : bucket.tensors) {
+    const Tensor& tensor = plan.model.tensors[static_cast<size_t>(t)];
+    if (!tensor.frozen || what == Resting::kParameters)
+      sum += shard_elements(plan.grid, tensor);
+  }
   return sum;
 }
 
-int64_t message_elements(const Plan& plan, const Bucket& bucket) {
-  return padded_slices(plan, bucket, {0, plan.grid.places});
+int64_t message_elements(const Plan& plan, const Bucket& bucket, Resting what) {
+  return padded_slices(plan, bucket, {0, plan.grid.places}, what);
+}
+
+int64_t forgotten_elements(const Plan& plan, int32_t stage) {
+  int64_t most = 0;
+  for (const Tensor& tensor : plan.model.tensors)
+    if (tensor.frozen && stage_of(plan.grid, plan.model, tensor) == stage)
+      most = std::max(most, shard_elements(plan.grid, tensor));
+  return most;
 }
 
 }  // namespace canzona

@@ -36,11 +36,18 @@ struct SliceRange {
 };
 SliceRange kept_slices(const Mesh& grid, int32_t place, int32_t z);
 
-// Elements of a bucket that such a rank keeps: padding included, unless it
-// keeps all of several slices, where tensors lie whole.
+// What lies at rest: frozen tensors have parameters alone.
+enum class Resting { kParameters, kGradients };
+
+// Elements of a bucket that a rank at `place` keeps: padding included, unless
+// it keeps all of several slices, where tensors lie whole.
 int64_t kept_elements(const Plan& plan, const Bucket& bucket, int32_t place,
-                      int32_t z);
+                      Resting what);
 // All slices of a bucket, padding included: what goes round between ranks.
-int64_t message_elements(const Plan& plan, const Bucket& bucket);
+int64_t message_elements(const Plan& plan, const Bucket& bucket, Resting what);
+
+// Room on the ranks of a stage for gradients of frozen tensors, one at a time,
+// which nobody reads.
+int64_t forgotten_elements(const Plan& plan, int32_t stage);
 
 }  // namespace canzona

@@ -241,7 +241,8 @@ class Validation {
              "; most is rank ", worst, " with ", size(m.total()),
              ": parameters ", size(m.parameters), ", gradients ",
              size(m.gradients), ", master ", size(m.master), ", states ",
-             size(m.states), ", buffers ", size(m.buffers));
+             size(m.states), ", buffers ", size(m.buffers),
+             m.pools.value() > 0 ? cat(", pools ", size(m.pools)) : "");
   }
 
   void check_bytes() {

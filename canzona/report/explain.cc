@@ -54,11 +54,12 @@ std::string facts_text(const Plan& plan, int32_t matrix,
                             to_string(tensor.cut)));
   line("owner", owner_text(plan, story));
   if (plan.home[t] != kEveryHome)
-    line("home", fmt::format("{} of {}", plan.home[t],
-                             plan.buffer_of(m.tensor).num_homes));
+    line(plan.grid.places > 1 ? "home group" : "home",
+         fmt::format("{} of {}", plan.home[t],
+                     plan.buffer_of(m.tensor).num_homes));
   line("bucket",
        fmt::format("{} of {}", plan.bucket_of[t], plan.buckets.size()));
-  if (plan.mesh.tp > 1 && !story.repeated)
+  if (plan.grid.tp > 1 && !story.repeated)
     line("micro-group",
          fmt::format("{} of its home",
                      plan.micro_group[static_cast<size_t>(matrix)]));

@@ -46,7 +46,8 @@ std::string where_text(const Plan& plan, const Bucket& bucket) {
   std::string out = buffer.ep < 0 ? "dense tensors"
                                   : fmt::format("experts of ep {}", buffer.ep);
   if (plan.mesh.pp > 1) out += fmt::format(", stage {}", buffer.stage);
-  return out + fmt::format(", {} homes", buffer.num_homes);
+  return out + fmt::format(", {} {}", buffer.num_homes,
+                           plan.grid.places > 1 ? "groups" : "homes");
 }
 
 std::string heading(const Plan& plan, int32_t number, const Ink& ink) {

@@ -7,6 +7,7 @@
 #include "canzona/report/json_parts.h"
 #include "canzona/report/numbers.h"
 #include "canzona/report/terminal_table.h"
+#include "canzona/report/zero_view.h"
 
 namespace canzona {
 namespace {
@@ -27,6 +28,16 @@ std::vector<int32_t> owned_by(const Plan& plan, int32_t rank) {
   return owned;
 }
 
+// "2 of 4 in group 1 of 4, replica 0 of 2; slice 2"
+std::string place_text(const Plan& plan, int32_t rank) {
+  const Coordinates at = coordinates_of(plan.grid, plan.grid_rank(rank));
+  const int32_t place = at.tp / plan.grid.tp_ranks();
+  return fmt::format("{} of {} in group {} of {}, replica {} of {}; slice {}",
+                     place, plan.grid.places, at.home, plan.grid.homes(),
+                     plan.replica_of(rank), plan.num_replicas(),
+                     plan.grid.slice_of(place));
+}
+
 std::string heading(const ReportPlan& shown, int32_t rank, const Ink& ink) {
   const Plan& plan = shown.plan;
   const RankCost& own = shown.ranks[static_cast<size_t>(rank)];
@@ -37,6 +48,8 @@ std::string heading(const ReportPlan& shown, int32_t rank, const Ink& ink) {
       fmt::format(" of {}: {}, node {}\n", plan.mesh.world(),
                   coordinates_text(plan.mesh, rank),
                   rank / std::max(1, plan.options.ranks_per_node));
+  if (has_zero(plan))
+    out += fmt::format("  place       {}\n", place_text(plan, rank));
   out += fmt::format("  load        {} × mean, {} predicted per step\n",
                      ratio_text(mean > 0 ? load / mean : 0),
                      cost_text(plan.cost_basis, load / plan.period));
@@ -83,7 +96,7 @@ std::string memory_of(const ReportPlan& shown, int32_t rank, const Ink& ink) {
     table.row({name, human_bytes(bytes.value()),
                human_bytes(static_cast<int64_t>(all.mean))});
   };
-  for (const MemoryKind& kind : memory_kinds())
+  for (const MemoryKind& kind : memory_kinds(shown.plan))
     row(kind.name, own.*kind.field,
         spread_over(shown.ranks, [&](const RankCost& r) {
           return (r.memory.*kind.field).value();
@@ -94,17 +107,23 @@ std::string memory_of(const ReportPlan& shown, int32_t rank, const Ink& ink) {
   return "\n" + ink(Tone::kBold, "Memory") + "\n" + table.text(ink);
 }
 
-std::string wire_of(const RankCost& own, const Ink& ink) {
+std::string wire_of(const ReportPlan& shown, int32_t rank, const Ink& ink) {
+  const RankCost& own = shown.ranks[static_cast<size_t>(rank)];
   Table table("<>>>>");
   table.header({"collective", "sent in node", "sent out", "received in node",
                 "received from out"});
-  for (int c = 0; c < kNumCollectives; ++c) {
-    const WireBytes& w = own.wire[static_cast<size_t>(c)];
-    if (w.sent() == 0 && w.received() == 0) continue;
-    table.row({std::string(to_string(static_cast<Collective>(c))),
-               human_bytes(w.sent_intra), human_bytes(w.sent_inter),
-               human_bytes(w.received_intra), human_bytes(w.received_inter)});
-  }
+  const auto add = [&](std::string name, const WireBytes& w) {
+    if (w.sent() == 0 && w.received() == 0) return;
+    table.row({std::move(name), human_bytes(w.sent_intra),
+               human_bytes(w.sent_inter), human_bytes(w.received_intra),
+               human_bytes(w.received_inter)});
+  };
+  for (int c = 0; c < kNumCollectives; ++c)
+    add(std::string(to_string(static_cast<Collective>(c))),
+        own.wire[static_cast<size_t>(c)]);
+  const ZeroBytes modules = zero_bytes(shown.plan, own, rank);
+  add("modules gathered, each micro-batch", modules.gather);
+  add("gradients scattered, each micro-batch", modules.scatter);
   const std::string body = table.empty() ? "  none\n" : table.text(ink);
   return "\n" + ink(Tone::kBold, "Bytes per step") + "\n" + body;
 }
@@ -132,7 +151,7 @@ std::string explain_rank(const ReportPlan& shown, int32_t rank,
   return heading(shown, rank, ink) +
          owned_text(shown.plan, owned_by(shown.plan, rank),
                     period_load(shown.plan, own), ink) +
-         memory_of(shown, rank, ink) + wire_of(own, ink);
+         memory_of(shown, rank, ink) + wire_of(shown, rank, ink);
 }
 
 std::string explain_rank_json(const ReportPlan& shown, int32_t rank) {

@@ -86,7 +86,7 @@ std::string home_text(const TrainingRun& run) {
 size_t rows_to_draw(const Plan& plan) {
   constexpr double kMostVisible = (kRight - kLeft) / kNarrowest;
   const auto runs =
-      static_cast<size_t>(std::min<double>(plan.mesh.homes(), kMostVisible));
+      static_cast<size_t>(std::min<double>(plan.grid.homes(), kMostVisible));
   return std::min(plan.buckets.size(), kMaxRuns / runs);
 }
 
@@ -139,7 +139,7 @@ class Drawing {
 
   std::string colour(const TrainingRun& run, int32_t number) const {
     if (run.first_home == kEveryHome) return "run every";
-    if (plan_.mesh.homes() <= kMaxColours) return cat("run s", run.first_home);
+    if (plan_.grid.homes() <= kMaxColours) return cat("run s", run.first_home);
     return number % 2 == 0 ? "run shade0" : "run shade1";
   }
 
@@ -178,7 +178,7 @@ class Drawing {
   double widest_over_even(size_t b) const {
     const Buffer& buffer =
         plan_.buffers[static_cast<size_t>(plan_.buckets[b].buffer)];
-    std::vector<int64_t> per_home(static_cast<size_t>(plan_.mesh.homes()));
+    std::vector<int64_t> per_home(static_cast<size_t>(plan_.grid.homes()));
     for (const TrainingRun& run : runs_[b]) {
       if (run.first_home == kEveryHome) continue;
       per_home[static_cast<size_t>(run.first_home)] += run.elements;
@@ -201,8 +201,8 @@ class Drawing {
 
 void put_bucket_legend(Html& out, const Plan& plan) {
   std::vector<LegendEntry> entries;
-  if (plan.mesh.homes() <= kMaxColours) {
-    for (int32_t h = 0; h < plan.mesh.homes(); ++h) {
+  if (plan.grid.homes() <= kMaxColours) {
+    for (int32_t h = 0; h < plan.grid.homes(); ++h) {
       entries.push_back({cat("s", h), cat("home ", h)});
     }
   } else {

@@ -13,9 +13,9 @@ namespace {
 constexpr double kHeight = 220;
 constexpr size_t kMaxBars = 64;
 constexpr size_t kMaxPoints = 1024;
-constexpr size_t kNumKinds = 5;
+constexpr size_t kNumKinds = 6;
 constexpr std::array<const char*, kNumKinds> kKinds = {
-    "parameters", "gradients", "master", "states", "buffers"};
+    "parameters", "gradients", "master", "states", "buffers", "pools"};
 
 using Amounts = std::array<double, kNumKinds>;
 
@@ -24,7 +24,15 @@ Amounts amounts_of(const RankMemory& memory) {
     return static_cast<double>(bytes.value());
   };
   return {value(memory.parameters), value(memory.gradients),
-          value(memory.master), value(memory.states), value(memory.buffers)};
+          value(memory.master),     value(memory.states),
+          value(memory.buffers),    value(memory.pools)};
+}
+
+// Pools are the last kind, and only slices have them.
+size_t num_kinds(const PageView& view) {
+  const bool pools = std::ranges::any_of(
+      view.plans, [](const ReportPlan& p) { return p.plan.grid.places > 1; });
+  return pools ? kNumKinds : kNumKinds - 1;
 }
 
 double total(const Amounts& amounts) {
@@ -163,7 +171,9 @@ std::string draw(const ReportPlan& shown) {
 // Per strategy the fullest rank, by kind; for one plan the spread as well.
 void put_table(Html& out, const PageView& view) {
   out.add("<div class=\"scroll\"><table><thead><tr><th>fullest rank of</th>");
-  for (const char* kind : kKinds) out.put("<th class=\"n\">{}</th>", kind);
+  const size_t kinds = num_kinds(view);
+  for (size_t kind = 0; kind < kinds; ++kind)
+    out.put("<th class=\"n\">{}</th>", kKinds[kind]);
   out.add(
       "<th class=\"n\">sum</th><th class=\"n\">mean of all ranks</th>"
       "</tr></thead><tbody>\n");
@@ -174,9 +184,10 @@ void put_table(Html& out, const PageView& view) {
                            return a.memory.total() < b.memory.total();
                          });
     out.put("<tr><th>{}</th>", shown.plan.options.strategy);
-    for (double amount : amounts_of(fullest->memory)) {
+    const Amounts amounts = amounts_of(fullest->memory);
+    for (size_t kind = 0; kind < kinds; ++kind) {
       out.put("<td class=\"n\">{}</td>",
-              human_bytes(static_cast<int64_t>(amount)));
+              human_bytes(static_cast<int64_t>(amounts[kind])));
     }
     out.put("<td class=\"n\"><b>{}</b></td><td class=\"n\">{}</td></tr>\n",
             human_bytes(fullest->memory.total().value()),
@@ -207,7 +218,7 @@ void add_memory(Html& out, const PageView& view) {
           shown.plan.options.strategy);
   put_figure(out, draw(shown), note_of(shown));
   std::vector<LegendEntry> entries;
-  for (size_t kind = 0; kind < kNumKinds; ++kind) {
+  for (size_t kind = 0; kind < num_kinds(view); ++kind) {
     entries.push_back({cat("k", kind), kKinds[kind]});
   }
   put_legend(out, entries);

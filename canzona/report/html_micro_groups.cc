@@ -31,7 +31,7 @@ class Drawing {
         rounds_(rounds),
         shapes_(shapes_of(plan, rounds)),
         drawn_(std::min(rounds.size(), kMaxDrawnRounds)),
-        rows_(std::min(plan.mesh.tp, kMaxRows)) {
+        rows_(std::min(plan.grid.tp, kMaxRows)) {
     for (size_t i = 0; i < drawn_; ++i) total_ += rounds[i].widest;
     const double room = kDrawingWidth - kLeft - 8;
     gap_ = drawn_ > 1 ? std::min(6.0, room * 0.2 / static_cast<double>(drawn_))
@@ -69,8 +69,8 @@ class Drawing {
       text += cat("The first ", drawn_, " of ", rounds_.size(),
                   " rounds are drawn. ");
     }
-    if (rows_ < plan_.mesh.tp) {
-      text += cat("The first ", rows_, " of ", plan_.mesh.tp,
+    if (rows_ < plan_.grid.tp) {
+      text += cat("The first ", rows_, " of ", plan_.grid.tp,
                   " tp ranks are drawn. ");
     }
     if (blocks_ > kMaxBlocks) {
@@ -147,7 +147,7 @@ void put_cell(Html& out, const Plan& plan, const std::vector<Block>& blocks) {
 
 void put_table(Html& out, const Plan& plan,
                const std::vector<DrawnRound>& rounds) {
-  const int32_t columns = std::min(plan.mesh.tp, kMaxRows);
+  const int32_t columns = std::min(plan.grid.tp, kMaxRows);
   out.add(
       "<details><summary>As a table: rounds × tp ranks, shapes and fp32 "
       "bytes of the whole matrices</summary><div class=\"scroll\">"
@@ -182,7 +182,7 @@ void add_micro_groups(Html& out, const PageView& view) {
     return;
   }
   const int32_t rank = busiest_rank(shown);
-  const Coordinates place = coordinates_of(plan.mesh, rank);
+  const Coordinates place = coordinates_of(plan.grid, plan.grid_rank(rank));
   const std::vector<DrawnRound> rounds = rounds_of(plan, place);
   out.put(
       "<p>The home of the busiest rank, {}: {}. {} Blocks are as wide as "
@@ -190,7 +190,7 @@ void add_micro_groups(Html& out, const PageView& view) {
       "waiting.</p>",
       rank_title(plan.mesh, rank),
       counted(static_cast<int64_t>(rounds.size()), "round"),
-      plan.mesh.tp == 1
+      plan.grid.tp == 1
           ? "With tp = 1 nothing is exchanged: the home computes alone."
           : "In a round the tp ranks exchange shards, each owner computes "
             "its matrices, and the updates go back.");

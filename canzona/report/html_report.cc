@@ -3,6 +3,7 @@
 #include "canzona/base/text.h"
 #include "canzona/report/html_script.h"
 #include "canzona/report/html_sections.h"
+#include "canzona/report/zero_view.h"
 
 namespace canzona {
 namespace {
@@ -10,7 +11,9 @@ namespace {
 void put_navigation(Html& out, const PageView& view) {
   out.add(
       "<nav><a href=\"#loads\">Load</a><a href=\"#buckets\">Buckets</a>"
-      "<a href=\"#micro-groups\">Micro-groups</a>"
+      "<a href=\"#micro-groups\">Micro-groups</a>");
+  if (has_zero(view.plan().plan)) out.add("<a href=\"#zero\">ZeRO</a>");
+  out.add(
       "<a href=\"#memory\">Memory</a><a href=\"#wire\">Bytes</a>"
       "<a href=\"#tensors\">Tensors</a>");
   if (view.several()) out.add("<a href=\"#strategies\">Strategies</a>");
@@ -35,6 +38,7 @@ std::string html_report(const std::vector<ReportPlan>& plans) {
   add_loads(out, view);
   add_buckets(out, view);
   add_micro_groups(out, view);
+  add_zero(out, view);
   add_memory(out, view);
   add_wire(out, view);
   add_tensors(out, view);

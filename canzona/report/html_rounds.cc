@@ -43,7 +43,7 @@ std::vector<DrawnRound> rounds_of(const Plan& plan, const Coordinates& place) {
     if (!lives_at(plan, plan.matrices[m], place)) continue;
     DrawnRound& round = rounds[plan.micro_group[m]];
     round.number = plan.micro_group[m];
-    round.blocks.resize(static_cast<size_t>(plan.mesh.tp));
+    round.blocks.resize(static_cast<size_t>(plan.grid.tp));
     add_block(plan, m, round);
   }
   std::vector<DrawnRound> out;

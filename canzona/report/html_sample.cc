@@ -177,6 +177,7 @@ ReportPlan make_sample(const Sample& sample) {
   Plan& plan = shown.plan;
   plan.model = make_model(sample);
   plan.mesh = sample.mesh;
+  plan.grid = sample.mesh;
   plan.rule = "muon";
   plan.rule_options = {{"newton_schulz", "gram"}, {"steps", "5"}};
   plan.options.strategy = sample.strategy;

@@ -14,6 +14,7 @@ void add_loads(Html& out, const PageView& view);
 void add_buckets(Html& out, const PageView& view);
 void add_micro_groups(Html& out, const PageView& view);
 void add_memory(Html& out, const PageView& view);
+void add_zero(Html& out, const PageView& view);  // where there is any
 void add_wire(Html& out, const PageView& view);
 void add_tensors(Html& out, const PageView& view);
 void add_glossary(Html& out);

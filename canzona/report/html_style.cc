@@ -101,7 +101,7 @@ var(--hatch-line) 0 2px,var(--hatch) 2px 5px)}
 .s2,.k2{fill:var(--s2);background:var(--s2)}
 .s3,.k4{fill:var(--s3);background:var(--s3)}
 .s4,.k1{fill:var(--s4);background:var(--s4)}
-.s5{fill:var(--s5);background:var(--s5)}
+.s5,.k5{fill:var(--s5);background:var(--s5)}
 .curve{fill:none}
 .curve.s0{stroke:var(--s0);stroke-width:2.6}.curve.s1{stroke:var(--s1)}
 .curve.s2{stroke:var(--s2);stroke-dasharray:9 3}

@@ -87,7 +87,9 @@ class Writer {
 
   void write_head(JsonWriter& out) const {
     out.begin_object();
-    out.field("tp", plan_.mesh.tp).field("homes", plan_.mesh.homes());
+    // Of all replicas: a stage's ranks are so many.
+    const int32_t homes = plan_.mesh.ranks_per_stage() / plan_.grid.tp;
+    out.field("tp", plan_.grid.tp).field("homes", homes);
     out.field("stages", plan_.mesh.pp);
     out.member("buckets").begin_array();
     for (const Bucket& bucket : plan_.buckets) {

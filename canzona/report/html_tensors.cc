@@ -37,13 +37,15 @@ std::string owner_text(const Plan& plan, int32_t tensor, int32_t stage) {
   if (!plan.model.tensors[static_cast<size_t>(tensor)].matrix_rule) return "–";
   const std::vector<int32_t> owners = owners_of_tensor(plan, tensor);
   if (home == kEveryHome) return "every";
+  const auto rank = [&](int32_t t) {
+    return plan.world_rank(plan.grid.rank(stage, home, t), 0);
+  };
   if (owners.empty()) {
-    return cat(plan.mesh.rank(stage, home, 0), " … ",
-               plan.mesh.rank(stage, home, plan.mesh.tp - 1));
+    return cat(rank(0), " … ", rank(plan.grid.tp - 1));
   }
   std::vector<std::string> ranks;
   for (size_t i = 0; i < std::min(owners.size(), kMaxOwnersShown); ++i) {
-    ranks.push_back(std::to_string(plan.mesh.rank(stage, home, owners[i])));
+    ranks.push_back(std::to_string(rank(owners[i])));
   }
   return join(ranks, ", ") + (owners.size() > kMaxOwnersShown
                                   ? cat(" +", owners.size() - kMaxOwnersShown)

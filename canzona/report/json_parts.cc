@@ -43,7 +43,7 @@ void write_balance_members(JsonWriter& out, const Balance& balance) {
 
 void write_memory(JsonWriter& out, const RankMemory& memory) {
   out.begin_object();
-  for (const MemoryKind& kind : memory_kinds())
+  for (const MemoryKind& kind : memory_kinds(memory.pools.value() > 0))
     out.field(kind.name, (memory.*kind.field).value());
   out.field("total", memory.total().value()).end_object();
 }

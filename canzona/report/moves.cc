@@ -19,15 +19,15 @@ const Matrix& matrix_of(const Plan& plan, int32_t matrix) {
   return plan.matrices[static_cast<size_t>(matrix)];
 }
 
-// Bytes of `elements` on rank `t` that travel to, or from, all ranks of the
-// home that compute the matrix.
-Bytes traffic(std::span<const int32_t> owners, const Mesh& mesh, int32_t t,
-              int64_t elements, int64_t bytes_per_element) {
-  const bool here = owners.empty() ||
-                    std::find(owners.begin(), owners.end(), t) != owners.end();
-  const int64_t computing =
-      owners.empty() ? mesh.tp : static_cast<int64_t>(owners.size());
-  return Bytes(elements * bytes_per_element) * (computing - (here ? 1 : 0));
+// Planes of the home that compute the matrix, but `t`.
+template <class Counts>
+int64_t others(std::span<const int32_t> owners, const Mesh& grid, int32_t t,
+               const Counts& counts) {
+  int64_t number = 0;
+  for (const int32_t owner : owners) number += owner != t && counts(owner);
+  for (int32_t owner = 0; owners.empty() && owner < grid.tp; ++owner)
+    number += owner != t && counts(owner);
+  return number;
 }
 
 std::string range_text(int64_t first, int64_t count, int64_t all) {
@@ -37,27 +37,49 @@ std::string range_text(int64_t first, int64_t count, int64_t all) {
 
 std::string ranks_of_home(const Plan& plan, int32_t tensor, int32_t home) {
   const int32_t first = rank_of(plan, tensor, home, 0);
-  if (plan.mesh.tp == 1) return fmt::format("rank {}", first);
-  return fmt::format("ranks {} to {}", first, first + plan.mesh.tp - 1);
+  if (plan.grid.tp == 1) return fmt::format("rank {}", first);
+  return fmt::format("ranks {} to {}", first, first + plan.grid.tp - 1);
 }
 
-std::string backward_line(const Plan& plan, int32_t tensor) {
+// A home is a rank, or, where tensors are cut into slices, a group of ranks.
+std::string homes_text(const Plan& plan, int32_t number) {
+  return fmt::format("{} {}", number,
+                     plan.grid.places > 1 ? "groups" : "homes");
+}
+
+std::string sum_over_homes(const Plan& plan, int32_t tensor) {
   const auto at = static_cast<size_t>(tensor);
   const int32_t home = plan.home[at];
   const int32_t homes = plan.buffer_of(tensor).num_homes;
   const std::string size = human_count(
       static_cast<double>(shard_elements(plan.mesh, plan.model.tensors[at])));
-  if (homes == 1) return "nothing: there is one data-parallel rank";
+  if (homes == 1)
+    return plan.grid.places > 1 ? "nothing more: there is one group"
+                                : "nothing: there is one data-parallel rank";
   if (plan.traffic == Traffic::kAllReduce ||
       plan.traffic == Traffic::kBroadcast)
     return fmt::format(
-        "all-reduce of bucket {} over {} homes, {} elements of "
+        "all-reduce of bucket {} over {}, {} elements of "
         "this tensor per tp rank",
-        plan.bucket_of[at], homes, size);
+        plan.bucket_of[at], homes_text(plan, homes), size);
   return fmt::format(
-      "reduce-scatter of bucket {} over {} homes: {} elements per "
-      "tp rank to home {} ({})",
-      plan.bucket_of[at], homes, size, home, ranks_of_home(plan, tensor, home));
+      "reduce-scatter of bucket {} over {}: {} elements per "
+      "tp rank to {} {} ({})",
+      plan.bucket_of[at], homes_text(plan, homes), size,
+      plan.grid.places > 1 ? "group" : "home", home,
+      ranks_of_home(plan, tensor, home));
+}
+
+std::string backward_line(const Plan& plan, int32_t tensor) {
+  const ZeroSizes& zero = plan.options.zero.sizes;
+  std::string out = sum_over_homes(plan, tensor);
+  if (zero.z2 > 1)
+    out = fmt::format(
+        "with every micro-batch a reduce-scatter in groups of {}; then {}",
+        zero.z2, out);
+  if (plan.num_replicas() > 1)
+    out += fmt::format("; then the sum over {} replicas", plan.num_replicas());
+  return out;
 }
 
 std::string forward_line(const Plan& plan, int32_t tensor) {
@@ -67,7 +89,8 @@ std::string forward_line(const Plan& plan, int32_t tensor) {
   if (plan.traffic == Traffic::kBroadcast)
     return fmt::format("nothing: home {} broadcast the weights in the step",
                        plan.home[static_cast<size_t>(tensor)]);
-  return fmt::format("all-gather of bucket {} over {} homes", bucket, homes);
+  return fmt::format("all-gather of bucket {} over {}", bucket,
+                     homes_text(plan, homes));
 }
 
 std::string pieces_text(const Plan& plan, int32_t matrix, const Moves& moves,
@@ -108,12 +131,14 @@ Moves moves_of(const Plan& plan, int32_t matrix) {
     const int64_t elements = route.num_rows * route.num_cols;
     MovedPiece piece{rank_of(plan, m.tensor, home, route.t), route, Bytes(0),
                      Bytes(0)};
-    if (tensor.cut != Cut::kNone)  // otherwise every owner has it already
-      piece.gather = traffic(owners, plan.mesh, route.t, elements,
-                             rule->gather_bytes_per_element());
+    piece.gather = Bytes(elements * rule->gather_bytes_per_element()) *
+                   others(owners, plan.grid, route.t, [&](int32_t owner) {
+                     return sends_to(plan.grid, tensor, route.t, owner);
+                   });
     if (!owners.empty())
-      piece.scatter = traffic(owners, plan.mesh, route.t, elements,
-                              rule->scatter_bytes_per_element());
+      piece.scatter =
+          Bytes(elements * rule->scatter_bytes_per_element()) *
+          others(owners, plan.grid, route.t, [](int32_t) { return true; });
     moves.gather += piece.gather;
     moves.scatter += piece.scatter;
     moves.pieces.push_back(piece);
@@ -130,7 +155,7 @@ std::string moves_text(const Plan& plan, int32_t matrix, const Ink& ink) {
   };
   std::string out = "\n" + ink(Tone::kBold, "What moves") + "\n";
   out += line("backward", backward_line(plan, tensor));
-  if (plan.mesh.tp == 1) {
+  if (plan.grid.tp == 1) {
     out += line("step", "nothing: tp is 1");
   } else {
     out += line("step",
@@ -139,7 +164,12 @@ std::string moves_text(const Plan& plan, int32_t matrix, const Ink& ink) {
                             human_bytes(moves.scatter.value()))) +
            pieces_text(plan, matrix, moves, ink);
   }
-  return out + line("forward", forward_line(plan, tensor));
+  out += line("forward", forward_line(plan, tensor));
+  if (plan.options.zero.sizes.z3 > 1)
+    out += line("before use",
+                fmt::format("all-gather of its module in groups of {}",
+                            plan.options.zero.sizes.z3));
+  return out;
 }
 
 void write_moves(JsonWriter& out, const Plan& plan, int32_t matrix) {

@@ -63,14 +63,15 @@ Spread spread_of(const std::vector<double>& values) {
           .largest = static_cast<int32_t>(most - values.begin())};
 }
 
-const std::vector<MemoryKind>& memory_kinds() {
-  static const std::vector<MemoryKind> kinds = {
+std::vector<MemoryKind> memory_kinds(bool with_pools) {
+  std::vector<MemoryKind> kinds = {
       {"parameters", &RankMemory::parameters},
       {"gradients", &RankMemory::gradients},
       {"master", &RankMemory::master},
       {"states", &RankMemory::states},
       {"buffers", &RankMemory::buffers},
   };
+  if (with_pools) kinds.push_back({"pools", &RankMemory::pools});
   return kinds;
 }
 

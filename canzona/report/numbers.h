@@ -47,12 +47,16 @@ Spread spread_over(const std::vector<RankCost>& ranks, const Figure& figure) {
   return spread_of(values);
 }
 
-// One line per kind of memory, in the order in which views list them.
+// One line per kind of memory, in the order in which views list them; pools
+// where there are any.
 struct MemoryKind {
   const char* name;
   Bytes RankMemory::*field;
 };
-const std::vector<MemoryKind>& memory_kinds();
+std::vector<MemoryKind> memory_kinds(bool with_pools);
+inline std::vector<MemoryKind> memory_kinds(const Plan& plan) {
+  return memory_kinds(plan.grid.places > 1);
+}
 
 // Ticks of one rank, or of one matrix, over a whole period.
 double period_load(const Plan& plan, const RankCost& rank);

@@ -86,7 +86,7 @@ std::string home_sentence(const Subject& s) {
 
 std::string group_sentence(const Subject& s) {
   const std::string& mode = s.plan.options.micro_groups;
-  if (s.plan.mesh.tp == 1 ||
+  if (s.plan.grid.tp == 1 ||
       s.plan.owners[static_cast<size_t>(s.matrix)].empty())
     return "";
   if (mode == "none")
@@ -107,9 +107,9 @@ std::string repeat_sentence(const Subject& s) {
   if (s.home == kEveryHome)
     return "It has no owner: every rank computes the same update.";
   if (s.plan.owners[static_cast<size_t>(s.matrix)].empty() &&
-      s.plan.mesh.tp > 1)
+      s.plan.grid.tp > 1)
     return fmt::format("All {} tp ranks of home {} compute the same update.",
-                       s.plan.mesh.tp, s.home);
+                       s.plan.grid.tp, s.home);
   return "";
 }
 
@@ -140,14 +140,15 @@ std::vector<int32_t> candidates(const Subject& s) {
       alone ? s.plan.buffer_of(s.tensor).num_homes : s.home + 1;
   std::vector<int32_t> ranks;
   for (int32_t h = first; h < last; ++h)
-    for (int32_t t = 0; t < s.plan.mesh.tp; ++t)
+    for (int32_t t = 0; t < s.plan.grid.tp; ++t)
       ranks.push_back(rank_of(s.plan, s.tensor, h, t));
   return ranks;
 }
 
 void find_other(const Subject& s, const std::vector<double>& loads, double cost,
                 OwnerStory& story) {
-  if (story.repeated || story.owners.size() != 1) return;
+  const auto replicas = static_cast<size_t>(s.plan.num_replicas());
+  if (story.repeated || story.owners.size() != replicas) return;
   for (const int32_t rank : candidates(s)) {
     if (rank == story.owners.front()) continue;
     const double load = loads[static_cast<size_t>(rank)] + cost;

@@ -57,7 +57,8 @@ std::string coordinates_text(const Mesh& mesh, int32_t rank) {
 
 int32_t rank_of(const Plan& plan, int32_t tensor, int32_t home, int32_t t) {
   const Buffer& buffer = plan.buffer_of(tensor);
-  return plan.mesh.rank(buffer.stage, plan.stage_home(buffer, home), t);
+  return plan.world_rank(
+      plan.grid.rank(buffer.stage, plan.stage_home(buffer, home), t), 0);
 }
 
 std::vector<int32_t> owner_ranks(const Plan& plan, int32_t matrix) {
@@ -68,11 +69,16 @@ std::vector<int32_t> owner_ranks(const Plan& plan, int32_t matrix) {
   const int32_t last =
       home == kEveryHome ? plan.buffer_of(tensor).num_homes : home + 1;
   std::vector<int32_t> ranks;
+  const auto add = [&](int32_t h, int32_t t) {
+    const int32_t rank = plan.grid_rank(rank_of(plan, tensor, h, t));
+    for (int32_t i = 0; i < plan.num_replicas(); ++i)
+      ranks.push_back(plan.world_rank(rank, i));
+  };
   for (int32_t h = first; h < last; ++h) {
-    for (const int32_t t : owners) ranks.push_back(rank_of(plan, tensor, h, t));
-    for (int32_t t = 0; owners.empty() && t < plan.mesh.tp; ++t)
-      ranks.push_back(rank_of(plan, tensor, h, t));
+    for (const int32_t t : owners) add(h, t);
+    for (int32_t t = 0; owners.empty() && t < plan.grid.tp; ++t) add(h, t);
   }
+  std::ranges::sort(ranks);
   return ranks;
 }
 
@@ -80,7 +86,7 @@ bool computes(const Plan& plan, int32_t rank, int32_t matrix) {
   const int32_t tensor = plan.matrices[static_cast<size_t>(matrix)].tensor;
   const int32_t home = plan.home[static_cast<size_t>(tensor)];
   const Buffer& buffer = plan.buffer_of(tensor);
-  const Coordinates at = coordinates_of(plan.mesh, rank);
+  const Coordinates at = coordinates_of(plan.grid, plan.grid_rank(rank));
   const bool is_home = home == kEveryHome
                            ? buffer.ep < 0 || buffer.ep == at.ep
                            : plan.stage_home(buffer, home) == at.home;

@@ -24,11 +24,12 @@ Coordinates coordinates_of(const Mesh& mesh, int32_t rank);
 // "dp 17, tp 3": axes of size 1 are left out; "the only rank" if all are.
 std::string coordinates_text(const Mesh& mesh, int32_t rank);
 
-// The rank of the world at home `home` of the tensor's buffer.
+// The rank of the world at home `home` of the tensor's buffer, in plane `t` of
+// the grid; of replicas, the first one's.
 int32_t rank_of(const Plan& plan, int32_t tensor, int32_t home, int32_t t);
 
-// All ranks that compute the update of a matrix: the owner, a team, or, where
-// updates are repeated, everyone who repeats it.
+// All ranks that compute the update of a matrix, in order: the owner, a team,
+// or, where updates are repeated, everyone who repeats it; in every replica.
 std::vector<int32_t> owner_ranks(const Plan& plan, int32_t matrix);
 
 // True if `rank` is one of them.

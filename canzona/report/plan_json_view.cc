@@ -3,6 +3,7 @@
 #include "canzona/report/json_parts.h"
 #include "canzona/report/numbers.h"
 #include "canzona/report/routing_view.h"
+#include "canzona/report/zero_view.h"
 
 namespace canzona {
 namespace {
@@ -117,6 +118,7 @@ std::string plan_view_json(const ReportPlan& shown) {
   write_routing(out, group_tensors(plan.model, plan.matrices), plan.rule);
   write_balance_members(out, shown.balance);
   write_summary(out, plan);
+  write_zero(out, shown);
   write_phases(out, plan);
   write_ranks(out, shown);
   if (shown.plan_seconds > 0) out.field("plan_seconds", shown.plan_seconds);

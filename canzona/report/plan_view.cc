@@ -7,6 +7,7 @@
 #include "canzona/report/routing_view.h"
 #include "canzona/report/terminal_bars.h"
 #include "canzona/report/terminal_table.h"
+#include "canzona/report/zero_view.h"
 
 namespace canzona {
 namespace {
@@ -152,7 +153,7 @@ std::string loads_text(const ReportPlan& shown, const Ink& ink) {
   const double per_step = 1.0 / plan.period;
   std::string out = title(ink, "Load per rank");
   out += load_picture(
-      {.loads = loads, .mean = spread.mean, .row_unit = plan.mesh.tp}, ink);
+      {.loads = loads, .mean = spread.mean, .row_unit = plan.grid.tp}, ink);
   return out + fmt::format(
                    "  mean {} per step · smallest {} × mean · largest {} × "
                    "mean (rank {})\n",
@@ -169,7 +170,7 @@ std::string memory_text(const ReportPlan& shown, const Ink& ink) {
                human_bytes(static_cast<int64_t>(s.mean)),
                s.mean > 0 ? ratio_text(s.max_over_mean()) : "-"});
   };
-  for (const MemoryKind& kind : memory_kinds()) {
+  for (const MemoryKind& kind : memory_kinds(shown.plan)) {
     row(kind.name, spread_over(shown.ranks, [&](const RankCost& rank) {
           return (rank.memory.*kind.field).value();
         }));
@@ -255,8 +256,9 @@ std::string phases_text(const Plan& plan, const Ink& ink) {
 std::string plan_text(const ReportPlan& shown, const Ink& ink) {
   return request_text(shown, ink) + plan_routing_text(shown.plan, ink) +
          balance_text(shown, ink) + loads_text(shown, ink) +
-         memory_text(shown, ink) + wire_text(shown, ink) +
-         times_text(shown, ink) + phases_text(shown.plan, ink);
+         zero_text(shown, ink) + memory_text(shown, ink) +
+         wire_text(shown, ink) + times_text(shown, ink) +
+         phases_text(shown.plan, ink);
 }
 
 }  // namespace canzona

@@ -18,6 +18,8 @@ struct PlanWish {
   RuleOptions rule_options = {};
   int num_layers = 3;
   int64_t bucket_elements = 5000;
+  std::string zero = "zero1";
+  int32_t ranks_per_node = 8;
 };
 
 // Layers of an up (rows cut), a down (columns cut) and a norm.
@@ -39,9 +41,12 @@ inline ReportPlan shown_plan(const PlanWish& wish = {}) {
   PlanOptions options;
   options.strategy = wish.strategy;
   options.bucket_elements = wish.bucket_elements;
+  const Mesh mesh = parse_mesh(wish.mesh);
+  options.zero.sizes = parse_zero(wish.zero, mesh.homes());
+  options.ranks_per_node = wish.ranks_per_node;
   ReportPlan shown;
   shown.plan = make_plan({.model = model,
-                          .mesh = parse_mesh(wish.mesh),
+                          .mesh = mesh,
                           .rule = *rule,
                           .options = options});
   shown.ranks = predict(shown.plan);

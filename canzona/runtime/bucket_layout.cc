@@ -25,8 +25,10 @@ struct Runs {
 
 class FlatLayoutMaker {
  public:
-  FlatLayoutMaker(const Plan& plan, const RankPlace& place, int32_t z)
-      : plan_(plan), place_(place) {
+  FlatLayoutMaker(const Plan& plan, const RankPlace& place, Resting what)
+      : plan_(plan), place_(place), what_(what) {
+    const ZeroSizes& zero = plan.options.zero.sizes;
+    const int32_t z = what == Resting::kParameters ? zero.z3 : zero.z2;
     const Mesh& grid = plan.grid;
     const int32_t at = place.t / grid.tp_ranks();
     out_.slices = kept_slices(grid, at, z);
@@ -41,6 +43,10 @@ class FlatLayoutMaker {
     for (size_t b = 0; b < plan_.buckets.size(); ++b) {
       const Buffer& buffer = plan_.buffers[index(plan_.buckets[b].buffer)];
       if (place_.holds(buffer)) add(static_cast<int32_t>(b), buffer);
+    }
+    if (what_ == Resting::kGradients) {
+      out_.forgotten = out_.num_elements;
+      out_.num_elements += forgotten_elements(plan_, place_.stage);
     }
     return std::move(out_);
   }
@@ -61,7 +67,8 @@ class FlatLayoutMaker {
     const int64_t first = out_.staged ? 0 : out_.num_elements;
     mine.matrices = place_matrices(bucket, first, mine.home);
     mine.elements = place_elements(bucket, mine.matrices.all.end(), mine.home);
-    mine.all = {first, mine.elements.all.end() - first};
+    const int64_t end = place_frozen(bucket, mine.elements.all.end());
+    mine.all = {first, end - first};
     note_places(bucket);
     if (!out_.staged) out_.num_elements = mine.all.end();
     out_.buckets.push_back(std::move(mine));
@@ -128,6 +135,19 @@ class FlatLayoutMaker {
     return region_of(first, runs, shared, home);
   }
 
+  // Returns the end.
+  int64_t place_frozen(const Bucket& bucket, int64_t at) {
+    if (what_ == Resting::kGradients) return at;
+    for (int32_t i = 0; i < out_.slices.count; ++i)
+      for (int32_t t : bucket.tensors) {
+        if (!tensor(t).frozen) continue;
+        const int64_t count = slice_elements(plan_.grid, tensor(t), slice(i));
+        put(t, in_shard(t, i), at, count);
+        at += count;
+      }
+    return at;
+  }
+
   Extent cut_of(const Bucket& bucket, int32_t i, int32_t h) const {
     const std::vector<int64_t> cuts = adamw_slice_cuts(plan_, bucket, slice(i));
     if (cuts.empty()) return {0, adamw_slice(plan_, bucket, slice(i))};
@@ -141,6 +161,7 @@ class FlatLayoutMaker {
     for (size_t n = index(bucket.num_matrix_tensors); n < bucket.tensors.size();
          ++n) {
       const int32_t t = bucket.tensors[n];
+      if (tensor(t).frozen) continue;
       const int64_t end =
           begin + slice_elements(plan_.grid, tensor(t), slice(i));
       const int64_t from = std::max(begin, cut.first);
@@ -170,6 +191,7 @@ class FlatLayoutMaker {
     for (int32_t t : bucket.tensors) {
       FlatLayout::Place& place = out_.tensors[index(t)];
       place.bucket = static_cast<int32_t>(out_.buckets.size());
+      if (tensor(t).frozen && what_ == Resting::kGradients) continue;
       place.count = shard_elements(plan_.grid, tensor(t));
       if (out_.staged) {
         place.first = out_.num_elements;
@@ -182,6 +204,7 @@ class FlatLayoutMaker {
 
   const Plan& plan_;
   const RankPlace& place_;
+  Resting what_;
   int32_t own_slice_ = 0;  // among those that are kept
   int32_t num_homes_ = 1;
   FlatLayout out_;
@@ -198,14 +221,14 @@ int64_t FlatLayout::place_of(int32_t tensor, int64_t in_shard) const {
   return -1;
 }
 
-FlatLayout lay_out_slices(const Plan& plan, const RankPlace& place, int32_t z) {
-  return FlatLayoutMaker(plan, place, z).make();
+FlatLayout lay_out_slices(const Plan& plan, const RankPlace& place,
+                          Resting what) {
+  return FlatLayoutMaker(plan, place, what).make();
 }
 
 RankLayout lay_out_rank(const Plan& plan, const RankPlace& place) {
-  const ZeroSizes& zero = plan.options.zero.sizes;
-  return {lay_out_slices(plan, place, zero.z3),
-          lay_out_slices(plan, place, zero.z2)};
+  return {lay_out_slices(plan, place, Resting::kParameters),
+          lay_out_slices(plan, place, Resting::kGradients)};
 }
 
 }  // namespace canzona

@@ -46,6 +46,7 @@ struct RankBucket {
   Extent all;
   Region matrices;  // padding included
   Region elements;  // of AdamW
+  // Frozen tensors follow, in `all` alone.
 };
 
 // Part of a tensor's tp shard, and where it lies among the regions.
@@ -68,6 +69,7 @@ struct FlatLayout {
   std::vector<Place> tensors;                    // by tensor
   std::vector<std::vector<TensorPiece>> pieces;  // by tensor, kept ones
   int64_t num_elements = 0;
+  int64_t forgotten = 0;  // where gradients of frozen tensors are written to
 
   // Where an element of a shard lies in the flat buffer; its slice is kept.
   int64_t place_of(int32_t tensor, int64_t in_shard) const;
@@ -83,7 +85,7 @@ struct RankLayout {
 };
 
 RankLayout lay_out_rank(const Plan& plan, const RankPlace& place);
-// Of something that is cut over z ranks, as seen by a rank of the grid.
-FlatLayout lay_out_slices(const Plan& plan, const RankPlace& place, int32_t z);
+FlatLayout lay_out_slices(const Plan& plan, const RankPlace& place,
+                          Resting what);
 
 }  // namespace canzona

@@ -21,6 +21,7 @@ Reducer::Reducer(Rank& rank)
     : rank_(rank),
       pending_(rank.layout.gradients.buckets.size()),
       ready_(rank.layout.gradients.tensors.size(), 0),
+      num_announced_(rank.layout.gradients.buckets.size(), 0),
       stretches_(rank.layout.gradients.buckets.size()),
       memory_(rank.engine.memory()),
       whole_life_(memory_) {
@@ -34,6 +35,7 @@ Reducer::Reducer(Rank& rank)
       // Of slices alone nobody asks.
       const int64_t count = rank.layout.gradients.whole ? place.count : 0;
       stretches_[b].push_back({const_run(first), count});
+      num_announced_[b] += rank.tensor(t).frozen ? 0 : 1;
     }
   }
   const Plan& plan = rank.plan;
@@ -48,7 +50,7 @@ void Reducer::begin() {
   nonfinite_ = -1;
   std::fill(ready_.begin(), ready_.end(), 0);
   for (size_t b = 0; b < pending_.size(); ++b)
-    pending_[b].num_missing = static_cast<int32_t>(stretches_[b].size());
+    pending_[b].num_missing = num_announced_[b];
 }
 
 void Reducer::ready(int32_t tensor) {

@@ -58,6 +58,7 @@ class Reducer {
   size_t next_ = 0;             // bucket to be posted
   std::deque<SumBucket> sums_;  // by bucket, where one collective is not all
   int32_t* found_ = nullptr;
+  std::vector<int32_t> num_announced_;                   // tensors, by bucket
   std::vector<std::vector<Engine::Stretch>> stretches_;  // by bucket
   Arena memory_;
   Arena::Scope whole_life_;

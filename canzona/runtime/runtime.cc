@@ -178,9 +178,11 @@ std::byte* Runtime::parameter(int32_t tensor) {
       place_of_shard(rank, rank.layout.parameters, tensor).first);
 }
 float* Runtime::gradient(int32_t tensor) {
+  const Rank& rank = parts_->rank;
+  if (rank.plan.model.tensors.at(index(tensor)).frozen)
+    return rank.store.gradients() + rank.layout.gradients.forgotten;
   if (parts_->scatterer != nullptr)
     return parts_->guarded([&] { return parts_->scatterer->gradient(tensor); });
-  const Rank& rank = parts_->rank;
   return rank.store.gradients() +
          place_of_shard(rank, rank.layout.gradients, tensor).first;
 }
@@ -218,6 +220,7 @@ void Runtime::release_params(int32_t module) {
   parts_->guarded([&] { parts_->gatherer->release(module); });
 }
 void Runtime::grad_ready(int32_t tensor) {
+  if (parts_->rank.plan.model.tensors.at(index(tensor)).frozen) return;
   parts_->guarded([&] {
     if (parts_->scatterer != nullptr)
       parts_->scatterer->ready(tensor);

@@ -104,7 +104,7 @@ class Runtime {
   std::byte* parameter(int32_t tensor);
   // fp32. To be written, or added to, until it is announced as ready. Where the
   // plan cuts gradients it is zeros at the first call of a micro-batch, which
-  // waits for room.
+  // waits for room. That of a frozen tensor may be written and is forgotten.
   float* gradient(int32_t tensor);
 
   // Between memory of this process and the shard. Setting rounds the copy that

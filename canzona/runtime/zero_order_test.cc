@@ -98,10 +98,10 @@ TEST(Gathers, HoldBackTheModuleThatIsMissingAndNoOther) {
   }
 }
 
-// With one slot compute waits for the scatter of the module before; with two
-// it can go on by one.
+// With one slot compute waits for the scatter of the module before; with more
+// it can go on by as many.
 TEST(Scatters, HoldBackComputeWhenNoSlotIsLeft) {
-  for (const int32_t prefetch : {0, 1}) {
+  for (const int32_t prefetch : {0, 1, kMostScatterAhead}) {
     HeldRun held({.sizes = {2, 2, 1}, .prefetch = prefetch});
     held.run(operations_of("gradients", "head"), kRanks, [&](Runtime& r) {
       const Model& model = held.plan().model;

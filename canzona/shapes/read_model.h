@@ -65,4 +65,8 @@ struct RouteOverride {
 };
 void route(Model& model, const std::vector<RouteOverride>& overrides);
 
+// Tensors whose name matches a pattern are never updated. After route().
+// UsageError if a pattern matches nothing.
+void freeze(Model& model, const std::vector<std::string>& patterns);
+
 }  // namespace canzona

@@ -33,4 +33,19 @@ void route(Model& model, const std::vector<RouteOverride>& overrides) {
   for (const RouteOverride& override : overrides) apply(override, model);
 }
 
+void freeze(Model& model, const std::vector<std::string>& patterns) {
+  for (const std::string& pattern : patterns) {
+    bool matched = false;
+    for (Tensor& tensor : model.tensors) {
+      if (!matches_pattern(tensor.name, pattern)) continue;
+      tensor.frozen = true;
+      tensor.matrix_rule = false;
+      matched = true;
+    }
+    if (!matched)
+      throw UsageError(cat("pattern ", quoted(pattern),
+                           " freezes no tensor of model ", quoted(model.name)));
+  }
+}
+
 }  // namespace canzona

@@ -62,6 +62,7 @@ struct Tensor {
   int32_t layer = -1;            // -1: outside the layers
   int32_t expert = -1;           // -1: dense
   bool matrix_rule = false;      // true: the matrix rule; false: AdamW
+  bool frozen = false;           // never updated: no gradient and no states
   std::vector<Part> parts = {};  // empty: one part, all rows
   // More dimensions in the file: `shape` is the first and the product of the
   // rest. AdamW unless an override says otherwise.

@@ -96,11 +96,11 @@ class PlanIteration {
       if (work.modules.empty()) work = other;
       join(work, other);
     }
-    for (int32_t i = 0; i < plan_.mesh.ranks_per_stage(); ++i)
-      work.step_seconds = std::max(
-          work.step_seconds,
-          costs_[static_cast<size_t>(stage * plan_.mesh.ranks_per_stage() + i)]
-              .step_seconds_mean);
+    const auto per_stage = static_cast<size_t>(plan_.mesh.ranks_per_stage());
+    const size_t first = static_cast<size_t>(stage) * per_stage;
+    for (size_t r = first; r < first + per_stage; ++r)
+      work.step_seconds =
+          std::max(work.step_seconds, costs_[r].step_seconds_mean);
     return work;
   }
 

@@ -30,6 +30,8 @@ constexpr Named<RankSummary, int64_t> kRankCounts[] = {
     {"predicted_bytes", &RankSummary::predicted_bytes},
     {"reserved_bytes", &RankSummary::reserved_bytes},
     {"owned_matrices", &RankSummary::owned_matrices},
+    {"fast_bytes_per_step", &RankSummary::fast_bytes_per_step},
+    {"slow_bytes_per_step", &RankSummary::slow_bytes_per_step},
 };
 constexpr Named<RunSummary, std::string> kTexts[] = {
     {"state_digest", &RunSummary::state_digest},
@@ -39,6 +41,8 @@ constexpr Named<RunSummary, std::string> kTexts[] = {
     {"rule", &RunSummary::rule},
     {"strategy", &RunSummary::strategy},
     {"plan_digest", &RunSummary::plan_digest},
+    {"zero", &RunSummary::zero},
+    {"overlap", &RunSummary::overlap},
 };
 constexpr Named<RunEnvironment, std::string> kEnvironment[] = {
     {"host", &RunEnvironment::host},     {"cpu", &RunEnvironment::cpu},

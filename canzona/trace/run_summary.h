@@ -33,6 +33,9 @@ struct RankSummary {
   int64_t reserved_bytes = 0;
   int64_t owned_matrices = -1;  // -1: not known
   double load = 0;  // planned matrix work over the mean; 0: not known
+  // Sent in a step, inside the node and to others; -1: not known.
+  int64_t fast_bytes_per_step = -1;
+  int64_t slow_bytes_per_step = -1;
 };
 
 struct RunEnvironment {
@@ -65,6 +68,8 @@ struct RunSummary {
   std::string rule;
   std::string strategy;
   std::string plan_digest;
+  std::string zero;                   // "z1=4,z2=2,z3=2"
+  std::string overlap;                // "background"
   double predicted_step_seconds = 0;  // of the optimizer; 0: not known
   std::string data;                   // what was read, in words
   std::string data_digest;

@@ -54,11 +54,13 @@ void check_rule(const TrainConfig& c) {
   }
 }
 
-Mesh given_mesh(const TrainConfig& c) {
+// Runs `read`; a mistake is told by its key and where that was given.
+template <class Read>
+auto from_key(const TrainConfig& c, const std::string& key, const Read& read) {
   try {
-    return parse_mesh(c.mesh);
+    return read();
   } catch (const UsageError& error) {
-    throw UsageError(cat("mesh (", c.origin("mesh"), "): ", error.what()));
+    throw UsageError(cat(key, " (", c.origin(key), "): ", error.what()));
   }
 }
 
@@ -77,7 +79,8 @@ Mesh mesh_of(const TrainConfig& c, int64_t launched) {
   require(launched == 0 || ranks == launched, named(c, "ranks", ranks),
           cat(launched, ", as many as were launched"));
   Mesh mesh{.dp = static_cast<int32_t>(ranks > 0 ? ranks : 1)};
-  if (!c.mesh.empty()) mesh = given_mesh(c);
+  if (!c.mesh.empty())
+    mesh = from_key(c, "mesh", [&] { return parse_mesh(c.mesh); });
   require(ranks == 0 || mesh.world() == ranks,
           cat("mesh ", to_string(mesh), " (", c.origin("mesh"), ") has ",
               mesh.world(), " ranks"),
@@ -85,6 +88,30 @@ Mesh mesh_of(const TrainConfig& c, int64_t launched) {
                       : cat(launched, ", as many as were launched"));
   check_batch(c, mesh);
   return mesh;
+}
+
+bool chooses_zero(const TrainConfig& c) { return c.zero.sizes == "auto"; }
+
+ZeroOptions zero_options_of(const TrainConfig& c, const Mesh& mesh) {
+  ZeroOptions zero;
+  zero.sizes = from_key(c, "zero.sizes", [&] {
+    const int32_t homes = mesh.homes();
+    const ZeroSizes sizes =
+        parse_zero(chooses_zero(c) ? "zero1" : c.zero.sizes, homes);
+    fold(mesh, sizes);
+    return sizes;
+  });
+  zero.message = parse_message_unit(c.zero.message);
+  zero.prefetch = from_key(c, "zero.prefetch",
+                           [&] { return parse_prefetch(c.zero.prefetch); });
+  zero.replica_sum = parse_replica_sum(c.zero.replica_sum);
+  return zero;
+}
+
+int64_t memory_cap_of(const TrainConfig& c) {
+  return from_key(c, "plan.memory_cap", [&] {
+    return parse_bytes(c.plan.memory_cap, "--memory-cap");
+  });
 }
 
 RuleOptions adamw_options_of(const TrainConfig& c) {
@@ -106,7 +133,10 @@ RuleOptions rule_options_of(const TrainConfig& c) {
 void check_config(const TrainConfig& config) {
   check_model(config);
   check_rule(config);
-  mesh_of(config);
+  const Mesh mesh = mesh_of(config);
+  // Otherwise the launcher says how many ranks there are.
+  if (config.ranks > 0 || !config.mesh.empty()) zero_options_of(config, mesh);
+  memory_cap_of(config);
 }
 
 }  // namespace canzona

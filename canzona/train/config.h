@@ -17,6 +17,7 @@
 
 #include "canzona/base/json_writer.h"
 #include "canzona/plan/mesh.h"
+#include "canzona/plan/zero.h"
 #include "canzona/rules/facts.h"
 #include "canzona/train/schedule.h"
 #include "canzona/train/settings.h"
@@ -76,7 +77,20 @@ struct TrainConfig {
   struct {
     std::string strategy = "balanced";
     int64_t bucket_elements = 400'000'000;
+    std::string memory_cap = "0";  // "2GB"
   } plan = {};
+  struct {
+    std::string sizes = "zero1";  // or "auto"
+    std::string overlap = "background";
+    std::string message = "module";
+    std::string prefetch = "auto";
+    std::string replica_sum = "scatter";
+    bool reuse = false;
+  } zero = {};
+  struct {
+    std::string model = {};  // "": as fast as memory
+    int64_t ranks_per_node = 8;
+  } links = {};
   std::string mesh = {};  // "": dp over all ranks
   int64_t ranks = 0;      // 0: as many as the mesh has
   std::string transport = "auto";
@@ -104,6 +118,13 @@ void check_config(const TrainConfig& config);
 // launcher (0: none). UsageError if these contradict each other or the batch
 // cannot be dealt over it.
 Mesh mesh_of(const TrainConfig& config, int64_t launched = 0);
+
+// Hierarchical ZeRO as asked for; `auto` is left to who can choose, and stands
+// as ZeRO-1 until then. UsageError names the key that is wrong.
+bool chooses_zero(const TrainConfig& config);
+ZeroOptions zero_options_of(const TrainConfig& config, const Mesh& mesh);
+// Bytes that a rank may take, 0: as many as there are.
+int64_t memory_cap_of(const TrainConfig& config);
 
 // Options of the matrix rule, its rate and decay with them, and of AdamW.
 // Where the matrix rule is AdamW, adamw.beta1 and so on count for it, too.

@@ -60,6 +60,7 @@ class RankTrainer {
   double evaluate();
   bool add_times(const RankStep& own, double seconds, StepMetrics& metrics);
   void finish();
+  SentBytes sent();
   double waited() const { return runtime_.times().waited() + stage_.waited(); }
   double busy() const { return runtime_.times().links_busy + stage_.busy(); }
 
@@ -73,6 +74,7 @@ class RankTrainer {
   AbortOnError guard_;  // last: it goes first
   double begin_ = 0;
   RankTimes times_;
+  SentBytes not_of_steps_;
   TrainResult result_;
 };
 
@@ -110,8 +112,16 @@ double RankTrainer::mean_loss(const std::vector<double>& own, int64_t count) {
   return sum / static_cast<double>(count);
 }
 
+SentBytes RankTrainer::sent() {
+  return {.all = runtime_.sent().total(), .slow = runtime_.sent_slow().total()};
+}
+
 double RankTrainer::evaluate() {
+  const SentBytes before = sent();
   const std::vector<double> own = stage_.evaluate(settings_.eval_sequences);
+  const SentBytes after = sent();
+  not_of_steps_.all += after.all - before.all;
+  not_of_steps_.slow += after.slow - before.slow;
   return mean_loss(own, micro_batches_.num_held_out(settings_.eval_sequences));
 }
 
@@ -200,6 +210,11 @@ void RankTrainer::finish() {
                  times_.waited;
   for (const auto& row : from_all<RankTimes>(world_, std::span(&times_, 1)))
     result_.times.push_back(row.front());
+  SentBytes of_steps = sent();
+  of_steps.all -= not_of_steps_.all;
+  of_steps.slow -= not_of_steps_.slow;
+  for (const auto& row : from_all<SentBytes>(world_, std::span(&of_steps, 1)))
+    result_.sent.push_back(row.front());
   result_.digest = runtime_.parameter_digest();
   result_.state_digest = runtime_.state_digest();
   for (int32_t t = 0; t < std::ssize(plan_.model.tensors); ++t)

@@ -67,6 +67,9 @@ struct TrainResult {
   bool stopped = false;
   std::vector<RankTimes> times;       // by rank
   std::vector<int64_t> memory_bytes;  // reserved, by rank
+  // In all steps, by rank: what the runtime sent for them, not what a model
+  // cut by tp, ep or pp sends inside forward and backward.
+  std::vector<SentBytes> sent;
 };
 
 class TrainObserver {

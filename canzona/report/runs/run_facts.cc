@@ -25,6 +25,14 @@ void flatten(const Json& value, const std::string& name, Facts& facts) {
   facts.emplace_back(printable(name, kMaxText), printable(text, kMaxText));
 }
 
+// Of the rank that has most; nothing where it is not known.
+std::string most_bytes(const RunSummary& summary, int64_t RankSummary::*field) {
+  int64_t most = -1;
+  for (const RankSummary& rank : summary.per_rank)
+    most = std::max(most, rank.*field);
+  return most < 0 ? "" : human_bytes(most);
+}
+
 }  // namespace
 
 Facts configuration_of(const TrainingRun& run) {
@@ -47,6 +55,12 @@ Facts environment_of(const TrainingRun& run) {
       {"transport", s.transport},
       {"rule", s.rule},
       {"strategy", s.strategy},
+      {"zero", s.zero},
+      {"overlap", s.overlap},
+      {"sent in a step, inside nodes",
+       most_bytes(s, &RankSummary::fast_bytes_per_step)},
+      {"sent in a step, between nodes",
+       most_bytes(s, &RankSummary::slow_bytes_per_step)},
       {"data", s.data},
       {"data digest", s.data_digest},
       {"plan digest", s.plan_digest},

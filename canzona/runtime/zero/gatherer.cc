@@ -16,7 +16,7 @@ Gatherer::Gatherer(Rank& rank, Publisher& publisher)
       table_(rank),
       slot_of_module_(table_.tensors.size(), -1),
       slots_(index(rank.store.pools().gather_slots)) {
-  const GroupLayouts group(rank, rank.plan.options.zero.sizes.z3);
+  const GroupLayouts group(rank, Resting::kParameters);
   for (size_t b = 0; b < rank.layout.parameters.buckets.size(); ++b) {
     const Message& message = messages_.emplace_back(rank, table_, b, group);
     std::vector<int64_t>& bytes = part_bytes_.emplace_back();
@@ -44,7 +44,7 @@ void Gatherer::close() {
 void Gatherer::begin(std::span<const int32_t> uses) {
   for (int32_t module : uses)
     if (module < 0 || module >= std::ssize(table_.tensors) ||
-        table_.tensors[index(module)].empty())
+        table_.buckets[index(module)].empty())
       throw UsageError(cat("begin_step: rank ", rank_.world_rank,
                            " has no module ", module));
   publisher_.send_held();

@@ -9,8 +9,9 @@ ModuleTable::ModuleTable(const Rank& rank)
     : of_tensor(rank.plan.model.tensors.size(), -1),
       offset(of_tensor.size(), 0),
       tensors(index(num_modules(rank.plan.model))),
+      frozen(tensors.size()),
       buckets(tensors.size()) {
-  const FlatLayout& layout = rank.layout.gradients;
+  const FlatLayout& layout = rank.layout.parameters;
   std::vector<int64_t> used(tensors.size(), 0);
   for (size_t t = 0; t < of_tensor.size(); ++t) {
     if (layout.tensors[t].bucket < 0) continue;
@@ -19,7 +20,7 @@ ModuleTable::ModuleTable(const Rank& rank)
     of_tensor[t] = m;
     offset[t] = used[index(m)];
     used[index(m)] += layout.tensors[t].count;
-    tensors[index(m)].push_back(number);
+    (rank.tensor(number).frozen ? frozen : tensors)[index(m)].push_back(number);
   }
   for (size_t b = 0; b < layout.buckets.size(); ++b) {
     const Bucket& bucket = rank.plan.buckets[index(layout.buckets[b].bucket)];
@@ -28,14 +29,16 @@ ModuleTable::ModuleTable(const Rank& rank)
   }
 }
 
-GroupLayouts::GroupLayouts(const Rank& rank, int32_t z) {
+GroupLayouts::GroupLayouts(const Rank& rank, Resting what) {
+  const ZeroSizes& zero = rank.plan.options.zero.sizes;
+  const int32_t z = what == Resting::kParameters ? zero.z3 : zero.z2;
   const int32_t tp = rank.plan.grid.tp_ranks();
   const int32_t place = rank.place.t / tp;
   own = index(place % z);
   for (int32_t p = 0; p < z; ++p) {
     RankPlace peer = rank.place;
     peer.t = (place / z * z + p) * tp + rank.place.t % tp;
-    layouts.push_back(lay_out_slices(rank.plan, peer, z));
+    layouts.push_back(lay_out_slices(rank.plan, peer, what));
   }
 }
 

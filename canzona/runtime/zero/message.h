@@ -3,8 +3,9 @@
 // slot has whole tensors, as the model uses them.
 //
 //   ModuleTable table(rank);
-//   Message message(rank, table, bucket, GroupLayouts(rank, z3));
-//   message.to_slot(ops, staging, slot, bytes_per_element);
+//   Message message(rank, table, bucket, GroupLayouts(rank,
+//   Resting::kParameters)); message.to_slot(ops, staging, slot,
+//   bytes_per_element);
 //
 // Made from the plan alone. Any thread.
 #pragma once
@@ -27,13 +28,14 @@ struct ModuleTable {
 
   std::vector<int32_t> of_tensor;             // module; -1: not on this rank
   std::vector<int64_t> offset;                // in a slot, by tensor
-  std::vector<std::vector<int32_t>> tensors;  // by module
+  std::vector<std::vector<int32_t>> tensors;  // by module, but frozen ones
+  std::vector<std::vector<int32_t>> frozen;   // by module
   std::vector<std::vector<int32_t>> buckets;  // of the rank, by module
 };
 
 // What z consecutive homes keep at rest, by their number in the group.
 struct GroupLayouts {
-  GroupLayouts(const Rank& rank, int32_t z);
+  GroupLayouts(const Rank& rank, Resting what);
 
   std::vector<FlatLayout> layouts;
   size_t own = 0;

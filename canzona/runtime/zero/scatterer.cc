@@ -21,7 +21,7 @@ Scatterer::Scatterer(Rank& rank, Reducer& reducer)
       in_use_(index(rank.store.pools().scatter_slots), 0),
       queue_(in_use_.size()) {
   found_ = memory_.take_array<int32_t>(1);
-  const GroupLayouts group(rank, rank.plan.options.zero.sizes.z2);
+  const GroupLayouts group(rank, Resting::kGradients);
   for (size_t b = 0; b < rank.layout.gradients.buckets.size(); ++b)
     messages_.emplace_back(rank, table_, b, group);
   for (size_t m = 0; m < modules_.size(); ++m) {
@@ -110,7 +110,7 @@ void Scatterer::take_slot(int32_t m) {
     const auto t = index(table_.tensors[index(m)][i]);
     const int64_t tensor_elements = rank_.layout.gradients.tensors[t].count;
     module.stretches[i] = {const_run(slot + table_.offset[t]), tensor_elements};
-    elements += tensor_elements;
+    elements = std::max(elements, table_.offset[t] + tensor_elements);
   }
   rank_.engine.set_zero(reinterpret_cast<std::byte*>(slot),
                         elements * kBytesPerFp32);

@@ -9,12 +9,14 @@ namespace canzona {
 StagedBucket::StagedBucket(const Rank& rank, const FlatLayout& layout,
                            size_t bucket) {
   const RankBucket& mine = layout.buckets[bucket];
-  for (int32_t t : rank.plan.buckets[index(mine.bucket)].tensors)
+  for (int32_t t : rank.plan.buckets[index(mine.bucket)].tensors) {
+    if (rank.tensor(t).frozen) continue;  // nothing of it goes round
     for (const TensorPiece& piece : layout.pieces[index(t)]) {
       all_.push_back({layout.place_of(t, piece), piece.at, piece.count});
       add_own(all_.back(), mine.matrices.own);
       add_own(all_.back(), mine.elements.own);
     }
+  }
 }
 
 void StagedBucket::add_own(const Pair& all, const Extent& own) {

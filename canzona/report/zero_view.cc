@@ -1,0 +1,183 @@
+#include "canzona/report/zero_view.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "canzona/base/text.h"
+#include "canzona/plan/predict_zero.h"
+#include "canzona/report/html_text.h"
+#include "canzona/report/numbers.h"
+#include "canzona/report/terminal_table.h"
+
+namespace canzona {
+namespace {
+
+constexpr size_t kLabel = 10;
+
+const ZeroSizes& sizes_of(const Plan& plan) { return plan.options.zero.sizes; }
+
+std::string sizes_text(const Plan& plan) {
+  const ZeroSizes& z = sizes_of(plan);
+  return fmt::format(
+      "{}: states over {}, gradients over {}, parameters over {} of {} "
+      "data-parallel ranks",
+      to_string(z), z.z1, z.z2, z.z3, plan.mesh.homes());
+}
+
+// "z3 groups of 4 inside a node; z2 groups of 8 cross nodes (4 ranks each)"
+std::string groups_text(const Plan& plan) {
+  std::vector<std::string> words;
+  const auto add = [&](const char* name, int32_t z) {
+    if (z == 1) return;
+    words.push_back(fmt::format(
+        "{} groups of {} {}", name, z,
+        crosses_nodes(plan, z) ? "cross nodes" : "lie inside a node"));
+  };
+  add("z3", sizes_of(plan).z3);
+  add("z2", sizes_of(plan).z2);
+  if (words.empty()) words.emplace_back("no tensor is cut");
+  return fmt::format("{} ({} a node)", join(words, ", "),
+                     counted(plan.options.ranks_per_node, "rank"));
+}
+
+std::string homes_text(const Plan& plan) {
+  const int32_t places = plan.grid.places;
+  return places == 1
+             ? fmt::format("{} of a replica, each with whole tensors",
+                           counted(plan.grid.homes(), "home"))
+             : fmt::format(
+                   "{} of {} places, each with a slice of every tensor; a "
+                   "group computes the matrices that it is home to",
+                   counted(plan.grid.homes(), "group"), places);
+}
+
+std::string pools_text(const Plan& plan) {
+  const PoolSizes pools = pool_sizes(plan, 0);
+  const int64_t bytes = bytes_per_parameter(plan.options.parameters);
+  std::vector<std::string> words;
+  if (pools.gather_slots > 0)
+    words.push_back(fmt::format("{} for parameters ({})",
+                                counted(pools.gather_slots, "slot"),
+                                human_bytes(pools.gather_bytes(bytes))));
+  if (pools.scatter_slots > 0)
+    words.push_back(fmt::format("{} for gradients ({})",
+                                counted(pools.scatter_slots, "slot"),
+                                human_bytes(pools.scatter_bytes())));
+  return fmt::format("{}; a message is a {}", join(words, ", "),
+                     to_string(plan.options.zero.message));
+}
+
+// What z1 below all data-parallel ranks costs.
+std::string replicas_text(const ReportPlan& shown) {
+  const int32_t replicas = shown.plan.num_replicas();
+  const Spread states = spread_over(shown.ranks, [](const RankCost& rank) {
+    return rank.memory.states.value() + rank.memory.master.value();
+  });
+  const Spread work = spread_over(shown.ranks, [](const RankCost& rank) {
+    return rank.transform_seconds_mean;
+  });
+  return fmt::format(
+      "{}: states are kept and the step is computed {} times: {} a rank "
+      "instead of {}, transforms of {} instead of {} (means, predicted)",
+      replicas, replicas, human_bytes(static_cast<int64_t>(states.mean)),
+      human_bytes(static_cast<int64_t>(states.mean / replicas)),
+      human_seconds(work.mean), human_seconds(work.mean / replicas));
+}
+
+std::string over_text(const Plan& plan, std::string_view key) {
+  const ZeroSizes& z = sizes_of(plan);
+  if (key == "gather") return fmt::format("groups of {}", z.z3);
+  if (key == "scatter") return fmt::format("groups of {}", z.z2);
+  if (key == "reduce") return fmt::format("{} ranks", z.z1 / z.z2);
+  if (key == "publish") return fmt::format("{} ranks", z.z1 / z.z3);
+  if (key == "exchange") return fmt::format("{} ranks", plan.grid.tp);
+  const bool everywhere =
+      plan.options.zero.replica_sum == ReplicaSum::kAllReduce;
+  return fmt::format("{} ranks",
+                     plan.mesh.homes() / (everywhere ? z.z2 : z.z1));
+}
+
+}  // namespace
+
+bool has_zero(const Plan& plan) {
+  return plan.grid.places > 1 || plan.num_replicas() > 1;
+}
+
+std::vector<ZeroFact> zero_facts(const ReportPlan& shown) {
+  const Plan& plan = shown.plan;
+  std::vector<ZeroFact> facts = {{"sizes", sizes_text(plan)},
+                                 {"groups", groups_text(plan)},
+                                 {"homes", homes_text(plan)}};
+  if (plan.grid.places > 1) facts.push_back({"pools", pools_text(plan)});
+  if (plan.num_replicas() > 1)
+    facts.push_back({"replicas", replicas_text(shown)});
+  return facts;
+}
+
+std::vector<ZeroRow> zero_rows(const ReportPlan& shown) {
+  std::vector<ZeroRow> rows;
+  for (const ZeroOperation& operation : zero_operations())
+    rows.push_back({&operation, over_text(shown.plan, operation.key), 0, 0});
+  for (size_t r = 0; r < shown.ranks.size(); ++r) {
+    const ZeroBytes bytes =
+        zero_bytes(shown.plan, shown.ranks[r], static_cast<int32_t>(r));
+    for (ZeroRow& row : rows) {
+      const WireBytes& own = bytes.*row.operation->bytes;
+      row.intra = std::max(row.intra, own.sent_intra);
+      row.inter = std::max(row.inter, own.sent_inter);
+    }
+  }
+  std::erase_if(rows, [](const ZeroRow& row) {
+    return row.intra == 0 && row.inter == 0;
+  });
+  return rows;
+}
+
+std::string zero_text(const ReportPlan& shown, const Ink& ink) {
+  if (!has_zero(shown.plan)) return "";
+  std::string out = "\n" + ink(Tone::kBold, "Hierarchical ZeRO") + "\n";
+  for (const ZeroFact& fact : zero_facts(shown))
+    out += "  " + ink(Tone::kDim, pad_right(fact.name, kLabel)) +
+           wrap(fact.text, kPageWidth - kLabel - 2, kLabel + 2) + "\n";
+  Table table("<<<>>");
+  table.header(
+      {"sent by a rank", "each", "among", "inside nodes", "between nodes"});
+  for (const ZeroRow& row : zero_rows(shown))
+    table.row({row.operation->name, row.operation->when, row.over,
+               human_bytes(row.intra), human_bytes(row.inter)});
+  return out + (table.empty() ? "" : table.text(ink));
+}
+
+void write_sizes(JsonWriter& out, const ZeroSizes& sizes) {
+  out.begin_object().field("z1", sizes.z1).field("z2", sizes.z2);
+  out.field("z3", sizes.z3).end_object();
+}
+
+void write_zero(JsonWriter& out, const ReportPlan& shown) {
+  const Plan& plan = shown.plan;
+  if (!has_zero(plan)) return;
+  const ZeroOptions& zero = plan.options.zero;
+  out.member("zero").begin_object().member("sizes");
+  write_sizes(out, zero.sizes);
+  out.field("message", to_string(zero.message));
+  out.field("prefetch", zero.prefetch);
+  out.field("replica_sum", to_string(zero.replica_sum));
+  out.field("places", plan.grid.places).field("groups", plan.grid.homes());
+  out.field("replicas", plan.num_replicas());
+  out.field("z2_crosses_nodes", crosses_nodes(plan, zero.sizes.z2));
+  out.field("z3_crosses_nodes", crosses_nodes(plan, zero.sizes.z3));
+  const PoolSizes pools = pool_sizes(plan, 0);
+  out.field("gather_slots", pools.gather_slots);
+  out.field("scatter_slots", pools.scatter_slots);
+  out.member("operations").begin_object();
+  for (const ZeroRow& row : zero_rows(shown)) {
+    out.member(row.operation->key).begin_object();
+    out.field("each", row.operation->when);
+    out.field("sent_intra_max", row.intra);
+    out.field("sent_inter_max", row.inter).end_object();
+  }
+  out.end_object().end_object();
+}
+
+}  // namespace canzona

@@ -1,0 +1,40 @@
+// What hierarchical ZeRO (plan/zero.h) makes of a plan: sizes, who talks to
+// whom over which links, pools, and what replicas cost. Nothing is shown of a
+// plan without slices and replicas.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "canzona/base/json_writer.h"
+#include "canzona/report/report_plan.h"
+#include "canzona/report/terminal_style.h"
+#include "canzona/report/zero_bytes.h"
+
+namespace canzona {
+
+bool has_zero(const Plan& plan);
+
+// Lines of "name: text", for the terminal and the page alike.
+struct ZeroFact {
+  std::string name;
+  std::string text;
+};
+std::vector<ZeroFact> zero_facts(const ReportPlan& shown);
+
+// An operation with the most that any rank sends in one of them.
+struct ZeroRow {
+  const ZeroOperation* operation = nullptr;
+  std::string over;  // "groups of 4"
+  int64_t intra = 0;
+  int64_t inter = 0;
+};
+std::vector<ZeroRow> zero_rows(const ReportPlan& shown);
+
+// With its title; "" where there is nothing to show.
+std::string zero_text(const ReportPlan& shown, const Ink& ink);
+// A member "zero" of the open object, or nothing.
+void write_zero(JsonWriter& out, const ReportPlan& shown);
+void write_sizes(JsonWriter& out, const ZeroSizes& sizes);
+
+}  // namespace canzona

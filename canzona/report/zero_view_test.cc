@@ -1,0 +1,145 @@
+#include "canzona/report/zero_view.h"
+
+#include <gmock/gmock.h>
+
+#include "canzona/base/json_reader.h"
+#include "canzona/plan/predict_zero.h"
+#include "canzona/report/explain.h"
+#include "canzona/report/html_report.h"
+#include "canzona/report/moves.h"
+#include "canzona/report/places.h"
+#include "canzona/report/plan_json_view.h"
+#include "canzona/report/plan_view.h"
+#include "canzona/report/test_plans.h"
+
+namespace canzona {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+ReportPlan cut(const std::string& zero, const std::string& mesh = "dp=4") {
+  return shown_plan({.mesh = mesh, .zero = zero, .ranks_per_node = 2});
+}
+
+const char* const kSizes[] = {"none",   "zero2",         "zero3",
+                              "hier:2", "replica:2",     "z1=4,z2=4,z3=2",
+                              "z3=2",   "z1=2,z2=1,z3=2"};
+
+// The same bytes by two ways: by module, and by collective.
+TEST(ZeroBytes, AddUpToTheModules) {
+  for (const char* zero : kSizes) {
+    const ReportPlan shown = cut(zero);
+    for (int32_t r = 0; r < 4; ++r) {
+      const ZeroBytes bytes =
+          zero_bytes(shown.plan, shown.ranks[static_cast<size_t>(r)], r);
+      int64_t reduce = 0, publish = 0, scatter = 0, gather = 0;
+      for (const ModuleWire& m : module_wire(shown.plan, r)) {
+        reduce += m.reduce.sent();
+        publish += m.publish.sent();
+        scatter += m.scatter.sent();
+        gather += m.gather.sent();
+      }
+      EXPECT_EQ(bytes.reduce.sent(), reduce) << zero;
+      EXPECT_EQ(bytes.publish.sent(), publish) << zero;
+      EXPECT_EQ(bytes.scatter.sent(), scatter) << zero;
+      // No embedding: every module is used twice.
+      EXPECT_EQ(bytes.gather.sent(), 2 * gather) << zero;
+      EXPECT_EQ(bytes.iteration(3).sent(),
+                3 * (bytes.gather.sent() + scatter) + reduce + publish +
+                    bytes.replicas.sent() + bytes.exchange.sent())
+          << zero;
+    }
+  }
+}
+
+TEST(ZeroBytes, GroupsCrossNodes) {
+  const Plan plan = cut("hier:2").plan;
+  EXPECT_FALSE(crosses_nodes(plan, 2));
+  EXPECT_TRUE(crosses_nodes(plan, 4));
+  EXPECT_FALSE(crosses_nodes(plan, 1));
+  EXPECT_TRUE(crosses_nodes(cut("hier:2", "dp=2,tp=2").plan, 2));
+}
+
+TEST(ZeroView, SaysNothingOfPlainPlans) {
+  const ReportPlan plain = cut("zero1");
+  EXPECT_EQ(zero_text(plain, Ink()), "");
+  EXPECT_FALSE(parse_json(plan_view_json(plain), {}).contains("zero"));
+  EXPECT_THAT(html_report({plain}), Not(HasSubstr("id=\"zero\"")));
+  EXPECT_THAT(plan_text(plain, Ink()), Not(HasSubstr("pools")));
+}
+
+TEST(ZeroView, ShowsGroupsPoolsAndReplicas) {
+  const std::string text = plan_text(cut("replica:2"), Ink());
+  EXPECT_THAT(text, HasSubstr("z1=2,z2=2,z3=2: states over 2"));
+  EXPECT_THAT(text, HasSubstr("z3 groups of 2 lie inside a node"));
+  EXPECT_THAT(text, HasSubstr("the step is computed 2 times"));
+  EXPECT_THAT(text, HasSubstr("sum over replicas"));
+  EXPECT_THAT(text, HasSubstr("pools"));
+  EXPECT_THAT(zero_text(cut("zero3"), Ink()), HasSubstr("cross nodes"));
+}
+
+TEST(ZeroView, TheJsonHasEveryOperation) {
+  const Json json = parse_json(plan_view_json(cut("replica:2")), {});
+  const Json& zero = json.at("zero");
+  EXPECT_EQ(zero.at("sizes").at("z1"), 2);
+  EXPECT_EQ(zero.at("replicas"), 2);
+  EXPECT_EQ(zero.at("z3_crosses_nodes"), false);
+  for (const char* name : {"gather", "scatter", "exchange", "replicas"})
+    EXPECT_TRUE(zero.at("operations").contains(name)) << name;
+  EXPECT_TRUE(json.at("ranks").at(0).at("memory").contains("pools"));
+  EXPECT_THAT(html_report({cut("replica:2")}), HasSubstr("id=\"zero\""));
+}
+
+// Owners are ranks of the world, in every replica, and computes() agrees.
+TEST(ZeroView, OwnersAreRanksOfTheWorld) {
+  for (const char* zero : kSizes)
+    for (const char* mesh : {"dp=4", "dp=4,tp=2", "dp=4,pp=3"}) {
+      const ReportPlan shown = cut(zero, mesh);
+      const Plan& plan = shown.plan;
+      std::vector<int32_t> computed(shown.ranks.size(), 0);
+      for (int32_t m = 0; m < std::ssize(plan.matrices); ++m) {
+        const std::vector<int32_t> owners = owner_ranks(plan, m);
+        EXPECT_EQ(std::ssize(owners), plan.num_replicas());
+        for (int32_t r = 0; r < plan.mesh.world(); ++r) {
+          const bool owns = std::ranges::find(owners, r) != owners.end();
+          EXPECT_EQ(owns, computes(plan, r, m)) << zero << " " << mesh;
+          computed[static_cast<size_t>(r)] += owns ? 1 : 0;
+        }
+      }
+      for (size_t r = 0; r < computed.size(); ++r)
+        EXPECT_EQ(computed[r], shown.ranks[r].num_matrices)
+            << zero << " " << mesh << ", rank " << r;
+    }
+}
+
+// Replicas move the same: of one of them the bytes are those predicted.
+TEST(ZeroView, MovesAddUpToThePredictedBytes) {
+  for (const char* zero : kSizes)
+    for (const char* mesh : {"dp=4", "dp=4,tp=2"}) {
+      const ReportPlan shown = cut(zero, mesh);
+      int64_t moved = 0, sent = 0;
+      for (int32_t m = 0; m < std::ssize(shown.plan.matrices); ++m) {
+        const Moves moves = moves_of(shown.plan, m);
+        moved += moves.gather.value() + moves.scatter.value();
+      }
+      for (size_t r = 0; r < shown.ranks.size(); ++r)
+        sent += zero_bytes(shown.plan, shown.ranks[r], static_cast<int32_t>(r))
+                    .exchange.sent();
+      EXPECT_EQ(moved * shown.plan.num_replicas(), sent) << zero << " " << mesh;
+    }
+}
+
+TEST(ZeroView, EverythingCanBeExplained) {
+  for (const char* zero : kSizes) {
+    const ReportPlan shown = cut(zero, "dp=4,tp=2");
+    EXPECT_THAT(explain_rank(shown, 7, Ink()), HasSubstr("Rank 7 of 8"));
+    const Found found = find_by_name(shown.plan, "layers.1.up");
+    EXPECT_THAT(explain_matrices(shown, found, Ink()), HasSubstr("What moves"));
+    EXPECT_NE(explain_bucket(shown.plan, 0, Ink()), "");
+  }
+}
+
+}  // namespace
+}  // namespace canzona

@@ -1,0 +1,154 @@
+#include "cli/train_plan.h"
+
+#include "canzona/base/check.h"
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "canzona/linalg/engine.h"
+#include "canzona/plan/make_plan.h"
+#include "canzona/plan/validate.h"
+#include "canzona/shapes/read_model.h"
+#include "cli/errors.h"
+#include "cli/zero_search.h"
+
+namespace canzona::cli {
+namespace {
+
+PlanOptions options_of(const TrainConfig& config, const Mesh& mesh) {
+  PlanOptions options;
+  options.strategy = config.plan.strategy;
+  options.bucket_elements = config.plan.bucket_elements;
+  options.parameters = ParameterDtype::kFp32;
+  options.splits.qkv = true;
+  options.splits.gate_up = true;
+  options.zero = zero_options_of(config, mesh);
+  options.ranks_per_node = ranks_per_node_of(config);
+  if (const Link link = link_of(config))
+    options.links = {link->intra_bytes_per_second, link->inter_bytes_per_second,
+                     link->latency_seconds, /*nominal=*/false};
+  return options;
+}
+
+// They do not depend on how the plan is cut.
+int64_t activations_of(const TrainSettings& settings, PlanRequest request) {
+  request.options.zero = {};
+  return training_memory(settings, make_plan(request));
+}
+
+// What the cap leaves for the plan.
+int64_t cap_on_plan(int64_t cap, int64_t activations) {
+  if (cap == 0 || activations < cap) return cap > 0 ? cap - activations : 0;
+  throw UsageError(cat("--memory-cap ", human_bytes(cap),
+                       ": activations alone take ", human_bytes(activations),
+                       "; try model.recompute=true or a smaller batch.micro"));
+}
+
+int64_t most_memory(const Plan& plan) {
+  return plan.summary.memory_per_rank_max.value();
+}
+
+void require_fits(const Plan& plan, int64_t whole_cap) {
+  const int64_t cap = plan.options.memory_cap_bytes;
+  const int64_t lacks = most_memory(plan) - cap;
+  if (cap == 0 || lacks <= 0) return;
+  throw UsageError(
+      cat("--memory-cap ", human_bytes(whole_cap), ": with ",
+          to_string(plan.options.zero.sizes), " a rank needs ",
+          human_bytes(whole_cap + lacks), ", ", human_bytes(lacks),
+          " too much; larger --zero sizes need less, and canzona compare "
+          "--zero all shows what each of them takes"));
+}
+
+Workload workload_of(const TrainSettings& settings, const Mesh& mesh,
+                     const MachineLimits& limits) {
+  const DecoderConfig& decoder = settings.decoder;
+  Workload work;
+  work.compute.tokens = decoder.tokens();
+  work.compute.length = decoder.length;
+  work.compute.width =
+      decoder.architecture.heads * decoder.architecture.head_dim;
+  work.compute.flops_per_second = limits.flops.together;
+  work.compute.experts_per_token = decoder.experts_per_token;
+  work.compute.recompute = decoder.recompute;
+  work.num_micro_batches =
+      settings.global_batch / (decoder.micro_batch * mesh.homes());
+  work.hidden = decoder.architecture.hidden;
+  work.overlap = settings.runtime.overlap;
+  work.copy_bytes_per_second = limits.copies.together;
+  return work;
+}
+
+// Links that are not modelled are as fast as memory.
+ZeroComparison rank_sizes(PlanRequest request, const TrainSettings& settings,
+                          const MachineLimits& limits) {
+  if (request.options.links.nominal)
+    request.options.links = {limits.copies.together, limits.copies.together,
+                             /*latency_seconds=*/0, /*nominal=*/false};
+  const CostBasis cost{"this machine", 1 / limits.flops.together,
+                       limits.copies.together};
+  return weigh_sizes(request, workload_of(settings, request.mesh, limits),
+                     all_zero_sizes(request.mesh.homes()), &cost);
+}
+
+void require_sound(const Plan& plan) {
+  std::vector<std::string> violations = validate(plan);
+  if (!violations.empty())
+    throw ViolationsFound("the plan fails validation", std::move(violations));
+}
+
+}  // namespace
+
+Link link_of(const TrainConfig& config) {
+  if (config.links.model.empty()) return {};
+  LinkModel link = parse_link_model(config.links.model);
+  if (config.links.model.find("ranks_per_node") == std::string::npos)
+    link.ranks_per_node = static_cast<int>(config.links.ranks_per_node);
+  return link;
+}
+
+int32_t ranks_per_node_of(const TrainConfig& config) {
+  const Link link = link_of(config);
+  return link ? link->ranks_per_node
+              : static_cast<int32_t>(config.links.ranks_per_node);
+}
+
+MachineLimits measure_limits_on(Ranks& ranks) {
+  MachineLimits limits;
+  ranks.runner()({}, [&](Communicator& world) {
+    const auto engine = make_cpu_engine();
+    const MachineLimits own = measure_limits(world, *engine);
+    // The same on all ranks; of those in this process one is enough.
+    if (world.rank() == 0 || ranks.transport() != "thread") limits = own;
+  });
+  return limits;
+}
+
+TrainPlan plan_training(const TrainConfig& config,
+                        const TrainSettings& settings, const Mesh& mesh,
+                        const std::optional<MachineLimits>& limits) {
+  Model model = decoder_shapes(settings.decoder, config.preset);
+  route(model, {});
+  check_mesh(mesh, model);
+  const auto rule = make_rule_facts(
+      config.rule.name,
+      with_device(config.rule.name, rule_options_of(config), "cpu"));
+  PlanRequest request{model, mesh, *rule, options_of(config, mesh)};
+  const int64_t cap = memory_cap_of(config);
+  const bool chooses = chooses_zero(config);
+  const int64_t activations =
+      cap > 0 || chooses ? activations_of(settings, request) : 0;
+  request.options.memory_cap_bytes = cap_on_plan(cap, activations);
+  TrainPlan made;
+  if (chooses) {
+    CANZONA_CHECK(limits.has_value());
+    made.ranking = rank_sizes(request, settings, *limits);
+    made.ranking->beside_bytes = activations;
+    made.ranking->memory_cap_bytes = cap;
+    request.options.zero.sizes = chosen_sizes(*made.ranking);
+  }
+  made.plan = make_plan(request);
+  require_fits(made.plan, cap);
+  require_sound(made.plan);
+  return made;
+}
+
+}  // namespace canzona::cli

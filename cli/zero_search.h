@@ -1,0 +1,43 @@
+// Sizes of hierarchical ZeRO weighed against each other, for `--zero auto` and
+// `compare --zero`.
+//
+//   Workload work = read_workload(arguments, input.model);
+//   ZeroComparison all = weigh_sizes(request, work, {sizes, …});
+//   if (all.has_fit()) use(all.rows.front().sizes);
+//
+// Memory that a rank needs beside its plan is part of no plan: the request's
+// cap is what is left for the plan.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "canzona/plan/make_plan.h"
+#include "canzona/report/compare_zero.h"
+#include "canzona/sim/workload.h"
+#include "cli/plan_arguments.h"
+
+namespace canzona::cli {
+
+// "all", or sizes joined by ';' (names by ',' too). UsageError for sizes that
+// do not divide.
+std::vector<ZeroSizes> read_sizes(const std::string& text, int32_t homes);
+
+// What an iteration is, as the options say; nominal where they do not.
+Workload read_workload(const PlanArguments& arguments, const Model& model);
+
+// Every choice planned and its iteration predicted, the best first. What
+// cannot be planned stays in, with the reason. `cost`: what a tick is worth
+// here, unless it is the plan's own.
+ZeroComparison weigh_sizes(const PlanRequest& request, const Workload& work,
+                           const std::vector<ZeroSizes>& sizes,
+                           const CostBasis* cost = nullptr);
+
+// UsageError with the nearest and what it lacks, if nothing fits.
+ZeroSizes chosen_sizes(const ZeroComparison& all);
+
+// Query heads × head size, or the width of the model where they are not known.
+int64_t attention_width(const Model& model);
+int64_t hidden_width(const Model& model);
+
+}  // namespace canzona::cli

@@ -1,0 +1,123 @@
+# canzona train --zero: the same bits however states, gradients and parameters
+# are cut, what is counted is what was predicted, and what is refused.
+. "$(dirname "$0")/words.sh"
+
+canzona train --dry-run
+if grep -q 'built to plan only' err; then
+  exits 2
+  finish
+fi
+
+# One micro-batch a rank: then z2 changes no sum either.
+quick="train --steps 3 --seed 7 --set model.layers=2 --set model.hidden=32
+  --set model.ffn=48 --set model.heads=4 --set model.kv_heads=4
+  --set model.head_dim=8 --set model.length=16 --set eval.sequences=8
+  --set batch.global=4 --set batch.micro=1 --ranks-per-node 2"
+
+# trains <digest, or "" for the first> <arguments>
+trains() {
+  expected=$1
+  shift
+  # shellcheck disable=SC2086
+  canzona $quick --json --quiet "$@"
+  exits 0
+  is_json
+  [ -z "$expected" ] || member_is digest "$expected"
+}
+
+# most <member of per_rank>: the largest of four ranks.
+most() {
+  for rank in 0 1 2 3; do member "per_rank $rank $1"; done | sort -n | tail -1
+}
+
+# counts: bytes as --dry-run says, memory as predicted.
+counts() {
+  fast=$(most fast_bytes_per_step)
+  slow=$(most slow_bytes_per_step)
+  for rank in 0 1 2 3; do
+    member_is "per_rank $rank reserved_bytes" \
+      "$(member "per_rank $rank predicted_bytes")"
+  done
+  # shellcheck disable=SC2086
+  canzona $quick --json --quiet --dry-run "$@"
+  exits 0
+  member_is fast_bytes_per_step "$fast"
+  member_is slow_bytes_per_step "$slow"
+}
+
+trains '' --mesh dp=4
+digest=$(member digest)
+states=$(member state_digest)
+member_is zero z1=4,z2=1,z3=1
+member_is overlap background
+counts --mesh dp=4
+
+for zero in none zero2 zero3 replica:2 hier:2 z1=4,z2=1,z3=4 z1=4,z2=4,z3=2 \
+  z1=2,z2=1,z3=2; do
+  trains "$digest" --mesh dp=4 --zero $zero
+  member_is state_digest "$states"
+  counts --mesh dp=4 --zero $zero
+done
+for way in '--overlap none' '--overlap main' '--message parameter' \
+  '--prefetch 0' '--prefetch 5' '--replica-sum allreduce' \
+  '--link intra=4GB/s,inter=1GB/s,latency=5us' '--strategy layerwise' \
+  '--set model.recompute=on'; do
+  # shellcheck disable=SC2086
+  trains "$digest" --mesh dp=4 --zero hier:2 $way
+done
+trains '' --mesh dp=4 --zero hier:2 --set model.tied=on
+tied=$(member digest)
+trains "$tied" --mesh dp=4 --set model.tied=on
+counts --mesh dp=4 --zero hier:2 --set model.tied=on
+
+# With tp and pp, and neighbours of a pipeline that share their gathers.
+trains '' --mesh dp=2,tp=2
+trains "$(member digest)" --mesh dp=2,tp=2 --zero zero3
+two="--mesh dp=2,pp=2 --set batch.global=8"
+# shellcheck disable=SC2086
+trains '' $two --zero z1=2,z2=1,z3=2
+# shellcheck disable=SC2086
+trains "$(member digest)" $two --zero z1=2,z2=1,z3=2 --reuse
+# shellcheck disable=SC2086
+trains '' $two --zero zero3 --rule soap --reuse
+
+# What the user sees.
+# shellcheck disable=SC2086
+canzona $quick --mesh dp=4 --zero hier:2 --run run
+exits 0
+says 'zero: z1=4,z2=2,z3=2, background, 2 modules ahead; a rank sends'
+prints 'digest'
+# shellcheck disable=SC2086
+canzona $quick --mesh dp=4 --zero hier:2 --dry-run
+exits 0
+prints 'pools' 'zero: z1=4,z2=2,z3=2'
+canzona report run
+exits 0
+canzona config show --zero hier:2 --mesh dp=4 --overlap main
+exits 0
+prints 'zero.sizes' 'hier:2' '--zero' 'zero.overlap' 'links.ranks_per_node'
+canzona config keys
+prints 'zero.prefetch' 'zero.reuse' 'plan.memory_cap' 'links.model'
+
+# Refused, with the reason.
+refuses 'z1 = 3 does not divide the 4 data-parallel ranks' \
+  -- train --mesh dp=4 --zero z1=3
+refuses 'z2 = 3 does not divide z1 = 4' -- train --mesh dp=4 --zero z2=3
+refuses 'of z2 = 2 and z3 = 3 neither divides the other' \
+  -- train --mesh dp=6 --zero z2=2,z3=3 --set batch.global=12
+refuses 'z3 = 8 does not divide z1 = 4' -- train --mesh dp=4 --zero z3=8
+refuses 'z1 = 2 does not divide the 1 data-parallel ranks' \
+  -- train --zero replica:2
+refuses 'expert parallelism' -- train --preset moe-tiny --mesh dp=2,ep=2 \
+  --zero zero3
+refuses '--zero' 'hier:Z' -- train --mesh dp=4 --zero her:4
+refuses 'zero.sizes (--set)' -- train --mesh dp=4 --set zero.sizes=z9=1
+refuses 'zero.overlap (--overlap)' 'none, main, background' \
+  -- train --mesh dp=4 --overlap all
+refuses 'zero.message' -- train --mesh dp=4 --message tensor
+refuses 'zero.prefetch (--prefetch)' -- train --mesh dp=4 --prefetch many
+refuses 'link' -- train --mesh dp=4 --link intra=1GB/s
+refuses 'plan.memory_cap' -- train --mesh dp=4 --memory-cap much
+refuses 'too much' -- train --mesh dp=4 --memory-cap 8MB
+refuses 'activations alone' -- train --mesh dp=4 --memory-cap 1kB
+finish

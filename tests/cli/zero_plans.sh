@@ -1,0 +1,92 @@
+# canzona plan --zero and compare --zero.
+. "$(dirname "$0")/words.sh"
+
+model="--model qwen3-0.6b --layers 4 --mesh dp=8 --ranks-per-node 4"
+
+# A plan with slices and replicas is made, shown, validated and explained.
+for zero in hier:4 replica:2 zero3 z1=8,z2=4,z3=2; do
+  # shellcheck disable=SC2086
+  canzona plan $model --zero $zero -o plan.json --html plan.html --quiet
+  exits 0
+  prints 'Hierarchical ZeRO' 'pools' 'gather parameters' 'scatter gradients'
+  canzona validate plan.json
+  exits 0
+  prints sound
+  canzona explain plan.json
+  exits 0
+  prints 'Hierarchical ZeRO'
+  canzona explain plan.json --rank 5
+  exits 0
+  prints 'Rank 5 of 8' 'pools'
+  canzona explain plan.json --rank 5 --json
+  is_json
+  canzona explain plan.json --matrix model.layers.1.mlp.up_proj.weight
+  exits 0
+  prints 'What moves' 'stored on'
+  canzona explain plan.json --bucket 2
+  exits 0
+done
+# shellcheck disable=SC2086
+canzona plan $model --zero replica:2 --json --quiet
+is_json
+member_is 'zero sizes z1' 2
+member_is 'zero replicas' 4
+member_is 'zero z3_crosses_nodes' OFF
+has_member 'zero operations gather sent_intra_max'
+# shellcheck disable=SC2086
+canzona plan $model --zero hier:8 --quiet
+prints 'z3 groups of 8 cross nodes'
+# shellcheck disable=SC2086
+canzona plan $model --zero replica:4 --quiet
+prints 'z3 groups of 4 lie inside a node' 'the step is computed 2 times'
+
+# Nothing is said of ZeRO-1.
+# shellcheck disable=SC2086
+canzona plan $model --zero zero1 --quiet
+exits 0
+lacks out 'Hierarchical ZeRO'
+cp out plain
+# shellcheck disable=SC2086
+canzona plan $model --quiet
+cmp -s out plain || fail 'zero1 is not the usual plan'
+
+# The table: memory falls with the sizes, the cap drops, auto takes the first.
+# shellcheck disable=SC2086
+canzona compare $model --zero all --memory-cap 3GB --html zero.html
+exits 0
+prints '8,8,8' 'over the cap' 'between nodes' 'of the cap'
+checks=$((checks + 1))
+[ -s zero.html ] || fail 'no page'
+# shellcheck disable=SC2086
+canzona compare $model --zero all --memory-cap 3GB --json --quiet
+is_json
+z1=$(member 'choice z1') z2=$(member 'choice z2') z3=$(member 'choice z3')
+member_is 'sizes 0 zero z1' "$z1"
+member_is 'sizes 0 fits' ON
+has_member 'sizes 29 memory pools'
+# shellcheck disable=SC2086
+canzona plan $model --zero auto --memory-cap 3GB --json
+exits 0
+says "zero: z1=$z1,z2=$z2,z3=$z3"
+member_is 'zero sizes z3' "$z3"
+# shellcheck disable=SC2086
+canzona compare $model --zero 'zero1,hier:4;z1=8,z2=2,z3=4'
+exits 0
+prints '8,1,1' '8,4,4' '8,2,4'
+
+# Refused.
+# shellcheck disable=SC2086
+refuses 'z1 = 3 does not divide' -- plan $model --zero z1=3
+# shellcheck disable=SC2086
+refuses 'nothing fits in' 'the nearest is' \
+  -- plan $model --zero auto --memory-cap 100MB
+# shellcheck disable=SC2086
+refuses 'expected one strategy' \
+  -- compare $model --zero all --strategies balanced,layerwise
+# shellcheck disable=SC2086
+refuses '--tokens' -- compare $model --zero all --tokens none
+# shellcheck disable=SC2086
+refuses '--message' -- plan $model --zero zero3 --message byte
+refuses 'expert parallelism' \
+  -- plan --model qwen3-30b-a3b --mesh dp=2,ep=4 --zero zero3
+finish
