@@ -28,7 +28,6 @@ Settings settings_of(const ZeroArguments& a) {
     if (!value.empty()) given.push_back({key, RawText{value}, origin});
   };
   set("preset", a.preset, "--preset");
-  set("mesh", a.mesh, "--mesh");
   set("rule.name", a.rule, "--rule");
   set("plan.strategy", a.strategy, "--strategy");
   for (const std::string& text : a.set)
@@ -76,6 +75,7 @@ std::vector<Overlap> zero_overlaps(const ZeroArguments& a) {
   return overlaps.empty() ? all : overlaps;
 }
 
+// The preset's batch need not fit the mesh.
 TrainConfig zero_config(const ZeroArguments& a) {
   Settings given = settings_of(a);
   const TrainConfig config = make_config(given);
@@ -91,6 +91,7 @@ TrainConfig zero_config(const ZeroArguments& a) {
     micro = tokens / length;
   }
   const int64_t all = micro * a.micro_batches * parse_mesh(a.mesh).homes();
+  given.push_back({"mesh", RawText{a.mesh}, "--mesh"});
   given.push_back({"batch.micro", micro, "--tokens"});
   given.push_back({"batch.global", all, "--micro-batches"});
   return make_config(given);

@@ -91,9 +91,11 @@ PlannedBytes planned_bytes(const TrainSettings& settings, const Plan& plan) {
       add(modules[static_cast<size_t>(module)].gather, 1, bytes);
     for (const ModuleWire& module : modules)
       add(module.scatter, uses.num_announcements, bytes);
-    const auto first = static_cast<size_t>(uses.modules.front());
-    add(modules[first].gather, 1, edge);
-    add(modules[first].scatter, 1, edge);
+    const int32_t first = uses.modules.front();
+    for (int32_t module = first; module <= std::max(first, 1); ++module) {
+      add(modules[static_cast<size_t>(module)].gather, 1, edge);
+      add(modules[static_cast<size_t>(module)].scatter, 1, edge);
+    }
     out.ranks.push_back(bytes);
     out.edges.push_back(edge);
   }

@@ -18,8 +18,9 @@ namespace canzona {
 
 struct PlannedBytes {
   std::vector<WireBytes> ranks;  // of the world
-  // Of the first module that is used, and whose gradient leaves last: what
-  // nothing can hide. By rank.
+  // What nothing can hide, by rank: the gathers before the first product, and
+  // the scatters after the last. The embedding, which is looked up, has none:
+  // so they are its own and the first layer's.
   std::vector<WireBytes> edges;
 
   // The largest rank's.

@@ -64,15 +64,16 @@ TEST(PlannedBytes, TakeWhatTheBusiestPortTakes) {
   EXPECT_EQ(bytes.seconds(link), 5);
 }
 
-TEST(PlannedBytes, OfTheEdgeAreTheEmbeddings) {
+TEST(PlannedBytes, OfTheEdgeAreTheEmbeddingsAndTheFirstLayers) {
   const TestBenchWish wish{.mesh = "dp=2", .rule = "adamw"};
   const TrainSettings settings = bench_settings(wish);
   const Plan plan = zero_plan(wish, settings, {2, 2, 2});
-  const Architecture& architecture = settings.decoder.architecture;
-  const int64_t embedding =
-      architecture.vocab * architecture.hidden * kBytesPerFp32;
+  int64_t elements = 0;
+  for (const Tensor& tensor : plan.model.tensors)
+    if (tensor.role == Role::kEmbedding || tensor.layer == 0)
+      elements += tensor.elements();
   for (const WireBytes& edge : planned_bytes(settings, plan).edges)
-    EXPECT_EQ(edge.sent(), embedding / 2 + embedding / 2);
+    EXPECT_EQ(edge.sent(), elements * kBytesPerFp32);
 }
 
 }  // namespace

@@ -86,8 +86,8 @@ void measure_first(const ZeroBenchRequest& request, ZeroBench& bench) {
   settings.runtime.overlap = Overlap::kNone;
   const IterationTrial trial = carry_out(request, plan, {}, settings, kFirst);
   bench.compute_seconds = trial.compute_seconds;
-  bench.inputs = inputs_of(trial, num_micro_batches(request));
-  bench.inputs.copy_bytes_per_second = bench.limits.copies.together;
+  bench.inputs = measured_inputs(request.settings, plan, trial,
+                                 bench.limits.copies.together);
   bench.link = scaled_link(request, plan, trial.compute_seconds);
 }
 
@@ -103,8 +103,8 @@ void plan_cell(const ZeroBenchRequest& request, const ZeroBench& bench,
   for (const RankCost& rank : predict(*cell.plan))
     cell.memory_predicted_max =
         std::max(cell.memory_predicted_max, rank.memory.total().value());
-  cell.predicted =
-      predict_cell(request.settings, *cell.plan, cell.overlap, bench.inputs);
+  cell.predicted = predict_iteration_of(request.settings, *cell.plan,
+                                        cell.overlap, bench.inputs);
   if (!bench.link) return;
   cell.link_seconds = cell.bytes.seconds(*bench.link);
   cell.edge_seconds = cell.bytes.edge_seconds(*bench.link);

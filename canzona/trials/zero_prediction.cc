@@ -2,53 +2,123 @@
 
 #include <algorithm>
 #include <numeric>
+#include <thread>
 
+#include "canzona/plan/predict.h"
 #include "canzona/sim/plan_iteration.h"
 
 namespace canzona {
+namespace {
 
-MeasuredInputs inputs_of(const IterationTrial& trial,
-                         int64_t num_micro_batches) {
-  const auto sum = [](const std::vector<double>& values) {
-    return std::accumulate(values.begin(), values.end(), 0.0);
-  };
-  MeasuredInputs inputs;
-  inputs.forward_seconds = trial.forward_seconds;
-  inputs.backward_seconds = trial.backward_seconds;
-  inputs.step_seconds = trial.step_seconds;
-  const double passes =
-      sum(trial.forward_seconds) + sum(trial.backward_seconds);
-  inputs.other_seconds =
-      std::max(0.0, trial.compute_seconds - trial.step_seconds -
-                        static_cast<double>(num_micro_batches) * passes);
-  return inputs;
+// A byte that arrives is copied by the transport, and once more when it is
+// unpacked or added.
+constexpr double kCopiesOfAByte = 2;
+// A copy reads and writes.
+constexpr double kPassesOfACopy = 2;
+
+int64_t micro_batches_of(const TrainSettings& settings, const Plan& plan) {
+  return settings.global_batch /
+         (settings.decoder.micro_batch * plan.mesh.homes());
 }
 
-IterationOutlook predict_cell(const TrainSettings& settings, const Plan& plan,
-                              Overlap overlap, const MeasuredInputs& inputs) {
+double sum_of(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0);
+}
+
+// What the slowest rank of a plan has to do in a step.
+struct StepWork {
+  double transform_seconds = 0;
+  double bytes = 0;
+};
+
+StepWork step_work(const Plan& plan) {
+  StepWork work;
+  for (const RankCost& rank : predict(plan)) {
+    work.transform_seconds =
+        std::max(work.transform_seconds, rank.transform_seconds_mean);
+    work.bytes = std::max(work.bytes, rank.element_wise_bytes);
+  }
+  return work;
+}
+
+void fit_step(const Plan& plan, double copy_rate, MeasuredInputs& inputs) {
+  const StepWork work = step_work(plan);
+  const double measured = inputs.step_seconds;
+  if (work.transform_seconds == 0) {
+    inputs.step_per_byte = work.bytes > 0 ? measured / work.bytes : 0;
+    return;
+  }
+  if (copy_rate > 0 && work.bytes > 0)
+    inputs.step_per_byte =
+        std::min(1 / (kPassesOfACopy * copy_rate), measured / work.bytes);
+  inputs.step_per_transform =
+      (measured - inputs.step_per_byte * work.bytes) / work.transform_seconds;
+}
+
+// The step's exchange runs beside its transforms, unless nothing is to.
+double step_seconds(const Plan& plan, Overlap overlap,
+                    const IterationWork& iteration,
+                    const MeasuredInputs& inputs) {
+  const StepWork work = step_work(plan);
+  const double compute = inputs.step_per_transform * work.transform_seconds +
+                         inputs.step_per_byte * work.bytes;
+  const double exchange =
+      seconds_alone({.bytes = iteration.step_bytes}, iteration.links, 0);
+  return overlap == Overlap::kNone ? compute + exchange
+                                   : std::max(compute, exchange);
+}
+
+Workload workload_of(const TrainSettings& settings, const Plan& plan,
+                     Overlap overlap, const MeasuredInputs& inputs) {
   Workload workload;
   for (size_t m = 0; m < inputs.forward_seconds.size(); ++m)
     workload.measured.push_back(
         {inputs.forward_seconds[m], inputs.backward_seconds[m]});
-  workload.num_micro_batches =
-      settings.global_batch /
-      (settings.decoder.micro_batch * plan.mesh.homes());
+  workload.num_micro_batches = micro_batches_of(settings, plan);
   workload.overlap = overlap;
   workload.copy_bytes_per_second = inputs.copy_bytes_per_second;
+  workload.slowdown = inputs.slowdown;
   if (plan.mesh.tp > 1) {
     workload.hidden = settings.decoder.architecture.hidden;
     workload.compute.tokens = settings.decoder.tokens();
     workload.compute.recompute = settings.decoder.recompute;
   }
+  return workload;
+}
+
+}  // namespace
+
+MeasuredInputs measured_inputs(const TrainSettings& settings, const Plan& plan,
+                               const IterationTrial& trial, double copy_rate) {
+  MeasuredInputs inputs;
+  inputs.forward_seconds = trial.forward_seconds;
+  inputs.backward_seconds = trial.backward_seconds;
+  inputs.step_seconds = trial.step_seconds;
+  fit_step(plan, copy_rate, inputs);
+  const double passes =
+      static_cast<double>(micro_batches_of(settings, plan)) *
+      (sum_of(trial.forward_seconds) + sum_of(trial.backward_seconds)) /
+      plan.mesh.pp;
+  inputs.other_seconds =
+      std::max(0.0, trial.compute_seconds - trial.step_seconds - passes);
+  inputs.copy_bytes_per_second = copy_rate / kCopiesOfAByte;
+  const auto cores = static_cast<int32_t>(std::thread::hardware_concurrency());
+  inputs.slowdown = plan.mesh.world() >= cores ? 1 : 0;
+  return inputs;
+}
+
+IterationOutlook predict_iteration_of(const TrainSettings& settings,
+                                      const Plan& plan, Overlap overlap,
+                                      const MeasuredInputs& inputs) {
+  const Workload workload = workload_of(settings, plan, overlap, inputs);
   IterationOutlook outlook;
-  double seconds = 0;
   for (int32_t stage = 0; stage < plan.mesh.pp; ++stage) {
     IterationWork work = plan_iteration(plan, workload, stage);
-    work.step_seconds = inputs.step_seconds + inputs.other_seconds;
+    work.step_seconds =
+        step_seconds(plan, overlap, work, inputs) + inputs.other_seconds;
     const IterationTime time = simulate_iteration(work);
-    if (time.seconds <= seconds) continue;
-    seconds = time.seconds;
-    outlook = {time.seconds, time.hidden_fraction(), time.edge_seconds};
+    if (time.seconds > outlook.seconds)
+      outlook = {time.seconds, time.hidden_fraction()};
   }
   return outlook;
 }

@@ -1,15 +1,15 @@
 // How long an iteration of a plan should take here: the simulation (sim/), fed
-// with what the same run has measured without links.
+// with what the same run has measured without links, of one plan.
 //
-//   const MeasuredInputs inputs = inputs_of(trial);
+//   const MeasuredInputs inputs = measured_inputs(settings, plan, trial, rate);
 //   IterationOutlook outlook =
-//       predict_cell(settings, plan, link, Overlap::kMain, inputs);
+//       predict_iteration_of(settings, other_plan, Overlap::kMain, inputs);
 #pragma once
 
 #include <vector>
 
-#include "canzona/comm/thread/link_model.h"
 #include "canzona/plan/plan.h"
+#include "canzona/plan/zero.h"
 #include "canzona/trials/iteration_trial.h"
 
 namespace canzona {
@@ -19,23 +19,30 @@ struct MeasuredInputs {
   // By module, of one micro-batch.
   std::vector<double> forward_seconds;
   std::vector<double> backward_seconds;
-  double step_seconds = 0;  // of the optimizer, without waits
-  // What an iteration computes beside modules and step.
-  double other_seconds = 0;
+  // The step, without waits: for every second of transforms that a plan
+  // predicts, and for every byte of passes over memory.
+  double step_per_transform = 0;
+  double step_per_byte = 0;
+  double step_seconds = 0;   // of the plan that was measured
+  double other_seconds = 0;  // of an iteration, beside modules and step
+  // Of a thread that packs, unpacks and adds; 0: free.
   double copy_bytes_per_second = 0;
+  double slowdown = 0;  // seconds of compute lost in a second of copying
 };
 
-MeasuredInputs inputs_of(const IterationTrial& trial,
-                         int64_t num_micro_batches);
+// `copy_rate`: bytes in a second that each rank copies while all do; 0: not
+// known. Ranks that have no core to spare compute less while they copy.
+MeasuredInputs measured_inputs(const TrainSettings& settings, const Plan& plan,
+                               const IterationTrial& trial, double copy_rate);
 
 struct IterationOutlook {
   double seconds = 0;
   double hidden_fraction = 0;
-  double edge_seconds = 0;  // that nothing can hide
 };
 
-// `link` is that of the plan's options, too.
-IterationOutlook predict_cell(const TrainSettings& settings, const Plan& plan,
-                              Overlap overlap, const MeasuredInputs& inputs);
+// On the links of the plan's options.
+IterationOutlook predict_iteration_of(const TrainSettings& settings,
+                                      const Plan& plan, Overlap overlap,
+                                      const MeasuredInputs& inputs);
 
 }  // namespace canzona

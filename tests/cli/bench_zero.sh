@@ -70,6 +70,16 @@ member_is 'cells 4 zero z1' 1
 member_is 'cells 5 bytes_per_rank' "$(member 'cells 5 bytes_predicted')"
 member_is 'cells 0 memory_bytes_max' "$(member 'cells 0 memory_predicted_max')"
 
+# More ranks than the preset's batch has micro-batches: 24 times the slow
+# bytes where 16 divides all rows.
+# shellcheck disable=SC2086
+canzona $quick --mesh dp=16 --ranks-per-node 4 --zero 'zero3;hier:4' \
+  --overlap background --micro-batches 4 --rule adamw --set model.hidden=64 \
+  --set model.head_dim=16 --json --quiet
+exits 0
+member_is 'cells 0 slow_bytes_per_rank' \
+  $((24 * $(member 'cells 1 slow_bytes_per_rank')))
+
 # A modelled link; text, trace.
 # shellcheck disable=SC2086
 canzona $quick --mesh dp=2 --zero zero3 --overlap all --comm-ratio 0.5 \
