@@ -10,7 +10,7 @@ TEST(ZeroFaults, AtRandomMomentsEndEveryRank) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     std::string words;
     FaultTrial trial = random_zero_fault(seed, words);
-    trial.deadline = std::chrono::milliseconds(600);
+    trial.deadline = std::chrono::milliseconds(1500);
     const FaultOutcome outcome = run_fault(trial);
     SCOPED_TRACE(cat(words, ", ", outcome.stage));
     ASSERT_TRUE(outcome.happened);

@@ -81,7 +81,7 @@ std::vector<std::string> said(const Stage& stage, bool stays, Overlap overlap) {
   FaultyGate gate(stage, stays);
   RunOptions options;
   options.world.gate = &gate;
-  if (stays) options.communicator.deadline = std::chrono::milliseconds(500);
+  if (stays) options.communicator.deadline = std::chrono::seconds(2);
   std::vector<std::string> words(4);
   try {
     run_ranks(4, options, [&](Communicator& world) {
@@ -118,17 +118,6 @@ TEST_P(ZeroFault, ThatThrowsEndsTheOthersWithItsWords) {
   }
 }
 
-TEST_P(ZeroFault, ThatStaysIsNamedWithOperationAndModule) {
-  const auto& [stage, overlap] = GetParam();
-  const std::vector<std::string> words = said(stage, true, overlap);
-  for (const std::string& of_rank : words) EXPECT_THAT(of_rank, Not(IsEmpty()));
-  EXPECT_THAT(
-      words[stage.peer],
-      AllOf(HasSubstr(std::string(to_string(stage.operation))),
-            HasSubstr("'layer 1'"),
-            ContainsRegex("ranks? ([0-9], )*1(, [0-9])* (did|had) not come")));
-}
-
 INSTANTIATE_TEST_SUITE_P(
     Runtime, ZeroFault,
     testing::Combine(testing::ValuesIn(stages()),
@@ -137,6 +126,23 @@ INSTANTIATE_TEST_SUITE_P(
       return cat(std::get<0>(of.param).name, "_",
                  to_string(std::get<1>(of.param)));
     });
+
+class ZeroStay : public testing::TestWithParam<Stage> {};
+
+// Who is late may be missed through another that waits for it; the one that was
+// to meet it knows. Random faults have the other modes.
+TEST_P(ZeroStay, IsNamedWithOperationAndModule) {
+  const std::vector<std::string> words = said(GetParam(), true, Overlap::kNone);
+  for (const std::string& of_rank : words) EXPECT_THAT(of_rank, Not(IsEmpty()));
+  EXPECT_THAT(
+      words[GetParam().peer],
+      AllOf(HasSubstr(std::string(to_string(GetParam().operation))),
+            HasSubstr("'layer 1'"),
+            ContainsRegex("ranks? ([0-9], )*1(, [0-9])* (did|had) not come")));
+}
+
+INSTANTIATE_TEST_SUITE_P(Runtime, ZeroStay, testing::ValuesIn(stages()),
+                         [](const auto& of) { return of.param.name; });
 
 }  // namespace
 }  // namespace canzona
