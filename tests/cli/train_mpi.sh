@@ -41,4 +41,25 @@ member_is mesh dp=2
 ranks 2 $quick --mesh dp=4
 exits 2
 
+# However tensors are cut; processes measure and choose alike. Links are
+# modelled between threads alone.
+for zero in hier:2 zero3; do
+  # shellcheck disable=SC2086
+  canzona $quick --mesh dp=4 --zero $zero --json --quiet
+  exits 0
+  digest=$(member digest)
+  # shellcheck disable=SC2086
+  ranks 4 $quick --mesh dp=4 --zero $zero --json --quiet
+  exits 0
+  member_is digest "$digest"
+done
+# shellcheck disable=SC2086
+ranks 2 $quick --zero auto --memory-cap 1GB --json --quiet
+exits 0
+member_is mesh dp=2
+# shellcheck disable=SC2086
+ranks 2 $quick --zero zero3 --link intra=1GB/s,inter=1GB/s
+exits 2
+says 'links are modelled between threads only'
+
 finish
