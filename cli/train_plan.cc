@@ -137,6 +137,7 @@ TrainPlan plan_training(const TrainConfig& config,
                         const std::optional<MachineLimits>& limits) {
   Model model = decoder_shapes(settings.decoder, config.preset);
   route(model, {});
+  if (!config.freeze.empty()) freeze(model, split_text(config.freeze, ','));
   check_mesh(mesh, model);
   const auto rule = make_rule_facts(
       config.rule.name,

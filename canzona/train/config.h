@@ -70,6 +70,7 @@ struct TrainConfig {
   } adamw = {};
   ScheduleSettings schedule = {};
   double clip = 1;
+  std::string freeze;  // patterns of names, separated by commas
   struct {
     int64_t every = 0;
     int64_t sequences = 0;

@@ -79,6 +79,7 @@ std::vector<ConfigKey> config_keys(TrainConfig& c) {
       whole("schedule.warmup", c.schedule.warmup, 0, 1e9, "steps over which rates rise"),
       real("schedule.decay", c.schedule.decay, 0, 1e9, "wsd: how long rates fall; below 1 a share of all steps, else steps"),
       real("schedule.final", c.schedule.final, 0, 1, "rates at the end, as a share of the peak"),
+      text("freeze", c.freeze, "tensors that never change: patterns of names, separated by commas"),
       real("clip", c.clip, 0, kInf, "norm that gradients are clipped to; 0: no clipping"),
       whole("eval.every", c.eval.every, 0, 1e9, "steps between evaluations; 0: at the end alone"),
       whole("eval.sequences", c.eval.sequences, 0, kMany, "held-out sequences of an evaluation; 0: all"),

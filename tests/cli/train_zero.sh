@@ -69,6 +69,16 @@ trains '' --mesh dp=4 --set model.tied=on
 trains "$(member digest)" --mesh dp=4 --zero hier:2 --set model.tied=on
 counts --mesh dp=4 --zero hier:2 --set model.tied=on
 
+# What is frozen is gathered like all else and never changes.
+frozen="--mesh dp=4 --set freeze=*embed*,*layers.0.*"
+# shellcheck disable=SC2086
+trains '' $frozen
+for zero in zero3 hier:2 zero2; do
+  # shellcheck disable=SC2086
+  trains "$(member digest)" $frozen --zero $zero
+done
+refuses 'freezes no tensor' -- train --set freeze=nothing
+
 # With tp and pp, and neighbours of a pipeline that share their gathers.
 # shellcheck disable=SC2086
 for zero in zero3 none z3=2; do
@@ -101,7 +111,7 @@ refuses '--zero auto: nothing fits in' 'the nearest is' \
 # shellcheck disable=SC2086
 canzona $quick --mesh dp=4 --zero hier:2 --run run
 exits 0
-says 'zero: z1=4,z2=2,z3=2, background, 2 modules ahead; a rank sends'
+says 'zero: z1=4,z2=2,z3=2, background, 3 modules ahead; a rank sends'
 prints 'digest'
 # shellcheck disable=SC2086
 canzona $quick --mesh dp=4 --zero hier:2 --dry-run
