@@ -1,6 +1,8 @@
 // What digests of parameters and of states share; for their sources.
 #pragma once
 
+#include <algorithm>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,6 +27,22 @@ inline std::vector<LogicalRun> shard_runs(const Rank& rank,
                                           const Tensor& tensor) {
   const int32_t tp = rank.plan.grid.tp_ranks();
   return logical_runs(tensor, tp, rank.place.t % tp);
+}
+
+// Values of a shard from its element `in_shard` on, as the whole tensor counts
+// them.
+template <class Number>
+void add_of_shard(LogicalDigest& digest, uint64_t seed, const Rank& rank,
+                  const Tensor& tensor, int64_t in_shard,
+                  std::span<const Number> values) {
+  for (const LogicalRun& run : shard_runs(rank, tensor)) {
+    const int64_t first = std::max(run.in_shard, in_shard);
+    const int64_t end =
+        std::min(run.in_shard + run.count, in_shard + std::ssize(values));
+    if (first < end)
+      digest.add(seed, run.in_tensor + first - run.in_shard,
+                 values.subspan(index(first - in_shard), index(end - first)));
+  }
 }
 
 // Adds up the ranks' digests, each number having been added by one of them.

@@ -24,17 +24,8 @@ void add_piece(Rank& rank, int32_t t, const TensorPiece& piece,
     const auto halves = downloaded<uint16_t>(rank, memory, piece.count);
     std::copy(halves.begin(), halves.end(), bits.begin());
   }
-  const uint64_t seed = name_seed(tensor.name);
-  const std::span<const uint32_t> all(bits);
-  for (const LogicalRun& run : shard_runs(rank, tensor)) {
-    const int64_t first = std::max(run.in_shard, piece.in_shard);
-    const int64_t end =
-        std::min(run.in_shard + run.count, piece.in_shard + piece.count);
-    if (first < end)
-      digest.add(
-          seed, run.in_tensor + first - run.in_shard,
-          all.subspan(index(first - piece.in_shard), index(end - first)));
-  }
+  add_of_shard<uint32_t>(digest, name_seed(tensor.name), rank, tensor,
+                         piece.in_shard, bits);
 }
 
 // The parameters of dense tensors (or of experts) on this rank.

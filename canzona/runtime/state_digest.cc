@@ -68,27 +68,13 @@ void add_owner_states(Rank& rank, LogicalDigest& digest) {
       }
 }
 
-// Element e of a shard, as the whole tensor counts it.
-void add_run(LogicalDigest& digest, uint64_t seed, const Tensor& tensor,
-             const Rank& rank, const KeptElements& elements,
-             std::span<const float> values) {
-  for (const LogicalRun& run : shard_runs(rank, tensor)) {
-    const int64_t first = std::max(run.in_shard, elements.skipped);
-    const int64_t end =
-        std::min(run.in_shard + run.count, elements.skipped + elements.count);
-    if (first < end)
-      digest.add(
-          seed, run.in_tensor + first - run.in_shard,
-          values.subspan(index(first - elements.skipped), index(end - first)));
-  }
-}
-
 void add_element_states(Rank& rank, LogicalDigest& digest) {
   const auto add = [&](const KeptElements& elements, std::string_view name,
                        const float* values) {
     const Tensor& tensor = rank.tensor(elements.tensor);
-    add_run(digest, name_seed(cat(tensor.name, "/", name)), tensor, rank,
-            elements, downloaded<float>(rank, values, elements.count));
+    add_of_shard<float>(digest, name_seed(cat(tensor.name, "/", name)), rank,
+                        tensor, elements.skipped,
+                        downloaded<float>(rank, values, elements.count));
   };
   for (const KeptElements& elements : rank.kept.elements) {
     if (!counts_states(rank, elements.tensor) ||

@@ -26,35 +26,47 @@ void StagedBucket::add_own(const Pair& all, const Extent& own) {
     own_.push_back({all.flat + first - all.staging, first, end - first});
 }
 
-void StagedBucket::pack(const WireOps& ops, std::byte* staging,
-                        const std::byte* flat, int64_t element_bytes) const {
-  for (const Pair& p : all_)
+namespace {
+
+template <class Pairs>
+void copy_in(const WireOps& ops, const Pairs& pairs, std::byte* staging,
+             const std::byte* flat, int64_t element_bytes) {
+  for (const auto& p : pairs)
     ops.copy(staging + p.staging * element_bytes, flat + p.flat * element_bytes,
              p.count * element_bytes);
+}
+
+template <class Pairs>
+void copy_out(const WireOps& ops, const Pairs& pairs, std::byte* flat,
+              const std::byte* staging, int64_t element_bytes) {
+  for (const auto& p : pairs)
+    ops.copy(flat + p.flat * element_bytes, staging + p.staging * element_bytes,
+             p.count * element_bytes);
+}
+
+}  // namespace
+
+void StagedBucket::pack(const WireOps& ops, std::byte* staging,
+                        const std::byte* flat, int64_t element_bytes) const {
+  copy_in(ops, all_, staging, flat, element_bytes);
 }
 
 void StagedBucket::unpack(const WireOps& ops, std::byte* flat,
                           const std::byte* staging,
                           int64_t element_bytes) const {
-  for (const Pair& p : all_)
-    ops.copy(flat + p.flat * element_bytes, staging + p.staging * element_bytes,
-             p.count * element_bytes);
+  copy_out(ops, all_, flat, staging, element_bytes);
 }
 
 void StagedBucket::pack_own(const WireOps& ops, std::byte* staging,
                             const std::byte* flat,
                             int64_t element_bytes) const {
-  for (const Pair& p : own_)
-    ops.copy(staging + p.staging * element_bytes, flat + p.flat * element_bytes,
-             p.count * element_bytes);
+  copy_in(ops, own_, staging, flat, element_bytes);
 }
 
 void StagedBucket::unpack_own(const WireOps& ops, std::byte* flat,
                               const std::byte* staging,
                               int64_t element_bytes) const {
-  for (const Pair& p : own_)
-    ops.copy(flat + p.flat * element_bytes, staging + p.staging * element_bytes,
-             p.count * element_bytes);
+  copy_out(ops, own_, flat, staging, element_bytes);
 }
 
 }  // namespace canzona
