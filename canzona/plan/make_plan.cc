@@ -56,13 +56,16 @@ int32_t chosen_prefetch(Plan plan) {
   const int64_t cap = plan.options.memory_cap_bytes;
   if (cap == 0) return kUsualPrefetch;
   plan.options.zero.prefetch = 0;
-  int64_t least = 0, slot = 1;
+  int64_t least = 0, slot = 1, large = 0;
   for (const RankCost& rank : predict(plan))
     least = std::max(least, rank.memory.total().value());
-  for (int32_t stage = 0; stage < plan.grid.pp; ++stage)
-    slot = std::max(slot, pool_sizes(plan, stage).slot *
-                              (bytes_per_parameter(plan) + kBytesPerFp32));
-  const int64_t room = std::max<int64_t>(cap - least, 0) / slot;
+  for (int32_t stage = 0; stage < plan.grid.pp; ++stage) {
+    const PoolSizes pools = pool_sizes(plan, stage);
+    slot = std::max(slot,
+                    pools.slot * (bytes_per_parameter(plan) + kBytesPerFp32));
+    large = std::max(large, pools.large_slot * bytes_per_parameter(plan));
+  }
+  const int64_t room = std::max<int64_t>(cap - least - large, 0) / slot;
   return static_cast<int32_t>(std::min<int64_t>(room, num_modules(plan.model)));
 }
 

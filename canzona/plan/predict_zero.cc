@@ -14,23 +14,24 @@ bool is_tied(const Model& model) {
       model.tensors, [](const Tensor& t) { return t.role == Role::kHead; });
 }
 
-int64_t largest_module(const Plan& plan, int32_t stage) {
-  std::vector<int64_t> sums(static_cast<size_t>(num_modules(plan.model)), 0);
-  for (const Tensor& tensor : plan.model.tensors)
-    if (stage_of(plan.grid, plan.model, tensor) == stage)
-      sums[static_cast<size_t>(module_of(plan.model, tensor))] +=
-          shard_elements(plan.grid, tensor);
-  return std::ranges::max(sums);
-}
-
 int64_t largest_message(const Plan& plan, int32_t stage, Resting what) {
   int64_t most = 0;
   for (const Bucket& bucket : plan.buckets) {
     if (plan.buffers[static_cast<size_t>(bucket.buffer)].stage != stage)
       continue;
-    most = std::max(most, message_elements(plan, bucket, what));
+    if (!is_direct(plan, bucket))
+      most = std::max(most, message_elements(plan, bucket, what));
   }
   return most;
+}
+
+// The largest layer, or what else there is.
+int64_t usual_slot(const std::vector<int64_t>& modules) {
+  const int64_t layer =
+      modules.size() < 3
+          ? 0
+          : *std::max_element(modules.begin() + 1, modules.end() - 1);
+  return layer > 0 ? layer : std::ranges::max(modules);
 }
 
 const Buffer& buffer_of(const Plan& plan, const Bucket& bucket) {
@@ -228,17 +229,46 @@ int32_t slots_at_once(const Plan& plan) {
   return is_tied(plan.model) && plan.grid.pp == 1 ? 2 : 1;
 }
 
+std::vector<int64_t> module_elements(const Plan& plan, int32_t stage) {
+  std::vector<int64_t> sums(static_cast<size_t>(num_modules(plan.model)), 0);
+  for (const Tensor& tensor : plan.model.tensors)
+    if (stage_of(plan.grid, plan.model, tensor) == stage)
+      sums[static_cast<size_t>(module_of(plan.model, tensor))] +=
+          shard_elements(plan.grid, tensor);
+  return sums;
+}
+
+bool is_direct(const Plan& plan, const Bucket& bucket) {
+  const ZeroSizes& zero = plan.options.zero.sizes;
+  return bucket.tensors.size() == 1 && zero.z2 == zero.z3 && zero.z2 > 1 &&
+         plan.traffic != Traffic::kPadded;
+}
+
 PoolSizes pool_sizes(const Plan& plan, int32_t stage) {
   PoolSizes pools;
   if (plan.grid.places == 1) return pools;
   const ZeroOptions& zero = plan.options.zero;
-  pools.slot = largest_module(plan, stage);
+  const std::vector<int64_t> modules = module_elements(plan, stage);
+  pools.slot = usual_slot(modules);
+  const int64_t most = std::ranges::max(modules);
+  if (most > pools.slot) pools.large_slot = most;
+  const bool pair = slots_at_once(plan) == 2;
+  const auto large = static_cast<int32_t>(modules.front() > pools.slot) +
+                     static_cast<int32_t>(modules.back() > pools.slot);
+  const int32_t at_once = pair ? std::max(2 - large, 1) : 1;
+  const int32_t large_at_once = pair ? std::max(large, 1) : 1;
+  if (zero.sizes.z3 > 1) {
+    pools.gather_slots = at_once + zero.prefetch;
+    pools.large_gather_slots = large_at_once + std::min(zero.prefetch, 1);
+  }
+  if (zero.sizes.z2 > 1) {
+    pools.scatter_slots = at_once + std::min(zero.prefetch, kMostScatterAhead);
+    pools.large_scatter_slots = large_at_once;
+  }
+  if (pools.large_slot == 0)
+    pools.large_gather_slots = pools.large_scatter_slots = 0;
   pools.parameter_staging = largest_message(plan, stage, Resting::kParameters);
   pools.gradient_staging = largest_message(plan, stage, Resting::kGradients);
-  const int32_t at_once = slots_at_once(plan);
-  if (zero.sizes.z3 > 1) pools.gather_slots = at_once + zero.prefetch;
-  if (zero.sizes.z2 > 1)
-    pools.scatter_slots = at_once + std::min(zero.prefetch, kMostScatterAhead);
   return pools;
 }
 

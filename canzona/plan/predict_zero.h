@@ -15,27 +15,41 @@
 
 namespace canzona {
 
-// Of every rank of a stage, in elements. Staging holds one message while it is
-// sorted by ranks.
+// Of every rank of a stage, in elements. Slots hold a layer each; modules that
+// are larger than the largest layer, as embeddings are, have slots of their
+// own. Staging holds one message while it is sorted by ranks.
 struct PoolSizes {
   int32_t gather_slots = 0;  // 0: parameters are not gathered
   int32_t scatter_slots = 0;
-  int64_t slot = 0;  // the largest module
+  int64_t slot = 0;
+  int32_t large_gather_slots = 0;
+  int32_t large_scatter_slots = 0;
+  int64_t large_slot = 0;
   int64_t parameter_staging = 0;
   int64_t gradient_staging = 0;
 
   int64_t gather_bytes(int64_t bytes_per_parameter) const {
-    return (gather_slots * slot + parameter_staging) * bytes_per_parameter;
+    return (gather_slots * slot + large_gather_slots * large_slot +
+            parameter_staging) *
+           bytes_per_parameter;
   }
   int64_t scatter_bytes() const {
-    return (scatter_slots * slot + gradient_staging) * kBytesPerFp32;
+    return (scatter_slots * slot + large_scatter_slots * large_slot +
+            gradient_staging) *
+           kBytesPerFp32;
   }
 };
 PoolSizes pool_sizes(const Plan& plan, int32_t stage);
 
-// Slots that a stage cannot do without: with a tied head the embedding is used
+// Modules that are in use at once: with a tied head the embedding is used
 // beside it.
 int32_t slots_at_once(const Plan& plan);
+
+// Elements of each module on a tp rank of the stage.
+std::vector<int64_t> module_elements(const Plan& plan, int32_t stage);
+
+// Whether a bucket's message lies as the model uses it, and needs no sorting.
+bool is_direct(const Plan& plan, const Bucket& bucket);
 // Gathered ahead where nobody said how many, and memory is not short.
 inline constexpr int32_t kUsualPrefetch = 3;
 // Scatter slots beyond those in use at once, unless fewer are gathered ahead.

@@ -57,13 +57,15 @@ std::string pools_text(const Plan& plan) {
   const int64_t bytes = bytes_per_parameter(plan.options.parameters);
   std::vector<std::string> words;
   if (pools.gather_slots > 0)
-    words.push_back(fmt::format("{} for parameters ({})",
-                                counted(pools.gather_slots, "slot"),
-                                human_bytes(pools.gather_bytes(bytes))));
+    words.push_back(fmt::format(
+        "{} for parameters ({})",
+        counted(pools.gather_slots + pools.large_gather_slots, "slot"),
+        human_bytes(pools.gather_bytes(bytes))));
   if (pools.scatter_slots > 0)
-    words.push_back(fmt::format("{} for gradients ({})",
-                                counted(pools.scatter_slots, "slot"),
-                                human_bytes(pools.scatter_bytes())));
+    words.push_back(fmt::format(
+        "{} for gradients ({})",
+        counted(pools.scatter_slots + pools.large_scatter_slots, "slot"),
+        human_bytes(pools.scatter_bytes())));
   return fmt::format("{}; a message is a {}", join(words, ", "),
                      to_string(plan.options.zero.message));
 }
@@ -168,8 +170,8 @@ void write_zero(JsonWriter& out, const ReportPlan& shown) {
   out.field("z2_crosses_nodes", crosses_nodes(plan, zero.sizes.z2));
   out.field("z3_crosses_nodes", crosses_nodes(plan, zero.sizes.z3));
   const PoolSizes pools = pool_sizes(plan, 0);
-  out.field("gather_slots", pools.gather_slots);
-  out.field("scatter_slots", pools.scatter_slots);
+  out.field("gather_slots", pools.gather_slots + pools.large_gather_slots);
+  out.field("scatter_slots", pools.scatter_slots + pools.large_scatter_slots);
   out.member("operations").begin_object();
   for (const ZeroRow& row : zero_rows(shown)) {
     out.member(row.operation->key).begin_object();

@@ -7,6 +7,7 @@
 // In the memory of the engine. Views are valid as long as the store.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
@@ -65,23 +66,31 @@ class RankStore {
 
   // Pools of modules on their way: slots of whole tensors, and staging.
   const PoolSizes& pools() const { return pool_sizes_; }
+  // Large ones have the numbers after the others.
   std::byte* gather_slot(int64_t slot) const {
-    return gather_pool_.data() + slot * pool_sizes_.slot * parameter_bytes();
+    return gather_pool_.data() +
+           slot_at(slot, pool_sizes_.gather_slots) * parameter_bytes();
   }
   std::byte* parameter_staging() const {
-    return gather_slot(pool_sizes_.gather_slots);
+    return gather_slot(pool_sizes_.gather_slots +
+                       pool_sizes_.large_gather_slots);
   }
   float* scatter_slot(int64_t slot) const {
-    return as_floats(scatter_pool_) + slot * pool_sizes_.slot;
+    return as_floats(scatter_pool_) + slot_at(slot, pool_sizes_.scatter_slots);
   }
   float* gradient_staging() const {
-    return scatter_slot(pool_sizes_.scatter_slots);
+    return scatter_slot(pool_sizes_.scatter_slots +
+                        pool_sizes_.large_scatter_slots);
   }
 
   // What was reserved.
   RankMemory memory() const;
 
  private:
+  int64_t slot_at(int64_t slot, int64_t num_usual) const {
+    const int64_t usual = std::min(slot, num_usual);
+    return usual * pool_sizes_.slot + (slot - usual) * pool_sizes_.large_slot;
+  }
   static float* as_floats(const ReservedBlock& block) {
     return reinterpret_cast<float*>(block.data());
   }

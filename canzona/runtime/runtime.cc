@@ -272,18 +272,24 @@ RankMemory Runtime::memory() const { return parts_->rank.store.memory(); }
 Runtime::PoolUse Runtime::pool_use() const {
   const RankStore& store = parts_->rank.store;
   PoolSizes used = store.pools();
-  used.gather_slots = used.scatter_slots = 0;
+  used.gather_slots = used.large_gather_slots = 0;
+  used.scatter_slots = used.large_scatter_slots = 0;
   PoolUse use;
-  if (parts_->gatherer != nullptr) {
-    use.gather_slots = parts_->gatherer->most_slots_used();
-    use.slots_now += parts_->gatherer->num_slots_used();
+  if (const Gatherer* gatherer = parts_->gatherer.get()) {
+    used.gather_slots = static_cast<int32_t>(gatherer->most_slots_used(false));
+    used.large_gather_slots =
+        static_cast<int32_t>(gatherer->most_slots_used(true));
+    use.slots_now += gatherer->num_slots_used();
   }
-  if (parts_->scatterer != nullptr) {
-    use.scatter_slots = parts_->scatterer->most_slots_used();
-    use.slots_now += parts_->scatterer->num_slots_used();
+  if (const Scatterer* scatterer = parts_->scatterer.get()) {
+    used.scatter_slots =
+        static_cast<int32_t>(scatterer->most_slots_used(false));
+    used.large_scatter_slots =
+        static_cast<int32_t>(scatterer->most_slots_used(true));
+    use.slots_now += scatterer->num_slots_used();
   }
-  used.gather_slots = static_cast<int32_t>(use.gather_slots);
-  used.scatter_slots = static_cast<int32_t>(use.scatter_slots);
+  use.gather_slots = used.gather_slots + used.large_gather_slots;
+  use.scatter_slots = used.scatter_slots + used.large_scatter_slots;
   use.bytes = used.gather_bytes(store.parameter_bytes()) + used.scatter_bytes();
   return use;
 }

@@ -15,7 +15,11 @@ Gatherer::Gatherer(Rank& rank, Publisher& publisher)
       publisher_(publisher),
       table_(rank),
       slot_of_module_(table_.tensors.size(), -1),
-      slots_(index(rank.store.pools().gather_slots)) {
+      slots_(index(rank.store.pools().gather_slots +
+                   rank.store.pools().large_gather_slots)) {
+  const PoolSizes& pools = rank.store.pools();
+  ranges_[0] = {0, pools.gather_slots};
+  ranges_[1] = {pools.gather_slots, pools.large_gather_slots};
   const GroupLayouts group(rank, Resting::kParameters);
   for (size_t b = 0; b < rank.layout.parameters.buckets.size(); ++b) {
     const Message& message = messages_.emplace_back(rank, table_, b, group);
@@ -51,6 +55,9 @@ void Gatherer::begin(std::span<const int32_t> uses) {
                            " uses of the step before are not over"));
     first_use_ = num_uses_;
     uses_.assign(uses.begin(), uses.end());
+    slot_of_use_.clear();
+    for (int32_t module : uses)
+      slot_of_use_.push_back(ranges_[table_.large[index(module)]].take());
     num_uses_ += std::ssize(uses);
   }
   changed_.notify_all();
@@ -82,8 +89,8 @@ void Gatherer::require_room(int32_t module) {
   if (slot.in_use && slot.use < num_asked_)
     throw UsageError(cat("wait_params: ", labels_[index(module)], ", but ",
                          num_asked_ - num_released_,
-                         " modules are in use and there are ", num_slots(),
-                         " slots"));
+                         " modules are in use and there are ",
+                         ranges_[table_.large[index(module)]].count, " slots"));
 }
 
 void Gatherer::require_over() const {
@@ -124,7 +131,7 @@ void Gatherer::wait(int32_t module) {
     flow_end(rank_.track, "parameters", use);
   }
   if (num_gathered_ <= use) std::rethrow_exception(failure_);
-  slot_of_module_[index(module)] = use % num_slots();
+  slot_of_module_[index(module)] = slot_number(use);
 }
 
 std::byte* Gatherer::parameter(int32_t tensor) const {
@@ -163,18 +170,18 @@ void Gatherer::serve() {
     if (closing_ || failure_ != nullptr) return;
     const int64_t use = num_gathered_;
     slot_of(use) = {use, true};
-    const int64_t used = std::ranges::count_if(slots_, &Slot::in_use);
-    most_used_ = std::max(most_used_, used);
-    count(track_, "gather slots", used);
     const int32_t module = uses_[index(use - first_use_)];
+    const size_t kind = table_.large[index(module)];
+    most_used_[kind] = std::max(most_used_[kind], num_in_use(ranges_[kind]));
+    count(track_, "gather slots", std::ranges::count_if(slots_, &Slot::in_use));
+    std::byte* slot = rank_.store.gather_slot(slot_number(use));
     lock.unlock();
     std::exception_ptr failure;
     try {
       publisher_.wait_elsewhere(module);
       const Span span(track_, "gather", labels_[index(module)]);
       for (int32_t bucket : table_.buckets[index(module)])
-        gather_bucket(module, bucket,
-                      rank_.store.gather_slot(use % num_slots()));
+        gather_bucket(module, bucket, slot);
       flow_begin(track_, "parameters", use);
     } catch (...) {
       failure = std::current_exception();
@@ -191,15 +198,16 @@ void Gatherer::gather_bucket(int32_t module, int32_t bucket, std::byte* slot) {
   const int64_t size = rank_.store.parameter_bytes();
   const Message& message = messages_[index(bucket)];
   const Extent at_rest = rank_.layout.parameters.buckets[index(bucket)].all;
-  std::byte* staging = rank_.store.parameter_staging();
+  std::byte* arrival = message.direct() ? slot + message.in_slot() * size
+                                        : rank_.store.parameter_staging();
   const int64_t begin = steady_nanoseconds();
   rank_.groups.parameters()->all_gather_v(
       {rank_.store.parameter(at_rest.first), index(at_rest.count * size)},
       part_bytes_[index(bucket)],
-      {staging, index(message.num_elements() * size)},
+      {arrival, index(message.num_elements() * size)},
       {.label = labels_[index(module)]});
   const int64_t end = steady_nanoseconds();
-  message.to_slot(rank_.wire_ops(), slot, staging, size);
+  if (!message.direct()) message.to_slot(rank_.wire_ops(), slot, arrival, size);
   const std::lock_guard lock(mutex_);
   busy_ += end - begin;
 }
@@ -214,9 +222,15 @@ int64_t Gatherer::num_slots_used() const {
   return std::ranges::count_if(slots_, &Slot::in_use);
 }
 
-int64_t Gatherer::most_slots_used() const {
+int64_t Gatherer::num_in_use(const SlotRange& range) const {
+  const auto first = slots_.begin() + range.first;
+  return std::count_if(first, first + range.count,
+                       [](const Slot& slot) { return slot.in_use; });
+}
+
+int64_t Gatherer::most_slots_used(bool large) const {
   const std::lock_guard lock(mutex_);
-  return most_used_;
+  return most_used_[large ? 1 : 0];
 }
 
 }  // namespace canzona

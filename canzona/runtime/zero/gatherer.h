@@ -8,8 +8,8 @@
 //   gatherer.release(module);             // its slot is free again
 //
 // The thread goes ahead as far as there are free slots (background), one use
-// ahead of compute (main), or not at all (none). Use u lies in slot u modulo
-// their number, so that a slot is free when the use that far back is released.
+// ahead of compute (main), or not at all (none). Slots are given to uses in
+// turn, so that one is free when the use that far back is released.
 // Compute waits for uses in order, and the thread for slots of earlier uses
 // only: no circle of waits.
 //
@@ -49,7 +49,7 @@ class Gatherer {
   void close();
 
   double busy() const;  // seconds in operations
-  int64_t most_slots_used() const;
+  int64_t most_slots_used(bool large) const;
   int64_t num_slots_used() const;  // now
 
  private:
@@ -59,11 +59,15 @@ class Gatherer {
   };
 
   int64_t num_slots() const { return static_cast<int64_t>(slots_.size()); }
+  int64_t slot_number(int64_t use) const {
+    return slot_of_use_[static_cast<size_t>(use - first_use_)];
+  }
   Slot& slot_of(int64_t use) {
-    return slots_[static_cast<size_t>(use % num_slots())];
+    return slots_[static_cast<size_t>(slot_number(use))];
   }
   // Of all uses, the first that may not be gathered yet.
   int64_t horizon() const;
+  int64_t num_in_use(const SlotRange& range) const;
   bool can_gather();
   void require_module(const char* call, int32_t module) const;
   void require_room(int32_t module);
@@ -82,13 +86,15 @@ class Gatherer {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Slot> slots_;
-  std::vector<int32_t> uses_;  // of this step
-  int64_t first_use_ = 0;      // numbers go on from step to step
+  std::vector<int32_t> uses_;         // of this step
+  std::vector<int64_t> slot_of_use_;  // the same
+  SlotRange ranges_[2];               // usual slots, large ones
+  int64_t first_use_ = 0;             // numbers go on from step to step
   int64_t num_uses_ = 0;
   int64_t num_asked_ = 0;  // that compute has waited for
   int64_t num_released_ = 0;
   int64_t num_gathered_ = 0;
-  int64_t most_used_ = 0;
+  int64_t most_used_[2] = {0, 0};
   int64_t busy_ = 0;  // nanoseconds
   bool closing_ = false;
   std::exception_ptr failure_;

@@ -1,5 +1,6 @@
 #include "canzona/runtime/zero/message.h"
 
+#include "canzona/base/check.h"
 #include "canzona/plan/modules.h"
 #include "canzona/runtime/index.h"
 
@@ -11,6 +12,8 @@ ModuleTable::ModuleTable(const Rank& rank)
       tensors(index(num_modules(rank.plan.model))),
       frozen(tensors.size()),
       buckets(tensors.size()) {
+  for (int64_t elements : module_elements(rank.plan, rank.place.stage))
+    large.push_back(elements > rank.store.pools().slot ? 1 : 0);
   const FlatLayout& layout = rank.layout.parameters;
   std::vector<int64_t> used(tensors.size(), 0);
   for (size_t t = 0; t < of_tensor.size(); ++t) {
@@ -58,6 +61,13 @@ Message::Message(const Rank& rank, const ModuleTable& table, size_t bucket,
     num_elements_ += all.count;
   }
   own_count_ = counts_[group.own];
+  direct_ = is_direct(
+      rank.plan,
+      rank.plan.buckets[index(group.layouts[0].buckets[bucket].bucket)]);
+  if (!direct_) return;
+  for (const RunCopy& c : copies_)
+    CANZONA_CHECK_EQ(c.in_slot - in_slot(), c.in_message,
+                     "a message that lies otherwise in its slot");
 }
 
 void Message::to_slot(const WireOps& ops, std::byte* slot,

@@ -31,6 +31,16 @@ struct ModuleTable {
   std::vector<std::vector<int32_t>> tensors;  // by module, but frozen ones
   std::vector<std::vector<int32_t>> frozen;   // by module
   std::vector<std::vector<int32_t>> buckets;  // of the rank, by module
+  std::vector<uint8_t> large;  // whether it needs a large slot, by module
+};
+
+// Slots of one kind: their numbers, taken in turn.
+struct SlotRange {
+  int64_t first = 0;
+  int64_t count = 0;
+  int64_t next = 0;  // of all takes so far
+
+  int64_t take() { return first + next++ % count; }
 };
 
 // What z consecutive homes keep at rest, by their number in the group.
@@ -54,6 +64,9 @@ class Message {
   Message(const Rank& rank, const ModuleTable& table, size_t bucket,
           const GroupLayouts& group);
 
+  // Whether it lies in a slot as it travels, from its tensor's place on.
+  bool direct() const { return direct_; }
+  int64_t in_slot() const { return copies_.empty() ? 0 : copies_[0].in_slot; }
   int64_t num_elements() const { return num_elements_; }
   const std::vector<int64_t>& counts() const { return counts_; }  // by rank
   int64_t own_first() const { return own_first_; }
@@ -70,6 +83,7 @@ class Message {
   int64_t num_elements_ = 0;
   int64_t own_first_ = 0;
   int64_t own_count_ = 0;
+  bool direct_ = false;
 };
 
 }  // namespace canzona

@@ -18,8 +18,13 @@ Scatterer::Scatterer(Rank& rank, Reducer& reducer)
       number_in_module_(table_.of_tensor.size(), 0),
       memory_(rank.engine.memory()),
       whole_life_(memory_),
-      in_use_(index(rank.store.pools().scatter_slots), 0),
+      in_use_(index(rank.store.pools().scatter_slots +
+                    rank.store.pools().large_scatter_slots),
+              0),
       queue_(in_use_.size()) {
+  const PoolSizes& pools = rank.store.pools();
+  ranges_[0] = {0, pools.scatter_slots};
+  ranges_[1] = {pools.scatter_slots, pools.large_scatter_slots};
   found_ = memory_.take_array<int32_t>(1);
   const GroupLayouts group(rank, Resting::kGradients);
   for (size_t b = 0; b < rank.layout.gradients.buckets.size(); ++b)
@@ -73,12 +78,21 @@ float* Scatterer::gradient(int32_t tensor) {
 
 // Slots that compute holds are freed by nobody else.
 void Scatterer::require_room(int32_t m) const {
-  const int64_t begun = std::ranges::count_if(
-      modules_, [](const Module& module) { return module.slot >= 0; });
-  if (begun == std::ssize(in_use_))
+  const SlotRange& range = ranges_[table_.large[index(m)]];
+  const int64_t begun =
+      std::ranges::count_if(modules_, [&](const Module& module) {
+        return module.slot >= range.first &&
+               module.slot < range.first + range.count;
+      });
+  if (begun == range.count)
     throw UsageError(cat("gradient: ", labels_[index(m)], ", but ", begun,
-                         " modules are begun and there are ", in_use_.size(),
+                         " modules are begun and there are ", range.count,
                          " slots"));
+}
+
+int64_t Scatterer::num_in_use(const SlotRange& range) const {
+  const auto first = in_use_.begin() + range.first;
+  return std::count(first, first + range.count, 1);
 }
 
 void Scatterer::take_slot(int32_t m) {
@@ -86,8 +100,10 @@ void Scatterer::take_slot(int32_t m) {
   Module& module = modules_[index(m)];
   {
     std::unique_lock lock(mutex_);
+    const size_t kind = table_.large[index(m)];
+    SlotRange& range = ranges_[kind];
     const auto is_free = [&] {
-      return failure_ != nullptr || std::ranges::count(in_use_, 0) > 0;
+      return failure_ != nullptr || num_in_use(range) < range.count;
     };
     if (!is_free()) {
       const Stopwatch watch(rank_.times.waited_for_gradients);
@@ -95,14 +111,11 @@ void Scatterer::take_slot(int32_t m) {
       changed_.wait(lock, is_free);
     }
     rethrow();
-    while (in_use_[next_slot_] != 0)
-      next_slot_ = (next_slot_ + 1) % in_use_.size();
-    in_use_[next_slot_] = 1;
-    module.slot = static_cast<int64_t>(next_slot_);
-    next_slot_ = (next_slot_ + 1) % in_use_.size();
-    const int64_t used = std::ranges::count(in_use_, 1);
-    most_used_ = std::max(most_used_, used);
-    count(rank_.track, "scatter slots", used);
+    module.slot = range.take();
+    while (in_use_[index(module.slot)] != 0) module.slot = range.take();
+    in_use_[index(module.slot)] = 1;
+    most_used_[kind] = std::max(most_used_[kind], num_in_use(range));
+    count(rank_.track, "scatter slots", std::ranges::count(in_use_, 1));
   }
   float* slot = rank_.store.scatter_slot(module.slot);
   int64_t elements = 0;
@@ -222,17 +235,20 @@ void Scatterer::scatter(const Parcel& parcel) {
 void Scatterer::scatter_bucket(const Parcel& parcel, int32_t bucket) {
   const Message& message = messages_[index(bucket)];
   const Extent at_rest = rank_.layout.gradients.buckets[index(bucket)].all;
-  auto* staging = reinterpret_cast<std::byte*>(rank_.store.gradient_staging());
-  const auto* slot =
-      reinterpret_cast<const std::byte*>(rank_.store.scatter_slot(parcel.slot));
+  float* slot = rank_.store.scatter_slot(parcel.slot);
+  auto* sent = reinterpret_cast<std::byte*>(
+      message.direct() ? slot + message.in_slot()
+                       : rank_.store.gradient_staging());
   const WireOps& ops = rank_.wire_ops();
-  message.from_slot(ops, staging, slot, kBytesPerFp32);
-  std::byte* own = staging + message.own_first() * kBytesPerFp32;
+  if (!message.direct())
+    message.from_slot(ops, sent, reinterpret_cast<const std::byte*>(slot),
+                      kBytesPerFp32);
+  std::byte* own = sent + message.own_first() * kBytesPerFp32;
   const int64_t begin = steady_nanoseconds();
   rank_.groups.gradients()->reduce_scatter_v(
       reduction_of(rank_.options.wire),
-      {staging, index(message.num_elements() * kBytesPerFp32)},
-      message.counts(), {own, index(message.own_count() * kBytesPerFp32)},
+      {sent, index(message.num_elements() * kBytesPerFp32)}, message.counts(),
+      {own, index(message.own_count() * kBytesPerFp32)},
       {.label = labels_[index(parcel.module)]});
   const int64_t end = steady_nanoseconds();
   auto* sum =
@@ -252,9 +268,9 @@ int64_t Scatterer::num_slots_used() const {
   return std::ranges::count(in_use_, 1);
 }
 
-int64_t Scatterer::most_slots_used() const {
+int64_t Scatterer::most_slots_used(bool large) const {
   const std::lock_guard lock(mutex_);
-  return most_used_;
+  return most_used_[large ? 1 : 0];
 }
 
 }  // namespace canzona

@@ -45,7 +45,7 @@ class Scatterer {
   void close();
 
   double busy() const;  // seconds in operations
-  int64_t most_slots_used() const;
+  int64_t most_slots_used(bool large) const;
   int64_t num_slots_used() const;  // now
 
  private:
@@ -64,6 +64,7 @@ class Scatterer {
 
   void require_room(int32_t module) const;
   void take_slot(int32_t module);
+  int64_t num_in_use(const SlotRange& range) const;
   void hand_over(int32_t module, bool last);
   void look_for_nonfinite(int32_t module);
   void wait_until_done(int64_t parcels);
@@ -90,11 +91,11 @@ class Scatterer {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<uint8_t> in_use_;  // by slot
-  size_t next_slot_ = 0;
-  std::vector<Parcel> queue_;  // cyclic, as many as slots
+  SlotRange ranges_[2];          // usual slots, large ones
+  std::vector<Parcel> queue_;    // cyclic, as many as slots
   int64_t num_handed_ = 0;
   int64_t num_done_ = 0;
-  int64_t most_used_ = 0;
+  int64_t most_used_[2] = {0, 0};
   int64_t busy_ = 0;  // nanoseconds
   bool closing_ = false;
   std::exception_ptr failure_;
