@@ -130,8 +130,11 @@ class PlanIteration {
 
   void set_options(IterationWork& work, int32_t stage) const {
     const PoolSizes pools = pool_sizes(plan_, stage);
-    work.gather_slots = std::max(1, pools.gather_slots);
-    work.scatter_slots = std::max(1, pools.scatter_slots);
+    // A tied embedding that has a slot of its own is held beside the others.
+    const int32_t held =
+        pools.large_slot > 0 && slots_at_once(plan_) == 2 ? 1 : 0;
+    work.gather_slots = std::max(1, pools.gather_slots) + held;
+    work.scatter_slots = std::max(1, pools.scatter_slots) + held;
     work.num_micro_batches = workload_.num_micro_batches;
     work.overlap = workload_.overlap;
     work.links = plan_.options.links;
