@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "canzona/plan/zero.h"
-#include "canzona/plan/zero.h"
 #include "canzona/train/config.h"
 
 namespace canzona::cli {

@@ -9,8 +9,8 @@
 #include "canzona/comm/from_all.h"
 #include "canzona/measure/clock.h"
 #include "canzona/measure/timed_work.h"
-#include "canzona/rules/options.h"
 #include "canzona/plan/modules.h"
+#include "canzona/rules/options.h"
 
 namespace canzona {
 namespace {

@@ -45,10 +45,8 @@ inline ReportPlan shown_plan(const PlanWish& wish = {}) {
   options.zero.sizes = parse_zero(wish.zero, mesh.homes());
   options.ranks_per_node = wish.ranks_per_node;
   ReportPlan shown;
-  shown.plan = make_plan({.model = model,
-                          .mesh = mesh,
-                          .rule = *rule,
-                          .options = options});
+  shown.plan = make_plan(
+      {.model = model, .mesh = mesh, .rule = *rule, .options = options});
   shown.ranks = predict(shown.plan);
   shown.balance = measure_balance(shown.plan);
   shown.plan_seconds = 0.001;
