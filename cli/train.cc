@@ -22,7 +22,7 @@ constexpr const char* kExamples =
   canzona train --data book.txt --ranks 4 --mesh dp=2,tp=2 --run runs/one
   canzona train --data corpus/ --preset small --rule soap --run runs/soap
   canzona train --preset small --steps 600 --set rule.learning_rate=0.01 --dry-run
-  canzona train --preset small --ranks 8 --zero auto --memory-cap 2GB
+  canzona train --preset small --ranks 8 --set batch.global=64 --zero auto --memory-cap 2GB
   mpirun -n 4 canzona train --mesh dp=2,tp=2 --run runs/mpi
   canzona report runs/one runs/soap --html compare.html
 

@@ -19,10 +19,6 @@ std::vector<int64_t> cuts_by_home(const Problem& p, const Assignment& a,
   return cuts;
 }
 
-bool scattered(Traffic traffic) {
-  return traffic == Traffic::kReduceScatter || traffic == Traffic::kPadded;
-}
-
 }  // namespace
 
 std::vector<Bucket> lay_out(const Problem& p, const Strategy& strategy,
@@ -40,7 +36,7 @@ std::vector<Bucket> lay_out(const Problem& p, const Strategy& strategy,
                                 a.home[static_cast<size_t>(y)];
                        });
     }
-    if (scattered(strategy.traffic)) {
+    if (is_scattered(strategy.traffic)) {
       bucket.cuts =
           cuts_by_home(p, a, bucket.tensors,
                        p.buffers[static_cast<size_t>(open.buffer)].num_homes);

@@ -37,8 +37,7 @@ void fill_in_zero(ZeroOptions& zero, const Mesh& mesh,
                   const Strategy& strategy) {
   zero.sizes = with_states(zero.sizes, mesh.homes());
   check_zero(zero.sizes, mesh.homes());
-  const bool spreads = strategy.traffic == Traffic::kReduceScatter ||
-                       strategy.traffic == Traffic::kPadded;
+  const bool spreads = is_scattered(strategy.traffic);
   if (!spreads && zero.sizes.z2 != zero.sizes.z3)
     throw UsageError(cat("--zero ", to_string(zero.sizes), ": strategy ",
                          strategy.name, " wants z2 = z3"));

@@ -31,6 +31,11 @@ enum class Traffic {
   kAllReduce,      // all-reduce; every rank repeats every update
 };
 
+// Each home gets the sums of what it keeps, and nothing else.
+constexpr bool is_scattered(Traffic traffic) {
+  return traffic == Traffic::kReduceScatter || traffic == Traffic::kPadded;
+}
+
 // Tensors that share their data-parallel ranks: the dense ones of a stage, or
 // the experts of one ep coordinate.
 struct Buffer {

@@ -142,10 +142,7 @@ class WireOfRank {
   }
 
  private:
-  bool spreads() const {
-    return plan_.traffic == Traffic::kReduceScatter ||
-           plan_.traffic == Traffic::kPadded;
-  }
+  bool spreads() const { return is_scattered(plan_.traffic); }
   int32_t world_rank(int32_t home) const {
     return plan_.mesh.rank(at_.stage, home, at_.t);
   }

@@ -83,8 +83,7 @@ class Validation {
                  " lies in the wrong region");
       }
     }
-    const bool scatters = plan_.traffic == Traffic::kReduceScatter ||
-                          plan_.traffic == Traffic::kPadded;
+    const bool scatters = is_scattered(plan_.traffic);
     if (scatters) {
       check_cuts(b, "cuts", bucket.cuts, matrix_elements(plan_, bucket));
       check_runs(b);
@@ -168,8 +167,7 @@ class Validation {
   }
 
   void check_owners() {
-    const bool one_owner = plan_.traffic == Traffic::kReduceScatter ||
-                           plan_.traffic == Traffic::kPadded;
+    const bool one_owner = is_scattered(plan_.traffic);
     for (size_t m = 0; m < plan_.matrices.size(); ++m) {
       const auto owners = plan_.owners[m];
       const std::set<int32_t> distinct(owners.begin(), owners.end());

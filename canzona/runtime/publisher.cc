@@ -8,15 +8,6 @@
 #include "canzona/runtime/zero/module_names.h"
 
 namespace canzona {
-namespace {
-
-std::vector<int64_t> times(std::vector<int64_t> counts, int64_t bytes) {
-  for (int64_t& count : counts) count *= bytes;
-  return counts;
-}
-
-}  // namespace
-
 Publisher::Publisher(Rank& rank)
     : rank_(rank),
       leaving_(rank.layout.parameters.buckets.size()),
@@ -34,8 +25,8 @@ Publisher::Publisher(Rank& rank)
     const RankBucket& bucket = rank.layout.parameters.buckets[b];
     leaving_[b].label = rank.label(bucket_name(rank.plan, bucket.bucket));
     if (rank.layout.parameters.staged) tasks_.emplace_back(rank, b);
-    matrix_bytes_.push_back(times(bucket.matrices.counts, bytes));
-    element_bytes_.push_back(times(bucket.elements.counts, bytes));
+    matrix_bytes_.push_back(bytes_of_counts(bucket.matrices.counts, bytes));
+    element_bytes_.push_back(bytes_of_counts(bucket.elements.counts, bytes));
     for (int32_t t : rank.plan.buckets[index(bucket.bucket)].tensors) {
       auto& list =
           of_module_[index(module_of(rank.plan.model, rank.tensor(t)))];

@@ -123,8 +123,7 @@ void Reducer::post(size_t b) {
                            .run(sums_[b], {.label = pending.label});
     return;
   }
-  const bool scatters = rank_.plan.traffic == Traffic::kReduceScatter ||
-                        rank_.plan.traffic == Traffic::kPadded;
+  const bool scatters = is_scattered(rank_.plan.traffic);
   if (scatters) {
     pending.matrices = scatter(bucket, bucket.matrices, pending.label);
     pending.elements = scatter(bucket, bucket.elements, pending.label);

@@ -116,8 +116,7 @@ class RankTransfers {
     };
     const PeerCount from = circle(zero_.z2), to = circle(zero_.z3);
     const int64_t parameter = bytes_per_parameter(plan_.options.parameters);
-    const bool spreads = plan_.traffic == Traffic::kReduceScatter ||
-                         plan_.traffic == Traffic::kPadded;
+    const bool spreads = is_scattered(plan_.traffic);
     for (size_t m = 0; spreads && m < wire.size(); ++m) {
       const int64_t gradients = longest[m] * kBytesPerFp32;
       raise(wire[m].reduce.received_intra, gradients, from.intra);

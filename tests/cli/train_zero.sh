@@ -107,6 +107,17 @@ has_member 'ranking sizes 0 predicted_iteration_seconds'
 refuses '--zero auto: nothing fits in' 'the nearest is' \
   -- $quick --mesh dp=4 --zero auto --memory-cap 350kB
 
+# The command of README.md, as it stands there.
+try='--preset small --ranks 8 --set batch.global=64 --zero auto --memory-cap 2GB'
+# shellcheck disable=SC2086
+canzona train $try --dry-run
+exits 0
+prints 'the fastest of' 'of the cap'
+for page in README.md docs/zero.md cli/train.cc; do
+  checks=$((checks + 1))
+  grep -qF -e "$try" "$(dirname "$0")/../../$page" || fail "$page has another"
+done
+
 # What the user sees.
 # shellcheck disable=SC2086
 canzona $quick --mesh dp=4 --zero hier:2 --run run

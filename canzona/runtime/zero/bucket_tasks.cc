@@ -3,14 +3,10 @@
 #include "canzona/runtime/index.h"
 
 namespace canzona {
-namespace {
-
-std::vector<int64_t> times(std::vector<int64_t> counts, int64_t bytes) {
-  for (int64_t& count : counts) count *= bytes;
+std::vector<int64_t> bytes_of_counts(std::vector<int64_t> counts, int64_t element) {
+  for (int64_t& count : counts) count *= element;
   return counts;
 }
-
-}  // namespace
 
 Reduction reduction_of(GradientWire wire) {
   return wire == GradientWire::kBf16 ? Reduction::kFp32SumOfBf16
@@ -34,8 +30,7 @@ void SumBucket::run(Communicator& communicator, const Call& call) {
   auto* staging = reinterpret_cast<std::byte*>(base_);
   auto* flat = reinterpret_cast<std::byte*>(rank_.store.gradients());
   if (staged) staged_.pack(rank_.wire_ops(), staging, flat, kBytesPerFp32);
-  const bool spreads = rank_.plan.traffic == Traffic::kReduceScatter ||
-                       rank_.plan.traffic == Traffic::kPadded;
+  const bool spreads = is_scattered(rank_.plan.traffic);
   if (!spreads)
     communicator.all_reduce(reduction_of(rank_.options.wire),
                             bytes_of(bucket_.all), call);
@@ -53,8 +48,7 @@ void SumBucket::sum(Communicator& communicator, const Region& region,
   Communicator* replicas = rank_.groups.replicas();
   const bool everywhere =
       rank_.plan.options.zero.replica_sum == ReplicaSum::kAllReduce;
-  const bool spreads = rank_.plan.traffic == Traffic::kReduceScatter ||
-                       rank_.plan.traffic == Traffic::kPadded;
+  const bool spreads = is_scattered(rank_.plan.traffic);
   if (spreads && !everywhere)
     communicator.reduce_scatter_v(reduction, bytes_of(region.all),
                                   region.counts, bytes_of(region.own), call);
@@ -68,10 +62,10 @@ PublishBucket::PublishBucket(Rank& rank, size_t bucket)
     : rank_(rank),
       bucket_(rank.layout.parameters.buckets[bucket]),
       staged_(rank, rank.layout.parameters, bucket),
-      matrix_bytes_(
-          times(bucket_.matrices.counts, rank.store.parameter_bytes())),
-      element_bytes_(
-          times(bucket_.elements.counts, rank.store.parameter_bytes())) {}
+      matrix_bytes_(bytes_of_counts(bucket_.matrices.counts,
+                                      rank.store.parameter_bytes())),
+      element_bytes_(bytes_of_counts(bucket_.elements.counts,
+                                       rank.store.parameter_bytes())) {}
 
 void PublishBucket::run(Communicator& communicator, const Call& call) {
   const int64_t bytes = rank_.store.parameter_bytes();

@@ -6,7 +6,6 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/runtime/index.h"
-#include "canzona/runtime/zero/module_names.h"
 
 namespace canzona {
 
@@ -15,11 +14,9 @@ Gatherer::Gatherer(Rank& rank, Publisher& publisher)
       publisher_(publisher),
       table_(rank),
       slot_of_module_(table_.tensors.size(), -1),
-      slots_(index(rank.store.pools().gather_slots +
-                   rank.store.pools().large_gather_slots)) {
-  const PoolSizes& pools = rank.store.pools();
-  ranges_[0] = {0, pools.gather_slots};
-  ranges_[1] = {pools.gather_slots, pools.large_gather_slots};
+      pool_(rank.store.pools().gather_slots,
+            rank.store.pools().large_gather_slots),
+      use_in_slot_(index(pool_.size()), -1) {
   const GroupLayouts group(rank, Resting::kParameters);
   for (size_t b = 0; b < rank.layout.parameters.buckets.size(); ++b) {
     const Message& message = messages_.emplace_back(rank, table_, b, group);
@@ -27,8 +24,6 @@ Gatherer::Gatherer(Rank& rank, Publisher& publisher)
     for (int64_t count : message.counts())
       bytes.push_back(count * rank.store.parameter_bytes());
   }
-  for (int32_t m = 0; m < std::ssize(table_.tensors); ++m)
-    labels_.push_back(rank.label(module_name(rank.plan.model, m)));
   if (rank.options.trace != nullptr)
     track_ = rank.options.trace->add_track(rank.world_rank, "gather modules");
   thread_ = std::thread([this] { serve(); });
@@ -57,7 +52,7 @@ void Gatherer::begin(std::span<const int32_t> uses) {
     uses_.assign(uses.begin(), uses.end());
     slot_of_use_.clear();
     for (int32_t module : uses)
-      slot_of_use_.push_back(ranges_[table_.large[index(module)]].take());
+      slot_of_use_.push_back(pool_.next(table_.is_large(module)));
     num_uses_ += std::ssize(uses);
   }
   changed_.notify_all();
@@ -77,20 +72,20 @@ int64_t Gatherer::horizon() const {
 }
 
 bool Gatherer::can_gather() {
-  return num_gathered_ < horizon() && !slot_of(num_gathered_).in_use;
+  return num_gathered_ < horizon() && !pool_.is_taken(slot_of(num_gathered_));
 }
 
 // Nobody but compute itself could free what it would wait for.
 void Gatherer::require_room(int32_t module) {
   if (slot_of_module_[index(module)] >= 0)
-    throw UsageError(cat("wait_params: ", labels_[index(module)],
+    throw UsageError(cat("wait_params: ", table_.label(module),
                          " is in use and was not released"));
-  const Slot& slot = slot_of(num_asked_);
-  if (slot.in_use && slot.use < num_asked_)
-    throw UsageError(cat("wait_params: ", labels_[index(module)], ", but ",
+  const int64_t slot = slot_of(num_asked_);
+  if (pool_.is_taken(slot) && use_in_slot_[index(slot)] < num_asked_)
+    throw UsageError(cat("wait_params: ", table_.label(module), ", but ",
                          num_asked_ - num_released_,
                          " modules are in use and there are ",
-                         ranges_[table_.large[index(module)]].count, " slots"));
+                         pool_.size(table_.is_large(module)), " slots"));
 }
 
 void Gatherer::require_over() const {
@@ -113,11 +108,11 @@ void Gatherer::wait(int32_t module) {
   if (num_asked_ == num_uses_ ||
       uses_[index(num_asked_ - first_use_)] != module)
     throw UsageError(
-        cat("wait_params: ", labels_[index(module)], ", but ",
+        cat("wait_params: ", table_.label(module), ", but ",
             num_asked_ == num_uses_
                 ? std::string("no use is left of what begin_step said")
                 : cat("the next use that begin_step said is of ",
-                      labels_[index(uses_[index(num_asked_ - first_use_)])])));
+                      table_.label(uses_[index(num_asked_ - first_use_)]))));
   require_room(module);
   const int64_t use = num_asked_++;
   changed_.notify_all();
@@ -126,12 +121,12 @@ void Gatherer::wait(int32_t module) {
   };
   if (!is_there()) {
     const Stopwatch watch(rank_.times.waited_for_parameters);
-    const Span span(rank_.track, "wait for parameters", labels_[index(module)]);
+    const Span span(rank_.track, "wait for parameters", table_.label(module));
     changed_.wait(lock, is_there);
     flow_end(rank_.track, "parameters", use);
   }
   if (num_gathered_ <= use) std::rethrow_exception(failure_);
-  slot_of_module_[index(module)] = slot_number(use);
+  slot_of_module_[index(module)] = slot_of(use);
 }
 
 std::byte* Gatherer::parameter(int32_t tensor) const {
@@ -153,10 +148,9 @@ void Gatherer::release(int32_t module) {
     int64_t& slot = slot_of_module_[index(module)];
     if (slot < 0)
       throw UsageError(
-          cat("release_params: ", labels_[index(module)], " is not in use"));
-    slots_[index(slot)].in_use = false;
-    count(rank_.track, "gather slots",
-          std::ranges::count_if(slots_, &Slot::in_use));
+          cat("release_params: ", table_.label(module), " is not in use"));
+    pool_.release(slot);
+    count(rank_.track, "gather slots", pool_.num_taken());
     slot = -1;
     ++num_released_;
   }
@@ -169,17 +163,16 @@ void Gatherer::serve() {
     changed_.wait(lock, [&] { return closing_ || can_gather(); });
     if (closing_ || failure_ != nullptr) return;
     const int64_t use = num_gathered_;
-    slot_of(use) = {use, true};
+    pool_.take(slot_of(use));
+    use_in_slot_[index(slot_of(use))] = use;
+    count(track_, "gather slots", pool_.num_taken());
     const int32_t module = uses_[index(use - first_use_)];
-    const size_t kind = table_.large[index(module)];
-    most_used_[kind] = std::max(most_used_[kind], num_in_use(ranges_[kind]));
-    count(track_, "gather slots", std::ranges::count_if(slots_, &Slot::in_use));
-    std::byte* slot = rank_.store.gather_slot(slot_number(use));
+    std::byte* slot = rank_.store.gather_slot(slot_of(use));
     lock.unlock();
     std::exception_ptr failure;
     try {
       publisher_.wait_elsewhere(module);
-      const Span span(track_, "gather", labels_[index(module)]);
+      const Span span(track_, "gather", table_.label(module));
       for (int32_t bucket : table_.buckets[index(module)])
         gather_bucket(module, bucket, slot);
       flow_begin(track_, "parameters", use);
@@ -205,7 +198,7 @@ void Gatherer::gather_bucket(int32_t module, int32_t bucket, std::byte* slot) {
       {rank_.store.parameter(at_rest.first), index(at_rest.count * size)},
       part_bytes_[index(bucket)],
       {arrival, index(message.num_elements() * size)},
-      {.label = labels_[index(module)]});
+      {.label = table_.label(module)});
   const int64_t end = steady_nanoseconds();
   if (!message.direct()) message.to_slot(rank_.wire_ops(), slot, arrival, size);
   const std::lock_guard lock(mutex_);
@@ -219,18 +212,12 @@ double Gatherer::busy() const {
 
 int64_t Gatherer::num_slots_used() const {
   const std::lock_guard lock(mutex_);
-  return std::ranges::count_if(slots_, &Slot::in_use);
-}
-
-int64_t Gatherer::num_in_use(const SlotRange& range) const {
-  const auto first = slots_.begin() + range.first;
-  return std::count_if(first, first + range.count,
-                       [](const Slot& slot) { return slot.in_use; });
+  return pool_.num_taken();
 }
 
 int64_t Gatherer::most_slots_used(bool large) const {
   const std::lock_guard lock(mutex_);
-  return most_used_[large ? 1 : 0];
+  return pool_.most_taken(large);
 }
 
 }  // namespace canzona

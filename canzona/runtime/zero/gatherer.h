@@ -22,12 +22,12 @@
 #include <exception>
 #include <mutex>
 #include <span>
-#include <string_view>
 #include <thread>
 #include <vector>
 
 #include "canzona/runtime/publisher.h"
 #include "canzona/runtime/zero/message.h"
+#include "canzona/runtime/zero/slot_pool.h"
 
 namespace canzona {
 
@@ -53,21 +53,11 @@ class Gatherer {
   int64_t num_slots_used() const;  // now
 
  private:
-  struct Slot {
-    int64_t use = -1;  // whose parameters it has, or is getting
-    bool in_use = false;
-  };
-
-  int64_t num_slots() const { return static_cast<int64_t>(slots_.size()); }
-  int64_t slot_number(int64_t use) const {
+  int64_t slot_of(int64_t use) const {
     return slot_of_use_[static_cast<size_t>(use - first_use_)];
-  }
-  Slot& slot_of(int64_t use) {
-    return slots_[static_cast<size_t>(slot_number(use))];
   }
   // Of all uses, the first that may not be gathered yet.
   int64_t horizon() const;
-  int64_t num_in_use(const SlotRange& range) const;
   bool can_gather();
   void require_module(const char* call, int32_t module) const;
   void require_room(int32_t module);
@@ -79,22 +69,20 @@ class Gatherer {
   const ModuleTable table_;
   std::deque<Message> messages_;                  // by bucket
   std::vector<std::vector<int64_t>> part_bytes_;  // by bucket
-  std::vector<std::string_view> labels_;          // by module
   std::vector<int64_t> slot_of_module_;           // as compute uses it
   Track* track_ = nullptr;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<Slot> slots_;
+  SlotPool pool_;
+  std::vector<int64_t> use_in_slot_;  // whose parameters it has, or is getting
   std::vector<int32_t> uses_;         // of this step
   std::vector<int64_t> slot_of_use_;  // the same
-  SlotRange ranges_[2];               // usual slots, large ones
   int64_t first_use_ = 0;             // numbers go on from step to step
   int64_t num_uses_ = 0;
   int64_t num_asked_ = 0;  // that compute has waited for
   int64_t num_released_ = 0;
   int64_t num_gathered_ = 0;
-  int64_t most_used_[2] = {0, 0};
   int64_t busy_ = 0;  // nanoseconds
   bool closing_ = false;
   std::exception_ptr failure_;

@@ -3,10 +3,11 @@
 #include "canzona/base/check.h"
 #include "canzona/plan/modules.h"
 #include "canzona/runtime/index.h"
+#include "canzona/runtime/zero/module_names.h"
 
 namespace canzona {
 
-ModuleTable::ModuleTable(const Rank& rank)
+ModuleTable::ModuleTable(Rank& rank)
     : of_tensor(rank.plan.model.tensors.size(), -1),
       offset(of_tensor.size(), 0),
       tensors(index(num_modules(rank.plan.model))),
@@ -14,6 +15,8 @@ ModuleTable::ModuleTable(const Rank& rank)
       buckets(tensors.size()) {
   for (int64_t elements : module_elements(rank.plan, rank.place.stage))
     large.push_back(elements > rank.store.pools().slot ? 1 : 0);
+  for (int32_t m = 0; m < std::ssize(tensors); ++m)
+    labels.push_back(rank.label(module_name(rank.plan.model, m)));
   const FlatLayout& layout = rank.layout.parameters;
   std::vector<int64_t> used(tensors.size(), 0);
   for (size_t t = 0; t < of_tensor.size(); ++t) {

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "canzona/runtime/rank.h"
@@ -20,10 +21,16 @@ namespace canzona {
 // The modules of a rank's stage: their buckets, and where their tensors lie in
 // a slot.
 struct ModuleTable {
-  explicit ModuleTable(const Rank& rank);
+  explicit ModuleTable(Rank& rank);
 
   int32_t module(int32_t tensor) const {
     return of_tensor[static_cast<size_t>(tensor)];
+  }
+  std::string_view label(int32_t module) const {
+    return labels[static_cast<size_t>(module)];
+  }
+  bool is_large(int32_t module) const {
+    return large[static_cast<size_t>(module)] != 0;
   }
 
   std::vector<int32_t> of_tensor;             // module; -1: not on this rank
@@ -32,15 +39,7 @@ struct ModuleTable {
   std::vector<std::vector<int32_t>> frozen;   // by module
   std::vector<std::vector<int32_t>> buckets;  // of the rank, by module
   std::vector<uint8_t> large;  // whether it needs a large slot, by module
-};
-
-// Slots of one kind: their numbers, taken in turn.
-struct SlotRange {
-  int64_t first = 0;
-  int64_t count = 0;
-  int64_t next = 0;  // of all takes so far
-
-  int64_t take() { return first + next++ % count; }
+  std::vector<std::string_view> labels;  // by module
 };
 
 // What z consecutive homes keep at rest, by their number in the group.

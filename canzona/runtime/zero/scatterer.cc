@@ -6,7 +6,6 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/runtime/index.h"
-#include "canzona/runtime/zero/module_names.h"
 
 namespace canzona {
 
@@ -18,20 +17,14 @@ Scatterer::Scatterer(Rank& rank, Reducer& reducer)
       number_in_module_(table_.of_tensor.size(), 0),
       memory_(rank.engine.memory()),
       whole_life_(memory_),
-      in_use_(index(rank.store.pools().scatter_slots +
-                    rank.store.pools().large_scatter_slots),
-              0),
-      queue_(in_use_.size()) {
-  const PoolSizes& pools = rank.store.pools();
-  ranges_[0] = {0, pools.scatter_slots};
-  ranges_[1] = {pools.scatter_slots, pools.large_scatter_slots};
+      pool_(rank.store.pools().scatter_slots,
+            rank.store.pools().large_scatter_slots),
+      queue_(index(pool_.size())) {
   found_ = memory_.take_array<int32_t>(1);
   const GroupLayouts group(rank, Resting::kGradients);
   for (size_t b = 0; b < rank.layout.gradients.buckets.size(); ++b)
     messages_.emplace_back(rank, table_, b, group);
   for (size_t m = 0; m < modules_.size(); ++m) {
-    labels_.push_back(
-        rank.label(module_name(rank.plan.model, static_cast<int32_t>(m))));
     const std::vector<int32_t>& tensors = table_.tensors[m];
     modules_[m].announced.resize(tensors.size());
     modules_[m].stretches.resize(tensors.size());
@@ -78,21 +71,13 @@ float* Scatterer::gradient(int32_t tensor) {
 
 // Slots that compute holds are freed by nobody else.
 void Scatterer::require_room(int32_t m) const {
-  const SlotRange& range = ranges_[table_.large[index(m)]];
-  const int64_t begun =
-      std::ranges::count_if(modules_, [&](const Module& module) {
-        return module.slot >= range.first &&
-               module.slot < range.first + range.count;
-      });
-  if (begun == range.count)
-    throw UsageError(cat("gradient: ", labels_[index(m)], ", but ", begun,
-                         " modules are begun and there are ", range.count,
-                         " slots"));
-}
-
-int64_t Scatterer::num_in_use(const SlotRange& range) const {
-  const auto first = in_use_.begin() + range.first;
-  return std::count(first, first + range.count, 1);
+  const bool large = table_.is_large(m);
+  const int64_t begun = std::ranges::count_if(
+      modules_,
+      [&](const Module& module) { return pool_.is_of(module.slot, large); });
+  if (begun == pool_.size(large))
+    throw UsageError(cat("gradient: ", table_.label(m), ", but ", begun,
+                         " modules are begun and there are ", begun, " slots"));
 }
 
 void Scatterer::take_slot(int32_t m) {
@@ -100,22 +85,18 @@ void Scatterer::take_slot(int32_t m) {
   Module& module = modules_[index(m)];
   {
     std::unique_lock lock(mutex_);
-    const size_t kind = table_.large[index(m)];
-    SlotRange& range = ranges_[kind];
+    const bool large = table_.is_large(m);
     const auto is_free = [&] {
-      return failure_ != nullptr || num_in_use(range) < range.count;
+      return failure_ != nullptr || pool_.has_free(large);
     };
     if (!is_free()) {
       const Stopwatch watch(rank_.times.waited_for_gradients);
-      const Span span(rank_.track, "wait for a slot", labels_[index(m)]);
+      const Span span(rank_.track, "wait for a slot", table_.label(m));
       changed_.wait(lock, is_free);
     }
     rethrow();
-    module.slot = range.take();
-    while (in_use_[index(module.slot)] != 0) module.slot = range.take();
-    in_use_[index(module.slot)] = 1;
-    most_used_[kind] = std::max(most_used_[kind], num_in_use(range));
-    count(rank_.track, "scatter slots", std::ranges::count(in_use_, 1));
+    module.slot = pool_.take_free(large);
+    count(rank_.track, "scatter slots", pool_.num_taken());
   }
   float* slot = rank_.store.scatter_slot(module.slot);
   int64_t elements = 0;
@@ -216,8 +197,8 @@ void Scatterer::serve() {
     }
     lock.lock();
     failure_ = failure;
-    in_use_[index(parcel.slot)] = 0;
-    count(track_, "scatter slots", std::ranges::count(in_use_, 1));
+    pool_.release(parcel.slot);
+    count(track_, "scatter slots", pool_.num_taken());
     if (failure == nullptr) ++num_done_;
     changed_.notify_all();
     if (failure != nullptr) return;
@@ -225,7 +206,7 @@ void Scatterer::serve() {
 }
 
 void Scatterer::scatter(const Parcel& parcel) {
-  const Span span(track_, "scatter", labels_[index(parcel.module)]);
+  const Span span(track_, "scatter", table_.label(parcel.module));
   for (int32_t bucket : table_.buckets[index(parcel.module)]) {
     scatter_bucket(parcel, bucket);
     if (parcel.last) reducer_.complete(index(bucket));
@@ -249,7 +230,7 @@ void Scatterer::scatter_bucket(const Parcel& parcel, int32_t bucket) {
       reduction_of(rank_.options.wire),
       {sent, index(message.num_elements() * kBytesPerFp32)}, message.counts(),
       {own, index(message.own_count() * kBytesPerFp32)},
-      {.label = labels_[index(parcel.module)]});
+      {.label = table_.label(parcel.module)});
   const int64_t end = steady_nanoseconds();
   auto* sum =
       reinterpret_cast<std::byte*>(rank_.store.gradients() + at_rest.first);
@@ -265,12 +246,12 @@ double Scatterer::busy() const {
 
 int64_t Scatterer::num_slots_used() const {
   const std::lock_guard lock(mutex_);
-  return std::ranges::count(in_use_, 1);
+  return pool_.num_taken();
 }
 
 int64_t Scatterer::most_slots_used(bool large) const {
   const std::lock_guard lock(mutex_);
-  return most_used_[large ? 1 : 0];
+  return pool_.most_taken(large);
 }
 
 }  // namespace canzona

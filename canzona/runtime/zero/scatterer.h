@@ -20,12 +20,12 @@
 #include <deque>
 #include <exception>
 #include <mutex>
-#include <string_view>
 #include <thread>
 #include <vector>
 
 #include "canzona/runtime/reducer.h"
 #include "canzona/runtime/zero/message.h"
+#include "canzona/runtime/zero/slot_pool.h"
 
 namespace canzona {
 
@@ -64,7 +64,6 @@ class Scatterer {
 
   void require_room(int32_t module) const;
   void take_slot(int32_t module);
-  int64_t num_in_use(const SlotRange& range) const;
   void hand_over(int32_t module, bool last);
   void look_for_nonfinite(int32_t module);
   void wait_until_done(int64_t parcels);
@@ -78,8 +77,7 @@ class Scatterer {
   Rank& rank_;
   Reducer& reducer_;
   const ModuleTable table_;
-  std::deque<Message> messages_;          // by bucket
-  std::vector<std::string_view> labels_;  // by module
+  std::deque<Message> messages_;  // by bucket
   std::vector<Module> modules_;
   std::vector<size_t> number_in_module_;  // by tensor
   int64_t num_micro_batches_ = 1;
@@ -90,12 +88,10 @@ class Scatterer {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<uint8_t> in_use_;  // by slot
-  SlotRange ranges_[2];          // usual slots, large ones
-  std::vector<Parcel> queue_;    // cyclic, as many as slots
+  SlotPool pool_;
+  std::vector<Parcel> queue_;  // cyclic, as many as slots
   int64_t num_handed_ = 0;
   int64_t num_done_ = 0;
-  int64_t most_used_[2] = {0, 0};
   int64_t busy_ = 0;  // nanoseconds
   bool closing_ = false;
   std::exception_ptr failure_;

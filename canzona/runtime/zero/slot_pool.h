@@ -1,0 +1,77 @@
+// Which slots of a pool are taken. There are two kinds, usual and large ones
+// (plan/predict_zero.h); large ones have the numbers after the others.
+//
+//   SlotPool pool(4, 1);
+//   const int64_t slot = pool.take_free(false);
+//   pool.release(slot);
+//
+// Slots of a kind are given out in turn. Numbers alone, no memory. One thread
+// at a time.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "canzona/runtime/index.h"
+
+namespace canzona {
+
+class SlotPool {
+ public:
+  SlotPool(int64_t num_usual, int64_t num_large)
+      : kinds_{{0, num_usual}, {num_usual, num_large}},
+        taken_(index(num_usual + num_large), 0) {}
+
+  int64_t size() const { return std::ssize(taken_); }
+  int64_t size(bool large) const { return kind(large).count; }
+  bool is_of(int64_t slot, bool large) const {
+    return slot >= kind(large).first &&
+           slot < kind(large).first + kind(large).count;
+  }
+
+  // The next in turn, taken or not.
+  int64_t next(bool large) {
+    Kind& k = kinds_[large ? 1 : 0];
+    return k.first + k.num_given++ % k.count;
+  }
+  // The next in turn that is free; there is one.
+  int64_t take_free(bool large) {
+    int64_t slot = next(large);
+    while (is_taken(slot)) slot = next(large);
+    take(slot);
+    return slot;
+  }
+
+  void take(int64_t slot) {
+    taken_[index(slot)] = 1;
+    for (const bool large : {false, true}) {
+      int64_t& most = kinds_[large ? 1 : 0].most_taken;
+      most = std::max(most, num_taken(large));
+    }
+  }
+  void release(int64_t slot) { taken_[index(slot)] = 0; }
+
+  bool is_taken(int64_t slot) const { return taken_[index(slot)] != 0; }
+  int64_t num_taken() const { return num_taken(false) + num_taken(true); }
+  int64_t num_taken(bool large) const {
+    const auto first = taken_.begin() + kind(large).first;
+    return std::count(first, first + kind(large).count, 1);
+  }
+  bool has_free(bool large) const { return num_taken(large) < size(large); }
+  int64_t most_taken(bool large) const { return kind(large).most_taken; }
+
+ private:
+  struct Kind {
+    int64_t first = 0;
+    int64_t count = 0;
+    int64_t num_given = 0;
+    int64_t most_taken = 0;
+  };
+  const Kind& kind(bool large) const { return kinds_[large ? 1 : 0]; }
+
+  Kind kinds_[2];
+  std::vector<uint8_t> taken_;
+};
+
+}  // namespace canzona
