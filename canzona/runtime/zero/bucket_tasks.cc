@@ -3,7 +3,8 @@
 #include "canzona/runtime/index.h"
 
 namespace canzona {
-std::vector<int64_t> bytes_of_counts(std::vector<int64_t> counts, int64_t element) {
+std::vector<int64_t> bytes_of_counts(std::vector<int64_t> counts,
+                                     int64_t element) {
   for (int64_t& count : counts) count *= element;
   return counts;
 }
@@ -63,9 +64,9 @@ PublishBucket::PublishBucket(Rank& rank, size_t bucket)
       bucket_(rank.layout.parameters.buckets[bucket]),
       staged_(rank, rank.layout.parameters, bucket),
       matrix_bytes_(bytes_of_counts(bucket_.matrices.counts,
-                                      rank.store.parameter_bytes())),
+                                    rank.store.parameter_bytes())),
       element_bytes_(bytes_of_counts(bucket_.elements.counts,
-                                       rank.store.parameter_bytes())) {}
+                                     rank.store.parameter_bytes())) {}
 
 void PublishBucket::run(Communicator& communicator, const Call& call) {
   const int64_t bytes = rank_.store.parameter_bytes();

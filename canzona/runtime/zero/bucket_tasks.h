@@ -46,6 +46,7 @@ class PublishBucket final : public CourierTask {
 
 Reduction reduction_of(GradientWire wire);
 // Of counts of elements.
-std::vector<int64_t> bytes_of_counts(std::vector<int64_t> counts, int64_t element);
+std::vector<int64_t> bytes_of_counts(std::vector<int64_t> counts,
+                                     int64_t element);
 
 }  // namespace canzona
