@@ -138,12 +138,15 @@ pick() {  # <word>...: into $picked
 }
 
 pick_plain() {
+  pick KILL STOP TERM && signal=$picked
   pick dp=4 dp=2,tp=2 tp=4 && mesh=$picked
   pick muon soap adamw && rule=$picked
   pick balanced layerwise replicated && strategy=$picked
   what="$mesh $rule $strategy"
 }
+# Training heeds TERM: all ranks end in good order.
 pick_zero() {
+  pick KILL STOP USR1 && signal=$picked
   pick dp=4 dp=4 dp=2,tp=2 && mesh=$picked
   pick zero3 zero2 replica:2 hier:2 z2=2 z3=2 && sizes=$picked
   pick none main background && overlap=$picked
@@ -155,7 +158,6 @@ pick_zero() {
 
 for trial in $(seq "$trials"); do
   fault='' others=''
-  pick KILL STOP TERM && signal=$picked
   "pick_$kind"
   draw 4 && victim=$drawn
   draw 1000 && delay=$(printf '0.%03d' "$drawn")
