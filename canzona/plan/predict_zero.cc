@@ -9,9 +9,13 @@
 namespace canzona {
 namespace {
 
+bool has_role(const Model& model, Role role) {
+  return std::ranges::any_of(model.tensors,
+                             [&](const Tensor& t) { return t.role == role; });
+}
+
 bool is_tied(const Model& model) {
-  return std::ranges::none_of(
-      model.tensors, [](const Tensor& t) { return t.role == Role::kHead; });
+  return has_role(model, Role::kEmbedding) && !has_role(model, Role::kHead);
 }
 
 int64_t largest_message(const Plan& plan, int32_t stage, Resting what) {
@@ -39,7 +43,7 @@ const Buffer& buffer_of(const Plan& plan, const Bucket& bucket) {
 }
 
 int32_t node_of(const Plan& plan, int32_t world_rank) {
-  return world_rank / plan.options.ranks_per_node;
+  return plan.node_of(world_rank);
 }
 
 // Ranks of the world that exchange runs pairwise, as one of them sees it: it

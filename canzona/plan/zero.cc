@@ -1,5 +1,6 @@
 #include "canzona/plan/zero.h"
 
+#include "canzona/base/check.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
@@ -52,11 +53,11 @@ std::vector<int32_t> divisors(int32_t number) {
   return out;
 }
 
-void require_divides(const char* name, int32_t size, int32_t whole,
-                     const std::string& what) {
+void require_divides(std::string_view option, const char* name, int32_t size,
+                     int32_t whole, const std::string& what) {
   if (whole % size == 0) return;
   throw UsageError(
-      cat("--zero: ", name, " = ", size, " does not divide ", what));
+      cat(option, ": ", name, " = ", size, " does not divide ", what));
 }
 
 }  // namespace
@@ -135,14 +136,23 @@ ZeroSizes with_states(ZeroSizes sizes, int32_t homes) {
   return sizes;
 }
 
-void check_zero(const ZeroSizes& sizes, int32_t homes) {
+void check_zero(const ZeroSizes& sizes, int32_t homes,
+                std::string_view option) {
   const auto [z1, z2, z3] = with_states(sizes, homes);
-  require_divides("z1", z1, homes, cat("the ", homes, " data-parallel ranks"));
-  require_divides("z2", z2, z1, cat("z1 = ", z1));
-  require_divides("z3", z3, z1, cat("z1 = ", z1));
+  require_divides(option, "z1", z1, homes,
+                  cat("the ", homes, " data-parallel ranks"));
+  require_divides(option, "z2", z2, z1, cat("z1 = ", z1));
+  require_divides(option, "z3", z3, z1, cat("z1 = ", z1));
   if (z2 % z3 == 0 || z3 % z2 == 0) return;
-  throw UsageError(cat("--zero: of z2 = ", z2, " and z3 = ", z3,
+  throw UsageError(cat(option, ": of z2 = ", z2, " and z3 = ", z3,
                        " neither divides the other"));
+}
+
+ZeroOptions settled(const ZeroOptions& options, int32_t homes) {
+  if (is_plain(options.sizes, homes)) return {.sizes = options.sizes};
+  ZeroOptions out = options;
+  if (out.sizes.places() == 1) out.prefetch = 0;
+  return out;
 }
 
 std::vector<ZeroSizes> all_zero_sizes(int32_t homes) {
@@ -158,9 +168,7 @@ Mesh fold(const Mesh& mesh, const ZeroSizes& sizes) {
   const ZeroSizes all = with_states(sizes, mesh.homes());
   check_zero(all, mesh.homes());
   if (all.places() == 1 && all.z1 == mesh.homes()) return mesh;
-  if (mesh.ep > 1)
-    throw UsageError(cat("--zero ", to_string(all), " with ep=", mesh.ep,
-                         ": expert parallelism has ZeRO-1 alone"));
+  CANZONA_CHECK(mesh.ep == 1, "experts are to be planned apart");
   Mesh grid;
   grid.dp = all.z1 / all.places();
   grid.tp = all.places() * mesh.tp;
