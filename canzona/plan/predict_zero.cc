@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "canzona/plan/modules.h"
+#include "canzona/plan/parts.h"
 #include "canzona/plan/predict_parts.h"
 #include "canzona/plan/runs.h"
 
@@ -226,6 +227,15 @@ class WireOfRank {
 
 }  // namespace
 
+ModuleWire& ModuleWire::operator+=(const ModuleWire& other) {
+  gather += other.gather;
+  scatter += other.scatter;
+  reduce += other.reduce;
+  replicas += other.replicas;
+  publish += other.publish;
+  return *this;
+}
+
 int32_t slots_at_once(const Plan& plan) {
   return is_tied(plan.model) && plan.grid.pp == 1 ? 2 : 1;
 }
@@ -284,6 +294,14 @@ int32_t first_module(const Plan& plan, const Bucket& bucket) {
 
 std::vector<ModuleWire> module_wire(const Plan& plan, int32_t world_rank) {
   std::vector<ModuleWire> out(static_cast<size_t>(num_modules(plan.model)));
+  if (is_in_parts(plan)) {
+    for (const RankInPart& at : parts_of_rank(plan, world_rank)) {
+      const auto part =
+          module_wire(plan.parts[static_cast<size_t>(at.part)], at.rank);
+      for (size_t m = 0; m < out.size(); ++m) out[m] += part[m];
+    }
+    return out;
+  }
   const int32_t stage = Stand(plan, world_rank).stage;
   const WireOfRank wire(plan, world_rank);
   for (const Bucket& bucket : plan.buckets) {

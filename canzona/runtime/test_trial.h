@@ -93,7 +93,7 @@ inline void add_gradient(Runtime& runtime, Engine& engine, const Trial& trial,
                          int64_t step, int64_t number, int32_t tensor) {
   const Plan& plan = runtime.plan();
   const Tensor& what = plan.model.tensors[static_cast<size_t>(tensor)];
-  const bool of_experts = plan.buffer_of(tensor).ep >= 0;
+  const bool of_experts = ep_of(plan.mesh, plan.model, what) >= 0;
   const RankPlace& place = runtime.place();
   std::vector<float> gradient(
       static_cast<size_t>(runtime.shard_elements(tensor)));
