@@ -57,6 +57,12 @@ std::vector<ItemClass> classes_of_stage(const Plan& plan, int32_t stage) {
 }  // namespace
 
 Ticks makespan_bound(const Plan& plan, Ticks upper) {
+  if (!plan.parts.empty()) {
+    Ticks most;
+    for (const Plan& part : plan.parts)
+      most = std::max(most, makespan_bound(part, upper));
+    return most;
+  }
   const std::vector<int64_t> steps = steps_of(plan.period, plan.phases);
   std::vector<int32_t> blocks;
   for (int32_t h = 0; h < plan.grid.homes(); ++h) {

@@ -4,8 +4,10 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
+#include "canzona/plan/cost.h"
 #include "canzona/plan/layout.h"
 #include "canzona/plan/modules.h"
+#include "canzona/plan/parts.h"
 #include "canzona/plan/plan_json.h"
 #include "canzona/plan/predict_parts.h"
 #include "canzona/plan/predict_zero.h"
@@ -32,40 +34,58 @@ PlanOptions filled_in(PlanOptions options, const Strategy& strategy) {
   return options;
 }
 
-// What has no meaning for these sizes is left as it comes from nowhere.
-void fill_in_zero(ZeroOptions& zero, const Mesh& mesh,
-                  const Strategy& strategy) {
-  zero.sizes = with_states(zero.sizes, mesh.homes());
-  check_zero(zero.sizes, mesh.homes());
-  const bool spreads = is_scattered(strategy.traffic);
-  if (!spreads && zero.sizes.z2 != zero.sizes.z3)
-    throw UsageError(cat("--zero ", to_string(zero.sizes), ": strategy ",
-                         strategy.name, " wants z2 = z3"));
-  if (!spreads && zero.replica_sum == ReplicaSum::kAllReduce)
+void check_zero_of(const ZeroOptions& zero, const Strategy& strategy) {
+  if (is_scattered(strategy.traffic)) return;
+  for (const ZeroSizes& sizes : {zero.sizes, zero.experts})
+    if (sizes.z2 != sizes.z3)
+      throw UsageError(cat("--zero ", to_string(sizes), ": strategy ",
+                           strategy.name, " wants z2 = z3"));
+  if (zero.replica_sum == ReplicaSum::kAllReduce)
     throw UsageError(cat("--replica-sum allreduce: strategy ", strategy.name,
                          " has its own way"));
-  const bool plain = zero.sizes == ZeroSizes{mesh.homes(), 1, 1};
-  if (plain) zero = {.sizes = zero.sizes};
-  if (plain) return;
-  if (zero.sizes.places() == 1) zero.prefetch = 0;
 }
 
-// As many slots as the cap leaves room for, or the usual number.
-int32_t chosen_prefetch(Plan plan) {
-  const int64_t cap = plan.options.memory_cap_bytes;
-  if (cap == 0) return kUsualPrefetch;
-  plan.options.zero.prefetch = 0;
-  int64_t least = 0, slot = 1, large = 0;
-  for (const RankCost& rank : predict(plan))
-    least = std::max(least, rank.memory.total().value());
+// What one slot more of each kind takes, and the second large one that comes
+// with the first of them, on any rank.
+struct SlotBytes {
+  int64_t usual = 0;
+  int64_t large = 0;
+};
+
+SlotBytes slot_bytes(const Plan& plan) {
+  SlotBytes most;
   for (int32_t stage = 0; stage < plan.grid.pp; ++stage) {
     const PoolSizes pools = pool_sizes(plan, stage);
-    slot = std::max(slot,
-                    pools.slot * (bytes_per_parameter(plan) + kBytesPerFp32));
-    large = std::max(large, pools.large_slot * bytes_per_parameter(plan));
+    most.usual = std::max(
+        most.usual, pools.slot * (bytes_per_parameter(plan) + kBytesPerFp32));
+    most.large =
+        std::max(most.large, pools.large_slot * bytes_per_parameter(plan));
   }
-  const int64_t room = std::max<int64_t>(cap - least - large, 0) / slot;
-  return static_cast<int32_t>(std::min<int64_t>(room, num_modules(plan.model)));
+  return most;
+}
+
+// As many slots as the cap leaves room for, or the usual number. `least` is a
+// plan without prefetch.
+int32_t chosen_prefetch(const Plan& least, int64_t cap) {
+  if (cap == 0) return kUsualPrefetch;
+  int64_t taken = 0;
+  for (const RankCost& rank : predict(least))
+    taken = std::max(taken, rank.memory.total().value());
+  SlotBytes slots = slot_bytes(least);
+  // Parts of experts are alike.
+  for (size_t i = 0; i < std::min<size_t>(least.parts.size(), 2); ++i) {
+    const SlotBytes more = slot_bytes(least.parts[i]);
+    slots = {slots.usual + more.usual, slots.large + more.large};
+  }
+  const int64_t room = std::max<int64_t>(cap - taken - slots.large, 0) /
+                       std::max<int64_t>(slots.usual, 1);
+  return static_cast<int32_t>(
+      std::min<int64_t>(room, num_modules(least.model)));
+}
+
+int32_t chosen_prefetch(Plan plan) {
+  plan.options.zero.prefetch = 0;
+  return chosen_prefetch(plan, plan.options.memory_cap_bytes);
 }
 
 // Where every tp rank repeats the update there is nothing to group: each matrix
@@ -111,6 +131,24 @@ Assignment decide(const Problem& p, const Strategy& strategy) {
   return a;
 }
 
+// What a plan in parts has of its own.
+Plan undecided_whole(const PlanRequest& request) {
+  Plan plan;
+  plan.model = request.model;
+  for (Tensor& tensor : plan.model.tensors) tensor.flattened = false;
+  plan.mesh = request.mesh;
+  plan.rule = request.rule.name();
+  plan.rule_options = request.rule.options();
+  plan.options = request.options;
+  plan.matrices = split_into_matrices(plan.model, plan.options.splits);
+  const CostModel cost(request.rule, request.cost_table);
+  plan.cost_basis = cost.basis();
+  for (const Matrix& m : plan.matrices)
+    plan.costs.push_back(cost.cost({m.rows, m.cols}));
+  derive(plan);
+  return plan;
+}
+
 Plan assemble(const Mesh& mesh, const Problem& p, const Strategy& strategy,
               const Assignment& a) {
   Plan plan;
@@ -140,19 +178,67 @@ Plan assemble(const Mesh& mesh, const Problem& p, const Strategy& strategy,
   return plan;
 }
 
-Plan plan_routed(PlanRequest request) {
+// The request with every default filled in.
+PlanRequest settled(PlanRequest request, const Strategy& strategy) {
   check_mesh(request.mesh, request.model);
-  const Strategy& strategy = find_strategy(request.options.strategy);
   request.options = filled_in(request.options, strategy);
-  fill_in_zero(request.options.zero, request.mesh, strategy);
-  const Problem p = make_problem(request, strategy.join_small_tail);
+  ZeroOptions& zero = request.options.zero;
+  zero = resolve_zero(zero, request.mesh, request.model);
+  check_zero_of(zero, strategy);
+  return request;
+}
+
+void finish(Plan& plan) {
+  plan.summary = summarize(plan, predict(plan));
+  plan.digest = digest_of(plan);
+}
+
+Plan plan_whole(const PlanRequest& request, const Strategy& strategy,
+                const PartPlace& place = {}) {
+  const Problem p = make_problem(request, strategy.join_small_tail, place);
   Plan plan = assemble(request.mesh, p, strategy, decide(p, strategy));
+  plan.place = place;
   derive(plan);
   if (plan.grid.places > 1 && plan.options.zero.prefetch == kAutoPrefetch)
     plan.options.zero.prefetch = chosen_prefetch(plan);
-  plan.summary = summarize(plan, predict(plan));
-  plan.digest = digest_of(plan);
+  finish(plan);
   return plan;
+}
+
+// Who owns what does not depend on it.
+void use_room(Plan& plan) {
+  plan.options.zero.prefetch =
+      chosen_prefetch(plan, plan.options.memory_cap_bytes);
+  for (size_t i = 0; i < plan.parts.size(); ++i) {
+    plan.parts[i].options = options_of_part(plan, static_cast<int32_t>(i));
+    finish(plan.parts[i]);
+  }
+}
+
+// Dense tensors and experts, each by the planner; slots of modules that are
+// gathered ahead are as many in each.
+Plan plan_in_parts(const PlanRequest& request, const Strategy& strategy) {
+  Plan plan = undecided_whole(request);
+  plan.traffic = strategy.traffic;
+  const int32_t asked = plan.options.zero.prefetch;
+  plan.options.zero.prefetch = std::max(asked, 0);
+  for (int32_t i = 0; i < num_parts(plan.mesh); ++i) {
+    const Model model = model_of_part(plan, i);
+    plan.parts.push_back(
+        plan_whole({model, mesh_of_part(plan.mesh, i), request.rule,
+                    options_of_part(plan, i), request.cost_table},
+                   strategy, place_of_part(plan, i)));
+  }
+  if (asked == kAutoPrefetch) use_room(plan);
+  finish(plan);
+  return plan;
+}
+
+Plan plan_routed(const PlanRequest& request) {
+  const Strategy& strategy = find_strategy(request.options.strategy);
+  const PlanRequest all = settled(request, strategy);
+  return all.options.zero.experts.z1 > 0 ? plan_in_parts(all, strategy)
+                                         : plan_whole(all, strategy);
 }
 
 }  // namespace

@@ -128,12 +128,29 @@ void measure_axes(const Plan& plan, Balance& out) {
   }
 }
 
+// The worst of all.
+void measure_parts(const Plan& plan, Balance& out) {
+  for (const Plan& part : plan.parts) {
+    const Balance one = measure_balance(part);
+    raise(out.dp, one.dp);
+    raise(out.tp, one.tp);
+    raise(out.tp_worst, one.tp_worst);
+    out.bucket_bytes_max_over_even = std::max(out.bucket_bytes_max_over_even,
+                                              one.bucket_bytes_max_over_even);
+    out.j_dp = std::max(out.j_dp, one.j_dp);
+    out.j_comm += one.j_comm;
+  }
+}
+
 }  // namespace
 
 Balance measure_balance(const Plan& plan) {
   Balance out;
   // Where every rank repeats everything, all are alike.
-  if (plan.traffic != Traffic::kAllReduce) measure_axes(plan, out);
+  if (!plan.parts.empty())
+    measure_parts(plan, out);
+  else if (plan.traffic != Traffic::kAllReduce)
+    measure_axes(plan, out);
   const auto most = static_cast<double>(plan.summary.makespan.value());
   const auto bound = static_cast<double>(plan.summary.bound.value());
   if (plan.summary.mean > 0) {

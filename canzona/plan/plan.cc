@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "canzona/plan/parts.h"
 #include "canzona/plan/problem.h"
 
 namespace canzona {
@@ -11,8 +12,19 @@ void OwnerLists::push_back(std::span<const int32_t> ranks) {
   begin_.push_back(static_cast<uint32_t>(ranks_.size()));
 }
 
+int32_t Plan::rank_in_whole(int32_t world_rank) const {
+  if (place.ep == 1) return world_rank;
+  const int32_t stage = world_rank / mesh.ranks_per_stage();
+  const int32_t x = world_rank / mesh.tp % mesh.homes();
+  Mesh whole = mesh;
+  whole.ep = place.ep;
+  return whole.rank(stage, whole.home_of_expert(x, place.e),
+                    world_rank % mesh.tp);
+}
+
 void derive(Plan& plan) {
-  plan.grid = fold(plan.mesh, plan.options.zero.sizes);
+  plan.grid =
+      is_in_parts(plan) ? plan.mesh : fold(plan.mesh, plan.options.zero.sizes);
   const size_t num_tensors = plan.model.tensors.size();
   plan.bucket_of.assign(num_tensors, -1);
   for (size_t b = 0; b < plan.buckets.size(); ++b) {
@@ -29,8 +41,16 @@ void derive(Plan& plan) {
   const auto rule = make_rule_facts(plan.rule, plan.rule_options);
   plan.period = rule->period();
   plan.phases = rule->phases();
-  plan.phase = phases_by_name(plan.model, plan.matrices, plan.options.splits,
-                              plan.phases);
+  plan.phase = plan.place.phase;
+  if (plan.phase.empty())
+    plan.phase = phases_by_name(plan.model, plan.matrices, plan.options.splits,
+                                plan.phases);
+  for (size_t i = 0; i < plan.parts.size(); ++i) {
+    Plan& part = plan.parts[i];
+    part.rule_options = plan.rule_options;
+    part.place = place_of_part(plan, static_cast<int32_t>(i));
+    derive(part);
+  }
 }
 
 }  // namespace canzona

@@ -110,6 +110,15 @@ struct PlanSummary {
   friend bool operator==(const PlanSummary&, const PlanSummary&) = default;
 };
 
+// Where a plan that is part of another (parts.h) stands in it: its homes are
+// those of one of `ep` coordinates, and refreshes keep the phases they have in
+// the whole model.
+struct PartPlace {
+  int32_t ep = 1;
+  int32_t e = 0;
+  std::vector<int32_t> phase;  // per matrix; empty: by name
+};
+
 struct Plan {
   Model model;
   Mesh mesh;
@@ -128,7 +137,13 @@ struct Plan {
   OwnerLists owners;          // per matrix: tp coordinates in the home
   std::vector<int32_t> micro_group;  // per matrix, numbered from 0 in each home
 
+  // Of a plan in parts (parts.h): dense tensors, then the experts of each ep
+  // coordinate. Buffers, buckets, homes, owners and micro-groups are theirs;
+  // the plan itself has none.
+  std::vector<Plan> parts;
+
   // Derived when the plan is made or read, not stored.
+  PartPlace place;
   Mesh grid;  // what was planned on: the mesh, folded (zero.h)
   std::vector<int32_t> bucket_of;     // per tensor
   std::vector<int32_t> first_matrix;  // per tensor, and one past the end
@@ -147,6 +162,12 @@ struct Plan {
   // Home number among all homes of the stage, for home `h` of a buffer.
   int32_t stage_home(const Buffer& buffer, int32_t h) const {
     return buffer.ep < 0 ? h : grid.home_of_expert(h, buffer.ep);
+  }
+
+  // A rank's number in the plan that this one is part of, and its node.
+  int32_t rank_in_whole(int32_t world_rank) const;
+  int32_t node_of(int32_t world_rank) const {
+    return rank_in_whole(world_rank) / options.ranks_per_node;
   }
 
   // Replicas repeat each other: all of them have the ranks of the grid.

@@ -4,6 +4,7 @@
 
 #include "canzona/base/digest.h"
 #include "canzona/base/json_writer.h"
+#include "canzona/plan/parts.h"
 #include "canzona/plan/plan_schema.h"
 
 namespace canzona {
@@ -17,6 +18,13 @@ void write_zero(const ZeroOptions& zero, int32_t homes, JsonWriter& out) {
   out.member("zero").begin_object();
   out.field("z1", zero.sizes.z1).field("z2", zero.sizes.z2);
   out.field("z3", zero.sizes.z3);
+  if (zero.experts.z1 > 0)
+    out.member("experts")
+        .begin_array()
+        .value(zero.experts.z1)
+        .value(zero.experts.z2)
+        .value(zero.experts.z3)
+        .end_array();
   out.field("message", to_string(zero.message));
   out.field("prefetch", zero.prefetch);
   out.field("replica_sum", to_string(zero.replica_sum)).end_object();
@@ -187,6 +195,18 @@ void write_summary(const PlanSummary& s, JsonWriter& out) {
   out.end_object();
 }
 
+void write_plan_parts(const Plan& plan, JsonWriter& out) {
+  out.member("parts").begin_array();
+  for (const Plan& part : plan.parts) {
+    out.begin_object();
+    write_summary(part.summary, out);
+    write_buckets(part, out);
+    write_owners(part, out);
+    out.end_object();
+  }
+  out.end_array();
+}
+
 std::string write(const Plan& plan, const std::string& digest) {
   JsonWriter out;
   out.begin_object();
@@ -199,8 +219,12 @@ std::string write(const Plan& plan, const std::string& digest) {
   write_summary(plan.summary, out);
   out.field("traffic", traffic_name(plan.traffic));
   write_model(plan.model, out);
-  write_buckets(plan, out);
-  write_owners(plan, out);
+  if (is_in_parts(plan)) {
+    write_plan_parts(plan, out);
+  } else {
+    write_buckets(plan, out);
+    write_owners(plan, out);
+  }
   out.end_object();
   return out.take() + "\n";
 }

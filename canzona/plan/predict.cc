@@ -5,6 +5,8 @@
 
 #include "canzona/base/text.h"
 #include "canzona/plan/loads.h"
+#include "canzona/plan/parts.h"
+#include "canzona/plan/predict_in_parts.h"
 #include "canzona/plan/predict_parts.h"
 #include "canzona/plan/predict_zero.h"
 
@@ -109,7 +111,7 @@ namespace {
 Nodes nodes_of(const Plan& plan, int32_t replica) {
   Nodes nodes;
   for (int32_t r = 0; r < plan.grid.world(); ++r)
-    nodes.push_back(plan.world_rank(r, replica) / plan.options.ranks_per_node);
+    nodes.push_back(plan.node_of(plan.world_rank(r, replica)));
   return nodes;
 }
 
@@ -142,6 +144,7 @@ std::vector<RankCost> predict_replica(const Plan& plan, const Nodes& nodes) {
 }  // namespace
 
 std::vector<RankCost> predict(const Plan& plan) {
+  if (is_in_parts(plan)) return sum_of_parts(plan, predict);
   std::map<Nodes, std::vector<RankCost>> known;
   std::vector<RankCost> world(static_cast<size_t>(plan.mesh.world()));
   for (int32_t replica = 0; replica < plan.num_replicas(); ++replica) {
@@ -191,12 +194,26 @@ Ticks makespan(const Plan& plan, const std::vector<RankCost>& ranks) {
 
 namespace {
 
+// Of the ranks of the grid; of all where that is no single one.
+std::vector<RankCost> loads_of(const Plan& plan) {
+  if (is_in_parts(plan))
+    return sum_of_parts(plan, [](const Plan& part) {
+      std::vector<RankCost> world;
+      const std::vector<RankCost> ranks = loads_of(part);
+      for (int32_t r = 0; r < part.mesh.world(); ++r)
+        world.push_back(ranks[static_cast<size_t>(part.grid_rank(r))]);
+      return world;
+    });
+  std::vector<RankCost> ranks(static_cast<size_t>(plan.grid.world()));
+  add_loads(plan, ranks);
+  return ranks;
+}
+
 PhaseOutlook outlook(const Plan& plan, int32_t phases) {
   Plan other = plan;
   other.rule_options["phases"] = cat(phases);
   derive(other);
-  std::vector<RankCost> ranks(static_cast<size_t>(plan.grid.world()));
-  add_loads(other, ranks);
+  const std::vector<RankCost> ranks = loads_of(other);
   const StepMaxima maxima = step_maxima(ranks, static_cast<size_t>(phases));
   PhaseOutlook out;
   out.phases = phases;

@@ -29,6 +29,7 @@ struct RankMemory {
   Bytes total() const {
     return parameters + gradients + master + states + buffers + pools;
   }
+  RankMemory& operator+=(const RankMemory& other);
 };
 
 enum class Collective {
@@ -47,6 +48,7 @@ struct WireBytes {
   int64_t sent_inter = 0;
   int64_t received_intra = 0;
   int64_t received_inter = 0;
+  WireBytes& operator+=(const WireBytes& other);
   int64_t sent() const { return sent_intra + sent_inter; }
   int64_t received() const { return received_intra + received_inter; }
 };
@@ -72,6 +74,8 @@ struct RankCost {
   double step_seconds_mean = 0;
   double step_seconds_worst = 0;
   int64_t bytes_sent() const;
+  // Work that the same rank does one after the other.
+  RankCost& operator+=(const RankCost& other);
 };
 
 // One entry per rank of the world; replicas (zero.h) repeat each other but for

@@ -3,15 +3,20 @@
 #include <algorithm>
 
 #include "canzona/plan/modules.h"
+#include "canzona/plan/parts.h"
 #include "canzona/plan/predict_parts.h"
 #include "canzona/plan/runs.h"
 
 namespace canzona {
 namespace {
 
+bool has_role(const Model& model, Role role) {
+  return std::ranges::any_of(model.tensors,
+                             [&](const Tensor& t) { return t.role == role; });
+}
+
 bool is_tied(const Model& model) {
-  return std::ranges::none_of(
-      model.tensors, [](const Tensor& t) { return t.role == Role::kHead; });
+  return has_role(model, Role::kEmbedding) && !has_role(model, Role::kHead);
 }
 
 int64_t largest_message(const Plan& plan, int32_t stage, Resting what) {
@@ -39,7 +44,7 @@ const Buffer& buffer_of(const Plan& plan, const Bucket& bucket) {
 }
 
 int32_t node_of(const Plan& plan, int32_t world_rank) {
-  return world_rank / plan.options.ranks_per_node;
+  return plan.node_of(world_rank);
 }
 
 // Ranks of the world that exchange runs pairwise, as one of them sees it: it
@@ -222,6 +227,15 @@ class WireOfRank {
 
 }  // namespace
 
+ModuleWire& ModuleWire::operator+=(const ModuleWire& other) {
+  gather += other.gather;
+  scatter += other.scatter;
+  reduce += other.reduce;
+  replicas += other.replicas;
+  publish += other.publish;
+  return *this;
+}
+
 int32_t slots_at_once(const Plan& plan) {
   return is_tied(plan.model) && plan.grid.pp == 1 ? 2 : 1;
 }
@@ -280,6 +294,14 @@ int32_t first_module(const Plan& plan, const Bucket& bucket) {
 
 std::vector<ModuleWire> module_wire(const Plan& plan, int32_t world_rank) {
   std::vector<ModuleWire> out(static_cast<size_t>(num_modules(plan.model)));
+  if (is_in_parts(plan)) {
+    for (const RankInPart& at : parts_of_rank(plan, world_rank)) {
+      const auto part =
+          module_wire(plan.parts[static_cast<size_t>(at.part)], at.rank);
+      for (size_t m = 0; m < out.size(); ++m) out[m] += part[m];
+    }
+    return out;
+  }
   const int32_t stage = Stand(plan, world_rank).stage;
   const WireOfRank wire(plan, world_rank);
   for (const Bucket& bucket : plan.buckets) {

@@ -64,6 +64,7 @@ struct ModuleWire {
   WireBytes reduce;
   WireBytes replicas;
   WireBytes publish;
+  ModuleWire& operator+=(const ModuleWire& other);
 };
 // By module, buckets of several with the first of them; those of other stages
 // are empty.

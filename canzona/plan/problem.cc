@@ -115,7 +115,8 @@ int64_t Problem::period_weight(int32_t tensor) const {
   return sum;
 }
 
-Problem make_problem(const PlanRequest& request, bool join_small_tail) {
+Problem make_problem(const PlanRequest& request, bool join_small_tail,
+                     const PartPlace& place) {
   Problem p{request.model,
             fold(request.mesh, request.options.zero.sizes),
             request.rule,
@@ -134,8 +135,10 @@ Problem make_problem(const PlanRequest& request, bool join_small_tail) {
             {}};
   p.matrices = split_into_matrices(p.model, p.options.splits);
   p.first_matrix = index_matrices(p.model.tensors.size(), p.matrices);
-  p.phase =
-      phases_by_name(p.model, p.matrices, p.options.splits, p.rule.phases());
+  p.phase = place.phase;
+  if (p.phase.empty())
+    p.phase =
+        phases_by_name(p.model, p.matrices, p.options.splits, p.rule.phases());
   const CostModel cost(p.rule, request.cost_table);
   p.cost_basis = cost.basis();
   for (const Matrix& m : p.matrices) {

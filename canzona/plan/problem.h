@@ -52,7 +52,9 @@ struct Problem {
 };
 
 // `join_small_tail`: a last bucket below half size joins its neighbour.
-Problem make_problem(const PlanRequest& request, bool join_small_tail);
+// `place`: of a plan that is part of another.
+Problem make_problem(const PlanRequest& request, bool join_small_tail,
+                     const PartPlace& place = {});
 
 // Bytes per element that every rank of a home keeps for one tensor.
 int64_t adamw_bytes_per_element(ParameterDtype parameters);

@@ -2,6 +2,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
+#include "canzona/plan/parts.h"
 #include "canzona/plan/plan_json.h"
 #include "canzona/plan/plan_schema.h"
 #include "canzona/plan/read_plan_parts.h"
@@ -19,22 +20,20 @@ class PlanReader {
       : root_(root), in_(where), where_(where) {}
 
   Plan run() {
-    require_known_keys(root_,
-                       {"format", "version", "digest", "mesh", "rule",
-                        "options", "cost", "predicted", "traffic", "model",
-                        "buffers", "buckets", "home", "owners", "micro_group"},
-                       where_);
     plan_.digest = get_string(root_, "digest", where_);
     read_plan_request(root_, in_, plan_);
     plan_.model = read_plan_model(member("model"), plan_.mesh, in_);
+    read_grid();
+    check_keys();
     read_matrices();
     read_cost(member("cost"));
-    read_summary(member("predicted"));
-    read_buffers();
-    read_buckets();
-    read_owners();
+    if (is_in_parts(plan_)) {
+      read_plan_summary(member("predicted"), in_, plan_.summary);
+      read_parts();
+    } else {
+      read_plan_decisions(root_, in_, plan_);
+    }
     derive(plan_);
-    check_homes();
     check_plan_size(plan_, in_);
     return std::move(plan_);
   }
@@ -43,14 +42,10 @@ class PlanReader {
   const Json& member(const char* key) const {
     return get_member(root_, key, where_);
   }
-  int64_t count(const Json& object, const char* key) const {
-    return get_integer(object, key, 0, INT64_MAX, where_);
-  }
 
   // The list of owners bounds what splits may make of a few numbers.
   void read_matrices() {
-    const auto owners =
-        static_cast<int64_t>(in_.array(member("owners"), "owners").size());
+    const int64_t owners = num_owners();
     const int64_t count = count_matrices(plan_.model, plan_.options.splits);
     if (count != owners) {
       in_.fail(cat(owners, " owners of ", count, " matrices"));
@@ -83,139 +78,65 @@ class PlanReader {
     }
   }
 
-  void read_summary(const Json& s) {
-    require_known_keys(
-        s,
-        {"makespan_ticks", "bound_ticks", "mean_ticks", "idle_ranks",
-         "bytes_per_rank_max", "memory_per_rank_max", "memory_per_rank_mean",
-         "step_seconds_mean", "step_seconds_worst"},
-        where_);
-    PlanSummary& out = plan_.summary;
-    out.makespan = Ticks(count(s, "makespan_ticks"));
-    out.bound = Ticks(count(s, "bound_ticks"));
-    out.mean = get_number(s, "mean_ticks", where_);
-    out.idle_ranks = static_cast<int32_t>(
-        get_integer(s, "idle_ranks", 0, INT32_MAX, where_));
-    out.bytes_per_rank_max = Bytes(count(s, "bytes_per_rank_max"));
-    out.memory_per_rank_max = Bytes(count(s, "memory_per_rank_max"));
-    out.memory_per_rank_mean = get_number(s, "memory_per_rank_mean", where_);
-    out.step_seconds_mean = get_number(s, "step_seconds_mean", where_);
-    out.step_seconds_worst = get_number(s, "step_seconds_worst", where_);
+  void check_keys() const {
+    if (is_in_parts(plan_))
+      require_known_keys(
+          root_,
+          {"format", "version", "digest", "mesh", "rule", "options", "cost",
+           "predicted", "traffic", "model", "parts"},
+          where_);
+    else
+      require_known_keys(
+          root_,
+          {"format", "version", "digest", "mesh", "rule", "options", "cost",
+           "predicted", "traffic", "model", "buffers", "buckets", "home",
+           "owners", "micro_group"},
+          where_);
   }
 
-  void read_buffers() {
-    const Mesh& mesh = plan_.grid;
-    for (const Json& b : in_.array(member("buffers"), "buffers")) {
-      in_.row(b, 3, "buffer");
-      Buffer buffer;
-      buffer.stage = in_.index(b[0], 0, mesh.pp - 1, "buffer stage");
-      buffer.ep = in_.index(b[1], -1, mesh.ep - 1, "buffer ep");
-      const int32_t homes = buffer.ep < 0 ? mesh.homes() : mesh.expert_homes();
-      buffer.num_homes = in_.index(b[2], 1, homes, "buffer homes");
-      plan_.buffers.push_back(buffer);
-    }
+  // What a plan is cut by is known when its model is.
+  void read_grid() {
+    if (resolve_zero(plan_.options.zero, plan_.mesh, plan_.model) !=
+        plan_.options.zero)
+      in_.fail(cat("options: zero ", to_string(plan_.options.zero.sizes),
+                   " is not what a plan on ", to_string(plan_.mesh), " has"));
+    plan_.grid = is_in_parts(plan_)
+                     ? plan_.mesh
+                     : fold(plan_.mesh, plan_.options.zero.sizes);
   }
 
-  void read_buckets() {
-    std::vector<int> places(plan_.model.tensors.size(), 0);
-    for (const Json& b : in_.array(member("buckets"), "buckets")) {
-      plan_.buckets.push_back(bucket(b));
-      for (int32_t t : plan_.buckets.back().tensors) {
-        ++places[static_cast<size_t>(t)];
-      }
-    }
-    for (size_t t = 0; t < places.size(); ++t) {
-      if (places[t] == 1) continue;
-      in_.fail(cat("tensor ", quoted(plan_.model.tensors[t].name), " lies in ",
-                   places[t] == 0 ? "no bucket" : "more than one place"));
-    }
-  }
-
-  Bucket bucket(const Json& b) const {
-    require_known_keys(
-        b, {"buffer", "matrix_tensors", "tensors", "cuts", "adamw_cuts"},
-        where_);
-    Bucket out;
-    out.buffer = static_cast<int32_t>(
-        get_integer(b, "buffer", 0, std::ssize(plan_.buffers) - 1, where_));
-    out.tensors =
-        in_.indices(get_member(b, "tensors", where_), 0,
-                    std::ssize(plan_.model.tensors) - 1, "bucket tensors");
-    out.num_matrix_tensors = static_cast<int32_t>(
-        get_integer(b, "matrix_tensors", 0, std::ssize(out.tensors), where_));
-    check_regions(out);
-    out.cuts = cuts(b, "cuts", out);
-    out.adamw_cuts = cuts(b, "adamw_cuts", out);
-    return out;
-  }
-
-  void check_regions(const Bucket& bucket) const {
-    for (size_t i = 0; i < bucket.tensors.size(); ++i) {
-      const auto t = static_cast<size_t>(bucket.tensors[i]);
-      const Tensor& tensor = plan_.model.tensors[t];
-      if (tensor.matrix_rule ==
-          (i < static_cast<size_t>(bucket.num_matrix_tensors))) {
-        continue;
-      }
-      in_.fail(cat("tensor ", quoted(tensor.name),
-                   " lies in the wrong region of its bucket"));
+  void read_parts() {
+    const Json& parts = in_.array(member("parts"), "parts");
+    if (std::ssize(parts) != num_parts(plan_.mesh))
+      in_.fail(cat("expected ", num_parts(plan_.mesh), " parts, got ",
+                   parts.size()));
+    constexpr int64_t kMostLooks = int64_t{1} << 27;
+    if (std::ssize(parts) * std::ssize(plan_.model.tensors) > kMostLooks)
+      in_.fail(cat("too large to read: ", plan_.model.tensors.size(),
+                   " tensors in ", parts.size(), " parts"));
+    derive(plan_);
+    for (const Json& part : parts) {
+      const auto number = static_cast<int32_t>(plan_.parts.size());
+      plan_.parts.push_back(undecided_part(plan_, number));
+      require_known_keys(
+          part,
+          {"predicted", "buffers", "buckets", "home", "owners", "micro_group"},
+          where_);
+      read_plan_decisions(part, in_, plan_.parts.back());
     }
   }
 
-  // Whether they cut well is for validate() to say; that they lie in the bucket
-  // keeps what is counted from them within 64 bits.
-  std::vector<int64_t> cuts(const Json& b, const char* key,
-                            const Bucket& bucket) const {
-    int64_t elements = 0;
-    for (int32_t t : bucket.tensors) {
-      elements = checked_add(
-          elements, plan_.model.tensors[static_cast<size_t>(t)].elements(),
-          "elements of a bucket");
-    }
-    std::vector<int64_t> out =
-        in_.integers(get_member(b, key, where_), 0, elements, key);
-    const int32_t homes =
-        plan_.buffers[static_cast<size_t>(bucket.buffer)].num_homes;
-    if (!out.empty() && std::ssize(out) != homes + 1) {
-      in_.fail(cat(key, ": expected ", homes + 1, " cuts, got ", out.size()));
-    }
-    return out;
+  // Owners of all matrices, whatever part they are in.
+  int64_t num_owners() const {
+    if (!is_in_parts(plan_)) return num_owners(root_);
+    int64_t sum = 0;
+    for (const Json& part : in_.array(member("parts"), "parts"))
+      sum += num_owners(part);
+    return sum;
   }
-
-  void read_owners() {
-    const int64_t matrices = std::ssize(plan_.matrices);
-    plan_.home =
-        in_.indices(member("home"), kEveryHome, plan_.grid.homes() - 1, "home");
-    plan_.micro_group =
-        in_.indices(member("micro_group"), 0, matrices - 1, "micro_group");
-    if (plan_.home.size() != plan_.model.tensors.size() ||
-        std::ssize(plan_.micro_group) != matrices) {
-      in_.fail(cat("expected ", plan_.model.tensors.size(), " homes and ",
-                   matrices, " micro-groups"));
-    }
-    for (const Json& o : member("owners")) {
-      if (o.is_array()) {
-        plan_.owners.push_back(in_.indices(o, 0, plan_.grid.tp - 1, "owner"));
-      } else {
-        plan_.owners.push_back(in_.index(o, 0, plan_.grid.tp - 1, "owner"));
-      }
-    }
-  }
-
-  // What predict() takes for granted.
-  void check_homes() const {
-    const bool repeats = plan_.traffic == Traffic::kAllReduce;
-    for (size_t t = 0; t < plan_.home.size(); ++t) {
-      const Tensor& tensor = plan_.model.tensors[t];
-      const int32_t home = plan_.home[t];
-      const int32_t homes = plan_.buffer_of(static_cast<int32_t>(t)).num_homes;
-      const bool owned = tensor.matrix_rule && !repeats;
-      if (owned ? home < 0 || home >= homes : home != kEveryHome) {
-        in_.fail(cat("home ", home, " of tensor ", quoted(tensor.name),
-                     ": expected ",
-                     owned ? cat("0..", homes - 1) : cat(kEveryHome)));
-      }
-    }
+  int64_t num_owners(const Json& object) const {
+    return std::ssize(
+        in_.array(get_member(object, "owners", where_), "owners"));
   }
 
   const Json& root_;

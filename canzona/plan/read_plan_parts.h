@@ -47,6 +47,13 @@ void read_plan_request(const Json& root, const PlanValues& values, Plan& plan);
 Model read_plan_model(const Json& model, const Mesh& mesh,
                       const PlanValues& values);
 
+// The members "predicted", "buffers", "buckets", "home", "owners" and
+// "micro_group" of a plan whose model, grid, matrices and costs are known.
+void read_plan_decisions(const Json& object, const PlanValues& values,
+                         Plan& plan);
+void read_plan_summary(const Json& summary, const PlanValues& values,
+                       PlanSummary& out);
+
 // Matrices that split_into_matrices() will make, without making them.
 int64_t count_matrices(const Model& model, const Splits& splits);
 

@@ -16,7 +16,6 @@ class RequestReader {
     read_mesh(get_member(root_, "mesh", where_));
     read_rule(get_member(root_, "rule", where_));
     read_options(get_member(root_, "options", where_));
-    plan_.grid = fold(plan_.mesh, plan_.options.zero.sizes);
     read_traffic();
   }
 
@@ -76,11 +75,20 @@ class RequestReader {
     if (found == options.end()) return;
     const Json& zero = *found;
     require_known_keys(
-        zero, {"z1", "z2", "z3", "message", "prefetch", "replica_sum"}, where_);
+        zero,
+        {"z1", "z2", "z3", "experts", "message", "prefetch", "replica_sum"},
+        where_);
     const auto size = [&](const char* key) {
       return static_cast<int32_t>(get_integer(zero, key, 1, kMaxWorld, where_));
     };
     out.sizes = {size("z1"), size("z2"), size("z3")};
+    if (zero.contains("experts")) {
+      const Json& experts = in_.row(zero["experts"], 3, "experts");
+      const auto of_experts = [&](size_t i) {
+        return in_.index(experts[i], 1, kMaxWorld, "size of experts");
+      };
+      out.experts = {of_experts(0), of_experts(1), of_experts(2)};
+    }
     out.message = parse_message_unit(get_string(zero, "message", where_));
     out.prefetch = static_cast<int32_t>(
         get_integer(zero, "prefetch", 0, kMaxWorld, where_));

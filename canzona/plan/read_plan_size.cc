@@ -91,19 +91,24 @@ double stored_numbers(const Plan& plan) {
 }  // namespace
 
 void check_plan_size(const Plan& plan, const PlanValues& values) {
-  const int32_t world = plan.grid.world();
-  if (ticks_of(plan) > kMaxCount) {
-    values.fail("the ticks of one period exceed 64-bit counts");
+  double steps = 0, numbers = 0;
+  std::vector<const Plan*> plans{&plan};
+  if (!plan.parts.empty()) plans.clear();
+  for (const Plan& part : plan.parts) plans.push_back(&part);
+  for (const Plan* one : plans) {
+    if (ticks_of(*one) > kMaxCount)
+      values.fail("the ticks of one period exceed 64-bit counts");
+    if (bytes_of(*one) > kMaxCount)
+      values.fail(cat("the bytes that ", one->grid.world(),
+                      " ranks exchange exceed 64-bit counts"));
+    steps += steps_of_loops(*one);
+    // Not looked at where the loops are too long already.
+    if (steps <= kMaxSteps) numbers += stored_numbers(*one);
   }
-  if (bytes_of(plan) > kMaxCount) {
-    values.fail(
-        cat("the bytes that ", world, " ranks exchange exceed 64-bit counts"));
-  }
-  if (steps_of_loops(plan) > kMaxSteps ||
-      stored_numbers(plan) > kMaxStoredNumbers) {
+  if (steps > kMaxSteps || numbers > kMaxStoredNumbers) {
     values.fail(cat("too large to predict: ", plan.matrices.size(),
                     " matrices in ", plan.buckets.size(), " buckets and ",
-                    plan.phases, " phases on ", world, " ranks"));
+                    plan.phases, " phases on ", plan.mesh.world(), " ranks"));
   }
 }
 

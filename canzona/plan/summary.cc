@@ -6,17 +6,28 @@
 
 namespace canzona {
 
-PlanSummary summarize(const Plan& plan, const std::vector<RankCost>& ranks) {
-  PlanSummary s;
-  s.makespan = makespan(plan, ranks);
-  s.bound = makespan_bound(plan, s.makespan);
+namespace {
+
+// Over a period, on all ranks.
+double total_work(const Plan& plan) {
   double work = 0;
+  for (const Plan& part : plan.parts) work += total_work(part);
+  if (!plan.parts.empty()) return work;
   for (const MatrixCost& cost : plan.costs) {
     work += static_cast<double>(cost.every_step.value()) * plan.period +
             static_cast<double>(cost.refresh.value());
   }
+  return work * plan.num_replicas();
+}
+
+}  // namespace
+
+PlanSummary summarize(const Plan& plan, const std::vector<RankCost>& ranks) {
+  PlanSummary s;
+  s.makespan = makespan(plan, ranks);
+  s.bound = makespan_bound(plan, s.makespan);
   const auto world = static_cast<double>(ranks.size());
-  s.mean = work * plan.num_replicas() / world;
+  s.mean = total_work(plan) / world;
   double memory = 0;
   for (const RankCost& rank : ranks) {
     s.idle_ranks += rank.num_matrices == 0;

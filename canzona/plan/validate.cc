@@ -5,9 +5,11 @@
 
 #include "canzona/base/text.h"
 #include "canzona/plan/budget.h"
+#include "canzona/plan/parts.h"
 #include "canzona/plan/predict.h"
 #include "canzona/plan/predict_parts.h"
 #include "canzona/plan/summary.h"
+#include "canzona/plan/validate_parts.h"
 #include "canzona/plan/validate_routes.h"
 
 namespace canzona {
@@ -220,27 +222,7 @@ class Validation {
     if (summarize(plan_, ranks) != plan_.summary) {
       violated("the stored predictions are not those of this plan");
     }
-    if (plan_.options.memory_cap_bytes > 0) check_memory(ranks);
-  }
-
-  // One line for all ranks: with one cap, their violations are alike.
-  void check_memory(const std::vector<RankCost>& ranks) {
-    const int64_t cap = plan_.options.memory_cap_bytes;
-    size_t above = 0, worst = 0;
-    for (size_t r = 0; r < ranks.size(); ++r) {
-      above += ranks[r].memory.total().value() > cap;
-      if (ranks[r].memory.total() > ranks[worst].memory.total()) worst = r;
-    }
-    if (above == 0) return;
-    const RankMemory& m = ranks[worst].memory;
-    auto size = [](Bytes bytes) { return human_bytes(bytes.value()); };
-    violated(above, " of ", ranks.size(),
-             " ranks need more memory than the cap ", "of ", human_bytes(cap),
-             "; most is rank ", worst, " with ", size(m.total()),
-             ": parameters ", size(m.parameters), ", gradients ",
-             size(m.gradients), ", master ", size(m.master), ", states ",
-             size(m.states), ", buffers ", size(m.buffers),
-             m.pools.value() > 0 ? cat(", pools ", size(m.pools)) : "");
+    check_memory_cap(plan_, ranks, violations_);
   }
 
   void check_bytes() {
@@ -268,6 +250,7 @@ class Validation {
 }  // namespace
 
 std::vector<std::string> validate(const Plan& plan) {
+  if (is_in_parts(plan)) return validate_in_parts(plan);
   return Validation(plan).run();
 }
 

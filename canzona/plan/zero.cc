@@ -1,5 +1,6 @@
 #include "canzona/plan/zero.h"
 
+#include "canzona/base/check.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
@@ -9,8 +10,9 @@ namespace {
 const std::vector<std::string> kNames = {
     "none", "zero1", "zero2", "zero3", "replica:Z", "hier:Z", "z1=,z2=,z3="};
 
-[[noreturn]] void unknown(std::string_view text) {
-  throw UsageError(cat("--zero ", quoted(text), ": expected none, zero1, zero2",
+[[noreturn]] void unknown(std::string_view option, std::string_view text) {
+  throw UsageError(cat(option, " ", quoted(text),
+                       ": expected none, zero1, zero2",
                        ", zero3, replica:Z, hier:Z, auto or z1=..,z2=..,z3=..",
                        did_you_mean(text, kNames)));
 }
@@ -19,19 +21,19 @@ int32_t parse_size(std::string_view text, const std::string& what) {
   return static_cast<int32_t>(parse_integer(text, 1, kMaxWorld, what));
 }
 
-ZeroSizes parse_triple(std::string_view text) {
+ZeroSizes parse_triple(std::string_view option, std::string_view text) {
   ZeroSizes sizes;
   std::vector<std::string> seen;
   for (const std::string& word : split_text(text, ',')) {
     const size_t equals = word.find('=');
-    if (equals == std::string::npos) unknown(text);
+    if (equals == std::string::npos) unknown(option, text);
     const std::string name = word.substr(0, equals);
     for (const std::string& other : seen)
       if (other == name)
-        throw UsageError(cat("--zero ", quoted(text), ": ", name, " twice"));
+        throw UsageError(cat(option, " ", quoted(text), ": ", name, " twice"));
     seen.push_back(name);
     const int32_t size = parse_size(std::string_view(word).substr(equals + 1),
-                                    cat("--zero ", name));
+                                    cat(option, " ", name));
     if (name == "z1")
       sizes.z1 = size;
     else if (name == "z2")
@@ -39,7 +41,7 @@ ZeroSizes parse_triple(std::string_view text) {
     else if (name == "z3")
       sizes.z3 = size;
     else
-      throw UsageError(cat("--zero ", quoted(text), ": unknown size ",
+      throw UsageError(cat(option, " ", quoted(text), ": unknown size ",
                            quoted(name), ", expected z1, z2 or z3"));
   }
   return sizes;
@@ -52,11 +54,11 @@ std::vector<int32_t> divisors(int32_t number) {
   return out;
 }
 
-void require_divides(const char* name, int32_t size, int32_t whole,
-                     const std::string& what) {
+void require_divides(std::string_view option, const char* name, int32_t size,
+                     int32_t whole, const std::string& what) {
   if (whole % size == 0) return;
   throw UsageError(
-      cat("--zero: ", name, " = ", size, " does not divide ", what));
+      cat(option, ": ", name, " = ", size, " does not divide ", what));
 }
 
 }  // namespace
@@ -111,7 +113,8 @@ int32_t parse_prefetch(std::string_view text) {
   return static_cast<int32_t>(parse_integer(text, 0, kMost, "--prefetch"));
 }
 
-ZeroSizes parse_zero(std::string_view text, int32_t homes) {
+ZeroSizes parse_zero(std::string_view text, int32_t homes,
+                     std::string_view option) {
   if (text == "none") return {1, 1, 1};
   if (text == "zero1") return {homes, 1, 1};
   if (text == "zero2") return {homes, homes, 1};
@@ -119,11 +122,12 @@ ZeroSizes parse_zero(std::string_view text, int32_t homes) {
   const size_t colon = text.find(':');
   if (colon != std::string_view::npos) {
     const std::string_view name = text.substr(0, colon);
-    if (name != "replica" && name != "hier") unknown(text);
-    const int32_t z = parse_size(text.substr(colon + 1), cat("--zero ", name));
+    if (name != "replica" && name != "hier") unknown(option, text);
+    const int32_t z =
+        parse_size(text.substr(colon + 1), cat(option, " ", name));
     return {name == "hier" ? homes : z, z, z};
   }
-  return with_states(parse_triple(text), homes);
+  return with_states(parse_triple(option, text), homes);
 }
 
 std::string to_string(const ZeroSizes& sizes) {
@@ -135,14 +139,23 @@ ZeroSizes with_states(ZeroSizes sizes, int32_t homes) {
   return sizes;
 }
 
-void check_zero(const ZeroSizes& sizes, int32_t homes) {
+void check_zero(const ZeroSizes& sizes, int32_t homes,
+                std::string_view option) {
   const auto [z1, z2, z3] = with_states(sizes, homes);
-  require_divides("z1", z1, homes, cat("the ", homes, " data-parallel ranks"));
-  require_divides("z2", z2, z1, cat("z1 = ", z1));
-  require_divides("z3", z3, z1, cat("z1 = ", z1));
+  require_divides(option, "z1", z1, homes,
+                  cat("the ", homes, " data-parallel ranks"));
+  require_divides(option, "z2", z2, z1, cat("z1 = ", z1));
+  require_divides(option, "z3", z3, z1, cat("z1 = ", z1));
   if (z2 % z3 == 0 || z3 % z2 == 0) return;
-  throw UsageError(cat("--zero: of z2 = ", z2, " and z3 = ", z3,
+  throw UsageError(cat(option, ": of z2 = ", z2, " and z3 = ", z3,
                        " neither divides the other"));
+}
+
+ZeroOptions settled(const ZeroOptions& options, int32_t homes) {
+  if (is_plain(options.sizes, homes)) return {.sizes = options.sizes};
+  ZeroOptions out = options;
+  if (out.sizes.places() == 1) out.prefetch = 0;
+  return out;
 }
 
 std::vector<ZeroSizes> all_zero_sizes(int32_t homes) {
@@ -158,9 +171,7 @@ Mesh fold(const Mesh& mesh, const ZeroSizes& sizes) {
   const ZeroSizes all = with_states(sizes, mesh.homes());
   check_zero(all, mesh.homes());
   if (all.places() == 1 && all.z1 == mesh.homes()) return mesh;
-  if (mesh.ep > 1)
-    throw UsageError(cat("--zero ", to_string(all), " with ep=", mesh.ep,
-                         ": expert parallelism has ZeRO-1 alone"));
+  CANZONA_CHECK(mesh.ep == 1, "experts are to be planned apart");
   Mesh grid;
   grid.dp = all.z1 / all.places();
   grid.tp = all.places() * mesh.tp;

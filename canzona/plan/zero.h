@@ -61,6 +61,9 @@ int32_t parse_prefetch(std::string_view text);
 
 struct ZeroOptions {
   ZeroSizes sizes = {};
+  // Of experts over their own homes. In a request z1 = 0 means: on the ranks
+  // on which dense tensors are cut. In a plan: not cut otherwise (parts.h).
+  ZeroSizes experts = {};
   MessageUnit message = MessageUnit::kModule;
   int32_t prefetch = kAutoPrefetch;
   ReplicaSum replica_sum = ReplicaSum::kScatter;
@@ -71,20 +74,30 @@ struct ZeroOptions {
 // "z1=16,z2=4,z3=4" (what is not named is all homes for z1, 1 for the others).
 // UsageError names what is wrong; sizes that do not divide are left to
 // check_zero.
-ZeroSizes parse_zero(std::string_view text, int32_t homes);
+ZeroSizes parse_zero(std::string_view text, int32_t homes,
+                     std::string_view option = "--zero");
 std::string to_string(const ZeroSizes& sizes);  // "z1=16,z2=4,z3=4"
 
 // z1 filled in.
 ZeroSizes with_states(ZeroSizes sizes, int32_t homes);
 
-// UsageError says which division fails.
-void check_zero(const ZeroSizes& sizes, int32_t homes);
+// UsageError says which division fails, and of which option.
+void check_zero(const ZeroSizes& sizes, int32_t homes,
+                std::string_view option = "--zero");
+
+// ZeRO-1: states over all homes, all else everywhere.
+inline bool is_plain(const ZeroSizes& sizes, int32_t homes) {
+  return sizes == ZeroSizes{homes, 1, 1};
+}
+
+// What has no meaning for these sizes is as it comes from nowhere.
+ZeroOptions settled(const ZeroOptions& options, int32_t homes);
 
 // All sizes that check_zero lets pass, small ones first.
 std::vector<ZeroSizes> all_zero_sizes(int32_t homes);
 
-// The mesh to be planned on; the mesh itself for plain ZeRO-1. UsageError for
-// expert parallelism with slices or replicas.
+// The mesh to be planned on; the mesh itself for plain ZeRO-1. Without expert
+// parallelism, unless it is plain (parts.h).
 Mesh fold(const Mesh& mesh, const ZeroSizes& sizes);
 
 }  // namespace canzona

@@ -75,7 +75,6 @@ TEST(FoldedMesh, HasGroupsAndPlanes) {
   EXPECT_EQ(grid.tp_ranks(), 2);
   EXPECT_EQ(grid.places, 4);
   EXPECT_EQ(grid.pp, 2);
-  EXPECT_THROW(fold(parse_mesh("dp=4,ep=2"), {8, 2, 2}), UsageError);
 }
 
 // A place's own slice lies among those that it keeps for the smaller size.

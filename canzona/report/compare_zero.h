@@ -22,6 +22,7 @@ namespace canzona {
 
 struct ComparedZero {
   ZeroSizes sizes;
+  ZeroSizes experts = {};  // of their own; z1 = 0: cut with the dense ones
   bool planned = false;    // false: it cannot be, and `reason` says why
   bool fits = false;       // under the cap
   RankMemory memory = {};  // of the fullest rank

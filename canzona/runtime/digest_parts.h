@@ -45,12 +45,4 @@ void add_of_shard(LogicalDigest& digest, uint64_t seed, const Rank& rank,
   }
 }
 
-// Adds up the ranks' digests, each number having been added by one of them.
-inline std::string sum_of_all(Rank& rank, LogicalDigest digest) {
-  const std::span<uint64_t, 2> words = digest.words();
-  rank.groups.control().all_reduce(
-      Reduction::kInt64Sum, std::as_writable_bytes(words), {.label = "digest"});
-  return digest.text();
-}
-
 }  // namespace canzona

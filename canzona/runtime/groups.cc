@@ -24,18 +24,20 @@ struct Stand {
 }  // namespace
 
 Groups::Groups(Communicator& world, const Plan& plan, const WireOps& ops,
-               int capacity, Trace* trace) {
+               int capacity, const AddTrack& add_track,
+               const std::string& prefix) {
   const Mesh& mesh = plan.mesh;
   const int32_t rank = world.rank();
   const RankPlace me = place_of(mesh, rank);
   const Stand at(plan, rank);
   const auto [z1, z2, z3] = plan.options.zero.sizes;
-  control_ = world.split(0, rank, "control");
+  control_ = world.split(0, rank, prefix + "control");
   const auto add = [&](Line& line, int32_t color, int32_t key,
                        const char* kind) {
-    line.group = world.split(color, key, cat(kind, " ", color), {}, &ops);
-    Track* track = trace == nullptr ? nullptr : trace->add_track(rank, kind);
-    line.courier = std::make_unique<Courier>(*line.group, capacity, track);
+    line.group =
+        world.split(color, key, cat(prefix, kind, " ", color), {}, &ops);
+    line.courier =
+        std::make_unique<Courier>(*line.group, capacity, add_track(kind));
   };
   const auto circle = [&](int32_t z) {
     return at.color(at.home / z1 * z + at.home % z);
@@ -44,7 +46,7 @@ Groups::Groups(Communicator& world, const Plan& plan, const WireOps& ops,
   if (mesh.ep > 1)
     add(experts_, at.line * mesh.ep + me.ep, me.expert_home, "experts");
   if (z2 != z3) add(publish_, circle(z3), at.home, "publish");
-  found_modules(world, plan, ops);
+  found_modules(world, plan, ops, prefix);
   if (plan.grid.tp == 1) return;
   const int32_t home = rank / plan.grid.tp;
   add(gather_, home, rank % plan.grid.tp, "gather");
@@ -52,23 +54,32 @@ Groups::Groups(Communicator& world, const Plan& plan, const WireOps& ops,
 }
 
 void Groups::found_modules(Communicator& world, const Plan& plan,
-                           const WireOps& ops) {
+                           const WireOps& ops, const std::string& prefix) {
   const auto [z1, z2, z3] = plan.options.zero.sizes;
   const Stand at(plan, world.rank());
   const bool everywhere =
       plan.options.zero.replica_sum == ReplicaSum::kAllReduce;
-  if (plan.num_replicas() > 1)
-    replica_ =
-        world.split(plan.replica_of(world.rank()), world.rank(), "replica");
   if (plan.num_replicas() > 1 || everywhere)
     replicas_ = world.split(at.color(at.home % (everywhere ? z2 : z1)), at.home,
-                            "replicas", {}, &ops);
+                            prefix + "replicas", {}, &ops);
   if (z3 > 1)
-    parameters_ =
-        world.split(at.color(at.home / z3), at.home, "parameters", {}, &ops);
+    parameters_ = world.split(at.color(at.home / z3), at.home,
+                              prefix + "parameters", {}, &ops);
   if (z2 > 1)
-    gradients_ =
-        world.split(at.color(at.home / z2), at.home, "gradients", {}, &ops);
+    gradients_ = world.split(at.color(at.home / z2), at.home,
+                             prefix + "gradients", {}, &ops);
+}
+
+Groups::Sent& Groups::Sent::operator+=(const Sent& other) {
+  reduce_scatter += other.reduce_scatter;
+  all_reduce += other.all_reduce;
+  gather += other.gather;
+  scatter += other.scatter;
+  all_gather += other.all_gather;
+  broadcast += other.broadcast;
+  parameter_gather += other.parameter_gather;
+  gradient_scatter += other.gradient_scatter;
+  return *this;
 }
 
 void Groups::close() {

@@ -1,6 +1,6 @@
 // The groups of ranks that a rank talks to, and the threads that do it.
 //
-//   Groups groups(world, plan, ops, capacity, trace);
+//   Groups groups(world, plan, ops, capacity, add_track, "");
 //   Work reduced = groups.data(of_experts).reduce_scatter_v(…);
 //
 // Data-parallel groups have the ranks of one tp plane that share a buffer, by
@@ -12,7 +12,9 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
+#include <string>
 
 #include "canzona/comm/courier.h"
 #include "canzona/runtime/rank_place.h"
@@ -21,16 +23,14 @@ namespace canzona {
 
 class Groups {
  public:
-  // `ops`: of the memory of parameters and gradients. `trace` may be null.
+  // `ops`: of the memory of parameters and gradients. `add_track` makes the
+  // track of a thread, or null. `prefix`: of the groups' names.
+  using AddTrack = std::function<Track*(const std::string& name)>;
   Groups(Communicator& world, const Plan& plan, const WireOps& ops,
-         int capacity, Trace* trace);
+         int capacity, const AddTrack& add_track, const std::string& prefix);
 
-  // The calling thread's own, for numbers of this process: all ranks, and the
-  // ranks of this replica.
+  // The calling thread's own, for numbers of this process: all ranks.
   Communicator& control() { return *control_; }
-  Communicator& replica() {
-    return replica_ != nullptr ? *replica_ : *control_;
-  }
   // Sums of gradients.
   Courier& data(bool of_experts) {
     return of_experts ? *experts_.courier : *dense_.courier;
@@ -72,6 +72,7 @@ class Groups {
       return reduce_scatter + all_reduce + gather + scatter + all_gather +
              broadcast + parameter_gather + gradient_scatter;
     }
+    Sent& operator+=(const Sent& other);
   };
   Sent sent() const { return count(&TrafficLog::Row::sent); }
   // Of these, to other nodes, as the communicator's options know them.
@@ -83,10 +84,11 @@ class Groups {
     std::unique_ptr<Courier> courier;  // last: it uses the group
   };
 
-  void found_modules(Communicator& world, const Plan& plan, const WireOps& ops);
+  void found_modules(Communicator& world, const Plan& plan, const WireOps& ops,
+                     const std::string& prefix);
   Sent count(int64_t TrafficLog::Row::*bytes) const;
 
-  std::unique_ptr<Communicator> control_, replica_, replicas_;
+  std::unique_ptr<Communicator> control_, replicas_;
   std::unique_ptr<Communicator> parameters_, gradients_;
   Line dense_, experts_, publish_, gather_, scatter_;
 };

@@ -57,24 +57,22 @@ void require_same(Rank& rank, bool of_experts, LogicalDigest mine) {
   const auto all = from_all<uint64_t>(rank.groups.control(), mine.words());
   const int32_t first = first_like(rank, of_experts);
   if (!std::ranges::equal(all[index(first)], mine.words()))
-    throw InternalError(cat("rank ", rank.world_rank, " holds other ",
-                            of_experts ? "expert" : "dense",
-                            " parameters than rank ", first));
+    throw InternalError(cat("rank ", rank.known_as, " holds other ",
+                            rank.prefix, of_experts ? "expert" : "dense",
+                            " parameters than rank ",
+                            rank.plan.rank_in_whole(first)));
 }
 
 }  // namespace
 
-std::string digest_parameters(Rank& rank) {
+LogicalDigest digest_parameters(Rank& rank) {
   LogicalDigest digest;
   for (const bool of_experts : {false, true}) {
     require_same(rank, of_experts, own_parameters(rank, of_experts, false));
     if (first_like(rank, of_experts) != rank.world_rank) continue;
-    const LogicalDigest own = own_parameters(rank, of_experts, true);
-    LogicalDigest copy = own;
-    digest.words()[0] += copy.words()[0];
-    digest.words()[1] += copy.words()[1];
+    digest.add(own_parameters(rank, of_experts, true));
   }
-  return sum_of_all(rank, digest);
+  return digest;
 }
 
 }  // namespace canzona

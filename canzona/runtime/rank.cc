@@ -26,22 +26,16 @@ int queue_capacity(const Plan& plan) {
       std::min<size_t>(2 * plan.buckets.size() + most, 4096));
 }
 
-const Plan& checked(const Plan& plan, const Communicator& world) {
-  if (world.size() != plan.mesh.world())
-    throw UsageError(cat("the plan is for ", plan.mesh.world(), " ranks (",
-                         to_string(plan.mesh), "), but there are ",
-                         world.size()));
-  return plan;
-}
-
 }  // namespace
 
 Rank::Rank(const Plan& the_plan, Communicator& world, Engine& the_engine,
-           const RuntimeOptions& the_options)
-    : plan(checked(the_plan, world)),
+           const RuntimeOptions& the_options, const RankSeat& seat)
+    : plan(the_plan),
       options(the_options),
       engine(the_engine),
       world_rank(world.rank()),
+      known_as(plan.rank_in_whole(world_rank)),
+      prefix(seat.prefix),
       place(place_of(plan.grid, plan.grid_rank(world_rank))),
       layout(lay_out_rank(plan, place)),
       kept(kept_by(plan, place, layout)),
@@ -51,10 +45,11 @@ Rank::Rank(const Plan& the_plan, Communicator& world, Engine& the_engine,
                            engine.batch_width())),
       store(plan, layout, kept, updates, slot_elements(plan, world_rank),
             pool_sizes(plan, place.stage), engine),
-      track(options.trace == nullptr
-                ? nullptr
-                : options.trace->add_track(world_rank, "compute")),
-      groups(world, plan, wire_ops(), queue_capacity(plan), options.trace) {}
+      track(seat.track),
+      groups(
+          world, plan, wire_ops(), queue_capacity(plan),
+          [this](const std::string& name) { return add_track(name); }, prefix) {
+}
 
 std::string_view Rank::label(const std::string& text) {
   if (options.trace != nullptr) return options.trace->keep(text);

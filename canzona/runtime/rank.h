@@ -31,14 +31,23 @@ class Stopwatch {
   std::chrono::steady_clock::time_point begin_;
 };
 
+// What the parts of a plan share on one rank, and how they differ to people.
+struct RankSeat {
+  Track* track = nullptr;  // of compute
+  std::string prefix;      // of the names of threads and groups
+};
+
 struct Rank {
+  // `world`: the ranks of this plan, which may be part of another.
   Rank(const Plan& the_plan, Communicator& world, Engine& the_engine,
-       const RuntimeOptions& the_options);
+       const RuntimeOptions& the_options, const RankSeat& seat);
 
   const Plan& plan;
   const RuntimeOptions options;
   Engine& engine;
-  const int32_t world_rank;
+  const int32_t world_rank;  // of the plan
+  const int32_t known_as;    // of all ranks: as errors call it
+  const std::string prefix;
   const RankPlace place;  // in the plan's grid; its rank in one replica
   const RankLayout layout;
   const Kept kept;
@@ -64,6 +73,12 @@ struct Rank {
   }
   const WireOps& wire_ops() const {
     return options.wire_ops != nullptr ? *options.wire_ops : cpu_wire_ops();
+  }
+  // One more thread of this rank; null without a trace.
+  Track* add_track(const std::string& name) const {
+    return options.trace == nullptr
+               ? nullptr
+               : options.trace->add_track(known_as, prefix + name);
   }
   // Text that lives as long as this, and as the trace if there is one.
   std::string_view label(const std::string& text);

@@ -61,8 +61,15 @@ const FlatLayout::Place& place_of_shard(const Rank& rank,
   const FlatLayout::Place& place = layout.tensors.at(index(tensor));
   if (place.bucket < 0)
     throw UsageError(cat("tensor ", quoted(rank.tensor(tensor).name),
-                         " has no shard on rank ", rank.world_rank));
+                         " has no shard on rank ", rank.known_as));
   return place;
+}
+
+bool keeps_first_copy(const Rank& rank, int32_t tensor) {
+  const RankPlace at = place_of(rank.plan.mesh, rank.world_rank);
+  const int32_t home = at.home_in(rank.plan.buffer_of(tensor));
+  return home < rank.plan.options.zero.sizes.z3 &&
+         (rank.tensor(tensor).cut != Cut::kNone || at.t == 0);
 }
 
 void set_parameter(Rank& rank, int32_t tensor, std::span<const float> shard) {

@@ -59,7 +59,7 @@ void Reducer::ready(int32_t tensor) {
   if (place.bucket < 0)
     throw UsageError(cat("grad_ready: tensor ",
                          quoted(rank_.tensor(tensor).name),
-                         " has no shard on rank ", rank_.world_rank));
+                         " has no shard on rank ", rank_.known_as));
   if (ready_[index(tensor)] >= announcements_)
     throw UsageError(cat("grad_ready: the gradient of ",
                          quoted(rank_.tensor(tensor).name),

@@ -43,6 +43,8 @@ void check_device(const Plan& plan, const std::string& device) {
                          planned->second, ", but this rank is on ", device));
 }
 
+}  // namespace
+
 void check_groups(const Plan& plan, const std::vector<ParameterGroup>& groups) {
   for (const ParameterGroup& group : groups) {
     bool used = false;
@@ -59,12 +61,9 @@ void check_groups(const Plan& plan, const std::vector<ParameterGroup>& groups) {
   }
 }
 
-}  // namespace
-
 RuleSet::RuleSet(const Plan& plan, const Settings& settings,
                  const std::string& device) {
   check_device(plan, device);
-  check_groups(plan, settings.groups);
   const RuleOptions adamw =
       plan.rule == "adamw" ? plan.rule_options : settings.adamw;
   std::map<std::pair<bool, size_t>, int32_t> known;

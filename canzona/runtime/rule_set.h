@@ -23,6 +23,9 @@ struct ParameterGroup {
   double learning_rate_factor = 1;
 };
 
+// UsageError names a group that fits no tensor, or whose factor is no number.
+void check_groups(const Plan& plan, const std::vector<ParameterGroup>& groups);
+
 class RuleSet {
  public:
   struct Settings {
@@ -30,7 +33,7 @@ class RuleSet {
     std::vector<ParameterGroup> groups = {};
   };
 
-  // UsageError names a group that fits no tensor or asks what a rule cannot.
+  // UsageError names a group that asks what a rule cannot.
   RuleSet(const Plan& plan, const Settings& settings,
           const std::string& device);
 

@@ -1,76 +1,18 @@
 #include "canzona/runtime/runtime.h"
 
-#include <algorithm>
 #include <exception>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/rules/initial_states.h"
-#include "canzona/runtime/element_update.h"
-#include "canzona/runtime/exchanged_update.h"
-#include "canzona/runtime/gradient_check.h"
 #include "canzona/runtime/index.h"
-#include "canzona/runtime/local_update.h"
-#include "canzona/runtime/publisher.h"
-#include "canzona/runtime/rank.h"
 #include "canzona/runtime/rank_digest.h"
 #include "canzona/runtime/rank_parameters.h"
-#include "canzona/runtime/reducer.h"
-#include "canzona/runtime/zero/gatherer.h"
-#include "canzona/runtime/zero/scatterer.h"
+#include "canzona/runtime/rank_parts.h"
 
 namespace canzona {
-namespace {
 
-// Ranks that planned differently would wait for each other.
-void require_same_plan(Rank& rank) {
-  const std::string& own = rank.plan.digest;
-  const auto size = static_cast<int64_t>(own.size());
-  const std::vector<int64_t> bytes(index(rank.plan.mesh.world()), size);
-  std::string all(index(size) * bytes.size(), ' ');
-  rank.groups.control().all_gather_v(std::as_bytes(std::span(own)), bytes,
-                                     std::as_writable_bytes(std::span(all)),
-                                     {.label = "digest of the plan"});
-  for (size_t r = 0; r < bytes.size(); ++r) {
-    const std::string_view other =
-        std::string_view(all).substr(r * own.size(), own.size());
-    if (other != own)
-      throw UsageError(cat("rank ", rank.world_rank, " holds plan ", own,
-                           ", but rank ", r, " holds ", other));
-  }
-}
-
-void fill_states(Rank& rank) {
-  for (const std::vector<UpdateBatch>& batches : rank.updates.batches)
-    for (const UpdateBatch& batch : batches)
-      for (const StatePlace& state : batch.owned)
-        fill_initially(rank.engine, state.fact,
-                       run_of(rank.store.states() + state.first),
-                       static_cast<int64_t>(batch.members.size()));
-  rank.settle();
-}
-
-}  // namespace
-
-struct Runtime::Parts {
-  Parts(const Plan& plan, Communicator& world, Engine& engine,
-        const RuntimeOptions& options)
-      : rank(plan, world, engine, options),
-        reducer(rank),
-        check(rank),
-        publisher(rank),
-        elements(rank, publisher) {
-    if (plan.grid.tp == 1)
-      local = std::make_unique<LocalUpdate>(rank, publisher);
-    else
-      exchanged = std::make_unique<ExchangedUpdate>(rank, publisher);
-    require_same_plan(rank);
-    fill_states(rank);
-    if (rank.groups.parameters() != nullptr)
-      gatherer = std::make_unique<Gatherer>(rank, publisher);
-    if (rank.groups.gradients() != nullptr)
-      scatterer = std::make_unique<Scatterer>(rank, reducer);
-  }
+struct Runtime::Parts : RankParts {
+  using RankParts::RankParts;
 
   // Other ranks are not to wait for one that will not come.
   template <class Body>
@@ -78,73 +20,13 @@ struct Runtime::Parts {
     try {
       return body();
     } catch (const std::exception& error) {
-      rank.groups.abort(cat("rank ", rank.world_rank, ": ", error.what()));
+      abort(cat("rank ", place.rank, ": ", error.what()));
       throw;
     }
   }
 
-  StepOutcome step(const StepSettings& settings);
-  void finish_gradients();
-  double busy() const;
-
-  Rank rank;
-  Reducer reducer;
-  GradientCheck check;
-  Publisher publisher;
-  ElementUpdate elements;
-  std::unique_ptr<LocalUpdate> local;
-  std::unique_ptr<ExchangedUpdate> exchanged;
-  std::unique_ptr<Gatherer> gatherer;    // where parameters are cut
-  std::unique_ptr<Scatterer> scatterer;  // where gradients are
-  RankPlace mesh_place = place_of(rank.plan.mesh, rank.world_rank);
-  int64_t steps_done = 0;
   int exceptions = std::uncaught_exceptions();
 };
-
-StepOutcome Runtime::Parts::step(const StepSettings& settings) {
-  if (gatherer != nullptr) gatherer->require_over();
-  publisher.wait_all();
-  finish_gradients();
-  StepOutcome outcome;
-  {
-    const Stopwatch watch(outcome.seconds);
-    const Span span(rank.track, "step");
-    check.run(settings, reducer.nonfinite(), outcome);
-    reducer.begin();
-    if (scatterer != nullptr) scatterer->begin();
-    if (outcome.skipped) return outcome;
-    ++steps_done;
-    publisher.begin();
-    const double adamw = settings.adamw_learning_rate < 0
-                             ? settings.learning_rate
-                             : settings.adamw_learning_rate;
-    // AdamW has work while the first gather is on its way.
-    if (exchanged != nullptr)
-      exchanged->begin(steps_done, settings.learning_rate);
-    elements.run(steps_done, adamw);
-    if (local != nullptr)
-      local->run(steps_done, settings.learning_rate);
-    else
-      exchanged->finish();
-    rank.settle();
-    // Weights that are broadcast are part of the step.
-    if (rank.plan.traffic == Traffic::kBroadcast) publisher.wait_all();
-  }
-  if (rank.options.overlap == Overlap::kNone) publisher.wait_all();
-  return outcome;
-}
-
-void Runtime::Parts::finish_gradients() {
-  if (scatterer != nullptr) scatterer->finish();
-  reducer.finish();
-}
-
-double Runtime::Parts::busy() const {
-  double busy = std::chrono::duration<double>(rank.groups.busy()).count();
-  if (gatherer != nullptr) busy += gatherer->busy();
-  if (scatterer != nullptr) busy += scatterer->busy();
-  return busy;
-}
 
 Runtime::Runtime(const Plan& plan, Communicator& world, Engine& engine,
                  const RuntimeOptions& options)
@@ -153,55 +35,64 @@ Runtime::Runtime(const Plan& plan, Communicator& world, Engine& engine,
 // A rank that unwinds leaves operations that the others still wait for. What
 // was posted may still read counts and memory of the parts.
 Runtime::~Runtime() {
-  Groups& groups = parts_->rank.groups;
   if (std::uncaught_exceptions() > parts_->exceptions)
-    groups.abort(cat("rank ", parts_->rank.world_rank, " left after an error"));
-  if (parts_->gatherer != nullptr) parts_->gatherer->close();
-  if (parts_->scatterer != nullptr) parts_->scatterer->close();
-  groups.close();
+    parts_->abort(cat("rank ", parts_->place.rank, " left after an error"));
+  for (const auto& part : parts_->all()) part->close();
 }
 
-const Plan& Runtime::plan() const { return parts_->rank.plan; }
-const RankPlace& Runtime::place() const { return parts_->mesh_place; }
+const Plan& Runtime::plan() const { return parts_->plan; }
+const RankPlace& Runtime::place() const { return parts_->place; }
 
 bool Runtime::holds(int32_t tensor) const {
-  return parts_->rank.layout.parameters.tensors.at(index(tensor)).bucket >= 0;
+  const RankParts::Seat& at = parts_->seat(tensor);
+  return at.part != nullptr && at.part->holds(at.number);
 }
 int64_t Runtime::shard_elements(int32_t tensor) const {
-  const Rank& rank = parts_->rank;
-  return place_of_shard(rank, rank.layout.parameters, tensor).count;
+  const RankParts::Seat& at = parts_->own_seat(tensor);
+  const Rank& rank = at.part->rank;
+  return place_of_shard(rank, rank.layout.parameters, at.number).count;
 }
 std::byte* Runtime::parameter(int32_t tensor) {
-  if (parts_->gatherer != nullptr) return parts_->gatherer->parameter(tensor);
-  const Rank& rank = parts_->rank;
-  return rank.store.parameter(
-      place_of_shard(rank, rank.layout.parameters, tensor).first);
+  const RankParts::Seat& at = parts_->own_seat(tensor);
+  return at.part->parameter(at.number);
 }
 float* Runtime::gradient(int32_t tensor) {
-  const Rank& rank = parts_->rank;
-  if (rank.plan.model.tensors.at(index(tensor)).frozen)
-    return rank.store.gradients() + rank.layout.gradients.forgotten;
-  if (parts_->scatterer != nullptr)
-    return parts_->guarded([&] { return parts_->scatterer->gradient(tensor); });
-  return rank.store.gradients() +
-         place_of_shard(rank, rank.layout.gradients, tensor).first;
+  return parts_->guarded([&] {
+    const RankParts::Seat& at = parts_->own_seat(tensor);
+    return at.part->gradient(at.number);
+  });
 }
 
 void Runtime::set_parameter(int32_t tensor, std::span<const float> shard) {
-  parts_->guarded([&] { canzona::set_parameter(parts_->rank, tensor, shard); });
+  parts_->guarded([&] {
+    const RankParts::Seat& at = parts_->own_seat(tensor);
+    canzona::set_parameter(at.part->rank, at.number, shard);
+  });
 }
 std::vector<Runtime::ShardRun> Runtime::kept_runs(int32_t tensor) const {
+  const RankParts::Seat& at = parts_->own_seat(tensor);
   std::vector<ShardRun> runs;
   for (const TensorPiece& piece :
-       parts_->rank.layout.parameters.pieces.at(index(tensor)))
+       at.part->rank.layout.parameters.pieces.at(index(at.number)))
     runs.push_back({piece.in_shard, piece.count});
   return runs;
 }
+bool Runtime::keeps_first(int32_t tensor) const {
+  const RankParts::Seat& at = parts_->seat(tensor);
+  return at.part != nullptr && at.part->holds(at.number) &&
+         keeps_first_copy(at.part->rank, at.number);
+}
 void Runtime::get_kept(int32_t tensor, std::span<float> values) {
-  parts_->guarded([&] { get_kept_parameter(parts_->rank, tensor, values); });
+  parts_->guarded([&] {
+    const RankParts::Seat& at = parts_->own_seat(tensor);
+    get_kept_parameter(at.part->rank, at.number, values);
+  });
 }
 void Runtime::get_parameter(int32_t tensor, std::span<float> shard) {
-  parts_->guarded([&] { get_whole_parameter(parts_->rank, tensor, shard); });
+  parts_->guarded([&] {
+    const RankParts::Seat& at = parts_->own_seat(tensor);
+    get_whole_parameter(at.part->rank, at.number, shard);
+  });
 }
 void Runtime::begin_step(std::span<const int32_t> uses,
                          int64_t num_micro_batches) {
@@ -209,23 +100,16 @@ void Runtime::begin_step(std::span<const int32_t> uses,
     if (num_micro_batches < 0)
       throw UsageError(
           cat("begin_step: ", num_micro_batches, " micro-batches"));
-    parts_->reducer.expect(num_micro_batches);
-    if (parts_->scatterer != nullptr)
-      parts_->scatterer->expect(num_micro_batches);
-    if (parts_->gatherer != nullptr) parts_->gatherer->begin(uses);
+    parts_->begin_iteration(uses, num_micro_batches);
   });
 }
 void Runtime::release_params(int32_t module) {
-  if (parts_->gatherer == nullptr) return;
-  parts_->guarded([&] { parts_->gatherer->release(module); });
+  parts_->guarded([&] { parts_->release_params(module); });
 }
 void Runtime::grad_ready(int32_t tensor) {
-  if (parts_->rank.plan.model.tensors.at(index(tensor)).frozen) return;
   parts_->guarded([&] {
-    if (parts_->scatterer != nullptr)
-      parts_->scatterer->ready(tensor);
-    else
-      parts_->reducer.ready(tensor);
+    const RankParts::Seat& at = parts_->own_seat(tensor);
+    at.part->grad_ready(at.number);
   });
 }
 void Runtime::wait_gradients() {
@@ -235,71 +119,76 @@ StepOutcome Runtime::step(const StepSettings& settings) {
   return parts_->guarded([&] { return parts_->step(settings); });
 }
 void Runtime::zero_gradients() {
-  Rank& rank = parts_->rank;
-  rank.engine.set_zero(reinterpret_cast<std::byte*>(rank.store.gradients()),
-                       rank.layout.gradients.num_elements * kBytesPerFp32);
+  for (const auto& part : parts_->all()) part->zero_gradients();
 }
 void Runtime::wait_params(int32_t module) {
-  parts_->guarded([&] {
-    if (parts_->gatherer != nullptr)
-      parts_->gatherer->wait(module);
-    else
-      parts_->publisher.wait(module);
-  });
+  parts_->guarded([&] { parts_->wait_params(module); });
 }
 void Runtime::wait_all_params() {
-  parts_->guarded([&] { parts_->publisher.wait_all(); });
+  parts_->guarded([&] { parts_->wait_all_params(); });
 }
 
-void Runtime::hold_params(bool held) { parts_->publisher.hold(held); }
+void Runtime::hold_params(bool held) {
+  for (const auto& part : parts_->all()) part->publisher.hold(held);
+}
 
-int64_t Runtime::steps_done() const { return parts_->steps_done; }
+int64_t Runtime::steps_done() const { return parts_->steps_done(); }
 RuntimeTimes Runtime::times() const {
-  RuntimeTimes times = parts_->rank.times;
-  times.links_busy = parts_->busy();
+  RuntimeTimes times;
+  for (const auto& part : parts_->all()) {
+    const RuntimeTimes& own = part->rank.times;
+    times.waited_for_gradients += own.waited_for_gradients;
+    times.waited_in_step += own.waited_in_step;
+    times.waited_for_parameters += own.waited_for_parameters;
+    times.links_busy += part->busy();
+  }
   return times;
 }
 Groups::Sent Runtime::sent() {
   wait_all_params();
-  return parts_->rank.groups.sent();
+  Groups::Sent sum;
+  for (const auto& part : parts_->all()) sum += part->rank.groups.sent();
+  return sum;
 }
 Groups::Sent Runtime::sent_slow() {
   wait_all_params();
-  return parts_->rank.groups.sent_slow();
+  Groups::Sent sum;
+  for (const auto& part : parts_->all()) sum += part->rank.groups.sent_slow();
+  return sum;
 }
-RankMemory Runtime::memory() const { return parts_->rank.store.memory(); }
+RankMemory Runtime::memory() const {
+  RankMemory sum;
+  for (const auto& part : parts_->all()) sum += part->rank.store.memory();
+  return sum;
+}
 
 Runtime::PoolUse Runtime::pool_use() const {
-  const RankStore& store = parts_->rank.store;
-  PoolSizes used = store.pools();
-  used.gather_slots = used.large_gather_slots = 0;
-  used.scatter_slots = used.large_scatter_slots = 0;
-  PoolUse use;
-  if (const Gatherer* gatherer = parts_->gatherer.get()) {
-    used.gather_slots = static_cast<int32_t>(gatherer->most_slots_used(false));
-    used.large_gather_slots =
-        static_cast<int32_t>(gatherer->most_slots_used(true));
-    use.slots_now += gatherer->num_slots_used();
+  PoolUse sum;
+  for (const auto& part : parts_->all()) {
+    const PoolUse use = part->pool_use();
+    sum.gather_slots += use.gather_slots;
+    sum.scatter_slots += use.scatter_slots;
+    sum.bytes += use.bytes;
+    sum.slots_now += use.slots_now;
   }
-  if (const Scatterer* scatterer = parts_->scatterer.get()) {
-    used.scatter_slots =
-        static_cast<int32_t>(scatterer->most_slots_used(false));
-    used.large_scatter_slots =
-        static_cast<int32_t>(scatterer->most_slots_used(true));
-    use.slots_now += scatterer->num_slots_used();
-  }
-  use.gather_slots = used.gather_slots + used.large_gather_slots;
-  use.scatter_slots = used.scatter_slots + used.large_scatter_slots;
-  use.bytes = used.gather_bytes(store.parameter_bytes()) + used.scatter_bytes();
-  return use;
+  return sum;
 }
 
 std::string Runtime::parameter_digest() {
   wait_all_params();
-  return parts_->guarded([&] { return digest_parameters(parts_->rank); });
+  return parts_->guarded([&] {
+    LogicalDigest sum;
+    for (const auto& part : parts_->all())
+      sum.add(digest_parameters(part->rank));
+    return parts_->text_of(sum);
+  });
 }
 std::string Runtime::state_digest() {
-  return parts_->guarded([&] { return digest_states(parts_->rank); });
+  return parts_->guarded([&] {
+    LogicalDigest sum;
+    for (const auto& part : parts_->all()) sum.add(digest_states(part->rank));
+    return parts_->text_of(sum);
+  });
 }
 
 }  // namespace canzona

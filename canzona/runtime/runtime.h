@@ -118,6 +118,9 @@ class Runtime {
     int64_t count = 0;
   };
   std::vector<ShardRun> kept_runs(int32_t tensor) const;
+  // Whether these runs are this rank's to give where each is wanted once: of
+  // the ranks that keep the same ones, the first is.
+  bool keeps_first(int32_t tensor) const;
   void get_kept(int32_t tensor, std::span<float> values);
   // Of a shard that is kept whole.
   void get_parameter(int32_t tensor, std::span<float> shard);

@@ -105,13 +105,13 @@ void add_masters(Rank& rank, LogicalDigest& digest) {
 
 }  // namespace
 
-std::string digest_states(Rank& rank) {
+LogicalDigest digest_states(Rank& rank) {
   LogicalDigest digest;
   add_shard_states(rank, digest);
   add_owner_states(rank, digest);
   add_element_states(rank, digest);
   add_masters(rank, digest);
-  return sum_of_all(rank, digest);
+  return digest;
 }
 
 }  // namespace canzona

@@ -20,7 +20,7 @@ struct PlanWish {
   int64_t capacity_bytes = 8192;
   ParameterDtype parameters = ParameterDtype::kFp32;
   std::string zero = "zero1";
-  ZeroOptions zero_options = {};  // but for the sizes
+  ZeroOptions zero_options = {};  // but for the sizes of dense tensors
   int32_t ranks_per_node = 8;
 };
 

@@ -29,6 +29,8 @@ struct ZeroVariant {
   ReplicaSum replica_sum = ReplicaSum::kScatter;
   int32_t tp = 1;
   int32_t pp = 1;
+  int32_t ep = 1;
+  ZeroSizes experts = {};  // of their own
   bool link = false;
   ParameterDtype parameters = ParameterDtype::kFp32;
   GradientWire wire = GradientWire::kFp32;
@@ -41,7 +43,9 @@ inline std::string to_string(const ZeroVariant& v) {
   return cat(to_string(v.sizes), " ", v.rule, " ", v.strategy, " overlap ",
              to_string(v.overlap), " message ", to_string(v.message),
              " prefetch ", v.prefetch, " sum ", to_string(v.replica_sum),
-             " tp=", v.tp, " pp=", v.pp, v.link ? " link" : "",
+             " tp=", v.tp, " pp=", v.pp, " ep=", v.ep,
+             v.experts.z1 > 0 ? cat(" experts ", to_string(v.experts)) : "",
+             v.link ? " link" : "",
              v.parameters == ParameterDtype::kBf16 ? " bf16" : "",
              v.wire == GradientWire::kBf16 ? " bf16 wire" : "", " ",
              to_string(v.gradients), " micro-batches ", v.micro_batches);
@@ -108,13 +112,15 @@ inline void add_seen(Runtime& runtime, int32_t tensor,
 }
 
 inline Plan zero_plan(const Model& model, int32_t dp, const ZeroVariant& v) {
-  PlanWish wish{.mesh = cat("dp=", dp, ",tp=", v.tp, ",pp=", v.pp),
-                .strategy = v.strategy,
-                .rule = v.rule,
-                .options = quick(v.rule),
-                .parameters = v.parameters,
-                .zero = to_string(v.sizes)};
-  wish.zero_options = {.message = v.message,
+  PlanWish wish{
+      .mesh = cat("dp=", dp, ",tp=", v.tp, ",pp=", v.pp, ",ep=", v.ep),
+      .strategy = v.strategy,
+      .rule = v.rule,
+      .options = quick(v.rule),
+      .parameters = v.parameters,
+      .zero = to_string(v.sizes)};
+  wish.zero_options = {.experts = v.experts,
+                       .message = v.message,
                        .prefetch = v.prefetch,
                        .replica_sum = v.replica_sum};
   return small_plan(model, wish);

@@ -59,7 +59,7 @@ inline std::string class_of(const ZeroVariant& v) {
     return cat("z2=", v.sizes.z2, " ", to_string(v.replica_sum), " ",
                v.replica_sum == ReplicaSum::kAllReduce ? 0 : v.sizes.z1);
   if (v.gradients == GradientKind::kExact || v.micro_batches == 1) return "";
-  return cat("z2=", v.sizes.z2);
+  return cat("z2=", v.sizes.z2, " ", v.experts.z2);
 }
 
 inline bool has_groups_of_three(const ZeroSizes& sizes) {

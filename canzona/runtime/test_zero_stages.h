@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "canzona/comm/call.h"
-#include "canzona/plan/zero.h"
+#include "canzona/runtime/test_zero.h"
 
 namespace canzona {
 
@@ -20,6 +20,7 @@ struct ZeroStage {
   std::string group;
   Operation operation;
   int distance;  // to the one that a rank meets in it
+  int32_t ep = 1;
 
   bool is(std::string_view of_group, Operation of_operation,
           std::string_view label) const {
@@ -30,11 +31,24 @@ struct ZeroStage {
 };
 
 inline std::vector<ZeroStage> zero_stages() {
-  return {{"gather", {4, 2, 2}, "parameters", Operation::kAllGather, 1},
-          {"scatter", {4, 2, 2}, "gradients", Operation::kReduceScatter, 1},
-          {"sum", {4, 2, 2}, "data", Operation::kReduceScatter, 2},
+  constexpr ZeroSizes kHalves{4, 2, 2};
+  constexpr Operation kGather = Operation::kAllGather;
+  constexpr Operation kScatter = Operation::kReduceScatter;
+  return {{"gather", kHalves, "parameters", kGather, 1},
+          {"scatter", kHalves, "gradients", kScatter, 1},
+          {"sum", kHalves, "data", kScatter, 2},
           {"replicas", {2, 2, 2}, "replicas", Operation::kAllReduce, 2},
-          {"publish", {4, 2, 2}, "data", Operation::kAllGather, 2}};
+          {"publish", kHalves, "data", kGather, 2},
+          {"experts_gather", kHalves, "experts: parameters", kGather, 2, 2},
+          {"experts_scatter", kHalves, "experts: gradients", kScatter, 2, 2}};
+}
+
+inline Plan zero_stage_plan(const ZeroStage& stage, Overlap overlap) {
+  ZeroVariant variant{.sizes = stage.sizes, .overlap = overlap};
+  if (stage.ep == 1) return zero_plan(toy_model(), 4, variant);
+  variant.ep = stage.ep;
+  variant.experts = {2, 2, 2};
+  return zero_plan(toy_moe(), 4 / stage.ep, variant);
 }
 
 }  // namespace canzona

@@ -9,7 +9,6 @@
 
 #include "canzona/base/error.h"
 #include "canzona/comm/thread/gate.h"
-#include "canzona/runtime/test_zero.h"
 #include "canzona/runtime/test_zero_stages.h"
 
 namespace canzona {
@@ -59,8 +58,7 @@ class FaultyGate final : public Gate {
 std::vector<std::string> said(const ZeroStage& stage, bool stays,
                               Overlap overlap) {
   Trial trial;
-  trial.plan =
-      zero_plan(toy_model(), 4, {.sizes = stage.sizes, .overlap = overlap});
+  trial.plan = zero_stage_plan(stage, overlap);
   FaultyGate gate(stage, stays);
   RunOptions options;
   options.world.gate = &gate;

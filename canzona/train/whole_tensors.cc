@@ -10,17 +10,6 @@
 namespace canzona {
 namespace {
 
-// Of the homes that hold a tensor the first ones send it: as many as keep a
-// part of its own.
-bool sends(const Plan& plan, const RankPlace& place, int32_t tensor) {
-  const Buffer& buffer = plan.buffer_of(tensor);
-  const Tensor& what = plan.model.tensors[index(tensor)];
-  const int32_t num_senders = plan.options.zero.sizes.z3;
-  if (!place.holds(buffer) || place.home_in(buffer) >= num_senders)
-    return false;
-  return what.cut != Cut::kNone || place.t == 0;
-}
-
 // What a rank sends: its runs of the tp shard, as numbers and as values.
 struct Sent {
   std::vector<int64_t> runs;  // first and count of each
@@ -29,7 +18,7 @@ struct Sent {
 
 Sent sent_by(Runtime& runtime, int32_t tensor) {
   Sent sent;
-  if (!sends(runtime.plan(), runtime.place(), tensor)) return sent;
+  if (!runtime.keeps_first(tensor)) return sent;
   int64_t kept = 0;
   for (const Runtime::ShardRun& run : runtime.kept_runs(tensor)) {
     sent.runs.insert(sent.runs.end(), {run.first, run.count});

@@ -109,13 +109,14 @@ find_peer() {
     scatter.none) said=reduce_scatter_v distance=1 ;;
     sum.none) said=reduce_scatter_v distance=2 ;;
     replicas.none) said=all_reduce distance=2 ;;
-    publish.none) said=all_gather_v distance=2 ;;
+    publish.none | experts_gather.none) said=all_gather_v distance=2 ;;
+    experts_scatter.none) said=reduce_scatter_v distance=2 ;;
     *) return ;;
   esac
   peer=$((victim ^ distance))
 }
 words_of_peer() {
-  echo "lost: rank $peer of [a-z]*[ 0-9]*: $said #[0-9]* 'layer 1'.*rank $victim "
+  echo "lost: rank $peer of [a-z: 0-9]*: $said #[0-9]* 'layer 1'.*rank $victim "
 }
 
 check_time() {

@@ -5,7 +5,7 @@
 // say what they saw and exit as a program should: 4 if a peer is lost.
 //
 //   faults    none, and those of failing.h
-//   stages    gather, scatter, sum, replicas, publish (test_zero_stages.h)
+//   stages    those of test_zero_stages.h
 //   overlaps  none, main, background
 #include <algorithm>
 #include <atomic>
@@ -16,7 +16,6 @@
 
 #include "canzona/base/error.h"
 #include "canzona/comm/thread/gate.h"
-#include "canzona/runtime/test_zero.h"
 #include "canzona/runtime/test_zero_stages.h"
 #include "tests/mpi/failing.h"
 
@@ -73,8 +72,7 @@ void run(MpiSession& session, const Wish& wish) {
   Communicator world(session.make_world(), cpu_wire_ops(),
                      {.deadline = wish.deadline}, "world");
   Trial trial;
-  trial.plan = zero_plan(toy_model(), 4,
-                         {.sizes = wish.stage.sizes, .overlap = wish.overlap});
+  trial.plan = zero_stage_plan(wish.stage, wish.overlap);
   const auto engine = make_engine("cpu");
   Runtime runtime(trial.plan, world, *engine, {.overlap = wish.overlap});
   for (int64_t step = 1; step <= 3; ++step) {

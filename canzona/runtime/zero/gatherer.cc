@@ -24,8 +24,7 @@ Gatherer::Gatherer(Rank& rank, Publisher& publisher)
     for (int64_t count : message.counts())
       bytes.push_back(count * rank.store.parameter_bytes());
   }
-  if (rank.options.trace != nullptr)
-    track_ = rank.options.trace->add_track(rank.world_rank, "gather modules");
+  track_ = rank.add_track("gather modules");
   thread_ = std::thread([this] { serve(); });
 }
 
@@ -95,11 +94,15 @@ void Gatherer::require_over() const {
                          " uses of modules are not over"));
 }
 
+bool Gatherer::has(int32_t module) const {
+  return module >= 0 && module < std::ssize(table_.tensors) &&
+         !table_.buckets[index(module)].empty();
+}
+
 void Gatherer::require_module(const char* call, int32_t module) const {
-  if (module < 0 || module >= std::ssize(table_.tensors) ||
-      table_.buckets[index(module)].empty())
+  if (!has(module))
     throw UsageError(
-        cat(call, ": rank ", rank_.world_rank, " has no module ", module));
+        cat(call, ": rank ", rank_.known_as, " has no module ", module));
 }
 
 void Gatherer::wait(int32_t module) {

@@ -36,6 +36,7 @@ class Gatherer {
   Gatherer(Rank& rank, Publisher& publisher);
   ~Gatherer();
 
+  bool has(int32_t module) const;
   // UsageError unless all uses announced before are over.
   void begin(std::span<const int32_t> uses);
   // UsageError if another module's turn has come, or compute itself holds the

@@ -31,8 +31,7 @@ Scatterer::Scatterer(Rank& rank, Reducer& reducer)
     for (size_t i = 0; i < tensors.size(); ++i)
       number_in_module_[index(tensors[i])] = i;
   }
-  if (rank.options.trace != nullptr)
-    track_ = rank.options.trace->add_track(rank.world_rank, "scatter modules");
+  track_ = rank.add_track("scatter modules");
   begin();
   thread_ = std::thread([this] { serve(); });
 }
@@ -115,7 +114,7 @@ void Scatterer::ready(int32_t tensor) {
   if (m < 0)
     throw UsageError(cat("grad_ready: tensor ",
                          quoted(rank_.tensor(tensor).name),
-                         " has no shard on rank ", rank_.world_rank));
+                         " has no shard on rank ", rank_.known_as));
   Module& module = modules_[index(m)];
   uint8_t& announced = module.announced[number_in_module_[index(tensor)]];
   if (announced != 0 || module.num_done == num_micro_batches_)

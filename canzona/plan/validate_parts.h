@@ -1,0 +1,18 @@
+// Pieces of validate(): what a plan in parts promises, and the memory cap.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "canzona/plan/predict.h"
+
+namespace canzona {
+
+// Violations of a plan in parts (parts.h), each with the part it is in.
+std::vector<std::string> validate_in_parts(const Plan& plan);
+
+// One line for all ranks: with one cap, their violations are alike.
+void check_memory_cap(const Plan& plan, const std::vector<RankCost>& ranks,
+                      std::vector<std::string>& violations);
+
+}  // namespace canzona

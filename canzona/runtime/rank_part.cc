@@ -1,0 +1,139 @@
+#include "canzona/runtime/rank_part.h"
+
+#include "canzona/rules/initial_states.h"
+#include "canzona/runtime/index.h"
+#include "canzona/runtime/rank_parameters.h"
+
+namespace canzona {
+namespace {
+
+void fill_states(Rank& rank) {
+  for (const std::vector<UpdateBatch>& batches : rank.updates.batches)
+    for (const UpdateBatch& batch : batches)
+      for (const StatePlace& state : batch.owned)
+        fill_initially(rank.engine, state.fact,
+                       run_of(rank.store.states() + state.first),
+                       static_cast<int64_t>(batch.members.size()));
+  rank.settle();
+}
+
+}  // namespace
+
+RankPart::RankPart(const Plan& plan, Communicator& world, Engine& engine,
+                   const RuntimeOptions& options, const RankSeat& seat)
+    : rank(plan, world, engine, options, seat),
+      reducer(rank),
+      publisher(rank),
+      elements(rank, publisher) {
+  if (plan.grid.tp == 1)
+    local = std::make_unique<LocalUpdate>(rank, publisher);
+  else
+    exchanged = std::make_unique<ExchangedUpdate>(rank, publisher);
+  fill_states(rank);
+  if (rank.groups.parameters() != nullptr)
+    gatherer = std::make_unique<Gatherer>(rank, publisher);
+  if (rank.groups.gradients() != nullptr)
+    scatterer = std::make_unique<Scatterer>(rank, reducer);
+}
+
+bool RankPart::holds(int32_t tensor) const {
+  return rank.layout.parameters.tensors.at(index(tensor)).bucket >= 0;
+}
+
+std::byte* RankPart::parameter(int32_t tensor) const {
+  if (gatherer != nullptr) return gatherer->parameter(tensor);
+  return rank.store.parameter(
+      place_of_shard(rank, rank.layout.parameters, tensor).first);
+}
+
+float* RankPart::gradient(int32_t tensor) {
+  if (rank.plan.model.tensors.at(index(tensor)).frozen)
+    return rank.store.gradients() + rank.layout.gradients.forgotten;
+  if (scatterer != nullptr) return scatterer->gradient(tensor);
+  return rank.store.gradients() +
+         place_of_shard(rank, rank.layout.gradients, tensor).first;
+}
+
+void RankPart::begin_iteration(std::span<const int32_t> uses,
+                               int64_t num_micro_batches) {
+  reducer.expect(num_micro_batches);
+  if (scatterer != nullptr) scatterer->expect(num_micro_batches);
+  if (gatherer != nullptr) gatherer->begin(uses);
+}
+
+void RankPart::grad_ready(int32_t tensor) {
+  if (rank.plan.model.tensors.at(index(tensor)).frozen) return;
+  if (scatterer != nullptr)
+    scatterer->ready(tensor);
+  else
+    reducer.ready(tensor);
+}
+
+void RankPart::finish_gradients() {
+  if (scatterer != nullptr) scatterer->finish();
+  reducer.finish();
+}
+
+void RankPart::zero_gradients() {
+  rank.engine.set_zero(reinterpret_cast<std::byte*>(rank.store.gradients()),
+                       rank.layout.gradients.num_elements * kBytesPerFp32);
+}
+
+void RankPart::begin_step(int64_t step, double learning_rate) {
+  publisher.begin();
+  if (exchanged != nullptr) exchanged->begin(step, learning_rate);
+}
+
+void RankPart::update_elements(int64_t step, double learning_rate) {
+  elements.run(step, learning_rate);
+}
+
+void RankPart::finish_step(int64_t step, double learning_rate) {
+  if (local != nullptr)
+    local->run(step, learning_rate);
+  else
+    exchanged->finish();
+  rank.settle();
+  // Weights that are broadcast are part of the step.
+  if (rank.plan.traffic == Traffic::kBroadcast) publisher.wait_all();
+}
+
+void RankPart::close() {
+  if (gatherer != nullptr) gatherer->close();
+  if (scatterer != nullptr) scatterer->close();
+  rank.groups.close();
+}
+
+double RankPart::busy() const {
+  double busy = std::chrono::duration<double>(rank.groups.busy()).count();
+  if (gatherer != nullptr) busy += gatherer->busy();
+  if (scatterer != nullptr) busy += scatterer->busy();
+  return busy;
+}
+
+Runtime::PoolUse RankPart::pool_use() const {
+  const RankStore& store = rank.store;
+  PoolSizes used = store.pools();
+  used.gather_slots = used.large_gather_slots = 0;
+  used.scatter_slots = used.large_scatter_slots = 0;
+  Runtime::PoolUse use;
+  const auto most = [](const auto& pool, bool large) {
+    return static_cast<int32_t>(pool.most_slots_used(large));
+  };
+  if (gatherer != nullptr) {
+    used.gather_slots = most(*gatherer, false);
+    used.large_gather_slots = most(*gatherer, true);
+    use.slots_now += gatherer->num_slots_used();
+  }
+  if (scatterer != nullptr) {
+    used.scatter_slots = most(*scatterer, false);
+    used.large_scatter_slots = most(*scatterer, true);
+    use.slots_now += scatterer->num_slots_used();
+  }
+  use.gather_slots = used.gather_slots + used.large_gather_slots;
+  use.scatter_slots = used.scatter_slots + used.large_scatter_slots;
+  use.bytes = used.gather_bytes(store.parameter_bytes()) + used.scatter_bytes();
+  return use;
+}
+
+}  // namespace canzona

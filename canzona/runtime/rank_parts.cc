@@ -1,0 +1,165 @@
+#include "canzona/runtime/rank_parts.h"
+
+#include <algorithm>
+
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "canzona/plan/parts.h"
+#include "canzona/runtime/index.h"
+
+namespace canzona {
+namespace {
+
+// Ranks that planned differently would wait for each other.
+void require_same_plan(const Plan& plan, Communicator& world) {
+  if (world.size() != plan.mesh.world())
+    throw UsageError(cat("the plan is for ", plan.mesh.world(), " ranks (",
+                         to_string(plan.mesh), "), but there are ",
+                         world.size()));
+  const std::string& own = plan.digest;
+  const auto size = static_cast<int64_t>(own.size());
+  const std::vector<int64_t> bytes(index(world.size()), size);
+  std::string all(index(size) * bytes.size(), ' ');
+  world.all_gather_v(std::as_bytes(std::span(own)), bytes,
+                     std::as_writable_bytes(std::span(all)),
+                     {.label = "digest of the plan"});
+  for (size_t r = 0; r < bytes.size(); ++r) {
+    const std::string_view other =
+        std::string_view(all).substr(r * own.size(), own.size());
+    if (other != own)
+      throw UsageError(cat("rank ", world.rank(), " holds plan ", own,
+                           ", but rank ", r, " holds ", other));
+  }
+}
+
+}  // namespace
+
+RankParts::RankParts(const Plan& the_plan, Communicator& world, Engine& engine,
+                     const RuntimeOptions& options)
+    : plan(the_plan),
+      place(place_of(plan.mesh, world.rank())),
+      seats_(plan.model.tensors.size()) {
+  require_same_plan(plan, world);
+  check_groups(plan, options.groups);
+  Track* track = options.trace == nullptr
+                     ? nullptr
+                     : options.trace->add_track(world.rank(), "compute");
+  if (is_in_parts(plan)) {
+    add_parts(world, engine, options, track);
+    return;
+  }
+  parts_.push_back(std::make_unique<RankPart>(plan, world, engine, options,
+                                              RankSeat{track, ""}));
+  for (size_t t = 0; t < seats_.size(); ++t)
+    seats_[t] = {parts_.front().get(), static_cast<int32_t>(t)};
+  check_.add(first().rank, {});
+}
+
+void RankParts::add_parts(Communicator& world, Engine& engine,
+                          const RuntimeOptions& options, Track* track) {
+  of_experts_ = world.split(place.ep, world.rank(), "experts");
+  for (const RankInPart& at : parts_of_rank(plan, world.rank())) {
+    const bool dense = at.part == 0;
+    parts_.push_back(std::make_unique<RankPart>(
+        plan.parts[index(at.part)], dense ? world : *of_experts_, engine,
+        options, RankSeat{track, dense ? "" : "experts: "}));
+    std::vector<int32_t> numbers = tensors_of_part(plan, at.part);
+    for (size_t i = 0; i < numbers.size(); ++i)
+      seats_[index(numbers[i])] = {parts_.back().get(),
+                                   static_cast<int32_t>(i)};
+    check_.add(parts_.back()->rank, std::move(numbers));
+  }
+}
+
+const RankParts::Seat& RankParts::own_seat(int32_t tensor) const {
+  const Seat& found = seat(tensor);
+  if (found.part == nullptr)
+    throw UsageError(cat("tensor ",
+                         quoted(plan.model.tensors[index(tensor)].name),
+                         " has no shard on rank ", place.rank));
+  return found;
+}
+
+bool RankParts::is_known(int32_t module) const {
+  return std::ranges::any_of(
+      parts_, [&](const auto& part) { return part->gathers(module); });
+}
+
+void RankParts::begin_iteration(std::span<const int32_t> uses,
+                                int64_t num_micro_batches) {
+  for (const auto& part : parts_) {
+    uses_.clear();
+    for (int32_t module : uses)
+      if (serves(*part, module)) uses_.push_back(module);
+    part->begin_iteration(uses_, num_micro_batches);
+  }
+}
+
+void RankParts::wait_params(int32_t module) const {
+  for (const auto& part : parts_) {
+    if (part->gatherer == nullptr)
+      part->publisher.wait(module);
+    else if (serves(*part, module))
+      part->gatherer->wait(module);
+  }
+}
+
+void RankParts::release_params(int32_t module) const {
+  for (const auto& part : parts_)
+    if (part->gatherer != nullptr && serves(*part, module))
+      part->gatherer->release(module);
+}
+
+void RankParts::wait_all_params() const {
+  for (const auto& part : parts_) part->publisher.wait_all();
+}
+
+void RankParts::finish_gradients() const {
+  for (const auto& part : parts_) part->finish_gradients();
+}
+
+StepOutcome RankParts::step(const StepSettings& settings) {
+  for (const auto& part : parts_)
+    if (part->gatherer != nullptr) part->gatherer->require_over();
+  wait_all_params();
+  finish_gradients();
+  StepOutcome outcome;
+  {
+    const Stopwatch watch(outcome.seconds);
+    const Span span(first().rank.track, "step");
+    nonfinite_.clear();
+    for (const auto& part : parts_)
+      nonfinite_.push_back(part->reducer.nonfinite());
+    check_.run(control(), plan.model, settings, nonfinite_, outcome);
+    for (const auto& part : parts_) {
+      part->reducer.begin();
+      if (part->scatterer != nullptr) part->scatterer->begin();
+    }
+    if (outcome.skipped) return outcome;
+    ++steps_done_;
+    update(settings);
+  }
+  if (first().rank.options.overlap == Overlap::kNone) wait_all_params();
+  return outcome;
+}
+
+// AdamW has work while the first gather is on its way.
+void RankParts::update(const StepSettings& settings) const {
+  const double adamw = settings.adamw_learning_rate < 0
+                           ? settings.learning_rate
+                           : settings.adamw_learning_rate;
+  for (const auto& part : parts_)
+    part->begin_step(steps_done_, settings.learning_rate);
+  for (const auto& part : parts_) part->update_elements(steps_done_, adamw);
+  for (const auto& part : parts_)
+    part->finish_step(steps_done_, settings.learning_rate);
+}
+
+std::string RankParts::text_of(LogicalDigest digest) const {
+  control().all_reduce(Reduction::kInt64Sum,
+                       std::as_writable_bytes(digest.words()),
+                       {.label = "digest"});
+  return digest.text();
+}
+
+}  // namespace canzona
