@@ -84,13 +84,13 @@ void NodeGroup::reduce_scatter_v(Reduction reduction, std::span<std::byte> data,
       call);
 }
 
-SentBytes NodeGroup::sent(Operation operation) const {
-  SentBytes sum;
-  for (const Communicator* part : {inside_.get(), across_.get()}) {
-    if (part == nullptr) continue;
-    sum.all += part->traffic().of(operation).sent;
-    sum.slow += part->traffic().of(operation).sent_slow;
-  }
+TrafficLog::Row NodeGroup::traffic(Operation operation) const {
+  TrafficLog::Row sum = inside_->traffic().of(operation);
+  if (across_ == nullptr) return sum;
+  const TrafficLog::Row& more = across_->traffic().of(operation);
+  sum.calls += more.calls;
+  sum.sent += more.sent;
+  sum.sent_slow += more.sent_slow;
   return sum;
 }
 

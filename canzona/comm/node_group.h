@@ -46,8 +46,9 @@ class NodeGroup {
   void reduce_scatter_v(Reduction reduction, std::span<std::byte> data,
                         std::span<const int64_t> counts, const Call& call = {});
 
-  // Since the beginning. Call it while nothing is under way.
-  SentBytes sent(Operation operation) const;
+  // Of both communicators, since the beginning. Call it while nothing is under
+  // way.
+  TrafficLog::Row traffic(Operation operation) const;
 
  private:
   // Writes down where pieces lie; UsageError unless they fill the buffer.

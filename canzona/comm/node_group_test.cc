@@ -162,8 +162,8 @@ TEST_P(OfShape, SendsOncePerNode) {
   on_all([](Communicator& world, NodeGroup& group,
             const std::vector<int64_t>& counts) {
     const Shape shape = GetParam();
-    const auto [gathered, gathered_slow] = group.sent(Operation::kAllGather);
-    const auto [summed, summed_slow] = group.sent(Operation::kReduceScatter);
+    const TrafficLog::Row gathered = group.traffic(Operation::kAllGather);
+    const TrafficLog::Row summed = group.traffic(Operation::kReduceScatter);
     check_gather(world, group, counts);
     check_scatter(world, group, shape, counts);
     const int place = world.rank() % shape.per_node;
@@ -172,13 +172,14 @@ TEST_P(OfShape, SendsOncePerNode) {
       (rank % shape.per_node == place ? mine : others) +=
           4 * counts[static_cast<size_t>(rank)];
     const int64_t own = 4 * counts[static_cast<size_t>(world.rank())];
-    const SentBytes gathers = group.sent(Operation::kAllGather);
-    EXPECT_EQ(gathers.slow - gathered_slow, 2 * own * (shape.nodes - 1));
-    EXPECT_EQ(gathers.all - gathered,
+    const TrafficLog::Row gathers = group.traffic(Operation::kAllGather);
+    EXPECT_EQ(gathers.sent_slow - gathered.sent_slow,
+              2 * own * (shape.nodes - 1));
+    EXPECT_EQ(gathers.sent - gathered.sent,
               2 * (own * (shape.nodes - 1) + mine * (shape.per_node - 1)));
-    const SentBytes sums = group.sent(Operation::kReduceScatter);
-    EXPECT_EQ(sums.slow - summed_slow, mine - own);
-    EXPECT_EQ(sums.all - summed, mine - own + others);
+    const TrafficLog::Row sums = group.traffic(Operation::kReduceScatter);
+    EXPECT_EQ(sums.sent_slow - summed.sent_slow, mine - own);
+    EXPECT_EQ(sums.sent - summed.sent, mine - own + others);
   });
 }
 
@@ -195,8 +196,8 @@ TEST(NodeGroup, IsOneCommunicatorWithoutOthersAcross) {
     check_gather(world, group, counts);
     check_scatter(world, group, {1, 4}, counts);
     const int64_t own = counts[static_cast<size_t>(world.rank())] * 4;
-    EXPECT_EQ(group.sent(Operation::kAllGather).all, 2 * own * 3);
-    EXPECT_EQ(group.sent(Operation::kAllGather).slow, 2 * own * 2);
+    EXPECT_EQ(group.traffic(Operation::kAllGather).sent, 2 * own * 3);
+    EXPECT_EQ(group.traffic(Operation::kAllGather).sent_slow, 2 * own * 2);
   });
 }
 

@@ -5,6 +5,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/layout.h"
+#include "canzona/plan/legs.h"
 #include "canzona/plan/modules.h"
 #include "canzona/plan/plan_json.h"
 #include "canzona/plan/predict_parts.h"
@@ -47,7 +48,9 @@ void fill_in_zero(ZeroOptions& zero, const Mesh& mesh,
   const bool plain = zero.sizes == ZeroSizes{mesh.homes(), 1, 1};
   if (plain) zero = {.sizes = zero.sizes};
   if (plain) return;
-  if (zero.sizes.places() == 1) zero.prefetch = 0;
+  if (zero.sizes.places() > 1) return;
+  zero.prefetch = 0;
+  zero.reach = Reach::kDirect;
 }
 
 // As many slots as the cap leaves room for, or the usual number.
@@ -145,6 +148,7 @@ Plan plan_routed(PlanRequest request) {
   const Strategy& strategy = find_strategy(request.options.strategy);
   request.options = filled_in(request.options, strategy);
   fill_in_zero(request.options.zero, request.mesh, strategy);
+  check_reach(request.mesh, request.options);
   const Problem p = make_problem(request, strategy.join_small_tail);
   Plan plan = assemble(request.mesh, p, strategy, decide(p, strategy));
   derive(plan);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "canzona/plan/legs.h"
 #include "canzona/plan/modules.h"
 #include "canzona/plan/predict_parts.h"
 #include "canzona/plan/runs.h"
@@ -114,10 +115,10 @@ class WireOfRank {
 
   void add_bucket(const Bucket& bucket, ModuleWire& out) const {
     const int64_t parameter = bytes_per_parameter(plan_);
-    add(out.gather,
-        group(bucket, zero_.z3, Resting::kParameters).all_gather(parameter));
-    add(out.scatter, group(bucket, zero_.z2, Resting::kGradients)
-                         .reduce_scatter(kBytesPerFp32));
+    for (const Peers& leg : legs(bucket, zero_.z3, Resting::kParameters))
+      add(out.gather, leg.all_gather(parameter));
+    for (const Peers& leg : legs(bucket, zero_.z2, Resting::kGradients))
+      add(out.scatter, leg.reduce_scatter(kBytesPerFp32));
     const bool everywhere =
         plan_.options.zero.replica_sum == ReplicaSum::kAllReduce;
     if (!spreads()) {
@@ -148,14 +149,24 @@ class WireOfRank {
   }
   int32_t place(int32_t home) const { return home % plan_.grid.places; }
 
-  // z consecutive homes with what they keep.
-  Peers group(const Bucket& bucket, int32_t z, Resting what) const {
-    Peers peers(plan_, rank_);
+  // z consecutive homes with what they keep: those that stand where this one
+  // stands on their nodes, then those of its node, once for every node's runs.
+  std::vector<Peers> legs(const Bucket& bucket, int32_t z, Resting what) const {
+    const auto [inside, across] =
+        module_legs(plan_.mesh, plan_.options, rank_, z);
     const int32_t first = at_.home / z * z;
-    for (int32_t home = first; home < first + z; ++home)
-      peers.add(world_rank(home),
-                kept_elements(plan_, bucket, place(home), what));
-    return peers;
+    const int32_t number = at_.home - first;
+    std::vector<Peers> legs(static_cast<size_t>(across) + 1,
+                            Peers(plan_, rank_));
+    for (int32_t i = 0; i < z; ++i) {
+      const int64_t kept = kept_elements(plan_, bucket, place(first + i), what);
+      if (i % inside == number % inside)
+        legs[0].add(world_rank(first + i), kept);
+      const int32_t beside = number - number % inside + i % inside;
+      legs[static_cast<size_t>(i / inside) + 1].add(world_rank(first + beside),
+                                                    kept);
+    }
+    return legs;
   }
 
   // Those at the same place of z homes, among those that share states.

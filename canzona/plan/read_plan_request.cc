@@ -1,5 +1,6 @@
 // What was asked for: mesh, rule, options, and the traffic that follows.
 #include "canzona/base/text.h"
+#include "canzona/plan/legs.h"
 #include "canzona/plan/plan_schema.h"
 #include "canzona/plan/read_plan_parts.h"
 #include "canzona/plan/strategy.h"
@@ -17,6 +18,7 @@ class RequestReader {
     read_rule(get_member(root_, "rule", where_));
     read_options(get_member(root_, "options", where_));
     plan_.grid = fold(plan_.mesh, plan_.options.zero.sizes);
+    check_reach(plan_.mesh, plan_.options);
     read_traffic();
   }
 
@@ -76,7 +78,9 @@ class RequestReader {
     if (found == options.end()) return;
     const Json& zero = *found;
     require_known_keys(
-        zero, {"z1", "z2", "z3", "message", "prefetch", "replica_sum"}, where_);
+        zero,
+        {"z1", "z2", "z3", "message", "prefetch", "replica_sum", "collectives"},
+        where_);
     const auto size = [&](const char* key) {
       return static_cast<int32_t>(get_integer(zero, key, 1, kMaxWorld, where_));
     };
@@ -86,6 +90,8 @@ class RequestReader {
         get_integer(zero, "prefetch", 0, kMaxWorld, where_));
     out.replica_sum =
         parse_replica_sum(get_string(zero, "replica_sum", where_));
+    if (zero.contains("collectives"))
+      out.reach = parse_reach(get_string(zero, "collectives", where_));
   }
 
   Links links(const Json& l) const {

@@ -29,6 +29,7 @@ struct Stage {
   std::string group;
   Operation operation;
   size_t peer;
+  Reach reach = Reach::kDirect;  // on nodes of two
 };
 
 std::vector<Stage> stages() {
@@ -36,7 +37,31 @@ std::vector<Stage> stages() {
           {"scatter", {4, 2, 2}, "gradients", Operation::kReduceScatter, 0},
           {"sum", {4, 2, 2}, "data", Operation::kReduceScatter, 3},
           {"replicas", {2, 2, 2}, "replicas", Operation::kAllReduce, 3},
-          {"publish", {4, 2, 2}, "data", Operation::kAllGather, 3}};
+          {"publish", {4, 2, 2}, "data", Operation::kAllGather, 3},
+          {"gather_across",
+           {4, 4, 4},
+           "parameters across",
+           Operation::kAllGather,
+           3,
+           Reach::kPerNode},
+          {"gather_inside",
+           {4, 4, 4},
+           "parameters inside",
+           Operation::kAllGather,
+           0,
+           Reach::kPerNode},
+          {"scatter_inside",
+           {4, 4, 4},
+           "gradients inside",
+           Operation::kReduceScatter,
+           0,
+           Reach::kPerNode},
+          {"scatter_across",
+           {4, 4, 4},
+           "gradients across",
+           Operation::kReduceScatter,
+           3,
+           Reach::kPerNode}};
 }
 
 // Fails, or stays, at the victim's second operation of its kind.
@@ -76,8 +101,11 @@ class FaultyGate final : public Gate {
 // What each rank said when it lost another.
 std::vector<std::string> said(const Stage& stage, bool stays, Overlap overlap) {
   Trial trial;
-  trial.plan =
-      zero_plan(toy_model(), 4, {.sizes = stage.sizes, .overlap = overlap});
+  trial.plan = zero_plan(toy_model(), 4,
+                         {.sizes = stage.sizes,
+                          .overlap = overlap,
+                          .reach = stage.reach,
+                          .ranks_per_node = 2});
   FaultyGate gate(stage, stays);
   RunOptions options;
   options.world.gate = &gate;
