@@ -4,32 +4,14 @@
 
 #include <functional>
 #include <numeric>
-#include <ostream>
 
 #include "canzona/base/error.h"
-#include "canzona/base/text.h"
+#include "canzona/comm/test_node_group.h"
 #include "canzona/comm/test_pieces.h"
 #include "canzona/comm/test_ranks.h"
 
 namespace canzona {
 namespace {
-
-struct Shape {
-  int nodes = 1;
-  int per_node = 1;
-  int size() const { return nodes * per_node; }
-  friend std::ostream& operator<<(std::ostream& out, const Shape& shape) {
-    return out << shape.nodes << " nodes of " << shape.per_node;
-  }
-};
-
-NodeGroup found(Communicator& world, const Shape& shape) {
-  const int node = world.rank() / shape.per_node;
-  const int place = world.rank() % shape.per_node;
-  auto inside = world.split(node, place, "inside");
-  auto across = world.split(place, node, "across");
-  return {std::move(inside), std::move(across), cpu_wire_ops()};
-}
 
 // Ways in which lengths of pieces differ.
 using Lengths = std::function<int64_t(int rank)>;
@@ -84,7 +66,7 @@ void check_gather(Communicator& world, NodeGroup& group,
 }
 
 // Element i of a tree over the ranks of every node, then over nodes.
-float node_oracle_at(const Shape& shape, int64_t i) {
+float node_oracle_at(const NodeShape& shape, int64_t i) {
   std::vector<float> nodes;
   for (int node = 0; node < shape.nodes; ++node) {
     std::vector<float> values;
@@ -95,8 +77,8 @@ float node_oracle_at(const Shape& shape, int64_t i) {
   return oracle_sum(nodes);
 }
 
-void check_scatter(Communicator& world, NodeGroup& group, const Shape& shape,
-                   const std::vector<int64_t>& counts) {
+void check_scatter(Communicator& world, NodeGroup& group,
+                   const NodeShape& shape, const std::vector<int64_t>& counts) {
   const int64_t all = before(counts, world.size());
   const int64_t first = before(counts, world.rank());
   std::vector<float> data = test_piece(world.rank(), all);
@@ -108,7 +90,7 @@ void check_scatter(Communicator& world, NodeGroup& group, const Shape& shape,
   expect_same_bits(sum, expected);
 }
 
-class OfShape : public testing::TestWithParam<Shape> {
+class OfShape : public testing::TestWithParam<NodeShape> {
  protected:
   template <class Check>
   void on_all(Check check) {
@@ -118,7 +100,7 @@ class OfShape : public testing::TestWithParam<Shape> {
                       .check_collectives = segment == 1024,
                       .ranks_per_node = GetParam().per_node},
                      [&](Communicator& world) {
-                       NodeGroup group = found(world, GetParam());
+                       NodeGroup group = found_nodes(world, GetParam());
                        EXPECT_EQ(group.rank(), world.rank());
                        EXPECT_EQ(group.size(), world.size());
                        for (const Lengths& length : kLengths)
@@ -161,7 +143,7 @@ TEST_P(OfShape, SumsHaveTheBitsOfOneTreeWhereNodesArePowersOfTwo) {
 TEST_P(OfShape, SendsOncePerNode) {
   on_all([](Communicator& world, NodeGroup& group,
             const std::vector<int64_t>& counts) {
-    const Shape shape = GetParam();
+    const NodeShape shape = GetParam();
     const TrafficLog::Row gathered = group.traffic(Operation::kAllGather);
     const TrafficLog::Row summed = group.traffic(Operation::kReduceScatter);
     check_gather(world, group, counts);
@@ -184,9 +166,10 @@ TEST_P(OfShape, SendsOncePerNode) {
 }
 
 INSTANTIATE_TEST_SUITE_P(NodeGroup, OfShape,
-                         testing::Values(Shape{1, 4}, Shape{2, 2}, Shape{2, 4},
-                                         Shape{4, 2}, Shape{3, 2}, Shape{2, 3},
-                                         Shape{7, 1}));
+                         testing::Values(NodeShape{1, 4}, NodeShape{2, 2},
+                                         NodeShape{2, 4}, NodeShape{4, 2},
+                                         NodeShape{3, 2}, NodeShape{2, 3},
+                                         NodeShape{7, 1}));
 
 TEST(NodeGroup, IsOneCommunicatorWithoutOthersAcross) {
   run_test_ranks(4, {.ranks_per_node = 2}, [](Communicator& world) {
@@ -203,7 +186,7 @@ TEST(NodeGroup, IsOneCommunicatorWithoutOthersAcross) {
 
 TEST(NodeGroup, RoundsPartialSumsAgainWhereBf16Travels) {
   run_test_ranks(4, [](Communicator& world) {
-    NodeGroup group = found(world, {2, 2});
+    NodeGroup group = found_nodes(world, {2, 2});
     const std::vector<int64_t> counts = {7, 2, 0, 9};
     std::vector<float> data = test_piece(world.rank(), 18);
     group.reduce_scatter_v(Reduction::kFp32SumOfBf16, bytes_of(data), counts);
@@ -221,7 +204,7 @@ TEST(NodeGroup, RoundsPartialSumsAgainWhereBf16Travels) {
 
 TEST(NodeGroup, RefusesCountsThatDoNotFillTheBuffer) {
   run_test_ranks(4, [](Communicator& world) {
-    NodeGroup group = found(world, {2, 2});
+    NodeGroup group = found_nodes(world, {2, 2});
     std::vector<float> own(1), whole(4);
     const auto sum = [&](const std::vector<int64_t>& counts) {
       group.reduce_scatter_v(Reduction::kFp32Sum, bytes_of(whole), counts);
@@ -236,29 +219,6 @@ TEST(NodeGroup, RefusesCountsThatDoNotFillTheBuffer) {
     EXPECT_THROW(gather({8, 0, 8, 0}), UsageError);
     sum({1, 1, 1, 1});  // nobody has begun any
   });
-}
-
-// Whichever leg waits for it, or for one that waits for it. Another may give up
-// while this one is still founding its group.
-TEST(NodeGroup, ARankThatHasLeftIsNamedToAll) {
-  for (const int lost : {0, 3})
-    run_test_ranks(4, [&](Communicator& world) {
-      std::vector<float> data(4);
-      const std::vector<int64_t> counts(4, 1);
-      try {
-        NodeGroup group = found(world, {2, 2});
-        if (world.rank() == lost) return;
-        group.reduce_scatter_v(Reduction::kFp32Sum, bytes_of(data), counts,
-                               {.label = "layer 3"});
-        FAIL() << "no error";
-      } catch (const PeerLost& error) {
-        const std::string text = error.what();
-        for (const std::string& word :
-             {std::string("reduce_scatter_v"), std::string("layer 3"),
-              cat("rank ", lost, " has left")})
-          EXPECT_NE(text.find(word), std::string::npos) << text;
-      }
-    });
 }
 
 }  // namespace
