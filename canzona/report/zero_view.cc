@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "canzona/base/text.h"
+#include "canzona/plan/legs.h"
 #include "canzona/plan/predict_zero.h"
 #include "canzona/report/html_text.h"
 #include "canzona/report/numbers.h"
@@ -30,9 +31,11 @@ std::string groups_text(const Plan& plan) {
   std::vector<std::string> words;
   const auto add = [&](const char* name, int32_t z) {
     if (z == 1) return;
-    words.push_back(fmt::format(
-        "{} groups of {} {}", name, z,
-        crosses_nodes(plan, z) ? "cross nodes" : "lie inside a node"));
+    const bool in_legs = module_legs(plan, 0, z).across > 1;
+    words.push_back(fmt::format("{} groups of {} {}", name, z,
+                                !crosses_nodes(plan, z) ? "lie inside a node"
+                                : in_legs ? "cross nodes, sending once to each"
+                                          : "cross nodes"));
   };
   add("z3", sizes_of(plan).z3);
   add("z2", sizes_of(plan).z2);
@@ -165,6 +168,7 @@ void write_zero(JsonWriter& out, const ReportPlan& shown) {
   out.field("message", to_string(zero.message));
   out.field("prefetch", zero.prefetch);
   out.field("replica_sum", to_string(zero.replica_sum));
+  out.field("collectives", to_string(zero.reach));
   out.field("places", plan.grid.places).field("groups", plan.grid.homes());
   out.field("replicas", plan.num_replicas());
   out.field("z2_crosses_nodes", crosses_nodes(plan, zero.sizes.z2));

@@ -29,6 +29,7 @@ struct Stage {
   std::string group;
   Operation operation;
   size_t peer;
+  Reach reach = Reach::kDirect;  // on nodes of two
   int32_t ep = 1;
 };
 
@@ -38,17 +39,43 @@ std::vector<Stage> stages() {
           {"sum", {4, 2, 2}, "data", Operation::kReduceScatter, 3},
           {"replicas", {2, 2, 2}, "replicas", Operation::kAllReduce, 3},
           {"publish", {4, 2, 2}, "data", Operation::kAllGather, 3},
+          {"gather_across",
+           {4, 4, 4},
+           "parameters across",
+           Operation::kAllGather,
+           3,
+           Reach::kPerNode},
+          {"gather_inside",
+           {4, 4, 4},
+           "parameters inside",
+           Operation::kAllGather,
+           0,
+           Reach::kPerNode},
+          {"scatter_inside",
+           {4, 4, 4},
+           "gradients inside",
+           Operation::kReduceScatter,
+           0,
+           Reach::kPerNode},
+          {"scatter_across",
+           {4, 4, 4},
+           "gradients across",
+           Operation::kReduceScatter,
+           3,
+           Reach::kPerNode},
           {"experts_gather",
            {4, 2, 2},
            "experts: parameters",
            Operation::kAllGather,
            3,
+           Reach::kDirect,
            2},
           {"experts_scatter",
            {4, 2, 2},
            "experts: gradients",
            Operation::kReduceScatter,
            3,
+           Reach::kDirect,
            2}};
 }
 
@@ -90,6 +117,8 @@ class FaultyGate final : public Gate {
 std::vector<std::string> said(const Stage& stage, bool stays, Overlap overlap) {
   Trial trial;
   ZeroVariant variant{.sizes = stage.sizes, .overlap = overlap};
+  variant.reach = stage.reach;
+  variant.ranks_per_node = 2;
   variant.ep = stage.ep;
   if (stage.ep > 1) variant.experts = {2, 2, 2};
   trial.plan =
