@@ -9,7 +9,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/comm/thread/gate.h"
-#include "canzona/runtime/test_zero.h"
+#include "canzona/runtime/test_zero_stages.h"
 
 namespace canzona {
 namespace {
@@ -22,74 +22,15 @@ using testing::Not;
 
 constexpr int kVictim = 1;
 
-// An operation of layer 1, and the rank that meets the victim in it.
-struct Stage {
-  std::string name;
-  ZeroSizes sizes;
-  std::string group;
-  Operation operation;
-  size_t peer;
-  Reach reach = Reach::kDirect;  // on nodes of two
-  int32_t ep = 1;
-};
-
-std::vector<Stage> stages() {
-  return {{"gather", {4, 2, 2}, "parameters", Operation::kAllGather, 0},
-          {"scatter", {4, 2, 2}, "gradients", Operation::kReduceScatter, 0},
-          {"sum", {4, 2, 2}, "data", Operation::kReduceScatter, 3},
-          {"replicas", {2, 2, 2}, "replicas", Operation::kAllReduce, 3},
-          {"publish", {4, 2, 2}, "data", Operation::kAllGather, 3},
-          {"gather_across",
-           {4, 4, 4},
-           "parameters across",
-           Operation::kAllGather,
-           3,
-           Reach::kPerNode},
-          {"gather_inside",
-           {4, 4, 4},
-           "parameters inside",
-           Operation::kAllGather,
-           0,
-           Reach::kPerNode},
-          {"scatter_inside",
-           {4, 4, 4},
-           "gradients inside",
-           Operation::kReduceScatter,
-           0,
-           Reach::kPerNode},
-          {"scatter_across",
-           {4, 4, 4},
-           "gradients across",
-           Operation::kReduceScatter,
-           3,
-           Reach::kPerNode},
-          {"experts_gather",
-           {4, 2, 2},
-           "experts: parameters",
-           Operation::kAllGather,
-           3,
-           Reach::kDirect,
-           2},
-          {"experts_scatter",
-           {4, 2, 2},
-           "experts: gradients",
-           Operation::kReduceScatter,
-           3,
-           Reach::kDirect,
-           2}};
-}
-
 // Fails, or stays, at the victim's second operation of its kind.
 class FaultyGate final : public Gate {
  public:
-  FaultyGate(Stage stage, bool stays)
+  FaultyGate(ZeroStage stage, bool stays)
       : stage_(std::move(stage)), stays_(stays) {}
 
   void pass(std::string_view group, Operation operation, std::string_view label,
             int rank) override {
-    if (rank != kVictim || !group.starts_with(stage_.group) ||
-        operation != stage_.operation || label != "layer 1")
-      return;
+    if (rank != kVictim || !stage_.is(group, operation, label)) return;
     std::unique_lock lock(mutex_);
     if (++num_passed_ != 2) return;
     if (!stays_) throw std::runtime_error("no more paper");
@@ -105,7 +46,7 @@ class FaultyGate final : public Gate {
   }
 
  private:
-  Stage stage_;
+  ZeroStage stage_;
   bool stays_;
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -114,15 +55,10 @@ class FaultyGate final : public Gate {
 };
 
 // What each rank said when it lost another.
-std::vector<std::string> said(const Stage& stage, bool stays, Overlap overlap) {
+std::vector<std::string> said(const ZeroStage& stage, bool stays,
+                              Overlap overlap) {
   Trial trial;
-  ZeroVariant variant{.sizes = stage.sizes, .overlap = overlap};
-  variant.reach = stage.reach;
-  variant.ranks_per_node = 2;
-  variant.ep = stage.ep;
-  if (stage.ep > 1) variant.experts = {2, 2, 2};
-  trial.plan =
-      zero_plan(stage.ep > 1 ? toy_moe() : toy_model(), 4 / stage.ep, variant);
+  trial.plan = zero_stage_plan(stage, overlap);
   FaultyGate gate(stage, stays);
   RunOptions options;
   options.world.gate = &gate;
@@ -151,7 +87,8 @@ std::vector<std::string> said(const Stage& stage, bool stays, Overlap overlap) {
   return words;
 }
 
-class ZeroFault : public testing::TestWithParam<std::tuple<Stage, Overlap>> {};
+class ZeroFault
+    : public testing::TestWithParam<std::tuple<ZeroStage, Overlap>> {};
 
 TEST_P(ZeroFault, ThatThrowsEndsTheOthersWithItsWords) {
   const auto& [stage, overlap] = GetParam();
@@ -165,28 +102,29 @@ TEST_P(ZeroFault, ThatThrowsEndsTheOthersWithItsWords) {
 
 INSTANTIATE_TEST_SUITE_P(
     Runtime, ZeroFault,
-    testing::Combine(testing::ValuesIn(stages()),
+    testing::Combine(testing::ValuesIn(zero_stages()),
                      testing::Values(Overlap::kNone, Overlap::kBackground)),
     [](const auto& of) {
       return cat(std::get<0>(of.param).name, "_",
                  to_string(std::get<1>(of.param)));
     });
 
-class ZeroStay : public testing::TestWithParam<Stage> {};
+class ZeroStay : public testing::TestWithParam<ZeroStage> {};
 
 // Who is late may be missed through another that waits for it; the one that was
 // to meet it knows. Random faults have the other modes.
 TEST_P(ZeroStay, IsNamedWithOperationAndModule) {
   const std::vector<std::string> words = said(GetParam(), true, Overlap::kNone);
   for (const std::string& of_rank : words) EXPECT_THAT(of_rank, Not(IsEmpty()));
+  const auto peer = static_cast<size_t>(GetParam().peer_of(kVictim));
   EXPECT_THAT(
-      words[GetParam().peer],
+      words[peer],
       AllOf(HasSubstr(std::string(to_string(GetParam().operation))),
             HasSubstr("'layer 1'"),
             ContainsRegex("ranks? ([0-9], )*1(, [0-9])* (did|had) not come")));
 }
 
-INSTANTIATE_TEST_SUITE_P(Runtime, ZeroStay, testing::ValuesIn(stages()),
+INSTANTIATE_TEST_SUITE_P(Runtime, ZeroStay, testing::ValuesIn(zero_stages()),
                          [](const auto& of) { return of.param.name; });
 
 }  // namespace

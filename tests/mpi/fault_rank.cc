@@ -4,36 +4,29 @@
 // operation: after some rounds of all operations, without a fault. The others
 // say what they saw and exit as a program should: 4 if a peer is lost.
 //
-//   faults      none, throw, leave, exit, _exit, abort, kill, stop, pause
-//               (a stop of 300 ms), late_kill (by a timer, wherever it is),
-//               longer and shorter (it broadcasts other sizes than expected)
+//   faults      none, those of failing.h, leave, late_kill (by a timer,
+//               wherever it is), longer and shorter (it broadcasts other sizes
+//               than expected)
 //   operations  reduce_scatter_v, all_gather_v, all_to_all_v, all_reduce,
 //               broadcast, barrier, split, courier (an all_reduce in the
 //               background), half (a barrier in a group of half the ranks)
-#include <unistd.h>
-
+#include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <cstdlib>
 #include <functional>
-#include <iostream>
 #include <map>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "canzona/base/error.h"
-#include "canzona/base/text.h"
 #include "canzona/comm/courier.h"
 #include "canzona/comm/mpi/mpi_session.h"
+#include "tests/mpi/failing.h"
 
 namespace canzona {
 namespace {
 
 using std::chrono::milliseconds;
-using Clock = std::chrono::steady_clock;
-
-Clock::time_point began;  // the last operation
 
 // Large enough that messages wait for their receiver.
 constexpr size_t kCount = 100000;
@@ -117,28 +110,10 @@ class Groups {
   };
 };
 
-// Somebody else must wake a process that has stopped.
-void stop_for(milliseconds time) {
-  if (fork() == 0) {
-    std::this_thread::sleep_for(time);
-    kill(getppid(), SIGCONT);
-    _exit(0);
-  }
-  raise(SIGSTOP);
-}
-
-void fail(const std::string& fault, Groups& groups) {
-  if (fault == "throw") throw NumericalError("no more paper");
-  if (fault == "leave") {
-    groups.leave();
-    std::this_thread::sleep_for(std::chrono::seconds(60));
-  }
-  if (fault == "exit") std::exit(0);
-  if (fault == "_exit") _exit(0);
-  if (fault == "abort") std::abort();
-  if (fault == "kill") raise(SIGKILL);
-  if (fault == "stop") raise(SIGSTOP);
-  if (fault == "pause") stop_for(milliseconds(300));
+void fail_or_leave(const std::string& fault, Groups& groups) {
+  if (fault != "leave") return fail(fault);
+  groups.leave();
+  std::this_thread::sleep_for(std::chrono::seconds(60));
 }
 
 void kill_soon() {
@@ -157,49 +132,22 @@ void run(MpiSession& session, const std::vector<std::string>& words) {
   if (victim && fault == "late_kill") kill_soon();
   for (int round = 0; round < num_rounds; ++round)
     for (const auto& [name, operation] : groups.operations()) {
-      began = Clock::now();
+      note_beginning();
       operation();
     }
-  if (victim) fail(fault, groups);
-  began = Clock::now();
+  if (victim) fail_or_leave(fault, groups);
+  note_beginning();
   if (fault == "longer" || fault == "shorter")
     groups.broadcast_wrongly(std::stoi(words.at(2)),
                              kCount + (victim != (fault == "longer") ? 0 : 1));
   groups.run(words.at(1));
 }
 
-int run_and_report(const std::vector<std::string>& words) {
-  MpiSession session;
-  const std::string who = cat("rank ", session.rank(), " says: ");
-  try {
-    run(session, words);
-    session.finish();
-    std::cout << who << "all done\n";
-    return 0;
-  } catch (const PeerLost& error) {
-    session.abort(error.what());
-    const auto time =
-        std::chrono::duration_cast<milliseconds>(Clock::now() - began);
-    std::cout << who << "lost: " << error.what() << "\n"
-              << "after " << time.count() << " ms\n";
-    return 4;
-  } catch (const UsageError& error) {
-    session.abort(error.what());
-    std::cout << who << "refused: " << error.what() << "\n";
-    return 2;
-  } catch (const std::exception& error) {
-    session.abort(who + error.what());
-    std::cout << who << "failed: " << error.what() << "\n";
-    return 1;
-  }
-}
-
 }  // namespace
 }  // namespace canzona
 
 int main(int argc, char** argv) {
-  const int status =
-      canzona::run_and_report({argv + 1, argv + std::max(argc, 1)});
-  if (status == 0) return 0;
-  canzona::exit_at_once(status);
+  const std::vector<std::string> words(argv + 1, argv + std::max(argc, 1));
+  return canzona::run_rank(
+      {}, [&](canzona::MpiSession& session) { canzona::run(session, words); });
 }

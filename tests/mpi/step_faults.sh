@@ -1,18 +1,20 @@
 #!/bin/sh
-# step_faults.sh <mpirun> <canzona> <seed> <trials> <seconds>
+# step_faults.sh <mpirun> <canzona> plain|zero <seed> <trials> <seconds>
 #
-# Runs steps of a plan on four processes and, at a random moment, kills, stops or
-# ends one of them from outside. The others have to end by themselves, with exit
-# status 4 and words that name it, within the deadline and so many seconds.
+# Runs steps of a plan (zero: training with slices) on four processes and, at a
+# random moment, kills, stops or ends one of them from outside. The others have
+# to end by themselves, with exit status 4 and words that name it, within the
+# deadline and so many seconds.
 # Prints how many trials there were and how long the slowest rank took.
 set -u
 mpirun=$1
 canzona=$2
-state=$3
-trials=$4
+kind=$3
+state=$4
+trials=$5
 
 deadline_ms=1000
-limit_ms=$((deadline_ms + 1000 * $5))
+limit_ms=$((deadline_ms + 1000 * $6))
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 failures=0
@@ -58,8 +60,8 @@ while [ "$(num_ended)" -lt 4 ]; do sleep 0.05; done
 exit 0
 RANK
 
-# The first rank shows an audit once all have met.
-wait_for_audit() {
+# The first rank says something once all have met.
+wait_for_steps() {
   for _ in $(seq 400); do
     [ -s "$OUT/0.out" ] && return 0
     sleep 0.05
@@ -68,16 +70,41 @@ wait_for_audit() {
   return 1
 }
 
+names_victim() {  # <file>...
+  cat "$@" | grep -q -e "rank $victim\>" -e "ranks .*\<$victim\>"
+}
+
+# Who waits for a stopped rank through a third may name that one alone.
+check_words() {
+  for rank in 0 1 2 3; do
+    [ $rank = "$victim" ] || others="$others $OUT/$rank.err"
+  done
+  # shellcheck disable=SC2086
+  names_victim $others || complain "no word of rank $victim: $(cat $others)"
+}
+
 check_rank() {  # <rank>
   status=$(cat "$OUT/$1.status" 2>/dev/null || echo none)
   [ "$status" = 4 ] ||
     complain "rank $1: status $status, expected 4: $(cat "$OUT/$1.err")"
-  grep -q "rank $victim\>" "$OUT/$1.err" ||
-    grep -q "ranks .*\<$victim\>" "$OUT/$1.err" ||
+  [ "$kind $signal" = "zero STOP" ] || names_victim "$OUT/$1.err" ||
     complain "rank $1: no word of rank $victim: $(cat "$OUT/$1.err")"
+  grep -q "#[0-9]* '" "$OUT/$1.err" ||
+    complain "rank $1: no operation: $(cat "$OUT/$1.err")"
   took=$(($(cat "$OUT/$1.ended") - fault))
   [ "$took" -le $limit_ms ] || complain "rank $1: ended after $took ms"
   [ "$took" -le $slowest ] || slowest=$took
+}
+
+plain_arguments() {
+  echo bench step --model qwen3-0.6b --scale 1/16 --layers 2 --warmup 0 \
+    --iterations 0 --compute 0 --bucket-elements 100000 --audit
+}
+zero_arguments() {
+  echo train --set model.hidden=32 --set model.ffn=48 --set model.heads=4 \
+    --set model.kv_heads=4 --set model.head_dim=8 --set model.length=16 \
+    --set eval.sequences=8 --zero "$sizes" --overlap "$overlap" \
+    --message "$message"
 }
 
 run_trial() {
@@ -85,13 +112,12 @@ run_trial() {
   export OUT
   rm -rf "$OUT"
   mkdir "$OUT"
-  timeout -k 5 60 "$mpirun" -n 4 sh "$folder/rank.sh" "$canzona" bench step \
-    --model qwen3-0.6b --scale 1/16 --layers 2 --mesh "$mesh" --rule "$rule" \
-    --strategy "$strategy" --steps 1000000 --warmup 0 --iterations 0 \
-    --compute 0 --bucket-elements 100000 --audit \
-    --deadline ${deadline_ms}ms >"$OUT/mpirun" 2>&1 &
+  # shellcheck disable=SC2046
+  timeout -k 5 60 "$mpirun" -n 4 sh "$folder/rank.sh" "$canzona" \
+    $(${kind}_arguments) --steps 1000000 --mesh "$mesh" --rule "$rule" \
+    --strategy "$strategy" --deadline ${deadline_ms}ms >"$OUT/mpirun" 2>&1 &
   launched=$!
-  if wait_for_audit; then
+  if wait_for_steps; then
     sleep "$delay"
     fault=$(now_ms)
     kill "-$signal" "$(cat "$OUT/$victim.pid")"
@@ -99,6 +125,7 @@ run_trial() {
   wait $launched
   [ $? -ne 124 ] || complain "not over after 60 s"
   [ -z "${fault:-}" ] && return
+  check_words
   for rank in 0 1 2 3; do
     [ $rank = "$victim" ] || check_rank $rank
   done
@@ -110,15 +137,31 @@ pick() {  # <word>...: into $picked
   picked=$1
 }
 
-for trial in $(seq "$trials"); do
-  fault=
+pick_plain() {
   pick KILL STOP TERM && signal=$picked
   pick dp=4 dp=2,tp=2 tp=4 && mesh=$picked
   pick muon soap adamw && rule=$picked
   pick balanced layerwise replicated && strategy=$picked
+  what="$mesh $rule $strategy"
+}
+# Training heeds TERM: all ranks end in good order.
+pick_zero() {
+  pick KILL STOP USR1 && signal=$picked
+  pick dp=4 dp=4 dp=2,tp=2 && mesh=$picked
+  pick zero3 zero2 replica:2 hier:2 z2=2 z3=2 && sizes=$picked
+  pick none main background && overlap=$picked
+  pick module parameter && message=$picked
+  pick muon soap adamw && rule=$picked
+  strategy=balanced
+  what="$mesh $sizes overlap $overlap message $message $rule"
+}
+
+for trial in $(seq "$trials"); do
+  fault='' others=''
+  "pick_$kind"
   draw 4 && victim=$drawn
   draw 1000 && delay=$(printf '0.%03d' "$drawn")
-  what="$signal to rank $victim after $delay s, $mesh $rule $strategy"
+  what="$signal to rank $victim after $delay s, $what"
   run_trial
 done
 echo "$trials trials, the last rank ended $slowest ms after a fault"

@@ -34,6 +34,8 @@
 
 namespace canzona {
 
+class Gate;
+
 bool mpi_is_built();
 // "Open MPI v4.1.4, …", or that this build has no MPI.
 std::string mpi_description();
@@ -41,6 +43,8 @@ std::string mpi_description();
 struct MpiOptions {
   // A longer message goes in parts, because MPI counts in int.
   int64_t part_bytes = int64_t{1} << 30;
+  // For tests: every collective of this process passes here first.
+  Gate* gate = nullptr;
 };
 
 class MpiSession {

@@ -8,6 +8,7 @@
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
+#include "canzona/comm/thread/gate.h"
 #include "canzona/comm/wire_ops.h"
 
 namespace canzona {
@@ -45,6 +46,12 @@ int MpiTransport::tag_of(MpiKind kind) const {
 void MpiTransport::copy_by(const WireOps& ops) {
   if (!ops.is_host())
     throw UsageError("MPI moves memory of the host, not of a device");
+}
+
+void MpiTransport::pass_gate(std::string_view group, Operation operation,
+                             std::string_view label) {
+  if (Gate* gate = world_->options().gate)
+    gate->pass(group, operation, label, world_->rank());
 }
 
 void MpiTransport::post_send(int to, std::span<const std::byte> data) {

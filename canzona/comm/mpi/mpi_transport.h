@@ -36,6 +36,8 @@ class MpiTransport final : public Transport {
   void copy_by(const WireOps& ops) override;
   void post_send(int to, std::span<const std::byte> data) override;
   void post_receive(int from, std::span<std::byte> data) override;
+  void pass_gate(std::string_view group, Operation operation,
+                 std::string_view label) override;
   bool poll() override;
   void pause(Deadline until) override;
   void retract() noexcept override;

@@ -1,7 +1,8 @@
 // Where every collective of every rank passes before its first message: a test
 // can look, delay, or hold it back (test_gate.h).
 //
-//   ThreadWorld::Options options{.gate = &gate};
+//   ThreadWorld::Options options{.gate = &gate};  // of all ranks
+//   MpiOptions options{.gate = &gate};            // of this process
 //
 // The gate belongs to the caller and outlives the world. Ranks' threads call at
 // the same time.
@@ -21,7 +22,8 @@ class Gate {
   virtual void pass(std::string_view group, Operation operation,
                     std::string_view label, int world_rank) = 0;
 
-  // The world has ended: whoever is held goes on, and nobody is held again.
+  // The world of threads has ended: whoever is held goes on, and nobody is held
+  // again. A process of MPI has nobody left to say so.
   virtual void open_for_good() noexcept = 0;
 };
 

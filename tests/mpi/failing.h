@@ -1,0 +1,29 @@
+// How a rank fails, and what it says of another that has: for the programs of
+// this folder.
+//
+//   int main(int argc, char** argv) {
+//     return canzona::run_rank({}, [&](MpiSession& session) { … });
+//   }
+//
+//   faults   throw, exit, _exit, abort, kill, stop, pause (a stop of 300 ms)
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "canzona/comm/mpi/mpi_session.h"
+
+namespace canzona {
+
+// Returns if the fault is none of these, or a pause.
+void fail(const std::string& fault);
+
+// Something begins of which it is said later how long it took. Any thread.
+void note_beginning();
+
+// Runs the function in a session and says how it ended: the exit status is 0, 4
+// if a peer is lost, 2 for UsageError and else 1. Failures do not return.
+int run_rank(const MpiOptions& options,
+             const std::function<void(MpiSession&)>& function);
+
+}  // namespace canzona
