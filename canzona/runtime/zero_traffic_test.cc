@@ -119,6 +119,32 @@ TEST(ZeroTraffic, OncePerNodeOnOtherMeshesIsAsPredicted) {
   EXPECT_GT(trials.num_legs, 20);
 }
 
+// Counted on four nodes of four, 4 micro-batches, where everything divides:
+// 36 N bytes of a rank and step, 9 N once per node, 1.5 N in groups of a node.
+TEST(ZeroTraffic, BetweenNodesIsASixthOrATwentyFourth) {
+  std::vector<Tensor> tensors;
+  for (int32_t i = 0; i < 4; ++i)
+    tensors.push_back(
+        matrix_tensor(cat("layers.", i, ".w"), 64, 16, Cut::kNone, i));
+  const int64_t n = 4 * 64 * 16;
+  const auto slow_bytes = [&](const char* zero, Reach reach) {
+    PlanWish wish{
+        .mesh = "dp=16", .rule = "adamw", .zero = zero, .ranks_per_node = 4};
+    wish.zero_options.reach = reach;
+    Trial trial{.plan = small_plan(model_of(tensors), wish),
+                .steps = 1,
+                .micro_batches = 4};
+    trial.ranks.communicator.ranks_per_node = 4;
+    int64_t most = 0;
+    for (const Groups::Sent& sent : run_trial(trial).sent_slow)
+      most = std::max(most, sent.total());
+    return most;
+  };
+  EXPECT_EQ(slow_bytes("zero3", Reach::kDirect), 36 * n);
+  EXPECT_EQ(slow_bytes("zero3", Reach::kPerNode), 9 * n);
+  EXPECT_EQ(slow_bytes("hier:4", Reach::kDirect) * 2, 3 * n);
+}
+
 // Slices of different length, and of none.
 TEST(ZeroTraffic, OfUnevenSlicesIsAsPredicted) {
   const Model model =
