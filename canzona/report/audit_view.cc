@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "canzona/base/text.h"
+#include "canzona/report/in_parts.h"
 #include "canzona/report/numbers.h"
 #include "canzona/report/places.h"
 #include "canzona/report/terminal_table.h"
@@ -61,11 +62,14 @@ std::string owner_text(const AuditRow& row) {
 
 std::vector<AuditRow> audit(const Plan& plan) {
   std::vector<AuditRow> rows;
+  const PartMap map(plan);
   for (size_t t = 0; t < plan.model.tensors.size(); ++t) {
     const Tensor& tensor = plan.model.tensors[t];
     if (!tensor.matrix_rule) rows.push_back(row_of_elements(plan, tensor));
-    for (int32_t m = plan.first_matrix[t]; m < plan.first_matrix[t + 1]; ++m)
-      rows.push_back(row_of_matrix(plan, m));
+    for (int32_t m = plan.first_matrix[t]; m < plan.first_matrix[t + 1]; ++m) {
+      const PlannedMatrix at = map.matrix(m);
+      rows.push_back(row_of_matrix(*at.plan, at.matrix));
+    }
   }
   return rows;
 }

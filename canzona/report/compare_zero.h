@@ -22,6 +22,7 @@ namespace canzona {
 
 struct ComparedZero {
   ZeroSizes sizes;
+  ZeroSizes experts = {};  // of their own; z1 = 0: cut with the dense ones
   bool planned = false;    // false: it cannot be, and `reason` says why
   bool fits = false;       // under the cap
   RankMemory memory = {};  // of the fullest rank
@@ -53,6 +54,8 @@ struct ZeroComparison {
   int64_t total(const ComparedZero& row) const {
     return row.memory.total().value() + beside_bytes;
   }
+  // Whether any choice cuts experts by themselves.
+  bool has_experts() const;
   bool has_fit() const { return !rows.empty() && rows.front().fits; }
 };
 
