@@ -80,6 +80,9 @@ ZeroBenchRequest request_of(const ZeroArguments& a, const TrainJob& job,
   zero.message = parse_message_unit(a.message);
   zero.prefetch = parse_prefetch(a.prefetch);
   zero.replica_sum = parse_replica_sum(a.replica_sum);
+  if (!a.zero_experts.empty())
+    zero.experts =
+        parse_zero(a.zero_experts, mesh.expert_homes(), "--zero-experts");
   request.plan = [&job, zero, ranks_per_node](const ZeroSizes& sizes,
                                               const Link& link) mutable {
     zero.sizes = sizes;

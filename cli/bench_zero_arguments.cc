@@ -124,6 +124,10 @@ void add_zero_arguments(CLI::App& app, ZeroArguments& a) {
       kHow);
   add("--overlap", a.overlap, "MODES",
       "none, main, background or all; several separated by ';' [all]", kHow);
+  add("--zero-experts", a.zero_experts, "SIZES",
+      "of experts over their own data-parallel ranks [on the ranks of dense "
+      "tensors]",
+      kHow);
   add("--message", a.message, "UNIT",
       "what travels at once: module or parameter [module]", kHow);
   add("--prefetch", a.prefetch, "K",

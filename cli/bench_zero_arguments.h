@@ -18,6 +18,7 @@ struct ZeroArguments {
   std::vector<std::string> set;
   std::vector<std::string> rule_options;
   std::vector<std::string> zero;
+  std::string zero_experts;
   std::vector<std::string> overlap;
   std::string message = "module";
   std::string prefetch = "auto";

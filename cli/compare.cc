@@ -56,6 +56,8 @@ void require_any(const Comparison& comparison) {
 
 Outcome run(const PlanArguments& arguments, const Output& out) {
   if (!arguments.zero.empty()) return compare_zero(arguments, out);
+  if (!arguments.zero_experts.empty())
+    throw UsageError("--zero-experts: expected --zero beside it");
   const std::vector<std::string> names =
       known_strategies(arguments.strategies, "--strategies");
   const PlanInput input = read_plan_input(arguments);

@@ -24,8 +24,12 @@ Outcome compare_zero(const PlanArguments& arguments, const Output& out) {
   input.options.strategy = strategy_of(arguments);
   const std::vector<ZeroSizes> sizes =
       read_sizes(arguments.zero, input.mesh.homes());
+  std::vector<ZeroSizes> experts;
+  if (!arguments.zero_experts.empty())
+    experts = read_sizes(arguments.zero_experts, input.mesh.expert_homes(),
+                         "--zero-experts");
   const Workload work = read_workload(arguments, input.model);
-  const ZeroComparison all = weigh_sizes(input.request(), work, sizes);
+  const ZeroComparison all = weigh_sizes(input.request(), work, sizes, experts);
   if (!arguments.html.empty())
     out.save(arguments.html, zero_comparison_html(all), "report");
   out.result(arguments.json ? zero_comparison_json(all)

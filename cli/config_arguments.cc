@@ -32,6 +32,7 @@ constexpr auto kFlags = std::to_array<Flag>({
     {"--strategy", "plan.strategy", "NAME"},
     {"--transport", "transport", "KIND"},
     {"--zero", "zero.sizes", "SIZES"},
+    {"--zero-experts", "zero.experts", "SIZES"},
     {"--overlap", "zero.overlap", "MODE"},
     {"--message", "zero.message", "UNIT"},
     {"--prefetch", "zero.prefetch", "K"},

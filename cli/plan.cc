@@ -49,17 +49,18 @@ std::string report_of(const PlanInput& input, const ReportPlan& shown) {
 
 void choose_zero(const PlanArguments& arguments, PlanInput& input,
                  const Output& out) {
-  if (arguments.zero.empty()) return;
-  const int32_t homes = input.mesh.homes();
-  ZeroSizes& sizes = input.options.zero.sizes;
-  if (arguments.zero != "auto") {
-    sizes = parse_zero(arguments.zero, homes);
-    return;
-  }
-  const ZeroComparison all =
-      weigh_sizes(input.request(), read_workload(arguments, input.model),
-                  all_zero_sizes(homes));
-  sizes = chosen_sizes(all);
+  const SearchedSizes searched{.dense = arguments.zero == "auto",
+                               .experts = arguments.zero_experts == "auto"};
+  ZeroOptions& zero = input.options.zero;
+  if (!searched.dense && !arguments.zero.empty())
+    zero.sizes = parse_zero(arguments.zero, input.mesh.homes());
+  if (!searched.experts && !arguments.zero_experts.empty())
+    zero.experts = parse_zero(arguments.zero_experts, input.mesh.expert_homes(),
+                              "--zero-experts");
+  if (!searched) return;
+  const ZeroComparison all = search_sizes(
+      input.request(), read_workload(arguments, input.model), searched);
+  take_best(all, zero);
   out.note("zero: " + all.verdict);
 }
 

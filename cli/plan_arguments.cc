@@ -121,6 +121,12 @@ void add_zero(CLI::App& app, Planning planning, PlanArguments& a) {
                  : "cut states, gradients and parameters: none, zero1, zero2, "
                    "zero3, replica:Z, hier:Z, auto, or z1=..,z2=..,z3=.. "
                    "[zero1]");
+  group.text("--zero-experts", a.zero_experts, "SIZES",
+             planning == Planning::kAll
+                 ? "the same of experts, over their own data-parallel ranks "
+                   "[on the ranks of dense tensors]"
+                 : "the same of experts, over their own data-parallel ranks, "
+                   "or auto [on the ranks of dense tensors]");
   group.text("--message", a.message, "UNIT",
              "what travels together: module or parameter [module]");
   group.text("--prefetch", a.prefetch, "K",

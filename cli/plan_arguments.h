@@ -36,7 +36,8 @@ struct PlanArguments {
   std::string memory_cap;
   std::string parameters;
 
-  std::string zero;  // plan: sizes; compare: several
+  std::string zero;          // plan: sizes; compare: several
+  std::string zero_experts;  // the same
   std::string message;
   std::string prefetch;
   std::string replica_sum;

@@ -189,7 +189,7 @@ Outcome run(const Arguments& a, const Output& out) {
   const Mesh mesh = mesh_of(config, launch ? launch->num_ranks : 0);
   std::unique_ptr<Ranks> ranks;
   std::optional<MachineLimits> limits;
-  if (chooses_zero(config)) {
+  if (chooses_zero(config) || chooses_experts(config)) {
     ranks = make_ranks(rank_options(a, config, mesh));
     limits = measure_limits_on(*ranks);
   }

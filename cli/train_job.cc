@@ -82,7 +82,8 @@ WireBytes TrainJob::bytes_per_step() const {
 }
 
 bool TrainJob::is_plain() const {
-  return plan.grid.places == 1 && plan.num_replicas() == 1;
+  return plan.parts.empty() && plan.grid.places == 1 &&
+         plan.num_replicas() == 1;
 }
 
 TrainJob make_job(const TrainConfig& config, const Mesh& mesh,

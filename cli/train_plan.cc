@@ -81,16 +81,15 @@ Workload workload_of(const TrainSettings& settings, const Mesh& mesh,
 
 // Links that are not modelled are as fast as memory.
 ZeroComparison rank_sizes(PlanRequest request, const TrainSettings& settings,
-                          const MachineLimits& limits) {
+                          SearchedSizes searched, const MachineLimits& limits) {
   const bool modelled = !request.options.links.nominal;
   if (!modelled)
     request.options.links = {limits.copies.together, limits.copies.together,
                              /*latency_seconds=*/0, /*nominal=*/false};
   const CostBasis cost{"this machine", 1 / limits.flops.together,
                        limits.copies.together};
-  ZeroComparison all =
-      weigh_sizes(request, workload_of(settings, request.mesh, limits),
-                  all_zero_sizes(request.mesh.homes()), &cost);
+  ZeroComparison all = search_sizes(
+      request, workload_of(settings, request.mesh, limits), searched, &cost);
   all.rates =
       cat("measured here: ", flops_text(limits.flops.together),
           "/s a rank, copies of ",
@@ -144,17 +143,17 @@ TrainPlan plan_training(const TrainConfig& config,
       with_device(config.rule.name, rule_options_of(config), "cpu"));
   PlanRequest request{model, mesh, *rule, options_of(config, mesh)};
   const int64_t cap = memory_cap_of(config);
-  const bool chooses = chooses_zero(config);
+  const SearchedSizes searched{chooses_zero(config), chooses_experts(config)};
   const int64_t activations =
-      cap > 0 || chooses ? activations_of(settings, request) : 0;
+      cap > 0 || searched ? activations_of(settings, request) : 0;
   request.options.memory_cap_bytes = cap_on_plan(cap, activations);
   TrainPlan made;
-  if (chooses) {
+  if (searched) {
     CANZONA_CHECK(limits.has_value());
-    made.ranking = rank_sizes(request, settings, *limits);
+    made.ranking = rank_sizes(request, settings, searched, *limits);
     made.ranking->beside_bytes = activations;
     made.ranking->memory_cap_bytes = cap;
-    request.options.zero.sizes = chosen_sizes(*made.ranking);
+    take_best(*made.ranking, request.options.zero);
   }
   made.plan = make_plan(request);
   require_fits(made.plan, cap);

@@ -75,6 +75,11 @@ std::vector<RankSummary> rank_summaries(const TrainJob& job,
   return all;
 }
 
+// Empty: they are cut with the dense tensors.
+std::string experts_text(const ZeroOptions& zero) {
+  return zero.experts.z1 > 0 ? to_string(zero.experts) : "";
+}
+
 }  // namespace
 
 std::string zero_line(const TrainJob& job) {
@@ -83,7 +88,9 @@ std::string zero_line(const TrainJob& job) {
   const WireBytes most = job.bytes_per_step();
   std::string text = cat("zero: ", to_string(zero.sizes), ", ",
                          to_string(job.settings.runtime.overlap));
-  if (zero.sizes.z3 > 1) text += cat(", ", zero.prefetch, " modules ahead");
+  if (zero.experts.z1 > 0) text += cat(", experts ", to_string(zero.experts));
+  if (zero.sizes.z3 > 1 || zero.experts.z3 > 1)
+    text += cat(", ", zero.prefetch, " modules ahead");
   return text + cat("; a rank sends ", human_bytes(most.sent_intra),
                     " a step inside its node, ", human_bytes(most.sent_inter),
                     " to others (predicted)");
@@ -120,6 +127,7 @@ std::string dry_run_json(const TrainConfig& config, const TrainJob& job) {
       .field("memory_rank", rank)
       .field("memory_bytes", job.bytes_of(rank))
       .field("zero", to_string(job.plan.options.zero.sizes))
+      .field("zero_experts", experts_text(job.plan.options.zero))
       .field("prefetch", job.plan.options.zero.prefetch)
       .field("fast_bytes_per_step", job.bytes_per_step().sent_intra)
       .field("slow_bytes_per_step", job.bytes_per_step().sent_inter);

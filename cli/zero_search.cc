@@ -1,6 +1,7 @@
 #include "cli/zero_search.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
@@ -10,6 +11,7 @@
 #include "canzona/report/zero_bytes.h"
 #include "canzona/sim/plan_iteration.h"
 #include "canzona/sim/search.h"
+#include "canzona/sim/search_reason.h"
 
 namespace canzona::cli {
 namespace {
@@ -50,13 +52,14 @@ std::string brief(const RankedZero& ranked, const ZeroSearch& search) {
         human_bytes(ranked.weight.memory_bytes - search.memory_cap_bytes),
         " over the cap");
   std::string text = ranked.reason;
-  const std::string best = to_string(search.ranking.front().choice.sizes);
+  const std::string best = choice_name(search.ranking.front().choice, search);
   for (const std::string& word : {cat(" than ", best), cat(" as ", best)})
     if (const size_t at = text.find(word); at != std::string::npos)
       text.erase(at, word.size());
   return text;
 }
 
+// Each choice is planned once, however often it is asked for.
 class Weighing {
  public:
   Weighing(const PlanRequest& request, const Workload& work,
@@ -64,34 +67,46 @@ class Weighing {
       : request_(request), work_(work), cost_(cost) {}
 
   ZeroWeight operator()(const ZeroChoice& choice) {
-    rows_.push_back({.sizes = choice.sizes});
+    for (const Known& known : known_)
+      if (known.choice == choice) return known.weight;
+    Known& known = known_.emplace_back();
+    known.choice = choice;
+    known.row.sizes = choice.sizes;
     try {
-      return weigh(choice, rows_.back());
+      known.weight = weigh(choice, known.row);
     } catch (const UsageError& error) {
-      ZeroWeight refused;
-      refused.refusal = error.what();
-      return refused;
+      known.row.experts = choice.experts;
+      known.weight.refusal = error.what();
     }
+    return known.weight;
   }
 
-  ComparedZero take(const ZeroSizes& sizes) const {
-    return *std::ranges::find(rows_, sizes, &ComparedZero::sizes);
+  ComparedZero row(const ZeroChoice& choice) const {
+    return std::ranges::find(known_, choice, &Known::choice)->row;
   }
 
  private:
+  struct Known {
+    ZeroChoice choice;
+    ZeroWeight weight;
+    ComparedZero row;
+  };
+
   ZeroWeight weigh(const ZeroChoice& choice, ComparedZero& row) {
     PlanRequest request = request_;
     request.options.zero.sizes = choice.sizes;
+    if (choice.experts.z1 > 0) request.options.zero.experts = choice.experts;
     Plan plan = make_plan(request);
-    if (cost_ != nullptr) plan.cost_basis = *cost_;
+    if (cost_ != nullptr) plan = with_basis(std::move(plan));
     const IterationPrediction predicted = predict_iteration(plan, work_);
     row.planned = true;
+    row.experts = plan.options.zero.experts;
     row.memory = fullest(predict(plan));
     row.fast_bytes = predicted.fast_bytes;
     row.slow_bytes = predicted.slow_bytes;
     row.seconds = predicted.time.seconds;
     row.step_seconds = predicted.time.step_seconds;
-    row.replicas = plan.num_replicas();
+    row.replicas = (plan.parts.empty() ? plan : plan.parts[0]).num_replicas();
     row.z2_crosses_nodes = crosses_nodes(plan, choice.sizes.z2);
     row.z3_crosses_nodes = crosses_nodes(plan, choice.sizes.z3);
     return {.memory_bytes = predicted.memory_bytes,
@@ -101,10 +116,16 @@ class Weighing {
             .step_seconds = row.step_seconds};
   }
 
+  Plan with_basis(Plan plan) const {
+    plan.cost_basis = *cost_;
+    for (Plan& part : plan.parts) part.cost_basis = *cost_;
+    return plan;
+  }
+
   const PlanRequest& request_;
   const Workload& work_;
   const CostBasis* cost_;
-  std::vector<ComparedZero> rows_;
+  std::vector<Known> known_;
 };
 
 ZeroComparison described(const PlanRequest& request, const Workload& work) {
@@ -124,12 +145,13 @@ ZeroComparison described(const PlanRequest& request, const Workload& work) {
 
 }  // namespace
 
-std::vector<ZeroSizes> read_sizes(const std::string& text, int32_t homes) {
+std::vector<ZeroSizes> read_sizes(const std::string& text, int32_t homes,
+                                  const char* option) {
   if (text == "all") return all_zero_sizes(homes);
   std::vector<ZeroSizes> sizes;
   const auto add = [&](const std::string& word) {
-    const ZeroSizes one = parse_zero(word, homes);
-    check_zero(one, homes);
+    const ZeroSizes one = parse_zero(word, homes, option);
+    check_zero(one, homes, option);
     if (std::ranges::find(sizes, one) == sizes.end()) sizes.push_back(one);
   };
   for (const std::string& part : split_text(text, ';')) {
@@ -180,20 +202,18 @@ Workload read_workload(const PlanArguments& a, const Model& model) {
   return work;
 }
 
-ZeroComparison weigh_sizes(const PlanRequest& request, const Workload& work,
-                           const std::vector<ZeroSizes>& sizes,
-                           const CostBasis* cost) {
-  std::vector<ZeroChoice> choices;
-  for (const ZeroSizes& one : sizes)
-    choices.push_back({one, request.options.strategy});
-  Weighing weighing(request, work, cost);
+namespace {
+
+ZeroComparison weigh_choices(const PlanRequest& request, const Workload& work,
+                             const std::vector<ZeroChoice>& choices,
+                             Weighing& weighing) {
   const ZeroSearch search =
       rank_choices(choices, request.options.memory_cap_bytes,
                    [&](const ZeroChoice& choice) { return weighing(choice); });
   ZeroComparison all = described(request, work);
   all.verdict = search.summary();
   for (const RankedZero& ranked : search.ranking) {
-    ComparedZero row = weighing.take(ranked.choice.sizes);
+    ComparedZero row = weighing.row(ranked.choice);
     row.fits = ranked.verdict == ZeroVerdict::kFits;
     row.reason = brief(ranked, search);
     all.rows.push_back(std::move(row));
@@ -201,9 +221,52 @@ ZeroComparison weigh_sizes(const PlanRequest& request, const Workload& work,
   return all;
 }
 
-ZeroSizes chosen_sizes(const ZeroComparison& all) {
+std::vector<ZeroChoice> choices_of(const PlanRequest& request,
+                                   const std::vector<ZeroSizes>& sizes,
+                                   const std::vector<ZeroSizes>& experts) {
+  std::vector<ZeroChoice> choices;
+  for (const ZeroSizes& dense : sizes) {
+    if (experts.empty())
+      choices.push_back({dense, request.options.strategy, {}});
+    for (const ZeroSizes& own : experts)
+      choices.push_back({dense, request.options.strategy, own});
+  }
+  return choices;
+}
+
+}  // namespace
+
+ZeroComparison weigh_sizes(const PlanRequest& request, const Workload& work,
+                           const std::vector<ZeroSizes>& sizes,
+                           const std::vector<ZeroSizes>& experts,
+                           const CostBasis* cost) {
+  Weighing weighing(request, work, cost);
+  return weigh_choices(request, work, choices_of(request, sizes, experts),
+                       weighing);
+}
+
+ZeroComparison search_sizes(const PlanRequest& request, const Workload& work,
+                            SearchedSizes what, const CostBasis* cost) {
+  Weighing weighing(request, work, cost);
+  std::vector<ZeroChoice> choices;
+  ZeroSizes best =
+      with_states(request.options.zero.sizes, request.mesh.homes());
+  if (what.dense) {
+    choices = choices_of(request, all_zero_sizes(request.mesh.homes()), {});
+    best = weigh_choices(request, work, choices, weighing).rows.front().sizes;
+  }
+  if (what.experts) {
+    const std::vector<ZeroChoice> more = choices_of(
+        request, {best}, all_zero_sizes(request.mesh.expert_homes()));
+    choices.insert(choices.end(), more.begin(), more.end());
+  }
+  return weigh_choices(request, work, choices, weighing);
+}
+
+void take_best(const ZeroComparison& all, ZeroOptions& zero) {
   if (!all.has_fit()) throw UsageError(cat("--zero auto: ", all.verdict));
-  return all.rows.front().sizes;
+  zero.sizes = all.rows.front().sizes;
+  zero.experts = all.rows.front().experts;
 }
 
 }  // namespace canzona::cli

@@ -21,23 +21,38 @@ namespace canzona::cli {
 
 // "all", or sizes joined by ';' (names by ',' too). UsageError for sizes that
 // do not divide.
-std::vector<ZeroSizes> read_sizes(const std::string& text, int32_t homes);
+std::vector<ZeroSizes> read_sizes(const std::string& text, int32_t homes,
+                                  const char* option = "--zero");
 
 // What an iteration is, as the options say; nominal where they do not.
 Workload read_workload(const PlanArguments& arguments, const Model& model);
 
-// Every choice planned and its iteration predicted, the best first. What
-// cannot be planned stays in, with the reason. `cost`: what a tick is worth
-// here, unless it is the plan's own.
+// Every choice of dense sizes with every one of experts (none: as the request
+// says) planned and its iteration predicted, the best first. What cannot be
+// planned stays in, with the reason. `cost`: what a tick is worth here, unless
+// it is the plan's own.
 ZeroComparison weigh_sizes(const PlanRequest& request, const Workload& work,
                            const std::vector<ZeroSizes>& sizes,
+                           const std::vector<ZeroSizes>& experts = {},
                            const CostBasis* cost = nullptr);
 
-// UsageError with the nearest and what it lacks, if nothing fits.
-ZeroSizes chosen_sizes(const ZeroComparison& all);
+// `auto`: all sizes of dense tensors, all of experts, or first the ones and
+// then, beside the best of them, the others. What is not chosen is the
+// request's.
+struct SearchedSizes {
+  bool dense = false;
+  bool experts = false;
+  explicit operator bool() const { return dense || experts; }
+};
+ZeroComparison search_sizes(const PlanRequest& request, const Workload& work,
+                            SearchedSizes what,
+                            const CostBasis* cost = nullptr);
 
 // Query heads × head size, or the width of the model where they are not known.
 int64_t attention_width(const Model& model);
 int64_t hidden_width(const Model& model);
+
+// The first. UsageError with the verdict if it does not fit.
+void take_best(const ZeroComparison& all, ZeroOptions& zero);
 
 }  // namespace canzona::cli

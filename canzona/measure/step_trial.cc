@@ -104,11 +104,10 @@ class TrialRank {
 
   void write_gradient(int32_t t, int64_t step) {
     const RankPlace& place = runtime_.place();
-    const Buffer& buffer = plan_.buffer_of(t);
+    const auto [home, num_homes] = home_of(plan_, place, tensor(t));
     numbers_of_shard_.resize(static_cast<size_t>(runtime_.shard_elements(t)));
-    make_gradient(
-        {request_.gradients, place.home_in(buffer), buffer.num_homes, step},
-        tensor(t), plan_.mesh.tp, place.t, numbers_of_shard_);
+    make_gradient({request_.gradients, home, num_homes, step}, tensor(t),
+                  plan_.mesh.tp, place.t, numbers_of_shard_);
     engine_.upload(reinterpret_cast<std::byte*>(runtime_.gradient(t)),
                    reinterpret_cast<const std::byte*>(numbers_of_shard_.data()),
                    std::ssize(numbers_of_shard_) * kBytesPerFp32);

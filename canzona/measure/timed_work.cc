@@ -13,8 +13,7 @@ TimedWork::TimedWork(const Plan& plan, const RankPlace& place, double seconds)
     : shares_(static_cast<size_t>(num_modules(plan.model)), 0.0) {
   for (size_t t = 0; t < plan.model.tensors.size(); ++t) {
     const Tensor& tensor = plan.model.tensors[t];
-    const bool here = place.holds(plan.buffer_of(static_cast<int32_t>(t)));
-    if (here && tensor.role != Role::kEmbedding)
+    if (holds(plan, place, tensor) && tensor.role != Role::kEmbedding)
       shares_[static_cast<size_t>(module_of(plan.model, tensor))] +=
           static_cast<double>(tensor.elements());
   }

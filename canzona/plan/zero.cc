@@ -10,8 +10,9 @@ namespace {
 const std::vector<std::string> kNames = {
     "none", "zero1", "zero2", "zero3", "replica:Z", "hier:Z", "z1=,z2=,z3="};
 
-[[noreturn]] void unknown(std::string_view text) {
-  throw UsageError(cat("--zero ", quoted(text), ": expected none, zero1, zero2",
+[[noreturn]] void unknown(std::string_view option, std::string_view text) {
+  throw UsageError(cat(option, " ", quoted(text),
+                       ": expected none, zero1, zero2",
                        ", zero3, replica:Z, hier:Z, auto or z1=..,z2=..,z3=..",
                        did_you_mean(text, kNames)));
 }
@@ -20,19 +21,19 @@ int32_t parse_size(std::string_view text, const std::string& what) {
   return static_cast<int32_t>(parse_integer(text, 1, kMaxWorld, what));
 }
 
-ZeroSizes parse_triple(std::string_view text) {
+ZeroSizes parse_triple(std::string_view option, std::string_view text) {
   ZeroSizes sizes;
   std::vector<std::string> seen;
   for (const std::string& word : split_text(text, ',')) {
     const size_t equals = word.find('=');
-    if (equals == std::string::npos) unknown(text);
+    if (equals == std::string::npos) unknown(option, text);
     const std::string name = word.substr(0, equals);
     for (const std::string& other : seen)
       if (other == name)
-        throw UsageError(cat("--zero ", quoted(text), ": ", name, " twice"));
+        throw UsageError(cat(option, " ", quoted(text), ": ", name, " twice"));
     seen.push_back(name);
     const int32_t size = parse_size(std::string_view(word).substr(equals + 1),
-                                    cat("--zero ", name));
+                                    cat(option, " ", name));
     if (name == "z1")
       sizes.z1 = size;
     else if (name == "z2")
@@ -40,7 +41,7 @@ ZeroSizes parse_triple(std::string_view text) {
     else if (name == "z3")
       sizes.z3 = size;
     else
-      throw UsageError(cat("--zero ", quoted(text), ": unknown size ",
+      throw UsageError(cat(option, " ", quoted(text), ": unknown size ",
                            quoted(name), ", expected z1, z2 or z3"));
   }
   return sizes;
@@ -112,7 +113,8 @@ int32_t parse_prefetch(std::string_view text) {
   return static_cast<int32_t>(parse_integer(text, 0, kMost, "--prefetch"));
 }
 
-ZeroSizes parse_zero(std::string_view text, int32_t homes) {
+ZeroSizes parse_zero(std::string_view text, int32_t homes,
+                     std::string_view option) {
   if (text == "none") return {1, 1, 1};
   if (text == "zero1") return {homes, 1, 1};
   if (text == "zero2") return {homes, homes, 1};
@@ -120,11 +122,12 @@ ZeroSizes parse_zero(std::string_view text, int32_t homes) {
   const size_t colon = text.find(':');
   if (colon != std::string_view::npos) {
     const std::string_view name = text.substr(0, colon);
-    if (name != "replica" && name != "hier") unknown(text);
-    const int32_t z = parse_size(text.substr(colon + 1), cat("--zero ", name));
+    if (name != "replica" && name != "hier") unknown(option, text);
+    const int32_t z =
+        parse_size(text.substr(colon + 1), cat(option, " ", name));
     return {name == "hier" ? homes : z, z, z};
   }
-  return with_states(parse_triple(text), homes);
+  return with_states(parse_triple(option, text), homes);
 }
 
 std::string to_string(const ZeroSizes& sizes) {

@@ -74,7 +74,8 @@ struct ZeroOptions {
 // "z1=16,z2=4,z3=4" (what is not named is all homes for z1, 1 for the others).
 // UsageError names what is wrong; sizes that do not divide are left to
 // check_zero.
-ZeroSizes parse_zero(std::string_view text, int32_t homes);
+ZeroSizes parse_zero(std::string_view text, int32_t homes,
+                     std::string_view option = "--zero");
 std::string to_string(const ZeroSizes& sizes);  // "z1=16,z2=4,z3=4"
 
 // z1 filled in.

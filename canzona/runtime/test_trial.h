@@ -93,14 +93,12 @@ inline void add_gradient(Runtime& runtime, Engine& engine, const Trial& trial,
                          int64_t step, int64_t number, int32_t tensor) {
   const Plan& plan = runtime.plan();
   const Tensor& what = plan.model.tensors[static_cast<size_t>(tensor)];
-  const bool of_experts = ep_of(plan.mesh, plan.model, what) >= 0;
+  const auto [home, num_homes] = home_of(plan, runtime.place(), what);
   const RankPlace& place = runtime.place();
   std::vector<float> gradient(
       static_cast<size_t>(runtime.shard_elements(tensor)));
-  make_gradient(
-      {trial.gradients, of_experts ? place.expert_home : place.home,
-       of_experts ? plan.mesh.expert_homes() : plan.mesh.homes(), number},
-      what, plan.mesh.tp, place.t, gradient);
+  make_gradient({trial.gradients, home, num_homes, number}, what, plan.mesh.tp,
+                place.t, gradient);
   if (trial.poison) trial.poison(runtime, step, tensor, gradient);
   auto* sum = reinterpret_cast<std::byte*>(runtime.gradient(tensor));
   const auto bytes = static_cast<int64_t>(gradient.size() * sizeof(float));

@@ -7,6 +7,7 @@
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
 #include "canzona/plan/modules.h"
+#include "canzona/plan/parts.h"
 #include "canzona/plan/predict_zero.h"
 #include "canzona/sim/rank_transfers.h"
 #include "canzona/sim/tp_seconds.h"
@@ -128,11 +129,21 @@ class PlanIteration {
     return (plan_.mesh.pp - 1) * slowest;
   }
 
+  // Slots of dense tensors and of experts are as many, where both have some.
+  PoolSizes pools_of(int32_t stage) const {
+    if (!is_in_parts(plan_)) return pool_sizes(plan_, stage);
+    PoolSizes pools = pool_sizes(plan_.parts[0], stage);
+    const PoolSizes experts = pool_sizes(plan_.parts[1], stage);
+    pools.gather_slots = std::max(pools.gather_slots, experts.gather_slots);
+    pools.scatter_slots = std::max(pools.scatter_slots, experts.scatter_slots);
+    return pools;
+  }
+
   void set_options(IterationWork& work, int32_t stage) const {
-    const PoolSizes pools = pool_sizes(plan_, stage);
+    const PoolSizes pools = pools_of(stage);
     // A tied embedding that has a slot of its own is held beside the others.
-    const int32_t held =
-        pools.large_slot > 0 && slots_at_once(plan_) == 2 ? 1 : 0;
+    const bool pair = is_tied(plan_.model) && plan_.mesh.pp == 1;
+    const int32_t held = pools.large_slot > 0 && pair ? 1 : 0;
     work.gather_slots = std::max(1, pools.gather_slots) + held;
     work.scatter_slots = std::max(1, pools.scatter_slots) + held;
     work.num_micro_batches = workload_.num_micro_batches;

@@ -84,6 +84,23 @@ TEST(PlanIteration, BytesOfOtherStrategiesAndOfExperts) {
   expect_bytes_of_plan(plan_of(toy_moe(2), "dp=2,ep=2"), 100);
 }
 
+TEST(PlanIteration, BytesOfExpertsOnTheirOwnRanksAreThoseOfThePlan) {
+  for (const ZeroSizes& dense : all_zero_sizes(4))
+    for (const ZeroSizes& experts : all_zero_sizes(2)) {
+      PlanOptions options = zero_options(dense, 2);
+      options.zero.experts = experts;
+      const Plan plan = plan_of(toy_moe(2), "dp=2,ep=2", options);
+      if (plan.parts.empty()) continue;  // shared out by elements, as above
+      SCOPED_TRACE(cat(to_string(dense), " experts ", to_string(experts)));
+      expect_bytes_of_plan(plan, 0);
+      const IterationPrediction predicted =
+          predict_iteration(plan, toy_workload(2));
+      EXPECT_EQ(predicted.memory_bytes,
+                plan.summary.memory_per_rank_max.value());
+      EXPECT_GT(predicted.time.seconds, 0);
+    }
+}
+
 TEST(PlanIteration, OneRankComputesAndSteps) {
   const Plan plan = plan_of(toy_model(2), "dp=1", zero_options({1, 1, 1}));
   const IterationPrediction predicted =

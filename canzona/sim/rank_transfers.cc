@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "canzona/plan/modules.h"
+#include "canzona/plan/parts.h"
 #include "canzona/plan/predict_zero.h"
 #include "canzona/plan/runs.h"
 
@@ -139,12 +140,11 @@ class RankTransfers {
   // Homes first, first + step, … with this rank's tp coordinate, but itself.
   PeerCount peers(int32_t first, int32_t step, int32_t count) const {
     PeerCount out;
-    const int32_t node = plan_.options.ranks_per_node;
     for (int32_t i = 0; i < count; ++i) {
       const int32_t peer =
           plan_.mesh.rank(stage_, first + i * step, rank_ % plan_.mesh.tp);
       if (peer == rank_) continue;
-      ++(peer / node == rank_ / node ? out.intra : out.inter);
+      ++(plan_.node_of(peer) == plan_.node_of(rank_) ? out.intra : out.inter);
     }
     return out;
   }
@@ -235,7 +235,32 @@ class RankTransfers {
 std::vector<ModuleWork> rank_transfers(const Plan& plan, const RankCost& cost,
                                        const Workload& workload,
                                        int32_t world_rank, RunOf run) {
-  return RankTransfers(plan, cost, workload, world_rank, run).all();
+  if (!is_in_parts(plan))
+    return RankTransfers(plan, cost, workload, world_rank, run).all();
+  std::vector<ModuleWork> sum(static_cast<size_t>(num_modules(plan.model)));
+  for (const RankInPart& at : parts_of_rank(plan, world_rank)) {
+    const Plan& part = plan.parts[static_cast<size_t>(at.part)];
+    const std::vector<ModuleWork> own =
+        RankTransfers(part, cost, workload, at.rank, run).all();
+    for (size_t m = 0; m < sum.size(); ++m) {
+      sum[m].gather = both(sum[m].gather, own[m].gather);
+      sum[m].scatter = both(sum[m].scatter, own[m].scatter);
+      sum[m].reduce = both(sum[m].reduce, own[m].reduce);
+      sum[m].publish = both(sum[m].publish, own[m].publish);
+    }
+  }
+  return sum;
+}
+
+// Dense tensors and experts of a module share the rank's ports.
+Transfer both(const Transfer& a, const Transfer& b) {
+  Transfer out = a;
+  out.bytes += b.bytes;
+  out.messages_intra += b.messages_intra;
+  out.messages_inter += b.messages_inter;
+  out.copied_bytes += b.copied_bytes;
+  out.parts = std::max(a.parts, b.parts);
+  return out;
 }
 
 Transfer slower(const Transfer& a, const Transfer& b) {

@@ -12,8 +12,9 @@ namespace {
 // Orders those of equal times.
 auto tie_key(const RankedZero& r) {
   const ZeroSizes& z = r.choice.sizes;
+  const ZeroSizes& x = r.choice.experts;
   return std::tuple(r.weight.slow_bytes, r.weight.memory_bytes, z.z1, z.z2,
-                    z.z3);
+                    z.z3, x.z1, x.z2, x.z3);
 }
 
 ZeroVerdict judge(const ZeroWeight& weight, int64_t cap) {

@@ -24,6 +24,7 @@ namespace canzona {
 struct ZeroChoice {
   ZeroSizes sizes;
   std::string strategy;
+  ZeroSizes experts = {};  // z1 = 0: on the ranks of dense tensors
   friend bool operator==(const ZeroChoice&, const ZeroChoice&) = default;
 };
 

@@ -79,8 +79,10 @@ std::string choice_name(const ZeroChoice& choice, const ZeroSearch& search) {
       std::ranges::all_of(search.ranking, [&](const RankedZero& r) {
         return r.choice.strategy == choice.strategy;
       });
-  if (alike) return to_string(choice.sizes);
-  return cat(to_string(choice.sizes), " ", choice.strategy);
+  std::string name = to_string(choice.sizes);
+  if (choice.experts.z1 > 0)
+    name += cat(" experts ", to_string(choice.experts));
+  return alike ? name : cat(name, " ", choice.strategy);
 }
 
 std::string reason_for(const RankedZero& ranked, const ZeroSearch& search) {

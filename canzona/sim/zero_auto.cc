@@ -9,6 +9,7 @@ namespace canzona {
 ZeroWeight weigh_zero(PlanRequest request, const Workload& workload,
                       const ZeroChoice& choice) {
   request.options.zero.sizes = choice.sizes;
+  if (choice.experts.z1 > 0) request.options.zero.experts = choice.experts;
   request.options.strategy = choice.strategy;
   const IterationPrediction predicted =
       predict_iteration(make_plan(request), workload);

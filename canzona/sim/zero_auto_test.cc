@@ -89,15 +89,22 @@ TEST_F(ZeroAuto, OneRankHasOneChoice) {
   EXPECT_EQ(one.ranking[0].reason, "the only choice");
 }
 
-// Expert parallelism has ZeRO-1 alone: everything else keeps its refusal.
+// Weights that are broadcast want z2 = z3: everything else keeps its refusal.
 TEST_F(ZeroAuto, RefusalsStayInTheRanking) {
+  options_.strategy = "layerwise";
+  const ZeroSearch found = search("dp=4");
+  ASSERT_TRUE(found.is_found());
+  EXPECT_EQ(found.ranking.back().verdict, ZeroVerdict::kRefused);
+  EXPECT_THAT(found.ranking.back().reason, HasSubstr("wants z2 = z3"));
+}
+
+TEST_F(ZeroAuto, CutsExpertsOnTheRanksOfDenseTensors) {
   model_ = toy_moe(2);
   workload_.compute.experts_per_token = 2;
   const ZeroSearch moe = search("dp=2,ep=2");
-  ASSERT_TRUE(moe.is_found());
-  EXPECT_EQ(moe.ranking.front().choice.sizes, (ZeroSizes{4, 1, 1}));
-  EXPECT_EQ(moe.ranking.back().verdict, ZeroVerdict::kRefused);
-  EXPECT_THAT(moe.ranking.back().reason, HasSubstr("expert parallelism"));
+  ASSERT_EQ(moe.ranking.size(), all_zero_sizes(4).size());
+  for (const RankedZero& ranked : moe.ranking)
+    EXPECT_EQ(ranked.verdict, ZeroVerdict::kFits);
 }
 
 // Slow links between nodes of four and little memory: groups stay in a node.

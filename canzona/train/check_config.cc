@@ -92,15 +92,25 @@ Mesh mesh_of(const TrainConfig& c, int64_t launched) {
 
 bool chooses_zero(const TrainConfig& c) { return c.zero.sizes == "auto"; }
 
+bool chooses_experts(const TrainConfig& c) { return c.zero.experts == "auto"; }
+
 ZeroOptions zero_options_of(const TrainConfig& c, const Mesh& mesh) {
   ZeroOptions zero;
   zero.sizes = from_key(c, "zero.sizes", [&] {
     const int32_t homes = mesh.homes();
     const ZeroSizes sizes =
         parse_zero(chooses_zero(c) ? "zero1" : c.zero.sizes, homes);
-    fold(mesh, sizes);
+    check_zero(sizes, homes);
     return sizes;
   });
+  if (!c.zero.experts.empty() && !chooses_experts(c))
+    zero.experts = from_key(c, "zero.experts", [&] {
+      const int32_t homes = mesh.expert_homes();
+      const ZeroSizes sizes =
+          parse_zero(c.zero.experts, homes, "--zero-experts");
+      check_zero(sizes, homes, "--zero-experts");
+      return sizes;
+    });
   zero.message = parse_message_unit(c.zero.message);
   zero.prefetch = from_key(c, "zero.prefetch",
                            [&] { return parse_prefetch(c.zero.prefetch); });

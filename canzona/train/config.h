@@ -82,6 +82,7 @@ struct TrainConfig {
   } plan = {};
   struct {
     std::string sizes = "zero1";  // or "auto"
+    std::string experts;          // "": on the ranks of dense tensors
     std::string overlap = "background";
     std::string message = "module";
     std::string prefetch = "auto";
@@ -123,6 +124,7 @@ Mesh mesh_of(const TrainConfig& config, int64_t launched = 0);
 // Hierarchical ZeRO as asked for; `auto` is left to who can choose, and stands
 // as ZeRO-1 until then. UsageError names the key that is wrong.
 bool chooses_zero(const TrainConfig& config);
+bool chooses_experts(const TrainConfig& config);
 ZeroOptions zero_options_of(const TrainConfig& config, const Mesh& mesh);
 // Bytes that a rank may take, 0: as many as there are.
 int64_t memory_cap_of(const TrainConfig& config);

@@ -87,6 +87,7 @@ std::vector<ConfigKey> config_keys(TrainConfig& c) {
       whole("plan.bucket_elements", c.plan.bucket_elements, 1, kMany, "a bucket of gradients closes at so many elements"),
       text("plan.memory_cap", c.plan.memory_cap, "no rank may take more than this, such as 2GB; 0: no cap"),
       text("zero.sizes", c.zero.sizes, "states, gradients and parameters cut over so many ranks: none, zero1, zero2, zero3, replica:Z, hier:Z, auto, or z1=..,z2=..,z3=.."),
+      text("zero.experts", c.zero.experts, "the same of experts, over their own data-parallel ranks; empty: on the ranks of dense tensors"),
       text("zero.overlap", c.zero.overlap, "what compute waits for: all, all but the next gather, what it needs", {"none", "main", "background"}),
       text("zero.message", c.zero.message, "what travels together", {"module", "parameter"}),
       text("zero.prefetch", c.zero.prefetch, "modules gathered ahead: a number, or auto"),

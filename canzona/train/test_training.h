@@ -47,6 +47,7 @@ struct TestRun {
   bool recompute = false;
   bool reuse = false;
   std::string zero = "zero1";
+  std::string zero_experts = {};
   MessageUnit message = MessageUnit::kModule;
   Overlap overlap = Overlap::kBackground;
   int64_t steps = 6;
@@ -103,6 +104,8 @@ inline Plan test_plan(const TestRun& run, const TrainSettings& settings) {
   options.bucket_elements = run.bucket_elements;
   const Mesh mesh = parse_mesh(run.mesh);
   options.zero.sizes = parse_zero(run.zero, mesh.homes());
+  if (!run.zero_experts.empty())
+    options.zero.experts = parse_zero(run.zero_experts, mesh.expert_homes());
   options.zero.message = run.message;
   return make_plan({model, mesh, *rule, options});
 }

@@ -81,6 +81,23 @@ TEST(TrainZero, CutGradientsGiveTheLossesOfTheRun) {
   }
 }
 
+// Experts on their own ranks, cut with the dense tensors or otherwise.
+TEST(TrainZero, ExpertParallelismDoesNotChangeABitOfOneMicroBatch) {
+  for (const TestRun& plain :
+       {TestRun{.mesh = "dp=2,ep=4", .experts = 4},
+        TestRun{.mesh = "dp=4,ep=2,pp=2", .experts = 4},
+        TestRun{.mesh = "dp=4,ep=2,tp=2", .experts = 4}}) {
+    const TestOutcome right = run_test(plain);
+    for (const char* zero : {"zero3", "hier:2", "replica:4", "none"})
+      for (const char* experts : {"", "zero3", "none"}) {
+        TestRun run = plain;
+        run.zero = zero;
+        run.zero_experts = experts;
+        expect_same_bits(right, run_test(run), name_of(run) + " " + experts);
+      }
+  }
+}
+
 TEST(TrainZero, ModesDoNotChangeABit) {
   TestRun run{.mesh = "dp=2,pp=2", .tied = true, .zero = "zero3"};
   const TestOutcome background = run_test(run);

@@ -118,6 +118,22 @@ for page in README.md docs/zero.md cli/train.cc; do
   grep -qF -e "$try" "$(dirname "$0")/../../$page" || fail "$page has another"
 done
 
+# Experts over ranks of their own.
+experts='--mesh dp=2,ep=2 --set model.experts=4 --set model.expert_ffn=16'
+# shellcheck disable=SC2086
+trains '' $experts
+digest=$(member digest)
+for sizes in zero3 'hier:2 --zero-experts zero3' 'none --zero-experts zero2'; do
+  # shellcheck disable=SC2086
+  trains "$digest" $experts --zero $sizes
+  # shellcheck disable=SC2086
+  counts $experts --zero $sizes
+done
+# shellcheck disable=SC2086
+canzona $quick $experts --zero auto --zero-experts auto --dry-run
+exits 0
+prints 'Ranking' 'the fastest of'
+
 # What the user sees.
 # shellcheck disable=SC2086
 canzona $quick --mesh dp=4 --zero hier:2 --run run
@@ -145,8 +161,12 @@ refuses 'of z2 = 2 and z3 = 3 neither divides the other' \
 refuses 'z3 = 8 does not divide z1 = 4' -- train --mesh dp=4 --zero z3=8
 refuses 'z1 = 2 does not divide the 1 data-parallel ranks' \
   -- train --zero replica:2
-refuses 'expert parallelism' -- train --preset moe-tiny --mesh dp=2,ep=2 \
-  --zero zero3
+refuses '--zero-experts: z1 = 4 does not divide the 2 data-parallel ranks' \
+  -- train --preset moe-tiny --mesh dp=2,ep=2 --zero-experts replica:4
+refuses 'zero.experts (--zero-experts)' 'hier:Z' \
+  -- train --preset moe-tiny --mesh dp=2,ep=2 --zero-experts her:2
+refuses '--zero-experts' 'has no experts' \
+  -- train --mesh dp=4 --zero-experts zero3
 refuses '--zero' 'hier:Z' -- train --mesh dp=4 --zero her:4
 refuses 'zero.sizes (--set)' -- train --mesh dp=4 --set zero.sizes=z9=1
 refuses 'zero.overlap (--overlap)' 'none, main, background' \

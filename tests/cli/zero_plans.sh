@@ -74,6 +74,23 @@ canzona compare $model --zero 'zero1,hier:4;z1=8,z2=2,z3=4'
 exits 0
 prints '8,1,1' '8,4,4' '8,2,4'
 
+# Experts over ranks of their own.
+moe='--model qwen3-30b-a3b --layers 2 --mesh dp=2,ep=4 --ranks-per-node 4'
+# shellcheck disable=SC2086
+canzona plan $moe --zero hier:4 --zero-experts zero3 -o moe.json --json
+exits 0
+is_json
+canzona validate moe.json
+exits 0
+# shellcheck disable=SC2086
+canzona plan $moe --zero auto --zero-experts auto --memory-cap 20GB
+exits 0
+says 'zero: z1=8'
+# shellcheck disable=SC2086
+canzona compare $moe --zero 'zero3,hier:4' --zero-experts all
+exits 0
+prints '8,8,8' '8,4,4' '2,2,2' 'the fastest of'
+
 # Refused.
 # shellcheck disable=SC2086
 refuses 'z1 = 3 does not divide' -- plan $model --zero z1=3
@@ -87,6 +104,12 @@ refuses 'expected one strategy' \
 refuses '--tokens' -- compare $model --zero all --tokens none
 # shellcheck disable=SC2086
 refuses '--message' -- plan $model --zero zero3 --message byte
-refuses 'expert parallelism' \
-  -- plan --model qwen3-30b-a3b --mesh dp=2,ep=4 --zero zero3
+# shellcheck disable=SC2086
+refuses '--zero-experts' 'has no experts' \
+  -- plan $model --zero zero3 --zero-experts zero3
+# shellcheck disable=SC2086
+refuses '--zero-experts' 'expected --zero beside it' \
+  -- compare $model --zero-experts zero3
+refuses '--zero-experts: z1 = 4 does not divide the 2 data-parallel ranks' \
+  -- plan --model qwen3-30b-a3b --mesh dp=2,ep=4 --zero-experts replica:4
 finish
