@@ -8,6 +8,7 @@ Parts, the most telling first; every part has its share of --budget (seconds):
 
   two      2 ranks, tiny: background against none
   overlap  zero3 at three ratios of communication to compute, three overlaps
+  bytes    slow bytes of zero3, direct and once per node, against hier:4, counted
   nodes    nodes of four, 4 micro-batches: bytes between nodes, times, memory and
            predictions of zero3, hier:4, replica:4, zero1, zero2, none
   rules    Muon, Shampoo and SOAP against AdamW on hier:4, 8k tokens a rank and step
@@ -25,6 +26,7 @@ import subprocess
 import sys
 import time
 
+from zero_bytes import run_bytes
 from zero_report import (OVERLAP_HEADER, cells, find, link_text, machine_line,
                          milliseconds, overlap_rows, sizes, time_text)
 
@@ -33,8 +35,8 @@ from zero_report import (OVERLAP_HEADER, cells, find, link_text, machine_line,
 DEEP = {"model.layers": 24, "model.hidden": 384, "model.ffn": 768,
         "model.heads": 8, "model.kv_heads": 4, "model.head_dim": 48,
         "model.length": 128}
-SHARES = {"two": 60, "overlap": 300, "nodes": 240, "rules": 240, "auto": 180,
-          "tensor": 180}
+SHARES = {"two": 60, "bytes": 60, "overlap": 300, "nodes": 240, "rules": 240,
+          "auto": 180, "tensor": 180}
 
 
 def parse_arguments():
@@ -43,7 +45,8 @@ def parse_arguments():
     parser.add_argument("--canzona", default="build/canzona")
     parser.add_argument("--ranks", type=int, default=os.cpu_count())
     parser.add_argument("--parts", default="",
-                        help="[two on fewer than 16 ranks, else all others]")
+                        help="[two,bytes on fewer than 16 ranks, else all but "
+                        "two]")
     parser.add_argument("--budget", type=float, default=0,
                         help="seconds of all parts together [their own]")
     parser.add_argument("--tokens", type=int, default=1024,
@@ -141,22 +144,30 @@ def run_overlap(bench, seconds):
 
 def run_nodes(bench, seconds):
     ranks = bench.args.ranks
+    common = ["--mesh", f"dp={ranks}", "--overlap", "background",
+              "--ranks-per-node", 4, "--micro-batches", 4, "--tokens",
+              bench.args.tokens // 4, "--steps", 1, "--repeat",
+              bench.args.repeat]
     answer = bench.run(
-        "nodes", seconds, "--mesh", f"dp={ranks}", "--zero",
-        "zero3;hier:4;replica:4;zero1;zero2;none", "--overlap", "background",
-        "--ranks-per-node", 4, "--micro-batches", 4, "--tokens",
-        bench.args.tokens // 4, "--link", "intra=10GB/s,inter=1GB/s",
-        "--comm-ratio", 2, "--steps", 1, "--repeat", bench.args.repeat,
-        settings=DEEP)
+        "nodes", seconds * 6 / 7, *common, "--zero",
+        "zero3;hier:4;replica:4;zero1;zero2;none", "--link",
+        "intra=10GB/s,inter=1GB/s", "--comm-ratio", 2, settings=DEEP)
     if answer is None:
         return
+    once = bench.run("nodes", seconds / 7, *common, "--zero", "zero3",
+                     "--collectives", "node", "--link",
+                     link_text(answer["link"]), settings=DEEP)
     zero3 = find(answer, f"{ranks},{ranks},{ranks}")
     rows = []
-    for cell in cells(answer):
+    named = [(sizes(cell), cell) for cell in cells(answer)]
+    if once is not None:
+        named += [(f"{sizes(cell)} once per node", cell)
+                  for cell in cells(once)]
+    for name, cell in named:
         ratio = cell["predicted_seconds"] / cell["iteration_seconds"]
         slow = cell["slow_bytes_per_rank"]
         rows.append(
-            f"| {sizes(cell)} | {time_text(cell)} | "
+            f"| {name} | {time_text(cell)} | "
             f"{zero3['iteration_seconds'] / cell['iteration_seconds']:.2f} | "
             f"{milliseconds(cell['predicted_seconds'])} ({ratio:.2f}) | "
             f"{slow / 1e6:.1f} | {cell['slow_bytes_predicted'] / 1e6:.1f} | "
@@ -281,15 +292,17 @@ def run_tensor(bench, seconds):
               "tp : hier | predicted |", "|---|---|---|---|---|", *rows)
 
 
-PARTS = {"two": run_two, "overlap": run_overlap, "nodes": run_nodes,
-         "rules": run_rules, "auto": run_auto, "tensor": run_tensor}
+PARTS = {"two": run_two, "bytes": run_bytes, "overlap": run_overlap,
+         "nodes": run_nodes, "rules": run_rules, "auto": run_auto,
+         "tensor": run_tensor}
 
 
 def main():
     args = parse_arguments()
     names = [name for name in args.parts.split(",") if name]
     if not names:
-        names = ["two"] if args.ranks < 16 else [n for n in PARTS if n != "two"]
+        small = ["two", "bytes"]
+        names = small if args.ranks < 16 else [n for n in PARTS if n != "two"]
     total = sum(SHARES[name] for name in names)
     scale = args.budget / total if args.budget > 0 else 1
     bench = Bench(args, {name: scale * SHARES[name] for name in names})

@@ -83,6 +83,7 @@ ZeroBenchRequest request_of(const ZeroArguments& a, const TrainJob& job,
   if (!a.zero_experts.empty())
     zero.experts =
         parse_zero(a.zero_experts, mesh.expert_homes(), "--zero-experts");
+  zero.reach = parse_reach(a.collectives);
   request.plan = [&job, zero, ranks_per_node](const ZeroSizes& sizes,
                                               const Link& link) mutable {
     zero.sizes = sizes;
@@ -96,14 +97,15 @@ ZeroBenchRequest request_of(const ZeroArguments& a, const TrainJob& job,
   return request;
 }
 
-ZeroReport report_of(const TrainConfig& config, const TrainJob& job,
-                     const ZeroBenchRequest& request) {
+ZeroReport report_of(const ZeroArguments& a, const TrainConfig& config,
+                     const TrainJob& job, const ZeroBenchRequest& request) {
   return {.model = config.preset,
           .num_parameters = job.num_parameters(),
           .mesh = request.mesh,
           .rule = config.rule.name,
           .strategy = config.plan.strategy,
           .ranks_per_node = request.communicator.ranks_per_node,
+          .reach = parse_reach(a.collectives),
           .num_micro_batches = num_micro_batches(request),
           .tokens = request.settings.decoder.tokens(),
           .comm_ratio = request.comm_ratio,
@@ -129,7 +131,7 @@ Outcome run(const ZeroArguments& a, const Output& out) {
   if (!a.trace.empty()) trace = std::make_unique<Trace>();
   request.trace = trace.get();
 
-  const ZeroReport report = report_of(config, job, request);
+  const ZeroReport report = report_of(a, config, job, request);
   out.progress("");
   if (trace != nullptr) out.save(a.trace, trace->json(), "trace");
   for (const std::string& warning : warnings_of(report))

@@ -17,6 +17,7 @@ struct ZeroReport {
   std::string rule;
   std::string strategy;
   int ranks_per_node = 0;
+  Reach reach = Reach::kDirect;
   int64_t num_micro_batches = 1;
   int64_t tokens = 0;  // of a data-parallel rank and micro-batch
   double comm_ratio = 0;

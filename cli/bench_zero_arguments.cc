@@ -135,6 +135,9 @@ void add_zero_arguments(CLI::App& app, ZeroArguments& a) {
   add("--replica-sum", a.replica_sum, "KIND",
       "how gradients are added over groups: scatter or allreduce [scatter]",
       kHow);
+  add("--collectives", a.collectives, "KIND",
+      "how modules reach other nodes: direct, or node, once per node [direct]",
+      kHow);
   add("--ranks-per-node", a.ranks_per_node, "N",
       "ranks that fast links join [all]", kHow);
   add("--link", a.link, "RATES",

@@ -23,6 +23,7 @@ struct ZeroArguments {
   std::string message = "module";
   std::string prefetch = "auto";
   std::string replica_sum = "scatter";
+  std::string collectives = "direct";
   std::string link;
   std::string comm_ratio;
   std::string tokens;

@@ -120,6 +120,7 @@ std::string zero_json(const ZeroReport& report) {
   out.field("world", report.mesh.world()).field("rule", report.rule);
   out.field("strategy", report.strategy).field("transport", "thread");
   out.field("ranks_per_node", report.ranks_per_node);
+  out.field("collectives", to_string(report.reach));
   out.field("micro_batches", report.num_micro_batches);
   out.field("tokens", report.tokens);
   out.field("steps", report.trial.steps).field("warmup", report.trial.warmup);

@@ -41,9 +41,10 @@ std::string heading(const ZeroReport& report, const Ink& ink) {
   };
   line(fmt::format(
       "{} micro-batches of {} tokens on each data-parallel rank; {} rounds of "
-      "{} timed iterations; nodes of {} ranks",
+      "{} timed iterations; nodes of {} ranks{}",
       report.num_micro_batches, report.tokens, report.repeats,
-      report.trial.steps, report.ranks_per_node));
+      report.trial.steps, report.ranks_per_node,
+      report.reach == Reach::kDirect ? "" : ", each sent to once"));
   if (bench.link)
     line(fmt::format(
         "modelled link: {:.3g} GB/s inside a node, {:.3g} GB/s between nodes, "

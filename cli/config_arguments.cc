@@ -37,6 +37,7 @@ constexpr auto kFlags = std::to_array<Flag>({
     {"--message", "zero.message", "UNIT"},
     {"--prefetch", "zero.prefetch", "K"},
     {"--replica-sum", "zero.replica_sum", "HOW"},
+    {"--collectives", "zero.collectives", "HOW"},
     {"--reuse", "zero.reuse", nullptr},
     {"--memory-cap", "plan.memory_cap", "BYTES"},
     {"--ranks-per-node", "links.ranks_per_node", "N"},

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "canzona/base/text.h"
+#include "canzona/report/in_parts.h"
 #include "canzona/report/plan_json_view.h"
 #include "canzona/report/plan_view.h"
 #include "cli/errors.h"
@@ -64,7 +65,8 @@ std::string explanation(const Arguments& a, const ReportPlan& shown,
   }
   if (!a.bucket.empty()) {
     const int32_t bucket =
-        number(a.bucket, plan.buckets.size(), "--bucket", "buckets");
+        number(a.bucket, static_cast<size_t>(num_buckets(plan)), "--bucket",
+               "buckets");
     return a.json ? explain_bucket_json(plan, bucket)
                   : explain_bucket(plan, bucket, ink);
   }

@@ -134,6 +134,9 @@ void add_zero(CLI::App& app, Planning planning, PlanArguments& a) {
              "[auto]");
   group.text("--replica-sum", a.replica_sum, "HOW",
              "gradients over groups: scatter or allreduce [scatter]");
+  group.text("--collectives", a.collectives, "HOW",
+             "how modules reach other nodes: direct, or node, once per node "
+             "[direct]");
   group.text("--overlap", a.overlap, "MODE",
              "for predicted times: none, main or background [background]");
   group.text("--tokens", a.tokens, "N",

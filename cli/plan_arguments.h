@@ -41,6 +41,7 @@ struct PlanArguments {
   std::string message;
   std::string prefetch;
   std::string replica_sum;
+  std::string collectives;
   // What an iteration is.
   std::string tokens;
   std::string length;

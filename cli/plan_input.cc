@@ -113,6 +113,7 @@ void read_zero(const PlanArguments& a, ZeroOptions& zero) {
   if (!a.prefetch.empty()) zero.prefetch = parse_prefetch(a.prefetch);
   if (!a.replica_sum.empty())
     zero.replica_sum = parse_replica_sum(a.replica_sum);
+  if (!a.collectives.empty()) zero.reach = parse_reach(a.collectives);
 }
 
 void read_cluster(const PlanArguments& a, PlanOptions& o) {

@@ -74,6 +74,14 @@ struct Pieces {
   }
 };
 
+// Pieces of one buffer that are summed or gathered where they lie, in runs of
+// one piece per rank: those of the first run by rank, then of the next.
+struct PieceRuns {
+  std::span<std::byte> data;
+  std::span<const int64_t> counts;   // elements of a sum, bytes of a gather
+  std::span<const int64_t> offsets;  // in bytes
+};
+
 class Communicator {
  public:
   // `ops` outlives the communicator.
@@ -102,6 +110,12 @@ class Communicator {
   void all_gather_v(std::span<const std::byte> input,
                     std::span<const int64_t> bytes, std::span<std::byte> output,
                     const Call& call = {});
+  // The same where pieces lie in one buffer, in any order: this rank's sums
+  // come where its own pieces were, and its own pieces lie there before they
+  // are gathered. No pieces overlap.
+  void reduce_scatter_runs(Reduction reduction, const PieceRuns& runs,
+                           const Call& call = {});
+  void all_gather_runs(const PieceRuns& runs, const Call& call = {});
   // Buffers do not overlap.
   void all_to_all_v(const Pieces<const std::byte>& send,
                     const Pieces<std::byte>& receive, const Call& call = {});
@@ -156,8 +170,19 @@ class Communicator {
 
   void add_pieces(Reduction reduction, const std::byte* input,
                   std::span<const int64_t> counts, std::byte* output);
-  void post_segment(Reduction reduction, const std::byte* input,
-                    std::span<const int64_t> counts, int64_t begin, int half);
+  // Pieces by rank; without offsets one after the other.
+  struct Row {
+    const std::byte* data = nullptr;
+    std::span<const int64_t> counts = {};
+    std::span<const int64_t> offsets = {};
+  };
+  void post_segment(Reduction reduction, const Row& row, int64_t begin,
+                    int half);
+  void add_runs(Reduction reduction, const PieceRuns& runs);
+  void gather_runs(const PieceRuns& runs);
+  // UsageError unless every piece lies in the buffer.
+  void require_runs(Operation operation, const Call& call,
+                    const PieceRuns& runs, int64_t element) const;
   void add_segment(Reduction reduction, int half, int64_t count, bool in_place,
                    std::byte* place);
   void prepare_fast_sums();

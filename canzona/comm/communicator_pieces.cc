@@ -113,13 +113,14 @@ void Communicator::add_pieces(Reduction reduction, const std::byte* input,
   const std::byte* own = input + before * element;
   const int64_t step = segment_elements(reduction);
   const int64_t longest = std::ranges::max(counts);
-  if (longest > 0) post_segment(reduction, input, counts, 0, 0);
+  const Row row{.data = input, .counts = counts};
+  if (longest > 0) post_segment(reduction, row, 0, 0);
   int half = 0;
   for (int64_t begin = 0; begin < longest; begin += step, half = 1 - half) {
     exchange_.finish();
     if (begin + step < longest) {
       exchange_.transport().follow_on();
-      post_segment(reduction, input, counts, begin + step, 1 - half);
+      post_segment(reduction, row, begin + step, 1 - half);
     }
     const int64_t count =
         std::min(step, counts[static_cast<size_t>(rank())] - begin);
@@ -131,18 +132,20 @@ void Communicator::add_pieces(Reduction reduction, const std::byte* input,
 
 // Elements [begin, begin + segment) of every rank's piece: to the rank that
 // adds them, and those of this rank from all others.
-void Communicator::post_segment(Reduction reduction, const std::byte* input,
-                                std::span<const int64_t> counts, int64_t begin,
-                                int half) {
+void Communicator::post_segment(Reduction reduction, const Row& row,
+                                int64_t begin, int half) {
   const int64_t element = element_bytes(reduction);
   const int64_t wire = wire_bytes(reduction);
   const auto length = [&](int peer) {
-    return std::clamp<int64_t>(counts[static_cast<size_t>(peer)] - begin, 0,
+    return std::clamp<int64_t>(row.counts[static_cast<size_t>(peer)] - begin, 0,
                                segment_elements(reduction));
   };
-  const std::byte* piece = input;
+  const std::byte* next = row.data;
   for (int peer = 0; peer < size(); ++peer) {
     const int64_t count = length(peer);
+    const std::byte* piece =
+        row.offsets.empty() ? next
+                            : row.data + row.offsets[static_cast<size_t>(peer)];
     const std::byte* segment = count > 0 ? piece + begin * element : piece;
     if (is_narrowed(reduction)) {
       ops_.narrow(reduction, staging(peer, half), segment, count);
@@ -155,7 +158,7 @@ void Communicator::post_segment(Reduction reduction, const std::byte* input,
                         bytes_at(arrival(peer, half), length(rank()) * wire));
       exchange_.send(peer, {segment, static_cast<size_t>(count * wire)});
     }
-    piece += counts[static_cast<size_t>(peer)] * element;
+    next += row.counts[static_cast<size_t>(peer)] * element;
   }
 }
 

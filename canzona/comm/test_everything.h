@@ -33,6 +33,10 @@ inline void call_everything(Communicator& world, Buffers& with) {
   }
   world.all_gather_v(bytes_of(with.own), with.bytes, bytes_of(with.whole),
                      call);
+  world.reduce_scatter_runs(Reduction::kFp32Sum,
+                            {bytes_of(with.whole), with.counts, with.places},
+                            call);
+  world.all_gather_runs({bytes_of(with.whole), with.bytes, with.places}, call);
   world.all_to_all_v({bytes_of(with.whole), with.bytes, with.places},
                      {bytes_of(with.other), with.bytes, with.places}, call);
   world.broadcast(1, bytes_of(with.own), call);

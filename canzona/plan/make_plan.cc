@@ -6,6 +6,7 @@
 #include "canzona/base/text.h"
 #include "canzona/plan/cost.h"
 #include "canzona/plan/layout.h"
+#include "canzona/plan/legs.h"
 #include "canzona/plan/modules.h"
 #include "canzona/plan/parts.h"
 #include "canzona/plan/plan_json.h"
@@ -198,6 +199,7 @@ Plan plan_whole(const PlanRequest& request, const Strategy& strategy,
   const Problem p = make_problem(request, strategy.join_small_tail, place);
   Plan plan = assemble(request.mesh, p, strategy, decide(p, strategy));
   plan.place = place;
+  check_reach(plan);
   derive(plan);
   if (plan.grid.places > 1 && plan.options.zero.prefetch == kAutoPrefetch)
     plan.options.zero.prefetch = chosen_prefetch(plan);

@@ -1,6 +1,7 @@
 #include "canzona/plan/parts.h"
 
 #include <numeric>
+#include <utility>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
@@ -83,6 +84,8 @@ PlanOptions options_of_part(const Plan& whole, int32_t part) {
 PartPlace place_of_part(const Plan& whole, int32_t part) {
   PartPlace place;
   if (part > 0) place = {.ep = whole.mesh.ep, .e = part - 1, .phase = {}};
+  for (size_t i = 0; i < whole.parts.size() && std::cmp_less(i, part); ++i)
+    place.first_bucket += static_cast<int32_t>(whole.parts[i].buckets.size());
   for (int32_t t : tensors_of_part(whole, part)) {
     const auto i = static_cast<size_t>(t);
     place.phase.insert(place.phase.end(),

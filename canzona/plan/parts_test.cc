@@ -135,6 +135,19 @@ TEST(PlanInParts, KnowsItsRanks) {
   EXPECT_EQ(parts_of_rank(plan, 4)[1].rank, 2);
 }
 
+TEST(PlanInParts, CountsBucketsOverAllParts) {
+  const Plan made = plan_of(toy_moe(), "dp=2,ep=2", sizes({4, 2, 2}));
+  for (const Plan& plan :
+       {made, plan_from_json(plan_to_json(made), "a plan").plan}) {
+    size_t first = 0;
+    for (const Plan& part : plan.parts) {
+      EXPECT_EQ(static_cast<size_t>(part.place.first_bucket), first);
+      first += part.buckets.size();
+    }
+    EXPECT_GT(first, plan.parts.size());
+  }
+}
+
 // fp32 parameters take 4 bytes an element, each kept by homes / z3 homes.
 TEST(PlanInParts, AddsUpMemory) {
   PlanOptions options = sizes({4, 2, 2}, {2, 1, 2});

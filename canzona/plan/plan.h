@@ -111,11 +111,12 @@ struct PlanSummary {
 };
 
 // Where a plan that is part of another (parts.h) stands in it: its homes are
-// those of one of `ep` coordinates, and refreshes keep the phases they have in
-// the whole model.
+// those of one of `ep` coordinates, its buckets are counted after those of the
+// parts before it, and refreshes keep the phases they have in the whole model.
 struct PartPlace {
   int32_t ep = 1;
   int32_t e = 0;
+  int32_t first_bucket = 0;
   std::vector<int32_t> phase;  // per matrix; empty: by name
 };
 

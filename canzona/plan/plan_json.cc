@@ -27,7 +27,10 @@ void write_zero(const ZeroOptions& zero, int32_t homes, JsonWriter& out) {
         .end_array();
   out.field("message", to_string(zero.message));
   out.field("prefetch", zero.prefetch);
-  out.field("replica_sum", to_string(zero.replica_sum)).end_object();
+  out.field("replica_sum", to_string(zero.replica_sum));
+  if (zero.reach != Reach::kDirect)
+    out.field("collectives", to_string(zero.reach));
+  out.end_object();
 }
 
 void write_options(const PlanOptions& o, int32_t homes, JsonWriter& out) {

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "canzona/plan/legs.h"
 #include "canzona/plan/modules.h"
 #include "canzona/plan/parts.h"
+#include "canzona/plan/peers.h"
 #include "canzona/plan/predict_parts.h"
 #include "canzona/plan/runs.h"
 
@@ -43,63 +45,6 @@ const Buffer& buffer_of(const Plan& plan, const Bucket& bucket) {
   return plan.buffers[static_cast<size_t>(bucket.buffer)];
 }
 
-int32_t node_of(const Plan& plan, int32_t world_rank) {
-  return plan.node_of(world_rank);
-}
-
-// Ranks of the world that exchange runs pairwise, as one of them sees it: it
-// sends every peer that peer's run (reduce-scatter) or its own (all-gather).
-class Peers {
- public:
-  Peers(const Plan& plan, int32_t self) : plan_(plan), self_(self) {}
-
-  void add(int32_t rank, int64_t run) {
-    if (rank == self_) {
-      own_ = run;
-      return;
-    }
-    Side& side = node_of(plan_, rank) == node_of(plan_, self_) ? near_ : far_;
-    side.ranks += 1;
-    side.elements += run;
-  }
-  // Some of other nodes at once.
-  void add_far(int64_t ranks, int64_t elements) {
-    far_.ranks += ranks;
-    far_.elements += elements;
-  }
-
-  WireBytes reduce_scatter(int64_t bytes) const {
-    return {.sent_intra = near_.elements * bytes,
-            .sent_inter = far_.elements * bytes,
-            .received_intra = own_ * near_.ranks * bytes,
-            .received_inter = own_ * far_.ranks * bytes};
-  }
-  WireBytes all_gather(int64_t bytes) const {
-    return {.sent_intra = own_ * near_.ranks * bytes,
-            .sent_inter = own_ * far_.ranks * bytes,
-            .received_intra = near_.elements * bytes,
-            .received_inter = far_.elements * bytes};
-  }
-
- private:
-  struct Side {
-    int64_t ranks = 0;
-    int64_t elements = 0;
-  };
-
-  const Plan& plan_;
-  int32_t self_;
-  int64_t own_ = 0;
-  Side near_, far_;  // of the same node, of others
-};
-
-void add(WireBytes& sum, const WireBytes& more) {
-  sum.sent_intra += more.sent_intra;
-  sum.sent_inter += more.sent_inter;
-  sum.received_intra += more.received_intra;
-  sum.received_inter += more.received_inter;
-}
-
 // Where a rank of the world stands among its data-parallel ranks.
 struct Stand {
   Stand(const Plan& plan, int32_t rank)
@@ -119,10 +64,10 @@ class WireOfRank {
 
   void add_bucket(const Bucket& bucket, ModuleWire& out) const {
     const int64_t parameter = bytes_per_parameter(plan_);
-    add(out.gather,
-        group(bucket, zero_.z3, Resting::kParameters).all_gather(parameter));
-    add(out.scatter, group(bucket, zero_.z2, Resting::kGradients)
-                         .reduce_scatter(kBytesPerFp32));
+    for (const Peers& leg : legs(bucket, zero_.z3, Resting::kParameters))
+      out.gather += leg.all_gather(parameter);
+    for (const Peers& leg : legs(bucket, zero_.z2, Resting::kGradients))
+      out.scatter += leg.reduce_scatter(kBytesPerFp32);
     const bool everywhere =
         plan_.options.zero.replica_sum == ReplicaSum::kAllReduce;
     if (!spreads()) {
@@ -130,10 +75,10 @@ class WireOfRank {
           kept_elements(plan_, bucket, place(at_.home), Resting::kGradients);
       add_all_reduce(all, zero_.z2, zero_.z1, out.reduce);
     } else if (!everywhere) {
-      add(out.reduce, circle(bucket, zero_.z2).reduce_scatter(kBytesPerFp32));
+      out.reduce += circle(bucket, zero_.z2).reduce_scatter(kBytesPerFp32);
     }
     if (plan_.traffic != Traffic::kAllReduce)
-      add(out.publish, circle(bucket, zero_.z3).all_gather(parameter));
+      out.publish += circle(bucket, zero_.z3).all_gather(parameter);
     add_replicas(bucket, out.replicas);
   }
 
@@ -153,14 +98,23 @@ class WireOfRank {
   }
   int32_t place(int32_t home) const { return home % plan_.grid.places; }
 
-  // z consecutive homes with what they keep.
-  Peers group(const Bucket& bucket, int32_t z, Resting what) const {
-    Peers peers(plan_, rank_);
+  // z consecutive homes with what they keep: those that stand where this one
+  // stands on their nodes, then those of its node, once for every node's runs.
+  std::vector<Peers> legs(const Bucket& bucket, int32_t z, Resting what) const {
+    const auto [inside, across] = module_legs(plan_, rank_, z);
     const int32_t first = at_.home / z * z;
-    for (int32_t home = first; home < first + z; ++home)
-      peers.add(world_rank(home),
-                kept_elements(plan_, bucket, place(home), what));
-    return peers;
+    const int32_t number = at_.home - first;
+    std::vector<Peers> legs(static_cast<size_t>(across) + 1,
+                            Peers(plan_, rank_));
+    for (int32_t i = 0; i < z; ++i) {
+      const int64_t kept = kept_elements(plan_, bucket, place(first + i), what);
+      if (i % inside == number % inside)
+        legs[0].add(world_rank(first + i), kept);
+      const int32_t beside = number - number % inside + i % inside;
+      legs[static_cast<size_t>(i / inside) + 1].add(world_rank(first + beside),
+                                                    kept);
+    }
+    return legs;
   }
 
   // Those at the same place of z homes, among those that share states.
@@ -215,8 +169,8 @@ class WireOfRank {
                 elements * (i + 1) / count - elements * i / count);
     peers.add_far(count - (end - begin),
                   elements - elements * end / count + elements * begin / count);
-    add(out, peers.reduce_scatter(kBytesPerFp32));
-    add(out, peers.all_gather(kBytesPerFp32));
+    out += peers.reduce_scatter(kBytesPerFp32);
+    out += peers.all_gather(kBytesPerFp32);
   }
 
   const Plan& plan_;

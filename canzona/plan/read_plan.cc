@@ -2,6 +2,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
+#include "canzona/plan/legs.h"
 #include "canzona/plan/parts.h"
 #include "canzona/plan/plan_json.h"
 #include "canzona/plan/plan_schema.h"
@@ -34,6 +35,8 @@ class PlanReader {
       read_plan_decisions(root_, in_, plan_);
     }
     derive(plan_);
+    for (const Plan& part : plan_.parts) check_reach(part);
+    if (plan_.parts.empty()) check_reach(plan_);
     check_plan_size(plan_, in_);
     return std::move(plan_);
   }

@@ -74,10 +74,10 @@ class RequestReader {
     const auto found = options.find("zero");
     if (found == options.end()) return;
     const Json& zero = *found;
-    require_known_keys(
-        zero,
-        {"z1", "z2", "z3", "experts", "message", "prefetch", "replica_sum"},
-        where_);
+    require_known_keys(zero,
+                       {"z1", "z2", "z3", "experts", "message", "prefetch",
+                        "replica_sum", "collectives"},
+                       where_);
     const auto size = [&](const char* key) {
       return static_cast<int32_t>(get_integer(zero, key, 1, kMaxWorld, where_));
     };
@@ -94,6 +94,8 @@ class RequestReader {
         get_integer(zero, "prefetch", 0, kMaxWorld, where_));
     out.replica_sum =
         parse_replica_sum(get_string(zero, "replica_sum", where_));
+    if (zero.contains("collectives"))
+      out.reach = parse_reach(get_string(zero, "collectives", where_));
   }
 
   Links links(const Json& l) const {

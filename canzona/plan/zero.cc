@@ -107,6 +107,18 @@ ReplicaSum parse_replica_sum(std::string_view text) {
                        did_you_mean(text, {"scatter", "allreduce"})));
 }
 
+std::string_view to_string(Reach reach) {
+  return reach == Reach::kDirect ? "direct" : "node";
+}
+
+Reach parse_reach(std::string_view text) {
+  if (text == "direct") return Reach::kDirect;
+  if (text == "node") return Reach::kPerNode;
+  throw UsageError(cat("--collectives ", quoted(text),
+                       ": expected direct or node",
+                       did_you_mean(text, {"direct", "node"})));
+}
+
 int32_t parse_prefetch(std::string_view text) {
   if (text == "auto") return kAutoPrefetch;
   constexpr int64_t kMost = 1 << 16;
@@ -154,7 +166,9 @@ void check_zero(const ZeroSizes& sizes, int32_t homes,
 ZeroOptions settled(const ZeroOptions& options, int32_t homes) {
   if (is_plain(options.sizes, homes)) return {.sizes = options.sizes};
   ZeroOptions out = options;
-  if (out.sizes.places() == 1) out.prefetch = 0;
+  if (out.sizes.places() > 1) return out;
+  out.prefetch = 0;
+  out.reach = Reach::kDirect;
   return out;
 }
 

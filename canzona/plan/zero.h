@@ -55,6 +55,12 @@ enum class ReplicaSum { kScatter, kAllReduce };
 std::string_view to_string(ReplicaSum sum);
 ReplicaSum parse_replica_sum(std::string_view text);
 
+// How a module's gathers and scatters reach ranks of other nodes: each of them,
+// or one of every node, which passes on what it got (legs.h).
+enum class Reach { kDirect, kPerNode };
+std::string_view to_string(Reach reach);
+Reach parse_reach(std::string_view text);
+
 // "auto", or how many modules are gathered ahead of the one in use.
 inline constexpr int32_t kAutoPrefetch = -1;
 int32_t parse_prefetch(std::string_view text);
@@ -67,6 +73,7 @@ struct ZeroOptions {
   MessageUnit message = MessageUnit::kModule;
   int32_t prefetch = kAutoPrefetch;
   ReplicaSum replica_sum = ReplicaSum::kScatter;
+  Reach reach = Reach::kDirect;
   friend bool operator==(const ZeroOptions&, const ZeroOptions&) = default;
 };
 

@@ -191,14 +191,57 @@ TEST(ZeroPlans, AreRefusedWhereAStrategyCannot) {
   EXPECT_THROW(plan_of(toy_moe(), "dp=4", options), UsageError);
 }
 
-// Four nodes of four ranks, four micro-batches: 36 N bytes between nodes
-// against 1.5 N.
+TEST(ZeroPlans, SayHowModulesReachOtherNodes) {
+  PlanOptions options = zero_options({8, 8, 4});
+  options.ranks_per_node = 4;
+  const Plan direct = plan_of(toy_moe(), "dp=8,tp=2", options);
+  EXPECT_EQ(plan_to_json(direct).find("collectives"), std::string::npos);
+  options.zero.reach = Reach::kPerNode;
+  const Plan plan = plan_of(toy_moe(), "dp=8,tp=2", options);
+  EXPECT_NE(plan.digest, direct.digest);
+  const std::string json = plan_to_json(plan);
+  const Plan again = plan_from_json(json, "plan").plan;
+  EXPECT_EQ(again.options.zero, plan.options.zero);
+  EXPECT_EQ(again.digest, plan.digest);
+  const auto refusal_with = [&](const std::string& from,
+                                const std::string& to) -> std::string {
+    std::string other = json;
+    const size_t at = other.find(from);
+    if (at == std::string::npos) return cat("no ", from, " in the plan");
+    try {
+      plan_from_json(other.replace(at, from.size(), to), "plan");
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_TRUE(says(refusal_with("\"node\"", "\"nodes\""),
+                   "--collectives 'nodes': expected direct or node"));
+  EXPECT_TRUE(
+      says(refusal_with("\"ranks_per_node\": 4", "\"ranks_per_node\": 6"),
+           "has not equally many ranks on each of its nodes of 6"));
+}
+
+TEST(ZeroPlans, ForgetHowModulesTravelWhereNoneDoes) {
+  PlanOptions options = zero_options({8, 1, 1});
+  options.zero.reach = Reach::kPerNode;
+  EXPECT_EQ(plan_of(toy_moe(), "dp=8", options).options.zero.reach,
+            Reach::kDirect);
+  options.zero.sizes = {4, 1, 1};
+  EXPECT_EQ(plan_of(toy_moe(), "dp=8", options).options.zero.reach,
+            Reach::kDirect);
+}
+
+// Four nodes of four ranks, four micro-batches: 36 N bytes between nodes, or
+// 9 N if each is sent to once, against 1.5 N.
 TEST(ZeroPlans, SendATwentyFourthBetweenNodes) {
   const Model model = equal_layers(4, 4, 64);
   const int64_t n = 16 * 64 * 16;
   constexpr int64_t kMicroBatches = 4;
-  const auto slow_bytes = [&](const ZeroSizes& sizes) {
+  const auto slow_bytes = [&](const ZeroSizes& sizes,
+                              Reach reach = Reach::kDirect) {
     PlanOptions options = zero_options(sizes);
+    options.zero.reach = reach;
     options.ranks_per_node = 4;
     const Plan plan = plan_of(model, "dp=16", options);
     int64_t sum = 0;
@@ -209,7 +252,9 @@ TEST(ZeroPlans, SendATwentyFourthBetweenNodes) {
     return sum;
   };
   EXPECT_EQ(slow_bytes({16, 16, 16}), 36 * n);
+  EXPECT_EQ(slow_bytes({16, 16, 16}, Reach::kPerNode), 9 * n);
   EXPECT_EQ(slow_bytes({16, 4, 4}) * 2, 3 * n);
+  EXPECT_EQ(slow_bytes({16, 4, 4}, Reach::kPerNode) * 2, 3 * n);
 }
 
 }  // namespace

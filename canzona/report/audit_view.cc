@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "canzona/base/text.h"
-#include "canzona/plan/parts.h"
+#include "canzona/report/in_parts.h"
 #include "canzona/report/numbers.h"
 #include "canzona/report/places.h"
 #include "canzona/report/terminal_table.h"
@@ -47,25 +47,6 @@ AuditRow row_of_elements(const Plan& plan, const Tensor& tensor) {
           .bytes = parameter_bytes(plan, tensor.elements())};
 }
 
-using RowsByTensor = std::vector<std::vector<AuditRow>>;
-
-RowsByTensor rows_by_tensor(const Plan& plan) {
-  RowsByTensor rows(plan.model.tensors.size());
-  for (size_t p = 0; p < plan.parts.size(); ++p) {
-    const RowsByTensor of_part = rows_by_tensor(plan.parts[p]);
-    size_t number = 0;
-    for (int32_t t : tensors_of_part(plan, static_cast<int32_t>(p)))
-      rows[index(t)] = of_part[number++];
-  }
-  for (size_t t = 0; plan.parts.empty() && t < rows.size(); ++t) {
-    const Tensor& tensor = plan.model.tensors[t];
-    if (!tensor.matrix_rule) rows[t].push_back(row_of_elements(plan, tensor));
-    for (int32_t m = plan.first_matrix[t]; m < plan.first_matrix[t + 1]; ++m)
-      rows[t].push_back(row_of_matrix(plan, m));
-  }
-  return rows;
-}
-
 std::string owner_text(const AuditRow& row) {
   constexpr size_t kMost = 4;
   if (row.owners.empty()) return "who keeps it";
@@ -81,8 +62,15 @@ std::string owner_text(const AuditRow& row) {
 
 std::vector<AuditRow> audit(const Plan& plan) {
   std::vector<AuditRow> rows;
-  for (const std::vector<AuditRow>& of_tensor : rows_by_tensor(plan))
-    rows.insert(rows.end(), of_tensor.begin(), of_tensor.end());
+  const PartMap map(plan);
+  for (size_t t = 0; t < plan.model.tensors.size(); ++t) {
+    const Tensor& tensor = plan.model.tensors[t];
+    if (!tensor.matrix_rule) rows.push_back(row_of_elements(plan, tensor));
+    for (int32_t m = plan.first_matrix[t]; m < plan.first_matrix[t + 1]; ++m) {
+      const PlannedMatrix at = map.matrix(m);
+      rows.push_back(row_of_matrix(*at.plan, at.matrix));
+    }
+  }
   return rows;
 }
 

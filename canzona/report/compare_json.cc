@@ -1,4 +1,5 @@
 #include "canzona/report/compare_view.h"
+#include "canzona/report/in_parts.h"
 #include "canzona/report/json_parts.h"
 
 namespace canzona {
@@ -12,7 +13,7 @@ void write_strategy(JsonWriter& out, const ComparedStrategy& strategy) {
   }
   const ReportPlan& shown = *strategy.shown;
   const PlanSummary& summary = shown.plan.summary;
-  out.field("num_buckets", shown.plan.buckets.size());
+  out.field("num_buckets", num_buckets(shown.plan));
   write_balance_members(out, shown.balance);
   out.field("bytes_per_rank_max", summary.bytes_per_rank_max.value());
   out.field("memory_per_rank_max", summary.memory_per_rank_max.value());
@@ -40,7 +41,7 @@ std::string compare_json(const Comparison& comparison) {
   if (comparison.first() != nullptr) {
     const Plan& plan = typical(comparison).plan;
     out.field("num_matrices", plan.matrices.size());
-    out.field("num_buckets", plan.buckets.size());
+    out.field("num_buckets", num_buckets(plan));
     out.field("rule", plan.rule).field("fused", plan.model.fused);
     out.field("cost_source", plan.cost_basis.source);
     out.field("nominal_links", plan.options.links.nominal);

@@ -24,6 +24,24 @@ std::string sizes_cell(const ZeroSizes& z) {
   return fmt::format("{},{},{}", z.z1, z.z2, z.z3);
 }
 
+// The first cells of a row: sizes, and those of experts where any has them.
+std::vector<std::string> choice_cells(const ZeroComparison& all,
+                                      const ComparedZero& row) {
+  if (!all.has_experts()) return {sizes_cell(row.sizes)};
+  return {sizes_cell(row.sizes),
+          row.experts.z1 > 0 ? sizes_cell(row.experts) : "-"};
+}
+
+std::vector<std::string> choice_head(const ZeroComparison& all) {
+  if (!all.has_experts()) return {"z1,z2,z3"};
+  return {"z1,z2,z3", "experts"};
+}
+
+void append(std::vector<std::string>& cells,
+            const std::vector<std::string>& more) {
+  cells.insert(cells.end(), more.begin(), more.end());
+}
+
 std::string heading(const ZeroComparison& all, const Ink& ink) {
   std::string out =
       ink(Tone::kBold, "Hierarchical ZeRO") +
@@ -43,22 +61,26 @@ std::string heading(const ZeroComparison& all, const Ink& ink) {
 }
 
 std::string ranking_table(const ZeroComparison& all, const Ink& ink) {
-  Table table("<>>>>~");
-  table.header(
-      {"z1,z2,z3", "memory", "in nodes", "between", "iteration", "why"});
+  std::vector<std::string> head = choice_head(all);
+  Table table(std::string(head.size(), '<') + ">>>>~");
+  append(head, {"memory", "in nodes", "between", "iteration", "why"});
+  table.header(head);
   bool first = true;
   for (const ComparedZero& row : all.rows) {
+    std::vector<std::string> cells = choice_cells(all, row);
     if (!row.planned) {
-      table.row(
-          {sizes_cell(row.sizes), "-", "-", "-", "-", printable(row.reason)});
+      append(cells, {"-", "-", "-", "-", printable(row.reason)});
+      table.row(cells);
       continue;
     }
     const Tone tone = !row.fits ? Tone::kPoor
                       : first   ? Tone::kGood
                                 : Tone::kPlain;
-    table.row({ink(tone, sizes_cell(row.sizes)), human_bytes(all.total(row)),
-               human_bytes(row.fast_bytes), human_bytes(row.slow_bytes),
-               human_seconds(row.seconds), printable(row.reason)});
+    cells[0] = ink(tone, cells[0]);
+    append(cells, {human_bytes(all.total(row)), human_bytes(row.fast_bytes),
+                   human_bytes(row.slow_bytes), human_seconds(row.seconds),
+                   printable(row.reason)});
+    table.row(cells);
     first = false;
   }
   return title(ink,
@@ -90,22 +112,24 @@ std::string memory_table(const ZeroComparison& all, const Ink& ink) {
     if (most == 0 || all.memory_cap_bytes == 0)
       most = std::max(most, all.total(row));
   Table table("<" + std::string(kinds.size() + 1, '>') + "<");
-  std::vector<std::string> head = {"z1,z2,z3"};
-  head.insert(head.end(), kinds.begin(), kinds.end());
-  head.insert(head.end(),
-              {"all", all.memory_cap_bytes > 0 ? "of the cap" : ""});
+  std::vector<std::string> head = {all.has_experts() ? "dense/experts"
+                                                     : "z1,z2,z3"};
+  append(head, kinds);
+  append(head, {"all", all.memory_cap_bytes > 0 ? "of the cap" : ""});
   table.header(head);
+  const size_t bar_width = kinds.size() <= 5   ? kBarWidth
+                           : all.has_experts() ? kBarWidth / 3
+                                               : kBarWidth / 2;
   for (const ComparedZero& row : all.rows) {
     if (!row.planned) continue;
-    std::vector<std::string> cells = {sizes_cell(row.sizes)};
+    std::vector<std::string> cells = {join(choice_cells(all, row), "/")};
     for (const ZeroMemory& kind : memory_of(all, row))
       if (std::ranges::find(kinds, kind.name) != kinds.end())
         cells.push_back(human_bytes(kind.bytes));
     const auto total = static_cast<double>(all.total(row));
     cells.push_back(human_bytes(all.total(row)));
     cells.push_back(ink(row.fits ? Tone::kGood : Tone::kPoor,
-                        bar(total, static_cast<double>(most),
-                            kinds.size() > 5 ? kBarWidth / 2 : kBarWidth)));
+                        bar(total, static_cast<double>(most), bar_width)));
     table.row(cells);
   }
   return title(ink, "Memory of the fullest rank") + table.text(ink);
@@ -143,6 +167,7 @@ void write_row(JsonWriter& out, const ZeroComparison& all,
                const ComparedZero& row) {
   out.begin_object().member("zero");
   write_sizes(out, row.sizes);
+  if (row.experts.z1 > 0) write_sizes(out.member("experts"), row.experts);
   out.field("fits", row.fits).field("reason", row.reason);
   if (!row.planned) {
     out.end_object();
@@ -161,6 +186,11 @@ void write_row(JsonWriter& out, const ZeroComparison& all,
 }
 
 }  // namespace
+
+bool ZeroComparison::has_experts() const {
+  return std::ranges::any_of(
+      rows, [](const ComparedZero& row) { return row.experts.z1 > 0; });
+}
 
 std::vector<ZeroMemory> memory_of(const ZeroComparison& all,
                                   const ComparedZero& row) {
@@ -193,6 +223,8 @@ void write_zero_comparison(JsonWriter& out, const ZeroComparison& all) {
     write_sizes(out, all.rows.front().sizes);
   else
     out.null();
+  if (all.has_fit() && all.rows.front().experts.z1 > 0)
+    write_sizes(out.member("choice_of_experts"), all.rows.front().experts);
   out.member("sizes").begin_array();
   for (const ComparedZero& row : all.rows) write_row(out, all, row);
   out.end_array().end_object();

@@ -54,6 +54,8 @@ struct ZeroComparison {
   int64_t total(const ComparedZero& row) const {
     return row.memory.total().value() + beside_bytes;
   }
+  // Whether any choice cuts experts by themselves.
+  bool has_experts() const;
   bool has_fit() const { return !rows.empty() && rows.front().fits; }
 };
 

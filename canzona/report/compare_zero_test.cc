@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "canzona/base/json_reader.h"
+#include "canzona/base/text.h"
 
 namespace canzona {
 namespace {
@@ -62,6 +63,35 @@ TEST(CompareZero, TheJsonCountsWhatLiesBeside) {
   EXPECT_EQ(best.at("memory").at("activations"), 1 << 20);
   EXPECT_EQ(best.at("fits"), true);
   EXPECT_FALSE(json.at("sizes").at(2).contains("memory"));
+}
+
+TEST(CompareZero, ExpertsHaveAColumnWhereAnyAreCutApart) {
+  ZeroComparison all = three();
+  EXPECT_THAT(zero_comparison_text(all, Ink()), Not(HasSubstr("experts")));
+  EXPECT_THAT(zero_comparison_html(all), Not(HasSubstr("experts")));
+  EXPECT_FALSE(parse_json(zero_comparison_json(all), {})
+                   .at("sizes")
+                   .at(0)
+                   .contains("experts"));
+  all.rows[0].experts = {2, 1, 2};
+  all.beside_bytes = 0;
+  for (ComparedZero& row : all.rows)
+    row.memory.states = row.memory.master = row.memory.gradients =
+        row.memory.buffers = Bytes(int64_t{10} << 30);
+  const std::string text = zero_comparison_text(all, Ink());
+  EXPECT_THAT(text, HasSubstr("4,4,4     2,1,2"));
+  EXPECT_THAT(text, HasSubstr("4,1,1     -"));
+  EXPECT_THAT(text, HasSubstr("4,4,4/2,1,2"));
+  for (const std::string& line : split_text(text, '\n'))
+    EXPECT_LE(display_width(line), kPageWidth) << line;
+  const Json json = parse_json(zero_comparison_json(all), {});
+  EXPECT_EQ(json.at("sizes").at(0).at("experts").at("z3"), 2);
+  EXPECT_EQ(json.at("choice_of_experts").at("z1"), 2);
+  EXPECT_FALSE(json.at("sizes").at(1).contains("experts"));
+  const std::string page = zero_comparison_html(all);
+  EXPECT_THAT(page, HasSubstr("<th>experts</th>"));
+  EXPECT_THAT(page, HasSubstr("<td>2, 1, 2</td>"));
+  EXPECT_THAT(page, HasSubstr("4, 4, 4 / 2, 1, 2"));
 }
 
 TEST(CompareZero, NothingFits) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "canzona/base/text.h"
+#include "canzona/report/in_parts.h"
 #include "canzona/report/moves.h"
 #include "canzona/report/numbers.h"
 #include "canzona/report/owner_story.h"
@@ -40,8 +41,27 @@ std::string cost_line(const Plan& plan, int32_t matrix) {
   return out;
 }
 
-std::string facts_text(const Plan& plan, int32_t matrix,
+// Ranks of a group of experts do not follow each other: they are named.
+std::string home_text(const Plan& plan, const Matrix& m) {
+  const int32_t home = plan.home[static_cast<size_t>(m.tensor)];
+  const std::string text =
+      fmt::format("{} of {}", home, plan.buffer_of(m.tensor).num_homes);
+  if (plan.place.ep == 1) return text;
+  return text + ": " + ranks_text(ranks_of_home(plan, m.tensor, home));
+}
+
+// "3 of 12", and of a plan in parts: "9 of 12, experts of ep 1".
+std::string bucket_text(const Plan& whole, int32_t number) {
+  const std::string part = find_bucket(whole, number).part.name;
+  return fmt::format("{} of {}{}{}", number, num_buckets(whole),
+                     part.empty() ? "" : ", ", part);
+}
+
+std::string facts_text(const Plan& whole, int32_t number,
                        const OwnerStory& story, const Ink& ink) {
+  const PlannedMatrix at = PartMap(whole).matrix(number);
+  const Plan& plan = *at.plan;
+  const int32_t matrix = at.matrix;
   const Matrix& m = plan.matrices[static_cast<size_t>(matrix)];
   const auto t = static_cast<size_t>(m.tensor);
   const Tensor& tensor = plan.model.tensors[t];
@@ -52,13 +72,10 @@ std::string facts_text(const Plan& plan, int32_t matrix,
   };
   line("shape", fmt::format("{} × {}, tp cut: {}", m.rows, m.cols,
                             to_string(tensor.cut)));
-  line("owner", owner_text(plan, story));
+  line("owner", owner_text(whole, story));
   if (plan.home[t] != kEveryHome)
-    line(plan.grid.places > 1 ? "home group" : "home",
-         fmt::format("{} of {}", plan.home[t],
-                     plan.buffer_of(m.tensor).num_homes));
-  line("bucket",
-       fmt::format("{} of {}", plan.bucket_of[t], plan.buckets.size()));
+    line(plan.grid.places > 1 ? "home group" : "home", home_text(plan, m));
+  line("bucket", bucket_text(whole, bucket_number(plan, m.tensor)));
   if (plan.grid.tp > 1 && !story.repeated)
     line("micro-group",
          fmt::format("{} of its home",
@@ -135,7 +152,10 @@ std::pair<int32_t, int32_t> adamw_homes(const Bucket& bucket,
   return {home(region.offset), home(last)};
 }
 
-std::string explain_adamw(const Plan& plan, int32_t tensor, const Ink& ink) {
+std::string explain_adamw(const Plan& whole, int32_t number, const Ink& ink) {
+  const PlannedTensor planned = PartMap(whole).tensor(number);
+  const Plan& plan = *planned.plan;
+  const int32_t tensor = planned.tensor;
   const auto at = static_cast<size_t>(tensor);
   const Tensor& t = plan.model.tensors[at];
   const Bucket& bucket = plan.buckets[static_cast<size_t>(plan.bucket_of[at])];
@@ -147,13 +167,13 @@ std::string explain_adamw(const Plan& plan, int32_t tensor, const Ink& ink) {
           dims_text(t.shape), to_string(t.role));
   if (bucket.adamw_cuts.empty())
     return out + fmt::format("  bucket {}: every home keeps all of it\n",
-                             plan.bucket_of[at]);
+                             bucket_number(plan, tensor));
   const auto [first, last] = adamw_homes(bucket, region_of(plan, tensor));
-  return out + fmt::format("  last in bucket {}, kept by home{} {}\n",
-                           plan.bucket_of[at], first == last ? "" : "s",
-                           first == last
-                               ? fmt::format("{}", first)
-                               : fmt::format("{} to {}", first, last));
+  return out +
+         fmt::format("  last in bucket {}, kept by home{} {}\n",
+                     bucket_number(plan, tensor), first == last ? "" : "s",
+                     first == last ? fmt::format("{}", first)
+                                   : fmt::format("{} to {}", first, last));
 }
 
 void write_story(JsonWriter& out, const OwnerStory& story) {
@@ -171,21 +191,23 @@ void write_story(JsonWriter& out, const OwnerStory& story) {
 }
 
 void write_matrix(JsonWriter& out, const ReportPlan& shown, int32_t matrix) {
-  const Plan& plan = shown.plan;
-  const auto at = static_cast<size_t>(matrix);
+  const PlannedMatrix planned = PartMap(shown.plan).matrix(matrix);
+  const Plan& plan = *planned.plan;
+  const auto at = static_cast<size_t>(planned.matrix);
   const Matrix& m = plan.matrices[at];
   const auto t = static_cast<size_t>(m.tensor);
-  out.begin_object().field("name", name_of(plan, matrix));
+  out.begin_object().field("name", name_of(plan, planned.matrix));
   out.field("rows", m.rows).field("cols", m.cols);
   out.field("tp", to_string(plan.model.tensors[t].cut));
-  out.field("home", plan.home[t]).field("bucket", plan.bucket_of[t]);
+  out.field("home", plan.home[t]);
+  out.field("bucket", bucket_number(plan, m.tensor));
   out.field("micro_group", plan.micro_group[at]);
   out.field("cost_every_step", plan.costs[at].every_step.value());
   out.field("cost_refresh", plan.costs[at].refresh.value());
   out.field("phase", plan.phase[at]);
   write_story(out, tell_owner(shown, matrix));
   out.member("moves");
-  write_moves(out, plan, matrix);
+  write_moves(out, shown.plan, matrix);
   out.end_object();
 }
 

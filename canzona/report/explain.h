@@ -4,7 +4,8 @@
 //   std::cout << explain_rank_json(shown, 139);
 //
 // Text and JSON say the same; JSON leaves nothing out. Numbers were checked by
-// the caller (places.h).
+// the caller (places.h). Of a plan in parts buckets are counted over all of
+// them (in_parts.h), matrices and ranks are those of the whole.
 #pragma once
 
 #include <string>

@@ -5,6 +5,7 @@
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
 #include "canzona/report/explain.h"
+#include "canzona/report/in_parts.h"
 #include "canzona/report/numbers.h"
 #include "canzona/report/terminal_bars.h"
 #include "canzona/report/terminal_table.h"
@@ -13,9 +14,10 @@ namespace canzona {
 namespace {
 
 constexpr size_t kMaxTensors = 24;
+constexpr int32_t kMaxHomes = 8;
 
-const Bucket& at(const Plan& plan, int32_t bucket) {
-  return plan.buckets[static_cast<size_t>(bucket)];
+const Bucket& bucket_of(const PlannedBucket& at) {
+  return at.part.plan->buckets[static_cast<size_t>(at.bucket)];
 }
 
 const Tensor& tensor_of(const Plan& plan, int32_t tensor) {
@@ -41,27 +43,57 @@ std::vector<double> runs(const std::vector<int64_t>& cuts) {
   return sizes;
 }
 
-std::string where_text(const Plan& plan, const Bucket& bucket) {
-  const Buffer& buffer = plan.buffers[static_cast<size_t>(bucket.buffer)];
-  std::string out = buffer.ep < 0 ? "dense tensors"
-                                  : fmt::format("experts of ep {}", buffer.ep);
+std::string where_text(const PlannedBucket& at) {
+  const Plan& plan = *at.part.plan;
+  const Buffer& buffer =
+      plan.buffers[static_cast<size_t>(bucket_of(at).buffer)];
+  std::string out = at.part.name;
+  if (out.empty())
+    out = buffer.ep < 0 ? "dense tensors"
+                        : fmt::format("experts of ep {}", buffer.ep);
   if (plan.mesh.pp > 1) out += fmt::format(", stage {}", buffer.stage);
   return out + fmt::format(", {} {}", buffer.num_homes,
                            plan.grid.places > 1 ? "groups" : "homes");
 }
 
-std::string heading(const Plan& plan, int32_t number, const Ink& ink) {
-  const Bucket& bucket = at(plan, number);
+std::string heading(const Plan& whole, int32_t number, const Ink& ink) {
+  const PlannedBucket at = find_bucket(whole, number);
+  const Bucket& bucket = bucket_of(at);
+  const Plan& plan = *at.part.plan;
   const auto [matrix_rule, adamw] = region_sizes(plan, bucket);
   return ink(Tone::kBold, fmt::format("Bucket {}", number)) +
-         fmt::format(" of {}: {}\n", plan.buckets.size(),
-                     where_text(plan, bucket)) +
+         fmt::format(" of {}: {}\n", num_buckets(whole), where_text(at)) +
          fmt::format("  {} tensors of {}, {} elements per tp rank\n",
                      bucket.num_matrix_tensors, plan.rule,
                      human_count(static_cast<double>(matrix_rule))) +
          fmt::format("  {} tensors of adamw, {} elements per tp rank\n",
                      std::ssize(bucket.tensors) - bucket.num_matrix_tensors,
                      human_count(static_cast<double>(adamw)));
+}
+
+// Ranks of groups of experts do not follow each other: they are named.
+std::string homes_of(const Plan& plan, const Bucket& bucket) {
+  if (plan.place.ep == 1 || bucket.tensors.empty()) return "";
+  const Buffer& buffer = plan.buffers[static_cast<size_t>(bucket.buffer)];
+  std::string out;
+  for (int32_t h = 0; h < std::min(buffer.num_homes, kMaxHomes); ++h)
+    out += "  " +
+           wrap(fmt::format(
+                    "{} {}: {}", plan.grid.places > 1 ? "group" : "home", h,
+                    ranks_text(ranks_of_home(plan, bucket.tensors[0], h))),
+                kPageWidth - 2, 4) +
+           "\n";
+  if (buffer.num_homes > kMaxHomes)
+    out += fmt::format("  … and {} more\n", buffer.num_homes - kMaxHomes);
+  return out;
+}
+
+void write_homes(JsonWriter& out, const Plan& plan, const Bucket& bucket) {
+  const Buffer& buffer = plan.buffers[static_cast<size_t>(bucket.buffer)];
+  out.member("ranks_of_homes").begin_array();
+  for (int32_t h = 0; h < buffer.num_homes; ++h)
+    out.values(ranks_of_home(plan, bucket.tensors[0], h));
+  out.end_array();
 }
 
 std::string home_runs(const Plan& plan, const Bucket& bucket, const Ink& ink) {
@@ -113,18 +145,24 @@ std::string tensors_text(const Plan& plan, const Bucket& bucket,
 
 }  // namespace
 
-std::string explain_bucket(const Plan& plan, int32_t bucket, const Ink& ink) {
-  const Bucket& b = at(plan, bucket);
-  return heading(plan, bucket, ink) + home_runs(plan, b, ink) +
-         tensors_text(plan, b, ink);
+std::string explain_bucket(const Plan& whole, int32_t bucket, const Ink& ink) {
+  const PlannedBucket at = find_bucket(whole, bucket);
+  const Plan& plan = *at.part.plan;
+  const Bucket& b = bucket_of(at);
+  return heading(whole, bucket, ink) + homes_of(plan, b) +
+         home_runs(plan, b, ink) + tensors_text(plan, b, ink);
 }
 
-std::string explain_bucket_json(const Plan& plan, int32_t bucket) {
-  const Bucket& b = at(plan, bucket);
+std::string explain_bucket_json(const Plan& whole, int32_t bucket) {
+  const PlannedBucket at = find_bucket(whole, bucket);
+  const Plan& plan = *at.part.plan;
+  const Bucket& b = bucket_of(at);
   const Buffer& buffer = plan.buffers[static_cast<size_t>(b.buffer)];
   JsonWriter out(2);
   out.begin_object().field("bucket", bucket).field("stage", buffer.stage);
-  out.field("ep", buffer.ep).field("num_homes", buffer.num_homes);
+  out.field("ep", plan.place.ep > 1 ? plan.place.e : buffer.ep);
+  out.field("num_homes", buffer.num_homes);
+  if (!at.part.name.empty()) write_homes(out, plan, b);
   out.member("cuts").values(b.cuts);
   out.member("adamw_cuts").values(b.adamw_cuts);
   out.member("tensors").begin_array();

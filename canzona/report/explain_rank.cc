@@ -4,6 +4,7 @@
 
 #include "canzona/base/text.h"
 #include "canzona/report/explain.h"
+#include "canzona/report/in_parts.h"
 #include "canzona/report/json_parts.h"
 #include "canzona/report/numbers.h"
 #include "canzona/report/terminal_table.h"
@@ -14,17 +15,21 @@ namespace {
 
 constexpr size_t kMaxMatrices = 24;
 
+double load_of(const PlannedMatrix& m) {
+  return period_load(*m.plan, m.plan->costs[static_cast<size_t>(m.matrix)]);
+}
+
 // The matrices that `rank` computes, dearest first, then in plan order.
-std::vector<int32_t> owned_by(const Plan& plan, int32_t rank) {
-  std::vector<int32_t> owned;
-  for (size_t m = 0; m < plan.matrices.size(); ++m) {
-    const auto matrix = static_cast<int32_t>(m);
-    if (computes(plan, rank, matrix)) owned.push_back(matrix);
-  }
-  std::stable_sort(owned.begin(), owned.end(), [&](int32_t a, int32_t b) {
-    return period_load(plan, plan.costs[static_cast<size_t>(a)]) >
-           period_load(plan, plan.costs[static_cast<size_t>(b)]);
-  });
+std::vector<PlannedMatrix> owned_by(const Plan& plan, int32_t rank) {
+  std::vector<PlannedMatrix> owned;
+  for (const PlannedRank& at : planned_ranks(plan, rank))
+    for (int32_t m = 0; m < std::ssize(at.part.plan->matrices); ++m)
+      if (computes(*at.part.plan, at.rank, m))
+        owned.push_back({at.part.plan, m});
+  std::stable_sort(owned.begin(), owned.end(),
+                   [](const PlannedMatrix& a, const PlannedMatrix& b) {
+                     return load_of(a) > load_of(b);
+                   });
   return owned;
 }
 
@@ -48,8 +53,11 @@ std::string heading(const ReportPlan& shown, int32_t rank, const Ink& ink) {
       fmt::format(" of {}: {}, node {}\n", plan.mesh.world(),
                   coordinates_text(plan.mesh, rank),
                   rank / std::max(1, plan.options.ranks_per_node));
-  if (has_zero(plan))
-    out += fmt::format("  place       {}\n", place_text(plan, rank));
+  for (const PlannedRank& at : planned_ranks(plan, rank))
+    if (has_zero(plan))
+      out += fmt::format("  place       {}{}{}\n", at.part.name,
+                         at.part.name.empty() ? "" : ": ",
+                         place_text(*at.part.plan, at.rank));
   out += fmt::format("  load        {} × mean, {} predicted per step\n",
                      ratio_text(mean > 0 ? load / mean : 0),
                      cost_text(plan.cost_basis, load / plan.period));
@@ -60,19 +68,21 @@ std::string heading(const ReportPlan& shown, int32_t rank, const Ink& ink) {
                            human_seconds(own.step_seconds));
 }
 
-std::string owned_text(const Plan& plan, const std::vector<int32_t>& owned,
-                       double load, const Ink& ink) {
+std::string owned_text(const std::vector<PlannedMatrix>& owned, double load,
+                       const Ink& ink) {
   Table table("~>>>>>");
   table.header({"matrix", "shape", "bucket", "micro-group", "cost", "share"});
   const size_t shown = std::min(owned.size(), kMaxMatrices);
   for (size_t i = 0; i < shown; ++i) {
-    const auto at = static_cast<size_t>(owned[i]);
+    const Plan& plan = *owned[i].plan;
+    const auto at = static_cast<size_t>(owned[i].matrix);
     const Matrix& m = plan.matrices[at];
-    const double cost = period_load(plan, plan.costs[at]);
+    const double cost = load_of(owned[i]);
     const double seconds =
         cost / plan.period * plan.cost_basis.seconds_per_tick;
-    table.row({printable(name_of(plan, owned[i])), dims_text({m.rows, m.cols}),
-               fmt::format("{}", plan.bucket_of[static_cast<size_t>(m.tensor)]),
+    table.row({printable(name_of(plan, owned[i].matrix)),
+               dims_text({m.rows, m.cols}),
+               fmt::format("{}", bucket_number(plan, m.tensor)),
                fmt::format("{}", plan.micro_group[at]), human_seconds(seconds),
                fmt::format("{:.1f} %", load > 0 ? 100 * cost / load : 0)});
   }
@@ -122,23 +132,23 @@ std::string wire_of(const ReportPlan& shown, int32_t rank, const Ink& ink) {
     add(std::string(to_string(static_cast<Collective>(c))),
         own.wire[static_cast<size_t>(c)]);
   const ZeroBytes modules = zero_bytes(shown.plan, own, rank);
-  add("modules gathered, each micro-batch", modules.gather);
-  add("gradients scattered, each micro-batch", modules.scatter);
+  add("modules gathered, per micro-batch", modules.gather);
+  add("gradients, per micro-batch", modules.scatter);
   const std::string body = table.empty() ? "  none\n" : table.text(ink);
   return "\n" + ink(Tone::kBold, "Bytes per step") + "\n" + body;
 }
 
-void write_owned(JsonWriter& out, const Plan& plan,
-                 const std::vector<int32_t>& owned) {
+void write_owned(JsonWriter& out, const std::vector<PlannedMatrix>& owned) {
   out.member("matrices").begin_array();
-  for (const int32_t matrix : owned) {
-    const auto at = static_cast<size_t>(matrix);
+  for (const PlannedMatrix& one : owned) {
+    const Plan& plan = *one.plan;
+    const auto at = static_cast<size_t>(one.matrix);
     const Matrix& m = plan.matrices[at];
-    out.begin_object().field("name", name_of(plan, matrix));
+    out.begin_object().field("name", name_of(plan, one.matrix));
     out.field("rows", m.rows).field("cols", m.cols);
-    out.field("bucket", plan.bucket_of[static_cast<size_t>(m.tensor)]);
+    out.field("bucket", bucket_number(plan, m.tensor));
     out.field("micro_group", plan.micro_group[at]);
-    out.field("load", period_load(plan, plan.costs[at])).end_object();
+    out.field("load", load_of(one)).end_object();
   }
   out.end_array();
 }
@@ -149,8 +159,8 @@ std::string explain_rank(const ReportPlan& shown, int32_t rank,
                          const Ink& ink) {
   const RankCost& own = shown.ranks[static_cast<size_t>(rank)];
   return heading(shown, rank, ink) +
-         owned_text(shown.plan, owned_by(shown.plan, rank),
-                    period_load(shown.plan, own), ink) +
+         owned_text(owned_by(shown.plan, rank), period_load(shown.plan, own),
+                    ink) +
          memory_of(shown, rank, ink) + wire_of(shown, rank, ink);
 }
 
@@ -168,7 +178,7 @@ std::string explain_rank_json(const ReportPlan& shown, int32_t rank) {
   out.field("predicted_transform_seconds_worst", own.transform_seconds_worst);
   out.field("predicted_element_wise_seconds", own.element_wise_seconds);
   out.field("predicted_step_seconds", own.step_seconds);
-  write_owned(out, plan, owned_by(plan, rank));
+  write_owned(out, owned_by(plan, rank));
   out.member("memory");
   write_memory(out, own.memory);
   out.member("bytes");

@@ -4,8 +4,10 @@
 
 #include "canzona/base/text.h"
 #include "canzona/plan/mesh.h"
+#include "canzona/report/html_rounds.h"
 #include "canzona/report/html_sections.h"
 #include "canzona/report/html_svg.h"
+#include "canzona/report/in_parts.h"
 #include "canzona/report/numbers.h"
 
 namespace canzona {
@@ -130,9 +132,9 @@ class Drawing {
     }
     if (adamw_[b] > 0) {
       svg.rect({x, y, static_cast<double>(adamw_[b]) * scale_, height}, "adamw",
-               cat("bucket ", b, ": AdamW tensors, cut anywhere, ",
+               cat("bucket ", number_of(b), ": AdamW tensors, cut anywhere, ",
                    bytes_text(adamw_[b])),
-               cat("bucket:", b, " adamw"));
+               cat("bucket:", number_of(b), " adamw"));
     }
     label(svg, b, y + height - (height > 12 ? 5 : 1));
   }
@@ -144,15 +146,20 @@ class Drawing {
   }
 
   std::string title(const TrainingRun& run, size_t b) const {
-    return cat("bucket ", b, ": ", home_text(run), ", ",
+    return cat("bucket ", number_of(b), ": ", home_text(run), ", ",
                counted(run.tensors, "tensor"), ", ", bytes_text(run.elements));
   }
 
   std::string query(const TrainingRun& run, size_t b) const {
     if (run.first_home != run.last_home || run.first_home == kEveryHome) {
-      return cat("bucket:", b);
+      return cat("bucket:", number_of(b));
     }
-    return cat("bucket:", b, " home:", run.first_home);
+    return cat("bucket:", number_of(b), " home:", run.first_home);
+  }
+
+  // Buckets are counted over all parts.
+  size_t number_of(size_t b) const {
+    return static_cast<size_t>(plan_.place.first_bucket) + b;
   }
 
   // Elements of one plane as bytes of gradient on the wire.
@@ -164,7 +171,7 @@ class Drawing {
     const Buffer& buffer =
         plan_.buffers[static_cast<size_t>(plan_.buckets[b].buffer)];
     if (row_height_ < 10 && b % 4 != 0) return;
-    std::string name = std::to_string(b);
+    std::string name = std::to_string(number_of(b));
     if (plan_.mesh.ep > 1) {
       name =
           cat(buffer.ep < 0 ? "all" : std::to_string(buffer.ep), " · ", name);
@@ -216,12 +223,42 @@ void put_bucket_legend(Html& out, const Plan& plan) {
   put_legend(out, entries);
 }
 
+// Whose homes they are, where it does not follow from the mesh.
+std::string homes_note(const Plan& plan) {
+  if (plan.place.ep == 1 || plan.mesh.pp > 1) return "";
+  if (plan.grid.homes() > kMaxColours || plan.model.tensors.empty()) return "";
+  std::string text;
+  for (int32_t h = 0; h < plan.grid.homes(); ++h)
+    text += cat("Home ", h, ": ", ranks_text(ranks_of_home(plan, 0, h)), ". ");
+  return text;
+}
+
 std::string note_of(const Plan& plan) {
   const size_t drawn = rows_to_draw(plan);
-  if (drawn == plan.buckets.size()) return "";
-  return cat("The first ", grouped(static_cast<int64_t>(drawn)), " of ",
+  const std::string homes = homes_note(plan);
+  if (drawn == plan.buckets.size()) return homes;
+  return cat(homes, "The first ", grouped(static_cast<int64_t>(drawn)), " of ",
              grouped(static_cast<int64_t>(plan.buckets.size())),
              " buckets are drawn.");
+}
+
+void put_buckets(Html& out, const Plan& plan) {
+  if (plan.buckets.empty()) {
+    out.add("<p>No buckets.</p>");
+    return;
+  }
+  put_figure(out, Drawing(plan).draw(), note_of(plan));
+}
+
+// Dense tensors, and the experts of the busiest rank: others are cut alike.
+void put_parts(Html& out, const ReportPlan& shown) {
+  for (const PlannedRank& at : planned_ranks(shown.plan, busiest_rank(shown))) {
+    const bool one_of_many = at.part.plan->place.ep > 1;
+    out.put("<h3>{}: {}{}</h3>", shown.plan.options.strategy, at.part.name,
+            one_of_many ? ", where the busiest rank is" : "");
+    put_buckets(out, *at.part.plan);
+    put_bucket_legend(out, *at.part.plan);
+  }
 }
 
 }  // namespace
@@ -233,14 +270,14 @@ void add_buckets(Html& out, const PageView& view) {
       "keeps one run of it; the longest run decides how long the "
       "reduce-scatter takes.</p>");
   for (const ReportPlan* shown : view.pair()) {
-    if (view.two()) out.put("<h3>{}</h3>", shown->plan.options.strategy);
-    if (shown->plan.buckets.empty()) {
-      out.add("<p>No buckets.</p>");
+    if (!shown->plan.parts.empty()) {
+      put_parts(out, *shown);
       continue;
     }
-    put_figure(out, Drawing(shown->plan).draw(), note_of(shown->plan));
+    if (view.two()) out.put("<h3>{}</h3>", shown->plan.options.strategy);
+    put_buckets(out, shown->plan);
   }
-  put_bucket_legend(out, view.plan().plan);
+  if (view.plan().plan.parts.empty()) put_bucket_legend(out, view.plan().plan);
   end_section(out);
 }
 

@@ -14,17 +14,31 @@ namespace canzona {
 namespace {
 
 constexpr double kLeft = 118;
+// Where sizes of experts stand beside those of dense tensors.
+constexpr double kLeftOfExperts = 196;
 constexpr double kRight = kDrawingWidth - 96;
 constexpr double kRow = 22;
 constexpr double kTop = 26;
 
 std::string bytes_text(int64_t bytes) { return human_bytes(bytes); }
 
+std::string sizes_text(const ZeroSizes& sizes) {
+  return cat(sizes.z1, ", ", sizes.z2, ", ", sizes.z3);
+}
+
+// "16, 4, 4", and of experts with their own sizes: "16, 4, 4 / 4, 2, 2".
+std::string choice_text(const ComparedZero& row) {
+  if (row.experts.z1 == 0) return sizes_text(row.sizes);
+  return cat(sizes_text(row.sizes), " / ", sizes_text(row.experts));
+}
+
 // Horizontal bars, a row for each choice.
 class Bars {
  public:
-  Bars(std::string_view name, size_t rows, double most)
-      : most_(most > 0 ? most : 1),
+  Bars(std::string_view name, const ZeroComparison& all, size_t rows,
+       double most)
+      : left_(all.has_experts() ? kLeftOfExperts : kLeft),
+        most_(most > 0 ? most : 1),
         bottom_(kTop + kRow * static_cast<double>(rows)),
         svg_(kDrawingWidth, bottom_ + 22, name) {
     for (const Tick& tick : byte_ticks(most_)) {
@@ -33,11 +47,10 @@ class Bars {
     }
   }
 
-  void begin(size_t row, const ZeroSizes& sizes) {
+  void begin(size_t row, const ComparedZero& choice) {
     y_ = kTop + kRow * static_cast<double>(row);
     at_ = 0;
-    svg_.text(kLeft - 8, y_ + 14, "end",
-              cat(sizes.z1, ", ", sizes.z2, ", ", sizes.z3));
+    svg_.text(left_ - 8, y_ + 14, "end", choice_text(choice));
   }
   void add(int64_t bytes, const std::string& css, const std::string& what) {
     if (bytes <= 0) return;
@@ -57,10 +70,10 @@ class Bars {
 
  private:
   double x(double value) const {
-    return kLeft + (kRight - kLeft) * value / most_;
+    return left_ + (kRight - left_) * value / most_;
   }
 
-  double most_, bottom_;
+  double left_, most_, bottom_;
   Svg svg_;
   double y_ = 0, at_ = 0;
 };
@@ -77,16 +90,16 @@ void add_memory(Html& out, const ZeroComparison& all) {
   const std::vector<const ComparedZero*> rows = planned(all);
   int64_t most = all.memory_cap_bytes;
   for (const ComparedZero* row : rows) most = std::max(most, all.total(*row));
-  Bars bars("Memory of the fullest rank by kind", rows.size(),
+  Bars bars("Memory of the fullest rank by kind", all, rows.size(),
             static_cast<double>(most));
   std::vector<LegendEntry> legend;
   for (size_t i = 0; i < rows.size(); ++i) {
-    bars.begin(i, rows[i]->sizes);
+    bars.begin(i, *rows[i]);
     const std::vector<ZeroMemory> kinds = memory_of(all, *rows[i]);
     for (size_t k = 0; k < kinds.size(); ++k) {
       const std::string css = k < 6 ? cat("k", k) : "every";
       bars.add(kinds[k].bytes, css,
-               cat(to_string(rows[i]->sizes), ", ", kinds[k].name));
+               cat(choice_text(*rows[i]), ": ", kinds[k].name));
       const bool known = std::ranges::any_of(
           legend, [&](const LegendEntry& e) { return e.css == css; });
       if (kinds[k].bytes > 0 && !known) legend.push_back({css, kinds[k].name});
@@ -97,7 +110,10 @@ void add_memory(Html& out, const ZeroComparison& all) {
   if (all.memory_cap_bytes > 0)
     bars.mark(static_cast<double>(all.memory_cap_bytes),
               cat("cap ", bytes_text(all.memory_cap_bytes)));
-  put_figure(out, bars.take(), "z1, z2, z3 in the order of the ranking.");
+  put_figure(out, bars.take(),
+             all.has_experts() ? "z1, z2, z3 of dense tensors / of experts, in "
+                                 "the order of the ranking."
+                               : "z1, z2, z3 in the order of the ranking.");
   put_legend(out, legend);
   end_section(out);
 }
@@ -108,11 +124,11 @@ void add_bytes(Html& out, const ZeroComparison& all) {
   int64_t most = 0;
   for (const ComparedZero* row : rows)
     most = std::max(most, row->fast_bytes + row->slow_bytes);
-  Bars bars("Bytes by link class", rows.size(), static_cast<double>(most));
+  Bars bars("Bytes by link class", all, rows.size(), static_cast<double>(most));
   for (size_t i = 0; i < rows.size(); ++i) {
     const ComparedZero& row = *rows[i];
-    const std::string name = to_string(row.sizes);
-    bars.begin(i, row.sizes);
+    const std::string name = choice_text(row);
+    bars.begin(i, row);
     bars.add(row.fast_bytes, "k0", name + ", within a node");
     bars.add(row.slow_bytes, "k3", name + ", between nodes");
     bars.end(human_seconds(row.seconds));
@@ -138,13 +154,19 @@ void add_ranking(Html& out, const ZeroComparison& all) {
   begin_section(out, "ranking", "Ranking");
   out.add(
       "<div class=\"scroll\"><table class=\"wide\"><thead><tr>"
-      "<th>z1, z2, z3</th><th class=\"n\">memory</th>"
+      "<th>z1, z2, z3</th>");
+  if (all.has_experts()) out.add("<th>experts</th>");
+  out.add(
+      "<th class=\"n\">memory</th>"
       "<th class=\"n\">within a node</th><th class=\"n\">between nodes</th>"
       "<th class=\"n\">step</th><th class=\"n\">iteration</th><th>why</th>"
       "</tr></thead><tbody>\n");
   for (const ComparedZero& row : all.rows) {
-    out.put("<tr><th>{}, {}, {}<small> {}</small></th>", row.sizes.z1,
-            row.sizes.z2, row.sizes.z3, remarks(row));
+    out.put("<tr><th>{}<small> {}</small></th>", sizes_text(row.sizes),
+            remarks(row));
+    if (all.has_experts())
+      out.put("<td>{}</td>",
+              row.experts.z1 > 0 ? sizes_text(row.experts) : "–");
     if (row.planned)
       out.put(
           "<td class=\"n{}\">{}</td><td class=\"n\">{}</td>"
@@ -167,6 +189,11 @@ void add_ranking(Html& out, const ZeroComparison& all) {
   end_section(out);
 }
 
+std::vector<std::string> choice_notes(const ComparedZero& best) {
+  if (best.experts.z1 == 0) return {best.reason};
+  return {cat("experts ", sizes_text(best.experts)), best.reason};
+}
+
 void add_headline(Html& out, const ZeroComparison& all) {
   out.put(
       "<header><p class=\"kind\">Canzona compare, hierarchical ZeRO</p>"
@@ -178,9 +205,8 @@ void add_headline(Html& out, const ZeroComparison& all) {
   if (all.rows.empty() || !all.rows.front().planned) return;
   const ComparedZero& best = all.rows.front();
   out.add("<div class=\"tiles\">\n");
-  put_tile(out, best.fits ? "Choice" : "Nearest",
-           cat(best.sizes.z1, ", ", best.sizes.z2, ", ", best.sizes.z3),
-           "z1, z2, z3", {best.reason});
+  put_tile(out, best.fits ? "Choice" : "Nearest", sizes_text(best.sizes),
+           "z1, z2, z3", choice_notes(best));
   put_tile(
       out, "Memory per rank", bytes_text(all.total(best)), "at most",
       {all.memory_cap_bytes > 0 ? cat("cap ", bytes_text(all.memory_cap_bytes))

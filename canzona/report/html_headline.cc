@@ -2,6 +2,7 @@
 
 #include "canzona/base/text.h"
 #include "canzona/report/html_sections.h"
+#include "canzona/report/in_parts.h"
 #include "canzona/report/numbers.h"
 #include "canzona/report/plan_view.h"
 
@@ -144,11 +145,10 @@ void put_option_facts(Html& out, const Plan& plan) {
            options.weight ? std::string(to_string(*options.weight)) : "");
   put_fact(out, "Alpha",
            options.alpha ? fmt::format("{:.4g}", *options.alpha) : "");
-  put_fact(
-      out, "Buckets",
-      cat(grouped(static_cast<int64_t>(plan.buckets.size())), ", closed at ",
-          human_count(static_cast<double>(options.bucket_elements)),
-          " elements"));
+  put_fact(out, "Buckets",
+           cat(grouped(num_buckets(plan)), ", closed at ",
+               human_count(static_cast<double>(options.bucket_elements)),
+               " elements"));
   put_fact(out, "Memory cap",
            options.memory_cap_bytes > 0
                ? human_bytes(options.memory_cap_bytes) + " per rank"

@@ -6,6 +6,7 @@
 #include "canzona/base/text.h"
 #include "canzona/report/html_chart.h"
 #include "canzona/report/html_sections.h"
+#include "canzona/report/numbers.h"
 
 namespace canzona {
 namespace {
@@ -31,7 +32,7 @@ Amounts amounts_of(const RankMemory& memory) {
 // Pools are the last kind, and only slices have them.
 size_t num_kinds(const PageView& view) {
   const bool pools = std::ranges::any_of(
-      view.plans, [](const ReportPlan& p) { return p.plan.grid.places > 1; });
+      view.plans, [](const ReportPlan& p) { return has_pools(p.plan); });
   return pools ? kNumKinds : kNumKinds - 1;
 }
 

@@ -8,6 +8,7 @@
 #include "canzona/report/html_rounds.h"
 #include "canzona/report/html_sections.h"
 #include "canzona/report/html_svg.h"
+#include "canzona/report/in_parts.h"
 #include "canzona/report/numbers.h"
 #include "canzona/report/places.h"
 
@@ -170,6 +171,31 @@ void put_table(Html& out, const Plan& plan,
   out.add("</details>");
 }
 
+// The home of one rank in a plan, or in a part of one.
+void put_home(Html& out, const PlannedRank& at) {
+  const Plan& plan = *at.part.plan;
+  const std::vector<DrawnRound> rounds =
+      rounds_of(plan, coordinates_of(plan.grid, plan.grid_rank(at.rank)));
+  if (!at.part.name.empty())
+    out.put("<h3>{}</h3><p>{}.</p>", at.part.name,
+            counted(static_cast<int64_t>(rounds.size()), "round"));
+  if (rounds.empty()) return;
+  Drawing drawing(plan, rounds);
+  const std::string svg = drawing.draw();
+  put_figure(out, svg, drawing.note());
+  drawing.put_shapes(out);
+  put_table(out, plan, rounds);
+}
+
+std::string rounds_text(const PlannedRank& at) {
+  if (!at.part.name.empty())
+    return "its dense tensors and its experts are cut over ranks of their own, "
+           "and their rounds follow each other";
+  const Plan& plan = *at.part.plan;
+  const Coordinates place = coordinates_of(plan.grid, plan.grid_rank(at.rank));
+  return counted(static_cast<int64_t>(rounds_of(plan, place).size()), "round");
+}
+
 }  // namespace
 
 void add_micro_groups(Html& out, const PageView& view) {
@@ -182,23 +208,18 @@ void add_micro_groups(Html& out, const PageView& view) {
     return;
   }
   const int32_t rank = busiest_rank(shown);
-  const Coordinates place = coordinates_of(plan.grid, plan.grid_rank(rank));
-  const std::vector<DrawnRound> rounds = rounds_of(plan, place);
+  const std::vector<PlannedRank> places = planned_ranks(plan, rank);
+  const bool alone = std::ranges::all_of(
+      places, [](const PlannedRank& at) { return at.part.plan->grid.tp == 1; });
   out.put(
       "<p>The home of the busiest rank, {}: {}. {} Blocks are as wide as "
       "their cost, a round as its busiest owner; what is left of it is "
       "waiting.</p>",
-      rank_title(plan.mesh, rank),
-      counted(static_cast<int64_t>(rounds.size()), "round"),
-      plan.grid.tp == 1
-          ? "With tp = 1 nothing is exchanged: the home computes alone."
-          : "In a round the tp ranks exchange shards, each owner computes "
-            "its matrices, and the updates go back.");
-  Drawing drawing(plan, rounds);
-  const std::string svg = drawing.draw();
-  put_figure(out, svg, drawing.note());
-  drawing.put_shapes(out);
-  put_table(out, plan, rounds);
+      rank_title(plan.mesh, rank), rounds_text(places[0]),
+      alone ? "With tp = 1 nothing is exchanged: the home computes alone."
+            : "In a round the tp ranks exchange shards, each owner computes "
+              "its matrices, and the updates go back.");
+  for (const PlannedRank& at : places) put_home(out, at);
   end_section(out);
 }
 

@@ -48,28 +48,42 @@ const heads = [...byId("tensor-table").tHead.rows[0].cells];
 const PAGE = 500;
 const MAX_OWNERS = 8;
 const number = n => n.toLocaleString("en");
+const parts = data.parts || [[data.tp, data.homes, -1, ""]];
+
+// The rank of the world at plane t of a home of a part: those of experts are
+// every ep-th home of the whole.
+function worldRank(stage, home, t, [tp, homes, e]) {
+  const rank = home * tp + t;
+  if (e < 0) return stage * homes * tp + rank;
+  const [wholeTp, cp, ep] = data.mesh;
+  const x = Math.floor(rank / wholeTp);
+  const place = (Math.floor(x / cp) * ep + e) * cp + x % cp;
+  return stage * homes * tp * ep + place * wholeTp + rank % wholeTp;
+}
 
 // A row of the data as the table shows it, with what it is searched and
 // sorted by.
 function expand(row) {
   const pieces = data.patterns[row[0]], kind = data.kinds[row[1]];
   const [shape, role, cut, rule, cost, costText, bytes, bytesText] = kind;
-  const stage = data.buckets[row[2]], home = row[3];
+  const [stage, at = 0] = [].concat(data.buckets[row[2]]), home = row[3];
+  const part = parts[at], tp = part[0], label = part[3];
   let name = pieces[0];
   for (let i = 1; i < pieces.length; i++) name += row[4 + i] + pieces[i];
   const isMatrix = rule !== "adamw" || home >= 0;
-  const rankOf = t => (stage * data.homes + home) * data.tp + t;
+  const rankOf = t => worldRank(stage, home, t, part);
   const all = row[4] === -1;
-  const ts = all ? [0, data.tp - 1] : [].concat(row[4]);
+  const ts = all ? [...Array(tp).keys()] : [].concat(row[4]);
   let owner = "–";
   if (home < 0 && isMatrix) owner = "every";
-  if (home >= 0 && all) owner = rankOf(0) + " … " + rankOf(data.tp - 1);
+  if (home >= 0 && all) owner = rankOf(0) + " … " + rankOf(tp - 1);
   if (home >= 0 && !all) {
     owner = ts.slice(0, MAX_OWNERS).map(rankOf).join(", ");
     if (ts.length > MAX_OWNERS) owner += " +" + (ts.length - MAX_OWNERS);
   }
   const homeText = home < 0 ? (isMatrix ? "every" : "cut")
-    : data.stages > 1 ? stage + " · " + home : String(home);
+    : [label, data.stages > 1 ? stage : "", home]
+        .filter(word => word !== "").join(" · ");
   const first = home < 0 ? -1 : rankOf(0);
   return {
     cells: [name, shape, role, cut, rule, row[2], homeText, owner, costText,
@@ -78,8 +92,7 @@ function expand(row) {
            home < 0 ? -1 : rankOf(ts[0]), cost, bytes],
     words: [name, shape, role, cut, rule].join(" ").toLowerCase(),
     bucket: row[2], stage, home, rule: rule.toLowerCase(), role, cut,
-    hasRank: r => home < 0 ? isMatrix : all
-      ? r >= first && r < first + data.tp : ts.some(t => rankOf(t) === r),
+    hasRank: r => home < 0 ? isMatrix : ts.some(t => rankOf(t) === r),
   };
 }
 

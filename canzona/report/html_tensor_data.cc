@@ -43,7 +43,7 @@ struct Kind {
 
 class Writer {
  public:
-  explicit Writer(const Plan& plan) : plan_(plan) {}
+  explicit Writer(const Plan& plan) : plan_(plan), map_(plan) {}
 
   std::string write() {
     JsonWriter rows;
@@ -63,15 +63,16 @@ class Writer {
 
  private:
   void write_row(JsonWriter& out, int32_t tensor) {
-    const auto at = static_cast<size_t>(tensor);
-    const Tensor& it = plan_.model.tensors[at];
+    const Tensor& it = plan_.model.tensors[static_cast<size_t>(tensor)];
+    const PlannedTensor at = map_.tensor(tensor);
     NameParts parts = split_name(it.name);
     out.begin_array();
     out.value(patterns_.number_of(std::move(parts.pieces)));
     out.value(kinds_.number_of({it.shape, it.role, it.cut, it.matrix_rule,
                                 cost_of_tensor(plan_, tensor)}));
-    out.value(plan_.bucket_of[at]).value(home_of(plan_, tensor));
-    write_owners(out, owners_of_tensor(plan_, tensor));
+    out.value(bucket_number(*at.plan, at.tensor));
+    out.value(home_of(*at.plan, at.tensor));
+    write_owners(out, owners_of_tensor(*at.plan, at.tensor));
     for (int64_t number : parts.numbers) out.value(number);
     out.end_array();
   }
@@ -87,14 +88,17 @@ class Writer {
 
   void write_head(JsonWriter& out) const {
     out.begin_object();
-    // Of all replicas: a stage's ranks are so many.
-    const int32_t homes = plan_.mesh.ranks_per_stage() / plan_.grid.tp;
-    out.field("tp", plan_.grid.tp).field("homes", homes);
+    out.field("tp", plan_.grid.tp).field("homes", homes_of(plan_));
     out.field("stages", plan_.mesh.pp);
+    if (!plan_.parts.empty()) write_parts(out);
     out.member("buckets").begin_array();
-    for (const Bucket& bucket : plan_.buckets) {
+    for (size_t i = 0; i < plan_.parts.size(); ++i)
+      for (const Bucket& bucket : plan_.parts[i].buckets) {
+        out.begin_array().value(stage_of_bucket(plan_.parts[i], bucket));
+        out.value(i).end_array();
+      }
+    for (const Bucket& bucket : plan_.buckets)
       out.value(stage_of_bucket(plan_, bucket));
-    }
     out.end_array();
     out.member("patterns").begin_array();
     for (const auto& pieces : patterns_.values()) out.values(pieces);
@@ -102,6 +106,24 @@ class Writer {
     out.member("kinds").begin_array();
     for (const Kind& kind : kinds_.values()) write_kind(out, kind);
     out.end_array().end_object();
+  }
+
+  // Of all replicas: a stage's ranks are so many.
+  static int32_t homes_of(const Plan& plan) {
+    return plan.mesh.ranks_per_stage() / plan.grid.tp;
+  }
+
+  void write_parts(JsonWriter& out) const {
+    const Mesh& mesh = plan_.mesh;
+    out.member("mesh").values(std::vector<int32_t>{mesh.tp, mesh.cp, mesh.ep});
+    out.member("parts").begin_array();
+    for (size_t i = 0; i < plan_.parts.size(); ++i) {
+      const Plan& part = plan_.parts[i];
+      out.begin_array().value(part.grid.tp).value(homes_of(part));
+      out.value(part.place.ep > 1 ? part.place.e : -1);
+      out.value(part_label({&part, 0, static_cast<int32_t>(i)})).end_array();
+    }
+    out.end_array();
   }
 
   void write_kind(JsonWriter& out, const Kind& kind) const {
@@ -118,6 +140,7 @@ class Writer {
   }
 
   const Plan& plan_;
+  PartMap map_;
   Numbered<std::vector<std::string>> patterns_;
   Numbered<Kind> kinds_;
 };
@@ -159,6 +182,11 @@ std::vector<int32_t> owners_of_tensor(const Plan& plan, int32_t tensor) {
   std::sort(all.begin(), all.end());
   all.erase(std::unique(all.begin(), all.end()), all.end());
   return all;
+}
+
+std::string part_label(const PlannedTensor& at) {
+  if (at.part == 0) return "";
+  return at.plan->place.ep > 1 ? cat("ep ", at.plan->place.e) : "experts";
 }
 
 double cost_of_tensor(const Plan& plan, int32_t tensor) {

@@ -11,6 +11,12 @@
 //   rows      [pattern, kind, bucket, home, owner, numbers of the name…],
 //             home -1: every home; owner: a tp coordinate, several of them in
 //             a list, or -1: every tp rank
+//
+// Of a plan in parts (in_parts.h) buckets are [stage, part], and beside them
+//
+//   parts     [tp, homes, ep coordinate, its label in the table]
+//   mesh      [tp, cp, ep] of the whole, which says where in the world the
+//             ranks of a part are
 #pragma once
 
 #include <cstdint>
@@ -18,6 +24,7 @@
 #include <vector>
 
 #include "canzona/plan/plan.h"
+#include "canzona/report/in_parts.h"
 
 namespace canzona {
 
@@ -35,6 +42,9 @@ NameParts split_name(std::string_view name);
 // The tp coordinates that compute the matrices of a tensor, each once; empty:
 // every tp rank.
 std::vector<int32_t> owners_of_tensor(const Plan& plan, int32_t tensor);
+
+// What stands before the home of an expert that is planned apart: "ep 1".
+std::string part_label(const PlannedTensor& at);
 
 // Ticks of all matrices of a tensor, mean over a period.
 double cost_of_tensor(const Plan& plan, int32_t tensor);

@@ -6,6 +6,7 @@
 #include "canzona/base/text.h"
 #include "canzona/report/html_sections.h"
 #include "canzona/report/html_tensor_data.h"
+#include "canzona/report/in_parts.h"
 #include "canzona/report/numbers.h"
 
 namespace canzona {
@@ -25,20 +26,28 @@ constexpr Heading kHeadings[] = {
     {"rule", ""},   {"bucket", "n"}, {"home", "n"}, {"owner rank", "n"},
     {"cost", "n"},  {"bytes", "n"}};
 
-std::string home_text(const Plan& plan, int32_t tensor, int32_t stage) {
-  const int32_t home = home_of(plan, tensor);
-  const bool rule = plan.model.tensors[static_cast<size_t>(tensor)].matrix_rule;
-  if (home == kEveryHome) return rule ? "every" : "cut";
-  return plan.mesh.pp > 1 ? cat(stage, " · ", home) : std::to_string(home);
+std::string home_text(const PlannedTensor& at, int32_t stage) {
+  const Plan& plan = *at.plan;
+  const int32_t home = home_of(plan, at.tensor);
+  const auto tensor = static_cast<size_t>(at.tensor);
+  if (home == kEveryHome)
+    return plan.model.tensors[tensor].matrix_rule ? "every" : "cut";
+  std::string text = part_label(at);
+  if (!text.empty()) text += " · ";
+  if (plan.mesh.pp > 1) text += cat(stage, " · ");
+  return cat(text, home);
 }
 
-std::string owner_text(const Plan& plan, int32_t tensor, int32_t stage) {
-  const int32_t home = home_of(plan, tensor);
-  if (!plan.model.tensors[static_cast<size_t>(tensor)].matrix_rule) return "–";
-  const std::vector<int32_t> owners = owners_of_tensor(plan, tensor);
+std::string owner_text(const PlannedTensor& at, int32_t stage) {
+  const Plan& plan = *at.plan;
+  const int32_t home = home_of(plan, at.tensor);
+  const auto tensor = static_cast<size_t>(at.tensor);
+  if (!plan.model.tensors[tensor].matrix_rule) return "–";
+  const std::vector<int32_t> owners = owners_of_tensor(plan, at.tensor);
   if (home == kEveryHome) return "every";
   const auto rank = [&](int32_t t) {
-    return plan.world_rank(plan.grid.rank(stage, home, t), 0);
+    return plan.rank_in_whole(
+        plan.world_rank(plan.grid.rank(stage, home, t), 0));
   };
   if (owners.empty()) {
     return cat(rank(0), " … ", rank(plan.grid.tp - 1));
@@ -52,11 +61,11 @@ std::string owner_text(const Plan& plan, int32_t tensor, int32_t stage) {
                                   : "");
 }
 
-void put_row(Html& out, const Plan& plan, int32_t tensor) {
-  const Tensor& it = plan.model.tensors[static_cast<size_t>(tensor)];
-  const int32_t number = plan.bucket_of[static_cast<size_t>(tensor)];
-  const int32_t stage =
-      stage_of_bucket(plan, plan.buckets[static_cast<size_t>(number)]);
+void put_row(Html& out, const PlannedTensor& at) {
+  const Plan& plan = *at.plan;
+  const auto tensor = static_cast<size_t>(at.tensor);
+  const Tensor& it = plan.model.tensors[tensor];
+  const int32_t stage = plan.buffer_of(at.tensor).stage;
   out.put(
       "<tr><td class=\"name\">{}</td><td class=\"n\">{}</td><td>{}</td>"
       "<td>{}</td><td>{}</td>",
@@ -66,8 +75,9 @@ void put_row(Html& out, const Plan& plan, int32_t tensor) {
       "<td class=\"n\">{}</td><td class=\"n\">{}</td>"
       "<td class=\"n\">{}</td><td class=\"n\">{}</td>"
       "<td class=\"n\">{}</td></tr>\n",
-      number, home_text(plan, tensor, stage), owner_text(plan, tensor, stage),
-      it.matrix_rule ? ticks_text(plan, cost_of_tensor(plan, tensor)) : "–",
+      bucket_number(plan, at.tensor), home_text(at, stage),
+      owner_text(at, stage),
+      it.matrix_rule ? ticks_text(plan, cost_of_tensor(plan, at.tensor)) : "–",
       human_bytes(it.elements() * parameter_bytes(plan)));
 }
 
@@ -116,8 +126,9 @@ void add_tensors(Html& out, const PageView& view) {
   out.add("<div class=\"scroll tall\"><table id=\"tensor-table\">");
   put_head(out);
   out.add("<tbody>\n");
+  const PartMap map(plan);
   for (size_t i = 0; i < shown; ++i) {
-    put_row(out, plan, static_cast<int32_t>(i));
+    put_row(out, map.tensor(static_cast<int32_t>(i)));
   }
   out.add(
       "</tbody></table></div>\n"

@@ -35,11 +35,14 @@ void add_zero(Html& out, const PageView& view) {
   const ReportPlan& shown = view.plan();
   if (!has_zero(shown.plan)) return;
   begin_section(out, "zero", "Hierarchical ZeRO");
-  out.add("<dl>\n");
-  for (const ZeroFact& fact : zero_facts(shown))
-    put_fact(out, fact.name, fact.text);
+  for (const ZeroFacts& kind : zero_facts(shown)) {
+    if (!kind.of.empty()) out.put("<h3>{}</h3>", kind.of);
+    out.add("<dl>\n");
+    for (const ZeroFact& fact : kind.facts) put_fact(out, fact.name, fact.text);
+    out.add("</dl>\n");
+  }
   out.add(
-      "</dl>\n<div class=\"scroll\"><table class=\"wire\"><thead><tr>"
+      "<div class=\"scroll\"><table class=\"wire\"><thead><tr>"
       "<th>sent by the busiest rank</th><th>with each</th><th>among</th>"
       "<th class=\"n\">within a node</th><th class=\"n\">between nodes</th>"
       "<th class=\"bar\"></th></tr></thead><tbody>\n");

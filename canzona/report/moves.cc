@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "canzona/base/text.h"
+#include "canzona/report/in_parts.h"
 #include "canzona/report/numbers.h"
 #include "canzona/report/places.h"
 #include "canzona/report/terminal_table.h"
@@ -35,12 +36,6 @@ std::string range_text(int64_t first, int64_t count, int64_t all) {
   return fmt::format("{} to {}", first, first + count - 1);
 }
 
-std::string ranks_of_home(const Plan& plan, int32_t tensor, int32_t home) {
-  const int32_t first = rank_of(plan, tensor, home, 0);
-  if (plan.grid.tp == 1) return fmt::format("rank {}", first);
-  return fmt::format("ranks {} to {}", first, first + plan.grid.tp - 1);
-}
-
 // A home is a rank, or, where tensors are cut into slices, a group of ranks.
 std::string homes_text(const Plan& plan, int32_t number) {
   return fmt::format("{} {}", number,
@@ -61,13 +56,13 @@ std::string sum_over_homes(const Plan& plan, int32_t tensor) {
     return fmt::format(
         "all-reduce of bucket {} over {}, {} elements of "
         "this tensor per tp rank",
-        plan.bucket_of[at], homes_text(plan, homes), size);
+        bucket_number(plan, tensor), homes_text(plan, homes), size);
   return fmt::format(
       "reduce-scatter of bucket {} over {}: {} elements per "
       "tp rank to {} {} ({})",
-      plan.bucket_of[at], homes_text(plan, homes), size,
+      bucket_number(plan, tensor), homes_text(plan, homes), size,
       plan.grid.places > 1 ? "group" : "home", home,
-      ranks_of_home(plan, tensor, home));
+      ranks_text(ranks_of_home(plan, tensor, home)));
 }
 
 std::string backward_line(const Plan& plan, int32_t tensor) {
@@ -83,7 +78,7 @@ std::string backward_line(const Plan& plan, int32_t tensor) {
 }
 
 std::string forward_line(const Plan& plan, int32_t tensor) {
-  const int32_t bucket = plan.bucket_of[static_cast<size_t>(tensor)];
+  const int32_t bucket = bucket_number(plan, tensor);
   const int32_t homes = plan.buffer_of(tensor).num_homes;
   if (homes == 1 || plan.traffic == Traffic::kAllReduce) return "nothing";
   if (plan.traffic == Traffic::kBroadcast)
@@ -117,9 +112,7 @@ std::string pieces_text(const Plan& plan, int32_t matrix, const Moves& moves,
   return out;
 }
 
-}  // namespace
-
-Moves moves_of(const Plan& plan, int32_t matrix) {
+Moves moves_in(const Plan& plan, int32_t matrix) {
   const Matrix& m = matrix_of(plan, matrix);
   const Tensor& tensor = plan.model.tensors[static_cast<size_t>(m.tensor)];
   const auto rule = make_rule_facts(plan.rule, plan.rule_options);
@@ -146,8 +139,18 @@ Moves moves_of(const Plan& plan, int32_t matrix) {
   return moves;
 }
 
-std::string moves_text(const Plan& plan, int32_t matrix, const Ink& ink) {
-  const Moves moves = moves_of(plan, matrix);
+}  // namespace
+
+Moves moves_of(const Plan& whole, int32_t number) {
+  const auto [plan, matrix] = PartMap(whole).matrix(number);
+  return moves_in(*plan, matrix);
+}
+
+std::string moves_text(const Plan& whole, int32_t number, const Ink& ink) {
+  const PlannedMatrix at = PartMap(whole).matrix(number);
+  const Plan& plan = *at.plan;
+  const int32_t matrix = at.matrix;
+  const Moves moves = moves_in(plan, matrix);
   const int32_t tensor = matrix_of(plan, matrix).tensor;
   const auto line = [&](const char* name, const std::string& text) {
     return "  " + ink(Tone::kDim, pad_right(name, kLabel)) +

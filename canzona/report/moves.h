@@ -1,4 +1,5 @@
-// What moves for one matrix in one step: routes with ranks and bytes.
+// What moves for one matrix in one step: routes with ranks and bytes. Matrices
+// are those of the whole plan, ranks those of the world.
 //
 //   Moves moves = moves_of(plan, matrix);
 //   for (const MovedPiece& piece : moves.pieces) …

@@ -75,6 +75,10 @@ std::vector<MemoryKind> memory_kinds(bool with_pools) {
   return kinds;
 }
 
+bool has_pools(const Plan& plan) {
+  return plan.grid.places > 1 || std::ranges::any_of(plan.parts, has_pools);
+}
+
 double period_load(const Plan& plan, const RankCost& rank) {
   double load = static_cast<double>(rank.every_step.value()) * plan.period;
   for (const Ticks refresh : rank.refresh)

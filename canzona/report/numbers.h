@@ -54,8 +54,10 @@ struct MemoryKind {
   Bytes RankMemory::*field;
 };
 std::vector<MemoryKind> memory_kinds(bool with_pools);
+// Whether any tensor is cut into slices, and needs them.
+bool has_pools(const Plan& plan);
 inline std::vector<MemoryKind> memory_kinds(const Plan& plan) {
-  return memory_kinds(plan.grid.places > 1);
+  return memory_kinds(has_pools(plan));
 }
 
 // Ticks of one rank, or of one matrix, over a whole period.

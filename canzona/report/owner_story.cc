@@ -6,6 +6,7 @@
 
 #include "canzona/base/text.h"
 #include "canzona/plan/make_plan.h"
+#include "canzona/report/in_parts.h"
 #include "canzona/report/numbers.h"
 #include "canzona/report/places.h"
 
@@ -18,7 +19,7 @@ struct Subject {
   int32_t matrix;
   int32_t tensor;
   int32_t home;
-  int32_t bucket;
+  int32_t bucket;  // its number among those of all parts
   BucketRegion region;
 };
 
@@ -29,12 +30,13 @@ Subject subject_of(const Plan& plan, int32_t matrix) {
           matrix,
           tensor,
           plan.home[at],
-          plan.bucket_of[at],
+          bucket_number(plan, tensor),
           region_of(plan, tensor)};
 }
 
 const Bucket& bucket_of(const Subject& s) {
-  return s.plan.buckets[static_cast<size_t>(s.bucket)];
+  const auto tensor = static_cast<size_t>(s.tensor);
+  return s.plan.buckets[static_cast<size_t>(s.plan.bucket_of[tensor])];
 }
 
 double even_share(const Subject& s) {
@@ -162,13 +164,14 @@ void find_other(const Subject& s, const std::vector<double>& loads, double cost,
 
 OwnerStory tell_owner(const ReportPlan& shown, int32_t matrix) {
   const Plan& plan = shown.plan;
-  const Subject s = subject_of(plan, matrix);
+  const PlannedMatrix at = PartMap(plan).matrix(matrix);
+  const Subject s = subject_of(*at.plan, at.matrix);
   const std::vector<double> loads = period_loads(plan, shown.ranks);
   const double cost =
       period_load(plan, plan.costs[static_cast<size_t>(matrix)]);
   OwnerStory story;
-  story.owners = owner_ranks(plan, matrix);
-  story.repeated = plan.owners[static_cast<size_t>(matrix)].empty();
+  story.owners = owner_ranks(*at.plan, at.matrix);
+  story.repeated = at.plan->owners[static_cast<size_t>(at.matrix)].empty();
   story.load_with = loads[static_cast<size_t>(story.owners.front())];
   story.load_without = std::max(0.0, story.load_with - cost);
   story.mean = plan.summary.mean;

@@ -55,24 +55,46 @@ std::string coordinates_text(const Mesh& mesh, int32_t rank) {
   return out.empty() ? "the only rank" : out;
 }
 
+std::string ranks_text(const std::vector<int32_t>& ranks) {
+  std::vector<std::string> runs;
+  for (size_t i = 0; i < ranks.size();) {
+    size_t end = i + 1;
+    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
+    runs.push_back(end == i + 1
+                       ? fmt::format("{}", ranks[i])
+                       : fmt::format("{} to {}", ranks[i], ranks[end - 1]));
+    i = end;
+  }
+  return (ranks.size() == 1 ? "rank " : "ranks ") + join(runs, ", ");
+}
+
 int32_t rank_of(const Plan& plan, int32_t tensor, int32_t home, int32_t t) {
   const Buffer& buffer = plan.buffer_of(tensor);
-  return plan.world_rank(
-      plan.grid.rank(buffer.stage, plan.stage_home(buffer, home), t), 0);
+  return plan.rank_in_whole(plan.world_rank(
+      plan.grid.rank(buffer.stage, plan.stage_home(buffer, home), t), 0));
+}
+
+std::vector<int32_t> ranks_of_home(const Plan& plan, int32_t tensor,
+                                   int32_t home) {
+  std::vector<int32_t> ranks;
+  for (int32_t t = 0; t < plan.grid.tp; ++t)
+    ranks.push_back(rank_of(plan, tensor, home, t));
+  return ranks;
 }
 
 std::vector<int32_t> owner_ranks(const Plan& plan, int32_t matrix) {
   const int32_t tensor = plan.matrices[static_cast<size_t>(matrix)].tensor;
   const int32_t home = plan.home[static_cast<size_t>(tensor)];
+  const Buffer& buffer = plan.buffer_of(tensor);
   const auto owners = plan.owners[static_cast<size_t>(matrix)];
   const int32_t first = home == kEveryHome ? 0 : home;
-  const int32_t last =
-      home == kEveryHome ? plan.buffer_of(tensor).num_homes : home + 1;
+  const int32_t last = home == kEveryHome ? buffer.num_homes : home + 1;
   std::vector<int32_t> ranks;
   const auto add = [&](int32_t h, int32_t t) {
-    const int32_t rank = plan.grid_rank(rank_of(plan, tensor, h, t));
+    const int32_t rank =
+        plan.grid.rank(buffer.stage, plan.stage_home(buffer, h), t);
     for (int32_t i = 0; i < plan.num_replicas(); ++i)
-      ranks.push_back(plan.world_rank(rank, i));
+      ranks.push_back(plan.rank_in_whole(plan.world_rank(rank, i)));
   };
   for (int32_t h = first; h < last; ++h) {
     for (const int32_t t : owners) add(h, t);

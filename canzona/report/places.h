@@ -1,5 +1,8 @@
 // Where things of a plan are: ranks by coordinates, matrices by name, tensors
 // in their buckets.
+//
+// Functions that speak of homes, owners and buckets take a plan without parts,
+// or a part of one (in_parts.h); the ranks they give are those of the world.
 #pragma once
 
 #include <cstdint>
@@ -24,15 +27,21 @@ Coordinates coordinates_of(const Mesh& mesh, int32_t rank);
 // "dp 17, tp 3": axes of size 1 are left out; "the only rank" if all are.
 std::string coordinates_text(const Mesh& mesh, int32_t rank);
 
+// "rank 3", "ranks 0 to 3", "ranks 0 to 1, 4 to 5"; in order.
+std::string ranks_text(const std::vector<int32_t>& ranks);
+
 // The rank of the world at home `home` of the tensor's buffer, in plane `t` of
 // the grid; of replicas, the first one's.
 int32_t rank_of(const Plan& plan, int32_t tensor, int32_t home, int32_t t);
+// Those of all its planes, in order.
+std::vector<int32_t> ranks_of_home(const Plan& plan, int32_t tensor,
+                                   int32_t home);
 
 // All ranks that compute the update of a matrix, in order: the owner, a team,
 // or, where updates are repeated, everyone who repeats it; in every replica.
 std::vector<int32_t> owner_ranks(const Plan& plan, int32_t matrix);
 
-// True if `rank` is one of them.
+// True if `rank`, as this plan or part numbers it, is one of them.
 bool computes(const Plan& plan, int32_t rank, int32_t matrix);
 
 // Where the elements of a tensor start in its region of its bucket, in one

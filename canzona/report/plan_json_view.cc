@@ -1,5 +1,6 @@
 #include "canzona/report/plan_json_view.h"
 
+#include "canzona/report/in_parts.h"
 #include "canzona/report/json_parts.h"
 #include "canzona/report/numbers.h"
 #include "canzona/report/routing_view.h"
@@ -112,7 +113,7 @@ std::string plan_view_json(const ReportPlan& shown) {
   write_options(out, plan.options);
   write_basis(out, plan);
   out.field("num_matrices", plan.matrices.size());
-  out.field("num_buckets", plan.buckets.size());
+  out.field("num_buckets", num_buckets(plan));
   out.field("digest", plan.digest);
   out.member("routing");
   write_routing(out, group_tensors(plan.model, plan.matrices), plan.rule);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "canzona/base/text.h"
+#include "canzona/report/in_parts.h"
 #include "canzona/report/numbers.h"
 #include "canzona/report/routing_view.h"
 #include "canzona/report/terminal_bars.h"
@@ -51,7 +52,7 @@ std::string strategy_line(const PlanOptions& options) {
 std::string buckets_line(const Plan& plan) {
   return fmt::format(
       "{}, closed at ≥ {} elements of tp shards, {} parameters",
-      plan.buckets.size(),
+      num_buckets(plan),
       human_count(static_cast<double>(plan.options.bucket_elements)),
       to_string(plan.options.parameters));
 }

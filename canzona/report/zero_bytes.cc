@@ -36,7 +36,7 @@ WireBytes ZeroBytes::iteration(int64_t micro_batches) const {
 
 ZeroBytes zero_bytes(const Plan& plan, const RankCost& cost, int32_t rank) {
   ZeroBytes out;
-  if (plan.grid != plan.mesh || plan.num_replicas() > 1) {
+  if (plan.grid != plan.mesh || !plan.parts.empty()) {
     const std::vector<ModuleWire> modules = module_wire(plan, rank);
     for (size_t m = 0; m < modules.size(); ++m) {
       add(out.gather, modules[m].gather, uses_of(plan, m));
@@ -69,12 +69,11 @@ const std::vector<ZeroOperation>& zero_operations() {
 
 bool crosses_nodes(const Plan& plan, int32_t z) {
   const Mesh& mesh = plan.mesh;
-  const int32_t per_node = plan.options.ranks_per_node;
   for (int32_t stage = 0; stage < mesh.pp; ++stage)
     for (int32_t home = 0; home < mesh.homes(); home += z)
       for (int32_t t = 0; t < mesh.tp; ++t)
-        if (mesh.rank(stage, home, t) / per_node !=
-            mesh.rank(stage, home + z - 1, t) / per_node)
+        if (plan.node_of(mesh.rank(stage, home, t)) !=
+            plan.node_of(mesh.rank(stage, home + z - 1, t)))
           return true;
   return false;
 }

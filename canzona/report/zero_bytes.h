@@ -36,7 +36,8 @@ struct ZeroOperation {
 };
 const std::vector<ZeroOperation>& zero_operations();
 
-// Whether a group of z consecutive data-parallel ranks lies in several nodes.
+// Whether a group of z consecutive data-parallel ranks lies in several nodes;
+// of experts where `plan` is a part that has them.
 bool crosses_nodes(const Plan& plan, int32_t z);
 
 // The most that any rank sends and receives in an iteration, each by itself.

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "canzona/base/text.h"
+#include "canzona/plan/legs.h"
 #include "canzona/plan/predict_zero.h"
 #include "canzona/report/html_text.h"
 #include "canzona/report/numbers.h"
@@ -30,9 +31,11 @@ std::string groups_text(const Plan& plan) {
   std::vector<std::string> words;
   const auto add = [&](const char* name, int32_t z) {
     if (z == 1) return;
-    words.push_back(fmt::format(
-        "{} groups of {} {}", name, z,
-        crosses_nodes(plan, z) ? "cross nodes" : "lie inside a node"));
+    const bool in_legs = module_legs(plan, 0, z).across > 1;
+    words.push_back(fmt::format("{} groups of {} {}", name, z,
+                                !crosses_nodes(plan, z) ? "lie inside a node"
+                                : in_legs ? "cross nodes, sending once to each"
+                                          : "cross nodes"));
   };
   add("z3", sizes_of(plan).z3);
   add("z2", sizes_of(plan).z2);
@@ -71,14 +74,14 @@ std::string pools_text(const Plan& plan) {
 }
 
 // What z1 below all data-parallel ranks costs.
-std::string replicas_text(const ReportPlan& shown) {
-  const int32_t replicas = shown.plan.num_replicas();
-  const Spread states = spread_over(shown.ranks, [](const RankCost& rank) {
+std::string replicas_text(const Plan& plan,
+                          const std::vector<RankCost>& ranks) {
+  const int32_t replicas = plan.num_replicas();
+  const Spread states = spread_over(ranks, [](const RankCost& rank) {
     return rank.memory.states.value() + rank.memory.master.value();
   });
-  const Spread work = spread_over(shown.ranks, [](const RankCost& rank) {
-    return rank.transform_seconds_mean;
-  });
+  const Spread work = spread_over(
+      ranks, [](const RankCost& rank) { return rank.transform_seconds_mean; });
   return fmt::format(
       "{}: states are kept and the step is computed {} times: {} a rank "
       "instead of {}, transforms of {} instead of {} (means, predicted)",
@@ -87,34 +90,84 @@ std::string replicas_text(const ReportPlan& shown) {
       human_seconds(work.mean), human_seconds(work.mean / replicas));
 }
 
-std::string over_text(const Plan& plan, std::string_view key) {
+// Of how many ranks an operation is.
+int32_t ranks_of(const Plan& plan, std::string_view key) {
   const ZeroSizes& z = sizes_of(plan);
-  if (key == "gather") return fmt::format("groups of {}", z.z3);
-  if (key == "scatter") return fmt::format("groups of {}", z.z2);
-  if (key == "reduce") return fmt::format("{} ranks", z.z1 / z.z2);
-  if (key == "publish") return fmt::format("{} ranks", z.z1 / z.z3);
-  if (key == "exchange") return fmt::format("{} ranks", plan.grid.tp);
+  if (key == "gather") return z.z3;
+  if (key == "scatter") return z.z2;
+  if (key == "reduce") return z.z1 / z.z2;
+  if (key == "publish") return z.z1 / z.z3;
+  if (key == "exchange") return plan.grid.tp;
   const bool everywhere =
       plan.options.zero.replica_sum == ReplicaSum::kAllReduce;
-  return fmt::format("{} ranks",
-                     plan.mesh.homes() / (everywhere ? z.z2 : z.z1));
+  return plan.mesh.homes() / (everywhere ? z.z2 : z.z1);
 }
 
-}  // namespace
-
-bool has_zero(const Plan& plan) {
-  return plan.grid.places > 1 || plan.num_replicas() > 1;
+// Dense tensors and experts of one coordinate, or the plan alone.
+std::vector<const Plan*> kinds_of(const Plan& plan) {
+  if (plan.parts.empty()) return {&plan};
+  return {&plan.parts[0], &plan.parts[1]};
 }
 
-std::vector<ZeroFact> zero_facts(const ReportPlan& shown) {
-  const Plan& plan = shown.plan;
+std::string over_text(const Plan& plan, std::string_view key) {
+  std::vector<std::string> numbers;
+  for (const Plan* kind : kinds_of(plan))
+    numbers.push_back(fmt::format("{}", ranks_of(*kind, key)));
+  if (numbers.front() == numbers.back()) numbers.resize(1);
+  const bool in_groups = key == "gather" || key == "scatter";
+  const std::string all = join(numbers, " / ");
+  return in_groups ? "groups of " + all : all + " ranks";
+}
+
+std::vector<ZeroFact> facts_of(const Plan& plan,
+                               const std::vector<RankCost>& ranks) {
   std::vector<ZeroFact> facts = {{"sizes", sizes_text(plan)},
                                  {"groups", groups_text(plan)},
                                  {"homes", homes_text(plan)}};
   if (plan.grid.places > 1) facts.push_back({"pools", pools_text(plan)});
   if (plan.num_replicas() > 1)
-    facts.push_back({"replicas", replicas_text(shown)});
+    facts.push_back({"replicas", replicas_text(plan, ranks)});
   return facts;
+}
+
+std::string experts_of(const Plan& plan) {
+  return plan.mesh.ep == 1 ? "experts"
+                           : fmt::format(
+                                 "experts, alike on each of {} ep "
+                                 "coordinates",
+                                 plan.mesh.ep);
+}
+
+std::string fact_line(const ZeroFact& fact, const Ink& ink) {
+  return "  " + ink(Tone::kDim, pad_right(fact.name, kLabel)) +
+         wrap(fact.text, kPageWidth - kLabel - 2, kLabel + 2) + "\n";
+}
+
+// Members of the open object: how one kind of tensors is cut.
+void write_cut(JsonWriter& out, const Plan& plan) {
+  const ZeroSizes& sizes = sizes_of(plan);
+  out.field("places", plan.grid.places).field("groups", plan.grid.homes());
+  out.field("replicas", plan.num_replicas());
+  out.field("z2_crosses_nodes", crosses_nodes(plan, sizes.z2));
+  out.field("z3_crosses_nodes", crosses_nodes(plan, sizes.z3));
+  const PoolSizes pools = pool_sizes(plan, 0);
+  out.field("gather_slots", pools.gather_slots + pools.large_gather_slots);
+  out.field("scatter_slots", pools.scatter_slots + pools.large_scatter_slots);
+}
+
+}  // namespace
+
+bool has_zero(const Plan& plan) {
+  return plan.grid.places > 1 || plan.num_replicas() > 1 || !plan.parts.empty();
+}
+
+std::vector<ZeroFacts> zero_facts(const ReportPlan& shown) {
+  const Plan& plan = shown.plan;
+  if (plan.parts.empty()) return {{"", facts_of(plan, shown.ranks)}};
+  const Plan& dense = plan.parts[0];
+  const Plan& experts = plan.parts[1];
+  return {{"dense tensors", facts_of(dense, predict(dense))},
+          {experts_of(plan), facts_of(experts, predict(experts))}};
 }
 
 std::vector<ZeroRow> zero_rows(const ReportPlan& shown) {
@@ -139,9 +192,10 @@ std::vector<ZeroRow> zero_rows(const ReportPlan& shown) {
 std::string zero_text(const ReportPlan& shown, const Ink& ink) {
   if (!has_zero(shown.plan)) return "";
   std::string out = "\n" + ink(Tone::kBold, "Hierarchical ZeRO") + "\n";
-  for (const ZeroFact& fact : zero_facts(shown))
-    out += "  " + ink(Tone::kDim, pad_right(fact.name, kLabel)) +
-           wrap(fact.text, kPageWidth - kLabel - 2, kLabel + 2) + "\n";
+  for (const ZeroFacts& kind : zero_facts(shown)) {
+    if (!kind.of.empty()) out += "  " + kind.of + "\n";
+    for (const ZeroFact& fact : kind.facts) out += fact_line(fact, ink);
+  }
   Table table("<<<>>");
   table.header(
       {"sent by a rank", "each", "among", "inside nodes", "between nodes"});
@@ -165,13 +219,14 @@ void write_zero(JsonWriter& out, const ReportPlan& shown) {
   out.field("message", to_string(zero.message));
   out.field("prefetch", zero.prefetch);
   out.field("replica_sum", to_string(zero.replica_sum));
-  out.field("places", plan.grid.places).field("groups", plan.grid.homes());
-  out.field("replicas", plan.num_replicas());
-  out.field("z2_crosses_nodes", crosses_nodes(plan, zero.sizes.z2));
-  out.field("z3_crosses_nodes", crosses_nodes(plan, zero.sizes.z3));
-  const PoolSizes pools = pool_sizes(plan, 0);
-  out.field("gather_slots", pools.gather_slots + pools.large_gather_slots);
-  out.field("scatter_slots", pools.scatter_slots + pools.large_scatter_slots);
+  out.field("collectives", to_string(zero.reach));
+  write_cut(out, *kinds_of(plan).front());
+  if (!plan.parts.empty()) {
+    out.member("experts").begin_object().member("sizes");
+    write_sizes(out, zero.experts);
+    write_cut(out, plan.parts[1]);
+    out.end_object();
+  }
   out.member("operations").begin_object();
   for (const ZeroRow& row : zero_rows(shown)) {
     out.member(row.operation->key).begin_object();

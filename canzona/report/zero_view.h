@@ -1,6 +1,7 @@
 // What hierarchical ZeRO (plan/zero.h) makes of a plan: sizes, who talks to
-// whom over which links, pools, and what replicas cost. Nothing is shown of a
-// plan without slices and replicas.
+// whom over which links, pools, and what replicas cost. Of a plan in parts that
+// is told of dense tensors and, apart, of experts: those of all ep coordinates
+// are alike. Nothing is shown of a plan without slices and replicas.
 #pragma once
 
 #include <string>
@@ -20,12 +21,16 @@ struct ZeroFact {
   std::string name;
   std::string text;
 };
-std::vector<ZeroFact> zero_facts(const ReportPlan& shown);
+struct ZeroFacts {
+  std::string of;  // "dense tensors", "experts", or ""
+  std::vector<ZeroFact> facts;
+};
+std::vector<ZeroFacts> zero_facts(const ReportPlan& shown);
 
 // An operation with the most that any rank sends in one of them.
 struct ZeroRow {
   const ZeroOperation* operation = nullptr;
-  std::string over;  // "groups of 4"
+  std::string over;  // "groups of 4", or "groups of 4 / 2" of experts
   int64_t intra = 0;
   int64_t inter = 0;
 };

@@ -80,6 +80,16 @@ TEST(ZeroView, ShowsGroupsPoolsAndReplicas) {
   EXPECT_THAT(zero_text(cut("zero3"), Ink()), HasSubstr("cross nodes"));
 }
 
+TEST(ZeroView, SaysWhereModulesAreSentOncePerNode) {
+  ReportPlan shown = cut("zero3");
+  EXPECT_THAT(zero_text(shown, Ink()), Not(HasSubstr("once")));
+  shown.plan.options.zero.reach = Reach::kPerNode;
+  EXPECT_THAT(zero_text(shown, Ink()),
+              HasSubstr("z3 groups of 4 cross nodes, sending once to each"));
+  const Json json = parse_json(plan_view_json(shown), {});
+  EXPECT_EQ(json.at("zero").at("collectives"), "node");
+}
+
 TEST(ZeroView, TheJsonHasEveryOperation) {
   const Json json = parse_json(plan_view_json(cut("replica:2")), {});
   const Json& zero = json.at("zero");

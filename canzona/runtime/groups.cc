@@ -1,6 +1,7 @@
 #include "canzona/runtime/groups.h"
 
 #include "canzona/base/text.h"
+#include "canzona/plan/legs.h"
 
 namespace canzona {
 namespace {
@@ -20,6 +21,25 @@ struct Stand {
   int32_t home = 0;
   int32_t num_homes = 1;
 };
+
+// z consecutive homes, in one leg or two. All ranks of the world call it.
+std::unique_ptr<NodeGroup> found_group(Communicator& world, const Plan& plan,
+                                       int32_t z, const std::string& name,
+                                       const WireOps& ops) {
+  const Stand at(plan, world.rank());
+  if (plan.options.zero.reach == Reach::kDirect)
+    return std::make_unique<NodeGroup>(
+        world.split(at.color(at.home / z), at.home, name, {}, &ops), nullptr,
+        ops);
+  const Legs legs = module_legs(plan, world.rank(), z);
+  const int32_t first = at.home / z * z;
+  const int32_t place = at.home % z % legs.inside;
+  auto inside = world.split(at.color(at.home - place), at.home,
+                            name + " inside a node", {}, &ops);
+  auto across = world.split(legs.across > 1 ? at.color(first + place) : -1,
+                            at.home, name + " across nodes", {}, &ops);
+  return std::make_unique<NodeGroup>(std::move(inside), std::move(across), ops);
+}
 
 }  // namespace
 
@@ -63,11 +83,9 @@ void Groups::found_modules(Communicator& world, const Plan& plan,
     replicas_ = world.split(at.color(at.home % (everywhere ? z2 : z1)), at.home,
                             prefix + "replicas", {}, &ops);
   if (z3 > 1)
-    parameters_ = world.split(at.color(at.home / z3), at.home,
-                              prefix + "parameters", {}, &ops);
+    parameters_ = found_group(world, plan, z3, prefix + "parameters", ops);
   if (z2 > 1)
-    gradients_ = world.split(at.color(at.home / z2), at.home,
-                             prefix + "gradients", {}, &ops);
+    gradients_ = found_group(world, plan, z2, prefix + "gradients", ops);
 }
 
 Groups::Sent& Groups::Sent::operator+=(const Sent& other) {
@@ -109,8 +127,11 @@ Groups::Sent Groups::count(int64_t TrafficLog::Row::*bytes) const {
   sent.all_reduce += of(replicas_, Operation::kAllReduce);
   sent.gather = of(gather_.group, Operation::kAllToAll);
   sent.scatter = of(scatter_.group, Operation::kAllToAll);
-  sent.parameter_gather = of(parameters_, Operation::kAllGather);
-  sent.gradient_scatter = of(gradients_, Operation::kReduceScatter);
+  if (parameters_ != nullptr)
+    sent.parameter_gather = parameters_->traffic(Operation::kAllGather).*bytes;
+  if (gradients_ != nullptr)
+    sent.gradient_scatter =
+        gradients_->traffic(Operation::kReduceScatter).*bytes;
   return sent;
 }
 

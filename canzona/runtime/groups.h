@@ -7,7 +7,8 @@
 // home; tensor-parallel ones the ranks of one home. With slices (plan/zero.h)
 // gradients are summed among those that keep the same ones, and new parameters
 // go round among those; modules are gathered and scattered in groups of
-// consecutive homes. Every group has a communicator of its own, every courier
+// consecutive homes, on several nodes in two legs if the plan says so. Every
+// group has a communicator of its own, every courier
 // a thread. All ranks make theirs at once; `world` outlives them.
 #pragma once
 
@@ -17,6 +18,7 @@
 #include <string>
 
 #include "canzona/comm/courier.h"
+#include "canzona/comm/node_group.h"
 #include "canzona/runtime/rank_place.h"
 
 namespace canzona {
@@ -46,8 +48,8 @@ class Groups {
   // Those that repeat this rank's sums; null if nobody does. For data's thread.
   Communicator* replicas() { return replicas_.get(); }
   // For the threads of modules; null where nothing is gathered or scattered.
-  Communicator* parameters() { return parameters_.get(); }
-  Communicator* gradients() { return gradients_.get(); }
+  NodeGroup* parameters() { return parameters_.get(); }
+  NodeGroup* gradients() { return gradients_.get(); }
 
   // Ends the threads, after what was posted; nothing may be posted any more.
   void close();
@@ -89,7 +91,7 @@ class Groups {
   Sent count(int64_t TrafficLog::Row::*bytes) const;
 
   std::unique_ptr<Communicator> control_, replicas_;
-  std::unique_ptr<Communicator> parameters_, gradients_;
+  std::unique_ptr<NodeGroup> parameters_, gradients_;
   Line dense_, experts_, publish_, gather_, scatter_;
 };
 

@@ -27,6 +27,8 @@ struct ZeroVariant {
   MessageUnit message = MessageUnit::kModule;
   int32_t prefetch = kAutoPrefetch;
   ReplicaSum replica_sum = ReplicaSum::kScatter;
+  Reach reach = Reach::kDirect;
+  int32_t ranks_per_node = 8;
   int32_t tp = 1;
   int32_t pp = 1;
   int32_t ep = 1;
@@ -43,6 +45,9 @@ inline std::string to_string(const ZeroVariant& v) {
   return cat(to_string(v.sizes), " ", v.rule, " ", v.strategy, " overlap ",
              to_string(v.overlap), " message ", to_string(v.message),
              " prefetch ", v.prefetch, " sum ", to_string(v.replica_sum),
+             v.reach == Reach::kPerNode
+                 ? cat(" once per node of ", v.ranks_per_node)
+                 : "",
              " tp=", v.tp, " pp=", v.pp, " ep=", v.ep,
              v.experts.z1 > 0 ? cat(" experts ", to_string(v.experts)) : "",
              v.link ? " link" : "",
@@ -118,11 +123,13 @@ inline Plan zero_plan(const Model& model, int32_t dp, const ZeroVariant& v) {
       .rule = v.rule,
       .options = quick(v.rule),
       .parameters = v.parameters,
-      .zero = to_string(v.sizes)};
+      .zero = to_string(v.sizes),
+      .ranks_per_node = v.ranks_per_node};
   wish.zero_options = {.experts = v.experts,
                        .message = v.message,
                        .prefetch = v.prefetch,
-                       .replica_sum = v.replica_sum};
+                       .replica_sum = v.replica_sum,
+                       .reach = v.reach};
   return small_plan(model, wish);
 }
 

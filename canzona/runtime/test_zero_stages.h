@@ -21,6 +21,7 @@ struct ZeroStage {
   Operation operation;
   int distance;  // to the one that a rank meets in it
   int32_t ep = 1;
+  Reach reach = Reach::kDirect;  // on nodes of two
 
   bool is(std::string_view of_group, Operation of_operation,
           std::string_view label) const {
@@ -39,12 +40,43 @@ inline std::vector<ZeroStage> zero_stages() {
           {"sum", kHalves, "data", kScatter, 2},
           {"replicas", {2, 2, 2}, "replicas", Operation::kAllReduce, 2},
           {"publish", kHalves, "data", kGather, 2},
+          {"gather_across",
+           {4, 4, 4},
+           "parameters across",
+           kGather,
+           2,
+           1,
+           Reach::kPerNode},
+          {"gather_inside",
+           {4, 4, 4},
+           "parameters inside",
+           kGather,
+           1,
+           1,
+           Reach::kPerNode},
+          {"scatter_inside",
+           {4, 4, 4},
+           "gradients inside",
+           kScatter,
+           1,
+           1,
+           Reach::kPerNode},
+          {"scatter_across",
+           {4, 4, 4},
+           "gradients across",
+           kScatter,
+           2,
+           1,
+           Reach::kPerNode},
           {"experts_gather", kHalves, "experts: parameters", kGather, 2, 2},
           {"experts_scatter", kHalves, "experts: gradients", kScatter, 2, 2}};
 }
 
 inline Plan zero_stage_plan(const ZeroStage& stage, Overlap overlap) {
-  ZeroVariant variant{.sizes = stage.sizes, .overlap = overlap};
+  ZeroVariant variant{.sizes = stage.sizes,
+                      .overlap = overlap,
+                      .reach = stage.reach,
+                      .ranks_per_node = 2};
   if (stage.ep == 1) return zero_plan(toy_model(), 4, variant);
   variant.ep = stage.ep;
   variant.experts = {2, 2, 2};

@@ -96,7 +96,10 @@ TEST_P(LeanSizes, AllocateNothingInAnIteration) {
         const ZeroVariant v{.sizes = GetParam(),
                             .rule = rule,
                             .overlap = overlap,
-                            .message = message};
+                            .message = message,
+                            .reach = overlap == Overlap::kMain ? Reach::kPerNode
+                                                               : Reach::kDirect,
+                            .ranks_per_node = 2};
         const bool usual =
             message == MessageUnit::kModule && overlap == Overlap::kBackground;
         if (rule != "muon" && !usual) continue;

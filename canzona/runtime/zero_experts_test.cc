@@ -125,6 +125,24 @@ TEST(ZeroExpertsTraffic, OfTpAndPpIsAsPredicted) {
     }
 }
 
+// dp=4, ep=2 on nodes of four: two ranks of each ep coordinate on every node.
+TEST(ZeroExpertsOncePerNode, SendWhatThePlanSaidAndChangeNothing) {
+  ResultClasses results(toy_moe(), 4);
+  for (const ZeroSizes& sizes :
+       std::vector<ZeroSizes>{{8, 8, 8}, {8, 4, 8}, {8, 8, 2}})
+    for (const Reach reach : {Reach::kDirect, Reach::kPerNode}) {
+      const ZeroVariant v{.sizes = sizes,
+                          .reach = reach,
+                          .ranks_per_node = 4,
+                          .ep = 2,
+                          .experts = {4, 4, 4}};
+      SCOPED_TRACE(to_string(v));
+      ASSERT_TRUE(results.fit(v));
+      expect_as_predicted(zero_plan(toy_moe(), 4, v), 1);
+    }
+  EXPECT_EQ(results.count(), 1U);
+}
+
 // Of an expert that one rank alone has seen a bad gradient of.
 TEST(ZeroExpertsBadGradient, IsNamedAndSkippedEverywhere) {
   const Plan plan = zero_plan(

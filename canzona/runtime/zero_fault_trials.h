@@ -24,6 +24,8 @@ inline FaultTrial random_zero_fault(uint64_t seed, std::string& words) {
       random.pick<MessageUnit>({MessageUnit::kModule, MessageUnit::kParameter});
   v.prefetch = random.small(0, 2);
   v.tp = random.small(1, 2);
+  v.reach = random.pick<Reach>({Reach::kDirect, Reach::kPerNode});
+  v.ranks_per_node = 2 * v.tp;
   FaultTrial trial;
   trial.plan = zero_plan(toy_model(), dp, v);
   trial.runtime.overlap = v.overlap;

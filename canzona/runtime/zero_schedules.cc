@@ -89,6 +89,8 @@ Schedule random_schedule(uint64_t seed) {
   v.prefetch = random.pick<int32_t>({0, 0, 0, 1});
   v.replica_sum = random.pick<ReplicaSum>(
       {ReplicaSum::kScatter, ReplicaSum::kScatter, ReplicaSum::kAllReduce});
+  v.reach = random.pick<Reach>({Reach::kDirect, Reach::kPerNode});
+  v.ranks_per_node = 2;
   v.micro_batches = random.small(1, 2);
   v.gradients = GradientKind::kExact;
   return schedule;

@@ -1,6 +1,9 @@
 // What hierarchical ZeRO sends and reserves is what the plan said, to the byte.
 #include <gtest/gtest.h>
 
+#include <map>
+
+#include "canzona/plan/legs.h"
 #include "canzona/runtime/test_zero.h"
 #include "canzona/runtime/test_zero_traffic.h"
 
@@ -54,6 +57,92 @@ TEST(ZeroTraffic, OfOtherWishesIsAsPredicted) {
     wish.options = quick("soap");
     expect_as_predicted(small_plan(toy_model(), wish), 1);
   }
+}
+
+// Every group in two legs where its nodes allow it.
+struct OncePerNode {
+  void expect(const Model& model, PlanWish wish, int micro_batches) {
+    wish.zero_options.reach = Reach::kPerNode;
+    SCOPED_TRACE(
+        cat(wish.mesh, " ", wish.zero, ", nodes of ", wish.ranks_per_node));
+    Plan plan;
+    try {
+      plan = small_plan(model, wish);
+    } catch (const UsageError&) {
+      ++num_refused;
+      return;
+    }
+    const ZeroSizes& z = plan.options.zero.sizes;
+    const int before = num_legs;
+    for (const int32_t size : {z.z2, z.z3})
+      if (module_legs(plan, 0, size).across > 1) ++num_legs;
+    if (num_legs > before || with_direct)
+      expect_as_predicted(plan, micro_batches);
+  }
+  bool with_direct = false;
+  int num_legs = 0;
+  int num_refused = 0;
+};
+
+TEST_P(RanksPerNode, EverySizeSendsOncePerNodeWhatThePlanSaid) {
+  OncePerNode trials;
+  for (const ZeroSizes& sizes : all_zero_sizes(8))
+    trials.expect(toy_moe(1), sized(sizes, GetParam()), 2);
+  const std::map<int32_t, std::pair<int, int>> expected = {
+      {1, {0, 0}}, {2, {22, 0}}, {3, {0, 17}}, {4, {8, 0}}, {8, {0, 0}}};
+  EXPECT_EQ(std::pair(trials.num_legs, trials.num_refused),
+            expected.at(GetParam()));
+}
+
+TEST(ZeroTraffic, OncePerNodeOnOtherMeshesIsAsPredicted) {
+  const Model thin =
+      model_of({matrix_tensor("w", 3, 5, Cut::kNone, 0),
+                matrix_tensor("v", 7, 2, Cut::kNone, 0),
+                adamw_tensor("n", 5, 0), adamw_tensor("one", 1, 1)});
+  OncePerNode trials{.with_direct = true};
+  for (const ZeroSizes& sizes : all_zero_sizes(6))
+    for (const int32_t ranks_per_node : {2, 3})
+      trials.expect(thin,
+                    {.mesh = "dp=6",
+                     .zero = to_string(sizes),
+                     .ranks_per_node = ranks_per_node},
+                    1);
+  for (const ZeroSizes& sizes : all_zero_sizes(4))
+    for (const std::string mesh : {"dp=4,tp=2", "dp=4,pp=2"})
+      trials.expect(toy_model(),
+                    {.mesh = mesh,
+                     .parameters = ParameterDtype::kBf16,
+                     .zero = to_string(sizes),
+                     .zero_options = {.message = MessageUnit::kParameter},
+                     .ranks_per_node = mesh == "dp=4,tp=2" ? 4 : 2},
+                    1);
+  EXPECT_GT(trials.num_legs, 20);
+}
+
+// Counted on four nodes of four, 4 micro-batches, where everything divides:
+// 36 N bytes of a rank and step, 9 N once per node, 1.5 N in groups of a node.
+TEST(ZeroTraffic, BetweenNodesIsASixthOrATwentyFourth) {
+  std::vector<Tensor> tensors;
+  for (int32_t i = 0; i < 4; ++i)
+    tensors.push_back(
+        matrix_tensor(cat("layers.", i, ".w"), 64, 16, Cut::kNone, i));
+  const int64_t n = 4 * 64 * 16;
+  const auto slow_bytes = [&](const char* zero, Reach reach) {
+    PlanWish wish{
+        .mesh = "dp=16", .rule = "adamw", .zero = zero, .ranks_per_node = 4};
+    wish.zero_options.reach = reach;
+    Trial trial{.plan = small_plan(model_of(tensors), wish),
+                .steps = 1,
+                .micro_batches = 4};
+    trial.ranks.communicator.ranks_per_node = 4;
+    int64_t most = 0;
+    for (const Groups::Sent& sent : run_trial(trial).sent_slow)
+      most = std::max(most, sent.total());
+    return most;
+  };
+  EXPECT_EQ(slow_bytes("zero3", Reach::kDirect), 36 * n);
+  EXPECT_EQ(slow_bytes("zero3", Reach::kPerNode), 9 * n);
+  EXPECT_EQ(slow_bytes("hier:4", Reach::kDirect) * 2, 3 * n);
 }
 
 // Slices of different length, and of none.

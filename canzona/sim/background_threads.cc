@@ -56,7 +56,8 @@ bool SimulatedGather::move() {
   if (!data_.is_published(module)) return false;
   ++slots_taken_;
   ++next_;
-  issuer_.start(state_.module(module).gather, "gather", module,
+  const ModuleWork& work = state_.module(module);
+  issuer_.start(work.gather, work.gather_inside, "gather", module,
                 [this, end = next_] { num_gathered_ = end; });
   return true;
 }
@@ -88,8 +89,9 @@ bool SimulatedScatter::move() {
   if (issuer_.is_busy() || waiting_.empty()) return false;
   const Waiting gradient = waiting_.front();
   waiting_.pop_front();
-  issuer_.start(state_.module(gradient.module).scatter, "scatter",
-                gradient.module, [this, gradient] {
+  const ModuleWork& work = state_.module(gradient.module);
+  issuer_.start(work.scatter, work.scatter_across, "scatter", gradient.module,
+                [this, gradient] {
                   --num_unfinished_;
                   --slots_taken_;
                   if (gradient.last) data_.reduce(gradient.module);

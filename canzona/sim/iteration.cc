@@ -19,7 +19,8 @@ void check_module(const ModuleWork& module, size_t number) {
   require(module.forward_seconds >= 0 && module.backward_seconds >= 0,
           cat("module ", number, " computes for a negative time"));
   for (const Transfer* transfer :
-       {&module.gather, &module.scatter, &module.reduce, &module.publish})
+       {&module.gather, &module.scatter, &module.gather_inside,
+        &module.scatter_across, &module.reduce, &module.publish})
     check_transfer(*transfer);
 }
 
@@ -68,8 +69,9 @@ WireBytes iteration_bytes(const IterationWork& work) {
     const ModuleWork& module = work.modules[static_cast<size_t>(use.module)];
     const bool completes = use.pass == Pass::kBackward && !use.beside;
     for (int64_t i = 0; i < work.num_micro_batches; ++i) {
-      sum = sum + module.gather.bytes;
-      if (completes) sum = sum + module.scatter.bytes;
+      sum = sum + module.gather.bytes + module.gather_inside.bytes;
+      if (completes)
+        sum = sum + module.scatter.bytes + module.scatter_across.bytes;
     }
     if (completes) sum = sum + module.reduce.bytes + module.publish.bytes;
   }
@@ -135,10 +137,12 @@ double edge_seconds(const IterationWork& work) {
     return seconds_alone(transfer, work.links, work.copy_bytes_per_second);
   };
   const auto first = static_cast<size_t>(work.uses.front().module);
-  double sum =
-      alone(work.modules[first].publish) + alone(work.modules[first].gather);
+  double sum = alone(work.modules[first].publish) +
+               alone(work.modules[first].gather) +
+               alone(work.modules[first].gather_inside);
   if (const ModuleWork* last = last_scattered(work))
-    sum += alone(last->scatter) + alone(last->reduce);
+    sum += alone(last->scatter) + alone(last->scatter_across) +
+           alone(last->reduce);
   return sum;
 }
 

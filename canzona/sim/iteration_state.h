@@ -73,6 +73,15 @@ class RecordedIssuer {
       done();
     });
   }
+  // Two legs of one operation; the second may be empty.
+  template <class Done>
+  void start(const Transfer& first, const Transfer& second, const char* what,
+             int32_t module, Done done) {
+    if (second.empty()) return start(first, what, module, done);
+    start(first, what, module, [this, &second, what, module, done] {
+      start(second, what, module, done);
+    });
+  }
 
  private:
   IterationState& state_;

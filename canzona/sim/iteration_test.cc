@@ -205,5 +205,25 @@ TEST(Iteration, RefusesWhatCannotBe) {
   expect_refused(work, "module 1");
 }
 
+// One module: 3 across and 2 inside before each pass; 4 inside and 5 across
+// after backward.
+TEST(Iteration, LegsComeOneAfterTheOther) {
+  ModuleWork module{.forward_seconds = 10,
+                    .backward_seconds = 10,
+                    .gather = inter_transfer(3),
+                    .scatter = intra_transfer(4)};
+  module.gather_inside = intra_transfer(2);
+  module.scatter_across = inter_transfer(5);
+  const IterationWork work = uniform_work(1, module);
+  const IterationTime time = simulate_with(work, Overlap::kNone);
+  EXPECT_DOUBLE_EQ(time.seconds, 2 * (5 + 10) + 9);
+  EXPECT_DOUBLE_EQ(time.waited(), 5 + 5 + 9);
+  EXPECT_DOUBLE_EQ(time.busy_intra_seconds, 2 + 2 + 4);
+  EXPECT_DOUBLE_EQ(time.busy_inter_seconds, 3 + 3 + 5);
+  EXPECT_DOUBLE_EQ(time.edge_seconds, 5 + 9);
+  EXPECT_EQ(time.bytes.sent_inter, 3 + 3 + 5);
+  EXPECT_EQ(iteration_bytes(work).sent_intra, 2 + 2 + 4);
+}
+
 }  // namespace
 }  // namespace canzona

@@ -159,6 +159,8 @@ class PlanIteration {
       const ModuleWork& b = other.modules[m];
       a.gather = slower(a.gather, b.gather);
       a.scatter = slower(a.scatter, b.scatter);
+      a.gather_inside = slower(a.gather_inside, b.gather_inside);
+      a.scatter_across = slower(a.scatter_across, b.scatter_across);
       a.reduce = slower(a.reduce, b.reduce);
       a.publish = slower(a.publish, b.publish);
     }

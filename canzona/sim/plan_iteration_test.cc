@@ -49,6 +49,40 @@ TEST(PlanIteration, SlowBytesOfZero3AndOfGroupsInNodes) {
               0.01 * static_cast<double>(n));
 }
 
+// In two legs: a quarter of that between nodes, four times as much inside, and
+// as long as both legs one after the other.
+TEST(PlanIteration, ModulesThatSendOncePerNode) {
+  const Model model = toy_model(2);
+  PlanOptions options = zero_options({16, 16, 16});
+  const Plan direct = plan_of(model, "dp=16", options, {"adamw", {}});
+  options.zero.reach = Reach::kPerNode;
+  const Plan plan = plan_of(model, "dp=16", options, {"adamw", {}});
+  const Workload workload = toy_workload();
+  const IterationWork before = plan_iteration(direct, workload, 0);
+  const IterationWork work = plan_iteration(plan, workload, 0);
+  const int64_t all = iteration_bytes(before).sent_inter;
+  EXPECT_NEAR(static_cast<double>(iteration_bytes(work).sent_inter),
+              0.25 * static_cast<double>(all), 0.01 * static_cast<double>(all));
+  for (size_t m = 0; m < work.modules.size(); ++m) {
+    const ModuleWork& module = work.modules[m];
+    if (before.modules[m].gather.empty()) continue;
+    EXPECT_EQ(module.gather.bytes.sent_intra, 0);
+    EXPECT_EQ(module.gather_inside.bytes.sent_inter, 0);
+    EXPECT_EQ(module.scatter.bytes.sent_inter, 0);
+    EXPECT_EQ(module.scatter_across.bytes.sent_intra, 0);
+    EXPECT_EQ(module.gather.messages_inter,
+              before.modules[m].gather.messages_inter / 4);
+    EXPECT_EQ(module.gather_inside.messages_intra,
+              before.modules[m].gather.messages_intra * 4);
+    EXPECT_EQ(module.gather_inside.copied_bytes,
+              before.modules[m].gather.copied_bytes);
+    EXPECT_FALSE(module.gather_inside.empty());
+    EXPECT_FALSE(module.scatter_across.empty());
+  }
+  EXPECT_LT(simulate_iteration(work).seconds,
+            simulate_iteration(before).seconds);
+}
+
 // What predict() counts in a step, and the gathers and scatters beside it.
 void expect_bytes_of_plan(const Plan& plan, int64_t slack) {
   const Workload workload = toy_workload();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "canzona/plan/legs.h"
 #include "canzona/plan/modules.h"
 #include "canzona/plan/parts.h"
 #include "canzona/plan/predict_zero.h"
@@ -31,6 +32,15 @@ WireBytes share_of(const WireBytes& bytes, double share) {
           .received_inter = part(bytes.received_inter)};
 }
 
+WireBytes inside_of(const WireBytes& bytes) {
+  return {.sent_intra = bytes.sent_intra,
+          .received_intra = bytes.received_intra};
+}
+WireBytes across_of(const WireBytes& bytes) {
+  return {.sent_inter = bytes.sent_inter,
+          .received_inter = bytes.received_inter};
+}
+
 class RankTransfers {
  public:
   RankTransfers(const Plan& plan, const RankCost& cost,
@@ -51,8 +61,8 @@ class RankTransfers {
     std::vector<ModuleWork> out(wire.size());
     for (size_t m = 0; m < wire.size(); ++m) {
       if (elements_[m] == 0) continue;
-      out[m].gather = gather(wire[m], m);
-      out[m].scatter = scatter(wire[m], m);
+      set_gather(wire[m], m, out[m]);
+      set_scatter(wire[m], m, out[m]);
       out[m].reduce = reduce(wire[m], m);
       out[m].publish = publish(wire[m], m);
     }
@@ -165,22 +175,41 @@ class RankTransfers {
     return divide_up(divide_up(received, from.all()), workload_.segment_bytes);
   }
 
-  Transfer gather(const ModuleWire& wire, size_t m) const {
-    if (zero_.z3 == 1) return {};
+  Legs legs(int32_t z) const { return module_legs(plan_, rank_, z); }
+
+  void set_gather(const ModuleWire& wire, size_t m, ModuleWork& out) const {
+    if (zero_.z3 == 1) return;
+    const auto [inside, across] = legs(zero_.z3);
     const PeerCount to = group(zero_.z3);
-    Transfer out{.bytes = wire.gather};
-    out.messages_intra = to.intra * messages_[m];
-    out.messages_inter = to.inter * messages_[m];
-    out.copied_bytes =
+    out.gather.bytes = wire.gather;
+    out.gather.messages_intra = to.intra * messages_[m];
+    out.gather.messages_inter = to.inter * messages_[m];
+    const int64_t unpacked =
         elements_[m] * bytes_per_parameter(plan_.options.parameters);
-    return out;
+    if (across == 1) {
+      out.gather.copied_bytes = unpacked;
+      return;
+    }
+    out.gather_inside.bytes = inside_of(wire.gather);
+    out.gather_inside.messages_intra = (inside - 1) * across * messages_[m];
+    out.gather_inside.copied_bytes = unpacked;
+    out.gather = {.bytes = across_of(wire.gather),
+                  .messages_inter = (across - 1) * messages_[m]};
   }
 
-  Transfer scatter(const ModuleWire& wire, size_t m) const {
-    if (zero_.z2 == 1) return {};
-    Transfer out = sum(wire.scatter, group(zero_.z2), m);
-    out.copied_bytes += elements_[m] * kBytesPerFp32;  // packed
-    return out;
+  // Inside a node every piece of the others on other nodes is a sum by itself.
+  void set_scatter(const ModuleWire& wire, size_t m, ModuleWork& out) const {
+    if (zero_.z2 == 1) return;
+    const auto [inside, across] = legs(zero_.z2);
+    if (across == 1) {
+      out.scatter = sum(wire.scatter, group(zero_.z2), m);
+    } else {
+      out.scatter =
+          sum(inside_of(wire.scatter), {.intra = inside - 1}, m, across);
+      out.scatter_across =
+          sum(across_of(wire.scatter), {.inter = across - 1}, m);
+    }
+    out.scatter.copied_bytes += elements_[m] * kBytesPerFp32;  // packed
   }
 
   // An all-reduce is a reduce-scatter and an all-gather of the same bytes.
@@ -208,11 +237,13 @@ class RankTransfers {
     return out;
   }
 
-  // Every segment is a message to each peer; what arrives is added.
-  Transfer sum(const WireBytes& bytes, const PeerCount& with, size_t m) const {
+  // Every segment of every run is a message to each peer; what arrives is
+  // added.
+  Transfer sum(const WireBytes& bytes, const PeerCount& with, size_t m,
+               int64_t runs = 1) const {
     Transfer out{.bytes = bytes};
     const int64_t count =
-        std::max(messages_[m], segments(bytes.received(), with));
+        std::max(runs * messages_[m], segments(bytes.received(), with));
     out.messages_intra = with.intra * count;
     out.messages_inter = with.inter * count;
     out.copied_bytes = bytes.received();
@@ -244,7 +275,10 @@ std::vector<ModuleWork> rank_transfers(const Plan& plan, const RankCost& cost,
         RankTransfers(part, cost, workload, at.rank, run).all();
     for (size_t m = 0; m < sum.size(); ++m) {
       sum[m].gather = both(sum[m].gather, own[m].gather);
+      sum[m].gather_inside = both(sum[m].gather_inside, own[m].gather_inside);
       sum[m].scatter = both(sum[m].scatter, own[m].scatter);
+      sum[m].scatter_across =
+          both(sum[m].scatter_across, own[m].scatter_across);
       sum[m].reduce = both(sum[m].reduce, own[m].reduce);
       sum[m].publish = both(sum[m].publish, own[m].publish);
     }

@@ -74,6 +74,11 @@ inline ModuleWork random_module(Random& random) {
   module.scatter = random_transfer(random, 20);
   module.reduce = random_transfer(random, 20);
   module.publish = random_transfer(random, 20);
+  if (random.between(0, 3) > 0) return module;
+  if (!module.gather.empty())
+    module.gather_inside = random_transfer(random, 20);
+  if (!module.scatter.empty())
+    module.scatter_across = random_transfer(random, 20);
   return module;
 }
 
@@ -122,7 +127,10 @@ void each_transfer(const IterationWork& work, Visit visit) {
     const bool completes = use.pass == Pass::kBackward && !use.beside;
     for (int64_t i = 0; i < work.num_micro_batches; ++i) {
       visit(module.gather);
-      if (completes) visit(module.scatter);
+      visit(module.gather_inside);
+      if (!completes) continue;
+      visit(module.scatter);
+      visit(module.scatter_across);
     }
     if (completes) {
       visit(module.reduce);

@@ -115,6 +115,7 @@ ZeroOptions zero_options_of(const TrainConfig& c, const Mesh& mesh) {
   zero.prefetch = from_key(c, "zero.prefetch",
                            [&] { return parse_prefetch(c.zero.prefetch); });
   zero.replica_sum = parse_replica_sum(c.zero.replica_sum);
+  zero.reach = parse_reach(c.zero.collectives);
   return zero;
 }
 

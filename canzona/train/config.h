@@ -87,6 +87,7 @@ struct TrainConfig {
     std::string message = "module";
     std::string prefetch = "auto";
     std::string replica_sum = "scatter";
+    std::string collectives = "direct";
     bool reuse = false;
   } zero = {};
   struct {

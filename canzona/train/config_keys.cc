@@ -92,6 +92,7 @@ std::vector<ConfigKey> config_keys(TrainConfig& c) {
       text("zero.message", c.zero.message, "what travels together", {"module", "parameter"}),
       text("zero.prefetch", c.zero.prefetch, "modules gathered ahead: a number, or auto"),
       text("zero.replica_sum", c.zero.replica_sum, "how gradients are summed over groups", {"scatter", "allreduce"}),
+      text("zero.collectives", c.zero.collectives, "how modules reach other nodes: every rank of them, or one, which passes on", {"direct", "node"}),
       yes("zero.reuse", c.zero.reuse, "neighbouring micro-batches of a pipeline stage share gathers and scatters"),
       text("links.model", c.links.model, "links to be modelled between threads, such as intra=2GB/s,inter=0.2GB/s; none: memory"),
       whole("links.ranks_per_node", c.links.ranks_per_node, 1, static_cast<double>(kMaxWorld), "consecutive ranks that share a node"),

@@ -65,6 +65,13 @@ for way in '--overlap none' '--overlap main' '--message parameter' \
   # shellcheck disable=SC2086
   trains "$digest" --mesh dp=4 --zero hier:2 $way
 done
+for zero in zero3 zero2 z1=4,z2=2,z3=4; do
+  trains "$digest" --mesh dp=4 --zero $zero --collectives node
+  member_is state_digest "$states"
+  counts --mesh dp=4 --zero $zero --collectives node
+done
+refuses 'has not equally many ranks on each of its nodes of 3' -- train \
+  --mesh dp=4 --zero zero3 --collectives node --ranks-per-node 3
 trains '' --mesh dp=4 --set model.tied=on
 trains "$(member digest)" --mesh dp=4 --zero hier:2 --set model.tied=on
 counts --mesh dp=4 --zero hier:2 --set model.tied=on

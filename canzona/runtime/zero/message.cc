@@ -63,7 +63,6 @@ Message::Message(const Rank& rank, const ModuleTable& table, size_t bucket,
     counts_.push_back(all.count);
     num_elements_ += all.count;
   }
-  own_count_ = counts_[group.own];
   direct_ = is_direct(
       rank.plan,
       rank.plan.buckets[index(group.layouts[0].buckets[bucket].bucket)]);

@@ -69,7 +69,6 @@ class Message {
   int64_t num_elements() const { return num_elements_; }
   const std::vector<int64_t>& counts() const { return counts_; }  // by rank
   int64_t own_first() const { return own_first_; }
-  int64_t own_count() const { return own_count_; }
 
   void to_slot(const WireOps& ops, std::byte* slot, const std::byte* message,
                int64_t element_bytes) const;
@@ -81,7 +80,6 @@ class Message {
   std::vector<RunCopy> copies_;
   int64_t num_elements_ = 0;
   int64_t own_first_ = 0;
-  int64_t own_count_ = 0;
   bool direct_ = false;
 };
 

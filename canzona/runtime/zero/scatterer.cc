@@ -228,7 +228,6 @@ void Scatterer::scatter_bucket(const Parcel& parcel, int32_t bucket) {
   rank_.groups.gradients()->reduce_scatter_v(
       reduction_of(rank_.options.wire),
       {sent, index(message.num_elements() * kBytesPerFp32)}, message.counts(),
-      {own, index(message.own_count() * kBytesPerFp32)},
       {.label = table_.label(parcel.module)});
   const int64_t end = steady_nanoseconds();
   auto* sum =

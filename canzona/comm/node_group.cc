@@ -1,0 +1,97 @@
+#include "canzona/comm/node_group.h"
+
+#include <utility>
+
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+
+namespace canzona {
+
+NodeGroup::NodeGroup(std::unique_ptr<Communicator> inside,
+                     std::unique_ptr<Communicator> across, const WireOps& ops)
+    : inside_(std::move(inside)), across_(std::move(across)), ops_(ops) {
+  offsets_.resize(static_cast<size_t>(size()));
+  if (across_ == nullptr) return;
+  across_counts_.resize(static_cast<size_t>(across_->size()));
+  across_offsets_.resize(across_counts_.size());
+}
+
+int NodeGroup::rank() const {
+  const int node = across_ == nullptr ? 0 : across_->rank();
+  return node * inside_->size() + inside_->rank();
+}
+
+int NodeGroup::size() const {
+  return inside_->size() * (across_ == nullptr ? 1 : across_->size());
+}
+
+void NodeGroup::lay_out(std::span<const int64_t> counts, int64_t element,
+                        size_t whole) {
+  if (counts.size() != offsets_.size())
+    throw UsageError(cat(inside_->name(), ": ", counts.size(), " counts for ",
+                         size(), " ranks"));
+  const auto limit = static_cast<int64_t>(whole);
+  int64_t next = 0;
+  for (size_t i = 0; i < counts.size(); ++i) {
+    if (counts[i] < 0 || counts[i] > (limit - next) / element)
+      throw UsageError(cat(inside_->name(), ": counts are negative or above ",
+                           limit, " bytes"));
+    offsets_[i] = next;
+    next += counts[i] * element;
+  }
+  if (!std::cmp_equal(next, whole))
+    throw UsageError(cat(inside_->name(), ": counts of ", next,
+                         " bytes, a buffer of ", whole));
+  const auto step = static_cast<size_t>(inside_->size());
+  auto i = static_cast<size_t>(inside_->rank());
+  for (size_t node = 0; node < across_counts_.size(); ++node, i += step) {
+    across_counts_[node] = counts[i];
+    across_offsets_[node] = offsets_[i];
+  }
+}
+
+void NodeGroup::all_gather_v(std::span<const std::byte> input,
+                             std::span<const int64_t> bytes,
+                             std::span<std::byte> output, const Call& call) {
+  if (across_ == nullptr)
+    return inside_->all_gather_v(input, bytes, output, call);
+  lay_out(bytes, 1, output.size());
+  const auto own = static_cast<size_t>(rank());
+  if (!std::cmp_equal(input.size(), bytes[own]))
+    throw UsageError(cat(inside_->name(), ": this rank's count is ", bytes[own],
+                         " bytes, its buffer has ", input.size()));
+  std::byte* place = output.data() + offsets_[own];
+  if (place != input.data()) ops_.copy(place, input.data(), bytes[own]);
+  across_->all_gather_runs(across_runs(output), call);
+  inside_->all_gather_runs(inside_runs(output, bytes), call);
+}
+
+void NodeGroup::reduce_scatter_v(Reduction reduction, std::span<std::byte> data,
+                                 std::span<const int64_t> counts,
+                                 const Call& call) {
+  const int64_t element = element_bytes(reduction);
+  lay_out(counts, element, data.size());
+  if (across_ != nullptr) {
+    inside_->reduce_scatter_runs(reduction, inside_runs(data, counts), call);
+    across_->reduce_scatter_runs(reduction, across_runs(data), call);
+    return;
+  }
+  const auto own = static_cast<size_t>(rank());
+  inside_->reduce_scatter_v(
+      reduction, data, counts,
+      data.subspan(static_cast<size_t>(offsets_[own]),
+                   static_cast<size_t>(counts[own] * element)),
+      call);
+}
+
+TrafficLog::Row NodeGroup::traffic(Operation operation) const {
+  TrafficLog::Row sum = inside_->traffic().of(operation);
+  if (across_ == nullptr) return sum;
+  const TrafficLog::Row& more = across_->traffic().of(operation);
+  sum.calls += more.calls;
+  sum.sent += more.sent;
+  sum.sent_slow += more.sent_slow;
+  return sum;
+}
+
+}  // namespace canzona

@@ -1,0 +1,70 @@
+// A group that may reach over several nodes, and sends every byte at most once
+// to each of them.
+//
+//   NodeGroup group(std::move(inside), std::move(across), ops);
+//   group.all_gather_v(slice, bytes_of_each_rank, whole);
+//
+// The group's ranks are numbered node by node, equally many on each. `inside`
+// has those of this rank's node, `across` those that stand where it stands on
+// their nodes: rank = across.rank · inside.size + inside.rank. A gather goes
+// across first, every slice to one rank of each node, which then passes it on
+// inside. A scatter sums inside first, so that one partial sum of each slice
+// leaves the node.
+//
+// Sums are trees over the ranks of a node, then over nodes (tree_sum.h): the
+// bits of a sum over all ranks at once where a node has a power of two of them,
+// other ones where it has not, or where bf16 travels: partial sums are rounded
+// again.
+//
+// Threads, errors and counts are those of the two communicators; nothing is
+// allocated after construction.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "canzona/comm/communicator.h"
+
+namespace canzona {
+
+class NodeGroup {
+ public:
+  // Without `across` the group is `inside`, and all exchange with all.
+  NodeGroup(std::unique_ptr<Communicator> inside,
+            std::unique_ptr<Communicator> across, const WireOps& ops);
+
+  int rank() const;
+  int size() const;
+
+  // As of Communicator.
+  void all_gather_v(std::span<const std::byte> input,
+                    std::span<const int64_t> bytes, std::span<std::byte> output,
+                    const Call& call = {});
+  // In place: the sum comes where this rank's own piece was. All other pieces
+  // are spoilt.
+  void reduce_scatter_v(Reduction reduction, std::span<std::byte> data,
+                        std::span<const int64_t> counts, const Call& call = {});
+
+  // Of both communicators, since the beginning. Call it while nothing is under
+  // way.
+  TrafficLog::Row traffic(Operation operation) const;
+
+ private:
+  // Writes down where pieces lie; UsageError unless they fill the buffer.
+  void lay_out(std::span<const int64_t> counts, int64_t element, size_t whole);
+  PieceRuns inside_runs(std::span<std::byte> data,
+                        std::span<const int64_t> counts) const {
+    return {data, counts, offsets_};
+  }
+  PieceRuns across_runs(std::span<std::byte> data) const {
+    return {data, across_counts_, across_offsets_};
+  }
+
+  std::unique_ptr<Communicator> inside_, across_;
+  const WireOps& ops_;
+  // Of the operation under way: of all pieces, and of those across.
+  std::vector<int64_t> offsets_, across_counts_, across_offsets_;
+};
+
+}  // namespace canzona
