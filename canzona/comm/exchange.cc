@@ -14,6 +14,7 @@ using Clock = std::chrono::steady_clock;
 
 std::string ranks_text(const std::vector<int>& ranks) {
   std::vector<std::string> words;
+  words.reserve(ranks.size());
   for (int rank : ranks) words.push_back(std::to_string(rank));
   return cat(ranks.size() == 1 ? "rank " : "ranks ", join(words, ", "));
 }

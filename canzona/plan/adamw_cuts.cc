@@ -19,15 +19,16 @@ int64_t adamw_elements(const Problem& p, const Bucket& bucket) {
 // Bytes that the matrices of each home (of all stages) keep on its fullest
 // rank.
 std::vector<int64_t> matrix_bytes(const Problem& p, const Assignment& a) {
-  const auto homes = static_cast<size_t>(p.grid.homes() * p.grid.pp);
+  const auto per_stage = static_cast<size_t>(p.grid.homes());
+  const size_t homes = per_stage * static_cast<size_t>(p.grid.pp);
   const auto tp = static_cast<size_t>(p.grid.tp);
   std::vector<int64_t> home(homes, 0), owner(homes * tp, 0);
   for (const OpenBucket& bucket : p.buckets) {
     const int32_t stage = p.buffers[static_cast<size_t>(bucket.buffer)].stage;
+    const size_t first = static_cast<size_t>(stage) * per_stage;
     for (int32_t t : bucket.matrix_tensors) {
       const auto i = static_cast<size_t>(t);
-      const auto h = static_cast<size_t>(stage * p.grid.homes() +
-                                         stage_home(p, t, a.home[i]));
+      const size_t h = first + static_cast<size_t>(stage_home(p, t, a.home[i]));
       home[h] += p.home_bytes[i];
       for (int32_t m = p.first_matrix[i]; m < p.first_matrix[i + 1]; ++m) {
         owner[h * tp + static_cast<size_t>(a.owner[static_cast<size_t>(m)])] +=
@@ -141,8 +142,8 @@ void cut_adamw_level(const Problem& p, const Assignment& a,
     for (int32_t h = 0; h < buffer.num_homes; ++h) {
       const int32_t home =
           buffer.ep < 0 ? h : p.grid.home_of_expert(h, buffer.ep);
-      own.push_back(
-          bytes[static_cast<size_t>(buffer.stage * p.grid.homes() + home)]);
+      const int32_t in_all = buffer.stage * p.grid.homes() + home;
+      own.push_back(bytes[static_cast<size_t>(in_all)]);
     }
     int64_t elements = 0;
     for (const Bucket& bucket : buckets) {

@@ -80,11 +80,12 @@ Sums sums_by_rank(const Plan& plan) {
 
 // A matrix counts once for its home, however many tp ranks compute it.
 Sums sums_by_home(const Plan& plan) {
-  Sums sums(static_cast<size_t>(plan.grid.pp * plan.grid.homes()));
+  const int32_t num_homes = plan.grid.pp * plan.grid.homes();
+  Sums sums(static_cast<size_t>(num_homes));
   for (size_t m = 0; m < plan.matrices.size(); ++m) {
     each_home(plan, plan.matrices[m].tensor, [&](int32_t stage, int32_t home) {
-      add_matrix(plan, m, static_cast<size_t>(stage * plan.grid.homes() + home),
-                 sums);
+      const int32_t in_all = stage * plan.grid.homes() + home;
+      add_matrix(plan, m, static_cast<size_t>(in_all), sums);
     });
   }
   return sums;

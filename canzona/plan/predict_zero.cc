@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "canzona/plan/expert_wire.h"
 #include "canzona/plan/legs.h"
 #include "canzona/plan/modules.h"
 #include "canzona/plan/parts.h"
@@ -261,8 +262,9 @@ std::vector<ModuleWire> module_wire(const Plan& plan, int32_t world_rank) {
   for (const Bucket& bucket : plan.buckets) {
     const Buffer& buffer = buffer_of(plan, bucket);
     if (buffer.stage != stage || bucket.tensors.empty()) continue;
-    wire.add_bucket(bucket,
-                    out[static_cast<size_t>(first_module(plan, bucket))]);
+    ModuleWire& module = out[static_cast<size_t>(first_module(plan, bucket))];
+    if (buffer.ep >= 0) module += expert_wire(plan, bucket, world_rank);
+    if (buffer.ep < 0) wire.add_bucket(bucket, module);
   }
   return out;
 }

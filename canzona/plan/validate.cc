@@ -195,17 +195,17 @@ class Validation {
 
   // Rounds of a home are numbered without gaps.
   void check_micro_groups() {
-    std::vector<std::set<int32_t>> rounds(
-        static_cast<size_t>(plan_.grid.pp * plan_.grid.homes()));
+    const int32_t num_homes = plan_.grid.pp * plan_.grid.homes();
+    std::vector<std::set<int32_t>> rounds(static_cast<size_t>(num_homes));
     for (size_t m = 0; m < plan_.matrices.size(); ++m) {
       const int32_t t = plan_.matrices[m].tensor;
       if (plan_.bucket_of[static_cast<size_t>(t)] < 0) continue;
       const Buffer& buffer = plan_.buffer_of(t);
       const int32_t home = std::max(plan_.home[static_cast<size_t>(t)], 0);
       if (home >= buffer.num_homes) continue;  // said above
-      rounds[static_cast<size_t>(buffer.stage * plan_.grid.homes() +
-                                 plan_.stage_home(buffer, home))]
-          .insert(plan_.micro_group[m]);
+      const int32_t in_all =
+          buffer.stage * plan_.grid.homes() + plan_.stage_home(buffer, home);
+      rounds[static_cast<size_t>(in_all)].insert(plan_.micro_group[m]);
     }
     for (size_t h = 0; h < rounds.size(); ++h) {
       if (!rounds[h].empty() &&

@@ -259,8 +259,8 @@ class Stage {
 
   size_t rank_of(int32_t t, int32_t m) const {
     const int32_t home = stage_home(p_, t, a_.home[static_cast<size_t>(t)]);
-    return static_cast<size_t>(home * p_.grid.tp +
-                               a_.owner[static_cast<size_t>(m)]);
+    const int32_t rank = home * p_.grid.tp + a_.owner[static_cast<size_t>(m)];
+    return static_cast<size_t>(rank);
   }
 
   // Where bytes overruled the bundles: tensors swapped one by one.

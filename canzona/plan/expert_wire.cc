@@ -1,0 +1,48 @@
+#include "canzona/plan/expert_wire.h"
+
+#include <functional>
+
+#include "canzona/plan/peers.h"
+#include "canzona/plan/predict_parts.h"
+#include "canzona/plan/runs.h"
+
+namespace canzona {
+
+ModuleWire expert_wire(const Plan& plan, const Bucket& bucket,
+                       int32_t world_rank) {
+  const Buffer& buffer = plan.buffers[static_cast<size_t>(bucket.buffer)];
+  const int32_t t = world_rank % plan.mesh.tp;
+  bool is_here = false;
+  const auto among = [&](const std::function<int64_t(int64_t)>& run_of) {
+    Peers peers(plan, world_rank);
+    for (int32_t h = 0; h < buffer.num_homes; ++h) {
+      const int32_t home = plan.stage_home(buffer, h);
+      const int32_t rank = plan.mesh.rank(buffer.stage, home, t);
+      is_here = is_here || rank == world_rank;
+      peers.add(rank, run_of(h));
+    }
+    return peers;
+  };
+  const std::vector<int64_t> matrices = matrix_runs(plan, bucket, 0);
+  const std::vector<int64_t> others = adamw_runs(plan, bucket, 0);
+  const Peers runs = among([&](int64_t h) {
+    return matrices[static_cast<size_t>(h)] + others[static_cast<size_t>(h)];
+  });
+  if (!is_here) return {};
+  ModuleWire out;
+  if (plan.traffic != Traffic::kAllReduce)
+    out.publish = runs.all_gather(bytes_per_parameter(plan));
+  if (is_scattered(plan.traffic)) {
+    out.reduce = runs.reduce_scatter(kBytesPerFp32);
+    return out;
+  }
+  const int64_t all = kept_elements(plan, bucket, 0, Resting::kGradients);
+  const Peers shares = among([&](int64_t h) {
+    return all * (h + 1) / buffer.num_homes - all * h / buffer.num_homes;
+  });
+  out.reduce = shares.reduce_scatter(kBytesPerFp32);
+  out.reduce += shares.all_gather(kBytesPerFp32);
+  return out;
+}
+
+}  // namespace canzona
