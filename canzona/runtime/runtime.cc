@@ -140,6 +140,8 @@ void Runtime::Parts::finish_gradients() {
 }
 
 double Runtime::Parts::busy() const {
+  if (rank.groups.has_links())
+    return std::chrono::duration<double>(rank.groups.links_busy()).count();
   double busy = std::chrono::duration<double>(rank.groups.busy()).count();
   if (gatherer != nullptr) busy += gatherer->busy();
   if (scatterer != nullptr) busy += scatterer->busy();
@@ -256,7 +258,11 @@ void Runtime::hold_params(bool held) { parts_->publisher.hold(held); }
 int64_t Runtime::steps_done() const { return parts_->steps_done; }
 RuntimeTimes Runtime::times() const {
   RuntimeTimes times = parts_->rank.times;
+  const Groups& groups = parts_->rank.groups;
   times.links_busy = parts_->busy();
+  times.links_modelled = groups.has_links();
+  times.exchange_busy =
+      std::chrono::duration<double>(groups.exchange_busy()).count();
   return times;
 }
 Groups::Sent Runtime::sent() {

@@ -171,15 +171,19 @@ class RankTransfers {
     Transfer out{.bytes = wire.gather};
     out.messages_intra = to.intra * messages_[m];
     out.messages_inter = to.inter * messages_[m];
-    out.copied_bytes =
+    const int64_t bytes =
         elements_[m] * bytes_per_parameter(plan_.options.parameters);
+    out.packed_bytes = bytes / zero_.z3;
+    out.copied_bytes = bytes;
     return out;
   }
 
   Transfer scatter(const ModuleWire& wire, size_t m) const {
     if (zero_.z2 == 1) return {};
     Transfer out = sum(wire.scatter, group(zero_.z2), m);
-    out.copied_bytes += elements_[m] * kBytesPerFp32;  // packed
+    const int64_t bytes = elements_[m] * kBytesPerFp32;
+    out.packed_bytes = bytes;
+    out.copied_bytes += bytes / zero_.z2;  // added to what there is
     return out;
   }
 
@@ -195,6 +199,8 @@ class RankTransfers {
     out.messages_inter += added.messages_inter + (repeats ? back.inter : 0);
     out.copied_bytes += added.copied_bytes;
     out.parts = std::max(out.parts, added.parts);
+    if (!out.empty() && is_staged())
+      out.packed_bytes = elements_[m] / zero_.z2 * kBytesPerFp32;
     return out;
   }
 
@@ -205,8 +211,17 @@ class RankTransfers {
     Transfer out{.bytes = wire.publish};
     out.messages_intra = to.intra * messages_[m];
     out.messages_inter = to.inter * messages_[m];
+    if (!out.empty() && is_staged()) {
+      const int64_t bytes =
+          elements_[m] * bytes_per_parameter(plan_.options.parameters);
+      out.packed_bytes = bytes / zero_.z1;
+      out.copied_bytes = bytes / zero_.z3;
+    }
     return out;
   }
+
+  // Slices of a module are put together for the wire.
+  bool is_staged() const { return plan_.grid.places > 1; }
 
   // Every segment is a message to each peer; what arrives is added.
   Transfer sum(const WireBytes& bytes, const PeerCount& with, size_t m) const {
@@ -249,6 +264,7 @@ Transfer slower(const Transfer& a, const Transfer& b) {
                .received_inter = most(&WireBytes::received_inter)};
   out.messages_intra = std::max(a.messages_intra, b.messages_intra);
   out.messages_inter = std::max(a.messages_inter, b.messages_inter);
+  out.packed_bytes = std::max(a.packed_bytes, b.packed_bytes);
   out.copied_bytes = std::max(a.copied_bytes, b.copied_bytes);
   out.parts = std::max(a.parts, b.parts);
   return out;

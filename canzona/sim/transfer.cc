@@ -29,25 +29,34 @@ PortSeconds port_seconds(const Transfer& transfer, const Links& links) {
           seconds(bytes.received_inter, transfer.messages_inter, inter)};
 }
 
-double copy_seconds(const Transfer& transfer, double copy_bytes_per_second) {
-  if (!(copy_bytes_per_second > 0)) return 0;
-  return static_cast<double>(transfer.copied_bytes) / copy_bytes_per_second;
+CopySeconds copy_seconds(const Transfer& transfer,
+                         double copy_bytes_per_second) {
+  if (!(copy_bytes_per_second > 0)) return {};
+  const auto seconds = [&](int64_t bytes, int64_t parts) {
+    return static_cast<double>(bytes) /
+           (static_cast<double>(parts) * copy_bytes_per_second);
+  };
+  return {seconds(transfer.packed_bytes, 1),
+          seconds(transfer.bytes.received(), transfer.parts),
+          seconds(transfer.copied_bytes, transfer.parts)};
 }
 
 double seconds_alone(const Transfer& transfer, const Links& links,
                      double copy_bytes_per_second) {
   const auto parts = static_cast<double>(transfer.parts);
   const double wire = std::ranges::max(port_seconds(transfer, links)) / parts;
-  const double copy = copy_seconds(transfer, copy_bytes_per_second) / parts;
-  return wire + (parts - 1) * std::max(wire, copy) + copy;
+  const CopySeconds copy = copy_seconds(transfer, copy_bytes_per_second);
+  return copy.pack + std::max(wire, copy.on_wire) +
+         (parts - 1) * std::max(wire, copy.arrived + copy.on_wire) +
+         copy.arrived;
 }
 
 void check_transfer(const Transfer& transfer) {
   const WireBytes& bytes = transfer.bytes;
-  const int64_t least =
-      std::min({bytes.sent_intra, bytes.sent_inter, bytes.received_intra,
-                bytes.received_inter, transfer.messages_intra,
-                transfer.messages_inter, transfer.copied_bytes});
+  const int64_t least = std::min(
+      {bytes.sent_intra, bytes.sent_inter, bytes.received_intra,
+       bytes.received_inter, transfer.messages_intra, transfer.messages_inter,
+       transfer.packed_bytes, transfer.copied_bytes});
   if (least < 0)
     throw UsageError(cat("a transfer counts bytes and messages, got ", least));
   if (transfer.parts < 1)
