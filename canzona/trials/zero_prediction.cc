@@ -60,11 +60,15 @@ double step_seconds(const Plan& plan, Overlap overlap,
   const double elements = inputs.step_per_byte * work.bytes;
   const double compute =
       inputs.step_per_transform * work.transform_seconds + elements;
-  return std::max(compute, planned_exchange(plan).step_seconds(
-                               {.per_transform = inputs.step_per_transform,
-                                .elements = elements,
-                                .per_operation = inputs.meetings.beside_compute,
-                                .pipelined = overlap != Overlap::kNone}));
+  const bool pipelined = overlap != Overlap::kNone;
+  const SharedMeetings& meetings = inputs.meetings;
+  return std::max(
+      compute,
+      planned_exchange(plan).step_seconds(
+          {.per_transform = inputs.step_per_transform,
+           .elements = elements,
+           .per_operation = pipelined ? meetings.beside_compute : meetings.idle,
+           .pipelined = pipelined}));
 }
 
 Workload workload_of(const TrainSettings& settings, const Plan& plan,
