@@ -91,12 +91,12 @@ class Predicted {
 
 // Every rank holds all 24 elements of its plane in bf16, their gradients in
 // fp32; master weights and momentum only of its home's tensors. The largest
-// round takes a's 32 elements, in three slots: an owner's shard is among them,
+// round takes a's 32 elements, in four slots: an owner's shard is among them,
 // where all ranks repeat an update it lies beside.
 void expect_memory_of_homes(const Predicted& p, int64_t beside = 0) {
   EXPECT_THAT(p.memory(&RankMemory::master), ElementsAre(64, 64, 32, 32));
   EXPECT_THAT(p.memory(&RankMemory::states), ElementsAre(64, 64, 32, 32));
-  EXPECT_THAT(p.memory(&RankMemory::buffers), Each(3 * (32 + beside) * 4));
+  EXPECT_THAT(p.memory(&RankMemory::buffers), Each(4 * (32 + beside) * 4));
 }
 
 // Shards to the owner, updates back.
