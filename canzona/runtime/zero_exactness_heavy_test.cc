@@ -60,6 +60,21 @@ TEST_P(ZeroSweep, TwentyStepsOfOtherNumbersOfRanks) {
   }
 }
 
+// dp=2, ep=2: every size of dense tensors with every one of experts.
+TEST_P(ZeroSweep, TwentyStepsOfExpertsOnTheirOwnRanks) {
+  if (!std::get<1>(GetParam())) GTEST_SKIP() << "a model without experts";
+  Random random(4);
+  ResultClasses results(model(), 2);
+  for (const ZeroSizes& sizes : all_zero_sizes(4))
+    for (const ZeroSizes& experts : all_zero_sizes(2)) {
+      ZeroVariant v = variant(random, sizes, 2);
+      v.ep = 2;
+      v.experts = spreads(v.strategy) ? experts : ZeroSizes{2, 2, 2};
+      ASSERT_TRUE(results.fit(v));
+    }
+  EXPECT_EQ(results.count(), 1U);
+}
+
 INSTANTIATE_TEST_SUITE_P(Heavy, ZeroSweep,
                          testing::Combine(testing::Values("muon", "shampoo",
                                                           "soap", "adamw"),

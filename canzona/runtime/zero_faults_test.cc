@@ -29,6 +29,7 @@ struct Stage {
   std::string group;
   Operation operation;
   size_t peer;
+  int32_t ep = 1;
 };
 
 std::vector<Stage> stages() {
@@ -36,7 +37,19 @@ std::vector<Stage> stages() {
           {"scatter", {4, 2, 2}, "gradients", Operation::kReduceScatter, 0},
           {"sum", {4, 2, 2}, "data", Operation::kReduceScatter, 3},
           {"replicas", {2, 2, 2}, "replicas", Operation::kAllReduce, 3},
-          {"publish", {4, 2, 2}, "data", Operation::kAllGather, 3}};
+          {"publish", {4, 2, 2}, "data", Operation::kAllGather, 3},
+          {"experts_gather",
+           {4, 2, 2},
+           "experts: parameters",
+           Operation::kAllGather,
+           3,
+           2},
+          {"experts_scatter",
+           {4, 2, 2},
+           "experts: gradients",
+           Operation::kReduceScatter,
+           3,
+           2}};
 }
 
 // Fails, or stays, at the victim's second operation of its kind.
@@ -76,8 +89,11 @@ class FaultyGate final : public Gate {
 // What each rank said when it lost another.
 std::vector<std::string> said(const Stage& stage, bool stays, Overlap overlap) {
   Trial trial;
+  ZeroVariant variant{.sizes = stage.sizes, .overlap = overlap};
+  variant.ep = stage.ep;
+  if (stage.ep > 1) variant.experts = {2, 2, 2};
   trial.plan =
-      zero_plan(toy_model(), 4, {.sizes = stage.sizes, .overlap = overlap});
+      zero_plan(stage.ep > 1 ? toy_moe() : toy_model(), 4 / stage.ep, variant);
   FaultyGate gate(stage, stays);
   RunOptions options;
   options.world.gate = &gate;

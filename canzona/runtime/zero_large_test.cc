@@ -40,7 +40,9 @@ TEST_P(LargeModules, HaveSlotsOfTheirOwn) {
       seen.emplace(result.parameters, result.states);
       ASSERT_EQ(seen.size(), 1U);
       const PoolSizes pools = pool_sizes(trial.plan, 0);
-      if (sizes.places() > 1) EXPECT_GT(pools.large_slot, pools.slot);
+      if (sizes.places() > 1) {
+        EXPECT_GT(pools.large_slot, pools.slot);
+      }
       const std::vector<RankCost> predicted = predict(trial.plan);
       for (size_t r = 0; r < predicted.size(); ++r) {
         EXPECT_EQ(result.memory[r].pools, predicted[r].memory.pools);
@@ -61,8 +63,8 @@ TEST(LargeModulesAlone, NeedNoStaging) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Heads, LargeModules, testing::Bool(),
-                         [](const auto& info) {
-                           return info.param ? "tied" : "untied";
+                         [](const auto& of) {
+                           return of.param ? "tied" : "untied";
                          });
 
 }  // namespace

@@ -37,11 +37,15 @@ class LateGate final : public Gate {
   std::atomic<uint64_t> drawn_ = 0;
 };
 
+Model model_for(const ZeroVariant& v) {
+  return v.ep > 1 ? toy_moe(3) : toy_model(3);
+}
+
 std::string digest_of(const Schedule& schedule) {
   Witness witness;
   LateGate gate(schedule.seed);
-  Trial trial =
-      zero_trial(toy_model(3), schedule.dp, schedule.variant, witness);
+  Trial trial = zero_trial(model_for(schedule.variant), schedule.dp,
+                           schedule.variant, witness);
   trial.ranks.world.gate = &gate;
   std::atomic<uint64_t> drawn = 0;
   const auto look = trial.in_use;
@@ -68,8 +72,13 @@ Schedule random_schedule(uint64_t seed) {
   Random random(seed);
   Schedule schedule{.seed = seed, .dp = random.pick<int32_t>({2, 4})};
   ZeroVariant& v = schedule.variant;
+  if (random.small(0, 3) == 0) {
+    v.ep = 2;
+    schedule.dp = 2;
+    v.experts = random.pick(all_zero_sizes(schedule.dp));
+  }
   do {
-    v.sizes = random.pick(all_zero_sizes(schedule.dp));
+    v.sizes = random.pick(all_zero_sizes(schedule.dp * v.ep));
   } while (v.sizes.places() == 1);
   v.rule = random.pick<std::string>({"muon", "soap", "adamw"});
   v.overlap =
@@ -92,14 +101,15 @@ std::string to_string(const Schedule& schedule) {
 
 bool Schedules::agrees(const Schedule& schedule) {
   ZeroVariant plain;
-  plain.sizes = {schedule.dp, 1, 1};
+  plain.ep = schedule.variant.ep;
+  plain.sizes = {schedule.dp * plain.ep, 1, 1};
   plain.rule = schedule.variant.rule;
   plain.gradients = schedule.variant.gradients;
   plain.micro_batches = schedule.variant.micro_batches;
-  std::string& expected =
-      expected_[cat(schedule.dp, " ", plain.rule, " ", plain.micro_batches)];
+  std::string& expected = expected_[cat(schedule.dp, " ", plain.ep, " ",
+                                        plain.rule, " ", plain.micro_batches)];
   if (expected.empty())
-    expected = zero_digest(toy_model(3), schedule.dp, plain);
+    expected = zero_digest(model_for(plain), schedule.dp, plain);
   return !expected.empty() && digest_of(schedule) == expected;
 }
 

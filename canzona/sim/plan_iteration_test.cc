@@ -93,8 +93,9 @@ TEST(PlanIteration, BytesOfExpertsOnTheirOwnRanksAreThoseOfThePlan) {
       if (plan.parts.empty()) continue;  // shared out by elements, as above
       SCOPED_TRACE(cat(to_string(dense), " experts ", to_string(experts)));
       expect_bytes_of_plan(plan, 0);
-      const IterationPrediction predicted =
-          predict_iteration(plan, toy_workload(2));
+      Workload workload = toy_workload(2);
+      workload.compute.experts_per_token = 2;
+      const IterationPrediction predicted = predict_iteration(plan, workload);
       EXPECT_EQ(predicted.memory_bytes,
                 plan.summary.memory_per_rank_max.value());
       EXPECT_GT(predicted.time.seconds, 0);

@@ -136,10 +136,11 @@ TEST(Train, MemoryIsWhatWasPredicted) {
     EXPECT_LE(std::ranges::max(result.memory_bytes),
               planned + training_memory(settings, plan))
         << mesh;
-    if (plan.mesh.pp == 1)
+    if (plan.mesh.pp == 1) {
       EXPECT_EQ(std::ranges::max(result.memory_bytes),
                 planned + training_memory(settings, plan))
           << mesh;
+    }
   }
 }
 
