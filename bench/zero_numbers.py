@@ -32,7 +32,7 @@ from zero_report import (OVERLAP_HEADER, cells, find, hidden_text, link_text,
 from zero_rules import run_auto, run_rules, run_step, run_tensor
 from zero_session import DEEP, Bench
 
-SHARES = {"two": 60, "bytes": 60, "overlap": 200, "nodes": 150, "rules": 220,
+SHARES = {"two": 60, "bytes": 120, "overlap": 200, "nodes": 150, "rules": 220,
           "step": 80, "auto": 180, "tensor": 130}
 
 
