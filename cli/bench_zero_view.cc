@@ -77,9 +77,8 @@ double against_none(const ZeroReport& report, const ZeroCell& cell) {
 
 std::string times_table(const ZeroReport& report, const Ink& ink) {
   Table table("<<>>>>>>>>>>");
-  table.header({"z1,z2,z3", "overlap", "iteration", "spread", "predicted",
-                "none :", "hidden", "covered", "in step", "computes", "waits",
-                "edge"});
+  table.header({"z1,z2,z3", "overlap", "takes", "spread", "predicted", "none :",
+                "hidden", "covered", "step", "computes", "waits", "edge"});
   for (const ZeroCell* cell : report.ran()) {
     const double seconds = cell->iteration_seconds();
     const double speed_up = against_none(report, *cell);

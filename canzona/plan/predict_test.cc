@@ -148,7 +148,7 @@ TEST(Predict, ReplicatedKeepsEverythingEverywhere) {
   EXPECT_THAT(p.memory(&RankMemory::gradients), Each(24 * 4));
   EXPECT_THAT(p.memory(&RankMemory::master), Each(24 * 4));
   EXPECT_THAT(p.memory(&RankMemory::states), Each(24 * 4));
-  EXPECT_THAT(p.memory(&RankMemory::buffers), Each(3 * (32 + 16) * 4));
+  EXPECT_THAT(p.memory(&RankMemory::buffers), Each(4 * (32 + 16) * 4));
   EXPECT_THAT(p.sent(Collective::kAllReduce), Each(2 * 12 * 4));
   EXPECT_THAT(p.received(Collective::kAllReduce), Each(2 * 12 * 4));
   EXPECT_THAT(p.sent(Collective::kGather), Each(24 * 4));
@@ -220,7 +220,7 @@ TEST(Predict, AdamWPiecesLieWhereTheyAreCut) {
   EXPECT_THAT(p.memory(&RankMemory::states),
               ElementsAre(64 + 56, 64 + 56, 32 + 24, 32 + 24));
   EXPECT_THAT(p.sent(Collective::kReduceScatter), ElementsAre(44, 44, 92, 92));
-  EXPECT_EQ(p[0].memory.total(), Bytes(68 + 136 + 92 + 120 + 384));
+  EXPECT_EQ(p[0].memory.total(), Bytes(68 + 136 + 92 + 120 + 512));
 }
 
 // A tensor that tp does not cut is whole everywhere: nothing to gather, the
