@@ -160,6 +160,14 @@ std::string notes(const ZeroComparison& all) {
         "  with z1 below {} states are kept and the step is computed {}/z1 "
         "times\n",
         all.mesh.homes(), all.mesh.homes());
+  const int32_t homes = all.mesh.expert_homes();
+  if (count([&](const ComparedZero& row) {
+        return row.experts.z1 > 0 && row.experts.z1 < homes;
+      }) > 0)
+    out += fmt::format(
+        "  with z1 of experts below {} theirs are kept and computed {}/z1 "
+        "times\n",
+        homes, homes);
   return out;
 }
 
