@@ -21,8 +21,8 @@ shift 4
 # MPICH's launcher kills the others at once, whatever they have to say.
 num_heard=3
 "$mpirun" --version 2>&1 | grep -q HYDRA && num_heard=0
-# Deadline, start and mpirun's own two pauses of a second, on a busy machine.
-limit_s=20
+# The start and mpirun's own two pauses of a second, on a busy machine.
+limit_s=$((20 + (deadline_ms + grace_ms) / 1000))
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 failures=0

@@ -1,20 +1,21 @@
 #!/bin/sh
-# step_faults.sh <mpirun> <canzona> plain|zero <seed> <trials> <seconds>
+# step_faults.sh <mpirun> <canzona> <deadline in ms> <grace in ms>
+#                plain|zero <seed> <trials>
 #
 # Runs steps of a plan (zero: training with slices) on four processes and, at a
 # random moment, kills, stops or ends one of them from outside. The others have
 # to end by themselves, with exit status 4 and words that name it, within the
-# deadline and so many seconds.
+# deadline and the grace.
 # Prints how many trials there were and how long the slowest rank took.
 set -u
 mpirun=$1
 canzona=$2
-kind=$3
-state=$4
-trials=$5
+deadline_ms=$3
+limit_ms=$((deadline_ms + $4))
+kind=$5
+state=$6
+trials=$7
 
-deadline_ms=1000
-limit_ms=$((deadline_ms + 1000 * $6))
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 failures=0
@@ -62,11 +63,11 @@ RANK
 
 # The first rank says something once all have met.
 wait_for_steps() {
-  for _ in $(seq 400); do
+  for _ in $(seq 1200); do
     [ -s "$OUT/0.out" ] && return 0
     sleep 0.05
   done
-  complain "no step in 20 s: $(cat "$OUT"/*.err)"
+  complain "no step in 60 s: $(cat "$OUT"/*.err)"
   return 1
 }
 
@@ -113,7 +114,7 @@ run_trial() {
   rm -rf "$OUT"
   mkdir "$OUT"
   # shellcheck disable=SC2046
-  timeout -k 5 60 "$mpirun" -n 4 sh "$folder/rank.sh" "$canzona" \
+  timeout -k 5 120 "$mpirun" -n 4 sh "$folder/rank.sh" "$canzona" \
     $(${kind}_arguments) --steps 1000000 --mesh "$mesh" --rule "$rule" \
     --strategy "$strategy" --deadline ${deadline_ms}ms >"$OUT/mpirun" 2>&1 &
   launched=$!
@@ -123,7 +124,7 @@ run_trial() {
     kill "-$signal" "$(cat "$OUT/$victim.pid")"
   fi
   wait $launched
-  [ $? -ne 124 ] || complain "not over after 60 s"
+  [ $? -ne 124 ] || complain "not over after 120 s"
   [ -z "${fault:-}" ] && return
   check_words
   for rank in 0 1 2 3; do
