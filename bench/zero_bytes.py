@@ -2,19 +2,22 @@
 zero_numbers.py. No figure depends on the machine."""
 from zero_report import cells
 
+# Bytes do not depend on tokens.
+SHORT = {"model.length": 32}
+
 
 def run_bytes(bench, seconds):
     """Four nodes of four, 4 micro-batches; N is the number of parameters."""
     rows = []
     common = ["--preset", "tiny", "--mesh", "dp=16", "--overlap", "background",
-              "--ranks-per-node", 4, "--micro-batches", 4, "--steps", 1,
-              "--warmup", 1, "--repeat", 1]
+              "--ranks-per-node", 4, "--micro-batches", 4, "--tokens", 32,
+              "--steps", 1, "--warmup", 0, "--repeat", 1]
     for rule in ("adamw", "muon"):
         words = [*common, "--rule", rule]
         direct = bench.run("bytes", seconds / 4, *words, "--zero",
-                           "zero3;hier:4")
+                           "zero3;hier:4", settings=SHORT)
         node = bench.run("bytes", seconds / 4, *words, "--zero", "zero3",
-                         "--collectives", "node")
+                         "--collectives", "node", settings=SHORT)
         if direct is None or node is None:
             return
         zero3, hier = cells(direct)

@@ -25,7 +25,9 @@ constexpr const char* kExamples =
 Every cell (sizes, overlap) trains the decoder on thread ranks: --repeat rounds of one
 iteration that is not timed and --steps that are, cells in turn. `iteration` is the
 slowest rank's, the median of all timed ones; `hidden` is 1 - time compute waited / time
-operations were under way. `slow bytes` leave the node of --ranks-per-node ranks.
+links were busy, `covered` the share of that time in which compute went on, `in step` what
+is hidden of the gathers and scatters of matrices. `slow bytes` leave the node of
+--ranks-per-node ranks.
 
 With --link or --comm-ratio times are those of a modelled link: data is copied and added
 at once, only its arrival is postponed. --comm-ratio X: links are so fast that the busiest

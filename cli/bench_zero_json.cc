@@ -33,6 +33,8 @@ void write_limits(JsonWriter& out, const MachineLimits& limits) {
   out.field("gemm_flops_all_ranks", limits.flops.together);
   out.field("copy_bytes_per_second_one_rank", limits.copies.alone);
   out.field("copy_bytes_per_second_all_ranks", limits.copies.together);
+  out.field("meeting_seconds_idle", limits.meetings.idle);
+  out.field("meeting_seconds_beside_compute", limits.meetings.beside_compute);
   out.end_object();
 }
 
@@ -50,10 +52,17 @@ void write_times(JsonWriter& out, const ZeroCell& cell) {
   out.field("predicted_seconds", cell.predicted.seconds);
   out.field("hidden_fraction", cell.hidden_fraction());
   out.field("predicted_hidden_fraction", cell.predicted.hidden_fraction);
+  out.field("covered_fraction", cell.covered_fraction());
   out.field("step_hidden_fraction", cell.step_hidden_fraction());
+  out.field("step_covered_fraction", cell.step_covered_fraction());
+  out.field("step_hidden_limit", cell.step_limit);
   out.field("compute_seconds", cell.median(&Trial::compute_seconds));
   out.field("waited_seconds", cell.median(&Trial::waited_seconds));
   out.field("busy_seconds", cell.median(&Trial::busy_seconds));
+  out.field("exposed_seconds", cell.median(&Trial::exposed_seconds));
+  out.field("step_waited_seconds", cell.median(&Trial::step_waited_seconds));
+  out.field("step_busy_seconds", cell.median(&Trial::step_busy_seconds));
+  out.field("step_exposed_seconds", cell.median(&Trial::step_exposed_seconds));
   out.field("optimizer_seconds", cell.median(&Trial::step_seconds));
   out.field("link_seconds", cell.link_seconds);
   out.field("edge_seconds", cell.edge_seconds);

@@ -55,9 +55,12 @@ std::string heading(const ZeroReport& report, const Ink& ink) {
   const MachineLimits& limits = bench.limits;
   line(fmt::format(
       "this machine: a rank multiplies {:.3g} GFLOP/s alone, {:.3g} beside all "
-      "others; copies {:.3g} and {:.3g} GB/s",
+      "others; copies {:.3g} and {:.3g} GB/s; all meet in {}, beside compute "
+      "in {}",
       limits.flops.alone / 1e9, limits.flops.together / 1e9,
-      limits.copies.alone / 1e9, limits.copies.together / 1e9));
+      limits.copies.alone / 1e9, limits.copies.together / 1e9,
+      human_seconds(limits.meetings.idle),
+      human_seconds(limits.meetings.beside_compute)));
   line(fmt::format("without links and overlap z={} computes for {}",
                    sizes_text(bench.measured_first),
                    human_seconds(bench.compute_seconds)));
@@ -73,9 +76,9 @@ double against_none(const ZeroReport& report, const ZeroCell& cell) {
 }
 
 std::string times_table(const ZeroReport& report, const Ink& ink) {
-  Table table("<<>>>>>>>>");
-  table.header({"z1,z2,z3", "overlap", "iteration", "spread", "predicted",
-                "none :", "hidden", "computes", "waits", "edge"});
+  Table table("<<>>>>>>>>>>");
+  table.header({"z1,z2,z3", "overlap", "takes", "spread", "predicted", "none :",
+                "hidden", "covered", "step", "computes", "waits", "edge"});
   for (const ZeroCell* cell : report.ran()) {
     const double seconds = cell->iteration_seconds();
     const double speed_up = against_none(report, *cell);
@@ -84,6 +87,8 @@ std::string times_table(const ZeroReport& report, const Ink& ink) {
                human_seconds(cell->predicted.seconds),
                speed_up > 0 ? fmt::format("{:.2f}x", speed_up) : "",
                percent(cell->hidden_fraction()),
+               percent(cell->covered_fraction()),
+               percent(cell->step_hidden_fraction()),
                human_seconds(cell->median(&Trial::compute_seconds)),
                human_seconds(cell->median(&Trial::waited_seconds)),
                percent(cell->edge_seconds / seconds)});

@@ -76,6 +76,7 @@ Workload workload_of(const TrainSettings& settings, const Mesh& mesh,
   work.hidden = decoder.architecture.hidden;
   work.overlap = settings.runtime.overlap;
   work.copy_bytes_per_second = limits.copies.together;
+  work.meetings = {limits.meetings.idle, limits.meetings.beside_compute};
   return work;
 }
 

@@ -107,8 +107,8 @@ class Weighing {
     row.seconds = predicted.time.seconds;
     row.step_seconds = predicted.time.step_seconds;
     row.replicas = (plan.parts.empty() ? plan : plan.parts[0]).num_replicas();
-    row.z2_crosses_nodes = crosses_nodes(plan, choice.sizes.z2);
-    row.z3_crosses_nodes = crosses_nodes(plan, choice.sizes.z3);
+    row.z2_crosses_nodes = crosses_nodes(plan, &ZeroSizes::z2);
+    row.z3_crosses_nodes = crosses_nodes(plan, &ZeroSizes::z3);
     return {.memory_bytes = predicted.memory_bytes,
             .slow_bytes = row.slow_bytes,
             .fast_bytes = row.fast_bytes,

@@ -134,6 +134,14 @@ void Communicator::all_gather_v(std::span<const std::byte> input,
       call, [&] { gather_pieces(input, bytes, output.data()); });
 }
 
+std::chrono::nanoseconds Communicator::links_busy() const {
+  const LinkUse* links = exchange_.transport().links();
+  return links == nullptr ? std::chrono::nanoseconds{0} : busy_of(*links);
+}
+std::chrono::nanoseconds Communicator::busy_of(const LinkUse& use) const {
+  return use.busy(exchange_.transport().link_time());
+}
+
 void Communicator::abort(std::string_view reason) {
   exchange_.transport().abort(reason);
 }

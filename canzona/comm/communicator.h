@@ -32,6 +32,7 @@
 #include "canzona/comm/call.h"
 #include "canzona/comm/exchange.h"
 #include "canzona/comm/flight_record.h"
+#include "canzona/comm/link_use.h"
 #include "canzona/comm/reduction.h"
 #include "canzona/comm/signature.h"
 #include "canzona/comm/traffic.h"
@@ -141,6 +142,15 @@ class Communicator {
   int known_as() const {
     return exchange_.known_as(exchange_.transport().rank());
   }
+
+  // Where links are modelled: how long at least one of this rank's was busy so
+  // far, with messages of any group. Any thread may ask.
+  bool has_links() const { return exchange_.transport().links() != nullptr; }
+  std::chrono::nanoseconds links_busy() const;
+  // The same of some groups alone: they are to count into `use`, which outlives
+  // them.
+  void count_links(LinkUse& use) { exchange_.transport().count_links(&use); }
+  std::chrono::nanoseconds busy_of(const LinkUse& use) const;
 
   const TrafficLog& traffic() const { return traffic_; }
   const FlightRecord& flight_record() const { return *flight_; }

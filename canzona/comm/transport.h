@@ -24,6 +24,7 @@
 
 namespace canzona {
 
+class LinkUse;
 class WireOps;
 
 using Deadline = std::chrono::steady_clock::time_point;
@@ -58,6 +59,17 @@ class Transport {
   // before it: where links are modelled, it follows them at once, however late
   // the thread that waited for them wakes up.
   virtual void follow_on() {}
+
+  // Where links are modelled: their time, and how long this rank's have been
+  // busy, whichever group their messages belong to; null elsewhere.
+  virtual std::chrono::nanoseconds link_time() const {
+    return std::chrono::nanoseconds{0};
+  }
+  virtual const LinkUse* links() const { return nullptr; }
+  // From now on, messages of this group are counted there, too; null: no more.
+  // It outlives the transport.
+  virtual void count_links(LinkUse* use) { static_cast<void>(use); }
+
   // Takes back what has not passed; afterwards no peer reads our buffers.
   virtual void retract() noexcept = 0;
 

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <vector>
 
+#include "canzona/comm/courier.h"
 #include "canzona/comm/from_all.h"
 #include "canzona/measure/clock.h"
 #include "canzona/measure/device_memory.h"
@@ -87,10 +89,41 @@ double copy_rate(Communicator& world, bool takes_part) {
   return kBytes / largest_of(world, std::ranges::min(seconds));
 }
 
+constexpr int kMeetings = 40;
+
+// `beside` is repeated until all have met.
+template <class Beside>
+double meeting_seconds(Communicator& world, Courier& courier,
+                       const Beside& beside) {
+  world.barrier({.label = "before meetings"});
+  const double begin = wall_seconds();
+  Work last;
+  for (int i = 0; i < kMeetings; ++i) last = courier.barrier();
+  while (!last.done()) beside(last);
+  last.wait();
+  return largest_of(world, (wall_seconds() - begin) / kMeetings);
+}
+
 }  // namespace
 
 SharedCopies measure_shared_copies(Communicator& world) {
   return {copy_rate(world, world.rank() == 0), copy_rate(world, true)};
+}
+
+SharedMeetings measure_shared_meetings(Communicator& world, Engine& engine) {
+  DeviceMemory memory(engine);
+  const Matrices a = noise(memory, 1), b = noise(memory, 2),
+                 c = noise(memory, 3);
+  const std::unique_ptr<Communicator> group =
+      world.split(0, world.rank(), "meetings");
+  Courier courier(*group, kMeetings);
+  SharedMeetings out;
+  out.idle = meeting_seconds(world, courier, [](Work& last) { last.wait(); });
+  out.beside_compute = meeting_seconds(world, courier, [&](Work&) {
+    engine.product(c, 1, a, Op::kNone, b, Op::kNone, 0);
+    engine.synchronize();
+  });
+  return out;
 }
 
 double measure_copy_rate(Communicator& world) { return copy_rate(world, true); }

@@ -22,6 +22,15 @@ SharedCopies measure_shared_copies(Communicator& world);
 // While all do.
 double measure_copy_rate(Communicator& world);
 
+// Seconds in which background threads of all ranks meet once, with no data:
+// while nothing else goes on, and while all ranks compute. What an operation
+// costs beside its bytes: threads wake up late, and the last one counts.
+struct SharedMeetings {
+  double idle = 0;
+  double beside_compute = 0;
+};
+SharedMeetings measure_shared_meetings(Communicator& world, Engine& engine);
+
 // Seconds of the same products, median of several rounds: rank 0's while all
 // others sleep, and the slowest rank's of each round while all compute. So are
 // steps measured.

@@ -150,7 +150,7 @@ class TrialRank {
     with_gather_.push_back(outcome.seconds + gathered - applied);
     compute_.push_back(outcome.seconds - waited);
     numbers_.step_waited += waited;
-    numbers_.step_links_busy += after.links_busy - before.links_busy;
+    numbers_.step_links_busy += after.exchange_busy - before.exchange_busy;
   }
 
   // Gradients stay as the last step left them: their values take no time.
@@ -180,7 +180,9 @@ class TrialRank {
   Numbers numbers_;
 };
 
-double ratio(double part, double whole) { return whole > 0 ? part / whole : 0; }
+double ratio(double part, double whole) {
+  return whole > 0 ? std::min(1.0, part / whole) : 0;
+}
 
 void add_totals(const std::vector<Numbers>& ranks, int iterations,
                 StepTrial& trial) {

@@ -54,27 +54,47 @@ std::vector<ItemClass> classes_of_stage(const Plan& plan, int32_t stage) {
   return classes;
 }
 
+// Ranks of a stage by ep coordinate.
+std::vector<int32_t> blocks_of(const Mesh& mesh) {
+  std::vector<int32_t> blocks;
+  for (int32_t h = 0; h < mesh.homes(); ++h) {
+    blocks.insert(blocks.end(), static_cast<size_t>(mesh.tp),
+                  h / mesh.cp % mesh.ep);
+  }
+  return blocks;
+}
+
+// Matrices of all parts on the ranks of the whole. A replica's may lie on any
+// of them here, so that no plan is below.
+std::vector<ItemClass> classes_of_parts(const Plan& whole, int32_t stage) {
+  std::vector<ItemClass> all;
+  for (size_t i = 0; i < whole.parts.size(); ++i) {
+    const Plan& part = whole.parts[i];
+    for (ItemClass& c : classes_of_stage(part, stage)) {
+      c.block = i == 0 ? kAnyBlock : static_cast<int32_t>(i) - 1;
+      c.count *= part.num_replicas();
+      all.push_back(std::move(c));
+    }
+  }
+  return all;
+}
+
 }  // namespace
 
 Ticks makespan_bound(const Plan& plan, Ticks upper) {
-  if (!plan.parts.empty()) {
-    Ticks most;
-    for (const Plan& part : plan.parts)
-      most = std::max(most, makespan_bound(part, upper));
-    return most;
-  }
   const std::vector<int64_t> steps = steps_of(plan.period, plan.phases);
-  std::vector<int32_t> blocks;
-  for (int32_t h = 0; h < plan.grid.homes(); ++h) {
-    blocks.insert(blocks.end(), static_cast<size_t>(plan.grid.tp),
-                  h / plan.grid.cp % plan.grid.ep);
-  }
-  int64_t bound = 0;
+  const std::vector<int32_t> blocks = blocks_of(plan.grid);
+  Ticks bound;
+  for (const Plan& part : plan.parts)
+    bound = std::max(bound, makespan_bound(part, upper));
   for (int32_t stage = 0; stage < plan.grid.pp; ++stage) {
-    bound = std::max(bound, objective_bound(classes_of_stage(plan, stage),
-                                            steps, blocks, upper.value()));
+    const std::vector<ItemClass> classes = plan.parts.empty()
+                                               ? classes_of_stage(plan, stage)
+                                               : classes_of_parts(plan, stage);
+    bound = std::max(
+        bound, Ticks(objective_bound(classes, steps, blocks, upper.value())));
   }
-  return Ticks(bound);
+  return bound;
 }
 
 }  // namespace canzona

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 
 #include "canzona/base/error.h"
@@ -145,6 +146,22 @@ TEST(PlanInParts, CountsBucketsOverAllParts) {
       first += part.buckets.size();
     }
     EXPECT_GT(first, plan.parts.size());
+  }
+}
+
+// With one stage all ranks share the work: no plan is below the mean.
+TEST(PlanInParts, IsBoundByTheWorkOfAllParts) {
+  for (const char* text : {"dp=2,ep=2", "dp=2,ep=2,tp=2", "dp=4"}) {
+    const Mesh mesh = parse_mesh(text);
+    for (const ZeroSizes& dense : all_zero_sizes(mesh.homes()))
+      for (const ZeroSizes& experts : all_zero_sizes(mesh.expert_homes())) {
+        const PlanSummary summary =
+            plan_of(toy_moe(), text, sizes(dense, experts)).summary;
+        SCOPED_TRACE(cat(text, " ", to_string(dense), " ", to_string(experts)));
+        EXPECT_LE(summary.bound, summary.makespan);
+        EXPECT_GE(static_cast<double>(summary.bound.value()),
+                  std::floor(summary.mean));
+      }
   }
 }
 

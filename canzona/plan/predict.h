@@ -15,9 +15,10 @@
 
 namespace canzona {
 
-// Of the micro-group exchange: one round gathered, one transformed, one
-// scattered.
-inline constexpr int64_t kExchangeSlots = 3;
+// Of the micro-group exchange: two rounds gathered, one transformed, one
+// scattered. Two, so that a rank whose transform takes longer does not keep
+// the others waiting for what it has yet to send.
+inline constexpr int64_t kExchangeSlots = 4;
 
 struct RankMemory {
   Bytes parameters;  // the copy that forward and backward use

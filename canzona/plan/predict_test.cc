@@ -91,12 +91,12 @@ class Predicted {
 
 // Every rank holds all 24 elements of its plane in bf16, their gradients in
 // fp32; master weights and momentum only of its home's tensors. The largest
-// round takes a's 32 elements, in three slots: an owner's shard is among them,
+// round takes a's 32 elements, in four slots: an owner's shard is among them,
 // where all ranks repeat an update it lies beside.
 void expect_memory_of_homes(const Predicted& p, int64_t beside = 0) {
   EXPECT_THAT(p.memory(&RankMemory::master), ElementsAre(64, 64, 32, 32));
   EXPECT_THAT(p.memory(&RankMemory::states), ElementsAre(64, 64, 32, 32));
-  EXPECT_THAT(p.memory(&RankMemory::buffers), Each(3 * (32 + beside) * 4));
+  EXPECT_THAT(p.memory(&RankMemory::buffers), Each(4 * (32 + beside) * 4));
 }
 
 // Shards to the owner, updates back.
@@ -148,7 +148,7 @@ TEST(Predict, ReplicatedKeepsEverythingEverywhere) {
   EXPECT_THAT(p.memory(&RankMemory::gradients), Each(24 * 4));
   EXPECT_THAT(p.memory(&RankMemory::master), Each(24 * 4));
   EXPECT_THAT(p.memory(&RankMemory::states), Each(24 * 4));
-  EXPECT_THAT(p.memory(&RankMemory::buffers), Each(3 * (32 + 16) * 4));
+  EXPECT_THAT(p.memory(&RankMemory::buffers), Each(4 * (32 + 16) * 4));
   EXPECT_THAT(p.sent(Collective::kAllReduce), Each(2 * 12 * 4));
   EXPECT_THAT(p.received(Collective::kAllReduce), Each(2 * 12 * 4));
   EXPECT_THAT(p.sent(Collective::kGather), Each(24 * 4));
@@ -220,7 +220,7 @@ TEST(Predict, AdamWPiecesLieWhereTheyAreCut) {
   EXPECT_THAT(p.memory(&RankMemory::states),
               ElementsAre(64 + 56, 64 + 56, 32 + 24, 32 + 24));
   EXPECT_THAT(p.sent(Collective::kReduceScatter), ElementsAre(44, 44, 92, 92));
-  EXPECT_EQ(p[0].memory.total(), Bytes(68 + 136 + 92 + 120 + 384));
+  EXPECT_EQ(p[0].memory.total(), Bytes(68 + 136 + 92 + 120 + 512));
 }
 
 // A tensor that tp does not cut is whole everywhere: nothing to gather, the

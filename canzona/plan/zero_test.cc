@@ -217,9 +217,8 @@ TEST(ZeroPlans, SayHowModulesReachOtherNodes) {
   };
   EXPECT_TRUE(says(refusal_with("\"node\"", "\"nodes\""),
                    "--collectives 'nodes': expected direct or node"));
-  EXPECT_TRUE(
-      says(refusal_with("\"ranks_per_node\": 4", "\"ranks_per_node\": 6"),
-           "has not equally many ranks on each of its nodes of 6"));
+  EXPECT_TRUE(says(refusal_with("\"ranks_per_node\":4", "\"ranks_per_node\":6"),
+                   "has not equally many ranks on each of its nodes of 6"));
 }
 
 TEST(ZeroPlans, ForgetHowModulesTravelWhereNoneDoes) {

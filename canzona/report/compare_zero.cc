@@ -105,6 +105,15 @@ std::vector<std::string> kind_names(const ZeroComparison& all) {
   return names;
 }
 
+// A bar, or, where sizes of experts take its room, a number.
+std::string share_text(const ZeroComparison& all, const ComparedZero& row,
+                       int64_t most, size_t kinds) {
+  const auto total = static_cast<double>(all.total(row));
+  const auto whole = static_cast<double>(std::max<int64_t>(most, 1));
+  if (all.has_experts()) return fmt::format("{:.0f} %", 100 * total / whole);
+  return bar(total, whole, kinds > 5 ? kBarWidth / 2 : kBarWidth);
+}
+
 std::string memory_table(const ZeroComparison& all, const Ink& ink) {
   const std::vector<std::string> kinds = kind_names(all);
   int64_t most = all.memory_cap_bytes;
@@ -115,21 +124,19 @@ std::string memory_table(const ZeroComparison& all, const Ink& ink) {
   std::vector<std::string> head = {all.has_experts() ? "dense/experts"
                                                      : "z1,z2,z3"};
   append(head, kinds);
-  append(head, {"all", all.memory_cap_bytes > 0 ? "of the cap" : ""});
+  append(head, {"all", all.memory_cap_bytes == 0 ? ""
+                       : all.has_experts()       ? "of cap"
+                                                 : "of the cap"});
   table.header(head);
-  const size_t bar_width = kinds.size() <= 5   ? kBarWidth
-                           : all.has_experts() ? kBarWidth / 3
-                                               : kBarWidth / 2;
   for (const ComparedZero& row : all.rows) {
     if (!row.planned) continue;
     std::vector<std::string> cells = {join(choice_cells(all, row), "/")};
     for (const ZeroMemory& kind : memory_of(all, row))
       if (std::ranges::find(kinds, kind.name) != kinds.end())
         cells.push_back(human_bytes(kind.bytes));
-    const auto total = static_cast<double>(all.total(row));
     cells.push_back(human_bytes(all.total(row)));
     cells.push_back(ink(row.fits ? Tone::kGood : Tone::kPoor,
-                        bar(total, static_cast<double>(most), bar_width)));
+                        share_text(all, row, most, kinds.size())));
     table.row(cells);
   }
   return title(ink, "Memory of the fullest rank") + table.text(ink);
@@ -153,6 +160,14 @@ std::string notes(const ZeroComparison& all) {
         "  with z1 below {} states are kept and the step is computed {}/z1 "
         "times\n",
         all.mesh.homes(), all.mesh.homes());
+  const int32_t homes = all.mesh.expert_homes();
+  if (count([&](const ComparedZero& row) {
+        return row.experts.z1 > 0 && row.experts.z1 < homes;
+      }) > 0)
+    out += fmt::format(
+        "  with z1 of experts below {} theirs are kept and computed {}/z1 "
+        "times\n",
+        homes, homes);
   return out;
 }
 

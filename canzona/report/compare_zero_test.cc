@@ -82,6 +82,7 @@ TEST(CompareZero, ExpertsHaveAColumnWhereAnyAreCutApart) {
   EXPECT_THAT(text, HasSubstr("4,4,4     2,1,2"));
   EXPECT_THAT(text, HasSubstr("4,1,1     -"));
   EXPECT_THAT(text, HasSubstr("4,4,4/2,1,2"));
+  EXPECT_THAT(text, HasSubstr("with z1 of experts below 4"));
   for (const std::string& line : split_text(text, '\n'))
     EXPECT_LE(display_width(line), kPageWidth) << line;
   const Json json = parse_json(zero_comparison_json(all), {});

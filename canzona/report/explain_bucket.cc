@@ -5,6 +5,7 @@
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
 #include "canzona/report/explain.h"
+#include "canzona/report/html_text.h"
 #include "canzona/report/in_parts.h"
 #include "canzona/report/numbers.h"
 #include "canzona/report/terminal_bars.h"
@@ -52,8 +53,8 @@ std::string where_text(const PlannedBucket& at) {
     out = buffer.ep < 0 ? "dense tensors"
                         : fmt::format("experts of ep {}", buffer.ep);
   if (plan.mesh.pp > 1) out += fmt::format(", stage {}", buffer.stage);
-  return out + fmt::format(", {} {}", buffer.num_homes,
-                           plan.grid.places > 1 ? "groups" : "homes");
+  return out + ", " +
+         counted(buffer.num_homes, plan.grid.places > 1 ? "group" : "home");
 }
 
 std::string heading(const Plan& whole, int32_t number, const Ink& ink) {

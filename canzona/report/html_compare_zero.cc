@@ -142,9 +142,12 @@ void add_bytes(Html& out, const ZeroComparison& all) {
   end_section(out);
 }
 
-std::string remarks(const ComparedZero& row) {
+std::string remarks(const ZeroComparison& all, const ComparedZero& row) {
   std::vector<std::string> words;
   if (row.replicas > 1) words.push_back(counted(row.replicas, "replica"));
+  const int32_t homes = all.mesh.expert_homes();
+  if (row.experts.z1 > 0 && row.experts.z1 < homes)
+    words.push_back(counted(homes / row.experts.z1, "replica") + " of experts");
   if (row.z2_crosses_nodes) words.emplace_back("z2 crosses nodes");
   if (row.z3_crosses_nodes) words.emplace_back("z3 crosses nodes");
   return join(words, ", ");
@@ -163,7 +166,7 @@ void add_ranking(Html& out, const ZeroComparison& all) {
       "</tr></thead><tbody>\n");
   for (const ComparedZero& row : all.rows) {
     out.put("<tr><th>{}<small> {}</small></th>", sizes_text(row.sizes),
-            remarks(row));
+            remarks(all, row));
     if (all.has_experts())
       out.put("<td>{}</td>",
               row.experts.z1 > 0 ? sizes_text(row.experts) : "–");

@@ -126,8 +126,9 @@ std::vector<RankCost> make_ranks(const Plan& plan) {
   std::vector<RankCost> ranks(static_cast<size_t>(plan.mesh.world()));
   for (size_t r = 0; r < ranks.size(); ++r) {
     const auto some = static_cast<int64_t>(r % 7) << 20;
-    ranks[r].memory = {Bytes{3 << 28}, Bytes{3 << 28}, Bytes{(1 << 28) + some},
-                       Bytes{(1 << 28) + 2 * some}, Bytes{1 << 26}};
+    ranks[r].memory = {Bytes{3 << 28},          Bytes{3 << 28},
+                       Bytes{(1 << 28) + some}, Bytes{(1 << 28) + 2 * some},
+                       Bytes{1 << 26},          Bytes{}};
     ranks[r].wire[0] = {int64_t{1} << 20, (int64_t{1} << 24) + some, 0, 0};
     ranks[r].wire[2] = {(int64_t{1} << 22) + some, 0, 0, 0};
   }

@@ -41,11 +41,12 @@ void add_zero(Html& out, const PageView& view) {
     for (const ZeroFact& fact : kind.facts) put_fact(out, fact.name, fact.text);
     out.add("</dl>\n");
   }
-  out.add(
+  out.put(
       "<div class=\"scroll\"><table class=\"wire\"><thead><tr>"
-      "<th>sent by the busiest rank</th><th>with each</th><th>among</th>"
+      "<th>sent by the busiest rank</th><th>with each</th><th>{}</th>"
       "<th class=\"n\">within a node</th><th class=\"n\">between nodes</th>"
-      "<th class=\"bar\"></th></tr></thead><tbody>\n");
+      "<th class=\"bar\"></th></tr></thead><tbody>\n",
+      over_heading(shown.plan));
   put_rows(out, zero_rows(shown));
   out.add("</tbody></table></div>");
   put_legend(out, {{"k0", "within a node"}, {"k3", "between nodes"}});

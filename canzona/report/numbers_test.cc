@@ -57,7 +57,8 @@ TEST(PeriodLoad, AddsOrdinarySteps) {
 }
 
 TEST(MemoryKinds, AddUpToTheTotal) {
-  const RankMemory memory{Bytes(1), Bytes(2), Bytes(4), Bytes(8), Bytes(16)};
+  const RankMemory memory{Bytes(1), Bytes(2),  Bytes(4),
+                          Bytes(8), Bytes(16), Bytes(32)};
   Bytes sum;
   for (const MemoryKind& kind : memory_kinds(true)) sum += memory.*kind.field;
   EXPECT_EQ(sum, memory.total());

@@ -78,6 +78,13 @@ bool crosses_nodes(const Plan& plan, int32_t z) {
   return false;
 }
 
+bool crosses_nodes(const Plan& plan, int32_t ZeroSizes::*z) {
+  if (plan.parts.empty())
+    return crosses_nodes(plan, plan.options.zero.sizes.*z);
+  return std::ranges::any_of(
+      plan.parts, [&](const Plan& part) { return crosses_nodes(part, z); });
+}
+
 WireBytes most_iteration_bytes(const Plan& plan,
                                const std::vector<RankCost>& ranks,
                                int64_t micro_batches) {

@@ -189,6 +189,10 @@ std::vector<ZeroRow> zero_rows(const ReportPlan& shown) {
   return rows;
 }
 
+std::string over_heading(const Plan& plan) {
+  return plan.parts.empty() ? "among" : "among, dense / experts";
+}
+
 std::string zero_text(const ReportPlan& shown, const Ink& ink) {
   if (!has_zero(shown.plan)) return "";
   std::string out = "\n" + ink(Tone::kBold, "Hierarchical ZeRO") + "\n";
@@ -197,8 +201,8 @@ std::string zero_text(const ReportPlan& shown, const Ink& ink) {
     for (const ZeroFact& fact : kind.facts) out += fact_line(fact, ink);
   }
   Table table("<<<>>");
-  table.header(
-      {"sent by a rank", "each", "among", "inside nodes", "between nodes"});
+  table.header({"sent by a rank", "each", over_heading(shown.plan),
+                "inside nodes", "between nodes"});
   for (const ZeroRow& row : zero_rows(shown))
     table.row({row.operation->name, row.operation->when, row.over,
                human_bytes(row.intra), human_bytes(row.inter)});

@@ -35,6 +35,8 @@ struct ZeroRow {
   int64_t inter = 0;
 };
 std::vector<ZeroRow> zero_rows(const ReportPlan& shown);
+// What `over` is called: "among", or "among, dense / experts".
+std::string over_heading(const Plan& plan);
 
 // With its title; "" where there is nothing to show.
 std::string zero_text(const ReportPlan& shown, const Ink& ink);

@@ -10,6 +10,10 @@
 namespace canzona {
 namespace {
 
+constexpr size_t kSlots = kExchangeSlots;
+// Beside the round that is transformed, and the one that is scattered.
+constexpr size_t kGathersAhead = kSlots - 2;
+
 // A rectangle of a matrix, and the same one packed in a slot.
 Matrices in_matrix(Run matrix, const SlotRectangle& r, const Dims& dims) {
   Matrices view =
@@ -73,26 +77,32 @@ const RuleSet::Entry& ExchangedUpdate::entry_of(int32_t kept) const {
 void ExchangedUpdate::begin(int64_t step, double learning_rate) {
   step_ = step;
   learning_rate_ = learning_rate;
-  if (rank_.rounds.empty()) return;
-  prepare(0);
-  post_gather(0);
+  num_sent_ = num_applied_ = 0;
+  send_until(0);
 }
 
 void ExchangedUpdate::finish() {
   const size_t rounds = rank_.rounds.size();
   for (size_t k = 0; k < rounds; ++k) {
-    // The slot of round k + 1 is that of round k − 2.
-    if (k >= 2) apply(k - 2);
-    if (k + 1 < rounds) {
-      prepare(k + 1);
-      post_gather(k + 1);
-    }
+    send_until(k + kGathersAhead);
     wait(moving_[k].gather);
     wait(moving_[k].gather_uncut);
     transform(k);
     post_scatter(k);
   }
-  for (size_t k = rounds < 2 ? 0 : rounds - 2; k < rounds; ++k) apply(k);
+  apply_until(rounds);
+}
+
+void ExchangedUpdate::send_until(size_t last) {
+  for (; num_sent_ < rank_.rounds.size() && num_sent_ <= last; ++num_sent_) {
+    if (num_sent_ >= kSlots) apply_until(num_sent_ - kSlots + 1);
+    prepare(num_sent_);
+    post_gather(num_sent_);
+  }
+}
+
+void ExchangedUpdate::apply_until(size_t end) {
+  for (; num_applied_ < end; ++num_applied_) apply(num_applied_);
 }
 
 void ExchangedUpdate::wait(Work& work) {
@@ -100,7 +110,7 @@ void ExchangedUpdate::wait(Work& work) {
     work.wait();  // may have failed
     return;
   }
-  const Stopwatch watch(rank_.times.waited_in_step);
+  const WaitWatch watch(rank_, rank_.times.waited_in_step);
   const Span span(rank_.track, "wait");
   work.wait();
 }

@@ -1,8 +1,8 @@
 // Updates of matrices that tensor parallelism cuts: micro-group by micro-group,
 //
-//   gather(k+1) ‖ transform(k) ‖ scatter(k−1)
+//   gather(k+2), gather(k+1) ‖ transform(k) ‖ scatter(k−1)
 //
-// Each round has a slot of its own until its updates are applied; with three
+// Each round has a slot of its own until its updates are applied; with four
 // slots that is the whole pipeline. The couriers move, this thread computes.
 #pragma once
 
@@ -33,6 +33,9 @@ class ExchangedUpdate {
     std::vector<Run> owned;
   };
 
+  // Sends rounds off, up to `last`.
+  void send_until(size_t last);
+  void apply_until(size_t end);
   void prepare(size_t round);
   void post_gather(size_t round);
   void transform(size_t round);
@@ -63,6 +66,8 @@ class ExchangedUpdate {
   std::vector<Moving> moving_;                 // by round
   std::vector<std::vector<Members>> batches_;  // by round
   std::vector<std::vector<int32_t>> members_;  // kept matrices, by round
+  size_t num_sent_ = 0;                        // rounds whose gather is posted
+  size_t num_applied_ = 0;  // rounds whose slot is free again
   int64_t step_ = 0;
   double learning_rate_ = 0;
 };

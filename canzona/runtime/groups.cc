@@ -71,6 +71,8 @@ Groups::Groups(Communicator& world, const Plan& plan, const WireOps& ops,
   const int32_t home = rank / plan.grid.tp;
   add(gather_, home, rank % plan.grid.tp, "gather");
   add(scatter_, home, rank % plan.grid.tp, "scatter");
+  gather_.group->count_links(exchange_use_);
+  scatter_.group->count_links(exchange_use_);
 }
 
 void Groups::found_modules(Communicator& world, const Plan& plan,
@@ -108,6 +110,14 @@ void Groups::close() {
 std::chrono::nanoseconds Groups::busy() const {
   std::chrono::nanoseconds busy{0};
   for (const Line* line : {&dense_, &experts_, &publish_, &gather_, &scatter_})
+    if (line->courier != nullptr) busy += line->courier->busy();
+  return busy;
+}
+
+std::chrono::nanoseconds Groups::exchange_busy() const {
+  if (has_links()) return control_->busy_of(exchange_use_);
+  std::chrono::nanoseconds busy{0};
+  for (const Line* line : {&gather_, &scatter_})
     if (line->courier != nullptr) busy += line->courier->busy();
   return busy;
 }

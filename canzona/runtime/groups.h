@@ -59,6 +59,12 @@ class Groups {
 
   // Time that all couriers have spent in operations.
   std::chrono::nanoseconds busy() const;
+  // Where links are modelled, how long this rank's were busy: with anything,
+  // and with the step's gathers and scatters. Elsewhere the time of the latter
+  // in operations.
+  bool has_links() const { return control_->has_links(); }
+  std::chrono::nanoseconds links_busy() const { return control_->links_busy(); }
+  std::chrono::nanoseconds exchange_busy() const;
   // Bytes sent, by group and operation, since the beginning. Call it while
   // nothing is under way.
   struct Sent {
@@ -90,6 +96,7 @@ class Groups {
                      const std::string& prefix);
   Sent count(int64_t TrafficLog::Row::*bytes) const;
 
+  LinkUse exchange_use_;  // the groups below count into it
   std::unique_ptr<Communicator> control_, replicas_;
   std::unique_ptr<NodeGroup> parameters_, gradients_;
   Line dense_, experts_, publish_, gather_, scatter_;

@@ -124,7 +124,7 @@ void Publisher::post_broadcasts(const RankBucket& bucket, Leaving& leaving) {
 
 void Publisher::wait(int32_t module) {
   post_updated();
-  const Stopwatch watch(rank_.times.waited_for_parameters);
+  const WaitWatch watch(rank_, rank_.times.waited_for_parameters);
   for (int32_t b : of_module_.at(index(module))) {
     leaving_[index(b)].matrices.wait();
     leaving_[index(b)].elements.wait();
@@ -133,7 +133,7 @@ void Publisher::wait(int32_t module) {
 
 void Publisher::wait_all() {
   post_updated();
-  const Stopwatch watch(rank_.times.waited_for_parameters);
+  const WaitWatch watch(rank_, rank_.times.waited_for_parameters);
   for (Leaving& leaving : leaving_) {
     leaving.matrices.wait();
     leaving.elements.wait();

@@ -56,6 +56,22 @@ std::string_view Rank::label(const std::string& text) {
   return labels.emplace_back(text);
 }
 
+WaitWatch::WaitWatch(Rank& rank, double& seconds)
+    : rank_(rank),
+      watch_(seconds),
+      links_(rank.groups.links_busy()),
+      exchange_(rank.groups.exchange_busy()) {}
+
+WaitWatch::~WaitWatch() {
+  if (!rank_.groups.has_links()) return;
+  const auto seconds = [](std::chrono::nanoseconds time) {
+    return std::chrono::duration<double>(time).count();
+  };
+  RuntimeTimes& times = rank_.times;
+  times.links_exposed += seconds(rank_.groups.links_busy() - links_);
+  times.exchange_exposed += seconds(rank_.groups.exchange_busy() - exchange_);
+}
+
 MatrixShards::MatrixShards(const Rank& rank, size_t kept) {
   const KeptMatrix& matrix = rank.kept.matrices[kept];
   const std::vector<StatePlace>& places = rank.updates.with_shard[kept];

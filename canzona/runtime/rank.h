@@ -87,6 +87,21 @@ struct Rank {
   void settle() { engine.synchronize(); }
 };
 
+// Compute stands still as long as it lives: adds that time, and how long links
+// were busy meanwhile.
+class WaitWatch {
+ public:
+  WaitWatch(Rank& rank, double& seconds);
+  ~WaitWatch();
+  WaitWatch(const WaitWatch&) = delete;
+  WaitWatch& operator=(const WaitWatch&) = delete;
+
+ private:
+  Rank& rank_;
+  Stopwatch watch_;
+  std::chrono::nanoseconds links_, exchange_;
+};
+
 // The pieces of one kept matrix as shards, their states beside them. Not
 // copied: the shards point into it.
 struct MatrixShards {

@@ -111,6 +111,10 @@ double RankPart::busy() const {
   return busy;
 }
 
+double RankPart::exchange_busy() const {
+  return std::chrono::duration<double>(rank.groups.exchange_busy()).count();
+}
+
 Runtime::PoolUse RankPart::pool_use() const {
   const RankStore& store = rank.store;
   PoolSizes used = store.pools();

@@ -48,7 +48,9 @@ struct RankPart {
   // Ends the threads, after what was posted.
   void close();
 
+  // Seconds in operations: of all threads, and of the step's exchange.
   double busy() const;
+  double exchange_busy() const;
   Runtime::PoolUse pool_use() const;
 
   Rank rank;

@@ -76,7 +76,7 @@ void Reducer::post_full() {
 }
 
 void Reducer::wait_posted() {
-  const Stopwatch watch(rank_.times.waited_for_gradients);
+  const WaitWatch watch(rank_, rank_.times.waited_for_gradients);
   for (size_t b = 0; b < next_; ++b) {
     pending_[b].matrices.wait();
     pending_[b].elements.wait();
@@ -91,7 +91,7 @@ void Reducer::complete(size_t bucket) {
 void Reducer::finish() {
   for (Pending& bucket : pending_) bucket.num_missing = 0;
   post_full();
-  const Stopwatch watch(rank_.times.waited_for_gradients);
+  const WaitWatch watch(rank_, rank_.times.waited_for_gradients);
   const Span span(rank_.track, "wait for gradients");
   for (Pending& bucket : pending_) {
     bucket.matrices.wait();

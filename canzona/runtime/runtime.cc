@@ -140,8 +140,17 @@ RuntimeTimes Runtime::times() const {
     times.waited_for_gradients += own.waited_for_gradients;
     times.waited_in_step += own.waited_in_step;
     times.waited_for_parameters += own.waited_for_parameters;
+    times.links_exposed += own.links_exposed;
+    times.exchange_exposed += own.exchange_exposed;
     times.links_busy += part->busy();
+    times.exchange_busy += part->exchange_busy();
   }
+  const Groups& groups = parts_->first().rank.groups;
+  times.links_modelled = groups.has_links();
+  // Ports are the rank's, whichever part uses them.
+  if (times.links_modelled)
+    times.links_busy =
+        std::chrono::duration<double>(groups.links_busy()).count();
   return times;
 }
 Groups::Sent Runtime::sent() {

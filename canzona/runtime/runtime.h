@@ -75,9 +75,17 @@ struct StepOutcome {
 // Seconds this rank's compute has waited, and its links were busy, so far.
 struct RuntimeTimes {
   double waited_for_gradients = 0;
-  double waited_in_step = 0;
+  double waited_in_step = 0;  // for gathers and scatters of matrices
   double waited_for_parameters = 0;
+  // Where links are modelled, the time in which at least one of this rank's
+  // ports was busy, whoever used it. Elsewhere the time of the runtime's own
+  // operations, added up over threads.
   double links_busy = 0;
+  bool links_modelled = false;
+  double exchange_busy = 0;  // with gathers and scatters of matrices alone
+  // Of these two, while compute waited; only where links are modelled.
+  double links_exposed = 0;
+  double exchange_exposed = 0;
   double waited() const {
     return waited_for_gradients + waited_in_step + waited_for_parameters;
   }

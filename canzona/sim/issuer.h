@@ -1,5 +1,6 @@
-// A background thread: one operation at a time, its parts one after the other;
-// a part is copied while the next is on the wire.
+// A background thread: one operation at a time. It packs and sends the first
+// part off; when a part has come it sends the next one off, and copies the one
+// that has come while that is on the wire.
 //
 //   Issuer gather(events, ports, processor, copy_bytes_per_second);
 //   if (!gather.is_busy()) gather.start(transfer, [&] { … });
@@ -19,11 +20,12 @@ namespace canzona {
 class Issuer {
  public:
   Issuer(EventQueue& events, Ports& ports, Processor& processor,
-         double copy_bytes_per_second)
+         double copy_bytes_per_second, const Meetings& meetings = {})
       : events_(events),
         ports_(ports),
         processor_(processor),
-        copy_bytes_per_second_(copy_bytes_per_second) {}
+        copy_bytes_per_second_(copy_bytes_per_second),
+        meetings_(meetings) {}
 
   bool is_busy() const { return is_busy_; }
 
@@ -32,18 +34,22 @@ class Issuer {
 
  private:
   void post();
+  void work(double seconds, void (Issuer::*then)());
+  void begin_part();
+  void await();
+  void meet();
   void arrived();
-  void copied();
+  void finish();
 
   EventQueue& events_;
   Ports& ports_;
   Processor& processor_;
   double copy_bytes_per_second_;
+  Meetings meetings_;
   bool is_busy_ = false;
-  PortSeconds part_{};    // on the wire
-  double part_copy_ = 0;  // seconds to copy it
+  PortSeconds part_{};  // on the wire
+  CopySeconds copies_;
   int64_t num_to_post_ = 0;
-  int64_t num_to_copy_ = 0;
   double arrival_ = 0;
   std::function<void()> done_;
 };

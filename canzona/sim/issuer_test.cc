@@ -70,15 +70,43 @@ TEST(Issuer, WhatIsBookedWholeLetsNobodyPass) {
   EXPECT_EQ(end_of_second, 16);
 }
 
-TEST(Issuer, CopyingSlowsComputeDown) {
+// Two seconds of packing, four of copying beside the wire, four of unpacking,
+// each half as long again beside compute.
+TEST(Issuer, CopyingAndComputeSlowEachOtherDown) {
   Bench bench(1, 0.5);
   Transfer gather = intra_transfer(4);
+  gather.packed_bytes = 2;
   gather.copied_bytes = 4;
-  double end_of_work = -1;
-  bench.processor.start(10, [&] { end_of_work = bench.events.now(); });
-  bench.first.start(gather, [] {});
+  double end_of_work = -1, end_of_gather = -1;
+  bench.processor.start(20, [&] { end_of_work = bench.events.now(); });
+  bench.first.start(gather, [&] { end_of_gather = bench.events.now(); });
   bench.run();
-  EXPECT_EQ(end_of_work, 12);
+  EXPECT_EQ(end_of_gather, 1.5 * (2 + 4 + 4));
+  EXPECT_EQ(end_of_work, 20 + 0.5 * (2 + 4 + 4));
+}
+
+TEST(Issuer, EachPartIsAMeeting) {
+  EventQueue events;
+  Ports ports{slow_links()};
+  Processor processor(events, 0);
+  Issuer issuer(events, ports, processor, 0, {.idle = 1, .beside_compute = 5});
+  Transfer sum = intra_transfer(10);
+  sum.parts = 2;
+  double end = -1;
+  processor.start(8, [] {});
+  issuer.start(sum, [&] { end = events.now(); });
+  while (events.run_next()) {
+  }
+  EXPECT_EQ(end, 5 + 5 + 5 + 1);
+}
+
+// What is copied beside the wire is free as long as the wire takes longer.
+TEST(Issuer, TheWireHidesCopiesOfWhatIsOnIt) {
+  Bench bench(2);
+  double end = -1;
+  bench.first.start(intra_transfer(10), [&] { end = bench.events.now(); });
+  bench.run();
+  EXPECT_EQ(end, 10);
 }
 
 }  // namespace

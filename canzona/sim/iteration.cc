@@ -39,7 +39,10 @@ void check_rates(const IterationWork& work) {
           "links need a bandwidth above 0");
   require(links.latency_seconds >= 0, "a latency is not negative");
   require(work.copy_bytes_per_second >= 0, "a copy rate is not negative");
-  require(work.slowdown >= 0, "a slowdown is not negative");
+  require(work.slowdown >= 0 && work.slowdown <= 1,
+          "a slowdown is between 0 and 1");
+  require(work.meetings.idle >= 0 && work.meetings.beside_compute >= 0,
+          "a meeting takes no negative time");
   require(work.step_seconds >= 0, "a step's time is not negative");
   require(work.bubble_seconds >= 0, "a bubble's time is not negative");
 }

@@ -62,7 +62,9 @@ struct IterationWork {
   Overlap overlap = Overlap::kBackground;
   Links links = {};
   double copy_bytes_per_second = 0;  // of a background thread; 0: free
-  double slowdown = 0;  // seconds of compute lost in a second of copying
+  // Of threads that copy and compute, to each other (processor.h), 0 to 1.
+  double slowdown = 0;
+  Meetings meetings = {};
 };
 
 // Forward through the modules and back again. Tied: the first is also used

@@ -59,7 +59,7 @@ class RecordedIssuer {
       : state_(state),
         track_(track),
         issuer_(state.events, state.ports, state.processor,
-                state.work.copy_bytes_per_second) {}
+                state.work.copy_bytes_per_second, state.work.meetings) {}
 
   bool is_busy() const { return issuer_.is_busy(); }
 

@@ -143,14 +143,18 @@ TEST(Iteration, ABubbleIsIdle) {
 
 TEST(Iteration, CopiesSlowComputeDown) {
   IterationWork work = four_modules(Overlap::kBackground);
-  for (ModuleWork& module : work.modules) module.gather.copied_bytes = 1;
+  for (ModuleWork& module : work.modules) {
+    module.gather.copied_bytes = 1;
+    module.gather.bytes.received_intra = 0;
+  }
   work.links.intra_bytes_per_second = 100;
   work.copy_bytes_per_second = 1;
   const IterationTime free = simulate_iteration(work);
   work.slowdown = 0.5;
   const IterationTime slowed = simulate_iteration(work);
-  // 8 gathers, the first of them beside no compute.
-  EXPECT_DOUBLE_EQ(slowed.compute_seconds, free.compute_seconds + 3.5);
+  // Of 8 gathers the first, of 4 scatters with 4 seconds of copies each the
+  // last is beside no compute.
+  EXPECT_DOUBLE_EQ(slowed.compute_seconds, free.compute_seconds + 3.5 + 6);
 }
 
 TEST(Iteration, SpansTellWhatWentOn) {

@@ -151,6 +151,7 @@ class PlanIteration {
     work.links = plan_.options.links;
     work.copy_bytes_per_second = workload_.copy_bytes_per_second;
     work.slowdown = workload_.slowdown;
+    work.meetings = workload_.meetings;
   }
 
   static void join(IterationWork& work, const IterationWork& other) {

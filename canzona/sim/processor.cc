@@ -10,36 +10,50 @@ namespace canzona {
 void Processor::start(double seconds, std::function<void()> done) {
   CANZONA_CHECK(!is_busy_, "work while there is work");
   is_busy_ = true;
-  left_ = seconds;
-  since_ = events_.now();
-  done_ = std::move(done);
+  add({seconds, [this, done = std::move(done)] {
+         is_busy_ = false;
+         done();
+       }});
+}
+
+void Processor::copy(double seconds, std::function<void()> done) {
+  add({seconds, std::move(done)});
+}
+
+double Processor::speed() const {
+  const auto others = static_cast<double>(jobs_.size()) - 1;
+  return 1 / (1 + slowdown_ * std::max(0.0, others));
+}
+
+void Processor::add(Job job) {
+  advance();
+  jobs_.push_back(std::move(job));
   schedule();
 }
 
-void Processor::copying(int change) {
-  if (slowdown_ == 0) return;
-  if (is_busy_) {
-    left_ = std::max(0.0, left_ - (events_.now() - since_) * rate());
-    since_ = events_.now();
-  }
-  num_copying_ += change;
-  if (is_busy_) schedule();
-}
-
-double Processor::rate() const {
-  return std::max(0.0, 1 - slowdown_ * num_copying_);
+void Processor::advance() {
+  const double worked = (events_.now() - since_) * speed();
+  for (Job& job : jobs_) job.left = std::max(0.0, job.left - worked);
+  since_ = events_.now();
 }
 
 void Processor::schedule() {
   const int64_t number = ++number_;
-  if (rate() == 0 && left_ > 0) return;  // until a copy ends
-  const double end = left_ > 0 ? since_ + left_ / rate() : since_;
-  events_.at(end, [this, number] {
-    if (number != number_) return;
-    is_busy_ = false;
-    const auto done = std::exchange(done_, nullptr);
-    done();
+  if (jobs_.empty()) return;
+  const double least = std::ranges::min_element(jobs_, {}, &Job::left)->left;
+  events_.at(since_ + least / speed(), [this, number] {
+    if (number == number_) finish_shortest();
   });
+}
+
+// The first of equals; the others end in their turn, at the same time.
+void Processor::finish_shortest() {
+  advance();
+  const auto shortest = std::ranges::min_element(jobs_, {}, &Job::left);
+  const auto done = std::move(shortest->done);
+  jobs_.erase(shortest);
+  schedule();
+  done();
 }
 
 }  // namespace canzona

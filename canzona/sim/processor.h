@@ -1,16 +1,18 @@
-// The thread that computes: one piece of work at a time, slowed down while
-// background threads copy.
+// The core of a rank: the thread that computes, and background threads that
+// copy.
 //
 //   Processor processor(events, slowdown);
-//   processor.start(seconds, [&] { … });
-//   processor.copying(+1);   // a background thread begins to copy
+//   processor.start(seconds, [&] { … });   // compute
+//   processor.copy(seconds, [&] { … });    // a background thread, beside it
 //
-// Each second that a background thread copies costs it `slowdown` seconds, but
-// it never runs backwards. One thread.
+// Each thread that works slows every other down: among n of them a second of
+// work takes 1 + slowdown · (n - 1) seconds. 0: all have cores of their own;
+// 1: they take turns on one. One thread.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "canzona/sim/events.h"
 
@@ -25,22 +27,26 @@ class Processor {
 
   // It is not busy; `done` is called at the end.
   void start(double seconds, std::function<void()> done);
-
-  // How many background threads copy changes by so many.
-  void copying(int change);
+  void copy(double seconds, std::function<void()> done);
 
  private:
-  double rate() const;
+  struct Job {
+    double left = 0;  // seconds of work
+    std::function<void()> done;
+  };
+
+  double speed() const;
+  void add(Job job);
+  void advance();
   void schedule();
+  void finish_shortest();
 
   EventQueue& events_;
   double slowdown_;
-  int num_copying_ = 0;
   bool is_busy_ = false;
-  double left_ = 0;     // seconds of work
-  double since_ = 0;    // when `left_` was true
+  std::vector<Job> jobs_;
+  double since_ = 0;    // when their `left` was true
   int64_t number_ = 0;  // of the event that counts: earlier ones are void
-  std::function<void()> done_;
 };
 
 }  // namespace canzona

@@ -5,45 +5,61 @@
 namespace canzona {
 namespace {
 
-// When 10 seconds of work end, of which a thread copies [from, to).
-double end_of_work(double slowdown, int copiers, double from, double to) {
+struct Ends {
+  double work = -1, copies = -1;
+};
+
+// 10 seconds of work; from a time on `copiers` threads copy for some seconds.
+Ends run(double slowdown, int copiers, double from, double seconds) {
   EventQueue events;
   Processor processor(events, slowdown);
-  double end = -1;
-  processor.start(10, [&] { end = events.now(); });
-  events.at(from, [&] { processor.copying(+copiers); });
-  events.at(to, [&] { processor.copying(-copiers); });
+  Ends ends;
+  processor.start(10, [&] { ends.work = events.now(); });
+  events.at(from, [&] {
+    for (int i = 0; i < copiers; ++i)
+      processor.copy(seconds, [&] { ends.copies = events.now(); });
+  });
   while (events.run_next()) {
   }
   EXPECT_FALSE(processor.is_busy());
-  return end;
+  return ends;
 }
 
-TEST(Processor, IsNotSlowedDownWithoutReason) {
-  EXPECT_EQ(end_of_work(0, 1, 2, 6), 10);
-  EXPECT_EQ(end_of_work(0.5, 1, 12, 16), 10);
+TEST(Processor, WithCoresForAllNobodyIsSlowedDown) {
+  EXPECT_EQ(run(0, 2, 2, 4).work, 10);
+  EXPECT_EQ(run(0, 2, 2, 4).copies, 6);
 }
 
-TEST(Processor, LosesAShareOfEverySecondOfCopying) {
-  EXPECT_DOUBLE_EQ(end_of_work(0.5, 1, 2, 6), 12);
-  EXPECT_DOUBLE_EQ(end_of_work(0.25, 2, 2, 6), 12);
-  EXPECT_DOUBLE_EQ(end_of_work(0.5, 1, 8, 20), 12);
+TEST(Processor, OnOneCoreThreadsTakeTurns) {
+  const Ends one = run(1, 1, 2, 4);  // 8 and 4 left, half the speed each
+  EXPECT_DOUBLE_EQ(one.copies, 10);
+  EXPECT_DOUBLE_EQ(one.work, 14);
+  const Ends two = run(1, 2, 4, 2);
+  EXPECT_DOUBLE_EQ(two.copies, 10);
+  EXPECT_DOUBLE_EQ(two.work, 14);
 }
 
-TEST(Processor, StandsStillAtWorst) {
-  EXPECT_DOUBLE_EQ(end_of_work(1, 1, 2, 6), 14);
-  EXPECT_DOUBLE_EQ(end_of_work(3, 2, 2, 6), 14);
+TEST(Processor, WhatEndsFirstLeavesTheCoreToOthers) {
+  const Ends ends = run(1, 1, 8, 5);  // 2 left
+  EXPECT_DOUBLE_EQ(ends.work, 12);
+  EXPECT_DOUBLE_EQ(ends.copies, 15);
 }
 
-TEST(Processor, CopiesBeforeItsWorkCount) {
-  EventQueue events;
-  Processor processor(events, 0.5);
-  processor.copying(+1);
-  double end = -1;
-  processor.start(1, [&] { end = events.now(); });
-  while (events.run_next()) {
-  }
-  EXPECT_EQ(end, 2);
+TEST(Processor, SlowdownIsPaidForEveryOther) {
+  const Ends ends = run(0.5, 1, 2, 4);
+  EXPECT_DOUBLE_EQ(ends.copies, 8);  // 4 · 1.5 seconds
+  EXPECT_DOUBLE_EQ(ends.work, 12);
+}
+
+TEST(Processor, CopiesAloneAreNotSlowedDown) {
+  const Ends ends = run(1, 1, 12, 3);
+  EXPECT_EQ(ends.work, 10);
+  EXPECT_EQ(ends.copies, 15);
+}
+
+TEST(Processor, NothingEndsAtOnce) {
+  EXPECT_EQ(run(1, 3, 4, 0).copies, 4);
+  EXPECT_EQ(run(1, 3, 4, 0).work, 10);
 }
 
 }  // namespace

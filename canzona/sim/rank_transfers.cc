@@ -186,6 +186,7 @@ class RankTransfers {
     out.gather.messages_inter = to.inter * messages_[m];
     const int64_t unpacked =
         elements_[m] * bytes_per_parameter(plan_.options.parameters);
+    out.gather.packed_bytes = unpacked / zero_.z3;
     if (across == 1) {
       out.gather.copied_bytes = unpacked;
       return;
@@ -194,7 +195,8 @@ class RankTransfers {
     out.gather_inside.messages_intra = (inside - 1) * across * messages_[m];
     out.gather_inside.copied_bytes = unpacked;
     out.gather = {.bytes = across_of(wire.gather),
-                  .messages_inter = (across - 1) * messages_[m]};
+                  .messages_inter = (across - 1) * messages_[m],
+                  .packed_bytes = unpacked / zero_.z3};
   }
 
   // Inside a node every piece of the others on other nodes is a sum by itself.
@@ -209,7 +211,11 @@ class RankTransfers {
       out.scatter_across =
           sum(across_of(wire.scatter), {.inter = across - 1}, m);
     }
-    out.scatter.copied_bytes += elements_[m] * kBytesPerFp32;  // packed
+    const int64_t bytes = elements_[m] * kBytesPerFp32;
+    out.scatter.packed_bytes = bytes;
+    // Added to what there is.
+    (across == 1 ? out.scatter : out.scatter_across).copied_bytes +=
+        bytes / zero_.z2;
   }
 
   // An all-reduce is a reduce-scatter and an all-gather of the same bytes.
@@ -224,6 +230,8 @@ class RankTransfers {
     out.messages_inter += added.messages_inter + (repeats ? back.inter : 0);
     out.copied_bytes += added.copied_bytes;
     out.parts = std::max(out.parts, added.parts);
+    if (!out.empty() && is_staged())
+      out.packed_bytes = elements_[m] / zero_.z2 * kBytesPerFp32;
     return out;
   }
 
@@ -234,8 +242,17 @@ class RankTransfers {
     Transfer out{.bytes = wire.publish};
     out.messages_intra = to.intra * messages_[m];
     out.messages_inter = to.inter * messages_[m];
+    if (!out.empty() && is_staged()) {
+      const int64_t bytes =
+          elements_[m] * bytes_per_parameter(plan_.options.parameters);
+      out.packed_bytes = bytes / zero_.z1;
+      out.copied_bytes = bytes / zero_.z3;
+    }
     return out;
   }
+
+  // Slices of a module are put together for the wire.
+  bool is_staged() const { return plan_.grid.places > 1; }
 
   // Every segment of every run is a message to each peer; what arrives is
   // added.
@@ -284,33 +301,6 @@ std::vector<ModuleWork> rank_transfers(const Plan& plan, const RankCost& cost,
     }
   }
   return sum;
-}
-
-// Dense tensors and experts of a module share the rank's ports.
-Transfer both(const Transfer& a, const Transfer& b) {
-  Transfer out = a;
-  out.bytes += b.bytes;
-  out.messages_intra += b.messages_intra;
-  out.messages_inter += b.messages_inter;
-  out.copied_bytes += b.copied_bytes;
-  out.parts = std::max(a.parts, b.parts);
-  return out;
-}
-
-Transfer slower(const Transfer& a, const Transfer& b) {
-  const auto most = [&](int64_t WireBytes::*field) {
-    return std::max(a.bytes.*field, b.bytes.*field);
-  };
-  Transfer out;
-  out.bytes = {.sent_intra = most(&WireBytes::sent_intra),
-               .sent_inter = most(&WireBytes::sent_inter),
-               .received_intra = most(&WireBytes::received_intra),
-               .received_inter = most(&WireBytes::received_inter)};
-  out.messages_intra = std::max(a.messages_intra, b.messages_intra);
-  out.messages_inter = std::max(a.messages_inter, b.messages_inter);
-  out.copied_bytes = std::max(a.copied_bytes, b.copied_bytes);
-  out.parts = std::max(a.parts, b.parts);
-  return out;
 }
 
 }  // namespace canzona

@@ -26,10 +26,4 @@ std::vector<ModuleWork> rank_transfers(const Plan& plan, const RankCost& cost,
                                        int32_t world_rank,
                                        RunOf run = RunOf::kThisRank);
 
-// One after the other.
-Transfer both(const Transfer& a, const Transfer& b);
-
-// Port by port the longer of both: an exchange ends when its slowest rank does.
-Transfer slower(const Transfer& a, const Transfer& b);
-
 }  // namespace canzona

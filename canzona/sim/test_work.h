@@ -61,6 +61,7 @@ inline Transfer random_transfer(Random& random, int64_t most) {
   }
   transfer.messages_intra = random.between(0, 7);
   transfer.messages_inter = random.between(0, 7);
+  transfer.packed_bytes = random.between(0, most);
   transfer.copied_bytes = random.between(0, most);
   transfer.parts = random.between(1, 5);
   return transfer;

@@ -8,10 +8,36 @@
 namespace canzona {
 
 WireBytes operator+(const WireBytes& a, const WireBytes& b) {
-  return {.sent_intra = a.sent_intra + b.sent_intra,
-          .sent_inter = a.sent_inter + b.sent_inter,
-          .received_intra = a.received_intra + b.received_intra,
-          .received_inter = a.received_inter + b.received_inter};
+  WireBytes sum = a;
+  return sum += b;
+}
+
+Transfer both(const Transfer& a, const Transfer& b) {
+  Transfer out = a;
+  out.bytes += b.bytes;
+  out.messages_intra += b.messages_intra;
+  out.messages_inter += b.messages_inter;
+  out.packed_bytes += b.packed_bytes;
+  out.copied_bytes += b.copied_bytes;
+  out.parts = std::max(a.parts, b.parts);
+  return out;
+}
+
+Transfer slower(const Transfer& a, const Transfer& b) {
+  const auto most = [&](int64_t WireBytes::*field) {
+    return std::max(a.bytes.*field, b.bytes.*field);
+  };
+  Transfer out;
+  out.bytes = {.sent_intra = most(&WireBytes::sent_intra),
+               .sent_inter = most(&WireBytes::sent_inter),
+               .received_intra = most(&WireBytes::received_intra),
+               .received_inter = most(&WireBytes::received_inter)};
+  out.messages_intra = std::max(a.messages_intra, b.messages_intra);
+  out.messages_inter = std::max(a.messages_inter, b.messages_inter);
+  out.packed_bytes = std::max(a.packed_bytes, b.packed_bytes);
+  out.copied_bytes = std::max(a.copied_bytes, b.copied_bytes);
+  out.parts = std::max(a.parts, b.parts);
+  return out;
 }
 
 PortSeconds port_seconds(const Transfer& transfer, const Links& links) {
@@ -29,25 +55,34 @@ PortSeconds port_seconds(const Transfer& transfer, const Links& links) {
           seconds(bytes.received_inter, transfer.messages_inter, inter)};
 }
 
-double copy_seconds(const Transfer& transfer, double copy_bytes_per_second) {
-  if (!(copy_bytes_per_second > 0)) return 0;
-  return static_cast<double>(transfer.copied_bytes) / copy_bytes_per_second;
+CopySeconds copy_seconds(const Transfer& transfer,
+                         double copy_bytes_per_second) {
+  if (!(copy_bytes_per_second > 0)) return {};
+  const auto seconds = [&](int64_t bytes, int64_t parts) {
+    return static_cast<double>(bytes) /
+           (static_cast<double>(parts) * copy_bytes_per_second);
+  };
+  return {seconds(transfer.packed_bytes, 1),
+          seconds(transfer.bytes.received(), transfer.parts),
+          seconds(transfer.copied_bytes, transfer.parts)};
 }
 
 double seconds_alone(const Transfer& transfer, const Links& links,
                      double copy_bytes_per_second) {
   const auto parts = static_cast<double>(transfer.parts);
   const double wire = std::ranges::max(port_seconds(transfer, links)) / parts;
-  const double copy = copy_seconds(transfer, copy_bytes_per_second) / parts;
-  return wire + (parts - 1) * std::max(wire, copy) + copy;
+  const CopySeconds copy = copy_seconds(transfer, copy_bytes_per_second);
+  return copy.pack + std::max(wire, copy.on_wire) +
+         (parts - 1) * std::max(wire, copy.arrived + copy.on_wire) +
+         copy.arrived;
 }
 
 void check_transfer(const Transfer& transfer) {
   const WireBytes& bytes = transfer.bytes;
-  const int64_t least =
-      std::min({bytes.sent_intra, bytes.sent_inter, bytes.received_intra,
-                bytes.received_inter, transfer.messages_intra,
-                transfer.messages_inter, transfer.copied_bytes});
+  const int64_t least = std::min(
+      {bytes.sent_intra, bytes.sent_inter, bytes.received_intra,
+       bytes.received_inter, transfer.messages_intra, transfer.messages_inter,
+       transfer.packed_bytes, transfer.copied_bytes});
   if (least < 0)
     throw UsageError(cat("a transfer counts bytes and messages, got ", least));
   if (transfer.parts < 1)

@@ -23,28 +23,52 @@ struct Transfer {
   WireBytes bytes = {};
   int64_t messages_intra = 0;  // each way
   int64_t messages_inter = 0;
-  // That the thread itself packs, unpacks or adds.
+  // That the thread itself packs before it sends, and unpacks or adds of what
+  // has come. Beside these, all that it receives is copied once while it is on
+  // the wire.
+  int64_t packed_bytes = 0;
   int64_t copied_bytes = 0;
   // Sums travel in segments, one on the wire while the last is added.
   int64_t parts = 1;
 
   bool empty() const {
-    return bytes.sent() == 0 && bytes.received() == 0 && copied_bytes == 0;
+    return bytes.sent() == 0 && bytes.received() == 0 && packed_bytes == 0 &&
+           copied_bytes == 0;
   }
   friend bool operator==(const Transfer&, const Transfer&) = default;
 };
 
 WireBytes operator+(const WireBytes& a, const WireBytes& b);
 
+// One after the other.
+Transfer both(const Transfer& a, const Transfer& b);
+
+// Port by port the longer of both: an exchange ends when its slowest rank does.
+Transfer slower(const Transfer& a, const Transfer& b);
+
 inline constexpr int kNumPorts = 4;
 // Sending and receiving inside the node, sending and receiving between nodes.
 using PortSeconds = std::array<double, kNumPorts>;
 
+// What a part of an operation costs beside its bytes, because all its ranks
+// have to wake up and meet: where this one computes meanwhile, and where not.
+struct Meetings {
+  double idle = 0;
+  double beside_compute = 0;
+};
+
 // How long all messages of a transfer hold each port.
 PortSeconds port_seconds(const Transfer& transfer, const Links& links);
 
-// Seconds of the thread's own work; 0 where copies are free.
-double copy_seconds(const Transfer& transfer, double copy_bytes_per_second);
+// Seconds of the thread's own work; 0 where copies are free. First it packs;
+// then, part by part, it copies what is on the wire, and what has come.
+struct CopySeconds {
+  double pack = 0;
+  double on_wire = 0;  // of a part
+  double arrived = 0;  // of a part
+};
+CopySeconds copy_seconds(const Transfer& transfer,
+                         double copy_bytes_per_second);
 
 // From issue to end where nothing else is going on.
 double seconds_alone(const Transfer& transfer, const Links& links,

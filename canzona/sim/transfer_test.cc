@@ -33,6 +33,12 @@ TEST(Transfer, WithoutBytesTakesNoTime) {
   EXPECT_EQ(seconds_alone(nothing, slow_links(1), 1), 0);
 }
 
+TEST(Transfer, IsPackedBeforeItLeaves) {
+  Transfer gather = intra_transfer(12);
+  gather.packed_bytes = 8;
+  EXPECT_EQ(seconds_alone(gather, slow_links(), 4), 2 + 12);
+}
+
 TEST(Transfer, IsCopiedAfterItsArrival) {
   Transfer gather = intra_transfer(12);
   gather.copied_bytes = 24;
@@ -40,14 +46,15 @@ TEST(Transfer, IsCopiedAfterItsArrival) {
   EXPECT_EQ(seconds_alone(gather, slow_links(), 0), 12);
 }
 
-// A part is added while the next one travels: 4 parts of 3 seconds, copied in
-// 1 or in 5 each.
+// A part is added while the next one travels and is copied: 4 parts of 3
+// seconds, each copied and added in 1, 2 or 5.
 TEST(Transfer, OfPartsIsCopiedOnTheWay) {
   Transfer sum = intra_transfer(12);
   sum.copied_bytes = 12;
   sum.parts = 4;
   EXPECT_EQ(seconds_alone(sum, slow_links(), 3), 12 + 1);
-  EXPECT_EQ(seconds_alone(sum, slow_links(), 0.6), 3 + 4 * 5);
+  EXPECT_EQ(seconds_alone(sum, slow_links(), 1.5), 3 + 3 * 4 + 2);
+  EXPECT_EQ(seconds_alone(sum, slow_links(), 0.6), 5 + 3 * 10 + 5);
 }
 
 TEST(Transfer, RefusesNegativeCounts) {

@@ -7,6 +7,7 @@
 
 #include "canzona/plan/zero.h"
 #include "canzona/sim/compute_seconds.h"
+#include "canzona/sim/transfer.h"
 
 namespace canzona {
 
@@ -25,7 +26,9 @@ struct Workload {
   // Pieces in which sums travel.
   int64_t segment_bytes = 256 << 10;
   double copy_bytes_per_second = 0;  // of a background thread; 0: free
-  double slowdown = 0;  // seconds of compute lost in a second of copying
+  // Of threads that copy and compute, to each other (processor.h), 0 to 1.
+  double slowdown = 0;
+  Meetings meetings = {};
 };
 
 }  // namespace canzona

@@ -62,7 +62,10 @@ class RankTrainer {
   void finish();
   SentBytes sent();
   double waited() const { return runtime_.times().waited() + stage_.waited(); }
-  double busy() const { return runtime_.times().links_busy + stage_.busy(); }
+  double busy() const {
+    const RuntimeTimes times = runtime_.times();
+    return times.links_busy + (times.links_modelled ? 0 : stage_.busy());
+  }
 
   const TrainSettings& settings_;
   const Plan& plan_;

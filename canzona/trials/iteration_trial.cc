@@ -21,8 +21,8 @@ namespace {
 // alike on all ranks.
 struct Numbers {
   double total = 0;
-  double waited = 0, busy = 0;
-  double step = 0, step_waited = 0, step_busy = 0;
+  double waited = 0, busy = 0, exposed = 0;
+  double step = 0, step_waited = 0, step_busy = 0, step_exposed = 0;
   double loss = 0;
   int64_t bytes = 0, slow_bytes = 0;  // of all iterations
   int64_t memory = 0;
@@ -32,10 +32,6 @@ struct Numbers {
 double mean_of(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) /
          static_cast<double>(values.size());
-}
-
-double hidden(double waited, double busy) {
-  return busy > 0 ? std::clamp(1 - waited / busy, 0.0, 1.0) : 1;
 }
 
 // One rank's part.
@@ -86,11 +82,15 @@ class TrialRank {
 
  private:
   struct Elapsed {
-    double waited = 0, busy = 0;
+    double waited = 0, busy = 0, exposed = 0;
+    RuntimeTimes runtime = {};
   };
+  // What compute waits for in sums of its own is never hidden.
   Elapsed elapsed() const {
     const RuntimeTimes times = runtime_.times();
-    return {times.waited() + stage_.waited(), times.links_busy + stage_.busy()};
+    return {times.waited() + stage_.waited(),
+            times.links_busy + (times.links_modelled ? 0 : stage_.busy()),
+            times.links_exposed + stage_.waited(), times};
   }
 
   void set_parameters() {
@@ -129,8 +129,12 @@ class TrialRank {
                                outcome.nonfinite_rank, " is not finite"));
     runtime_.zero_gradients();
     const Elapsed after = elapsed();
-    last_step_ = {after.waited - before.waited, after.busy - before.busy};
-    last_step_seconds_ = wall_seconds() - learned - last_step_.waited;
+    const RuntimeTimes &a = after.runtime, &b = before.runtime;
+    last_step_ = {a.waited_in_step - b.waited_in_step,
+                  a.exchange_busy - b.exchange_busy,
+                  a.exchange_exposed - b.exchange_exposed};
+    last_step_seconds_ =
+        wall_seconds() - learned - (after.waited - before.waited);
     numbers_.loss = mean_of(losses);
   }
 
@@ -143,9 +147,11 @@ class TrialRank {
     numbers_.total += seconds_.back();
     numbers_.waited += after.waited - before.waited;
     numbers_.busy += after.busy - before.busy;
+    numbers_.exposed += after.exposed - before.exposed;
     numbers_.step += last_step_seconds_;
     numbers_.step_waited += last_step_.waited;
     numbers_.step_busy += last_step_.busy;
+    numbers_.step_exposed += last_step_.exposed;
   }
 
   const TrainSettings& settings_;
@@ -193,12 +199,14 @@ void add_ranks(const std::vector<std::vector<Numbers>>& ranks,
     trial.compute_seconds += share * (rank.total - rank.waited);
     trial.waited_seconds += share * rank.waited;
     trial.busy_seconds += share * rank.busy;
+    trial.exposed_seconds += share * rank.exposed;
     trial.iteration_seconds =
         std::max(trial.iteration_seconds, rank.total / request.steps);
     trial.step_seconds =
         std::max(trial.step_seconds, rank.step / request.steps);
     trial.step_waited_seconds += share * rank.step_waited;
     trial.step_busy_seconds += share * rank.step_busy;
+    trial.step_exposed_seconds += share * rank.step_exposed;
     trial.loss += rank.loss / static_cast<double>(ranks.size());
     add_rank(rank, request.warmup + request.steps, trial);
   }
@@ -206,11 +214,14 @@ void add_ranks(const std::vector<std::vector<Numbers>>& ranks,
 
 }  // namespace
 
+double share_hidden(double waited, double busy) {
+  return busy > 0 ? std::clamp(1 - waited / busy, 0.0, 1.0) : 1;
+}
 double IterationTrial::hidden_fraction() const {
-  return hidden(waited_seconds, busy_seconds);
+  return share_hidden(waited_seconds, busy_seconds);
 }
 double IterationTrial::step_hidden_fraction() const {
-  return hidden(step_waited_seconds, step_busy_seconds);
+  return share_hidden(step_waited_seconds, step_busy_seconds);
 }
 
 IterationTrial run_iteration_trial(const TrainSettings& settings,

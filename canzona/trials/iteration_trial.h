@@ -31,14 +31,18 @@ struct IterationTrial {
   double iteration_seconds = 0;  // mean over iterations, slowest rank
   std::vector<double> seconds;   // of each, the slowest rank
   // Of an iteration, mean over ranks: what the thread that computes was not
-  // waiting, and was; how long operations of other threads were under way.
+  // waiting, and was; how long links were busy (RuntimeTimes), and how much of
+  // that it was waiting.
   double compute_seconds = 0;
   double waited_seconds = 0;
   double busy_seconds = 0;
-  // Of these, between the last gradient and the end of the step.
-  double step_seconds = 0;  // without what it waited; the slowest rank
+  double exposed_seconds = 0;
+  // Between the last gradient and the end of the step: without what it waited,
+  // the slowest rank; then of the gathers and scatters of matrices alone.
+  double step_seconds = 0;
   double step_waited_seconds = 0;
   double step_busy_seconds = 0;
+  double step_exposed_seconds = 0;
   // By module, of one micro-batch, without what was waited; median over ranks.
   std::vector<double> forward_seconds;
   std::vector<double> backward_seconds;
@@ -52,10 +56,12 @@ struct IterationTrial {
   std::string state_digest;
   double loss = 0;  // of the last iteration, mean over ranks
 
-  // 1 - waited / busy, not below 0; 1 where nothing was under way.
   double hidden_fraction() const;
   double step_hidden_fraction() const;
 };
+
+// 1 - waited / busy, not below 0; 1 where nothing was busy.
+double share_hidden(double waited, double busy);
 
 IterationTrial run_iteration_trial(const TrainSettings& settings,
                                    const Plan& plan, const Batches& batches,

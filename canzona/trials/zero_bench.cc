@@ -9,12 +9,17 @@
 #include "canzona/comm/thread/run_ranks.h"
 #include "canzona/measure/clock.h"
 #include "canzona/measure/shared_machine.h"
+#include "canzona/trials/planned_exchange.h"
 
 namespace canzona {
 namespace {
 
 constexpr double kNominalBandwidth = 1e9;
 constexpr IterationTrialRequest kFirst = {
+    .warmup = 1, .steps = 1, .wants_digests = false};
+// One iteration that is as long as this tells enough.
+constexpr double kLongIteration = 1;
+constexpr IterationTrialRequest kFirstOfShort = {
     .warmup = 1, .steps = 3, .wants_digests = false};
 
 // The result is the same on every rank: any of them may leave it.
@@ -84,10 +89,11 @@ void measure_first(const ZeroBenchRequest& request, ZeroBench& bench) {
   const Plan plan = request.plan(bench.measured_first, {});
   TrainSettings settings = request.settings;
   settings.runtime.overlap = Overlap::kNone;
-  const IterationTrial trial = carry_out(request, plan, {}, settings, kFirst);
+  IterationTrial trial = carry_out(request, plan, {}, settings, kFirst);
+  if (trial.iteration_seconds < kLongIteration)
+    trial = carry_out(request, plan, {}, settings, kFirstOfShort);
   bench.compute_seconds = trial.compute_seconds;
-  bench.inputs = measured_inputs(request.settings, plan, trial,
-                                 bench.limits.copies.together);
+  bench.inputs = measured_inputs(request.settings, plan, trial, bench.limits);
   bench.link = scaled_link(request, plan, trial.compute_seconds);
 }
 
@@ -108,6 +114,7 @@ void plan_cell(const ZeroBenchRequest& request, const ZeroBench& bench,
   if (!bench.link) return;
   cell.link_seconds = cell.bytes.seconds(*bench.link);
   cell.edge_seconds = cell.bytes.edge_seconds(*bench.link);
+  cell.step_limit = planned_exchange(*cell.plan).limit();
 }
 
 // Digests are those of the first round; all rounds do the same.
@@ -146,10 +153,6 @@ int32_t digest_class(const ZeroCell& cell, const Mesh& mesh,
       num_micro_batches == 1 &&
       std::has_single_bit(static_cast<uint32_t>(mesh.homes()));
   return one_for_all ? 0 : cell.sizes.z2;
-}
-
-double ratio_hidden(double waited, double busy) {
-  return busy > 0 ? std::clamp(1 - waited / busy, 0.0, 1.0) : 1;
 }
 
 std::vector<double> values_of(const std::vector<IterationTrial>& trials,
@@ -205,14 +208,25 @@ StepTimes ZeroCell::iteration_times() const {
   return summarize_steps(medians, first_timed, plan ? plan->period : 1);
 }
 
-double ZeroCell::hidden_fraction() const {
-  return ratio_hidden(sum_of(trials, &IterationTrial::waited_seconds),
-                      sum_of(trials, &IterationTrial::busy_seconds));
+double ZeroCell::hidden(double IterationTrial::*waited,
+                        double IterationTrial::*busy) const {
+  return share_hidden(sum_of(trials, waited), sum_of(trials, busy));
 }
 
+double ZeroCell::hidden_fraction() const {
+  return hidden(&IterationTrial::waited_seconds, &IterationTrial::busy_seconds);
+}
+double ZeroCell::covered_fraction() const {
+  return hidden(&IterationTrial::exposed_seconds,
+                &IterationTrial::busy_seconds);
+}
 double ZeroCell::step_hidden_fraction() const {
-  return ratio_hidden(sum_of(trials, &IterationTrial::step_waited_seconds),
-                      sum_of(trials, &IterationTrial::step_busy_seconds));
+  return hidden(&IterationTrial::step_waited_seconds,
+                &IterationTrial::step_busy_seconds);
+}
+double ZeroCell::step_covered_fraction() const {
+  return hidden(&IterationTrial::step_exposed_seconds,
+                &IterationTrial::step_busy_seconds);
 }
 
 std::string ZeroBench::disagreement(const Mesh& mesh,

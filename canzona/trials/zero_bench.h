@@ -67,6 +67,7 @@ struct ZeroCell {
   int first_timed = 1;      // number of the first timed iteration of a round
   double link_seconds = 0;  // of the busiest port in an iteration, as planned
   double edge_seconds = 0;  // of it, what nothing can hide
+  double step_limit = 1;    // of step_hidden_fraction(), as planned
 
   const IterationTrial& first() const { return trials.front(); }
   // Over all timed iterations of all rounds, each the slowest rank's. The
@@ -78,8 +79,16 @@ struct ZeroCell {
   // Over rounds.
   double median(double IterationTrial::*member) const;
   // Over all rounds together.
+  // 1 - time compute waited / time links were busy; and of that time the share
+  // in which compute went on, which waits for slower ranks do not lower.
   double hidden_fraction() const;
+  double covered_fraction() const;
   double step_hidden_fraction() const;
+  double step_covered_fraction() const;
+
+ private:
+  double hidden(double IterationTrial::*waited,
+                double IterationTrial::*busy) const;
 };
 
 struct ZeroBench {

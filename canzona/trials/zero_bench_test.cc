@@ -125,11 +125,13 @@ TEST(ZeroBenchTimes, AreMediansOfAllTimedIterations) {
     trial.seconds = {seconds, seconds + 6};
     trial.waited_seconds = seconds;
     trial.busy_seconds = 4 * seconds;
+    trial.exposed_seconds = 0.5 * seconds;
   }
   EXPECT_EQ(cell.iteration_seconds(), 5);
   EXPECT_EQ(cell.iteration_spread(), 8);
   EXPECT_EQ(cell.median(&IterationTrial::waited_seconds), 2);
   EXPECT_EQ(cell.hidden_fraction(), 0.75);
+  EXPECT_EQ(cell.covered_fraction(), 0.875);
   EXPECT_EQ(cell.step_hidden_fraction(), 1);
 }
 

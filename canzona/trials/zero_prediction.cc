@@ -6,13 +6,11 @@
 
 #include "canzona/plan/predict.h"
 #include "canzona/sim/plan_iteration.h"
+#include "canzona/trials/planned_exchange.h"
 
 namespace canzona {
 namespace {
 
-// A byte that arrives is copied by the transport, and once more when it is
-// unpacked or added.
-constexpr double kCopiesOfAByte = 2;
 // A copy reads and writes.
 constexpr double kPassesOfACopy = 2;
 
@@ -55,17 +53,22 @@ void fit_step(const Plan& plan, double copy_rate, MeasuredInputs& inputs) {
       (measured - inputs.step_per_byte * work.bytes) / work.transform_seconds;
 }
 
-// The step's exchange runs beside its transforms, unless nothing is to.
+// Compute, or the pipeline of rounds where matrices are exchanged.
 double step_seconds(const Plan& plan, Overlap overlap,
-                    const IterationWork& iteration,
                     const MeasuredInputs& inputs) {
   const StepWork work = step_work(plan);
-  const double compute = inputs.step_per_transform * work.transform_seconds +
-                         inputs.step_per_byte * work.bytes;
-  const double exchange =
-      seconds_alone({.bytes = iteration.step_bytes}, iteration.links, 0);
-  return overlap == Overlap::kNone ? compute + exchange
-                                   : std::max(compute, exchange);
+  const double elements = inputs.step_per_byte * work.bytes;
+  const double compute =
+      inputs.step_per_transform * work.transform_seconds + elements;
+  const bool pipelined = overlap != Overlap::kNone;
+  const SharedMeetings& meetings = inputs.meetings;
+  return std::max(
+      compute,
+      planned_exchange(plan).step_seconds(
+          {.per_transform = inputs.step_per_transform,
+           .elements = elements,
+           .per_operation = pipelined ? meetings.beside_compute : meetings.idle,
+           .pipelined = pipelined}));
 }
 
 Workload workload_of(const TrainSettings& settings, const Plan& plan,
@@ -78,6 +81,7 @@ Workload workload_of(const TrainSettings& settings, const Plan& plan,
   workload.overlap = overlap;
   workload.copy_bytes_per_second = inputs.copy_bytes_per_second;
   workload.slowdown = inputs.slowdown;
+  workload.meetings = {inputs.meetings.idle, inputs.meetings.beside_compute};
   if (plan.mesh.tp > 1) {
     workload.hidden = settings.decoder.architecture.hidden;
     workload.compute.tokens = settings.decoder.tokens();
@@ -89,7 +93,9 @@ Workload workload_of(const TrainSettings& settings, const Plan& plan,
 }  // namespace
 
 MeasuredInputs measured_inputs(const TrainSettings& settings, const Plan& plan,
-                               const IterationTrial& trial, double copy_rate) {
+                               const IterationTrial& trial,
+                               const MachineLimits& limits) {
+  const double copy_rate = limits.copies.together;
   MeasuredInputs inputs;
   inputs.forward_seconds = trial.forward_seconds;
   inputs.backward_seconds = trial.backward_seconds;
@@ -101,7 +107,8 @@ MeasuredInputs measured_inputs(const TrainSettings& settings, const Plan& plan,
       plan.mesh.pp;
   inputs.other_seconds =
       std::max(0.0, trial.compute_seconds - trial.step_seconds - passes);
-  inputs.copy_bytes_per_second = copy_rate / kCopiesOfAByte;
+  inputs.copy_bytes_per_second = copy_rate;
+  inputs.meetings = limits.meetings;
   const auto cores = static_cast<int32_t>(std::thread::hardware_concurrency());
   inputs.slowdown = plan.mesh.world() >= cores ? 1 : 0;
   return inputs;
@@ -115,7 +122,7 @@ IterationOutlook predict_iteration_of(const TrainSettings& settings,
   for (int32_t stage = 0; stage < plan.mesh.pp; ++stage) {
     IterationWork work = plan_iteration(plan, workload, stage);
     work.step_seconds =
-        step_seconds(plan, overlap, work, inputs) + inputs.other_seconds;
+        step_seconds(plan, overlap, inputs) + inputs.other_seconds;
     const IterationTime time = simulate_iteration(work);
     if (time.seconds > outlook.seconds)
       outlook = {time.seconds, time.hidden_fraction()};

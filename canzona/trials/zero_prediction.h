@@ -1,7 +1,8 @@
 // How long an iteration of a plan should take here: the simulation (sim/), fed
 // with what the same run has measured without links, of one plan.
 //
-//   const MeasuredInputs inputs = measured_inputs(settings, plan, trial, rate);
+//   const MeasuredInputs inputs = measured_inputs(settings, plan, trial,
+//                                               limits);
 //   IterationOutlook outlook =
 //       predict_iteration_of(settings, other_plan, Overlap::kMain, inputs);
 #pragma once
@@ -11,6 +12,7 @@
 #include "canzona/plan/plan.h"
 #include "canzona/plan/zero.h"
 #include "canzona/trials/iteration_trial.h"
+#include "canzona/trials/machine_limits.h"
 
 namespace canzona {
 
@@ -27,13 +29,15 @@ struct MeasuredInputs {
   double other_seconds = 0;  // of an iteration, beside modules and step
   // Of a thread that packs, unpacks and adds; 0: free.
   double copy_bytes_per_second = 0;
-  double slowdown = 0;  // seconds of compute lost in a second of copying
+  double slowdown = 0;  // 1: ranks have no core to spare for copies
+  SharedMeetings meetings = {};
 };
 
-// `copy_rate`: bytes in a second that each rank copies while all do; 0: not
-// known. Ranks that have no core to spare compute less while they copy.
+// Of `limits`, copies and meetings; 0: not known, free. Ranks that have no core
+// to spare compute less while they copy.
 MeasuredInputs measured_inputs(const TrainSettings& settings, const Plan& plan,
-                               const IterationTrial& trial, double copy_rate);
+                               const IterationTrial& trial,
+                               const MachineLimits& limits);
 
 struct IterationOutlook {
   double seconds = 0;

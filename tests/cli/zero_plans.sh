@@ -82,6 +82,19 @@ exits 0
 is_json
 canzona validate moe.json
 exits 0
+canzona explain moe.json --rank 5 --json
+exits 0
+is_json
+canzona explain moe.json --rank 5
+exits 0
+prints 'dense tensors: 1 of 4 in group 1' 'experts of ep 1: 1 of 2 in group 0'
+canzona explain moe.json --bucket 4
+exits 0
+prints 'experts of ep 0' 'group 0: ranks 0, 4'
+canzona explain moe.json --matrix model.layers.1.mlp.experts.100.down_proj.weight
+exits 0
+prints 'experts of ep 3' 'ranks 3, 7'
+refuses '--bucket' -- explain moe.json --bucket 1000
 # shellcheck disable=SC2086
 canzona plan $moe --zero auto --zero-experts auto --memory-cap 20GB
 exits 0

@@ -54,10 +54,13 @@ LinkModel parse_link_model(std::string_view text) {
 }
 
 LinkSchedule::LinkSchedule(const LinkModel& model, int num_ranks)
-    : model_(model), ports_(static_cast<size_t>(num_ranks)) {}
+    : model_(model),
+      ports_(static_cast<size_t>(num_ranks)),
+      uses_(static_cast<size_t>(num_ranks)) {}
 
-LinkSchedule::Time LinkSchedule::book(int from, int to, int64_t bytes,
-                                      Time ready) {
+// A port that is not free when a message is ready is busy all the while.
+LinkSchedule::Passage LinkSchedule::book(int from, int to, int64_t bytes,
+                                         Time ready) {
   const bool inside =
       from / model_.ranks_per_node == to / model_.ranks_per_node;
   const double speed =
@@ -69,7 +72,11 @@ LinkSchedule::Time LinkSchedule::book(int from, int to, int64_t bytes,
   std::lock_guard lock(mutex_);
   BusyTimes& sender = ports_[static_cast<size_t>(from)][kind].sending;
   BusyTimes& receiver = ports_[static_cast<size_t>(to)][kind].receiving;
-  return std::max(sender.book(ready, duration), receiver.book(ready, duration));
+  const Passage passage{sender.book(ready, duration),
+                        receiver.book(ready, duration)};
+  uses_[static_cast<size_t>(from)].add(ready, passage.sent);
+  uses_[static_cast<size_t>(to)].add(ready, passage.received);
+  return passage;
 }
 
 }  // namespace canzona

@@ -14,6 +14,7 @@
 // ranks come, and a plan can say how long.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -21,6 +22,7 @@
 #include <string_view>
 #include <vector>
 
+#include "canzona/comm/link_use.h"
 #include "canzona/comm/thread/busy_times.h"
 
 namespace canzona {
@@ -52,8 +54,18 @@ class LinkSchedule {
 
   LinkSchedule(const LinkModel& model, int num_ranks);
 
-  // When a message that both ranks are ready for at `ready` has arrived.
-  Time book(int from, int to, int64_t bytes, Time ready);
+  // When a message that both ranks are ready for at `ready` has left the one's
+  // port and reached the other through its own.
+  struct Passage {
+    Time sent{0}, received{0};
+    Time arrival() const { return std::max(sent, received); }
+  };
+  Passage book(int from, int to, int64_t bytes, Time ready);
+
+  // Of all ports of a rank.
+  const LinkUse& use(int rank) const {
+    return uses_[static_cast<size_t>(rank)];
+  }
 
  private:
   struct Ports {
@@ -63,6 +75,7 @@ class LinkSchedule {
   LinkModel model_;
   std::mutex mutex_;
   std::vector<std::array<Ports, 2>> ports_;  // by rank; own node, others
+  std::vector<LinkUse> uses_;                // by rank
 };
 
 }  // namespace canzona

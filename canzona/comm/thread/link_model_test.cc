@@ -57,24 +57,30 @@ constexpr LinkModel kLink = {1e9, 0.25e9, 10e-9, 2};
 
 TEST(LinkSchedule, AMessageTakesLatencyAndBytes) {
   LinkSchedule schedule(kLink, 4);
-  EXPECT_EQ(schedule.book(0, 1, 100, nanoseconds{5}), nanoseconds{115});
-  EXPECT_EQ(schedule.book(0, 2, 100, nanoseconds{5}), nanoseconds{415});
+  EXPECT_EQ(schedule.book(0, 1, 100, nanoseconds{5}).arrival(),
+            nanoseconds{115});
+  EXPECT_EQ(schedule.book(0, 2, 100, nanoseconds{5}).arrival(),
+            nanoseconds{415});
 }
 
 TEST(LinkSchedule, APortServesOneMessageAfterTheOther) {
   LinkSchedule schedule(kLink, 6);
   // One sender, two receivers of other nodes.
-  EXPECT_EQ(schedule.book(0, 2, 10, nanoseconds{0}), nanoseconds{50});
-  EXPECT_EQ(schedule.book(0, 4, 10, nanoseconds{0}), nanoseconds{100});
+  EXPECT_EQ(schedule.book(0, 2, 10, nanoseconds{0}).arrival(), nanoseconds{50});
+  EXPECT_EQ(schedule.book(0, 4, 10, nanoseconds{0}).arrival(),
+            nanoseconds{100});
   // The receiving port of 4 is busy until 50, the sending one of 3 is not.
-  EXPECT_EQ(schedule.book(3, 4, 10, nanoseconds{0}), nanoseconds{100});
-  EXPECT_EQ(schedule.book(5, 4, 10, nanoseconds{0}), nanoseconds{20});
-  EXPECT_EQ(schedule.book(3, 4, 10, nanoseconds{0}), nanoseconds{150});
-  EXPECT_EQ(schedule.book(4, 1, 10, nanoseconds{0}), nanoseconds{50});
+  EXPECT_EQ(schedule.book(3, 4, 10, nanoseconds{0}).arrival(),
+            nanoseconds{100});
+  EXPECT_EQ(schedule.book(5, 4, 10, nanoseconds{0}).arrival(), nanoseconds{20});
+  EXPECT_EQ(schedule.book(3, 4, 10, nanoseconds{0}).arrival(),
+            nanoseconds{150});
+  EXPECT_EQ(schedule.book(4, 1, 10, nanoseconds{0}).arrival(), nanoseconds{50});
   // Its own node has ports of its own.
-  EXPECT_EQ(schedule.book(0, 1, 10, nanoseconds{0}), nanoseconds{20});
+  EXPECT_EQ(schedule.book(0, 1, 10, nanoseconds{0}).arrival(), nanoseconds{20});
   // Later than all that was booked.
-  EXPECT_EQ(schedule.book(0, 2, 10, nanoseconds{1000}), nanoseconds{1050});
+  EXPECT_EQ(schedule.book(0, 2, 10, nanoseconds{1000}).arrival(),
+            nanoseconds{1050});
 }
 
 // All to all in whichever order messages come.
@@ -90,7 +96,8 @@ TEST(LinkSchedule, AnExchangeTakesWhatTheBusiestPortTakes) {
     LinkSchedule schedule({1e9, 1e9, 0, kRanks}, kRanks);
     nanoseconds last{0};
     for (const auto& [from, to] : pairs)
-      last = std::max(last, schedule.book(from, to, 100, nanoseconds{0}));
+      last = std::max(last,
+                      schedule.book(from, to, 100, nanoseconds{0}).arrival());
     EXPECT_EQ(last, nanoseconds{100 * (kRanks - 1)});
   }
 }

@@ -39,6 +39,14 @@ class ThreadTransport final : public Transport {
   bool poll() override;
   void pause(Deadline until) override;
   void follow_on() override { follows_ = true; }
+  Time link_time() const override;
+  const LinkUse* links() const override {
+    const LinkSchedule* schedule = world_->schedule();
+    return schedule == nullptr ? nullptr : &schedule->use(world_rank());
+  }
+  void count_links(LinkUse* use) override {
+    group_->uses[static_cast<size_t>(rank_)].store(use);
+  }
   void retract() noexcept override;
 
   bool is_pending(int peer) const override {
@@ -76,7 +84,7 @@ class ThreadTransport final : public Transport {
   bool try_receive(int from);
   bool try_end_send(int to);
   Time arrival_of(int from, const Inbox::Letter& letter, Time ready);
-  Time link_time() const;
+  void count(int rank, Time ready, Time end);
   Time post_time() const { return follows_ ? passed_ : link_time(); }
   void wait_for_link(Deadline until);
 
@@ -94,6 +102,7 @@ class ThreadTransport final : public Transport {
 
 void ThreadTransport::leave() noexcept {
   retract();
+  count_links(nullptr);
   for (int peer = 0; peer < size(); ++peer) {
     Inbox& inbox = group_->inbox(peer);
     {
@@ -195,11 +204,20 @@ bool ThreadTransport::try_receive(int from) {
 Time ThreadTransport::arrival_of(int from, const Inbox::Letter& letter,
                                  Time ready) {
   if (world_->schedule() == nullptr) return Time{0};
-  const Time arrival = world_->schedule()->book(
-      group_->ranks[static_cast<size_t>(from)], world_rank(), letter.bytes,
-      std::max(letter.ready, ready));
-  last_arrival_ = std::max(last_arrival_, arrival);
-  return arrival;
+  ready = std::max(letter.ready, ready);
+  const LinkSchedule::Passage passage =
+      world_->schedule()->book(group_->ranks[static_cast<size_t>(from)],
+                               world_rank(), letter.bytes, ready);
+  count(from, ready, passage.sent);
+  count(rank_, ready, passage.received);
+  last_arrival_ = std::max(last_arrival_, passage.arrival());
+  return passage.arrival();
+}
+
+// A sender stays until its letter is taken.
+void ThreadTransport::count(int rank, Time ready, Time end) {
+  LinkUse* use = group_->uses[static_cast<size_t>(rank)].load();
+  if (use != nullptr) use->add(ready, end);
 }
 
 bool ThreadTransport::try_end_send(int to) {

@@ -21,7 +21,7 @@ std::vector<int> first_ranks(int size) {
 }  // namespace
 
 ThreadGroup::ThreadGroup(std::vector<int> world_ranks)
-    : ranks(std::move(world_ranks)), entered(ranks.size()) {
+    : ranks(std::move(world_ranks)), entered(ranks.size()), uses(ranks.size()) {
   for (size_t i = 0; i < ranks.size(); ++i) inboxes.emplace_back(ranks.size());
 }
 

@@ -63,6 +63,8 @@ struct ThreadGroup {
   std::deque<Inbox> inboxes;
   // The last operation that each rank has begun.
   std::vector<std::atomic<int64_t>> entered;
+  // Where each rank wants links counted; null: nowhere.
+  std::vector<std::atomic<LinkUse*>> uses;
 };
 
 class ThreadWorld {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "canzona/plan/micro_groups/single.h"
 #include "canzona/plan/search/owners.h"
@@ -26,23 +27,29 @@ std::vector<MatrixList> by_owner(const Problem& p,
   return lists;
 }
 
-// Rounds of one owner: largest first to the round with the least work that has
-// room. A matrix above the capacity is skipped; it gets its own round later.
-// False if some matrix found no room.
+// Rounds of one owner: largest first to the round that has room and that it
+// fills least; the first and the last are full with half the work. A matrix
+// above the capacity is skipped; it gets its own round later. False if some
+// matrix found no room.
 bool deal_rounds(const Problem& p, const MatrixList& list, int32_t rounds,
                  Assignment& a) {
   const auto n = static_cast<size_t>(rounds);
   std::vector<int64_t> work(n, 0), bytes(n, 0);
+  const auto filled = [&](size_t r, int64_t more) {
+    const bool is_end = n > 2 && (r == 0 || r == n - 1);
+    return std::pair((is_end ? 2 : 1) * (work[r] + more), work[r]);
+  };
   for (int32_t m : list) {
     const int64_t need = exchange_bytes(p, m);
+    const int64_t weight = period_weight_of(p, m);
     if (need > p.options.capacity_bytes) continue;
     size_t best = n;
     for (size_t r = 0; r < n; ++r) {
       if (bytes[r] + need > p.options.capacity_bytes) continue;
-      if (best == n || work[r] < work[best]) best = r;
+      if (best == n || filled(r, weight) < filled(best, weight)) best = r;
     }
     if (best == n) return false;
-    work[best] += period_weight_of(p, m);
+    work[best] += weight;
     bytes[best] += need;
     a.micro_group[static_cast<size_t>(m)] = static_cast<int32_t>(best);
   }

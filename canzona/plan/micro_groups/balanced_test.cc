@@ -33,6 +33,17 @@ TEST(BalancedRounds, SpreadEveryOwnersMatricesOverTheSameRounds) {
   }
 }
 
+// 28 equal matrices of an owner in eight rounds: two in the first and in the
+// last, four in each of the others.
+TEST(BalancedRounds, HaveHalfTheWorkAtBothEnds) {
+  const Plan plan = plan_of(squares(std::vector<int64_t>(56, 3)), "tp=2");
+  std::vector<int> count(kPipelineRounds, 0);
+  for (size_t m = 0; m < 56; ++m)
+    if (plan.owners[m].front() == 0)
+      ++count[static_cast<size_t>(plan.micro_group[m])];
+  EXPECT_THAT(count, ElementsAre(2, 4, 4, 4, 4, 4, 4, 2));
+}
+
 TEST(BalancedRounds, AreNoMoreThanMatrices) {
   const Plan plan = plan_of(squares({3, 3}), "tp=2");
   EXPECT_THAT(plan.micro_group, Each(0));

@@ -123,7 +123,7 @@ void Gatherer::wait(int32_t module) {
     return num_gathered_ > use || failure_ != nullptr;
   };
   if (!is_there()) {
-    const Stopwatch watch(rank_.times.waited_for_parameters);
+    const WaitWatch watch(rank_, rank_.times.waited_for_parameters);
     const Span span(rank_.track, "wait for parameters", table_.label(module));
     changed_.wait(lock, is_there);
     flow_end(rank_.track, "parameters", use);

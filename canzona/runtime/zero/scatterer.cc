@@ -89,7 +89,7 @@ void Scatterer::take_slot(int32_t m) {
       return failure_ != nullptr || pool_.has_free(large);
     };
     if (!is_free()) {
-      const Stopwatch watch(rank_.times.waited_for_gradients);
+      const WaitWatch watch(rank_, rank_.times.waited_for_gradients);
       const Span span(rank_.track, "wait for a slot", table_.label(m));
       changed_.wait(lock, is_free);
     }
@@ -167,7 +167,7 @@ void Scatterer::wait_until_done(int64_t parcels) {
   std::unique_lock lock(mutex_);
   const auto done = [&] { return num_done_ >= parcels || failure_ != nullptr; };
   if (!done()) {
-    const Stopwatch watch(rank_.times.waited_for_gradients);
+    const WaitWatch watch(rank_, rank_.times.waited_for_gradients);
     const Span span(rank_.track, "wait for gradients");
     changed_.wait(lock, done);
   }

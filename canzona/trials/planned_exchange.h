@@ -1,0 +1,46 @@
+// The step's gathers and scatters of matrices as a plan has them: how long each
+// round holds links, and what of it a pipeline cannot hide.
+//
+//   const PlannedExchange exchange = planned_exchange(plan);
+//   exchange.limit();                       // of the share that can be hidden
+//   exchange.step_seconds({.per_transform = 1.2, .elements = 0.01});
+//
+// On the links of the plan's options. Pure.
+#pragma once
+
+#include <vector>
+
+#include "canzona/plan/plan.h"
+
+namespace canzona {
+
+// Seconds: of an operation those of the busiest port of a rank.
+struct PlannedRound {
+  double gather = 0;
+  double transform = 0;  // as the plan predicts it
+  double scatter = 0;
+};
+
+struct PlannedExchange {
+  // By home, each figure the slowest rank's: nobody ends before it.
+  std::vector<std::vector<PlannedRound>> homes;
+  // Sums over all ranks: of all operations; of the first gathers and the last
+  // scatters, which have no transform beside them, only updates of elements.
+  double all = 0;
+  double ends = 0;
+
+  double limit() const { return all > 0 ? 1 - ends / all : 1; }
+
+  struct StepRates {
+    double per_transform = 1;  // seconds for a predicted one
+    double elements = 0;       // seconds of passes over elements
+    double per_operation = 0;  // seconds, beside those on links
+    bool pipelined = true;     // false: every operation is waited for
+  };
+  // Of the slowest home, the exchange included; 0 where there is none.
+  double step_seconds(const StepRates& rates) const;
+};
+
+PlannedExchange planned_exchange(const Plan& plan);
+
+}  // namespace canzona
