@@ -20,6 +20,7 @@ constexpr const char* kExamples =
   canzona plan --model ./config.json --mesh dp=16,tp=4,pp=2 --rule soap --phases 5 -o plan.json
   canzona plan --model model.safetensors.index.json --mesh dp=8 --adamw '*.k_proj.*' --json
   canzona plan --model qwen3-8b --mesh dp=16 --zero hier:8
+  canzona plan --model qwen3-30b-a3b --mesh dp=8,ep=8 --zero hier:8 --zero-experts zero3
   canzona plan --model qwen3-8b --mesh dp=16 --zero auto --memory-cap 40GB -o plan.json
 )";
 
