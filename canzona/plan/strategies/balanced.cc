@@ -4,6 +4,7 @@
 #include <map>
 
 #include "canzona/plan/budget.h"
+#include "canzona/plan/predict.h"
 #include "canzona/plan/search/exact.h"
 #include "canzona/plan/search/instances.h"
 #include "canzona/plan/search/joint.h"
@@ -303,7 +304,8 @@ class Stage {
         }
       }
     }
-    const int64_t slots = p_.grid.tp > 1 ? 3 * largest * kBytesPerFp32 : 0;
+    const int64_t slots =
+        p_.grid.tp > 1 ? kExchangeSlots * largest * kBytesPerFp32 : 0;
     const int64_t left = p_.options.memory_cap_bytes - fixed - slots;
     return std::max<int64_t>(left, 0) * p_.grid.tp;
   }
