@@ -76,24 +76,35 @@ double against_none(const ZeroReport& report, const ZeroCell& cell) {
 }
 
 std::string times_table(const ZeroReport& report, const Ink& ink) {
-  Table table("<<>>>>>>>>>>");
-  table.header({"z1,z2,z3", "overlap", "takes", "spread", "predicted", "none :",
-                "hidden", "covered", "step", "computes", "waits", "edge"});
+  Table table("<<>>>>");
+  table.header(
+      {"z1,z2,z3", "overlap", "iteration", "spread", "predicted", "none :"});
   for (const ZeroCell* cell : report.ran()) {
-    const double seconds = cell->iteration_seconds();
     const double speed_up = against_none(report, *cell);
     table.row({sizes_text(cell->sizes), std::string(to_string(cell->overlap)),
-               human_seconds(seconds), human_seconds(cell->iteration_spread()),
+               human_seconds(cell->iteration_seconds()),
+               human_seconds(cell->iteration_spread()),
                human_seconds(cell->predicted.seconds),
-               speed_up > 0 ? fmt::format("{:.2f}x", speed_up) : "",
+               speed_up > 0 ? fmt::format("{:.2f}x", speed_up) : ""});
+  }
+  return title(ink, "Slowest rank, medians of the timed iterations") +
+         table.text(ink);
+}
+
+std::string hidden_table(const ZeroReport& report, const Ink& ink) {
+  Table table("<<>>>>>>");
+  table.header({"z1,z2,z3", "overlap", "computes", "waits", "hidden", "covered",
+                "in step", "edge"});
+  for (const ZeroCell* cell : report.ran())
+    table.row({sizes_text(cell->sizes), std::string(to_string(cell->overlap)),
+               human_seconds(cell->median(&Trial::compute_seconds)),
+               human_seconds(cell->median(&Trial::waited_seconds)),
                percent(cell->hidden_fraction()),
                percent(cell->covered_fraction()),
                percent(cell->step_hidden_fraction()),
-               human_seconds(cell->median(&Trial::compute_seconds)),
-               human_seconds(cell->median(&Trial::waited_seconds)),
-               percent(cell->edge_seconds / seconds)});
-  }
-  return title(ink, "Slowest rank, medians of the timed iterations") +
+               percent(cell->edge_seconds / cell->iteration_seconds())});
+  return title(ink,
+               "Mean rank: compute, and what of the links' time it hides") +
          table.text(ink);
 }
 
@@ -166,8 +177,8 @@ std::vector<std::string> warnings_of(const ZeroReport& report) {
 std::string zero_text(const ZeroReport& report, const Ink& ink) {
   std::string out = heading(report, ink);
   if (!report.ran().empty())
-    out += times_table(report, ink) + sizes_table(report, ink) +
-           verdict(report, ink);
+    out += times_table(report, ink) + hidden_table(report, ink) +
+           sizes_table(report, ink) + verdict(report, ink);
   return out + refusals(report, ink);
 }
 

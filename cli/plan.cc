@@ -1,6 +1,7 @@
 // `canzona plan`: from a model's shapes to a validated plan.
 #include <memory>
 
+#include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/plan_json.h"
 #include "canzona/report/html_report.h"
@@ -20,8 +21,12 @@ constexpr const char* kExamples =
   canzona plan --model ./config.json --mesh dp=16,tp=4,pp=2 --rule soap --phases 5 -o plan.json
   canzona plan --model model.safetensors.index.json --mesh dp=8 --adamw '*.k_proj.*' --json
   canzona plan --model qwen3-8b --mesh dp=16 --zero hier:8
+  canzona plan --model qwen3-30b-a3b --mesh dp=8,ep=8 --zero hier:8 --zero-experts zero3
   canzona plan --model qwen3-8b --mesh dp=16 --zero auto --memory-cap 40GB -o plan.json
 )";
+
+// With `--zero auto`: that of the best plan.
+constexpr const char* kAnyStrategy = "any";
 
 // What the report sets the plan against.
 constexpr const char* kBaseline = "start_offset";
@@ -49,8 +54,12 @@ std::string report_of(const PlanInput& input, const ReportPlan& shown) {
 
 void choose_zero(const PlanArguments& arguments, PlanInput& input,
                  const Output& out) {
-  const SearchedSizes searched{.dense = arguments.zero == "auto",
-                               .experts = arguments.zero_experts == "auto"};
+  SearchedSizes searched{.dense = arguments.zero == "auto",
+                         .experts = arguments.zero_experts == "auto"};
+  const bool any = arguments.strategy == kAnyStrategy;
+  if (any) searched.strategies = known_strategies("all", "--strategy");
+  if (any && !searched)
+    throw UsageError("--strategy any: expected --zero auto beside it");
   ZeroOptions& zero = input.options.zero;
   if (!searched.dense && !arguments.zero.empty())
     zero.sizes = parse_zero(arguments.zero, input.mesh.homes());
@@ -60,16 +69,16 @@ void choose_zero(const PlanArguments& arguments, PlanInput& input,
   if (!searched) return;
   const ZeroComparison all = search_sizes(
       input.request(), read_workload(arguments, input.model), searched);
-  take_best(all, zero);
+  take_best(all, input.options);
   out.note("zero: " + all.verdict);
 }
 
 Outcome run(const PlanArguments& arguments, const Output& out) {
-  const std::string strategy = known_strategy(arguments.strategy, "--strategy");
   PlanInput input = read_plan_input(arguments);
-  input.options.strategy = strategy;
+  if (arguments.strategy != kAnyStrategy)
+    input.options.strategy = known_strategy(arguments.strategy, "--strategy");
   choose_zero(arguments, input, out);
-  const ReportPlan shown = plan_once(input, strategy);
+  const ReportPlan shown = plan_once(input, input.options.strategy);
   // Files first: whoever reads the text may stop reading early.
   if (!arguments.output.empty())
     out.save(arguments.output, plan_to_json(shown.plan), "plan");

@@ -74,7 +74,8 @@ void add_budgets(CLI::App& app, Planning planning, PlanArguments& a) {
   Group group(app, "How it is planned");
   if (planning == Planning::kOne)
     group.text("--strategy", a.strategy, "NAME",
-               "how owners are chosen (listed below) [balanced]");
+               "how owners are chosen (listed below); any: with --zero auto "
+               "the best of all [balanced]");
   else if (planning == Planning::kAll)
     group.text("--strategies", a.strategies, "NAMES",
                "which to compare (listed below), joined by commas [all]");

@@ -82,7 +82,8 @@ Workload workload_of(const TrainSettings& settings, const Mesh& mesh,
 
 // Links that are not modelled are as fast as memory.
 ZeroComparison rank_sizes(PlanRequest request, const TrainSettings& settings,
-                          SearchedSizes searched, const MachineLimits& limits) {
+                          const SearchedSizes& searched,
+                          const MachineLimits& limits) {
   const bool modelled = !request.options.links.nominal;
   if (!modelled)
     request.options.links = {limits.copies.together, limits.copies.together,
@@ -144,7 +145,8 @@ TrainPlan plan_training(const TrainConfig& config,
       with_device(config.rule.name, rule_options_of(config), "cpu"));
   PlanRequest request{model, mesh, *rule, options_of(config, mesh)};
   const int64_t cap = memory_cap_of(config);
-  const SearchedSizes searched{chooses_zero(config), chooses_experts(config)};
+  const SearchedSizes searched{.dense = chooses_zero(config),
+                               .experts = chooses_experts(config)};
   const int64_t activations =
       cap > 0 || searched ? activations_of(settings, request) : 0;
   request.options.memory_cap_bytes = cap_on_plan(cap, activations);
@@ -154,7 +156,7 @@ TrainPlan plan_training(const TrainConfig& config,
     made.ranking = rank_sizes(request, settings, searched, *limits);
     made.ranking->beside_bytes = activations;
     made.ranking->memory_cap_bytes = cap;
-    take_best(*made.ranking, request.options.zero);
+    take_best(*made.ranking, request.options);
   }
   made.plan = make_plan(request);
   require_fits(made.plan, cap);

@@ -63,8 +63,11 @@ std::string brief(const RankedZero& ranked, const ZeroSearch& search) {
 class Weighing {
  public:
   Weighing(const PlanRequest& request, const Workload& work,
-           const CostBasis* cost)
-      : request_(request), work_(work), cost_(cost) {}
+           const CostBasis* cost, bool several_strategies)
+      : request_(request),
+        work_(work),
+        cost_(cost),
+        several_(several_strategies) {}
 
   ZeroWeight operator()(const ZeroChoice& choice) {
     for (const Known& known : known_)
@@ -72,6 +75,7 @@ class Weighing {
     Known& known = known_.emplace_back();
     known.choice = choice;
     known.row.sizes = choice.sizes;
+    if (several_) known.row.strategy = choice.strategy;
     try {
       known.weight = weigh(choice, known.row);
     } catch (const UsageError& error) {
@@ -94,6 +98,7 @@ class Weighing {
 
   ZeroWeight weigh(const ZeroChoice& choice, ComparedZero& row) {
     PlanRequest request = request_;
+    request.options.strategy = choice.strategy;
     request.options.zero.sizes = choice.sizes;
     if (choice.experts.z1 > 0) request.options.zero.experts = choice.experts;
     Plan plan = make_plan(request);
@@ -125,6 +130,7 @@ class Weighing {
   const PlanRequest& request_;
   const Workload& work_;
   const CostBasis* cost_;
+  bool several_;  // strategies: rows say which
   std::vector<Known> known_;
 };
 
@@ -222,51 +228,55 @@ ZeroComparison weigh_choices(const PlanRequest& request, const Workload& work,
 }
 
 std::vector<ZeroChoice> choices_of(const PlanRequest& request,
-                                   const std::vector<ZeroSizes>& sizes,
-                                   const std::vector<ZeroSizes>& experts) {
+                                   const ZeroChoices& all) {
+  std::vector<std::string> strategies = all.strategies;
+  if (strategies.empty()) strategies = {request.options.strategy};
+  std::vector<ZeroSizes> experts = all.experts;
+  if (experts.empty()) experts = {ZeroSizes{}};
   std::vector<ZeroChoice> choices;
-  for (const ZeroSizes& dense : sizes) {
-    if (experts.empty())
-      choices.push_back({dense, request.options.strategy, {}});
-    for (const ZeroSizes& own : experts)
-      choices.push_back({dense, request.options.strategy, own});
-  }
+  for (const std::string& strategy : strategies)
+    for (const ZeroSizes& dense : all.sizes)
+      for (const ZeroSizes& own : experts)
+        choices.push_back({dense, strategy, own});
   return choices;
 }
 
 }  // namespace
 
 ZeroComparison weigh_sizes(const PlanRequest& request, const Workload& work,
-                           const std::vector<ZeroSizes>& sizes,
-                           const std::vector<ZeroSizes>& experts,
-                           const CostBasis* cost) {
-  Weighing weighing(request, work, cost);
-  return weigh_choices(request, work, choices_of(request, sizes, experts),
-                       weighing);
+                           const ZeroChoices& choices, const CostBasis* cost) {
+  Weighing weighing(request, work, cost, choices.strategies.size() > 1);
+  return weigh_choices(request, work, choices_of(request, choices), weighing);
 }
 
 ZeroComparison search_sizes(const PlanRequest& request, const Workload& work,
-                            SearchedSizes what, const CostBasis* cost) {
-  Weighing weighing(request, work, cost);
+                            const SearchedSizes& what, const CostBasis* cost) {
+  Weighing weighing(request, work, cost, what.strategies.size() > 1);
   std::vector<ZeroChoice> choices;
-  ZeroSizes best =
-      with_states(request.options.zero.sizes, request.mesh.homes());
+  ZeroChoices second{
+      {with_states(request.options.zero.sizes, request.mesh.homes())},
+      all_zero_sizes(request.mesh.expert_homes()),
+      what.strategies};
   if (what.dense) {
-    choices = choices_of(request, all_zero_sizes(request.mesh.homes()), {});
-    best = weigh_choices(request, work, choices, weighing).rows.front().sizes;
+    choices = choices_of(
+        request, {all_zero_sizes(request.mesh.homes()), {}, what.strategies});
+    const ComparedZero best =
+        weigh_choices(request, work, choices, weighing).rows.front();
+    second.sizes = {best.sizes};
+    if (!best.strategy.empty()) second.strategies = {best.strategy};
   }
-  if (what.experts) {
-    const std::vector<ZeroChoice> more = choices_of(
-        request, {best}, all_zero_sizes(request.mesh.expert_homes()));
-    choices.insert(choices.end(), more.begin(), more.end());
-  }
+  if (what.experts)
+    for (const ZeroChoice& choice : choices_of(request, second))
+      choices.push_back(choice);
   return weigh_choices(request, work, choices, weighing);
 }
 
-void take_best(const ZeroComparison& all, ZeroOptions& zero) {
+void take_best(const ZeroComparison& all, PlanOptions& options) {
   if (!all.has_fit()) throw UsageError(cat("--zero auto: ", all.verdict));
-  zero.sizes = all.rows.front().sizes;
-  zero.experts = all.rows.front().experts;
+  const ComparedZero& best = all.rows.front();
+  options.zero.sizes = best.sizes;
+  options.zero.experts = best.experts;
+  if (!best.strategy.empty()) options.strategy = best.strategy;
 }
 
 }  // namespace canzona::cli

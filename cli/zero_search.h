@@ -27,13 +27,19 @@ std::vector<ZeroSizes> read_sizes(const std::string& text, int32_t homes,
 // What an iteration is, as the options say; nominal where they do not.
 Workload read_workload(const PlanArguments& arguments, const Model& model);
 
-// Every choice of dense sizes with every one of experts (none: as the request
-// says) planned and its iteration predicted, the best first. What cannot be
-// planned stays in, with the reason. `cost`: what a tick is worth here, unless
-// it is the plan's own.
+// What is tried, everything with everything. None of experts or of strategies:
+// as the request says.
+struct ZeroChoices {
+  std::vector<ZeroSizes> sizes;
+  std::vector<ZeroSizes> experts = {};
+  std::vector<std::string> strategies = {};
+};
+
+// Every choice planned and its iteration predicted, the best first. What cannot
+// be planned stays in, with the reason. `cost`: what a tick is worth here,
+// unless it is the plan's own.
 ZeroComparison weigh_sizes(const PlanRequest& request, const Workload& work,
-                           const std::vector<ZeroSizes>& sizes,
-                           const std::vector<ZeroSizes>& experts = {},
+                           const ZeroChoices& choices,
                            const CostBasis* cost = nullptr);
 
 // `auto`: all sizes of dense tensors, all of experts, or first the ones and
@@ -42,10 +48,11 @@ ZeroComparison weigh_sizes(const PlanRequest& request, const Workload& work,
 struct SearchedSizes {
   bool dense = false;
   bool experts = false;
+  std::vector<std::string> strategies = {};
   explicit operator bool() const { return dense || experts; }
 };
 ZeroComparison search_sizes(const PlanRequest& request, const Workload& work,
-                            SearchedSizes what,
+                            const SearchedSizes& what,
                             const CostBasis* cost = nullptr);
 
 // Query heads × head size, or the width of the model where they are not known.
@@ -53,6 +60,6 @@ int64_t attention_width(const Model& model);
 int64_t hidden_width(const Model& model);
 
 // The first. UsageError with the verdict if it does not fit.
-void take_best(const ZeroComparison& all, ZeroOptions& zero);
+void take_best(const ZeroComparison& all, PlanOptions& options);
 
 }  // namespace canzona::cli

@@ -27,9 +27,11 @@ std::string sizes_cell(const ZeroSizes& z) {
 // The first cells of a row: sizes, and those of experts where any has them.
 std::vector<std::string> choice_cells(const ZeroComparison& all,
                                       const ComparedZero& row) {
-  if (!all.has_experts()) return {sizes_cell(row.sizes)};
-  return {sizes_cell(row.sizes),
-          row.experts.z1 > 0 ? sizes_cell(row.experts) : "-"};
+  const std::string first =
+      sizes_cell(row.sizes) +
+      (row.strategy.empty() ? "" : " " + printable(row.strategy));
+  if (!all.has_experts()) return {first};
+  return {first, row.experts.z1 > 0 ? sizes_cell(row.experts) : "-"};
 }
 
 std::vector<std::string> choice_head(const ZeroComparison& all) {
@@ -183,6 +185,7 @@ void write_row(JsonWriter& out, const ZeroComparison& all,
   out.begin_object().member("zero");
   write_sizes(out, row.sizes);
   if (row.experts.z1 > 0) write_sizes(out.member("experts"), row.experts);
+  if (!row.strategy.empty()) out.field("strategy", row.strategy);
   out.field("fits", row.fits).field("reason", row.reason);
   if (!row.planned) {
     out.end_object();

@@ -22,10 +22,11 @@ namespace canzona {
 
 struct ComparedZero {
   ZeroSizes sizes;
-  ZeroSizes experts = {};  // of their own; z1 = 0: cut with the dense ones
-  bool planned = false;    // false: it cannot be, and `reason` says why
-  bool fits = false;       // under the cap
-  RankMemory memory = {};  // of the fullest rank
+  ZeroSizes experts = {};     // of their own; z1 = 0: cut with the dense ones
+  std::string strategy = {};  // where several were tried
+  bool planned = false;       // false: it cannot be, and `reason` says why
+  bool fits = false;          // under the cap
+  RankMemory memory = {};     // of the fullest rank
   // The most that any rank sends in an iteration, by link class.
   int64_t fast_bytes = 0;
   int64_t slow_bytes = 0;

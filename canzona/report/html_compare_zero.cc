@@ -165,8 +165,8 @@ void add_ranking(Html& out, const ZeroComparison& all) {
       "<th class=\"n\">step</th><th class=\"n\">iteration</th><th>why</th>"
       "</tr></thead><tbody>\n");
   for (const ComparedZero& row : all.rows) {
-    out.put("<tr><th>{}<small> {}</small></th>", sizes_text(row.sizes),
-            remarks(all, row));
+    out.put("<tr><th>{}<small> {} {}</small></th>", sizes_text(row.sizes),
+            row.strategy, remarks(all, row));
     if (all.has_experts())
       out.put("<td>{}</td>",
               row.experts.z1 > 0 ? sizes_text(row.experts) : "–");

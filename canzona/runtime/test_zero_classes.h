@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "canzona/runtime/test_reference.h"
 #include "canzona/runtime/test_zero.h"
 
 namespace canzona {
@@ -70,6 +71,22 @@ inline std::string class_of(const ZeroVariant& v) {
 
 inline bool has_groups_of_three(const ZeroSizes& sizes) {
   return sizes.z1 == 3 || sizes.z2 == 3;
+}
+
+// Four steps on all ranks, against one that has everything whole.
+inline void expect_result_of_one_rank(const Plan& plan) {
+  constexpr int kSteps = 4;
+  constexpr double kRate = 0.01, kClip = 0.5;
+  Reference reference(plan, GradientKind::kRandom, {});
+  for (int step = 0; step < kSteps; ++step)
+    reference.step({.learning_rate = kRate, .clip_norm = kClip});
+  const TrialResult result = run_trial({.plan = plan,
+                                        .gradients = GradientKind::kRandom,
+                                        .steps = kSteps,
+                                        .learning_rate = kRate,
+                                        .clip_norm = kClip});
+  EXPECT_EQ(result.parameters, reference.parameter_digest());
+  EXPECT_EQ(result.states, reference.state_digest());
 }
 
 class ResultClasses {

@@ -2,7 +2,6 @@
 // are cut, nor on how they travel.
 #include <gtest/gtest.h>
 
-#include "canzona/runtime/test_reference.h"
 #include "canzona/runtime/test_zero_classes.h"
 
 namespace canzona {
@@ -59,17 +58,8 @@ TEST_P(ZeroRule, IsThatOfOneRankAlone) {
   for (const ZeroSizes& sizes :
        std::vector<ZeroSizes>{{8, 8, 8}, {8, 4, 2}, {4, 2, 4}, {2, 1, 2}}) {
     SCOPED_TRACE(to_string(sizes));
-    const Plan plan =
-        zero_plan(toy_moe(), 8, {.sizes = sizes, .rule = GetParam()});
-    Reference reference(plan, GradientKind::kRandom, {});
-    for (int step = 0; step < 4; ++step)
-      reference.step({.learning_rate = 0.01, .clip_norm = 0.5});
-    const TrialResult result = run_trial({.plan = plan,
-                                          .gradients = GradientKind::kRandom,
-                                          .steps = 4,
-                                          .clip_norm = 0.5});
-    EXPECT_EQ(result.parameters, reference.parameter_digest());
-    EXPECT_EQ(result.states, reference.state_digest());
+    expect_result_of_one_rank(
+        zero_plan(toy_moe(), 8, {.sizes = sizes, .rule = GetParam()}));
   }
 }
 

@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "canzona/plan/parts.h"
-#include "canzona/runtime/test_reference.h"
 #include "canzona/runtime/test_zero_classes.h"
 #include "canzona/runtime/test_zero_traffic.h"
 
@@ -58,16 +57,7 @@ TEST_P(ZeroExperts, AreThoseOfOneRankAlone) {
     const ZeroVariant v{
         .sizes = dense, .rule = GetParam(), .ep = 2, .experts = experts};
     SCOPED_TRACE(to_string(v));
-    const Plan plan = zero_plan(toy_moe(), 2, v);
-    Reference reference(plan, GradientKind::kRandom, {});
-    for (int step = 0; step < 4; ++step)
-      reference.step({.learning_rate = 0.01, .clip_norm = 0.5});
-    const TrialResult result = run_trial({.plan = plan,
-                                          .gradients = GradientKind::kRandom,
-                                          .steps = 4,
-                                          .clip_norm = 0.5});
-    EXPECT_EQ(result.parameters, reference.parameter_digest());
-    EXPECT_EQ(result.states, reference.state_digest());
+    expect_result_of_one_rank(zero_plan(toy_moe(), 2, v));
   }
 }
 

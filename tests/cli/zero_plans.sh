@@ -104,6 +104,16 @@ canzona compare $moe --zero 'zero3,hier:4' --zero-experts all
 exits 0
 prints '8,8,8' '8,4,4' '2,2,2' 'the fastest of'
 
+# Strategies beside sizes.
+# shellcheck disable=SC2086
+canzona compare $model --zero 'zero1,zero3' --strategies balanced,layerwise
+exits 0
+prints '8,1,1 balanced' '8,8,8 layerwise' 'the fastest of 4'
+# shellcheck disable=SC2086
+canzona plan $model --zero auto --strategy any
+exits 0
+says 'the fastest of'
+
 # Refused.
 # shellcheck disable=SC2086
 refuses 'z1 = 3 does not divide' -- plan $model --zero z1=3
@@ -111,8 +121,7 @@ refuses 'z1 = 3 does not divide' -- plan $model --zero z1=3
 refuses 'nothing fits in' 'the nearest is' \
   -- plan $model --zero auto --memory-cap 100MB
 # shellcheck disable=SC2086
-refuses 'expected one strategy' \
-  -- compare $model --zero all --strategies balanced,layerwise
+refuses '--strategy any' 'expected --zero auto' -- plan $model --strategy any
 # shellcheck disable=SC2086
 refuses '--tokens' -- compare $model --zero all --tokens none
 # shellcheck disable=SC2086
