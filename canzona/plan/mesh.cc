@@ -22,6 +22,7 @@ constexpr std::array<Axis, 5> kAxes{{{"dp", &Mesh::dp},
 
 std::vector<std::string> axis_names() {
   std::vector<std::string> names;
+  names.reserve(kAxes.size());
   for (const Axis& axis : kAxes) names.emplace_back(axis.name);
   return names;
 }
