@@ -38,7 +38,14 @@ void write_limits(JsonWriter& out, const MachineLimits& limits) {
   out.end_object();
 }
 
-void write_times(JsonWriter& out, const ZeroCell& cell) {
+// What links were busy is known where they are modelled.
+void write_times(JsonWriter& out, const ZeroCell& cell, bool has_links) {
+  const auto of_links = [&](const char* name, double value) {
+    if (has_links)
+      out.field(name, value);
+    else
+      out.member(name).null();
+  };
   using Trial = IterationTrial;
   const double seconds = cell.iteration_seconds();
   const StepTimes times = cell.iteration_times();
@@ -52,17 +59,17 @@ void write_times(JsonWriter& out, const ZeroCell& cell) {
   out.field("predicted_seconds", cell.predicted.seconds);
   out.field("hidden_fraction", cell.hidden_fraction());
   out.field("predicted_hidden_fraction", cell.predicted.hidden_fraction);
-  out.field("covered_fraction", cell.covered_fraction());
+  of_links("covered_fraction", cell.covered_fraction());
   out.field("step_hidden_fraction", cell.step_hidden_fraction());
-  out.field("step_covered_fraction", cell.step_covered_fraction());
+  of_links("step_covered_fraction", cell.step_covered_fraction());
   out.field("step_hidden_limit", cell.step_limit);
   out.field("compute_seconds", cell.median(&Trial::compute_seconds));
   out.field("waited_seconds", cell.median(&Trial::waited_seconds));
   out.field("busy_seconds", cell.median(&Trial::busy_seconds));
-  out.field("exposed_seconds", cell.median(&Trial::exposed_seconds));
+  of_links("exposed_seconds", cell.median(&Trial::exposed_seconds));
   out.field("step_waited_seconds", cell.median(&Trial::step_waited_seconds));
   out.field("step_busy_seconds", cell.median(&Trial::step_busy_seconds));
-  out.field("step_exposed_seconds", cell.median(&Trial::step_exposed_seconds));
+  of_links("step_exposed_seconds", cell.median(&Trial::step_exposed_seconds));
   out.field("optimizer_seconds", cell.median(&Trial::step_seconds));
   out.field("link_seconds", cell.link_seconds);
   out.field("edge_seconds", cell.edge_seconds);
@@ -91,7 +98,7 @@ void write_sizes_of(JsonWriter& out, const ZeroCell& cell) {
   out.field("plan_digest", cell.plan->digest);
 }
 
-void write_cell(JsonWriter& out, const ZeroCell& cell) {
+void write_cell(JsonWriter& out, const ZeroCell& cell, bool has_links) {
   out.begin_object();
   write_sizes(out.member("zero"), cell.sizes);
   out.field("overlap", to_string(cell.overlap));
@@ -101,7 +108,7 @@ void write_cell(JsonWriter& out, const ZeroCell& cell) {
   }
   out.field("digest", cell.first().digest);
   out.field("state_digest", cell.first().state_digest);
-  write_times(out, cell);
+  write_times(out, cell, has_links);
   write_sizes_of(out, cell);
   out.end_object();
 }
@@ -140,7 +147,8 @@ std::string zero_json(const ZeroReport& report) {
   out.field("digests_agree", report.disagreement().empty());
   out.member("warnings").values(warnings_of(report));
   out.member("cells").begin_array();
-  for (const ZeroCell& cell : bench.cells) write_cell(out, cell);
+  for (const ZeroCell& cell : bench.cells)
+    write_cell(out, cell, report.bench.link.has_value());
   out.end_array().end_object();
   return out.take() + "\n";
 }

@@ -100,7 +100,7 @@ std::string hidden_table(const ZeroReport& report, const Ink& ink) {
                human_seconds(cell->median(&Trial::compute_seconds)),
                human_seconds(cell->median(&Trial::waited_seconds)),
                percent(cell->hidden_fraction()),
-               percent(cell->covered_fraction()),
+               report.bench.link ? percent(cell->covered_fraction()) : "",
                percent(cell->step_hidden_fraction()),
                percent(cell->edge_seconds / cell->iteration_seconds())});
   return title(ink,

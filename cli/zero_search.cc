@@ -6,6 +6,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/cost.h"
+#include "canzona/plan/parts.h"
 #include "canzona/report/numbers.h"
 #include "canzona/report/plan_view.h"
 #include "canzona/report/zero_bytes.h"
@@ -134,13 +135,18 @@ class Weighing {
   std::vector<Known> known_;
 };
 
-ZeroComparison described(const PlanRequest& request, const Workload& work) {
+ZeroComparison described(const PlanRequest& request, const Workload& work,
+                         const std::vector<ZeroChoice>& choices) {
   const PlanOptions& options = request.options;
   ZeroComparison all;
   all.model = request.model.name;
   all.mesh = request.mesh;
   all.rule = request.rule.name();
-  all.strategy = options.strategy;
+  std::vector<std::string> strategies;
+  for (const ZeroChoice& choice : choices)
+    if (std::ranges::find(strategies, choice.strategy) == strategies.end())
+      strategies.push_back(choice.strategy);
+  all.strategy = join(strategies, ", ");
   all.parameters = to_string(options.parameters);
   all.work = work_text(work);
   all.rates = rates_text(work, options);
@@ -216,7 +222,7 @@ ZeroComparison weigh_choices(const PlanRequest& request, const Workload& work,
   const ZeroSearch search =
       rank_choices(choices, request.options.memory_cap_bytes,
                    [&](const ZeroChoice& choice) { return weighing(choice); });
-  ZeroComparison all = described(request, work);
+  ZeroComparison all = described(request, work, choices);
   all.verdict = search.summary();
   for (const RankedZero& ranked : search.ranking) {
     ComparedZero row = weighing.row(ranked.choice);
@@ -251,6 +257,9 @@ ZeroComparison weigh_sizes(const PlanRequest& request, const Workload& work,
 
 ZeroComparison search_sizes(const PlanRequest& request, const Workload& work,
                             const SearchedSizes& what, const CostBasis* cost) {
+  if (what.experts && !has_experts(request.model))
+    throw UsageError(
+        cat("--zero-experts auto: ", request.model.name, " has no experts"));
   Weighing weighing(request, work, cost, what.strategies.size() > 1);
   std::vector<ZeroChoice> choices;
   ZeroChoices second{
@@ -272,7 +281,7 @@ ZeroComparison search_sizes(const PlanRequest& request, const Workload& work,
 }
 
 void take_best(const ZeroComparison& all, PlanOptions& options) {
-  if (!all.has_fit()) throw UsageError(cat("--zero auto: ", all.verdict));
+  if (!all.has_fit()) throw UsageError(cat("sizes of ZeRO: ", all.verdict));
   const ComparedZero& best = all.rows.front();
   options.zero.sizes = best.sizes;
   options.zero.experts = best.experts;

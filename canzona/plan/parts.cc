@@ -1,5 +1,6 @@
 #include "canzona/plan/parts.h"
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -7,17 +8,19 @@
 #include "canzona/base/text.h"
 
 namespace canzona {
-namespace {
 
 bool has_experts(const Model& model) {
-  for (const Tensor& tensor : model.tensors)
-    if (tensor.expert >= 0) return true;
-  return false;
+  return std::ranges::any_of(model.tensors,
+                             [](const Tensor& t) { return t.expert >= 0; });
 }
 
-}  // namespace
+std::string part_name(const Plan& whole, size_t part) {
+  if (part == 0) return "dense tensors";
+  return whole.mesh.ep == 1 ? "experts" : cat("experts of ep ", part - 1);
+}
 
 ZeroSizes experts_beside(const ZeroSizes& sizes, const Mesh& mesh) {
+  if (mesh.ep == 1) return sizes;
   const auto beside = [&](int32_t z) {
     return z % (mesh.ep * mesh.cp) == 0 ? z / mesh.ep : std::gcd(z, mesh.cp);
   };

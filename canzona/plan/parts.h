@@ -14,7 +14,7 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
+#include <string>
 #include <vector>
 
 #include "canzona/plan/plan.h"
@@ -35,6 +35,11 @@ ZeroSizes experts_beside(const ZeroSizes& sizes, const Mesh& mesh);
 // does not divide.
 ZeroOptions resolve_zero(const ZeroOptions& options, const Mesh& mesh,
                          const Model& model);
+
+bool has_experts(const Model& model);
+
+// "dense tensors", "experts of ep 1", or, with ep = 1, "experts".
+std::string part_name(const Plan& whole, size_t part);
 
 inline int32_t num_parts(const Mesh& mesh) { return 1 + mesh.ep; }
 int32_t part_of(const Mesh& mesh, const Model& model, const Tensor& tensor);

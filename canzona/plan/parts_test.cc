@@ -49,6 +49,16 @@ TEST(SizesOfExperts, LieOnTheRanksOfDenseOnes) {
   EXPECT_EQ(experts_beside({8, 4, 2}, with_cp), (ZeroSizes{4, 2, 2}));
 }
 
+// Without expert parallelism all homes have every expert.
+TEST(SizesOfExperts, AreThoseOfDenseOnesWithoutExpertParallelism) {
+  const Mesh mesh = parse_mesh("dp=3,cp=2");
+  EXPECT_EQ(experts_beside({6, 3, 3}, mesh), (ZeroSizes{6, 3, 3}));
+  const Plan plan = plan_of(toy_model(), "dp=3,cp=2", sizes({6, 3, 3}));
+  EXPECT_TRUE(plan.parts.empty());
+  EXPECT_EQ(validate(plan_from_json(plan_to_json(plan), "a plan").plan),
+            std::vector<std::string>());
+}
+
 TEST(SizesOfExperts, AreAlwaysValid) {
   for (const char* text : {"dp=4,ep=2", "dp=3,ep=2", "dp=2,ep=4,cp=2",
                            "dp=1,ep=4", "dp=6,ep=2,cp=3"}) {
@@ -163,6 +173,19 @@ TEST(PlanInParts, IsBoundByTheWorkOfAllParts) {
                   std::floor(summary.mean));
       }
   }
+}
+
+// Owners are as many as before, but one is in another part.
+TEST(PlanInParts, WantsTheOwnersOfEachPart) {
+  const Plan plan = plan_of(toy_moe(), "dp=2,ep=2", sizes({4, 2, 2}));
+  std::string text = plan_to_json(plan);
+  const std::string key = "\"owners\":[";
+  const size_t first = text.find(key) + key.size();
+  text.insert(first, "0,");
+  const size_t second = text.find(key, first) + key.size();
+  text.erase(second, text.find(',', second) + 1 - second);
+  EXPECT_TRUE(
+      says(refusal([&] { plan_from_json(text, "a plan"); }), "owners of"));
 }
 
 // fp32 parameters take 4 bytes an element, each kept by homes / z3 homes.

@@ -55,8 +55,9 @@ std::vector<RankRounds> collect_rounds(const Plan& plan) {
   return ranks;
 }
 
-// Seconds of one step of a home: gather(k+1) ‖ transform(k) ‖ scatter(k−1),
-// each stage as slow as its slowest rank. `phase` < 0: an ordinary step.
+// Seconds of one step of a home: gathers as far ahead as they get ‖
+// transform(k) ‖ scatter(k−1), each stage as slow as its slowest rank. `phase`
+// < 0: an ordinary step.
 class HomeStep {
  public:
   HomeStep(const Plan& plan, const RankRounds* ranks, bool near)

@@ -13,15 +13,6 @@
 namespace canzona {
 namespace {
 
-bool has_role(const Model& model, Role role) {
-  return std::ranges::any_of(model.tensors,
-                             [&](const Tensor& t) { return t.role == role; });
-}
-
-bool is_tied(const Model& model) {
-  return has_role(model, Role::kEmbedding) && !has_role(model, Role::kHead);
-}
-
 int64_t largest_message(const Plan& plan, int32_t stage, Resting what) {
   int64_t most = 0;
   for (const Bucket& bucket : plan.buckets) {

@@ -114,7 +114,10 @@ class DecisionReader {
       in_.fail(cat("expected ", plan_.model.tensors.size(), " homes and ",
                    matrices, " micro-groups"));
     }
-    for (const Json& o : member("owners")) {
+    const Json& owners = in_.array(member("owners"), "owners");
+    if (std::ssize(owners) != matrices)
+      in_.fail(cat(owners.size(), " owners of ", matrices, " matrices"));
+    for (const Json& o : owners) {
       if (o.is_array()) {
         plan_.owners.push_back(in_.indices(o, 0, plan_.grid.tp - 1, "owner"));
       } else {

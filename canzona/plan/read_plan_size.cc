@@ -90,6 +90,27 @@ double stored_numbers(const Plan& plan) {
 
 }  // namespace
 
+namespace {
+
+// What the bound over all parts adds up (loads.h): one step of every replica.
+double ticks_of_parts(const Plan& whole) {
+  double sum = 0;
+  for (const Plan& part : whole.parts)
+    for (const MatrixCost& cost : part.costs)
+      sum += (static_cast<double>(cost.every_step.value()) +
+              static_cast<double>(cost.refresh.value())) *
+             part.num_replicas();
+  return sum;
+}
+
+size_t num_buckets(const Plan& plan) {
+  size_t count = plan.buckets.size();
+  for (const Plan& part : plan.parts) count += part.buckets.size();
+  return count;
+}
+
+}  // namespace
+
 void check_plan_size(const Plan& plan, const PlanValues& values) {
   double steps = 0, numbers = 0;
   std::vector<const Plan*> plans{&plan};
@@ -105,9 +126,14 @@ void check_plan_size(const Plan& plan, const PlanValues& values) {
     // Not looked at where the loops are too long already.
     if (steps <= kMaxSteps) numbers += stored_numbers(*one);
   }
+  if (ticks_of_parts(plan) > kMaxCount)
+    values.fail("the ticks of one step exceed 64-bit counts");
+  if (!plan.parts.empty())
+    steps += static_cast<double>(plan.mesh.ep) * (plan.phases + 1) *
+             (plan.mesh.world() + static_cast<double>(plan.matrices.size()));
   if (steps > kMaxSteps || numbers > kMaxStoredNumbers) {
     values.fail(cat("too large to predict: ", plan.matrices.size(),
-                    " matrices in ", plan.buckets.size(), " buckets and ",
+                    " matrices in ", num_buckets(plan), " buckets and ",
                     plan.phases, " phases on ", plan.mesh.world(), " ranks"));
   }
 }

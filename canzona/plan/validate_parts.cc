@@ -8,12 +8,6 @@
 namespace canzona {
 namespace {
 
-std::string name_of_part(const Plan& whole, size_t part) {
-  if (part == 0) return "dense tensors";
-  if (whole.mesh.ep == 1) return "experts";
-  return cat("experts of ep coordinate ", part - 1);
-}
-
 // What a part has from the whole.
 bool belongs(const Plan& whole, size_t number) {
   const Plan& part = whole.parts[number];
@@ -37,7 +31,7 @@ std::vector<std::string> validate_in_parts(const Plan& plan) {
     return {cat("the plan has ", plan.parts.size(), " parts, expected ",
                 num_parts(plan.mesh))};
   for (size_t i = 0; i < plan.parts.size(); ++i) {
-    const std::string name = name_of_part(plan, i);
+    const std::string name = part_name(plan, i);
     if (!belongs(plan, i))
       violations.push_back(cat(name, ": not a part of this plan"));
     for (const std::string& violation : validate(plan.parts[i]))

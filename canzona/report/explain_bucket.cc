@@ -163,7 +163,7 @@ std::string explain_bucket_json(const Plan& whole, int32_t bucket) {
   out.begin_object().field("bucket", bucket).field("stage", buffer.stage);
   out.field("ep", plan.place.ep > 1 ? plan.place.e : buffer.ep);
   out.field("num_homes", buffer.num_homes);
-  if (!at.part.name.empty()) write_homes(out, plan, b);
+  if (!at.part.name.empty() && !b.tensors.empty()) write_homes(out, plan, b);
   out.member("cuts").values(b.cuts);
   out.member("adamw_cuts").values(b.adamw_cuts);
   out.member("tensors").begin_array();

@@ -28,8 +28,9 @@ std::string sizes_text(const ZeroSizes& sizes) {
 
 // "16, 4, 4", and of experts with their own sizes: "16, 4, 4 / 4, 2, 2".
 std::string choice_text(const ComparedZero& row) {
-  if (row.experts.z1 == 0) return sizes_text(row.sizes);
-  return cat(sizes_text(row.sizes), " / ", sizes_text(row.experts));
+  std::string text = sizes_text(row.sizes);
+  if (row.experts.z1 > 0) text += cat(" / ", sizes_text(row.experts));
+  return row.strategy.empty() ? text : cat(text, " ", row.strategy);
 }
 
 // Horizontal bars, a row for each choice.
@@ -193,8 +194,12 @@ void add_ranking(Html& out, const ZeroComparison& all) {
 }
 
 std::vector<std::string> choice_notes(const ComparedZero& best) {
-  if (best.experts.z1 == 0) return {best.reason};
-  return {cat("experts ", sizes_text(best.experts)), best.reason};
+  std::vector<std::string> notes;
+  if (best.experts.z1 > 0)
+    notes.push_back(cat("experts ", sizes_text(best.experts)));
+  if (!best.strategy.empty()) notes.push_back(best.strategy);
+  notes.push_back(best.reason);
+  return notes;
 }
 
 void add_headline(Html& out, const ZeroComparison& all) {

@@ -8,11 +8,6 @@
 
 namespace canzona {
 
-std::string part_name(const Plan& plan, size_t part) {
-  if (part == 0) return "dense tensors";
-  return plan.mesh.ep == 1 ? "experts" : cat("experts of ep ", part - 1);
-}
-
 std::vector<NamedPart> named_parts(const Plan& plan) {
   if (plan.parts.empty()) return {{&plan, ""}};
   std::vector<NamedPart> parts;

@@ -18,9 +18,6 @@
 
 namespace canzona {
 
-// "dense tensors", "experts of ep 1", or, with ep = 1, "experts".
-std::string part_name(const Plan& plan, size_t part);
-
 struct NamedPart {
   const Plan* plan = nullptr;
   std::string name;  // "" of a plan without parts

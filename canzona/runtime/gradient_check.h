@@ -2,9 +2,9 @@
 // by the factor, a look for values that are not finite, the global norm, and
 // clipping.
 //
-//   GradientCheck check(control);
+//   GradientCheck check;
 //   check.add(rank, numbers);       // dense tensors, then experts
-//   check.run(settings, nonfinite, outcome);
+//   check.run(control, model, settings, nonfinite, outcome);
 //
 // The norm is a sum of integers (each square scaled by a power of two and
 // truncated), so that it does not depend on who adds what. At most two

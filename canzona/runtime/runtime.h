@@ -15,10 +15,11 @@
 // Given the ranks' gradients, parameters and states do not depend on the plan,
 // the transport or the timing. All ranks construct it at once, with the same
 // plan, and call the same things in the same order; grad_ready may come in any
-// order. A tensor whose gradient was never announced counts as it lies in
-// memory, which is zeros after zero_gradients(). One thread at a time; plan,
-// world and engine outlive it. After an error nothing but the destructor may
-// be called, and the other ranks get PeerLost with the reason.
+// order, but of a plan in parts without overlap in the same on all ranks. A
+// tensor whose gradient was never announced counts as it lies in memory, which
+// is zeros after zero_gradients(). One thread at a time; plan, world and engine
+// outlive it. After an error nothing but the destructor may be called, and the
+// other ranks get PeerLost with the reason.
 #pragma once
 
 #include <chrono>
@@ -82,7 +83,9 @@ struct RuntimeTimes {
   // operations, added up over threads.
   double links_busy = 0;
   bool links_modelled = false;
-  double exchange_busy = 0;  // with gathers and scatters of matrices alone
+  // With gathers and scatters of matrices alone; those of a plan's parts are
+  // added up.
+  double exchange_busy = 0;
   // Of these two, while compute waited; only where links are modelled.
   double links_exposed = 0;
   double exchange_exposed = 0;

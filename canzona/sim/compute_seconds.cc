@@ -4,6 +4,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
+#include "canzona/plan/modules.h"
 
 namespace canzona {
 namespace {
@@ -37,14 +38,6 @@ bool is_multiplied(const Tensor& tensor) {
 }
 
 }  // namespace
-
-bool is_tied(const Model& model) {
-  const auto has = [&](Role role) {
-    return std::ranges::any_of(model.tensors,
-                               [&](const Tensor& t) { return t.role == role; });
-  };
-  return has(Role::kEmbedding) && !has(Role::kHead);
-}
 
 std::vector<double> weights_per_token(const Model& model,
                                       int64_t experts_per_token) {

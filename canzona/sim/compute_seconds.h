@@ -39,9 +39,6 @@ struct PassSeconds {
 std::vector<PassSeconds> compute_seconds(const Model& model,
                                          const ComputeLoad& load);
 
-// True if the head is the embedding.
-bool is_tied(const Model& model);
-
 // Weights that a token is multiplied by in each module.
 std::vector<double> weights_per_token(const Model& model,
                                       int64_t experts_per_token);

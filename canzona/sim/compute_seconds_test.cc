@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "canzona/base/error.h"
+#include "canzona/plan/modules.h"
 #include "canzona/plan/toy_model.h"
 
 namespace canzona {

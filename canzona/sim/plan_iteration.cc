@@ -73,7 +73,7 @@ class PlanIteration {
     const int32_t stage = rank / plan_.mesh.ranks_per_stage();
     const RankCost& cost = costs_[static_cast<size_t>(rank)];
     IterationWork work;
-    work.modules = rank_transfers(plan_, cost, workload_, rank, run);
+    work.modules = rank_transfers(plan_, workload_, rank, run);
     for (size_t m = 0; m < work.modules.size(); ++m) {
       work.modules[m].forward_seconds = passes_[m].forward;
       work.modules[m].backward_seconds = passes_[m].backward;

@@ -43,11 +43,10 @@ WireBytes across_of(const WireBytes& bytes) {
 
 class RankTransfers {
  public:
-  RankTransfers(const Plan& plan, const RankCost& cost,
-                const Workload& workload, int32_t rank, RunOf run)
+  RankTransfers(const Plan& plan, const Workload& workload, int32_t rank,
+                RunOf run)
       : plan_(plan),
         zero_(plan.options.zero.sizes),
-        cost_(cost),
         workload_(workload),
         rank_(rank),
         run_(run),
@@ -56,7 +55,7 @@ class RankTransfers {
 
   std::vector<ModuleWork> all() {
     count_modules();
-    std::vector<ModuleWire> wire = wires();
+    std::vector<ModuleWire> wire = module_wire(plan_, rank_);
     if (run_ == RunOf::kLongest && plan_.mesh.ep == 1) raise_to_longest(wire);
     std::vector<ModuleWork> out(wire.size());
     for (size_t m = 0; m < wire.size(); ++m) {
@@ -88,22 +87,6 @@ class RankTransfers {
         plan_.model, plan_.model.tensors[static_cast<size_t>(tensor)]));
   }
 
-  // With expert parallelism what is reduced and published is known in all, and
-  // shared out by elements.
-  std::vector<ModuleWire> wires() const {
-    if (plan_.mesh.ep == 1) return module_wire(plan_, rank_);
-    std::vector<ModuleWire> out(elements_.size());
-    int64_t total = 0;
-    for (int64_t elements : elements_) total += elements;
-    for (size_t m = 0; m < out.size(); ++m) {
-      const double share =
-          static_cast<double>(elements_[m]) / static_cast<double>(total);
-      out[m].reduce = share_of(of(Collective::kReduceScatter), share);
-      out[m].replicas = share_of(of(Collective::kAllReduce), share);
-      out[m].publish = share_of(of(Collective::kAllGather), share);
-    }
-    return out;
-  }
   // Longest run of any home; slices differ by at most a row.
   int64_t longest_run_of(const Bucket& bucket) const {
     int64_t longest = 0;
@@ -141,10 +124,6 @@ class RankTransfers {
     const Buffer& buffer = plan_.buffers[static_cast<size_t>(bucket.buffer)];
     if (buffer.stage != stage_ || bucket.tensors.empty()) return false;
     return buffer.ep < 0 || buffer.ep == home_ / plan_.mesh.cp % plan_.mesh.ep;
-  }
-
-  const WireBytes& of(Collective collective) const {
-    return cost_.wire[static_cast<size_t>(collective)];
   }
 
   // Homes first, first + step, … with this rank's tp coordinate, but itself.
@@ -270,7 +249,6 @@ class RankTransfers {
 
   const Plan& plan_;
   ZeroSizes zero_;
-  const RankCost& cost_;
   const Workload& workload_;
   int32_t rank_;
   RunOf run_;
@@ -280,16 +258,16 @@ class RankTransfers {
 
 }  // namespace
 
-std::vector<ModuleWork> rank_transfers(const Plan& plan, const RankCost& cost,
+std::vector<ModuleWork> rank_transfers(const Plan& plan,
                                        const Workload& workload,
                                        int32_t world_rank, RunOf run) {
   if (!is_in_parts(plan))
-    return RankTransfers(plan, cost, workload, world_rank, run).all();
+    return RankTransfers(plan, workload, world_rank, run).all();
   std::vector<ModuleWork> sum(static_cast<size_t>(num_modules(plan.model)));
   for (const RankInPart& at : parts_of_rank(plan, world_rank)) {
     const Plan& part = plan.parts[static_cast<size_t>(at.part)];
     const std::vector<ModuleWork> own =
-        RankTransfers(part, cost, workload, at.rank, run).all();
+        RankTransfers(part, workload, at.rank, run).all();
     for (size_t m = 0; m < sum.size(); ++m) {
       sum[m].gather = both(sum[m].gather, own[m].gather);
       sum[m].gather_inside = both(sum[m].gather_inside, own[m].gather_inside);

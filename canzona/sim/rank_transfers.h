@@ -1,6 +1,6 @@
 // The operations of one rank under a plan, module by module.
 //
-//   for (const ModuleWork& m : rank_transfers(plan, cost, workload, rank)) …
+//   for (const ModuleWork& m : rank_transfers(plan, workload, rank)) …
 //
 // Bytes are the plan's own; messages are counted as the pairwise exchanges of
 // the runtime send them: one per peer and, for sums, per segment. Compute times
@@ -20,8 +20,7 @@ namespace canzona {
 // on before the home that has most.
 enum class RunOf { kThisRank, kLongest };
 
-// `cost` is what predict() says of this rank of the world.
-std::vector<ModuleWork> rank_transfers(const Plan& plan, const RankCost& cost,
+std::vector<ModuleWork> rank_transfers(const Plan& plan,
                                        const Workload& workload,
                                        int32_t world_rank,
                                        RunOf run = RunOf::kThisRank);

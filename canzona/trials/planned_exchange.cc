@@ -47,7 +47,7 @@ class RankExchange {
 
   // Replicas are alike: the first stands for all.
   int32_t node_of(int32_t grid_rank) const {
-    return plan_.world_rank(grid_rank, 0) / plan_.options.ranks_per_node;
+    return plan_.node_of(plan_.world_rank(grid_rank, 0));
   }
 
   double port_seconds(const std::vector<int64_t>& bytes) const {
@@ -134,12 +134,23 @@ double PlannedExchange::step_seconds(const StepRates& rates) const {
   for (const std::vector<PlannedRound>& rounds : homes)
     if (!rounds.empty())
       slowest = std::max(slowest, Pipeline(rounds, rates).seconds());
-  return slowest;
+  if (parts.empty()) return slowest;
+  StepRates no_elements = rates;
+  no_elements.elements = 0;
+  for (size_t i = 1; i < parts.size(); ++i)
+    slowest = std::max(slowest, parts[i].step_seconds(no_elements));
+  return parts.front().step_seconds(rates) + slowest;
 }
 
 PlannedExchange planned_exchange(const Plan& plan) {
   PlannedExchange out;
-  if (plan.grid.tp == 1) return out;
+  for (const Plan& part : plan.parts) {
+    const PlannedExchange& more =
+        out.parts.emplace_back(planned_exchange(part));
+    out.all += more.all;
+    out.ends += more.ends;
+  }
+  if (!plan.parts.empty() || plan.grid.tp == 1) return out;
   const int fields =
       make_rule_facts(plan.rule, plan.rule_options)->gather_fields();
   out.homes.resize(static_cast<size_t>(plan.grid.world() / plan.grid.tp));

@@ -28,6 +28,9 @@ struct PlannedExchange {
   // scatters, which have no transform beside them, only updates of elements.
   double all = 0;
   double ends = 0;
+  // Of a plan in parts, which exchange one after the other: theirs. Then it has
+  // no homes of its own.
+  std::vector<PlannedExchange> parts;
 
   double limit() const { return all > 0 ? 1 - ends / all : 1; }
 

@@ -45,6 +45,17 @@ TEST(PlannedExchange, TakesTheBytesOfThePlan) {
   EXPECT_LE(exchange.all * rate, (2 + kRounding) * sent);
 }
 
+// Dense tensors and experts one after the other.
+TEST(PlannedExchange, AddsUpParts) {
+  PlannedExchange dense, experts, both;
+  dense.homes = {{{.gather = 1, .transform = 4, .scatter = 1}}};
+  experts.homes = {{{.gather = 2, .transform = 3, .scatter = 2}}};
+  both.parts = {dense, experts};
+  const PlannedExchange::StepRates rates{.elements = 0.5};
+  EXPECT_EQ(both.step_seconds(rates),
+            dense.step_seconds(rates) + experts.step_seconds({}));
+}
+
 TEST(PlannedExchange, TakesSlowLinksBetweenNodes) {
   const Plan together = plan_of("muon", {4, 4, 4}, 1e6, 1e5, 4);
   const Plan apart = plan_of("muon", {4, 4, 4}, 1e6, 1e5, 1);

@@ -130,6 +130,9 @@ refuses '--message' -- plan $model --zero zero3 --message byte
 refuses '--zero-experts' 'has no experts' \
   -- plan $model --zero zero3 --zero-experts zero3
 # shellcheck disable=SC2086
+refuses '--zero-experts auto' 'has no experts' \
+  -- plan $model --zero auto --zero-experts auto
+# shellcheck disable=SC2086
 refuses '--zero-experts' 'expected --zero beside it' \
   -- compare $model --zero-experts zero3
 refuses '--zero-experts: z1 = 4 does not divide the 2 data-parallel ranks' \
