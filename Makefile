@@ -10,30 +10,50 @@ DESTDIR ?=
 export CMAKE_GENERATOR ?= \
   $(if $(shell command -v ninja),Ninja,Unix Makefiles)
 
-build_preset = cmake --preset $(1) && cmake --build --preset $(1) -j $(JOBS)
+# $(call configure,preset,settings), $(call compile,preset,targets): Ninja counts
+# the steps, so that one sees how far it is.
+configure = cmake --preset $(1) $(2) --log-level=NOTICE
+compile = cmake --build --preset $(1) -j $(JOBS) $(addprefix --target ,$(2))
+build_preset = $(call configure,$(1)) && $(call compile,$(1))
+say = @echo "make: $(1)"
 run_tests = ctest --test-dir $(1) -j $(JOBS) --output-on-failure
 # Some kernels place memory where g++ 12's thread sanitizer does not expect it.
 fixed_addresses = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 sources = $(shell find canzona cli bench fuzz tests \
   -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh')
 
+# A build folder keeps its tests once `make test` has asked for them; `make build`
+# compiles the program alone, whatever else the folder has.
 .PHONY: build
 build:  ## set up the machine and build build/canzona (the default)
+	$(call say,1. what this machine lacks)
 	sh scripts/setup.sh
-	$(call build_preset,release)
+	$(call say,2. the program build/canzona)
+	$(call configure,release)
+	$(call compile,release,canzona)
 
 .PHONY: demo
-demo: build  ## plan, compare, check, time; leaves build/demo/report.html
+demo: build  ## train, compare, plan; leaves build/demo/report.html
+	$(call say,3. the demonstration)
 	sh scripts/demo.sh
 
 .PHONY: test
 test: build  ## build and run all tests but the heavy ones
+	$(call say,3. what tests need)
+	sh scripts/setup.sh --tests
 	sh scripts/setup.sh --browser
+	$(call say,4. the tests' programs)
+	$(call configure,release,-DCANZONA_BUILD_TESTS=ON -DCANZONA_HEAVY_TESTS=OFF)
+	$(call compile,release)
+	$(call say,5. the tests)
 	$(call run_tests,build) -LE heavy
 
 .PHONY: test-all
 test-all: build  ## build and run all tests, those of MPI with MPICH, too
+	sh scripts/setup.sh --tests
 	sh scripts/setup.sh --browser
+	$(call configure,release,-DCANZONA_BUILD_TESTS=ON -DCANZONA_HEAVY_TESTS=ON)
+	$(call compile,release)
 	$(call run_tests,build)
 	JOBS=$(JOBS) sh scripts/test_mpich.sh
 
@@ -45,40 +65,44 @@ cuda:  ## build build-cuda/canzona, which uses NVIDIA GPUs; needs nvcc
 
 .PHONY: test-cuda
 test-cuda: cuda  ## build and run the tests that need a GPU
-	cmake --build --preset cuda-tests -j $(JOBS)
+	sh scripts/setup.sh --tests
+	$(call configure,cuda,-DCANZONA_BUILD_TESTS=ON)
+	$(call compile,cuda-tests)
 	build-cuda/gpu_present
 	ctest --test-dir build-cuda -L '^cuda$$' --output-on-failure \
 	  --no-tests=error
 
 .PHONY: asan
 asan:  ## run the tests with address and undefined-behaviour sanitizers
-	sh scripts/setup.sh
+	sh scripts/setup.sh --tests
 	$(call build_preset,asan)
 	$(call run_tests,build-asan) -LE heavy
 
 .PHONY: tsan
 tsan:  ## run the tests with the thread sanitizer
-	sh scripts/setup.sh
+	sh scripts/setup.sh --tests
 	$(call build_preset,tsan)
 	$(fixed_addresses) $(call run_tests,build-tsan) -LE heavy
 
 .PHONY: bench
 bench:  ## build the benchmarks and run them
 	sh scripts/setup.sh
-	cmake --preset release -DCANZONA_BUILD_BENCH=ON
-	cmake --build --preset release -j $(JOBS)
+	$(call configure,release,-DCANZONA_BUILD_BENCH=ON)
+	$(call compile,release)
 	sh scripts/bench.sh
 
 .PHONY: bench-torch
 bench-torch:  ## time the rules beside PyTorch, which goes into build/torch
 	sh scripts/setup.sh
-	cmake --preset release -DCANZONA_BUILD_BENCH=ON
-	cmake --build --preset release -j $(JOBS)
+	$(call configure,release,-DCANZONA_BUILD_BENCH=ON)
+	$(call compile,release)
 	sh scripts/bench_torch.sh $(BENCH_TORCH_ARGS)
 
 .PHONY: sanitize-cuda
 sanitize-cuda: cuda  ## run the GPU's kernels under compute-sanitizer
-	cmake --build --preset cuda-tests -j $(JOBS)
+	sh scripts/setup.sh --tests
+	$(call configure,cuda,-DCANZONA_BUILD_TESTS=ON)
+	$(call compile,cuda-tests)
 	sh scripts/sanitize_cuda.sh
 
 .PHONY: bench-cuda
@@ -100,9 +124,13 @@ format:  ## rewrite the sources in the project's format
 lint:  ## check format and clang-tidy
 	sh scripts/setup.sh --tools
 	clang-format --dry-run --Werror $(sources)
-	cmake --preset dev
-	cmake --build --preset dev -j $(JOBS)
+	$(call build_preset,dev)
 	sh scripts/lint.sh build-dev
+
+.PHONY: build-times
+build-times:  ## list the dearest sources and headers of a cold build
+	sh scripts/setup.sh --tests
+	scripts/build_times
 
 .PHONY: install
 install: build  ## install under PREFIX (/usr/local), honouring DESTDIR

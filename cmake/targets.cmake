@@ -1,16 +1,24 @@
 # One link target per folder, so that a wrong arrow does not link.
 
-# canzona_library(<name> SOURCES ... DEPS ...)
+# canzona_library(<name> [HOT | QUICK] SOURCES ... DEPS ...)
 #
 # The library canzona_<name>, known to users as canzona::<name>. Without
-# SOURCES it is a library of headers.
+# SOURCES it is a library of headers. HOT: loops over elements deserve -O3.
+# QUICK: it writes text, which no reader waits for; -Og compiles in half the
+# time.
 function(canzona_library name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "HOT;QUICK" "" "SOURCES;DEPS")
   canzona_refuse_rest(canzona_library ${name} "${arg_UNPARSED_ARGUMENTS}")
   set(target canzona_${name})
   if(arg_SOURCES)
     add_library(${target} STATIC ${arg_SOURCES})
     set(scope PUBLIC)
+    if(arg_QUICK)
+      canzona_compile_quickly(${target} quick 12)
+    else()
+      canzona_optimize(${target} $<IF:$<BOOL:${arg_HOT}>,-O3,-O2>)
+      canzona_compile_together(${target} HEADERS std AT_ONCE 12)
+    endif()
   else()
     add_library(${target} INTERFACE)
     set(scope INTERFACE)
@@ -34,8 +42,8 @@ endif()
 #
 # The test program canzona_<name>_test; its tests are named <name>.<test>.
 # One program per folder keeps builds quick. Tests that take more than a few
-# seconds go into a second program with LABELS heavy: `make test-all` runs it,
-# `make test` does not. A name that ends in _heavy goes with it: of several
+# seconds go into a second program with LABELS heavy: `make test-all` builds and
+# runs it (CANZONA_HEAVY_TESTS), `make test` does neither. A name that ends in _heavy goes with it: of several
 # labels gtest_discover_tests keeps the first, which is the name.
 #
 # With LABELS cuda they need a GPU: only a build with CUDA has them, and
@@ -49,14 +57,15 @@ function(canzona_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" ""
                         "SOURCES;DEPS;LABELS;DEFINITIONS")
   canzona_refuse_rest(canzona_test ${name} "${arg_UNPARSED_ARGUMENTS}")
-  if(NOT arg_SOURCES OR (cuda IN_LIST arg_LABELS AND NOT CANZONA_CUDA))
+  if(NOT arg_SOURCES OR (cuda IN_LIST arg_LABELS AND NOT CANZONA_CUDA)
+     OR (heavy IN_LIST arg_LABELS AND NOT CANZONA_HEAVY_TESTS))
     return()
   endif()
   set(target canzona_${name}_test)
   add_executable(${target} ${arg_SOURCES})
   target_link_libraries(${target} PRIVATE ${arg_DEPS} GTest::gmock_main)
   target_compile_definitions(${target} PRIVATE ${arg_DEFINITIONS})
-  canzona_compile_quickly(${target})
+  canzona_compile_quickly(${target} gtest 8)
   if(cuda IN_LIST arg_LABELS)
     add_test(NAME ${name} COMMAND ${target})
     set_tests_properties(${name} PROPERTIES LABELS "${name};${arg_LABELS}"
@@ -70,6 +79,20 @@ function(canzona_test name)
     DISCOVERY_MODE PRE_TEST
     DISCOVERY_TIMEOUT 60
     PROPERTIES LABELS "${name};${arg_LABELS}" TIMEOUT 600)
+endfunction()
+
+# canzona_test_objects(<name> SOURCES ... DEPS ...)
+#
+# canzona_<name>: sources that several test programs link, compiled once.
+function(canzona_test_objects name)
+  if(NOT CANZONA_BUILD_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPS")
+  canzona_refuse_rest(canzona_test_objects ${name} "${arg_UNPARSED_ARGUMENTS}")
+  add_library(canzona_${name} OBJECT ${arg_SOURCES})
+  target_link_libraries(canzona_${name} PUBLIC ${arg_DEPS} GTest::gmock)
+  canzona_compile_quickly(canzona_${name} gtest 8)
 endfunction()
 
 # canzona_mpi_test(<name> RANKS <n>... SOURCES ... [DEPS ...])
@@ -88,7 +111,7 @@ function(canzona_mpi_test name)
   set(target canzona_${name}_test)
   add_executable(${target} ${arg_SOURCES})
   target_link_libraries(${target} PRIVATE ${arg_DEPS} GTest::gmock)
-  canzona_compile_quickly(${target})
+  canzona_compile_quickly(${target} gtest 8)
   foreach(ranks IN LISTS arg_RANKS)
     set(test ${name}.ranks_${ranks})
     add_test(NAME ${test} COMMAND ${CANZONA_MPIRUN} -n ${ranks}
@@ -103,18 +126,18 @@ function(canzona_mpi_test name)
                ENVIRONMENT "${CANZONA_MPI_ENVIRONMENT}")
 endfunction()
 
-# Tests run for seconds but compile for minutes; what they test keeps -O3.
-function(canzona_compile_quickly target)
-  target_compile_options(
-    ${target}
-    PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
-endfunction()
-
 # A misspelt keyword would otherwise be dropped, and its files with it.
 function(canzona_refuse_rest function name rest)
   if(rest)
     message(FATAL_ERROR "${function}(${name}): unexpected ${rest}")
   endif()
+endfunction()
+
+# canzona_source_options(<source> <option>...): compiles it alone with options of
+# its own, which no precompiled header would fit.
+function(canzona_source_options source)
+  set_source_files_properties(
+    ${source} PROPERTIES COMPILE_OPTIONS "${ARGN}" SKIP_PRECOMPILE_HEADERS ON)
 endfunction()
 
 # canzona_loops(<variable> <source>... [FLAGS <flag>...])
@@ -135,8 +158,7 @@ function(canzona_loops variable)
     list(REMOVE_ITEM loops avx2.cc avx512.cc)
   endif()
   foreach(source IN LISTS loops)
-    set_source_files_properties(
-      ${source} PROPERTIES COMPILE_OPTIONS "${flags};${${source}_flags}")
+    canzona_source_options(${source} ${flags} ${${source}_flags})
   endforeach()
   set(${variable} ${${variable}} ${loops} PARENT_SCOPE)
 endfunction()

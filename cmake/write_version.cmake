@@ -1,5 +1,5 @@
-# Writes HEADER from ROOT, VERSION, BUILD_TYPE, OPTIONS and COMPILER. An
-# unchanged header is left alone, so that nothing is recompiled for it.
+# Writes SOURCE from ROOT, VERSION, BUILD_TYPE, OPTIONS and COMPILER. An
+# unchanged source is left alone, so that nothing is recompiled for it.
 
 # Sets `result` to what git prints, or to nothing if it fails.
 function(ask_git result)
@@ -28,4 +28,4 @@ if(EXISTS ${ROOT}/.git)
   endif()
 endif()
 
-configure_file(${CMAKE_CURRENT_LIST_DIR}/version.h.in ${HEADER} @ONLY)
+configure_file(${CMAKE_CURRENT_LIST_DIR}/version.cc.in ${SOURCE} @ONLY)

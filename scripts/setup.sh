@@ -1,11 +1,12 @@
 #!/bin/sh
-# setup.sh [--browser | --mpich | --tools]
+# setup.sh [--tests | --browser | --mpich | --tools]
 #
 # Makes sure that the machine has what a build needs, and installs only what
 # is missing (Debian packages). Where all is there it needs neither network
 # nor root, and changes nothing.
 #
-#   (nothing)   compiler, CMake, libraries of the build, the tests, the benches
+#   (nothing)   compiler, CMake, libraries of the program
+#   --tests     GoogleTest as well, for the tests and the benches
 #   --browser   a browser for the report's test; that test skips without one
 #   --mpich     MPICH beside Open MPI, for its tests
 #   --tools     clang, clang-format and clang-tidy for fuzz, format and lint
@@ -113,10 +114,13 @@ check_build() {
   need_library openblas libopenblas-dev
   need_program mpicxx libopenmpi-dev
   need_program mpirun openmpi-bin
-  need_header gtest/gtest.h libgtest-dev
-  need_header gmock/gmock.h libgmock-dev
   wish_program ninja ninja-build
   wish_program ccache ccache
+}
+
+check_tests() {
+  need_header gtest/gtest.h libgtest-dev
+  need_header gmock/gmock.h libgmock-dev
 }
 
 # Debian's own names, so that mpicxx and mpirun stay Open MPI's.
@@ -158,8 +162,9 @@ install_browser() {
 cd "$(dirname "$0")/.." || exit 1
 case ${1:-} in
   "") check_build && install_missing ;;
-  --tools) check_build && check_tools && install_missing ;;
+  --tests) check_build && check_tests && install_missing ;;
+  --tools) check_build && check_tests && check_tools && install_missing ;;
   --browser) install_browser ;;
   --mpich) check_mpich && install_missing ;;
-  *) fail "unknown argument '$1'; expected --browser, --mpich, --tools or nothing" ;;
+  *) fail "unknown argument '$1'; expected --tests, --browser, --mpich, --tools or nothing" ;;
 esac

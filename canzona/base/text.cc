@@ -1,6 +1,8 @@
 #include "canzona/base/text.h"
 
 #include <algorithm>
+#include <charconv>
+#include <iterator>
 #include <numeric>
 
 #include "canzona/base/utf8.h"
@@ -64,6 +66,33 @@ int compare_digits(std::string_view a, std::string_view b) {
 }
 
 }  // namespace
+
+TextPiece::TextPiece(double value) {
+  const auto end = std::to_chars(std::begin(digits_), std::end(digits_), value,
+                                 std::chars_format::general, 6);
+  text_ = {digits_, size_t(end.ptr - digits_)};
+}
+
+void TextPiece::set_integer(long long value) {
+  const auto end =
+      std::to_chars(std::begin(digits_), std::end(digits_), value);
+  text_ = {digits_, size_t(end.ptr - digits_)};
+}
+
+void TextPiece::set_unsigned(unsigned long long value) {
+  const auto end =
+      std::to_chars(std::begin(digits_), std::end(digits_), value);
+  text_ = {digits_, size_t(end.ptr - digits_)};
+}
+
+std::string cat_pieces(std::initializer_list<TextPiece> pieces) {
+  size_t size = 0;
+  for (const TextPiece& piece : pieces) size += piece.text().size();
+  std::string joined;
+  joined.reserve(size);
+  for (const TextPiece& piece : pieces) joined += piece.text();
+  return joined;
+}
 
 std::vector<std::string> split_text(std::string_view text, char separator) {
   std::vector<std::string> words;

@@ -5,21 +5,66 @@
 // All functions are pure and may be called from any thread.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <sstream>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace canzona {
 
+// One argument of cat() as text. It views texts and holds numbers, so it must
+// not outlive the call. A type of its own joins in by a function to_text(value)
+// beside it.
+class TextPiece {
+ public:
+  TextPiece(std::string_view text) : text_(text) {}
+  TextPiece(const std::string& text) : text_(text) {}
+  TextPiece(const char* text) : text_(text) {}
+  TextPiece(char c) : text_(digits_, 1) { digits_[0] = c; }
+  TextPiece(bool value) : TextPiece(value ? '1' : '0') {}
+  template <std::signed_integral Integer>
+  TextPiece(Integer value) {
+    set_integer(value);
+  }
+  template <std::unsigned_integral Integer>
+  TextPiece(Integer value) {
+    set_unsigned(value);
+  }
+  // Six significant digits, as printf's %g.
+  TextPiece(double value);
+
+  TextPiece(const TextPiece&) = delete;
+  TextPiece& operator=(const TextPiece&) = delete;
+
+  std::string_view text() const { return text_; }
+
+ private:
+  void set_integer(long long value);
+  void set_unsigned(unsigned long long value);
+
+  std::string_view text_;
+  char digits_[32];
+};
+
+std::string cat_pieces(std::initializer_list<TextPiece> pieces);
+
+// A number or a text as itself, anything else by its to_text().
+template <class T>
+decltype(auto) as_piece(const T& value) {
+  if constexpr (std::convertible_to<const T&, TextPiece>) {
+    return value;
+  } else {
+    return to_text(value);
+  }
+}
+
 // Joins its arguments as text.
 template <class... Args>
 std::string cat(const Args&... args) {
-  std::ostringstream out;
-  ((out << args), ...);
-  return out.str();
+  return cat_pieces({TextPiece(as_piece(args))...});
 }
 
 // "a,,b" → {"a", "", "b"}; an empty text gives one empty word.

@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <iomanip>  // std::quoted, to be told apart from ours
+#include <limits>
 #include <random>
+
+#include "canzona/base/units.h"
 
 namespace canzona {
 namespace {
@@ -15,6 +18,12 @@ using testing::ElementsAre;
 TEST(Text, CatJoinsAnything) {
   EXPECT_EQ(cat("tp=", 8, ' ', 1.5, std::string("!")), "tp=8 1.5!");
   EXPECT_EQ(cat(), "");
+  EXPECT_EQ(cat(true, uint64_t(-1), int64_t{1} << 63),
+            "118446744073709551615-9223372036854775808");
+  EXPECT_EQ(cat(1.0f, ' ', 1e6, ' ', 1.0 / 3, ' ', -0.0, ' ', 1e-5),
+            "1 1e+06 0.333333 -0 1e-05");
+  EXPECT_EQ(cat(std::numeric_limits<double>::infinity()), "inf");
+  EXPECT_EQ(cat(Bytes{12}), "12 bytes");
 }
 
 TEST(Text, SplitKeepsEmptyWordsAndJoinUndoesIt) {

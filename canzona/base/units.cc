@@ -1,5 +1,7 @@
 #include "canzona/base/units.h"
 
+#include <ostream>
+
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
@@ -13,6 +15,14 @@ namespace {
 }
 
 }  // namespace
+
+std::string quantity_text(int64_t value, const char* unit) {
+  return cat(value, ' ', unit);
+}
+
+std::ostream& print_text(std::ostream& out, const std::string& text) {
+  return out << text;
+}
 
 int64_t checked_add(int64_t a, int64_t b, const char* what) {
   int64_t result = 0;

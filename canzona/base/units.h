@@ -11,7 +11,8 @@
 
 #include <compare>
 #include <cstdint>
-#include <ostream>
+#include <iosfwd>
+#include <string>
 
 namespace canzona {
 
@@ -22,6 +23,9 @@ __extension__ using Int128 = __int128;
 int64_t checked_add(int64_t a, int64_t b, const char* what);
 int64_t checked_sub(int64_t a, int64_t b, const char* what);
 int64_t checked_mul(int64_t a, int64_t b, const char* what);
+
+std::string quantity_text(int64_t value, const char* unit);
+std::ostream& print_text(std::ostream& out, const std::string& text);
 
 template <class Tag>
 class Quantity {
@@ -46,8 +50,12 @@ class Quantity {
   }
   friend Quantity operator*(int64_t factor, Quantity a) { return a * factor; }
   friend constexpr auto operator<=>(Quantity, Quantity) = default;
+  // "12 bytes", for cat() and for the messages of tests.
+  friend std::string to_text(Quantity q) {
+    return quantity_text(q.value_, Tag::kName);
+  }
   friend std::ostream& operator<<(std::ostream& out, Quantity q) {
-    return out << q.value_ << ' ' << Tag::kName;
+    return print_text(out, to_text(q));
   }
 
  private:

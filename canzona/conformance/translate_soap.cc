@@ -85,7 +85,7 @@ void require_unmerged(OptionReader& from, const Fixture& fixture) {
   if (!from.is("soap.merge", 2) || !unchanged) from.unsupported("soap.merge");
 }
 
-void translate_grafting(OptionReader& from, RuleOptions& to) {
+void translate_soap_grafting(OptionReader& from, RuleOptions& to) {
   to["grafting"] = from.word("soap.grafting", {{"none", "none"},
                                                {"sgd", "sgd"},
                                                {"adagrad", "adagrad"},
@@ -125,7 +125,7 @@ void translate_meta(OptionReader& from, const Fixture& fixture,
   to["factor_bias_correction"] = corrected ? "decomposition" : "off";
   to["power_steps"] = from.count("soap.qr_iterations");
   to["qr_tolerance"] = from.count("soap.qr_tolerance");
-  translate_grafting(from, to);
+  translate_soap_grafting(from, to);
 }
 
 }  // namespace

@@ -17,9 +17,9 @@ constexpr size_t kVersionAt = 9;
 constexpr size_t kTypeAt = 17;
 constexpr size_t kSequencesAt = 18;
 constexpr size_t kDocumentsAt = 26;
-constexpr size_t kHeaderBytes = 34;
+constexpr size_t kMegatronHeaderBytes = 34;
 
-[[noreturn]] void refuse(const std::string& file, const std::string& place,
+[[noreturn]] void refuse_megatron(const std::string& file, const std::string& place,
                          const std::string& expected,
                          const std::string& found) {
   throw UsageError(
@@ -41,7 +41,7 @@ PackedType type_of(uint8_t code, const std::string& file) {
     case 8:
       return PackedType::kU16;
     default:
-      refuse(file, cat("type of tokens, byte ", kTypeAt),
+      refuse_megatron(file, cat("type of tokens, byte ", kTypeAt),
              "1, 2, 3, 4, 5 or 8 (integers)", cat(int{code}));
   }
 }
@@ -52,7 +52,7 @@ struct Tables {
   int64_t num_sequences;
 
   size_t length_at(int64_t i) const {
-    return kHeaderBytes + static_cast<size_t>(i) * sizeof(int32_t);
+    return kMegatronHeaderBytes + static_cast<size_t>(i) * sizeof(int32_t);
   }
   size_t pointer_at(int64_t i) const {
     return length_at(num_sequences) + static_cast<size_t>(i) * sizeof(int64_t);
@@ -67,29 +67,29 @@ struct Tables {
 
 void check_header(std::span<const std::byte> bytes, const std::string& file) {
   if (!looks_like_megatron_index(bytes))
-    refuse(file, "byte 0", "Megatron's MMIDIDX", "other bytes");
-  if (bytes.size() < kHeaderBytes)
-    refuse(file, "Megatron's header", cat(kHeaderBytes, " bytes"),
+    refuse_megatron(file, "byte 0", "Megatron's MMIDIDX", "other bytes");
+  if (bytes.size() < kMegatronHeaderBytes)
+    refuse_megatron(file, "Megatron's header", cat(kMegatronHeaderBytes, " bytes"),
            cat("a file of ", bytes.size()));
   const auto version = number_at<uint64_t>(bytes, kVersionAt);
   if (version != 1)
-    refuse(file, cat("version, byte ", kVersionAt), "1", cat(version));
+    refuse_megatron(file, cat("version, byte ", kVersionAt), "1", cat(version));
 }
 
 // Both counts are held against the file before anything is multiplied.
 Tables tables_of(std::span<const std::byte> bytes, const std::string& file) {
-  const uint64_t rest = bytes.size() - kHeaderBytes;
+  const uint64_t rest = bytes.size() - kMegatronHeaderBytes;
   const auto sequences = number_at<uint64_t>(bytes, kSequencesAt);
   constexpr uint64_t kPerSequence = sizeof(int32_t) + sizeof(int64_t);
   if (sequences > rest / kPerSequence)
-    refuse(file, cat("number of sequences, byte ", kSequencesAt),
+    refuse_megatron(file, cat("number of sequences, byte ", kSequencesAt),
            cat("at most ", rest / kPerSequence, " in a file of ", bytes.size(),
                " bytes"),
            cat(sequences));
   const uint64_t left = rest - sequences * kPerSequence;
   const auto documents = number_at<uint64_t>(bytes, kDocumentsAt);
   if (documents > left / sizeof(int64_t))
-    refuse(file, cat("number of documents, byte ", kDocumentsAt),
+    refuse_megatron(file, cat("number of documents, byte ", kDocumentsAt),
            cat("at most ", left / sizeof(int64_t), " in a file of ",
                bytes.size(), " bytes"),
            cat(documents));
@@ -101,11 +101,11 @@ void check_sequence(const Tables& tables, int64_t i, int64_t width,
   const int64_t length = tables.length(i);
   const int64_t pointer = tables.pointer(i);
   if (length < 0)
-    refuse(file, cat("length of sequence ", i, ", byte ", tables.length_at(i)),
+    refuse_megatron(file, cat("length of sequence ", i, ", byte ", tables.length_at(i)),
            "0 or more", cat(length));
   if (pointer < 0 || pointer > bin_bytes ||
       length > (bin_bytes - pointer) / width)
-    refuse(file, cat("start of sequence ", i, ", byte ", tables.pointer_at(i)),
+    refuse_megatron(file, cat("start of sequence ", i, ", byte ", tables.pointer_at(i)),
            cat("one that leaves room for ", length, " tokens of ", width,
                " bytes in the ", bin_bytes, " of the .bin"),
            cat(pointer));
@@ -122,7 +122,7 @@ void append(MegatronIndex& index, int64_t pointer, int64_t length,
   if (!follows) index.runs.push_back({index.num_tokens, pointer});
   // Sequences may overlap: their sum is not bounded by the file.
   if (index.num_tokens > std::numeric_limits<int64_t>::max() / 16 - length)
-    refuse(file, "lengths", "a sum below 2^59", "more");
+    refuse_megatron(file, "lengths", "a sum below 2^59", "more");
   index.num_tokens += length;
 }
 

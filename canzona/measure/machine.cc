@@ -71,7 +71,7 @@ int64_t available_in_group() {
 }
 
 // Far more than any cache holds.
-double measure_copy_rate() {
+double measure_own_copy_rate() {
   constexpr size_t kBytes = size_t{256} << 20;
   const std::vector<char> from(kBytes, 1);
   std::vector<char> to(kBytes);
@@ -111,7 +111,7 @@ int64_t available_memory() {
 MachineRates measure_rates() {
   return {measure_sgemm_gflops(),
           measure_packed_gflops(usable_bf16_kernels().front()),
-          measure_copy_rate()};
+          measure_own_copy_rate()};
 }
 
 MachineRates measure_gpu_rates() {

@@ -97,8 +97,8 @@ class CpuMatrices {
 
 // As many as fill a GPU, as an owner of several would.
 int64_t batch_on_gpu(MatrixShape shape) {
-  constexpr int64_t kElements = int64_t{1} << 27;
-  return std::clamp<int64_t>(kElements / (shape.rows * shape.cols), 1, 64);
+  constexpr int64_t kGpuElements = int64_t{1} << 27;
+  return std::clamp<int64_t>(kGpuElements / (shape.rows * shape.cols), 1, 64);
 }
 
 }  // namespace

@@ -14,7 +14,7 @@
 namespace canzona {
 namespace {
 
-constexpr int kRounds = 7;
+constexpr int kSharedRounds = 7;
 constexpr int64_t kSide = 512;
 constexpr int kPlainProducts = 40;
 
@@ -22,7 +22,7 @@ constexpr int kPlainProducts = 40;
 template <class Work>
 std::vector<double> time_rounds(Communicator& world, bool takes_part,
                                 const Work& work) {
-  std::vector<double> seconds(kRounds, 0);
+  std::vector<double> seconds(kSharedRounds, 0);
   for (double& of_round : seconds) {
     world.barrier({.label = "before a measurement"});
     if (!takes_part) continue;

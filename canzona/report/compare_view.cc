@@ -18,10 +18,6 @@ constexpr size_t kBarWidth = 50;
 // work on every rank would leave the others no room to differ.
 constexpr double kLongestBar = 4;
 
-std::string title(const Ink& ink, std::string_view text) {
-  return "\n" + ink(Tone::kBold, text) + "\n";
-}
-
 std::string toned(const Ink& ink, double ratio) {
   return ink(tone_of_ratio(ratio), ratio_text(ratio));
 }

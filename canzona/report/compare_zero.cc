@@ -14,11 +14,7 @@
 namespace canzona {
 namespace {
 
-constexpr size_t kBarWidth = 24;
-
-std::string title(const Ink& ink, std::string_view text) {
-  return "\n" + ink(Tone::kBold, text) + "\n";
-}
+constexpr size_t kZeroBarWidth = 24;
 
 std::string sizes_cell(const ZeroSizes& z) {
   return fmt::format("{},{},{}", z.z1, z.z2, z.z3);
@@ -113,7 +109,7 @@ std::string share_text(const ZeroComparison& all, const ComparedZero& row,
   const auto total = static_cast<double>(all.total(row));
   const auto whole = static_cast<double>(std::max<int64_t>(most, 1));
   if (all.has_experts()) return fmt::format("{:.0f} %", 100 * total / whole);
-  return bar(total, whole, kinds > 5 ? kBarWidth / 2 : kBarWidth);
+  return bar(total, whole, kinds > 5 ? kZeroBarWidth / 2 : kZeroBarWidth);
 }
 
 std::string memory_table(const ZeroComparison& all, const Ink& ink) {

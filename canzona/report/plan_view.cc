@@ -15,10 +15,6 @@ namespace {
 
 constexpr size_t kLabel = 10;
 
-std::string title(const Ink& ink, std::string_view text) {
-  return "\n" + ink(Tone::kBold, text) + "\n";
-}
-
 std::string model_line(const Plan& plan) {
   double elements = 0;
   for (const Tensor& tensor : plan.model.tensors)

@@ -57,6 +57,10 @@ std::string Ink::operator()(Tone tone, std::string_view text) const {
   return out;
 }
 
+std::string title(const Ink& ink, std::string_view text) {
+  return "\n" + ink(Tone::kBold, text) + "\n";
+}
+
 size_t display_width(std::string_view text) {
   size_t width = 0;
   for (size_t at = 0; at < text.size();) {

@@ -31,6 +31,9 @@ class Ink {
   bool colour_;
 };
 
+// A line of its own in bold, after an empty one.
+std::string title(const Ink& ink, std::string_view text);
+
 // Columns that `text` takes on a terminal; colour codes take none.
 size_t display_width(std::string_view text);
 

@@ -6,6 +6,7 @@
 
 #include "canzona/base/text.h"
 #include "canzona/plan/make_plan.h"
+#include "canzona/plan/toy_model.h"  // strategy_names
 #include "canzona/report/report_plan.h"
 #include "canzona/shapes/read_model.h"
 
@@ -51,12 +52,6 @@ inline ReportPlan shown_plan(const PlanWish& wish = {}) {
   shown.balance = measure_balance(shown.plan);
   shown.plan_seconds = 0.001;
   return shown;
-}
-
-inline std::vector<std::string> strategy_names() {
-  std::vector<std::string> names;
-  for (const StrategyInfo& info : strategies()) names.push_back(info.name);
-  return names;
 }
 
 }  // namespace canzona

@@ -7,8 +7,6 @@
 namespace canzona {
 namespace {
 
-constexpr uint32_t kInfinityBits = 0x7F800000;
-
 // One number for all ranks, the largest of theirs: bits of the largest
 // magnitude, or, above all of those, where something was not finite. A rank's
 // own gradient is better to know than a sum.

@@ -8,8 +8,6 @@
 namespace canzona {
 namespace {
 
-constexpr uint32_t kInfinityBits = 0x7F800000;
-
 Extent meet(const Extent& a, const Extent& b) {
   const int64_t first = std::max(a.first, b.first);
   return {first, std::max<int64_t>(0, std::min(a.end(), b.end()) - first)};

@@ -2,11 +2,15 @@
 // gradient_check.h. Every element of the model is counted by one rank.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "canzona/runtime/rank.h"
 
 namespace canzona {
+
+// The bits of |g| as an integer are at least this if g is not finite.
+inline constexpr uint32_t kInfinityBits = 0x7F800000;
 
 class GradientLook {
  public:

@@ -11,12 +11,12 @@
 namespace canzona {
 namespace {
 
-const std::vector<std::string>& fields() {
+const std::vector<std::string>& shape_fields() {
   static const std::vector<std::string> names = {"name", "shape", "tp", "role"};
   return names;
 }
 
-enum Field { kName, kShape, kTp, kRole, kNumFields };
+enum ShapeField { kNameField, kShapeField, kTpField, kRoleField, kNumShapeFields };
 
 // [{"name": "x", "shape": [2, 3], "tp": "rows"}, …]: depth 1 is the list, 2 an
 // entry, 3 its shape.
@@ -30,7 +30,7 @@ class ShapesReader : public JsonEvents {
   void on_open(char bracket) override {
     if (depth() == 1 && bracket == '[') return;
     if (depth() == 2 && bracket == '{') return begin_entry();
-    if (depth() == 3 && bracket == '[' && field_ == kShape) return;
+    if (depth() == 3 && bracket == '[' && field_ == kShapeField) return;
     refuse(cat(where(), ": unexpected '", bracket, "'"));
   }
 
@@ -40,23 +40,23 @@ class ShapesReader : public JsonEvents {
 
   void on_key(std::string& key) override {
     size_t field = 0;
-    while (field < kNumFields && fields()[field] != key) ++field;
-    if (field == kNumFields) {
+    while (field < kNumShapeFields && shape_fields()[field] != key) ++field;
+    if (field == kNumShapeFields) {
       refuse(cat(where(), ": unknown key ", quoted(key),
-                 did_you_mean(key, fields()), ", known are ",
-                 join(fields(), ", ")));
+                 did_you_mean(key, shape_fields()), ", known are ",
+                 join(shape_fields(), ", ")));
     }
     if (seen_[field]) refuse(cat(where(), ": key '", key, "' comes twice"));
     seen_[field] = true;
-    field_ = static_cast<Field>(field);
+    field_ = static_cast<ShapeField>(field);
   }
 
   void on_string(std::string& text) override {
-    if (depth() == 2 && field_ == kName) {
+    if (depth() == 2 && field_ == kNameField) {
       record_.name = std::move(text);
-    } else if (depth() == 2 && field_ == kTp) {
+    } else if (depth() == 2 && field_ == kTpField) {
       record_.cut = word(text, parse_cut);
-    } else if (depth() == 2 && field_ == kRole) {
+    } else if (depth() == 2 && field_ == kRoleField) {
       record_.role = word(text, parse_role);
     } else {
       refuse(cat(where(), ": unexpected string ", quoted(text)));
@@ -81,13 +81,13 @@ class ShapesReader : public JsonEvents {
     }
     record_ = {};
     seen_.reset();
-    field_ = kNumFields;
+    field_ = kNumShapeFields;
   }
 
   void end_entry() {
-    for (const Field required : {kName, kShape}) {
+    for (const ShapeField required : {kNameField, kShapeField}) {
       if (seen_[required]) continue;
-      refuse(cat(where(), ": key '", fields()[required], "' is missing"));
+      refuse(cat(where(), ": key '", shape_fields()[required], "' is missing"));
     }
     check_record(record_, file());
     record_.shape.shrink_to_fit();
@@ -112,8 +112,8 @@ class ShapesReader : public JsonEvents {
 
   TensorRecords records_;
   TensorRecord record_;
-  std::bitset<kNumFields> seen_;
-  Field field_ = kNumFields;
+  std::bitset<kNumShapeFields> seen_;
+  ShapeField field_ = kNumShapeFields;
 };
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kMaxLineBytes = 1 << 16;
 constexpr int64_t kMaxLines = 4'000'000;
-constexpr int64_t kMaxInteger = std::numeric_limits<int64_t>::max();
+constexpr int64_t kMaxStepInteger = std::numeric_limits<int64_t>::max();
 
 // Writers put null where a number is not finite.
 double number_or_nan(const Json& object, const char* key,
@@ -36,7 +36,7 @@ StepMetrics read_line(std::string_view line, const std::string& where) {
                                         .max_depth = 8,
                                         .max_values = 1000});
   StepMetrics m;
-  m.step = get_integer(object, "step", 1, kMaxInteger, where);
+  m.step = get_integer(object, "step", 1, kMaxStepInteger, where);
   m.loss = number_or_nan(object, "loss", where);
   m.grad_norm = number_or_nan(object, "grad_norm", where);
   m.lr = get_number(object, "lr", where);
@@ -44,9 +44,9 @@ StepMetrics read_line(std::string_view line, const std::string& where) {
   m.optimizer_ms = get_number(object, "optimizer_ms", where);
   m.comm_ms = get_number(object, "comm_ms", where);
   m.hidden_fraction = get_number(object, "hidden_fraction", where);
-  m.memory_bytes = get_integer(object, "memory_bytes", 0, kMaxInteger, where);
+  m.memory_bytes = get_integer(object, "memory_bytes", 0, kMaxStepInteger, where);
   m.tokens = if_there(object, "tokens", int64_t{0}, [&] {
-    return get_integer(object, "tokens", 0, kMaxInteger, where);
+    return get_integer(object, "tokens", 0, kMaxStepInteger, where);
   });
   m.seconds = if_there(object, "seconds", 0.0,
                        [&] { return get_number(object, "seconds", where); });

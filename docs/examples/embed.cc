@@ -16,10 +16,10 @@ int main() {
           {"name": "layers.0.down", "shape": [32, 96], "tp": "columns"}])",
       "two matrices");
   const auto muon = make_rule_facts("muon", {{"device", "cpu"}});
-  const Plan plan = make_plan({model,
-                               parse_mesh("dp=2,tp=2"),
-                               *muon,
-                               {.parameters = ParameterDtype::kFp32}});
+  PlanOptions options;
+  options.parameters = ParameterDtype::kFp32;
+  const Plan plan =
+      make_plan({model, parse_mesh("dp=2,tp=2"), *muon, options});
   run_ranks(plan.mesh.world(), [&](Communicator& world) {
     const auto engine = make_cpu_engine();
     Runtime runtime(plan, world, *engine, {});  // weights are zeros

@@ -7,9 +7,9 @@ namespace canzona {
 namespace {
 
 // At the owner: square and add, then scale.
-constexpr int64_t kFlopsPerElement = 3;
+constexpr int64_t kNsgdFlopsPerElement = 3;
 
-const std::vector<OptionFact>& option_facts() {
+const std::vector<OptionFact>& nsgd_option_facts() {
   static const std::vector<OptionFact> facts =
       with_step_size("0.001", "0.1",
                      {
@@ -22,7 +22,7 @@ const std::vector<OptionFact>& option_facts() {
 }  // namespace
 
 NsgdFacts::NsgdFacts(const RuleOptions& given)
-    : options_(options_in_force("nsgd", option_facts(), given)) {}
+    : options_(options_in_force("nsgd", nsgd_option_facts(), given)) {}
 
 std::vector<StateFact> NsgdFacts::states(MatrixShape shape) const {
   return states_for("nsgd", shape, [&] {
@@ -33,7 +33,7 @@ std::vector<StateFact> NsgdFacts::states(MatrixShape shape) const {
 
 RuleWork NsgdFacts::work(MatrixShape shape) const {
   return count_for("nsgd", shape, [&] {
-    return RuleWork{kFlopsPerElement * Flops(shape.rows) * shape.cols,
+    return RuleWork{kNsgdFlopsPerElement * Flops(shape.rows) * shape.cols,
                     Flops(0)};
   });
 }
@@ -41,7 +41,7 @@ RuleWork NsgdFacts::work(MatrixShape shape) const {
 RuleEntry nsgd_entry() {
   return {"nsgd",
           "momentum, each matrix scaled to a root mean square of 1",
-          option_facts(),
+          nsgd_option_facts(),
           {},
           make_facts<NsgdFacts>};
 }

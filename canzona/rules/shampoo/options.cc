@@ -35,7 +35,7 @@ std::vector<OptionFact> step_facts() {
       });
 }
 
-std::vector<OptionFact> factor_facts() {
+std::vector<OptionFact> shampoo_factor_facts() {
   return {
       {"max_preconditioner_dim", "1024", "1..1000000",
        "a longer side is cut into blocks of this length"},
@@ -68,9 +68,9 @@ std::vector<OptionFact> root_facts() {
   };
 }
 
-std::vector<OptionFact> make_option_facts() {
+std::vector<OptionFact> make_shampoo_option_facts() {
   std::vector<OptionFact> facts = refresh_option_facts("10");
-  for (auto make : {step_facts, factor_facts, root_facts, product_option_facts})
+  for (auto make : {step_facts, shampoo_factor_facts, root_facts, product_option_facts})
     for (OptionFact& fact : make()) facts.push_back(std::move(fact));
   return facts;
 }
@@ -177,7 +177,7 @@ double read_beta3(const RuleOptions& options) {
 }  // namespace
 
 const std::vector<OptionFact>& shampoo_option_facts() {
-  static const std::vector<OptionFact> facts = make_option_facts();
+  static const std::vector<OptionFact> facts = make_shampoo_option_facts();
   return facts;
 }
 

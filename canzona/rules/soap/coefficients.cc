@@ -60,17 +60,16 @@ AdamCoefficients soap_adam(const SoapOptions& soap, int64_t updates) {
 }
 
 AdamCoefficients soap_grafting_adam(const SoapOptions& soap, int64_t updates) {
-  using Grafting = SoapOptions::Grafting;
   AdamCoefficients adam;
   adam.m_keep = 1;
   adam.m_add = 0;
   set_direction(adam, soap, updates);
   const double beta =
-      soap.grafting == Grafting::kAdagrad ? 1 : soap.grafting_beta2;
+      soap.grafting == SoapOptions::Grafting::kAdagrad ? 1 : soap.grafting_beta2;
   adam.v_keep = beta;
   adam.v_add = weight_of_new(beta);
   adam.epsilon = soap.grafting_epsilon;
-  if (soap.grafting == Grafting::kAdam)
+  if (soap.grafting == SoapOptions::Grafting::kAdam)
     adam.root_scale = 1 / std::sqrt(seen(beta, updates));
   return adam;
 }

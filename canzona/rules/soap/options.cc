@@ -45,7 +45,7 @@ std::vector<OptionFact> update_facts() {
       });
 }
 
-std::vector<OptionFact> factor_facts() {
+std::vector<OptionFact> soap_factor_facts() {
   return {
       {"shampoo_beta", "auto", "auto|0.0..1.0",
        "share of the factors that is kept; 1: plain sums; auto: beta2"},
@@ -96,9 +96,9 @@ std::vector<OptionFact> grafting_facts() {
   };
 }
 
-std::vector<OptionFact> make_option_facts() {
+std::vector<OptionFact> make_soap_option_facts() {
   std::vector<OptionFact> facts = update_facts();
-  append(facts, factor_facts());
+  append(facts, soap_factor_facts());
   append(facts, refresh_option_facts("10"));
   append(facts, basis_facts());
   append(facts, grafting_facts());
@@ -246,7 +246,7 @@ void read_bases(SoapOptions& soap, const RuleOptions& options) {
 }  // namespace
 
 const std::vector<OptionFact>& soap_option_facts() {
-  static const std::vector<OptionFact> facts = make_option_facts();
+  static const std::vector<OptionFact> facts = make_soap_option_facts();
   return facts;
 }
 

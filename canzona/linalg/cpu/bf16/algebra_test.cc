@@ -174,7 +174,7 @@ TEST_P(AlgebraTest, MultiplyIntoWritesOnlyTheMatrix) {
     const Dense want = product(left, right);
     const Dense magnitude = product(absolute(left), absolute(right));
     for (bool tall : {false, true}) {
-      Plain out(tall ? n : m, tall ? m : n, 3);
+      PlainRows out(tall ? n : m, tall ? m : n, 3);
       algebra_->multiply_into({.out = out.view(), .transpose = tall}, q, x);
       const Dense got = make_dense(m, n, [&](int64_t i, int64_t j) {
         return tall ? out(j, i) : out(i, j);
@@ -182,7 +182,7 @@ TEST_P(AlgebraTest, MultiplyIntoWritesOnlyTheMatrix) {
       expect_close(got, want, magnitude, 0);
       for (int64_t i = 0; i < out.rows; ++i)
         for (int64_t j = out.cols; j < out.stride; ++j)
-          ASSERT_EQ(out(i, j), Plain::kMark);
+          ASSERT_EQ(out(i, j), PlainRows::kMark);
     }
   });
 }
@@ -198,8 +198,8 @@ TEST_P(AlgebraTest, ApplyingAtOnceHasTheBitsOfApplyingLater) {
       const Operand q = polynomial_of(gram_of_gaussian(m, n, 2), 3, -1, 0.25);
       Operand x = load(gaussian(m, n, 3));
       x.scale = 0.3;
-      Plain weights = gaussian(tall ? n : m, tall ? m : n, 4, 5);
-      Plain later = weights, update = weights;
+      PlainRows weights = gaussian(tall ? n : m, tall ? m : n, 4, 5);
+      PlainRows later = weights, update = weights;
       algebra_->multiply_into(
           {.out = weights.view(), .apply = &apply, .transpose = tall}, q, x);
       algebra_->multiply_into({.out = update.view(), .transpose = tall}, q, x);
@@ -249,7 +249,7 @@ INSTANTIATE_TEST_SUITE_P(Kernels, AlgebraTest,
                          kernel_name);
 
 // Few and small integers: every sum is exact, in whatever order.
-Plain sparse_integers(int64_t rows, int64_t cols) {
+PlainRows sparse_integers(int64_t rows, int64_t cols) {
   std::mt19937 engine(5);
   return make_plain(rows, cols, 0, [&](int64_t, int64_t) {
     const unsigned draw = engine() % 64;
@@ -266,7 +266,7 @@ std::vector<uint32_t> trace_of(CpuAlgebra& algebra, int64_t m, int64_t n) {
     const StoredBlocks blocks(operand, num_formats);
     trace.insert(trace.end(), blocks.words().begin(), blocks.words().end());
   };
-  Plain source = sparse_integers(m, n);
+  PlainRows source = sparse_integers(m, n);
   Operand x = algebra.wide(arena, m, n), y = algebra.wide(arena, m, n);
   algebra.load(x, {.source = source.view()});
   Operand r = algebra.symmetric(arena, m), p = algebra.symmetric(arena, m);
@@ -284,7 +284,7 @@ std::vector<uint32_t> trace_of(CpuAlgebra& algebra, int64_t m, int64_t n) {
   algebra.multiply(y, p, x);
   record(y, 3);
   for (bool tall : {false, true}) {
-    Plain out(tall ? n : m, tall ? m : n);
+    PlainRows out(tall ? n : m, tall ? m : n);
     algebra.multiply_into({.out = out.view(), .transpose = tall}, p, x);
     const std::vector<uint32_t> bits = bits_of(out);
     trace.insert(trace.end(), bits.begin(), bits.end());

@@ -28,7 +28,7 @@ TEST_P(LoadTest, RoundsToTheNearestAndToEven) {
   for (int64_t m : sizes())
     for (int64_t n : sizes()) {
       Arena::Scope scope(arena_);
-      Plain source = gaussian(m, n, 3, 2);
+      PlainRows source = gaussian(m, n, 3, 2);
       if (m > 0 && n > 1) {
         source(0, 0) = 1.0F + 1.0F / 256;
         source(0, 1) = 1.0F + 3.0F / 256;
@@ -43,7 +43,7 @@ TEST_P(LoadTest, RoundsToTheNearestAndToEven) {
 
 TEST_P(LoadTest, TinyNumbersBecomeZero) {
   const float least = std::numeric_limits<float>::min();
-  Plain source = make_plain(1, 4, 0, [&](int64_t, int64_t j) {
+  PlainRows source = make_plain(1, 4, 0, [&](int64_t, int64_t j) {
     return j == 0 ? least : j == 1 ? least * 0.999F : -least / 2;
   });
   EXPECT_THAT(stored_wide(load(source)).values,
@@ -54,7 +54,7 @@ TEST_P(LoadTest, ReturnsTheSumOfSquaresAsStored) {
   for (int64_t m : sizes())
     for (int64_t n : sizes()) {
       Arena::Scope scope(arena_);
-      Plain source = gaussian(m, n, 3, 2);
+      PlainRows source = gaussian(m, n, 3, 2);
       const bool tall = m > n;
       Operand x = algebra_->wide(arena_, std::min(m, n), std::max(m, n));
       const double loaded =
@@ -65,7 +65,7 @@ TEST_P(LoadTest, ReturnsTheSumOfSquaresAsStored) {
 
 TEST_P(LoadTest, SumsHaveTheSameBitsInAllKernels) {
   const auto portable = make_bf16_algebra(Bf16Kernel::kPortable);
-  Plain source = gaussian(75, 333, 9);
+  PlainRows source = gaussian(75, 333, 9);
   Operand x = algebra_->wide(arena_, 75, 333);
   EXPECT_EQ(algebra_->load(x, {.source = source.view()}),
             portable->load(x, {.source = source.view()}));
@@ -74,8 +74,8 @@ TEST_P(LoadTest, SumsHaveTheSameBitsInAllKernels) {
 TEST_P(LoadTest, TransposingFirstGivesTheSameBits) {
   for (auto [m, n] :
        {std::pair<int64_t, int64_t>{1, 40}, {33, 100}, {96, 160}}) {
-    Plain wide = gaussian(m, n, 5);
-    Plain tall = transposed(wide, 7);
+    PlainRows wide = gaussian(m, n, 5);
+    PlainRows tall = transposed(wide, 7);
     Operand x = algebra_->wide(arena_, m, n), y = algebra_->wide(arena_, m, n);
     const double wide_sum = algebra_->load(x, {.source = wide.view()});
     const double tall_sum =
@@ -89,9 +89,9 @@ TEST_P(LoadTest, MomentumOnTheWayHasTheBitsOfMomentumBefore) {
   for (auto [m, n] :
        {std::pair<int64_t, int64_t>{1, 1}, {33, 100}, {130, 70}}) {
     const bool tall = m > n;
-    Plain gradient = gaussian(m, n, 5, 3);
-    Plain momentum = gaussian(m, n, 6, 4);
-    Plain want = momentum, blend = gradient;
+    PlainRows gradient = gaussian(m, n, 5, 3);
+    PlainRows momentum = gaussian(m, n, 6, 4);
+    PlainRows want = momentum, blend = gradient;
     for (int64_t i = 0; i < m; ++i)
       for (int64_t j = 0; j < n; ++j) {
         const float kept = 0.95F * momentum(i, j);
@@ -116,7 +116,7 @@ TEST_P(LoadTest, MomentumOnTheWayHasTheBitsOfMomentumBefore) {
 }
 
 TEST_P(LoadTest, PrescaleComesBeforeRounding) {
-  Plain source = make_plain(2, 3, 0, [](int64_t i, int64_t j) {
+  PlainRows source = make_plain(2, 3, 0, [](int64_t i, int64_t j) {
     return std::ldexp(1.0 + static_cast<double>(i + j), -130);
   });
   Operand x = algebra_->wide(arena_, 2, 3);
@@ -132,7 +132,7 @@ TEST_P(LoadTest, NotFiniteIfAValueIsNot) {
                     -std::numeric_limits<float>::infinity(),
                     std::numeric_limits<float>::quiet_NaN()})
     for (auto [i, j] : {std::pair<int64_t, int64_t>{0, 0}, {39, 69}, {5, 33}}) {
-      Plain source = gaussian(40, 70, 1);
+      PlainRows source = gaussian(40, 70, 1);
       source(i, j) = bad;
       Operand x = algebra_->wide(arena_, 40, 70);
       EXPECT_FALSE(std::isfinite(algebra_->load(x, {.source = source.view()})));
@@ -140,7 +140,7 @@ TEST_P(LoadTest, NotFiniteIfAValueIsNot) {
 }
 
 TEST_P(LoadTest, LoadingTwiceGivesTheSameBits) {
-  Plain source = gaussian(50, 90, 1);
+  PlainRows source = gaussian(50, 90, 1);
   Operand x = algebra_->wide(arena_, 50, 90);
   x.scale = 3;
   x.identity = 2;

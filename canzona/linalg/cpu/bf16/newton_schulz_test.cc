@@ -13,7 +13,7 @@ namespace {
 constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315;
 constexpr int kSteps = 5;
 
-Dense iterate_in_fp64(const Plain& source) {
+Dense iterate_in_fp64(const PlainRows& source) {
   Dense x = make_dense(source.rows, source.cols,
                        [&](int64_t i, int64_t j) { return source(i, j); });
   x = affine(1 / frobenius(x), x, 0);
@@ -33,7 +33,7 @@ class NewtonSchulzTest : public Bf16Test {
   static constexpr int64_t kRows = 96, kCols = 160;
 
   Operand normalised(bool tall) {
-    Plain source = tall ? transposed(source_) : source_;
+    PlainRows source = tall ? transposed(source_) : source_;
     Operand x = algebra_->wide(arena_, kRows, kCols);
     const double norm =
         algebra_->load(x, {.source = source.view(), .transpose = tall});
@@ -41,11 +41,11 @@ class NewtonSchulzTest : public Bf16Test {
     return x;
   }
 
-  Plain by_steps(Half half, bool tall) {
+  PlainRows by_steps(Half half, bool tall) {
     Operand x = normalised(tall), y = algebra_->wide(arena_, kRows, kCols);
     Operand r = algebra_->symmetric(arena_, kRows);
     Operand p = algebra_->symmetric(arena_, kRows);
-    Plain out(tall ? kCols : kRows, tall ? kRows : kCols);
+    PlainRows out(tall ? kCols : kRows, tall ? kRows : kCols);
     for (int step = 1; step <= kSteps; ++step) {
       algebra_->gram(r, x, half);
       algebra_->polynomial(p, r, kA, kB, kC, half);
@@ -58,12 +58,12 @@ class NewtonSchulzTest : public Bf16Test {
   }
 
   // Segments end at `ends`, the last of which is kSteps.
-  Plain by_gram(const std::vector<int>& ends, bool tall) {
+  PlainRows by_gram(const std::vector<int>& ends, bool tall) {
     Operand x = normalised(tall), y = algebra_->wide(arena_, kRows, kCols);
     Operand r = algebra_->symmetric(arena_, kRows), p = r, q = r, t = r, u = r;
     for (Operand* operand : {&p, &q, &t, &u})
       *operand = algebra_->symmetric(arena_, kRows);
-    Plain out(tall ? kCols : kRows, tall ? kRows : kCols);
+    PlainRows out(tall ? kCols : kRows, tall ? kRows : kCols);
     int step = 0;
     for (int end : ends) {
       algebra_->gram(r, x, Half::kTriangle);
@@ -87,7 +87,7 @@ class NewtonSchulzTest : public Bf16Test {
     return out;
   }
 
-  double error_of(const Plain& out) const {
+  double error_of(const PlainRows& out) const {
     const bool tall = out.rows > out.cols;
     const Dense error = make_dense(kRows, kCols, [&](int64_t i, int64_t j) {
       return (tall ? out(j, i) : out(i, j)) - want_(i, j);
@@ -95,7 +95,7 @@ class NewtonSchulzTest : public Bf16Test {
     return frobenius(error) / frobenius(want_);
   }
 
-  const Plain source_ = gaussian(kRows, kCols, 42);
+  const PlainRows source_ = gaussian(kRows, kCols, 42);
   const Dense want_ = iterate_in_fp64(source_);
 };
 

@@ -7,7 +7,7 @@ namespace canzona {
 namespace {
 
 constexpr int64_t kSlots = 64;
-constexpr int64_t kBlockBytes = kBlockElements * 2;
+constexpr int64_t kPackedBlockBytes = kBlockElements * 2;
 // Of a second-level cache of 2 MB; the rest is for columns and results.
 constexpr int64_t kGroupBytes = 1000 << 10;
 constexpr int64_t kMostGroupRows = 16;
@@ -15,7 +15,7 @@ constexpr int64_t kMostGroupRows = 16;
 // of the columns.
 constexpr int64_t kMostDepth = 50;
 constexpr int64_t kGroupCols = 8;
-constexpr std::align_val_t kAlignment{4096};
+constexpr std::align_val_t kPackedAlignment{4096};
 
 constexpr int64_t ceil_divide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -30,7 +30,7 @@ constexpr int64_t equal_part(int64_t count, int64_t most) {
 ProductPlan plan_product(const Factors& factors) {
   ProductPlan plan;
   plan.chunk = equal_part(factors.depth, kMostDepth);
-  const int64_t fitting = kGroupBytes / (plan.chunk * kBlockBytes);
+  const int64_t fitting = kGroupBytes / (plan.chunk * kPackedBlockBytes);
   plan.group_rows = equal_part(factors.rows, std::min(fitting, kMostGroupRows));
   if (plan.chunk < factors.depth) {
     plan.group_rows = equal_part(factors.rows, std::min<int64_t>(fitting, 7));
@@ -42,13 +42,13 @@ ProductPlan plan_product(const Factors& factors) {
 }
 
 void BlockProducts::Free::operator()(float* memory) const {
-  ::operator delete(memory, kAlignment);
+  ::operator delete(memory, kPackedAlignment);
 }
 
 BlockProducts::BlockProducts(const BlockKernel& kernel)
     : kernel_(kernel),
       slots_(static_cast<float*>(::operator new(
-          (kSlots + 1) * kBlockElements * sizeof(float), kAlignment))) {}
+          (kSlots + 1) * kBlockElements * sizeof(float), kPackedAlignment))) {}
 
 BlockProduct BlockProducts::block(const Factors& factors, int64_t i, int64_t j,
                                   int64_t k, int64_t depth) {

@@ -73,13 +73,13 @@ inline double frobenius(const Dense& a) {
 }
 
 // Row-major fp32 with a gap after each row, filled with a mark.
-struct Plain {
+struct PlainRows {
   static constexpr float kMark = -77777.0F;
 
   int64_t rows, cols, stride;
   std::vector<float> values;
 
-  Plain(int64_t r, int64_t c, int64_t gap = 0)
+  PlainRows(int64_t r, int64_t c, int64_t gap = 0)
       : rows(r),
         cols(c),
         stride(c + gap),
@@ -98,16 +98,16 @@ struct Plain {
 };
 
 template <class Element>
-Plain make_plain(int64_t rows, int64_t cols, int64_t gap,
+PlainRows make_plain(int64_t rows, int64_t cols, int64_t gap,
                  const Element& element) {
-  Plain p(rows, cols, gap);
+  PlainRows p(rows, cols, gap);
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t j = 0; j < cols; ++j)
       p(i, j) = static_cast<float>(element(i, j));
   return p;
 }
 
-inline Plain gaussian(int64_t rows, int64_t cols, unsigned seed,
+inline PlainRows gaussian(int64_t rows, int64_t cols, unsigned seed,
                       int64_t gap = 0) {
   std::mt19937 engine(seed);
   std::normal_distribution<double> normal;
@@ -115,12 +115,12 @@ inline Plain gaussian(int64_t rows, int64_t cols, unsigned seed,
                     [&](int64_t, int64_t) { return normal(engine); });
 }
 
-inline Plain transposed(const Plain& from, int64_t gap = 0) {
+inline PlainRows transposed(const PlainRows& from, int64_t gap = 0) {
   return make_plain(from.cols, from.rows, gap,
                     [&](int64_t i, int64_t j) { return from(j, i); });
 }
 
-inline std::vector<uint32_t> bits_of(const Plain& p) {
+inline std::vector<uint32_t> bits_of(const PlainRows& p) {
   std::vector<uint32_t> bits;
   for (float v : p.values) bits.push_back(std::bit_cast<uint32_t>(v));
   return bits;
@@ -212,7 +212,7 @@ class Bf16Test : public testing::TestWithParam<Bf16Kernel> {
  protected:
   Bf16Test() : algebra_(make_bf16_algebra(GetParam())), scope_(arena_) {}
 
-  Operand load(Plain source) {
+  Operand load(PlainRows source) {
     const bool tall = source.rows > source.cols;
     Operand x = tall ? algebra_->wide(arena_, source.cols, source.rows)
                      : algebra_->wide(arena_, source.rows, source.cols);
