@@ -128,9 +128,8 @@ lint:  ## check format and clang-tidy
 	sh scripts/lint.sh build-dev
 
 .PHONY: build-times
-build-times:  ## list the dearest sources and headers of a cold build
-	sh scripts/setup.sh --tests
-	scripts/build_times
+build-times: build  ## list the dearest sources and headers of build/
+	scripts/build_times build
 
 .PHONY: install
 install: build  ## install under PREFIX (/usr/local), honouring DESTDIR
