@@ -9,7 +9,7 @@
 namespace canzona {
 namespace {
 
-constexpr size_t kLlmcHeaderBytes = 1024;
+constexpr size_t kHeaderBytes = 1024;
 
 struct Kind {
   int32_t magic;
@@ -27,7 +27,7 @@ const Kind* kind_of(std::span<const std::byte> bytes) {
   return nullptr;
 }
 
-[[noreturn]] void refuse_llmc(const std::string& file, std::string_view place,
+[[noreturn]] void refuse(const std::string& file, std::string_view place,
                          const std::string& expected,
                          const std::string& found) {
   throw UsageError(
@@ -44,19 +44,19 @@ PackedTokens llmc_tokens(std::span<const std::byte> bytes,
                          const std::string& file) {
   const Kind* kind = kind_of(bytes);
   if (kind == nullptr)
-    refuse_llmc(file, "byte 0", "llm.c's 20240520 or 20240801", "another number");
-  if (bytes.size() < kLlmcHeaderBytes)
-    refuse_llmc(file, "llm.c's header", cat(kLlmcHeaderBytes, " bytes"),
+    refuse(file, "byte 0", "llm.c's 20240520 or 20240801", "another number");
+  if (bytes.size() < kHeaderBytes)
+    refuse(file, "llm.c's header", cat(kHeaderBytes, " bytes"),
            cat("a file of ", bytes.size()));
   const auto version = number_at<int32_t>(bytes, 4);
   if (version != kind->version)
-    refuse_llmc(file, "byte 4", cat("llm.c's version ", kind->version),
+    refuse(file, "byte 4", cat("llm.c's version ", kind->version),
            cat(version));
   const int64_t count = number_at<int32_t>(bytes, 8);
-  const auto rest = bytes.subspan(kLlmcHeaderBytes);
+  const auto rest = bytes.subspan(kHeaderBytes);
   const int64_t wanted = count * packed_width(kind->type);
   if (count < 0 || wanted != static_cast<int64_t>(rest.size()))
-    refuse_llmc(file, "byte 8",
+    refuse(file, "byte 8",
            cat("as many tokens as lie behind the header, ",
                static_cast<int64_t>(rest.size()) / packed_width(kind->type)),
            cat(count, " (", rest.size(), " bytes for tokens of ",

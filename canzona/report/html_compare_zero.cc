@@ -13,12 +13,12 @@
 namespace canzona {
 namespace {
 
-constexpr double kZeroLeft = 118;
+constexpr double kLeft = 118;
 // Where sizes of experts stand beside those of dense tensors.
 constexpr double kLeftOfExperts = 196;
-constexpr double kZeroRight = kDrawingWidth - 96;
+constexpr double kRight = kDrawingWidth - 96;
 constexpr double kRow = 22;
-constexpr double kZeroTop = 26;
+constexpr double kTop = 26;
 
 std::string bytes_text(int64_t bytes) { return human_bytes(bytes); }
 
@@ -38,18 +38,18 @@ class Bars {
  public:
   Bars(std::string_view name, const ZeroComparison& all, size_t rows,
        double most)
-      : left_(all.has_experts() ? kLeftOfExperts : kZeroLeft),
+      : left_(all.has_experts() ? kLeftOfExperts : kLeft),
         most_(most > 0 ? most : 1),
-        bottom_(kZeroTop + kRow * static_cast<double>(rows)),
+        bottom_(kTop + kRow * static_cast<double>(rows)),
         svg_(kDrawingWidth, bottom_ + 22, name) {
     for (const Tick& tick : byte_ticks(most_)) {
-      svg_.line(x(tick.value), kZeroTop - 4, x(tick.value), bottom_, "grid");
+      svg_.line(x(tick.value), kTop - 4, x(tick.value), bottom_, "grid");
       svg_.text(x(tick.value), bottom_ + 15, "middle dim", tick.text);
     }
   }
 
   void begin(size_t row, const ComparedZero& choice) {
-    y_ = kZeroTop + kRow * static_cast<double>(row);
+    y_ = kTop + kRow * static_cast<double>(row);
     at_ = 0;
     svg_.text(left_ - 8, y_ + 14, "end", choice_text(choice));
   }
@@ -61,17 +61,17 @@ class Bars {
     at_ = end;
   }
   void end(const std::string& text) {
-    svg_.text(kZeroRight + 8, y_ + 14, "start", text);
+    svg_.text(kRight + 8, y_ + 14, "start", text);
   }
   void mark(double value, const std::string& text) {
-    svg_.line(x(value), kZeroTop - 8, x(value), bottom_, "makespan-line");
+    svg_.line(x(value), kTop - 8, x(value), bottom_, "makespan-line");
     svg_.text(x(value), 12, "middle makespan-line", text);
   }
   std::string take() { return svg_.take(); }
 
  private:
   double x(double value) const {
-    return left_ + (kZeroRight - left_) * value / most_;
+    return left_ + (kRight - left_) * value / most_;
   }
 
   double left_, most_, bottom_;

@@ -11,7 +11,7 @@ namespace {
 constexpr int32_t kMaxCells = 8192;
 constexpr int32_t kMaxPlanes = 64;
 constexpr int32_t kCellsPerLine = 128;
-constexpr double kGridLeft = 64;
+constexpr double kLeft = 64;
 constexpr double kWidestCell = 30;
 constexpr double kTallestCell = 16;
 
@@ -69,15 +69,15 @@ int32_t busiest(const Mesh& mesh, const Cells& cells, int32_t stage,
   return best;
 }
 
-class GridDrawing {
+class Drawing {
  public:
-  GridDrawing(const Mesh& mesh, const LoadSeries& series, double bound)
+  Drawing(const Mesh& mesh, const LoadSeries& series, double bound)
       : mesh_(mesh),
         series_(series),
         bound_(bound),
         cells_(make_cells(mesh)),
         width_(
-            std::min(kWidestCell, (kDrawingWidth - kGridLeft) / cells_.per_line)),
+            std::min(kWidestCell, (kDrawingWidth - kLeft) / cells_.per_line)),
         height_(std::min(kTallestCell, width_)),
         band_(height_ * cells_.rows + 20),
         svg_(kDrawingWidth, band_ * cells_.lines * mesh.pp + 2,
@@ -100,7 +100,7 @@ class GridDrawing {
     label(stage, first, end, top);
     for (int32_t row = 0; row < cells_.rows; ++row) {
       for (int32_t column = first; column < end; ++column) {
-        draw_cell(stage, column, row, kGridLeft + width_ * (column - first),
+        draw_cell(stage, column, row, kLeft + width_ * (column - first),
                   top + height_ * row);
       }
     }
@@ -120,14 +120,14 @@ class GridDrawing {
   void label(int32_t stage, int32_t first, int32_t end, double top) {
     const int32_t every = width_ >= 16 ? 4 : width_ >= 8 ? 8 : 16;
     for (int32_t column = first; column < end; column += every) {
-      svg_.text(kGridLeft + width_ * (column - first) + 1, top - 4, "start",
+      svg_.text(kLeft + width_ * (column - first) + 1, top - 4, "start",
                 std::to_string(column * cells_.homes));
     }
-    svg_.text(kGridLeft - 8, top - 4, "end dim",
+    svg_.text(kLeft - 8, top - 4, "end dim",
               mesh_.pp > 1 ? cat("stage ", stage) : "home");
-    svg_.text(kGridLeft - 8, top + std::min(height_, 11.0), "end dim", "t 0");
+    svg_.text(kLeft - 8, top + std::min(height_, 11.0), "end dim", "t 0");
     if (height_ * cells_.rows < 26) return;
-    svg_.text(kGridLeft - 8, top + height_ * cells_.rows - 2, "end dim",
+    svg_.text(kLeft - 8, top + height_ * cells_.rows - 2, "end dim",
               cat("t ", mesh_.tp - 1));
   }
 
@@ -150,7 +150,7 @@ class GridDrawing {
 }  // namespace
 
 LoadGrid load_grid(const Mesh& mesh, const LoadSeries& series, double bound) {
-  return GridDrawing(mesh, series, bound).draw();
+  return Drawing(mesh, series, bound).draw();
 }
 
 std::vector<HeatClass> heat_classes() {

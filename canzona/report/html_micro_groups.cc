@@ -15,7 +15,7 @@
 namespace canzona {
 namespace {
 
-constexpr double kRoundsLeft = 64;
+constexpr double kLeft = 64;
 constexpr size_t kMaxDrawnRounds = 48;
 constexpr size_t kMaxListedRounds = 16;
 constexpr int32_t kMaxRows = 32;
@@ -25,16 +25,16 @@ int64_t fp32_bytes(const Matrix& matrix) {
   return matrix.rows * matrix.cols * kBytesPerFp32;
 }
 
-class RoundsDrawing {
+class Drawing {
  public:
-  RoundsDrawing(const Plan& plan, const std::vector<DrawnRound>& rounds)
+  Drawing(const Plan& plan, const std::vector<DrawnRound>& rounds)
       : plan_(plan),
         rounds_(rounds),
         shapes_(shapes_of(plan, rounds)),
         drawn_(std::min(rounds.size(), kMaxDrawnRounds)),
         rows_(std::min(plan.grid.tp, kMaxRows)) {
     for (size_t i = 0; i < drawn_; ++i) total_ += rounds[i].widest;
-    const double room = kDrawingWidth - kRoundsLeft - 8;
+    const double room = kDrawingWidth - kLeft - 8;
     gap_ = drawn_ > 1 ? std::min(6.0, room * 0.2 / static_cast<double>(drawn_))
                       : 0;
     scale_ =
@@ -44,10 +44,10 @@ class RoundsDrawing {
   std::string draw() {
     Svg svg(kDrawingWidth, 24.0 + 24 * rows_, "Micro-groups of one home");
     for (int32_t t = 0; t < rows_; ++t) {
-      svg.text(kRoundsLeft - 8, 36 + 24 * t, "end", cat("t ", t));
+      svg.text(kLeft - 8, 36 + 24 * t, "end", cat("t ", t));
     }
-    svg.text(kRoundsLeft - 8, 12, "end dim", "round");
-    double x = kRoundsLeft;
+    svg.text(kLeft - 8, 12, "end dim", "round");
+    double x = kLeft;
     for (size_t i = 0; i < drawn_; ++i) {
       draw_round(svg, rounds_[i], x);
       x += rounds_[i].widest * scale_ + gap_;
@@ -180,7 +180,7 @@ void put_home(Html& out, const PlannedRank& at) {
     out.put("<h3>{}</h3><p>{}.</p>", at.part.name,
             counted(static_cast<int64_t>(rounds.size()), "round"));
   if (rounds.empty()) return;
-  RoundsDrawing drawing(plan, rounds);
+  Drawing drawing(plan, rounds);
   const std::string svg = drawing.draw();
   put_figure(out, svg, drawing.note());
   drawing.put_shapes(out);

@@ -39,11 +39,11 @@ struct ModuleWork {
   Transfer publish = {};  // new parameters from their homes
 };
 
-enum class PassKind { kForward, kBackward };
+enum class Pass { kForward, kBackward };
 
 struct ModuleUse {
   int32_t module = 0;
-  PassKind pass = PassKind::kForward;
+  Pass pass = Pass::kForward;
   // Read by the module of the next use (a tied head): no compute of its own,
   // kept as long as that one, its gradient not complete yet.
   bool beside = false;
