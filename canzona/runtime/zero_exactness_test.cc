@@ -81,13 +81,53 @@ INSTANTIATE_TEST_SUITE_P(Rules, ZeroRule,
                          testing::Values("muon", "shampoo", "soap", "adamw"),
                          [](const auto& of) { return of.param; });
 
-// Groups of three add in another order than the tree over six.
-TEST(ZeroGroupsOfThree, ShowInSumsThatAreNotExact) {
-  ResultClasses results(toy_model(), 6);
-  for (const ZeroSizes& sizes : all_zero_sizes(6)) {
-    if (has_groups_of_three(sizes)) continue;
-    ASSERT_TRUE(results.fit({.sizes = sizes}));
+// The tree over six or twelve ranks has no groups of three in it. Sums over z1
+// go round them; gradients that are cut over three ranks are added there.
+bool splits_the_tree(int32_t z2, int32_t dp) {
+  return z2 % 3 == 0 && z2 != dp;
+}
+
+TEST(ZeroGroupsOfThree, OfStatesAndParametersChangeNoBit) {
+  for (const int32_t dp : {6, 12}) {
+    Random random(static_cast<uint64_t>(dp));
+    ResultClasses results(toy_model(1), dp);
+    ASSERT_TRUE(results.fit({.sizes = {dp, 1, 1}}));
+    for (const ZeroSizes& sizes : all_zero_sizes(dp)) {
+      if (splits_the_tree(sizes.z2, dp) || sizes.z1 % 3 != 0) continue;
+      if (dp == 12 && sizes.z1 == dp) continue;
+      ASSERT_TRUE(results.fit({.sizes = sizes}));
+      ASSERT_TRUE(results.fit(random_variant(random, sizes, 1)));
+    }
+    EXPECT_EQ(results.count(), 1U);
   }
+}
+
+TEST(ZeroGroupsOfThree, OfStatesChangeNoBitOfSeveralMicroBatches) {
+  Random random(9);
+  ResultClasses results(toy_moe(), 6);
+  for (const ZeroSizes& sizes : all_zero_sizes(6)) {
+    ZeroVariant v = random_variant(random, sizes, 2);
+    v.micro_batches = 2;
+    ASSERT_TRUE(results.fit(v));
+    ASSERT_TRUE(results.fit({.sizes = sizes, .micro_batches = 2}));
+  }
+  EXPECT_EQ(results.count(), 4U);  // z2 = 1, 2, 3 and 6
+}
+
+TEST(ZeroGroupsOfThree, AreThoseOfOneRankAlone) {
+  for (const ZeroSizes& sizes :
+       std::vector<ZeroSizes>{{3, 1, 1}, {3, 1, 3}, {6, 6, 3}, {6, 2, 6}}) {
+    SCOPED_TRACE(to_string(sizes));
+    expect_result_of_one_rank(zero_plan(toy_moe(), 6, {.sizes = sizes}));
+  }
+}
+
+TEST(ZeroGroupsOfThree, OfGradientsShowInSumsThatAreNotExact) {
+  ResultClasses results(toy_model(), 6);
+  for (const ZeroSizes& sizes : all_zero_sizes(6))
+    if (splits_the_tree(sizes.z2, 6)) {
+      ASSERT_TRUE(results.fit({.sizes = sizes}));
+    }
   EXPECT_EQ(results.count(), 1U);
   EXPECT_NE(zero_digest(toy_model(), 6, {.sizes = {6, 3, 3}}),
             zero_digest(toy_model(), 6, {.sizes = {6, 2, 2}}));
