@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "canzona/runtime/test_zero_classes.h"
+#include "canzona/shapes/read_model.h"
 
 namespace canzona {
 namespace {
@@ -174,6 +175,104 @@ TEST(ZeroForward, AloneChangesNothing) {
     EXPECT_EQ(got.parameters, expected.parameters);
     EXPECT_EQ(got.states, expected.states);
   }
+}
+
+// As run_trial, but gradients are written and never zeroed: the first
+// micro-batch of a step takes what lies there for rubbish.
+std::string digest_of_written(Trial trial) {
+  std::set<std::pair<int, int32_t>> written;
+  std::mutex mutex;
+  trial.poison = [&](Runtime& runtime, int64_t, int32_t tensor,
+                     std::span<float>) {
+    // Asking for a gradient may wait for other ranks.
+    float* gradient = runtime.gradient(tensor);
+    const std::lock_guard lock(mutex);
+    if (written.emplace(runtime.place().rank, tensor).second)
+      std::fill_n(gradient, runtime.shard_elements(tensor), 0.0F);
+  };
+  std::string digest;
+  run_ranks(trial.plan.mesh.world(), trial.ranks, [&](Communicator& world) {
+    const auto engine = make_cpu_engine();
+    Runtime runtime(trial.plan, world, *engine, trial.options);
+    set_initial_parameters(runtime);
+    for (int64_t step = 1; step <= trial.steps; ++step) {
+      make_gradients(runtime, *engine, trial, step);
+      runtime.step(
+          {.learning_rate = trial.learning_rate,
+           .gradient_factor = gradient_factor(trial.gradients, trial.plan.mesh),
+           .clip_norm = trial.clip_norm});
+      world.barrier();
+      if (world.rank() == 0) written.clear();
+      world.barrier();
+    }
+    const std::string mine =
+        runtime.parameter_digest() + runtime.state_digest();
+    if (world.rank() == 0) digest = mine;
+  });
+  return digest;
+}
+
+void expect_written_as_added(const Model& model, int32_t dp,
+                             const ZeroVariant& v) {
+  SCOPED_TRACE(to_string(v));
+  Witness witness;
+  Trial trial = zero_trial(model, dp, v, witness);
+  trial.poison = {};
+  const TrialResult added = run_trial(trial);
+  EXPECT_EQ(digest_of_written(trial), added.parameters + added.states);
+}
+
+TEST(ZeroWritten, GradientsNeedNoZeros) {
+  Random random(21);
+  for (const int micro_batches : {1, 3})
+    for (const ZeroSizes& sizes : all_zero_sizes(4)) {
+      ZeroVariant v = random_variant(random, sizes, 2);
+      v.micro_batches = micro_batches;
+      expect_written_as_added(toy_moe(), 4, v);
+    }
+}
+
+TEST(ZeroWritten, GradientsOfExpertsNeedNoZeros) {
+  for (const ZeroSizes& experts : all_zero_sizes(2))
+    expect_written_as_added(
+        toy_moe(), 2,
+        {.sizes = {4, 2, 2}, .ep = 2, .experts = experts, .micro_batches = 2});
+}
+
+TEST(ZeroWritten, GradientsBesideFrozenOnesNeedNoZeros) {
+  Model model = toy_moe();
+  freeze(model, {"*norm*", model.tensors.front().name, "layers.0.*"});
+  for (const ZeroSizes& sizes : std::vector<ZeroSizes>{{4, 4, 4}, {4, 2, 1}})
+    expect_written_as_added(model, 4, {.sizes = sizes, .micro_batches = 2});
+}
+
+// The same gradients in every step, but in the second for one module alone:
+// of the others the first step's are forgotten.
+TEST(ZeroWritten, ModulesWithoutGradientsCountAsZeros) {
+  const Plan plan = zero_plan(toy_model(), 4, {.sizes = {4, 4, 1}});
+  run_ranks(4, [&](Communicator& world) {
+    const auto engine = make_cpu_engine();
+    Runtime runtime(plan, world, *engine, {});
+    std::vector<double> norms;
+    for (const int32_t num_tensors : {12, 1, 12}) {
+      for (int32_t t = num_tensors - 1; t >= 0; --t) {
+        std::fill_n(runtime.gradient(t), runtime.shard_elements(t), 1.0F);
+        runtime.grad_ready(t);
+      }
+      norms.push_back(runtime
+                          .step({.learning_rate = 0.01,
+                                 .gradient_factor = 0.25,
+                                 .wants_norm = true})
+                          .gradient_norm);
+    }
+    double elements = 0;
+    for (const Tensor& tensor : plan.model.tensors)
+      elements += static_cast<double>(tensor.elements());
+    const double whole = std::sqrt(elements);
+    EXPECT_NEAR(norms[0], whole, 1e-6 * whole);
+    EXPECT_NEAR(norms[1], 32.0, 1e-6 * whole);  // of 64 x 16 ones
+    EXPECT_NEAR(norms[2], whole, 1e-6 * whole);
+  });
 }
 
 TEST(ZeroRefuses, WhatAStrategyCannotDo) {
