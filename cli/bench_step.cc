@@ -12,6 +12,7 @@
 #include "cli/errors.h"
 #include "cli/plan_input.h"
 #include "cli/ranks.h"
+#include "cli/save_trace.h"
 
 namespace canzona::cli {
 namespace {
@@ -200,7 +201,7 @@ Outcome run(const Arguments& a, const Output& out) {
                     .audited = a.audit};
   out.progress("");
   if (trace != nullptr)
-    out.save(ranks->file_name(a.trace), trace->json(), "trace");
+    save_trace(out, ranks->file_name(a.trace), *trace);
   ranks->finish();
   if (!ranks->speaks()) return Outcome::kDone;
   for (const std::string& warning : warnings_of(report))

@@ -9,6 +9,7 @@
 #include "cli/bench.h"
 #include "cli/bench_zero_arguments.h"
 #include "cli/ranks.h"
+#include "cli/save_trace.h"
 #include "cli/train_job.h"
 
 namespace canzona::cli {
@@ -135,7 +136,7 @@ Outcome run(const ZeroArguments& a, const Output& out) {
 
   const ZeroReport report = report_of(a, config, job, request);
   out.progress("");
-  if (trace != nullptr) out.save(a.trace, trace->json(), "trace");
+  if (trace != nullptr) save_trace(out, a.trace, *trace);
   for (const std::string& warning : warnings_of(report))
     out.note("warning: " + warning);
   out.result(a.json ? zero_json(report) : zero_text(report, out.ink()));

@@ -9,6 +9,7 @@
 #include "cli/interrupt.h"
 #include "cli/ranks.h"
 #include "cli/run_folder.h"
+#include "cli/save_trace.h"
 #include "cli/train_job.h"
 #include "cli/train_summary.h"
 #include "cli/verbs.h"
@@ -175,7 +176,7 @@ Outcome run_job(const Arguments& a, const TrainConfig& config, TrainJob& job,
   Narrator narrator(job, config.log.every, a.json, folder.get(), out);
   const TrainResult result = train_on(ranks, job, data, narrator);
   if (trace != nullptr)
-    out.save(ranks.file_name(a.trace), trace->json(), "trace");
+    save_trace(out, ranks.file_name(a.trace), *trace);
   ranks.finish();
   if (ranks.speaks())
     tell_end(summarize(config, job, result, *data.tokens, ranks.transport()),

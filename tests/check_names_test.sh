@@ -31,9 +31,21 @@ expect 0 a/x.h 'struct Round {' b/y.h 'namespace canzona::b {
 struct Round {'
 expect 0 a/x.h 'struct Round {' b/y.h 'namespace {
 struct Round {'
+expect 0 a/x.h 'struct Round { int n = 0; };' b/y.h 'enum class Round;'
+expect 0 a/x.h 'struct Round {' b/y.h 'using shapes::Round;'
+expect 0 a/x.h 'struct Round {' b/y.h 'enum class Round : int;'
 
 expect 1 a/x.h 'struct Round {' b/y.h 'class Round {'
 expect 1 a/x.h 'class Round {' b/y.h 'class Round final : public Shape {'
 expect 1 a/x.h 'enum class Round {' b/y.h 'struct Round {'
+expect 1 a/x.h 'struct Round {' b/y.h 'struct Round { int n = 0; };'
+expect 1 a/x.h 'struct Round { int n = 0; };' b/y.h 'struct Round {};'
+expect 1 a/x.h 'struct Round {' b/y.h 'enum class Round { kFirst, kLast };'
+expect 1 a/x.h 'enum Round { kFirst };' b/y.h 'enum class Round : int { kLast };'
+expect 1 a/x.h 'struct Round {' b/y.h 'struct Round
+    : Shape {'
+expect 1 a/x.h 'struct Round {' b/y.h 'using Round = std::pair<int, int>;'
+expect 1 a/x.h 'using Round = int;' b/y.h 'using Round =
+    std::pair<int, int>;'
 
 exit $status

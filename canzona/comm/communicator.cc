@@ -58,7 +58,18 @@ Communicator::Communicator(Exchange exchange, const WireOps& ops,
 
 Communicator::~Communicator() { ops_.release(scratch_); }
 
+void Communicator::note_error(const std::exception_ptr& error) {
+  if (exchange_.transport().is_aborted()) return;
+  try {
+    std::rethrow_exception(error);
+  } catch (const PeerLost&) {
+  } catch (...) {
+    flight_->note_error(error);
+  }
+}
+
 void Communicator::fail(int64_t number) noexcept {
+  note_error(std::current_exception());
   exchange_.transport().retract();
   flight_->end(number, FlightRecord::State::kFailed, exchange_.sent().all);
   try {
@@ -144,6 +155,20 @@ std::chrono::nanoseconds Communicator::busy_of(const LinkUse& use) const {
 
 void Communicator::abort(std::string_view reason) {
   exchange_.transport().abort(reason);
+}
+
+void Communicator::give_up(const std::exception_ptr& error,
+                           std::string_view doing) {
+  note_error(error);
+  const std::string who = cat("rank ", known_as(), ": ", doing);
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& known) {
+    abort(doing.empty() ? std::string(known.what())
+                        : cat(who, ": ", known.what()));
+  } catch (...) {
+    abort(who + " failed");
+  }
 }
 
 std::unique_ptr<Communicator> Communicator::split(int color, int key,

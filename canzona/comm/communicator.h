@@ -22,6 +22,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <span>
@@ -133,6 +134,11 @@ class Communicator {
   // Ends every operation of every group on every rank with PeerLost that tells
   // the reason; the first reason stays.
   void abort(std::string_view reason);
+  // The same for `error` of a thread that works in the background: what this
+  // rank's other threads wait for ends with that error, not with PeerLost, so
+  // that the rank does not look like one that others have let down. `doing`
+  // leads the reason; empty: the error's own words are enough.
+  void give_up(const std::exception_ptr& error, std::string_view doing);
 
   // The last word of this rank: others that still wait for it get PeerLost, as
   // they do when the communicator ends.
@@ -164,6 +170,8 @@ class Communicator {
   template <class Body>
   void run(const Announcement& announcement, const Call& call, Body body);
   void fail(int64_t number) noexcept;
+  // Keeps an error that is this rank's own.
+  void note_error(const std::exception_ptr& error);
 
   void require(bool right, Operation operation, const Call& call,
                const std::string& what) const;

@@ -69,6 +69,7 @@ void Courier::serve() {
         issue_timed(request);
       } catch (...) {
         failure = std::current_exception();
+        tell(request, failure);
       }
       lock.lock();
       failure_ = failure;
@@ -101,21 +102,14 @@ std::string_view Courier::name_of(const Operands& operands) {
       operands);
 }
 
-// The others may be waiting for what this rank will not send any more. Errors
-// of collectives have told them already, and the first reason stays.
-void Courier::run_task(CourierTask& task, const Call& call) {
-  try {
-    task.run(communicator_, call);
-  } catch (const std::exception& error) {
-    communicator_.abort(cat("rank ", communicator_.known_as(), ": ",
-                            task.name(), " ", quoted(call.label), ": ",
-                            error.what()));
-    throw;
-  } catch (...) {
-    communicator_.abort(cat("rank ", communicator_.known_as(), ": ",
-                            task.name(), " ", quoted(call.label), " failed"));
-    throw;
-  }
+// The others may be waiting for what this rank will not send any more: a task
+// may fail between its collectives, a collective before it begins. Errors in
+// collectives have told them already, and the first reason stays.
+void Courier::tell(const Request& request, const std::exception_ptr& failure) {
+  std::string doing;
+  if (const Task* task = std::get_if<Task>(&request.operands))
+    doing = cat(task->task->name(), " ", quoted(request.label.view()));
+  communicator_.give_up(failure, doing);
 }
 
 void Courier::issue(const Request& request) {
@@ -133,7 +127,7 @@ void Courier::issue(const Request& request) {
           },
           [&](const AllToAll& o) { to.all_to_all_v(o.send, o.receive, call); },
           [&](const Broadcast& o) { to.broadcast(o.root, o.data, call); },
-          [&](const Task& o) { run_task(*o.task, call); },
+          [&](const Task& o) { o.task->run(to, call); },
       },
       request.operands);
 }

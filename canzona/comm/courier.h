@@ -133,7 +133,7 @@ class Courier {
   Work post(const Operands& operands, const Call& call);
   void serve();
   void issue(const Request& request);
-  void run_task(CourierTask& task, const Call& call);
+  void tell(const Request& request, const std::exception_ptr& failure);
   static std::string_view name_of(const Operands& operands);
   void issue_timed(const Request& request);
   Request& place(int64_t number) {

@@ -14,6 +14,8 @@
 
 #include "canzona/base/error.h"
 #include "canzona/comm/communicator.h"
+#include "canzona/comm/courier.h"
+#include "canzona/comm/test_host_ops.h"
 #include "canzona/comm/test_pieces.h"
 #include "canzona/comm/thread/run_ranks.h"
 
@@ -144,6 +146,80 @@ TEST(Faults, BuffersAreFreeOnceAnOperationHasThrown) {
     };
     EXPECT_EQ(message_of<NumericalError>(4, {}, fail), "x");
   }
+}
+
+// As the copy of a GPU that is gone.
+class FailingOps final : public HostOps {
+ public:
+  void copy(std::byte*, const std::byte*, int64_t) const override {
+    throw NumericalError("the device is gone");
+  }
+};
+
+// The sender waits until nobody reads its buffer: a copy that throws must not
+// leave it waiting, past every deadline and abort.
+TEST(Faults, ACopyThatThrowsWhileAMessageIsTakenFreesTheSender) {
+  const FailingOps failing;
+  std::string said;
+  const auto take = [&](Communicator& world) {
+    const auto group = world.split(0, world.rank(), "group", {},
+                                   world.rank() == 1 ? &failing : nullptr);
+    std::vector<std::byte> data(8);
+    const auto pass = [&] { group->broadcast(0, data, {.label = "layers.3"}); };
+    if (world.rank() == 1) return pass();
+    said = lost(pass);
+  };
+  EXPECT_EQ(message_of<NumericalError>(2, {}, take), "the device is gone");
+  EXPECT_THAT(said, AllOf(HasSubstr("rank 1 of group: broadcast #1"),
+                          HasSubstr("'layers.3': the device is gone")));
+}
+
+// Gathers pieces of eight bytes; rank 1 counts wrong.
+class MiscountedGather {
+ public:
+  MiscountedGather(Communicator& group, int world_rank)
+      : counts_{8, world_rank == 1 ? 16 : 8}, courier_(group, 2) {
+    work_ = courier_.all_gather_v(own_, counts_, all_, {.label = "layers.3"});
+  }
+  void wait() { work_.wait(); }
+
+ private:
+  std::vector<int64_t> counts_;
+  std::vector<std::byte> own_ = std::vector<std::byte>(8);
+  std::vector<std::byte> all_ = std::vector<std::byte>(16);
+  Work work_;
+  Courier courier_;
+};
+
+constexpr const char* kMiscounted =
+    "all_gather_v 'layers.3': counts are negative or above the buffer's 16";
+
+TEST(Faults, ACourierThatFailsBeforeItsOperationTellsTheOthers) {
+  std::string said;
+  const auto misuse = [&](Communicator& world) {
+    MiscountedGather gather(world, world.rank());
+    if (world.rank() == 1) return gather.wait();
+    said = lost([&] { gather.wait(); });
+  };
+  const RunOptions options = {.communicator = {.deadline = 20000ms}};
+  EXPECT_EQ(message_of<UsageError>(2, options, misuse),
+            std::string("rank 1 of world: ") + kMiscounted);
+  EXPECT_THAT(said, AllOf(HasSubstr("given up: rank 1 of world: "),
+                          HasSubstr(kMiscounted)));
+}
+
+// Rank 1 waits elsewhere, for rank 0, which waits for the courier of rank 1.
+TEST(Faults, ARankWhoseCourierFailsEndsWithThatErrorWhereverItWaits) {
+  std::string said;
+  const auto misuse = [&](Communicator& world) {
+    const auto group = world.split(0, world.rank(), "group");
+    MiscountedGather gather(*group, world.rank());
+    if (world.rank() == 1) return world.barrier();
+    said = lost([&] { gather.wait(); });
+  };
+  EXPECT_EQ(message_of<UsageError>(2, {}, misuse),
+            std::string("rank 1 of group: ") + kMiscounted);
+  EXPECT_THAT(said, HasSubstr(kMiscounted));
 }
 
 TEST(Faults, MessagesOfDifferentSizeAreRefused) {

@@ -75,4 +75,20 @@ void FlightRecord::write_entry(std::ostream& out, const Entry& entry) const {
   out << json.text() << '\n';
 }
 
+void FlightRecord::note_error(const std::exception_ptr& error) {
+  const std::lock_guard lock(mutex_);
+  if (error_ != nullptr) return;
+  error_ = error;
+  failed_thread_ = std::this_thread::get_id();
+}
+
+void FlightRecord::rethrow_of_other_thread() const {
+  std::exception_ptr error;
+  {
+    const std::lock_guard lock(mutex_);
+    if (failed_thread_ != std::this_thread::get_id()) error = error_;
+  }
+  if (error != nullptr) std::rethrow_exception(error);
+}
+
 }  // namespace canzona

@@ -1,5 +1,5 @@
 // The last operations of one rank, over all its groups: what was under way
-// when something failed.
+// when something failed, and what its threads failed with.
 //
 //   world.flight_record().write(std::cerr);
 //   {"rank":0,"group":"tp","operation":"all_gather_v","sequence":7,
@@ -9,10 +9,12 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <mutex>
 #include <ostream>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "canzona/comm/call.h"
@@ -32,6 +34,11 @@ class FlightRecord {
   int64_t begin(std::string_view group, Operation operation, int64_t sequence,
                 const Label& label);
   void end(int64_t number, State state, int64_t sent);
+
+  // Keeps the calling thread's error, unless one is kept already.
+  void note_error(const std::exception_ptr& error);
+  // Rethrows the error that is kept if another thread has noted it.
+  void rethrow_of_other_thread() const;
 
   // One JSON object per line, the oldest first.
   void write(std::ostream& out) const;
@@ -60,6 +67,8 @@ class FlightRecord {
   mutable std::mutex mutex_;
   std::vector<Entry> entries_;
   int64_t next_ = 0;
+  std::exception_ptr error_;
+  std::thread::id failed_thread_;
 };
 
 }  // namespace canzona

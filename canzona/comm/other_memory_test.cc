@@ -5,6 +5,7 @@
 #include <atomic>
 #include <vector>
 
+#include "canzona/comm/test_host_ops.h"
 #include "canzona/comm/test_pieces.h"
 #include "canzona/comm/thread/run_ranks.h"
 
@@ -12,7 +13,7 @@ namespace canzona {
 namespace {
 
 // Those of the host, counted.
-class CountedOps final : public WireOps {
+class CountedOps final : public HostOps {
  public:
   int num_copies() const { return copies_; }
   int num_sums() const { return sums_; }
@@ -20,29 +21,21 @@ class CountedOps final : public WireOps {
 
   std::byte* allocate(int64_t bytes) const override {
     ++allocated_;
-    return cpu_wire_ops().allocate(bytes);
+    return HostOps::allocate(bytes);
   }
   void release(std::byte* memory) const override {
     --allocated_;
-    cpu_wire_ops().release(memory);
+    HostOps::release(memory);
   }
   void copy(std::byte* to, const std::byte* from,
             int64_t bytes) const override {
     ++copies_;
-    cpu_wire_ops().copy(to, from, bytes);
+    HostOps::copy(to, from, bytes);
   }
   void add(Reduction reduction, std::byte* sum, const std::byte* a,
            const std::byte* b, int64_t count) const override {
     ++sums_;
-    cpu_wire_ops().add(reduction, sum, a, b, count);
-  }
-  void narrow(Reduction reduction, std::byte* wire, const std::byte* from,
-              int64_t count) const override {
-    cpu_wire_ops().narrow(reduction, wire, from, count);
-  }
-  void widen(Reduction reduction, std::byte* to, const std::byte* wire,
-             int64_t count) const override {
-    cpu_wire_ops().widen(reduction, to, wire, count);
+    HostOps::add(reduction, sum, a, b, count);
   }
 
  private:

@@ -1,6 +1,7 @@
 // How a communicator runs one operation; for its own sources.
 #pragma once
 
+#include "canzona/base/error.h"
 #include "canzona/comm/communicator.h"
 
 namespace canzona {
@@ -19,6 +20,10 @@ void Communicator::run(const Announcement& announcement, const Call& call,
     if (check_.enabled())
       check_.compare(exchange_, announcement, sequence, label);
     body();
+  } catch (const PeerLost&) {
+    fail(number);
+    flight_->rethrow_of_other_thread();
+    throw;
   } catch (...) {
     fail(number);
     throw;

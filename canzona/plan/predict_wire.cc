@@ -7,6 +7,7 @@
 #include "canzona/plan/predict_parts.h"
 #include "canzona/plan/routes.h"
 #include "canzona/plan/runs.h"
+#include "canzona/plan/sum_order.h"
 
 namespace canzona {
 namespace {
@@ -62,7 +63,9 @@ class BucketBytes {
     const ZeroSizes& zero = plan_.options.zero.sizes;
     const bool reduce_all = plan_.traffic == Traffic::kAllReduce ||
                             plan_.traffic == Traffic::kBroadcast;
-    if (reduce_all) {
+    if (adds_replicas_at_once(plan_)) {
+      // Nothing is summed in one replica (predict_zero.h).
+    } else if (reduce_all) {
       each_circle(bucket, zero.z2,
                   [&](const Circle& c) { all_reduce(bucket, c); });
     } else if (plan_.options.zero.replica_sum == ReplicaSum::kScatter) {

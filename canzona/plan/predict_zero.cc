@@ -9,6 +9,7 @@
 #include "canzona/plan/peers.h"
 #include "canzona/plan/predict_parts.h"
 #include "canzona/plan/runs.h"
+#include "canzona/plan/sum_order.h"
 
 namespace canzona {
 namespace {
@@ -51,6 +52,7 @@ class WireOfRank {
   WireOfRank(const Plan& plan, int32_t rank)
       : plan_(plan),
         zero_(plan.options.zero.sizes),
+        at_once_(adds_replicas_at_once(plan)),
         rank_(rank),
         at_(plan, rank) {}
 
@@ -60,31 +62,64 @@ class WireOfRank {
       out.gather += leg.all_gather(parameter);
     for (const Peers& leg : legs(bucket, zero_.z2, Resting::kGradients))
       out.scatter += leg.reduce_scatter(kBytesPerFp32);
-    const bool everywhere =
-        plan_.options.zero.replica_sum == ReplicaSum::kAllReduce;
-    if (!spreads()) {
-      const int64_t all =
-          kept_elements(plan_, bucket, place(at_.home), Resting::kGradients);
-      add_all_reduce(all, zero_.z2, zero_.z1, out.reduce);
-    } else if (!everywhere) {
-      out.reduce += circle(bucket, zero_.z2).reduce_scatter(kBytesPerFp32);
-    }
+    if (!at_once_) add_own_replica(bucket, out.reduce);
     if (plan_.traffic != Traffic::kAllReduce)
       out.publish += circle(bucket, zero_.z3).all_gather(parameter);
-    add_replicas(bucket, out.replicas);
+    add_replicas(bucket, out.reduce, out.replicas);
   }
 
-  void add_replicas(const Bucket& bucket, WireBytes& out) const {
-    const bool everywhere =
-        plan_.options.zero.replica_sum == ReplicaSum::kAllReduce;
-    const int32_t step = everywhere ? zero_.z2 : zero_.z1;
+  void add_replicas(const Bucket& bucket, WireBytes& reduce,
+                    WireBytes& replicas) const {
+    if (at_once_ && spreads()) return add_at_once(bucket, reduce, replicas);
+    const int32_t step = everywhere() || at_once_ ? zero_.z2 : zero_.z1;
     for (const int64_t elements :
-         spreads() && !everywhere ? own_runs(bucket) : kept_runs(bucket))
-      add_all_reduce(elements, step, plan_.mesh.homes(), out);
+         spreads() && !everywhere() ? own_runs(bucket) : kept_runs(bucket))
+      add_all_reduce(elements, step, plan_.mesh.homes(), replicas);
   }
 
  private:
   bool spreads() const { return is_scattered(plan_.traffic); }
+  bool everywhere() const {
+    return plan_.options.zero.replica_sum == ReplicaSum::kAllReduce;
+  }
+
+  void add_own_replica(const Bucket& bucket, WireBytes& reduce) const {
+    if (!spreads()) {
+      const int64_t all =
+          kept_elements(plan_, bucket, place(at_.home), Resting::kGradients);
+      add_all_reduce(all, zero_.z2, zero_.z1, reduce);
+    } else if (!everywhere()) {
+      reduce += circle(bucket, zero_.z2).reduce_scatter(kBytesPerFp32);
+    }
+  }
+
+  // Matrices and other elements are summed one after the other; every rank's
+  // run of them in even shares, one for each replica.
+  void add_at_once(const Bucket& bucket, WireBytes& sums,
+                   WireBytes& back) const {
+    const int32_t places = plan_.grid.places;
+    const int32_t replicas = plan_.num_replicas();
+    Peers matrices(plan_, rank_), others(plan_, rank_);
+    for (int32_t place = at_.home % zero_.z2; place < places;
+         place += zero_.z2) {
+      const int32_t slice = plan_.grid.slice_of(place);
+      const std::vector<int64_t> matrix = matrix_runs(plan_, bucket, slice);
+      const std::vector<int64_t> other = adamw_runs(plan_, bucket, slice);
+      for (int32_t group = 0; group < zero_.z1 / places; ++group) {
+        const int32_t first = group * places + place;
+        const auto g = static_cast<size_t>(group);
+        add_shares(matrix[g], first, zero_.z1, replicas, matrices);
+        add_shares(other[g], first, zero_.z1, replicas, others);
+      }
+    }
+    sums += matrices.reduce_scatter(kBytesPerFp32);
+    sums += others.reduce_scatter(kBytesPerFp32);
+    for (const int64_t elements : own_runs(bucket)) {
+      Peers same(plan_, rank_);
+      add_shares(elements, at_.home % zero_.z1, zero_.z1, replicas, same);
+      back += same.all_gather(kBytesPerFp32);
+    }
+  }
   int32_t world_rank(int32_t home) const {
     return plan_.mesh.rank(at_.stage, home, at_.t);
   }
@@ -145,28 +180,36 @@ class WireOfRank {
     return {all - adamw, adamw};
   }
 
-  // Over every `step`th of `homes` data-parallel ranks, this one among them.
-  // Shares are even; of other nodes their sum is enough.
-  void add_all_reduce(int64_t elements, int32_t step, int32_t homes,
-                      WireBytes& out) const {
-    const int64_t count = homes / step;
-    const int32_t first = at_.home / homes * homes + at_.home % step;
+  // Even shares of a run for `count` data-parallel ranks: `first` and every
+  // `step`th after it. Of other nodes their sum is enough.
+  void add_shares(int64_t elements, int32_t first, int32_t step, int64_t count,
+                  Peers& peers) const {
     const int32_t reach = plan_.options.ranks_per_node / plan_.mesh.tp + 1;
-    const int64_t self = (at_.home - first) / step;
-    const int64_t begin = std::max<int64_t>(0, self - reach);
-    const int64_t end = std::min<int64_t>(count, self + reach + 1);
-    Peers peers(plan_, rank_);
+    const auto number_near = [&](int32_t home) {
+      return std::clamp<int64_t>((home - first) / step, 0, count);
+    };
+    const int64_t begin = number_near(at_.home - reach);
+    const int64_t end = std::min(count, number_near(at_.home + reach) + 1);
     for (int64_t i = begin; i < end; ++i)
       peers.add(world_rank(first + static_cast<int32_t>(i) * step),
                 elements * (i + 1) / count - elements * i / count);
     peers.add_far(count - (end - begin),
                   elements - elements * end / count + elements * begin / count);
+  }
+
+  // Over every `step`th of `homes` data-parallel ranks, this one among them.
+  void add_all_reduce(int64_t elements, int32_t step, int32_t homes,
+                      WireBytes& out) const {
+    Peers peers(plan_, rank_);
+    add_shares(elements, at_.home / homes * homes + at_.home % step, step,
+               homes / step, peers);
     out += peers.reduce_scatter(kBytesPerFp32);
     out += peers.all_gather(kBytesPerFp32);
   }
 
   const Plan& plan_;
   ZeroSizes zero_;
+  bool at_once_;
   int32_t rank_;
   Stand at_;
 };
@@ -282,7 +325,9 @@ void add_replica_sums(const Plan& plan, std::vector<RankCost>& world) {
     for (const Bucket& bucket : plan.buckets)
       if (buffer_of(plan, bucket).stage == Stand(plan, rank).stage)
         wire.add_replicas(
-            bucket, world[r].wire[static_cast<size_t>(Collective::kAllReduce)]);
+            bucket,
+            world[r].wire[static_cast<size_t>(Collective::kReduceScatter)],
+            world[r].wire[static_cast<size_t>(Collective::kAllReduce)]);
   }
 }
 

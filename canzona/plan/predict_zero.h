@@ -57,7 +57,9 @@ inline constexpr int32_t kMostScatterAhead = 2;
 
 // Bytes of one module on one rank of the world: a gather, a scatter, and what
 // follows the last micro-batch: the sum over groups, over replicas, and the new
-// parameters.
+// parameters. Where the groups of all replicas are added at once (sum_order.h),
+// `reduce` is that sum, and `replicas` what goes back to those that repeat each
+// other.
 struct ModuleWire {
   WireBytes gather;
   WireBytes scatter;
@@ -74,7 +76,7 @@ std::vector<ModuleWire> module_wire(const Plan& plan, int32_t world_rank);
 int32_t first_module(const Plan& plan, const Bucket& bucket);
 
 void add_pools(const Plan& plan, std::vector<RankCost>& ranks);
-// To the ranks of the world.
+// Sums over more than one replica, to the ranks of the world.
 void add_replica_sums(const Plan& plan, std::vector<RankCost>& world);
 
 }  // namespace canzona

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "canzona/base/text.h"
+#include "canzona/plan/sum_order.h"
 #include "canzona/report/in_parts.h"
 #include "canzona/report/numbers.h"
 #include "canzona/report/places.h"
@@ -73,7 +74,9 @@ std::string backward_line(const Plan& plan, int32_t tensor) {
         "with every micro-batch a reduce-scatter in groups of {}; then {}",
         zero.z2, out);
   if (plan.num_replicas() > 1)
-    out += fmt::format("; then the sum over {} replicas", plan.num_replicas());
+    out += fmt::format("; {} the sum over {} replicas",
+                       adds_replicas_at_once(plan) ? "at once with" : "then",
+                       plan.num_replicas());
   return out;
 }
 

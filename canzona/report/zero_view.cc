@@ -7,6 +7,7 @@
 #include "canzona/base/text.h"
 #include "canzona/plan/legs.h"
 #include "canzona/plan/predict_zero.h"
+#include "canzona/plan/sum_order.h"
 #include "canzona/report/html_text.h"
 #include "canzona/report/numbers.h"
 #include "canzona/report/terminal_table.h"
@@ -90,16 +91,36 @@ std::string replicas_text(const Plan& plan,
       human_seconds(work.mean), human_seconds(work.mean / replicas));
 }
 
+// What is to be known of the order of sums; empty where it is the usual one.
+std::string sums_text(const Plan& plan) {
+  std::vector<std::string> words;
+  const int32_t z2 = sizes_of(plan).z2;
+  const Legs legs = module_legs(plan, 0, z2);
+  if (!keeps_bits(plan))
+    words.push_back(fmt::format(
+        "gradients are added in groups of {} that are no part of the sum over "
+        "{} ranks: other last digits than with z2=1",
+        legs.across > 1 ? legs.inside : z2, plan.mesh.homes()));
+  if (adds_replicas_at_once(plan))
+    words.push_back(
+        fmt::format("groups of all {} replicas are added at once, which keeps "
+                    "the order of sums and sends more between replicas",
+                    plan.num_replicas()));
+  return join(words, "; ");
+}
+
 // Of how many ranks an operation is.
 int32_t ranks_of(const Plan& plan, std::string_view key) {
   const ZeroSizes& z = sizes_of(plan);
   if (key == "gather") return z.z3;
   if (key == "scatter") return z.z2;
-  if (key == "reduce") return z.z1 / z.z2;
+  const bool at_once = adds_replicas_at_once(plan);
+  if (key == "reduce") return (at_once ? plan.mesh.homes() : z.z1) / z.z2;
   if (key == "publish") return z.z1 / z.z3;
   if (key == "exchange") return plan.grid.tp;
   const bool everywhere =
-      plan.options.zero.replica_sum == ReplicaSum::kAllReduce;
+      plan.options.zero.replica_sum == ReplicaSum::kAllReduce ||
+      (at_once && !is_scattered(plan.traffic));
   return plan.mesh.homes() / (everywhere ? z.z2 : z.z1);
 }
 
@@ -127,6 +148,8 @@ std::vector<ZeroFact> facts_of(const Plan& plan,
   if (plan.grid.places > 1) facts.push_back({"pools", pools_text(plan)});
   if (plan.num_replicas() > 1)
     facts.push_back({"replicas", replicas_text(plan, ranks)});
+  std::string sums = sums_text(plan);
+  if (!sums.empty()) facts.push_back({"sums", std::move(sums)});
   return facts;
 }
 
@@ -148,6 +171,8 @@ void write_cut(JsonWriter& out, const Plan& plan) {
   const ZeroSizes& sizes = sizes_of(plan);
   out.field("places", plan.grid.places).field("groups", plan.grid.homes());
   out.field("replicas", plan.num_replicas());
+  out.field("keeps_bits", keeps_bits(plan));
+  out.field("replicas_at_once", adds_replicas_at_once(plan));
   out.field("z2_crosses_nodes", crosses_nodes(plan, sizes.z2));
   out.field("z3_crosses_nodes", crosses_nodes(plan, sizes.z3));
   const PoolSizes pools = pool_sizes(plan, 0);

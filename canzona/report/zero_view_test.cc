@@ -90,6 +90,27 @@ TEST(ZeroView, SaysWhereModulesAreSentOncePerNode) {
   EXPECT_EQ(json.at("zero").at("collectives"), "node");
 }
 
+// Of six ranks pairs are part of the tree, groups of three are not.
+TEST(ZeroView, SaysWhichSumsHaveOtherBits) {
+  const auto json = [](const ReportPlan& shown, const char* member) {
+    return parse_json(plan_view_json(shown), {}).at("zero").at(member);
+  };
+  const ReportPlan threes = cut("hier:3", "dp=6");
+  EXPECT_THAT(zero_text(threes, Ink()), HasSubstr("added in groups of 3"));
+  EXPECT_EQ(json(threes, "keeps_bits"), false);
+  EXPECT_EQ(json(threes, "replicas_at_once"), false);
+  for (const char* kept : {"hier:2", "zero3", "replica:2"}) {
+    const ReportPlan shown = cut(kept, "dp=6");
+    EXPECT_THAT(zero_text(shown, Ink()), Not(HasSubstr("sums"))) << kept;
+    EXPECT_EQ(json(shown, "keeps_bits"), true) << kept;
+    EXPECT_EQ(json(shown, "replicas_at_once"), false) << kept;
+  }
+  const ReportPlan states = cut("z1=3,z2=1,z3=1", "dp=6");
+  EXPECT_THAT(zero_text(states, Ink()), HasSubstr("2 replicas are added at"));
+  EXPECT_EQ(json(states, "keeps_bits"), true);
+  EXPECT_EQ(json(states, "replicas_at_once"), true);
+}
+
 TEST(ZeroView, TheJsonHasEveryOperation) {
   const Json json = parse_json(plan_view_json(cut("replica:2")), {});
   const Json& zero = json.at("zero");

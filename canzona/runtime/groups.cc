@@ -2,6 +2,7 @@
 
 #include "canzona/base/text.h"
 #include "canzona/plan/legs.h"
+#include "canzona/plan/sum_order.h"
 
 namespace canzona {
 namespace {
@@ -84,6 +85,9 @@ void Groups::found_modules(Communicator& world, const Plan& plan,
   if (plan.num_replicas() > 1 || everywhere)
     replicas_ = world.split(at.color(at.home % (everywhere ? z2 : z1)), at.home,
                             prefix + "replicas", {}, &ops);
+  if (adds_replicas_at_once(plan))
+    all_groups_ = world.split(at.color(at.home % z2), at.home,
+                              prefix + "all groups", {}, &ops);
   if (z3 > 1)
     parameters_ = found_group(world, plan, z3, prefix + "parameters", ops);
   if (z2 > 1)
@@ -134,7 +138,10 @@ Groups::Sent Groups::count(int64_t TrafficLog::Row::*bytes) const {
     sent.all_gather += of(line->group, Operation::kAllGather);
     sent.broadcast += of(line->group, Operation::kBroadcast);
   }
+  sent.reduce_scatter += of(all_groups_, Operation::kReduceScatter);
+  sent.all_reduce += of(all_groups_, Operation::kAllReduce);
   sent.all_reduce += of(replicas_, Operation::kAllReduce);
+  sent.all_reduce += of(replicas_, Operation::kAllGather);
   sent.gather = of(gather_.group, Operation::kAllToAll);
   sent.scatter = of(scatter_.group, Operation::kAllToAll);
   if (parameters_ != nullptr)

@@ -47,6 +47,9 @@ class Groups {
 
   // Those that repeat this rank's sums; null if nobody does. For data's thread.
   Communicator* replicas() { return replicas_.get(); }
+  // Those at this rank's place in the groups of all replicas, where these are
+  // added at once (plan/sum_order.h); null elsewhere. For data's thread.
+  Communicator* all_groups() { return all_groups_.get(); }
   // For the threads of modules; null where nothing is gathered or scattered.
   NodeGroup* parameters() { return parameters_.get(); }
   NodeGroup* gradients() { return gradients_.get(); }
@@ -56,6 +59,10 @@ class Groups {
 
   // Ends everything on all ranks.
   void abort(std::string_view reason) { control_->abort(reason); }
+  // The same for an error of a background thread (Communicator::give_up).
+  void give_up(const std::exception_ptr& error, std::string_view doing) {
+    control_->give_up(error, doing);
+  }
 
   // Time that all couriers have spent in operations.
   std::chrono::nanoseconds busy() const;
@@ -97,7 +104,7 @@ class Groups {
   Sent count(int64_t TrafficLog::Row::*bytes) const;
 
   LinkUse exchange_use_;  // the groups below count into it
-  std::unique_ptr<Communicator> control_, replicas_;
+  std::unique_ptr<Communicator> control_, replicas_, all_groups_;
   std::unique_ptr<NodeGroup> parameters_, gradients_;
   Line dense_, experts_, publish_, gather_, scatter_;
 };

@@ -69,10 +69,6 @@ inline std::string class_of(const ZeroVariant& v) {
   return cat("z2=", v.sizes.z2, " ", v.experts.z2);
 }
 
-inline bool has_groups_of_three(const ZeroSizes& sizes) {
-  return sizes.z1 == 3 || sizes.z2 == 3;
-}
-
 // Four steps on all ranks, against one that has everything whole.
 inline void expect_result_of_one_rank(const Plan& plan) {
   constexpr int kSteps = 4;

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "canzona/plan/legs.h"
+#include "canzona/plan/sum_order.h"
 #include "canzona/runtime/test_zero.h"
 #include "canzona/runtime/test_zero_traffic.h"
 
@@ -40,6 +41,34 @@ TEST(ZeroTraffic, OfEveryStrategyIsAsPredicted) {
       wish.mesh = "dp=4";
       wish.strategy = strategy;
       expect_as_predicted(small_plan(toy_moe(1), wish), 2);
+    }
+}
+
+// Replicas of three, six and nine, which are added at once.
+TEST(ZeroTraffic, OfReplicasThatAreNoPowersOfTwoIsAsPredicted) {
+  struct Case {
+    int32_t dp;
+    ZeroSizes sizes;
+  };
+  for (const auto& [dp, sizes] : std::vector<Case>{{6, {3, 1, 1}},
+                                                   {6, {3, 1, 3}},
+                                                   {9, {3, 1, 1}},
+                                                   {12, {6, 2, 2}},
+                                                   {12, {6, 1, 2}},
+                                                   {12, {6, 2, 6}},
+                                                   {18, {9, 1, 1}}})
+    for (const std::string& strategy : strategy_names()) {
+      if (!is_allowed({.sizes = sizes, .strategy = strategy})) continue;
+      for (const int32_t ranks_per_node : {2, 3}) {
+        PlanWish wish = sized(sizes, ranks_per_node);
+        wish.mesh = cat("dp=", dp);
+        wish.strategy = strategy;
+        SCOPED_TRACE(cat(wish.mesh, " ", wish.zero, " ", strategy,
+                         ", nodes of ", ranks_per_node));
+        const Plan plan = small_plan(toy_moe(1), wish);
+        ASSERT_TRUE(adds_replicas_at_once(plan));
+        expect_as_predicted(plan, 1);
+      }
     }
 }
 

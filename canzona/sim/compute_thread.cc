@@ -42,7 +42,7 @@ bool SimulatedCompute::is_waiting_over() const {
     case Stage::kParameters:
       return data_.is_published(current().module) && gather_.has(position_);
     case Stage::kSlot:
-      return current().pass == Pass::kForward ||
+      return current().pass == PassKind::kForward ||
              scatter_.has_slot(current().module);
     case Stage::kHandOver:
       return overlap != Overlap::kMain || !completes() ||
@@ -64,7 +64,7 @@ void SimulatedCompute::account() {
     sum += state_.events.now() - stage_begin_;
     state_.note(SimulatedTrack::kCompute, what, module, stage_begin_);
   };
-  const bool forward = current().pass == Pass::kForward;
+  const bool forward = current().pass == PassKind::kForward;
   const int32_t module = current().module;
   switch (stage_) {
     case Stage::kBegun:
@@ -160,11 +160,11 @@ void SimulatedCompute::begin_use() {
 void SimulatedCompute::begin_compute() {
   const ModuleUse& use = current();
   const ModuleWork& module = state_.module(use.module);
-  if (use.pass == Pass::kBackward) scatter_.open(use.module);
+  if (use.pass == PassKind::kBackward) scatter_.open(use.module);
   enter(Stage::kCompute);
   if (use.beside) return work_for(0);
-  work_for(use.pass == Pass::kForward ? module.forward_seconds
-                                      : module.backward_seconds);
+  work_for(use.pass == PassKind::kForward ? module.forward_seconds
+                                          : module.backward_seconds);
 }
 
 void SimulatedCompute::end_compute() {

@@ -53,7 +53,7 @@ class SimulatedCompute {
 
   // A module's gradient of this micro-batch is complete after this use.
   bool completes() const {
-    return current().pass == Pass::kBackward && !current().beside;
+    return current().pass == PassKind::kBackward && !current().beside;
   }
   const ModuleUse& current() const { return state_.use(position_); }
 

@@ -55,13 +55,13 @@ std::vector<ModuleUse> uses_in_order(const std::vector<int32_t>& modules,
   std::vector<ModuleUse> uses;
   for (size_t i = 0; i < modules.size(); ++i) {
     if (beside && i + 1 == modules.size())
-      uses.push_back({modules.front(), Pass::kForward, true});
-    uses.push_back({modules[i], Pass::kForward});
+      uses.push_back({modules.front(), PassKind::kForward, true});
+    uses.push_back({modules[i], PassKind::kForward});
   }
   for (size_t i = modules.size(); i-- > 0;) {
     if (beside && i + 1 == modules.size())
-      uses.push_back({modules.front(), Pass::kBackward, true});
-    uses.push_back({modules[i], Pass::kBackward});
+      uses.push_back({modules.front(), PassKind::kBackward, true});
+    uses.push_back({modules[i], PassKind::kBackward});
   }
   return uses;
 }
@@ -70,7 +70,7 @@ WireBytes iteration_bytes(const IterationWork& work) {
   WireBytes sum = work.step_bytes;
   for (const ModuleUse& use : work.uses) {
     const ModuleWork& module = work.modules[static_cast<size_t>(use.module)];
-    const bool completes = use.pass == Pass::kBackward && !use.beside;
+    const bool completes = use.pass == PassKind::kBackward && !use.beside;
     for (int64_t i = 0; i < work.num_micro_batches; ++i) {
       sum = sum + module.gather.bytes + module.gather_inside.bytes;
       if (completes)
@@ -96,7 +96,8 @@ int32_t least_scatter_slots(const IterationWork& work) {
   int32_t held = 0, most = 0;
   for (const ModuleUse& use : work.uses) {
     const auto m = static_cast<size_t>(use.module);
-    if (use.pass == Pass::kForward || work.modules[m].scatter.empty()) continue;
+    if (use.pass == PassKind::kForward || work.modules[m].scatter.empty())
+      continue;
     if (!open[m]) ++held;
     open[m] = use.beside;
     most = std::max(most, held);
@@ -130,7 +131,7 @@ namespace {
 const ModuleWork* last_scattered(const IterationWork& work) {
   const ModuleWork* last = nullptr;
   for (const ModuleUse& use : work.uses)
-    if (use.pass == Pass::kBackward && !use.beside)
+    if (use.pass == PassKind::kBackward && !use.beside)
       last = &work.modules[static_cast<size_t>(use.module)];
   return last;
 }

@@ -39,11 +39,11 @@ struct ModuleWork {
   Transfer publish = {};  // new parameters from their homes
 };
 
-enum class Pass { kForward, kBackward };
+enum class PassKind { kForward, kBackward };
 
 struct ModuleUse {
   int32_t module = 0;
-  Pass pass = Pass::kForward;
+  PassKind pass = PassKind::kForward;
   // Read by the module of the next use (a tied head): no compute of its own,
   // kept as long as that one, its gradient not complete yet.
   bool beside = false;

@@ -196,7 +196,7 @@ TEST(Iteration, RefusesWhatCannotBe) {
   work.num_micro_batches = 0;
   expect_refused(work, "at least one micro-batch");
   work = four_modules(Overlap::kNone);
-  work.uses.push_back({4, Pass::kForward});
+  work.uses.push_back({4, PassKind::kForward});
   expect_refused(work, "module 4, there are 4");
   work = four_modules(Overlap::kNone);
   work.links.inter_bytes_per_second = 0;

@@ -7,6 +7,7 @@
 #include "canzona/plan/parts.h"
 #include "canzona/plan/predict_zero.h"
 #include "canzona/plan/runs.h"
+#include "canzona/plan/sum_order.h"
 
 namespace canzona {
 namespace {
@@ -47,6 +48,7 @@ class RankTransfers {
                 RunOf run)
       : plan_(plan),
         zero_(plan.options.zero.sizes),
+        at_once_(adds_replicas_at_once(plan)),
         workload_(workload),
         rank_(rank),
         run_(run),
@@ -108,11 +110,12 @@ class RankTransfers {
     const auto raise = [](int64_t& bytes, int64_t run, int64_t peers) {
       if (bytes > 0) bytes = std::max(bytes, run * peers);
     };
-    const PeerCount from = circle(zero_.z2), to = circle(zero_.z3);
+    const PeerCount from = groups(), to = circle(zero_.z3);
+    const int64_t shares = at_once_ ? plan_.num_replicas() : 1;
     const int64_t parameter = bytes_per_parameter(plan_.options.parameters);
     const bool spreads = is_scattered(plan_.traffic);
     for (size_t m = 0; spreads && m < wire.size(); ++m) {
-      const int64_t gradients = longest[m] * kBytesPerFp32;
+      const int64_t gradients = divide_up(longest[m], shares) * kBytesPerFp32;
       raise(wire[m].reduce.received_intra, gradients, from.intra);
       raise(wire[m].reduce.received_inter, gradients, from.inter);
       raise(wire[m].publish.sent_intra, longest[m] * parameter, to.intra);
@@ -142,11 +145,19 @@ class RankTransfers {
     const int32_t first = home_ / zero_.z1 * zero_.z1;
     return peers(first + home_ % z, z, zero_.z1 / z);
   }
+  // Every `step`th of all.
+  PeerCount line(int32_t step) const {
+    return peers(home_ % step, step, plan_.mesh.homes() / step);
+  }
+  // With whom gradients are added after the last micro-batch.
+  PeerCount groups() const {
+    return at_once_ ? line(zero_.z2) : circle(zero_.z2);
+  }
   PeerCount replicas() const {
     const bool scatters =
         plan_.options.zero.replica_sum == ReplicaSum::kScatter;
-    const int32_t step = scatters ? zero_.z1 : zero_.z2;
-    return peers(home_ % step, step, plan_.mesh.homes() / step);
+    const bool whole = at_once_ && !is_scattered(plan_.traffic);
+    return line(scatters && !whole ? zero_.z1 : zero_.z2);
   }
 
   int64_t segments(int64_t received, const PeerCount& from) const {
@@ -198,17 +209,21 @@ class RankTransfers {
   }
 
   // An all-reduce is a reduce-scatter and an all-gather of the same bytes.
+  // Where replicas are added at once, only the gather is left of it.
   Transfer reduce(const ModuleWire& wire, size_t m) const {
-    Transfer out = sum(wire.reduce, circle(zero_.z2), m);
-    const WireBytes half = share_of(wire.replicas, 0.5);
-    const Transfer added = sum(half, replicas(), m);
+    Transfer out = sum(wire.reduce, groups(), m);
+    if (!at_once_ || !is_scattered(plan_.traffic)) {
+      const Transfer added = sum(share_of(wire.replicas, 0.5), replicas(), m);
+      out.messages_intra += added.messages_intra;
+      out.messages_inter += added.messages_inter;
+      out.copied_bytes += added.copied_bytes;
+      out.parts = std::max(out.parts, added.parts);
+    }
     const PeerCount back = replicas();
     const bool repeats = wire.replicas.sent() + wire.replicas.received() > 0;
     out.bytes = out.bytes + wire.replicas;
-    out.messages_intra += added.messages_intra + (repeats ? back.intra : 0);
-    out.messages_inter += added.messages_inter + (repeats ? back.inter : 0);
-    out.copied_bytes += added.copied_bytes;
-    out.parts = std::max(out.parts, added.parts);
+    out.messages_intra += repeats ? back.intra : 0;
+    out.messages_inter += repeats ? back.inter : 0;
     if (!out.empty() && is_staged())
       out.packed_bytes = elements_[m] / zero_.z2 * kBytesPerFp32;
     return out;
@@ -249,6 +264,7 @@ class RankTransfers {
 
   const Plan& plan_;
   ZeroSizes zero_;
+  bool at_once_;
   const Workload& workload_;
   int32_t rank_;
   RunOf run_;

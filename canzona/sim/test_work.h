@@ -114,8 +114,8 @@ inline double all_compute(const IterationWork& work) {
   for (const ModuleUse& use : work.uses) {
     const ModuleWork& module = work.modules[static_cast<size_t>(use.module)];
     if (use.beside) continue;
-    sum += use.pass == Pass::kForward ? module.forward_seconds
-                                      : module.backward_seconds;
+    sum += use.pass == PassKind::kForward ? module.forward_seconds
+                                          : module.backward_seconds;
   }
   return sum * static_cast<double>(work.num_micro_batches);
 }
@@ -125,7 +125,7 @@ template <class Visit>
 void each_transfer(const IterationWork& work, Visit visit) {
   for (const ModuleUse& use : work.uses) {
     const ModuleWork& module = work.modules[static_cast<size_t>(use.module)];
-    const bool completes = use.pass == Pass::kBackward && !use.beside;
+    const bool completes = use.pass == PassKind::kBackward && !use.beside;
     for (int64_t i = 0; i < work.num_micro_batches; ++i) {
       visit(module.gather);
       visit(module.gather_inside);

@@ -97,6 +97,43 @@ int64_t Trace::num_dropped() const {
   return sum;
 }
 
+std::string Trace::losses() const {
+  constexpr size_t kMostNamed = 8;
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> tracks;
+  int64_t sum = 0;
+  for (const auto& track : tracks_) {
+    sum += track->dropped_;
+    if (track->dropped_ > 0)
+      tracks.push_back(cat("rank ", track->rank_, " ", quoted(track->name_),
+                           " ", track->dropped_));
+  }
+  if (tracks.empty()) return {};
+  const size_t num_tracks = tracks.size();
+  if (num_tracks > kMostNamed) {
+    tracks.resize(kMostNamed);
+    tracks.push_back(cat(num_tracks - kMostNamed, " more tracks"));
+  }
+  return cat("the trace lacks ", sum, " events: a track keeps its first ",
+             most_events_, "; dropped: ", join(tracks, ", "));
+}
+
+void Trace::write_losses(JsonWriter& out) const {
+  int64_t sum = 0;
+  for (const auto& track : tracks_) sum += track->dropped_;
+  out.member("otherData").begin_object();
+  out.field("dropped_events", sum);
+  out.member("dropped").begin_array();
+  for (const auto& track : tracks_) {
+    if (track->dropped_ == 0) continue;
+    out.begin_object();
+    out.field("rank", track->rank_).field("track", track->name_);
+    out.field("kept", static_cast<int64_t>(track->events_.size()));
+    out.field("dropped", track->dropped_).end_object();
+  }
+  out.end_array().end_object();
+}
+
 void Trace::write(JsonWriter& out, const Track& track,
                   const Track::Event& event) const {
   using Kind = Track::Kind;
@@ -122,6 +159,7 @@ std::string Trace::json() const {
   const std::lock_guard lock(mutex_);
   JsonWriter out;
   out.begin_object().field("displayTimeUnit", "ms");
+  write_losses(out);
   out.member("traceEvents").begin_array();
   std::set<int> ranks;
   for (const auto& track : tracks_) {

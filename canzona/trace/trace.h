@@ -16,8 +16,9 @@
 // A track is written by one thread at a time; tracks are independent. Where no
 // trace is wanted the track is null, and a span costs one comparison. Memory is
 // reserved when a track is made; events beyond that are dropped and counted, so
-// that tracing never allocates or stops what it watches. Texts are not copied:
-// they live as long as the trace; those made at run time are handed to keep().
+// that tracing never allocates or stops what it watches. The file says how many
+// of which track (`otherData`), and so does losses(). Texts are not copied: they
+// live as long as the trace; those made at run time are handed to keep().
 // `json` is called when no thread writes.
 #pragma once
 
@@ -87,12 +88,16 @@ class Trace {
 
   int64_t num_events() const;
   int64_t num_dropped() const;
+  // One line that names the tracks whose events did not all fit, with how many
+  // are missing; empty if all did. Call it when no thread writes.
+  std::string losses() const;
   // In the trace event format: ranks as processes, tracks as their threads.
   std::string json() const;
 
  private:
   void write(JsonWriter& out, const Track& track,
              const Track::Event& event) const;
+  void write_losses(JsonWriter& out) const;
 
   size_t most_events_;
   TraceClock clock_;

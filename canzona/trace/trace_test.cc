@@ -131,6 +131,33 @@ TEST(Trace, DropsAndCountsWhatDoesNotFit) {
   EXPECT_EQ(trace.num_dropped(), 7);
 }
 
+TEST(Trace, SaysWhichTracksLackHowMany) {
+  Trace trace(3, fake_clock);
+  Track* full = trace.add_track(0, "compute");
+  Track* half = trace.add_track(0, "data");
+  Track* other = trace.add_track(5, "data");
+  count(half, "bytes", 1);
+  EXPECT_EQ(trace.losses(), "");
+  EXPECT_EQ(nlohmann::json::parse(trace.json())["otherData"],
+            nlohmann::json::parse(R"({"dropped_events": 0, "dropped": []})"));
+  for (int i = 0; i < 10; ++i) const Span span(full, "work");
+  for (int i = 0; i < 4; ++i) count(other, "bytes", i);
+  EXPECT_EQ(trace.losses(),
+            "the trace lacks 8 events: a track keeps its first 3; dropped: "
+            "rank 0 'compute' 7, rank 5 'data' 1");
+  EXPECT_EQ(nlohmann::json::parse(trace.json())["otherData"],
+            nlohmann::json::parse(R"({"dropped_events": 8, "dropped": [
+                {"rank": 0, "track": "compute", "kept": 3, "dropped": 7},
+                {"rank": 5, "track": "data", "kept": 3, "dropped": 1}]})"));
+}
+
+TEST(Trace, NamesNoMoreThanEightTracksThatLackEvents) {
+  Trace trace(0, fake_clock);
+  for (int rank = 0; rank < 11; ++rank)
+    count(trace.add_track(rank, "data"), "bytes", 1);
+  EXPECT_THAT(trace.losses(), testing::HasSubstr("rank 7 'data' 1, 3 more "));
+}
+
 TEST(Trace, NothingHappensWithoutATrack) {
   const Span span(nullptr, "work");
   count(nullptr, "bytes", 1);

@@ -1,7 +1,6 @@
 #include "canzona/trials/zero_bench.h"
 
 #include <algorithm>
-#include <bit>
 #include <mutex>
 
 #include "canzona/base/error.h"
@@ -9,6 +8,7 @@
 #include "canzona/comm/thread/run_ranks.h"
 #include "canzona/measure/clock.h"
 #include "canzona/measure/shared_machine.h"
+#include "canzona/plan/sum_order.h"
 #include "canzona/trials/planned_exchange.h"
 
 namespace canzona {
@@ -145,13 +145,11 @@ void run_round(const ZeroBenchRequest& request, int round, ZeroBench& bench) {
 }
 
 // Sums over ranks and over micro-batches come in another order for another z2,
-// unless there is one micro-batch and sums over ranks are halved again and
-// again.
+// unless there is one micro-batch and the groups are part of the sum over all.
 int32_t digest_class(const ZeroCell& cell, const Mesh& mesh,
                      int64_t num_micro_batches) {
   const bool one_for_all =
-      num_micro_batches == 1 &&
-      std::has_single_bit(static_cast<uint32_t>(mesh.homes()));
+      num_micro_batches == 1 && keeps_bits(cell.sizes, mesh.homes());
   return one_for_all ? 0 : cell.sizes.z2;
 }
 

@@ -1,7 +1,7 @@
 #include "canzona/comm/mpi/mpi_launch.h"
 
-#include <array>
 #include <cstdlib>
+#include <string_view>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
@@ -16,13 +16,17 @@ struct Launcher {
   const char* local;
 };
 
-// PMIx tells no size; under Slurm, which speaks it, Slurm does.
-constexpr std::array<Launcher, 3> kLaunchers = {{
-    {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-     "OMPI_COMM_WORLD_LOCAL_SIZE"},
-    {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"},
-    {"PMIx", "PMIX_RANK", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE"},
-}};
+constexpr Launcher kOpenMpi = {"Open MPI", "OMPI_COMM_WORLD_RANK",
+                               "OMPI_COMM_WORLD_SIZE",
+                               "OMPI_COMM_WORLD_LOCAL_SIZE"};
+constexpr Launcher kPmi = {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"};
+// PMIx tells no size; Slurm does, where it has started the process by srun.
+constexpr Launcher kPmix = {"PMIx", "PMIX_RANK", "", ""};
+constexpr Launcher kPmixOfSlurm = {"PMIx", "PMIX_RANK", "SLURM_STEP_NUM_TASKS",
+                                   "SLURM_NTASKS_PER_NODE"};
+// Starts no program of MPI, but must not contradict who has.
+constexpr Launcher kTorchrun = {"torchrun", "RANK", "WORLD_SIZE",
+                                "LOCAL_WORLD_SIZE"};
 
 int number_of(const Variables& variables, const char* name) {
   constexpr int64_t kMostRanks = int64_t{1} << 20;
@@ -41,9 +45,20 @@ std::optional<MpiLaunch> read(const Launcher& launcher,
   return launch;
 }
 
+// Whether a launcher's word is that of srun. Every process in an allocation of
+// Slurm has variables of Slurm, those that mpirun starts, too; only srun gives
+// each a number in a step, and hands it to PMI and PMIx.
+bool is_of_srun(const Launcher& launcher, const Variables& variables) {
+  const char* rank = variables(launcher.rank);
+  const char* task = variables("SLURM_PROCID");
+  return rank != nullptr && task != nullptr &&
+         variables("SLURM_STEP_ID") != nullptr &&
+         std::string_view(rank) == task;
+}
+
 std::string describe(const MpiLaunch& launch) {
-  return cat(launch.launcher, " says rank ", launch.rank, " of ",
-             launch.num_ranks);
+  return cat(launch.launcher, " says rank ", launch.rank,
+             launch.num_ranks > 0 ? cat(" of ", launch.num_ranks) : "");
 }
 
 void require_agreement(const MpiLaunch& first, const MpiLaunch& second) {
@@ -51,22 +66,29 @@ void require_agreement(const MpiLaunch& first, const MpiLaunch& second) {
                          first.num_ranks == 0 || second.num_ranks == 0;
   if (first.rank == second.rank && same_size) return;
   throw UsageError(cat("launchers contradict each other: ", describe(first),
-                       ", ", describe(second)));
+                       ", ", describe(second),
+                       "; unset the variables of the one that has not started "
+                       "this program"));
 }
 
 }  // namespace
 
 std::optional<MpiLaunch> find_mpi_launch(const Variables& variables) {
-  std::optional<MpiLaunch> found;
-  for (const Launcher& launcher : kLaunchers) {
-    const std::optional<MpiLaunch> launch = read(launcher, variables);
+  std::optional<MpiLaunch> found = read(kOpenMpi, variables);
+  const bool by_open_mpi = found.has_value();
+  for (const Launcher* launcher : {&kPmi, &kPmix}) {
+    const bool by_srun = is_of_srun(*launcher, variables);
+    // mpirun was started inside a step of srun, which speaks of itself.
+    if (by_open_mpi && by_srun) continue;
+    const std::optional<MpiLaunch> launch = read(
+        launcher == &kPmix && by_srun ? kPmixOfSlurm : *launcher, variables);
     if (!launch) continue;
-    if (!found) {
-      found = launch;
-    } else {
-      require_agreement(*found, *launch);
-    }
+    if (found) require_agreement(*found, *launch);
+    if (!found) found = launch;
   }
+  if (found && variables("TORCHELASTIC_RUN_ID") != nullptr)
+    if (const auto torchrun = read(kTorchrun, variables))
+      require_agreement(*found, *torchrun);
   return found;
 }
 

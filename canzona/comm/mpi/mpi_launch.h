@@ -20,8 +20,9 @@ struct MpiLaunch {
   int num_local = 0;  // of them, on this machine; 0 if it does not say
 };
 
-// UsageError if variables are no numbers, or if two launchers contradict each
-// other.
+// Open MPI's word counts before that of srun: every process in an allocation of
+// Slurm has Slurm's variables, also where mpirun has started it. UsageError if
+// variables are no numbers, or if two launchers contradict each other.
 std::optional<MpiLaunch> find_mpi_launch();
 
 // The same, of an environment that is given; null for what is not set.

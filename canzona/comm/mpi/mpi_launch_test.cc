@@ -29,9 +29,17 @@ TEST(MpiLaunch, KnowsItsLaunchers) {
   const auto mpich = find_in({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}});
   ASSERT_TRUE(mpich);
   EXPECT_EQ(mpich->num_ranks, 2);
-  const auto slurm = find_in({{"PMIX_RANK", "1"}, {"SLURM_NTASKS", "4"}});
-  ASSERT_TRUE(slurm);
-  EXPECT_EQ(slurm->num_ranks, 4);
+  const auto srun = find_in({{"PMIX_RANK", "1"},
+                             {"SLURM_PROCID", "1"},
+                             {"SLURM_STEP_ID", "0"},
+                             {"SLURM_STEP_NUM_TASKS", "4"},
+                             {"SLURM_NTASKS", "8"},
+                             {"SLURM_NTASKS_PER_NODE", "2"}});
+  ASSERT_TRUE(srun);
+  EXPECT_EQ(srun->launcher, "PMIx");
+  EXPECT_EQ(srun->rank, 1);
+  EXPECT_EQ(srun->num_ranks, 4);
+  EXPECT_EQ(srun->num_local, 2);
   EXPECT_EQ(find_in({{"PMIX_RANK", "1"}})->num_ranks, 0);
 }
 
@@ -49,6 +57,70 @@ TEST(MpiLaunch, TellsTheRanksOfThisMachineIfTheLauncherDoes) {
 TEST(MpiLaunch, FindsNoneInAPlainEnvironment) {
   EXPECT_FALSE(find_in({}));
   EXPECT_FALSE(find_in({{"SLURM_NTASKS", "4"}, {"PMI_SIZE", "4"}}));
+}
+
+// salloc and sbatch set variables of the whole allocation, and mpirun passes
+// them on; a batch script is task 0 of no step.
+TEST(MpiLaunch, TakesNoWordOfAnAllocationForALauncher) {
+  using Environment = std::map<std::string, std::string>;
+  const Environment salloc = {{"SLURM_NTASKS", "1"},
+                              {"SLURM_NTASKS_PER_NODE", "1"}};
+  Environment sbatch = salloc;
+  sbatch["SLURM_PROCID"] = "0";
+  // mpirun starts its daemons by srun, one on each node.
+  Environment remote = sbatch;
+  remote["SLURM_STEP_ID"] = "0";
+  remote["SLURM_STEP_NUM_TASKS"] = "2";
+  for (Environment environment : {salloc, sbatch, remote}) {
+    EXPECT_FALSE(find_in(environment));
+    for (const char* rank : {"0", "3"}) {
+      environment["OMPI_COMM_WORLD_RANK"] = rank;
+      environment["OMPI_COMM_WORLD_SIZE"] = "4";
+      environment["PMIX_RANK"] = rank;
+      const auto launch = find_in(environment);
+      ASSERT_TRUE(launch);
+      EXPECT_EQ(launch->launcher, "Open MPI");
+      EXPECT_EQ(launch->rank, std::stoi(rank));
+      EXPECT_EQ(launch->num_ranks, 4);
+      EXPECT_EQ(launch->num_local, 0);
+    }
+  }
+  // Another launcher that speaks PMIx: Slurm knows nothing of its ranks.
+  sbatch["PMIX_RANK"] = "0";
+  EXPECT_EQ(find_in(sbatch)->num_ranks, 0);
+}
+
+// mpirun in a shell that srun has started, whose PMI is still there.
+TEST(MpiLaunch, OpenMpiWinsInsideAStep) {
+  for (const char* inherited : {"PMI", "PMIX"}) {
+    const auto launch = find_in({{"OMPI_COMM_WORLD_RANK", "3"},
+                                 {"OMPI_COMM_WORLD_SIZE", "4"},
+                                 {std::string(inherited) + "_RANK", "0"},
+                                 {std::string(inherited) + "_SIZE", "1"},
+                                 {"SLURM_PROCID", "0"},
+                                 {"SLURM_STEP_ID", "2"},
+                                 {"SLURM_STEP_NUM_TASKS", "1"}});
+    ASSERT_TRUE(launch);
+    EXPECT_EQ(launch->rank, 3);
+    EXPECT_EQ(launch->num_ranks, 4);
+  }
+}
+
+TEST(MpiLaunch, RefusesTorchrunWhereItContradicts) {
+  std::map<std::string, std::string> both = {{"OMPI_COMM_WORLD_RANK", "1"},
+                                             {"OMPI_COMM_WORLD_SIZE", "2"},
+                                             {"TORCHELASTIC_RUN_ID", "none"},
+                                             {"RANK", "1"},
+                                             {"WORLD_SIZE", "2"}};
+  EXPECT_TRUE(find_in(both));
+  both["WORLD_SIZE"] = "4";
+  EXPECT_THROW(find_in(both), UsageError);
+  // Without torchrun these are anybody's words.
+  both.erase("TORCHELASTIC_RUN_ID");
+  EXPECT_TRUE(find_in(both));
+  EXPECT_FALSE(find_in({{"TORCHELASTIC_RUN_ID", "none"},
+                        {"RANK", "1"},
+                        {"WORLD_SIZE", "2"}}));
 }
 
 TEST(MpiLaunch, RefusesContradictionsAndWordsThatAreNoNumbers) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "canzona/base/error.h"
+#include "canzona/comm/test_host_ops.h"
 #include "canzona/comm/test_pieces.h"
 #include "canzona/comm/thread/run_ranks.h"
 #include "canzona/comm/thread/test_clock.h"
@@ -158,26 +159,15 @@ TEST(Links, WorkInRealTime) {
 }
 
 // The CPU's, and a count of the messages that were moved.
-class CountingOps final : public WireOps {
+class CountingOps final : public HostOps {
  public:
   explicit CountingOps(std::latch& moved) : moved_(moved) {}
 
-  std::byte* allocate(int64_t bytes) const override {
-    return cpu_wire_ops().allocate(bytes);
-  }
-  void release(std::byte* memory) const override {
-    cpu_wire_ops().release(memory);
-  }
   void copy(std::byte* to, const std::byte* from,
             int64_t bytes) const override {
-    cpu_wire_ops().copy(to, from, bytes);
+    HostOps::copy(to, from, bytes);
     if (bytes > 0) moved_.count_down();
   }
-  void add(Reduction, std::byte*, const std::byte*, const std::byte*,
-           int64_t) const override {}
-  void narrow(Reduction, std::byte*, const std::byte*, int64_t) const override {
-  }
-  void widen(Reduction, std::byte*, const std::byte*, int64_t) const override {}
 
  private:
   std::latch& moved_;

@@ -83,6 +83,7 @@ class ThreadTransport final : public Transport {
   bool has_news();
   bool try_receive(int from);
   bool try_end_send(int to);
+  void end_taking(int from);
   Time arrival_of(int from, const Inbox::Letter& letter, Time ready);
   void count(int rank, Time ready, Time end);
   Time post_time() const { return follows_ ? passed_ : link_time(); }
@@ -170,7 +171,8 @@ bool ThreadTransport::poll() {
   return true;
 }
 
-// Copies outside the lock; until then the sender knows that we read.
+// Copies outside the lock; until then the sender knows that we read, and does
+// not leave. So whatever a copy throws, the sender must learn that it is over.
 bool ThreadTransport::try_receive(int from) {
   const Pending& with = pending_[static_cast<size_t>(from)];
   Inbox::Letter letter;
@@ -185,13 +187,15 @@ bool ThreadTransport::try_receive(int from) {
     posted.state = State::kTaking;
     letter = posted;
   }
-  ops_->copy(with.data.data(), letter.data, letter.bytes);
-  const Time arrival = arrival_of(from, letter, with.ready);
-  {
-    std::lock_guard lock(own().mutex);
-    mail(from).letter.state = State::kNone;
+  Time arrival{0};
+  try {
+    ops_->copy(with.data.data(), letter.data, letter.bytes);
+    arrival = arrival_of(from, letter, with.ready);
+  } catch (...) {
+    end_taking(from);
+    throw;
   }
-  own().changed.notify_all();
+  end_taking(from);
   Inbox& sender = group_->inbox(from);
   {
     std::lock_guard lock(sender.mutex);
@@ -199,6 +203,14 @@ bool ThreadTransport::try_receive(int from) {
   }
   sender.changed.notify_all();
   return true;
+}
+
+void ThreadTransport::end_taking(int from) {
+  {
+    std::lock_guard lock(own().mutex);
+    mail(from).letter.state = State::kNone;
+  }
+  own().changed.notify_all();
 }
 
 Time ThreadTransport::arrival_of(int from, const Inbox::Letter& letter,

@@ -1,6 +1,7 @@
 // What a courier does with a bucket in one turn where one collective is not
-// enough: sums over groups and then over replicas, through a staging area where
-// tensors lie whole; new parameters through a staging area.
+// enough: sums over groups and then over replicas, or over both at once
+// (plan/sum_order.h), through a staging area where tensors lie whole; new
+// parameters through a staging area.
 #pragma once
 
 #include <vector>
@@ -18,13 +19,25 @@ class SumBucket final : public CourierTask {
   std::string_view name() const override { return "sum"; }
 
  private:
-  void sum(Communicator& communicator, const Region& region, const Call& call);
+  // A region that the groups of all replicas add at once: the piece of every
+  // rank of a replica in shares, one for each replica.
+  struct Shares {
+    std::vector<int64_t> counts;   // elements, by rank of all groups
+    std::vector<int64_t> offsets;  // bytes in the region, the same
+    std::vector<int64_t> own;      // bytes of this rank's piece, by replica
+  };
+  Shares cut(const Region& region) const;
+  void sum(Communicator& communicator, const Region& region,
+           const Shares& shares, const Call& call);
+  void sum_at_once(const Region& region, const Shares& shares,
+                   const Call& call);
   std::span<std::byte> bytes_of(const Extent& extent) const;
 
   Rank& rank_;
   const RankBucket& bucket_;
   StagedBucket staged_;
   float* base_;
+  Shares matrices_, elements_;
 };
 
 // Sends this rank's new parameters of a bucket to all that keep them whole.

@@ -181,6 +181,8 @@ void Gatherer::serve() {
       flow_begin(track_, "parameters", use);
     } catch (...) {
       failure = std::current_exception();
+      rank_.groups.give_up(failure,
+                           cat("gather ", quoted(table_.label(module))));
     }
     lock.lock();
     failure_ = failure;

@@ -49,10 +49,15 @@ void Scatterer::close() {
 
 void Scatterer::expect(int64_t num_micro_batches) {
   num_micro_batches_ = num_micro_batches;
-  begin();
+  restart_counts();
 }
 
 void Scatterer::begin() {
+  restart_counts();
+  for (Module& module : modules_) module.replaced = false;
+}
+
+void Scatterer::restart_counts() {
   for (Module& module : modules_) {
     module.num_done = 0;
     module.num_missing = static_cast<int32_t>(module.announced.size());
@@ -148,11 +153,13 @@ void Scatterer::hand_over(int32_t m, bool last) {
     const std::lock_guard lock(mutex_);
     rethrow();
     number = num_handed_;
-    queue_[index(number) % queue_.size()] = {m, module.slot, last};
+    queue_[index(number) % queue_.size()] = {m, module.slot, !module.replaced,
+                                             last};
     ++num_handed_;
   }
   changed_.notify_all();
   module.slot = -1;
+  module.replaced = true;
   ++module.num_done;
   module.num_missing = static_cast<int32_t>(module.announced.size());
   std::ranges::fill(module.announced, uint8_t{0});
@@ -174,10 +181,25 @@ void Scatterer::wait_until_done(int64_t parcels) {
   if (num_done_ < parcels) rethrow();
 }
 
+// The bucket of a module without gradients is summed like all others: as zeros.
+void Scatterer::forget_slices(int32_t m) {
+  modules_[index(m)].replaced = true;
+  for (int32_t bucket : table_.buckets[index(m)]) {
+    const Extent at_rest = rank_.layout.gradients.buckets[index(bucket)].all;
+    rank_.engine.set_zero(
+        reinterpret_cast<std::byte*>(rank_.store.gradients() + at_rest.first),
+        at_rest.count * kBytesPerFp32);
+  }
+  rank_.settle();
+}
+
 // What was begun and not announced leaves as it is.
 void Scatterer::finish() {
-  for (size_t m = modules_.size(); m-- > 0;)
-    if (modules_[m].slot >= 0) hand_over(static_cast<int32_t>(m), true);
+  for (size_t i = modules_.size(); i-- > 0;) {
+    const auto m = static_cast<int32_t>(i);
+    if (modules_[i].slot >= 0) hand_over(m, true);
+    if (!modules_[i].replaced) forget_slices(m);
+  }
   wait_until_done(num_handed_);
 }
 
@@ -193,6 +215,8 @@ void Scatterer::serve() {
       scatter(parcel);
     } catch (...) {
       failure = std::current_exception();
+      rank_.groups.give_up(
+          failure, cat("scatter ", quoted(table_.label(parcel.module))));
     }
     lock.lock();
     failure_ = failure;
@@ -232,7 +256,10 @@ void Scatterer::scatter_bucket(const Parcel& parcel, int32_t bucket) {
   const int64_t end = steady_nanoseconds();
   auto* sum =
       reinterpret_cast<std::byte*>(rank_.store.gradients() + at_rest.first);
-  ops.add(Reduction::kFp32Sum, sum, sum, own, at_rest.count);
+  if (parcel.first)
+    ops.copy(sum, own, at_rest.count * kBytesPerFp32);
+  else
+    ops.add(Reduction::kFp32Sum, sum, sum, own, at_rest.count);
   const std::lock_guard lock(mutex_);
   busy_ += end - begin;
 }

@@ -1,8 +1,9 @@
 // Gradients of modules on their way out: the model adds a micro-batch's
 // gradient of a module into a slot of a pool; when all its tensors are
 // announced, a thread of its own reduces and scatters it over the ranks that
-// keep its slices (plan/zero.h), adds the slice to what it has, and the slot is
-// free. After the last micro-batch the bucket is complete.
+// keep its slices (plan/zero.h) and the slot is free: the first slice of an
+// iteration replaces what is left of the one before, later ones are added to
+// it. After the last micro-batch the bucket is complete.
 //
 //   float* g = scatterer.gradient(tensor);   // waits while no slot is free
 //   scatterer.ready(tensor);
@@ -53,15 +54,19 @@ class Scatterer {
     int64_t slot = -1;  // where compute adds
     int32_t num_missing = 0;
     int64_t num_done = 0;                    // micro-batches
+    bool replaced = false;                   // slices are this iteration's
     std::vector<uint8_t> announced;          // by tensor of the module
     std::vector<Engine::Stretch> stretches;  // of the slot it has
   };
   struct Parcel {
     int32_t module = 0;
     int64_t slot = 0;
+    bool first = false;  // of the iteration
     bool last = false;
   };
 
+  void restart_counts();
+  void forget_slices(int32_t module);
   void require_room(int32_t module) const;
   void take_slot(int32_t module);
   void hand_over(int32_t module, bool last);

@@ -1,0 +1,51 @@
+// In which order gradients of data-parallel ranks are added: by the balanced
+// binary tree over all of them (comm/tree_sum.h), although they are added group
+// by group (zero.h).
+//
+//   if (adds_replicas_at_once(plan)) …
+//
+// Of dp=6 the tree is ((0 + 1) + (2 + 3)) + (4 + 5). Pairs are parts of it,
+// groups of three are not. Pure.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "canzona/plan/legs.h"
+#include "canzona/plan/plan.h"
+
+namespace canzona {
+
+// Whether sums of `group` neighbours, added up by the tree, are the sum of all
+// `count` by the tree: a power of two is a subtree wherever it begins, any
+// other number only if there is nothing beside it.
+constexpr bool is_subtree(int32_t group, int32_t count) {
+  return group == count || std::has_single_bit(static_cast<uint32_t>(group));
+}
+
+// Whether gradients that are cut over z2 ranks have the bits of whole ones, if
+// a rank adds one micro-batch in a step. z1 and z3 change none.
+constexpr bool keeps_bits(const ZeroSizes& sizes, int32_t homes) {
+  return is_subtree(sizes.z2, homes);
+}
+
+// The same of a plan, whose groups may add node by node (legs.h).
+inline bool keeps_bits(const Plan& plan) {
+  const ZeroSizes& sizes = plan.options.zero.sizes;
+  const Legs legs = module_legs(plan, 0, sizes.z2);
+  return keeps_bits(sizes, plan.mesh.homes()) &&
+         (legs.across == 1 || is_subtree(legs.inside, sizes.z2));
+}
+
+// Whether the sum of a replica's own groups would be no part of the tree. Then
+// the groups of all replicas are added at once, each rank a share of what it
+// keeps, and those that keep the same hand their shares round: the bytes of one
+// sum after the other, but more of them between replicas.
+inline bool adds_replicas_at_once(const Plan& plan) {
+  const ZeroOptions& zero = plan.options.zero;
+  const auto [z1, z2, z3] = zero.sizes;
+  return plan.num_replicas() > 1 && zero.replica_sum == ReplicaSum::kScatter &&
+         !is_subtree(z1 / z2, plan.mesh.homes() / z2);
+}
+
+}  // namespace canzona
