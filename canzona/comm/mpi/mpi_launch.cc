@@ -14,12 +14,14 @@ struct Launcher {
   const char* rank;
   const char* size;
   const char* local;
+  const char* kill_timeout = nullptr;
+  int usual_kill_seconds = -1;
 };
 
 // PMIx tells no size; under Slurm, which speaks it, Slurm does.
 constexpr std::array<Launcher, 3> kLaunchers = {{
     {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-     "OMPI_COMM_WORLD_LOCAL_SIZE"},
+     "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_MCA_odls_base_sigkill_timeout", 1},
     {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"},
     {"PMIx", "PMIX_RANK", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE"},
 }};
@@ -38,6 +40,10 @@ std::optional<MpiLaunch> read(const Launcher& launcher,
     launch.num_ranks = number_of(variables, launcher.size);
   if (variables(launcher.local) != nullptr)
     launch.num_local = number_of(variables, launcher.local);
+  if (launcher.kill_timeout != nullptr)
+    launch.kill_seconds = variables(launcher.kill_timeout) == nullptr
+                              ? launcher.usual_kill_seconds
+                              : number_of(variables, launcher.kill_timeout);
   return launch;
 }
 
