@@ -87,6 +87,8 @@ class Bench:
                    "--set", f"rule.learning_rate={rate:g}",
                    "--set", f"batch.global={self.args.batch}", "--set",
                    f"batch.micro={self.args.batch // self.ranks(rule)}"]
+        # Runs of all lengths are measured on the same text.
+        command += ["--set", "eval.sequences=all"]
         command += RULES[rule][3]
         for setting in self.args.set:
             command += ["--set", setting]
@@ -99,7 +101,9 @@ class Bench:
                 summary = json.load(file)
         except (OSError, json.JSONDecodeError):
             return None
-        return summary if summary["steps"] == self.steps(rule) else None
+        is_whole = (summary["steps"] == self.steps(rule)
+                    and summary["eval_loss"] is not None)
+        return summary if is_whole else None
 
     def run(self, rule, rate, seed):
         found = self.result(rule, rate, seed)

@@ -30,6 +30,7 @@ constexpr auto kFlags = std::to_array<Flag>({
     {"--mesh", "mesh", "AXES"},
     {"--ranks", "ranks", "N"},
     {"--strategy", "plan.strategy", "NAME"},
+    {"--max-skipped", "max_skipped", "N"},
     {"--transport", "transport", "KIND"},
     {"--zero", "zero.sizes", "SIZES"},
     {"--zero-experts", "zero.experts", "SIZES"},

@@ -17,4 +17,8 @@ Environment read_environment();
 // Of this machine; "unknown" if it has none.
 std::string host_name();
 
+// Now: with fractions of a second, and as "2026-01-31T12:00:00Z".
+double seconds_since_1970();
+std::string utc_time();
+
 }  // namespace canzona::cli

@@ -6,14 +6,9 @@
 #include <vector>
 
 #include "canzona/base/error.h"
+#include "canzona/base/file_errors.h"
 
 namespace canzona::cli {
-
-// A result could not be written: a full disk, a broken device.
-class StorageError : public Error {
- public:
-  using Error::Error;
-};
 
 // A plan that breaks its promises. All violations, not the first.
 class ViolationsFound : public Error {

@@ -1,24 +1,45 @@
 #include "cli/interrupt.h"
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
 #include <csignal>
 
 namespace canzona::cli {
 namespace {
 
-std::atomic<bool> wish = false;
-static_assert(std::atomic<bool>::is_always_lock_free);
+std::atomic<int> wish = 0;
+static_assert(std::atomic<int>::is_always_lock_free);
 
-void remember(int signal) {
-  wish = true;
+// What a handler may look at: written before the handler is installed.
+std::array<char, 400> words;
+size_t num_words = 0;
+
+void remember_wish(int signal) {
+  const int code = errno;
+  wish = signal;
   std::signal(signal, SIG_DFL);
+  if (num_words > 0) (void)!::write(STDERR_FILENO, words.data(), num_words);
+  errno = code;
 }
 
 }  // namespace
 
-Interrupt::Interrupt() {
-  wish = false;
-  std::signal(SIGINT, remember);
-  std::signal(SIGTERM, remember);
+Interrupt::Interrupt(std::string_view says) {
+  wish = 0;
+  // "\r": behind a line of progress.
+  constexpr std::string_view kBegin = "\r", kEnd = "\n";
+  const std::string_view text =
+      says.substr(0, words.size() - kBegin.size() - kEnd.size());
+  auto end = words.begin();
+  if (!text.empty())
+    for (const std::string_view part : {kBegin, text, kEnd})
+      end = std::ranges::copy(part, end).out;
+  num_words = static_cast<size_t>(end - words.begin());
+  std::signal(SIGINT, remember_wish);
+  std::signal(SIGTERM, remember_wish);
 }
 
 Interrupt::~Interrupt() {
@@ -26,6 +47,6 @@ Interrupt::~Interrupt() {
   std::signal(SIGTERM, SIG_DFL);
 }
 
-const std::atomic<bool>& Interrupt::flag() const { return wish; }
+const std::atomic<int>& Interrupt::signal() const { return wish; }
 
 }  // namespace canzona::cli

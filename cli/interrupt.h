@@ -1,23 +1,26 @@
 // Ctrl-C as a wish: the first one is remembered, the second one ends the
 // process as ever.
 //
-//   Interrupt interrupt;
-//   while (!interrupt.flag()) step();
+//   Interrupt interrupt("ending after this step");
+//   while (interrupt.signal() == 0) step();
 #pragma once
 
 #include <atomic>
+#include <string_view>
 
 namespace canzona::cli {
 
 // One at a time. SIGINT and SIGTERM are as they were when it ends.
 class Interrupt {
  public:
-  Interrupt();
+  // `says`: a line for standard error when the first signal comes; "": none.
+  explicit Interrupt(std::string_view says = "");
   ~Interrupt();
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
 
-  const std::atomic<bool>& flag() const;
+  // The signal that came, 0 before.
+  const std::atomic<int>& signal() const;
 };
 
 }  // namespace canzona::cli

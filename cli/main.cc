@@ -17,9 +17,29 @@ enum ExitCode {
   kExitDone = 0,
   kExitFailed = 1,
   kExitUsage = 2,
+  kExitDataLost = 3,
   kExitPeerLost = 4,
+  kExitNumerical = 5,
   kExitStorage = 6,
+  kExitInterrupted = 130,  // as shells count signals: 128 and SIGINT
+  kExitTerminated = 143,   // 128 and SIGTERM
 };
+
+ExitCode exit_code_of(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::kDone:
+      return kExitDone;
+    case Outcome::kFailed:
+      return kExitFailed;
+    case Outcome::kDiverged:
+      return kExitNumerical;
+    case Outcome::kInterrupted:
+      return kExitInterrupted;
+    case Outcome::kTerminated:
+      return kExitTerminated;
+  }
+  return kExitFailed;
+}
 
 // Messages may quote files: nothing in them may reach the terminal as a
 // command.
@@ -38,7 +58,7 @@ void report(const Output& out, const std::string& message,
 template <class Work>
 int guarded(const Output& out, const Work& work) {
   try {
-    return work() == Outcome::kDone ? kExitDone : kExitFailed;
+    return exit_code_of(work());
   } catch (const ClosedPipe&) {
     return kExitDone;
   } catch (const ViolationsFound& found) {
@@ -50,9 +70,12 @@ int guarded(const Output& out, const Work& work) {
   } catch (const StorageError& error) {
     report(out, error.what());
     return kExitStorage;
+  } catch (const DataLost& error) {
+    report(out, error.what());
+    return kExitDataLost;
   } catch (const NumericalError& error) {
     report(out, error.what());
-    return kExitFailed;
+    return kExitNumerical;
   } catch (const PeerLost& error) {
     report(out, error.what());
     return kExitPeerLost;
@@ -86,5 +109,7 @@ int main(int argc, char** argv) {
   canzona::cli::begin_compute(argv);
   // A closed pipe shall be an error of write(), not the end of the process.
   std::signal(SIGPIPE, SIG_IGN);
+  // So shall a file that reaches the limit of its size.
+  std::signal(SIGXFSZ, SIG_IGN);
   return canzona::cli::end_compute(canzona::cli::run({argv + 1, argv + argc}));
 }

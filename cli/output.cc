@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <filesystem>
 #include <system_error>
 
 #include "canzona/base/files.h"
@@ -27,17 +26,6 @@ int write_all(int descriptor, std::string_view text) {
     text.remove_prefix(static_cast<size_t>(done));
   }
   return 0;
-}
-
-// True if the path itself is at fault, not the storage behind it.
-bool is_wrong_path(const std::string& path) {
-  std::error_code ignored;
-  const std::filesystem::path file(path);
-  const std::filesystem::path folder =
-      file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
-  return std::filesystem::is_directory(file, ignored) ||
-         !std::filesystem::is_directory(folder, ignored) ||
-         ::access(folder.c_str(), W_OK) != 0;
 }
 
 }  // namespace
@@ -87,12 +75,7 @@ void Output::error(std::string_view text,
 
 void Output::save(const std::string& path, std::string_view contents,
                   std::string_view what) const {
-  try {
-    write_file(path, contents);
-  } catch (const UsageError& error) {
-    if (is_wrong_path(path)) throw;
-    throw StorageError(error.what());
-  }
+  write_file(path, contents);
   note(cat("wrote ", what, " ", printable(path), " (",
            human_bytes(static_cast<int64_t>(contents.size())), ")"));
 }

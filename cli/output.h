@@ -31,6 +31,7 @@ class Output {
   // nothing elsewhere. Empty: the line is free again.
   void progress(std::string_view text) const;
   bool shows_progress() const { return stderr_is_terminal_ && !quiet_; }
+  bool is_quiet() const { return quiet_; }
 
   // "error: …" on standard error, with --quiet too, and the lines below it.
   void error(std::string_view text,

@@ -2,8 +2,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
-#include <ctime>
+#include <cctype>
 #include <filesystem>
 
 #include "canzona/base/error.h"
@@ -22,13 +23,27 @@ namespace fs = std::filesystem;
 constexpr std::array kFiles = {"metrics.jsonl", "summary.json", "report.html",
                                "model.safetensors", "config.json"};
 constexpr std::string_view kEvents = "events.out.tfevents.";
+constexpr const char* kLock = "canzona.lock";
 
-bool is_of_a_run(const std::string& name) {
-  return name.starts_with(kEvents) ||
+// "model.safetensors.4711.0.tmp" of a run that was killed while it wrote.
+bool is_left_behind(std::string_view name) {
+  constexpr std::string_view kEnd = ".tmp";
+  if (!name.ends_with(kEnd)) return false;
+  name.remove_suffix(kEnd.size());
+  return std::ranges::any_of(kFiles, [&](std::string_view file) {
+    return name.starts_with(file) &&
+           std::ranges::all_of(name.substr(file.size()), [](unsigned char c) {
+             return c == '.' || std::isdigit(c) != 0;
+           });
+  });
+}
+
+bool is_of_a_run(std::string_view name) {
+  return name.starts_with(kEvents) || is_left_behind(name) ||
          std::ranges::find(kFiles, name) != kFiles.end();
 }
 
-void prepare(const std::string& path, bool overwrite) {
+void make_run_folder(const std::string& path) {
   std::error_code error;
   fs::create_directories(path, error);
   if (!fs::is_directory(path))
@@ -36,18 +51,39 @@ void prepare(const std::string& path, bool overwrite) {
                          error ? error.message() : "it is no folder"));
   if (::access(path.c_str(), W_OK) != 0)
     throw UsageError(cat("--run ", quoted(path), ": cannot be written"));
+}
+
+FileLock lock_run_folder(const std::string& path) {
+  const std::string file = cat(path, "/", kLock);
+  std::optional<FileLock> lock = FileLock::take(
+      file, cat("process ", ::getpid(), " on ", host_name(), " since ",
+                utc_time()));
+  if (!lock)
+    throw UsageError(cat("--run ", quoted(path), " is in use by ",
+                         printable(FileLock::holder(file)),
+                         ", which is training into it; wait for it, end it, or "
+                         "choose another folder"));
+  return std::move(*lock);
+}
+
+void refuse_what_is_there(const std::string& path) {
   for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
     const std::string name = entry.path().filename().string();
-    if (!overwrite)
-      throw UsageError(cat("--run ", quoted(path), " is not empty: it holds ",
-                           quoted(name),
-                           "; choose another folder, or replace the run that "
-                           "is there with --overwrite"));
-    if (is_of_a_run(name)) fs::remove(entry.path());
+    if (name == kLock) continue;
+    throw UsageError(cat("--run ", quoted(path), " is not empty: it holds ",
+                         quoted(name),
+                         "; choose another folder, or replace the run that is "
+                         "there with --overwrite"));
   }
 }
 
-double seconds_since_1970() { return static_cast<double>(std::time(nullptr)); }
+void remove_former_run(const std::string& path) {
+  std::vector<fs::path> former;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path))
+    if (is_of_a_run(entry.path().filename().string()))
+      former.push_back(entry.path());
+  for (const fs::path& file : former) fs::remove(file);
+}
 
 HfNumbers hf_numbers(const DecoderConfig& decoder) {
   return {.architecture = decoder.architecture,
@@ -60,18 +96,56 @@ HfNumbers hf_numbers(const DecoderConfig& decoder) {
 
 }  // namespace
 
+void check_late_file(const std::string& file, const std::string& run_folder) {
+  const auto folder = [](const fs::path& path) {
+    return (path / "").lexically_normal();
+  };
+  // It is about to be made.
+  const bool inside =
+      !run_folder.empty() &&
+      folder(fs::path(file).parent_path()) == folder(run_folder);
+  if (!inside || fs::exists(run_folder)) check_writable(file);
+}
+
+std::string config_json_note(const TrainJob& job) {
+  if (job.settings.decoder.architecture.experts.shared == 0) return "";
+  return "model.safetensors comes without config.json: Qwen3-MoE has no shared "
+         "experts (model.shared_experts), and architectures that have them "
+         "compute something else";
+}
+
 RunFolder::RunFolder(const std::string& path, bool overwrite) : path_(path) {
-  prepare(path, overwrite);
+  make_run_folder(path);
+  lock_.emplace(lock_run_folder(path));
+  if (!overwrite) refuse_what_is_there(path);
+  remove_former_run(path);
   metrics_.open(path + "/metrics.jsonl");
+  const double now = seconds_since_1970();
   board_ = std::make_unique<TensorBoardWriter>(
-      events_path(path, std::time(nullptr), host_name()), seconds_since_1970());
+      events_path(path, static_cast<int64_t>(now), host_name()), now);
+}
+
+void RunFolder::write_summary(const RunSummary& summary) const {
+  write_file(path_ + "/summary.json", to_json(summary));
 }
 
 void RunFolder::add_step(const StepMetrics& metrics) {
   metrics_ << json_line(metrics) << '\n' << std::flush;
   if (!metrics_)
     throw StorageError(cat(path_, "/metrics.jsonl cannot be written"));
+  has_step_ = true;
   board_->add(metrics.step, seconds_since_1970(), scalars_of(metrics));
+}
+
+void RunFolder::add_evaluation(int64_t step, double loss) {
+  board_->add(step, seconds_since_1970(), evaluation_scalars(loss));
+  if (!has_step_) return;
+  // In one write over the last brace: a reader never sees less than before.
+  constexpr std::string_view kEndOfLine = "}\n";
+  metrics_.seekp(-std::ssize(kEndOfLine), std::ios::end);
+  metrics_ << evaluation_tail(loss) << '\n' << std::flush;
+  if (!metrics_)
+    throw StorageError(cat(path_, "/metrics.jsonl cannot be written"));
 }
 
 void RunFolder::add_tensor(const TrainJob& job, int32_t tensor,
@@ -82,13 +156,16 @@ void RunFolder::add_tensor(const TrainJob& job, int32_t tensor,
   weights_->add(tensor, whole);
 }
 
-void RunFolder::finish(const TrainJob& job, const RunSummary& summary) {
-  if (weights_ != nullptr) weights_->finish();
-  // Shared experts are not Qwen3's: such weights have no configuration there.
-  if (job.settings.decoder.architecture.experts.shared == 0)
+void RunFolder::finish_weights(const TrainJob& job) {
+  weights_->finish();
+  weights_.reset();
+  if (config_json_note(job).empty())
     write_file(path_ + "/config.json",
                hf_config(hf_numbers(job.settings.decoder)));
-  write_file(path_ + "/summary.json", to_json(summary));
+}
+
+void RunFolder::finish(const RunSummary& summary) {
+  write_summary(summary);
   metrics_.close();
   const std::vector<TrainingRun> runs = read_runs({path_});
   write_file(report_path(), run_report({runs, 0}));

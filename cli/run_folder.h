@@ -1,19 +1,23 @@
-// What a run leaves in its folder: metrics while it goes on, weights, summary
-// and report at its end. docs/runs.md lists the files.
+// What a run leaves in its folder: a summary of what is running when it begins,
+// metrics while it goes on, weights as soon as they are whole, summary and
+// report at its end. docs/runs.md lists the files.
 //
 //   RunFolder folder("runs/one", overwrite);
-//   folder.add_step(metrics);
-//   folder.begin_weights(job) … folder.add_tensor(t, whole) …
+//   folder.write_summary(summary);
+//   folder.add_step(metrics) …
+//   folder.add_tensor(job, t, whole) … folder.finish_weights(job);
 //   folder.finish(summary);
 //
-// One thread at a time.
+// The folder is locked while this lives. One thread at a time.
 #pragma once
 
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
+#include "canzona/base/file_lock.h"
 #include "canzona/checkpoint/hf_weights.h"
 #include "canzona/trace/run_summary.h"
 #include "canzona/trace/step_metrics.h"
@@ -25,24 +29,39 @@ namespace canzona::cli {
 class RunFolder {
  public:
   // Makes the folder. UsageError if it holds anything and may not be
-  // overwritten; else only files of a former run are removed.
+  // overwritten, and if a run that is going on writes to it; else only files of
+  // a former run are removed.
   RunFolder(const std::string& path, bool overwrite);
 
   const std::string& path() const { return path_; }
   std::string report_path() const { return path_ + "/report.html"; }
 
+  void write_summary(const RunSummary& summary) const;
   void add_step(const StepMetrics& metrics);
+  // Of the step that was added last; none: only the summary tells of it.
+  void add_evaluation(int64_t step, double loss);
   // Tensors in the model's order; the job outlives this.
   void add_tensor(const TrainJob& job, int32_t tensor,
                   std::span<const float> whole);
-  // Weights, summary and report.
-  void finish(const TrainJob& job, const RunSummary& summary);
+  // On disk, under their name, with config.json where there is one.
+  void finish_weights(const TrainJob& job);
+  // Summary and report.
+  void finish(const RunSummary& summary);
 
  private:
   std::string path_;
+  std::optional<FileLock> lock_;
   std::ofstream metrics_;
+  bool has_step_ = false;
   std::unique_ptr<TensorBoardWriter> board_;
   std::unique_ptr<WeightFile> weights_;
 };
+
+// UsageError if a file that is written at the end, beside the run's or in its
+// folder, could not be: before anything of a former run is touched.
+void check_late_file(const std::string& file, const std::string& run_folder);
+
+// Why weights of this job have no config.json; "" if they have one.
+std::string config_json_note(const TrainJob& job);
 
 }  // namespace canzona::cli

@@ -1,4 +1,6 @@
 // `canzona train`: a language model, trained on several ranks.
+#include <csignal>
+
 #include "canzona/base/text.h"
 #include "canzona/comm/mpi/mpi_launch.h"
 #include "canzona/data/batches.h"
@@ -28,7 +30,11 @@ constexpr const char* kExamples =
   canzona report runs/one runs/soap --html compare.html
 
 Data is a text file, a folder of text files, Megatron's .bin/.idx, llm.c's .bin, or
-"synthetic". The last 5 % are held out for evaluation. Ctrl-C ends after the step.
+"synthetic". The last 5 % are held out for evaluation.
+
+Ctrl-C (or SIGTERM) ends the run after its step with weights, summary and report, and a last
+evaluation at once; the exit status is then 130 (or 143). A second one ends the process.
+Steps whose gradient is not finite change nothing; ten in a row end the run with exit status 5.
 
 A mesh is dp=D,tp=T,pp=P,ep=E; it has as many ranks as --ranks says. The run does not
 depend on it but for the last digits; with one mesh, no strategy changes a bit.
@@ -41,42 +47,81 @@ struct Arguments {
   bool dry_run = false;
   bool overwrite = false;
   bool json = false;
+  bool mfu = false;
   std::string deadline;
   std::string trace;
+};
+
+// A run with what it began with, and where it tells of itself.
+struct Telling {
+  const TrainConfig& config;
+  const TrainJob& job;
+  const RunSummary& begun;
+  bool json;
+  RunFolder* folder;  // null: none is asked for
+  const Output& out;
 };
 
 // Tells the user and the folder, if there is one, what rank 0 sees.
 class Narrator : public TrainObserver {
  public:
-  Narrator(const TrainJob& job, int64_t every, bool json, RunFolder* folder,
-           const Output& out)
-      : job_(job), every_(every), json_(json), folder_(folder), out_(out) {}
+  explicit Narrator(const Telling& telling)
+      : telling_(telling), out_(telling.out), folder_(telling.folder) {}
 
   void on_step(const StepMetrics& metrics) override {
-    const int64_t steps = job_.settings.steps;
+    const int64_t steps = telling_.job.settings.steps;
     if (folder_ != nullptr) folder_->add_step(metrics);
     if (out_.shows_progress())
       out_.progress(
           progress_line({metrics.step, steps, metrics.seconds, metrics.loss}));
-    const bool due = metrics.step == 1 || metrics.step % every_ == 0;
-    if (!due && metrics.step != steps && !metrics.eval_loss) return;
-    if (out_.shows_progress()) out_.progress("");
-    if (json_)
-      out_.note(step_line(metrics, steps));
-    else
-      out_.result(step_line(metrics, steps, out_.ink()) + "\n");
+    const bool due =
+        metrics.step == 1 || metrics.step % telling_.config.log.every == 0;
+    if (!due && metrics.step != steps && !metrics.skipped) return;
+    say([&](const Ink& ink) { return step_line(metrics, steps, ink); });
+  }
+  void on_evaluating(int64_t done, int64_t all) override {
+    if (out_.shows_progress())
+      out_.progress(
+          cat("evaluating: ", done, " of ", all, " held-out sequences"));
+  }
+  void on_evaluation(int64_t step, double loss) override {
+    if (folder_ != nullptr) folder_->add_evaluation(step, loss);
+    say([&](const Ink& ink) {
+      return evaluation_line(step, loss, telling_.job.settings.steps, ink);
+    });
   }
   void on_tensor(int32_t tensor, std::span<const float> whole) override {
-    if (folder_ != nullptr) folder_->add_tensor(job_, tensor, whole);
+    if (folder_ != nullptr) folder_->add_tensor(telling_.job, tensor, whole);
+  }
+  void on_weights() override {
+    if (folder_ != nullptr) folder_->finish_weights(telling_.job);
+  }
+  void on_result(const TrainResult& so_far) override {
+    if (folder_ == nullptr) return;
+    folder_->write_summary(with_result(telling_.begun, telling_.job, so_far));
+    out_.progress("");
+    out_.note(cat("wrote ", folder_->path(), "/model.safetensors"));
   }
 
  private:
-  const TrainJob& job_;
-  int64_t every_;
-  bool json_;
-  RunFolder* folder_;
+  // A line of text; to standard error where standard output is for JSON.
+  template <class Line>
+  void say(const Line& line) const {
+    if (out_.shows_progress()) out_.progress("");
+    if (telling_.json)
+      out_.note(line(Ink()));
+    else
+      out_.result(line(out_.ink()) + "\n");
+  }
+
+  const Telling& telling_;
   const Output& out_;
+  RunFolder* folder_;
 };
+
+// Seconds in which a step of a small model ends.
+constexpr int kEnough = 10;
+constexpr const char* kMoreTime = "mpirun --mca odls_base_sigkill_timeout 60";
 
 std::string head_line(const TrainConfig& config, const TrainJob& job,
                       const std::string& data, const std::string& transport) {
@@ -144,44 +189,86 @@ TrainResult train_on(Ranks& ranks, const TrainJob& job, const Data& data,
   return result;
 }
 
-void tell_end(const RunSummary& summary, RunFolder* folder, const TrainJob& job,
-              bool json, const Output& out) {
+void tell_end(const RunSummary& summary, const Telling& telling) {
+  const Output& out = telling.out;
+  RunFolder* folder = telling.folder;
   out.progress("");
-  if (folder != nullptr) folder->finish(job, summary);
-  if (json)
+  if (folder != nullptr) folder->finish(summary);
+  if (telling.json)
     out.result(to_json(summary));
   else
     out.result(
         closing_lines(summary, folder != nullptr ? folder->report_path() : ""));
+  if (summary.state == "diverged")
+    out.error(
+        cat("the run diverged: step ", summary.steps, " was skipped like the ",
+            telling.config.max_skipped - 1, " before it: ",
+            nonfinite_text(summary.nonfinite_tensor, summary.nonfinite_rank),
+            "; try a lower rule.learning_rate or adamw.learning_rate, a longer "
+            "schedule.warmup, or a clip (--max-skipped 0 never ends a run)"));
 }
 
+// What the user should know before the first step.
+void tell_begin(const Telling& telling, const std::string& data,
+                const std::string& transport) {
+  const Output& out = telling.out;
+  if (telling.job.ranking)
+    out.note(zero_ranking_text(*telling.job.ranking, Ink()));
+  out.note(head_line(telling.config, telling.job, data, transport));
+  if (telling.folder == nullptr) return;
+  for (const std::string& note : telling.begun.notes)
+    out.note(cat("note: ", note));
+  const std::optional<MpiLaunch> launch = find_mpi_launch();
+  if (launch && launch->kill_seconds >= 0 && launch->kill_seconds < kEnough)
+    out.note(cat("note: when it is ended, mpirun kills its ranks after ",
+                 launch->kill_seconds,
+                 " s, in which a step has to end and weights to be written; ",
+                 kMoreTime, " gives them a minute"));
+}
+
+// For standard error when the first signal comes; nothing with --quiet.
+std::string on_signal(const Ranks& ranks, const Output& out) {
+  if (!ranks.speaks() || out.is_quiet()) return "";
+  return "ending after this step, with weights and summary; once more ends at "
+         "once";
+}
+
+Outcome outcome_of(const TrainResult& result) {
+  if (result.diverged) return Outcome::kDiverged;
+  if (result.stop == SIGINT) return Outcome::kInterrupted;
+  return result.stop != 0 ? Outcome::kTerminated : Outcome::kDone;
+}
+
+// Weights are in place when train_on() returns. What can fail comes after the
+// summary, and other ranks are waited for last.
 Outcome run_job(const Arguments& a, const TrainConfig& config, TrainJob& job,
                 Ranks& ranks, const Output& out) {
   require_memory(job, ranks.num_here());
   const Data data(config);
+  const std::string trace_path =
+      a.trace.empty() ? "" : ranks.file_name(a.trace);
+  if (!trace_path.empty()) check_late_file(trace_path, config.run);
   std::unique_ptr<RunFolder> folder;
   if (ranks.speaks() && !config.run.empty())
     folder = std::make_unique<RunFolder>(config.run, a.overwrite);
-  std::unique_ptr<Trace> trace;
-  if (!a.trace.empty()) trace = std::make_unique<Trace>();
-  job.settings.runtime.trace = trace.get();
-  const Interrupt interrupt;
-  job.settings.stop = &interrupt.flag();
+  Trace trace;
+  if (!trace_path.empty()) job.settings.runtime.trace = &trace;
+  const Interrupt interrupt(on_signal(ranks, out));
+  job.settings.stop = &interrupt.signal();
 
-  if (ranks.speaks() && job.ranking)
-    out.note(zero_ranking_text(*job.ranking, Ink()));
+  RunSummary begun;
   if (ranks.speaks())
-    out.note(
-        head_line(config, job, data.tokens->describe(), ranks.transport()));
-  Narrator narrator(job, config.log.every, a.json, folder.get(), out);
+    begun = describe_run(config, job, *data.tokens, ranks.transport());
+  const Telling telling{config, job, begun, a.json, folder.get(), out};
+  if (folder != nullptr) folder->write_summary(begun);
+  if (ranks.speaks())
+    tell_begin(telling, data.tokens->describe(), ranks.transport());
+  Narrator narrator(telling);
   const TrainResult result = train_on(ranks, job, data, narrator);
-  if (trace != nullptr)
-    save_trace(out, ranks.file_name(a.trace), *trace);
+  if (ranks.speaks()) tell_end(with_result(begun, job, result), telling);
+  if (!trace_path.empty()) save_trace(out, trace_path, trace);
   ranks.finish();
-  if (ranks.speaks())
-    tell_end(summarize(config, job, result, *data.tokens, ranks.transport()),
-             folder.get(), job, a.json, out);
-  return Outcome::kDone;
+  return outcome_of(result);
 }
 
 Outcome run(const Arguments& a, const Output& out) {
@@ -197,6 +284,7 @@ Outcome run(const Arguments& a, const Output& out) {
   TrainJob job = make_job(config, mesh, limits);
   if (!a.dry_run) {
     if (ranks == nullptr) ranks = make_ranks(rank_options(a, config, mesh));
+    if (a.mfu && !limits) set_product_rate(measure_product_rate_on(*ranks), job);
     return run_job(a, config, job, *ranks, out);
   }
   if (ranks != nullptr) ranks->finish();
@@ -226,6 +314,9 @@ Verb add_train(CLI::App& root) {
        "replace the run that the folder of --run holds");
   flag("--json", arguments->json,
        "print the summary as one JSON object; steps go to standard error");
+  flag("--mfu", arguments->mfu,
+       "measure first how fast the ranks multiply, and tell which share of it "
+       "the model's flops are (--zero auto measures it, too)");
   text("--deadline", arguments->deadline, "TIME",
        "of every collective; past it, exit status 4 [10min]");
   text("--trace", arguments->trace, "FILE",

@@ -6,6 +6,7 @@
 #include "canzona/base/text.h"
 #include "canzona/measure/machine.h"
 #include "canzona/report/zero_bytes.h"
+#include "canzona/sim/compute_seconds.h"
 #include "canzona/train/decoder_of.h"
 #include "canzona/train/schedule.h"
 
@@ -44,7 +45,8 @@ TrainSettings settings_of(const TrainConfig& config) {
   settings.adamw_learning_rate = rate_of(config, config.adamw.learning_rate);
   settings.clip_norm = config.clip;
   settings.eval_every = config.eval.every;
-  settings.eval_sequences = config.eval.sequences;
+  settings.eval_sequences = eval_sequences_of(config);
+  settings.max_skipped = config.max_skipped;
   settings.runtime.adamw = adamw_options_of(config);
   settings.runtime.groups = groups_of(config);
   settings.runtime.wire =
@@ -52,6 +54,21 @@ TrainSettings settings_of(const TrainConfig& config) {
   settings.runtime.overlap = parse_overlap(config.zero.overlap);
   settings.reuse = config.zero.reuse;
   return settings;
+}
+
+// Forward and backward; recomputation is work, but not the model's.
+double flops_per_token(const TrainJob& job) {
+  const DecoderConfig& decoder = job.settings.decoder;
+  double flops = 0;
+  for (const PassSeconds& pass : compute_seconds(
+           job.plan.model, {.tokens = 1,
+                            .length = decoder.length,
+                            .width = decoder.architecture.heads *
+                                     decoder.architecture.head_dim,
+                            .flops_per_second = 1,
+                            .experts_per_token = decoder.experts_per_token}))
+    flops += pass.forward + pass.backward;
+  return flops;
 }
 
 }  // namespace
@@ -97,7 +114,14 @@ TrainJob make_job(const TrainConfig& config, const Mesh& mesh,
   job.ranking = std::move(made.ranking);
   job.ranks = predict(job.plan);
   job.activations = training_memory(job.settings, job.plan);
+  job.settings.flops_per_token = flops_per_token(job);
+  if (limits) set_product_rate(limits->flops.together, job);
   return job;
+}
+
+void set_product_rate(double flops_per_second_of_a_rank, TrainJob& job) {
+  job.settings.product_flops_per_second =
+      flops_per_second_of_a_rank * job.plan.mesh.world();
 }
 
 void require_memory(const TrainJob& job, int64_t ranks_here) {

@@ -40,6 +40,9 @@ struct TrainJob {
 TrainJob make_job(const TrainConfig& config, const Mesh& mesh,
                   const std::optional<MachineLimits>& limits = {});
 
+// What the MFU is measured by: products in fp32 of one rank while all compute.
+void set_product_rate(double flops_per_second_of_a_rank, TrainJob& job);
+
 // UsageError if the ranks of this machine would need more memory than it has
 // free, before anything is allocated.
 void require_memory(const TrainJob& job, int64_t ranks_here);

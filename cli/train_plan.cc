@@ -106,6 +106,20 @@ void require_sound(const Plan& plan) {
     throw ViolationsFound("the plan fails validation", std::move(violations));
 }
 
+// What `measure` gives on every rank.
+template <class Measure>
+auto measured_on(Ranks& ranks, const Measure& measure) {
+  decltype(measure(std::declval<Communicator&>(),
+                   std::declval<Engine&>())) found{};
+  ranks.runner()({}, [&](Communicator& world) {
+    const auto engine = make_cpu_engine();
+    const auto own = measure(world, *engine);
+    // The same on all ranks; of those in this process one is enough.
+    if (world.rank() == 0 || ranks.transport() != "thread") found = own;
+  });
+  return found;
+}
+
 }  // namespace
 
 Link link_of(const TrainConfig& config) {
@@ -123,14 +137,15 @@ int32_t ranks_per_node_of(const TrainConfig& config) {
 }
 
 MachineLimits measure_limits_on(Ranks& ranks) {
-  MachineLimits limits;
-  ranks.runner()({}, [&](Communicator& world) {
-    const auto engine = make_cpu_engine();
-    const MachineLimits own = measure_limits(world, *engine);
-    // The same on all ranks; of those in this process one is enough.
-    if (world.rank() == 0 || ranks.transport() != "thread") limits = own;
+  return measured_on(ranks, [](Communicator& world, Engine& engine) {
+    return measure_limits(world, engine);
   });
-  return limits;
+}
+
+double measure_product_rate_on(Ranks& ranks) {
+  return measured_on(ranks, [](Communicator& world, Engine& engine) {
+    return measure_shared_flops(world, engine).together;
+  });
 }
 
 TrainPlan plan_training(const TrainConfig& config,

@@ -31,6 +31,8 @@ TrainPlan plan_training(const TrainConfig& config,
 
 // What ranks reach here while all of them compute. All processes call it.
 MachineLimits measure_limits_on(Ranks& ranks);
+// The first of them alone: flops in a second of one rank while all multiply.
+double measure_product_rate_on(Ranks& ranks);
 
 // The links to be modelled; none: as fast as memory.
 Link link_of(const TrainConfig& config);

@@ -1,14 +1,19 @@
 #include "cli/train_summary.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "canzona/base/text.h"
 #include "canzona/measure/machine.h"
 #include "canzona/report/audit_view.h"
+#include "canzona/report/numbers.h"
 #include "canzona/report/terminal_table.h"
+#include "canzona/report/train_lines.h"
 #include "cli/environment.h"
+#include "cli/run_folder.h"
 #include "cli/version.h"
 
 namespace canzona::cli {
@@ -143,21 +148,16 @@ std::string dry_run_json(const TrainConfig& config, const TrainJob& job) {
   return out.end_object().take() + "\n";
 }
 
-RunSummary summarize(const TrainConfig& config, const TrainJob& job,
-                     const TrainResult& result, const TokenSource& tokens,
-                     const std::string& transport) {
+RunSummary describe_run(const TrainConfig& config, const TrainJob& job,
+                        const TokenSource& tokens,
+                        const std::string& transport) {
   RunSummary summary;
-  summary.steps = result.steps;
-  summary.tokens = result.tokens;
-  summary.seconds = result.seconds;
-  summary.final_loss = result.final_loss;
-  summary.eval_loss = result.eval_loss;
-  summary.digest = result.digest;
-  summary.state_digest = result.state_digest;
+  summary.state = "running";
+  summary.pid = ::getpid();
+  summary.started = utc_time();
   JsonWriter writer;
   write_config(writer, config);
   summary.config = parse_json(writer.text(), {.what = "the configuration"});
-  summary.interrupted = result.stopped;
   summary.model = config.preset;
   summary.parameters = job.num_parameters();
   summary.mesh = to_string(job.plan.mesh);
@@ -169,21 +169,82 @@ RunSummary summarize(const TrainConfig& config, const TrainJob& job,
   summary.zero = to_string(job.plan.options.zero.sizes);
   summary.overlap = to_string(job.settings.runtime.overlap);
   summary.predicted_step_seconds = job.step_seconds();
+  summary.flops_per_token = job.settings.flops_per_token;
+  summary.product_flops_per_second = job.settings.product_flops_per_second;
   summary.data = tokens.describe();
   summary.data_digest = tokens.digest();
   summary.environment = environment();
+  if (const std::string note = config_json_note(job); !note.empty())
+    summary.notes.push_back(note);
+  return summary;
+}
+
+RunSummary with_result(RunSummary summary, const TrainJob& job,
+                       const TrainResult& result) {
+  summary.state = result.diverged    ? "diverged"
+                  : result.stop != 0 ? "stopped"
+                                     : "finished";
+  summary.interrupted = result.stopped || result.diverged;
+  summary.steps = result.steps;
+  summary.tokens = result.tokens;
+  summary.seconds = result.seconds;
+  summary.final_loss = result.final_loss;
+  summary.eval_loss = result.eval_loss;
+  summary.eval_sequences = result.eval_sequences;
+  summary.skipped_steps = result.skipped_steps;
+  summary.nonfinite_tensor = result.nonfinite_tensor;
+  summary.nonfinite_rank = result.nonfinite_rank;
+  summary.digest = result.digest;
+  summary.state_digest = result.state_digest;
   summary.per_rank = rank_summaries(job, result);
   return summary;
 }
 
+namespace {
+
+std::string losses_text(const RunSummary& summary) {
+  if (summary.steps == 0 && std::isnan(summary.eval_loss))
+    return "no loss was measured";
+  std::string text = summary.steps == 0
+                         ? std::string("no step was made")
+                         : fmt::format("loss {:.4f}", summary.final_loss);
+  if (std::isnan(summary.eval_loss)) return text + ", not evaluated at the end";
+  return text + fmt::format(
+                    ", evaluation loss {:.4f} (perplexity {}, {} sequences)",
+                    summary.eval_loss, perplexity_text(summary.eval_loss),
+                    summary.eval_sequences);
+}
+
+std::string speed_text(const RunSummary& summary) {
+  if (summary.steps == 0) return "";
+  std::string text = cat(human_count(summary.tokens_per_second()), " tokens/s");
+  if (std::isnan(summary.mfu()))
+    return text + "; MFU not known: --mfu measures how fast products are\n";
+  return text + fmt::format("; MFU {:.1f} % of {}/s, measured in fp32 products "
+                            "of all ranks\n",
+                            100 * summary.mfu(),
+                            flops_text(summary.product_flops_per_second));
+}
+
+std::string skipped_text(const RunSummary& summary) {
+  if (summary.skipped_steps == 0) return "";
+  return cat(summary.skipped_steps, " of ", summary.steps,
+             " steps were skipped and changed nothing; in the last of them ",
+             nonfinite_text(summary.nonfinite_tensor, summary.nonfinite_rank),
+             "\n");
+}
+
+}  // namespace
+
 std::string closing_lines(const RunSummary& summary,
                           const std::string& report) {
-  std::string text = fmt::format(
-      "{} steps, {} tokens in {}: loss {:.4f}, evaluation loss {:.4f}\n"
-      "digest {}\n",
-      summary.steps, summary.tokens, human_seconds(summary.seconds),
-      summary.final_loss, summary.eval_loss, summary.digest);
-  if (summary.interrupted) text = "ended early, as asked: " + text;
+  std::string text =
+      cat(summary.steps, " steps, ", summary.tokens, " tokens in ",
+          human_seconds(summary.seconds), ": ", losses_text(summary), "\n",
+          speed_text(summary), skipped_text(summary), "digest ",
+          summary.digest, "\n");
+  if (summary.state == "stopped") text = "ended early, as asked: " + text;
+  if (summary.state == "diverged") text = "ended, diverged: " + text;
   if (!report.empty()) text += cat("report: ", report, "\n");
   return text;
 }

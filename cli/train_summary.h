@@ -18,9 +18,13 @@ std::string zero_line(const TrainJob& job);
 std::string memory_table(const TrainJob& job, const Ink& ink);
 std::string dry_run_json(const TrainConfig& config, const TrainJob& job);
 
-RunSummary summarize(const TrainConfig& config, const TrainJob& job,
-                     const TrainResult& result, const TokenSource& tokens,
-                     const std::string& transport);
+// What is going to run: everything but the result, in the state "running".
+RunSummary describe_run(const TrainConfig& config, const TrainJob& job,
+                        const TokenSource& tokens,
+                        const std::string& transport);
+// The same with the result, in the state that the run ended in.
+RunSummary with_result(RunSummary summary, const TrainJob& job,
+                       const TrainResult& result);
 
 // `report`: where it lies, "" if there is none.
 std::string closing_lines(const RunSummary& summary, const std::string& report);

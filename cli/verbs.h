@@ -11,7 +11,9 @@
 namespace canzona::cli {
 
 // kFailed: the answer is "no" (a plan that is not sound), and was printed.
-enum class Outcome { kDone, kFailed };
+// kDiverged: so are numbers that are not finite. kInterrupted, kTerminated: the
+// user, or the system, asked for the end, and it was an orderly one.
+enum class Outcome { kDone, kFailed, kDiverged, kInterrupted, kTerminated };
 
 struct Verb {
   CLI::App* app = nullptr;  // owned by the root

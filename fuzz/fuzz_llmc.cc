@@ -1,4 +1,5 @@
 // llm.c's files: refused with a UsageError, or every token can be read.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -9,8 +10,14 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
-    const canzona::PackedTokens tokens =
-        canzona::llmc_tokens(std::as_bytes(std::span(data, size)), "x.bin");
+    const auto bytes = std::as_bytes(std::span(data, size));
+    const canzona::PackedRegion found = canzona::llmc_tokens(
+        bytes.first(std::min(size, canzona::kLlmcHeaderBytes)),
+        static_cast<int64_t>(size), "x.bin");
+    const canzona::PackedTokens tokens{
+        bytes.subspan(static_cast<size_t>(found.begin),
+                      static_cast<size_t>(found.bytes)),
+        found.type};
     std::vector<int32_t> all(static_cast<size_t>(tokens.size()));
     tokens.read(0, all, {"x.bin", 50257});
   } catch (const canzona::UsageError&) {

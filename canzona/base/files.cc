@@ -15,6 +15,7 @@
 
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
+#include "canzona/base/file_errors.h"
 #include "canzona/base/text.h"
 
 namespace canzona {
@@ -32,6 +33,7 @@ class Descriptor {
 
   bool is_open() const { return fd_ >= 0; }
   int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
   // Some file systems report a failed write only here.
   bool close() { return ::close(std::exchange(fd_, -1)) == 0; }
 
@@ -43,6 +45,23 @@ class Descriptor {
 [[noreturn]] void fail(const std::string& operation) {
   const int code = errno;
   throw UsageError(cat(operation, ": ", std::generic_category().message(code)));
+}
+
+// Of writing: a path that cannot be right is the caller's, the rest is the
+// storage behind it.
+[[noreturn]] void fail_to_write(const std::string& operation) {
+  switch (const int code = errno; code) {
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+    case EIO:
+    case EMFILE:
+    case ENFILE:
+      throw StorageError(
+          cat(operation, ": ", std::generic_category().message(code)));
+    default:
+      fail(operation);
+  }
 }
 
 std::string reading(const std::string& path, std::string_view what) {
@@ -109,7 +128,7 @@ void write_all(const Descriptor& file, std::string_view contents,
   while (!contents.empty()) {
     const ssize_t done = ::write(file.get(), contents.data(), contents.size());
     if (done < 0 && errno == EINTR) continue;
-    if (done < 0) fail(operation);
+    if (done < 0) fail_to_write(operation);
     contents.remove_prefix(static_cast<size_t>(done));
   }
 }
@@ -119,6 +138,36 @@ std::string resolved(const std::string& path) {
   const std::unique_ptr<char, decltype(&std::free)> real(
       ::realpath(path.c_str(), nullptr), &std::free);
   return real ? std::string(real.get()) : path;
+}
+
+// A name is in its folder for good when the folder is on disk. Some file
+// systems cannot be asked for that: best effort.
+void sync_folder_of(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "."
+                             : slash == 0               ? "/"
+                                          : path.substr(0, slash);
+  const Descriptor open = open_descriptor(folder, O_RDONLY | O_DIRECTORY);
+  if (open.is_open()) (void)!::fsync(open.get());
+}
+
+// Not made yet by us, nor left behind by a process of the same number: in
+// containers it is always the same. Processes differ in their number, threads
+// and calls in the counter.
+struct FreshFile {
+  std::string path;
+  Descriptor descriptor;
+};
+FreshFile make_beside(const std::string& target, const std::string& operation) {
+  static std::atomic<unsigned> counter{0};
+  constexpr int kMaxLeftBehind = 100'000;
+  for (int i = 0; i < kMaxLeftBehind; ++i) {
+    std::string path = cat(target, ".", ::getpid(), ".", counter++, ".tmp");
+    Descriptor file = open_descriptor(path, O_WRONLY | O_CREAT | O_EXCL);
+    if (file.is_open()) return {std::move(path), std::move(file)};
+    if (errno != EEXIST) fail_to_write(operation);
+  }
+  fail_to_write(operation);
 }
 
 }  // namespace
@@ -147,46 +196,75 @@ int64_t file_size(const std::string& path, std::string_view what) {
   return open_regular(path, what).size;
 }
 
+FileReader::FileReader(const std::string& path, std::string_view what)
+    : path_(path) {
+  OpenFile file = open_regular(path, what);
+  size_ = file.size;
+  fd_ = file.descriptor.release();
+}
+
+FileReader::~FileReader() { ::close(fd_); }
+
+void FileReader::read(int64_t offset, std::span<std::byte> to) const {
+  const auto count = static_cast<int64_t>(to.size());
+  CANZONA_CHECK(offset >= 0 && count <= size_ && offset <= size_ - count,
+                "bytes ", offset, " + ", count, " of ", size_, " of ",
+                quoted(path_));
+  while (!to.empty()) {
+    const ssize_t got = ::pread(fd_, to.data(), to.size(), offset);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) lose(got < 0 ? errno : 0);
+    to = to.subspan(static_cast<size_t>(got));
+    offset += got;
+  }
+}
+
+void FileReader::lose(int code) const {
+  if (code != 0)
+    throw DataLost(cat(quoted(path_), " can no longer be read: ",
+                       std::generic_category().message(code)));
+  struct stat status {};
+  const bool known = ::fstat(fd_, &status) == 0;
+  throw DataLost(cat(quoted(path_), ": expected ", size_,
+                     " bytes as when it was opened, found ",
+                     known ? int64_t{status.st_size} : int64_t{0},
+                     ": it was cut short while it was in use"));
+}
+
 // Beside its final place; removed unless it was renamed.
 class FileWriter::TemporaryFile {
  public:
   explicit TemporaryFile(const std::string& path)
       : operation_(writing(path)),
         target_(resolved(path)),
-        path_(free_path(target_)),
-        file_(open_descriptor(path_, O_WRONLY | O_CREAT | O_EXCL)) {
-    if (!file_.is_open()) fail(operation_);
+        file_(make_beside(target_, operation_)) {
     struct stat old {};
     // Best effort: a new file with default rights is better than none.
     if (::stat(target_.c_str(), &old) == 0)
-      (void)!::fchmod(file_.get(), old.st_mode & 07777);
+      (void)!::fchmod(file_.descriptor.get(), old.st_mode & 07777);
   }
   TemporaryFile(const TemporaryFile&) = delete;
   TemporaryFile& operator=(const TemporaryFile&) = delete;
   ~TemporaryFile() {
-    if (!renamed_) ::unlink(path_.c_str());
+    if (!renamed_) ::unlink(file_.path.c_str());
   }
 
-  void write(std::string_view bytes) { write_all(file_, bytes, operation_); }
+  void write(std::string_view bytes) {
+    write_all(file_.descriptor, bytes, operation_);
+  }
 
   void put_in_place() {
-    if (::fsync(file_.get()) != 0) fail(operation_);
-    if (!file_.close()) fail(operation_);
-    renamed_ = ::rename(path_.c_str(), target_.c_str()) == 0;
-    if (!renamed_) fail(operation_);
+    if (::fsync(file_.descriptor.get()) != 0) fail_to_write(operation_);
+    if (!file_.descriptor.close()) fail_to_write(operation_);
+    renamed_ = ::rename(file_.path.c_str(), target_.c_str()) == 0;
+    if (!renamed_) fail_to_write(operation_);
+    sync_folder_of(target_);
   }
 
  private:
-  // Processes differ in their number, threads and calls in the counter.
-  static std::string free_path(const std::string& target) {
-    static std::atomic<unsigned> counter{0};
-    return cat(target, ".", ::getpid(), ".", counter++, ".tmp");
-  }
-
   std::string operation_;
   std::string target_;
-  std::string path_;
-  Descriptor file_;
+  FreshFile file_;
   bool renamed_ = false;
 };
 
@@ -216,20 +294,38 @@ void FileWriter::finish() {
   file_.reset();
 }
 
+namespace {
+
+// Renaming onto a device such as /dev/stdout would replace the device.
+bool is_device(const std::string& path) {
+  struct stat old {};
+  return ::stat(path.c_str(), &old) == 0 && !S_ISREG(old.st_mode) &&
+         !S_ISDIR(old.st_mode);
+}
+
+Descriptor open_device(const std::string& path) {
+  Descriptor device = open_descriptor(path, O_WRONLY);
+  if (!device.is_open()) fail_to_write(writing(path));
+  return device;
+}
+
+}  // namespace
+
 void write_file(const std::string& path, std::string_view contents) {
   refuse_nul(path, writing(path));
-  struct stat old {};
-  const bool exists = ::stat(path.c_str(), &old) == 0;
-  // Renaming onto a device such as /dev/stdout would replace the device.
-  if (exists && !S_ISREG(old.st_mode) && !S_ISDIR(old.st_mode)) {
-    const Descriptor device = open_descriptor(path, O_WRONLY);
-    if (!device.is_open()) fail(writing(path));
-    write_all(device, contents, writing(path));
+  if (is_device(path)) {
+    write_all(open_device(path), contents, writing(path));
     return;
   }
   FileWriter file(path);
   file.write(contents);
   file.finish();
+}
+
+void check_writable(const std::string& path) {
+  refuse_nul(path, writing(path));
+  if (is_device(path)) return;
+  const FileWriter attempt(path);
 }
 
 }  // namespace canzona

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -11,8 +12,17 @@
 #include <fstream>
 
 #include "canzona/base/error.h"
+#include "canzona/base/file_errors.h"
 #include "canzona/base/test_folder.h"
 #include "canzona/base/text.h"
+
+// Every fsync of this program passes here: how often folders were synchronized.
+static int synced_folders = 0;
+extern "C" int fsync(int fd) {
+  struct stat status {};
+  if (::fstat(fd, &status) == 0 && S_ISDIR(status.st_mode)) ++synced_folders;
+  return static_cast<int>(::syscall(SYS_fsync, fd));
+}
 
 namespace canzona {
 namespace {
@@ -124,12 +134,61 @@ TEST_F(Files, AFailedWriteLeavesTheOldFileAndNothingElse) {
   write_file(path("x"), "old");
   {
     const FileSizeLimit limit(10);
-    EXPECT_THAT(message_of([&] { write_file(path("x"), "more than ten"); }),
-                HasSubstr("cannot write"));
-    EXPECT_THROW(write_file(path("y"), "more than ten"), UsageError);
+    EXPECT_THAT([&] { write_file(path("x"), "more than ten"); },
+                testing::ThrowsMessage<StorageError>(
+                    AllOf(HasSubstr("cannot write"), HasSubstr(path("x")))));
+    EXPECT_THROW(write_file(path("y"), "more than ten"), StorageError);
   }
   EXPECT_EQ(read_file(path("x"), 10, "x"), "old");
   EXPECT_EQ(num_files(), 1u);
+}
+
+TEST_F(Files, AFullDeviceIsNotTheCallersMistake) {
+  if (!fs::exists("/dev/full")) GTEST_SKIP() << "there is no /dev/full";
+  EXPECT_THROW(write_file("/dev/full", "x"), StorageError);
+}
+
+// In a container the process has the number that the killed one had.
+TEST_F(Files, LeftoversOfAProcessOfTheSameNumberDoNotBlock) {
+  for (int i = 0; i < 300; ++i)
+    folder_.write(cat("x.", ::getpid(), ".", i, ".tmp"), "left behind");
+  write_file(path("x"), "new");
+  EXPECT_EQ(read_file(path("x"), 10, "x"), "new");
+}
+
+TEST_F(Files, TheFolderIsSynchronizedAfterTheRename) {
+  const int before = synced_folders;
+  write_file(path("x"), "new");
+  EXPECT_EQ(synced_folders, before + 1);
+}
+
+TEST_F(Files, APathCanBeCheckedLongBeforeItIsWritten) {
+  EXPECT_THAT(message_of([&] { check_writable(path("no/x")); }),
+              AllOf(HasSubstr("cannot write"), HasSubstr(path("no/x"))));
+  EXPECT_THAT(message_of([&] { check_writable(folder_.path()); }),
+              HasSubstr("it is a folder"));
+  write_file(path("x"), "old");
+  check_writable(path("x"));
+  check_writable(path("y"));
+  check_writable("/dev/null");
+  EXPECT_EQ(read_file(path("x"), 10, "x"), "old");
+  EXPECT_EQ(num_files(), 1u);
+}
+
+TEST_F(Files, AReaderNamesBothSizesOfAFileThatWasCutShort) {
+  const FileReader file(folder_.write("x", "0123456789"), "the tokens");
+  EXPECT_EQ(file.size(), 10);
+  std::string to(4, ' ');
+  file.read(3, std::as_writable_bytes(std::span(to)));
+  EXPECT_EQ(to, "3456");
+  fs::resize_file(path("x"), 5);
+  file.read(0, std::as_writable_bytes(std::span(to)));
+  EXPECT_EQ(to, "0123");
+  EXPECT_THAT([&] { file.read(3, std::as_writable_bytes(std::span(to))); },
+              testing::ThrowsMessage<DataLost>(
+                  AllOf(HasSubstr(path("x")), HasSubstr("expected 10 bytes"),
+                        HasSubstr("found 5"))));
+  EXPECT_THROW(FileReader(path("no"), "the tokens"), UsageError);
 }
 
 TEST_F(Files, PiecesBecomeAFileWhenTheyAreFinished) {

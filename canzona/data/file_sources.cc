@@ -1,13 +1,13 @@
-// Sources that are one mapped file: text, llm.c, Megatron.
+// Sources that are one open file: text, llm.c, Megatron.
 #include <algorithm>
-#include <cstring>
-#include <utility>
+#include <array>
+#include <vector>
 
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
+#include "canzona/base/files.h"
 #include "canzona/base/text.h"
 #include "canzona/data/llmc.h"
-#include "canzona/data/mapped_file.h"
 #include "canzona/data/megatron.h"
 #include "canzona/data/packed_tokens.h"
 #include "canzona/data/sources.h"
@@ -16,20 +16,51 @@
 namespace canzona {
 namespace {
 
+// The first bytes of a file, at most `most`.
+std::vector<std::byte> head_of(const FileReader& file, size_t most) {
+  std::vector<std::byte> head(
+      std::min(most, static_cast<size_t>(file.size())));
+  file.read(0, head);
+  return head;
+}
+
+// Tokens from byte `byte` on, the first of which has number `place`. Read with
+// pread and not mapped: of a mapped file that somebody cuts short the system
+// tells by a SIGBUS.
+void read_stored(const FileReader& file, int64_t byte, PackedType type,
+                 std::span<int32_t> to, const Vocabulary& vocabulary,
+                 int64_t place) {
+  std::array<std::byte, 16 << 10> piece;
+  const auto width = static_cast<size_t>(packed_width(type));
+  while (!to.empty()) {
+    const size_t count = std::min(to.size(), piece.size() / width);
+    const auto bytes = std::span(piece).first(count * width);
+    file.read(byte, bytes);
+    PackedTokens{bytes, type}.read(0, to.first(count), vocabulary, place);
+    to = to.subspan(count);
+    byte += static_cast<int64_t>(count * width);
+    place += static_cast<int64_t>(count);
+  }
+}
+
 // Tokens that lie side by side in one file.
 class FileSource : public TokenSource {
  public:
-  using Find = PackedTokens (*)(std::span<const std::byte>, const std::string&);
+  using Find = PackedRegion (*)(const FileReader&);
   FileSource(const std::string& path, const TokenOptions& options,
              const char* kind, Find find)
-      : file_(path),
+      : file_(path, "the tokens"),
         vocabulary_{path, options.vocab},
         kind_(kind),
-        tokens_(find(file_.bytes(), path)) {}
+        tokens_(find(file_)) {}
 
   int64_t size() const override { return tokens_.size(); }
   void read(int64_t first, std::span<int32_t> to) const override {
-    tokens_.read(first, to, vocabulary_);
+    const auto count = static_cast<int64_t>(to.size());
+    CANZONA_CHECK(first >= 0 && count <= size() && first <= size() - count,
+                  "tokens ", first, " + ", count, " of ", size());
+    read_stored(file_, tokens_.begin + first * packed_width(tokens_.type),
+                tokens_.type, to, vocabulary_, first);
   }
   std::string describe() const override {
     return cat(kind_, ", ", human_count(static_cast<double>(size())),
@@ -38,18 +69,20 @@ class FileSource : public TokenSource {
   std::string digest() const override { return digest_of(*this); }
 
  private:
-  MappedFile file_;
+  FileReader file_;
   Vocabulary vocabulary_;
   const char* kind_;
-  PackedTokens tokens_;
+  PackedRegion tokens_;
 };
 
 class MegatronSource : public TokenSource {
  public:
   MegatronSource(const std::string& stem, const TokenOptions& options)
-      : bin_(stem + ".bin"), vocabulary_{stem + ".bin", options.vocab} {
-    const MappedFile idx(stem + ".idx");
-    index_ = megatron_index(idx.bytes(), bin_.size(), stem + ".idx");
+      : bin_(stem + ".bin", "the tokens"),
+        vocabulary_{stem + ".bin", options.vocab} {
+    const FileReader idx(stem + ".idx", "the index of tokens");
+    const auto bytes = head_of(idx, static_cast<size_t>(idx.size()));
+    index_ = megatron_index(bytes, bin_.size(), stem + ".idx");
   }
 
   int64_t size() const override { return index_.num_tokens; }
@@ -66,7 +99,7 @@ class MegatronSource : public TokenSource {
                                         : index_.num_tokens;
   }
 
-  MappedFile bin_;
+  FileReader bin_;
   Vocabulary vocabulary_;
   MegatronIndex index_;
 };
@@ -83,37 +116,38 @@ void MegatronSource::read(int64_t first, std::span<int32_t> to) const {
     const int64_t there = end_of(run - 1) - first;
     const auto count = std::min(static_cast<int64_t>(to.size()), there);
     CANZONA_CHECK(count > 0, "token ", first, " of ", size());
-    const PackedTokens tokens{
-        bin_.bytes().subspan(static_cast<size_t>(from.byte)), index_.type};
-    tokens.read(first - from.first, to.first(static_cast<size_t>(count)),
-                vocabulary_, from.first);
+    read_stored(
+        bin_, from.byte + (first - from.first) * packed_width(index_.type),
+        index_.type, to.first(static_cast<size_t>(count)), vocabulary_, first);
     to = to.subspan(static_cast<size_t>(count));
     first += count;
   }
 }
 
-PackedTokens text_tokens(std::span<const std::byte> bytes,
-                         const std::string& file) {
-  const auto nul = find_nul(bytes);
-  if (nul)
+PackedRegion text_region(const FileReader& file) {
+  if (const auto nul = find_nul(head_of(file, kLookedAt)))
     throw UsageError(
-        cat(file, ": byte ", *nul,
+        cat(file.path(), ": byte ", *nul,
             ": expected text, llm.c's .bin (20240520 or 20240801 at byte 0) or "
             "Megatron's .bin with its .idx beside it, found a NUL in a file "
             "that is neither"));
-  return {bytes, PackedType::kU8};
+  return {0, file.size(), PackedType::kU8};
+}
+
+PackedRegion llmc_region(const FileReader& file) {
+  return llmc_tokens(head_of(file, kLlmcHeaderBytes), file.size(), file.path());
 }
 
 }  // namespace
 
 std::unique_ptr<TokenSource> open_text_file(const std::string& path,
                                             const TokenOptions& options) {
-  return std::make_unique<FileSource>(path, options, "text", text_tokens);
+  return std::make_unique<FileSource>(path, options, "text", text_region);
 }
 
 std::unique_ptr<TokenSource> open_llmc(const std::string& path,
                                        const TokenOptions& options) {
-  return std::make_unique<FileSource>(path, options, "llm.c", llmc_tokens);
+  return std::make_unique<FileSource>(path, options, "llm.c", llmc_region);
 }
 
 std::unique_ptr<TokenSource> open_megatron(const std::string& stem,

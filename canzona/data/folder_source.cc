@@ -5,6 +5,7 @@
 
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
+#include "canzona/base/file_errors.h"
 #include "canzona/base/files.h"
 #include "canzona/base/text.h"
 #include "canzona/data/folder_files.h"
@@ -16,6 +17,22 @@ namespace {
 
 // Stands between two files.
 constexpr char kSeparator = '\n';
+
+// Bytes that were there when the folder was listed.
+std::string read_again(const TextFile& file, int64_t offset, int64_t count) {
+  std::string bytes;
+  int64_t found = 0;
+  try {
+    bytes = read_file_range(file.path, offset, count, "the text");
+    if (std::cmp_equal(bytes.size(), count)) return bytes;
+    found = file_size(file.path, "the text");
+  } catch (const UsageError& error) {
+    throw DataLost(error.what());
+  }
+  throw DataLost(cat(quoted(file.path), ": expected ", file.size,
+                     " bytes as when the run began, found ", found,
+                     ": it was cut short while it was in use"));
+}
 
 class FolderSource : public TokenSource {
  public:
@@ -61,11 +78,8 @@ size_t FolderSource::read_file_at(int64_t first, std::span<int32_t> to) const {
   const int64_t offset = first - starts_[number];
   const auto wanted =
       std::min(static_cast<int64_t>(to.size()), file.size + 1 - offset);
-  std::string bytes = read_file_range(
-      file.path, offset, std::min(wanted, file.size - offset), "the text");
-  if (std::cmp_less(bytes.size(), std::min(wanted, file.size - offset)))
-    throw UsageError(cat(file.path, ": expected ", file.size,
-                         " bytes as when it was opened, found fewer"));
+  std::string bytes =
+      read_again(file, offset, std::min(wanted, file.size - offset));
   if (wanted > file.size - offset) bytes += kSeparator;
   const PackedTokens tokens{std::as_bytes(std::span(bytes)), PackedType::kU8};
   tokens.read(0, to.first(bytes.size()), {file.path, vocab_}, offset);

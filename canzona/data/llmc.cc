@@ -9,8 +9,6 @@
 namespace canzona {
 namespace {
 
-constexpr size_t kHeaderBytes = 1024;
-
 struct Kind {
   int32_t magic;
   int32_t version;
@@ -40,28 +38,27 @@ bool looks_like_llmc(std::span<const std::byte> bytes) {
   return kind_of(bytes) != nullptr;
 }
 
-PackedTokens llmc_tokens(std::span<const std::byte> bytes,
+PackedRegion llmc_tokens(std::span<const std::byte> head, int64_t file_bytes,
                          const std::string& file) {
-  const Kind* kind = kind_of(bytes);
+  const Kind* kind = kind_of(head);
   if (kind == nullptr)
     refuse(file, "byte 0", "llm.c's 20240520 or 20240801", "another number");
-  if (bytes.size() < kHeaderBytes)
-    refuse(file, "llm.c's header", cat(kHeaderBytes, " bytes"),
-           cat("a file of ", bytes.size()));
-  const auto version = number_at<int32_t>(bytes, 4);
+  if (head.size() < kLlmcHeaderBytes)
+    refuse(file, "llm.c's header", cat(kLlmcHeaderBytes, " bytes"),
+           cat("a file of ", file_bytes));
+  const auto version = number_at<int32_t>(head, 4);
   if (version != kind->version)
     refuse(file, "byte 4", cat("llm.c's version ", kind->version),
            cat(version));
-  const int64_t count = number_at<int32_t>(bytes, 8);
-  const auto rest = bytes.subspan(kHeaderBytes);
-  const int64_t wanted = count * packed_width(kind->type);
-  if (count < 0 || wanted != static_cast<int64_t>(rest.size()))
+  const int64_t count = number_at<int32_t>(head, 8);
+  constexpr auto kBegin = static_cast<int64_t>(kLlmcHeaderBytes);
+  const int64_t rest = file_bytes - kBegin;
+  const int64_t width = packed_width(kind->type);
+  if (count < 0 || count * width != rest)
     refuse(file, "byte 8",
-           cat("as many tokens as lie behind the header, ",
-               static_cast<int64_t>(rest.size()) / packed_width(kind->type)),
-           cat(count, " (", rest.size(), " bytes for tokens of ",
-               packed_width(kind->type), ")"));
-  return {rest, kind->type};
+           cat("as many tokens as lie behind the header, ", rest / width),
+           cat(count, " (", rest, " bytes for tokens of ", width, ")"));
+  return {kBegin, rest, kind->type};
 }
 
 }  // namespace canzona

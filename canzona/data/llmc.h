@@ -18,9 +18,13 @@ namespace canzona {
 // Whether these bytes begin as such a file does.
 bool looks_like_llmc(std::span<const std::byte> bytes);
 
-// The tokens of a file, a view of its bytes. UsageError names `file`, the
-// place, what was expected and what came.
-PackedTokens llmc_tokens(std::span<const std::byte> bytes,
+// How much of a file is looked at.
+inline constexpr size_t kLlmcHeaderBytes = 1024;
+
+// Where the tokens of a file of `file_bytes` lie, by its first bytes: the
+// header, or all there are. UsageError names `file`, the place, what was
+// expected and what came.
+PackedRegion llmc_tokens(std::span<const std::byte> head, int64_t file_bytes,
                          const std::string& file);
 
 }  // namespace canzona

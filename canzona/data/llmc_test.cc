@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
 #include "canzona/base/error.h"
 #include "canzona/data/test_files.h"
 
@@ -18,16 +20,23 @@ std::span<const std::byte> bytes(const std::string& text) {
   return std::as_bytes(std::span(text));
 }
 
+PackedRegion tokens_of(const std::string& file) {
+  const auto all = bytes(file);
+  return llmc_tokens(all.first(std::min(all.size(), kLlmcHeaderBytes)),
+                     std::ssize(file), "x.bin");
+}
+
 void refused(const std::string& file, const char* place, const char* found) {
-  EXPECT_THAT([&] { llmc_tokens(bytes(file), "x.bin"); },
+  EXPECT_THAT([&] { tokens_of(file); },
               ThrowsMessage<UsageError>(
                   AllOf(HasSubstr("x.bin"), HasSubstr(place),
                         HasSubstr("expected"), HasSubstr(found))));
 }
 
 TEST(Llmc, FindsTheTokensBehindTheHeader) {
-  const PackedTokens tokens = llmc_tokens(bytes(kGood), "x.bin");
+  const PackedRegion tokens = tokens_of(kGood);
   EXPECT_EQ(tokens.size(), 3);
+  EXPECT_EQ(tokens.begin, 1024);
   EXPECT_EQ(tokens.type, PackedType::kU16);
   EXPECT_TRUE(looks_like_llmc(bytes(kGood)));
   EXPECT_FALSE(looks_like_llmc(bytes("text")));
@@ -36,8 +45,7 @@ TEST(Llmc, FindsTheTokensBehindTheHeader) {
 
 TEST(Llmc, RefusesEveryCutFile) {
   for (size_t size = 0; size < kGood.size(); ++size)
-    EXPECT_THROW(llmc_tokens(bytes(kGood.substr(0, size)), "x.bin"), UsageError)
-        << size;
+    EXPECT_THROW(tokens_of(kGood.substr(0, size)), UsageError) << size;
   refused(kGood.substr(0, 500), "header", "500");
   refused(kGood + "x", "byte 8", "7 bytes");
 }

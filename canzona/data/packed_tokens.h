@@ -23,6 +23,15 @@ struct Vocabulary {
   int64_t size = 256;
 };
 
+// Where tokens lie in a file.
+struct PackedRegion {
+  int64_t begin = 0;  // byte
+  int64_t bytes = 0;
+  PackedType type = PackedType::kU8;
+
+  int64_t size() const { return bytes / packed_width(type); }  // tokens
+};
+
 struct PackedTokens {
   std::span<const std::byte> bytes;
   PackedType type = PackedType::kU8;

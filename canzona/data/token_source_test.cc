@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "canzona/base/error.h"
+#include "canzona/base/file_errors.h"
 #include "canzona/data/test_files.h"
 
 namespace canzona {
@@ -102,8 +103,35 @@ TEST(OpenTokens, SaysWhenAFileOfAFolderChanged) {
   const auto tokens = open_tokens(folder.path(), {});
   folder.write("a.txt", "less");
   EXPECT_THAT([&] { all_tokens(*tokens); },
-              ThrowsMessage<UsageError>(
-                  AllOf(HasSubstr("a.txt"), HasSubstr("9 bytes"))));
+              ThrowsMessage<DataLost>(
+                  AllOf(HasSubstr("a.txt"), HasSubstr("9 bytes"),
+                        HasSubstr("found 4"))));
+  std::filesystem::remove(folder.path("a.txt"));
+  EXPECT_THROW(all_tokens(*tokens), DataLost);
+}
+
+// Not a SIGBUS, which would end the process without a word.
+TEST(OpenTokens, SaysWhenAFileWasCutShort) {
+  const TestFolder folder;
+  folder.write("m.idx", megatron_idx(1, {{40'000, 0}, {30'000, 40'000}}));
+  folder.write("m.bin", std::string(70'000, 'm'));
+  for (const std::string& path :
+       {folder.write("a.txt", std::string(70'000, 'a')),
+        folder.write("a.bin",
+                     llmc_file<uint16_t>(20240520, 1,
+                                         std::vector<uint16_t>(40'000, 7))),
+        folder.path("m.bin")}) {
+    const auto tokens = open_tokens(path, {});
+    const auto before = std::filesystem::file_size(path);
+    std::filesystem::resize_file(path, 5'000);
+    std::vector<int32_t> some(100);
+    tokens->read(0, some);
+    EXPECT_THAT([&] { tokens->read(tokens->size() - 100, some); },
+                ThrowsMessage<DataLost>(AllOf(
+                    HasSubstr(path),
+                    HasSubstr("expected " + std::to_string(before)),
+                    HasSubstr("found 5000"))));
+  }
 }
 
 TEST(OpenTokens, NamesATokenOutsideTheVocabulary) {

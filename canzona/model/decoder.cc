@@ -129,10 +129,13 @@ void Decoder<Real>::forward(Passes passes, std::span<double> losses) {
 
 template <class Real>
 double Decoder<Real>::evaluate(std::span<const int32_t> sequences,
-                               const Real* input, Real* output) {
+                               const Real* input, Real* output,
+                               int64_t counted) {
   check_slot(0, false);
   check_sequences(sequences);
-  const Pass<Real> pass{0, sequences, input, output};
+  CANZONA_CHECK(counted >= -1 && counted <= sizes_.micro_batch, counted,
+                " sequences count in a micro-batch of ", sizes_.micro_batch);
+  const Pass<Real> pass{0, sequences, input, output, counted};
   double loss = 0;
   run({&pass, 1}, {&loss, 1});
   return loss;
@@ -187,8 +190,10 @@ void Decoder<Real>::run(Passes passes, std::span<double> losses) {
     });
   if (!parallel_.has_head) return;
   with_head(passes, [&](const Pass<Real>& pass, size_t p) {
+    const int64_t counted =
+        pass.counted < 0 ? sizes_.micro_batch : pass.counted;
     losses[p] = head_.forward(stream(pass, layers_.size()), pass.sequences,
-                              slot_of(pass).logits);
+                              slot_of(pass).logits, counted * sizes_.length);
   });
 }
 

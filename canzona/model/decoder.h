@@ -41,6 +41,7 @@ struct Pass {
   std::span<const int32_t> sequences;
   const Real* in = nullptr;  // forward: the input; backward: output_gradient
   Real* out = nullptr;       // forward: the output; backward: input_gradient
+  int64_t counted = -1;      // of an evaluation: its first sequences; -1: all
 };
 
 template <class Real>
@@ -81,8 +82,10 @@ class Decoder {
   void backward(Passes passes, bool last);
 
   // Forward alone, in the memory of slot 0, which must not wait for backward.
+  // The mean is over the first `counted` sequences, the rest fills the
+  // micro-batch; -1: all count.
   double evaluate(std::span<const int32_t> sequences, const Real* input,
-                  Real* output);
+                  Real* output, int64_t counted = -1);
 
   double balance_loss(int64_t slot) const;
   int64_t reserved() const { return reserved_; }  // bytes

@@ -45,7 +45,8 @@ Real* Head<Real>::target(const Chunk& chunk, int64_t i,
 
 template <class Real>
 double Head<Real>::losses(const Chunk& chunk,
-                          std::span<const int32_t> sequences) const {
+                          std::span<const int32_t> sequences,
+                          int64_t counted) const {
   const Space<Real>& space = tools_.space;
   const int64_t vocab = tools_.sizes.vocab;
   const Real share = 1 / static_cast<Real>(tools_.sizes.tokens());
@@ -64,6 +65,7 @@ double Head<Real>::losses(const Chunk& chunk,
   double sum = 0;
   for (int64_t i = 0; i < chunk.count; ++i) {
     if (Real* gradient = target(chunk, i, sequences)) *gradient -= share;
+    if (chunk.begin + i >= counted) continue;
     sum += std::log(static_cast<double>(space.sums[i])) +
            static_cast<double>(space.largest[i]) -
            static_cast<double>(targets[i]);
@@ -73,16 +75,16 @@ double Head<Real>::losses(const Chunk& chunk,
 
 template <class Real>
 double Head<Real>::forward(const Real* x, std::span<const int32_t> sequences,
-                           Real* logits) {
+                           Real* logits, int64_t counted) {
   double sum = 0;
   each_chunk(logits, [&](const Chunk& chunk) {
     norm(x, chunk);
     linear().apply(chunk.logits,
                    tools_.space.normed + chunk.begin * tools_.sizes.hidden,
                    chunk.count);
-    sum += losses(chunk, sequences);
+    sum += losses(chunk, sequences, counted);
   });
-  return sum / static_cast<double>(tools_.sizes.tokens());
+  return counted > 0 ? sum / static_cast<double>(counted) : 0;
 }
 
 template <class Real>
@@ -95,7 +97,7 @@ void Head<Real>::backward(const Real* x, std::span<const int32_t> sequences,
     norm(x, chunk);
     if (logits == nullptr) {
       linear().apply(chunk.logits, normed, chunk.count);
-      losses(chunk, sequences);
+      losses(chunk, sequences, sizes.tokens());
     }
     linear().add_gradient(chunk.logits, normed, chunk.count);
     linear().apply_transposed(space.delta + chunk.begin * sizes.hidden,

@@ -26,8 +26,9 @@ class Head {
   Head(const Tools<Real>& tools, const OuterTensors& tensors, bool shared)
       : tools_(tools), tensors_(tensors), shared_(shared) {}
 
+  // The mean over the first `counted` tokens; 0 if there are none.
   double forward(const Real* x, std::span<const int32_t> sequences,
-                 Real* logits);
+                 Real* logits, int64_t counted);
   // `gradient` becomes that of x.
   void backward(const Real* x, std::span<const int32_t> sequences, Real* logits,
                 Real* gradient, Announce what);
@@ -41,8 +42,10 @@ class Head {
   template <class Work>
   void each_chunk(Real* logits, const Work& work) const;
   void norm(const Real* x, const Chunk& chunk) const;
-  // The sum of the chunk's losses; logits become gradients of the mean.
-  double losses(const Chunk& chunk, std::span<const int32_t> sequences) const;
+  // The sum of the losses of the chunk's tokens before `counted`; logits become
+  // gradients of the mean over all.
+  double losses(const Chunk& chunk, std::span<const int32_t> sequences,
+                int64_t counted) const;
   // The logit of the target of the chunk's token i; null where another rank
   // has it.
   Real* target(const Chunk& chunk, int64_t i,

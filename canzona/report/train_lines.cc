@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "canzona/base/text.h"
 #include "canzona/report/numbers.h"
 #include "canzona/report/terminal_bars.h"
 
@@ -40,14 +41,17 @@ std::string tokens_text(double per_second) {
   return grouped(std::llround(std::clamp(per_second, 0.0, 1e15)));
 }
 
+std::string step_text(int64_t step, int64_t total_steps, const Ink& ink) {
+  const size_t digits =
+      std::max(fmt::format("{}", total_steps).size(), size_t{2});
+  return named(ink, "step", ink(Tone::kBold, fmt::format("{}", step)), digits);
+}
+
 }  // namespace
 
 std::string step_line(const StepMetrics& m, int64_t total_steps,
                       const Ink& ink) {
-  const size_t digits =
-      std::max(fmt::format("{}", total_steps).size(), size_t{2});
-  std::string line =
-      named(ink, "step", ink(Tone::kBold, fmt::format("{}", m.step)), digits);
+  std::string line = step_text(m.step, total_steps, ink);
   const auto add = [&](const char* name, const std::string& value,
                        size_t width) {
     line += "  " + named(ink, name, value, width);
@@ -59,13 +63,34 @@ std::string step_line(const StepMetrics& m, int64_t total_steps,
   add("opt", milliseconds(m.optimizer_ms), 7);
   add("comm", comm_text(m), 0);
   add("memory", memory_text(m.memory_bytes), 6);
+  if (m.mfu) add("mfu", fmt::format("{:.1f}%", 100 * *m.mfu), 5);
   if (m.skipped)
-    line += "  " + ink(Tone::kPoor, "skipped: a gradient is not finite");
-  if (m.eval_loss)
-    line +=
-        "  " + named(ink, "eval_loss",
-                     ink(Tone::kGood, fmt::format("{:.4f}", *m.eval_loss)), 0);
+    line += "  " + ink(Tone::kPoor,
+                       "skipped: " + nonfinite_text(m.nonfinite_tensor,
+                                                    m.nonfinite_rank));
   return line;
+}
+
+std::string evaluation_line(int64_t step, double eval_loss, int64_t total_steps,
+                            const Ink& ink) {
+  return fmt::format(
+      "{}  {}  {}", step_text(step, total_steps, ink),
+      named(ink, "eval_loss",
+            ink(Tone::kGood, fmt::format("{:.4f}", eval_loss)), 7),
+      named(ink, "perplexity", perplexity_text(eval_loss), 0));
+}
+
+std::string nonfinite_text(const std::string& tensor, int64_t rank) {
+  return fmt::format(
+      "{} was not finite {}",
+      tensor.empty() ? "a gradient"
+                     : "the gradient of " + printable(tensor, 200),
+      rank < 0 ? "in the sum over ranks" : fmt::format("on rank {}", rank));
+}
+
+std::string perplexity_text(double eval_loss) {
+  const double perplexity = perplexity_of(eval_loss);
+  return std::isfinite(perplexity) ? fmt::format("{:.4g}", perplexity) : "–";
 }
 
 std::string clock_text(double seconds) {

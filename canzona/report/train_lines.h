@@ -16,10 +16,21 @@
 namespace canzona {
 
 // "step:  10  loss:  4.1234  grad_norm:  1.23  lr: 1.0e-03  …": columns stay in
-// place up to `total_steps`. A step that was skipped says so; an evaluation
-// stands at the end.
+// place up to `total_steps`. A step that was skipped says so, and whose gradient
+// it was.
 std::string step_line(const StepMetrics& metrics, int64_t total_steps,
                       const Ink& ink = Ink());
+
+// "step:  10  eval_loss:  4.2500  perplexity:  70.11": comes after the step's.
+std::string evaluation_line(int64_t step, double eval_loss, int64_t total_steps,
+                            const Ink& ink = Ink());
+
+// "the gradient of layers.0.q was not finite on rank 3", "… in the sum over
+// ranks" where `rank` is -1.
+std::string nonfinite_text(const std::string& tensor, int64_t rank);
+
+// 70.1 → "70.11"; what has no digits to show, or is not known, as "–".
+std::string perplexity_text(double eval_loss);
 
 struct TrainProgress {
   int64_t step = 0;  // done

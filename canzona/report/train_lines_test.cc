@@ -55,12 +55,27 @@ TEST(TrainLines, HiddenIsRoundedDown) {
   EXPECT_THAT(step_line(m, 1), HasSubstr("(  0% hidden)"));
 }
 
+TEST(TrainLines, AnEvaluationHasALineOfItsOwn) {
+  EXPECT_EQ(evaluation_line(7, 0.5, 200),
+            "step:   7  eval_loss:  0.5000  perplexity: 1.649");
+  EXPECT_THAT(evaluation_line(7, std::nan(""), 200), HasSubstr("–"));
+  EXPECT_THAT(evaluation_line(7, 1e9, 200), HasSubstr("perplexity: –"));
+}
+
 TEST(TrainLines, SaysWhatIsUnusual) {
   StepMetrics m = sample();
-  EXPECT_THAT(step_line(m, 200), Not(HasSubstr("eval_loss")));
-  m.eval_loss = 4.25;
-  EXPECT_THAT(step_line(m, 200), EndsWith("  eval_loss: 4.2500"));
+  EXPECT_THAT(step_line(m, 200), Not(HasSubstr("mfu")));
+  m.mfu = 0.345;
+  EXPECT_THAT(step_line(m, 200), EndsWith("  mfu: 34.5%"));
   m.skipped = true;
+  m.nonfinite_tensor = "layers.0.q\x1b[2J";
+  m.nonfinite_rank = 3;
+  EXPECT_THAT(step_line(m, 200),
+              HasSubstr("skipped: the gradient of layers.0.q"));
+  EXPECT_THAT(step_line(m, 200), EndsWith("was not finite on rank 3"));
+  EXPECT_THAT(step_line(m, 200), Not(HasSubstr("\x1b")));
+  m.nonfinite_rank = -1;
+  EXPECT_THAT(step_line(m, 200), EndsWith("in the sum over ranks"));
   m.loss = std::nan("");
   m.tokens_per_second = std::nan("");
   m.memory_bytes = int64_t{64} << 30;

@@ -3,6 +3,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
+#include "canzona/trace/step_metrics.h"
 
 namespace canzona {
 namespace {
@@ -43,6 +44,20 @@ constexpr Named<RunSummary, std::string> kTexts[] = {
     {"plan_digest", &RunSummary::plan_digest},
     {"zero", &RunSummary::zero},
     {"overlap", &RunSummary::overlap},
+    {"started", &RunSummary::started},
+    {"nonfinite_tensor", &RunSummary::nonfinite_tensor},
+};
+constexpr Named<RunSummary, int64_t> kCounts[] = {
+    {"pid", &RunSummary::pid},
+    {"skipped_steps", &RunSummary::skipped_steps},
+    {"nonfinite_rank", &RunSummary::nonfinite_rank},
+    {"eval_sequences", &RunSummary::eval_sequences},
+    {"parameters", &RunSummary::parameters},
+};
+constexpr Named<RunSummary, double> kRates[] = {
+    {"predicted_step_seconds", &RunSummary::predicted_step_seconds},
+    {"flops_per_token", &RunSummary::flops_per_token},
+    {"product_flops_per_second", &RunSummary::product_flops_per_second},
 };
 constexpr Named<RunEnvironment, std::string> kEnvironment[] = {
     {"host", &RunEnvironment::host},     {"cpu", &RunEnvironment::cpu},
@@ -156,6 +171,14 @@ void read_data(const Json& object, const std::string& where, RunSummary& out) {
   members.read("digest", out.data_digest);
 }
 
+void read_notes(const Json& list, const std::string& where, RunSummary& out) {
+  if (!list.is_array()) throw UsageError(cat(where, ": expected a list"));
+  for (const Json& note : list) {
+    if (!note.is_string()) throw UsageError(cat(where, ": expected texts"));
+    out.notes.push_back(note.get<std::string>());
+  }
+}
+
 // What every summary has.
 void read_core(const Json& object, const std::string& where, RunSummary& out) {
   out.steps = get_integer(object, "steps", 0, kMaxInteger, where);
@@ -179,15 +202,22 @@ std::string to_json(const RunSummary& s) {
       .field("seconds", s.seconds)
       .field("final_loss", s.final_loss)
       .field("eval_loss", s.eval_loss)
+      .field("perplexity", perplexity_of(s.eval_loss))
+      .field("tokens_per_second", s.tokens_per_second())
+      .field("mfu", s.mfu())
       .field("digest", s.digest)
+      .field("state", s.state)
       .field("interrupted", s.interrupted)
-      .field("parameters", s.parameters)
-      .field("ranks", s.ranks)
-      .field("predicted_step_seconds", s.predicted_step_seconds);
+      .field("ranks", s.ranks);
+  for (const auto& [name, field] : kCounts) out.field(name, s.*field);
+  for (const auto& [name, field] : kRates) out.field(name, s.*field);
   for (const auto& [name, field] : kTexts) out.field(name, s.*field);
   out.member("data").begin_object();
   out.field("description", s.data).field("digest", s.data_digest).end_object();
   write_environment(out, s.environment);
+  out.member("notes").begin_array();
+  for (const std::string& note : s.notes) out.value(note);
+  out.end_array();
   out.member("config");
   write_value(out, s.config);
   out.member("per_rank").begin_array();
@@ -206,15 +236,20 @@ RunSummary read_summary(std::string_view text, const std::string& file) {
   members.read("final_loss", out.final_loss);
   members.read("eval_loss", out.eval_loss);
   members.read("interrupted", out.interrupted);
-  members.read("parameters", out.parameters);
+  // Files that came before the state say this much.
+  if (out.interrupted) out.state = "stopped";
+  members.read("state", out.state);
   members.read("ranks", out.ranks, 1);
-  members.read("predicted_step_seconds", out.predicted_step_seconds);
+  for (const auto& [name, field] : kCounts) members.read(name, out.*field, -1);
+  for (const auto& [name, field] : kRates) members.read(name, out.*field);
   for (const auto& [name, field] : kTexts) members.read(name, out.*field);
   if (members.has("data"))
     read_data(members.at("data"), members.where("data"), out);
   if (members.has("environment"))
     read_environment(members.at("environment"), members.where("environment"),
                      out.environment);
+  if (members.has("notes"))
+    read_notes(members.at("notes"), members.where("notes"), out);
   if (members.has("per_rank"))
     read_ranks(members.at("per_rank"), members.where("per_rank"), out);
   return out;

@@ -1,4 +1,5 @@
-// What a training run was, as summary.json at its end.
+// What a training run is, as summary.json: written when it begins, with the
+// state "running", and anew at its end.
 //
 //   RunSummary summary;
 //   summary.steps = 200;
@@ -59,7 +60,21 @@ struct RunSummary {
   std::string state_digest;   // of the optimizer's states
   Json config = Json::object();
 
+  // "running" (or killed), "finished", "stopped" by a signal, "diverged": too
+  // many steps in a row were skipped.
+  std::string state = "finished";
   bool interrupted = false;  // ended before its last step
+  int64_t pid = 0;           // of the process that writes; 0: not known
+  std::string started;       // "2026-01-31T12:00:00Z"
+  int64_t skipped_steps = 0;
+  // Of the last step that was skipped, as in StepMetrics.
+  std::string nonfinite_tensor;
+  int64_t nonfinite_rank = -1;
+  int64_t eval_sequences = 0;  // of the last evaluation
+  double flops_per_token = 0;  // of the model, forward and backward
+  // Of products alone, all ranks together; 0: nobody has measured it.
+  double product_flops_per_second = 0;
+  std::vector<std::string> notes;  // what the user should know of the files
   std::string model;         // "tiny"
   int64_t parameters = 0;
   std::string mesh;  // "dp=2,tp=2"
@@ -75,6 +90,18 @@ struct RunSummary {
   std::string data_digest;
   RunEnvironment environment;
   std::vector<RankSummary> per_rank;
+
+  bool has_ended() const { return state != "running"; }
+  double tokens_per_second() const {
+    return seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
+  }
+  // Over the whole run, evaluations included; kNone without a measured rate.
+  double mfu() const {
+    return product_flops_per_second > 0
+               ? tokens_per_second() * flops_per_token /
+                     product_flops_per_second
+               : kNone;
+  }
 };
 
 // Lines of text, members in a fixed order.

@@ -85,6 +85,63 @@ TEST(RunSummary, TheCoreIsEnough) {
   EXPECT_THAT(read.per_rank, SizeIs(0));
 }
 
+TEST(RunSummary, ARunThatIsGoingOnSaysSo) {
+  RunSummary s = sample();
+  s.state = "running";
+  s.pid = 4711;
+  s.started = "2026-01-31T12:00:00Z";
+  s.final_loss = s.eval_loss = RunSummary::kNone;
+  const RunSummary read = read_summary(to_json(s), "summary.json");
+  EXPECT_FALSE(read.has_ended());
+  EXPECT_EQ(read.pid, 4711);
+  EXPECT_EQ(read.started, s.started);
+  EXPECT_EQ(read.rule, "muon");
+  EXPECT_TRUE(std::isnan(read.eval_loss));
+}
+
+TEST(RunSummary, WhatWasSkippedAndNotedIsKept) {
+  RunSummary s = sample();
+  s.state = "diverged";
+  s.skipped_steps = 7;
+  s.nonfinite_tensor = "model.layers.0.q";
+  s.nonfinite_rank = 3;
+  s.notes = {"no config.json"};
+  const RunSummary read = read_summary(to_json(s), "summary.json");
+  EXPECT_EQ(read.state, "diverged");
+  EXPECT_EQ(read.skipped_steps, 7);
+  EXPECT_EQ(read.nonfinite_tensor, "model.layers.0.q");
+  EXPECT_EQ(read.nonfinite_rank, 3);
+  EXPECT_EQ(read.notes, s.notes);
+}
+
+TEST(RunSummary, RatesAreThoseOfTheWholeRun) {
+  RunSummary s = sample();
+  s.tokens = 1000;
+  s.seconds = 4;
+  s.flops_per_token = 600;
+  EXPECT_TRUE(Json::parse(to_json(s))["mfu"].is_null());
+  s.product_flops_per_second = 300'000;
+  const Json object = Json::parse(to_json(s));
+  EXPECT_EQ(object["tokens_per_second"], 250);
+  EXPECT_EQ(object["mfu"], 0.5);
+  EXPECT_NEAR(object["perplexity"].get<double>(), 5.7546, 1e-4);
+  s.eval_loss = RunSummary::kNone;
+  EXPECT_TRUE(Json::parse(to_json(s))["perplexity"].is_null());
+}
+
+// Summaries from before there was a state.
+TEST(RunSummary, OlderFilesTellTheirStateByInterrupted) {
+  const char* kCore =
+      R"({"steps":1,"tokens":2,"seconds":3,"final_loss":1,"eval_loss":1,)"
+      R"("digest":"","config":{},"interrupted":%})";
+  for (const auto& [word, state] :
+       {std::pair("true", "stopped"), std::pair("false", "finished")}) {
+    std::string text = kCore;
+    text.replace(text.find('%'), 1, word);
+    EXPECT_EQ(read_summary(text, "summary.json").state, state);
+  }
+}
+
 TEST(RunSummary, NamesWhatIsWrong) {
   EXPECT_THAT(message_of("{}"),
               AllOf(HasSubstr("summary.json"), HasSubstr("'steps'")));
@@ -104,6 +161,9 @@ TEST(RunSummary, NamesWhatIsWrong) {
   EXPECT_THAT(changed("per_rank", Json::array({1})), HasSubstr("per_rank[0]"));
   EXPECT_THAT(changed("per_rank", Json::array({{{"rank", -1}}})),
               HasSubstr("'rank' is -1"));
+  EXPECT_THAT(changed("notes", 1), HasSubstr("notes"));
+  EXPECT_THAT(changed("notes", Json::array({1})), HasSubstr("notes"));
+  EXPECT_THAT(changed("state", 1), HasSubstr("'state'"));
   EXPECT_THAT(changed("rule", 1), HasSubstr("'rule'"));
 }
 

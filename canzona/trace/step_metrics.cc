@@ -52,6 +52,13 @@ StepMetrics read_line(std::string_view line, const std::string& where) {
                        [&] { return get_number(object, "seconds", where); });
   m.skipped = if_there(object, "skipped", false,
                        [&] { return get_bool(object, "skipped", where); });
+  m.nonfinite_tensor = if_there(object, "nonfinite_tensor", std::string(), [&] {
+    return get_string(object, "nonfinite_tensor", where);
+  });
+  m.nonfinite_rank = if_there(object, "nonfinite_rank", int64_t{-1}, [&] {
+    return get_integer(object, "nonfinite_rank", 0, kMaxInteger, where);
+  });
+  if (object.contains("mfu")) m.mfu = number_or_nan(object, "mfu", where);
   if (object.contains("eval_loss"))
     m.eval_loss = number_or_nan(object, "eval_loss", where);
   return m;
@@ -84,9 +91,27 @@ std::string json_line(const StepMetrics& metrics) {
       .field("memory_bytes", metrics.memory_bytes)
       .field("tokens", metrics.tokens)
       .field("seconds", metrics.seconds);
-  if (metrics.skipped) out.field("skipped", true);
-  if (metrics.eval_loss) out.field("eval_loss", *metrics.eval_loss);
-  return out.end_object().take();
+  if (metrics.mfu) out.field("mfu", *metrics.mfu);
+  if (metrics.skipped) {
+    out.field("skipped", true);
+    out.field("nonfinite_tensor", metrics.nonfinite_tensor);
+    if (metrics.nonfinite_rank >= 0)
+      out.field("nonfinite_rank", metrics.nonfinite_rank);
+  }
+  std::string line = out.end_object().take();
+  if (!metrics.eval_loss) return line;
+  line.pop_back();
+  return line + evaluation_tail(*metrics.eval_loss);
+}
+
+std::string evaluation_tail(double eval_loss) {
+  JsonWriter out;
+  out.begin_object()
+      .field("eval_loss", eval_loss)
+      .field("perplexity", perplexity_of(eval_loss));
+  std::string tail = out.end_object().take();
+  tail.front() = ',';
+  return tail;
 }
 
 std::vector<StepMetrics> read_metrics(std::string_view text,

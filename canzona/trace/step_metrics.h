@@ -6,6 +6,7 @@
 // A reader ignores members it does not know and a last line that was cut off.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -27,10 +28,22 @@ struct StepMetrics {
   int64_t tokens = 0;          // consumed so far
   double seconds = 0;          // since the first step began
   bool skipped = false;        // a gradient was not finite
+  // Of a skipped step: whose gradient it was, and the rank that had it; -1 if
+  // every rank's was finite and only their sum is not.
+  std::string nonfinite_tensor = {};
+  int64_t nonfinite_rank = -1;
+  // Flops of the model over those of products alone, where their rate is known.
+  std::optional<double> mfu = {};
   std::optional<double> eval_loss = {};  // where it was measured after the step
 };
 
+// e to the loss: among how many tokens the model hesitates.
+inline double perplexity_of(double loss) { return std::exp(loss); }
+
 std::string json_line(const StepMetrics& metrics);
+// What an evaluation adds to the line of its step, for a writer that has
+// written it before: put in the place of its last brace.
+std::string evaluation_tail(double eval_loss);
 // UsageError names the file, the line, what was expected and what came.
 std::vector<StepMetrics> read_metrics(std::string_view text,
                                       const std::string& file);

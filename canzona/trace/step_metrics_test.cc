@@ -40,10 +40,25 @@ std::string message_of(const std::string& text) {
   return "nothing was refused";
 }
 
+// The line is on disk before the evaluation begins.
+TEST(StepMetrics, AnEvaluationIsAddedToALineThatWasWritten) {
+  StepMetrics m = sample(7);
+  std::string line = json_line(m);
+  line.pop_back();
+  line += evaluation_tail(0.5);
+  m.eval_loss = 0.5;
+  EXPECT_EQ(line, json_line(m));
+  EXPECT_EQ(read_metrics(line + "\n", "metrics.jsonl")[0].eval_loss, 0.5);
+  EXPECT_THAT(line, HasSubstr("\"perplexity\":1.648"));
+}
+
 TEST(StepMetrics, ALineReadsBackAsItWas) {
   StepMetrics m = sample(7);
   m.eval_loss = 4.25;
   m.skipped = true;
+  m.nonfinite_tensor = "model.layers.0.q";
+  m.nonfinite_rank = 3;
+  m.mfu = 0.375;
   const auto read = read_metrics(json_line(m) + "\n", "metrics.jsonl");
   ASSERT_THAT(read, SizeIs(1));
   EXPECT_EQ(read[0].step, 7);
@@ -58,6 +73,9 @@ TEST(StepMetrics, ALineReadsBackAsItWas) {
   EXPECT_EQ(read[0].tokens, m.tokens);
   EXPECT_EQ(read[0].seconds, m.seconds);
   EXPECT_TRUE(read[0].skipped);
+  EXPECT_EQ(read[0].nonfinite_tensor, m.nonfinite_tensor);
+  EXPECT_EQ(read[0].nonfinite_rank, 3);
+  EXPECT_EQ(read[0].mfu, m.mfu);
   EXPECT_EQ(read[0].eval_loss, 4.25);
 }
 

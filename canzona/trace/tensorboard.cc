@@ -2,8 +2,9 @@
 
 #include <array>
 #include <bit>
+#include <utility>
 
-#include "canzona/base/error.h"
+#include "canzona/base/file_errors.h"
 #include "canzona/base/text.h"
 
 namespace canzona {
@@ -102,8 +103,16 @@ std::vector<Scalar> scalars_of(const StepMetrics& metrics) {
       {"speed/hidden_fraction", metrics.hidden_fraction},
       {"memory/bytes", static_cast<double>(metrics.memory_bytes)},
   };
-  if (metrics.eval_loss) scalars.push_back({"loss/eval", *metrics.eval_loss});
+  if (metrics.mfu) scalars.push_back({"speed/mfu", *metrics.mfu});
+  if (metrics.eval_loss)
+    for (Scalar& scalar : evaluation_scalars(*metrics.eval_loss))
+      scalars.push_back(std::move(scalar));
   return scalars;
+}
+
+std::vector<Scalar> evaluation_scalars(double eval_loss) {
+  return {{"loss/eval", eval_loss},
+          {"loss/perplexity", perplexity_of(eval_loss)}};
 }
 
 std::string events_path(const std::string& folder, int64_t seconds_since_1970,
@@ -120,6 +129,8 @@ std::string events_path(const std::string& folder, int64_t seconds_since_1970,
 
 TensorBoardWriter::TensorBoardWriter(const std::string& path, double wall_time)
     : path_(path), file_(path, std::ios::binary | std::ios::trunc) {
+  if (!file_)
+    throw UsageError(cat("cannot write TensorBoard's events ", quoted(path_)));
   std::string event;
   append_double(event, kWallTime, wall_time);
   append_run(event, kFileVersion, "brain.Event:2");
@@ -144,7 +155,8 @@ void TensorBoardWriter::write_record(std::string_view event) {
   file_.write(record.data(), static_cast<std::streamsize>(record.size()));
   file_.flush();
   if (!file_)
-    throw UsageError(cat("cannot write TensorBoard's events ", quoted(path_)));
+    throw StorageError(
+        cat("cannot write TensorBoard's events ", quoted(path_)));
 }
 
 }  // namespace canzona

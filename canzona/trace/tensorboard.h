@@ -27,6 +27,8 @@ struct Scalar {
 
 // What is drawn of a step; the evaluation loss where it was measured.
 std::vector<Scalar> scalars_of(const StepMetrics& metrics);
+// What an evaluation adds, for one that comes after its step was written.
+std::vector<Scalar> evaluation_scalars(double eval_loss);
 
 // FOLDER/events.out.tfevents.<seconds>.<host>, the name TensorBoard looks for.
 std::string events_path(const std::string& folder, int64_t seconds_since_1970,
@@ -34,11 +36,11 @@ std::string events_path(const std::string& folder, int64_t seconds_since_1970,
 
 class TensorBoardWriter {
  public:
-  // Begins the file anew. UsageError names it if it cannot be written, here and
-  // in add().
+  // Begins the file anew. UsageError names it if it cannot be opened,
+  // StorageError if it cannot be written, here and in add().
   explicit TensorBoardWriter(const std::string& path, double wall_time = 0);
 
-  // `wall_time`: seconds since 1970.
+  // `wall_time`: seconds since 1970, with fractions: TensorBoard orders by it.
   void add(int64_t step, double wall_time, const std::vector<Scalar>& scalars);
 
  private:

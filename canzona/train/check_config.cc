@@ -1,4 +1,7 @@
 // What the keys of a configuration ask of each other.
+#include <algorithm>
+#include <limits>
+
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/train/config.h"
@@ -88,6 +91,14 @@ Mesh mesh_of(const TrainConfig& c, int64_t launched) {
                       : cat(launched, ", as many as were launched"));
   check_batch(c, mesh);
   return mesh;
+}
+
+int64_t eval_sequences_of(const TrainConfig& c) {
+  constexpr int64_t kAuto = -1, kAll = 0, kShare = 10;
+  if (c.eval.sequences == kAll) return std::numeric_limits<int64_t>::max();
+  if (c.eval.sequences != kAuto) return c.eval.sequences;
+  if (c.steps == 0) return 0;
+  return std::max<int64_t>(1, c.steps * c.batch.global / kShare);
 }
 
 bool chooses_zero(const TrainConfig& c) { return c.zero.sizes == "auto"; }

@@ -70,10 +70,11 @@ struct TrainConfig {
   } adamw = {};
   ScheduleSettings schedule = {};
   double clip = 1;
+  int64_t max_skipped = 10;  // steps in a row; 0: any number
   std::string freeze;  // patterns of names, separated by commas
   struct {
     int64_t every = 0;
-    int64_t sequences = 0;
+    int64_t sequences = -1;  // -1: auto, 0: all
   } eval = {};
   struct {
     std::string strategy = "balanced";
@@ -121,6 +122,11 @@ void check_config(const TrainConfig& config);
 // launcher (0: none). UsageError if these contradict each other or the batch
 // cannot be dealt over it.
 Mesh mesh_of(const TrainConfig& config, int64_t launched = 0);
+
+// Held-out sequences that an evaluation takes, as far as there are so many:
+// with `auto` as many as have a tenth of the tokens that the run trains on, at
+// least one; none where it has no steps.
+int64_t eval_sequences_of(const TrainConfig& config);
 
 // Hierarchical ZeRO as asked for; `auto` is left to who can choose, and stands
 // as ZeRO-1 until then. UsageError names the key that is wrong.

@@ -1,5 +1,7 @@
 // One key: its value as text, its bounds, and setting it.
+#include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
@@ -48,6 +50,24 @@ Number number_of(const ConfigKey& key, const Setting& setting) {
   return plain<Number>(key, setting);
 }
 
+// The number that a word stands for; empty if it is none.
+std::optional<int64_t> number_called(const ConfigKey& key,
+                                     const Setting& setting) {
+  const auto* raw = std::get_if<RawText>(&setting.value);
+  const auto* text = std::get_if<std::string>(&setting.value);
+  const std::string word = raw != nullptr    ? raw->text
+                           : text != nullptr ? *text
+                                             : std::string();
+  const auto at = std::ranges::find(key.words, word);
+  if (at == key.words.end()) return std::nullopt;
+  return static_cast<int64_t>(key.low) + (at - key.words.begin());
+}
+
+// Its place among the words, or behind them.
+size_t place_of(const ConfigKey& key, int64_t number) {
+  return static_cast<size_t>(number - static_cast<int64_t>(key.low));
+}
+
 template <class Number>
 void set_number(const ConfigKey& key, Number* to, const Setting& setting) {
   const auto number = number_of<Number>(key, setting);
@@ -90,7 +110,10 @@ std::string range_text(const ConfigKey& key, const char* kind) {
 }
 
 struct ValueText {
-  std::string operator()(const int64_t* number) const { return cat(*number); }
+  const ConfigKey& key;
+  std::string operator()(const int64_t* number) const {
+    return key.is_word() ? key.words[place_of(key, *number)] : cat(*number);
+  }
   std::string operator()(const double* number) const {
     return number_text(*number);
   }
@@ -103,7 +126,11 @@ struct ValueText {
 struct Allowed {
   const ConfigKey& key;
   std::string operator()(const int64_t*) const {
-    return range_text(key, "a whole number");
+    if (key.words.empty()) return range_text(key, "a whole number");
+    ConfigKey numbers = key;
+    numbers.low += static_cast<double>(key.words.size());
+    return cat(join(key.words, ", "), " or ",
+               range_text(numbers, "a whole number"));
   }
   std::string operator()(const double*) const {
     return range_text(key, "a number");
@@ -117,7 +144,12 @@ struct Allowed {
 struct Set {
   const ConfigKey& key;
   const Setting& setting;
-  void operator()(int64_t* to) const { set_number(key, to, setting); }
+  void operator()(int64_t* to) const {
+    if (const auto number = number_called(key, setting))
+      *to = *number;
+    else
+      set_number(key, to, setting);
+  }
   void operator()(double* to) const { set_number(key, to, setting); }
   void operator()(bool* to) const { *to = truth_of(key, setting); }
   void operator()(std::string* to) const { *to = word_of(key, setting); }
@@ -125,7 +157,15 @@ struct Set {
 
 }  // namespace
 
-std::string ConfigKey::text() const { return std::visit(ValueText{}, value); }
+std::string ConfigKey::text() const {
+  return std::visit(ValueText{*this}, value);
+}
+
+bool ConfigKey::is_word() const {
+  const auto* number = std::get_if<int64_t*>(&value);
+  return number != nullptr ? place_of(*this, **number) < words.size()
+                           : !words.empty();
+}
 
 std::string ConfigKey::allowed() const {
   return std::visit(Allowed{*this}, value);

@@ -42,6 +42,12 @@ std::vector<ConfigKey> config_keys(TrainConfig& c) {
                        std::vector<std::string> words = {}) {
     return ConfigKey{name, &value, help, 0, 0, std::move(words)};
   };
+  // The words stand for -1 and 0, numbers begin at 1.
+  const auto named = [](const char* name, int64_t& value,
+                        std::vector<std::string> words, double high,
+                        const char* help) {
+    return ConfigKey{name, &value, help, -1, high, std::move(words)};
+  };
   // clang-format off
   return {
       text("preset", c.preset, "numbers to begin with", preset_names()),
@@ -81,8 +87,9 @@ std::vector<ConfigKey> config_keys(TrainConfig& c) {
       real("schedule.final", c.schedule.final, 0, 1, "rates at the end, as a share of the peak"),
       text("freeze", c.freeze, "tensors that never change: patterns of names, separated by commas"),
       real("clip", c.clip, 0, kInf, "norm that gradients are clipped to; 0: no clipping"),
+      whole("max_skipped", c.max_skipped, 0, 1e9, "steps in a row with a gradient that is not finite, after which the run ends; 0: never"),
       whole("eval.every", c.eval.every, 0, 1e9, "steps between evaluations; 0: at the end alone"),
-      whole("eval.sequences", c.eval.sequences, 0, kMany, "held-out sequences of an evaluation; 0: all"),
+      named("eval.sequences", c.eval.sequences, {"auto", "all"}, kMany, "held-out sequences of an evaluation, the first ones; auto: at most a tenth of the tokens that the run trains on"),
       text("plan.strategy", c.plan.strategy, "how owners of matrices are chosen", strategy_names()),
       whole("plan.bucket_elements", c.plan.bucket_elements, 1, kMany, "a bucket of gradients closes at so many elements"),
       text("plan.memory_cap", c.plan.memory_cap, "no rank may take more than this, such as 2GB; 0: no cap"),

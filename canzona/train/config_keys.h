@@ -22,9 +22,12 @@ struct ConfigKey {
   std::string help;
   double low = 0;  // of numbers
   double high = 0;
-  std::vector<std::string> words = {};  // of texts; none: any text
+  // Of texts: those allowed, none: any. Of whole numbers: what low, low + 1, …
+  // are called; numbers begin after them.
+  std::vector<std::string> words = {};
 
   std::string text() const;     // the value: "4", "0.003", "on", "muon"
+  bool is_word() const;         // the value is one of the words
   std::string allowed() const;  // "1 to 1000", "on or off", "fp32 or bf16"
   // UsageError names key, origin, what was expected and what came.
   void set(const Setting& setting) const;

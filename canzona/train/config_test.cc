@@ -164,6 +164,39 @@ TEST(TrainConfig, GivesTheRulesTheirOptions) {
             (RuleOptions{{"momentum", "0.5"}, {"nesterov", "off"}}));
 }
 
+// A number that no clock decides.
+TEST(TrainConfig, EvaluatesATenthOfWhatIsTrainedOn) {
+  const auto sequences = [](const std::vector<std::string>& texts) {
+    return eval_sequences_of(with(texts));
+  };
+  EXPECT_EQ(sequences({"steps=100", "batch.global=16"}), 160);
+  EXPECT_EQ(sequences({"steps=19", "batch.global=8"}), 15);
+  EXPECT_EQ(sequences({"steps=1", "batch.global=8"}), 1);
+  EXPECT_EQ(sequences({"steps=0"}), 0);
+  EXPECT_EQ(sequences({"eval.sequences=7"}), 7);
+  EXPECT_GT(sequences({"eval.sequences=all"}), int64_t{1} << 60);
+  EXPECT_EQ(with({"eval.sequences=auto"}).eval.sequences, -1);
+  refused({"eval.sequences=some"}, "eval.sequences", "auto, all or a whole",
+          "some");
+  refused({"eval.sequences=-2"}, "eval.sequences", "-2");
+}
+
+TEST(TrainConfig, WordsForNumbersAreWrittenAndReadAsWords) {
+  for (const char* text : {"auto", "all", "12"}) {
+    JsonWriter out;
+    const TrainConfig config = with({cat("eval.sequences=", text)});
+    write_config(out, config);
+    const TrainConfig read = make_config(json_settings(out.text(), "run.json"));
+    EXPECT_EQ(read.eval.sequences, config.eval.sequences) << text;
+  }
+  // As files say it that are older than the words.
+  const TrainConfig old =
+      make_config(json_settings(R"({"eval": {"sequences": 0}})", "run.json"));
+  JsonWriter out;
+  write_config(out, old);
+  EXPECT_THAT(out.text(), HasSubstr("\"sequences\":\"all\""));
+}
+
 TEST(TrainConfig, WritesItselfAsAFileThatReadsBackEqual) {
   const TrainConfig config =
       with({"preset=moe-tiny", "rule.name=shampoo", "clip=0.3",

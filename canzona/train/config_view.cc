@@ -38,6 +38,13 @@ struct WriteValue {
   }
 };
 
+void write_key(JsonWriter& out, const ConfigKey& key) {
+  if (key.is_word())
+    out.value(key.text());
+  else
+    std::visit(WriteValue{out}, key.value);
+}
+
 std::string section_of(const std::string& key) {
   const size_t dot = key.find('.');
   return dot == std::string::npos ? "" : key.substr(0, dot);
@@ -77,7 +84,7 @@ void write_config(JsonWriter& out, const TrainConfig& config) {
     enter(section_of(key.name));
     out.member(section.empty() ? key.name
                                : key.name.substr(section.size() + 1));
-    std::visit(WriteValue{out}, key.value);
+    write_key(out, key);
   }
   enter("");
   out.end_object();

@@ -38,20 +38,27 @@ class MicroBatches {
       batches_.train(first + i, sequence(to, i));
   }
 
-  // Held-out sequences, as whole micro-batches; the only one there may be
-  // repeats some where there are fewer.
+  // Sequences of an evaluation: those that are wanted, as far as there are.
   int64_t num_held_out(int64_t wanted) const {
-    const int64_t all = batches_.num_held_out();
-    const int64_t used = wanted == 0 ? all : std::min(wanted, all);
-    return std::max<int64_t>(1, used / size_);
+    return std::min(wanted, batches_.num_held_out());
   }
-  // Rounds in which every home has one, real or not.
-  int64_t held_out_rounds(int64_t wanted) const {
-    return (num_held_out(wanted) + num_homes_ - 1) / num_homes_;
+  // Rounds in which every home has a micro-batch, of which the last ones may
+  // count in part or not at all.
+  int64_t held_out_rounds(int64_t sequences) const {
+    const int64_t at_once = size_ * num_homes_;
+    return (sequences + at_once - 1) / at_once;
+  }
+  int64_t held_out_in(int64_t rounds) const {
+    return rounds * size_ * num_homes_;
   }
   int64_t number_in_round(int64_t round) const {
     return round * num_homes_ + home_;
   }
+  // Of the micro-batch of this number, those among the first `sequences`.
+  int64_t counted(int64_t number, int64_t sequences) const {
+    return std::clamp<int64_t>(sequences - number * size_, 0, size_);
+  }
+  // What does not count begins again at the first.
   void read_held_out(int64_t number, std::span<int32_t> to) const {
     for (int64_t i = 0; i < size_; ++i)
       batches_.held_out((number * size_ + i) % batches_.num_held_out(),

@@ -130,20 +130,20 @@ std::vector<double> Stage::learn(int64_t step) {
   return losses;
 }
 
-std::vector<double> Stage::evaluate(int64_t num_sequences) {
-  const int64_t rounds = micro_batches_.held_out_rounds(num_sequences);
-  evaluation_uses_ = evaluation_uses(modules_, rounds);
+std::vector<double> Stage::evaluate(const EvaluationRounds& rounds) {
+  evaluation_uses_ = evaluation_uses(modules_, rounds.count);
   runtime_.begin_step(evaluation_uses_, 0);
   weights_.refresh();
   std::vector<double> losses;
-  for (int64_t round = 0; round < rounds; ++round) {
-    Slot& slot = slot_of(round);
-    micro_batches_.read_held_out(micro_batches_.number_in_round(round),
-                                 slot.sequences);
+  for (int64_t i = 0; i < rounds.count; ++i) {
+    Slot& slot = slot_of(i);
+    const int64_t number = micro_batches_.number_in_round(rounds.first + i);
+    micro_batches_.read_held_out(number, slot.sequences);
     if (!parallel_.has_embedding) links_.receive_input(slot.input);
     slot.output_sent.wait();
-    losses.push_back(decoder_.evaluate(slot.sequences, slot.input.data(),
-                                       slot.output.data()));
+    losses.push_back(decoder_.evaluate(
+        slot.sequences, slot.input.data(), slot.output.data(),
+        micro_batches_.counted(number, rounds.sequences)));
     if (!parallel_.has_head) slot.output_sent = links_.send_output(slot.output);
   }
   for (Slot& slot : slots_) slot.output_sent.wait();

@@ -3,7 +3,8 @@
 //
 //   Stage stage(settings, micro_batches, runtime, world, engine);
 //   std::vector<double> losses = stage.learn(step);
-//   std::vector<double> held_out = stage.evaluate(num_sequences);
+//   std::vector<double> held_out = stage.evaluate({.sequences = 100,
+//                                                  .first = 0, .count = 4});
 //
 // All ranks call the same things in the same order. One thread; everything
 // given outlives it.
@@ -23,6 +24,13 @@
 
 namespace canzona {
 
+// Some of the rounds of an evaluation of the first `sequences` held out.
+struct EvaluationRounds {
+  int64_t sequences = 0;
+  int64_t first = 0;
+  int64_t count = 0;
+};
+
 class Stage {
  public:
   Stage(const TrainSettings& settings, const MicroBatches& micro_batches,
@@ -31,8 +39,9 @@ class Stage {
   // Forward and backward of all micro-batches; gradients are announced. Mean
   // losses of this home's, 0 where the stage has no head.
   std::vector<double> learn(int64_t step);
-  // The same over held-out sequences, forward alone: one per round.
-  std::vector<double> evaluate(int64_t num_sequences);
+  // The same over held-out sequences, forward alone: the mean of what counts in
+  // each of the rounds.
+  std::vector<double> evaluate(const EvaluationRounds& rounds);
 
   double waited() const;
   double busy() const;

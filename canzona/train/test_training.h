@@ -2,6 +2,7 @@
 // made-up text on thread ranks.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -54,13 +55,21 @@ struct TestRun {
   int64_t bucket_elements = 5000;
   double clip = 1;
   GradientWire wire = GradientWire::kFp32;
-  const std::atomic<bool>* stop = nullptr;
+  const std::atomic<int>* stop = nullptr;
+  int64_t eval_sequences = 1 << 20;
+  int64_t micro_batch = 2;
+  int64_t max_skipped = 0;
+  double adamw_rate = 0.003;
+  // Called on rank 0 with what is being told: "step 1", "evaluating", "eval 1",
+  // "tensor", "weights", "result".
+  std::function<void(const std::string&)> told = {};
 };
 
 struct TestOutcome {
   TrainResult result;
   std::vector<StepMetrics> steps;
   std::map<int32_t, std::vector<float>> tensors;
+  TrainResult before_evaluation;
 };
 
 inline TrainSettings test_settings(const TestRun& run) {
@@ -78,15 +87,19 @@ inline TrainSettings test_settings(const TestRun& run) {
   if (run.experts > 0)
     decoder.architecture.experts = {.count = run.experts, .ffn = 8};
   decoder.length = 12;
-  decoder.micro_batch = 2;
+  decoder.micro_batch = run.micro_batch;
   decoder.recompute = run.recompute;
   settings.steps = run.steps;
   settings.global_batch = 16;
   settings.seed = 5;
   settings.learning_rate = [](int64_t) { return 0.02; };
-  settings.adamw_learning_rate = [](int64_t) { return 0.003; };
+  settings.adamw_learning_rate = [rate = run.adamw_rate](int64_t) {
+    return rate;
+  };
   settings.clip_norm = run.clip;
   settings.eval_every = 3;
+  settings.eval_sequences = run.eval_sequences;
+  settings.max_skipped = run.max_skipped;
   settings.runtime.wire = run.wire;
   settings.runtime.overlap = run.overlap;
   settings.stop = run.stop;
@@ -112,15 +125,33 @@ inline Plan test_plan(const TestRun& run, const TrainSettings& settings) {
 
 class TestObserver : public TrainObserver {
  public:
-  explicit TestObserver(TestOutcome& outcome) : outcome_(outcome) {}
+  TestObserver(const TestRun& run, TestOutcome& outcome)
+      : told_(run.told), outcome_(outcome) {}
   void on_step(const StepMetrics& metrics) override {
     outcome_.steps.push_back(metrics);
+    tell("step " + std::to_string(metrics.step));
+  }
+  void on_evaluating(int64_t, int64_t) override { tell("evaluating"); }
+  void on_evaluation(int64_t step, double loss) override {
+    if (!outcome_.steps.empty()) outcome_.steps.back().eval_loss = loss;
+    tell("eval " + std::to_string(step));
   }
   void on_tensor(int32_t tensor, std::span<const float> whole) override {
     outcome_.tensors[tensor].assign(whole.begin(), whole.end());
+    if (tensor == 0) tell("tensor");
+  }
+  void on_weights() override { tell("weights"); }
+  void on_result(const TrainResult& so_far) override {
+    outcome_.before_evaluation = so_far;
+    tell("result");
   }
 
  private:
+  void tell(const std::string& what) const {
+    if (told_) told_(what);
+  }
+
+  const std::function<void(const std::string&)>& told_;
   TestOutcome& outcome_;
 };
 
@@ -131,7 +162,7 @@ inline TestOutcome run_test(const TestRun& run,
   const TestTokens tokens(3000);
   const Batches batches(tokens, {.length = settings.decoder.length, .seed = 9});
   TestOutcome outcome;
-  TestObserver observer(outcome);
+  TestObserver observer(run, outcome);
   run_ranks(plan.mesh.world(), {.communicator = communicator},
             [&](Communicator& world) {
               const auto engine = make_cpu_engine();

@@ -15,6 +15,11 @@
 namespace canzona {
 namespace {
 
+// After so many rounds, on each pipeline stage, ranks agree on whether to go on
+// with an evaluation.
+constexpr int64_t kRoundsAtOnce = 4;
+constexpr double kNotMeasured = std::numeric_limits<double>::quiet_NaN();
+
 double now() { return 1e-9 * static_cast<double>(steady_nanoseconds()); }
 
 // What a rank tells the others after a step.
@@ -47,7 +52,9 @@ class RankTrainer {
     begin_ = now();
     for (int64_t step = 1; step <= settings_.steps; ++step)
       if (run_step(step)) break;
-    finish();
+    close_books();
+    hand_over_weights();
+    if (result_.stop == 0 && !result_.diverged) evaluate_last();
     return std::move(result_);
   }
 
@@ -56,10 +63,17 @@ class RankTrainer {
   std::vector<int64_t> memory_of_all();
   bool run_step(int64_t step);
   StepOutcome update(int64_t step);
+  void take(const StepMetrics& metrics);
+  double loss_of(const std::vector<std::vector<double>>& rows, int64_t m) const;
   double mean_loss(const std::vector<double>& own, int64_t count);
-  double evaluate();
-  bool add_times(const RankStep& own, double seconds, StepMetrics& metrics);
-  void finish();
+  std::vector<double> held_out_losses(int64_t sequences, int64_t rounds);
+  void evaluate();
+  void evaluate_last();
+  int own_stop() const;
+  bool is_stopped();
+  void add_times(const RankStep& own, double seconds, StepMetrics& metrics);
+  void close_books();
+  void hand_over_weights();
   SentBytes sent();
   double waited() const { return runtime_.times().waited() + stage_.waited(); }
   double busy() const {
@@ -78,6 +92,7 @@ class RankTrainer {
   double begin_ = 0;
   RankTimes times_;
   SentBytes not_of_steps_;
+  int64_t skipped_in_a_row_ = 0;
   TrainResult result_;
 };
 
@@ -101,17 +116,21 @@ std::vector<int64_t> RankTrainer::memory_of_all() {
   return all;
 }
 
+// Of micro-batch m of all homes, from what every rank has.
+double RankTrainer::loss_of(const std::vector<std::vector<double>>& rows,
+                            int64_t m) const {
+  const Mesh& mesh = plan_.mesh;
+  const auto home = static_cast<int32_t>(m % mesh.homes());
+  const int32_t rank = mesh.rank(mesh.pp - 1, home, 0);
+  return rows[index(rank)][index(m / mesh.homes())];
+}
+
 // The mean over the first `count` micro-batches of all homes, added in their
 // order, so that the sum does not depend on the mesh.
 double RankTrainer::mean_loss(const std::vector<double>& own, int64_t count) {
   const auto rows = from_all<double>(world_, own);
-  const Mesh& mesh = plan_.mesh;
   double sum = 0;
-  for (int64_t m = 0; m < count; ++m) {
-    const auto home = static_cast<int32_t>(m % mesh.homes());
-    const int32_t rank = mesh.rank(mesh.pp - 1, home, 0);
-    sum += rows[index(rank)][index(m / mesh.homes())];
-  }
+  for (int64_t m = 0; m < count; ++m) sum += loss_of(rows, m);
   return sum / static_cast<double>(count);
 }
 
@@ -119,13 +138,64 @@ SentBytes RankTrainer::sent() {
   return {.all = runtime_.sent().total(), .slow = runtime_.sent_slow().total()};
 }
 
-double RankTrainer::evaluate() {
+int RankTrainer::own_stop() const {
+  return settings_.stop == nullptr ? 0 : settings_.stop->load();
+}
+
+// True if any rank was asked to stop.
+bool RankTrainer::is_stopped() {
+  const int own = own_stop();
+  for (const auto& row : from_all<int>(world_, std::span(&own, 1)))
+    result_.stop = std::max(result_.stop, row.front());
+  return result_.stop != 0;
+}
+
+// Of this home, by round; fewer if the evaluation was stopped.
+std::vector<double> RankTrainer::held_out_losses(int64_t sequences,
+                                                 int64_t rounds) {
   const SentBytes before = sent();
-  const std::vector<double> own = stage_.evaluate(settings_.eval_sequences);
+  std::vector<double> own;
+  const int64_t at_once = kRoundsAtOnce * plan_.mesh.pp;
+  for (int64_t first = 0; first < rounds; first += at_once) {
+    if (first > 0 && is_stopped()) break;
+    const int64_t count = std::min(at_once, rounds - first);
+    const auto losses = stage_.evaluate({sequences, first, count});
+    own.insert(own.end(), losses.begin(), losses.end());
+    const int64_t done = micro_batches_.held_out_in(first + count);
+    if (observer_ != nullptr)
+      observer_->on_evaluating(std::min(done, sequences), sequences);
+  }
   const SentBytes after = sent();
   not_of_steps_.all += after.all - before.all;
   not_of_steps_.slow += after.slow - before.slow;
-  return mean_loss(own, micro_batches_.num_held_out(settings_.eval_sequences));
+  return own;
+}
+
+// Without a loss if it was stopped. Micro-batches count by their sequences, of
+// which the last one may have fewer.
+void RankTrainer::evaluate() {
+  const int64_t all = micro_batches_.num_held_out(settings_.eval_sequences);
+  const int64_t rounds = micro_batches_.held_out_rounds(all);
+  const std::vector<double> own = held_out_losses(all, rounds);
+  if (all == 0 || std::ssize(own) < rounds) return;
+  const auto rows = from_all<double>(world_, own);
+  double sum = 0;
+  for (int64_t m = 0; m < rounds * plan_.mesh.homes(); ++m)
+    sum +=
+        loss_of(rows, m) * static_cast<double>(micro_batches_.counted(m, all));
+  result_.eval_loss = sum / static_cast<double>(all);
+  result_.eval_sequences = all;
+  if (observer_ != nullptr)
+    observer_->on_evaluation(result_.steps, result_.eval_loss);
+}
+
+// Its time is the run's, unlike that of writing weights.
+void RankTrainer::evaluate_last() {
+  const double start = now();
+  evaluate();
+  const double seconds = now() - start;
+  result_.seconds += seconds;
+  for (RankTimes& times : result_.times) times.other += seconds;
 }
 
 StepOutcome RankTrainer::update(int64_t step) {
@@ -152,11 +222,10 @@ bool RankTrainer::run_step(int64_t step) {
   const StepOutcome outcome = update(step);
   const double end = now();
 
-  RankStep own{.optimizer = outcome.seconds,
-               .waited = waited() - waited_before,
-               .busy = busy() - busy_before,
-               .stop = 0};
-  if (settings_.stop != nullptr && settings_.stop->load()) own.stop = 1;
+  const RankStep own{.optimizer = outcome.seconds,
+                     .waited = waited() - waited_before,
+                     .busy = busy() - busy_before,
+                     .stop = static_cast<double>(own_stop())};
   times_.forward_backward += learned - start - waited_in_learning;
   times_.optimizer += end - learned - (own.waited - waited_in_learning);
   times_.waited += own.waited;
@@ -168,33 +237,48 @@ bool RankTrainer::run_step(int64_t step) {
                       .grad_norm = outcome.gradient_norm,
                       .lr = settings_.learning_rate(step),
                       .tokens = step * micro_batches_.tokens_per_step(),
-                      .skipped = outcome.skipped};
-  const bool stop = add_times(own, now() - start, metrics);
-  const bool last = stop || step == settings_.steps;
-  const bool due = settings_.eval_every > 0 && step % settings_.eval_every == 0;
-  if (last || due) metrics.eval_loss = evaluate();
+                      .skipped = outcome.skipped,
+                      .nonfinite_tensor = outcome.nonfinite_tensor,
+                      .nonfinite_rank = outcome.nonfinite_rank};
+  // Nobody has computed it.
+  if (outcome.skipped) metrics.grad_norm = kNotMeasured;
+  add_times(own, now() - start, metrics);
   metrics.seconds = now() - begin_;
-  result_.steps = step;
-  result_.tokens = metrics.tokens;
-  result_.final_loss = metrics.loss;
-  result_.skipped_steps += metrics.skipped ? 1 : 0;
-  result_.stopped = stop && step < settings_.steps;
-  if (metrics.eval_loss) result_.eval_loss = *metrics.eval_loss;
-  if (observer_ != nullptr) observer_->on_step(metrics);
-  return stop;
+  take(metrics);
+  const bool due = settings_.eval_every > 0 && step % settings_.eval_every == 0;
+  const bool ends = result_.stop != 0 || result_.diverged;
+  if (due && !ends && step < settings_.steps) evaluate();
+  result_.stopped = result_.stop != 0 && step < settings_.steps;
+  return result_.stop != 0 || result_.diverged;
 }
 
-// Times are those of the slowest rank. True if any rank wants to stop.
-bool RankTrainer::add_times(const RankStep& own, double seconds,
+void RankTrainer::take(const StepMetrics& metrics) {
+  result_.steps = metrics.step;
+  result_.tokens = metrics.tokens;
+  result_.final_loss = metrics.loss;
+  // Of this step, once it is evaluated.
+  result_.eval_loss = kNotMeasured;
+  skipped_in_a_row_ = metrics.skipped ? skipped_in_a_row_ + 1 : 0;
+  if (metrics.skipped) {
+    ++result_.skipped_steps;
+    result_.nonfinite_tensor = metrics.nonfinite_tensor;
+    result_.nonfinite_rank = metrics.nonfinite_rank;
+    result_.diverged = skipped_in_a_row_ == settings_.max_skipped;
+  }
+  if (observer_ != nullptr) observer_->on_step(metrics);
+}
+
+// Times are those of the slowest rank; learns whether one was asked to stop.
+void RankTrainer::add_times(const RankStep& own, double seconds,
                             StepMetrics& metrics) {
-  double waited = 0, busy = 0, busiest = 0, optimizer = 0, stop = 0;
+  double waited = 0, busy = 0, busiest = 0, optimizer = 0;
   for (const auto& row : from_all<RankStep>(world_, std::span(&own, 1))) {
     const RankStep& rank = row.front();
     waited += rank.waited;
     busy += rank.busy;
     busiest = std::max(busiest, rank.busy);
     optimizer = std::max(optimizer, rank.optimizer);
-    stop = std::max(stop, rank.stop);
+    result_.stop = std::max(result_.stop, static_cast<int>(rank.stop));
   }
   constexpr double kMilli = 1e3;
   metrics.tokens_per_second =
@@ -204,10 +288,12 @@ bool RankTrainer::add_times(const RankStep& own, double seconds,
   metrics.hidden_fraction =
       busy > 0 ? std::clamp(1 - waited / busy, 0.0, 1.0) : 1;
   metrics.memory_bytes = std::ranges::max(result_.memory_bytes);
-  return stop > 0;
+  if (settings_.product_flops_per_second > 0)
+    metrics.mfu = metrics.tokens_per_second * settings_.flops_per_token /
+                  settings_.product_flops_per_second;
 }
 
-void RankTrainer::finish() {
+void RankTrainer::close_books() {
   result_.seconds = now() - begin_;
   times_.other = result_.seconds - times_.forward_backward - times_.optimizer -
                  times_.waited;
@@ -218,12 +304,18 @@ void RankTrainer::finish() {
   of_steps.slow -= not_of_steps_.slow;
   for (const auto& row : from_all<SentBytes>(world_, std::span(&of_steps, 1)))
     result_.sent.push_back(row.front());
-  result_.digest = runtime_.parameter_digest();
-  result_.state_digest = runtime_.state_digest();
+}
+
+// The weights before anything else that could be waited for.
+void RankTrainer::hand_over_weights() {
   for (int32_t t = 0; t < std::ssize(plan_.model.tensors); ++t)
     gather_whole(world_, runtime_, t, [&](std::span<const float> whole) {
       if (observer_ != nullptr) observer_->on_tensor(t, whole);
     });
+  if (observer_ != nullptr) observer_->on_weights();
+  result_.digest = runtime_.parameter_digest();
+  result_.state_digest = runtime_.state_digest();
+  if (observer_ != nullptr) observer_->on_result(result_);
 }
 
 }  // namespace

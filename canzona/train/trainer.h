@@ -11,10 +11,14 @@
 // mesh but for the order of sums in forward and backward. All ranks call it at
 // once, with the same settings, and get the same result; the observer of rank
 // 0 is told, others need none. After an error the other ranks get PeerLost.
+//
+// At the end the weights come first, then the result as it is, then the last
+// evaluation: whoever ends the process during that one loses nothing else.
 #pragma once
 
 #include <atomic>
 #include <functional>
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -35,15 +39,21 @@ struct TrainSettings {
   std::function<double(int64_t)> learning_rate;
   std::function<double(int64_t)> adamw_learning_rate;
   double clip_norm = 0;        // 0: no clipping
-  int64_t eval_every = 0;      // steps; 0: only after the last one
-  int64_t eval_sequences = 0;  // 0: all that are held out
+  int64_t eval_every = 0;  // steps; 0: only after the last one
+  // Of those held out, the first ones; 0: no evaluation.
+  int64_t eval_sequences = std::numeric_limits<int64_t>::max();
+  // So many steps in a row whose gradient is not finite end the run; 0: none.
+  int64_t max_skipped = 0;
+  double flops_per_token = 0;           // for the MFU
+  double product_flops_per_second = 0;  // of all ranks; 0: no MFU
   RuntimeOptions runtime = {};
   // Neighbouring micro-batches of a pipeline stage share gathers of parameters
   // and scatters of gradients (pair_neighbours). Changes no bit where gradients
   // do not leave with every micro-batch.
   bool reuse = false;
-  // Set from outside: the run ends after the step it is in.
-  const std::atomic<bool>* stop = nullptr;
+  // Set from outside to anything but 0: the run ends after the step, or the
+  // part of an evaluation, that it is in.
+  const std::atomic<int>* stop = nullptr;
 };
 
 // Where a rank's time went, in seconds of the whole run.
@@ -59,12 +69,19 @@ struct TrainResult {
   int64_t steps = 0;
   int64_t tokens = 0;  // consumed by all ranks: the position in the data
   double seconds = 0;
-  double final_loss = 0;  // of the last step
-  double eval_loss = 0;
+  // Of the last step, and after it; NaN: not measured.
+  double final_loss = std::numeric_limits<double>::quiet_NaN();
+  double eval_loss = std::numeric_limits<double>::quiet_NaN();
+  int64_t eval_sequences = 0;
   std::string digest;  // of parameters
   std::string state_digest;
   int64_t skipped_steps = 0;
-  bool stopped = false;
+  // Of the last of them, as StepOutcome has it.
+  std::string nonfinite_tensor;
+  int64_t nonfinite_rank = -1;
+  int stop = 0;           // what settings.stop was set to, if that ended the run
+  bool stopped = false;   // by it, before the last step
+  bool diverged = false;  // max_skipped were reached
   std::vector<RankTimes> times;       // by rank
   std::vector<int64_t> memory_bytes;  // reserved, by rank
   // In all steps, by rank: what the runtime sent for them, not what a model
@@ -75,9 +92,18 @@ struct TrainResult {
 class TrainObserver {
  public:
   virtual ~TrainObserver() = default;
+  // As soon as it is done; what it is evaluated to follows.
   virtual void on_step(const StepMetrics& metrics) = 0;
+  // Some sequences of an evaluation are done.
+  virtual void on_evaluating(int64_t done, int64_t all) = 0;
+  // After the step of this number, which was told before.
+  virtual void on_evaluation(int64_t step, double loss) = 0;
   // At the end, every tensor of the model in order, whole.
   virtual void on_tensor(int32_t tensor, std::span<const float> whole) = 0;
+  // The last of them was told. Other ranks may be gone by now.
+  virtual void on_weights() = 0;
+  // The result but for the last evaluation, which comes after it.
+  virtual void on_result(const TrainResult& so_far) = 0;
 };
 
 // UsageError unless the mesh shares a step's sequences evenly, and for meshes

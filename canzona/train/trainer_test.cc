@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
+
 #include "canzona/base/error.h"
 #include "canzona/train/stage.h"
 #include "canzona/train/test_training.h"
@@ -166,12 +168,120 @@ TEST(Train, EveryRanksMemoryIsWhatWasPredicted) {
 }
 
 TEST(Train, StopsAfterTheStepItIsIn) {
-  const std::atomic<bool> stop = true;
+  const std::atomic<int> stop = 15;
   const TestOutcome run = run_test({.mesh = "dp=2,tp=2", .stop = &stop});
   EXPECT_EQ(run.steps.size(), 1);
   EXPECT_TRUE(run.result.stopped);
-  EXPECT_TRUE(run.steps.back().eval_loss.has_value());
+  EXPECT_EQ(run.result.stop, 15);
+  // Who asks for the end does not wait for one more evaluation.
+  EXPECT_FALSE(run.steps.back().eval_loss.has_value());
+  EXPECT_TRUE(std::isnan(run.result.eval_loss));
   EXPECT_FALSE(run.tensors.empty());
+  EXPECT_FALSE(run.result.digest.empty());
+}
+
+// Whoever is killed during the last evaluation has lost nothing else.
+TEST(Train, WeightsAndResultComeBeforeTheLastEvaluation) {
+  std::vector<std::string> told;
+  const TestOutcome run = run_test(
+      {.mesh = "dp=2,tp=2",
+       .steps = 2,
+       .eval_sequences = 4,
+       .told = [&](const std::string& what) { told.push_back(what); }});
+  EXPECT_THAT(told,
+              testing::ElementsAre("step 1", "step 2", "tensor", "weights",
+                                   "result", "evaluating", "eval 2"));
+  EXPECT_EQ(run.before_evaluation.digest, run.result.digest);
+  EXPECT_EQ(run.before_evaluation.steps, 2);
+  EXPECT_TRUE(std::isnan(run.before_evaluation.eval_loss));
+  EXPECT_GT(run.result.eval_loss, 0);
+  EXPECT_EQ(run.result.eval_sequences, 4);
+}
+
+TEST(Train, AnEvaluationEndsAtTheFirstSignal) {
+  for (const char* mesh : {"dp=1", "dp=2", "tp=2", "pp=2"})
+    for (const int64_t steps : {2, 6}) {  // the last one, and that of step 3
+      std::atomic<int> stop = 0;
+      int parts = 0;
+      TestRun wish{.mesh = mesh, .steps = steps, .stop = &stop};
+      wish.micro_batch = 1;  // 12 held out: two parts and more on a rank
+      wish.told = [&](const std::string& what) {
+        if (what != "evaluating") return;
+        ++parts;
+        stop = 2;
+      };
+      const TestOutcome run = run_test(wish);
+      EXPECT_EQ(parts, 1) << mesh;
+      EXPECT_EQ(run.result.stop, 2) << mesh;
+      EXPECT_EQ(run.result.steps, steps == 2 ? 2 : 3) << mesh;
+      EXPECT_EQ(run.result.stopped, steps != 2) << mesh;
+      EXPECT_TRUE(std::isnan(run.result.eval_loss)) << mesh;
+      EXPECT_FALSE(run.tensors.empty()) << mesh;
+    }
+}
+
+// 12 sequences are held out. With micro-batches of 8 the second is half full;
+// sequences one by one are the truth.
+TEST(Train, EveryHeldOutSequenceCountsOnce) {
+  for (const int64_t sequences : {1, 5, 8, 11, 12, 1000}) {
+    TestRun one{.steps = 1, .eval_sequences = sequences};
+    one.micro_batch = 1;
+    const TestOutcome truth = run_test(one);
+    for (const char* mesh : {"dp=1", "dp=2", "tp=2", "pp=2"}) {
+      TestRun wish = one;
+      wish.mesh = mesh;
+      wish.micro_batch = 8;
+      const TestOutcome run = run_test(wish);
+      EXPECT_EQ(run.result.eval_sequences, std::min<int64_t>(sequences, 12));
+      EXPECT_NEAR(run.result.eval_loss, truth.result.eval_loss,
+                  kOtherSums * truth.result.eval_loss)
+          << mesh << ", " << sequences << " sequences";
+    }
+  }
+}
+
+TEST(Train, EveryHeldOutSequenceCountsOnceWithExperts) {
+  TestRun one{.experts = 4, .steps = 1, .eval_sequences = 11};
+  one.micro_batch = 1;
+  const TestOutcome truth = run_test(one);
+  for (const char* mesh : {"dp=1", "ep=2", "tp=2"}) {
+    TestRun wish = one;
+    wish.mesh = mesh;
+    wish.micro_batch = 8;
+    EXPECT_NEAR(run_test(wish).result.eval_loss, truth.result.eval_loss,
+                kOtherSums * truth.result.eval_loss)
+        << mesh;
+  }
+}
+
+TEST(Train, WithoutStepsThereIsNoLoss) {
+  const TestOutcome run = run_test({.steps = 0, .eval_sequences = 0});
+  EXPECT_TRUE(std::isnan(run.result.final_loss));
+  EXPECT_TRUE(std::isnan(run.result.eval_loss));
+  EXPECT_FALSE(run.tensors.empty());
+}
+
+// A rate that throws the weights out of all bounds in the first step.
+TEST(Train, SkippedStepsAreNamedAndTooManyInARowEndTheRun) {
+  TestRun wish{.mesh = "dp=2,tp=2", .steps = 8, .clip = 0};
+  wish.adamw_rate = 3e38;
+  const TestOutcome all = run_test(wish);
+  EXPECT_EQ(all.result.steps, 8);
+  EXPECT_EQ(all.result.skipped_steps, 7);
+  EXPECT_FALSE(all.result.diverged);
+  EXPECT_FALSE(all.result.nonfinite_tensor.empty());
+  EXPECT_FALSE(all.steps[0].skipped);
+  for (size_t i = 1; i < all.steps.size(); ++i) {
+    EXPECT_TRUE(all.steps[i].skipped);
+    EXPECT_FALSE(all.steps[i].nonfinite_tensor.empty());
+    EXPECT_TRUE(std::isnan(all.steps[i].grad_norm));
+  }
+  wish.max_skipped = 3;
+  const TestOutcome few = run_test(wish);
+  EXPECT_EQ(few.result.steps, 4);
+  EXPECT_TRUE(few.result.diverged);
+  EXPECT_EQ(few.result.digest, all.result.digest);
+  EXPECT_FALSE(few.tensors.empty());
 }
 
 TEST(Train, EvaluatesAsOftenAsAskedAndAtTheEnd) {

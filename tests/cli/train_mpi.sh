@@ -67,4 +67,69 @@ ranks 2 $quick --zero zero3 --link intra=1GB/s,inter=1GB/s
 exits 2
 says 'links are modelled between threads only'
 
+# --- How a run ends.
+long="$quick --mesh dp=2 --run run --set data.held_out=0.9"
+
+# begins <arguments>: mpirun in the background, until the file $until holds
+# $text; its number is in $process.
+begins() {
+  rm -rf run
+  last="mpirun canzona $*"
+  OMPI_MCA_odls_base_sigkill_timeout=60 "$mpirun" -n 2 "$program" "$@" \
+    >out 2>err </dev/null &
+  process=$!
+  tries=0
+  while ! grep -qF -e "$text" "$until" 2>/dev/null && [ $tries -lt 3000 ]; do
+    sleep 0.1
+    tries=$((tries + 1))
+  done
+}
+there() {
+  checks=$((checks + 1))
+  [ -s "$1" ] || fail "there is no $1"
+}
+# The ranks that mpirun has started, as numbers of processes.
+ranks_of() {
+  for stat in /proc/[0-9]*/stat; do
+    sed "s/(.*)//" "$stat" 2>/dev/null
+  done | awk -v parent="$1" '$3 == parent { print $1 }'
+}
+
+# Ctrl-C at mpirun is a SIGTERM for the ranks.
+until=run/metrics.jsonl text='"step":1,'
+# shellcheck disable=SC2086
+begins $long --steps 1000000
+kill -INT "$process"
+wait "$process"
+status=$?
+checks=$((checks + 1))
+[ $status -ne 0 ] || fail 'mpirun ended as if all was done'
+there run/model.safetensors
+there run/report.html
+checks=$((checks + 1))
+grep -qF '"state": "stopped"' run/summary.json || fail 'no summary of the end'
+
+# A rank that is lost during the last evaluation: weights and summary were in
+# their place before.
+until=run/summary.json text='"state": "finished"'
+# shellcheck disable=SC2086
+begins $long --set eval.sequences=all
+there run/model.safetensors
+kill -KILL "$(ranks_of "$process" | tail -n 1)"
+wait "$process"
+status=$?
+checks=$((checks + 1))
+[ $status -ne 0 ] || fail 'mpirun ended as if all was done'
+there run/model.safetensors
+checks=$((checks + 1))
+grep -qF '"steps": 3' run/summary.json || fail 'no summary of the end'
+
+# The time that Open MPI's mpirun gives is told where it is short.
+# shellcheck disable=SC2086
+ranks 2 $quick --run told
+exits 0
+if "$mpirun" --version | grep -q 'Open MPI\|OpenRTE'; then
+  says 'mpirun kills its ranks after 1 s' 'odls_base_sigkill_timeout 60'
+fi
+
 finish

@@ -14,11 +14,14 @@ struct Launcher {
   const char* rank;
   const char* size;
   const char* local;
+  const char* kill_timeout = nullptr;
+  int usual_kill_seconds = -1;
 };
 
 constexpr Launcher kOpenMpi = {"Open MPI", "OMPI_COMM_WORLD_RANK",
                                "OMPI_COMM_WORLD_SIZE",
-                               "OMPI_COMM_WORLD_LOCAL_SIZE"};
+                               "OMPI_COMM_WORLD_LOCAL_SIZE",
+                               "OMPI_MCA_odls_base_sigkill_timeout", 1};
 constexpr Launcher kPmi = {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"};
 // PMIx tells no size; Slurm does, where it has started the process by srun.
 constexpr Launcher kPmix = {"PMIx", "PMIX_RANK", "", ""};
@@ -42,6 +45,10 @@ std::optional<MpiLaunch> read(const Launcher& launcher,
     launch.num_ranks = number_of(variables, launcher.size);
   if (variables(launcher.local) != nullptr)
     launch.num_local = number_of(variables, launcher.local);
+  if (launcher.kill_timeout != nullptr)
+    launch.kill_seconds = variables(launcher.kill_timeout) == nullptr
+                              ? launcher.usual_kill_seconds
+                              : number_of(variables, launcher.kill_timeout);
   return launch;
 }
 

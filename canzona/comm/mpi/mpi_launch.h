@@ -18,6 +18,8 @@ struct MpiLaunch {
   int rank = 0;
   int num_ranks = 0;  // 0 if the launcher does not say
   int num_local = 0;  // of them, on this machine; 0 if it does not say
+  // Seconds that it gives ranks between SIGTERM and SIGKILL; -1 if not known.
+  int kill_seconds = -1;
 };
 
 // Open MPI's word counts before that of srun: every process in an allocation of

@@ -54,6 +54,15 @@ TEST(MpiLaunch, TellsTheRanksOfThisMachineIfTheLauncherDoes) {
   EXPECT_EQ(find_in({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}})->num_local, 0);
 }
 
+TEST(MpiLaunch, TellsHowLongRanksHaveToEnd) {
+  EXPECT_EQ(find_in({{"OMPI_COMM_WORLD_RANK", "3"}})->kill_seconds, 1);
+  EXPECT_EQ(find_in({{"OMPI_COMM_WORLD_RANK", "3"},
+                     {"OMPI_MCA_odls_base_sigkill_timeout", "60"}})
+                ->kill_seconds,
+            60);
+  EXPECT_EQ(find_in({{"PMI_RANK", "0"}})->kill_seconds, -1);
+}
+
 TEST(MpiLaunch, FindsNoneInAPlainEnvironment) {
   EXPECT_FALSE(find_in({}));
   EXPECT_FALSE(find_in({{"SLURM_NTASKS", "4"}, {"PMI_SIZE", "4"}}));

@@ -85,22 +85,22 @@ double last_finite(const std::vector<StepMetrics>& steps,
 }  // namespace
 
 int64_t TrainingRun::num_steps() const {
-  if (summary) return summary->steps;
+  if (has_ended()) return summary->steps;
   return steps.empty() ? 0 : steps.back().step;
 }
 
 int64_t TrainingRun::tokens() const {
-  if (summary) return summary->tokens;
+  if (has_ended()) return summary->tokens;
   return steps.empty() ? 0 : steps.back().tokens;
 }
 
 double TrainingRun::seconds() const {
-  if (summary) return summary->seconds;
+  if (has_ended()) return summary->seconds;
   return steps.empty() ? 0 : steps.back().seconds;
 }
 
 double TrainingRun::final_loss() const {
-  if (summary) return summary->final_loss;
+  if (has_ended()) return summary->final_loss;
   return last_finite(steps, [](const StepMetrics& m) { return m.loss; });
 }
 
@@ -108,6 +108,28 @@ double TrainingRun::eval_loss() const {
   if (summary && std::isfinite(summary->eval_loss)) return summary->eval_loss;
   return last_finite(
       steps, [](const StepMetrics& m) { return m.eval_loss.value_or(kNone); });
+}
+
+std::string TrainingRun::remark() const {
+  if (!summary) return "did not finish: it is going on, or was killed";
+  const RunSummary& s = *summary;
+  if (!s.has_ended())
+    return cat("did not finish: process ", s.pid, " on ",
+               printable(s.environment.host, 60), ", begun ",
+               printable(s.started, 30), ", is going on or was killed");
+  if (s.state == "diverged")
+    return "diverged: too many steps in a row were skipped";
+  return s.state == "stopped" ? "interrupted" : "";
+}
+
+int64_t TrainingRun::skipped_steps() const {
+  return std::ranges::count_if(steps, &StepMetrics::skipped);
+}
+
+double TrainingRun::mfu() const {
+  if (has_ended()) return summary->mfu();
+  return last_finite(
+      steps, [](const StepMetrics& m) { return m.mfu.value_or(kNone); });
 }
 
 std::string TrainingRun::digest() const {

@@ -3,8 +3,8 @@
 //   std::vector<TrainingRun> runs = read_runs({"runs/muon", "runs/adamw"});
 //
 // Folders are untrusted: sizes are bounded, UsageError names the file and what
-// is wrong. A run without a summary is going on, or was killed: it is read as
-// far as it got.
+// is wrong. A run whose summary says "running", or that has none, is going on or
+// was killed: it is read as far as it got.
 #pragma once
 
 #include <optional>
@@ -22,6 +22,13 @@ struct TrainingRun {
   std::vector<StepMetrics> steps;
   std::optional<RunSummary> summary;
 
+  bool has_ended() const { return summary && summary->has_ended(); }
+  // "finished", "stopped", "diverged", or "" for a run that did not end.
+  std::string state() const { return has_ended() ? summary->state : ""; }
+  // Why a run is not like others, in a few words; "" for one that finished.
+  std::string remark() const;
+  int64_t skipped_steps() const;
+  double mfu() const;  // NaN: not known
   // What the summary says, or as far as the steps tell.
   int64_t num_steps() const;
   int64_t tokens() const;

@@ -25,7 +25,8 @@ void write_run(JsonWriter& out, const ComparedRuns& all, size_t i) {
   out.begin_object()
       .field("name", run.name)
       .field("folder", run.folder)
-      .field("complete", run.summary && !run.summary->interrupted)
+      .field("complete", run.state() == "finished")
+      .field("state", run.has_ended() ? run.state() : "running")
       .field("rule", run.summary ? run.summary->rule : "")
       .field("mesh", run.summary ? run.summary->mesh : "")
       .field("steps", run.num_steps())
@@ -35,6 +36,9 @@ void write_run(JsonWriter& out, const ComparedRuns& all, size_t i) {
       .field("memory_bytes", run.memory_bytes())
       .field("final_loss", run.final_loss())
       .field("eval_loss", run.eval_loss())
+      .field("perplexity", perplexity_of(run.eval_loss()))
+      .field("mfu", run.mfu())
+      .field("skipped_steps", run.skipped_steps())
       .field("digest", run.digest())
       .field("same_as_baseline",
              !run.digest().empty() &&

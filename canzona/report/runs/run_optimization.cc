@@ -58,18 +58,10 @@ std::string panel_svg(const RunView& view, const Panel& panel) {
   return draw(chart);
 }
 
-int64_t num_skipped(const TrainingRun& run) {
-  int64_t count = 0;
-  for (const StepMetrics& step : run.steps) count += step.skipped ? 1 : 0;
-  return count;
-}
-
 void put_skipped(Html& out, const RunView& view) {
   for (const TrainingRun& run : view.runs)
-    if (const int64_t count = num_skipped(run); count > 0)
-      out.put(
-          "<p class=\"note\">{}: {} skipped, a gradient was not finite.</p>",
-          run.name, counted(count, "step"));
+    if (const std::string skipped = skipped_remark(run); !skipped.empty())
+      out.put("<p class=\"note\">{}: {}.</p>", run.name, skipped);
 }
 
 }  // namespace

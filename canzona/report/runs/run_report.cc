@@ -24,7 +24,7 @@ double first_loss(const TrainingRun& run) {
 }
 
 std::string asked_text(const TrainingRun& run) {
-  if (!run.summary) return "no summary: the run is going on, or was killed";
+  if (!run.summary) return run.remark();
   const RunSummary& s = *run.summary;
   std::vector<std::string> words;
   if (s.parameters > 0)
@@ -38,10 +38,18 @@ std::string asked_text(const TrainingRun& run) {
   return join(words, " · ");
 }
 
+// " The run was interrupted."
+std::string ending_of(const TrainingRun& run) {
+  if (!run.has_ended()) return cat(" The run ", run.remark(), ".");
+  if (run.state() == "stopped") return " The run was interrupted.";
+  if (run.state() == "diverged") return cat(" It ", run.remark(), ".");
+  return "";
+}
+
 std::string verdict_of_one(const TrainingRun& run) {
   const double from = first_loss(run), to = run.final_loss();
   if (!std::isfinite(from) || !std::isfinite(to))
-    return "The run recorded no loss.";
+    return "The run recorded no loss." + ending_of(run);
   std::string text =
       cat("In ", counted(run.num_steps(), "step"), " and ",
           clock_text(run.seconds()), " the training loss went from ",
@@ -49,9 +57,7 @@ std::string verdict_of_one(const TrainingRun& run) {
   if (std::isfinite(run.eval_loss()))
     text += cat(" On text held back from training it is ",
                 loss_text(run.eval_loss()), ".");
-  if (run.summary && run.summary->interrupted)
-    text += " The run was interrupted.";
-  return text;
+  return text + ending_of(run);
 }
 
 std::string verdict_of_several(const RunView& view) {
@@ -74,16 +80,25 @@ std::string verdict_of_several(const RunView& view) {
   return text + ".";
 }
 
+std::vector<std::string> speed_lines(const TrainingRun& run) {
+  std::vector<std::string> lines = {human_count(run.tokens_per_second()) +
+                                    " tokens/s"};
+  if (std::isfinite(run.mfu()))
+    lines.push_back(cat("MFU ", mfu_text(run.mfu()), " of measured products"));
+  return lines;
+}
+
 void put_tiles(Html& out, const TrainingRun& run) {
   out.add("<div class=\"tiles\">\n");
   put_tile(out, "Evaluation loss", loss_text(run.eval_loss()), "",
-           {"on the text held back"});
+           {"on the text held back",
+            cat("perplexity ", perplexity_text(run.eval_loss()))});
   put_tile(out, "Training loss", loss_text(run.final_loss()), "",
            {cat("from ", loss_text(first_loss(run)))});
   put_tile(out, "Steps", grouped(run.num_steps()), "",
            {human_count(static_cast<double>(run.tokens())) + " tokens"});
   put_tile(out, "Time", clock_text(run.seconds()), "",
-           {human_count(run.tokens_per_second()) + " tokens/s"});
+           speed_lines(run));
   put_tile(out, "Memory per rank", human_bytes(run.memory_bytes()), "at most",
            {});
   out.add("</div>\n");
@@ -190,8 +205,11 @@ void add_run_words(Html& out) {
       "<dl class=\"words\">"
       "<div><dt>Training loss</dt><dd>Cross entropy per token, in nats, of the "
       "batch of a step, before the step.</dd></div>"
-      "<div><dt>Evaluation loss</dt><dd>The same on the last 5 % of the data, "
-      "which no step trains on.</dd></div>"
+      "<div><dt>Evaluation loss</dt><dd>The same on text from the last 5 % of "
+      "the data, which no step trains on; perplexity is e to it.</dd></div>"
+      "<div><dt>MFU</dt><dd>The flops of the model’s forward and backward over "
+      "what the ranks reach in products alone, measured before the run; only "
+      "runs that measured it have one.</dd></div>"
       "<div><dt>Hidden</dt><dd>The share of the time links were busy in which "
       "compute went on and did not wait.</dd></div>"
       "<div><dt>Weights</dt><dd>Compared by their digest: equal names, "

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "canzona/base/error.h"
@@ -12,6 +13,7 @@
 namespace canzona {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -80,6 +82,80 @@ TEST(RunReport, TakesRunsWithLittleInThem) {
     EXPECT_THAT(runs_text(compare_runs(runs, 0), Ink()), Not(HasSubstr("nan")));
   }
   EXPECT_THROW(page_of({}), UsageError);
+}
+
+// Its summary was written when it began: rule and mesh are known.
+TEST(RunReport, SaysThatARunDidNotFinish) {
+  TrainingRun killed = make_run({.steps = 7});
+  killed.summary->state = "running";
+  killed.summary->steps = 0;
+  killed.summary->pid = 4711;
+  killed.summary->environment.host = "node7";
+  EXPECT_EQ(killed.num_steps(), 7);
+  for (const auto& runs : std::vector<std::vector<TrainingRun>>{
+           {killed}, {make_run({.name = "adamw"}), killed}}) {
+    EXPECT_THAT(page_of(runs), HasSubstr("did not finish"));
+    EXPECT_THAT(page_of(runs), HasSubstr("dp=2,tp=2"));
+    EXPECT_THAT(runs_text(compare_runs(runs, 0), Ink()),
+                AllOf(HasSubstr("muon: did not finish: process 4711 on node7"),
+                      HasSubstr("dp=2,tp=2")));
+  }
+  const std::vector<TrainingRun> runs = {killed};
+  const Json json =
+      parse_json(runs_json(compare_runs(runs, 0)), {.what = "runs"});
+  EXPECT_EQ(json["runs"][0]["complete"], false);
+  EXPECT_EQ(json["runs"][0]["state"], "running");
+  EXPECT_EQ(json["runs"][0]["rule"], "muon");
+}
+
+TEST(RunReport, NamesWhatWasSkippedAndNoted) {
+  TrainingRun run = make_run({.steps = 8});
+  for (size_t i = 1; i < 8; ++i) {
+    run.steps[i].skipped = true;
+    run.steps[i].nonfinite_tensor = "layers.0.q";
+    run.steps[i].nonfinite_rank = 3;
+  }
+  run.summary->state = "diverged";
+  run.summary->notes = {"no config.json"};
+  const char* kSkipped = "7 of 8 steps were skipped";
+  const char* kWhere = "the gradient of layers.0.q was not finite on rank 3";
+  EXPECT_THAT(page_of({run}), AllOf(HasSubstr(kSkipped), HasSubstr(kWhere),
+                                    HasSubstr("diverged")));
+  const std::vector<TrainingRun> runs = {run};
+  std::string text = runs_text(compare_runs(runs, 0), Ink());
+  std::ranges::replace(text, '\n', ' ');
+  EXPECT_THAT(text, AllOf(HasSubstr(kSkipped), HasSubstr("layers.0.q"),
+                          HasSubstr("diverged"), HasSubstr("no config.json")));
+}
+
+TEST(RunReport, SaysWhenEvaluationsAreOfDifferentTexts) {
+  std::vector<TrainingRun> runs = three();
+  for (TrainingRun& run : runs) run.summary->eval_sequences = 100;
+  const char* kRemark = "evaluation losses are of different texts";
+  EXPECT_THAT(page_of(runs), Not(HasSubstr(kRemark)));
+  runs[1].summary->eval_sequences = 40;
+  EXPECT_THAT(page_of(runs), HasSubstr(kRemark));
+  EXPECT_THAT(runs_text(compare_runs(runs, 0), Ink()), HasSubstr(kRemark));
+}
+
+TEST(RunReport, HasPerplexityAndWhatWasMeasuredOfSpeed) {
+  std::vector<TrainingRun> runs = {make_run({})};
+  TrainingRun& run = runs.front();
+  run.summary->eval_loss = 0.5;
+  EXPECT_THAT(page_of(runs), AllOf(HasSubstr("perplexity 1.649"),
+                                   Not(HasSubstr("of measured products"))));
+  EXPECT_THAT(runs_text(compare_runs(runs, 0), Ink()),
+              AllOf(HasSubstr("perplexity"), HasSubstr("1.649"),
+                    Not(HasSubstr("MFU"))));
+  run.summary->flops_per_token = 1e6;
+  run.summary->product_flops_per_second = 4 * 1e6 * run.tokens_per_second();
+  EXPECT_THAT(page_of(runs), HasSubstr("MFU 25.0 % of measured products"));
+  EXPECT_THAT(runs_text(compare_runs(runs, 0), Ink()),
+              AllOf(HasSubstr("MFU"), HasSubstr("25.0 %")));
+  const Json json =
+      parse_json(runs_json(compare_runs(runs, 0)), {.what = "runs"});
+  EXPECT_NEAR(json["runs"][0]["mfu"].get<double>(), 0.25, 1e-12);
+  EXPECT_NEAR(json["runs"][0]["perplexity"].get<double>(), 1.6487, 1e-4);
 }
 
 TEST(RunReport, LongRunsAndManyRanksStaySmall) {

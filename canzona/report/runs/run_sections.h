@@ -30,6 +30,12 @@ std::string color_of(size_t run);
 std::string loss_text(double loss);
 // "0.71 ×".
 std::string times_text(double ratio);
+// "34.5 %"; "–" where it is not known.
+std::string mfu_text(double mfu);
+// Why evaluation losses cannot be compared; "" if they can.
+std::string evaluations_remark(const std::vector<TrainingRun>& runs);
+// "7 of 8 steps were skipped …, in step 8 the gradient of …"; "" if none was.
+std::string skipped_remark(const TrainingRun& run);
 
 // Curves that tell the runs apart, thinned to what can be seen.
 Points drawn_line(const Points& points);

@@ -1,6 +1,8 @@
 // Runs side by side.
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "canzona/base/text.h"
 #include "canzona/report/numbers.h"
@@ -15,12 +17,13 @@ constexpr const char* kHead =
     "<div class=\"scroll\"><table class=\"wide\"><thead>"
     "<tr><th rowspan=\"2\">run</th>"
     "<th class=\"n\" colspan=\"4\">whole run</th>"
-    "<th class=\"n\" colspan=\"2\">loss at the end</th>"
+    "<th class=\"n\" colspan=\"3\">loss at the end</th>"
     "<th class=\"n\" colspan=\"3\">until the baseline’s loss</th>"
     "<th rowspan=\"2\">weights</th></tr>\n<tr><th class=\"n\">steps</th>"
     "<th class=\"n\">tokens</th><th class=\"n\">time</th>"
     "<th class=\"n\">tokens/s</th><th class=\"n\">training</th>"
-    "<th class=\"n\">evaluation</th><th class=\"n\">steps</th>"
+    "<th class=\"n\">evaluation</th><th class=\"n\">perplexity</th>"
+    "<th class=\"n\">steps</th>"
     "<th class=\"n\">tokens</th><th class=\"n\">time</th></tr></thead>"
     "<tbody>\n";
 
@@ -57,9 +60,10 @@ std::vector<std::string> remarks_on(const ComparedRuns& all, size_t i) {
     words.push_back(run.summary->rule);
   if (run.summary && !run.summary->mesh.empty())
     words.push_back(run.summary->mesh);
-  if (!run.summary) words.emplace_back("no summary");
-  if (run.summary && run.summary->interrupted)
-    words.emplace_back("interrupted");
+  if (!run.has_ended())
+    words.emplace_back("did not finish");
+  else if (run.state() != "finished")
+    words.push_back(run.state());
   if (i == all.baseline) words.emplace_back("baseline");
   return words;
 }
@@ -79,6 +83,7 @@ void put_row(Html& out, const ComparedRuns& all, size_t i,
   const std::string eval = loss_text(run.eval_loss());
   out.put("<td class=\"n\">{}</td><td class=\"n{}\">{}</td>",
           loss_text(run.final_loss()), eval == best ? " best" : "", eval);
+  out.put("<td class=\"n\">{}</td>", perplexity_text(run.eval_loss()));
   put_reached_cells(out, all.reached[i]);
   out.put("<td title=\"{}\">{}</td></tr>\n", run.digest(),
           all.letters[i].empty() ? "–" : all.letters[i]);
@@ -90,6 +95,34 @@ std::string color_of(size_t run) { return cat("s", run % 6); }
 
 std::string loss_text(double loss) {
   return std::isfinite(loss) ? fmt::format("{:.4f}", loss) : "–";
+}
+
+std::string mfu_text(double mfu) {
+  return std::isfinite(mfu) ? fmt::format("{:.1f} %", 100 * mfu) : "–";
+}
+
+std::string evaluations_remark(const std::vector<TrainingRun>& runs) {
+  int64_t least = std::numeric_limits<int64_t>::max(), most = 0;
+  for (const TrainingRun& run : runs)
+    if (run.has_ended() && run.summary->eval_sequences > 0) {
+      least = std::min(least, run.summary->eval_sequences);
+      most = std::max(most, run.summary->eval_sequences);
+    }
+  if (least >= most) return "";
+  return cat("evaluation losses are of different texts, ", least, " to ", most,
+             " held-out sequences: compare runs that have the same number in "
+             "eval.sequences");
+}
+
+std::string skipped_remark(const TrainingRun& run) {
+  const auto last =
+      std::find_if(run.steps.rbegin(), run.steps.rend(),
+                   [](const StepMetrics& step) { return step.skipped; });
+  if (last == run.steps.rend()) return "";
+  return cat(run.skipped_steps(), " of ", counted(run.num_steps(), "step"),
+             run.skipped_steps() == 1 ? " was" : " were",
+             " skipped and changed nothing; in step ", last->step, " ",
+             nonfinite_text(last->nonfinite_tensor, last->nonfinite_rank));
 }
 
 std::string times_text(double ratio) { return fmt::format("{:.2f} ×", ratio); }
@@ -107,6 +140,8 @@ void add_run_table(Html& out, const RunView& view) {
       "is not above; × is the multiple of what the baseline took. Runs with "
       "the same letter ended with the same weights, bit by bit.</p>",
       view.base().name, loss_text(all.target));
+  if (const std::string remark = evaluations_remark(view.runs); !remark.empty())
+    out.put("<p class=\"note\">Note: {}.</p>", remark);
   end_section(out);
 }
 

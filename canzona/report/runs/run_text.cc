@@ -27,15 +27,32 @@ std::string word_of(const TrainingRun& run, std::string RunSummary::*field) {
 }
 
 std::string runs_table(const ComparedRuns& all, const Ink& ink) {
-  Table table("~<<>>>>>>");
-  table.header({"run", "rule", "mesh", "steps", "tokens", "time", "tokens/s",
-                "train loss", "eval loss"});
-  for (const TrainingRun& run : all.runs)
-    table.row({name_of(run), word_of(run, &RunSummary::rule),
-               word_of(run, &RunSummary::mesh), grouped(run.num_steps()),
-               human_count(static_cast<double>(run.tokens())),
-               clock_text(run.seconds()), human_count(run.tokens_per_second()),
-               loss_text(run.final_loss()), loss_text(run.eval_loss())});
+  // Few runs have measured how fast products are.
+  const bool mfu = std::ranges::any_of(all.runs, [](const TrainingRun& run) {
+    return std::isfinite(run.mfu());
+  });
+  std::vector<std::string> head = {"run",        "rule",      "mesh",
+                                   "steps",      "tokens",    "time",
+                                   "tokens/s",   "train loss", "eval loss",
+                                   "perplexity", "MFU"};
+  if (!mfu) head.pop_back();
+  Table table(mfu ? "~<<>>>>>>>>" : "~<<>>>>>>>");
+  table.header(head);
+  for (const TrainingRun& run : all.runs) {
+    std::vector<std::string> row = {
+        name_of(run),
+        word_of(run, &RunSummary::rule),
+        word_of(run, &RunSummary::mesh),
+        grouped(run.num_steps()),
+        human_count(static_cast<double>(run.tokens())),
+        clock_text(run.seconds()),
+        human_count(run.tokens_per_second()),
+        loss_text(run.final_loss()),
+        loss_text(run.eval_loss()),
+        perplexity_text(run.eval_loss())};
+    if (mfu) row.push_back(mfu_text(run.mfu()));
+    table.row(row);
+  }
   return table.text(ink);
 }
 
@@ -109,12 +126,19 @@ std::string weights_text(const ComparedRuns& all) {
 
 std::string notes_text(const ComparedRuns& all, const Ink& ink) {
   std::string out;
+  const auto line = [&](const std::string& text) {
+    out += "  " + wrap(text, kPageWidth - 4, 4) + "\n";
+  };
+  const auto add = [&](const TrainingRun& run, const std::string& note) {
+    if (!note.empty()) line(cat(name_of(run), ": ", printable(note, 400)));
+  };
+  if (const std::string remark = evaluations_remark(all.runs); !remark.empty())
+    line(remark);
   for (const TrainingRun& run : all.runs) {
-    if (!run.summary)
-      out += cat("  ", name_of(run),
-                 ": no summary.json: going on, or was killed\n");
-    else if (run.summary->interrupted)
-      out += cat("  ", name_of(run), ": interrupted\n");
+    add(run, run.remark());
+    add(run, skipped_remark(run));
+    if (!run.summary) continue;
+    for (const std::string& note : run.summary->notes) add(run, note);
   }
   return out.empty() ? out : ink(Tone::kFair, out);
 }

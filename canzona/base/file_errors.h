@@ -1,0 +1,23 @@
+// Failures of files that are nobody's mistake, beside those of error.h:
+//
+//   StorageError  what was to be written did not reach its disk: it is full, a
+//                 quota or a limit is reached, the device is broken. Exit 6.
+//   DataLost      a file that was whole when it was opened got shorter, or can
+//                 no longer be read. Exit 3.
+#pragma once
+
+#include "canzona/base/error.h"
+
+namespace canzona {
+
+class StorageError : public Error {
+ public:
+  using Error::Error;
+};
+
+class DataLost : public Error {
+ public:
+  using Error::Error;
+};
+
+}  // namespace canzona

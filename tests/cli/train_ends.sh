@@ -1,0 +1,262 @@
+# How a training run ends: whole, stopped, killed, diverged, on a full disk, on
+# data that is cut short. What it had is there, and the exit status says which.
+. "$(dirname "$0")/words.sh"
+
+canzona train --dry-run
+if grep -q 'built to plan only' err; then
+  exits 2
+  finish
+fi
+
+i=0
+while [ $i -lt 2000 ]; do
+  echo "line $i of a text in which every line says its number, as line $i does"
+  i=$((i + 1))
+done >text.txt
+small="train --data text.txt --set model.layers=2 --set model.hidden=32
+  --set model.ffn=48 --set model.heads=4 --set model.kv_heads=4
+  --set model.head_dim=8 --set model.length=16"
+
+# there <file>, not_there <file>
+there() {
+  checks=$((checks + 1))
+  [ -s "$1" ] || fail "there is no $1"
+}
+not_there() {
+  checks=$((checks + 1))
+  [ ! -e "$1" ] || fail "there is $1"
+}
+# holds <file> <text>
+holds() {
+  checks=$((checks + 1))
+  grep -qF -e "$2" "$1" || fail "$1 lacks: $2"
+}
+
+# begins <arguments>: the program in the background, until its first step is in
+# the folder `run`; its number is in $process.
+begins() {
+  last="canzona $*"
+  "$program" "$@" >out 2>err </dev/null &
+  process=$!
+  tries=0
+  while [ ! -s run/metrics.jsonl ] && [ $tries -lt 3000 ]; do
+    sleep 0.1
+    tries=$((tries + 1))
+  done
+}
+ends() {
+  wait "$process"
+  status=$?
+}
+
+# --- A path that cannot be written is refused before the run, not after it.
+# shellcheck disable=SC2086
+canzona $small --steps 2 --run traced --trace no/such/folder/trace.json
+exits 2
+says 'no/such/folder/trace.json'
+not_there traced
+# shellcheck disable=SC2086
+canzona $small --steps 2 --run traced --trace traced/trace.json
+exits 0
+there traced/trace.json
+there traced/model.safetensors
+
+# --- Leftovers of a process of the same number: in a container it is always
+# the same. The shell that becomes the program knows its number before.
+mkdir left
+for name in model.safetensors summary.json report.html config.json; do
+  for n in 0 1 2 3; do echo left >"template.$name.$n"; done
+done
+# shellcheck disable=SC2016,SC2086
+sh -c 'for f in template.*; do
+    n=${f##*.}; name=${f#template.}; name=${name%.*}
+    cp "$f" "left/$name.$$.$n.tmp"
+  done
+  exec "$@"' sh "$program" $small --steps 2 --run left --overwrite \
+  >out 2>err </dev/null
+status=$?
+last='canzona train over leftovers'
+exits 0
+there left/model.safetensors
+checks=$((checks + 1))
+[ -z "$(ls left | grep tmp)" ] || fail "leftovers stay: $(ls left)"
+
+# --- A summary of what is running, from the first step on; a live run is not
+# overwritten; a killed one says so, with rule and mesh, and can be.
+# shellcheck disable=SC2086
+begins $small --steps 1000000 --mesh dp=2 --run run
+holds run/summary.json '"state": "running"'
+holds run/summary.json '"rule": "muon"'
+holds run/summary.json '"mesh": "dp=2"'
+holds run/summary.json "\"pid\": $process"
+holds run/summary.json '"started": "20'
+holds run/summary.json '"learning_rate"'
+mv out out.run && mv err err.run
+for way in --overwrite ''; do
+  # shellcheck disable=SC2086
+  canzona $small --steps 2 --run run $way
+  exits 2
+  says 'is in use by process' "$process" 'choose another folder'
+done
+there run/metrics.jsonl
+kill -KILL "$process"
+wait "$process" 2>/dev/null
+canzona report run
+exits 0
+prints 'did not finish' 'muon' 'dp=2' "process $process"
+canzona report run --json
+is_json
+member_is 'runs 0 complete' OFF
+member_is 'runs 0 state' running
+member_is 'runs 0 mesh' dp=2
+# shellcheck disable=SC2086
+canzona $small --steps 2 --run run
+exits 2
+says 'is not empty'
+# shellcheck disable=SC2086
+canzona $small --steps 2 --run run --overwrite
+exits 0
+holds run/summary.json '"state": "finished"'
+not_there run/canzona.lock
+
+# --- INT and TERM: weights, summary, report, and their own exit status.
+for signal in INT:130 TERM:143; do
+  rm -rf run
+  # shellcheck disable=SC2086
+  begins $small --steps 1000000 --run run
+  kill -"${signal%:*}" "$process"
+  ends
+  exits "${signal#*:}"
+  says 'ending after this step'
+  prints 'ended early, as asked'
+  holds run/summary.json '"state": "stopped"'
+  for file in model.safetensors config.json report.html; do there run/$file; done
+done
+
+# --- The last evaluation stands behind weights and summary, ends at the first
+# signal, and is bounded unless it is asked for all: here of 230,000 sequences.
+rm -rf run
+# shellcheck disable=SC2086
+begins $small --data synthetic --steps 2 --set eval.sequences=all \
+  --set data.held_out=0.9 --run run
+tries=0
+while ! grep -q '"state": "finished"' run/summary.json && [ $tries -lt 3000 ]; do
+  sleep 0.1
+  tries=$((tries + 1))
+done
+holds run/summary.json '"eval_loss": null'
+there run/model.safetensors
+checks=$((checks + 1))
+[ "$(wc -l <run/metrics.jsonl)" = 2 ] || fail 'the last step has no line'
+kill -INT "$process"
+ends
+exits 130
+holds run/summary.json '"steps": 2'
+holds run/summary.json '"eval_loss": null'
+# shellcheck disable=SC2086
+canzona $small --steps 20 --json --quiet --run run --overwrite
+exits 0
+member_is eval_sequences 16
+has_member perplexity
+has_member tokens_per_second
+member_is skipped_steps 0
+checks=$((checks + 1))
+tail -n 1 run/metrics.jsonl | grep -q '"eval_loss":.*"perplexity":' ||
+  fail 'the last step has no evaluation'
+# shellcheck disable=SC2086
+canzona $small --steps 20 --mfu
+exits 0
+prints 'perplexity' 'tokens/s; MFU' 'measured in fp32 products' 'mfu:'
+# shellcheck disable=SC2086
+canzona $small --steps 2
+exits 0
+prints 'MFU not known: --mfu'
+
+# --- No steps, no loss.
+# shellcheck disable=SC2086
+canzona $small --steps 0 --json --quiet --run none
+exits 0
+member_is final_loss ''
+member_is eval_loss ''
+# shellcheck disable=SC2086
+canzona $small --steps 0
+exits 0
+prints 'no loss was measured'
+lacks out 'loss 0.0000'
+
+# --- A run that diverges says so, and ends.
+wild="--set adamw.learning_rate=3e38 --set clip=0 --set schedule.warmup=0"
+# shellcheck disable=SC2086
+canzona $small $wild --steps 8 --run wild
+exits 0
+prints '7 of 8 steps were skipped' 'skipped: the gradient of model.'
+holds wild/summary.json '"skipped_steps": 7'
+holds wild/summary.json '"nonfinite_tensor": "model.'
+checks=$((checks + 1))
+[ "$(grep -c '"nonfinite_tensor":"model.' wild/metrics.jsonl)" = 7 ] ||
+  fail 'metrics.jsonl does not name the tensor'
+holds wild/report.html '7 of 8 steps were skipped'
+# shellcheck disable=SC2086
+canzona $small $wild --steps 50 --run wild --overwrite --mesh dp=2
+exits 5
+says 'the run diverged' '--max-skipped 0' 'on rank'
+prints '10 of 11 steps were skipped'
+holds wild/summary.json '"state": "diverged"'
+there wild/model.safetensors
+# shellcheck disable=SC2086
+canzona $small $wild --steps 6 --max-skipped 3
+exits 5
+# shellcheck disable=SC2086
+canzona $small $wild --steps 14 --max-skipped 0
+exits 0
+prints '13 of 14 steps were skipped'
+canzona report wild
+prints 'diverged' '10 of 11 steps were skipped'
+
+# --- A disk that is full while weights are written. Files of the process end at
+# 40 kB, as on a full disk; the weights need 140.
+(
+  ulimit -f 80 2>/dev/null || exit 99 # blocks of 512 bytes
+  # shellcheck disable=SC2086
+  exec "$program" $small --steps 2 --run full --mesh dp=2
+) >out 2>err </dev/null
+status=$?
+last='canzona train on a full disk'
+if [ $status -eq 99 ]; then
+  echo 'skipped: this shell sets no limit on the size of files'
+else
+  exits 6
+  says 'model.safetensors'
+  not_there full/model.safetensors
+  there full/metrics.jsonl
+fi
+
+# --- Data that is cut short during the run.
+cp text.txt cut.txt
+size=$(wc -c <cut.txt)
+rm -rf run
+# shellcheck disable=SC2086
+begins $small --data cut.txt --steps 1000000 --mesh dp=2 --run run
+# In place: the same file, as truncate does.
+dd if=/dev/null of=cut.txt bs=1 seek=1000 count=0 2>/dev/null
+ends
+exits 3
+says 'cut.txt' "expected $size bytes" 'found 1000'
+
+# --- Weights without config.json are not so in silence.
+# shellcheck disable=SC2086
+canzona $small --steps 1 --set model.experts=4 --set model.expert_ffn=16 \
+  --set model.shared_experts=1 --run shared
+exits 0
+says 'without config.json' 'model.shared_experts'
+there shared/model.safetensors
+not_there shared/config.json
+holds shared/summary.json 'without config.json'
+
+# --- TensorBoard's times have fractions; that of the first event is 13 bytes in.
+events=$(ls run/events.out.tfevents.*)
+checks=$((checks + 1))
+od -An -t f8 -j 13 -N 8 "$events" | awk '{ exit !($1 > 1e9 && $1 != int($1)) }' ||
+  fail "the time of the first event is whole: $(od -An -t f8 -j 13 -N 8 "$events")"
+
+finish
