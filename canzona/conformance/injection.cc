@@ -113,11 +113,17 @@ Square Injection::factor(const FactorId& part) const {
 
 Square Injection::damped_factor(const FactorId& part, int64_t n) const {
   Square a = factor(part);
-  const bool corrected = shampoo_->bias_correction && shampoo_->beta2 < 1;
+  const bool corrected = shampoo_->bias_correction && shampoo_->beta2 < 1 &&
+                         !shampoo_->drop_weighting;
   const double weight =
       corrected ? 1 - std::pow(shampoo_->beta2, static_cast<double>(step_)) : 1;
   for (double& x : a) x /= weight;
   const RootOptions& root = shampoo_->root;
+  if (shampoo_->trace_scaling) {
+    double trace = 0;
+    for (int64_t i = 0; i < n; ++i) trace += a[static_cast<size_t>(i * n + i)];
+    for (double& x : a) x /= std::sqrt(std::max(trace, root.epsilon));
+  }
   const double damping = std::max(
       root.method == RootMethod::kHigher ? root.abs_epsilon : root.epsilon,
       root.rel_epsilon * frobenius(a));
@@ -171,7 +177,7 @@ bool Injection::inverse_root(const FactorId& part, Matrices x) {
   if (theirs == nullptr) return true;
   const int64_t n = x.rows;
   const Square a = damped_factor(part, n);
-  const InversePower power = shampoo_->power(names_.order());
+  const InversePower power = shampoo_->power(names_.order(), part.axis);
   const auto residual = [&](const Square& root) {
     return root_residual(a, root, n, power.p, power.q);
   };

@@ -58,6 +58,10 @@ class OptionReader {
   std::string on_off(const std::string& key) {
     return boolean(key) ? "on" : "off";
   }
+  // "off" also if the option is missing.
+  std::string on_or_off(const std::string& key) {
+    return has(key) ? on_off(key) : "off";
+  }
   std::string word(const std::string& key);
   // The word, told in ours.
   using Words = std::initializer_list<std::pair<const char*, const char*>>;

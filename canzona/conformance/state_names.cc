@@ -59,6 +59,15 @@ std::optional<int> axis_after(const StateNames& names, std::string_view what,
   return std::nullopt;
 }
 
+// How many axes before this one have factors; nothing if it has none itself.
+std::optional<int> place_among_factors(const FactorLayout& factors, int axis) {
+  if (!factors.has_factor(axis)) return std::nullopt;
+  int place = 0;
+  for (int before = 0; before < axis; ++before)
+    place += factors.has_factor(before) ? 1 : 0;
+  return place;
+}
+
 // States under the names of fixtures: of Muon and AdamW.
 class PlainNames final : public StateNames {
  public:
@@ -84,6 +93,12 @@ class SoapNames final : public StateNames {
     return layout_.blocking().num_blocks();
   }
   int order() const override { return layout_.blocking().order(); }
+  // Dims that are ignored are not counted.
+  std::string axis_name(int axis) const override {
+    if (soap_.ignored_axes.none()) return StateNames::axis_name(axis);
+    const auto place = place_among_factors(layout_.factors(), axis);
+    return place ? StateNames::axis_name(*place) : "";
+  }
 
   std::optional<StateView> find(int64_t block,
                                 std::string_view what) const override {
@@ -117,14 +132,17 @@ class ShampooNames final : public StateNames {
 
   int64_t num_blocks() const override { return blocking().num_blocks(); }
   int order() const override { return blocking().order(); }
+  // Axes without factors are not counted.
   std::string axis_name(int axis) const override {
-    return std::to_string(axis);
+    const auto place = place_among_factors(layout_.factors(), axis);
+    return place ? std::to_string(*place) : "";
   }
 
   std::optional<StateView> find(int64_t block,
                                 std::string_view what) const override {
     if (what == "filtered_grad") return moment(block, layout_.filtered_grad());
     if (what == "graft") return moment(block, layout_.grafting());
+    if (what == "momentum") return moment(block, layout_.momentum());
     if (auto axis = axis_after(*this, what, "factor_"))
       return factor_of(layout_.factors(), block, *axis, 0);
     if (auto axis = axis_after(*this, what, "inv_root_"))

@@ -101,10 +101,15 @@ void translate_decay(OptionReader& from, RuleOptions& to) {
 
 void translate_muon(OptionReader& from, const Fixture& fixture,
                     const std::string& form, RuleOptions& to) {
-  from.require("muon.flatten", "none");
-  from.require("muon.scale_shape", "matrix");
-  from.require("cautious_decay", false);
   from.require("decay_order", "before");
+  if (from.has("muon.flatten"))
+    to["flatten"] = from.word("muon.flatten",
+                              {{"none", "none"}, {"first_dim", "first_dim"}});
+  if (from.has("muon.scale_shape"))
+    to["scale_shape"] =
+        from.word("muon.scale_shape",
+                  {{"matrix", "matrix"}, {"unflattened_last_two", "last_two"}});
+  to["cautious_decay"] = from.on_or_off("cautious_decay");
   translate_decay(from, to);
   translate_iteration(from, fixture, form, to);
   to["precision"] = precision_of(fixture);

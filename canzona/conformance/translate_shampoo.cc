@@ -2,6 +2,7 @@
 #include "canzona/base/text.h"
 #include "canzona/conformance/translate_parts.h"
 #include "canzona/rules/shampoo/blocks.h"
+#include "canzona/rules/shampoo/roots.h"
 
 namespace canzona {
 namespace {
@@ -27,8 +28,20 @@ int merged_order(const Fixture& fixture, const RuleOptions& to) {
   return merge_sizes(fixture.tensor("param.0").dims, options).order();
 }
 
-// "1/(2*order)", or exponents of single orders; those that are not named keep
-// the default.
+// Exponents of single axes; those that are not named keep the default.
+std::string exponents_of_axes(OptionReader& from, const Json& axes, int order) {
+  std::vector<std::string> texts;
+  for (int axis = 0; axis < order; ++axis) {
+    const auto own = axes.find(std::to_string(axis));
+    const bool named = own != axes.end();
+    if (named && !own->is_number()) from.unsupported("shampoo.exponent");
+    texts.push_back(exact_text(named ? own->get<double>() : 1.0 / (2 * order)));
+  }
+  return join(texts, ",");
+}
+
+// "1/(2*order)", or exponents of single orders, or of their axes; those that
+// are not named keep the default.
 void translate_exponent(OptionReader& from, const Fixture& fixture,
                         RuleOptions& to) {
   const std::string key = "shampoo.exponent";
@@ -36,8 +49,13 @@ void translate_exponent(OptionReader& from, const Fixture& fixture,
   to["exponent"] = "auto";
   if (from.is(key, "1/(2*order)")) return;
   if (!exponent.is_object()) from.unsupported(key);
-  const auto own = exponent.find(std::to_string(merged_order(fixture, to)));
+  const int order = merged_order(fixture, to);
+  const auto own = exponent.find(std::to_string(order));
   if (own == exponent.end()) return;
+  if (own->is_object()) {
+    to["exponent"] = exponents_of_axes(from, *own, order);
+    return;
+  }
   if (!own->is_number()) from.unsupported(key);
   to["exponent"] = exact_text(own->get<double>());
 }
@@ -63,17 +81,43 @@ void translate_grafting(OptionReader& from, RuleOptions& to) {
     to["grafting_epsilon"] = from.number("shampoo.grafting_eps");
 }
 
+void translate_momentum(OptionReader& from, RuleOptions& to) {
+  if (!from.has("shampoo.classic_momentum")) return;
+  to["classic_momentum"] = from.number("shampoo.classic_momentum");
+  to["classic_dampening"] = from.number("shampoo.classic_dampening");
+  to["classic_nesterov"] = from.on_off("shampoo.classic_nesterov");
+}
+
+// Its polynomials and the least size that it divides by are fixed.
+void require_usual_cans(OptionReader& from, RuleOptions& to) {
+  Json pairs = Json::array();
+  for (const CansStep& step : cans_steps())
+    pairs.push_back(Json::array({step.b, step.a}));
+  from.require("shampoo.cans_pairs", pairs);
+  from.require("eps", kCansLeastSize);
+  to["epsilon"] = "0";
+}
+
 }  // namespace
 
 void translate_root(OptionReader& from, RuleOptions& to) {
-  to["root"] = from.word(
-      "shampoo.root",
-      {{"eigen", "eigen"}, {"newton", "newton"}, {"higher", "higher"}});
+  to["root"] = from.word("shampoo.root", {{"eigen", "eigen"},
+                                          {"eigen_pseudo_inverse", "pseudo"},
+                                          {"newton", "newton"},
+                                          {"higher", "higher"},
+                                          {"cans", "cans"}});
   to["perturb"] = "before";
   if (from.has("shampoo.perturb"))
     to["perturb"] = from.word("shampoo.perturb",
                               {{"before", "before"}, {"after", "after"}});
   to["epsilon"] = from.has("eps") ? from.number("eps") : "0";
+  if (to["root"] == "cans") require_usual_cans(from, to);
+  if (from.has("shampoo.rank_rtol"))
+    to["rank_rtol"] = from.value("shampoo.rank_rtol").is_null()
+                          ? "auto"
+                          : from.count("shampoo.rank_rtol");
+  if (from.has("shampoo.rank_atol"))
+    to["rank_atol"] = from.count("shampoo.rank_atol");
   to["root_abs_epsilon"] = "0";
   to["root_rel_epsilon"] = "0";
   if (from.has("shampoo.root_abs_eps"))
@@ -90,13 +134,7 @@ void translate_root(OptionReader& from, RuleOptions& to) {
 
 void translate_shampoo(OptionReader& from, const Fixture& fixture,
                        RuleOptions& to) {
-  for (const char* key :
-       {"shampoo.classic_momentum", "shampoo.classic_dampening",
-        "shampoo.classic_nesterov"})
-    if (from.has(key)) from.unsupported(key);
-  from.require("shampoo.drop_weighting_factor", false);
-  from.require("shampoo.trace_scaling", false);
-  from.require("shampoo.kl", false);
+  translate_momentum(from, to);
   translate_decay_of_shampoo(from, to);
   translate_blocks(from, to);
   translate_exponent(from, fixture, to);
@@ -106,6 +144,9 @@ void translate_shampoo(OptionReader& from, const Fixture& fixture,
   to["beta2"] = from.number("shampoo.beta2");
   to["beta3"] = from.number("shampoo.beta3");
   to["bias_correction"] = from.on_off("shampoo.bias_correction");
+  to["drop_weighting"] = from.on_or_off("shampoo.drop_weighting_factor");
+  to["trace_scaling"] = from.on_or_off("shampoo.trace_scaling");
+  to["kl"] = from.on_or_off("shampoo.kl");
   to["precondition_frequency"] = from.count("shampoo.frequency");
   to["start_step"] = from.count("shampoo.start");
 }

@@ -56,8 +56,8 @@ void translate_adam_form(OptionReader& from, RuleOptions& to) {
 }
 
 void translate_original(OptionReader& from, RuleOptions& to) {
-  from.require("soap.normalize_grads", false);
   translate_adam_form(from, to);
+  to["normalize_grads"] = from.on_or_off("soap.normalize_grads");
   to["kl"] = "off";
   to["max_preconditioner_dim"] = from.count("soap.max_precond_dim");
   to["precondition_1d"] = from.on_off("soap.precondition_1d");
@@ -66,9 +66,10 @@ void translate_original(OptionReader& from, RuleOptions& to) {
 }
 
 void translate_nvidia(OptionReader& from, RuleOptions& to) {
-  from.require("soap.max_update_rms", 0.0);
   from.require("soap.max_precond_dim", nullptr);
   translate_adam_form(from, to);
+  if (from.has("soap.max_update_rms"))
+    to["max_update_rms"] = from.number("soap.max_update_rms");
   to["kl"] = from.on_off("soap.kl");
   to["max_preconditioner_dim"] = "1000000";
   to["precondition_1d"] = "off";
@@ -97,11 +98,30 @@ void translate_soap_grafting(OptionReader& from, RuleOptions& to) {
     to["grafting_epsilon"] = from.number("soap.grafting_eps");
 }
 
+// Dims without a change of basis, by the number of dims.
+void translate_ignored_dims(OptionReader& from, const Fixture& fixture,
+                            RuleOptions& to) {
+  const std::string key = "soap.ignored_basis_change_dims";
+  if (!from.has(key)) return;
+  const Json& by_order = from.value(key);
+  if (!by_order.is_object()) from.unsupported(key);
+  const size_t order = fixture.tensor("param.0").dims.size();
+  const auto own = by_order.find(std::to_string(order));
+  if (own == by_order.end() || (own->is_array() && own->empty())) return;
+  if (!own->is_array() || order < 2) from.unsupported(key);
+  std::vector<std::string> dims;
+  for (const Json& dim : *own) {
+    if (!dim.is_number_integer()) from.unsupported(key);
+    dims.push_back(std::to_string(dim.get<int64_t>()));
+  }
+  to["ignored_dims"] = join(dims, ",");
+}
+
 // Meta's: eigenvalue-corrected Shampoo.
 void translate_meta(OptionReader& from, const Fixture& fixture,
                     RuleOptions& to) {
   from.require("soap.drop_weighting_factor", false);
-  from.require("soap.ignored_basis_change_dims", Json::object());
+  translate_ignored_dims(from, fixture, to);
   from.require("soap.exponent", 0.5);
   require_unmerged(from, fixture);
   to["beta1"] = from.number("soap.beta1");

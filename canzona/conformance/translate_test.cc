@@ -96,8 +96,7 @@ TEST(Translate, WhatWeDoNotDoIsNamed) {
     return unsupported(with_options("muon", options));
   };
   EXPECT_EQ(unsupported(with_options("muon", muon_options())), "supported");
-  EXPECT_EQ(muon("muon.flatten", "first_dim"), "muon.flatten=\"first_dim\"");
-  EXPECT_EQ(muon("cautious_decay", true), "cautious_decay=true");
+  EXPECT_EQ(muon("muon.flatten", "last_dim"), "muon.flatten=\"last_dim\"");
   EXPECT_EQ(muon("decay_form", "cosy"), "decay_form=\"cosy\"");
   EXPECT_EQ(muon("muon.colour", 3), "muon.colour=3");
   EXPECT_EQ(muon("muon.scale", "odd"), "muon.scale=\"odd\"");
@@ -212,16 +211,30 @@ TEST(Translate, OfShampooNotEverything) {
     options[key] = value;
     return unsupported(with_options("shampoo", options));
   };
-  EXPECT_EQ(shampoo("shampoo.kl", true), "shampoo.kl=true");
-  EXPECT_EQ(shampoo("shampoo.trace_scaling", true),
-            "shampoo.trace_scaling=true");
-  EXPECT_EQ(shampoo("shampoo.drop_weighting_factor", true),
-            "shampoo.drop_weighting_factor=true");
-  EXPECT_EQ(shampoo("shampoo.classic_momentum", 0.5),
-            "shampoo.classic_momentum=0.5");
-  EXPECT_EQ(shampoo("shampoo.root", "cans"), "shampoo.root=\"cans\"");
-  EXPECT_THAT(shampoo("shampoo.exponent", {{"2", {{"0", 0.5}}}}),
+  EXPECT_EQ(shampoo("shampoo.root", "svd"), "shampoo.root=\"svd\"");
+  EXPECT_THAT(shampoo("shampoo.exponent", {{"2", {{"0", "half"}}}}),
               HasSubstr("shampoo.exponent="));
+  EXPECT_EQ(shampoo("shampoo.cans_pairs", Json::array({1, 2})),
+            "shampoo.cans_pairs=[1,2]");
+}
+
+TEST(Translate, VariantsOfShampooInOurWords) {
+  Json options = shampoo_options();
+  options["shampoo.kl"] = true;
+  options["shampoo.trace_scaling"] = true;
+  options["shampoo.drop_weighting_factor"] = true;
+  options["shampoo.classic_momentum"] = 0.5;
+  options["shampoo.classic_dampening"] = 0.25;
+  options["shampoo.classic_nesterov"] = true;
+  options["shampoo.exponent"] = {{"2", {{"1", 0.5}}}};
+  const Translation ours = translate(with_options("shampoo", options), "auto");
+  EXPECT_THAT(
+      ours.options,
+      IsSupersetOf(
+          {Pair("kl", "on"), Pair("trace_scaling", "on"),
+           Pair("drop_weighting", "on"), Pair("classic_momentum", "0.5"),
+           Pair("classic_dampening", "0.25"), Pair("classic_nesterov", "on"),
+           Pair("exponent", "0.25,0.5")}));
 }
 
 }  // namespace

@@ -235,6 +235,8 @@ class Engine {
   // a *= |reference|_F / (|a|_F + epsilon)
   virtual void scale_to_norm(Matrices a, ConstMatrices reference,
                              double epsilon) = 0;
+  // a *= min(1, norm / (|a|_F + epsilon))
+  virtual void limit_norms(Matrices a, double norm, double epsilon) = 0;
 
   // Stages on flat runs of `count` elements (stages.h). `l2` adds l2·p to the
   // gradient as it is read.

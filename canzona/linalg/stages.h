@@ -55,11 +55,14 @@ struct Blend {
   double from_momentum = 1;
 };
 
-// p = (p·keep_before - step·u)·keep_after
+// p = (p·keep_before - step·u)·keep_after; where p·u < 0, a cautious one takes
+// 1 for keep_before. Neither Adam in one pass nor a product of 16-bit operands
+// into weights can be cautious.
 struct Apply {
   double keep_before = 1;
   double step = 0;
   double keep_after = 1;
+  bool cautious = false;
 };
 
 // First and second moment and the quotient of them:

@@ -189,6 +189,10 @@ class RemoteEngine final : private RemoteMemoryHolder, public Engine {
     const Call call(*this, kIssued, a, reference);
     cpu_->scale_to_norm(a, reference, epsilon);
   }
+  void limit_norms(Matrices a, double norm, double epsilon) override {
+    const Call call(*this, kIssued, a);
+    cpu_->limit_norms(a, norm, epsilon);
+  }
   bool all_finite(ConstRun run, int64_t count) override {
     const Call call(*this, kWaits, run);
     return cpu_->all_finite(run, count);

@@ -6,8 +6,8 @@
 #include <thread>
 
 #include "canzona/base/error.h"
-#include "canzona/base/text.h"
 #include "canzona/base/test_allocations.h"
+#include "canzona/base/text.h"
 #include "canzona/rules/test_matrices.h"
 
 namespace canzona {
@@ -57,6 +57,24 @@ const std::vector<Case> kCases = {
     {"muon", {{"device", "cpu"}, {"precision", "bf16"}}},
     {"soap", {{"precondition_frequency", "2"}}},
     {"shampoo", {{"precondition_frequency", "2"}}},
+    {"muon", {{"device", "cpu"}, {"cautious_decay", "on"}}},
+    {"soap",
+     {{"precondition_frequency", "2"},
+      {"ignored_dims", "1"},
+      {"normalize_grads", "on"},
+      {"max_update_rms", "0.5"}}},
+    {"shampoo",
+     {{"precondition_frequency", "2"},
+      {"root", "pseudo"},
+      {"kl", "on"},
+      {"trace_scaling", "on"},
+      {"classic_momentum", "0.9"},
+      {"classic_nesterov", "on"}}},
+    {"shampoo",
+     {{"precondition_frequency", "2"},
+      {"root", "cans"},
+      {"exponent", "0.5,0"},
+      {"drop_weighting", "on"}}},
     {"adamw", {}},
 };
 

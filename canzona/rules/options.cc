@@ -87,16 +87,35 @@ std::optional<std::string> match_triples(const std::string& value) {
   return stored;
 }
 
-// `value` as it will be stored, if `choice`, a word, a range or TRIPLES,
-// allows it.
-std::optional<std::string> match(std::string_view choice,
-                                 const std::string& value) {
-  if (choice == "TRIPLES") return match_triples(value);
-  if (!is_range(choice))
-    return choice == value ? std::optional(value) : std::nullopt;
+std::optional<std::string> match_range(std::string_view choice,
+                                       const std::string& value) {
   const Range range = bounds(choice);
   const bool real = range.low.find('.') != std::string_view::npos;
   return real ? match_real(range, value) : match_whole(range, value);
+}
+
+std::optional<std::string> match_list(std::string_view range,
+                                      const std::string& value) {
+  std::vector<std::string> stored;
+  for (const std::string& number : split_text(value, ',')) {
+    const auto matched = match_range(range, number);
+    if (!matched) return std::nullopt;
+    stored.push_back(*matched);
+  }
+  return join(stored, ",");
+}
+
+// `value` as it will be stored, if `choice`, a word, a range, a list of numbers
+// in a range or TRIPLES, allows it.
+std::optional<std::string> match(std::string_view choice,
+                                 const std::string& value) {
+  constexpr std::string_view kList = ",...";
+  if (choice == "TRIPLES") return match_triples(value);
+  if (!is_range(choice))
+    return choice == value ? std::optional(value) : std::nullopt;
+  if (choice.ends_with(kList))
+    return match_list(choice.substr(0, choice.size() - kList.size()), value);
+  return match_range(choice, value);
 }
 
 std::string allowed_value(std::string_view rule, const OptionFact& fact,
@@ -190,6 +209,17 @@ double real_option(const RuleOptions& options, const std::string& name) {
 
 bool switch_option(const RuleOptions& options, const std::string& name) {
   return word_option(options, name) == "on";
+}
+
+std::vector<double> reals_option(const RuleOptions& options,
+                                 const std::string& name) {
+  std::vector<double> numbers;
+  for (const std::string& text : split_text(word_option(options, name), ',')) {
+    const auto value = real_number(text);
+    CANZONA_CHECK(value.has_value(), name, "=", options.at(name));
+    numbers.push_back(*value);
+  }
+  return numbers;
 }
 
 std::vector<std::array<double, 3>> read_triples(std::string_view text) {

@@ -51,6 +51,28 @@ TEST(OptionsInForce, RefusesWhatIsNotAllowed) {
   EXPECT_THROW(options_in_force("toy", kKnown, {{"turns", "20"}}), UsageError);
 }
 
+TEST(OptionsInForce, TakesListsOfNumbersInARange) {
+  const std::vector<OptionFact> known = {
+      {"shares", "auto", "auto|0.0..1.0,...", "of each"},
+      {"places", "none", "none|0..7,...", "of the thing"}};
+  const auto shares = [&](const char* text) {
+    return options_in_force("toy", known, {{"shares", text}}).at("shares");
+  };
+  EXPECT_EQ(shares("auto"), "auto");
+  EXPECT_EQ(shares("0.50"), "0.5");
+  EXPECT_EQ(shares("0,1e-1,1.0"), "0,0.1,1");
+  EXPECT_THAT(reals_option({{"shares", "0,0.25"}}, "shares"),
+              ElementsAre(0, 0.25));
+  for (const char* bad : {"", ",", "0,", ",0", "0,2", "0;1", "auto,0", "0, 1"})
+    EXPECT_THROW(shares(bad), UsageError) << bad;
+  EXPECT_THAT(
+      [&] {
+        options_in_force("toy", known, {{"places", "0,1.5"}});
+      },
+      ThrowsMessage<UsageError>(
+          AllOf(HasSubstr("places='0,1.5'"), HasSubstr("none|0..7,..."))));
+}
+
 TEST(OptionsInForce, NamesRuleOptionValueAndNearestWord) {
   EXPECT_THAT(
       [] {
@@ -108,8 +130,8 @@ const std::vector<OptionFact> kReal = {
 };
 
 TEST(OptionsInForce, KeepsRealNumbersInTheirShortestForm) {
-  const RuleOptions once = options_in_force(
-      "toy", kReal, {{"share", "0.50000"}, {"rate", "1E-1"}});
+  const RuleOptions once =
+      options_in_force("toy", kReal, {{"share", "0.50000"}, {"rate", "1E-1"}});
   EXPECT_EQ(once.at("share"), "0.5");
   EXPECT_EQ(once.at("rate"), "0.1");
   EXPECT_EQ(real_option(once, "rate"), 0.1);
@@ -151,8 +173,8 @@ TEST(OptionsInForce, TakesAPresetAndWhatIsGivenBesideIt) {
       [&] {
         options_in_force("toy", kKnown, presets, {{"preset", "bigg"}});
       },
-      ThrowsMessage<UsageError>(AllOf(HasSubstr("preset='bigg'"),
-                                      HasSubstr("plain|big"))));
+      ThrowsMessage<UsageError>(
+          AllOf(HasSubstr("preset='bigg'"), HasSubstr("plain|big"))));
 }
 
 }  // namespace

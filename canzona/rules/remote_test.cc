@@ -69,6 +69,9 @@ std::vector<Case> soap_cases() {
            with(often, {{"decay_form", "l2"}, {"l2_in_factors", "off"}}),
            with(often, {{"beta1", "0"}, {"start_step", "3"}}),
            with(often, {{"max_preconditioner_dim", "5"}}),
+           with(often, {{"ignored_dims", "0"}}),
+           with(often, {{"normalize_grads", "on"}, {"max_update_rms", "0.5"}}),
+           with(cut, {{"max_update_rms", "0.1"}}),
            cut,
        })
     for (const Dims& dims : {Dims{6, 5}, Dims{3, 12}})
@@ -91,6 +94,17 @@ std::vector<Case> shampoo_cases() {
     cases.push_back({"shampoo",
                      {6, 5},
                      with(often, {{"grafting", grafting}, {"beta1", "0"}})});
+  for (const RuleOptions& variant : std::vector<RuleOptions>{
+           {{"root", "pseudo"}},
+           {{"root", "cans"}, {"exponent", "0.5"}},
+           {{"exponent", "0,0.5"}},
+           {{"kl", "on"}},
+           {{"trace_scaling", "on"}, {"drop_weighting", "on"}},
+           {{"classic_momentum", "0.9"}},
+           {{"classic_momentum", "0.9"}, {"classic_nesterov", "on"}}}) {
+    cases.push_back({"shampoo", {6, 5}, with(often, variant)});
+    cases.push_back({"shampoo", {7, 4}, with(cut, variant)});
+  }
   cases.push_back({"shampoo", {6, 5}, with(often, {{"perturb", "after"}})});
   cases.push_back({"shampoo", {6, 5}, with(often, {{"decay_form", "l2"}})});
   cases.push_back(
@@ -112,6 +126,10 @@ std::vector<Case> other_cases() {
                        {4, 12},
                        {{"newton_schulz", form}, {"precision", precision}}});
   cases.push_back({"muon", {6, 5}, {{"decay_form", "l2"}}});
+  cases.push_back({"muon", {6, 5}, {{"cautious_decay", "on"}}});
+  cases.push_back({"muon",
+                   {4, 3, 5},
+                   {{"flatten", "first_dim"}, {"scale_shape", "last_two"}}});
   cases.push_back({"adamw", {6, 5}, {}});
   cases.push_back({"adamw", {6, 5}, {{"decay_form", "l2"}}});
   cases.push_back({"nsgd", {6, 5}, {}});

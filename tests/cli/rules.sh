@@ -92,14 +92,24 @@ case $("$program" doctor --json) in
 esac
 
 # One that asks for what no rule does.
-unsupported=$(ls "$golden"/shampoo-meta-*-kl-*.safetensors | head -1)
-canzona rules check "$unsupported"
+LC_ALL=C sed 's/\(adam\.amsgrad[^,]*\)false/\1true /' "$adamw" \
+  >unsupported.safetensors
+canzona rules check unsupported.safetensors
 exits 0
-prints 'unsupported' 'shampoo.kl=true'
-canzona rules check "$unsupported" --json
+prints 'unsupported' 'adam.amsgrad=true'
+canzona rules check unsupported.safetensors --json
 exits 0
 member_is 'files 0 passed' ''
 member_is 'unsupported' 1
+
+# One of each variant that only some references have.
+for variant in muon-dion-8x5-cautious muon-dion-6x2x5-flatten \
+  shampoo-meta-4x4-kl shampoo-meta-4x4-classic-nesterov \
+  soap-nvidia-4x4-maxrms soap-original-4x4-normalize; do
+  canzona rules check "$golden/$variant-f64.safetensors" --json
+  exits 0
+  member_is 'passed' 1
+done
 
 # Files that cannot be read; the others are checked all the same.
 head -c 1000 "$adamw" >short.safetensors

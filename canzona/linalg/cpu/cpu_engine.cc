@@ -150,6 +150,7 @@ void CpuEngine::adam(ConstRun grad, Run m, Run v, Run out,
 
 void CpuEngine::adam_apply(std::span<const AdamRuns> tensors,
                            const AdamCoefficients& adam, const Apply& apply) {
+  CANZONA_CHECK(!apply.cautious, "cautious decay of Adam in one pass");
   for (const AdamRuns& t : tensors) {
     cpu_adam_apply(t.grad, t.m, t.v, t.weights, adam, apply, t.count);
     round_weights(t.rounded, t.weights, t.count);

@@ -77,6 +77,7 @@ class CpuEngine : public Engine {
                      ConstMatrices factors) override;
   void scale_to_norm(Matrices a, ConstMatrices reference,
                      double epsilon) override;
+  void limit_norms(Matrices a, double norm, double epsilon) override;
 
   // spectrum.cc
   void sort(Orders orders, ConstMatrices values, bool falling) override;

@@ -25,6 +25,14 @@ const int64_t* order_of(ConstOrders orders, int64_t i, int64_t matrices) {
   return orders.data + i * orders.count / matrices * orders.length;
 }
 
+// In fp64, since the factor of a tiny matrix may be out of range.
+template <class Real>
+void scale_in_fp64(View<Real> one, double factor) {
+  for (int64_t i = 0; i < one.rows; ++i)
+    for (int64_t j = 0; j < one.cols; ++j)
+      one.row(i)[j] = static_cast<Real>(one.row(i)[j] * factor);
+}
+
 }  // namespace
 
 void CpuEngine::copy(Matrices to, ConstMatrices from) {
@@ -136,13 +144,18 @@ void CpuEngine::scale_to_norm(Matrices a, ConstMatrices reference,
       [epsilon]<class Real>(View<Real> one, ConstView<Real> other, int64_t) {
         const double norm = frobenius_norm<Real>(one) + epsilon;
         if (norm == 0) return;  // nothing to scale, and no factor for it
-        // In fp64, since the factor of a tiny matrix may be out of range.
-        const double factor = frobenius_norm(other) / norm;
-        for (int64_t i = 0; i < one.rows; ++i)
-          for (int64_t j = 0; j < one.cols; ++j)
-            one.row(i)[j] = static_cast<Real>(one.row(i)[j] * factor);
+        scale_in_fp64(one, frobenius_norm(other) / norm);
       },
       a, reference);
+}
+
+void CpuEngine::limit_norms(Matrices a, double norm, double epsilon) {
+  for_each_matrix(
+      [norm, epsilon]<class Real>(View<Real> one, int64_t) {
+        const double own = frobenius_norm<Real>(one) + epsilon;
+        if (own > norm) scale_in_fp64(one, norm / own);
+      },
+      a);
 }
 
 }  // namespace canzona

@@ -139,5 +139,28 @@ TYPED_TEST(Elementwise, ScalingKeepsZeroAndUsesEpsilon) {
   EXPECT_EQ(one.at(0, 0, 0), 4);
 }
 
+TYPED_TEST(Elementwise, ScalesToTheNormOfAReferenceOfAnotherShape) {
+  Batch<TypeParam> reference(1, 1, this->kCount);
+  for (int64_t k = 0; k < this->kCount; ++k)
+    reference.at(k, 0, 0) = static_cast<TypeParam>(k + 1);
+  this->engine_->scale_to_norm(this->x_, reference, 0);
+  for (int64_t k = 0; k < this->kCount; ++k)
+    EXPECT_NEAR(norm(plain(this->x_, k)) / static_cast<double>(k + 1), 1,
+                tolerance<TypeParam>());
+}
+
+TYPED_TEST(Elementwise, LimitsNormsThatAreAboveTheBoundAlone) {
+  Batch<TypeParam> two(1, 2, 2);
+  two.at(0, 0, 0) = 3;
+  two.at(0, 0, 1) = -4;
+  two.at(1, 0, 0) = static_cast<TypeParam>(0.3);
+  two.at(1, 0, 1) = static_cast<TypeParam>(0.4);
+  this->engine_->limit_norms(two, 3, 1);
+  EXPECT_EQ(two.at(0, 0, 0), static_cast<TypeParam>(1.5));
+  EXPECT_EQ(two.at(0, 0, 1), -2);
+  EXPECT_EQ(two.at(1, 0, 0), static_cast<TypeParam>(0.3));
+  EXPECT_EQ(two.at(1, 0, 1), static_cast<TypeParam>(0.4));
+}
+
 }  // namespace
 }  // namespace canzona

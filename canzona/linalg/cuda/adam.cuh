@@ -21,6 +21,10 @@ struct Applied {
   __device__ Real operator()(Real p, Real u) const {
     return mul(sub(mul(p, keep_before), mul(step, u)), keep_after);
   }
+  __device__ Real cautiously(Real p, Real u) const {
+    const Real keep = mul(p, u) < 0 ? Real{1} : keep_before;
+    return mul(sub(mul(p, keep), mul(step, u)), keep_after);
+  }
 };
 
 // As kernels expect the coefficients.

@@ -114,6 +114,7 @@ void apply_all(CudaEngine& engine, std::span<const Engine::AdamRuns> tensors,
 
 void CudaEngine::adam_apply(std::span<const AdamRuns> tensors,
                             const AdamCoefficients& adam, const Apply& apply) {
+  CANZONA_CHECK(!apply.cautious, "cautious decay of Adam in one pass");
   for (const AdamRuns& t : tensors)
     CANZONA_CHECK(t.grad.dtype == DType::kFp32 || t.grad.dtype == DType::kFp64,
                   "not an operation of ", to_string(t.grad.dtype));

@@ -177,6 +177,7 @@ class CudaEngine final : public Engine {
   void column_dots(Matrices values, ConstMatrices a, ConstMatrices b) override;
   void scale_to_norm(Matrices a, ConstMatrices reference,
                      double epsilon) override;
+  void limit_norms(Matrices a, double norm, double epsilon) override;
 
   // elementwise.cu
   using Engine::add_diagonal;

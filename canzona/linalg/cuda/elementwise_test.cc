@@ -181,5 +181,21 @@ TYPED_TEST(CudaElementwise, ScalesToTheNormOfTheReference) {
   EXPECT_TRUE(found[0].marks_untouched());
 }
 
+TYPED_TEST(CudaElementwise, LimitsNormsThatAreAboveTheBoundAlone) {
+  Batches<TypeParam> batches(1, Batch<TypeParam>(70, 300, 3, 1));
+  batches[0].randomise(1).fill([](TypeParam& x, int64_t k, int64_t, int64_t) {
+    x = k == 1 ? x * static_cast<TypeParam>(1e-3) : x;
+  });
+  const double bound = norm(plain(batches[0], 0)) / 2;
+  const auto found =
+      on_gpu(this->gpu(), batches, [&](Engine& e, std::span<const Matrices> v) {
+        e.limit_norms(v[0], bound, 0);
+      });
+  for (int64_t k : {0, 2})
+    EXPECT_NEAR(norm(plain(found[0], k)) / bound, 1, tolerance<TypeParam>());
+  EXPECT_EQ(norm(plain(found[0], 1)), norm(plain(batches[0], 1)));
+  EXPECT_TRUE(found[0].marks_untouched());
+}
+
 }  // namespace
 }  // namespace canzona

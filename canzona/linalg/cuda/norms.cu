@@ -102,6 +102,23 @@ struct StoreScaledRoot {
   }
 };
 
+// In fp64, since the factor of a tiny matrix may be out of range.
+template <class Real>
+struct Scaling {
+  Real* a;
+  int64_t stride;
+  double factor;
+  bool is_needed;
+  template <int V>
+  __device__ void at(int64_t i, int64_t j) const {
+    if (!is_needed) return;
+    auto x = load<V>(a + i * stride + j);
+    for (int t = 0; t < V; ++t)
+      x.x[t] = static_cast<Real>(mul(static_cast<double>(x.x[t]), factor));
+    store<V>(a + i * stride + j, x);
+  }
+};
+
 template <class Real>
 struct ScaleToNorm {
   Strided<Real> a;
@@ -109,25 +126,23 @@ struct ScaleToNorm {
   const double* reference;
   const double* epsilon;
 
-  struct Worker {
-    Real* a;
-    int64_t stride;
-    double factor;
-    bool is_zero;
-    template <int V>
-    __device__ void at(int64_t i, int64_t j) const {
-      if (is_zero) return;
-      auto x = load<V>(a + i * stride + j);
-      for (int t = 0; t < V; ++t)
-        x.x[t] = static_cast<Real>(mul(static_cast<double>(x.x[t]), factor));
-      store<V>(a + i * stride + j, x);
-    }
-  };
-  // In fp64, since the factor of a tiny matrix may be out of range. Without a
-  // norm there is nothing to scale, and no factor for it.
-  __device__ Worker of(int64_t k) const {
+  // Without a norm there is nothing to scale, and no factor for it.
+  __device__ Scaling<Real> of(int64_t k) const {
     const double norm = add(own[k], *epsilon);
-    return {a.of(k), a.row_stride, quotient(reference[k], norm), norm == 0};
+    return {a.of(k), a.row_stride, quotient(reference[k], norm), norm != 0};
+  }
+};
+
+template <class Real>
+struct LimitNorm {
+  Strided<Real> a;
+  const double* own;
+  const double* scalars;  // norm, epsilon
+
+  __device__ Scaling<Real> of(int64_t k) const {
+    const double norm = add(own[k], scalars[1]);
+    return {a.of(k), a.row_stride, quotient(scalars[0], norm),
+            norm > scalars[0]};
   }
 };
 
@@ -176,6 +191,21 @@ void CudaEngine::scale_to_norm(Matrices a, ConstMatrices reference,
     flatten(a);
     launch_elements<V>(*this, "scale_to_norm",
                        ScaleToNorm<Real>{strided<Real>(a), own, wanted, added},
+                       extent_of(a), allows_vectors<V>(a));
+  });
+}
+
+void CudaEngine::limit_norms(Matrices a, double norm, double epsilon) {
+  Arena::Scope scope(arena());
+  auto* own = arena().take_array<double>(a.count);
+  norms_on_device(*this, own, a);
+  const double* scalars = push<double>({norm, epsilon});
+  if (dry("limit_norms", a)) return;
+  with_real_type(a.dtype, [&]<class Real>(Real) {
+    constexpr int V = kVector<Real>;
+    flatten(a);
+    launch_elements<V>(*this, "limit_norms",
+                       LimitNorm<Real>{strided<Real>(a), own, scalars},
                        extent_of(a), allows_vectors<V>(a));
   });
 }

@@ -55,7 +55,7 @@ struct Momentum {
   }
 };
 
-template <class Real, bool kRounded>
+template <class Real, bool kRounded, bool kCautious>
 struct ApplyUpdate {
   Real* weights;
   const Real* update;
@@ -72,7 +72,9 @@ struct ApplyUpdate {
     __device__ void at(int64_t, int64_t j) const {
       auto p = load<V>(weights + j);
       const auto u = load<V>(update + j);
-      for (int t = 0; t < V; ++t) p.x[t] = apply(p.x[t], u.x[t]);
+      for (int t = 0; t < V; ++t)
+        p.x[t] = kCautious ? apply.cautiously(p.x[t], u.x[t])
+                           : apply(p.x[t], u.x[t]);
       store<V>(weights + j, p);
       if constexpr (kRounded) store_rounded<V>(rounded + j, p);
     }
@@ -106,6 +108,23 @@ struct AdamQuotient {
     return {grad, m, v, out, Adam<Real>(scalars)};
   }
 };
+
+template <class Real, bool kCautious>
+void launch_apply(CudaEngine& engine, Real* weights, const Real* update,
+                  uint16_t* rounded, const Real* scalars, int64_t count) {
+  constexpr int V = kVector<Real>;
+  const bool vectors = all_aligned(weights, update) && is_aligned(rounded, 8);
+  if (rounded == nullptr)
+    launch_elements<V>(
+        engine, "apply",
+        ApplyUpdate<Real, false, kCautious>{weights, update, nullptr, scalars},
+        {1, count, 1}, vectors);
+  else
+    launch_elements<V>(
+        engine, "apply",
+        ApplyUpdate<Real, true, kCautious>{weights, update, rounded, scalars},
+        {1, count, 1}, vectors);
+}
 
 template <class Real, bool kL2, bool kMomentum, bool kOut>
 void launch_momentum(CudaEngine& engine, const Engine::MomentumStage& s,
@@ -153,21 +172,15 @@ void CudaEngine::apply(Run weights, ConstRun update, const Apply& apply,
   CANZONA_CHECK(rounded == nullptr || weights.dtype == DType::kFp32,
                 "rounded copies are of fp32");
   with_real_type(weights.dtype, [&]<class Real>(Real) {
-    constexpr int V = kVector<Real>;
     const Real* scalars =
         push<Real>({apply.keep_before, apply.step, apply.keep_after});
-    if (dry("apply", weights, update, rounded, count)) return;
+    if (dry("apply", weights, update, rounded, apply.cautious, count)) return;
     Real* p = elements<Real>(weights);
     const Real* u = elements<Real>(update);
-    const bool vectors = all_aligned(p, u) && is_aligned(rounded, 8);
-    if (rounded == nullptr)
-      launch_elements<V>(*this, "apply",
-                         ApplyUpdate<Real, false>{p, u, nullptr, scalars},
-                         {1, count, 1}, vectors);
+    if (apply.cautious)
+      launch_apply<Real, true>(*this, p, u, rounded, scalars, count);
     else
-      launch_elements<V>(*this, "apply",
-                         ApplyUpdate<Real, true>{p, u, rounded, scalars},
-                         {1, count, 1}, vectors);
+      launch_apply<Real, false>(*this, p, u, rounded, scalars, count);
   });
 }
 

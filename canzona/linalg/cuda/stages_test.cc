@@ -84,6 +84,16 @@ TYPED_TEST(CudaStages, ApplyHasTheBitsOfTheCpu) {
                          });
 }
 
+TYPED_TEST(CudaStages, CautiousApplyHasTheBitsOfTheCpu) {
+  using Real = TypeParam;
+  this->expect_same_bits("apply cautiously",
+                         [](Engine& e, const std::vector<Real*>& r, int64_t n) {
+                           Apply apply = kApply;
+                           apply.cautious = true;
+                           e.apply(run_of(r[3]), in(r[0]), apply, n);
+                         });
+}
+
 TYPED_TEST(CudaStages, AdamHasTheBitsOfTheCpu) {
   using Real = TypeParam;
   for (bool moment : {false, true}) {

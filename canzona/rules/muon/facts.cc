@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "canzona/base/units.h"
 #include "canzona/rules/counting.h"
 #include "canzona/rules/muon/options.h"
 #include "canzona/rules/options.h"
@@ -63,13 +64,37 @@ std::string_view to_string(NewtonSchulz form) {
 MuonFacts::MuonFacts(const RuleOptions& given)
     : options_(muon_options_in_force(given)),
       coefficients_(muon_coefficients(options_)),
-      restarts_(integer_option(options_, "restarts")) {}
+      restarts_(integer_option(options_, "restarts")),
+      flattens_(options_.at("flatten") == "first_dim") {}
 
 std::vector<StateFact> MuonFacts::states(MatrixShape shape) const {
   return states_for("muon", shape, [&] {
     return std::vector<StateFact>{
         {"momentum", {shape.rows, shape.cols}, "fp32", Lives::kWithShard}};
   });
+}
+
+std::vector<StateFact> MuonFacts::tensor_states(
+    const std::vector<int64_t>& dims) const {
+  if (!flattens_ || dims.size() < 3) return RuleFacts::tensor_states(dims);
+  return states(stack_of(dims).shape);
+}
+
+MuonStack MuonFacts::stack_of(const std::vector<int64_t>& dims) const {
+  const size_t order = dims.size();
+  if (order < 2) {
+    std::vector<std::string> sides;
+    for (int64_t d : dims) sides.push_back(std::to_string(d));
+    throw UsageError(cat("rule muon: a tensor of shape ", join(sides, "x"),
+                         " is no matrix; leave it to adamw"));
+  }
+  const size_t kept = flattens_ ? 1 : order - 1;  // axes before the columns
+  MuonStack stack{{dims[kept - 1], 1}, 1};
+  for (size_t i = 0; i + 1 < kept; ++i)
+    stack.count = checked_mul(stack.count, dims[i], "matrices in a tensor");
+  for (size_t i = kept; i < order; ++i)
+    stack.shape.cols = checked_mul(stack.shape.cols, dims[i], "columns");
+  return stack;
 }
 
 // With S segments, gram less symmetric is 3(K-S)·m²(m-n): never above zero, and

@@ -18,6 +18,13 @@ enum class NewtonSchulz {
 };
 std::string_view to_string(NewtonSchulz form);
 
+// A tensor as Muon sees it: one matrix or, if it has more than two axes, a
+// stack of them.
+struct MuonStack {
+  MatrixShape shape;
+  int64_t count = 1;
+};
+
 class MuonFacts final : public RuleFacts {
  public:
   explicit MuonFacts(const RuleOptions& given);
@@ -25,9 +32,13 @@ class MuonFacts final : public RuleFacts {
   std::string_view name() const override { return "muon"; }
   RuleOptions options() const override { return options_; }
   std::vector<StateFact> states(MatrixShape shape) const override;
+  std::vector<StateFact> tensor_states(
+      const std::vector<int64_t>& dims) const override;
   RuleWork work(MatrixShape shape) const override;
   std::string algorithm(MatrixShape shape) const override;
 
+  // UsageError if it has fewer than two axes.
+  MuonStack stack_of(const std::vector<int64_t>& dims) const;
   // The form that runs on this shape.
   NewtonSchulz form(MatrixShape shape) const;
   int64_t steps() const { return static_cast<int64_t>(coefficients_.size()); }
@@ -47,6 +58,7 @@ class MuonFacts final : public RuleFacts {
   RuleOptions options_;
   std::vector<Coefficients> coefficients_;
   int64_t restarts_;
+  bool flattens_;
 };
 
 RuleEntry muon_entry();

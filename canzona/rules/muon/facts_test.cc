@@ -187,29 +187,21 @@ TEST(MuonFacts, HasFewerRestartsThanSteps) {
 }
 
 TEST(MuonFacts, OptionsInForceAreAllNamed) {
-  EXPECT_EQ(MuonFacts({}).options(), (RuleOptions{
-                                         {"coefficients", "simple"},
-                                         {"decay_form", "decoupled"},
-                                         {"device", "cuda"},
-                                         {"epsilon", "1e-07"},
-                                         {"epsilon_mode", "clamp"},
-                                         {"learning_rate", "0.001"},
-                                         {"momentum", "0.95"},
-                                         {"momentum_form", "ema"},
-                                         {"nesterov", "on"},
-                                         {"newton_schulz", "auto"},
-                                         {"norm_factor", "1"},
-                                         {"normalization", "frobenius"},
-                                         {"overrun", "last"},
-                                         {"precision", "fp16"},
-                                         {"preset", "canzona"},
-                                         {"restarts", "1"},
-                                         {"scale", "match_rms"},
-                                         {"scale_extra", "1"},
-                                         {"steps", "5"},
-                                         {"unsafe", "off"},
-                                         {"weight_decay", "0.1"},
-                                     }));
+  EXPECT_EQ(MuonFacts({}).options(),
+            (RuleOptions{
+                {"cautious_decay", "off"},   {"coefficients", "simple"},
+                {"decay_form", "decoupled"}, {"device", "cuda"},
+                {"epsilon", "1e-07"},        {"epsilon_mode", "clamp"},
+                {"flatten", "none"},         {"learning_rate", "0.001"},
+                {"momentum", "0.95"},        {"momentum_form", "ema"},
+                {"nesterov", "on"},          {"newton_schulz", "auto"},
+                {"norm_factor", "1"},        {"normalization", "frobenius"},
+                {"overrun", "last"},         {"precision", "fp16"},
+                {"preset", "canzona"},       {"restarts", "1"},
+                {"scale", "match_rms"},      {"scale_extra", "1"},
+                {"scale_shape", "matrix"},   {"steps", "5"},
+                {"unsafe", "off"},           {"weight_decay", "0.1"},
+            }));
 }
 
 TEST(MuonFacts, RefusesSetsThatDoHarm) {
@@ -281,6 +273,32 @@ TEST(MuonFacts, KeepsTheMomentumWithTheShard) {
   EXPECT_EQ(states[0].name, "momentum");
   EXPECT_EQ(states[0].lives, Lives::kWithShard);
   EXPECT_EQ(states[0].bytes(), Bytes(524'288'000));
+}
+
+TEST(MuonFacts, AFlattenedTensorIsOneMatrix) {
+  const MuonFacts stacked({});
+  EXPECT_EQ(stacked.stack_of({8, 3, 5, 2}).shape, (MatrixShape{5, 2}));
+  EXPECT_EQ(stacked.stack_of({8, 3, 5, 2}).count, 24);
+  EXPECT_EQ(stacked.tensor_states({8, 3, 5, 2})[0].shape,
+            (std::vector<int64_t>{24, 5, 2}));
+  const MuonFacts flat(RuleOptions{{"flatten", "first_dim"}});
+  EXPECT_EQ(flat.stack_of({8, 3, 5, 2}).shape, (MatrixShape{8, 30}));
+  EXPECT_EQ(flat.stack_of({8, 3, 5, 2}).count, 1);
+  EXPECT_EQ(flat.stack_of({8, 3}).shape, (MatrixShape{8, 3}));
+  EXPECT_EQ(flat.tensor_states({8, 3, 5, 2})[0].shape,
+            (std::vector<int64_t>{8, 30}));
+  EXPECT_EQ(flat.work({8, 30}).every_step, stacked.work({8, 30}).every_step);
+  EXPECT_THROW(flat.stack_of({8}), UsageError);
+}
+
+TEST(MuonFacts, CautiousDecayIsOneOfWeights) {
+  EXPECT_THAT(
+      [] {
+        MuonFacts(RuleOptions{{"cautious_decay", "on"}, {"decay_form", "l2"}});
+      },
+      ThrowsMessage<UsageError>(HasSubstr("cautious_decay=on")));
+  EXPECT_NO_THROW(
+      MuonFacts(RuleOptions{{"cautious_decay", "on"}, {"decay_form", "palm"}}));
 }
 
 TEST(MuonFacts, NeverRefreshesAndNeedsWholeMatrices) {

@@ -23,6 +23,8 @@ std::vector<OptionFact> make_options() {
           {"decay_form", "decoupled", "decoupled|independent|palm|l2",
            "times the learning rate, as it is, times its square, or by "
            "gradient"},
+          {"cautious_decay", "off", "on|off",
+           "a weight decays only where its sign is the update's, or one is 0"},
           {"momentum", "0.95", "0.0..1.0",
            "share of the momentum that is kept"},
           {"momentum_form", "ema", "ema|heavy_ball",
@@ -54,7 +56,13 @@ std::vector<OptionFact> make_options() {
            "of the update: 0.2 sqrt(max(m,n)), sqrt(max(1,m/n)), "
            "sqrt(max(m,n)), "
            "sqrt(m/n), 1"},
+          {"scale_shape", "matrix", "matrix|last_two",
+           "whose sizes m and n are: the matrix's, or those of the tensor's "
+           "last two axes"},
           {"scale_extra", "1", "0.0..inf", "one more factor of the update"},
+          {"flatten", "none", "none|first_dim",
+           "a tensor of more axes is a stack of matrices, or one of its first "
+           "size and all others"},
           {"unsafe", "off", "off|on",
            "allow settings that are known to do harm"},
       });
@@ -175,6 +183,14 @@ void resolve_restarts(RuleOptions& options) {
                " steps, or rounding grows without bound"));
 }
 
+void require_decay_of_weights(const RuleOptions& options) {
+  if (switch_option(options, "cautious_decay") &&
+      options.at("decay_form") == "l2")
+    throw UsageError(
+        "rule muon: cautious_decay=on chooses the weights that decay, but "
+        "decay_form=l2 adds to gradients; take decoupled, independent or palm");
+}
+
 void refuse_harm(const RuleOptions& options) {
   const std::string& coefficients = options.at("coefficients");
   const double factor = real_option(options, "norm_factor");
@@ -211,6 +227,7 @@ RuleOptions muon_options_in_force(const RuleOptions& given) {
   RuleOptions options =
       options_in_force("muon", muon_options(), muon_presets(), given);
   const bool unsafe = switch_option(options, "unsafe");
+  require_decay_of_weights(options);
   resolve_steps(options);
   resolve_precision(options);
   resolve_norm_factor(options);

@@ -5,8 +5,6 @@
 #include <cmath>
 
 #include "canzona/base/check.h"
-#include "canzona/base/error.h"
-#include "canzona/base/text.h"
 #include "canzona/rules/muon/facts.h"
 #include "canzona/rules/muon/newton_schulz.h"
 #include "canzona/rules/options.h"
@@ -48,22 +46,8 @@ double shape_scale(const std::string& scale, MatrixShape shape) {
   return 1;
 }
 
-// A tensor of more than two axes is a stack of matrices.
-struct Stack {
-  MatrixShape shape;
-  int64_t count = 1;
-};
-Stack stack_of(const Dims& dims) {
-  if (dims.size() < 2)
-    throw UsageError(cat("rule muon: a tensor of shape ", to_string(dims),
-                         " is no matrix; leave it to adamw"));
-  Stack stack{{dims[dims.size() - 2], dims[dims.size() - 1]}, 1};
-  for (size_t i = 0; i + 2 < dims.size(); ++i) stack.count *= dims[i];
-  return stack;
-}
-
 template <class Views, class Run>
-Views views_of(Run run, const Stack& stack, int64_t count) {
+Views views_of(Run run, const MuonStack& stack, int64_t count) {
   const auto [rows, cols] = stack.shape;
   return {run.data, run.dtype, rows, cols, cols, count, rows * cols, nullptr};
 }
@@ -73,7 +57,7 @@ class Places {
  public:
   static constexpr int64_t kMost = 256;
 
-  Places(const WholeTensors& tensors, const Stack& stack, int64_t begin,
+  Places(const WholeTensors& tensors, const MuonStack& stack, int64_t begin,
          int64_t size)
       : size_(size), rounds_(tensors.shards[0].rounded != nullptr) {
     const int64_t each = stack.shape.rows * stack.shape.cols;
@@ -126,7 +110,9 @@ class MuonRule final : public Rule {
         plan_(newton_schulz_plan(facts_, dtype)),
         blend_(blend_of(facts_.options())),
         decay_(decay_of(facts_.options())),
+        cautious_(switch_option(facts_.options(), "cautious_decay")),
         scale_(facts_.options().at("scale")),
+        scales_by_last_two_(facts_.options().at("scale_shape") == "last_two"),
         scale_extra_(real_option(facts_.options(), "scale_extra")) {}
 
   const RuleFacts& facts() const override { return facts_; }
@@ -145,7 +131,7 @@ class MuonRule final : public Rule {
 
   void transform(Engine& engine, const Step&,
                  const Batch& batch) const override {
-    const Stack stack = stack_of(batch.dims);
+    const MuonStack stack = facts_.stack_of(batch.dims);
     const int64_t count = batch.count * stack.count;
     const auto in = views_of<ConstMatrices>(batch.fields[0], stack, count);
     const auto out = views_of<Matrices>(batch.out, stack, count);
@@ -162,11 +148,13 @@ class MuonRule final : public Rule {
   }
 
   // One pass before the products and none after: the first fills the operand
-  // straight from gradient and momentum, the last product writes the weights.
+  // straight from gradient and momentum, the last product writes the weights,
+  // which it cannot do cautiously.
   void step_whole(Engine& engine, const Step& step,
                   const WholeTensors& tensors) const override {
-    if (l2_factor(decay_) != 0) return Rule::step_whole(engine, step, tensors);
-    const Stack stack = stack_of(tensors.dims);
+    if (l2_factor(decay_) != 0 || cautious_)
+      return Rule::step_whole(engine, step, tensors);
+    const MuonStack stack = facts_.stack_of(tensors.dims);
     const auto count =
         static_cast<int64_t>(tensors.shards.size()) * stack.count;
     for (int64_t begin = 0; begin < count; begin += Places::kMost)
@@ -178,7 +166,7 @@ class MuonRule final : public Rule {
  private:
   void step_places(Engine& engine, const Step& step,
                    const WholeTensors& tensors, const Places& places) const {
-    const MatrixShape shape = stack_of(tensors.dims).shape;
+    const MatrixShape shape = facts_.stack_of(tensors.dims).shape;
     const Apply apply = applied(step, tensors.dims);
     const bool tall = shape.rows > shape.cols;
     orthogonalize(engine, plan_, facts_.form(shape),
@@ -193,9 +181,13 @@ class MuonRule final : public Rule {
   }
 
   Apply applied(const Step& step, const Dims& whole) const {
-    const double factor =
-        shape_scale(scale_, stack_of(whole).shape) * scale_extra_;
-    return apply_coefficients(decay_, step, factor);
+    MatrixShape shape = facts_.stack_of(whole).shape;
+    if (scales_by_last_two_)
+      shape = {whole[whole.size() - 2], whole[whole.size() - 1]};
+    const double factor = shape_scale(scale_, shape) * scale_extra_;
+    Apply apply = apply_coefficients(decay_, step, factor);
+    apply.cautious = cautious_;
+    return apply;
   }
 
   MuonFacts facts_;
@@ -203,7 +195,9 @@ class MuonRule final : public Rule {
   NewtonSchulzPlan plan_;
   Blend blend_;
   DecayOptions decay_;
+  bool cautious_;
   std::string scale_;
+  bool scales_by_last_two_;
   double scale_extra_;
 };
 

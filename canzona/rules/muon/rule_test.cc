@@ -199,6 +199,69 @@ TEST(MuonRule, StackedMatricesAreSeparateOnes) {
   }
 }
 
+TEST(MuonRule, AFlattenedTensorMovesAsTheMatrixItIs) {
+  const auto engine = make_cpu_engine();
+  for (const char* precision : {"fp32", "bf16"}) {
+    const RuleOptions options = {{"precision", precision},
+                                 {"flatten", "first_dim"},
+                                 {"scale", "original"}};
+    TestTensor<float> conv = random_tensor(options, {12, 2, 5});
+    TestTensor<float> matrix(make_rule("muon", on_cpu(options), DType::kFp32),
+                             {12, 10}, conv.weights);
+    for (uint64_t t = 1; t <= 3; ++t) {
+      conv.step(*engine, random_values(120, t), 0.1);
+      matrix.step_whole(*engine, random_values(120, t), 0.1);
+    }
+    EXPECT_EQ(conv.weights, matrix.weights) << precision;
+  }
+}
+
+// sqrt(max(1, m/n)) is 1 for 10 x 12 as for 3 x 4, and 2/sqrt(3) for 4 x 3.
+TEST(MuonRule, TheLastTwoAxesMayScaleAFlattenedTensor) {
+  const auto engine = make_cpu_engine();
+  const auto moved = [&](const Dims& dims, const char* shape) {
+    TestTensor<double> tensor(make_rule("muon",
+                                        on_cpu({{"flatten", "first_dim"},
+                                                {"scale", "original"},
+                                                {"scale_shape", shape},
+                                                {"weight_decay", "0"}}),
+                                        DType::kFp64),
+                              dims, std::vector<double>(120));
+    tensor.step(*engine, known_gradient(10, 12, 1), 1);
+    return tensor.weights[7];
+  };
+  const double matrix = moved({10, 12}, "matrix");
+  EXPECT_DOUBLE_EQ(moved({10, 3, 4}, "last_two"), matrix);
+  EXPECT_DOUBLE_EQ(moved({10, 4, 3}, "matrix"), matrix);
+  EXPECT_DOUBLE_EQ(moved({10, 4, 3}, "last_two") / matrix, 2 / std::sqrt(3.));
+}
+
+TEST(MuonRule, CautiousDecayLooksAtTheSignsOfWeightsAndUpdates) {
+  const auto engine = make_cpu_engine();
+  const auto run = [&](const char* decay, const char* cautious) {
+    TestTensor<double> tensor(make_rule("muon",
+                                        on_cpu({{"weight_decay", decay},
+                                                {"cautious_decay", cautious},
+                                                {"nesterov", "off"}}),
+                                        DType::kFp64),
+                              {3, 4}, known_weights(3, 4));
+    tensor.step(*engine, known_gradient(3, 4, 1), 0.5);
+    return std::pair(tensor.weights, tensor.update);
+  };
+  const auto [free, update] = run("0", "off");
+  const auto all = run("0.25", "off").first;
+  const auto some = run("0.25", "on").first;
+  const std::vector<double> start = known_weights(3, 4);
+  int64_t spared = 0;
+  for (size_t i = 0; i < start.size(); ++i) {
+    const bool decays = start[i] * update[i] >= 0;
+    EXPECT_EQ(some[i], decays ? all[i] : free[i]) << i;
+    if (!decays) ++spared;
+  }
+  EXPECT_GT(spared, 0);
+  EXPECT_LT(spared, 12);
+}
+
 TEST(MuonRule, RefusesWhatIsNoMatrix) {
   const auto engine = make_cpu_engine();
   TestTensor<float> vector = random_tensor({}, {5});

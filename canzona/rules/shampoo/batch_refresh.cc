@@ -34,9 +34,9 @@ struct BatchStep::Chunk {
 };
 
 void BatchStep::refresh() {
-  for (int axis = 0; axis < layout_.num_axes(); ++axis)
+  for (int axis = 0; axis < blocking_.order(); ++axis)
     for (size_t kind = 0; kind < blocking_.side(axis).kinds().size(); ++kind)
-      refresh_kind(axis, kind);
+      if (layout_.has_factor(axis)) refresh_kind(axis, kind);
 }
 
 void BatchStep::refresh_kind(int axis, size_t kind) {
@@ -67,7 +67,7 @@ void BatchStep::refresh_chunk(const Chunk& chunk) {
   const ProductsScope products(engine_, Products::kPlain,
                                products_of(options_.splits_products));
   const Arena::Scope scope(engine_.arena());
-  const Average moment = average(options_.beta2, step_);
+  const Average moment = statistics();
   const FactorPlace& at = chunk.first;
   const int64_t each = at.side * at.side;
   const auto matrices = [&](int number) {
@@ -97,7 +97,8 @@ void BatchStep::refresh_chunk(const Chunk& chunk) {
                   .failures = failures},
          .factor = matrices(at.first_state),
          .correction = options_.bias_correction ? moment.correction : 1,
-         .power = options_.power(blocking_.order()),
+         .scales_by_trace = options_.trace_scaling,
+         .power = options_.power(blocking_.order(), chunk.axis),
          .root = matrices(at.first_state + 1)},
         options_.root, batch_.hook);
   } catch (...) {

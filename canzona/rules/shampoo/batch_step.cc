@@ -69,7 +69,7 @@ BatchStep::BatchStep(Engine& engine, const ShampooOptions& options,
 
 void BatchStep::run() {
   const Arena::Scope scope(engine_.arena());
-  if (layout_.num_axes() > 0) {
+  if (layout_.num_factors() > 0) {
     for (int64_t b = 0; b < num_blocks_; ++b) accumulate(blocking_.block(b));
     if (refreshes()) refresh();
   }
@@ -141,15 +141,34 @@ ConstRun BatchStep::packed(const TensorBlock& block, ConstRun tensor) {
   return room;
 }
 
+Average BatchStep::statistics() const {
+  if (options_.drop_weighting) return {options_.beta2, 1, 1};
+  return average(options_.beta2, step_);
+}
+
 void BatchStep::accumulate(const TensorBlock& block) {
   const Arena::Scope scope(engine_.arena());
   const ConstRun g = packed(block, grad_);
-  const Average moment = average(options_.beta2, step_);
-  for (int axis = 0; axis < layout_.num_axes(); ++axis) {
+  const Average moment = statistics();
+  for (int axis = 0; axis < blocking_.order(); ++axis) {
+    if (!layout_.has_factor(axis)) continue;
+    const Arena::Scope inner(engine_.arena());
     const FactorPlace place = layout_.factors().place(block, axis);
-    add_statistics(engine_, factor(place), moment.keep, moment.add, g,
+    add_statistics(engine_, factor(place), moment.keep, moment.add,
+                   options_.kl ? kl_grad(block, axis, g) : g,
                    block.sizes.span(), axis);
   }
+}
+
+ConstRun BatchStep::kl_grad(const TensorBlock& block, int axis, ConstRun grad) {
+  for (int other = 0; other < blocking_.order(); ++other) {
+    if (other == axis || !layout_.has_factor(other)) continue;
+    const Run room = take(block.sizes.product());
+    rotate(engine_, room, grad, block.sizes.span(), other,
+           inv_root(layout_.factors().place(block, other)), Op::kNone);
+    grad = room;
+  }
+  return grad;
 }
 
 ConstRun BatchStep::filter() {
@@ -183,13 +202,15 @@ void BatchStep::precondition(const TensorBlock& block, ConstRun filtered,
   const bool whole = num_blocks_ == 1;
   const Run rooms[] = {take(count), whole ? out_ : take(count)};
   // Axes write the rooms in turn, so that the last one writes rooms[1].
-  int room = layout_.num_axes() % 2;
+  int room = layout_.num_factors() % 2;
   ConstRun from = packed(block, filtered);
-  for (int axis = 0; axis < layout_.num_axes(); ++axis, room ^= 1) {
+  for (int axis = 0; axis < blocking_.order(); ++axis) {
+    if (!layout_.has_factor(axis)) continue;
     const FactorPlace place = layout_.factors().place(block, axis);
     rotate(engine_, rooms[room], from, block.sizes.span(), axis,
            inv_root(place), Op::kNone);
     from = rooms[room];
+    room ^= 1;
   }
   const Run direction = rooms[1];
   if (from.data != direction.data)

@@ -61,7 +61,11 @@ class BatchStep {
   // The blocks' elements side by side: where they are, or in scratch memory.
   ConstRun packed(const TensorBlock& block, ConstRun tensor);
 
+  // Of the factors.
+  Average statistics() const;
   void accumulate(const TensorBlock& block);
+  // The block's gradient times the roots of all axes but this one.
+  ConstRun kl_grad(const TensorBlock& block, int axis, ConstRun grad);
   void refresh();
   // batch_refresh.cc
   void refresh_kind(int axis, size_t kind);

@@ -19,7 +19,11 @@ int64_t products_of_power(int64_t p) {
 int64_t root_work(const RootOptions& root, InversePower power) {
   // Tridiagonal form, its eigenvectors and their back transformation take
   // about 9 d³, and the root is put together as a triangle.
-  if (root.method == RootMethod::kEigen) return 9 + 1;
+  if (root.method == RootMethod::kEigen || root.method == RootMethod::kPseudo)
+    return 9 + 1;
+  // Ten steps: Z is the identity at first, Y of no use at last, and P, all but
+  // the first, a product and not a triangle.
+  if (root.method == RootMethod::kCans) return 9 * 2 + 9 + 9;
   // What a condition number of 1e5 or 1e6 needs, however many are allowed.
   constexpr int64_t kUsualIterations = 18;
   const int64_t iterations = std::min(root.max_iterations, kUsualIterations);
@@ -34,23 +38,28 @@ int64_t root_work(const RootOptions& root, InversePower power) {
 constexpr int64_t kElementwise = 14;
 
 // Along an axis of length a, over blocks of a x rest elements: statistics
-// a²·rest (a triangle), the root applied 2a²·rest.
-RuleWork tensor_work(const ShampooOptions& options, const Blocking& blocking) {
+// a²·rest (a triangle), the root applied 2a²·rest, and once more for each other
+// axis with a KL factor.
+RuleWork tensor_work(const ShampooOptions& options,
+                     const ShampooLayout& layout) {
   RuleWork work;
+  const Blocking& blocking = layout.blocking();
   if (blocking.empty()) return work;
-  if (!options.preconditions()) {
+  if (layout.num_factors() == 0) {
     work.every_step = Flops(kElementwise) * blocking.sizes()[0] *
                       blocking.elements_across(0).value();
     return work;
   }
-  const int64_t per_root =
-      root_work(options.root, options.power(blocking.order()));
+  const int64_t per_step =
+      3 + (options.kl ? 2 * (layout.num_factors() - 1) : 0);
   for (int axis = 0; axis < blocking.order(); ++axis) {
+    if (!layout.has_factor(axis)) continue;
     const BlockedSide& side = blocking.side(axis);
-    work.every_step +=
-        3 * side.sum_of_squares() * blocking.elements_across(axis).value();
+    work.every_step += per_step * side.sum_of_squares() *
+                       blocking.elements_across(axis).value();
     work.refresh +=
-        per_root * side.sum_of_cubes() * blocking.blocks_across(axis);
+        root_work(options.root, options.power(blocking.order(), axis)) *
+        side.sum_of_cubes() * blocking.blocks_across(axis);
   }
   return work;
 }
@@ -74,13 +83,13 @@ std::vector<StateFact> ShampooFacts::tensor_states(
 
 RuleWork ShampooFacts::work(MatrixShape shape) const {
   return count_for("shampoo", shape, [&] {
-    return tensor_work(options_,
-                       ShampooLayout(options_, sides_of(shape)).blocking());
+    return tensor_work(options_, ShampooLayout(options_, sides_of(shape)));
   });
 }
 
-std::string ShampooFacts::algorithm(MatrixShape) const {
-  if (!options_.preconditions()) return "elementwise";
+std::string ShampooFacts::algorithm(MatrixShape shape) const {
+  if (ShampooLayout(options_, sides_of(shape)).num_factors() == 0)
+    return "elementwise";
   return word_option(options_.in_force, "root");
 }
 

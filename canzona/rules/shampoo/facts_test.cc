@@ -106,6 +106,41 @@ TEST(ShampooFacts, KeepsEverythingWithTheOwner) {
   }
 }
 
+TEST(ShampooFacts, KeepsAClassicMomentumWithTheShard) {
+  const ShampooFacts shampoo(RuleOptions{{"classic_momentum", "0.9"}});
+  const auto states = shampoo.states({6, 4});
+  EXPECT_EQ(states.back().name, "momentum");
+  EXPECT_EQ(states.back().shape, (Shape{6, 4}));
+  EXPECT_EQ(states.back().lives, Lives::kWithShard);
+  EXPECT_EQ(total_bytes(states),
+            total_bytes(ShampooFacts({}).states({6, 4})) + 96);
+}
+
+// 6x4: statistics 6·4² = 96 and roots 192 of the right side alone; refresh by
+// Newton's 18·3 products for a square root.
+TEST(ShampooFacts, CountsTheAxesThatHaveFactors) {
+  const ShampooFacts right(RuleOptions{{"exponent", "0,0.5"}});
+  EXPECT_EQ(right.work({6, 4}).every_step, Flops(288));
+  EXPECT_EQ(right.work({6, 4}).refresh, Flops(18 * 3 * 64));
+  EXPECT_THAT(
+      shapes(right.states({6, 4})),
+      ElementsAre(Pair("R", Shape{1, 4, 4}), Pair("filtered_grad", Shape{6, 4}),
+                  Pair("grafting_avg_sq", Shape{6, 4}),
+                  Pair("inv_R", Shape{1, 4, 4}),
+                  Pair("refresh_failures", Shape{1, 1})));
+  const ShampooFacts none(RuleOptions{{"exponent", "0,0"}});
+  EXPECT_EQ(none.algorithm({6, 4}), "elementwise");
+  EXPECT_EQ(none.algorithm({6, 1}), "newton");
+}
+
+// KL factors take the other side's root once more: 2·(6²·4 + 6·4²) = 480.
+TEST(ShampooFacts, CountsWhatKlFactorsTake) {
+  const ShampooFacts kl(RuleOptions{{"kl", "on"}});
+  EXPECT_EQ(kl.work({6, 4}).every_step, Flops(720 + 480));
+  EXPECT_EQ(kl.work({6, 1}).every_step,
+            ShampooFacts({}).work({6, 1}).every_step);
+}
+
 TEST(ShampooFacts, CountsIterations) {
   const ShampooFacts shampoo(RuleOptions{{"root_iterations", "1"}});
   EXPECT_EQ(shampoo.work({10, 10}).refresh, Flops(8'000));
@@ -186,6 +221,11 @@ TEST(ShampooFacts, CountsTheRootThatIsAskedFor) {
   EXPECT_EQ(eigen.algorithm({10, 10}), "eigen");
   const ShampooFacts higher(RuleOptions{{"root", "higher"}});
   EXPECT_EQ(higher.work({10, 10}).refresh, Flops(2000 * (18 * 5 + 3)));
+  const ShampooFacts pseudo(RuleOptions{{"root", "pseudo"}});
+  EXPECT_EQ(pseudo.work({10, 10}).refresh, Flops(20'000));
+  const ShampooFacts cans(RuleOptions{{"root", "cans"}, {"exponent", "0.5"}});
+  EXPECT_EQ(cans.work({10, 10}).refresh, Flops(72'000));
+  EXPECT_EQ(cans.algorithm({10, 10}), "cans");
   const ShampooFacts eighth(RuleOptions{{"exponent", "0.125"}});
   EXPECT_EQ(eighth.work({10, 10}).refresh, Flops(2000 * 18 * 5));
 }

@@ -17,7 +17,9 @@ FactorLayout factors_of(const ShampooOptions& options,
   const Blocking blocking(merge_sizes(dims, options.blocking),
                           options.blocking.max_dim);
   FactorLayout::States states;
-  if (options.preconditions()) states.axes.set();
+  for (int axis = 0; axis < blocking.order(); ++axis)
+    states.axes[static_cast<size_t>(axis)] =
+        options.has_factor(blocking.order(), axis);
   states.states_per_kind = 2;  // factor and inverse root
   states.first_state = first_state;
   return {blocking, states};
@@ -30,10 +32,16 @@ ShampooLayout::ShampooLayout(const ShampooOptions& options,
     : filtered_grad_(options.filters() ? 0 : kNone),
       grafting_(options.grafts_from_moment() ? filtered_grad_ + 1 : kNone),
       factors_(
-          factors_of(options, dims, std::max(filtered_grad_, grafting_) + 1)) {}
+          factors_of(options, dims, std::max(filtered_grad_, grafting_) + 1)),
+      has_momentum_(options.has_momentum()) {}
 
 int ShampooLayout::refresh_failures() const {
-  return num_axes() > 0 ? factors_.end_state() : kNone;
+  return num_factors() > 0 ? factors_.end_state() : kNone;
+}
+
+int ShampooLayout::momentum() const {
+  if (!has_momentum_) return kNone;
+  return std::max(factors_.end_state(), refresh_failures() + 1);
 }
 
 std::vector<StateFact> ShampooLayout::states(
@@ -44,8 +52,9 @@ std::vector<StateFact> ShampooLayout::states(
     states.push_back(owned_state("filtered_grad", whole));
   if (grafting_ != kNone)
     states.push_back(owned_state("grafting_avg_sq", whole));
-  for (int axis = 0; axis < num_axes(); ++axis) {
-    const std::string name = factor_name(axis, num_axes());
+  for (int axis = 0; axis < blocking().order(); ++axis) {
+    if (!has_factor(axis)) continue;
+    const std::string name = factor_name(axis, blocking().order());
     std::string suffix;
     for (const auto& [count, d] : blocking().side(axis).kinds()) {
       const std::vector<int64_t> stack = {
@@ -57,8 +66,10 @@ std::vector<StateFact> ShampooLayout::states(
     }
   }
   if (refresh_failures() != kNone)
-    states.push_back(
-        owned_state("refresh_failures", {blocking().num_blocks(), num_axes()}));
+    states.push_back(owned_state("refresh_failures",
+                                 {blocking().num_blocks(), num_factors()}));
+  if (has_momentum_)
+    states.push_back({"momentum", whole, "fp32", Lives::kWithShard});
   return states;
 }
 

@@ -6,7 +6,11 @@
 //   L_edge inv_L_edge                those of the shorter blocks at its end
 //   R …                              the same of axis 1
 //   refresh_failures                 refreshes of each factor that failed in
-//                                    a row: {blocks, axes}
+//                                    a row: {blocks, axes with factors}
+//
+// and every rank with its shard
+//
+//   momentum                         like the tensor, if classic_momentum
 //
 // With more than two axes, factors are called F_0, F_1, F_2 and so on.
 // Factors of one state follow each other in the order of their blocks. This is
@@ -31,11 +35,12 @@ class ShampooLayout {
 
   const FactorLayout& factors() const { return factors_; }
   const Blocking& blocking() const { return factors_.blocking(); }
-  // Axes with factors: all of them or none.
-  int num_axes() const { return factors_.num_factors(); }
+  int num_factors() const { return factors_.num_factors(); }  // of a block
+  bool has_factor(int axis) const { return factors_.has_factor(axis); }
   int filtered_grad() const { return filtered_grad_; }
   int grafting() const { return grafting_; }
   int refresh_failures() const;
+  int momentum() const;
 
   std::vector<StateFact> states(std::span<const int64_t> dims) const;
 
@@ -43,6 +48,7 @@ class ShampooLayout {
   int filtered_grad_;
   int grafting_;
   FactorLayout factors_;  // each with its inverse root
+  bool has_momentum_;
 };
 
 }  // namespace canzona

@@ -24,7 +24,7 @@ TEST(ShampooLayout, GivesEveryFactorAPlaceOfItsOwn) {
     std::set<int64_t> counters;
     for (int64_t b = 0; b < layout.blocking().num_blocks(); ++b) {
       const TensorBlock block = layout.blocking().block(b);
-      for (int axis = 0; axis < layout.num_axes(); ++axis) {
+      for (int axis = 0; axis < layout.blocking().order(); ++axis) {
         const FactorPlace place = layout.factors().place(block, axis);
         const StateFact& factor =
             states.at(static_cast<size_t>(place.first_state));
@@ -63,6 +63,18 @@ TEST(ShampooLayout, NumbersStatesAsItListsThem) {
             "inv_R_edge");
 }
 
+TEST(ShampooLayout, ListsAClassicMomentumLast) {
+  for (const char* start : {"auto", "never"}) {
+    const ShampooOptions options(
+        RuleOptions{{"classic_momentum", "0.5"}, {"start_step", start}});
+    const Shape dims = {5, 3};
+    const ShampooLayout layout(options, dims);
+    const std::vector<StateFact> states = layout.states(dims);
+    EXPECT_EQ(layout.momentum() + 1, std::ssize(states));
+    EXPECT_EQ(states.back().name, "momentum");
+  }
+}
+
 TEST(ShampooLayout, HasNoPlaceForWhatIsNotKept) {
   const ShampooOptions options(
       RuleOptions{{"beta1", "0"}, {"grafting", "none"}, {"exponent", "0"}});
@@ -71,7 +83,8 @@ TEST(ShampooLayout, HasNoPlaceForWhatIsNotKept) {
   EXPECT_EQ(layout.filtered_grad(), ShampooLayout::kNone);
   EXPECT_EQ(layout.grafting(), ShampooLayout::kNone);
   EXPECT_EQ(layout.refresh_failures(), ShampooLayout::kNone);
-  EXPECT_EQ(layout.num_axes(), 0);
+  EXPECT_EQ(layout.momentum(), ShampooLayout::kNone);
+  EXPECT_EQ(layout.num_factors(), 0);
   EXPECT_TRUE(layout.states(dims).empty());
 }
 

@@ -32,6 +32,13 @@ std::vector<OptionFact> step_facts() {
            "decay of grafting's second moment, rmsprop and adam"},
           {"grafting_epsilon", "1e-8", "0.0..inf",
            "added to the root of grafting's second moment"},
+          {"classic_momentum", "0", "0.0..1.0",
+           "share that a momentum of the direction, decay included, keeps; 0: "
+           "none"},
+          {"classic_dampening", "0", "0.0..1.0",
+           "share of the direction that this momentum leaves out"},
+          {"classic_nesterov", "off", "on|off",
+           "blend the direction in once more"},
       });
 }
 
@@ -42,15 +49,24 @@ std::vector<OptionFact> shampoo_factor_facts() {
       {"merge", "2", "1|2|off", "merge small sizes until so many axes remain"},
       {"start_step", "auto", "auto|never|1..1000000000000",
        "first refresh; auto: the frequency"},
-      {"exponent", "auto", "auto|0.0..1.0",
-       "factors are taken to minus this; auto: 1/(2 axes), 0: no factors"},
+      {"exponent", "auto", "auto|0.0..1.0,...",
+       "factors are taken to minus this; auto: 1/(2 axes), 0: no factors; "
+       "several: of each axis, in tensors of as many axes"},
+      {"drop_weighting", "off", "on|off",
+       "gradients enter factors with weight 1, not 1 - beta2, uncorrected"},
+      {"kl", "off", "on|off",
+       "factors see the gradient times the roots of the other axes"},
+      {"trace_scaling", "off", "on|off",
+       "divide factors by the root of their trace, at least epsilon"},
   };
 }
 
 std::vector<OptionFact> root_facts() {
   return {
-      {"root", "auto", "auto|eigen|newton|higher",
-       "inverse roots by eigenvectors or coupled iteration; auto: newton on "
+      {"root", "auto", "auto|eigen|pseudo|newton|higher|cans",
+       "inverse roots by eigenvectors (pseudo: of nonzero eigenvalues), "
+       "coupled "
+       "iteration or, of exponent 0.5, fixed polynomials; auto: newton on "
        "cuda, where products are cheap, eigen on cpu"},
       {"device", "cuda", "cuda|cpu",
        "that root=auto and products=auto are for"},
@@ -59,12 +75,17 @@ std::vector<OptionFact> root_facts() {
       {"root_tolerance", "1e-6", "0.0..1.0",
        "a coupled iteration ends at this distance"},
       {"root_order", "3", "2..10", "order of root=higher"},
-      {"epsilon", "1e-12", "0.0..inf", "added to factors; not for root=higher"},
+      {"epsilon", "1e-12", "0.0..inf",
+       "added to factors; not for root=higher, 0 for root=pseudo"},
       {"root_abs_epsilon", "1e-12", "0.0..inf", "the same for root=higher"},
       {"root_rel_epsilon", "1e-5", "0.0..1.0",
-       "added to factors times their norm if that is more"},
+       "added to factors times their norm if that is more; 0 for root=pseudo"},
       {"perturb", "before", "before|after",
        "root=eigen: add before or after the decomposition"},
+      {"rank_rtol", "auto", "auto|0.0..1.0",
+       "root=pseudo: eigenvalues up to this share of the largest are 0; auto: "
+       "rounding times the side"},
+      {"rank_atol", "0", "0.0..inf", "root=pseudo: so are those up to this"},
   };
 }
 
@@ -85,11 +106,27 @@ Choice choice_option(
   throw InternalError(cat(name, "=", word));
 }
 
+// A pseudo-inverse is one of the factor itself: what a preset would add becomes
+// 0, what the caller would add is refused.
+void choose_damping(RuleOptions& options, const RuleOptions& given) {
+  if (options.at("root") != "pseudo") return;
+  for (const char* name : {"epsilon", "root_rel_epsilon"}) {
+    if (given.contains(name) && real_option(options, name) != 0)
+      throw UsageError(cat("rule ", kRule, ": ", name, "=", options.at(name),
+                           ", but root=pseudo adds nothing to factors; leave "
+                           "it out or take root=eigen"));
+    options.at(name) = "0";
+  }
+}
+
 // What is best on the device, where that is asked for.
-RuleOptions for_device(RuleOptions options) {
+RuleOptions all_in_force(const RuleOptions& given) {
+  RuleOptions options =
+      options_in_force(kRule, shampoo_option_facts(), shampoo_presets(), given);
   std::string& root = options.at("root");
   if (root == "auto")
     root = options.at("device") == "cuda" ? "newton" : "eigen";
+  choose_damping(options, given);
   choose_products(options);
   return options;
 }
@@ -110,11 +147,9 @@ std::optional<InversePower> as_fraction(double x) {
   return std::nullopt;
 }
 
-std::optional<InversePower> read_exponent(const RuleOptions& options) {
-  const std::string& text = word_option(options, "exponent");
-  if (text == "auto") return std::nullopt;
-  const double value = real_option(options, "exponent");
+InversePower read_exponent(const RuleOptions& options, double value) {
   if (value == 0) return InversePower{1, 0};
+  const std::string& text = word_option(options, "exponent");
   const auto fraction = as_fraction(value);
   if (!fraction)
     throw UsageError(cat("rule ", kRule, ": exponent=", text,
@@ -123,7 +158,15 @@ std::optional<InversePower> read_exponent(const RuleOptions& options) {
     throw UsageError(cat("rule ", kRule, ": root=newton gives exponents 1/p, ",
                          "exponent=", text, " is ", fraction->q, "/",
                          fraction->p, "; root=higher or eigen can"));
-  return fraction;
+  return *fraction;
+}
+
+std::vector<InversePower> read_exponents(const RuleOptions& options) {
+  std::vector<InversePower> exponents;
+  if (word_option(options, "exponent") == "auto") return exponents;
+  for (double value : reals_option(options, "exponent"))
+    exponents.push_back(read_exponent(options, value));
+  return exponents;
 }
 
 std::optional<int64_t> read_start(const RuleOptions& options, int period) {
@@ -141,8 +184,10 @@ RootOptions read_root(const RuleOptions& options) {
   RootOptions root;
   root.method = choice_option<RootMethod>(options, "root",
                                           {{"eigen", RootMethod::kEigen},
+                                           {"pseudo", RootMethod::kPseudo},
                                            {"newton", RootMethod::kNewton},
-                                           {"higher", RootMethod::kHigher}});
+                                           {"higher", RootMethod::kHigher},
+                                           {"cans", RootMethod::kCans}});
   root.epsilon = real_option(options, "epsilon");
   root.rel_epsilon = real_option(options, "root_rel_epsilon");
   root.abs_epsilon = real_option(options, "root_abs_epsilon");
@@ -150,6 +195,9 @@ RootOptions read_root(const RuleOptions& options) {
   root.max_iterations = integer_option(options, "root_iterations");
   root.tolerance = real_option(options, "root_tolerance");
   root.order = static_cast<int>(integer_option(options, "root_order"));
+  if (word_option(options, "rank_rtol") != "auto")
+    root.rank_rtol = real_option(options, "rank_rtol");
+  root.rank_atol = real_option(options, "rank_atol");
   return root;
 }
 
@@ -167,6 +215,23 @@ double read_decay(const RuleOptions& options, const char* name) {
                          "=1 keeps nothing of any "
                          "gradient"));
   return decay;
+}
+
+double read_classic_momentum(const RuleOptions& options) {
+  const double momentum = real_option(options, "classic_momentum");
+  if (momentum == 1)
+    throw UsageError(cat("rule ", kRule,
+                         ": classic_momentum=1 forgets nothing, expected less "
+                         "than 1"));
+  if (momentum == 0 && real_option(options, "classic_dampening") != 0)
+    throw UsageError(cat("rule ", kRule, ": classic_dampening=",
+                         word_option(options, "classic_dampening"),
+                         " needs a classic_momentum above 0"));
+  if (momentum == 0 && switch_option(options, "classic_nesterov"))
+    throw UsageError(cat("rule ", kRule,
+                         ": classic_nesterov=on needs a classic_momentum above "
+                         "0"));
+  return momentum;
 }
 
 double read_beta3(const RuleOptions& options) {
@@ -202,13 +267,12 @@ const std::vector<Preset>& shampoo_presets() {
 }
 
 ShampooOptions::ShampooOptions(const RuleOptions& given)
-    : in_force(for_device(options_in_force(kRule, shampoo_option_facts(),
-                                           shampoo_presets(), given))),
+    : in_force(all_in_force(given)),
       refresh(read_refresh(kRule, in_force)),
       start_step(read_start(in_force, refresh.period)),
       blocking(read_blocking(in_force)),
       root(read_root(in_force)),
-      exponent(read_exponent(in_force)),
+      exponents(read_exponents(in_force)),
       learning_rate(real_option(in_force, "learning_rate")),
       weight_decay(real_option(in_force, "weight_decay")),
       decay_form(word_option(in_force, "decay_form")),
@@ -216,6 +280,12 @@ ShampooOptions::ShampooOptions(const RuleOptions& given)
       beta2(real_option(in_force, "beta2")),
       beta3(read_beta3(in_force)),
       bias_correction(switch_option(in_force, "bias_correction")),
+      drop_weighting(switch_option(in_force, "drop_weighting")),
+      kl(switch_option(in_force, "kl")),
+      trace_scaling(switch_option(in_force, "trace_scaling")),
+      classic_momentum(read_classic_momentum(in_force)),
+      classic_dampening(real_option(in_force, "classic_dampening")),
+      classic_nesterov(switch_option(in_force, "classic_nesterov")),
       grafting(choice_option<Grafting>(in_force, "grafting",
                                        {{"none", Grafting::kNone},
                                         {"sgd", Grafting::kSgd},
@@ -224,14 +294,24 @@ ShampooOptions::ShampooOptions(const RuleOptions& given)
                                         {"adam", Grafting::kAdam}})),
       grafting_beta2(real_option(in_force, "grafting_beta2")),
       grafting_epsilon(real_option(in_force, "grafting_epsilon")),
-      splits_products(canzona::splits_products(in_force)) {}
-
-InversePower ShampooOptions::power(int order) const {
-  return exponent.value_or(InversePower{2 * order, 1});
+      splits_products(canzona::splits_products(in_force)) {
+  for (int axis = 0; axis < 2; ++axis)
+    power(2, axis);  // refuses what cannot be
 }
 
-bool ShampooOptions::preconditions() const {
-  return start_step.has_value() && !(exponent && exponent->q == 0);
+InversePower ShampooOptions::power(int order, int axis) const {
+  InversePower power{2 * order, 1};
+  if (exponents.size() == 1)
+    power = exponents[0];
+  else if (std::ssize(exponents) == order)
+    power = exponents[static_cast<size_t>(axis)];
+  const bool is_half = power.p == 2 && power.q == 1;
+  if (root.method == RootMethod::kCans && power.q != 0 && !is_half)
+    throw UsageError(cat("rule ", kRule,
+                         ": root=cans gives exponent 0.5, axis ", axis, " of ",
+                         order, " has ", power.q, "/", power.p,
+                         "; take exponent=0.5 or another root"));
+  return power;
 }
 
 }  // namespace canzona

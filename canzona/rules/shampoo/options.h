@@ -1,7 +1,7 @@
 // Shampoo's options: their facts, presets, and the values in force as numbers.
 //
 //   ShampooOptions options({{"preset", "meta"}, {"merge", "2"}});
-//   options.beta2, options.power(2).p
+//   options.beta2, options.power(2, 0).p
 //
 // Immutable; standard library only.
 #pragma once
@@ -25,8 +25,9 @@ const std::vector<Preset>& shampoo_presets();
 
 struct ShampooOptions {
   // UsageError for what options_in_force refuses, for a first refresh before
-  // a period has passed, for a decay of 1 where that keeps nothing, and for an
-  // exponent that the root cannot give.
+  // a period has passed, for a decay of 1 where that keeps nothing, for an
+  // exponent that the root cannot give, for damping of a pseudo-inverse, and
+  // for parts of the classic momentum without it.
   explicit ShampooOptions(const RuleOptions& given);
 
   RuleOptions in_force;
@@ -34,7 +35,9 @@ struct ShampooOptions {
   std::optional<int64_t> start_step;  // the first refresh; none: never
   BlockingOptions blocking;
   RootOptions root;
-  std::optional<InversePower> exponent;  // none: 1/(2·order)
+  // None: 1/(2·order). One: of all axes. More: one per axis, for tensors of as
+  // many axes; the others have 1/(2·order).
+  std::vector<InversePower> exponents;
 
   double learning_rate;
   double weight_decay;
@@ -43,16 +46,28 @@ struct ShampooOptions {
   double beta2;
   double beta3;
   bool bias_correction;
+  bool drop_weighting;  // a gradient enters factors with weight 1
+  bool kl;              // … after the roots of all other axes
+  bool trace_scaling;   // factors are divided by the root of their trace
+  // Of the direction, decay included: the momentum keeps so much of itself and
+  // takes 1 - dampening of the direction.
+  double classic_momentum;
+  double classic_dampening;
+  bool classic_nesterov;
   Grafting grafting;
   double grafting_beta2;
   double grafting_epsilon;
   bool splits_products;  // of statistics and directions
 
-  // Of a tensor of so many axes after merging.
-  InversePower power(int order) const;
-  // False: no factors at all, because no root would ever be used.
-  bool preconditions() const;
+  // Of an axis of a tensor that has so many after merging; q is 0 if it has no
+  // factors. UsageError if the root cannot give it.
+  InversePower power(int order, int axis) const;
+  // False: the axis has no factors, because no root would ever be used.
+  bool has_factor(int order, int axis) const {
+    return start_step.has_value() && power(order, axis).q != 0;
+  }
   bool filters() const { return beta1 != 0; }
+  bool has_momentum() const { return classic_momentum != 0; }
   // Whether the grafting method has a second moment.
   bool grafts_from_moment() const {
     return grafting != Grafting::kNone && grafting != Grafting::kSgd;

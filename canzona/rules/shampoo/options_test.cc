@@ -69,15 +69,15 @@ TEST(ShampooOptions, RefusesDecaysThatKeepNothing) {
 
 TEST(ShampooOptions, ExponentFollowsTheOrder) {
   const ShampooOptions options({});
-  EXPECT_EQ(options.power(1).p, 2);
-  EXPECT_EQ(options.power(2).p, 4);
-  EXPECT_EQ(options.power(3).p, 6);
-  EXPECT_EQ(options.power(3).q, 1);
+  EXPECT_EQ(options.power(1, 0).p, 2);
+  EXPECT_EQ(options.power(2, 1).p, 4);
+  EXPECT_EQ(options.power(3, 2).p, 6);
+  EXPECT_EQ(options.power(3, 0).q, 1);
 }
 
 TEST(ShampooOptions, ReadsExponentsAsFractions) {
   const auto power = [](const char* text) {
-    return with({{"exponent", text}, {"root", "higher"}}).power(2);
+    return with({{"exponent", text}, {"root", "higher"}}).power(2, 1);
   };
   EXPECT_EQ(power("0.125").p, 8);
   EXPECT_EQ(power("0.375").p, 8);
@@ -99,9 +99,56 @@ TEST(ShampooOptions, NewtonTakesUnitFractionsOnly) {
 }
 
 TEST(ShampooOptions, HasNoFactorsWithoutAUse) {
-  EXPECT_TRUE(with({}).preconditions());
-  EXPECT_FALSE(with({{"exponent", "0"}}).preconditions());
-  EXPECT_FALSE(with({{"start_step", "never"}}).preconditions());
+  EXPECT_TRUE(with({}).has_factor(2, 0));
+  EXPECT_FALSE(with({{"exponent", "0"}}).has_factor(2, 0));
+  EXPECT_FALSE(with({{"start_step", "never"}}).has_factor(2, 0));
+}
+
+TEST(ShampooOptions, ExponentsOfSingleAxesAreForTensorsOfAsManyAxes) {
+  const ShampooOptions options = with({{"exponent", "0,0.5"}});
+  EXPECT_EQ(options.in_force.at("exponent"), "0,0.5");
+  EXPECT_FALSE(options.has_factor(2, 0));
+  EXPECT_TRUE(options.has_factor(2, 1));
+  EXPECT_EQ(options.power(2, 1).p, 2);
+  EXPECT_TRUE(options.has_factor(1, 0));
+  EXPECT_EQ(options.power(3, 1).p, 6);
+  EXPECT_THAT(complaint({{"exponent", "0,1.5"}}), HasSubstr("exponent"));
+  EXPECT_THAT(complaint({{"exponent", "0,"}}), HasSubstr("exponent"));
+  EXPECT_THAT(complaint({{"exponent", "0.5,0.375"}, {"root", "newton"}}),
+              HasSubstr("3/8"));
+}
+
+TEST(ShampooOptions, CansTakesSquareRootsOnly) {
+  EXPECT_THAT(complaint({{"root", "cans"}}), HasSubstr("exponent=0.5"));
+  EXPECT_THAT(complaint({{"root", "cans"}, {"exponent", "0.5,0.25"}}),
+              HasSubstr("axis 1 of 2 has 1/4"));
+  EXPECT_EQ(complaint({{"root", "cans"}, {"exponent", "0.5"}}), "");
+  EXPECT_EQ(complaint({{"root", "cans"}, {"exponent", "0,0.5"}}), "");
+}
+
+TEST(ShampooOptions, APseudoInverseAddsNothing) {
+  const ShampooOptions options = with({{"root", "pseudo"}});
+  EXPECT_EQ(options.root.epsilon, 0);
+  EXPECT_EQ(options.root.rel_epsilon, 0);
+  EXPECT_LT(options.root.rank_rtol, 0) << "by rounding";
+  EXPECT_EQ(complaint(options.in_force), "") << "reads what it wrote";
+  EXPECT_THAT(complaint({{"root", "pseudo"}, {"epsilon", "1e-9"}}),
+              HasSubstr("epsilon=1e-09"));
+  EXPECT_THAT(complaint({{"root", "pseudo"}, {"root_rel_epsilon", "0.1"}}),
+              HasSubstr("root_rel_epsilon=0.1"));
+}
+
+TEST(ShampooOptions, RefusesPartsOfAClassicMomentumThatIsNotThere) {
+  EXPECT_THAT(complaint({{"classic_nesterov", "on"}}),
+              HasSubstr("classic_nesterov=on needs a classic_momentum"));
+  EXPECT_THAT(complaint({{"classic_dampening", "0.5"}}),
+              HasSubstr("classic_dampening=0.5"));
+  EXPECT_THAT(complaint({{"classic_momentum", "1"}}),
+              HasSubstr("classic_momentum=1"));
+  EXPECT_EQ(complaint({{"classic_momentum", "0.9"},
+                       {"classic_dampening", "0.5"},
+                       {"classic_nesterov", "on"}}),
+            "");
 }
 
 TEST(ShampooOptions, StartsNotBeforeAPeriodHasPassed) {

@@ -1,5 +1,8 @@
 #include "canzona/rules/shampoo/refresh.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "canzona/rules/host_copy.h"
 #include "canzona/rules/shampoo/roots.h"
 #include "canzona/rules/typed_copy.h"
@@ -19,6 +22,20 @@ void ask_hook(Engine& engine, DecompositionHook& hook, const RefreshSite& site,
         outcomes[static_cast<size_t>(i)] = {false, "refused by a check"};
     }
   });
+}
+
+// What factors are multiplied by before a root is taken.
+PerTensor<double> factor_scales(Engine& engine, const RootRefresh& task,
+                                double least_trace) {
+  PerTensor<double> scales(task.factor.count, 1 / task.correction);
+  if (!task.scales_by_trace) return scales;
+  PerTensor<double> traces(task.factor.count);
+  engine.traces(task.factor, traces.span());
+  for (int64_t i = 0; i < task.factor.count; ++i) {
+    const double trace = std::max(traces[i] * scales[i], least_trace);
+    if (trace != 0) scales[i] /= std::sqrt(trace);
+  }
+  return scales;
 }
 
 // In `dtype`, given in the roots' type.
@@ -52,7 +69,8 @@ void refresh_roots(Engine& engine, const RootRefresh& task,
   const int64_t count = task.factor.count;
   const Matrices factors = arena.matrices(task.factor.dtype, d, d, count);
   const Matrices roots = arena.matrices(task.factor.dtype, d, d, count);
-  engine.axpby(factors, 1 / task.correction, task.factor, 0.0);
+  engine.axpby(factors, factor_scales(engine, task, options.epsilon).span(),
+               task.factor, 0.0);
 
   PerTensor<Outcome> outcomes(count);
   refresh(engine, task.site, factors, roots, outcomes.span(),

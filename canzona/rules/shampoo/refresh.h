@@ -12,6 +12,8 @@ struct RootRefresh {
   RefreshSite site;
   ConstMatrices factor;
   double correction = 1;  // factors are divided by this
+  // … and by the root of their trace then, at least the root's epsilon.
+  bool scales_by_trace = false;
   InversePower power;
   Matrices root;
 };

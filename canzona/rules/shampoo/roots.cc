@@ -1,8 +1,11 @@
 #include "canzona/rules/shampoo/roots.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "canzona/base/check.h"
+#include "canzona/rules/runs.h"
 #include "canzona/rules/shampoo/coupled_iteration.h"
 #include "canzona/rules/together.h"
 
@@ -37,6 +40,51 @@ PerTensor<double> damping(Engine& engine, ConstMatrices a,
   return added;
 }
 
+// Ascending eigenvalues, a row of them, to a negative power; those that count
+// as 0 become 0. In this process and not on the device: eigenvalues are few,
+// and the device has been waited for.
+template <class Real>
+void raise_nonzero(Engine& engine, Matrices row, double exponent,
+                   const RootOptions& options) {
+  constexpr int64_t kMost = 256;
+  Real values[kMost];
+  const auto with_values = [&](int64_t begin, int64_t count, auto move) {
+    move(reinterpret_cast<std::byte*>(values),
+         row.data + begin * size_of(row.dtype), count * size_of(row.dtype));
+  };
+  const auto get = [&](std::byte* here, std::byte* there, int64_t bytes) {
+    engine.download(here, there, bytes);
+  };
+  const auto put = [&](std::byte* here, std::byte* there, int64_t bytes) {
+    engine.upload(there, here, bytes);
+  };
+  with_values(row.cols - 1, 1, get);
+  const double largest = std::max(0.0, static_cast<double>(values[0]));
+  const double rtol = options.rank_rtol >= 0
+                          ? options.rank_rtol
+                          : std::numeric_limits<Real>::epsilon() *
+                                static_cast<double>(row.cols);
+  const double zero = std::max(rtol * largest, options.rank_atol);
+  for (int64_t begin = 0; begin < row.cols; begin += kMost) {
+    const int64_t count = std::min(kMost, row.cols - begin);
+    with_values(begin, count, get);
+    for (Real& value : std::span(values, static_cast<size_t>(count)))
+      value = value > zero ? static_cast<Real>(
+                                 std::pow(static_cast<double>(value), exponent))
+                           : Real{0};
+    with_values(begin, count, put);
+  }
+}
+
+void raise_nonzero_values(Engine& engine, Matrices values, double exponent,
+                          const RootOptions& options) {
+  for (int64_t i = 0; i < values.count && values.cols > 0; ++i)
+    if (values.dtype == DType::kFp64)
+      raise_nonzero<double>(engine, values.at(i), exponent, options);
+    else
+      raise_nonzero<float>(engine, values.at(i), exponent, options);
+}
+
 // With Y = Q·diag(λ^(-e/2)) the root is Y·Yᵀ, a triangle and symmetric.
 // Eigenvalues that rounding left below what the damping promises are lifted.
 void by_eigenvectors(Engine& engine, Matrices x, ConstMatrices a,
@@ -47,17 +95,125 @@ void by_eigenvectors(Engine& engine, Matrices x, ConstMatrices a,
   const Matrices q = arena.matrices(a.dtype, d, d, a.count);
   const Matrices y = arena.matrices(a.dtype, d, d, a.count);
   const Matrices values = arena.matrices(a.dtype, 1, d, a.count);
-  PerTensor<double> added = damping(engine, a, options);
+  const bool pseudo = options.method == RootMethod::kPseudo;
+  PerTensor<double> added(a.count);
   engine.copy(q, a);
-  if (options.perturb_before) engine.add_diagonal(q, added.span());
+  if (!pseudo) {
+    added = damping(engine, a, options);
+    if (options.perturb_before) engine.add_diagonal(q, added.span());
+  }
   PerTensor<bool> succeeded(a.count);
   engine.eigh(q, values, succeeded.span());
-  engine.raise_values(values, added.span(), !options.perturb_before,
-                      -exponent / 2);
+  if (pseudo)
+    raise_nonzero_values(engine, values, -exponent / 2, options);
+  else
+    engine.raise_values(values, added.span(), !options.perturb_before,
+                        -exponent / 2);
   engine.scale_columns(y, q, values);
   engine.symmetric_product(x, 1.0, y, Op::kNone, 0.0);
   for (int64_t i = 0; i < a.count; ++i)
     if (!succeeded[i]) at(statuses, i) = {false, kNoVectors, 0, 0};
+}
+
+Matrices damped_copy(Engine& engine, ConstMatrices a,
+                     const RootOptions& options) {
+  const Matrices b = engine.arena().matrices(a.dtype, a.rows, a.cols, a.count);
+  engine.copy(b, a);
+  engine.add_diagonal(b, damping(engine, a, options).span());
+  return b;
+}
+
+// The largest sum of magnitudes in a row of each symmetric matrix, an upper
+// bound of its eigenvalues; at least the floor. |b| comes as b·sign(b), and the
+// sign as b/sqrt(b²), of numbers that the largest has brought to 1 at most:
+// entries whose squares vanish beside it do not matter.
+PerTensor<double> largest_row_sums(Engine& engine, ConstMatrices b,
+                                   double floor) {
+  Arena& arena = engine.arena();
+  const Arena::Scope scope(arena);
+  const int64_t elements = b.count * b.rows * b.cols;
+  const int64_t bytes = elements * size_of(b.dtype);
+  const Run scaled{arena.take(bytes), b.dtype};
+  const Run signs{arena.take(bytes), b.dtype};
+  const Run squares{arena.take(bytes), b.dtype};
+  const auto each = [&](Run run) {
+    return as_matrices(run, b.rows, b.cols, b.count);
+  };
+  const Matrices sums = arena.matrices(b.dtype, 1, b.cols, b.count);
+  constexpr double kVanishing = 1e-30;  // beside any floor
+  PerTensor<double> largest(b.count), inverse(b.count, 1);
+  engine.max_abs(b, largest.span());
+  for (int64_t i = 0; i < b.count; ++i)
+    if (largest[i] > kVanishing) inverse[i] = 1 / largest[i];
+  engine.axpby(each(scaled), inverse.span(), b, 0.0);
+  engine.set_zero(squares.data, bytes);
+  AdamCoefficients sign;  // g / (sqrt(g²) + ε)
+  sign.from_moment = 0;
+  sign.from_grad = 1;
+  sign.epsilon = kVanishing;
+  engine.adam(scaled, {}, squares, signs, sign, elements);
+  engine.column_dots(sums, each(scaled), each(signs));
+  PerTensor<double> found(b.count);
+  engine.max_abs(sums, found.span());
+  for (int64_t i = 0; i < b.count; ++i)
+    found[i] = std::max(found[i] * largest[i], floor);
+  return found;
+}
+
+// Those of NVIDIA's Emerging-Optimizers.
+constexpr CansStep kCansSteps[] = {
+    {5.182503604966906, -5.126830178299687},
+    {2.586120737395915, -0.641538812403133},
+    {2.567364126726186, -0.6391058222170474},
+    {2.520560084348265, -0.6330225823828756},
+    {2.410759275435182, -0.6186815444268036},
+    {2.1883348130094173, -0.5893091162177136},
+    {1.8595760874873613, -0.5449991062102938},
+    {1.589020160467417, -0.5075811685214573},
+    {1.5051653981684994, -0.4957799077972079},
+    {1.4925557853149838, -0.49259266842078675},
+};
+
+void by_cans(Engine& engine, Matrices x, ConstMatrices a,
+             const RootOptions& options) {
+  Arena& arena = engine.arena();
+  const Matrices y = damped_copy(engine, a, options);
+  PerTensor<double> sizes = largest_row_sums(engine, y, kCansLeastSize);
+  PerTensor<double> scales(a.count);
+  for (int64_t i = 0; i < a.count; ++i) scales[i] = 1 / sizes[i];
+  const auto room = [&] {
+    return arena.matrices(a.dtype, a.rows, a.cols, a.count);
+  };
+  const Matrices z = room(), p = room(), product = room();
+  engine.axpby(p, scales.span(), y, 0.0);
+  engine.copy(y, p);
+  // P is computed whole: what rounding adds to it is not symmetric and has to
+  // stay, or errors of the iteration grow (by 1e5 in fp32).
+  const auto renew_p = [&] {
+    engine.product(p, 1.0, z, Op::kNone, y, Op::kNone, 0.0);
+  };
+  const auto step_z = [&](const CansStep& step) {
+    engine.commuting_product(product, p, z);
+    engine.axpby(z, step.a, product, step.b);
+  };
+  const auto step_y = [&](const CansStep& step) {
+    engine.commuting_product(product, y, p);
+    engine.axpby(y, step.a, product, step.b);
+  };
+  const CansStep& first = kCansSteps[0];  // from Z = I
+  engine.axpby(z, first.a, p, 0.0);
+  engine.add_diagonal(z, first.b);
+  step_y(first);
+  constexpr size_t kLast = std::size(kCansSteps) - 1;
+  for (size_t i = 1; i < kLast; ++i) {
+    renew_p();
+    step_z(kCansSteps[i]);
+    step_y(kCansSteps[i]);
+  }
+  renew_p();
+  step_z(kCansSteps[kLast]);
+  for (int64_t i = 0; i < a.count; ++i) scales[i] = std::sqrt(scales[i]);
+  engine.axpby(x, scales.span(), z, 0.0);
 }
 
 // A coupled iteration on matrices that may need different numbers of steps.
@@ -70,20 +226,13 @@ class RootSearch {
         p_(p),
         options_(options),
         statuses_(statuses),
-        b_(damped(a)),
+        b_(damped_copy(engine, a, options)),
         going_(a.count, true) {}
 
   void by_newton();
   void by_higher_order(int64_t q);
 
  private:
-  Matrices damped(ConstMatrices a) {
-    const Matrices b =
-        engine_.arena().matrices(a.dtype, a.rows, a.cols, a.count);
-    engine_.copy(b, a);
-    engine_.add_diagonal(b, damping(engine_, a, options_).span());
-    return b;
-  }
   // numerator/sizes, for what has a size; the others have no root.
   PerTensor<double> scales(double numerator, PerTensor<double>& sizes);
   bool any_going() const;
@@ -200,9 +349,14 @@ void roots_together(Engine& engine, Matrices x, ConstMatrices a,
                     Statuses statuses) {
   const Arena::Scope scope(engine.arena());
   std::fill(statuses.begin(), statuses.end(), RootStatus{});
-  if (options.method == RootMethod::kEigen) {
+  if (options.method == RootMethod::kEigen ||
+      options.method == RootMethod::kPseudo) {
     by_eigenvectors(engine, x, a, power.exponent(), options, statuses);
     return;
+  }
+  if (options.method == RootMethod::kCans) {
+    CANZONA_CHECK(power.p == 2 && power.q == 1, "CANS gives A^(-1/2)");
+    return by_cans(engine, x, a, options);
   }
   RootSearch search(engine, x, a, power.p, options, statuses);
   if (options.method == RootMethod::kHigher)
@@ -212,6 +366,8 @@ void roots_together(Engine& engine, Matrices x, ConstMatrices a,
 }
 
 }  // namespace
+
+std::span<const CansStep> cans_steps() { return kCansSteps; }
 
 void inverse_roots(Engine& engine, Matrices x, ConstMatrices a,
                    InversePower power, const RootOptions& options,

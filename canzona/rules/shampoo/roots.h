@@ -3,11 +3,14 @@
 //   inverse_roots(engine, x, a, {.p = 4}, options, statuses);
 //   if (!statuses[i].succeeded) …  // x.at(i) holds nothing of use
 //
-// Three methods: by eigenvectors; by coupled Newton iteration, which keeps X
-// and M = A·X^p and drives M to the identity; and by the same iteration with
-// more terms of the series, which gives A^(-q/p) for any fraction.
+// Five methods: by eigenvectors, of A damped or, a pseudo-inverse, of A without
+// the eigenvalues that count as 0; by coupled Newton iteration, which keeps X
+// and M = A·X^p and drives M to the identity; by the same iteration with more
+// terms of the series, which gives A^(-q/p) for any fraction; and, for
+// A^(-1/2), by ten cubic polynomials chosen beforehand (CANS).
 // Nothing but products of commuting symmetric matrices happens in the latter
-// two, so one triangle is computed and X is exactly symmetric.
+// three, so one triangle is computed, save of CANS's P, and X is exactly
+// symmetric.
 //
 // In fp32 or fp64, of any number of matrices; what one gives does not depend on
 // the others: an iteration goes on until the last of them has its root, and
@@ -30,9 +33,20 @@ struct RootStatus {
   double error = 0;  // max |M - I| of a coupled iteration
 };
 
+// CANS: Y and Z are polynomials of B/s, s being an upper bound of B's
+// eigenvalues and at least kCansLeastSize. Each step takes P = Z·Y, whose
+// eigenvalues go to 1, Y to bY + aYP and Z to bZ + aPZ, so that Z ends as
+// (B/s)^(-1/2).
+struct CansStep {
+  double b = 0;
+  double a = 0;
+};
+std::span<const CansStep> cans_steps();
+inline constexpr double kCansLeastSize = 1e-12;
+
 // X = (A + d·I)^(-q/p). X and A are different; both are square and contiguous.
 // A coupled iteration that reaches its limit succeeds if it came near; Newton
-// takes q = 1 only. One status per matrix.
+// takes q = 1 only, CANS q/p = 1/2. One status per matrix.
 void inverse_roots(Engine& engine, Matrices x, ConstMatrices a,
                    InversePower power, const RootOptions& options,
                    std::span<RootStatus> statuses);

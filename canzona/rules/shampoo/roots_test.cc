@@ -177,6 +177,55 @@ TEST(InverseRoot, TakesFractions) {
   }
 }
 
+// A = 2·uuᵀ + 8·vvᵀ with u, v orthonormal: of rank two in three dimensions.
+TEST(InverseRoot, APseudoInverseLeavesTheNullSpaceAlone) {
+  const double r = std::sqrt(0.5);
+  const auto of = [&](double u, double v) {
+    PlainMatrix a(3, 3);
+    a(0, 0) = a(1, 1) = (u + v) * r * r;
+    a(0, 1) = a(1, 0) = (u - v) * r * r;
+    return a;
+  };
+  RootOptions options;
+  options.method = RootMethod::kPseudo;
+  const auto root = root_of<double>(of(2, 8), {.p = 2}, options);
+  EXPECT_LT(max_distance(root.x, of(1 / std::sqrt(2.), 1 / std::sqrt(8.))),
+            1e-14);
+  const auto single = root_of<float>(of(2, 8), {.p = 4}, options);
+  EXPECT_LT(max_distance(single.x, of(std::pow(2, -0.25), std::pow(8, -0.25))),
+            1e-6);
+  options.rank_rtol = 0.25;
+  EXPECT_LT(max_distance(root_of<double>(of(2, 8), {.p = 2}, options).x,
+                         of(0, 1 / std::sqrt(8.))),
+            1e-14)
+      << "what equals the bound counts as 0";
+  options.rank_rtol = 0;
+  options.rank_atol = 9;
+  EXPECT_EQ(max_distance(root_of<double>(of(2, 8), {.p = 2}, options).x,
+                         PlainMatrix(3, 3)),
+            0);
+}
+
+// Ten polynomials come within 1e-3 of the square root up to condition 1e4.
+TEST(InverseRoot, CansComesNearToSquareRoots) {
+  RootOptions options;
+  options.method = RootMethod::kCans;
+  for (int64_t n : {1, 2, 24})
+    for (double size : {1e-20, 1.0, 1e20}) {
+      PlainMatrix a = n == 1 ? identity(1) : conditioned(n, 1e4, 5);
+      for (double& x : a.values) x *= size;
+      const bool tiny = size < 1;
+      const auto x = root_of<float>(a, {.p = 2}, options).x;
+      EXPECT_EQ(transposed(x).values, x.values);
+      if (!tiny) {
+        EXPECT_LT(residual(a, x, {.p = 2}), 1e-2) << n << " " << size;
+      }
+    }
+  const PlainMatrix zero(3, 3);
+  for (double x : root_of<float>(zero, {.p = 2}, options).x.values)
+    EXPECT_TRUE(std::isfinite(x));
+}
+
 TEST(InverseRoot, IsExactlySymmetric) {
   const PlainMatrix a = conditioned(20, 1e4, 3);
   for (RootMethod method : kMethods) {

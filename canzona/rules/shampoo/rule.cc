@@ -1,4 +1,5 @@
-// Shampoo's arithmetic: all of it at the owner, on whole tensors.
+// Shampoo's arithmetic: at the owner, on whole tensors; only a classic momentum
+// and the weights are with the shard.
 #include "canzona/rules/rule.h"
 
 #include "canzona/base/check.h"
@@ -9,6 +10,17 @@
 
 namespace canzona {
 namespace {
+
+// What decay adds to the direction, as a multiple of the weights.
+double decay_in_direction(const DecayOptions& decay, double learning_rate) {
+  if (decay.form == "decoupled") return decay.weight_decay;
+  const double peak = decay.peak_learning_rate;
+  if (decay.form == "l2" || peak == 0) return 0;
+  if (decay.form == "corrected")
+    return decay.weight_decay * learning_rate / peak;
+  CANZONA_CHECK(decay.form == "peak_independent", "decay form ", decay.form);
+  return decay.weight_decay / peak;
+}
 
 class ShampooRule final : public Rule {
  public:
@@ -50,11 +62,41 @@ class ShampooRule final : public Rule {
 
   void apply(Engine& engine, const Step& step, const Shard& shard,
              ConstRun update) const override {
+    if (facts_.parsed().has_momentum())
+      return apply_momentum(engine, step, shard, update);
     engine.apply(shard.weights, update, apply_coefficients(decay_, step, 1.0),
                  shard.count, shard.rounded);
   }
 
  private:
+  // With D the update and its decay, B = momentum·B + share·D, and the weights
+  // move by B or, Nesterov's way, by share·D + momentum·B.
+  void apply_momentum(Engine& engine, const Step& step, const Shard& shard,
+                      ConstRun update) const {
+    const ShampooOptions& options = facts_.parsed();
+    const double rate = step.learning_rate;
+    const double decay = decay_in_direction(decay_, rate);
+    const double share = 1 - options.classic_dampening;
+    const Run momentum = shard.states[0];
+    engine.momentum({.grad = update,
+                     .weights = shard.weights,
+                     .l2 = decay,
+                     .momentum = momentum,
+                     .out = {},
+                     .blend = {.keep = options.classic_momentum, .add = share}},
+                    shard.count);
+    double from_momentum = rate;
+    if (options.classic_nesterov) {
+      engine.apply(
+          shard.weights, update,
+          {.keep_before = 1 - rate * share * decay, .step = rate * share},
+          shard.count);
+      from_momentum *= options.classic_momentum;
+    }
+    engine.apply(shard.weights, momentum, {.step = from_momentum}, shard.count,
+                 shard.rounded);
+  }
+
   ShampooFacts facts_;
   DType dtype_;
   DecayOptions decay_;

@@ -24,7 +24,19 @@ std::vector<Case> cases() {
   RuleOptions eigen = cut;
   eigen["root"] = "eigen";
   eigen["merge"] = "off";
-  return {{{6, 5}, quick}, {{7, 4}, cut}, {{9}, cut}, {{4, 3, 5}, eigen}};
+  std::vector<Case> cases = {
+      {{6, 5}, quick}, {{7, 4}, cut}, {{9}, cut}, {{4, 3, 5}, eigen}};
+  for (const RuleOptions& variant : std::vector<RuleOptions>{
+           {{"exponent", "0,0.5"}, {"kl", "on"}},
+           {{"kl", "on"}, {"trace_scaling", "on"}},
+           {{"root", "pseudo"}, {"drop_weighting", "on"}},
+           {{"root", "cans"}, {"exponent", "0.5"}},
+           {{"classic_momentum", "0.9"}, {"classic_nesterov", "on"}}}) {
+    RuleOptions options = cut;
+    for (const auto& [name, value] : variant) options[name] = value;
+    cases.push_back({{7, 4}, options});
+  }
+  return cases;
 }
 
 std::unique_ptr<Rule> rule_of(const Case& a_case) {

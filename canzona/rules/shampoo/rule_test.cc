@@ -200,6 +200,93 @@ TEST(ShampooEquals, SgdWithMomentumIfItsExponentIsZero) {
   }
 }
 
+// B = momentum·B + (1 - dampening)·D with the decay in D.
+TEST(ShampooEquals, SgdWithClassicMomentumIfItsExponentIsZero) {
+  const auto engine = make_cpu_engine();
+  for (const char* nesterov : {"off", "on"}) {
+    auto shampoo = tensor(known_options({{"exponent", "0"},
+                                         {"beta1", "0"},
+                                         {"weight_decay", "0.125"},
+                                         {"classic_momentum", "0.5"},
+                                         {"classic_dampening", "0.25"},
+                                         {"classic_nesterov", nesterov}}),
+                          {4, 6}, known_weights(4, 6));
+    Numbers p = known_weights(4, 6), b(24);
+    for (int t = 1; t <= 5; ++t) {
+      const Numbers g = known_gradient(4, 6, t);
+      shampoo.step(*engine, g, kRate);
+      for (size_t i = 0; i < p.size(); ++i) {
+        const double d = g[i] + 0.125 * p[i];
+        b[i] = 0.5 * b[i] + 0.75 * d;
+        p[i] -= kRate * (nesterov[1] == 'n' ? 0.75 * d + 0.5 * b[i] : b[i]);
+      }
+      EXPECT_THAT(shampoo.weights, Pointwise(DoubleNear(1e-15), p));
+      EXPECT_THAT(shampoo.state("momentum"), Pointwise(DoubleNear(1e-15), b));
+    }
+  }
+}
+
+// A momentum takes in the decay also where the learning rate is 0.
+TEST(ShampooEdge, AClassicMomentumGoesOnWithoutALearningRate) {
+  const auto engine = make_cpu_engine();
+  for (const char* form : {"decoupled", "corrected", "peak_independent"}) {
+    auto still = tensor(known_options({{"exponent", "0"},
+                                       {"weight_decay", "0.125"},
+                                       {"decay_form", form},
+                                       {"classic_momentum", "0.5"}}),
+                        {1, 1}, {4});
+    still.step(*engine, {1}, 0);
+    EXPECT_EQ(still.weights[0], 4);
+    const double decay = form[0] == 'd'   ? 0.5
+                         : form[0] == 'c' ? 0
+                                          : 0.5 / kRate;
+    EXPECT_DOUBLE_EQ(still.state("momentum")[0], 1 + decay) << form;
+  }
+}
+
+// Diagonal matrices stay diagonal, so that each entry is a number of its own:
+// F = Σ (g·other root)², and the roots divide by F^(1/4).
+TEST(ShampooKnown, KlFactorsSeeTheOtherRoots) {
+  const auto engine = make_cpu_engine();
+  auto kl = tensor(
+      known_options(
+          {{"kl", "on"}, {"beta1", "0"}, {"beta2", "1"}, {"epsilon", "0"}}),
+      {2, 2}, {0, 0, 0, 0});
+  kl.step(*engine, {2, 0, 0, 3}, kRate);
+  kl.step(*engine, {4, 0, 0, 1}, kRate);
+  const double root = std::pow(4, -0.25);
+  EXPECT_NEAR(kl.state("L")[0], 4 + std::pow(4 * root, 2), 1e-12);
+  EXPECT_NEAR(kl.state("R")[3], 9 + std::pow(std::pow(9, -0.25), 2), 1e-12);
+}
+
+TEST(ShampooKnown, DroppedWeightingSumsWhatDecays) {
+  const auto engine = make_cpu_engine();
+  auto dropped = tensor(known_options({{"drop_weighting", "on"},
+                                       {"beta1", "0"},
+                                       {"beta2", "0.5"},
+                                       {"epsilon", "0"},
+                                       {"exponent", "0.5"}}),
+                        {1, 1}, {0});
+  dropped.step(*engine, {2}, kRate);
+  dropped.step(*engine, {3}, kRate);
+  EXPECT_NEAR(dropped.state("L")[0], 0.5 * 4 + 9, 1e-14);
+  EXPECT_NEAR(dropped.update[0], 3 / 11., 1e-14) << "uncorrected";
+}
+
+// A factor of diag(16, 48) has the trace 64 and is divided by 8.
+TEST(ShampooKnown, TraceScalingDividesByTheRootOfTheTrace) {
+  const auto engine = make_cpu_engine();
+  auto scaled = tensor(known_options({{"trace_scaling", "on"},
+                                      {"beta1", "0"},
+                                      {"beta2", "1"},
+                                      {"epsilon", "0"},
+                                      {"exponent", "0.5"}}),
+                       {2, 2}, {0, 0, 0, 0});
+  scaled.step(*engine, {4, 0, 0, std::sqrt(48.)}, kRate);
+  EXPECT_NEAR(scaled.state("inv_L")[0], 1 / std::sqrt(2.), 1e-14);
+  EXPECT_NEAR(scaled.state("inv_R")[3], 1 / std::sqrt(6.), 1e-14);
+}
+
 // Without grafting the identity stands in for roots that are not there yet.
 TEST(ShampooEquals, SgdWithMomentumBeforeItStarts) {
   const auto engine = make_cpu_engine();

@@ -59,6 +59,11 @@ AdamCoefficients soap_adam(const SoapOptions& soap, int64_t updates) {
   return adam;
 }
 
+double soap_update_scale(const SoapOptions& soap, int64_t updates) {
+  if (soap.corrected_epsilon || !soap.bias_correction) return 1;
+  return std::sqrt(seen(soap.beta2, updates)) / seen(soap.beta1, updates);
+}
+
 AdamCoefficients soap_grafting_adam(const SoapOptions& soap, int64_t updates) {
   AdamCoefficients adam;
   adam.m_keep = 1;

@@ -16,6 +16,10 @@ AdamCoefficients soap_adam(const SoapOptions& soap, int64_t updates);
 // date already. Grafting from SGD uses from_moment and from_grad alone.
 AdamCoefficients soap_grafting_adam(const SoapOptions& soap, int64_t updates);
 
+// The factor by which the update is larger than the quotient that references
+// normalise: with epsilon_mode=uncorrected they take the bias out after that.
+double soap_update_scale(const SoapOptions& soap, int64_t updates);
+
 // F = keep·F + add·G·Gᵀ
 struct FactorWeights {
   double keep = 0;

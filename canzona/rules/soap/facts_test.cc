@@ -96,6 +96,20 @@ TEST(SoapFacts, KeepsTheFactorOfASideAtTheLimit) {
       ElementsAre("exp_avg", "exp_avg_sq", "L", "Q_L", "refresh_failures"));
 }
 
+TEST(SoapFacts, LeavesOutTheFactorsOfIgnoredDims) {
+  const SoapFacts right = soap({{"ignored_dims", "0"}});
+  EXPECT_THAT(
+      names(right.states({6, 4})),
+      ElementsAre("exp_avg", "exp_avg_sq", "R", "Q_R", "refresh_failures"));
+  // A side of 4 alone: 5·4²·6.
+  EXPECT_EQ(right.work({6, 4}).every_step, Flops(480));
+  EXPECT_EQ(soap({{"ignored_dims", "0,1"}}).algorithm({6, 4}), "adam");
+  EXPECT_THAT(
+      names(soap({{"ignored_dims", "0"}, {"precondition_1d", "on"}})
+                .tensor_states({6})),
+      ElementsAre("exp_avg", "exp_avg_sq", "L", "Q_L", "refresh_failures"));
+}
+
 TEST(SoapFacts, IsAdamWithoutFactors) {
   const SoapFacts facts = soap({{"max_preconditioner_dim", "8"}});
   EXPECT_EQ(facts.algorithm({9, 9}), "adam");

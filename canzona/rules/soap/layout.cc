@@ -32,8 +32,8 @@ AxisSizes merged(const AxisSizes& sizes, int64_t max_dim) {
   return merged;
 }
 
-// A vector has no factor unless it is asked for, and a long side has one only
-// if it is cut.
+// A vector has no factor unless it is asked for, a long side has one only if it
+// is cut, and a side that is to be ignored has none.
 FactorLayout factors_of(const SoapOptions& options,
                         std::span<const int64_t> dims, int first_state) {
   AxisSizes sizes = sizes_of(dims);
@@ -46,9 +46,12 @@ FactorLayout factors_of(const SoapOptions& options,
   FactorLayout::States states;
   states.states_per_kind = options.keeps_eigenvalues() ? 3 : 2;
   states.first_state = first_state;
-  for (int axis = 0; axis < sizes.order(); ++axis)
-    states.axes[static_cast<size_t>(axis)] =
-        wanted && (cuts || sizes[axis] <= options.max_dim);
+  for (int axis = 0; axis < sizes.order(); ++axis) {
+    const auto at = static_cast<size_t>(axis);
+    const bool ignored = sizes.order() > 1 && options.ignored_axes[at];
+    states.axes[at] =
+        wanted && !ignored && (cuts || sizes[axis] <= options.max_dim);
+  }
   return {Blocking(sizes, cuts ? options.max_dim : Blocking::kUncut), states};
 }
 

@@ -42,6 +42,10 @@ std::vector<OptionFact> update_facts() {
            "space of the first moment; eigen saves products"},
           {"first_update", "skip", "skip|use",
            "the first step only finds a basis, or moves weights too"},
+          {"normalize_grads", "off", kOnOff,
+           "divide the update by its root mean square"},
+          {"max_update_rms", "0", "0.0..inf",
+           "the update's root mean square is at most this; 0: no bound"},
       });
 }
 
@@ -60,6 +64,8 @@ std::vector<OptionFact> soap_factor_facts() {
       {"precondition_1d", "off", kOnOff, "vectors get a factor"},
       {"merge_dims", "off", kOnOff,
        "join neighbouring dims up to max_preconditioner_dim"},
+      {"ignored_dims", "none", "none|0..7,...",
+       "dims, from 0, that get no factor, as in 0 or 0,1; not of vectors"},
   };
 }
 
@@ -169,9 +175,12 @@ void require_consistent(const RuleOptions& options) {
   if (own_beta3 && real_option(options, "beta1") == 0 &&
       real_option(options, "beta3") != 0)
     refuse("beta3 without beta1", "there is no first moment to blend");
-  if (word_option(options, "grafting") != "none" &&
-      word_option(options, "momentum_basis") != "original")
+  const bool grafts = word_option(options, "grafting") != "none";
+  if (grafts && word_option(options, "momentum_basis") != "original")
     refuse("grafting", "needs momentum_basis=original");
+  if (grafts && switch_option(options, "normalize_grads"))
+    refuse("normalize_grads=on and grafting",
+           "both give the update its length, choose one");
 }
 
 // An option whose value "auto" means that of another one.
@@ -211,6 +220,8 @@ void read_update(SoapOptions& soap, const RuleOptions& options) {
       options, "grafting", {"none", "sgd", "adagrad", "rmsprop", "adam"});
   soap.grafting_beta2 = real_option(options, "grafting_beta2");
   soap.grafting_epsilon = real_option(options, "grafting_epsilon");
+  soap.normalizes_update = switch_option(options, "normalize_grads");
+  soap.max_update_rms = real_option(options, "max_update_rms");
 }
 
 void read_factors(SoapOptions& soap, const RuleOptions& options) {
@@ -222,6 +233,9 @@ void read_factors(SoapOptions& soap, const RuleOptions& options) {
   soap.cuts_long_sides = word_option(options, "long_sides") == "cut";
   soap.precondition_1d = switch_option(options, "precondition_1d");
   soap.merges_dims = switch_option(options, "merge_dims");
+  if (word_option(options, "ignored_dims") != "none")
+    for (double axis : reals_option(options, "ignored_dims"))
+      soap.ignored_axes.set(static_cast<size_t>(axis));
 }
 
 void read_bases(SoapOptions& soap, const RuleOptions& options) {

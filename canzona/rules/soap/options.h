@@ -7,10 +7,12 @@
 // its eigenvectors, a *refresh* the computation of a new basis.
 #pragma once
 
+#include <bitset>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "canzona/rules/blocks.h"
 #include "canzona/rules/facts.h"
 
 namespace canzona {
@@ -64,10 +66,13 @@ struct SoapOptions {
   bool cuts_long_sides = false;
   bool precondition_1d = false;
   bool merges_dims = false;
+  std::bitset<kMostAxes> ignored_axes;  // have no factors; not of vectors
   // The length of the update.
   Grafting grafting = Grafting::kNone;
   double grafting_beta2 = 0;
   double grafting_epsilon = 0;
+  bool normalizes_update = false;  // to a root mean square of 1
+  double max_update_rms = 0;       // 0: no bound
 
   bool has_first_moment() const { return beta1 != 0; }
   bool has_grafting_moment() const;

@@ -99,6 +99,23 @@ TEST(SoapOptions, RefuseContradictions) {
           AllOf(HasSubstr("grafting"), HasSubstr("momentum_basis"))));
   EXPECT_THAT(
       [] {
+        read({{"preset", "meta"},
+              {"grafting", "adam"},
+              {"normalize_grads", "on"}});
+      },
+      ThrowsMessage<UsageError>(HasSubstr("normalize_grads=on and grafting")));
+  EXPECT_THAT(
+      [] {
+        read({{"ignored_dims", "0,8"}});
+      },
+      ThrowsMessage<UsageError>(HasSubstr("ignored_dims='0,8'")));
+  EXPECT_THAT(
+      [] {
+        read({{"max_update_rms", "-1"}});
+      },
+      ThrowsMessage<UsageError>(HasSubstr("max_update_rms")));
+  EXPECT_THAT(
+      [] {
         read({{"refresh", "svd"}});
       },
       ThrowsMessage<UsageError>(HasSubstr("qr|cholesky_qr|eigh")));

@@ -2,10 +2,13 @@
 // some tensors at a time.
 #include "canzona/rules/rule.h"
 
+#include <cmath>
+
 #include "canzona/rules/block_copy.h"
 #include "canzona/rules/options.h"
 #include "canzona/rules/products_scope.h"
 #include "canzona/rules/runs.h"
+#include "canzona/rules/soap/coefficients.h"
 #include "canzona/rules/soap/facts.h"
 #include "canzona/rules/soap/update.h"
 #include "canzona/rules/together.h"
@@ -55,9 +58,29 @@ class PartCall {
       soap_update(engine_, soap_, call, runs);
       if (num_blocks > 1) put_back(runs, block);
     }
+    const int64_t updates = soap_.updates(step_.step);
+    if (updates > 0 && elements_ > 0) bound_update(updates);
   }
 
  private:
+  // The length of whole tensors' updates, whatever their blocks.
+  void bound_update(int64_t updates) {
+    constexpr double kLeastRms = 1e-30;  // added to what is divided by
+    constexpr double kMoreRms = 1e-7;    // added to what is bounded
+    const Arena::Scope scope(engine_.arena());
+    const double root = std::sqrt(static_cast<double>(elements_));
+    const Matrices update = as_matrices(whole().out, 1, elements_, count_);
+    if (soap_.normalizes_update) {
+      const double norm = root * soap_update_scale(soap_, updates);
+      const Matrices wanted =
+          engine_.arena().matrices(update.dtype, 1, 1, count_);
+      engine_.set_identity(wanted, norm);
+      engine_.scale_to_norm(update, wanted, norm * kLeastRms);
+    }
+    if (soap_.max_update_rms > 0)
+      engine_.limit_norms(update, root * soap_.max_update_rms, root * kMoreRms);
+  }
+
   // A run as large as the tensors.
   Run state(int number) const {
     return advanced(batch_.states[static_cast<size_t>(number)],

@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <cstring>
 
 #include "canzona/base/test_allocations.h"
@@ -32,6 +33,9 @@ std::vector<RuleOptions> all_kinds() {
        {"grafting", "adam"},
        {"qr_tolerance", "0.01"}},
       {{"preset", "meta"}, {"grafting", "sgd"}, {"beta3", "0.5"}},
+      {{"preset", "meta"}, {"ignored_dims", "0"}},
+      {{"preset", "original"}, {"normalize_grads", "on"}},
+      {{"preset", "nvidia"}, {"max_update_rms", "0.2"}},
   };
 }
 
@@ -265,6 +269,50 @@ TEST(SoapRule, ToleratesABasisThatIsDiagonalEnough) {
       soap.step(*engine, gradient({4, 4}, t), kRate);
     EXPECT_EQ(soap.state("Q_L"), kept);
   }
+}
+
+double rms(const std::vector<float>& values) {
+  double sum = 0;
+  for (float x : values) sum += static_cast<double>(x) * x;
+  return std::sqrt(sum / static_cast<double>(values.size()));
+}
+
+// Whole tensors' updates, also where they are cut into blocks.
+TEST(SoapRule, GivesTheUpdateTheLengthThatIsAskedFor) {
+  const auto engine = make_cpu_engine();
+  const auto last_rms = [&](const RuleOptions& options, int steps) {
+    TestTensor<float> soap = make(options, {5, 3});
+    for (uint64_t t = 1; t <= static_cast<uint64_t>(steps); ++t)
+      soap.step(*engine, gradient({5, 3}, t), kRate);
+    return rms(soap.update);
+  };
+  for (const char* longest : {"2", "1000"}) {
+    const RuleOptions cut = {{"preset", "meta"},
+                             {"max_preconditioner_dim", longest}};
+    RuleOptions bounded = cut, loose = cut, normal = cut;
+    bounded["max_update_rms"] = "0.05";
+    loose["max_update_rms"] = "50";
+    normal["normalize_grads"] = "on";
+    EXPECT_NEAR(last_rms(bounded, 3), 0.05, 1e-6) << longest;
+    EXPECT_EQ(last_rms(loose, 3), last_rms(cut, 3)) << longest;
+    EXPECT_NEAR(last_rms(normal, 3), 1, 1e-6) << longest;
+  }
+  // The bias is taken out of a normalised quotient: sqrt(1 - 0.95^2)/(1 -
+  // 0.95^2) at the second update.
+  EXPECT_NEAR(last_rms({{"normalize_grads", "on"}}, 3),
+              1 / std::sqrt(1 - 0.95 * 0.95), 1e-6);
+  EXPECT_EQ(last_rms({{"normalize_grads", "on"}}, 1), 0);
+}
+
+TEST(SoapRule, WithAllDimsIgnoredItIsAdam) {
+  const auto engine = make_cpu_engine();
+  TestTensor<float> ignored = make({{"ignored_dims", "0,1"}}, {4, 3});
+  TestTensor<float> adam = make({{"max_preconditioner_dim", "1"}}, {4, 3});
+  for (uint64_t t = 1; t <= 3; ++t) {
+    ignored.step(*engine, gradient({4, 3}, t), kRate);
+    adam.step(*engine, gradient({4, 3}, t), kRate);
+  }
+  EXPECT_EQ(ignored.weights, adam.weights);
 }
 
 TEST(SoapRule, IsAdamBeforeItsFirstBasis) {

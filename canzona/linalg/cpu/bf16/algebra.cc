@@ -273,10 +273,12 @@ void Bf16Algebra::store_product(const Store& store, const Operand& q,
   common.stride = out.row_stride;
   common.transpose = store.transpose;
   common.apply = store.apply != nullptr;
-  if (store.apply != nullptr)
+  if (store.apply != nullptr) {
+    CANZONA_CHECK(!store.apply->cautious, "cautious decay in a product");
     common.coefficients = {static_cast<float>(store.apply->keep_before),
                            static_cast<float>(store.apply->step),
                            static_cast<float>(store.apply->keep_after)};
+  }
   products_.run(wide_factors(q, x), Half::kFull, [&](int64_t i, int64_t j) {
     const int64_t r = store.transpose ? j : i;
     const int64_t c = store.transpose ? i : j;

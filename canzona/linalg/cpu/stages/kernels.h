@@ -68,6 +68,19 @@ void apply_kernel(Real* weights, const Real* update, Real keep_before,
     weights[i] = (weights[i] * keep_before - step * update[i]) * keep_after;
 }
 
+template <class Real>
+void apply_cautiously_kernel(Real* weights, const Real* update,
+                             Real keep_before, Real step, Real keep_after,
+                             int64_t count) {
+  CANZONA_INDEPENDENT
+  for (int64_t i = 0; i < count; ++i) {
+    const Real p = weights[i];
+    const Real u = update[i];
+    const Real keep = p * u < 0 ? Real{1} : keep_before;
+    weights[i] = (p * keep - step * u) * keep_after;
+  }
+}
+
 template <class Real, bool kMoment, bool kApply>
 void adam_loop(const typename StageKernels<Real>::Adam& given, int64_t count) {
   const auto a = given;
@@ -203,8 +216,9 @@ SplitSum sum_squares_kernel(const float* x, double scale, int64_t count) {
 
 template <class Real>
 constexpr StageKernels<Real> stage_kernels() {
-  return {momentum_kernel<Real>, apply_kernel<Real>, adam_kernel<Real>,
-          axpby_kernel<Real>, all_finite_kernel<Real>};
+  return {
+      momentum_kernel<Real>, apply_kernel<Real>, apply_cautiously_kernel<Real>,
+      adam_kernel<Real>,     axpby_kernel<Real>, all_finite_kernel<Real>};
 }
 
 constexpr StageTable make_stage_table(std::string_view name) {

@@ -77,10 +77,11 @@ void cpu_apply(Run weights, ConstRun update, const Apply& apply,
                int64_t count) {
   by_dtype(weights.dtype, [&](auto zero) {
     using Real = decltype(zero);
-    kernels<Real>().apply(elements<Real>(weights), elements<Real>(update),
-                          static_cast<Real>(apply.keep_before),
-                          static_cast<Real>(apply.step),
-                          static_cast<Real>(apply.keep_after), count);
+    const auto kernel = apply.cautious ? kernels<Real>().apply_cautiously
+                                       : kernels<Real>().apply;
+    kernel(elements<Real>(weights), elements<Real>(update),
+           static_cast<Real>(apply.keep_before), static_cast<Real>(apply.step),
+           static_cast<Real>(apply.keep_after), count);
   });
 }
 

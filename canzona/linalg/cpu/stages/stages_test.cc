@@ -60,6 +60,31 @@ TEST(CpuApply, DecaysBeforeOrAfterTheUpdate) {
   EXPECT_EQ(weights[0], -2);
 }
 
+TEST(CpuApply, CautiousDecaySparesWeightsThatTheUpdateMovesAway) {
+  std::vector<double> weights = {8, 8, 0, -8, -8, 8};
+  const std::vector<double> update = {2, -2, 2, -2, 2, 0};
+  cpu_apply(run_of(weights.data()), run_of(update.data()),
+            {.keep_before = 0.5, .step = 1, .keep_after = 2, .cautious = true},
+            6);
+  EXPECT_EQ(weights, (std::vector<double>{4, 20, -4, -4, -20, 8}));
+}
+
+TEST(CpuApply, CautiousDecayHasTheSameBitsWhereverARunIsCut) {
+  const int64_t count = 1000;
+  const auto update = numbers<float>(count, 1);
+  const auto before = numbers<float>(count, 2);
+  const Apply apply{0.99, 0.01, 0.999, true};
+  auto whole = before;
+  cpu_apply(run_of(whole.data()), run_of(update.data()), apply, count);
+  for (int64_t cut : {1, 7, 16, 500, 999}) {
+    auto parts = before;
+    cpu_apply(run_of(parts.data()), run_of(update.data()), apply, cut);
+    cpu_apply(run_of(parts.data() + cut), run_of(update.data() + cut), apply,
+              count - cut);
+    EXPECT_EQ(parts, whole) << cut;
+  }
+}
+
 TEST(CpuAdam, DividesTheFirstMomentByTheRootOfTheSecond) {
   const std::vector<double> grad = {4};
   std::vector<double> m = {2}, v = {16}, out(1);

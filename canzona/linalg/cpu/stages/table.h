@@ -33,6 +33,8 @@ struct StageKernels {
   void (*momentum)(const Momentum& a, int64_t count);
   void (*apply)(Real* weights, const Real* update, Real keep_before, Real step,
                 Real keep_after, int64_t count);
+  void (*apply_cautiously)(Real* weights, const Real* update, Real keep_before,
+                           Real step, Real keep_after, int64_t count);
   void (*adam)(const Adam& a, int64_t count);
   void (*axpby)(Real* y, Real alpha, const Real* x, Real beta, int64_t count);
   bool (*all_finite)(const Real* x, int64_t count);

@@ -165,10 +165,12 @@ class TileAlgebra final : public Algebra {
   TileWeights weights_of(const Store& store, float* const* out) {
     TileWeights weights;
     weights.weights = out;
-    if (store.apply != nullptr)
+    if (store.apply != nullptr) {
+      CANZONA_CHECK(!store.apply->cautious, "cautious decay in a product");
       weights.scalars =
           engine_.push<float>({store.apply->keep_before, store.apply->step,
                                store.apply->keep_after});
+    }
     if (store.rounded != nullptr)
       weights.copies = engine_.table(
           std::span(store.rounded, static_cast<size_t>(store.out.count)));
