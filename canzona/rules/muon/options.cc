@@ -142,26 +142,10 @@ void resolve_norm_factor(RuleOptions& options) {
                : cat(coefficient_set(coefficients).norm_factor);
 }
 
-// A segment of the Gram form multiplies a spurious negative eigenvalue by about
-// a² each step. bf16 has too few bits for more than two steps of that, for some
-// sets of more than one; fp16 stands three, for those sets two; fp32 three.
-int64_t needed_restarts(const RuleOptions& options) {
-  const int64_t steps = integer_option(options, "steps");
-  const std::string& coefficients = options.at("coefficients");
-  int64_t longest = 3;
-  const std::string& precision = options.at("precision");
-  if (precision == "bf16" || precision == "fp16") {
-    CoefficientSet own;
-    if (!is_custom(coefficients)) own = coefficient_set(coefficients);
-    longest = precision == "bf16" ? own.longest_segment_bf16
-                                  : own.longest_segment_fp16;
-  }
-  return (steps + longest - 1) / longest - 1;
-}
-
 void resolve_restarts(RuleOptions& options) {
   std::string& restarts = options.at("restarts");
-  const int64_t needed = needed_restarts(options);
+  const int64_t needed =
+      muon_restarts_needed(options, options.at("precision"));
   if (restarts == "auto") restarts = std::to_string(needed);
   require_at_most("muon", options, "restarts",
                   integer_option(options, "steps") - 1, "steps-1");
@@ -205,6 +189,23 @@ const std::vector<OptionFact>& muon_options() {
 const std::vector<Preset>& muon_presets() {
   static const std::vector<Preset> presets = make_presets();
   return presets;
+}
+
+// A segment of the Gram form multiplies a spurious negative eigenvalue by about
+// a² each step. bf16 has too few bits for more than two steps of that, for some
+// sets of more than one; fp16 stands three, for those sets two; fp32 three.
+int64_t muon_restarts_needed(const RuleOptions& in_force,
+                             std::string_view precision) {
+  const int64_t steps = integer_option(in_force, "steps");
+  const std::string& coefficients = in_force.at("coefficients");
+  int64_t longest = 3;
+  if (precision == "bf16" || precision == "fp16") {
+    CoefficientSet own;
+    if (!is_custom(coefficients)) own = coefficient_set(coefficients);
+    longest = precision == "bf16" ? own.longest_segment_bf16
+                                  : own.longest_segment_fp16;
+  }
+  return (steps + longest - 1) / longest - 1;
 }
 
 RuleOptions muon_options_in_force(const RuleOptions& given) {
