@@ -36,6 +36,13 @@ has_member eval_loss
 has_member digest
 has_member seconds
 digest=$(member digest)
+precision=$(member precision)
+member_is 'config rule option precision' "$precision"
+checks=$((checks + 1))
+case $precision/$(member precision_why) in
+  'bf16/auto: A'* | 'fp32/auto: no fast bf16') ;;
+  *) fail "precision $precision because of $(member precision_why)" ;;
+esac
 for file in metrics.jsonl summary.json report.html model.safetensors config.json
 do
   checks=$((checks + 1))
@@ -99,6 +106,21 @@ equal "$(baseline --set rule.learning_rate=0)" \
 differ "$(baseline --set adamw.learning_rate=0)" \
   "$(baseline --set rule.learning_rate=0)" \
   "$(baseline --set rule.learning_rate=0 --set adamw.learning_rate=0)"
+
+# The stored configuration says the word, and the line before the first step
+# what it is and why.
+# shellcheck disable=SC2086
+canzona $quick --mesh dp=2,tp=2 --rule-option precision=$precision --json
+exits 0
+member_is digest "$digest"
+member_is precision_why --rule-option
+says "muon in $precision (--rule-option)"
+canzona train --dry-run
+exits 0
+prints "precision: $precision (auto: "
+canzona train --dry-run --rule soap --json
+exits 0
+member_is precision ''
 
 # A folder is not overwritten unless it is asked for; nothing else is removed.
 # shellcheck disable=SC2086

@@ -294,6 +294,19 @@ TEST(MuonFacts, ChoosesTheFormByDeviceAndPrecision) {
       ThrowsMessage<UsageError>(HasSubstr("fp16 is for cuda")));
 }
 
+// No machine is asked: a run's program settles it for its own.
+TEST(MuonFacts, TakesThePrecisionThatTheDeviceIsMadeFor) {
+  const auto precision = [](RuleOptions options) {
+    return MuonFacts(options).options().at("precision");
+  };
+  EXPECT_EQ(precision({}), "fp16");
+  EXPECT_EQ(precision({{"device", "cuda"}, {"precision", "auto"}}), "fp16");
+  EXPECT_EQ(precision({{"device", "cpu"}}), "bf16");
+  EXPECT_EQ(precision({{"device", "cpu"}, {"precision", "auto"}}), "bf16");
+  EXPECT_EQ(precision({{"device", "cpu"}, {"precision", "fp32"}}), "fp32");
+  EXPECT_EQ(precision({{"device", "cpu"}, {"coefficients", "cans"}}), "fp32");
+}
+
 TEST(MuonFacts, KeepsTheMomentumWithTheShard) {
   const auto states = MuonFacts({}).states({5120, 25600});
   ASSERT_EQ(states.size(), 1U);

@@ -41,7 +41,8 @@ std::vector<OptionFact> make_options() {
            "set "
            "needs, in bf16 after every second step or every one"},
           {"precision", "auto", "auto|fp16|bf16|fp32|fp64",
-           "of the products; auto: fp16 on cuda, fp32 on cpu"},
+           "of the products; auto: fp16 on cuda, bf16 on cpu, where a run takes "
+           "fp32 instead if the CPU has neither AMX nor AVX-512 BF16"},
           {"device", "cuda", "cuda|cpu", "whose thresholds auto forms are for"},
           {"normalization", "frobenius", "frobenius|schatten4",
            "the norm that the matrix is divided by"},
@@ -124,10 +125,16 @@ void resolve_steps(RuleOptions& options) {
                          " has exactly ", set.usual_steps));
 }
 
+// One set has no room above 1 for what bf16 rounds.
+bool stands_bf16(const RuleOptions& options) {
+  return options.at("coefficients") != "cans";
+}
+
 void resolve_precision(RuleOptions& options) {
   std::string& precision = options.at("precision");
   const bool cpu = options.at("device") == "cpu";
-  if (precision == "auto") precision = cpu ? "fp32" : "fp16";
+  if (precision == "auto")
+    precision = !cpu ? "fp16" : stands_bf16(options) ? "bf16" : "fp32";
   if (cpu && precision == "fp16")
     throw UsageError(
         "rule muon: precision=fp16 is for cuda; a cpu has bf16, fp32 and fp64");
@@ -170,7 +177,7 @@ void refuse_harm(const RuleOptions& options) {
   const CoefficientSet& set = coefficient_set(coefficients);
   const std::string what = cat("coefficients=", set.name);
   if (!set.hazard.empty()) refuse(what, set.hazard);
-  if (set.name == "cans" && options.at("precision") == "bf16")
+  if (!stands_bf16(options) && options.at("precision") == "bf16")
     refuse(what + " in bf16",
            "it has no room above 1, and one rounding sends it to 1e11");
   if (factor < std::min(set.norm_factor, 1.01))
