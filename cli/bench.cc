@@ -10,6 +10,7 @@
 #include "canzona/linalg/cuda_device.h"
 #include "canzona/measure/transform.h"
 #include "cli/bench.h"
+#include "cli/precision.h"
 #include "cli/verbs.h"
 
 namespace canzona::cli {
@@ -29,7 +30,8 @@ Transform: seconds are the least of all rounds, of the whole batch: CPU time wit
 thread, time by the wall with several. The error is that of the first matrix
 against the same schedule in fp64. The floor is what the form's flops take at
 the best rate measured here for such products, or what reading the input and
-writing the result takes, whichever is more.
+writing the result takes, whichever is more. Every row is in the precision it names; the
+last line says which form and precision the rule chooses here, and why.
 
 Rule: a whole step of one rank that owns all matrices of the model, in fp32. On
 a GPU all matrices of one shape are one batch and the step is captured in a
@@ -110,12 +112,27 @@ TransformRequest request_of(const Arguments& a) {
   return request;
 }
 
+// What the rule itself runs on this shape here.
+struct RuleRuns {
+  PrecisionChoice precision;
+  std::string algorithm;
+};
+RuleRuns what_muon_runs(const TransformRequest& request) {
+  RuleOptions options = with_device("muon", request.options, request.device);
+  RuleRuns runs{settle_precision("muon", request.device, options), ""};
+  runs.algorithm = make_rule_facts("muon", options)->algorithm(request.shape);
+  return runs;
+}
+
 std::string as_json(const TransformRequest& request, const MachineInfo& machine,
                     const MachineRates& rates,
                     const std::vector<TransformRow>& rows) {
   JsonWriter out(2);
   out.begin_object();
   out.field("device", request.device);
+  const RuleRuns runs = what_muon_runs(request);
+  write_precision(out, runs.precision);
+  out.field("algorithm", runs.algorithm);
   out.field("cpu", machine.cpu).field("core", machine.blas.core);
   out.field("sgemm_gflops", rates.sgemm_gflops);
   out.field("packed_gflops", rates.packed_gflops);
@@ -177,6 +194,11 @@ std::string as_text(const TransformRequest& request, const MachineRates& rates,
   return out;
 }
 
+std::string rule_line(const RuleRuns& runs) {
+  return fmt::format("\nrule muon runs {} on this shape; precision: {}\n",
+                     runs.algorithm, runs.precision.text());
+}
+
 Outcome run_transform(const Arguments& arguments, const Output& out) {
   const TransformRequest request = request_of(arguments);
   const auto progress = [&](const std::string& what) { out.progress(what); };
@@ -191,9 +213,11 @@ Outcome run_transform(const Arguments& arguments, const Output& out) {
   if (machine.blas.fallback_core)
     out.note(cat("warning: OpenBLAS runs its kernels for ", machine.blas.core,
                  "; these times do not count"));
-  out.result(arguments.json ? as_json(request, machine, rates, rows)
-                            : header(request, machine, rates) +
-                                  as_text(request, rates, rows, out.ink()));
+  out.result(arguments.json
+                 ? as_json(request, machine, rates, rows)
+                 : header(request, machine, rates) +
+                       as_text(request, rates, rows, out.ink()) +
+                       rule_line(what_muon_runs(request)));
   return Outcome::kDone;
 }
 

@@ -9,6 +9,7 @@
 #include "canzona/measure/rule_step.h"
 #include "canzona/shapes/read_model.h"
 #include "cli/bench.h"
+#include "cli/precision.h"
 
 namespace canzona::cli {
 namespace {
@@ -30,7 +31,8 @@ std::vector<Dims> tensors_of(const BenchArguments& a) {
   return dims;
 }
 
-RuleStepRequest request_of(const BenchArguments& a) {
+RuleStepRequest request_of(const BenchArguments& a,
+                           PrecisionChoice& precision) {
   constexpr int kMostEngines = 16;
   if (a.engines < 0 || a.engines > kMostEngines)
     throw UsageError(
@@ -38,6 +40,7 @@ RuleStepRequest request_of(const BenchArguments& a) {
   RuleStepRequest request;
   request.rule = a.rule;
   request.options = parse_bench_options(a.options);
+  precision = settle_precision(a.rule, a.device, request.options);
   request.device = a.device;
   request.tensors = tensors_of(a);
   request.rounds = a.rounds;
@@ -56,10 +59,11 @@ void add_stages(JsonWriter& out, std::string_view name,
 }
 
 std::string as_json(const BenchArguments& a, const RuleStepRequest& request,
-                    const RuleStep& step) {
+                    const PrecisionChoice& precision, const RuleStep& step) {
   JsonWriter out(2);
   out.begin_object();
   out.field("model", a.model).field("rule", a.rule).field("device", a.device);
+  write_precision(out, precision);
   out.field("hardware", step.device);
   out.field("tensors", static_cast<int64_t>(request.tensors.size()));
   out.field("rounds", request.rounds).field("graph", request.graph);
@@ -94,9 +98,12 @@ std::string stage_lines(const std::vector<Engine::StageTime>& stages) {
 }
 
 std::string as_text(const BenchArguments& a, const RuleStepRequest& request,
-                    const RuleStep& step) {
-  std::string out = fmt::format("{} on {} tensors of {}, {}\n\n", a.rule,
+                    const PrecisionChoice& precision, const RuleStep& step) {
+  std::string out = fmt::format("{} on {} tensors of {}, {}\n", a.rule,
                                 request.tensors.size(), a.model, step.device);
+  if (!precision.precision.empty())
+    out += "precision: " + precision.text() + "\n";
+  out += "\n";
   for (const auto& [shape, algorithm] : step.algorithms)
     out += fmt::format("  {:14} {}\n", shape, algorithm);
   out += fmt::format(
@@ -120,12 +127,13 @@ std::string as_text(const BenchArguments& a, const RuleStepRequest& request,
 }  // namespace
 
 Outcome bench_rule(const BenchArguments& arguments, const Output& out) {
-  const RuleStepRequest request = request_of(arguments);
+  PrecisionChoice precision;
+  const RuleStepRequest request = request_of(arguments, precision);
   const RuleStep step = measure_rule_step(
       request, [&](const std::string& what) { out.progress(what); });
   out.progress("");
-  out.result(arguments.json ? as_json(arguments, request, step)
-                            : as_text(arguments, request, step));
+  out.result(arguments.json ? as_json(arguments, request, precision, step)
+                            : as_text(arguments, request, precision, step));
   return Outcome::kDone;
 }
 

@@ -108,7 +108,8 @@ Link link_of(const Arguments& a, const PlanOptions& options) {
 
 Plan plan_on_link(const PlanInput& input, const Mesh& mesh,
                   const std::string& strategy, const Link& link) {
-  PlanInput own = {input.model, mesh, nullptr, input.options, input.cost_table};
+  PlanInput own = {input.model, mesh, nullptr, input.options, input.cost_table,
+                   input.note};
   own.rule = make_rule_facts(input.rule->name(), input.rule->options());
   if (link) {
     own.options.links = {link->intra_bytes_per_second,
@@ -178,6 +179,10 @@ Outcome run(const Arguments& a, const Output& out) {
   plan.link.clear();  // a LinkModel, and put into the plan's options later
   plan.device = a.device;
   make_engine(a.device);  // or the reason why there is none
+  PrecisionChoice precision;
+  plan.settle = [&](const std::string& rule, RuleOptions& options) {
+    precision = settle_precision(rule, a.device, options);
+  };
   const PlanInput input = read_plan_input(plan);
   StepBenchRequest request = request_of(a, input, out);
   const bool links = request.link.has_value() || request.comm_ratio > 0;
@@ -185,6 +190,7 @@ Outcome run(const Arguments& a, const Output& out) {
       make_ranks(rank_options(a, input, links));
   if (a.scaling && ranks->transport() == "mpi")
     throw UsageError("--scaling runs one rank alone: use --transport thread");
+  require_same_precision(*ranks, precision);
   request.run = ranks->runner();
   if (!ranks->speaks()) request.progress = [](const std::string&) {};
   std::unique_ptr<Trace> trace;
@@ -195,6 +201,7 @@ Outcome run(const Arguments& a, const Output& out) {
   StepReport report{.model = input.model.name,
                     .mesh = input.mesh,
                     .rule = std::string(input.rule->name()),
+                    .precision = precision,
                     .transport = ranks->transport(),
                     .trial = request.trial,
                     .bench = run_step_bench(request),

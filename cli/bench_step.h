@@ -6,6 +6,7 @@
 
 #include "canzona/measure/step_bench.h"
 #include "canzona/report/terminal_style.h"
+#include "cli/precision.h"
 
 namespace canzona::cli {
 
@@ -14,6 +15,7 @@ struct StepReport {
   std::string model;
   Mesh mesh;
   std::string rule;
+  PrecisionChoice precision;
   std::string transport;  // "thread" or "mpi"
   StepTrialRequest trial;
   StepBench bench;

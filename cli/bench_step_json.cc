@@ -99,6 +99,7 @@ std::string step_json(const StepReport& report) {
   out.begin_object().field("model", report.model).member("mesh");
   write_mesh(out, report.mesh);
   out.field("world", report.mesh.world()).field("rule", report.rule);
+  write_precision(out, report.precision);
   out.field("transport", report.transport);
   out.field("gradients", to_string(report.trial.gradients));
   out.field("steps", report.trial.steps);

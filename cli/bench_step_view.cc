@@ -52,6 +52,8 @@ std::string heading(const StepReport& report, const Ink& ink) {
   const auto line = [&](const std::string& text) {
     out += "  " + wrap(text, kPageWidth - 2, 2) + "\n";
   };
+  if (const std::string text = report.precision.text(); !text.empty())
+    line("precision: " + text);
   line(fmt::format("{} gradients, {} steps, the first {} not timed",
                    to_string(report.trial.gradients), report.trial.steps,
                    report.trial.warmup));

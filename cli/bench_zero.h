@@ -6,6 +6,7 @@
 
 #include "canzona/report/terminal_style.h"
 #include "canzona/trials/zero_bench.h"
+#include "cli/precision.h"
 
 namespace canzona::cli {
 
@@ -15,6 +16,7 @@ struct ZeroReport {
   int64_t num_parameters = 0;
   Mesh mesh;
   std::string rule;
+  PrecisionChoice precision;
   std::string strategy;
   int ranks_per_node = 0;
   Reach reach = Reach::kDirect;

@@ -3,6 +3,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/train/config_keys.h"
+#include "cli/precision.h"
 
 namespace canzona::cli {
 namespace {
@@ -78,7 +79,7 @@ std::vector<Overlap> zero_overlaps(const ZeroArguments& a) {
 // The preset's batch need not fit the mesh.
 TrainConfig zero_config(const ZeroArguments& a) {
   Settings given = settings_of(a);
-  const TrainConfig config = make_config(given);
+  const TrainConfig config = make_settled_config(given);
   int64_t micro = config.batch.micro;
   if (!a.tokens.empty()) {
     const int64_t length = config.model.length;
@@ -94,7 +95,7 @@ TrainConfig zero_config(const ZeroArguments& a) {
   given.push_back({"mesh", RawText{a.mesh}, "--mesh"});
   given.push_back({"batch.micro", micro, "--tokens"});
   given.push_back({"batch.global", all, "--micro-batches"});
-  return make_config(given);
+  return make_settled_config(std::move(given));
 }
 
 void add_zero_arguments(CLI::App& app, ZeroArguments& a) {

@@ -134,6 +134,7 @@ std::string zero_json(const ZeroReport& report) {
   out.field("parameters", report.num_parameters).member("mesh");
   write_mesh(out, report.mesh);
   out.field("world", report.mesh.world()).field("rule", report.rule);
+  write_precision(out, report.precision);
   out.field("strategy", report.strategy).field("transport", "thread");
   out.field("ranks_per_node", report.ranks_per_node);
   out.field("collectives", to_string(report.reach));

@@ -39,6 +39,8 @@ std::string heading(const ZeroReport& report, const Ink& ink) {
   const auto line = [&](const std::string& text) {
     out += "  " + wrap(text, kPageWidth - 2, 2) + "\n";
   };
+  if (const std::string text = report.precision.text(); !text.empty())
+    line("precision: " + text);
   line(fmt::format(
       "{} micro-batches of {} tokens on each data-parallel rank; {} rounds of "
       "{} timed iterations; nodes of {} ranks{}",

@@ -9,6 +9,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/cost_table.h"
+#include "cli/precision.h"
 #include "cli/read_plan.h"
 #include "cli/verbs.h"
 
@@ -55,14 +56,19 @@ CalibrateRequest request_for_plan(const Arguments& a) {
   return calibration_for(file.plan);
 }
 
-CalibrateRequest request_for_device(const Arguments& a) {
+CalibrateRequest request_for_device(const Arguments& a, const Output& out) {
   const std::string device = a.device.empty() ? "cpu" : a.device;
   if (device != "cpu" && device != "cuda")
     throw UsageError(cat("--device ", quoted(device), ": expected cpu or cuda",
                          did_you_mean(device, {"cpu", "cuda"})));
   const bool gpu = device == "cuda";
   std::string precision = a.precision;
-  if (precision.empty()) precision = gpu ? "fp16" : "fp32";
+  if (precision.empty()) {
+    RuleOptions options;
+    const PrecisionChoice here = settle_precision("muon", device, options);
+    precision = here.precision;
+    out.note(cat("precision of Muon's products: ", here.text()));
+  }
   const bool known = precision == "fp32" || precision == "bf16" ||
                      (gpu && precision == "fp16");
   if (!known)
@@ -76,7 +82,7 @@ Outcome run(const Arguments& arguments, const Output& out) {
   check_range("--rounds", arguments.rounds, 1000);
   check_range("--ranks", arguments.ranks, 1024);
   CalibrateRequest request = arguments.plan.empty()
-                                 ? request_for_device(arguments)
+                                 ? request_for_device(arguments, out)
                                  : request_for_plan(arguments);
   request.rounds = arguments.rounds;
   request.num_ranks = arguments.ranks;
@@ -106,8 +112,8 @@ Verb add_calibrate(CLI::App& root) {
   app->add_option("--device", a->device, "cpu or cuda [cpu]")
       ->option_text("DEVICE");
   app->add_option("--precision", a->precision,
-                  "of Muon's products: fp32 or bf16 [fp32], on cuda also fp16 "
-                  "[fp16]")
+                  "of Muon's products: fp32 or bf16, on cuda also fp16 [what "
+                  "precision=auto is here]")
       ->option_text("TYPE");
   app->add_option("--ranks", a->ranks,
                   "that measure at once, as many as will run [1]")

@@ -61,6 +61,7 @@ Outcome run(const PlanArguments& arguments, const Output& out) {
   const std::vector<std::string> names =
       known_strategies(arguments.strategies, "--strategies");
   const PlanInput input = read_plan_input(arguments);
+  if (!input.note.empty()) out.note(input.note);
   Comparison comparison{input.model.name, input.mesh, {}};
   for (const std::string& name : names)
     comparison.strategies.push_back(compare_one(input, name));

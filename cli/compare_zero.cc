@@ -17,6 +17,7 @@ std::vector<std::string> strategies_of(const PlanArguments& arguments) {
 
 Outcome compare_zero(const PlanArguments& arguments, const Output& out) {
   PlanInput input = read_plan_input(arguments);
+  if (!input.note.empty()) out.note(input.note);
   const std::vector<std::string> strategies = strategies_of(arguments);
   input.options.strategy = strategies.front();
   const std::vector<ZeroSizes> sizes =

@@ -8,6 +8,7 @@
 #include "canzona/report/terminal_style.h"
 #include "canzona/train/config_keys.h"
 #include "canzona/train/presets.h"
+#include "cli/precision.h"
 
 namespace canzona::cli {
 namespace {
@@ -105,7 +106,7 @@ TrainConfig read_config(const ConfigArguments& arguments) {
     option.key = kRuleOption + option.key;
     given.push_back(option);
   }
-  return make_config(given);
+  return make_settled_config(std::move(given));
 }
 
 std::string train_presets_help() {

@@ -75,6 +75,7 @@ void choose_zero(const PlanArguments& arguments, PlanInput& input,
 
 Outcome run(const PlanArguments& arguments, const Output& out) {
   PlanInput input = read_plan_input(arguments);
+  if (!input.note.empty()) out.note(input.note);
   if (arguments.strategy != kAnyStrategy)
     input.options.strategy = known_strategy(arguments.strategy, "--strategy");
   choose_zero(arguments, input, out);

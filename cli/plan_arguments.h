@@ -3,9 +3,11 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "canzona/rules/facts.h"
 #include "canzona/shapes/read_model.h"
 
 namespace canzona::cli {
@@ -25,6 +27,8 @@ struct PlanArguments {
   std::string newton_schulz;
   std::string phases;
   std::string device;  // bench step only: where the rule runs
+  // Bench step only: replaces what is left to this machine.
+  std::function<void(const std::string& rule, RuleOptions& options)> settle;
 
   std::string strategy = "balanced";  // plan only
   std::string strategies;             // compare and bench step

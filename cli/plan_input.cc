@@ -89,6 +89,20 @@ RuleOptions read_rule_options(const PlanArguments& a, const RuleEntry& rule) {
   return a.device.empty() ? options : with_device(rule.name, options, a.device);
 }
 
+// What `precision=auto` is in a plan for CPUs, of which none is asked.
+std::string note_precision(const RuleOptions& given,
+                           const RuleOptions& in_force) {
+  const auto asked = given.find("precision");
+  const auto device = in_force.find("device");
+  const bool left = asked == given.end() || asked->second == "auto";
+  if (!left || !in_force.contains("precision") || device == in_force.end() ||
+      device->second != "cpu")
+    return "";
+  return cat("precision=auto: ", in_force.at("precision"),
+             ", as on CPUs with AMX or AVX-512 BF16; no machine was asked; "
+             "precision=fp32 plans for others");
+}
+
 void read_budgets(const PlanArguments& a, PlanOptions& o) {
   if (!a.split.empty())
     o.splits =
@@ -124,11 +138,15 @@ void read_cluster(const PlanArguments& a, PlanOptions& o) {
 }
 
 // The rule with all its options; a mistake is told by the option that made it.
-std::unique_ptr<RuleFacts> read_rule(const PlanArguments& a) {
+std::unique_ptr<RuleFacts> read_rule(const PlanArguments& a,
+                                     std::string& note) {
   const RuleEntry& rule = find_rule(a.rule);
-  const RuleOptions options = read_rule_options(a, rule);
+  RuleOptions options = read_rule_options(a, rule);
   try {
-    return make_rule_facts(rule.name, options);
+    if (a.settle) a.settle(rule.name, options);
+    auto facts = make_rule_facts(rule.name, options);
+    note = note_precision(options, facts->options());
+    return facts;
   } catch (const UsageError& error) {
     const std::string message = error.what();
     const auto is_about = [&](const std::string& value, const char* name) {
@@ -205,7 +223,7 @@ PlanInput read_plan_input(const PlanArguments& arguments) {
   // Cheap mistakes first: a large file is read last.
   input.mesh = from_option("--mesh", arguments.mesh,
                            [&] { return parse_mesh(arguments.mesh); });
-  input.rule = read_rule(arguments);
+  input.rule = read_rule(arguments, input.note);
   read_budgets(arguments, input.options);
   read_zero(arguments, input.options.zero);
   read_cluster(arguments, input.options);

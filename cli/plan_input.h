@@ -21,6 +21,7 @@ struct PlanInput {
   std::unique_ptr<RuleFacts> rule;
   PlanOptions options;
   std::optional<CostTable> cost_table;
+  std::string note = {};  // what was decided for the user; empty: nothing
 
   PlanRequest request() const {
     return {model, mesh, *rule, options, cost_table ? &*cost_table : nullptr};

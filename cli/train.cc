@@ -9,6 +9,7 @@
 #include "canzona/report/train_lines.h"
 #include "cli/config_arguments.h"
 #include "cli/interrupt.h"
+#include "cli/precision.h"
 #include "cli/ranks.h"
 #include "cli/run_folder.h"
 #include "cli/save_trace.h"
@@ -122,12 +123,18 @@ class Narrator : public TrainObserver {
 // Seconds in which a step of a small model ends.
 constexpr int kEnough = 10;
 constexpr const char* kMoreTime = "mpirun --mca odls_base_sigkill_timeout 60";
+// " in bf16 (auto: AMX)"
+std::string in_precision(const TrainConfig& config) {
+  const std::string text = precision_of(config).text();
+  return text.empty() ? "" : " in " + text;
+}
 
 std::string head_line(const TrainConfig& config, const TrainJob& job,
                       const std::string& data, const std::string& transport) {
   return cat(config.preset, ": ", job.plan.model.num_layers, " layers, ",
              human_count(job.num_parameters()), " parameters, ",
-             config.rule.name, " (", config.plan.strategy, ") on ",
+             config.rule.name, in_precision(config), " (",
+             config.plan.strategy, ") on ",
              to_string(job.plan.mesh), ", ", job.plan.mesh.world(), " ",
              transport, job.plan.mesh.world() == 1 ? " rank" : " ranks",
              "\ndata: ", data, "; ", config.steps, " steps of ",
@@ -145,6 +152,8 @@ void show_plan(const TrainConfig& config, const TrainJob& job,
   }
   out.result(audit_text(job.plan, out.ink()) + "\n" +
              memory_table(job, out.ink()));
+  if (const std::string text = precision_of(config).text(); !text.empty())
+    out.result(cat("  precision: ", text, "\n"));
   if (job.ranking)
     out.result("\n" + zero_comparison_text(*job.ranking, out.ink()));
 }
@@ -159,6 +168,14 @@ RankOptions rank_options(const Arguments& a, const TrainConfig& config,
   if (!a.deadline.empty())
     options.communicator.deadline = parse_deadline(a.deadline);
   return options;
+}
+
+// The ranks, once they are known to compute in the same precision.
+std::unique_ptr<Ranks> join_ranks(const Arguments& a, const TrainConfig& config,
+                                  const Mesh& mesh) {
+  auto ranks = make_ranks(rank_options(a, config, mesh));
+  require_same_precision(*ranks, precision_of(config));
+  return ranks;
 }
 
 // What a run learns from.
@@ -278,12 +295,12 @@ Outcome run(const Arguments& a, const Output& out) {
   std::unique_ptr<Ranks> ranks;
   std::optional<MachineLimits> limits;
   if (chooses_zero(config) || chooses_experts(config)) {
-    ranks = make_ranks(rank_options(a, config, mesh));
+    ranks = join_ranks(a, config, mesh);
     limits = measure_limits_on(*ranks);
   }
   TrainJob job = make_job(config, mesh, limits);
   if (!a.dry_run) {
-    if (ranks == nullptr) ranks = make_ranks(rank_options(a, config, mesh));
+    if (ranks == nullptr) ranks = join_ranks(a, config, mesh);
     if (a.mfu && !limits) set_product_rate(measure_product_rate_on(*ranks), job);
     return run_job(a, config, job, *ranks, out);
   }

@@ -21,19 +21,6 @@ std::function<double(int64_t)> rate_of(const TrainConfig& config, double peak) {
       };
 }
 
-// Norms do not decay. Where AdamW is the rule of matrices, they still have a
-// rate of their own.
-std::vector<ParameterGroup> groups_of(const TrainConfig& config) {
-  std::vector<ParameterGroup> groups = {
-      {.pattern = "*norm.weight", .weight_decay = 0.0}};
-  if (config.rule.name == "adamw" && config.adamw.learning_rate > 0)
-    groups.push_back({.pattern = "*_proj.weight",
-                      .weight_decay = config.rule.weight_decay,
-                      .learning_rate_factor = config.rule.learning_rate /
-                                              config.adamw.learning_rate});
-  return groups;
-}
-
 TrainSettings settings_of(const TrainConfig& config) {
   TrainSettings settings;
   settings.decoder = decoder_of(config);
@@ -48,7 +35,8 @@ TrainSettings settings_of(const TrainConfig& config) {
   settings.eval_sequences = eval_sequences_of(config);
   settings.max_skipped = config.max_skipped;
   settings.runtime.adamw = adamw_options_of(config);
-  settings.runtime.groups = groups_of(config);
+  // Norms do not decay.
+  settings.runtime.groups = {{.pattern = "*norm.weight", .weight_decay = 0.0}};
   settings.runtime.wire =
       config.wire == "bf16" ? GradientWire::kBf16 : GradientWire::kFp32;
   settings.runtime.overlap = parse_overlap(config.zero.overlap);

@@ -13,6 +13,7 @@
 #include "canzona/report/terminal_table.h"
 #include "canzona/report/train_lines.h"
 #include "cli/environment.h"
+#include "cli/precision.h"
 #include "cli/run_folder.h"
 #include "cli/version.h"
 
@@ -126,8 +127,9 @@ std::string dry_run_json(const TrainConfig& config, const TrainJob& job) {
       .field("model", job.plan.model.name)
       .field("parameters", job.num_parameters())
       .field("mesh", to_string(job.plan.mesh))
-      .field("rule", job.plan.rule)
-      .field("strategy", config.plan.strategy)
+      .field("rule", job.plan.rule);
+  write_precision(out, precision_of(config));
+  out.field("strategy", config.plan.strategy)
       .field("predicted_step_seconds", job.step_seconds())
       .field("memory_rank", rank)
       .field("memory_bytes", job.bytes_of(rank))
@@ -164,6 +166,9 @@ RunSummary describe_run(const TrainConfig& config, const TrainJob& job,
   summary.ranks = job.plan.mesh.world();
   summary.transport = transport;
   summary.rule = config.rule.name;
+  const PrecisionChoice precision = precision_of(config);
+  summary.precision = precision.precision;
+  summary.precision_why = precision.why;
   summary.strategy = config.plan.strategy;
   summary.plan_digest = job.plan.digest;
   summary.zero = to_string(job.plan.options.zero.sizes);

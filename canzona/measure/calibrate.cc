@@ -21,12 +21,17 @@ CalibrateRequest every_rule(const std::string& device,
                             const std::vector<MatrixShape>& shapes,
                             const std::vector<MatrixShape>& factored) {
   CalibrateRequest request{.device = device, .precision = precision};
-  for (const char* form : {"standard", "symmetric", "gram"})
-    request.subjects.push_back({"muon",
-                                {{"device", device},
-                                 {"precision", precision},
-                                 {"newton_schulz", form}},
-                                shapes});
+  // Small ones are fp32's, which has algorithms of its own in such a table.
+  const std::vector<MatrixShape> small = {
+      {16, 64}, {32, 256}, {64, 64}, {64, 256}, {64, 1024}};
+  for (const char* form : {"standard", "symmetric", "gram"}) {
+    const RuleOptions options{{"device", device},
+                              {"precision", precision},
+                              {"newton_schulz", form}};
+    request.subjects.push_back({"muon", options, shapes});
+    if (precision == "bf16")
+      request.subjects.push_back({"muon", options, small});
+  }
   for (const char* rule : {"soap", "shampoo"})
     request.subjects.push_back(
         {rule,

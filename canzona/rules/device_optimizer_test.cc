@@ -55,6 +55,7 @@ struct Case {
 const std::vector<Case> kCases = {
     {"muon", {{"precision", "fp32"}}},
     {"muon", {{"precision", "bf16"}}},
+    {"muon", {{"precision", "bf16"}, {"unsafe", "on"}}},
     {"muon", {{"precision", "fp32"}, {"decay_form", "l2"}}},
     {"soap", {{"precondition_frequency", "2"}}},
     {"shampoo", {{"precondition_frequency", "2"}}},

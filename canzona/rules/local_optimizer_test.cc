@@ -55,6 +55,7 @@ struct Case {
 const std::vector<Case> kCases = {
     {"muon", {{"device", "cpu"}, {"precision", "fp32"}}},
     {"muon", {{"device", "cpu"}, {"precision", "bf16"}}},
+    {"muon", {{"device", "cpu"}, {"precision", "bf16"}, {"unsafe", "on"}}},
     {"soap", {{"precondition_frequency", "2"}}},
     {"shampoo", {{"precondition_frequency", "2"}}},
     {"muon", {{"device", "cpu"}, {"cautious_decay", "on"}}},

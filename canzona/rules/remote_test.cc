@@ -122,9 +122,12 @@ std::vector<Case> other_cases() {
       cases.push_back({"muon", dims, {{"preset", preset}}});
   for (const char* form : {"standard", "symmetric", "gram"})
     for (const char* precision : {"fp32", "bf16"})
-      cases.push_back({"muon",
-                       {4, 12},
-                       {{"newton_schulz", form}, {"precision", precision}}});
+      for (const char* unsafe : {"off", "on"})
+        cases.push_back({"muon",
+                         {4, 12},
+                         {{"newton_schulz", form},
+                          {"precision", precision},
+                          {"unsafe", unsafe}}});
   cases.push_back({"muon", {6, 5}, {{"decay_form", "l2"}}});
   cases.push_back({"muon", {6, 5}, {{"cautious_decay", "on"}}});
   cases.push_back({"muon",

@@ -29,12 +29,13 @@ ElementUpdate::Group& ElementUpdate::group_of(int32_t rule) {
   return group;
 }
 
-void ElementUpdate::run(int64_t step, double learning_rate) {
+void ElementUpdate::run(int64_t step, const ElementRates& rates) {
   const Span span(rank_.track, "update elements");
   for (const Group& group : groups_) {
     const RuleSet::Entry& entry = rank_.rules.entry(group.rule);
+    const double rate = entry.of_matrices ? rates.matrices : rates.others;
     entry.rule->step_whole(rank_.engine,
-                           {step, learning_rate * entry.learning_rate_factor},
+                           {step, rate * entry.learning_rate_factor},
                            {.dims = group.dims, .shards = group.shards});
   }
   publisher_.updated_elements();

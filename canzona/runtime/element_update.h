@@ -1,4 +1,5 @@
-// AdamW's tensors: every rank updates its own run of their elements.
+// AdamW's tensors: every rank updates its own run of their elements. Matrices
+// are among them where AdamW is the plan's rule.
 #pragma once
 
 #include <deque>
@@ -9,11 +10,16 @@
 
 namespace canzona {
 
+struct ElementRates {
+  double matrices = 0;
+  double others = 0;
+};
+
 class ElementUpdate {
  public:
   ElementUpdate(Rank& rank, Publisher& publisher);
 
-  void run(int64_t step, double learning_rate);
+  void run(int64_t step, const ElementRates& rates);
 
  private:
   struct Group {  // of one rule

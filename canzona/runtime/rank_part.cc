@@ -84,8 +84,8 @@ void RankPart::begin_step(int64_t step, double learning_rate) {
   if (exchanged != nullptr) exchanged->begin(step, learning_rate);
 }
 
-void RankPart::update_elements(int64_t step, double learning_rate) {
-  elements.run(step, learning_rate);
+void RankPart::update_elements(int64_t step, const ElementRates& rates) {
+  elements.run(step, rates);
 }
 
 void RankPart::finish_step(int64_t step, double learning_rate) {

@@ -5,7 +5,7 @@
 //   RankPart part(plan, world, engine, options, seat);
 //   part.finish_gradients();
 //   part.begin_step(step, learning_rate);     // first exchange is on its way
-//   part.update_elements(step, learning_rate);
+//   part.update_elements(step, {learning_rate, adamw_learning_rate});
 //   part.finish_step(step, learning_rate);
 #pragma once
 
@@ -42,7 +42,7 @@ struct RankPart {
   void zero_gradients();
 
   void begin_step(int64_t step, double learning_rate);
-  void update_elements(int64_t step, double learning_rate);
+  void update_elements(int64_t step, const ElementRates& rates);
   void finish_step(int64_t step, double learning_rate);
 
   // Ends the threads, after what was posted.

@@ -150,7 +150,8 @@ void RankParts::update(const StepSettings& settings) const {
                            : settings.adamw_learning_rate;
   for (const auto& part : parts_)
     part->begin_step(steps_done_, settings.learning_rate);
-  for (const auto& part : parts_) part->update_elements(steps_done_, adamw);
+  for (const auto& part : parts_)
+    part->update_elements(steps_done_, {settings.learning_rate, adamw});
   for (const auto& part : parts_)
     part->finish_step(steps_done_, settings.learning_rate);
 }

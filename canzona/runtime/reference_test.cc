@@ -1,6 +1,8 @@
 // Every plan leads to what one rank alone would have computed.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "canzona/runtime/test_plans.h"
 #include "canzona/runtime/test_reference.h"
 #include "canzona/runtime/test_trial.h"
@@ -94,6 +96,53 @@ TEST(Reference, GroupsOfTensorsDecayAndLearnApart) {
   RuntimeOptions groups;
   groups.groups = {{"*norm*", 0.0, 2.0}, {"*fc1*", 0.3, 0.5}};
   expect_reference({.plan = {.mesh = "dp=2,tp=2"}, .runtime = groups});
+}
+
+// The first step of AdamW moves every weight by its rate, against the sign of
+// the gradient, after decay: with the plan's numbers for matrices, with its own
+// for all else.
+TEST(Reference, AdamwUpdatesMatricesByThePlansNumbersAndAllElseByItsOwn) {
+  constexpr double kMatrixDecay = 2, kOtherDecay = 7;
+  const auto expect_step = [&](double matrix_rate, double other_rate) {
+    const Model model = toy_model();
+    std::vector<std::vector<float>> before(model.tensors.size());
+    Trial trial{.plan = small_plan(model, {.rule = "adamw",
+                                           .options = {{"weight_decay", "2"}}}),
+                .steps = 1,
+                .learning_rate = matrix_rate,
+                .adamw_learning_rate = other_rate,
+                .options = {.adamw = {{"weight_decay", "7"}}}};
+    const auto values = [](Runtime& runtime, size_t t) {
+      const auto tensor = static_cast<int32_t>(t);
+      std::vector<float> all(
+          static_cast<size_t>(runtime.shard_elements(tensor)));
+      runtime.get_parameter(tensor, all);
+      return all;
+    };
+    trial.poison = [](Runtime&, int64_t, int32_t, std::span<float> gradient) {
+      std::ranges::fill(gradient, 1.0F);
+    };
+    trial.set_parameters = [&](Runtime& runtime) {
+      for (size_t t = 0; t < before.size(); ++t) before[t] = values(runtime, t);
+    };
+    trial.at_end = [&](Runtime& runtime) {
+      for (size_t t = 0; t < before.size(); ++t) {
+        const std::string& name = model.tensors[t].name;
+        const bool other = name == "embedding" || name == "head" ||
+                           name.ends_with("norm");
+        const double rate = other ? other_rate : matrix_rate;
+        const double decay = other ? kOtherDecay : kMatrixDecay;
+        const std::vector<float> after = values(runtime, t);
+        for (size_t i = 0; i < after.size(); ++i)
+          ASSERT_NEAR(after[i], before[t][i] * (1 - rate * decay) - rate, 1e-6)
+              << name << " " << i;
+      }
+    };
+    run_trial(trial);
+  };
+  expect_step(0.01, 0.03);
+  expect_step(0.01, 0);
+  expect_step(0, 0.03);
 }
 
 // The reference itself: another order of additions shows.

@@ -43,6 +43,14 @@ void check_device(const Plan& plan, const std::string& device) {
                          planned->second, ", but this rank is on ", device));
 }
 
+// Whether the plan's own rule and options update a tensor. A plan of an
+// element-wise rule does not say which tensors are matrices.
+bool is_of_matrices(const Tensor& tensor, bool element_wise) {
+  return element_wise
+             ? tensor.role == Role::kMatrix && tensor.shape.size() >= 2
+             : tensor.matrix_rule;
+}
+
 }  // namespace
 
 void check_groups(const Plan& plan, const std::vector<ParameterGroup>& groups) {
@@ -64,21 +72,23 @@ void check_groups(const Plan& plan, const std::vector<ParameterGroup>& groups) {
 RuleSet::RuleSet(const Plan& plan, const Settings& settings,
                  const std::string& device) {
   check_device(plan, device);
-  const RuleOptions adamw =
-      plan.rule == "adamw" ? plan.rule_options : settings.adamw;
+  const bool element_wise =
+      !make_rule_facts(plan.rule, plan.rule_options)->needs_whole_matrix();
   std::map<std::pair<bool, size_t>, int32_t> known;
   for (const Tensor& tensor : plan.model.tensors) {
     const size_t group = group_of(tensor.name, settings.groups);
+    const bool of_matrices = is_of_matrices(tensor, element_wise);
     const auto [place, added] = known.try_emplace(
-        {tensor.matrix_rule, group}, static_cast<int32_t>(entries_.size()));
+        {of_matrices, group}, static_cast<int32_t>(entries_.size()));
     number_.push_back(place->second);
     if (!added) continue;
     const ParameterGroup own =
         group == kNoGroup ? ParameterGroup{} : settings.groups[group];
-    const RuleOptions& base = tensor.matrix_rule ? plan.rule_options : adamw;
-    entries_.push_back({make_rule(tensor.matrix_rule ? plan.rule : "adamw",
+    const RuleOptions& base =
+        of_matrices ? plan.rule_options : settings.adamw;
+    entries_.push_back({make_rule(of_matrices ? plan.rule : "adamw",
                                   with_decay(base, own), DType::kFp32, device),
-                        tensor.matrix_rule, own.learning_rate_factor});
+                        of_matrices, own.learning_rate_factor});
   }
 }
 

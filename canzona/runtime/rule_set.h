@@ -4,7 +4,9 @@
 //   RuleSet rules(plan, {.adamw = {}, .groups = {{"*norm*", 0.0}}}, "cpu");
 //   rules.of(tensor).rule->apply(…);
 //
-// The first group whose pattern fits a tensor's name counts. Immutable.
+// A plan whose rule is element-wise (AdamW) owns no matrix, but its options are
+// still those of the matrices: tensors are told apart by their role there. The
+// first group whose pattern fits a tensor's name counts. Immutable.
 #pragma once
 
 #include <memory>
@@ -39,7 +41,7 @@ class RuleSet {
 
   struct Entry {
     std::unique_ptr<Rule> rule;
-    bool of_matrices = false;
+    bool of_matrices = false;  // its learning rate is that of the matrices
     double learning_rate_factor = 1;
   };
   int32_t number_of(int32_t tensor) const {

@@ -45,7 +45,7 @@ namespace canzona {
 enum class GradientWire { kFp32, kBf16 };
 
 struct RuntimeOptions {
-  RuleOptions adamw = {};  // of the tensors that are no matrices
+  RuleOptions adamw = {};  // of what is no matrix, whatever the plan's rule
   std::vector<ParameterGroup> groups = {};
   GradientWire wire = GradientWire::kFp32;
   bool pipelined = true;  // false: every exchange is waited for at once
@@ -56,8 +56,8 @@ struct RuntimeOptions {
 };
 
 struct StepSettings {
-  double learning_rate = 0;
-  double adamw_learning_rate = -1;  // below 0: the same
+  double learning_rate = 0;         // of the matrices, whatever the rule
+  double adamw_learning_rate = -1;  // of all else; below 0: the same
   // Sums over data-parallel ranks are multiplied by it: 1 / how many gradients
   // were added.
   double gradient_factor = 1;

@@ -40,6 +40,8 @@ constexpr Named<RunSummary, std::string> kTexts[] = {
     {"mesh", &RunSummary::mesh},
     {"transport", &RunSummary::transport},
     {"rule", &RunSummary::rule},
+    {"precision", &RunSummary::precision},
+    {"precision_why", &RunSummary::precision_why},
     {"strategy", &RunSummary::strategy},
     {"plan_digest", &RunSummary::plan_digest},
     {"zero", &RunSummary::zero},

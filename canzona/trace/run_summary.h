@@ -81,6 +81,8 @@ struct RunSummary {
   int64_t ranks = 1;
   std::string transport;  // "thread" or "mpi"
   std::string rule;
+  std::string precision;      // "bf16"; empty: the rule has none, or not known
+  std::string precision_why;  // "auto: AMX"
   std::string strategy;
   std::string plan_digest;
   std::string zero;                   // "z1=4,z2=2,z3=2"

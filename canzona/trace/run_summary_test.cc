@@ -33,6 +33,8 @@ RunSummary sample() {
   s.ranks = 4;
   s.transport = "thread";
   s.rule = "muon";
+  s.precision = "bf16";
+  s.precision_why = "auto: AMX";
   s.strategy = "balanced";
   s.plan_digest = "ab";
   s.predicted_step_seconds = 0.25;
@@ -61,6 +63,8 @@ TEST(RunSummary, ReadsBackAsItWas) {
   EXPECT_EQ(read.eval_loss, 1.75);
   EXPECT_EQ(read.config, s.config);
   EXPECT_EQ(read.environment.cpu, "some CPU");
+  EXPECT_EQ(read.precision, "bf16");
+  EXPECT_EQ(read.precision_why, "auto: AMX");
   ASSERT_THAT(read.per_rank, SizeIs(2));
   EXPECT_EQ(read.per_rank[1].reserved_bytes, 901);
   EXPECT_EQ(read.per_rank[1].owned_matrices, 6);

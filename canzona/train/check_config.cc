@@ -148,7 +148,9 @@ RuleOptions rule_options_of(const TrainConfig& c) {
   RuleOptions options = c.rule.options;
   options["learning_rate"] = number_text(c.rule.learning_rate);
   options["weight_decay"] = number_text(c.rule.weight_decay);
-  if (c.rule.name == "adamw") options.merge(adamw_options_of(c));
+  // A preset has numbers of its own for these.
+  if (c.rule.name == "adamw" && !options.contains("preset"))
+    options.merge(adamw_options_of(c));
   return with_device(c.rule.name, options, "cpu");
 }
 

@@ -136,8 +136,9 @@ ZeroOptions zero_options_of(const TrainConfig& config, const Mesh& mesh);
 // Bytes that a rank may take, 0: as many as there are.
 int64_t memory_cap_of(const TrainConfig& config);
 
-// Options of the matrix rule, its rate and decay with them, and of AdamW.
-// Where the matrix rule is AdamW, adamw.beta1 and so on count for it, too.
+// Options of the matrix rule, its rate and decay with them, and of AdamW for
+// all else. Where the matrix rule is AdamW, adamw.beta1 and so on count for it
+// as well, unless rule.option gives it others or a preset.
 RuleOptions rule_options_of(const TrainConfig& config);
 RuleOptions adamw_options_of(const TrainConfig& config);
 

@@ -158,6 +158,15 @@ TEST(TrainConfig, GivesTheRulesTheirOptions) {
   EXPECT_EQ(rule_options_of(adamw).at("beta2"), "0.9");
   EXPECT_EQ(rule_options_of(adamw).at("learning_rate"), "0.5");
   EXPECT_EQ(adamw_options_of(adamw).at("learning_rate"), "0.25");
+  const TrainConfig apart =
+      with({"rule.name=adamw", "adamw.beta2=0.9", "rule.option.beta2=0.8"});
+  EXPECT_EQ(rule_options_of(apart).at("beta2"), "0.8");
+  EXPECT_EQ(adamw_options_of(apart).at("beta2"), "0.9");
+  const TrainConfig keller =
+      with({"rule.name=adamw", "rule.option.preset=keller"});
+  const auto facts = make_rule_facts("adamw", rule_options_of(keller));
+  EXPECT_EQ(facts->options().at("epsilon"), "1e-10");
+  EXPECT_EQ(facts->options().at("weight_decay"), "0.1");
   const Settings file = json_settings(
       R"({"rule": {"option": {"nesterov": false, "momentum": 0.5}}})", "f");
   EXPECT_EQ(make_config(file).rule.options,

@@ -34,6 +34,36 @@ member_is 'origins model.hidden' 'preset tiny'
 member_is 'origins rule.option.momentum' run.json
 member_is 'origins model.tied' default
 
+# precision=auto is settled for this machine, and says why; what was asked for
+# stays, and rules without such an option have none.
+canzona config show --json
+exits 0
+member_is 'origins rule.option.steps' "muon's own"
+settled=$(member 'config rule option precision')/$(
+  member 'origins rule.option.precision')
+checks=$((checks + 1))
+case $settled in
+  'bf16/auto: AMX' | 'bf16/auto: AVX-512 BF16' | 'fp32/auto: no fast bf16') ;;
+  *) fail "precision $settled" ;;
+esac
+canzona config show --rule-option precision=auto --rule-option restarts=2 --json
+exits 0
+member_is 'config rule option precision' "${settled%%/*}"
+member_is 'origins rule.option.precision' "${settled#*/}"
+for precision in bf16 fp32; do
+  canzona config show --rule-option precision=$precision --json
+  exits 0
+  member_is 'config rule option precision' $precision
+  member_is 'origins rule.option.precision' --rule-option
+done
+canzona config show --rule-option coefficients=cans --json
+exits 0
+member_is 'config rule option precision' fp32
+canzona config show --rule soap --json
+exits 0
+lacks out precision\"
+refuses 'precision' 'fp31' -- config show --rule-option precision=fp31
+
 # Every flag is a key.
 canzona config show --preset moe-tiny --data text --rule soap \
   --learning-rate 0.25 --mesh dp=2,ep=2 --ranks 4 --strategy layerwise \

@@ -28,10 +28,17 @@ for i in 0 1 2 3 4 5; do
 done
 has_member core
 has_member sgemm_gflops
+has_member precision
+has_member precision_why
+checks=$((checks + 1))
+case $(member precision)/$(member algorithm) in
+  bf16/symmetric_fp32 | fp32/symmetric) ;;
+  *) fail "the rule runs $(member algorithm) in $(member precision)" ;;
+esac
 canzona bench transform --shape 64x16 --batch 3 --algorithm gram \
   --precision bf16 --threads 2 --rounds 1
 exits 0
-prints gram bf16 'of floor'
+prints gram bf16 'of floor' 'rule muon runs symmetric' 'precision: '
 canzona bench transform --shape 8x8 --rule-option coefficients=quintic \
   --algorithm symmetric --rounds 1 --json
 exits 0
@@ -50,7 +57,7 @@ refuses 'rows scaled' -- bench transform --shape 8x8 \
 # The planner reads what calibrate wrote, for a plan, on two cores at once. Where
 # OpenBLAS does not fit the CPU, nothing is measured.
 for rule in muon soap; do
-  canzona plan --model qwen3-0.6b --scale 1/16 --layers 1 --mesh dp=2 \
+  canzona plan --model qwen3-0.6b --scale 1/4 --layers 1 --mesh dp=2 \
     --rule $rule --rule-option device=cpu -o small.json
   exits 0
   canzona calibrate --rounds 1 --ranks 2 --for small.json -o cost.json
@@ -87,7 +94,7 @@ canzona bench rule --model layer.json --rule muon --rounds 2 \
 exits 0
 is_json
 for member in seconds host_seconds seconds_by_stage \
-  refresh_seconds_by_stage algorithm_by_shape \
+  refresh_seconds_by_stage algorithm_by_shape precision precision_why \
   floor_seconds peak_tflops; do
   has_member "$member"
 done

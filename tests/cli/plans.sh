@@ -103,6 +103,26 @@ for strategy in replicated layerwise start_offset contiguous megatron; do
 done
 
 # One matrix on 512 ranks, and a tensor of 2^40 elements.
+# A plan for CPUs asks no machine: auto is bf16, and the plan that of bf16.
+for precision in auto bf16; do
+  canzona plan --model qwen3-0.6b --mesh dp=2 --rule-option device=cpu \
+    --rule-option precision=$precision -o cpu_$precision.json
+  exits 0
+done
+checks=$((checks + 1))
+cmp -s cpu_auto.json cpu_bf16.json || fail 'auto is another plan than bf16'
+canzona plan --model qwen3-0.6b --mesh dp=2 --rule-option device=cpu
+exits 0
+says 'precision=auto: bf16' 'no machine was asked'
+prints 'precision=bf16'
+canzona compare --model qwen3-0.6b --mesh dp=2 --rule-option device=cpu
+exits 0
+says 'precision=auto: bf16'
+canzona plan --model qwen3-0.6b --mesh dp=2 --json
+exits 0
+lacks err 'precision=auto'
+member_is 'rule options precision' fp16
+
 echo '[{"name": "w", "shape": [64, 64]}]' >one.json
 canzona plan --model one.json --mesh dp=512
 exits 0

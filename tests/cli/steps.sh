@@ -27,6 +27,13 @@ member_is 'mesh dp' 2
 member_is 'mesh tp' 2
 member_is rule muon
 member_is transport thread
+precision=$(member precision)
+plan=$(member 'strategies 0 plan_digest')
+checks=$((checks + 1))
+case $precision/$(member precision_why) in
+  'bf16/auto: A'* | 'fp32/auto: no fast bf16') ;;
+  *) fail "precision $precision because of $(member precision_why)" ;;
+esac
 member_is steps 3
 member_is digests_agree ON
 digest=$(member 'strategies 0 digest')
@@ -46,6 +53,18 @@ for i in 0 1 2 3 4 5; do
 done
 member_is 'strategies 0 name' replicated
 member_is 'strategies 0 speedup_over_replicated' 1
+
+# The planner gets the word: `auto` and what it stands for make one plan.
+# shellcheck disable=SC2086
+canzona $small --mesh dp=2,tp=2 --strategy replicated --steps 3 --json --quiet \
+  --rule-option precision=$precision
+exits 0
+member_is precision_why --rule-option
+member_is 'strategies 0 plan_digest' "$plan"
+# shellcheck disable=SC2086
+canzona $small --mesh dp=2 --strategy balanced --steps 1 --quiet
+exits 0
+prints "precision: $precision (auto: "
 
 # Exact gradients: one digest for every mesh. Random ones: one for every dp.
 run() {

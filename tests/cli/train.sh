@@ -36,6 +36,13 @@ has_member eval_loss
 has_member digest
 has_member seconds
 digest=$(member digest)
+precision=$(member precision)
+member_is 'config rule option precision' "$precision"
+checks=$((checks + 1))
+case $precision/$(member precision_why) in
+  'bf16/auto: A'* | 'fp32/auto: no fast bf16') ;;
+  *) fail "precision $precision because of $(member precision_why)" ;;
+esac
 for file in metrics.jsonl summary.json report.html model.safetensors config.json
 do
   checks=$((checks + 1))
@@ -63,6 +70,57 @@ canzona $quick --mesh dp=2,tp=2 --seed 2 --json --quiet
 exits 0
 checks=$((checks + 1))
 [ "$(member digest)" != "$digest" ] || fail 'a seed changes nothing'
+
+# With AdamW for everything, rule.* governs matrices and adamw.* all else: each
+# decay makes another run, and a rate of 0 is the same as freezing.
+baseline() {
+  # shellcheck disable=SC2086
+  canzona $quick --rule adamw --set clip=0 --json --quiet "$@"
+  [ "$status" -eq 0 ] && member digest || echo "no run: $*"
+}
+all_ran() {
+  checks=$((checks + 1))
+  case $* in *'no run'*) fail "$*" ;; esac
+}
+differ() {
+  all_ran "$@"
+  [ "$(printf '%s\n' "$@" | sort -u | wc -l)" = $# ] || fail "not $# runs: $*"
+}
+equal() {
+  all_ran "$@"
+  [ "$1" = "$2" ] || fail "two runs: $1 and $2"
+}
+for key in adamw rule; do
+  differ "$(baseline --set $key.weight_decay=0)" \
+    "$(baseline --set $key.weight_decay=0.1)" \
+    "$(baseline --set $key.weight_decay=5)"
+done
+differ "$(baseline)" "$(baseline --set adamw.learning_rate=0.1)" \
+  "$(baseline --set rule.learning_rate=0.1)" "$(baseline --learning-rate 0.2)" \
+  "$(baseline --set adamw.beta2=0.9)" "$(baseline --rule-option beta2=0.9)" \
+  "$(baseline --rule-option preset=keller)"
+equal "$(baseline --set adamw.learning_rate=0)" \
+  "$(baseline --set 'freeze=*embed*,*head*,*norm*')"
+equal "$(baseline --set rule.learning_rate=0)" \
+  "$(baseline --set 'freeze=*_proj*')"
+differ "$(baseline --set adamw.learning_rate=0)" \
+  "$(baseline --set rule.learning_rate=0)" \
+  "$(baseline --set rule.learning_rate=0 --set adamw.learning_rate=0)"
+
+# The stored configuration says the word, and the line before the first step
+# what it is and why.
+# shellcheck disable=SC2086
+canzona $quick --mesh dp=2,tp=2 --rule-option precision=$precision --json
+exits 0
+member_is digest "$digest"
+member_is precision_why --rule-option
+says "muon in $precision (--rule-option)"
+canzona train --dry-run
+exits 0
+prints "precision: $precision (auto: "
+canzona train --dry-run --rule soap --json
+exits 0
+member_is precision ''
 
 # A folder is not overwritten unless it is asked for; nothing else is removed.
 # shellcheck disable=SC2086

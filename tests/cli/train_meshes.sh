@@ -6,6 +6,7 @@ losses() {
   mesh=$1
   shift
   canzona train --mesh "$mesh" --steps 50 --set eval.sequences=16 \
+    --rule-option precision=fp32 \
     --run run --overwrite --quiet "$@"
   exits 0
   sed 's/.*"loss":\([^,]*\),.*/\1/' run/metrics.jsonl

@@ -32,6 +32,18 @@ for mesh in dp=2,tp=2 pp=2 dp=4; do
   [ "$(wc -l <"mpi_$mesh/metrics.jsonl")" = 3 ] || fail 'not a line per step'
 done
 
+# Ranks that compute in different precisions are refused at the start, with both
+# names.
+last='mpirun -n 1 canzona … : -n 1 canzona …'
+# shellcheck disable=SC2086
+"$mpirun" -n 1 "$program" $quick --mesh dp=2 --rule-option precision=fp32 : \
+  -n 1 "$program" $quick --mesh dp=2 --rule-option precision=bf16 \
+  >out 2>err </dev/null
+status=$?
+exits 2
+says 'rank 0 on' 'has fp32 (--rule-option)' 'rank 1 on' \
+  'has bf16 (--rule-option)' 'precision=fp32'
+
 # Without a mesh the processes are data-parallel; a contradiction is refused.
 # shellcheck disable=SC2086
 ranks 2 $quick --json --quiet

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "canzona/base/error.h"
+#include "canzona/linalg/cpu/features.h"
 #include "canzona/linalg/cpu/test_support.h"
 #include "canzona/linalg/cuda_device.h"
 
@@ -23,6 +24,19 @@ TEST(CpuEngine, TellsWhatComputes) {
     EXPECT_THAT(engine->describe(),
                 HasSubstr("bf16 by " + std::string(to_string(kernel))));
   }
+}
+
+// Kernels that widen bf16 first are no faster than fp32's products.
+TEST(CpuFeatures, NameWhatMakesBf16Fast) {
+  EXPECT_EQ(fast_bf16({}), "");
+  EXPECT_EQ(fast_bf16({.avx2 = true, .avx512 = true}), "");
+  EXPECT_EQ(fast_bf16({.avx512 = true, .avx512_bf16 = true}), "AVX-512 BF16");
+  EXPECT_EQ(
+      fast_bf16({.avx512 = true, .avx512_bf16 = true, .amx_bf16 = true}),
+      "AMX");
+#if !defined(__x86_64__)
+  EXPECT_EQ(fast_bf16(cpu_features()), "");
+#endif
 }
 
 TEST(CpuEngine, OffersEveryAlgebra) {

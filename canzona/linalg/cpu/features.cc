@@ -58,4 +58,10 @@ const CpuFeatures& cpu_features() {
   return features;
 }
 
+std::string_view fast_bf16(const CpuFeatures& features) {
+  if (features.amx_bf16) return "AMX";
+  if (features.avx512_bf16) return "AVX-512 BF16";
+  return "";
+}
+
 }  // namespace canzona

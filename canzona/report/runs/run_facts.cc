@@ -54,6 +54,8 @@ Facts environment_of(const TrainingRun& run) {
       {"ranks", cat(s.ranks)},
       {"transport", s.transport},
       {"rule", s.rule},
+      {"precision",
+       s.precision.empty() ? "" : cat(s.precision, " (", s.precision_why, ")")},
       {"strategy", s.strategy},
       {"zero", s.zero},
       {"overlap", s.overlap},

@@ -38,8 +38,8 @@ struct GramFrom {
   int64_t rows;
   double aspect;
 };
-GramFrom gram_from(const RuleOptions& options) {
-  const bool bf16 = options.at("precision") == "bf16";
+GramFrom gram_from(const RuleOptions& options, bool small) {
+  const bool bf16 = options.at("precision") == "bf16" && !small;
   // An H200, batches of 512 rows and more: square matrices are quicker by the
   // symmetric form or as quick, from 1.6 on all by the Gram form. Tiny ones in
   // bf16 would have to start anew after every step.
@@ -65,7 +65,8 @@ MuonFacts::MuonFacts(const RuleOptions& given)
     : options_(muon_options_in_force(given)),
       coefficients_(muon_coefficients(options_)),
       restarts_(integer_option(options_, "restarts")),
-      flattens_(options_.at("flatten") == "first_dim") {}
+      flattens_(options_.at("flatten") == "first_dim"),
+      small_restarts_(muon_restarts_needed(options_, "fp32")) {}
 
 std::vector<StateFact> MuonFacts::states(MatrixShape shape) const {
   return states_for("muon", shape, [&] {
@@ -97,23 +98,37 @@ MuonStack MuonFacts::stack_of(const std::vector<int64_t>& dims) const {
   return stack;
 }
 
+bool MuonFacts::is_small(MatrixShape shape) const {
+  constexpr int64_t kSmall = 64;
+  return options_.at("precision") == "bf16" &&
+         !switch_option(options_, "unsafe") &&
+         std::min(shape.rows, shape.cols) <= kSmall;
+}
+
 // With S segments, gram less symmetric is 3(K-S)·m²(m-n): never above zero, and
 // zero for square matrices and for segments of one step. There the symmetric
 // form is the simpler one. Standard is never below symmetric.
-NewtonSchulz MuonFacts::form(MatrixShape shape) const {
+MuonWay MuonFacts::way(MatrixShape shape) const {
+  MuonWay way{NewtonSchulz::kSymmetric, is_small(shape)};
   const std::string& wanted = options_.at("newton_schulz");
   for (NewtonSchulz form : {NewtonSchulz::kStandard, NewtonSchulz::kSymmetric,
                             NewtonSchulz::kGram}) {
-    if (wanted == to_string(form)) return form;
+    if (wanted == to_string(form)) return {form, way.small};
   }
+  const int64_t restarts = way.small ? small_restarts_ : restarts_;
   const bool tie =
-      shape.rows == shape.cols || is_empty(shape) || restarts_ + 1 == steps();
-  if (tie) return NewtonSchulz::kSymmetric;
+      shape.rows == shape.cols || is_empty(shape) || restarts + 1 == steps();
+  if (tie) return way;
   const auto [m, n] = std::minmax(shape.rows, shape.cols);
-  const GramFrom from = gram_from(options_);
+  const GramFrom from = gram_from(options_, way.small);
   const bool gram = m >= from.rows && static_cast<double>(n) >=
                                           from.aspect * static_cast<double>(m);
-  return gram ? NewtonSchulz::kGram : NewtonSchulz::kSymmetric;
+  if (gram) way.form = NewtonSchulz::kGram;
+  return way;
+}
+
+std::string MuonFacts::precision(MatrixShape shape) const {
+  return way(shape).small ? "fp32" : options_.at("precision");
 }
 
 RuleWork MuonFacts::work(MatrixShape shape) const {
@@ -121,31 +136,27 @@ RuleWork MuonFacts::work(MatrixShape shape) const {
     const auto squares =
         std::count_if(coefficients_.begin(), coefficients_.end(),
                       [](const Coefficients& k) { return k.c != 0; });
-    const bool small = std::min(shape.rows, shape.cols) < gram_rows();
-    return RuleWork{flops(form(shape), shape, steps(), squares,
-                          small ? steps() - 1 : restarts_),
+    const auto [form, small] = way(shape);
+    return RuleWork{flops(form, shape, steps(), squares,
+                          small ? small_restarts_ : restarts_),
                     Flops(0)};
   });
 }
 
-int64_t MuonFacts::gram_rows() const {
-  constexpr int64_t kSmall = 32;
-  const bool bf16 = options_.at("precision") == "bf16";
-  return bf16 && !switch_option(options_, "unsafe") ? kSmall : 1;
-}
-
 std::string MuonFacts::algorithm(MatrixShape shape) const {
-  return std::string(to_string(form(shape)));
+  const auto [form, small] = way(shape);
+  return std::string(to_string(form)) + (small ? "_fp32" : "");
 }
 
 // One restart lies in the middle, rather early than late; of several the first
 // segments are the longer ones. In bf16 [2,4] of five steps stands what [1,3]
 // does not: two levels of singular values under polar_express.
-std::vector<int64_t> MuonFacts::restart_steps() const {
-  if (restarts_ == 1) return {std::max<int64_t>(1, steps() / 2)};
+std::vector<int64_t> MuonFacts::restart_steps(bool small) const {
+  const int64_t restarts = small ? small_restarts_ : restarts_;
+  if (restarts == 1) return {std::max<int64_t>(1, steps() / 2)};
   std::vector<int64_t> after;
-  for (int64_t i = 1; i <= restarts_; ++i)
-    after.push_back((i * steps() + restarts_) / (restarts_ + 1));
+  for (int64_t i = 1; i <= restarts; ++i)
+    after.push_back((i * steps() + restarts) / (restarts + 1));
   return after;
 }
 

@@ -25,6 +25,13 @@ struct MuonStack {
   int64_t count = 1;
 };
 
+// How the rule computes one shape: what the planner weighs and the rule runs.
+struct MuonWay {
+  NewtonSchulz form = NewtonSchulz::kSymmetric;
+  // A small matrix, which is computed in fp32 where the others are in bf16.
+  bool small = false;
+};
+
 class MuonFacts final : public RuleFacts {
  public:
   explicit MuonFacts(const RuleOptions& given);
@@ -39,26 +46,31 @@ class MuonFacts final : public RuleFacts {
 
   // UsageError if it has fewer than two axes.
   MuonStack stack_of(const std::vector<int64_t>& dims) const;
-  // The form that runs on this shape.
-  NewtonSchulz form(MatrixShape shape) const;
+  // What runs on this shape. In bf16 matrices of at most 64 rows or columns
+  // are small: no form is exact enough for them once the input is rounded, and
+  // fp32 costs next to nothing. With unsafe=on none is.
+  MuonWay way(MatrixShape shape) const;
+  NewtonSchulz form(MatrixShape shape) const { return way(shape).form; }
+  // The precision in which this shape is computed: "bf16".
+  std::string precision(MatrixShape shape) const;
   int64_t steps() const { return static_cast<int64_t>(coefficients_.size()); }
   int64_t restarts() const { return restarts_; }
   // One per step.
   const std::vector<Coefficients>& coefficients() const {
     return coefficients_;
   }
-  // The steps after which the Gram form starts anew: {2, 4}.
-  std::vector<int64_t> restart_steps() const;
-  // With fewer rows and columns than this the Gram form starts anew after
-  // every step, which makes it the symmetric one: in bf16 the rounding of a
-  // small Gram matrix does not average out.
-  int64_t gram_rows() const;
+  // The steps after which the Gram form starts anew: {2, 4}. Small matrices
+  // start anew as seldom as fp32 allows.
+  std::vector<int64_t> restart_steps(bool small = false) const;
 
  private:
+  bool is_small(MatrixShape shape) const;
+
   RuleOptions options_;
   std::vector<Coefficients> coefficients_;
   int64_t restarts_;
   bool flattens_;
+  int64_t small_restarts_;
 };
 
 RuleEntry muon_entry();

@@ -146,14 +146,33 @@ TEST(MuonFacts, RestartsLieBetweenTheSteps) {
   }
 }
 
-// Below 32 rows bf16 starts anew after every step: 15a + 5 in either form.
-TEST(MuonFacts, CountsSmallGramMatricesInBf16AsDirectOnes) {
-  const auto bf16 = [](const char* newton_schulz, MatrixShape shape) {
-    return flops({{"precision", "bf16"}, {"newton_schulz", newton_schulz}},
-                 shape);
-  };
-  EXPECT_EQ(bf16("gram", {31, 93}), bf16("symmetric", {31, 93}));
-  EXPECT_LT(bf16("gram", {32, 96}), bf16("symmetric", {32, 96}));
+// Up to 64 rows bf16 is fp32, with its forms, restarts and flops.
+TEST(MuonFacts, ComputesSmallMatricesInFp32WhereTheOthersAreInBf16) {
+  for (const char* device : {"cpu", "cuda"})
+    for (const char* set : {"simple", "polar-dion"})
+      for (const char* form : {"auto", "standard", "symmetric", "gram"}) {
+        const auto facts = [&](const char* precision) {
+          return MuonFacts(RuleOptions{{"device", device},
+                                       {"coefficients", set},
+                                       {"newton_schulz", form},
+                                       {"precision", precision}});
+        };
+        const MuonFacts bf16 = facts("bf16"), fp32 = facts("fp32");
+        for (MatrixShape shape :
+             {MatrixShape{1, 7}, MatrixShape{64, 64}, MatrixShape{64, 640},
+              MatrixShape{4096, 31}}) {
+          EXPECT_EQ(bf16.precision(shape), "fp32");
+          EXPECT_EQ(bf16.algorithm(shape), fp32.algorithm(shape) + "_fp32");
+          EXPECT_EQ(bf16.work(shape).every_step, fp32.work(shape).every_step);
+        }
+        EXPECT_EQ(bf16.restart_steps(true), fp32.restart_steps());
+        EXPECT_EQ(bf16.precision({65, 640}), "bf16");
+        EXPECT_EQ(bf16.form({65, 640}), facts("bf16").way({65, 640}).form);
+      }
+  const MuonFacts asked(RuleOptions{{"precision", "bf16"}, {"unsafe", "on"}});
+  EXPECT_EQ(asked.precision({4, 4}), "bf16");
+  EXPECT_EQ(MuonFacts(RuleOptions{{"precision", "fp16"}}).precision({4, 4}),
+            "fp16");
 }
 
 TEST(MuonFacts, RefusesTooFewRestartsInShortNumbers) {
@@ -265,6 +284,19 @@ TEST(MuonFacts, ChoosesTheFormByDeviceAndPrecision) {
         form("fp16", {1, 1});
       },
       ThrowsMessage<UsageError>(HasSubstr("fp16 is for cuda")));
+}
+
+// No machine is asked: a run's program settles it for its own.
+TEST(MuonFacts, TakesThePrecisionThatTheDeviceIsMadeFor) {
+  const auto precision = [](RuleOptions options) {
+    return MuonFacts(options).options().at("precision");
+  };
+  EXPECT_EQ(precision({}), "fp16");
+  EXPECT_EQ(precision({{"device", "cuda"}, {"precision", "auto"}}), "fp16");
+  EXPECT_EQ(precision({{"device", "cpu"}}), "bf16");
+  EXPECT_EQ(precision({{"device", "cpu"}, {"precision", "auto"}}), "bf16");
+  EXPECT_EQ(precision({{"device", "cpu"}, {"precision", "fp32"}}), "fp32");
+  EXPECT_EQ(precision({{"device", "cpu"}, {"coefficients", "cans"}}), "fp32");
 }
 
 TEST(MuonFacts, KeepsTheMomentumWithTheShard) {

@@ -60,7 +60,8 @@ void collect(Algebra& algebra, const NewtonSchulzPlan& plan, size_t begin,
 }
 
 void iterate_in_gram_space(Engine& engine, Algebra& algebra,
-                           const NewtonSchulzPlan& plan, Operand x,
+                           const NewtonSchulzPlan& plan,
+                           const std::vector<int64_t>& restarts, Operand x,
                            const Store& store) {
   Arena& arena = engine.arena();
   Operand y = algebra.wide(arena, x.rows, x.cols, x.count, x.tall);
@@ -69,10 +70,10 @@ void iterate_in_gram_space(Engine& engine, Algebra& algebra,
   };
   GramSpace g{symmetric(), symmetric(), symmetric(), symmetric(), symmetric()};
   size_t begin = 0;
-  for (size_t segment = 0; segment <= plan.restarts.size(); ++segment) {
-    const bool last = segment == plan.restarts.size();
+  for (size_t segment = 0; segment <= restarts.size(); ++segment) {
+    const bool last = segment == restarts.size();
     const size_t end =
-        last ? plan.steps.size() : static_cast<size_t>(plan.restarts[segment]);
+        last ? plan.steps.size() : static_cast<size_t>(restarts[segment]);
     algebra.gram(g.r, x, Half::kTriangle);
     if (begin == 0 && plan.schatten4)
       algebra.normalize_by_gram(x, g.r, plan.normalization.factor);
@@ -88,18 +89,19 @@ void iterate_in_gram_space(Engine& engine, Algebra& algebra,
 }
 
 void orthogonalize_part(Engine& engine, const NewtonSchulzPlan& plan,
-                        NewtonSchulz form, const Load& load,
-                        const Store& store) {
+                        MuonWay way, const Load& load, const Store& store) {
   const auto [m, n] = std::minmax(load.source.rows, load.source.cols);
   const Arena::Scope scope(engine.arena());
-  Algebra& algebra = engine.algebra(plan.precision);
+  const NewtonSchulzNumbers& numbers = way.small ? plan.small : plan.usual;
+  Algebra& algebra = engine.algebra(numbers.precision);
   Operand x =
       algebra.wide(engine.arena(), m, n, load.source.count, load.transpose);
   algebra.load_normalized(x, load, plan.normalization);
-  if (form == NewtonSchulz::kGram && m >= plan.gram_rows)
-    return iterate_in_gram_space(engine, algebra, plan, x, store);
+  if (way.form == NewtonSchulz::kGram)
+    return iterate_in_gram_space(engine, algebra, plan, numbers.restarts, x,
+                                 store);
   const Half half =
-      form == NewtonSchulz::kStandard ? Half::kFull : Half::kTriangle;
+      way.form == NewtonSchulz::kStandard ? Half::kFull : Half::kTriangle;
   iterate_directly(engine, algebra, plan, half, x, store);
 }
 
@@ -110,21 +112,22 @@ NewtonSchulzPlan newton_schulz_plan(const MuonFacts& facts, DType dtype) {
   const std::string& precision = options.at("precision");
   NewtonSchulzPlan plan;
   plan.steps = facts.coefficients();
-  plan.restarts = facts.restart_steps();
-  plan.gram_rows = facts.gram_rows();
+  plan.usual.restarts = facts.restart_steps();
+  plan.small.restarts = facts.restart_steps(/*small=*/true);
+  DType& usual = plan.usual.precision;
   if (dtype == DType::kFp64 || precision == "fp64")
-    plan.precision = DType::kFp64;
+    usual = plan.small.precision = DType::kFp64;
   else if (precision == "bf16")
-    plan.precision = DType::kBf16;
+    usual = DType::kBf16;
   else if (precision == "fp16")
-    plan.precision = DType::kFp16;
+    usual = DType::kFp16;
   else if (precision != "fp32")
     throw UsageError(cat("rule muon: precision=", precision,
                          ", expected fp16, bf16 or fp32"));
-  if (plan.precision == DType::kFp16 && options.at("device") != "cuda")
+  if (usual == DType::kFp16 && options.at("device") != "cuda")
     throw UsageError(cat("rule muon: precision=fp16 on ", options.at("device"),
                          ": a CPU computes in bf16 and fp32"));
-  if (plan.precision == DType::kFp64 && dtype != DType::kFp64)
+  if (usual == DType::kFp64 && dtype != DType::kFp64)
     throw UsageError("rule muon: precision=fp64 needs fp64 states");
   plan.schatten4 = options.at("normalization") == "schatten4";
   plan.normalization = {real_option(options, "norm_factor"),
@@ -133,8 +136,8 @@ NewtonSchulzPlan newton_schulz_plan(const MuonFacts& facts, DType dtype) {
   return plan;
 }
 
-void orthogonalize(Engine& engine, const NewtonSchulzPlan& plan,
-                   NewtonSchulz form, const Load& load, const Store& store) {
+void orthogonalize(Engine& engine, const NewtonSchulzPlan& plan, MuonWay way,
+                   const Load& load, const Store& store) {
   if (std::min(load.source.rows, load.source.cols) == 0) return;
   const int64_t width = engine.batch_width();
   for (int64_t begin = 0; begin < load.source.count; begin += width) {
@@ -146,16 +149,16 @@ void orthogonalize(Engine& engine, const NewtonSchulzPlan& plan,
     Store there = store;
     there.out = store.out.part(begin, size);
     if (store.rounded != nullptr) there.rounded = store.rounded + begin;
-    orthogonalize_part(engine, plan, form, some, there);
+    orthogonalize_part(engine, plan, way, some, there);
   }
 }
 
 void orthogonalize(Engine& engine, const MuonFacts& facts, ConstMatrices in,
                    Matrices out) {
   const NewtonSchulzPlan plan = newton_schulz_plan(facts, in.dtype);
-  const NewtonSchulz form = facts.form({in.rows, in.cols});
+  const MuonWay way = facts.way({in.rows, in.cols});
   const bool tall = in.rows > in.cols;
-  orthogonalize(engine, plan, form, {.source = in, .transpose = tall},
+  orthogonalize(engine, plan, way, {.source = in, .transpose = tall},
                 {.out = out, .transpose = tall});
 }
 

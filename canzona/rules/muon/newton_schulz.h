@@ -15,12 +15,17 @@
 
 namespace canzona {
 
+// In which numbers, and where the Gram form starts anew.
+struct NewtonSchulzNumbers {
+  DType precision = DType::kFp32;
+  std::vector<int64_t> restarts;  // after so many steps, ascending
+};
+
 // All that does not depend on the matrix.
 struct NewtonSchulzPlan {
   std::vector<Coefficients> steps;
-  std::vector<int64_t> restarts;  // after so many steps, ascending
-  int64_t gram_rows = 1;          // smaller ones: after every step
-  DType precision = DType::kFp32;
+  NewtonSchulzNumbers usual;
+  NewtonSchulzNumbers small;  // of small matrices (MuonWay)
   bool schatten4 = false;
   Normalization normalization;
 };
@@ -29,11 +34,11 @@ struct NewtonSchulzPlan {
 NewtonSchulzPlan newton_schulz_plan(const MuonFacts& facts, DType dtype);
 
 // A batch, a part of it at a time: from where `load` says to where `store`
-// says.
-void orthogonalize(Engine& engine, const NewtonSchulzPlan& plan,
-                   NewtonSchulz form, const Load& load, const Store& store);
+// says. `way` is what the facts say of the shape.
+void orthogonalize(Engine& engine, const NewtonSchulzPlan& plan, MuonWay way,
+                   const Load& load, const Store& store);
 
-// A batch, each matrix by the form that the facts choose for its shape.
+// A batch, each matrix in the way that the facts choose for its shape.
 void orthogonalize(Engine& engine, const MuonFacts& facts, ConstMatrices in,
                    Matrices out);
 

@@ -209,6 +209,37 @@ TEST_P(NewtonSchulzOnGpu, NeverBlowsUpADirection) {
   }
 }
 
+// Small ones of rank one or with a condition of 1e6 and more, a shape at a
+// time. bf16 computes them in fp32.
+TEST_P(NewtonSchulzOnGpu, SmallOnesStayCloseToFp64) {
+  for (const CoefficientSet& set : coefficient_sets()) {
+    const bool short_numbers = std::string(GetParam().precision) != "fp32";
+    if (!set.hazard.empty() || (set.name == "cans" && short_numbers)) continue;
+    const MuonFacts facts = facts_of(
+        "cuda", GetParam().form, GetParam().precision, std::string(set.name));
+    for (const auto& [m, n] : kSmallStressShapes) {
+      const std::vector<StressCase> cases = small_stress_cases(m, n, 1);
+      std::vector<float> all;
+      for (const StressCase& hard : cases)
+        all.insert(all.end(), hard.matrix.values.begin(),
+                   hard.matrix.values.end());
+      const auto out = on_gpu(*engine_, facts, all, m, n,
+                              static_cast<int64_t>(cases.size()));
+      auto begin = out.begin();
+      for (const StressCase& hard : cases) {
+        const PlainMatrix exact = plain_iteration(
+            hard.matrix, facts.coefficients(), set.norm_factor);
+        const std::vector<float> got(begin, begin + m * n);
+        begin += m * n;
+        EXPECT_LE(relative_error(got, exact.values),
+                  stress_tolerance(facts.coefficients(),
+                                   facts.precision({m, n})))
+            << set.name << " " << m << "x" << n << ": " << hard.name;
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Forms, NewtonSchulzOnGpu,
                          testing::Values(Variant{"standard", "fp32", 2e-5},
                                          Variant{"symmetric", "fp32", 2e-5},

@@ -43,7 +43,8 @@ std::vector<OptionFact> make_options() {
            "set "
            "needs, in bf16 after every second step or every one"},
           {"precision", "auto", "auto|fp16|bf16|fp32|fp64",
-           "of the products; auto: fp16 on cuda, fp32 on cpu"},
+           "of the products; auto: fp16 on cuda, bf16 on cpu, where a run takes "
+           "fp32 instead if the CPU has neither AMX nor AVX-512 BF16"},
           {"device", "cuda", "cuda|cpu", "whose thresholds auto forms are for"},
           {"normalization", "frobenius", "frobenius|schatten4",
            "the norm that the matrix is divided by"},
@@ -132,10 +133,16 @@ void resolve_steps(RuleOptions& options) {
                          " has exactly ", set.usual_steps));
 }
 
+// One set has no room above 1 for what bf16 rounds.
+bool stands_bf16(const RuleOptions& options) {
+  return options.at("coefficients") != "cans";
+}
+
 void resolve_precision(RuleOptions& options) {
   std::string& precision = options.at("precision");
   const bool cpu = options.at("device") == "cpu";
-  if (precision == "auto") precision = cpu ? "fp32" : "fp16";
+  if (precision == "auto")
+    precision = !cpu ? "fp16" : stands_bf16(options) ? "bf16" : "fp32";
   if (cpu && precision == "fp16")
     throw UsageError(
         "rule muon: precision=fp16 is for cuda; a cpu has bf16, fp32 and fp64");
@@ -150,26 +157,10 @@ void resolve_norm_factor(RuleOptions& options) {
                : cat(coefficient_set(coefficients).norm_factor);
 }
 
-// A segment of the Gram form multiplies a spurious negative eigenvalue by about
-// a² each step. bf16 has too few bits for more than two steps of that, for some
-// sets of more than one; fp16 stands three, for those sets two; fp32 three.
-int64_t needed_restarts(const RuleOptions& options) {
-  const int64_t steps = integer_option(options, "steps");
-  const std::string& coefficients = options.at("coefficients");
-  int64_t longest = 3;
-  const std::string& precision = options.at("precision");
-  if (precision == "bf16" || precision == "fp16") {
-    CoefficientSet own;
-    if (!is_custom(coefficients)) own = coefficient_set(coefficients);
-    longest = precision == "bf16" ? own.longest_segment_bf16
-                                  : own.longest_segment_fp16;
-  }
-  return (steps + longest - 1) / longest - 1;
-}
-
 void resolve_restarts(RuleOptions& options) {
   std::string& restarts = options.at("restarts");
-  const int64_t needed = needed_restarts(options);
+  const int64_t needed =
+      muon_restarts_needed(options, options.at("precision"));
   if (restarts == "auto") restarts = std::to_string(needed);
   require_at_most("muon", options, "restarts",
                   integer_option(options, "steps") - 1, "steps-1");
@@ -202,7 +193,7 @@ void refuse_harm(const RuleOptions& options) {
   const CoefficientSet& set = coefficient_set(coefficients);
   const std::string what = cat("coefficients=", set.name);
   if (!set.hazard.empty()) refuse(what, set.hazard);
-  if (set.name == "cans" && options.at("precision") == "bf16")
+  if (!stands_bf16(options) && options.at("precision") == "bf16")
     refuse(what + " in bf16",
            "it has no room above 1, and one rounding sends it to 1e11");
   if (factor < std::min(set.norm_factor, 1.01))
@@ -221,6 +212,23 @@ const std::vector<OptionFact>& muon_options() {
 const std::vector<Preset>& muon_presets() {
   static const std::vector<Preset> presets = make_presets();
   return presets;
+}
+
+// A segment of the Gram form multiplies a spurious negative eigenvalue by about
+// a² each step. bf16 has too few bits for more than two steps of that, for some
+// sets of more than one; fp16 stands three, for those sets two; fp32 three.
+int64_t muon_restarts_needed(const RuleOptions& in_force,
+                             std::string_view precision) {
+  const int64_t steps = integer_option(in_force, "steps");
+  const std::string& coefficients = in_force.at("coefficients");
+  int64_t longest = 3;
+  if (precision == "bf16" || precision == "fp16") {
+    CoefficientSet own;
+    if (!is_custom(coefficients)) own = coefficient_set(coefficients);
+    longest = precision == "bf16" ? own.longest_segment_bf16
+                                  : own.longest_segment_fp16;
+  }
+  return (steps + longest - 1) / longest - 1;
 }
 
 RuleOptions muon_options_in_force(const RuleOptions& given) {

@@ -1,6 +1,7 @@
 // Muon's options and presets, and the checks between them.
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "canzona/rules/facts.h"
@@ -15,6 +16,10 @@ const std::vector<Preset>& muon_presets();
 // UsageError if they contradict each other or are known to do harm; the latter
 // may be had with unsafe=on.
 RuleOptions muon_options_in_force(const RuleOptions& given);
+
+// How often the Gram form must start anew in this precision.
+int64_t muon_restarts_needed(const RuleOptions& in_force,
+                             std::string_view precision);
 
 // The steps that these options mean.
 std::vector<Coefficients> muon_coefficients(const RuleOptions& in_force);

@@ -135,9 +135,9 @@ class MuonRule final : public Rule {
     const int64_t count = batch.count * stack.count;
     const auto in = views_of<ConstMatrices>(batch.fields[0], stack, count);
     const auto out = views_of<Matrices>(batch.out, stack, count);
-    const NewtonSchulz form = facts_.form(stack.shape);
+    const MuonWay way = facts_.way(stack.shape);
     const bool tall = in.rows > in.cols;
-    orthogonalize(engine, plan_, form, {.source = in, .transpose = tall},
+    orthogonalize(engine, plan_, way, {.source = in, .transpose = tall},
                   {.out = out, .transpose = tall});
   }
 
@@ -169,7 +169,7 @@ class MuonRule final : public Rule {
     const MatrixShape shape = facts_.stack_of(tensors.dims).shape;
     const Apply apply = applied(step, tensors.dims);
     const bool tall = shape.rows > shape.cols;
-    orthogonalize(engine, plan_, facts_.form(shape),
+    orthogonalize(engine, plan_, facts_.way(shape),
                   {.source = places.grads(dtype_, shape),
                    .momentum = places.momenta(dtype_, shape),
                    .blend = blend_,

@@ -52,6 +52,38 @@ TEST_P(StressSet, NeverBlowsUpADirection) {
   }
 }
 
+// bf16 computes matrices as small as these in fp32.
+TEST_P(StressSet, SmallOnesStayCloseToFp64) {
+  const Variant& variant = GetParam();
+  const auto engine = make_cpu_engine();
+  for (const CoefficientSet& set : coefficient_sets()) {
+    if (!set.hazard.empty()) continue;
+    if (set.name == "cans" && std::string(variant.precision) == "bf16")
+      continue;
+    const MuonFacts facts(RuleOptions{{"device", "cpu"},
+                                      {"coefficients", std::string(set.name)},
+                                      {"newton_schulz", variant.form},
+                                      {"precision", variant.precision},
+                                      {"epsilon", "0"}});
+    for (const auto& [m, n] : kSmallStressShapes)
+      for (const StressCase& hard : small_stress_cases(m, n, 1)) {
+        const PlainMatrix exact = plain_iteration(
+            hard.matrix, facts.coefficients(), set.norm_factor);
+        const std::vector<float> in(hard.matrix.values.begin(),
+                                    hard.matrix.values.end());
+        std::vector<float> out(in.size());
+        orthogonalize(*engine, facts, matrices(in.data(), m, n),
+                      matrices(out.data(), m, n));
+        PlainMatrix o(m, n);
+        o.values.assign(out.begin(), out.end());
+        EXPECT_EQ(facts.precision({m, n}), "fp32");
+        EXPECT_LE(distance(o, exact) / frobenius(exact),
+                  stress_tolerance(facts.coefficients(), "fp32"))
+            << set.name << " " << m << "x" << n << ": " << hard.name;
+      }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Forms, StressSet,
     testing::Values(Variant{"standard", "fp32"}, Variant{"symmetric", "fp32"},

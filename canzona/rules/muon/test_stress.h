@@ -1,5 +1,6 @@
 // Matrices that Newton–Schulz in short numbers finds hard: eighteen families,
-// nearly of rank one, badly scaled, sparse, with gaps.
+// nearly of rank one, badly scaled, sparse, with gaps; and small ones of rank
+// one or with a condition of 1e6 and more, with what they must come out as.
 #pragma once
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "canzona/rules/muon/coefficients.h"
 #include "canzona/rules/test_matrices.h"
 
 namespace canzona {
@@ -105,6 +107,73 @@ inline std::vector<StressCase> stress_cases(int64_t m, int64_t n,
   add("identity", eye);
   add("falling diagonal", diagonal);
   return cases;
+}
+
+inline constexpr std::pair<int64_t, int64_t> kSmallStressShapes[] = {
+    {4, 6}, {8, 8}, {16, 24}, {31, 40}, {32, 96}, {64, 64}, {64, 192}};
+
+// m <= n. The values are exact in fp32.
+inline std::vector<StressCase> small_stress_cases(int64_t m, int64_t n,
+                                                  uint64_t seed) {
+  Stream s(seed);
+  std::vector<StressCase> cases;
+  const auto add = [&](std::string name, PlainMatrix a) {
+    for (double& x : a.values) x = static_cast<float>(x);
+    cases.push_back({std::move(name), std::move(a)});
+  };
+  const auto few_bits = [&](int64_t rows, int64_t cols) {
+    PlainMatrix a = gaussian(rows, cols, s);
+    for (double& x : a.values) x = std::round(4 * x) / 4 + 0.125;
+    return a;
+  };
+  add("rank one", outer(gaussian(m, 1, s), gaussian(1, n, s)));
+  add("rank one, exact in bf16", outer(few_bits(m, 1), few_bits(1, n)));
+  add("rank one and noise",
+      plus_noise(outer(gaussian(m, 1, s), gaussian(1, n, s)), 1e-6, s));
+  for (const auto& [text, low] :
+       {std::pair{"1e-6", 1e-6}, {"1e-9", 1e-9}, {"1e-12", 1e-12}}) {
+    std::vector<double> falling, gap, half, last;
+    for (int64_t i = 0; i < m; ++i) {
+      falling.push_back(std::pow(low, double(i) / double(m - 1)));
+      gap.push_back(i == 0 ? 1 : low);
+      half.push_back(i < m / 2 ? 1 : low);
+      last.push_back(i + 1 < m ? 1 : low);
+    }
+    add(std::string("falling to ") + text, with_spectrum(falling, n, s));
+    add(std::string("all but one at ") + text, with_spectrum(gap, n, s));
+    add(std::string("half at ") + text, with_spectrum(half, n, s));
+    add(std::string("one at ") + text, with_spectrum(last, n, s));
+  }
+  return cases;
+}
+
+// The plain iteration in fp64: X <- aX + bXXᵀX + c(XXᵀ)²X.
+inline PlainMatrix plain_iteration(PlainMatrix x,
+                                   const std::vector<Coefficients>& steps,
+                                   double norm_factor) {
+  const double norm = norm_factor * frobenius(x);
+  for (double& value : x.values) value /= norm;
+  for (const auto& [a, b, c] : steps) {
+    const PlainMatrix r = x * transposed(x);
+    const PlainMatrix rx = r * x, rrx = r * rx;
+    for (size_t i = 0; i < x.values.size(); ++i)
+      x.values[i] = a * x.values[i] + b * rx.values[i] + c * rrx.values[i];
+  }
+  return x;
+}
+
+// How far |O - O64| / |O64| may go. Rounding gives directions that the matrix
+// does not have about one unit in the last place of the largest one, and the
+// steps multiply that by their slope at zero. Both constants are twice to four
+// times what was measured; the first is the Gram form's, of `cans` in fp32.
+inline double stress_tolerance(const std::vector<Coefficients>& steps,
+                               const std::string& precision) {
+  double slope = 1;
+  for (const Coefficients& k : steps) slope *= k.a;
+  const double unit = precision == "fp32"   ? 0x1p-24
+                      : precision == "fp16" ? 0x1p-11
+                                            : 0x1p-8;
+  return 4e-3 + 4 * slope * unit;
 }
 
 }  // namespace canzona

@@ -1,0 +1,159 @@
+#include "cli/precision.h"
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "canzona/linalg/cpu/features.h"
+#include "canzona/train/config_keys.h"
+#include "cli/environment.h"
+
+namespace canzona::cli {
+namespace {
+
+constexpr const char* kPrecision = "precision";
+
+bool has_precision(const std::string& rule) {
+  for (const RuleEntry& entry : rule_table())
+    if (entry.name == rule)
+      return std::ranges::find(entry.options, kPrecision, &OptionFact::name) !=
+             entry.options.end();
+  return false;
+}
+
+bool is_auto(const RuleOptions& options) {
+  const auto given = options.find(kPrecision);
+  return given == options.end() || given->second == "auto";
+}
+
+// Why a CPU with fast products of bf16, or without, takes `precision`.
+std::string reason_on_cpu(const RuleOptions& in_force) {
+  const std::string_view fast = fast_bf16(cpu_features());
+  if (fast.empty()) return "auto: no fast bf16";
+  if (in_force.at(kPrecision) == "bf16") return cat("auto: ", fast);
+  return cat("auto: ", in_force.at("coefficients"), " is not for bf16");
+}
+
+std::string word_of(const SettingValue& value) {
+  if (const auto* raw = std::get_if<RawText>(&value)) return raw->text;
+  if (const auto* text = std::get_if<std::string>(&value)) return *text;
+  return "";
+}
+
+// The last word given for a key.
+std::string asked_for(const Settings& given, const std::string& key,
+                      std::string otherwise) {
+  for (const Setting& setting : given)
+    if (setting.key == key) otherwise = word_of(setting.value);
+  return otherwise;
+}
+
+// What one process tells the others.
+struct SettledHere {
+  char precision[16] = {};
+  char why[48] = {};
+  char host[64] = {};
+};
+
+template <size_t N>
+void put(char (&to)[N], const std::string& text) {
+  std::memcpy(to, text.data(), std::min(N - 1, text.size()));
+}
+
+std::vector<SettledHere> settled_by_all(Communicator& world,
+                                        const PrecisionChoice& own) {
+  SettledHere here;
+  put(here.precision, own.precision);
+  put(here.why, own.why);
+  put(here.host, host_name());
+  const auto size = static_cast<size_t>(world.size());
+  std::vector<SettledHere> all(size);
+  const std::vector<int64_t> bytes(size, sizeof(SettledHere));
+  world.all_gather_v(std::as_bytes(std::span(&here, 1)), bytes,
+                     std::as_writable_bytes(std::span(all)),
+                     {.label = "precision"});
+  return all;
+}
+
+std::string named_rank(size_t rank, const SettledHere& there) {
+  return cat("rank ", rank, " on ", printable(there.host), " has ",
+             there.precision[0] == '\0' ? "none" : there.precision, " (",
+             printable(there.why), ")");
+}
+
+}  // namespace
+
+std::string PrecisionChoice::text() const {
+  return precision.empty() ? "" : cat(precision, " (", why, ")");
+}
+
+PrecisionChoice settle_precision(const std::string& rule,
+                                 const std::string& device,
+                                 RuleOptions& options) {
+  if (!has_precision(rule)) return {};
+  if (!is_auto(options)) return {options.at(kPrecision), "--rule-option"};
+  const bool cpu = device == "cpu";
+  if (cpu && fast_bf16(cpu_features()).empty())
+    options[kPrecision] = "fp32";
+  else
+    options.erase(kPrecision);
+  const RuleOptions in_force =
+      make_rule_facts(rule, with_device(rule, options, device))->options();
+  options[kPrecision] = in_force.at(kPrecision);
+  return {options[kPrecision],
+          cpu ? reason_on_cpu(in_force) : cat("auto: ", device)};
+}
+
+TrainConfig make_settled_config(Settings given) {
+  const std::string key = std::string(kRuleOption) + kPrecision;
+  const std::string rule =
+      asked_for(given, "rule.name", TrainConfig().rule.name);
+  if (!has_precision(rule) || asked_for(given, key, "auto") != "auto")
+    return make_config(given);
+  // Before the options are checked against each other: some are refused in
+  // bf16 alone.
+  if (fast_bf16(cpu_features()).empty())
+    given.push_back({key, RawText{"fp32"}, "auto"});
+  TrainConfig config = make_config(given);
+  const RuleOptions in_force =
+      make_rule_facts(rule, rule_options_of(config))->options();
+  config.rule.options[kPrecision] = in_force.at(kPrecision);
+  config.origins[key] = reason_on_cpu(in_force);
+  return config;
+}
+
+PrecisionChoice precision_of(const TrainConfig& settled) {
+  const auto found = settled.rule.options.find(kPrecision);
+  if (found == settled.rule.options.end()) return {};
+  return {found->second,
+          settled.origin(std::string(kRuleOption) + kPrecision)};
+}
+
+void require_same_precision(Ranks& ranks, const PrecisionChoice& own) {
+  if (ranks.transport() == "thread") return;
+  std::vector<SettledHere> all;
+  ranks.runner()(
+      {}, [&](Communicator& world) { all = settled_by_all(world, own); });
+  const auto other = std::ranges::find_if(all, [&](const SettledHere& there) {
+    return std::strcmp(there.precision, all.front().precision) != 0;
+  });
+  if (other == all.end()) return;
+  ranks.finish();
+  throw UsageError(
+      cat("the ranks do not agree on the rule's precision: ",
+          named_rank(0, all.front()), ", ",
+          named_rank(static_cast<size_t>(other - all.begin()), *other),
+          "; give all of them the same, such as --rule-option precision=fp32"));
+}
+
+void write_precision(JsonWriter& out, const PrecisionChoice& choice) {
+  out.member("precision");
+  choice.precision.empty() ? out.null() : out.value(choice.precision);
+  out.member("precision_why");
+  choice.precision.empty() ? out.null() : out.value(choice.why);
+}
+
+}  // namespace canzona::cli
