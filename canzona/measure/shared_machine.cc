@@ -17,6 +17,7 @@ namespace {
 constexpr int kRounds = 7;
 constexpr int64_t kSide = 512;
 constexpr int kPlainProducts = 40;
+constexpr int kBf16Products = 300;
 
 // By round; zeros on ranks that only wait.
 template <class Work>
@@ -63,8 +64,8 @@ SharedProducts time_plain(Communicator& world, Engine& engine,
   });
 }
 
-SharedProducts time_bf16(Communicator& world, Engine& engine) {
-  constexpr int kProducts = 300;
+SharedProducts time_bf16(Communicator& world, Engine& engine,
+                         int num_products) {
   DeviceMemory memory(engine);
   Arena& arena = engine.arena();
   const Arena::Scope scope(arena);
@@ -75,7 +76,7 @@ SharedProducts time_bf16(Communicator& world, Engine& engine) {
   algebra.load_normalized(x, {.source = noise(memory, 1)}, {});
   algebra.gram(r, x, Half::kTriangle);
   return time_shared(world, [&] {
-    for (int i = 0; i < kProducts; ++i) algebra.multiply(y, r, x);
+    for (int i = 0; i < num_products; ++i) algebra.multiply(y, r, x);
     engine.synchronize();
   });
 }
@@ -130,14 +131,17 @@ double measure_copy_rate(Communicator& world) { return copy_rate(world, true); }
 
 SharedProducts measure_shared_products(Communicator& world, Engine& engine,
                                        DType precision) {
-  return precision == DType::kBf16 ? time_bf16(world, engine)
+  return precision == DType::kBf16 ? time_bf16(world, engine, kBf16Products)
                                    : time_plain(world, engine, kPlainProducts);
 }
 
-SharedFlops measure_shared_flops(Communicator& world, Engine& engine) {
+SharedFlops measure_shared_flops(Communicator& world, Engine& engine,
+                                 DType precision) {
   constexpr int kProducts = kPlainProducts / 5;
   constexpr double kFlops = kProducts * 2.0 * kSide * kSide * kSide;
-  const SharedProducts products = time_plain(world, engine, kProducts);
+  const SharedProducts products = precision == DType::kBf16
+                                      ? time_bf16(world, engine, kProducts)
+                                      : time_plain(world, engine, kProducts);
   return {kFlops / products.alone, kFlops / products.together};
 }
 

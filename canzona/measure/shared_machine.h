@@ -43,11 +43,12 @@ struct SharedProducts {
 SharedProducts measure_shared_products(Communicator& world, Engine& engine,
                                        DType precision);
 
-// The same as flops in a second of one rank, fp32, in a fifth of the time.
+// The same as flops in a second of one rank, in a fraction of the time.
 struct SharedFlops {
   double alone = 0;
   double together = 0;
 };
-SharedFlops measure_shared_flops(Communicator& world, Engine& engine);
+SharedFlops measure_shared_flops(Communicator& world, Engine& engine,
+                                 DType precision = DType::kFp32);
 
 }  // namespace canzona
