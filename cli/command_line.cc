@@ -5,17 +5,21 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "cli/help.h"
+#include "cli/offer.h"
 #include "cli/version.h"
 
 namespace canzona::cli {
 namespace {
 
 constexpr const char* kDescription =
-    "Plans matrix-based optimizers (Muon, Shampoo, SOAP) over a mesh of ranks: "
-    "who computes\nwhich matrix, what moves, what it costs.";
+    "Trains language models with matrix-based optimizers (Muon, Shampoo, SOAP) "
+    "on a mesh of ranks,\nand plans such training: who computes which matrix, "
+    "what moves, what it costs.";
 
 constexpr const char* kExamples =
     R"(Examples:
+  canzona train --data book.txt --run runs/one        a small model, on all cores
+  canzona report runs/one --html one.html             what became of it
   canzona plan --model qwen3-32b --fused --mesh dp=32,tp=8 --rule muon -o plan.json
   canzona compare --model qwen3-32b --fused --mesh dp=32,tp=8 --html compare.html
   canzona explain plan.json --rank 17
@@ -112,6 +116,7 @@ CommandLine::CommandLine() : root_(kDescription, "canzona") {
       .add_option("--color", color_,
                   "colours: auto, always or never [auto; NO_COLOR is heeded]")
       ->option_text("WHEN");
+  offer_words(root_.get_option("--color"), {"auto", "always", "never"});
   root_.add_flag("--quiet", quiet_, "print results and errors only");
   root_.footer(kExamples);
   for (const auto add :
