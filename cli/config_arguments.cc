@@ -7,7 +7,9 @@
 #include "canzona/base/text.h"
 #include "canzona/report/terminal_style.h"
 #include "canzona/train/config_keys.h"
+#include "canzona/train/model_settings.h"
 #include "canzona/train/presets.h"
+#include "cli/offer.h"
 
 namespace canzona::cli {
 namespace {
@@ -72,7 +74,15 @@ void add_list(CLI::App& app, const char* name, std::vector<std::string>& to,
 void add_config_arguments(CLI::App& app, ConfigArguments& arguments) {
   TrainConfig defaults;
   const std::vector<ConfigKey> keys = config_keys(defaults);
-  app.add_option("--config", arguments.file, "keys and values in TOML or JSON")
+  app.add_option("--model", arguments.model,
+                 "the architecture: a config.json of Qwen3 or Qwen3-MoE, a "
+                 "folder with one, or a name of canzona models; the preset "
+                 "gives the rest")
+      ->option_text("MODEL")
+      ->group(kGroup);
+  app.add_option("--config", arguments.file,
+                 "keys and values in TOML or JSON, or the summary.json of a "
+                 "run, to repeat it")
       ->option_text("FILE")
       ->group(kGroup);
   add_list(app, "--set", arguments.set, "KEY=VALUE",
@@ -83,9 +93,10 @@ void add_config_arguments(CLI::App& app, ConfigArguments& arguments) {
     if (flag.label == nullptr)
       app.add_flag(flag.name, value, key.help)->group(kGroup);
     else
-      app.add_option(flag.name, value, description(key))
-          ->option_text(flag.label)
-          ->group(kGroup);
+      offer_words(app.add_option(flag.name, value, description(key))
+                      ->option_text(flag.label)
+                      ->group(kGroup),
+                  key.words);
   }
   add_list(app, "--rule-option", arguments.rule_options, "NAME=VALUE",
            "an option of the rule (see canzona rules RULE); repeatable");
@@ -93,7 +104,10 @@ void add_config_arguments(CLI::App& app, ConfigArguments& arguments) {
 
 TrainConfig read_config(const ConfigArguments& arguments) {
   Settings given;
-  if (!arguments.file.empty()) given = read_config_file(arguments.file);
+  if (!arguments.model.empty()) given = model_settings(arguments.model);
+  if (!arguments.file.empty())
+    for (Setting& setting : read_config_file(arguments.file))
+      given.push_back(std::move(setting));
   for (const std::string& text : arguments.set)
     given.push_back(parse_setting(text, "--set"));
   for (const Flag& flag : kFlags)

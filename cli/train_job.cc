@@ -36,7 +36,7 @@ std::vector<ParameterGroup> groups_of(const TrainConfig& config) {
 TrainSettings settings_of(const TrainConfig& config) {
   TrainSettings settings;
   settings.decoder = decoder_of(config);
-  check_decoder(settings.decoder, config.preset);
+  check_decoder(settings.decoder, model_name(config));
   settings.steps = config.steps;
   settings.global_batch = config.batch.global;
   settings.seed = static_cast<uint64_t>(config.seed);
@@ -71,6 +71,7 @@ int64_t TrainJob::most_bytes() const {
 
 double TrainJob::step_seconds() const {
   double most = 0;
+  if (!speed) return most;
   for (const RankCost& rank : ranks)
     most = std::max(most, rank.step_seconds_mean);
   return most;
@@ -97,7 +98,16 @@ TrainJob make_job(const TrainConfig& config, const Mesh& mesh,
   job.ranking = std::move(made.ranking);
   job.ranks = predict(job.plan);
   job.activations = training_memory(job.settings, job.plan);
+  if (limits)
+    predict_at({.flops_per_second = limits->flops.together,
+                .copy_bytes_per_second = limits->copies.together},
+               job);
   return job;
+}
+
+void predict_at(const MachineSpeed& speed, TrainJob& job) {
+  job.speed = speed;
+  job.ranks = predict(priced(job.plan, speed));
 }
 
 void require_memory(const TrainJob& job, int64_t ranks_here) {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "canzona/measure/machine_speed.h"
 #include "canzona/plan/plan.h"
 #include "canzona/plan/predict.h"
 #include "canzona/train/config.h"
@@ -24,6 +25,8 @@ struct TrainJob {
   Link link = {};                              // to be modelled
   std::optional<ZeroComparison> ranking = {};  // of `--zero auto`
   int64_t activations = 0;                     // bytes, of the fullest rank
+  // What predicted times rest on; none: nothing was measured.
+  std::optional<MachineSpeed> speed = {};
 
   int64_t num_parameters() const;
   int64_t bytes_of(int32_t rank) const {
@@ -31,7 +34,7 @@ struct TrainJob {
            activations;
   }
   int64_t most_bytes() const;
-  double step_seconds() const;       // of the optimizer, predicted
+  double step_seconds() const;       // of the optimizer, predicted; 0: unknown
   WireBytes bytes_per_step() const;  // the most of any rank, predicted
   bool is_plain() const;             // ZeRO-1: no slices, no replicas
 };
@@ -39,6 +42,9 @@ struct TrainJob {
 // UsageError names what cannot be met. `--zero auto` needs the limits.
 TrainJob make_job(const TrainConfig& config, const Mesh& mesh,
                   const std::optional<MachineLimits>& limits = {});
+
+// Predicts times of the same plan by what this machine was measured to do.
+void predict_at(const MachineSpeed& speed, TrainJob& job);
 
 // UsageError if the ranks of this machine would need more memory than it has
 // free, before anything is allocated.
