@@ -1,6 +1,7 @@
 #include "cli/command_line.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
@@ -70,6 +71,16 @@ std::vector<std::string> verb_names(const CLI::App& root) {
   return names;
 }
 
+// A file's name alone: the option that it may have been meant for.
+std::string file_advice(const CLI::App& app, const std::string& word) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(word, ignored)) return "";
+  for (const char* name : {"--data", "--model"})
+    if (app.get_option_no_throw(name) != nullptr)
+      return cat("; did you mean ", name, " ", printable(word), "?");
+  return "";
+}
+
 // A word that no verb and no option knows.
 [[noreturn]] void refuse_word(const CLI::App& root, const CLI::App& app,
                               const std::string& word) {
@@ -79,7 +90,8 @@ std::vector<std::string> verb_names(const CLI::App& root) {
                          did_you_mean(name, long_options(app)), see_help(app)));
   }
   if (&app != &root)
-    throw UsageError(cat("unexpected word ", quoted(word), see_help(app)));
+    throw UsageError(cat("unexpected word ", quoted(word),
+                         file_advice(app, word), see_help(app)));
   throw UsageError(cat("unknown verb ", quoted(word),
                        did_you_mean(word, verb_names(root)), "; verbs are ",
                        join(verb_names(root), ", ")));

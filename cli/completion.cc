@@ -99,7 +99,7 @@ std::string value_cases(const std::vector<Place>& places) {
   return out;
 }
 
-std::vector<std::string> long_options(const CLI::App& app) {
+std::vector<std::string> completed_options(const CLI::App& app) {
   std::vector<std::string> out;
   for (const CLI::Option* option : app.get_options())
     for (const std::string& name : option->get_lnames())
@@ -127,9 +127,9 @@ std::string word_cases(const std::vector<Place>& places) {
   std::string out;
   for (const Place& place : places) {
     const Offer plain = plain_words(*place.app);
-    std::string dashed = join(long_options(*place.app), " ");
+    std::string dashed = join(completed_options(*place.app), " ");
     if (!place.path.empty())
-      dashed += " " + join(long_options(*places.front().app), " ");
+      dashed += " " + join(completed_options(*places.front().app), " ");
     out += cat("      ", shell_quoted(place.path), ") offered=",
                shell_quoted(join(plain.words, " ")), " dashed=",
                shell_quoted(dashed), " kinds=", shell_quoted(kinds_of(plain)),

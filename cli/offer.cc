@@ -8,7 +8,7 @@ namespace canzona::cli {
 namespace {
 
 // The type's name is the option's place for such words; help does not show it.
-constexpr const char* kMark = "one of ";
+constexpr const char* kOfferMark = "one of ";
 
 template <class Entries>
 void append_names(const Entries& entries, std::vector<std::string>& words) {
@@ -19,14 +19,15 @@ void append_names(const Entries& entries, std::vector<std::string>& words) {
 
 CLI::Option* offer_words(CLI::Option* option,
                          const std::vector<std::string>& words) {
-  return words.empty() ? option : option->type_name(kMark + join(words, " "));
+  if (words.empty()) return option;
+  return option->type_name(kOfferMark + join(words, " "));
 }
 
 Offer offer_of(const CLI::Option& option) {
   Offer offer;
   const std::string type = option.get_type_name();
-  if (type.starts_with(kMark))
-    offer.words = split_text(type.substr(std::string(kMark).size()), ' ');
+  if (type.starts_with(kOfferMark))
+    offer.words = split_text(type.substr(std::string(kOfferMark).size()), ' ');
   const bool named = option.nonpositional();
   const std::string label =
       named ? option.get_option_text() : option.get_name(true, false);

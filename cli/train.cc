@@ -256,9 +256,9 @@ Verb add_train(CLI::App& root) {
                         const char* help) {
     app->add_option(name, value, help)->option_text(label)->group(kGroup);
   };
-  flag(
-      "--dry-run", arguments->dry_run,
-      "show every tensor's rule, owner and cost, memory and step; run nothing");
+  flag("--dry-run", arguments->dry_run,
+       "show every tensor's rule, owner and cost, memory, mesh, data and a "
+       "predicted step; train nothing");
   flag("--overwrite", arguments->overwrite,
        "replace the run that the folder of --run holds");
   flag("--json", arguments->json,

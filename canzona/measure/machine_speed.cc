@@ -27,8 +27,7 @@ void put_rates(const MachineSpeed& speed, Plan& plan) {
 
 MachineSpeed measure_speed(Communicator& world, Engine& engine,
                            DType precision) {
-  return {.flops_per_second =
-              measure_shared_flops(world, engine, precision).together,
+  return {.flops_per_second = measure_flop_rate(world, engine, precision),
           .copy_bytes_per_second = measure_copy_rate(world),
           .precision = precision};
 }

@@ -20,7 +20,7 @@ struct MachineSpeed {
   DType precision = DType::kFp32;  // of the products
 };
 
-// About a second in fp32. All ranks call at once; all get the same.
+// Less than a second in fp32. All ranks call at once; all get the same.
 MachineSpeed measure_speed(Communicator& world, Engine& engine,
                            DType precision);
 

@@ -77,24 +77,28 @@ bool is_of_preset(const TrainConfig& c, const std::string& key) {
   return c.origin(key).starts_with("preset ");
 }
 
+// Sequences that a rank must take at once; a preset's can be lowered.
+int64_t least_micro_batch(const TrainConfig& c) {
+  return is_of_preset(c, "batch.micro") ? 1 : c.batch.micro;
+}
+
 // What to ask for instead, if the batch cannot be dealt over `homes`.
 std::string batch_advice(const TrainConfig& c, int64_t homes) {
   const int64_t share = c.batch.global / homes;
   if (c.batch.global % homes == 0)
     return cat("try --set batch.micro=", divisor_up_to(share, c.batch.micro));
-  const int64_t once =
-      homes * (is_of_preset(c, "batch.micro") ? 1 : c.batch.micro);
+  const int64_t once = homes * least_micro_batch(c);
   return cat("try --set batch.global=", (c.batch.global / once + 1) * once);
 }
 
 void check_batch(const TrainConfig& c, const Mesh& mesh) {
-  const int64_t once = c.batch.micro * mesh.homes();
-  if (c.batch.global % once == 0) return;
-  throw UsageError(cat(named(c, "batch.global", c.batch.global),
-                       ": expected a multiple of ", once, ": ",
-                       named(c, "batch.micro", c.batch.micro), " on each of ",
-                       mesh.homes(), " data-parallel ranks; ",
-                       batch_advice(c, mesh.homes())));
+  if (c.batch.global % (c.batch.micro * mesh.homes()) == 0) return;
+  const int64_t least = least_micro_batch(c);
+  throw UsageError(cat(
+      named(c, "batch.global", c.batch.global), ": expected a multiple of ",
+      least * mesh.homes(), ": ",
+      least == 1 ? "" : named(c, "batch.micro", c.batch.micro) + " on each of ",
+      mesh.homes(), " data-parallel ranks; ", batch_advice(c, mesh.homes())));
 }
 
 // A preset's micro-batch is the most that a rank takes at once.
@@ -110,7 +114,7 @@ void fit_micro_batch(TrainConfig& c, const Mesh& mesh) {
 // One data-parallel rank on each core, or on as many as the batch can be dealt
 // over.
 Mesh mesh_over_cores(TrainConfig& c, int64_t cores) {
-  const int64_t once = is_of_preset(c, "batch.micro") ? 1 : c.batch.micro;
+  const int64_t once = least_micro_batch(c);
   const int64_t shares = c.batch.global / once;
   const int64_t ranks =
       c.batch.global % once == 0 ? divisor_up_to(shares, cores) : 1;

@@ -133,7 +133,7 @@ TEST(TrainConfig, RefusesKeysThatContradictEachOther) {
   refused({"mesh=dq=2"}, "mesh (--set)", "dq");
   refused({"batch.global=12", "batch.micro=2", "mesh=dp=4"}, "batch.global 12",
           "multiple of 8", "try --set batch.micro=1");
-  refused({"mesh=dp=3"}, "batch.global 16", "multiple of 6",
+  refused({"mesh=dp=3"}, "batch.global 16", "multiple of 3",
           "try --set batch.global=18");
   refused({"batch.micro=3"}, "batch.global 16 (preset tiny)");
 }

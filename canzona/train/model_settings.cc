@@ -79,7 +79,7 @@ void check_fixed_keys(const Json& config, const std::string& file) {
   }
 }
 
-double number_of(const Json& config, const char* key, double absent,
+double config_number(const Json& config, const char* key, double absent,
                  const std::string& file) {
   const auto found = config.find(key);
   if (found == config.end() || found->is_null()) return absent;
@@ -93,12 +93,12 @@ double rope_base_of(const Json& config, const std::string& file) {
   constexpr double kUsual = 10000;
   const auto rope = config.find("rope_parameters");
   if (rope == config.end() || !rope->is_object())
-    return number_of(config, "rope_theta", kUsual, file);
+    return config_number(config, "rope_theta", kUsual, file);
   const auto type = rope->find("rope_type");
   if (type != rope->end() && *type != "default")
     refuse_key(file, "rope_parameters.rope_type", printable(type->dump(), 60),
                "\"default\"");
-  return number_of(*rope, "rope_theta", kUsual, file);
+  return config_number(*rope, "rope_theta", kUsual, file);
 }
 
 void check_type(const Json& config, const std::string& file) {
@@ -169,9 +169,9 @@ Settings config_json_settings(std::string_view text, const std::string& file) {
       shapes,
       {.name = name_of_model_file(file),
        .rope_base = rope_base_of(config, file),
-       .norm_epsilon = number_of(config, "rms_norm_eps", 1e-6, file),
+       .norm_epsilon = config_number(config, "rms_norm_eps", 1e-6, file),
        .experts_per_token = static_cast<int64_t>(
-           number_of(config, "num_experts_per_tok", experts, file))},
+           config_number(config, "num_experts_per_tok", experts, file))},
       file);
 }
 

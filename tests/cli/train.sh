@@ -140,6 +140,16 @@ prints "($(wc -c <text.txt | tr -d ' ')), of which" 'measured here'
 lacks out nominal
 refuses missing.txt -- train --data missing.txt --dry-run
 
+# What a new user may try.
+refuses '--data text.txt' -- train text.txt
+refuses "--preset 'qwen3-8b'" '--model qwen3-8b' -- train --preset qwen3-8b
+refuses 'a multiple of 3' 'batch.global=18' -- train --mesh dp=3
+canzona train --help
+exits 0
+checks=$((checks + 1))
+sed -n '/^What is trained/,$p' out | sed -n 2p | grep -q -e --data ||
+  fail '--data is not the first option'
+
 # Refused before anything is allocated.
 # shellcheck disable=SC2086
 canzona $quick --ranks 3 --mesh dp=2
