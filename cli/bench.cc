@@ -10,6 +10,7 @@
 #include "canzona/linalg/cuda_device.h"
 #include "canzona/measure/transform.h"
 #include "cli/bench.h"
+#include "cli/offer.h"
 #include "cli/precision.h"
 #include "cli/verbs.h"
 
@@ -33,9 +34,10 @@ the best rate measured here for such products, or what reading the input and
 writing the result takes, whichever is more. Every row is in the precision it names; the
 last line says which form and precision the rule chooses here, and why.
 
-Rule: a whole step of one rank that owns all matrices of the model, in fp32. On
-a GPU all matrices of one shape are one batch and the step is captured in a
-graph. The floor is the flops at the best rate measured for such products, then
+Rule: a whole step of one rank that owns all matrices of the model; weights and
+states are fp32, the products of Muon as --precision says (the header says what
+ran). On a GPU all matrices of one shape are one batch and the step is captured
+in a graph. The floor is the flops at the best rate measured for such products, then
 the bytes at the rate of a copy.
 )";
 
@@ -221,9 +223,29 @@ Outcome run_transform(const Arguments& arguments, const Output& out) {
   return Outcome::kDone;
 }
 
-Outcome run(const Arguments& arguments, const Output& out) {
+// An option that the other kind of bench alone takes would do nothing here.
+void refuse_idle_options(const CLI::App& app, const std::string& what) {
+  const bool rule = what == "rule";
+  const Words idle =
+      rule ? Words{"--shape", "--batch", "--algorithm", "--threads"}
+           : Words{"--model",   "--rule",    "--layers",
+                   "--engines", "--no-graph", "--bf16-params"};
+  for (const std::string& name : idle)
+    if (app.get_option(name)->count() > 0)
+      throw UsageError(cat("canzona bench ", what, " has no ", name, ": it is ",
+                           "an option of canzona bench ",
+                           rule ? "transform" : "rule",
+                           rule && name == "--algorithm"
+                               ? "; try --rule-option newton_schulz=gram"
+                               : ""));
+}
+
+Outcome run(const Arguments& arguments, const CLI::App& app,
+            const Output& out) {
   check_counts(arguments);
   choose(arguments.device, {"cpu", "cuda"}, "--device");
+  if (arguments.what == "transform" || arguments.what == "rule")
+    refuse_idle_options(app, arguments.what);
   if (arguments.what == "transform") return run_transform(arguments, out);
   if (arguments.what == "rule") return bench_rule(arguments, out);
   if (arguments.what.empty())
@@ -267,7 +289,8 @@ Verb add_bench(CLI::App& root) {
                   "standard, symmetric, gram or all [all]")
       ->option_text("FORM");
   app->add_option("--precision", a->precision,
-                  "fp32, bf16, on cuda fp16, or all [all]")
+                  "fp32, bf16, on cuda fp16; transform: or all [all]; rule: "
+                  "of Muon's products [the rule's]")
       ->option_text("TYPE");
   app->add_option("--threads", a->threads, "that share out the matrices [1]")
       ->option_text("COUNT");
@@ -279,13 +302,17 @@ Verb add_bench(CLI::App& root) {
       ->allow_extra_args(false)
       ->option_text("NAME=VALUE");
   app->add_flag("--json", a->json, "print one JSON object instead of text");
+  offer_words(app->get_option("WHAT"), {"transform", "rule"});
+  offer_words(app->get_option("--algorithm"),
+              {"standard", "symmetric", "gram", "all"});
+  offer_words(app->get_option("--precision"), {"fp32", "bf16", "fp16", "all"});
   app->footer(kExamples);
   const Verb step = add_bench_step(*app);
   const Verb zero = add_bench_zero(*app);
-  return {app, [a, step, zero](const Output& out) {
+  return {app, [a, app, step, zero](const Output& out) {
             for (const Verb& verb : {step, zero})
               if (verb.app->parsed()) return verb.run(out);
-            return run(*a, out);
+            return run(*a, *app, out);
           }};
 }
 

@@ -6,6 +6,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
+#include "canzona/linalg/cpu/blas.h"
 #include "canzona/measure/rule_step.h"
 #include "canzona/shapes/read_model.h"
 #include "cli/bench.h"
@@ -31,6 +32,24 @@ std::vector<Dims> tensors_of(const BenchArguments& a) {
   return dims;
 }
 
+// --precision is an option of the rule; rules without it have one way alone.
+void put_precision(const BenchArguments& a, RuleOptions& options) {
+  if (a.precision == "all") return;
+  const auto rule = std::ranges::find(rule_table(), a.rule, &RuleEntry::name);
+  if (rule == rule_table().end()) return;  // refused where the rule is made
+  if (std::ranges::find(rule->options, "precision", &OptionFact::name) ==
+      rule->options.end())
+    throw UsageError(cat("--precision ", quoted(a.precision), ": ", a.rule,
+                         " has no such option and computes in fp32; leave it "
+                         "out"));
+  const auto given = options.find("precision");
+  if (given != options.end() && given->second != a.precision)
+    throw UsageError(cat("--precision ", quoted(a.precision),
+                         " contradicts --rule-option precision=",
+                         given->second));
+  options["precision"] = a.precision;
+}
+
 RuleStepRequest request_of(const BenchArguments& a,
                            PrecisionChoice& precision) {
   constexpr int kMostEngines = 16;
@@ -40,6 +59,7 @@ RuleStepRequest request_of(const BenchArguments& a,
   RuleStepRequest request;
   request.rule = a.rule;
   request.options = parse_bench_options(a.options);
+  put_precision(a, request.options);
   precision = settle_precision(a.rule, a.device, request.options);
   request.device = a.device;
   request.tensors = tensors_of(a);
@@ -97,13 +117,19 @@ std::string stage_lines(const std::vector<Engine::StageTime>& stages) {
   return out;
 }
 
+// Only what took part: the kernel for bf16 is idle in an fp32 step.
+std::string hardware_text(const BenchArguments& a, const RuleStep& step) {
+  if (a.device == "cuda" || step.precision == "bf16") return step.device;
+  const BlasInfo blas = blas_info();
+  return cat(blas.library, " ", blas.core);
+}
+
 std::string as_text(const BenchArguments& a, const RuleStepRequest& request,
                     const PrecisionChoice& precision, const RuleStep& step) {
-  std::string out = fmt::format("{} on {} tensors of {}, {}\n", a.rule,
-                                request.tensors.size(), a.model, step.device);
-  if (!precision.precision.empty())
-    out += "precision: " + precision.text() + "\n";
-  out += "\n";
+  std::string out = fmt::format(
+      "{} in {} on {} tensors of {}, {}\n\n", a.rule,
+      precision.precision.empty() ? step.precision : precision.text(),
+      request.tensors.size(), printable(a.model), hardware_text(a, step));
   for (const auto& [shape, algorithm] : step.algorithms)
     out += fmt::format("  {:14} {}\n", shape, algorithm);
   out += fmt::format(

@@ -10,6 +10,7 @@
 #include "canzona/report/audit_view.h"
 #include "cli/bench.h"
 #include "cli/errors.h"
+#include "cli/offer.h"
 #include "cli/plan_input.h"
 #include "cli/ranks.h"
 #include "cli/save_trace.h"
@@ -259,6 +260,9 @@ void add_run_options(CLI::App& app, Arguments& a) {
   text("--trace", a.trace, "FILE",
        "write spans of all ranks, for ui.perfetto.dev");
   flag("--audit", a.audit, "show every tensor: rule, home, owner, cost");
+  offer_words(app.get_option("--transport"), {"thread", "mpi"});
+  offer_words(app.get_option("--gradients"), {"exact", "random"});
+  offer_words(app.get_option("--wire"), {"fp32", "bf16"});
 }
 
 }  // namespace

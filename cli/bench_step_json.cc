@@ -24,7 +24,6 @@ void write_link(JsonWriter& out, const StepBench& bench) {
 void write_times(JsonWriter& out, const StepBench& bench,
                  const StrategyBench& s) {
   const StepTrial& t = s.trial;
-  const PlanSummary& predicted = s.plan->summary;
   out.field("step_seconds", t.step.median);
   out.field("step_seconds_mean", t.step.mean);
   out.field("step_seconds_worst", t.step.worst);
@@ -36,8 +35,8 @@ void write_times(JsonWriter& out, const StepBench& bench,
   out.field("step_hidden_fraction", 1 - t.step_exposed_fraction);
   out.field("waited_seconds", t.waited_seconds);
   out.field("links_busy_seconds", t.links_busy_seconds);
-  out.field("predicted_step_seconds", predicted.step_seconds_mean);
-  out.field("predicted_step_seconds_worst", predicted.step_seconds_worst);
+  out.field("predicted_step_seconds", s.predicted_mean());
+  out.field("predicted_step_seconds_worst", s.predicted_worst());
   if (s.serial_step.mean > 0)
     out.field("serial_step_seconds", s.serial_step.mean);
   if (bench.one_rank_step.mean > 0) {
@@ -86,7 +85,11 @@ void write_period(JsonWriter& out, const StepBench& bench) {
     if (!s.plan) continue;
     out.field("period", s.plan->period).field("phases", s.plan->phases);
     out.field("covers_period", s.trial.step.covers_period);
-    out.field("cost", s.plan->cost_basis.source);
+    out.field("cost",
+              bench.speed ? "this machine" : s.plan->cost_basis.source);
+    if (!bench.speed) return;
+    out.field("flops_per_second", bench.speed->flops_per_second);
+    out.field("copy_bytes_per_second", bench.speed->copy_bytes_per_second);
     return;
   }
 }

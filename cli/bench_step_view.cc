@@ -11,6 +11,7 @@
 #include "canzona/report/terminal_bars.h"
 #include "canzona/report/terminal_table.h"
 #include "cli/bench_step.h"
+#include "cli/speed_text.h"
 
 namespace canzona::cli {
 namespace {
@@ -66,7 +67,9 @@ std::string heading(const StepReport& report, const Ink& ink) {
   const auto strategies = ran(report);
   if (!strategies.empty())
     line("predictions: " +
-         cost_source_text(strategies.front()->plan->cost_basis));
+         (bench.speed
+              ? speed_text(*bench.speed)
+              : cost_source_text(strategies.front()->plan->cost_basis)));
   return out;
 }
 
@@ -79,7 +82,7 @@ std::string times_table(const StepReport& report, const Ink& ink) {
     table.row(
         {s->name, human_seconds(t.step.median), human_seconds(t.step.mean),
          human_seconds(t.step.worst),
-         human_seconds(s->plan->summary.step_seconds_mean),
+         human_seconds(s->predicted_mean()),
          human_seconds(t.step_and_gather.median),
          t.iteration_seconds > 0 ? human_seconds(t.iteration_seconds) : "",
          fmt::format("{:.0f} %", 100 * (1 - t.exposed_fraction)),

@@ -102,7 +102,7 @@ ZeroBenchRequest request_of(const ZeroArguments& a, const TrainJob& job,
 
 ZeroReport report_of(const ZeroArguments& a, const TrainConfig& config,
                      const TrainJob& job, const ZeroBenchRequest& request) {
-  return {.model = config.preset,
+  return {.model = model_name(config),
           .num_parameters = job.num_parameters(),
           .mesh = request.mesh,
           .rule = config.rule.name,

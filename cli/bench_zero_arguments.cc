@@ -1,8 +1,11 @@
 #include "cli/bench_zero_arguments.h"
 
+#include <algorithm>
+
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/train/config_keys.h"
+#include "cli/offer.h"
 #include "cli/precision.h"
 
 namespace canzona::cli {
@@ -157,6 +160,18 @@ void add_zero_arguments(CLI::App& app, ZeroArguments& a) {
       "write spans of the last cell, for ui.perfetto.dev", kRun);
   app.add_flag("--json", a.json, "print one JSON object instead of text")
       ->group(kRun);
+  TrainConfig defaults;
+  const auto words_of_key = [&](const char* option, const char* key) {
+    const std::vector<ConfigKey> keys = config_keys(defaults);
+    offer_words(app.get_option(option),
+                std::ranges::find(keys, key, &ConfigKey::name)->words);
+  };
+  words_of_key("--preset", "preset");
+  words_of_key("--strategy", "plan.strategy");
+  words_of_key("--overlap", "zero.overlap");
+  words_of_key("--message", "zero.message");
+  words_of_key("--replica-sum", "zero.replica_sum");
+  words_of_key("--collectives", "zero.collectives");
 }
 
 }  // namespace canzona::cli

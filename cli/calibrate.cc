@@ -9,6 +9,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/cost_table.h"
+#include "cli/offer.h"
 #include "cli/precision.h"
 #include "cli/read_plan.h"
 #include "cli/verbs.h"
@@ -124,6 +125,7 @@ Verb add_calibrate(CLI::App& root) {
                   "of which the quickest counts, or with several ranks the "
                   "median [3]")
       ->option_text("COUNT");
+  offer_words(app->get_option("--precision"), {"fp32", "bf16"});
   app->footer(kExamples);
   return {app, [a](const Output& out) { return run(*a, out); }};
 }

@@ -1,21 +1,26 @@
 #include "cli/command_line.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "cli/help.h"
+#include "cli/offer.h"
 #include "cli/version.h"
 
 namespace canzona::cli {
 namespace {
 
 constexpr const char* kDescription =
-    "Plans matrix-based optimizers (Muon, Shampoo, SOAP) over a mesh of ranks: "
-    "who computes\nwhich matrix, what moves, what it costs.";
+    "Trains language models with matrix-based optimizers (Muon, Shampoo, SOAP) "
+    "on a mesh of ranks,\nand plans such training: who computes which matrix, "
+    "what moves, what it costs.";
 
 constexpr const char* kExamples =
     R"(Examples:
+  canzona train --data book.txt --run runs/one        a small model, on all cores
+  canzona report runs/one --html one.html             what became of it
   canzona plan --model qwen3-32b --fused --mesh dp=32,tp=8 --rule muon -o plan.json
   canzona compare --model qwen3-32b --fused --mesh dp=32,tp=8 --html compare.html
   canzona explain plan.json --rank 17
@@ -66,6 +71,16 @@ std::vector<std::string> verb_names(const CLI::App& root) {
   return names;
 }
 
+// A file's name alone: the option that it may have been meant for.
+std::string file_advice(const CLI::App& app, const std::string& word) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(word, ignored)) return "";
+  for (const char* name : {"--data", "--model"})
+    if (app.get_option_no_throw(name) != nullptr)
+      return cat("; did you mean ", name, " ", printable(word), "?");
+  return "";
+}
+
 // A word that no verb and no option knows.
 [[noreturn]] void refuse_word(const CLI::App& root, const CLI::App& app,
                               const std::string& word) {
@@ -75,7 +90,8 @@ std::vector<std::string> verb_names(const CLI::App& root) {
                          did_you_mean(name, long_options(app)), see_help(app)));
   }
   if (&app != &root)
-    throw UsageError(cat("unexpected word ", quoted(word), see_help(app)));
+    throw UsageError(cat("unexpected word ", quoted(word),
+                         file_advice(app, word), see_help(app)));
   throw UsageError(cat("unknown verb ", quoted(word),
                        did_you_mean(word, verb_names(root)), "; verbs are ",
                        join(verb_names(root), ", ")));
@@ -112,6 +128,7 @@ CommandLine::CommandLine() : root_(kDescription, "canzona") {
       .add_option("--color", color_,
                   "colours: auto, always or never [auto; NO_COLOR is heeded]")
       ->option_text("WHEN");
+  offer_words(root_.get_option("--color"), {"auto", "always", "never"});
   root_.add_flag("--quiet", quiet_, "print results and errors only");
   root_.footer(kExamples);
   for (const auto add :

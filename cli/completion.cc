@@ -1,11 +1,10 @@
-// `canzona completion`: a script that teaches a shell our words.
+// `canzona completion`: a script that teaches a shell our words. All of them
+// come from the tree of options; values from what options offer (offer.h).
 #include <memory>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/plan/make_plan.h"
-#include "canzona/rules/facts.h"
-#include "canzona/shapes/read_model.h"
+#include "cli/offer.h"
 #include "cli/verbs.h"
 
 namespace canzona::cli {
@@ -15,73 +14,252 @@ constexpr const char* kExamples =
     R"(Examples:
   source <(canzona completion bash)
   canzona completion bash > ~/.local/share/bash-completion/completions/canzona
+  canzona completion zsh > ~/.zfunc/_canzona        with ~/.zfunc in fpath
+  canzona completion fish > ~/.config/fish/completions/canzona.fish
 )";
 
-template <class Entries>
-std::string names_of(const Entries& entries) {
-  std::vector<std::string> names;
-  names.reserve(entries.size());
-  for (const auto& entry : entries) names.push_back(entry.name);
-  return join(names, " ");
+// A verb with the words that lead to it: "bench step"; the root has none.
+struct Place {
+  std::string path;
+  const CLI::App* app = nullptr;
+
+  // "bench/step": where the word is met, and the word.
+  std::string met() const {
+    const size_t last = path.rfind(' ');
+    return cat(last == std::string::npos ? "" : path.substr(0, last), "/",
+               app->get_name());
+  }
+};
+
+void add_places(const CLI::App& app, const std::string& path,
+                std::vector<Place>& out) {
+  out.push_back({path, &app});
+  const std::string above = path.empty() ? path : path + " ";
+  for (const CLI::App* below : app.get_subcommands({}))
+    add_places(*below, above + below->get_name(), out);
 }
 
-std::string options_of(const CLI::App& app) {
-  std::vector<std::string> words;
+std::vector<Place> places_of(const CLI::App& root) {
+  std::vector<Place> out;
+  add_places(root, "", out);
+  return out;
+}
+
+// In single quotes, which all three shells read alike but for the quote itself.
+std::string shell_quoted(const std::string& text) {
+  std::string out = "'";
+  for (const char c : text)
+    out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+std::vector<std::string> dashed_names(const CLI::Option& option) {
+  std::vector<std::string> names;
+  for (const std::string& name : option.get_snames())
+    names.push_back("-" + name);
+  for (const std::string& name : option.get_lnames())
+    names.push_back("--" + name);
+  return names;
+}
+
+bool takes_value(const CLI::Option& option) {
+  return option.get_items_expected_max() > 0;
+}
+
+std::string kinds_of(const Offer& offer) {
+  return cat(offer.files ? "f" : "", offer.folders ? "d" : "");
+}
+
+// 'path/verb') at='path verb' ;;
+std::string path_cases(const std::vector<Place>& places) {
+  std::string out;
+  for (const Place& place : places)
+    if (!place.path.empty())
+      out += cat("      ", shell_quoted(place.met()),
+                 ") at=", shell_quoted(place.path), " ;;\n");
+  return out;
+}
+
+// 'path:--option') offered='…' kinds='f' ;;  Options of the root go anywhere.
+std::string value_cases(const std::vector<Place>& places) {
+  std::string out;
+  for (const Place& place : places)
+    for (const CLI::Option* option : place.app->get_options()) {
+      if (!option->nonpositional() || !takes_value(*option)) continue;
+      const Offer offer = offer_of(*option);
+      std::vector<std::string> patterns;
+      for (const std::string& name : dashed_names(*option))
+        patterns.push_back(place.path.empty()
+                               ? "*" + shell_quoted(":" + name)
+                               : shell_quoted(place.path + ":" + name));
+      out += cat("    ", join(patterns, "|"), ") offered=",
+                 shell_quoted(join(offer.words, " ")),
+                 " kinds=", shell_quoted(kinds_of(offer)), " ;;\n");
+    }
+  return out;
+}
+
+std::vector<std::string> completed_options(const CLI::App& app) {
+  std::vector<std::string> out;
   for (const CLI::Option* option : app.get_options())
     for (const std::string& name : option->get_lnames())
-      words.push_back("--" + name);
-  return join(words, " ");
+      out.push_back("--" + name);
+  return out;
 }
 
-// The verbs below a verb, with their options.
-std::string words_below(const CLI::App& verb) {
-  std::string words;
-  for (const CLI::App* below : verb.get_subcommands({}))
-    words += below->get_name() + " " + options_of(*below) + " ";
-  return words;
-}
-
-// After these words comes one of a known few.
-std::string values_cases() {
-  const auto line = [](const char* option, const std::string& words) {
-    return cat("    ", option, ") words='", words, "' ;;\n");
-  };
-  return line("--model|models", names_of(presets())) +
-         line("--rule", names_of(rule_table())) +
-         line("rules", names_of(rule_table()) + " check") +
-         line("--strategy|--strategies", names_of(strategies())) +
-         line("--micro-groups", join(micro_group_modes(), " ")) +
-         line("--weight", "numel flops cost") +
-         line("--parameters", "bf16 fp32") +
-         line("--newton-schulz", "standard symmetric gram auto") +
-         line("bench", "transform rule step") +
-         line("--transport", "thread mpi") +
-         line("--gradients", "exact random") + line("--wire", "fp32 bf16") +
-         line("--split", "none qkv head gate-up expert") +
-         line("--color", "auto always never") + line("completion", "bash");
-}
-
-std::string bash_script(const CLI::App& root) {
-  std::string verbs, cases;
-  for (const CLI::App* verb : root.get_subcommands({})) {
-    verbs += verb->get_name() + " ";
-    cases += cat("        ", verb->get_name(), ") words='", words_below(*verb),
-                 options_of(*verb), " ", options_of(root), "' ;;\n");
+// Verbs below, and what options without dashes offer.
+Offer plain_words(const CLI::App& app) {
+  Offer all;
+  for (const CLI::App* below : app.get_subcommands({}))
+    all.words.push_back(below->get_name());
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->nonpositional()) continue;
+    const Offer one = offer_of(*option);
+    all.words.insert(all.words.end(), one.words.begin(), one.words.end());
+    all.files |= one.files;
+    all.folders |= one.folders;
   }
-  return cat("# Completion of canzona for bash.\n_canzona() {\n",
-             "  local current=\"${COMP_WORDS[COMP_CWORD]}\" words=''\n",
-             "  case \"${COMP_WORDS[COMP_CWORD-1]}\" in\n", values_cases(),
-             "    *)\n      case \"${COMP_WORDS[1]}\" in\n", cases,
-             "        *) words='", verbs, options_of(root), "' ;;\n",
-             "      esac ;;\n  esac\n",
-             "  COMPREPLY=($(compgen -W \"$words\" -- \"$current\"))\n}\n",
-             "complete -o default -F _canzona canzona\n");
+  return all;
+}
+
+// 'path') offered='…' dashed='--…' kinds='' ;;
+std::string word_cases(const std::vector<Place>& places) {
+  std::string out;
+  for (const Place& place : places) {
+    const Offer plain = plain_words(*place.app);
+    std::string dashed = join(completed_options(*place.app), " ");
+    if (!place.path.empty())
+      dashed += " " + join(completed_options(*places.front().app), " ");
+    out += cat("      ", shell_quoted(place.path), ") offered=",
+               shell_quoted(join(plain.words, " ")), " dashed=",
+               shell_quoted(dashed), " kinds=", shell_quoted(kinds_of(plain)),
+               " ;;\n");
+  }
+  return out;
+}
+
+// What bash and zsh share: from the words before, the words to offer.
+std::string tables(const std::vector<Place>& places) {
+  return cat("  case \"$at:$previous\" in\n", value_cases(places),
+             "    *)\n      case \"$at\" in\n", word_cases(places),
+             "      esac\n      case \"$current\" in -*) "
+             "offered=\"$dashed\" kinds='' ;; esac ;;\n  esac\n");
+}
+
+std::string bash_script(const std::vector<Place>& places) {
+  return cat(
+      "# Completion of canzona for bash.\n_canzona() {\n",
+      "  local current=\"${COMP_WORDS[COMP_CWORD]}\" at='' offered='' "
+      "dashed='' kinds='' i\n",
+      "  local previous=\"${COMP_WORDS[COMP_CWORD-1]}\"\n",
+      "  # --option=value comes as three words.\n",
+      "  if [ \"$current\" = = ]; then\n    current=''\n",
+      "  elif [ \"$previous\" = = ]; then\n",
+      "    previous=\"${COMP_WORDS[COMP_CWORD-2]}\"\n  fi\n",
+      "  for ((i = 1; i < COMP_CWORD; ++i)); do\n",
+      "    case \"$at/${COMP_WORDS[i]}\" in\n", path_cases(places),
+      "    esac\n  done\n", tables(places),
+      "  local IFS=$'\\n'\n",
+      "  COMPREPLY=($(IFS=' '; compgen -W \"$offered\" -- \"$current\"))\n",
+      "  case \"$kinds\" in *[fd]*) compopt -o filenames 2>/dev/null ;; esac\n",
+      "  case \"$kinds\" in\n",
+      "    *f*) COMPREPLY+=($(compgen -f -- \"$current\")) ;;\n",
+      "    *d*) COMPREPLY+=($(compgen -d -- \"$current\")) ;;\n  esac\n}\n",
+      "complete -F _canzona canzona\n");
+}
+
+std::string zsh_script(const std::vector<Place>& places) {
+  return cat("#compdef canzona\n# Completion of canzona for zsh.\n",
+             "_canzona() {\n",
+             "  local at='' offered='' dashed='' kinds=''\n  integer i\n",
+             "  local previous=${words[CURRENT-1]} current=${words[CURRENT]}\n",
+             "  if [[ $current == --*=* ]]; then\n",
+             "    previous=${current%%=*} current=''\n    compset -P '*='\n",
+             "  fi\n",
+             "  for ((i = 2; i < CURRENT; ++i)); do\n",
+             "    case \"$at/${words[i]}\" in\n", path_cases(places),
+             "    esac\n  done\n",
+             tables(places),
+             "  compadd -- ${=offered}\n",
+             "  case \"$kinds\" in\n    *f*) _files ;;\n",
+             "    *d*) _files -/ ;;\n  esac\n}\n",
+             "if [ \"$funcstack[1]\" = _canzona ]; then\n",
+             "  _canzona \"$@\"\nelse\n  compdef _canzona canzona\nfi\n");
+}
+
+// Words and files for one option or for what has no dashes.
+std::string fish_values(const Offer& offer) {
+  std::string out = offer.files ? " -F" : "";
+  std::string words = join(offer.words, " ");
+  if (offer.folders) words += " (__fish_complete_directories)";
+  return words.empty() ? out : cat(out, " -a ", shell_quoted(words));
+}
+
+std::string fish_option(const Place& place, const CLI::Option& option) {
+  std::string out = "complete -c canzona";
+  if (!place.path.empty())
+    out += cat(" -n ", shell_quoted("__canzona_at " + place.path));
+  for (const std::string& name : option.get_snames()) out += " -s " + name;
+  for (const std::string& name : option.get_lnames()) out += " -l " + name;
+  if (takes_value(option)) {
+    const Offer offer = offer_of(option);
+    out += (offer.files ? " -r" : " -x") + fish_values(offer);
+  }
+  return cat(out, " -d ", shell_quoted(option.get_description()), "\n");
+}
+
+std::string fish_place(const Place& place) {
+  std::string out;
+  const std::string here = cat("complete -c canzona -n ",
+                               shell_quoted("__canzona_at " + place.path));
+  for (const CLI::App* below : place.app->get_subcommands({}))
+    out += cat(here, " -a ", below->get_name(), " -d ",
+               shell_quoted(below->get_description()), "\n");
+  for (const CLI::Option* option : place.app->get_options()) {
+    const std::string values = fish_values(offer_of(*option));
+    if (option->nonpositional())
+      out += fish_option(place, *option);
+    else if (!values.empty())
+      out += here + values + "\n";
+  }
+  return out;
+}
+
+std::string fish_script(const std::vector<Place>& places) {
+  std::string out =
+      "# Completion of canzona for fish.\nfunction __canzona_path\n"
+      "  set -l at\n  for word in (commandline -opc)[2..-1]\n"
+      "    switch \"$at/$word\"\n";
+  for (const Place& place : places)
+    if (!place.path.empty())
+      out += cat("      case ", shell_quoted(place.met()),
+                 "\n        set at ", shell_quoted(place.path), "\n");
+  out +=
+      "    end\n  end\n  echo \"$at\"\nend\n"
+      "function __canzona_at\n  test (__canzona_path) = \"$argv\"\nend\n"
+      "complete -c canzona -f\n";
+  for (const Place& place : places) out += fish_place(place);
+  return out;
+}
+
+const std::vector<std::string>& shells() {
+  static const std::vector<std::string> names = {"bash", "zsh", "fish"};
+  return names;
 }
 
 Outcome run(const std::string& shell, const CLI::App& root, const Output& out) {
-  if (shell != "bash")
-    throw UsageError(cat("shell ", quoted(shell), ": expected bash"));
-  out.result(bash_script(root));
+  const std::vector<Place> places = places_of(root);
+  if (shell == "bash") {
+    out.result(bash_script(places));
+  } else if (shell == "zsh") {
+    out.result(zsh_script(places));
+  } else if (shell == "fish") {
+    out.result(fish_script(places));
+  } else {
+    throw UsageError(cat("shell ", quoted(shell),
+                         ": expected bash, zsh or fish",
+                         did_you_mean(shell, shells())));
+  }
   return Outcome::kDone;
 }
 
@@ -91,7 +269,8 @@ Verb add_completion(CLI::App& root) {
   CLI::App* app = root.add_subcommand(
       "completion", "print a script that completes words in a shell");
   auto shell = std::make_shared<std::string>();
-  app->add_option("SHELL", *shell, "bash")->required();
+  offer_words(app->add_option("SHELL", *shell, "bash, zsh or fish"), shells())
+      ->required();
   app->footer(kExamples);
   return {app,
           [shell, &root](const Output& out) { return run(*shell, root, out); }};

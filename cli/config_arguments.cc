@@ -4,47 +4,55 @@
 #include <array>
 
 #include "canzona/base/check.h"
+#include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/report/terminal_style.h"
+#include "canzona/shapes/read_model.h"
 #include "canzona/train/config_keys.h"
+#include "canzona/train/model_settings.h"
 #include "canzona/train/presets.h"
+#include "cli/offer.h"
 #include "cli/precision.h"
 
 namespace canzona::cli {
 namespace {
 
-constexpr const char* kGroup = "What is trained, and how";
+constexpr const char* kWhatGroup = "What is trained";
+constexpr const char* kRanksGroup = "On which ranks";
+constexpr const char* kMemoryGroup = "Memory and links (see docs/zero.md)";
+constexpr const char* kKeysGroup = "Any setting (see canzona config show)";
 
 // Flags that stand for a key; without a label they say yes.
-struct Flag {
+struct ConfigFlag {
   const char* name;
   const char* key;
   const char* label;
+  const char* group;
 };
-constexpr auto kFlags = std::to_array<Flag>({
-    {"--preset", "preset", "NAME"},
-    {"--data", "data.path", "PATH"},
-    {"--steps", "steps", "N"},
-    {"--seed", "seed", "N"},
-    {"--rule", "rule.name", "RULE"},
-    {"--learning-rate", "rule.learning_rate", "RATE"},
-    {"--mesh", "mesh", "AXES"},
-    {"--ranks", "ranks", "N"},
-    {"--strategy", "plan.strategy", "NAME"},
-    {"--max-skipped", "max_skipped", "N"},
-    {"--transport", "transport", "KIND"},
-    {"--zero", "zero.sizes", "SIZES"},
-    {"--zero-experts", "zero.experts", "SIZES"},
-    {"--overlap", "zero.overlap", "MODE"},
-    {"--message", "zero.message", "UNIT"},
-    {"--prefetch", "zero.prefetch", "K"},
-    {"--replica-sum", "zero.replica_sum", "HOW"},
-    {"--collectives", "zero.collectives", "HOW"},
-    {"--reuse", "zero.reuse", nullptr},
-    {"--memory-cap", "plan.memory_cap", "BYTES"},
-    {"--ranks-per-node", "links.ranks_per_node", "N"},
-    {"--link", "links.model", "SPEEDS"},
-    {"--run", "run", "DIR"},
+constexpr auto kFlags = std::to_array<ConfigFlag>({
+    {"--data", "data.path", "PATH", kWhatGroup},
+    {"--preset", "preset", "NAME", kWhatGroup},
+    {"--rule", "rule.name", "RULE", kWhatGroup},
+    {"--steps", "steps", "N", kWhatGroup},
+    {"--learning-rate", "rule.learning_rate", "RATE", kWhatGroup},
+    {"--seed", "seed", "N", kWhatGroup},
+    {"--max-skipped", "max_skipped", "N", kWhatGroup},
+    {"--run", "run", "DIR", kWhatGroup},
+    {"--mesh", "mesh", "AXES", kRanksGroup},
+    {"--ranks", "ranks", "N", kRanksGroup},
+    {"--strategy", "plan.strategy", "NAME", kRanksGroup},
+    {"--transport", "transport", "KIND", kRanksGroup},
+    {"--memory-cap", "plan.memory_cap", "BYTES", kMemoryGroup},
+    {"--zero", "zero.sizes", "SIZES", kMemoryGroup},
+    {"--zero-experts", "zero.experts", "SIZES", kMemoryGroup},
+    {"--overlap", "zero.overlap", "MODE", kMemoryGroup},
+    {"--message", "zero.message", "UNIT", kMemoryGroup},
+    {"--prefetch", "zero.prefetch", "K", kMemoryGroup},
+    {"--replica-sum", "zero.replica_sum", "HOW", kMemoryGroup},
+    {"--collectives", "zero.collectives", "HOW", kMemoryGroup},
+    {"--reuse", "zero.reuse", nullptr, kMemoryGroup},
+    {"--ranks-per-node", "links.ranks_per_node", "N", kMemoryGroup},
+    {"--link", "links.model", "SPEEDS", kMemoryGroup},
 });
 
 const ConfigKey& find_key(const std::vector<ConfigKey>& keys,
@@ -62,11 +70,31 @@ std::string description(const ConfigKey& key) {
 }
 
 void add_list(CLI::App& app, const char* name, std::vector<std::string>& to,
-              const char* label, const char* help) {
+              const char* label, const char* help, const char* group) {
   app.add_option(name, to, help)
       ->allow_extra_args(false)
       ->option_text(label)
-      ->group(kGroup);
+      ->group(group);
+}
+
+// A model is no preset; its name is easily taken for one.
+void refuse_model_as_preset(const std::string& name) {
+  for (const PresetInfo& model : presets())
+    if (model.name == name)
+      throw UsageError(cat("--preset ", quoted(name), ": expected ",
+                           join(preset_names(), ", "), "; it is a model: try ",
+                           "--model ", name));
+}
+
+void add_config_flag(CLI::App& app, const ConfigFlag& flag,
+                     const ConfigKey& key, std::string& value) {
+  if (flag.label == nullptr)
+    app.add_flag(flag.name, value, key.help)->group(flag.group);
+  else
+    offer_words(app.add_option(flag.name, value, description(key))
+                    ->option_text(flag.label)
+                    ->group(flag.group),
+                key.words);
 }
 
 }  // namespace
@@ -74,31 +102,40 @@ void add_list(CLI::App& app, const char* name, std::vector<std::string>& to,
 void add_config_arguments(CLI::App& app, ConfigArguments& arguments) {
   TrainConfig defaults;
   const std::vector<ConfigKey> keys = config_keys(defaults);
-  app.add_option("--config", arguments.file, "keys and values in TOML or JSON")
-      ->option_text("FILE")
-      ->group(kGroup);
-  add_list(app, "--set", arguments.set, "KEY=VALUE",
-           "a key of the configuration; repeatable, the last one wins");
-  for (const Flag& flag : kFlags) {
-    const ConfigKey& key = find_key(keys, flag.key);
-    std::string& value = arguments.flags[flag.name];
-    if (flag.label == nullptr)
-      app.add_flag(flag.name, value, key.help)->group(kGroup);
-    else
-      app.add_option(flag.name, value, description(key))
-          ->option_text(flag.label)
-          ->group(kGroup);
+  for (const ConfigFlag& flag : kFlags) {
+    add_config_flag(app, flag, find_key(keys, flag.key),
+                    arguments.flags[flag.name]);
+    if (flag.key != std::string_view("preset")) continue;
+    app.add_option("--model", arguments.model,
+                   "the architecture: a config.json of Qwen3 or Qwen3-MoE, a "
+                   "folder with one, or a name of canzona models; the preset "
+                   "gives the rest")
+        ->option_text("MODEL")
+        ->group(kWhatGroup);
   }
   add_list(app, "--rule-option", arguments.rule_options, "NAME=VALUE",
-           "an option of the rule (see canzona rules RULE); repeatable");
+           "an option of the rule (see canzona rules RULE); repeatable",
+           kWhatGroup);
+  app.add_option("--config", arguments.file,
+                 "keys and values in TOML or JSON, or the summary.json of a "
+                 "run, to repeat it")
+      ->option_text("FILE")
+      ->group(kKeysGroup);
+  add_list(app, "--set", arguments.set, "KEY=VALUE",
+           "a key of the configuration; repeatable, the last one wins",
+           kKeysGroup);
 }
 
 TrainConfig read_config(const ConfigArguments& arguments) {
+  refuse_model_as_preset(arguments.flags.at("--preset"));
   Settings given;
-  if (!arguments.file.empty()) given = read_config_file(arguments.file);
+  if (!arguments.model.empty()) given = model_settings(arguments.model);
+  if (!arguments.file.empty())
+    for (Setting& setting : read_config_file(arguments.file))
+      given.push_back(std::move(setting));
   for (const std::string& text : arguments.set)
     given.push_back(parse_setting(text, "--set"));
-  for (const Flag& flag : kFlags)
+  for (const ConfigFlag& flag : kFlags)
     if (const std::string& text = arguments.flags.at(flag.name); !text.empty())
       given.push_back({flag.key, RawText{text}, flag.name});
   for (const std::string& text : arguments.rule_options) {

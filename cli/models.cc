@@ -4,6 +4,7 @@
 #include "canzona/base/text.h"
 #include "canzona/report/models_view.h"
 #include "canzona/shapes/read_model.h"
+#include "cli/offer.h"
 #include "cli/verbs.h"
 
 namespace canzona::cli {
@@ -61,6 +62,8 @@ Verb add_models(CLI::App& root) {
   app->add_option("--split", arguments->split,
                   "tensors into matrices: none, qkv, head, gate-up, expert")
       ->option_text("HOW");
+  offer_words(app->get_option("--split"),
+              {"none", "qkv", "head", "gate-up", "expert"});
   app->add_flag("--json", arguments->json,
                 "print one JSON object instead of text");
   app->footer(kExamples);

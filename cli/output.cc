@@ -62,8 +62,16 @@ void Output::note(std::string_view text) const {
 
 void Output::progress(std::string_view text) const {
   constexpr const char* kClearLine = "\r\x1b[K";
-  if (!quiet_ && stderr_is_terminal_)
+  constexpr std::chrono::seconds kBetweenLines{5};
+  if (quiet_) return;
+  if (stderr_is_terminal_) {
     write_all(STDERR_FILENO, cat(kClearLine, text));
+    return;
+  }
+  const auto now = std::chrono::steady_clock::now();
+  if (text.empty() || now < next_line_) return;
+  next_line_ = now + kBetweenLines;
+  write_all(STDERR_FILENO, cat(text, "\n"));
 }
 
 void Output::error(std::string_view text,

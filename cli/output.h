@@ -2,6 +2,7 @@
 // standard error, files whole or not at all.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,8 +29,10 @@ class Output {
   void note(std::string_view text) const;
 
   // What is being done now: one line of a terminal, written over by the next;
-  // nothing elsewhere. Empty: the line is free again.
+  // elsewhere the first, then lines at least some seconds apart. Empty: the
+  // line is free again. One thread at a time.
   void progress(std::string_view text) const;
+  // Whether every progress is shown.
   bool shows_progress() const { return stderr_is_terminal_ && !quiet_; }
   bool is_quiet() const { return quiet_; }
 
@@ -47,6 +50,7 @@ class Output {
   Ink error_ink_;
   bool quiet_;
   bool stderr_is_terminal_;
+  mutable std::chrono::steady_clock::time_point next_line_ = {};
 };
 
 }  // namespace canzona::cli

@@ -4,6 +4,7 @@
 #include "canzona/plan/make_plan.h"
 #include "canzona/report/terminal_style.h"
 #include "canzona/rules/facts.h"
+#include "cli/offer.h"
 
 namespace canzona::cli {
 namespace {
@@ -161,6 +162,30 @@ void add_output(CLI::App& app, Planning planning, PlanArguments& a) {
   group.flag("--json", a.json, "print one JSON object instead of text");
 }
 
+// What shells complete values to.
+void add_offers(CLI::App& app, Planning planning) {
+  std::vector<std::string> names;
+  for (const StrategyInfo& strategy : strategies())
+    names.push_back(strategy.name);
+  offer_words(app.get_option(planning == Planning::kAll ? "--strategies"
+                                                        : "--strategy"),
+              names);
+  const std::vector<std::pair<const char*, std::vector<std::string>>> words = {
+      {"--split", {"none", "qkv", "head", "gate-up", "expert"}},
+      {"--newton-schulz", {"standard", "symmetric", "gram", "auto"}},
+      {"--weight", {"numel", "flops", "cost"}},
+      {"--micro-groups", micro_group_modes()},
+      {"--parameters", {"bf16", "fp32"}},
+      {"--zero", {"none", "zero1", "zero2", "zero3", "auto", "all"}},
+      {"--message", {"module", "parameter"}},
+      {"--replica-sum", {"scatter", "allreduce"}},
+      {"--collectives", {"direct", "node"}},
+      {"--overlap", {"none", "main", "background"}}};
+  for (const auto& [name, of_option] : words)
+    if (CLI::Option* option = app.get_option_no_throw(name))
+      offer_words(option, of_option);
+}
+
 std::string help_line(const std::string& name, const std::string& text) {
   return "  " + pad_right(name, kNameColumn) +
          wrap(text, kPageWidth - kNameColumn - 2, kNameColumn + 2) + "\n";
@@ -177,6 +202,7 @@ void add_plan_arguments(CLI::App& app, Planning planning,
   if (planning != Planning::kRun) add_zero(app, planning, arguments);
   add_cluster(app, planning, arguments);
   add_output(app, planning, arguments);
+  add_offers(app, planning);
 }
 
 std::vector<RouteOverride> PlanArguments::overrides() const {

@@ -10,6 +10,7 @@
 #include "canzona/base/text.h"
 #include "canzona/conformance/check.h"
 #include "canzona/report/terminal_table.h"
+#include "cli/offer.h"
 #include "cli/rules.h"
 
 namespace canzona::cli {
@@ -260,6 +261,8 @@ Verb add_rules_check(CLI::App& rules) {
                 "show every file, not only those that failed");
   app->add_flag("--json", arguments->json,
                 "print one JSON object instead of text");
+  offer_words(app->get_option("--newton-schulz"),
+              {"auto", "standard", "symmetric", "gram"});
   app->footer(kExamples);
   return {app, [arguments](const Output& out) { return run(*arguments, out); }};
 }

@@ -5,6 +5,7 @@
 #include "canzona/comm/mpi/mpi_launch.h"
 #include "canzona/data/batches.h"
 #include "canzona/linalg/engine.h"
+#include "canzona/measure/machine.h"
 #include "canzona/report/audit_view.h"
 #include "canzona/report/train_lines.h"
 #include "cli/config_arguments.h"
@@ -23,8 +24,10 @@ namespace {
 constexpr const char* kExamples =
     R"(Examples:
   canzona train                                   tiny, Muon, the built-in language
-  canzona train --data book.txt --ranks 4 --mesh dp=2,tp=2 --run runs/one
-  canzona train --data corpus/ --preset small --rule soap --run runs/soap
+  canzona train --data book.txt --run runs/one    a text file, on all cores
+  canzona train --data corpus/ --preset small --rule soap --mesh dp=2,tp=2 --run runs/soap
+  canzona train --model Qwen3-0.6B/config.json --data book.txt --dry-run
+  canzona train --config runs/one/summary.json --seed 2 --run runs/again
   canzona train --preset small --steps 600 --set rule.learning_rate=0.01 --dry-run
   canzona train --preset small --ranks 8 --set batch.global=64 --zero auto --memory-cap 2GB
   mpirun -n 4 canzona train --mesh dp=2,tp=2 --run runs/mpi
@@ -37,8 +40,10 @@ Ctrl-C (or SIGTERM) ends the run after its step with weights, summary and report
 evaluation at once; the exit status is then 130 (or 143). A second one ends the process.
 Steps whose gradient is not finite change nothing; ten in a row end the run with exit status 5.
 
-A mesh is dp=D,tp=T,pp=P,ep=E; it has as many ranks as --ranks says. The run does not
-depend on it but for the last digits; with one mesh, no strategy changes a bit.
+A mesh is dp=D,tp=T,pp=P,ep=E: ranks of data, tensor, pipeline and expert parallelism.
+Without --mesh and --ranks every core is a data-parallel rank, as far as the batch can
+be dealt over them. The run does not depend on the mesh but for the last digits; with
+one mesh, no strategy changes a bit.
 
 canzona config show --preset small     every setting and where it comes from
 )";
@@ -131,11 +136,11 @@ std::string in_precision(const TrainConfig& config) {
 
 std::string head_line(const TrainConfig& config, const TrainJob& job,
                       const std::string& data, const std::string& transport) {
-  return cat(config.preset, ": ", job.plan.model.num_layers, " layers, ",
+  return cat(model_name(config), ": ", job.plan.model.num_layers, " layers, ",
              human_count(job.num_parameters()), " parameters, ",
              config.rule.name, in_precision(config), " (",
-             config.plan.strategy, ") on ",
-             to_string(job.plan.mesh), ", ", job.plan.mesh.world(), " ",
+             config.plan.strategy, ") on ", to_string(job.plan.mesh), " (",
+             config.origin("mesh"), "), ", job.plan.mesh.world(), " ",
              transport, job.plan.mesh.world() == 1 ? " rank" : " ranks",
              "\ndata: ", data, "; ", config.steps, " steps of ",
              config.batch.global * config.model.length,
@@ -144,14 +149,21 @@ std::string head_line(const TrainConfig& config, const TrainJob& job,
              job.is_plain() ? "" : "\n", zero_line(job));
 }
 
+// Tokens are opened, counted and checked, though none is learned.
 void show_plan(const TrainConfig& config, const TrainJob& job,
-               const Output& out, bool json) {
+               const TokenSource& tokens, const Output& out, bool json) {
   if (json) {
-    out.result(dry_run_json(config, job));
+    out.result(dry_run_json(config, job, tokens));
     return;
   }
-  out.result(audit_text(job.plan, out.ink()) + "\n" +
-             memory_table(job, out.ink()));
+  const Plan& plan = job.plan;
+  out.result(audit_text(job.speed ? priced(plan, *job.speed) : plan,
+                        out.ink()) +
+             "\n" + memory_table(job, out.ink()) + "  mesh: " +
+             to_string(plan.mesh) + " (" + config.origin("mesh") +
+             ")\n  data: " + tokens.describe() + " (" + cat(tokens.size()) +
+             "), of which a step takes " +
+             cat(config.batch.global * config.model.length) + "\n");
   if (const std::string text = precision_of(config).text(); !text.empty())
     out.result(cat("  precision: ", text, "\n"));
   if (job.ranking)
@@ -288,10 +300,34 @@ Outcome run_job(const Arguments& a, const TrainConfig& config, TrainJob& job,
   return outcome_of(result);
 }
 
+// Ranks are threads unless MPI was asked for or has started this process.
+RankCounts rank_counts(const TrainConfig& config,
+                       const std::optional<MpiLaunch>& launch) {
+  return {.launched = launch ? launch->num_ranks : 0,
+          .cores = launch || config.transport == "mpi" ? 1 : usable_cpus()};
+}
+
+// What measurements decided becomes part of the configuration, so that it can
+// be repeated.
+void settle_zero(const TrainJob& job, TrainConfig& config) {
+  const ZeroOptions& zero = job.plan.options.zero;
+  if (chooses_zero(config)) config.zero.sizes = to_string(zero.sizes);
+  if (chooses_experts(config))
+    config.zero.experts = zero.experts.z1 > 0 ? to_string(zero.experts) : "";
+}
+
+Outcome dry_run(const Arguments& a, const TrainConfig& config, TrainJob& job,
+                const Output& out) {
+  const Data data(config);
+  if (!job.speed) predict_at(measure_speed_here(job.plan), job);
+  show_plan(config, job, *data.tokens, out, a.json);
+  return Outcome::kDone;
+}
+
 Outcome run(const Arguments& a, const Output& out) {
-  const TrainConfig config = read_config(a.config);
+  TrainConfig config = read_config(a.config);
   const std::optional<MpiLaunch> launch = find_mpi_launch();
-  const Mesh mesh = mesh_of(config, launch ? launch->num_ranks : 0);
+  const Mesh mesh = settle_mesh(config, rank_counts(config, launch));
   std::unique_ptr<Ranks> ranks;
   std::optional<MachineLimits> limits;
   if (chooses_zero(config) || chooses_experts(config)) {
@@ -299,14 +335,15 @@ Outcome run(const Arguments& a, const Output& out) {
     limits = measure_limits_on(*ranks);
   }
   TrainJob job = make_job(config, mesh, limits);
+  settle_zero(job, config);
   if (!a.dry_run) {
     if (ranks == nullptr) ranks = join_ranks(a, config, mesh);
     if (a.mfu && !limits) set_product_rate(measure_product_rate_on(*ranks), job);
     return run_job(a, config, job, *ranks, out);
   }
   if (ranks != nullptr) ranks->finish();
-  if (ranks == nullptr || ranks->speaks()) show_plan(config, job, out, a.json);
-  return Outcome::kDone;
+  const bool speaks = !launch || launch->rank == 0;
+  return speaks ? dry_run(a, config, job, out) : Outcome::kDone;
 }
 
 }  // namespace
@@ -324,9 +361,9 @@ Verb add_train(CLI::App& root) {
                         const char* help) {
     app->add_option(name, value, help)->option_text(label)->group(kGroup);
   };
-  flag(
-      "--dry-run", arguments->dry_run,
-      "show every tensor's rule, owner and cost, memory and step; run nothing");
+  flag("--dry-run", arguments->dry_run,
+       "show every tensor's rule, owner and cost, memory, mesh, data and a "
+       "predicted step; train nothing");
   flag("--overwrite", arguments->overwrite,
        "replace the run that the folder of --run holds");
   flag("--json", arguments->json,

@@ -24,7 +24,7 @@ std::function<double(int64_t)> rate_of(const TrainConfig& config, double peak) {
 TrainSettings settings_of(const TrainConfig& config) {
   TrainSettings settings;
   settings.decoder = decoder_of(config);
-  check_decoder(settings.decoder, config.preset);
+  check_decoder(settings.decoder, model_name(config));
   settings.steps = config.steps;
   settings.global_batch = config.batch.global;
   settings.seed = static_cast<uint64_t>(config.seed);
@@ -76,6 +76,7 @@ int64_t TrainJob::most_bytes() const {
 
 double TrainJob::step_seconds() const {
   double most = 0;
+  if (!speed) return most;
   for (const RankCost& rank : ranks)
     most = std::max(most, rank.step_seconds_mean);
   return most;
@@ -103,13 +104,23 @@ TrainJob make_job(const TrainConfig& config, const Mesh& mesh,
   job.ranks = predict(job.plan);
   job.activations = training_memory(job.settings, job.plan);
   job.settings.flops_per_token = flops_per_token(job);
-  if (limits) set_product_rate(limits->flops.together, job);
+  if (limits) {
+    set_product_rate(limits->flops.together, job);
+    predict_at({.flops_per_second = limits->flops.together,
+                .copy_bytes_per_second = limits->copies.together},
+               job);
+  }
   return job;
 }
 
 void set_product_rate(double flops_per_second_of_a_rank, TrainJob& job) {
   job.settings.product_flops_per_second =
       flops_per_second_of_a_rank * job.plan.mesh.world();
+}
+
+void predict_at(const MachineSpeed& speed, TrainJob& job) {
+  job.speed = speed;
+  job.ranks = predict(priced(job.plan, speed));
 }
 
 void require_memory(const TrainJob& job, int64_t ranks_here) {

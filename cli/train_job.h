@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "canzona/measure/machine_speed.h"
 #include "canzona/plan/plan.h"
 #include "canzona/plan/predict.h"
 #include "canzona/train/config.h"
@@ -24,6 +25,8 @@ struct TrainJob {
   Link link = {};                              // to be modelled
   std::optional<ZeroComparison> ranking = {};  // of `--zero auto`
   int64_t activations = 0;                     // bytes, of the fullest rank
+  // What predicted times rest on; none: nothing was measured.
+  std::optional<MachineSpeed> speed = {};
 
   int64_t num_parameters() const;
   int64_t bytes_of(int32_t rank) const {
@@ -31,7 +34,7 @@ struct TrainJob {
            activations;
   }
   int64_t most_bytes() const;
-  double step_seconds() const;       // of the optimizer, predicted
+  double step_seconds() const;       // of the optimizer, predicted; 0: unknown
   WireBytes bytes_per_step() const;  // the most of any rank, predicted
   bool is_plain() const;             // ZeRO-1: no slices, no replicas
 };
@@ -42,6 +45,9 @@ TrainJob make_job(const TrainConfig& config, const Mesh& mesh,
 
 // What the MFU is measured by: products in fp32 of one rank while all compute.
 void set_product_rate(double flops_per_second_of_a_rank, TrainJob& job);
+
+// Predicts times of the same plan by what this machine was measured to do.
+void predict_at(const MachineSpeed& speed, TrainJob& job);
 
 // UsageError if the ranks of this machine would need more memory than it has
 // free, before anything is allocated.

@@ -151,7 +151,7 @@ double measure_product_rate_on(Ranks& ranks) {
 TrainPlan plan_training(const TrainConfig& config,
                         const TrainSettings& settings, const Mesh& mesh,
                         const std::optional<MachineLimits>& limits) {
-  Model model = decoder_shapes(settings.decoder, config.preset);
+  Model model = decoder_shapes(settings.decoder, model_name(config));
   route(model, {});
   if (!config.freeze.empty()) freeze(model, split_text(config.freeze, ','));
   check_mesh(mesh, model);

@@ -15,6 +15,7 @@
 #include "cli/environment.h"
 #include "cli/precision.h"
 #include "cli/run_folder.h"
+#include "cli/speed_text.h"
 #include "cli/version.h"
 
 namespace canzona::cli {
@@ -112,25 +113,31 @@ std::string memory_table(const TrainJob& job, const Ink& ink) {
   table.row({"all", human_bytes(job.bytes_of(rank))});
   const std::string zero = zero_line(job);
   return table.text(ink) + (zero.empty() ? "" : cat("\n  ", zero, "\n")) +
-         cat("\n  predicted optimizer step: ",
-             human_seconds(job.step_seconds()), " (",
-             job.plan.cost_basis.source == "nominal"
-                 ? "by flops and nominal rates"
-                 : "by the cost table",
-             ")\n");
+         (job.speed ? cat("\n  predicted optimizer step: ",
+                          human_seconds(job.step_seconds()), "\n  ",
+                          speed_text(*job.speed), "\n")
+                    : "");
 }
 
-std::string dry_run_json(const TrainConfig& config, const TrainJob& job) {
+std::string dry_run_json(const TrainConfig& config, const TrainJob& job,
+                         const TokenSource& tokens) {
   JsonWriter out(2);
   const int32_t rank = fullest(job);
+  const Plan plan = job.speed ? priced(job.plan, *job.speed) : job.plan;
   out.begin_object()
       .field("model", job.plan.model.name)
       .field("parameters", job.num_parameters())
       .field("mesh", to_string(job.plan.mesh))
+      .field("mesh_from", config.origin("mesh"))
+      .field("data", tokens.describe())
+      .field("data_tokens", tokens.size())
       .field("rule", job.plan.rule);
   write_precision(out, precision_of(config));
   out.field("strategy", config.plan.strategy)
       .field("predicted_step_seconds", job.step_seconds())
+      .field("flops_per_second", job.speed ? job.speed->flops_per_second : 0)
+      .field("copy_bytes_per_second",
+             job.speed ? job.speed->copy_bytes_per_second : 0)
       .field("memory_rank", rank)
       .field("memory_bytes", job.bytes_of(rank))
       .field("zero", to_string(job.plan.options.zero.sizes))
@@ -144,7 +151,7 @@ std::string dry_run_json(const TrainConfig& config, const TrainJob& job) {
   out.end_object();
   if (job.ranking) write_zero_comparison(out.member("ranking"), *job.ranking);
   out.member("audit");
-  write_audit(out, job.plan);
+  write_audit(out, plan);
   out.member("config");
   write_config(out, config);
   return out.end_object().take() + "\n";
@@ -160,7 +167,7 @@ RunSummary describe_run(const TrainConfig& config, const TrainJob& job,
   JsonWriter writer;
   write_config(writer, config);
   summary.config = parse_json(writer.text(), {.what = "the configuration"});
-  summary.model = config.preset;
+  summary.model = model_name(config);
   summary.parameters = job.num_parameters();
   summary.mesh = to_string(job.plan.mesh);
   summary.ranks = job.plan.mesh.world();

@@ -16,7 +16,8 @@ std::string zero_line(const TrainJob& job);
 
 // Memory by kind and the predicted step, for --dry-run.
 std::string memory_table(const TrainJob& job, const Ink& ink);
-std::string dry_run_json(const TrainConfig& config, const TrainJob& job);
+std::string dry_run_json(const TrainConfig& config, const TrainJob& job,
+                         const TokenSource& tokens);
 
 // What is going to run: everything but the result, in the state "running".
 RunSummary describe_run(const TrainConfig& config, const TrainJob& job,

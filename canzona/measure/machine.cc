@@ -3,6 +3,7 @@
 #include <sys/sysinfo.h>
 
 #include <algorithm>
+#include <climits>
 #include <cstring>
 #include <fstream>
 #include <thread>
@@ -70,6 +71,14 @@ int64_t available_in_group() {
   return std::max<int64_t>(0, limit - used + std::max<int64_t>(0, files));
 }
 
+// "200000 100000": microseconds of CPU time in so many of time; "max": any.
+int cpus_in_group() {
+  std::ifstream file("/sys/fs/cgroup/cpu.max");
+  double quota = 0, period = 0;
+  if (!(file >> quota >> period) || period <= 0) return INT_MAX;
+  return std::max(1, static_cast<int>(quota / period));
+}
+
 // Far more than any cache holds.
 double measure_own_copy_rate() {
   constexpr size_t kBytes = size_t{256} << 20;
@@ -99,6 +108,12 @@ MachineInfo machine_info() {
     info.bf16_kernels.emplace_back(to_string(kernel));
   info.blas = blas_info();
   return info;
+}
+
+int usable_cpus() {
+  const int there =
+      std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  return std::min(there, cpus_in_group());
 }
 
 int64_t available_memory() {

@@ -19,6 +19,9 @@ struct MachineInfo {
   BlasInfo blas;
 };
 MachineInfo machine_info();
+// CPUs that this process may keep busy: those it may run on, bounded by the
+// quota of its control group.
+int usable_cpus();
 // What programs may still take without swapping, bounded by the limit of the
 // control group that this process is in; 0 where nobody tells.
 int64_t available_memory();

@@ -181,21 +181,24 @@ void count_work(const RuleStepRequest& request, const RuleFacts& facts,
   result.algorithms.assign(algorithms.begin(), algorithms.end());
 }
 
+// The option's word; rules without such an option compute in fp32.
+std::string type_option(const RuleFacts& facts, const char* name) {
+  const RuleOptions options = facts.options();
+  const auto found = options.find(name);
+  return found == options.end() ? "fp32" : found->second;
+}
+
 void measure_peaks(const RuleStepRequest& request, const RuleFacts& facts,
                    RuleStep& result) {
-  const RuleOptions options = facts.options();
-  const auto word = [&](const char* name) {
-    const auto found = options.find(name);
-    return found == options.end() ? std::string("fp32") : found->second;
-  };
-  const std::string type = word("precision");
+  const std::string& type = result.precision;
   if (request.device == "cuda") {
     const CudaRates rates = measure_cuda_rates();
     result.copy_bytes_per_second = rates.copy_bytes_per_second;
-    result.peak_tflops = type == "fp16"                 ? rates.fp16_tflops
-                         : type == "bf16"               ? rates.bf16_tflops
-                         : word("products") == "bf16x3" ? rates.bf16_tflops / 3
-                                                        : rates.fp32_tflops;
+    const bool split = type_option(facts, "products") == "bf16x3";
+    result.peak_tflops = type == "fp16"   ? rates.fp16_tflops
+                         : type == "bf16" ? rates.bf16_tflops
+                         : split          ? rates.bf16_tflops / 3
+                                          : rates.fp32_tflops;
   } else {
     const MachineRates rates = measure_rates();
     result.copy_bytes_per_second = rates.copy_bytes_per_second;
@@ -251,6 +254,7 @@ RuleStep measure_rule_step(const RuleStepRequest& request,
   result.memory_bytes = bytes_needed(request, facts);
   check_memory(result.memory_bytes, request);
   result.device = engines[0]->describe();
+  result.precision = type_option(facts, "precision");
   count_work(request, facts, result);
   progress("measuring the device");
   measure_peaks(request, facts, result);

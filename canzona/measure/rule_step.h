@@ -42,6 +42,7 @@ struct RuleStep {
   double floor_seconds = 0;  // flops at the peak, then bytes at a copy's rate
   int64_t memory_bytes = 0;  // weights, gradients, states
   std::string device;
+  std::string precision = "fp32";  // of the rule's products, as they ran
 };
 
 // UsageError if the tensors do not fit the device's memory.

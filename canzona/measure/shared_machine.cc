@@ -17,6 +17,7 @@ namespace {
 constexpr int kSharedRounds = 7;
 constexpr int64_t kSide = 512;
 constexpr int kPlainProducts = 40;
+constexpr int kBf16Products = 300;
 
 // By round; zeros on ranks that only wait.
 template <class Work>
@@ -35,14 +36,22 @@ std::vector<double> time_rounds(Communicator& world, bool takes_part,
 }
 
 template <class Work>
-SharedProducts time_shared(Communicator& world, const Work& work) {
-  const auto median_of_slowest = [&](bool takes_part) {
-    return median_of(
-        slowest(from_all<double>(world, time_rounds(world, takes_part, work))));
-  };
+double median_of_slowest(Communicator& world, bool takes_part,
+                         const Work& work) {
+  return median_of(
+      slowest(from_all<double>(world, time_rounds(world, takes_part, work))));
+}
+
+// `work` as one rank alone and as all ranks at once take it; or, if only the
+// second is wanted, that.
+enum class Shared { kBoth, kTogether };
+template <class Work>
+SharedProducts time_shared(Communicator& world, Shared which,
+                           const Work& work) {
   SharedProducts out;
-  out.alone = median_of_slowest(world.rank() == 0);
-  out.together = median_of_slowest(true);
+  if (which == Shared::kBoth)
+    out.alone = median_of_slowest(world, world.rank() == 0, work);
+  out.together = median_of_slowest(world, true, work);
   return out;
 }
 
@@ -51,20 +60,20 @@ Matrices noise(DeviceMemory& memory, uint64_t seed) {
                   kSide);
 }
 
-SharedProducts time_plain(Communicator& world, Engine& engine,
-                          int num_products) {
+SharedProducts time_plain(Communicator& world, Engine& engine, int num_products,
+                          Shared which = Shared::kBoth) {
   DeviceMemory memory(engine);
   const Matrices a = noise(memory, 1), b = noise(memory, 2),
                  c = noise(memory, 3);
-  return time_shared(world, [&] {
+  return time_shared(world, which, [&] {
     for (int i = 0; i < num_products; ++i)
       engine.product(c, 1, a, Op::kNone, b, Op::kNone, 0);
     engine.synchronize();
   });
 }
 
-SharedProducts time_bf16(Communicator& world, Engine& engine) {
-  constexpr int kProducts = 300;
+SharedProducts time_bf16(Communicator& world, Engine& engine,
+                         int num_products, Shared which = Shared::kBoth) {
   DeviceMemory memory(engine);
   Arena& arena = engine.arena();
   const Arena::Scope scope(arena);
@@ -74,8 +83,8 @@ SharedProducts time_bf16(Communicator& world, Engine& engine) {
   Operand r = algebra.symmetric(arena, kSide, 1);
   algebra.load_normalized(x, {.source = noise(memory, 1)}, {});
   algebra.gram(r, x, Half::kTriangle);
-  return time_shared(world, [&] {
-    for (int i = 0; i < kProducts; ++i) algebra.multiply(y, r, x);
+  return time_shared(world, which, [&] {
+    for (int i = 0; i < num_products; ++i) algebra.multiply(y, r, x);
     engine.synchronize();
   });
 }
@@ -130,7 +139,7 @@ double measure_copy_rate(Communicator& world) { return copy_rate(world, true); }
 
 SharedProducts measure_shared_products(Communicator& world, Engine& engine,
                                        DType precision) {
-  return precision == DType::kBf16 ? time_bf16(world, engine)
+  return precision == DType::kBf16 ? time_bf16(world, engine, kBf16Products)
                                    : time_plain(world, engine, kPlainProducts);
 }
 
@@ -139,6 +148,13 @@ SharedFlops measure_shared_flops(Communicator& world, Engine& engine) {
   constexpr double kFlops = kProducts * 2.0 * kSide * kSide * kSide;
   const SharedProducts products = time_plain(world, engine, kProducts);
   return {kFlops / products.alone, kFlops / products.together};
+}
+
+double measure_flop_rate(Communicator& world, Engine& engine, DType precision) {
+  constexpr int kProducts = 2;
+  constexpr double kFlops = kProducts * 2.0 * kSide * kSide * kSide;
+  const auto time = precision == DType::kBf16 ? time_bf16 : time_plain;
+  return kFlops / time(world, engine, kProducts, Shared::kTogether).together;
 }
 
 }  // namespace canzona

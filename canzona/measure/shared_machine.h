@@ -49,5 +49,7 @@ struct SharedFlops {
   double together = 0;
 };
 SharedFlops measure_shared_flops(Communicator& world, Engine& engine);
+// While all compute, by a few products.
+double measure_flop_rate(Communicator& world, Engine& engine, DType precision);
 
 }  // namespace canzona

@@ -109,13 +109,6 @@ void measure_first(const StepBenchRequest& request, StepBench& bench) {
     bench.link = scaled_link(request, plan, bench.compute_seconds + step);
 }
 
-bool computes_in_bf16(const Plan& plan) {
-  const RuleOptions options =
-      make_rule_facts(plan.rule, plan.rule_options)->options();
-  const auto precision = options.find("precision");
-  return precision != options.end() && precision->second == "bf16";
-}
-
 SharedProducts share_machine(const StepBenchRequest& request, DType precision) {
   return on_every_rank<SharedProducts>(request, {}, [&](Communicator& world) {
     return measure_shared_products(world, *make_engine(request.device),
@@ -127,7 +120,7 @@ void measure_one_rank(const StepBenchRequest& request, StepBench& bench) {
   request.progress("measuring one rank alone");
   const Plan plan = request.one_rank();
   bench.products = share_machine(request, DType::kFp32);
-  if (computes_in_bf16(plan))
+  if (product_type(plan) == DType::kBf16)
     bench.products_bf16 = share_machine(request, DType::kBf16);
   StepBenchRequest alone = request;
   alone.run = on_threads(1, {});
@@ -137,8 +130,20 @@ void measure_one_rank(const StepBenchRequest& request, StepBench& bench) {
   bench.one_rank_step = carry_out(alone, plan, {}, trial).step;
 }
 
-StrategyBench bench_strategy(const StepBenchRequest& request,
-                             const StepBench& bench, const std::string& name) {
+// GPUs have other rates than the products of a rank of this process.
+void measure_machine(const StepBenchRequest& request, const Plan& plan,
+                     StepBench& bench) {
+  if (bench.speed || request.device != "cpu" || !lacks_cost_table(plan)) return;
+  request.progress("measuring the machine");
+  bench.speed = on_every_rank<MachineSpeed>(
+      request, {}, [&](Communicator& world) {
+        return measure_speed(world, *make_engine(request.device),
+                             product_type(plan));
+      });
+}
+
+StrategyBench bench_strategy(const StepBenchRequest& request, StepBench& bench,
+                             const std::string& name) {
   StrategyBench out{.name = name, .error = {}};
   try {
     out.plan = request.plan(name, bench.link);
@@ -146,7 +151,9 @@ StrategyBench bench_strategy(const StepBenchRequest& request,
     out.error = error.what();
     return out;
   }
-  out.predicted = predict(*out.plan);
+  measure_machine(request, *out.plan, bench);
+  out.predicted =
+      predict(bench.speed ? priced(*out.plan, *bench.speed) : *out.plan);
   for (const RankCost& rank : out.predicted) {
     out.bytes_predicted_max =
         std::max(out.bytes_predicted_max,
@@ -195,6 +202,20 @@ int64_t predicted_bytes(const RankCost& rank, GradientWire wire) {
     bytes += bytes_factor(static_cast<Collective>(c), wire) *
              static_cast<double>(rank.wire[static_cast<size_t>(c)].sent());
   return static_cast<int64_t>(bytes);
+}
+
+double StrategyBench::predicted_mean() const {
+  double most = 0;
+  for (const RankCost& rank : predicted)
+    most = std::max(most, rank.step_seconds_mean);
+  return most;
+}
+
+double StrategyBench::predicted_worst() const {
+  double most = 0;
+  for (const RankCost& rank : predicted)
+    most = std::max(most, rank.step_seconds_worst);
+  return most;
 }
 
 double StepBench::scaling(const StrategyBench& strategy) const {

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "canzona/comm/thread/run_ranks.h"
+#include "canzona/measure/machine_speed.h"
 #include "canzona/measure/shared_machine.h"
 #include "canzona/measure/step_trial.h"
 #include "canzona/measure/transform.h"
@@ -58,7 +59,10 @@ struct StrategyBench {
   std::string name;
   std::string error;  // why it was not run; then all below is empty
   std::optional<Plan> plan = {};
+  // By the cost table, else by what was measured (StepBench::speed).
   std::vector<RankCost> predicted = {};
+  double predicted_mean() const;   // step of the slowest rank, over a period
+  double predicted_worst() const;  // its worst step
   StepTrial trial = {};
   int64_t bytes_predicted_max = 0;
   int64_t memory_predicted_max = 0;
@@ -75,6 +79,9 @@ struct StepBench {
   // only where a link is modelled.
   double copy_bytes_per_second = 0;
   bool link_is_too_fast() const;
+
+  // Where plans have no cost table, on a CPU; for predictions alone.
+  std::optional<MachineSpeed> speed = {};
 
   // If one rank was measured: its step, and how the ranks share the machine.
   StepTimes one_rank_step = {};

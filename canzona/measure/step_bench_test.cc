@@ -32,9 +32,14 @@ StepBenchRequest small(const std::string& mesh,
 TEST(StepBench, StrategiesGiveOneResultAndWhatWasPredicted) {
   const StepBench bench = run_step_bench(small("dp=2,tp=2", strategy_names()));
   ASSERT_THAT(bench.strategies, SizeIs(strategy_names().size()));
+  ASSERT_TRUE(bench.speed.has_value());
   for (const StrategyBench& s : bench.strategies) {
     SCOPED_TRACE(s.name);
     EXPECT_EQ(s.error, "");
+    // Predictions are at the rate measured; the plan knows nothing of it.
+    EXPECT_EQ(s.plan->cost_basis.source, "nominal");
+    EXPECT_GT(s.predicted_mean(), 0);
+    EXPECT_GE(s.predicted_worst(), s.predicted_mean());
     EXPECT_EQ(s.trial.digest, bench.strategies[0].trial.digest);
     EXPECT_EQ(s.trial.state_digest, bench.strategies[0].trial.state_digest);
     EXPECT_EQ(s.trial.memory_bytes_max, s.memory_predicted_max);

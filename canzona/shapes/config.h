@@ -13,6 +13,10 @@
 
 namespace canzona {
 
+// What a model in this file is called: the folder's name, for files that are
+// called the same in every model.
+std::string name_of_model_file(const std::string& path);
+
 // UsageError lists an unknown type's known neighbours and all missing keys.
 Architecture read_config(std::string_view json, const std::string& file);
 

@@ -49,7 +49,6 @@ Path file_of_folder(const Path& folder) {
                        kFilesOfFolder[1], ", ", kFilesOfFolder[2]));
 }
 
-// The folder's name for files that are called the same in every model.
 std::string name_of(const Path& path) {
   for (const char* common : kFilesOfFolder) {
     const Path folder = path.parent_path().filename();
@@ -158,6 +157,10 @@ Model read_whole(const std::string& source, const ReadOptions& options) {
 }
 
 }  // namespace
+
+std::string name_of_model_file(const std::string& path) {
+  return name_of(path);
+}
 
 Model read_model(const std::string& source, const ReadOptions& options) {
   Model model = read_whole(source, options);

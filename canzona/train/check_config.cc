@@ -67,28 +67,96 @@ auto from_key(const TrainConfig& c, const std::string& key, const Read& read) {
   }
 }
 
-void check_batch(const TrainConfig& c, const Mesh& mesh) {
-  const int64_t once = c.batch.micro * mesh.homes();
-  require(
-      c.batch.global % once == 0, named(c, "batch.global", c.batch.global),
-      cat("a multiple of ", once, ": ", named(c, "batch.micro", c.batch.micro),
-          " on each of ", mesh.homes(), " data-parallel ranks"));
+// The largest divisor of `number` that is at most `most`.
+int64_t divisor_up_to(int64_t number, int64_t most) {
+  for (int64_t d = std::min(number, most); d > 1; --d)
+    if (number % d == 0) return d;
+  return 1;
 }
 
-}  // namespace
+bool is_of_preset(const TrainConfig& c, const std::string& key) {
+  return c.origin(key).starts_with("preset ");
+}
 
-Mesh mesh_of(const TrainConfig& c, int64_t launched) {
+// Sequences that a rank must take at once; a preset's can be lowered.
+int64_t least_micro_batch(const TrainConfig& c) {
+  return is_of_preset(c, "batch.micro") ? 1 : c.batch.micro;
+}
+
+// What to ask for instead, if the batch cannot be dealt over `homes`.
+std::string batch_advice(const TrainConfig& c, int64_t homes) {
+  const int64_t share = c.batch.global / homes;
+  if (c.batch.global % homes == 0)
+    return cat("try --set batch.micro=", divisor_up_to(share, c.batch.micro));
+  const int64_t once = homes * least_micro_batch(c);
+  return cat("try --set batch.global=", (c.batch.global / once + 1) * once);
+}
+
+void check_batch(const TrainConfig& c, const Mesh& mesh) {
+  if (c.batch.global % (c.batch.micro * mesh.homes()) == 0) return;
+  const int64_t least = least_micro_batch(c);
+  throw UsageError(cat(
+      named(c, "batch.global", c.batch.global), ": expected a multiple of ",
+      least * mesh.homes(), ": ",
+      least == 1 ? "" : named(c, "batch.micro", c.batch.micro) + " on each of ",
+      mesh.homes(), " data-parallel ranks; ", batch_advice(c, mesh.homes())));
+}
+
+// A preset's micro-batch is the most that a rank takes at once.
+void fit_micro_batch(TrainConfig& c, const Mesh& mesh) {
+  const int64_t homes = mesh.homes();
+  if (!is_of_preset(c, "batch.micro") || c.batch.global % homes != 0) return;
+  const int64_t fits = divisor_up_to(c.batch.global / homes, c.batch.micro);
+  if (fits == c.batch.micro) return;
+  c.batch.micro = fits;
+  c.origins["batch.micro"] += cat(", for ", to_string(mesh));
+}
+
+// One data-parallel rank on each core, or on as many as the batch can be dealt
+// over.
+Mesh mesh_over_cores(TrainConfig& c, int64_t cores) {
+  const int64_t once = least_micro_batch(c);
+  const int64_t shares = c.batch.global / once;
+  const int64_t ranks =
+      c.batch.global % once == 0 ? divisor_up_to(shares, cores) : 1;
+  c.origins["mesh"] =
+      ranks == cores
+          ? cat("all ", cores, cores == 1 ? " core" : " cores")
+          : cat(ranks, " of ", cores, " cores: the most that divide ",
+                once == 1 ? "batch.global " : "the micro-batches of a step, ",
+                shares);
+  return {.dp = static_cast<int32_t>(ranks)};
+}
+
+Mesh mesh_over_ranks(TrainConfig& c, int64_t ranks) {
+  c.origins["mesh"] =
+      c.ranks > 0 ? c.origin("ranks") : cat(ranks, " ranks launched");
+  return {.dp = static_cast<int32_t>(ranks)};
+}
+
+Mesh find_mesh(TrainConfig& c, const RankCounts& counts) {
+  const int64_t launched = counts.launched;
   const int64_t ranks = c.ranks > 0 ? c.ranks : launched;
   require(launched == 0 || ranks == launched, named(c, "ranks", ranks),
           cat(launched, ", as many as were launched"));
-  Mesh mesh{.dp = static_cast<int32_t>(ranks > 0 ? ranks : 1)};
-  if (!c.mesh.empty())
-    mesh = from_key(c, "mesh", [&] { return parse_mesh(c.mesh); });
+  if (c.mesh.empty())
+    return ranks > 0 ? mesh_over_ranks(c, ranks)
+                     : mesh_over_cores(c, counts.cores);
+  const Mesh mesh = from_key(c, "mesh", [&] { return parse_mesh(c.mesh); });
   require(ranks == 0 || mesh.world() == ranks,
           cat("mesh ", to_string(mesh), " (", c.origin("mesh"), ") has ",
               mesh.world(), " ranks"),
           c.ranks > 0 ? named(c, "ranks", ranks)
                       : cat(launched, ", as many as were launched"));
+  return mesh;
+}
+
+}  // namespace
+
+Mesh settle_mesh(TrainConfig& c, const RankCounts& counts) {
+  const Mesh mesh = find_mesh(c, counts);
+  if (c.mesh.empty()) c.mesh = to_string(mesh);
+  fit_micro_batch(c, mesh);
   check_batch(c, mesh);
   return mesh;
 }
@@ -99,6 +167,11 @@ int64_t eval_sequences_of(const TrainConfig& c) {
   if (c.eval.sequences != kAuto) return c.eval.sequences;
   if (c.steps == 0) return 0;
   return std::max<int64_t>(1, c.steps * c.batch.global / kShare);
+}
+
+Mesh mesh_of(const TrainConfig& c, int64_t launched) {
+  TrainConfig copy = c;
+  return settle_mesh(copy, {.launched = launched});
 }
 
 bool chooses_zero(const TrainConfig& c) { return c.zero.sizes == "auto"; }

@@ -86,6 +86,7 @@ TrainConfig make_config(const Settings& given) {
   apply(preset_settings(config.preset, config.rule.name), keys, config);
   apply(given, keys, config);
   check_config(config);
+  if (config.ranks > 0 || !config.mesh.empty()) settle_mesh(config, {});
   return config;
 }
 

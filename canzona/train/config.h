@@ -34,6 +34,7 @@ struct TrainConfig {
     double held_out = 0.05;
   } data = {};
   struct {
+    std::string name = {};  // "": the preset's
     int64_t layers = 0;
     int64_t hidden = 0;
     int64_t ffn = 0;
@@ -44,6 +45,7 @@ struct TrainConfig {
     int64_t length = 0;
     bool tied = false;
     double rope_base = 10000;
+    double norm_epsilon = 1e-6;
     bool recompute = false;
     int64_t experts = 0;
     int64_t experts_per_token = 2;
@@ -118,15 +120,31 @@ TrainConfig make_config(const Settings& given);
 // What keys ask of each other; make_config() has called it.
 void check_config(const TrainConfig& config);
 
-// The mesh: as given, or dp over `ranks`, or over the `launched` ranks of a
-// launcher (0: none). UsageError if these contradict each other or the batch
-// cannot be dealt over it.
+// Ranks that there could be where the configuration does not say how many.
+struct RankCounts {
+  int64_t launched = 0;  // by a launcher; 0: none
+  int64_t cores = 1;     // of this machine
+};
+
+// The mesh: as given, or dp over `ranks`, or over the ranks of a launcher, or
+// over as many cores as the batch can be dealt over. It becomes part of the
+// configuration, with its origin, and a preset's batch.micro is lowered to what
+// a data-parallel rank has. UsageError if counts contradict each other or the
+// batch cannot be dealt over the mesh.
+Mesh settle_mesh(TrainConfig& config, const RankCounts& counts);
+
+// The same, with nothing settled, on one core.
 Mesh mesh_of(const TrainConfig& config, int64_t launched = 0);
 
 // Held-out sequences that an evaluation takes, as far as there are so many:
 // with `auto` as many as have a tenth of the tokens that the run trains on, at
 // least one; none where it has no steps.
 int64_t eval_sequences_of(const TrainConfig& config);
+
+// Of the model that is trained, for people.
+inline const std::string& model_name(const TrainConfig& config) {
+  return config.model.name.empty() ? config.preset : config.model.name;
+}
 
 // Hierarchical ZeRO as asked for; `auto` is left to who can choose, and stands
 // as ZeRO-1 until then. UsageError names the key that is wrong.

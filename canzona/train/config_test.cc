@@ -131,7 +131,10 @@ TEST(TrainConfig, RefusesKeysThatContradictEachOther) {
   refused({"model.shared_experts=1"}, "model.shared_experts 1");
   refused({"mesh=dp=2", "ranks=3"}, "mesh dp=2", "ranks 3");
   refused({"mesh=dq=2"}, "mesh (--set)", "dq");
-  refused({"batch.global=12", "mesh=dp=4"}, "batch.global 12", "multiple of 8");
+  refused({"batch.global=12", "batch.micro=2", "mesh=dp=4"}, "batch.global 12",
+          "multiple of 8", "try --set batch.micro=1");
+  refused({"mesh=dp=3"}, "batch.global 16", "multiple of 3",
+          "try --set batch.global=18");
   refused({"batch.micro=3"}, "batch.global 16 (preset tiny)");
 }
 
@@ -144,6 +147,88 @@ TEST(TrainConfig, KnowsTheMesh) {
   EXPECT_THROW(mesh_of(with({"mesh=tp=4"}), 8), UsageError);
   EXPECT_THROW(mesh_of(with({"ranks=4"}), 8), UsageError);
   EXPECT_THROW(mesh_of(with({}), 3), UsageError);
+}
+
+// Every mesh of up to eight ranks whose axes divide the model and the batch.
+TEST(TrainConfig, PresetsFitEveryMeshOfEightRanks) {
+  int64_t tried = 0;
+  for (const std::string& preset : preset_names()) {
+    const TrainConfig plain = with({"preset=" + preset});
+    const auto& m = plain.model;
+    for (const int dp : {1, 2, 4, 8})
+      for (const int tp : {1, 2, 4})
+        for (const int pp : {1, 2, 3, 4, 6})
+          for (const int ep : {1, 2, 4, 8}) {
+            const bool cut = m.experts > 0 ? m.experts % ep == 0 : ep == 1;
+            if (m.kv_heads % tp != 0 || m.layers % pp != 0 || !cut) continue;
+            if (dp * tp * pp * ep > 8) continue;
+            const std::string mesh =
+                cat("dp=", dp, ",tp=", tp, ",pp=", pp, ",ep=", ep);
+            const TrainConfig config =
+                with({"preset=" + preset, "mesh=" + mesh});
+            EXPECT_EQ(config.batch.global, plain.batch.global);
+            EXPECT_EQ(config.batch.global % (config.batch.micro * dp * ep), 0)
+                << preset << " " << mesh;
+            ++tried;
+          }
+  }
+  EXPECT_GT(tried, 50);
+}
+
+TEST(TrainConfig, LowersThePresetsMicroBatchAndNoOther) {
+  EXPECT_EQ(with({"preset=small"}).batch.micro, 8);
+  const TrainConfig two = with({"preset=small", "mesh=dp=2"});
+  EXPECT_EQ(two.batch.micro, 4);
+  EXPECT_EQ(two.origin("batch.micro"), "preset small, for dp=2");
+  EXPECT_EQ(with({"preset=small", "ranks=8"}).batch.micro, 1);
+  EXPECT_EQ(with({"preset=small", "mesh=tp=2,pp=2"}).batch.micro, 8);
+  refused({"preset=small", "batch.micro=8", "mesh=dp=2"}, "batch.micro 8");
+}
+
+TEST(TrainConfig, TakesAllCoresThatTheBatchCanBeDealtOver) {
+  const auto settled = [](const std::vector<std::string>& texts,
+                          const RankCounts& counts) {
+    TrainConfig config = with(texts);
+    const Mesh mesh = settle_mesh(config, counts);
+    EXPECT_EQ(config.mesh, to_string(mesh));
+    return config;
+  };
+  EXPECT_EQ(settled({}, {.cores = 1}).mesh, "dp=1");
+  const TrainConfig all = settled({}, {.cores = 4});
+  EXPECT_EQ(all.mesh, "dp=4");
+  EXPECT_EQ(all.origin("mesh"), "all 4 cores");
+  const TrainConfig some = settled({}, {.cores = 6});
+  EXPECT_EQ(some.mesh, "dp=4");
+  EXPECT_THAT(some.origin("mesh"),
+              AllOf(HasSubstr("4 of 6 cores"), HasSubstr("batch.global 16")));
+  EXPECT_EQ(settled({"batch.micro=4"}, {.cores = 8}).mesh, "dp=4");
+  EXPECT_EQ(settled({"preset=small"}, {.cores = 64}).mesh, "dp=8");
+  // What was asked for counts more, and a launcher more than cores.
+  EXPECT_EQ(settled({"mesh=tp=2"}, {.cores = 8}).mesh, "tp=2");
+  EXPECT_EQ(settled({"ranks=2"}, {.cores = 8}).mesh, "dp=2");
+  const TrainConfig launched = settled({}, {.launched = 2, .cores = 8});
+  EXPECT_EQ(launched.mesh, "dp=2");
+  EXPECT_EQ(launched.origin("mesh"), "2 ranks launched");
+}
+
+// A run's summary repeats it: all but its folder and the count of ranks.
+TEST(TrainConfig, ReadsTheSummaryOfARun) {
+  const TrainConfig config =
+      with({"preset=small", "ranks=2", "run=runs/x", "steps=7"});
+  JsonWriter out;
+  out.begin_object().field("steps", 3).member("config");
+  write_config(out, config);
+  out.end_object();
+  Settings given = json_settings(out.text(), "runs/x/summary.json");
+  const TrainConfig again = make_config(given);
+  EXPECT_EQ(again.steps, 7);
+  EXPECT_EQ(again.mesh, "dp=2");
+  EXPECT_EQ(again.batch.micro, 4);
+  EXPECT_EQ(again.run, "");
+  EXPECT_EQ(again.ranks, 0);
+  EXPECT_EQ(again.origin("steps"), "runs/x/summary.json");
+  given.push_back(parse_setting("steps=9", "--set"));
+  EXPECT_EQ(make_config(given).steps, 9);
 }
 
 TEST(TrainConfig, GivesTheRulesTheirOptions) {

@@ -23,6 +23,7 @@ inline DecoderConfig decoder_of(const TrainConfig& config) {
   return {.architecture = architecture,
           .length = m.length,
           .micro_batch = config.batch.micro,
+          .norm_epsilon = m.norm_epsilon,
           .rope_base = m.rope_base,
           .experts_per_token = m.experts_per_token,
           .balance_coefficient = m.balance_coefficient,

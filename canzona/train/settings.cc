@@ -78,12 +78,18 @@ Setting parse_setting(std::string_view text, const std::string& origin) {
 
 Settings json_settings(std::string_view text, const std::string& file) {
   const Json root = parse_json(
-      text, {.what = file, .max_bytes = kMaxBytes, .max_values = 10'000});
+      text, {.what = file, .max_bytes = kMaxBytes, .max_values = 100'000});
   if (!root.is_object())
     throw UsageError(cat(file, ": expected an object of keys"));
+  const auto kept = root.find("config");
+  const bool is_summary = kept != root.end() && kept->is_object();
   Settings out;
-  add_members(root, "", file, out);
+  add_members(is_summary ? *kept : root, "", file, out);
   refuse_twice(out);
+  if (is_summary)
+    std::erase_if(out, [](const Setting& setting) {
+      return setting.key == "run" || setting.key == "ranks";
+    });
   return out;
 }
 

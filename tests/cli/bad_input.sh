@@ -19,7 +19,7 @@ refuses '--mesh is required' -- plan --model small.json
 refuses '--model' -- plan --mesh dp=2 --model
 refuses '--color' "'sometimes'" -- models --color sometimes
 refuses 'PLAN' -- validate
-refuses "'zsh'" 'bash' -- completion zsh
+refuses "'tcsh'" bash zsh fish -- completion tcsh
 
 # Models.
 refuses "'qwen3-32'" 'qwen3-32b' -- plan --model qwen3-32 --mesh dp=2

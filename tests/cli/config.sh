@@ -83,6 +83,12 @@ member_is 'config run' folder
 member_is 'config rule option precondition_frequency' 5
 member_is 'origins rule.option.precondition_frequency' --rule-option
 
+# A preset's micro-batch follows the mesh; whose it is stays told.
+canzona config show --preset small --mesh dp=4 --json
+exits 0
+member_is 'config batch micro' 2
+member_is 'origins batch.micro' 'preset small, for dp=4'
+
 # TOML, with lines, where the program has a parser for it.
 printf 'steps = 5\n\n[model]\nlayers = 2\n' >run.toml
 canzona config show --config run.toml --json
@@ -111,7 +117,7 @@ refuses '--rule' "'muon'" -- config show --rule muo
 refuses '--preset' "'tiny'" -- config show --preset tinny
 refuses 'mesh dp=2 (--mesh)' 'ranks 3 (--ranks)' -- config show --mesh dp=2 \
   --ranks 3
-refuses 'batch.global 16' -- config show --mesh dp=16
+refuses 'batch.global 16' 'batch.global=32' -- config show --mesh dp=32
 refuses 'absent.toml' -- config show --config absent.toml
 refuses "'steqs'" -- config show --rule-option steqs=3
 refuses 'show or keys' -- config

@@ -98,9 +98,28 @@ for member in seconds host_seconds seconds_by_stage \
   floor_seconds peak_tflops; do
   has_member "$member"
 done
+has_member precision
 canzona bench rule --model layer.json --rule soap --rounds 2
 exits 0
-prints 'the floor of'
+prints 'the floor of' 'soap in fp32 on 3 tensors'
+lacks out 'bf16 by'
+
+# The precision acts, and the header says what ran.
+canzona bench rule --model layer.json --rounds 2 --precision bf16
+exits 0
+prints 'muon in bf16 on 3 tensors' 'bf16 by'
+canzona bench rule --model layer.json --rounds 2 --precision bf16 --json
+member_is precision bf16
+canzona bench rule --model layer.json --rounds 2 --precision fp32
+prints 'muon in fp32 on 3 tensors'
+lacks out 'bf16 by'
+refuses "precision='fp8'" -- bench rule --model layer.json --precision fp8
+refuses "--precision 'bf16'" soap -- bench rule --model layer.json --rule soap \
+  --precision bf16
+refuses contradicts -- bench rule --model layer.json --precision bf16 \
+  --rule-option precision=fp32
+refuses --threads transform -- bench rule --model layer.json --threads 2
+refuses --model 'bench rule' -- bench transform --shape 8x8 --model layer.json
 refuses '--model is missing' -- bench rule
 refuses "'sopa'" "'soap'" -- bench rule --model qwen3-0.6b --layers 1 --rule sopa
 refuses '--layers 99' 'has 28' -- bench rule --model qwen3-0.6b --layers 99

@@ -136,6 +136,78 @@ prints 'report: one/report.html'
 checks=$((checks + 1))
 [ -s one/notes.txt ] || fail 'a file of the user is gone'
 
+# A summary repeats its run; settings of the command line win.
+canzona train --config one/summary.json --json --quiet
+exits 0
+member_is 'config run' ''
+repeated=$(member digest)
+# shellcheck disable=SC2086
+canzona $quick --json --quiet
+exits 0
+member_is digest "$repeated"
+canzona train --config one/summary.json --steps 2 --mesh dp=1 --json --quiet
+exits 0
+member_is steps 2
+member_is mesh dp=1
+
+# Presets fit meshes of up to eight ranks; without a mesh all cores are taken,
+# and a run says so. With one mesh, the same bits.
+for mesh in dp=2 dp=8 dp=2,tp=2,pp=2 pp=6; do
+  canzona train --preset small --mesh $mesh --dry-run --json
+  exits 0
+  member_is mesh $mesh
+done
+for mesh in ep=8 dp=2,tp=2,ep=2; do
+  canzona train --preset moe-tiny --mesh $mesh --dry-run --json
+  exits 0
+done
+# shellcheck disable=SC2086
+canzona $quick --json
+exits 0
+says ' core'
+mesh=$(member mesh)
+digest=$(member digest)
+# shellcheck disable=SC2086
+canzona $quick --mesh "$mesh" --json --quiet
+member_is digest "$digest"
+
+# An architecture of others: Qwen3's is trained, what the decoder lacks named.
+canzona train --model one/config.json --data text.txt --steps 2 \
+  --set eval.sequences=4 --json --quiet
+exits 0
+member_is model one
+member_is 'config model hidden' 32
+member_is 'config model name' one
+sed 's/"attention_bias": false/"attention_bias": true/' one/config.json >biased.json
+refuses biased.json attention_bias true -- train --model biased.json
+printf '{"model_type": "llama"}' >llama.json
+refuses llama.json model_type "'llama'" qwen3 -- train --model llama.json
+refuses "'qwen3-0.5b'" "'qwen3-0.6b'" -- train --model qwen3-0.5b
+canzona config show --model one --json
+exits 0
+member_is 'origins model.hidden' one/config.json
+
+# A dry run opens the data and counts its tokens, and predicts by what this
+# machine was measured to do.
+canzona train --data text.txt --dry-run --json
+exits 0
+member_is data_tokens "$(wc -c <text.txt | tr -d ' ')"
+has_member flops_per_second
+canzona train --data text.txt --dry-run
+prints "($(wc -c <text.txt | tr -d ' ')), of which" 'measured here'
+lacks out nominal
+refuses missing.txt -- train --data missing.txt --dry-run
+
+# What a new user may try.
+refuses '--data text.txt' -- train text.txt
+refuses "--preset 'qwen3-8b'" '--model qwen3-8b' -- train --preset qwen3-8b
+refuses 'a multiple of 3' 'batch.global=18' -- train --mesh dp=3
+canzona train --help
+exits 0
+checks=$((checks + 1))
+sed -n '/^What is trained/,$p' out | sed -n 2p | grep -q -e --data ||
+  fail '--data is not the first option'
+
 # Refused before anything is allocated.
 # shellcheck disable=SC2086
 canzona $quick --ranks 3 --mesh dp=2

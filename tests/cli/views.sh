@@ -132,11 +132,6 @@ canzona plan --model "x${escape}[31m" --mesh dp=1
 exits 2
 lacks err "$escape"
 
-# Completion is a script that the shell understands.
-canzona completion bash
-exits 0
-prints 'complete ' '--micro-groups'
-
 # The manual page is made of the same words.
 canzona man
 exits 0

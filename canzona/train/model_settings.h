@@ -1,0 +1,25 @@
+// The architecture that `canzona train --model` trains, as keys of the
+// configuration.
+//
+//   Settings given = model_settings("Qwen3-0.6B/config.json");
+//   given[1].key;   // "model.layers"
+//
+// What does not belong to the architecture (batch, length, rates) stays the
+// preset's.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "canzona/train/settings.h"
+
+namespace canzona {
+
+// `source`: a preset of the planner (canzona models), an HF config.json, or a
+// folder with one. UsageError names the first key that the decoder cannot do.
+Settings model_settings(const std::string& source);
+
+// The same of a text; `file` is for messages and origins.
+Settings config_json_settings(std::string_view text, const std::string& file);
+
+}  // namespace canzona

@@ -1,0 +1,93 @@
+# Piped output has no escape codes: standard output and standard error of every
+# verb, each by itself; --color always colours, NO_COLOR and never do not.
+. "$(dirname "$0")/words.sh"
+escape=$(printf '\033')
+
+# One command for every verb; those that compute are small.
+printf '%s' '[{"name": "layers.0.up", "shape": [64, 32], "tp": "rows"},
+  {"name": "layers.1.up", "shape": [32, 64], "tp": "rows"},
+  {"name": "norm", "shape": [32]}]' >small.json
+quick='--set model.layers=2 --set model.hidden=32 --set model.ffn=48
+  --set model.head_dim=8 --set model.heads=4 --set model.kv_heads=4
+  --set model.length=16 --set eval.sequences=4'
+cat >commands <<EOF
+plan --model small.json --mesh dp=2 -o plan.json
+compare --model small.json --mesh dp=2,tp=2
+compare --model small.json --mesh dp=4 --zero all
+explain plan.json
+explain plan.json --rank 1
+validate plan.json
+models
+models qwen3-0.6b
+rules
+rules muon
+rules check $here/../data/golden/adamw-keller-3x4-f64.safetensors
+completion bash
+completion zsh
+completion fish
+man
+EOF
+canzona doctor
+if ! grep -q 'built to plan only' err; then
+  cat >>commands <<EOF
+config show
+config keys
+train --dry-run
+train $(echo $quick) --steps 2 --run run
+train $(echo $quick) --steps 2 --json
+report run
+doctor
+bench transform --shape 16x32 --rounds 1
+bench rule --model small.json --rounds 1
+bench step --model small.json --mesh dp=2 --steps 2 --compute 0
+bench zero $(echo $quick) --mesh dp=2 --zero zero1 --steps 1 --repeat 1
+calibrate --rounds 1 --for plan.json -o cost.json
+EOF
+fi
+
+# Every verb of --help is among them.
+canzona --help
+for verb in $(sed -n '/^Verbs:/,/^$/s/^  \([a-z]*\) .*/\1/p' out); do
+  checks=$((checks + 1))
+  last="canzona $verb"
+  grep -q "^$verb\( \|\$\)" commands || "$program" "$verb" --help </dev/null |
+    grep -q 'not in this build' || fail 'no command here runs this verb'
+done
+
+while IFS= read -r arguments; do
+  # shellcheck disable=SC2086
+  canzona $arguments
+  lacks out "$escape"
+  lacks err "$escape"
+done <commands
+for arguments in --help 'train --help' 'bench step --help' 'bench zero --help'; do
+  # shellcheck disable=SC2086
+  canzona $arguments
+  lacks out "$escape"
+  lacks err "$escape"
+done
+
+# Asked for, colours go where the text goes, and nowhere else.
+canzona models --color always
+prints "$escape"
+lacks err "$escape"
+canzona plan --model nothing --mesh dp=1 --color always
+exits 2
+says "$escape"
+lacks out "$escape"
+NO_COLOR=1 canzona models
+lacks out "$escape"
+canzona plan --model nothing --mesh dp=1 --color never
+lacks err "$escape"
+
+# Progress: plain lines of standard error, none with --quiet, never in JSON.
+if ! grep -q 'built to plan only' err && grep -q '^bench rule' commands; then
+  canzona bench rule --model small.json --rounds 1 --json
+  exits 0
+  is_json
+  says 'measuring the device'
+  canzona bench rule --model small.json --rounds 1 --json --quiet
+  exits 0
+  is_empty err
+fi
+finish
