@@ -37,6 +37,20 @@ const Buffer& buffer_of(const Plan& plan, const Bucket& bucket) {
   return plan.buffers[static_cast<size_t>(bucket.buffer)];
 }
 
+// The first of 0 … count − 1 that `holds`, as all behind it do; count if none.
+template <class Holds>
+int64_t first_index(int64_t count, Holds holds) {
+  int64_t low = 0, high = count;
+  while (low < high) {
+    const int64_t middle = low + (high - low) / 2;
+    if (holds(middle))
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return low;
+}
+
 // Where a rank of the world stands among its data-parallel ranks.
 struct Stand {
   Stand(const Plan& plan, int32_t rank)
@@ -60,31 +74,36 @@ class WireOfRank {
       out.gather += leg.all_gather(parameter);
     for (const Peers& leg : legs(bucket, zero_.z2, Resting::kGradients))
       out.scatter += leg.reduce_scatter(kBytesPerFp32);
-    const bool everywhere =
-        plan_.options.zero.replica_sum == ReplicaSum::kAllReduce;
     if (!spreads()) {
       const int64_t all =
           kept_elements(plan_, bucket, place(at_.home), Resting::kGradients);
       add_all_reduce(all, zero_.z2, zero_.z1, out.reduce);
-    } else if (!everywhere) {
+    } else if (!sums_everywhere()) {
       out.reduce += circle(bucket, zero_.z2).reduce_scatter(kBytesPerFp32);
     }
     if (plan_.traffic != Traffic::kAllReduce)
       out.publish += circle(bucket, zero_.z3).all_gather(parameter);
-    add_replicas(bucket, out.replicas);
+    add_replicas(replica_runs(bucket), out.replicas);
   }
 
-  void add_replicas(const Bucket& bucket, WireBytes& out) const {
-    const bool everywhere =
-        plan_.options.zero.replica_sum == ReplicaSum::kAllReduce;
-    const int32_t step = everywhere ? zero_.z2 : zero_.z1;
-    for (const int64_t elements :
-         spreads() && !everywhere ? own_runs(bucket) : kept_runs(bucket))
+  // What this rank adds up over the replicas: of the matrix rule, of AdamW.
+  // The same for all ranks whose homes are the same of z1.
+  std::vector<int64_t> replica_runs(const Bucket& bucket) const {
+    return spreads() && !sums_everywhere() ? own_runs(bucket)
+                                           : kept_runs(bucket);
+  }
+  void add_replicas(const std::vector<int64_t>& runs, WireBytes& out) const {
+    const int32_t step = sums_everywhere() ? zero_.z2 : zero_.z1;
+    for (const int64_t elements : runs)
       add_all_reduce(elements, step, plan_.mesh.homes(), out);
   }
+  int32_t home_of_states() const { return at_.home % zero_.z1; }
 
  private:
   bool spreads() const { return is_scattered(plan_.traffic); }
+  bool sums_everywhere() const {
+    return plan_.options.zero.replica_sum == ReplicaSum::kAllReduce;
+  }
   int32_t world_rank(int32_t home) const {
     return plan_.mesh.rank(at_.stage, home, at_.t);
   }
@@ -146,21 +165,26 @@ class WireOfRank {
   }
 
   // Over every `step`th of `homes` data-parallel ranks, this one among them.
-  // Shares are even; of other nodes their sum is enough.
+  // Shares are even, and ranks of a node stand in a row: their sums are enough.
   void add_all_reduce(int64_t elements, int32_t step, int32_t homes,
                       WireBytes& out) const {
     const int64_t count = homes / step;
     const int32_t first = at_.home / homes * homes + at_.home % step;
-    const int32_t reach = plan_.options.ranks_per_node / plan_.mesh.tp + 1;
+    const auto rank = [&](int64_t i) {
+      return world_rank(first + static_cast<int32_t>(i) * step);
+    };
+    const auto until = [&](int64_t i) { return elements * i / count; };
+    const int32_t node = plan_.node_of(rank_);
+    const int64_t begin = first_index(
+        count, [&](int64_t i) { return plan_.node_of(rank(i)) >= node; });
+    const int64_t end = first_index(
+        count, [&](int64_t i) { return plan_.node_of(rank(i)) > node; });
     const int64_t self = (at_.home - first) / step;
-    const int64_t begin = std::max<int64_t>(0, self - reach);
-    const int64_t end = std::min<int64_t>(count, self + reach + 1);
+    const int64_t own = until(self + 1) - until(self);
     Peers peers(plan_, rank_);
-    for (int64_t i = begin; i < end; ++i)
-      peers.add(world_rank(first + static_cast<int32_t>(i) * step),
-                elements * (i + 1) / count - elements * i / count);
-    peers.add_far(count - (end - begin),
-                  elements - elements * end / count + elements * begin / count);
+    peers.add(rank_, own);
+    peers.add_near(end - begin - 1, until(end) - until(begin) - own);
+    peers.add_far(count - (end - begin), elements - until(end) + until(begin));
     out += peers.reduce_scatter(kBytesPerFp32);
     out += peers.all_gather(kBytesPerFp32);
   }
@@ -276,13 +300,19 @@ void add_replica_sums(const Plan& plan, std::vector<RankCost>& world) {
   const bool alone = plan.num_replicas() == 1 &&
                      plan.options.zero.replica_sum == ReplicaSum::kScatter;
   if (alone || plan.mesh.ep > 1) return;
-  for (size_t r = 0; r < world.size(); ++r) {
-    const auto rank = static_cast<int32_t>(r);
-    const WireOfRank wire(plan, rank);
-    for (const Bucket& bucket : plan.buckets)
-      if (buffer_of(plan, bucket).stage == Stand(plan, rank).stage)
-        wire.add_replicas(
-            bucket, world[r].wire[static_cast<size_t>(Collective::kAllReduce)]);
+  for (const Bucket& bucket : plan.buckets) {
+    std::vector<std::vector<int64_t>> known(
+        static_cast<size_t>(plan.options.zero.sizes.z1));
+    const int32_t per_stage = plan.mesh.ranks_per_stage();
+    const int32_t first = buffer_of(plan, bucket).stage * per_stage;
+    for (int32_t rank = first; rank < first + per_stage; ++rank) {
+      const WireOfRank wire(plan, rank);
+      auto& runs = known[static_cast<size_t>(wire.home_of_states())];
+      if (runs.empty()) runs = wire.replica_runs(bucket);
+      RankCost& cost = world[static_cast<size_t>(rank)];
+      wire.add_replicas(runs,
+                        cost.wire[static_cast<size_t>(Collective::kAllReduce)]);
+    }
   }
 }
 
