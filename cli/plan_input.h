@@ -21,6 +21,8 @@ struct PlanInput {
   std::unique_ptr<RuleFacts> rule;
   PlanOptions options;
   std::optional<CostTable> cost_table;
+  // What is counted against the cap; none: what the plan says alone.
+  std::optional<MemoryTerms> terms = {};
 
   PlanRequest request() const {
     return {model, mesh, *rule, options, cost_table ? &*cost_table : nullptr};
