@@ -199,7 +199,10 @@ Outcome run(const Arguments& a, const Output& out) {
     return run_job(a, config, job, *ranks, out);
   }
   if (ranks != nullptr) ranks->finish();
-  if (ranks == nullptr || ranks->speaks()) show_plan(config, job, out, a.json);
+  const bool is_first =
+      !launch || launch->rank == 0 || config.transport == "thread";
+  if (ranks != nullptr ? ranks->speaks() : is_first)
+    show_plan(config, job, out, a.json);
   return Outcome::kDone;
 }
 

@@ -67,4 +67,19 @@ ranks 2 $quick --zero zero3 --link intra=1GB/s,inter=1GB/s
 exits 2
 says 'links are modelled between threads only'
 
+# A dry run is shown once, by the first process.
+# shellcheck disable=SC2086
+canzona $quick --mesh dp=4 --dry-run
+exits 0
+mv out once
+# shellcheck disable=SC2086
+ranks 4 $quick --mesh dp=4 --dry-run
+exits 0
+checks=$((checks + 1))
+cmp -s out once || fail 'a dry run of 4 processes is not that of one'
+# shellcheck disable=SC2086
+ranks 2 $quick --dry-run --json
+exits 0
+is_json
+
 finish
