@@ -49,7 +49,7 @@ def predict(args, model, rule, cards):
                str(MICRO_BATCH), "--length", str(MICRO_BATCH), "--tflops",
                str(args.tflops), "--link",
                "intra=400GB/s,inter=25GB/s,latency=10us", "--ranks-per-node",
-               "8", "--memory-cap", "64GB", "--json", "--quiet"]
+               "8", "--memory-cap", "64GB", "--activations", "none", "--json", "--quiet"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return json.loads(done.stdout)["sizes"]
 

@@ -8,6 +8,7 @@
 #include "cli/errors.h"
 #include "cli/plan_input.h"
 #include "cli/verbs.h"
+#include "cli/zero_search.h"
 
 namespace canzona::cli {
 namespace {
@@ -60,8 +61,10 @@ Outcome run(const PlanArguments& arguments, const Output& out) {
     throw UsageError("--zero-experts: expected --zero beside it");
   const std::vector<std::string> names =
       known_strategies(arguments.strategies, "--strategies");
-  const PlanInput input = read_plan_input(arguments);
+  PlanInput input = read_plan_input(arguments);
   if (!input.note.empty()) out.note(input.note);
+  input.terms =
+      read_memory_terms(arguments, input.model, input.mesh, input.options);
   Comparison comparison{input.model.name, input.mesh, {}};
   for (const std::string& name : names)
     comparison.strategies.push_back(compare_one(input, name));

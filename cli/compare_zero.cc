@@ -27,8 +27,10 @@ Outcome compare_zero(const PlanArguments& arguments, const Output& out) {
     experts = read_sizes(arguments.zero_experts, input.mesh.expert_homes(),
                          "--zero-experts");
   const Workload work = read_workload(arguments, input.model);
-  const ZeroComparison all =
-      weigh_sizes(input.request(), work, {sizes, experts, strategies});
+  const MemoryTerms terms =
+      read_memory_terms(arguments, input.model, input.mesh, input.options);
+  const ZeroComparison all = weigh_sizes(
+      input.request(), work, {sizes, experts, strategies}, nullptr, &terms);
   if (!arguments.html.empty())
     out.save(arguments.html, zero_comparison_html(all), "report");
   out.result(arguments.json ? zero_comparison_json(all)

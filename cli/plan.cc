@@ -67,8 +67,9 @@ void choose_zero(const PlanArguments& arguments, PlanInput& input,
     zero.experts = parse_zero(arguments.zero_experts, input.mesh.expert_homes(),
                               "--zero-experts");
   if (!searched) return;
-  const ZeroComparison all = search_sizes(
-      input.request(), read_workload(arguments, input.model), searched);
+  const ZeroComparison all =
+      search_sizes(input.request(), read_workload(arguments, input.model),
+                   searched, nullptr, &*input.terms);
   take_best(all, input.options);
   out.note("zero: " + all.verdict);
 }
@@ -78,6 +79,8 @@ Outcome run(const PlanArguments& arguments, const Output& out) {
   if (!input.note.empty()) out.note(input.note);
   if (arguments.strategy != kAnyStrategy)
     input.options.strategy = known_strategy(arguments.strategy, "--strategy");
+  input.terms =
+      read_memory_terms(arguments, input.model, input.mesh, input.options);
   choose_zero(arguments, input, out);
   const ReportPlan shown = plan_once(input, input.options.strategy);
   // Files first: whoever reads the text may stop reading early.

@@ -95,9 +95,30 @@ void add_budgets(CLI::App& app, Planning planning, PlanArguments& a) {
              "fp32 bytes of shards per owner and micro-group, 0: no grouping "
              "[1600MiB]");
   group.text("--memory-cap", a.memory_cap, "BYTES",
-             "no rank may need more memory than this, 0: no cap [0]");
+             planning == Planning::kRun
+                 ? "no rank may need more memory than this, 0: no cap [0]"
+                 : "no rank may need more memory than this, activations "
+                   "included, 0: no cap [0]");
   group.text("--parameters", a.parameters, "DTYPE",
              "dtype of the model's parameters: bf16 or fp32 [bf16]");
+}
+
+// What is counted beside the plan.
+void add_memory(CLI::App& app, PlanArguments& a) {
+  Group group(app, "What a rank holds");
+  group.text("--tokens", a.tokens, "N",
+             "tokens of a micro-batch on a data-parallel rank, for activations "
+             "and predicted times; 0: neither [4096]");
+  group.text("--micro-batches", a.micro_batches, "N",
+             "micro-batches of an iteration on a data-parallel rank; up to pp "
+             "of them are in flight [1]");
+  group.flag("--recompute", a.recompute,
+             "layers keep their input alone and are computed again in "
+             "backward");
+  group.text("--activations", a.activations, "DTYPE",
+             "dtype of activations: bf16 or fp32; none: not counted [bf16]");
+  group.text("--gradients", a.gradients, "DTYPE",
+             "dtype of gradients at rest: bf16 or fp32; sums are fp32 [fp32]");
 }
 
 void add_cluster(CLI::App& app, Planning planning, PlanArguments& a) {
@@ -141,13 +162,8 @@ void add_zero(CLI::App& app, Planning planning, PlanArguments& a) {
              "[direct]");
   group.text("--overlap", a.overlap, "MODE",
              "for predicted times: none, main or background [background]");
-  group.text("--tokens", a.tokens, "N",
-             "tokens of a micro-batch on a data-parallel rank, for predicted "
-             "times [4096]");
   group.text("--length", a.length, "N",
              "tokens of a sequence [4096, or --tokens if fewer]");
-  group.text("--micro-batches", a.micro_batches, "N",
-             "micro-batches of an iteration on a data-parallel rank [1]");
   group.text("--tflops", a.tflops, "X",
              "that a rank reaches in forward and backward [400, nominal]");
 }
@@ -199,7 +215,10 @@ void add_plan_arguments(CLI::App& app, Planning planning,
   add_input(app, arguments);
   add_rule(app, arguments);
   add_budgets(app, planning, arguments);
-  if (planning != Planning::kRun) add_zero(app, planning, arguments);
+  if (planning != Planning::kRun) {
+    add_memory(app, arguments);
+    add_zero(app, planning, arguments);
+  }
   add_cluster(app, planning, arguments);
   add_output(app, planning, arguments);
   add_offers(app, planning);

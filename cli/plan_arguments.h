@@ -39,6 +39,9 @@ struct PlanArguments {
   std::string capacity;
   std::string memory_cap;
   std::string parameters;
+  std::string gradients;    // dtype at rest
+  std::string activations;  // dtype
+  bool recompute = false;
 
   std::string zero;          // plan: sizes; compare: several
   std::string zero_experts;  // the same

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <utility>
 
 #include "canzona/base/files.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/validate.h"
+#include "canzona/plan/validate_parts.h"
 #include "canzona/shapes/scale.h"
 #include "cli/errors.h"
 
@@ -201,6 +203,16 @@ CostTable read_cost_table(const std::string& path) {
   });
 }
 
+// The cap is on what the terms count, which the plan alone does not know.
+std::vector<std::string> violations_of(Plan& plan, const MemoryTerms& terms) {
+  const int64_t cap = std::exchange(plan.options.memory_cap_bytes, 0);
+  std::vector<std::string> violations = validate(plan);
+  plan.options.memory_cap_bytes = cap;
+  check_memory_cap(terms.cap_bytes, predict_in_terms(plan, terms),
+                   terms.activations, violations);
+  return violations;
+}
+
 }  // namespace
 
 std::string known_strategy(const std::string& name, const char* option) {
@@ -243,8 +255,10 @@ ReportPlan plan_once(const PlanInput& input, const std::string& strategy) {
   request.options.strategy = strategy;
   ReportPlan shown;
   const auto start = std::chrono::steady_clock::now();
-  shown.plan = make_plan(request);
-  std::vector<std::string> violations = validate(shown.plan);
+  const MemoryTerms terms = input.terms.value_or(
+      MemoryTerms{.cap_bytes = request.options.memory_cap_bytes});
+  shown.plan = plan_in_terms(request, terms);
+  std::vector<std::string> violations = violations_of(shown.plan, terms);
   shown.plan_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
           .count();
@@ -252,8 +266,9 @@ ReportPlan plan_once(const PlanInput& input, const std::string& strategy) {
     throw ViolationsFound(
         cat("the plan of strategy ", strategy, " fails validation"),
         std::move(violations));
-  shown.ranks = predict(shown.plan);
+  shown.ranks = predict_in_terms(shown.plan, terms);
   shown.balance = measure_balance(shown.plan);
+  shown.terms = input.terms;
   return shown;
 }
 

@@ -22,6 +22,8 @@ struct PlanInput {
   PlanOptions options;
   std::optional<CostTable> cost_table;
   std::string note = {};  // what was decided for the user; empty: nothing
+  // What is counted against the cap; none: what the plan says alone.
+  std::optional<MemoryTerms> terms = {};
 
   PlanRequest request() const {
     return {model, mesh, *rule, options, cost_table ? &*cost_table : nullptr};

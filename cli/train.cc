@@ -342,7 +342,9 @@ Outcome run(const Arguments& a, const Output& out) {
     return run_job(a, config, job, *ranks, out);
   }
   if (ranks != nullptr) ranks->finish();
-  const bool speaks = !launch || launch->rank == 0;
+  const bool is_first =
+      !launch || launch->rank == 0 || config.transport == "thread";
+  const bool speaks = ranks != nullptr ? ranks->speaks() : is_first;
   return speaks ? dry_run(a, config, job, out) : Outcome::kDone;
 }
 

@@ -22,8 +22,9 @@ constexpr int64_t kUsualExperts = 8;
 constexpr int64_t kUsualSegment = 16 << 20;
 constexpr int64_t kMost = int64_t{1} << 40;
 
-int64_t number_or(const std::string& text, int64_t usual, const char* option) {
-  return text.empty() ? usual : parse_integer(text, 1, kMost, option);
+int64_t number_or(const std::string& text, int64_t usual, const char* option,
+                  int64_t least = 1) {
+  return text.empty() ? usual : parse_integer(text, least, kMost, option);
 }
 
 std::string work_text(const Workload& work) {
@@ -31,19 +32,12 @@ std::string work_text(const Workload& work) {
       work.num_micro_batches,
       work.num_micro_batches == 1 ? " micro-batch of " : " micro-batches of ",
       work.compute.tokens, " tokens on a data-parallel rank, ",
-      to_string(work.overlap));
+      to_string(work.overlap), work.compute.recompute ? ", recomputed" : "");
 }
 
 std::string rates_text(const Workload& work, const PlanOptions& options) {
   return cat(flops_text(work.compute.flops_per_second),
              "/s in forward and backward; ", links_text(options));
-}
-
-const RankMemory& fullest(const std::vector<RankCost>& ranks) {
-  return std::ranges::max_element(
-             ranks, {},
-             [](const RankCost& rank) { return rank.memory.total().value(); })
-      ->memory;
 }
 
 // Without the name of the choice that it is set against: the table shows it.
@@ -64,10 +58,12 @@ std::string brief(const RankedZero& ranked, const ZeroSearch& search) {
 class Weighing {
  public:
   Weighing(const PlanRequest& request, const Workload& work,
-           const CostBasis* cost, bool several_strategies)
+           const CostBasis* cost, const MemoryTerms* terms,
+           bool several_strategies)
       : request_(request),
         work_(work),
         cost_(cost),
+        terms_(terms == nullptr ? MemoryTerms{} : *terms),
         several_(several_strategies) {}
 
   ZeroWeight operator()(const ZeroChoice& choice) {
@@ -102,12 +98,12 @@ class Weighing {
     request.options.strategy = choice.strategy;
     request.options.zero.sizes = choice.sizes;
     if (choice.experts.z1 > 0) request.options.zero.experts = choice.experts;
-    Plan plan = make_plan(request);
+    Plan plan = plan_in_terms(request, terms_);
     if (cost_ != nullptr) plan = with_basis(std::move(plan));
     const IterationPrediction predicted = predict_iteration(plan, work_);
     row.planned = true;
     row.experts = plan.options.zero.experts;
-    row.memory = fullest(predict(plan));
+    row.memory = fullest_memory(predict_in_terms(plan, terms_));
     row.fast_bytes = predicted.fast_bytes;
     row.slow_bytes = predicted.slow_bytes;
     row.seconds = predicted.time.seconds;
@@ -115,7 +111,7 @@ class Weighing {
     row.replicas = (plan.parts.empty() ? plan : plan.parts[0]).num_replicas();
     row.z2_crosses_nodes = crosses_nodes(plan, &ZeroSizes::z2);
     row.z3_crosses_nodes = crosses_nodes(plan, &ZeroSizes::z3);
-    return {.memory_bytes = predicted.memory_bytes,
+    return {.memory_bytes = row.memory.total().value() + terms_.activations,
             .slow_bytes = row.slow_bytes,
             .fast_bytes = row.fast_bytes,
             .seconds = row.seconds,
@@ -131,11 +127,13 @@ class Weighing {
   const PlanRequest& request_;
   const Workload& work_;
   const CostBasis* cost_;
+  MemoryTerms terms_;
   bool several_;  // strategies: rows say which
   std::vector<Known> known_;
 };
 
 ZeroComparison described(const PlanRequest& request, const Workload& work,
+                         const MemoryTerms* terms,
                          const std::vector<ZeroChoice>& choices) {
   const PlanOptions& options = request.options;
   ZeroComparison all;
@@ -152,6 +150,10 @@ ZeroComparison described(const PlanRequest& request, const Workload& work,
   all.rates = rates_text(work, options);
   all.ranks_per_node = options.ranks_per_node;
   all.memory_cap_bytes = options.memory_cap_bytes;
+  if (terms != nullptr) {
+    all.terms = *terms;
+    all.beside_bytes = terms->activations;
+  }
   return all;
 }
 
@@ -175,28 +177,11 @@ std::vector<ZeroSizes> read_sizes(const std::string& text, int32_t homes,
   return sizes;
 }
 
-int64_t hidden_width(const Model& model) {
-  for (const Tensor& tensor : model.tensors)
-    if (tensor.role == Role::kEmbedding) return tensor.cols();
-  return 0;
-}
-
-int64_t attention_width(const Model& model) {
-  for (const Tensor& tensor : model.tensors) {
-    for (const Part& part : tensor.parts)
-      if (part.name == "q") return part.rows.rows();
-    if (tensor.name.find("q_proj") != std::string::npos &&
-        tensor.shape.size() > 1)
-      return tensor.rows();
-  }
-  return hidden_width(model);
-}
-
 Workload read_workload(const PlanArguments& a, const Model& model) {
   constexpr double kTera = 1e12;
   Workload work;
   ComputeLoad& load = work.compute;
-  load.tokens = number_or(a.tokens, kUsualTokens, "--tokens");
+  load.tokens = number_or(a.tokens, kUsualTokens, "--tokens", /*least=*/0);
   load.length =
       number_or(a.length, std::min(load.tokens, kUsualTokens), "--length");
   load.width = attention_width(model);
@@ -205,6 +190,7 @@ Workload read_workload(const PlanArguments& a, const Model& model) {
                        : kTera * parse_number(a.tflops, 1e-6, 1e9, "--tflops");
   load.experts_per_token =
       std::min<int64_t>(kUsualExperts, std::max(model.num_experts, 0));
+  load.recompute = a.recompute;
   work.num_micro_batches = number_or(a.micro_batches, 1, "--micro-batches");
   work.hidden = hidden_width(model);
   work.bytes_per_activation = 2;
@@ -214,15 +200,39 @@ Workload read_workload(const PlanArguments& a, const Model& model) {
   return work;
 }
 
+MemoryTerms read_memory_terms(const PlanArguments& a, const Model& model,
+                              const Mesh& mesh, const PlanOptions& options) {
+  const Workload work = read_workload(a, model);
+  const bool counted = a.activations != "none";
+  const auto dtype = [](const std::string& text, ParameterDtype usual,
+                        const char* option) {
+    if (text.empty()) return usual;
+    for (ParameterDtype known : {ParameterDtype::kBf16, ParameterDtype::kFp32})
+      if (text == to_string(known)) return known;
+    throw UsageError(cat(option, " ", quoted(text), ": expected bf16 or fp32",
+                         did_you_mean(text, {"bf16", "fp32", "none"})));
+  };
+  return memory_terms(model, mesh,
+                      {.tokens = counted ? work.compute.tokens : 0,
+                       .num_micro_batches = work.num_micro_batches,
+                       .experts_per_token = work.compute.experts_per_token,
+                       .dtype = dtype(counted ? a.activations : "",
+                                      ParameterDtype::kBf16, "--activations"),
+                       .recompute = a.recompute},
+                      dtype(a.gradients, ParameterDtype::kFp32, "--gradients"),
+                      options);
+}
+
 namespace {
 
 ZeroComparison weigh_choices(const PlanRequest& request, const Workload& work,
+                             const MemoryTerms* terms,
                              const std::vector<ZeroChoice>& choices,
                              Weighing& weighing) {
   const ZeroSearch search =
       rank_choices(choices, request.options.memory_cap_bytes,
                    [&](const ZeroChoice& choice) { return weighing(choice); });
-  ZeroComparison all = described(request, work, choices);
+  ZeroComparison all = described(request, work, terms, choices);
   all.verdict = search.summary();
   for (const RankedZero& ranked : search.ranking) {
     ComparedZero row = weighing.row(ranked.choice);
@@ -250,17 +260,20 @@ std::vector<ZeroChoice> choices_of(const PlanRequest& request,
 }  // namespace
 
 ZeroComparison weigh_sizes(const PlanRequest& request, const Workload& work,
-                           const ZeroChoices& choices, const CostBasis* cost) {
-  Weighing weighing(request, work, cost, choices.strategies.size() > 1);
-  return weigh_choices(request, work, choices_of(request, choices), weighing);
+                           const ZeroChoices& choices, const CostBasis* cost,
+                           const MemoryTerms* terms) {
+  Weighing weighing(request, work, cost, terms, choices.strategies.size() > 1);
+  return weigh_choices(request, work, terms, choices_of(request, choices),
+                       weighing);
 }
 
 ZeroComparison search_sizes(const PlanRequest& request, const Workload& work,
-                            const SearchedSizes& what, const CostBasis* cost) {
+                            const SearchedSizes& what, const CostBasis* cost,
+                            const MemoryTerms* terms) {
   if (what.experts && !has_experts(request.model))
     throw UsageError(
         cat("--zero-experts auto: ", request.model.name, " has no experts"));
-  Weighing weighing(request, work, cost, what.strategies.size() > 1);
+  Weighing weighing(request, work, cost, terms, what.strategies.size() > 1);
   std::vector<ZeroChoice> choices;
   ZeroChoices second{
       {with_states(request.options.zero.sizes, request.mesh.homes())},
@@ -270,14 +283,14 @@ ZeroComparison search_sizes(const PlanRequest& request, const Workload& work,
     choices = choices_of(
         request, {all_zero_sizes(request.mesh.homes()), {}, what.strategies});
     const ComparedZero best =
-        weigh_choices(request, work, choices, weighing).rows.front();
+        weigh_choices(request, work, terms, choices, weighing).rows.front();
     second.sizes = {best.sizes};
     if (!best.strategy.empty()) second.strategies = {best.strategy};
   }
   if (what.experts)
     for (const ZeroChoice& choice : choices_of(request, second))
       choices.push_back(choice);
-  return weigh_choices(request, work, choices, weighing);
+  return weigh_choices(request, work, terms, choices, weighing);
 }
 
 void take_best(const ZeroComparison& all, PlanOptions& options) {

@@ -5,8 +5,8 @@
 //   ZeroComparison all = weigh_sizes(request, work, {sizes, …});
 //   if (all.has_fit()) use(all.rows.front().sizes);
 //
-// Memory that a rank needs beside its plan is part of no plan: the request's
-// cap is what is left for the plan.
+// Memory that a rank needs beside its plan is part of no plan: what is compared
+// with the request's cap is what the terms say (memory_terms.h).
 #pragma once
 
 #include <string>
@@ -14,6 +14,7 @@
 
 #include "canzona/plan/make_plan.h"
 #include "canzona/report/compare_zero.h"
+#include "canzona/sim/memory_terms.h"
 #include "canzona/sim/workload.h"
 #include "cli/plan_arguments.h"
 
@@ -26,6 +27,11 @@ std::vector<ZeroSizes> read_sizes(const std::string& text, int32_t homes,
 
 // What an iteration is, as the options say; nominal where they do not.
 Workload read_workload(const PlanArguments& arguments, const Model& model);
+
+// What is counted against the cap of the options.
+MemoryTerms read_memory_terms(const PlanArguments& arguments,
+                              const Model& model, const Mesh& mesh,
+                              const PlanOptions& options);
 
 // What is tried, everything with everything. None of experts or of strategies:
 // as the request says.
@@ -40,7 +46,8 @@ struct ZeroChoices {
 // unless it is the plan's own.
 ZeroComparison weigh_sizes(const PlanRequest& request, const Workload& work,
                            const ZeroChoices& choices,
-                           const CostBasis* cost = nullptr);
+                           const CostBasis* cost = nullptr,
+                           const MemoryTerms* terms = nullptr);
 
 // `auto`: all sizes of dense tensors, all of experts, or first the ones and
 // then, beside the best of them, the others. What is not chosen is the
@@ -53,11 +60,8 @@ struct SearchedSizes {
 };
 ZeroComparison search_sizes(const PlanRequest& request, const Workload& work,
                             const SearchedSizes& what,
-                            const CostBasis* cost = nullptr);
-
-// Query heads × head size, or the width of the model where they are not known.
-int64_t attention_width(const Model& model);
-int64_t hidden_width(const Model& model);
+                            const CostBasis* cost = nullptr,
+                            const MemoryTerms* terms = nullptr);
 
 // The first. UsageError with the verdict if it does not fit.
 void take_best(const ZeroComparison& all, PlanOptions& options);

@@ -129,8 +129,15 @@ check_mpich() {
   need_program mpirun.mpich mpich
 }
 
+# clang's own libraries for sanitizers and fuzzers are a package apart.
+has_clang_runtime() {
+  has_program clang++ &&
+    [ -e "$(clang++ --print-runtime-dir)/libclang_rt.fuzzer-$(uname -m).a" ]
+}
+
 check_tools() {
   need_program clang++ clang
+  has_clang_runtime || missing="$missing libclang-rt-dev"
   need_program clang-format clang-format
   need_program clang-tidy clang-tidy
 }

@@ -75,9 +75,9 @@ void check_options(const PlanOptions& options) {
   if (options.capacity_bytes < 0 || options.memory_cap_bytes < 0) {
     throw UsageError("--capacity and --memory-cap: expected at least 0 bytes");
   }
-  if (options.ranks_per_node < 1) {
+  if (options.ranks_per_node < 1 || options.ranks_per_node > kMaxWorld) {
     throw UsageError(cat("--ranks-per-node ", options.ranks_per_node,
-                         ": expected at least 1"));
+                         ": expected 1 to ", kMaxWorld));
   }
 }
 

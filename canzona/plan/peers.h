@@ -29,7 +29,11 @@ class Peers {
     side.ranks += 1;
     side.elements += run;
   }
-  // Some of other nodes at once.
+  // Some of this node, or of others, at once.
+  void add_near(int64_t ranks, int64_t elements) {
+    near_.ranks += ranks;
+    near_.elements += elements;
+  }
   void add_far(int64_t ranks, int64_t elements) {
     far_.ranks += ranks;
     far_.elements += elements;

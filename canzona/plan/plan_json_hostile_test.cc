@@ -216,6 +216,96 @@ TEST(HostilePlan, TrafficOfAnotherStrategy) {
   expect_refused(plan, "did you mean 'balanced'?");
 }
 
+// Slices over two homes each, two layers.
+Json sliced_plan() {
+  PlanOptions options;
+  options.zero.sizes = {4, 2, 2};
+  return Json::parse(
+      plan_to_json(plan_of(model_of({matrix_tensor("a", 4, 4, Cut::kNone, 0),
+                                     matrix_tensor("b", 4, 4, Cut::kNone, 1)}),
+                           "dp=4", options)));
+}
+
+// Dense tensors and experts apart, ep = 2.
+Json plan_in_parts() {
+  Model model = model_of({matrix_tensor("a", 4, 4, Cut::kNone, 0),
+                          matrix_tensor("e0", 4, 4, Cut::kNone, 0),
+                          matrix_tensor("e1", 4, 4, Cut::kNone, 0)});
+  model.tensors[1].expert = 0;
+  model.tensors[2].expert = 1;
+  model.num_experts = 2;
+  PlanOptions options;
+  options.zero.sizes = {4, 2, 2};
+  options.zero.experts = {2, 2, 1};
+  return Json::parse(plan_to_json(plan_of(model, "dp=2,ep=2", options)));
+}
+
+// Modules are counted by layers: one beyond them would be written elsewhere.
+TEST(HostilePlan, LayersBeyondTheModel) {
+  for (const Json& plan : {repeated_plan(), sliced_plan(), plan_in_parts()}) {
+    EXPECT_NO_THROW(plan_from_json(plan.dump(), "plan.json"));
+    const int64_t layers = plan["model"]["layers"];
+    for (const int64_t layer : {layers, layers + 7, int64_t{INT32_MAX}}) {
+      Json changed = plan;
+      changed["model"]["tensors"][0][4] = layer;
+      expect_refused(changed, cat("lies in layer ", layer,
+                                  ", but the model's 'layers' is ", layers));
+    }
+    if (layers == 0) continue;
+    Json fewer = plan;
+    fewer["model"]["layers"] = 0;
+    expect_refused(fewer, "but the model's 'layers' is 0");
+  }
+}
+
+TEST(HostilePlan, ExpertsBeyondTheModel) {
+  Json plan = plan_in_parts();
+  plan["model"]["tensors"][2][5] = 2;
+  expect_refused(plan,
+                 "'e1' belongs to expert 2, but the model's 'experts' is 2");
+  plan = sliced_plan();
+  plan["model"]["tensors"][0][5] = 0;
+  expect_refused(plan, "'a' belongs to expert 0");
+}
+
+TEST(HostilePlan, NodesLargerThanAnyMesh) {
+  for (Json plan : {sliced_plan(), plan_in_parts()}) {
+    for (const int64_t ranks : {kMaxWorld + 1, int64_t{INT32_MAX}}) {
+      plan["options"]["ranks_per_node"] = ranks;
+      expect_refused(plan, "'ranks_per_node'");
+    }
+    plan["options"]["ranks_per_node"] = kMaxWorld;
+    const Plan read = plan_from_json(plan.dump(), "plan.json").plan;
+    EXPECT_EQ(predict(read).size(), 4u);
+  }
+}
+
+TEST(HostilePlan, SlotsWithoutNumber) {
+  Json plan = sliced_plan();
+  plan["options"]["zero"]["prefetch"] = INT32_MAX;
+  expect_refused(plan, "--prefetch");
+  plan["options"]["zero"]["prefetch"] = 1 << 16;
+  EXPECT_NO_THROW(plan_from_json(plan.dump(), "plan.json"));
+  for (Json& tensor : plan["model"]["tensors"])
+    tensor[1] = {int64_t{1} << 20, int64_t{1} << 24};
+  plan["cost"]["ticks"][0] = {int64_t{1} << 20, int64_t{1} << 24, 1, 1};
+  expect_refused(plan, "exceed 64-bit counts");
+}
+
+// Replicas of one rank, all on one node: each looks at the sums of all others,
+// but not one by one.
+TEST(HostilePlan, ReplicasOfAQuarterMillionRanks) {
+  PlanOptions options;
+  options.zero.sizes = {1, 1, 1};
+  Json plan = Json::parse(plan_to_json(plan_of(squares({4}), "dp=2", options)));
+  plan["mesh"]["dp"] = 1 << 18;
+  for (const int ranks_per_node : {1 << 18, (1 << 18) - 1}) {
+    plan["options"]["ranks_per_node"] = ranks_per_node;
+    const Plan read = plan_from_json(plan.dump(), "plan.json").plan;
+    EXPECT_EQ(predict(read).size(), size_t{1} << 18);
+  }
+}
+
 // A quarter of a million ranks in a kilobyte are few enough to be predicted.
 TEST(HostilePlan, ManyRanksAreNotTooMany) {
   const std::string text = plan_to_json(

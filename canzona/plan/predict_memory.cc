@@ -142,10 +142,12 @@ void add_bucket_memory(const Plan& plan, std::vector<RankCost>& ranks) {
     for (int32_t place = 0; place < plan.grid.places; ++place)
       add_place_memory(plan, bucket, place, ranks);
   const auto per_stage = static_cast<size_t>(plan.grid.ranks_per_stage());
-  for (size_t r = 0; r < ranks.size(); ++r)
-    ranks[r].memory.gradients +=
-        Bytes(forgotten_elements(plan, static_cast<int32_t>(r / per_stage)) *
-              kBytesPerFp32);
+  for (int32_t stage = 0; stage < plan.grid.pp; ++stage) {
+    const Bytes forgotten(forgotten_elements(plan, stage) * kBytesPerFp32);
+    const size_t first = static_cast<size_t>(stage) * per_stage;
+    for (size_t r = first; r < first + per_stage; ++r)
+      ranks[r].memory.gradients += forgotten;
+  }
 }
 
 }  // namespace canzona

@@ -38,6 +38,20 @@ const Buffer& buffer_of(const Plan& plan, const Bucket& bucket) {
   return plan.buffers[static_cast<size_t>(bucket.buffer)];
 }
 
+// The first of 0 … count − 1 that `holds`, as all behind it do; count if none.
+template <class Holds>
+int64_t first_index(int64_t count, Holds holds) {
+  int64_t low = 0, high = count;
+  while (low < high) {
+    const int64_t middle = low + (high - low) / 2;
+    if (holds(middle))
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return low;
+}
+
 // Where a rank of the world stands among its data-parallel ranks.
 struct Stand {
   Stand(const Plan& plan, int32_t rank)
@@ -181,20 +195,29 @@ class WireOfRank {
   }
 
   // Even shares of a run for `count` data-parallel ranks: `first` and every
-  // `step`th after it. Of other nodes their sum is enough.
+  // `step`th after it. Ranks of a node stand in a row: their sums are enough.
   void add_shares(int64_t elements, int32_t first, int32_t step, int64_t count,
                   Peers& peers) const {
-    const int32_t reach = plan_.options.ranks_per_node / plan_.mesh.tp + 1;
-    const auto number_near = [&](int32_t home) {
-      return std::clamp<int64_t>((home - first) / step, 0, count);
+    const auto rank = [&](int64_t i) {
+      return world_rank(first + static_cast<int32_t>(i) * step);
     };
-    const int64_t begin = number_near(at_.home - reach);
-    const int64_t end = std::min(count, number_near(at_.home + reach) + 1);
-    for (int64_t i = begin; i < end; ++i)
-      peers.add(world_rank(first + static_cast<int32_t>(i) * step),
-                elements * (i + 1) / count - elements * i / count);
-    peers.add_far(count - (end - begin),
-                  elements - elements * end / count + elements * begin / count);
+    const auto until = [&](int64_t i) { return elements * i / count; };
+    const int32_t node = plan_.node_of(rank_);
+    const int64_t begin = first_index(
+        count, [&](int64_t i) { return plan_.node_of(rank(i)) >= node; });
+    const int64_t end = first_index(
+        count, [&](int64_t i) { return plan_.node_of(rank(i)) > node; });
+    int64_t near = end - begin;
+    int64_t shares = until(end) - until(begin);
+    const int64_t self = (at_.home - first) / step;
+    if (at_.home >= first && self < count && rank(self) == rank_) {
+      const int64_t own = until(self + 1) - until(self);
+      peers.add(rank_, own);
+      near -= 1;
+      shares -= own;
+    }
+    peers.add_near(near, shares);
+    peers.add_far(count - (end - begin), elements - until(end) + until(begin));
   }
 
   // Over every `step`th of `homes` data-parallel ranks, this one among them.

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <map>
+#include <optional>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
@@ -148,10 +150,13 @@ class PlanReader {
   Plan plan_;
 };
 
-Plan read(std::string_view text, const std::string& where) {
-  const Json root = parse_json(text, {.what = where,
-                                      .max_bytes = kMaxPlanBytes,
-                                      .max_values = kMaxPlanValues});
+JsonLimits plan_limits(std::string where) {
+  return {.what = std::move(where),
+          .max_bytes = kMaxPlanBytes,
+          .max_values = kMaxPlanValues};
+}
+
+Plan read(const Json& root, const std::string& where) {
   if (!root.is_object() || !root.contains("format") ||
       root["format"] != kPlanFormat) {
     throw UsageError(cat(where, ": not a plan (expected \"format\": \"",
@@ -165,8 +170,7 @@ Plan read(std::string_view text, const std::string& where) {
   return PlanReader(root, where).run();
 }
 
-// Whether `text` is `canonical` up to white space outside strings. Two texts of
-// a number may mean the same double: a digest of values would not notice.
+// Whether `text` is `canonical` up to white space outside strings.
 bool same_text(std::string_view text, std::string_view canonical) {
   bool in_string = false, escaped = false;
   size_t at = 0;
@@ -180,22 +184,62 @@ bool same_text(std::string_view text, std::string_view canonical) {
   return at == canonical.size();
 }
 
+// Where two trees differ first, as a JSON pointer; nothing where they do not.
+std::optional<std::string> first_difference(const Json& a, const Json& b,
+                                            const std::string& at = "") {
+  if (a == b) return std::nullopt;
+  if (a.is_object() && b.is_object()) {
+    for (const auto& [key, value] : a.items())
+      if (!b.contains(key) || value != b[key])
+        return b.contains(key)
+                   ? first_difference(value, b[key], cat(at, "/", key))
+                   : cat(at, "/", key);
+    for (const auto& [key, value] : b.items())
+      if (!a.contains(key)) return cat(at, "/", key);
+  }
+  if (a.is_array() && b.is_array()) {
+    const size_t both = std::min(a.size(), b.size());
+    for (size_t i = 0; i < both; ++i)
+      if (a[i] != b[i]) return first_difference(a[i], b[i], cat(at, "/", i));
+    return cat(at, "/", both);
+  }
+  return at;
+}
+
+// White space, the order of members and how a number is spelled are free. What
+// else a file says beside its plan, the digest does not name.
+void check_values(const Json& root, std::string_view text, const Plan& plan,
+                  const std::string& where) {
+  std::string canonical = plan_to_json(plan);
+  canonical.pop_back();  // the end of the line
+  if (same_text(text, canonical)) return;
+  const auto at =
+      first_difference(root, parse_json(canonical, plan_limits(where)));
+  if (!at) return;
+  throw UsageError(cat(where, ": ", *at,
+                       " is not what a plan with this digest has there; make "
+                       "the plan again with `canzona plan -o`"));
+}
+
+ReadPlan read_with_digest(std::string_view text, const std::string& where) {
+  const Json root = parse_json(text, plan_limits(where));
+  ReadPlan out;
+  out.plan = read(root, where);
+  out.digest_matches = digest_of(out.plan) == out.plan.digest;
+  if (out.digest_matches) check_values(root, text, out.plan, where);
+  return out;
+}
+
 }  // namespace
 
 ReadPlan plan_from_json(std::string_view text, const std::string& where) {
-  ReadPlan out;
   try {
-    out.plan = read(text, where);
+    return read_with_digest(text, where);
   } catch (const UsageError& error) {
     // What the mesh, a rule or a tensor refuses does not know of the file.
     if (std::string_view(error.what()).starts_with(where)) throw;
     throw UsageError(cat(where, ": ", error.what()));
   }
-  std::string canonical = plan_to_json(out.plan);
-  canonical.pop_back();  // the end of the line
-  out.digest_matches =
-      digest_of(out.plan) == out.plan.digest && same_text(text, canonical);
-  return out;
 }
 
 }  // namespace canzona

@@ -167,15 +167,16 @@ class ModelReader {
     t.parts = list.parts;
   }
 
+  // Stages, ep coordinates and modules are counted by these numbers.
   void check_coordinates(const Tensor& t) const {
-    if (mesh_.pp > 1 && t.layer >= model_.num_layers) {
-      in_.fail(cat("tensor ", quoted(t.name), ": layer ", t.layer, " of ",
-                   model_.num_layers));
-    }
-    if (mesh_.ep > 1 && t.expert >= model_.num_experts) {
-      in_.fail(cat("tensor ", quoted(t.name), ": expert ", t.expert, " of ",
-                   model_.num_experts));
-    }
+    if (t.layer >= model_.num_layers)
+      in_.fail(cat("tensor ", quoted(t.name), " lies in layer ", t.layer,
+                   ", but the model's 'layers' is ", model_.num_layers,
+                   "; expected a layer below that, or -1"));
+    if (t.expert >= model_.num_experts)
+      in_.fail(cat("tensor ", quoted(t.name), " belongs to expert ", t.expert,
+                   ", but the model's 'experts' is ", model_.num_experts,
+                   "; expected an expert below that, or -1"));
   }
 
   const Json& json_;

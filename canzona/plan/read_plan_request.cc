@@ -61,7 +61,7 @@ class RequestReader {
     out.capacity_bytes = whole(o, "capacity_bytes", 0);
     out.memory_cap_bytes = whole(o, "memory_cap_bytes", 0);
     out.ranks_per_node = static_cast<int32_t>(
-        get_integer(o, "ranks_per_node", 1, INT32_MAX, where_));
+        get_integer(o, "ranks_per_node", 1, kMaxWorld, where_));
     out.parameters = parse_parameter_dtype(get_string(o, "parameters", where_));
     out.links = links(get_member(o, "links", where_));
     read_zero(o, out.zero);
@@ -90,8 +90,8 @@ class RequestReader {
       out.experts = {of_experts(0), of_experts(1), of_experts(2)};
     }
     out.message = parse_message_unit(get_string(zero, "message", where_));
-    out.prefetch = static_cast<int32_t>(
-        get_integer(zero, "prefetch", 0, kMaxWorld, where_));
+    out.prefetch = parse_prefetch(
+        cat(get_integer(zero, "prefetch", 0, INT32_MAX, where_)));
     out.replica_sum =
         parse_replica_sum(get_string(zero, "replica_sum", where_));
     if (zero.contains("collectives"))

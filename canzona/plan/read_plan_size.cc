@@ -2,6 +2,7 @@
 // upper bounds on their loops; a file of a few hundred bytes may ask for a
 // million ranks, ten thousand phases and updates that all tp ranks repeat.
 #include <algorithm>
+#include <numeric>
 
 #include "canzona/base/text.h"
 #include "canzona/plan/loads.h"
@@ -14,14 +15,18 @@ constexpr double kMaxCount = 4e18;            // ticks of one period, bytes
 constexpr double kMaxSteps = 0x1p28;          // of the loops
 constexpr double kMaxStoredNumbers = 0x1p26;  // of 8 bytes
 
-// No rank has more bytes of memory or of traffic than this.
+// No rank has more bytes of memory or of traffic than this. Replicas add up
+// even shares, whose ends are counted by ranks of the mesh.
 double bytes_of(const Plan& plan) {
   constexpr double kBytesPerElement = 16;
+  constexpr double kSlotsAtOnce = 8;  // of both pools, and staging
   double elements = 0;
   for (const Tensor& t : plan.model.tensors) {
     elements += static_cast<double>(shard_elements(plan.grid, t));
   }
-  return elements * kBytesPerElement * plan.grid.world();
+  const double slots =
+      plan.grid.places == 1 ? 0 : kSlotsAtOnce + plan.options.zero.prefetch;
+  return elements * kBytesPerElement * (plan.mesh.world() + slots);
 }
 
 double ticks_of(const Plan& plan) {
@@ -55,6 +60,35 @@ double pieces_of(const Plan& plan, size_t t) {
   return pieces * (plan.first_matrix[t + 1] - plan.first_matrix[t]);
 }
 
+// Replicas whose ranks lie differently on nodes are predicted one by one: no
+// more than there are places in a node at which a replica can begin.
+double kinds_of_replicas(const Plan& plan) {
+  const int64_t node = plan.options.ranks_per_node;
+  const int64_t ranks = int64_t{plan.grid.ranks_per_stage()} * plan.place.ep;
+  const int64_t beginnings = node / std::gcd(node, ranks) * plan.mesh.cp;
+  return static_cast<double>(
+      std::min<int64_t>(plan.num_replicas(), beginnings));
+}
+
+// Homes and tensors of each bucket, and the slices that a rank keeps of them.
+double steps_of_slices(const Plan& plan) {
+  const ZeroSizes& zero = plan.options.zero.sizes;
+  const double kept = static_cast<double>(plan.grid.places) / zero.z2 +
+                      static_cast<double>(plan.grid.places) / zero.z3;
+  double runs = 0;
+  for (const Bucket& bucket : plan.buckets)
+    runs += plan.buffers[static_cast<size_t>(bucket.buffer)].num_homes +
+            static_cast<double>(bucket.tensors.size());
+  return kept * runs;
+}
+
+double steps_of_replica_sums(const Plan& plan) {
+  if (plan.num_replicas() == 1) return 0;
+  return plan.options.zero.sizes.z1 * steps_of_slices(plan) +
+         static_cast<double>(plan.mesh.ranks_per_stage()) *
+             static_cast<double>(plan.buckets.size());
+}
+
 double steps_of_loops(const Plan& plan) {
   // Every kind of step has a lower bound, which looks at the ranks of each ep
   // coordinate.
@@ -71,7 +105,13 @@ double steps_of_loops(const Plan& plan) {
   for (size_t t = 0; t < plan.model.tensors.size(); ++t) {
     steps += pieces_of(plan, t);
   }
-  return steps + static_cast<double>(plan.matrices.size()) * plan.grid.pp;
+  // Every stage looks through all matrices and tensors.
+  steps +=
+      static_cast<double>(plan.matrices.size() + plan.model.tensors.size()) *
+      plan.grid.pp;
+  steps += plan.grid.places * steps_of_slices(plan);
+  return steps * kinds_of_replicas(plan) + steps_of_replica_sums(plan) +
+         plan.mesh.world();
 }
 
 // Work per rank and phase, per round and phase, per matrix and phase.
@@ -85,12 +125,8 @@ double stored_numbers(const Plan& plan) {
   }
   double numbers = plan.grid.world() + static_cast<double>(plan.costs.size());
   for (int32_t most : rounds) numbers += most;
-  return numbers * plan.phases;
+  return (numbers * kinds_of_replicas(plan) + plan.mesh.world()) * plan.phases;
 }
-
-}  // namespace
-
-namespace {
 
 // What the bound over all parts adds up (loads.h): one step of every replica.
 double ticks_of_parts(const Plan& whole) {

@@ -222,7 +222,7 @@ class Validation {
     if (summarize(plan_, ranks) != plan_.summary) {
       violated("the stored predictions are not those of this plan");
     }
-    check_memory_cap(plan_, ranks, violations_);
+    check_memory_cap(plan_.options.memory_cap_bytes, ranks, 0, violations_);
   }
 
   void check_bytes() {

@@ -18,6 +18,7 @@ void write_strategy(JsonWriter& out, const ComparedStrategy& strategy) {
   out.field("bytes_per_rank_max", summary.bytes_per_rank_max.value());
   out.field("memory_per_rank_max", summary.memory_per_rank_max.value());
   out.field("memory_per_rank_mean", summary.memory_per_rank_mean);
+  if (shown.terms) write_counted_memory(out.member("counted_memory"), shown);
   out.field("predicted_step_seconds", summary.step_seconds_mean);
   out.field("plan_seconds", shown.plan_seconds);
   out.field("digest", shown.plan.digest).end_object();

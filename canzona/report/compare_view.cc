@@ -22,6 +22,22 @@ std::string toned(const Ink& ink, double ratio) {
   return ink(tone_of_ratio(ratio), ratio_text(ratio));
 }
 
+// What the figures of memory count, and what they are compared with.
+std::string terms_lines(const Comparison& comparison, const Ink& ink) {
+  const ReportPlan& shown = *comparison.first();
+  if (!shown.terms) return "";
+  std::string out = ink(Tone::kDim, "  activations: ") +
+                    wrap(describe_activations(*shown.terms, shown.plan.mesh),
+                         kPageWidth - 15, 4) +
+                    "\n" + ink(Tone::kDim, "  gradients: ") +
+                    std::string(to_string(shown.terms->gradients)) +
+                    " at rest\n";
+  if (shown.terms->cap_bytes > 0)
+    out += ink(Tone::kDim, "  memory cap: ") +
+           human_bytes(shown.terms->cap_bytes) + " a rank\n";
+  return out;
+}
+
 std::string heading(const Comparison& comparison, const Ink& ink) {
   const Plan& plan = comparison.first()->plan;
   return ink(Tone::kBold, "Strategies") +
@@ -31,7 +47,36 @@ std::string heading(const Comparison& comparison, const Ink& ink) {
                      to_string(plan.mesh), grouped(plan.mesh.world()),
                      grouped(std::ssize(plan.matrices))) +
          ink(Tone::kDim, "  cost: ") + cost_source_text(plan.cost_basis) +
-         "\n" + ink(Tone::kDim, "  links: ") + links_text(plan.options) + "\n";
+         "\n" + ink(Tone::kDim, "  links: ") + links_text(plan.options) + "\n" +
+         terms_lines(comparison, ink);
+}
+
+// Of the plan, in its terms.
+Spread memory_of(const ReportPlan& shown) {
+  return spread_over(shown.ranks, [](const RankCost& rank) {
+    return rank.memory.total().value();
+  });
+}
+
+std::string counted_table(const Comparison& comparison, const Ink& ink) {
+  if (!comparison.first()->terms) return "";
+  std::vector<std::string> head = {"strategy"};
+  for (const MemoryKind& kind : memory_kinds(false)) head.push_back(kind.name);
+  head.insert(head.end(), {"activations", "total"});
+  Table table("<" + std::string(head.size() - 1, '>'));
+  table.header(head);
+  for (const ComparedStrategy& strategy : comparison.strategies) {
+    if (!strategy.shown) continue;
+    const RankMemory& memory = fullest_memory(strategy.shown->ranks);
+    std::vector<std::string> cells = {strategy.name};
+    for (const MemoryKind& kind : memory_kinds(false))
+      cells.push_back(human_bytes((memory.*kind.field).value()));
+    cells.push_back(human_bytes(strategy.shown->terms->activations));
+    cells.push_back(human_bytes(memory.total().value() +
+                                strategy.shown->terms->activations));
+    table.row(cells);
+  }
+  return title(ink, "Memory of the fullest rank") + table.text(ink);
 }
 
 std::string balance_table(const Comparison& comparison, const Ink& ink) {
@@ -63,10 +108,11 @@ std::string cost_table_text(const Comparison& comparison, const Ink& ink) {
     if (!strategy.shown) continue;
     const PlanSummary& s = strategy.shown->plan.summary;
     const Balance& b = strategy.shown->balance;
+    const Spread memory = memory_of(*strategy.shown);
     table.row({strategy.name, toned(ink, b.makespan_over_bound),
                grouped(b.idle_ranks), human_bytes(s.bytes_per_rank_max.value()),
-               human_bytes(s.memory_per_rank_max.value()),
-               human_bytes(static_cast<int64_t>(s.memory_per_rank_mean)),
+               human_bytes(static_cast<int64_t>(memory.max)),
+               human_bytes(static_cast<int64_t>(memory.mean)),
                human_seconds(s.step_seconds_mean),
                human_seconds(strategy.shown->plan_seconds)});
   }
@@ -104,20 +150,23 @@ std::string bars_of(const Comparison& comparison, const Figure& figure,
   std::vector<Bar> bars;
   for (const ComparedStrategy& strategy : comparison.strategies) {
     if (!strategy.shown) continue;
-    const double value = figure(strategy.shown->plan);
+    const double value = figure(*strategy.shown);
     bars.push_back({strategy.name, value, show(value)});
   }
   return bars_text(bars, ink);
 }
 
 std::string pictures(const Comparison& comparison, const Ink& ink) {
-  const auto transform = [](const Plan& plan) {
+  const auto transform = [](const ReportPlan& shown) {
+    const Plan& plan = shown.plan;
     return static_cast<double>(plan.summary.makespan.value()) / plan.period *
            plan.cost_basis.seconds_per_tick;
   };
-  const auto step = [](const Plan& p) { return p.summary.step_seconds_mean; };
-  const auto memory = [](const Plan& plan) {
-    return static_cast<double>(plan.summary.memory_per_rank_max.value());
+  const auto step = [](const ReportPlan& shown) {
+    return shown.plan.summary.step_seconds_mean;
+  };
+  const auto memory = [](const ReportPlan& shown) {
+    return memory_of(shown).max;
   };
   const auto bytes = [](double b) {
     return human_bytes(static_cast<int64_t>(b));
@@ -151,8 +200,8 @@ const ReportPlan* Comparison::first() const {
 std::string compare_text(const Comparison& comparison, const Ink& ink) {
   if (comparison.first() == nullptr) return refusals(comparison, ink);
   return heading(comparison, ink) + balance_table(comparison, ink) +
-         cost_table_text(comparison, ink) + pictures(comparison, ink) +
-         refusals(comparison, ink);
+         cost_table_text(comparison, ink) + counted_table(comparison, ink) +
+         pictures(comparison, ink) + refusals(comparison, ink);
 }
 
 }  // namespace canzona

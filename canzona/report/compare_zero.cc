@@ -55,6 +55,11 @@ std::string heading(const ZeroComparison& all, const Ink& ink) {
   line("times:", all.rates);
   if (all.memory_cap_bytes > 0)
     line("memory cap:", human_bytes(all.memory_cap_bytes) + " a rank");
+  if (all.terms) {
+    line("activations:", describe_activations(*all.terms, all.mesh));
+    line("gradients:",
+         std::string(to_string(all.terms->gradients)) + " at rest");
+  }
   return out;
 }
 
@@ -231,6 +236,10 @@ void write_zero_comparison(JsonWriter& out, const ZeroComparison& all) {
   out.field("strategy", all.strategy).field("parameters", all.parameters);
   out.field("ranks_per_node", all.ranks_per_node);
   out.field("memory_cap_bytes", all.memory_cap_bytes);
+  if (all.terms) {
+    out.field("gradients", to_string(all.terms->gradients));
+    write_activations(out.member("activations"), *all.terms);
+  }
   out.field("work", all.work).field("rates", all.rates);
   out.field("verdict", all.verdict).member("choice");
   if (all.has_fit())

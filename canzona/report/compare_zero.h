@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "canzona/plan/plan.h"
 #include "canzona/plan/predict.h"
 #include "canzona/report/terminal_style.h"
+#include "canzona/sim/memory_terms.h"
 
 namespace canzona {
 
@@ -47,9 +49,10 @@ struct ZeroComparison {
   std::string work;   // what an iteration is: "4 micro-batches of 4096 tokens"
   std::string rates;  // where its times come from
   int32_t ranks_per_node = 1;
-  int64_t memory_cap_bytes = 0;  // 0: none
-  int64_t beside_bytes = 0;      // that a rank needs beside its plan
-  std::string verdict;           // the choice, or the nearest
+  int64_t memory_cap_bytes = 0;           // 0: none
+  int64_t beside_bytes = 0;               // that a rank needs beside its plan
+  std::optional<MemoryTerms> terms = {};  // where memory was counted in such
+  std::string verdict;                    // the choice, or the nearest
   std::vector<ComparedZero> rows;
 
   int64_t total(const ComparedZero& row) const {

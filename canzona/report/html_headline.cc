@@ -45,6 +45,9 @@ void put_memory_tile(Html& out, const PageView& view) {
   if (plan.options.memory_cap_bytes > 0) {
     notes.push_back(cat("cap ", human_bytes(plan.options.memory_cap_bytes)));
   }
+  if (const auto& terms = view.plan().terms; terms && terms->activations > 0)
+    notes.push_back(
+        cat("beside it ", human_bytes(terms->activations), " of activations"));
   put_tile(out, "Memory per rank",
            human_bytes(plan.summary.memory_per_rank_max.value()), "at most",
            notes);
@@ -135,7 +138,8 @@ void put_model_facts(Html& out, const Plan& plan) {
                ", ", plan.options.ranks_per_node, " per node"));
 }
 
-void put_option_facts(Html& out, const Plan& plan) {
+void put_option_facts(Html& out, const ReportPlan& shown) {
+  const Plan& plan = shown.plan;
   const PlanOptions& options = plan.options;
   put_fact(out, "Rule", rule_text(plan));
   put_fact(out, "Micro-groups",
@@ -153,6 +157,8 @@ void put_option_facts(Html& out, const Plan& plan) {
            options.memory_cap_bytes > 0
                ? human_bytes(options.memory_cap_bytes) + " per rank"
                : "");
+  if (shown.terms)
+    put_fact(out, "Activations", describe_activations(*shown.terms, plan.mesh));
   put_fact(out, "Digest", plan.digest);
 }
 
@@ -184,7 +190,7 @@ void add_headline(Html& out, const PageView& view) {
       "</div>\n<details class=\"facts\"><summary>What was asked"
       "</summary><dl>\n");
   put_model_facts(out, plan);
-  put_option_facts(out, plan);
+  put_option_facts(out, view.plan());
   out.add("</dl></details>\n");
 }
 

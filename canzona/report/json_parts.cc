@@ -48,6 +48,30 @@ void write_memory(JsonWriter& out, const RankMemory& memory) {
   out.field("total", memory.total().value()).end_object();
 }
 
+void write_activations(JsonWriter& out, const MemoryTerms& terms) {
+  const ActivationLoad& load = terms.load;
+  out.begin_object().field("counted", load.tokens > 0);
+  out.field("bytes", terms.activations).field("tokens", load.tokens);
+  out.field("micro_batches", load.num_micro_batches);
+  out.field("experts_per_token", load.experts_per_token);
+  out.field("dtype", to_string(load.dtype));
+  out.field("recompute", load.recompute).end_object();
+}
+
+void write_counted_memory(JsonWriter& out, const ReportPlan& shown) {
+  const MemoryTerms& terms = *shown.terms;
+  const RankMemory& memory = fullest_memory(shown.ranks);
+  out.begin_object().field("cap_bytes", terms.cap_bytes);
+  out.field("gradients", to_string(terms.gradients));
+  write_activations(out.member("activations"), terms);
+  out.member("fullest_rank").begin_object();
+  for (const MemoryKind& kind : memory_kinds(true))
+    out.field(kind.name, (memory.*kind.field).value());
+  out.field("activations", terms.activations);
+  out.field("total", memory.total().value() + terms.activations);
+  out.end_object().end_object();
+}
+
 void write_wire(JsonWriter& out, const RankCost& rank) {
   out.begin_object();
   for (int c = 0; c < kNumCollectives; ++c) {

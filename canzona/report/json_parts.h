@@ -17,6 +17,12 @@ void write_balance_members(JsonWriter& out, const Balance& balance);
 // {"parameters": …, …, "total": …}, bytes.
 void write_memory(JsonWriter& out, const RankMemory& memory);
 
+// What is counted against the cap: {"cap_bytes": …, "gradients": "fp32",
+// "activations": {"bytes": …, "tokens": …, …}, "fullest_rank": {…, "total": …}}
+// of a plan that has terms.
+void write_activations(JsonWriter& out, const MemoryTerms& terms);
+void write_counted_memory(JsonWriter& out, const ReportPlan& shown);
+
 // Per collective that moves anything: sent and received bytes by link class.
 void write_wire(JsonWriter& out, const RankCost& rank);
 

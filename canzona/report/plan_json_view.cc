@@ -119,6 +119,7 @@ std::string plan_view_json(const ReportPlan& shown) {
   write_routing(out, group_tensors(plan.model, plan.matrices), plan.rule);
   write_balance_members(out, shown.balance);
   write_summary(out, plan);
+  if (shown.terms) write_counted_memory(out.member("counted_memory"), shown);
   write_zero(out, shown);
   write_phases(out, plan);
   write_ranks(out, shown);

@@ -63,6 +63,26 @@ std::vector<std::string> ratio_row(const std::string& name,
   return cells;
 }
 
+// What the figures of memory count, and what they are compared with.
+std::string terms_text(const ReportPlan& shown, const Ink& ink) {
+  if (!shown.terms) return "";
+  const auto line = [&](const std::string& text) {
+    return "  " + ink(Tone::kDim, wrap(text, kPageWidth - 2, 2)) + "\n";
+  };
+  const int64_t cap = shown.terms->cap_bytes;
+  const int64_t most =
+      fullest_memory(shown.ranks).total().value() + shown.terms->activations;
+  std::string out = line("activations: " +
+                         describe_activations(*shown.terms, shown.plan.mesh));
+  if (shown.terms->gradients != ParameterDtype::kFp32)
+    out += line(fmt::format("gradients: {} at rest, sums in fp32",
+                            to_string(shown.terms->gradients)));
+  if (cap > 0)
+    out += line(fmt::format("the largest total, {}, is within the cap of {}",
+                            human_bytes(most), human_bytes(cap)));
+  return out;
+}
+
 std::string makespan_line(const Balance& b, const Ink& ink) {
   return fmt::format(
       "  makespan {} × bound, {} × mean · bound {} × mean · {} idle\n",
@@ -172,10 +192,16 @@ std::string memory_text(const ReportPlan& shown, const Ink& ink) {
           return (rank.memory.*kind.field).value();
         }));
   }
-  row("total", spread_over(shown.ranks, [](const RankCost& rank) {
-        return rank.memory.total().value();
+  const int64_t activations = shown.terms ? shown.terms->activations : 0;
+  if (shown.terms)
+    row("activations", spread_over(shown.ranks, [&](const RankCost& /*alike*/) {
+          return activations;
+        }));
+  row("total", spread_over(shown.ranks, [&](const RankCost& rank) {
+        return rank.memory.total().value() + activations;
       }));
-  return title(ink, "Memory per rank") + table.text(ink);
+  return title(ink, "Memory per rank") + table.text(ink) +
+         terms_text(shown, ink);
 }
 
 std::string wire_text(const ReportPlan& shown, const Ink& ink) {

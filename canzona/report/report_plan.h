@@ -6,11 +6,13 @@
 //   ReportPlan shown{plan, predict(plan), measure_balance(plan), seconds};
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "canzona/plan/metrics.h"
 #include "canzona/plan/plan.h"
 #include "canzona/plan/predict.h"
+#include "canzona/sim/memory_terms.h"
 
 namespace canzona {
 
@@ -20,6 +22,9 @@ struct ReportPlan {
   Balance balance;
   // Shapes parsed → validated plan with digest; 0 for a plan read from a file.
   double plan_seconds = 0;
+  // How `ranks` count gradients, and what is counted beside the plan; none for
+  // a plan read from a file, which does not say.
+  std::optional<MemoryTerms> terms = {};
 };
 
 }  // namespace canzona

@@ -44,6 +44,54 @@ canzona validate broken.json
 exits 1
 prints 'not sound' 'dp'
 
+# Written anew by another program: spaces, order and spelling of numbers differ,
+# values do not.
+cat >again.cmake <<'END'
+file(READ plan.json text)
+string(JSON text SET "${text}" version 1)
+file(WRITE again.json "${text}")
+END
+"$cmake" -P again.cmake
+checks=$((checks + 1))
+! cmp -s plan.json again.json || fail 'it was not written anew'
+canzona validate again.json
+exits 0
+prints 'sound'
+canzona explain again.json --rank 5
+exits 0
+# A changed value is told by two digests that differ.
+sed 's/"bucket_elements" *: *400000000/"bucket_elements": 400000001/' again.json \
+  >broken.json
+canzona validate broken.json
+exits 1
+prints 'digest: the file says'
+checks=$((checks + 1))
+says_digest=$(grep -o 'says [0-9a-f]*' out | cut -d' ' -f2)
+gives_digest=$(grep -o 'give [0-9a-f]*' out | cut -d' ' -f2)
+[ "$says_digest" != "$gives_digest" ] || fail 'two equal digests'
+# What is said beside the plan is told by its place.
+sed 's/"ticks":\[/"ticks":[[1,1,1,1],/' plan.json >broken.json
+canzona validate broken.json
+exits 1
+prints 'not sound' '/cost/ticks'
+lacks out 'digest: the file says'
+
+# Modules are counted by layers; a plan with slices has room for no more.
+canzona plan --model qwen3-0.6b --layers 2 --mesh dp=4 --zero hier:2 \
+  -o slices.json --quiet
+exits 0
+sed 's/"layers":2/"layers":1/' slices.json >broken.json
+canzona validate broken.json
+exits 1
+prints 'not sound' "lies in layer 1, but the model's 'layers' is 1"
+canzona explain broken.json
+exits 1
+is_empty out
+sed 's/"ranks_per_node":8/"ranks_per_node":2147483647/' slices.json >broken.json
+canzona validate broken.json
+exits 1
+prints 'not sound' 'ranks_per_node'
+
 # What is no plan at all.
 : >empty.json
 echo '{"plan": 1}' >other.json
@@ -154,12 +202,60 @@ checks=$((checks + 1))
 
 # A cap that cannot be met: violations are listed, nothing is written.
 rm -f capped.json
-canzona plan --model qwen3-0.6b --mesh dp=2 --memory-cap 1MiB -o capped.json
+canzona plan --model qwen3-0.6b --mesh dp=2 --memory-cap 1MiB \
+  --activations none -o capped.json
 exits 1
 is_empty out
 says 'fails validation' 'memory'
 checks=$((checks + 1))
 [ ! -e capped.json ] || fail 'a plan that fails validation was written'
+
+# Activations count against the cap, unless they are left out.
+refuses '--memory-cap' 'activations alone take' '--activations none' \
+  -- plan --model qwen3-0.6b --mesh dp=2 --memory-cap 1GB
+cap='plan --model qwen3-0.6b --mesh dp=2 --memory-cap'
+# shellcheck disable=SC2086
+canzona $cap 8GB
+exits 1
+says 'need more memory than the cap of' 'activations'
+# shellcheck disable=SC2086
+canzona $cap 8GB --recompute
+exits 0
+prints 'activations' 'recomputed; --activations none' '4096 tokens' \
+  'is within the cap of'
+# shellcheck disable=SC2086
+canzona $cap 8GB --tokens 0
+exits 0
+prints 'activations: not counted'
+# shellcheck disable=SC2086
+canzona $cap 20GB --tokens 1024 --activations fp32 --gradients bf16 --json
+exits 0
+is_json
+member_is 'counted_memory gradients' bf16
+member_is 'counted_memory activations tokens' 1024
+member_is 'counted_memory activations dtype' fp32
+member_is 'counted_memory cap_bytes' 20000000000
+sum=0
+for kind in parameters gradients master states buffers pools activations; do
+  sum=$((sum + $(member "counted_memory fullest_rank $kind")))
+done
+member_is 'counted_memory fullest_rank total' "$sum"
+canzona compare --model qwen3-0.6b --mesh dp=2 --json --quiet
+exits 0
+has_member 'strategies 0 counted_memory fullest_rank activations'
+canzona compare --model qwen3-0.6b --mesh dp=2 --quiet
+exits 0
+prints 'activations: estimated for 4096 tokens' 'Memory of the fullest rank'
+refuses '--gradients' "'fp8'" 'bf16' -- plan --model one.json --mesh dp=1 \
+  --gradients fp8
+refuses '--activations' "'int4'" -- plan --model one.json --mesh dp=1 \
+  --activations int4
+# They are part of no plan.
+canzona plan --model qwen3-0.6b --mesh dp=2 -o with.json --quiet
+canzona plan --model qwen3-0.6b --mesh dp=2 -o without.json --activations none \
+  --quiet
+checks=$((checks + 1))
+cmp -s with.json without.json || fail 'activations changed the plan'
 
 # Patterns: the later one wins.
 canzona plan --model one.json --mesh dp=1 --adamw 'w' --matrix-rule 'w' --json

@@ -144,4 +144,20 @@ if "$mpirun" --version | grep -q 'Open MPI\|OpenRTE'; then
   says 'mpirun kills its ranks after 1 s' 'odls_base_sigkill_timeout 60'
 fi
 
+# A dry run is shown once, by the first process.
+# shellcheck disable=SC2086
+canzona $quick --mesh dp=4 --dry-run
+exits 0
+mv out once
+# shellcheck disable=SC2086
+ranks 4 $quick --mesh dp=4 --dry-run
+exits 0
+checks=$((checks + 1))
+[ "$(wc -l <out)" -eq "$(wc -l <once)" ] ||
+  fail 'a dry run of 4 processes is not as long as that of one'
+# shellcheck disable=SC2086
+ranks 2 $quick --dry-run --json
+exits 0
+is_json
+
 finish

@@ -64,6 +64,8 @@ z1=$(member 'choice z1') z2=$(member 'choice z2') z3=$(member 'choice z3')
 member_is 'sizes 0 zero z1' "$z1"
 member_is 'sizes 0 fits' ON
 has_member 'sizes 29 memory pools'
+member_is 'activations tokens' 4096
+member_is 'sizes 0 memory activations' "$(member 'activations bytes')"
 # shellcheck disable=SC2086
 canzona plan $model --zero auto --memory-cap 3GB --json
 exits 0
@@ -119,6 +121,9 @@ says 'the fastest of'
 refuses 'z1 = 3 does not divide' -- plan $model --zero z1=3
 # shellcheck disable=SC2086
 refuses 'nothing fits in' 'the nearest is' \
+  -- plan $model --zero auto --memory-cap 100MB --activations none
+# shellcheck disable=SC2086
+refuses 'activations alone take' \
   -- plan $model --zero auto --memory-cap 100MB
 # shellcheck disable=SC2086
 refuses '--strategy any' 'expected --zero auto' -- plan $model --strategy any

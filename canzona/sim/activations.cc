@@ -1,0 +1,184 @@
+#include "canzona/sim/activations.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "canzona/base/units.h"
+#include "canzona/plan/modules.h"
+
+namespace canzona {
+namespace {
+
+constexpr const char* kActivationBytes = "bytes of activations";
+// Logits in memory at once: 2^24, or those of 128 tokens.
+constexpr int64_t kLogitsAtOnce = int64_t{1} << 24;
+constexpr int64_t kFewestHeadTokens = 128;
+
+int64_t share_of_tp(int64_t whole, const Mesh& mesh) {
+  return (whole + mesh.tp - 1) / mesh.tp;
+}
+
+int64_t product(int64_t a, int64_t b) {
+  return checked_mul(a, b, kActivationBytes);
+}
+int64_t sum(int64_t a, int64_t b) {
+  return checked_add(a, b, kActivationBytes);
+}
+
+// Elements of one token in one layer.
+struct TokenElements {
+  int64_t outputs = 0;         // of products that leave the stream
+  int64_t expert_outputs = 0;  // the same of one expert
+  int64_t product_input = 0;   // the longest of those that return to it
+  int64_t expert_input = 0;
+};
+
+// Experts of a layer are alike: the first stands for all.
+std::vector<TokenElements> count_by_layer(const Model& model,
+                                          const Mesh& mesh) {
+  std::vector<TokenElements> layers(static_cast<size_t>(model.num_layers));
+  for (const Tensor& tensor : model.tensors) {
+    const bool multiplies =
+        tensor.role == Role::kMatrix || tensor.role == Role::kRouter;
+    if (!multiplies || tensor.layer < 0 || tensor.expert > 0) continue;
+    TokenElements& layer = layers[static_cast<size_t>(tensor.layer)];
+    const bool dense = tensor.expert < 0;
+    if (tensor.cut == Cut::kColumns) {
+      int64_t& longest = dense ? layer.product_input : layer.expert_input;
+      longest = std::max(longest, shard_cols(mesh, tensor));
+    } else {
+      int64_t& outputs = dense ? layer.outputs : layer.expert_outputs;
+      outputs = sum(outputs, shard_rows(mesh, tensor));
+    }
+  }
+  return layers;
+}
+
+// Of the stream between layers, where there is no embedding that says it.
+int64_t stream_width(const Model& model) {
+  if (const int64_t hidden = hidden_width(model); hidden > 0) return hidden;
+  for (const Tensor& tensor : model.tensors)
+    if (tensor.layer >= 0 && tensor.role == Role::kMatrix &&
+        tensor.cut != Cut::kColumns)
+      return tensor.cols();
+  return 0;
+}
+
+class ActivationEstimate {
+ public:
+  ActivationEstimate(const Model& model, const Mesh& mesh,
+                     const ActivationLoad& load)
+      : model_(model),
+        mesh_(mesh),
+        load_(load),
+        hidden_(stream_width(model)),
+        width_(share_of_tp(attention_width(model), mesh)),
+        layers_(count_by_layer(model, mesh)) {}
+
+  int64_t of_stage(int32_t stage) const {
+    const int64_t in_flight =
+        std::min<int64_t>(mesh_.pp - stage, load_.num_micro_batches);
+    const int64_t layers = model_.num_layers / mesh_.pp;
+    int64_t all = 0, most = 0, scratch = 0;
+    for (int64_t i = 0; i < layers; ++i) {
+      const TokenElements& layer =
+          layers_[static_cast<size_t>(stage * layers + i)];
+      all = sum(all, kept(layer));
+      most = std::max(most, kept(layer));
+      scratch = std::max(scratch, scratch_of(layer));
+    }
+    const int64_t own = load_.recompute ? most : product(in_flight, all);
+    const int64_t inputs = product(in_flight, product(layers, stream_bytes()));
+    const bool is_last = stage == mesh_.pp - 1;
+    return sum(product(load_.tokens, sum(sum(own, scratch), inputs)),
+               is_last ? head_bytes(in_flight) : 0);
+  }
+
+ private:
+  int64_t stream_bytes() const { return product(hidden_, element_bytes()); }
+  int64_t element_bytes() const { return bytes_per_parameter(load_.dtype); }
+  int64_t visits(int64_t of_expert) const {
+    return product(load_.experts_per_token, of_expert);
+  }
+
+  // Bytes of a token beside the layer's input.
+  int64_t kept(const TokenElements& layer) const {
+    const int64_t routed =
+        layer.expert_outputs > 0 ? sum(layer.expert_outputs, hidden_) : 0;
+    const int64_t elements =
+        sum(sum(hidden_, width_), sum(layer.outputs, visits(routed)));
+    const int64_t log_sums = share_of_tp(model_.query_heads, mesh_);
+    return sum(product(elements, element_bytes()), log_sums * kBytesPerFp32);
+  }
+
+  // Normed input, what the block adds, the stream's gradient, that of
+  // attention, and the gated product.
+  int64_t scratch_of(const TokenElements& layer) const {
+    constexpr int64_t kStreams = 3;
+    const int64_t gated =
+        std::max(layer.product_input, visits(layer.expert_input));
+    return product(sum(kStreams * hidden_, sum(width_, gated)),
+                   element_bytes());
+  }
+
+  int64_t head_bytes(int64_t in_flight) const {
+    int64_t vocabulary = 0;
+    for (const Tensor& tensor : model_.tensors)
+      if (tensor.role == Role::kHead ||
+          (tensor.role == Role::kEmbedding && is_tied(model_)))
+        vocabulary = std::max(vocabulary, shard_rows(mesh_, tensor));
+    if (vocabulary == 0) return 0;
+    const int64_t chunk = std::min(
+        load_.tokens, std::max(kFewestHeadTokens, kLogitsAtOnce / vocabulary));
+    // Kept for backward where they are all there.
+    const int64_t chunks = chunk == load_.tokens ? in_flight : 1;
+    const int64_t logits =
+        product(product(chunk, vocabulary), chunks * kBytesPerFp32);
+    return sum(logits,
+               product(in_flight, product(load_.tokens, stream_bytes())));
+  }
+
+  const Model& model_;
+  const Mesh& mesh_;
+  const ActivationLoad& load_;
+  int64_t hidden_;
+  int64_t width_;
+  std::vector<TokenElements> layers_;
+};
+
+}  // namespace
+
+int64_t activation_bytes_of_stage(const Model& model, const Mesh& mesh,
+                                  const ActivationLoad& load, int32_t stage) {
+  if (load.tokens == 0) return 0;
+  return ActivationEstimate(model, mesh, load).of_stage(stage);
+}
+
+int64_t activation_bytes(const Model& model, const Mesh& mesh,
+                         const ActivationLoad& load) {
+  if (load.tokens == 0) return 0;
+  const ActivationEstimate estimate(model, mesh, load);
+  int64_t most = 0;
+  for (int32_t stage = 0; stage < mesh.pp; ++stage)
+    most = std::max(most, estimate.of_stage(stage));
+  return most;
+}
+
+int64_t hidden_width(const Model& model) {
+  for (const Tensor& tensor : model.tensors)
+    if (tensor.role == Role::kEmbedding) return tensor.cols();
+  return 0;
+}
+
+int64_t attention_width(const Model& model) {
+  for (const Tensor& tensor : model.tensors) {
+    for (const Part& part : tensor.parts)
+      if (part.name == "q") return part.rows.rows();
+    if (tensor.name.find("q_proj") != std::string::npos &&
+        tensor.shape.size() > 1)
+      return tensor.rows();
+  }
+  return hidden_width(model);
+}
+
+}  // namespace canzona
