@@ -100,7 +100,8 @@ TEST(EveryFamily, WhatCannotBeCutIsNamed) {
     check_mesh(parse_mesh("tp=2"), model);
     FAIL() << "50257 words were cut in two";
   } catch (const UsageError& error) {
-    EXPECT_THAT(error.what(), ::testing::AllOf(HasSubstr("50257"), HasSubstr("wte")));
+    EXPECT_THAT(error.what(),
+                ::testing::AllOf(HasSubstr("50257"), HasSubstr("wte")));
   }
 }
 

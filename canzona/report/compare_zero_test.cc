@@ -117,8 +117,8 @@ ZeroComparison many() {
 
 TEST(CompareZero, ThePageNamesChoicesAsOneTypesThem) {
   const std::string page = zero_comparison_html(many());
-  for (const char* name : {"none", "zero1", "zero2", "zero3", "hier:8", "hier:2",
-                           "replica:4", "z1=16,z2=2,z3=1"}) {
+  for (const char* name : {"none", "zero1", "zero2", "zero3", "hier:8",
+                           "hier:2", "replica:4", "z1=16,z2=2,z3=1"}) {
     EXPECT_THAT(page, HasSubstr(cat("<th>", name, "<small>"))) << name;
     EXPECT_THAT(page, HasSubstr(cat("\">", name, "</text>"))) << name;
   }

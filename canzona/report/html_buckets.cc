@@ -115,9 +115,8 @@ class Drawing {
       adamw_.push_back(adamw_elements(plan, bucket));
       widest_ = std::max(widest_, matrix_elements(runs_[b]) + adamw_[b]);
     }
-    scale_ = widest_ > 0
-                 ? (at_.right - at_.left) / static_cast<double>(widest_)
-                 : 0;
+    scale_ =
+        widest_ > 0 ? (at_.right - at_.left) / static_cast<double>(widest_) : 0;
     row_height_ = rows_ <= 24 ? 22 : rows_ <= 48 ? 13 : 9;
   }
 
@@ -131,9 +130,8 @@ class Drawing {
 
  private:
   void head(Svg& svg) const {
-    const std::string first =
-        cat(plan_.mesh.pp > 1 ? "stage · " : "",
-            plan_.mesh.ep > 1 ? "ep · " : "", "bucket");
+    const std::string first = cat(plan_.mesh.pp > 1 ? "stage · " : "",
+                                  plan_.mesh.ep > 1 ? "ep · " : "", "bucket");
     if (at_.narrow) {
       svg.text(0, 12, "start dim", first);
       svg.text(at_.width, 12, "end dim", "widest run / even share");

@@ -167,8 +167,7 @@ void put_bars(Html& out, const ZeroComparison& all, const BarPicture& picture,
   const std::vector<const ComparedZero*> rows = planned(all);
   put_folded(out, Rows(rows), [&](Rows some) {
     put_drawing(
-        out,
-        [&](double width) { return draw_bars(all, picture, some, width); },
+        out, [&](double width) { return draw_bars(all, picture, some, width); },
         some.data() == rows.data() ? caption : "");
   });
 }
@@ -269,7 +268,7 @@ void put_ranked(Html& out, const ZeroComparison& all, const ComparedZero& row) {
   else
     out.add("<td class=\"n\" colspan=\"5\">–</td>");
   const std::string more = remarks(all, row);
-  out.put("<td>{}<small>{}{}</small></td></tr>\n", row.reason,
+  out.put("<td class=\"why\">{}<small>{}{}</small></td></tr>\n", row.reason,
           more.empty() ? "" : "; ", more);
 }
 
@@ -339,7 +338,7 @@ std::string zero_comparison_html(const ZeroComparison& all) {
       .title = cat(all.model, " on ", to_string(all.mesh), ", ZeRO"),
       .footer = "Made by Canzona from shapes alone; opens offline.",
       .script = html_hint_script(),
-      .style = "td.over{color:var(--s5)}\n"};
+      .style = "td.over{color:var(--s5)}\ntd.why{min-width:12rem}\n"};
   Html out;
   begin_page(out, page);
   add_headline(out, all);

@@ -47,12 +47,11 @@ Cells make_cells(const Mesh& mesh, bool narrow) {
   cells.planes = ceil_div(mesh.tp, kMaxPlanes);
   cells.rows = ceil_div(mesh.tp, cells.planes);
   const int64_t all = int64_t{mesh.pp} * mesh.homes() * cells.rows;
-  cells.homes =
-      std::min(mesh.homes(),
-               ceil_div(all, narrow ? kMaxNarrowCells : kMaxCells));
+  cells.homes = std::min(mesh.homes(),
+                         ceil_div(all, narrow ? kMaxNarrowCells : kMaxCells));
   cells.per_stage = ceil_div(mesh.homes(), cells.homes);
-  cells.lines = ceil_div(cells.per_stage,
-                         narrow ? kCellsPerNarrowLine : kCellsPerLine);
+  cells.lines =
+      ceil_div(cells.per_stage, narrow ? kCellsPerNarrowLine : kCellsPerLine);
   cells.per_line = ceil_div(cells.per_stage, cells.lines);
   return cells;
 }

@@ -50,7 +50,8 @@ font-weight:650;line-height:1.25;overflow-wrap:anywhere}
 line-height:1.5}
 .facts{margin-top:12px;padding:9px 16px}
 summary{cursor:pointer;color:var(--dim)}
-dl{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(320px,100%),1fr));
+dl{display:grid;
+grid-template-columns:repeat(auto-fit,minmax(min(320px,100%),1fr));
 gap:4px 28px;margin:.6rem 0 0}
 dt{color:var(--dim);font-size:.86rem}
 dd{margin:0;overflow-wrap:anywhere}

@@ -60,7 +60,7 @@ struct LinearNumbers {
   int64_t value_heads = 0;
   int64_t key_dim = 0;  // of a head
   int64_t value_dim = 0;
-  int64_t kernel = 0;  // taps of the convolution over time
+  int64_t kernel = 0;                // taps of the convolution over time
   std::vector<int64_t> layers = {};  // ascending
 
   bool in_layer(int64_t layer) const;

@@ -40,8 +40,7 @@ class ConfigMembers {
   // ascending. UsageError if the list has another length than `num_layers`, or
   // a word that is neither `chosen` nor `other`.
   std::vector<int64_t> layers_with(const char* key, int64_t num_layers,
-                                   const char* chosen,
-                                   const char* other) const;
+                                   const char* chosen, const char* other) const;
 
   // These two may stand outside the text part.
   std::string model_type() const;

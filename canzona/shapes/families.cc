@@ -256,18 +256,17 @@ Keys with_common(const Keys& more) {
 std::vector<Family> all_families() {
   const Keys common = with_common({});
   const Keys heads = with_common({"num_key_value_heads?"});
-  const Keys qwen_experts = with_common(
-      {"num_experts|num_local_experts", "moe_intermediate_size"});
+  const Keys qwen_experts =
+      with_common({"num_experts|num_local_experts", "moe_intermediate_size"});
   const Keys deepseek = with_common(
       {"q_lora_rank?", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim",
        "v_head_dim", "n_routed_experts|num_local_experts",
        "moe_intermediate_size", "n_shared_experts?", "first_k_dense_replace"});
-  const Keys mixtral = with_common(
-      {"num_key_value_heads?", "num_local_experts|num_experts"});
-  const Keys glm = with_common({"num_key_value_heads",
-                                "n_routed_experts|num_local_experts",
-                                "moe_intermediate_size",
-                                "first_k_dense_replace"});
+  const Keys mixtral =
+      with_common({"num_key_value_heads?", "num_local_experts|num_experts"});
+  const Keys glm =
+      with_common({"num_key_value_heads", "n_routed_experts|num_local_experts",
+                   "moe_intermediate_size", "first_k_dense_replace"});
   const Keys next = with_common(
       {"num_key_value_heads", "num_experts|num_local_experts",
        "moe_intermediate_size", "shared_expert_intermediate_size",

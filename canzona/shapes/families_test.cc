@@ -127,8 +127,8 @@ TEST(Families, AreFuzzed) {
 }
 
 TEST(Families, AreDocumented) {
-  const std::string text = read_file(
-      CANZONA_TEST_DATA "/../../docs/models.md", 1 << 20, "documentation");
+  const std::string text = read_file(CANZONA_TEST_DATA "/../../docs/models.md",
+                                     1 << 20, "documentation");
   for (const Family& family : families()) {
     EXPECT_THAT(text, HasSubstr(cat("`", family.model_type, "`")));
   }
@@ -154,8 +154,8 @@ std::string line_of(const Tensor& t, const std::string& prefix) {
   std::string name = t.name;
   if (name.starts_with(prefix)) name.erase(0, prefix.size());
   if (name.ends_with(".weight")) name.resize(name.size() - 7);
-  std::string line = cat(name, " ", shape_text(t.shape), " ",
-                         to_string(t.role), " ", to_string(t.cut));
+  std::string line = cat(name, " ", shape_text(t.shape), " ", to_string(t.role),
+                         " ", to_string(t.cut));
   for (const Part& p : t.parts) {
     line += cat(" ", p.name, "*", p.rows.run, "*", p.rows.count);
   }
@@ -189,20 +189,19 @@ json tiny(const char* model_type, const json& more = json::object()) {
 }
 
 TEST(Families, Qwen2HasBiasesOfQueriesKeysAndValues) {
-  EXPECT_THAT(
-      layer_lines(read(tiny("qwen2")), 0),
-      ElementsAre("self_attn.o_proj [8, 12] matrix columns",
-                  "self_attn.q_proj [12, 8] matrix rows q*12*1",
-                  "self_attn.k_proj [6, 8] matrix rows k*6*1",
-                  "self_attn.v_proj [6, 8] matrix rows v*6*1",
-                  "mlp.gate_proj [12, 8] matrix rows",
-                  "mlp.up_proj [12, 8] matrix rows",
-                  "mlp.down_proj [8, 12] matrix columns",
-                  "input_layernorm [8] norm none",
-                  "post_attention_layernorm [8] norm none",
-                  "self_attn.q_proj.bias [12] bias rows q*12*1",
-                  "self_attn.k_proj.bias [6] bias rows k*6*1",
-                  "self_attn.v_proj.bias [6] bias rows v*6*1"));
+  EXPECT_THAT(layer_lines(read(tiny("qwen2")), 0),
+              ElementsAre("self_attn.o_proj [8, 12] matrix columns",
+                          "self_attn.q_proj [12, 8] matrix rows q*12*1",
+                          "self_attn.k_proj [6, 8] matrix rows k*6*1",
+                          "self_attn.v_proj [6, 8] matrix rows v*6*1",
+                          "mlp.gate_proj [12, 8] matrix rows",
+                          "mlp.up_proj [12, 8] matrix rows",
+                          "mlp.down_proj [8, 12] matrix columns",
+                          "input_layernorm [8] norm none",
+                          "post_attention_layernorm [8] norm none",
+                          "self_attn.q_proj.bias [12] bias rows q*12*1",
+                          "self_attn.k_proj.bias [6] bias rows k*6*1",
+                          "self_attn.v_proj.bias [6] bias rows v*6*1"));
 }
 
 TEST(Families, MixtralNamesItsExpertsByNumbers) {
@@ -224,11 +223,16 @@ TEST(Families, MixtralNamesItsExpertsByNumbers) {
             "up*12*1");
 }
 
-const json kLatent = {{"q_lora_rank", 5},        {"kv_lora_rank", 6},
-                      {"qk_nope_head_dim", 3},   {"qk_rope_head_dim", 2},
-                      {"v_head_dim", 4},         {"n_routed_experts", 1},
-                      {"n_shared_experts", 2},   {"moe_intermediate_size", 7},
-                      {"first_k_dense_replace", 1}, {"num_hidden_layers", 2}};
+const json kLatent = {{"q_lora_rank", 5},
+                      {"kv_lora_rank", 6},
+                      {"qk_nope_head_dim", 3},
+                      {"qk_rope_head_dim", 2},
+                      {"v_head_dim", 4},
+                      {"n_routed_experts", 1},
+                      {"n_shared_experts", 2},
+                      {"moe_intermediate_size", 7},
+                      {"first_k_dense_replace", 1},
+                      {"num_hidden_layers", 2}};
 
 TEST(Families, KimiAndDeepseekHaveLatentAttentionAndADenseFirstLayer) {
   const Model model = read(tiny("kimi_k2", kLatent));
@@ -245,19 +249,18 @@ TEST(Families, KimiAndDeepseekHaveLatentAttentionAndADenseFirstLayer) {
   EXPECT_EQ(std::vector(dense.begin(), dense.begin() + 5), attention);
   EXPECT_EQ(std::vector(sparse.begin(), sparse.begin() + 5), attention);
   EXPECT_EQ(dense[5], "mlp.gate_proj [12, 8] matrix rows");
-  EXPECT_THAT(
-      std::vector(sparse.begin() + 5, sparse.end()),
-      ElementsAre("mlp.gate [1, 8] router none",
-                  "mlp.shared_experts.gate_proj [14, 8] matrix rows",
-                  "mlp.shared_experts.up_proj [14, 8] matrix rows",
-                  "mlp.shared_experts.down_proj [8, 14] matrix columns",
-                  "mlp.experts.0.gate_proj [7, 8] matrix rows",
-                  "mlp.experts.0.up_proj [7, 8] matrix rows",
-                  "mlp.experts.0.down_proj [8, 7] matrix columns",
-                  "input_layernorm [8] norm none",
-                  "self_attn.q_a_layernorm [5] norm none",
-                  "self_attn.kv_a_layernorm [6] norm none",
-                  "post_attention_layernorm [8] norm none"));
+  EXPECT_THAT(std::vector(sparse.begin() + 5, sparse.end()),
+              ElementsAre("mlp.gate [1, 8] router none",
+                          "mlp.shared_experts.gate_proj [14, 8] matrix rows",
+                          "mlp.shared_experts.up_proj [14, 8] matrix rows",
+                          "mlp.shared_experts.down_proj [8, 14] matrix columns",
+                          "mlp.experts.0.gate_proj [7, 8] matrix rows",
+                          "mlp.experts.0.up_proj [7, 8] matrix rows",
+                          "mlp.experts.0.down_proj [8, 7] matrix columns",
+                          "input_layernorm [8] norm none",
+                          "self_attn.q_a_layernorm [5] norm none",
+                          "self_attn.kv_a_layernorm [6] norm none",
+                          "post_attention_layernorm [8] norm none"));
 }
 
 TEST(Families, Glm4MoeHasBiasesWithoutOneOfTheOutput) {
@@ -310,20 +313,18 @@ TEST(Families, Qwen3NextHasLinearAttention) {
           "mlp.experts.0.down_proj [8, 5] matrix columns",
           "input_layernorm [8] norm none",
           "post_attention_layernorm [8] norm none",
-          "linear_attn.norm [5] norm none",
-          "linear_attn.A_log [4] norm rows",
+          "linear_attn.norm [5] norm none", "linear_attn.A_log [4] norm rows",
           "linear_attn.dt_bias [4] bias rows"));
 }
 
 TEST(Families, Qwen3NextGatesWhatFullAttentionGives) {
   const std::vector<std::string> list =
       layer_lines(read(tiny("qwen3_next", kNext)), 1);
-  EXPECT_THAT(
-      std::vector(list.begin(), list.begin() + 4),
-      ElementsAre("self_attn.o_proj [8, 12] matrix columns",
-                  "self_attn.q_proj [24, 8] matrix rows q*3*4 gate*3*4",
-                  "self_attn.k_proj [6, 8] matrix rows k*6*1",
-                  "self_attn.v_proj [6, 8] matrix rows v*6*1"));
+  EXPECT_THAT(std::vector(list.begin(), list.begin() + 4),
+              ElementsAre("self_attn.o_proj [8, 12] matrix columns",
+                          "self_attn.q_proj [24, 8] matrix rows q*3*4 gate*3*4",
+                          "self_attn.k_proj [6, 8] matrix rows k*6*1",
+                          "self_attn.v_proj [6, 8] matrix rows v*6*1"));
   EXPECT_EQ(list[13], "self_attn.q_norm [3] norm none");
   EXPECT_EQ(layer_lines(read(tiny("qwen3_next", kNext), true), 1)[1],
             "self_attn.qkv_proj [36, 8] matrix rows q*6*2 gate*6*2 k*3*2 "
@@ -331,9 +332,9 @@ TEST(Families, Qwen3NextGatesWhatFullAttentionGives) {
 }
 
 TEST(Families, Qwen3NextSaysWhichLayersAreLinear) {
-  const json named = with(
-      tiny("qwen3_next", kNext),
-      {{"layer_types", {"full_attention", "linear_attention"}}});
+  const json named =
+      with(tiny("qwen3_next", kNext),
+           {{"layer_types", {"full_attention", "linear_attention"}}});
   EXPECT_THAT(layer_lines(read(named), 0)[1], HasSubstr("self_attn.q_proj"));
   EXPECT_THAT(layer_lines(read(named), 1)[1], HasSubstr("in_proj_qkvz"));
   const auto refused = [&](const json& types) {
@@ -348,36 +349,35 @@ TEST(Families, Qwen3NextSaysWhichLayersAreLinear) {
   EXPECT_THAT(message(with(tiny("qwen3_next", kNext),
                            {{"full_attention_interval", 0}})),
               HasSubstr("full_attention_interval"));
-  EXPECT_THAT(message(with(tiny("qwen3_next", kNext),
-                           {{"linear_num_value_heads", 3}})),
-              HasSubstr("3 linear value heads do not divide among 2"));
+  EXPECT_THAT(
+      message(with(tiny("qwen3_next", kNext), {{"linear_num_value_heads", 3}})),
+      HasSubstr("3 linear value heads do not divide among 2"));
 }
 
 TEST(Families, GptOssStacksTransposedExpertsWithBiases) {
   const json config = tiny("gpt_oss", {{"num_local_experts", 2}});
-  EXPECT_THAT(
-      layer_lines(read(config), 0),
-      ElementsAre("self_attn.o_proj [8, 12] matrix columns",
-                  "self_attn.q_proj [12, 8] matrix rows q*12*1",
-                  "self_attn.k_proj [6, 8] matrix rows k*6*1",
-                  "self_attn.v_proj [6, 8] matrix rows v*6*1",
-                  "mlp.router [2, 8] router none",
-                  "mlp.router.bias [2] bias none",
-                  "mlp.experts.0.gate_up_proj [8, 24] matrix columns",
-                  "mlp.experts.0.down_proj [12, 8] matrix rows",
-                  "mlp.experts.0.gate_up_proj_bias [24] bias rows",
-                  "mlp.experts.0.down_proj_bias [8] bias none",
-                  "mlp.experts.1.gate_up_proj [8, 24] matrix columns",
-                  "mlp.experts.1.down_proj [12, 8] matrix rows",
-                  "mlp.experts.1.gate_up_proj_bias [24] bias rows",
-                  "mlp.experts.1.down_proj_bias [8] bias none",
-                  "input_layernorm [8] norm none",
-                  "self_attn.sinks [4] norm rows",
-                  "post_attention_layernorm [8] norm none",
-                  "self_attn.o_proj.bias [8] bias none",
-                  "self_attn.q_proj.bias [12] bias rows q*12*1",
-                  "self_attn.k_proj.bias [6] bias rows k*6*1",
-                  "self_attn.v_proj.bias [6] bias rows v*6*1"));
+  EXPECT_THAT(layer_lines(read(config), 0),
+              ElementsAre("self_attn.o_proj [8, 12] matrix columns",
+                          "self_attn.q_proj [12, 8] matrix rows q*12*1",
+                          "self_attn.k_proj [6, 8] matrix rows k*6*1",
+                          "self_attn.v_proj [6, 8] matrix rows v*6*1",
+                          "mlp.router [2, 8] router none",
+                          "mlp.router.bias [2] bias none",
+                          "mlp.experts.0.gate_up_proj [8, 24] matrix columns",
+                          "mlp.experts.0.down_proj [12, 8] matrix rows",
+                          "mlp.experts.0.gate_up_proj_bias [24] bias rows",
+                          "mlp.experts.0.down_proj_bias [8] bias none",
+                          "mlp.experts.1.gate_up_proj [8, 24] matrix columns",
+                          "mlp.experts.1.down_proj [12, 8] matrix rows",
+                          "mlp.experts.1.gate_up_proj_bias [24] bias rows",
+                          "mlp.experts.1.down_proj_bias [8] bias none",
+                          "input_layernorm [8] norm none",
+                          "self_attn.sinks [4] norm rows",
+                          "post_attention_layernorm [8] norm none",
+                          "self_attn.o_proj.bias [8] bias none",
+                          "self_attn.q_proj.bias [12] bias rows q*12*1",
+                          "self_attn.k_proj.bias [6] bias rows k*6*1",
+                          "self_attn.v_proj.bias [6] bias rows v*6*1"));
   for (const Tensor& t : read(config).tensors) {
     EXPECT_EQ(t.expert >= 0, t.name.find(".experts.") != std::string::npos);
   }
@@ -433,13 +433,12 @@ TEST(Families, Phi3KeepsQueriesKeysAndValuesOneAfterTheOther) {
     EXPECT_TRUE(model.fused);
     EXPECT_THAT(
         layer_lines(model, 0),
-        ElementsAre(
-            "self_attn.o_proj [8, 12] matrix columns",
-            "self_attn.qkv_proj [24, 8] matrix rows q*12*1 k*6*1 v*6*1",
-            "mlp.gate_up_proj [24, 8] matrix rows gate*12*1 up*12*1",
-            "mlp.down_proj [8, 12] matrix columns",
-            "input_layernorm [8] norm none",
-            "post_attention_layernorm [8] norm none"));
+        ElementsAre("self_attn.o_proj [8, 12] matrix columns",
+                    "self_attn.qkv_proj [24, 8] matrix rows q*12*1 k*6*1 v*6*1",
+                    "mlp.gate_up_proj [24, 8] matrix rows gate*12*1 up*12*1",
+                    "mlp.down_proj [8, 12] matrix columns",
+                    "input_layernorm [8] norm none",
+                    "post_attention_layernorm [8] norm none"));
     EXPECT_EQ(model.tensors[2].parts[2], (Part{"v", {18, 6, 24, 1}, 2}));
   }
 }
@@ -451,21 +450,19 @@ TEST(Families, Gpt2HasTransposedWeightsPositionsAndBiases) {
                             {"n_head", 2},
                             {"n_positions", 6},
                             {"vocab_size", 10}});
-  EXPECT_THAT(lines(model, -1, "transformer."),
-              ElementsAre("wte [10, 8] embedding rows",
-                          "wpe [6, 8] embedding none", "ln_f [8] norm none",
-                          "ln_f.bias [8] bias none"));
-  EXPECT_THAT(lines(model, 0, "transformer.h.0."),
-              ElementsAre("attn.c_proj [8, 8] matrix rows",
-                          "attn.c_attn [8, 24] matrix none",
-                          "mlp.c_fc [8, 32] matrix columns",
-                          "mlp.c_proj [32, 8] matrix rows",
-                          "ln_1 [8] norm none", "ln_2 [8] norm none",
-                          "ln_1.bias [8] bias none", "ln_2.bias [8] bias none",
-                          "attn.c_proj.bias [8] bias none",
-                          "attn.c_attn.bias [24] bias none",
-                          "mlp.c_fc.bias [32] bias rows",
-                          "mlp.c_proj.bias [8] bias none"));
+  EXPECT_THAT(
+      lines(model, -1, "transformer."),
+      ElementsAre("wte [10, 8] embedding rows", "wpe [6, 8] embedding none",
+                  "ln_f [8] norm none", "ln_f.bias [8] bias none"));
+  EXPECT_THAT(
+      lines(model, 0, "transformer.h.0."),
+      ElementsAre(
+          "attn.c_proj [8, 8] matrix rows", "attn.c_attn [8, 24] matrix none",
+          "mlp.c_fc [8, 32] matrix columns", "mlp.c_proj [32, 8] matrix rows",
+          "ln_1 [8] norm none", "ln_2 [8] norm none", "ln_1.bias [8] bias none",
+          "ln_2.bias [8] bias none", "attn.c_proj.bias [8] bias none",
+          "attn.c_attn.bias [24] bias none", "mlp.c_fc.bias [32] bias rows",
+          "mlp.c_proj.bias [8] bias none"));
   json config = config_of("gpt2");
   EXPECT_EQ(read(with(config, {{"n_inner", 5}})).tensors[4].cols(), 5);
   EXPECT_THAT(message(with(config, {{"n_head", 7}})),
@@ -502,7 +499,8 @@ TEST(Families, WhatIsNoMatrixInALayerGoesToAdamw) {
 TEST(Families, PartsTileTheRows) {
   for (const auto& [name, count] : published()) {
     for (const bool fused : {false, true}) {
-      Model model = read_model(config_path(name), {.fused = fused, .layers = 4});
+      Model model =
+          read_model(config_path(name), {.fused = fused, .layers = 4});
       for (const Tensor& t : model.tensors) {
         if (t.parts.empty()) continue;
         std::vector<bool> seen(static_cast<size_t>(t.rows()), false);
@@ -527,16 +525,17 @@ TEST(Families, WeightsOfPhi3HaveKnownParts) {
   folder.write("config.json", config.dump());
   const std::string file = folder.write(
       "model.safetensors",
-      safetensors_file({{"model.layers.0.self_attn.qkv_proj.weight", {24, 8}}}));
+      safetensors_file(
+          {{"model.layers.0.self_attn.qkv_proj.weight", {24, 8}}}));
   EXPECT_EQ(read_model(file, {}).tensors[0].parts, qkv_block_parts(4, 2, 3));
 }
 
 TEST(Families, AnUnknownOneIsToldAllThatAreKnown) {
   const std::string text = message(tiny("mamba2"));
-  EXPECT_THAT(text, AllOf(HasSubstr("unknown model_type 'mamba2'"),
-                          HasSubstr("model.safetensors"),
-                          HasSubstr("names and shapes"),
-                          Not(HasSubstr("did you mean"))));
+  EXPECT_THAT(
+      text, AllOf(HasSubstr("unknown model_type 'mamba2'"),
+                  HasSubstr("model.safetensors"), HasSubstr("names and shapes"),
+                  Not(HasSubstr("did you mean"))));
   for (const Family& family : families()) {
     EXPECT_THAT(text, HasSubstr(family.model_type));
   }
@@ -602,12 +601,12 @@ TEST(Families, RefuseToExplode) {
               HasSubstr("2000000 tensors"));
   EXPECT_THAT(refused("mixtral-8x7b", {{"num_local_experts", 1 << 30}}),
               HasSubstr("number of experts"));
-  EXPECT_THAT(refused("qwen3-next-80b-a3b",
-                      {{"linear_num_key_heads", kMaxDim}}),
-              HasSubstr("linear key heads"));
-  EXPECT_THAT(refused("qwen3-next-80b-a3b",
-                      {{"linear_conv_kernel_dim", kMaxDim}}),
-              HasSubstr("kernel"));
+  EXPECT_THAT(
+      refused("qwen3-next-80b-a3b", {{"linear_num_key_heads", kMaxDim}}),
+      HasSubstr("linear key heads"));
+  EXPECT_THAT(
+      refused("qwen3-next-80b-a3b", {{"linear_conv_kernel_dim", kMaxDim}}),
+      HasSubstr("kernel"));
   EXPECT_THAT(refused("gpt2", {{"n_positions", 0}}), HasSubstr("positions"));
   EXPECT_THAT(refused("gpt2", {{"n_embd", kMaxDim}, {"n_head", 1 << 20}}),
               HasSubstr("ffn"));

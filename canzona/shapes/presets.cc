@@ -15,85 +15,59 @@ struct Dense {
   int64_t layers, hidden, ffn, heads, kv_heads;
 };
 
-Architecture qwen3(Dense d, bool tied, ExpertNumbers experts = {}) {
-  return {.layers = d.layers,
-          .hidden = d.hidden,
-          .ffn = d.ffn,
-          .vocab = kQwen3Vocab,
-          .heads = d.heads,
-          .kv_heads = d.kv_heads,
-          .head_dim = 128,
-          .tied = tied,
-          .qk_norm = true,
-          .experts = std::move(experts)};
-}
-
-Architecture llama3(Dense d) {
-  return {.layers = d.layers,
-          .hidden = d.hidden,
-          .ffn = d.ffn,
-          .vocab = kLlama3Vocab,
-          .heads = d.heads,
-          .kv_heads = d.kv_heads,
-          .head_dim = 128};
-}
-
-Architecture qwen25(Dense d) {
-  return {.layers = d.layers,
-          .hidden = d.hidden,
-          .ffn = d.ffn,
-          .vocab = 152'064,
-          .heads = d.heads,
-          .kv_heads = d.kv_heads,
-          .head_dim = 128,
-          .attention_bias = true,
-          .o_bias = false};
-}
-
-Architecture mixtral(Dense d, int64_t vocab) {
+Architecture dense(Dense d, int64_t vocab, int64_t head_dim = 128) {
   return {.layers = d.layers,
           .hidden = d.hidden,
           .ffn = d.ffn,
           .vocab = vocab,
           .heads = d.heads,
           .kv_heads = d.kv_heads,
-          .head_dim = 128,
-          .experts = {.count = 8,
-                      .ffn = d.ffn,
-                      .layout = ExpertLayout::kSparseBlock}};
+          .head_dim = head_dim};
+}
+
+Architecture qwen3(Dense d, bool tied, ExpertNumbers experts = {}) {
+  Architecture a = dense(d, kQwen3Vocab);
+  a.tied = tied;
+  a.qk_norm = true;
+  a.experts = std::move(experts);
+  return a;
+}
+
+Architecture llama3(Dense d) { return dense(d, kLlama3Vocab); }
+
+Architecture qwen25(Dense d) {
+  Architecture a = dense(d, 152'064);
+  a.attention_bias = true;
+  a.o_bias = false;
+  return a;
+}
+
+Architecture mixtral(Dense d, int64_t vocab) {
+  Architecture a = dense(d, vocab);
+  a.experts = {.count = 8, .ffn = d.ffn, .layout = ExpertLayout::kSparseBlock};
+  return a;
 }
 
 // Without the layer that predicts the token after the next.
 Architecture deepseek(Dense d, int64_t vocab, ExpertNumbers experts) {
-  return {.layers = d.layers,
-          .hidden = d.hidden,
-          .ffn = d.ffn,
-          .vocab = vocab,
-          .heads = d.heads,
-          .kv_heads = d.kv_heads,
-          .head_dim = 192,
-          .experts = std::move(experts),
-          .latent = {.q_rank = 1536,
-                     .kv_rank = 512,
-                     .nope_dim = 128,
-                     .rope_dim = 64,
-                     .v_dim = 128}};
+  Architecture a = dense(d, vocab, 192);
+  a.experts = std::move(experts);
+  a.latent = {.q_rank = 1536,
+              .kv_rank = 512,
+              .nope_dim = 128,
+              .rope_dim = 64,
+              .v_dim = 128};
+  return a;
 }
 
 Architecture gpt_oss(int64_t layers, int64_t experts) {
   constexpr int64_t kWidth = 2880;
-  return {.layers = layers,
-          .hidden = kWidth,
-          .ffn = kWidth,
-          .vocab = 201'088,
-          .heads = 64,
-          .kv_heads = 8,
-          .head_dim = 64,
-          .attention_bias = true,
-          .experts = {.count = experts,
-                      .ffn = kWidth,
-                      .layout = ExpertLayout::kStacked},
-          .sinks = true};
+  Architecture a = dense({layers, kWidth, kWidth, 64, 8}, 201'088, 64);
+  a.attention_bias = true;
+  a.sinks = true;
+  a.experts = {
+      .count = experts, .ffn = kWidth, .layout = ExpertLayout::kStacked};
+  return a;
 }
 
 // Every fourth layer has full attention.
@@ -114,16 +88,11 @@ Architecture qwen3_next_80b() {
 }
 
 Architecture gpt2() {
-  return {.layers = 12,
-          .hidden = 768,
-          .ffn = 3072,
-          .vocab = 50'257,
-          .heads = 12,
-          .kv_heads = 12,
-          .head_dim = 64,
-          .tied = true,
-          .body = Body::kGpt2,
-          .positions = 1024};
+  Architecture a = dense({12, 768, 3072, 12, 12}, 50'257, 64);
+  a.tied = true;
+  a.body = Body::kGpt2;
+  a.positions = 1024;
+  return a;
 }
 
 struct Preset {

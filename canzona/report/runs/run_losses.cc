@@ -86,8 +86,7 @@ void put_panels(Html& out, const RunView& view) {
       put_drawing(
           out,
           [&](double width) {
-            return draw(
-                loss_chart(view, kAxes[x], z == 0 ? 0 : clip, width));
+            return draw(loss_chart(view, kAxes[x], z == 0 ? 0 : clip, width));
           },
           "");
       out.add("</div>");

@@ -28,7 +28,8 @@ outline-offset:1px}
 .x0:checked~.z0:checked~.p00,.x0:checked~.z1:checked~.p01,
 .x1:checked~.z0:checked~.p10,.x1:checked~.z1:checked~.p11,
 .x2:checked~.z0:checked~.p20,.x2:checked~.z1:checked~.p21{display:block}
-.pairs{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(420px,100%),1fr));
+.pairs{display:grid;
+grid-template-columns:repeat(auto-fit,minmax(min(420px,100%),1fr));
 gap:14px 22px}
 tbody th.who{white-space:normal;min-width:10rem}
 .who small{display:block}
