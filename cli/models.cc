@@ -3,6 +3,7 @@
 
 #include "canzona/base/text.h"
 #include "canzona/report/models_view.h"
+#include "canzona/shapes/families.h"
 #include "canzona/shapes/read_model.h"
 #include "cli/offer.h"
 #include "cli/verbs.h"
@@ -43,7 +44,8 @@ std::string view(const Arguments& a, const Ink& ink) {
   const Splits splits = a.split.empty() ? Splits{} : parse_splits(a.split);
   if (a.model.empty()) {
     const std::vector<ModelLine> lines = all_presets(a.fused);
-    return a.json ? presets_json(lines) : presets_text(lines, ink);
+    return a.json ? presets_json(lines, config_families())
+                  : presets_text(lines, config_families(), ink);
   }
   const Model model = read_routed(a.model, a.fused);
   return a.json ? model_json(model, splits) : model_text(model, splits, ink);

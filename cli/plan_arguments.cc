@@ -41,8 +41,8 @@ class Group {
 void add_input(CLI::App& app, PlanArguments& a) {
   Group group(app, "What is planned");
   group.text("--model", a.model, "MODEL",
-             "preset (see `canzona models`), HF config.json, safetensors file "
-             "or index, or JSON list of shapes");
+             "preset or HF config.json (`canzona models` lists both kinds), "
+             "safetensors file or index, or JSON list of shapes");
   group.flag("--fused", a.fused, "qkv and gate+up are one tensor each");
   group.text("--layers", a.layers, "N", "the first N layers of it [all]");
   group.text("--scale", a.scale, "1/N",

@@ -14,6 +14,7 @@
 #include "canzona/plan/test_support.h"
 #include "canzona/plan/toy_model.h"
 #include "canzona/plan/validate.h"
+#include "canzona/plan/zero_name.h"
 
 namespace canzona {
 namespace {
@@ -29,6 +30,21 @@ std::string refusal(const std::string& text, int32_t homes) {
 
 bool says(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
+}
+
+TEST(ZeroName, IsWhatOneTypes) {
+  EXPECT_EQ(zero_name({16, 1, 1}, 16), "zero1");
+  EXPECT_EQ(zero_name({0, 1, 1}, 16), "zero1");
+  EXPECT_EQ(zero_name({16, 16, 16}, 16), "zero3");
+  EXPECT_EQ(zero_name({16, 8, 8}, 16), "hier:8");
+  EXPECT_EQ(zero_name({4, 4, 4}, 16), "replica:4");
+  EXPECT_EQ(zero_name({1, 1, 1}, 16), "none");
+  EXPECT_EQ(zero_name({16, 4, 2}, 16), "z1=16,z2=4,z3=2");
+  for (const int32_t homes : {1, 2, 4, 7, 8, 12}) {
+    for (const ZeroSizes& sizes : all_zero_sizes(homes)) {
+      EXPECT_EQ(parse_zero(zero_name(sizes, homes), homes), sizes);
+    }
+  }
 }
 
 TEST(ZeroSizes, HaveNames) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "canzona/base/text.h"
+#include "canzona/plan/zero_name.h"
 #include "canzona/report/json_parts.h"
 #include "canzona/report/numbers.h"
 #include "canzona/report/terminal_bars.h"
@@ -183,9 +184,13 @@ std::string verdict_line(const ZeroComparison& all, const Ink& ink) {
 
 void write_row(JsonWriter& out, const ZeroComparison& all,
                const ComparedZero& row) {
-  out.begin_object().member("zero");
-  write_sizes(out, row.sizes);
-  if (row.experts.z1 > 0) write_sizes(out.member("experts"), row.experts);
+  out.begin_object().field("name", zero_name(row.sizes, all.mesh.homes()));
+  write_sizes(out.member("zero"), row.sizes);
+  if (row.experts.z1 > 0) {
+    out.field("name_of_experts",
+              zero_name(row.experts, all.mesh.expert_homes()));
+    write_sizes(out.member("experts"), row.experts);
+  }
   if (!row.strategy.empty()) out.field("strategy", row.strategy);
   out.field("fits", row.fits).field("reason", row.reason);
   if (!row.planned) {

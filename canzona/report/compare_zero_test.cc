@@ -62,6 +62,7 @@ TEST(CompareZero, TheJsonCountsWhatLiesBeside) {
   EXPECT_EQ(best.at("memory_bytes"), 3 << 20);
   EXPECT_EQ(best.at("memory").at("activations"), 1 << 20);
   EXPECT_EQ(best.at("fits"), true);
+  EXPECT_EQ(best.at("name"), "zero3");
   EXPECT_FALSE(json.at("sizes").at(2).contains("memory"));
 }
 
@@ -87,12 +88,73 @@ TEST(CompareZero, ExpertsHaveAColumnWhereAnyAreCutApart) {
     EXPECT_LE(display_width(line), kPageWidth) << line;
   const Json json = parse_json(zero_comparison_json(all), {});
   EXPECT_EQ(json.at("sizes").at(0).at("experts").at("z3"), 2);
+  EXPECT_EQ(json.at("sizes").at(0).at("name_of_experts"), "z1=2,z2=1,z3=2");
   EXPECT_EQ(json.at("choice_of_experts").at("z1"), 2);
   EXPECT_FALSE(json.at("sizes").at(1).contains("experts"));
   const std::string page = zero_comparison_html(all);
-  EXPECT_THAT(page, HasSubstr("<th>experts</th>"));
-  EXPECT_THAT(page, HasSubstr("<td>2, 1, 2</td>"));
-  EXPECT_THAT(page, HasSubstr("4, 4, 4 / 2, 1, 2"));
+  EXPECT_THAT(page, HasSubstr("<th>--zero-experts</th>"));
+  EXPECT_THAT(page, HasSubstr("<td>z1=2,z2=1,z3=2</td>"));
+  EXPECT_THAT(page, HasSubstr(">zero3 / z1=2,z2=1,z3=2</text>"));
+}
+
+size_t count_in(const std::string& text, const std::string& word) {
+  size_t count = 0;
+  for (size_t at = text.find(word); at != std::string::npos;
+       at = text.find(word, at + 1))
+    ++count;
+  return count;
+}
+
+// All sizes of 16 homes, which are more than a screen shows.
+ZeroComparison many() {
+  ZeroComparison all = three();
+  all.mesh = {.dp = 16};
+  all.rows.clear();
+  for (const ZeroSizes& sizes : all_zero_sizes(16))
+    all.rows.push_back(row_of(sizes, 1 << 20, true));
+  return all;
+}
+
+TEST(CompareZero, ThePageNamesChoicesAsOneTypesThem) {
+  const std::string page = zero_comparison_html(many());
+  for (const char* name : {"none", "zero1", "zero2", "zero3", "hier:8",
+                           "hier:2", "replica:4", "z1=16,z2=2,z3=1"}) {
+    EXPECT_THAT(page, HasSubstr(cat("<th>", name, "<small>"))) << name;
+    EXPECT_THAT(page, HasSubstr(cat("\">", name, "</text>"))) << name;
+  }
+}
+
+TEST(CompareZero, TenRowsAreShownAndTheRestIsFolded) {
+  const ZeroComparison all = many();
+  ASSERT_GT(all.rows.size(), 20u);
+  const std::string page = zero_comparison_html(all);
+  EXPECT_EQ(count_in(page, "<details class=\"rest\">"), 3u);
+  EXPECT_EQ(count_in(page, "</details>"), 3u);
+  EXPECT_THAT(page, HasSubstr(cat(all.rows.size() - 10, " choices more")));
+  const size_t table = page.find("<table");
+  const size_t fold = page.find("<details", table);
+  const auto rows_before = [&](size_t end) {
+    return count_in(page.substr(table, end - table), "<tr><th>");
+  };
+  EXPECT_EQ(rows_before(fold), 10u + 1);  // and the head
+  EXPECT_EQ(rows_before(page.size()), all.rows.size() + 2);
+  EXPECT_THAT(zero_comparison_html(three()), Not(HasSubstr("<details")));
+}
+
+// Names end left of the bars; the longest must begin inside the drawing.
+TEST(CompareZero, NoNameIsCut) {
+  ZeroComparison all = many();
+  all.mesh = {.dp = 512, .ep = 8};
+  all.rows = {row_of({4096, 512, 128}, 1 << 20, true)};
+  all.rows[0].experts = {512, 128, 32};
+  all.rows[0].strategy = "start_offset";
+  const std::string page = zero_comparison_html(all);
+  const std::string name =
+      "z1=4096,z2=512,z3=128 / z1=512,z2=128,z3=32 start_offset";
+  const size_t at = page.find(cat("class=\"end\">", name, "</text>"));
+  ASSERT_NE(at, std::string::npos);
+  const size_t x = page.rfind("x=\"", at) + 3;
+  EXPECT_GT(std::stod(page.substr(x)), 6.5 * static_cast<double>(name.size()));
 }
 
 TEST(CompareZero, NothingFits) {

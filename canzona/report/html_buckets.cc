@@ -13,8 +13,20 @@
 namespace canzona {
 namespace {
 
-constexpr double kLeft = 112;
-constexpr double kRight = kDrawingWidth - 150;
+// Where the rows of a drawing begin and end.
+struct Margins {
+  explicit Margins(double drawing_width)
+      : narrow(drawing_width < kDrawingWidth),
+        width(drawing_width),
+        left(narrow ? 84 : 112),
+        right(drawing_width - (narrow ? 48 : 150)) {}
+
+  bool narrow;
+  double width;
+  double left;
+  double right;
+};
+
 // Runs that a drawing may have, so that the page stays light.
 constexpr size_t kMaxRuns = 10'000;
 // Neighbouring runs narrower than this are drawn as one.
@@ -86,43 +98,55 @@ std::string home_text(const TrainingRun& run) {
 
 // Buckets that are drawn: all, unless homes and buckets are both many.
 size_t rows_to_draw(const Plan& plan) {
-  constexpr double kMostVisible = (kRight - kLeft) / kNarrowest;
+  const Margins margins(kDrawingWidth);
+  const double most_visible = (margins.right - margins.left) / kNarrowest;
   const auto runs =
-      static_cast<size_t>(std::min<double>(plan.grid.homes(), kMostVisible));
+      static_cast<size_t>(std::min<double>(plan.grid.homes(), most_visible));
   return std::min(plan.buckets.size(), kMaxRuns / runs);
 }
 
 class Drawing {
  public:
-  explicit Drawing(const Plan& plan) : plan_(plan), rows_(rows_to_draw(plan)) {
+  Drawing(const Plan& plan, double width)
+      : plan_(plan), at_(width), rows_(rows_to_draw(plan)) {
     for (size_t b = 0; b < rows_; ++b) {
       const Bucket& bucket = plan.buckets[b];
       runs_.push_back(runs_of(plan, bucket));
       adamw_.push_back(adamw_elements(plan, bucket));
       widest_ = std::max(widest_, matrix_elements(runs_[b]) + adamw_[b]);
     }
-    scale_ = widest_ > 0 ? (kRight - kLeft) / static_cast<double>(widest_) : 0;
+    scale_ =
+        widest_ > 0 ? (at_.right - at_.left) / static_cast<double>(widest_) : 0;
     row_height_ = rows_ <= 24 ? 22 : rows_ <= 48 ? 13 : 9;
   }
 
   std::string draw() {
-    Svg svg(kDrawingWidth, row_height_ * static_cast<double>(rows_) + 22,
+    Svg svg(at_.width, row_height_ * static_cast<double>(rows_) + 22,
             cat("Buckets of ", plan_.options.strategy, " cut by home"));
-    svg.text(kLeft - 8, 12, "end dim",
-             cat(plan_.mesh.pp > 1 ? "stage · " : "",
-                 plan_.mesh.ep > 1 ? "ep · " : "", "bucket"));
-    svg.text(kLeft, 12, "start dim",
-             "elements of one TP plane, in layout order");
-    svg.text(kRight + 8, 12, "start dim", "widest run / even share");
+    head(svg);
     for (size_t b = 0; b < rows_; ++b) draw_row(svg, b);
     return svg.take();
   }
 
  private:
+  void head(Svg& svg) const {
+    const std::string first = cat(plan_.mesh.pp > 1 ? "stage · " : "",
+                                  plan_.mesh.ep > 1 ? "ep · " : "", "bucket");
+    if (at_.narrow) {
+      svg.text(0, 12, "start dim", first);
+      svg.text(at_.width, 12, "end dim", "widest run / even share");
+      return;
+    }
+    svg.text(at_.left - 8, 12, "end dim", first);
+    svg.text(at_.left, 12, "start dim",
+             "elements of one TP plane, in layout order");
+    svg.text(at_.right + 8, 12, "start dim", "widest run / even share");
+  }
+
   void draw_row(Svg& svg, size_t b) const {
     const double y = 18 + row_height_ * static_cast<double>(b);
     const double height = row_height_ - (row_height_ > 10 ? 3 : 1);
-    double x = kLeft;
+    double x = at_.left;
     int32_t number = 0;
     for (const TrainingRun& run : visible_runs(runs_[b], scale_)) {
       const double width = static_cast<double>(run.elements) * scale_;
@@ -177,9 +201,9 @@ class Drawing {
           cat(buffer.ep < 0 ? "all" : std::to_string(buffer.ep), " · ", name);
     }
     if (plan_.mesh.pp > 1) name = cat(buffer.stage, " · ", name);
-    svg.text(kLeft - 8, y, "end", name);
+    svg.text(at_.left - 8, y, "end", name);
     if (plan_.traffic == Traffic::kAllReduce || runs_[b].empty()) return;
-    svg.text(kRight + 8, y, "start", ratio_text(widest_over_even(b)));
+    svg.text(at_.right + 8, y, "start", ratio_text(widest_over_even(b)));
   }
 
   double widest_over_even(size_t b) const {
@@ -198,6 +222,7 @@ class Drawing {
   }
 
   const Plan& plan_;
+  Margins at_;
   size_t rows_;
   double row_height_ = 22;
   int64_t widest_ = 0;
@@ -247,7 +272,9 @@ void put_buckets(Html& out, const Plan& plan) {
     out.add("<p>No buckets.</p>");
     return;
   }
-  put_figure(out, Drawing(plan).draw(), note_of(plan));
+  put_drawing(
+      out, [&](double width) { return Drawing(plan, width).draw(); },
+      note_of(plan));
 }
 
 // Dense tensors, and the experts of the busiest rank: others are cut alike.

@@ -7,6 +7,8 @@ namespace {
 
 constexpr double kAbove = 12;
 constexpr double kWidestSlot = 104;
+constexpr double kSide = 134;
+constexpr double kNarrowSide = 126;
 
 }  // namespace
 
@@ -35,10 +37,12 @@ std::vector<Tick> byte_ticks(double top) {
   return ticks;
 }
 
-Chart::Chart(std::string_view title, double height, double top, double below)
-    : bottom_(kAbove + height),
+Chart::Chart(std::string_view title, double height, double top, double below,
+             double width)
+    : right_(width - (width < kDrawingWidth ? kNarrowSide : kSide)),
+      bottom_(kAbove + height),
       top_(top > 0 ? top : 1),
-      svg_(kDrawingWidth, bottom_ + below, title) {}
+      svg_(width, bottom_ + below, title) {}
 
 double Chart::y(double value) const {
   const double share = std::clamp(value / top_, 0.0, 1.0);

@@ -34,10 +34,12 @@ class Chart {
  public:
   // `top` is the largest value of the vertical axis; `below` the room for
   // labels under the horizontal one.
-  Chart(std::string_view title, double height, double top, double below = 34);
+  Chart(std::string_view title, double height, double top, double below = 34,
+        double width = kDrawingWidth);
 
   double left() const { return 58; }
-  double right() const { return kDrawingWidth - 134; }
+  // Beside it is room for the labels of references.
+  double right() const { return right_; }
   double bottom() const { return bottom_; }
   double width() const { return right() - left(); }
   double y(double value) const;
@@ -48,6 +50,7 @@ class Chart {
   std::string take() { return svg_.take(); }
 
  private:
+  double right_;
   double bottom_;
   double top_;
   Svg svg_;

@@ -2,8 +2,11 @@
 // by link class, and the ranking.
 
 #include <algorithm>
+#include <functional>
+#include <span>
 
 #include "canzona/base/text.h"
+#include "canzona/plan/zero_name.h"
 #include "canzona/report/compare_zero.h"
 #include "canzona/report/html_chart.h"
 #include "canzona/report/html_page.h"
@@ -13,12 +16,11 @@
 namespace canzona {
 namespace {
 
-constexpr double kLeft = 118;
-// Where sizes of experts stand beside those of dense tensors.
-constexpr double kLeftOfExperts = 196;
-constexpr double kRight = kDrawingWidth - 96;
-constexpr double kRow = 22;
 constexpr double kTop = 26;
+// What is seen at once; the rest is folded away.
+constexpr size_t kRowsShown = 10;
+
+using Rows = std::span<const ComparedZero* const>;
 
 std::string bytes_text(int64_t bytes) { return human_bytes(bytes); }
 
@@ -26,55 +28,95 @@ std::string sizes_text(const ZeroSizes& sizes) {
   return cat(sizes.z1, ", ", sizes.z2, ", ", sizes.z3);
 }
 
-// "16, 4, 4", and of experts with their own sizes: "16, 4, 4 / 4, 2, 2".
-std::string choice_text(const ComparedZero& row) {
-  std::string text = sizes_text(row.sizes);
-  if (row.experts.z1 > 0) text += cat(" / ", sizes_text(row.experts));
+std::string name_of_sizes(const ZeroComparison& all, const ComparedZero& row) {
+  return zero_name(row.sizes, all.mesh.homes());
+}
+
+std::string name_of_experts(const ZeroComparison& all,
+                            const ComparedZero& row) {
+  return row.experts.z1 > 0 ? zero_name(row.experts, all.mesh.expert_homes())
+                            : "–";
+}
+
+// As one types it: "hier:8", and of experts with their own sizes:
+// "hier:8 / zero1".
+std::string choice_text(const ZeroComparison& all, const ComparedZero& row) {
+  std::string text = name_of_sizes(all, row);
+  if (row.experts.z1 > 0) text += cat(" / ", name_of_experts(all, row));
   return row.strategy.empty() ? text : cat(text, " ", row.strategy);
+}
+
+// Where the bars of a drawing lie. A wide one has names before its bars and
+// figures behind them, a narrow one both above.
+struct BarFrame {
+  bool narrow = false;
+  double width = kDrawingWidth;
+  double left = 118;
+  double right = kDrawingWidth - 120;  // behind it "1023.00 GiB over"
+  double row = 22;
+};
+
+BarFrame frame_of(const ZeroComparison& all, Rows rows, double width) {
+  if (width < kDrawingWidth) return {true, width, 8, width - 26, 40};
+  BarFrame frame;
+  for (const ComparedZero* row : rows) {
+    const double name = text_width(choice_text(all, *row));
+    frame.left = std::max(frame.left, name + 16);
+  }
+  return frame;
 }
 
 // Horizontal bars, a row for each choice.
 class Bars {
  public:
-  Bars(std::string_view name, const ZeroComparison& all, size_t rows,
-       double most)
-      : left_(all.has_experts() ? kLeftOfExperts : kLeft),
+  Bars(std::string_view name, const BarFrame& frame, size_t rows, double most)
+      : frame_(frame),
         most_(most > 0 ? most : 1),
-        bottom_(kTop + kRow * static_cast<double>(rows)),
-        svg_(kDrawingWidth, bottom_ + 22, name) {
+        bottom_(kTop + frame.row * static_cast<double>(rows)),
+        svg_(frame.width, bottom_ + 22, name) {
     for (const Tick& tick : byte_ticks(most_)) {
       svg_.line(x(tick.value), kTop - 4, x(tick.value), bottom_, "grid");
       svg_.text(x(tick.value), bottom_ + 15, "middle dim", tick.text);
     }
   }
 
-  void begin(size_t row, const ComparedZero& choice) {
-    y_ = kTop + kRow * static_cast<double>(row);
+  void begin(size_t row, const std::string& name) {
+    y_ = kTop + frame_.row * static_cast<double>(row);
     at_ = 0;
-    svg_.text(left_ - 8, y_ + 14, "end", choice_text(choice));
+    if (frame_.narrow)
+      svg_.text(0, y_ + 14, "start strong", name);
+    else
+      svg_.text(frame_.left - 8, y_ + 14, "end", name);
   }
   void add(int64_t bytes, const std::string& css, const std::string& what) {
     if (bytes <= 0) return;
     const double end = at_ + static_cast<double>(bytes);
-    svg_.rect({x(at_), y_ + 2, x(end) - x(at_), kRow - 5}, "run " + css,
-              cat(what, ": ", bytes_text(bytes)));
+    svg_.rect({x(at_), y_ + (frame_.narrow ? 19 : 2), x(end) - x(at_), 17},
+              "run " + css, cat(what, ": ", bytes_text(bytes)));
     at_ = end;
   }
   void end(const std::string& text) {
-    svg_.text(kRight + 8, y_ + 14, "start", text);
+    if (frame_.narrow)
+      svg_.text(frame_.width, y_ + 14, "end", text);
+    else
+      svg_.text(frame_.right + 8, y_ + 14, "start", text);
   }
+  // A line from top to bottom; its label stays inside the drawing.
   void mark(double value, const std::string& text) {
+    const double half = text_width(text) / 2;
     svg_.line(x(value), kTop - 8, x(value), bottom_, "makespan-line");
-    svg_.text(x(value), 12, "middle makespan-line", text);
+    svg_.text(std::clamp(x(value), half, frame_.width - half), 12,
+              "middle makespan-line", text);
   }
   std::string take() { return svg_.take(); }
 
  private:
   double x(double value) const {
-    return left_ + (kRight - left_) * value / most_;
+    return frame_.left + (frame_.right - frame_.left) * value / most_;
   }
 
-  double left_, most_, bottom_;
+  BarFrame frame_;
+  double most_, bottom_;
   Svg svg_;
   double y_ = 0, at_ = 0;
 };
@@ -86,56 +128,110 @@ std::vector<const ComparedZero*> planned(const ZeroComparison& all) {
   return rows;
 }
 
-void add_memory(Html& out, const ZeroComparison& all) {
-  begin_section(out, "memory", "Memory of the fullest rank");
-  const std::vector<const ComparedZero*> rows = planned(all);
-  int64_t most = all.memory_cap_bytes;
-  for (const ComparedZero* row : rows) most = std::max(most, all.total(*row));
-  Bars bars("Memory of the fullest rank by kind", all, rows.size(),
-            static_cast<double>(most));
-  std::vector<LegendEntry> legend;
+// What is drawn of every choice, whichever are drawn together.
+struct BarPicture {
+  std::string name;
+  double most = 0;  // where the axis ends
+  std::function<void(Bars&, const ComparedZero&)> fill;
+  double cap = 0;  // a line across; 0: none
+};
+
+std::string draw_bars(const ZeroComparison& all, const BarPicture& picture,
+                      Rows rows, double width) {
+  Bars bars(picture.name, frame_of(all, rows, width), rows.size(),
+            picture.most);
   for (size_t i = 0; i < rows.size(); ++i) {
-    bars.begin(i, *rows[i]);
-    const std::vector<ZeroMemory> kinds = memory_of(all, *rows[i]);
+    bars.begin(i, choice_text(all, *rows[i]));
+    picture.fill(bars, *rows[i]);
+  }
+  if (picture.cap > 0)
+    bars.mark(picture.cap,
+              cat("cap ", bytes_text(static_cast<int64_t>(picture.cap))));
+  return bars.take();
+}
+
+// Calls `put` for the first rows, and for the others inside a fold.
+template <class List, class Put>
+void put_folded(Html& out, const List& rows, const Put& put) {
+  const size_t shown = std::min(rows.size(), kRowsShown);
+  put(rows.first(shown));
+  if (shown == rows.size()) return;
+  out.put("<details class=\"rest\"><summary>{} more</summary>\n",
+          counted(static_cast<int64_t>(rows.size() - shown), "choice"));
+  put(rows.subspan(shown));
+  out.add("</details>\n");
+}
+
+void put_bars(Html& out, const ZeroComparison& all, const BarPicture& picture,
+              const std::string& caption) {
+  const std::vector<const ComparedZero*> rows = planned(all);
+  put_folded(out, Rows(rows), [&](Rows some) {
+    put_drawing(
+        out, [&](double width) { return draw_bars(all, picture, some, width); },
+        some.data() == rows.data() ? caption : "");
+  });
+}
+
+std::string css_of_kind(size_t kind) {
+  return kind < 6 ? cat("k", kind) : "every";
+}
+
+std::vector<LegendEntry> memory_legend(const ZeroComparison& all) {
+  std::vector<LegendEntry> legend;
+  for (const ComparedZero* row : planned(all)) {
+    const std::vector<ZeroMemory> kinds = memory_of(all, *row);
     for (size_t k = 0; k < kinds.size(); ++k) {
-      const std::string css = k < 6 ? cat("k", k) : "every";
-      bars.add(kinds[k].bytes, css,
-               cat(choice_text(*rows[i]), ": ", kinds[k].name));
+      const std::string css = css_of_kind(k);
       const bool known = std::ranges::any_of(
           legend, [&](const LegendEntry& e) { return e.css == css; });
       if (kinds[k].bytes > 0 && !known) legend.push_back({css, kinds[k].name});
     }
-    bars.end(
-        cat(bytes_text(all.total(*rows[i])), rows[i]->fits ? "" : " over"));
   }
-  if (all.memory_cap_bytes > 0)
-    bars.mark(static_cast<double>(all.memory_cap_bytes),
-              cat("cap ", bytes_text(all.memory_cap_bytes)));
-  put_figure(out, bars.take(),
-             all.has_experts() ? "z1, z2, z3 of dense tensors / of experts, in "
-                                 "the order of the ranking."
-                               : "z1, z2, z3 in the order of the ranking.");
-  put_legend(out, legend);
+  return legend;
+}
+
+void add_memory(Html& out, const ZeroComparison& all) {
+  begin_section(out, "memory", "Memory of the fullest rank");
+  int64_t most = all.memory_cap_bytes;
+  for (const ComparedZero* row : planned(all))
+    most = std::max(most, all.total(*row));
+  const BarPicture picture{
+      .name = "Memory of the fullest rank by kind",
+      .most = static_cast<double>(most),
+      .fill =
+          [&](Bars& bars, const ComparedZero& row) {
+            const std::vector<ZeroMemory> kinds = memory_of(all, row);
+            for (size_t k = 0; k < kinds.size(); ++k)
+              bars.add(kinds[k].bytes, css_of_kind(k),
+                       cat(choice_text(all, row), ": ", kinds[k].name));
+            bars.end(cat(bytes_text(all.total(row)), row.fits ? "" : " over"));
+          },
+      .cap = static_cast<double>(all.memory_cap_bytes)};
+  put_bars(out, all, picture,
+           all.has_experts()
+               ? "Choices as --zero / --zero-experts take them, in the order "
+                 "of the ranking."
+               : "Choices as --zero takes them, in the order of the ranking.");
+  put_legend(out, memory_legend(all));
   end_section(out);
 }
 
 void add_bytes(Html& out, const ZeroComparison& all) {
   begin_section(out, "bytes", "Bytes that a rank sends in an iteration");
-  const std::vector<const ComparedZero*> rows = planned(all);
   int64_t most = 0;
-  for (const ComparedZero* row : rows)
+  for (const ComparedZero* row : planned(all))
     most = std::max(most, row->fast_bytes + row->slow_bytes);
-  Bars bars("Bytes by link class", all, rows.size(), static_cast<double>(most));
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const ComparedZero& row = *rows[i];
-    const std::string name = choice_text(row);
-    bars.begin(i, row);
-    bars.add(row.fast_bytes, "k0", name + ", within a node");
-    bars.add(row.slow_bytes, "k3", name + ", between nodes");
-    bars.end(human_seconds(row.seconds));
-  }
-  put_figure(out, bars.take(),
-             "Beside each bar the predicted time of an iteration.");
+  const BarPicture picture{
+      .name = "Bytes by link class",
+      .most = static_cast<double>(most),
+      .fill = [&](Bars& bars, const ComparedZero& row) {
+        const std::string name = choice_text(all, row);
+        bars.add(row.fast_bytes, "k0", name + ", within a node");
+        bars.add(row.slow_bytes, "k3", name + ", between nodes");
+        bars.end(human_seconds(row.seconds));
+      }};
+  put_bars(out, all, picture,
+           "Beside each bar the predicted time of an iteration.");
   put_legend(
       out,
       {{"k0", cat("within a node of ", counted(all.ranks_per_node, "rank"))},
@@ -154,49 +250,57 @@ std::string remarks(const ZeroComparison& all, const ComparedZero& row) {
   return join(words, ", ");
 }
 
+void put_ranked(Html& out, const ZeroComparison& all, const ComparedZero& row) {
+  out.put("<tr><th>{}<small> {}</small></th>", name_of_sizes(all, row),
+          row.strategy);
+  if (all.has_experts()) out.put("<td>{}</td>", name_of_experts(all, row));
+  out.put("<td class=\"n\">{}</td>", sizes_text(row.sizes));
+  if (row.planned)
+    out.put(
+        "<td class=\"n{}\">{}</td><td class=\"n\">{}</td>"
+        "<td class=\"n\">{}</td><td class=\"n\">{}</td>"
+        "<td class=\"n{}\">{}</td>",
+        row.fits ? "" : " over", bytes_text(all.total(row)),
+        bytes_text(row.fast_bytes), bytes_text(row.slow_bytes),
+        human_seconds(row.step_seconds),
+        &row == &all.rows.front() && row.fits ? " best" : "",
+        human_seconds(row.seconds));
+  else
+    out.add("<td class=\"n\" colspan=\"5\">–</td>");
+  const std::string more = remarks(all, row);
+  out.put("<td class=\"why\">{}<small>{}{}</small></td></tr>\n", row.reason,
+          more.empty() ? "" : "; ", more);
+}
+
 void add_ranking(Html& out, const ZeroComparison& all) {
   begin_section(out, "ranking", "Ranking");
-  out.add(
-      "<div class=\"scroll\"><table class=\"wide\"><thead><tr>"
-      "<th>z1, z2, z3</th>");
-  if (all.has_experts()) out.add("<th>experts</th>");
-  out.add(
-      "<th class=\"n\">memory</th>"
-      "<th class=\"n\">within a node</th><th class=\"n\">between nodes</th>"
-      "<th class=\"n\">step</th><th class=\"n\">iteration</th><th>why</th>"
-      "</tr></thead><tbody>\n");
-  for (const ComparedZero& row : all.rows) {
-    out.put("<tr><th>{}<small> {} {}</small></th>", sizes_text(row.sizes),
-            row.strategy, remarks(all, row));
-    if (all.has_experts())
-      out.put("<td>{}</td>",
-              row.experts.z1 > 0 ? sizes_text(row.experts) : "–");
-    if (row.planned)
-      out.put(
-          "<td class=\"n{}\">{}</td><td class=\"n\">{}</td>"
-          "<td class=\"n\">{}</td><td class=\"n\">{}</td>"
-          "<td class=\"n{}\">{}</td>",
-          row.fits ? "" : " over", bytes_text(all.total(row)),
-          bytes_text(row.fast_bytes), bytes_text(row.slow_bytes),
-          human_seconds(row.step_seconds),
-          &row == &all.rows.front() && row.fits ? " best" : "",
-          human_seconds(row.seconds));
-    else
-      out.add("<td class=\"n\" colspan=\"5\">–</td>");
-    out.put("<td>{}</td></tr>\n", row.reason);
-  }
+  using Ranked = std::span<const ComparedZero>;
+  put_folded(out, Ranked(all.rows), [&](Ranked some) {
+    out.add(
+        "<div class=\"scroll\"><table class=\"wide\"><thead><tr>"
+        "<th>--zero</th>");
+    if (all.has_experts()) out.add("<th>--zero-experts</th>");
+    out.add(
+        "<th class=\"n\">z1, z2, z3</th><th class=\"n\">memory</th>"
+        "<th class=\"n\">within a node</th><th class=\"n\">between nodes</th>"
+        "<th class=\"n\">step</th><th class=\"n\">iteration</th><th>why</th>"
+        "</tr></thead><tbody>\n");
+    for (const ComparedZero& row : some) put_ranked(out, all, row);
+    out.add("</tbody></table></div>\n");
+  });
   out.put(
-      "</tbody></table></div><p class=\"note\">States are cut over z1, "
+      "<p class=\"note\">States are cut over z1, "
       "gradients over z2, parameters over z3 of the data-parallel ranks. "
       "Times are predicted: {}.</p>",
       all.rates);
   end_section(out);
 }
 
-std::vector<std::string> choice_notes(const ComparedZero& best) {
+std::vector<std::string> choice_notes(const ZeroComparison& all,
+                                      const ComparedZero& best) {
   std::vector<std::string> notes;
   if (best.experts.z1 > 0)
-    notes.push_back(cat("experts ", sizes_text(best.experts)));
+    notes.push_back(cat("experts ", name_of_experts(all, best)));
   if (!best.strategy.empty()) notes.push_back(best.strategy);
   notes.push_back(best.reason);
   return notes;
@@ -213,8 +317,9 @@ void add_headline(Html& out, const ZeroComparison& all) {
   if (all.rows.empty() || !all.rows.front().planned) return;
   const ComparedZero& best = all.rows.front();
   out.add("<div class=\"tiles\">\n");
-  put_tile(out, best.fits ? "Choice" : "Nearest", sizes_text(best.sizes),
-           "z1, z2, z3", choice_notes(best));
+  put_tile(out, best.fits ? "Choice" : "Nearest", name_of_sizes(all, best),
+           cat("z1, z2, z3 = ", sizes_text(best.sizes)),
+           choice_notes(all, best));
   put_tile(
       out, "Memory per rank", bytes_text(all.total(best)), "at most",
       {all.memory_cap_bytes > 0 ? cat("cap ", bytes_text(all.memory_cap_bytes))
@@ -233,7 +338,7 @@ std::string zero_comparison_html(const ZeroComparison& all) {
       .title = cat(all.model, " on ", to_string(all.mesh), ", ZeRO"),
       .footer = "Made by Canzona from shapes alone; opens offline.",
       .script = html_hint_script(),
-      .style = "td.over{color:var(--s5)}\n"};
+      .style = "td.over{color:var(--s5)}\ntd.why{min-width:12rem}\n"};
   Html out;
   begin_page(out, page);
   add_headline(out, all);

@@ -66,16 +66,17 @@ void label_ranks(Chart& chart, const ChartSlots& slots, const Mesh& mesh) {
 }  // namespace
 
 std::string load_bars(const Mesh& mesh, const std::vector<LoadSeries>& series,
-                      const std::vector<Reference>& references) {
+                      const std::vector<Reference>& references, double width) {
   const double top = largest(series, references) * 1.06;
-  Chart chart("Load per rank, as a multiple of the mean", kHeight, top, 38);
+  Chart chart("Load per rank, as a multiple of the mean", kHeight, top, 38,
+              width);
   chart.draw_axis(plain_ticks(top));
   const ChartSlots slots(chart, static_cast<size_t>(mesh.world()));
   const double gap = slots.width * 0.18;
-  const double width = (slots.width - gap) / static_cast<double>(series.size());
+  const double bar = (slots.width - gap) / static_cast<double>(series.size());
   for (size_t i = 0; i < series.size(); ++i) {
     draw_bars(chart, slots, mesh, series[i],
-              gap / 2 + width * static_cast<double>(i), width);
+              gap / 2 + bar * static_cast<double>(i), bar);
   }
   chart.draw_references(references);
   label_ranks(chart, slots, mesh);

@@ -53,7 +53,7 @@ void label_ranks(Chart& chart, const ChartSlots& slots, size_t points,
 }  // namespace
 
 std::string load_curve(const std::vector<LoadSeries>& series,
-                       const std::vector<Reference>& references) {
+                       const std::vector<Reference>& references, double width) {
   double top = 1.1;
   for (const LoadSeries& one : series) {
     top = std::max(top, *std::max_element(one.loads.begin(), one.loads.end()));
@@ -61,7 +61,7 @@ std::string load_curve(const std::vector<LoadSeries>& series,
   for (const Reference& one : references) top = std::max(top, one.value);
   top *= 1.06;
   Chart chart("Loads sorted from the busiest rank to the least loaded", kHeight,
-              top, 38);
+              top, 38, width);
   chart.draw_axis(plain_ticks(top));
   chart.draw_references(references);
   const size_t ranks = series[0].loads.size();

@@ -9,8 +9,10 @@ namespace canzona {
 namespace {
 
 constexpr int32_t kMaxCells = 8192;
+constexpr int32_t kMaxNarrowCells = 1024;
 constexpr int32_t kMaxPlanes = 64;
 constexpr int32_t kCellsPerLine = 128;
+constexpr int32_t kCellsPerNarrowLine = 32;
 constexpr double kLeft = 64;
 constexpr double kWidestCell = 30;
 constexpr double kTallestCell = 16;
@@ -40,14 +42,16 @@ int32_t ceil_div(int64_t a, int64_t b) {
   return static_cast<int32_t>((a + b - 1) / b);
 }
 
-Cells make_cells(const Mesh& mesh) {
+Cells make_cells(const Mesh& mesh, bool narrow) {
   Cells cells;
   cells.planes = ceil_div(mesh.tp, kMaxPlanes);
   cells.rows = ceil_div(mesh.tp, cells.planes);
   const int64_t all = int64_t{mesh.pp} * mesh.homes() * cells.rows;
-  cells.homes = std::min(mesh.homes(), ceil_div(all, kMaxCells));
+  cells.homes = std::min(mesh.homes(),
+                         ceil_div(all, narrow ? kMaxNarrowCells : kMaxCells));
   cells.per_stage = ceil_div(mesh.homes(), cells.homes);
-  cells.lines = ceil_div(cells.per_stage, kCellsPerLine);
+  cells.lines =
+      ceil_div(cells.per_stage, narrow ? kCellsPerNarrowLine : kCellsPerLine);
   cells.per_line = ceil_div(cells.per_stage, cells.lines);
   return cells;
 }
@@ -71,16 +75,16 @@ int32_t busiest(const Mesh& mesh, const Cells& cells, int32_t stage,
 
 class Drawing {
  public:
-  Drawing(const Mesh& mesh, const LoadSeries& series, double bound)
+  Drawing(const Mesh& mesh, const LoadSeries& series, double bound,
+          double width)
       : mesh_(mesh),
         series_(series),
         bound_(bound),
-        cells_(make_cells(mesh)),
-        width_(
-            std::min(kWidestCell, (kDrawingWidth - kLeft) / cells_.per_line)),
+        cells_(make_cells(mesh, width < kDrawingWidth)),
+        width_(std::min(kWidestCell, (width - kLeft) / cells_.per_line)),
         height_(std::min(kTallestCell, width_)),
         band_(height_ * cells_.rows + 20),
-        svg_(kDrawingWidth, band_ * cells_.lines * mesh.pp + 2,
+        svg_(width, band_ * cells_.lines * mesh.pp + 2,
              cat("Load of every rank, ", series.name)) {}
 
   LoadGrid draw() {
@@ -149,8 +153,9 @@ class Drawing {
 
 }  // namespace
 
-LoadGrid load_grid(const Mesh& mesh, const LoadSeries& series, double bound) {
-  return Drawing(mesh, series, bound).draw();
+LoadGrid load_grid(const Mesh& mesh, const LoadSeries& series, double bound,
+                   double width) {
+  return Drawing(mesh, series, bound, width).draw();
 }
 
 std::vector<HeatClass> heat_classes() {

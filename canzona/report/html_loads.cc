@@ -80,9 +80,18 @@ void put_grids(Html& out, const Mesh& mesh,
   for (const LoadSeries& one : series) {
     const LoadGrid grid = load_grid(mesh, one, bound);
     out.put("<h3>{}</h3>", one.name);
-    put_figure(out, grid.svg, grid.note);
+    put_figure(out, grid.svg, load_grid(mesh, one, bound, kNarrowDrawing).svg,
+               grid.note);
   }
   put_legend(out, entries);
+}
+
+void put_curve(Html& out, const std::vector<LoadSeries>& series,
+               const std::vector<Reference>& references,
+               const std::string& note) {
+  put_drawing(
+      out, [&](double width) { return load_curve(series, references, width); },
+      note);
 }
 
 // `before` and `after` keep their colours; the others share the rest.
@@ -119,7 +128,7 @@ void put_all_curves(Html& out, const PageView& view, double unit) {
   out.put("<h3>{}</h3>", view.plans.size() > 2
                              ? "All strategies, ranks sorted by load"
                              : "Ranks sorted by load");
-  put_figure(out, load_curve(lines, references(view, unit)), left_out);
+  put_curve(out, lines, references(view, unit), left_out);
   put_legend(out, entries);
 }
 
@@ -136,8 +145,11 @@ void add_loads(Html& out, const PageView& view) {
   const Mesh& mesh = view.plan().plan.mesh;
   std::vector<LoadSeries> series = pair_series(view, unit);
   if (series[0].loads.size() <= kMaxBars) {
-    put_figure(out, load_bars(mesh, series, references(view, unit)),
-               caption(view, unit));
+    const std::vector<Reference> lines = references(view, unit);
+    put_drawing(
+        out,
+        [&](double width) { return load_bars(mesh, series, lines, width); },
+        caption(view, unit));
     if (series.size() > 1) put_series_legend(out, series);
   } else {
     put_grids(out, mesh, series, bound_of(view, unit));
@@ -151,7 +163,7 @@ void add_loads(Html& out, const PageView& view) {
   } else if (series[0].loads.size() > kMaxBars) {
     out.add("<h3>Ranks sorted by load</h3>");
     series[0].css = "curve s0";
-    put_figure(out, load_curve(series, references(view, unit)), "");
+    put_curve(out, series, references(view, unit), "");
   }
   end_section(out);
 }

@@ -1,4 +1,5 @@
-// Drawings of the load of every rank; loads are multiples of the mean.
+// Drawings of the load of every rank; loads are multiples of the mean. `width`
+// is that of the drawing.
 #pragma once
 
 #include <string>
@@ -20,7 +21,8 @@ struct LoadSeries {
 
 // One bar per rank and series, side by side.
 std::string load_bars(const Mesh& mesh, const std::vector<LoadSeries>& series,
-                      const std::vector<Reference>& references);
+                      const std::vector<Reference>& references,
+                      double width = kDrawingWidth);
 
 // One cell per rank: homes from left to right, tp downwards, stages as bands,
 // coloured by load over `bound`: what lies above it holds up the step.
@@ -30,7 +32,8 @@ struct LoadGrid {
   std::string svg;
   std::string note;
 };
-LoadGrid load_grid(const Mesh& mesh, const LoadSeries& series, double bound);
+LoadGrid load_grid(const Mesh& mesh, const LoadSeries& series, double bound,
+                   double width = kDrawingWidth);
 // What the colours of the grid mean, from idle to overloaded.
 struct HeatClass {
   std::string css;
@@ -40,6 +43,7 @@ std::vector<HeatClass> heat_classes();
 
 // Ranks sorted from the busiest to the least loaded, one line per series.
 std::string load_curve(const std::vector<LoadSeries>& series,
-                       const std::vector<Reference>& references);
+                       const std::vector<Reference>& references,
+                       double width = kDrawingWidth);
 
 }  // namespace canzona

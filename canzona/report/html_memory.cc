@@ -128,7 +128,8 @@ void draw_areas(Chart& chart, const std::vector<RankCost>& ranks,
 
 void label_ranks(Chart& chart, const std::vector<Column>& columns) {
   const ChartSlots slots(chart, columns.size());
-  const size_t every = std::max<size_t>(1, columns.size() / 16);
+  const auto apart = static_cast<size_t>(34 / slots.width);
+  const size_t every = std::max({size_t{1}, columns.size() / 16, apart});
   for (size_t i = 0; i < columns.size(); i += every) {
     chart.svg().text(slots.at(static_cast<double>(i) + 0.5),
                      chart.bottom() + 16, "middle",
@@ -138,7 +139,7 @@ void label_ranks(Chart& chart, const std::vector<Column>& columns) {
                    "middle dim", "rank");
 }
 
-std::string draw(const ReportPlan& shown) {
+std::string draw_memory(const ReportPlan& shown, double width) {
   const std::vector<Column> columns = columns_of(shown.ranks);
   double most = 0;
   for (const Column& column : columns) {
@@ -148,7 +149,7 @@ std::string draw(const ReportPlan& shown) {
   // A cap far above would flatten the rest; the headline names it anyway.
   const bool show_cap = cap > 0 && cap < 4 * most;
   const double top = std::max(most, show_cap ? cap : 0) * 1.06;
-  Chart chart("Memory per rank, stacked by kind", kHeight, top, 38);
+  Chart chart("Memory per rank, stacked by kind", kHeight, top, 38, width);
   chart.draw_axis(byte_ticks(top));
   if (columns.size() <= kMaxBars) {
     draw_bars(chart, shown.plan.mesh, columns);
@@ -217,7 +218,9 @@ void add_memory(Html& out, const PageView& view) {
   }
   out.put("<p>What Canzona allocates on every rank with {}.</p>",
           shown.plan.options.strategy);
-  put_figure(out, draw(shown), note_of(shown));
+  put_drawing(
+      out, [&](double width) { return draw_memory(shown, width); },
+      note_of(shown));
   std::vector<LegendEntry> entries;
   for (size_t kind = 0; kind < num_kinds(view); ++kind) {
     entries.push_back({cat("k", kind), kKinds[kind]});

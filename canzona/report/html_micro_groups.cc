@@ -27,14 +27,16 @@ int64_t fp32_bytes(const Matrix& matrix) {
 
 class Drawing {
  public:
-  Drawing(const Plan& plan, const std::vector<DrawnRound>& rounds)
+  Drawing(const Plan& plan, const std::vector<DrawnRound>& rounds,
+          double width = kDrawingWidth)
       : plan_(plan),
+        width_(width),
         rounds_(rounds),
         shapes_(shapes_of(plan, rounds)),
         drawn_(std::min(rounds.size(), kMaxDrawnRounds)),
         rows_(std::min(plan.grid.tp, kMaxRows)) {
     for (size_t i = 0; i < drawn_; ++i) total_ += rounds[i].widest;
-    const double room = kDrawingWidth - kLeft - 8;
+    const double room = width - kLeft - 8;
     gap_ = drawn_ > 1 ? std::min(6.0, room * 0.2 / static_cast<double>(drawn_))
                       : 0;
     scale_ =
@@ -42,7 +44,7 @@ class Drawing {
   }
 
   std::string draw() {
-    Svg svg(kDrawingWidth, 24.0 + 24 * rows_, "Micro-groups of one home");
+    Svg svg(width_, 24.0 + 24 * rows_, "Micro-groups of one home");
     for (int32_t t = 0; t < rows_; ++t) {
       svg.text(kLeft - 8, 36 + 24 * t, "end", cat("t ", t));
     }
@@ -119,6 +121,7 @@ class Drawing {
   }
 
   const Plan& plan_;
+  double width_;
   const std::vector<DrawnRound>& rounds_;
   std::vector<MatrixShape> shapes_;
   size_t drawn_;
@@ -182,7 +185,8 @@ void put_home(Html& out, const PlannedRank& at) {
   if (rounds.empty()) return;
   Drawing drawing(plan, rounds);
   const std::string svg = drawing.draw();
-  put_figure(out, svg, drawing.note());
+  put_figure(out, svg, Drawing(plan, rounds, kNarrowDrawing).draw(),
+             drawing.note());
   drawing.put_shapes(out);
   put_table(out, plan, rounds);
 }

@@ -84,6 +84,16 @@ void put_figure(Html& out, std::string_view svg, std::string_view caption) {
   out.add("</figure>\n");
 }
 
+void put_figure(Html& out, std::string_view wide, std::string_view narrow,
+                std::string_view caption) {
+  out.put(
+      "<figure><div class=\"scroll broad\">{}</div>"
+      "<div class=\"narrow\">{}</div>",
+      Markup{wide}, Markup{narrow});
+  if (!caption.empty()) out.put("<figcaption>{}</figcaption>", caption);
+  out.add("</figure>\n");
+}
+
 void put_legend(Html& out, const std::vector<LegendEntry>& entries) {
   out.add("<ul class=\"legend\">");
   for (const LegendEntry& entry : entries) {

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "canzona/report/html_svg.h"
 #include "canzona/report/html_text.h"
 
 namespace canzona {
@@ -32,8 +33,15 @@ void end_page(Html& out, const Page& page);
 void begin_section(Html& out, std::string_view id, std::string_view heading);
 void end_section(Html& out);
 
-// A drawing in a figure that scrolls sideways on a narrow screen.
+// A drawing that shrinks with the screen.
 void put_figure(Html& out, std::string_view svg, std::string_view caption);
+// The same drawn twice: for a page, and for a narrow screen.
+void put_figure(Html& out, std::string_view wide, std::string_view narrow,
+                std::string_view caption);
+template <class Draw>
+void put_drawing(Html& out, const Draw& draw, std::string_view caption) {
+  put_figure(out, draw(kDrawingWidth), draw(kNarrowDrawing), caption);
+}
 
 struct LegendEntry {
   std::string css;

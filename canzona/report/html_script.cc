@@ -34,6 +34,10 @@ addEventListener("mousemove", e => {
   hint.style.top = e.clientY + 18 + "px";
 });
 
+addEventListener("beforeprint", () => {
+  document.querySelectorAll("details").forEach(d => { d.open = true; });
+});
+
 })();
 )js";
 
@@ -184,9 +188,6 @@ query.addEventListener("change", () => {
 });
 more.addEventListener("click", () => { limit += PAGE; render(); });
 addEventListener("hashchange", readHash);
-addEventListener("beforeprint", () => {
-  document.querySelectorAll("details").forEach(d => { d.open = true; });
-});
 
 // Clicking a rank, run or matrix lists its tensors.
 addEventListener("click", e => {

@@ -45,12 +45,13 @@ border-radius:10px}
 .tile h3{margin:0;color:var(--dim);font-size:.86rem;font-weight:600}
 .tile p{margin:0;color:var(--dim);font-size:.86rem}
 .tile .figure{margin:.1rem 0 .25rem;color:var(--ink);font-size:1.6rem;
-font-weight:650;line-height:1.25}
+font-weight:650;line-height:1.25;overflow-wrap:anywhere}
 .tile .figure small{display:block;font-size:.86rem;font-weight:400;
 line-height:1.5}
 .facts{margin-top:12px;padding:9px 16px}
 summary{cursor:pointer;color:var(--dim)}
-dl{display:grid;grid-template-columns:repeat(auto-fit,minmax(320px,1fr));
+dl{display:grid;
+grid-template-columns:repeat(auto-fit,minmax(min(320px,100%),1fr));
 gap:4px 28px;margin:.6rem 0 0}
 dt{color:var(--dim);font-size:.86rem}
 dd{margin:0;overflow-wrap:anywhere}
@@ -65,12 +66,15 @@ section{margin:0 0 16px;padding:18px 20px}
 figure{margin:.4rem 0 0}
 figcaption{margin-top:.3rem}
 .scroll{overflow-x:auto}
+.narrow{display:none}
 .tall{max-height:72vh;overflow:auto;border:1px solid var(--rule);
 border-radius:6px}
-svg{display:block;width:100%;min-width:720px;height:auto}
-svg.defs{position:absolute;width:0;min-width:0;height:0}
+svg{display:block;width:100%;height:auto}
+svg.defs{position:absolute;width:0;height:0}
 svg text{fill:var(--ink);font-size:11.5px}
 svg .dim{fill:var(--dim)}
+svg .strong{font-weight:650;paint-order:stroke;stroke:var(--card);
+stroke-width:2px}
 svg .on{fill:#10151b;font-size:11px;pointer-events:none}
 .start{text-anchor:start}.middle{text-anchor:middle}.end{text-anchor:end}
 [data-q]{cursor:pointer}
@@ -170,6 +174,16 @@ border-radius:6px;background:var(--ink);color:var(--card);font-size:.86rem;
 pointer-events:none;overflow-wrap:anywhere}
 footer{color:var(--dim);font-size:.86rem}
 .paper{display:none}
+.rest{margin:.5rem 0}
+@media screen and (max-width:720px){body{padding:16px 10px 32px}
+section{padding:14px 12px}
+h1{font-size:1.6rem}
+.tiles{grid-template-columns:repeat(auto-fit,minmax(150px,1fr))}
+.tile{padding:10px 12px}
+.broad{display:none}.narrow{display:block}
+.scroll>.wide{min-width:680px}
+nav{position:static}html{scroll-padding-top:0}
+p,li,figcaption,.tile{overflow-wrap:anywhere}}
 @media print{html{font-size:10px}
 body{max-width:none;padding:0;background:#fff;font-size:10px;
 print-color-adjust:exact;-webkit-print-color-adjust:exact}
@@ -181,7 +195,7 @@ section{padding:8px 10px}
 #tensor-table tbody tr:nth-child(n+61){display:none}
 td.name{min-width:0;width:34%}
 th,td,.wide th,.wide td,#tensor-table th,#tensor-table td{padding:2px 4px}
-svg{min-width:0}.tiles{grid-template-columns:repeat(5,1fr)}}
+.tiles{grid-template-columns:repeat(5,1fr)}}
 )css";
 }
 

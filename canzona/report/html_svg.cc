@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "canzona/report/terminal_style.h"
+
 namespace canzona {
 
 std::string coordinate(double value, int decimals) {
@@ -10,6 +12,12 @@ std::string coordinate(double value, int decimals) {
   text.erase(text.find_last_not_of('0') + 1);
   if (text.ends_with('.')) text.pop_back();
   return text == "-0" ? "0" : text;
+}
+
+double text_width(std::string_view text) {
+  // Letters of 11.5 pixels are narrower on the average, digits as wide.
+  constexpr double kOfCharacter = 6.8;
+  return kOfCharacter * static_cast<double>(display_width(text));
 }
 
 Svg::Svg(double width, double height, std::string_view title) {

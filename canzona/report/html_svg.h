@@ -17,6 +17,8 @@
 namespace canzona {
 
 inline constexpr double kDrawingWidth = 1040;
+// Of what is drawn a second time, for a narrow screen.
+inline constexpr double kNarrowDrawing = 400;
 
 struct Box {
   double x = 0;
@@ -27,6 +29,9 @@ struct Box {
 
 // A coordinate, to a tenth (or hundredth) of a pixel, as short as possible.
 std::string coordinate(double value, int decimals = 1);
+
+// The width that a text takes at most in a drawing, in its units.
+double text_width(std::string_view text);
 
 class Svg {
  public:

@@ -43,16 +43,23 @@ ModelLine summarize(const Model& model, const std::string& description) {
   return line;
 }
 
-std::string presets_text(const std::vector<ModelLine>& lines, const Ink& ink) {
+std::string presets_text(const std::vector<ModelLine>& lines,
+                         const std::vector<std::string>& families,
+                         const Ink& ink) {
   Table table("<>>>~");
   table.header({"model", "parameters", "tensors", "matrices", ""});
   for (const ModelLine& line : lines)
     table.row({line.name, human_count(line.elements), grouped(line.num_tensors),
                grouped(line.num_matrices), line.description});
-  return table.text(ink, 0);
+  return table.text(ink, 0) + "\n" +
+         wrap(cat("An HF config.json may be of the families ",
+                  join(families, ", "), "."),
+              kPageWidth, 0) +
+         "\n";
 }
 
-std::string presets_json(const std::vector<ModelLine>& lines) {
+std::string presets_json(const std::vector<ModelLine>& lines,
+                         const std::vector<std::string>& families) {
   JsonWriter out(2);
   out.begin_object().member("models").begin_array();
   for (const ModelLine& line : lines) {
@@ -60,6 +67,8 @@ std::string presets_json(const std::vector<ModelLine>& lines) {
     line_members(out, line);
     out.end_object();
   }
+  out.end_array().member("families").begin_array();
+  for (const std::string& family : families) out.value(family);
   out.end_array().end_object();
   return out.take() + "\n";
 }

@@ -20,8 +20,12 @@ struct ModelLine {
 };
 ModelLine summarize(const Model& model, const std::string& description);
 
-std::string presets_text(const std::vector<ModelLine>& lines, const Ink& ink);
-std::string presets_json(const std::vector<ModelLine>& lines);
+// `families`: the model_types whose config.json is understood.
+std::string presets_text(const std::vector<ModelLine>& lines,
+                         const std::vector<std::string>& families,
+                         const Ink& ink);
+std::string presets_json(const std::vector<ModelLine>& lines,
+                         const std::vector<std::string>& families);
 
 std::string model_text(const Model& model, const Splits& splits,
                        const Ink& ink);

@@ -15,8 +15,12 @@ TEST(ModelsView, SummarizesAModel) {
   EXPECT_EQ(line.num_tensors, 9);
   EXPECT_EQ(line.num_matrices, 6);
   EXPECT_EQ(line.elements, 3 * (2 * 64 * 32 + 32));
-  EXPECT_THAT(presets_text({line}, Ink()), HasSubstr("three layers"));
-  EXPECT_EQ(parse_json(presets_json({line}), {}).at("models").size(), 1U);
+  const std::string text = presets_text({line}, {"llama", "gpt2"}, Ink());
+  EXPECT_THAT(text, HasSubstr("three layers"));
+  EXPECT_THAT(text, HasSubstr("llama, gpt2."));
+  const Json json = parse_json(presets_json({line}, {"llama", "gpt2"}), {});
+  EXPECT_EQ(json.at("models").size(), 1U);
+  EXPECT_EQ(json.at("families").at(1), "gpt2");
 }
 
 TEST(ModelsView, LooksIntoAModel) {

@@ -8,7 +8,7 @@
 //
 // Model order: embedding; of each layer its matrices (o, q, k, v or qkv, then
 // router, shared experts, experts or the mlp: gate, up, down), its norms, its
-// biases; final norm; head.
+// biases; final norm; head. Biases of experts follow the expert.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,15 @@
 
 namespace canzona {
 
+// How checkpoints name and lay out a layer's experts.
+enum class ExpertLayout {
+  kPlain,        // mlp.gate, mlp.experts.0.gate_proj, up_proj, down_proj
+  kSparseBlock,  // Mixtral: block_sparse_moe.gate, experts.0.w1, w3, w2
+  // gpt-oss: mlp.router with a bias; experts [E, in, out] with biases, whose
+  // columns are gate and up by turns.
+  kStacked,
+};
+
 // Which layers have experts, and how many and how wide.
 struct ExpertNumbers {
   int64_t count = 0;  // routed experts of such a layer; 0: all layers are dense
@@ -28,6 +37,9 @@ struct ExpertNumbers {
   int64_t every = 1;  // layers with (layer + phase) % every == 0
   int64_t phase = 0;
   std::vector<int64_t> dense_layers = {};  // exceptions, ascending
+  // The width of one shared expert that has a gate of its own; 0: none.
+  int64_t gated_shared_ffn = 0;
+  ExpertLayout layout = ExpertLayout::kPlain;
 
   bool in_layer(int64_t layer) const;
 };
@@ -39,6 +51,32 @@ struct LatentNumbers {
   int64_t nope_dim = 0;
   int64_t rope_dim = 0;
   int64_t v_dim = 0;
+};
+
+// Linear attention by the gated delta rule, in place of the attention of some
+// layers (Qwen3-Next).
+struct LinearNumbers {
+  int64_t key_heads = 0;  // 0: no such layers
+  int64_t value_heads = 0;
+  int64_t key_dim = 0;  // of a head
+  int64_t value_dim = 0;
+  int64_t kernel = 0;                // taps of the convolution over time
+  std::vector<int64_t> layers = {};  // ascending
+
+  bool in_layer(int64_t layer) const;
+};
+
+// Where a layer has norms around attention and mlp.
+enum class NormPlaces {
+  kBefore,  // input_layernorm, post_attention_layernorm
+  kAfter,   // OLMo 2: post_attention_layernorm, post_feedforward_layernorm
+  kAround,  // Gemma 2 and 3: both
+};
+
+enum class Body {
+  kLlama,
+  // Learned positions, LayerNorms and biases everywhere, weights [in, out].
+  kGpt2,
 };
 
 struct Architecture {
@@ -55,10 +93,21 @@ struct Architecture {
   bool mlp_bias = false;
   ExpertNumbers experts = {};
   LatentNumbers latent = {};
+  LinearNumbers linear = {};
+  bool o_bias = true;         // with attention_bias: o has one, too
+  bool wide_qk_norm = false;  // with qk_norm: over all heads at once
+  bool sinks = false;         // a learned logit per query head
+  bool output_gate = false;   // q_proj has a gate beside every query head
+  // Checkpoints hold q, k, v (one after the other) and gate, up in one tensor.
+  bool packed = false;
+  NormPlaces norms = NormPlaces::kBefore;
+  Body body = Body::kLlama;
+  int64_t positions = 0;  // of Body::kGpt2
 };
 
 // UsageError names `name` and what is out of bounds, before anything is
-// allocated. `fused`: q, k, v in one tensor, gate and up in one tensor.
+// allocated. `fused`: q, k, v in one tensor, gate and up in one tensor, where
+// the checkpoints of the architecture have them apart.
 Model generate_model(const Architecture& architecture, const std::string& name,
                      bool fused);
 

@@ -9,9 +9,12 @@ namespace {
 // Products of two of these stay below 2^43, sums of products far below 2^63.
 constexpr int64_t kMaxHeads = int64_t{1} << 20;
 constexpr int64_t kMaxHeadDim = int64_t{1} << 20;
+constexpr int64_t kMaxKernel = int64_t{1} << 20;
 
 // More than any layer has outside its experts: 10 matrices, 6 norms, 4 biases.
 constexpr int64_t kTensorsOutsideExperts = 20;
+// Two embeddings, the final norm and its bias, the head.
+constexpr int64_t kTensorsOutsideLayers = 5;
 
 class Bounds {
  public:
@@ -57,6 +60,24 @@ void check_experts(const ExpertNumbers& experts, const Bounds& bounds) {
   bounds.check("number of shared experts", experts.shared, 0, kMaxExperts);
   bounds.check("first layer with experts", experts.first_layer, 0, kMaxDim);
   bounds.check("step of layers with experts", experts.every, 1, kMaxDim);
+  bounds.check("ffn of the gated shared expert", experts.gated_shared_ffn, 0,
+               kMaxDim);
+}
+
+void check_linear(const LinearNumbers& linear, const Bounds& bounds,
+                  const std::string& name) {
+  if (linear.layers.empty()) return;
+  bounds.check("number of linear key heads", linear.key_heads, 1, kMaxHeads);
+  bounds.check("number of linear value heads", linear.value_heads, 1,
+               kMaxHeads);
+  bounds.check("linear key head dim", linear.key_dim, 1, kMaxHeadDim);
+  bounds.check("linear value head dim", linear.value_dim, 1, kMaxHeadDim);
+  bounds.check("kernel of the convolution", linear.kernel, 1, kMaxKernel);
+  if (linear.value_heads % linear.key_heads != 0) {
+    throw UsageError(cat("model ", quoted(name), ": ", linear.value_heads,
+                         " linear value heads do not divide among ",
+                         linear.key_heads, " linear key heads"));
+  }
 }
 
 }  // namespace
@@ -70,12 +91,17 @@ void check_architecture(const Architecture& a, const std::string& name) {
   check_attention(a, bounds, name);
   check_latent(a.latent, bounds);
   check_experts(a.experts, bounds);
+  check_linear(a.linear, bounds, name);
+  if (a.body == Body::kGpt2) {
+    bounds.check("number of positions", a.positions, 1, kMaxDim);
+  }
 }
 
 int64_t count_tensors(const Architecture& a, const std::string& name,
                       bool fused) {
-  int64_t count = 3 + a.layers * kTensorsOutsideExperts;
-  const int64_t per_expert = fused ? 2 : 3;
+  int64_t count = kTensorsOutsideLayers + a.layers * kTensorsOutsideExperts;
+  const bool stacked = a.experts.layout == ExpertLayout::kStacked;
+  const int64_t per_expert = stacked ? 4 : fused ? 2 : 3;
   for (int64_t layer = 0; layer < a.layers; ++layer) {
     if (a.experts.in_layer(layer)) count += a.experts.count * per_expert;
   }

@@ -1,8 +1,8 @@
 // HF config.json → the numbers of a model.
 //
-// Known model types: qwen3, qwen3_moe, llama, mistral, deepseek_v3. Of models
-// with a nested text_config only the text part is read. The layer with which
-// deepseek_v3 predicts the token after the next is left out.
+// Known model types are those of families.h. Of models with a nested
+// text_config only the text part is read. Layers that predict the token after
+// the next (DeepSeek-V3, GLM-4.5, Qwen3-Next) are left out.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ namespace canzona {
 // called the same in every model.
 std::string name_of_model_file(const std::string& path);
 
-// UsageError lists an unknown type's known neighbours and all missing keys.
+// UsageError lists all known types, or all missing keys of a known one.
 Architecture read_config(std::string_view json, const std::string& file);
 
 // What a config.json beside weights says of their heads. Any model type; keys

@@ -30,8 +30,8 @@ int64_t ConfigMembers::number_or(const char* key, int64_t absent) const {
   return has(key) ? number(key) : absent;
 }
 
-bool ConfigMembers::flag(const char* key) const {
-  return has(key) && get_bool(text_, key, file_);
+bool ConfigMembers::flag(const char* key, bool absent) const {
+  return has(key) ? get_bool(text_, key, file_) : absent;
 }
 
 int64_t ConfigMembers::either(const char* name, const char* alias) const {
@@ -60,6 +60,30 @@ std::vector<int64_t> ConfigMembers::layers(const char* key) const {
   return list;
 }
 
+std::vector<int64_t> ConfigMembers::layers_with(const char* key,
+                                                int64_t num_layers,
+                                                const char* chosen,
+                                                const char* other) const {
+  const Json& words = text_.at(key);
+  const auto refuse = [&](const std::string& problem) {
+    throw UsageError(cat(file_, ": ", key, " must be a list of ", num_layers,
+                         " words, ", chosen, " or ", other, ", ", problem));
+  };
+  if (!words.is_array()) refuse("got no list");
+  const auto count = static_cast<int64_t>(words.size());
+  if (count != num_layers) refuse(cat("got ", count, " words"));
+  std::vector<int64_t> list;
+  for (int64_t layer = 0; layer < count; ++layer) {
+    const Json& word = words[static_cast<size_t>(layer)];
+    if (word == chosen) {
+      list.push_back(layer);
+    } else if (word != other) {
+      refuse(cat("got something else for layer ", layer));
+    }
+  }
+  return list;
+}
+
 std::string ConfigMembers::model_type() const {
   constexpr const char* kKey = "model_type";
   const Json& place = has(kKey) ? text_ : top_;
@@ -68,12 +92,12 @@ std::string ConfigMembers::model_type() const {
   return absent ? "" : get_string(place, kKey, file_);
 }
 
-bool ConfigMembers::tied() const {
+bool ConfigMembers::tied(bool absent) const {
   constexpr const char* kKey = "tie_word_embeddings";
   const Json& place = has(kKey) ? text_ : top_;
   const auto member = place.find(kKey);
-  const bool absent = member == place.end() || member->is_null();
-  return !absent && get_bool(place, kKey, file_);
+  const bool unsaid = member == place.end() || member->is_null();
+  return unsaid ? absent : get_bool(place, kKey, file_);
 }
 
 std::vector<std::string> ConfigMembers::missing(

@@ -29,17 +29,22 @@ class ConfigMembers {
 
   int64_t number(const char* key) const;
   int64_t number_or(const char* key, int64_t absent) const;
-  bool flag(const char* key) const;  // absent: false
+  bool flag(const char* key, bool absent = false) const;
 
   // Whichever of two names is there; UsageError if they disagree.
   int64_t either(const char* name, const char* alias) const;
 
   // Numbers of layers, ascending; absent: none.
   std::vector<int64_t> layers(const char* key) const;
+  // The layers whose word in a list of one word per layer is `chosen`,
+  // ascending. UsageError if the list has another length than `num_layers`, or
+  // a word that is neither `chosen` nor `other`.
+  std::vector<int64_t> layers_with(const char* key, int64_t num_layers,
+                                   const char* chosen, const char* other) const;
 
   // These two may stand outside the text part.
   std::string model_type() const;
-  bool tied() const;
+  bool tied(bool absent = false) const;
 
   // The keys that are not there. "a|b" is there if one of both is; "a?" is
   // there if it is mentioned, be it as null.

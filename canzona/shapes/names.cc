@@ -252,6 +252,7 @@ size_t expert_number_place(std::string_view name) {
 
 bool is_buffer(std::string_view name) {
   const std::string_view last = name.substr(name.rfind('.') + 1);
+  if (name.ends_with(".attn.bias")) return true;  // GPT-2's causal mask
   return is_one_of(last, {"inv_freq", "e_score_correction_bias", "expert_bias",
                           "weight_scale_inv", "weight_scale", "input_scale",
                           "position_ids", "masked_bias", "_extra_state"});

@@ -161,6 +161,8 @@ TEST(Names, BuffersAreNoParameters) {
   EXPECT_TRUE(is_buffer("model.layers.0.self_attn.rotary_emb.inv_freq"));
   EXPECT_TRUE(is_buffer("model.layers.3.mlp.gate.e_score_correction_bias"));
   EXPECT_TRUE(is_buffer("model.layers.0.mlp.up_proj.weight_scale_inv"));
+  EXPECT_TRUE(is_buffer("h.0.attn.bias"));
+  EXPECT_FALSE(is_buffer("h.0.attn.c_attn.bias"));
   EXPECT_FALSE(is_buffer("model.layers.0.mlp.up_proj.weight"));
   EXPECT_FALSE(is_buffer(""));
 }

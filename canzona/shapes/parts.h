@@ -16,8 +16,23 @@
 
 namespace canzona {
 
+// One part of a group of rows.
+struct GroupPart {
+  std::string_view name;
+  int64_t rows = 0;   // in every group
+  int64_t heads = 1;  // of the whole part
+};
+
+// `groups` groups of rows, in each of them the parts one after the other.
+std::vector<Part> group_parts(const std::vector<GroupPart>& parts,
+                              int64_t groups);
+
+// By query group: [q … q k v] [q … q k v] …
 std::vector<Part> qkv_parts(int64_t query_heads, int64_t kv_heads,
                             int64_t head_dim);
+// All of q, all of k, all of v.
+std::vector<Part> qkv_block_parts(int64_t query_heads, int64_t kv_heads,
+                                  int64_t head_dim);
 std::vector<Part> head_part(std::string_view name, int64_t rows, int64_t heads);
 std::vector<Part> gate_up_parts(int64_t ffn);
 

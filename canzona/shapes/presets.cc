@@ -15,44 +15,84 @@ struct Dense {
   int64_t layers, hidden, ffn, heads, kv_heads;
 };
 
-Architecture qwen3(Dense d, bool tied, ExpertNumbers experts = {}) {
+Architecture dense(Dense d, int64_t vocab, int64_t head_dim = 128) {
   return {.layers = d.layers,
           .hidden = d.hidden,
           .ffn = d.ffn,
-          .vocab = kQwen3Vocab,
+          .vocab = vocab,
           .heads = d.heads,
           .kv_heads = d.kv_heads,
-          .head_dim = 128,
-          .tied = tied,
-          .qk_norm = true,
-          .experts = std::move(experts)};
+          .head_dim = head_dim};
 }
 
-Architecture llama3(Dense d) {
-  return {.layers = d.layers,
-          .hidden = d.hidden,
-          .ffn = d.ffn,
-          .vocab = kLlama3Vocab,
-          .heads = d.heads,
-          .kv_heads = d.kv_heads,
-          .head_dim = 128};
+Architecture qwen3(Dense d, bool tied, ExpertNumbers experts = {}) {
+  Architecture a = dense(d, kQwen3Vocab);
+  a.tied = tied;
+  a.qk_norm = true;
+  a.experts = std::move(experts);
+  return a;
+}
+
+Architecture llama3(Dense d) { return dense(d, kLlama3Vocab); }
+
+Architecture qwen25(Dense d) {
+  Architecture a = dense(d, 152'064);
+  a.attention_bias = true;
+  a.o_bias = false;
+  return a;
+}
+
+Architecture mixtral(Dense d, int64_t vocab) {
+  Architecture a = dense(d, vocab);
+  a.experts = {.count = 8, .ffn = d.ffn, .layout = ExpertLayout::kSparseBlock};
+  return a;
 }
 
 // Without the layer that predicts the token after the next.
-Architecture deepseek_v3() {
-  return {.layers = 61,
-          .hidden = 7168,
-          .ffn = 18432,
-          .vocab = 129'280,
-          .heads = 128,
-          .kv_heads = 128,
-          .head_dim = 192,
-          .experts = {.count = 256, .ffn = 2048, .shared = 1, .first_layer = 3},
-          .latent = {.q_rank = 1536,
-                     .kv_rank = 512,
-                     .nope_dim = 128,
-                     .rope_dim = 64,
-                     .v_dim = 128}};
+Architecture deepseek(Dense d, int64_t vocab, ExpertNumbers experts) {
+  Architecture a = dense(d, vocab, 192);
+  a.experts = std::move(experts);
+  a.latent = {.q_rank = 1536,
+              .kv_rank = 512,
+              .nope_dim = 128,
+              .rope_dim = 64,
+              .v_dim = 128};
+  return a;
+}
+
+Architecture gpt_oss(int64_t layers, int64_t experts) {
+  constexpr int64_t kWidth = 2880;
+  Architecture a = dense({layers, kWidth, kWidth, 64, 8}, 201'088, 64);
+  a.attention_bias = true;
+  a.sinks = true;
+  a.experts = {
+      .count = experts, .ffn = kWidth, .layout = ExpertLayout::kStacked};
+  return a;
+}
+
+// Every fourth layer has full attention.
+Architecture qwen3_next_80b() {
+  Architecture a = qwen3({48, 2048, 5120, 16, 2}, false,
+                         {.count = 512, .ffn = 512, .gated_shared_ffn = 512});
+  a.head_dim = 256;
+  a.output_gate = true;
+  a.linear = {.key_heads = 16,
+              .value_heads = 32,
+              .key_dim = 128,
+              .value_dim = 128,
+              .kernel = 4};
+  for (int64_t layer = 0; layer < a.layers; ++layer) {
+    if (layer % 4 != 3) a.linear.layers.push_back(layer);
+  }
+  return a;
+}
+
+Architecture gpt2() {
+  Architecture a = dense({12, 768, 3072, 12, 12}, 50'257, 64);
+  a.tied = true;
+  a.body = Body::kGpt2;
+  a.positions = 1024;
+  return a;
 }
 
 struct Preset {
@@ -76,7 +116,21 @@ const std::vector<Preset>& table() {
        qwen3({94, 4096, 12288, 64, 4}, kUntied, {.count = 128, .ffn = 1536})},
       {"llama-3-8b", llama3({32, 4096, 14336, 32, 8})},
       {"llama-3-70b", llama3({80, 8192, 28672, 64, 8})},
-      {"deepseek-v3", deepseek_v3()},
+      {"deepseek-v3",
+       deepseek({61, 7168, 18432, 128, 128}, 129'280,
+                {.count = 256, .ffn = 2048, .shared = 1, .first_layer = 3})},
+      {"deepseek-v2",
+       deepseek({60, 5120, 12288, 128, 128}, 102'400,
+                {.count = 160, .ffn = 1536, .shared = 2, .first_layer = 1})},
+      {"kimi-k2",
+       deepseek({61, 7168, 18432, 64, 64}, 163'840,
+                {.count = 384, .ffn = 2048, .shared = 1, .first_layer = 1})},
+      {"mixtral-8x7b", mixtral({32, 4096, 14336, 32, 8}, 32'000)},
+      {"qwen2.5-7b", qwen25({28, 3584, 18944, 28, 4})},
+      {"qwen3-next-80b-a3b", qwen3_next_80b()},
+      {"gpt-oss-20b", gpt_oss(24, 32)},
+      {"gpt-oss-120b", gpt_oss(36, 128)},
+      {"gpt2", gpt2()},
   };
   return presets;
 }
@@ -88,10 +142,15 @@ std::string describe(const Architecture& a) {
   } else {
     text += cat(a.heads, "/", a.kv_heads, " heads, ");
   }
+  if (!a.linear.layers.empty()) {
+    text += cat("linear attention in ", a.linear.layers.size(), " layers, ");
+  }
   if (a.experts.count == 0) return text + cat("ffn ", a.ffn);
   text += cat(a.experts.count, " experts of ffn ", a.experts.ffn);
   if (a.experts.shared > 0) text += cat(" and ", a.experts.shared, " shared");
-  if (a.experts.first_layer > 0) {
+  if (a.experts.gated_shared_ffn > 0) text += " and 1 shared";
+  if (a.experts.first_layer == 1) return text + ", first layer dense";
+  if (a.experts.first_layer > 1) {
     text += cat(", first ", a.experts.first_layer, " layers dense");
   }
   return text;

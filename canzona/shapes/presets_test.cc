@@ -34,7 +34,7 @@ TEST(Presets, AreModelsByName) {
   EXPECT_EQ(model.num_experts, 0);
   EXPECT_TRUE(model.fused);
   EXPECT_EQ(find_preset("qwen3-33b"), nullptr);
-  EXPECT_EQ(presets().size(), 11u);
+  EXPECT_EQ(presets().size(), 19u);
   EXPECT_EQ(presets()[5].name, "qwen3-32b");
   EXPECT_EQ(presets()[5].description,
             "64 layers, hidden 5120, 64/8 heads, ffn 25600");
@@ -55,7 +55,15 @@ TEST(Presets, HaveThePublishedNumberOfParameters) {
       {"qwen3-235b-a22b", 235'093'634'560},
       {"llama-3-8b", 8'030'261'248},
       {"llama-3-70b", 70'553'706'496},
-      {"deepseek-v3", 671'026'419'200 - 58 * 256}};
+      {"deepseek-v3", 671'026'419'200 - 58 * 256},
+      {"deepseek-v2", 235'741'434'880},
+      {"kimi-k2", 1'026'408'232'448 - 60 * 384},
+      {"mixtral-8x7b", 46'702'792'704},
+      {"qwen2.5-7b", 7'615'616'512},
+      {"qwen3-next-80b-a3b", 79'674'391'296},
+      {"gpt-oss-20b", 20'914'757'184},
+      {"gpt-oss-120b", 116'829'156'672},
+      {"gpt2", 124'439'808}};
   ASSERT_EQ(published.size(), presets().size());
   for (const auto& [name, count] : published) {
     EXPECT_EQ(parameters(read_model(name, {.fused = false})), count) << name;

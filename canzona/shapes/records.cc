@@ -49,14 +49,16 @@ void check_role_and_cut(const TensorRecord& record, const std::string& file) {
 }
 
 // Empty where the heads, or their order in the rows, are not known.
-std::vector<Part> parts_of_qkv(int64_t rows, bool interleaved,
+std::vector<Part> parts_of_qkv(int64_t rows, QkvRows order,
                                const FileFacts& facts) {
   const int64_t heads = facts.query_heads;
   const int64_t kv_heads = facts.kv_heads;
-  if (!interleaved || heads == 0 || kv_heads == 0) return {};
+  if (order == QkvRows::kUnknown || heads == 0 || kv_heads == 0) return {};
   const int64_t all_heads = heads + 2 * kv_heads;
   if (heads % kv_heads != 0 || rows % all_heads != 0) return {};
-  return qkv_parts(heads, kv_heads, rows / all_heads);
+  return order == QkvRows::kByGroup
+             ? qkv_parts(heads, kv_heads, rows / all_heads)
+             : qkv_block_parts(heads, kv_heads, rows / all_heads);
 }
 
 std::vector<Part> parts_of_heads(const char* part, int64_t rows,
@@ -76,8 +78,8 @@ std::vector<Part> parts_of(int64_t rows, const NameFacts& name, Rows kind,
     case Projection::kV:
       return parts_of_heads("v", rows, facts.kv_heads);
     case Projection::kQkv:
-      return parts_of_qkv(rows, name.megatron_qkv || facts.interleaved_qkv,
-                          facts);
+      return parts_of_qkv(
+          rows, name.megatron_qkv ? QkvRows::kByGroup : facts.qkv_rows, facts);
     default:
       return {};
   }

@@ -38,13 +38,19 @@ void check_record(const TensorRecord& record, const std::string& file);
 // "[3072, 1024]"
 std::string shape_text(const std::vector<int64_t>& shape);
 
+// How the rows of a fused qkv lie.
+enum class QkvRows {
+  kUnknown,
+  kByGroup,  // [q … q k v] [q … q k v] …
+  kBlocks,   // all of q, all of k, all of v
+};
+
 // What is known of a file's model beside its tensors.
 struct FileFacts {
   std::string name = {};    // of the model
   int64_t query_heads = 0;  // 0: not known
   int64_t kv_heads = 0;
-  // Rows of a fused qkv lie by query group: [q … q k v] [q … q k v] …
-  bool interleaved_qkv = false;
+  QkvRows qkv_rows = QkvRows::kUnknown;
 };
 
 // Records must have passed check_record. Packed experts [E, a, b] become E

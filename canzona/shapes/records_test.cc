@@ -189,7 +189,7 @@ TEST(Records, KnownHeadsGiveParts) {
   EXPECT_EQ(parts(3), head_part("q", 12, 4));  // q_proj
   EXPECT_TRUE(parts(4).empty());               // qkv_proj: which order?
   EXPECT_TRUE(parts(5).empty());               // 13 rows, 4 heads
-  facts.interleaved_qkv = true;
+  facts.qkv_rows = QkvRows::kByGroup;
   EXPECT_EQ(parts(4), qkv_parts(4, 2, 3));
   facts.kv_heads = 3;
   EXPECT_TRUE(parts(2).empty());

@@ -44,14 +44,18 @@ Architecture scaled_down(const Architecture& architecture, int64_t divisor,
   const Divider divide(divisor, name);
   divide(a.hidden, "hidden size");
   divide(a.ffn, "ffn");
-  divide(a.vocab, "vocabulary");
+  // A word more is no matter, and the 50257 of GPT-2 divide by little.
+  a.vocab = (a.vocab + divisor - 1) / divisor;
   divide(a.head_dim, "head dim");
   divide(a.experts.ffn, "ffn of an expert");
+  divide(a.experts.gated_shared_ffn, "ffn of the gated shared expert");
   divide(a.latent.q_rank, "rank of q");
   divide(a.latent.kv_rank, "rank of kv");
   divide(a.latent.nope_dim, "head dim without rope");
   divide(a.latent.rope_dim, "head dim with rope");
   divide(a.latent.v_dim, "head dim of v");
+  divide(a.linear.key_dim, "linear key head dim");
+  divide(a.linear.value_dim, "linear value head dim");
   return a;
 }
 

@@ -17,8 +17,9 @@ namespace canzona {
 // "1/8" → 8; "1" → 1. UsageError names what came.
 int64_t parse_scale(std::string_view text);
 
-// Hidden size, ffn, head dim, vocabulary and low ranks divided by `divisor`.
-// UsageError names the width of model `name` that it does not divide.
+// Hidden size, ffn, head dim and low ranks divided by `divisor`, the vocabulary
+// rounded up. UsageError names the width of model `name` that it does not
+// divide.
 Architecture scaled_down(const Architecture& architecture, int64_t divisor,
                          const std::string& name);
 

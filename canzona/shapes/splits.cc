@@ -39,7 +39,12 @@ void set_split(Splits& splits, const std::string& text) {
                        quoted(tensor.name), ": ", reason));
 }
 
+bool is_c_attn(const std::string& name) {
+  return name.ends_with("c_attn.weight");
+}
+
 bool has_heads(const std::string& name) {
+  if (is_c_attn(name)) return true;
   switch (read_name(name).projection) {
     case Projection::kQ:
     case Projection::kK:
@@ -56,7 +61,12 @@ void check_wholeness(const Tensor& tensor, const Splits& splits) {
   constexpr const char* kNoHeads =
       "its heads are not known; a config.json beside a safetensors file tells "
       "them, for models whose row order is known";
+  constexpr const char* kNoRows =
+      "its q, k and v may lie in its columns, as in GPT-2; splits take rows";
   const Projection projection = read_name(tensor.name).projection;
+  if (is_c_attn(tensor.name) && (splits.head || splits.qkv)) {
+    refuse(tensor, splits.head ? "head" : "qkv", kNoRows);
+  }
   if (splits.head && has_heads(tensor.name)) refuse(tensor, "head", kNoHeads);
   if (splits.qkv && projection == Projection::kQkv) {
     refuse(tensor, "qkv", kNoHeads);

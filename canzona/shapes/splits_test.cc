@@ -158,5 +158,16 @@ TEST(Splits, ImpossibleHalvesAndHeadsAreRefused) {
               HasSubstr("no q, k or v"));
 }
 
+TEST(Splits, ColumnsOfGpt2AreNotSplit) {
+  Model model = read_model("gpt2", {});
+  route(model, {});
+  for (const char* split : {"qkv", "head", "qkv,head"}) {
+    EXPECT_THAT(
+        message_of([&] { split_into_matrices(model, parse_splits(split)); }),
+        AllOf(HasSubstr("c_attn"), HasSubstr("columns")));
+  }
+  EXPECT_EQ(split_into_matrices(model, parse_splits("gate-up")).size(), 48u);
+}
+
 }  // namespace
 }  // namespace canzona

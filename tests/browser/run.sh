@@ -143,6 +143,63 @@ open hostile_run.html
 ran
 has_not '<img'
 
+# Sizes of ZeRO: ten rows, the rest folded.
+open zero.html
+ran
+has '<details class="rest">'
+has 'choices more'
+
+# A page in a frame as wide as asked. The page must not scroll sideways, no text
+# of a drawing may leave it, and what is wider scrolls in a box of its own.
+cat >"$folder/frame.html" <<'PAGE'
+<!doctype html><html><body style="margin:0"><script>
+const [page, width] = location.hash.slice(1).split(",");
+const frame = document.createElement("iframe");
+frame.style = "border:0;height:900px;width:" + width + "px";
+frame.onload = () => {
+  const inner = frame.contentWindow, doc = inner.document;
+  doc.querySelectorAll("details").forEach(d => { d.open = true; });
+  const found = [];
+  const root = doc.documentElement;
+  if (root.scrollWidth > inner.innerWidth)
+    found.push("scrolls to " + root.scrollWidth);
+  for (const tile of doc.querySelectorAll(".tile"))
+    if (tile.scrollWidth > tile.clientWidth) found.push("wide tile");
+  let texts = 0, narrow = 0, svgs = 0;
+  for (const svg of doc.querySelectorAll("svg[role=img]")) {
+    const outer = svg.getBoundingClientRect();
+    if (outer.width === 0) continue;
+    svgs++;
+    if (outer.right > inner.innerWidth + 1) found.push("wide drawing");
+    if (svg.closest(".narrow")) narrow++;
+    for (const text of svg.querySelectorAll("text")) {
+      const box = text.getBoundingClientRect();
+      texts++;
+      if (box.left < outer.left - 1 || box.right > outer.right + 1)
+        found.push("cut: " + text.textContent);
+    }
+  }
+  const body = document.body.dataset;
+  body.found = found.length ? found.slice(0, 5).join("; ") : "nothing";
+  body.seen = svgs + " drawings, " + narrow + " narrow, " + texts + " texts";
+};
+frame.src = page;
+document.body.append(frame);
+</script></body></html>
+PAGE
+for page in small hostile large run runs zero zero_experts; do
+  for width in 420 1280; do
+    chrome --allow-file-access-from-files --window-size=1400,1000 --dump-dom \
+      "file://$folder/frame.html#$page.html,$width" >"$dom"
+    grep -q 'data-found="nothing"' "$dom" ||
+      fail "$page.html at $width: $(grep -o 'data-found="[^"]*"' "$dom")"
+    grep -q 'data-seen="[1-9]' "$dom" || fail "$page.html at $width: not seen"
+    if [ $width = 420 ] && ! grep -q 'drawings, [1-9]' "$dom"; then
+      fail "$page.html at $width: no drawing for a narrow screen"
+    fi
+  done
+done
+
 # A script that the page's policy does not name is refused, and without its
 # script the page still has its tables.
 sed 's/sha256-[^&]*/sha256-AAAA/' "$folder/large.html" >"$folder/refused.html"

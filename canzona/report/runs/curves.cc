@@ -112,10 +112,17 @@ Points smoothed(const Points& all) {
     const ptrdiff_t last = first + 2 * reach;
     const ptrdiff_t furthest = std::max(i - first, last - i);
     LineFit fit(static_cast<double>(i));
-    for (ptrdiff_t j = first; j <= last; ++j)
-      fit.add(static_cast<double>(j), points[static_cast<size_t>(j)].y,
+    double low = HUGE_VAL, high = -HUGE_VAL;
+    for (ptrdiff_t j = first; j <= last; ++j) {
+      const double y = points[static_cast<size_t>(j)].y;
+      low = std::min(low, y);
+      high = std::max(high, y);
+      fit.add(static_cast<double>(j), y,
               static_cast<double>(furthest + 1 - std::abs(i - j)));
-    out.push_back({points[static_cast<size_t>(i)].x, fit.at_center()});
+    }
+    // At the ends of a bend the line leaves what was measured.
+    out.push_back({points[static_cast<size_t>(i)].x,
+                   std::clamp(fit.at_center(), low, high)});
   }
   return out;
 }

@@ -34,7 +34,7 @@ double eval_loss_of(const StepMetrics& step);  // NaN where it was not measured
 
 // At every point the line that fits its neighbours best, a fortieth of all to
 // either side: noise goes, and what falls is not shown too late, as by a
-// running mean.
+// running mean. Never above or below all of those neighbours.
 Points smoothed(const Points& points);
 
 // At most `most` points: of each run of them the lowest and the highest, so

@@ -40,6 +40,23 @@ TEST(Curves, SmoothingKeepsStraightLinesAndTheirEnds) {
   EXPECT_TRUE(smoothed({}).empty());
 }
 
+// A loss that falls ever faster at first: a straight line through its first
+// points begins above all of them.
+TEST(Curves, SmoothingStaysAmongWhatWasMeasured) {
+  for (const double sign : {1.0, -1.0}) {
+    std::vector<double> values;
+    for (int i = 0; i < 400; ++i)
+      values.push_back(sign * (i < 30 ? 11 - 0.005 * i * i : 6.5));
+    const auto [low, high] = std::minmax_element(values.begin(), values.end());
+    for (const Point& point : smoothed(line(values))) {
+      EXPECT_LE(point.y, *high);
+      EXPECT_GE(point.y, *low);
+    }
+  }
+  for (const Point& point : smoothed(line({9, 9, 9, 9, 1, 9})))
+    EXPECT_LE(point.y, 9);
+}
+
 TEST(Curves, SmoothingTakesNoiseAway) {
   std::vector<double> values;
   for (int i = 0; i < 400; ++i) values.push_back(i % 2 == 0 ? 1 : -1);

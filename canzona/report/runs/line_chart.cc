@@ -148,8 +148,9 @@ class Drawing {
       if (curve.label.empty() || curve.points.empty()) continue;
       const Point& last = curve.points.back();
       const double at = y(std::min(last.y, y_.high));
+      const std::string value = text(last.y);
       labels.push_back({at + 4,
-                        cat(text(last.y), "  ", shorten(curve.label, 16)),
+                        cat(value, "  ", shorten(curve.label, room_for(value))),
                         curve.css.substr(curve.css.rfind(' ') + 1)});
     }
     spread_labels(labels, 15);
@@ -158,6 +159,12 @@ class Drawing {
                 label.text);
       svg_.text(right() + 20, label.y, "start strong", label.text);
     }
+  }
+
+  // The letters of a name that have room beside a value.
+  size_t room_for(const std::string& value) const {
+    const double room = chart_.right - 20 - text_width(value + "  ");
+    return static_cast<size_t>(std::max(4.0, room / text_width("0")));
   }
 
   // The value of a curve at a position: that of the last point before it.

@@ -47,12 +47,15 @@ double end_of_fall(const std::vector<TrainingRun>& runs) {
   return high;
 }
 
-LineChart loss_chart(const RunView& view, Axis axis, double clip) {
+LineChart loss_chart(const RunView& view, Axis axis, double clip,
+                     double width) {
   LineChart chart;
   chart.title = cat("Loss over ", axis_name(axis));
   chart.unit = "loss";
   chart.axis = axis;
-  chart.height = 360;
+  chart.width = width;
+  chart.height = width < kDrawingWidth ? 300 : 360;
+  chart.right = width < kDrawingWidth ? 116 : 150;
   chart.clip = clip;
   chart.text = curve_text;
   for (size_t i = 0; i < view.runs.size(); ++i)
@@ -80,7 +83,12 @@ void put_panels(Html& out, const RunView& view) {
   for (size_t x = 0; x < std::size(kAxes); ++x)
     for (size_t z = 0; z < 2; ++z) {
       out.put("<div class=\"panel p{}{}\">", x, z);
-      put_figure(out, draw(loss_chart(view, kAxes[x], z == 0 ? 0 : clip)), "");
+      put_drawing(
+          out,
+          [&](double width) {
+            return draw(loss_chart(view, kAxes[x], z == 0 ? 0 : clip, width));
+          },
+          "");
       out.add("</div>");
     }
   out.add("</div>\n");

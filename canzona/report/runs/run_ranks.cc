@@ -43,15 +43,17 @@ using AmountText = std::string (*)(double);
 std::string stacked_bars(const std::string& name, const std::vector<Bar>& bars,
                          const std::vector<LegendEntry>& kinds,
                          std::vector<Tick> (*ticks)(double), AmountText text,
-                         const char* below) {
+                         const char* below, double drawing_width) {
   double top = 0;
   for (const Bar& bar : bars) top = std::max(top, total(bar));
   top = top > 0 ? top * 1.06 : 1;
-  Chart chart(name, 240, top, 38);
+  Chart chart(name, 240, top, 38, drawing_width);
   chart.draw_axis(ticks(top));
   const ChartSlots slots(chart, bars.size());
   const size_t every =
       std::max<size_t>(1, static_cast<size_t>(34 / std::max(slots.width, 1.0)));
+  const auto letters = static_cast<size_t>(std::max(
+      4.0, slots.width * static_cast<double>(every) / text_width("0")));
   for (size_t i = 0; i < bars.size(); ++i) {
     double under = 0;
     for (size_t k = 0; k < kinds.size(); ++k) {
@@ -67,7 +69,8 @@ std::string stacked_bars(const std::string& name, const std::vector<Bar>& bars,
     }
     if (i % every == 0)
       chart.svg().text(slots.at(static_cast<double>(i) + 0.5),
-                       chart.bottom() + 15, "middle", bars[i].label);
+                       chart.bottom() + 15, "middle",
+                       shorten(bars[i].label, letters));
   }
   chart.svg().text((chart.left() + chart.right()) / 2, chart.bottom() + 31,
                    "middle dim", below);
@@ -155,21 +158,27 @@ void add_times(Html& out, const RunView& view) {
   begin_section(out, "time", "Where the time of a step goes");
   put_legend(out, time_kinds());
   if (view.several()) {
-    std::vector<Bar> bars = bars_of_runs(view);
-    for (Bar& bar : bars) bar.label = shorten(bar.label, 14);
-    put_figure(out,
-               stacked_bars("Time of a step, by run", bars, time_kinds(),
-                            second_ticks, seconds_text, "mean over ranks"),
-               "");
+    const std::vector<Bar> bars = bars_of_runs(view);
+    put_drawing(
+        out,
+        [&](double width) {
+          return stacked_bars("Time of a step, by run", bars, time_kinds(),
+                              second_ticks, seconds_text, "mean over ranks",
+                              width);
+        },
+        "");
   } else {
     const RunSummary& summary = *view.first().summary;
     std::vector<Bar> bars;
     for (const RankSummary* rank : some_ranks(summary))
       bars.push_back(times_of(summary, *rank));
-    put_figure(out,
-               stacked_bars("Time of a step, by rank", bars, time_kinds(),
-                            second_ticks, seconds_text, "rank"),
-               "");
+    put_drawing(
+        out,
+        [&](double width) {
+          return stacked_bars("Time of a step, by rank", bars, time_kinds(),
+                              second_ticks, seconds_text, "rank", width);
+        },
+        "");
     out.put("<p class=\"note\">{}</p>", hidden_text(summary));
   }
   end_section(out);
@@ -193,10 +202,13 @@ void add_run_memory(Html& out, const RunView& view) {
                                           {"adamw", "predicted, not needed"}};
   begin_section(out, "memory", "Memory");
   put_legend(out, kinds);
-  put_figure(out,
-             stacked_bars("Memory by rank", bars, kinds, byte_ticks, bytes_text,
-                          "rank"),
-             "");
+  put_drawing(
+      out,
+      [&](double width) {
+        return stacked_bars("Memory by rank", bars, kinds, byte_ticks,
+                            bytes_text, "rank", width);
+      },
+      "");
   end_section(out);
 }
 
@@ -220,10 +232,14 @@ void add_run_plan(Html& out, const RunView& view) {
       "<p>Strategy <b>{}</b>: the rank with most matrix work has {} × the "
       "mean.</p>",
       summary.strategy, ratio_text(largest));
-  put_figure(out,
-             stacked_bars("Matrix work by rank", bars, {{"s0", "matrix work"}},
-                          plain_ticks, ratio_text, "rank"),
-             "Planned matrix work of every rank, as a multiple of the mean.");
+  put_drawing(
+      out,
+      [&](double width) {
+        return stacked_bars("Matrix work by rank", bars,
+                            {{"s0", "matrix work"}}, plain_ticks, ratio_text,
+                            "rank", width);
+      },
+      "Planned matrix work of every rank, as a multiple of the mean.");
   end_section(out);
 }
 

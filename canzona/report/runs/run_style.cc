@@ -12,7 +12,6 @@ std::string_view run_style() {
 .dot.curve{stroke:var(--card);stroke-width:1.2;stroke-dasharray:none}
 .dot.s0{fill:var(--s0)}.dot.s1{fill:var(--s1)}.dot.s2{fill:var(--s2)}
 .dot.s3{fill:var(--s3)}.dot.s4{fill:var(--s4)}.dot.s5{fill:var(--s5)}
-svg .strong{font-weight:650}
 .probe{fill:transparent}
 .probe:hover{fill:var(--ink);fill-opacity:.07}
 .choices{margin-top:.2rem}
@@ -29,9 +28,9 @@ outline-offset:1px}
 .x0:checked~.z0:checked~.p00,.x0:checked~.z1:checked~.p01,
 .x1:checked~.z0:checked~.p10,.x1:checked~.z1:checked~.p11,
 .x2:checked~.z0:checked~.p20,.x2:checked~.z1:checked~.p21{display:block}
-.pairs{display:grid;grid-template-columns:repeat(auto-fit,minmax(420px,1fr));
+.pairs{display:grid;
+grid-template-columns:repeat(auto-fit,minmax(min(420px,100%),1fr));
 gap:14px 22px}
-.pairs svg{min-width:0}
 tbody th.who{white-space:normal;min-width:10rem}
 .who small{display:block}
 .swatch{display:inline-block;width:12px;height:12px;margin-right:7px;

@@ -1,0 +1,36 @@
+// The families of models whose HF config.json is understood, by model_type.
+//
+// Adding a family is one line of the table in families.cc and a function that
+// reads its keys into an Architecture. What no Architecture has yet (another
+// norm, another layout) is a field there and its tensors in generate_*.cc.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "canzona/shapes/architecture.h"
+#include "canzona/shapes/config_members.h"
+#include "canzona/shapes/records.h"
+
+namespace canzona {
+
+struct Family {
+  std::string model_type;
+  // Called when all required keys are there; UsageError names an odd value.
+  Architecture (*read)(const ConfigMembers& members) = nullptr;
+  // As ConfigMembers::missing wants them.
+  std::vector<std::string> required = {};
+  // Of a qkv_proj in weights beside such a configuration.
+  QkvRows qkv_rows = QkvRows::kByGroup;
+};
+
+const std::vector<Family>& families();
+
+// nullptr: not known.
+const Family* find_family(std::string_view model_type);
+
+// The model_types of all families.
+std::vector<std::string> config_families();
+
+}  // namespace canzona
