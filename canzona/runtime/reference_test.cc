@@ -74,6 +74,31 @@ TEST(Reference, PhasesSpreadRefreshes) {
   }
 }
 
+// With a state beside the shard, decay by signs, norms of whole tensors.
+TEST(Reference, VariantsOfRules) {
+  const std::vector<std::pair<std::string, RuleOptions>> variants = {
+      {"muon", {{"cautious_decay", "on"}}},
+      {"shampoo",
+       {{"precondition_frequency", "3"},
+        {"classic_momentum", "0.9"},
+        {"classic_nesterov", "on"},
+        {"kl", "on"}}},
+      {"shampoo",
+       {{"precondition_frequency", "3"},
+        {"exponent", "0,0.5"},
+        {"root", "cans"},
+        {"classic_momentum", "0.9"}}},
+      {"soap",
+       {{"precondition_frequency", "3"},
+        {"ignored_dims", "0"},
+        {"normalize_grads", "on"},
+        {"max_update_rms", "0.5"}}},
+  };
+  for (const auto& [rule, options] : variants)
+    for (const std::string mesh : {"dp=3", "dp=2,tp=2"})
+      expect_reference({{.mesh = mesh, .rule = rule, .options = options}});
+}
+
 TEST(Reference, EverySplit) {
   for (const std::string split : {"qkv", "head", "qkv,gate-up"})
     expect_reference({{.mesh = "dp=2,tp=2", .split = split}});
