@@ -56,14 +56,16 @@ refuses 'rows scaled' -- bench transform --shape 8x8 \
 
 # The planner reads what calibrate wrote, for a plan, on two cores at once. Where
 # OpenBLAS does not fit the CPU, nothing is measured.
-for rule in muon soap; do
-  canzona plan --model qwen3-0.6b --scale 1/4 --layers 1 --mesh dp=2 \
-    --rule $rule --rule-option device=cpu -o small.json
+for options in 'muon --rule-option precision=fp32' soap; do
+  rule="$options --rule-option device=cpu"
+  # shellcheck disable=SC2086
+  canzona plan --model qwen3-0.6b --scale 1/16 --layers 1 --mesh dp=2 \
+    --rule $rule -o small.json
   exits 0
   canzona calibrate --rounds 1 --ranks 2 --for small.json -o cost.json
   if [ "$status" -eq 0 ]; then
-    canzona plan --model qwen3-0.6b --mesh dp=2 --cost cost.json \
-      --rule $rule --rule-option device=cpu
+    # shellcheck disable=SC2086
+    canzona plan --model qwen3-0.6b --mesh dp=2 --cost cost.json --rule $rule
     exits 0
     prints 'measured, cost table' '2 cores at once' 'element-wise'
   else

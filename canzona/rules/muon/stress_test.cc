@@ -13,18 +13,23 @@ struct Worst {
   std::string where;
 };
 
+PlainMatrix orthogonal(Engine& engine, const MuonFacts& facts,
+                       const PlainMatrix& a) {
+  const std::vector<float> in(a.values.begin(), a.values.end());
+  std::vector<float> out(in.size());
+  orthogonalize(engine, facts, matrices(in.data(), a.rows, a.cols),
+                matrices(out.data(), a.rows, a.cols));
+  PlainMatrix o(a.rows, a.cols);
+  o.values.assign(out.begin(), out.end());
+  return o;
+}
+
 Worst worst_of(Engine& engine, const MuonFacts& facts, int64_t m, int64_t n) {
   Worst worst;
   for (uint64_t seed = 1; seed <= 4; ++seed)
     for (const StressCase& hard : stress_cases(m, n, seed)) {
-      const std::vector<float> in(hard.matrix.values.begin(),
-                                  hard.matrix.values.end());
-      std::vector<float> out(in.size());
-      orthogonalize(engine, facts, matrices(in.data(), m, n),
-                    matrices(out.data(), m, n));
-      PlainMatrix o(m, n);
-      o.values.assign(out.begin(), out.end());
-      const double top = largest_singular_value(o);
+      const double top =
+          largest_singular_value(orthogonal(engine, facts, hard.matrix));
       if (!(top <= worst.singular_value)) worst = {top, hard.name};
     }
   return worst;
@@ -36,52 +41,47 @@ struct Variant {
 };
 class StressSet : public testing::TestWithParam<Variant> {};
 
-TEST_P(StressSet, NeverBlowsUpADirection) {
-  const Variant& variant = GetParam();
-  const auto engine = make_cpu_engine();
+// Every set that ships in the variant's precision, with the rule's facts.
+template <class Check>
+void for_each_set(const Variant& variant, const Check& check) {
   for (const CoefficientSet& set : coefficient_sets()) {
     if (!set.hazard.empty()) continue;
     if (set.name == "cans" && std::string(variant.precision) == "bf16")
       continue;
-    const MuonFacts facts(RuleOptions{{"device", "cpu"},
-                                      {"coefficients", std::string(set.name)},
-                                      {"newton_schulz", variant.form},
-                                      {"precision", variant.precision}});
+    check(set,
+          MuonFacts(RuleOptions{{"device", "cpu"},
+                                {"coefficients", std::string(set.name)},
+                                {"newton_schulz", variant.form},
+                                {"precision", variant.precision}}));
+  }
+}
+
+TEST_P(StressSet, NeverBlowsUpADirection) {
+  const auto engine = make_cpu_engine();
+  for_each_set(GetParam(), [&](const CoefficientSet& set,
+                               const MuonFacts& facts) {
     const Worst worst = worst_of(*engine, facts, 128, 384);
     EXPECT_LE(worst.singular_value, 1.35) << set.name << ": " << worst.where;
-  }
+  });
 }
 
 // bf16 computes matrices as small as these in fp32.
 TEST_P(StressSet, SmallOnesStayCloseToFp64) {
-  const Variant& variant = GetParam();
   const auto engine = make_cpu_engine();
-  for (const CoefficientSet& set : coefficient_sets()) {
-    if (!set.hazard.empty()) continue;
-    if (set.name == "cans" && std::string(variant.precision) == "bf16")
-      continue;
-    const MuonFacts facts(RuleOptions{{"device", "cpu"},
-                                      {"coefficients", std::string(set.name)},
-                                      {"newton_schulz", variant.form},
-                                      {"precision", variant.precision},
-                                      {"epsilon", "0"}});
-    for (const auto& [m, n] : kSmallStressShapes)
+  for_each_set(GetParam(), [&](const CoefficientSet& set,
+                               const MuonFacts& facts) {
+    const double tolerance = stress_tolerance(facts.coefficients(), "fp32");
+    for (const auto& [m, n] : kSmallStressShapes) {
+      EXPECT_EQ(facts.precision({m, n}), "fp32");
       for (const StressCase& hard : small_stress_cases(m, n, 1)) {
         const PlainMatrix exact = plain_iteration(
             hard.matrix, facts.coefficients(), set.norm_factor);
-        const std::vector<float> in(hard.matrix.values.begin(),
-                                    hard.matrix.values.end());
-        std::vector<float> out(in.size());
-        orthogonalize(*engine, facts, matrices(in.data(), m, n),
-                      matrices(out.data(), m, n));
-        PlainMatrix o(m, n);
-        o.values.assign(out.begin(), out.end());
-        EXPECT_EQ(facts.precision({m, n}), "fp32");
-        EXPECT_LE(distance(o, exact) / frobenius(exact),
-                  stress_tolerance(facts.coefficients(), "fp32"))
+        const PlainMatrix o = orthogonal(*engine, facts, hard.matrix);
+        EXPECT_LE(distance(o, exact) / frobenius(exact), tolerance)
             << set.name << " " << m << "x" << n << ": " << hard.name;
       }
-  }
+    }
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(
