@@ -127,9 +127,11 @@ std::string hardware_text(const BenchArguments& a, const RuleStep& step) {
 std::string as_text(const BenchArguments& a, const RuleStepRequest& request,
                     const PrecisionChoice& precision, const RuleStep& step) {
   std::string out = fmt::format(
-      "{} in {} on {} tensors of {}, {}\n\n", a.rule,
-      precision.precision.empty() ? step.precision : precision.text(),
+      "{} in {} on {} tensors of {}, {}\n", a.rule, step.precision,
       request.tensors.size(), printable(a.model), hardware_text(a, step));
+  if (!precision.precision.empty())
+    out += "precision: " + precision.text() + "\n";
+  out += "\n";
   for (const auto& [shape, algorithm] : step.algorithms)
     out += fmt::format("  {:14} {}\n", shape, algorithm);
   out += fmt::format(

@@ -38,8 +38,11 @@ Interrupt::Interrupt(std::string_view says) {
     for (const std::string_view part : {kBegin, text, kEnd})
       end = std::ranges::copy(part, end).out;
   num_words = static_cast<size_t>(end - words.begin());
-  std::signal(SIGINT, remember_wish);
-  std::signal(SIGTERM, remember_wish);
+  // Without SA_RESTART: a write that nobody reads ends.
+  struct sigaction action {};
+  action.sa_handler = remember_wish;
+  ::sigaction(SIGINT, &action, nullptr);
+  ::sigaction(SIGTERM, &action, nullptr);
 }
 
 Interrupt::~Interrupt() {
@@ -48,5 +51,7 @@ Interrupt::~Interrupt() {
 }
 
 const std::atomic<int>& Interrupt::signal() const { return wish; }
+
+bool signal_came() { return wish != 0; }
 
 }  // namespace canzona::cli

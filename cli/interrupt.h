@@ -23,4 +23,8 @@ class Interrupt {
   const std::atomic<int>& signal() const;
 };
 
+// Whether an Interrupt has seen a signal: whoever reads our output may be gone,
+// or wait for our end, and must not be waited for.
+bool signal_came();
+
 }  // namespace canzona::cli

@@ -1,13 +1,16 @@
 #include "cli/output.h"
 
+#include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <system_error>
 
 #include "canzona/base/files.h"
 #include "canzona/base/text.h"
 #include "cli/errors.h"
+#include "cli/interrupt.h"
 
 namespace canzona::cli {
 namespace {
@@ -17,10 +20,22 @@ bool wants_color(ColorChoice choice, bool is_terminal, bool no_color) {
   return choice == ColorChoice::kAlways;
 }
 
-// 0, or the errno of the write that failed.
+// As much as a pipe or a terminal takes without waiting; 0 if nothing.
+size_t room_in(int descriptor) {
+  constexpr size_t kPiece = 256;
+  pollfd wish{.fd = descriptor, .events = POLLOUT, .revents = 0};
+  return ::poll(&wish, 1, 0) == 1 ? kPiece : 0;
+}
+
+// 0, or the errno of the write that failed. A launcher that ends us stops
+// reading before it sends its signal (mpirun does): then files count, and what
+// nobody reads is left out.
 int write_all(int descriptor, std::string_view text) {
   while (!text.empty()) {
-    const ssize_t done = ::write(descriptor, text.data(), text.size());
+    const size_t most = signal_came() ? room_in(descriptor) : text.size();
+    if (most == 0) return 0;
+    const ssize_t done =
+        ::write(descriptor, text.data(), std::min(most, text.size()));
     if (done < 0 && errno == EINTR) continue;
     if (done < 0) return errno;
     text.remove_prefix(static_cast<size_t>(done));

@@ -125,9 +125,9 @@ class Narrator : public TrainObserver {
   RunFolder* folder_;
 };
 
-// Seconds in which a step of a small model ends.
+// Seconds in which most steps end and their weights are written.
 constexpr int kEnough = 10;
-constexpr const char* kMoreTime = "mpirun --mca odls_base_sigkill_timeout 60";
+
 // " in bf16 (auto: AMX)"
 std::string in_precision(const TrainConfig& config) {
   const std::string text = precision_of(config).text();
@@ -249,10 +249,11 @@ void tell_begin(const Telling& telling, const std::string& data,
     out.note(cat("note: ", note));
   const std::optional<MpiLaunch> launch = find_mpi_launch();
   if (launch && launch->kill_seconds >= 0 && launch->kill_seconds < kEnough)
-    out.note(cat("note: when it is ended, mpirun kills its ranks after ",
+    out.note(cat("note: when it is ended, mpirun gives its ranks ",
                  launch->kill_seconds,
-                 " s, in which a step has to end and weights to be written; ",
-                 kMoreTime, " gives them a minute"));
+                 " s to end their step and write the weights; with mpirun "
+                 "--mca odls_base_sigkill_timeout ",
+                 kEnough, " they have ", kEnough));
 }
 
 // For standard error when the first signal comes; nothing with --quiet.

@@ -3,7 +3,7 @@
 //   UsageError      the caller's mistake: a flag, a file, a shape, a mesh.
 //                   Exit 2.
 //   NumericalError  the data's: a factor that is not finite, a decomposition
-//                   that failed too often. Exit 1.
+//                   that failed too often. Exit 5.
 //   InternalError   a broken invariant of ours: please report it. Exit 1.
 //   PeerLost        another rank is gone or late: worth restarting. Exit 4.
 //

@@ -254,7 +254,8 @@ class FileWriter::TemporaryFile {
   }
 
   void put_in_place() {
-    if (::fsync(file_.descriptor.get()) != 0) fail_to_write(operation_);
+    while (::fsync(file_.descriptor.get()) != 0)
+      if (errno != EINTR) fail_to_write(operation_);
     if (!file_.descriptor.close()) fail_to_write(operation_);
     renamed_ = ::rename(file_.path.c_str(), target_.c_str()) == 0;
     if (!renamed_) fail_to_write(operation_);

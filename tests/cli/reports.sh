@@ -78,7 +78,7 @@ mkdir running
 } >running/metrics.jsonl
 canzona report running --html running.html
 exits 0
-prints 'no summary.json'
+prints 'did not finish'
 canzona report running base
 exits 0
 
