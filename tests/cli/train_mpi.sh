@@ -69,11 +69,11 @@ says 'links are modelled between threads only'
 
 # A dry run is shown once, by the first process.
 # shellcheck disable=SC2086
-canzona $quick --mesh dp=4 --dry-run
+canzona $quick --mesh dp=4 --dry-run --color never
 exits 0
 mv out once
 # shellcheck disable=SC2086
-ranks 4 $quick --mesh dp=4 --dry-run
+ranks 4 $quick --mesh dp=4 --dry-run --color never
 exits 0
 checks=$((checks + 1))
 cmp -s out once || fail 'a dry run of 4 processes is not that of one'
