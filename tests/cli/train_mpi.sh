@@ -146,11 +146,11 @@ fi
 
 # A dry run is shown once, by the first process.
 # shellcheck disable=SC2086
-canzona $quick --mesh dp=4 --dry-run
+canzona $quick --mesh dp=4 --dry-run --color never
 exits 0
 mv out once
 # shellcheck disable=SC2086
-ranks 4 $quick --mesh dp=4 --dry-run
+ranks 4 $quick --mesh dp=4 --dry-run --color never
 exits 0
 checks=$((checks + 1))
 [ "$(wc -l <out)" -eq "$(wc -l <once)" ] ||
