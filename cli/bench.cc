@@ -17,7 +17,7 @@
 namespace canzona::cli {
 namespace {
 
-constexpr const char* kExamples =
+constexpr const char* kBenchExamples =
     R"(Examples:
   canzona bench transform --shape 1024x3072
   canzona bench transform --shape 128x512 --batch 16 --precision bf16 --threads 2
@@ -306,7 +306,7 @@ Verb add_bench(CLI::App& root) {
   offer_words(app->get_option("--algorithm"),
               {"standard", "symmetric", "gram", "all"});
   offer_words(app->get_option("--precision"), {"fp32", "bf16", "fp16", "all"});
-  app->footer(kExamples);
+  app->footer(kBenchExamples);
   const Verb step = add_bench_step(*app);
   const Verb zero = add_bench_zero(*app);
   return {app, [a, app, step, zero](const Output& out) {

@@ -50,7 +50,7 @@ void put_precision(const BenchArguments& a, RuleOptions& options) {
   options["precision"] = a.precision;
 }
 
-RuleStepRequest request_of(const BenchArguments& a,
+RuleStepRequest rule_request_of(const BenchArguments& a,
                            PrecisionChoice& precision) {
   constexpr int kMostEngines = 16;
   if (a.engines < 0 || a.engines > kMostEngines)
@@ -156,7 +156,7 @@ std::string as_text(const BenchArguments& a, const RuleStepRequest& request,
 
 Outcome bench_rule(const BenchArguments& arguments, const Output& out) {
   PrecisionChoice precision;
-  const RuleStepRequest request = request_of(arguments, precision);
+  const RuleStepRequest request = rule_request_of(arguments, precision);
   const RuleStep step = measure_rule_step(
       request, [&](const std::string& what) { out.progress(what); });
   out.progress("");

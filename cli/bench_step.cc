@@ -18,7 +18,7 @@
 namespace canzona::cli {
 namespace {
 
-constexpr const char* kExamples =
+constexpr const char* kBenchStepExamples =
     R"(Examples:
   canzona bench step --model qwen3-1.7b --scale 1/8 --layers 4 --mesh dp=2,tp=2
   canzona bench step --model qwen3-0.6b --layers 2 --mesh dp=4 --rule soap --steps 21 --json
@@ -45,7 +45,7 @@ Exit status: 0 done, 1 strategies lead to different digests, 2 a mistake in the 
 4 a rank was lost or late.
 )";
 
-struct Arguments {
+struct BenchStepFlags {
   PlanArguments plan;
   std::string transport;
   std::string device = "cpu";
@@ -80,9 +80,9 @@ GradientWire parse_wire(const std::string& text) {
                        did_you_mean(text, {"fp32", "bf16"})));
 }
 
-StepTrialRequest trial_of(const Arguments& a) {
-  constexpr int kMost = 1'000'000;
-  check_range("--steps", a.steps, 1, kMost);
+StepTrialRequest trial_of(const BenchStepFlags& a) {
+  constexpr int kMostSteps = 1'000'000;
+  check_range("--steps", a.steps, 1, kMostSteps);
   StepTrialRequest trial;
   trial.gradients = parse_gradient_kind(a.gradients);
   trial.steps = a.steps;
@@ -90,7 +90,7 @@ StepTrialRequest trial_of(const Arguments& a) {
   check_range("--warmup", trial.warmup, 0, a.steps - 1);
   trial.iterations =
       a.iterations >= 0 ? a.iterations : trial.steps - trial.warmup;
-  check_range("--iterations", trial.iterations, 0, kMost);
+  check_range("--iterations", trial.iterations, 0, kMostSteps);
   if (!a.clip.empty())
     trial.clip_norm = parse_number(a.clip, 0, 1e30, "--clip");
   trial.runtime.wire = parse_wire(a.wire);
@@ -99,7 +99,7 @@ StepTrialRequest trial_of(const Arguments& a) {
 }
 
 // The plan's links are those that are modelled; nothing is assumed.
-Link link_of(const Arguments& a, const PlanOptions& options) {
+Link link_of(const BenchStepFlags& a, const PlanOptions& options) {
   if (a.plan.link.empty()) return {};
   LinkModel link = parse_link_model(a.plan.link);
   if (a.plan.link.find("ranks_per_node") == std::string::npos)
@@ -121,7 +121,7 @@ Plan plan_on_link(const PlanInput& input, const Mesh& mesh,
   return plan_once(own, strategy).plan;
 }
 
-StepBenchRequest request_of(const Arguments& a, const PlanInput& input,
+StepBenchRequest request_of(const BenchStepFlags& a, const PlanInput& input,
                             const Output& out) {
   StepBenchRequest request;
   request.strategies = known_strategies(a.plan.strategies, "--strategy");
@@ -148,7 +148,7 @@ StepBenchRequest request_of(const Arguments& a, const PlanInput& input,
   return request;
 }
 
-RankOptions rank_options(const Arguments& a, const PlanInput& input,
+RankOptions rank_options(const BenchStepFlags& a, const PlanInput& input,
                          bool links) {
   RankOptions options;
   options.transport = a.transport;
@@ -175,7 +175,7 @@ void show_audit(const StepBenchRequest& request, const Output& out) {
   }
 }
 
-Outcome run(const Arguments& a, const Output& out) {
+Outcome run(const BenchStepFlags& a, const Output& out) {
   PlanArguments plan = a.plan;
   plan.link.clear();  // a LinkModel, and put into the plan's options later
   plan.device = a.device;
@@ -219,7 +219,7 @@ Outcome run(const Arguments& a, const Output& out) {
                                                 : Outcome::kFailed;
 }
 
-void add_run_options(CLI::App& app, Arguments& a) {
+void add_run_options(CLI::App& app, BenchStepFlags& a) {
   constexpr const char* kGroup = "How it is run";
   const auto text = [&](const char* name, auto& value, const char* label,
                         const char* description) {
@@ -270,10 +270,10 @@ void add_run_options(CLI::App& app, Arguments& a) {
 Verb add_bench_step(CLI::App& bench) {
   CLI::App* app = bench.add_subcommand(
       "step", "carry plans out on real ranks: time, traffic, memory, digests");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<BenchStepFlags>();
   add_plan_arguments(*app, Planning::kRun, arguments->plan);
   add_run_options(*app, *arguments);
-  app->footer(kExamples + std::string("\n") + strategies_help() + "\n" +
+  app->footer(kBenchStepExamples + std::string("\n") + strategies_help() + "\n" +
               rules_help());
   return {app, [arguments](const Output& out) { return run(*arguments, out); }};
 }

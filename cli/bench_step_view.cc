@@ -19,10 +19,6 @@ namespace {
 constexpr size_t kBarWidth = 50;
 constexpr size_t kDigestLetters = 12;
 
-std::string title(const Ink& ink, std::string_view text) {
-  return "\n" + ink(Tone::kBold, text) + "\n";
-}
-
 std::vector<const StrategyBench*> ran(const StepReport& report) {
   std::vector<const StrategyBench*> out;
   for (const StrategyBench& s : report.bench.strategies)

@@ -15,7 +15,7 @@
 namespace canzona::cli {
 namespace {
 
-constexpr const char* kExamples =
+constexpr const char* kBenchZeroExamples =
     R"(Examples:
   canzona bench zero --mesh dp=8 --zero all --overlap background --json
   canzona bench zero --mesh dp=2 --zero zero3 --overlap all --comm-ratio 0.5
@@ -151,7 +151,7 @@ Verb add_bench_zero(CLI::App& bench) {
       "zero", "train with every size of ZeRO: time, overlap, traffic, memory");
   auto a = std::make_shared<ZeroArguments>();
   add_zero_arguments(*app, *a);
-  app->footer(kExamples);
+  app->footer(kBenchZeroExamples);
   return {app, [a](const Output& out) { return run(*a, out); }};
 }
 

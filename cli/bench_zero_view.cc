@@ -16,13 +16,9 @@ using Trial = IterationTrial;
 
 // A modelled link above this part of the copy rate is not what is measured.
 constexpr double kMostOfCopyRate = 0.25;
-constexpr size_t kDigestLetters = 8;
+constexpr size_t kZeroDigestLetters = 8;
 
-std::string title(const Ink& ink, std::string_view text) {
-  return "\n" + ink(Tone::kBold, text) + "\n";
-}
-
-std::string percent(double part) { return fmt::format("{:.0f} %", 100 * part); }
+std::string whole_percent(double part) { return fmt::format("{:.0f} %", 100 * part); }
 
 std::string sizes_text(const ZeroSizes& sizes) {
   return fmt::format("{},{},{}", sizes.z1, sizes.z2, sizes.z3);
@@ -101,10 +97,10 @@ std::string hidden_table(const ZeroReport& report, const Ink& ink) {
     table.row({sizes_text(cell->sizes), std::string(to_string(cell->overlap)),
                human_seconds(cell->median(&Trial::compute_seconds)),
                human_seconds(cell->median(&Trial::waited_seconds)),
-               percent(cell->hidden_fraction()),
-               report.bench.link ? percent(cell->covered_fraction()) : "",
-               percent(cell->step_hidden_fraction()),
-               percent(cell->edge_seconds / cell->iteration_seconds())});
+               whole_percent(cell->hidden_fraction()),
+               report.bench.link ? whole_percent(cell->covered_fraction()) : "",
+               whole_percent(cell->step_hidden_fraction()),
+               whole_percent(cell->edge_seconds / cell->iteration_seconds())});
   return title(ink,
                "Mean rank: compute, and what of the links' time it hides") +
          table.text(ink);
@@ -122,7 +118,7 @@ std::string sizes_table(const ZeroReport& report, const Ink& ink) {
                human_bytes(std::ranges::max(trial.memory_bytes)),
                human_bytes(cell->memory_predicted_max),
                human_bytes(trial.pools.bytes),
-               trial.digest.substr(0, kDigestLetters)});
+               trial.digest.substr(0, kZeroDigestLetters)});
   }
   return title(ink,
                "Largest rank: bytes between nodes in an iteration, memory") +

@@ -17,7 +17,7 @@
 namespace canzona::cli {
 namespace {
 
-constexpr const char* kExamples =
+constexpr const char* kCalibrateExamples =
     R"(Examples:
   canzona calibrate -o cost.json
   canzona calibrate --precision bf16 -o cost.json
@@ -31,7 +31,7 @@ measures only what a plan needs: its rule, with its options, on its shapes.
 docs/cost_table.md tells what is in the file.
 )";
 
-struct Arguments {
+struct CalibrateFlags {
   std::string path;
   std::string device;
   std::string precision;
@@ -45,7 +45,7 @@ void check_range(const char* option, int value, int high) {
     throw UsageError(cat(option, " ", value, ": expected 1 to ", high));
 }
 
-CalibrateRequest request_for_plan(const Arguments& a) {
+CalibrateRequest request_for_plan(const CalibrateFlags& a) {
   if (!a.device.empty() || !a.precision.empty())
     throw UsageError(
         "--for: device and precision are those of the plan's rule; leave out "
@@ -57,7 +57,7 @@ CalibrateRequest request_for_plan(const Arguments& a) {
   return calibration_for(file.plan);
 }
 
-CalibrateRequest request_for_device(const Arguments& a, const Output& out) {
+CalibrateRequest request_for_device(const CalibrateFlags& a, const Output& out) {
   const std::string device = a.device.empty() ? "cpu" : a.device;
   if (device != "cpu" && device != "cuda")
     throw UsageError(cat("--device ", quoted(device), ": expected cpu or cuda",
@@ -79,7 +79,7 @@ CalibrateRequest request_for_device(const Arguments& a, const Output& out) {
   return gpu ? gpu_calibration(precision) : cpu_calibration(precision);
 }
 
-Outcome run(const Arguments& arguments, const Output& out) {
+Outcome run(const CalibrateFlags& arguments, const Output& out) {
   check_range("--rounds", arguments.rounds, 1000);
   check_range("--ranks", arguments.ranks, 1024);
   CalibrateRequest request = arguments.plan.empty()
@@ -107,7 +107,7 @@ Outcome run(const Arguments& arguments, const Output& out) {
 Verb add_calibrate(CLI::App& root) {
   CLI::App* app = root.add_subcommand(
       "calibrate", "measure what rules cost here, for plans that count time");
-  auto a = std::make_shared<Arguments>();
+  auto a = std::make_shared<CalibrateFlags>();
   app->add_option("-o,--output", a->path, "file to write [standard output]")
       ->option_text("FILE");
   app->add_option("--device", a->device, "cpu or cuda [cpu]")
@@ -126,7 +126,7 @@ Verb add_calibrate(CLI::App& root) {
                   "median [3]")
       ->option_text("COUNT");
   offer_words(app->get_option("--precision"), {"fp32", "bf16"});
-  app->footer(kExamples);
+  app->footer(kCalibrateExamples);
   return {app, [a](const Output& out) { return run(*a, out); }};
 }
 

@@ -17,7 +17,7 @@ constexpr const char* kDescription =
     "on a mesh of ranks,\nand plans such training: who computes which matrix, "
     "what moves, what it costs.";
 
-constexpr const char* kExamples =
+constexpr const char* kCommandLineExamples =
     R"(Examples:
   canzona train --data book.txt --run runs/one        a small model, on all cores
   canzona report runs/one --html one.html             what became of it
@@ -130,7 +130,7 @@ CommandLine::CommandLine() : root_(kDescription, "canzona") {
       ->option_text("WHEN");
   offer_words(root_.get_option("--color"), {"auto", "always", "never"});
   root_.add_flag("--quiet", quiet_, "print results and errors only");
-  root_.footer(kExamples);
+  root_.footer(kCommandLineExamples);
   for (const auto add :
        {add_plan, add_compare, add_explain, add_validate, add_train, add_report,
         add_config, add_models, add_rules, add_bench, add_calibrate, add_doctor,

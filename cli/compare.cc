@@ -13,7 +13,7 @@
 namespace canzona::cli {
 namespace {
 
-constexpr const char* kExamples =
+constexpr const char* kCompareExamples =
     R"(Examples:
   canzona compare --model qwen3-32b --fused --mesh dp=32,tp=8 --rule muon
   canzona compare --model qwen3-8b --mesh dp=8,tp=4 --strategies contiguous,balanced --alpha 1
@@ -83,7 +83,7 @@ Verb add_compare(CLI::App& root) {
       "compare", "plan with every strategy and show them side by side");
   auto arguments = std::make_shared<PlanArguments>();
   add_plan_arguments(*app, Planning::kAll, *arguments);
-  app->footer(kExamples + std::string("\n") + strategies_help() + "\n" +
+  app->footer(kCompareExamples + std::string("\n") + strategies_help() + "\n" +
               rules_help());
   return {app, [arguments](const Output& out) { return run(*arguments, out); }};
 }

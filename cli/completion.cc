@@ -10,7 +10,7 @@
 namespace canzona::cli {
 namespace {
 
-constexpr const char* kExamples =
+constexpr const char* kCompletionExamples =
     R"(Examples:
   source <(canzona completion bash)
   canzona completion bash > ~/.local/share/bash-completion/completions/canzona
@@ -271,7 +271,7 @@ Verb add_completion(CLI::App& root) {
   auto shell = std::make_shared<std::string>();
   offer_words(app->add_option("SHELL", *shell, "bash, zsh or fish"), shells())
       ->required();
-  app->footer(kExamples);
+  app->footer(kCompletionExamples);
   return {app,
           [shell, &root](const Output& out) { return run(*shell, root, out); }};
 }

@@ -12,7 +12,7 @@
 namespace canzona::cli {
 namespace {
 
-constexpr const char* kExamples =
+constexpr const char* kConfigExamples =
     R"(Examples:
   canzona config show
   canzona config show --preset small --rule soap
@@ -35,7 +35,7 @@ A file in TOML, and the same in JSON:
 Keys that are not known are refused, and the nearest known one is named.
 )";
 
-struct Arguments {
+struct ConfigFlags {
   ConfigArguments config;
   bool json = false;
 };
@@ -80,11 +80,11 @@ std::string as_text(const TrainConfig& config, const Ink& ink) {
 Verb add_show(CLI::App& config) {
   CLI::App* app = config.add_subcommand(
       "show", "the value of every key, and where it came from");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<ConfigFlags>();
   add_config_arguments(*app, arguments->config);
   app->add_flag("--json", arguments->json,
                 "print one JSON object instead of text");
-  app->footer(kExamples + std::string("\n") + train_presets_help());
+  app->footer(kConfigExamples + std::string("\n") + train_presets_help());
   return {
       app, [arguments](const Output& out) {
         const TrainConfig read = read_config(arguments->config);
@@ -101,7 +101,7 @@ Verb add_config(CLI::App& root) {
   const Verb show = add_show(*app);
   CLI::App* keys = app->add_subcommand(
       "keys", "all keys with what they allow, as a table in Markdown");
-  app->footer(kExamples);
+  app->footer(kConfigExamples);
   return {app, [show, keys](const Output& out) {
             if (show.app->parsed()) return show.run(out);
             if (!keys->parsed())

@@ -12,7 +12,7 @@
 namespace canzona::cli {
 namespace {
 
-constexpr const char* kExamples =
+constexpr const char* kDoctorExamples =
     R"(Examples:
   canzona doctor
   canzona doctor --json
@@ -139,7 +139,7 @@ Verb add_doctor(CLI::App& root) {
       "doctor", "look at this machine: CPU, BLAS, rates, what slows it down");
   auto json = std::make_shared<bool>(false);
   app->add_flag("--json", *json, "print one JSON object instead of text");
-  app->footer(kExamples);
+  app->footer(kDoctorExamples);
   return {app, [json](const Output& out) { return run(*json, out); }};
 }
 

@@ -15,7 +15,7 @@
 namespace canzona::cli {
 namespace {
 
-constexpr const char* kExamples =
+constexpr const char* kExplainExamples =
     R"(Examples:
   canzona explain plan.json
   canzona explain plan.json --rank 17
@@ -23,7 +23,7 @@ constexpr const char* kExamples =
   canzona explain plan.json --bucket 3 --json
 )";
 
-struct Arguments {
+struct ExplainFlags {
   std::string path;
   std::string rank;
   std::string matrix;
@@ -55,7 +55,7 @@ ReportPlan read_shown(const std::string& path) {
   return shown;
 }
 
-std::string explanation(const Arguments& a, const ReportPlan& shown,
+std::string explanation(const ExplainFlags& a, const ReportPlan& shown,
                         const Ink& ink) {
   const Plan& plan = shown.plan;
   if (!a.rank.empty()) {
@@ -78,7 +78,7 @@ std::string explanation(const Arguments& a, const ReportPlan& shown,
   return a.json ? plan_view_json(shown) : plan_text(shown, ink);
 }
 
-Outcome run(const Arguments& arguments, const Output& out) {
+Outcome run(const ExplainFlags& arguments, const Output& out) {
   if (arguments.selectors() > 1)
     throw UsageError("--rank, --matrix and --bucket: at most one of them");
   out.result(explanation(arguments, read_shown(arguments.path), out.ink()));
@@ -92,7 +92,7 @@ Outcome run(const Arguments& arguments, const Output& out) {
 Verb add_explain(CLI::App& root) {
   CLI::App* app = root.add_subcommand(
       "explain", "show why a matrix has its owner and what moves");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<ExplainFlags>();
   app->add_option("PLAN", arguments->path,
                   "a file that `canzona plan -o` wrote")
       ->required();
@@ -107,7 +107,7 @@ Verb add_explain(CLI::App& root) {
       ->option_text("B");
   app->add_flag("--json", arguments->json,
                 "print one JSON object instead of text");
-  app->footer(kExamples);
+  app->footer(kExplainExamples);
   return {app, [arguments](const Output& out) { return run(*arguments, out); }};
 }
 

@@ -6,7 +6,7 @@
 namespace canzona::cli {
 namespace {
 
-constexpr const char* kExamples =
+constexpr const char* kManExamples =
     R"(Examples:
   canzona man | man -l -
   canzona man > ~/.local/share/man/man1/canzona.1
@@ -81,7 +81,7 @@ std::string man_page(const CLI::App& root) {
 
 Verb add_man(CLI::App& root) {
   CLI::App* app = root.add_subcommand("man", "print the manual page");
-  app->footer(kExamples);
+  app->footer(kManExamples);
   return {app, [&root](const Output& out) {
             out.result(man_page(root));
             return Outcome::kDone;

@@ -11,7 +11,7 @@
 namespace canzona::cli {
 namespace {
 
-constexpr const char* kExamples =
+constexpr const char* kModelsExamples =
     R"(Examples:
   canzona models
   canzona models qwen3-30b-a3b
@@ -19,7 +19,7 @@ constexpr const char* kExamples =
   canzona models ./model.safetensors.index.json --json
 )";
 
-struct Arguments {
+struct ModelsFlags {
   std::string model;
   std::string split;
   bool fused = false;
@@ -40,7 +40,7 @@ std::vector<ModelLine> all_presets(bool fused) {
   return lines;
 }
 
-std::string view(const Arguments& a, const Ink& ink) {
+std::string view(const ModelsFlags& a, const Ink& ink) {
   const Splits splits = a.split.empty() ? Splits{} : parse_splits(a.split);
   if (a.model.empty()) {
     const std::vector<ModelLine> lines = all_presets(a.fused);
@@ -56,7 +56,7 @@ std::string view(const Arguments& a, const Ink& ink) {
 Verb add_models(CLI::App& root) {
   CLI::App* app =
       root.add_subcommand("models", "list the presets, or look into one model");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<ModelsFlags>();
   app->add_option("MODEL", arguments->model,
                   "preset or file; without it all presets are listed");
   app->add_flag("--fused", arguments->fused,
@@ -68,7 +68,7 @@ Verb add_models(CLI::App& root) {
               {"none", "qkv", "head", "gate-up", "expert"});
   app->add_flag("--json", arguments->json,
                 "print one JSON object instead of text");
-  app->footer(kExamples);
+  app->footer(kModelsExamples);
   return {app, [arguments](const Output& out) {
             out.result(view(*arguments, out.ink()));
             return Outcome::kDone;

@@ -15,7 +15,7 @@
 namespace canzona::cli {
 namespace {
 
-constexpr const char* kExamples =
+constexpr const char* kPlanExamples =
     R"(Examples:
   canzona plan --model qwen3-32b --fused --mesh dp=32,tp=8 --rule muon
   canzona plan --model ./config.json --mesh dp=16,tp=4,pp=2 --rule soap --phases 5 -o plan.json
@@ -32,7 +32,7 @@ constexpr const char* kAnyStrategy = "any";
 constexpr const char* kBaseline = "start_offset";
 
 std::string help_footer() {
-  return kExamples + std::string("\n") + strategies_help() + "\n" +
+  return kPlanExamples + std::string("\n") + strategies_help() + "\n" +
          rules_help();
 }
 

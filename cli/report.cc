@@ -8,7 +8,7 @@
 namespace canzona::cli {
 namespace {
 
-constexpr const char* kExamples =
+constexpr const char* kReportExamples =
     R"(A run is a folder that `canzona train --run DIR` wrote: metrics.jsonl has a line per step,
 summary.json what the run was. One that is still going on is shown as far as it got.
 
@@ -23,14 +23,14 @@ Examples:
   canzona report runs/muon runs/adamw --baseline adamw --json
 )";
 
-struct Arguments {
+struct ReportFlags {
   std::vector<std::string> folders;
   std::string baseline;
   std::string html;
   bool json = false;
 };
 
-Outcome run(const Arguments& a, const Output& out) {
+Outcome run(const ReportFlags& a, const Output& out) {
   const std::vector<TrainingRun> runs = read_runs(a.folders);
   const size_t baseline = baseline_of(runs, a.baseline);
   if (!a.html.empty()) out.save(a.html, run_report({runs, baseline}), "report");
@@ -44,7 +44,7 @@ Outcome run(const Arguments& a, const Output& out) {
 Verb add_report(CLI::App& root) {
   CLI::App* app = root.add_subcommand(
       "report", "show what training runs did, and compare them");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<ReportFlags>();
   app->add_option("RUN", arguments->folders, "folders of runs")->required();
   app->add_option("--baseline", arguments->baseline,
                   "the run that others are measured against [the first]")
@@ -54,7 +54,7 @@ Verb add_report(CLI::App& root) {
       ->option_text("FILE");
   app->add_flag("--json", arguments->json,
                 "print one JSON object instead of text");
-  app->footer(kExamples);
+  app->footer(kReportExamples);
   return {app, [arguments](const Output& out) { return run(*arguments, out); }};
 }
 

@@ -15,7 +15,7 @@
 namespace canzona::cli {
 namespace {
 
-constexpr const char* kExamples =
+constexpr const char* kRulesExamples =
     R"(Examples:
   canzona rules
   canzona rules muon
@@ -26,7 +26,7 @@ constexpr const char* kExamples =
 // in its states.
 constexpr MatrixShape kExample = {640, 896};
 
-struct Arguments {
+struct RulesFlags {
   std::string rule;
   bool json = false;
 };
@@ -155,7 +155,7 @@ void write_rule(JsonWriter& out, const RuleEntry& entry) {
   out.end_array().end_object();
 }
 
-std::string view(const Arguments& a, const Ink& ink) {
+std::string view(const RulesFlags& a, const Ink& ink) {
   const std::vector<const RuleEntry*> entries = chosen(a.rule);
   if (!a.json)
     return a.rule.empty() ? summaries_text(ink)
@@ -172,12 +172,12 @@ std::string view(const Arguments& a, const Ink& ink) {
 Verb add_rules(CLI::App& root) {
   CLI::App* app = root.add_subcommand(
       "rules", "list the rules and their options, or check their arithmetic");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<RulesFlags>();
   app->add_option("RULE", arguments->rule,
                   "a rule; without it all rules are listed");
   app->add_flag("--json", arguments->json,
                 "print one JSON object instead of text");
-  app->footer(kExamples);
+  app->footer(kRulesExamples);
   const Verb check = add_rules_check(*app);
   return {app, [arguments, check](const Output& out) {
             if (check.app->parsed()) return check.run(out);

@@ -16,7 +16,7 @@
 namespace canzona::cli {
 namespace {
 
-constexpr const char* kExamples =
+constexpr const char* kRulesCheckExamples =
     R"(Examples:
   canzona rules check muon-keller-3x3-f64.safetensors
   canzona rules check fixtures/ --threads 4
@@ -31,7 +31,7 @@ constexpr size_t kFewFiles = 20;  // of so many, every one is shown
 constexpr int64_t kNoteEvery = 100;
 constexpr double kSlackOnGpu = 10;
 
-struct Arguments {
+struct RulesCheckFlags {
   std::vector<std::string> files;
   std::string form = "auto";
   std::string device = "cpu";
@@ -199,7 +199,7 @@ void require_device(const std::string& device) {
           : cat(lines.size(), " files cannot be read:\n", join(lines, "\n")));
 }
 
-CheckOptions options_of(const Arguments& a) {
+CheckOptions options_of(const RulesCheckFlags& a) {
   const bool on_gpu = a.device == "cuda";
   CheckOptions options{.newton_schulz = a.form, .device = a.device};
   options.slack = a.slack.empty() ? (on_gpu ? kSlackOnGpu : options.slack)
@@ -208,7 +208,7 @@ CheckOptions options_of(const Arguments& a) {
   return options;
 }
 
-Outcome run(const Arguments& a, const Output& out) {
+Outcome run(const RulesCheckFlags& a, const Output& out) {
   require_form(a.form);
   require_device(a.device);
   const CheckOptions options = options_of(a);
@@ -241,7 +241,7 @@ Outcome run(const Arguments& a, const Output& out) {
 Verb add_rules_check(CLI::App& rules) {
   CLI::App* app = rules.add_subcommand(
       "check", "replay what reference implementations did, and compare");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<RulesCheckFlags>();
   app->add_option("FILE", arguments->files,
                   "safetensors files, or folders of them")
       ->required();
@@ -263,7 +263,7 @@ Verb add_rules_check(CLI::App& rules) {
                 "print one JSON object instead of text");
   offer_words(app->get_option("--newton-schulz"),
               {"auto", "standard", "symmetric", "gram"});
-  app->footer(kExamples);
+  app->footer(kRulesCheckExamples);
   return {app, [arguments](const Output& out) { return run(*arguments, out); }};
 }
 

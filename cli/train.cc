@@ -21,7 +21,7 @@
 namespace canzona::cli {
 namespace {
 
-constexpr const char* kExamples =
+constexpr const char* kTrainExamples =
     R"(Examples:
   canzona train                                   tiny, Muon, the built-in language
   canzona train --data book.txt --run runs/one    a text file, on all cores
@@ -48,7 +48,7 @@ one mesh, no strategy changes a bit.
 canzona config show --preset small     every setting and where it comes from
 )";
 
-struct Arguments {
+struct TrainFlags {
   ConfigArguments config;
   bool dry_run = false;
   bool overwrite = false;
@@ -170,7 +170,7 @@ void show_plan(const TrainConfig& config, const TrainJob& job,
     out.result("\n" + zero_comparison_text(*job.ranking, out.ink()));
 }
 
-RankOptions rank_options(const Arguments& a, const TrainConfig& config,
+RankOptions rank_options(const TrainFlags& a, const TrainConfig& config,
                          const Mesh& mesh) {
   RankOptions options;
   options.transport = config.transport == "auto" ? "" : config.transport;
@@ -183,7 +183,7 @@ RankOptions rank_options(const Arguments& a, const TrainConfig& config,
 }
 
 // The ranks, once they are known to compute in the same precision.
-std::unique_ptr<Ranks> join_ranks(const Arguments& a, const TrainConfig& config,
+std::unique_ptr<Ranks> join_ranks(const TrainFlags& a, const TrainConfig& config,
                                   const Mesh& mesh) {
   auto ranks = make_ranks(rank_options(a, config, mesh));
   require_same_precision(*ranks, precision_of(config));
@@ -271,7 +271,7 @@ Outcome outcome_of(const TrainResult& result) {
 
 // Weights are in place when train_on() returns. What can fail comes after the
 // summary, and other ranks are waited for last.
-Outcome run_job(const Arguments& a, const TrainConfig& config, TrainJob& job,
+Outcome run_job(const TrainFlags& a, const TrainConfig& config, TrainJob& job,
                 Ranks& ranks, const Output& out) {
   require_memory(job, ranks.num_here());
   const Data data(config);
@@ -317,7 +317,7 @@ void settle_zero(const TrainJob& job, TrainConfig& config) {
     config.zero.experts = zero.experts.z1 > 0 ? to_string(zero.experts) : "";
 }
 
-Outcome dry_run(const Arguments& a, const TrainConfig& config, TrainJob& job,
+Outcome dry_run(const TrainFlags& a, const TrainConfig& config, TrainJob& job,
                 const Output& out) {
   const Data data(config);
   if (!job.speed) predict_at(measure_speed_here(job.plan), job);
@@ -325,7 +325,7 @@ Outcome dry_run(const Arguments& a, const TrainConfig& config, TrainJob& job,
   return Outcome::kDone;
 }
 
-Outcome run(const Arguments& a, const Output& out) {
+Outcome run(const TrainFlags& a, const Output& out) {
   TrainConfig config = read_config(a.config);
   const std::optional<MpiLaunch> launch = find_mpi_launch();
   const Mesh mesh = settle_mesh(config, rank_counts(config, launch));
@@ -354,7 +354,7 @@ Outcome run(const Arguments& a, const Output& out) {
 Verb add_train(CLI::App& root) {
   CLI::App* app = root.add_subcommand(
       "train", "train a language model with any rule, on any mesh of ranks");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<TrainFlags>();
   add_config_arguments(*app, arguments->config);
   constexpr const char* kGroup = "This run";
   const auto flag = [&](const char* name, bool& value, const char* help) {
@@ -378,7 +378,7 @@ Verb add_train(CLI::App& root) {
        "of every collective; past it, exit status 4 [10min]");
   text("--trace", arguments->trace, "FILE",
        "write spans of all ranks, for ui.perfetto.dev");
-  app->footer(kExamples + std::string("\n") + train_presets_help());
+  app->footer(kTrainExamples + std::string("\n") + train_presets_help());
   return {app, [arguments](const Output& out) { return run(*arguments, out); }};
 }
 

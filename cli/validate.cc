@@ -11,7 +11,7 @@
 namespace canzona::cli {
 namespace {
 
-constexpr const char* kExamples =
+constexpr const char* kValidateExamples =
     R"(Examples:
   canzona validate plan.json
   canzona validate plan.json --json
@@ -21,7 +21,7 @@ matrix one owner or team; that routes are exact both ways; that budgets hold. Al
 listed. The exit status is 0 for a sound plan, 1 for one that is not, 2 for a file that is no plan.
 )";
 
-struct Arguments {
+struct ValidateFlags {
   std::string path;
   bool json = false;
 };
@@ -49,7 +49,7 @@ std::string as_text(const std::string& path, const PlanFile& file,
   return out;
 }
 
-Outcome run(const Arguments& arguments, const Output& out) {
+Outcome run(const ValidateFlags& arguments, const Output& out) {
   const PlanFile file = read_plan(arguments.path);
   out.result(arguments.json ? as_json(file)
                             : as_text(arguments.path, file, out.ink()));
@@ -61,13 +61,13 @@ Outcome run(const Arguments& arguments, const Output& out) {
 Verb add_validate(CLI::App& root) {
   CLI::App* app =
       root.add_subcommand("validate", "check a plan against its promises");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<ValidateFlags>();
   app->add_option("PLAN", arguments->path,
                   "a file that `canzona plan -o` wrote")
       ->required();
   app->add_flag("--json", arguments->json,
                 "print one JSON object instead of text");
-  app->footer(kExamples);
+  app->footer(kValidateExamples);
   return {app, [arguments](const Output& out) { return run(*arguments, out); }};
 }
 

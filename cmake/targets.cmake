@@ -4,8 +4,8 @@
 #
 # The library canzona_<name>, known to users as canzona::<name>. Without
 # SOURCES it is a library of headers. HOT: loops over elements deserve -O3.
-# QUICK: it writes text, which no reader waits for; -Og compiles in half the
-# time.
+# QUICK: it reads or writes text, or starts what is HOT, so that nobody waits for
+# it; -Og compiles in half the time.
 function(canzona_library name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "HOT;QUICK" "" "SOURCES;DEPS")
   canzona_refuse_rest(canzona_library ${name} "${arg_UNPARSED_ARGUMENTS}")
@@ -17,7 +17,7 @@ function(canzona_library name)
       canzona_compile_quickly(${target} quick 12)
     else()
       canzona_optimize(${target} $<IF:$<BOOL:${arg_HOT}>,-O3,-O2>)
-      canzona_compile_together(${target} HEADERS std AT_ONCE 8)
+      canzona_compile_together(${target} HEADERS std AT_ONCE 10)
     endif()
   else()
     add_library(${target} INTERFACE)
@@ -65,7 +65,7 @@ function(canzona_test name)
   add_executable(${target} ${arg_SOURCES})
   target_link_libraries(${target} PRIVATE ${arg_DEPS} GTest::gmock_main)
   target_compile_definitions(${target} PRIVATE ${arg_DEFINITIONS})
-  canzona_compile_quickly(${target} gtest 8)
+  canzona_compile_quickly(${target} gtest 16)
   if(cuda IN_LIST arg_LABELS)
     add_test(NAME ${name} COMMAND ${target})
     set_tests_properties(${name} PROPERTIES LABELS "${name};${arg_LABELS}"
@@ -92,7 +92,7 @@ function(canzona_test_objects name)
   canzona_refuse_rest(canzona_test_objects ${name} "${arg_UNPARSED_ARGUMENTS}")
   add_library(canzona_${name} OBJECT ${arg_SOURCES})
   target_link_libraries(canzona_${name} PUBLIC ${arg_DEPS} GTest::gmock)
-  canzona_compile_quickly(canzona_${name} gtest 8)
+  canzona_compile_quickly(canzona_${name} gtest 16)
 endfunction()
 
 # canzona_mpi_test(<name> RANKS <n>... SOURCES ... [DEPS ...])
@@ -111,7 +111,7 @@ function(canzona_mpi_test name)
   set(target canzona_${name}_test)
   add_executable(${target} ${arg_SOURCES})
   target_link_libraries(${target} PRIVATE ${arg_DEPS} GTest::gmock)
-  canzona_compile_quickly(${target} gtest 8)
+  canzona_compile_quickly(${target} gtest 16)
   foreach(ranks IN LISTS arg_RANKS)
     set(test ${name}.ranks_${ranks})
     add_test(NAME ${test} COMMAND ${CANZONA_MPIRUN} -n ${ranks}

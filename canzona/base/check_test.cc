@@ -6,7 +6,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/units.h"
 
-namespace canzona {
+namespace canzona::check_test {
 namespace {
 
 using testing::AllOf;
@@ -67,4 +67,4 @@ TEST(Error, KindsAreToldApartByTheirType) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::check_test

@@ -4,7 +4,7 @@
 
 #include <set>
 
-namespace canzona {
+namespace canzona::digest_test {
 namespace {
 
 // The examples of FIPS 180-2 appendix B and of NIST's byte-oriented test
@@ -58,4 +58,4 @@ TEST(Sha256, EveryByteCounts) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::digest_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace canzona {
+namespace canzona::enum_names_test {
 namespace {
 
 enum class Fruit { kApple, kPear, kUnnamed };
@@ -27,4 +27,4 @@ TEST(EnumNames, UnknownNamesAreRefusedWithTheNearest) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::enum_names_test

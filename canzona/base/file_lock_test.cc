@@ -9,7 +9,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/test_folder.h"
 
-namespace canzona {
+namespace canzona::file_lock_test {
 namespace {
 
 class FileLocks : public FolderTest {};
@@ -61,4 +61,4 @@ TEST_F(FileLocks, NeedsItsFolder) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::file_lock_test

@@ -19,7 +19,6 @@
 #include "canzona/base/text.h"
 
 namespace canzona {
-namespace {
 
 // An open file; closed at the end of its life.
 class Descriptor {
@@ -40,6 +39,14 @@ class Descriptor {
  private:
   int fd_;
 };
+
+// Named, because FileWriter keeps one.
+struct FreshFile {
+  std::string path;
+  Descriptor descriptor;
+};
+
+namespace {
 
 // UsageError with the system's words for errno.
 [[noreturn]] void fail(const std::string& operation) {
@@ -154,10 +161,6 @@ void sync_folder_of(const std::string& path) {
 // Not made yet by us, nor left behind by a process of the same number: in
 // containers it is always the same. Processes differ in their number, threads
 // and calls in the counter.
-struct FreshFile {
-  std::string path;
-  Descriptor descriptor;
-};
 FreshFile make_beside(const std::string& target, const std::string& operation) {
   static std::atomic<unsigned> counter{0};
   constexpr int kMaxLeftBehind = 100'000;

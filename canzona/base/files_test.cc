@@ -24,7 +24,7 @@ extern "C" int fsync(int fd) {
   return static_cast<int>(::syscall(SYS_fsync, fd));
 }
 
-namespace canzona {
+namespace canzona::files_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -253,4 +253,4 @@ TEST_F(Files, AReaderSeesTheOldFileOrTheNew) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::files_test

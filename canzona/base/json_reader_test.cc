@@ -8,7 +8,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::json_reader_test {
 namespace {
 
 using testing::AllOf;
@@ -191,4 +191,4 @@ TEST(RequireKnownKeys, NamesTheNearest) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::json_reader_test

@@ -9,7 +9,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/json_reader.h"
 
-namespace canzona {
+namespace canzona::json_writer_test {
 namespace {
 
 TEST(JsonWriter, WritesMembersInOrder) {
@@ -154,4 +154,4 @@ TEST(JsonWriter, VectorOfBoolsAndStrings) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::json_writer_test

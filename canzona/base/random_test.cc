@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace canzona {
+namespace canzona::random_test {
 namespace {
 
 TEST(BitsAt, IsTheWellKnownGenerator) {
@@ -40,4 +40,4 @@ TEST(NormalAt, HasMeanZeroAndVarianceOne) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::random_test

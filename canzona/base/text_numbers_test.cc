@@ -6,7 +6,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::text_numbers_test {
 namespace {
 
 using testing::AllOf;
@@ -150,4 +150,4 @@ TEST(Human, EndsOnEveryDouble) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::text_numbers_test

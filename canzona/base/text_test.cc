@@ -10,7 +10,7 @@
 
 #include "canzona/base/units.h"
 
-namespace canzona {
+namespace canzona::text_test {
 namespace {
 
 using testing::ElementsAre;
@@ -201,4 +201,4 @@ TEST(MatchesPattern, IsQuickOnHostilePatterns) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::text_test

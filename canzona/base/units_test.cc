@@ -8,7 +8,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona {
+namespace canzona::units_test {
 namespace {
 
 constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
@@ -70,4 +70,4 @@ TEST(Units, OverflowNamesWhatAndBothNumbers) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::units_test

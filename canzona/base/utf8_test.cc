@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace canzona {
+namespace canzona::utf8_test {
 namespace {
 
 std::string encode(char32_t code) {
@@ -48,4 +48,4 @@ TEST(Utf8, StartsWhereItIsTold) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::utf8_test

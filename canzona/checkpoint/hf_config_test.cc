@@ -7,7 +7,7 @@
 #include "canzona/base/error.h"
 #include "canzona/shapes/read_model.h"
 
-namespace canzona {
+namespace canzona::hf_config_test {
 namespace {
 
 HfNumbers tiny() {
@@ -66,4 +66,4 @@ TEST(HfConfig, RefusesWhatQwen3HasNot) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::hf_config_test

@@ -10,7 +10,7 @@
 #include "canzona/shapes/architecture.h"
 #include "canzona/shapes/safetensors.h"
 
-namespace canzona {
+namespace canzona::hf_weights_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -147,4 +147,4 @@ TEST_F(HfWeights, TensorsComeWholeAndInOrder) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::hf_weights_test

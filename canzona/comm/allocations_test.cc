@@ -7,7 +7,7 @@
 #include "canzona/comm/test_everything.h"
 #include "canzona/comm/test_ranks.h"
 
-namespace canzona {
+namespace canzona::comm_allocations_test {
 namespace {
 
 TEST(Allocations, NoOperationAsksForMemory) {
@@ -44,4 +44,4 @@ TEST(Allocations, ACourierNeedsNoneToPost) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::comm_allocations_test

@@ -11,7 +11,7 @@
 #include "canzona/comm/test_pieces.h"
 #include "canzona/comm/test_ranks.h"
 
-namespace canzona {
+namespace canzona::communicator_sums_test {
 namespace {
 
 constexpr auto kRanks = {1, 2, 4, 7, 8};
@@ -140,4 +140,4 @@ TEST(AllReduce, AddsIntegersAndFindsTheLargest) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::communicator_sums_test

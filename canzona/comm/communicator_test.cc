@@ -10,7 +10,7 @@
 #include "canzona/comm/test_pieces.h"
 #include "canzona/comm/test_ranks.h"
 
-namespace canzona {
+namespace canzona::communicator_test {
 namespace {
 
 constexpr auto kRanks = {1, 2, 4, 7, 8};
@@ -221,4 +221,4 @@ TEST(Communicator, TellsItsTrafficAsATable) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::communicator_test

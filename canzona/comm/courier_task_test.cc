@@ -12,7 +12,7 @@
 #include "canzona/comm/test_pieces.h"
 #include "canzona/comm/test_ranks.h"
 
-namespace canzona {
+namespace canzona::courier_task_test {
 namespace {
 
 // Adds over all ranks, then multiplies: neither may be done alone.
@@ -73,4 +73,4 @@ TEST(CourierTask, IsASpanOfItsOwnName) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::courier_task_test

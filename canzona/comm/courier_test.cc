@@ -8,7 +8,7 @@
 #include "canzona/comm/test_pieces.h"
 #include "canzona/comm/test_ranks.h"
 
-namespace canzona {
+namespace canzona::courier_test {
 namespace {
 
 TEST(Courier, IssuesInOrderAndTellsWhenDone) {
@@ -92,4 +92,4 @@ TEST(Courier, EndsWhatWasPostedBeforeItEnds) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::courier_test

@@ -19,7 +19,7 @@
 #include "canzona/comm/test_pieces.h"
 #include "canzona/comm/thread/run_ranks.h"
 
-namespace canzona {
+namespace canzona::comm_faults_test {
 namespace {
 
 using std::chrono_literals::operator""ms;
@@ -332,4 +332,4 @@ TEST(Faults, ANegativeNumberOfRanksPerNodeIsRefused) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::comm_faults_test

@@ -10,7 +10,7 @@
 #include "canzona/comm/test_pieces.h"
 #include "canzona/comm/test_ranks.h"
 
-namespace canzona {
+namespace canzona::link_classes_test {
 namespace {
 
 constexpr auto kRanks = {1, 2, 4, 7, 8};
@@ -193,4 +193,4 @@ TEST(LinkClasses, NothingIsSlowWhereNodesAreNotKnown) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::link_classes_test

@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-namespace canzona {
+namespace canzona::link_use_test {
 namespace {
 
 using Time = LinkUse::Time;
@@ -69,4 +69,4 @@ TEST(LinkUse, KeepsTheTimeOfWhatIsLongPast) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::link_use_test

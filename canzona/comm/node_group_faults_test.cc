@@ -6,7 +6,7 @@
 #include "canzona/comm/test_pieces.h"
 #include "canzona/comm/test_ranks.h"
 
-namespace canzona {
+namespace canzona::node_group_faults_test {
 namespace {
 
 // Whichever leg waits for it, or for one that waits for it. Another may give up
@@ -33,4 +33,4 @@ TEST(NodeGroup, ARankThatHasLeftIsNamedToAll) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::node_group_faults_test

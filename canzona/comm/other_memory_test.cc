@@ -9,7 +9,7 @@
 #include "canzona/comm/test_pieces.h"
 #include "canzona/comm/thread/run_ranks.h"
 
-namespace canzona {
+namespace canzona::other_memory_test {
 namespace {
 
 // Those of the host, counted.
@@ -74,4 +74,4 @@ TEST(Communicator, AGroupMayHaveMemoryOfAnotherKind) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::other_memory_test

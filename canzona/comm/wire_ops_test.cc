@@ -9,7 +9,7 @@
 #include "canzona/base/units.h"
 #include "canzona/comm/test_pieces.h"
 
-namespace canzona {
+namespace canzona::wire_ops_test {
 namespace {
 
 template <class T>
@@ -67,4 +67,4 @@ TEST(WireOps, KeepWhatIsNotFinite) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::wire_ops_test

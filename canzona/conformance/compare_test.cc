@@ -9,7 +9,7 @@
 #include "canzona/conformance/check_options.h"
 #include "canzona/conformance/test_fixture.h"
 
-namespace canzona {
+namespace canzona::compare_test {
 namespace {
 
 using testing::ElementsAre;
@@ -126,4 +126,4 @@ TEST(Findings, FailWithoutNumbersToo) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::compare_test

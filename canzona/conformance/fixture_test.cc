@@ -5,7 +5,7 @@
 
 #include "canzona/conformance/test_fixture.h"
 
-namespace canzona {
+namespace canzona::fixture_test {
 namespace {
 
 using testing::AllOf;
@@ -140,4 +140,4 @@ TEST(Fixture, MetadataIsChecked) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::fixture_test

@@ -17,7 +17,7 @@
 #include "canzona/conformance/replay.h"
 #include "canzona/linalg/test_remote_engine.h"
 
-namespace canzona {
+namespace canzona::conformance_golden_test {
 namespace {
 
 using testing::HasSubstr;
@@ -160,4 +160,4 @@ TEST(Golden, FoldersWithoutFixturesAreRefused) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::conformance_golden_test

@@ -5,7 +5,7 @@
 
 #include "canzona/conformance/test_fixture.h"
 
-namespace canzona {
+namespace canzona::injection_test {
 namespace {
 
 using testing::ElementsAre;
@@ -94,4 +94,4 @@ TEST_F(InjectionTest, RefusesWhatIsNoOrder) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::injection_test

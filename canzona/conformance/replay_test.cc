@@ -7,7 +7,7 @@
 #include "canzona/conformance/tensor_memory.h"
 #include "canzona/conformance/test_fixture.h"
 
-namespace canzona {
+namespace canzona::replay_test {
 namespace {
 
 using testing::ElementsAre;
@@ -96,4 +96,4 @@ TEST(TensorMemory, BeginsAsTheFactsSay) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::replay_test

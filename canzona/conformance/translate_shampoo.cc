@@ -2,7 +2,7 @@
 #include "canzona/base/text.h"
 #include "canzona/conformance/translate_parts.h"
 #include "canzona/rules/shampoo/blocks.h"
-#include "canzona/rules/shampoo/roots.h"
+#include "canzona/rules/shampoo/cans.h"
 
 namespace canzona {
 namespace {

@@ -6,7 +6,7 @@
 #include "canzona/conformance/option_reader.h"
 #include "canzona/conformance/test_fixture.h"
 
-namespace canzona {
+namespace canzona::translate_test {
 namespace {
 
 using testing::AllOf;
@@ -238,4 +238,4 @@ TEST(Translate, VariantsOfShampooInOurWords) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::translate_test

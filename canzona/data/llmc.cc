@@ -25,7 +25,7 @@ const Kind* kind_of(std::span<const std::byte> bytes) {
   return nullptr;
 }
 
-[[noreturn]] void refuse(const std::string& file, std::string_view place,
+[[noreturn]] void refuse_llmc(const std::string& file, std::string_view place,
                          const std::string& expected,
                          const std::string& found) {
   throw UsageError(
@@ -42,20 +42,20 @@ PackedRegion llmc_tokens(std::span<const std::byte> head, int64_t file_bytes,
                          const std::string& file) {
   const Kind* kind = kind_of(head);
   if (kind == nullptr)
-    refuse(file, "byte 0", "llm.c's 20240520 or 20240801", "another number");
+    refuse_llmc(file, "byte 0", "llm.c's 20240520 or 20240801", "another number");
   if (head.size() < kLlmcHeaderBytes)
-    refuse(file, "llm.c's header", cat(kLlmcHeaderBytes, " bytes"),
+    refuse_llmc(file, "llm.c's header", cat(kLlmcHeaderBytes, " bytes"),
            cat("a file of ", file_bytes));
   const auto version = number_at<int32_t>(head, 4);
   if (version != kind->version)
-    refuse(file, "byte 4", cat("llm.c's version ", kind->version),
+    refuse_llmc(file, "byte 4", cat("llm.c's version ", kind->version),
            cat(version));
   const int64_t count = number_at<int32_t>(head, 8);
   constexpr auto kBegin = static_cast<int64_t>(kLlmcHeaderBytes);
   const int64_t rest = file_bytes - kBegin;
   const int64_t width = packed_width(kind->type);
   if (count < 0 || count * width != rest)
-    refuse(file, "byte 8",
+    refuse_llmc(file, "byte 8",
            cat("as many tokens as lie behind the header, ", rest / width),
            cat(count, " (", rest, " bytes for tokens of ", width, ")"));
   return {kBegin, rest, kind->type};

@@ -10,7 +10,7 @@
 #include "canzona/base/text.h"
 #include "canzona/data/token_source.h"
 
-namespace canzona {
+namespace canzona::synthetic_test {
 namespace {
 
 constexpr int64_t kSize = 1 << 18;
@@ -85,4 +85,4 @@ TEST(Synthetic, IsASourceOfTokens) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::synthetic_test

@@ -8,7 +8,7 @@
 #include "canzona/base/file_errors.h"
 #include "canzona/data/test_files.h"
 
-namespace canzona {
+namespace canzona::token_source_test {
 namespace {
 
 using testing::AllOf;
@@ -207,4 +207,4 @@ TEST(OpenTokens, CanBeReadByManyThreads) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::token_source_test

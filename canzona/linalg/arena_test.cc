@@ -7,7 +7,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona {
+namespace canzona::arena_test {
 namespace {
 
 bool aligned(const std::byte* block) {
@@ -123,4 +123,4 @@ TEST(Arena, RefusesANegativeSize) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::arena_test

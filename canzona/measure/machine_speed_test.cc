@@ -7,13 +7,13 @@
 #include "canzona/plan/toy_model.h"
 #include "canzona/rules/facts.h"
 
-namespace canzona {
+namespace canzona::machine_speed_test {
 namespace {
 
 Plan speed_test_plan(const std::string& mesh) {
   PlanOptions options;
   options.bucket_elements = 3000;
-  const auto facts = make_rule_facts("muon", with_device("muon", {}, "cpu"));
+  const auto facts = make_rule_facts("muon", with_device("muon", {{"precision", "fp32"}}, "cpu"));
   return make_plan({toy_model(), parse_mesh(mesh), *facts, options});
 }
 
@@ -66,4 +66,4 @@ TEST(MachineSpeed, IsMeasuredOnThreads) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::machine_speed_test

@@ -6,7 +6,7 @@
 #include "canzona/measure/transform.h"
 #include "canzona/plan/cost_table.h"
 
-namespace canzona {
+namespace canzona::measure_test {
 namespace {
 
 using ::testing::AllOf;
@@ -129,4 +129,4 @@ TEST(Calibrate, NeverStoresTheTimesOfAFallbackCore) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::measure_test

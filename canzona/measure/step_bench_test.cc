@@ -6,7 +6,7 @@
 #include "canzona/base/error.h"
 #include "canzona/plan/toy_model.h"
 
-namespace canzona {
+namespace canzona::step_bench_test {
 namespace {
 
 using testing::SizeIs;
@@ -118,4 +118,4 @@ TEST(StepBench, SaysWhenALinkIsFasterThanCopies) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::step_bench_test

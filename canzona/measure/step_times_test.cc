@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace canzona {
+namespace canzona::step_times_test {
 namespace {
 
 TEST(StepTimes, MeanIsOverAPeriodWhateverWasMeasured) {
@@ -39,4 +39,4 @@ TEST(StepTimes, TheSlowestRankCountsStepByStep) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::step_times_test

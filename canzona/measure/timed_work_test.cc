@@ -8,7 +8,7 @@
 #include "canzona/plan/modules.h"
 #include "canzona/plan/toy_model.h"
 
-namespace canzona {
+namespace canzona::timed_work_test {
 namespace {
 
 double total(const TimedWork& work, const Plan& plan) {
@@ -36,4 +36,4 @@ TEST(TimedWork, LastsAsLongAsItIsToldTo) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::timed_work_test

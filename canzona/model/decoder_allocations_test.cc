@@ -6,7 +6,7 @@
 #include "canzona/model/test_decoder.h"
 #include "canzona/model/test_whole.h"
 
-namespace canzona {
+namespace canzona::decoder_allocations_test {
 namespace {
 
 // Weights that keep no record of what they are told.
@@ -67,4 +67,4 @@ TEST(DecoderAllocations, NoneWithOtherRanks) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::decoder_allocations_test

@@ -10,7 +10,7 @@
 #include "canzona/model/decoder.h"
 #include "canzona/model/test_decoder.h"
 
-namespace canzona {
+namespace canzona::decoder_gradient_test {
 namespace {
 
 struct Option {
@@ -104,4 +104,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& option) { return option.param.name; });
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::decoder_gradient_test

@@ -9,7 +9,7 @@
 #include "canzona/model/test_decoder.h"
 #include "canzona/model/test_whole.h"
 
-namespace canzona {
+namespace canzona::decoder_limits_test {
 namespace {
 
 using ::testing::AllOf;
@@ -121,4 +121,4 @@ TEST(DecoderConfigs, RefuseWhatTheDecoderHasNot) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::decoder_limits_test

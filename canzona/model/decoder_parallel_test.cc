@@ -11,7 +11,7 @@
 #include "canzona/model/test_decoder.h"
 #include "canzona/model/test_whole.h"
 
-namespace canzona {
+namespace canzona::decoder_parallel_test {
 namespace {
 
 DecoderConfig cut_decoder(bool tied) {
@@ -188,4 +188,4 @@ TEST(ExpertParallel, GivesTheWholesLossAndGradients) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::decoder_parallel_test

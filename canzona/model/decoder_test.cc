@@ -11,7 +11,7 @@
 #include "canzona/model/test_decoder.h"
 #include "canzona/model/test_whole.h"
 
-namespace canzona {
+namespace canzona::decoder_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -187,4 +187,4 @@ TEST(Decoder, StagesGiveTheBitsOfTheWhole) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::decoder_test

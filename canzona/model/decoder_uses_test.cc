@@ -11,7 +11,7 @@
 #include "canzona/model/test_lent_weights.h"
 #include "canzona/model/test_whole.h"
 
-namespace canzona {
+namespace canzona::decoder_uses_test {
 namespace {
 
 struct Kind {
@@ -213,4 +213,4 @@ TEST(DecoderUses, ATiedHeadOnAStageOfItsOwnWaitsForItsModuleAlone) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::decoder_uses_test

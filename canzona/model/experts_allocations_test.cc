@@ -7,7 +7,7 @@
 #include "canzona/model/test_experts.h"
 #include "canzona/model/test_experts_run.h"
 
-namespace canzona {
+namespace canzona::experts_allocations_test {
 namespace {
 
 TEST(Experts, AllocateNothingInARun) {
@@ -31,4 +31,4 @@ TEST(Experts, AllocateNothingInARun) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::experts_allocations_test

@@ -8,7 +8,7 @@
 #include "canzona/model/test_experts.h"
 #include "canzona/model/test_experts_run.h"
 
-namespace canzona {
+namespace canzona::experts_parallel_test {
 namespace {
 
 struct Split {
@@ -185,4 +185,4 @@ TEST(ExpertsParallel, RefusesWhatIsNotDivided) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::experts_parallel_test

@@ -8,7 +8,7 @@
 #include "canzona/model/test_experts.h"
 #include "canzona/model/test_experts_run.h"
 
-namespace canzona {
+namespace canzona::experts_test {
 namespace {
 
 const std::vector<TrialSizes> kTrials = {
@@ -140,4 +140,4 @@ TEST(Experts, BalanceIsTheMeanOverSequences) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::experts_test

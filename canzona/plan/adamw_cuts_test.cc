@@ -7,7 +7,7 @@
 
 #include "canzona/plan/toy_model.h"
 
-namespace canzona {
+namespace canzona::adamw_cuts_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -230,4 +230,4 @@ TEST(AdamWCuts, FollowTheBuffers) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::adamw_cuts_test

@@ -6,7 +6,7 @@
 
 #include "canzona/plan/toy_model.h"
 
-namespace canzona {
+namespace canzona::buckets_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -189,4 +189,4 @@ TEST(Buckets, HoldEveryTensorOnce) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::buckets_test

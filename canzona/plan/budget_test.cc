@@ -8,7 +8,7 @@
 
 #include "canzona/plan/test_support.h"
 
-namespace canzona {
+namespace canzona::budget_test {
 namespace {
 
 constexpr double kThirtyPercent = 3.0 / 13.0;  // 1 / (1 - alpha) is 1.3
@@ -106,4 +106,4 @@ TEST(Budget, IsReachable) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::budget_test

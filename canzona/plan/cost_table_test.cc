@@ -5,7 +5,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::cost_table_test {
 namespace {
 
 using ::testing::AllOf;
@@ -260,4 +260,4 @@ TEST(CostTable, BoundsTheNumberOfEntries) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::cost_table_test

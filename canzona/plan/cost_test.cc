@@ -5,7 +5,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::cost_test {
 namespace {
 
 using ::testing::AllOf;
@@ -145,4 +145,4 @@ TEST(CostModel, KnowsTheRateOfPassesOverMemory) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::cost_test

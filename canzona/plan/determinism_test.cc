@@ -4,7 +4,7 @@
 #include "canzona/plan/plan_json.h"
 #include "canzona/plan/test_support.h"
 
-namespace canzona {
+namespace canzona::determinism_test {
 namespace {
 
 // Entries of a list of shapes: layers of a small transformer, and what is
@@ -72,4 +72,4 @@ TEST(Determinism, PlansOfPresetsAreTheSameEachTime) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::determinism_test

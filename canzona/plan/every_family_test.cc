@@ -8,7 +8,7 @@
 #include "canzona/plan/test_random.h"
 #include "canzona/plan/validate.h"
 
-namespace canzona {
+namespace canzona::every_family_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -106,4 +106,4 @@ TEST(EveryFamily, WhatCannotBeCutIsNamed) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::every_family_test

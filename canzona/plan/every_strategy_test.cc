@@ -4,7 +4,7 @@
 #include "canzona/plan/test_random.h"
 #include "canzona/plan/validate.h"
 
-namespace canzona {
+namespace canzona::every_strategy_test {
 namespace {
 
 using ::testing::IsEmpty;
@@ -133,4 +133,4 @@ TEST(EveryStrategy, TakesAModelOfAdamwTensorsAlone) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::every_strategy_test

@@ -5,7 +5,7 @@
 #include "canzona/plan/predict.h"
 #include "canzona/plan/toy_model.h"
 
-namespace canzona {
+namespace canzona::expert_wire_test {
 namespace {
 
 WireBytes sum_of(const std::vector<ModuleWire>& modules,
@@ -61,4 +61,4 @@ INSTANTIATE_TEST_SUITE_P(
                      testing::ValuesIn(strategy_names())));
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::expert_wire_test

@@ -6,7 +6,7 @@
 #include "canzona/plan/test_support.h"
 #include "canzona/plan/validate.h"
 
-namespace canzona {
+namespace canzona::huge_models_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -67,4 +67,4 @@ TEST(HugeModels, TrafficThatCannotBeCounted) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::huge_models_test

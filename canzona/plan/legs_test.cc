@@ -4,7 +4,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona {
+namespace canzona::legs_test {
 namespace {
 
 PlanOptions once_per_node(int32_t ranks_per_node, ZeroSizes sizes = {}) {
@@ -108,4 +108,4 @@ TEST(Reach, HasWords) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::legs_test

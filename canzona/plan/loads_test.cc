@@ -7,7 +7,7 @@
 #include "canzona/plan/predict.h"
 #include "canzona/plan/toy_model.h"
 
-namespace canzona {
+namespace canzona::loads_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -130,4 +130,4 @@ TEST(MakespanBound, IsNeverAboveAnyPlan) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::loads_test

@@ -6,7 +6,7 @@
 #include "canzona/plan/summary.h"
 #include "canzona/plan/test_support.h"
 
-namespace canzona {
+namespace canzona::metrics_test {
 namespace {
 
 // Three tensors on dp = 2, tp = 2:
@@ -162,4 +162,4 @@ TEST(Balance, OfNothingIsOne) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::metrics_test

@@ -7,7 +7,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona {
+namespace canzona::plan_options_test {
 namespace {
 
 using ::testing::AllOf;
@@ -149,4 +149,4 @@ TEST(PlanOptions, SizesHaveRanges) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::plan_options_test

@@ -13,7 +13,7 @@
 #include "canzona/plan/toy_model.h"
 #include "canzona/plan/validate.h"
 
-namespace canzona {
+namespace canzona::plan_parts_test {
 namespace {
 
 PlanOptions sizes(const ZeroSizes& dense, const ZeroSizes& experts = {}) {
@@ -261,4 +261,4 @@ TEST(PlanInParts, IsRefusedWherePartsAreMissing) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::plan_parts_test

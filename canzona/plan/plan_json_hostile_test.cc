@@ -9,7 +9,7 @@
 #include "canzona/plan/test_support.h"
 #include "canzona/plan/validate.h"
 
-namespace canzona {
+namespace canzona::plan_json_hostile_test {
 namespace {
 
 using ::testing::AllOf;
@@ -317,4 +317,4 @@ TEST(HostilePlan, ManyRanksAreNotTooMany) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::plan_json_hostile_test

@@ -10,7 +10,7 @@
 #include "canzona/plan/toy_model.h"
 #include "canzona/plan/validate.h"
 
-namespace canzona {
+namespace canzona::plan_json_tampered_test {
 namespace {
 
 using ::testing::AllOf;
@@ -345,4 +345,4 @@ TEST(TamperedFile, DeepNestingIsRefused) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::plan_json_tampered_test

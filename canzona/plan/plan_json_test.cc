@@ -9,7 +9,7 @@
 #include "canzona/plan/toy_model.h"
 #include "canzona/plan/validate.h"
 
-namespace canzona {
+namespace canzona::plan_json_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -194,4 +194,4 @@ TEST(PlanJson, StaysSmall) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::plan_json_test

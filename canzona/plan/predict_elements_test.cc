@@ -5,7 +5,7 @@
 #include "canzona/plan/predict.h"
 #include "canzona/plan/test_support.h"
 
-namespace canzona {
+namespace canzona::predict_elements_test {
 namespace {
 
 using ::testing::Each;
@@ -72,4 +72,4 @@ TEST(PredictElements, TakesTimeWhereARateWasMeasured) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::predict_elements_test

@@ -7,7 +7,7 @@
 #include "canzona/plan/predict.h"
 #include "canzona/plan/toy_model.h"
 
-namespace canzona {
+namespace canzona::predict_phases_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -154,4 +154,4 @@ TEST(Phases, SpreadingLowersTheWorstStep) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::predict_phases_test

@@ -4,7 +4,7 @@
 
 #include "canzona/plan/test_support.h"
 
-namespace canzona {
+namespace canzona::predict_test {
 namespace {
 
 using ::testing::Each;
@@ -311,4 +311,4 @@ TEST(Predict, CollectivesHaveNames) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::predict_test

@@ -4,7 +4,7 @@
 #include "canzona/plan/predict.h"
 #include "canzona/plan/toy_model.h"
 
-namespace canzona {
+namespace canzona::predict_totals_test {
 namespace {
 
 // ZeRO-1: in every plane each element crosses to its home from dp - 1 ranks,
@@ -109,4 +109,4 @@ TEST(PredictedMemory, OwnersKeepEveryStateOnce) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::predict_totals_test

@@ -7,7 +7,7 @@
 #include "canzona/plan/predict.h"
 #include "canzona/plan/toy_model.h"
 
-namespace canzona {
+namespace canzona::predict_wire_test {
 namespace {
 
 using Wire = std::array<WireBytes, kNumCollectives>;
@@ -221,4 +221,4 @@ TEST_P(PredictedWire, BytesSentAreThoseOfAllCollectives) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::predict_wire_test

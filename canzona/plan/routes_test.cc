@@ -7,7 +7,7 @@
 
 #include "canzona/plan/toy_model.h"
 
-namespace canzona {
+namespace canzona::routes_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -301,4 +301,4 @@ TEST(Routes, JoinWhatLiesSideBySide) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::routes_test

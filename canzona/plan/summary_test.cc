@@ -4,7 +4,7 @@
 
 #include "canzona/plan/toy_model.h"
 
-namespace canzona {
+namespace canzona::summary_test {
 namespace {
 
 RankCost rank_with(int64_t ticks, int64_t sent, int64_t parameters,
@@ -69,4 +69,4 @@ TEST(Summary, OfAnEmptyModelIsIdle) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::summary_test

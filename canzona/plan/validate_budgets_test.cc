@@ -6,7 +6,7 @@
 #include "canzona/plan/tampering.h"
 #include "canzona/plan/validate.h"
 
-namespace canzona {
+namespace canzona::validate_budgets_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -64,4 +64,4 @@ TEST(Validate, ListsAllBudgets) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::validate_budgets_test

@@ -4,7 +4,7 @@
 #include "canzona/plan/tampering.h"
 #include "canzona/plan/validate.h"
 
-namespace canzona {
+namespace canzona::validate_owners_test {
 namespace {
 
 using ::testing::AllOf;
@@ -126,4 +126,4 @@ TEST(Validate, FindsMatricesOfAnotherSplit) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::validate_owners_test

@@ -4,7 +4,7 @@
 #include "canzona/plan/tampering.h"
 #include "canzona/plan/validate.h"
 
-namespace canzona {
+namespace canzona::validate_places_test {
 namespace {
 
 using ::testing::AllOf;
@@ -117,4 +117,4 @@ TEST(Validate, FindsCutsOfWhatIsAllReduced) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::validate_places_test

@@ -4,7 +4,7 @@
 
 #include "canzona/plan/tampering.h"
 
-namespace canzona {
+namespace canzona::validate_test {
 namespace {
 
 using ::testing::Contains;
@@ -77,4 +77,4 @@ TEST(Validate, ListsAllViolations) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::validate_test

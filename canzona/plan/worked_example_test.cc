@@ -5,7 +5,7 @@
 #include "canzona/plan/routes.h"
 #include "canzona/plan/test_support.h"
 
-namespace canzona {
+namespace canzona::worked_example_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -80,4 +80,4 @@ TEST_F(WorkedExample, RoutesAreTheHalves) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::worked_example_test

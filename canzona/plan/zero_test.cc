@@ -16,7 +16,7 @@
 #include "canzona/plan/validate.h"
 #include "canzona/plan/zero_name.h"
 
-namespace canzona {
+namespace canzona::plan_zero_test {
 namespace {
 
 std::string refusal(const std::string& text, int32_t homes) {
@@ -273,4 +273,4 @@ TEST(ZeroPlans, SendATwentyFourthBetweenNodes) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::plan_zero_test

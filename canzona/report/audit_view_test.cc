@@ -7,7 +7,7 @@
 
 #include "canzona/report/test_plans.h"
 
-namespace canzona {
+namespace canzona::audit_view_test {
 namespace {
 
 using testing::ElementsAre;
@@ -67,4 +67,4 @@ TEST(Audit, TextAndJsonTellTheSame) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::audit_view_test

@@ -5,7 +5,7 @@
 #include "canzona/base/json_reader.h"
 #include "canzona/report/test_plans.h"
 
-namespace canzona {
+namespace canzona::compare_view_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -71,4 +71,4 @@ TEST(Comparison, FirstSkipsRefusals) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::compare_view_test

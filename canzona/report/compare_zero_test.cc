@@ -5,7 +5,7 @@
 #include "canzona/base/json_reader.h"
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::compare_zero_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -173,4 +173,4 @@ TEST(CompareZero, ThePageIsEscapedAndShowsTheCap) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::compare_zero_test

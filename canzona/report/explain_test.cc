@@ -5,7 +5,7 @@
 #include "canzona/base/json_reader.h"
 #include "canzona/report/test_plans.h"
 
-namespace canzona {
+namespace canzona::explain_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -73,4 +73,4 @@ TEST(Explain, RefreshesNameTheirPhase) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::explain_test

@@ -105,9 +105,9 @@ size_t rows_to_draw(const Plan& plan) {
   return std::min(plan.buckets.size(), kMaxRuns / runs);
 }
 
-class Drawing {
+class BucketsDrawing {
  public:
-  Drawing(const Plan& plan, double width)
+  BucketsDrawing(const Plan& plan, double width)
       : plan_(plan), at_(width), rows_(rows_to_draw(plan)) {
     for (size_t b = 0; b < rows_; ++b) {
       const Bucket& bucket = plan.buckets[b];
@@ -273,7 +273,7 @@ void put_buckets(Html& out, const Plan& plan) {
     return;
   }
   put_drawing(
-      out, [&](double width) { return Drawing(plan, width).draw(); },
+      out, [&](double width) { return BucketsDrawing(plan, width).draw(); },
       note_of(plan));
 }
 

@@ -16,7 +16,7 @@
 namespace canzona {
 namespace {
 
-constexpr double kTop = 26;
+constexpr double kZeroTop = 26;
 // What is seen at once; the rest is folded away.
 constexpr size_t kRowsShown = 10;
 
@@ -72,16 +72,16 @@ class Bars {
   Bars(std::string_view name, const BarFrame& frame, size_t rows, double most)
       : frame_(frame),
         most_(most > 0 ? most : 1),
-        bottom_(kTop + frame.row * static_cast<double>(rows)),
+        bottom_(kZeroTop + frame.row * static_cast<double>(rows)),
         svg_(frame.width, bottom_ + 22, name) {
     for (const Tick& tick : byte_ticks(most_)) {
-      svg_.line(x(tick.value), kTop - 4, x(tick.value), bottom_, "grid");
+      svg_.line(x(tick.value), kZeroTop - 4, x(tick.value), bottom_, "grid");
       svg_.text(x(tick.value), bottom_ + 15, "middle dim", tick.text);
     }
   }
 
   void begin(size_t row, const std::string& name) {
-    y_ = kTop + frame_.row * static_cast<double>(row);
+    y_ = kZeroTop + frame_.row * static_cast<double>(row);
     at_ = 0;
     if (frame_.narrow)
       svg_.text(0, y_ + 14, "start strong", name);
@@ -104,7 +104,7 @@ class Bars {
   // A line from top to bottom; its label stays inside the drawing.
   void mark(double value, const std::string& text) {
     const double half = text_width(text) / 2;
-    svg_.line(x(value), kTop - 8, x(value), bottom_, "makespan-line");
+    svg_.line(x(value), kZeroTop - 8, x(value), bottom_, "makespan-line");
     svg_.text(std::clamp(x(value), half, frame_.width - half), 12,
               "middle makespan-line", text);
   }

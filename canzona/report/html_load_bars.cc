@@ -8,7 +8,7 @@
 namespace canzona {
 namespace {
 
-constexpr double kHeight = 220;
+constexpr double kBarsHeight = 220;
 
 double largest(const std::vector<LoadSeries>& series,
                const std::vector<Reference>& references) {
@@ -68,7 +68,7 @@ void label_ranks(Chart& chart, const ChartSlots& slots, const Mesh& mesh) {
 std::string load_bars(const Mesh& mesh, const std::vector<LoadSeries>& series,
                       const std::vector<Reference>& references, double width) {
   const double top = largest(series, references) * 1.06;
-  Chart chart("Load per rank, as a multiple of the mean", kHeight, top, 38,
+  Chart chart("Load per rank, as a multiple of the mean", kBarsHeight, top, 38,
               width);
   chart.draw_axis(plain_ticks(top));
   const ChartSlots slots(chart, static_cast<size_t>(mesh.world()));

@@ -7,16 +7,16 @@
 namespace canzona {
 namespace {
 
-constexpr double kHeight = 200;
+constexpr double kCurveHeight = 200;
 // More points than pixels say nothing.
-constexpr size_t kMaxPoints = 1024;
+constexpr size_t kMaxCurvePoints = 1024;
 
 std::vector<double> sorted_down(std::vector<double> loads) {
   std::sort(loads.rbegin(), loads.rend());
-  if (loads.size() <= kMaxPoints) return loads;
+  if (loads.size() <= kMaxCurvePoints) return loads;
   std::vector<double> some;
-  for (size_t i = 0; i < kMaxPoints; ++i) {
-    some.push_back(loads[i * (loads.size() - 1) / (kMaxPoints - 1)]);
+  for (size_t i = 0; i < kMaxCurvePoints; ++i) {
+    some.push_back(loads[i * (loads.size() - 1) / (kMaxCurvePoints - 1)]);
   }
   return some;
 }
@@ -60,7 +60,7 @@ std::string load_curve(const std::vector<LoadSeries>& series,
   }
   for (const Reference& one : references) top = std::max(top, one.value);
   top *= 1.06;
-  Chart chart("Loads sorted from the busiest rank to the least loaded", kHeight,
+  Chart chart("Loads sorted from the busiest rank to the least loaded", kCurveHeight,
               top, 38, width);
   chart.draw_axis(plain_ticks(top));
   chart.draw_references(references);

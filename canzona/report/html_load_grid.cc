@@ -13,7 +13,7 @@ constexpr int32_t kMaxNarrowCells = 1024;
 constexpr int32_t kMaxPlanes = 64;
 constexpr int32_t kCellsPerLine = 128;
 constexpr int32_t kCellsPerNarrowLine = 32;
-constexpr double kLeft = 64;
+constexpr double kGridLeft = 64;
 constexpr double kWidestCell = 30;
 constexpr double kTallestCell = 16;
 
@@ -73,15 +73,15 @@ int32_t busiest(const Mesh& mesh, const Cells& cells, int32_t stage,
   return best;
 }
 
-class Drawing {
+class GridDrawing {
  public:
-  Drawing(const Mesh& mesh, const LoadSeries& series, double bound,
+  GridDrawing(const Mesh& mesh, const LoadSeries& series, double bound,
           double width)
       : mesh_(mesh),
         series_(series),
         bound_(bound),
         cells_(make_cells(mesh, width < kDrawingWidth)),
-        width_(std::min(kWidestCell, (width - kLeft) / cells_.per_line)),
+        width_(std::min(kWidestCell, (width - kGridLeft) / cells_.per_line)),
         height_(std::min(kTallestCell, width_)),
         band_(height_ * cells_.rows + 20),
         svg_(width, band_ * cells_.lines * mesh.pp + 2,
@@ -104,7 +104,7 @@ class Drawing {
     label(stage, first, end, top);
     for (int32_t row = 0; row < cells_.rows; ++row) {
       for (int32_t column = first; column < end; ++column) {
-        draw_cell(stage, column, row, kLeft + width_ * (column - first),
+        draw_cell(stage, column, row, kGridLeft + width_ * (column - first),
                   top + height_ * row);
       }
     }
@@ -124,14 +124,14 @@ class Drawing {
   void label(int32_t stage, int32_t first, int32_t end, double top) {
     const int32_t every = width_ >= 16 ? 4 : width_ >= 8 ? 8 : 16;
     for (int32_t column = first; column < end; column += every) {
-      svg_.text(kLeft + width_ * (column - first) + 1, top - 4, "start",
+      svg_.text(kGridLeft + width_ * (column - first) + 1, top - 4, "start",
                 std::to_string(column * cells_.homes));
     }
-    svg_.text(kLeft - 8, top - 4, "end dim",
+    svg_.text(kGridLeft - 8, top - 4, "end dim",
               mesh_.pp > 1 ? cat("stage ", stage) : "home");
-    svg_.text(kLeft - 8, top + std::min(height_, 11.0), "end dim", "t 0");
+    svg_.text(kGridLeft - 8, top + std::min(height_, 11.0), "end dim", "t 0");
     if (height_ * cells_.rows < 26) return;
-    svg_.text(kLeft - 8, top + height_ * cells_.rows - 2, "end dim",
+    svg_.text(kGridLeft - 8, top + height_ * cells_.rows - 2, "end dim",
               cat("t ", mesh_.tp - 1));
   }
 
@@ -155,7 +155,7 @@ class Drawing {
 
 LoadGrid load_grid(const Mesh& mesh, const LoadSeries& series, double bound,
                    double width) {
-  return Drawing(mesh, series, bound, width).draw();
+  return GridDrawing(mesh, series, bound, width).draw();
 }
 
 std::vector<HeatClass> heat_classes() {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace canzona {
+namespace canzona::html_loads_test {
 namespace {
 
 using testing::HasSubstr;
@@ -91,4 +91,4 @@ TEST(HtmlLoads, OneRankIsDrawn) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::html_loads_test

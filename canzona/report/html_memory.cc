@@ -11,9 +11,9 @@
 namespace canzona {
 namespace {
 
-constexpr double kHeight = 220;
+constexpr double kMemoryHeight = 220;
 constexpr size_t kMaxBars = 64;
-constexpr size_t kMaxPoints = 1024;
+constexpr size_t kMaxMemoryPoints = 1024;
 constexpr size_t kNumKinds = 6;
 constexpr std::array<const char*, kNumKinds> kKinds = {
     "parameters", "gradients", "master", "states", "buffers", "pools"};
@@ -43,16 +43,16 @@ double total(const Amounts& amounts) {
 }
 
 // What is drawn: every rank, or of equal runs of ranks the fullest.
-struct Column {
+struct MemoryColumn {
   int32_t rank = 0;
   Amounts amounts{};
 };
 
-std::vector<Column> columns_of(const std::vector<RankCost>& ranks) {
-  const size_t run = (ranks.size() + kMaxPoints - 1) / kMaxPoints;
-  std::vector<Column> columns;
+std::vector<MemoryColumn> columns_of(const std::vector<RankCost>& ranks) {
+  const size_t run = (ranks.size() + kMaxMemoryPoints - 1) / kMaxMemoryPoints;
+  std::vector<MemoryColumn> columns;
   for (size_t first = 0; first < ranks.size(); first += run) {
-    Column best;
+    MemoryColumn best;
     for (size_t r = first; r < std::min(first + run, ranks.size()); ++r) {
       const Amounts amounts = amounts_of(ranks[r].memory);
       if (r == first || total(amounts) > total(best.amounts)) {
@@ -76,7 +76,7 @@ std::string kind_title(const std::vector<RankCost>& ranks, size_t kind) {
 }
 
 void draw_bars(Chart& chart, const Mesh& mesh,
-               const std::vector<Column>& columns) {
+               const std::vector<MemoryColumn>& columns) {
   const ChartSlots slots(chart, columns.size());
   for (size_t i = 0; i < columns.size(); ++i) {
     double below = 0;
@@ -99,7 +99,7 @@ void draw_bars(Chart& chart, const Mesh& mesh,
 
 // One area per kind: steps along its upper edge, back along its lower one.
 std::string area_path(const Chart& chart, const ChartSlots& slots,
-                      const std::vector<Column>& columns, size_t kind) {
+                      const std::vector<MemoryColumn>& columns, size_t kind) {
   const auto height = [&](size_t i, size_t kinds) {
     double sum = 0;
     for (size_t k = 0; k < kinds; ++k) sum += columns[i].amounts[k];
@@ -118,7 +118,7 @@ std::string area_path(const Chart& chart, const ChartSlots& slots,
 }
 
 void draw_areas(Chart& chart, const std::vector<RankCost>& ranks,
-                const std::vector<Column>& columns) {
+                const std::vector<MemoryColumn>& columns) {
   const ChartSlots slots(chart, columns.size());
   for (size_t kind = 0; kind < kNumKinds; ++kind) {
     chart.svg().path(area_path(chart, slots, columns, kind), cat("k", kind),
@@ -126,7 +126,7 @@ void draw_areas(Chart& chart, const std::vector<RankCost>& ranks,
   }
 }
 
-void label_ranks(Chart& chart, const std::vector<Column>& columns) {
+void label_ranks(Chart& chart, const std::vector<MemoryColumn>& columns) {
   const ChartSlots slots(chart, columns.size());
   const auto apart = static_cast<size_t>(34 / slots.width);
   const size_t every = std::max({size_t{1}, columns.size() / 16, apart});
@@ -140,16 +140,16 @@ void label_ranks(Chart& chart, const std::vector<Column>& columns) {
 }
 
 std::string draw_memory(const ReportPlan& shown, double width) {
-  const std::vector<Column> columns = columns_of(shown.ranks);
+  const std::vector<MemoryColumn> columns = columns_of(shown.ranks);
   double most = 0;
-  for (const Column& column : columns) {
+  for (const MemoryColumn& column : columns) {
     most = std::max(most, total(column.amounts));
   }
   const auto cap = static_cast<double>(shown.plan.options.memory_cap_bytes);
   // A cap far above would flatten the rest; the headline names it anyway.
   const bool show_cap = cap > 0 && cap < 4 * most;
   const double top = std::max(most, show_cap ? cap : 0) * 1.06;
-  Chart chart("Memory per rank, stacked by kind", kHeight, top, 38, width);
+  Chart chart("Memory per rank, stacked by kind", kMemoryHeight, top, 38, width);
   chart.draw_axis(byte_ticks(top));
   if (columns.size() <= kMaxBars) {
     draw_bars(chart, shown.plan.mesh, columns);
@@ -200,9 +200,9 @@ void put_table(Html& out, const PageView& view) {
 }
 
 std::string note_of(const ReportPlan& shown) {
-  if (shown.ranks.size() <= kMaxPoints) return "";
+  if (shown.ranks.size() <= kMaxMemoryPoints) return "";
   return cat("Each step stands for ",
-             (shown.ranks.size() + kMaxPoints - 1) / kMaxPoints,
+             (shown.ranks.size() + kMaxMemoryPoints - 1) / kMaxMemoryPoints,
              " ranks and shows the fullest of them.");
 }
 

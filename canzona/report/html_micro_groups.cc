@@ -15,7 +15,7 @@
 namespace canzona {
 namespace {
 
-constexpr double kLeft = 64;
+constexpr double kRoundsLeft = 64;
 constexpr size_t kMaxDrawnRounds = 48;
 constexpr size_t kMaxListedRounds = 16;
 constexpr int32_t kMaxRows = 32;
@@ -25,9 +25,9 @@ int64_t fp32_bytes(const Matrix& matrix) {
   return matrix.rows * matrix.cols * kBytesPerFp32;
 }
 
-class Drawing {
+class RoundsDrawing {
  public:
-  Drawing(const Plan& plan, const std::vector<DrawnRound>& rounds,
+  RoundsDrawing(const Plan& plan, const std::vector<DrawnRound>& rounds,
           double width = kDrawingWidth)
       : plan_(plan),
         width_(width),
@@ -36,7 +36,7 @@ class Drawing {
         drawn_(std::min(rounds.size(), kMaxDrawnRounds)),
         rows_(std::min(plan.grid.tp, kMaxRows)) {
     for (size_t i = 0; i < drawn_; ++i) total_ += rounds[i].widest;
-    const double room = width - kLeft - 8;
+    const double room = width - kRoundsLeft - 8;
     gap_ = drawn_ > 1 ? std::min(6.0, room * 0.2 / static_cast<double>(drawn_))
                       : 0;
     scale_ =
@@ -46,10 +46,10 @@ class Drawing {
   std::string draw() {
     Svg svg(width_, 24.0 + 24 * rows_, "Micro-groups of one home");
     for (int32_t t = 0; t < rows_; ++t) {
-      svg.text(kLeft - 8, 36 + 24 * t, "end", cat("t ", t));
+      svg.text(kRoundsLeft - 8, 36 + 24 * t, "end", cat("t ", t));
     }
-    svg.text(kLeft - 8, 12, "end dim", "round");
-    double x = kLeft;
+    svg.text(kRoundsLeft - 8, 12, "end dim", "round");
+    double x = kRoundsLeft;
     for (size_t i = 0; i < drawn_; ++i) {
       draw_round(svg, rounds_[i], x);
       x += rounds_[i].widest * scale_ + gap_;
@@ -183,9 +183,9 @@ void put_home(Html& out, const PlannedRank& at) {
     out.put("<h3>{}</h3><p>{}.</p>", at.part.name,
             counted(static_cast<int64_t>(rounds.size()), "round"));
   if (rounds.empty()) return;
-  Drawing drawing(plan, rounds);
+  RoundsDrawing drawing(plan, rounds);
   const std::string svg = drawing.draw();
-  put_figure(out, svg, Drawing(plan, rounds, kNarrowDrawing).draw(),
+  put_figure(out, svg, RoundsDrawing(plan, rounds, kNarrowDrawing).draw(),
              drawing.note());
   drawing.put_shapes(out);
   put_table(out, plan, rounds);

@@ -8,7 +8,7 @@
 #include "canzona/report/html_report.h"
 #include "canzona/shapes/read_model.h"
 
-namespace canzona {
+namespace canzona::html_real_plans_test {
 namespace {
 
 using testing::HasSubstr;
@@ -70,4 +70,4 @@ TEST(HtmlRealPlans, AdamWAloneHasNoMatrices) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::html_real_plans_test

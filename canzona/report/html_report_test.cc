@@ -6,7 +6,7 @@
 #include "canzona/base/error.h"
 #include "canzona/report/html_sample.h"
 
-namespace canzona {
+namespace canzona::html_report_test {
 namespace {
 
 using testing::HasSubstr;
@@ -195,4 +195,4 @@ TEST(HtmlReport, RefusesAnEmptyList) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::html_report_test

@@ -4,7 +4,7 @@
 
 #include "canzona/report/html_sample.h"
 
-namespace canzona {
+namespace canzona::html_rounds_test {
 namespace {
 
 size_t blocks_in(const std::vector<DrawnRound>& rounds) {
@@ -71,4 +71,4 @@ TEST(HtmlRounds, TheBusiestRankIsTheFirstOfEquals) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::html_rounds_test

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace canzona {
+namespace canzona::html_svg_test {
 namespace {
 
 using testing::ElementsAre;
@@ -43,4 +43,4 @@ TEST(HtmlSvg, LabelsMoveApart) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::html_svg_test

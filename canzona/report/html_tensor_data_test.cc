@@ -6,7 +6,7 @@
 #include "canzona/base/json_reader.h"
 #include "canzona/report/html_sample.h"
 
-namespace canzona {
+namespace canzona::html_tensor_data_test {
 namespace {
 
 using testing::ElementsAre;
@@ -75,4 +75,4 @@ TEST(HtmlTensorData, OwnersOfATensorAreListedOnce) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::html_tensor_data_test

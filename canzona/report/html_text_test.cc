@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace canzona {
+namespace canzona::html_text_test {
 namespace {
 
 TEST(HtmlText, EscapesWhatIsPutUnlessItIsMarkup) {
@@ -44,4 +44,4 @@ TEST(HtmlText, CountsThings) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::html_text_test

@@ -10,7 +10,7 @@
 #include "canzona/report/test_parts.h"
 #include "canzona/report/zero_bytes.h"
 
-namespace canzona {
+namespace canzona::in_parts_test {
 namespace {
 
 TEST(InParts, TheFirstExampleAsItStands) {
@@ -173,4 +173,4 @@ TEST(InParts, APlanWithoutPartsIsItsOwnPart) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::in_parts_test

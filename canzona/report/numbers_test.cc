@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace canzona {
+namespace canzona::numbers_test {
 namespace {
 
 TEST(RatioText, HasMoreDigitsNearOne) {
@@ -65,4 +65,4 @@ TEST(MemoryKinds, AddUpToTheTotal) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::numbers_test

@@ -11,7 +11,7 @@
 #include "canzona/report/test_parts.h"
 #include "canzona/report/zero_view.h"
 
-namespace canzona {
+namespace canzona::parts_view_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -152,4 +152,4 @@ TEST(PartsView, ThePageShowsBothKinds) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::parts_view_test

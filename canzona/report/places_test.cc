@@ -8,7 +8,7 @@
 #include "canzona/base/error.h"
 #include "canzona/report/test_plans.h"
 
-namespace canzona {
+namespace canzona::places_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -98,4 +98,4 @@ TEST(CheckNumber, SaysHowManyThereAre) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::places_test

@@ -6,7 +6,7 @@
 #include "canzona/report/plan_json_view.h"
 #include "canzona/report/test_plans.h"
 
-namespace canzona {
+namespace canzona::plan_view_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -74,4 +74,4 @@ TEST(PlanJson, HoldsThePhaseOutlook) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::plan_view_test

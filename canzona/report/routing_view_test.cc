@@ -4,7 +4,7 @@
 
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::routing_view_test {
 namespace {
 
 Tensor tensor(const std::string& name, std::vector<int64_t> shape,
@@ -90,4 +90,4 @@ TEST(RoutingText, AnEmptyModelIsNoDivision) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::routing_view_test

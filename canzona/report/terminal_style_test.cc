@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace canzona {
+namespace canzona::terminal_style_test {
 namespace {
 
 TEST(Ink, ColoursOnlyWhenAsked) {
@@ -41,4 +41,4 @@ TEST(Wrap, BreaksAtSpacesOnly) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::terminal_style_test

@@ -5,7 +5,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::terminal_table_test {
 namespace {
 
 TEST(Table, AlignsColumns) {
@@ -46,4 +46,4 @@ TEST(Table, RefusesRowsOfAnotherWidth) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::terminal_table_test

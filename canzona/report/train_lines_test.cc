@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-namespace canzona {
+namespace canzona::train_lines_test {
 namespace {
 
 using testing::EndsWith;
@@ -114,4 +114,4 @@ TEST(TrainLines, ClocksRead) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::train_lines_test

@@ -12,7 +12,7 @@
 #include "canzona/report/plan_view.h"
 #include "canzona/report/test_plans.h"
 
-namespace canzona {
+namespace canzona::zero_view_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -173,4 +173,4 @@ TEST(ZeroView, EverythingCanBeExplained) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::zero_view_test

@@ -11,7 +11,7 @@
 #include "canzona/rules/test_device.h"
 #include "canzona/rules/test_matrices.h"
 
-namespace canzona {
+namespace canzona::device_optimizer_cuda_test {
 namespace {
 
 using Values = std::vector<std::vector<float>>;
@@ -272,4 +272,4 @@ INSTANTIATE_TEST_SUITE_P(Rules, OnGpu, testing::ValuesIn(kCases),
                          });
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::device_optimizer_cuda_test

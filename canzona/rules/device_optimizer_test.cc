@@ -8,7 +8,7 @@
 #include "canzona/base/text.h"
 #include "canzona/rules/test_matrices.h"
 
-namespace canzona {
+namespace canzona::device_optimizer_test {
 namespace {
 
 using Values = std::vector<std::vector<float>>;
@@ -147,4 +147,4 @@ TEST_F(DeviceOptimizerTest, UncheckedGradientsGoThrough) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::device_optimizer_test

@@ -5,7 +5,7 @@
 #include <map>
 #include <vector>
 
-namespace canzona {
+namespace canzona::factor_layout_test {
 namespace {
 
 using Shape = std::vector<int64_t>;
@@ -56,4 +56,4 @@ TEST(FactorLayout, GivesNothingToAxesWithoutFactors) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::factor_layout_test

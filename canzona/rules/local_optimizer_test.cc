@@ -10,7 +10,7 @@
 #include "canzona/base/text.h"
 #include "canzona/rules/test_matrices.h"
 
-namespace canzona {
+namespace canzona::local_optimizer_test {
 namespace {
 
 using ::testing::AllOf;
@@ -224,4 +224,4 @@ TEST(LocalOptimizer, ContinuesFromSavedStates) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::local_optimizer_test

@@ -4,7 +4,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona {
+namespace canzona::rules_options_test {
 namespace {
 
 using ::testing::AllOf;
@@ -178,4 +178,4 @@ TEST(OptionsInForce, TakesAPresetAndWhatIsGivenBesideIt) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::rules_options_test

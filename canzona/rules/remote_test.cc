@@ -9,7 +9,7 @@
 #include "canzona/rules/test_batch.h"
 #include "canzona/rules/test_matrices.h"
 
-namespace canzona {
+namespace canzona::remote_test {
 namespace {
 
 using ::testing::AllOf;
@@ -439,4 +439,4 @@ TEST(RemoteFailures, AreTriedAgainOneByOne) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::remote_test

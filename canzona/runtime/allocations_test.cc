@@ -7,7 +7,7 @@
 #include "canzona/runtime/test_plans.h"
 #include "canzona/runtime/test_trial.h"
 
-namespace canzona {
+namespace canzona::runtime_allocations_test {
 namespace {
 
 class EveryStrategyAndRule
@@ -57,4 +57,4 @@ INSTANTIATE_TEST_SUITE_P(Runtime, EveryStrategyAndRule,
                          });
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::runtime_allocations_test

@@ -8,7 +8,7 @@
 #include "canzona/linalg/test_memory_ops.h"
 #include "canzona/runtime/engine_wire_ops.h"
 
-namespace canzona {
+namespace canzona::engine_wire_ops_cuda_test {
 namespace {
 
 // Threads as ranks, all on the one GPU.
@@ -66,4 +66,4 @@ TEST_F(CudaWireOps, PiecesAreGathered) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::engine_wire_ops_cuda_test

@@ -11,7 +11,7 @@
 #include "canzona/comm/test_pieces.h"
 #include "canzona/comm/thread/run_ranks.h"
 
-namespace canzona {
+namespace canzona::engine_wire_ops_test {
 namespace {
 
 const EngineWireOps& ops() {
@@ -124,4 +124,4 @@ TEST(EngineWireOps, ServeAGroupSplitOffAWorldOfTheHost) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::engine_wire_ops_test

@@ -8,7 +8,7 @@
 #include "canzona/runtime/test_plans.h"
 #include "canzona/runtime/test_trial.h"
 
-namespace canzona {
+namespace canzona::exactness_cuda_test {
 namespace {
 
 class EveryRuleOnGpu : public testing::TestWithParam<std::string> {
@@ -98,4 +98,4 @@ TEST(AdamwOnGpu, HasTheBitsOfTheCpu) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::exactness_cuda_test

@@ -10,7 +10,7 @@
 #include "canzona/runtime/test_plans.h"
 #include "canzona/runtime/test_trial.h"
 
-namespace canzona {
+namespace canzona::exactness_heavy_test {
 namespace {
 
 // Late by up to two milliseconds, at another moment on every rank and step.
@@ -74,4 +74,4 @@ INSTANTIATE_TEST_SUITE_P(Runtime, TwentySteps,
                          });
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::exactness_heavy_test

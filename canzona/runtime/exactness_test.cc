@@ -7,7 +7,7 @@
 #include "canzona/runtime/test_plans.h"
 #include "canzona/runtime/test_trial.h"
 
-namespace canzona {
+namespace canzona::exactness_test {
 namespace {
 
 struct Digests {
@@ -143,4 +143,4 @@ INSTANTIATE_TEST_SUITE_P(Runtime, EveryRule,
                          [](const auto& of) { return of.param; });
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::exactness_test

@@ -11,7 +11,7 @@
 #include "canzona/runtime/test_fault_words.h"
 #include "canzona/runtime/test_plans.h"
 
-namespace canzona {
+namespace canzona::fault_trials_heavy_test {
 namespace {
 
 constexpr uint64_t kTrials = 100;
@@ -65,4 +65,4 @@ TEST(Faults, AtRandomMomentsEndEveryRankInTime) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::fault_trials_heavy_test

@@ -10,7 +10,7 @@
 #include "canzona/runtime/test_plans.h"
 #include "canzona/runtime/test_trial.h"
 
-namespace canzona {
+namespace canzona::runtime_faults_test {
 namespace {
 
 using testing::AllOf;
@@ -111,4 +111,4 @@ TEST(Deadline, NamesTheRankTheOperationAndTheMicroGroup) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::runtime_faults_test

@@ -9,7 +9,7 @@
 #include "canzona/runtime/test_plans.h"
 #include "canzona/runtime/test_trial.h"
 
-namespace canzona {
+namespace canzona::gradient_check_test {
 namespace {
 
 using testing::HasSubstr;
@@ -214,4 +214,4 @@ TEST(Gradients, NeverAnnouncedAreZeros) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::gradient_check_test

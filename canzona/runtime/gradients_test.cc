@@ -12,7 +12,7 @@
 #include "canzona/runtime/kept.h"
 #include "canzona/shapes/architecture.h"
 
-namespace canzona {
+namespace canzona::gradients_test {
 namespace {
 
 using Values = std::vector<float>;
@@ -136,4 +136,4 @@ TEST(Gradients, KindsHaveNames) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::gradients_test

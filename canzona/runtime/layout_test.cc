@@ -5,7 +5,7 @@
 #include "canzona/runtime/rounds.h"
 #include "canzona/runtime/test_plans.h"
 
-namespace canzona {
+namespace canzona::runtime_layout_test {
 namespace {
 
 using testing::Each;
@@ -131,4 +131,4 @@ TEST(Rounds, AreNoneWithoutTensorParallelism) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::runtime_layout_test

@@ -4,7 +4,7 @@
 #include "canzona/plan/test_random.h"
 #include "canzona/runtime/test_trial.h"
 
-namespace canzona {
+namespace canzona::property_test {
 namespace {
 
 Mesh random_small_mesh(Random& random) {
@@ -89,4 +89,4 @@ TEST(Models, WithoutElementsOrWithFewerMatricesThanRanksRun) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::property_test

@@ -7,7 +7,7 @@
 #include "canzona/runtime/test_reference.h"
 #include "canzona/runtime/test_trial.h"
 
-namespace canzona {
+namespace canzona::reference_test {
 namespace {
 
 struct Case {
@@ -179,4 +179,4 @@ TEST(Reference, DependsOnTheNumberOfHomes) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::reference_test

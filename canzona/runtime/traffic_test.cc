@@ -4,7 +4,7 @@
 #include "canzona/runtime/test_plans.h"
 #include "canzona/runtime/test_trial.h"
 
-namespace canzona {
+namespace canzona::traffic_test {
 namespace {
 
 class EveryPlan : public testing::TestWithParam<std::string> {};
@@ -102,4 +102,4 @@ TEST(DataParallelTraffic, IsThatOfZero1) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::traffic_test

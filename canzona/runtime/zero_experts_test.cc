@@ -8,7 +8,7 @@
 #include "canzona/runtime/test_zero_classes.h"
 #include "canzona/runtime/test_zero_traffic.h"
 
-namespace canzona {
+namespace canzona::zero_experts_test {
 namespace {
 
 struct BothSizes {
@@ -176,4 +176,4 @@ TEST(ZeroExpertsUsage, KnowsWhatIsNotThere) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::zero_experts_test

@@ -7,7 +7,7 @@
 #include "canzona/runtime/test_fault_words.h"
 #include "canzona/runtime/zero_fault_trials.h"
 
-namespace canzona {
+namespace canzona::zero_fault_trials_heavy_test {
 namespace {
 
 constexpr double kGrace = 1;  // second beyond the deadline
@@ -37,4 +37,4 @@ TEST(ZeroFaults, AHundredEndEveryRankInTime) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::zero_fault_trials_heavy_test

@@ -3,7 +3,7 @@
 
 #include "canzona/runtime/test_fault_words.h"
 
-namespace canzona {
+namespace canzona::zero_fault_trials_test {
 namespace {
 
 TEST(ZeroFaults, AtRandomMomentsEndEveryRank) {
@@ -19,4 +19,4 @@ TEST(ZeroFaults, AtRandomMomentsEndEveryRank) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::zero_fault_trials_test

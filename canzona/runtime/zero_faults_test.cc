@@ -11,7 +11,7 @@
 #include "canzona/comm/thread/gate.h"
 #include "canzona/runtime/test_zero_stages.h"
 
-namespace canzona {
+namespace canzona::zero_faults_test {
 namespace {
 
 using testing::AllOf;
@@ -133,4 +133,4 @@ INSTANTIATE_TEST_SUITE_P(Runtime, ZeroStay, testing::ValuesIn(zero_stages()),
                          [](const auto& of) { return of.param.name; });
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::zero_faults_test

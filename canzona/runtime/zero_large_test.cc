@@ -8,7 +8,7 @@
 #include "canzona/runtime/test_plans.h"
 #include "canzona/runtime/test_trial.h"
 
-namespace canzona {
+namespace canzona::zero_large_test {
 namespace {
 
 Model with_large_vocabulary(bool tied) {
@@ -68,4 +68,4 @@ INSTANTIATE_TEST_SUITE_P(Heads, LargeModules, testing::Bool(),
                          });
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::zero_large_test

@@ -5,7 +5,7 @@
 #include "canzona/base/error.h"
 #include "canzona/runtime/test_zero.h"
 
-namespace canzona {
+namespace canzona::zero_nodes_test {
 namespace {
 
 ZeroVariant once_per_node(ZeroVariant v, int32_t ranks_per_node) {
@@ -50,4 +50,4 @@ TEST(ZeroNodes, AreRefusedWhereAGroupHasUnevenNodes) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::zero_nodes_test

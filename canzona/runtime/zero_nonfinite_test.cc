@@ -7,7 +7,7 @@
 
 #include "canzona/runtime/test_zero.h"
 
-namespace canzona {
+namespace canzona::zero_nonfinite_test {
 namespace {
 
 constexpr int64_t kBadStep = 2;
@@ -91,4 +91,4 @@ TEST(BadSum, SkipsTheStepEverywhere) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::zero_nonfinite_test

@@ -11,7 +11,7 @@
 #include "canzona/runtime/test_zero.h"
 #include "canzona/runtime/zero/module_names.h"
 
-namespace canzona {
+namespace canzona::zero_order_test {
 namespace {
 
 using Passage = TestGate::Passage;
@@ -217,4 +217,4 @@ TEST(Gathers, GoAsFarAheadAsTheModeAllows) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::zero_order_test

@@ -7,7 +7,7 @@
 
 #include "canzona/runtime/test_zero.h"
 
-namespace canzona {
+namespace canzona::zero_resident_heavy_test {
 namespace {
 
 double resident_bytes() {
@@ -52,4 +52,4 @@ TEST(ZeroResident, MemoryOfStep500IsThatOfStep10) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::zero_resident_heavy_test

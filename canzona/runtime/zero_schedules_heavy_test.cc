@@ -4,7 +4,7 @@
 
 #include "canzona/runtime/zero_schedules.h"
 
-namespace canzona {
+namespace canzona::zero_schedules_heavy_test {
 namespace {
 
 TEST(ZeroSchedules, AThousandEndWithOneResult) {
@@ -16,4 +16,4 @@ TEST(ZeroSchedules, AThousandEndWithOneResult) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::zero_schedules_heavy_test

@@ -4,7 +4,7 @@
 
 #include "canzona/runtime/test_zero.h"
 
-namespace canzona {
+namespace canzona::zero_tied_test {
 namespace {
 
 constexpr int32_t kLayers = 2;
@@ -111,4 +111,4 @@ TEST(ZeroTied, EmbeddingGivesOneResult) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::zero_tied_test

@@ -8,7 +8,7 @@
 #include "canzona/runtime/test_zero.h"
 #include "canzona/runtime/test_zero_traffic.h"
 
-namespace canzona {
+namespace canzona::zero_traffic_test {
 namespace {
 
 PlanWish sized(const ZeroSizes& sizes, int32_t ranks_per_node) {
@@ -238,4 +238,4 @@ TEST(ZeroPools, AreUsedUpToTheirSizeInThePlan) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::zero_traffic_test

@@ -5,7 +5,7 @@
 #include "canzona/base/error.h"
 #include "canzona/runtime/test_zero.h"
 
-namespace canzona {
+namespace canzona::zero_usage_test {
 namespace {
 
 using testing::HasSubstr;
@@ -200,4 +200,4 @@ TEST(ZeroUsage, WithoutBeginStepThereIsOneMicroBatch) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::zero_usage_test

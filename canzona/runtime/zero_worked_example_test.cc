@@ -9,7 +9,7 @@
 #include "canzona/runtime/test_trial.h"
 #include "canzona/runtime/zero/message.h"
 
-namespace canzona {
+namespace canzona::zero_worked_example_test {
 namespace {
 
 using testing::ElementsAre;
@@ -164,4 +164,4 @@ TEST_F(ZeroExample, GivesTheResultOfPlainRanks) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::zero_worked_example_test

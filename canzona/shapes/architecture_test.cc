@@ -5,7 +5,7 @@
 
 #include "canzona/shapes/test_support.h"
 
-namespace canzona {
+namespace canzona::architecture_test {
 namespace {
 
 using testing::AllOf;
@@ -207,4 +207,4 @@ TEST(Generate, RefusesTensorsThatDoNotFit) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::architecture_test

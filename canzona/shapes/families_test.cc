@@ -16,7 +16,7 @@
 #include "canzona/shapes/read_model.h"
 #include "canzona/shapes/test_support.h"
 
-namespace canzona {
+namespace canzona::families_test {
 namespace {
 
 using nlohmann::json;
@@ -615,4 +615,4 @@ TEST(Families, RefuseToExplode) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::families_test

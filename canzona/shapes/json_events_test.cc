@@ -5,7 +5,7 @@
 
 #include "canzona/shapes/test_support.h"
 
-namespace canzona {
+namespace canzona::json_events_test {
 namespace {
 
 using testing::AllOf;
@@ -64,4 +64,4 @@ TEST(JsonEvents, BrokenTextIsRefused) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::json_events_test

@@ -5,7 +5,7 @@
 
 #include "canzona/shapes/test_support.h"
 
-namespace canzona {
+namespace canzona::names_test {
 namespace {
 
 using testing::AllOf;
@@ -168,4 +168,4 @@ TEST(Names, BuffersAreNoParameters) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::names_test

@@ -4,7 +4,7 @@
 
 #include <set>
 
-namespace canzona {
+namespace canzona::shapes_parts_test {
 namespace {
 
 TEST(Parts, QkvLiesByQueryGroup) {
@@ -54,4 +54,4 @@ TEST(Parts, CoverAllRowsOnce) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::shapes_parts_test

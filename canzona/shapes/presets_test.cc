@@ -9,7 +9,7 @@
 
 #include "canzona/shapes/read_model.h"
 
-namespace canzona {
+namespace canzona::presets_test {
 namespace {
 
 using testing::HasSubstr;
@@ -131,4 +131,4 @@ TEST(Presets, DescriptionsSayWhatMatters) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::presets_test

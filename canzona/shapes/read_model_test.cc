@@ -8,7 +8,7 @@
 #include "canzona/shapes/parts.h"
 #include "canzona/shapes/test_support.h"
 
-namespace canzona {
+namespace canzona::read_model_test {
 namespace {
 
 using testing::AllOf;
@@ -184,4 +184,4 @@ TEST_F(ReadModel, OnlyTheHeaderOfLargeFilesIsRead) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::read_model_test

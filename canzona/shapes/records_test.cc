@@ -6,7 +6,7 @@
 #include "canzona/shapes/parts.h"
 #include "canzona/shapes/test_support.h"
 
-namespace canzona {
+namespace canzona::records_test {
 namespace {
 
 using testing::AllOf;
@@ -238,4 +238,4 @@ TEST(Records, NoneAndTwiceAreRefused) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::records_test

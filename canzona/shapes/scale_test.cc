@@ -7,7 +7,7 @@
 #include "canzona/shapes/read_model.h"
 #include "canzona/shapes/test_support.h"
 
-namespace canzona {
+namespace canzona::scale_test {
 namespace {
 
 using testing::AllOf;
@@ -68,4 +68,4 @@ TEST(Scale, ReadsFractions) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::scale_test

@@ -8,7 +8,7 @@
 #include "canzona/shapes/tensor.h"
 #include "canzona/shapes/test_support.h"
 
-namespace canzona {
+namespace canzona::splits_test {
 namespace {
 
 using testing::AllOf;
@@ -170,4 +170,4 @@ TEST(Splits, ColumnsOfGpt2AreNotSplit) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::splits_test

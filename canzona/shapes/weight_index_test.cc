@@ -5,7 +5,7 @@
 
 #include "canzona/shapes/test_support.h"
 
-namespace canzona {
+namespace canzona::weight_index_test {
 namespace {
 
 using testing::AllOf;
@@ -103,4 +103,4 @@ TEST_F(Shards, ThatAreMissingOrBrokenAreNamed) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::weight_index_test

@@ -10,7 +10,7 @@
 #include "canzona/plan/validate.h"
 #include "canzona/sim/memory_terms.h"
 
-namespace canzona {
+namespace canzona::sim_activations_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -170,4 +170,4 @@ TEST(MemoryTerms, RefuseActivationsThatTakeTheWholeCap) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::sim_activations_test

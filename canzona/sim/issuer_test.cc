@@ -4,7 +4,7 @@
 
 #include "canzona/sim/test_work.h"
 
-namespace canzona {
+namespace canzona::issuer_test {
 namespace {
 
 struct Bench {
@@ -110,4 +110,4 @@ TEST(Issuer, TheWireHidesCopiesOfWhatIsOnIt) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::issuer_test

@@ -3,7 +3,7 @@
 
 #include "canzona/sim/test_work.h"
 
-namespace canzona {
+namespace canzona::iteration_bounds_test {
 namespace {
 
 constexpr int kTrials = 200;
@@ -127,4 +127,4 @@ TEST(IterationBounds, SlowdownNeverCostsMoreThanNoOverlap) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::iteration_bounds_test

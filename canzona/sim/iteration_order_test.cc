@@ -6,7 +6,7 @@
 
 #include "canzona/sim/test_work.h"
 
-namespace canzona {
+namespace canzona::iteration_order_test {
 namespace {
 
 constexpr int kTrials = 200;
@@ -102,4 +102,4 @@ TEST(IterationOrder, WhatMeetingAtAPortCostsIsSmall) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::iteration_order_test

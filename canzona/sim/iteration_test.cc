@@ -5,7 +5,7 @@
 #include "canzona/base/error.h"
 #include "canzona/sim/test_work.h"
 
-namespace canzona {
+namespace canzona::iteration_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -230,4 +230,4 @@ TEST(Iteration, LegsComeOneAfterTheOther) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::iteration_test

@@ -7,7 +7,7 @@
 #include "canzona/sim/rank_transfers.h"
 #include "canzona/sim/tp_seconds.h"
 
-namespace canzona {
+namespace canzona::plan_iteration_test {
 namespace {
 
 PlanOptions zero_options(ZeroSizes sizes, int32_t ranks_per_node = 4) {
@@ -223,4 +223,4 @@ TEST(PlanIteration, TheSlowerOfTwoTransfersPortByPort) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::plan_iteration_test

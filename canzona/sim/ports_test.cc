@@ -4,7 +4,7 @@
 
 #include "canzona/sim/test_work.h"
 
-namespace canzona {
+namespace canzona::ports_test {
 namespace {
 
 using Which = Ports::Which;
@@ -55,4 +55,4 @@ TEST(Ports, ForgetWhatHasEnded) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::ports_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace canzona {
+namespace canzona::processor_test {
 namespace {
 
 struct Ends {
@@ -63,4 +63,4 @@ TEST(Processor, NothingEndsAtOnce) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::processor_test

@@ -4,7 +4,7 @@
 
 #include "canzona/base/text.h"
 
-namespace canzona {
+namespace canzona::search_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -180,4 +180,4 @@ TEST(ZeroSearch, NamesStrategiesWhereThereAreSeveral) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::search_test

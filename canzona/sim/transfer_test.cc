@@ -5,7 +5,7 @@
 #include "canzona/base/error.h"
 #include "canzona/sim/test_work.h"
 
-namespace canzona {
+namespace canzona::transfer_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -69,4 +69,4 @@ TEST(Transfer, RefusesNegativeCounts) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::transfer_test

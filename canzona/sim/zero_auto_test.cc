@@ -7,7 +7,7 @@
 
 #include "canzona/plan/toy_model.h"
 
-namespace canzona {
+namespace canzona::zero_auto_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -121,4 +121,4 @@ TEST_F(ZeroAuto, SlowLinksKeepGroupsInsideNodes) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::zero_auto_test

@@ -6,7 +6,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona {
+namespace canzona::run_summary_test {
 namespace {
 
 using ::testing::AllOf;
@@ -172,4 +172,4 @@ TEST(RunSummary, NamesWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::run_summary_test

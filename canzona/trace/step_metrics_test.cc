@@ -8,7 +8,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona {
+namespace canzona::step_metrics_test {
 namespace {
 
 using ::testing::AllOf;
@@ -150,4 +150,4 @@ TEST(StepMetrics, SurvivesAnyOneByteThatChanged) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::step_metrics_test

@@ -7,7 +7,7 @@
 #include "canzona/base/test_folder.h"
 #include "canzona/trace/tensorboard_reader.h"
 
-namespace canzona {
+namespace canzona::tensorboard_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -114,4 +114,4 @@ TEST_F(TensorBoard, HostsNameAFileAndNothingElse) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::tensorboard_test

@@ -8,7 +8,7 @@
 
 #include "canzona/base/test_allocations.h"
 
-namespace canzona {
+namespace canzona::trace_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -226,4 +226,4 @@ TEST(Trace, ThreadsWriteTheirOwnTracks) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::trace_test

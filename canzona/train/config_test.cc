@@ -9,7 +9,7 @@
 #include "canzona/train/config_keys.h"
 #include "canzona/train/presets.h"
 
-namespace canzona {
+namespace canzona::train_config_test {
 namespace {
 
 using testing::AllOf;
@@ -337,4 +337,4 @@ TEST(TrainConfig, EveryKeyHasAValueOfItsOwn) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::train_config_test

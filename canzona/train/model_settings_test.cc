@@ -5,7 +5,7 @@
 #include "canzona/base/error.h"
 #include "canzona/train/config.h"
 
-namespace canzona {
+namespace canzona::model_settings_test {
 namespace {
 
 using testing::AllOf;
@@ -114,4 +114,4 @@ TEST(ModelSettings, KnowsThePlannersPresets) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::model_settings_test

@@ -8,7 +8,7 @@
 #include "canzona/linalg/engine.h"
 #include "canzona/model/decoder.h"
 
-namespace canzona {
+namespace canzona::module_uses_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -202,4 +202,4 @@ TEST(SparedOperations, AreNoneOnTheLastStage) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::module_uses_test

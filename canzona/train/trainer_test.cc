@@ -9,7 +9,7 @@
 #include "canzona/train/stage.h"
 #include "canzona/train/test_training.h"
 
-namespace canzona {
+namespace canzona::trainer_test {
 namespace {
 
 constexpr double kOtherSums = 1e-5;  // relative, of losses
@@ -304,4 +304,4 @@ TEST(Train, RefusesWhatCannotBeShared) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::trainer_test

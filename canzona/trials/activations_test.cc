@@ -8,7 +8,7 @@
 
 #include "canzona/model/decoder_memory.h"
 
-namespace canzona {
+namespace canzona::trials_activations_test {
 namespace {
 
 // The estimate leaves out attention's scratch for one sequence, which does not
@@ -82,4 +82,4 @@ TEST(EstimatedActivations, AreNearWhatTheDecoderReserves) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::trials_activations_test

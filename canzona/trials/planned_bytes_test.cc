@@ -4,7 +4,7 @@
 
 #include "canzona/trials/test_bench.h"
 
-namespace canzona {
+namespace canzona::planned_bytes_test {
 namespace {
 
 int64_t parameter_bytes(const Plan& plan) {
@@ -77,4 +77,4 @@ TEST(PlannedBytes, OfTheEdgeAreTheEmbeddingsAndTheFirstLayers) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::planned_bytes_test

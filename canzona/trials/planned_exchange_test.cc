@@ -7,7 +7,7 @@
 #include "canzona/plan/predict.h"
 #include "canzona/trials/test_bench.h"
 
-namespace canzona {
+namespace canzona::planned_exchange_test {
 namespace {
 
 Plan plan_of(const std::string& rule, const ZeroSizes& sizes, double intra,
@@ -106,4 +106,4 @@ TEST(PlannedExchange, TheSlowestHomeDecides) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::planned_exchange_test

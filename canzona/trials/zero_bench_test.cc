@@ -5,7 +5,7 @@
 #include "canzona/base/error.h"
 #include "canzona/trials/test_bench.h"
 
-namespace canzona {
+namespace canzona::zero_bench_test {
 namespace {
 
 class ZeroBenchTest : public testing::Test {
@@ -111,10 +111,13 @@ TEST(ZeroBenchDigests, MustAgreeWhereSumsAreTheSame) {
                  cell_of({4, 2, 2}, "b")};
   EXPECT_NE(bench.disagreement(four, 1), "");
   EXPECT_EQ(bench.disagreement(four, 2), "");
-  EXPECT_EQ(bench.disagreement(six, 1), "");
   bench.cells[1].trials.back().digest = "c";
   EXPECT_NE(bench.disagreement(four, 2).find("z1=4,z2=1,z3=4"),
             std::string::npos);
+  // Of six ranks, pairs are subtrees of the sum, and groups of three are not.
+  bench.cells = {cell_of({6, 1, 1}, "a"), cell_of({6, 3, 3}, "b")};
+  EXPECT_EQ(bench.disagreement(six, 1), "");
+  bench.cells[1].sizes = {6, 2, 2};
   EXPECT_NE(bench.disagreement(six, 1), "");
 }
 
@@ -145,4 +148,4 @@ TEST_F(ZeroBenchTest, ALimitEndsAfterTheFirstRound) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::zero_bench_test

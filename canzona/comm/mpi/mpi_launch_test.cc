@@ -8,7 +8,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona {
+namespace canzona::mpi_launch_test {
 namespace {
 
 std::optional<MpiLaunch> find_in(
@@ -152,4 +152,4 @@ TEST(MpiLaunch, RefusesContradictionsAndWordsThatAreNoNumbers) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::mpi_launch_test

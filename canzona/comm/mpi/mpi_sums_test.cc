@@ -8,7 +8,7 @@
 #include "canzona/comm/test_pieces.h"
 #include "canzona/comm/test_ranks.h"
 
-namespace canzona {
+namespace canzona::mpi_sums_test {
 namespace {
 
 constexpr auto kRanks = {1, 2, 4, 7, 8};
@@ -113,4 +113,4 @@ TEST(FastSums, GroupsOfAGridAddForThemselves) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::mpi_sums_test

@@ -9,7 +9,7 @@
 #include <csignal>
 #include <thread>
 
-namespace canzona {
+namespace canzona::process_watch_test {
 namespace {
 
 // A process that lives until it is told not to.
@@ -66,4 +66,4 @@ TEST(ProcessWatch, APlaceIsAlwaysTheSame) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::process_watch_test

@@ -13,7 +13,7 @@
 #include "canzona/comm/thread/run_ranks.h"
 #include "canzona/comm/thread/test_clock.h"
 
-namespace canzona {
+namespace canzona::link_ports_test {
 namespace {
 
 using std::chrono::nanoseconds;
@@ -136,4 +136,4 @@ TEST(LinkPorts, GathersReachTheBandwidth) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::link_ports_test

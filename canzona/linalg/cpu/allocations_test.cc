@@ -8,7 +8,7 @@
 #include "canzona/linalg/cpu/test_support.h"
 #include "canzona/linalg/engine.h"
 
-namespace canzona {
+namespace canzona::cpu_allocations_test {
 namespace {
 
 constexpr int64_t kSide = 60;
@@ -104,4 +104,4 @@ TEST(AllocationsInBf16, EndWithTheFirstUseOfAShape) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::cpu_allocations_test

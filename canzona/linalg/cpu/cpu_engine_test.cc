@@ -11,7 +11,7 @@
 #include "canzona/linalg/cpu/test_support.h"
 #include "canzona/linalg/cuda_device.h"
 
-namespace canzona {
+namespace canzona::cpu_engine_test {
 namespace {
 
 using testing::HasSubstr;
@@ -195,4 +195,4 @@ TEST(CpuEngine, RoundsToBf16) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::cpu_engine_test

@@ -4,7 +4,7 @@
 #include "canzona/linalg/cpu/test_support.h"
 #include "canzona/linalg/engine.h"
 
-namespace canzona {
+namespace canzona::cpu_elementwise_test {
 namespace {
 
 template <class Real>
@@ -163,4 +163,4 @@ TYPED_TEST(Elementwise, LimitsNormsThatAreAboveTheBoundAlone) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::cpu_elementwise_test

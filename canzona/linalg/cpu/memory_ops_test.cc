@@ -11,7 +11,7 @@
 #include "canzona/base/error.h"
 #include "canzona/linalg/test_memory_ops.h"
 
-namespace canzona {
+namespace canzona::cpu_memory_ops_test {
 namespace {
 
 __extension__ using UInt128 = unsigned __int128;
@@ -95,4 +95,4 @@ TEST(MemoryOps, RefuseADeviceTheyDoNotKnow) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::cpu_memory_ops_test

@@ -8,7 +8,7 @@
 #include "canzona/linalg/cpu/sums.h"
 #include "canzona/linalg/cpu/test_support.h"
 
-namespace canzona {
+namespace canzona::cpu_reductions_test {
 namespace {
 
 template <class Real>
@@ -124,4 +124,4 @@ TYPED_TEST(Reductions, ColumnDotsAreThoseOfTheDefinition) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::cpu_reductions_test

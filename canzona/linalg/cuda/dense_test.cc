@@ -3,7 +3,7 @@
 #include "canzona/base/error.h"
 #include "canzona/linalg/cuda/test_support.h"
 
-namespace canzona {
+namespace canzona::cuda_dense_test {
 namespace {
 
 template <class Real>
@@ -263,4 +263,4 @@ TEST_F(CudaParts, SymmetricProductsStaySymmetric) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::cuda_dense_test

@@ -6,7 +6,7 @@
 #include "canzona/base/error.h"
 #include "canzona/linalg/cuda/check.h"
 
-namespace canzona {
+namespace canzona::device_test {
 namespace {
 
 using testing::AllOf;
@@ -58,4 +58,4 @@ TEST(CheckCuda, CallsFullMemoryTheUsersMatter) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::device_test

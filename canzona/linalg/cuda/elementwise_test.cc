@@ -4,7 +4,7 @@
 
 #include "canzona/linalg/cuda/test_support.h"
 
-namespace canzona {
+namespace canzona::cuda_elementwise_test {
 namespace {
 
 template <class Real>
@@ -198,4 +198,4 @@ TYPED_TEST(CudaElementwise, LimitsNormsThatAreAboveTheBoundAlone) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::cuda_elementwise_test

@@ -9,7 +9,7 @@
 #include "canzona/linalg/cuda_device.h"
 #include "canzona/linalg/test_memory_ops.h"
 
-namespace canzona {
+namespace canzona::cuda_memory_ops_test {
 namespace {
 
 TEST(CudaMemoryOpsWithoutAGpu, SayWhy) {
@@ -74,4 +74,4 @@ TEST_F(CudaMemoryOps, ServeManyThreadsAtOnce) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::cuda_memory_ops_test

@@ -5,7 +5,7 @@
 
 #include "canzona/linalg/cuda/test_support.h"
 
-namespace canzona {
+namespace canzona::cuda_stages_test {
 namespace {
 
 // Runs of the host and their copies on the GPU.
@@ -190,4 +190,4 @@ TEST_F(CudaRounding, TakesTheNearestAndTheEvenOne) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::cuda_stages_test

@@ -12,7 +12,7 @@
 #include "canzona/base/random.h"
 #include "canzona/model/ops/table.h"
 
-namespace canzona {
+namespace canzona::ops_test {
 namespace {
 
 template <class Real>
@@ -260,4 +260,4 @@ TYPED_TEST(OpsTest, CrossEntropy) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::ops_test

@@ -5,7 +5,7 @@
 #include "canzona/plan/makespan/test_patterns.h"
 #include "canzona/plan/test_support.h"
 
-namespace canzona {
+namespace canzona::bound_test {
 namespace {
 
 using Items = std::vector<SizeCount>;
@@ -143,4 +143,4 @@ TEST(LowerBound, IsTightForQwen3) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::bound_test

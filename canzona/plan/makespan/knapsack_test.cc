@@ -4,7 +4,7 @@
 
 #include "canzona/plan/test_support.h"
 
-namespace canzona {
+namespace canzona::knapsack_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -101,4 +101,4 @@ TEST(CountSizes, SortsLargestFirstAndDropsZeros) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::knapsack_test

@@ -7,7 +7,7 @@
 
 #include "canzona/plan/test_support.h"
 
-namespace canzona {
+namespace canzona::micro_groups_balanced_test {
 namespace {
 
 using ::testing::Each;
@@ -129,4 +129,4 @@ TEST(BalancedRounds, NeverExceedTheCapacity) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::micro_groups_balanced_test

@@ -7,7 +7,7 @@
 #include "canzona/base/error.h"
 #include "canzona/plan/test_support.h"
 
-namespace canzona {
+namespace canzona::capacity_test {
 namespace {
 
 using ::testing::AllOf;
@@ -156,4 +156,4 @@ TEST(CapacityGroups, FollowTheListing) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::capacity_test

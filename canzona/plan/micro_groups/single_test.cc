@@ -4,7 +4,7 @@
 
 #include "canzona/plan/test_support.h"
 
-namespace canzona {
+namespace canzona::single_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -72,4 +72,4 @@ TEST(SingleRounds, AreOneRoundWhereNothingMoves) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::single_test

@@ -4,7 +4,7 @@
 
 #include "canzona/plan/test_support.h"
 
-namespace canzona {
+namespace canzona::bundles_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -295,4 +295,4 @@ TEST(Exchange, GivesAndTakesTwo) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::bundles_test

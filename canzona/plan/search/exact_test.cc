@@ -5,7 +5,7 @@
 #include "canzona/plan/search/test_optimum.h"
 #include "canzona/plan/test_support.h"
 
-namespace canzona {
+namespace canzona::exact_test {
 namespace {
 
 using Loads = std::vector<int64_t>;
@@ -216,4 +216,4 @@ TEST(ExactSearch, DealsNothing) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::exact_test

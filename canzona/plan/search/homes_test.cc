@@ -6,7 +6,7 @@
 
 #include "canzona/plan/test_support.h"
 
-namespace canzona {
+namespace canzona::homes_test {
 namespace {
 
 struct Weights {
@@ -304,4 +304,4 @@ TEST(LevelHomes, BringsElementsUnderTheLimit) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::homes_test

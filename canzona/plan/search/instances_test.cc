@@ -6,7 +6,7 @@
 
 #include "canzona/plan/test_support.h"
 
-namespace canzona {
+namespace canzona::instances_test {
 namespace {
 
 using ::testing::Each;
@@ -223,4 +223,4 @@ TEST(PlaceInstances, NeverExceedsTheReachableCap) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::instances_test

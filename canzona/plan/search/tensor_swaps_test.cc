@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <random>
 
-namespace canzona {
+namespace canzona::tensor_swaps_test {
 namespace {
 
 std::vector<int64_t> loads_of(const PlacedStage& stage) {
@@ -97,4 +97,4 @@ TEST(TensorSwaps, NeverRaisesLoadsOrOverflow) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::tensor_swaps_test

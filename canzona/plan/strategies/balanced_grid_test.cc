@@ -1,6 +1,6 @@
 #include "canzona/plan/strategies/test_grid.h"
 
-namespace canzona {
+namespace canzona::balanced_grid_test {
 namespace {
 
 const std::vector<std::string> kPresets{"qwen3-0.6b", "qwen3-1.7b",
@@ -45,4 +45,4 @@ TEST(BalancedGrid, LevelsMemoryWhereAdamwTensorsSuffice) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::balanced_grid_test

@@ -5,7 +5,7 @@
 #include "canzona/plan/test_support.h"
 #include "canzona/plan/validate.h"
 
-namespace canzona {
+namespace canzona::balanced_split_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -76,4 +76,4 @@ TEST(BalancedSplit, IsNeverWorseThanLongestFirst) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::balanced_split_test

@@ -9,7 +9,7 @@
 #include "canzona/plan/test_support.h"
 #include "canzona/plan/validate.h"
 
-namespace canzona {
+namespace canzona::strategies_balanced_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -259,4 +259,4 @@ TEST(Balanced, JoinsATailBelowHalfSizeOnly) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::strategies_balanced_test

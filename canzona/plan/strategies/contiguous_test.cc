@@ -7,7 +7,7 @@
 #include "canzona/plan/metrics.h"
 #include "canzona/plan/test_support.h"
 
-namespace canzona {
+namespace canzona::contiguous_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -166,4 +166,4 @@ TEST(Contiguous, GivesThePublishedRatiosOverTp) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::contiguous_test

@@ -4,7 +4,7 @@
 
 #include "canzona/plan/test_support.h"
 
-namespace canzona {
+namespace canzona::layerwise_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -57,4 +57,4 @@ TEST(Layerwise, IsOneLongestFirstListOverAllBuckets) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::layerwise_test

@@ -6,7 +6,7 @@
 
 #include "canzona/plan/test_support.h"
 
-namespace canzona {
+namespace canzona::strategies_megatron_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -128,4 +128,4 @@ TEST(Megatron, IsPlainLongestFirstUnderTheBound) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::strategies_megatron_test

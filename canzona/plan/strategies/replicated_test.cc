@@ -5,7 +5,7 @@
 #include "canzona/plan/predict.h"
 #include "canzona/plan/test_support.h"
 
-namespace canzona {
+namespace canzona::replicated_test {
 namespace {
 
 using ::testing::Each;
@@ -33,4 +33,4 @@ TEST(Replicated, TakesAsLongAsOneRankAlone) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::replicated_test

@@ -5,7 +5,7 @@
 #include "canzona/plan/metrics.h"
 #include "canzona/plan/test_support.h"
 
-namespace canzona {
+namespace canzona::start_offset_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -87,4 +87,4 @@ TEST(StartOffset, SuffersFromSmallBuckets) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::start_offset_test

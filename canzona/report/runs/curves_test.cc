@@ -8,7 +8,7 @@
 #include "canzona/report/runs/line_chart.h"
 #include "canzona/report/runs/test_runs.h"
 
-namespace canzona {
+namespace canzona::curves_test {
 namespace {
 
 using testing::ElementsAre;
@@ -137,4 +137,4 @@ TEST(LineChart, ClipsWhereTheLineMeetsTheTop) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::curves_test

@@ -10,7 +10,7 @@
 #include "canzona/report/runs/run_text.h"
 #include "canzona/report/runs/test_runs.h"
 
-namespace canzona {
+namespace canzona::run_report_test {
 namespace {
 
 using testing::AllOf;
@@ -196,4 +196,4 @@ TEST(RunJson, HasTheFigures) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::run_report_test

@@ -10,7 +10,7 @@
 #include "canzona/report/runs/run_facts.h"
 #include "canzona/report/runs/test_runs.h"
 
-namespace canzona {
+namespace canzona::run_test {
 namespace {
 
 using testing::ElementsAre;
@@ -159,4 +159,4 @@ TEST(RunFacts, NestedNamesAreJoinedAndDifferencesMarked) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::run_test

@@ -4,7 +4,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona {
+namespace canzona::adamw_facts_test {
 namespace {
 
 TEST(AdamWFacts, IsElementWise) {
@@ -45,4 +45,4 @@ TEST(AdamWFacts, HasTheOptionsOfTheReference) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::adamw_facts_test

@@ -6,7 +6,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona {
+namespace canzona::muon_facts_test {
 namespace {
 
 using ::testing::AllOf;
@@ -353,4 +353,4 @@ TEST(MuonFacts, CountsOnlyTheFormThatRuns) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::muon_facts_test

@@ -8,7 +8,7 @@
 #include "canzona/rules/runs.h"
 #include "canzona/rules/test_device.h"
 
-namespace canzona {
+namespace canzona::newton_schulz_cuda_test {
 namespace {
 
 struct Variant {
@@ -256,4 +256,4 @@ INSTANTIATE_TEST_SUITE_P(Forms, NewtonSchulzOnGpu,
                          });
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::newton_schulz_cuda_test

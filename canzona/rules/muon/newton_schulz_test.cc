@@ -7,7 +7,7 @@
 #include "canzona/base/text.h"
 #include "canzona/rules/muon/test_stress.h"
 
-namespace canzona {
+namespace canzona::muon_newton_schulz_test {
 namespace {
 
 constexpr const char* kForms[] = {"standard", "symmetric", "gram"};
@@ -428,4 +428,4 @@ TEST(NewtonSchulz, SchattenNormStandsHardMatrices) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::muon_newton_schulz_test

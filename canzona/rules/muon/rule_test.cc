@@ -7,7 +7,7 @@
 #include "canzona/rules/test_matrices.h"
 #include "canzona/rules/test_steps.h"
 
-namespace canzona {
+namespace canzona::muon_rule_test {
 namespace {
 
 using ::testing::DoubleNear;
@@ -304,4 +304,4 @@ TEST(MuonRule, KnowsFourFormsOfDecay) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::muon_rule_test

@@ -5,7 +5,7 @@
 #include "canzona/rules/muon/newton_schulz.h"
 #include "canzona/rules/muon/test_stress.h"
 
-namespace canzona {
+namespace canzona::stress_test {
 namespace {
 
 struct Worst {
@@ -94,4 +94,4 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::stress_test

@@ -4,7 +4,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona {
+namespace canzona::nsgd_facts_test {
 namespace {
 
 TEST(NsgdFacts, KeepsItsMomentumWithTheShard) {
@@ -25,4 +25,4 @@ TEST(NsgdFacts, RefusesMoreMomentumThanThereIs) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::nsgd_facts_test

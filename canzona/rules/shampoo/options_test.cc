@@ -4,7 +4,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona {
+namespace canzona::shampoo_options_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -168,4 +168,4 @@ TEST(ShampooOptions, MultiplyAsTheDeviceDoesBest) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::shampoo_options_test

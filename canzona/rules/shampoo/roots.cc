@@ -6,6 +6,7 @@
 
 #include "canzona/base/check.h"
 #include "canzona/rules/runs.h"
+#include "canzona/rules/shampoo/cans.h"
 #include "canzona/rules/shampoo/coupled_iteration.h"
 #include "canzona/rules/together.h"
 
@@ -160,20 +161,6 @@ PerTensor<double> largest_row_sums(Engine& engine, ConstMatrices b,
   return found;
 }
 
-// Those of NVIDIA's Emerging-Optimizers.
-constexpr CansStep kCansSteps[] = {
-    {5.182503604966906, -5.126830178299687},
-    {2.586120737395915, -0.641538812403133},
-    {2.567364126726186, -0.6391058222170474},
-    {2.520560084348265, -0.6330225823828756},
-    {2.410759275435182, -0.6186815444268036},
-    {2.1883348130094173, -0.5893091162177136},
-    {1.8595760874873613, -0.5449991062102938},
-    {1.589020160467417, -0.5075811685214573},
-    {1.5051653981684994, -0.4957799077972079},
-    {1.4925557853149838, -0.49259266842078675},
-};
-
 void by_cans(Engine& engine, Matrices x, ConstMatrices a,
              const RootOptions& options) {
   Arena& arena = engine.arena();
@@ -200,18 +187,19 @@ void by_cans(Engine& engine, Matrices x, ConstMatrices a,
     engine.commuting_product(product, y, p);
     engine.axpby(y, step.a, product, step.b);
   };
-  const CansStep& first = kCansSteps[0];  // from Z = I
+  const std::span<const CansStep> steps = cans_steps();
+  const CansStep& first = steps[0];  // from Z = I
   engine.axpby(z, first.a, p, 0.0);
   engine.add_diagonal(z, first.b);
   step_y(first);
-  constexpr size_t kLast = std::size(kCansSteps) - 1;
-  for (size_t i = 1; i < kLast; ++i) {
+  const size_t last = steps.size() - 1;
+  for (size_t i = 1; i < last; ++i) {
     renew_p();
-    step_z(kCansSteps[i]);
-    step_y(kCansSteps[i]);
+    step_z(steps[i]);
+    step_y(steps[i]);
   }
   renew_p();
-  step_z(kCansSteps[kLast]);
+  step_z(steps[last]);
   for (int64_t i = 0; i < a.count; ++i) scales[i] = std::sqrt(scales[i]);
   engine.axpby(x, scales.span(), z, 0.0);
 }
@@ -366,8 +354,6 @@ void roots_together(Engine& engine, Matrices x, ConstMatrices a,
 }
 
 }  // namespace
-
-std::span<const CansStep> cans_steps() { return kCansSteps; }
 
 void inverse_roots(Engine& engine, Matrices x, ConstMatrices a,
                    InversePower power, const RootOptions& options,

@@ -33,17 +33,6 @@ struct RootStatus {
   double error = 0;  // max |M - I| of a coupled iteration
 };
 
-// CANS: Y and Z are polynomials of B/s, s being an upper bound of B's
-// eigenvalues and at least kCansLeastSize. Each step takes P = Z·Y, whose
-// eigenvalues go to 1, Y to bY + aYP and Z to bZ + aPZ, so that Z ends as
-// (B/s)^(-1/2).
-struct CansStep {
-  double b = 0;
-  double a = 0;
-};
-std::span<const CansStep> cans_steps();
-inline constexpr double kCansLeastSize = 1e-12;
-
 // X = (A + d·I)^(-q/p). X and A are different; both are square and contiguous.
 // A coupled iteration that reaches its limit succeeds if it came near; Newton
 // takes q = 1 only, CANS q/p = 1/2. One status per matrix.

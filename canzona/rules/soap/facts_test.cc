@@ -4,7 +4,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona {
+namespace canzona::soap_facts_test {
 namespace {
 
 using ::testing::AllOf;
@@ -273,4 +273,4 @@ TEST(SoapFacts, FollowTheDevice) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::soap_facts_test

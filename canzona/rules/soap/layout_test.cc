@@ -4,7 +4,7 @@
 
 #include "canzona/base/error.h"
 
-namespace canzona {
+namespace canzona::soap_layout_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -60,4 +60,4 @@ TEST(SoapLayout, GivesALongSideNoFactorWhereItIsNotCut) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::soap_layout_test

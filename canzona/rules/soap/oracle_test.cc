@@ -9,7 +9,7 @@
 #include "canzona/rules/test_matrices.h"
 #include "canzona/rules/test_steps.h"
 
-namespace canzona {
+namespace canzona::oracle_test {
 namespace {
 
 constexpr double kRate = 0x1p-6;
@@ -336,4 +336,4 @@ TEST(SoapOracle, FollowsRotations) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::oracle_test

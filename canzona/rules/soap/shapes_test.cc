@@ -5,7 +5,7 @@
 #include "canzona/rules/test_matrices.h"
 #include "canzona/rules/test_steps.h"
 
-namespace canzona {
+namespace canzona::shapes_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -217,4 +217,4 @@ TEST(SoapShapes, RefusesMoreAxesThanItCanTake) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::shapes_test

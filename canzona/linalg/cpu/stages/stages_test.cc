@@ -10,7 +10,7 @@
 
 #include "canzona/linalg/cpu/stages/table.h"
 
-namespace canzona {
+namespace canzona::stages_stages_test {
 namespace {
 
 template <class Real>
@@ -221,4 +221,4 @@ TEST(StageTables, AnElementsBitsDoNotDependOnItsPlace) {
 }
 
 }  // namespace
-}  // namespace canzona
+}  // namespace canzona::stages_stages_test
