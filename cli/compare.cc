@@ -55,7 +55,7 @@ void require_any(const Comparison& comparison) {
   throw UsageError(all_alike ? common : message);
 }
 
-Outcome run(const PlanArguments& arguments, const Output& out) {
+Outcome run_compare(const PlanArguments& arguments, const Output& out) {
   if (!arguments.zero.empty()) return compare_zero(arguments, out);
   if (!arguments.zero_experts.empty())
     throw UsageError("--zero-experts: expected --zero beside it");
@@ -85,7 +85,9 @@ Verb add_compare(CLI::App& root) {
   add_plan_arguments(*app, Planning::kAll, *arguments);
   app->footer(kCompareExamples + std::string("\n") + strategies_help() + "\n" +
               rules_help());
-  return {app, [arguments](const Output& out) { return run(*arguments, out); }};
+  return {app, [arguments](const Output& out) {
+            return run_compare(*arguments, out);
+          }};
 }
 
 }  // namespace canzona::cli

@@ -10,7 +10,7 @@
 namespace canzona::cli {
 namespace {
 
-std::atomic<int> wish = 0;
+std::atomic<int> signal_seen = 0;
 static_assert(std::atomic<int>::is_always_lock_free);
 
 // What a handler may look at: written before the handler is installed.
@@ -19,7 +19,7 @@ size_t num_words = 0;
 
 void remember_wish(int signal) {
   const int code = errno;
-  wish = signal;
+  signal_seen = signal;
   std::signal(signal, SIG_DFL);
   if (num_words > 0) (void)!::write(STDERR_FILENO, words.data(), num_words);
   errno = code;
@@ -28,7 +28,7 @@ void remember_wish(int signal) {
 }  // namespace
 
 Interrupt::Interrupt(std::string_view says) {
-  wish = 0;
+  signal_seen = 0;
   // "\r": behind a line of progress.
   constexpr std::string_view kBegin = "\r", kEnd = "\n";
   const std::string_view text =
@@ -50,8 +50,8 @@ Interrupt::~Interrupt() {
   std::signal(SIGTERM, SIG_DFL);
 }
 
-const std::atomic<int>& Interrupt::signal() const { return wish; }
+const std::atomic<int>& Interrupt::signal() const { return signal_seen; }
 
-bool signal_came() { return wish != 0; }
+bool signal_came() { return signal_seen != 0; }
 
 }  // namespace canzona::cli

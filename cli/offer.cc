@@ -11,8 +11,8 @@ namespace {
 constexpr const char* kOfferMark = "one of ";
 
 template <class Entries>
-void append_names(const Entries& entries, std::vector<std::string>& words) {
-  for (const auto& entry : entries) words.push_back(entry.name);
+void append_names(const Entries& entries, std::vector<std::string>& names) {
+  for (const auto& entry : entries) names.push_back(entry.name);
 }
 
 }  // namespace
