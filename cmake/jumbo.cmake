@@ -57,3 +57,14 @@ function(canzona_compile_quickly target headers at_once)
   canzona_optimize(${target} -Og)
   canzona_compile_together(${target} HEADERS ${headers} AT_ONCE ${at_once})
 endfunction()
+
+# Sources of CUDA repeat names in their unnamed namespaces; CMake 3.31 and newer
+# would batch them, too.
+function(canzona_compile_kernels_alone)
+  set(kernels ${ARGN})
+  list(FILTER kernels INCLUDE REGEX "\\.cu$")
+  if(kernels)
+    set_source_files_properties(${kernels}
+                                PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  endif()
+endfunction()

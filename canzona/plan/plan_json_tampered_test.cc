@@ -81,18 +81,21 @@ struct NamedPlan {
 
 class TamperedPlan : public ::testing::TestWithParam<NamedPlan> {
  protected:
-  void SetUp() override { text_ = GetParam().make(); }
+  void SetUp() override {
+    text_ = GetParam().make();
+    values_ = nlohmann::json::parse(text_);
+  }
   const std::string& small_plan() const { return text_; }
   // Accepted is what has the same values, however they are written.
   void expect_noticed(const std::string& text, const std::string& what) const {
     const auto values = nlohmann::json::parse(text, nullptr, false);
-    const bool same =
-        !values.is_discarded() && values == nlohmann::json::parse(text_);
+    const bool same = !values.is_discarded() && values == values_;
     EXPECT_EQ(outcome_of(text) == Outcome::kAccepted, same) << what;
   }
 
  private:
   std::string text_;
+  nlohmann::json values_;
 };
 
 INSTANTIATE_TEST_SUITE_P(

@@ -56,7 +56,7 @@ StepMetrics read_line(std::string_view line, const std::string& where) {
     return get_string(object, "nonfinite_tensor", where);
   });
   m.nonfinite_rank = if_there(object, "nonfinite_rank", int64_t{-1}, [&] {
-    return get_integer(object, "nonfinite_rank", 0, kMaxInteger, where);
+    return get_integer(object, "nonfinite_rank", 0, kMaxStepInteger, where);
   });
   if (object.contains("mfu")) m.mfu = number_or_nan(object, "mfu", where);
   if (object.contains("eval_loss"))
