@@ -51,7 +51,8 @@ Groups::Groups(Communicator& world, const Plan& plan, const WireOps& ops,
   const int32_t rank = world.rank();
   const RankPlace me = place_of(mesh, rank);
   const Stand at(plan, rank);
-  const auto [z1, z2, z3] = plan.options.zero.sizes;
+  const ZeroSizes& zero = plan.options.zero.sizes;
+  const int32_t z1 = zero.z1, z2 = zero.z2, z3 = zero.z3;
   control_ = world.split(0, rank, prefix + "control");
   const auto add = [&](Line& line, int32_t color, int32_t key,
                        const char* kind) {
@@ -78,7 +79,8 @@ Groups::Groups(Communicator& world, const Plan& plan, const WireOps& ops,
 
 void Groups::found_modules(Communicator& world, const Plan& plan,
                            const WireOps& ops, const std::string& prefix) {
-  const auto [z1, z2, z3] = plan.options.zero.sizes;
+  const ZeroSizes& zero = plan.options.zero.sizes;
+  const int32_t z1 = zero.z1, z2 = zero.z2, z3 = zero.z3;
   const Stand at(plan, world.rank());
   const bool everywhere =
       plan.options.zero.replica_sum == ReplicaSum::kAllReduce;

@@ -35,7 +35,6 @@ struct Transfer {
     return bytes.sent() == 0 && bytes.received() == 0 && packed_bytes == 0 &&
            copied_bytes == 0;
   }
-  friend bool operator==(const Transfer&, const Transfer&) = default;
 };
 
 WireBytes operator+(const WireBytes& a, const WireBytes& b);
