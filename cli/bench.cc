@@ -104,7 +104,7 @@ TransformRequest request_of(const Arguments& a) {
   request.batch = a.batch;
   request.algorithms =
       choose(a.algorithm, {"standard", "symmetric", "gram"}, "--algorithm");
-  request.precisions = choose(a.precision,
+  request.precisions = choose(a.precision.empty() ? "all" : a.precision,
                               a.device == "cuda" ? Words{"fp32", "bf16", "fp16"}
                                                  : Words{"fp32", "bf16"},
                               "--precision");
@@ -290,7 +290,7 @@ Verb add_bench(CLI::App& root) {
       ->option_text("FORM");
   app->add_option("--precision", a->precision,
                   "fp32, bf16, on cuda fp16; transform: or all [all]; rule: "
-                  "of Muon's products [the rule's]")
+                  "of Muon's products, or auto [auto]")
       ->option_text("TYPE");
   app->add_option("--threads", a->threads, "that share out the matrices [1]")
       ->option_text("COUNT");
@@ -305,7 +305,8 @@ Verb add_bench(CLI::App& root) {
   offer_words(app->get_option("WHAT"), {"transform", "rule"});
   offer_words(app->get_option("--algorithm"),
               {"standard", "symmetric", "gram", "all"});
-  offer_words(app->get_option("--precision"), {"fp32", "bf16", "fp16", "all"});
+  offer_words(app->get_option("--precision"),
+              {"fp32", "bf16", "fp16", "all", "auto"});
   app->footer(kBenchExamples);
   const Verb step = add_bench_step(*app);
   const Verb zero = add_bench_zero(*app);

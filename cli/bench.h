@@ -15,7 +15,7 @@ struct BenchArguments {
   std::string shape;
   int64_t batch = 1;
   std::string algorithm = "all";
-  std::string precision = "all";
+  std::string precision;  // empty: not given
   int threads = 1;
   int rounds = 10;
   std::string model;

@@ -34,14 +34,19 @@ std::vector<Dims> tensors_of(const BenchArguments& a) {
 
 // --precision is an option of the rule; rules without it have one way alone.
 void put_precision(const BenchArguments& a, RuleOptions& options) {
-  if (a.precision == "all") return;
+  if (a.precision.empty()) return;
   const auto rule = std::ranges::find(rule_table(), a.rule, &RuleEntry::name);
   if (rule == rule_table().end()) return;  // refused where the rule is made
-  if (std::ranges::find(rule->options, "precision", &OptionFact::name) ==
-      rule->options.end())
+  const auto fact =
+      std::ranges::find(rule->options, "precision", &OptionFact::name);
+  if (fact == rule->options.end())
     throw UsageError(cat("--precision ", quoted(a.precision), ": ", a.rule,
                          " has no such option and computes in fp32; leave it "
                          "out"));
+  const std::vector<std::string> known = split_text(fact->allowed, '|');
+  if (std::ranges::find(known, a.precision) == known.end())
+    throw UsageError(cat("--precision ", quoted(a.precision), ": expected ",
+                         join(known, ", "), did_you_mean(a.precision, known)));
   const auto given = options.find("precision");
   if (given != options.end() && given->second != a.precision)
     throw UsageError(cat("--precision ", quoted(a.precision),
@@ -61,6 +66,8 @@ RuleStepRequest rule_request_of(const BenchArguments& a,
   request.options = parse_bench_options(a.options);
   put_precision(a, request.options);
   precision = settle_precision(a.rule, a.device, request.options);
+  if (!a.precision.empty() && a.precision != "auto")
+    precision.why = "--precision";
   request.device = a.device;
   request.tensors = tensors_of(a);
   request.rounds = a.rounds;

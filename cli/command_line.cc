@@ -26,8 +26,9 @@ constexpr const char* kCommandLineExamples =
   canzona explain plan.json --rank 17
   canzona VERB --help
 
-Exit status: 0 done, 1 failed or not sound, 2 a mistake in the request, 4 a rank was lost,
-6 output cannot be written.)";
+Exit status: 0 done, 1 failed or not sound, 2 a mistake in the request, 3 data was lost during the
+run, 4 a rank was lost, 5 numbers that are not finite ended it, 6 output cannot be written, 130 or
+143 ended by SIGINT or SIGTERM.)";
 
 std::string version_text() {
   return cat("canzona ", kVersion, "\ncommit ", kCommit, "\nbuild ", kBuildType,

@@ -6,6 +6,7 @@
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
+#include "canzona/plan/mesh.h"
 #include "canzona/report/terminal_style.h"
 #include "canzona/shapes/read_model.h"
 #include "canzona/train/config_keys.h"
@@ -97,6 +98,55 @@ void add_config_flag(CLI::App& app, const ConfigFlag& flag,
                 key.words);
 }
 
+// What --set, the flags and --rule-option give; the last one of a key wins.
+Settings command_line_settings(const ConfigArguments& arguments) {
+  Settings asked;
+  for (const std::string& text : arguments.set)
+    asked.push_back(parse_setting(text, "--set"));
+  for (const ConfigFlag& flag : kFlags)
+    if (const std::string& text = arguments.flags.at(flag.name); !text.empty())
+      asked.push_back({flag.key, RawText{text}, flag.name});
+  for (const std::string& text : arguments.rule_options) {
+    Setting option = parse_setting(text, "--rule-option");
+    option.key = kRuleOption + option.key;
+    asked.push_back(option);
+  }
+  return asked;
+}
+
+const Setting* last_setting(const Settings& settings, std::string_view key) {
+  const Setting* last = nullptr;
+  for (const Setting& setting : settings)
+    if (setting.key == key) last = &setting;
+  return last;
+}
+
+// Returns 0 for an empty mesh and for a malformed one, which make_config
+// refuses.
+int64_t ranks_of_mesh(const Setting& mesh) {
+  const auto* text = std::get_if<std::string>(&mesh.value);
+  try {
+    return text == nullptr || text->empty() ? 0 : parse_mesh(*text).world();
+  } catch (const UsageError&) {
+    return 0;
+  }
+}
+
+// True if the command line's number of ranks replaces this setting of the file:
+// a mesh with another number of ranks than --ranks, unless there is a --mesh,
+// and `ranks` where there is a --mesh.
+bool gives_way(const Setting& of_file, const Settings& asked) {
+  const Setting* mesh = last_setting(asked, "mesh");
+  const Setting* ranks = last_setting(asked, "ranks");
+  if (of_file.key == "ranks")
+    return mesh != nullptr && !std::get<RawText>(mesh->value).text.empty();
+  if (of_file.key != "mesh" || mesh != nullptr || ranks == nullptr)
+    return false;
+  const std::string& count = std::get<RawText>(ranks->value).text;
+  const int64_t there = ranks_of_mesh(of_file);
+  return there != 0 && count != "0" && count != cat(there);
+}
+
 }  // namespace
 
 void add_config_arguments(CLI::App& app, ConfigArguments& arguments) {
@@ -130,19 +180,11 @@ TrainConfig read_config(const ConfigArguments& arguments) {
   refuse_model_as_preset(arguments.flags.at("--preset"));
   Settings given;
   if (!arguments.model.empty()) given = model_settings(arguments.model);
+  const Settings asked = command_line_settings(arguments);
   if (!arguments.file.empty())
     for (Setting& setting : read_config_file(arguments.file))
-      given.push_back(std::move(setting));
-  for (const std::string& text : arguments.set)
-    given.push_back(parse_setting(text, "--set"));
-  for (const ConfigFlag& flag : kFlags)
-    if (const std::string& text = arguments.flags.at(flag.name); !text.empty())
-      given.push_back({flag.key, RawText{text}, flag.name});
-  for (const std::string& text : arguments.rule_options) {
-    Setting option = parse_setting(text, "--rule-option");
-    option.key = kRuleOption + option.key;
-    given.push_back(option);
-  }
+      if (!gives_way(setting, asked)) given.push_back(std::move(setting));
+  given.insert(given.end(), asked.begin(), asked.end());
   return make_settled_config(std::move(given));
 }
 

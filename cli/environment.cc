@@ -16,13 +16,20 @@ std::string_view variable(const char* name) {
   return value == nullptr ? std::string_view() : std::string_view(value);
 }
 
+// mpirun gives its ranks a terminal of their own, whatever it writes to.
+bool is_terminal(int descriptor) {
+  for (const char* rank : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"})
+    if (!variable(rank).empty()) return false;
+  return ::isatty(descriptor) == 1;
+}
+
 }  // namespace
 
 Environment read_environment() {
   return {
       .no_color = !variable("NO_COLOR").empty() || variable("TERM") == "dumb",
-      .stdout_is_terminal = ::isatty(STDOUT_FILENO) == 1,
-      .stderr_is_terminal = ::isatty(STDERR_FILENO) == 1};
+      .stdout_is_terminal = is_terminal(STDOUT_FILENO),
+      .stderr_is_terminal = is_terminal(STDERR_FILENO)};
 }
 
 std::string host_name() {

@@ -20,7 +20,8 @@ size_t num_words = 0;
 void remember_wish(int signal) {
   const int code = errno;
   signal_seen = signal;
-  std::signal(signal, SIG_DFL);
+  std::signal(SIGINT, SIG_DFL);
+  std::signal(SIGTERM, SIG_DFL);
   if (num_words > 0) (void)!::write(STDERR_FILENO, words.data(), num_words);
   errno = code;
 }
@@ -38,7 +39,7 @@ Interrupt::Interrupt(std::string_view says) {
     for (const std::string_view part : {kBegin, text, kEnd})
       end = std::ranges::copy(part, end).out;
   num_words = static_cast<size_t>(end - words.begin());
-  // Without SA_RESTART: a write that nobody reads ends.
+  // Without SA_RESTART, so that whoever waits looks at the signal.
   struct sigaction action {};
   action.sa_handler = remember_wish;
   ::sigaction(SIGINT, &action, nullptr);

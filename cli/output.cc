@@ -20,22 +20,26 @@ bool wants_color(ColorChoice choice, bool is_terminal, bool no_color) {
   return choice == ColorChoice::kAlways;
 }
 
-// As much as a pipe or a terminal takes without waiting; 0 if nothing.
-size_t room_in(int descriptor) {
-  constexpr size_t kPiece = 256;
+// False if nothing was read from a full pipe or terminal for a moment.
+bool has_room(int descriptor) {
+  constexpr int kMilliseconds = 100;
   pollfd wish{.fd = descriptor, .events = POLLOUT, .revents = 0};
-  return ::poll(&wish, 1, 0) == 1 ? kPiece : 0;
+  return ::poll(&wish, 1, kMilliseconds) == 1;
 }
 
-// 0, or the errno of the write that failed. A launcher that ends us stops
-// reading before it sends its signal (mpirun does): then files count, and what
-// nobody reads is left out.
+// 0, or the errno of the write that failed. Whoever reads may stop: a pager, or
+// a launcher that ends us (mpirun stops reading before it sends its signal).
+// After a signal files count, and what nobody reads is left out; so no write
+// may wait, and a piece is small enough for any pipe that has room.
 int write_all(int descriptor, std::string_view text) {
+  constexpr size_t kPiece = 256;
   while (!text.empty()) {
-    const size_t most = signal_came() ? room_in(descriptor) : text.size();
-    if (most == 0) return 0;
+    if (!has_room(descriptor)) {
+      if (signal_came()) return 0;
+      continue;
+    }
     const ssize_t done =
-        ::write(descriptor, text.data(), std::min(most, text.size()));
+        ::write(descriptor, text.data(), std::min(kPiece, text.size()));
     if (done < 0 && errno == EINTR) continue;
     if (done < 0) return errno;
     text.remove_prefix(static_cast<size_t>(done));

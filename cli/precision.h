@@ -19,7 +19,7 @@ namespace canzona::cli {
 
 struct PrecisionChoice {
   std::string precision = {};  // "bf16"; empty: the rule has no such option
-  std::string why = {};        // "auto: AMX", "--rule-option"
+  std::string why = {};        // "auto: AMX", "--rule-option", "--precision"
 
   std::string text() const;  // "bf16 (auto: AMX)", or nothing
 };

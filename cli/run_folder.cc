@@ -46,6 +46,9 @@ bool is_of_a_run(std::string_view name) {
 void make_run_folder(const std::string& path) {
   std::error_code error;
   fs::create_directories(path, error);
+  if (error && is_storage_error(error.value()))
+    throw StorageError(cat("--run ", quoted(path),
+                           ": cannot be made: ", error.message()));
   if (!fs::is_directory(path))
     throw UsageError(cat("--run ", quoted(path), ": cannot be made: ",
                          error ? error.message() : "it is no folder"));
@@ -77,12 +80,36 @@ void refuse_what_is_there(const std::string& path) {
   }
 }
 
+// A run leaves these from its first step on; weights and config.json may also
+// be somebody else's.
+bool tells_of_a_run(std::string_view name) {
+  return name.starts_with(kEvents) || name == "metrics.jsonl" ||
+         name == "summary.json";
+}
+
 void remove_former_run(const std::string& path) {
   std::vector<fs::path> former;
-  for (const fs::directory_entry& entry : fs::directory_iterator(path))
-    if (is_of_a_run(entry.path().filename().string()))
-      former.push_back(entry.path());
-  for (const fs::path& file : former) fs::remove(file);
+  bool is_run = false;
+  std::string whole;  // a file that need not be a run's
+  for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
+    const std::string name = entry.path().filename().string();
+    if (!is_of_a_run(name)) continue;
+    former.push_back(entry.path());
+    is_run = is_run || tells_of_a_run(name);
+    if (!is_left_behind(name)) whole = name;
+  }
+  if (!whole.empty() && !is_run)
+    throw UsageError(cat("--overwrite: --run ", quoted(path), " holds ",
+                         quoted(whole),
+                         " but no metrics.jsonl and no summary.json, so it is "
+                         "not known to be a run; choose another folder"));
+  for (const fs::path& file : former) {
+    std::error_code error;
+    fs::remove(file, error);
+    if (error)
+      throw UsageError(cat("--overwrite: cannot remove ",
+                           quoted(file.string()), ": ", error.message()));
+  }
 }
 
 HfNumbers hf_numbers(const DecoderConfig& decoder) {
@@ -104,6 +131,13 @@ void check_late_file(const std::string& file, const std::string& run_folder) {
   const bool inside =
       !run_folder.empty() &&
       folder(fs::path(file).parent_path()) == folder(run_folder);
+  if (!run_folder.empty() && folder(file) == folder(run_folder))
+    throw UsageError(cat("--trace ", quoted(file),
+                         " is the folder of --run; name a file"));
+  if (inside && is_of_a_run(fs::path(file).filename().string()))
+    throw UsageError(cat("--trace ", quoted(file),
+                         " is a file that the run itself writes; choose "
+                         "another name"));
   if (!inside || fs::exists(run_folder)) check_writable(file);
 }
 

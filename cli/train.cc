@@ -9,6 +9,7 @@
 #include "canzona/report/audit_view.h"
 #include "canzona/report/train_lines.h"
 #include "cli/config_arguments.h"
+#include "cli/errors.h"
 #include "cli/interrupt.h"
 #include "cli/precision.h"
 #include "cli/ranks.h"
@@ -36,8 +37,8 @@ constexpr const char* kTrainExamples =
 Data is a text file, a folder of text files, Megatron's .bin/.idx, llm.c's .bin, or
 "synthetic". The last 5 % are held out for evaluation.
 
-Ctrl-C (or SIGTERM) ends the run after its step with weights, summary and report, and a last
-evaluation at once; the exit status is then 130 (or 143). A second one ends the process.
+Ctrl-C (or SIGTERM) ends the run after its step, with weights, summary and report; during the
+last evaluation it ends that at once; the exit status is then 130 (or 143). A second one ends the process.
 Steps whose gradient is not finite change nothing; ten in a row end the run with exit status 5.
 
 A mesh is dp=D,tp=T,pp=P,ep=E: ranks of data, tensor, pipeline and expert parallelism.
@@ -67,6 +68,16 @@ struct Telling {
   RunFolder* folder;  // null: none is asked for
   const Output& out;
 };
+
+// A run that has a folder goes on if nobody reads its lines any more.
+void tell_result(const Output& out, const RunFolder* folder,
+                 std::string_view text) {
+  try {
+    out.result(text);
+  } catch (const ClosedPipe&) {
+    if (folder == nullptr) throw;
+  }
+}
 
 // Tells the user and the folder, if there is one, what rank 0 sees.
 class Narrator : public TrainObserver {
@@ -117,7 +128,7 @@ class Narrator : public TrainObserver {
     if (telling_.json)
       out_.note(line(Ink()));
     else
-      out_.result(line(out_.ink()) + "\n");
+      tell_result(out_, folder_, line(out_.ink()) + "\n");
   }
 
   const Telling& telling_;
@@ -224,17 +235,19 @@ void tell_end(const RunSummary& summary, const Telling& telling) {
   out.progress("");
   if (folder != nullptr) folder->finish(summary);
   if (telling.json)
-    out.result(to_json(summary));
+    tell_result(out, folder, to_json(summary));
   else
-    out.result(
+    tell_result(
+        out, folder,
         closing_lines(summary, folder != nullptr ? folder->report_path() : ""));
+  const int64_t before = telling.config.max_skipped - 1;
   if (summary.state == "diverged")
     out.error(
-        cat("the run diverged: step ", summary.steps, " was skipped like the ",
-            telling.config.max_skipped - 1, " before it: ",
+        cat("the run diverged: step ", summary.steps, " was skipped",
+            before > 0 ? cat(" like the ", before, " before it") : "", ": ",
             nonfinite_text(summary.nonfinite_tensor, summary.nonfinite_rank),
             "; try a lower rule.learning_rate or adamw.learning_rate, a longer "
-            "schedule.warmup, or a clip (--max-skipped 0 never ends a run)"));
+            "schedule.warmup, or a smaller clip (--max-skipped 0 never ends a run)"));
 }
 
 // What the user should know before the first step.

@@ -67,11 +67,11 @@ int64_t TrainJob::num_parameters() const {
   return sum;
 }
 
-int64_t TrainJob::most_bytes() const {
-  int64_t most = 0;
-  for (int32_t r = 0; r < std::ssize(ranks); ++r)
-    most = std::max(most, bytes_of(r));
-  return most;
+int32_t TrainJob::fullest_rank() const {
+  int32_t fullest = 0;
+  for (int32_t r = 1; r < std::ssize(ranks); ++r)
+    if (bytes_of(r) > bytes_of(fullest)) fullest = r;
+  return fullest;
 }
 
 double TrainJob::step_seconds() const {
@@ -102,7 +102,9 @@ TrainJob make_job(const TrainConfig& config, const Mesh& mesh,
   job.plan = std::move(made.plan);
   job.ranking = std::move(made.ranking);
   job.ranks = predict(job.plan);
-  job.activations = training_memory(job.settings, job.plan);
+  for (int32_t r = 0; r < mesh.world(); ++r)
+    job.activations_of.push_back(training_memory(job.settings, job.plan, r));
+  job.activations = job.activations_of[static_cast<size_t>(job.fullest_rank())];
   job.settings.flops_per_token = flops_per_token(job);
   if (limits) {
     set_product_rate(limits->flops.together, job);
@@ -128,7 +130,8 @@ void require_memory(const TrainJob& job, int64_t ranks_here) {
   const int64_t there = available_memory();
   if (needed <= there || there == 0) return;
   throw UsageError(
-      cat("the run needs ", human_bytes(needed), " (", ranks_here, " ranks of ",
+      cat("the run needs ", human_bytes(needed), " (", ranks_here,
+          ranks_here == 1 ? " rank of " : " ranks of ",
           human_bytes(job.most_bytes()), "), but this machine has ",
           human_bytes(there),
           " free; try model.recompute=true, a smaller batch.micro, or more "

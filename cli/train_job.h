@@ -24,16 +24,19 @@ struct TrainJob {
   std::vector<RankCost> ranks;                 // predicted, by rank
   Link link = {};                              // to be modelled
   std::optional<ZeroComparison> ranking = {};  // of `--zero auto`
-  int64_t activations = 0;                     // bytes, of the fullest rank
+  // Bytes that each rank reserves beside its plan; stages of a pipeline differ.
+  std::vector<int64_t> activations_of = {};
+  int64_t activations = 0;  // of the fullest rank
   // What predicted times rest on; none: nothing was measured.
   std::optional<MachineSpeed> speed = {};
 
   int64_t num_parameters() const;
   int64_t bytes_of(int32_t rank) const {
-    return ranks[static_cast<size_t>(rank)].memory.total().value() +
-           activations;
+    const auto r = static_cast<size_t>(rank);
+    return ranks[r].memory.total().value() + activations_of[r];
   }
-  int64_t most_bytes() const;
+  int32_t fullest_rank() const;  // the first of those that reserve most
+  int64_t most_bytes() const { return bytes_of(fullest_rank()); }
   double step_seconds() const;       // of the optimizer, predicted; 0: unknown
   WireBytes bytes_per_step() const;  // the most of any rank, predicted
   bool is_plain() const;             // ZeRO-1: no slices, no replicas

@@ -21,26 +21,19 @@
 namespace canzona::cli {
 namespace {
 
-// The rank that reserves most.
-int32_t fullest(const TrainJob& job) {
-  int32_t most = 0;
-  for (int32_t r = 0; r < std::ssize(job.ranks); ++r)
-    if (job.bytes_of(r) > job.bytes_of(most)) most = r;
-  return most;
-}
-
 struct MemoryKind {
   const char* name;
   int64_t bytes;
 };
 std::vector<MemoryKind> memory_of(const TrainJob& job, int32_t rank) {
-  const RankMemory& memory = job.ranks[static_cast<size_t>(rank)].memory;
+  const auto r = static_cast<size_t>(rank);
+  const RankMemory& memory = job.ranks[r].memory;
   return {{"parameters", memory.parameters.value()},
           {"gradients", memory.gradients.value()},
           {"states", memory.states.value()},
           {"exchange", memory.buffers.value()},
           {"pools", memory.pools.value()},
-          {"activations", job.activations}};
+          {"activations", job.activations_of[r]}};
 }
 
 RunEnvironment environment() {
@@ -82,6 +75,11 @@ std::vector<RankSummary> rank_summaries(const TrainJob& job,
   return all;
 }
 
+// "1 step", "2 steps"
+std::string count_text(int64_t count, std::string_view thing) {
+  return cat(count, " ", thing, count == 1 ? "" : "s");
+}
+
 // Empty: they are cut with the dense tensors.
 std::string experts_text(const ZeroOptions& zero) {
   return zero.experts.z1 > 0 ? to_string(zero.experts) : "";
@@ -97,14 +95,14 @@ std::string zero_line(const TrainJob& job) {
                          to_string(job.settings.runtime.overlap));
   if (zero.experts.z1 > 0) text += cat(", experts ", to_string(zero.experts));
   if (zero.sizes.z3 > 1 || zero.experts.z3 > 1)
-    text += cat(", ", zero.prefetch, " modules ahead");
+    text += cat(", ", count_text(zero.prefetch, "module"), " ahead");
   return text + cat("; a rank sends ", human_bytes(most.sent_intra),
                     " a step inside its node, ", human_bytes(most.sent_inter),
                     " to others (predicted)");
 }
 
 std::string memory_table(const TrainJob& job, const Ink& ink) {
-  const int32_t rank = fullest(job);
+  const int32_t rank = job.fullest_rank();
   Table table("<>");
   table.header({cat("memory of rank ", rank), ""});
   for (const MemoryKind& kind : memory_of(job, rank))
@@ -122,7 +120,7 @@ std::string memory_table(const TrainJob& job, const Ink& ink) {
 std::string dry_run_json(const TrainConfig& config, const TrainJob& job,
                          const TokenSource& tokens) {
   JsonWriter out(2);
-  const int32_t rank = fullest(job);
+  const int32_t rank = job.fullest_rank();
   const Plan plan = job.speed ? priced(job.plan, *job.speed) : job.plan;
   out.begin_object()
       .field("model", job.plan.model.name)
@@ -214,17 +212,21 @@ RunSummary with_result(RunSummary summary, const TrainJob& job,
 
 namespace {
 
+std::string finite_text(double loss) {
+  return std::isfinite(loss) ? fmt::format("{:.4f}", loss) : "not finite";
+}
+
 std::string losses_text(const RunSummary& summary) {
-  if (summary.steps == 0 && std::isnan(summary.eval_loss))
-    return "no loss was measured";
+  const bool evaluated = summary.eval_sequences > 0;
+  if (summary.steps == 0 && !evaluated) return "no loss was measured";
   std::string text = summary.steps == 0
                          ? std::string("no step was made")
-                         : fmt::format("loss {:.4f}", summary.final_loss);
-  if (std::isnan(summary.eval_loss)) return text + ", not evaluated at the end";
-  return text + fmt::format(
-                    ", evaluation loss {:.4f} (perplexity {}, {} sequences)",
-                    summary.eval_loss, perplexity_text(summary.eval_loss),
-                    summary.eval_sequences);
+                         : "loss " + finite_text(summary.final_loss);
+  if (!evaluated) return text + ", not evaluated at the end";
+  text += ", evaluation loss " + finite_text(summary.eval_loss) + " (";
+  if (std::isfinite(summary.eval_loss))
+    text += cat("perplexity ", perplexity_text(summary.eval_loss), ", ");
+  return text + count_text(summary.eval_sequences, "sequence") + ")";
 }
 
 std::string speed_text(const RunSummary& summary) {
@@ -240,8 +242,9 @@ std::string speed_text(const RunSummary& summary) {
 
 std::string skipped_text(const RunSummary& summary) {
   if (summary.skipped_steps == 0) return "";
-  return cat(summary.skipped_steps, " of ", summary.steps,
-             " steps were skipped and changed nothing; in the last of them ",
+  return cat(summary.skipped_steps, " of ", count_text(summary.steps, "step"),
+             summary.skipped_steps == 1 ? " was" : " were",
+             " skipped and changed nothing; in the last of them ",
              nonfinite_text(summary.nonfinite_tensor, summary.nonfinite_rank),
              "\n");
 }
@@ -251,10 +254,11 @@ std::string skipped_text(const RunSummary& summary) {
 std::string closing_lines(const RunSummary& summary,
                           const std::string& report) {
   std::string text =
-      cat(summary.steps, " steps, ", summary.tokens, " tokens in ",
+      cat(count_text(summary.steps, "step"), ", ",
+          count_text(summary.tokens, "token"), " in ",
           human_seconds(summary.seconds), ": ", losses_text(summary), "\n",
-          speed_text(summary), skipped_text(summary), "digest ",
-          summary.digest, "\n");
+          speed_text(summary), skipped_text(summary), "digest ", summary.digest,
+          "\n");
   if (summary.state == "stopped") text = "ended early, as asked: " + text;
   if (summary.state == "diverged") text = "ended, diverged: " + text;
   if (!report.empty()) text += cat("report: ", report, "\n");

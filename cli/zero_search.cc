@@ -18,6 +18,7 @@ namespace canzona::cli {
 namespace {
 
 constexpr int64_t kUsualTokens = 4096;
+// Experts per token where the model does not say.
 constexpr int64_t kUsualExperts = 8;
 constexpr int64_t kUsualSegment = 16 << 20;
 constexpr int64_t kMost = int64_t{1} << 40;
@@ -25,6 +26,21 @@ constexpr int64_t kMost = int64_t{1} << 40;
 int64_t number_or(const std::string& text, int64_t usual, const char* option,
                   int64_t least = 1) {
   return text.empty() ? usual : parse_integer(text, least, kMost, option);
+}
+
+bool knows_experts_per_token(const Model& model) {
+  return model.num_experts == 0 || model.experts_per_token > 0;
+}
+
+// `allowed`: the dtypes, and further words that the option takes.
+ParameterDtype read_dtype(const std::string& text, const char* option,
+                          const std::vector<std::string>& allowed) {
+  for (ParameterDtype known : {ParameterDtype::kBf16, ParameterDtype::kFp32})
+    if (text == to_string(known)) return known;
+  const std::vector<std::string> first(allowed.begin(), allowed.end() - 1);
+  throw UsageError(cat(option, " ", quoted(text), ": expected ",
+                       join(first, ", "), " or ", allowed.back(),
+                       did_you_mean(text, allowed)));
 }
 
 std::string work_text(const Workload& work) {
@@ -189,7 +205,9 @@ Workload read_workload(const PlanArguments& a, const Model& model) {
       a.tflops.empty() ? kNominalFlopsPerSecond
                        : kTera * parse_number(a.tflops, 1e-6, 1e9, "--tflops");
   load.experts_per_token =
-      std::min<int64_t>(kUsualExperts, std::max(model.num_experts, 0));
+      knows_experts_per_token(model)
+          ? model.experts_per_token
+          : std::min<int64_t>(kUsualExperts, model.num_experts);
   load.recompute = a.recompute;
   work.num_micro_batches = number_or(a.micro_batches, 1, "--micro-batches");
   work.hidden = hidden_width(model);
@@ -204,23 +222,19 @@ MemoryTerms read_memory_terms(const PlanArguments& a, const Model& model,
                               const Mesh& mesh, const PlanOptions& options) {
   const Workload work = read_workload(a, model);
   const bool counted = a.activations != "none";
-  const auto dtype = [](const std::string& text, ParameterDtype usual,
-                        const char* option) {
-    if (text.empty()) return usual;
-    for (ParameterDtype known : {ParameterDtype::kBf16, ParameterDtype::kFp32})
-      if (text == to_string(known)) return known;
-    throw UsageError(cat(option, " ", quoted(text), ": expected bf16 or fp32",
-                         did_you_mean(text, {"bf16", "fp32", "none"})));
-  };
-  return memory_terms(model, mesh,
-                      {.tokens = counted ? work.compute.tokens : 0,
-                       .num_micro_batches = work.num_micro_batches,
-                       .experts_per_token = work.compute.experts_per_token,
-                       .dtype = dtype(counted ? a.activations : "",
-                                      ParameterDtype::kBf16, "--activations"),
-                       .recompute = a.recompute},
-                      dtype(a.gradients, ParameterDtype::kFp32, "--gradients"),
-                      options);
+  ActivationLoad load{.tokens = counted ? work.compute.tokens : 0,
+                      .num_micro_batches = work.num_micro_batches,
+                      .experts_per_token = work.compute.experts_per_token,
+                      .recompute = a.recompute,
+                      .experts_assumed = !knows_experts_per_token(model)};
+  if (counted && !a.activations.empty())
+    load.dtype =
+        read_dtype(a.activations, "--activations", {"bf16", "fp32", "none"});
+  const ParameterDtype gradients =
+      a.gradients.empty()
+          ? ParameterDtype::kFp32
+          : read_dtype(a.gradients, "--gradients", {"bf16", "fp32"});
+  return memory_terms(model, mesh, load, gradients, options);
 }
 
 namespace {

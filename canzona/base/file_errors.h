@@ -6,6 +6,8 @@
 //                 no longer be read. Exit 3.
 #pragma once
 
+#include <string>
+
 #include "canzona/base/error.h"
 
 namespace canzona {
@@ -19,5 +21,11 @@ class DataLost : public Error {
  public:
   using Error::Error;
 };
+
+// Whether this errno speaks of the storage behind a path, not of the path.
+bool is_storage_error(int code);
+
+// StorageError or UsageError, with the system's words for this errno.
+[[noreturn]] void throw_write_error(const std::string& operation, int code);
 
 }  // namespace canzona

@@ -10,7 +10,7 @@
 #include <system_error>
 #include <utility>
 
-#include "canzona/base/error.h"
+#include "canzona/base/file_errors.h"
 #include "canzona/base/text.h"
 
 namespace canzona {
@@ -52,9 +52,7 @@ std::optional<FileLock> FileLock::take(const std::string& path,
                                        std::string_view owner) {
   while (true) {
     const int fd = open_lock(path, O_RDWR | O_CREAT);
-    if (fd < 0)
-      throw UsageError(cat("cannot write ", quoted(path), ": ",
-                           std::generic_category().message(errno)));
+    if (fd < 0) throw_write_error(cat("cannot write ", quoted(path)), errno);
     FileLock lock(path, fd);
     if (!try_flock(fd)) {
       lock.path_.clear();  // not ours to remove

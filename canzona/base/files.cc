@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstdio>   // rename
@@ -54,21 +55,8 @@ namespace {
   throw UsageError(cat(operation, ": ", std::generic_category().message(code)));
 }
 
-// Of writing: a path that cannot be right is the caller's, the rest is the
-// storage behind it.
 [[noreturn]] void fail_to_write(const std::string& operation) {
-  switch (const int code = errno; code) {
-    case ENOSPC:
-    case EDQUOT:
-    case EFBIG:
-    case EIO:
-    case EMFILE:
-    case ENFILE:
-      throw StorageError(
-          cat(operation, ": ", std::generic_category().message(code)));
-    default:
-      fail(operation);
-  }
+  throw_write_error(operation, errno);
 }
 
 std::string reading(const std::string& path, std::string_view what) {
@@ -174,6 +162,18 @@ FreshFile make_beside(const std::string& target, const std::string& operation) {
 }
 
 }  // namespace
+
+bool is_storage_error(int code) {
+  constexpr std::array kCodes = {ENOSPC, EDQUOT, EFBIG, EIO, EMFILE, ENFILE};
+  return std::ranges::find(kCodes, code) != kCodes.end();
+}
+
+void throw_write_error(const std::string& operation, int code) {
+  const std::string words =
+      cat(operation, ": ", std::generic_category().message(code));
+  if (is_storage_error(code)) throw StorageError(words);
+  throw UsageError(words);
+}
 
 std::string read_file(const std::string& path, int64_t max_bytes,
                       std::string_view what) {

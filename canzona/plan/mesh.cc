@@ -129,8 +129,10 @@ void check_mesh(const Mesh& mesh, const Model& model) {
       (model.num_layers == 0 || model.num_layers % mesh.pp != 0)) {
     does_not_divide("pp", mesh.pp, model.num_layers, "layers");
   }
-  if (mesh.ep > 1 &&
-      (model.num_experts == 0 || model.num_experts % mesh.ep != 0)) {
+  if (mesh.ep > 1 && model.num_experts == 0) {
+    throw UsageError(cat("mesh: ep=", mesh.ep, ": the model has no experts"));
+  }
+  if (mesh.ep > 1 && model.num_experts % mesh.ep != 0) {
     does_not_divide("ep", mesh.ep, model.num_experts, "experts");
   }
   if (mesh.tp == 1) return;

@@ -159,7 +159,7 @@ TEST(Mesh, SaysWhatDoesNotDivide) {
   EXPECT_EQ(complaint("ep=3", toy_moe()),
             "mesh: ep=3 does not divide the 4 experts");
   EXPECT_EQ(complaint("ep=2", toy_model()),
-            "mesh: ep=2 does not divide the 0 experts");
+            "mesh: ep=2: the model has no experts");
   EXPECT_EQ(complaint("pp=2", squares({4})),
             "mesh: pp=2 does not divide the 0 layers");
 }

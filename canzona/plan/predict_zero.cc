@@ -61,6 +61,65 @@ struct Stand {
   int32_t t, home, stage;
 };
 
+// What homes and places have of a bucket, looked up once for all ranks.
+class BucketRuns {
+ public:
+  BucketRuns(const Plan& plan, const Bucket& bucket)
+      : plan_(plan),
+        bucket_(bucket),
+        matrices_(static_cast<size_t>(plan.grid.places)),
+        others_(matrices_.size()),
+        kept_(matrices_.size()) {}
+
+  const std::vector<int64_t>& matrices(int32_t slice) {
+    auto& runs = matrices_[static_cast<size_t>(slice)];
+    if (runs.empty()) runs = matrix_runs(plan_, bucket_, slice);
+    return runs;
+  }
+  const std::vector<int64_t>& others(int32_t slice) {
+    auto& runs = others_[static_cast<size_t>(slice)];
+    if (runs.empty()) runs = adamw_runs(plan_, bucket_, slice);
+    return runs;
+  }
+  // Matrices and others of all that stand at one position of the groups of a
+  // replica.
+  const std::pair<int64_t, int64_t>& all(int32_t position) {
+    const int32_t z2 = plan_.options.zero.sizes.z2;
+    if (all_.empty()) all_.resize(static_cast<size_t>(z2), {-1, -1});
+    auto& sums = all_[static_cast<size_t>(position)];
+    if (sums.first >= 0) return sums;
+    sums = {0, 0};
+    for (int32_t place = position; place < plan_.grid.places; place += z2) {
+      const int32_t slice = plan_.grid.slice_of(place);
+      for (const int64_t run : matrices(slice)) sums.first += run;
+      for (const int64_t run : others(slice)) sums.second += run;
+    }
+    return sums;
+  }
+  // All that a place keeps of gradients, as they travel: padded or not.
+  const std::vector<int64_t>& kept(int32_t place) {
+    auto& runs = kept_[static_cast<size_t>(place)];
+    if (!runs.empty()) return runs;
+    int64_t matrix = 0, adamw = 0;
+    const SliceRange range =
+        kept_slices(plan_.grid, place, plan_.options.zero.sizes.z2);
+    for (int32_t s = range.first; s < range.first + range.count; ++s) {
+      adamw += adamw_slice(plan_, bucket_, s);
+      if (plan_.traffic == Traffic::kPadded)
+        for (const int64_t run : matrices(s)) matrix += run;
+      else
+        matrix += matrix_slice(plan_, bucket_, s);
+    }
+    return runs = {matrix, adamw};
+  }
+
+ private:
+  const Plan& plan_;
+  const Bucket& bucket_;
+  std::vector<std::vector<int64_t>> matrices_, others_, kept_;
+  std::vector<std::pair<int64_t, int64_t>> all_;
+};
+
 class WireOfRank {
  public:
   WireOfRank(const Plan& plan, int32_t rank)
@@ -79,15 +138,17 @@ class WireOfRank {
     if (!at_once_) add_own_replica(bucket, out.reduce);
     if (plan_.traffic != Traffic::kAllReduce)
       out.publish += circle(bucket, zero_.z3).all_gather(parameter);
-    add_replicas(bucket, out.reduce, out.replicas);
+    BucketRuns runs(plan_, bucket);
+    add_replicas(runs, out.reduce, out.replicas);
   }
 
-  void add_replicas(const Bucket& bucket, WireBytes& reduce,
+  void add_replicas(BucketRuns& runs, WireBytes& reduce,
                     WireBytes& replicas) const {
-    if (at_once_ && spreads()) return add_at_once(bucket, reduce, replicas);
+    if (at_once_ && spreads()) return add_at_once(runs, reduce, replicas);
     const int32_t step = everywhere() || at_once_ ? zero_.z2 : zero_.z1;
     for (const int64_t elements :
-         spreads() && !everywhere() ? own_runs(bucket) : kept_runs(bucket))
+         spreads() && !everywhere() ? own_runs(runs)
+                                    : runs.kept(place(at_.home)))
       add_all_reduce(elements, step, plan_.mesh.homes(), replicas);
   }
 
@@ -108,27 +169,43 @@ class WireOfRank {
   }
 
   // Matrices and other elements are summed one after the other; every rank's
-  // run of them in even shares, one for each replica.
-  void add_at_once(const Bucket& bucket, WireBytes& sums,
-                   WireBytes& back) const {
-    const int32_t places = plan_.grid.places;
+  // run of them in even shares, one for each replica. Ranks of a node stand in
+  // a row, and only they are looked at: the others have the rest.
+  void add_at_once(BucketRuns& runs, WireBytes& sums, WireBytes& back) const {
     const int32_t replicas = plan_.num_replicas();
+    const int32_t position = at_.home % zero_.z2;
+    const int64_t count = plan_.mesh.homes() / zero_.z2;
+    const auto home = [&](int64_t i) {
+      return position + static_cast<int32_t>(i) * zero_.z2;
+    };
+    const auto node = [&](int64_t i) {
+      return plan_.node_of(world_rank(home(i)));
+    };
+    const int32_t own_node = plan_.node_of(rank_);
+    const int64_t begin =
+        first_index(count, [&](int64_t i) { return node(i) >= own_node; });
+    const int64_t end =
+        first_index(count, [&](int64_t i) { return node(i) > own_node; });
     Peers matrices(plan_, rank_), others(plan_, rank_);
-    for (int32_t place = at_.home % zero_.z2; place < places;
-         place += zero_.z2) {
-      const int32_t slice = plan_.grid.slice_of(place);
-      const std::vector<int64_t> matrix = matrix_runs(plan_, bucket, slice);
-      const std::vector<int64_t> other = adamw_runs(plan_, bucket, slice);
-      for (int32_t group = 0; group < zero_.z1 / places; ++group) {
-        const int32_t first = group * places + place;
-        const auto g = static_cast<size_t>(group);
-        add_shares(matrix[g], first, zero_.z1, replicas, matrices);
-        add_shares(other[g], first, zero_.z1, replicas, others);
-      }
+    auto [far_matrices, far_others] = runs.all(position);
+    const auto add = [&](Peers& peers, int64_t& far, int32_t h, int64_t run) {
+      const int64_t r = h / zero_.z1;
+      const int64_t share = run * (r + 1) / replicas - run * r / replicas;
+      peers.add(world_rank(h), share);
+      far -= share;
+    };
+    for (int64_t i = begin; i < end; ++i) {
+      const int32_t slice = plan_.grid.slice_of(place(home(i)));
+      const auto group =
+          static_cast<size_t>(home(i) % zero_.z1 / plan_.grid.places);
+      add(matrices, far_matrices, home(i), runs.matrices(slice)[group]);
+      add(others, far_others, home(i), runs.others(slice)[group]);
     }
+    matrices.add_far(count - (end - begin), far_matrices);
+    others.add_far(count - (end - begin), far_others);
     sums += matrices.reduce_scatter(kBytesPerFp32);
     sums += others.reduce_scatter(kBytesPerFp32);
-    for (const int64_t elements : own_runs(bucket)) {
+    for (const int64_t elements : own_runs(runs)) {
       Peers same(plan_, rank_);
       add_shares(elements, at_.home % zero_.z1, zero_.z1, replicas, same);
       back += same.all_gather(kBytesPerFp32);
@@ -175,23 +252,11 @@ class WireOfRank {
     return peers;
   }
 
-  std::vector<int64_t> own_runs(const Bucket& bucket) const {
+  std::vector<int64_t> own_runs(BucketRuns& runs) const {
     const int32_t slice = plan_.grid.slice_of(place(at_.home));
     const auto group =
         static_cast<size_t>(at_.home % zero_.z1 / plan_.grid.places);
-    return {matrix_runs(plan_, bucket, slice)[group],
-            adamw_runs(plan_, bucket, slice)[group]};
-  }
-
-  // All that the rank keeps of gradients.
-  std::vector<int64_t> kept_runs(const Bucket& bucket) const {
-    int64_t adamw = 0;
-    const SliceRange range = kept_slices(plan_.grid, place(at_.home), zero_.z2);
-    for (int32_t s = range.first; s < range.first + range.count; ++s)
-      adamw += adamw_slice(plan_, bucket, s);
-    const int64_t all =
-        kept_elements(plan_, bucket, place(at_.home), Resting::kGradients);
-    return {all - adamw, adamw};
+    return {runs.matrices(slice)[group], runs.others(slice)[group]};
   }
 
   // Even shares of a run for `count` data-parallel ranks: `first` and every
@@ -342,15 +407,17 @@ void add_replica_sums(const Plan& plan, std::vector<RankCost>& world) {
   const bool alone = plan.num_replicas() == 1 &&
                      plan.options.zero.replica_sum == ReplicaSum::kScatter;
   if (alone || plan.mesh.ep > 1) return;
-  for (size_t r = 0; r < world.size(); ++r) {
-    const auto rank = static_cast<int32_t>(r);
-    const WireOfRank wire(plan, rank);
-    for (const Bucket& bucket : plan.buckets)
-      if (buffer_of(plan, bucket).stage == Stand(plan, rank).stage)
-        wire.add_replicas(
-            bucket,
-            world[r].wire[static_cast<size_t>(Collective::kReduceScatter)],
-            world[r].wire[static_cast<size_t>(Collective::kAllReduce)]);
+  const int32_t per_stage = plan.mesh.ranks_per_stage();
+  for (const Bucket& bucket : plan.buckets) {
+    BucketRuns runs(plan, bucket);
+    const int32_t first = buffer_of(plan, bucket).stage * per_stage;
+    for (int32_t rank = first; rank < first + per_stage; ++rank) {
+      auto& wire = world[static_cast<size_t>(rank)].wire;
+      WireOfRank(plan, rank)
+          .add_replicas(runs,
+                        wire[static_cast<size_t>(Collective::kReduceScatter)],
+                        wire[static_cast<size_t>(Collective::kAllReduce)]);
+    }
   }
 }
 

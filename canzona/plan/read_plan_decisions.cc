@@ -32,7 +32,7 @@ class DecisionReader {
       buffer.stage = in_.index(b[0], 0, mesh.pp - 1, "buffer stage");
       buffer.ep = in_.index(b[1], -1, mesh.ep - 1, "buffer ep");
       const int32_t homes = buffer.ep < 0 ? mesh.homes() : mesh.expert_homes();
-      buffer.num_homes = in_.index(b[2], 1, homes, "buffer homes");
+      buffer.num_homes = in_.index(b[2], homes, homes, "buffer homes");
       plan_.buffers.push_back(buffer);
     }
   }

@@ -29,12 +29,18 @@ constexpr bool keeps_bits(const ZeroSizes& sizes, int32_t homes) {
   return is_subtree(sizes.z2, homes);
 }
 
-// The same of a plan, whose groups may add node by node (legs.h).
+// The same of a plan, whose groups may add node by node (legs.h), those of one
+// stage or tp rank otherwise than those of another.
 inline bool keeps_bits(const Plan& plan) {
   const ZeroSizes& sizes = plan.options.zero.sizes;
-  const Legs legs = module_legs(plan, 0, sizes.z2);
-  return keeps_bits(sizes, plan.mesh.homes()) &&
-         (legs.across == 1 || is_subtree(legs.inside, sizes.z2));
+  if (!keeps_bits(sizes, plan.mesh.homes())) return false;
+  for (int32_t stage = 0; stage < plan.mesh.pp; ++stage)
+    for (int32_t t = 0; t < plan.mesh.tp; ++t) {
+      const Legs legs =
+          module_legs(plan, plan.mesh.rank(stage, 0, t), sizes.z2);
+      if (legs.across > 1 && !is_subtree(legs.inside, sizes.z2)) return false;
+    }
+  return true;
 }
 
 // Whether the sum of a replica's own groups would be no part of the tree. Then

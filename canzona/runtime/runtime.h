@@ -16,10 +16,11 @@
 // the transport or the timing. All ranks construct it at once, with the same
 // plan, and call the same things in the same order; grad_ready may come in any
 // order, but of a plan in parts without overlap in the same on all ranks. A
-// tensor whose gradient was never announced counts as it lies in memory, which
-// is zeros after zero_gradients(), and where gradients are cut unless it was
-// written to. Nothing else asks for zeros: gradients that are written replace
-// those of the last step. One thread at a time; plan, world and engine outlive
+// tensor that is never announced counts as it lies in memory: zeros after
+// zero_gradients() or, where gradients are cut, whenever it was not written to.
+// Nothing else asks for zeros: gradients that are written replace those of the
+// last step. Where gradients are cut and a step has several micro-batches, every
+// tensor of a module is announced in each. One thread at a time; plan, world and engine outlive
 // it. After an error nothing but the destructor may be called, and the
 // other ranks get PeerLost with the reason.
 #pragma once

@@ -40,6 +40,7 @@ struct ExpertNumbers {
   // The width of one shared expert that has a gate of its own; 0: none.
   int64_t gated_shared_ffn = 0;
   ExpertLayout layout = ExpertLayout::kPlain;
+  int64_t per_token = 0;  // experts that a token visits; 0: not known
 
   bool in_layer(int64_t layer) const;
 };

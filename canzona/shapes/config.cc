@@ -79,6 +79,9 @@ void read_heads(std::string_view json, const std::string& file,
   facts.kv_heads =
       number(as_many ? "num_attention_heads" : "num_key_value_heads");
   facts.qkv_rows = qkv_rows_of(text);
+  for (const char* key : kExpertsPerTokenKeys) {
+    if (facts.experts_per_token == 0) facts.experts_per_token = number(key);
+  }
 }
 
 Model model_from_config(std::string_view json, const std::string& name,

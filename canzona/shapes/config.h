@@ -20,9 +20,9 @@ std::string name_of_model_file(const std::string& path);
 // UsageError lists all known types, or all missing keys of a known one.
 Architecture read_config(std::string_view json, const std::string& file);
 
-// What a config.json beside weights says of their heads. Any model type; keys
-// that are absent or odd leave the heads unknown. UsageError only if the text
-// is no JSON.
+// What a config.json beside weights says of their heads and of experts per
+// token. Any model type; keys that are absent or odd leave these unknown.
+// UsageError only if the text is no JSON.
 void read_heads(std::string_view json, const std::string& file,
                 FileFacts& facts);
 

@@ -42,6 +42,19 @@ int64_t ConfigMembers::either(const char* name, const char* alias) const {
   return number(has(name) ? name : alias);
 }
 
+int64_t ConfigMembers::experts_per_token() const {
+  const char* first = nullptr;
+  for (const char* key : kExpertsPerTokenKeys) {
+    if (!has(key)) continue;
+    if (number(key) == 0) {
+      throw UsageError(cat(file_, ": ", key, " must not be 0"));
+    }
+    if (first == nullptr) first = key;
+    either(first, key);
+  }
+  return first == nullptr ? 0 : number(first);
+}
+
 std::vector<int64_t> ConfigMembers::layers(const char* key) const {
   std::vector<int64_t> list;
   if (!has(key)) return list;

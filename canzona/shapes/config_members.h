@@ -15,6 +15,10 @@
 
 namespace canzona {
 
+// The names that configurations have for the number of experts per token.
+inline constexpr const char* kExpertsPerTokenKeys[] = {
+    "num_experts_per_tok", "num_experts_per_token", "experts_per_token"};
+
 // The part of a configuration (an object) that describes the text model.
 const Json& text_part(const Json& config);
 
@@ -33,6 +37,11 @@ class ConfigMembers {
 
   // Whichever of two names is there; UsageError if they disagree.
   int64_t either(const char* name, const char* alias) const;
+
+  // The number of experts that a token visits, under any of the names that
+  // configurations have for it; 0: none of them is there. UsageError if it is 0
+  // or if the names disagree.
+  int64_t experts_per_token() const;
 
   // Numbers of layers, ascending; absent: none.
   std::vector<int64_t> layers(const char* key) const;

@@ -80,6 +80,7 @@ void read_qwen_experts(const Members& members, ExpertNumbers& experts) {
   experts.every = members.number_or("decoder_sparse_step", 1);
   experts.phase = 1;
   experts.dense_layers = members.layers("mlp_only_layers");
+  experts.per_token = members.experts_per_token();
 }
 
 Architecture read_qwen3_moe(const Members& members) {
@@ -132,6 +133,7 @@ Architecture read_mixtral(const Members& members) {
   a.experts.count = members.either("num_local_experts", "num_experts");
   a.experts.ffn = a.ffn;
   a.experts.layout = ExpertLayout::kSparseBlock;
+  a.experts.per_token = members.experts_per_token();
   return a;
 }
 
@@ -154,6 +156,7 @@ Architecture read_deepseek(const Members& members) {
   a.experts.shared = members.number_or("n_shared_experts", 0);
   a.experts.first_layer = members.number("first_k_dense_replace");
   a.experts.every = members.number_or("moe_layer_freq", 1);
+  a.experts.per_token = members.experts_per_token();
   return a;
 }
 
@@ -171,6 +174,7 @@ Architecture read_glm4_moe(const Members& members) {
   a.experts.ffn = members.number("moe_intermediate_size");
   a.experts.shared = members.number_or("n_shared_experts", 1);
   a.experts.first_layer = members.number("first_k_dense_replace");
+  a.experts.per_token = members.experts_per_token();
   return a;
 }
 
@@ -183,6 +187,7 @@ Architecture read_gpt_oss(const Members& members) {
   a.experts.count = members.either("num_local_experts", "num_experts");
   a.experts.ffn = a.ffn;
   a.experts.layout = ExpertLayout::kStacked;
+  a.experts.per_token = members.experts_per_token();
   return a;
 }
 

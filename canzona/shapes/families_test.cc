@@ -148,6 +148,29 @@ TEST(Families, GiveTheTensorsOfTheirPresets) {
   }
 }
 
+TEST(Families, SayHowManyExpertsATokenVisits) {
+  const auto visits = [](const json& config) {
+    return read(config).experts_per_token;
+  };
+  EXPECT_EQ(visits(config_of("mixtral-8x7b")), 2);
+  EXPECT_EQ(visits(config_of("gpt-oss-20b")), 4);
+  EXPECT_EQ(visits(config_of("qwen3-next-80b-a3b")), 10);
+  EXPECT_EQ(visits(config_of("qwen3-8b")), 0);
+  EXPECT_EQ(visits(config_of("deepseek-v3")), 0);
+  for (const char* name :
+       {"mixtral-8x7b", "gpt-oss-120b", "qwen3-next-80b-a3b", "qwen3-30b-a3b"})
+    EXPECT_EQ(visits(config_of(name)), read_model(name, {}).experts_per_token)
+        << name;
+  const json mixtral = config_of("mixtral-8x7b");
+  EXPECT_EQ(visits(with(mixtral, {{"experts_per_token", 2}})), 2);
+  EXPECT_EQ(visits(with(mixtral, {{"num_experts_per_tok", 9}})), 8);
+  EXPECT_THAT(message(with(mixtral, {{"experts_per_token", 4}})),
+              AllOf(HasSubstr("num_experts_per_tok is 2"),
+                    HasSubstr("experts_per_token is 4")));
+  EXPECT_THAT(message(with(mixtral, {{"num_experts_per_tok", 0}})),
+              HasSubstr("num_experts_per_tok must not be 0"));
+}
+
 // "name [shape] role cut", without what all names of the layer begin with and
 // without ".weight"; parts as "name*rows*count".
 std::string line_of(const Tensor& t, const std::string& prefix) {

@@ -80,6 +80,8 @@ Model generate_model(const Architecture& a, const std::string& name,
   model.name = name;
   model.num_layers = static_cast<int32_t>(a.layers);
   model.num_experts = experts_of(a);
+  model.experts_per_token =
+      std::min<int64_t>(a.experts.per_token, model.num_experts);
   model.query_heads = a.heads;
   model.kv_heads = a.latent.kv_rank > 0 ? a.heads : a.kv_heads;
   model.fused = is_fused;

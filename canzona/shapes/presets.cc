@@ -44,7 +44,10 @@ Architecture qwen25(Dense d) {
 
 Architecture mixtral(Dense d, int64_t vocab) {
   Architecture a = dense(d, vocab);
-  a.experts = {.count = 8, .ffn = d.ffn, .layout = ExpertLayout::kSparseBlock};
+  a.experts = {.count = 8,
+               .ffn = d.ffn,
+               .layout = ExpertLayout::kSparseBlock,
+               .per_token = 2};
   return a;
 }
 
@@ -65,15 +68,18 @@ Architecture gpt_oss(int64_t layers, int64_t experts) {
   Architecture a = dense({layers, kWidth, kWidth, 64, 8}, 201'088, 64);
   a.attention_bias = true;
   a.sinks = true;
-  a.experts = {
-      .count = experts, .ffn = kWidth, .layout = ExpertLayout::kStacked};
+  a.experts = {.count = experts,
+               .ffn = kWidth,
+               .layout = ExpertLayout::kStacked,
+               .per_token = 4};
   return a;
 }
 
 // Every fourth layer has full attention.
 Architecture qwen3_next_80b() {
-  Architecture a = qwen3({48, 2048, 5120, 16, 2}, false,
-                         {.count = 512, .ffn = 512, .gated_shared_ffn = 512});
+  Architecture a = qwen3(
+      {48, 2048, 5120, 16, 2}, false,
+      {.count = 512, .ffn = 512, .gated_shared_ffn = 512, .per_token = 10});
   a.head_dim = 256;
   a.output_gate = true;
   a.linear = {.key_heads = 16,
@@ -110,21 +116,30 @@ const std::vector<Preset>& table() {
       {"qwen3-8b", qwen3({36, 4096, 12288, 32, 8}, kUntied)},
       {"qwen3-14b", qwen3({40, 5120, 17408, 40, 8}, kUntied)},
       {"qwen3-32b", qwen3({64, 5120, 25600, 64, 8}, kUntied)},
-      {"qwen3-30b-a3b",
-       qwen3({48, 2048, 6144, 32, 4}, kUntied, {.count = 128, .ffn = 768})},
-      {"qwen3-235b-a22b",
-       qwen3({94, 4096, 12288, 64, 4}, kUntied, {.count = 128, .ffn = 1536})},
+      {"qwen3-30b-a3b", qwen3({48, 2048, 6144, 32, 4}, kUntied,
+                              {.count = 128, .ffn = 768, .per_token = 8})},
+      {"qwen3-235b-a22b", qwen3({94, 4096, 12288, 64, 4}, kUntied,
+                                {.count = 128, .ffn = 1536, .per_token = 8})},
       {"llama-3-8b", llama3({32, 4096, 14336, 32, 8})},
       {"llama-3-70b", llama3({80, 8192, 28672, 64, 8})},
-      {"deepseek-v3",
-       deepseek({61, 7168, 18432, 128, 128}, 129'280,
-                {.count = 256, .ffn = 2048, .shared = 1, .first_layer = 3})},
-      {"deepseek-v2",
-       deepseek({60, 5120, 12288, 128, 128}, 102'400,
-                {.count = 160, .ffn = 1536, .shared = 2, .first_layer = 1})},
-      {"kimi-k2",
-       deepseek({61, 7168, 18432, 64, 64}, 163'840,
-                {.count = 384, .ffn = 2048, .shared = 1, .first_layer = 1})},
+      {"deepseek-v3", deepseek({61, 7168, 18432, 128, 128}, 129'280,
+                               {.count = 256,
+                                .ffn = 2048,
+                                .shared = 1,
+                                .first_layer = 3,
+                                .per_token = 8})},
+      {"deepseek-v2", deepseek({60, 5120, 12288, 128, 128}, 102'400,
+                               {.count = 160,
+                                .ffn = 1536,
+                                .shared = 2,
+                                .first_layer = 1,
+                                .per_token = 6})},
+      {"kimi-k2", deepseek({61, 7168, 18432, 64, 64}, 163'840,
+                           {.count = 384,
+                            .ffn = 2048,
+                            .shared = 1,
+                            .first_layer = 1,
+                            .per_token = 8})},
       {"mixtral-8x7b", mixtral({32, 4096, 14336, 32, 8}, 32'000)},
       {"qwen2.5-7b", qwen25({28, 3584, 18944, 28, 4})},
       {"qwen3-next-80b-a3b", qwen3_next_80b()},

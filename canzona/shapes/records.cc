@@ -107,7 +107,11 @@ class Converter {
     keep(std::move(tensor));
   }
 
-  Model take() { return std::move(model_); }
+  Model take() {
+    model_.experts_per_token =
+        std::min<int64_t>(facts_.experts_per_token, model_.num_experts);
+    return std::move(model_);
+  }
 
  private:
   void add_pack(const TensorRecord& record, Rows rows) {

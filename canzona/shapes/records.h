@@ -51,6 +51,7 @@ struct FileFacts {
   int64_t query_heads = 0;  // 0: not known
   int64_t kv_heads = 0;
   QkvRows qkv_rows = QkvRows::kUnknown;
+  int64_t experts_per_token = 0;  // 0: not known
 };
 
 // Records must have passed check_record. Packed experts [E, a, b] become E

@@ -69,7 +69,7 @@ void keep_layers(Model& model, int64_t count) {
   const bool has_experts =
       std::any_of(model.tensors.begin(), model.tensors.end(),
                   [](const Tensor& tensor) { return tensor.expert >= 0; });
-  if (!has_experts) model.num_experts = 0;
+  if (!has_experts) model.num_experts = model.experts_per_token = 0;
 }
 
 }  // namespace canzona

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 namespace canzona {
@@ -82,7 +83,17 @@ struct Model {
   int64_t query_heads = 0;  // 0: not known
   int64_t kv_heads = 0;
   bool fused = false;
-  friend bool operator==(const Model&, const Model&) = default;
+  // Experts that a token visits; 0: not known. A plan does not depend on it and
+  // plan.json does not hold it, so that comparisons ignore it.
+  int64_t experts_per_token = 0;
+
+  friend bool operator==(const Model& a, const Model& b) {
+    const auto compared = [](const Model& m) {
+      return std::tie(m.name, m.tensors, m.num_layers, m.num_experts,
+                      m.query_heads, m.kv_heads, m.fused);
+    };
+    return compared(a) == compared(b);
+  }
 };
 
 // A matrix: rows [first_row, first_row + rows) of part `part` of a tensor

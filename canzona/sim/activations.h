@@ -10,8 +10,7 @@
 //
 //   the layer's input, the input of its feed-forward block     2 · hidden
 //   outputs of products that leave the stream (qkv, gate, up)  rows / tp
-//   attention's output and its log-sums                        width / tp,
-//   heads
+//   attention's output and its log-sums              (width + heads) / tp
 //
 // of experts those rows for each expert that a token visits, with their input,
 // evenly spread over the ranks. With recomputation only inputs are kept, and
@@ -35,6 +34,8 @@ struct ActivationLoad {
   int64_t experts_per_token = 0;                 // where there are experts
   ParameterDtype dtype = ParameterDtype::kBf16;  // logits are fp32
   bool recompute = false;  // layers keep their input alone
+  // The model does not say how many experts a token visits.
+  bool experts_assumed = false;
   friend bool operator==(const ActivationLoad&,
                          const ActivationLoad&) = default;
 };

@@ -14,6 +14,7 @@ namespace canzona::sim_activations_test {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::ThrowsMessage;
 
 constexpr ActivationLoad kTenTokens{.tokens = 10};
@@ -118,6 +119,15 @@ TEST(MemoryTerms, LeaveAPlanAsItIs) {
                   asked, {.activations = 1000, .cap_bytes = cap})),
               plan_to_json(make_plan(asked)));
   }
+}
+
+TEST(MemoryTerms, SayWhatWasAssumedOfExperts) {
+  MemoryTerms terms{.load = {.tokens = 10, .experts_per_token = 8}};
+  const Mesh mesh = parse_mesh("dp=1");
+  EXPECT_THAT(describe_activations(terms, mesh), Not(HasSubstr("assumed")));
+  terms.load.experts_assumed = true;
+  EXPECT_THAT(describe_activations(terms, mesh),
+              HasSubstr("8 experts per token assumed"));
 }
 
 TEST(MemoryTerms, LeaveThePrefetchWhatActivationsDoNotTake) {

@@ -63,7 +63,9 @@ Plan plan_in_terms(const PlanRequest& request, const MemoryTerms& terms) {
   PlanRequest own = request;
   own.options.memory_cap_bytes = left;
   Plan plan = make_plan(own);
-  plan.options.memory_cap_bytes = std::max(cap, left);
+  // The cap as given, unless what is saved elsewhere lets the plan exceed it.
+  const bool holds = fullest_memory(predict(plan)).total().value() <= cap;
+  plan.options.memory_cap_bytes = holds ? cap : left;
   plan.digest = digest_of(plan);
   return plan;
 }
@@ -76,6 +78,10 @@ std::string describe_activations(const MemoryTerms& terms, const Mesh& mesh) {
              to_string(load.dtype), ", ", in_flight,
              in_flight == 1 ? " micro-batch" : " micro-batches", " in flight",
              load.recompute ? ", layers recomputed" : "",
+             load.experts_assumed
+                 ? cat(", ", load.experts_per_token,
+                       " experts per token assumed: the model does not say")
+                 : "",
              "; --activations none leaves them out");
 }
 

@@ -44,7 +44,7 @@ const RankMemory& fullest_memory(const std::vector<RankCost>& ranks);
 // the request's cap, or, where that is below what was left, what was left.
 Plan plan_in_terms(const PlanRequest& request, const MemoryTerms& terms);
 
-// "4096 tokens in bf16, 1 micro-batch in flight at most", or why there are
+// "estimated for 4096 tokens of a micro-batch in bf16, …", or why there are
 // none.
 std::string describe_activations(const MemoryTerms& terms, const Mesh& mesh);
 

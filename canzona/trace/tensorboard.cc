@@ -2,6 +2,7 @@
 
 #include <array>
 #include <bit>
+#include <cerrno>
 #include <utility>
 
 #include "canzona/base/file_errors.h"
@@ -130,7 +131,8 @@ std::string events_path(const std::string& folder, int64_t seconds_since_1970,
 TensorBoardWriter::TensorBoardWriter(const std::string& path, double wall_time)
     : path_(path), file_(path, std::ios::binary | std::ios::trunc) {
   if (!file_)
-    throw UsageError(cat("cannot write TensorBoard's events ", quoted(path_)));
+    throw_write_error(cat("cannot write TensorBoard's events ", quoted(path_)),
+                      errno);
   std::string event;
   append_double(event, kWallTime, wall_time);
   append_run(event, kFileVersion, "brain.Event:2");

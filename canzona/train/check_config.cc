@@ -83,6 +83,11 @@ int64_t least_micro_batch(const TrainConfig& c) {
   return is_of_preset(c, "batch.micro") ? 1 : c.batch.micro;
 }
 
+// "1 rank", "2 ranks"
+std::string count_of_ranks(int64_t count, std::string_view kind) {
+  return cat(count, " ", kind, count == 1 ? "" : "s");
+}
+
 // What to ask for instead, if the batch cannot be dealt over `homes`.
 std::string batch_advice(const TrainConfig& c, int64_t homes) {
   const int64_t share = c.batch.global / homes;
@@ -94,12 +99,14 @@ std::string batch_advice(const TrainConfig& c, int64_t homes) {
 
 void check_batch(const TrainConfig& c, const Mesh& mesh) {
   if (c.batch.global % (c.batch.micro * mesh.homes()) == 0) return;
-  const int64_t least = least_micro_batch(c);
-  throw UsageError(cat(
-      named(c, "batch.global", c.batch.global), ": expected a multiple of ",
-      least * mesh.homes(), ": ",
-      least == 1 ? "" : named(c, "batch.micro", c.batch.micro) + " on each of ",
-      mesh.homes(), " data-parallel ranks; ", batch_advice(c, mesh.homes())));
+  const int64_t least = least_micro_batch(c), homes = mesh.homes();
+  const char* on = homes == 1 ? " on " : " on each of ";
+  throw UsageError(
+      cat(named(c, "batch.global", c.batch.global), ": expected a multiple of ",
+          least * homes, ": ",
+          least == 1 ? "" : named(c, "batch.micro", c.batch.micro) + on,
+          count_of_ranks(homes, "data-parallel rank"), "; ",
+          batch_advice(c, homes)));
 }
 
 // A preset's micro-batch is the most that a rank takes at once.
@@ -129,8 +136,8 @@ Mesh mesh_over_cores(TrainConfig& c, int64_t cores) {
 }
 
 Mesh mesh_over_ranks(TrainConfig& c, int64_t ranks) {
-  c.origins["mesh"] =
-      c.ranks > 0 ? c.origin("ranks") : cat(ranks, " ranks launched");
+  c.origins["mesh"] = c.ranks > 0 ? c.origin("ranks")
+                                  : count_of_ranks(ranks, "rank") + " launched";
   return {.dp = static_cast<int32_t>(ranks)};
 }
 
@@ -145,7 +152,7 @@ Mesh find_mesh(TrainConfig& c, const RankCounts& counts) {
   const Mesh mesh = from_key(c, "mesh", [&] { return parse_mesh(c.mesh); });
   require(ranks == 0 || mesh.world() == ranks,
           cat("mesh ", to_string(mesh), " (", c.origin("mesh"), ") has ",
-              mesh.world(), " ranks"),
+              count_of_ranks(mesh.world(), "rank")),
           c.ranks > 0 ? named(c, "ranks", ranks)
                       : cat(launched, ", as many as were launched"));
   return mesh;

@@ -72,8 +72,10 @@ template <class Number>
 void set_number(const ConfigKey& key, Number* to, const Setting& setting) {
   const auto number = number_of<Number>(key, setting);
   const auto real = static_cast<double>(number);
+  // A negative number only stores a word; 0 is how older files say `all`.
+  const double low = key.words.empty() ? key.low : std::max(key.low, 0.0);
   // Infinity is a bound, never a value; NaN fails every comparison.
-  if (!(real >= key.low && real <= key.high) || std::isinf(real))
+  if (!(real >= low && real <= key.high) || std::isinf(real))
     refuse(key, setting);
   *to = number;
 }

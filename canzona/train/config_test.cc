@@ -111,7 +111,7 @@ TEST(TrainConfig, RefusesOtherTypesAndBounds) {
         << text;
   };
   from_file(R"({"steps": "4"})", "the text '4'");
-  from_file(R"({"steps": 4.0})", "whole number");
+  from_file(R"({"steps": 4.0})", "found 4.0");
   from_file(R"({"steps": true})", "found true");
   from_file(R"({"steps": 18446744073709551615})", "found 1844674407370955");
   from_file(R"({"steps": null})", "null");
@@ -135,7 +135,8 @@ TEST(TrainConfig, RefusesKeysThatContradictEachOther) {
           "multiple of 8", "try --set batch.micro=1");
   refused({"mesh=dp=3"}, "batch.global 16", "multiple of 3",
           "try --set batch.global=18");
-  refused({"batch.micro=3"}, "batch.global 16 (preset tiny)");
+  refused({"batch.micro=3"}, "batch.global 16 (preset tiny)",
+          "batch.micro 3 (--set) on 1 data-parallel rank;");
 }
 
 TEST(TrainConfig, KnowsTheMesh) {
@@ -273,6 +274,12 @@ TEST(TrainConfig, EvaluatesATenthOfWhatIsTrainedOn) {
   refused({"eval.sequences=some"}, "eval.sequences", "auto, all or a whole",
           "some");
   refused({"eval.sequences=-2"}, "eval.sequences", "-2");
+  // The number that stands for auto inside is not a value.
+  refused({"eval.sequences=-1"}, "eval.sequences", "auto, all or a whole",
+          "-1");
+  EXPECT_THROW(
+      make_config(json_settings(R"({"eval": {"sequences": -1}})", "f.json")),
+      UsageError);
 }
 
 TEST(TrainConfig, WordsForNumbersAreWrittenAndReadAsWords) {

@@ -8,6 +8,7 @@
 #include "canzona/base/text.h"
 #include "canzona/shapes/config.h"
 #include "canzona/shapes/config_members.h"
+#include "canzona/shapes/families.h"
 #include "canzona/shapes/presets.h"
 #include "canzona/shapes/read_model.h"
 
@@ -17,6 +18,7 @@ namespace {
 constexpr int64_t kMaxConfigFile = 4 << 20;
 // Of all Qwen3 models; presets of the planner hold shapes alone.
 constexpr double kQwen3RopeBase = 1e6;
+// The default of transformers.
 constexpr int64_t kQwen3ExpertsPerToken = 8;
 
 // What the shapes of a model do not say.
@@ -24,33 +26,74 @@ struct BesideShapes {
   std::string name;
   double rope_base = kQwen3RopeBase;
   double norm_epsilon = 1e-6;
-  int64_t experts_per_token = kQwen3ExpertsPerToken;
 };
 
+// `planned`: canzona plan reads such a model.
 [[noreturn]] void refuse_key(const std::string& source, const std::string& key,
                              const std::string& found,
-                             const std::string& expected) {
-  throw UsageError(cat(source, ": ", key, " ", found,
-                       " cannot be trained: expected ", expected,
-                       "; canzona plan and compare read such models"));
+                             const std::string& expected, bool planned = true) {
+  throw UsageError(cat(
+      source, ": ", key, " ", found, " cannot be trained: expected ", expected,
+      planned ? "; canzona plan and compare read such models" : ""));
 }
 
-void check_shapes(const Architecture& a, const std::string& source) {
-  const auto& e = a.experts;
+void check_attention_shapes(const Architecture& a, const std::string& source) {
   if (a.latent.kv_rank > 0)
     refuse_key(source, "kv_lora_rank", cat(a.latent.kv_rank),
                "attention with grouped queries");
+  if (!a.linear.layers.empty())
+    refuse_key(
+        source, "layer_types",
+        cat("with linear_attention in ", a.linear.layers.size(), " layers"),
+        "full_attention in every layer");
+  if (a.output_gate) refuse_key(source, "attn_output_gate", "true", "false");
+  if (a.sinks)
+    refuse_key(source, "self_attn.sinks", "in every layer",
+               "attention without sinks");
   if (!a.qk_norm)
     refuse_key(source, "attention", "without norms of queries and keys",
                "qwen3 or qwen3_moe");
+  if (a.wide_qk_norm)
+    refuse_key(source, "self_attn.q_norm", "over all heads",
+               "a norm of each head");
   if (a.attention_bias) refuse_key(source, "attention_bias", "true", "false");
-  if (a.mlp_bias) refuse_key(source, "mlp_bias", "true", "false");
-  if (e.count > 0 && e.every != 1)
+}
+
+void check_expert_shapes(const ExpertNumbers& e, const std::string& source) {
+  if (e.count == 0) return;
+  if (e.layout == ExpertLayout::kSparseBlock)
+    refuse_key(source, "block_sparse_moe", "in every layer",
+               "experts under mlp.experts");
+  if (e.layout == ExpertLayout::kStacked)
+    refuse_key(source, "mlp.experts.gate_up_proj", "of all experts at once",
+               "experts with weights of their own");
+  if (e.gated_shared_ffn > 0)
+    refuse_key(source, "shared_expert_intermediate_size",
+               cat(e.gated_shared_ffn), "no shared expert with a gate");
+  if (e.every != 1)
     refuse_key(source, "decoder_sparse_step", cat(e.every),
                "1: experts in every layer");
-  if (e.count > 0 && (!e.dense_layers.empty() || e.first_layer > 0))
+  if (!e.dense_layers.empty())
     refuse_key(source, "mlp_only_layers", "with layers in it",
                "[]: experts in every layer");
+  if (e.first_layer > 0)
+    refuse_key(source, "first_k_dense_replace", cat(e.first_layer),
+               "0: experts in every layer");
+}
+
+// Refuses whatever of an Architecture the decoder does not have.
+void check_shapes(const Architecture& a, const std::string& source) {
+  if (a.body == Body::kGpt2)
+    refuse_key(source, "model_type", "'gpt2'", "qwen3 or qwen3_moe");
+  check_attention_shapes(a, source);
+  check_expert_shapes(a.experts, source);
+  if (a.mlp_bias) refuse_key(source, "mlp_bias", "true", "false");
+  if (a.packed)
+    refuse_key(source, "self_attn.qkv_proj", "in one tensor",
+               "q_proj, k_proj and v_proj");
+  if (a.norms != NormPlaces::kBefore)
+    refuse_key(source, "post_feedforward_layernorm", "in every layer",
+               "norms before attention and mlp alone");
 }
 
 // A key whose other values ask for what the decoder does not do. Absent and
@@ -61,15 +104,11 @@ struct FixedKey {
 };
 
 void check_fixed_keys(const Json& config, const std::string& file) {
-  const std::vector<FixedKey> fixed = {{"hidden_act", "silu"},
-                                       {"attention_bias", false},
-                                       {"mlp_bias", false},
-                                       {"use_sliding_window", false},
-                                       {"partial_rotary_factor", 1},
-                                       {"attention_dropout", 0},
-                                       {"norm_topk_prob", true},
-                                       {"rope_scaling", nullptr},
-                                       {"quantization_config", nullptr}};
+  const std::vector<FixedKey> fixed = {
+      {"hidden_act", "silu"},       {"attention_bias", false},
+      {"mlp_bias", false},          {"use_sliding_window", false},
+      {"partial_rotary_factor", 1}, {"attention_dropout", 0},
+      {"rope_scaling", nullptr},    {"quantization_config", nullptr}};
   for (const FixedKey& one : fixed) {
     const auto found = config.find(one.key);
     if (found == config.end() || found->is_null() || *found == one.value)
@@ -79,8 +118,18 @@ void check_fixed_keys(const Json& config, const std::string& file) {
   }
 }
 
+// transformers takes an absent norm_topk_prob for false.
+void check_expert_weights(const Json& config, const std::string& file) {
+  const auto found = config.find("norm_topk_prob");
+  if (found != config.end() && *found == true) return;
+  refuse_key(file, "norm_topk_prob",
+             found == config.end() ? "missing (false by default)"
+                                   : printable(found->dump(), 60),
+             "true");
+}
+
 double config_number(const Json& config, const char* key, double absent,
-                 const std::string& file) {
+                     const std::string& file) {
   const auto found = config.find(key);
   if (found == config.end() || found->is_null()) return absent;
   if (found->is_number()) return found->get<double>();
@@ -98,13 +147,18 @@ double rope_base_of(const Json& config, const std::string& file) {
   if (type != rope->end() && *type != "default")
     refuse_key(file, "rope_parameters.rope_type", printable(type->dump(), 60),
                "\"default\"");
+  const auto turned = rope->find("partial_rotary_factor");
+  if (turned != rope->end() && !turned->is_null() && *turned != 1)
+    refuse_key(file, "rope_parameters.partial_rotary_factor",
+               printable(turned->dump(), 60), "1");
   return config_number(*rope, "rope_theta", kUsual, file);
 }
 
 void check_type(const Json& config, const std::string& file) {
   const std::string type = ConfigMembers(config, file).model_type();
   if (type.empty() || type == "qwen3" || type == "qwen3_moe") return;
-  refuse_key(file, "model_type", quoted(type), "qwen3 or qwen3_moe");
+  refuse_key(file, "model_type", quoted(type), "qwen3 or qwen3_moe",
+             find_family(type) != nullptr);
 }
 
 Settings as_settings(const Architecture& a, const BesideShapes& beside,
@@ -127,7 +181,8 @@ Settings as_settings(const Architecture& a, const BesideShapes& beside,
   add("model.experts", a.experts.count);
   add("model.shared_experts", a.experts.shared);
   if (a.experts.count == 0) return out;
-  add("model.experts_per_token", beside.experts_per_token);
+  add("model.experts_per_token",
+      a.experts.per_token > 0 ? a.experts.per_token : kQwen3ExpertsPerToken);
   add("model.expert_ffn", a.experts.ffn);
   return out;
 }
@@ -135,11 +190,10 @@ Settings as_settings(const Architecture& a, const BesideShapes& beside,
 [[noreturn]] void refuse_model(const std::string& source) {
   std::vector<std::string> known;
   for (const PresetInfo& preset : presets()) known.push_back(preset.name);
-  throw UsageError(cat("--model ", quoted(source),
-                       " is neither a known model nor a file",
-                       did_you_mean(source, known), "; known are ",
-                       join(known, ", "),
-                       ", and any config.json of Qwen3 or Qwen3-MoE"));
+  throw UsageError(
+      cat("--model ", quoted(source), " is neither a known model nor a file",
+          did_you_mean(source, known), "; known are ", join(known, ", "),
+          ", and any config.json of Qwen3 or Qwen3-MoE"));
 }
 
 // The config.json of a folder, or the file itself.
@@ -160,18 +214,17 @@ Settings config_json_settings(std::string_view text, const std::string& file) {
   if (!root.is_object())
     throw UsageError(cat(file, ": expected an object, as an HF config.json"));
   check_type(root, file);
+  // Before the other keys: it refuses a file without a model_type.
+  const Architecture shapes = read_config(text, file);
   const Json& config = text_part(root);
   check_fixed_keys(config, file);
-  const Architecture shapes = read_config(text, file);
   check_shapes(shapes, file);
-  const auto experts = static_cast<double>(kQwen3ExpertsPerToken);
+  if (shapes.experts.count > 0) check_expert_weights(config, file);
   return as_settings(
       shapes,
       {.name = name_of_model_file(file),
        .rope_base = rope_base_of(config, file),
-       .norm_epsilon = config_number(config, "rms_norm_eps", 1e-6, file),
-       .experts_per_token = static_cast<int64_t>(
-           config_number(config, "num_experts_per_tok", experts, file))},
+       .norm_epsilon = config_number(config, "rms_norm_eps", 1e-6, file)},
       file);
 }
 

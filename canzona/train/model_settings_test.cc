@@ -3,13 +3,19 @@
 #include <gmock/gmock.h>
 
 #include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "canzona/shapes/presets.h"
+#include "canzona/shapes/read_model.h"
 #include "canzona/train/config.h"
+#include "canzona/train/decoder_of.h"
 
 namespace canzona::model_settings_test {
 namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
 using testing::ThrowsMessage;
 
 // As Hugging Face writes it, with what the decoder does not care about.
@@ -25,8 +31,20 @@ constexpr const char* kDense = R"({
   "torch_dtype": "bfloat16", "use_cache": true, "use_sliding_window": false,
   "vocab_size": 512})";
 
+constexpr const char* kExperts = R"({
+  "model_type": "qwen3_moe", "hidden_size": 64, "head_dim": 16,
+  "intermediate_size": 96, "num_hidden_layers": 2, "vocab_size": 256,
+  "num_attention_heads": 4, "num_experts": 6, "num_experts_per_tok": 3,
+  "moe_intermediate_size": 48, "norm_topk_prob": true,
+  "rope_parameters": {"rope_theta": 5000, "rope_type": "default"}})";
+
 std::string with_member(std::string text, const std::string& member) {
   return text.insert(1, member + ", ");
+}
+
+std::string with_text(std::string text, const std::string& from,
+                      const std::string& to) {
+  return text.replace(text.find(from), from.size(), to);
 }
 
 TrainConfig config_of(const std::string& text) {
@@ -54,12 +72,7 @@ TEST(ModelSettings, TakesTheArchitectureOfAConfigJson) {
 }
 
 TEST(ModelSettings, TakesExpertsAndNewerRopes) {
-  const TrainConfig config = config_of(
-      R"({"model_type": "qwen3_moe", "hidden_size": 64, "head_dim": 16,
-          "intermediate_size": 96, "num_hidden_layers": 2, "vocab_size": 256,
-          "num_attention_heads": 4, "num_experts": 6, "num_experts_per_tok": 3,
-          "moe_intermediate_size": 48, "norm_topk_prob": true,
-          "rope_parameters": {"rope_theta": 5000, "rope_type": "default"}})");
+  const TrainConfig config = config_of(kExperts);
   EXPECT_EQ(config.model.experts, 6);
   EXPECT_EQ(config.model.experts_per_token, 3);
   EXPECT_EQ(config.model.expert_ffn, 48);
@@ -70,15 +83,14 @@ TEST(ModelSettings, TakesExpertsAndNewerRopes) {
 TEST(ModelSettings, NamesTheFirstKeyThatTheDecoderLacks) {
   const auto refused = [](const std::string& text, const char* key,
                           const char* value) {
-    EXPECT_THAT([&] { config_of(text); },
-                ThrowsMessage<UsageError>(
-                    AllOf(HasSubstr("qwen/config.json"), HasSubstr(key),
-                          HasSubstr(value))));
+    EXPECT_THAT(
+        [&] { config_of(text); },
+        ThrowsMessage<UsageError>(AllOf(HasSubstr("qwen/config.json"),
+                                        HasSubstr(key), HasSubstr(value))));
   };
   // A repeated member is refused as such, so that keys are replaced.
   const auto replaced = [](const std::string& from, const std::string& to) {
-    std::string text = kDense;
-    return text.replace(text.find(from), from.size(), to);
+    return with_text(kDense, from, to);
   };
   refused(replaced(R"("model_type": "qwen3")", R"("model_type": "llama")"),
           "model_type", "'llama'");
@@ -100,6 +112,76 @@ TEST(ModelSettings, NamesTheFirstKeyThatTheDecoderLacks) {
   refused("[]", "expected an object", "config.json");
 }
 
+TEST(ModelSettings, RefusesWhatItsExpertsLack) {
+  const auto refused = [](const std::string& from, const std::string& to,
+                          const char* key, const char* value) {
+    EXPECT_THAT(
+        [&] { config_of(with_text(kExperts, from, to)); },
+        ThrowsMessage<UsageError>(AllOf(HasSubstr("qwen/config.json"),
+                                        HasSubstr(key), HasSubstr(value))))
+        << to;
+  };
+  const std::string weights = R"("norm_topk_prob": true)";
+  refused(weights + ",", "", "norm_topk_prob", "missing");
+  refused(weights, R"("norm_topk_prob": null)", "norm_topk_prob", "null");
+  refused(weights, R"("norm_topk_prob": false)", "norm_topk_prob", "false");
+  for (const char* odd : {"2.7", "1e300", "0", "-1"})
+    refused(R"(_per_tok": 3)", cat(R"(_per_tok": )", odd),
+            "num_experts_per_tok", "");
+  refused(R"(_per_tok": 3)", R"(_per_tok": 7)", "model.experts_per_token 7",
+          "at most");
+  refused(R"("rope_theta")", R"("partial_rotary_factor": 0.5, "rope_theta")",
+          "rope_parameters.partial_rotary_factor", "0.5");
+  const std::string whole =
+      with_text(kExperts, R"("rope_theta")",
+                R"("partial_rotary_factor": 1.0, "rope_theta")");
+  EXPECT_EQ(config_of(whole).model.rope_base, 5000);
+}
+
+TEST(ModelSettings, SaysWhetherPlansReadTheModel) {
+  const auto of_type = [](const std::string& type) {
+    return with_text(kDense, R"("model_type": "qwen3")",
+                     cat(R"("model_type": ")", type, "\""));
+  };
+  EXPECT_THAT([&] { config_of(of_type("llama")); },
+              ThrowsMessage<UsageError>(HasSubstr("canzona plan")));
+  EXPECT_THAT([&] { config_of(of_type("mamba2")); },
+              ThrowsMessage<UsageError>(AllOf(HasSubstr("'mamba2'"),
+                                              Not(HasSubstr("canzona plan")))));
+}
+
+int64_t count_parameters(const Model& model) {
+  int64_t sum = 0;
+  for (const Tensor& tensor : model.tensors) sum += tensor.elements();
+  return sum;
+}
+
+// Whatever is trained under a preset's name is that model.
+TEST(ModelSettings, TrainsOrRefusesEveryPreset) {
+  int accepted = 0;
+  for (const PresetInfo& preset : presets()) {
+    try {
+      const TrainConfig config = make_config(model_settings(preset.name));
+      const Model model = decoder_shapes(decoder_of(config), preset.name);
+      EXPECT_EQ(count_parameters(model),
+                count_parameters(read_model(preset.name, {})))
+          << preset.name;
+      ++accepted;
+    } catch (const UsageError& error) {
+      EXPECT_THAT(error.what(),
+                  AllOf(StartsWith(preset.name + ": "),
+                        HasSubstr(" cannot be trained: expected ")));
+    }
+  }
+  EXPECT_EQ(accepted, 8);
+  EXPECT_THAT([] { model_settings("qwen3-next-80b-a3b"); },
+              ThrowsMessage<UsageError>(HasSubstr("layer_types")));
+  EXPECT_THAT([] { model_settings("gpt2"); },
+              ThrowsMessage<UsageError>(HasSubstr("model_type")));
+  EXPECT_THAT([] { model_settings("gpt-oss-20b"); },
+              ThrowsMessage<UsageError>(HasSubstr("sinks")));
+}
+
 TEST(ModelSettings, KnowsThePlannersPresets) {
   const TrainConfig config = make_config(model_settings("qwen3-0.6b"));
   EXPECT_EQ(config.model.hidden, 1024);
@@ -107,8 +189,8 @@ TEST(ModelSettings, KnowsThePlannersPresets) {
   EXPECT_EQ(config.model.rope_base, 1e6);
   EXPECT_EQ(model_name(config), "qwen3-0.6b");
   EXPECT_THAT([] { model_settings("qwen3-0.7b"); },
-              ThrowsMessage<UsageError>(AllOf(HasSubstr("'qwen3-0.7b'"),
-                                              HasSubstr("'qwen3-0.6b'"))));
+              ThrowsMessage<UsageError>(
+                  AllOf(HasSubstr("'qwen3-0.7b'"), HasSubstr("'qwen3-0.6b'"))));
   EXPECT_THAT([] { model_settings("llama-3-8b"); },
               ThrowsMessage<UsageError>(HasSubstr("norms of queries")));
 }

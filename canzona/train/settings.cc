@@ -1,5 +1,6 @@
 #include "canzona/train/settings.h"
 
+#include <cmath>
 #include <set>
 #include <utility>
 
@@ -59,7 +60,14 @@ struct Describe {
   std::string operator()(const RawText& raw) const { return quoted(raw.text); }
   std::string operator()(bool truth) const { return truth ? "true" : "false"; }
   std::string operator()(int64_t number) const { return cat(number); }
-  std::string operator()(double number) const { return number_text(number); }
+  // "3.0", as the file has it: what is wrong with it is that it is not whole.
+  std::string operator()(double number) const {
+    const std::string text = number_text(number);
+    const bool looks_whole =
+        text.find_first_not_of("-0123456789") == std::string::npos &&
+        std::abs(number) < 0x1p63;
+    return looks_whole ? text + ".0" : text;
+  }
   std::string operator()(const std::string& text) const {
     return cat("the text ", quoted(text));
   }

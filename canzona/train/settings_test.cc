@@ -67,7 +67,7 @@ TEST(Settings, ReadsTomlWithLines) {
       testing::UnorderedElementsAre(
           "steps=3@run.toml:1", "rule.name=the text 'soap'@run.toml:3",
           "rule.option.max_dim=4096@run.toml:4", "model.tied=true@run.toml:6",
-          "model.rope_base=10000@run.toml:7"));
+          "model.rope_base=10000.0@run.toml:7"));
 }
 
 TEST(Settings, RefusesBrokenTomlWithTheLine) {

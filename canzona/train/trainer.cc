@@ -258,6 +258,7 @@ void RankTrainer::take(const StepMetrics& metrics) {
   result_.final_loss = metrics.loss;
   // Of this step, once it is evaluated.
   result_.eval_loss = kNotMeasured;
+  result_.eval_sequences = 0;
   skipped_in_a_row_ = metrics.skipped ? skipped_in_a_row_ + 1 : 0;
   if (metrics.skipped) {
     ++result_.skipped_steps;
@@ -333,11 +334,15 @@ void check_training(const TrainSettings& settings, const Mesh& mesh) {
         settings.decoder.micro_batch, "; expected a multiple of ", share));
 }
 
+int64_t training_memory(const TrainSettings& settings, const Plan& plan,
+                        int32_t rank) {
+  return Stage::memory(settings, plan, place_of(plan.mesh, rank));
+}
+
 int64_t training_memory(const TrainSettings& settings, const Plan& plan) {
   int64_t most = 0;
   for (int32_t r = 0; r < plan.mesh.world(); ++r)
-    most =
-        std::max(most, Stage::memory(settings, plan, place_of(plan.mesh, r)));
+    most = std::max(most, training_memory(settings, plan, r));
   return most;
 }
 

@@ -110,7 +110,10 @@ class TrainObserver {
 // that the decoder cannot use.
 void check_training(const TrainSettings& settings, const Mesh& mesh);
 
-// What a rank reserves beside its plan, in bytes; the largest of all ranks.
+// The bytes that a rank reserves beside its plan: those of `rank`, and the most
+// of any rank.
+int64_t training_memory(const TrainSettings& settings, const Plan& plan,
+                        int32_t rank);
 int64_t training_memory(const TrainSettings& settings, const Plan& plan);
 
 TrainResult train(const TrainSettings& settings, const Plan& plan,

@@ -89,6 +89,26 @@ exits 0
 member_is 'config batch micro' 2
 member_is 'origins batch.micro' 'preset small, for dp=4'
 
+# The number of ranks on the command line wins over the mesh of a file, and a
+# mesh over its ranks; a mesh that has as many ranks stays.
+printf '%s' '{"config": {"mesh": "dp=2,tp=2", "ranks": 4}}' >summary.json
+canzona config show --config summary.json --ranks 2 --json
+exits 0
+member_is 'config mesh' dp=2
+member_is 'origins mesh' --ranks
+canzona config show --config summary.json --set ranks=8 --json
+exits 0
+member_is 'config mesh' dp=8
+canzona config show --config summary.json --ranks 4 --json
+exits 0
+member_is 'config mesh' dp=2,tp=2
+printf '%s' '{"ranks": 4}' >ranks.json
+canzona config show --config ranks.json --mesh dp=2 --json
+exits 0
+member_is 'config mesh' dp=2
+refuses 'mesh dp=2 (--mesh)' 'ranks 3 (--ranks)' -- config show \
+  --config summary.json --mesh dp=2 --ranks 3
+
 # TOML, with lines, where the program has a parser for it.
 printf 'steps = 5\n\n[model]\nlayers = 2\n' >run.toml
 canzona config show --config run.toml --json

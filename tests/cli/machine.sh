@@ -112,10 +112,17 @@ exits 0
 prints 'muon in bf16 on 3 tensors' 'bf16 by'
 canzona bench rule --model layer.json --rounds 2 --precision bf16 --json
 member_is precision bf16
+member_is precision_why --precision
+canzona bench rule --model layer.json --rounds 2 --json \
+  --rule-option precision=bf16
+member_is precision_why --rule-option
 canzona bench rule --model layer.json --rounds 2 --precision fp32
 prints 'muon in fp32 on 3 tensors'
 lacks out 'bf16 by'
-refuses "precision='fp8'" -- bench rule --model layer.json --precision fp8
+refuses "--precision 'fp8'" 'expected auto' -- bench rule --model layer.json \
+  --precision fp8
+refuses "--precision 'all'" 'expected auto' -- bench rule --model layer.json \
+  --precision all
 refuses "--precision 'bf16'" soap -- bench rule --model layer.json --rule soap \
   --precision bf16
 refuses contradicts -- bench rule --model layer.json --precision bf16 \

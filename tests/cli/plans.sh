@@ -248,9 +248,22 @@ exits 0
 prints 'activations: estimated for 4096 tokens' 'Memory of the fullest rank'
 refuses '--gradients' "'fp8'" 'bf16' -- plan --model one.json --mesh dp=1 \
   --gradients fp8
-refuses '--activations' "'int4'" -- plan --model one.json --mesh dp=1 \
-  --activations int4
-# They are part of no plan.
+refuses '--gradients' "'none': expected bf16 or fp32" -- plan \
+  --model one.json --mesh dp=1 --gradients none
+lacks err 'did you mean'
+refuses '--activations' "'int4'" 'bf16, fp32 or none' -- plan \
+  --model one.json --mesh dp=1 --activations int4
+# Experts per token come from the model; weights alone do not say.
+canzona plan --model mixtral-8x7b --mesh dp=8,ep=8 --json
+exits 0
+member_is 'counted_memory activations experts_per_token' 2
+echo '[{"name": "layers.0.mlp.experts.0.up_proj.weight", "shape": [8, 8]},
+  {"name": "layers.0.mlp.experts.1.up_proj.weight", "shape": [8, 8]}]' \
+  >experts.json
+canzona plan --model experts.json --mesh dp=1
+exits 0
+prints 'assumed'
+# Activations are part of no plan.
 canzona plan --model qwen3-0.6b --mesh dp=2 -o with.json --quiet
 canzona plan --model qwen3-0.6b --mesh dp=2 -o without.json --activations none \
   --quiet

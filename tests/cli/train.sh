@@ -150,6 +150,19 @@ exits 0
 member_is steps 2
 member_is mesh dp=1
 
+# Every stage of a pipeline reserves what was predicted for it, to the byte; the
+# first has more micro-batches in flight than the last.
+# shellcheck disable=SC2086
+canzona $quick --mesh pp=2 --json --quiet
+exits 0
+for rank in 0 1; do
+  member_is "per_rank $rank predicted_bytes" \
+    "$(member "per_rank $rank reserved_bytes")"
+done
+checks=$((checks + 1))
+[ "$(member 'per_rank 0 reserved_bytes')" != \
+  "$(member 'per_rank 1 reserved_bytes')" ] || fail 'the stages are alike'
+
 # Presets fit meshes of up to eight ranks; without a mesh all cores are taken,
 # and a run says so. With one mesh, the same bits.
 for mesh in dp=2 dp=8 dp=2,tp=2,pp=2 pp=6; do

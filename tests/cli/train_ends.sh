@@ -58,6 +58,53 @@ canzona $small --steps 2 --run traced --trace traced/trace.json
 exits 0
 there traced/trace.json
 there traced/model.safetensors
+# The run's own files are no place for it.
+for file in own own/model.safetensors own/metrics.jsonl; do
+  # shellcheck disable=SC2086
+  canzona $small --steps 2 --run own --trace $file
+  exits 2
+  says "--trace '$file'"
+  not_there own
+done
+
+# --- Who reads the lines may stop: the run goes on into its folder.
+last='canzona train … | head'
+# shellcheck disable=SC2086
+{
+  "$program" $small --steps 30 --set log.every=1 --run heard 2>err </dev/null
+  echo $? >heard_status
+} | head -n 1 >out
+status=$(cat heard_status)
+exits 0
+there heard/model.safetensors
+holds heard/summary.json '"state": "finished"'
+
+# ... or only wait: a signal still ends it.
+mkfifo pipe
+sleep 60 <pipe &
+reader=$!
+# shellcheck disable=SC2086
+"$program" $small --steps 1000000 --set log.every=1 --run stalled >pipe 2>err \
+  </dev/null &
+process=$!
+while [ ! -s stalled/metrics.jsonl ] && kill -0 "$process" 2>/dev/null; do
+  sleep 0.1
+done
+sleep 1
+kill -TERM "$process"
+ends
+kill "$reader" 2>/dev/null
+exits 143
+there stalled/model.safetensors
+
+# --- Only a run is replaced.
+mkdir mine
+echo precious >mine/model.safetensors
+# shellcheck disable=SC2086
+canzona $small --steps 2 --run mine --overwrite
+exits 2
+says "'model.safetensors'" 'not known to be a run'
+holds mine/model.safetensors precious
 
 # --- Leftovers of a process of the same number: in a container it is always
 # the same. The shell that becomes the program knows its number before.
@@ -186,7 +233,9 @@ wild="--set adamw.learning_rate=3e38 --set clip=0 --set schedule.warmup=0"
 # shellcheck disable=SC2086
 canzona $small $wild --steps 8 --run wild
 exits 0
-prints '7 of 8 steps were skipped' 'skipped: the gradient of model.'
+prints '7 of 8 steps were skipped' 'skipped: the gradient of model.' \
+  'loss not finite, evaluation loss not finite (12 sequences)'
+lacks out nan,
 holds wild/summary.json '"skipped_steps": 7'
 holds wild/summary.json '"nonfinite_tensor": "model.'
 checks=$((checks + 1))

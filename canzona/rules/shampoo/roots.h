@@ -8,9 +8,8 @@
 // and M = A·X^p and drives M to the identity; by the same iteration with more
 // terms of the series, which gives A^(-q/p) for any fraction; and, for
 // A^(-1/2), by ten cubic polynomials chosen beforehand (CANS).
-// Nothing but products of commuting symmetric matrices happens in the latter
-// three, so one triangle is computed, save of CANS's P, and X is exactly
-// symmetric.
+// The last three multiply commuting symmetric matrices only: one triangle is
+// computed (CANS computes P whole), and X is exactly symmetric.
 //
 // In fp32 or fp64, of any number of matrices; what one gives does not depend on
 // the others: an iteration goes on until the last of them has its root, and

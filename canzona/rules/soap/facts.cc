@@ -59,9 +59,11 @@ RuleWork blocks_work(const SoapOptions& soap, int64_t count,
   return work;
 }
 
+// Of an element without factors: what is left of the rule is Adam.
+constexpr int64_t kAdamFlops = 14;
+
 RuleWork layout_work(const SoapOptions& soap, const SoapLayout& layout) {
   const FactorLayout& factors = layout.factors();
-  if (factors.num_factors() == 0) return {};
   const Blocking& blocking = layout.blocking();
   const bool is_matrix = blocking.order() == 2;
   const BlockedSide one(1, 1);
@@ -73,6 +75,8 @@ RuleWork layout_work(const SoapOptions& soap, const SoapLayout& layout) {
          (is_matrix ? blocking.side(1) : one).kinds()) {
       const int64_t sides[] = {rows, cols};
       const int64_t count = checked_mul(num_rows, num_cols, "blocks");
+      if (factors.num_factors() == 0)
+        work.every_step += count * (kAdamFlops * cubic(rows, cols, 1));
       const RuleWork more = blocks_work(soap, count, sides, has_factor);
       work.every_step += more.every_step;
       work.refresh += more.refresh;

@@ -184,6 +184,7 @@ void Scatterer::wait_until_done(int64_t parcels) {
 // The bucket of a module without gradients is summed like all others: as zeros.
 void Scatterer::forget_slices(int32_t m) {
   modules_[index(m)].replaced = true;
+  if (table_.buckets[index(m)].empty()) return;  // of another stage
   for (int32_t bucket : table_.buckets[index(m)]) {
     const Extent at_rest = rank_.layout.gradients.buckets[index(bucket)].all;
     rank_.engine.set_zero(

@@ -9,10 +9,10 @@ namespace canzona {
 namespace {
 
 constexpr int64_t kSize = int64_t{1} << 20;
-constexpr int64_t kAlignment = 16;
+constexpr int64_t kRingAlignment = 16;
 
 int64_t round_up(int64_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return (bytes + kRingAlignment - 1) / kRingAlignment * kRingAlignment;
 }
 
 }  // namespace
@@ -47,7 +47,7 @@ const std::byte* Ring::put_on_device(std::span<const std::byte> bytes,
 // A call may put several times before it launches; a quarter of the ring
 // leaves room for that.
 int64_t Ring::take(int64_t bytes, cudaStream_t stream) {
-  const int64_t size = std::max(round_up(bytes), kAlignment);
+  const int64_t size = std::max(round_up(bytes), kRingAlignment);
   if (memories_.empty()) add(kSize);
   if (size > memories_.back().size / 4) add(size * 8);
   if (used_ + size > memories_.back().size) {
