@@ -14,15 +14,15 @@ std::atomic<int> signal_seen = 0;
 static_assert(std::atomic<int>::is_always_lock_free);
 
 // What a handler may look at: written before the handler is installed.
-std::array<char, 400> words;
-size_t num_words = 0;
+std::array<char, 400> notice;
+size_t notice_size = 0;
 
 void remember_wish(int signal) {
   const int code = errno;
   signal_seen = signal;
   std::signal(SIGINT, SIG_DFL);
   std::signal(SIGTERM, SIG_DFL);
-  if (num_words > 0) (void)!::write(STDERR_FILENO, words.data(), num_words);
+  if (notice_size > 0) (void)!::write(STDERR_FILENO, notice.data(), notice_size);
   errno = code;
 }
 
@@ -33,12 +33,12 @@ Interrupt::Interrupt(std::string_view says) {
   // "\r": behind a line of progress.
   constexpr std::string_view kBegin = "\r", kEnd = "\n";
   const std::string_view text =
-      says.substr(0, words.size() - kBegin.size() - kEnd.size());
-  auto end = words.begin();
+      says.substr(0, notice.size() - kBegin.size() - kEnd.size());
+  auto end = notice.begin();
   if (!text.empty())
     for (const std::string_view part : {kBegin, text, kEnd})
       end = std::ranges::copy(part, end).out;
-  num_words = static_cast<size_t>(end - words.begin());
+  notice_size = static_cast<size_t>(end - notice.begin());
   // Without SA_RESTART, so that whoever waits looks at the signal.
   struct sigaction action {};
   action.sa_handler = remember_wish;
