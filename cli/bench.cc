@@ -215,11 +215,10 @@ Outcome run_transform(const Arguments& arguments, const Output& out) {
   if (machine.blas.fallback_core)
     out.note(cat("warning: OpenBLAS runs its kernels for ", machine.blas.core,
                  "; these times do not count"));
-  out.result(arguments.json
-                 ? as_json(request, machine, rates, rows)
-                 : header(request, machine, rates) +
-                       as_text(request, rates, rows, out.ink()) +
-                       rule_line(what_muon_runs(request)));
+  out.result(arguments.json ? as_json(request, machine, rates, rows)
+                            : header(request, machine, rates) +
+                                  as_text(request, rates, rows, out.ink()) +
+                                  rule_line(what_muon_runs(request)));
   return Outcome::kDone;
 }
 
@@ -228,7 +227,7 @@ void refuse_idle_options(const CLI::App& app, const std::string& what) {
   const bool rule = what == "rule";
   const Words idle =
       rule ? Words{"--shape", "--batch", "--algorithm", "--threads"}
-           : Words{"--model",   "--rule",    "--layers",
+           : Words{"--model",   "--rule",     "--layers",
                    "--engines", "--no-graph", "--bf16-params"};
   for (const std::string& name : idle)
     if (app.get_option(name)->count() > 0)

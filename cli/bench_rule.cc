@@ -49,14 +49,14 @@ void put_precision(const BenchArguments& a, RuleOptions& options) {
                          join(known, ", "), did_you_mean(a.precision, known)));
   const auto given = options.find("precision");
   if (given != options.end() && given->second != a.precision)
-    throw UsageError(cat("--precision ", quoted(a.precision),
-                         " contradicts --rule-option precision=",
-                         given->second));
+    throw UsageError(
+        cat("--precision ", quoted(a.precision),
+            " contradicts --rule-option precision=", given->second));
   options["precision"] = a.precision;
 }
 
 RuleStepRequest rule_request_of(const BenchArguments& a,
-                           PrecisionChoice& precision) {
+                                PrecisionChoice& precision) {
   constexpr int kMostEngines = 16;
   if (a.engines < 0 || a.engines > kMostEngines)
     throw UsageError(
@@ -133,9 +133,9 @@ std::string hardware_text(const BenchArguments& a, const RuleStep& step) {
 
 std::string as_text(const BenchArguments& a, const RuleStepRequest& request,
                     const PrecisionChoice& precision, const RuleStep& step) {
-  std::string out = fmt::format(
-      "{} in {} on {} tensors of {}, {}\n", a.rule, step.precision,
-      request.tensors.size(), printable(a.model), hardware_text(a, step));
+  std::string out = fmt::format("{} in {} on {} tensors of {}, {}\n", a.rule,
+                                step.precision, request.tensors.size(),
+                                printable(a.model), hardware_text(a, step));
   if (!precision.precision.empty())
     out += "precision: " + precision.text() + "\n";
   out += "\n";

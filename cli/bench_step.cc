@@ -109,8 +109,8 @@ Link link_of(const BenchStepFlags& a, const PlanOptions& options) {
 
 Plan plan_on_link(const PlanInput& input, const Mesh& mesh,
                   const std::string& strategy, const Link& link) {
-  PlanInput own = {input.model, mesh, nullptr, input.options, input.cost_table,
-                   input.note};
+  PlanInput own = {input.model,      mesh,      nullptr, input.options,
+                   input.cost_table, input.note};
   own.rule = make_rule_facts(input.rule->name(), input.rule->options());
   if (link) {
     own.options.links = {link->intra_bytes_per_second,
@@ -208,8 +208,7 @@ Outcome run(const BenchStepFlags& a, const Output& out) {
                     .bench = run_step_bench(request),
                     .audited = a.audit};
   out.progress("");
-  if (trace != nullptr)
-    save_trace(out, ranks->file_name(a.trace), *trace);
+  if (trace != nullptr) save_trace(out, ranks->file_name(a.trace), *trace);
   ranks->finish();
   if (!ranks->speaks()) return Outcome::kDone;
   for (const std::string& warning : warnings_of(report))
@@ -273,8 +272,8 @@ Verb add_bench_step(CLI::App& bench) {
   auto arguments = std::make_shared<BenchStepFlags>();
   add_plan_arguments(*app, Planning::kRun, arguments->plan);
   add_run_options(*app, *arguments);
-  app->footer(kBenchStepExamples + std::string("\n") + strategies_help() + "\n" +
-              rules_help());
+  app->footer(kBenchStepExamples + std::string("\n") + strategies_help() +
+              "\n" + rules_help());
   return {app, [arguments](const Output& out) { return run(*arguments, out); }};
 }
 

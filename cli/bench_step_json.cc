@@ -85,8 +85,7 @@ void write_period(JsonWriter& out, const StepBench& bench) {
     if (!s.plan) continue;
     out.field("period", s.plan->period).field("phases", s.plan->phases);
     out.field("covers_period", s.trial.step.covers_period);
-    out.field("cost",
-              bench.speed ? "this machine" : s.plan->cost_basis.source);
+    out.field("cost", bench.speed ? "this machine" : s.plan->cost_basis.source);
     if (!bench.speed) return;
     out.field("flops_per_second", bench.speed->flops_per_second);
     out.field("copy_bytes_per_second", bench.speed->copy_bytes_per_second);

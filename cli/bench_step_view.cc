@@ -77,8 +77,7 @@ std::string times_table(const StepReport& report, const Ink& ink) {
     const StepTrial& t = s->trial;
     table.row(
         {s->name, human_seconds(t.step.median), human_seconds(t.step.mean),
-         human_seconds(t.step.worst),
-         human_seconds(s->predicted_mean()),
+         human_seconds(t.step.worst), human_seconds(s->predicted_mean()),
          human_seconds(t.step_and_gather.median),
          t.iteration_seconds > 0 ? human_seconds(t.iteration_seconds) : "",
          fmt::format("{:.0f} %", 100 * (1 - t.exposed_fraction)),

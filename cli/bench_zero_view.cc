@@ -18,7 +18,9 @@ using Trial = IterationTrial;
 constexpr double kMostOfCopyRate = 0.25;
 constexpr size_t kZeroDigestLetters = 8;
 
-std::string whole_percent(double part) { return fmt::format("{:.0f} %", 100 * part); }
+std::string whole_percent(double part) {
+  return fmt::format("{:.0f} %", 100 * part);
+}
 
 std::string sizes_text(const ZeroSizes& sizes) {
   return fmt::format("{},{},{}", sizes.z1, sizes.z2, sizes.z3);

@@ -57,7 +57,8 @@ CalibrateRequest request_for_plan(const CalibrateFlags& a) {
   return calibration_for(file.plan);
 }
 
-CalibrateRequest request_for_device(const CalibrateFlags& a, const Output& out) {
+CalibrateRequest request_for_device(const CalibrateFlags& a,
+                                    const Output& out) {
   const std::string device = a.device.empty() ? "cpu" : a.device;
   if (device != "cpu" && device != "cuda")
     throw UsageError(cat("--device ", quoted(device), ": expected cpu or cuda",

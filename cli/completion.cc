@@ -92,8 +92,8 @@ std::string value_cases(const std::vector<Place>& places) {
         patterns.push_back(place.path.empty()
                                ? "*" + shell_quoted(":" + name)
                                : shell_quoted(place.path + ":" + name));
-      out += cat("    ", join(patterns, "|"), ") offered=",
-                 shell_quoted(join(offer.words, " ")),
+      out += cat("    ", join(patterns, "|"),
+                 ") offered=", shell_quoted(join(offer.words, " ")),
                  " kinds=", shell_quoted(kinds_of(offer)), " ;;\n");
     }
   return out;
@@ -130,10 +130,10 @@ std::string word_cases(const std::vector<Place>& places) {
     std::string dashed = join(completed_options(*place.app), " ");
     if (!place.path.empty())
       dashed += " " + join(completed_options(*places.front().app), " ");
-    out += cat("      ", shell_quoted(place.path), ") offered=",
-               shell_quoted(join(plain.words, " ")), " dashed=",
-               shell_quoted(dashed), " kinds=", shell_quoted(kinds_of(plain)),
-               " ;;\n");
+    out += cat("      ", shell_quoted(place.path),
+               ") offered=", shell_quoted(join(plain.words, " ")),
+               " dashed=", shell_quoted(dashed),
+               " kinds=", shell_quoted(kinds_of(plain)), " ;;\n");
   }
   return out;
 }
@@ -158,8 +158,7 @@ std::string bash_script(const std::vector<Place>& places) {
       "    previous=\"${COMP_WORDS[COMP_CWORD-2]}\"\n  fi\n",
       "  for ((i = 1; i < COMP_CWORD; ++i)); do\n",
       "    case \"$at/${COMP_WORDS[i]}\" in\n", path_cases(places),
-      "    esac\n  done\n", tables(places),
-      "  local IFS=$'\\n'\n",
+      "    esac\n  done\n", tables(places), "  local IFS=$'\\n'\n",
       "  COMPREPLY=($(IFS=' '; compgen -W \"$offered\" -- \"$current\"))\n",
       "  case \"$kinds\" in *[fd]*) compopt -o filenames 2>/dev/null ;; esac\n",
       "  case \"$kinds\" in\n",
@@ -175,12 +174,9 @@ std::string zsh_script(const std::vector<Place>& places) {
              "  local previous=${words[CURRENT-1]} current=${words[CURRENT]}\n",
              "  if [[ $current == --*=* ]]; then\n",
              "    previous=${current%%=*} current=''\n    compset -P '*='\n",
-             "  fi\n",
-             "  for ((i = 2; i < CURRENT; ++i)); do\n",
+             "  fi\n", "  for ((i = 2; i < CURRENT; ++i)); do\n",
              "    case \"$at/${words[i]}\" in\n", path_cases(places),
-             "    esac\n  done\n",
-             tables(places),
-             "  compadd -- ${=offered}\n",
+             "    esac\n  done\n", tables(places), "  compadd -- ${=offered}\n",
              "  case \"$kinds\" in\n    *f*) _files ;;\n",
              "    *d*) _files -/ ;;\n  esac\n}\n",
              "if [ \"$funcstack[1]\" = _canzona ]; then\n",
@@ -232,8 +228,8 @@ std::string fish_script(const std::vector<Place>& places) {
       "    switch \"$at/$word\"\n";
   for (const Place& place : places)
     if (!place.path.empty())
-      out += cat("      case ", shell_quoted(place.met()),
-                 "\n        set at ", shell_quoted(place.path), "\n");
+      out += cat("      case ", shell_quoted(place.met()), "\n        set at ",
+                 shell_quoted(place.path), "\n");
   out +=
       "    end\n  end\n  echo \"$at\"\nend\n"
       "function __canzona_at\n  test (__canzona_path) = \"$argv\"\nend\n"

@@ -27,8 +27,8 @@ struct ConfigArguments {
 // `arguments` outlives the app.
 void add_config_arguments(CLI::App& app, ConfigArguments& arguments);
 
-// Defaults < preset < --model < file < --set < flags. What is left to `auto` and
-// decided by this machine is settled.
+// Defaults < preset < --model < file < --set < flags. What is left to `auto`
+// and decided by this machine is settled.
 TrainConfig read_config(const ConfigArguments& arguments);
 
 // "Presets:" with a line each, for the end of a help page.

@@ -22,7 +22,8 @@ void remember_wish(int signal) {
   signal_seen = signal;
   std::signal(SIGINT, SIG_DFL);
   std::signal(SIGTERM, SIG_DFL);
-  if (notice_size > 0) (void)!::write(STDERR_FILENO, notice.data(), notice_size);
+  if (notice_size > 0)
+    (void)!::write(STDERR_FILENO, notice.data(), notice_size);
   errno = code;
 }
 

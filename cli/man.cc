@@ -65,13 +65,13 @@ std::string verb_text(const CLI::App& verb, const std::string& path) {
 }
 
 std::string man_page(const CLI::App& root) {
-  std::string out = cat(
-      ".TH CANZONA 1 \"\" \"canzona ", kVersion, "\" \"User Commands\"\n",
-      ".SH NAME\ncanzona \\- trains and plans with matrix\\-based "
-      "optimizers over a mesh of ranks\n.SH SYNOPSIS\n.B canzona\nVERB "
-      "[OPTIONS]\n.SH DESCRIPTION\n",
-      roff(root.get_description()), "\n", footer_text(root),
-      ".SH OPTIONS\nEvery verb takes these.\n", options_text(root));
+  std::string out =
+      cat(".TH CANZONA 1 \"\" \"canzona ", kVersion, "\" \"User Commands\"\n",
+          ".SH NAME\ncanzona \\- trains and plans with matrix\\-based "
+          "optimizers over a mesh of ranks\n.SH SYNOPSIS\n.B canzona\nVERB "
+          "[OPTIONS]\n.SH DESCRIPTION\n",
+          roff(root.get_description()), "\n", footer_text(root),
+          ".SH OPTIONS\nEvery verb takes these.\n", options_text(root));
   for (const CLI::App* verb : root.get_subcommands({}))
     out += verb_text(*verb, "CANZONA");
   return out;

@@ -35,8 +35,8 @@ Offer offer_of(const CLI::Option& option) {
   if (label == "MODEL") append_names(presets(), offer.words);
   if (label == "RULE" && offer.words.empty())
     append_names(rule_table(), offer.words);
-  offer.files = label == "MODEL" || label == "FILE" || label == "PLAN" ||
-                label == "PATH";
+  offer.files =
+      label == "MODEL" || label == "FILE" || label == "PLAN" || label == "PATH";
   offer.folders = label == "DIR" || label == "RUN";
   return offer;
 }

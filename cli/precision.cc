@@ -128,8 +128,7 @@ TrainConfig make_settled_config(Settings given) {
 PrecisionChoice precision_of(const TrainConfig& settled) {
   const auto found = settled.rule.options.find(kPrecision);
   if (found == settled.rule.options.end()) return {};
-  return {found->second,
-          settled.origin(std::string(kRuleOption) + kPrecision)};
+  return {found->second, settled.origin(std::string(kRuleOption) + kPrecision)};
 }
 
 void require_same_precision(Ranks& ranks, const PrecisionChoice& own) {

@@ -47,8 +47,8 @@ void make_run_folder(const std::string& path) {
   std::error_code error;
   fs::create_directories(path, error);
   if (error && is_storage_error(error.value()))
-    throw StorageError(cat("--run ", quoted(path),
-                           ": cannot be made: ", error.message()));
+    throw StorageError(
+        cat("--run ", quoted(path), ": cannot be made: ", error.message()));
   if (!fs::is_directory(path))
     throw UsageError(cat("--run ", quoted(path), ": cannot be made: ",
                          error ? error.message() : "it is no folder"));
@@ -59,8 +59,8 @@ void make_run_folder(const std::string& path) {
 FileLock lock_run_folder(const std::string& path) {
   const std::string file = cat(path, "/", kLock);
   std::optional<FileLock> lock = FileLock::take(
-      file, cat("process ", ::getpid(), " on ", host_name(), " since ",
-                utc_time()));
+      file,
+      cat("process ", ::getpid(), " on ", host_name(), " since ", utc_time()));
   if (!lock)
     throw UsageError(cat("--run ", quoted(path), " is in use by ",
                          printable(FileLock::holder(file)),
@@ -107,8 +107,8 @@ void remove_former_run(const std::string& path) {
     std::error_code error;
     fs::remove(file, error);
     if (error)
-      throw UsageError(cat("--overwrite: cannot remove ",
-                           quoted(file.string()), ": ", error.message()));
+      throw UsageError(cat("--overwrite: cannot remove ", quoted(file.string()),
+                           ": ", error.message()));
   }
 }
 
@@ -132,8 +132,8 @@ void check_late_file(const std::string& file, const std::string& run_folder) {
       !run_folder.empty() &&
       folder(fs::path(file).parent_path()) == folder(run_folder);
   if (!run_folder.empty() && folder(file) == folder(run_folder))
-    throw UsageError(cat("--trace ", quoted(file),
-                         " is the folder of --run; name a file"));
+    throw UsageError(
+        cat("--trace ", quoted(file), " is the folder of --run; name a file"));
   if (inside && is_of_a_run(fs::path(file).filename().string()))
     throw UsageError(cat("--trace ", quoted(file),
                          " is a file that the run itself writes; choose "

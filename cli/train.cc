@@ -149,11 +149,11 @@ std::string head_line(const TrainConfig& config, const TrainJob& job,
                       const std::string& data, const std::string& transport) {
   return cat(model_name(config), ": ", job.plan.model.num_layers, " layers, ",
              human_count(job.num_parameters()), " parameters, ",
-             config.rule.name, in_precision(config), " (",
-             config.plan.strategy, ") on ", to_string(job.plan.mesh), " (",
-             config.origin("mesh"), "), ", job.plan.mesh.world(), " ",
-             transport, job.plan.mesh.world() == 1 ? " rank" : " ranks",
-             "\ndata: ", data, "; ", config.steps, " steps of ",
+             config.rule.name, in_precision(config), " (", config.plan.strategy,
+             ") on ", to_string(job.plan.mesh), " (", config.origin("mesh"),
+             "), ", job.plan.mesh.world(), " ", transport,
+             job.plan.mesh.world() == 1 ? " rank" : " ranks", "\ndata: ", data,
+             "; ", config.steps, " steps of ",
              config.batch.global * config.model.length,
              " tokens\nmemory: ", human_bytes(job.most_bytes()),
              " a rank, of which ", human_bytes(job.activations), " activations",
@@ -168,13 +168,12 @@ void show_plan(const TrainConfig& config, const TrainJob& job,
     return;
   }
   const Plan& plan = job.plan;
-  out.result(audit_text(job.speed ? priced(plan, *job.speed) : plan,
-                        out.ink()) +
-             "\n" + memory_table(job, out.ink()) + "  mesh: " +
-             to_string(plan.mesh) + " (" + config.origin("mesh") +
-             ")\n  data: " + tokens.describe() + " (" + cat(tokens.size()) +
-             "), of which a step takes " +
-             cat(config.batch.global * config.model.length) + "\n");
+  out.result(
+      audit_text(job.speed ? priced(plan, *job.speed) : plan, out.ink()) +
+      "\n" + memory_table(job, out.ink()) + "  mesh: " + to_string(plan.mesh) +
+      " (" + config.origin("mesh") + ")\n  data: " + tokens.describe() + " (" +
+      cat(tokens.size()) + "), of which a step takes " +
+      cat(config.batch.global * config.model.length) + "\n");
   if (const std::string text = precision_of(config).text(); !text.empty())
     out.result(cat("  precision: ", text, "\n"));
   if (job.ranking)
@@ -194,8 +193,8 @@ RankOptions rank_options(const TrainFlags& a, const TrainConfig& config,
 }
 
 // The ranks, once they are known to compute in the same precision.
-std::unique_ptr<Ranks> join_ranks(const TrainFlags& a, const TrainConfig& config,
-                                  const Mesh& mesh) {
+std::unique_ptr<Ranks> join_ranks(const TrainFlags& a,
+                                  const TrainConfig& config, const Mesh& mesh) {
   auto ranks = make_ranks(rank_options(a, config, mesh));
   require_same_precision(*ranks, precision_of(config));
   return ranks;
@@ -247,7 +246,8 @@ void tell_end(const RunSummary& summary, const Telling& telling) {
             before > 0 ? cat(" like the ", before, " before it") : "", ": ",
             nonfinite_text(summary.nonfinite_tensor, summary.nonfinite_rank),
             "; try a lower rule.learning_rate or adamw.learning_rate, a longer "
-            "schedule.warmup, or a smaller clip (--max-skipped 0 never ends a run)"));
+            "schedule.warmup, or a smaller clip (--max-skipped 0 never ends a "
+            "run)"));
 }
 
 // What the user should know before the first step.
@@ -352,7 +352,8 @@ Outcome run(const TrainFlags& a, const Output& out) {
   settle_zero(job, config);
   if (!a.dry_run) {
     if (ranks == nullptr) ranks = join_ranks(a, config, mesh);
-    if (a.mfu && !limits) set_product_rate(measure_product_rate_on(*ranks), job);
+    if (a.mfu && !limits)
+      set_product_rate(measure_product_rate_on(*ranks), job);
     return run_job(a, config, job, *ranks, out);
   }
   if (ranks != nullptr) ranks->finish();

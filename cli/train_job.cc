@@ -49,12 +49,12 @@ double flops_per_token(const TrainJob& job) {
   const DecoderConfig& decoder = job.settings.decoder;
   double flops = 0;
   for (const PassSeconds& pass : compute_seconds(
-           job.plan.model, {.tokens = 1,
-                            .length = decoder.length,
-                            .width = decoder.architecture.heads *
-                                     decoder.architecture.head_dim,
-                            .flops_per_second = 1,
-                            .experts_per_token = decoder.experts_per_token}))
+           job.plan.model,
+           {.tokens = 1,
+           .length = decoder.length,
+           .width = decoder.architecture.heads * decoder.architecture.head_dim,
+           .flops_per_second = 1,
+           .experts_per_token = decoder.experts_per_token}))
     flops += pass.forward + pass.backward;
   return flops;
 }

@@ -234,10 +234,11 @@ std::string speed_text(const RunSummary& summary) {
   std::string text = cat(human_count(summary.tokens_per_second()), " tokens/s");
   if (std::isnan(summary.mfu()))
     return text + "; MFU not known: --mfu measures how fast products are\n";
-  return text + fmt::format("; MFU {:.1f} % of {}/s, measured in fp32 products "
-                            "of all ranks\n",
-                            100 * summary.mfu(),
-                            flops_text(summary.product_flops_per_second));
+  return text + fmt::format(
+                    "; MFU {:.1f} % of {}/s, measured in fp32 products "
+                    "of all ranks\n",
+                    100 * summary.mfu(),
+                    flops_text(summary.product_flops_per_second));
 }
 
 std::string skipped_text(const RunSummary& summary) {

@@ -35,7 +35,8 @@ bool try_flock(int fd) {
 
 // False if the owner before us has removed the file after we had opened it.
 bool is_still_at(const std::string& path, int fd) {
-  struct stat open {}, named {};
+  struct stat open {
+  }, named{};
   return ::fstat(fd, &open) == 0 && ::stat(path.c_str(), &named) == 0 &&
          open.st_dev == named.st_dev && open.st_ino == named.st_ino;
 }

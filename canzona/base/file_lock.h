@@ -2,8 +2,8 @@
 // when the process ends, however it ends: a file that was left behind locks
 // nothing.
 //
-//   std::optional<FileLock> lock = FileLock::take(folder + "/canzona.lock", "me");
-//   if (!lock) refuse(FileLock::holder(folder + "/canzona.lock"));
+//   std::optional<FileLock> lock = FileLock::take(folder + "/canzona.lock",
+//   "me"); if (!lock) refuse(FileLock::holder(folder + "/canzona.lock"));
 //
 // The file is made when the lock is taken and removed when it is given back. It
 // holds what the owner says of itself. Where the file system has no locks

@@ -55,9 +55,9 @@ TEST_F(FileLocks, AKilledOwnerLocksNothing) {
 }
 
 TEST_F(FileLocks, NeedsItsFolder) {
-  EXPECT_THAT([&] { FileLock::take(path("no/lock"), "me"); },
-              testing::ThrowsMessage<UsageError>(
-                  testing::HasSubstr(path("no/lock"))));
+  EXPECT_THAT(
+      [&] { FileLock::take(path("no/lock"), "me"); },
+      testing::ThrowsMessage<UsageError>(testing::HasSubstr(path("no/lock"))));
 }
 
 }  // namespace

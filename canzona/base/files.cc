@@ -141,7 +141,7 @@ void sync_folder_of(const std::string& path) {
   const size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "."
                              : slash == 0               ? "/"
-                                          : path.substr(0, slash);
+                                                        : path.substr(0, slash);
   const Descriptor open = open_descriptor(folder, O_RDONLY | O_DIRECTORY);
   if (open.is_open()) (void)!::fsync(open.get());
 }

@@ -74,14 +74,12 @@ TextPiece::TextPiece(double value) {
 }
 
 void TextPiece::set_integer(long long value) {
-  const auto end =
-      std::to_chars(std::begin(digits_), std::end(digits_), value);
+  const auto end = std::to_chars(std::begin(digits_), std::end(digits_), value);
   text_ = {digits_, size_t(end.ptr - digits_)};
 }
 
 void TextPiece::set_unsigned(unsigned long long value) {
-  const auto end =
-      std::to_chars(std::begin(digits_), std::end(digits_), value);
+  const auto end = std::to_chars(std::begin(digits_), std::end(digits_), value);
   text_ = {digits_, size_t(end.ptr - digits_)};
 }
 

@@ -18,8 +18,7 @@ namespace {
 
 // The first bytes of a file, at most `most`.
 std::vector<std::byte> head_of(const FileReader& file, size_t most) {
-  std::vector<std::byte> head(
-      std::min(most, static_cast<size_t>(file.size())));
+  std::vector<std::byte> head(std::min(most, static_cast<size_t>(file.size())));
   file.read(0, head);
   return head;
 }

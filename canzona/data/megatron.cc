@@ -19,9 +19,10 @@ constexpr size_t kSequencesAt = 18;
 constexpr size_t kDocumentsAt = 26;
 constexpr size_t kMegatronHeaderBytes = 34;
 
-[[noreturn]] void refuse_megatron(const std::string& file, const std::string& place,
-                         const std::string& expected,
-                         const std::string& found) {
+[[noreturn]] void refuse_megatron(const std::string& file,
+                                  const std::string& place,
+                                  const std::string& expected,
+                                  const std::string& found) {
   throw UsageError(
       cat(file, ": ", place, ": expected ", expected, ", found ", found));
 }
@@ -42,7 +43,7 @@ PackedType type_of(uint8_t code, const std::string& file) {
       return PackedType::kU16;
     default:
       refuse_megatron(file, cat("type of tokens, byte ", kTypeAt),
-             "1, 2, 3, 4, 5 or 8 (integers)", cat(int{code}));
+                      "1, 2, 3, 4, 5 or 8 (integers)", cat(int{code}));
   }
 }
 
@@ -69,8 +70,9 @@ void check_header(std::span<const std::byte> bytes, const std::string& file) {
   if (!looks_like_megatron_index(bytes))
     refuse_megatron(file, "byte 0", "Megatron's MMIDIDX", "other bytes");
   if (bytes.size() < kMegatronHeaderBytes)
-    refuse_megatron(file, "Megatron's header", cat(kMegatronHeaderBytes, " bytes"),
-           cat("a file of ", bytes.size()));
+    refuse_megatron(file, "Megatron's header",
+                    cat(kMegatronHeaderBytes, " bytes"),
+                    cat("a file of ", bytes.size()));
   const auto version = number_at<uint64_t>(bytes, kVersionAt);
   if (version != 1)
     refuse_megatron(file, cat("version, byte ", kVersionAt), "1", cat(version));
@@ -83,16 +85,16 @@ Tables tables_of(std::span<const std::byte> bytes, const std::string& file) {
   constexpr uint64_t kPerSequence = sizeof(int32_t) + sizeof(int64_t);
   if (sequences > rest / kPerSequence)
     refuse_megatron(file, cat("number of sequences, byte ", kSequencesAt),
-           cat("at most ", rest / kPerSequence, " in a file of ", bytes.size(),
-               " bytes"),
-           cat(sequences));
+                    cat("at most ", rest / kPerSequence, " in a file of ",
+                        bytes.size(), " bytes"),
+                    cat(sequences));
   const uint64_t left = rest - sequences * kPerSequence;
   const auto documents = number_at<uint64_t>(bytes, kDocumentsAt);
   if (documents > left / sizeof(int64_t))
     refuse_megatron(file, cat("number of documents, byte ", kDocumentsAt),
-           cat("at most ", left / sizeof(int64_t), " in a file of ",
-               bytes.size(), " bytes"),
-           cat(documents));
+                    cat("at most ", left / sizeof(int64_t), " in a file of ",
+                        bytes.size(), " bytes"),
+                    cat(documents));
   return {bytes, static_cast<int64_t>(sequences)};
 }
 
@@ -101,14 +103,16 @@ void check_sequence(const Tables& tables, int64_t i, int64_t width,
   const int64_t length = tables.length(i);
   const int64_t pointer = tables.pointer(i);
   if (length < 0)
-    refuse_megatron(file, cat("length of sequence ", i, ", byte ", tables.length_at(i)),
-           "0 or more", cat(length));
+    refuse_megatron(
+        file, cat("length of sequence ", i, ", byte ", tables.length_at(i)),
+        "0 or more", cat(length));
   if (pointer < 0 || pointer > bin_bytes ||
       length > (bin_bytes - pointer) / width)
-    refuse_megatron(file, cat("start of sequence ", i, ", byte ", tables.pointer_at(i)),
-           cat("one that leaves room for ", length, " tokens of ", width,
-               " bytes in the ", bin_bytes, " of the .bin"),
-           cat(pointer));
+    refuse_megatron(
+        file, cat("start of sequence ", i, ", byte ", tables.pointer_at(i)),
+        cat("one that leaves room for ", length, " tokens of ", width,
+            " bytes in the ", bin_bytes, " of the .bin"),
+        cat(pointer));
 }
 
 void append(MegatronIndex& index, int64_t pointer, int64_t length,

@@ -102,10 +102,10 @@ TEST(OpenTokens, SaysWhenAFileOfAFolderChanged) {
   folder.write("a.txt", "some text");
   const auto tokens = open_tokens(folder.path(), {});
   folder.write("a.txt", "less");
-  EXPECT_THAT([&] { all_tokens(*tokens); },
-              ThrowsMessage<DataLost>(
-                  AllOf(HasSubstr("a.txt"), HasSubstr("9 bytes"),
-                        HasSubstr("found 4"))));
+  EXPECT_THAT(
+      [&] { all_tokens(*tokens); },
+      ThrowsMessage<DataLost>(AllOf(HasSubstr("a.txt"), HasSubstr("9 bytes"),
+                                    HasSubstr("found 4"))));
   std::filesystem::remove(folder.path("a.txt"));
   EXPECT_THROW(all_tokens(*tokens), DataLost);
 }
@@ -117,20 +117,20 @@ TEST(OpenTokens, SaysWhenAFileWasCutShort) {
   folder.write("m.bin", std::string(70'000, 'm'));
   for (const std::string& path :
        {folder.write("a.txt", std::string(70'000, 'a')),
-        folder.write("a.bin",
-                     llmc_file<uint16_t>(20240520, 1,
-                                         std::vector<uint16_t>(40'000, 7))),
+        folder.write(
+            "a.bin",
+            llmc_file<uint16_t>(20240520, 1, std::vector<uint16_t>(40'000, 7))),
         folder.path("m.bin")}) {
     const auto tokens = open_tokens(path, {});
     const auto before = std::filesystem::file_size(path);
     std::filesystem::resize_file(path, 5'000);
     std::vector<int32_t> some(100);
     tokens->read(0, some);
-    EXPECT_THAT([&] { tokens->read(tokens->size() - 100, some); },
-                ThrowsMessage<DataLost>(AllOf(
-                    HasSubstr(path),
-                    HasSubstr("expected " + std::to_string(before)),
-                    HasSubstr("found 5000"))));
+    EXPECT_THAT(
+        [&] { tokens->read(tokens->size() - 100, some); },
+        ThrowsMessage<DataLost>(AllOf(
+            HasSubstr(path), HasSubstr("expected " + std::to_string(before)),
+            HasSubstr("found 5000"))));
   }
 }
 

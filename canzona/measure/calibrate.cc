@@ -25,9 +25,8 @@ CalibrateRequest every_rule(const std::string& device,
   const std::vector<MatrixShape> small = {
       {16, 64}, {32, 256}, {64, 64}, {64, 256}, {64, 1024}};
   for (const char* form : {"standard", "symmetric", "gram"}) {
-    const RuleOptions options{{"device", device},
-                              {"precision", precision},
-                              {"newton_schulz", form}};
+    const RuleOptions options{
+        {"device", device}, {"precision", precision}, {"newton_schulz", form}};
     request.subjects.push_back({"muon", options, shapes});
     if (precision == "bf16")
       request.subjects.push_back({"muon", options, small});

@@ -12,10 +12,10 @@ namespace canzona {
 namespace {
 
 void put_rates(const MachineSpeed& speed, Plan& plan) {
-  plan.cost_basis = {.source = "this machine",
-                     .seconds_per_tick = 1 / speed.flops_per_second,
-                     .element_wise_bytes_per_second =
-                         speed.copy_bytes_per_second};
+  plan.cost_basis = {
+      .source = "this machine",
+      .seconds_per_tick = 1 / speed.flops_per_second,
+      .element_wise_bytes_per_second = speed.copy_bytes_per_second};
   if (plan.options.links.nominal)
     plan.options.links = {speed.copy_bytes_per_second,
                           speed.copy_bytes_per_second,

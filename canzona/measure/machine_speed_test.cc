@@ -13,7 +13,8 @@ namespace {
 Plan speed_test_plan(const std::string& mesh) {
   PlanOptions options;
   options.bucket_elements = 3000;
-  const auto facts = make_rule_facts("muon", with_device("muon", {{"precision", "fp32"}}, "cpu"));
+  const auto facts = make_rule_facts(
+      "muon", with_device("muon", {{"precision", "fp32"}}, "cpu"));
   return make_plan({toy_model(), parse_mesh(mesh), *facts, options});
 }
 

@@ -72,8 +72,8 @@ SharedProducts time_plain(Communicator& world, Engine& engine, int num_products,
   });
 }
 
-SharedProducts time_bf16(Communicator& world, Engine& engine,
-                         int num_products, Shared which = Shared::kBoth) {
+SharedProducts time_bf16(Communicator& world, Engine& engine, int num_products,
+                         Shared which = Shared::kBoth) {
   DeviceMemory memory(engine);
   Arena& arena = engine.arena();
   const Arena::Scope scope(arena);

@@ -135,8 +135,8 @@ void measure_machine(const StepBenchRequest& request, const Plan& plan,
                      StepBench& bench) {
   if (bench.speed || request.device != "cpu" || !lacks_cost_table(plan)) return;
   request.progress("measuring the machine");
-  bench.speed = on_every_rank<MachineSpeed>(
-      request, {}, [&](Communicator& world) {
+  bench.speed =
+      on_every_rank<MachineSpeed>(request, {}, [&](Communicator& world) {
         return measure_speed(world, *make_engine(request.device),
                              product_type(plan));
       });

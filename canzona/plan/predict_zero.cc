@@ -146,9 +146,9 @@ class WireOfRank {
                     WireBytes& replicas) const {
     if (at_once_ && spreads()) return add_at_once(runs, reduce, replicas);
     const int32_t step = everywhere() || at_once_ ? zero_.z2 : zero_.z1;
-    for (const int64_t elements :
-         spreads() && !everywhere() ? own_runs(runs)
-                                    : runs.kept(place(at_.home)))
+    for (const int64_t elements : spreads() && !everywhere()
+                                      ? own_runs(runs)
+                                      : runs.kept(place(at_.home)))
       add_all_reduce(elements, step, plan_.mesh.homes(), replicas);
   }
 

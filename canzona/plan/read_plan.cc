@@ -107,9 +107,9 @@ class PlanReader {
                    " is not what a plan on ", to_string(plan_.mesh), " has"));
     const ZeroOptions& zero = plan_.options.zero;
     const bool has_own_sums = !is_scattered(plan_.traffic);
-    if (has_own_sums && (zero.sizes.z2 != zero.sizes.z3 ||
-                         zero.experts.z2 != zero.experts.z3 ||
-                         zero.replica_sum == ReplicaSum::kAllReduce))
+    if (has_own_sums &&
+        (zero.sizes.z2 != zero.sizes.z3 || zero.experts.z2 != zero.experts.z3 ||
+         zero.replica_sum == ReplicaSum::kAllReduce))
       in_.fail(cat("options: strategy ", quoted(plan_.options.strategy),
                    " wants z2 = z3 and its own sum over replicas"));
     plan_.grid = is_in_parts(plan_)

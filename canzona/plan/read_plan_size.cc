@@ -83,8 +83,7 @@ double steps_of_slices(const Plan& plan) {
 }
 
 double steps_of_replica_sums(const Plan& plan) {
-  const bool scatters =
-      plan.options.zero.replica_sum == ReplicaSum::kScatter;
+  const bool scatters = plan.options.zero.replica_sum == ReplicaSum::kScatter;
   if (plan.num_replicas() == 1 && scatters) return 0;
   return plan.options.zero.sizes.z1 * steps_of_slices(plan) +
          static_cast<double>(plan.mesh.ranks_per_stage()) *

@@ -60,8 +60,8 @@ std::string load_curve(const std::vector<LoadSeries>& series,
   }
   for (const Reference& one : references) top = std::max(top, one.value);
   top *= 1.06;
-  Chart chart("Loads sorted from the busiest rank to the least loaded", kCurveHeight,
-              top, 38, width);
+  Chart chart("Loads sorted from the busiest rank to the least loaded",
+              kCurveHeight, top, 38, width);
   chart.draw_axis(plain_ticks(top));
   chart.draw_references(references);
   const size_t ranks = series[0].loads.size();

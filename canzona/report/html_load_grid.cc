@@ -76,7 +76,7 @@ int32_t busiest(const Mesh& mesh, const Cells& cells, int32_t stage,
 class GridDrawing {
  public:
   GridDrawing(const Mesh& mesh, const LoadSeries& series, double bound,
-          double width)
+              double width)
       : mesh_(mesh),
         series_(series),
         bound_(bound),

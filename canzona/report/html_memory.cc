@@ -149,7 +149,8 @@ std::string draw_memory(const ReportPlan& shown, double width) {
   // A cap far above would flatten the rest; the headline names it anyway.
   const bool show_cap = cap > 0 && cap < 4 * most;
   const double top = std::max(most, show_cap ? cap : 0) * 1.06;
-  Chart chart("Memory per rank, stacked by kind", kMemoryHeight, top, 38, width);
+  Chart chart("Memory per rank, stacked by kind", kMemoryHeight, top, 38,
+              width);
   chart.draw_axis(byte_ticks(top));
   if (columns.size() <= kMaxBars) {
     draw_bars(chart, shown.plan.mesh, columns);

@@ -28,7 +28,7 @@ int64_t fp32_bytes(const Matrix& matrix) {
 class RoundsDrawing {
  public:
   RoundsDrawing(const Plan& plan, const std::vector<DrawnRound>& rounds,
-          double width = kDrawingWidth)
+                double width = kDrawingWidth)
       : plan_(plan),
         width_(width),
         rounds_(rounds),

@@ -65,9 +65,9 @@ std::string step_line(const StepMetrics& m, int64_t total_steps,
   add("memory", memory_text(m.memory_bytes), 6);
   if (m.mfu) add("mfu", fmt::format("{:.1f}%", 100 * *m.mfu), 5);
   if (m.skipped)
-    line += "  " + ink(Tone::kPoor,
-                       "skipped: " + nonfinite_text(m.nonfinite_tensor,
-                                                    m.nonfinite_rank));
+    line +=
+        "  " + ink(Tone::kPoor, "skipped: " + nonfinite_text(m.nonfinite_tensor,
+                                                             m.nonfinite_rank));
   return line;
 }
 

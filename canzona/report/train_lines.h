@@ -16,8 +16,8 @@
 namespace canzona {
 
 // "step:  10  loss:  4.1234  grad_norm:  1.23  lr: 1.0e-03  …": columns stay in
-// place up to `total_steps`. A step that was skipped says so, and whose gradient
-// it was.
+// place up to `total_steps`. A step that was skipped says so, and whose
+// gradient it was.
 std::string step_line(const StepMetrics& metrics, int64_t total_steps,
                       const Ink& ink = Ink());
 

@@ -41,8 +41,7 @@ std::vector<StateFact> RuleFacts::tensor_states(
   std::vector<StateFact> all =
       states({dims[dims.size() - 2], dims[dims.size() - 1]});
   if (stack == 1) return all;
-  for (StateFact& state : all)
-    state.shape.insert(state.shape.begin(), stack);
+  for (StateFact& state : all) state.shape.insert(state.shape.begin(), stack);
   return all;
 }
 

@@ -64,8 +64,10 @@ class TestTensor {
   std::vector<Real> state(const std::string& name) const {
     for (size_t i = 0; i < states.facts.size(); ++i) {
       if (states.facts[i].name != name) continue;
-      const auto* data = reinterpret_cast<const Real*>(states.runs[i].data);
-      return {data, data + states.facts[i].elements()};
+      std::vector<Real> values(static_cast<size_t>(states.facts[i].elements()));
+      std::copy_n(reinterpret_cast<const Real*>(states.runs[i].data),
+                  values.size(), values.data());
+      return values;
     }
     return {};
   }

@@ -153,8 +153,8 @@ TEST(Reference, AdamwUpdatesMatricesByThePlansNumbersAndAllElseByItsOwn) {
     trial.at_end = [&](Runtime& runtime) {
       for (size_t t = 0; t < before.size(); ++t) {
         const std::string& name = model.tensors[t].name;
-        const bool other = name == "embedding" || name == "head" ||
-                           name.ends_with("norm");
+        const bool other =
+            name == "embedding" || name == "head" || name.ends_with("norm");
         const double rate = other ? other_rate : matrix_rate;
         const double decay = other ? kOtherDecay : kMatrixDecay;
         const std::vector<float> after = values(runtime, t);

@@ -46,9 +46,8 @@ void check_device(const Plan& plan, const std::string& device) {
 // Whether the plan's own rule and options update a tensor. A plan of an
 // element-wise rule does not say which tensors are matrices.
 bool is_of_matrices(const Tensor& tensor, bool element_wise) {
-  return element_wise
-             ? tensor.role == Role::kMatrix && tensor.shape.size() >= 2
-             : tensor.matrix_rule;
+  return element_wise ? tensor.role == Role::kMatrix && tensor.shape.size() >= 2
+                      : tensor.matrix_rule;
 }
 
 }  // namespace
@@ -84,8 +83,7 @@ RuleSet::RuleSet(const Plan& plan, const Settings& settings,
     if (!added) continue;
     const ParameterGroup own =
         group == kNoGroup ? ParameterGroup{} : settings.groups[group];
-    const RuleOptions& base =
-        of_matrices ? plan.rule_options : settings.adamw;
+    const RuleOptions& base = of_matrices ? plan.rule_options : settings.adamw;
     entries_.push_back({make_rule(of_matrices ? plan.rule : "adamw",
                                   with_decay(base, own), DType::kFp32, device),
                         of_matrices, own.learning_rate_factor});

@@ -19,10 +19,10 @@
 // tensor that is never announced counts as it lies in memory: zeros after
 // zero_gradients() or, where gradients are cut, whenever it was not written to.
 // Nothing else asks for zeros: gradients that are written replace those of the
-// last step. Where gradients are cut and a step has several micro-batches, every
-// tensor of a module is announced in each. One thread at a time; plan, world and engine outlive
-// it. After an error nothing but the destructor may be called, and the
-// other ranks get PeerLost with the reason.
+// last step. Where gradients are cut and a step has several micro-batches,
+// every tensor of a module is announced in each. One thread at a time; plan,
+// world and engine outlive it. After an error nothing but the destructor may be
+// called, and the other ranks get PeerLost with the reason.
 #pragma once
 
 #include <chrono>

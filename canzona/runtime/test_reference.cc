@@ -69,8 +69,9 @@ void Reference::add_thing(Thing thing) {
 }
 
 std::vector<float> Reference::summed_gradient(int32_t t) {
-  const int32_t homes = ep_of(plan_.mesh, plan_.model, tensor(t)) < 0 ? plan_.mesh.homes()
-                                                  : plan_.mesh.expert_homes();
+  const int32_t homes = ep_of(plan_.mesh, plan_.model, tensor(t)) < 0
+                            ? plan_.mesh.homes()
+                            : plan_.mesh.expert_homes();
   const int64_t count = tensor(t).elements();
   const Reduction reduction = reduction_of(wire_);
   std::vector<std::vector<float>> pieces(static_cast<size_t>(homes));

@@ -84,9 +84,7 @@ INSTANTIATE_TEST_SUITE_P(Rules, ZeroRule,
 
 // The tree over six or twelve ranks has no groups of three in it. Sums over z1
 // go round them; gradients that are cut over three ranks are added there.
-bool splits_the_tree(int32_t z2, int32_t dp) {
-  return z2 % 3 == 0 && z2 != dp;
-}
+bool splits_the_tree(int32_t z2, int32_t dp) { return z2 % 3 == 0 && z2 != dp; }
 
 TEST(ZeroGroupsOfThree, OfStatesAndParametersChangeNoBit) {
   for (const int32_t dp : {6, 12}) {

@@ -16,7 +16,13 @@ const std::vector<std::string>& shape_fields() {
   return names;
 }
 
-enum ShapeField { kNameField, kShapeField, kTpField, kRoleField, kNumShapeFields };
+enum ShapeField {
+  kNameField,
+  kShapeField,
+  kTpField,
+  kRoleField,
+  kNumShapeFields
+};
 
 // [{"name": "x", "shape": [2, 3], "tp": "rows"}, …]: depth 1 is the list, 2 an
 // entry, 3 its shape.

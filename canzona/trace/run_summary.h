@@ -75,7 +75,7 @@ struct RunSummary {
   // Of products alone, all ranks together; 0: nobody has measured it.
   double product_flops_per_second = 0;
   std::vector<std::string> notes;  // what the user should know of the files
-  std::string model;         // "tiny"
+  std::string model;               // "tiny"
   int64_t parameters = 0;
   std::string mesh;  // "dp=2,tp=2"
   int64_t ranks = 1;

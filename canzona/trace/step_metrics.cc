@@ -44,7 +44,8 @@ StepMetrics read_line(std::string_view line, const std::string& where) {
   m.optimizer_ms = get_number(object, "optimizer_ms", where);
   m.comm_ms = get_number(object, "comm_ms", where);
   m.hidden_fraction = get_number(object, "hidden_fraction", where);
-  m.memory_bytes = get_integer(object, "memory_bytes", 0, kMaxStepInteger, where);
+  m.memory_bytes =
+      get_integer(object, "memory_bytes", 0, kMaxStepInteger, where);
   m.tokens = if_there(object, "tokens", int64_t{0}, [&] {
     return get_integer(object, "tokens", 0, kMaxStepInteger, where);
   });

@@ -17,8 +17,8 @@
 // trace is wanted the track is null, and a span costs one comparison. Memory is
 // reserved when a track is made; events beyond that are dropped and counted, so
 // that tracing never allocates or stops what it watches. The file says how many
-// of which track (`otherData`), and so does losses(). Texts are not copied: they
-// live as long as the trace; those made at run time are handed to keep().
+// of which track (`otherData`), and so does losses(). Texts are not copied:
+// they live as long as the trace; those made at run time are handed to keep().
 // `json` is called when no thread writes.
 #pragma once
 

@@ -73,7 +73,7 @@ struct TrainConfig {
   ScheduleSettings schedule = {};
   double clip = 1;
   int64_t max_skipped = 10;  // steps in a row; 0: any number
-  std::string freeze;  // patterns of names, separated by commas
+  std::string freeze;        // patterns of names, separated by commas
   struct {
     int64_t every = 0;
     int64_t sequences = -1;  // -1: auto, 0: all

@@ -38,7 +38,7 @@ struct TrainSettings {
   // Of step 1, 2, …: of matrices, and of what AdamW updates.
   std::function<double(int64_t)> learning_rate;
   std::function<double(int64_t)> adamw_learning_rate;
-  double clip_norm = 0;        // 0: no clipping
+  double clip_norm = 0;    // 0: no clipping
   int64_t eval_every = 0;  // steps; 0: only after the last one
   // Of those held out, the first ones; 0: no evaluation.
   int64_t eval_sequences = std::numeric_limits<int64_t>::max();
@@ -79,9 +79,9 @@ struct TrainResult {
   // Of the last of them, as StepOutcome has it.
   std::string nonfinite_tensor;
   int64_t nonfinite_rank = -1;
-  int stop = 0;           // what settings.stop was set to, if that ended the run
-  bool stopped = false;   // by it, before the last step
-  bool diverged = false;  // max_skipped were reached
+  int stop = 0;          // what settings.stop was set to, if that ended the run
+  bool stopped = false;  // by it, before the last step
+  bool diverged = false;              // max_skipped were reached
   std::vector<RankTimes> times;       // by rank
   std::vector<int64_t> memory_bytes;  // reserved, by rank
   // In all steps, by rank: what the runtime sent for them, not what a model

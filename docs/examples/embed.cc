@@ -18,8 +18,7 @@ int main() {
   const auto muon = make_rule_facts("muon", {{"device", "cpu"}});
   PlanOptions options;
   options.parameters = ParameterDtype::kFp32;
-  const Plan plan =
-      make_plan({model, parse_mesh("dp=2,tp=2"), *muon, options});
+  const Plan plan = make_plan({model, parse_mesh("dp=2,tp=2"), *muon, options});
   run_ranks(plan.mesh.world(), [&](Communicator& world) {
     const auto engine = make_cpu_engine();
     Runtime runtime(plan, world, *engine, {});  // weights are zeros

@@ -90,8 +90,9 @@ check_rank() {  # <rank>
     complain "rank $1: status $status, expected 4: $(cat "$OUT/$1.err")"
   [ "$kind $signal" = "zero STOP" ] || names_victim "$OUT/$1.err" ||
     complain "rank $1: no word of rank $victim: $(cat "$OUT/$1.err")"
-  grep -q "#[0-9]* '" "$OUT/$1.err" ||
-    complain "rank $1: no operation: $(cat "$OUT/$1.err")"
+  # On a slow machine a fault may come while groups are founded.
+  grep -q -e "#[0-9]* '" -e "split #" -e "found a" -e "founding" \
+    "$OUT/$1.err" || complain "rank $1: no operation: $(cat "$OUT/$1.err")"
   took=$(($(cat "$OUT/$1.ended") - fault))
   [ "$took" -le $limit_ms ] || complain "rank $1: ended after $took ms"
   [ "$took" -le $slowest ] || slowest=$took

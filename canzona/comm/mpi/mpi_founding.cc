@@ -16,7 +16,7 @@ void MpiTransport::wait_for_members(Deadline until) {
     const bool late = std::chrono::steady_clock::now() >= until;
     const int lost = lost_peer();
     if (is_aborted()) {
-      why = cat("given up: ", abort_reason());
+      why = cat("founding a group given up: ", abort_reason());
     } else if (late || lost >= 0) {
       int missing = lost;
       for (int rank = 0; missing < 0; ++rank)

@@ -18,10 +18,12 @@ struct Launcher {
   int usual_kill_seconds = -1;
 };
 
-constexpr Launcher kOpenMpi = {"Open MPI", "OMPI_COMM_WORLD_RANK",
+constexpr Launcher kOpenMpi = {"Open MPI",
+                               "OMPI_COMM_WORLD_RANK",
                                "OMPI_COMM_WORLD_SIZE",
                                "OMPI_COMM_WORLD_LOCAL_SIZE",
-                               "OMPI_MCA_odls_base_sigkill_timeout", 1};
+                               "OMPI_MCA_odls_base_sigkill_timeout",
+                               1};
 constexpr Launcher kPmi = {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"};
 // PMIx tells no size; Slurm does, where it has started the process by srun.
 constexpr Launcher kPmix = {"PMIx", "PMIX_RANK", "", ""};

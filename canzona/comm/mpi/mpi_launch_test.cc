@@ -127,9 +127,8 @@ TEST(MpiLaunch, RefusesTorchrunWhereItContradicts) {
   // Without torchrun these are anybody's words.
   both.erase("TORCHELASTIC_RUN_ID");
   EXPECT_TRUE(find_in(both));
-  EXPECT_FALSE(find_in({{"TORCHELASTIC_RUN_ID", "none"},
-                        {"RANK", "1"},
-                        {"WORLD_SIZE", "2"}}));
+  EXPECT_FALSE(find_in(
+      {{"TORCHELASTIC_RUN_ID", "none"}, {"RANK", "1"}, {"WORLD_SIZE", "2"}}));
 }
 
 TEST(MpiLaunch, RefusesContradictionsAndWordsThatAreNoNumbers) {

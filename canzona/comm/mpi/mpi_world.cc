@@ -214,7 +214,8 @@ MPI_Comm MpiWorld::found(const std::vector<int>& ranks, int tag,
   });
   std::future<MPI_Comm> founded = task.get_future();
   std::unique_lock lock(gate_);
-  if (closed_) throw PeerLost(cat("given up: ", abort_reason()));
+  if (closed_)
+    throw PeerLost(cat("founding a group given up: ", abort_reason()));
   std::thread(std::move(task)).detach();
   while (founded.wait_for(1ms) != std::future_status::ready) {
     if (Clock::now() < until) continue;

@@ -31,9 +31,8 @@ TEST(CpuFeatures, NameWhatMakesBf16Fast) {
   EXPECT_EQ(fast_bf16({}), "");
   EXPECT_EQ(fast_bf16({.avx2 = true, .avx512 = true}), "");
   EXPECT_EQ(fast_bf16({.avx512 = true, .avx512_bf16 = true}), "AVX-512 BF16");
-  EXPECT_EQ(
-      fast_bf16({.avx512 = true, .avx512_bf16 = true, .amx_bf16 = true}),
-      "AMX");
+  EXPECT_EQ(fast_bf16({.avx512 = true, .avx512_bf16 = true, .amx_bf16 = true}),
+            "AMX");
 #if !defined(__x86_64__)
   EXPECT_EQ(fast_bf16(cpu_features()), "");
 #endif

@@ -9,6 +9,15 @@
 #include "canzona/linalg/cuda/typed.h"
 
 namespace canzona {
+
+// One side of a product: op(stored), which is outer x inner if it is on the
+// left and inner x outer if it is on the right.
+struct DenseFactor {
+  ConstMatrices stored{};
+  Op op = Op::kNone;
+  bool wide = false;
+};
+
 namespace {
 
 // Rows of whole 16-byte pieces are held to begin on 16-byte borders.
@@ -37,25 +46,17 @@ View block(View m, int64_t row, int64_t num_rows, int64_t col,
   return m;
 }
 
-// One side of a product: op(stored), which is outer x inner if it is on the
-// left and inner x outer if it is on the right.
-struct Factor {
-  ConstMatrices stored{};
-  Op op = Op::kNone;
-  bool wide = false;
-};
-
-Factor left_rows(Factor f, int64_t begin, int64_t size) {
+DenseFactor left_rows(DenseFactor f, int64_t begin, int64_t size) {
   f.stored = f.op == Op::kNone ? block(f.stored, begin, size, 0, f.stored.cols)
                                : block(f.stored, 0, f.stored.rows, begin, size);
   return f;
 }
-Factor right_columns(Factor f, int64_t begin, int64_t size) {
+DenseFactor right_columns(DenseFactor f, int64_t begin, int64_t size) {
   f.stored = f.op == Op::kNone ? block(f.stored, 0, f.stored.rows, begin, size)
                                : block(f.stored, begin, size, 0, f.stored.cols);
   return f;
 }
-int64_t inner_of_left(const Factor& f) {
+int64_t inner_of_left(const DenseFactor& f) {
   return f.op == Op::kNone ? f.stored.cols : f.stored.rows;
 }
 
@@ -117,8 +118,8 @@ class DenseProduct {
 
   // `size` rows from `begin` on, the first `cols` columns of them.
   void multiply_rows(int64_t begin, int64_t size, int64_t cols) {
-    const Factor left = left_rows(left_, begin, size);
-    const Factor right = right_columns(right_, 0, cols);
+    const DenseFactor left = left_rows(left_, begin, size);
+    const DenseFactor right = right_columns(right_, 0, cols);
     const Matrices to = block(to_, begin, size, 0, cols);
     const ProductShape shape{
         left.stored.dtype, to.dtype, size,      cols,       inner_of_left(left),
@@ -150,7 +151,7 @@ class DenseProduct {
   }
 
  private:
-  Factor factor(ConstMatrices m, Op op) {
+  DenseFactor factor(ConstMatrices m, Op op) {
     const bool wide = is_wide(m);
     if (!lies_as_its_shape_says(m)) {
       const Matrices aligned = scratch_like(engine_.arena(), m);
@@ -161,7 +162,7 @@ class DenseProduct {
   }
 
   // One product of so many times the inner side.
-  Factor in_parts(ConstMatrices m, Op op, Side side, const Parts& all) {
+  DenseFactor in_parts(ConstMatrices m, Op op, Side side, const Parts& all) {
     const bool inner_by_rows = (op == Op::kNone) == (side == Side::kRight);
     const auto order = side == Side::kLeft ? all.left : all.right;
     const auto num_parts = static_cast<int64_t>(order.size());
@@ -184,8 +185,8 @@ class DenseProduct {
   bool beta_is_zero_;
   const void* alpha_real_ = nullptr;
   const void* beta_real_ = nullptr;
-  Factor left_{};
-  Factor right_{};
+  DenseFactor left_{};
+  DenseFactor right_{};
   Arena::Scope scope_;
 };
 

@@ -3,8 +3,8 @@
 //   std::vector<TrainingRun> runs = read_runs({"runs/muon", "runs/adamw"});
 //
 // Folders are untrusted: sizes are bounded, UsageError names the file and what
-// is wrong. A run whose summary says "running", or that has none, is going on or
-// was killed: it is read as far as it got.
+// is wrong. A run whose summary says "running", or that has none, is going on
+// or was killed: it is read as far as it got.
 #pragma once
 
 #include <optional>

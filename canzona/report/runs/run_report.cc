@@ -97,8 +97,7 @@ void put_tiles(Html& out, const TrainingRun& run) {
            {cat("from ", loss_text(first_loss(run)))});
   put_tile(out, "Steps", grouped(run.num_steps()), "",
            {human_count(static_cast<double>(run.tokens())) + " tokens"});
-  put_tile(out, "Time", clock_text(run.seconds()), "",
-           speed_lines(run));
+  put_tile(out, "Time", clock_text(run.seconds()), "", speed_lines(run));
   put_tile(out, "Memory per rank", human_bytes(run.memory_bytes()), "at most",
            {});
   out.add("</div>\n");

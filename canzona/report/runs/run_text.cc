@@ -31,10 +31,9 @@ std::string runs_table(const ComparedRuns& all, const Ink& ink) {
   const bool mfu = std::ranges::any_of(all.runs, [](const TrainingRun& run) {
     return std::isfinite(run.mfu());
   });
-  std::vector<std::string> head = {"run",        "rule",      "mesh",
-                                   "steps",      "tokens",    "time",
-                                   "tokens/s",   "train loss", "eval loss",
-                                   "perplexity", "MFU"};
+  std::vector<std::string> head = {
+      "run",      "rule",       "mesh",      "steps",      "tokens", "time",
+      "tokens/s", "train loss", "eval loss", "perplexity", "MFU"};
   if (!mfu) head.pop_back();
   Table table(mfu ? "~<<>>>>>>>>" : "~<<>>>>>>>");
   table.header(head);

@@ -47,9 +47,9 @@ TEST(AdamWRule, PlacesEpsilonAsAsked) {
     const double start = t.weights[0];
     t.step(*engine, {2}, 1);
     const double m = 1, v = 1, c1 = 0.5, c2 = 0.25;
-    const double expected =
-        corrected ? m / c1 / (std::sqrt(v / c2) + 0.5)
-                  : std::sqrt(c2) / c1 * m / (std::sqrt(v) + 0.5);
+    const double expected = corrected
+                                ? m / c1 / (std::sqrt(v / c2) + 0.5)
+                                : std::sqrt(c2) / c1 * m / (std::sqrt(v) + 0.5);
     EXPECT_NEAR(t.weights[0], start - expected, 1e-15);
   }
 }

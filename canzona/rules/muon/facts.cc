@@ -41,8 +41,8 @@ struct GramFrom {
 GramFrom gram_from(const RuleOptions& options, bool small) {
   const bool bf16 = options.at("precision") == "bf16" && !small;
   // An H200, batches of 512 rows and more: square matrices are quicker by the
-  // symmetric form or as quick, from 1.6 on all by the Gram form. With unsafe=on,
-  // tiny ones in bf16 would have to start anew after every step.
+  // symmetric form or as quick, from 1.6 on all by the Gram form. With
+  // unsafe=on, tiny ones in bf16 would have to start anew after every step.
   if (options.at("device") == "cuda") return {bf16 ? 32 : 1, 1.25};
   return bf16 ? GramFrom{128, 2.0} : GramFrom{64, 1.5};
 }

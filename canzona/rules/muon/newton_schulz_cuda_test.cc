@@ -227,13 +227,13 @@ TEST_P(NewtonSchulzOnGpu, SmallOnesStayCloseToFp64) {
                               static_cast<int64_t>(cases.size()));
       auto begin = out.begin();
       for (const StressCase& hard : cases) {
-        const PlainMatrix exact = plain_iteration(
-            hard.matrix, facts.coefficients(), set.norm_factor);
+        const PlainMatrix exact =
+            plain_iteration(hard.matrix, facts.coefficients(), set.norm_factor);
         const std::vector<float> got(begin, begin + m * n);
         begin += m * n;
-        EXPECT_LE(relative_error(got, exact.values),
-                  stress_tolerance(facts.coefficients(),
-                                   facts.precision({m, n})))
+        EXPECT_LE(
+            relative_error(got, exact.values),
+            stress_tolerance(facts.coefficients(), facts.precision({m, n})))
             << set.name << " " << m << "x" << n << ": " << hard.name;
       }
     }

@@ -43,7 +43,8 @@ std::vector<OptionFact> make_options() {
            "set "
            "needs, in bf16 after every second step or every one"},
           {"precision", "auto", "auto|fp16|bf16|fp32|fp64",
-           "of the products; auto: fp16 on cuda, bf16 on cpu, where a run takes "
+           "of the products; auto: fp16 on cuda, bf16 on cpu, where a run "
+           "takes "
            "fp32 instead if the CPU has neither AMX nor AVX-512 BF16"},
           {"device", "cuda", "cuda|cpu", "whose thresholds auto forms are for"},
           {"normalization", "frobenius", "frobenius|schatten4",
@@ -159,8 +160,7 @@ void resolve_norm_factor(RuleOptions& options) {
 
 void resolve_restarts(RuleOptions& options) {
   std::string& restarts = options.at("restarts");
-  const int64_t needed =
-      muon_restarts_needed(options, options.at("precision"));
+  const int64_t needed = muon_restarts_needed(options, options.at("precision"));
   if (restarts == "auto") restarts = std::to_string(needed);
   require_at_most("muon", options, "restarts",
                   integer_option(options, "steps") - 1, "steps-1");

@@ -48,11 +48,10 @@ void for_each_set(const Variant& variant, const Check& check) {
     if (!set.hazard.empty()) continue;
     if (set.name == "cans" && std::string(variant.precision) == "bf16")
       continue;
-    check(set,
-          MuonFacts(RuleOptions{{"device", "cpu"},
-                                {"coefficients", std::string(set.name)},
-                                {"newton_schulz", variant.form},
-                                {"precision", variant.precision}}));
+    check(set, MuonFacts(RuleOptions{{"device", "cpu"},
+                                     {"coefficients", std::string(set.name)},
+                                     {"newton_schulz", variant.form},
+                                     {"precision", variant.precision}}));
   }
 }
 
@@ -68,20 +67,20 @@ TEST_P(StressSet, NeverBlowsUpADirection) {
 // bf16 computes matrices as small as these in fp32.
 TEST_P(StressSet, SmallOnesStayCloseToFp64) {
   const auto engine = make_cpu_engine();
-  for_each_set(GetParam(), [&](const CoefficientSet& set,
-                               const MuonFacts& facts) {
-    const double tolerance = stress_tolerance(facts.coefficients(), "fp32");
-    for (const auto& [m, n] : kSmallStressShapes) {
-      EXPECT_EQ(facts.precision({m, n}), "fp32");
-      for (const StressCase& hard : small_stress_cases(m, n, 1)) {
-        const PlainMatrix exact = plain_iteration(
-            hard.matrix, facts.coefficients(), set.norm_factor);
-        const PlainMatrix o = orthogonal(*engine, facts, hard.matrix);
-        EXPECT_LE(distance(o, exact) / frobenius(exact), tolerance)
-            << set.name << " " << m << "x" << n << ": " << hard.name;
-      }
-    }
-  });
+  for_each_set(
+      GetParam(), [&](const CoefficientSet& set, const MuonFacts& facts) {
+        const double tolerance = stress_tolerance(facts.coefficients(), "fp32");
+        for (const auto& [m, n] : kSmallStressShapes) {
+          EXPECT_EQ(facts.precision({m, n}), "fp32");
+          for (const StressCase& hard : small_stress_cases(m, n, 1)) {
+            const PlainMatrix exact = plain_iteration(
+                hard.matrix, facts.coefficients(), set.norm_factor);
+            const PlainMatrix o = orthogonal(*engine, facts, hard.matrix);
+            EXPECT_LE(distance(o, exact) / frobenius(exact), tolerance)
+                << set.name << " " << m << "x" << n << ": " << hard.name;
+          }
+        }
+      });
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -91,7 +91,8 @@ std::vector<OptionFact> root_facts() {
 
 std::vector<OptionFact> make_shampoo_option_facts() {
   std::vector<OptionFact> facts = refresh_option_facts("10");
-  for (auto make : {step_facts, shampoo_factor_facts, root_facts, product_option_facts})
+  for (auto make :
+       {step_facts, shampoo_factor_facts, root_facts, product_option_facts})
     for (OptionFact& fact : make()) facts.push_back(std::move(fact));
   return facts;
 }

@@ -69,8 +69,9 @@ AdamCoefficients soap_grafting_adam(const SoapOptions& soap, int64_t updates) {
   adam.m_keep = 1;
   adam.m_add = 0;
   set_direction(adam, soap, updates);
-  const double beta =
-      soap.grafting == SoapOptions::Grafting::kAdagrad ? 1 : soap.grafting_beta2;
+  const double beta = soap.grafting == SoapOptions::Grafting::kAdagrad
+                          ? 1
+                          : soap.grafting_beta2;
   adam.v_keep = beta;
   adam.v_add = weight_of_new(beta);
   adam.epsilon = soap.grafting_epsilon;

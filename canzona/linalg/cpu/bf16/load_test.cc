@@ -3,8 +3,8 @@
 #include <limits>
 #include <vector>
 
-#include "canzona/linalg/cpu/bf16/test_bf16.h"
 #include <gmock/gmock.h>
+#include "canzona/linalg/cpu/bf16/test_bf16.h"
 
 namespace canzona::load_test {
 namespace {

@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "canzona/linalg/cpu/bf16/test_bf16.h"
 #include <gmock/gmock.h>
+#include "canzona/linalg/cpu/bf16/test_bf16.h"
 
 namespace canzona::bf16_newton_schulz_test {
 namespace {

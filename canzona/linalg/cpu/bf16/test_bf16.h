@@ -99,7 +99,7 @@ struct PlainRows {
 
 template <class Element>
 PlainRows make_plain(int64_t rows, int64_t cols, int64_t gap,
-                 const Element& element) {
+                     const Element& element) {
   PlainRows p(rows, cols, gap);
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t j = 0; j < cols; ++j)
@@ -108,7 +108,7 @@ PlainRows make_plain(int64_t rows, int64_t cols, int64_t gap,
 }
 
 inline PlainRows gaussian(int64_t rows, int64_t cols, unsigned seed,
-                      int64_t gap = 0) {
+                          int64_t gap = 0) {
   std::mt19937 engine(seed);
   std::normal_distribution<double> normal;
   return make_plain(rows, cols, gap,
