@@ -8,7 +8,6 @@
 #include "canzona/base/files.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/validate.h"
-#include "canzona/plan/validate_parts.h"
 #include "canzona/shapes/scale.h"
 #include "cli/errors.h"
 

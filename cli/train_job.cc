@@ -88,8 +88,7 @@ WireBytes TrainJob::bytes_per_step() const {
 }
 
 bool TrainJob::is_plain() const {
-  return plan.parts.empty() && plan.grid.places == 1 &&
-         plan.num_replicas() == 1;
+  return canzona::is_plain(plan.options.zero, plan.mesh.homes());
 }
 
 TrainJob make_job(const TrainConfig& config, const Mesh& mesh,

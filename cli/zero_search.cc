@@ -124,7 +124,7 @@ class Weighing {
     row.slow_bytes = predicted.slow_bytes;
     row.seconds = predicted.time.seconds;
     row.step_seconds = predicted.time.step_seconds;
-    row.replicas = (plan.parts.empty() ? plan : plan.parts[0]).num_replicas();
+    row.replicas = plan.parts.front().num_replicas();
     row.z2_crosses_nodes = crosses_nodes(plan, &ZeroSizes::z2);
     row.z3_crosses_nodes = crosses_nodes(plan, &ZeroSizes::z3);
     return {.memory_bytes = row.memory.total().value() + terms_.activations,
@@ -136,7 +136,7 @@ class Weighing {
 
   Plan with_basis(Plan plan) const {
     plan.cost_basis = *cost_;
-    for (Plan& part : plan.parts) part.cost_basis = *cost_;
+    for (PlanPart& part : plan.parts) part.cost_basis = *cost_;
     return plan;
   }
 

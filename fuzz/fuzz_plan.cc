@@ -74,9 +74,7 @@ void look_at(canzona::Plan plan) {
   const std::vector<canzona::RankCost> ranks = canzona::predict(plan);
   if (ranks.size() != static_cast<size_t>(plan.mesh.world())) std::abort();
   canzona::validate(plan);
-  plan.summary = canzona::summarize(plan, ranks);
-  for (canzona::Plan& part : plan.parts)
-    part.summary = canzona::summarize(part, canzona::predict(part));
+  canzona::summarize(plan);
   if (!canzona::validate(plan).empty()) return;
   canzona::measure_balance(plan);
   canzona::predict_iteration(plan, small_workload(plan.model));

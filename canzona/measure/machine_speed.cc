@@ -11,7 +11,7 @@
 namespace canzona {
 namespace {
 
-void put_rates(const MachineSpeed& speed, Plan& plan) {
+void put_rates(const MachineSpeed& speed, SettledRequest& plan) {
   plan.cost_basis = {
       .source = "this machine",
       .seconds_per_tick = 1 / speed.flops_per_second,
@@ -20,7 +20,6 @@ void put_rates(const MachineSpeed& speed, Plan& plan) {
     plan.options.links = {speed.copy_bytes_per_second,
                           speed.copy_bytes_per_second,
                           /*latency_seconds=*/0, /*nominal=*/false};
-  for (Plan& part : plan.parts) put_rates(speed, part);
 }
 
 }  // namespace
@@ -60,7 +59,9 @@ bool lacks_cost_table(const Plan& plan) {
 
 Plan priced(const Plan& plan, const MachineSpeed& speed) {
   Plan copy = plan;
-  if (lacks_cost_table(plan)) put_rates(speed, copy);
+  if (!lacks_cost_table(plan)) return copy;
+  put_rates(speed, copy);
+  for (PlanPart& part : copy.parts) put_rates(speed, part);
   return copy;
 }
 

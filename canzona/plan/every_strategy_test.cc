@@ -24,26 +24,26 @@ std::vector<PlanOptions> all_choices() {
 // Every tensor of the matrix rule has a home that exists; every matrix an owner
 // that exists; what homes keep of the buckets adds up to the shards.
 void expect_complete(const Plan& plan) {
-  std::vector<int64_t> elements(plan.buffers.size(), 0);
+  std::vector<int64_t> elements(plan.parts[0].buffers.size(), 0);
   for (size_t t = 0; t < plan.model.tensors.size(); ++t) {
     const Tensor& tensor = plan.model.tensors[t];
-    const Buffer& buffer = plan.buffer_of(static_cast<int32_t>(t));
+    const Buffer& buffer = plan.parts[0].buffer_of(static_cast<int32_t>(t));
     const bool placed =
         tensor.matrix_rule && plan.traffic != Traffic::kAllReduce;
-    EXPECT_EQ(plan.home[t] >= 0, placed) << tensor.name;
-    EXPECT_LT(plan.home[t], buffer.num_homes) << tensor.name;
+    EXPECT_EQ(plan.parts[0].home[t] >= 0, placed) << tensor.name;
+    EXPECT_LT(plan.parts[0].home[t], buffer.num_homes) << tensor.name;
     if (tensor.matrix_rule) {
-      elements[static_cast<size_t>(&buffer - plan.buffers.data())] +=
+      elements[static_cast<size_t>(&buffer - plan.parts[0].buffers.data())] +=
           tensor.elements() / (tensor.cut == Cut::kNone ? 1 : plan.mesh.tp);
     }
   }
   for (size_t m = 0; m < plan.matrices.size(); ++m) {
-    for (int32_t t : plan.owners[m]) {
+    for (int32_t t : plan.parts[0].owners[m]) {
       EXPECT_GE(t, 0);
       EXPECT_LT(t, plan.mesh.tp);
     }
   }
-  for (const Bucket& bucket : plan.buckets) {
+  for (const Bucket& bucket : plan.parts[0].buckets) {
     int64_t& left = elements[static_cast<size_t>(bucket.buffer)];
     if (!bucket.cuts.empty()) left -= bucket.cuts.back();
   }

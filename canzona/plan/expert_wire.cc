@@ -8,7 +8,7 @@
 
 namespace canzona {
 
-ModuleWire expert_wire(const Plan& plan, const Bucket& bucket,
+ModuleWire expert_wire(const PlanPart& plan, const Bucket& bucket,
                        int32_t world_rank) {
   const Buffer& buffer = plan.buffers[static_cast<size_t>(bucket.buffer)];
   const int32_t t = world_rank % plan.mesh.tp;

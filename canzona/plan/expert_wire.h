@@ -15,7 +15,7 @@ namespace canzona {
 
 // What a rank sends and receives in a step for a bucket, among the homes of its
 // experts' ep coordinate; nothing on other ranks.
-ModuleWire expert_wire(const Plan& plan, const Bucket& bucket,
+ModuleWire expert_wire(const PlanPart& plan, const Bucket& bucket,
                        int32_t world_rank);
 
 }  // namespace canzona

@@ -9,7 +9,7 @@ namespace {
 // z homes from `first` on, in one plane of tensor parallelism.
 class Members {
  public:
-  Members(const Plan& plan, int32_t world_rank, int32_t z)
+  Members(const PlanPart& plan, int32_t world_rank, int32_t z)
       : plan_(plan),
         stage_(world_rank / plan.mesh.ranks_per_stage()),
         t_(world_rank % plan.mesh.tp),
@@ -36,11 +36,11 @@ class Members {
   }
 
  private:
-  const Plan& plan_;
+  const PlanPart& plan_;
   int32_t stage_, t_, first_, z_;
 };
 
-void check_group(const Plan& plan, int32_t world_rank, int32_t z,
+void check_group(const PlanPart& plan, int32_t world_rank, int32_t z,
                  const char* name) {
   const Members members(plan, world_rank, z);
   const auto rank = [&](int32_t i) {
@@ -58,7 +58,7 @@ void check_group(const Plan& plan, int32_t world_rank, int32_t z,
 
 }  // namespace
 
-Legs module_legs(const Plan& plan, int32_t world_rank, int32_t z) {
+Legs module_legs(const PlanPart& plan, int32_t world_rank, int32_t z) {
   const Legs direct{.inside = z};
   if (plan.options.zero.reach == Reach::kDirect) return direct;
   const Members members(plan, world_rank, z);
@@ -66,7 +66,7 @@ Legs module_legs(const Plan& plan, int32_t world_rank, int32_t z) {
   return run == 1 ? direct : Legs{.inside = run, .across = z / run};
 }
 
-void check_reach(const Plan& plan) {
+void check_reach(const PlanPart& plan) {
   const Mesh& mesh = plan.mesh;
   const ZeroOptions& zero = plan.options.zero;
   if (zero.reach == Reach::kDirect) return;

@@ -23,10 +23,10 @@ struct Legs {
 };
 
 // Of the group of z consecutive homes in which a rank of the world stands.
-Legs module_legs(const Plan& plan, int32_t world_rank, int32_t z);
+Legs module_legs(const PlanPart& plan, int32_t world_rank, int32_t z);
 
 // UsageError if the plan asks for two legs and a group does not allow it. Looks
 // at mesh, options and place alone.
-void check_reach(const Plan& plan);
+void check_reach(const PlanPart& plan);
 
 }  // namespace canzona

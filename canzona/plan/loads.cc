@@ -33,7 +33,7 @@ std::vector<int64_t> load_by_step(const MatrixCost& cost, int32_t phase,
 namespace {
 
 // Matrices of one stage, alike ones counted together.
-std::vector<ItemClass> classes_of_stage(const Plan& plan, int32_t stage) {
+std::vector<ItemClass> classes_of_stage(const PlanPart& plan, int32_t stage) {
   std::map<std::vector<int64_t>, int64_t> counts;
   for (size_t m = 0; m < plan.matrices.size(); ++m) {
     const Buffer& buffer = plan.buffer_of(plan.matrices[m].tensor);
@@ -69,7 +69,7 @@ std::vector<int32_t> blocks_of(const Mesh& mesh) {
 std::vector<ItemClass> classes_of_parts(const Plan& whole, int32_t stage) {
   std::vector<ItemClass> all;
   for (size_t i = 0; i < whole.parts.size(); ++i) {
-    const Plan& part = whole.parts[i];
+    const PlanPart& part = whole.parts[i];
     for (ItemClass& c : classes_of_stage(part, stage)) {
       c.block = i == 0 ? kAnyBlock : static_cast<int32_t>(i) - 1;
       c.count *= part.num_replicas();
@@ -79,22 +79,37 @@ std::vector<ItemClass> classes_of_parts(const Plan& whole, int32_t stage) {
   return all;
 }
 
+// `classes` gives the matrices of a stage.
+template <class ClassesOf>
+Ticks bound_over_stages(const SettledRequest& plan, const Mesh& grid,
+                        Ticks upper, ClassesOf classes) {
+  const std::vector<int64_t> steps = steps_of(plan.period, plan.phases);
+  const std::vector<int32_t> blocks = blocks_of(grid);
+  Ticks bound;
+  for (int32_t stage = 0; stage < grid.pp; ++stage)
+    bound = std::max(bound, Ticks(objective_bound(classes(stage), steps, blocks,
+                                                  upper.value())));
+  return bound;
+}
+
 }  // namespace
 
+Ticks makespan_bound(const PlanPart& part, Ticks upper) {
+  return bound_over_stages(part, part.grid, upper, [&](int32_t stage) {
+    return classes_of_stage(part, stage);
+  });
+}
+
+// That of any part, and of all together.
 Ticks makespan_bound(const Plan& plan, Ticks upper) {
-  const std::vector<int64_t> steps = steps_of(plan.period, plan.phases);
-  const std::vector<int32_t> blocks = blocks_of(plan.grid);
   Ticks bound;
-  for (const Plan& part : plan.parts)
+  for (const PlanPart& part : plan.parts)
     bound = std::max(bound, makespan_bound(part, upper));
-  for (int32_t stage = 0; stage < plan.grid.pp; ++stage) {
-    const std::vector<ItemClass> classes = plan.parts.empty()
-                                               ? classes_of_stage(plan, stage)
-                                               : classes_of_parts(plan, stage);
-    bound = std::max(
-        bound, Ticks(objective_bound(classes, steps, blocks, upper.value())));
-  }
-  return bound;
+  if (plan.parts.size() == 1) return bound;
+  return std::max(
+      bound, bound_over_stages(plan, plan.mesh, upper, [&](int32_t stage) {
+        return classes_of_parts(plan, stage);
+      }));
 }
 
 }  // namespace canzona

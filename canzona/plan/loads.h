@@ -12,7 +12,7 @@ namespace canzona {
 // states. Updates that every home repeats (kEveryHome) are counted at the first
 // home of each ep coordinate only; share_repeated() gives the others the same.
 template <class Visit>
-void each_home(const Plan& plan, int32_t tensor, Visit visit) {
+void each_home(const PlanPart& plan, int32_t tensor, Visit visit) {
   const Buffer& buffer = plan.buffer_of(tensor);
   const int32_t home = plan.home[static_cast<size_t>(tensor)];
   if (home != kEveryHome) {
@@ -29,7 +29,7 @@ void each_home(const Plan& plan, int32_t tensor, Visit visit) {
 // Calls visit(rank of the world) for every rank of those homes that computes
 // matrix `m`.
 template <class Visit>
-void each_computing_rank(const Plan& plan, size_t m, Visit visit) {
+void each_computing_rank(const PlanPart& plan, size_t m, Visit visit) {
   const std::span<const int32_t> owners = plan.owners[m];
   each_home(plan, plan.matrices[m].tensor, [&](int32_t stage, int32_t home) {
     for (int32_t t = 0; owners.empty() && t < plan.grid.tp; ++t) {
@@ -52,6 +52,7 @@ std::vector<int64_t> load_by_step(const MatrixCost& cost, int32_t phase,
 
 // Lower bound on the makespan of any plan for these matrices and this mesh.
 // `upper` is a makespan that is reached.
+Ticks makespan_bound(const PlanPart& part, Ticks upper);
 Ticks makespan_bound(const Plan& plan, Ticks upper);
 
 }  // namespace canzona

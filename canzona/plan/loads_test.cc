@@ -16,7 +16,7 @@ using ::testing::UnorderedElementsAre;
 
 std::vector<int32_t> computing_ranks(const Plan& plan, size_t m) {
   std::vector<int32_t> ranks;
-  each_computing_rank(plan, m, [&](int32_t r) { ranks.push_back(r); });
+  each_computing_rank(plan.parts[0], m, [&](int32_t r) { ranks.push_back(r); });
   return ranks;
 }
 
@@ -28,11 +28,11 @@ Plan one_matrix(std::vector<int32_t> owners) {
   plan.rule = "muon";
   plan.matrices = split_into_matrices(plan.model, {});
   plan.costs = {{Ticks(7), Ticks(0)}};
-  plan.buffers = {{0, -1, 2}};
-  plan.buckets = {{0, {0}, 1, {0, 0, 16}, {0, 0, 0}}};
-  plan.home = {1};
-  plan.owners.push_back(owners);
-  plan.micro_group = {0};
+  plan.parts[0].buffers = {{0, -1, 2}};
+  plan.parts[0].buckets = {{0, {0}, 1, {0, 0, 16}, {0, 0, 0}}};
+  plan.parts[0].home = {1};
+  plan.parts[0].owners.push_back(owners);
+  plan.parts[0].micro_group = {0};
   derive(plan);
   return plan;
 }

@@ -47,33 +47,34 @@ void check_zero_of(const ZeroOptions& zero, const Strategy& strategy) {
 }
 
 // What one slot more of each kind takes, and the second large one that comes
-// with the first of them, on any rank.
+// with the first of them, on any rank of a part.
 struct SlotBytes {
   int64_t usual = 0;
   int64_t large = 0;
 };
 
-SlotBytes slot_bytes(const Plan& plan) {
+SlotBytes slot_bytes(const PlanPart& part) {
   SlotBytes most;
-  for (int32_t stage = 0; stage < plan.grid.pp; ++stage) {
-    const PoolSizes pools = pool_sizes(plan, stage);
+  for (int32_t stage = 0; stage < part.grid.pp; ++stage) {
+    const PoolSizes pools = pool_sizes(part, stage);
     most.usual = std::max(
-        most.usual, pools.slot * (bytes_per_parameter(plan) + kBytesPerFp32));
+        most.usual, pools.slot * (bytes_per_parameter(part) + kBytesPerFp32));
     most.large =
-        std::max(most.large, pools.large_slot * bytes_per_parameter(plan));
+        std::max(most.large, pools.large_slot * bytes_per_parameter(part));
   }
   return most;
 }
 
 // As many slots as the cap leaves room for, or the usual number. `least` is a
 // plan without prefetch.
-int32_t chosen_prefetch(const Plan& least, int64_t cap) {
+int32_t chosen_prefetch(const Plan& least) {
+  const int64_t cap = least.options.memory_cap_bytes;
   if (cap == 0) return kUsualPrefetch;
   int64_t taken = 0;
   for (const RankCost& rank : predict(least))
     taken = std::max(taken, rank.memory.total().value());
-  SlotBytes slots = slot_bytes(least);
-  // Parts of experts are alike.
+  // A rank works in the first part and in one of the others, which are alike.
+  SlotBytes slots;
   for (size_t i = 0; i < std::min<size_t>(least.parts.size(), 2); ++i) {
     const SlotBytes more = slot_bytes(least.parts[i]);
     slots = {slots.usual + more.usual, slots.large + more.large};
@@ -82,11 +83,6 @@ int32_t chosen_prefetch(const Plan& least, int64_t cap) {
                        std::max<int64_t>(slots.usual, 1);
   return static_cast<int32_t>(
       std::min<int64_t>(room, num_modules(least.model)));
-}
-
-int32_t chosen_prefetch(Plan plan) {
-  plan.options.zero.prefetch = 0;
-  return chosen_prefetch(plan, plan.options.memory_cap_bytes);
 }
 
 // Where every tp rank repeats the update there is nothing to group: each matrix
@@ -132,53 +128,6 @@ Assignment decide(const Problem& p, const Strategy& strategy) {
   return a;
 }
 
-// What a plan in parts has of its own.
-Plan undecided_whole(const PlanRequest& request) {
-  Plan plan;
-  plan.model = request.model;
-  for (Tensor& tensor : plan.model.tensors) tensor.flattened = false;
-  plan.mesh = request.mesh;
-  plan.rule = request.rule.name();
-  plan.rule_options = request.rule.options();
-  plan.options = request.options;
-  plan.matrices = split_into_matrices(plan.model, plan.options.splits);
-  const CostModel cost(request.rule, request.cost_table);
-  plan.cost_basis = cost.basis();
-  for (const Matrix& m : plan.matrices)
-    plan.costs.push_back(cost.cost({m.rows, m.cols}));
-  derive(plan);
-  return plan;
-}
-
-Plan assemble(const Mesh& mesh, const Problem& p, const Strategy& strategy,
-              const Assignment& a) {
-  Plan plan;
-  plan.model = p.model;
-  // How many dimensions the file had mattered to routing only.
-  for (Tensor& tensor : plan.model.tensors) tensor.flattened = false;
-  plan.grid = p.grid;
-  plan.mesh = mesh;
-  plan.rule = p.rule.name();
-  plan.rule_options = p.rule.options();
-  plan.options = p.options;
-  plan.cost_basis = p.cost_basis;
-  plan.traffic = strategy.traffic;
-  plan.matrices = p.matrices;
-  plan.costs = p.costs;
-  plan.buffers = p.buffers;
-  plan.buckets = lay_out(p, strategy, a);
-  plan.home = a.home;
-  for (int32_t owner : a.owner) {
-    if (owner == kEveryTpRank) {
-      plan.owners.push_back(std::span<const int32_t>());
-    } else {
-      plan.owners.push_back(owner);
-    }
-  }
-  plan.micro_group = a.micro_group;
-  return plan;
-}
-
 // The request with every default filled in.
 PlanRequest settled(PlanRequest request, const Strategy& strategy) {
   check_mesh(request.mesh, request.model);
@@ -189,71 +138,80 @@ PlanRequest settled(PlanRequest request, const Strategy& strategy) {
   return request;
 }
 
-void finish(Plan& plan) {
-  plan.summary = summarize(plan, predict(plan));
-  plan.digest = digest_of(plan);
+Plan undecided(const PlanRequest& request, const Strategy& strategy) {
+  Plan plan;
+  plan.model = request.model;
+  for (Tensor& tensor : plan.model.tensors) {
+    // How many dimensions the file had mattered to routing only.
+    tensor.flattened = false;
+    // An element-wise rule owns no matrix: everything is cut like AdamW.
+    tensor.matrix_rule &= request.rule.needs_whole_matrix();
+  }
+  plan.mesh = request.mesh;
+  plan.rule = request.rule.name();
+  plan.rule_options = request.rule.options();
+  plan.options = request.options;
+  plan.traffic = strategy.traffic;
+  plan.matrices = split_into_matrices(plan.model, plan.options.splits);
+  const CostModel cost(request.rule, request.cost_table);
+  plan.cost_basis = cost.basis();
+  for (const Matrix& m : plan.matrices)
+    plan.costs.push_back(cost.cost({m.rows, m.cols}));
+  derive_request(plan);
+  make_parts(plan);
+  for (const PlanPart& part : plan.parts) check_reach(part);
+  return plan;
 }
 
-Plan plan_whole(const PlanRequest& request, const Strategy& strategy,
-                const PartPlace& place = {}) {
-  const Problem p = make_problem(request, strategy.join_small_tail, place);
-  Plan plan = assemble(request.mesh, p, strategy, decide(p, strategy));
-  plan.place = place;
-  check_reach(plan);
-  derive(plan);
-  if (plan.grid.places > 1 && plan.options.zero.prefetch == kAutoPrefetch)
-    plan.options.zero.prefetch = chosen_prefetch(plan);
-  finish(plan);
-  return plan;
+void decide(const PlanRequest& request, const Strategy& strategy,
+            int64_t memory_cap, PlanPart& part) {
+  Problem p = make_problem(part, request.rule, request.cost_table,
+                           strategy.join_small_tail);
+  p.options.memory_cap_bytes = memory_cap;
+  const Assignment a = decide(p, strategy);
+  part.buckets = lay_out(p, strategy, a);
+  part.buffers = std::move(p.buffers);
+  part.home = a.home;
+  for (int32_t owner : a.owner) {
+    if (owner == kEveryTpRank) {
+      part.owners.push_back(std::span<const int32_t>());
+    } else {
+      part.owners.push_back(owner);
+    }
+  }
+  part.micro_group = a.micro_group;
 }
 
 // Who owns what does not depend on it.
-void use_room(Plan& plan) {
-  plan.options.zero.prefetch =
-      chosen_prefetch(plan, plan.options.memory_cap_bytes);
-  for (size_t i = 0; i < plan.parts.size(); ++i) {
-    plan.parts[i].options = options_of_part(plan, static_cast<int32_t>(i));
-    finish(plan.parts[i]);
-  }
-}
-
-// Dense tensors and experts, each by the planner; slots of modules that are
-// gathered ahead are as many in each.
-Plan plan_in_parts(const PlanRequest& request, const Strategy& strategy) {
-  Plan plan = undecided_whole(request);
-  plan.traffic = strategy.traffic;
-  const int32_t asked = plan.options.zero.prefetch;
-  plan.options.zero.prefetch = std::max(asked, 0);
-  for (int32_t i = 0; i < num_parts(plan.mesh); ++i) {
-    const Model model = model_of_part(plan, i);
-    plan.parts.push_back(
-        plan_whole({model, mesh_of_part(plan.mesh, i), request.rule,
-                    options_of_part(plan, i), request.cost_table},
-                   strategy, place_of_part(plan, i)));
-  }
-  if (asked == kAutoPrefetch) use_room(plan);
-  finish(plan);
-  return plan;
-}
-
-Plan plan_routed(const PlanRequest& request) {
-  const Strategy& strategy = find_strategy(request.options.strategy);
-  const PlanRequest all = settled(request, strategy);
-  return all.options.zero.experts.z1 > 0 ? plan_in_parts(all, strategy)
-                                         : plan_whole(all, strategy);
+void set_prefetch(int32_t prefetch, Plan& plan) {
+  plan.options.zero.prefetch = prefetch;
+  for (PlanPart& part : plan.parts) part.options = options_of_part(plan, part);
 }
 
 }  // namespace
 
+Plan undecided_plan(const PlanRequest& request) {
+  const Strategy& strategy = find_strategy(request.options.strategy);
+  return undecided(settled(request, strategy), strategy);
+}
+
 Plan make_plan(const PlanRequest& request) {
-  if (!request.rule.needs_whole_matrix()) {
-    // An element-wise rule owns no matrix: everything is cut like AdamW.
-    Model model = request.model;
-    for (Tensor& tensor : model.tensors) tensor.matrix_rule = false;
-    return plan_routed({model, request.mesh, request.rule, request.options,
-                        request.cost_table});
-  }
-  return plan_routed(request);
+  const Strategy& strategy = find_strategy(request.options.strategy);
+  const PlanRequest all = settled(request, strategy);
+  Plan plan = undecided(all, strategy);
+  const ZeroOptions& zero = plan.options.zero;
+  const bool chooses_prefetch =
+      zero.prefetch == kAutoPrefetch && !is_plain(zero, plan.mesh.homes());
+  if (chooses_prefetch) set_prefetch(0, plan);
+  // Only a part that is alone can heed the cap.
+  const int64_t cap =
+      plan.parts.size() == 1 ? plan.options.memory_cap_bytes : 0;
+  for (PlanPart& part : plan.parts) decide(all, strategy, cap, part);
+  derive(plan);
+  if (chooses_prefetch) set_prefetch(chosen_prefetch(plan), plan);
+  summarize(plan);
+  plan.digest = digest_of(plan);
+  return plan;
 }
 
 std::vector<StrategyInfo> strategies() {

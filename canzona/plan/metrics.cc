@@ -40,59 +40,59 @@ void raise(AxisBalance& worst, const AxisBalance& b) {
 }
 
 // 20·max·min² of the TP-shard shape, as the published logs count.
-double shard_flops(const Plan& plan, const Matrix& matrix) {
-  const Tensor& tensor = plan.model.tensors[static_cast<size_t>(matrix.tensor)];
+double shard_flops(const PlanPart& part, const Matrix& matrix) {
+  const Tensor& tensor = part.model.tensors[static_cast<size_t>(matrix.tensor)];
   auto rows = static_cast<double>(matrix.rows);
   auto cols = static_cast<double>(matrix.cols);
-  if (tensor.cut == Cut::kRows) rows /= plan.grid.tp;
-  if (tensor.cut == Cut::kColumns) cols /= plan.grid.tp;
+  if (tensor.cut == Cut::kRows) rows /= part.grid.tp;
+  if (tensor.cut == Cut::kColumns) cols /= part.grid.tp;
   const double low = std::min(rows, cols);
   return 20 * std::max(rows, cols) * low * low;
 }
 
-double shard_elements_of(const Plan& plan, const Matrix& matrix) {
-  const Tensor& tensor = plan.model.tensors[static_cast<size_t>(matrix.tensor)];
+double shard_elements_of(const PlanPart& part, const Matrix& matrix) {
+  const Tensor& tensor = part.model.tensors[static_cast<size_t>(matrix.tensor)];
   const auto elements =
       static_cast<double>(matrix.rows) * static_cast<double>(matrix.cols);
-  return tensor.cut == Cut::kNone ? elements : elements / plan.grid.tp;
+  return tensor.cut == Cut::kNone ? elements : elements / part.grid.tp;
 }
 
-double period_cost(const Plan& plan, size_t m) {
-  return static_cast<double>(plan.costs[m].every_step.value()) * plan.period +
-         static_cast<double>(plan.costs[m].refresh.value());
+double period_cost(const PlanPart& part, size_t m) {
+  return static_cast<double>(part.costs[m].every_step.value()) * part.period +
+         static_cast<double>(part.costs[m].refresh.value());
 }
 
-void add_matrix(const Plan& plan, size_t m, size_t at, Sums& sums) {
-  sums.memory[at] += shard_elements_of(plan, plan.matrices[m]);
-  sums.flops[at] += shard_flops(plan, plan.matrices[m]);
-  sums.cost[at] += period_cost(plan, m);
+void add_matrix(const PlanPart& part, size_t m, size_t at, Sums& sums) {
+  sums.memory[at] += shard_elements_of(part, part.matrices[m]);
+  sums.flops[at] += shard_flops(part, part.matrices[m]);
+  sums.cost[at] += period_cost(part, m);
 }
 
-Sums sums_by_rank(const Plan& plan) {
-  Sums sums(static_cast<size_t>(plan.grid.world()));
-  for (size_t m = 0; m < plan.matrices.size(); ++m) {
-    each_computing_rank(plan, m, [&](int32_t r) {
-      add_matrix(plan, m, static_cast<size_t>(r), sums);
+Sums sums_by_rank(const PlanPart& part) {
+  Sums sums(static_cast<size_t>(part.grid.world()));
+  for (size_t m = 0; m < part.matrices.size(); ++m) {
+    each_computing_rank(part, m, [&](int32_t r) {
+      add_matrix(part, m, static_cast<size_t>(r), sums);
     });
   }
   return sums;
 }
 
 // A matrix counts once for its home, however many tp ranks compute it.
-Sums sums_by_home(const Plan& plan) {
-  const int32_t num_homes = plan.grid.pp * plan.grid.homes();
+Sums sums_by_home(const PlanPart& part) {
+  const int32_t num_homes = part.grid.pp * part.grid.homes();
   Sums sums(static_cast<size_t>(num_homes));
-  for (size_t m = 0; m < plan.matrices.size(); ++m) {
-    each_home(plan, plan.matrices[m].tensor, [&](int32_t stage, int32_t home) {
-      const int32_t in_all = stage * plan.grid.homes() + home;
-      add_matrix(plan, m, static_cast<size_t>(in_all), sums);
+  for (size_t m = 0; m < part.matrices.size(); ++m) {
+    each_home(part, part.matrices[m].tensor, [&](int32_t stage, int32_t home) {
+      const int32_t in_all = stage * part.grid.homes() + home;
+      add_matrix(part, m, static_cast<size_t>(in_all), sums);
     });
   }
   return sums;
 }
 
-void measure_homes(const Plan& plan, const Sums& homes, Balance& out) {
-  const auto n = static_cast<size_t>(plan.grid.homes());
+void measure_homes(const PlanPart& part, const Sums& homes, Balance& out) {
+  const auto n = static_cast<size_t>(part.grid.homes());
   for (size_t first = 0; first < homes.memory.size(); first += n) {
     raise(out.dp, ratios(homes, first, n));
     double sum = 0;
@@ -104,8 +104,8 @@ void measure_homes(const Plan& plan, const Sums& homes, Balance& out) {
   }
 }
 
-void measure_buckets(const Plan& plan, Balance& out) {
-  for (const Bucket& bucket : plan.buckets) {
+void measure_buckets(const PlanPart& part, Balance& out) {
+  for (const Bucket& bucket : part.buckets) {
     if (bucket.cuts.size() < 2 || bucket.cuts.back() == 0) continue;
     const auto homes = static_cast<int32_t>(bucket.cuts.size()) - 1;
     const double even = static_cast<double>(bucket.cuts.back()) / homes;
@@ -118,29 +118,25 @@ void measure_buckets(const Plan& plan, Balance& out) {
   }
 }
 
-void measure_axes(const Plan& plan, Balance& out) {
-  const Sums by_rank = sums_by_rank(plan);
-  measure_homes(plan, sums_by_home(plan), out);
-  measure_buckets(plan, out);
-  const auto tp = static_cast<size_t>(plan.grid.tp);
+void measure_axes(const PlanPart& part, Balance& out) {
+  const Sums by_rank = sums_by_rank(part);
+  measure_homes(part, sums_by_home(part), out);
+  measure_buckets(part, out);
+  const auto tp = static_cast<size_t>(part.grid.tp);
   out.tp = ratios(by_rank, 0, tp);
   for (size_t first = 0; first < by_rank.memory.size(); first += tp) {
     raise(out.tp_worst, ratios(by_rank, first, tp));
   }
 }
 
-// The worst of all.
-void measure_parts(const Plan& plan, Balance& out) {
-  for (const Plan& part : plan.parts) {
-    const Balance one = measure_balance(part);
-    raise(out.dp, one.dp);
-    raise(out.tp, one.tp);
-    raise(out.tp_worst, one.tp_worst);
-    out.bucket_bytes_max_over_even = std::max(out.bucket_bytes_max_over_even,
-                                              one.bucket_bytes_max_over_even);
-    out.j_dp = std::max(out.j_dp, one.j_dp);
-    out.j_comm += one.j_comm;
-  }
+void raise_all(Balance& worst, const Balance& b) {
+  raise(worst.dp, b.dp);
+  raise(worst.tp, b.tp);
+  raise(worst.tp_worst, b.tp_worst);
+  worst.bucket_bytes_max_over_even =
+      std::max(worst.bucket_bytes_max_over_even, b.bucket_bytes_max_over_even);
+  worst.j_dp = std::max(worst.j_dp, b.j_dp);
+  worst.j_comm += b.j_comm;
 }
 
 }  // namespace
@@ -148,10 +144,12 @@ void measure_parts(const Plan& plan, Balance& out) {
 Balance measure_balance(const Plan& plan) {
   Balance out;
   // Where every rank repeats everything, all are alike.
-  if (!plan.parts.empty())
-    measure_parts(plan, out);
-  else if (plan.traffic != Traffic::kAllReduce)
-    measure_axes(plan, out);
+  for (const PlanPart& part : plan.parts) {
+    if (part.traffic == Traffic::kAllReduce) continue;
+    Balance own;
+    measure_axes(part, own);
+    raise_all(out, own);
+  }
   const auto most = static_cast<double>(plan.summary.makespan.value());
   const auto bound = static_cast<double>(plan.summary.bound.value());
   if (plan.summary.mean > 0) {

@@ -31,11 +31,11 @@ Plan three_tensors() {
   plan.costs = {{Ticks(1664), Ticks(0)},
                 {Ticks(1280), Ticks(0)},
                 {Ticks(1664), Ticks(0)}};
-  plan.buffers = {{0, -1, 2}};
-  plan.buckets = {{0, {1, 2, 0}, 3, {0, 40, 56}, {0, 0, 0}}};
-  plan.home = {1, 0, 0};
-  for (int32_t owner : {0, 0, 1}) plan.owners.push_back(owner);
-  plan.micro_group = {0, 0, 0};
+  plan.parts[0].buffers = {{0, -1, 2}};
+  plan.parts[0].buckets = {{0, {1, 2, 0}, 3, {0, 40, 56}, {0, 0, 0}}};
+  plan.parts[0].home = {1, 0, 0};
+  for (int32_t owner : {0, 0, 1}) plan.parts[0].owners.push_back(owner);
+  plan.parts[0].micro_group = {0, 0, 0};
   derive(plan);
   plan.summary = summarize(plan, predict(plan));
   return plan;
@@ -75,7 +75,7 @@ TEST(Balance, OfThreeTensorsOverAllRanks) {
 // and 0, even 16): 4 + 4 + 16 + 16.
 TEST(Balance, AddsUpBuckets) {
   Plan plan = three_tensors();
-  plan.buckets = {{0, {1, 0}, 2, {0, 8, 24}, {0, 0, 0}},
+  plan.parts[0].buckets = {{0, {1, 0}, 2, {0, 8, 24}, {0, 0, 0}},
                   {0, {2}, 1, {0, 32, 32}, {0, 0, 0}}};
   derive(plan);
   const Balance balance = measure_balance(plan);
@@ -102,9 +102,9 @@ TEST(Balance, CountsCostOverAPeriod) {
 TEST(Balance, LeavesAdamWOut) {
   Plan plan = three_tensors();
   plan.model.tensors.push_back(adamw_tensor("norm", 1000));
-  plan.home.push_back(kEveryHome);
-  plan.buckets[0].tensors.push_back(3);
-  plan.buckets[0].adamw_cuts = {0, 1000, 1000};
+  plan.parts[0].home.push_back(kEveryHome);
+  plan.parts[0].buckets[0].tensors.push_back(3);
+  plan.parts[0].buckets[0].adamw_cuts = {0, 1000, 1000};
   derive(plan);
   const Balance balance = measure_balance(plan);
   EXPECT_DOUBLE_EQ(balance.dp.memory_max_over_mean, 40.0 / 28);
@@ -121,7 +121,7 @@ TEST(Balance, OfTheWorstStage) {
   // Three equal matrices on two homes: 2 against 1 in both stages; but all
   // three of the second stage on one home.
   Plan plan = plan_of(model, "dp=2,pp=2", with_strategy("layerwise"));
-  plan.home = {0, 0, 1, 1, 1, 1};
+  plan.parts[0].home = {0, 0, 1, 1, 1, 1};
   const Balance balance = measure_balance(plan);
   EXPECT_DOUBLE_EQ(balance.dp.memory_max_over_mean, 2);
   EXPECT_DOUBLE_EQ(balance.j_dp, 96);  // 192 elements, mean 96

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <utility>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
@@ -12,11 +11,6 @@ namespace canzona {
 bool has_experts(const Model& model) {
   return std::ranges::any_of(model.tensors,
                              [](const Tensor& t) { return t.expert >= 0; });
-}
-
-std::string part_name(const Plan& whole, size_t part) {
-  if (part == 0) return "dense tensors";
-  return whole.mesh.ep == 1 ? "experts" : cat("experts of ep ", part - 1);
 }
 
 ZeroSizes experts_beside(const ZeroSizes& sizes, const Mesh& mesh) {
@@ -45,90 +39,106 @@ ZeroOptions resolve_zero(const ZeroOptions& options, const Mesh& mesh,
   return out.experts.z1 > 0 ? out : settled(out, mesh.homes());
 }
 
-int32_t part_of(const Mesh& mesh, const Model& model, const Tensor& tensor) {
-  if (tensor.expert < 0) return 0;
-  return 1 + (mesh.ep == 1 ? 0 : ep_of(mesh, model, tensor));
+int32_t num_parts(const SettledRequest& whole) {
+  return whole.options.zero.experts.z1 > 0 ? 1 + whole.mesh.ep : 1;
 }
 
-std::vector<int32_t> tensors_of_part(const Plan& whole, int32_t part) {
-  std::vector<int32_t> numbers;
-  for (size_t t = 0; t < whole.model.tensors.size(); ++t)
-    if (part_of(whole.mesh, whole.model, whole.model.tensors[t]) == part)
-      numbers.push_back(static_cast<int32_t>(t));
-  return numbers;
-}
-
-Model model_of_part(const Plan& whole, int32_t part) {
-  Model model = whole.model;
-  model.tensors.clear();
-  for (int32_t t : tensors_of_part(whole, part))
-    model.tensors.push_back(whole.model.tensors[static_cast<size_t>(t)]);
-  return model;
-}
-
-Mesh mesh_of_part(const Mesh& mesh, int32_t part) {
-  Mesh out = mesh;
-  out.ep = 1;
-  if (part == 0) out.dp = mesh.dp * mesh.ep;
-  return out;
-}
-
-// The cap is on the sum of a rank's parts.
-PlanOptions options_of_part(const Plan& whole, int32_t part) {
-  const Mesh mesh = mesh_of_part(whole.mesh, part);
+PlanOptions options_of_part(const SettledRequest& whole, const PlanPart& part) {
   PlanOptions options = whole.options;
-  if (part > 0) options.zero.sizes = options.zero.experts;
-  options.zero.experts = {};
-  options.zero = settled(options.zero, mesh.homes());
+  ZeroOptions& zero = options.zero;
+  if (part.of_experts) zero.sizes = zero.experts;
+  zero.experts = {};
+  zero = settled(zero, part.mesh.homes());
   options.memory_cap_bytes = 0;
   return options;
 }
 
-PartPlace place_of_part(const Plan& whole, int32_t part) {
-  PartPlace place;
-  if (part > 0) place = {.ep = whole.mesh.ep, .e = part - 1, .phase = {}};
-  for (size_t i = 0; i < whole.parts.size() && std::cmp_less(i, part); ++i)
-    place.first_bucket += static_cast<int32_t>(whole.parts[i].buckets.size());
-  for (int32_t t : tensors_of_part(whole, part)) {
-    const auto i = static_cast<size_t>(t);
-    place.phase.insert(place.phase.end(),
-                       whole.phase.begin() + whole.first_matrix[i],
-                       whole.phase.begin() + whole.first_matrix[i + 1]);
-  }
-  return place;
+namespace {
+
+int32_t part_of(const SettledRequest& whole, const Tensor& tensor) {
+  if (num_parts(whole) == 1 || tensor.expert < 0) return 0;
+  return 1 + std::max(ep_of(whole.mesh, whole.model, tensor), 0);
 }
 
-Plan undecided_part(const Plan& whole, int32_t part) {
-  Plan out;
-  out.model = model_of_part(whole, part);
-  out.mesh = mesh_of_part(whole.mesh, part);
-  out.rule = whole.rule;
-  out.rule_options = whole.rule_options;
-  out.options = options_of_part(whole, part);
-  out.cost_basis = whole.cost_basis;
-  out.traffic = whole.traffic;
-  out.matrices = split_into_matrices(out.model, out.options.splits);
-  for (int32_t t : tensors_of_part(whole, part)) {
-    const auto i = static_cast<size_t>(t);
-    out.costs.insert(out.costs.end(),
-                     whole.costs.begin() + whole.first_matrix[i],
-                     whole.costs.begin() + whole.first_matrix[i + 1]);
+// What all tensors of a part share.
+PlanPart empty_part(const SettledRequest& whole, int32_t number) {
+  PlanPart part;
+  part.model.name = whole.model.name;
+  part.model.num_layers = whole.model.num_layers;
+  part.model.num_experts = whole.model.num_experts;
+  part.model.query_heads = whole.model.query_heads;
+  part.model.kv_heads = whole.model.kv_heads;
+  part.model.fused = whole.model.fused;
+  part.model.experts_per_token = whole.model.experts_per_token;
+  part.mesh = whole.mesh;
+  if (num_parts(whole) > 1) {
+    part.of_experts = number > 0;
+    part.mesh.ep = 1;
+    if (!part.of_experts) part.mesh.dp *= whole.mesh.ep;
+    part.name = !part.of_experts      ? "dense tensors"
+                : whole.mesh.ep == 1 ? "experts"
+                                     : cat("experts of ep ", number - 1);
   }
-  out.place = place_of_part(whole, part);
-  out.grid = fold(out.mesh, out.options.zero.sizes);
-  return out;
+  if (part.of_experts) {
+    part.ep = whole.mesh.ep;
+    part.e = number - 1;
+  }
+  part.rule = whole.rule;
+  part.rule_options = whole.rule_options;
+  part.options = options_of_part(whole, part);
+  part.cost_basis = whole.cost_basis;
+  part.traffic = whole.traffic;
+  part.grid = fold(part.mesh, part.options.zero.sizes);
+  return part;
 }
 
-std::vector<RankInPart> parts_of_rank(const Plan& whole, int32_t world_rank) {
-  const Mesh& mesh = whole.mesh;
+}  // namespace
+
+void make_parts(Plan& plan) {
+  for (int32_t i = 0; i < num_parts(plan); ++i)
+    plan.parts.push_back(empty_part(plan, i));
+  for (size_t t = 0; t < plan.model.tensors.size(); ++t) {
+    const Tensor& tensor = plan.model.tensors[t];
+    const int32_t number = part_of(plan, tensor);
+    PlanPart& part = plan.parts[static_cast<size_t>(number)];
+    const auto own = static_cast<int32_t>(part.tensors.size());
+    plan.in_part.push_back({number, own});
+    part.tensors.push_back(static_cast<int32_t>(t));
+    part.model.tensors.push_back(tensor);
+    part.first_matrix.push_back(static_cast<int32_t>(part.matrices.size()));
+    for (auto m = static_cast<size_t>(plan.first_matrix[t]);
+         m < static_cast<size_t>(plan.first_matrix[t + 1]); ++m) {
+      part.matrices.push_back(plan.matrices[m]);
+      part.matrices.back().tensor = own;
+      part.costs.push_back(plan.costs[m]);
+    }
+  }
+  for (PlanPart& part : plan.parts)
+    part.first_matrix.push_back(static_cast<int32_t>(part.matrices.size()));
+  derive(plan);
+}
+
+std::vector<RankInPart> parts_of_rank(const Plan& plan, int32_t world_rank) {
+  std::vector<RankInPart> parts{{.part = 0, .rank = world_rank}};
+  if (plan.parts.size() == 1) return parts;
+  const Mesh& mesh = plan.mesh;
   const int32_t stage = world_rank / mesh.ranks_per_stage();
   const int32_t home = world_rank / mesh.tp % mesh.homes();
   const int32_t e = home / mesh.cp % mesh.ep;
   const int32_t x = home / (mesh.cp * mesh.ep) * mesh.cp + home % mesh.cp;
-  const Mesh of_experts = mesh_of_part(mesh, 1 + e);
-  return {
-      {.part = 0, .rank = world_rank},
-      {.part = 1 + e, .rank = of_experts.rank(stage, x, world_rank % mesh.tp)}};
+  const Mesh& of_experts = plan.parts[static_cast<size_t>(1 + e)].mesh;
+  parts.push_back(
+      {.part = 1 + e, .rank = of_experts.rank(stage, x, world_rank % mesh.tp)});
+  return parts;
+}
+
+MatrixInPart matrix_in_part(const Plan& plan, int32_t matrix) {
+  const auto t = static_cast<size_t>(
+      plan.matrices[static_cast<size_t>(matrix)].tensor);
+  const TensorInPart& at = plan.in_part[t];
+  const PlanPart& part = plan.parts[static_cast<size_t>(at.part)];
+  const int32_t first = part.first_matrix[static_cast<size_t>(at.tensor)];
+  return {&part, first + matrix - plan.first_matrix[t]};
 }
 
 }  // namespace canzona

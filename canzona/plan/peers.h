@@ -18,7 +18,7 @@ namespace canzona {
 // sends every peer that peer's run (reduce-scatter) or its own (all-gather).
 class Peers {
  public:
-  Peers(const Plan& plan, int32_t self) : plan_(plan), self_(self) {}
+  Peers(const PlanPart& plan, int32_t self) : plan_(plan), self_(self) {}
 
   void add(int32_t rank, int64_t run) {
     if (rank == self_) {
@@ -58,7 +58,7 @@ class Peers {
     int64_t elements = 0;
   };
 
-  const Plan& plan_;
+  const PlanPart& plan_;
   int32_t self_;
   int64_t own_ = 0;
   Side near_, far_;  // of the same node, of others

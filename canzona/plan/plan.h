@@ -110,17 +110,9 @@ struct PlanSummary {
   friend bool operator==(const PlanSummary&, const PlanSummary&) = default;
 };
 
-// Where a plan that is part of another (parts.h) stands in it: its homes are
-// those of one of `ep` coordinates, its buckets are counted after those of the
-// parts before it, and refreshes keep the phases they have in the whole model.
-struct PartPlace {
-  int32_t ep = 1;
-  int32_t e = 0;
-  int32_t first_bucket = 0;
-  std::vector<int32_t> phase;  // per matrix; empty: by name
-};
-
-struct Plan {
+// What was asked, every default filled in, cut into matrices and weighed: of a
+// whole model, or of the part of it that is planned on one grid.
+struct SettledRequest {
   Model model;
   Mesh mesh;
   std::string rule;
@@ -128,32 +120,37 @@ struct Plan {
   PlanOptions options;
   CostBasis cost_basis;
   Traffic traffic = Traffic::kReduceScatter;
-
   std::vector<Matrix> matrices;
   std::vector<MatrixCost> costs;  // per matrix
+
+  // Derived when the plan is made or read, not stored.
+  std::vector<int32_t> first_matrix;  // per tensor, and one past the end
+  std::vector<int32_t> phase;         // per matrix
+  int32_t period = 1;
+  int32_t phases = 1;
+};
+
+// Tensors that are cut over the same ranks, and what was decided of them. Most
+// models have one part; see parts.h.
+struct PlanPart : SettledRequest {
   std::vector<Buffer> buffers;
   std::vector<Bucket> buckets;
   std::vector<int32_t> home;  // per tensor, in its buffer; kEveryHome for
                               // AdamW tensors and repeated updates
   OwnerLists owners;          // per matrix: tp coordinates in the home
   std::vector<int32_t> micro_group;  // per matrix, numbered from 0 in each home
-
-  // Of a plan in parts (parts.h): dense tensors, then the experts of each ep
-  // coordinate. Buffers, buckets, homes, owners and micro-groups are theirs;
-  // the plan itself has none.
-  std::vector<Plan> parts;
+  PlanSummary summary;
 
   // Derived when the plan is made or read, not stored.
-  PartPlace place;
-  Mesh grid;  // what was planned on: the mesh, folded (zero.h)
-  std::vector<int32_t> bucket_of;     // per tensor
-  std::vector<int32_t> first_matrix;  // per tensor, and one past the end
-  std::vector<int32_t> phase;         // per matrix
-  int32_t period = 1;
-  int32_t phases = 1;
-
-  PlanSummary summary;
-  std::string digest;  // SHA-256 of everything above that is stored
+  std::string name;              // "dense tensors"; "" of the only part
+  std::vector<int32_t> tensors;  // their numbers in the whole model
+  bool of_experts = false;       // alone, beside a part of dense tensors
+  // Its homes are those of ep coordinate `e` of `ep`.
+  int32_t ep = 1;
+  int32_t e = 0;
+  int32_t first_bucket = 0;  // buckets are counted over all parts
+  Mesh grid;                 // what was planned on: the mesh, folded (zero.h)
+  std::vector<int32_t> bucket_of;  // per tensor
 
   const Buffer& buffer_of(int32_t tensor) const {
     return buffers[static_cast<size_t>(
@@ -165,7 +162,7 @@ struct Plan {
     return buffer.ep < 0 ? h : grid.home_of_expert(h, buffer.ep);
   }
 
-  // A rank's number in the plan that this one is part of, and its node.
+  // The number in the whole plan of a rank of this part, and its node.
   int32_t rank_in_whole(int32_t world_rank) const;
   int32_t node_of(int32_t world_rank) const {
     return rank_in_whole(world_rank) / options.ranks_per_node;
@@ -187,7 +184,25 @@ struct Plan {
   }
 };
 
-// Fills in what is derived from the stored parts.
+// Where a tensor of the whole model is planned.
+struct TensorInPart {
+  int32_t part = 0;
+  int32_t tensor = 0;  // its number there
+};
+
+struct Plan : SettledRequest {
+  std::vector<PlanPart> parts;  // at least one
+  PlanSummary summary;
+  std::string digest;  // SHA-256 of everything above that is stored
+
+  // Derived when the plan is made or read, not stored.
+  std::vector<TensorInPart> in_part;  // per tensor
+};
+
+// Fills in what is derived from what is stored.
 void derive(Plan& plan);
+void derive(PlanPart& part);
+// What follows from the request alone.
+void derive_request(SettledRequest& request);
 
 }  // namespace canzona

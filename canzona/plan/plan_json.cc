@@ -4,7 +4,6 @@
 
 #include "canzona/base/digest.h"
 #include "canzona/base/json_writer.h"
-#include "canzona/plan/parts.h"
 #include "canzona/plan/plan_schema.h"
 
 namespace canzona {
@@ -152,14 +151,14 @@ void write_costs(const Plan& plan, JsonWriter& out) {
   out.end_array().end_object();
 }
 
-void write_buckets(const Plan& plan, JsonWriter& out) {
+void write_buckets(const PlanPart& part, JsonWriter& out) {
   out.member("buffers").begin_array();
-  for (const Buffer& b : plan.buffers) {
+  for (const Buffer& b : part.buffers) {
     out.begin_array().value(b.stage).value(b.ep).value(b.num_homes).end_array();
   }
   out.end_array();
   out.member("buckets").begin_array();
-  for (const Bucket& b : plan.buckets) {
+  for (const Bucket& b : part.buckets) {
     out.begin_object().field("buffer", b.buffer);
     out.field("matrix_tensors", b.num_matrix_tensors);
     out.member("tensors").values(b.tensors);
@@ -169,11 +168,11 @@ void write_buckets(const Plan& plan, JsonWriter& out) {
   out.end_array();
 }
 
-void write_owners(const Plan& plan, JsonWriter& out) {
-  out.member("home").values(plan.home);
+void write_owners(const PlanPart& part, JsonWriter& out) {
+  out.member("home").values(part.home);
   out.member("owners").begin_array();
-  for (size_t m = 0; m < plan.owners.size(); ++m) {
-    const auto ranks = plan.owners[m];
+  for (size_t m = 0; m < part.owners.size(); ++m) {
+    const auto ranks = part.owners[m];
     if (ranks.size() == 1) {
       out.value(ranks.front());
     } else {
@@ -181,7 +180,7 @@ void write_owners(const Plan& plan, JsonWriter& out) {
     }
   }
   out.end_array();
-  out.member("micro_group").values(plan.micro_group);
+  out.member("micro_group").values(part.micro_group);
 }
 
 void write_summary(const PlanSummary& s, JsonWriter& out) {
@@ -200,7 +199,7 @@ void write_summary(const PlanSummary& s, JsonWriter& out) {
 
 void write_plan_parts(const Plan& plan, JsonWriter& out) {
   out.member("parts").begin_array();
-  for (const Plan& part : plan.parts) {
+  for (const PlanPart& part : plan.parts) {
     out.begin_object();
     write_summary(part.summary, out);
     write_buckets(part, out);
@@ -222,11 +221,12 @@ std::string write(const Plan& plan, const std::string& digest) {
   write_summary(plan.summary, out);
   out.field("traffic", traffic_name(plan.traffic));
   write_model(plan.model, out);
-  if (is_in_parts(plan)) {
+  // What the only part has stands beside the rest.
+  if (plan.parts.size() > 1) {
     write_plan_parts(plan, out);
   } else {
-    write_buckets(plan, out);
-    write_owners(plan, out);
+    write_buckets(plan.parts.front(), out);
+    write_owners(plan.parts.front(), out);
   }
   out.end_object();
   return out.take() + "\n";

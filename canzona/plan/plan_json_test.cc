@@ -113,11 +113,11 @@ TEST(PlanJson, KeepsTheRuleThatOwnsNothing) {
 
 TEST(PlanJson, KeepsTeams) {
   Plan plan = plan_of(squares({4, 4}), "dp=1,tp=3");
-  plan.owners = {};
-  plan.owners.push_back(std::vector<int32_t>{0, 2});
-  plan.owners.push_back(1);
+  plan.parts[0].owners = {};
+  plan.parts[0].owners.push_back(std::vector<int32_t>{0, 2});
+  plan.parts[0].owners.push_back(1);
   plan.digest = digest_of(plan);
-  EXPECT_TRUE(read_back(plan).owners == plan.owners);
+  EXPECT_TRUE(read_back(plan).owners == plan.parts[0].owners);
 }
 
 TEST(PlanJson, KeepsNamesOfAnyKind) {

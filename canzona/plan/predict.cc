@@ -6,7 +6,6 @@
 #include "canzona/base/text.h"
 #include "canzona/plan/loads.h"
 #include "canzona/plan/parts.h"
-#include "canzona/plan/predict_in_parts.h"
 #include "canzona/plan/predict_parts.h"
 #include "canzona/plan/predict_zero.h"
 
@@ -23,6 +22,44 @@ int64_t RankCost::bytes_sent() const {
   int64_t sum = 0;
   for (const WireBytes& w : wire) sum += w.sent();
   return sum;
+}
+
+RankMemory& RankMemory::operator+=(const RankMemory& other) {
+  parameters += other.parameters;
+  gradients += other.gradients;
+  master += other.master;
+  states += other.states;
+  buffers += other.buffers;
+  pools += other.pools;
+  return *this;
+}
+
+WireBytes& WireBytes::operator+=(const WireBytes& other) {
+  sent_intra += other.sent_intra;
+  sent_inter += other.sent_inter;
+  received_intra += other.received_intra;
+  received_inter += other.received_inter;
+  return *this;
+}
+
+RankCost& RankCost::operator+=(const RankCost& other) {
+  elements += other.elements;
+  computed += other.computed;
+  every_step += other.every_step;
+  refresh.resize(std::max(refresh.size(), other.refresh.size()));
+  for (size_t p = 0; p < other.refresh.size(); ++p)
+    refresh[p] += other.refresh[p];
+  num_matrices += other.num_matrices;
+  memory += other.memory;
+  for (size_t c = 0; c < wire.size(); ++c) wire[c] += other.wire[c];
+  transform_seconds_mean += other.transform_seconds_mean;
+  transform_seconds_worst += other.transform_seconds_worst;
+  element_wise_bytes += other.element_wise_bytes;
+  element_wise_seconds += other.element_wise_seconds;
+  step_seconds += other.step_seconds;
+  step_seconds_mean += other.step_seconds_mean;
+  step_seconds_worst += other.step_seconds_worst;
+  return *this;
 }
 
 int64_t matrix_elements_at(const Bucket& bucket, int32_t h) {
@@ -45,46 +82,46 @@ int64_t longest_run(const Bucket& bucket) {
   return longest;
 }
 
-int64_t bytes_per_parameter(const Plan& plan) {
-  return bytes_per_parameter(plan.options.parameters);
+int64_t bytes_per_parameter(const PlanPart& part) {
+  return bytes_per_parameter(part.options.parameters);
 }
 
 namespace {
 
-int64_t shard_sum(const Plan& plan, const Bucket& bucket, size_t first,
+int64_t shard_sum(const PlanPart& part, const Bucket& bucket, size_t first,
                   size_t last) {
   int64_t sum = 0;
   for (size_t i = first; i < last; ++i) {
     const Tensor& tensor =
-        plan.model.tensors[static_cast<size_t>(bucket.tensors[i])];
-    if (!tensor.frozen) sum += shard_elements(plan.grid, tensor);
+        part.model.tensors[static_cast<size_t>(bucket.tensors[i])];
+    if (!tensor.frozen) sum += shard_elements(part.grid, tensor);
   }
   return sum;
 }
 
 }  // namespace
 
-int64_t matrix_elements(const Plan& plan, const Bucket& bucket) {
-  return shard_sum(plan, bucket, 0,
+int64_t matrix_elements(const PlanPart& part, const Bucket& bucket) {
+  return shard_sum(part, bucket, 0,
                    static_cast<size_t>(bucket.num_matrix_tensors));
 }
 
-int64_t adamw_elements(const Plan& plan, const Bucket& bucket) {
-  return shard_sum(plan, bucket, static_cast<size_t>(bucket.num_matrix_tensors),
+int64_t adamw_elements(const PlanPart& part, const Bucket& bucket) {
+  return shard_sum(part, bucket, static_cast<size_t>(bucket.num_matrix_tensors),
                    bucket.tensors.size());
 }
 
-void add_loads(const Plan& plan, std::vector<RankCost>& ranks) {
+void add_loads(const PlanPart& part, std::vector<RankCost>& ranks) {
   for (RankCost& rank : ranks) {
-    rank.refresh.assign(static_cast<size_t>(plan.phases), Ticks());
+    rank.refresh.assign(static_cast<size_t>(part.phases), Ticks());
   }
-  for (size_t m = 0; m < plan.matrices.size(); ++m) {
-    const auto phase = static_cast<size_t>(plan.phase[m]);
-    const int64_t elements = plan.matrices[m].rows * plan.matrices[m].cols;
-    each_computing_rank(plan, m, [&](int32_t r) {
+  for (size_t m = 0; m < part.matrices.size(); ++m) {
+    const auto phase = static_cast<size_t>(part.phase[m]);
+    const int64_t elements = part.matrices[m].rows * part.matrices[m].cols;
+    each_computing_rank(part, m, [&](int32_t r) {
       RankCost& rank = ranks[static_cast<size_t>(r)];
-      rank.every_step += plan.costs[m].every_step;
-      rank.refresh[phase] += plan.costs[m].refresh;
+      rank.every_step += part.costs[m].every_step;
+      rank.refresh[phase] += part.costs[m].refresh;
       rank.computed += elements;
       ++rank.num_matrices;
     });
@@ -94,10 +131,10 @@ void add_loads(const Plan& plan, std::vector<RankCost>& ranks) {
 namespace {
 
 // Updates that every home repeats were counted once per ep coordinate.
-void share_repeated(const Plan& plan, std::vector<RankCost>& ranks) {
-  if (plan.traffic != Traffic::kAllReduce) return;
+void share_repeated(const PlanPart& part, std::vector<RankCost>& ranks) {
+  if (part.traffic != Traffic::kAllReduce) return;
   for (size_t r = 0; r < ranks.size(); ++r) {
-    const int32_t counted = counted_rank(plan.grid, static_cast<int32_t>(r));
+    const int32_t counted = counted_rank(part.grid, static_cast<int32_t>(r));
     if (static_cast<size_t>(counted) != r) {
       ranks[r] = ranks[static_cast<size_t>(counted)];
     }
@@ -108,10 +145,10 @@ void share_repeated(const Plan& plan, std::vector<RankCost>& ranks) {
 
 namespace {
 
-Nodes nodes_of(const Plan& plan, int32_t replica) {
+Nodes nodes_of(const PlanPart& part, int32_t replica) {
   Nodes nodes;
-  for (int32_t r = 0; r < plan.grid.world(); ++r)
-    nodes.push_back(plan.node_of(plan.world_rank(r, replica)));
+  for (int32_t r = 0; r < part.grid.world(); ++r)
+    nodes.push_back(part.node_of(part.world_rank(r, replica)));
   return nodes;
 }
 
@@ -126,38 +163,54 @@ Nodes pattern_of(Nodes nodes) {
   return nodes;
 }
 
-std::vector<RankCost> predict_replica(const Plan& plan, const Nodes& nodes) {
+std::vector<RankCost> predict_replica(const PlanPart& part, const Nodes& nodes) {
   std::vector<RankCost> ranks(nodes.size());
-  add_loads(plan, ranks);
-  add_matrix_memory(plan, ranks);
-  share_repeated(plan, ranks);
-  add_exchange_bytes(plan, nodes, ranks);
-  add_step_times(plan, nodes, ranks);
-  add_bucket_memory(plan, ranks);
-  add_pools(plan, ranks);
-  add_bucket_bytes(plan, nodes, ranks);
-  add_broadcast_times(plan, ranks);
-  add_element_wise(plan, ranks);
+  add_loads(part, ranks);
+  add_matrix_memory(part, ranks);
+  share_repeated(part, ranks);
+  add_exchange_bytes(part, nodes, ranks);
+  add_step_times(part, nodes, ranks);
+  add_bucket_memory(part, ranks);
+  add_pools(part, ranks);
+  add_bucket_bytes(part, nodes, ranks);
+  add_broadcast_times(part, ranks);
+  add_element_wise(part, ranks);
   return ranks;
 }
 
 }  // namespace
 
-std::vector<RankCost> predict(const Plan& plan) {
-  if (is_in_parts(plan)) return sum_of_parts(plan, predict);
+std::vector<RankCost> predict(const PlanPart& part) {
   std::map<Nodes, std::vector<RankCost>> known;
-  std::vector<RankCost> world(static_cast<size_t>(plan.mesh.world()));
-  for (int32_t replica = 0; replica < plan.num_replicas(); ++replica) {
-    const Nodes pattern = pattern_of(nodes_of(plan, replica));
+  std::vector<RankCost> world(static_cast<size_t>(part.mesh.world()));
+  for (int32_t replica = 0; replica < part.num_replicas(); ++replica) {
+    const Nodes pattern = pattern_of(nodes_of(part, replica));
     auto found = known.find(pattern);
     if (found == known.end())
-      found = known.emplace(pattern, predict_replica(plan, pattern)).first;
-    for (int32_t r = 0; r < plan.grid.world(); ++r)
-      world[static_cast<size_t>(plan.world_rank(r, replica))] =
+      found = known.emplace(pattern, predict_replica(part, pattern)).first;
+    for (int32_t r = 0; r < part.grid.world(); ++r)
+      world[static_cast<size_t>(part.world_rank(r, replica))] =
           found->second[static_cast<size_t>(r)];
   }
-  add_replica_sums(plan, world);
+  add_replica_sums(part, world);
   return world;
+}
+
+std::vector<RankCost> sum_of_parts(
+    const Plan& plan, std::vector<std::vector<RankCost>> of_parts) {
+  if (of_parts.size() == 1) return std::move(of_parts.front());
+  std::vector<RankCost> ranks(static_cast<size_t>(plan.mesh.world()));
+  for (int32_t r = 0; r < plan.mesh.world(); ++r)
+    for (const RankInPart& at : parts_of_rank(plan, r))
+      ranks[static_cast<size_t>(r)] +=
+          of_parts[static_cast<size_t>(at.part)][static_cast<size_t>(at.rank)];
+  return ranks;
+}
+
+std::vector<RankCost> predict(const Plan& plan) {
+  std::vector<std::vector<RankCost>> of_parts;
+  for (const PlanPart& part : plan.parts) of_parts.push_back(predict(part));
+  return sum_of_parts(plan, std::move(of_parts));
 }
 
 namespace {
@@ -184,7 +237,7 @@ StepMaxima step_maxima(const std::vector<RankCost>& ranks, size_t phases) {
 
 }  // namespace
 
-Ticks makespan(const Plan& plan, const std::vector<RankCost>& ranks) {
+Ticks makespan(const SettledRequest& plan, const std::vector<RankCost>& ranks) {
   const auto phases = static_cast<size_t>(plan.phases);
   const StepMaxima maxima = step_maxima(ranks, phases);
   int64_t sum = (plan.period - plan.phases) * maxima.ordinary;
@@ -194,26 +247,23 @@ Ticks makespan(const Plan& plan, const std::vector<RankCost>& ranks) {
 
 namespace {
 
-// Of the ranks of the grid; of all where that is no single one.
-std::vector<RankCost> loads_of(const Plan& plan) {
-  if (is_in_parts(plan))
-    return sum_of_parts(plan, [](const Plan& part) {
-      std::vector<RankCost> world;
-      const std::vector<RankCost> ranks = loads_of(part);
-      for (int32_t r = 0; r < part.mesh.world(); ++r)
-        world.push_back(ranks[static_cast<size_t>(part.grid_rank(r))]);
-      return world;
-    });
-  std::vector<RankCost> ranks(static_cast<size_t>(plan.grid.world()));
-  add_loads(plan, ranks);
-  return ranks;
+// By the ranks of the world.
+std::vector<RankCost> loads_of(const PlanPart& part) {
+  std::vector<RankCost> ranks(static_cast<size_t>(part.grid.world()));
+  add_loads(part, ranks);
+  std::vector<RankCost> world;
+  for (int32_t r = 0; r < part.mesh.world(); ++r)
+    world.push_back(ranks[static_cast<size_t>(part.grid_rank(r))]);
+  return world;
 }
 
 PhaseOutlook outlook(const Plan& plan, int32_t phases) {
   Plan other = plan;
   other.rule_options["phases"] = cat(phases);
   derive(other);
-  const std::vector<RankCost> ranks = loads_of(other);
+  std::vector<std::vector<RankCost>> of_parts;
+  for (const PlanPart& part : other.parts) of_parts.push_back(loads_of(part));
+  const std::vector<RankCost> ranks = sum_of_parts(other, std::move(of_parts));
   const StepMaxima maxima = step_maxima(ranks, static_cast<size_t>(phases));
   PhaseOutlook out;
   out.phases = phases;

@@ -82,9 +82,14 @@ struct RankCost {
 // One entry per rank of the world; replicas (zero.h) repeat each other but for
 // the links they use.
 std::vector<RankCost> predict(const Plan& plan);
+std::vector<RankCost> predict(const PlanPart& part);
+
+// Every rank's share of each part, added up; those of a part by its own ranks.
+std::vector<RankCost> sum_of_parts(const Plan& plan,
+                                   std::vector<std::vector<RankCost>> of_parts);
 
 // Sum over the steps of a period of the largest load, in ticks.
-Ticks makespan(const Plan& plan, const std::vector<RankCost>& ranks);
+Ticks makespan(const SettledRequest& steps, const std::vector<RankCost>& ranks);
 
 // Mean and worst step (largest load, in ticks) if refreshes were spread over
 // `phases` instead, owners unchanged.

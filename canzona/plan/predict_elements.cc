@@ -13,7 +13,7 @@ constexpr int64_t kCopy = 2 * kBytesPerFp32;
 
 class ElementWise {
  public:
-  explicit ElementWise(const Plan& plan)
+  explicit ElementWise(const PlanPart& plan)
       : plan_(plan),
         fields_(make_rule_facts(plan.rule, plan.rule_options)->gather_fields()),
         rounded_(plan.options.parameters == ParameterDtype::kBf16 ? kRounded
@@ -39,12 +39,12 @@ class ElementWise {
     return static_cast<double>(elements) * static_cast<double>(bytes);
   }
 
-  const Plan& plan_;
+  const PlanPart& plan_;
   int64_t fields_;
   int64_t rounded_;
 };
 
-void add_adamw(const Plan& plan, const ElementWise& passes,
+void add_adamw(const PlanPart& plan, const ElementWise& passes,
                std::vector<RankCost>& ranks) {
   for (const Bucket& bucket : plan.buckets) {
     const Buffer& buffer = plan.buffers[static_cast<size_t>(bucket.buffer)];
@@ -64,7 +64,7 @@ void add_adamw(const Plan& plan, const ElementWise& passes,
 
 }  // namespace
 
-void add_element_wise(const Plan& plan, std::vector<RankCost>& ranks) {
+void add_element_wise(const PlanPart& plan, std::vector<RankCost>& ranks) {
   const ElementWise passes(plan);
   for (RankCost& rank : ranks)
     rank.element_wise_bytes = passes.matrix_bytes(rank);

@@ -11,7 +11,7 @@ namespace {
 
 // Calls visit(rank) for every tp rank of the homes that keep a tensor.
 template <class Visit>
-void each_rank_of_home(const Plan& plan, int32_t tensor, Visit visit) {
+void each_rank_of_home(const PlanPart& plan, int32_t tensor, Visit visit) {
   each_home(plan, tensor, [&](int32_t stage, int32_t home) {
     for (int32_t t = 0; t < plan.grid.tp; ++t) {
       visit(plan.grid.rank(stage, home, t));
@@ -19,7 +19,7 @@ void each_rank_of_home(const Plan& plan, int32_t tensor, Visit visit) {
   });
 }
 
-void add_matrix_states(const Plan& plan, std::vector<RankCost>& ranks) {
+void add_matrix_states(const PlanPart& plan, std::vector<RankCost>& ranks) {
   const auto rule = make_rule_facts(plan.rule, plan.rule_options);
   StateBytesTable table(*rule);
   const int64_t master = master_bytes_per_element(plan.options.parameters);
@@ -57,11 +57,11 @@ void add_to_round(RoundBytes& rounds, int32_t rank, int32_t round,
 }
 
 // An owner puts its own pieces where the whole matrix comes together.
-bool lies_in_whole(const Plan& plan, size_t m, int32_t t) {
+bool lies_in_whole(const PlanPart& plan, size_t m, int32_t t) {
   return plan.owners[m].size() == 1 && plan.owners[m][0] == t;
 }
 
-RoundBytes round_bytes(const Plan& plan) {
+RoundBytes round_bytes(const PlanPart& plan) {
   RoundBytes rounds(static_cast<size_t>(plan.grid.world()));
   const int64_t bytes =
       make_rule_facts(plan.rule, plan.rule_options)->gather_bytes_per_element();
@@ -83,7 +83,7 @@ RoundBytes round_bytes(const Plan& plan) {
 }
 
 // Slots are alike on all ranks of a stage: the largest round of any of them.
-void add_exchange_slots(const Plan& plan, std::vector<RankCost>& ranks) {
+void add_exchange_slots(const PlanPart& plan, std::vector<RankCost>& ranks) {
   if (plan.grid.tp == 1) return;
   const RoundBytes rounds = round_bytes(plan);
   const auto per_stage = static_cast<size_t>(plan.grid.ranks_per_stage());
@@ -101,7 +101,7 @@ void add_exchange_slots(const Plan& plan, std::vector<RankCost>& ranks) {
 
 }  // namespace
 
-void add_matrix_memory(const Plan& plan, std::vector<RankCost>& ranks) {
+void add_matrix_memory(const PlanPart& plan, std::vector<RankCost>& ranks) {
   add_matrix_states(plan, ranks);
   add_exchange_slots(plan, ranks);
 }
@@ -109,7 +109,7 @@ void add_matrix_memory(const Plan& plan, std::vector<RankCost>& ranks) {
 namespace {
 
 // Of one bucket on the ranks of one place.
-void add_place_memory(const Plan& plan, const Bucket& bucket, int32_t place,
+void add_place_memory(const PlanPart& plan, const Bucket& bucket, int32_t place,
                       std::vector<RankCost>& ranks) {
   const Buffer& buffer = plan.buffers[static_cast<size_t>(bucket.buffer)];
   const int64_t master = master_bytes_per_element(plan.options.parameters);
@@ -137,7 +137,7 @@ void add_place_memory(const Plan& plan, const Bucket& bucket, int32_t place,
 }  // namespace
 
 // Parameters and gradients at rest, and AdamW's states.
-void add_bucket_memory(const Plan& plan, std::vector<RankCost>& ranks) {
+void add_bucket_memory(const PlanPart& plan, std::vector<RankCost>& ranks) {
   for (const Bucket& bucket : plan.buckets)
     for (int32_t place = 0; place < plan.grid.places; ++place)
       add_place_memory(plan, bucket, place, ranks);

@@ -36,7 +36,7 @@ std::vector<int64_t> step_loads(const Plan& plan, int32_t period,
     for (const auto& [name, m] : by_name) {
       const bool refreshes = place++ % phases == step;
       const auto tensor = static_cast<size_t>(plan.matrices[m].tensor);
-      loads[{plan.home[tensor], plan.owners[m].front()}] +=
+      loads[{plan.parts[0].home[tensor], plan.parts[0].owners[m].front()}] +=
           plan.costs[m].every_step.value() +
           (refreshes ? plan.costs[m].refresh.value() : 0);
     }

@@ -25,10 +25,10 @@ Plan tiny_plan(const std::string& strategy, Traffic traffic) {
   plan.cost_basis.seconds_per_tick = 1e-6;
   plan.matrices = split_into_matrices(plan.model, {});
   plan.costs = {{Ticks(1664), Ticks(0)}, {Ticks(1280), Ticks(0)}};
-  plan.buffers = {{0, -1, 2}};
-  plan.buckets = {{0, {0, 1}, 2, {}, {}}};
-  plan.home = {0, 1};
-  plan.micro_group = {0, 0};
+  plan.parts[0].buffers = {{0, -1, 2}};
+  plan.parts[0].buckets = {{0, {0, 1}, 2, {}, {}}};
+  plan.parts[0].home = {0, 1};
+  plan.parts[0].micro_group = {0, 0};
   return plan;
 }
 
@@ -43,16 +43,16 @@ Plan tiny_plan(const std::string& strategy) {
                                                     : Traffic::kReduceScatter);
   for (int32_t owner : {1, 0}) {
     if (repeats) {
-      plan.owners.push_back(std::span<const int32_t>());
+      plan.parts[0].owners.push_back(std::span<const int32_t>());
     } else {
-      plan.owners.push_back(owner);
+      plan.parts[0].owners.push_back(owner);
     }
   }
-  if (!repeats) plan.buckets[0].cuts = {0, 16, 24};
-  if (strategy != "replicated") plan.buckets[0].adamw_cuts = {0, 0, 0};
+  if (!repeats) plan.parts[0].buckets[0].cuts = {0, 16, 24};
+  if (strategy != "replicated") plan.parts[0].buckets[0].adamw_cuts = {0, 0, 0};
   if (strategy == "replicated") {
-    plan.home = {kEveryHome, kEveryHome};
-    plan.micro_group = {0, 1};
+    plan.parts[0].home = {kEveryHome, kEveryHome};
+    plan.parts[0].micro_group = {0, 1};
   }
   derive(plan);
   return plan;
@@ -208,9 +208,9 @@ TEST(Predict, Fp32ParametersHaveNoMasterCopy) {
 TEST(Predict, AdamWPiecesLieWhereTheyAreCut) {
   Plan plan = tiny_plan("balanced");
   plan.model.tensors.push_back(adamw_tensor("norm", 10));
-  plan.home.push_back(kEveryHome);
-  plan.buckets[0].tensors.push_back(2);
-  plan.buckets[0].adamw_cuts = {0, 7, 10};
+  plan.parts[0].home.push_back(kEveryHome);
+  plan.parts[0].buckets[0].tensors.push_back(2);
+  plan.parts[0].buckets[0].adamw_cuts = {0, 7, 10};
   derive(plan);
   const Predicted p(plan);
   EXPECT_THAT(p.memory(&RankMemory::parameters), Each(34 * 2));
@@ -228,7 +228,7 @@ TEST(Predict, AdamWPiecesLieWhereTheyAreCut) {
 TEST(Predict, UncutTensorsAreOnlyScattered) {
   Plan plan = tiny_plan("balanced");
   plan.model.tensors[1].cut = Cut::kNone;
-  plan.buckets[0].cuts = {0, 16, 32};
+  plan.parts[0].buckets[0].cuts = {0, 16, 32};
   const Predicted p(plan);
   EXPECT_THAT(p.sent(Collective::kGather), ElementsAre(64, 0, 0, 0));
   EXPECT_THAT(p.sent(Collective::kScatter), ElementsAre(0, 64, 64, 0));
@@ -280,9 +280,9 @@ double two_rounds(int64_t work_a, int64_t work_b) {
   plan.options.links = {64, 32, 1, false};
   plan.costs = {{Ticks(work_a), Ticks(0)}, {Ticks(work_b), Ticks(0)}};
   plan.cost_basis.seconds_per_tick = 1;
-  plan.home = {0, 0};
-  plan.buckets[0].cuts = {0, 24, 24};
-  plan.micro_group = {0, 1};
+  plan.parts[0].home = {0, 0};
+  plan.parts[0].buckets[0].cuts = {0, 24, 24};
+  plan.parts[0].micro_group = {0, 1};
   derive(plan);
   return Predicted(plan)[0].step_seconds;
 }

@@ -28,7 +28,7 @@ RoundLoad& round_of(RankRounds& rounds, int32_t round, int32_t phases) {
   return rounds.loads[wanted - 1];
 }
 
-std::vector<RankRounds> collect_rounds(const Plan& plan) {
+std::vector<RankRounds> collect_rounds(const PlanPart& plan) {
   std::vector<RankRounds> ranks(static_cast<size_t>(plan.grid.world()));
   for (size_t m = 0; m < plan.matrices.size(); ++m) {
     const Matrix& matrix = plan.matrices[m];
@@ -60,7 +60,7 @@ std::vector<RankRounds> collect_rounds(const Plan& plan) {
 // < 0: an ordinary step.
 class HomeStep {
  public:
-  HomeStep(const Plan& plan, const RankRounds* ranks, bool near)
+  HomeStep(const PlanPart& plan, const RankRounds* ranks, bool near)
       : plan_(plan), ranks_(ranks) {
     bandwidth_ = near ? plan.options.links.intra_bytes_per_second
                       : plan.options.links.inter_bytes_per_second;
@@ -101,13 +101,13 @@ class HomeStep {
            static_cast<double>(bytes) / bandwidth_;
   }
 
-  const Plan& plan_;
+  const PlanPart& plan_;
   const RankRounds* ranks_;  // the tp ranks of the home
   double bandwidth_ = 1;
   size_t num_rounds_ = 0;
 };
 
-void add_own_work(const Plan& plan, RankCost& rank) {
+void add_own_work(const PlanPart& plan, RankCost& rank) {
   int64_t refresh = 0, worst = 0;
   for (const Ticks& r : rank.refresh) {
     refresh += r.value();
@@ -121,7 +121,7 @@ void add_own_work(const Plan& plan, RankCost& rank) {
 }
 
 // Broadcasts of weights happen inside the step and are not hidden.
-double broadcast_seconds(const Plan& plan, const RankCost& rank) {
+double broadcast_seconds(const PlanPart& plan, const RankCost& rank) {
   const WireBytes& w = rank.wire[static_cast<size_t>(Collective::kBroadcast)];
   return static_cast<double>(std::max(w.sent_intra, w.received_intra)) /
              plan.options.links.intra_bytes_per_second +
@@ -131,7 +131,7 @@ double broadcast_seconds(const Plan& plan, const RankCost& rank) {
 
 }  // namespace
 
-void add_step_times(const Plan& plan, const Nodes& nodes,
+void add_step_times(const PlanPart& plan, const Nodes& nodes,
                     std::vector<RankCost>& ranks) {
   const std::vector<RankRounds> rounds = collect_rounds(plan);
   for (int32_t first = 0; first < plan.grid.world(); first += plan.grid.tp) {
@@ -158,7 +158,7 @@ void add_step_times(const Plan& plan, const Nodes& nodes,
   }
 }
 
-void add_broadcast_times(const Plan& plan, std::vector<RankCost>& ranks) {
+void add_broadcast_times(const PlanPart& plan, std::vector<RankCost>& ranks) {
   for (RankCost& rank : ranks) {
     const double seconds = broadcast_seconds(plan, rank);
     rank.step_seconds += seconds;

@@ -57,7 +57,7 @@ TEST(PredictedTraffic, ReduceScatterSendsAllButTheOwnRun) {
   for (size_t r = 0; r < ranks.size(); ++r) {
     const size_t home = r / 2;
     int64_t expected = 0;
-    for (const Bucket& b : plan.buckets) {
+    for (const Bucket& b : plan.parts[0].buckets) {
       for (const auto* cuts : {&b.cuts, &b.adamw_cuts}) {
         expected += cuts->back() - ((*cuts)[home + 1] - (*cuts)[home]);
       }

@@ -20,7 +20,7 @@ struct Circle {
   std::vector<int32_t> slices;  // of each rank
 };
 
-Circle circle_of(const Plan& plan, const Buffer& buffer, int32_t position,
+Circle circle_of(const PlanPart& plan, const Buffer& buffer, int32_t position,
                  int32_t z, int32_t t) {
   Circle circle;
   const Mesh& grid = plan.grid;
@@ -37,7 +37,7 @@ Circle circle_of(const Plan& plan, const Buffer& buffer, int32_t position,
 }
 
 // Elements that each rank of a circle keeps of a bucket.
-std::vector<int64_t> kept_runs(const Plan& plan, const Bucket& bucket,
+std::vector<int64_t> kept_runs(const PlanPart& plan, const Bucket& bucket,
                                const Circle& circle) {
   std::map<int32_t, std::vector<int64_t>> by_slice;
   for (int32_t slice : circle.slices) {
@@ -56,7 +56,7 @@ std::vector<int64_t> kept_runs(const Plan& plan, const Bucket& bucket,
 
 class BucketBytes {
  public:
-  BucketBytes(const Plan& plan, const Nodes& nodes, std::vector<RankCost>& out)
+  BucketBytes(const PlanPart& plan, const Nodes& nodes, std::vector<RankCost>& out)
       : plan_(plan), nodes_(nodes), out_(out) {}
 
   void add(const Bucket& bucket) {
@@ -115,7 +115,7 @@ class BucketBytes {
     };
   }
 
-  const Plan& plan_;
+  const PlanPart& plan_;
   const Nodes& nodes_;
   std::vector<RankCost>& out_;
 };
@@ -123,7 +123,7 @@ class BucketBytes {
 // Messages between the tp ranks of homes.
 class Exchange {
  public:
-  Exchange(const Plan& plan, const Nodes& nodes, std::vector<RankCost>& ranks)
+  Exchange(const PlanPart& plan, const Nodes& nodes, std::vector<RankCost>& ranks)
       : plan_(plan),
         ranks_(ranks),
         rule_(make_rule_facts(plan.rule, plan.rule_options)),
@@ -198,7 +198,7 @@ class Exchange {
     (near ? received.received_intra : received.received_inter) += bytes;
   }
 
-  const Plan& plan_;
+  const PlanPart& plan_;
   std::vector<RankCost>& ranks_;
   std::unique_ptr<RuleFacts> rule_;
   const Nodes& nodes_;
@@ -206,13 +206,13 @@ class Exchange {
 
 }  // namespace
 
-void add_bucket_bytes(const Plan& plan, const Nodes& nodes,
+void add_bucket_bytes(const PlanPart& plan, const Nodes& nodes,
                       std::vector<RankCost>& ranks) {
   BucketBytes bytes(plan, nodes, ranks);
   for (const Bucket& bucket : plan.buckets) bytes.add(bucket);
 }
 
-void add_exchange_bytes(const Plan& plan, const Nodes& nodes,
+void add_exchange_bytes(const PlanPart& plan, const Nodes& nodes,
                         std::vector<RankCost>& ranks) {
   if (plan.grid.tp == 1) return;
   Exchange exchange(plan, nodes, ranks);

@@ -24,7 +24,7 @@ class Messages {
  public:
   explicit Messages(const Plan& plan)
       : plan_(plan), ranks_(static_cast<size_t>(plan.mesh.world())) {
-    for (const Bucket& bucket : plan.buckets) {
+    for (const Bucket& bucket : plan.parts[0].buckets) {
       for (int32_t t = 0; t < plan.mesh.tp; ++t) send_bucket(bucket, t);
     }
     for (size_t m = 0; m < plan.matrices.size(); ++m) send_matrix(m);
@@ -62,10 +62,10 @@ class Messages {
 
   // Elements whose weights home h keeps, padded or not.
   std::vector<int64_t> runs(const Bucket& bucket) const {
-    const Buffer& f = plan_.buffers[static_cast<size_t>(bucket.buffer)];
+    const Buffer& f = plan_.parts[0].buffers[static_cast<size_t>(bucket.buffer)];
     std::vector<int64_t> out(static_cast<size_t>(f.num_homes), 0);
     for (int32_t t : bucket.tensors) {
-      const int32_t home = plan_.home[static_cast<size_t>(t)];
+      const int32_t home = plan_.parts[0].home[static_cast<size_t>(t)];
       if (home != kEveryHome) out[static_cast<size_t>(home)] += shard(t);
     }
     if (plan_.traffic == Traffic::kPadded) {
@@ -79,7 +79,7 @@ class Messages {
   }
 
   void send_bucket(const Bucket& bucket, int32_t t) {
-    const Buffer& f = plan_.buffers[static_cast<size_t>(bucket.buffer)];
+    const Buffer& f = plan_.parts[0].buffers[static_cast<size_t>(bucket.buffer)];
     const int64_t weight =
         plan_.options.parameters == ParameterDtype::kBf16 ? 2 : 4;
     int64_t all = 0;
@@ -114,13 +114,13 @@ class Messages {
   void send_matrix(size_t m) {
     const int32_t tensor = plan_.matrices[m].tensor;
     const Tensor& t = plan_.model.tensors[static_cast<size_t>(tensor)];
-    const Buffer& f = plan_.buffer_of(tensor);
-    const int32_t home = plan_.home[static_cast<size_t>(tensor)];
+    const Buffer& f = plan_.parts[0].buffer_of(tensor);
+    const int32_t home = plan_.parts[0].home[static_cast<size_t>(tensor)];
     for (int64_t h = 0; h < f.num_homes; ++h) {
       if (home != kEveryHome && home != h) continue;
       for (int64_t x = 0; x < plan_.mesh.tp; ++x) {
         for (int64_t y = 0; y < plan_.mesh.tp; ++y) {
-          const auto owners = plan_.owners[m];
+          const auto owners = plan_.parts[0].owners[m];
           const bool computes =
               owners.empty() ||
               std::find(owners.begin(), owners.end(), y) != owners.end();

@@ -14,7 +14,7 @@
 namespace canzona {
 namespace {
 
-int64_t largest_message(const Plan& plan, int32_t stage, Resting what) {
+int64_t largest_message(const PlanPart& plan, int32_t stage, Resting what) {
   int64_t most = 0;
   for (const Bucket& bucket : plan.buckets) {
     if (plan.buffers[static_cast<size_t>(bucket.buffer)].stage != stage)
@@ -34,7 +34,7 @@ int64_t usual_slot(const std::vector<int64_t>& modules) {
   return layer > 0 ? layer : std::ranges::max(modules);
 }
 
-const Buffer& buffer_of(const Plan& plan, const Bucket& bucket) {
+const Buffer& buffer_of(const PlanPart& plan, const Bucket& bucket) {
   return plan.buffers[static_cast<size_t>(bucket.buffer)];
 }
 
@@ -54,7 +54,7 @@ int64_t first_index(int64_t count, Holds holds) {
 
 // Where a rank of the world stands among its data-parallel ranks.
 struct Stand {
-  Stand(const Plan& plan, int32_t rank)
+  Stand(const PlanPart& plan, int32_t rank)
       : t(rank % plan.mesh.tp),
         home(rank / plan.mesh.tp % plan.mesh.homes()),
         stage(rank / plan.mesh.ranks_per_stage()) {}
@@ -64,7 +64,7 @@ struct Stand {
 // What homes and places have of a bucket, looked up once for all ranks.
 class BucketRuns {
  public:
-  BucketRuns(const Plan& plan, const Bucket& bucket)
+  BucketRuns(const PlanPart& plan, const Bucket& bucket)
       : plan_(plan),
         bucket_(bucket),
         matrices_(static_cast<size_t>(plan.grid.places)),
@@ -114,7 +114,7 @@ class BucketRuns {
   }
 
  private:
-  const Plan& plan_;
+  const PlanPart& plan_;
   const Bucket& bucket_;
   std::vector<std::vector<int64_t>> matrices_, others_, kept_;
   std::vector<std::pair<int64_t, int64_t>> all_;
@@ -122,7 +122,7 @@ class BucketRuns {
 
 class WireOfRank {
  public:
-  WireOfRank(const Plan& plan, int32_t rank)
+  WireOfRank(const PlanPart& plan, int32_t rank)
       : plan_(plan),
         zero_(plan.options.zero.sizes),
         at_once_(adds_replicas_at_once(plan)),
@@ -295,7 +295,7 @@ class WireOfRank {
     out += peers.all_gather(kBytesPerFp32);
   }
 
-  const Plan& plan_;
+  const PlanPart& plan_;
   ZeroSizes zero_;
   bool at_once_;
   int32_t rank_;
@@ -313,11 +313,11 @@ ModuleWire& ModuleWire::operator+=(const ModuleWire& other) {
   return *this;
 }
 
-int32_t slots_at_once(const Plan& plan) {
-  return is_tied(plan.model) && plan.grid.pp == 1 ? 2 : 1;
+int32_t slots_at_once(const SettledRequest& plan) {
+  return is_tied(plan.model) && plan.mesh.pp == 1 ? 2 : 1;
 }
 
-std::vector<int64_t> module_elements(const Plan& plan, int32_t stage) {
+std::vector<int64_t> module_elements(const PlanPart& plan, int32_t stage) {
   std::vector<int64_t> sums(static_cast<size_t>(num_modules(plan.model)), 0);
   for (const Tensor& tensor : plan.model.tensors)
     if (stage_of(plan.grid, plan.model, tensor) == stage)
@@ -326,13 +326,13 @@ std::vector<int64_t> module_elements(const Plan& plan, int32_t stage) {
   return sums;
 }
 
-bool is_direct(const Plan& plan, const Bucket& bucket) {
+bool is_direct(const PlanPart& plan, const Bucket& bucket) {
   const ZeroSizes& zero = plan.options.zero.sizes;
   return bucket.tensors.size() == 1 && zero.z2 == zero.z3 && zero.z2 > 1 &&
          plan.traffic != Traffic::kPadded;
 }
 
-PoolSizes pool_sizes(const Plan& plan, int32_t stage) {
+PoolSizes pool_sizes(const PlanPart& plan, int32_t stage) {
   PoolSizes pools;
   if (plan.grid.places == 1) return pools;
   const ZeroOptions& zero = plan.options.zero;
@@ -360,7 +360,7 @@ PoolSizes pool_sizes(const Plan& plan, int32_t stage) {
   return pools;
 }
 
-int32_t first_module(const Plan& plan, const Bucket& bucket) {
+int32_t first_module(const PlanPart& plan, const Bucket& bucket) {
   int32_t first = num_modules(plan.model);
   for (int32_t t : bucket.tensors)
     first = std::min(
@@ -369,16 +369,8 @@ int32_t first_module(const Plan& plan, const Bucket& bucket) {
   return first;
 }
 
-std::vector<ModuleWire> module_wire(const Plan& plan, int32_t world_rank) {
+std::vector<ModuleWire> module_wire(const PlanPart& plan, int32_t world_rank) {
   std::vector<ModuleWire> out(static_cast<size_t>(num_modules(plan.model)));
-  if (is_in_parts(plan)) {
-    for (const RankInPart& at : parts_of_rank(plan, world_rank)) {
-      const auto part =
-          module_wire(plan.parts[static_cast<size_t>(at.part)], at.rank);
-      for (size_t m = 0; m < out.size(); ++m) out[m] += part[m];
-    }
-    return out;
-  }
   const int32_t stage = Stand(plan, world_rank).stage;
   const WireOfRank wire(plan, world_rank);
   for (const Bucket& bucket : plan.buckets) {
@@ -391,7 +383,17 @@ std::vector<ModuleWire> module_wire(const Plan& plan, int32_t world_rank) {
   return out;
 }
 
-void add_pools(const Plan& plan, std::vector<RankCost>& ranks) {
+std::vector<ModuleWire> module_wire(const Plan& plan, int32_t world_rank) {
+  std::vector<ModuleWire> out(static_cast<size_t>(num_modules(plan.model)));
+  for (const RankInPart& at : parts_of_rank(plan, world_rank)) {
+    const std::vector<ModuleWire> own =
+        module_wire(plan.parts[static_cast<size_t>(at.part)], at.rank);
+    for (size_t m = 0; m < out.size(); ++m) out[m] += own[m];
+  }
+  return out;
+}
+
+void add_pools(const PlanPart& plan, std::vector<RankCost>& ranks) {
   if (plan.grid.places == 1) return;
   for (int32_t stage = 0; stage < plan.grid.pp; ++stage) {
     const PoolSizes pools = pool_sizes(plan, stage);
@@ -403,7 +405,7 @@ void add_pools(const Plan& plan, std::vector<RankCost>& ranks) {
   }
 }
 
-void add_replica_sums(const Plan& plan, std::vector<RankCost>& world) {
+void add_replica_sums(const PlanPart& plan, std::vector<RankCost>& world) {
   const bool alone = plan.num_replicas() == 1 &&
                      plan.options.zero.replica_sum == ReplicaSum::kScatter;
   if (alone || plan.mesh.ep > 1) return;

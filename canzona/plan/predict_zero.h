@@ -39,17 +39,17 @@ struct PoolSizes {
            kBytesPerFp32;
   }
 };
-PoolSizes pool_sizes(const Plan& plan, int32_t stage);
+PoolSizes pool_sizes(const PlanPart& plan, int32_t stage);
 
 // Modules that are in use at once: with a tied head the embedding is used
 // beside it.
-int32_t slots_at_once(const Plan& plan);
+int32_t slots_at_once(const SettledRequest& plan);
 
 // Elements of each module on a tp rank of the stage.
-std::vector<int64_t> module_elements(const Plan& plan, int32_t stage);
+std::vector<int64_t> module_elements(const PlanPart& plan, int32_t stage);
 
 // Whether a bucket's message lies as the model uses it, and needs no sorting.
-bool is_direct(const Plan& plan, const Bucket& bucket);
+bool is_direct(const PlanPart& plan, const Bucket& bucket);
 // Gathered ahead where nobody said how many, and memory is not short.
 inline constexpr int32_t kUsualPrefetch = 3;
 // Scatter slots beyond those in use at once, unless fewer are gathered ahead.
@@ -70,13 +70,14 @@ struct ModuleWire {
 };
 // By module, buckets of several with the first of them; those of other stages
 // are empty.
+std::vector<ModuleWire> module_wire(const PlanPart& part, int32_t world_rank);
 std::vector<ModuleWire> module_wire(const Plan& plan, int32_t world_rank);
 
 // Of a bucket's modules the one that backward reaches last and forward first.
-int32_t first_module(const Plan& plan, const Bucket& bucket);
+int32_t first_module(const PlanPart& plan, const Bucket& bucket);
 
-void add_pools(const Plan& plan, std::vector<RankCost>& ranks);
+void add_pools(const PlanPart& plan, std::vector<RankCost>& ranks);
 // Sums over more than one replica, to the ranks of the world.
-void add_replica_sums(const Plan& plan, std::vector<RankCost>& world);
+void add_replica_sums(const PlanPart& plan, std::vector<RankCost>& world);
 
 }  // namespace canzona

@@ -14,14 +14,6 @@
 namespace canzona {
 namespace {
 
-std::vector<int32_t> index_matrices(size_t num_tensors,
-                                    const std::vector<Matrix>& matrices) {
-  std::vector<int32_t> first(num_tensors + 1, 0);
-  for (const Matrix& m : matrices) ++first[static_cast<size_t>(m.tensor) + 1];
-  std::partial_sum(first.begin(), first.end(), first.begin());
-  return first;
-}
-
 // Sums of loads over a whole model and period must stay exact integers.
 void check_total(const Problem& p) {
   constexpr double kLargest = 4e18;
@@ -74,6 +66,14 @@ void weigh_memory(Problem& p) {
 
 }  // namespace
 
+std::vector<int32_t> index_matrices(size_t num_tensors,
+                                    const std::vector<Matrix>& matrices) {
+  std::vector<int32_t> first(num_tensors + 1, 0);
+  for (const Matrix& m : matrices) ++first[static_cast<size_t>(m.tensor) + 1];
+  std::partial_sum(first.begin(), first.end(), first.begin());
+  return first;
+}
+
 int64_t adamw_bytes_per_element(ParameterDtype parameters) {
   return master_bytes_per_element(parameters) + 2 * kBytesPerFp32;
 }
@@ -115,35 +115,27 @@ int64_t Problem::period_weight(int32_t tensor) const {
   return sum;
 }
 
-Problem make_problem(const PlanRequest& request, bool join_small_tail,
-                     const PartPlace& place) {
-  Problem p{request.model,
-            fold(request.mesh, request.options.zero.sizes),
-            request.rule,
-            request.options,
+Problem make_problem(const PlanPart& part, const RuleFacts& rule,
+                     const CostTable* cost_table, bool join_small_tail) {
+  Problem p{part.model,
+            part.grid,
+            rule,
+            part.options,
+            part.matrices,
+            part.first_matrix,
+            part.costs,
             {},
-            {},
-            {},
-            {},
-            {},
-            {},
+            part.phase,
+            part.cost_basis,
             {},
             {},
             {},
             {},
             {},
             {}};
-  p.matrices = split_into_matrices(p.model, p.options.splits);
-  p.first_matrix = index_matrices(p.model.tensors.size(), p.matrices);
-  p.phase = place.phase;
-  if (p.phase.empty())
-    p.phase =
-        phases_by_name(p.model, p.matrices, p.options.splits, p.rule.phases());
-  const CostModel cost(p.rule, request.cost_table);
-  p.cost_basis = cost.basis();
+  const CostModel cost(rule, cost_table);
   for (const Matrix& m : p.matrices) {
     const Tensor& tensor = p.model.tensors[static_cast<size_t>(m.tensor)];
-    p.costs.push_back(cost.cost({m.rows, m.cols}));
     p.weights.push_back(
         cost.weight(*p.options.weight, {m.rows, m.cols},
                     tensor.cut == Cut::kNone ? p.grid.tp_ranks() : 1));

@@ -51,13 +51,17 @@ struct Problem {
   int64_t period_weight(int32_t tensor) const;
 };
 
+// Of a part of which nothing is decided; both outlive the problem.
 // `join_small_tail`: a last bucket below half size joins its neighbour.
-// `place`: of a plan that is part of another.
-Problem make_problem(const PlanRequest& request, bool join_small_tail,
-                     const PartPlace& place = {});
+Problem make_problem(const PlanPart& part, const RuleFacts& rule,
+                     const CostTable* cost_table, bool join_small_tail);
 
 // Bytes per element that every rank of a home keeps for one tensor.
 int64_t adamw_bytes_per_element(ParameterDtype parameters);
+
+// The first matrix of each tensor, and one past the end.
+std::vector<int32_t> index_matrices(size_t num_tensors,
+                                    const std::vector<Matrix>& matrices);
 
 // The phase of each matrix: its place in name order modulo `phases`.
 std::vector<int32_t> phases_by_name(const Model& model,

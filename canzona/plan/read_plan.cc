@@ -26,19 +26,17 @@ class PlanReader {
     plan_.digest = get_string(root_, "digest", where_);
     read_plan_request(root_, in_, plan_);
     plan_.model = read_plan_model(member("model"), plan_.mesh, in_);
-    read_grid();
-    check_keys();
-    read_matrices();
+    check_zero_sizes();
+    const std::vector<const Json*> parts = json_of_parts();
+    read_matrices(parts);
     read_cost(member("cost"));
-    if (is_in_parts(plan_)) {
-      read_plan_summary(member("predicted"), in_, plan_.summary);
-      read_parts();
-    } else {
-      read_plan_decisions(root_, in_, plan_);
-    }
+    read_plan_summary(member("predicted"), in_, plan_.summary);
+    derive_request(plan_);
+    make_parts(plan_);
+    for (size_t i = 0; i < parts.size(); ++i)
+      read_plan_decisions(*parts[i], in_, plan_.parts[i]);
     derive(plan_);
-    for (const Plan& part : plan_.parts) check_reach(part);
-    if (plan_.parts.empty()) check_reach(plan_);
+    for (const PlanPart& part : plan_.parts) check_reach(part);
     check_plan_size(plan_, in_);
     return std::move(plan_);
   }
@@ -49,8 +47,11 @@ class PlanReader {
   }
 
   // The list of owners bounds what splits may make of a few numbers.
-  void read_matrices() {
-    const int64_t owners = num_owners();
+  void read_matrices(const std::vector<const Json*>& parts) {
+    int64_t owners = 0;
+    for (const Json* part : parts)
+      owners += std::ssize(
+          in_.array(get_member(*part, "owners", where_), "owners"));
     const int64_t count = count_matrices(plan_.model, plan_.options.splits);
     if (count != owners) {
       in_.fail(cat(owners, " owners of ", count, " matrices"));
@@ -83,24 +84,39 @@ class PlanReader {
     }
   }
 
-  void check_keys() const {
-    if (is_in_parts(plan_))
-      require_known_keys(
-          root_,
-          {"format", "version", "digest", "mesh", "rule", "options", "cost",
-           "predicted", "traffic", "model", "parts"},
-          where_);
-    else
+  // The objects that hold the decisions of each part. Those of the only part
+  // stand beside the rest.
+  std::vector<const Json*> json_of_parts() const {
+    const int32_t count = num_parts(plan_);
+    if (count == 1) {
       require_known_keys(
           root_,
           {"format", "version", "digest", "mesh", "rule", "options", "cost",
            "predicted", "traffic", "model", "buffers", "buckets", "home",
            "owners", "micro_group"},
           where_);
+      return {&root_};
+    }
+    require_known_keys(root_,
+                       {"format", "version", "digest", "mesh", "rule",
+                        "options", "cost", "predicted", "traffic", "model",
+                        "parts"},
+                       where_);
+    std::vector<const Json*> out;
+    for (const Json& part : in_.array(member("parts"), "parts")) {
+      require_known_keys(
+          part,
+          {"predicted", "buffers", "buckets", "home", "owners", "micro_group"},
+          where_);
+      out.push_back(&part);
+    }
+    if (std::ssize(out) != count)
+      in_.fail(cat("expected ", count, " parts, got ", out.size()));
+    return out;
   }
 
   // What a plan is cut by is known when its model is.
-  void read_grid() {
+  void check_zero_sizes() const {
     if (resolve_zero(plan_.options.zero, plan_.mesh, plan_.model) !=
         plan_.options.zero)
       in_.fail(cat("options: zero ", to_string(plan_.options.zero.sizes),
@@ -112,43 +128,6 @@ class PlanReader {
          zero.replica_sum == ReplicaSum::kAllReduce))
       in_.fail(cat("options: strategy ", quoted(plan_.options.strategy),
                    " wants z2 = z3 and its own sum over replicas"));
-    plan_.grid = is_in_parts(plan_)
-                     ? plan_.mesh
-                     : fold(plan_.mesh, plan_.options.zero.sizes);
-  }
-
-  void read_parts() {
-    const Json& parts = in_.array(member("parts"), "parts");
-    if (std::ssize(parts) != num_parts(plan_.mesh))
-      in_.fail(cat("expected ", num_parts(plan_.mesh), " parts, got ",
-                   parts.size()));
-    constexpr int64_t kMostLooks = int64_t{1} << 27;
-    if (std::ssize(parts) * std::ssize(plan_.model.tensors) > kMostLooks)
-      in_.fail(cat("too large to read: ", plan_.model.tensors.size(),
-                   " tensors in ", parts.size(), " parts"));
-    derive(plan_);
-    for (const Json& part : parts) {
-      const auto number = static_cast<int32_t>(plan_.parts.size());
-      plan_.parts.push_back(undecided_part(plan_, number));
-      require_known_keys(
-          part,
-          {"predicted", "buffers", "buckets", "home", "owners", "micro_group"},
-          where_);
-      read_plan_decisions(part, in_, plan_.parts.back());
-    }
-  }
-
-  // Owners of all matrices, whatever part they are in.
-  int64_t num_owners() const {
-    if (!is_in_parts(plan_)) return num_owners(root_);
-    int64_t sum = 0;
-    for (const Json& part : in_.array(member("parts"), "parts"))
-      sum += num_owners(part);
-    return sum;
-  }
-  int64_t num_owners(const Json& object) const {
-    return std::ssize(
-        in_.array(get_member(object, "owners", where_), "owners"));
   }
 
   const Json& root_;

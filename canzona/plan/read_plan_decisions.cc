@@ -7,7 +7,7 @@ namespace {
 
 class DecisionReader {
  public:
-  DecisionReader(const Json& root, const PlanValues& in, Plan& plan)
+  DecisionReader(const Json& root, const PlanValues& in, PlanPart& plan)
       : root_(root), in_(in), where_(in.where()), plan_(plan) {}
 
   void run() {
@@ -145,7 +145,7 @@ class DecisionReader {
   const Json& root_;
   const PlanValues& in_;
   const std::string& where_;
-  Plan& plan_;
+  PlanPart& plan_;
 };
 
 }  // namespace
@@ -174,7 +174,7 @@ void read_plan_summary(const Json& s, const PlanValues& in, PlanSummary& out) {
 }
 
 void read_plan_decisions(const Json& object, const PlanValues& values,
-                         Plan& plan) {
+                         PlanPart& plan) {
   DecisionReader(object, values, plan).run();
 }
 

@@ -41,16 +41,17 @@ class PlanValues {
 };
 
 // The members "mesh", "rule", "options" and "traffic".
-void read_plan_request(const Json& root, const PlanValues& values, Plan& plan);
+void read_plan_request(const Json& root, const PlanValues& values,
+                       SettledRequest& request);
 
 // The member "model". Its tensors fit the mesh and parts tile their rows.
 Model read_plan_model(const Json& model, const Mesh& mesh,
                       const PlanValues& values);
 
 // The members "predicted", "buffers", "buckets", "home", "owners" and
-// "micro_group" of a plan whose model, grid, matrices and costs are known.
+// "micro_group" of a part of which nothing is decided.
 void read_plan_decisions(const Json& object, const PlanValues& values,
-                         Plan& plan);
+                         PlanPart& part);
 void read_plan_summary(const Json& summary, const PlanValues& values,
                        PlanSummary& out);
 

@@ -9,7 +9,7 @@ namespace {
 
 class RequestReader {
  public:
-  RequestReader(const Json& root, const PlanValues& in, Plan& plan)
+  RequestReader(const Json& root, const PlanValues& in, SettledRequest& plan)
       : root_(root), in_(in), where_(in.where()), plan_(plan) {}
 
   void run() {
@@ -126,12 +126,12 @@ class RequestReader {
   const Json& root_;
   const PlanValues& in_;
   const std::string& where_;
-  Plan& plan_;
+  SettledRequest& plan_;
 };
 
 }  // namespace
 
-void read_plan_request(const Json& root, const PlanValues& values, Plan& plan) {
+void read_plan_request(const Json& root, const PlanValues& values, SettledRequest& plan) {
   RequestReader(root, values, plan).run();
 }
 

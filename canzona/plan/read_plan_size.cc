@@ -17,7 +17,7 @@ constexpr double kMaxStoredNumbers = 0x1p26;  // of 8 bytes
 
 // No rank has more bytes of memory or of traffic than this. Replicas add up
 // even shares, whose ends are counted by ranks of the mesh.
-double bytes_of(const Plan& plan) {
+double bytes_of(const PlanPart& plan) {
   constexpr double kBytesPerElement = 16;
   constexpr double kSlotsAtOnce = 8;  // of both pools, and staging
   double elements = 0;
@@ -29,7 +29,7 @@ double bytes_of(const Plan& plan) {
   return elements * kBytesPerElement * (plan.mesh.world() + slots);
 }
 
-double ticks_of(const Plan& plan) {
+double ticks_of(const PlanPart& plan) {
   double sum = 0;
   for (const MatrixCost& cost : plan.costs) {
     sum += static_cast<double>(cost.every_step.value()) * plan.period +
@@ -39,7 +39,7 @@ double ticks_of(const Plan& plan) {
 }
 
 // Pairs of tp ranks that exchange a piece of matrix m.
-double messages_of(const Plan& plan, size_t m) {
+double messages_of(const PlanPart& plan, size_t m) {
   const int32_t tensor = plan.matrices[m].tensor;
   const bool everywhere =
       plan.home[static_cast<size_t>(tensor)] == kEveryHome &&
@@ -52,7 +52,7 @@ double messages_of(const Plan& plan, size_t m) {
 }
 
 // Rectangles that the routes of a tensor's matrices are made of.
-double pieces_of(const Plan& plan, size_t t) {
+double pieces_of(const PlanPart& plan, size_t t) {
   double pieces = plan.grid.tp;
   for (const Part& part : plan.model.tensors[t].parts) {
     pieces += static_cast<double>(part.rows.count) + plan.grid.tp;
@@ -62,16 +62,16 @@ double pieces_of(const Plan& plan, size_t t) {
 
 // Replicas whose ranks lie differently on nodes are predicted one by one: no
 // more than there are places in a node at which a replica can begin.
-double kinds_of_replicas(const Plan& plan) {
+double kinds_of_replicas(const PlanPart& plan) {
   const int64_t node = plan.options.ranks_per_node;
-  const int64_t ranks = int64_t{plan.grid.ranks_per_stage()} * plan.place.ep;
+  const int64_t ranks = int64_t{plan.grid.ranks_per_stage()} * plan.ep;
   const int64_t beginnings = node / std::gcd(node, ranks) * plan.mesh.cp;
   return static_cast<double>(
       std::min<int64_t>(plan.num_replicas(), beginnings));
 }
 
 // Homes and tensors of each bucket, and the slices that a rank keeps of them.
-double steps_of_slices(const Plan& plan) {
+double steps_of_slices(const PlanPart& plan) {
   const ZeroSizes& zero = plan.options.zero.sizes;
   const double kept = static_cast<double>(plan.grid.places) / zero.z2 +
                       static_cast<double>(plan.grid.places) / zero.z3;
@@ -82,7 +82,7 @@ double steps_of_slices(const Plan& plan) {
   return kept * runs;
 }
 
-double steps_of_replica_sums(const Plan& plan) {
+double steps_of_replica_sums(const PlanPart& plan) {
   const bool scatters = plan.options.zero.replica_sum == ReplicaSum::kScatter;
   if (plan.num_replicas() == 1 && scatters) return 0;
   return plan.options.zero.sizes.z1 * steps_of_slices(plan) +
@@ -90,7 +90,7 @@ double steps_of_replica_sums(const Plan& plan) {
              static_cast<double>(plan.buckets.size());
 }
 
-double steps_of_loops(const Plan& plan) {
+double steps_of_loops(const PlanPart& plan) {
   // Every kind of step has a lower bound, which looks at the ranks of each ep
   // coordinate.
   double steps =
@@ -116,7 +116,7 @@ double steps_of_loops(const Plan& plan) {
 }
 
 // Work per rank and phase, per round and phase, per matrix and phase.
-double stored_numbers(const Plan& plan) {
+double stored_numbers(const PlanPart& plan) {
   std::vector<int32_t> rounds(static_cast<size_t>(plan.grid.world()), 0);
   for (size_t m = 0; m < plan.matrices.size(); ++m) {
     each_computing_rank(plan, m, [&](int32_t r) {
@@ -130,9 +130,9 @@ double stored_numbers(const Plan& plan) {
 }
 
 // What the bound over all parts adds up (loads.h): one step of every replica.
-double ticks_of_parts(const Plan& whole) {
+double ticks_of_parts(const Plan& plan) {
   double sum = 0;
-  for (const Plan& part : whole.parts)
+  for (const PlanPart& part : plan.parts)
     for (const MatrixCost& cost : part.costs)
       sum += (static_cast<double>(cost.every_step.value()) +
               static_cast<double>(cost.refresh.value())) *
@@ -140,38 +140,32 @@ double ticks_of_parts(const Plan& whole) {
   return sum;
 }
 
-size_t num_buckets(const Plan& plan) {
-  size_t count = plan.buckets.size();
-  for (const Plan& part : plan.parts) count += part.buckets.size();
-  return count;
-}
-
 }  // namespace
 
 void check_plan_size(const Plan& plan, const PlanValues& values) {
   double steps = 0, numbers = 0;
-  std::vector<const Plan*> plans{&plan};
-  if (!plan.parts.empty()) plans.clear();
-  for (const Plan& part : plan.parts) plans.push_back(&part);
-  for (const Plan* one : plans) {
-    if (ticks_of(*one) > kMaxCount)
+  size_t num_buckets = 0;
+  for (const PlanPart& part : plan.parts) {
+    if (ticks_of(part) > kMaxCount)
       values.fail("the ticks of one period exceed 64-bit counts");
-    if (bytes_of(*one) > kMaxCount)
-      values.fail(cat("the bytes that ", one->grid.world(),
+    if (bytes_of(part) > kMaxCount)
+      values.fail(cat("the bytes that ", part.grid.world(),
                       " ranks exchange exceed 64-bit counts"));
-    steps += steps_of_loops(*one);
+    num_buckets += part.buckets.size();
+    steps += steps_of_loops(part);
     // Not looked at where the loops are too long already.
-    if (steps <= kMaxSteps) numbers += stored_numbers(*one);
+    if (steps <= kMaxSteps) numbers += stored_numbers(part);
   }
-  if (ticks_of_parts(plan) > kMaxCount)
-    values.fail("the ticks of one step exceed 64-bit counts");
-  if (!plan.parts.empty())
+  if (plan.parts.size() > 1) {
+    if (ticks_of_parts(plan) > kMaxCount)
+      values.fail("the ticks of one step exceed 64-bit counts");
     steps += static_cast<double>(plan.mesh.ep) * (plan.phases + 1) *
              (plan.mesh.world() + static_cast<double>(plan.matrices.size()));
+  }
   if (steps > kMaxSteps || numbers > kMaxStoredNumbers) {
     values.fail(cat("too large to predict: ", plan.matrices.size(),
-                    " matrices in ", num_buckets(plan), " buckets and ",
-                    plan.phases, " phases on ", plan.mesh.world(), " ranks"));
+                    " matrices in ", num_buckets, " buckets and ", plan.phases,
+                    " phases on ", plan.mesh.world(), " ranks"));
   }
 }
 

@@ -145,7 +145,7 @@ bool sends_to(const Mesh& grid, const Tensor& tensor, int32_t t,
   return tensor.cut != Cut::kNone || t % tp == owner % tp;
 }
 
-std::vector<Route> routes_of(const Plan& plan, int32_t matrix) {
+std::vector<Route> routes_of(const PlanPart& plan, int32_t matrix) {
   const Matrix& m = plan.matrices[static_cast<size_t>(matrix)];
   return routes_of(plan.model.tensors[static_cast<size_t>(m.tensor)], m,
                    plan.grid);
@@ -166,7 +166,7 @@ int64_t elements_in_slice(const Mesh& grid, const Tensor& tensor,
 
 }  // namespace
 
-int64_t elements_on(const Plan& plan, int32_t matrix, int32_t t) {
+int64_t elements_on(const PlanPart& plan, int32_t matrix, int32_t t) {
   const Matrix& m = plan.matrices[static_cast<size_t>(matrix)];
   const Tensor& tensor = plan.model.tensors[static_cast<size_t>(m.tensor)];
   const int32_t tp = plan.grid.tp;
@@ -183,7 +183,7 @@ int64_t elements_on(const Plan& plan, int32_t matrix, int32_t t) {
   return std::max<int64_t>(held.end - held.begin, 0) * m.cols;
 }
 
-std::vector<int64_t> elements_by_rank(const Plan& plan, int32_t matrix) {
+std::vector<int64_t> elements_by_rank(const PlanPart& plan, int32_t matrix) {
   const auto tp = static_cast<size_t>(plan.grid.tp);
   std::vector<int64_t> out(tp, elements_on(plan, matrix, 0));
   // Whole tensors are cut evenly; heads and other pieces need not be.

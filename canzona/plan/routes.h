@@ -27,7 +27,7 @@ struct Route {
   friend bool operator==(const Route&, const Route&) = default;
 };
 
-std::vector<Route> routes_of(const Plan& plan, int32_t matrix);
+std::vector<Route> routes_of(const PlanPart& plan, int32_t matrix);
 std::vector<Route> routes_of(const Tensor& tensor, const Matrix& matrix,
                              const Mesh& grid);
 // Of tensor parallelism alone.
@@ -40,9 +40,9 @@ bool is_cut(const Mesh& grid, const Tensor& tensor);
 bool sends_to(const Mesh& grid, const Tensor& tensor, int32_t t, int32_t owner);
 
 // Elements of `matrix` on plane t.
-int64_t elements_on(const Plan& plan, int32_t matrix, int32_t t);
+int64_t elements_on(const PlanPart& plan, int32_t matrix, int32_t t);
 
 // The same for all planes, [t].
-std::vector<int64_t> elements_by_rank(const Plan& plan, int32_t matrix);
+std::vector<int64_t> elements_by_rank(const PlanPart& plan, int32_t matrix);
 
 }  // namespace canzona

@@ -160,7 +160,7 @@ Elements painted(const std::vector<Route>& routes) {
 Plan plan_with(const Tensor& tensor, const std::vector<Matrix>& matrices,
                int32_t tp) {
   Plan plan;
-  plan.grid.tp = tp;
+  plan.parts[0].grid.tp = tp;
   plan.model.tensors = {tensor};
   plan.matrices = matrices;
   return plan;
@@ -177,16 +177,16 @@ void expect_routes(const Tensor& tensor, const Labels& labels,
   for (size_t m = 0; m < matrices.size(); ++m) {
     const auto number = static_cast<int32_t>(m);
     const Elements expected = sharding.of(matrices[m]);
-    EXPECT_EQ(painted(routes_of(plan, number)), expected)
+    EXPECT_EQ(painted(routes_of(plan.parts[0], number)), expected)
         << "tp " << tp << ", matrix " << m;
     all.insert(all.end(), expected.begin(), expected.end());
-    const std::vector<int64_t> by_rank = elements_by_rank(plan, number);
+    const std::vector<int64_t> by_rank = elements_by_rank(plan.parts[0], number);
     ASSERT_EQ(std::ssize(by_rank), tp);
     for (int32_t t = 0; t < tp; ++t) {
       const auto held =
           std::count_if(expected.begin(), expected.end(),
                         [&](const Element& e) { return std::get<0>(e) == t; });
-      EXPECT_EQ(elements_on(plan, number, t), held)
+      EXPECT_EQ(elements_on(plan.parts[0], number, t), held)
           << "tp " << tp << ", matrix " << m << ", rank " << t;
       EXPECT_EQ(by_rank[static_cast<size_t>(t)], held);
     }

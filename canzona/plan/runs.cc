@@ -7,7 +7,7 @@
 namespace canzona {
 namespace {
 
-int64_t sum_of_slices(const Plan& plan, const Bucket& bucket, int32_t slice,
+int64_t sum_of_slices(const PlanPart& plan, const Bucket& bucket, int32_t slice,
                       size_t begin, size_t end, bool frozen = false) {
   int64_t sum = 0;
   for (size_t i = begin; i < end; ++i) {
@@ -19,29 +19,29 @@ int64_t sum_of_slices(const Plan& plan, const Bucket& bucket, int32_t slice,
   return sum;
 }
 
-int64_t frozen_slice(const Plan& plan, const Bucket& bucket, int32_t slice) {
+int64_t frozen_slice(const PlanPart& plan, const Bucket& bucket, int32_t slice) {
   return sum_of_slices(plan, bucket, slice, 0, bucket.tensors.size(), true);
 }
 
-size_t num_homes(const Plan& plan, const Bucket& bucket) {
+size_t num_homes(const PlanPart& plan, const Bucket& bucket) {
   return static_cast<size_t>(
       plan.buffers[static_cast<size_t>(bucket.buffer)].num_homes);
 }
 
 }  // namespace
 
-int64_t matrix_slice(const Plan& plan, const Bucket& bucket, int32_t slice) {
+int64_t matrix_slice(const PlanPart& plan, const Bucket& bucket, int32_t slice) {
   return sum_of_slices(plan, bucket, slice, 0,
                        static_cast<size_t>(bucket.num_matrix_tensors));
 }
 
-int64_t adamw_slice(const Plan& plan, const Bucket& bucket, int32_t slice) {
+int64_t adamw_slice(const PlanPart& plan, const Bucket& bucket, int32_t slice) {
   return sum_of_slices(plan, bucket, slice,
                        static_cast<size_t>(bucket.num_matrix_tensors),
                        bucket.tensors.size());
 }
 
-std::vector<int64_t> matrix_runs(const Plan& plan, const Bucket& bucket,
+std::vector<int64_t> matrix_runs(const PlanPart& plan, const Bucket& bucket,
                                  int32_t slice) {
   if (plan.traffic == Traffic::kAllReduce)
     return std::vector<int64_t>(num_homes(plan, bucket),
@@ -57,7 +57,7 @@ std::vector<int64_t> matrix_runs(const Plan& plan, const Bucket& bucket,
   return runs;
 }
 
-std::vector<int64_t> adamw_slice_cuts(const Plan& plan, const Bucket& bucket,
+std::vector<int64_t> adamw_slice_cuts(const PlanPart& plan, const Bucket& bucket,
                                       int32_t slice) {
   std::vector<int64_t> cuts;
   const int64_t own = adamw_slice(plan, bucket, slice);
@@ -69,7 +69,7 @@ std::vector<int64_t> adamw_slice_cuts(const Plan& plan, const Bucket& bucket,
   return cuts;
 }
 
-std::vector<int64_t> adamw_runs(const Plan& plan, const Bucket& bucket,
+std::vector<int64_t> adamw_runs(const PlanPart& plan, const Bucket& bucket,
                                 int32_t slice) {
   if (bucket.adamw_cuts.empty())
     return std::vector<int64_t>(num_homes(plan, bucket),
@@ -89,7 +89,7 @@ SliceRange kept_slices(const Mesh& grid, int32_t place, int32_t z) {
 
 namespace {
 
-int64_t padded_slices(const Plan& plan, const Bucket& bucket,
+int64_t padded_slices(const PlanPart& plan, const Bucket& bucket,
                       const SliceRange& range, Resting what) {
   int64_t sum = 0;
   for (int32_t s = range.first; s < range.first + range.count; ++s) {
@@ -106,7 +106,7 @@ int64_t padded_slices(const Plan& plan, const Bucket& bucket,
 
 }  // namespace
 
-int64_t kept_elements(const Plan& plan, const Bucket& bucket, int32_t place,
+int64_t kept_elements(const PlanPart& plan, const Bucket& bucket, int32_t place,
                       Resting what) {
   const ZeroSizes& zero = plan.options.zero.sizes;
   const SliceRange range = kept_slices(
@@ -122,11 +122,11 @@ int64_t kept_elements(const Plan& plan, const Bucket& bucket, int32_t place,
   return sum;
 }
 
-int64_t message_elements(const Plan& plan, const Bucket& bucket, Resting what) {
+int64_t message_elements(const PlanPart& plan, const Bucket& bucket, Resting what) {
   return padded_slices(plan, bucket, {0, plan.grid.places}, what);
 }
 
-int64_t forgotten_elements(const Plan& plan, int32_t stage) {
+int64_t forgotten_elements(const PlanPart& plan, int32_t stage) {
   int64_t most = 0;
   for (const Tensor& tensor : plan.model.tensors)
     if (tensor.frozen && stage_of(plan.grid, plan.model, tensor) == stage)

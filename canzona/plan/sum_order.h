@@ -31,7 +31,7 @@ constexpr bool keeps_bits(const ZeroSizes& sizes, int32_t homes) {
 
 // The same of a plan, whose groups may add node by node (legs.h), those of one
 // stage or tp rank otherwise than those of another.
-inline bool keeps_bits(const Plan& plan) {
+inline bool keeps_bits(const PlanPart& plan) {
   const ZeroSizes& sizes = plan.options.zero.sizes;
   if (!keeps_bits(sizes, plan.mesh.homes())) return false;
   for (int32_t stage = 0; stage < plan.mesh.pp; ++stage)
@@ -47,7 +47,7 @@ inline bool keeps_bits(const Plan& plan) {
 // the groups of all replicas are added at once, each rank a share of what it
 // keeps, and those that keep the same hand their shares round: the bytes of one
 // sum after the other, but more of them between replicas.
-inline bool adds_replicas_at_once(const Plan& plan) {
+inline bool adds_replicas_at_once(const PlanPart& plan) {
   const ZeroOptions& zero = plan.options.zero;
   const auto [z1, z2, z3] = zero.sizes;
   return plan.num_replicas() > 1 && zero.replica_sum == ReplicaSum::kScatter &&

@@ -9,20 +9,23 @@ namespace canzona {
 namespace {
 
 // Over a period, on all ranks.
-double total_work(const Plan& plan) {
+double total_work(const PlanPart& part) {
   double work = 0;
-  for (const Plan& part : plan.parts) work += total_work(part);
-  if (!plan.parts.empty()) return work;
-  for (const MatrixCost& cost : plan.costs) {
-    work += static_cast<double>(cost.every_step.value()) * plan.period +
+  for (const MatrixCost& cost : part.costs) {
+    work += static_cast<double>(cost.every_step.value()) * part.period +
             static_cast<double>(cost.refresh.value());
   }
-  return work * plan.num_replicas();
+  return work * part.num_replicas();
+}
+double total_work(const Plan& plan) {
+  double work = 0;
+  for (const PlanPart& part : plan.parts) work += total_work(part);
+  return work;
 }
 
-}  // namespace
-
-PlanSummary summarize(const Plan& plan, const std::vector<RankCost>& ranks) {
+template <class WholeOrPart>
+PlanSummary figures_of(const WholeOrPart& plan,
+                       const std::vector<RankCost>& ranks) {
   PlanSummary s;
   s.makespan = makespan(plan, ranks);
   s.bound = makespan_bound(plan, s.makespan);
@@ -42,6 +45,28 @@ PlanSummary summarize(const Plan& plan, const std::vector<RankCost>& ranks) {
   }
   s.memory_per_rank_mean = memory / world;
   return s;
+}
+
+}  // namespace
+
+PlanSummary summarize(const PlanPart& part,
+                      const std::vector<RankCost>& ranks) {
+  return figures_of(part, ranks);
+}
+
+PlanSummary summarize(const Plan& plan, const std::vector<RankCost>& ranks) {
+  return figures_of(plan, ranks);
+}
+
+void summarize(Plan& plan) {
+  std::vector<std::vector<RankCost>> of_parts;
+  for (PlanPart& part : plan.parts) {
+    of_parts.push_back(predict(part));
+    part.summary = summarize(part, of_parts.back());
+  }
+  plan.summary = plan.parts.size() == 1
+                     ? plan.parts.front().summary
+                     : summarize(plan, sum_of_parts(plan, std::move(of_parts)));
 }
 
 }  // namespace canzona

@@ -26,20 +26,20 @@ inline size_t matrix_of(const Plan& plan, const std::string& tensor) {
 
 inline Bucket& bucket_with(Plan& plan, const std::string& tensor) {
   const auto t = static_cast<size_t>(tensor_named(plan, tensor));
-  return plan.buckets[static_cast<size_t>(plan.bucket_of[t])];
+  return plan.parts[0].buckets[static_cast<size_t>(plan.parts[0].bucket_of[t])];
 }
 
 inline void replace_owners(Plan& plan, size_t matrix,
                            const std::vector<int32_t>& owners) {
   OwnerLists lists;
-  for (size_t m = 0; m < plan.owners.size(); ++m) {
+  for (size_t m = 0; m < plan.parts[0].owners.size(); ++m) {
     if (m == matrix) {
       lists.push_back(owners);
     } else {
-      lists.push_back(plan.owners[m]);
+      lists.push_back(plan.parts[0].owners[m]);
     }
   }
-  plan.owners = lists;
+  plan.parts[0].owners = lists;
 }
 
 }  // namespace canzona

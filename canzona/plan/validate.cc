@@ -9,7 +9,6 @@
 #include "canzona/plan/predict.h"
 #include "canzona/plan/predict_parts.h"
 #include "canzona/plan/summary.h"
-#include "canzona/plan/validate_parts.h"
 #include "canzona/plan/validate_routes.h"
 
 namespace canzona {
@@ -17,7 +16,7 @@ namespace {
 
 class Validation {
  public:
-  explicit Validation(const Plan& plan) : plan_(plan) {}
+  explicit Validation(const PlanPart& plan) : plan_(plan) {}
 
   std::vector<std::string> run() {
     check_matrices();
@@ -28,7 +27,7 @@ class Validation {
     check_micro_groups();
     if (!violations_.empty()) return std::move(violations_);
     check_routes(plan_, violations_);
-    check_budgets();
+    if (plan_.options.strategy == "balanced") check_bytes();
     return std::move(violations_);
   }
 
@@ -216,15 +215,6 @@ class Validation {
     }
   }
 
-  void check_budgets() {
-    if (plan_.options.strategy == "balanced") check_bytes();
-    const std::vector<RankCost> ranks = predict(plan_);
-    if (summarize(plan_, ranks) != plan_.summary) {
-      violated("the stored predictions are not those of this plan");
-    }
-    check_memory_cap(plan_.options.memory_cap_bytes, ranks, 0, violations_);
-  }
-
   void check_bytes() {
     for (size_t b = 0; b < plan_.buckets.size(); ++b) {
       const Bucket& bucket = plan_.buckets[b];
@@ -243,15 +233,84 @@ class Validation {
     }
   }
 
-  const Plan& plan_;
+  const PlanPart& plan_;
   std::vector<std::string> violations_;
 };
+
+// What a part has from the whole.
+bool belongs(const PlanPart& part, const PlanPart& expected) {
+  return part.model == expected.model && part.mesh == expected.mesh &&
+         part.rule == expected.rule &&
+         part.rule_options == expected.rule_options &&
+         part.options == expected.options && part.costs == expected.costs &&
+         part.cost_basis == expected.cost_basis &&
+         part.traffic == expected.traffic && part.ep == expected.ep &&
+         part.e == expected.e && part.phase == expected.phase;
+}
+
+// All parts of a plan, nothing decided.
+std::vector<PlanPart> expected_parts(const Plan& plan) {
+  Plan undecided;
+  static_cast<SettledRequest&>(undecided) = plan;
+  make_parts(undecided);
+  return std::move(undecided.parts);
+}
+
+// The predictions stored are those of the plan: its parts' and its own.
+void check_predictions(const Plan& plan, std::vector<std::string>& violations) {
+  constexpr const char* kOthers =
+      "the stored predictions are not those of this plan";
+  std::vector<std::vector<RankCost>> of_parts;
+  for (const PlanPart& part : plan.parts) {
+    of_parts.push_back(predict(part));
+    if (!part.name.empty() && summarize(part, of_parts.back()) != part.summary)
+      violations.push_back(cat(part.name, ": ", kOthers));
+  }
+  const std::vector<RankCost> ranks = sum_of_parts(plan, std::move(of_parts));
+  if (summarize(plan, ranks) != plan.summary) violations.push_back(kOthers);
+  check_memory_cap(plan.options.memory_cap_bytes, ranks, 0, violations);
+}
 
 }  // namespace
 
 std::vector<std::string> validate(const Plan& plan) {
-  if (is_in_parts(plan)) return validate_in_parts(plan);
-  return Validation(plan).run();
+  const std::vector<PlanPart> expected = expected_parts(plan);
+  if (plan.parts.size() != expected.size())
+    return {cat("the plan has ", plan.parts.size(), " parts, expected ",
+                expected.size())};
+  std::vector<std::string> violations;
+  for (size_t i = 0; i < plan.parts.size(); ++i) {
+    const PlanPart& part = plan.parts[i];
+    const std::string where = part.name.empty() ? "" : part.name + ": ";
+    if (!belongs(part, expected[i]))
+      violations.push_back(where + "not a part of this plan");
+    for (const std::string& violation : Validation(part).run())
+      violations.push_back(where + violation);
+  }
+  if (violations.empty()) check_predictions(plan, violations);
+  return violations;
+}
+
+void check_memory_cap(int64_t cap, const std::vector<RankCost>& ranks,
+                      int64_t activations,
+                      std::vector<std::string>& violations) {
+  if (cap == 0) return;
+  size_t above = 0, worst = 0;
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    above += ranks[r].memory.total().value() > cap - activations;
+    if (ranks[r].memory.total() > ranks[worst].memory.total()) worst = r;
+  }
+  if (above == 0) return;
+  const RankMemory& m = ranks[worst].memory;
+  auto size = [](Bytes bytes) { return human_bytes(bytes.value()); };
+  violations.push_back(cat(
+      above, " of ", ranks.size(), " ranks need more memory than the cap ",
+      "of ", human_bytes(cap), "; most is rank ", worst, " with ",
+      size(m.total() + Bytes(activations)), ": parameters ", size(m.parameters),
+      ", gradients ", size(m.gradients), ", master ", size(m.master),
+      ", states ", size(m.states), ", buffers ", size(m.buffers),
+      m.pools.value() > 0 ? cat(", pools ", size(m.pools)) : "",
+      activations > 0 ? cat(", activations ", human_bytes(activations)) : ""));
 }
 
 }  // namespace canzona

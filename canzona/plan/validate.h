@@ -9,10 +9,16 @@
 #include <string>
 #include <vector>
 
-#include "canzona/plan/plan.h"
+#include "canzona/plan/predict.h"
 
 namespace canzona {
 
 std::vector<std::string> validate(const Plan& plan);
+
+// One line for all ranks: with one cap (0: none), their violations are alike.
+// Every rank needs `activations` bytes beside its plan.
+void check_memory_cap(int64_t cap, const std::vector<RankCost>& ranks,
+                      int64_t activations,
+                      std::vector<std::string>& violations);
 
 }  // namespace canzona

@@ -28,8 +28,8 @@ TEST(Validate, FindsRanksAboveTheMemoryCap) {
 // All tensors of a bucket on one home, laid out and predicted as such.
 TEST(Validate, FindsAHomeAboveItsShareOfBytes) {
   Plan plan = plan_of(squares({4, 4, 4, 4}), "dp=4");
-  plan.home = {0, 0, 0, 0};
-  plan.buckets[0].cuts = {0, 64, 64, 64, 64};
+  plan.parts[0].home = {0, 0, 0, 0};
+  plan.parts[0].buckets[0].cuts = {0, 64, 64, 64, 64};
   plan.summary = summarize(plan, predict(plan));
   EXPECT_THAT(validate(plan),
               ElementsAre("bucket 0: a home keeps 64 elements, above its "
@@ -54,8 +54,8 @@ TEST(Validate, FindsChangedPredictions) {
 // Budgets are checked together, too.
 TEST(Validate, ListsAllBudgets) {
   Plan plan = plan_of(squares({4, 4, 4, 4}), "dp=4");
-  plan.home = {0, 0, 0, 0};
-  plan.buckets[0].cuts = {0, 64, 64, 64, 64};
+  plan.parts[0].home = {0, 0, 0, 0};
+  plan.parts[0].buckets[0].cuts = {0, 64, 64, 64, 64};
   plan.options.memory_cap_bytes = 1;
   EXPECT_THAT(validate(plan),
               UnorderedElementsAre(HasSubstr("above its budget"),

@@ -16,7 +16,7 @@ using ::testing::IsEmpty;
 TEST(Validate, FindsAChangedHome) {
   Plan plan = sound_plan();
   int32_t& home =
-      plan.home[static_cast<size_t>(tensor_named(plan, "layers.0.fc1"))];
+      plan.parts[0].home[static_cast<size_t>(tensor_named(plan, "layers.0.fc1"))];
   home = 1 - home;
   EXPECT_THAT(validate(plan),
               Contains(AllOf(HasSubstr("tensor 'layers.0.fc1'"),
@@ -26,7 +26,7 @@ TEST(Validate, FindsAChangedHome) {
 TEST(Validate, FindsAHomeBeyondTheMesh) {
   for (const char* strategy : {"balanced", "layerwise"}) {
     Plan plan = sound_plan(strategy);
-    plan.home[static_cast<size_t>(tensor_named(plan, "layers.0.fc1"))] = 2;
+    plan.parts[0].home[static_cast<size_t>(tensor_named(plan, "layers.0.fc1"))] = 2;
     EXPECT_THAT(validate(plan), Contains(HasSubstr("layers.0.fc1")))
         << strategy;
   }
@@ -34,14 +34,14 @@ TEST(Validate, FindsAHomeBeyondTheMesh) {
 
 TEST(Validate, FindsAMatrixWithoutHome) {
   Plan plan = sound_plan("layerwise");
-  plan.home[static_cast<size_t>(tensor_named(plan, "layers.0.fc1"))] =
+  plan.parts[0].home[static_cast<size_t>(tensor_named(plan, "layers.0.fc1"))] =
       kEveryHome;
   EXPECT_THAT(validate(plan), Contains("tensor 'layers.0.fc1' has no home"));
 }
 
 TEST(Validate, FindsAHomeOfAnAdamWTensor) {
   Plan plan = sound_plan();
-  plan.home[static_cast<size_t>(tensor_named(plan, "head"))] = 0;
+  plan.parts[0].home[static_cast<size_t>(tensor_named(plan, "head"))] = 0;
   EXPECT_THAT(validate(plan),
               ElementsAre("tensor 'head' has a home but no owner"));
 }
@@ -76,10 +76,10 @@ TEST(Validate, FindsAnOwnerOfARepeatedUpdate) {
 
 TEST(Validate, FindsAGapInMicroGroups) {
   Plan plan = sound_plan();
-  plan.micro_group[0] = 7;
+  plan.parts[0].micro_group[0] = 7;
   EXPECT_THAT(validate(plan),
               Contains(HasSubstr("micro-groups are not numbered 0 to")));
-  plan.micro_group[0] = -1;
+  plan.parts[0].micro_group[0] = -1;
   EXPECT_THAT(validate(plan), Contains(HasSubstr("micro-groups")));
 }
 

@@ -46,7 +46,7 @@ TEST(Validate, FindsATensorInTheWrongRegion) {
 
 TEST(Validate, FindsATensorOnOtherRanks) {
   Plan plan = plan_of(toy_model(), "dp=2,pp=2");
-  std::swap(plan.buckets[0].buffer, plan.buckets[1].buffer);
+  std::swap(plan.parts[0].buckets[0].buffer, plan.parts[0].buckets[1].buffer);
   EXPECT_THAT(validate(plan),
               Contains(AllOf(HasSubstr("tensor 'layers.0.fc1'"),
                              HasSubstr("other ranks (stage 1, ep -1)"))));
@@ -54,7 +54,7 @@ TEST(Validate, FindsATensorOnOtherRanks) {
 
 TEST(Validate, FindsAnExpertOnOtherRanks) {
   Plan plan = plan_of(toy_moe(1, 2), "dp=2,ep=2");
-  for (Bucket& bucket : plan.buckets) {
+  for (Bucket& bucket : plan.parts[0].buckets) {
     if (bucket.buffer > 0) bucket.buffer = 3 - bucket.buffer;
   }
   EXPECT_THAT(validate(plan),
@@ -64,33 +64,33 @@ TEST(Validate, FindsAnExpertOnOtherRanks) {
 
 TEST(Validate, FindsABufferWithTooFewHomes) {
   Plan plan = sound_plan();
-  plan.buffers[0].num_homes = 1;
+  plan.parts[0].buffers[0].num_homes = 1;
   EXPECT_THAT(validate(plan), Contains(HasSubstr("1 homes, expected 2")));
 }
 
 TEST(Validate, FindsAMovedCut) {
   Plan plan = sound_plan();
-  plan.buckets[0].cuts[1] += 1;
+  plan.parts[0].buckets[0].cuts[1] += 1;
   EXPECT_THAT(validate(plan),
               Contains(HasSubstr("lies outside the run of its home")));
 }
 
 TEST(Validate, FindsCutsThatDoNotCover) {
   Plan plan = sound_plan();
-  plan.buckets[0].cuts.back() -= 1;
+  plan.parts[0].buckets[0].cuts.back() -= 1;
   EXPECT_THAT(validate(plan),
               Contains(HasSubstr("bucket 0: cuts do not cut its")));
   plan = sound_plan();
-  plan.buckets[0].cuts.front() = 1;
+  plan.parts[0].buckets[0].cuts.front() = 1;
   EXPECT_THAT(validate(plan), Contains(HasSubstr("bucket 0: cuts")));
   plan = sound_plan();
-  plan.buckets[0].cuts.push_back(plan.buckets[0].cuts.back());
+  plan.parts[0].buckets[0].cuts.push_back(plan.parts[0].buckets[0].cuts.back());
   EXPECT_THAT(validate(plan), Contains("bucket 0: 4 cuts, expected 3"));
 }
 
 TEST(Validate, FindsAdamWCutsThatDoNotCover) {
   Plan plan = sound_plan();
-  plan.buckets[0].adamw_cuts.back() += 1;
+  plan.parts[0].buckets[0].adamw_cuts.back() += 1;
   EXPECT_THAT(validate(plan),
               Contains(HasSubstr("bucket 0: AdamW cuts do not cut its")));
   plan = sound_plan();
@@ -111,7 +111,7 @@ TEST(Validate, FindsAMovedAdamWCut) {
 
 TEST(Validate, FindsCutsOfWhatIsAllReduced) {
   Plan plan = sound_plan("replicated");
-  plan.buckets[0].cuts = {0, 1};
+  plan.parts[0].buckets[0].cuts = {0, 1};
   EXPECT_THAT(validate(plan),
               Contains("bucket 0: cuts, but its gradients are all-reduced"));
 }

@@ -43,7 +43,7 @@ bool tiles(std::vector<Box> boxes, int64_t rows, int64_t cols) {
 
 class TensorRoutes {
  public:
-  TensorRoutes(const Plan& plan, size_t tensor)
+  TensorRoutes(const PlanPart& plan, size_t tensor)
       : plan_(plan),
         tensor_(plan.model.tensors[tensor]),
         first_(plan.first_matrix[tensor]),
@@ -85,7 +85,7 @@ class TensorRoutes {
     return slice_rows(grid, tensor_, grid.slice_of(plane / grid.tp_ranks()));
   }
 
-  const Plan& plan_;
+  const PlanPart& plan_;
   const Tensor& tensor_;
   int32_t first_;
   int32_t last_;
@@ -101,7 +101,7 @@ struct Kind {
   friend auto operator<=>(const Kind&, const Kind&) = default;
 };
 
-Kind kind_of(const Plan& plan, size_t t) {
+Kind kind_of(const PlanPart& plan, size_t t) {
   const Tensor& tensor = plan.model.tensors[t];
   Kind kind{tensor.shape,
             tensor.cut,
@@ -117,7 +117,7 @@ Kind kind_of(const Plan& plan, size_t t) {
 
 }  // namespace
 
-void check_routes(const Plan& plan, std::vector<std::string>& violations) {
+void check_routes(const PlanPart& plan, std::vector<std::string>& violations) {
   std::set<Kind> checked;
   for (size_t t = 0; t < plan.model.tensors.size(); ++t) {
     if (!plan.model.tensors[t].matrix_rule) continue;

@@ -63,10 +63,10 @@ TEST_P(ValidStrategy, MakesSoundPlansOfOddModels) {
 
 TEST(Validate, ListsAllViolations) {
   Plan plan = sound_plan();
-  plan.buckets[0].cuts.back() -= 1;
-  plan.home[static_cast<size_t>(tensor_named(plan, "head"))] = 0;
+  plan.parts[0].buckets[0].cuts.back() -= 1;
+  plan.parts[0].home[static_cast<size_t>(tensor_named(plan, "head"))] = 0;
   replace_owners(plan, matrix_of(plan, "layers.1.fc2"), {0, 0});
-  plan.micro_group[0] = 9;
+  plan.parts[0].micro_group[0] = 9;
   const auto violations = validate(plan);
   EXPECT_GE(violations.size(), 4u);
   for (const char* says :

@@ -21,12 +21,12 @@ class WorkedExample : public ::testing::Test {
     plan_.rule = "muon";
     plan_.matrices = split_into_matrices(plan_.model, {});
     plan_.costs.resize(3);
-    plan_.buffers = {{0, -1, 2}};
+    plan_.parts[0].buffers = {{0, -1, 2}};
     // In plane t the bucket is [A_t | B_t C_t]: 6, then 9 and 12 elements.
-    plan_.buckets = {{0, {0, 1, 2}, 3, {0, 6, 27}, {0, 0, 0}}};
-    plan_.home = {0, 1, 1};
-    for (int32_t owner : {0, 0, 1}) plan_.owners.push_back(owner);
-    plan_.micro_group = {0, 0, 0};
+    plan_.parts[0].buckets = {{0, {0, 1, 2}, 3, {0, 6, 27}, {0, 0, 0}}};
+    plan_.parts[0].home = {0, 1, 1};
+    for (int32_t owner : {0, 0, 1}) plan_.parts[0].owners.push_back(owner);
+    plan_.parts[0].micro_group = {0, 0, 0};
     derive(plan_);
     ranks_ = predict(plan_);
   }
@@ -71,11 +71,11 @@ TEST_F(WorkedExample, ReducesToHomes) {
 }
 
 TEST_F(WorkedExample, RoutesAreTheHalves) {
-  EXPECT_THAT(routes_of(plan_, 0),
+  EXPECT_THAT(routes_of(plan_.parts[0], 0),
               ElementsAre(Route{0, 0, 2, 0, 3, 0}, Route{1, 2, 2, 0, 3, 0}));
-  EXPECT_THAT(routes_of(plan_, 1),
+  EXPECT_THAT(routes_of(plan_.parts[0], 1),
               ElementsAre(Route{0, 0, 3, 0, 3, 0}, Route{1, 3, 3, 0, 3, 0}));
-  EXPECT_THAT(routes_of(plan_, 2),
+  EXPECT_THAT(routes_of(plan_.parts[0], 2),
               ElementsAre(Route{0, 0, 3, 0, 4, 0}, Route{1, 0, 3, 4, 4, 0}));
 }
 

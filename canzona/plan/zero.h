@@ -97,6 +97,11 @@ inline bool is_plain(const ZeroSizes& sizes, int32_t homes) {
   return sizes == ZeroSizes{homes, 1, 1};
 }
 
+// The same of experts, too.
+inline bool is_plain(const ZeroOptions& options, int32_t homes) {
+  return is_plain(options.sizes, homes) && options.experts.z1 == 0;
+}
+
 // What has no meaning for these sizes is as it comes from nowhere.
 ZeroOptions settled(const ZeroOptions& options, int32_t homes);
 

@@ -137,7 +137,7 @@ TEST(ZeroPlans, AreSoundAndAreReadBack) {
     EXPECT_EQ(validate(plan), std::vector<std::string>());
     const Plan again = plan_from_json(plan_to_json(plan), "plan").plan;
     EXPECT_EQ(again.digest, plan.digest);
-    EXPECT_EQ(again.grid, plan.grid);
+    EXPECT_EQ(again.grid, plan.parts[0].grid);
     EXPECT_EQ(again.options.zero, plan.options.zero);
   }
 }
@@ -164,7 +164,7 @@ TEST(ZeroPlans, TakeTheMemoryOfTheFormula) {
 
 TEST(ZeroPlans, RepeatStatesAndWorkInReplicas) {
   const Plan plan = plan_of(toy_moe(), "dp=8", zero_options({2, 2, 2}));
-  EXPECT_EQ(plan.num_replicas(), 4);
+  EXPECT_EQ(plan.parts[0].num_replicas(), 4);
   const std::vector<RankCost> ranks = predict(plan);
   ASSERT_EQ(ranks.size(), 8U);
   for (size_t r = 2; r < 8; ++r) {

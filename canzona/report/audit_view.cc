@@ -13,7 +13,7 @@ namespace {
 
 size_t index(int64_t i) { return static_cast<size_t>(i); }
 
-int64_t parameter_bytes(const Plan& plan, int64_t elements) {
+int64_t parameter_bytes(const SettledRequest& plan, int64_t elements) {
   return elements * bytes_per_parameter(plan.options.parameters);
 }
 
@@ -24,7 +24,7 @@ std::string split_text_of(const std::string& tensor,
                                        : "whole";
 }
 
-AuditRow row_of_matrix(const Plan& plan, int32_t m) {
+AuditRow row_of_matrix(const PlanPart& plan, int32_t m) {
   const Matrix& matrix = plan.matrices[index(m)];
   const std::string& tensor = plan.model.tensors[index(matrix.tensor)].name;
   AuditRow row;
@@ -62,13 +62,12 @@ std::string owner_text(const AuditRow& row) {
 
 std::vector<AuditRow> audit(const Plan& plan) {
   std::vector<AuditRow> rows;
-  const PartMap map(plan);
   for (size_t t = 0; t < plan.model.tensors.size(); ++t) {
     const Tensor& tensor = plan.model.tensors[t];
     if (!tensor.matrix_rule) rows.push_back(row_of_elements(plan, tensor));
     for (int32_t m = plan.first_matrix[t]; m < plan.first_matrix[t + 1]; ++m) {
-      const PlannedMatrix at = map.matrix(m);
-      rows.push_back(row_of_matrix(*at.plan, at.matrix));
+      const MatrixInPart at = matrix_in_part(plan, m);
+      rows.push_back(row_of_matrix(*at.part, at.matrix));
     }
   }
   return rows;

@@ -22,7 +22,7 @@ TEST(Audit, HasARowForEveryMatrixAndEveryTensorOfAdamW) {
   EXPECT_EQ(rows[0].name, plan.model.tensors[0].name);
   EXPECT_EQ(rows[0].rule, "muon");
   EXPECT_EQ(rows[0].split, "whole");
-  EXPECT_EQ(rows[0].home, plan.home[0]);
+  EXPECT_EQ(rows[0].home, plan.parts[0].home[0]);
   EXPECT_THAT(rows[0].owners, SizeIs(1));
   EXPECT_EQ(rows[0].bytes, 64 * 32 * 2);
   EXPECT_GT(rows[0].seconds, 0);

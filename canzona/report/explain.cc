@@ -18,7 +18,7 @@ namespace {
 constexpr size_t kMaxExplained = 8;
 constexpr size_t kLabel = 12;
 
-std::string owner_text(const Plan& plan, const OwnerStory& story) {
+std::string owner_text(const SettledRequest& plan, const OwnerStory& story) {
   if (story.repeated && story.owners.size() > 1)
     return fmt::format("none: {} ranks repeat the update", story.owners.size());
   std::string out;
@@ -28,7 +28,7 @@ std::string owner_text(const Plan& plan, const OwnerStory& story) {
   return out;
 }
 
-std::string cost_line(const Plan& plan, int32_t matrix) {
+std::string cost_line(const PlanPart& plan, int32_t matrix) {
   const MatrixCost& cost = plan.costs[static_cast<size_t>(matrix)];
   const auto ticks = [&](Ticks t) {
     return cost_text(plan.cost_basis, static_cast<double>(t.value()));
@@ -42,25 +42,25 @@ std::string cost_line(const Plan& plan, int32_t matrix) {
 }
 
 // Ranks of a group of experts do not follow each other: they are named.
-std::string home_text(const Plan& plan, const Matrix& m) {
+std::string home_text(const PlanPart& plan, const Matrix& m) {
   const int32_t home = plan.home[static_cast<size_t>(m.tensor)];
   const std::string text =
       fmt::format("{} of {}", home, plan.buffer_of(m.tensor).num_homes);
-  if (plan.place.ep == 1) return text;
+  if (plan.ep == 1) return text;
   return text + ": " + ranks_text(ranks_of_home(plan, m.tensor, home));
 }
 
 // "3 of 12", and of a plan in parts: "9 of 12, experts of ep 1".
 std::string bucket_text(const Plan& whole, int32_t number) {
-  const std::string part = find_bucket(whole, number).part.name;
+  const std::string part = find_bucket(whole, number).part->name;
   return fmt::format("{} of {}{}{}", number, num_buckets(whole),
                      part.empty() ? "" : ", ", part);
 }
 
 std::string facts_text(const Plan& whole, int32_t number,
                        const OwnerStory& story, const Ink& ink) {
-  const PlannedMatrix at = PartMap(whole).matrix(number);
-  const Plan& plan = *at.plan;
+  const MatrixInPart at = matrix_in_part(whole, number);
+  const PlanPart& plan = *at.part;
   const int32_t matrix = at.matrix;
   const Matrix& m = plan.matrices[static_cast<size_t>(matrix)];
   const auto t = static_cast<size_t>(m.tensor);
@@ -153,8 +153,8 @@ std::pair<int32_t, int32_t> adamw_homes(const Bucket& bucket,
 }
 
 std::string explain_adamw(const Plan& whole, int32_t number, const Ink& ink) {
-  const PlannedTensor planned = PartMap(whole).tensor(number);
-  const Plan& plan = *planned.plan;
+  const PlannedTensor planned = planned_tensor(whole, number);
+  const PlanPart& plan = *planned.part;
   const int32_t tensor = planned.tensor;
   const auto at = static_cast<size_t>(tensor);
   const Tensor& t = plan.model.tensors[at];
@@ -191,8 +191,8 @@ void write_story(JsonWriter& out, const OwnerStory& story) {
 }
 
 void write_matrix(JsonWriter& out, const ReportPlan& shown, int32_t matrix) {
-  const PlannedMatrix planned = PartMap(shown.plan).matrix(matrix);
-  const Plan& plan = *planned.plan;
+  const MatrixInPart planned = matrix_in_part(shown.plan, matrix);
+  const PlanPart& plan = *planned.part;
   const auto at = static_cast<size_t>(planned.matrix);
   const Matrix& m = plan.matrices[at];
   const auto t = static_cast<size_t>(m.tensor);

@@ -18,15 +18,15 @@ constexpr size_t kMaxTensors = 24;
 constexpr int32_t kMaxHomes = 8;
 
 const Bucket& bucket_of(const PlannedBucket& at) {
-  return at.part.plan->buckets[static_cast<size_t>(at.bucket)];
+  return at.part->buckets[static_cast<size_t>(at.bucket)];
 }
 
-const Tensor& tensor_of(const Plan& plan, int32_t tensor) {
+const Tensor& tensor_of(const PlanPart& plan, int32_t tensor) {
   return plan.model.tensors[static_cast<size_t>(tensor)];
 }
 
 // Elements of one plane's region: the matrix rule's, then AdamW's.
-std::pair<int64_t, int64_t> region_sizes(const Plan& plan, const Bucket& b) {
+std::pair<int64_t, int64_t> region_sizes(const PlanPart& plan, const Bucket& b) {
   const auto split = static_cast<size_t>(b.num_matrix_tensors);
   int64_t matrix_rule = 0, adamw = 0;
   for (size_t i = 0; i < b.tensors.size(); ++i) {
@@ -45,10 +45,10 @@ std::vector<double> runs(const std::vector<int64_t>& cuts) {
 }
 
 std::string where_text(const PlannedBucket& at) {
-  const Plan& plan = *at.part.plan;
+  const PlanPart& plan = *at.part;
   const Buffer& buffer =
       plan.buffers[static_cast<size_t>(bucket_of(at).buffer)];
-  std::string out = at.part.name;
+  std::string out = at.part->name;
   if (out.empty())
     out = buffer.ep < 0 ? "dense tensors"
                         : fmt::format("experts of ep {}", buffer.ep);
@@ -60,7 +60,7 @@ std::string where_text(const PlannedBucket& at) {
 std::string heading(const Plan& whole, int32_t number, const Ink& ink) {
   const PlannedBucket at = find_bucket(whole, number);
   const Bucket& bucket = bucket_of(at);
-  const Plan& plan = *at.part.plan;
+  const PlanPart& plan = *at.part;
   const auto [matrix_rule, adamw] = region_sizes(plan, bucket);
   return ink(Tone::kBold, fmt::format("Bucket {}", number)) +
          fmt::format(" of {}: {}\n", num_buckets(whole), where_text(at)) +
@@ -73,8 +73,8 @@ std::string heading(const Plan& whole, int32_t number, const Ink& ink) {
 }
 
 // Ranks of groups of experts do not follow each other: they are named.
-std::string homes_of(const Plan& plan, const Bucket& bucket) {
-  if (plan.place.ep == 1 || bucket.tensors.empty()) return "";
+std::string homes_of(const PlanPart& plan, const Bucket& bucket) {
+  if (plan.ep == 1 || bucket.tensors.empty()) return "";
   const Buffer& buffer = plan.buffers[static_cast<size_t>(bucket.buffer)];
   std::string out;
   for (int32_t h = 0; h < std::min(buffer.num_homes, kMaxHomes); ++h)
@@ -89,7 +89,7 @@ std::string homes_of(const Plan& plan, const Bucket& bucket) {
   return out;
 }
 
-void write_homes(JsonWriter& out, const Plan& plan, const Bucket& bucket) {
+void write_homes(JsonWriter& out, const PlanPart& plan, const Bucket& bucket) {
   const Buffer& buffer = plan.buffers[static_cast<size_t>(bucket.buffer)];
   out.member("ranks_of_homes").begin_array();
   for (int32_t h = 0; h < buffer.num_homes; ++h)
@@ -97,7 +97,7 @@ void write_homes(JsonWriter& out, const Plan& plan, const Bucket& bucket) {
   out.end_array();
 }
 
-std::string home_runs(const Plan& plan, const Bucket& bucket, const Ink& ink) {
+std::string home_runs(const PlanPart& plan, const Bucket& bucket, const Ink& ink) {
   std::string out = "\n" + ink(Tone::kBold, "Elements per home") + "\n";
   if (bucket.cuts.empty())
     return out + (plan.traffic == Traffic::kBroadcast
@@ -118,12 +118,12 @@ std::string home_runs(const Plan& plan, const Bucket& bucket, const Ink& ink) {
                            ratio_text(spread_of(sizes).max_over_mean()));
 }
 
-std::string home_text(const Plan& plan, int32_t tensor) {
+std::string home_text(const PlanPart& plan, int32_t tensor) {
   const int32_t home = plan.home[static_cast<size_t>(tensor)];
   return home == kEveryHome ? "-" : fmt::format("{}", home);
 }
 
-std::string tensors_text(const Plan& plan, const Bucket& bucket,
+std::string tensors_text(const PlanPart& plan, const Bucket& bucket,
                          const Ink& ink) {
   Table table("~>>>>");
   table.header(
@@ -148,7 +148,7 @@ std::string tensors_text(const Plan& plan, const Bucket& bucket,
 
 std::string explain_bucket(const Plan& whole, int32_t bucket, const Ink& ink) {
   const PlannedBucket at = find_bucket(whole, bucket);
-  const Plan& plan = *at.part.plan;
+  const PlanPart& plan = *at.part;
   const Bucket& b = bucket_of(at);
   return heading(whole, bucket, ink) + homes_of(plan, b) +
          home_runs(plan, b, ink) + tensors_text(plan, b, ink);
@@ -156,14 +156,14 @@ std::string explain_bucket(const Plan& whole, int32_t bucket, const Ink& ink) {
 
 std::string explain_bucket_json(const Plan& whole, int32_t bucket) {
   const PlannedBucket at = find_bucket(whole, bucket);
-  const Plan& plan = *at.part.plan;
+  const PlanPart& plan = *at.part;
   const Bucket& b = bucket_of(at);
   const Buffer& buffer = plan.buffers[static_cast<size_t>(b.buffer)];
   JsonWriter out(2);
   out.begin_object().field("bucket", bucket).field("stage", buffer.stage);
-  out.field("ep", plan.place.ep > 1 ? plan.place.e : buffer.ep);
+  out.field("ep", plan.ep > 1 ? plan.e : buffer.ep);
   out.field("num_homes", buffer.num_homes);
-  if (!at.part.name.empty() && !b.tensors.empty()) write_homes(out, plan, b);
+  if (!at.part->name.empty() && !b.tensors.empty()) write_homes(out, plan, b);
   out.member("cuts").values(b.cuts);
   out.member("adamw_cuts").values(b.adamw_cuts);
   out.member("tensors").begin_array();

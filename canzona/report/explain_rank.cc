@@ -15,26 +15,26 @@ namespace {
 
 constexpr size_t kMaxMatrices = 24;
 
-double load_of(const PlannedMatrix& m) {
-  return period_load(*m.plan, m.plan->costs[static_cast<size_t>(m.matrix)]);
+double load_of(const MatrixInPart& m) {
+  return period_load(*m.part, m.part->costs[static_cast<size_t>(m.matrix)]);
 }
 
 // The matrices that `rank` computes, dearest first, then in plan order.
-std::vector<PlannedMatrix> owned_by(const Plan& plan, int32_t rank) {
-  std::vector<PlannedMatrix> owned;
+std::vector<MatrixInPart> owned_by(const Plan& plan, int32_t rank) {
+  std::vector<MatrixInPart> owned;
   for (const PlannedRank& at : planned_ranks(plan, rank))
-    for (int32_t m = 0; m < std::ssize(at.part.plan->matrices); ++m)
-      if (computes(*at.part.plan, at.rank, m))
-        owned.push_back({at.part.plan, m});
+    for (int32_t m = 0; m < std::ssize(at.part->matrices); ++m)
+      if (computes(*at.part, at.rank, m))
+        owned.push_back({at.part, m});
   std::stable_sort(owned.begin(), owned.end(),
-                   [](const PlannedMatrix& a, const PlannedMatrix& b) {
+                   [](const MatrixInPart& a, const MatrixInPart& b) {
                      return load_of(a) > load_of(b);
                    });
   return owned;
 }
 
 // "2 of 4 in group 1 of 4, replica 0 of 2; slice 2"
-std::string place_text(const Plan& plan, int32_t rank) {
+std::string place_text(const PlanPart& plan, int32_t rank) {
   const Coordinates at = coordinates_of(plan.grid, plan.grid_rank(rank));
   const int32_t place = at.tp / plan.grid.tp_ranks();
   return fmt::format("{} of {} in group {} of {}, replica {} of {}; slice {}",
@@ -55,9 +55,9 @@ std::string heading(const ReportPlan& shown, int32_t rank, const Ink& ink) {
                   rank / std::max(1, plan.options.ranks_per_node));
   for (const PlannedRank& at : planned_ranks(plan, rank))
     if (has_zero(plan))
-      out += fmt::format("  place       {}{}{}\n", at.part.name,
-                         at.part.name.empty() ? "" : ": ",
-                         place_text(*at.part.plan, at.rank));
+      out += fmt::format("  place       {}{}{}\n", at.part->name,
+                         at.part->name.empty() ? "" : ": ",
+                         place_text(*at.part, at.rank));
   out += fmt::format("  load        {} × mean, {} predicted per step\n",
                      ratio_text(mean > 0 ? load / mean : 0),
                      cost_text(plan.cost_basis, load / plan.period));
@@ -68,13 +68,13 @@ std::string heading(const ReportPlan& shown, int32_t rank, const Ink& ink) {
                            human_seconds(own.step_seconds));
 }
 
-std::string owned_text(const std::vector<PlannedMatrix>& owned, double load,
+std::string owned_text(const std::vector<MatrixInPart>& owned, double load,
                        const Ink& ink) {
   Table table("~>>>>>");
   table.header({"matrix", "shape", "bucket", "micro-group", "cost", "share"});
   const size_t shown = std::min(owned.size(), kMaxMatrices);
   for (size_t i = 0; i < shown; ++i) {
-    const Plan& plan = *owned[i].plan;
+    const PlanPart& plan = *owned[i].part;
     const auto at = static_cast<size_t>(owned[i].matrix);
     const Matrix& m = plan.matrices[at];
     const double cost = load_of(owned[i]);
@@ -138,10 +138,10 @@ std::string wire_of(const ReportPlan& shown, int32_t rank, const Ink& ink) {
   return "\n" + ink(Tone::kBold, "Bytes per step") + "\n" + body;
 }
 
-void write_owned(JsonWriter& out, const std::vector<PlannedMatrix>& owned) {
+void write_owned(JsonWriter& out, const std::vector<MatrixInPart>& owned) {
   out.member("matrices").begin_array();
-  for (const PlannedMatrix& one : owned) {
-    const Plan& plan = *one.plan;
+  for (const MatrixInPart& one : owned) {
+    const PlanPart& plan = *one.part;
     const auto at = static_cast<size_t>(one.matrix);
     const Matrix& m = plan.matrices[at];
     out.begin_object().field("name", name_of(plan, one.matrix));

@@ -55,11 +55,11 @@ TEST(Explain, ARankListsWhatItComputes) {
 TEST(Explain, ABucketListsItsTensors) {
   for (const std::string& strategy : strategy_names()) {
     const Plan plan = shown_plan({.strategy = strategy}).plan;
-    for (int32_t b = 0; b < std::ssize(plan.buckets); ++b) {
+    for (int32_t b = 0; b < std::ssize(plan.parts[0].buckets); ++b) {
       expect_page(explain_bucket(plan, b, Ink()));
       const Json json = parse_json(explain_bucket_json(plan, b), {});
       EXPECT_EQ(json.at("tensors").size(),
-                plan.buckets[static_cast<size_t>(b)].tensors.size());
+                plan.parts[0].buckets[static_cast<size_t>(b)].tensors.size());
     }
   }
 }

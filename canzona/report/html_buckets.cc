@@ -42,7 +42,7 @@ struct TrainingRun {
   int64_t elements = 0;
 };
 
-std::vector<TrainingRun> runs_of(const Plan& plan, const Bucket& bucket) {
+std::vector<TrainingRun> runs_of(const PlanPart& plan, const Bucket& bucket) {
   std::vector<TrainingRun> runs;
   for (int32_t i = 0; i < bucket.num_matrix_tensors; ++i) {
     const int32_t tensor = bucket.tensors[static_cast<size_t>(i)];
@@ -57,7 +57,7 @@ std::vector<TrainingRun> runs_of(const Plan& plan, const Bucket& bucket) {
   return runs;
 }
 
-int64_t adamw_elements(const Plan& plan, const Bucket& bucket) {
+int64_t adamw_elements(const PlanPart& plan, const Bucket& bucket) {
   int64_t sum = 0;
   for (size_t i = static_cast<size_t>(bucket.num_matrix_tensors);
        i < bucket.tensors.size(); ++i) {
@@ -97,7 +97,7 @@ std::string home_text(const TrainingRun& run) {
 }
 
 // Buckets that are drawn: all, unless homes and buckets are both many.
-size_t rows_to_draw(const Plan& plan) {
+size_t rows_to_draw(const PlanPart& plan) {
   const Margins margins(kDrawingWidth);
   const double most_visible = (margins.right - margins.left) / kNarrowest;
   const auto runs =
@@ -107,7 +107,7 @@ size_t rows_to_draw(const Plan& plan) {
 
 class BucketsDrawing {
  public:
-  BucketsDrawing(const Plan& plan, double width)
+  BucketsDrawing(const PlanPart& plan, double width)
       : plan_(plan), at_(width), rows_(rows_to_draw(plan)) {
     for (size_t b = 0; b < rows_; ++b) {
       const Bucket& bucket = plan.buckets[b];
@@ -183,7 +183,7 @@ class BucketsDrawing {
 
   // Buckets are counted over all parts.
   size_t number_of(size_t b) const {
-    return static_cast<size_t>(plan_.place.first_bucket) + b;
+    return static_cast<size_t>(plan_.first_bucket) + b;
   }
 
   // Elements of one plane as bytes of gradient on the wire.
@@ -221,7 +221,7 @@ class BucketsDrawing {
                    : 0;
   }
 
-  const Plan& plan_;
+  const PlanPart& plan_;
   Margins at_;
   size_t rows_;
   double row_height_ = 22;
@@ -231,7 +231,7 @@ class BucketsDrawing {
   std::vector<int64_t> adamw_;
 };
 
-void put_bucket_legend(Html& out, const Plan& plan) {
+void put_bucket_legend(Html& out, const PlanPart& plan) {
   std::vector<LegendEntry> entries;
   if (plan.grid.homes() <= kMaxColours) {
     for (int32_t h = 0; h < plan.grid.homes(); ++h) {
@@ -249,8 +249,8 @@ void put_bucket_legend(Html& out, const Plan& plan) {
 }
 
 // Whose homes they are, where it does not follow from the mesh.
-std::string homes_note(const Plan& plan) {
-  if (plan.place.ep == 1 || plan.mesh.pp > 1) return "";
+std::string homes_note(const PlanPart& plan) {
+  if (plan.ep == 1 || plan.mesh.pp > 1) return "";
   if (plan.grid.homes() > kMaxColours || plan.model.tensors.empty()) return "";
   std::string text;
   for (int32_t h = 0; h < plan.grid.homes(); ++h)
@@ -258,7 +258,7 @@ std::string homes_note(const Plan& plan) {
   return text;
 }
 
-std::string note_of(const Plan& plan) {
+std::string note_of(const PlanPart& plan) {
   const size_t drawn = rows_to_draw(plan);
   const std::string homes = homes_note(plan);
   if (drawn == plan.buckets.size()) return homes;
@@ -267,7 +267,7 @@ std::string note_of(const Plan& plan) {
              " buckets are drawn.");
 }
 
-void put_buckets(Html& out, const Plan& plan) {
+void put_buckets(Html& out, const PlanPart& plan) {
   if (plan.buckets.empty()) {
     out.add("<p>No buckets.</p>");
     return;
@@ -277,14 +277,18 @@ void put_buckets(Html& out, const Plan& plan) {
       note_of(plan));
 }
 
-// Dense tensors, and the experts of the busiest rank: others are cut alike.
-void put_parts(Html& out, const ReportPlan& shown) {
+// The parts of the busiest rank: others of experts are cut alike.
+void put_parts(Html& out, const ReportPlan& shown, bool is_one_of_two) {
+  const std::string& strategy = shown.plan.options.strategy;
   for (const PlannedRank& at : planned_ranks(shown.plan, busiest_rank(shown))) {
-    const bool one_of_many = at.part.plan->place.ep > 1;
-    out.put("<h3>{}: {}{}</h3>", shown.plan.options.strategy, at.part.name,
-            one_of_many ? ", where the busiest rank is" : "");
-    put_buckets(out, *at.part.plan);
-    put_bucket_legend(out, *at.part.plan);
+    const PlanPart& part = *at.part;
+    if (!part.name.empty())
+      out.put("<h3>{}: {}{}</h3>", strategy, part.name,
+              part.ep > 1 ? ", where the busiest rank is" : "");
+    else if (is_one_of_two)
+      out.put("<h3>{}</h3>", strategy);
+    put_buckets(out, part);
+    put_bucket_legend(out, part);
   }
 }
 
@@ -296,15 +300,8 @@ void add_buckets(Html& out, const PageView& view) {
       "<p>A bucket is reduced as one message during backward. Each home "
       "keeps one run of it; the longest run decides how long the "
       "reduce-scatter takes.</p>");
-  for (const ReportPlan* shown : view.pair()) {
-    if (!shown->plan.parts.empty()) {
-      put_parts(out, *shown);
-      continue;
-    }
-    if (view.two()) out.put("<h3>{}</h3>", shown->plan.options.strategy);
-    put_buckets(out, shown->plan);
-  }
-  if (view.plan().plan.parts.empty()) put_bucket_legend(out, view.plan().plan);
+  for (const ReportPlan* shown : view.pair())
+    put_parts(out, *shown, view.two());
   end_section(out);
 }
 

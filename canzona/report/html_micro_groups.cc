@@ -27,7 +27,7 @@ int64_t fp32_bytes(const Matrix& matrix) {
 
 class RoundsDrawing {
  public:
-  RoundsDrawing(const Plan& plan, const std::vector<DrawnRound>& rounds,
+  RoundsDrawing(const PlanPart& plan, const std::vector<DrawnRound>& rounds,
                 double width = kDrawingWidth)
       : plan_(plan),
         width_(width),
@@ -120,7 +120,7 @@ class RoundsDrawing {
     }
   }
 
-  const Plan& plan_;
+  const PlanPart& plan_;
   double width_;
   const std::vector<DrawnRound>& rounds_;
   std::vector<MatrixShape> shapes_;
@@ -133,7 +133,7 @@ class RoundsDrawing {
 };
 
 // "2 of 5120×25600" for every shape in a cell, then the bytes.
-void put_cell(Html& out, const Plan& plan, const std::vector<Block>& blocks) {
+void put_cell(Html& out, const PlanPart& plan, const std::vector<Block>& blocks) {
   std::map<MatrixShape, int64_t> count;
   int64_t bytes = 0;
   for (const Block& block : blocks) {
@@ -149,7 +149,7 @@ void put_cell(Html& out, const Plan& plan, const std::vector<Block>& blocks) {
   out.put("<small>{}</small></td>", bytes > 0 ? human_bytes(bytes) : "–");
 }
 
-void put_table(Html& out, const Plan& plan,
+void put_table(Html& out, const PlanPart& plan,
                const std::vector<DrawnRound>& rounds) {
   const int32_t columns = std::min(plan.grid.tp, kMaxRows);
   out.add(
@@ -174,13 +174,13 @@ void put_table(Html& out, const Plan& plan,
   out.add("</details>");
 }
 
-// The home of one rank in a plan, or in a part of one.
+// The home of one rank in a part of the plan.
 void put_home(Html& out, const PlannedRank& at) {
-  const Plan& plan = *at.part.plan;
+  const PlanPart& plan = *at.part;
   const std::vector<DrawnRound> rounds =
       rounds_of(plan, coordinates_of(plan.grid, plan.grid_rank(at.rank)));
-  if (!at.part.name.empty())
-    out.put("<h3>{}</h3><p>{}.</p>", at.part.name,
+  if (!at.part->name.empty())
+    out.put("<h3>{}</h3><p>{}.</p>", at.part->name,
             counted(static_cast<int64_t>(rounds.size()), "round"));
   if (rounds.empty()) return;
   RoundsDrawing drawing(plan, rounds);
@@ -192,10 +192,10 @@ void put_home(Html& out, const PlannedRank& at) {
 }
 
 std::string rounds_text(const PlannedRank& at) {
-  if (!at.part.name.empty())
+  if (!at.part->name.empty())
     return "its dense tensors and its experts are cut over ranks of their own, "
            "and their rounds follow each other";
-  const Plan& plan = *at.part.plan;
+  const PlanPart& plan = *at.part;
   const Coordinates place = coordinates_of(plan.grid, plan.grid_rank(at.rank));
   return counted(static_cast<int64_t>(rounds_of(plan, place).size()), "round");
 }
@@ -214,7 +214,7 @@ void add_micro_groups(Html& out, const PageView& view) {
   const int32_t rank = busiest_rank(shown);
   const std::vector<PlannedRank> places = planned_ranks(plan, rank);
   const bool alone = std::ranges::all_of(
-      places, [](const PlannedRank& at) { return at.part.plan->grid.tp == 1; });
+      places, [](const PlannedRank& at) { return at.part->grid.tp == 1; });
   out.put(
       "<p>The home of the busiest rank, {}: {}. {} Blocks are as wide as "
       "their cost, a round as its busiest owner; what is left of it is "

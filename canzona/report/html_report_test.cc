@@ -162,10 +162,10 @@ TEST(HtmlReport, ShowsAModelWithoutLayers) {
 TEST(HtmlReport, RepeatedUpdatesHaveNoHome) {
   ReportPlan shown = make_sample({.strategy = "replicated"});
   shown.plan.traffic = Traffic::kAllReduce;
-  std::fill(shown.plan.home.begin(), shown.plan.home.end(), kEveryHome);
-  shown.plan.owners = {};
+  std::fill(shown.plan.parts[0].home.begin(), shown.plan.parts[0].home.end(), kEveryHome);
+  shown.plan.parts[0].owners = {};
   for (size_t m = 0; m < shown.plan.matrices.size(); ++m) {
-    shown.plan.owners.push_back(std::span<const int32_t>{});
+    shown.plan.parts[0].owners.push_back(std::span<const int32_t>{});
   }
   const std::string html = html_report({shown});
   EXPECT_THAT(html, HasSubstr("every home repeats it"));

@@ -9,7 +9,7 @@
 namespace canzona {
 namespace {
 
-bool lives_at(const Plan& plan, const Matrix& matrix,
+bool lives_at(const PlanPart& plan, const Matrix& matrix,
               const Coordinates& place) {
   const Bucket& bucket = plan.buckets[static_cast<size_t>(
       plan.bucket_of[static_cast<size_t>(matrix.tensor)])];
@@ -18,7 +18,7 @@ bool lives_at(const Plan& plan, const Matrix& matrix,
          (home == place.home || home == kEveryHome);
 }
 
-void add_block(const Plan& plan, size_t m, DrawnRound& round) {
+void add_block(const PlanPart& plan, size_t m, DrawnRound& round) {
   const auto owners = plan.owners[m];
   const double cost = mean_cost(plan, m);
   if (owners.empty()) {  // every tp rank repeats it
@@ -37,7 +37,7 @@ int32_t busiest_rank(const ReportPlan& shown) {
   return spread_of(period_loads(shown.plan, shown.ranks)).largest;
 }
 
-std::vector<DrawnRound> rounds_of(const Plan& plan, const Coordinates& place) {
+std::vector<DrawnRound> rounds_of(const PlanPart& plan, const Coordinates& place) {
   std::map<int32_t, DrawnRound> rounds;
   for (size_t m = 0; m < plan.matrices.size(); ++m) {
     if (!lives_at(plan, plan.matrices[m], place)) continue;
@@ -59,7 +59,7 @@ std::vector<DrawnRound> rounds_of(const Plan& plan, const Coordinates& place) {
 }
 
 // Distinct shapes of the shown rounds, the largest first: each has a colour.
-std::vector<MatrixShape> shapes_of(const Plan& plan,
+std::vector<MatrixShape> shapes_of(const SettledRequest& plan,
                                    const std::vector<DrawnRound>& rounds) {
   std::vector<MatrixShape> shapes;
   for (const DrawnRound& round : rounds) {

@@ -19,14 +19,14 @@ TEST(HtmlRounds, EveryMatrixOfTheHomeIsInOneRound) {
   const ReportPlan shown = make_sample({});
   size_t blocks = 0;
   for (int32_t home = 0; home < 4; ++home) {
-    blocks += blocks_in(rounds_of(shown.plan, {.home = home}));
+    blocks += blocks_in(rounds_of(shown.plan.parts[0], {.home = home}));
   }
   EXPECT_EQ(blocks, shown.plan.matrices.size());
 }
 
 TEST(HtmlRounds, ARoundIsAsWideAsItsBusiestOwner) {
   const ReportPlan shown = make_sample({});
-  for (const DrawnRound& round : rounds_of(shown.plan, {})) {
+  for (const DrawnRound& round : rounds_of(shown.plan.parts[0], {})) {
     double widest = 0;
     for (const auto& blocks : round.blocks) {
       double sum = 0;
@@ -40,11 +40,11 @@ TEST(HtmlRounds, ARoundIsAsWideAsItsBusiestOwner) {
 TEST(HtmlRounds, ATeamSharesItsMatrix) {
   ReportPlan shown = make_sample({.layers = 1});
   Plan& plan = shown.plan;
-  const size_t all = blocks_in(rounds_of(plan, {}));
-  plan.owners = {};
+  const size_t all = blocks_in(rounds_of(plan.parts[0], {}));
+  plan.parts[0].owners = {};
   const int32_t team[] = {0, 1};
-  for (size_t m = 0; m < plan.matrices.size(); ++m) plan.owners.push_back(team);
-  const std::vector<DrawnRound> rounds = rounds_of(plan, {});
+  for (size_t m = 0; m < plan.matrices.size(); ++m) plan.parts[0].owners.push_back(team);
+  const std::vector<DrawnRound> rounds = rounds_of(plan.parts[0], {});
   EXPECT_EQ(blocks_in(rounds), 2 * all);
   const Block& block = rounds[0].blocks[0][0];
   EXPECT_EQ(2 * block.cost,
@@ -54,7 +54,7 @@ TEST(HtmlRounds, ATeamSharesItsMatrix) {
 TEST(HtmlRounds, ShapesAreListedOnceLargestFirst) {
   const ReportPlan shown = make_sample({});
   const std::vector<MatrixShape> shapes =
-      shapes_of(shown.plan, rounds_of(shown.plan, {}));
+      shapes_of(shown.plan, rounds_of(shown.plan.parts[0], {}));
   for (size_t i = 1; i < shapes.size(); ++i) {
     EXPECT_GE(shapes[i - 1].rows * shapes[i - 1].cols,
               shapes[i].rows * shapes[i].cols);

@@ -67,7 +67,7 @@ int32_t stage_of_layer(const Sample& sample, int32_t layer) {
 }
 
 // One bucket for every few layers, one buffer per stage.
-void make_buckets(Plan& plan, const Sample& sample) {
+void make_buckets(PlanPart& plan, const Sample& sample) {
   for (int32_t stage = 0; stage < sample.mesh.pp; ++stage) {
     plan.buffers.push_back({stage, -1, sample.mesh.homes()});
   }
@@ -90,7 +90,7 @@ void make_buckets(Plan& plan, const Sample& sample) {
 }
 
 // Homes by place in the bucket; crowded samples favour the early ones.
-void deal_homes(Plan& plan, const Sample& sample) {
+void deal_homes(PlanPart& plan, const Sample& sample) {
   plan.home.assign(plan.model.tensors.size(), kEveryHome);
   const int32_t homes = sample.mesh.homes();
   for (const Bucket& bucket : plan.buckets) {
@@ -104,7 +104,7 @@ void deal_homes(Plan& plan, const Sample& sample) {
   }
 }
 
-void add_matrices(Plan& plan) {
+void add_matrices(PlanPart& plan) {
   for (size_t i = 0; i < plan.model.tensors.size(); ++i) {
     plan.first_matrix.push_back(static_cast<int32_t>(plan.matrices.size()));
     const Tensor& tensor = plan.model.tensors[i];
@@ -122,7 +122,7 @@ void add_matrices(Plan& plan) {
   plan.phase.assign(plan.matrices.size(), 0);
 }
 
-std::vector<RankCost> make_ranks(const Plan& plan) {
+std::vector<RankCost> make_ranks(const PlanPart& plan) {
   std::vector<RankCost> ranks(static_cast<size_t>(plan.mesh.world()));
   for (size_t r = 0; r < ranks.size(); ++r) {
     const auto some = static_cast<int64_t>(r % 7) << 20;
@@ -175,7 +175,7 @@ void summarise(ReportPlan& shown) {
 
 ReportPlan make_sample(const Sample& sample) {
   ReportPlan shown;
-  Plan& plan = shown.plan;
+  PlanPart plan;
   plan.model = make_model(sample);
   plan.mesh = sample.mesh;
   plan.grid = sample.mesh;
@@ -188,8 +188,12 @@ ReportPlan make_sample(const Sample& sample) {
   make_buckets(plan, sample);
   deal_homes(plan, sample);
   add_matrices(plan);
-  plan.digest = sha256_hex(sample.strategy);
   shown.ranks = make_ranks(plan);
+  static_cast<SettledRequest&>(shown.plan) = plan;
+  for (size_t t = 0; t < plan.model.tensors.size(); ++t)
+    shown.plan.in_part.push_back({0, static_cast<int32_t>(t)});
+  shown.plan.parts = {std::move(plan)};
+  shown.plan.digest = sha256_hex(sample.strategy);
   summarise(shown);
   return shown;
 }

@@ -52,7 +52,6 @@ const heads = [...byId("tensor-table").tHead.rows[0].cells];
 const PAGE = 500;
 const MAX_OWNERS = 8;
 const number = n => n.toLocaleString("en");
-const parts = data.parts || [[data.tp, data.homes, -1, ""]];
 
 // The rank of the world at plane t of a home of a part: those of experts are
 // every ep-th home of the whole.
@@ -70,8 +69,8 @@ function worldRank(stage, home, t, [tp, homes, e]) {
 function expand(row) {
   const pieces = data.patterns[row[0]], kind = data.kinds[row[1]];
   const [shape, role, cut, rule, cost, costText, bytes, bytesText] = kind;
-  const [stage, at = 0] = [].concat(data.buckets[row[2]]), home = row[3];
-  const part = parts[at], tp = part[0], label = part[3];
+  const [stage, at] = data.buckets[row[2]], home = row[3];
+  const part = data.parts[at], tp = part[0], label = part[3];
   let name = pieces[0];
   for (let i = 1; i < pieces.length; i++) name += row[4 + i] + pieces[i];
   const isMatrix = rule !== "adamw" || home >= 0;

@@ -43,7 +43,7 @@ struct Kind {
 
 class Writer {
  public:
-  explicit Writer(const Plan& plan) : plan_(plan), map_(plan) {}
+  explicit Writer(const Plan& plan) : plan_(plan) {}
 
   std::string write() {
     JsonWriter rows;
@@ -64,15 +64,15 @@ class Writer {
  private:
   void write_row(JsonWriter& out, int32_t tensor) {
     const Tensor& it = plan_.model.tensors[static_cast<size_t>(tensor)];
-    const PlannedTensor at = map_.tensor(tensor);
+    const PlannedTensor at = planned_tensor(plan_, tensor);
     NameParts parts = split_name(it.name);
     out.begin_array();
     out.value(patterns_.number_of(std::move(parts.pieces)));
     out.value(kinds_.number_of({it.shape, it.role, it.cut, it.matrix_rule,
                                 cost_of_tensor(plan_, tensor)}));
-    out.value(bucket_number(*at.plan, at.tensor));
-    out.value(home_of(*at.plan, at.tensor));
-    write_owners(out, owners_of_tensor(*at.plan, at.tensor));
+    out.value(bucket_number(*at.part, at.tensor));
+    out.value(home_of(*at.part, at.tensor));
+    write_owners(out, owners_of_tensor(*at.part, at.tensor));
     for (int64_t number : parts.numbers) out.value(number);
     out.end_array();
   }
@@ -88,17 +88,14 @@ class Writer {
 
   void write_head(JsonWriter& out) const {
     out.begin_object();
-    out.field("tp", plan_.grid.tp).field("homes", homes_of(plan_));
     out.field("stages", plan_.mesh.pp);
-    if (!plan_.parts.empty()) write_parts(out);
+    write_parts(out);
     out.member("buckets").begin_array();
     for (size_t i = 0; i < plan_.parts.size(); ++i)
       for (const Bucket& bucket : plan_.parts[i].buckets) {
         out.begin_array().value(stage_of_bucket(plan_.parts[i], bucket));
         out.value(i).end_array();
       }
-    for (const Bucket& bucket : plan_.buckets)
-      out.value(stage_of_bucket(plan_, bucket));
     out.end_array();
     out.member("patterns").begin_array();
     for (const auto& pieces : patterns_.values()) out.values(pieces);
@@ -109,7 +106,7 @@ class Writer {
   }
 
   // Of all replicas: a stage's ranks are so many.
-  static int32_t homes_of(const Plan& plan) {
+  static int32_t homes_of(const PlanPart& plan) {
     return plan.mesh.ranks_per_stage() / plan.grid.tp;
   }
 
@@ -117,11 +114,10 @@ class Writer {
     const Mesh& mesh = plan_.mesh;
     out.member("mesh").values(std::vector<int32_t>{mesh.tp, mesh.cp, mesh.ep});
     out.member("parts").begin_array();
-    for (size_t i = 0; i < plan_.parts.size(); ++i) {
-      const Plan& part = plan_.parts[i];
+    for (const PlanPart& part : plan_.parts) {
       out.begin_array().value(part.grid.tp).value(homes_of(part));
-      out.value(part.place.ep > 1 ? part.place.e : -1);
-      out.value(part_label({&part, 0, static_cast<int32_t>(i)})).end_array();
+      out.value(part.ep > 1 ? part.e : -1);
+      out.value(part_label(part)).end_array();
     }
     out.end_array();
   }
@@ -140,7 +136,6 @@ class Writer {
   }
 
   const Plan& plan_;
-  PartMap map_;
   Numbered<std::vector<std::string>> patterns_;
   Numbered<Kind> kinds_;
 };
@@ -171,7 +166,7 @@ NameParts split_name(std::string_view name) {
   return parts;
 }
 
-std::vector<int32_t> owners_of_tensor(const Plan& plan, int32_t tensor) {
+std::vector<int32_t> owners_of_tensor(const PlanPart& plan, int32_t tensor) {
   const auto at = static_cast<size_t>(tensor);
   std::vector<int32_t> all;
   for (int32_t m = plan.first_matrix[at]; m < plan.first_matrix[at + 1]; ++m) {
@@ -184,12 +179,12 @@ std::vector<int32_t> owners_of_tensor(const Plan& plan, int32_t tensor) {
   return all;
 }
 
-std::string part_label(const PlannedTensor& at) {
-  if (at.part == 0) return "";
-  return at.plan->place.ep > 1 ? cat("ep ", at.plan->place.e) : "experts";
+std::string part_label(const PlanPart& part) {
+  if (!part.of_experts) return "";
+  return part.ep > 1 ? cat("ep ", part.e) : "experts";
 }
 
-double cost_of_tensor(const Plan& plan, int32_t tensor) {
+double cost_of_tensor(const SettledRequest& plan, int32_t tensor) {
   const auto at = static_cast<size_t>(tensor);
   double cost = 0;
   for (int32_t m = plan.first_matrix[at]; m < plan.first_matrix[at + 1]; ++m) {

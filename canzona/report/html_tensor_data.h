@@ -7,13 +7,10 @@
 //             "layers.7.mlp.up"
 //   kinds     [shape, role, cut, rule, cost, cost as text, bytes, bytes as
 //             text], cost in ticks
-//   buckets   the stage of each bucket
+//   buckets   [stage, part] of each bucket
 //   rows      [pattern, kind, bucket, home, owner, numbers of the name…],
 //             home -1: every home; owner: a tp coordinate, several of them in
 //             a list, or -1: every tp rank
-//
-// Of a plan in parts (in_parts.h) buckets are [stage, part], and beside them
-//
 //   parts     [tp, homes, ep coordinate, its label in the table]
 //   mesh      [tp, cp, ep] of the whole, which says where in the world the
 //             ranks of a part are
@@ -41,12 +38,12 @@ NameParts split_name(std::string_view name);
 
 // The tp coordinates that compute the matrices of a tensor, each once; empty:
 // every tp rank.
-std::vector<int32_t> owners_of_tensor(const Plan& plan, int32_t tensor);
+std::vector<int32_t> owners_of_tensor(const PlanPart& plan, int32_t tensor);
 
 // What stands before the home of an expert that is planned apart: "ep 1".
-std::string part_label(const PlannedTensor& at);
+std::string part_label(const PlanPart& part);
 
 // Ticks of all matrices of a tensor, mean over a period.
-double cost_of_tensor(const Plan& plan, int32_t tensor);
+double cost_of_tensor(const SettledRequest& plan, int32_t tensor);
 
 }  // namespace canzona

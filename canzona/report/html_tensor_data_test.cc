@@ -46,7 +46,7 @@ TEST(HtmlTensorData, RowsNameTheirParts) {
   EXPECT_EQ(data["patterns"][row[0].get<size_t>()],
             Json::array({"layers.", ".attn.proj"}));
   EXPECT_EQ(row[5], 0);
-  EXPECT_EQ(row[3], shown.plan.home[1]);
+  EXPECT_EQ(row[3], shown.plan.parts[0].home[1]);
   const Json& kind = data["kinds"][row[1].get<size_t>()];
   EXPECT_EQ(kind[0], "1024 × 2048");
   EXPECT_EQ(kind[3], "muon");

@@ -27,19 +27,19 @@ constexpr Heading kHeadings[] = {
     {"cost", "n"},  {"bytes", "n"}};
 
 std::string home_text(const PlannedTensor& at, int32_t stage) {
-  const Plan& plan = *at.plan;
+  const PlanPart& plan = *at.part;
   const int32_t home = home_of(plan, at.tensor);
   const auto tensor = static_cast<size_t>(at.tensor);
   if (home == kEveryHome)
     return plan.model.tensors[tensor].matrix_rule ? "every" : "cut";
-  std::string text = part_label(at);
+  std::string text = part_label(*at.part);
   if (!text.empty()) text += " · ";
   if (plan.mesh.pp > 1) text += cat(stage, " · ");
   return cat(text, home);
 }
 
 std::string owner_text(const PlannedTensor& at, int32_t stage) {
-  const Plan& plan = *at.plan;
+  const PlanPart& plan = *at.part;
   const int32_t home = home_of(plan, at.tensor);
   const auto tensor = static_cast<size_t>(at.tensor);
   if (!plan.model.tensors[tensor].matrix_rule) return "–";
@@ -62,7 +62,7 @@ std::string owner_text(const PlannedTensor& at, int32_t stage) {
 }
 
 void put_row(Html& out, const PlannedTensor& at) {
-  const Plan& plan = *at.plan;
+  const PlanPart& plan = *at.part;
   const auto tensor = static_cast<size_t>(at.tensor);
   const Tensor& it = plan.model.tensors[tensor];
   const int32_t stage = plan.buffer_of(at.tensor).stage;
@@ -126,9 +126,8 @@ void add_tensors(Html& out, const PageView& view) {
   out.add("<div class=\"scroll tall\"><table id=\"tensor-table\">");
   put_head(out);
   out.add("<tbody>\n");
-  const PartMap map(plan);
   for (size_t i = 0; i < shown; ++i) {
-    put_row(out, map.tensor(static_cast<int32_t>(i)));
+    put_row(out, planned_tensor(plan, static_cast<int32_t>(i)));
   }
   out.add(
       "</tbody></table></div>\n"

@@ -44,33 +44,33 @@ std::string rank_title(const Mesh& mesh, int32_t rank) {
   return text + cat("home ", at.home, ", t ", at.tp, ")");
 }
 
-int32_t home_of(const Plan& plan, int32_t tensor) {
+int32_t home_of(const PlanPart& plan, int32_t tensor) {
   const int32_t home = plan.home[static_cast<size_t>(tensor)];
   if (home == kEveryHome) return kEveryHome;
   return plan.stage_home(plan.buffer_of(tensor), home);
 }
 
-int32_t stage_of_bucket(const Plan& plan, const Bucket& bucket) {
+int32_t stage_of_bucket(const PlanPart& plan, const Bucket& bucket) {
   return plan.buffers[static_cast<size_t>(bucket.buffer)].stage;
 }
 
-double mean_cost(const Plan& plan, size_t matrix) {
+double mean_cost(const SettledRequest& plan, size_t matrix) {
   return period_load(plan, plan.costs[matrix]) / plan.period;
 }
 
-std::string ticks_text(const Plan& plan, double ticks) {
+std::string ticks_text(const SettledRequest& plan, double ticks) {
   if (!(plan.cost_basis.seconds_per_tick > 0)) {
     return human_count(ticks) + " ticks";
   }
   return human_seconds(ticks * plan.cost_basis.seconds_per_tick);
 }
 
-std::string rate_text(const Plan& plan) {
+std::string rate_text(const SettledRequest& plan) {
   if (is_nominal(plan.cost_basis)) return "nominal rate, no cost table";
   return "measured on " + plan.cost_basis.source;
 }
 
-int64_t parameter_bytes(const Plan& plan) {
+int64_t parameter_bytes(const SettledRequest& plan) {
   return plan.options.parameters == ParameterDtype::kFp32 ? kBytesPerFp32
                                                           : kBytesPerBf16;
 }

@@ -35,18 +35,18 @@ double mean_load(const ReportPlan& shown);
 std::string rank_title(const Mesh& mesh, int32_t rank);
 
 // Home of a tensor among all homes of its stage; kEveryHome if it has none.
-int32_t home_of(const Plan& plan, int32_t tensor);
-int32_t stage_of_bucket(const Plan& plan, const Bucket& bucket);
+int32_t home_of(const PlanPart& plan, int32_t tensor);
+int32_t stage_of_bucket(const PlanPart& plan, const Bucket& bucket);
 
 // Cost of a matrix in an ordinary step, with its share of the refreshes.
-double mean_cost(const Plan& plan, size_t matrix);
+double mean_cost(const SettledRequest& plan, size_t matrix);
 
 // Ticks as predicted time: "1.21 ms".
-std::string ticks_text(const Plan& plan, double ticks);
+std::string ticks_text(const SettledRequest& plan, double ticks);
 
 // "nominal rate, no cost table" or "measured on <device>".
-std::string rate_text(const Plan& plan);
+std::string rate_text(const SettledRequest& plan);
 
-int64_t parameter_bytes(const Plan& plan);
+int64_t parameter_bytes(const SettledRequest& plan);
 
 }  // namespace canzona

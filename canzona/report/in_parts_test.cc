@@ -23,22 +23,21 @@ TEST(InParts, TheFirstExampleAsItStands) {
   const std::vector<PlannedRank> at = planned_ranks(plan, 6);
   ASSERT_EQ(at.size(), 2U);
   EXPECT_EQ(at[0].rank, 6);
-  EXPECT_EQ(at[1].part.name, "experts of ep 1");
+  EXPECT_EQ(at[1].part->name, "experts of ep 1");
   EXPECT_EQ(at[1].rank, 2);
 }
 
 TEST(InParts, TensorsAndMatricesKeepTheirNames) {
   for (const PartsWish& wish : wishes_of_parts()) {
     const Plan plan = shown_in_parts(wish).plan;
-    const PartMap map(plan);
     for (int32_t t = 0; t < std::ssize(plan.model.tensors); ++t) {
-      const PlannedTensor at = map.tensor(t);
-      EXPECT_EQ(at.plan->model.tensors[static_cast<size_t>(at.tensor)].name,
+      const PlannedTensor at = planned_tensor(plan, t);
+      EXPECT_EQ(at.part->model.tensors[static_cast<size_t>(at.tensor)].name,
                 plan.model.tensors[static_cast<size_t>(t)].name);
     }
     for (int32_t m = 0; m < std::ssize(plan.matrices); ++m) {
-      const PlannedMatrix at = map.matrix(m);
-      EXPECT_EQ(name_of(*at.plan, at.matrix), name_of(plan, m));
+      const MatrixInPart at = matrix_in_part(plan, m);
+      EXPECT_EQ(name_of(*at.part, at.matrix), name_of(plan, m));
     }
   }
 }
@@ -46,23 +45,22 @@ TEST(InParts, TensorsAndMatricesKeepTheirNames) {
 TEST(InParts, EveryBucketHasANumber) {
   for (const PartsWish& wish : wishes_of_parts()) {
     const Plan plan = shown_in_parts(wish).plan;
-    const PartMap map(plan);
     std::vector<int32_t> tensors(static_cast<size_t>(num_buckets(plan)), 0);
     for (int32_t t = 0; t < std::ssize(plan.model.tensors); ++t) {
-      const PlannedTensor at = map.tensor(t);
-      const int32_t number = bucket_number(*at.plan, at.tensor);
+      const PlannedTensor at = planned_tensor(plan, t);
+      const int32_t number = bucket_number(*at.part, at.tensor);
       ++tensors.at(static_cast<size_t>(number));
       const PlannedBucket found = find_bucket(plan, number);
-      EXPECT_EQ(found.part.plan, at.plan);
+      EXPECT_EQ(found.part, at.part);
       EXPECT_EQ(found.bucket,
-                at.plan->bucket_of[static_cast<size_t>(at.tensor)]);
+                at.part->bucket_of[static_cast<size_t>(at.tensor)]);
     }
     for (int32_t b = 0; b < num_buckets(plan); ++b) {
       const PlannedBucket at = find_bucket(plan, b);
       EXPECT_EQ(
           tensors[static_cast<size_t>(b)],
           std::ssize(
-              at.part.plan->buckets[static_cast<size_t>(at.bucket)].tensors));
+              at.part->buckets[static_cast<size_t>(at.bucket)].tensors));
     }
   }
 }
@@ -73,21 +71,20 @@ TEST(InParts, OwnersAreRanksOfTheWorld) {
   for (const PartsWish& wish : wishes_of_parts()) {
     const ReportPlan shown = shown_in_parts(wish);
     const Plan& plan = shown.plan;
-    const PartMap map(plan);
     std::vector<int32_t> computed(shown.ranks.size(), 0);
     for (int32_t m = 0; m < std::ssize(plan.matrices); ++m) {
-      const PlannedMatrix at = map.matrix(m);
+      const MatrixInPart at = matrix_in_part(plan, m);
       const auto tensor =
           static_cast<size_t>(plan.matrices[static_cast<size_t>(m)].tensor);
       const int32_t ep =
           ep_of(plan.mesh, plan.model, plan.model.tensors[tensor]);
-      for (const int32_t rank : owner_ranks(*at.plan, at.matrix)) {
+      for (const int32_t rank : owner_ranks(*at.part, at.matrix)) {
         ++computed.at(static_cast<size_t>(rank));
         EXPECT_TRUE(ep < 0 || coordinates_of(plan.mesh, rank).ep == ep);
         bool found = false;
         for (const PlannedRank& own : planned_ranks(plan, rank))
-          found |= own.part.plan == at.plan &&
-                   computes(*at.plan, own.rank, at.matrix);
+          found |= own.part == at.part &&
+                   computes(*at.part, own.rank, at.matrix);
         EXPECT_TRUE(found) << wish.mesh << " " << rank;
       }
     }
@@ -101,12 +98,11 @@ TEST(InParts, MovesAddUpToThePredictedBytes) {
   for (const PartsWish& wish : wishes_of_parts()) {
     if (wish.strategy != "balanced") continue;
     const ReportPlan shown = shown_in_parts(wish);
-    const PartMap map(shown.plan);
     int64_t moved = 0, sent = 0;
     for (int32_t m = 0; m < std::ssize(shown.plan.matrices); ++m) {
       const Moves moves = moves_of(shown.plan, m);
       moved += (moves.gather.value() + moves.scatter.value()) *
-               map.matrix(m).plan->num_replicas();
+               matrix_in_part(plan, m).plan->num_replicas();
     }
     for (size_t r = 0; r < shown.ranks.size(); ++r)
       sent += zero_bytes(shown.plan, shown.ranks[r], static_cast<int32_t>(r))
@@ -148,16 +144,15 @@ TEST(InParts, TheTableOfThePageKnowsOwners) {
   for (const PartsWish& wish : wishes_of_parts()) {
     const Plan plan = shown_in_parts(wish).plan;
     const Json data = parse_json(tensor_data_json(plan), {});
-    const PartMap map(plan);
     for (int32_t t = 0; t < std::ssize(plan.model.tensors); ++t) {
       const Json& row = data["rows"][static_cast<size_t>(t)];
-      const PlannedTensor at = map.tensor(t);
-      EXPECT_EQ(row[2], bucket_number(*at.plan, at.tensor));
+      const PlannedTensor at = planned_tensor(plan, t);
+      EXPECT_EQ(row[2], bucket_number(*at.part, at.tensor));
       if (row[3] == -1 || !row[4].is_number() || row[4] == -1) continue;
       const int32_t first =
-          at.plan->first_matrix[static_cast<size_t>(at.tensor)];
+          at.part->first_matrix[static_cast<size_t>(at.tensor)];
       EXPECT_EQ(world_rank(data, row, row[4]),
-                owner_ranks(*at.plan, first).front())
+                owner_ranks(*at.part, first).front())
           << wish.mesh << " " << t;
     }
   }
@@ -167,7 +162,7 @@ TEST(InParts, APlanWithoutPartsIsItsOwnPart) {
   const Plan plan = plan_of(toy_moe(), "dp=2,ep=2");
   EXPECT_EQ(named_parts(plan).size(), 1U);
   EXPECT_EQ(num_buckets(plan), std::ssize(plan.buckets));
-  EXPECT_EQ(PartMap(plan).matrix(3).matrix, 3);
+  EXPECT_EQ(matrix_in_part(plan, 3).matrix, 3);
   EXPECT_EQ(find_bucket(plan, 1).bucket, 1);
   EXPECT_FALSE(parse_json(tensor_data_json(plan), {}).contains("parts"));
 }

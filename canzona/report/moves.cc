@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kMaxPieces = 16;
 constexpr size_t kLabel = 12;
 
-const Matrix& matrix_of(const Plan& plan, int32_t matrix) {
+const Matrix& matrix_of(const PlanPart& plan, int32_t matrix) {
   return plan.matrices[static_cast<size_t>(matrix)];
 }
 
@@ -38,12 +38,12 @@ std::string range_text(int64_t first, int64_t count, int64_t all) {
 }
 
 // A home is a rank, or, where tensors are cut into slices, a group of ranks.
-std::string homes_text(const Plan& plan, int32_t number) {
+std::string homes_text(const PlanPart& plan, int32_t number) {
   return fmt::format("{} {}", number,
                      plan.grid.places > 1 ? "groups" : "homes");
 }
 
-std::string sum_over_homes(const Plan& plan, int32_t tensor) {
+std::string sum_over_homes(const PlanPart& plan, int32_t tensor) {
   const auto at = static_cast<size_t>(tensor);
   const int32_t home = plan.home[at];
   const int32_t homes = plan.buffer_of(tensor).num_homes;
@@ -66,7 +66,7 @@ std::string sum_over_homes(const Plan& plan, int32_t tensor) {
       ranks_text(ranks_of_home(plan, tensor, home)));
 }
 
-std::string backward_line(const Plan& plan, int32_t tensor) {
+std::string backward_line(const PlanPart& plan, int32_t tensor) {
   const ZeroSizes& zero = plan.options.zero.sizes;
   std::string out = sum_over_homes(plan, tensor);
   if (zero.z2 > 1)
@@ -80,7 +80,7 @@ std::string backward_line(const Plan& plan, int32_t tensor) {
   return out;
 }
 
-std::string forward_line(const Plan& plan, int32_t tensor) {
+std::string forward_line(const PlanPart& plan, int32_t tensor) {
   const int32_t bucket = bucket_number(plan, tensor);
   const int32_t homes = plan.buffer_of(tensor).num_homes;
   if (homes == 1 || plan.traffic == Traffic::kAllReduce) return "nothing";
@@ -91,7 +91,7 @@ std::string forward_line(const Plan& plan, int32_t tensor) {
                      homes_text(plan, homes));
 }
 
-std::string pieces_text(const Plan& plan, int32_t matrix, const Moves& moves,
+std::string pieces_text(const PlanPart& plan, int32_t matrix, const Moves& moves,
                         const Ink& ink) {
   const Matrix& m = matrix_of(plan, matrix);
   Table table("<<<>>");
@@ -115,7 +115,7 @@ std::string pieces_text(const Plan& plan, int32_t matrix, const Moves& moves,
   return out;
 }
 
-Moves moves_in(const Plan& plan, int32_t matrix) {
+Moves moves_in(const PlanPart& plan, int32_t matrix) {
   const Matrix& m = matrix_of(plan, matrix);
   const Tensor& tensor = plan.model.tensors[static_cast<size_t>(m.tensor)];
   const auto rule = make_rule_facts(plan.rule, plan.rule_options);
@@ -145,13 +145,13 @@ Moves moves_in(const Plan& plan, int32_t matrix) {
 }  // namespace
 
 Moves moves_of(const Plan& whole, int32_t number) {
-  const auto [plan, matrix] = PartMap(whole).matrix(number);
+  const auto [plan, matrix] = matrix_in_part(whole, number);
   return moves_in(*plan, matrix);
 }
 
 std::string moves_text(const Plan& whole, int32_t number, const Ink& ink) {
-  const PlannedMatrix at = PartMap(whole).matrix(number);
-  const Plan& plan = *at.plan;
+  const MatrixInPart at = matrix_in_part(whole, number);
+  const PlanPart& plan = *at.part;
   const int32_t matrix = at.matrix;
   const Moves moves = moves_in(plan, matrix);
   const int32_t tensor = matrix_of(plan, matrix).tensor;

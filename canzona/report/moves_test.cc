@@ -48,7 +48,7 @@ TEST(Moves, TheOwnersPieceStays) {
   const Moves moves = moves_of(plan, 0);
   ASSERT_EQ(moves.pieces.size(), 2U);
   for (const MovedPiece& piece : moves.pieces) {
-    const bool owned = piece.route.t == plan.owners[0].front();
+    const bool owned = piece.route.t == plan.parts[0].owners[0].front();
     EXPECT_EQ(piece.gather.value() == 0, owned);
     EXPECT_EQ(piece.scatter.value() == 0, owned);
   }

@@ -76,22 +76,23 @@ std::vector<MemoryKind> memory_kinds(bool with_pools) {
 }
 
 bool has_pools(const Plan& plan) {
-  return plan.grid.places > 1 || std::ranges::any_of(plan.parts, has_pools);
+  return std::ranges::any_of(
+      plan.parts, [](const PlanPart& part) { return part.grid.places > 1; });
 }
 
-double period_load(const Plan& plan, const RankCost& rank) {
+double period_load(const SettledRequest& plan, const RankCost& rank) {
   double load = static_cast<double>(rank.every_step.value()) * plan.period;
   for (const Ticks refresh : rank.refresh)
     load += static_cast<double>(refresh.value());
   return load;
 }
 
-double period_load(const Plan& plan, const MatrixCost& cost) {
+double period_load(const SettledRequest& plan, const MatrixCost& cost) {
   return static_cast<double>(cost.every_step.value()) * plan.period +
          static_cast<double>(cost.refresh.value());
 }
 
-std::vector<double> period_loads(const Plan& plan,
+std::vector<double> period_loads(const SettledRequest& plan,
                                  const std::vector<RankCost>& ranks) {
   std::vector<double> loads;
   loads.reserve(ranks.size());

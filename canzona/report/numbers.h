@@ -61,9 +61,9 @@ inline std::vector<MemoryKind> memory_kinds(const Plan& plan) {
 }
 
 // Ticks of one rank, or of one matrix, over a whole period.
-double period_load(const Plan& plan, const RankCost& rank);
-double period_load(const Plan& plan, const MatrixCost& cost);
-std::vector<double> period_loads(const Plan& plan,
+double period_load(const SettledRequest& plan, const RankCost& rank);
+double period_load(const SettledRequest& plan, const MatrixCost& cost);
+std::vector<double> period_loads(const SettledRequest& plan,
                                  const std::vector<RankCost>& ranks);
 
 // True where ticks are flops at a nominal rate.

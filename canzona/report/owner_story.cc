@@ -15,7 +15,7 @@ namespace {
 
 // One matrix of a plan with what the sentences need.
 struct Subject {
-  const Plan& plan;
+  const PlanPart& plan;
   int32_t matrix;
   int32_t tensor;
   int32_t home;
@@ -23,7 +23,7 @@ struct Subject {
   BucketRegion region;
 };
 
-Subject subject_of(const Plan& plan, int32_t matrix) {
+Subject subject_of(const PlanPart& plan, int32_t matrix) {
   const int32_t tensor = plan.matrices[static_cast<size_t>(matrix)].tensor;
   const auto at = static_cast<size_t>(tensor);
   return {plan,
@@ -164,14 +164,14 @@ void find_other(const Subject& s, const std::vector<double>& loads, double cost,
 
 OwnerStory tell_owner(const ReportPlan& shown, int32_t matrix) {
   const Plan& plan = shown.plan;
-  const PlannedMatrix at = PartMap(plan).matrix(matrix);
-  const Subject s = subject_of(*at.plan, at.matrix);
+  const MatrixInPart at = matrix_in_part(plan, matrix);
+  const Subject s = subject_of(*at.part, at.matrix);
   const std::vector<double> loads = period_loads(plan, shown.ranks);
   const double cost =
       period_load(plan, plan.costs[static_cast<size_t>(matrix)]);
   OwnerStory story;
-  story.owners = owner_ranks(*at.plan, at.matrix);
-  story.repeated = at.plan->owners[static_cast<size_t>(at.matrix)].empty();
+  story.owners = owner_ranks(*at.part, at.matrix);
+  story.repeated = at.part->owners[static_cast<size_t>(at.matrix)].empty();
   story.load_with = loads[static_cast<size_t>(story.owners.front())];
   story.load_without = std::max(0.0, story.load_with - cost);
   story.mean = plan.summary.mean;

@@ -68,13 +68,13 @@ std::string ranks_text(const std::vector<int32_t>& ranks) {
   return (ranks.size() == 1 ? "rank " : "ranks ") + join(runs, ", ");
 }
 
-int32_t rank_of(const Plan& plan, int32_t tensor, int32_t home, int32_t t) {
+int32_t rank_of(const PlanPart& plan, int32_t tensor, int32_t home, int32_t t) {
   const Buffer& buffer = plan.buffer_of(tensor);
   return plan.rank_in_whole(plan.world_rank(
       plan.grid.rank(buffer.stage, plan.stage_home(buffer, home), t), 0));
 }
 
-std::vector<int32_t> ranks_of_home(const Plan& plan, int32_t tensor,
+std::vector<int32_t> ranks_of_home(const PlanPart& plan, int32_t tensor,
                                    int32_t home) {
   std::vector<int32_t> ranks;
   for (int32_t t = 0; t < plan.grid.tp; ++t)
@@ -82,7 +82,7 @@ std::vector<int32_t> ranks_of_home(const Plan& plan, int32_t tensor,
   return ranks;
 }
 
-std::vector<int32_t> owner_ranks(const Plan& plan, int32_t matrix) {
+std::vector<int32_t> owner_ranks(const PlanPart& plan, int32_t matrix) {
   const int32_t tensor = plan.matrices[static_cast<size_t>(matrix)].tensor;
   const int32_t home = plan.home[static_cast<size_t>(tensor)];
   const Buffer& buffer = plan.buffer_of(tensor);
@@ -104,7 +104,7 @@ std::vector<int32_t> owner_ranks(const Plan& plan, int32_t matrix) {
   return ranks;
 }
 
-bool computes(const Plan& plan, int32_t rank, int32_t matrix) {
+bool computes(const PlanPart& plan, int32_t rank, int32_t matrix) {
   const int32_t tensor = plan.matrices[static_cast<size_t>(matrix)].tensor;
   const int32_t home = plan.home[static_cast<size_t>(tensor)];
   const Buffer& buffer = plan.buffer_of(tensor);
@@ -118,7 +118,7 @@ bool computes(const Plan& plan, int32_t rank, int32_t matrix) {
          std::find(owners.begin(), owners.end(), at.tp) != owners.end();
 }
 
-BucketRegion region_of(const Plan& plan, int32_t tensor) {
+BucketRegion region_of(const PlanPart& plan, int32_t tensor) {
   const auto number = plan.bucket_of[static_cast<size_t>(tensor)];
   const Bucket& bucket = plan.buckets[static_cast<size_t>(number)];
   const auto begin = bucket.tensors.begin();
@@ -154,7 +154,7 @@ Found find_by_name(const Plan& plan, std::string_view name) {
                        did_you_mean(name, known_names(plan))));
 }
 
-std::string name_of(const Plan& plan, int32_t matrix) {
+std::string name_of(const SettledRequest& plan, int32_t matrix) {
   return matrix_name(plan.model, plan.matrices[static_cast<size_t>(matrix)],
                      plan.options.splits);
 }

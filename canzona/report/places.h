@@ -1,8 +1,8 @@
 // Where things of a plan are: ranks by coordinates, matrices by name, tensors
 // in their buckets.
 //
-// Functions that speak of homes, owners and buckets take a plan without parts,
-// or a part of one (in_parts.h); the ranks they give are those of the world.
+// Functions that speak of homes, owners and buckets take a part of the plan
+// (in_parts.h); the ranks they give are those of the world.
 #pragma once
 
 #include <cstdint>
@@ -32,17 +32,17 @@ std::string ranks_text(const std::vector<int32_t>& ranks);
 
 // The rank of the world at home `home` of the tensor's buffer, in plane `t` of
 // the grid; of replicas, the first one's.
-int32_t rank_of(const Plan& plan, int32_t tensor, int32_t home, int32_t t);
+int32_t rank_of(const PlanPart& plan, int32_t tensor, int32_t home, int32_t t);
 // Those of all its planes, in order.
-std::vector<int32_t> ranks_of_home(const Plan& plan, int32_t tensor,
+std::vector<int32_t> ranks_of_home(const PlanPart& plan, int32_t tensor,
                                    int32_t home);
 
 // All ranks that compute the update of a matrix, in order: the owner, a team,
 // or, where updates are repeated, everyone who repeats it; in every replica.
-std::vector<int32_t> owner_ranks(const Plan& plan, int32_t matrix);
+std::vector<int32_t> owner_ranks(const PlanPart& plan, int32_t matrix);
 
-// True if `rank`, as this plan or part numbers it, is one of them.
-bool computes(const Plan& plan, int32_t rank, int32_t matrix);
+// True if `rank`, as this part numbers it, is one of them.
+bool computes(const PlanPart& plan, int32_t rank, int32_t matrix);
 
 // Where the elements of a tensor start in its region of its bucket, in one
 // plane, and how many the region has.
@@ -51,7 +51,7 @@ struct BucketRegion {
   int64_t elements = 0;  // of the tensor's shard
   int64_t total = 0;     // of the region
 };
-BucketRegion region_of(const Plan& plan, int32_t tensor);
+BucketRegion region_of(const PlanPart& plan, int32_t tensor);
 
 // The matrices called `name`, or those of the tensor called `name`; none for a
 // tensor that AdamW updates (then `tensor` is set). UsageError names the
@@ -62,7 +62,7 @@ struct Found {
 };
 Found find_by_name(const Plan& plan, std::string_view name);
 
-std::string name_of(const Plan& plan, int32_t matrix);
+std::string name_of(const SettledRequest& plan, int32_t matrix);
 
 // UsageError unless 0 ≤ number < count; `option` and `what` are for the
 // message.

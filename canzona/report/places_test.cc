@@ -37,11 +37,11 @@ TEST(OwnerRanks, AgreeWithComputes) {
     const ReportPlan shown = shown_plan({.strategy = strategy});
     for (size_t m = 0; m < shown.plan.matrices.size(); ++m) {
       const auto matrix = static_cast<int32_t>(m);
-      const auto ranks = owner_ranks(shown.plan, matrix);
+      const auto ranks = owner_ranks(shown.plan.parts[0], matrix);
       const std::set<int32_t> owners(ranks.begin(), ranks.end());
       EXPECT_EQ(owners.size(), ranks.size());
       for (int32_t rank = 0; rank < shown.plan.mesh.world(); ++rank)
-        EXPECT_EQ(computes(shown.plan, rank, matrix), owners.contains(rank))
+        EXPECT_EQ(computes(shown.plan.parts[0], rank, matrix), owners.contains(rank))
             << strategy << " matrix " << m << " rank " << rank;
     }
   }
@@ -53,7 +53,7 @@ TEST(OwnerRanks, AreThoseThatThePredictionCounts) {
     std::vector<int32_t> counts(shown.ranks.size(), 0);
     for (size_t m = 0; m < shown.plan.matrices.size(); ++m)
       for (const int32_t rank :
-           owner_ranks(shown.plan, static_cast<int32_t>(m)))
+           owner_ranks(shown.plan.parts[0], static_cast<int32_t>(m)))
         ++counts[static_cast<size_t>(rank)];
     for (size_t r = 0; r < counts.size(); ++r)
       EXPECT_EQ(counts[r], shown.ranks[r].num_matrices) << strategy << " " << r;
@@ -62,12 +62,12 @@ TEST(OwnerRanks, AreThoseThatThePredictionCounts) {
 
 TEST(RegionOf, TensorsOfARegionLieSideBySide) {
   const Plan plan = shown_plan().plan;
-  for (const Bucket& bucket : plan.buckets) {
+  for (const Bucket& bucket : plan.parts[0].buckets) {
     int64_t end = 0;
     for (int32_t i = 0; i < std::ssize(bucket.tensors); ++i) {
       if (i == bucket.num_matrix_tensors) end = 0;
       const BucketRegion region =
-          region_of(plan, bucket.tensors[static_cast<size_t>(i)]);
+          region_of(plan.parts[0], bucket.tensors[static_cast<size_t>(i)]);
       EXPECT_EQ(region.offset, end);
       end += region.elements;
       EXPECT_LE(end, region.total);

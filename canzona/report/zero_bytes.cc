@@ -36,7 +36,7 @@ WireBytes ZeroBytes::iteration(int64_t micro_batches) const {
 
 ZeroBytes zero_bytes(const Plan& plan, const RankCost& cost, int32_t rank) {
   ZeroBytes out;
-  if (plan.grid != plan.mesh || !plan.parts.empty()) {
+  if (!is_plain(plan.options.zero, plan.mesh.homes())) {
     const std::vector<ModuleWire> modules = module_wire(plan, rank);
     for (size_t m = 0; m < modules.size(); ++m) {
       add(out.gather, modules[m].gather, uses_of(plan, m));
@@ -67,22 +67,21 @@ const std::vector<ZeroOperation>& zero_operations() {
   return operations;
 }
 
-bool crosses_nodes(const Plan& plan, int32_t z) {
-  const Mesh& mesh = plan.mesh;
+bool crosses_nodes(const PlanPart& part, int32_t z) {
+  const Mesh& mesh = part.mesh;
   for (int32_t stage = 0; stage < mesh.pp; ++stage)
     for (int32_t home = 0; home < mesh.homes(); home += z)
       for (int32_t t = 0; t < mesh.tp; ++t)
-        if (plan.node_of(mesh.rank(stage, home, t)) !=
-            plan.node_of(mesh.rank(stage, home + z - 1, t)))
+        if (part.node_of(mesh.rank(stage, home, t)) !=
+            part.node_of(mesh.rank(stage, home + z - 1, t)))
           return true;
   return false;
 }
 
 bool crosses_nodes(const Plan& plan, int32_t ZeroSizes::*z) {
-  if (plan.parts.empty())
-    return crosses_nodes(plan, plan.options.zero.sizes.*z);
-  return std::ranges::any_of(
-      plan.parts, [&](const Plan& part) { return crosses_nodes(part, z); });
+  return std::ranges::any_of(plan.parts, [&](const PlanPart& part) {
+    return crosses_nodes(part, part.options.zero.sizes.*z);
+  });
 }
 
 WireBytes most_iteration_bytes(const Plan& plan,

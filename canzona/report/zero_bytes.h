@@ -38,7 +38,7 @@ const std::vector<ZeroOperation>& zero_operations();
 
 // Whether a group of z consecutive data-parallel ranks lies in several nodes;
 // of experts where `plan` is a part that has them.
-bool crosses_nodes(const Plan& plan, int32_t z);
+bool crosses_nodes(const PlanPart& part, int32_t z);
 // The same of a size of the plan; of one in parts, whether any kind's groups
 // do.
 bool crosses_nodes(const Plan& plan, int32_t ZeroSizes::*z);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 
 #include "canzona/base/text.h"
 #include "canzona/plan/legs.h"
@@ -17,9 +18,11 @@ namespace {
 
 constexpr size_t kLabel = 10;
 
-const ZeroSizes& sizes_of(const Plan& plan) { return plan.options.zero.sizes; }
+const ZeroSizes& sizes_of(const PlanPart& plan) {
+  return plan.options.zero.sizes;
+}
 
-std::string sizes_text(const Plan& plan) {
+std::string sizes_text(const PlanPart& plan) {
   const ZeroSizes& z = sizes_of(plan);
   return fmt::format(
       "{}: states over {}, gradients over {}, parameters over {} of {} "
@@ -28,7 +31,7 @@ std::string sizes_text(const Plan& plan) {
 }
 
 // "z3 groups of 4 inside a node; z2 groups of 8 cross nodes (4 ranks each)"
-std::string groups_text(const Plan& plan) {
+std::string groups_text(const PlanPart& plan) {
   std::vector<std::string> words;
   const auto add = [&](const char* name, int32_t z) {
     if (z == 1) return;
@@ -45,7 +48,7 @@ std::string groups_text(const Plan& plan) {
                      counted(plan.options.ranks_per_node, "rank"));
 }
 
-std::string homes_text(const Plan& plan) {
+std::string homes_text(const PlanPart& plan) {
   const int32_t places = plan.grid.places;
   return places == 1
              ? fmt::format("{} of a replica, each with whole tensors",
@@ -56,7 +59,7 @@ std::string homes_text(const Plan& plan) {
                    counted(plan.grid.homes(), "group"), places);
 }
 
-std::string pools_text(const Plan& plan) {
+std::string pools_text(const PlanPart& plan) {
   const PoolSizes pools = pool_sizes(plan, 0);
   const int64_t bytes = bytes_per_parameter(plan.options.parameters);
   std::vector<std::string> words;
@@ -75,7 +78,7 @@ std::string pools_text(const Plan& plan) {
 }
 
 // What z1 below all data-parallel ranks costs.
-std::string replicas_text(const Plan& plan,
+std::string replicas_text(const PlanPart& plan,
                           const std::vector<RankCost>& ranks) {
   const int32_t replicas = plan.num_replicas();
   const Spread states = spread_over(ranks, [](const RankCost& rank) {
@@ -92,7 +95,7 @@ std::string replicas_text(const Plan& plan,
 }
 
 // What is to be known of the order of sums; empty where it is the usual one.
-std::string sums_text(const Plan& plan) {
+std::string sums_text(const PlanPart& plan) {
   std::vector<std::string> words;
   const int32_t z2 = sizes_of(plan).z2;
   const Legs legs = module_legs(plan, 0, z2);
@@ -110,7 +113,7 @@ std::string sums_text(const Plan& plan) {
 }
 
 // Of how many ranks an operation is.
-int32_t ranks_of(const Plan& plan, std::string_view key) {
+int32_t ranks_of(const PlanPart& plan, std::string_view key) {
   const ZeroSizes& z = sizes_of(plan);
   if (key == "gather") return z.z3;
   if (key == "scatter") return z.z2;
@@ -124,23 +127,22 @@ int32_t ranks_of(const Plan& plan, std::string_view key) {
   return plan.mesh.homes() / (everywhere ? z.z2 : z.z1);
 }
 
-// Dense tensors and experts of one coordinate, or the plan alone.
-std::vector<const Plan*> kinds_of(const Plan& plan) {
-  if (plan.parts.empty()) return {&plan};
-  return {&plan.parts[0], &plan.parts[1]};
+// Experts of all coordinates are alike: the first of them stands for all.
+std::span<const PlanPart> kinds_of(const Plan& plan) {
+  return std::span(plan.parts).first(std::min<size_t>(plan.parts.size(), 2));
 }
 
 std::string over_text(const Plan& plan, std::string_view key) {
   std::vector<std::string> numbers;
-  for (const Plan* kind : kinds_of(plan))
-    numbers.push_back(fmt::format("{}", ranks_of(*kind, key)));
+  for (const PlanPart& kind : kinds_of(plan))
+    numbers.push_back(fmt::format("{}", ranks_of(kind, key)));
   if (numbers.front() == numbers.back()) numbers.resize(1);
   const bool in_groups = key == "gather" || key == "scatter";
   const std::string all = join(numbers, " / ");
   return in_groups ? "groups of " + all : all + " ranks";
 }
 
-std::vector<ZeroFact> facts_of(const Plan& plan,
+std::vector<ZeroFact> facts_of(const PlanPart& plan,
                                const std::vector<RankCost>& ranks) {
   std::vector<ZeroFact> facts = {{"sizes", sizes_text(plan)},
                                  {"groups", groups_text(plan)},
@@ -153,12 +155,10 @@ std::vector<ZeroFact> facts_of(const Plan& plan,
   return facts;
 }
 
-std::string experts_of(const Plan& plan) {
-  return plan.mesh.ep == 1 ? "experts"
-                           : fmt::format(
-                                 "experts, alike on each of {} ep "
-                                 "coordinates",
-                                 plan.mesh.ep);
+std::string name_of_kind(const PlanPart& part) {
+  return part.ep == 1 ? part.name
+                      : fmt::format("experts, alike on each of {} ep coordinates",
+                                    part.ep);
 }
 
 std::string fact_line(const ZeroFact& fact, const Ink& ink) {
@@ -167,7 +167,7 @@ std::string fact_line(const ZeroFact& fact, const Ink& ink) {
 }
 
 // Members of the open object: how one kind of tensors is cut.
-void write_cut(JsonWriter& out, const Plan& plan) {
+void write_cut(JsonWriter& out, const PlanPart& plan) {
   const ZeroSizes& sizes = sizes_of(plan);
   out.field("places", plan.grid.places).field("groups", plan.grid.homes());
   out.field("replicas", plan.num_replicas());
@@ -183,16 +183,14 @@ void write_cut(JsonWriter& out, const Plan& plan) {
 }  // namespace
 
 bool has_zero(const Plan& plan) {
-  return plan.grid.places > 1 || plan.num_replicas() > 1 || !plan.parts.empty();
+  return !is_plain(plan.options.zero, plan.mesh.homes());
 }
 
 std::vector<ZeroFacts> zero_facts(const ReportPlan& shown) {
-  const Plan& plan = shown.plan;
-  if (plan.parts.empty()) return {{"", facts_of(plan, shown.ranks)}};
-  const Plan& dense = plan.parts[0];
-  const Plan& experts = plan.parts[1];
-  return {{"dense tensors", facts_of(dense, predict(dense))},
-          {experts_of(plan), facts_of(experts, predict(experts))}};
+  std::vector<ZeroFacts> facts;
+  for (const PlanPart& part : kinds_of(shown.plan))
+    facts.push_back({name_of_kind(part), facts_of(part, predict(part))});
+  return facts;
 }
 
 std::vector<ZeroRow> zero_rows(const ReportPlan& shown) {
@@ -215,7 +213,7 @@ std::vector<ZeroRow> zero_rows(const ReportPlan& shown) {
 }
 
 std::string over_heading(const Plan& plan) {
-  return plan.parts.empty() ? "among" : "among, dense / experts";
+  return plan.parts.size() == 1 ? "among" : "among, dense / experts";
 }
 
 std::string zero_text(const ReportPlan& shown, const Ink& ink) {
@@ -249,8 +247,8 @@ void write_zero(JsonWriter& out, const ReportPlan& shown) {
   out.field("prefetch", zero.prefetch);
   out.field("replica_sum", to_string(zero.replica_sum));
   out.field("collectives", to_string(zero.reach));
-  write_cut(out, *kinds_of(plan).front());
-  if (!plan.parts.empty()) {
+  write_cut(out, plan.parts.front());
+  if (plan.parts.size() > 1) {
     out.member("experts").begin_object().member("sizes");
     write_sizes(out, zero.experts);
     write_cut(out, plan.parts[1]);

@@ -131,11 +131,11 @@ TEST(ZeroView, OwnersAreRanksOfTheWorld) {
       const Plan& plan = shown.plan;
       std::vector<int32_t> computed(shown.ranks.size(), 0);
       for (int32_t m = 0; m < std::ssize(plan.matrices); ++m) {
-        const std::vector<int32_t> owners = owner_ranks(plan, m);
-        EXPECT_EQ(std::ssize(owners), plan.num_replicas());
+        const std::vector<int32_t> owners = owner_ranks(plan.parts[0], m);
+        EXPECT_EQ(std::ssize(owners), plan.parts[0].num_replicas());
         for (int32_t r = 0; r < plan.mesh.world(); ++r) {
           const bool owns = std::ranges::find(owners, r) != owners.end();
-          EXPECT_EQ(owns, computes(plan, r, m)) << zero << " " << mesh;
+          EXPECT_EQ(owns, computes(plan.parts[0], r, m)) << zero << " " << mesh;
           computed[static_cast<size_t>(r)] += owns ? 1 : 0;
         }
       }
@@ -158,7 +158,7 @@ TEST(ZeroView, MovesAddUpToThePredictedBytes) {
       for (size_t r = 0; r < shown.ranks.size(); ++r)
         sent += zero_bytes(shown.plan, shown.ranks[r], static_cast<int32_t>(r))
                     .exchange.sent();
-      EXPECT_EQ(moved * shown.plan.num_replicas(), sent) << zero << " " << mesh;
+      EXPECT_EQ(moved * shown.plan.parts[0].num_replicas(), sent) << zero << " " << mesh;
     }
 }
 

@@ -84,8 +84,8 @@ struct RankLayout {
   FlatLayout gradients;
 };
 
-RankLayout lay_out_rank(const Plan& plan, const RankPlace& place);
-FlatLayout lay_out_slices(const Plan& plan, const RankPlace& place,
+RankLayout lay_out_rank(const PlanPart& plan, const RankPlace& place);
+FlatLayout lay_out_slices(const PlanPart& plan, const RankPlace& place,
                           Resting what);
 
 }  // namespace canzona

@@ -23,22 +23,22 @@ std::span<std::byte> bytes_of_number(Number& number) {
 
 }  // namespace
 
-void GradientCheck::add(Rank& rank, std::vector<int32_t> numbers) {
-  parts_.emplace_back(rank, std::move(numbers));
-}
-
 int64_t GradientCheck::largest(Communicator& control, double factor,
                                const std::vector<int32_t>& own_nonfinite) {
   int64_t mine = 0;
   for (size_t i = 0; i < parts_.size(); ++i) {
-    Part& part = parts_[i];
-    const int32_t known_as = part.look.rank().known_as;
-    int64_t found = part.look.scale_and_look(factor);
+    GradientLook& look = parts_[i];
+    const int32_t known_as = look.rank().known_as;
+    // Of a tensor of the part, in the whole model.
+    const auto number = [&](int32_t tensor) {
+      return look.rank().plan.tensors[static_cast<size_t>(tensor)];
+    };
+    int64_t found = look.scale_and_look(factor);
     if (found >= kInfinityBits)
       found = place_code(kInSum, known_as,
-                         part.number(part.look.first_nonfinite_tensor()));
+                         number(look.first_nonfinite_tensor()));
     if (own_nonfinite[i] >= 0)
-      found = place_code(kInOwn, known_as, part.number(own_nonfinite[i]));
+      found = place_code(kInOwn, known_as, number(own_nonfinite[i]));
     mine = std::max(mine, found);
   }
   control.all_reduce(Reduction::kInt64Max, bytes_of_number(mine),
@@ -52,7 +52,7 @@ double GradientCheck::norm(Communicator& control, uint32_t largest_bits) {
   // bits and 2^64 of them 126.
   const int exponent = 30 - std::ilogb(std::bit_cast<float>(largest_bits));
   WideSum mine = {};
-  for (Part& part : parts_) mine.add(part.look.sum_of_squares(exponent));
+  for (GradientLook& look : parts_) mine.add(look.sum_of_squares(exponent));
   uint64_t words[2] = {mine.low, mine.high};
   control.all_reduce(Reduction::kInt128Sum, bytes_of_number(words),
                      {.label = "norm of the gradient"});
@@ -65,7 +65,7 @@ void GradientCheck::run(Communicator& control, const Model& model,
                         const StepSettings& settings,
                         const std::vector<int32_t>& own_nonfinite,
                         StepOutcome& outcome) {
-  const Span span(parts_.front().look.rank().track, "check gradients");
+  const Span span(parts_.front().rank().track, "check gradients");
   const int64_t largest =
       this->largest(control, settings.gradient_factor, own_nonfinite);
   if (largest >= kInSum) {
@@ -80,9 +80,8 @@ void GradientCheck::run(Communicator& control, const Model& model,
   outcome.gradient_norm = norm(control, static_cast<uint32_t>(largest));
   constexpr double kAboveZero = 1e-6;
   if (settings.clip_norm > 0 && outcome.gradient_norm > settings.clip_norm)
-    for (Part& part : parts_)
-      part.look.scale(settings.clip_norm /
-                      (outcome.gradient_norm + kAboveZero));
+    for (GradientLook& look : parts_)
+      look.scale(settings.clip_norm / (outcome.gradient_norm + kAboveZero));
 }
 
 }  // namespace canzona

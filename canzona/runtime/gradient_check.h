@@ -20,9 +20,8 @@ namespace canzona {
 
 class GradientCheck {
  public:
-  // Parts of the plan on one rank. `numbers`: the whole model's, by tensor of
-  // the part; empty if they are the same.
-  void add(Rank& rank, std::vector<int32_t> numbers);
+  // One more part of the plan on this rank.
+  void add(Rank& rank) { parts_.emplace_back(rank); }
 
   // `control`: all ranks. `own_nonfinite`: by part, a tensor of this rank that
   // was not finite before it was reduced, or -1. Fills what the outcome says of
@@ -32,21 +31,11 @@ class GradientCheck {
            const std::vector<int32_t>& own_nonfinite, StepOutcome& outcome);
 
  private:
-  struct Part {
-    Part(Rank& rank, std::vector<int32_t> the_numbers)
-        : look(rank), numbers(std::move(the_numbers)) {}
-    int32_t number(int32_t tensor) const {
-      return numbers.empty() ? tensor : numbers[static_cast<size_t>(tensor)];
-    }
-    GradientLook look;
-    std::vector<int32_t> numbers;
-  };
-
   int64_t largest(Communicator& control, double factor,
                   const std::vector<int32_t>& own_nonfinite);
   double norm(Communicator& control, uint32_t largest_bits);
 
-  std::deque<Part> parts_;
+  std::deque<GradientLook> parts_;
 };
 
 }  // namespace canzona

@@ -9,7 +9,7 @@ namespace {
 
 // Among all data-parallel ranks of its stage and tp rank.
 struct Stand {
-  Stand(const Plan& plan, int32_t world_rank) {
+  Stand(const PlanPart& plan, int32_t world_rank) {
     const RankPlace me = place_of(plan.mesh, world_rank);
     line = me.stage * plan.mesh.tp + me.t;
     home = me.home;
@@ -24,7 +24,7 @@ struct Stand {
 };
 
 // z consecutive homes, in one leg or two. All ranks of the world call it.
-std::unique_ptr<NodeGroup> found_group(Communicator& world, const Plan& plan,
+std::unique_ptr<NodeGroup> found_group(Communicator& world, const PlanPart& plan,
                                        int32_t z, const std::string& name,
                                        const WireOps& ops) {
   const Stand at(plan, world.rank());
@@ -44,7 +44,7 @@ std::unique_ptr<NodeGroup> found_group(Communicator& world, const Plan& plan,
 
 }  // namespace
 
-Groups::Groups(Communicator& world, const Plan& plan, const WireOps& ops,
+Groups::Groups(Communicator& world, const PlanPart& plan, const WireOps& ops,
                int capacity, const AddTrack& add_track,
                const std::string& prefix) {
   const Mesh& mesh = plan.mesh;
@@ -77,7 +77,7 @@ Groups::Groups(Communicator& world, const Plan& plan, const WireOps& ops,
   scatter_.group->count_links(exchange_use_);
 }
 
-void Groups::found_modules(Communicator& world, const Plan& plan,
+void Groups::found_modules(Communicator& world, const PlanPart& plan,
                            const WireOps& ops, const std::string& prefix) {
   const ZeroSizes& zero = plan.options.zero.sizes;
   const int32_t z1 = zero.z1, z2 = zero.z2, z3 = zero.z3;

@@ -28,7 +28,7 @@ class Groups {
   // `ops`: of the memory of parameters and gradients. `add_track` makes the
   // track of a thread, or null. `prefix`: of the groups' names.
   using AddTrack = std::function<Track*(const std::string& name)>;
-  Groups(Communicator& world, const Plan& plan, const WireOps& ops,
+  Groups(Communicator& world, const PlanPart& plan, const WireOps& ops,
          int capacity, const AddTrack& add_track, const std::string& prefix);
 
   // The calling thread's own, for numbers of this process: all ranks.
@@ -99,7 +99,7 @@ class Groups {
     std::unique_ptr<Courier> courier;  // last: it uses the group
   };
 
-  void found_modules(Communicator& world, const Plan& plan, const WireOps& ops,
+  void found_modules(Communicator& world, const PlanPart& plan, const WireOps& ops,
                      const std::string& prefix);
   Sent count(int64_t TrafficLog::Row::*bytes) const;
 

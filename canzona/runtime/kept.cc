@@ -9,7 +9,7 @@
 namespace canzona {
 namespace {
 
-KeptMatrix kept_matrix(const Plan& plan, int32_t m, int32_t t,
+KeptMatrix kept_matrix(const PlanPart& plan, int32_t m, int32_t t,
                        const RankLayout& layout, int64_t kept) {
   const Matrix& matrix = plan.matrices[index(m)];
   KeptMatrix out;
@@ -33,7 +33,7 @@ KeptMatrix kept_matrix(const Plan& plan, int32_t m, int32_t t,
 }
 
 // AdamW's elements in this rank's part of a bucket.
-void add_elements(const Plan& plan, const RankLayout& layout,
+void add_elements(const PlanPart& plan, const RankLayout& layout,
                   const RankBucket& bucket, Kept& kept) {
   const Bucket& planned = plan.buckets[index(bucket.bucket)];
   const Extent own = bucket.elements.own;
@@ -55,7 +55,7 @@ void add_elements(const Plan& plan, const RankLayout& layout,
 
 }  // namespace
 
-Kept kept_by(const Plan& plan, const RankPlace& place,
+Kept kept_by(const PlanPart& plan, const RankPlace& place,
              const RankLayout& layout) {
   Kept kept;
   for (size_t m = 0; m < plan.matrices.size(); ++m) {

@@ -65,7 +65,7 @@ TEST(ElementWise, DoesNotDependOnWhereItIsCut) {
     PlanOptions options;
     options.parameters = ParameterDtype::kFp32;
     Plan plan = make_plan({model, parse_mesh("dp=3"), *facts, options});
-    std::vector<int64_t>& cuts = plan.buckets.at(0).adamw_cuts;
+    std::vector<int64_t>& cuts = plan.parts[0].buckets.at(0).adamw_cuts;
     ASSERT_EQ(cuts.size(), 4U);
     cuts = {0, 100 + offset, 301 + 3 * offset, 533};
     const TrialResult result = run_trial(

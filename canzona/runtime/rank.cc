@@ -8,19 +8,19 @@
 namespace canzona {
 namespace {
 
-int fields_of(const Plan& plan) {
+int fields_of(const PlanPart& plan) {
   return make_rule_facts(plan.rule, plan.rule_options)->gather_fields();
 }
 
 // Slots are alike on all ranks of a stage, as the plan predicts them.
-int64_t slot_elements(const Plan& plan, int32_t rank) {
+int64_t slot_elements(const PlanPart& plan, int32_t rank) {
   const RankMemory memory = predict(plan)[static_cast<size_t>(rank)].memory;
   return memory.buffers.value() / (kExchangeSlots * kBytesPerFp32);
 }
 
 // Enough for every bucket's operations of one direction, so that nobody waits
 // for a place in the queue.
-int queue_capacity(const Plan& plan) {
+int queue_capacity(const PlanPart& plan) {
   size_t most = plan.model.tensors.size();
   return static_cast<int>(
       std::min<size_t>(2 * plan.buckets.size() + most, 4096));
@@ -28,7 +28,7 @@ int queue_capacity(const Plan& plan) {
 
 }  // namespace
 
-Rank::Rank(const Plan& the_plan, Communicator& world, Engine& the_engine,
+Rank::Rank(const PlanPart& the_plan, Communicator& world, Engine& the_engine,
            const RuntimeOptions& the_options, const RankSeat& seat)
     : plan(the_plan),
       options(the_options),

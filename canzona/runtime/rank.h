@@ -39,10 +39,10 @@ struct RankSeat {
 
 struct Rank {
   // `world`: the ranks of this plan, which may be part of another.
-  Rank(const Plan& the_plan, Communicator& world, Engine& the_engine,
+  Rank(const PlanPart& the_plan, Communicator& world, Engine& the_engine,
        const RuntimeOptions& the_options, const RankSeat& seat);
 
-  const Plan& plan;
+  const PlanPart& plan;
   const RuntimeOptions options;
   Engine& engine;
   const int32_t world_rank;  // of the plan

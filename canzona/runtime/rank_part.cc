@@ -19,7 +19,7 @@ void fill_states(Rank& rank) {
 
 }  // namespace
 
-RankPart::RankPart(const Plan& plan, Communicator& world, Engine& engine,
+RankPart::RankPart(const PlanPart& plan, Communicator& world, Engine& engine,
                    const RuntimeOptions& options, const RankSeat& seat)
     : rank(plan, world, engine, options, seat),
       reducer(rank),

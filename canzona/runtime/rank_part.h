@@ -24,7 +24,7 @@
 namespace canzona {
 
 struct RankPart {
-  RankPart(const Plan& plan, Communicator& world, Engine& engine,
+  RankPart(const PlanPart& plan, Communicator& world, Engine& engine,
            const RuntimeOptions& options, const RankSeat& seat);
 
   bool holds(int32_t tensor) const;

@@ -44,30 +44,17 @@ RankParts::RankParts(const Plan& the_plan, Communicator& world, Engine& engine,
   Track* track = options.trace == nullptr
                      ? nullptr
                      : options.trace->add_track(world.rank(), "compute");
-  if (is_in_parts(plan)) {
-    add_parts(world, engine, options, track);
-    return;
-  }
-  parts_.push_back(std::make_unique<RankPart>(plan, world, engine, options,
-                                              RankSeat{track, ""}));
-  for (size_t t = 0; t < seats_.size(); ++t)
-    seats_[t] = {parts_.front().get(), static_cast<int32_t>(t)};
-  check_.add(first().rank, {});
-}
-
-void RankParts::add_parts(Communicator& world, Engine& engine,
-                          const RuntimeOptions& options, Track* track) {
-  of_experts_ = world.split(place.ep, world.rank(), "experts");
   for (const RankInPart& at : parts_of_rank(plan, world.rank())) {
-    const bool dense = at.part == 0;
+    const PlanPart& part = plan.parts[index(at.part)];
+    if (part.of_experts)
+      of_experts_ = world.split(place.ep, world.rank(), "experts");
     parts_.push_back(std::make_unique<RankPart>(
-        plan.parts[index(at.part)], dense ? world : *of_experts_, engine,
-        options, RankSeat{track, dense ? "" : "experts: "}));
-    std::vector<int32_t> numbers = tensors_of_part(plan, at.part);
-    for (size_t i = 0; i < numbers.size(); ++i)
-      seats_[index(numbers[i])] = {parts_.back().get(),
-                                   static_cast<int32_t>(i)};
-    check_.add(parts_.back()->rank, std::move(numbers));
+        part, part.of_experts ? *of_experts_ : world, engine, options,
+        RankSeat{track, part.of_experts ? "experts: " : ""}));
+    for (size_t i = 0; i < part.tensors.size(); ++i)
+      seats_[index(part.tensors[i])] = {parts_.back().get(),
+                                        static_cast<int32_t>(i)};
+    check_.add(parts_.back()->rank);
   }
 }
 

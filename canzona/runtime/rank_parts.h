@@ -53,8 +53,6 @@ class RankParts {
   const RankPlace place;  // in the mesh
 
  private:
-  void add_parts(Communicator& world, Engine& engine,
-                 const RuntimeOptions& options, Track* track);
   void update(const StepSettings& settings) const;
   // Which part a module's uses are announced to where none has it: the first
   // says so.

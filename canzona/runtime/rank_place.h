@@ -45,13 +45,13 @@ struct HomeOfTensor {
   int32_t home = 0;
   int32_t num_homes = 1;
 };
-inline HomeOfTensor home_of(const Plan& plan, const RankPlace& place,
+inline HomeOfTensor home_of(const SettledRequest& plan, const RankPlace& place,
                             const Tensor& tensor) {
   if (ep_of(plan.mesh, plan.model, tensor) < 0)
     return {place.home, plan.mesh.homes()};
   return {place.expert_home, plan.mesh.expert_homes()};
 }
-inline bool holds(const Plan& plan, const RankPlace& place,
+inline bool holds(const SettledRequest& plan, const RankPlace& place,
                   const Tensor& tensor) {
   const int32_t e = ep_of(plan.mesh, plan.model, tensor);
   return stage_of(plan.mesh, plan.model, tensor) == place.stage &&

@@ -10,7 +10,7 @@ ReservedBlock::ReservedBlock(Engine& engine, int64_t bytes) : bytes_(bytes) {
   engine.set_zero(data(), bytes);
 }
 
-RankStore::RankStore(const Plan& plan, const RankLayout& layout,
+RankStore::RankStore(const PlanPart& plan, const RankLayout& layout,
                      const Kept& kept, const UpdatePlan& updates,
                      int64_t slot_elements, const PoolSizes& pools,
                      Engine& engine)

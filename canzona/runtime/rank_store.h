@@ -40,7 +40,7 @@ inline ConstRun const_run(const float* data) { return run_of(data); }
 
 class RankStore {
  public:
-  RankStore(const Plan& plan, const RankLayout& layout, const Kept& kept,
+  RankStore(const PlanPart& plan, const RankLayout& layout, const Kept& kept,
             const UpdatePlan& updates, int64_t slot_elements,
             const PoolSizes& pools, Engine& engine);
 

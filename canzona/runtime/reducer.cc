@@ -38,7 +38,7 @@ Reducer::Reducer(Rank& rank)
       num_announced_[b] += rank.tensor(t).frozen ? 0 : 1;
     }
   }
-  const Plan& plan = rank.plan;
+  const PlanPart& plan = rank.plan;
   const bool plain = plan.grid.places == 1 && rank.groups.replicas() == nullptr;
   for (size_t b = 0; !plain && b < pending_.size(); ++b)
     sums_.emplace_back(rank, b);

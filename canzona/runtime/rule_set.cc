@@ -36,7 +36,7 @@ RuleOptions with_decay(RuleOptions options, const ParameterGroup& group) {
 
 // Options in force are part of the plan: another device would run another
 // algorithm than the plan weighed.
-void check_device(const Plan& plan, const std::string& device) {
+void check_device(const SettledRequest& plan, const std::string& device) {
   const auto planned = plan.rule_options.find("device");
   if (planned != plan.rule_options.end() && planned->second != device)
     throw UsageError(cat("the plan is for rule ", plan.rule, " on device ",
@@ -68,7 +68,7 @@ void check_groups(const Plan& plan, const std::vector<ParameterGroup>& groups) {
   }
 }
 
-RuleSet::RuleSet(const Plan& plan, const Settings& settings,
+RuleSet::RuleSet(const SettledRequest& plan, const Settings& settings,
                  const std::string& device) {
   check_device(plan, device);
   const bool element_wise =

@@ -36,7 +36,7 @@ class RuleSet {
   };
 
   // UsageError names a group that asks what a rule cannot.
-  RuleSet(const Plan& plan, const Settings& settings,
+  RuleSet(const SettledRequest& plan, const Settings& settings,
           const std::string& device);
 
   struct Entry {

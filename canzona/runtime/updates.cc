@@ -12,7 +12,7 @@ namespace {
 
 class UpdatePlanner {
  public:
-  UpdatePlanner(const Plan& plan, const RankLayout& layout, const Kept& kept,
+  UpdatePlanner(const PlanPart& plan, const RankLayout& layout, const Kept& kept,
                 const RuleSet& rules, int64_t width)
       : plan_(plan),
         layout_(layout),
@@ -110,7 +110,7 @@ class UpdatePlanner {
     }
   }
 
-  const Plan& plan_;
+  const PlanPart& plan_;
   const RankLayout& layout_;
   const Kept& kept_;
   const RuleSet& rules_;
@@ -120,7 +120,7 @@ class UpdatePlanner {
 
 }  // namespace
 
-UpdatePlan plan_updates(const Plan& plan, const RankLayout& layout,
+UpdatePlan plan_updates(const PlanPart& plan, const RankLayout& layout,
                         const Kept& kept, const std::vector<Round>& rounds,
                         const RuleSet& rules, int64_t width) {
   return UpdatePlanner(plan, layout, kept, rules, width).make(rounds);

@@ -40,7 +40,7 @@ struct UpdatePlan {
 };
 
 // `width`: of a batch, at most.
-UpdatePlan plan_updates(const Plan& plan, const RankLayout& layout,
+UpdatePlan plan_updates(const PlanPart& plan, const RankLayout& layout,
                         const Kept& kept, const std::vector<Round>& rounds,
                         const RuleSet& rules, int64_t width);
 

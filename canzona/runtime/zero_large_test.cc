@@ -39,7 +39,7 @@ TEST_P(LargeModules, HaveSlotsOfTheirOwn) {
       const TrialResult result = run_trial(trial);
       seen.emplace(result.parameters, result.states);
       ASSERT_EQ(seen.size(), 1U);
-      const PoolSizes pools = pool_sizes(trial.plan, 0);
+      const PoolSizes pools = pool_sizes(trial.plan.parts[0], 0);
       if (sizes.places() > 1) {
         EXPECT_GT(pools.large_slot, pools.slot);
       }
@@ -56,7 +56,7 @@ TEST_P(LargeModules, HaveSlotsOfTheirOwn) {
 TEST(LargeModulesAlone, NeedNoStaging) {
   const Plan plan = small_plan(with_large_vocabulary(false),
                                {.mesh = "dp=4", .zero = "zero3"});
-  const PoolSizes pools = pool_sizes(plan, 0);
+  const PoolSizes pools = pool_sizes(plan.parts[0], 0);
   EXPECT_EQ(pools.large_slot, 400 * 16);
   EXPECT_LE(pools.parameter_staging, pools.slot);
   EXPECT_LE(pools.gradient_staging, pools.slot);

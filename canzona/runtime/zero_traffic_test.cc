@@ -66,7 +66,7 @@ TEST(ZeroTraffic, OfReplicasThatAreNoPowersOfTwoIsAsPredicted) {
         SCOPED_TRACE(cat(wish.mesh, " ", wish.zero, " ", strategy,
                          ", nodes of ", ranks_per_node));
         const Plan plan = small_plan(toy_moe(1), wish);
-        ASSERT_TRUE(adds_replicas_at_once(plan));
+        ASSERT_TRUE(adds_replicas_at_once(plan.parts[0]));
         expect_as_predicted(plan, 1);
       }
     }
@@ -104,7 +104,7 @@ struct OncePerNode {
     const ZeroSizes& z = plan.options.zero.sizes;
     const int before = num_legs;
     for (const int32_t size : {z.z2, z.z3})
-      if (module_legs(plan, 0, size).across > 1) ++num_legs;
+      if (module_legs(plan.parts[0], 0, size).across > 1) ++num_legs;
     if (num_legs > before || with_direct)
       expect_as_predicted(plan, micro_batches);
   }
@@ -223,7 +223,7 @@ TEST(ZeroPools, AreUsedUpToTheirSizeInThePlan) {
       Trial trial;
       trial.plan =
           zero_plan(toy_model(4), 4, {.sizes = sizes, .prefetch = prefetch});
-      const int32_t slots = pool_sizes(trial.plan, 0).gather_slots;
+      const int32_t slots = pool_sizes(trial.plan.parts[0], 0).gather_slots;
       EXPECT_EQ(slots, 1 + prefetch);
       trial.in_use = [&](Runtime& runtime, int64_t, int32_t) {
         while (runtime.pool_use().gather_slots < slots)

@@ -24,11 +24,11 @@ Plan example() {
                                 matrix_tensor("B", 6, 3, Cut::kNone, 0),
                                 matrix_tensor("C", 4, 5, Cut::kNone, 0)});
   Plan plan = small_plan(model, {.mesh = "dp=4", .zero = "hier:2"});
-  plan.buckets = {{0, {0, 1, 2}, 3, {0, kA, kA + kB + kC}, {0, 0, 0}}};
-  plan.home = {0, 1, 1};
-  plan.owners = {};
-  for (const int32_t owner : {0, 0, 1}) plan.owners.push_back(owner);
-  plan.micro_group = {0, 0, 0};
+  plan.parts[0].buckets = {{0, {0, 1, 2}, 3, {0, kA, kA + kB + kC}, {0, 0, 0}}};
+  plan.parts[0].home = {0, 1, 1};
+  plan.parts[0].owners = {};
+  for (const int32_t owner : {0, 0, 1}) plan.parts[0].owners.push_back(owner);
+  plan.parts[0].micro_group = {0, 0, 0};
   derive(plan);
   plan.summary = summarize(plan, predict(plan));
   return plan;
@@ -36,10 +36,10 @@ Plan example() {
 
 struct RankView {
   explicit RankView(const Plan& plan, int32_t rank)
-      : place(place_of(plan.grid, rank)),
-        layout(lay_out_rank(plan, place)),
-        kept(kept_by(plan, place, layout)),
-        rounds(make_rounds(plan, place, kept, 1)) {}
+      : place(place_of(plan.parts[0].grid, rank)),
+        layout(lay_out_rank(plan.parts[0], place)),
+        kept(kept_by(plan.parts[0], place, layout)),
+        rounds(make_rounds(plan.parts[0], place, kept, 1)) {}
   RankPlace place;
   RankLayout layout;
   Kept kept;
@@ -67,8 +67,8 @@ class ZeroExample : public testing::Test {
 
 TEST_F(ZeroExample, IsAPlan) {
   EXPECT_THAT(validate(plan_), testing::IsEmpty());
-  EXPECT_EQ(plan_.grid.dp, 2);
-  EXPECT_EQ(plan_.grid.places, 2);
+  EXPECT_EQ(plan_.parts[0].grid.dp, 2);
+  EXPECT_EQ(plan_.parts[0].grid.places, 2);
 }
 
 // Upper halves on ranks 0 and 2, lower ones on 1 and 3.

@@ -131,11 +131,10 @@ class PlanIteration {
 
   // Slots of dense tensors and of experts are as many, where both have some.
   PoolSizes pools_of(int32_t stage) const {
-    if (!is_in_parts(plan_)) return pool_sizes(plan_, stage);
-    PoolSizes pools = pool_sizes(plan_.parts[0], stage);
-    const PoolSizes experts = pool_sizes(plan_.parts[1], stage);
-    pools.gather_slots = std::max(pools.gather_slots, experts.gather_slots);
-    pools.scatter_slots = std::max(pools.scatter_slots, experts.scatter_slots);
+    PoolSizes pools = pool_sizes(plan_.parts.front(), stage);
+    const PoolSizes last = pool_sizes(plan_.parts.back(), stage);
+    pools.gather_slots = std::max(pools.gather_slots, last.gather_slots);
+    pools.scatter_slots = std::max(pools.scatter_slots, last.scatter_slots);
     return pools;
   }
 

@@ -44,7 +44,7 @@ WireBytes across_of(const WireBytes& bytes) {
 
 class RankTransfers {
  public:
-  RankTransfers(const Plan& plan, const Workload& workload, int32_t rank,
+  RankTransfers(const PlanPart& plan, const Workload& workload, int32_t rank,
                 RunOf run)
       : plan_(plan),
         zero_(plan.options.zero.sizes),
@@ -262,7 +262,7 @@ class RankTransfers {
     return out;
   }
 
-  const Plan& plan_;
+  const PlanPart& plan_;
   ZeroSizes zero_;
   bool at_once_;
   const Workload& workload_;
@@ -277,11 +277,9 @@ class RankTransfers {
 std::vector<ModuleWork> rank_transfers(const Plan& plan,
                                        const Workload& workload,
                                        int32_t world_rank, RunOf run) {
-  if (!is_in_parts(plan))
-    return RankTransfers(plan, workload, world_rank, run).all();
   std::vector<ModuleWork> sum(static_cast<size_t>(num_modules(plan.model)));
   for (const RankInPart& at : parts_of_rank(plan, world_rank)) {
-    const Plan& part = plan.parts[static_cast<size_t>(at.part)];
+    const PlanPart& part = plan.parts[static_cast<size_t>(at.part)];
     const std::vector<ModuleWork> own =
         RankTransfers(part, workload, at.rank, run).all();
     for (size_t m = 0; m < sum.size(); ++m) {

@@ -11,7 +11,7 @@ namespace {
 // One rank's rounds.
 class RankExchange {
  public:
-  RankExchange(const Plan& plan, int32_t grid_rank)
+  RankExchange(const PlanPart& plan, int32_t grid_rank)
       : plan_(plan),
         rank_(grid_rank),
         place_(place_of(plan.grid, grid_rank)),
@@ -66,7 +66,7 @@ class RankExchange {
     return std::max(inside, outside);
   }
 
-  const Plan& plan_;
+  const PlanPart& plan_;
   int32_t rank_;
   RankPlace place_;
   Kept kept_;
@@ -129,39 +129,41 @@ class Pipeline {
 
 }  // namespace
 
+// Parts exchange one after the other, those of experts side by side.
 double PlannedExchange::step_seconds(const StepRates& rates) const {
-  double slowest = 0;
-  for (const std::vector<PlannedRound>& rounds : homes)
-    if (!rounds.empty())
-      slowest = std::max(slowest, Pipeline(rounds, rates).seconds());
-  if (parts.empty()) return slowest;
+  const auto slowest_of = [](const Homes& homes, const StepRates& with) {
+    double slowest = 0;
+    for (const std::vector<PlannedRound>& rounds : homes)
+      if (!rounds.empty())
+        slowest = std::max(slowest, Pipeline(rounds, with).seconds());
+    return slowest;
+  };
   StepRates no_elements = rates;
   no_elements.elements = 0;
+  double experts = 0;
   for (size_t i = 1; i < parts.size(); ++i)
-    slowest = std::max(slowest, parts[i].step_seconds(no_elements));
-  return parts.front().step_seconds(rates) + slowest;
+    experts = std::max(experts, slowest_of(parts[i], no_elements));
+  return slowest_of(parts.front(), rates) + experts;
 }
 
 PlannedExchange planned_exchange(const Plan& plan) {
   PlannedExchange out;
-  for (const Plan& part : plan.parts) {
-    const PlannedExchange& more =
-        out.parts.emplace_back(planned_exchange(part));
-    out.all += more.all;
-    out.ends += more.ends;
-  }
-  if (!plan.parts.empty() || plan.grid.tp == 1) return out;
   const int fields =
       make_rule_facts(plan.rule, plan.rule_options)->gather_fields();
-  out.homes.resize(static_cast<size_t>(plan.grid.world() / plan.grid.tp));
-  for (int32_t rank = 0; rank < plan.grid.world(); ++rank) {
-    const std::vector<PlannedRound> rounds =
-        RankExchange(plan, rank).rounds(fields);
-    take_slower(out.homes[static_cast<size_t>(rank / plan.grid.tp)], rounds);
-    for (const PlannedRound& round : rounds)
-      out.all += round.gather + round.scatter;
-    if (!rounds.empty())
-      out.ends += rounds.front().gather + rounds.back().scatter;
+  for (const PlanPart& part : plan.parts) {
+    PlannedExchange::Homes& homes = out.parts.emplace_back();
+    const int32_t tp = part.grid.tp, world = part.grid.world();
+    if (tp == 1) continue;
+    homes.resize(static_cast<size_t>(world / tp));
+    for (int32_t rank = 0; rank < world; ++rank) {
+      const std::vector<PlannedRound> rounds =
+          RankExchange(part, rank).rounds(fields);
+      take_slower(homes[static_cast<size_t>(rank / tp)], rounds);
+      for (const PlannedRound& round : rounds)
+        out.all += round.gather + round.scatter;
+      if (!rounds.empty())
+        out.ends += rounds.front().gather + rounds.back().scatter;
+    }
   }
   return out;
 }

@@ -23,14 +23,12 @@ struct PlannedRound {
 
 struct PlannedExchange {
   // By home, each figure the slowest rank's: nobody ends before it.
-  std::vector<std::vector<PlannedRound>> homes;
+  using Homes = std::vector<std::vector<PlannedRound>>;
+  std::vector<Homes> parts;  // of the plan
   // Sums over all ranks: of all operations; of the first gathers and the last
   // scatters, which have no transform beside them, only updates of elements.
   double all = 0;
   double ends = 0;
-  // Of a plan in parts, which exchange one after the other: theirs. Then it has
-  // no homes of its own.
-  std::vector<PlannedExchange> parts;
 
   double limit() const { return all > 0 ? 1 - ends / all : 1; }
 

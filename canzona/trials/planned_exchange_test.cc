@@ -48,9 +48,9 @@ TEST(PlannedExchange, TakesTheBytesOfThePlan) {
 // Dense tensors and experts one after the other.
 TEST(PlannedExchange, AddsUpParts) {
   PlannedExchange dense, experts, both;
-  dense.homes = {{{.gather = 1, .transform = 4, .scatter = 1}}};
-  experts.homes = {{{.gather = 2, .transform = 3, .scatter = 2}}};
-  both.parts = {dense, experts};
+  dense.parts = {{{{.gather = 1, .transform = 4, .scatter = 1}}}};
+  experts.parts = {{{{.gather = 2, .transform = 3, .scatter = 2}}}};
+  both.parts = {dense.parts[0], experts.parts[0]};
   const PlannedExchange::StepRates rates{.elements = 0.5};
   EXPECT_EQ(both.step_seconds(rates),
             dense.step_seconds(rates) + experts.step_seconds({}));
@@ -68,7 +68,7 @@ TEST(PlannedExchange, HasItsEndsInTheFirstAndTheLastRound) {
   const PlannedExchange several = planned_exchange(plan);
   EXPECT_GT(several.ends, 0);
   EXPECT_LT(several.ends, several.all);
-  std::ranges::fill(plan.micro_group, 0);
+  std::ranges::fill(plan.parts[0].micro_group, 0);
   const PlannedExchange one = planned_exchange(plan);
   EXPECT_EQ(one.ends, one.all);
   EXPECT_EQ(one.limit(), 0);
@@ -76,7 +76,7 @@ TEST(PlannedExchange, HasItsEndsInTheFirstAndTheLastRound) {
 
 PlannedExchange like_rounds(size_t count, const PlannedRound& round) {
   PlannedExchange exchange;
-  exchange.homes = {std::vector<PlannedRound>(count, round)};
+  exchange.parts = {{std::vector<PlannedRound>(count, round)}};
   return exchange;
 }
 
@@ -101,7 +101,7 @@ TEST(PlannedExchange, PassesOverElementsHideTheFirstGather) {
 
 TEST(PlannedExchange, TheSlowestHomeDecides) {
   PlannedExchange exchange = like_rounds(3, {1, 10, 2});
-  exchange.homes.push_back(like_rounds(3, {1, 20, 2}).homes[0]);
+  exchange.parts[0].push_back(like_rounds(3, {1, 20, 2}).parts[0][0]);
   EXPECT_EQ(exchange.step_seconds({}), 1 + 3 * 20 + 2);
 }
 

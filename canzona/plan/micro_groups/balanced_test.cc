@@ -24,7 +24,7 @@ TEST(BalancedRounds, SpreadEveryOwnersMatricesOverTheSameRounds) {
   const Plan plan = plan_of(squares(std::vector<int64_t>(8, 3)), "tp=2");
   std::map<std::pair<int32_t, int32_t>, int> count;  // by owner and round
   for (size_t m = 0; m < 8; ++m) {
-    ++count[{plan.owners[m].front(), plan.micro_group[m]}];
+    ++count[{plan.parts[0].owners[m].front(), plan.parts[0].micro_group[m]}];
   }
   EXPECT_EQ(count.size(), 8U);
   for (const auto& [key, n] : count) {
@@ -39,14 +39,14 @@ TEST(BalancedRounds, HaveHalfTheWorkAtBothEnds) {
   const Plan plan = plan_of(squares(std::vector<int64_t>(56, 3)), "tp=2");
   std::vector<int> count(kPipelineRounds, 0);
   for (size_t m = 0; m < 56; ++m)
-    if (plan.owners[m].front() == 0)
-      ++count[static_cast<size_t>(plan.micro_group[m])];
+    if (plan.parts[0].owners[m].front() == 0)
+      ++count[static_cast<size_t>(plan.parts[0].micro_group[m])];
   EXPECT_THAT(count, ElementsAre(2, 4, 4, 4, 4, 4, 4, 2));
 }
 
 TEST(BalancedRounds, AreNoMoreThanMatrices) {
   const Plan plan = plan_of(squares({3, 3}), "tp=2");
-  EXPECT_THAT(plan.micro_group, Each(0));
+  EXPECT_THAT(plan.parts[0].micro_group, Each(0));
 }
 
 // 100 bytes exceed the capacity of 70, 64 do not.
@@ -54,15 +54,15 @@ TEST(BalancedRounds, GiveAMatrixAboveTheCapacityItsOwnRound) {
   const Plan plan =
       plan_of(squares({4, 5, 4, 4, 4}), "tp=2", with_capacity(70, "balanced"));
   for (size_t m : {size_t{0}, size_t{2}, size_t{3}, size_t{4}}) {
-    EXPECT_NE(plan.micro_group[m], plan.micro_group[1]);
+    EXPECT_NE(plan.parts[0].micro_group[m], plan.parts[0].micro_group[1]);
   }
 }
 
 TEST(BalancedRounds, WithoutCapacityEveryMatrixIsItsOwn) {
   const Plan plan =
       plan_of(squares({2, 5, 3, 4}), "tp=2", with_capacity(0, "balanced"));
-  const std::set<int32_t> rounds(plan.micro_group.begin(),
-                                 plan.micro_group.end());
+  const std::set<int32_t> rounds(plan.parts[0].micro_group.begin(),
+                                 plan.parts[0].micro_group.end());
   EXPECT_THAT(rounds, ElementsAre(0, 1, 2, 3));
 }
 
@@ -71,8 +71,8 @@ TEST(BalancedRounds, WithoutCapacityEveryMatrixIsItsOwn) {
 TEST(BalancedRounds, DealOwnersWhereTheStrategyDoesNot) {
   const Plan plan = plan_of(squares({3, 5, 4}), "tp=2",
                             with_capacity(int64_t{1} << 30, "contiguous"));
-  EXPECT_EQ(plan.owners[0].front(), plan.owners[2].front());
-  EXPECT_NE(plan.owners[0].front(), plan.owners[1].front());
+  EXPECT_EQ(plan.parts[0].owners[0].front(), plan.parts[0].owners[2].front());
+  EXPECT_NE(plan.parts[0].owners[0].front(), plan.parts[0].owners[1].front());
 }
 
 struct Round {
@@ -91,9 +91,9 @@ void expect_within_capacity(const Plan& plan) {
     const bool cut = plan.model.tensors[t].cut != Cut::kNone;
     const int64_t bytes =
         matrix.rows * matrix.cols * 4 / (cut ? plan.mesh.tp : 1);
-    ASSERT_EQ(plan.owners[m].size(), 1U);
-    Round& round = homes[plan.home[t]][plan.micro_group[m]];
-    round.bytes[plan.owners[m].front()] += bytes;
+    ASSERT_EQ(plan.parts[0].owners[m].size(), 1U);
+    Round& round = homes[plan.parts[0].home[t]][plan.parts[0].micro_group[m]];
+    round.bytes[plan.parts[0].owners[m].front()] += bytes;
     round.largest = std::max(round.largest, bytes);
     ++round.matrices;
   }

@@ -24,7 +24,7 @@ PlanOptions with_capacity(int64_t bytes) {
 std::vector<int32_t> owners_of(const Plan& plan) {
   std::vector<int32_t> out;
   for (size_t m = 0; m < plan.matrices.size(); ++m) {
-    out.push_back(plan.owners[m].front());
+    out.push_back(plan.parts[0].owners[m].front());
   }
   return out;
 }
@@ -33,13 +33,13 @@ std::vector<int32_t> owners_of(const Plan& plan) {
 // room for 110, 16 would be the next beside 64 + 36 = 100: a new group begins.
 TEST(CapacityGroups, CloseWhenAnOwnerWouldExceedTheCapacity) {
   const Plan plan = plan_of(squares({2, 3, 4, 5}), "tp=2", with_capacity(110));
-  EXPECT_THAT(plan.micro_group, ElementsAre(1, 0, 0, 0));
+  EXPECT_THAT(plan.parts[0].micro_group, ElementsAre(1, 0, 0, 0));
   EXPECT_THAT(owners_of(plan), ElementsAre(0, 1, 1, 0));
 }
 
 TEST(CapacityGroups, AreOneWhereAllFits) {
   const Plan plan = plan_of(squares({2, 3, 4, 5}), "tp=2", with_capacity(116));
-  EXPECT_THAT(plan.micro_group, ElementsAre(0, 0, 0, 0));
+  EXPECT_THAT(plan.parts[0].micro_group, ElementsAre(0, 0, 0, 0));
 }
 
 TEST(CapacityGroups, RefuseAMatrixAboveTheCapacityByName) {
@@ -62,7 +62,7 @@ TEST(CapacityGroups, CountTheShardOfWhatTpCuts) {
 
 TEST(CapacityGroups, WithoutCapacityEveryMatrixIsItsOwn) {
   const Plan plan = plan_of(squares({2, 5, 3, 4}), "tp=2", with_capacity(0));
-  EXPECT_THAT(plan.micro_group, ElementsAre(3, 0, 2, 1));
+  EXPECT_THAT(plan.parts[0].micro_group, ElementsAre(3, 0, 2, 1));
 }
 
 // The published greedy in full: every trial deals all items of the group anew.
@@ -150,7 +150,7 @@ TEST(CapacityGroups, FollowTheListing) {
     const Plan plan = plan_of(model, cat("tp=", tp), options,
                               {"muon", {{"newton_schulz", "standard"}}});
     const Schedule s = schedule_by_hand(items, tp, options.capacity_bytes);
-    ASSERT_EQ(plan.micro_group, s.group) << "trial " << trial;
+    ASSERT_EQ(plan.parts[0].micro_group, s.group) << "trial " << trial;
     ASSERT_EQ(owners_of(plan), s.owner) << "trial " << trial;
   }
 }

@@ -26,7 +26,7 @@ PlanOptions with_alpha(double alpha) {
 
 int32_t rank_of(const Plan& plan, size_t matrix) {
   const auto t = static_cast<size_t>(plan.matrices[matrix].tensor);
-  return plan.home[t] * plan.mesh.tp + plan.owners[matrix].front();
+  return plan.parts[0].home[t] * plan.mesh.tp + plan.parts[0].owners[matrix].front();
 }
 
 // Four equal matrices on two homes of two: each rank computes one, each home
@@ -36,11 +36,11 @@ TEST(Balanced, PlansHomesAndOwnersTogether) {
   EXPECT_EQ(plan.options.strategy, "balanced");
   std::vector<int> matrices(4, 0);
   for (size_t m = 0; m < 4; ++m) {
-    ++matrices[static_cast<size_t>(rank_of(plan, m))];
+    ++matrices[static_cast<size_t>(rank_of(plan.parts[0], m))];
   }
   EXPECT_THAT(matrices, ElementsAre(1, 1, 1, 1));
-  ASSERT_THAT(plan.buckets, SizeIs(1));
-  EXPECT_THAT(plan.buckets[0].cuts, ElementsAre(0, 128, 256));
+  ASSERT_THAT(plan.parts[0].buckets, SizeIs(1));
+  EXPECT_THAT(plan.parts[0].buckets[0].cuts, ElementsAre(0, 128, 256));
   EXPECT_EQ(plan.summary.makespan, plan.summary.bound);
 }
 
@@ -130,7 +130,7 @@ class TriesAll {
 
   bool keeps_budget() {
     if (std::isinf(share_)) return true;
-    for (const Bucket& bucket : plan_.buckets) {
+    for (const Bucket& bucket : plan_.parts[0].buckets) {
       std::vector<double> held(static_cast<size_t>(plan_.mesh.dp), 0);
       for (int32_t t : bucket.tensors) {
         const auto home =
@@ -211,7 +211,7 @@ TEST_F(PublishedCase, IsLevelOverDpRanks) {
     if (!tensor.matrix_rule) continue;
     const auto m = static_cast<double>(std::min(tensor.rows(), tensor.cols()));
     const auto n = static_cast<double>(std::max(tensor.rows(), tensor.cols()));
-    const auto home = static_cast<size_t>(plan().home[t]);
+    const auto home = static_cast<size_t>(plan().parts[0].home[t]);
     memory[home] += m * n / 8;
     cost[home] += 6 * m * m * n + 14 * m * m * m;
   }
@@ -223,7 +223,7 @@ TEST_F(PublishedCase, IsLevelOverDpRanks) {
 }
 
 TEST_F(PublishedCase, KeepsTheBudgetOnBytesInEveryBucket) {
-  for (const Bucket& bucket : plan().buckets) {
+  for (const Bucket& bucket : plan().parts[0].buckets) {
     std::vector<double> held(32, 0);
     double largest = 0, sum = 0;
     for (int32_t i = 0; i < bucket.num_matrix_tensors; ++i) {
@@ -231,7 +231,7 @@ TEST_F(PublishedCase, KeepsTheBudgetOnBytesInEveryBucket) {
           static_cast<size_t>(bucket.tensors[static_cast<size_t>(i)]);
       const auto shard =
           static_cast<double>(plan().model.tensors[t].elements()) / 8;
-      held[static_cast<size_t>(plan().home[t])] += shard;
+      held[static_cast<size_t>(plan().parts[0].home[t])] += shard;
       largest = std::max(largest, shard);
       sum += shard;
     }
@@ -242,7 +242,7 @@ TEST_F(PublishedCase, KeepsTheBudgetOnBytesInEveryBucket) {
 
 // Ten buckets of which the last is small: it joins its neighbour.
 TEST_F(PublishedCase, JoinsASmallTailBucket) {
-  EXPECT_THAT(plan().buckets, SizeIs(9));
+  EXPECT_THAT(plan().parts[0].buckets, SizeIs(9));
 }
 
 // Buckets close at 8 elements, which are two of 2 × 2.

@@ -17,17 +17,17 @@ using ::testing::ElementsAre;
 TEST(Contiguous, CutsAtTheNearestTensorBorder) {
   const Plan plan =
       plan_of(squares({3, 1, 1, 1}), "dp=2", with_strategy("contiguous"));
-  ASSERT_EQ(plan.buckets.size(), 1U);
-  EXPECT_THAT(plan.buckets[0].tensors, ElementsAre(3, 2, 1, 0));
-  EXPECT_THAT(plan.home, ElementsAre(1, 0, 0, 0));
-  EXPECT_THAT(plan.buckets[0].cuts, ElementsAre(0, 3, 12));
+  ASSERT_EQ(plan.parts[0].buckets.size(), 1U);
+  EXPECT_THAT(plan.parts[0].buckets[0].tensors, ElementsAre(3, 2, 1, 0));
+  EXPECT_THAT(plan.parts[0].home, ElementsAre(1, 0, 0, 0));
+  EXPECT_THAT(plan.parts[0].buckets[0].cuts, ElementsAre(0, 3, 12));
 }
 
 // Two borders are as near; the first one is taken.
 TEST(Contiguous, TakesTheFirstOfTwoBorders) {
   const Plan plan =
       plan_of(squares({1, 1, 1}), "dp=2", with_strategy("contiguous"));
-  EXPECT_THAT(plan.buckets[0].cuts, ElementsAre(0, 1, 3));
+  EXPECT_THAT(plan.parts[0].buckets[0].cuts, ElementsAre(0, 1, 3));
 }
 
 // Replays the published listing beside a plan: at every cut no later border may
@@ -39,7 +39,7 @@ class Replay {
         alpha_(alpha),
         ranks_(static_cast<size_t>(plan.mesh.dp)),
         load_(ranks_, 0) {
-    for (const Bucket& bucket : plan.buckets) {
+    for (const Bucket& bucket : plan.parts[0].buckets) {
       borders_.emplace_back(1, 0);
       for (int32_t t : bucket.tensors) {
         const Tensor& tensor = plan.model.tensors[static_cast<size_t>(t)];
@@ -77,7 +77,7 @@ class Replay {
   void check_bucket(size_t b) {
     const std::vector<double>& border = borders_[b];
     const std::vector<double> want = wanted(border.back());
-    const std::vector<int64_t>& cuts = plan_.buckets[b].cuts;
+    const std::vector<int64_t>& cuts = plan_.parts[0].buckets[b].cuts;
     ASSERT_EQ(cuts.size(), ranks_ + 1);
     EXPECT_EQ(cuts.front(), 0);
     EXPECT_EQ(static_cast<double>(cuts.back()), border.back());
@@ -130,7 +130,7 @@ Plan published_case(std::optional<double> alpha, const std::string& form) {
 
 TEST(Contiguous, GivesThePublishedRatios) {
   const Plan plan = published_case(1, "standard");
-  EXPECT_EQ(plan.buckets.size(), 10U);
+  EXPECT_EQ(plan.parts[0].buckets.size(), 10U);
   const Balance balance = measure_balance(plan);
   EXPECT_NEAR(balance.dp.memory_max_over_mean, 1.113, 0.0005);
   EXPECT_NEAR(balance.dp.shard_flops_max_over_mean, 1.434, 0.0005);
@@ -154,9 +154,9 @@ TEST(Contiguous, GivesThePublishedRatiosOverTp) {
   const Plan plan = published_case(1, "standard");
   int matrices = 0, last_group = 0;
   for (size_t m = 0; m < plan.matrices.size(); ++m) {
-    if (plan.home[static_cast<size_t>(plan.matrices[m].tensor)] != 0) continue;
+    if (plan.parts[0].home[static_cast<size_t>(plan.matrices[m].tensor)] != 0) continue;
     ++matrices;
-    last_group = std::max(last_group, plan.micro_group[m]);
+    last_group = std::max(last_group, plan.parts[0].micro_group[m]);
   }
   EXPECT_EQ(matrices, 18);
   EXPECT_EQ(last_group, 0);

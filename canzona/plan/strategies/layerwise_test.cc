@@ -15,11 +15,11 @@ using ::testing::IsEmpty;
 TEST(Layerwise, DealsWholeTensorsLargestFirst) {
   const Plan plan =
       plan_of(squares({2, 4, 3}), "dp=2,tp=2", with_strategy("layerwise"));
-  EXPECT_THAT(plan.home, ElementsAre(1, 0, 1));
+  EXPECT_THAT(plan.parts[0].home, ElementsAre(1, 0, 1));
   EXPECT_EQ(plan.traffic, Traffic::kBroadcast);
-  for (size_t m = 0; m < 3; ++m) EXPECT_THAT(plan.owners[m], IsEmpty());
-  EXPECT_THAT(plan.buckets[0].tensors, ElementsAre(2, 1, 0));
-  EXPECT_THAT(plan.buckets[0].cuts, IsEmpty());
+  for (size_t m = 0; m < 3; ++m) EXPECT_THAT(plan.parts[0].owners[m], IsEmpty());
+  EXPECT_THAT(plan.parts[0].buckets[0].tensors, ElementsAre(2, 1, 0));
+  EXPECT_THAT(plan.parts[0].buckets[0].cuts, IsEmpty());
 }
 
 // One list for all buckets; ties to the tensor that backward finishes first and
@@ -52,7 +52,7 @@ TEST(Layerwise, IsOneLongestFirstListOverAllBuckets) {
     PlanOptions options = with_strategy("layerwise");
     options.bucket_elements = random.between(1, 8000);
     const Plan plan = plan_of(model, cat("dp=", dp, ",tp=", tp), options);
-    ASSERT_EQ(plan.home, homes_by_hand(model, dp, tp)) << "trial " << trial;
+    ASSERT_EQ(plan.parts[0].home, homes_by_hand(model, dp, tp)) << "trial " << trial;
   }
 }
 

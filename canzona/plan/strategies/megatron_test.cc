@@ -16,9 +16,9 @@ using ::testing::ElementsAre;
 TEST(Megatron, DealsTheDearestFirst) {
   const Plan plan =
       plan_of(squares({2, 4, 3}), "dp=2", with_strategy("megatron"));
-  EXPECT_THAT(plan.home, ElementsAre(1, 0, 1));
+  EXPECT_THAT(plan.parts[0].home, ElementsAre(1, 0, 1));
   EXPECT_EQ(plan.traffic, Traffic::kPadded);
-  EXPECT_THAT(plan.buckets[0].tensors, ElementsAre(1, 2, 0));
+  EXPECT_THAT(plan.parts[0].buckets[0].tensors, ElementsAre(1, 2, 0));
 }
 
 // A 4 × 4 costs 64, six of 1 × 8 cost 8 each: by cost alone the other home
@@ -40,7 +40,7 @@ TEST(Megatron, KeepsToABoundOnBytes) {
 TEST(Megatron, GivesToTheEmptiestWhereNobodyHasRoom) {
   const Plan plan =
       plan_of(squares({3, 3, 3}), "dp=2", with_strategy("megatron"));
-  EXPECT_THAT(plan.home, ElementsAre(0, 1, 0));
+  EXPECT_THAT(plan.parts[0].home, ElementsAre(0, 1, 0));
 }
 
 class ByHand {
@@ -51,7 +51,7 @@ class ByHand {
         compute_(static_cast<size_t>(plan.mesh.dp), 0) {}
 
   std::vector<int32_t> run() {
-    for (const Bucket& bucket : plan_.buckets) deal(bucket.tensors);
+    for (const Bucket& bucket : plan_.parts[0].buckets) deal(bucket.tensors);
     return home_;
   }
 
@@ -123,7 +123,7 @@ TEST(Megatron, IsPlainLongestFirstUnderTheBound) {
     PlanOptions options = with_strategy("megatron");
     options.bucket_elements = random.between(1, 8000);
     const Plan plan = plan_of(model, cat("dp=", dp, ",tp=", tp), options);
-    ASSERT_EQ(plan.home, ByHand(plan).run()) << "trial " << trial;
+    ASSERT_EQ(plan.parts[0].home, ByHand(plan).run()) << "trial " << trial;
   }
 }
 

@@ -15,16 +15,16 @@ using ::testing::ElementsAre;
 TEST(StartOffset, GivesATensorToTheSliceOfItsFirstElement) {
   const Plan plan =
       plan_of(squares({2, 2, 2}), "dp=2", with_strategy("start_offset"));
-  ASSERT_EQ(plan.buckets.size(), 1U);
-  EXPECT_THAT(plan.buckets[0].tensors, ElementsAre(2, 1, 0));
-  EXPECT_THAT(plan.home, ElementsAre(1, 0, 0));
-  EXPECT_THAT(plan.buckets[0].cuts, ElementsAre(0, 8, 12));
+  ASSERT_EQ(plan.parts[0].buckets.size(), 1U);
+  EXPECT_THAT(plan.parts[0].buckets[0].tensors, ElementsAre(2, 1, 0));
+  EXPECT_THAT(plan.parts[0].home, ElementsAre(1, 0, 0));
+  EXPECT_THAT(plan.parts[0].buckets[0].cuts, ElementsAre(0, 8, 12));
 }
 
 // Walks from slice to slice until one holds the first element.
 std::vector<int32_t> homes_by_hand(const Plan& plan, int64_t homes) {
   std::vector<int32_t> out(plan.model.tensors.size(), kEveryHome);
-  for (const Bucket& bucket : plan.buckets) {
+  for (const Bucket& bucket : plan.parts[0].buckets) {
     int64_t total = 0;
     for (int32_t t : bucket.tensors) {
       const Tensor& tensor = plan.model.tensors[static_cast<size_t>(t)];
@@ -52,7 +52,7 @@ TEST(StartOffset, FollowsTheListing) {
     PlanOptions options = with_strategy("start_offset");
     options.bucket_elements = random.between(1, 8000);
     const Plan plan = plan_of(model, cat("dp=", dp, ",tp=", tp), options);
-    ASSERT_EQ(plan.home, homes_by_hand(plan, dp)) << "trial " << trial;
+    ASSERT_EQ(plan.parts[0].home, homes_by_hand(plan, dp)) << "trial " << trial;
   }
 }
 
@@ -65,7 +65,7 @@ Plan published_case(int64_t bucket_elements, const std::string& form) {
 
 TEST(StartOffset, GivesThePublishedRatios) {
   const Plan plan = published_case(400'000'000, "standard");
-  EXPECT_EQ(plan.buckets.size(), 10U);
+  EXPECT_EQ(plan.parts[0].buckets.size(), 10U);
   const Balance balance = measure_balance(plan);
   EXPECT_NEAR(balance.dp.memory_max_over_mean, 2.462, 0.0005);
   EXPECT_NEAR(balance.dp.shard_flops_max_over_mean, 3.238, 0.0005);

@@ -145,7 +145,7 @@ inline double grid_makespan(const GridCell& cell, const Plan& plan) {
   std::map<std::pair<int32_t, int32_t>, double> loads;
   for (size_t m = 0; m < plan.matrices.size(); ++m) {
     const auto t = static_cast<size_t>(plan.matrices[m].tensor);
-    loads[{plan.home[t], plan.owners[m].front()}] +=
+    loads[{plan.parts[0].home[t], plan.parts[0].owners[m].front()}] +=
         newton_schulz(plan.model.tensors[t], cell.standard);
   }
   double most = 0;

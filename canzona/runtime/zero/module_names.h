@@ -17,7 +17,7 @@ inline std::string module_name(const Model& model, int32_t module) {
 }
 
 // Where slices travel a bucket is a module, or a part of one.
-inline std::string bucket_name(const Plan& plan, int32_t bucket) {
+inline std::string bucket_name(const PlanPart& plan, int32_t bucket) {
   if (plan.grid.places == 1) return cat("bucket ", bucket);
   const int32_t first =
       plan.buckets[static_cast<size_t>(bucket)].tensors.front();
