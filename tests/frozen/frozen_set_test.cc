@@ -23,24 +23,50 @@ void write_lines(const std::string& path, const std::vector<FrozenCase>& cases,
   ASSERT_TRUE(file.flush()) << path << " cannot be written";
 }
 
+// The first cases that differ with all that differs in them; of the others, how
+// many there are and what differs.
+class Differences {
+ public:
+  void add(const std::string& text, const std::vector<std::string>& what) {
+    if (what.empty()) return;
+    std::string lines;
+    for (const std::string& line : what) {
+      lines += "\n  " + line;
+      ++num_by_kind_[line.substr(0, line.find(':'))];
+    }
+    if (++num_cases_ <= kMostShown) ADD_FAILURE() << text << lines;
+  }
+  void expect_none() const {
+    std::string kinds;
+    for (const auto& [kind, count] : num_by_kind_)
+      kinds += " " + kind + " (" + std::to_string(count) + ")";
+    EXPECT_EQ(num_cases_, 0) << "cases differ, in" << kinds;
+  }
+
+ private:
+  static constexpr int kMostShown = 20;
+  std::map<std::string, int> num_by_kind_;
+  int num_cases_ = 0;
+};
+
 void expect_as_frozen(const std::string& name,
                       const std::vector<FrozenCase>& cases, FactsOf facts_of) {
   if (const char* folder = std::getenv("CANZONA_FROZEN_WRITE")) {
     write_lines(folder + ("/" + name), cases, facts_of);
     return;
   }
-  std::map<std::string, FrozenFacts> frozen =
+  const std::map<std::string, FrozenFacts> frozen =
       read_frozen(CANZONA_TEST_DATA "/frozen/" + name);
   EXPECT_EQ(frozen.size(), cases.size());
+  Differences all;
   for (const FrozenCase& c : cases) {
     const auto at = frozen.find(c.text());
-    if (at == frozen.end()) {
-      ADD_FAILURE() << name << " does not have " << c.text();
-      continue;
-    }
-    for (const std::string& what : differences(at->second, facts_of(c)))
-      ADD_FAILURE() << c.text() << "\n  " << what;
+    if (at == frozen.end())
+      all.add(c.text(), {"request: not in " + name});
+    else
+      all.add(c.text(), differences(at->second, facts_of(c)));
   }
+  all.expect_none();
 }
 
 TEST(FrozenSet, OfPlans) {

@@ -242,11 +242,12 @@ Workload frozen_workload(const FrozenCase& c, const Model& model) {
 }
 
 FrozenFacts facts_of_iteration(const IterationPrediction& p) {
-  std::string bytes =
-      cat(p.stage, " ", p.memory_bytes, " ", p.slow_bytes, " ", p.fast_bytes);
+  std::string bytes = cat(p.slow_bytes, " ", p.fast_bytes);
   write_wire(p.time.bytes, bytes);
   const IterationTime& t = p.time;
-  return {.exact = {{"bytes", short_digest(bytes)}},
+  return {.exact = {{"stage", cat(p.stage)},
+                    {"memory", cat(p.memory_bytes)},
+                    {"bytes", short_digest(bytes)}},
           .times = {{"seconds", t.seconds},
                     {"compute", t.compute_seconds},
                     {"step", t.step_seconds},
