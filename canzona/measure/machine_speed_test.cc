@@ -40,7 +40,7 @@ TEST(MachineSpeed, LeavesPlanMemoryAndBytesAlone) {
   EXPECT_EQ(copy.digest, plan.digest);
   EXPECT_TRUE(lacks_cost_table(plan));
   EXPECT_FALSE(lacks_cost_table(copy));
-  EXPECT_EQ(copy.home, plan.parts[0].home);
+  EXPECT_EQ(copy.parts[0].home, plan.parts[0].home);
   const auto before = predict(plan), after = predict(copy);
   ASSERT_EQ(before.size(), after.size());
   for (size_t r = 0; r < before.size(); ++r) {

@@ -25,7 +25,8 @@ class Case {
        const std::string& rule = "muon")
       : model_(std::move(model)),
         rule_(make_rule_facts(rule, {})),
-        problem_(make_problem(request(mesh, bucket_elements), false)) {
+        plan_(undecided_plan(request(mesh, bucket_elements))),
+        problem_(make_problem(plan_.parts[0], *rule_, nullptr, false)) {
     a_.home.assign(model_.tensors.size(), kEveryHome);
     a_.owner.assign(problem_.matrices.size(), 0);
     for (const OpenBucket& open : problem_.buckets) {
@@ -69,6 +70,7 @@ class Case {
 
   Model model_;
   std::unique_ptr<RuleFacts> rule_;
+  Plan plan_;
   Problem problem_;
   Assignment a_;
 };

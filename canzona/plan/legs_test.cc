@@ -15,8 +15,8 @@ PlanOptions once_per_node(int32_t ranks_per_node, ZeroSizes sizes = {}) {
   return options;
 }
 
-Plan plan_on(const Mesh& mesh, const PlanOptions& options) {
-  Plan plan;
+PlanPart plan_on(const Mesh& mesh, const PlanOptions& options) {
+  PlanPart plan;
   plan.mesh = mesh;
   plan.options = options;
   return plan;
@@ -92,9 +92,10 @@ TEST(Legs, ARefusalNamesTheGroupAndTheWayOut) {
 // dp=4, ep=2 on nodes of four: of an ep coordinate's four homes two are on
 // each.
 TEST(Legs, OfExpertsGoByTheirOwnRanks) {
-  Plan experts = plan_on(parse_mesh("dp=4"), once_per_node(4, {4, 4, 4}));
+  PlanPart experts = plan_on(parse_mesh("dp=4"), once_per_node(4, {4, 4, 4}));
   EXPECT_EQ(module_legs(experts, 1, 4), (Legs{4, 1}));
-  experts.place = {.ep = 2, .e = 1, .phase = {}};
+  experts.ep = 2;
+  experts.e = 1;
   EXPECT_EQ(module_legs(experts, 1, 4), (Legs{2, 2}));
   check_reach(experts);
   experts.options.ranks_per_node = 3;

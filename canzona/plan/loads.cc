@@ -106,10 +106,10 @@ Ticks makespan_bound(const Plan& plan, Ticks upper) {
   for (const PlanPart& part : plan.parts)
     bound = std::max(bound, makespan_bound(part, upper));
   if (plan.parts.size() == 1) return bound;
-  return std::max(
-      bound, bound_over_stages(plan, plan.mesh, upper, [&](int32_t stage) {
-        return classes_of_parts(plan, stage);
-      }));
+  return std::max(bound,
+                  bound_over_stages(plan, plan.mesh, upper, [&](int32_t stage) {
+                    return classes_of_parts(plan, stage);
+                  }));
 }
 
 }  // namespace canzona

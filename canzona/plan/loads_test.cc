@@ -28,6 +28,7 @@ Plan one_matrix(std::vector<int32_t> owners) {
   plan.rule = "muon";
   plan.matrices = split_into_matrices(plan.model, {});
   plan.costs = {{Ticks(7), Ticks(0)}};
+  add_parts(plan);
   plan.parts[0].buffers = {{0, -1, 2}};
   plan.parts[0].buckets = {{0, {0}, 1, {0, 0, 16}, {0, 0, 0}}};
   plan.parts[0].home = {1};

@@ -31,13 +31,14 @@ Plan three_tensors() {
   plan.costs = {{Ticks(1664), Ticks(0)},
                 {Ticks(1280), Ticks(0)},
                 {Ticks(1664), Ticks(0)}};
+  add_parts(plan);
   plan.parts[0].buffers = {{0, -1, 2}};
   plan.parts[0].buckets = {{0, {1, 2, 0}, 3, {0, 40, 56}, {0, 0, 0}}};
   plan.parts[0].home = {1, 0, 0};
   for (int32_t owner : {0, 0, 1}) plan.parts[0].owners.push_back(owner);
   plan.parts[0].micro_group = {0, 0, 0};
   derive(plan);
-  plan.summary = summarize(plan, predict(plan));
+  summarize(plan);
   return plan;
 }
 
@@ -76,7 +77,7 @@ TEST(Balance, OfThreeTensorsOverAllRanks) {
 TEST(Balance, AddsUpBuckets) {
   Plan plan = three_tensors();
   plan.parts[0].buckets = {{0, {1, 0}, 2, {0, 8, 24}, {0, 0, 0}},
-                  {0, {2}, 1, {0, 32, 32}, {0, 0, 0}}};
+                           {0, {2}, 1, {0, 32, 32}, {0, 0, 0}}};
   derive(plan);
   const Balance balance = measure_balance(plan);
   EXPECT_DOUBLE_EQ(balance.j_comm, 40);
@@ -143,9 +144,9 @@ TEST(Balance, OverHomesDoesNotCountRepeatedUpdatesTwice) {
   const Plan owned = three_tensors();
   Plan repeated = owned;
   repeated.traffic = Traffic::kBroadcast;
-  repeated.owners = {};
+  repeated.parts[0].owners = {};
   for (int m = 0; m < 3; ++m) {
-    repeated.owners.push_back(std::span<const int32_t>());
+    repeated.parts[0].owners.push_back(std::span<const int32_t>());
   }
   EXPECT_DOUBLE_EQ(measure_balance(repeated).dp.memory_max_over_mean,
                    measure_balance(owned).dp.memory_max_over_mean);

@@ -75,7 +75,7 @@ PlanPart empty_part(const SettledRequest& whole, int32_t number) {
     part.of_experts = number > 0;
     part.mesh.ep = 1;
     if (!part.of_experts) part.mesh.dp *= whole.mesh.ep;
-    part.name = !part.of_experts      ? "dense tensors"
+    part.name = !part.of_experts     ? "dense tensors"
                 : whole.mesh.ep == 1 ? "experts"
                                      : cat("experts of ep ", number - 1);
   }
@@ -133,8 +133,8 @@ std::vector<RankInPart> parts_of_rank(const Plan& plan, int32_t world_rank) {
 }
 
 MatrixInPart matrix_in_part(const Plan& plan, int32_t matrix) {
-  const auto t = static_cast<size_t>(
-      plan.matrices[static_cast<size_t>(matrix)].tensor);
+  const auto t =
+      static_cast<size_t>(plan.matrices[static_cast<size_t>(matrix)].tensor);
   const TensorInPart& at = plan.in_part[t];
   const PlanPart& part = plan.parts[static_cast<size_t>(at.part)];
   const int32_t first = part.first_matrix[static_cast<size_t>(at.tensor)];

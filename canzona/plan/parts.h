@@ -1,5 +1,5 @@
-// The parts of a plan: tensors that are cut over the same ranks. Most plans have
-// one. Where experts are cut over other ranks than dense tensors there are
+// The parts of a plan: tensors that are cut over the same ranks. Most plans
+// have one. Where experts are cut over other ranks than dense tensors there are
 //
 //   plan.parts[0]       dense tensors, over all dp x cp x ep homes
 //   plan.parts[1 + e]   experts of ep coordinate e, over its dp x cp homes

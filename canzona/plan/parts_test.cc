@@ -54,7 +54,7 @@ TEST(SizesOfExperts, AreThoseOfDenseOnesWithoutExpertParallelism) {
   const Mesh mesh = parse_mesh("dp=3,cp=2");
   EXPECT_EQ(experts_beside({6, 3, 3}, mesh), (ZeroSizes{6, 3, 3}));
   const Plan plan = plan_of(toy_model(), "dp=3,cp=2", sizes({6, 3, 3}));
-  EXPECT_TRUE(plan.parts.empty());
+  EXPECT_EQ(plan.parts.size(), 1U);
   EXPECT_EQ(validate(plan_from_json(plan_to_json(plan), "a plan").plan),
             std::vector<std::string>());
 }
@@ -72,10 +72,10 @@ TEST(SizesOfExperts, AreAlwaysValid) {
 
 TEST(PlanInParts, IsMadeOnlyWhereItIsNeeded) {
   const Model moe = toy_moe();
-  EXPECT_TRUE(plan_of(moe, "dp=2,ep=2").parts.empty());
-  EXPECT_TRUE(plan_of(moe, "dp=2,ep=2", sizes({4, 1, 1})).parts.empty());
-  EXPECT_TRUE(plan_of(moe, "dp=4", sizes({4, 2, 2})).parts.empty());
-  EXPECT_TRUE(plan_of(moe, "dp=4", sizes({4, 2, 2}, {4, 2, 2})).parts.empty());
+  EXPECT_EQ(plan_of(moe, "dp=2,ep=2").parts.size(), 1U);
+  EXPECT_EQ(plan_of(moe, "dp=2,ep=2", sizes({4, 1, 1})).parts.size(), 1U);
+  EXPECT_EQ(plan_of(moe, "dp=4", sizes({4, 2, 2})).parts.size(), 1U);
+  EXPECT_EQ(plan_of(moe, "dp=4", sizes({4, 2, 2}, {4, 2, 2})).parts.size(), 1U);
   EXPECT_EQ(plan_of(moe, "dp=2,ep=2", sizes({4, 2, 2})).parts.size(), 3U);
   EXPECT_EQ(plan_of(moe, "dp=2,ep=2", sizes({4, 1, 1}, {2, 2, 2})).parts.size(),
             3U);
@@ -124,8 +124,9 @@ TEST(PlanInParts, WorksForEveryStrategy) {
 TEST(PlanInParts, HasEveryTensorOnce) {
   const Plan plan = plan_of(toy_moe(), "dp=2,ep=2", sizes({4, 2, 2}));
   std::vector<int> times(plan.model.tensors.size(), 0);
+  ASSERT_EQ(plan.parts.size(), 3U);
   for (int32_t part = 0; part < 3; ++part)
-    for (int32_t t : tensors_of_part(plan, part)) {
+    for (int32_t t : plan.parts[static_cast<size_t>(part)].tensors) {
       ++times[static_cast<size_t>(t)];
       const int32_t e = plan.model.tensors[static_cast<size_t>(t)].expert;
       EXPECT_EQ(part, e < 0 ? 0 : 1 + e / 2);
@@ -138,7 +139,7 @@ TEST(PlanInParts, KnowsItsRanks) {
   const Plan plan = plan_of(toy_moe(), "dp=2,ep=2,tp=2", sizes({4, 2, 2}));
   for (int32_t r = 0; r < plan.mesh.world(); ++r)
     for (const RankInPart& at : parts_of_rank(plan, r)) {
-      const Plan& part = plan.parts[static_cast<size_t>(at.part)];
+      const PlanPart& part = plan.parts[static_cast<size_t>(at.part)];
       EXPECT_EQ(part.rank_in_whole(at.rank), r);
       EXPECT_EQ(part.node_of(at.rank), r / 2);
     }
@@ -151,8 +152,8 @@ TEST(PlanInParts, CountsBucketsOverAllParts) {
   for (const Plan& plan :
        {made, plan_from_json(plan_to_json(made), "a plan").plan}) {
     size_t first = 0;
-    for (const Plan& part : plan.parts) {
-      EXPECT_EQ(static_cast<size_t>(part.place.first_bucket), first);
+    for (const PlanPart& part : plan.parts) {
+      EXPECT_EQ(static_cast<size_t>(part.first_bucket), first);
       first += part.buckets.size();
     }
     EXPECT_GT(first, plan.parts.size());
@@ -210,7 +211,7 @@ TEST(PlanInParts, KeepsTheRefreshPhasesOfTheWholeModel) {
   EXPECT_EQ(plan.phase, plain.phase);
   for (int32_t part = 0; part < 3; ++part) {
     std::vector<int32_t> expected;
-    for (int32_t t : tensors_of_part(plan, part))
+    for (int32_t t : plan.parts[static_cast<size_t>(part)].tensors)
       for (int32_t m = plain.first_matrix[static_cast<size_t>(t)];
            m < plain.first_matrix[static_cast<size_t>(t) + 1]; ++m)
         expected.push_back(plain.phase[static_cast<size_t>(m)]);

@@ -43,12 +43,12 @@ void expect_equal(const Plan& a, const Plan& b) {
   EXPECT_EQ(a.traffic, b.traffic);
   EXPECT_EQ(a.matrices, b.matrices);
   EXPECT_EQ(a.costs, b.costs);
-  EXPECT_EQ(a.buffers, b.buffers);
-  EXPECT_EQ(a.buckets, b.buckets);
-  EXPECT_EQ(a.home, b.home);
-  EXPECT_TRUE(a.owners == b.owners);
-  EXPECT_EQ(a.micro_group, b.micro_group);
-  EXPECT_EQ(a.bucket_of, b.bucket_of);
+  EXPECT_EQ(a.parts[0].buffers, b.parts[0].buffers);
+  EXPECT_EQ(a.parts[0].buckets, b.parts[0].buckets);
+  EXPECT_EQ(a.parts[0].home, b.parts[0].home);
+  EXPECT_TRUE(a.parts[0].owners == b.parts[0].owners);
+  EXPECT_EQ(a.parts[0].micro_group, b.parts[0].micro_group);
+  EXPECT_EQ(a.parts[0].bucket_of, b.parts[0].bucket_of);
   EXPECT_EQ(a.first_matrix, b.first_matrix);
   EXPECT_EQ(a.phase, b.phase);
   EXPECT_EQ(a.period, b.period);
@@ -117,7 +117,7 @@ TEST(PlanJson, KeepsTeams) {
   plan.parts[0].owners.push_back(std::vector<int32_t>{0, 2});
   plan.parts[0].owners.push_back(1);
   plan.digest = digest_of(plan);
-  EXPECT_TRUE(read_back(plan).owners == plan.parts[0].owners);
+  EXPECT_TRUE(read_back(plan).parts[0].owners == plan.parts[0].owners);
 }
 
 TEST(PlanJson, KeepsNamesOfAnyKind) {
@@ -144,7 +144,7 @@ TEST(PlanJson, HasADigestThatAnybodyCanCompute) {
 TEST(PlanJson, DigestsDiffer) {
   const Plan plan = plan_of(toy_model(), "dp=2,tp=2");
   Plan other = plan;
-  other.micro_group[0] += 1;
+  other.parts[0].micro_group[0] += 1;
   EXPECT_NE(digest_of(other), plan.digest);
   other = plan;
   other.summary.step_seconds_mean *= 1 + 1e-15;

@@ -163,7 +163,8 @@ Nodes pattern_of(Nodes nodes) {
   return nodes;
 }
 
-std::vector<RankCost> predict_replica(const PlanPart& part, const Nodes& nodes) {
+std::vector<RankCost> predict_replica(const PlanPart& part,
+                                      const Nodes& nodes) {
   std::vector<RankCost> ranks(nodes.size());
   add_loads(part, ranks);
   add_matrix_memory(part, ranks);

@@ -25,6 +25,7 @@ Plan tiny_plan(const std::string& strategy, Traffic traffic) {
   plan.cost_basis.seconds_per_tick = 1e-6;
   plan.matrices = split_into_matrices(plan.model, {});
   plan.costs = {{Ticks(1664), Ticks(0)}, {Ticks(1280), Ticks(0)}};
+  add_parts(plan);
   plan.parts[0].buffers = {{0, -1, 2}};
   plan.parts[0].buckets = {{0, {0, 1}, 2, {}, {}}};
   plan.parts[0].home = {0, 1};

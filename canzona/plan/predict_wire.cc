@@ -56,7 +56,8 @@ std::vector<int64_t> kept_runs(const PlanPart& plan, const Bucket& bucket,
 
 class BucketBytes {
  public:
-  BucketBytes(const PlanPart& plan, const Nodes& nodes, std::vector<RankCost>& out)
+  BucketBytes(const PlanPart& plan, const Nodes& nodes,
+              std::vector<RankCost>& out)
       : plan_(plan), nodes_(nodes), out_(out) {}
 
   void add(const Bucket& bucket) {
@@ -123,7 +124,8 @@ class BucketBytes {
 // Messages between the tp ranks of homes.
 class Exchange {
  public:
-  Exchange(const PlanPart& plan, const Nodes& nodes, std::vector<RankCost>& ranks)
+  Exchange(const PlanPart& plan, const Nodes& nodes,
+           std::vector<RankCost>& ranks)
       : plan_(plan),
         ranks_(ranks),
         rule_(make_rule_facts(plan.rule, plan.rule_options)),

@@ -62,7 +62,8 @@ class Messages {
 
   // Elements whose weights home h keeps, padded or not.
   std::vector<int64_t> runs(const Bucket& bucket) const {
-    const Buffer& f = plan_.parts[0].buffers[static_cast<size_t>(bucket.buffer)];
+    const Buffer& f =
+        plan_.parts[0].buffers[static_cast<size_t>(bucket.buffer)];
     std::vector<int64_t> out(static_cast<size_t>(f.num_homes), 0);
     for (int32_t t : bucket.tensors) {
       const int32_t home = plan_.parts[0].home[static_cast<size_t>(t)];
@@ -79,7 +80,8 @@ class Messages {
   }
 
   void send_bucket(const Bucket& bucket, int32_t t) {
-    const Buffer& f = plan_.parts[0].buffers[static_cast<size_t>(bucket.buffer)];
+    const Buffer& f =
+        plan_.parts[0].buffers[static_cast<size_t>(bucket.buffer)];
     const int64_t weight =
         plan_.options.parameters == ParameterDtype::kBf16 ? 2 : 4;
     int64_t all = 0;

@@ -50,8 +50,8 @@ class PlanReader {
   void read_matrices(const std::vector<const Json*>& parts) {
     int64_t owners = 0;
     for (const Json* part : parts)
-      owners += std::ssize(
-          in_.array(get_member(*part, "owners", where_), "owners"));
+      owners +=
+          std::ssize(in_.array(get_member(*part, "owners", where_), "owners"));
     const int64_t count = count_matrices(plan_.model, plan_.options.splits);
     if (count != owners) {
       in_.fail(cat(owners, " owners of ", count, " matrices"));
@@ -97,11 +97,11 @@ class PlanReader {
           where_);
       return {&root_};
     }
-    require_known_keys(root_,
-                       {"format", "version", "digest", "mesh", "rule",
-                        "options", "cost", "predicted", "traffic", "model",
-                        "parts"},
-                       where_);
+    require_known_keys(
+        root_,
+        {"format", "version", "digest", "mesh", "rule", "options", "cost",
+         "predicted", "traffic", "model", "parts"},
+        where_);
     std::vector<const Json*> out;
     for (const Json& part : in_.array(member("parts"), "parts")) {
       require_known_keys(

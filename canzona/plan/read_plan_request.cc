@@ -131,7 +131,8 @@ class RequestReader {
 
 }  // namespace
 
-void read_plan_request(const Json& root, const PlanValues& values, SettledRequest& plan) {
+void read_plan_request(const Json& root, const PlanValues& values,
+                       SettledRequest& plan) {
   RequestReader(root, values, plan).run();
 }
 

@@ -157,10 +157,10 @@ Elements painted(const std::vector<Route>& routes) {
 }
 
 // A plan of one tensor, as far as routes look at it.
-Plan plan_with(const Tensor& tensor, const std::vector<Matrix>& matrices,
-               int32_t tp) {
-  Plan plan;
-  plan.parts[0].grid.tp = tp;
+PlanPart part_with(const Tensor& tensor, const std::vector<Matrix>& matrices,
+                   int32_t tp) {
+  PlanPart plan;
+  plan.grid.tp = tp;
   plan.model.tensors = {tensor};
   plan.matrices = matrices;
   return plan;
@@ -172,21 +172,21 @@ Plan plan_with(const Tensor& tensor, const std::vector<Matrix>& matrices,
 void expect_routes(const Tensor& tensor, const Labels& labels,
                    const std::vector<Matrix>& matrices, int32_t tp) {
   const Sharding sharding(tensor, labels, tp);
-  const Plan plan = plan_with(tensor, matrices, tp);
+  const PlanPart plan = part_with(tensor, matrices, tp);
   Elements all;
   for (size_t m = 0; m < matrices.size(); ++m) {
     const auto number = static_cast<int32_t>(m);
     const Elements expected = sharding.of(matrices[m]);
-    EXPECT_EQ(painted(routes_of(plan.parts[0], number)), expected)
+    EXPECT_EQ(painted(routes_of(plan, number)), expected)
         << "tp " << tp << ", matrix " << m;
     all.insert(all.end(), expected.begin(), expected.end());
-    const std::vector<int64_t> by_rank = elements_by_rank(plan.parts[0], number);
+    const std::vector<int64_t> by_rank = elements_by_rank(plan, number);
     ASSERT_EQ(std::ssize(by_rank), tp);
     for (int32_t t = 0; t < tp; ++t) {
       const auto held =
           std::count_if(expected.begin(), expected.end(),
                         [&](const Element& e) { return std::get<0>(e) == t; });
-      EXPECT_EQ(elements_on(plan.parts[0], number, t), held)
+      EXPECT_EQ(elements_on(plan, number, t), held)
           << "tp " << tp << ", matrix " << m << ", rank " << t;
       EXPECT_EQ(by_rank[static_cast<size_t>(t)], held);
     }
@@ -211,7 +211,7 @@ TEST(Routes, PaintWholeTensors) {
 TEST(Routes, OfNothingAreNone) {
   const Tensor tensor = matrix_tensor("m", 0, 6, Cut::kRows);
   EXPECT_THAT(routes_of(tensor, {0, -1, 0, 0, 6}, 2), IsEmpty());
-  EXPECT_EQ(elements_on(plan_with(tensor, {{0, -1, 0, 0, 6}}, 2), 0, 1), 0);
+  EXPECT_EQ(elements_on(part_with(tensor, {{0, -1, 0, 0, 6}}, 2), 0, 1), 0);
 }
 
 // Fused qkv: 2 groups of 4 query heads of 4 rows. Up to 2 ranks get whole

@@ -19,7 +19,8 @@ int64_t sum_of_slices(const PlanPart& plan, const Bucket& bucket, int32_t slice,
   return sum;
 }
 
-int64_t frozen_slice(const PlanPart& plan, const Bucket& bucket, int32_t slice) {
+int64_t frozen_slice(const PlanPart& plan, const Bucket& bucket,
+                     int32_t slice) {
   return sum_of_slices(plan, bucket, slice, 0, bucket.tensors.size(), true);
 }
 
@@ -30,7 +31,8 @@ size_t num_homes(const PlanPart& plan, const Bucket& bucket) {
 
 }  // namespace
 
-int64_t matrix_slice(const PlanPart& plan, const Bucket& bucket, int32_t slice) {
+int64_t matrix_slice(const PlanPart& plan, const Bucket& bucket,
+                     int32_t slice) {
   return sum_of_slices(plan, bucket, slice, 0,
                        static_cast<size_t>(bucket.num_matrix_tensors));
 }
@@ -57,8 +59,8 @@ std::vector<int64_t> matrix_runs(const PlanPart& plan, const Bucket& bucket,
   return runs;
 }
 
-std::vector<int64_t> adamw_slice_cuts(const PlanPart& plan, const Bucket& bucket,
-                                      int32_t slice) {
+std::vector<int64_t> adamw_slice_cuts(const PlanPart& plan,
+                                      const Bucket& bucket, int32_t slice) {
   std::vector<int64_t> cuts;
   const int64_t own = adamw_slice(plan, bucket, slice);
   for (int64_t cut : bucket.adamw_cuts) {
@@ -122,7 +124,8 @@ int64_t kept_elements(const PlanPart& plan, const Bucket& bucket, int32_t place,
   return sum;
 }
 
-int64_t message_elements(const PlanPart& plan, const Bucket& bucket, Resting what) {
+int64_t message_elements(const PlanPart& plan, const Bucket& bucket,
+                         Resting what) {
   return padded_slices(plan, bucket, {0, plan.grid.places}, what);
 }
 

@@ -26,8 +26,8 @@ std::vector<int64_t> matrix_runs(const PlanPart& plan, const Bucket& bucket,
 std::vector<int64_t> adamw_runs(const PlanPart& plan, const Bucket& bucket,
                                 int32_t slice);
 // Where each home's run of AdamW's elements begins, and the end.
-std::vector<int64_t> adamw_slice_cuts(const PlanPart& plan, const Bucket& bucket,
-                                      int32_t slice);
+std::vector<int64_t> adamw_slice_cuts(const PlanPart& plan,
+                                      const Bucket& bucket, int32_t slice);
 
 // Slices that a rank at `place` keeps where they are cut over z homes.
 struct SliceRange {
@@ -44,7 +44,8 @@ enum class Resting { kParameters, kGradients };
 int64_t kept_elements(const PlanPart& plan, const Bucket& bucket, int32_t place,
                       Resting what);
 // All slices of a bucket, padding included: what goes round between ranks.
-int64_t message_elements(const PlanPart& plan, const Bucket& bucket, Resting what);
+int64_t message_elements(const PlanPart& plan, const Bucket& bucket,
+                         Resting what);
 
 // Room on the ranks of a stage for gradients of frozen tensors, one at a time,
 // which nobody reads.

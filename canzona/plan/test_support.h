@@ -10,6 +10,7 @@
 
 #include "canzona/base/text.h"
 #include "canzona/plan/make_plan.h"
+#include "canzona/plan/parts.h"
 #include "canzona/shapes/read_model.h"
 
 namespace canzona {
@@ -119,6 +120,12 @@ inline Plan plan_of(const Model& model, const std::string& mesh,
                     const RuleChoice& rule = {}) {
   const auto facts = make_rule_facts(rule.name, rule.options);
   return make_plan({model, parse_mesh(mesh), *facts, options});
+}
+
+// A plan made by hand gets its parts, in which nothing is decided.
+inline void add_parts(Plan& plan) {
+  derive_request(plan);
+  make_parts(plan);
 }
 
 // Options with one strategy and its defaults.

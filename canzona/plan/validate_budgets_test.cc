@@ -30,11 +30,11 @@ TEST(Validate, FindsAHomeAboveItsShareOfBytes) {
   Plan plan = plan_of(squares({4, 4, 4, 4}), "dp=4");
   plan.parts[0].home = {0, 0, 0, 0};
   plan.parts[0].buckets[0].cuts = {0, 64, 64, 64, 64};
-  plan.summary = summarize(plan, predict(plan));
+  summarize(plan);
   EXPECT_THAT(validate(plan),
               ElementsAre("bucket 0: a home keeps 64 elements, above its "
                           "budget of 20"));
-  plan.options.alpha = 1;
+  plan.options.alpha = plan.parts[0].options.alpha = 1;
   EXPECT_THAT(validate(plan), IsEmpty());
 }
 

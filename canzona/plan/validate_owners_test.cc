@@ -16,7 +16,8 @@ using ::testing::IsEmpty;
 TEST(Validate, FindsAChangedHome) {
   Plan plan = sound_plan();
   int32_t& home =
-      plan.parts[0].home[static_cast<size_t>(tensor_named(plan, "layers.0.fc1"))];
+      plan.parts[0]
+          .home[static_cast<size_t>(tensor_named(plan, "layers.0.fc1"))];
   home = 1 - home;
   EXPECT_THAT(validate(plan),
               Contains(AllOf(HasSubstr("tensor 'layers.0.fc1'"),
@@ -26,7 +27,8 @@ TEST(Validate, FindsAChangedHome) {
 TEST(Validate, FindsAHomeBeyondTheMesh) {
   for (const char* strategy : {"balanced", "layerwise"}) {
     Plan plan = sound_plan(strategy);
-    plan.parts[0].home[static_cast<size_t>(tensor_named(plan, "layers.0.fc1"))] = 2;
+    plan.parts[0]
+        .home[static_cast<size_t>(tensor_named(plan, "layers.0.fc1"))] = 2;
     EXPECT_THAT(validate(plan), Contains(HasSubstr("layers.0.fc1")))
         << strategy;
   }
@@ -91,13 +93,13 @@ TEST(Validate, FindsMatricesThatDoNotTile) {
   EXPECT_THAT(validate(sound), IsEmpty());
   for (const char* tensor : {"layers.0.qkv", "layers.1.qkv"}) {
     Plan plan = sound;
-    plan.matrices[matrix_of(plan, tensor) + 1].part = 0;
+    plan.parts[0].matrices[matrix_of(plan, tensor) + 1].part = 0;
     EXPECT_THAT(validate(plan), Contains(HasSubstr(tensor))) << tensor;
     plan = sound;
-    plan.matrices[matrix_of(plan, tensor)].rows -= 1;
+    plan.parts[0].matrices[matrix_of(plan, tensor)].rows -= 1;
     EXPECT_THAT(validate(plan), Contains(HasSubstr(tensor))) << tensor;
     plan = sound;
-    plan.matrices[matrix_of(plan, tensor)].first_row += 1;
+    plan.parts[0].matrices[matrix_of(plan, tensor)].first_row += 1;
     EXPECT_THAT(validate(plan), Contains(HasSubstr(tensor))) << tensor;
   }
 }
@@ -108,7 +110,8 @@ TEST(Validate, FindsPartsThatDoNotTile) {
   for (const char* tensor : {"layers.0.qkv", "layers.1.qkv"}) {
     Plan plan = sound_plan();
     Tensor& tampered =
-        plan.model.tensors[static_cast<size_t>(tensor_named(plan, tensor))];
+        plan.parts[0]
+            .model.tensors[static_cast<size_t>(tensor_named(plan, tensor))];
     tampered.parts[1].rows.first = 4;
     EXPECT_THAT(validate(plan), Contains(HasSubstr(tensor))) << tensor;
     tampered.parts.erase(tampered.parts.begin());

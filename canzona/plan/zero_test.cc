@@ -137,7 +137,7 @@ TEST(ZeroPlans, AreSoundAndAreReadBack) {
     EXPECT_EQ(validate(plan), std::vector<std::string>());
     const Plan again = plan_from_json(plan_to_json(plan), "plan").plan;
     EXPECT_EQ(again.digest, plan.digest);
-    EXPECT_EQ(again.grid, plan.parts[0].grid);
+    EXPECT_EQ(again.parts[0].grid, plan.parts[0].grid);
     EXPECT_EQ(again.options.zero, plan.options.zero);
   }
 }

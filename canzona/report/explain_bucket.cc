@@ -26,7 +26,8 @@ const Tensor& tensor_of(const PlanPart& plan, int32_t tensor) {
 }
 
 // Elements of one plane's region: the matrix rule's, then AdamW's.
-std::pair<int64_t, int64_t> region_sizes(const PlanPart& plan, const Bucket& b) {
+std::pair<int64_t, int64_t> region_sizes(const PlanPart& plan,
+                                         const Bucket& b) {
   const auto split = static_cast<size_t>(b.num_matrix_tensors);
   int64_t matrix_rule = 0, adamw = 0;
   for (size_t i = 0; i < b.tensors.size(); ++i) {
@@ -97,7 +98,8 @@ void write_homes(JsonWriter& out, const PlanPart& plan, const Bucket& bucket) {
   out.end_array();
 }
 
-std::string home_runs(const PlanPart& plan, const Bucket& bucket, const Ink& ink) {
+std::string home_runs(const PlanPart& plan, const Bucket& bucket,
+                      const Ink& ink) {
   std::string out = "\n" + ink(Tone::kBold, "Elements per home") + "\n";
   if (bucket.cuts.empty())
     return out + (plan.traffic == Traffic::kBroadcast

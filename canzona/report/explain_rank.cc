@@ -24,8 +24,7 @@ std::vector<MatrixInPart> owned_by(const Plan& plan, int32_t rank) {
   std::vector<MatrixInPart> owned;
   for (const PlannedRank& at : planned_ranks(plan, rank))
     for (int32_t m = 0; m < std::ssize(at.part->matrices); ++m)
-      if (computes(*at.part, at.rank, m))
-        owned.push_back({at.part, m});
+      if (computes(*at.part, at.rank, m)) owned.push_back({at.part, m});
   std::stable_sort(owned.begin(), owned.end(),
                    [](const MatrixInPart& a, const MatrixInPart& b) {
                      return load_of(a) > load_of(b);

@@ -133,7 +133,8 @@ class RoundsDrawing {
 };
 
 // "2 of 5120×25600" for every shape in a cell, then the bytes.
-void put_cell(Html& out, const PlanPart& plan, const std::vector<Block>& blocks) {
+void put_cell(Html& out, const PlanPart& plan,
+              const std::vector<Block>& blocks) {
   std::map<MatrixShape, int64_t> count;
   int64_t bytes = 0;
   for (const Block& block : blocks) {

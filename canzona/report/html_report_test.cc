@@ -161,8 +161,9 @@ TEST(HtmlReport, ShowsAModelWithoutLayers) {
 
 TEST(HtmlReport, RepeatedUpdatesHaveNoHome) {
   ReportPlan shown = make_sample({.strategy = "replicated"});
-  shown.plan.traffic = Traffic::kAllReduce;
-  std::fill(shown.plan.parts[0].home.begin(), shown.plan.parts[0].home.end(), kEveryHome);
+  shown.plan.traffic = shown.plan.parts[0].traffic = Traffic::kAllReduce;
+  std::fill(shown.plan.parts[0].home.begin(), shown.plan.parts[0].home.end(),
+            kEveryHome);
   shown.plan.parts[0].owners = {};
   for (size_t m = 0; m < shown.plan.matrices.size(); ++m) {
     shown.plan.parts[0].owners.push_back(std::span<const int32_t>{});

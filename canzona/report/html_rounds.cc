@@ -37,7 +37,8 @@ int32_t busiest_rank(const ReportPlan& shown) {
   return spread_of(period_loads(shown.plan, shown.ranks)).largest;
 }
 
-std::vector<DrawnRound> rounds_of(const PlanPart& plan, const Coordinates& place) {
+std::vector<DrawnRound> rounds_of(const PlanPart& plan,
+                                  const Coordinates& place) {
   std::map<int32_t, DrawnRound> rounds;
   for (size_t m = 0; m < plan.matrices.size(); ++m) {
     if (!lives_at(plan, plan.matrices[m], place)) continue;

@@ -28,7 +28,8 @@ struct DrawnRound {
 int32_t busiest_rank(const ReportPlan& shown);
 
 // The rounds of the home (and stage) at `place`, in order.
-std::vector<DrawnRound> rounds_of(const PlanPart& plan, const Coordinates& place);
+std::vector<DrawnRound> rounds_of(const PlanPart& plan,
+                                  const Coordinates& place);
 
 // Distinct shapes of the matrices in `rounds`, the largest first.
 std::vector<MatrixShape> shapes_of(const SettledRequest& plan,

@@ -43,7 +43,8 @@ TEST(HtmlRounds, ATeamSharesItsMatrix) {
   const size_t all = blocks_in(rounds_of(plan.parts[0], {}));
   plan.parts[0].owners = {};
   const int32_t team[] = {0, 1};
-  for (size_t m = 0; m < plan.matrices.size(); ++m) plan.parts[0].owners.push_back(team);
+  for (size_t m = 0; m < plan.matrices.size(); ++m)
+    plan.parts[0].owners.push_back(team);
   const std::vector<DrawnRound> rounds = rounds_of(plan.parts[0], {});
   EXPECT_EQ(blocks_in(rounds), 2 * all);
   const Block& block = rounds[0].blocks[0][0];

@@ -67,11 +67,11 @@ TEST(HtmlTensorData, NamesCannotEndTheScript) {
 TEST(HtmlTensorData, OwnersOfATensorAreListedOnce) {
   ReportPlan shown = make_sample({});
   Plan& plan = shown.plan;
-  EXPECT_THAT(owners_of_tensor(plan, 1), ElementsAre(0));
-  EXPECT_THAT(owners_of_tensor(plan, 2), ElementsAre(1));
+  EXPECT_THAT(owners_of_tensor(plan.parts[0], 1), ElementsAre(0));
+  EXPECT_THAT(owners_of_tensor(plan.parts[0], 2), ElementsAre(1));
   // One tensor of two matrices.
-  plan.first_matrix = {0, 0, 2};
-  EXPECT_THAT(owners_of_tensor(plan, 1), ElementsAre(0, 1));
+  plan.parts[0].first_matrix = {0, 0, 2};
+  EXPECT_THAT(owners_of_tensor(plan.parts[0], 1), ElementsAre(0, 1));
 }
 
 }  // namespace

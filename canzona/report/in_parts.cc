@@ -20,7 +20,8 @@ int32_t num_buckets(const Plan& plan) {
 PlannedBucket find_bucket(const Plan& plan, int32_t number) {
   for (const PlanPart& part : plan.parts) {
     const int32_t own = number - part.first_bucket;
-    if (own >= 0 && std::cmp_less(own, part.buckets.size())) return {&part, own};
+    if (own >= 0 && std::cmp_less(own, part.buckets.size()))
+      return {&part, own};
   }
   throw InternalError(cat("bucket ", number, " of ", num_buckets(plan)));
 }

@@ -15,7 +15,7 @@ namespace {
 
 TEST(InParts, TheFirstExampleAsItStands) {
   const Plan plan = shown_in_parts().plan;
-  const std::vector<NamedPart> parts = named_parts(plan);
+  const std::vector<PlanPart>& parts = plan.parts;
   ASSERT_EQ(parts.size(), 3U);
   EXPECT_EQ(parts[0].name, "dense tensors");
   EXPECT_EQ(parts[2].name, "experts of ep 1");
@@ -59,8 +59,7 @@ TEST(InParts, EveryBucketHasANumber) {
       const PlannedBucket at = find_bucket(plan, b);
       EXPECT_EQ(
           tensors[static_cast<size_t>(b)],
-          std::ssize(
-              at.part->buckets[static_cast<size_t>(at.bucket)].tensors));
+          std::ssize(at.part->buckets[static_cast<size_t>(at.bucket)].tensors));
     }
   }
 }
@@ -83,8 +82,8 @@ TEST(InParts, OwnersAreRanksOfTheWorld) {
         EXPECT_TRUE(ep < 0 || coordinates_of(plan.mesh, rank).ep == ep);
         bool found = false;
         for (const PlannedRank& own : planned_ranks(plan, rank))
-          found |= own.part == at.part &&
-                   computes(*at.part, own.rank, at.matrix);
+          found |=
+              own.part == at.part && computes(*at.part, own.rank, at.matrix);
         EXPECT_TRUE(found) << wish.mesh << " " << rank;
       }
     }
@@ -102,7 +101,7 @@ TEST(InParts, MovesAddUpToThePredictedBytes) {
     for (int32_t m = 0; m < std::ssize(shown.plan.matrices); ++m) {
       const Moves moves = moves_of(shown.plan, m);
       moved += (moves.gather.value() + moves.scatter.value()) *
-               matrix_in_part(plan, m).plan->num_replicas();
+               matrix_in_part(shown.plan, m).part->num_replicas();
     }
     for (size_t r = 0; r < shown.ranks.size(); ++r)
       sent += zero_bytes(shown.plan, shown.ranks[r], static_cast<int32_t>(r))
@@ -160,11 +159,11 @@ TEST(InParts, TheTableOfThePageKnowsOwners) {
 
 TEST(InParts, APlanWithoutPartsIsItsOwnPart) {
   const Plan plan = plan_of(toy_moe(), "dp=2,ep=2");
-  EXPECT_EQ(named_parts(plan).size(), 1U);
-  EXPECT_EQ(num_buckets(plan), std::ssize(plan.buckets));
+  EXPECT_EQ(plan.parts.size(), 1U);
+  EXPECT_EQ(num_buckets(plan), std::ssize(plan.parts[0].buckets));
   EXPECT_EQ(matrix_in_part(plan, 3).matrix, 3);
   EXPECT_EQ(find_bucket(plan, 1).bucket, 1);
-  EXPECT_FALSE(parse_json(tensor_data_json(plan), {}).contains("parts"));
+  EXPECT_EQ(parse_json(tensor_data_json(plan), {}).at("parts").size(), 1U);
 }
 
 }  // namespace

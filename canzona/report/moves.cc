@@ -91,8 +91,8 @@ std::string forward_line(const PlanPart& plan, int32_t tensor) {
                      homes_text(plan, homes));
 }
 
-std::string pieces_text(const PlanPart& plan, int32_t matrix, const Moves& moves,
-                        const Ink& ink) {
+std::string pieces_text(const PlanPart& plan, int32_t matrix,
+                        const Moves& moves, const Ink& ink) {
   const Matrix& m = matrix_of(plan, matrix);
   Table table("<<<>>");
   table.header({"stored on", "rows", "columns", "gather", "scatter"});

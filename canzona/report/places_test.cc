@@ -41,7 +41,8 @@ TEST(OwnerRanks, AgreeWithComputes) {
       const std::set<int32_t> owners(ranks.begin(), ranks.end());
       EXPECT_EQ(owners.size(), ranks.size());
       for (int32_t rank = 0; rank < shown.plan.mesh.world(); ++rank)
-        EXPECT_EQ(computes(shown.plan.parts[0], rank, matrix), owners.contains(rank))
+        EXPECT_EQ(computes(shown.plan.parts[0], rank, matrix),
+                  owners.contains(rank))
             << strategy << " matrix " << m << " rank " << rank;
     }
   }

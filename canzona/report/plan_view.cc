@@ -169,9 +169,10 @@ std::string loads_text(const ReportPlan& shown, const Ink& ink) {
   if (spread.max <= 0) return "";
   const double per_step = 1.0 / plan.period;
   std::string out = title(ink, "Load per rank");
-  out += load_picture(
-      {.loads = loads, .mean = spread.mean, .row_unit = plan.parts.front().grid.tp},
-      ink);
+  out += load_picture({.loads = loads,
+                       .mean = spread.mean,
+                       .row_unit = plan.parts.front().grid.tp},
+                      ink);
   return out + fmt::format(
                    "  mean {} per step · smallest {} × mean · largest {} × "
                    "mean (rank {})\n",

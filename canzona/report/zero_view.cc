@@ -156,9 +156,10 @@ std::vector<ZeroFact> facts_of(const PlanPart& plan,
 }
 
 std::string name_of_kind(const PlanPart& part) {
-  return part.ep == 1 ? part.name
-                      : fmt::format("experts, alike on each of {} ep coordinates",
-                                    part.ep);
+  return part.ep == 1
+             ? part.name
+             : fmt::format("experts, alike on each of {} ep coordinates",
+                           part.ep);
 }
 
 std::string fact_line(const ZeroFact& fact, const Ink& ink) {

@@ -56,10 +56,10 @@ TEST(ZeroBytes, AddUpToTheModules) {
 
 TEST(ZeroBytes, GroupsCrossNodes) {
   const Plan plan = cut("hier:2").plan;
-  EXPECT_FALSE(crosses_nodes(plan, 2));
-  EXPECT_TRUE(crosses_nodes(plan, 4));
-  EXPECT_FALSE(crosses_nodes(plan, 1));
-  EXPECT_TRUE(crosses_nodes(cut("hier:2", "dp=2,tp=2").plan, 2));
+  EXPECT_FALSE(crosses_nodes(plan.parts[0], 2));
+  EXPECT_TRUE(crosses_nodes(plan.parts[0], 4));
+  EXPECT_FALSE(crosses_nodes(plan.parts[0], 1));
+  EXPECT_TRUE(crosses_nodes(cut("hier:2", "dp=2,tp=2").plan.parts[0], 2));
 }
 
 TEST(ZeroView, SaysNothingOfPlainPlans) {
@@ -84,6 +84,7 @@ TEST(ZeroView, SaysWhereModulesAreSentOncePerNode) {
   ReportPlan shown = cut("zero3");
   EXPECT_THAT(zero_text(shown, Ink()), Not(HasSubstr("once")));
   shown.plan.options.zero.reach = Reach::kPerNode;
+  shown.plan.parts[0].options.zero.reach = Reach::kPerNode;
   EXPECT_THAT(zero_text(shown, Ink()),
               HasSubstr("z3 groups of 4 cross nodes, sending once to each"));
   const Json json = parse_json(plan_view_json(shown), {});
@@ -158,7 +159,8 @@ TEST(ZeroView, MovesAddUpToThePredictedBytes) {
       for (size_t r = 0; r < shown.ranks.size(); ++r)
         sent += zero_bytes(shown.plan, shown.ranks[r], static_cast<int32_t>(r))
                     .exchange.sent();
-      EXPECT_EQ(moved * shown.plan.parts[0].num_replicas(), sent) << zero << " " << mesh;
+      EXPECT_EQ(moved * shown.plan.parts[0].num_replicas(), sent)
+          << zero << " " << mesh;
     }
 }
 

@@ -35,8 +35,8 @@ int64_t GradientCheck::largest(Communicator& control, double factor,
     };
     int64_t found = look.scale_and_look(factor);
     if (found >= kInfinityBits)
-      found = place_code(kInSum, known_as,
-                         number(look.first_nonfinite_tensor()));
+      found =
+          place_code(kInSum, known_as, number(look.first_nonfinite_tensor()));
     if (own_nonfinite[i] >= 0)
       found = place_code(kInOwn, known_as, number(own_nonfinite[i]));
     mine = std::max(mine, found);

@@ -24,8 +24,9 @@ struct Stand {
 };
 
 // z consecutive homes, in one leg or two. All ranks of the world call it.
-std::unique_ptr<NodeGroup> found_group(Communicator& world, const PlanPart& plan,
-                                       int32_t z, const std::string& name,
+std::unique_ptr<NodeGroup> found_group(Communicator& world,
+                                       const PlanPart& plan, int32_t z,
+                                       const std::string& name,
                                        const WireOps& ops) {
   const Stand at(plan, world.rank());
   if (plan.options.zero.reach == Reach::kDirect)

@@ -99,8 +99,8 @@ class Groups {
     std::unique_ptr<Courier> courier;  // last: it uses the group
   };
 
-  void found_modules(Communicator& world, const PlanPart& plan, const WireOps& ops,
-                     const std::string& prefix);
+  void found_modules(Communicator& world, const PlanPart& plan,
+                     const WireOps& ops, const std::string& prefix);
   Sent count(int64_t TrafficLog::Row::*bytes) const;
 
   LinkUse exchange_use_;  // the groups below count into it

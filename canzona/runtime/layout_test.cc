@@ -62,9 +62,9 @@ Laid laid_out(const Model& model, const PlanWish& wish, int32_t rank) {
   Laid laid;
   laid.plan = small_plan(model, wish);
   laid.place = place_of(laid.plan.mesh, rank);
-  laid.layout = lay_out_rank(laid.plan, laid.place);
-  laid.kept = kept_by(laid.plan, laid.place, laid.layout);
-  laid.rounds = make_rounds(laid.plan, laid.place, laid.kept, 1);
+  laid.layout = lay_out_rank(laid.plan.parts[0], laid.place);
+  laid.kept = kept_by(laid.plan.parts[0], laid.place, laid.layout);
+  laid.rounds = make_rounds(laid.plan.parts[0], laid.place, laid.kept, 1);
   return laid;
 }
 

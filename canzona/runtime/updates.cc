@@ -12,8 +12,8 @@ namespace {
 
 class UpdatePlanner {
  public:
-  UpdatePlanner(const PlanPart& plan, const RankLayout& layout, const Kept& kept,
-                const RuleSet& rules, int64_t width)
+  UpdatePlanner(const PlanPart& plan, const RankLayout& layout,
+                const Kept& kept, const RuleSet& rules, int64_t width)
       : plan_(plan),
         layout_(layout),
         kept_(kept),

@@ -30,7 +30,7 @@ Plan example() {
   for (const int32_t owner : {0, 0, 1}) plan.parts[0].owners.push_back(owner);
   plan.parts[0].micro_group = {0, 0, 0};
   derive(plan);
-  plan.summary = summarize(plan, predict(plan));
+  summarize(plan);
   return plan;
 }
 

@@ -153,7 +153,7 @@ std::string module_text(const Plan& plan) {
   return out;
 }
 
-void write_pools(const Plan& plan, std::string& out) {
+void write_pools(const PlanPart& plan, std::string& out) {
   for (int32_t stage = 0; stage < plan.mesh.pp; ++stage) {
     const PoolSizes p = pool_sizes(plan, stage);
     out +=
@@ -166,8 +166,8 @@ void write_pools(const Plan& plan, std::string& out) {
 // By part and stage; nothing where no slices are cut.
 std::string pool_text(const Plan& plan) {
   std::string out;
-  for (const Plan& part : plan.parts) write_pools(part, out);
-  if (!is_in_parts(plan) && plan.grid.places > 1) write_pools(plan, out);
+  for (const PlanPart& part : plan.parts)
+    if (plan.parts.size() > 1 || part.grid.places > 1) write_pools(part, out);
   return out;
 }
 

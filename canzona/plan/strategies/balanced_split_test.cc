@@ -30,7 +30,8 @@ TEST(BalancedSplit, KeepsTheMatricesOfATensorAtOneHome) {
   std::vector<int> matrices(8, 0);
   for (size_t m = 0; m < 16; ++m) {
     const auto t = static_cast<size_t>(plan.matrices[m].tensor);
-    ++matrices[static_cast<size_t>(plan.parts[0].home[t] * 2 + plan.parts[0].owners[m].front())];
+    ++matrices[static_cast<size_t>(plan.parts[0].home[t] * 2 +
+                                   plan.parts[0].owners[m].front())];
   }
   EXPECT_THAT(matrices, ElementsAre(2, 2, 2, 2, 2, 2, 2, 2));
 }

@@ -26,7 +26,8 @@ PlanOptions with_alpha(double alpha) {
 
 int32_t rank_of(const Plan& plan, size_t matrix) {
   const auto t = static_cast<size_t>(plan.matrices[matrix].tensor);
-  return plan.parts[0].home[t] * plan.mesh.tp + plan.parts[0].owners[matrix].front();
+  return plan.parts[0].home[t] * plan.mesh.tp +
+         plan.parts[0].owners[matrix].front();
 }
 
 // Four equal matrices on two homes of two: each rank computes one, each home
@@ -36,7 +37,7 @@ TEST(Balanced, PlansHomesAndOwnersTogether) {
   EXPECT_EQ(plan.options.strategy, "balanced");
   std::vector<int> matrices(4, 0);
   for (size_t m = 0; m < 4; ++m) {
-    ++matrices[static_cast<size_t>(rank_of(plan.parts[0], m))];
+    ++matrices[static_cast<size_t>(rank_of(plan, m))];
   }
   EXPECT_THAT(matrices, ElementsAre(1, 1, 1, 1));
   ASSERT_THAT(plan.parts[0].buckets, SizeIs(1));
@@ -250,7 +251,7 @@ TEST(Balanced, JoinsATailBelowHalfSizeOnly) {
   PlanOptions options;
   options.bucket_elements = 8;
   auto buckets = [&](const std::vector<int64_t>& sides) {
-    return plan_of(squares(sides), "dp=2", options).buckets.size();
+    return plan_of(squares(sides), "dp=2", options).parts[0].buckets.size();
   };
   EXPECT_EQ(buckets({2, 2, 2, 2}), 2U);
   EXPECT_EQ(buckets({2, 2, 2}), 2U);  // a tail of 4

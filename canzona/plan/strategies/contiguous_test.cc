@@ -143,9 +143,10 @@ TEST(Contiguous, GivesTheRatioOfGramCosts) {
 }
 
 TEST(Contiguous, TakesAlphaOneUnlessTold) {
-  EXPECT_EQ(published_case(std::nullopt, "gram").home,
-            published_case(1, "gram").home);
-  EXPECT_NE(published_case(0, "gram").home, published_case(1, "gram").home);
+  EXPECT_EQ(published_case(std::nullopt, "gram").parts[0].home,
+            published_case(1, "gram").parts[0].home);
+  EXPECT_NE(published_case(0, "gram").parts[0].home,
+            published_case(1, "gram").parts[0].home);
 }
 
 // dp rank 0 gets 18 matrices, which fit one micro-group of the default
@@ -154,7 +155,8 @@ TEST(Contiguous, GivesThePublishedRatiosOverTp) {
   const Plan plan = published_case(1, "standard");
   int matrices = 0, last_group = 0;
   for (size_t m = 0; m < plan.matrices.size(); ++m) {
-    if (plan.parts[0].home[static_cast<size_t>(plan.matrices[m].tensor)] != 0) continue;
+    if (plan.parts[0].home[static_cast<size_t>(plan.matrices[m].tensor)] != 0)
+      continue;
     ++matrices;
     last_group = std::max(last_group, plan.parts[0].micro_group[m]);
   }

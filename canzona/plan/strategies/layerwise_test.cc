@@ -17,7 +17,8 @@ TEST(Layerwise, DealsWholeTensorsLargestFirst) {
       plan_of(squares({2, 4, 3}), "dp=2,tp=2", with_strategy("layerwise"));
   EXPECT_THAT(plan.parts[0].home, ElementsAre(1, 0, 1));
   EXPECT_EQ(plan.traffic, Traffic::kBroadcast);
-  for (size_t m = 0; m < 3; ++m) EXPECT_THAT(plan.parts[0].owners[m], IsEmpty());
+  for (size_t m = 0; m < 3; ++m)
+    EXPECT_THAT(plan.parts[0].owners[m], IsEmpty());
   EXPECT_THAT(plan.parts[0].buckets[0].tensors, ElementsAre(2, 1, 0));
   EXPECT_THAT(plan.parts[0].buckets[0].cuts, IsEmpty());
 }
@@ -52,7 +53,8 @@ TEST(Layerwise, IsOneLongestFirstListOverAllBuckets) {
     PlanOptions options = with_strategy("layerwise");
     options.bucket_elements = random.between(1, 8000);
     const Plan plan = plan_of(model, cat("dp=", dp, ",tp=", tp), options);
-    ASSERT_EQ(plan.parts[0].home, homes_by_hand(model, dp, tp)) << "trial " << trial;
+    ASSERT_EQ(plan.parts[0].home, homes_by_hand(model, dp, tp))
+        << "trial " << trial;
   }
 }
 

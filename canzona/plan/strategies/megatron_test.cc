@@ -30,10 +30,13 @@ TEST(Megatron, KeepsToABoundOnBytes) {
   }
   PlanOptions options = with_strategy("megatron");
   const Plan bounded = plan_of(model_of(tensors), "dp=2", options);
-  EXPECT_EQ(std::count(bounded.home.begin(), bounded.home.end(), 1), 5);
+  EXPECT_EQ(
+      std::count(bounded.parts[0].home.begin(), bounded.parts[0].home.end(), 1),
+      5);
   options.alpha = 1;
   const Plan free = plan_of(model_of(tensors), "dp=2", options);
-  EXPECT_EQ(std::count(free.home.begin(), free.home.end(), 1), 6);
+  EXPECT_EQ(std::count(free.parts[0].home.begin(), free.parts[0].home.end(), 1),
+            6);
 }
 
 // Three equal tensors on two homes: one home must keep two.

@@ -15,7 +15,8 @@ TEST(Replicated, EveryRankRepeatsEveryUpdate) {
   const Plan plan =
       plan_of(squares({2, 4, 3}), "dp=2,tp=2", with_strategy("replicated"));
   EXPECT_THAT(plan.parts[0].home, Each(kEveryHome));
-  for (size_t m = 0; m < 3; ++m) EXPECT_THAT(plan.parts[0].owners[m], IsEmpty());
+  for (size_t m = 0; m < 3; ++m)
+    EXPECT_THAT(plan.parts[0].owners[m], IsEmpty());
   EXPECT_EQ(plan.traffic, Traffic::kAllReduce);
   EXPECT_THAT(plan.parts[0].buckets[0].cuts, IsEmpty());
   for (const RankCost& rank : predict(plan)) EXPECT_EQ(rank.num_matrices, 3);
