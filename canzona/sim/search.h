@@ -3,7 +3,7 @@
 // told why not.
 //
 //   ZeroSearch search = rank_choices(
-//       all_choices(8, {"balanced"}), memory_cap_bytes,
+//       {{{8, 4, 4}, "balanced"}, …}, memory_cap_bytes,
 //       [&](const ZeroChoice& choice) { return weigh(choice); });
 //   if (search.is_found()) use(search.ranking.front().choice);
 //
@@ -27,10 +27,6 @@ struct ZeroChoice {
   ZeroSizes experts = {};  // z1 = 0: on the ranks of dense tensors
   friend bool operator==(const ZeroChoice&, const ZeroChoice&) = default;
 };
-
-// All valid sizes for so many data-parallel ranks, each with each strategy.
-std::vector<ZeroChoice> all_choices(int32_t homes,
-                                    const std::vector<std::string>& strategies);
 
 // What a choice costs the rank that it costs most.
 struct ZeroWeight {
