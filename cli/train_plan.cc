@@ -10,7 +10,6 @@
 #include "canzona/report/plan_view.h"
 #include "canzona/shapes/read_model.h"
 #include "cli/errors.h"
-#include "cli/zero_search.h"
 
 namespace canzona::cli {
 namespace {
@@ -170,7 +169,7 @@ TrainPlan plan_training(const TrainConfig& config,
     CANZONA_CHECK(limits.has_value());
     made.ranking = rank_sizes(request, settings, searched, *limits);
     made.ranking->beside_bytes = activations;
-    made.ranking->memory_cap_bytes = cap;
+    made.ranking->options.memory_cap_bytes = cap;
     take_best(*made.ranking, request.options);
   }
   made.plan = make_plan(request);

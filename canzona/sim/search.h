@@ -17,13 +17,14 @@
 #include <string>
 #include <vector>
 
+#include "canzona/plan/predict.h"
 #include "canzona/plan/zero.h"
 
 namespace canzona {
 
 struct ZeroChoice {
   ZeroSizes sizes;
-  std::string strategy;
+  std::string strategy = {};
   ZeroSizes experts = {};  // z1 = 0: on the ranks of dense tensors
   friend bool operator==(const ZeroChoice&, const ZeroChoice&) = default;
 };
@@ -36,6 +37,13 @@ struct ZeroWeight {
   int64_t fast_bytes = 0;  // inside them
   double seconds = 0;      // of an iteration
   double step_seconds = 0;
+  // What is shown beside them: memory of the fullest rank by kind; sizes of
+  // experts, as they were planned.
+  RankMemory memory = {};
+  ZeroSizes experts = {};
+  int32_t replicas = 1;
+  bool z2_crosses_nodes = false;
+  bool z3_crosses_nodes = false;
 };
 
 // Times that differ by less than this share count as equal.
@@ -45,9 +53,12 @@ enum class ZeroVerdict { kFits, kOverCap, kRefused };
 
 struct RankedZero {
   ZeroChoice choice;
-  ZeroWeight weight;
+  ZeroWeight weight = {};
   ZeroVerdict verdict = ZeroVerdict::kFits;
   std::string reason = {};  // why it was taken, or not
+
+  bool fits() const { return verdict == ZeroVerdict::kFits; }
+  bool is_planned() const { return verdict != ZeroVerdict::kRefused; }
 };
 
 struct ZeroSearch {
@@ -56,9 +67,7 @@ struct ZeroSearch {
   std::vector<RankedZero> ranking;
   int64_t memory_cap_bytes = 0;  // 0: none
 
-  bool is_found() const {
-    return !ranking.empty() && ranking.front().verdict == ZeroVerdict::kFits;
-  }
+  bool is_found() const { return !ranking.empty() && ranking.front().fits(); }
   // The choice, or the nearest and what it lacks.
   std::string summary() const;
 };

@@ -1,37 +1,43 @@
 // Sizes of hierarchical ZeRO weighed against each other, for `--zero auto` and
-// `compare --zero`.
+// `compare --zero`: every choice planned and its iteration predicted.
 //
-//   Workload work = read_workload(arguments, input.model);
 //   ZeroComparison all = weigh_sizes(request, work, {sizes, …});
-//   if (all.has_fit()) use(all.rows.front().sizes);
+//   if (all.search.is_found()) take_best(all, request.options);
 //
 // Memory that a rank needs beside its plan is part of no plan: what is compared
-// with the request's cap is what the terms say (memory_terms.h).
+// with the request's cap is what the terms say (memory_terms.h). Pure.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "canzona/plan/make_plan.h"
-#include "canzona/report/compare_zero.h"
 #include "canzona/sim/memory_terms.h"
+#include "canzona/sim/search.h"
 #include "canzona/sim/workload.h"
-#include "cli/plan_arguments.h"
 
-namespace canzona::cli {
+namespace canzona {
 
-// "all", or sizes joined by ';' (names by ',' too). UsageError for sizes that
-// do not divide.
-std::vector<ZeroSizes> read_sizes(const std::string& text, int32_t homes,
-                                  const char* option = "--zero");
+struct ZeroComparison {
+  std::string model;
+  Mesh mesh;
+  std::string rule;
+  std::string strategy;             // all of them, joined
+  bool several_strategies = false;  // rows are to name theirs
+  PlanOptions options = {};         // of the request
+  Workload work = {};
+  std::string rates = {};    // where times come from, if not from the options
+  int64_t beside_bytes = 0;  // that a rank needs beside its plan
+  std::optional<MemoryTerms> terms = {};  // where memory was counted in such
+  ZeroSearch search = {};
 
-// What an iteration is, as the options say; nominal where they do not.
-Workload read_workload(const PlanArguments& arguments, const Model& model);
-
-// What is counted against the cap of the options.
-MemoryTerms read_memory_terms(const PlanArguments& arguments,
-                              const Model& model, const Mesh& mesh,
-                              const PlanOptions& options);
+  int64_t total(const RankedZero& row) const {
+    return row.weight.memory.total().value() + beside_bytes;
+  }
+  // Whether any choice cuts experts by themselves.
+  bool has_experts() const;
+};
 
 // What is tried, everything with everything. None of experts or of strategies:
 // as the request says.
@@ -41,9 +47,8 @@ struct ZeroChoices {
   std::vector<std::string> strategies = {};
 };
 
-// Every choice planned and its iteration predicted, the best first. What cannot
-// be planned stays in, with the reason. `cost`: what a tick is worth here,
-// unless it is the plan's own.
+// What cannot be planned stays in, with the reason. `cost`: what a tick is
+// worth here, unless it is the plan's own.
 ZeroComparison weigh_sizes(const PlanRequest& request, const Workload& work,
                            const ZeroChoices& choices,
                            const CostBasis* cost = nullptr,
@@ -63,7 +68,7 @@ ZeroComparison search_sizes(const PlanRequest& request, const Workload& work,
                             const CostBasis* cost = nullptr,
                             const MemoryTerms* terms = nullptr);
 
-// The first. UsageError with the verdict if it does not fit.
+// Copies the best row into `options`; throws UsageError if nothing fits.
 void take_best(const ZeroComparison& all, PlanOptions& options);
 
-}  // namespace canzona::cli
+}  // namespace canzona

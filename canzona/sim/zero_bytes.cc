@@ -1,4 +1,4 @@
-#include "canzona/report/zero_bytes.h"
+#include "canzona/sim/zero_bytes.h"
 
 #include <algorithm>
 
