@@ -5,8 +5,8 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/measure/machine.h"
-#include "canzona/sim/zero_bytes.h"
 #include "canzona/sim/compute_seconds.h"
+#include "canzona/sim/zero_bytes.h"
 #include "canzona/train/decoder_of.h"
 #include "canzona/train/schedule.h"
 

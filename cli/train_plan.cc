@@ -23,9 +23,7 @@ PlanOptions options_of(const TrainConfig& config, const Mesh& mesh) {
   options.splits.gate_up = true;
   options.zero = zero_options_of(config, mesh);
   options.ranks_per_node = ranks_per_node_of(config);
-  if (const Link link = link_of(config))
-    options.links = {link->intra_bytes_per_second, link->inter_bytes_per_second,
-                     link->latency_seconds, /*nominal=*/false};
+  put_link(link_of(config), options);
   return options;
 }
 
@@ -123,10 +121,8 @@ auto measured_on(Ranks& ranks, const Measure& measure) {
 
 Link link_of(const TrainConfig& config) {
   if (config.links.model.empty()) return {};
-  LinkModel link = parse_link_model(config.links.model);
-  if (config.links.model.find("ranks_per_node") == std::string::npos)
-    link.ranks_per_node = static_cast<int>(config.links.ranks_per_node);
-  return link;
+  return parse_link_model(config.links.model,
+                          static_cast<int>(config.links.ranks_per_node));
 }
 
 int32_t ranks_per_node_of(const TrainConfig& config) {

@@ -40,6 +40,8 @@ allowed_rooms() {
       echo "base trace comm linalg rules shapes plan sim runtime measure data" \
         "checkpoint model train trials" ;;
     canzona/report) echo "base trace rules shapes plan sim report" ;;
+    canzona/report/bench)
+      echo "$(allowed_rooms canzona/trials) report" ;;
     cli | bench | fuzz | tests)
       echo "base trace comm linalg rules shapes conformance plan sim runtime" \
         "measure data checkpoint model train trials report" ;;
@@ -50,7 +52,7 @@ allowed_rooms() {
 allowed_library() {
   case $2 in
     nlohmann/*) [ "$1" = canzona/base ] || [ "$1" = canzona/shapes ] ;;
-    fmt/*) [ "$1" = canzona/report ] || [ "$1" = cli ] ;;
+    fmt/*) [ "${1#canzona/report}" != "$1" ] || [ "$1" = cli ] ;;
     CLI/*) [ "$1" = cli ] ;;
     benchmark/*) [ "$1" = bench ] ;;
     cuda* | cublas* | cusolver*) [ "$1" = canzona/linalg ] ;;
@@ -96,6 +98,7 @@ includes() {
 
 # Tests may measure time and draw random numbers.
 check_file() {
+  case $2 in canzona/report/bench/*) set -- canzona/report/bench "$2" ;; esac
   includes "$2" | while read -r include; do
     case $2:$include in
       *_test.cc:'<chrono>' | *_test.cc:'<random>' | *_test.cc:'<thread>') ;;

@@ -11,8 +11,6 @@
 namespace canzona {
 namespace {
 
-// A modelled link above this part of the copy rate is not what is measured.
-constexpr double kMostOfCopyRate = 0.25;
 constexpr double kNominalBandwidth = 1e9;
 constexpr double kComputePerStep = 2;
 constexpr int kStepsMeasuredFirst = 3;
@@ -224,10 +222,10 @@ double StepBench::scaling(const StrategyBench& strategy) const {
   return step > 0 ? one_rank_step.mean / (ranks * step) : 0;
 }
 
-bool StepBench::link_is_too_fast() const {
+bool is_too_fast(const Link& link, double copy_bytes_per_second) {
   return link &&
          std::max(link->intra_bytes_per_second, link->inter_bytes_per_second) >
-             kMostOfCopyRate * copy_bytes_per_second;
+             0.25 * copy_bytes_per_second;
 }
 
 StepBench run_step_bench(const StepBenchRequest& request) {

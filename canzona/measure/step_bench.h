@@ -28,6 +28,18 @@ namespace canzona {
 
 using Link = std::optional<LinkModel>;
 
+// Whether a modelled link is above a quarter of the copy rate: then copies are
+// part of what is measured.
+bool is_too_fast(const Link& link, double copy_bytes_per_second);
+
+// Plans on the modelled links; as it was without any.
+inline void put_link(const Link& link, PlanOptions& options) {
+  if (!link) return;
+  options.links = {link->intra_bytes_per_second, link->inter_bytes_per_second,
+                   link->latency_seconds, /*nominal=*/false};
+  options.ranks_per_node = link->ranks_per_node;
+}
+
 // Calls the function on every rank of this process and returns when all have
 // ended.
 using RankRunner =
@@ -78,7 +90,6 @@ struct StepBench {
   // Bytes that a rank copies in a second while all others do, too; measured
   // only where a link is modelled.
   double copy_bytes_per_second = 0;
-  bool link_is_too_fast() const;
 
   // Where plans have no cost table, on a CPU; for predictions alone.
   std::optional<MachineSpeed> speed = {};

@@ -22,9 +22,7 @@ inline Plan zero_plan(const TestBenchWish& wish, const TrainSettings& settings,
   PlanOptions options = plain.options;
   options.zero.sizes = sizes;
   options.ranks_per_node = wish.ranks_per_node;
-  if (link)
-    options.links = {link->intra_bytes_per_second, link->inter_bytes_per_second,
-                     link->latency_seconds, false};
+  put_link(link, options);
   const auto rule = make_rule_facts(plain.rule, plain.rule_options);
   return make_plan({plain.model, plain.mesh, *rule, options});
 }

@@ -1,30 +1,24 @@
 // The answer of `canzona bench zero` as JSON.
 #include "canzona/base/json_writer.h"
+#include "canzona/report/bench/bench_text.h"
+#include "canzona/report/bench/zero_report.h"
 #include "canzona/report/json_parts.h"
-#include "cli/bench_zero.h"
+#include "canzona/report/zero_view.h"
 
-namespace canzona::cli {
+namespace canzona {
 namespace {
 
-void write_link(JsonWriter& out, const ZeroReport& report) {
+void write_zero_link(JsonWriter& out, const ZeroReport& report) {
   const Link& link = report.bench.link;
   if (!link) {
     out.null();
     return;
   }
-  out.begin_object().field("kind", "modelled link");
-  out.field("intra_bytes_per_second", link->intra_bytes_per_second);
-  out.field("inter_bytes_per_second", link->inter_bytes_per_second);
-  out.field("latency_seconds", link->latency_seconds);
-  out.field("ranks_per_node", link->ranks_per_node);
+  begin_link(out, *link);
   out.member("comm_ratio");
-  report.comm_ratio > 0 ? out.value(report.comm_ratio) : out.null();
+  report.request.comm_ratio > 0 ? out.value(report.request.comm_ratio)
+                                : out.null();
   out.end_object();
-}
-
-void write_sizes(JsonWriter& out, const ZeroSizes& sizes) {
-  out.begin_object().field("z1", sizes.z1).field("z2", sizes.z2);
-  out.field("z3", sizes.z3).end_object();
 }
 
 void write_limits(JsonWriter& out, const MachineLimits& limits) {
@@ -39,7 +33,7 @@ void write_limits(JsonWriter& out, const MachineLimits& limits) {
 }
 
 // What links were busy is known where they are modelled.
-void write_times(JsonWriter& out, const ZeroCell& cell, bool has_links) {
+void write_cell_times(JsonWriter& out, const ZeroCell& cell, bool has_links) {
   const auto of_links = [&](const char* name, double value) {
     if (has_links)
       out.field(name, value);
@@ -108,7 +102,7 @@ void write_cell(JsonWriter& out, const ZeroCell& cell, bool has_links) {
   }
   out.field("digest", cell.first().digest);
   out.field("state_digest", cell.first().state_digest);
-  write_times(out, cell, has_links);
+  write_cell_times(out, cell, has_links);
   write_sizes_of(out, cell);
   out.end_object();
 }
@@ -132,17 +126,18 @@ std::string zero_json(const ZeroReport& report) {
   JsonWriter out(2);
   out.begin_object().field("model", report.model);
   out.field("parameters", report.num_parameters).member("mesh");
-  write_mesh(out, report.mesh);
-  out.field("world", report.mesh.world()).field("rule", report.rule);
+  write_mesh(out, report.request.mesh);
+  out.field("world", report.request.mesh.world()).field("rule", report.rule);
   write_precision(out, report.precision);
   out.field("strategy", report.strategy).field("transport", "thread");
-  out.field("ranks_per_node", report.ranks_per_node);
+  out.field("ranks_per_node", report.request.communicator.ranks_per_node);
   out.field("collectives", to_string(report.reach));
-  out.field("micro_batches", report.num_micro_batches);
-  out.field("tokens", report.tokens);
-  out.field("steps", report.trial.steps).field("warmup", report.trial.warmup);
-  out.field("repeats", report.repeats);
-  write_link(out.member("link"), report);
+  out.field("micro_batches", num_micro_batches(report.request));
+  out.field("tokens", report.request.settings.decoder.tokens());
+  out.field("steps", report.request.trial.steps)
+      .field("warmup", report.request.trial.warmup);
+  out.field("repeats", report.request.repeats);
+  write_zero_link(out.member("link"), report);
   write_limits(out.member("machine"), bench.limits);
   write_first(out.member("measured_first"), bench);
   out.field("digests_agree", report.disagreement().empty());
@@ -154,4 +149,4 @@ std::string zero_json(const ZeroReport& report) {
   return out.take() + "\n";
 }
 
-}  // namespace canzona::cli
+}  // namespace canzona

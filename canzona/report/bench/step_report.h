@@ -5,10 +5,9 @@
 #include <vector>
 
 #include "canzona/measure/step_bench.h"
-#include "canzona/report/terminal_style.h"
-#include "cli/precision.h"
+#include "canzona/report/bench/bench_text.h"
 
-namespace canzona::cli {
+namespace canzona {
 
 // A run of all strategies, with what the views say of it.
 struct StepReport {
@@ -30,4 +29,4 @@ std::vector<std::string> warnings_of(const StepReport& report);
 std::string step_text(const StepReport& report, const Ink& ink);
 std::string step_json(const StepReport& report);
 
-}  // namespace canzona::cli
+}  // namespace canzona

@@ -3,19 +3,17 @@
 
 #include <algorithm>
 #include <cmath>
-#include <thread>
 
 #include "canzona/base/text.h"
+#include "canzona/report/bench/bench_text.h"
+#include "canzona/report/bench/zero_report.h"
 #include "canzona/report/terminal_table.h"
-#include "cli/bench_zero.h"
 
-namespace canzona::cli {
+namespace canzona {
 namespace {
 
 using Trial = IterationTrial;
 
-// A modelled link above this part of the copy rate is not what is measured.
-constexpr double kMostOfCopyRate = 0.25;
 constexpr size_t kZeroDigestLetters = 8;
 
 std::string whole_percent(double part) {
@@ -26,14 +24,15 @@ std::string sizes_text(const ZeroSizes& sizes) {
   return fmt::format("{},{},{}", sizes.z1, sizes.z2, sizes.z3);
 }
 
-std::string heading(const ZeroReport& report, const Ink& ink) {
+std::string zero_heading(const ZeroReport& report, const Ink& ink) {
   const ZeroBench& bench = report.bench;
   std::string out =
       ink(Tone::kBold, "Iterations") +
       fmt::format(" of {} ({} parameters) with {} on {}: {} threads\n",
                   printable(report.model),
                   human_count(static_cast<double>(report.num_parameters)),
-                  report.rule, to_string(report.mesh), report.mesh.world());
+                  report.rule, to_string(report.request.mesh),
+                  report.request.mesh.world());
   const auto line = [&](const std::string& text) {
     out += "  " + wrap(text, kPageWidth - 2, 2) + "\n";
   };
@@ -42,16 +41,11 @@ std::string heading(const ZeroReport& report, const Ink& ink) {
   line(fmt::format(
       "{} micro-batches of {} tokens on each data-parallel rank; {} rounds of "
       "{} timed iterations; nodes of {} ranks{}",
-      report.num_micro_batches, report.tokens, report.repeats,
-      report.trial.steps, report.ranks_per_node,
+      num_micro_batches(report.request),
+      report.request.settings.decoder.tokens(), report.request.repeats,
+      report.request.trial.steps, report.request.communicator.ranks_per_node,
       report.reach == Reach::kDirect ? "" : ", each sent to once"));
-  if (bench.link)
-    line(fmt::format(
-        "modelled link: {:.3g} GB/s inside a node, {:.3g} GB/s between nodes, "
-        "latency {}",
-        bench.link->intra_bytes_per_second / 1e9,
-        bench.link->inter_bytes_per_second / 1e9,
-        human_seconds(bench.link->latency_seconds)));
+  if (bench.link) line(link_text(*bench.link));
   const MachineLimits& limits = bench.limits;
   line(fmt::format(
       "this machine: a rank multiplies {:.3g} GFLOP/s alone, {:.3g} beside all "
@@ -75,7 +69,7 @@ double against_none(const ZeroReport& report, const ZeroCell& cell) {
   return 0;
 }
 
-std::string times_table(const ZeroReport& report, const Ink& ink) {
+std::string zero_times_table(const ZeroReport& report, const Ink& ink) {
   Table table("<<>>>>");
   table.header(
       {"z1,z2,z3", "overlap", "iteration", "spread", "predicted", "none :"});
@@ -108,7 +102,7 @@ std::string hidden_table(const ZeroReport& report, const Ink& ink) {
          table.text(ink);
 }
 
-std::string sizes_table(const ZeroReport& report, const Ink& ink) {
+std::string zero_sizes_table(const ZeroReport& report, const Ink& ink) {
   Table table("<<>>>>>>");
   table.header({"z1,z2,z3", "overlap", "slow bytes", "predicted", "memory",
                 "predicted", "pools", "digest"});
@@ -127,7 +121,7 @@ std::string sizes_table(const ZeroReport& report, const Ink& ink) {
          table.text(ink);
 }
 
-std::string verdict(const ZeroReport& report, const Ink& ink) {
+std::string zero_verdict(const ZeroReport& report, const Ink& ink) {
   if (report.ran().size() < 2) return "";
   const std::string wrong = report.disagreement();
   return "\n" +
@@ -138,13 +132,12 @@ std::string verdict(const ZeroReport& report, const Ink& ink) {
          "\n";
 }
 
-std::string refusals(const ZeroReport& report, const Ink& ink) {
-  std::string out;
+std::string zero_refusals(const ZeroReport& report, const Ink& ink) {
+  Refusals refused;
   for (const ZeroCell& cell : report.bench.cells)
     if (!cell.error.empty())
-      out += ink(Tone::kPoor, "  " + sizes_text(cell.sizes)) + ": " +
-             wrap(printable(cell.error), kPageWidth - 4, 4) + "\n";
-  return out.empty() ? out : title(ink, "Not run") + out;
+      refused.emplace_back(sizes_text(cell.sizes), cell.error);
+  return refusals_text(refused, ink);
 }
 
 }  // namespace
@@ -160,26 +153,17 @@ std::vector<std::string> warnings_of(const ZeroReport& report) {
   std::vector<std::string> out;
   const ZeroBench& bench = report.bench;
   const double copies = bench.limits.copies.together;
-  if (bench.link &&
-      std::max(bench.link->intra_bytes_per_second,
-               bench.link->inter_bytes_per_second) > kMostOfCopyRate * copies)
-    out.push_back(fmt::format(
-        "the modelled link is faster than a quarter of what a rank copies "
-        "here ({:.3g} GB/s): copies are part of what is measured",
-        copies / 1e9));
-  const auto cpus = static_cast<int>(std::thread::hardware_concurrency());
-  if (report.mesh.world() > cpus)
-    out.push_back(fmt::format("{} ranks share {} CPUs: times say little",
-                              report.mesh.world(), cpus));
+  if (is_too_fast(bench.link, copies)) out.push_back(too_fast_text(copies));
+  warn_of_shared_cpus(report.request.mesh.world(), out);
   return out;
 }
 
 std::string zero_text(const ZeroReport& report, const Ink& ink) {
-  std::string out = heading(report, ink);
+  std::string out = zero_heading(report, ink);
   if (!report.ran().empty())
-    out += times_table(report, ink) + hidden_table(report, ink) +
-           sizes_table(report, ink) + verdict(report, ink);
-  return out + refusals(report, ink);
+    out += zero_times_table(report, ink) + hidden_table(report, ink) +
+           zero_sizes_table(report, ink) + zero_verdict(report, ink);
+  return out + zero_refusals(report, ink);
 }
 
-}  // namespace canzona::cli
+}  // namespace canzona

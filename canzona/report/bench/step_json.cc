@@ -1,28 +1,26 @@
 // The answer of `canzona bench step` as JSON.
 #include "canzona/base/json_writer.h"
 #include "canzona/report/audit_view.h"
+#include "canzona/report/bench/bench_text.h"
+#include "canzona/report/bench/step_report.h"
 #include "canzona/report/json_parts.h"
-#include "cli/bench_step.h"
 
-namespace canzona::cli {
+namespace canzona {
 namespace {
 
-void write_link(JsonWriter& out, const StepBench& bench) {
+void write_step_link(JsonWriter& out, const StepBench& bench) {
   if (!bench.link) {
     out.null();
     return;
   }
-  out.begin_object().field("kind", "modelled link");
-  out.field("intra_bytes_per_second", bench.link->intra_bytes_per_second);
-  out.field("inter_bytes_per_second", bench.link->inter_bytes_per_second);
-  out.field("latency_seconds", bench.link->latency_seconds);
-  out.field("ranks_per_node", bench.link->ranks_per_node);
+  begin_link(out, *bench.link);
   out.field("copy_bytes_per_second", bench.copy_bytes_per_second);
-  out.field("too_fast", bench.link_is_too_fast()).end_object();
+  out.field("too_fast", is_too_fast(bench.link, bench.copy_bytes_per_second))
+      .end_object();
 }
 
-void write_times(JsonWriter& out, const StepBench& bench,
-                 const StrategyBench& s) {
+void write_step_times(JsonWriter& out, const StepBench& bench,
+                      const StrategyBench& s) {
   const StepTrial& t = s.trial;
   out.field("step_seconds", t.step.median);
   out.field("step_seconds_mean", t.step.mean);
@@ -68,7 +66,7 @@ void write_strategy(JsonWriter& out, const StepBench& bench,
   }
   out.field("digest", s.trial.digest);
   out.field("state_digest", s.trial.state_digest);
-  write_times(out, bench, s);
+  write_step_times(out, bench, s);
   out.field("bytes_sent_max", s.trial.bytes_sent_max);
   out.field("bytes_predicted_max", s.bytes_predicted_max);
   out.field("memory_bytes_max", s.trial.memory_bytes_max);
@@ -116,7 +114,7 @@ std::string step_json(const StepReport& report) {
     if (bench.products_bf16)
       out.field("machine_efficiency_bf16", bench.products_bf16->efficiency());
   }
-  write_link(out.member("link"), bench);
+  write_step_link(out.member("link"), bench);
   out.field("digests_agree", digests_agree(report));
   out.member("warnings").values(warnings_of(report));
   out.member("strategies").begin_array();
@@ -126,4 +124,4 @@ std::string step_json(const StepReport& report) {
   return out.take() + "\n";
 }
 
-}  // namespace canzona::cli
+}  // namespace canzona

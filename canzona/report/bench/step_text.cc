@@ -3,17 +3,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <thread>
 
 #include "canzona/base/text.h"
+#include "canzona/report/bench/bench_text.h"
+#include "canzona/report/bench/step_report.h"
 #include "canzona/report/numbers.h"
 #include "canzona/report/plan_view.h"
 #include "canzona/report/terminal_bars.h"
 #include "canzona/report/terminal_table.h"
-#include "cli/bench_step.h"
-#include "cli/speed_text.h"
 
-namespace canzona::cli {
+namespace canzona {
 namespace {
 
 constexpr size_t kBarWidth = 50;
@@ -26,19 +25,11 @@ std::vector<const StrategyBench*> ran(const StepReport& report) {
   return out;
 }
 
-std::string link_text(const LinkModel& link) {
-  return fmt::format(
-      "modelled link: {:.3g} GB/s inside a node, {:.3g} GB/s between nodes, "
-      "latency {}, {} ranks per node",
-      link.intra_bytes_per_second / 1e9, link.inter_bytes_per_second / 1e9,
-      human_seconds(link.latency_seconds), link.ranks_per_node);
-}
-
 std::string percent(double part) {
   return fmt::format("{} %", std::lround(100 * part));
 }
 
-std::string heading(const StepReport& report, const Ink& ink) {
+std::string step_heading(const StepReport& report, const Ink& ink) {
   const StepBench& bench = report.bench;
   std::string out =
       ink(Tone::kBold, "Steps") +
@@ -59,7 +50,9 @@ std::string heading(const StepReport& report, const Ink& ink) {
                    bench.measured_first.empty()
                        ? ""
                        : " (" + bench.measured_first + " was measured first)"));
-  if (bench.link) line(link_text(*bench.link));
+  if (bench.link)
+    line(cat(link_text(*bench.link), ", ", bench.link->ranks_per_node,
+             " ranks per node"));
   const auto strategies = ran(report);
   if (!strategies.empty())
     line("predictions: " +
@@ -69,7 +62,7 @@ std::string heading(const StepReport& report, const Ink& ink) {
   return out;
 }
 
-std::string times_table(const StepReport& report, const Ink& ink) {
+std::string step_times_table(const StepReport& report, const Ink& ink) {
   Table table("<>>>>>>>>");
   table.header({"strategy", "step", "mean", "worst", "predicted", "with gather",
                 "iteration", "hidden", "speed-up"});
@@ -89,7 +82,7 @@ std::string times_table(const StepReport& report, const Ink& ink) {
          table.text(ink);
 }
 
-std::string sizes_table(const StepReport& report, const Ink& ink) {
+std::string step_sizes_table(const StepReport& report, const Ink& ink) {
   Table table("<>>>>>");
   table.header(
       {"strategy", "sent", "predicted", "memory", "predicted", "parameters"});
@@ -146,7 +139,7 @@ std::string bars(const StepReport& report, const Ink& ink) {
   return title(ink, "Mean step, slowest rank") + table.text(ink);
 }
 
-std::string verdict(const StepReport& report, const Ink& ink) {
+std::string step_verdict(const StepReport& report, const Ink& ink) {
   if (ran(report).size() < 2) return "";
   return "\n" +
          (digests_agree(report)
@@ -157,13 +150,11 @@ std::string verdict(const StepReport& report, const Ink& ink) {
          "\n";
 }
 
-std::string refusals(const StepReport& report, const Ink& ink) {
-  std::string out;
+std::string step_refusals(const StepReport& report, const Ink& ink) {
+  Refusals refused;
   for (const StrategyBench& s : report.bench.strategies)
-    if (!s.error.empty())
-      out += ink(Tone::kPoor, "  " + s.name) + ": " +
-             wrap(printable(s.error), kPageWidth - 4, 4) + "\n";
-  return out.empty() ? out : title(ink, "Not run") + out;
+    if (!s.error.empty()) refused.emplace_back(s.name, s.error);
+  return refusals_text(refused, ink);
 }
 
 }  // namespace
@@ -179,11 +170,8 @@ bool digests_agree(const StepReport& report) {
 std::vector<std::string> warnings_of(const StepReport& report) {
   std::vector<std::string> out;
   const StepBench& bench = report.bench;
-  if (bench.link_is_too_fast())
-    out.push_back(fmt::format(
-        "the modelled link is faster than a quarter of what a rank copies "
-        "here ({:.3g} GB/s): copies are part of what is measured",
-        bench.copy_bytes_per_second / 1e9));
+  if (is_too_fast(bench.link, bench.copy_bytes_per_second))
+    out.push_back(too_fast_text(bench.copy_bytes_per_second));
   const auto strategies = ran(report);
   if (!strategies.empty() && !strategies.front()->trial.step.covers_period)
     out.push_back(fmt::format(
@@ -191,19 +179,18 @@ std::vector<std::string> warnings_of(const StepReport& report) {
         "and worst are of what was timed",
         report.trial.steps - report.trial.warmup,
         strategies.front()->plan->period));
-  const auto cpus = static_cast<int>(std::thread::hardware_concurrency());
-  if (report.transport == "thread" && report.mesh.world() > cpus)
-    out.push_back(fmt::format("{} ranks share {} CPUs: times say little",
-                              report.mesh.world(), cpus));
+  if (report.transport == "thread")
+    warn_of_shared_cpus(report.mesh.world(), out);
   return out;
 }
 
 std::string step_text(const StepReport& report, const Ink& ink) {
-  std::string out = heading(report, ink);
+  std::string out = step_heading(report, ink);
   if (!ran(report).empty())
-    out += times_table(report, ink) + sizes_table(report, ink) +
-           comparisons(report, ink) + bars(report, ink) + verdict(report, ink);
-  return out + refusals(report, ink);
+    out += step_times_table(report, ink) + step_sizes_table(report, ink) +
+           comparisons(report, ink) + bars(report, ink) +
+           step_verdict(report, ink);
+  return out + step_refusals(report, ink);
 }
 
-}  // namespace canzona::cli
+}  // namespace canzona
