@@ -83,8 +83,7 @@ double TrainJob::step_seconds() const {
 }
 
 WireBytes TrainJob::bytes_per_step() const {
-  const int64_t at_once = settings.decoder.micro_batch * plan.mesh.homes();
-  return most_iteration_bytes(plan, ranks, settings.global_batch / at_once);
+  return most_iteration_bytes(plan, ranks, settings.micro_batches(plan.mesh));
 }
 
 bool TrainJob::is_plain() const {

@@ -68,8 +68,7 @@ Workload workload_of(const TrainSettings& settings, const Mesh& mesh,
   work.compute.flops_per_second = limits.flops.together;
   work.compute.experts_per_token = decoder.experts_per_token;
   work.compute.recompute = decoder.recompute;
-  work.num_micro_batches =
-      settings.global_batch / (decoder.micro_batch * mesh.homes());
+  work.num_micro_batches = settings.micro_batches(mesh);
   work.hidden = decoder.architecture.hidden;
   work.overlap = settings.runtime.overlap;
   work.copy_bytes_per_second = limits.copies.together;
@@ -103,20 +102,6 @@ void require_sound(const Plan& plan) {
     throw ViolationsFound("the plan fails validation", std::move(violations));
 }
 
-// What `measure` gives on every rank.
-template <class Measure>
-auto measured_on(Ranks& ranks, const Measure& measure) {
-  decltype(measure(std::declval<Communicator&>(),
-                   std::declval<Engine&>())) found{};
-  ranks.runner()({}, [&](Communicator& world) {
-    const auto engine = make_cpu_engine();
-    const auto own = measure(world, *engine);
-    // The same on all ranks; of those in this process one is enough.
-    if (world.rank() == 0 || ranks.transport() != "thread") found = own;
-  });
-  return found;
-}
-
 }  // namespace
 
 Link link_of(const TrainConfig& config) {
@@ -132,14 +117,14 @@ int32_t ranks_per_node_of(const TrainConfig& config) {
 }
 
 MachineLimits measure_limits_on(Ranks& ranks) {
-  return measured_on(ranks, [](Communicator& world, Engine& engine) {
-    return measure_limits(world, engine);
+  return on_every_rank(ranks.runner(), {}, [](Communicator& world) {
+    return measure_limits(world, *make_cpu_engine());
   });
 }
 
 double measure_product_rate_on(Ranks& ranks) {
-  return measured_on(ranks, [](Communicator& world, Engine& engine) {
-    return measure_shared_flops(world, engine).together;
+  return on_every_rank(ranks.runner(), {}, [](Communicator& world) {
+    return measure_shared_flops(world, *make_cpu_engine()).together;
   });
 }
 

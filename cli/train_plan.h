@@ -10,11 +10,11 @@
 
 #include <optional>
 
-#include "canzona/measure/step_bench.h"
+#include "canzona/measure/rank_runner.h"
+#include "canzona/measure/shared_machine.h"
 #include "canzona/sim/zero_search.h"
 #include "canzona/train/config.h"
 #include "canzona/train/trainer.h"
-#include "canzona/trials/machine_limits.h"
 #include "cli/ranks.h"
 
 namespace canzona::cli {

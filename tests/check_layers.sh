@@ -28,23 +28,21 @@ allowed_rooms() {
     canzona/sim) echo "base rules shapes plan sim" ;;
     canzona/runtime)
       echo "base trace comm linalg rules shapes plan runtime" ;;
-    canzona/measure)
-      echo "base trace comm linalg rules shapes plan runtime measure" ;;
     canzona/data) echo "base data" ;;
     canzona/checkpoint) echo "base shapes checkpoint" ;;
     canzona/model) echo "base trace comm linalg shapes model" ;;
     canzona/train)
       echo "base trace comm linalg rules shapes plan runtime data checkpoint" \
         "model train" ;;
-    canzona/trials)
-      echo "base trace comm linalg rules shapes plan sim runtime measure data" \
-        "checkpoint model train trials" ;;
+    canzona/measure)
+      echo "base trace comm linalg rules shapes plan sim runtime data" \
+        "checkpoint model train measure" ;;
     canzona/report) echo "base trace rules shapes plan sim report" ;;
     canzona/report/bench)
-      echo "$(allowed_rooms canzona/trials) report" ;;
+      echo "$(allowed_rooms canzona/measure) report" ;;
     cli | bench | fuzz | tests)
       echo "base trace comm linalg rules shapes conformance plan sim runtime" \
-        "measure data checkpoint model train trials report" ;;
+        "measure data checkpoint model train report" ;;
   esac
 }
 

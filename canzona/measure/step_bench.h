@@ -17,34 +17,14 @@
 #include <string>
 #include <vector>
 
-#include "canzona/comm/thread/run_ranks.h"
 #include "canzona/measure/machine_speed.h"
+#include "canzona/measure/rank_runner.h"
 #include "canzona/measure/shared_machine.h"
 #include "canzona/measure/step_trial.h"
 #include "canzona/measure/transform.h"
 #include "canzona/plan/predict.h"
 
 namespace canzona {
-
-using Link = std::optional<LinkModel>;
-
-// Whether a modelled link is above a quarter of the copy rate: then copies are
-// part of what is measured.
-bool is_too_fast(const Link& link, double copy_bytes_per_second);
-
-// Plans on the modelled links; as it was without any.
-inline void put_link(const Link& link, PlanOptions& options) {
-  if (!link) return;
-  options.links = {link->intra_bytes_per_second, link->inter_bytes_per_second,
-                   link->latency_seconds, /*nominal=*/false};
-  options.ranks_per_node = link->ranks_per_node;
-}
-
-// Calls the function on every rank of this process and returns when all have
-// ended.
-using RankRunner =
-    std::function<void(const Link& link, const RankFunction& function)>;
-RankRunner on_threads(int num_ranks, const CommunicatorOptions& options);
 
 struct StepBenchRequest {
   std::vector<std::string> strategies;

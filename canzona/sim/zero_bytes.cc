@@ -7,13 +7,6 @@
 namespace canzona {
 namespace {
 
-void add(WireBytes& sum, const WireBytes& more, int64_t times = 1) {
-  sum.sent_intra += times * more.sent_intra;
-  sum.sent_inter += times * more.sent_inter;
-  sum.received_intra += times * more.received_intra;
-  sum.received_inter += times * more.received_inter;
-}
-
 const WireBytes& of(const RankCost& cost, Collective collective) {
   return cost.wire[static_cast<size_t>(collective)];
 }
@@ -25,12 +18,19 @@ int64_t uses_of(const Plan& plan, size_t module) {
 
 }  // namespace
 
+void add_bytes(WireBytes& sum, const WireBytes& more, int64_t times) {
+  sum.sent_intra += times * more.sent_intra;
+  sum.sent_inter += times * more.sent_inter;
+  sum.received_intra += times * more.received_intra;
+  sum.received_inter += times * more.received_inter;
+}
+
 WireBytes ZeroBytes::iteration(int64_t micro_batches) const {
   WireBytes sum;
-  add(sum, gather, micro_batches);
-  add(sum, scatter, micro_batches);
+  add_bytes(sum, gather, micro_batches);
+  add_bytes(sum, scatter, micro_batches);
   for (const WireBytes& once : {reduce, replicas, exchange, publish})
-    add(sum, once);
+    add_bytes(sum, once);
   return sum;
 }
 
@@ -39,19 +39,19 @@ ZeroBytes zero_bytes(const Plan& plan, const RankCost& cost, int32_t rank) {
   if (plan.grid != plan.mesh || !plan.parts.empty()) {
     const std::vector<ModuleWire> modules = module_wire(plan, rank);
     for (size_t m = 0; m < modules.size(); ++m) {
-      add(out.gather, modules[m].gather, uses_of(plan, m));
-      add(out.scatter, modules[m].scatter);
-      add(out.replicas, modules[m].replicas);
+      add_bytes(out.gather, modules[m].gather, uses_of(plan, m));
+      add_bytes(out.scatter, modules[m].scatter);
+      add_bytes(out.replicas, modules[m].replicas);
     }
   }
   // What is summed everywhere is summed over replicas, too.
-  add(out.reduce, of(cost, Collective::kReduceScatter));
-  add(out.reduce, of(cost, Collective::kAllReduce));
-  add(out.reduce, out.replicas, -1);
-  add(out.exchange, of(cost, Collective::kGather));
-  add(out.exchange, of(cost, Collective::kScatter));
-  add(out.publish, of(cost, Collective::kAllGather));
-  add(out.publish, of(cost, Collective::kBroadcast));
+  add_bytes(out.reduce, of(cost, Collective::kReduceScatter));
+  add_bytes(out.reduce, of(cost, Collective::kAllReduce));
+  add_bytes(out.reduce, out.replicas, -1);
+  add_bytes(out.exchange, of(cost, Collective::kGather));
+  add_bytes(out.exchange, of(cost, Collective::kScatter));
+  add_bytes(out.publish, of(cost, Collective::kAllGather));
+  add_bytes(out.publish, of(cost, Collective::kBroadcast));
   return out;
 }
 

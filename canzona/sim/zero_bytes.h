@@ -14,6 +14,8 @@
 
 namespace canzona {
 
+void add_bytes(WireBytes& sum, const WireBytes& more, int64_t times = 1);
+
 struct ZeroBytes {
   WireBytes gather;    // parameters of all modules, forward and backward
   WireBytes scatter;   // their gradients

@@ -132,7 +132,7 @@ std::string zero_json(const ZeroReport& report) {
   out.field("strategy", report.strategy).field("transport", "thread");
   out.field("ranks_per_node", report.request.communicator.ranks_per_node);
   out.field("collectives", to_string(report.reach));
-  out.field("micro_batches", num_micro_batches(report.request));
+  out.field("micro_batches", report.num_micro_batches());
   out.field("tokens", report.request.settings.decoder.tokens());
   out.field("steps", report.request.trial.steps)
       .field("warmup", report.request.trial.warmup);

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "canzona/measure/zero_bench.h"
 #include "canzona/report/bench/bench_text.h"
-#include "canzona/trials/zero_bench.h"
 
 namespace canzona {
 
@@ -21,8 +21,11 @@ struct ZeroReport {
   ZeroBench bench;
 
   std::vector<const ZeroCell*> ran() const;
+  int64_t num_micro_batches() const {
+    return request.settings.micro_batches(request.mesh);
+  }
   std::string disagreement() const {
-    return bench.disagreement(request.mesh, num_micro_batches(request));
+    return bench.disagreement(request.mesh, num_micro_batches());
   }
 };
 

@@ -41,9 +41,9 @@ std::string zero_heading(const ZeroReport& report, const Ink& ink) {
   line(fmt::format(
       "{} micro-batches of {} tokens on each data-parallel rank; {} rounds of "
       "{} timed iterations; nodes of {} ranks{}",
-      num_micro_batches(report.request),
-      report.request.settings.decoder.tokens(), report.request.repeats,
-      report.request.trial.steps, report.request.communicator.ranks_per_node,
+      report.num_micro_batches(), report.request.settings.decoder.tokens(),
+      report.request.repeats, report.request.trial.steps,
+      report.request.communicator.ranks_per_node,
       report.reach == Reach::kDirect ? "" : ", each sent to once"));
   if (bench.link) line(link_text(*bench.link));
   const MachineLimits& limits = bench.limits;

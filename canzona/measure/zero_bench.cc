@@ -1,20 +1,17 @@
-#include "canzona/trials/zero_bench.h"
+#include "canzona/measure/zero_bench.h"
 
 #include <algorithm>
-#include <mutex>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/comm/thread/run_ranks.h"
 #include "canzona/measure/clock.h"
+#include "canzona/measure/planned_exchange.h"
 #include "canzona/measure/shared_machine.h"
 #include "canzona/plan/sum_order.h"
-#include "canzona/trials/planned_exchange.h"
 
 namespace canzona {
 namespace {
 
-constexpr double kNominalBandwidth = 1e9;
 constexpr IterationTrialRequest kFirst = {
     .warmup = 1, .steps = 1, .wants_digests = false};
 // One iteration that is as long as this tells enough.
@@ -22,32 +19,17 @@ constexpr double kLongIteration = 1;
 constexpr IterationTrialRequest kFirstOfShort = {
     .warmup = 1, .steps = 3, .wants_digests = false};
 
-// The result is the same on every rank: any of them may leave it.
-template <class Result, class Work>
-Result on_every_rank(const ZeroBenchRequest& request, const Link& link,
-                     const Work& work) {
-  std::mutex mutex;
-  Result result{};
-  RunOptions options;
-  options.communicator = request.communicator;
-  options.world.link = link;
-  run_ranks(request.mesh.world(), options, [&](Communicator& world) {
-    const std::unique_ptr<Engine> engine = make_cpu_engine();
-    Result own = work(world, *engine);
-    const std::lock_guard lock(mutex);
-    result = std::move(own);
-  });
-  return result;
+RankRunner ranks_of(const ZeroBenchRequest& request) {
+  return on_threads(request.mesh.world(), request.communicator);
 }
 
 IterationTrial carry_out(const ZeroBenchRequest& request, const Plan& plan,
                          const Link& link, const TrainSettings& settings,
                          const IterationTrialRequest& trial) {
-  return on_every_rank<IterationTrial>(
-      request, link, [&](Communicator& world, Engine& engine) {
-        return run_iteration_trial(settings, plan, *request.batches, world,
-                                   engine, trial);
-      });
+  return on_every_rank(ranks_of(request), link, [&](Communicator& world) {
+    return run_iteration_trial(settings, plan, *request.batches, world,
+                               *make_cpu_engine(), trial);
+  });
 }
 
 ZeroSizes first_to_measure(const ZeroBenchRequest& request) {
@@ -57,31 +39,15 @@ ZeroSizes first_to_measure(const ZeroBenchRequest& request) {
   return std::ranges::find(sizes, zero3) != sizes.end() ? zero3 : sizes.front();
 }
 
-Link scaled_link(const ZeroBenchRequest& request, const Plan& plan,
-                 double compute) {
-  if (request.comm_ratio == 0) return request.link;
-  LinkModel link = request.link.value_or(
-      LinkModel{.intra_bytes_per_second = kNominalBandwidth,
-                .inter_bytes_per_second = kNominalBandwidth,
-                .ranks_per_node = plan.options.ranks_per_node});
-  const double sending = planned_bytes(request.settings, plan).seconds(link);
-  if (sending == 0)
-    throw UsageError(cat("a ratio of communication to compute of ",
-                         request.comm_ratio, ": ",
-                         to_string(plan.options.zero.sizes),
-                         " sends nothing on ", to_string(plan.mesh)));
-  const double factor = sending / (request.comm_ratio * compute);
-  link.intra_bytes_per_second *= factor;
-  link.inter_bytes_per_second *= factor;
-  return link;
-}
-
 // Without overlap, so that threads that copy take no time from the one that
 // computes.
 void measure_first(const ZeroBenchRequest& request, ZeroBench& bench) {
   if (request.wants_limits) {
     request.progress("measuring what the machine can do");
-    bench.limits = on_every_rank<MachineLimits>(request, {}, measure_limits);
+    bench.limits =
+        on_every_rank(ranks_of(request), {}, [](Communicator& world) {
+          return measure_limits(world, *make_cpu_engine());
+        });
   }
   bench.measured_first = first_to_measure(request);
   request.progress(
@@ -94,7 +60,13 @@ void measure_first(const ZeroBenchRequest& request, ZeroBench& bench) {
     trial = carry_out(request, plan, {}, settings, kFirstOfShort);
   bench.compute_seconds = trial.compute_seconds;
   bench.inputs = measured_inputs(request.settings, plan, trial, bench.limits);
-  bench.link = scaled_link(request, plan, trial.compute_seconds);
+  bench.link = request.link;
+  if (request.comm_ratio > 0)
+    bench.link = scaled_link(
+        request.link, plan, to_string(plan.options.zero.sizes),
+        request.comm_ratio, trial.compute_seconds, [&](const LinkModel& link) {
+          return planned_bytes(request.settings, plan).seconds(link);
+        });
 }
 
 void plan_cell(const ZeroBenchRequest& request, const ZeroBench& bench,
@@ -242,12 +214,6 @@ std::string ZeroBench::disagreement(const Mesh& mesh,
                    " lead to different parameters or states");
     }
   return "";
-}
-
-int64_t num_micro_batches(const ZeroBenchRequest& request) {
-  const TrainSettings& settings = request.settings;
-  return settings.global_batch /
-         (settings.decoder.micro_batch * request.mesh.homes());
 }
 
 ZeroBench run_zero_bench(const ZeroBenchRequest& request) {

@@ -1,11 +1,11 @@
-#include "canzona/trials/planned_exchange.h"
+#include "canzona/measure/planned_exchange.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
+#include "canzona/measure/test_bench.h"
 #include "canzona/plan/predict.h"
-#include "canzona/trials/test_bench.h"
 
 namespace canzona::planned_exchange_test {
 namespace {

@@ -9,10 +9,10 @@
 
 #include <vector>
 
+#include "canzona/measure/iteration_trial.h"
+#include "canzona/measure/shared_machine.h"
 #include "canzona/plan/plan.h"
 #include "canzona/plan/zero.h"
-#include "canzona/trials/iteration_trial.h"
-#include "canzona/trials/machine_limits.h"
 
 namespace canzona {
 

@@ -1,23 +1,18 @@
-#include "canzona/trials/zero_prediction.h"
+#include "canzona/measure/zero_prediction.h"
 
 #include <algorithm>
 #include <numeric>
 #include <thread>
 
+#include "canzona/measure/planned_exchange.h"
 #include "canzona/plan/predict.h"
 #include "canzona/sim/plan_iteration.h"
-#include "canzona/trials/planned_exchange.h"
 
 namespace canzona {
 namespace {
 
 // A copy reads and writes.
 constexpr double kPassesOfACopy = 2;
-
-int64_t micro_batches_of(const TrainSettings& settings, const Plan& plan) {
-  return settings.global_batch /
-         (settings.decoder.micro_batch * plan.mesh.homes());
-}
 
 double sum_of(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0);
@@ -77,7 +72,7 @@ Workload workload_of(const TrainSettings& settings, const Plan& plan,
   for (size_t m = 0; m < inputs.forward_seconds.size(); ++m)
     workload.measured.push_back(
         {inputs.forward_seconds[m], inputs.backward_seconds[m]});
-  workload.num_micro_batches = micro_batches_of(settings, plan);
+  workload.num_micro_batches = settings.micro_batches(plan.mesh);
   workload.overlap = overlap;
   workload.copy_bytes_per_second = inputs.copy_bytes_per_second;
   workload.slowdown = inputs.slowdown;
@@ -102,7 +97,7 @@ MeasuredInputs measured_inputs(const TrainSettings& settings, const Plan& plan,
   inputs.step_seconds = trial.step_seconds;
   fit_step(plan, copy_rate, inputs);
   const double passes =
-      static_cast<double>(micro_batches_of(settings, plan)) *
+      static_cast<double>(settings.micro_batches(plan.mesh)) *
       (sum_of(trial.forward_seconds) + sum_of(trial.backward_seconds)) /
       plan.mesh.pp;
   inputs.other_seconds =

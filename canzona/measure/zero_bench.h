@@ -21,12 +21,13 @@
 #include <string>
 #include <vector>
 
-#include "canzona/measure/step_bench.h"
+#include "canzona/measure/iteration_trial.h"
+#include "canzona/measure/planned_bytes.h"
+#include "canzona/measure/rank_runner.h"
+#include "canzona/measure/shared_machine.h"
 #include "canzona/measure/step_times.h"
-#include "canzona/trials/iteration_trial.h"
-#include "canzona/trials/machine_limits.h"
-#include "canzona/trials/planned_bytes.h"
-#include "canzona/trials/zero_prediction.h"
+#include "canzona/measure/transform.h"
+#include "canzona/measure/zero_prediction.h"
 
 namespace canzona {
 
@@ -103,8 +104,6 @@ struct ZeroBench {
   // two of them; empty if all is well.
   std::string disagreement(const Mesh& mesh, int64_t num_micro_batches) const;
 };
-
-int64_t num_micro_batches(const ZeroBenchRequest& request);
 
 ZeroBench run_zero_bench(const ZeroBenchRequest& request);
 

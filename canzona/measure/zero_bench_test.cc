@@ -1,9 +1,9 @@
-#include "canzona/trials/zero_bench.h"
+#include "canzona/measure/zero_bench.h"
 
 #include <gtest/gtest.h>
 
 #include "canzona/base/error.h"
-#include "canzona/trials/test_bench.h"
+#include "canzona/measure/test_bench.h"
 
 namespace canzona::zero_bench_test {
 namespace {
@@ -50,7 +50,7 @@ TEST_F(ZeroBenchTest, MicroBatchesAndTensorParallelRanksCount) {
   request.overlaps = {Overlap::kBackground};
   request.repeats = 2;
   const ZeroBench bench = run_zero_bench(request);
-  EXPECT_EQ(num_micro_batches(request), 3);
+  EXPECT_EQ(request.settings.micro_batches(request.mesh), 3);
   expect_as_planned(bench);
   EXPECT_EQ(bench.disagreement(request.mesh, 3), "");
   EXPECT_EQ(bench.cells.front().trials.size(), 2U);

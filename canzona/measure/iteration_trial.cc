@@ -1,4 +1,4 @@
-#include "canzona/trials/iteration_trial.h"
+#include "canzona/measure/iteration_trial.h"
 
 #include <algorithm>
 #include <numeric>
@@ -19,7 +19,7 @@ namespace {
 
 // What one rank has measured in all timed iterations, as numbers that are
 // alike on all ranks.
-struct Numbers {
+struct IterationNumbers {
   double total = 0;
   double waited = 0, busy = 0, exposed = 0;
   double step = 0, step_waited = 0, step_busy = 0, step_exposed = 0;
@@ -35,10 +35,10 @@ double mean_of(const std::vector<double>& values) {
 }
 
 // One rank's part.
-class TrialRank {
+class IterationRank {
  public:
-  TrialRank(const TrainSettings& settings, const Plan& plan,
-            const Batches& batches, Communicator& world, Engine& engine)
+  IterationRank(const TrainSettings& settings, const Plan& plan,
+                const Batches& batches, Communicator& world, Engine& engine)
       : settings_(settings),
         plan_(plan),
         world_(world),
@@ -68,7 +68,7 @@ class TrialRank {
   }
 
   Runtime& runtime() { return runtime_; }
-  const Numbers& numbers() const { return numbers_; }
+  const IterationNumbers& numbers() const { return numbers_; }
   const std::vector<double>& seconds() const { return seconds_; }
   // Forward and backward, module after module.
   std::vector<double> module_seconds() {
@@ -164,7 +164,7 @@ class TrialRank {
   Elapsed last_step_;
   double last_step_seconds_ = 0;
   std::vector<double> seconds_;
-  Numbers numbers_;
+  IterationNumbers numbers_;
   AbortOnError guard_;  // last: it goes first
 };
 
@@ -180,7 +180,8 @@ void add_modules(const std::vector<std::vector<double>>& ranks,
   }
 }
 
-void add_rank(const Numbers& rank, int64_t iterations, IterationTrial& trial) {
+void add_rank(const IterationNumbers& rank, int64_t iterations,
+              IterationTrial& trial) {
   trial.bytes_sent.push_back(rank.bytes / iterations);
   trial.slow_bytes_sent.push_back(rank.slow_bytes / iterations);
   trial.memory_bytes.push_back(rank.memory);
@@ -190,12 +191,12 @@ void add_rank(const Numbers& rank, int64_t iterations, IterationTrial& trial) {
   pools.bytes = std::max(pools.bytes, rank.pool_bytes);
 }
 
-void add_ranks(const std::vector<std::vector<Numbers>>& ranks,
+void add_ranks(const std::vector<std::vector<IterationNumbers>>& ranks,
                const IterationTrialRequest& request, IterationTrial& trial) {
   const double share =
       1.0 / (request.steps * static_cast<double>(ranks.size()));
-  for (const std::vector<Numbers>& row : ranks) {
-    const Numbers& rank = row.front();
+  for (const std::vector<IterationNumbers>& row : ranks) {
+    const IterationNumbers& rank = row.front();
     trial.compute_seconds += share * (rank.total - rank.waited);
     trial.waited_seconds += share * rank.waited;
     trial.busy_seconds += share * rank.busy;
@@ -217,20 +218,13 @@ void add_ranks(const std::vector<std::vector<Numbers>>& ranks,
 double share_hidden(double waited, double busy) {
   return busy > 0 ? std::clamp(1 - waited / busy, 0.0, 1.0) : 1;
 }
-double IterationTrial::hidden_fraction() const {
-  return share_hidden(waited_seconds, busy_seconds);
-}
-double IterationTrial::step_hidden_fraction() const {
-  return share_hidden(step_waited_seconds, step_busy_seconds);
-}
-
 IterationTrial run_iteration_trial(const TrainSettings& settings,
                                    const Plan& plan, const Batches& batches,
                                    Communicator& world, Engine& engine,
                                    const IterationTrialRequest& request) {
   CANZONA_CHECK(request.steps > 0 && request.warmup >= 0);
   check_training(settings, plan.mesh);
-  TrialRank rank(settings, plan, batches, world, engine);
+  IterationRank rank(settings, plan, batches, world, engine);
   rank.run(request.warmup, request.steps);
   IterationTrial trial;
   if (request.wants_digests) {
@@ -239,8 +233,8 @@ IterationTrial run_iteration_trial(const TrainSettings& settings,
   }
   trial.seconds = slowest(from_all<double>(world, rank.seconds()));
   add_modules(from_all<double>(world, rank.module_seconds()), trial);
-  add_ranks(from_all<Numbers>(world, std::span(&rank.numbers(), 1)), request,
-            trial);
+  add_ranks(from_all<IterationNumbers>(world, std::span(&rank.numbers(), 1)),
+            request, trial);
   return trial;
 }
 

@@ -3,9 +3,9 @@
 
 #include <memory>
 
+#include "canzona/measure/zero_bench.h"
 #include "canzona/plan/make_plan.h"
 #include "canzona/train/test_training.h"
-#include "canzona/trials/zero_bench.h"
 
 namespace canzona {
 

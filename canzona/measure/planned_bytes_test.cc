@@ -1,8 +1,8 @@
-#include "canzona/trials/planned_bytes.h"
+#include "canzona/measure/planned_bytes.h"
 
 #include <gtest/gtest.h>
 
-#include "canzona/trials/test_bench.h"
+#include "canzona/measure/test_bench.h"
 
 namespace canzona::planned_bytes_test {
 namespace {

@@ -1,19 +1,14 @@
-#include "canzona/trials/planned_bytes.h"
+#include "canzona/measure/planned_bytes.h"
 
 #include <algorithm>
 
 #include "canzona/plan/predict_zero.h"
+#include "canzona/sim/zero_bytes.h"
 #include "canzona/train/module_uses.h"
+#include "canzona/train/stage.h"
 
 namespace canzona {
 namespace {
-
-void add(const WireBytes& bytes, int64_t times, WireBytes& to) {
-  to.sent_intra += times * bytes.sent_intra;
-  to.sent_inter += times * bytes.sent_inter;
-  to.received_intra += times * bytes.received_intra;
-  to.received_inter += times * bytes.received_inter;
-}
 
 // What a stage does in a step.
 struct StageUses {
@@ -31,10 +26,7 @@ StageUses uses_of(const TrainSettings& settings, const Mesh& mesh,
                              .has_embedding = stage == 0,
                              .has_head = stage == mesh.pp - 1,
                              .tied = architecture.tied};
-  const int64_t micro_batches =
-      settings.global_batch / (settings.decoder.micro_batch * mesh.homes());
-  std::vector<StageTask> tasks = schedule_1f1b(stage, mesh.pp, micro_batches);
-  if (settings.reuse) tasks = pair_neighbours(tasks);
+  const std::vector<StageTask> tasks = tasks_of(settings, mesh, stage);
   return {module_uses(modules, tasks), num_announcements(tasks)};
 }
 
@@ -86,15 +78,15 @@ PlannedBytes planned_bytes(const TrainSettings& settings, const Plan& plan) {
     const std::vector<ModuleWire> modules = module_wire(plan, rank);
     WireBytes bytes, edge;
     for (const WireBytes& wire : costs[static_cast<size_t>(rank)].wire)
-      add(wire, 1, bytes);
+      add_bytes(bytes, wire);
     for (int32_t module : uses.modules)
-      add(modules[static_cast<size_t>(module)].gather, 1, bytes);
+      add_bytes(bytes, modules[static_cast<size_t>(module)].gather);
     for (const ModuleWire& module : modules)
-      add(module.scatter, uses.num_announcements, bytes);
+      add_bytes(bytes, module.scatter, uses.num_announcements);
     const int32_t first = uses.modules.front();
     for (int32_t module = first; module <= std::max(first, 1); ++module) {
-      add(modules[static_cast<size_t>(module)].gather, 1, edge);
-      add(modules[static_cast<size_t>(module)].scatter, 1, edge);
+      add_bytes(edge, modules[static_cast<size_t>(module)].gather);
+      add_bytes(edge, modules[static_cast<size_t>(module)].scatter);
     }
     out.ranks.push_back(bytes);
     out.edges.push_back(edge);

@@ -1,4 +1,4 @@
-#include "canzona/trials/planned_exchange.h"
+#include "canzona/measure/planned_exchange.h"
 
 #include <algorithm>
 

@@ -55,9 +55,6 @@ struct IterationTrial {
   std::string digest;  // of parameters, after the last iteration
   std::string state_digest;
   double loss = 0;  // of the last iteration, mean over ranks
-
-  double hidden_fraction() const;
-  double step_hidden_fraction() const;
 };
 
 // 1 - waited / busy, not below 0; 1 where nothing was busy.
