@@ -9,10 +9,7 @@
 #include "canzona/comm/from_all.h"
 #include "canzona/measure/clock.h"
 #include "canzona/measure/step_times.h"
-#include "canzona/plan/modules.h"
-#include "canzona/train/abort_on_error.h"
-#include "canzona/train/initial_weights.h"
-#include "canzona/train/stage.h"
+#include "canzona/train/train_rank.h"
 
 namespace canzona {
 namespace {
@@ -26,7 +23,7 @@ struct IterationNumbers {
   double loss = 0;
   int64_t bytes = 0, slow_bytes = 0;  // of all iterations
   int64_t memory = 0;
-  int64_t gather_slots = 0, scatter_slots = 0, pool_bytes = 0;
+  Runtime::PoolUse pools;
 };
 
 double mean_of(const std::vector<double>& values) {
@@ -39,41 +36,30 @@ class IterationRank {
  public:
   IterationRank(const TrainSettings& settings, const Plan& plan,
                 const Batches& batches, Communicator& world, Engine& engine)
-      : settings_(settings),
-        plan_(plan),
-        world_(world),
-        runtime_(plan, world, engine, settings.runtime),
-        micro_batches_(batches, settings.decoder, settings.global_batch,
-                       runtime_.place().home, plan.mesh.homes()),
-        stage_(settings, micro_batches_, runtime_, world, engine),
-        guard_(world) {
-    set_parameters();
-    numbers_.memory = runtime_.memory().total().value();
+      : world_(world), rank_(settings, plan, batches, world, engine) {
+    numbers_.memory = runtime().memory().total().value();
   }
 
   void run(int warmup, int steps) {
-    const int64_t bytes = runtime_.sent().total();
-    const int64_t slow_bytes = runtime_.sent_slow().total();
+    const SentBytes before = rank_.sent();
     for (int i = 0; i < warmup; ++i) iterate(++step_);
-    stage_.clock().reset();
+    rank_.stage().clock().reset();
     world_.barrier({.label = "before the timed iterations"});
     for (int i = 0; i < steps; ++i) time_iteration();
-    runtime_.wait_all_params();
-    numbers_.bytes = runtime_.sent().total() - bytes;
-    numbers_.slow_bytes = runtime_.sent_slow().total() - slow_bytes;
-    const Runtime::PoolUse pools = runtime_.pool_use();
-    numbers_.gather_slots = pools.gather_slots;
-    numbers_.scatter_slots = pools.scatter_slots;
-    numbers_.pool_bytes = pools.bytes;
+    runtime().wait_all_params();
+    const SentBytes after = rank_.sent();
+    numbers_.bytes = after.all - before.all;
+    numbers_.slow_bytes = after.slow - before.slow;
+    numbers_.pools = runtime().pool_use();
   }
 
-  Runtime& runtime() { return runtime_; }
+  Runtime& runtime() { return rank_.runtime(); }
   const IterationNumbers& numbers() const { return numbers_; }
   const std::vector<double>& seconds() const { return seconds_; }
   // Forward and backward, module after module.
   std::vector<double> module_seconds() {
     std::vector<double> out;
-    for (const ModuleClock::Passes& module : stage_.clock().modules()) {
+    for (const ModuleClock::Passes& module : rank_.stage().clock().modules()) {
       out.push_back(module.forward.mean());
       out.push_back(module.backward.mean());
     }
@@ -81,54 +67,16 @@ class IterationRank {
   }
 
  private:
-  struct Elapsed {
-    double waited = 0, busy = 0, exposed = 0;
-    RuntimeTimes runtime = {};
-  };
-  // What compute waits for in sums of its own is never hidden.
-  Elapsed elapsed() const {
-    const RuntimeTimes times = runtime_.times();
-    return {times.waited() + stage_.waited(),
-            times.links_busy + (times.links_modelled ? 0 : stage_.busy()),
-            times.links_exposed + stage_.waited(), times};
-  }
-
-  void set_parameters() {
-    std::vector<float> shard;
-    const std::vector<Tensor>& tensors = plan_.model.tensors;
-    for (int32_t t = 0; t < std::ssize(tensors); ++t) {
-      if (!runtime_.holds(t)) continue;
-      shard.resize(static_cast<size_t>(runtime_.shard_elements(t)));
-      make_initial(plan_.model, tensors[static_cast<size_t>(t)], settings_.seed,
-                   plan_.mesh.tp, runtime_.place().t, shard);
-      runtime_.set_parameter(t, shard);
-    }
-  }
-
-  StepSettings step_settings(int64_t step) const {
-    StepSettings update;
-    update.learning_rate = settings_.learning_rate(step);
-    update.adamw_learning_rate = settings_.adamw_learning_rate(step);
-    update.gradient_factor =
-        static_cast<double>(settings_.decoder.micro_batch) /
-        static_cast<double>(settings_.global_batch);
-    update.clip_norm = settings_.clip_norm;
-    update.wants_norm = true;
-    return update;
-  }
-
   void iterate(int64_t step) {
-    const std::vector<double> losses = stage_.learn(step);
-    runtime_.wait_gradients();
+    const std::vector<double> losses = rank_.learn(step);
     const double learned = wall_seconds();
-    const Elapsed before = elapsed();
-    const StepOutcome outcome = runtime_.step(step_settings(step));
+    const TrainRank::Times before = rank_.times();
+    const StepOutcome outcome = rank_.update(step);
     if (outcome.skipped)
       throw NumericalError(cat("iteration ", step, ": the gradient of ",
                                quoted(outcome.nonfinite_tensor), " on rank ",
                                outcome.nonfinite_rank, " is not finite"));
-    runtime_.zero_gradients();
-    const Elapsed after = elapsed();
+    const TrainRank::Times after = rank_.times();
     const RuntimeTimes &a = after.runtime, &b = before.runtime;
     last_step_ = {a.waited_in_step - b.waited_in_step,
                   a.exchange_busy - b.exchange_busy,
@@ -140,9 +88,9 @@ class IterationRank {
 
   void time_iteration() {
     const double begin = wall_seconds();
-    const Elapsed before = elapsed();
+    const TrainRank::Times before = rank_.times();
     iterate(++step_);
-    const Elapsed after = elapsed();
+    const TrainRank::Times after = rank_.times();
     seconds_.push_back(wall_seconds() - begin);
     numbers_.total += seconds_.back();
     numbers_.waited += after.waited - before.waited;
@@ -154,18 +102,13 @@ class IterationRank {
     numbers_.step_exposed += last_step_.exposed;
   }
 
-  const TrainSettings& settings_;
-  const Plan& plan_;
   Communicator& world_;
-  Runtime runtime_;
-  MicroBatches micro_batches_;
-  Stage stage_;
+  TrainRank rank_;
   int64_t step_ = 0;
-  Elapsed last_step_;
+  TrainRank::Times last_step_;
   double last_step_seconds_ = 0;
   std::vector<double> seconds_;
   IterationNumbers numbers_;
-  AbortOnError guard_;  // last: it goes first
 };
 
 // Ranks of other stages than a module's have no time for it.
@@ -186,17 +129,16 @@ void add_rank(const IterationNumbers& rank, int64_t iterations,
   trial.slow_bytes_sent.push_back(rank.slow_bytes / iterations);
   trial.memory_bytes.push_back(rank.memory);
   Runtime::PoolUse& pools = trial.pools;
-  pools.gather_slots = std::max(pools.gather_slots, rank.gather_slots);
-  pools.scatter_slots = std::max(pools.scatter_slots, rank.scatter_slots);
-  pools.bytes = std::max(pools.bytes, rank.pool_bytes);
+  pools.gather_slots = std::max(pools.gather_slots, rank.pools.gather_slots);
+  pools.scatter_slots = std::max(pools.scatter_slots, rank.pools.scatter_slots);
+  pools.bytes = std::max(pools.bytes, rank.pools.bytes);
 }
 
-void add_ranks(const std::vector<std::vector<IterationNumbers>>& ranks,
+void add_ranks(const std::vector<IterationNumbers>& ranks,
                const IterationTrialRequest& request, IterationTrial& trial) {
   const double share =
       1.0 / (request.steps * static_cast<double>(ranks.size()));
-  for (const std::vector<IterationNumbers>& row : ranks) {
-    const IterationNumbers& rank = row.front();
+  for (const IterationNumbers& rank : ranks) {
     trial.compute_seconds += share * (rank.total - rank.waited);
     trial.waited_seconds += share * rank.waited;
     trial.busy_seconds += share * rank.busy;
@@ -215,9 +157,6 @@ void add_ranks(const std::vector<std::vector<IterationNumbers>>& ranks,
 
 }  // namespace
 
-double share_hidden(double waited, double busy) {
-  return busy > 0 ? std::clamp(1 - waited / busy, 0.0, 1.0) : 1;
-}
 IterationTrial run_iteration_trial(const TrainSettings& settings,
                                    const Plan& plan, const Batches& batches,
                                    Communicator& world, Engine& engine,
@@ -233,8 +172,7 @@ IterationTrial run_iteration_trial(const TrainSettings& settings,
   }
   trial.seconds = slowest(from_all<double>(world, rank.seconds()));
   add_modules(from_all<double>(world, rank.module_seconds()), trial);
-  add_ranks(from_all<IterationNumbers>(world, std::span(&rank.numbers(), 1)),
-            request, trial);
+  add_ranks(one_from_all(world, rank.numbers()), request, trial);
   return trial;
 }
 

@@ -57,9 +57,6 @@ struct IterationTrial {
   double loss = 0;  // of the last iteration, mean over ranks
 };
 
-// 1 - waited / busy, not below 0; 1 where nothing was busy.
-double share_hidden(double waited, double busy);
-
 IterationTrial run_iteration_trial(const TrainSettings& settings,
                                    const Plan& plan, const Batches& batches,
                                    Communicator& world, Engine& engine,

@@ -11,6 +11,7 @@
 #include "canzona/measure/timed_work.h"
 #include "canzona/plan/modules.h"
 #include "canzona/rules/options.h"
+#include "canzona/train/train_rank.h"
 
 namespace canzona {
 namespace {
@@ -180,10 +181,6 @@ class StepRank {
   StepNumbers numbers_;
 };
 
-double ratio(double part, double whole) {
-  return whole > 0 ? std::min(1.0, part / whole) : 0;
-}
-
 void add_totals(const std::vector<StepNumbers>& ranks, int iterations,
                 StepTrial& trial) {
   double waited = 0, busy = 0, step_waited = 0, step_busy = 0;
@@ -202,8 +199,8 @@ void add_totals(const std::vector<StepNumbers>& ranks, int iterations,
       1.0 / (std::max(1, iterations) * static_cast<double>(ranks.size()));
   trial.waited_seconds = waited * share;
   trial.links_busy_seconds = busy * share;
-  trial.exposed_fraction = ratio(waited, busy);
-  trial.step_exposed_fraction = ratio(step_waited, step_busy);
+  trial.hidden_fraction = share_hidden(waited, busy);
+  trial.step_hidden_fraction = share_hidden(step_waited, step_busy);
   trial.bytes_sent_max = std::ranges::max(trial.bytes_sent);
   trial.memory_bytes_max = std::ranges::max(trial.memory_bytes);
 }
@@ -228,11 +225,7 @@ StepTrial run_step_trial(const Plan& plan, Communicator& world, Engine& engine,
   for (const std::vector<double>& of_rank : seconds)
     trial.rank_seconds.push_back(
         summarize_steps(of_rank, first, plan.period).mean);
-  const auto rows = from_all<StepNumbers>(world, std::span(&rank.numbers(), 1));
-  std::vector<StepNumbers> numbers;
-  for (const std::vector<StepNumbers>& row : rows)
-    numbers.push_back(row.front());
-  add_totals(numbers, request.iterations, trial);
+  add_totals(one_from_all(world, rank.numbers()), request.iterations, trial);
   return trial;
 }
 

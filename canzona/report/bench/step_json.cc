@@ -29,8 +29,8 @@ void write_step_times(JsonWriter& out, const StepBench& bench,
   out.field("step_and_gather_seconds", t.step_and_gather.median);
   out.member("iteration_seconds");
   t.iteration_seconds > 0 ? out.value(t.iteration_seconds) : out.null();
-  out.field("hidden_fraction", 1 - t.exposed_fraction);
-  out.field("step_hidden_fraction", 1 - t.step_exposed_fraction);
+  out.field("hidden_fraction", t.hidden_fraction);
+  out.field("step_hidden_fraction", t.step_hidden_fraction);
   out.field("waited_seconds", t.waited_seconds);
   out.field("links_busy_seconds", t.links_busy_seconds);
   out.field("predicted_step_seconds", s.predicted_mean());

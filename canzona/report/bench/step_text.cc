@@ -73,7 +73,7 @@ std::string step_times_table(const StepReport& report, const Ink& ink) {
          human_seconds(t.step.worst), human_seconds(s->predicted_mean()),
          human_seconds(t.step_and_gather.median),
          t.iteration_seconds > 0 ? human_seconds(t.iteration_seconds) : "",
-         fmt::format("{:.0f} %", 100 * (1 - t.exposed_fraction)),
+         fmt::format("{:.0f} %", 100 * t.hidden_fraction),
          s->speedup_over_replicated > 0
              ? fmt::format("{:.2f}x", s->speedup_over_replicated)
              : ""});
