@@ -13,9 +13,9 @@
 #include "canzona/base/text.h"
 #include "canzona/report/compare_zero.h"
 #include "canzona/report/html_report.h"
-#include "canzona/report/html_sample.h"
 #include "canzona/report/runs/run_report.h"
 #include "canzona/report/runs/test_runs.h"
+#include "canzona/report/test_html_sample.h"
 
 namespace canzona {
 namespace {

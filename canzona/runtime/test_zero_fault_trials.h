@@ -4,7 +4,7 @@
 //   expect_fault_words(trial, run_fault(trial));
 #pragma once
 
-#include "canzona/runtime/fault_trials.h"
+#include "canzona/runtime/test_fault_trials.h"
 #include "canzona/runtime/test_zero.h"
 
 namespace canzona {

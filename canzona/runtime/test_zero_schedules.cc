@@ -1,4 +1,4 @@
-#include "canzona/runtime/zero_schedules.h"
+#include "canzona/runtime/test_zero_schedules.h"
 
 #include <atomic>
 #include <chrono>

@@ -1,4 +1,4 @@
-#include "canzona/trace/tensorboard_reader.h"
+#include "canzona/trace/test_tensorboard_reader.h"
 
 #include <cstring>
 

@@ -2,15 +2,15 @@
 // sizes among them: values, exact symmetry, untouched padding, equal bits in
 // and out of a batch, and the update of weights operation by operation.
 //
-//   tile_product_check [auto|hopper|portable]
+//   canzona_cuda_tiles_test [auto|hopper|portable]
 //
 // Prints one line per failure and a count; exits 1 if there was one.
 #include <cmath>
 #include <cstdio>
 #include <cstring>
 
-#include "canzona/linalg/cuda/tiles/tile_product_check.cuh"
-#include "canzona/linalg/cuda/tiles/tile_product_check_folds.cuh"
+#include "canzona/linalg/cuda/tiles/test_tile_product.cuh"
+#include "canzona/linalg/cuda/tiles/test_tile_product_folds.cuh"
 
 namespace canzona {
 namespace {

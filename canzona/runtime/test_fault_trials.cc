@@ -1,4 +1,4 @@
-#include "canzona/runtime/fault_trials.h"
+#include "canzona/runtime/test_fault_trials.h"
 
 #include <condition_variable>
 #include <mutex>

@@ -10,10 +10,13 @@
 // scattered, applied and published; or in the collectives of all its threads.
 #pragma once
 
+#include <gmock/gmock.h>
+
 #include <chrono>
 #include <string>
 #include <vector>
 
+#include "canzona/base/text.h"
 #include "canzona/plan/plan.h"
 #include "canzona/runtime/runtime.h"
 
@@ -50,5 +53,25 @@ struct FaultOutcome {
 };
 
 FaultOutcome run_fault(const FaultTrial& trial);
+
+// Of a rank that has failed or left all others know. One that merely does not
+// come may first be missed by somebody who waits for it through a third; then
+// that third one tells of it.
+inline void expect_fault_words(const FaultTrial& trial,
+                               const FaultOutcome& outcome) {
+  const auto names = testing::ContainsRegex(
+      cat("ranks? ([0-9]+, )*", trial.victim, "([^0-9]|$)"));
+  bool named = false;
+  for (size_t r = 0; r < outcome.words.size(); ++r) {
+    if (std::cmp_equal(r, trial.victim)) continue;
+    named = named || testing::Value(outcome.words[r], names);
+    if (!is_stall(trial.kind))
+      EXPECT_THAT(outcome.words[r], names) << "rank " << r;
+    else
+      EXPECT_THAT(outcome.words[r], testing::HasSubstr("did not"))
+          << "rank " << r;
+  }
+  EXPECT_TRUE(named) << join(outcome.words, "\n");
+}
 
 }  // namespace canzona
