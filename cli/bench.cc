@@ -68,6 +68,11 @@ std::vector<std::string> choose(const std::string& wanted,
 
 }  // namespace
 
+void check_range(const char* option, int value, int low, int high) {
+  if (value < low || value > high)
+    throw UsageError(cat(option, " ", value, ": expected ", low, " to ", high));
+}
+
 RuleOptions parse_bench_options(const std::vector<std::string>& given) {
   RuleOptions options;
   for (const std::string& item : given) {

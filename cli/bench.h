@@ -28,6 +28,8 @@ struct BenchArguments {
   bool json = false;
 };
 
+// UsageError names the option.
+void check_range(const char* option, int value, int low, int high);
 RuleOptions parse_bench_options(const std::vector<std::string>& given);
 
 Outcome bench_rule(const BenchArguments& arguments, const Output& out);

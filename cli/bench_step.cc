@@ -1,6 +1,4 @@
 // `canzona bench step`: plans carried out by real ranks, and timed.
-#include "cli/bench_step.h"
-
 #include <fmt/format.h>
 
 #include <memory>
@@ -8,12 +6,13 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/report/audit_view.h"
+#include "canzona/report/bench/step_report.h"
 #include "cli/bench.h"
 #include "cli/errors.h"
 #include "cli/offer.h"
 #include "cli/plan_input.h"
+#include "cli/precision.h"
 #include "cli/ranks.h"
-#include "cli/save_trace.h"
 
 namespace canzona::cli {
 namespace {
@@ -68,11 +67,6 @@ struct BenchStepFlags {
   bool audit = false;
 };
 
-void check_range(const char* option, int value, int low, int high) {
-  if (value < low || value > high)
-    throw UsageError(cat(option, " ", value, ": expected ", low, " to ", high));
-}
-
 GradientWire parse_wire(const std::string& text) {
   if (text == "fp32") return GradientWire::kFp32;
   if (text == "bf16") return GradientWire::kBf16;
@@ -101,10 +95,7 @@ StepTrialRequest trial_of(const BenchStepFlags& a) {
 // The plan's links are those that are modelled; nothing is assumed.
 Link link_of(const BenchStepFlags& a, const PlanOptions& options) {
   if (a.plan.link.empty()) return {};
-  LinkModel link = parse_link_model(a.plan.link);
-  if (a.plan.link.find("ranks_per_node") == std::string::npos)
-    link.ranks_per_node = options.ranks_per_node;
-  return link;
+  return parse_link_model(a.plan.link, options.ranks_per_node);
 }
 
 Plan plan_on_link(const PlanInput& input, const Mesh& mesh,
@@ -112,12 +103,7 @@ Plan plan_on_link(const PlanInput& input, const Mesh& mesh,
   PlanInput own = {input.model,      mesh,      nullptr, input.options,
                    input.cost_table, input.note};
   own.rule = make_rule_facts(input.rule->name(), input.rule->options());
-  if (link) {
-    own.options.links = {link->intra_bytes_per_second,
-                         link->inter_bytes_per_second, link->latency_seconds,
-                         /*nominal=*/false};
-    own.options.ranks_per_node = link->ranks_per_node;
-  }
+  put_link(link, own.options);
   return plan_once(own, strategy).plan;
 }
 
@@ -208,7 +194,7 @@ Outcome run(const BenchStepFlags& a, const Output& out) {
                     .bench = run_step_bench(request),
                     .audited = a.audit};
   out.progress("");
-  if (trace != nullptr) save_trace(out, ranks->file_name(a.trace), *trace);
+  if (trace != nullptr) out.save_trace(ranks->file_name(a.trace), *trace);
   ranks->finish();
   if (!ranks->speaks()) return Outcome::kDone;
   for (const std::string& warning : warnings_of(report))

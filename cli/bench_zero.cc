@@ -1,15 +1,14 @@
 // `canzona bench zero`: iterations of training with every size of ZeRO, timed.
-#include "cli/bench_zero.h"
-
 #include <memory>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/make_plan.h"
+#include "canzona/report/bench/zero_report.h"
 #include "cli/bench.h"
 #include "cli/bench_zero_arguments.h"
+#include "cli/precision.h"
 #include "cli/ranks.h"
-#include "cli/save_trace.h"
 #include "cli/train_job.h"
 
 namespace canzona::cli {
@@ -39,14 +38,6 @@ Exit status: 0 done, 1 cells that must lead to the same digests do not, 2 a mist
 request, 4 a rank was lost or late.
 )";
 
-Link link_of(const ZeroArguments& a, int ranks_per_node) {
-  if (a.link.empty()) return {};
-  LinkModel link = parse_link_model(a.link);
-  if (a.link.find("ranks_per_node") == std::string::npos)
-    link.ranks_per_node = ranks_per_node;
-  return link;
-}
-
 // The plan of a training run, with other sizes and links.
 Plan plan_with(const Plan& plan, const ZeroOptions& zero, const Link& link,
                int ranks_per_node) {
@@ -54,11 +45,7 @@ Plan plan_with(const Plan& plan, const ZeroOptions& zero, const Link& link,
   PlanOptions options = plan.options;
   options.zero = zero;
   options.ranks_per_node = ranks_per_node;
-  if (link) {
-    options.links = {link->intra_bytes_per_second, link->inter_bytes_per_second,
-                     link->latency_seconds, /*nominal=*/false};
-    options.ranks_per_node = link->ranks_per_node;
-  }
+  put_link(link, options);
   return make_plan({plan.model, plan.mesh, *rule, options});
 }
 
@@ -72,7 +59,7 @@ ZeroBenchRequest request_of(const ZeroArguments& a, const TrainJob& job,
   request.mesh = mesh;
   request.sizes = zero_sizes(a, mesh.homes());
   request.overlaps = zero_overlaps(a);
-  request.link = link_of(a, ranks_per_node);
+  if (!a.link.empty()) request.link = parse_link_model(a.link, ranks_per_node);
   request.communicator.ranks_per_node =
       request.link ? request.link->ranks_per_node : ranks_per_node;
   if (!a.deadline.empty())
@@ -104,17 +91,11 @@ ZeroReport report_of(const ZeroArguments& a, const TrainConfig& config,
                      const TrainJob& job, const ZeroBenchRequest& request) {
   return {.model = model_name(config),
           .num_parameters = job.num_parameters(),
-          .mesh = request.mesh,
           .rule = config.rule.name,
           .precision = precision_of(config),
           .strategy = config.plan.strategy,
-          .ranks_per_node = request.communicator.ranks_per_node,
           .reach = parse_reach(a.collectives),
-          .num_micro_batches = num_micro_batches(request),
-          .tokens = request.settings.decoder.tokens(),
-          .comm_ratio = request.comm_ratio,
-          .trial = request.trial,
-          .repeats = request.repeats,
+          .request = request,
           .bench = run_zero_bench(request)};
 }
 
@@ -137,7 +118,7 @@ Outcome run(const ZeroArguments& a, const Output& out) {
 
   const ZeroReport report = report_of(a, config, job, request);
   out.progress("");
-  if (trace != nullptr) save_trace(out, a.trace, *trace);
+  if (trace != nullptr) out.save_trace(a.trace, *trace);
   for (const std::string& warning : warnings_of(report))
     out.note("warning: " + warning);
   out.result(a.json ? zero_json(report) : zero_text(report, out.ink()));

@@ -5,16 +5,12 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/train/config_keys.h"
+#include "cli/bench.h"
 #include "cli/offer.h"
 #include "cli/precision.h"
 
 namespace canzona::cli {
 namespace {
-
-void check_range(const char* option, int value, int low, int high) {
-  if (value < low || value > high)
-    throw UsageError(cat(option, " ", value, ": expected ", low, " to ", high));
-}
 
 // "a;b" and a repeated option come to the same.
 std::vector<std::string> words_of(const std::vector<std::string>& given) {

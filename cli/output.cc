@@ -107,4 +107,10 @@ void Output::save(const std::string& path, std::string_view contents,
            human_bytes(static_cast<int64_t>(contents.size())), ")"));
 }
 
+void Output::save_trace(const std::string& path, const Trace& trace) const {
+  save(path, trace.json(), "trace");
+  const std::string losses = trace.losses();
+  if (!losses.empty()) note("warning: " + losses);
+}
+
 }  // namespace canzona::cli

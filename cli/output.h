@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "canzona/report/terminal_style.h"
+#include "canzona/trace/trace.h"
 #include "cli/environment.h"
 
 namespace canzona::cli {
@@ -44,6 +45,8 @@ class Output {
   // UsageError if the path cannot be right.
   void save(const std::string& path, std::string_view contents,
             std::string_view what) const;
+  // The same of a trace; remarks which tracks lack events.
+  void save_trace(const std::string& path, const Trace& trace) const;
 
  private:
   Ink ink_;

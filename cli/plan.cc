@@ -7,10 +7,11 @@
 #include "canzona/report/html_report.h"
 #include "canzona/report/plan_json_view.h"
 #include "canzona/report/plan_view.h"
+#include "canzona/sim/zero_search.h"
 #include "cli/errors.h"
 #include "cli/plan_input.h"
 #include "cli/verbs.h"
-#include "cli/zero_search.h"
+#include "cli/workload.h"
 
 namespace canzona::cli {
 namespace {
@@ -71,7 +72,7 @@ void choose_zero(const PlanArguments& arguments, PlanInput& input,
       search_sizes(input.request(), read_workload(arguments, input.model),
                    searched, nullptr, &*input.terms);
   take_best(all, input.options);
-  out.note("zero: " + all.verdict);
+  out.note("zero: " + all.search.summary());
 }
 
 Outcome run(const PlanArguments& arguments, const Output& out) {

@@ -86,10 +86,6 @@ std::string named_rank(size_t rank, const SettledHere& there) {
 
 }  // namespace
 
-std::string PrecisionChoice::text() const {
-  return precision.empty() ? "" : cat(precision, " (", why, ")");
-}
-
 PrecisionChoice settle_precision(const std::string& rule,
                                  const std::string& device,
                                  RuleOptions& options) {
@@ -146,13 +142,6 @@ void require_same_precision(Ranks& ranks, const PrecisionChoice& own) {
           named_rank(0, all.front()), ", ",
           named_rank(static_cast<size_t>(other - all.begin()), *other),
           "; give all of them the same, such as --rule-option precision=fp32"));
-}
-
-void write_precision(JsonWriter& out, const PrecisionChoice& choice) {
-  out.member("precision");
-  choice.precision.empty() ? out.null() : out.value(choice.precision);
-  out.member("precision_why");
-  choice.precision.empty() ? out.null() : out.value(choice.why);
 }
 
 }  // namespace canzona::cli

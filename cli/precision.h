@@ -10,19 +10,12 @@
 
 #include <string>
 
-#include "canzona/base/json_writer.h"
+#include "canzona/report/bench/bench_text.h"
 #include "canzona/rules/facts.h"
 #include "canzona/train/config.h"
 #include "cli/ranks.h"
 
 namespace canzona::cli {
-
-struct PrecisionChoice {
-  std::string precision = {};  // "bf16"; empty: the rule has no such option
-  std::string why = {};        // "auto: AMX", "--rule-option", "--precision"
-
-  std::string text() const;  // "bf16 (auto: AMX)", or nothing
-};
 
 // Replaces `auto`, or no word, by what is best on the device: on a CPU bf16
 // where it has fast products of bf16, fp32 elsewhere.
@@ -38,8 +31,5 @@ PrecisionChoice precision_of(const TrainConfig& settled);
 // Compares what the ranks' processes have settled: UsageError on all of them
 // names two that differ. All ranks call it.
 void require_same_precision(Ranks& ranks, const PrecisionChoice& own);
-
-// The members `precision` and `precision_why`; null: the rule has none.
-void write_precision(JsonWriter& out, const PrecisionChoice& choice);
 
 }  // namespace canzona::cli

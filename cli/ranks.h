@@ -11,7 +11,7 @@
 #include <memory>
 #include <string>
 
-#include "canzona/measure/step_bench.h"
+#include "canzona/measure/rank_runner.h"
 
 namespace canzona::cli {
 

@@ -7,6 +7,7 @@
 #include "canzona/linalg/engine.h"
 #include "canzona/measure/machine.h"
 #include "canzona/report/audit_view.h"
+#include "canzona/report/compare_zero.h"
 #include "canzona/report/train_lines.h"
 #include "cli/config_arguments.h"
 #include "cli/errors.h"
@@ -14,7 +15,6 @@
 #include "cli/precision.h"
 #include "cli/ranks.h"
 #include "cli/run_folder.h"
-#include "cli/save_trace.h"
 #include "cli/train_job.h"
 #include "cli/train_summary.h"
 #include "cli/verbs.h"
@@ -309,7 +309,7 @@ Outcome run_job(const TrainFlags& a, const TrainConfig& config, TrainJob& job,
   Narrator narrator(telling);
   const TrainResult result = train_on(ranks, job, data, narrator);
   if (ranks.speaks()) tell_end(with_result(begun, job, result), telling);
-  if (!trace_path.empty()) save_trace(out, trace_path, trace);
+  if (!trace_path.empty()) out.save_trace(trace_path, trace);
   ranks.finish();
   return outcome_of(result);
 }

@@ -5,8 +5,8 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/measure/machine.h"
-#include "canzona/report/zero_bytes.h"
 #include "canzona/sim/compute_seconds.h"
+#include "canzona/sim/zero_bytes.h"
 #include "canzona/train/decoder_of.h"
 #include "canzona/train/schedule.h"
 
@@ -83,8 +83,7 @@ double TrainJob::step_seconds() const {
 }
 
 WireBytes TrainJob::bytes_per_step() const {
-  const int64_t at_once = settings.decoder.micro_batch * plan.mesh.homes();
-  return most_iteration_bytes(plan, ranks, settings.global_batch / at_once);
+  return most_iteration_bytes(plan, ranks, settings.micro_batches(plan.mesh));
 }
 
 bool TrainJob::is_plain() const {

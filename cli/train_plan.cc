@@ -10,7 +10,6 @@
 #include "canzona/report/plan_view.h"
 #include "canzona/shapes/read_model.h"
 #include "cli/errors.h"
-#include "cli/zero_search.h"
 
 namespace canzona::cli {
 namespace {
@@ -24,9 +23,7 @@ PlanOptions options_of(const TrainConfig& config, const Mesh& mesh) {
   options.splits.gate_up = true;
   options.zero = zero_options_of(config, mesh);
   options.ranks_per_node = ranks_per_node_of(config);
-  if (const Link link = link_of(config))
-    options.links = {link->intra_bytes_per_second, link->inter_bytes_per_second,
-                     link->latency_seconds, /*nominal=*/false};
+  put_link(link_of(config), options);
   return options;
 }
 
@@ -71,8 +68,7 @@ Workload workload_of(const TrainSettings& settings, const Mesh& mesh,
   work.compute.flops_per_second = limits.flops.together;
   work.compute.experts_per_token = decoder.experts_per_token;
   work.compute.recompute = decoder.recompute;
-  work.num_micro_batches =
-      settings.global_batch / (decoder.micro_batch * mesh.homes());
+  work.num_micro_batches = settings.micro_batches(mesh);
   work.hidden = decoder.architecture.hidden;
   work.overlap = settings.runtime.overlap;
   work.copy_bytes_per_second = limits.copies.together;
@@ -106,28 +102,12 @@ void require_sound(const Plan& plan) {
     throw ViolationsFound("the plan fails validation", std::move(violations));
 }
 
-// What `measure` gives on every rank.
-template <class Measure>
-auto measured_on(Ranks& ranks, const Measure& measure) {
-  decltype(measure(std::declval<Communicator&>(),
-                   std::declval<Engine&>())) found{};
-  ranks.runner()({}, [&](Communicator& world) {
-    const auto engine = make_cpu_engine();
-    const auto own = measure(world, *engine);
-    // The same on all ranks; of those in this process one is enough.
-    if (world.rank() == 0 || ranks.transport() != "thread") found = own;
-  });
-  return found;
-}
-
 }  // namespace
 
 Link link_of(const TrainConfig& config) {
   if (config.links.model.empty()) return {};
-  LinkModel link = parse_link_model(config.links.model);
-  if (config.links.model.find("ranks_per_node") == std::string::npos)
-    link.ranks_per_node = static_cast<int>(config.links.ranks_per_node);
-  return link;
+  return parse_link_model(config.links.model,
+                          static_cast<int>(config.links.ranks_per_node));
 }
 
 int32_t ranks_per_node_of(const TrainConfig& config) {
@@ -137,14 +117,14 @@ int32_t ranks_per_node_of(const TrainConfig& config) {
 }
 
 MachineLimits measure_limits_on(Ranks& ranks) {
-  return measured_on(ranks, [](Communicator& world, Engine& engine) {
-    return measure_limits(world, engine);
+  return on_every_rank(ranks.runner(), {}, [](Communicator& world) {
+    return measure_limits(world, *make_cpu_engine());
   });
 }
 
 double measure_product_rate_on(Ranks& ranks) {
-  return measured_on(ranks, [](Communicator& world, Engine& engine) {
-    return measure_shared_flops(world, engine).together;
+  return on_every_rank(ranks.runner(), {}, [](Communicator& world) {
+    return measure_shared_flops(world, *make_cpu_engine()).together;
   });
 }
 
@@ -170,7 +150,7 @@ TrainPlan plan_training(const TrainConfig& config,
     CANZONA_CHECK(limits.has_value());
     made.ranking = rank_sizes(request, settings, searched, *limits);
     made.ranking->beside_bytes = activations;
-    made.ranking->memory_cap_bytes = cap;
+    made.ranking->options.memory_cap_bytes = cap;
     take_best(*made.ranking, request.options);
   }
   made.plan = make_plan(request);

@@ -2,7 +2,7 @@
 // auto`, the fastest that fits.
 //
 //   TrainPlan made = plan_training(config, settings, mesh, limits);
-//   if (made.ranking) out.note(made.ranking->verdict);
+//   if (made.ranking) out.note(made.ranking->search.summary());
 //
 // Parameters are fp32; a cap on memory counts activations, too. UsageError
 // names what cannot be met.
@@ -10,11 +10,11 @@
 
 #include <optional>
 
-#include "canzona/measure/step_bench.h"
-#include "canzona/report/compare_zero.h"
+#include "canzona/measure/rank_runner.h"
+#include "canzona/measure/shared_machine.h"
+#include "canzona/sim/zero_search.h"
 #include "canzona/train/config.h"
 #include "canzona/train/trainer.h"
-#include "canzona/trials/machine_limits.h"
 #include "cli/ranks.h"
 
 namespace canzona::cli {

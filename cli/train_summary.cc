@@ -1,21 +1,20 @@
 #include "cli/train_summary.h"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "canzona/base/text.h"
 #include "canzona/measure/machine.h"
 #include "canzona/report/audit_view.h"
+#include "canzona/report/bench/bench_text.h"
+#include "canzona/report/compare_zero.h"
 #include "canzona/report/numbers.h"
 #include "canzona/report/terminal_table.h"
 #include "canzona/report/train_lines.h"
 #include "cli/environment.h"
 #include "cli/precision.h"
 #include "cli/run_folder.h"
-#include "cli/speed_text.h"
 #include "cli/version.h"
 
 namespace canzona::cli {
@@ -75,11 +74,6 @@ std::vector<RankSummary> rank_summaries(const TrainJob& job,
   return all;
 }
 
-// "1 step", "2 steps"
-std::string count_text(int64_t count, std::string_view thing) {
-  return cat(count, " ", thing, count == 1 ? "" : "s");
-}
-
 // Empty: they are cut with the dense tensors.
 std::string experts_text(const ZeroOptions& zero) {
   return zero.experts.z1 > 0 ? to_string(zero.experts) : "";
@@ -95,7 +89,7 @@ std::string zero_line(const TrainJob& job) {
                          to_string(job.settings.runtime.overlap));
   if (zero.experts.z1 > 0) text += cat(", experts ", to_string(zero.experts));
   if (zero.sizes.z3 > 1 || zero.experts.z3 > 1)
-    text += cat(", ", count_text(zero.prefetch, "module"), " ahead");
+    text += cat(", ", counted_text(zero.prefetch, "module"), " ahead");
   return text + cat("; a rank sends ", human_bytes(most.sent_intra),
                     " a step inside its node, ", human_bytes(most.sent_inter),
                     " to others (predicted)");
@@ -208,62 +202,6 @@ RunSummary with_result(RunSummary summary, const TrainJob& job,
   summary.state_digest = result.state_digest;
   summary.per_rank = rank_summaries(job, result);
   return summary;
-}
-
-namespace {
-
-std::string finite_text(double loss) {
-  return std::isfinite(loss) ? fmt::format("{:.4f}", loss) : "not finite";
-}
-
-std::string losses_text(const RunSummary& summary) {
-  const bool evaluated = summary.eval_sequences > 0;
-  if (summary.steps == 0 && !evaluated) return "no loss was measured";
-  std::string text = summary.steps == 0
-                         ? std::string("no step was made")
-                         : "loss " + finite_text(summary.final_loss);
-  if (!evaluated) return text + ", not evaluated at the end";
-  text += ", evaluation loss " + finite_text(summary.eval_loss) + " (";
-  if (std::isfinite(summary.eval_loss))
-    text += cat("perplexity ", perplexity_text(summary.eval_loss), ", ");
-  return text + count_text(summary.eval_sequences, "sequence") + ")";
-}
-
-std::string speed_text(const RunSummary& summary) {
-  if (summary.steps == 0) return "";
-  std::string text = cat(human_count(summary.tokens_per_second()), " tokens/s");
-  if (std::isnan(summary.mfu()))
-    return text + "; MFU not known: --mfu measures how fast products are\n";
-  return text + fmt::format(
-                    "; MFU {:.1f} % of {}/s, measured in fp32 products "
-                    "of all ranks\n",
-                    100 * summary.mfu(),
-                    flops_text(summary.product_flops_per_second));
-}
-
-std::string skipped_text(const RunSummary& summary) {
-  if (summary.skipped_steps == 0) return "";
-  return cat(summary.skipped_steps, " of ", count_text(summary.steps, "step"),
-             summary.skipped_steps == 1 ? " was" : " were",
-             " skipped and changed nothing; in the last of them ",
-             nonfinite_text(summary.nonfinite_tensor, summary.nonfinite_rank),
-             "\n");
-}
-
-}  // namespace
-
-std::string closing_lines(const RunSummary& summary,
-                          const std::string& report) {
-  std::string text =
-      cat(count_text(summary.steps, "step"), ", ",
-          count_text(summary.tokens, "token"), " in ",
-          human_seconds(summary.seconds), ": ", losses_text(summary), "\n",
-          speed_text(summary), skipped_text(summary), "digest ", summary.digest,
-          "\n");
-  if (summary.state == "stopped") text = "ended early, as asked: " + text;
-  if (summary.state == "diverged") text = "ended, diverged: " + text;
-  if (!report.empty()) text += cat("report: ", report, "\n");
-  return text;
 }
 
 }  // namespace canzona::cli

@@ -1,5 +1,5 @@
-// What `canzona train` says of a run beside its steps: before it with
-// --dry-run, and at its end.
+// What `canzona train` says of a run before it, with --dry-run, and writes of
+// it.
 #pragma once
 
 #include <string>
@@ -26,8 +26,5 @@ RunSummary describe_run(const TrainConfig& config, const TrainJob& job,
 // The same with the result, in the state that the run ended in.
 RunSummary with_result(RunSummary summary, const TrainJob& job,
                        const TrainResult& result);
-
-// `report`: where it lies, "" if there is none.
-std::string closing_lines(const RunSummary& summary, const std::string& report);
 
 }  // namespace canzona::cli

@@ -28,21 +28,21 @@ allowed_rooms() {
     canzona/sim) echo "base rules shapes plan sim" ;;
     canzona/runtime)
       echo "base trace comm linalg rules shapes plan runtime" ;;
-    canzona/measure)
-      echo "base trace comm linalg rules shapes plan runtime measure" ;;
     canzona/data) echo "base data" ;;
     canzona/checkpoint) echo "base shapes checkpoint" ;;
     canzona/model) echo "base trace comm linalg shapes model" ;;
     canzona/train)
       echo "base trace comm linalg rules shapes plan runtime data checkpoint" \
         "model train" ;;
-    canzona/trials)
-      echo "base trace comm linalg rules shapes plan sim runtime measure data" \
-        "checkpoint model train trials" ;;
+    canzona/measure)
+      echo "base trace comm linalg rules shapes plan sim runtime data" \
+        "checkpoint model train measure" ;;
     canzona/report) echo "base trace rules shapes plan sim report" ;;
+    canzona/report/bench)
+      echo "$(allowed_rooms canzona/measure) report" ;;
     cli | bench | fuzz | tests)
       echo "base trace comm linalg rules shapes conformance plan sim runtime" \
-        "measure data checkpoint model train trials report" ;;
+        "measure data checkpoint model train report" ;;
   esac
 }
 
@@ -50,7 +50,7 @@ allowed_rooms() {
 allowed_library() {
   case $2 in
     nlohmann/*) [ "$1" = canzona/base ] || [ "$1" = canzona/shapes ] ;;
-    fmt/*) [ "$1" = canzona/report ] || [ "$1" = cli ] ;;
+    fmt/*) [ "${1#canzona/report}" != "$1" ] || [ "$1" = cli ] ;;
     CLI/*) [ "$1" = cli ] ;;
     benchmark/*) [ "$1" = bench ] ;;
     cuda* | cublas* | cusolver*) [ "$1" = canzona/linalg ] ;;
@@ -96,6 +96,7 @@ includes() {
 
 # Tests may measure time and draw random numbers.
 check_file() {
+  case $2 in canzona/report/bench/*) set -- canzona/report/bench "$2" ;; esac
   includes "$2" | while read -r include; do
     case $2:$include in
       *_test.cc:'<chrono>' | *_test.cc:'<random>' | *_test.cc:'<thread>') ;;

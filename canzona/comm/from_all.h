@@ -13,10 +13,10 @@
 
 namespace canzona {
 
-// By rank.
+// Those of rank 0, of rank 1, …
 template <class Number>
-std::vector<std::vector<Number>> from_all(Communicator& world,
-                                          std::span<const Number> own) {
+std::vector<Number> joined_from_all(Communicator& world,
+                                    std::span<const Number> own) {
   const auto ranks = static_cast<size_t>(world.size());
   const std::vector<int64_t> bytes(ranks,
                                    static_cast<int64_t>(own.size_bytes()));
@@ -24,19 +24,29 @@ std::vector<std::vector<Number>> from_all(Communicator& world,
   world.all_gather_v(std::as_bytes(own), bytes,
                      std::as_writable_bytes(std::span(all)),
                      {.label = "what was measured"});
+  return all;
+}
+
+// By rank.
+template <class Number>
+std::vector<std::vector<Number>> from_all(Communicator& world,
+                                          std::span<const Number> own) {
+  const std::vector<Number> all = joined_from_all(world, own);
   std::vector<std::vector<Number>> rows;
-  for (size_t r = 0; r < ranks; ++r)
-    rows.emplace_back(all.begin() + static_cast<int64_t>(r * own.size()),
-                      all.begin() + static_cast<int64_t>((r + 1) * own.size()));
+  for (int64_t r = 0; r < world.size(); ++r)
+    rows.emplace_back(all.begin() + r * std::ssize(own),
+                      all.begin() + (r + 1) * std::ssize(own));
   return rows;
 }
 
+// One number, or a struct of them, of each rank.
+template <class Number>
+std::vector<Number> one_from_all(Communicator& world, const Number& own) {
+  return joined_from_all(world, std::span(&own, 1));
+}
+
 inline double largest_of(Communicator& world, double own) {
-  double most = own;
-  for (const std::vector<double>& row :
-       from_all<double>(world, std::span(&own, 1)))
-    most = std::max(most, row.front());
-  return most;
+  return std::ranges::max(one_from_all(world, own));
 }
 
 }  // namespace canzona

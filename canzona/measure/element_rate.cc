@@ -1,8 +1,9 @@
+#include "canzona/comm/from_all.h"
 #include "canzona/linalg/stages.h"
 #include "canzona/measure/clock.h"
 #include "canzona/measure/device_memory.h"
 #include "canzona/measure/matrix_seconds.h"
-#include "canzona/measure/median_over.h"
+#include "canzona/measure/step_times.h"
 
 namespace canzona {
 namespace {
@@ -43,7 +44,7 @@ double measure_element_rate(Communicator& world) {
     if (round > 0) seconds.push_back(passes);
   }
   return static_cast<double>(kBytesPerElement * kElements) /
-         median_over(world, median_of(std::move(seconds)));
+         median_of(one_from_all(world, median_of(std::move(seconds))));
 }
 
 }  // namespace canzona

@@ -1,10 +1,9 @@
 #include "canzona/measure/machine_speed.h"
 
 #include <algorithm>
-#include <mutex>
 
-#include "canzona/comm/thread/run_ranks.h"
 #include "canzona/measure/machine.h"
+#include "canzona/measure/rank_runner.h"
 #include "canzona/measure/shared_machine.h"
 #include "canzona/rules/facts.h"
 
@@ -33,15 +32,9 @@ MachineSpeed measure_speed(Communicator& world, Engine& engine,
 
 MachineSpeed measure_speed_here(const Plan& plan) {
   const int num_ranks = std::min(plan.mesh.world(), usable_cpus());
-  std::mutex mutex;
-  MachineSpeed speed;
-  run_ranks(num_ranks, {}, [&](Communicator& world) {
-    const auto engine = make_cpu_engine();
-    const MachineSpeed own = measure_speed(world, *engine, product_type(plan));
-    const std::lock_guard lock(mutex);
-    speed = own;
+  return on_every_rank(on_threads(num_ranks, {}), {}, [&](Communicator& world) {
+    return measure_speed(world, *make_cpu_engine(), product_type(plan));
   });
-  return speed;
 }
 
 DType product_type(const Plan& plan) {

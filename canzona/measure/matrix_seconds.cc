@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "canzona/base/random.h"
+#include "canzona/comm/from_all.h"
 #include "canzona/linalg/lanes.h"
 #include "canzona/measure/clock.h"
 #include "canzona/measure/device_memory.h"
-#include "canzona/measure/median_over.h"
 #include "canzona/measure/step_times.h"
 #include "canzona/rules/device_optimizer.h"
 #include "canzona/rules/local_optimizer.h"
@@ -116,8 +116,8 @@ MatrixSeconds measure_on_cpu(Communicator& world, const CostSubject& subject,
         return world.size() == 1 ? least_of(seconds) : median_of(seconds);
       });
   out.batch = matrices.batch();
-  out.seconds = median_over(world, out.seconds);
-  out.refresh_seconds = median_over(world, out.refresh_seconds);
+  out.seconds = median_of(one_from_all(world, out.seconds));
+  out.refresh_seconds = median_of(one_from_all(world, out.refresh_seconds));
   return out;
 }
 

@@ -157,4 +157,10 @@ double measure_flop_rate(Communicator& world, Engine& engine, DType precision) {
   return kFlops / time(world, engine, kProducts, Shared::kTogether).together;
 }
 
+MachineLimits measure_limits(Communicator& world, Engine& engine) {
+  const SharedFlops flops = measure_shared_flops(world, engine);
+  const SharedCopies copies = measure_shared_copies(world);
+  return {flops, copies, measure_shared_meetings(world, engine)};
+}
+
 }  // namespace canzona

@@ -52,4 +52,12 @@ SharedFlops measure_shared_flops(Communicator& world, Engine& engine);
 // While all compute, by a few products.
 double measure_flop_rate(Communicator& world, Engine& engine, DType precision);
 
+// What bounds every figure of a run.
+struct MachineLimits {
+  SharedFlops flops;    // in a second, fp32 products
+  SharedCopies copies;  // bytes in a second
+  SharedMeetings meetings;
+};
+MachineLimits measure_limits(Communicator& world, Engine& engine);
+
 }  // namespace canzona

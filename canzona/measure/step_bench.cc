@@ -1,7 +1,6 @@
 #include "canzona/measure/step_bench.h"
 
 #include <algorithm>
-#include <mutex>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
@@ -11,9 +10,6 @@
 namespace canzona {
 namespace {
 
-// A modelled link above this part of the copy rate is not what is measured.
-constexpr double kMostOfCopyRate = 0.25;
-constexpr double kNominalBandwidth = 1e9;
 constexpr double kComputePerStep = 2;
 constexpr int kStepsMeasuredFirst = 3;
 
@@ -24,25 +20,11 @@ double bytes_factor(Collective collective, GradientWire wire) {
   return gradients && wire == GradientWire::kBf16 ? 0.5 : 1;
 }
 
-// The result is the same on every rank: any of them may leave it.
-template <class Result, class Work>
-Result on_every_rank(const StepBenchRequest& request, const Link& link,
-                     const Work& work) {
-  std::mutex mutex;
-  Result result{};
-  request.run(link, [&](Communicator& world) {
-    Result own = work(world);
-    const std::lock_guard lock(mutex);
-    result = std::move(own);
-  });
-  return result;
-}
-
 StepTrial carry_out(const StepBenchRequest& request, const Plan& plan,
                     const Link& link, StepTrialRequest trial) {
   const EngineWireOps ops(memory_ops(request.device));
   if (request.device != "cpu") trial.runtime.wire_ops = &ops;
-  return on_every_rank<StepTrial>(request, link, [&](Communicator& world) {
+  return on_every_rank(request.run, link, [&](Communicator& world) {
     const std::unique_ptr<Engine> engine = make_engine(request.device);
     return run_step_trial(plan, world, *engine, trial);
   });
@@ -72,24 +54,6 @@ double sending_seconds(const Plan& plan, const LinkModel& link,
   return most;
 }
 
-LinkModel scaled_link(const StepBenchRequest& request, const Plan& plan,
-                      double compute) {
-  LinkModel link = request.link.value_or(
-      LinkModel{.intra_bytes_per_second = kNominalBandwidth,
-                .inter_bytes_per_second = kNominalBandwidth,
-                .ranks_per_node = plan.options.ranks_per_node});
-  const double sending =
-      sending_seconds(plan, link, request.trial.runtime.wire);
-  if (sending == 0)
-    throw UsageError(cat("a ratio of communication to compute of ",
-                         request.comm_ratio, ": ", plan.options.strategy,
-                         " sends nothing on ", to_string(plan.mesh)));
-  const double factor = sending / (request.comm_ratio * compute);
-  link.intra_bytes_per_second *= factor;
-  link.inter_bytes_per_second *= factor;
-  return link;
-}
-
 // Fills what depends on a first measurement.
 void measure_first(const StepBenchRequest& request, StepBench& bench) {
   bench.compute_seconds = request.compute_seconds.value_or(0);
@@ -106,11 +70,15 @@ void measure_first(const StepBenchRequest& request, StepBench& bench) {
   const double step = carry_out(request, plan, {}, brief).step_compute_seconds;
   if (!request.compute_seconds) bench.compute_seconds = kComputePerStep * step;
   if (request.comm_ratio > 0)
-    bench.link = scaled_link(request, plan, bench.compute_seconds + step);
+    bench.link = scaled_link(
+        request.link, plan, plan.options.strategy, request.comm_ratio,
+        bench.compute_seconds + step, [&](const LinkModel& link) {
+          return sending_seconds(plan, link, request.trial.runtime.wire);
+        });
 }
 
 SharedProducts share_machine(const StepBenchRequest& request, DType precision) {
-  return on_every_rank<SharedProducts>(request, {}, [&](Communicator& world) {
+  return on_every_rank(request.run, {}, [&](Communicator& world) {
     return measure_shared_products(world, *make_engine(request.device),
                                    precision);
   });
@@ -135,11 +103,10 @@ void measure_machine(const StepBenchRequest& request, const Plan& plan,
                      StepBench& bench) {
   if (bench.speed || request.device != "cpu" || !lacks_cost_table(plan)) return;
   request.progress("measuring the machine");
-  bench.speed =
-      on_every_rank<MachineSpeed>(request, {}, [&](Communicator& world) {
-        return measure_speed(world, *make_engine(request.device),
-                             product_type(plan));
-      });
+  bench.speed = on_every_rank(request.run, {}, [&](Communicator& world) {
+    return measure_speed(world, *make_engine(request.device),
+                         product_type(plan));
+  });
 }
 
 StrategyBench bench_strategy(const StepBenchRequest& request, StepBench& bench,
@@ -187,15 +154,6 @@ void compare_with_replicated(std::vector<StrategyBench>& strategies) {
 
 }  // namespace
 
-RankRunner on_threads(int num_ranks, const CommunicatorOptions& options) {
-  return [=](const Link& link, const RankFunction& function) {
-    RunOptions run;
-    run.communicator = options;
-    run.world.link = link;
-    run_ranks(num_ranks, run, function);
-  };
-}
-
 int64_t predicted_bytes(const RankCost& rank, GradientWire wire) {
   double bytes = 0;
   for (int c = 0; c < kNumCollectives; ++c)
@@ -224,19 +182,13 @@ double StepBench::scaling(const StrategyBench& strategy) const {
   return step > 0 ? one_rank_step.mean / (ranks * step) : 0;
 }
 
-bool StepBench::link_is_too_fast() const {
-  return link &&
-         std::max(link->intra_bytes_per_second, link->inter_bytes_per_second) >
-             kMostOfCopyRate * copy_bytes_per_second;
-}
-
 StepBench run_step_bench(const StepBenchRequest& request) {
   StepBench bench;
   if (request.one_rank) measure_one_rank(request, bench);
   measure_first(request, bench);
   if (bench.link)
     bench.copy_bytes_per_second =
-        on_every_rank<double>(request, {}, measure_copy_rate);
+        on_every_rank(request.run, {}, measure_copy_rate);
   for (const std::string& name : request.strategies) {
     request.progress(cat("running ", name));
     bench.strategies.push_back(bench_strategy(request, bench, name));

@@ -17,22 +17,14 @@
 #include <string>
 #include <vector>
 
-#include "canzona/comm/thread/run_ranks.h"
 #include "canzona/measure/machine_speed.h"
+#include "canzona/measure/rank_runner.h"
 #include "canzona/measure/shared_machine.h"
 #include "canzona/measure/step_trial.h"
 #include "canzona/measure/transform.h"
 #include "canzona/plan/predict.h"
 
 namespace canzona {
-
-using Link = std::optional<LinkModel>;
-
-// Calls the function on every rank of this process and returns when all have
-// ended.
-using RankRunner =
-    std::function<void(const Link& link, const RankFunction& function)>;
-RankRunner on_threads(int num_ranks, const CommunicatorOptions& options);
 
 struct StepBenchRequest {
   std::vector<std::string> strategies;
@@ -78,7 +70,6 @@ struct StepBench {
   // Bytes that a rank copies in a second while all others do, too; measured
   // only where a link is modelled.
   double copy_bytes_per_second = 0;
-  bool link_is_too_fast() const;
 
   // Where plans have no cost table, on a CPU; for predictions alone.
   std::optional<MachineSpeed> speed = {};

@@ -77,7 +77,7 @@ TEST(StepBench, LinksAreScaledToAPartOfCompute) {
   EXPECT_GE(sending, 0.5 * 0.02);
   EXPECT_LT(sending, 0.5 * 0.2);
   EXPECT_GT(bench.copy_bytes_per_second, 0);
-  EXPECT_FALSE(bench.link_is_too_fast());
+  EXPECT_FALSE(is_too_fast(bench.link, bench.copy_bytes_per_second));
 }
 
 TEST(StepBench, WithoutTrafficThereIsNoRatioOfIt) {
@@ -109,12 +109,12 @@ TEST(StepBench, ForwardAndBackwardTakeTwoStepsIfNobodySays) {
 TEST(StepBench, SaysWhenALinkIsFasterThanCopies) {
   StepBench bench;
   bench.copy_bytes_per_second = 8e9;
-  EXPECT_FALSE(bench.link_is_too_fast());
+  EXPECT_FALSE(is_too_fast(bench.link, bench.copy_bytes_per_second));
   bench.link =
       LinkModel{.intra_bytes_per_second = 2e9, .inter_bytes_per_second = 1e9};
-  EXPECT_FALSE(bench.link_is_too_fast());
+  EXPECT_FALSE(is_too_fast(bench.link, bench.copy_bytes_per_second));
   bench.link->inter_bytes_per_second = 2.1e9;
-  EXPECT_TRUE(bench.link_is_too_fast());
+  EXPECT_TRUE(is_too_fast(bench.link, bench.copy_bytes_per_second));
 }
 
 }  // namespace

@@ -11,12 +11,13 @@
 #include "canzona/measure/timed_work.h"
 #include "canzona/plan/modules.h"
 #include "canzona/rules/options.h"
+#include "canzona/train/train_rank.h"
 
 namespace canzona {
 namespace {
 
 // What one rank has measured, as numbers that are alike on all ranks.
-struct Numbers {
+struct StepNumbers {
   double step_compute = 0;  // median
   double iteration = 0;
   double waited = 0, links_busy = 0;            // in all iterations
@@ -31,10 +32,10 @@ double learning_rate_of(const std::string& rule, const RuleOptions& options) {
 }
 
 // One rank's part.
-class TrialRank {
+class StepRank {
  public:
-  TrialRank(const Plan& plan, Communicator& world, Engine& engine,
-            const StepTrialRequest& request)
+  StepRank(const Plan& plan, Communicator& world, Engine& engine,
+           const StepTrialRequest& request)
       : plan_(plan),
         world_(world),
         engine_(engine),
@@ -84,7 +85,7 @@ class TrialRank {
   }
 
   Runtime& runtime() { return runtime_; }
-  const Numbers& numbers() const { return numbers_; }
+  const StepNumbers& numbers() const { return numbers_; }
   const std::vector<double>& seconds() const { return seconds_; }
   const std::vector<double>& with_gather() const { return with_gather_; }
 
@@ -177,17 +178,13 @@ class TrialRank {
   std::vector<std::vector<int32_t>> tensors_;  // of this rank, by module
   std::vector<float> numbers_of_shard_;
   std::vector<double> seconds_, with_gather_, compute_;  // by timed step
-  Numbers numbers_;
+  StepNumbers numbers_;
 };
 
-double ratio(double part, double whole) {
-  return whole > 0 ? std::min(1.0, part / whole) : 0;
-}
-
-void add_totals(const std::vector<Numbers>& ranks, int iterations,
+void add_totals(const std::vector<StepNumbers>& ranks, int iterations,
                 StepTrial& trial) {
   double waited = 0, busy = 0, step_waited = 0, step_busy = 0;
-  for (const Numbers& rank : ranks) {
+  for (const StepNumbers& rank : ranks) {
     waited += rank.waited;
     busy += rank.links_busy;
     step_waited += rank.step_waited;
@@ -202,8 +199,8 @@ void add_totals(const std::vector<Numbers>& ranks, int iterations,
       1.0 / (std::max(1, iterations) * static_cast<double>(ranks.size()));
   trial.waited_seconds = waited * share;
   trial.links_busy_seconds = busy * share;
-  trial.exposed_fraction = ratio(waited, busy);
-  trial.step_exposed_fraction = ratio(step_waited, step_busy);
+  trial.hidden_fraction = share_hidden(waited, busy);
+  trial.step_hidden_fraction = share_hidden(step_waited, step_busy);
   trial.bytes_sent_max = std::ranges::max(trial.bytes_sent);
   trial.memory_bytes_max = std::ranges::max(trial.memory_bytes);
 }
@@ -213,7 +210,7 @@ void add_totals(const std::vector<Numbers>& ranks, int iterations,
 StepTrial run_step_trial(const Plan& plan, Communicator& world, Engine& engine,
                          const StepTrialRequest& request) {
   CANZONA_CHECK(request.warmup < request.steps, "no step is timed");
-  TrialRank rank(plan, world, engine, request);
+  StepRank rank(plan, world, engine, request);
   StepTrial trial;
   rank.run_steps();
   trial.digest = rank.runtime().parameter_digest();
@@ -228,10 +225,7 @@ StepTrial run_step_trial(const Plan& plan, Communicator& world, Engine& engine,
   for (const std::vector<double>& of_rank : seconds)
     trial.rank_seconds.push_back(
         summarize_steps(of_rank, first, plan.period).mean);
-  const auto rows = from_all<Numbers>(world, std::span(&rank.numbers(), 1));
-  std::vector<Numbers> numbers;
-  for (const std::vector<Numbers>& row : rows) numbers.push_back(row.front());
-  add_totals(numbers, request.iterations, trial);
+  add_totals(one_from_all(world, rank.numbers()), request.iterations, trial);
   return trial;
 }
 

@@ -46,10 +46,11 @@ struct StepTrial {
   std::vector<double> rank_seconds;  // of a step, by rank, mean over a period
 
   double iteration_seconds = 0;  // mean, of the slowest rank; 0 without any
-  // Over all ranks and iterations: time compute waited / time links were busy.
-  double exposed_fraction = 0;
-  double step_exposed_fraction = 0;  // the same inside the steps alone
-  double waited_seconds = 0;         // of an iteration, mean over ranks
+  // Over all ranks and iterations: 1 - time compute waited / time links were
+  // busy; the same inside the steps alone.
+  double hidden_fraction = 0;
+  double step_hidden_fraction = 0;
+  double waited_seconds = 0;  // of an iteration, mean over ranks
   double links_busy_seconds = 0;
 
   int64_t bytes_sent_max = 0;  // of a step

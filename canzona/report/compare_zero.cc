@@ -8,9 +8,11 @@
 #include "canzona/plan/zero_name.h"
 #include "canzona/report/json_parts.h"
 #include "canzona/report/numbers.h"
+#include "canzona/report/plan_view.h"
 #include "canzona/report/terminal_bars.h"
 #include "canzona/report/terminal_table.h"
 #include "canzona/report/zero_view.h"
+#include "canzona/sim/search_reason.h"
 
 namespace canzona {
 namespace {
@@ -23,12 +25,13 @@ std::string sizes_cell(const ZeroSizes& z) {
 
 // The first cells of a row: sizes, and those of experts where any has them.
 std::vector<std::string> choice_cells(const ZeroComparison& all,
-                                      const ComparedZero& row) {
+                                      const RankedZero& row) {
   const std::string first =
-      sizes_cell(row.sizes) +
-      (row.strategy.empty() ? "" : " " + printable(row.strategy));
+      sizes_cell(row.choice.sizes) +
+      (!all.several_strategies ? "" : " " + printable(row.choice.strategy));
   if (!all.has_experts()) return {first};
-  return {first, row.experts.z1 > 0 ? sizes_cell(row.experts) : "-"};
+  return {first,
+          row.weight.experts.z1 > 0 ? sizes_cell(row.weight.experts) : "-"};
 }
 
 std::vector<std::string> choice_head(const ZeroComparison& all) {
@@ -47,15 +50,16 @@ std::string heading(const ZeroComparison& all, const Ink& ink) {
       fmt::format(
           " for {}, {} ({}) on {}: {} ranks, {} a node, {} parameters\n",
           printable(all.model), all.rule, all.strategy, to_string(all.mesh),
-          grouped(all.mesh.world()), all.ranks_per_node, all.parameters);
+          grouped(all.mesh.world()), all.options.ranks_per_node,
+          to_string(all.options.parameters));
   const auto line = [&](const char* name, const std::string& text) {
     out += "  " + ink(Tone::kDim, name) + " " + wrap(text, kPageWidth - 14, 4) +
            "\n";
   };
-  line("iteration:", all.work);
-  line("times:", all.rates);
-  if (all.memory_cap_bytes > 0)
-    line("memory cap:", human_bytes(all.memory_cap_bytes) + " a rank");
+  line("iteration:", work_text(all));
+  line("times:", rates_text(all));
+  if (all.options.memory_cap_bytes > 0)
+    line("memory cap:", human_bytes(all.options.memory_cap_bytes) + " a rank");
   if (all.terms) {
     line("activations:", describe_activations(*all.terms, all.mesh));
     line("gradients:",
@@ -70,20 +74,23 @@ std::string ranking_table(const ZeroComparison& all, const Ink& ink) {
   append(head, {"memory", "in nodes", "between", "iteration", "why"});
   table.header(head);
   bool first = true;
-  for (const ComparedZero& row : all.rows) {
+  for (const RankedZero& row : all.search.ranking) {
     std::vector<std::string> cells = choice_cells(all, row);
-    if (!row.planned) {
-      append(cells, {"-", "-", "-", "-", printable(row.reason)});
+    if (!row.is_planned()) {
+      append(cells,
+             {"-", "-", "-", "-", printable(brief_reason(row, all.search))});
       table.row(cells);
       continue;
     }
-    const Tone tone = !row.fits ? Tone::kPoor
-                      : first   ? Tone::kGood
-                                : Tone::kPlain;
+    const Tone tone = !row.fits() ? Tone::kPoor
+                      : first     ? Tone::kGood
+                                  : Tone::kPlain;
     cells[0] = ink(tone, cells[0]);
-    append(cells, {human_bytes(all.total(row)), human_bytes(row.fast_bytes),
-                   human_bytes(row.slow_bytes), human_seconds(row.seconds),
-                   printable(row.reason)});
+    append(
+        cells,
+        {human_bytes(all.total(row)), human_bytes(row.weight.fast_bytes),
+         human_bytes(row.weight.slow_bytes), human_seconds(row.weight.seconds),
+         printable(brief_reason(row, all.search))});
     table.row(cells);
     first = false;
   }
@@ -98,7 +105,7 @@ std::vector<std::string> kind_names(const ZeroComparison& all) {
   std::vector<std::string> names;
   for (const ZeroMemory& kind : memory_of(all, {})) {
     const bool used =
-        std::ranges::any_of(all.rows, [&](const ComparedZero& row) {
+        std::ranges::any_of(all.search.ranking, [&](const RankedZero& row) {
           return std::ranges::any_of(
               memory_of(all, row), [&](const ZeroMemory& own) {
                 return own.name == kind.name && own.bytes > 0;
@@ -110,7 +117,7 @@ std::vector<std::string> kind_names(const ZeroComparison& all) {
 }
 
 // A bar, or, where sizes of experts take its room, a number.
-std::string share_text(const ZeroComparison& all, const ComparedZero& row,
+std::string share_text(const ZeroComparison& all, const RankedZero& row,
                        int64_t most, size_t kinds) {
   const auto total = static_cast<double>(all.total(row));
   const auto whole = static_cast<double>(std::max<int64_t>(most, 1));
@@ -120,26 +127,26 @@ std::string share_text(const ZeroComparison& all, const ComparedZero& row,
 
 std::string memory_table(const ZeroComparison& all, const Ink& ink) {
   const std::vector<std::string> kinds = kind_names(all);
-  int64_t most = all.memory_cap_bytes;
-  for (const ComparedZero& row : all.rows)
-    if (most == 0 || all.memory_cap_bytes == 0)
+  int64_t most = all.options.memory_cap_bytes;
+  for (const RankedZero& row : all.search.ranking)
+    if (most == 0 || all.options.memory_cap_bytes == 0)
       most = std::max(most, all.total(row));
   Table table("<" + std::string(kinds.size() + 1, '>') + "<");
   std::vector<std::string> head = {all.has_experts() ? "dense/experts"
                                                      : "z1,z2,z3"};
   append(head, kinds);
-  append(head, {"all", all.memory_cap_bytes == 0 ? ""
-                       : all.has_experts()       ? "of cap"
-                                                 : "of the cap"});
+  append(head, {"all", all.options.memory_cap_bytes == 0 ? ""
+                       : all.has_experts()               ? "of cap"
+                                                         : "of the cap"});
   table.header(head);
-  for (const ComparedZero& row : all.rows) {
-    if (!row.planned) continue;
+  for (const RankedZero& row : all.search.ranking) {
+    if (!row.is_planned()) continue;
     std::vector<std::string> cells = {join(choice_cells(all, row), "/")};
     for (const ZeroMemory& kind : memory_of(all, row))
       if (std::ranges::find(kinds, kind.name) != kinds.end())
         cells.push_back(human_bytes(kind.bytes));
     cells.push_back(human_bytes(all.total(row)));
-    cells.push_back(ink(row.fits ? Tone::kGood : Tone::kPoor,
+    cells.push_back(ink(row.fits() ? Tone::kGood : Tone::kPoor,
                         share_text(all, row, most, kinds.size())));
     table.row(cells);
   }
@@ -148,25 +155,25 @@ std::string memory_table(const ZeroComparison& all, const Ink& ink) {
 
 std::string notes(const ZeroComparison& all) {
   const auto count = [&](auto holds) {
-    return std::ranges::count_if(all.rows, holds);
+    return std::ranges::count_if(all.search.ranking, holds);
   };
   std::string out;
-  const auto crossing = count([](const ComparedZero& row) {
-    return row.z2_crosses_nodes || row.z3_crosses_nodes;
+  const auto crossing = count([](const RankedZero& row) {
+    return row.weight.z2_crosses_nodes || row.weight.z3_crosses_nodes;
   });
   if (crossing > 0)
     out += fmt::format(
         "  {} of {} have groups of gradients or parameters "
         "that cross nodes\n",
-        crossing, all.rows.size());
-  if (count([](const ComparedZero& row) { return row.replicas > 1; }) > 0)
+        crossing, all.search.ranking.size());
+  if (count([](const RankedZero& row) { return row.weight.replicas > 1; }) > 0)
     out += fmt::format(
         "  with z1 below {} states are kept and the step is computed {}/z1 "
         "times\n",
         all.mesh.homes(), all.mesh.homes());
   const int32_t homes = all.mesh.expert_homes();
-  if (count([&](const ComparedZero& row) {
-        return row.experts.z1 > 0 && row.experts.z1 < homes;
+  if (count([&](const RankedZero& row) {
+        return row.weight.experts.z1 > 0 && row.weight.experts.z1 < homes;
       }) > 0)
     out += fmt::format(
         "  with z1 of experts below {} theirs are kept and computed {}/z1 "
@@ -177,23 +184,24 @@ std::string notes(const ZeroComparison& all) {
 
 std::string verdict_line(const ZeroComparison& all, const Ink& ink) {
   return "\n  " +
-         ink(all.has_fit() ? Tone::kGood : Tone::kPoor,
-             wrap(all.verdict, kPageWidth - 2, 2)) +
+         ink(all.search.is_found() ? Tone::kGood : Tone::kPoor,
+             wrap(all.search.summary(), kPageWidth - 2, 2)) +
          "\n";
 }
 
 void write_row(JsonWriter& out, const ZeroComparison& all,
-               const ComparedZero& row) {
-  out.begin_object().field("name", zero_name(row.sizes, all.mesh.homes()));
-  write_sizes(out.member("zero"), row.sizes);
-  if (row.experts.z1 > 0) {
+               const RankedZero& row) {
+  out.begin_object().field("name",
+                           zero_name(row.choice.sizes, all.mesh.homes()));
+  write_sizes(out.member("zero"), row.choice.sizes);
+  if (row.weight.experts.z1 > 0) {
     out.field("name_of_experts",
-              zero_name(row.experts, all.mesh.expert_homes()));
-    write_sizes(out.member("experts"), row.experts);
+              zero_name(row.weight.experts, all.mesh.expert_homes()));
+    write_sizes(out.member("experts"), row.weight.experts);
   }
-  if (!row.strategy.empty()) out.field("strategy", row.strategy);
-  out.field("fits", row.fits).field("reason", row.reason);
-  if (!row.planned) {
+  if (all.several_strategies) out.field("strategy", row.choice.strategy);
+  out.field("fits", row.fits()).field("reason", brief_reason(row, all.search));
+  if (!row.is_planned()) {
     out.end_object();
     return;
   }
@@ -201,26 +209,37 @@ void write_row(JsonWriter& out, const ZeroComparison& all,
   for (const ZeroMemory& kind : memory_of(all, row))
     out.field(kind.name, kind.bytes);
   out.end_object();
-  out.field("fast_bytes", row.fast_bytes).field("slow_bytes", row.slow_bytes);
-  out.field("predicted_iteration_seconds", row.seconds);
-  out.field("predicted_step_seconds", row.step_seconds);
-  out.field("replicas", row.replicas);
-  out.field("z2_crosses_nodes", row.z2_crosses_nodes);
-  out.field("z3_crosses_nodes", row.z3_crosses_nodes).end_object();
+  out.field("fast_bytes", row.weight.fast_bytes)
+      .field("slow_bytes", row.weight.slow_bytes);
+  out.field("predicted_iteration_seconds", row.weight.seconds);
+  out.field("predicted_step_seconds", row.weight.step_seconds);
+  out.field("replicas", row.weight.replicas);
+  out.field("z2_crosses_nodes", row.weight.z2_crosses_nodes);
+  out.field("z3_crosses_nodes", row.weight.z3_crosses_nodes).end_object();
 }
 
 }  // namespace
 
-bool ZeroComparison::has_experts() const {
-  return std::ranges::any_of(
-      rows, [](const ComparedZero& row) { return row.experts.z1 > 0; });
+std::string work_text(const ZeroComparison& all) {
+  const Workload& work = all.work;
+  return cat(
+      work.num_micro_batches,
+      work.num_micro_batches == 1 ? " micro-batch of " : " micro-batches of ",
+      work.compute.tokens, " tokens on a data-parallel rank, ",
+      to_string(work.overlap), work.compute.recompute ? ", recomputed" : "");
+}
+
+std::string rates_text(const ZeroComparison& all) {
+  if (!all.rates.empty()) return all.rates;
+  return cat(flops_text(all.work.compute.flops_per_second),
+             "/s in forward and backward; ", links_text(all.options));
 }
 
 std::vector<ZeroMemory> memory_of(const ZeroComparison& all,
-                                  const ComparedZero& row) {
+                                  const RankedZero& row) {
   std::vector<ZeroMemory> kinds;
   for (const MemoryKind& kind : memory_kinds(true))
-    kinds.push_back({kind.name, (row.memory.*kind.field).value()});
+    kinds.push_back({kind.name, (row.weight.memory.*kind.field).value()});
   kinds.push_back({"activations", all.beside_bytes});
   return kinds;
 }
@@ -238,23 +257,25 @@ void write_zero_comparison(JsonWriter& out, const ZeroComparison& all) {
   out.begin_object().field("model", all.model).member("mesh");
   write_mesh(out, all.mesh);
   out.field("world", all.mesh.world()).field("rule", all.rule);
-  out.field("strategy", all.strategy).field("parameters", all.parameters);
-  out.field("ranks_per_node", all.ranks_per_node);
-  out.field("memory_cap_bytes", all.memory_cap_bytes);
+  out.field("strategy", all.strategy)
+      .field("parameters", to_string(all.options.parameters));
+  out.field("ranks_per_node", all.options.ranks_per_node);
+  out.field("memory_cap_bytes", all.options.memory_cap_bytes);
   if (all.terms) {
     out.field("gradients", to_string(all.terms->gradients));
     write_activations(out.member("activations"), *all.terms);
   }
-  out.field("work", all.work).field("rates", all.rates);
-  out.field("verdict", all.verdict).member("choice");
-  if (all.has_fit())
-    write_sizes(out, all.rows.front().sizes);
+  out.field("work", work_text(all)).field("rates", rates_text(all));
+  out.field("verdict", all.search.summary()).member("choice");
+  if (all.search.is_found())
+    write_sizes(out, all.search.ranking.front().choice.sizes);
   else
     out.null();
-  if (all.has_fit() && all.rows.front().experts.z1 > 0)
-    write_sizes(out.member("choice_of_experts"), all.rows.front().experts);
+  if (all.search.is_found() && all.search.ranking.front().weight.experts.z1 > 0)
+    write_sizes(out.member("choice_of_experts"),
+                all.search.ranking.front().weight.experts);
   out.member("sizes").begin_array();
-  for (const ComparedZero& row : all.rows) write_row(out, all, row);
+  for (const RankedZero& row : all.search.ranking) write_row(out, all, row);
   out.end_array().end_object();
 }
 

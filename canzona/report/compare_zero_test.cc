@@ -11,13 +11,15 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-ComparedZero row_of(const ZeroSizes& sizes, int64_t parameters, bool fits) {
-  ComparedZero row{.sizes = sizes, .planned = true, .fits = fits};
-  row.memory.parameters = Bytes(parameters);
-  row.memory.pools = Bytes(1 << 20);
-  row.slow_bytes = 3 << 20;
-  row.seconds = 0.25;
-  row.reason = fits ? "the fastest of 1" : "1.00 GiB over the cap";
+RankedZero row_of(const ZeroSizes& sizes, int64_t parameters, bool fits) {
+  RankedZero row{.choice = {.sizes = sizes},
+                 .verdict = fits ? ZeroVerdict::kFits : ZeroVerdict::kOverCap,
+                 .reason = fits ? "the fastest of 1" : "needs 1.00 GiB more"};
+  row.weight.memory_bytes = parameters;
+  row.weight.memory.parameters = Bytes(parameters);
+  row.weight.memory.pools = Bytes(1 << 20);
+  row.weight.slow_bytes = 3 << 20;
+  row.weight.seconds = 0.25;
   return row;
 }
 
@@ -26,12 +28,13 @@ ZeroComparison three() {
   all.model = "by <hand>";
   all.mesh = {.dp = 4};
   all.rule = "muon";
-  all.memory_cap_bytes = int64_t{1} << 30;
+  all.options.memory_cap_bytes = all.search.memory_cap_bytes = 1 << 30;
   all.beside_bytes = 1 << 20;
-  all.verdict = "z1=4,z2=4,z3=4: the fastest of 1";
-  all.rows = {row_of({4, 4, 4}, 1 << 20, true),
-              row_of({4, 1, 1}, int64_t{2} << 30, false),
-              {.sizes = {4, 2, 4}, .reason = "strategy x wants z2 = z3"}};
+  all.search.ranking = {row_of({4, 4, 4}, 1 << 20, true),
+                        row_of({4, 1, 1}, int64_t{2} << 30, false),
+                        {.choice = {.sizes = {4, 2, 4}},
+                         .verdict = ZeroVerdict::kRefused,
+                         .reason = "strategy x wants z2 = z3"}};
   return all;
 }
 
@@ -74,11 +77,12 @@ TEST(CompareZero, ExpertsHaveAColumnWhereAnyAreCutApart) {
                    .at("sizes")
                    .at(0)
                    .contains("experts"));
-  all.rows[0].experts = {2, 1, 2};
+  all.search.ranking[0].weight.experts = {2, 1, 2};
   all.beside_bytes = 0;
-  for (ComparedZero& row : all.rows)
-    row.memory.states = row.memory.master = row.memory.gradients =
-        row.memory.buffers = Bytes(int64_t{10} << 30);
+  for (RankedZero& row : all.search.ranking)
+    row.weight.memory.states = row.weight.memory.master =
+        row.weight.memory.gradients = row.weight.memory.buffers =
+            Bytes(int64_t{10} << 30);
   const std::string text = zero_comparison_text(all, Ink());
   EXPECT_THAT(text, HasSubstr("4,4,4     2,1,2"));
   EXPECT_THAT(text, HasSubstr("4,1,1     -"));
@@ -109,9 +113,9 @@ size_t count_in(const std::string& text, const std::string& word) {
 ZeroComparison many() {
   ZeroComparison all = three();
   all.mesh = {.dp = 16};
-  all.rows.clear();
+  all.search.ranking.clear();
   for (const ZeroSizes& sizes : all_zero_sizes(16))
-    all.rows.push_back(row_of(sizes, 1 << 20, true));
+    all.search.ranking.push_back(row_of(sizes, 1 << 20, true));
   return all;
 }
 
@@ -126,18 +130,19 @@ TEST(CompareZero, ThePageNamesChoicesAsOneTypesThem) {
 
 TEST(CompareZero, TenRowsAreShownAndTheRestIsFolded) {
   const ZeroComparison all = many();
-  ASSERT_GT(all.rows.size(), 20u);
+  ASSERT_GT(all.search.ranking.size(), 20u);
   const std::string page = zero_comparison_html(all);
   EXPECT_EQ(count_in(page, "<details class=\"rest\">"), 3u);
   EXPECT_EQ(count_in(page, "</details>"), 3u);
-  EXPECT_THAT(page, HasSubstr(cat(all.rows.size() - 10, " choices more")));
+  EXPECT_THAT(page,
+              HasSubstr(cat(all.search.ranking.size() - 10, " choices more")));
   const size_t table = page.find("<table");
   const size_t fold = page.find("<details", table);
   const auto rows_before = [&](size_t end) {
     return count_in(page.substr(table, end - table), "<tr><th>");
   };
   EXPECT_EQ(rows_before(fold), 10u + 1);  // and the head
-  EXPECT_EQ(rows_before(page.size()), all.rows.size() + 2);
+  EXPECT_EQ(rows_before(page.size()), all.search.ranking.size() + 2);
   EXPECT_THAT(zero_comparison_html(three()), Not(HasSubstr("<details")));
 }
 
@@ -145,9 +150,10 @@ TEST(CompareZero, TenRowsAreShownAndTheRestIsFolded) {
 TEST(CompareZero, NoNameIsCut) {
   ZeroComparison all = many();
   all.mesh = {.dp = 512, .ep = 8};
-  all.rows = {row_of({4096, 512, 128}, 1 << 20, true)};
-  all.rows[0].experts = {512, 128, 32};
-  all.rows[0].strategy = "start_offset";
+  all.search.ranking = {row_of({4096, 512, 128}, 1 << 20, true)};
+  all.search.ranking[0].weight.experts = {512, 128, 32};
+  all.search.ranking[0].choice.strategy = "start_offset";
+  all.several_strategies = true;
   const std::string page = zero_comparison_html(all);
   const std::string name =
       "z1=4096,z2=512,z3=128 / z1=512,z2=128,z3=32 start_offset";
@@ -159,7 +165,7 @@ TEST(CompareZero, NoNameIsCut) {
 
 TEST(CompareZero, NothingFits) {
   ZeroComparison all = three();
-  all.rows.erase(all.rows.begin());
+  all.search.ranking.erase(all.search.ranking.begin());
   EXPECT_TRUE(parse_json(zero_comparison_json(all), {}).at("choice").is_null());
   EXPECT_THAT(zero_comparison_html(all), HasSubstr("Nearest"));
 }

@@ -12,6 +12,7 @@
 #include "canzona/report/html_page.h"
 #include "canzona/report/html_script.h"
 #include "canzona/report/numbers.h"
+#include "canzona/sim/search_reason.h"
 
 namespace canzona {
 namespace {
@@ -20,7 +21,7 @@ constexpr double kZeroTop = 26;
 // What is seen at once; the rest is folded away.
 constexpr size_t kRowsShown = 10;
 
-using Rows = std::span<const ComparedZero* const>;
+using Rows = std::span<const RankedZero* const>;
 
 std::string bytes_text(int64_t bytes) { return human_bytes(bytes); }
 
@@ -28,22 +29,22 @@ std::string sizes_text(const ZeroSizes& sizes) {
   return cat(sizes.z1, ", ", sizes.z2, ", ", sizes.z3);
 }
 
-std::string name_of_sizes(const ZeroComparison& all, const ComparedZero& row) {
-  return zero_name(row.sizes, all.mesh.homes());
+std::string name_of_sizes(const ZeroComparison& all, const RankedZero& row) {
+  return zero_name(row.choice.sizes, all.mesh.homes());
 }
 
-std::string name_of_experts(const ZeroComparison& all,
-                            const ComparedZero& row) {
-  return row.experts.z1 > 0 ? zero_name(row.experts, all.mesh.expert_homes())
-                            : "–";
+std::string name_of_experts(const ZeroComparison& all, const RankedZero& row) {
+  return row.weight.experts.z1 > 0
+             ? zero_name(row.weight.experts, all.mesh.expert_homes())
+             : "–";
 }
 
 // As one types it: "hier:8", and of experts with their own sizes:
 // "hier:8 / zero1".
-std::string choice_text(const ZeroComparison& all, const ComparedZero& row) {
+std::string choice_text(const ZeroComparison& all, const RankedZero& row) {
   std::string text = name_of_sizes(all, row);
-  if (row.experts.z1 > 0) text += cat(" / ", name_of_experts(all, row));
-  return row.strategy.empty() ? text : cat(text, " ", row.strategy);
+  if (row.weight.experts.z1 > 0) text += cat(" / ", name_of_experts(all, row));
+  return !all.several_strategies ? text : cat(text, " ", row.choice.strategy);
 }
 
 // Where the bars of a drawing lie. A wide one has names before its bars and
@@ -59,7 +60,7 @@ struct BarFrame {
 BarFrame frame_of(const ZeroComparison& all, Rows rows, double width) {
   if (width < kDrawingWidth) return {true, width, 8, width - 26, 40};
   BarFrame frame;
-  for (const ComparedZero* row : rows) {
+  for (const RankedZero* row : rows) {
     const double name = text_width(choice_text(all, *row));
     frame.left = std::max(frame.left, name + 16);
   }
@@ -121,10 +122,10 @@ class Bars {
   double y_ = 0, at_ = 0;
 };
 
-std::vector<const ComparedZero*> planned(const ZeroComparison& all) {
-  std::vector<const ComparedZero*> rows;
-  for (const ComparedZero& row : all.rows)
-    if (row.planned) rows.push_back(&row);
+std::vector<const RankedZero*> planned(const ZeroComparison& all) {
+  std::vector<const RankedZero*> rows;
+  for (const RankedZero& row : all.search.ranking)
+    if (row.is_planned()) rows.push_back(&row);
   return rows;
 }
 
@@ -132,7 +133,7 @@ std::vector<const ComparedZero*> planned(const ZeroComparison& all) {
 struct BarPicture {
   std::string name;
   double most = 0;  // where the axis ends
-  std::function<void(Bars&, const ComparedZero&)> fill;
+  std::function<void(Bars&, const RankedZero&)> fill;
   double cap = 0;  // a line across; 0: none
 };
 
@@ -164,7 +165,7 @@ void put_folded(Html& out, const List& rows, const Put& put) {
 
 void put_bars(Html& out, const ZeroComparison& all, const BarPicture& picture,
               const std::string& caption) {
-  const std::vector<const ComparedZero*> rows = planned(all);
+  const std::vector<const RankedZero*> rows = planned(all);
   put_folded(out, Rows(rows), [&](Rows some) {
     put_drawing(
         out, [&](double width) { return draw_bars(all, picture, some, width); },
@@ -178,7 +179,7 @@ std::string css_of_kind(size_t kind) {
 
 std::vector<LegendEntry> memory_legend(const ZeroComparison& all) {
   std::vector<LegendEntry> legend;
-  for (const ComparedZero* row : planned(all)) {
+  for (const RankedZero* row : planned(all)) {
     const std::vector<ZeroMemory> kinds = memory_of(all, *row);
     for (size_t k = 0; k < kinds.size(); ++k) {
       const std::string css = css_of_kind(k);
@@ -192,21 +193,22 @@ std::vector<LegendEntry> memory_legend(const ZeroComparison& all) {
 
 void add_memory(Html& out, const ZeroComparison& all) {
   begin_section(out, "memory", "Memory of the fullest rank");
-  int64_t most = all.memory_cap_bytes;
-  for (const ComparedZero* row : planned(all))
+  int64_t most = all.options.memory_cap_bytes;
+  for (const RankedZero* row : planned(all))
     most = std::max(most, all.total(*row));
   const BarPicture picture{
       .name = "Memory of the fullest rank by kind",
       .most = static_cast<double>(most),
       .fill =
-          [&](Bars& bars, const ComparedZero& row) {
+          [&](Bars& bars, const RankedZero& row) {
             const std::vector<ZeroMemory> kinds = memory_of(all, row);
             for (size_t k = 0; k < kinds.size(); ++k)
               bars.add(kinds[k].bytes, css_of_kind(k),
                        cat(choice_text(all, row), ": ", kinds[k].name));
-            bars.end(cat(bytes_text(all.total(row)), row.fits ? "" : " over"));
+            bars.end(
+                cat(bytes_text(all.total(row)), row.fits() ? "" : " over"));
           },
-      .cap = static_cast<double>(all.memory_cap_bytes)};
+      .cap = static_cast<double>(all.options.memory_cap_bytes)};
   put_bars(out, all, picture,
            all.has_experts()
                ? "Choices as --zero / --zero-experts take them, in the order "
@@ -219,63 +221,64 @@ void add_memory(Html& out, const ZeroComparison& all) {
 void add_bytes(Html& out, const ZeroComparison& all) {
   begin_section(out, "bytes", "Bytes that a rank sends in an iteration");
   int64_t most = 0;
-  for (const ComparedZero* row : planned(all))
-    most = std::max(most, row->fast_bytes + row->slow_bytes);
+  for (const RankedZero* row : planned(all))
+    most = std::max(most, row->weight.fast_bytes + row->weight.slow_bytes);
   const BarPicture picture{
       .name = "Bytes by link class",
       .most = static_cast<double>(most),
-      .fill = [&](Bars& bars, const ComparedZero& row) {
+      .fill = [&](Bars& bars, const RankedZero& row) {
         const std::string name = choice_text(all, row);
-        bars.add(row.fast_bytes, "k0", name + ", within a node");
-        bars.add(row.slow_bytes, "k3", name + ", between nodes");
-        bars.end(human_seconds(row.seconds));
+        bars.add(row.weight.fast_bytes, "k0", name + ", within a node");
+        bars.add(row.weight.slow_bytes, "k3", name + ", between nodes");
+        bars.end(human_seconds(row.weight.seconds));
       }};
   put_bars(out, all, picture,
            "Beside each bar the predicted time of an iteration.");
-  put_legend(
-      out,
-      {{"k0", cat("within a node of ", counted(all.ranks_per_node, "rank"))},
-       {"k3", "between nodes"}});
+  put_legend(out, {{"k0", cat("within a node of ",
+                              counted(all.options.ranks_per_node, "rank"))},
+                   {"k3", "between nodes"}});
   end_section(out);
 }
 
-std::string remarks(const ZeroComparison& all, const ComparedZero& row) {
+std::string remarks(const ZeroComparison& all, const RankedZero& row) {
   std::vector<std::string> words;
-  if (row.replicas > 1) words.push_back(counted(row.replicas, "replica"));
+  if (row.weight.replicas > 1)
+    words.push_back(counted(row.weight.replicas, "replica"));
   const int32_t homes = all.mesh.expert_homes();
-  if (row.experts.z1 > 0 && row.experts.z1 < homes)
-    words.push_back(counted(homes / row.experts.z1, "replica") + " of experts");
-  if (row.z2_crosses_nodes) words.emplace_back("z2 crosses nodes");
-  if (row.z3_crosses_nodes) words.emplace_back("z3 crosses nodes");
+  if (row.weight.experts.z1 > 0 && row.weight.experts.z1 < homes)
+    words.push_back(counted(homes / row.weight.experts.z1, "replica") +
+                    " of experts");
+  if (row.weight.z2_crosses_nodes) words.emplace_back("z2 crosses nodes");
+  if (row.weight.z3_crosses_nodes) words.emplace_back("z3 crosses nodes");
   return join(words, ", ");
 }
 
-void put_ranked(Html& out, const ZeroComparison& all, const ComparedZero& row) {
+void put_ranked(Html& out, const ZeroComparison& all, const RankedZero& row) {
   out.put("<tr><th>{}<small> {}</small></th>", name_of_sizes(all, row),
-          row.strategy);
+          all.several_strategies ? row.choice.strategy : "");
   if (all.has_experts()) out.put("<td>{}</td>", name_of_experts(all, row));
-  out.put("<td class=\"n\">{}</td>", sizes_text(row.sizes));
-  if (row.planned)
+  out.put("<td class=\"n\">{}</td>", sizes_text(row.choice.sizes));
+  if (row.is_planned())
     out.put(
         "<td class=\"n{}\">{}</td><td class=\"n\">{}</td>"
         "<td class=\"n\">{}</td><td class=\"n\">{}</td>"
         "<td class=\"n{}\">{}</td>",
-        row.fits ? "" : " over", bytes_text(all.total(row)),
-        bytes_text(row.fast_bytes), bytes_text(row.slow_bytes),
-        human_seconds(row.step_seconds),
-        &row == &all.rows.front() && row.fits ? " best" : "",
-        human_seconds(row.seconds));
+        row.fits() ? "" : " over", bytes_text(all.total(row)),
+        bytes_text(row.weight.fast_bytes), bytes_text(row.weight.slow_bytes),
+        human_seconds(row.weight.step_seconds),
+        &row == &all.search.ranking.front() && row.fits() ? " best" : "",
+        human_seconds(row.weight.seconds));
   else
     out.add("<td class=\"n\" colspan=\"5\">–</td>");
   const std::string more = remarks(all, row);
-  out.put("<td class=\"why\">{}<small>{}{}</small></td></tr>\n", row.reason,
-          more.empty() ? "" : "; ", more);
+  out.put("<td class=\"why\">{}<small>{}{}</small></td></tr>\n",
+          brief_reason(row, all.search), more.empty() ? "" : "; ", more);
 }
 
 void add_ranking(Html& out, const ZeroComparison& all) {
   begin_section(out, "ranking", "Ranking");
-  using Ranked = std::span<const ComparedZero>;
-  put_folded(out, Ranked(all.rows), [&](Ranked some) {
+  using Ranked = std::span<const RankedZero>;
+  put_folded(out, Ranked(all.search.ranking), [&](Ranked some) {
     out.add(
         "<div class=\"scroll\"><table class=\"wide\"><thead><tr>"
         "<th>--zero</th>");
@@ -285,24 +288,24 @@ void add_ranking(Html& out, const ZeroComparison& all) {
         "<th class=\"n\">within a node</th><th class=\"n\">between nodes</th>"
         "<th class=\"n\">step</th><th class=\"n\">iteration</th><th>why</th>"
         "</tr></thead><tbody>\n");
-    for (const ComparedZero& row : some) put_ranked(out, all, row);
+    for (const RankedZero& row : some) put_ranked(out, all, row);
     out.add("</tbody></table></div>\n");
   });
   out.put(
       "<p class=\"note\">States are cut over z1, "
       "gradients over z2, parameters over z3 of the data-parallel ranks. "
       "Times are predicted: {}.</p>",
-      all.rates);
+      rates_text(all));
   end_section(out);
 }
 
 std::vector<std::string> choice_notes(const ZeroComparison& all,
-                                      const ComparedZero& best) {
+                                      const RankedZero& best) {
   std::vector<std::string> notes;
-  if (best.experts.z1 > 0)
+  if (best.weight.experts.z1 > 0)
     notes.push_back(cat("experts ", name_of_experts(all, best)));
-  if (!best.strategy.empty()) notes.push_back(best.strategy);
-  notes.push_back(best.reason);
+  if (all.several_strategies) notes.push_back(best.choice.strategy);
+  notes.push_back(brief_reason(best, all.search));
   return notes;
 }
 
@@ -313,21 +316,23 @@ void add_headline(Html& out, const ZeroComparison& all) {
       "<b>{}</b> · {} parameters · {}</p><p "
       "class=\"verdict\">{}</p></header>\n",
       all.model, counted(all.mesh.world(), "rank"), to_string(all.mesh),
-      all.ranks_per_node, all.rule, all.parameters, all.work, all.verdict);
-  if (all.rows.empty() || !all.rows.front().planned) return;
-  const ComparedZero& best = all.rows.front();
+      all.options.ranks_per_node, all.rule, to_string(all.options.parameters),
+      work_text(all), all.search.summary());
+  if (all.search.ranking.empty() || !all.search.ranking.front().is_planned())
+    return;
+  const RankedZero& best = all.search.ranking.front();
   out.add("<div class=\"tiles\">\n");
-  put_tile(out, best.fits ? "Choice" : "Nearest", name_of_sizes(all, best),
-           cat("z1, z2, z3 = ", sizes_text(best.sizes)),
+  put_tile(out, best.fits() ? "Choice" : "Nearest", name_of_sizes(all, best),
+           cat("z1, z2, z3 = ", sizes_text(best.choice.sizes)),
            choice_notes(all, best));
-  put_tile(
-      out, "Memory per rank", bytes_text(all.total(best)), "at most",
-      {all.memory_cap_bytes > 0 ? cat("cap ", bytes_text(all.memory_cap_bytes))
-                                : "no cap"});
-  put_tile(out, "Sent between nodes", bytes_text(best.slow_bytes), "",
-           {cat("within a node ", bytes_text(best.fast_bytes))});
-  put_tile(out, "Predicted iteration", human_seconds(best.seconds), "",
-           {cat("of it the step ", human_seconds(best.step_seconds))});
+  put_tile(out, "Memory per rank", bytes_text(all.total(best)), "at most",
+           {all.options.memory_cap_bytes > 0
+                ? cat("cap ", bytes_text(all.options.memory_cap_bytes))
+                : "no cap"});
+  put_tile(out, "Sent between nodes", bytes_text(best.weight.slow_bytes), "",
+           {cat("within a node ", bytes_text(best.weight.fast_bytes))});
+  put_tile(out, "Predicted iteration", human_seconds(best.weight.seconds), "",
+           {cat("of it the step ", human_seconds(best.weight.step_seconds))});
   out.add("</div>\n");
 }
 

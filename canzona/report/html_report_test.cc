@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "canzona/base/error.h"
-#include "canzona/report/html_sample.h"
+#include "canzona/report/test_html_sample.h"
 
 namespace canzona::html_report_test {
 namespace {

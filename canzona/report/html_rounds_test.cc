@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "canzona/report/html_sample.h"
+#include "canzona/report/test_html_sample.h"
 
 namespace canzona::html_rounds_test {
 namespace {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "canzona/base/json_reader.h"
-#include "canzona/report/html_sample.h"
+#include "canzona/report/test_html_sample.h"
 
 namespace canzona::html_tensor_data_test {
 namespace {

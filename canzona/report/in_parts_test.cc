@@ -8,7 +8,7 @@
 #include "canzona/report/moves.h"
 #include "canzona/report/places.h"
 #include "canzona/report/test_parts.h"
-#include "canzona/report/zero_bytes.h"
+#include "canzona/sim/zero_bytes.h"
 
 namespace canzona::in_parts_test {
 namespace {

@@ -117,4 +117,64 @@ std::string progress_line(const TrainProgress& p, size_t width) {
          "]" + words;
 }
 
+std::string counted_text(int64_t count, std::string_view thing) {
+  return cat(count, " ", thing, count == 1 ? "" : "s");
+}
+
+namespace {
+
+std::string finite_text(double loss) {
+  return std::isfinite(loss) ? fmt::format("{:.4f}", loss) : "not finite";
+}
+
+std::string losses_text(const RunSummary& summary) {
+  const bool evaluated = summary.eval_sequences > 0;
+  if (summary.steps == 0 && !evaluated) return "no loss was measured";
+  std::string text = summary.steps == 0
+                         ? std::string("no step was made")
+                         : "loss " + finite_text(summary.final_loss);
+  if (!evaluated) return text + ", not evaluated at the end";
+  text += ", evaluation loss " + finite_text(summary.eval_loss) + " (";
+  if (std::isfinite(summary.eval_loss))
+    text += cat("perplexity ", perplexity_text(summary.eval_loss), ", ");
+  return text + counted_text(summary.eval_sequences, "sequence") + ")";
+}
+
+std::string run_speed_text(const RunSummary& summary) {
+  if (summary.steps == 0) return "";
+  std::string text = cat(human_count(summary.tokens_per_second()), " tokens/s");
+  if (std::isnan(summary.mfu()))
+    return text + "; MFU not known: --mfu measures how fast products are\n";
+  return text + fmt::format(
+                    "; MFU {:.1f} % of {}/s, measured in fp32 products "
+                    "of all ranks\n",
+                    100 * summary.mfu(),
+                    flops_text(summary.product_flops_per_second));
+}
+
+std::string skipped_text(const RunSummary& summary) {
+  if (summary.skipped_steps == 0) return "";
+  return cat(summary.skipped_steps, " of ", counted_text(summary.steps, "step"),
+             summary.skipped_steps == 1 ? " was" : " were",
+             " skipped and changed nothing; in the last of them ",
+             nonfinite_text(summary.nonfinite_tensor, summary.nonfinite_rank),
+             "\n");
+}
+
+}  // namespace
+
+std::string closing_lines(const RunSummary& summary,
+                          const std::string& report) {
+  std::string text =
+      cat(counted_text(summary.steps, "step"), ", ",
+          counted_text(summary.tokens, "token"), " in ",
+          human_seconds(summary.seconds), ": ", losses_text(summary), "\n",
+          run_speed_text(summary), skipped_text(summary), "digest ",
+          summary.digest, "\n");
+  if (summary.state == "stopped") text = "ended early, as asked: " + text;
+  if (summary.state == "diverged") text = "ended, diverged: " + text;
+  if (!report.empty()) text += cat("report: ", report, "\n");
+  return text;
+}
+
 }  // namespace canzona

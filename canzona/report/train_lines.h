@@ -11,6 +11,7 @@
 #include <string>
 
 #include "canzona/report/terminal_style.h"
+#include "canzona/trace/run_summary.h"
 #include "canzona/trace/step_metrics.h"
 
 namespace canzona {
@@ -42,6 +43,13 @@ struct TrainProgress {
 // "[████▎          ] 87/200  loss 2.345  3.2 steps/s  ETA 0:35", at most
 // `width` columns.
 std::string progress_line(const TrainProgress& progress, size_t width = 79);
+
+// What is said at the end of a run. `report`: where it lies, "" if there is
+// none.
+std::string closing_lines(const RunSummary& summary, const std::string& report);
+
+// "1 step", "2 steps"
+std::string counted_text(int64_t count, std::string_view thing);
 
 // 75 → "1:15"; 4000 → "1:06:40".
 std::string clock_text(double seconds);

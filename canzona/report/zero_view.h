@@ -10,7 +10,7 @@
 #include "canzona/base/json_writer.h"
 #include "canzona/report/report_plan.h"
 #include "canzona/report/terminal_style.h"
-#include "canzona/report/zero_bytes.h"
+#include "canzona/sim/zero_bytes.h"
 
 namespace canzona {
 

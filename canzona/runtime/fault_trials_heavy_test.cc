@@ -7,8 +7,7 @@
 #include <map>
 
 #include "canzona/base/text.h"
-#include "canzona/runtime/fault_trials.h"
-#include "canzona/runtime/test_fault_words.h"
+#include "canzona/runtime/test_fault_trials.h"
 #include "canzona/runtime/test_plans.h"
 
 namespace canzona::fault_trials_heavy_test {

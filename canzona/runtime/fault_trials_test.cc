@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "canzona/base/text.h"
-#include "canzona/runtime/fault_trials.h"
+#include "canzona/runtime/test_fault_trials.h"
 #include "canzona/runtime/test_plans.h"
 
 namespace canzona::fault_trials_test {

@@ -4,8 +4,7 @@
 #include <iostream>
 #include <map>
 
-#include "canzona/runtime/test_fault_words.h"
-#include "canzona/runtime/zero_fault_trials.h"
+#include "canzona/runtime/test_zero_fault_trials.h"
 
 namespace canzona::zero_fault_trials_heavy_test {
 namespace {

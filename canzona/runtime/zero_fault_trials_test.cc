@@ -1,7 +1,5 @@
 // Some random faults; a hundred are in zero_fault_trials_heavy_test.cc.
-#include "canzona/runtime/zero_fault_trials.h"
-
-#include "canzona/runtime/test_fault_words.h"
+#include "canzona/runtime/test_zero_fault_trials.h"
 
 namespace canzona::zero_fault_trials_test {
 namespace {

@@ -2,7 +2,7 @@
 // hang, one result.
 #include <gtest/gtest.h>
 
-#include "canzona/runtime/zero_schedules.h"
+#include "canzona/runtime/test_zero_schedules.h"
 
 namespace canzona::zero_schedules_heavy_test {
 namespace {

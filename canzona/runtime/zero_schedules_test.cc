@@ -1,7 +1,7 @@
 // Some random schedules; a thousand are in zero_schedules_heavy_test.cc.
 #include <gtest/gtest.h>
 
-#include "canzona/runtime/zero_schedules.h"
+#include "canzona/runtime/test_zero_schedules.h"
 
 namespace canzona::zero_schedules_test {
 namespace {

@@ -4,7 +4,7 @@ namespace canzona {
 
 SimulatedData::SimulatedData(IterationState& state)
     : state_(state),
-      issuer_(state, SimulatedTrack::kData),
+      issuer_(state),
       published_(state.work.modules.size(), true) {}
 
 void SimulatedData::reduce(int32_t module) {
@@ -30,14 +30,12 @@ bool SimulatedData::move() {
   const auto [publishes, module] = waiting_.front();
   waiting_.pop_front();
   if (publishes) {
-    issuer_.start(state_.module(module).publish, "publish", module,
-                  [this, m = module] {
-                    published_[static_cast<size_t>(m)] = true;
-                    --num_publishing_;
-                  });
+    issuer_.start(state_.module(module).publish, [this, m = module] {
+      published_[static_cast<size_t>(m)] = true;
+      --num_publishing_;
+    });
   } else {
-    issuer_.start(state_.module(module).reduce, "reduce", module,
-                  [this] { --num_reducing_; });
+    issuer_.start(state_.module(module).reduce, [this] { --num_reducing_; });
   }
   return true;
 }
@@ -57,7 +55,7 @@ bool SimulatedGather::move() {
   ++slots_taken_;
   ++next_;
   const ModuleWork& work = state_.module(module);
-  issuer_.start(work.gather, work.gather_inside, "gather", module,
+  issuer_.start(work.gather, work.gather_inside,
                 [this, end = next_] { num_gathered_ = end; });
   return true;
 }
@@ -90,12 +88,11 @@ bool SimulatedScatter::move() {
   const Waiting gradient = waiting_.front();
   waiting_.pop_front();
   const ModuleWork& work = state_.module(gradient.module);
-  issuer_.start(work.scatter, work.scatter_across, "scatter", gradient.module,
-                [this, gradient] {
-                  --num_unfinished_;
-                  --slots_taken_;
-                  if (gradient.last) data_.reduce(gradient.module);
-                });
+  issuer_.start(work.scatter, work.scatter_across, [this, gradient] {
+    --num_unfinished_;
+    --slots_taken_;
+    if (gradient.last) data_.reduce(gradient.module);
+  });
   return true;
 }
 

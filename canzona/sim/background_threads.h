@@ -39,7 +39,7 @@ class SimulatedData {
   void begin_publishing(int32_t module);
 
   IterationState& state_;
-  RecordedIssuer issuer_;
+  CountedIssuer issuer_;
   std::deque<Waiting> waiting_;
   std::vector<bool> published_;
   int num_reducing_ = 0;
@@ -50,7 +50,7 @@ class SimulatedData {
 class SimulatedGather {
  public:
   SimulatedGather(IterationState& state, const SimulatedData& data)
-      : state_(state), data_(data), issuer_(state, SimulatedTrack::kGather) {}
+      : state_(state), data_(data), issuer_(state) {}
 
   void begin();  // an iteration
   // Positions below this one may be gathered.
@@ -68,7 +68,7 @@ class SimulatedGather {
  private:
   IterationState& state_;
   const SimulatedData& data_;
-  RecordedIssuer issuer_;
+  CountedIssuer issuer_;
   size_t reach_ = 0;
   size_t next_ = 0;
   size_t num_gathered_ = 0;
@@ -81,7 +81,7 @@ class SimulatedScatter {
   SimulatedScatter(IterationState& state, SimulatedData& data)
       : state_(state),
         data_(data),
-        issuer_(state, SimulatedTrack::kScatter),
+        issuer_(state),
         is_open_(state.work.modules.size(), false) {}
 
   // A slot for the module's gradient is there, or needed no longer.
@@ -100,7 +100,7 @@ class SimulatedScatter {
 
   IterationState& state_;
   SimulatedData& data_;
-  RecordedIssuer issuer_;
+  CountedIssuer issuer_;
   std::vector<bool> is_open_;
   std::deque<Waiting> waiting_;
   int32_t slots_taken_ = 0;

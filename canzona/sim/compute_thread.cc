@@ -60,32 +60,26 @@ bool SimulatedCompute::is_waiting_over() const {
 // The time in the stage.
 void SimulatedCompute::account() {
   IterationTime& record = state_.record;
-  const auto count = [&](double& sum, const char* what, int32_t module = -1) {
+  const auto count = [&](double& sum) {
     sum += state_.events.now() - stage_begin_;
-    state_.note(SimulatedTrack::kCompute, what, module, stage_begin_);
   };
-  const bool forward = current().pass == PassKind::kForward;
-  const int32_t module = current().module;
   switch (stage_) {
     case Stage::kBegun:
-      return count(record.waited_parameters, "wait for new parameters");
-    case Stage::kBubble:
-      return count(record.bubble_seconds, "bubble");
     case Stage::kParameters:
-      return count(record.waited_parameters, "wait for parameters", module);
-    case Stage::kSlot:
-      return count(record.waited_gradients, "wait for a slot", module);
+      return count(record.waited_parameters);
+    case Stage::kBubble:
+      return count(record.bubble_seconds);
     case Stage::kCompute:
-      return count(record.compute_seconds, forward ? "forward" : "backward",
-                   module);
+      return count(record.compute_seconds);
+    case Stage::kSlot:
     case Stage::kHandOver:
     case Stage::kScattered:
-      return count(record.waited_gradients, "wait for a scatter", module);
+      return count(record.waited_gradients);
     case Stage::kScatters:
     case Stage::kReductions:
-      return count(record.waited_step, "wait for gradients");
+      return count(record.waited_step);
     case Stage::kStep:
-      return count(record.step_seconds, "step");
+      return count(record.step_seconds);
     case Stage::kEnded:
       return;
   }

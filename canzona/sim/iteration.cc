@@ -154,10 +154,10 @@ double edge_seconds(const IterationWork& work) {
 
 // An event may set several threads going: after each, all are asked in a fixed
 // order until none of them moves.
-IterationTime simulate_iteration(const IterationWork& work, bool with_spans) {
+IterationTime simulate_iteration(const IterationWork& work) {
   check_work(work);
   constexpr int kIterations = 3;
-  IterationState state(work, with_spans);
+  IterationState state(work);
   SimulatedData data(state);
   SimulatedGather gather(state, data);
   SimulatedScatter scatter(state, data);

@@ -83,15 +83,6 @@ void check_work(const IterationWork& work);
 int32_t least_gather_slots(const IterationWork& work);
 int32_t least_scatter_slots(const IterationWork& work);
 
-enum class SimulatedTrack { kCompute, kGather, kScatter, kData };
-
-struct SimulatedSpan {
-  SimulatedTrack track = SimulatedTrack::kCompute;
-  std::string name;  // "forward 3", "gather 4", "wait for parameters 4", "step"
-  double begin = 0;  // from the beginning of the iteration
-  double end = 0;
-};
-
 struct IterationTime {
   double seconds = 0;
   double compute_seconds = 0;  // forward and backward, slowed down if so
@@ -110,7 +101,6 @@ struct IterationTime {
   // one's scatter and reduction, each as if alone.
   double edge_seconds = 0;
   WireBytes bytes = {};  // of this rank, all operations
-  std::vector<SimulatedSpan> spans = {};
 
   double waited() const {
     return waited_parameters + waited_gradients + waited_step;
@@ -122,8 +112,7 @@ struct IterationTime {
   }
 };
 
-// An iteration among equal ones: the third. Spans only if asked for.
-IterationTime simulate_iteration(const IterationWork& work,
-                                 bool with_spans = false);
+// An iteration among equal ones: the third.
+IterationTime simulate_iteration(const IterationWork& work);
 
 }  // namespace canzona

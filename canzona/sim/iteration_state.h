@@ -2,19 +2,14 @@
 // and the record of the iteration under way.
 #pragma once
 
-#include <string>
-#include <utility>
-
-#include "canzona/base/text.h"
 #include "canzona/sim/issuer.h"
 #include "canzona/sim/iteration.h"
 
 namespace canzona {
 
 struct IterationState {
-  IterationState(const IterationWork& the_work, bool spans)
+  explicit IterationState(const IterationWork& the_work)
       : work(the_work),
-        with_spans(spans),
         ports(the_work.links),
         processor(events, the_work.slowdown) {}
   IterationState(const IterationState&) = delete;
@@ -34,17 +29,7 @@ struct IterationState {
     return !module(use(position).module).gather.empty();
   }
 
-  // A span that ends now.
-  void note(SimulatedTrack track, const char* what, int32_t number,
-            double begin_time) {
-    if (!with_spans || !(events.now() > begin_time)) return;
-    record.spans.push_back(
-        {track, number < 0 ? std::string(what) : cat(what, " ", number),
-         begin_time - begin, events.now() - begin});
-  }
-
   const IterationWork& work;
-  const bool with_spans;
   EventQueue events;
   Ports ports;
   Processor processor;
@@ -52,40 +37,30 @@ struct IterationState {
   IterationTime record;
 };
 
-// An issuer whose operations are counted and recorded.
-class RecordedIssuer {
+// An issuer whose bytes are counted.
+class CountedIssuer {
  public:
-  RecordedIssuer(IterationState& state, SimulatedTrack track)
+  explicit CountedIssuer(IterationState& state)
       : state_(state),
-        track_(track),
         issuer_(state.events, state.ports, state.processor,
                 state.work.copy_bytes_per_second, state.work.meetings) {}
 
   bool is_busy() const { return issuer_.is_busy(); }
 
   template <class Done>
-  void start(const Transfer& transfer, const char* what, int32_t module,
-             Done done) {
+  void start(const Transfer& transfer, Done done) {
     state_.record.bytes = state_.record.bytes + transfer.bytes;
-    const double begin = state_.events.now();
-    issuer_.start(transfer, [this, what, module, begin, done] {
-      state_.note(track_, what, module, begin);
-      done();
-    });
+    issuer_.start(transfer, done);
   }
   // Two legs of one operation; the second may be empty.
   template <class Done>
-  void start(const Transfer& first, const Transfer& second, const char* what,
-             int32_t module, Done done) {
-    if (second.empty()) return start(first, what, module, done);
-    start(first, what, module, [this, &second, what, module, done] {
-      start(second, what, module, done);
-    });
+  void start(const Transfer& first, const Transfer& second, Done done) {
+    if (second.empty()) return start(first, done);
+    start(first, [this, &second, done] { start(second, done); });
   }
 
  private:
   IterationState& state_;
-  SimulatedTrack track_;
   Issuer issuer_;
 };
 

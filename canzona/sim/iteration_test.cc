@@ -157,28 +157,6 @@ TEST(Iteration, CopiesSlowComputeDown) {
   EXPECT_DOUBLE_EQ(slowed.compute_seconds, free.compute_seconds + 3.5 + 6);
 }
 
-TEST(Iteration, SpansTellWhatWentOn) {
-  const IterationTime time =
-      simulate_iteration(four_modules(Overlap::kBackground), true);
-  int num_gathers = 0, num_scatters = 0, num_passes = 0;
-  double waited = 0;
-  for (const SimulatedSpan& span : time.spans) {
-    EXPECT_GE(span.begin, 0);
-    EXPECT_GT(span.end, span.begin);
-    EXPECT_LE(span.end, time.seconds);
-    if (span.track == SimulatedTrack::kGather) ++num_gathers;
-    if (span.track == SimulatedTrack::kScatter) ++num_scatters;
-    if (span.name.starts_with("forward") || span.name.starts_with("backward"))
-      ++num_passes;
-    if (span.name.starts_with("wait")) waited += span.end - span.begin;
-  }
-  EXPECT_EQ(num_gathers, 8);
-  EXPECT_EQ(num_scatters, 4);
-  EXPECT_EQ(num_passes, 8);
-  EXPECT_DOUBLE_EQ(waited, time.waited());
-  EXPECT_TRUE(simulate_iteration(four_modules(Overlap::kNone)).spans.empty());
-}
-
 void expect_refused(const IterationWork& work, const char* part) {
   try {
     simulate_iteration(work);

@@ -199,8 +199,7 @@ WireBytes most_bytes(const PlanIteration& iteration,
 }  // namespace
 
 IterationPrediction predict_iteration(const Plan& plan,
-                                      const Workload& workload,
-                                      bool with_spans) {
+                                      const Workload& workload) {
   const PlanIteration iteration(plan, workload);
   IterationPrediction out;
   for (const RankCost& cost : iteration.costs())
@@ -209,8 +208,7 @@ IterationPrediction predict_iteration(const Plan& plan,
   for (int32_t stage : stages_to_look_at(plan)) {
     const std::vector<int32_t> sample = iteration.sample(stage);
     ranks.insert(ranks.end(), sample.begin(), sample.end());
-    IterationTime time =
-        simulate_iteration(iteration.of_stage(stage), with_spans);
+    IterationTime time = simulate_iteration(iteration.of_stage(stage));
     if (time.seconds <= out.time.seconds) continue;
     out.time = std::move(time);
     out.stage = stage;

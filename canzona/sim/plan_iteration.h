@@ -32,7 +32,6 @@ struct IterationPrediction {
 };
 
 IterationPrediction predict_iteration(const Plan& plan,
-                                      const Workload& workload,
-                                      bool with_spans = false);
+                                      const Workload& workload);
 
 }  // namespace canzona

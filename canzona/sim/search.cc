@@ -50,15 +50,6 @@ void order_equal_times(std::vector<RankedZero>& ranking) {
 
 }  // namespace
 
-std::vector<ZeroChoice> all_choices(
-    int32_t homes, const std::vector<std::string>& strategies) {
-  std::vector<ZeroChoice> choices;
-  for (const ZeroSizes& sizes : all_zero_sizes(homes))
-    for (const std::string& strategy : strategies)
-      choices.push_back({sizes, strategy});
-  return choices;
-}
-
 ZeroSearch rank_choices(
     const std::vector<ZeroChoice>& choices, int64_t memory_cap_bytes,
     const std::function<ZeroWeight(const ZeroChoice&)>& weigh) {

@@ -3,7 +3,7 @@
 // told why not.
 //
 //   ZeroSearch search = rank_choices(
-//       all_choices(8, {"balanced"}), memory_cap_bytes,
+//       {{{8, 4, 4}, "balanced"}, …}, memory_cap_bytes,
 //       [&](const ZeroChoice& choice) { return weigh(choice); });
 //   if (search.is_found()) use(search.ranking.front().choice);
 //
@@ -17,20 +17,17 @@
 #include <string>
 #include <vector>
 
+#include "canzona/plan/predict.h"
 #include "canzona/plan/zero.h"
 
 namespace canzona {
 
 struct ZeroChoice {
   ZeroSizes sizes;
-  std::string strategy;
+  std::string strategy = {};
   ZeroSizes experts = {};  // z1 = 0: on the ranks of dense tensors
   friend bool operator==(const ZeroChoice&, const ZeroChoice&) = default;
 };
-
-// All valid sizes for so many data-parallel ranks, each with each strategy.
-std::vector<ZeroChoice> all_choices(int32_t homes,
-                                    const std::vector<std::string>& strategies);
 
 // What a choice costs the rank that it costs most.
 struct ZeroWeight {
@@ -40,6 +37,13 @@ struct ZeroWeight {
   int64_t fast_bytes = 0;  // inside them
   double seconds = 0;      // of an iteration
   double step_seconds = 0;
+  // What is shown beside them: memory of the fullest rank by kind; sizes of
+  // experts, as they were planned.
+  RankMemory memory = {};
+  ZeroSizes experts = {};
+  int32_t replicas = 1;
+  bool z2_crosses_nodes = false;
+  bool z3_crosses_nodes = false;
 };
 
 // Times that differ by less than this share count as equal.
@@ -49,9 +53,12 @@ enum class ZeroVerdict { kFits, kOverCap, kRefused };
 
 struct RankedZero {
   ZeroChoice choice;
-  ZeroWeight weight;
+  ZeroWeight weight = {};
   ZeroVerdict verdict = ZeroVerdict::kFits;
   std::string reason = {};  // why it was taken, or not
+
+  bool fits() const { return verdict == ZeroVerdict::kFits; }
+  bool is_planned() const { return verdict != ZeroVerdict::kRefused; }
 };
 
 struct ZeroSearch {
@@ -60,9 +67,7 @@ struct ZeroSearch {
   std::vector<RankedZero> ranking;
   int64_t memory_cap_bytes = 0;  // 0: none
 
-  bool is_found() const {
-    return !ranking.empty() && ranking.front().verdict == ZeroVerdict::kFits;
-  }
+  bool is_found() const { return !ranking.empty() && ranking.front().fits(); }
   // The choice, or the nearest and what it lacks.
   std::string summary() const;
 };

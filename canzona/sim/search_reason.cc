@@ -102,4 +102,17 @@ std::string reason_for(const RankedZero& ranked, const ZeroSearch& search) {
              cause(weight, best.weight));
 }
 
+std::string brief_reason(const RankedZero& ranked, const ZeroSearch& search) {
+  if (ranked.verdict == ZeroVerdict::kOverCap)
+    return cat(
+        human_bytes(ranked.weight.memory_bytes - search.memory_cap_bytes),
+        " over the cap");
+  std::string text = ranked.reason;
+  const std::string best = choice_name(search.ranking.front().choice, search);
+  for (const std::string& word : {cat(" than ", best), cat(" as ", best)})
+    if (const size_t at = text.find(word); at != std::string::npos)
+      text.erase(at, word.size());
+  return text;
+}
+
 }  // namespace canzona

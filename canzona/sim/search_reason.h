@@ -15,4 +15,8 @@ std::string choice_name(const ZeroChoice& choice, const ZeroSearch& search);
 // order already.
 std::string reason_for(const RankedZero& ranked, const ZeroSearch& search);
 
+// The same without the name of the choice that it is set against, for tables
+// that show it.
+std::string brief_reason(const RankedZero& ranked, const ZeroSearch& search);
+
 }  // namespace canzona

@@ -57,11 +57,10 @@ TEST(ZeroSearch, TakesTheFastestThatFits) {
 }
 
 TEST(ZeroSearch, EightRanksHaveThirtyTriples) {
-  EXPECT_EQ(all_choices(8, {"balanced"}).size(), 30u);
-  EXPECT_EQ(all_choices(8, {"balanced", "contiguous"}).size(), 60u);
-  EXPECT_EQ(all_choices(1, {"balanced"}).size(), 1u);
+  EXPECT_EQ(all_zero_sizes(8).size(), 30u);
+  EXPECT_EQ(all_zero_sizes(1).size(), 1u);
   // 1; 2: 4; 3: 4; 6: of 16 pairs of 1, 2, 3, 6 all but (2, 3) and (3, 2).
-  EXPECT_EQ(all_choices(6, {"balanced"}).size(), 1u + 4 + 4 + 14);
+  EXPECT_EQ(all_zero_sizes(6).size(), 1u + 4 + 4 + 14);
 }
 
 TEST(ZeroSearch, ACapOneByteTooSmall) {
@@ -170,7 +169,7 @@ TEST(ZeroSearch, WhatCannotBeComesLast) {
 
 TEST(ZeroSearch, NamesStrategiesWhereThereAreSeveral) {
   const ZeroSearch search =
-      rank_choices(all_choices(1, {"contiguous", "balanced"}), 0,
+      rank_choices({{{1, 1, 1}, "contiguous"}, {{1, 1, 1}, "balanced"}}, 0,
                    [](const ZeroChoice& choice) {
                      return weight(choice.strategy == "balanced" ? 1 : 2, 0, 1);
                    });

@@ -5,7 +5,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/files.h"
 #include "canzona/base/test_folder.h"
-#include "canzona/trace/tensorboard_reader.h"
+#include "canzona/trace/test_tensorboard_reader.h"
 
 namespace canzona::tensorboard_test {
 namespace {

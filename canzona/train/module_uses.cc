@@ -26,14 +26,6 @@ std::vector<int32_t> backward_uses(const StageModules& modules) {
   return uses;
 }
 
-std::vector<StageTask> one_by_one(std::span<const StageTask> tasks) {
-  std::vector<StageTask> single;
-  for (const StageTask& task : tasks)
-    for (int64_t i = 0; i < task.count; ++i)
-      single.push_back({task.forward, task.micro_batch + i});
-  return single;
-}
-
 }  // namespace
 
 StageModules stage_modules(const DecoderConfig& config,
@@ -64,15 +56,6 @@ std::vector<int32_t> evaluation_uses(const StageModules& modules,
                                      int64_t num_micro_batches) {
   const std::vector<StageTask> tasks(static_cast<size_t>(num_micro_batches));
   return module_uses(modules, tasks);
-}
-
-SparedOperations spared_operations(const StageModules& modules,
-                                   std::span<const StageTask> tasks) {
-  const std::vector<StageTask> single = one_by_one(tasks);
-  return {.gathers = std::ssize(module_uses(modules, single)) -
-                     std::ssize(module_uses(modules, tasks)),
-          .scatters = modules.count() *
-                      (num_announcements(single) - num_announcements(tasks))};
 }
 
 }  // namespace canzona

@@ -29,10 +29,6 @@ struct StageModules {
   bool has_embedding = true;
   bool has_head = true;
   bool tied = false;
-
-  int32_t count() const {
-    return num_layers + (has_embedding ? 1 : 0) + (has_head ? 1 : 0);
-  }
 };
 
 StageModules stage_modules(const DecoderConfig& config,
@@ -42,13 +38,5 @@ std::vector<int32_t> module_uses(const StageModules& modules,
                                  std::span<const StageTask> tasks);
 std::vector<int32_t> evaluation_uses(const StageModules& modules,
                                      int64_t num_micro_batches);
-
-// What a step has less of than with tasks one by one.
-struct SparedOperations {
-  int64_t gathers = 0;  // one for each use
-  int64_t scatters = 0;
-};
-SparedOperations spared_operations(const StageModules& modules,
-                                   std::span<const StageTask> tasks);
 
 }  // namespace canzona

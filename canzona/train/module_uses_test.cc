@@ -177,28 +177,25 @@ TEST(ModuleUses, BeginWithAnEmbeddingThatIsLent) {
 
 // Stage 0 of 4 runs ahead by 3: of 4 forwards in a row two are spared, and so
 // with backwards, with an embedding and 2 layers.
-TEST(SparedOperations, AreCounted) {
+TEST(ModuleUses, PairedMicroBatchesSpareGathersAndScatters) {
   const StageModules modules{
       .num_layers = 2, .layers_of_model = 8, .has_head = false};
-  const auto tasks = pair_neighbours(schedule_1f1b(0, 4, 8));
-  const SparedOperations spared = spared_operations(modules, tasks);
-  EXPECT_EQ(spared.gathers, (2 + 2) * 3);
-  EXPECT_EQ(spared.scatters, 2 * 3);
-  const SparedOperations none =
-      spared_operations(modules, schedule_1f1b(0, 4, 8));
-  EXPECT_EQ(none.gathers, 0);
-  EXPECT_EQ(none.scatters, 0);
+  const auto single = schedule_1f1b(0, 4, 8);
+  const auto paired = pair_neighbours(single);
+  EXPECT_EQ(module_uses(modules, single).size(),
+            module_uses(modules, paired).size() + (2 + 2) * 3);
+  EXPECT_EQ(num_announcements(single), num_announcements(paired) + 2);
 }
 
-TEST(SparedOperations, AreNoneOnTheLastStage) {
+TEST(ModuleUses, TheLastStageSparesNothing) {
   const StageModules modules{.first_layer = 6,
                              .num_layers = 2,
                              .layers_of_model = 8,
                              .has_embedding = false};
-  const SparedOperations spared =
-      spared_operations(modules, pair_neighbours(schedule_1f1b(3, 4, 8)));
-  EXPECT_EQ(spared.gathers, 0);
-  EXPECT_EQ(spared.scatters, 0);
+  const auto single = schedule_1f1b(3, 4, 8);
+  const auto paired = pair_neighbours(single);
+  EXPECT_EQ(module_uses(modules, single), module_uses(modules, paired));
+  EXPECT_EQ(num_announcements(single), num_announcements(paired));
 }
 
 }  // namespace

@@ -7,17 +7,6 @@ namespace {
 
 int64_t bytes_of_floats(int64_t count) { return count * kBytesPerFp32; }
 
-int64_t micro_batches_of_home(const TrainSettings& settings, const Mesh& mesh) {
-  return settings.global_batch / (settings.decoder.micro_batch * mesh.homes());
-}
-
-std::vector<StageTask> tasks_of(const TrainSettings& settings, const Mesh& mesh,
-                                int32_t stage) {
-  const std::vector<StageTask> tasks =
-      schedule_1f1b(stage, mesh.pp, micro_batches_of_home(settings, mesh));
-  return settings.reuse ? pair_neighbours(tasks) : tasks;
-}
-
 // Numbers that travel between stages, and tokens.
 int64_t slot_bytes(const DecoderConfig& config, bool first, bool last) {
   const int64_t activations = config.tokens() * config.architecture.hidden;
@@ -28,6 +17,13 @@ int64_t slot_bytes(const DecoderConfig& config, bool first, bool last) {
 }
 
 }  // namespace
+
+std::vector<StageTask> tasks_of(const TrainSettings& settings, const Mesh& mesh,
+                                int32_t stage) {
+  const std::vector<StageTask> tasks =
+      schedule_1f1b(stage, mesh.pp, settings.micro_batches(mesh));
+  return settings.reuse ? pair_neighbours(tasks) : tasks;
+}
 
 Stage::Stage(const TrainSettings& settings, const MicroBatches& micro_batches,
              Runtime& runtime, Communicator& world, Engine& engine)
@@ -170,8 +166,8 @@ int64_t Stage::memory(const TrainSettings& settings, const Plan& plan,
   const int64_t layers = plan.model.num_layers / mesh.pp;
   const bool first = place.stage == 0;
   const bool last = place.stage == mesh.pp - 1;
-  const int64_t in_flight = most_in_flight(
-      place.stage, mesh.pp, micro_batches_of_home(settings, mesh));
+  const int64_t in_flight =
+      most_in_flight(place.stage, mesh.pp, settings.micro_batches(mesh));
   Parallel part;
   part.first_layer = place.stage * layers;
   part.num_layers = layers;

@@ -24,6 +24,10 @@
 
 namespace canzona {
 
+// What a stage does in a step, in order.
+std::vector<StageTask> tasks_of(const TrainSettings& settings, const Mesh& mesh,
+                                int32_t stage);
+
 // Some of the rounds of an evaluation of the first `sequences` held out.
 struct EvaluationRounds {
   int64_t sequences = 0;

@@ -1,15 +1,12 @@
 #include "canzona/train/trainer.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/comm/from_all.h"
 #include "canzona/runtime/index.h"
-#include "canzona/train/abort_on_error.h"
-#include "canzona/train/initial_weights.h"
-#include "canzona/train/stage.h"
+#include "canzona/train/train_rank.h"
 #include "canzona/train/whole_tensors.h"
 
 namespace canzona {
@@ -39,13 +36,10 @@ class RankTrainer {
         plan_(plan),
         world_(world),
         observer_(world.rank() == 0 ? observer : nullptr),
-        runtime_(plan, world, engine, settings.runtime),
-        micro_batches_(batches, settings.decoder, settings.global_batch,
-                       runtime_.place().home, plan.mesh.homes()),
-        stage_(settings, micro_batches_, runtime_, world, engine),
-        guard_(world) {
-    set_parameters();
-    result_.memory_bytes = memory_of_all();
+        rank_(settings, plan, batches, world, engine) {
+    result_.memory_bytes =
+        one_from_all(world, rank_.runtime().memory().total().value() +
+                                rank_.stage().reserved());
   }
 
   TrainResult run() {
@@ -59,10 +53,7 @@ class RankTrainer {
   }
 
  private:
-  void set_parameters();
-  std::vector<int64_t> memory_of_all();
   bool run_step(int64_t step);
-  StepOutcome update(int64_t step);
   void take(const StepMetrics& metrics);
   double loss_of(const std::vector<std::vector<double>>& rows, int64_t m) const;
   double mean_loss(const std::vector<double>& own, int64_t count);
@@ -74,47 +65,18 @@ class RankTrainer {
   void add_times(const RankStep& own, double seconds, StepMetrics& metrics);
   void close_books();
   void hand_over_weights();
-  SentBytes sent();
-  double waited() const { return runtime_.times().waited() + stage_.waited(); }
-  double busy() const {
-    const RuntimeTimes times = runtime_.times();
-    return times.links_busy + (times.links_modelled ? 0 : stage_.busy());
-  }
 
   const TrainSettings& settings_;
   const Plan& plan_;
   Communicator& world_;
   TrainObserver* observer_;
-  Runtime runtime_;
-  MicroBatches micro_batches_;
-  Stage stage_;
-  AbortOnError guard_;  // last: it goes first
+  TrainRank rank_;
   double begin_ = 0;
   RankTimes times_;
   SentBytes not_of_steps_;
   int64_t skipped_in_a_row_ = 0;
   TrainResult result_;
 };
-
-void RankTrainer::set_parameters() {
-  std::vector<float> shard;
-  const std::vector<Tensor>& tensors = plan_.model.tensors;
-  for (int32_t t = 0; t < std::ssize(tensors); ++t) {
-    if (!runtime_.holds(t)) continue;
-    shard.resize(index(runtime_.shard_elements(t)));
-    make_initial(plan_.model, tensors[index(t)], settings_.seed, plan_.mesh.tp,
-                 runtime_.place().t, shard);
-    runtime_.set_parameter(t, shard);
-  }
-}
-
-std::vector<int64_t> RankTrainer::memory_of_all() {
-  const int64_t own = runtime_.memory().total().value() + stage_.reserved();
-  std::vector<int64_t> all;
-  for (const auto& row : from_all<int64_t>(world_, std::span(&own, 1)))
-    all.push_back(row.front());
-  return all;
-}
 
 // Of micro-batch m of all homes, from what every rank has.
 double RankTrainer::loss_of(const std::vector<std::vector<double>>& rows,
@@ -134,38 +96,33 @@ double RankTrainer::mean_loss(const std::vector<double>& own, int64_t count) {
   return sum / static_cast<double>(count);
 }
 
-SentBytes RankTrainer::sent() {
-  return {.all = runtime_.sent().total(), .slow = runtime_.sent_slow().total()};
-}
-
 int RankTrainer::own_stop() const {
   return settings_.stop == nullptr ? 0 : settings_.stop->load();
 }
 
 // True if any rank was asked to stop.
 bool RankTrainer::is_stopped() {
-  const int own = own_stop();
-  for (const auto& row : from_all<int>(world_, std::span(&own, 1)))
-    result_.stop = std::max(result_.stop, row.front());
+  for (const int stop : one_from_all(world_, own_stop()))
+    result_.stop = std::max(result_.stop, stop);
   return result_.stop != 0;
 }
 
 // Of this home, by round; fewer if the evaluation was stopped.
 std::vector<double> RankTrainer::held_out_losses(int64_t sequences,
                                                  int64_t rounds) {
-  const SentBytes before = sent();
+  const SentBytes before = rank_.sent();
   std::vector<double> own;
   const int64_t at_once = kRoundsAtOnce * plan_.mesh.pp;
   for (int64_t first = 0; first < rounds; first += at_once) {
     if (first > 0 && is_stopped()) break;
     const int64_t count = std::min(at_once, rounds - first);
-    const auto losses = stage_.evaluate({sequences, first, count});
+    const auto losses = rank_.stage().evaluate({sequences, first, count});
     own.insert(own.end(), losses.begin(), losses.end());
-    const int64_t done = micro_batches_.held_out_in(first + count);
+    const int64_t done = rank_.micro_batches().held_out_in(first + count);
     if (observer_ != nullptr)
       observer_->on_evaluating(std::min(done, sequences), sequences);
   }
-  const SentBytes after = sent();
+  const SentBytes after = rank_.sent();
   not_of_steps_.all += after.all - before.all;
   not_of_steps_.slow += after.slow - before.slow;
   return own;
@@ -174,15 +131,16 @@ std::vector<double> RankTrainer::held_out_losses(int64_t sequences,
 // Without a loss if it was stopped. Micro-batches count by their sequences, of
 // which the last one may have fewer.
 void RankTrainer::evaluate() {
-  const int64_t all = micro_batches_.num_held_out(settings_.eval_sequences);
-  const int64_t rounds = micro_batches_.held_out_rounds(all);
+  const int64_t all =
+      rank_.micro_batches().num_held_out(settings_.eval_sequences);
+  const int64_t rounds = rank_.micro_batches().held_out_rounds(all);
   const std::vector<double> own = held_out_losses(all, rounds);
   if (all == 0 || std::ssize(own) < rounds) return;
   const auto rows = from_all<double>(world_, own);
   double sum = 0;
   for (int64_t m = 0; m < rounds * plan_.mesh.homes(); ++m)
-    sum +=
-        loss_of(rows, m) * static_cast<double>(micro_batches_.counted(m, all));
+    sum += loss_of(rows, m) *
+           static_cast<double>(rank_.micro_batches().counted(m, all));
   result_.eval_loss = sum / static_cast<double>(all);
   result_.eval_sequences = all;
   if (observer_ != nullptr)
@@ -198,45 +156,32 @@ void RankTrainer::evaluate_last() {
   for (RankTimes& times : result_.times) times.other += seconds;
 }
 
-StepOutcome RankTrainer::update(int64_t step) {
-  StepSettings update;
-  update.learning_rate = settings_.learning_rate(step);
-  update.adamw_learning_rate = settings_.adamw_learning_rate(step);
-  update.gradient_factor = static_cast<double>(settings_.decoder.micro_batch) /
-                           static_cast<double>(settings_.global_batch);
-  update.clip_norm = settings_.clip_norm;
-  update.wants_norm = true;
-  StepOutcome outcome = runtime_.step(update);
-  runtime_.zero_gradients();
-  return outcome;
-}
-
 // True if the run is to end after it.
 bool RankTrainer::run_step(int64_t step) {
   const double start = now();
-  const double waited_before = waited(), busy_before = busy();
-  const std::vector<double> losses = stage_.learn(step);
-  runtime_.wait_gradients();
+  const TrainRank::Times before = rank_.times();
+  const std::vector<double> losses = rank_.learn(step);
   const double learned = now();
-  const double waited_in_learning = waited() - waited_before;
-  const StepOutcome outcome = update(step);
+  const double waited_in_learning = rank_.times().waited - before.waited;
+  const StepOutcome outcome = rank_.update(step);
   const double end = now();
+  const TrainRank::Times after = rank_.times();
 
   const RankStep own{.optimizer = outcome.seconds,
-                     .waited = waited() - waited_before,
-                     .busy = busy() - busy_before,
+                     .waited = after.waited - before.waited,
+                     .busy = after.busy - before.busy,
                      .stop = static_cast<double>(own_stop())};
   times_.forward_backward += learned - start - waited_in_learning;
   times_.optimizer += end - learned - (own.waited - waited_in_learning);
   times_.waited += own.waited;
   times_.links_busy += own.busy;
 
-  const int64_t count = micro_batches_.per_home() * plan_.mesh.homes();
+  const int64_t count = rank_.micro_batches().per_home() * plan_.mesh.homes();
   StepMetrics metrics{.step = step,
                       .loss = mean_loss(losses, count),
                       .grad_norm = outcome.gradient_norm,
                       .lr = settings_.learning_rate(step),
-                      .tokens = step * micro_batches_.tokens_per_step(),
+                      .tokens = step * rank_.micro_batches().tokens_per_step(),
                       .skipped = outcome.skipped,
                       .nonfinite_tensor = outcome.nonfinite_tensor,
                       .nonfinite_rank = outcome.nonfinite_rank};
@@ -273,8 +218,7 @@ void RankTrainer::take(const StepMetrics& metrics) {
 void RankTrainer::add_times(const RankStep& own, double seconds,
                             StepMetrics& metrics) {
   double waited = 0, busy = 0, busiest = 0, optimizer = 0;
-  for (const auto& row : from_all<RankStep>(world_, std::span(&own, 1))) {
-    const RankStep& rank = row.front();
+  for (const RankStep& rank : one_from_all(world_, own)) {
     waited += rank.waited;
     busy += rank.busy;
     busiest = std::max(busiest, rank.busy);
@@ -283,11 +227,10 @@ void RankTrainer::add_times(const RankStep& own, double seconds,
   }
   constexpr double kMilli = 1e3;
   metrics.tokens_per_second =
-      static_cast<double>(micro_batches_.tokens_per_step()) / seconds;
+      static_cast<double>(rank_.micro_batches().tokens_per_step()) / seconds;
   metrics.optimizer_ms = kMilli * optimizer;
   metrics.comm_ms = kMilli * busiest;
-  metrics.hidden_fraction =
-      busy > 0 ? std::clamp(1 - waited / busy, 0.0, 1.0) : 1;
+  metrics.hidden_fraction = share_hidden(waited, busy);
   metrics.memory_bytes = std::ranges::max(result_.memory_bytes);
   if (settings_.product_flops_per_second > 0)
     metrics.mfu = metrics.tokens_per_second * settings_.flops_per_token /
@@ -298,24 +241,22 @@ void RankTrainer::close_books() {
   result_.seconds = now() - begin_;
   times_.other = result_.seconds - times_.forward_backward - times_.optimizer -
                  times_.waited;
-  for (const auto& row : from_all<RankTimes>(world_, std::span(&times_, 1)))
-    result_.times.push_back(row.front());
-  SentBytes of_steps = sent();
+  result_.times = one_from_all(world_, times_);
+  SentBytes of_steps = rank_.sent();
   of_steps.all -= not_of_steps_.all;
   of_steps.slow -= not_of_steps_.slow;
-  for (const auto& row : from_all<SentBytes>(world_, std::span(&of_steps, 1)))
-    result_.sent.push_back(row.front());
+  result_.sent = one_from_all(world_, of_steps);
 }
 
 // The weights before anything else that could be waited for.
 void RankTrainer::hand_over_weights() {
   for (int32_t t = 0; t < std::ssize(plan_.model.tensors); ++t)
-    gather_whole(world_, runtime_, t, [&](std::span<const float> whole) {
+    gather_whole(world_, rank_.runtime(), t, [&](std::span<const float> whole) {
       if (observer_ != nullptr) observer_->on_tensor(t, whole);
     });
   if (observer_ != nullptr) observer_->on_weights();
-  result_.digest = runtime_.parameter_digest();
-  result_.state_digest = runtime_.state_digest();
+  result_.digest = rank_.runtime().parameter_digest();
+  result_.state_digest = rank_.runtime().state_digest();
   if (observer_ != nullptr) observer_->on_result(result_);
 }
 

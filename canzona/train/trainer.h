@@ -54,6 +54,11 @@ struct TrainSettings {
   // Set from outside to anything but 0: the run ends after the step, or the
   // part of an evaluation, that it is in.
   const std::atomic<int>* stop = nullptr;
+
+  // Of a step, on every data-parallel rank.
+  int64_t micro_batches(const Mesh& mesh) const {
+    return global_batch / (decoder.micro_batch * mesh.homes());
+  }
 };
 
 // Where a rank's time went, in seconds of the whole run.

@@ -39,11 +39,11 @@ std::vector<std::vector<Number>> to_first(Communicator& world,
       offsets(ranks, 0);
   constexpr auto kSize = static_cast<int64_t>(sizeof(Number));
   sent[0] = count * kSize;
-  const auto counts = from_all<int64_t>(world, std::span(&count, 1));
+  const auto counts = one_from_all(world, count);
   int64_t end = 0;
   for (size_t r = 0; world.rank() == 0 && r < ranks; ++r) {
     offsets[r] = end;
-    received[r] = counts[r].front() * kSize;
+    received[r] = counts[r] * kSize;
     end += received[r];
   }
   std::vector<Number> arrived(index(end / kSize));

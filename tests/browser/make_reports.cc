@@ -13,9 +13,9 @@
 #include "canzona/base/text.h"
 #include "canzona/report/compare_zero.h"
 #include "canzona/report/html_report.h"
-#include "canzona/report/html_sample.h"
 #include "canzona/report/runs/run_report.h"
 #include "canzona/report/runs/test_runs.h"
+#include "canzona/report/test_html_sample.h"
 
 namespace canzona {
 namespace {
@@ -53,25 +53,28 @@ ZeroComparison zero_sample(bool experts) {
   all.model = "by hand, with a name that is longer than a narrow screen";
   all.mesh = {.dp = 16, .ep = experts ? 8 : 1};
   all.rule = "muon";
-  all.ranks_per_node = 8;
-  all.memory_cap_bytes = int64_t{40} << 30;
-  all.verdict = "hier:8: the fastest of 3 that fit under 40.0 GiB";
+  all.options.ranks_per_node = 8;
+  all.options.memory_cap_bytes = all.search.memory_cap_bytes = int64_t{40}
+                                                               << 30;
+  all.several_strategies = experts;
   for (const ZeroSizes& sizes : all_zero_sizes(all.mesh.homes())) {
-    ComparedZero row{.sizes = sizes, .planned = true};
-    if (experts) row.experts = {16, 4, 2};
-    row.strategy = experts ? "start_offset" : "";
-    row.memory.parameters = Bytes((int64_t{120} << 30) / sizes.z3);
-    row.memory.gradients = Bytes((int64_t{60} << 30) / sizes.z2);
-    row.memory.states = Bytes((int64_t{240} << 30) / sizes.z1);
-    row.fits = all.total(row) <= all.memory_cap_bytes;
-    row.fast_bytes = int64_t{sizes.z3} << 30;
-    row.slow_bytes = int64_t{sizes.z1} << 29;
-    row.seconds = 1.5;
-    row.step_seconds = 0.125;
-    row.reason = row.fits ? "fits" : "over the cap";
-    all.rows.push_back(row);
+    RankedZero row{.choice = {sizes, "start_offset"}};
+    ZeroWeight& weight = row.weight;
+    if (experts) weight.experts = {16, 4, 2};
+    weight.memory.parameters = Bytes((int64_t{120} << 30) / sizes.z3);
+    weight.memory.gradients = Bytes((int64_t{60} << 30) / sizes.z2);
+    weight.memory.states = Bytes((int64_t{240} << 30) / sizes.z1);
+    weight.memory_bytes = all.total(row);
+    if (weight.memory_bytes > all.search.memory_cap_bytes)
+      row.verdict = ZeroVerdict::kOverCap;
+    weight.fast_bytes = int64_t{sizes.z3} << 30;
+    weight.slow_bytes = int64_t{sizes.z1} << 29;
+    weight.seconds = 1.5;
+    weight.step_seconds = 0.125;
+    row.reason = row.fits() ? "fits" : "over the cap";
+    all.search.ranking.push_back(row);
   }
-  std::ranges::stable_sort(all.rows, std::greater{}, &ComparedZero::fits);
+  std::ranges::stable_sort(all.search.ranking, {}, &RankedZero::verdict);
   return all;
 }
 

@@ -32,8 +32,8 @@ void set_part(LinkModel& model, std::string_view name, std::string_view value) {
 
 }  // namespace
 
-LinkModel parse_link_model(std::string_view text) {
-  LinkModel model;
+LinkModel parse_link_model(std::string_view text, int ranks_per_node) {
+  LinkModel model{.ranks_per_node = ranks_per_node};
   std::vector<std::string> seen;
   for (const std::string& part : split_text(text, ',')) {
     const size_t equals = part.find('=');

@@ -34,9 +34,9 @@ struct LinkModel {
   int ranks_per_node = 1;
 };
 
-// `intra` and `inter` are needed; latency is 0 and ranks_per_node 1 if not
-// given. UsageError names the part that is wrong.
-LinkModel parse_link_model(std::string_view text);
+// `intra` and `inter` are needed; latency is 0 and ranks_per_node as here if
+// not given. UsageError names the part that is wrong.
+LinkModel parse_link_model(std::string_view text, int ranks_per_node = 1);
 
 // What waits for the link: real time, or a test's. One per rank.
 class LinkClock {

@@ -12,7 +12,7 @@
 #include <functional>
 #include <memory>
 
-#include "canzona/linalg/cuda/tiles/tile_product_check.cuh"
+#include "canzona/linalg/cuda/tiles/test_tile_product.cuh"
 
 namespace canzona {
 namespace {

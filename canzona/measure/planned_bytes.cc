@@ -1,0 +1,97 @@
+#include "canzona/measure/planned_bytes.h"
+
+#include <algorithm>
+
+#include "canzona/plan/predict_zero.h"
+#include "canzona/sim/zero_bytes.h"
+#include "canzona/train/module_uses.h"
+#include "canzona/train/stage.h"
+
+namespace canzona {
+namespace {
+
+// What a stage does in a step.
+struct StageUses {
+  std::vector<int32_t> modules;  // in order
+  int64_t num_announcements = 0;
+};
+
+StageUses uses_of(const TrainSettings& settings, const Mesh& mesh,
+                  int32_t stage) {
+  const Architecture& architecture = settings.decoder.architecture;
+  const auto layers = static_cast<int32_t>(architecture.layers);
+  const StageModules modules{.first_layer = layers / mesh.pp * stage,
+                             .num_layers = layers / mesh.pp,
+                             .layers_of_model = layers,
+                             .has_embedding = stage == 0,
+                             .has_head = stage == mesh.pp - 1,
+                             .tied = architecture.tied};
+  const std::vector<StageTask> tasks = tasks_of(settings, mesh, stage);
+  return {module_uses(modules, tasks), num_announcements(tasks)};
+}
+
+double port_seconds(const WireBytes& bytes, const LinkModel& link) {
+  const auto most = [](int64_t a, int64_t b) {
+    return static_cast<double>(std::max(a, b));
+  };
+  return std::max(most(bytes.sent_intra, bytes.received_intra) /
+                      link.intra_bytes_per_second,
+                  most(bytes.sent_inter, bytes.received_inter) /
+                      link.inter_bytes_per_second);
+}
+
+double slowest_port(const std::vector<WireBytes>& ranks,
+                    const LinkModel& link) {
+  double most = 0;
+  for (const WireBytes& rank : ranks)
+    most = std::max(most, port_seconds(rank, link));
+  return most;
+}
+
+}  // namespace
+
+int64_t PlannedBytes::most_sent() const {
+  int64_t most = 0;
+  for (const WireBytes& rank : ranks) most = std::max(most, rank.sent());
+  return most;
+}
+
+int64_t PlannedBytes::most_slow() const {
+  int64_t most = 0;
+  for (const WireBytes& rank : ranks) most = std::max(most, rank.sent_inter);
+  return most;
+}
+
+double PlannedBytes::seconds(const LinkModel& link) const {
+  return slowest_port(ranks, link);
+}
+double PlannedBytes::edge_seconds(const LinkModel& link) const {
+  return slowest_port(edges, link);
+}
+
+PlannedBytes planned_bytes(const TrainSettings& settings, const Plan& plan) {
+  const std::vector<RankCost> costs = predict(plan);
+  PlannedBytes out;
+  for (int32_t rank = 0; rank < plan.mesh.world(); ++rank) {
+    const StageUses uses =
+        uses_of(settings, plan.mesh, rank / plan.mesh.ranks_per_stage());
+    const std::vector<ModuleWire> modules = module_wire(plan, rank);
+    WireBytes bytes, edge;
+    for (const WireBytes& wire : costs[static_cast<size_t>(rank)].wire)
+      add_bytes(bytes, wire);
+    for (int32_t module : uses.modules)
+      add_bytes(bytes, modules[static_cast<size_t>(module)].gather);
+    for (const ModuleWire& module : modules)
+      add_bytes(bytes, module.scatter, uses.num_announcements);
+    const int32_t first = uses.modules.front();
+    for (int32_t module = first; module <= std::max(first, 1); ++module) {
+      add_bytes(edge, modules[static_cast<size_t>(module)].gather);
+      add_bytes(edge, modules[static_cast<size_t>(module)].scatter);
+    }
+    out.ranks.push_back(bytes);
+    out.edges.push_back(edge);
+  }
+  return out;
+}
+
+}  // namespace canzona

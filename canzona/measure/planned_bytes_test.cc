@@ -1,0 +1,80 @@
+#include "canzona/measure/planned_bytes.h"
+
+#include <gtest/gtest.h>
+
+#include "canzona/measure/test_bench.h"
+
+namespace canzona::planned_bytes_test {
+namespace {
+
+int64_t parameter_bytes(const Plan& plan) {
+  int64_t elements = 0;
+  for (const Tensor& tensor : plan.model.tensors) elements += tensor.elements();
+  return elements * kBytesPerFp32;
+}
+
+WireBytes all_ranks(const PlannedBytes& bytes) {
+  WireBytes sum;
+  for (const WireBytes& rank : bytes.ranks) {
+    sum.sent_intra += rank.sent_intra;
+    sum.sent_inter += rank.sent_inter;
+    sum.received_intra += rank.received_intra;
+    sum.received_inter += rank.received_inter;
+  }
+  return sum;
+}
+
+// Two gathers and a scatter of everything for each micro-batch; AdamW has no
+// exchange in its step.
+TEST(PlannedBytes, OfZero3AreThreeTimesTheModelForEachMicroBatch) {
+  for (const int64_t micro_batches : {1, 3}) {
+    const TestBenchWish wish{
+        .mesh = "dp=4", .rule = "adamw", .micro_batches = micro_batches};
+    const TrainSettings settings = bench_settings(wish);
+    const Plan plan = zero_plan(wish, settings, {4, 4, 4});
+    const WireBytes sum = all_ranks(planned_bytes(settings, plan));
+    const int64_t bytes = parameter_bytes(plan);
+    EXPECT_EQ(sum.sent(), 3 * micro_batches * 3 * bytes);
+    EXPECT_EQ(sum.received(), sum.sent());
+    EXPECT_EQ(sum.sent_inter, 2 * sum.sent_intra);  // nodes of two
+  }
+}
+
+TEST(PlannedBytes, OfPlainZeroDoNotDependOnMicroBatches) {
+  TestBenchWish wish{.mesh = "dp=4", .rule = "adamw"};
+  const TrainSettings one = bench_settings(wish);
+  wish.micro_batches = 3;
+  const TrainSettings three = bench_settings(wish);
+  const Plan plan = zero_plan(wish, one, {4, 1, 1});
+  const int64_t sent = all_ranks(planned_bytes(one, plan)).sent();
+  EXPECT_EQ(sent, 2 * 3 * parameter_bytes(plan));
+  EXPECT_EQ(all_ranks(planned_bytes(three, plan)).sent(), sent);
+}
+
+TEST(PlannedBytes, TakeWhatTheBusiestPortTakes) {
+  PlannedBytes bytes;
+  bytes.ranks = {{.sent_intra = 100, .received_inter = 10},
+                 {.sent_inter = 30, .received_intra = 400}};
+  const LinkModel link{.intra_bytes_per_second = 20,
+                       .inter_bytes_per_second = 2};
+  EXPECT_EQ(bytes.seconds(link), 20);
+  EXPECT_EQ(bytes.most_sent(), 100);
+  EXPECT_EQ(bytes.most_slow(), 30);
+  bytes.ranks.pop_back();
+  EXPECT_EQ(bytes.seconds(link), 5);
+}
+
+TEST(PlannedBytes, OfTheEdgeAreTheEmbeddingsAndTheFirstLayers) {
+  const TestBenchWish wish{.mesh = "dp=2", .rule = "adamw"};
+  const TrainSettings settings = bench_settings(wish);
+  const Plan plan = zero_plan(wish, settings, {2, 2, 2});
+  int64_t elements = 0;
+  for (const Tensor& tensor : plan.model.tensors)
+    if (tensor.role == Role::kEmbedding || tensor.layer == 0)
+      elements += tensor.elements();
+  for (const WireBytes& edge : planned_bytes(settings, plan).edges)
+    EXPECT_EQ(edge.sent(), elements * kBytesPerFp32);
+}
+
+}  // namespace
+}  // namespace canzona::planned_bytes_test

@@ -1,0 +1,171 @@
+#include "canzona/measure/planned_exchange.h"
+
+#include <algorithm>
+
+#include "canzona/plan/predict.h"
+#include "canzona/runtime/rounds.h"
+
+namespace canzona {
+namespace {
+
+// One rank's rounds.
+class RankExchange {
+ public:
+  RankExchange(const PlanPart& plan, int32_t grid_rank)
+      : plan_(plan),
+        rank_(grid_rank),
+        place_(place_of(plan.grid, grid_rank)),
+        kept_(kept_by(plan, place_, lay_out_rank(plan, place_))) {}
+
+  std::vector<PlannedRound> rounds(int fields) const {
+    std::vector<PlannedRound> out;
+    for (const Round& round : make_rounds(plan_, place_, kept_, fields))
+      out.push_back({seconds(round.gather) + seconds(round.gather_uncut),
+                     transform_seconds(round),
+                     seconds(round.scatter) + seconds(round.scatter_uncut)});
+    return out;
+  }
+
+ private:
+  double transform_seconds(const Round& round) const {
+    double ticks = 0;
+    for (const SlotMatrix& matrix : round.computed) {
+      const auto m = static_cast<size_t>(
+          kept_.matrices[static_cast<size_t>(matrix.kept)].matrix);
+      ticks += static_cast<double>(plan_.costs[m].every_step.value()) +
+               static_cast<double>(plan_.costs[m].refresh.value()) /
+                   static_cast<double>(plan_.period);
+    }
+    return ticks * plan_.cost_basis.seconds_per_tick;
+  }
+
+  double seconds(const ExchangeTable& table) const {
+    if (table.empty) return 0;
+    return std::max(port_seconds(table.send_bytes),
+                    port_seconds(table.receive_bytes));
+  }
+
+  // Replicas are alike: the first stands for all.
+  int32_t node_of(int32_t grid_rank) const {
+    return plan_.node_of(plan_.world_rank(grid_rank, 0));
+  }
+
+  double port_seconds(const std::vector<int64_t>& bytes) const {
+    const Links& links = plan_.options.links;
+    const int32_t tp = plan_.grid.tp, first = rank_ / tp * tp;
+    double inside = 0, outside = 0;
+    for (int32_t t = 0; t < tp; ++t) {
+      const auto count = bytes[static_cast<size_t>(t)];
+      if (first + t == rank_ || count == 0) continue;
+      const bool near = node_of(first + t) == node_of(rank_);
+      (near ? inside : outside) +=
+          links.latency_seconds +
+          static_cast<double>(count) / (near ? links.intra_bytes_per_second
+                                             : links.inter_bytes_per_second);
+    }
+    return std::max(inside, outside);
+  }
+
+  const PlanPart& plan_;
+  int32_t rank_;
+  RankPlace place_;
+  Kept kept_;
+};
+
+void take_slower(std::vector<PlannedRound>& home,
+                 const std::vector<PlannedRound>& rank) {
+  if (home.size() < rank.size()) home.resize(rank.size());
+  for (size_t r = 0; r < rank.size(); ++r) {
+    home[r].gather = std::max(home[r].gather, rank[r].gather);
+    home[r].transform = std::max(home[r].transform, rank[r].transform);
+    home[r].scatter = std::max(home[r].scatter, rank[r].scatter);
+  }
+}
+
+// As ExchangedUpdate does it: times at which compute and links are free.
+class Pipeline {
+ public:
+  Pipeline(const std::vector<PlannedRound>& rounds,
+           const PlannedExchange::StepRates& rates)
+      : rounds_(rounds),
+        rates_(rates),
+        gathered_(rounds.size(), 0),
+        scattered_(rounds.size(), 0) {}
+
+  double seconds() {
+    for (size_t k = 0; k < rounds_.size(); ++k) {
+      send_until(k + kExchangeSlots - 2);
+      compute_ = std::max(compute_, gathered_[k]) +
+                 rates_.per_transform * rounds_[k].transform;
+      scattered_[k] = pass(rounds_[k].scatter);
+    }
+    return std::max(compute_, scattered_.back());
+  }
+
+ private:
+  // Passes over elements come with the rounds.
+  void send_until(size_t last) {
+    for (; num_sent_ < rounds_.size() && num_sent_ <= last; ++num_sent_) {
+      if (num_sent_ >= kExchangeSlots)
+        compute_ = std::max(compute_, scattered_[num_sent_ - kExchangeSlots]);
+      compute_ += rates_.elements / static_cast<double>(rounds_.size());
+      gathered_[num_sent_] = pass(rounds_[num_sent_].gather);
+    }
+  }
+
+  double pass(double seconds) {
+    links_ = std::max(links_, compute_) + seconds;
+    const double end = links_ + (seconds > 0 ? rates_.per_operation : 0);
+    if (!rates_.pipelined) compute_ = end;
+    return end;
+  }
+
+  const std::vector<PlannedRound>& rounds_;
+  const PlannedExchange::StepRates& rates_;
+  std::vector<double> gathered_, scattered_;
+  size_t num_sent_ = 0;
+  double compute_ = 0, links_ = 0;
+};
+
+}  // namespace
+
+// Parts exchange one after the other, those of experts side by side.
+double PlannedExchange::step_seconds(const StepRates& rates) const {
+  const auto slowest_of = [](const Homes& homes, const StepRates& with) {
+    double slowest = 0;
+    for (const std::vector<PlannedRound>& rounds : homes)
+      if (!rounds.empty())
+        slowest = std::max(slowest, Pipeline(rounds, with).seconds());
+    return slowest;
+  };
+  StepRates no_elements = rates;
+  no_elements.elements = 0;
+  double experts = 0;
+  for (size_t i = 1; i < parts.size(); ++i)
+    experts = std::max(experts, slowest_of(parts[i], no_elements));
+  return slowest_of(parts.front(), rates) + experts;
+}
+
+PlannedExchange planned_exchange(const Plan& plan) {
+  PlannedExchange out;
+  const int fields =
+      make_rule_facts(plan.rule, plan.rule_options)->gather_fields();
+  for (const PlanPart& part : plan.parts) {
+    PlannedExchange::Homes& homes = out.parts.emplace_back();
+    const int32_t tp = part.grid.tp, world = part.grid.world();
+    if (tp == 1) continue;
+    homes.resize(static_cast<size_t>(world / tp));
+    for (int32_t rank = 0; rank < world; ++rank) {
+      const std::vector<PlannedRound> rounds =
+          RankExchange(part, rank).rounds(fields);
+      take_slower(homes[static_cast<size_t>(rank / tp)], rounds);
+      for (const PlannedRound& round : rounds)
+        out.all += round.gather + round.scatter;
+      if (!rounds.empty())
+        out.ends += rounds.front().gather + rounds.back().scatter;
+    }
+  }
+  return out;
+}
+
+}  // namespace canzona

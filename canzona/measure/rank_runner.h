@@ -1,0 +1,53 @@
+// The ranks that are measured, and the links that are modelled between them.
+//
+//   const RankRunner run = on_threads(4, {});
+//   MachineLimits limits = on_every_rank(run, {}, [](Communicator& world) {…});
+#pragma once
+
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "canzona/comm/thread/run_ranks.h"
+#include "canzona/plan/plan.h"
+
+namespace canzona {
+
+using Link = std::optional<LinkModel>;
+
+// Whether a modelled link is above a quarter of the copy rate: then copies are
+// part of what is measured.
+bool is_too_fast(const Link& link, double copy_bytes_per_second);
+
+// Plans on the modelled links; as it was without any.
+void put_link(const Link& link, PlanOptions& options);
+
+// Bandwidths of the link, or equal ones, scaled so that `sending` takes `ratio`
+// times as long as `compute`. UsageError names what of the plan sends nothing.
+LinkModel scaled_link(const Link& link, const Plan& plan, std::string_view name,
+                      double ratio, double compute,
+                      const std::function<double(const LinkModel&)>& sending);
+
+// Calls the function on every rank of this process and returns when all have
+// ended.
+using RankRunner =
+    std::function<void(const Link& link, const RankFunction& function)>;
+RankRunner on_threads(int num_ranks, const CommunicatorOptions& options);
+
+// What `work` returns, which is the same on every rank: any of them leaves it.
+template <class Work>
+auto on_every_rank(const RankRunner& run, const Link& link, const Work& work) {
+  std::mutex mutex;
+  std::invoke_result_t<const Work&, Communicator&> result{};
+  run(link, [&](Communicator& world) {
+    auto own = work(world);
+    const std::lock_guard lock(mutex);
+    result = std::move(own);
+  });
+  return result;
+}
+
+}  // namespace canzona

@@ -1,0 +1,244 @@
+#include "canzona/measure/zero_bench.h"
+
+#include <algorithm>
+
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "canzona/measure/clock.h"
+#include "canzona/measure/planned_exchange.h"
+#include "canzona/measure/shared_machine.h"
+#include "canzona/plan/sum_order.h"
+#include "canzona/train/train_rank.h"
+
+namespace canzona {
+namespace {
+
+constexpr IterationTrialRequest kFirst = {
+    .warmup = 1, .steps = 1, .wants_digests = false};
+// One iteration that is as long as this tells enough.
+constexpr double kLongIteration = 1;
+constexpr IterationTrialRequest kFirstOfShort = {
+    .warmup = 1, .steps = 3, .wants_digests = false};
+
+RankRunner ranks_of(const ZeroBenchRequest& request) {
+  return on_threads(request.mesh.world(), request.communicator);
+}
+
+IterationTrial carry_out(const ZeroBenchRequest& request, const Plan& plan,
+                         const Link& link, const TrainSettings& settings,
+                         const IterationTrialRequest& trial) {
+  return on_every_rank(ranks_of(request), link, [&](Communicator& world) {
+    return run_iteration_trial(settings, plan, *request.batches, world,
+                               *make_cpu_engine(), trial);
+  });
+}
+
+ZeroSizes first_to_measure(const ZeroBenchRequest& request) {
+  const int32_t homes = request.mesh.homes();
+  const ZeroSizes zero3{homes, homes, homes};
+  const auto& sizes = request.sizes;
+  return std::ranges::find(sizes, zero3) != sizes.end() ? zero3 : sizes.front();
+}
+
+// Without overlap, so that threads that copy take no time from the one that
+// computes.
+void measure_first(const ZeroBenchRequest& request, ZeroBench& bench) {
+  if (request.wants_limits) {
+    request.progress("measuring what the machine can do");
+    bench.limits =
+        on_every_rank(ranks_of(request), {}, [](Communicator& world) {
+          return measure_limits(world, *make_cpu_engine());
+        });
+  }
+  bench.measured_first = first_to_measure(request);
+  request.progress(
+      cat("measuring ", to_string(bench.measured_first), " without links"));
+  const Plan plan = request.plan(bench.measured_first, {});
+  TrainSettings settings = request.settings;
+  settings.runtime.overlap = Overlap::kNone;
+  IterationTrial trial = carry_out(request, plan, {}, settings, kFirst);
+  if (trial.iteration_seconds < kLongIteration)
+    trial = carry_out(request, plan, {}, settings, kFirstOfShort);
+  bench.compute_seconds = trial.compute_seconds;
+  bench.inputs = measured_inputs(request.settings, plan, trial, bench.limits);
+  bench.link = request.link;
+  if (request.comm_ratio > 0)
+    bench.link = scaled_link(
+        request.link, plan, to_string(plan.options.zero.sizes),
+        request.comm_ratio, trial.compute_seconds, [&](const LinkModel& link) {
+          return planned_bytes(request.settings, plan).seconds(link);
+        });
+}
+
+void plan_cell(const ZeroBenchRequest& request, const ZeroBench& bench,
+               ZeroCell& cell) {
+  try {
+    cell.plan = request.plan(cell.sizes, bench.link);
+  } catch (const UsageError& error) {
+    cell.error = error.what();
+    return;
+  }
+  cell.bytes = planned_bytes(request.settings, *cell.plan);
+  for (const RankCost& rank : predict(*cell.plan))
+    cell.memory_predicted_max =
+        std::max(cell.memory_predicted_max, rank.memory.total().value());
+  cell.predicted = predict_iteration_of(request.settings, *cell.plan,
+                                        cell.overlap, bench.inputs);
+  if (!bench.link) return;
+  cell.link_seconds = cell.bytes.seconds(*bench.link);
+  cell.edge_seconds = cell.bytes.edge_seconds(*bench.link);
+  cell.step_limit = planned_exchange(*cell.plan).limit();
+}
+
+// Digests are those of the first round; all rounds do the same.
+void run_cell(const ZeroBenchRequest& request, const ZeroBench& bench,
+              ZeroCell& cell, Trace* trace) {
+  TrainSettings settings = request.settings;
+  settings.runtime.overlap = cell.overlap;
+  settings.runtime.trace = trace;
+  IterationTrialRequest trial = request.trial;
+  trial.wants_digests = cell.trials.empty();
+  cell.trials.push_back(
+      carry_out(request, *cell.plan, bench.link, settings, trial));
+}
+
+void run_round(const ZeroBenchRequest& request, int round, ZeroBench& bench) {
+  std::vector<ZeroCell*> order;
+  for (ZeroCell& cell : bench.cells)
+    if (cell.error.empty()) order.push_back(&cell);
+  const ZeroCell* last = order.empty() ? nullptr : order.back();
+  if (round % 2 == 1) std::ranges::reverse(order);
+  for (ZeroCell* cell : order) {
+    request.progress(cat("round ", round + 1, " of ", request.repeats, ": ",
+                         to_string(cell->sizes), " ",
+                         to_string(cell->overlap)));
+    const bool traced = round == 0 && cell == last;
+    run_cell(request, bench, *cell, traced ? request.trace : nullptr);
+  }
+}
+
+// Sums over ranks and over micro-batches come in another order for another z2,
+// unless there is one micro-batch and the groups are part of the sum over all.
+int32_t digest_class(const ZeroCell& cell, const Mesh& mesh,
+                     int64_t num_micro_batches) {
+  const bool one_for_all =
+      num_micro_batches == 1 && keeps_bits(cell.sizes, mesh.homes());
+  return one_for_all ? 0 : cell.sizes.z2;
+}
+
+std::vector<double> values_of(const std::vector<IterationTrial>& trials,
+                              double IterationTrial::*member) {
+  std::vector<double> values;
+  for (const IterationTrial& trial : trials) values.push_back(trial.*member);
+  return values;
+}
+
+std::vector<double> all_seconds(const std::vector<IterationTrial>& trials) {
+  std::vector<double> all;
+  for (const IterationTrial& trial : trials)
+    all.insert(all.end(), trial.seconds.begin(), trial.seconds.end());
+  return all;
+}
+
+double sum_of(const std::vector<IterationTrial>& trials,
+              double IterationTrial::*member) {
+  double sum = 0;
+  for (const IterationTrial& trial : trials) sum += trial.*member;
+  return sum;
+}
+
+std::string name_of(const ZeroCell& cell) {
+  return cat(to_string(cell.sizes), " ", to_string(cell.overlap));
+}
+
+}  // namespace
+
+double ZeroCell::median(double IterationTrial::*member) const {
+  return median_of(values_of(trials, member));
+}
+
+double ZeroCell::iteration_seconds() const {
+  return median_of(all_seconds(trials));
+}
+
+double ZeroCell::iteration_spread() const {
+  const auto [least, most] = std::ranges::minmax(all_seconds(trials));
+  return most - least;
+}
+
+// The rounds as if one had followed the other: all have the same kinds of
+// iterations.
+StepTimes ZeroCell::iteration_times() const {
+  std::vector<double> medians;
+  for (size_t i = 0; i < first().seconds.size(); ++i) {
+    std::vector<double> rounds;
+    for (const IterationTrial& trial : trials)
+      rounds.push_back(trial.seconds[i]);
+    medians.push_back(median_of(std::move(rounds)));
+  }
+  return summarize_steps(medians, first_timed, plan ? plan->period : 1);
+}
+
+double ZeroCell::hidden(double IterationTrial::*waited,
+                        double IterationTrial::*busy) const {
+  return share_hidden(sum_of(trials, waited), sum_of(trials, busy));
+}
+
+double ZeroCell::hidden_fraction() const {
+  return hidden(&IterationTrial::waited_seconds, &IterationTrial::busy_seconds);
+}
+double ZeroCell::covered_fraction() const {
+  return hidden(&IterationTrial::exposed_seconds,
+                &IterationTrial::busy_seconds);
+}
+double ZeroCell::step_hidden_fraction() const {
+  return hidden(&IterationTrial::step_waited_seconds,
+                &IterationTrial::step_busy_seconds);
+}
+double ZeroCell::step_covered_fraction() const {
+  return hidden(&IterationTrial::step_exposed_seconds,
+                &IterationTrial::step_busy_seconds);
+}
+
+std::string ZeroBench::disagreement(const Mesh& mesh,
+                                    int64_t num_micro_batches) const {
+  for (size_t i = 0; i < cells.size(); ++i)
+    for (size_t j = 0; j < i; ++j) {
+      const ZeroCell &a = cells[j], &b = cells[i];
+      if (!a.error.empty() || !b.error.empty()) continue;
+      if (digest_class(a, mesh, num_micro_batches) !=
+          digest_class(b, mesh, num_micro_batches))
+        continue;
+      if (a.first().digest != b.first().digest ||
+          a.first().state_digest != b.first().state_digest)
+        return cat(name_of(a), " and ", name_of(b),
+                   " lead to different parameters or states");
+    }
+  return "";
+}
+
+ZeroBench run_zero_bench(const ZeroBenchRequest& request) {
+  ZeroBench bench;
+  measure_first(request, bench);
+  for (const ZeroSizes& sizes : request.sizes)
+    for (const Overlap overlap : request.overlaps) {
+      ZeroCell& cell = bench.cells.emplace_back();
+      cell.sizes = sizes;
+      cell.overlap = overlap;
+      cell.first_timed = request.trial.warmup + 1;
+      plan_cell(request, bench, cell);
+    }
+  const double begin = wall_seconds();
+  double last_began = begin;
+  for (int round = 0; round < request.repeats; ++round) {
+    const double now = wall_seconds();
+    const double end = now + (now - last_began) - begin;
+    if (round > 0 && request.limit_seconds > 0 && end > request.limit_seconds)
+      break;
+    last_began = now;
+    run_round(request, round, bench);
+  }
+  return bench;
+}
+
+}  // namespace canzona

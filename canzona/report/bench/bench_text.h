@@ -1,0 +1,52 @@
+// What the views of several benches say: links, machines, warnings. Each
+// write_… writes one value or the members it names.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "canzona/base/json_writer.h"
+#include "canzona/comm/thread/link_model.h"
+#include "canzona/measure/machine_speed.h"
+#include "canzona/report/terminal_style.h"
+
+namespace canzona {
+
+// In which precision a rule's products are computed, and why.
+struct PrecisionChoice {
+  std::string precision = {};  // "bf16"; empty: the rule has no such option
+  std::string why = {};        // "auto: AMX", "--rule-option", "--precision"
+
+  // "bf16 (auto: AMX)", or nothing
+  std::string text() const {
+    return precision.empty() ? "" : precision + " (" + why + ")";
+  }
+};
+
+// The members `precision` and `precision_why`; null: the rule has none.
+inline void write_precision(JsonWriter& out, const PrecisionChoice& choice) {
+  out.member("precision");
+  choice.precision.empty() ? out.null() : out.value(choice.precision);
+  out.member("precision_why");
+  choice.precision.empty() ? out.null() : out.value(choice.why);
+}
+
+// "measured here, no cost table: 31 GFLOP/s of fp32 products and …"
+std::string speed_text(const MachineSpeed& speed);
+
+// "modelled link: 10 GB/s inside a node, …"
+std::string link_text(const LinkModel& link);
+// The members of a modelled link; the object stays open.
+void begin_link(JsonWriter& out, const LinkModel& link);
+
+// What a reader of times must know. `copies`: bytes in a second of a rank.
+std::string too_fast_text(double copies);
+// Adds a warning if more ranks than CPUs share this machine.
+void warn_of_shared_cpus(int num_ranks, std::vector<std::string>& warnings);
+
+// Names and why they were not run; empty if all were.
+using Refusals = std::vector<std::pair<std::string, std::string>>;
+std::string refusals_text(const Refusals& refused, const Ink& ink);
+
+}  // namespace canzona

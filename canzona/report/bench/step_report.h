@@ -1,0 +1,32 @@
+// `canzona bench step`: what it was asked, and how its answer looks.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "canzona/measure/step_bench.h"
+#include "canzona/report/bench/bench_text.h"
+
+namespace canzona {
+
+// A run of all strategies, with what the views say of it.
+struct StepReport {
+  std::string model;
+  Mesh mesh;
+  std::string rule;
+  PrecisionChoice precision;
+  std::string transport;  // "thread" or "mpi"
+  StepTrialRequest trial;
+  StepBench bench;
+  bool audited = false;
+};
+
+// False if strategies lead to different parameters or states.
+bool digests_agree(const StepReport& report);
+// What a reader of the figures must know.
+std::vector<std::string> warnings_of(const StepReport& report);
+
+std::string step_text(const StepReport& report, const Ink& ink);
+std::string step_json(const StepReport& report);
+
+}  // namespace canzona

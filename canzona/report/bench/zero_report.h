@@ -1,0 +1,38 @@
+// `canzona bench zero`: how its answer looks.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "canzona/measure/zero_bench.h"
+#include "canzona/report/bench/bench_text.h"
+
+namespace canzona {
+
+// A run of all cells, with what the views say of it.
+struct ZeroReport {
+  std::string model;
+  int64_t num_parameters = 0;
+  std::string rule;
+  PrecisionChoice precision;
+  std::string strategy;
+  Reach reach = Reach::kDirect;
+  ZeroBenchRequest request;
+  ZeroBench bench;
+
+  std::vector<const ZeroCell*> ran() const;
+  int64_t num_micro_batches() const {
+    return request.settings.micro_batches(request.mesh);
+  }
+  std::string disagreement() const {
+    return bench.disagreement(request.mesh, num_micro_batches());
+  }
+};
+
+// What a reader of the figures must know.
+std::vector<std::string> warnings_of(const ZeroReport& report);
+
+std::string zero_text(const ZeroReport& report, const Ink& ink);
+std::string zero_json(const ZeroReport& report);
+
+}  // namespace canzona

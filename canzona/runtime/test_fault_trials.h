@@ -1,0 +1,77 @@
+// A rank that fails at a random moment of a step, for tests: what the others
+// say of it, and how soon.
+//
+//   FaultOutcome outcome = run_fault({.plan = plan, .kind = Fault::kStall,
+//                                     .victim = 2, .moment = 17});
+//   EXPECT_THAT(outcome.words[0], HasSubstr("rank 2"));
+//
+// Moments are counted in calls of the victim's engine, which come from every
+// stage: gradients announced, checked, prepared and gathered, transformed,
+// scattered, applied and published; or in the collectives of all its threads.
+#pragma once
+
+#include <gmock/gmock.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "canzona/base/text.h"
+#include "canzona/plan/plan.h"
+#include "canzona/runtime/runtime.h"
+
+namespace canzona {
+
+enum class Fault {
+  kThrow,             // out of the stage
+  kStall,             // in the stage, until all others have ended
+  kLeave,             // between stages: the rank returns as if all were done
+  kThrowInOperation,  // out of a collective, in whichever thread
+  kStallInOperation,
+};
+inline bool is_stall(Fault kind) {
+  return kind == Fault::kStall || kind == Fault::kStallInOperation;
+}
+
+struct FaultTrial {
+  Plan plan;
+  Fault kind = Fault::kThrow;
+  int victim = 0;
+  // Modulo the calls, the collectives or the places between stages.
+  uint64_t moment = 0;
+  RuntimeOptions runtime = {};
+  std::chrono::milliseconds deadline{1000};  // a busy machine is no fault
+};
+
+struct FaultOutcome {
+  bool happened = false;  // the victim came to its moment
+  std::string stage;      // where it was
+  // By rank: what it said when it lost another, empty if it did not, and how
+  // long after the fault.
+  std::vector<std::string> words;
+  std::vector<double> seconds;
+};
+
+FaultOutcome run_fault(const FaultTrial& trial);
+
+// Of a rank that has failed or left all others know. One that merely does not
+// come may first be missed by somebody who waits for it through a third; then
+// that third one tells of it.
+inline void expect_fault_words(const FaultTrial& trial,
+                               const FaultOutcome& outcome) {
+  const auto names = testing::ContainsRegex(
+      cat("ranks? ([0-9]+, )*", trial.victim, "([^0-9]|$)"));
+  bool named = false;
+  for (size_t r = 0; r < outcome.words.size(); ++r) {
+    if (std::cmp_equal(r, trial.victim)) continue;
+    named = named || testing::Value(outcome.words[r], names);
+    if (!is_stall(trial.kind))
+      EXPECT_THAT(outcome.words[r], names) << "rank " << r;
+    else
+      EXPECT_THAT(outcome.words[r], testing::HasSubstr("did not"))
+          << "rank " << r;
+  }
+  EXPECT_TRUE(named) << join(outcome.words, "\n");
+}
+
+}  // namespace canzona

@@ -1,0 +1,75 @@
+// One rank of a training run: its runtime, with the parameters that a run
+// begins with, its share of the data, and its pipeline stage.
+//
+//   TrainRank rank(settings, plan, batches, world, engine);
+//   std::vector<double> losses = rank.learn(step);
+//   StepOutcome outcome = rank.update(step);
+//
+// All ranks call the same things in the same order; after an error on one, the
+// others get PeerLost. One thread; everything given outlives it.
+#pragma once
+
+#include <algorithm>
+#include <exception>
+#include <vector>
+
+#include "canzona/base/text.h"
+#include "canzona/train/stage.h"
+
+namespace canzona {
+
+// 1 - waited / busy, not below 0; 1 where nothing was busy.
+inline double share_hidden(double waited, double busy) {
+  return busy > 0 ? std::clamp(1 - waited / busy, 0.0, 1.0) : 1;
+}
+
+// Wakes ranks that wait for one that has failed, before anything on this one
+// waits for them.
+class AbortOnError {
+ public:
+  explicit AbortOnError(Communicator& world) : world_(world) {}
+  ~AbortOnError() {
+    if (std::uncaught_exceptions() > exceptions_)
+      world_.abort(cat("rank ", world_.rank(), " failed in training"));
+  }
+  AbortOnError(const AbortOnError&) = delete;
+  AbortOnError& operator=(const AbortOnError&) = delete;
+
+ private:
+  Communicator& world_;
+  int exceptions_ = std::uncaught_exceptions();
+};
+
+class TrainRank {
+ public:
+  TrainRank(const TrainSettings& settings, const Plan& plan,
+            const Batches& batches, Communicator& world, Engine& engine);
+
+  // Forward and backward of all micro-batches, until gradients are reduced.
+  // Losses as Stage::learn returns them.
+  std::vector<double> learn(int64_t step);
+  // The optimizer's step; gradients are zero after it.
+  StepOutcome update(int64_t step);
+
+  // Seconds up to now: compute waited for other ranks, links were busy, and
+  // compute waited while they were.
+  struct Times {
+    double waited = 0, busy = 0, exposed = 0;
+    RuntimeTimes runtime = {};
+  };
+  Times times() const;
+  SentBytes sent();
+
+  Runtime& runtime() { return runtime_; }
+  Stage& stage() { return stage_; }
+  const MicroBatches& micro_batches() const { return micro_batches_; }
+
+ private:
+  const TrainSettings& settings_;
+  Runtime runtime_;
+  MicroBatches micro_batches_;
+  Stage stage_;
+  AbortOnError guard_;  // last: it goes first
+};
+
+}  // namespace canzona
