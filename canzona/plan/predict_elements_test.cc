@@ -23,7 +23,7 @@ Plan small_plan(const std::string& mesh, const std::string& strategy,
 
 std::vector<double> bytes_by_rank(const Plan& plan) {
   std::vector<double> out;
-  for (const RankCost& rank : predict(plan))
+  for (const RankCost& rank : predict(passed_on(plan)))
     out.push_back(rank.element_wise_bytes);
   std::sort(out.begin(), out.end());
   return out;
@@ -60,10 +60,10 @@ TEST(PredictElements, CountsTheSlotsOfTheExchange) {
 
 TEST(PredictElements, TakesTimeWhereARateWasMeasured) {
   Plan plan = small_plan("dp=1", "balanced");
-  const RankCost without = predict(plan).front();
+  const RankCost without = predict(passed_on(plan)).front();
   EXPECT_EQ(without.element_wise_seconds, 0);
   plan.cost_basis.element_wise_bytes_per_second = 236;
-  const RankCost with = predict(plan).front();
+  const RankCost with = predict(passed_on(plan)).front();
   EXPECT_EQ(with.element_wise_seconds, 2);
   EXPECT_DOUBLE_EQ(with.step_seconds, without.step_seconds + 2);
   EXPECT_DOUBLE_EQ(with.step_seconds_mean, without.step_seconds_mean + 2);

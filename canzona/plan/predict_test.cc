@@ -61,7 +61,7 @@ Plan tiny_plan(const std::string& strategy) {
 
 class Predicted {
  public:
-  explicit Predicted(const Plan& plan) : ranks_(predict(plan)) {}
+  explicit Predicted(const Plan& plan) : ranks_(predict(passed_on(plan))) {}
 
   Counts sent(Collective c) const {
     Counts out;

@@ -128,6 +128,15 @@ inline void add_parts(Plan& plan) {
   make_parts(plan);
 }
 
+// What was changed in the request of a plan with one part is changed there.
+inline Plan passed_on(Plan plan) {
+  PlanPart& part = plan.parts.front();
+  static_cast<SettledRequest&>(part) = plan;
+  part.options = options_of_part(plan, part);
+  derive(plan);
+  return plan;
+}
+
 // Options with one strategy and its defaults.
 inline PlanOptions with_strategy(const std::string& name,
                                  const std::string& micro_groups = "") {

@@ -21,6 +21,7 @@ class WorkedExample : public ::testing::Test {
     plan_.rule = "muon";
     plan_.matrices = split_into_matrices(plan_.model, {});
     plan_.costs.resize(3);
+    add_parts(plan_);
     plan_.parts[0].buffers = {{0, -1, 2}};
     // In plane t the bucket is [A_t | B_t C_t]: 6, then 9 and 12 elements.
     plan_.parts[0].buckets = {{0, {0, 1, 2}, 3, {0, 6, 27}, {0, 0, 0}}};

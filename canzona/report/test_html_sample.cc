@@ -183,6 +183,7 @@ ReportPlan make_sample(const Sample& sample) {
   plan.rule_options = {{"newton_schulz", "gram"}, {"steps", "5"}};
   plan.options.strategy = sample.strategy;
   plan.options.micro_groups = "balanced";
+  plan.options.zero.sizes = with_states({}, sample.mesh.homes());
   plan.options.memory_cap_bytes = sample.memory_cap_bytes;
   plan.cost_basis = {"nominal", kSecondsPerTick};
   make_buckets(plan, sample);
