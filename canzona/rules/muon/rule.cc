@@ -152,7 +152,7 @@ class MuonRule final : public Rule {
   // which it cannot do cautiously.
   void step_whole(Engine& engine, const Step& step,
                   const WholeTensors& tensors) const override {
-    if (l2_factor(decay_) != 0 || cautious_)
+    if (l2_factor(decay_) != 0 || cautious_ || !tensors.uncut())
       return Rule::step_whole(engine, step, tensors);
     const MuonStack stack = facts_.stack_of(tensors.dims);
     const auto count =

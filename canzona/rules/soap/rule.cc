@@ -210,7 +210,9 @@ class SoapRule final : public Rule {
                   const WholeTensors& tensors) const override {
     if (soap_.l2 || tensors.shards.size() != 1)
       return Rule::step_whole(engine, step, tensors);
-    transform_and_apply(engine, step, tensors, {&tensors.shards[0].grad, 1});
+    const Arena::Scope scope(engine.arena());
+    transform_and_apply(engine, step, tensors, {&tensors.shards[0].grad, 1},
+                        take(engine, tensors.elements()));
   }
 
  private:
