@@ -13,6 +13,7 @@
 #include "canzona/measure/clock.h"
 #include "canzona/rules/muon/facts.h"
 #include "canzona/rules/muon/newton_schulz.h"
+#include "canzona/rules/runs.h"
 
 namespace canzona {
 namespace {
@@ -88,16 +89,8 @@ double relative_error(const std::vector<float>& got,
 void run_once(Lanes& lanes, const TransformRequest& request, ConstRun input,
               Candidate& candidate) {
   const auto [m, n] = request.shape;
-  const ConstMatrices in{input.data, input.dtype,   m,     n,
-                         n,          request.batch, m * n, nullptr};
-  const Matrices out{candidate.out.data,
-                     candidate.out.dtype,
-                     m,
-                     n,
-                     n,
-                     request.batch,
-                     m * n,
-                     nullptr};
+  const ConstMatrices in = as_matrices(input, m, n, request.batch);
+  const Matrices out = as_matrices(candidate.out, m, n, request.batch);
   double seconds = 0;
   if (request.device == "cpu") {
     seconds = seconds_of(request.num_threads, [&] {

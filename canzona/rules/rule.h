@@ -135,6 +135,20 @@ class Rule {
   }
 };
 
+// A rule that keeps its facts.
+template <class Facts>
+class RuleOf : public Rule {
+ public:
+  RuleOf(const RuleOptions& options, DType dtype)
+      : facts_(options), dtype_(dtype) {}
+  const RuleFacts& facts() const final { return facts_; }
+  DType dtype() const final { return dtype_; }
+
+ protected:
+  const Facts facts_;
+  const DType dtype_;
+};
+
 // UsageError names an unknown rule, option or value. dtype is fp32 or fp64. A
 // rule that knows the option "device" gets this one, if none is given.
 std::unique_ptr<Rule> make_rule(std::string_view name,

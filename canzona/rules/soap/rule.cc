@@ -168,16 +168,12 @@ class PartCall {
   const int64_t elements_;
 };
 
-class SoapRule final : public Rule {
+class SoapRule final : public RuleOf<SoapFacts> {
  public:
   SoapRule(const RuleOptions& options, DType dtype)
-      : facts_(options),
+      : RuleOf(options, dtype),
         soap_(facts_.read_options()),
-        dtype_(dtype),
         decay_(decay_of(facts_.options())) {}
-
-  const RuleFacts& facts() const override { return facts_; }
-  DType dtype() const override { return dtype_; }
 
   void prepare(Engine& engine, const Step&, const Shard& shard,
                std::span<const Run> fields) const override {
@@ -216,9 +212,7 @@ class SoapRule final : public Rule {
   }
 
  private:
-  SoapFacts facts_;
   SoapOptions soap_;
-  DType dtype_;
   DecayOptions decay_;
 };
 
