@@ -31,7 +31,7 @@
 #include "canzona/measure/clock.h"
 #include "canzona/measure/machine.h"
 #include "canzona/measure/transform.h"
-#include "canzona/rules/local_optimizer.h"
+#include "canzona/rules/optimizer.h"
 
 namespace canzona::bench {
 namespace {
@@ -117,22 +117,23 @@ class Subject {
 class OurRule final : public Subject {
  public:
   explicit OurRule(const Question& question) : Subject(question) {
-    std::vector<LocalOptimizer::Tensor> tensors;
+    std::vector<Optimizer::Tensor> tensors;
     for (size_t i = 0; i < question.shapes.size(); ++i)
       tensors.push_back({cat("matrix ", i),
                          {question.shapes[i].rows, question.shapes[i].cols},
                          run_of(weights_[i]),
                          run_of(grads_[i])});
-    optimizer_ = std::make_unique<LocalOptimizer>(
+    optimizer_ = std::make_unique<Optimizer>(
         make_rule(question.rule, question.options, DType::kFp32),
         std::move(tensors), lanes_,
-        question.looks_at_gradients ? OnNonfinite::kSkipStep
-                                    : OnNonfinite::kPropagate);
+        OptimizerSettings{.on_nonfinite = question.looks_at_gradients
+                                              ? OnNonfinite::kSkipStep
+                                              : OnNonfinite::kPropagate});
   }
   void step() override { optimizer_->step(1e-3); }
 
  private:
-  std::unique_ptr<LocalOptimizer> optimizer_;
+  std::unique_ptr<Optimizer> optimizer_;
 };
 
 template <class Plain>

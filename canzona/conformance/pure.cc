@@ -1,6 +1,5 @@
 #include "canzona/conformance/pure.h"
 
-#include <algorithm>
 #include <functional>
 #include <memory>
 
@@ -8,8 +7,10 @@
 #include "canzona/conformance/option_reader.h"
 #include "canzona/conformance/translate.h"
 #include "canzona/conformance/translate_parts.h"
+#include "canzona/linalg/engine_memory.h"
 #include "canzona/rules/muon/newton_schulz.h"
 #include "canzona/rules/rule.h"
+#include "canzona/rules/runs.h"
 #include "canzona/rules/shampoo/options.h"
 #include "canzona/rules/shampoo/roots.h"
 
@@ -22,23 +23,17 @@ using Function = std::function<void(ConstMatrices in, Matrices out)>;
 template <class Real>
 std::vector<double> computed(Engine& engine, const FixtureTensor& in,
                              const Function& f) {
-  Arena& arena = engine.arena();
-  const Arena::Scope scope(arena);
-  std::vector<Real> here(in.values.size());
-  std::transform(in.values.begin(), in.values.end(), here.begin(),
-                 [](double x) { return static_cast<Real>(x); });
-  const auto size = std::ssize(here);
-  const auto bytes = size * static_cast<int64_t>(sizeof(Real));
-  auto* host = reinterpret_cast<std::byte*>(here.data());
-  Real* from = arena.take_array<Real>(size);
-  Real* to = arena.take_array<Real>(size);
-  engine.upload(reinterpret_cast<std::byte*>(from), host, bytes);
+  EngineMemory memory(engine);
+  const Run from =
+      memory.put(std::vector<Real>(in.values.begin(), in.values.end()));
+  const auto size = std::ssize(in.values);
+  const Run to = memory.zeros(size, from.dtype);
   const int64_t rows = in.dims[in.dims.size() - 2];
   const int64_t cols = in.dims.back();
   const int64_t count = in.dims.size() == 3 ? in.dims[0] : 1;
-  f(matrices(std::as_const(from), rows, cols, count),
-    matrices(to, rows, cols, count));
-  engine.download(host, reinterpret_cast<const std::byte*>(to), bytes);
+  f(as_matrices(ConstRun(from), rows, cols, count),
+    as_matrices(to, rows, cols, count));
+  const std::vector<Real> here = memory.get<Real>(to.data, size);
   return {here.begin(), here.end()};
 }
 

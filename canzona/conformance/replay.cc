@@ -25,15 +25,13 @@ class Replay {
  public:
   Replay(Engine& engine, const Fixture& fixture, const Translation& ours,
          const CheckOptions& options)
-      : engine_(engine),
-        fixture_(fixture),
+      : fixture_(fixture),
         learning_rates_(ours.learning_rates),
         slack_(options.slack_of(fixture.dtype)),
         rule_(make_replayed_rule(fixture, ours)),
-        dims_(fixture.tensor("param.0").dims),
-        stages_(engine, *rule_, dims_),
-        whole_(engine, *rule_, dims_),
-        names_(make_state_names(*rule_, dims_)) {
+        stages_(engine, *rule_, fixture.tensor("param.0").dims),
+        whole_(engine, *rule_, fixture.tensor("param.0").dims),
+        names_(make_state_names(*rule_, fixture.tensor("param.0").dims)) {
     for (const auto& [name, tensor] : fixture.tensors) {
       const auto parsed = parse_tensor_name(name);
       if (parsed && !parsed->inject && parsed->what != "grad")
@@ -55,9 +53,8 @@ class Replay {
       whole_.set(whole_.grad(), grad);
       injection.begin(t);
       repeated.begin(t);
-      step_by_stages(engine_, *rule_, step, stages_,
-                     injects ? &injection : nullptr);
-      step_as_one(engine_, *rule_, step, whole_, injects ? &repeated : nullptr);
+      stages_.step_by_stages(step, injects ? &injection : nullptr);
+      whole_.step_as_one(step, injects ? &repeated : nullptr);
       injection.end();
       compare_step(t);
     }
@@ -130,12 +127,10 @@ class Replay {
                                 gather(stages_, *factor), basis->dims[0]);
   }
 
-  Engine& engine_;
   const Fixture& fixture_;
   std::vector<double> learning_rates_;
   double slack_;
   std::unique_ptr<Rule> rule_;
-  Dims dims_;
   TensorMemory stages_;
   TensorMemory whole_;
   std::unique_ptr<StateNames> names_;

@@ -1,16 +1,12 @@
 #include "canzona/measure/matrix_seconds.h"
 
 #include <algorithm>
-#include <utility>
 
-#include "canzona/base/random.h"
 #include "canzona/comm/from_all.h"
-#include "canzona/linalg/lanes.h"
 #include "canzona/measure/clock.h"
 #include "canzona/measure/device_memory.h"
 #include "canzona/measure/step_times.h"
-#include "canzona/rules/device_optimizer.h"
-#include "canzona/rules/local_optimizer.h"
+#include "canzona/rules/optimizer.h"
 
 namespace canzona {
 namespace {
@@ -52,70 +48,60 @@ int64_t batch_on_cpu(const RuleFacts& facts, MatrixShape shape) {
   return std::clamp<int64_t>(kBytes / bytes, 1, kMost);
 }
 
-std::vector<float> noise(MatrixShape shape, uint64_t seed) {
-  std::vector<float> values(static_cast<size_t>(shape.rows * shape.cols));
-  for (size_t i = 0; i < values.size(); ++i)
-    values[i] = static_cast<float>(normal_at(seed, i));
-  return values;
-}
-
-// Matrices of a shape with an optimizer of their own. Weights and gradients are
-// alike: what they hold takes no time, where they lie does.
-class CpuMatrices {
- public:
-  CpuMatrices(const CostSubject& subject, MatrixShape shape)
-      : lanes_(1, [] { return make_engine("cpu"); }),
-        batch_(batch_on_cpu(*make_rule_facts(subject.rule, subject.options),
-                            shape)),
-        weights_(static_cast<size_t>(batch_), noise(shape, 1)),
-        grads_(static_cast<size_t>(batch_), noise(shape, 2)),
-        optimizer_(make_rule(subject.rule, subject.options, DType::kFp32),
-                   tensors(shape), lanes_, OnNonfinite::kPropagate) {}
-
-  int64_t batch() const { return batch_; }
-  const RuleFacts& facts() const { return optimizer_.rule().facts(); }
-  double step() {
-    return seconds_of(1, [&] { optimizer_.step(1e-3); });
-  }
-
- private:
-  std::vector<LocalOptimizer::Tensor> tensors(MatrixShape shape) {
-    std::vector<LocalOptimizer::Tensor> out;
-    for (size_t i = 0; i < weights_.size(); ++i)
-      out.push_back({"matrix",
-                     {shape.rows, shape.cols},
-                     run_of(weights_[i].data()),
-                     run_of(std::as_const(grads_[i]).data())});
-    return out;
-  }
-
-  Lanes lanes_;
-  int64_t batch_;
-  std::vector<std::vector<float>> weights_, grads_;
-  LocalOptimizer optimizer_;
-};
-
 // As many as fill a GPU, as an owner of several would.
 int64_t batch_on_gpu(MatrixShape shape) {
   constexpr int64_t kGpuElements = int64_t{1} << 27;
   return std::clamp<int64_t>(kGpuElements / (shape.rows * shape.cols), 1, 64);
 }
 
+// Matrices of a shape with an optimizer of their own.
+class TimedMatrices {
+ public:
+  TimedMatrices(Engine& engine, const CostSubject& subject, MatrixShape shape,
+                int64_t batch)
+      : memory_(engine),
+        optimizer_(make_rule(subject.rule, subject.options, DType::kFp32,
+                             engine.kind()),
+                   tensors(shape, batch), {&engine},
+                   {.on_nonfinite = OnNonfinite::kPropagate}) {}
+
+  const RuleFacts& facts() const { return optimizer_.rule().facts(); }
+  void step() { optimizer_.step(1e-3); }
+
+ private:
+  std::vector<Optimizer::Tensor> tensors(MatrixShape shape, int64_t batch) {
+    const int64_t count = shape.rows * shape.cols;
+    std::vector<Optimizer::Tensor> out;
+    for (int64_t i = 0; i < batch; ++i)
+      out.push_back({"matrix",
+                     {shape.rows, shape.cols},
+                     memory_.noise(count, 1),
+                     memory_.noise(count, static_cast<uint64_t>(i) + 2)});
+    return out;
+  }
+
+  DeviceMemory memory_;
+  Optimizer optimizer_;
+};
+
 }  // namespace
 
 MatrixSeconds measure_on_cpu(Communicator& world, const CostSubject& subject,
                              MatrixShape shape, int rounds) {
-  CpuMatrices matrices(subject, shape);
+  const auto engine = make_engine("cpu");
+  const int64_t batch =
+      batch_on_cpu(*make_rule_facts(subject.rule, subject.options), shape);
+  TimedMatrices matrices(*engine, subject, shape, batch);
   const auto timed_step = [&] {
     world.barrier({.label = "before a measurement"});
-    return matrices.step();
+    return seconds_of(1, [&] { matrices.step(); });
   };
   MatrixSeconds out = seconds_by_place(
       matrices.facts(), shape, rounds, timed_step,
       [&](const std::vector<double>& seconds) {
         return world.size() == 1 ? least_of(seconds) : median_of(seconds);
       });
-  out.batch = matrices.batch();
+  out.batch = batch;
   out.seconds = median_of(one_from_all(world, out.seconds));
   out.refresh_seconds = median_of(one_from_all(world, out.refresh_seconds));
   return out;
@@ -123,28 +109,18 @@ MatrixSeconds measure_on_cpu(Communicator& world, const CostSubject& subject,
 
 MatrixSeconds measure_on_gpu(Engine& engine, const CostSubject& subject,
                              MatrixShape shape, int rounds) {
-  DeviceMemory memory(engine);
-  std::vector<DeviceOptimizer::Tensor> tensors;
   const int64_t batch = batch_on_gpu(shape);
-  const int64_t count = shape.rows * shape.cols;
-  for (int64_t i = 0; i < batch; ++i)
-    tensors.push_back({"matrix",
-                       {shape.rows, shape.cols},
-                       memory.noise(count, 1),
-                       memory.noise(count, static_cast<uint64_t>(i) + 2)});
-  DeviceOptimizer optimizer(
-      make_rule(subject.rule, subject.options, DType::kFp32, "cuda"), tensors,
-      {&engine}, {.checks_gradients = false});
+  TimedMatrices matrices(engine, subject, shape, batch);
   const auto timed_step = [&] {
     engine.synchronize();
     const double begin = wall_seconds();
-    optimizer.step(1e-3);
+    matrices.step();
     engine.synchronize();
     return wall_seconds() - begin;
   };
   timed_step();
-  MatrixSeconds out = seconds_by_place(optimizer.rule().facts(), shape, rounds,
-                                       timed_step, least_of);
+  MatrixSeconds out =
+      seconds_by_place(matrices.facts(), shape, rounds, timed_step, least_of);
   out.batch = batch;
   return out;
 }

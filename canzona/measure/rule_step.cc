@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 
 #include "canzona/base/error.h"
 #include "canzona/base/random.h"
@@ -10,20 +9,14 @@
 #include "canzona/linalg/cuda_device.h"
 #include "canzona/measure/clock.h"
 #include "canzona/measure/device_memory.h"
-#include "canzona/rules/device_optimizer.h"
+#include "canzona/measure/step_times.h"
+#include "canzona/rules/optimizer.h"
 #include "canzona/rules/runs.h"
 
 namespace canzona {
 namespace {
 
 constexpr double kRate = 1e-4;
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half]
-                                : (values[half - 1] + values[half]) / 2;
-}
 
 MatrixShape shape_of(const Dims& dims) {
   if (dims.size() < 2) return {1, num_elements(dims)};
@@ -67,7 +60,7 @@ class Tensors {
     engine_.synchronize();
   }
 
-  std::vector<DeviceOptimizer::Tensor> all;
+  std::vector<Optimizer::Tensor> all;
 
  private:
   static constexpr int64_t kShifts = int64_t{1} << 20;
@@ -100,61 +93,38 @@ void check_memory(int64_t needed, const RuleStepRequest& request) {
                          human_bytes(there), "; measure fewer layers"));
 }
 
-// Seconds by the step's place in a period, and of the host alone.
-class Timer {
- public:
-  Timer(DeviceOptimizer& optimizer, Engine& engine, Tensors& tensors)
-      : optimizer_(optimizer), engine_(engine), tensors_(tensors) {}
-
-  // One step on an idle device, from the call to the end of its work.
-  double step() {
-    tensors_.renew_grads();
-    const double begin = wall_seconds();
-    optimizer_.step(kRate);
-    host_.push_back(wall_seconds() - begin);
-    engine_.synchronize();
-    return wall_seconds() - begin;
-  }
-  double host_seconds() const { return median(host_); }
-  void forget_host() { host_.clear(); }
-
- private:
-  DeviceOptimizer& optimizer_;
-  Engine& engine_;
-  Tensors& tensors_;
-  std::vector<double> host_;
-};
-
-void measure_steps(DeviceOptimizer& optimizer, Engine& engine, Tensors& tensors,
+void measure_steps(Optimizer& optimizer, Engine& engine, Tensors& tensors,
                    const RuleStepRequest& request, const Progress& progress,
                    RuleStep& result) {
   const int period = optimizer.rule().facts().period();
-  Timer timer(optimizer, engine, tensors);
+  std::vector<double> host, whole;  // seconds of each step
+  // One step on an idle device, from the call to the end of its work.
+  const auto step = [&] {
+    tensors.renew_grads();
+    const double begin = wall_seconds();
+    optimizer.step(kRate);
+    host.push_back(wall_seconds() - begin);
+    engine.synchronize();
+    whole.push_back(wall_seconds() - begin);
+  };
   // The first steps take the memory that all later ones use.
   const int warm_up = std::max(period, 3);
   for (int t = 0; t < warm_up; ++t) {
     progress(cat("warming up, step ", t + 1, " of ", warm_up));
-    timer.step();
+    step();
   }
-  timer.forget_host();
+  host.clear();
+  whole.clear();
   const int rounds = std::max(2, (request.rounds + period - 1) / period);
-  std::vector<std::vector<double>> by_place(static_cast<size_t>(period));
-  for (int round = 0; round < rounds; ++round)
-    for (auto& place : by_place) {
-      progress(cat("round ", round + 1, " of ", rounds));
-      place.push_back(timer.step());
-    }
-  std::vector<double> medians;
-  result.least_seconds = by_place[0][0];
-  for (const auto& place : by_place) {
-    medians.push_back(median(place));
-    result.least_seconds = std::min(
-        result.least_seconds, *std::min_element(place.begin(), place.end()));
+  for (int i = 0; i < rounds * period; ++i) {
+    progress(cat("round ", i / period + 1, " of ", rounds));
+    step();
   }
-  result.seconds = std::accumulate(medians.begin(), medians.end(), 0.0) /
-                   static_cast<double>(period);
-  result.refresh_seconds = *std::max_element(medians.begin(), medians.end());
-  result.host_seconds = timer.host_seconds();
+  const StepTimes times = summarize_steps(whole, 0, period);
+  result.seconds = times.mean;
+  result.least_seconds = *std::min_element(whole.begin(), whole.end());
+  result.refresh_seconds = times.worst;
+  result.host_seconds = median_of(host);
 }
 
 void count_work(const RuleStepRequest& request, const RuleFacts& facts,
@@ -218,7 +188,7 @@ double total_seconds(const std::vector<Engine::StageTime>& stages) {
 // On one engine and without repetition, so that every call can be told apart.
 void measure_stages(Engine& engine, const RuleStepRequest& request,
                     Tensors& tensors, RuleStep& result) {
-  DeviceOptimizer optimizer(
+  Optimizer optimizer(
       make_rule(request.rule, request.options, DType::kFp32, request.device),
       tensors.all, {&engine}, {.repeats = false});
   const auto profiled_step = [&] {
@@ -261,8 +231,8 @@ RuleStep measure_rule_step(const RuleStepRequest& request,
   progress("making tensors");
   Tensors tensors(*engines[0], request);
   {
-    DeviceOptimizer optimizer(std::move(rule), tensors.all, pointers,
-                              {.repeats = request.graph});
+    Optimizer optimizer(std::move(rule), tensors.all, pointers,
+                        {.repeats = request.graph});
     measure_steps(optimizer, *engines[0], tensors, request, progress, result);
   }
   progress("looking at the stages");

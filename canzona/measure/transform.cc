@@ -8,11 +8,12 @@
 #include "canzona/base/random.h"
 #include "canzona/base/text.h"
 #include "canzona/linalg/cuda_device.h"
+#include "canzona/linalg/engine_memory.h"
 #include "canzona/linalg/lanes.h"
 #include "canzona/measure/clock.h"
-#include "canzona/measure/device_memory.h"
 #include "canzona/rules/muon/facts.h"
 #include "canzona/rules/muon/newton_schulz.h"
+#include "canzona/rules/runs.h"
 
 namespace canzona {
 namespace {
@@ -88,16 +89,8 @@ double relative_error(const std::vector<float>& got,
 void run_once(Lanes& lanes, const TransformRequest& request, ConstRun input,
               Candidate& candidate) {
   const auto [m, n] = request.shape;
-  const ConstMatrices in{input.data, input.dtype,   m,     n,
-                         n,          request.batch, m * n, nullptr};
-  const Matrices out{candidate.out.data,
-                     candidate.out.dtype,
-                     m,
-                     n,
-                     n,
-                     request.batch,
-                     m * n,
-                     nullptr};
+  const ConstMatrices in = as_matrices(input, m, n, request.batch);
+  const Matrices out = as_matrices(candidate.out, m, n, request.batch);
   double seconds = 0;
   if (request.device == "cpu") {
     seconds = seconds_of(request.num_threads, [&] {
@@ -158,8 +151,8 @@ std::vector<TransformRow> measure_transform(const TransformRequest& request,
   check(request);
   progress("making the input");
   const std::vector<float> values = make_input(request.shape, request.batch);
-  DeviceMemory memory(lanes.lane(0));
-  const ConstRun input = memory.copy_of(values);
+  EngineMemory memory(lanes.lane(0));
+  const ConstRun input = memory.put(values);
   std::vector<Candidate> candidates;
   for (const std::string& precision : request.precisions)
     for (const std::string& algorithm : request.algorithms)
@@ -183,7 +176,7 @@ std::vector<TransformRow> measure_transform(const TransformRequest& request,
   for (Candidate& candidate : candidates) {
     const auto first = static_cast<int64_t>(exact.size());
     candidate.row.error_vs_fp64 =
-        relative_error(memory.read(candidate.out, first), exact);
+        relative_error(memory.get<float>(candidate.out.data, first), exact);
     rows.push_back(candidate.row);
   }
   return rows;

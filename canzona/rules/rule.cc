@@ -25,49 +25,64 @@ std::string to_string(const Dims& dims) {
   return join(parts, "x");
 }
 
+int64_t WholeTensors::elements() const {
+  int64_t sum = 0;
+  for (const Shard& shard : shards) sum += shard.count;
+  return sum;
+}
+
+int64_t WholeTensors::count() const {
+  const int64_t each = num_elements(dims);
+  return each == 0 ? std::ssize(shards) : elements() / each;
+}
+
 void Rule::step_whole(Engine& engine, const Step& step,
                       const WholeTensors& tensors) const {
-  Arena& arena = engine.arena();
-  const Arena::Scope scope(arena);
-  const int64_t each = num_elements(tensors.dims);
-  const auto count = static_cast<int64_t>(tensors.shards.size());
-  const auto take = [&] {
-    return Run{arena.take(count * each * size_of(dtype())), dtype()};
-  };
+  const Arena::Scope scope(engine.arena());
   const auto num_fields = static_cast<size_t>(facts().gather_fields());
   CANZONA_CHECK(num_fields <= kMostFields, "fields ", num_fields);
+  const int64_t elements = tensors.elements();
   Run fields[kMostFields];
+  for (size_t i = 0; i < num_fields; ++i) fields[i] = take(engine, elements);
+  step_by_stages(engine, step, tensors, {fields, num_fields},
+                 take(engine, elements));
+}
+
+void Rule::step_by_stages(Engine& engine, const Step& step,
+                          const WholeTensors& tensors,
+                          std::span<const Run> fields, Run update) const {
   ConstRun gathered[kMostFields];
-  for (size_t i = 0; i < num_fields; ++i) gathered[i] = fields[i] = take();
-  for (int64_t t = 0; t < count; ++t) {
+  std::copy(fields.begin(), fields.end(), gathered);
+  int64_t done = 0;
+  for (const Shard& shard : tensors.shards) {
+    if (!facts().needs_whole_matrix()) break;
     Run parts[kMostFields];
-    for (size_t i = 0; i < num_fields; ++i)
-      parts[i] = advanced(fields[i], t * each);
-    prepare(engine, step, tensors.shards[static_cast<size_t>(t)],
-            {parts, num_fields});
+    for (size_t i = 0; i < fields.size(); ++i)
+      parts[i] = advanced(fields[i], done);
+    prepare(engine, step, shard, {parts, fields.size()});
+    done += shard.count;
   }
-  transform_and_apply(engine, step, tensors, {gathered, num_fields});
+  transform_and_apply(engine, step, tensors, {gathered, fields.size()}, update);
 }
 
 void Rule::transform_and_apply(Engine& engine, const Step& step,
                                const WholeTensors& tensors,
-                               std::span<const ConstRun> fields) const {
-  const Arena::Scope scope(engine.arena());
-  const int64_t each = num_elements(tensors.dims);
-  const auto count = static_cast<int64_t>(tensors.shards.size());
-  const Run update{engine.arena().take(count * each * size_of(dtype())),
-                   dtype()};
-  transform(engine, step,
-            {.dims = tensors.dims,
-             .count = count,
-             .fields = fields,
-             .out = update,
-             .states = tensors.owned,
-             .phase = tensors.phase,
-             .hook = tensors.hook});
-  for (int64_t t = 0; t < count; ++t)
-    apply(engine, step, tensors.shards[static_cast<size_t>(t)],
-          advanced(update, t * each));
+                               std::span<const ConstRun> fields,
+                               Run update) const {
+  if (facts().needs_whole_matrix())
+    transform(engine, step,
+              {.dims = tensors.dims,
+               .count = tensors.count(),
+               .fields = fields,
+               .out = update,
+               .states = tensors.owned,
+               .phase = tensors.phase,
+               .hook = tensors.hook});
+  int64_t done = 0;
+  for (const Shard& shard : tensors.shards) {
+    apply(engine, step, shard, advanced(update, done));
+    done += shard.count;
+  }
 }
 
 std::unique_ptr<Rule> make_rule(std::string_view name, const RuleOptions& given,

@@ -79,14 +79,21 @@ struct Batch {
   DecompositionHook* hook = nullptr;
 };
 
-// Whole tensors of equal shape, all on one rank. `owned` are the states that
-// live with the owner, those of the tensors one after another.
+// Whole tensors of equal shape, all on one rank: a shard each, or cut into
+// pieces that follow each other in the order of the tensors' elements. `owned`
+// are the states that live with the owner, those of the tensors one after
+// another.
 struct WholeTensors {
   const Dims& dims;
   std::span<const Shard> shards{};
   std::span<const Run> owned{};
   int phase = 0;
   DecompositionHook* hook = nullptr;
+
+  int64_t elements() const;  // of all shards
+  int64_t count() const;     // of tensors
+  // Whether each shard is one tensor.
+  bool uncut() const { return count() == std::ssize(shards); }
 };
 
 // What prepare writes at most (facts().gather_fields()).
@@ -112,12 +119,34 @@ class Rule {
   // memory; the bits are those of the three stages, tensor by tensor.
   virtual void step_whole(Engine& engine, const Step& step,
                           const WholeTensors& tensors) const;
+  // The stages one after another, in `fields` and `update` of the caller, which
+  // hold tensors.elements() each.
+  void step_by_stages(Engine& engine, const Step& step,
+                      const WholeTensors& tensors, std::span<const Run> fields,
+                      Run update) const;
 
  protected:
   // The last two, on gathered fields.
   void transform_and_apply(Engine& engine, const Step& step,
                            const WholeTensors& tensors,
-                           std::span<const ConstRun> fields) const;
+                           std::span<const ConstRun> fields, Run update) const;
+  Run take(Engine& engine, int64_t elements) const {
+    return {engine.arena().take(elements * size_of(dtype())), dtype()};
+  }
+};
+
+// A rule that keeps its facts.
+template <class Facts>
+class RuleOf : public Rule {
+ public:
+  RuleOf(const RuleOptions& options, DType dtype)
+      : facts_(options), dtype_(dtype) {}
+  const RuleFacts& facts() const final { return facts_; }
+  DType dtype() const final { return dtype_; }
+
+ protected:
+  const Facts facts_;
+  const DType dtype_;
 };
 
 // UsageError names an unknown rule, option or value. dtype is fp32 or fp64. A

@@ -11,8 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "canzona/rules/rule.h"
+#include "canzona/linalg/engine_memory.h"
 #include "canzona/rules/runs.h"
+#include "canzona/rules/tensor_batch.h"
 
 namespace canzona {
 
@@ -28,29 +29,34 @@ class TestBatch {
         count_(count),
         each_(num_elements(dims_)),
         hook_(hook),
-        memory_(engine.memory()),
-        facts_(rule.facts().tensor_states(dims_)) {
-    weights_ = take(each_);
-    grads_ = take(each_);
-    update_ = take(each_);
+        memory_(engine),
+        states_(make_states(engine, rule, dims_, static_cast<size_t>(count),
+                            memory_.arena())),
+        batch_(rule, dims_) {
+    weights_ = memory_.zeros(count_ * each_);
+    grads_ = memory_.zeros(count_ * each_);
+    update_ = memory_.zeros(count_ * each_);
     for (int i = 0; i < rule.facts().gather_fields(); ++i)
-      fields_.push_back(take(each_));
-    for (const StateFact& fact : facts_) {
-      states_.push_back(take(fact.elements()));
-      begin_state(states_.back(), fact);
-      if (fact.lives == Lives::kWithOwner) owned_.push_back(states_.back());
-    }
+      fields_.push_back(memory_.zeros(count_ * each_));
+    for (int64_t i = 0; i < count_; ++i)
+      batch_.add({.whole = dims_,
+                  .count = each_,
+                  .grad = advanced(grads_, i * each_),
+                  .weights = advanced(weights_, i * each_),
+                  .states = states_[static_cast<size_t>(i)].with_shard});
+    for (Run state : states_[0].with_owner) batch_.add_owned(state);
   }
 
   // The three stages one by one; one gradient per tensor.
   void step(const std::vector<Values>& grads, double rate) {
     const Step now = begin(grads, rate);
-    const std::vector<Shard> shards = make_shards();
+    const WholeTensors tensors = batch_.tensors();
     if (rule_.facts().needs_whole_matrix()) {
       for (int64_t i = 0; i < count_; ++i) {
         std::vector<Run> fields;
         for (Run field : fields_) fields.push_back(advanced(field, i * each_));
-        rule_.prepare(engine_, now, shards[static_cast<size_t>(i)], fields);
+        rule_.prepare(engine_, now, tensors.shards[static_cast<size_t>(i)],
+                      fields);
       }
       const std::vector<ConstRun> gathered(fields_.begin(), fields_.end());
       rule_.transform(engine_, now,
@@ -58,82 +64,39 @@ class TestBatch {
                        .count = count_,
                        .fields = gathered,
                        .out = update_,
-                       .states = owned_,
+                       .states = tensors.owned,
                        .phase = 0,
                        .hook = hook_});
     }
     for (int64_t i = 0; i < count_; ++i)
-      rule_.apply(engine_, now, shards[static_cast<size_t>(i)],
+      rule_.apply(engine_, now, tensors.shards[static_cast<size_t>(i)],
                   advanced(update_, i * each_));
   }
 
   // All at once.
   void step_whole(const std::vector<Values>& grads, double rate) {
-    const Step now = begin(grads, rate);
-    const std::vector<Shard> shards = make_shards();
-    rule_.step_whole(engine_, now,
-                     {.dims = dims_,
-                      .shards = shards,
-                      .owned = owned_,
-                      .phase = 0,
-                      .hook = hook_});
+    batch_.issue(engine_, begin(grads, rate), hook_);
   }
 
-  Values weights(int64_t tensor) { return values(weights_, each_, tensor); }
+  Values weights(int64_t tensor) {
+    return memory_.get<float>(advanced(weights_, tensor * each_).data, each_);
+  }
   // All of one tensor, by name.
   std::map<std::string, Values> states(int64_t tensor) {
     std::map<std::string, Values> all;
-    for (size_t i = 0; i < facts_.size(); ++i)
-      all[facts_[i].name] = values(states_[i], facts_[i].elements(), tensor);
+    const TensorStates& own = states_[static_cast<size_t>(tensor)];
+    for (size_t i = 0; i < own.facts.size(); ++i)
+      all[own.facts[i].name] =
+          memory_.get<float>(own.runs[i].data, own.facts[i].elements());
     return all;
   }
   int64_t steps() const { return steps_; }
 
  private:
-  static constexpr int64_t kSize = sizeof(float);
-
-  Run take(int64_t elements) {
-    const Run run{memory_.take(count_ * elements * kSize), DType::kFp32};
-    engine_.set_zero(run.data, count_ * elements * kSize);
-    return run;
-  }
-  void put(Run run, const Values& values) {
-    engine_.upload(run.data, reinterpret_cast<const std::byte*>(values.data()),
-                   std::ssize(values) * kSize);
-  }
-  Values values(Run run, int64_t elements, int64_t tensor) {
-    Values here(static_cast<size_t>(elements));
-    engine_.download(reinterpret_cast<std::byte*>(here.data()),
-                     advanced(run, tensor * elements).data, elements * kSize);
-    return here;
-  }
-  void begin_state(Run run, const StateFact& fact) {
-    if (fact.initially == Initially::kZero || fact.elements() == 0) return;
-    const int64_t d = fact.shape.back();
-    for (int64_t i = 0; i < count_ * fact.elements(); i += d * d)
-      engine_.set_identity(as_matrices(advanced(run, i), d, d), 1.0);
-  }
-
   Step begin(const std::vector<Values>& grads, double rate) {
     for (int64_t i = 0; i < count_; ++i)
-      put(advanced(grads_, i * each_), grads[static_cast<size_t>(i)]);
+      memory_.set(advanced(grads_, i * each_), grads[static_cast<size_t>(i)]);
     return {++steps_, rate};
-  }
-  std::vector<Shard> make_shards() {
-    shard_states_.assign(static_cast<size_t>(count_), {});
-    std::vector<Shard> shards;
-    for (int64_t i = 0; i < count_; ++i) {
-      std::vector<Run>& states = shard_states_[static_cast<size_t>(i)];
-      for (size_t s = 0; s < facts_.size(); ++s)
-        if (facts_[s].lives == Lives::kWithShard)
-          states.push_back(advanced(states_[s], i * facts_[s].elements()));
-      shards.push_back({.whole = dims_,
-                        .count = each_,
-                        .grad = advanced(grads_, i * each_),
-                        .weights = advanced(weights_, i * each_),
-                        .states = states});
-    }
-    return shards;
   }
 
   Engine& engine_;
@@ -142,12 +105,11 @@ class TestBatch {
   int64_t count_;
   int64_t each_;
   DecompositionHook* hook_;
-  Arena memory_;
-  Arena::Scope whole_life_{memory_};
-  std::vector<StateFact> facts_;
+  EngineMemory memory_;
+  std::vector<TensorStates> states_;
+  TensorBatch batch_;
   Run weights_, grads_, update_;
-  std::vector<Run> fields_, states_, owned_;
-  std::vector<std::vector<Run>> shard_states_;
+  std::vector<Run> fields_;
   int64_t steps_ = 0;
 };
 

@@ -5,8 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "canzona/rules/local_optimizer.h"
-#include "canzona/rules/rule.h"
+#include "canzona/rules/tensor_batch.h"
 
 namespace canzona {
 
@@ -18,7 +17,7 @@ class TestTensor {
       : rule_(std::move(rule)),
         dims_(std::move(dims)),
         weights(std::move(start)),
-        states(make_states(*rule_, dims_, memory_)),
+        states(make_states(*make_cpu_engine(), *rule_, dims_, 1, memory_)[0]),
         hook_(hook) {}
 
   // The three stages one by one.

@@ -2,8 +2,7 @@
 // are among them where AdamW is the plan's rule.
 #pragma once
 
-#include <deque>
-#include <vector>
+#include <map>
 
 #include "canzona/runtime/publisher.h"
 #include "canzona/runtime/rank.h"
@@ -22,18 +21,9 @@ class ElementUpdate {
   void run(int64_t step, const ElementRates& rates);
 
  private:
-  struct Group {  // of one rule
-    int32_t rule = 0;
-    Dims dims;
-    std::deque<std::vector<Run>> states;
-    std::vector<Shard> shards;
-  };
-
-  Group& group_of(int32_t rule);
-
   Rank& rank_;
   Publisher& publisher_;
-  std::deque<Group> groups_;
+  std::map<int32_t, TensorBatch> batches_;  // by rule
 };
 
 }  // namespace canzona

@@ -1,6 +1,6 @@
 #include "canzona/runtime/exchanged_update.h"
 
-#include <algorithm>
+#include <functional>
 
 #include "canzona/base/check.h"
 #include "canzona/base/text.h"
@@ -35,7 +35,9 @@ ExchangedUpdate::ExchangedUpdate(Rank& rank, Publisher& publisher)
   CANZONA_CHECK(num_fields_ <= static_cast<int>(kMostFields), "fields ",
                 num_fields_);
   for (size_t k = 0; k < rank.kept.matrices.size(); ++k)
-    shards_.emplace_back(rank, k);
+    add_pieces(rank, k,
+               kept_.emplace_back(*entry_of(static_cast<int32_t>(k)).rule,
+                                  rank.kept.matrices[k].dims));
   for (size_t r = 0; r < rank.rounds.size(); ++r) {
     const Round& round = rank.rounds[r];
     moving_[r].label = rank.label(cat("micro-group ", r));
@@ -86,8 +88,7 @@ void ExchangedUpdate::finish() {
   for (size_t k = 0; k < rounds; ++k) {
     send_until(k + kGathersAhead);
     wait(moving_[k].gather);
-    wait(moving_[k].gather_uncut);
-    transform(k);
+    compute("transform", &ExchangedUpdate::transform, k);
     post_scatter(k);
   }
   apply_until(rounds);
@@ -96,76 +97,85 @@ void ExchangedUpdate::finish() {
 void ExchangedUpdate::send_until(size_t last) {
   for (; num_sent_ < rank_.rounds.size() && num_sent_ <= last; ++num_sent_) {
     if (num_sent_ >= kSlots) apply_until(num_sent_ - kSlots + 1);
-    prepare(num_sent_);
+    compute("prepare", &ExchangedUpdate::prepare, num_sent_);
     post_gather(num_sent_);
   }
 }
 
 void ExchangedUpdate::apply_until(size_t end) {
-  for (; num_applied_ < end; ++num_applied_) apply(num_applied_);
+  for (; num_applied_ < end; ++num_applied_) {
+    wait(moving_[num_applied_].scatter);
+    compute("apply", &ExchangedUpdate::apply, num_applied_);
+    for (int32_t k : members_[num_applied_]) publisher_.updated(index(k));
+  }
 }
 
-void ExchangedUpdate::wait(Work& work) {
-  if (work.done()) {
-    work.wait();  // may have failed
-    return;
+void ExchangedUpdate::wait(Works& works) {
+  for (Work& work : works) {
+    if (work.done()) {
+      work.wait();  // may have failed
+      continue;
+    }
+    const WaitWatch watch(rank_, rank_.times.waited_in_step);
+    const Span span(rank_.track, "wait");
+    work.wait();
   }
-  const WaitWatch watch(rank_, rank_.times.waited_in_step);
-  const Span span(rank_.track, "wait");
-  work.wait();
+}
+
+void ExchangedUpdate::compute(const char* name,
+                              void (ExchangedUpdate::*stage)(size_t),
+                              size_t round) {
+  const Span span(rank_.track, name, moving_[round].label);
+  const auto work = [&] { (this->*stage)(round); };
+  rank_.engine.repeat(std::cref(work));
 }
 
 void ExchangedUpdate::prepare(size_t round) {
-  const Span span(rank_.track, "prepare", moving_[round].label);
   float* slot = rank_.store.slot(static_cast<int64_t>(round));
   for (const SlotPiece& piece : rank_.rounds[round].pieces) {
     const RuleSet::Entry& entry = entry_of(piece.kept);
     Run fields[kMostFields];
     for (int f = 0; f < num_fields_; ++f)
       fields[f] = run_of(slot + piece.at + f * piece.field_stride);
-    entry.rule->prepare(rank_.engine, now(entry),
-                        shards_[index(piece.kept)].shards[index(piece.piece)],
+    entry.rule->prepare(rank_.engine, now(entry), shard_of(piece),
                         {fields, index(num_fields_)});
   }
 }
 
-Work ExchangedUpdate::exchange(Courier& courier, const ExchangeTable& table,
-                               std::span<std::byte> from,
-                               std::span<std::byte> to,
-                               std::string_view label) {
-  if (table.empty) return {};
-  Work work = courier.all_to_all_v(
-      {from, table.send_bytes, table.send_offsets},
-      {to, table.receive_bytes, table.receive_offsets}, {.label = label});
+ExchangedUpdate::Works ExchangedUpdate::exchange(
+    Courier& courier, const std::array<const ExchangeTable*, 2>& tables,
+    std::span<std::byte> from, std::span<std::byte> to,
+    std::string_view label) {
   const bool at_once =
       !rank_.options.pipelined || rank_.options.overlap == Overlap::kNone;
-  if (at_once) wait(work);
-  return work;
+  rank_.settle();
+  Works works;
+  for (size_t i = 0; i < works.size(); ++i) {
+    const ExchangeTable& table = *tables[i];
+    if (table.empty) continue;
+    works[i] = courier.all_to_all_v(
+        {from, table.send_bytes, table.send_offsets},
+        {to, table.receive_bytes, table.receive_offsets}, {.label = label});
+    if (at_once) wait(works);
+  }
+  return works;
 }
 
 void ExchangedUpdate::post_gather(size_t round) {
-  rank_.settle();
+  const Round& r = rank_.rounds[round];
   moving_[round].gather =
-      exchange(rank_.groups.gather(), rank_.rounds[round].gather,
-               shard_area(round), whole_area(round), moving_[round].label);
-  moving_[round].gather_uncut =
-      exchange(rank_.groups.gather(), rank_.rounds[round].gather_uncut,
+      exchange(rank_.groups.gather(), {&r.gather, &r.gather_uncut},
                shard_area(round), whole_area(round), moving_[round].label);
 }
 
 void ExchangedUpdate::post_scatter(size_t round) {
-  rank_.settle();
   const Round& r = rank_.rounds[round];
   moving_[round].scatter =
-      exchange(rank_.groups.scatter(), r.scatter, whole_area(round),
-               shard_area(round), moving_[round].label);
-  moving_[round].scatter_uncut =
-      exchange(rank_.groups.scatter(), r.scatter_uncut, whole_area(round),
-               shard_area(round), moving_[round].label);
+      exchange(rank_.groups.scatter(), {&r.scatter, &r.scatter_uncut},
+               whole_area(round), shard_area(round), moving_[round].label);
 }
 
 void ExchangedUpdate::transform(size_t round) {
-  const Span span(rank_.track, "transform", moving_[round].label);
   for (const Members& batch : batches_[round]) transform_batch(round, batch);
 }
 
@@ -177,12 +187,14 @@ void ExchangedUpdate::transform_batch(size_t round, const Members& batch) {
   const Dims& dims = batch.planned->dims;
   const int64_t each = num_elements(dims);
   const auto count = static_cast<int64_t>(batch.matrices.size());
+  float* slot = rank_.store.slot(static_cast<int64_t>(round));
   ConstRun fields[kMostFields];
   for (int f = 0; f < num_fields_; ++f) {
     const Run field = run_of(arena.take_array<float>(count * each));
     for (int64_t i = 0; i < count; ++i)
-      copy_in(round, *batch.matrices[index(i)], advanced(field, i * each), f,
-              dims);
+      for (const SlotRectangle& r : batch.matrices[index(i)]->rectangles)
+        rank_.engine.copy(in_matrix(advanced(field, i * each), r, dims),
+                          in_slot(slot, r, f));
     fields[f] = field;
   }
   const Run update = run_of(arena.take_array<float>(count * each));
@@ -195,36 +207,18 @@ void ExchangedUpdate::transform_batch(size_t round, const Members& batch) {
                          .states = batch.owned,
                          .phase = batch.planned->phase});
   for (int64_t i = 0; i < count; ++i)
-    copy_out(round, *batch.matrices[index(i)], advanced(update, i * each),
-             dims);
-}
-
-void ExchangedUpdate::copy_in(size_t round, const SlotMatrix& matrix, Run field,
-                              int number, const Dims& dims) {
-  float* slot = rank_.store.slot(static_cast<int64_t>(round));
-  for (const SlotRectangle& r : matrix.rectangles)
-    rank_.engine.copy(in_matrix(field, r, dims), in_slot(slot, r, number));
-}
-
-void ExchangedUpdate::copy_out(size_t round, const SlotMatrix& matrix,
-                               Run update, const Dims& dims) {
-  float* slot = rank_.store.slot(static_cast<int64_t>(round));
-  for (const SlotRectangle& r : matrix.updates)
-    rank_.engine.copy(in_slot(slot, r, 0), in_matrix(update, r, dims));
+    for (const SlotRectangle& r : batch.matrices[index(i)]->updates)
+      rank_.engine.copy(in_slot(slot, r, 0),
+                        in_matrix(advanced(update, i * each), r, dims));
 }
 
 void ExchangedUpdate::apply(size_t round) {
-  wait(moving_[round].scatter);
-  wait(moving_[round].scatter_uncut);
-  const Span span(rank_.track, "apply", moving_[round].label);
   float* slot = rank_.store.slot(static_cast<int64_t>(round));
   for (const SlotPiece& piece : rank_.rounds[round].pieces) {
     const RuleSet::Entry& entry = entry_of(piece.kept);
-    entry.rule->apply(rank_.engine, now(entry),
-                      shards_[index(piece.kept)].shards[index(piece.piece)],
+    entry.rule->apply(rank_.engine, now(entry), shard_of(piece),
                       const_run(slot + piece.at));
   }
-  for (int32_t k : members_[round]) publisher_.updated(index(k));
 }
 
 }  // namespace canzona

@@ -6,6 +6,7 @@
 // slots that is the whole pipeline. The couriers move, this thread computes.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <vector>
 
@@ -23,8 +24,9 @@ class ExchangedUpdate {
   void finish();
 
  private:
+  using Works = std::array<Work, 2>;  // of cut tensors, and of others
   struct Moving {
-    Work gather, gather_uncut, scatter, scatter_uncut;
+    Works gather, scatter;
     std::string_view label;
   };
   struct Members {  // of one batch
@@ -36,16 +38,20 @@ class ExchangedUpdate {
   // Sends rounds off, up to `last`.
   void send_until(size_t last);
   void apply_until(size_t end);
-  void prepare(size_t round);
   void post_gather(size_t round);
+  void post_scatter(size_t round);
+  // One of the stages below, as repeated work (linalg/engine.h).
+  void compute(const char* name, void (ExchangedUpdate::*stage)(size_t),
+               size_t round);
+  void prepare(size_t round);
   void transform(size_t round);
   void transform_batch(size_t round, const Members& batch);
-  void post_scatter(size_t round);
   void apply(size_t round);
-  void wait(Work& work);
-  Work exchange(Courier& courier, const ExchangeTable& table,
-                std::span<std::byte> from, std::span<std::byte> to,
-                std::string_view label);
+  void wait(Works& works);
+  Works exchange(Courier& courier,
+                 const std::array<const ExchangeTable*, 2>& tables,
+                 std::span<std::byte> from, std::span<std::byte> to,
+                 std::string_view label);
 
   std::span<std::byte> whole_area(size_t round) const;
   std::span<std::byte> shard_area(size_t round) const;
@@ -54,15 +60,16 @@ class ExchangedUpdate {
     return {step_, learning_rate_ * entry.learning_rate_factor};
   }
   const RuleSet::Entry& entry_of(int32_t kept) const;
-  void copy_in(size_t round, const SlotMatrix& matrix, Run field, int number,
-               const Dims& dims);
-  void copy_out(size_t round, const SlotMatrix& matrix, Run update,
-                const Dims& dims);
+  const Shard& shard_of(const SlotPiece& piece) const {
+    return kept_[static_cast<size_t>(piece.kept)]
+        .tensors()
+        .shards[static_cast<size_t>(piece.piece)];
+  }
 
   Rank& rank_;
   Publisher& publisher_;
   int num_fields_;
-  std::deque<MatrixShards> shards_;            // by kept matrix
+  std::deque<TensorBatch> kept_;               // by kept matrix
   std::vector<Moving> moving_;                 // by round
   std::vector<std::vector<Members>> batches_;  // by round
   std::vector<std::vector<int32_t>> members_;  // kept matrices, by round

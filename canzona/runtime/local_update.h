@@ -4,7 +4,6 @@
 #pragma once
 
 #include <deque>
-#include <vector>
 
 #include "canzona/runtime/publisher.h"
 #include "canzona/runtime/rank.h"
@@ -19,22 +18,17 @@ class LocalUpdate {
 
  private:
   struct Batch {
-    const UpdateBatch* planned = nullptr;
-    bool whole = true;          // every member is one run
-    std::vector<Shard> shards;  // of the members, if they are whole
-    std::vector<Run> owned;
+    Batch(Rank& rank, const UpdateBatch& planned);
+
+    const UpdateBatch& planned;
+    const RuleSet::Entry& entry;
+    TensorBatch tensors;
     std::string_view label;
   };
 
-  void add(const UpdateBatch& planned);
-  // Members in pieces, such as the q of an interleaved qkv: the pieces follow
-  // each other in the order of the matrix's rows.
-  void update_pieces(const Step& step, const Batch& batch, const Rule& rule);
-
   Rank& rank_;
   Publisher& publisher_;
-  std::deque<MatrixShards> shards_;  // by kept matrix
-  std::vector<Batch> batches_;
+  std::deque<Batch> batches_;
 };
 
 }  // namespace canzona

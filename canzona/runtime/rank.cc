@@ -72,24 +72,19 @@ WaitWatch::~WaitWatch() {
   times.exchange_exposed += seconds(rank_.groups.exchange_busy() - exchange_);
 }
 
-MatrixShards::MatrixShards(const Rank& rank, size_t kept) {
+void add_pieces(const Rank& rank, size_t kept, TensorBatch& batch) {
   const KeptMatrix& matrix = rank.kept.matrices[kept];
-  const std::vector<StatePlace>& places = rank.updates.with_shard[kept];
   for (const Piece& piece : matrix.pieces) {
-    std::vector<Run>& runs = states.emplace_back();
-    for (const StatePlace& place : places)
-      runs.push_back(
+    std::vector<Run> states;
+    for (const StatePlace& place : rank.updates.with_shard[kept])
+      states.push_back(
           run_of(rank.store.states() + place.first + piece.kept - matrix.kept));
-  }
-  for (size_t p = 0; p < matrix.pieces.size(); ++p) {
-    const Piece& piece = matrix.pieces[p];
-    shards.push_back(
-        {.whole = matrix.dims,
-         .count = piece.count,
-         .grad = const_run(rank.store.gradients() + piece.gradient),
-         .weights = run_of(rank.store.weights(piece)),
-         .states = states[p],
-         .rounded = rank.store.rounded_copy(piece.first)});
+    batch.add({.whole = matrix.dims,
+               .count = piece.count,
+               .grad = const_run(rank.store.gradients() + piece.gradient),
+               .weights = run_of(rank.store.weights(piece)),
+               .states = states,
+               .rounded = rank.store.rounded_copy(piece.first)});
   }
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "canzona/comm/wire_ops.h"
+#include "canzona/rules/tensor_batch.h"
 #include "canzona/runtime/groups.h"
 #include "canzona/runtime/rank_store.h"
 #include "canzona/runtime/runtime.h"
@@ -102,13 +103,7 @@ class WaitWatch {
   std::chrono::nanoseconds links_, exchange_;
 };
 
-// The pieces of one kept matrix as shards, their states beside them. Not
-// copied: the shards point into it.
-struct MatrixShards {
-  MatrixShards(const Rank& rank, size_t kept);
-
-  std::vector<std::vector<Run>> states;  // by piece
-  std::vector<Shard> shards;             // by piece
-};
+// Adds the pieces of one kept matrix as shards.
+void add_pieces(const Rank& rank, size_t kept, TensorBatch& batch);
 
 }  // namespace canzona

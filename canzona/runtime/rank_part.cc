@@ -1,6 +1,6 @@
 #include "canzona/runtime/rank_part.h"
 
-#include "canzona/rules/initial_states.h"
+#include "canzona/rules/tensor_batch.h"
 #include "canzona/runtime/index.h"
 #include "canzona/runtime/rank_parameters.h"
 

@@ -63,8 +63,8 @@ void Reference::add_thing(Thing thing) {
   for (size_t i = 0; i < thing.rows.size(); ++i)
     std::copy_n(whole.data() + thing.rows[i] * thing.cols, thing.cols,
                 thing.weights + static_cast<int64_t>(i) * thing.cols);
-  thing.states =
-      make_states(*rules_.of(thing.tensor).rule, thing.dims, memory_);
+  thing.states = std::move(make_states(*engine_, *rules_.of(thing.tensor).rule,
+                                       thing.dims, 1, memory_)[0]);
   things_.push_back(std::move(thing));
 }
 

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "canzona/rules/local_optimizer.h"
+#include "canzona/rules/tensor_batch.h"
 #include "canzona/runtime/gradients.h"
 #include "canzona/runtime/logical_digest.h"
 #include "canzona/runtime/runtime.h"

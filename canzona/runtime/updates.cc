@@ -1,10 +1,10 @@
 #include "canzona/runtime/updates.h"
 
 #include <algorithm>
-#include <map>
 #include <tuple>
 
 #include "canzona/base/check.h"
+#include "canzona/rules/equal_batches.h"
 #include "canzona/runtime/index.h"
 
 namespace canzona {
@@ -81,23 +81,22 @@ class UpdatePlanner {
   std::vector<UpdateBatch> batches_of(const std::vector<int32_t>& matrices,
                                       bool apart) {
     using Kind = std::tuple<int32_t, Dims, int32_t, int32_t>;
-    std::vector<UpdateBatch> batches;
-    std::map<Kind, size_t> open;
+    std::vector<Kind> kinds;
     for (int32_t k : matrices) {
       const KeptMatrix& matrix = kept_.matrices[index(k)];
-      const int32_t phase = plan_.phase[index(matrix.matrix)];
-      const int32_t rule = rules_.number_of(tensor(k));
-      const Kind kind{apart ? bucket(k) : 0, matrix.dims, phase, rule};
-      const auto found = open.find(kind);
-      if (found != open.end() &&
-          std::cmp_less(batches[found->second].members.size(), width_)) {
-        batches[found->second].members.push_back(k);
-        continue;
-      }
-      open[kind] = batches.size();
-      batches.push_back({matrix.dims, phase, rule, {k}, {}});
+      kinds.emplace_back(apart ? bucket(k) : 0, matrix.dims,
+                         plan_.phase[index(matrix.matrix)],
+                         rules_.number_of(tensor(k)));
     }
-    for (UpdateBatch& batch : batches) add_owner_states(batch);
+    std::vector<UpdateBatch> batches;
+    for (const std::vector<size_t>& places :
+         equal_batches(kinds, [this](const Kind&) { return width_; })) {
+      const auto& [bucket, dims, phase, rule] = kinds[places[0]];
+      UpdateBatch batch{dims, phase, rule, {}, {}};
+      for (size_t at : places) batch.members.push_back(matrices[at]);
+      add_owner_states(batch);
+      batches.push_back(std::move(batch));
+    }
     return batches;
   }
 

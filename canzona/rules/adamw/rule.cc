@@ -10,11 +10,10 @@
 namespace canzona {
 namespace {
 
-class AdamWRule final : public Rule {
+class AdamWRule final : public RuleOf<AdamWFacts> {
  public:
   AdamWRule(const RuleOptions& options, DType dtype)
-      : facts_(options),
-        dtype_(dtype),
+      : RuleOf(options, dtype),
         beta1_(real_option(facts_.options(), "beta1")),
         beta2_(real_option(facts_.options(), "beta2")),
         epsilon_(real_option(facts_.options(), "epsilon")),
@@ -22,9 +21,6 @@ class AdamWRule final : public Rule {
         decay_{facts_.options().at("decay_form"), "before",
                real_option(facts_.options(), "weight_decay"),
                real_option(facts_.options(), "learning_rate")} {}
-
-  const RuleFacts& facts() const override { return facts_; }
-  DType dtype() const override { return dtype_; }
 
   void prepare(Engine&, const Step&, const Shard&,
                std::span<const Run>) const override {
@@ -86,8 +82,6 @@ class AdamWRule final : public Rule {
     return grad;
   }
 
-  AdamWFacts facts_;
-  DType dtype_;
   double beta1_;
   double beta2_;
   double epsilon_;

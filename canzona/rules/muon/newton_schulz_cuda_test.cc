@@ -1,4 +1,5 @@
 // Newton–Schulz on a GPU against the same schedule in fp64 on the CPU.
+#include "canzona/linalg/engine_memory.h"
 #include "canzona/rules/muon/newton_schulz.h"
 
 #include <gtest/gtest.h>
@@ -47,12 +48,12 @@ std::vector<double> exact(const std::vector<float>& in, int64_t rows,
 std::vector<float> on_gpu(Engine& engine, const MuonFacts& facts,
                           const std::vector<float>& in, int64_t rows,
                           int64_t cols, int64_t count) {
-  TestDevice device(engine);
+  EngineMemory device(engine);
   const Run from = device.put(in);
   const Run to = device.put(std::vector<float>(in.size(), 7.0F));
   orthogonalize(engine, facts, as_matrices(ConstRun(from), rows, cols, count),
                 as_matrices(to, rows, cols, count));
-  return device.get<float>(to.data, in.size());
+  return device.get<float>(to.data, std::ssize(in));
 }
 
 double relative_error(const std::vector<float>& got,
@@ -164,13 +165,13 @@ TEST(NewtonSchulzInFp64OnGpu, TakesBatchesOfOddSizes) {
   constexpr int64_t kRows = 3, kCols = 5, kCount = 4;
   const std::vector<float> single = noise(kRows * kCols * kCount, 6);
   const std::vector<double> in(single.begin(), single.end());
-  TestDevice device(*engine);
+  EngineMemory device(*engine);
   const canzona::Run from = device.put(in);
   const canzona::Run to = device.put(std::vector<double>(in.size()));
   orthogonalize(*engine, facts_of("cuda", "symmetric", "fp64"),
                 as_matrices(ConstRun(from), kRows, kCols, kCount),
                 as_matrices(to, kRows, kCols, kCount));
-  const auto got = device.get<double>(to.data, in.size());
+  const auto got = device.get<double>(to.data, std::ssize(in));
   for (int64_t i = 0; i < kCount; ++i) {
     const auto begin = i * kRows * kCols;
     const auto expected =

@@ -46,12 +46,6 @@ double shape_scale(const std::string& scale, MatrixShape shape) {
   return 1;
 }
 
-template <class Views, class Run>
-Views views_of(Run run, const MuonStack& stack, int64_t count) {
-  const auto [rows, cols] = stack.shape;
-  return {run.data, run.dtype, rows, cols, cols, count, rows * cols, nullptr};
-}
-
 // Where the matrices [begin, begin + size) of whole tensors lie.
 class Places {
  public:
@@ -102,11 +96,10 @@ class Places {
   uint16_t* rounded_[kMost];
 };
 
-class MuonRule final : public Rule {
+class MuonRule final : public RuleOf<MuonFacts> {
  public:
   MuonRule(const RuleOptions& options, DType dtype)
-      : facts_(options),
-        dtype_(dtype),
+      : RuleOf(options, dtype),
         plan_(newton_schulz_plan(facts_, dtype)),
         blend_(blend_of(facts_.options())),
         decay_(decay_of(facts_.options())),
@@ -114,9 +107,6 @@ class MuonRule final : public Rule {
         scale_(facts_.options().at("scale")),
         scales_by_last_two_(facts_.options().at("scale_shape") == "last_two"),
         scale_extra_(real_option(facts_.options(), "scale_extra")) {}
-
-  const RuleFacts& facts() const override { return facts_; }
-  DType dtype() const override { return dtype_; }
 
   void prepare(Engine& engine, const Step&, const Shard& shard,
                std::span<const Run> fields) const override {
@@ -133,8 +123,9 @@ class MuonRule final : public Rule {
                  const Batch& batch) const override {
     const MuonStack stack = facts_.stack_of(batch.dims);
     const int64_t count = batch.count * stack.count;
-    const auto in = views_of<ConstMatrices>(batch.fields[0], stack, count);
-    const auto out = views_of<Matrices>(batch.out, stack, count);
+    const auto [rows, cols] = stack.shape;
+    const ConstMatrices in = as_matrices(batch.fields[0], rows, cols, count);
+    const Matrices out = as_matrices(batch.out, rows, cols, count);
     const MuonWay way = facts_.way(stack.shape);
     const bool tall = in.rows > in.cols;
     orthogonalize(engine, plan_, way, {.source = in, .transpose = tall},
@@ -152,7 +143,7 @@ class MuonRule final : public Rule {
   // which it cannot do cautiously.
   void step_whole(Engine& engine, const Step& step,
                   const WholeTensors& tensors) const override {
-    if (l2_factor(decay_) != 0 || cautious_)
+    if (l2_factor(decay_) != 0 || cautious_ || !tensors.uncut())
       return Rule::step_whole(engine, step, tensors);
     const MuonStack stack = facts_.stack_of(tensors.dims);
     const auto count =
@@ -190,8 +181,6 @@ class MuonRule final : public Rule {
     return apply;
   }
 
-  MuonFacts facts_;
-  DType dtype_;
   NewtonSchulzPlan plan_;
   Blend blend_;
   DecayOptions decay_;

@@ -5,22 +5,19 @@
 
 #include "canzona/rules/nsgd/facts.h"
 #include "canzona/rules/options.h"
+#include "canzona/rules/runs.h"
 
 namespace canzona {
 namespace {
 
-class NsgdRule final : public Rule {
+class NsgdRule final : public RuleOf<NsgdFacts> {
  public:
   NsgdRule(const RuleOptions& options, DType dtype)
-      : facts_(options),
-        dtype_(dtype),
+      : RuleOf(options, dtype),
         keep_(real_option(facts_.options(), "momentum")),
         decay_{"decoupled", "before",
                real_option(facts_.options(), "weight_decay"),
                real_option(facts_.options(), "learning_rate")} {}
-
-  const RuleFacts& facts() const override { return facts_; }
-  DType dtype() const override { return dtype_; }
 
   void prepare(Engine& engine, const Step&, const Shard& shard,
                std::span<const Run> fields) const override {
@@ -35,16 +32,9 @@ class NsgdRule final : public Rule {
                  const Batch& batch) const override {
     const int64_t size = num_elements(batch.dims);
     for (int64_t i = 0; i < batch.count; ++i) {
-      const ConstMatrices in{batch.fields[0].data + i * size * size_of(dtype_),
-                             dtype_,
-                             1,
-                             size,
-                             size,
-                             1,
-                             size,
-                             nullptr};
-      const Matrices out{batch.out.data + i * size * size_of(dtype_), dtype_, 1,
-                         size, size};
+      const ConstMatrices in =
+          as_row(advanced(batch.fields[0], i * size), size);
+      const Matrices out = as_row(advanced(batch.out, i * size), size);
       double norm[1] = {};
       engine.norms(in, norm);
       const double scale =
@@ -60,8 +50,6 @@ class NsgdRule final : public Rule {
   }
 
  private:
-  NsgdFacts facts_;
-  DType dtype_;
   double keep_;
   DecayOptions decay_;
 };

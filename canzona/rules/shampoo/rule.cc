@@ -22,18 +22,14 @@ double decay_in_direction(const DecayOptions& decay, double learning_rate) {
   return decay.weight_decay / peak;
 }
 
-class ShampooRule final : public Rule {
+class ShampooRule final : public RuleOf<ShampooFacts> {
  public:
-  ShampooRule(const RuleOptions& given, DType dtype)
-      : facts_(given), dtype_(dtype) {
+  ShampooRule(const RuleOptions& given, DType dtype) : RuleOf(given, dtype) {
     const ShampooOptions& options = facts_.parsed();
     decay_.form = options.decay_form;
     decay_.weight_decay = options.weight_decay;
     decay_.peak_learning_rate = options.learning_rate;
   }
-
-  const RuleFacts& facts() const override { return facts_; }
-  DType dtype() const override { return dtype_; }
 
   void prepare(Engine& engine, const Step&, const Shard& shard,
                std::span<const Run> fields) const override {
@@ -97,8 +93,6 @@ class ShampooRule final : public Rule {
                  shard.rounded);
   }
 
-  ShampooFacts facts_;
-  DType dtype_;
   DecayOptions decay_;
 };
 

@@ -168,16 +168,12 @@ class PartCall {
   const int64_t elements_;
 };
 
-class SoapRule final : public Rule {
+class SoapRule final : public RuleOf<SoapFacts> {
  public:
   SoapRule(const RuleOptions& options, DType dtype)
-      : facts_(options),
+      : RuleOf(options, dtype),
         soap_(facts_.read_options()),
-        dtype_(dtype),
         decay_(decay_of(facts_.options())) {}
-
-  const RuleFacts& facts() const override { return facts_; }
-  DType dtype() const override { return dtype_; }
 
   void prepare(Engine& engine, const Step&, const Shard& shard,
                std::span<const Run> fields) const override {
@@ -210,13 +206,13 @@ class SoapRule final : public Rule {
                   const WholeTensors& tensors) const override {
     if (soap_.l2 || tensors.shards.size() != 1)
       return Rule::step_whole(engine, step, tensors);
-    transform_and_apply(engine, step, tensors, {&tensors.shards[0].grad, 1});
+    const Arena::Scope scope(engine.arena());
+    transform_and_apply(engine, step, tensors, {&tensors.shards[0].grad, 1},
+                        take(engine, tensors.elements()));
   }
 
  private:
-  SoapFacts facts_;
   SoapOptions soap_;
-  DType dtype_;
   DecayOptions decay_;
 };
 

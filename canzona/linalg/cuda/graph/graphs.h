@@ -58,7 +58,7 @@ class Graphs {
   int64_t size() const { return static_cast<int64_t>(entries_.size()); }
 
  private:
-  static constexpr size_t kMost = 64;
+  static constexpr size_t kMost = 1024;
 
   struct Entry {
     Signature signature;
