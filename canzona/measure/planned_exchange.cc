@@ -14,7 +14,7 @@ class RankExchange {
   RankExchange(const PlanPart& plan, int32_t grid_rank)
       : plan_(plan),
         rank_(grid_rank),
-        place_(place_of(plan.grid, grid_rank)),
+        place_(coordinates_of(plan.grid, grid_rank)),
         kept_(kept_by(plan, place_, lay_out_rank(plan, place_))) {}
 
   std::vector<PlannedRound> rounds(int fields) const {
@@ -68,7 +68,7 @@ class RankExchange {
 
   const PlanPart& plan_;
   int32_t rank_;
-  RankPlace place_;
+  Coordinates place_;
   Kept kept_;
 };
 

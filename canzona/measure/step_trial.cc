@@ -104,7 +104,7 @@ class StepRank {
   }
 
   void write_gradient(int32_t t, int64_t step) {
-    const RankPlace& place = runtime_.place();
+    const Coordinates& place = runtime_.place();
     const auto [home, num_homes] = home_of(plan_, place, tensor(t));
     numbers_of_shard_.resize(static_cast<size_t>(runtime_.shard_elements(t)));
     make_gradient({request_.gradients, home, num_homes, step}, tensor(t),

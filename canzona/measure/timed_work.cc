@@ -9,7 +9,7 @@
 
 namespace canzona {
 
-TimedWork::TimedWork(const Plan& plan, const RankPlace& place, double seconds)
+TimedWork::TimedWork(const Plan& plan, const Coordinates& place, double seconds)
     : shares_(static_cast<size_t>(num_modules(plan.model)), 0.0) {
   for (size_t t = 0; t < plan.model.tensors.size(); ++t) {
     const Tensor& tensor = plan.model.tensors[t];

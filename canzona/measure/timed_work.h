@@ -15,14 +15,14 @@
 #include <vector>
 
 #include "canzona/plan/plan.h"
-#include "canzona/runtime/rank_place.h"
+#include "canzona/plan/schedule/coordinates.h"
 
 namespace canzona {
 
 class TimedWork {
  public:
   // Of the modules of a rank's stage.
-  TimedWork(const Plan& plan, const RankPlace& place, double seconds);
+  TimedWork(const Plan& plan, const Coordinates& place, double seconds);
 
   // A new iteration: it lasts its time whatever the last one did.
   void begin() { ahead_ = 0; }

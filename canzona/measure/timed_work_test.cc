@@ -19,14 +19,14 @@ double total(const TimedWork& work, const Plan& plan) {
 
 TEST(TimedWork, SharesAnIterationAmongTheModulesOfAStage) {
   const Plan plan = plan_of(toy_model(), "dp=2");
-  const TimedWork work(plan, place_of(plan.mesh, 0), 6);
+  const TimedWork work(plan, coordinates_of(plan.mesh, 0), 6);
   EXPECT_NEAR(total(work, plan), 6, 1e-9);
   EXPECT_EQ(work.share(0), 0) << "looking up embeddings takes no time";
 }
 
 TEST(TimedWork, LastsAsLongAsItIsToldTo) {
   const Plan plan = plan_of(toy_model(), "dp=2");
-  TimedWork work(plan, place_of(plan.mesh, 0), 0.03);
+  TimedWork work(plan, coordinates_of(plan.mesh, 0), 0.03);
   const double begin = wall_seconds();
   for (int32_t m = 0; m < num_modules(plan.model); ++m) {
     work.forward(m);

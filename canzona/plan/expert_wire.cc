@@ -5,22 +5,21 @@
 #include "canzona/plan/peers.h"
 #include "canzona/plan/predict_parts.h"
 #include "canzona/plan/runs.h"
+#include "canzona/plan/schedule/coordinates.h"
+#include "canzona/plan/schedule/rank_group.h"
 
 namespace canzona {
 
 ModuleWire expert_wire(const PlanPart& plan, const Bucket& bucket,
                        int32_t world_rank) {
   const Buffer& buffer = plan.buffers[static_cast<size_t>(bucket.buffer)];
-  const int32_t t = world_rank % plan.mesh.tp;
-  bool is_here = false;
+  const Coordinates at = coordinates_of(plan.mesh, world_rank);
+  if (!at.holds(buffer)) return {};
+  const RankGroup group = group_of(plan, world_rank, GroupKind::kExperts);
   const auto among = [&](const std::function<int64_t(int64_t)>& run_of) {
     Peers peers(plan, world_rank);
-    for (int32_t h = 0; h < buffer.num_homes; ++h) {
-      const int32_t home = plan.stage_home(buffer, h);
-      const int32_t rank = plan.mesh.rank(buffer.stage, home, t);
-      is_here = is_here || rank == world_rank;
-      peers.add(rank, run_of(h));
-    }
+    for (int32_t h = 0; h < group.count; ++h)
+      peers.add(group.rank(h), run_of(h));
     return peers;
   };
   const std::vector<int64_t> matrices = matrix_runs(plan, bucket, 0);
@@ -28,7 +27,6 @@ ModuleWire expert_wire(const PlanPart& plan, const Bucket& bucket,
   const Peers runs = among([&](int64_t h) {
     return matrices[static_cast<size_t>(h)] + others[static_cast<size_t>(h)];
   });
-  if (!is_here) return {};
   ModuleWire out;
   if (plan.traffic != Traffic::kAllReduce)
     out.publish = runs.all_gather(bytes_per_parameter(plan));

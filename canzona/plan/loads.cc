@@ -3,15 +3,14 @@
 #include <algorithm>
 #include <map>
 
+#include "canzona/plan/schedule/coordinates.h"
 #include "canzona/plan/search/joint.h"
 
 namespace canzona {
 
 int32_t counted_rank(const Mesh& mesh, int32_t rank) {
-  const int32_t stage = rank / mesh.ranks_per_stage();
-  const int32_t home = rank / mesh.tp % mesh.homes();
-  const int32_t e = home / mesh.cp % mesh.ep;
-  return mesh.rank(stage, mesh.home_of_expert(0, e), rank % mesh.tp);
+  const Coordinates at = coordinates_of(mesh, rank);
+  return mesh.rank(at.stage, mesh.home_of_expert(0, at.ep), at.t);
 }
 
 std::vector<int64_t> steps_of(int32_t period, int32_t phases) {

@@ -6,12 +6,12 @@
 #include "canzona/base/text.h"
 #include "canzona/plan/cost.h"
 #include "canzona/plan/layout.h"
-#include "canzona/plan/legs.h"
 #include "canzona/plan/modules.h"
 #include "canzona/plan/parts.h"
 #include "canzona/plan/plan_json.h"
 #include "canzona/plan/predict_parts.h"
 #include "canzona/plan/predict_zero.h"
+#include "canzona/plan/schedule/rank_group.h"
 #include "canzona/plan/strategy.h"
 #include "canzona/plan/summary.h"
 
@@ -159,7 +159,7 @@ Plan undecided(const PlanRequest& request, const Strategy& strategy) {
     plan.costs.push_back(cost.cost({m.rows, m.cols}));
   derive_request(plan);
   make_parts(plan);
-  for (const PlanPart& part : plan.parts) check_reach(part);
+  for (const PlanPart& part : plan.parts) check_levels(part);
   return plan;
 }
 

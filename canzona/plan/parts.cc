@@ -5,6 +5,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
+#include "canzona/plan/schedule/coordinates.h"
 
 namespace canzona {
 
@@ -121,14 +122,11 @@ void make_parts(Plan& plan) {
 std::vector<RankInPart> parts_of_rank(const Plan& plan, int32_t world_rank) {
   std::vector<RankInPart> parts{{.part = 0, .rank = world_rank}};
   if (plan.parts.size() == 1) return parts;
-  const Mesh& mesh = plan.mesh;
-  const int32_t stage = world_rank / mesh.ranks_per_stage();
-  const int32_t home = world_rank / mesh.tp % mesh.homes();
-  const int32_t e = home / mesh.cp % mesh.ep;
-  const int32_t x = home / (mesh.cp * mesh.ep) * mesh.cp + home % mesh.cp;
-  const Mesh& of_experts = plan.parts[static_cast<size_t>(1 + e)].mesh;
-  parts.push_back(
-      {.part = 1 + e, .rank = of_experts.rank(stage, x, world_rank % mesh.tp)});
+  const Coordinates at = coordinates_of(plan.mesh, world_rank);
+  const int32_t number = 1 + at.ep;
+  const Mesh& of_experts = plan.parts[static_cast<size_t>(number)].mesh;
+  parts.push_back({.part = number,
+                   .rank = of_experts.rank(at.stage, at.expert_home, at.t)});
   return parts;
 }
 

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "canzona/plan/problem.h"
+#include "canzona/plan/schedule/coordinates.h"
 
 namespace canzona {
 
@@ -13,11 +14,10 @@ void OwnerLists::push_back(std::span<const int32_t> ranks) {
 
 int32_t PlanPart::rank_in_whole(int32_t world_rank) const {
   if (ep == 1) return world_rank;
-  const int32_t stage = world_rank / mesh.ranks_per_stage();
-  const int32_t x = world_rank / mesh.tp % mesh.homes();
+  const Coordinates at = coordinates_of(mesh, world_rank);
   Mesh whole = mesh;
   whole.ep = ep;
-  return whole.rank(stage, whole.home_of_expert(x, e), world_rank % mesh.tp);
+  return whole.rank(at.stage, whole.home_of_expert(at.home, e), at.t);
 }
 
 void derive_request(SettledRequest& request) {

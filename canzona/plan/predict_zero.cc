@@ -3,12 +3,12 @@
 #include <algorithm>
 
 #include "canzona/plan/expert_wire.h"
-#include "canzona/plan/legs.h"
 #include "canzona/plan/modules.h"
 #include "canzona/plan/parts.h"
 #include "canzona/plan/peers.h"
 #include "canzona/plan/predict_parts.h"
 #include "canzona/plan/runs.h"
+#include "canzona/plan/schedule/coordinates.h"
 #include "canzona/plan/sum_order.h"
 
 namespace canzona {
@@ -51,15 +51,6 @@ int64_t first_index(int64_t count, Holds holds) {
   }
   return low;
 }
-
-// Where a rank of the world stands among its data-parallel ranks.
-struct Stand {
-  Stand(const PlanPart& plan, int32_t rank)
-      : t(rank % plan.mesh.tp),
-        home(rank / plan.mesh.tp % plan.mesh.homes()),
-        stage(rank / plan.mesh.ranks_per_stage()) {}
-  int32_t t, home, stage;
-};
 
 // What homes and places have of a bucket, looked up once for all ranks.
 class BucketRuns {
@@ -127,14 +118,14 @@ class WireOfRank {
         zero_(plan.options.zero.sizes),
         at_once_(adds_replicas_at_once(plan)),
         rank_(rank),
-        at_(plan, rank) {}
+        at_(coordinates_of(plan.mesh, rank)) {}
 
   void add_bucket(const Bucket& bucket, ModuleWire& out) const {
     const int64_t parameter = bytes_per_parameter(plan_);
-    for (const Peers& leg : legs(bucket, zero_.z3, Resting::kParameters))
-      out.gather += leg.all_gather(parameter);
-    for (const Peers& leg : legs(bucket, zero_.z2, Resting::kGradients))
-      out.scatter += leg.reduce_scatter(kBytesPerFp32);
+    for (const Peers& level : levels(bucket, Resting::kParameters))
+      out.gather += level.all_gather(parameter);
+    for (const Peers& level : levels(bucket, Resting::kGradients))
+      out.scatter += level.reduce_scatter(kBytesPerFp32);
     if (!at_once_) add_own_replica(bucket, out.reduce);
     if (plan_.traffic != Traffic::kAllReduce)
       out.publish += circle(bucket, zero_.z3).all_gather(parameter);
@@ -218,21 +209,23 @@ class WireOfRank {
 
   // z consecutive homes with what they keep: those that stand where this one
   // stands on their nodes, then those of its node, once for every node's runs.
-  std::vector<Peers> legs(const Bucket& bucket, int32_t z, Resting what) const {
-    const auto [inside, across] = module_legs(plan_, rank_, z);
-    const int32_t first = at_.home / z * z;
-    const int32_t number = at_.home - first;
-    std::vector<Peers> legs(static_cast<size_t>(across) + 1,
-                            Peers(plan_, rank_));
-    for (int32_t i = 0; i < z; ++i) {
+  std::vector<Peers> levels(const Bucket& bucket, Resting what) const {
+    const RankGroup group =
+        group_of(plan_, rank_,
+                 what == Resting::kParameters ? GroupKind::kParameters
+                                              : GroupKind::kGradients);
+    const auto [inside, across] = levels_of(plan_, group);
+    const int32_t number = group.number_of(rank_);
+    const int32_t first = at_.home - number;
+    std::vector<Peers> levels(static_cast<size_t>(across) + 1,
+                              Peers(plan_, rank_));
+    for (int32_t i = 0; i < group.count; ++i) {
       const int64_t kept = kept_elements(plan_, bucket, place(first + i), what);
-      if (i % inside == number % inside)
-        legs[0].add(world_rank(first + i), kept);
+      if (i % inside == number % inside) levels[0].add(group.rank(i), kept);
       const int32_t beside = number - number % inside + i % inside;
-      legs[static_cast<size_t>(i / inside) + 1].add(world_rank(first + beside),
-                                                    kept);
+      levels[static_cast<size_t>(i / inside) + 1].add(group.rank(beside), kept);
     }
-    return legs;
+    return levels;
   }
 
   // Those at the same place of z homes, among those that share states.
@@ -299,7 +292,7 @@ class WireOfRank {
   ZeroSizes zero_;
   bool at_once_;
   int32_t rank_;
-  Stand at_;
+  Coordinates at_;
 };
 
 }  // namespace
@@ -371,7 +364,7 @@ int32_t first_module(const PlanPart& plan, const Bucket& bucket) {
 
 std::vector<ModuleWire> module_wire(const PlanPart& plan, int32_t world_rank) {
   std::vector<ModuleWire> out(static_cast<size_t>(num_modules(plan.model)));
-  const int32_t stage = Stand(plan, world_rank).stage;
+  const int32_t stage = coordinates_of(plan.mesh, world_rank).stage;
   const WireOfRank wire(plan, world_rank);
   for (const Bucket& bucket : plan.buckets) {
     const Buffer& buffer = buffer_of(plan, bucket);

@@ -4,11 +4,11 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/plan/legs.h"
 #include "canzona/plan/parts.h"
 #include "canzona/plan/plan_json.h"
 #include "canzona/plan/plan_schema.h"
 #include "canzona/plan/read_plan_parts.h"
+#include "canzona/plan/schedule/rank_group.h"
 
 namespace canzona {
 namespace {
@@ -36,7 +36,7 @@ class PlanReader {
     for (size_t i = 0; i < parts.size(); ++i)
       read_plan_decisions(*parts[i], in_, plan_.parts[i]);
     derive(plan_);
-    for (const PlanPart& part : plan_.parts) check_reach(part);
+    for (const PlanPart& part : plan_.parts) check_levels(part);
     check_plan_size(plan_, in_);
     return std::move(plan_);
   }

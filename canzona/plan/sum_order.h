@@ -11,8 +11,8 @@
 #include <bit>
 #include <cstdint>
 
-#include "canzona/plan/legs.h"
 #include "canzona/plan/plan.h"
+#include "canzona/plan/schedule/rank_group.h"
 
 namespace canzona {
 
@@ -29,16 +29,18 @@ constexpr bool keeps_bits(const ZeroSizes& sizes, int32_t homes) {
   return is_subtree(sizes.z2, homes);
 }
 
-// The same of a plan, whose groups may add node by node (legs.h), those of one
+// The same of a plan, whose groups may add node by node (schedule/rank_group.h), those of one
 // stage or tp rank otherwise than those of another.
 inline bool keeps_bits(const PlanPart& plan) {
   const ZeroSizes& sizes = plan.options.zero.sizes;
   if (!keeps_bits(sizes, plan.mesh.homes())) return false;
   for (int32_t stage = 0; stage < plan.mesh.pp; ++stage)
     for (int32_t t = 0; t < plan.mesh.tp; ++t) {
-      const Legs legs =
-          module_legs(plan, plan.mesh.rank(stage, 0, t), sizes.z2);
-      if (legs.across > 1 && !is_subtree(legs.inside, sizes.z2)) return false;
+      const Levels levels = levels_of(
+          plan, group_of(plan, plan.mesh.rank(stage, 0, t),
+                         GroupKind::kGradients));
+      if (levels.across > 1 && !is_subtree(levels.inside, sizes.z2))
+        return false;
     }
   return true;
 }

@@ -35,7 +35,7 @@ std::vector<MatrixInPart> owned_by(const Plan& plan, int32_t rank) {
 // "2 of 4 in group 1 of 4, replica 0 of 2; slice 2"
 std::string place_text(const PlanPart& plan, int32_t rank) {
   const Coordinates at = coordinates_of(plan.grid, plan.grid_rank(rank));
-  const int32_t place = at.tp / plan.grid.tp_ranks();
+  const int32_t place = at.t / plan.grid.tp_ranks();
   return fmt::format("{} of {} in group {} of {}, replica {} of {}; slice {}",
                      place, plan.grid.places, at.home, plan.grid.homes(),
                      plan.replica_of(rank), plan.num_replicas(),
@@ -169,7 +169,7 @@ std::string explain_rank_json(const ReportPlan& shown, int32_t rank) {
   const Coordinates at = coordinates_of(plan.mesh, rank);
   JsonWriter out(2);
   out.begin_object().field("rank", rank);
-  out.field("dp", at.dp).field("cp", at.cp).field("tp", at.tp);
+  out.field("dp", at.dp).field("cp", at.cp).field("tp", at.t);
   out.field("pp", at.stage).field("ep", at.ep).field("home", at.home);
   out.field("load", period_load(plan, own)).field("mean", plan.summary.mean);
   out.field("elements", own.elements);

@@ -41,7 +41,7 @@ std::string rank_title(const Mesh& mesh, int32_t rank) {
   const Coordinates at = coordinates_of(mesh, rank);
   std::string text = cat("rank ", rank, " (");
   if (mesh.pp > 1) text += cat("stage ", at.stage, ", ");
-  return text + cat("home ", at.home, ", t ", at.tp, ")");
+  return text + cat("home ", at.home, ", t ", at.t, ")");
 }
 
 int32_t home_of(const PlanPart& plan, int32_t tensor) {

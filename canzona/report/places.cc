@@ -29,17 +29,6 @@ std::vector<std::string> known_names(const Plan& plan) {
 
 }  // namespace
 
-Coordinates coordinates_of(const Mesh& mesh, int32_t rank) {
-  Coordinates at;
-  at.tp = rank % mesh.tp;
-  at.stage = rank / mesh.tp / mesh.homes();
-  at.home = rank / mesh.tp % mesh.homes();
-  at.cp = at.home % mesh.cp;
-  at.ep = at.home / mesh.cp % mesh.ep;
-  at.dp = at.home / mesh.cp / mesh.ep;
-  return at;
-}
-
 std::string coordinates_text(const Mesh& mesh, int32_t rank) {
   const Coordinates at = coordinates_of(mesh, rank);
   std::string out;
@@ -49,7 +38,7 @@ std::string coordinates_text(const Mesh& mesh, int32_t rank) {
   };
   add("dp", mesh.dp, at.dp);
   add("cp", mesh.cp, at.cp);
-  add("tp", mesh.tp, at.tp);
+  add("tp", mesh.tp, at.t);
   add("pp", mesh.pp, at.stage);
   add("ep", mesh.ep, at.ep);
   return out.empty() ? "the only rank" : out;
@@ -115,7 +104,7 @@ bool computes(const PlanPart& plan, int32_t rank, int32_t matrix) {
   if (buffer.stage != at.stage || !is_home) return false;
   const auto owners = plan.owners[static_cast<size_t>(matrix)];
   return owners.empty() ||
-         std::find(owners.begin(), owners.end(), at.tp) != owners.end();
+         std::find(owners.begin(), owners.end(), at.t) != owners.end();
 }
 
 BucketRegion region_of(const PlanPart& plan, int32_t tensor) {

@@ -10,19 +10,9 @@
 #include <string_view>
 #include <vector>
 
-#include "canzona/plan/plan.h"
+#include "canzona/plan/schedule/coordinates.h"
 
 namespace canzona {
-
-struct Coordinates {
-  int32_t stage = 0;
-  int32_t home = 0;  // (dp · ep + e) · cp + c
-  int32_t dp = 0;
-  int32_t ep = 0;
-  int32_t cp = 0;
-  int32_t tp = 0;
-};
-Coordinates coordinates_of(const Mesh& mesh, int32_t rank);
 
 // "dp 17, tp 3": axes of size 1 are left out; "the only rank" if all are.
 std::string coordinates_text(const Mesh& mesh, int32_t rank);

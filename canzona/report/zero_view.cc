@@ -6,7 +6,6 @@
 #include <span>
 
 #include "canzona/base/text.h"
-#include "canzona/plan/legs.h"
 #include "canzona/plan/predict_zero.h"
 #include "canzona/plan/sum_order.h"
 #include "canzona/report/html_text.h"
@@ -33,16 +32,19 @@ std::string sizes_text(const PlanPart& plan) {
 // "z3 groups of 4 inside a node; z2 groups of 8 cross nodes (4 ranks each)"
 std::string groups_text(const PlanPart& plan) {
   std::vector<std::string> words;
-  const auto add = [&](const char* name, int32_t z) {
+  const auto add = [&](const char* name, GroupKind kind) {
+    const RankGroup group = group_of(plan, 0, kind);
+    const int32_t z = group.count;
     if (z == 1) return;
-    const bool in_legs = module_legs(plan, 0, z).across > 1;
+    const bool in_levels = levels_of(plan, group).across > 1;
     words.push_back(fmt::format("{} groups of {} {}", name, z,
                                 !crosses_nodes(plan, z) ? "lie inside a node"
-                                : in_legs ? "cross nodes, sending once to each"
-                                          : "cross nodes"));
+                                : in_levels
+                                    ? "cross nodes, sending once to each"
+                                    : "cross nodes"));
   };
-  add("z3", sizes_of(plan).z3);
-  add("z2", sizes_of(plan).z2);
+  add("z3", GroupKind::kParameters);
+  add("z2", GroupKind::kGradients);
   if (words.empty()) words.emplace_back("no tensor is cut");
   return fmt::format("{} ({} a node)", join(words, ", "),
                      counted(plan.options.ranks_per_node, "rank"));
@@ -98,12 +100,13 @@ std::string replicas_text(const PlanPart& plan,
 std::string sums_text(const PlanPart& plan) {
   std::vector<std::string> words;
   const int32_t z2 = sizes_of(plan).z2;
-  const Legs legs = module_legs(plan, 0, z2);
+  const Levels levels =
+      levels_of(plan, group_of(plan, 0, GroupKind::kGradients));
   if (!keeps_bits(plan))
     words.push_back(fmt::format(
         "gradients are added in groups of {} that are no part of the sum over "
         "{} ranks: other last digits than with z2=1",
-        legs.across > 1 ? legs.inside : z2, plan.mesh.homes()));
+        levels.across > 1 ? levels.inside : z2, plan.mesh.homes()));
   if (adds_replicas_at_once(plan))
     words.push_back(
         fmt::format("groups of all {} replicas are added at once, which keeps "

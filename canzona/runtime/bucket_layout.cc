@@ -25,7 +25,7 @@ struct Runs {
 
 class FlatLayoutMaker {
  public:
-  FlatLayoutMaker(const PlanPart& plan, const RankPlace& place, Resting what)
+  FlatLayoutMaker(const PlanPart& plan, const Coordinates& place, Resting what)
       : plan_(plan), place_(place), what_(what) {
     const ZeroSizes& zero = plan.options.zero.sizes;
     const int32_t z = what == Resting::kParameters ? zero.z3 : zero.z2;
@@ -203,7 +203,7 @@ class FlatLayoutMaker {
   }
 
   const PlanPart& plan_;
-  const RankPlace& place_;
+  const Coordinates& place_;
   Resting what_;
   int32_t own_slice_ = 0;  // among those that are kept
   int32_t num_homes_ = 1;
@@ -221,12 +221,12 @@ int64_t FlatLayout::place_of(int32_t tensor, int64_t in_shard) const {
   return -1;
 }
 
-FlatLayout lay_out_slices(const PlanPart& plan, const RankPlace& place,
+FlatLayout lay_out_slices(const PlanPart& plan, const Coordinates& place,
                           Resting what) {
   return FlatLayoutMaker(plan, place, what).make();
 }
 
-RankLayout lay_out_rank(const PlanPart& plan, const RankPlace& place) {
+RankLayout lay_out_rank(const PlanPart& plan, const Coordinates& place) {
   return {lay_out_slices(plan, place, Resting::kParameters),
           lay_out_slices(plan, place, Resting::kGradients)};
 }

@@ -1,7 +1,7 @@
 // Where the buckets and tensors of one rank lie: a flat run of elements for its
 // parameters, and one for its gradients.
 //
-//   RankLayout layout = lay_out_rank(plan, place_of(plan.grid, rank));
+//   RankLayout layout = lay_out_rank(plan, coordinates_of(plan.grid, rank));
 //   float* g = gradients + layout.gradients.tensors[tensor].first;
 //
 // A rank keeps some slices of every tensor (plan/zero.h), of parameters and of
@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "canzona/plan/runs.h"
-#include "canzona/runtime/rank_place.h"
+#include "canzona/plan/schedule/coordinates.h"
 
 namespace canzona {
 
@@ -84,8 +84,8 @@ struct RankLayout {
   FlatLayout gradients;
 };
 
-RankLayout lay_out_rank(const PlanPart& plan, const RankPlace& place);
-FlatLayout lay_out_slices(const PlanPart& plan, const RankPlace& place,
+RankLayout lay_out_rank(const PlanPart& plan, const Coordinates& place);
+FlatLayout lay_out_slices(const PlanPart& plan, const Coordinates& place,
                           Resting what);
 
 }  // namespace canzona

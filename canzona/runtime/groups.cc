@@ -1,46 +1,35 @@
 #include "canzona/runtime/groups.h"
 
 #include "canzona/base/text.h"
-#include "canzona/plan/legs.h"
-#include "canzona/plan/sum_order.h"
+#include "canzona/plan/schedule/rank_group.h"
 
 namespace canzona {
 namespace {
 
-// Among all data-parallel ranks of its stage and tp rank.
-struct Stand {
-  Stand(const PlanPart& plan, int32_t world_rank) {
-    const RankPlace me = place_of(plan.mesh, world_rank);
-    line = me.stage * plan.mesh.tp + me.t;
-    home = me.home;
-    num_homes = plan.mesh.homes();
-  }
-  // A number for every group of those with the same `part`.
-  int32_t color(int32_t part) const { return line * num_homes + part; }
+// The members of `group` in `world`, whose ranks are those of the part. All
+// ranks of the world call it.
+std::unique_ptr<Communicator> found(Communicator& world, const RankGroup& group,
+                                    const std::string& name,
+                                    const WireOps* ops) {
+  return world.split(group.first, world.rank(), name, {}, ops);
+}
 
-  int32_t line = 0;
-  int32_t home = 0;
-  int32_t num_homes = 1;
-};
-
-// z consecutive homes, in one leg or two. All ranks of the world call it.
-std::unique_ptr<NodeGroup> found_group(Communicator& world,
-                                       const PlanPart& plan, int32_t z,
-                                       const std::string& name,
-                                       const WireOps& ops) {
-  const Stand at(plan, world.rank());
+// In one level or two.
+std::unique_ptr<NodeGroup> found_levels(Communicator& world,
+                                        const PlanPart& plan, GroupKind kind,
+                                        const std::string& name,
+                                        const WireOps& ops) {
+  const RankGroup group = group_of(plan, world.rank(), kind);
   if (plan.options.zero.reach == Reach::kDirect)
-    return std::make_unique<NodeGroup>(
-        world.split(at.color(at.home / z), at.home, name, {}, &ops), nullptr,
-        ops);
-  const Legs legs = module_legs(plan, world.rank(), z);
-  const int32_t first = at.home / z * z;
-  const int32_t place = at.home % z % legs.inside;
-  auto inside = world.split(at.color(at.home - place), at.home,
-                            name + " inside a node", {}, &ops);
-  auto across = world.split(legs.across > 1 ? at.color(first + place) : -1,
-                            at.home, name + " across nodes", {}, &ops);
-  return std::make_unique<NodeGroup>(std::move(inside), std::move(across), ops);
+    return std::make_unique<NodeGroup>(found(world, group, name, &ops), nullptr,
+                                       ops);
+  const Levels levels = levels_of(plan, group);
+  auto inside = found(world, inside_level(group, levels, world.rank()),
+                      name + " inside a node", &ops);
+  const RankGroup across = across_level(group, levels, world.rank());
+  auto beyond = world.split(levels.across > 1 ? across.first : -1, world.rank(),
+                            name + " across nodes", {}, &ops);
+  return std::make_unique<NodeGroup>(std::move(inside), std::move(beyond), ops);
 }
 
 }  // namespace
@@ -48,53 +37,43 @@ std::unique_ptr<NodeGroup> found_group(Communicator& world,
 Groups::Groups(Communicator& world, const PlanPart& plan, const WireOps& ops,
                int capacity, const AddTrack& add_track,
                const std::string& prefix) {
-  const Mesh& mesh = plan.mesh;
   const int32_t rank = world.rank();
-  const RankPlace me = place_of(mesh, rank);
-  const Stand at(plan, rank);
-  const ZeroSizes& zero = plan.options.zero.sizes;
-  const int32_t z1 = zero.z1, z2 = zero.z2, z3 = zero.z3;
-  control_ = world.split(0, rank, prefix + "control");
-  const auto add = [&](Line& line, int32_t color, int32_t key,
-                       const char* kind) {
-    line.group =
-        world.split(color, key, cat(prefix, kind, " ", color), {}, &ops);
+  const auto add = [&](Line& line, GroupKind kind, const char* name) {
+    if (!has_groups(plan, kind)) return;
+    const RankGroup group = group_of(plan, rank, kind);
+    line.group = found(world, group, cat(prefix, name, " ", group.first), &ops);
     line.courier =
-        std::make_unique<Courier>(*line.group, capacity, add_track(kind));
+        std::make_unique<Courier>(*line.group, capacity, add_track(name));
   };
-  const auto circle = [&](int32_t z) {
-    return at.color(at.home / z1 * z + at.home % z);
-  };
-  add(dense_, circle(z2), at.home, "data");
-  if (mesh.ep > 1)
-    add(experts_, at.line * mesh.ep + me.ep, me.expert_home, "experts");
-  if (z2 != z3) add(publish_, circle(z3), at.home, "publish");
+  control_ = world.split(0, rank, prefix + "control");
+  add(dense_, GroupKind::kSums, "data");
+  add(experts_, GroupKind::kExperts, "experts");
+  add(publish_, GroupKind::kPublish, "publish");
   found_modules(world, plan, ops, prefix);
-  if (plan.grid.tp == 1) return;
-  const int32_t home = rank / plan.grid.tp;
-  add(gather_, home, rank % plan.grid.tp, "gather");
-  add(scatter_, home, rank % plan.grid.tp, "scatter");
+  add(gather_, GroupKind::kExchange, "gather");
+  add(scatter_, GroupKind::kExchange, "scatter");
+  if (gather_.group == nullptr) return;
   gather_.group->count_links(exchange_use_);
   scatter_.group->count_links(exchange_use_);
 }
 
 void Groups::found_modules(Communicator& world, const PlanPart& plan,
                            const WireOps& ops, const std::string& prefix) {
-  const ZeroSizes& zero = plan.options.zero.sizes;
-  const int32_t z1 = zero.z1, z2 = zero.z2, z3 = zero.z3;
-  const Stand at(plan, world.rank());
-  const bool everywhere =
-      plan.options.zero.replica_sum == ReplicaSum::kAllReduce;
-  if (plan.num_replicas() > 1 || everywhere)
-    replicas_ = world.split(at.color(at.home % (everywhere ? z2 : z1)), at.home,
-                            prefix + "replicas", {}, &ops);
-  if (adds_replicas_at_once(plan))
-    all_groups_ = world.split(at.color(at.home % z2), at.home,
-                              prefix + "all groups", {}, &ops);
-  if (z3 > 1)
-    parameters_ = found_group(world, plan, z3, prefix + "parameters", ops);
-  if (z2 > 1)
-    gradients_ = found_group(world, plan, z2, prefix + "gradients", ops);
+  const auto group = [&](GroupKind kind, const char* name) {
+    return has_groups(plan, kind)
+               ? found(world, group_of(plan, world.rank(), kind), prefix + name,
+                       &ops)
+               : nullptr;
+  };
+  const auto levels = [&](GroupKind kind, const char* name) {
+    return has_groups(plan, kind)
+               ? found_levels(world, plan, kind, prefix + name, ops)
+               : nullptr;
+  };
+  replicas_ = group(GroupKind::kReplicas, "replicas");
+  all_groups_ = group(GroupKind::kAllGroups, "all groups");
+  parameters_ = levels(GroupKind::kParameters, "parameters");
+  gradients_ = levels(GroupKind::kGradients, "gradients");
 }
 
 Groups::Sent& Groups::Sent::operator+=(const Sent& other) {

@@ -19,7 +19,7 @@
 
 #include "canzona/comm/courier.h"
 #include "canzona/comm/node_group.h"
-#include "canzona/runtime/rank_place.h"
+#include "canzona/plan/schedule/coordinates.h"
 
 namespace canzona {
 

@@ -55,7 +55,7 @@ void add_elements(const PlanPart& plan, const RankLayout& layout,
 
 }  // namespace
 
-Kept kept_by(const PlanPart& plan, const RankPlace& place,
+Kept kept_by(const PlanPart& plan, const Coordinates& place,
              const RankLayout& layout) {
   Kept kept;
   for (size_t m = 0; m < plan.matrices.size(); ++m) {

@@ -59,7 +59,7 @@ struct Kept {
   int64_t num_elements = 0;
 };
 
-Kept kept_by(const PlanPart& plan, const RankPlace& place,
+Kept kept_by(const PlanPart& plan, const Coordinates& place,
              const RankLayout& layout);
 
 // The tp shard of a tensor as runs of the whole one, row-major: element

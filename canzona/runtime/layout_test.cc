@@ -11,10 +11,10 @@ namespace {
 using testing::Each;
 using testing::ElementsAre;
 
-TEST(RankPlace, CountsTpFirstThenHomesThenStages) {
+TEST(Coordinates, CountsTpFirstThenHomesThenStages) {
   const Mesh mesh = parse_mesh("dp=2,cp=3,ep=2,tp=2,pp=2");
   for (int32_t rank = 0; rank < mesh.world(); ++rank) {
-    const RankPlace place = place_of(mesh, rank);
+    const Coordinates place = coordinates_of(mesh, rank);
     EXPECT_EQ(mesh.rank(place.stage, place.home, place.t), rank);
     EXPECT_EQ(mesh.home_of_expert(place.expert_home, place.ep), place.home);
   }
@@ -53,7 +53,7 @@ TEST(LogicalRuns, OfAColumnCutAreItsRows) {
 
 struct Laid {
   Plan plan;
-  RankPlace place;
+  Coordinates place;
   RankLayout layout;
   Kept kept;
   std::vector<Round> rounds;
@@ -61,7 +61,7 @@ struct Laid {
 Laid laid_out(const Model& model, const PlanWish& wish, int32_t rank) {
   Laid laid;
   laid.plan = small_plan(model, wish);
-  laid.place = place_of(laid.plan.mesh, rank);
+  laid.place = coordinates_of(laid.plan.mesh, rank);
   laid.layout = lay_out_rank(laid.plan.parts[0], laid.place);
   laid.kept = kept_by(laid.plan.parts[0], laid.place, laid.layout);
   laid.rounds = make_rounds(laid.plan.parts[0], laid.place, laid.kept, 1);

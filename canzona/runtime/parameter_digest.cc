@@ -46,7 +46,7 @@ LogicalDigest own_parameters(Rank& rank, bool of_experts, bool counted) {
 // The first rank that keeps the same parameters.
 int32_t first_like(const Rank& rank, bool of_experts) {
   const Mesh& mesh = rank.plan.mesh;
-  const RankPlace me = place_of(mesh, rank.world_rank);
+  const Coordinates me = coordinates_of(mesh, rank.world_rank);
   const int32_t home = of_experts ? mesh.home_of_expert(0, me.ep)
                                   : me.home % rank.plan.options.zero.sizes.z3;
   return mesh.rank(me.stage, home, me.t);

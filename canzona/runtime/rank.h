@@ -49,7 +49,7 @@ struct Rank {
   const int32_t world_rank;  // of the plan
   const int32_t known_as;    // of all ranks: as errors call it
   const std::string prefix;
-  const RankPlace place;  // in the plan's grid; its rank in one replica
+  const Coordinates place;  // in the plan's grid; its rank in one replica
   const RankLayout layout;
   const Kept kept;
   const RuleSet rules;

@@ -66,7 +66,7 @@ const FlatLayout::Place& place_of_shard(const Rank& rank,
 }
 
 bool keeps_first_copy(const Rank& rank, int32_t tensor) {
-  const RankPlace at = place_of(rank.plan.mesh, rank.world_rank);
+  const Coordinates at = coordinates_of(rank.plan.mesh, rank.world_rank);
   const int32_t home = at.home_in(rank.plan.buffer_of(tensor));
   return home < rank.plan.options.zero.sizes.z3 &&
          (rank.tensor(tensor).cut != Cut::kNone || at.t == 0);

@@ -37,7 +37,7 @@ void require_same_plan(const Plan& plan, Communicator& world) {
 RankParts::RankParts(const Plan& the_plan, Communicator& world, Engine& engine,
                      const RuntimeOptions& options)
     : plan(the_plan),
-      place(place_of(plan.mesh, world.rank())),
+      place(coordinates_of(plan.mesh, world.rank())),
       seats_(plan.model.tensors.size()) {
   require_same_plan(plan, world);
   check_groups(plan, options.groups);

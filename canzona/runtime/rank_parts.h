@@ -50,7 +50,7 @@ class RankParts {
   std::string text_of(LogicalDigest digest) const;
 
   const Plan& plan;
-  const RankPlace place;  // in the mesh
+  const Coordinates place;  // in the mesh
 
  private:
   void update(const StepSettings& settings) const;

@@ -30,7 +30,7 @@ struct Blocks {
 
 class RoundMaker {
  public:
-  RoundMaker(const PlanPart& plan, const RankPlace& place, const Kept& kept,
+  RoundMaker(const PlanPart& plan, const Coordinates& place, const Kept& kept,
              int fields)
       : plan_(plan),
         t_(place.t),
@@ -228,7 +228,7 @@ class RoundMaker {
 
 }  // namespace
 
-std::vector<Round> make_rounds(const PlanPart& plan, const RankPlace& place,
+std::vector<Round> make_rounds(const PlanPart& plan, const Coordinates& place,
                                const Kept& kept, int num_fields) {
   if (plan.grid.tp == 1) return {};
   std::vector<std::vector<int32_t>> members;

@@ -65,7 +65,7 @@ struct Round {
 };
 
 // None where tp = 1. UsageError if the plan has teams.
-std::vector<Round> make_rounds(const PlanPart& plan, const RankPlace& place,
+std::vector<Round> make_rounds(const PlanPart& plan, const Coordinates& place,
                                const Kept& kept, int num_fields);
 
 }  // namespace canzona

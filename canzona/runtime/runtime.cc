@@ -41,7 +41,7 @@ Runtime::~Runtime() {
 }
 
 const Plan& Runtime::plan() const { return parts_->plan; }
-const RankPlace& Runtime::place() const { return parts_->place; }
+const Coordinates& Runtime::place() const { return parts_->place; }
 
 bool Runtime::holds(int32_t tensor) const {
   const RankParts::Seat& at = parts_->seat(tensor);

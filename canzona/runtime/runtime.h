@@ -108,7 +108,7 @@ class Runtime {
   Runtime& operator=(const Runtime&) = delete;
 
   const Plan& plan() const;
-  const RankPlace& place() const;  // in the mesh
+  const Coordinates& place() const;  // in the mesh
   // Whether this rank stores a shard of the tensor.
   bool holds(int32_t tensor) const;
   int64_t shard_elements(int32_t tensor) const;

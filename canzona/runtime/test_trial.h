@@ -94,7 +94,7 @@ inline void add_gradient(Runtime& runtime, Engine& engine, const Trial& trial,
   const Plan& plan = runtime.plan();
   const Tensor& what = plan.model.tensors[static_cast<size_t>(tensor)];
   const auto [home, num_homes] = home_of(plan, runtime.place(), what);
-  const RankPlace& place = runtime.place();
+  const Coordinates& place = runtime.place();
   std::vector<float> gradient(
       static_cast<size_t>(runtime.shard_elements(tensor)));
   make_gradient({trial.gradients, home, num_homes, number}, what, plan.mesh.tp,

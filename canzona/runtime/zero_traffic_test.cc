@@ -3,7 +3,7 @@
 
 #include <map>
 
-#include "canzona/plan/legs.h"
+#include "canzona/plan/schedule/rank_group.h"
 #include "canzona/plan/sum_order.h"
 #include "canzona/runtime/test_zero.h"
 #include "canzona/runtime/test_zero_traffic.h"
@@ -101,10 +101,10 @@ struct OncePerNode {
       ++num_refused;
       return;
     }
-    const ZeroSizes& z = plan.options.zero.sizes;
+    const PlanPart& part = plan.parts[0];
     const int before = num_legs;
-    for (const int32_t size : {z.z2, z.z3})
-      if (module_legs(plan.parts[0], 0, size).across > 1) ++num_legs;
+    for (const GroupKind kind : {GroupKind::kGradients, GroupKind::kParameters})
+      if (levels_of(part, group_of(part, 0, kind)).across > 1) ++num_legs;
     if (num_legs > before || with_direct)
       expect_as_predicted(plan, micro_batches);
   }

@@ -36,11 +36,11 @@ Plan example() {
 
 struct RankView {
   explicit RankView(const Plan& plan, int32_t rank)
-      : place(place_of(plan.parts[0].grid, rank)),
+      : place(coordinates_of(plan.parts[0].grid, rank)),
         layout(lay_out_rank(plan.parts[0], place)),
         kept(kept_by(plan.parts[0], place, layout)),
         rounds(make_rounds(plan.parts[0], place, kept, 1)) {}
-  RankPlace place;
+  Coordinates place;
   RankLayout layout;
   Kept kept;
   std::vector<Round> rounds;

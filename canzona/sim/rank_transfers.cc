@@ -2,11 +2,12 @@
 
 #include <algorithm>
 
-#include "canzona/plan/legs.h"
 #include "canzona/plan/modules.h"
 #include "canzona/plan/parts.h"
 #include "canzona/plan/predict_zero.h"
 #include "canzona/plan/runs.h"
+#include "canzona/plan/schedule/coordinates.h"
+#include "canzona/plan/schedule/rank_group.h"
 #include "canzona/plan/sum_order.h"
 
 namespace canzona {
@@ -52,8 +53,7 @@ class RankTransfers {
         workload_(workload),
         rank_(rank),
         run_(run),
-        home_(rank / plan.mesh.tp % plan.mesh.homes()),
-        stage_(rank / plan.mesh.ranks_per_stage()) {}
+        at_(coordinates_of(plan.mesh, rank)) {}
 
   std::vector<ModuleWork> all() {
     count_modules();
@@ -110,7 +110,7 @@ class RankTransfers {
     const auto raise = [](int64_t& bytes, int64_t run, int64_t peers) {
       if (bytes > 0) bytes = std::max(bytes, run * peers);
     };
-    const PeerCount from = groups(), to = circle(zero_.z3);
+    const PeerCount from = groups(), to = peers(GroupKind::kPublish);
     const int64_t shares = at_once_ ? plan_.num_replicas() : 1;
     const int64_t parameter = bytes_per_parameter(plan_.options.parameters);
     const bool spreads = is_scattered(plan_.traffic);
@@ -125,39 +125,26 @@ class RankTransfers {
 
   bool is_here(const Bucket& bucket) const {
     const Buffer& buffer = plan_.buffers[static_cast<size_t>(bucket.buffer)];
-    if (buffer.stage != stage_ || bucket.tensors.empty()) return false;
-    return buffer.ep < 0 || buffer.ep == home_ / plan_.mesh.cp % plan_.mesh.ep;
+    return at_.holds(buffer) && !bucket.tensors.empty();
   }
 
-  // Homes first, first + step, … with this rank's tp coordinate, but itself.
-  PeerCount peers(int32_t first, int32_t step, int32_t count) const {
+  PeerCount peers(GroupKind kind) const {
+    const RankGroup group = group_of(plan_, rank_, kind);
     PeerCount out;
-    for (int32_t i = 0; i < count; ++i) {
-      const int32_t peer =
-          plan_.mesh.rank(stage_, first + i * step, rank_ % plan_.mesh.tp);
+    for (int32_t i = 0; i < group.count; ++i) {
+      const int32_t peer = group.rank(i);
       if (peer == rank_) continue;
       ++(plan_.node_of(peer) == plan_.node_of(rank_) ? out.intra : out.inter);
     }
     return out;
   }
-  PeerCount group(int32_t z) const { return peers(home_ / z * z, 1, z); }
-  PeerCount circle(int32_t z) const {
-    const int32_t first = home_ / zero_.z1 * zero_.z1;
-    return peers(first + home_ % z, z, zero_.z1 / z);
-  }
-  // Every `step`th of all.
-  PeerCount line(int32_t step) const {
-    return peers(home_ % step, step, plan_.mesh.homes() / step);
-  }
   // With whom gradients are added after the last micro-batch.
   PeerCount groups() const {
-    return at_once_ ? line(zero_.z2) : circle(zero_.z2);
+    return peers(at_once_ ? GroupKind::kAllGroups : GroupKind::kSums);
   }
   PeerCount replicas() const {
-    const bool scatters =
-        plan_.options.zero.replica_sum == ReplicaSum::kScatter;
     const bool whole = at_once_ && !is_scattered(plan_.traffic);
-    return line(scatters && !whole ? zero_.z1 : zero_.z2);
+    return peers(whole ? GroupKind::kAllGroups : GroupKind::kReplicas);
   }
 
   int64_t segments(int64_t received, const PeerCount& from) const {
@@ -165,12 +152,14 @@ class RankTransfers {
     return divide_up(divide_up(received, from.all()), workload_.segment_bytes);
   }
 
-  Legs legs(int32_t z) const { return module_legs(plan_, rank_, z); }
+  Levels levels(GroupKind kind) const {
+    return levels_of(plan_, group_of(plan_, rank_, kind));
+  }
 
   void set_gather(const ModuleWire& wire, size_t m, ModuleWork& out) const {
     if (zero_.z3 == 1) return;
-    const auto [inside, across] = legs(zero_.z3);
-    const PeerCount to = group(zero_.z3);
+    const auto [inside, across] = levels(GroupKind::kParameters);
+    const PeerCount to = peers(GroupKind::kParameters);
     out.gather.bytes = wire.gather;
     out.gather.messages_intra = to.intra * messages_[m];
     out.gather.messages_inter = to.inter * messages_[m];
@@ -192,9 +181,9 @@ class RankTransfers {
   // Inside a node every piece of the others on other nodes is a sum by itself.
   void set_scatter(const ModuleWire& wire, size_t m, ModuleWork& out) const {
     if (zero_.z2 == 1) return;
-    const auto [inside, across] = legs(zero_.z2);
+    const auto [inside, across] = levels(GroupKind::kGradients);
     if (across == 1) {
-      out.scatter = sum(wire.scatter, group(zero_.z2), m);
+      out.scatter = sum(wire.scatter, peers(GroupKind::kGradients), m);
     } else {
       out.scatter =
           sum(inside_of(wire.scatter), {.intra = inside - 1}, m, across);
@@ -232,7 +221,7 @@ class RankTransfers {
   // Broadcasts belong to the step.
   Transfer publish(const ModuleWire& wire, size_t m) const {
     if (plan_.traffic == Traffic::kBroadcast) return {};
-    const PeerCount to = circle(zero_.z3);
+    const PeerCount to = peers(GroupKind::kPublish);
     Transfer out{.bytes = wire.publish};
     out.messages_intra = to.intra * messages_[m];
     out.messages_inter = to.inter * messages_[m];
@@ -268,7 +257,7 @@ class RankTransfers {
   const Workload& workload_;
   int32_t rank_;
   RunOf run_;
-  int32_t home_, stage_;
+  Coordinates at_;
   std::vector<int64_t> elements_, messages_;  // by module
 };
 

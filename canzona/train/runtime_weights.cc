@@ -27,7 +27,7 @@ int64_t shared_elements(const Plan& plan) {
 }  // namespace
 
 int64_t RuntimeWeights::extra_elements(const Plan& plan,
-                                       const RankPlace& place) {
+                                       const Coordinates& place) {
   if (place.stage == plan.mesh.pp - 1) return 2 * shared_elements(plan);
   return place.stage == 0 ? shared_elements(plan) : 0;
 }
@@ -36,7 +36,7 @@ RuntimeWeights::RuntimeWeights(Communicator& world, Runtime& runtime,
                                Trace* trace)
     : runtime_(runtime), clock_(runtime.plan().model, trace, world.rank()) {
   const Mesh& mesh = runtime.plan().mesh;
-  const RankPlace& place = runtime.place();
+  const Coordinates& place = runtime.place();
   const int32_t tied = tied_embedding(runtime.plan().model);
   if (mesh.pp == 1 || tied < 0) return;
   const bool first = place.stage == 0;

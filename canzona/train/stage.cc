@@ -161,7 +161,7 @@ int64_t Stage::reserved() const {
 }
 
 int64_t Stage::memory(const TrainSettings& settings, const Plan& plan,
-                      const RankPlace& place) {
+                      const Coordinates& place) {
   const Mesh& mesh = plan.mesh;
   const int64_t layers = plan.model.num_layers / mesh.pp;
   const bool first = place.stage == 0;

@@ -55,7 +55,7 @@ class Stage {
 
   // What a stage would reserve.
   static int64_t memory(const TrainSettings& settings, const Plan& plan,
-                        const RankPlace& place);
+                        const Coordinates& place);
 
  private:
   // What a micro-batch holds between forward and backward.
@@ -74,7 +74,7 @@ class Stage {
   const MicroBatches& micro_batches_;
   Runtime& runtime_;
   const Plan& plan_;
-  RankPlace place_;
+  Coordinates place_;
   Mesh mesh_;
   ModelGroups groups_;
   Parallel parallel_;

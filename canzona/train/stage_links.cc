@@ -39,7 +39,7 @@ double OneWay::busy() const {
 }
 
 StageLinks::StageLinks(Communicator& world, const Mesh& mesh,
-                       const RankPlace& place, int64_t capacity) {
+                       const Coordinates& place, int64_t capacity) {
   const int32_t plane = place.home * mesh.tp + place.t;
   for (int32_t s = 0; s + 1 < mesh.pp; ++s) {
     const bool lower = place.stage == s;

@@ -15,7 +15,7 @@
 #include <string>
 
 #include "canzona/comm/courier.h"
-#include "canzona/runtime/rank_place.h"
+#include "canzona/plan/schedule/coordinates.h"
 
 namespace canzona {
 
@@ -44,7 +44,7 @@ class OneWay {
 
 class StageLinks {
  public:
-  StageLinks(Communicator& world, const Mesh& mesh, const RankPlace& place,
+  StageLinks(Communicator& world, const Mesh& mesh, const Coordinates& place,
              int64_t capacity);
 
   void receive_input(std::span<float> numbers);

@@ -277,7 +277,7 @@ void check_training(const TrainSettings& settings, const Mesh& mesh) {
 
 int64_t training_memory(const TrainSettings& settings, const Plan& plan,
                         int32_t rank) {
-  return Stage::memory(settings, plan, place_of(plan.mesh, rank));
+  return Stage::memory(settings, plan, coordinates_of(plan.mesh, rank));
 }
 
 int64_t training_memory(const TrainSettings& settings, const Plan& plan) {

@@ -158,7 +158,7 @@ TEST(Train, EveryRanksMemoryIsWhatWasPredicted) {
       for (int32_t r = 0; r < plan.mesh.world(); ++r)
         EXPECT_EQ(result.memory_bytes[static_cast<size_t>(r)],
                   costs[static_cast<size_t>(r)].memory.total().value() +
-                      Stage::memory(settings, plan, place_of(plan.mesh, r)))
+                      Stage::memory(settings, plan, coordinates_of(plan.mesh, r)))
             << mesh << ", rank " << r;
       of_first.push_back(result.memory_bytes[0]);
     }

@@ -84,7 +84,7 @@ void gather_whole(Communicator& world, Runtime& runtime, int32_t tensor,
   std::vector<float> whole(index(what.elements()));
   for (int32_t r = 0; r < world.size(); ++r) {
     const auto shard =
-        logical_runs(what, plan.mesh.tp, place_of(plan.mesh, r).t);
+        logical_runs(what, plan.mesh.tp, coordinates_of(plan.mesh, r).t);
     const float* next = values[index(r)].data();
     for (size_t i = 0; i < runs[index(r)].size(); i += 2) {
       const int64_t count = runs[index(r)][i + 1];

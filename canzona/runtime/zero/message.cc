@@ -42,7 +42,7 @@ GroupLayouts::GroupLayouts(const Rank& rank, Resting what) {
   const int32_t place = rank.place.t / tp;
   own = index(place % z);
   for (int32_t p = 0; p < z; ++p) {
-    RankPlace peer = rank.place;
+    Coordinates peer = rank.place;
     peer.t = (place / z * z + p) * tp + rank.place.t % tp;
     layouts.push_back(lay_out_slices(rank.plan, peer, what));
   }

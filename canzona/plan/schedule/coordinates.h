@@ -1,0 +1,70 @@
+// Where a rank stands in a mesh, and back.
+//
+//   const Coordinates me = coordinates_of(plan.mesh, world.rank());
+//   plan.mesh.rank(me.stage, me.home, me.t) == me.rank
+//   int32_t home = me.home_in(buffer);   // among those that share the buffer
+//
+// Of a part's mesh the ranks are those of the part, of its grid (zero.h) those
+// of one replica. Nobody else takes a rank's number apart. Values; any thread.
+#pragma once
+
+#include <cstdint>
+
+#include "canzona/plan/plan.h"
+
+namespace canzona {
+
+struct Coordinates {
+  int32_t rank = 0;
+  int32_t stage = 0;
+  int32_t home = 0;         // among all homes of the stage
+  int32_t expert_home = 0;  // among the homes of its ep coordinate
+  int32_t dp = 0;
+  int32_t cp = 0;
+  int32_t ep = 0;
+  int32_t t = 0;      // among the planes of its home (mesh.h)
+  int32_t place = 0;  // of these, 0 unless the mesh is a folded one
+
+  // Whether it holds the tensors of a buffer, and as which of its homes.
+  bool holds(const Buffer& buffer) const {
+    return buffer.stage == stage && (buffer.ep < 0 || buffer.ep == ep);
+  }
+  int32_t home_in(const Buffer& buffer) const {
+    return buffer.ep < 0 ? home : expert_home;
+  }
+};
+
+inline Coordinates coordinates_of(const Mesh& mesh, int32_t rank) {
+  Coordinates at;
+  at.rank = rank;
+  at.t = rank % mesh.tp;
+  at.place = at.t / mesh.tp_ranks();
+  at.home = rank / mesh.tp % mesh.homes();
+  at.stage = rank / mesh.ranks_per_stage();
+  at.cp = at.home % mesh.cp;
+  at.ep = at.home / mesh.cp % mesh.ep;
+  at.dp = at.home / (mesh.cp * mesh.ep);
+  at.expert_home = at.dp * mesh.cp + at.cp;
+  return at;
+}
+
+// The data-parallel ranks that hold a tensor: how many of them there are, and
+// which one a rank is.
+struct HomeOfTensor {
+  int32_t home = 0;
+  int32_t num_homes = 1;
+};
+inline HomeOfTensor home_of(const SettledRequest& plan, const Coordinates& at,
+                            const Tensor& tensor) {
+  if (ep_of(plan.mesh, plan.model, tensor) < 0)
+    return {at.home, plan.mesh.homes()};
+  return {at.expert_home, plan.mesh.expert_homes()};
+}
+inline bool holds(const SettledRequest& plan, const Coordinates& at,
+                  const Tensor& tensor) {
+  const int32_t e = ep_of(plan.mesh, plan.model, tensor);
+  return stage_of(plan.mesh, plan.model, tensor) == at.stage &&
+         (e < 0 || e == at.ep);
+}
+
+}  // namespace canzona

@@ -1,0 +1,178 @@
+#include "canzona/plan/schedule/rank_group.h"
+
+#include "canzona/base/check.h"
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "canzona/plan/schedule/coordinates.h"
+#include "canzona/plan/sum_order.h"
+
+namespace canzona {
+namespace {
+
+RankGroup run_of_ranks(int32_t first, int32_t step, int32_t count) {
+  return {first, step, count, count, 0};
+}
+
+// `count` homes from `first` on, each `step` after the last, with one rank
+// each.
+RankGroup run_of_homes(const PlanPart& part, const Coordinates& at,
+                       int32_t first, int32_t step, int32_t count) {
+  return run_of_ranks(part.mesh.rank(at.stage, first, at.t),
+                      step * part.mesh.tp, count);
+}
+
+// Every z-th home of a replica, or of the whole stage.
+RankGroup every(int32_t z, const PlanPart& part, const Coordinates& at,
+                int32_t homes) {
+  return run_of_homes(part, at, at.home / homes * homes + at.home % z, z,
+                      homes / z);
+}
+
+// z homes in a row.
+RankGroup neighbours(int32_t z, const PlanPart& part, const Coordinates& at) {
+  return run_of_homes(part, at, at.home / z * z, 1, z);
+}
+
+RankGroup of_experts(const PlanPart& part, const Coordinates& at) {
+  const Mesh& mesh = part.mesh;
+  return {.first = mesh.rank(at.stage, mesh.home_of_expert(0, at.ep), at.t),
+          .step = mesh.tp,
+          .count = mesh.expert_homes(),
+          .run = mesh.cp,
+          .stride = mesh.cp * mesh.ep * mesh.tp};
+}
+
+bool adds_everywhere(const PlanPart& part) {
+  return part.options.zero.replica_sum == ReplicaSum::kAllReduce;
+}
+
+// Ranks on the node of the first.
+int32_t first_run(const PlanPart& part, const RankGroup& group) {
+  const int32_t node = part.node_of(group.first);
+  int32_t run = 1;
+  while (run < group.count && part.node_of(group.rank(run)) == node) ++run;
+  return run;
+}
+
+// Whether all nodes have so many, one after the other.
+bool is_even(const PlanPart& part, const RankGroup& group, int32_t run) {
+  if (group.count % run != 0) return false;
+  for (int32_t i = 1; i < group.count; ++i) {
+    const bool together =
+        part.node_of(group.rank(i)) == part.node_of(group.rank(i - 1));
+    if (together != (i % run != 0)) return false;
+  }
+  return true;
+}
+
+void check_group(const PlanPart& part, const RankGroup& group,
+                 const char* name) {
+  if (is_even(part, group, first_run(part, group))) return;
+  throw UsageError(cat("--collectives node: the group of ", name, " = ",
+                       group.count, " data-parallel ranks from rank ",
+                       part.rank_in_whole(group.rank(0)), " to ",
+                       part.rank_in_whole(group.rank(group.count - 1)),
+                       " has not equally many ranks on each of its nodes of ",
+                       part.options.ranks_per_node,
+                       "; choose another size, or --collectives direct"));
+}
+
+}  // namespace
+
+int32_t RankGroup::number_of(int32_t rank) const {
+  const int32_t away = rank - first;
+  if (away < 0) return -1;
+  const int32_t block = stride > 0 ? away / stride : 0;
+  const int32_t inside = away - block * stride;
+  const int32_t i = block * run + inside / step;
+  const bool member = inside % step == 0 && inside / step < run && i < count;
+  return member ? i : -1;
+}
+
+RankGroup group_of(const PlanPart& part, int32_t rank, GroupKind kind) {
+  const Coordinates at = coordinates_of(part.mesh, rank);
+  const int32_t homes = part.mesh.homes();
+  const auto [z1, z2, z3] = with_states(part.options.zero.sizes, homes);
+  switch (kind) {
+    case GroupKind::kAll:
+      return run_of_ranks(0, 1, part.mesh.world());
+    case GroupKind::kSums:
+      return every(z2, part, at, z1);
+    case GroupKind::kExperts:
+      return of_experts(part, at);
+    case GroupKind::kPublish:
+      return every(z3, part, at, z1);
+    case GroupKind::kReplicas:
+      return every(adds_everywhere(part) ? z2 : z1, part, at, homes);
+    case GroupKind::kAllGroups:
+      return every(z2, part, at, homes);
+    case GroupKind::kParameters:
+      return neighbours(z3, part, at);
+    case GroupKind::kGradients:
+      return neighbours(z2, part, at);
+    case GroupKind::kExchange:
+      return run_of_ranks(rank - rank % part.grid.tp, 1, part.grid.tp);
+  }
+  CANZONA_CHECK(false, "no such kind of group");
+}
+
+bool has_groups(const PlanPart& part, GroupKind kind) {
+  const ZeroSizes& zero = part.options.zero.sizes;
+  switch (kind) {
+    case GroupKind::kAll:
+    case GroupKind::kSums:
+      return true;
+    case GroupKind::kExperts:
+      return part.mesh.ep > 1;
+    case GroupKind::kPublish:
+      return zero.z2 != zero.z3;
+    case GroupKind::kReplicas:
+      return part.num_replicas() > 1 || adds_everywhere(part);
+    case GroupKind::kAllGroups:
+      return adds_replicas_at_once(part);
+    case GroupKind::kParameters:
+      return zero.z3 > 1;
+    case GroupKind::kGradients:
+      return zero.z2 > 1;
+    case GroupKind::kExchange:
+      return part.grid.tp > 1;
+  }
+  return false;
+}
+
+Levels levels_of(const PlanPart& part, const RankGroup& group) {
+  const Levels direct{.inside = group.count};
+  if (part.options.zero.reach == Reach::kDirect) return direct;
+  const int32_t run = first_run(part, group);
+  return run == 1 ? direct : Levels{.inside = run, .across = group.count / run};
+}
+
+RankGroup inside_level(const RankGroup& group, const Levels& levels,
+                       int32_t rank) {
+  const int32_t i = group.number_of(rank);
+  return run_of_ranks(group.rank(i - i % levels.inside), group.step,
+                      levels.inside);
+}
+
+RankGroup across_level(const RankGroup& group, const Levels& levels,
+                       int32_t rank) {
+  const int32_t i = group.number_of(rank);
+  return run_of_ranks(group.rank(i % levels.inside), group.step * levels.inside,
+                      levels.across);
+}
+
+void check_levels(const PlanPart& part) {
+  const Mesh& mesh = part.mesh;
+  if (part.options.zero.reach == Reach::kDirect) return;
+  const auto check = [&](GroupKind kind, int32_t z, const char* name) {
+    for (int32_t stage = 0; stage < mesh.pp; ++stage)
+      for (int32_t home = 0; home < mesh.homes(); home += z)
+        for (int32_t t = 0; t < mesh.tp; ++t)
+          check_group(part, group_of(part, mesh.rank(stage, home, t), kind),
+                      name);
+  };
+  check(GroupKind::kGradients, part.options.zero.sizes.z2, "z2");
+  check(GroupKind::kParameters, part.options.zero.sizes.z3, "z3");
+}
+
+}  // namespace canzona
