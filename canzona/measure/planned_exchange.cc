@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "canzona/plan/predict.h"
-#include "canzona/runtime/rounds.h"
+#include "canzona/plan/schedule/rounds.h"
 
 namespace canzona {
 namespace {

@@ -82,24 +82,26 @@ RoundBytes round_bytes(const PlanPart& plan) {
   return rounds;
 }
 
-// Slots are alike on all ranks of a stage: the largest round of any of them.
 void add_exchange_slots(const PlanPart& plan, std::vector<RankCost>& ranks) {
-  if (plan.grid.tp == 1) return;
-  const RoundBytes rounds = round_bytes(plan);
+  const std::vector<int64_t> slots = exchange_slot_bytes(plan);
   const auto per_stage = static_cast<size_t>(plan.grid.ranks_per_stage());
-  std::vector<int64_t> largest(static_cast<size_t>(plan.grid.pp), 0);
-  for (size_t r = 0; r < ranks.size(); ++r) {
-    for (int64_t bytes : rounds[r]) {
-      int64_t& most = largest[r / per_stage];
-      most = std::max(most, bytes);
-    }
-  }
-  for (size_t r = 0; r < ranks.size(); ++r) {
-    ranks[r].memory.buffers = Bytes(kExchangeSlots * largest[r / per_stage]);
-  }
+  for (size_t r = 0; r < ranks.size(); ++r)
+    ranks[r].memory.buffers = Bytes(kExchangeSlots * slots[r / per_stage]);
 }
 
 }  // namespace
+
+// The largest round of any rank.
+std::vector<int64_t> exchange_slot_bytes(const PlanPart& part) {
+  std::vector<int64_t> largest(static_cast<size_t>(part.grid.pp), 0);
+  if (part.grid.tp == 1) return largest;
+  const RoundBytes rounds = round_bytes(part);
+  const auto per_stage = static_cast<size_t>(part.grid.ranks_per_stage());
+  for (size_t r = 0; r < rounds.size(); ++r)
+    for (int64_t bytes : rounds[r])
+      largest[r / per_stage] = std::max(largest[r / per_stage], bytes);
+  return largest;
+}
 
 void add_matrix_memory(const PlanPart& plan, std::vector<RankCost>& ranks) {
   add_matrix_states(plan, ranks);

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "canzona/runtime/index.h"
+#include "canzona/base/index.h"
 #include "canzona/runtime/logical_digest.h"
 #include "canzona/runtime/rank.h"
 

@@ -9,7 +9,7 @@
 #include <span>
 
 #include "canzona/base/check.h"
-#include "canzona/runtime/kept.h"
+#include "canzona/plan/schedule/kept.h"
 
 namespace canzona {
 

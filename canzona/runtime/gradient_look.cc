@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "canzona/base/check.h"
-#include "canzona/runtime/index.h"
+#include "canzona/base/index.h"
 
 namespace canzona {
 namespace {

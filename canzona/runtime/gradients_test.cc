@@ -9,7 +9,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/comm/tree_sum.h"
-#include "canzona/runtime/kept.h"
+#include "canzona/plan/schedule/kept.h"
 #include "canzona/shapes/architecture.h"
 
 namespace canzona::gradients_test {

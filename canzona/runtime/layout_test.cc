@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "canzona/runtime/rounds.h"
+#include "canzona/plan/schedule/rounds.h"
 #include "canzona/runtime/test_plans.h"
 
 namespace canzona::runtime_layout_test {

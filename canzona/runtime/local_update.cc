@@ -1,7 +1,7 @@
 #include "canzona/runtime/local_update.h"
 
 #include "canzona/base/text.h"
-#include "canzona/runtime/index.h"
+#include "canzona/base/index.h"
 
 namespace canzona {
 

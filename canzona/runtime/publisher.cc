@@ -4,7 +4,7 @@
 
 #include "canzona/base/text.h"
 #include "canzona/plan/modules.h"
-#include "canzona/runtime/index.h"
+#include "canzona/base/index.h"
 #include "canzona/runtime/zero/module_names.h"
 
 namespace canzona {

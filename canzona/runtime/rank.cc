@@ -13,9 +13,8 @@ int fields_of(const PlanPart& plan) {
 }
 
 // Slots are alike on all ranks of a stage, as the plan predicts them.
-int64_t slot_elements(const PlanPart& plan, int32_t rank) {
-  const RankMemory memory = predict(plan)[static_cast<size_t>(rank)].memory;
-  return memory.buffers.value() / (kExchangeSlots * kBytesPerFp32);
+int64_t slot_elements(const PlanPart& plan, int32_t stage) {
+  return exchange_slot_bytes(plan)[static_cast<size_t>(stage)] / kBytesPerFp32;
 }
 
 // Enough for every bucket's operations of one direction, so that nobody waits
@@ -43,7 +42,7 @@ Rank::Rank(const PlanPart& the_plan, Communicator& world, Engine& the_engine,
       rounds(make_rounds(plan, place, kept, fields_of(plan))),
       updates(plan_updates(plan, layout, kept, rounds, rules,
                            engine.batch_width())),
-      store(plan, layout, kept, updates, slot_elements(plan, world_rank),
+      store(plan, layout, kept, updates, slot_elements(plan, place.stage),
             pool_sizes(plan, place.stage), engine),
       track(seat.track),
       groups(

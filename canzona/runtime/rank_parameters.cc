@@ -5,7 +5,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/runtime/index.h"
+#include "canzona/base/index.h"
 
 namespace canzona {
 namespace {

@@ -1,7 +1,7 @@
 #include "canzona/runtime/rank_part.h"
 
 #include "canzona/rules/tensor_batch.h"
-#include "canzona/runtime/index.h"
+#include "canzona/base/index.h"
 #include "canzona/runtime/rank_parameters.h"
 
 namespace canzona {

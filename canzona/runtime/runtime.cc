@@ -4,7 +4,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/runtime/index.h"
+#include "canzona/base/index.h"
 #include "canzona/runtime/rank_digest.h"
 #include "canzona/runtime/rank_parameters.h"
 #include "canzona/runtime/rank_parts.h"

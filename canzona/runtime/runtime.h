@@ -36,7 +36,7 @@
 #include "canzona/plan/plan.h"
 #include "canzona/plan/predict.h"
 #include "canzona/runtime/groups.h"
-#include "canzona/runtime/kept.h"
+#include "canzona/plan/schedule/kept.h"
 #include "canzona/runtime/rule_set.h"
 #include "canzona/trace/trace.h"
 

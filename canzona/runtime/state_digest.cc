@@ -4,7 +4,7 @@
 
 #include "canzona/base/text.h"
 #include "canzona/runtime/digest_parts.h"
-#include "canzona/runtime/index.h"
+#include "canzona/base/index.h"
 
 namespace canzona {
 namespace {

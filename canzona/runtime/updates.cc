@@ -5,7 +5,7 @@
 
 #include "canzona/base/check.h"
 #include "canzona/rules/equal_batches.h"
-#include "canzona/runtime/index.h"
+#include "canzona/base/index.h"
 
 namespace canzona {
 namespace {

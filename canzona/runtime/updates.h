@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "canzona/runtime/rounds.h"
+#include "canzona/plan/schedule/rounds.h"
 #include "canzona/runtime/rule_set.h"
 
 namespace canzona {

@@ -4,7 +4,7 @@
 
 #include "canzona/plan/summary.h"
 #include "canzona/plan/validate.h"
-#include "canzona/runtime/rounds.h"
+#include "canzona/plan/schedule/rounds.h"
 #include "canzona/runtime/test_plans.h"
 #include "canzona/runtime/test_trial.h"
 #include "canzona/runtime/zero/message.h"

@@ -1,6 +1,6 @@
 #include "canzona/train/train_rank.h"
 
-#include "canzona/runtime/index.h"
+#include "canzona/base/index.h"
 #include "canzona/train/initial_weights.h"
 
 namespace canzona {

@@ -5,7 +5,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/comm/from_all.h"
-#include "canzona/runtime/index.h"
+#include "canzona/base/index.h"
 #include "canzona/train/train_rank.h"
 #include "canzona/train/whole_tensors.h"
 

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "canzona/comm/from_all.h"
-#include "canzona/runtime/index.h"
-#include "canzona/runtime/kept.h"
+#include "canzona/base/index.h"
+#include "canzona/plan/schedule/kept.h"
 
 namespace canzona {
 namespace {

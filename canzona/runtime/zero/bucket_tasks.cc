@@ -1,6 +1,6 @@
 #include "canzona/runtime/zero/bucket_tasks.h"
 
-#include "canzona/runtime/index.h"
+#include "canzona/base/index.h"
 
 namespace canzona {
 std::vector<int64_t> bytes_of_counts(std::vector<int64_t> counts,

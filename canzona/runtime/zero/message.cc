@@ -2,7 +2,7 @@
 
 #include "canzona/base/check.h"
 #include "canzona/plan/modules.h"
-#include "canzona/runtime/index.h"
+#include "canzona/base/index.h"
 #include "canzona/runtime/zero/module_names.h"
 
 namespace canzona {

@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "canzona/runtime/index.h"
+#include "canzona/base/index.h"
 
 namespace canzona {
 

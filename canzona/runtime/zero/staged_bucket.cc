@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "canzona/runtime/index.h"
+#include "canzona/base/index.h"
 
 namespace canzona {
 

@@ -1,10 +1,10 @@
-#include "canzona/runtime/bucket_layout.h"
+#include "canzona/plan/schedule/rank_layout.h"
 
 #include <algorithm>
 #include <numeric>
 
 #include "canzona/base/check.h"
-#include "canzona/runtime/index.h"
+#include "canzona/base/index.h"
 
 namespace canzona {
 namespace {

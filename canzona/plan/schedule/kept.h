@@ -11,8 +11,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "canzona/rules/rule.h"
-#include "canzona/runtime/bucket_layout.h"
+#include "canzona/plan/schedule/rank_layout.h"
 
 namespace canzona {
 
@@ -31,14 +30,14 @@ struct Piece {
 
 struct KeptMatrix {
   int32_t matrix = 0;  // number in the plan
-  Dims dims;
+  std::vector<int64_t> dims;
   bool cut = false;  // tensor parallelism cuts its tensor
   int64_t kept = 0;  // of its first piece; the others follow
   int64_t count = 0;
   std::vector<Piece> pieces;
   // Whether all of it lies here as one run.
   bool whole() const {
-    return pieces.size() == 1 && pieces[0].count == num_elements(dims);
+    return pieces.size() == 1 && pieces[0].count == dims[0] * dims[1];
   }
 };
 

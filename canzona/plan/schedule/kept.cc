@@ -1,10 +1,10 @@
-#include "canzona/runtime/kept.h"
+#include "canzona/plan/schedule/kept.h"
 
 #include <algorithm>
 
 #include "canzona/base/check.h"
 #include "canzona/plan/routes.h"
-#include "canzona/runtime/index.h"
+#include "canzona/base/index.h"
 
 namespace canzona {
 namespace {

@@ -1,4 +1,4 @@
-#include "canzona/runtime/rounds.h"
+#include "canzona/plan/schedule/rounds.h"
 
 #include <algorithm>
 
@@ -6,7 +6,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/routes.h"
-#include "canzona/runtime/index.h"
+#include "canzona/base/index.h"
 
 namespace canzona {
 namespace {

@@ -16,7 +16,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "canzona/runtime/kept.h"
+#include "canzona/plan/schedule/kept.h"
 
 namespace canzona {
 
