@@ -5,7 +5,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/base/index.h"
-#include "canzona/runtime/zero/module_names.h"
+#include "canzona/plan/schedule/names.h"
 
 namespace canzona {
 namespace {

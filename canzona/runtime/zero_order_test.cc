@@ -9,7 +9,7 @@
 #include "canzona/comm/thread/test_gate.h"
 #include "canzona/plan/predict_zero.h"
 #include "canzona/runtime/test_zero.h"
-#include "canzona/runtime/zero/module_names.h"
+#include "canzona/plan/schedule/names.h"
 
 namespace canzona::zero_order_test {
 namespace {

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "canzona/plan/modules.h"
-#include "canzona/runtime/zero/module_names.h"
+#include "canzona/plan/schedule/names.h"
 #include "canzona/trace/trace.h"
 
 namespace canzona {

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "canzona/base/check.h"
-#include "canzona/plan/routes.h"
 #include "canzona/base/index.h"
+#include "canzona/plan/routes.h"
 
 namespace canzona {
 namespace {

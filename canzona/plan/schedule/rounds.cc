@@ -4,9 +4,9 @@
 
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
+#include "canzona/base/index.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/routes.h"
-#include "canzona/base/index.h"
 
 namespace canzona {
 namespace {

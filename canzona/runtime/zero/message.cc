@@ -3,7 +3,7 @@
 #include "canzona/base/check.h"
 #include "canzona/plan/modules.h"
 #include "canzona/base/index.h"
-#include "canzona/runtime/zero/module_names.h"
+#include "canzona/plan/schedule/names.h"
 
 namespace canzona {
 

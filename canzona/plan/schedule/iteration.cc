@@ -1,0 +1,676 @@
+#include "canzona/plan/schedule/iteration.h"
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "canzona/base/check.h"
+#include "canzona/base/index.h"
+#include "canzona/base/text.h"
+#include "canzona/plan/modules.h"
+#include "canzona/plan/parts.h"
+#include "canzona/plan/predict_zero.h"
+#include "canzona/plan/schedule/coordinates.h"
+#include "canzona/plan/schedule/names.h"
+#include "canzona/plan/schedule/rounds.h"
+#include "canzona/plan/sum_order.h"
+
+namespace canzona {
+namespace {
+
+constexpr size_t kSlots = kExchangeSlots;
+// Beside the round that is transformed, and the one that is scattered.
+constexpr size_t kGathersAhead = kSlots - 2;
+
+std::vector<int64_t> even_shares(int64_t elements, int32_t count) {
+  std::vector<int64_t> shares;
+  for (int64_t i = 0; i < count; ++i)
+    shares.push_back(elements * (i + 1) / count - elements * i / count);
+  return shares;
+}
+
+std::vector<int64_t> in_bytes(std::vector<int64_t> elements, int64_t size) {
+  for (int64_t& count : elements) count *= size;
+  return elements;
+}
+
+// What a member sends and receives of a collective with these pieces.
+class MemberBytes {
+ public:
+  MemberBytes(const PlanPart& part, const RankGroup& group, int32_t rank)
+      : group_(group), self_(group.number_of(rank)) {
+    for (int32_t i = 0; i < group.count; ++i)
+      near_.push_back(part.node_of(group.rank(i)) == part.node_of(rank));
+  }
+
+  WireBytes of(EntryKind kind, const std::vector<int64_t>& counts) const {
+    WireBytes bytes;
+    const int64_t own = counts[index(self_)];
+    for (int32_t i = 0; i < group_.count; ++i) {
+      if (i == self_) continue;
+      const int64_t theirs = counts[index(i)];
+      if (kind != EntryKind::kAllGather) add(i, theirs, own, bytes);
+      if (kind != EntryKind::kReduceScatter) add(i, own, theirs, bytes);
+    }
+    return bytes;
+  }
+  WireBytes all_to_all(const ExchangeTable& table) const {
+    WireBytes bytes;
+    for (int32_t i = 0; i < group_.count; ++i)
+      if (i != self_)
+        add(i, table.send_bytes[index(i)], table.receive_bytes[index(i)],
+            bytes);
+    return bytes;
+  }
+  // From member `root` to all others.
+  WireBytes broadcast(int32_t root, int64_t count) const {
+    WireBytes bytes;
+    for (int32_t i = 0; i < group_.count; ++i)
+      if (i != self_ && self_ == root) add(i, count, 0, bytes);
+    if (self_ != root) add(root, 0, count, bytes);
+    return bytes;
+  }
+
+ private:
+  void add(int32_t i, int64_t sent, int64_t received, WireBytes& out) const {
+    (near_[index(i)] ? out.sent_intra : out.sent_inter) += sent;
+    (near_[index(i)] ? out.received_intra : out.received_inter) += received;
+  }
+
+  const RankGroup& group_;
+  int32_t self_;
+  std::vector<bool> near_;
+};
+
+// Slots of one pool, in turn.
+class SlotTurns {
+ public:
+  explicit SlotTurns(int32_t size) : holder_(index(std::max(size, 1)), -1) {}
+  bool has_free() const { return holder_[index(next_)] < 0; }
+  int32_t take(int32_t operation) {
+    const int32_t slot = next_;
+    holder_[index(slot)] = operation;
+    next_ = (next_ + 1) % static_cast<int32_t>(holder_.size());
+    return slot;
+  }
+  int32_t release(int32_t slot) {
+    return std::exchange(holder_[index(slot)], -1);
+  }
+
+ private:
+  std::vector<int32_t> holder_;  // the operation that took it
+  int32_t next_ = 0;
+};
+
+// One part of the plan on one rank.
+class PartIteration {
+ public:
+  PartIteration(const Plan& plan, const RankInPart& at,
+                std::vector<ScheduleEntry>& out)
+      : part_(plan.parts[index(at.part)]),
+        number_(at.part),
+        rank_(at.rank),
+        at_(coordinates_of(part_.grid, part_.grid_rank(at.rank))),
+        layout_(lay_out_rank(part_, at_)),
+        kept_(kept_by(part_, at_, layout_)),
+        rounds_(make_rounds(
+            part_, at_, kept_,
+            make_rule_facts(plan.rule, plan.rule_options)->gather_fields())),
+        pools_(pool_sizes(part_, at_.stage)),
+        parameter_bytes_(bytes_per_parameter(part_.options.parameters)),
+        usual_(pools_.gather_slots),
+        large_(pools_.large_gather_slots),
+        out_(out) {
+    const std::vector<int64_t> elements = module_elements(part_, at_.stage);
+    for (int64_t count : elements) is_large_.push_back(count > pools_.slot);
+    buckets_of_module_.resize(elements.size());
+    for (size_t b = 0; b < layout_.gradients.buckets.size(); ++b) {
+      const int32_t first = planned(b).tensors.front();
+      const int32_t m =
+          module_of(part_.model, part_.model.tensors[index(first)]);
+      buckets_of_module_[index(m)].push_back(b);
+      missing_.push_back(count_modules(planned(b)));
+    }
+    of_matrix_.reserve(kept_.matrices.size());
+    for (const KeptMatrix& m : kept_.matrices)
+      of_matrix_.push_back(
+          index(layout_.parameters
+                    .tensors[index(part_.matrices[index(m.matrix)].tensor)]
+                    .bucket));
+  }
+
+  bool gathers(int32_t module) const {
+    return part_.options.zero.sizes.z3 > 1 &&
+           !buckets_of_module_[index(module)].empty();
+  }
+
+  // Uses of modules that this part gathers, in order, before the first call.
+  void begin(std::vector<int32_t> uses) {
+    uses_ = std::move(uses);
+    gather_ahead();
+  }
+
+  void release(int32_t module) {
+    if (!gathers(module)) return;
+    const SlotUse use = held_[index(next_release_++)];
+    SlotTurns& turns = is_large_[index(module)] ? large_ : usual_;
+    const int32_t by = turns.release(use.slot);
+    out_[index(by)].slot.freed = last();
+    gather_ahead();
+  }
+
+  // A module's gradients of one micro-batch are complete.
+  void grad_ready(int32_t module, int64_t micro_batch, bool is_last) {
+    for (size_t b : buckets_of_module_[index(module)])
+      if (part_.options.zero.sizes.z2 > 1)
+        scatter_module(module, b, micro_batch);
+    if (!is_last) return;
+    for (size_t b = 0; b < missing_.size(); ++b)
+      missing_[b] -= has_module(planned(b), module) ? 1 : 0;
+    sum_complete();
+  }
+
+  // Buckets of which the trainer announced not everything.
+  void finish_gradients() {
+    std::ranges::fill(missing_, 0);
+    sum_complete();
+  }
+
+  void begin_step() {
+    unpublished_.assign(layout_.parameters.buckets.size(), 1);
+    for (size_t b : of_matrix_) ++unpublished_[b];
+    next_publish_ = unpublished_.size();
+    num_sent_ = num_applied_ = 0;
+    if (rounds_.empty()) {
+      compute(EntryKind::kUpdateMatrices);
+      for (size_t b : of_matrix_) --unpublished_[b];
+      publish_updated();
+      return;
+    }
+    send_until(0);
+  }
+
+  void update_elements() {
+    compute(EntryKind::kUpdateElements);
+    for (int32_t& missing : unpublished_) --missing;
+    publish_updated();
+  }
+
+  void finish_step() {
+    for (size_t k = 0; k < rounds_.size(); ++k) {
+      send_until(k + kGathersAhead);
+      compute(EntryKind::kTransform, k);
+      exchange(Purpose::kScatterMatrices, k, rounds_[k].scatter);
+      exchange(Purpose::kScatterMatrices, k, rounds_[k].scatter_uncut);
+    }
+    apply_until(rounds_.size());
+  }
+
+ private:
+  int32_t last() const { return static_cast<int32_t>(out_.size()) - 1; }
+  const Bucket& planned(size_t b) const {
+    return part_.buckets[index(layout_.gradients.buckets[b].bucket)];
+  }
+  bool has_module(const Bucket& bucket, int32_t module) const {
+    return std::ranges::any_of(bucket.tensors, [&](int32_t t) {
+      const Tensor& tensor = part_.model.tensors[index(t)];
+      return !tensor.frozen && module_of(part_.model, tensor) == module;
+    });
+  }
+  int32_t count_modules(const Bucket& bucket) const {
+    std::set<int32_t> modules;
+    for (int32_t t : bucket.tensors)
+      if (!part_.model.tensors[index(t)].frozen)
+        modules.insert(module_of(part_.model, part_.model.tensors[index(t)]));
+    return static_cast<int32_t>(modules.size());
+  }
+
+  ScheduleEntry& add(EntryKind kind, Purpose purpose) {
+    ScheduleEntry& operation = out_.emplace_back();
+    operation.kind = kind;
+    operation.purpose = purpose;
+    operation.part = number_;
+    return operation;
+  }
+
+  // Pieces in elements, one for each member.
+  ScheduleEntry& collective(EntryKind kind, Purpose purpose, GroupKind group,
+                            const RankGroup& ranks,
+                            std::vector<int64_t> elements,
+                            int64_t element_bytes) {
+    ScheduleEntry& operation = add(kind, purpose);
+    operation.group = group;
+    operation.ranks = ranks;
+    operation.counts = in_bytes(std::move(elements), element_bytes);
+    operation.bytes =
+        MemberBytes(part_, operation.ranks, rank_).of(kind, operation.counts);
+    return operation;
+  }
+  ScheduleEntry& collective(EntryKind kind, Purpose purpose, GroupKind group,
+                            std::vector<int64_t> elements,
+                            int64_t element_bytes) {
+    return collective(kind, purpose, group, group_of(part_, rank_, group),
+                      std::move(elements), element_bytes);
+  }
+
+  // What the members of a group of neighbours keep of a bucket.
+  std::vector<int64_t> kept_by_members(const RankGroup& group, size_t b,
+                                       Resting what) const {
+    std::vector<int64_t> kept;
+    for (int32_t i = 0; i < group.count; ++i) {
+      const Coordinates peer =
+          coordinates_of(part_.grid, part_.grid_rank(group.rank(i)));
+      kept.push_back(kept_elements(part_, planned(b), peer.place, what));
+    }
+    return kept;
+  }
+
+  // Two levels: pieces of those at one place of their nodes travel across,
+  // inside a node what each of its ranks has then.
+  struct LevelCounts {
+    RankGroup ranks;
+    std::vector<int64_t> counts;
+  };
+  LevelCounts across(const RankGroup& group, const Levels& levels,
+                     const std::vector<int64_t>& counts) const {
+    LevelCounts out{across_level(group, levels, rank_), {}};
+    for (int32_t i = 0; i < out.ranks.count; ++i)
+      out.counts.push_back(counts[index(group.number_of(out.ranks.rank(i)))]);
+    return out;
+  }
+  LevelCounts inside(const RankGroup& group, const Levels& levels,
+                     const std::vector<int64_t>& counts) const {
+    LevelCounts out{inside_level(group, levels, rank_),
+                    std::vector<int64_t>(index(levels.inside), 0)};
+    for (size_t i = 0; i < counts.size(); ++i)
+      out.counts[i % index(levels.inside)] += counts[i];
+    return out;
+  }
+
+  void gather_ahead() {
+    for (; next_use_ < uses_.size(); ++next_use_) {
+      const int32_t module = uses_[next_use_];
+      SlotTurns& turns = is_large_[index(module)] ? large_ : usual_;
+      if (!turns.has_free()) return;
+      const int32_t first = last() + 1;
+      for (size_t b : buckets_of_module_[index(module)])
+        gather_module(module, b);
+      out_[index(first)].slot.slot = turns.take(first);
+      held_.push_back(out_[index(first)].slot);
+    }
+  }
+
+  void gather_module(int32_t module, size_t b) {
+    constexpr EntryKind kKind = EntryKind::kAllGather;
+    constexpr GroupKind kGroup = GroupKind::kParameters;
+    const RankGroup group = group_of(part_, rank_, kGroup);
+    const Levels levels = levels_of(part_, group);
+    const std::vector<int64_t> kept =
+        kept_by_members(group, b, Resting::kParameters);
+    const auto add_level = [&](LevelCounts level) {
+      tag(collective(kKind, Purpose::kGatherModule, kGroup, level.ranks,
+                     std::move(level.counts), parameter_bytes_),
+          module, b);
+    };
+    if (levels.across > 1) add_level(across(group, levels, kept));
+    add_level(inside(group, levels, kept));
+  }
+
+  void scatter_module(int32_t module, size_t b, int64_t micro_batch) {
+    constexpr GroupKind kGroup = GroupKind::kGradients;
+    const RankGroup group = group_of(part_, rank_, kGroup);
+    const Levels levels = levels_of(part_, group);
+    const std::vector<int64_t> kept =
+        kept_by_members(group, b, Resting::kGradients);
+    const auto add_level = [&](LevelCounts level) {
+      ScheduleEntry& o =
+          collective(EntryKind::kReduceScatter, Purpose::kScatterModule, kGroup,
+                     level.ranks, std::move(level.counts), kBytesPerFp32);
+      o.micro_batch = micro_batch;
+      tag(o, module, b);
+    };
+    add_level(inside(group, levels, kept));
+    if (levels.across > 1) add_level(across(group, levels, kept));
+  }
+
+  void tag(ScheduleEntry& operation, int32_t module, size_t b) const {
+    operation.module = module;
+    operation.bucket = layout_.gradients.buckets[b].bucket;
+  }
+
+  // In the order of buckets, whichever is complete first.
+  void sum_complete() {
+    for (; next_sum_ < missing_.size() && missing_[next_sum_] == 0; ++next_sum_)
+      sum_bucket(next_sum_);
+  }
+
+  void sum_bucket(size_t b) {
+    const RankBucket& bucket = layout_.gradients.buckets[b];
+    const int32_t before = last();
+    const bool at_once = has_groups(part_, GroupKind::kAllGroups);
+    if (!is_scattered(part_.traffic)) {
+      if (!at_once) all_reduce(sums_of(bucket), bucket.all.count);
+    }
+    sum_region(bucket, bucket.matrices);
+    sum_region(bucket, bucket.elements);
+    for (int32_t o = before + 1; o <= last(); ++o) tag(out_[index(o)], -1, b);
+  }
+  static GroupKind sums_of(const RankBucket& bucket) {
+    return bucket.of_experts ? GroupKind::kExperts : GroupKind::kSums;
+  }
+
+  void all_reduce(GroupKind group, int64_t elements) {
+    if (elements == 0) return;
+    const RankGroup ranks = group_of(part_, rank_, group);
+    collective(EntryKind::kAllReduce, Purpose::kSum, group, ranks,
+               even_shares(elements, ranks.count), kBytesPerFp32);
+  }
+
+  // As bucket_tasks of the runtime sum.
+  void sum_region(const RankBucket& bucket, const Region& region) {
+    if (region.all.count == 0) return;
+    const bool everywhere =
+        part_.options.zero.replica_sum == ReplicaSum::kAllReduce;
+    const bool spreads = is_scattered(part_.traffic);
+    const bool at_once = has_groups(part_, GroupKind::kAllGroups);
+    if (at_once && spreads) return sum_at_once(region);
+    if (spreads && !everywhere)
+      collective(EntryKind::kReduceScatter, Purpose::kSum, sums_of(bucket),
+                 region.counts, kBytesPerFp32);
+    if (!at_once && !has_groups(part_, GroupKind::kReplicas)) return;
+    all_reduce(at_once ? GroupKind::kAllGroups : GroupKind::kReplicas,
+               everywhere || !spreads ? region.all.count : region.own.count);
+  }
+
+  // Every piece in even shares, one for each replica; those that keep the same
+  // hand their shares round.
+  void sum_at_once(const Region& region) {
+    const int32_t replicas = part_.num_replicas();
+    std::vector<int64_t> shares;
+    for (int32_t r = 0; r < replicas; ++r)
+      for (const int64_t count : region.counts)
+        shares.push_back(even_shares(count, replicas)[index(r)]);
+    const RankGroup all = group_of(part_, rank_, GroupKind::kAllGroups);
+    const size_t own = index(all.number_of(rank_)) % region.counts.size();
+    std::vector<int64_t> back;
+    for (size_t i = own; i < shares.size(); i += region.counts.size())
+      back.push_back(shares[i]);
+    collective(EntryKind::kReduceScatter, Purpose::kSum, GroupKind::kAllGroups,
+               std::move(shares), kBytesPerFp32);
+    collective(EntryKind::kAllGather, Purpose::kSum, GroupKind::kReplicas,
+               std::move(back), kBytesPerFp32);
+  }
+
+  void compute(EntryKind kind) { add(kind, Purpose::kNone); }
+  void compute(EntryKind kind, size_t round) {
+    add(kind, Purpose::kNone).round = static_cast<int32_t>(round);
+  }
+
+  void exchange(Purpose purpose, size_t round, const ExchangeTable& table) {
+    if (table.empty) return;
+    ScheduleEntry& o = add(EntryKind::kAllToAll, purpose);
+    o.group = GroupKind::kExchange;
+    o.ranks = group_of(part_, rank_, o.group);
+    o.round = static_cast<int32_t>(round);
+    o.counts = table.send_bytes;
+    o.bytes = MemberBytes(part_, o.ranks, rank_).all_to_all(table);
+  }
+
+  void send_until(size_t round) {
+    for (; num_sent_ < rounds_.size() && num_sent_ <= round; ++num_sent_) {
+      if (num_sent_ >= kSlots) apply_until(num_sent_ - kSlots + 1);
+      compute(EntryKind::kPrepare, num_sent_);
+      taken_.push_back(last());
+      out_.back().slot.slot = static_cast<int32_t>(num_sent_ % kSlots);
+      exchange(Purpose::kGatherMatrices, num_sent_, rounds_[num_sent_].gather);
+      exchange(Purpose::kGatherMatrices, num_sent_,
+               rounds_[num_sent_].gather_uncut);
+    }
+  }
+
+  void apply_until(size_t end) {
+    for (; num_applied_ < end; ++num_applied_) {
+      compute(EntryKind::kApply, num_applied_);
+      out_[index(taken_[num_applied_])].slot.freed = last();
+      for (size_t k = 0; k < kept_.matrices.size(); ++k)
+        if (part_.micro_group[index(kept_.matrices[k].matrix)] ==
+            static_cast<int32_t>(num_applied_))
+          --unpublished_[of_matrix_[k]];
+      publish_updated();
+    }
+  }
+
+  // The last bucket first: forward needs it first.
+  void publish_updated() {
+    for (; next_publish_ > 0 && unpublished_[next_publish_ - 1] == 0;
+         --next_publish_)
+      publish_bucket(next_publish_ - 1);
+  }
+
+  void publish_bucket(size_t b) {
+    if (part_.traffic == Traffic::kAllReduce) return;
+    const RankBucket& bucket = layout_.parameters.buckets[b];
+    const int32_t before = last();
+    const bool staged = layout_.parameters.staged;
+    if (part_.traffic == Traffic::kBroadcast && !staged)
+      broadcast_matrices(bucket);
+    else
+      publish_region(bucket, bucket.matrices);
+    publish_region(bucket, bucket.elements);
+    for (int32_t o = before + 1; o <= last(); ++o)
+      out_[index(o)].bucket = bucket.bucket;
+  }
+  GroupKind publish_of(const RankBucket& bucket) const {
+    return has_groups(part_, GroupKind::kPublish) ? GroupKind::kPublish
+                                                  : sums_of(bucket);
+  }
+  void publish_region(const RankBucket& bucket, const Region& region) {
+    if (region.all.count == 0) return;
+    collective(EntryKind::kAllGather, Purpose::kPublish, publish_of(bucket),
+               region.counts, parameter_bytes_);
+  }
+  void broadcast_matrices(const RankBucket& bucket) {
+    const Bucket& planned = part_.buckets[index(bucket.bucket)];
+    for (int32_t i = 0; i < planned.num_matrix_tensors; ++i) {
+      const int32_t t = planned.tensors[index(i)];
+      for (const TensorPiece& piece : layout_.parameters.pieces[index(t)]) {
+        ScheduleEntry& o = add(EntryKind::kBroadcast, Purpose::kPublish);
+        o.group = publish_of(bucket);
+        o.ranks = group_of(part_, rank_, o.group);
+        o.counts.assign(index(o.ranks.count), 0);
+        const int32_t root = part_.home[index(t)];
+        o.counts[index(root)] = piece.count * parameter_bytes_;
+        o.bytes = MemberBytes(part_, o.ranks, rank_)
+                      .broadcast(root, o.counts[index(root)]);
+      }
+    }
+  }
+
+  const PlanPart& part_;
+  int32_t number_, rank_;
+  Coordinates at_;  // in the grid
+  RankLayout layout_;
+  Kept kept_;
+  std::vector<Round> rounds_;
+  PoolSizes pools_;
+  int64_t parameter_bytes_;
+  SlotTurns usual_, large_;
+  std::vector<ScheduleEntry>& out_;
+
+  std::vector<bool> is_large_;                          // by module
+  std::vector<std::vector<size_t>> buckets_of_module_;  // of the rank
+  std::vector<int32_t> uses_;  // modules that are gathered
+  size_t next_use_ = 0;
+  std::vector<SlotUse> held_;  // by use
+  int64_t next_release_ = 0;
+  std::vector<int32_t> missing_;  // modules, by bucket
+  size_t next_sum_ = 0;
+  std::vector<size_t> of_matrix_;     // bucket of the rank, by kept matrix
+  std::vector<int32_t> unpublished_;  // matrices and elements, by bucket
+  size_t next_publish_ = 0;
+  size_t num_sent_ = 0, num_applied_ = 0;
+  std::vector<int32_t> taken_;  // the operation that took a round's slot
+};
+
+class RankIteration {
+ public:
+  RankIteration(const Plan& plan, int32_t rank,
+                std::span<const TrainerCall> calls)
+      : plan_(plan), calls_(calls) {
+    for (const RankInPart& at : parts_of_rank(plan, rank))
+      parts_.emplace_back(plan, at, out_);
+    for (const TrainerCall& call : calls)
+      if (call.kind == TrainerCall::Kind::kGradReady)
+        ++announcements_[call.module];
+  }
+
+  std::vector<ScheduleEntry> all() {
+    for (PartIteration& part : parts_) {
+      std::vector<int32_t> uses;
+      for (const TrainerCall& call : calls_)
+        if (call.kind == TrainerCall::Kind::kWaitParams &&
+            part.gathers(call.module))
+          uses.push_back(call.module);
+      part.begin(std::move(uses));
+    }
+    for (const TrainerCall& call : calls_) {
+      ScheduleEntry& point = out_.emplace_back();
+      point.call = call;
+      point.module = call.module;
+      follow(call);
+    }
+    return std::move(out_);
+  }
+
+ private:
+  void follow(const TrainerCall& call) {
+    switch (call.kind) {
+      case TrainerCall::Kind::kWaitParams:
+        break;
+      case TrainerCall::Kind::kReleaseParams:
+        for (PartIteration& part : parts_) part.release(call.module);
+        break;
+      case TrainerCall::Kind::kGradReady: {
+        const int64_t micro_batch = done_[call.module]++;
+        const bool is_last = done_[call.module] == announcements_[call.module];
+        for (PartIteration& part : parts_)
+          part.grad_ready(call.module, micro_batch, is_last);
+        break;
+      }
+      case TrainerCall::Kind::kStep:
+        step();
+        break;
+    }
+  }
+
+  // AdamW has work while the first gather is on its way.
+  void step() {
+    for (PartIteration& part : parts_) part.finish_gradients();
+    ScheduleEntry& check = out_.emplace_back();
+    check.kind = EntryKind::kAllReduce;
+    check.purpose = Purpose::kCheck;
+    check.ranks = group_of(plan_.parts.front(), 0, GroupKind::kAll);
+    for (PartIteration& part : parts_) part.begin_step();
+    for (PartIteration& part : parts_) part.update_elements();
+    for (PartIteration& part : parts_) part.finish_step();
+  }
+
+  const Plan& plan_;
+  std::span<const TrainerCall> calls_;
+  std::vector<ScheduleEntry> out_;
+  std::deque<PartIteration> parts_;
+  std::map<int32_t, int64_t> announcements_, done_;  // by module
+};
+
+const char* word(EntryKind kind) {
+  switch (kind) {
+    case EntryKind::kCall:
+      return "call";
+    case EntryKind::kAllGather:
+      return "all-gather";
+    case EntryKind::kReduceScatter:
+      return "reduce-scatter";
+    case EntryKind::kAllReduce:
+      return "all-reduce";
+    case EntryKind::kAllToAll:
+      return "all-to-all";
+    case EntryKind::kBroadcast:
+      return "broadcast";
+    case EntryKind::kPrepare:
+      return "prepare";
+    case EntryKind::kTransform:
+      return "transform";
+    case EntryKind::kApply:
+      return "apply";
+    case EntryKind::kUpdateElements:
+      return "update elements";
+    case EntryKind::kUpdateMatrices:
+      return "update matrices";
+  }
+  return "";
+}
+
+std::string describe_call(const Plan& plan, const TrainerCall& call) {
+  switch (call.kind) {
+    case TrainerCall::Kind::kWaitParams:
+      return cat("the trainer uses ", module_name(plan.model, call.module));
+    case TrainerCall::Kind::kReleaseParams:
+      return cat("… and is done with ", module_name(plan.model, call.module));
+    case TrainerCall::Kind::kGradReady:
+      return cat("gradients of ", module_name(plan.model, call.module),
+                 " are complete");
+    case TrainerCall::Kind::kStep:
+      return "step";
+  }
+  return "";
+}
+
+std::string subject(const Plan& plan, const ScheduleEntry& o) {
+  const PlanPart& part = plan.parts[index(o.part)];
+  if (o.purpose == Purpose::kCheck) return " whether gradients are finite";
+  if (o.round >= 0) return cat(" micro-group ", o.round);
+  if (o.bucket >= 0) return " " + bucket_name(part, o.bucket);
+  return "";
+}
+
+}  // namespace
+
+bool is_collective(EntryKind kind) {
+  return kind >= EntryKind::kAllGather && kind <= EntryKind::kBroadcast;
+}
+
+std::vector<TrainerCall> usual_calls(const Plan& plan, int32_t stage,
+                                     int64_t num_micro_batches) {
+  using Kind = TrainerCall::Kind;
+  std::set<int32_t> modules;
+  for (const Tensor& tensor : plan.model.tensors)
+    if (stage_of(plan.mesh, plan.model, tensor) == stage)
+      modules.insert(module_of(plan.model, tensor));
+  std::vector<TrainerCall> calls;
+  for (int64_t m = 0; m < num_micro_batches; ++m) {
+    for (int32_t module : modules)
+      calls.insert(calls.end(), {{Kind::kWaitParams, module},
+                                 {Kind::kReleaseParams, module}});
+    for (auto it = modules.rbegin(); it != modules.rend(); ++it)
+      calls.insert(calls.end(), {{Kind::kWaitParams, *it},
+                                 {Kind::kGradReady, *it},
+                                 {Kind::kReleaseParams, *it}});
+  }
+  calls.push_back({Kind::kStep, -1});
+  return calls;
+}
+
+std::vector<ScheduleEntry> iteration_of(const Plan& plan, int32_t rank,
+                                        std::span<const TrainerCall> calls) {
+  return RankIteration(plan, rank, calls).all();
+}
+
+std::string describe(const Plan& plan, const ScheduleEntry& o) {
+  if (o.kind == EntryKind::kCall) return describe_call(plan, o.call);
+  const std::string& of = plan.parts[index(o.part)].name;
+  return cat(word(o.kind), subject(plan, o), of.empty() ? "" : ", ", of);
+}
+
+}  // namespace canzona

@@ -1,0 +1,213 @@
+#include "canzona/plan/schedule/iteration.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <map>
+#include <set>
+
+#include "canzona/plan/parts.h"
+#include "canzona/plan/predict_zero.h"
+#include "canzona/plan/schedule/coordinates.h"
+#include "canzona/plan/toy_model.h"
+
+namespace canzona::iteration_test {
+namespace {
+
+struct Wish {
+  std::string mesh, zero, strategy = "balanced";
+  bool experts = false, per_node = false;
+  int32_t ranks_per_node = 2;
+  int64_t micro_batches = 1;
+};
+
+Plan plan_for(const Wish& wish) {
+  const Mesh mesh = parse_mesh(wish.mesh);
+  PlanOptions options = with_strategy(wish.strategy);
+  options.bucket_elements = 700;
+  options.ranks_per_node = wish.ranks_per_node;
+  options.zero.sizes = parse_zero(wish.zero, mesh.homes());
+  if (wish.per_node) options.zero.reach = Reach::kPerNode;
+  return plan_of(wish.experts ? toy_moe() : toy_model(), wish.mesh, options);
+}
+
+std::vector<ScheduleEntry> entries_of(const Plan& plan, int32_t rank,
+                                      int64_t micro_batches) {
+  const int32_t stage = coordinates_of(plan.mesh, rank).stage;
+  return iteration_of(plan, rank, usual_calls(plan, stage, micro_batches));
+}
+
+std::vector<Wish> wishes() {
+  std::vector<Wish> all;
+  for (const std::string& strategy : strategy_names())
+    for (const char* mesh :
+         {"dp=1", "dp=2,tp=2", "dp=4", "dp=2,tp=2,pp=2", "dp=2,cp=2,ep=2,tp=2"})
+      all.push_back({mesh, "zero1", strategy, parse_mesh(mesh).ep > 1});
+  for (const char* zero : {"zero2", "zero3", "hier:2", "replica:2", "z2=2",
+                           "z3=2", "z1=2,z2=1,z3=1", "z1=4,z2=2,z3=4"})
+    for (const char* mesh : {"dp=4", "dp=4,tp=2", "dp=4,pp=2", "dp=8"})
+      for (const bool per_node : {false, true})
+        all.push_back({mesh, zero, "balanced", false, per_node, 2, 2});
+  for (const char* zero : {"zero3", "hier:2", "replica:2"})
+    all.push_back({"dp=2,ep=2,tp=2", zero, "balanced", true, false, 2, 2});
+  all.push_back({"dp=6", "z1=3,z2=1,z3=1"});
+  all.push_back({"dp=6", "z1=3,z2=1,z3=1", "replicated"});
+  return all;
+}
+
+// A collective as every member knows it.
+using Shared = std::tuple<int, int, int32_t, int32_t, int32_t, int64_t, int32_t,
+                          std::vector<int64_t>>;
+Shared shared(const ScheduleEntry& e) {
+  // Of an all-to-all every member has counts of its own.
+  return {static_cast<int>(e.kind),
+          static_cast<int>(e.purpose),
+          e.part,
+          e.bucket,
+          e.round,
+          e.micro_batch,
+          e.ranks.first,
+          e.kind == EntryKind::kAllToAll ? std::vector<int64_t>() : e.counts};
+}
+
+TEST(Iteration, HasOneOrderForAllMembersOfAGroup) {
+  for (const Wish& wish : wishes()) {
+    SCOPED_TRACE(cat(wish.mesh, " ", wish.zero, " ", wish.strategy));
+    const Plan plan = plan_for(wish);
+    // By group (its kind, part and ranks), what each member does in it.
+    std::map<std::array<int32_t, 6>, std::map<int32_t, std::vector<Shared>>>
+        groups;
+    for (int32_t r = 0; r < plan.mesh.world(); ++r)
+      for (const ScheduleEntry& e : entries_of(plan, r, wish.micro_batches)) {
+        if (!is_collective(e.kind) || e.ranks.count == 1) continue;
+        groups[{e.part, e.ranks.first, e.ranks.step, e.ranks.count, e.ranks.run,
+                e.ranks.stride}][r]
+            .push_back(shared(e));
+      }
+    for (const auto& [group, members] : groups) {
+      ASSERT_EQ(std::ssize(members), group[3]);
+      for (const auto& [rank, entries] : members)
+        EXPECT_EQ(entries, members.begin()->second) << "rank " << rank;
+    }
+  }
+}
+
+// Two ranks that share several groups issue what they share in one order.
+TEST(Iteration, HasOneOrderForEveryPairOfRanks) {
+  for (const Wish& wish : wishes()) {
+    SCOPED_TRACE(cat(wish.mesh, " ", wish.zero, " ", wish.strategy));
+    const Plan plan = plan_for(wish);
+    std::map<std::pair<int32_t, int32_t>, std::vector<Shared>> of_pair;
+    for (int32_t r = 0; r < plan.mesh.world(); ++r)
+      for (const ScheduleEntry& e : entries_of(plan, r, wish.micro_batches)) {
+        if (!is_collective(e.kind)) continue;
+        const PlanPart& part = plan.parts[static_cast<size_t>(e.part)];
+        for (int32_t i = 0; i < e.ranks.count; ++i)
+          of_pair[{r, part.rank_in_whole(e.ranks.rank(i))}].push_back(
+              shared(e));
+      }
+    for (const auto& [pair, entries] : of_pair)
+      EXPECT_EQ(entries, (of_pair[{pair.second, pair.first}]))
+          << pair.first << " and " << pair.second;
+  }
+}
+
+// What one sends to another, the other receives.
+WireBytes sum_of(const std::vector<ScheduleEntry>& entries,
+                 std::initializer_list<Purpose> purposes) {
+  WireBytes sum;
+  for (const ScheduleEntry& e : entries)
+    if (std::ranges::find(purposes, e.purpose) != purposes.end())
+      sum += e.bytes;
+  return sum;
+}
+void expect_bytes(const WireBytes& a, const WireBytes& b, const char* what) {
+  EXPECT_EQ(a.sent_intra, b.sent_intra) << what;
+  EXPECT_EQ(a.sent_inter, b.sent_inter) << what;
+  EXPECT_EQ(a.received_intra, b.received_intra) << what;
+  EXPECT_EQ(a.received_inter, b.received_inter) << what;
+}
+
+TEST(Iteration, HasThePredictedBytes) {
+  for (const Wish& wish : wishes()) {
+    SCOPED_TRACE(cat(wish.mesh, " ", wish.zero, " ", wish.strategy));
+    const Plan plan = plan_for(wish);
+    const std::vector<RankCost> costs = predict(plan);
+    for (int32_t r = 0; r < plan.mesh.world(); ++r) {
+      SCOPED_TRACE(r);
+      const auto& wire = costs[static_cast<size_t>(r)].wire;
+      const auto of = [&](std::initializer_list<Collective> all) {
+        WireBytes sum;
+        for (Collective c : all) sum += wire[static_cast<size_t>(c)];
+        return sum;
+      };
+      const auto entries = entries_of(plan, r, wish.micro_batches);
+      expect_bytes(sum_of(entries, {Purpose::kSum}),
+                   of({Collective::kReduceScatter, Collective::kAllReduce}),
+                   "sums");
+      expect_bytes(sum_of(entries, {Purpose::kGatherMatrices}),
+                   of({Collective::kGather}), "gather");
+      expect_bytes(sum_of(entries, {Purpose::kScatterMatrices}),
+                   of({Collective::kScatter}), "scatter");
+      expect_bytes(sum_of(entries, {Purpose::kPublish}),
+                   of({Collective::kAllGather, Collective::kBroadcast}),
+                   "publish");
+      WireBytes gather, scatter;
+      for (const ModuleWire& module : module_wire(plan, r)) {
+        for (int64_t m = 0; m < wish.micro_batches; ++m) {
+          gather += module.gather;
+          gather += module.gather;
+          scatter += module.scatter;
+        }
+      }
+      expect_bytes(sum_of(entries, {Purpose::kGatherModule}), gather,
+                   "modules gathered");
+      expect_bytes(sum_of(entries, {Purpose::kScatterModule}), scatter,
+                   "modules scattered");
+    }
+  }
+}
+
+// A slot is taken once at a time, and what frees it comes later.
+TEST(Iteration, TakesNoSlotTwice) {
+  int num_taken = 0;
+  for (const Wish& wish : wishes()) {
+    SCOPED_TRACE(cat(wish.mesh, " ", wish.zero, " ", wish.strategy));
+    const Plan plan = plan_for(wish);
+    for (int32_t r = 0; r < plan.mesh.world(); ++r) {
+      const auto entries = entries_of(plan, r, wish.micro_batches);
+      std::map<std::tuple<int32_t, Purpose, bool, int32_t>, int32_t> free_after;
+      for (size_t i = 0; i < entries.size(); ++i) {
+        const ScheduleEntry& e = entries[i];
+        if (e.slot.slot < 0) continue;
+        ++num_taken;
+        ASSERT_GT(e.slot.freed, static_cast<int32_t>(i));
+        const PlanPart& part = plan.parts[static_cast<size_t>(e.part)];
+        const int32_t stage = coordinates_of(plan.mesh, r).stage;
+        const bool large =
+            e.module >= 0 &&
+            module_elements(part, stage)[static_cast<size_t>(e.module)] >
+                pool_sizes(part, stage).slot;
+        int32_t& before = free_after[{e.part, e.purpose, large, e.slot.slot}];
+        EXPECT_LE(before, static_cast<int32_t>(i));
+        before = e.slot.freed;
+      }
+    }
+  }
+  EXPECT_GT(num_taken, 1000);
+}
+
+TEST(Iteration, SaysWhatIsDone) {
+  const Plan plan = plan_for({"dp=2", "zero3"});
+  std::set<std::string> words;
+  for (const ScheduleEntry& e : entries_of(plan, 0, 1))
+    words.insert(describe(plan, e));
+  for (const char* expected :
+       {"the trainer uses embedding", "all-gather layer 1",
+        "gradients of layer 0 are complete", "reduce-scatter layer 0", "step",
+        "all-reduce whether gradients are finite", "transform micro-group 0"})
+    EXPECT_TRUE(words.contains(expected)) << expected;
+}
+
+}  // namespace
+}  // namespace canzona::iteration_test
