@@ -96,8 +96,10 @@ Verb add_explain(CLI::App& root) {
   app->add_option("PLAN", arguments->path,
                   "a file that `canzona plan -o` wrote")
       ->required();
-  app->add_option("--rank", arguments->rank,
-                  "what this rank owns, keeps and sends")
+  app->add_option(
+         "--rank", arguments->rank,
+         "what this rank owns, keeps and sends, and what it does in an "
+         "iteration, in order")
       ->option_text("R");
   app->add_option("--matrix", arguments->matrix,
                   "why this matrix (or those of this tensor) has its owner")

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "canzona/base/text.h"
+#include "canzona/plan/schedule/iteration.h"
 #include "canzona/report/explain.h"
 #include "canzona/report/in_parts.h"
 #include "canzona/report/json_parts.h"
@@ -14,6 +15,7 @@ namespace canzona {
 namespace {
 
 constexpr size_t kMaxMatrices = 24;
+constexpr size_t kMaxEntries = 60;
 
 double load_of(const MatrixInPart& m) {
   return period_load(*m.part, m.part->costs[static_cast<size_t>(m.matrix)]);
@@ -137,6 +139,76 @@ std::string wire_of(const ReportPlan& shown, int32_t rank, const Ink& ink) {
   return "\n" + ink(Tone::kBold, "Bytes per step") + "\n" + body;
 }
 
+std::vector<ScheduleEntry> entries_of(const Plan& plan, int32_t rank) {
+  const int32_t stage = coordinates_of(plan.mesh, rank).stage;
+  return iteration_of(plan, rank, usual_calls(plan, stage, 1));
+}
+
+// "ranks 0, 8 … 56", in the numbers of the whole plan.
+std::string members_text(const Plan& plan, const ScheduleEntry& entry) {
+  const RankGroup& group = entry.ranks;
+  const PlanPart& part = plan.parts[static_cast<size_t>(entry.part)];
+  if (!is_collective(entry.kind)) return "";
+  const auto rank = [&](int32_t i) {
+    return part.rank_in_whole(group.rank(i));
+  };
+  if (group.count == 1) return "itself";
+  if (group.count == 2) return fmt::format("ranks {}, {}", rank(0), rank(1));
+  return fmt::format("{} ranks: {}, {} … {}", group.count, rank(0), rank(1),
+                     rank(group.count - 1));
+}
+
+// What the rank does in an iteration; the points at which the trainer is done
+// with a module are left out.
+std::string order_text(const Plan& plan, int32_t rank, const Ink& ink) {
+  Table table("<<>>>");
+  table.header({"in order", "with", "sent in node", "sent out", "slot"});
+  size_t rows = 0, left_out = 0;
+  for (const ScheduleEntry& entry : entries_of(plan, rank)) {
+    if (entry.kind == EntryKind::kCall &&
+        entry.call.kind == TrainerCall::Kind::kReleaseParams)
+      continue;
+    if (++rows > kMaxEntries) {
+      ++left_out;
+      continue;
+    }
+    const bool moves = is_collective(entry.kind);
+    table.row({describe(plan, entry), members_text(plan, entry),
+               moves ? human_bytes(entry.bytes.sent_intra) : "",
+               moves ? human_bytes(entry.bytes.sent_inter) : "",
+               entry.slot.slot < 0 ? "" : fmt::format("{}", entry.slot.slot)});
+  }
+  std::string out = "\n" + ink(Tone::kBold, "An iteration of one micro-batch") +
+                    "\n" + table.text(ink);
+  if (left_out > 0)
+    out += fmt::format("  … and {} more; --json has all\n", left_out);
+  return out;
+}
+
+void write_order(JsonWriter& out, const Plan& plan, int32_t rank) {
+  out.member("iteration").begin_array();
+  for (const ScheduleEntry& entry : entries_of(plan, rank)) {
+    out.begin_object().field("what", describe(plan, entry));
+    if (is_collective(entry.kind)) {
+      const PlanPart& part = plan.parts[static_cast<size_t>(entry.part)];
+      out.member("ranks").begin_array();
+      for (int32_t i = 0; i < entry.ranks.count; ++i)
+        out.value(part.rank_in_whole(entry.ranks.rank(i)));
+      out.end_array();
+      out.field("sent_intra", entry.bytes.sent_intra);
+      out.field("sent_inter", entry.bytes.sent_inter);
+      out.field("received_intra", entry.bytes.received_intra);
+      out.field("received_inter", entry.bytes.received_inter);
+    }
+    if (entry.bucket >= 0) out.field("bucket", entry.bucket);
+    if (entry.round >= 0) out.field("micro_group", entry.round);
+    if (entry.slot.slot >= 0)
+      out.field("slot", entry.slot.slot).field("free_after", entry.slot.freed);
+    out.end_object();
+  }
+  out.end_array();
+}
+
 void write_owned(JsonWriter& out, const std::vector<MatrixInPart>& owned) {
   out.member("matrices").begin_array();
   for (const MatrixInPart& one : owned) {
@@ -160,7 +232,8 @@ std::string explain_rank(const ReportPlan& shown, int32_t rank,
   return heading(shown, rank, ink) +
          owned_text(owned_by(shown.plan, rank), period_load(shown.plan, own),
                     ink) +
-         memory_of(shown, rank, ink) + wire_of(shown, rank, ink);
+         memory_of(shown, rank, ink) + wire_of(shown, rank, ink) +
+         order_text(shown.plan, rank, ink);
 }
 
 std::string explain_rank_json(const ReportPlan& shown, int32_t rank) {
@@ -182,6 +255,7 @@ std::string explain_rank_json(const ReportPlan& shown, int32_t rank) {
   write_memory(out, own.memory);
   out.member("bytes");
   write_wire(out, own);
+  write_order(out, plan, rank);
   out.end_object();
   return out.take() + "\n";
 }

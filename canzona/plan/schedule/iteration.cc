@@ -637,6 +637,27 @@ std::string subject(const Plan& plan, const ScheduleEntry& o) {
 
 }  // namespace
 
+std::string_view issuer_of(const ScheduleEntry& entry) {
+  switch (entry.purpose) {
+    case Purpose::kNone:
+    case Purpose::kCheck:
+      return "";
+    case Purpose::kGatherModule:
+      return "gather modules";
+    case Purpose::kScatterModule:
+      return "scatter modules";
+    case Purpose::kGatherMatrices:
+      return "gather";
+    case Purpose::kScatterMatrices:
+      return "scatter";
+    case Purpose::kSum:
+    case Purpose::kPublish:
+      break;
+  }
+  if (entry.group == GroupKind::kExperts) return "experts";
+  return entry.group == GroupKind::kPublish ? "publish" : "data";
+}
+
 bool is_collective(EntryKind kind) {
   return kind >= EntryKind::kAllGather && kind <= EntryKind::kBroadcast;
 }
@@ -649,14 +670,20 @@ std::vector<TrainerCall> usual_calls(const Plan& plan, int32_t stage,
     if (stage_of(plan.mesh, plan.model, tensor) == stage)
       modules.insert(module_of(plan.model, tensor));
   std::vector<TrainerCall> calls;
+  // A tied head uses the embedding beside it.
+  const int32_t head = num_modules(plan.model) - 1;
+  const bool lends = is_tied(plan.model) && modules.contains(0);
+  const auto use = [&](int32_t module, bool backward) {
+    const bool both = lends && module == head;
+    if (both) calls.push_back({Kind::kWaitParams, 0});
+    calls.push_back({Kind::kWaitParams, module});
+    if (backward) calls.push_back({Kind::kGradReady, module});
+    if (both) calls.push_back({Kind::kReleaseParams, 0});
+    calls.push_back({Kind::kReleaseParams, module});
+  };
   for (int64_t m = 0; m < num_micro_batches; ++m) {
-    for (int32_t module : modules)
-      calls.insert(calls.end(), {{Kind::kWaitParams, module},
-                                 {Kind::kReleaseParams, module}});
-    for (auto it = modules.rbegin(); it != modules.rend(); ++it)
-      calls.insert(calls.end(), {{Kind::kWaitParams, *it},
-                                 {Kind::kGradReady, *it},
-                                 {Kind::kReleaseParams, *it}});
+    for (int32_t module : modules) use(module, false);
+    for (auto it = modules.rbegin(); it != modules.rend(); ++it) use(*it, true);
   }
   calls.push_back({Kind::kStep, -1});
   return calls;

@@ -90,7 +90,11 @@ struct ScheduleEntry {
 std::vector<ScheduleEntry> iteration_of(const Plan& plan, int32_t rank,
                                         std::span<const TrainerCall> calls);
 
-// "all-gather layer 3 over 4 ranks", without bytes.
+// Who issues a collective where every kind of work has a thread of its own;
+// empty: the thread that computes.
+std::string_view issuer_of(const ScheduleEntry& entry);
+
+// "all-gather layer 3"
 std::string describe(const Plan& plan, const ScheduleEntry& operation);
 
 }  // namespace canzona

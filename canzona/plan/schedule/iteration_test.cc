@@ -197,6 +197,19 @@ TEST(Iteration, TakesNoSlotTwice) {
   EXPECT_GT(num_taken, 1000);
 }
 
+// The embedding is gathered again beside a tied head.
+TEST(Iteration, LendsTheEmbeddingToATiedHead) {
+  Model model = toy_model();
+  model.tensors.back() = adamw_tensor("final norm", 16);
+  PlanOptions options;
+  options.zero.sizes = parse_zero("zero3", 2);
+  const Plan plan = plan_of(model, "dp=2", options);
+  int gathered = 0;
+  for (const ScheduleEntry& e : entries_of(plan, 0, 1))
+    gathered += e.purpose == Purpose::kGatherModule && e.module == 0 ? 1 : 0;
+  EXPECT_EQ(gathered, 4);
+}
+
 TEST(Iteration, SaysWhatIsDone) {
   const Plan plan = plan_for({"dp=2", "zero3"});
   std::set<std::string> words;
