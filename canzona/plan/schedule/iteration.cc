@@ -107,8 +107,9 @@ class SlotTurns {
 // One part of the plan on one rank.
 class PartIteration {
  public:
+  // `before`: the rank's part before this one, or none.
   PartIteration(const Plan& plan, const RankInPart& at,
-                std::vector<ScheduleEntry>& out)
+                const PartIteration* before, std::vector<ScheduleEntry>& out)
       : part_(plan.parts[index(at.part)]),
         number_(at.part),
         rank_(at.rank),
@@ -122,6 +123,7 @@ class PartIteration {
         parameter_bytes_(bytes_per_parameter(part_.options.parameters)),
         usual_(pools_.gather_slots),
         large_(pools_.large_gather_slots),
+        before_(before),
         out_(out) {
     const std::vector<int64_t> elements = module_elements(part_, at_.stage);
     for (int64_t count : elements) is_large_.push_back(count > pools_.slot);
@@ -206,6 +208,7 @@ class PartIteration {
       exchange(Purpose::kScatterMatrices, k, rounds_[k].scatter_uncut);
     }
     apply_until(rounds_.size());
+    publish_updated();
   }
 
  private:
@@ -442,8 +445,11 @@ class PartIteration {
     }
   }
 
-  // The last bucket first: forward needs it first.
+  // The last bucket first: forward needs it first. When a bucket is complete
+  // depends on what a home keeps of it, so that the parts of a plan publish one
+  // after the other: ranks that share groups of both would disagree otherwise.
   void publish_updated() {
+    if (before_ != nullptr && before_->next_publish_ > 0) return;
     for (; next_publish_ > 0 && unpublished_[next_publish_ - 1] == 0;
          --next_publish_)
       publish_bucket(next_publish_ - 1);
@@ -497,6 +503,7 @@ class PartIteration {
   PoolSizes pools_;
   int64_t parameter_bytes_;
   SlotTurns usual_, large_;
+  const PartIteration* before_;
   std::vector<ScheduleEntry>& out_;
 
   std::vector<bool> is_large_;                          // by module
@@ -520,7 +527,8 @@ class RankIteration {
                 std::span<const TrainerCall> calls)
       : plan_(plan), calls_(calls) {
     for (const RankInPart& at : parts_of_rank(plan, rank))
-      parts_.emplace_back(plan, at, out_);
+      parts_.emplace_back(plan, at, parts_.empty() ? nullptr : &parts_.back(),
+                          out_);
     for (const TrainerCall& call : calls)
       if (call.kind == TrainerCall::Kind::kGradReady)
         ++announcements_[call.module];

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "canzona/base/error.h"
 #include "canzona/plan/parts.h"
 #include "canzona/plan/predict_zero.h"
 #include "canzona/plan/schedule/coordinates.h"
@@ -74,7 +75,7 @@ TEST(Iteration, HasOneOrderForAllMembersOfAGroup) {
   for (const Wish& wish : wishes()) {
     SCOPED_TRACE(cat(wish.mesh, " ", wish.zero, " ", wish.strategy));
     const Plan plan = plan_for(wish);
-    // By group (its kind, part and ranks), what each member does in it.
+    // By part and ranks, what each member does in the group.
     std::map<std::array<int32_t, 6>, std::map<int32_t, std::vector<Shared>>>
         groups;
     for (int32_t r = 0; r < plan.mesh.world(); ++r)
@@ -93,22 +94,100 @@ TEST(Iteration, HasOneOrderForAllMembersOfAGroup) {
 }
 
 // Two ranks that share several groups issue what they share in one order.
+void expect_one_order(const Plan& plan, int64_t micro_batches) {
+  std::map<std::pair<int32_t, int32_t>, std::vector<Shared>> of_pair;
+  for (int32_t r = 0; r < plan.mesh.world(); ++r)
+    for (const ScheduleEntry& e : entries_of(plan, r, micro_batches)) {
+      if (!is_collective(e.kind)) continue;
+      const PlanPart& part = plan.parts[static_cast<size_t>(e.part)];
+      for (int32_t i = 0; i < e.ranks.count; ++i)
+        of_pair[{r, part.rank_in_whole(e.ranks.rank(i))}].push_back(shared(e));
+    }
+  for (const auto& [pair, entries] : of_pair)
+    ASSERT_EQ(entries, (of_pair[{pair.second, pair.first}]))
+        << pair.first << " and " << pair.second;
+}
+
+// Every rank issues one entry after the other, and each collective waits until
+// all members have come to it, as one thread with one stream would.
+void expect_to_end(const Plan& plan, int64_t micro_batches) {
+  const auto world = static_cast<size_t>(plan.mesh.world());
+  std::vector<std::vector<ScheduleEntry>> entries(world);
+  std::vector<size_t> next(world, 0);
+  for (size_t r = 0; r < world; ++r)
+    for (ScheduleEntry& e :
+         entries_of(plan, static_cast<int32_t>(r), micro_batches))
+      if (is_collective(e.kind)) entries[r].push_back(std::move(e));
+  const auto members_of = [&](const ScheduleEntry& e) {
+    std::vector<size_t> members;
+    const PlanPart& part = plan.parts[static_cast<size_t>(e.part)];
+    for (int32_t i = 0; i < e.ranks.count; ++i)
+      members.push_back(
+          static_cast<size_t>(part.rank_in_whole(e.ranks.rank(i))));
+    return members;
+  };
+  const auto ended = [&](size_t r) { return next[r] == entries[r].size(); };
+  bool moved = true;
+  while (moved) {
+    moved = false;
+    for (size_t r = 0; r < world; ++r) {
+      if (ended(r)) continue;
+      const ScheduleEntry& head = entries[r][next[r]];
+      const std::vector<size_t> members = members_of(head);
+      const bool all_here = std::ranges::all_of(members, [&](size_t m) {
+        return !ended(m) && entries[m][next[m]].ranks == head.ranks &&
+               shared(entries[m][next[m]]) == shared(head);
+      });
+      if (!all_here) continue;
+      for (size_t m : members) ++next[m];
+      moved = true;
+    }
+  }
+  for (size_t r = 0; r < world; ++r)
+    ASSERT_TRUE(ended(r)) << "rank " << r << " waits for ever in "
+                          << describe(plan, entries[r][next[r]]);
+}
+
 TEST(Iteration, HasOneOrderForEveryPairOfRanks) {
   for (const Wish& wish : wishes()) {
     SCOPED_TRACE(cat(wish.mesh, " ", wish.zero, " ", wish.strategy));
-    const Plan plan = plan_for(wish);
-    std::map<std::pair<int32_t, int32_t>, std::vector<Shared>> of_pair;
-    for (int32_t r = 0; r < plan.mesh.world(); ++r)
-      for (const ScheduleEntry& e : entries_of(plan, r, wish.micro_batches)) {
-        if (!is_collective(e.kind)) continue;
-        const PlanPart& part = plan.parts[static_cast<size_t>(e.part)];
-        for (int32_t i = 0; i < e.ranks.count; ++i)
-          of_pair[{r, part.rank_in_whole(e.ranks.rank(i))}].push_back(
-              shared(e));
-      }
-    for (const auto& [pair, entries] : of_pair)
-      EXPECT_EQ(entries, (of_pair[{pair.second, pair.first}]))
-          << pair.first << " and " << pair.second;
+    expect_one_order(plan_for(wish), wish.micro_batches);
+    expect_to_end(plan_for(wish), wish.micro_batches);
+  }
+}
+
+// With the smallest pools.
+TEST(Iteration, OfRandomPlansHasOneOrderAndEnds) {
+  Random random(18);
+  int num_planned = 0;
+  while (num_planned < 1000) {
+    const bool experts = random.coin();
+    const Mesh mesh{.dp = random.small(1, 6),
+                    .tp = random.pick<int32_t>({1, 2}),
+                    .pp = random.pick<int32_t>({1, 1, 2}),
+                    .ep = experts ? random.pick<int32_t>({1, 2}) : 1};
+    PlanOptions options = with_strategy(random.pick(strategy_names()));
+    options.bucket_elements = random.between(100, 3000);
+    options.ranks_per_node = random.pick<int32_t>({1, 2, 4});
+    options.zero.sizes = random.pick(all_zero_sizes(mesh.homes()));
+    options.zero.prefetch = 0;
+    options.zero.message =
+        random.coin() ? MessageUnit::kModule : MessageUnit::kParameter;
+    if (random.coin()) options.zero.reach = Reach::kPerNode;
+    if (random.coin()) options.zero.replica_sum = ReplicaSum::kAllReduce;
+    const std::string text = to_string(mesh);
+    SCOPED_TRACE(
+        cat(text, " ", to_string(options.zero.sizes), " ", options.strategy));
+    Plan plan;
+    try {
+      plan = plan_of(experts ? toy_moe() : toy_model(), text, options);
+    } catch (const UsageError&) {
+      continue;
+    }
+    ++num_planned;
+    const int32_t micro_batches = random.small(1, 2);
+    ASSERT_NO_FATAL_FAILURE(expect_one_order(plan, micro_batches));
+    ASSERT_NO_FATAL_FAILURE(expect_to_end(plan, micro_batches));
   }
 }
 
