@@ -99,44 +99,34 @@ void RankPart::finish_step(int64_t step, double learning_rate) {
 }
 
 void RankPart::close() {
-  if (gatherer != nullptr) gatherer->close();
-  if (scatterer != nullptr) scatterer->close();
+  gatherer.reset();
+  scatterer.reset();
   rank.groups.close();
 }
 
-double RankPart::busy() const {
-  double busy = std::chrono::duration<double>(rank.groups.busy()).count();
+std::chrono::nanoseconds RankPart::busy() const {
+  std::chrono::nanoseconds busy = rank.groups.busy();
   if (gatherer != nullptr) busy += gatherer->busy();
   if (scatterer != nullptr) busy += scatterer->busy();
   return busy;
 }
 
-double RankPart::exchange_busy() const {
-  return std::chrono::duration<double>(rank.groups.exchange_busy()).count();
-}
-
 Runtime::PoolUse RankPart::pool_use() const {
-  const RankStore& store = rank.store;
-  PoolSizes used = store.pools();
-  used.gather_slots = used.large_gather_slots = 0;
-  used.scatter_slots = used.large_scatter_slots = 0;
   Runtime::PoolUse use;
-  const auto most = [](const auto& pool, bool large) {
-    return static_cast<int32_t>(pool.most_slots_used(large));
+  const auto most = [&](const auto& owner, int32_t& usual, int32_t& large) {
+    usual = large = 0;
+    if (owner == nullptr) return 0;
+    usual = static_cast<int32_t>(owner->pool().most_taken(false));
+    large = static_cast<int32_t>(owner->pool().most_taken(true));
+    use.slots_now += owner->pool().num_taken();
+    return usual + large;
   };
-  if (gatherer != nullptr) {
-    used.gather_slots = most(*gatherer, false);
-    used.large_gather_slots = most(*gatherer, true);
-    use.slots_now += gatherer->num_slots_used();
-  }
-  if (scatterer != nullptr) {
-    used.scatter_slots = most(*scatterer, false);
-    used.large_scatter_slots = most(*scatterer, true);
-    use.slots_now += scatterer->num_slots_used();
-  }
-  use.gather_slots = used.gather_slots + used.large_gather_slots;
-  use.scatter_slots = used.scatter_slots + used.large_scatter_slots;
-  use.bytes = used.gather_bytes(store.parameter_bytes()) + used.scatter_bytes();
+  PoolSizes used = rank.store.pools();
+  use.gather_slots = most(gatherer, used.gather_slots, used.large_gather_slots);
+  use.scatter_slots =
+      most(scatterer, used.scatter_slots, used.large_scatter_slots);
+  use.bytes =
+      used.gather_bytes(rank.store.parameter_bytes()) + used.scatter_bytes();
   return use;
 }
 
