@@ -1,5 +1,7 @@
 #include "canzona/runtime/rank_part.h"
 
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
 #include "canzona/rules/initial_states.h"
 #include "canzona/runtime/index.h"
 #include "canzona/runtime/rank_parameters.h"
@@ -63,6 +65,10 @@ void RankPart::begin_iteration(std::span<const int32_t> uses,
 
 void RankPart::grad_ready(int32_t tensor) {
   if (rank.plan.model.tensors.at(index(tensor)).frozen) return;
+  if (!holds(tensor))
+    throw UsageError(cat("grad_ready: tensor ",
+                         quoted(rank.tensor(tensor).name),
+                         " has no shard on rank ", rank.known_as));
   if (scatterer != nullptr)
     scatterer->ready(tensor);
   else

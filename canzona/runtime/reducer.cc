@@ -39,18 +39,13 @@ void Reducer::begin() {
 }
 
 void Reducer::ready(int32_t tensor) {
-  const FlatLayout::Place& place =
-      rank_.layout.gradients.tensors.at(index(tensor));
-  if (place.bucket < 0)
-    throw UsageError(cat("grad_ready: tensor ",
-                         quoted(rank_.tensor(tensor).name),
-                         " has no shard on rank ", rank_.known_as));
   if (ready_[index(tensor)] >= announcements_)
     throw UsageError(cat("grad_ready: the gradient of ",
                          quoted(rank_.tensor(tensor).name),
                          " was announced twice in one iteration"));
   if (++ready_[index(tensor)] < announcements_) return;
-  --pending_[index(place.bucket)].num_missing;
+  const FlatLayout& layout = rank_.layout.gradients;
+  --pending_[index(layout.tensors[index(tensor)].bucket)].num_missing;
   post_full();
 }
 

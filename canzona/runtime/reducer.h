@@ -18,7 +18,8 @@ class Reducer {
 
   // How often every tensor is announced in an iteration.
   void expect(int64_t announcements) { announcements_ = announcements; }
-  // UsageError if all its announcements of this iteration have come before.
+  // Of a tensor of this rank. UsageError if all its announcements of this
+  // iteration have come before.
   void ready(int32_t tensor);
   // Announces all that was not, and waits until every bucket is reduced.
   void finish();

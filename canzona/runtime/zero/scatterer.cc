@@ -99,10 +99,6 @@ void Scatterer::take_slot(int32_t m) {
 
 void Scatterer::ready(int32_t tensor) {
   const int32_t m = table_.module(tensor);
-  if (m < 0)
-    throw UsageError(cat("grad_ready: tensor ",
-                         quoted(rank_.tensor(tensor).name),
-                         " has no shard on rank ", rank_.known_as));
   Module& module = modules_[index(m)];
   uint8_t& announced = module.announced[number_in_module_[index(tensor)]];
   if (announced != 0 || module.num_done == num_micro_batches_)
