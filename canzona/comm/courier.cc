@@ -7,16 +7,6 @@
 #include "canzona/base/text.h"
 
 namespace canzona {
-namespace {
-
-template <class... Cases>
-struct Overloaded : Cases... {
-  using Cases::operator()...;
-};
-template <class... Cases>
-Overloaded(Cases...) -> Overloaded<Cases...>;
-
-}  // namespace
 
 bool Work::done() const {
   return courier_ == nullptr || courier_->is_done(number_);
@@ -26,10 +16,10 @@ void Work::wait(std::chrono::nanoseconds time) {
   if (courier_ != nullptr) courier_->wait(number_, time);
 }
 
-Courier::Courier(Communicator& communicator, int capacity, Track* track)
+Courier::Courier(Communicator& communicator, int64_t capacity, Track* track)
     : communicator_(communicator),
       track_(track),
-      queue_(static_cast<size_t>(std::max(capacity, 1))),
+      queue_(static_cast<size_t>(std::max<int64_t>(capacity, 1))),
       thread_([this] { serve(); }) {}
 
 Courier::~Courier() {
@@ -41,13 +31,13 @@ Courier::~Courier() {
   thread_.join();
 }
 
-Work Courier::post(const Operands& operands, const Call& call) {
+Work Courier::post(const Request& request) {
   std::unique_lock lock(mutex_);
   ended_more_.wait(lock, [&] {
     return std::cmp_less(num_posted_ - num_ended_, queue_.size());
   });
   const int64_t number = num_posted_++;
-  place(number) = {operands, Label(call.label), call.label, call.deadline};
+  place(number) = request;
   lock.unlock();
   posted_more_.notify_one();
   return {this, number};
@@ -63,16 +53,10 @@ void Courier::serve() {
     if (num_ended_ == num_posted_) return;
     if (failure_ == nullptr) {
       const Request& request = place(num_ended_);
-      std::exception_ptr failure;
       lock.unlock();
-      try {
-        issue_timed(request);
-      } catch (...) {
-        failure = std::current_exception();
-        tell(request, failure);
-      }
+      std::exception_ptr failure = issue(request);
       lock.lock();
-      failure_ = failure;
+      failure_ = std::move(failure);
       failed_ = num_ended_;
     }
     ++num_ended_;
@@ -80,56 +64,27 @@ void Courier::serve() {
   }
 }
 
-void Courier::issue_timed(const Request& request) {
-  using Clock = std::chrono::steady_clock;
-  struct Timer {
-    ~Timer() {
-      const std::chrono::nanoseconds time = Clock::now() - begin;
-      busy.fetch_add(time.count(), std::memory_order_relaxed);
-    }
-    std::atomic<int64_t>& busy;
-    Clock::time_point begin = Clock::now();
-  };
-  const Timer timer{busy_};
-  const Span span(track_, name_of(request.operands), request.kept_label);
-  issue(request);
-}
-
-std::string_view Courier::name_of(const Operands& operands) {
-  return std::visit(
-      Overloaded{[](const auto& o) { return to_string(o.kOperation); },
-                 [](const Task& o) { return o.task->name(); }},
-      operands);
-}
-
-// The others may be waiting for what this rank will not send any more: a task
-// may fail between its collectives, a collective before it begins. Errors in
-// collectives have told them already, and the first reason stays.
-void Courier::tell(const Request& request, const std::exception_ptr& failure) {
-  std::string doing;
-  if (const Task* task = std::get_if<Task>(&request.operands))
-    doing = cat(task->task->name(), " ", quoted(request.label.view()));
-  communicator_.give_up(failure, doing);
-}
-
-void Courier::issue(const Request& request) {
-  Communicator& to = communicator_;
-  const Call call = {request.label.view(), request.deadline};
-  std::visit(
-      Overloaded{
-          [&](const Barrier&) { to.barrier(call); },
-          [&](const ReduceScatter& o) {
-            to.reduce_scatter_v(o.reduction, o.input, o.counts, o.output, call);
-          },
-          [&](const AllReduce& o) { to.all_reduce(o.reduction, o.data, call); },
-          [&](const AllGather& o) {
-            to.all_gather_v(o.input, o.bytes, o.output, call);
-          },
-          [&](const AllToAll& o) { to.all_to_all_v(o.send, o.receive, call); },
-          [&](const Broadcast& o) { to.broadcast(o.root, o.data, call); },
-          [&](const Task& o) { o.task->run(to, call); },
-      },
-      request.operands);
+// After a failure the others may be waiting for what this rank will not send
+// any more: a body may fail between its collectives, a collective before it
+// begins. Errors in collectives have told them already, and the first reason
+// stays.
+std::exception_ptr Courier::issue(const Request& request) {
+  const std::string_view label = request.label.view();
+  std::exception_ptr failure;
+  const int64_t begin = steady_nanoseconds();
+  paused_ = 0;
+  try {
+    request.run(request.body.data(), communicator_, {label, request.deadline});
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  busy_.fetch_add(steady_nanoseconds() - begin - paused_,
+                  std::memory_order_relaxed);
+  if (failure != nullptr)
+    communicator_.give_up(failure, request.name.empty()
+                                       ? std::string()
+                                       : cat(request.name, " ", quoted(label)));
+  return failure;
 }
 
 bool Courier::is_done(int64_t number) {
@@ -153,37 +108,61 @@ void Courier::wait(int64_t number, std::chrono::nanoseconds time) {
     std::rethrow_exception(failure_);
 }
 
+template <class Body>
+Work Courier::collective(Operation operation, const Call& call,
+                         const Body& body) {
+  const auto shown = [this, operation, kept = call.label, body](
+                         Communicator& to, const Call& c) {
+    const Span span(track_, to_string(operation), kept);
+    body(to, c);
+  };
+  return run({}, shown, call);
+}
+
 Work Courier::reduce_scatter_v(Reduction reduction,
                                std::span<const std::byte> input,
                                std::span<const int64_t> counts,
                                std::span<std::byte> output, const Call& call) {
-  return post(ReduceScatter{reduction, input, counts, output}, call);
+  return collective(Operation::kReduceScatter, call,
+                    [=](Communicator& to, const Call& c) {
+                      to.reduce_scatter_v(reduction, input, counts, output, c);
+                    });
 }
 
 Work Courier::all_reduce(Reduction reduction, std::span<std::byte> data,
                          const Call& call) {
-  return post(AllReduce{reduction, data}, call);
+  return collective(Operation::kAllReduce, call,
+                    [=](Communicator& to, const Call& c) {
+                      to.all_reduce(reduction, data, c);
+                    });
 }
 
 Work Courier::all_gather_v(std::span<const std::byte> input,
                            std::span<const int64_t> bytes,
                            std::span<std::byte> output, const Call& call) {
-  return post(AllGather{input, bytes, output}, call);
+  return collective(Operation::kAllGather, call,
+                    [=](Communicator& to, const Call& c) {
+                      to.all_gather_v(input, bytes, output, c);
+                    });
 }
 
 Work Courier::all_to_all_v(const Pieces<const std::byte>& send,
                            const Pieces<std::byte>& receive, const Call& call) {
-  return post(AllToAll{send, receive}, call);
+  return collective(Operation::kAllToAll, call,
+                    [=](Communicator& to, const Call& c) {
+                      to.all_to_all_v(send, receive, c);
+                    });
 }
 
 Work Courier::broadcast(int root, std::span<std::byte> data, const Call& call) {
-  return post(Broadcast{root, data}, call);
+  return collective(
+      Operation::kBroadcast, call,
+      [=](Communicator& to, const Call& c) { to.broadcast(root, data, c); });
 }
 
-Work Courier::barrier(const Call& call) { return post(Barrier{}, call); }
-
-Work Courier::run(CourierTask& task, const Call& call) {
-  return post(Task{&task}, call);
+Work Courier::barrier(const Call& call) {
+  return collective(Operation::kBarrier, call,
+                    [](Communicator& to, const Call& c) { to.barrier(c); });
 }
 
 }  // namespace canzona

@@ -1,36 +1,46 @@
-// Collectives in the background: one thread that issues what it is given, in
-// order, on one communicator.
+// Work in the background: one thread that does what it is given, in order, on
+// one communicator. Every thread that issues communication beside compute is
+// one.
 //
 //   Courier courier(*tp, 8);
 //   Work gather = courier.all_gather_v(shard, sizes, whole, {.label = "k+1"});
+//   Work sum = courier.run(
+//       "add up", [&](Communicator& group, const Call& call) {
+//         group.reduce_scatter_v(…, call);
+//         add(sums, accumulated);
+//       }, {.label = "layers.3"});
 //   transform(k);
 //   gather.wait();
 //
 // Every rank posts the same order, so nothing can deadlock. Posting waits while
 // the queue is full. An error stays: its work and all later ones rethrow it at
-// wait(), and nothing more is issued.
+// wait(), the other ranks are told, and nothing more is issued.
 //
 // The communicator and all spans, those of counts too, belong to the caller and
 // stay until the work is done; nobody else uses the communicator meanwhile. A
 // Work is a number that may be copied, dropped and asked from any thread while
 // the courier lives. Posting allocates nothing. The destructor first issues all
 // that was posted; abort() the communicator to end sooner. With a track every
-// operation becomes a span, and labels live as long as the trace (Trace::keep).
+// collective becomes a span, and labels live as long as the trace
+// (Trace::keep); bodies of run() show themselves on track().
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <mutex>
+#include <new>
 #include <span>
+#include <string_view>
 #include <thread>
-#include <variant>
+#include <type_traits>
 #include <vector>
 
 #include "canzona/comm/communicator.h"
-#include "canzona/comm/courier_task.h"
 #include "canzona/trace/trace.h"
 
 namespace canzona {
@@ -58,7 +68,7 @@ class Work {
 class Courier {
  public:
   // Holds `capacity` operations that have not ended, at least one.
-  Courier(Communicator& communicator, int capacity, Track* track = nullptr);
+  Courier(Communicator& communicator, int64_t capacity, Track* track = nullptr);
   ~Courier();
   Courier(const Courier&) = delete;
   Courier& operator=(const Courier&) = delete;
@@ -76,66 +86,61 @@ class Courier {
                     const Pieces<std::byte>& receive, const Call& call = {});
   Work broadcast(int root, std::span<std::byte> data, const Call& call = {});
   Work barrier(const Call& call = {});
-  // The task's own work, in its turn.
-  Work run(CourierTask& task, const Call& call = {});
 
+  // Calls body(Communicator&, const Call&) in its turn: collectives, the same
+  // on every rank, with work of the caller's in between. It is copied byte by
+  // byte; the label that it gets lives until it returns. What it throws ends
+  // operations on every rank, as an error of a collective does; `name` and
+  // label say what failed.
+  template <class Body>
+  Work run(std::string_view name, const Body& body, const Call& call = {}) {
+    static_assert(std::is_trivially_copyable_v<Body> &&
+                  std::is_trivially_destructible_v<Body> &&
+                  sizeof(Body) <= kMostBytes);
+    Request request{name, Label(call.label), call.deadline, {}, nullptr};
+    new (request.body.data()) Body(body);
+    request.run = [](const std::byte* bytes, Communicator& to, const Call& c) {
+      (*std::launder(reinterpret_cast<const Body*>(bytes)))(to, c);
+    };
+    return post(request);
+  }
+
+  Track* track() const { return track_; }
   // Time spent in operations that have ended. Any thread may ask.
   std::chrono::nanoseconds busy() const {
     return std::chrono::nanoseconds(busy_.load(std::memory_order_relaxed));
   }
+  // In a body: the time of its life does not count as busy.
+  class Pause {
+   public:
+    explicit Pause(Courier& courier)
+        : courier_(courier), begin_(steady_nanoseconds()) {}
+    ~Pause() { courier_.paused_ += steady_nanoseconds() - begin_; }
+    Pause(const Pause&) = delete;
+    Pause& operator=(const Pause&) = delete;
+
+   private:
+    Courier& courier_;
+    int64_t begin_;
+  };
 
  private:
   friend class Work;
 
-  struct ReduceScatter {
-    static constexpr Operation kOperation = Operation::kReduceScatter;
-    Reduction reduction;
-    std::span<const std::byte> input;
-    std::span<const int64_t> counts;
-    std::span<std::byte> output;
-  };
-  struct AllReduce {
-    static constexpr Operation kOperation = Operation::kAllReduce;
-    Reduction reduction;
-    std::span<std::byte> data;
-  };
-  struct AllGather {
-    static constexpr Operation kOperation = Operation::kAllGather;
-    std::span<const std::byte> input;
-    std::span<const int64_t> bytes;
-    std::span<std::byte> output;
-  };
-  struct AllToAll {
-    static constexpr Operation kOperation = Operation::kAllToAll;
-    Pieces<const std::byte> send;
-    Pieces<std::byte> receive;
-  };
-  struct Broadcast {
-    static constexpr Operation kOperation = Operation::kBroadcast;
-    int root;
-    std::span<std::byte> data;
-  };
-  struct Barrier {
-    static constexpr Operation kOperation = Operation::kBarrier;
-  };
-  struct Task {
-    CourierTask* task;
-  };
-  using Operands = std::variant<Barrier, ReduceScatter, AllReduce, AllGather,
-                                AllToAll, Broadcast, Task>;
+  static constexpr size_t kMostBytes = 128;  // of a body
   struct Request {
-    Operands operands;
+    std::string_view name;
     Label label;
-    std::string_view kept_label = {};  // the caller's own, for the track
     std::chrono::nanoseconds deadline{0};
+    alignas(std::max_align_t) std::array<std::byte, kMostBytes> body;
+    void (*run)(const std::byte*, Communicator&, const Call&) = nullptr;
   };
 
-  Work post(const Operands& operands, const Call& call);
+  template <class Body>
+  Work collective(Operation operation, const Call& call, const Body& body);
+  Work post(const Request& request);
   void serve();
-  void issue(const Request& request);
-  void tell(const Request& request, const std::exception_ptr& failure);
-  static std::string_view name_of(const Operands& operands);
-  void issue_timed(const Request& request);
+  std::exception_ptr issue(const Request& request);
   Request& place(int64_t number) {
     return queue_[static_cast<size_t>(number) % queue_.size()];
   }
@@ -145,6 +150,7 @@ class Courier {
   Communicator& communicator_;
   Track* track_;
   std::atomic<int64_t> busy_ = 0;  // nanoseconds
+  int64_t paused_ = 0;             // of the operation under way
   std::mutex mutex_;
   std::condition_variable posted_more_;
   std::condition_variable ended_more_;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
 #include <vector>
 
 #include "canzona/comm/test_pieces.h"
@@ -44,6 +45,36 @@ TEST(Courier, CarriesEveryOperation) {
     EXPECT_THAT(exchanged, testing::ElementsAre(10 * rank, 10 * rank + 1));
     EXPECT_EQ(sum.front(), 20 * rank + 1);
     EXPECT_EQ(sent.front(), 1);
+  });
+}
+
+// Adds over all ranks, then multiplies: neither may be done alone.
+struct AddAndDouble {
+  void operator()(Communicator& communicator, const Call& call) const {
+    communicator.all_reduce(Reduction::kInt64Sum, bytes_of(data), call);
+    data.front() *= 2;
+    labels.emplace_back(call.label);
+  }
+  std::vector<int64_t>& data;
+  std::vector<std::string>& labels;
+};
+
+TEST(Courier, RunsBodiesInTheirTurn) {
+  run_test_ranks(2, [](Communicator& world) {
+    std::vector<int64_t> data = {1};
+    std::vector<std::string> labels;
+    const AddAndDouble task{data, labels};
+    Courier courier(world, 2);
+    for (int round = 0; round < 5; ++round) {
+      courier.run("add and double", task, {.label = std::to_string(round)});
+      courier.all_reduce(Reduction::kInt64Sum, bytes_of(data));
+    }
+    Work last = courier.run("add and double", task);
+    last.wait();
+    // Each task gives four times, each sum twice what was there.
+    EXPECT_EQ(data.front(), int64_t{1} << (6 * 2 + 5));
+    EXPECT_THAT(labels, testing::ElementsAre("0", "1", "2", "3", "4", ""));
+    EXPECT_EQ(world.traffic().of(Operation::kAllReduce).calls, 11);
   });
 }
 

@@ -70,14 +70,6 @@ TEST(Courier, KeepsAnErrorForItsWorkAndAllLater) {
   EXPECT_THROW(run_ranks(2, run), std::runtime_error);
 }
 
-class Failing final : public CourierTask {
- public:
-  void run(Communicator& communicator, const Call& call) override {
-    communicator.barrier();
-    throw NumericalError(cat(call.label, " is not finite"));
-  }
-};
-
 // Rank 1 is in the middle of an operation that rank 0 will never begin.
 TEST(Courier, KeepsWhatATaskThrowsAndWakesTheOtherRanks) {
   std::string said_by_other;
@@ -91,15 +83,19 @@ TEST(Courier, KeepsWhatATaskThrowsAndWakesTheOtherRanks) {
       }
       return;
     }
-    Failing task;
     Courier courier(world, 4);
-    Work first = courier.run(task, {.label = "layers.3"});
+    const auto fail = [](Communicator& group, const Call& call) {
+      group.barrier();
+      throw NumericalError(cat(call.label, " is not finite"));
+    };
+    Work first = courier.run("task", fail, {.label = "layers.3"});
     Work second = courier.barrier();
     EXPECT_THROW(second.wait(), NumericalError);
     first.wait();
   };
   EXPECT_THROW(run_ranks(2, run), NumericalError);
-  EXPECT_THAT(said_by_other, HasSubstr("layers.3 is not finite"));
+  EXPECT_THAT(said_by_other,
+              HasSubstr("rank 0: task 'layers.3': layers.3 is not finite"));
 }
 
 TEST(Courier, WaitingHasADeadlineOfItsOwn) {
@@ -135,6 +131,21 @@ TEST(Courier, CountsTheTimeOfItsOperations) {
     EXPECT_GE(busy, 19ms);
     std::this_thread::sleep_for(5ms);
     EXPECT_EQ(courier.busy(), busy);
+  });
+}
+
+TEST(Courier, CountsNoTimeInWhichABodyPauses) {
+  run_ranks(1, [&](Communicator& world) {
+    Courier courier(world, 4);
+    const auto rest = [&](Communicator&, const Call&) {
+      const Courier::Pause pause(courier);
+      std::this_thread::sleep_for(20ms);
+    };
+    const auto begin = std::chrono::steady_clock::now();
+    courier.run("rest", rest).wait();
+    courier.barrier().wait();
+    const auto passed = std::chrono::steady_clock::now() - begin;
+    EXPECT_LE(courier.busy(), passed - 20ms);
   });
 }
 

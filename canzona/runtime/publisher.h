@@ -25,7 +25,7 @@ class Publisher {
   void wait_all();
   // Everything that is updated leaves; then another thread may wait for it
   // until the next step.
-  void send_held() { post_updated(); }
+  void send_held();
   void wait_elsewhere(int32_t module);
 
   // While held, nothing leaves before the first wait. Broadcasts are part of
@@ -33,27 +33,19 @@ class Publisher {
   void hold(bool held) { held_ = held; }
 
  private:
-  struct Leaving {
+  struct Leaving : PublishBucket {
+    using PublishBucket::PublishBucket;
+    int32_t num_in = 1;  // what it waits for in a step; AdamW's elements
     int32_t num_missing = 0;
-    Work matrices, elements;
-    std::string_view label;
   };
 
-  void updated_bucket(int32_t bucket);
-  void post_updated();
-  void post(size_t bucket);
-  void post_broadcasts(const RankBucket& bucket, Leaving& leaving);
-  Work gather(const RankBucket& bucket, const Region& region,
-              const std::vector<int64_t>& bytes, std::string_view label);
+  void updated_bucket(Leaving& bucket);
 
   Rank& rank_;
-  std::deque<PublishBucket> tasks_;  // by bucket, where tensors lie whole
-  std::vector<Leaving> leaving_;     // by bucket of the rank
-  std::vector<int32_t> num_in_;      // what a bucket waits for
-  std::vector<int32_t> of_matrix_;   // bucket, by kept matrix
-  std::vector<std::vector<int64_t>> matrix_bytes_, element_bytes_;
+  std::deque<Leaving> leaving_;                  // by bucket of the rank
+  std::vector<int32_t> of_matrix_;               // bucket, by kept matrix
   std::vector<std::vector<int32_t>> of_module_;  // buckets
-  size_t next_ = 0;                              // counted from the last bucket
+  size_t num_left_;                              // buckets yet to be sent
   bool held_ = false;
 };
 

@@ -1,7 +1,9 @@
 #include "canzona/runtime/rank_part.h"
 
-#include "canzona/rules/tensor_batch.h"
+#include "canzona/base/error.h"
 #include "canzona/base/index.h"
+#include "canzona/base/text.h"
+#include "canzona/rules/tensor_batch.h"
 #include "canzona/runtime/rank_parameters.h"
 
 namespace canzona {
@@ -63,6 +65,10 @@ void RankPart::begin_iteration(std::span<const int32_t> uses,
 
 void RankPart::grad_ready(int32_t tensor) {
   if (rank.plan.model.tensors.at(index(tensor)).frozen) return;
+  if (!holds(tensor))
+    throw UsageError(cat("grad_ready: tensor ",
+                         quoted(rank.tensor(tensor).name),
+                         " has no shard on rank ", rank.known_as));
   if (scatterer != nullptr)
     scatterer->ready(tensor);
   else
@@ -99,44 +105,34 @@ void RankPart::finish_step(int64_t step, double learning_rate) {
 }
 
 void RankPart::close() {
-  if (gatherer != nullptr) gatherer->close();
-  if (scatterer != nullptr) scatterer->close();
+  gatherer.reset();
+  scatterer.reset();
   rank.groups.close();
 }
 
-double RankPart::busy() const {
-  double busy = std::chrono::duration<double>(rank.groups.busy()).count();
+std::chrono::nanoseconds RankPart::busy() const {
+  std::chrono::nanoseconds busy = rank.groups.busy();
   if (gatherer != nullptr) busy += gatherer->busy();
   if (scatterer != nullptr) busy += scatterer->busy();
   return busy;
 }
 
-double RankPart::exchange_busy() const {
-  return std::chrono::duration<double>(rank.groups.exchange_busy()).count();
-}
-
 Runtime::PoolUse RankPart::pool_use() const {
-  const RankStore& store = rank.store;
-  PoolSizes used = store.pools();
-  used.gather_slots = used.large_gather_slots = 0;
-  used.scatter_slots = used.large_scatter_slots = 0;
   Runtime::PoolUse use;
-  const auto most = [](const auto& pool, bool large) {
-    return static_cast<int32_t>(pool.most_slots_used(large));
+  const auto most = [&](const auto& owner, int32_t& usual, int32_t& large) {
+    usual = large = 0;
+    if (owner == nullptr) return 0;
+    usual = static_cast<int32_t>(owner->pool().most_taken(false));
+    large = static_cast<int32_t>(owner->pool().most_taken(true));
+    use.slots_now += owner->pool().num_taken();
+    return usual + large;
   };
-  if (gatherer != nullptr) {
-    used.gather_slots = most(*gatherer, false);
-    used.large_gather_slots = most(*gatherer, true);
-    use.slots_now += gatherer->num_slots_used();
-  }
-  if (scatterer != nullptr) {
-    used.scatter_slots = most(*scatterer, false);
-    used.large_scatter_slots = most(*scatterer, true);
-    use.slots_now += scatterer->num_slots_used();
-  }
-  use.gather_slots = used.gather_slots + used.large_gather_slots;
-  use.scatter_slots = used.scatter_slots + used.large_scatter_slots;
-  use.bytes = used.gather_bytes(store.parameter_bytes()) + used.scatter_bytes();
+  PoolSizes used = rank.store.pools();
+  use.gather_slots = most(gatherer, used.gather_slots, used.large_gather_slots);
+  use.scatter_slots =
+      most(scatterer, used.scatter_slots, used.large_scatter_slots);
+  use.bytes =
+      used.gather_bytes(rank.store.parameter_bytes()) + used.scatter_bytes();
   return use;
 }
 

@@ -9,6 +9,7 @@
 //   part.finish_step(step, learning_rate);
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <span>
 
@@ -48,9 +49,7 @@ struct RankPart {
   // Ends the threads, after what was posted.
   void close();
 
-  // Seconds in operations: of all threads, and of the step's exchange.
-  double busy() const;
-  double exchange_busy() const;
+  std::chrono::nanoseconds busy() const;  // of all threads, in operations
   Runtime::PoolUse pool_use() const;
 
   Rank rank;

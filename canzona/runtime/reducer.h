@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <span>
 #include <vector>
 
 #include "canzona/runtime/zero/bucket_tasks.h"
@@ -17,7 +18,8 @@ class Reducer {
 
   // How often every tensor is announced in an iteration.
   void expect(int64_t announcements) { announcements_ = announcements; }
-  // UsageError if all its announcements of this iteration have come before.
+  // Of a tensor of this rank. UsageError if all its announcements of this
+  // iteration have come before.
   void ready(int32_t tensor);
   // Announces all that was not, and waits until every bucket is reduced.
   void finish();
@@ -30,38 +32,33 @@ class Reducer {
   void complete(size_t bucket);
   // Until what was posted has ended; the scatterer's thread rests.
   void wait_posted();
-  void note_nonfinite(int32_t tensor) {
-    if (nonfinite_ < 0) nonfinite_ = tensor;
-  }
 
+  // Gradients of these tensors are about to leave; compute's thread.
+  void look_for_nonfinite(std::span<const Engine::Stretch> gradients,
+                          std::span<const int32_t> tensors);
   // The first tensor whose own gradient was not finite, before any sum; -1.
   int32_t nonfinite() const { return nonfinite_; }
 
  private:
-  struct Pending {
+  struct Pending : SumBucket {
+    using SumBucket::SumBucket;
+    std::span<const int32_t> tensors;
+    std::vector<Engine::Stretch> gradients;  // of these
+    int32_t num_announced = 0;               // tensors, in an iteration
     int32_t num_missing = 0;
-    Work matrices, elements;
-    std::string_view label;
   };
 
   void post_full();
   bool by_modules() const { return rank_.groups.gradients() != nullptr; }
-  void post(size_t bucket);
-  Work scatter(const RankBucket& bucket, const Region& region,
-               std::string_view label);
-  void look_for_nonfinite(const RankBucket& bucket);
 
   Rank& rank_;
-  std::vector<Pending> pending_;  // by bucket of the rank
-  std::vector<int64_t> ready_;    // announcements, by tensor
+  std::deque<Pending> pending_;  // by bucket of the rank
+  std::vector<int64_t> ready_;   // announcements, by tensor
   int64_t announcements_ = 1;
-  size_t next_ = 0;             // bucket to be posted
-  std::deque<SumBucket> sums_;  // by bucket, where one collective is not all
-  int32_t* found_ = nullptr;
-  std::vector<int32_t> num_announced_;                   // tensors, by bucket
-  std::vector<std::vector<Engine::Stretch>> stretches_;  // by bucket
+  size_t next_ = 0;  // bucket to be posted
   Arena memory_;
   Arena::Scope whole_life_;
+  int32_t* found_;
   int32_t nonfinite_ = -1;
 };
 

@@ -3,8 +3,8 @@
 #include <exception>
 
 #include "canzona/base/error.h"
-#include "canzona/base/text.h"
 #include "canzona/base/index.h"
+#include "canzona/base/text.h"
 #include "canzona/runtime/rank_digest.h"
 #include "canzona/runtime/rank_parameters.h"
 #include "canzona/runtime/rank_parts.h"
@@ -134,6 +134,9 @@ void Runtime::hold_params(bool held) {
 
 int64_t Runtime::steps_done() const { return parts_->steps_done(); }
 RuntimeTimes Runtime::times() const {
+  const auto seconds = [](std::chrono::nanoseconds time) {
+    return std::chrono::duration<double>(time).count();
+  };
   RuntimeTimes times;
   for (const auto& part : parts_->all()) {
     const RuntimeTimes& own = part->rank.times;
@@ -142,15 +145,13 @@ RuntimeTimes Runtime::times() const {
     times.waited_for_parameters += own.waited_for_parameters;
     times.links_exposed += own.links_exposed;
     times.exchange_exposed += own.exchange_exposed;
-    times.links_busy += part->busy();
-    times.exchange_busy += part->exchange_busy();
+    times.links_busy += seconds(part->busy());
+    times.exchange_busy += seconds(part->rank.groups.exchange_busy());
   }
   const Groups& groups = parts_->first().rank.groups;
   times.links_modelled = groups.has_links();
   // Ports are the rank's, whichever part uses them.
-  if (times.links_modelled)
-    times.links_busy =
-        std::chrono::duration<double>(groups.links_busy()).count();
+  if (times.links_modelled) times.links_busy = seconds(groups.links_busy());
   return times;
 }
 Groups::Sent Runtime::sent() {

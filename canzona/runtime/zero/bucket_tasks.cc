@@ -1,6 +1,9 @@
 #include "canzona/runtime/zero/bucket_tasks.h"
 
+#include <algorithm>
+
 #include "canzona/base/index.h"
+#include "canzona/plan/schedule/names.h"
 
 namespace canzona {
 std::vector<int64_t> bytes_of_counts(std::vector<int64_t> counts,
@@ -14,12 +17,76 @@ Reduction reduction_of(GradientWire wire) {
                                      : Reduction::kFp32Sum;
 }
 
-SumBucket::SumBucket(Rank& rank, size_t bucket)
+BucketTask::BucketTask(Rank& rank, size_t bucket, const Area& area,
+                       Courier& courier, std::string_view name)
     : rank_(rank),
-      bucket_(rank.layout.gradients.buckets[bucket]),
-      staged_(rank, rank.layout.gradients, bucket),
-      base_(rank.layout.gradients.staged ? rank.store.gradient_staging()
-                                         : rank.store.gradients()),
+      bucket_(area.layout.buckets[bucket]),
+      area_(area),
+      courier_(courier),
+      name_(name),
+      label_(rank.label(bucket_name(rank.plan, bucket_.bucket))) {
+  if (!area.layout.staged) return;
+  for (int32_t t : rank.plan.buckets[index(bucket_.bucket)].tensors) {
+    if (rank.tensor(t).frozen) continue;  // nothing of it goes round
+    for (const TensorPiece& piece : area.layout.pieces[index(t)]) {
+      all_.push_back({area.layout.place_of(t, piece), piece.at, piece.count});
+      add_own(all_.back(), bucket_.matrices.own);
+      add_own(all_.back(), bucket_.elements.own);
+    }
+  }
+}
+
+void BucketTask::add_own(const Pair& all, const Extent& own) {
+  const int64_t first = std::max(all.staging, own.first);
+  const int64_t end = std::min(all.staging + all.count, own.end());
+  if (first < end)
+    own_.push_back({all.flat + first - all.staging, first, end - first});
+}
+
+void BucketTask::post() {
+  const auto body = [this](Communicator& communicator, const Call& call) {
+    const Span span(name_.empty() ? nullptr : courier_.track(), name_, label_);
+    run(communicator, call);
+  };
+  work_ = courier_.run(name_, body, {.label = label_});
+}
+
+void BucketTask::pack(const std::vector<Pair>& pairs) const {
+  const int64_t bytes = area_.element_bytes;
+  for (const Pair& p : pairs)
+    rank_.wire_ops().copy(area_.staging + p.staging * bytes,
+                          area_.flat + p.flat * bytes, p.count * bytes);
+}
+
+void BucketTask::unpack(const std::vector<Pair>& pairs) const {
+  const int64_t bytes = area_.element_bytes;
+  for (const Pair& p : pairs)
+    rank_.wire_ops().copy(area_.flat + p.flat * bytes,
+                          area_.staging + p.staging * bytes, p.count * bytes);
+}
+
+std::span<std::byte> BucketTask::bytes_of(const Extent& extent) const {
+  std::byte* base = area_.layout.staged ? area_.staging : area_.flat;
+  return {base + extent.first * area_.element_bytes,
+          index(extent.count * area_.element_bytes)};
+}
+
+Span BucketTask::shown(Operation operation) const {
+  return {name_.empty() ? courier_.track() : nullptr, to_string(operation),
+          label_};
+}
+
+SumBucket::SumBucket(Rank& rank, size_t bucket)
+    : BucketTask(
+          rank, bucket,
+          {rank.layout.gradients,
+           reinterpret_cast<std::byte*>(rank.store.gradients()),
+           reinterpret_cast<std::byte*>(rank.store.gradient_staging()),
+           kBytesPerFp32},
+          rank.groups.data(rank.layout.gradients.buckets[bucket].of_experts),
+          rank.plan.grid.places == 1 && rank.groups.replicas() == nullptr
+              ? ""
+              : "sum"),
       matrices_(cut(bucket_.matrices)),
       elements_(cut(bucket_.elements)) {}
 
@@ -44,24 +111,17 @@ SumBucket::Shares SumBucket::cut(const Region& region) const {
   return shares;
 }
 
-std::span<std::byte> SumBucket::bytes_of(const Extent& extent) const {
-  return {reinterpret_cast<std::byte*>(base_ + extent.first),
-          index(extent.count * kBytesPerFp32)};
-}
-
 void SumBucket::run(Communicator& communicator, const Call& call) {
-  const bool staged = rank_.layout.gradients.staged;
-  auto* staging = reinterpret_cast<std::byte*>(base_);
-  auto* flat = reinterpret_cast<std::byte*>(rank_.store.gradients());
-  if (staged) staged_.pack(rank_.wire_ops(), staging, flat, kBytesPerFp32);
-  const bool spreads = is_scattered(rank_.plan.traffic);
-  if (!spreads && rank_.groups.all_groups() == nullptr)
+  pack(all_);
+  if (!is_scattered(rank_.plan.traffic) &&
+      rank_.groups.all_groups() == nullptr && bucket_.all.count > 0) {
+    const Span span = shown(Operation::kAllReduce);
     communicator.all_reduce(reduction_of(rank_.options.wire),
                             bytes_of(bucket_.all), call);
+  }
   sum(communicator, bucket_.matrices, matrices_, call);
   sum(communicator, bucket_.elements, elements_, call);
-  if (staged)
-    staged_.unpack_own(rank_.wire_ops(), flat, staging, kBytesPerFp32);
+  unpack(own_);
 }
 
 // An empty region is nobody's; a region without parts has its sum over groups.
@@ -75,9 +135,11 @@ void SumBucket::sum(Communicator& communicator, const Region& region,
       rank_.plan.options.zero.replica_sum == ReplicaSum::kAllReduce;
   const bool spreads = is_scattered(rank_.plan.traffic);
   if (groups != nullptr && spreads) return sum_at_once(region, shares, call);
-  if (spreads && !everywhere)
+  if (spreads && !everywhere) {
+    const Span span = shown(Operation::kReduceScatter);
     communicator.reduce_scatter_v(reduction, bytes_of(region.all),
                                   region.counts, bytes_of(region.own), call);
+  }
   if (groups != nullptr) replicas = groups;
   if (replicas == nullptr) return;
   const bool whole = everywhere || !spreads;
@@ -99,34 +161,47 @@ void SumBucket::sum_at_once(const Region& region, const Shares& shares,
 }
 
 PublishBucket::PublishBucket(Rank& rank, size_t bucket)
-    : rank_(rank),
-      bucket_(rank.layout.parameters.buckets[bucket]),
-      staged_(rank, rank.layout.parameters, bucket),
+    : BucketTask(rank, bucket,
+                 {rank.layout.parameters, rank.store.parameters(),
+                  rank.store.parameter_staging(), rank.store.parameter_bytes()},
+                 rank.groups.publish(
+                     rank.layout.parameters.buckets[bucket].of_experts),
+                 rank.layout.parameters.staged ? "publish" : ""),
       matrix_bytes_(bytes_of_counts(bucket_.matrices.counts,
                                     rank.store.parameter_bytes())),
       element_bytes_(bytes_of_counts(bucket_.elements.counts,
                                      rank.store.parameter_bytes())) {}
 
 void PublishBucket::run(Communicator& communicator, const Call& call) {
-  const int64_t bytes = rank_.store.parameter_bytes();
-  std::byte* staging = rank_.store.parameter_staging();
-  staged_.pack_own(rank_.wire_ops(), staging, rank_.store.parameters(), bytes);
-  gather(communicator, bucket_.matrices, matrix_bytes_, call);
+  pack(own_);
+  if (rank_.plan.traffic == Traffic::kBroadcast)
+    broadcast_matrices(communicator, call);
+  else
+    gather(communicator, bucket_.matrices, matrix_bytes_, call);
   gather(communicator, bucket_.elements, element_bytes_, call);
-  staged_.unpack(rank_.wire_ops(), rank_.store.parameters(), staging, bytes);
+  unpack(all_);
+}
+
+void PublishBucket::broadcast_matrices(Communicator& communicator,
+                                       const Call& call) {
+  const Bucket& planned = rank_.plan.buckets[index(bucket_.bucket)];
+  for (int32_t i = 0; i < planned.num_matrix_tensors; ++i) {
+    const int32_t t = planned.tensors[index(i)];
+    for (const TensorPiece& p : rank_.layout.parameters.pieces[index(t)]) {
+      const Span span = shown(Operation::kBroadcast);
+      communicator.broadcast(rank_.plan.home[index(t)],
+                             bytes_of({p.at, p.count}), call);
+    }
+  }
 }
 
 void PublishBucket::gather(Communicator& communicator, const Region& region,
                            const std::vector<int64_t>& bytes,
                            const Call& call) {
   if (region.all.count == 0) return;
-  const int64_t size = rank_.store.parameter_bytes();
-  const auto span = [&](const Extent& extent) {
-    return std::span<std::byte>(
-        rank_.store.parameter_staging() + extent.first * size,
-        index(extent.count * size));
-  };
-  communicator.all_gather_v(span(region.own), bytes, span(region.all), call);
+  const Span span = shown(Operation::kAllGather);
+  communicator.all_gather_v(bytes_of(region.own), bytes, bytes_of(region.all),
+                            call);
 }
 
 }  // namespace canzona

@@ -4,8 +4,8 @@
 
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
-#include "canzona/base/text.h"
 #include "canzona/base/index.h"
+#include "canzona/base/text.h"
 
 namespace canzona {
 
@@ -16,71 +16,66 @@ Gatherer::Gatherer(Rank& rank, Publisher& publisher)
       slot_of_module_(table_.tensors.size(), -1),
       pool_(rank.store.pools().gather_slots,
             rank.store.pools().large_gather_slots),
-      use_in_slot_(index(pool_.size()), -1) {
+      courier_(rank.groups.control(), pool_.size(),
+               rank.add_track("gather modules")) {
   const GroupLayouts group(rank, Resting::kParameters);
   for (size_t b = 0; b < rank.layout.parameters.buckets.size(); ++b) {
     const Message& message = messages_.emplace_back(rank, table_, b, group);
-    std::vector<int64_t>& bytes = part_bytes_.emplace_back();
-    for (int64_t count : message.counts())
-      bytes.push_back(count * rank.store.parameter_bytes());
+    part_bytes_.push_back(
+        bytes_of_counts(message.counts(), rank.store.parameter_bytes()));
   }
-  track_ = rank.add_track("gather modules");
-  thread_ = std::thread([this] { serve(); });
-}
-
-Gatherer::~Gatherer() { close(); }
-
-void Gatherer::close() {
-  {
-    const std::lock_guard lock(mutex_);
-    closing_ = true;
-  }
-  changed_.notify_all();
-  if (thread_.joinable()) thread_.join();
 }
 
 void Gatherer::begin(std::span<const int32_t> uses) {
   for (int32_t module : uses) require_module("begin_step", module);
   publisher_.send_held();
-  {
-    const std::lock_guard lock(mutex_);
-    if (num_released_ != num_uses_)
-      throw UsageError(cat("begin_step: ", num_uses_ - num_released_,
-                           " uses of the step before are not over"));
-    first_use_ = num_uses_;
-    uses_.assign(uses.begin(), uses.end());
-    slot_of_use_.clear();
-    for (int32_t module : uses)
-      slot_of_use_.push_back(pool_.next(table_.is_large(module)));
-    num_uses_ += std::ssize(uses);
-  }
-  changed_.notify_all();
+  if (num_released_ != std::ssize(uses_))
+    throw UsageError(cat("begin_step: ", std::ssize(uses_) - num_released_,
+                         " uses of the step before are not over"));
+  num_before_ += std::ssize(uses_);
+  num_posted_ = num_asked_ = num_released_ = 0;
+  uses_.clear();
+  for (int32_t module : uses)
+    uses_.push_back({module, pool_.next(table_.is_large(module))});
+  post_ahead();
 }
 
 int64_t Gatherer::horizon() const {
+  const int64_t all = std::ssize(uses_);
   switch (rank_.options.overlap) {
     case Overlap::kNone:
-      return std::min(num_uses_, num_asked_);
+      return num_asked_;
     case Overlap::kMain:
-      return std::min(num_uses_,
-                      num_asked_ > first_use_ ? num_asked_ + 1 : num_asked_);
+      return num_asked_ == 0 ? 0 : std::min(all, num_asked_ + 1);
     case Overlap::kBackground:
       break;
   }
-  return num_uses_;
+  return all;
 }
 
-bool Gatherer::can_gather() {
-  return num_gathered_ < horizon() && !pool_.is_taken(slot_of(num_gathered_));
+void Gatherer::post_ahead() {
+  for (; num_posted_ < horizon(); ++num_posted_) {
+    Use& use = uses_[index(num_posted_)];
+    if (pool_.is_taken(use.slot)) return;
+    pool_.take(use.slot);
+    count(rank_.track, "gather slots", pool_.num_taken());
+    use.gather = courier_.run(
+        "gather",
+        [this, module = use.module, slot = use.slot,
+         id = num_before_ + num_posted_](Communicator&, const Call&) {
+          gather(module, slot, id);
+        },
+        {.label = table_.label(use.module)});
+  }
 }
 
 // Nobody but compute itself could free what it would wait for.
-void Gatherer::require_room(int32_t module) {
+void Gatherer::require_room(int32_t module) const {
   if (slot_of_module_[index(module)] >= 0)
     throw UsageError(cat("wait_params: ", table_.label(module),
                          " is in use and was not released"));
-  const int64_t slot = slot_of(num_asked_);
-  if (pool_.is_taken(slot) && use_in_slot_[index(slot)] < num_asked_)
+  if (num_posted_ == num_asked_ &&
+      pool_.is_taken(uses_[index(num_asked_)].slot))
     throw UsageError(cat("wait_params: ", table_.label(module), ", but ",
                          num_asked_ - num_released_,
                          " modules are in use and there are ",
@@ -88,9 +83,8 @@ void Gatherer::require_room(int32_t module) {
 }
 
 void Gatherer::require_over() const {
-  const std::lock_guard lock(mutex_);
-  if (num_released_ != num_uses_)
-    throw UsageError(cat("step: ", num_uses_ - num_released_,
+  if (num_released_ != std::ssize(uses_))
+    throw UsageError(cat("step: ", std::ssize(uses_) - num_released_,
                          " uses of modules are not over"));
 }
 
@@ -107,29 +101,25 @@ void Gatherer::require_module(const char* call, int32_t module) const {
 
 void Gatherer::wait(int32_t module) {
   require_module("wait_params", module);
-  std::unique_lock lock(mutex_);
-  if (num_asked_ == num_uses_ ||
-      uses_[index(num_asked_ - first_use_)] != module)
+  const bool is_left = num_asked_ < std::ssize(uses_);
+  if (!is_left || uses_[index(num_asked_)].module != module)
     throw UsageError(
         cat("wait_params: ", table_.label(module), ", but ",
-            num_asked_ == num_uses_
-                ? std::string("no use is left of what begin_step said")
-                : cat("the next use that begin_step said is of ",
-                      table_.label(uses_[index(num_asked_ - first_use_)]))));
+            is_left ? cat("the next use that begin_step said is of ",
+                          table_.label(uses_[index(num_asked_)].module))
+                    : "no use is left of what begin_step said"));
   require_room(module);
-  const int64_t use = num_asked_++;
-  changed_.notify_all();
-  const auto is_there = [&] {
-    return num_gathered_ > use || failure_ != nullptr;
-  };
-  if (!is_there()) {
+  const int64_t number = num_asked_++;
+  post_ahead();
+  Use& use = uses_[index(number)];
+  if (!use.gather.done()) {
     const WaitWatch watch(rank_, rank_.times.waited_for_parameters);
     const Span span(rank_.track, "wait for parameters", table_.label(module));
-    changed_.wait(lock, is_there);
-    flow_end(rank_.track, "parameters", use);
+    use.gather.wait();
+    flow_end(rank_.track, "parameters", num_before_ + number);
   }
-  if (num_gathered_ <= use) std::rethrow_exception(failure_);
-  slot_of_module_[index(module)] = slot_of(use);
+  use.gather.wait();  // may have failed
+  slot_of_module_[index(module)] = use.slot;
 }
 
 std::byte* Gatherer::parameter(int32_t tensor) const {
@@ -146,50 +136,26 @@ std::byte* Gatherer::parameter(int32_t tensor) const {
 
 void Gatherer::release(int32_t module) {
   require_module("release_params", module);
-  {
-    const std::lock_guard lock(mutex_);
-    int64_t& slot = slot_of_module_[index(module)];
-    if (slot < 0)
-      throw UsageError(
-          cat("release_params: ", table_.label(module), " is not in use"));
-    pool_.release(slot);
-    count(rank_.track, "gather slots", pool_.num_taken());
-    slot = -1;
-    ++num_released_;
-  }
-  changed_.notify_all();
+  int64_t& slot = slot_of_module_[index(module)];
+  if (slot < 0)
+    throw UsageError(
+        cat("release_params: ", table_.label(module), " is not in use"));
+  pool_.release(slot);
+  count(rank_.track, "gather slots", pool_.num_taken());
+  slot = -1;
+  ++num_released_;
+  post_ahead();
 }
 
-void Gatherer::serve() {
-  std::unique_lock lock(mutex_);
-  while (true) {
-    changed_.wait(lock, [&] { return closing_ || can_gather(); });
-    if (closing_ || failure_ != nullptr) return;
-    const int64_t use = num_gathered_;
-    pool_.take(slot_of(use));
-    use_in_slot_[index(slot_of(use))] = use;
-    count(track_, "gather slots", pool_.num_taken());
-    const int32_t module = uses_[index(use - first_use_)];
-    std::byte* slot = rank_.store.gather_slot(slot_of(use));
-    lock.unlock();
-    std::exception_ptr failure;
-    try {
-      publisher_.wait_elsewhere(module);
-      const Span span(track_, "gather", table_.label(module));
-      for (int32_t bucket : table_.buckets[index(module)])
-        gather_bucket(module, bucket, slot);
-      flow_begin(track_, "parameters", use);
-    } catch (...) {
-      failure = std::current_exception();
-      rank_.groups.give_up(failure,
-                           cat("gather ", quoted(table_.label(module))));
-    }
-    lock.lock();
-    failure_ = failure;
-    if (failure == nullptr) ++num_gathered_;
-    changed_.notify_all();
-    if (failure != nullptr) return;
+void Gatherer::gather(int32_t module, int64_t slot, int64_t id) {
+  {
+    const Courier::Pause pause(courier_);
+    publisher_.wait_elsewhere(module);
   }
+  const Span span(courier_.track(), "gather", table_.label(module));
+  for (int32_t bucket : table_.buckets[index(module)])
+    gather_bucket(module, bucket, rank_.store.gather_slot(slot));
+  flow_begin(courier_.track(), "parameters", id);
 }
 
 void Gatherer::gather_bucket(int32_t module, int32_t bucket, std::byte* slot) {
@@ -198,31 +164,14 @@ void Gatherer::gather_bucket(int32_t module, int32_t bucket, std::byte* slot) {
   const Extent at_rest = rank_.layout.parameters.buckets[index(bucket)].all;
   std::byte* arrival = message.direct() ? slot + message.in_slot() * size
                                         : rank_.store.parameter_staging();
-  const int64_t begin = steady_nanoseconds();
   rank_.groups.parameters()->all_gather_v(
       {rank_.store.parameter(at_rest.first), index(at_rest.count * size)},
       part_bytes_[index(bucket)],
       {arrival, index(message.num_elements() * size)},
       {.label = table_.label(module)});
-  const int64_t end = steady_nanoseconds();
-  if (!message.direct()) message.to_slot(rank_.wire_ops(), slot, arrival, size);
-  const std::lock_guard lock(mutex_);
-  busy_ += end - begin;
-}
-
-double Gatherer::busy() const {
-  const std::lock_guard lock(mutex_);
-  return 1e-9 * static_cast<double>(busy_);
-}
-
-int64_t Gatherer::num_slots_used() const {
-  const std::lock_guard lock(mutex_);
-  return pool_.num_taken();
-}
-
-int64_t Gatherer::most_slots_used(bool large) const {
-  const std::lock_guard lock(mutex_);
-  return pool_.most_taken(large);
+  if (message.direct()) return;
+  const Courier::Pause pause(courier_);
+  message.to_slot(rank_.wire_ops(), slot, arrival, size);
 }
 
 }  // namespace canzona

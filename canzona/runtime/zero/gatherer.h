@@ -1,5 +1,5 @@
 // Parameters of modules on their way in: before each use of a module the slices
-// of its tensors (plan/zero.h) are gathered into a slot of a pool, by a thread
+// of its tensors (plan/zero.h) are gathered into a slot of a pool, by a courier
 // of its own, in the order in which the modules will be used.
 //
 //   gatherer.begin(uses);                 // what the next step uses, in order
@@ -7,22 +7,18 @@
 //   float* w = gatherer.parameter(tensor);
 //   gatherer.release(module);             // its slot is free again
 //
-// The thread goes ahead as far as there are free slots (background), one use
+// Gathers are posted as far ahead as there are free slots (background), one use
 // ahead of compute (main), or not at all (none). Slots are given to uses in
 // turn, so that one is free when the use that far back is released.
-// Compute waits for uses in order, and the thread for slots of earlier uses
-// only: no circle of waits.
+// Compute waits for uses in order, and a gather is posted when its slot is
+// free: no circle of waits.
 //
-// One thread calls, beside the gatherer's own.
+// One thread calls, beside the courier.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
-#include <exception>
-#include <mutex>
 #include <span>
-#include <thread>
 #include <vector>
 
 #include "canzona/runtime/publisher.h"
@@ -34,7 +30,6 @@ namespace canzona {
 class Gatherer {
  public:
   Gatherer(Rank& rank, Publisher& publisher);
-  ~Gatherer();
 
   bool has(int32_t module) const;
   // UsageError unless all uses announced before are over.
@@ -46,23 +41,23 @@ class Gatherer {
   void release(int32_t module);
   // UsageError unless all uses are over: parameters are about to change.
   void require_over() const;
-  // Ends the thread; an operation under way ends first.
-  void close();
 
-  double busy() const;  // seconds in operations
-  int64_t most_slots_used(bool large) const;
-  int64_t num_slots_used() const;  // now
+  std::chrono::nanoseconds busy() const { return courier_.busy(); }
+  const SlotPool& pool() const { return pool_; }
 
  private:
-  int64_t slot_of(int64_t use) const {
-    return slot_of_use_[static_cast<size_t>(use - first_use_)];
-  }
+  struct Use {
+    int32_t module = 0;
+    int64_t slot = 0;
+    Work gather = {};
+  };
+
   // Of all uses, the first that may not be gathered yet.
   int64_t horizon() const;
-  bool can_gather();
+  void post_ahead();
   void require_module(const char* call, int32_t module) const;
-  void require_room(int32_t module);
-  void serve();
+  void require_room(int32_t module) const;
+  void gather(int32_t module, int64_t slot, int64_t id);
   void gather_bucket(int32_t module, int32_t bucket, std::byte* slot);
 
   Rank& rank_;
@@ -71,23 +66,13 @@ class Gatherer {
   std::deque<Message> messages_;                  // by bucket
   std::vector<std::vector<int64_t>> part_bytes_;  // by bucket
   std::vector<int64_t> slot_of_module_;           // as compute uses it
-  Track* track_ = nullptr;
-
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
   SlotPool pool_;
-  std::vector<int64_t> use_in_slot_;  // whose parameters it has, or is getting
-  std::vector<int32_t> uses_;         // of this step
-  std::vector<int64_t> slot_of_use_;  // the same
-  int64_t first_use_ = 0;             // numbers go on from step to step
-  int64_t num_uses_ = 0;
-  int64_t num_asked_ = 0;  // that compute has waited for
+  std::vector<Use> uses_;   // of this step
+  int64_t num_before_ = 0;  // uses of all steps before
+  int64_t num_posted_ = 0;  // of this step, as the next two
+  int64_t num_asked_ = 0;   // that compute has waited for
   int64_t num_released_ = 0;
-  int64_t num_gathered_ = 0;
-  int64_t busy_ = 0;  // nanoseconds
-  bool closing_ = false;
-  std::exception_ptr failure_;
-  std::thread thread_;  // last, because it uses all the others
+  Courier courier_;  // last, because its thread uses all the others
 };
 
 }  // namespace canzona

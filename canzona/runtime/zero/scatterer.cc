@@ -4,8 +4,8 @@
 
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
-#include "canzona/base/text.h"
 #include "canzona/base/index.h"
+#include "canzona/base/text.h"
 
 namespace canzona {
 
@@ -15,12 +15,11 @@ Scatterer::Scatterer(Rank& rank, Reducer& reducer)
       table_(rank),
       modules_(table_.tensors.size()),
       number_in_module_(table_.of_tensor.size(), 0),
-      memory_(rank.engine.memory()),
-      whole_life_(memory_),
       pool_(rank.store.pools().scatter_slots,
             rank.store.pools().large_scatter_slots),
-      queue_(index(pool_.size())) {
-  found_ = memory_.take_array<int32_t>(1);
+      leaving_(index(pool_.size())),
+      courier_(rank.groups.control(), pool_.size() + 1,
+               rank.add_track("scatter modules")) {
   const GroupLayouts group(rank, Resting::kGradients);
   for (size_t b = 0; b < rank.layout.gradients.buckets.size(); ++b)
     messages_.emplace_back(rank, table_, b, group);
@@ -31,20 +30,7 @@ Scatterer::Scatterer(Rank& rank, Reducer& reducer)
     for (size_t i = 0; i < tensors.size(); ++i)
       number_in_module_[index(tensors[i])] = i;
   }
-  track_ = rank.add_track("scatter modules");
   begin();
-  thread_ = std::thread([this] { serve(); });
-}
-
-Scatterer::~Scatterer() { close(); }
-
-void Scatterer::close() {
-  {
-    const std::lock_guard lock(mutex_);
-    closing_ = true;
-  }
-  changed_.notify_all();
-  if (thread_.joinable()) thread_.join();
 }
 
 void Scatterer::expect(int64_t num_micro_batches) {
@@ -60,8 +46,7 @@ void Scatterer::begin() {
 void Scatterer::restart_counts() {
   for (Module& module : modules_) {
     module.num_done = 0;
-    module.num_missing = static_cast<int32_t>(module.announced.size());
-    std::ranges::fill(module.announced, uint8_t{0});
+    module.restart();
   }
 }
 
@@ -84,24 +69,22 @@ void Scatterer::require_room(int32_t m) const {
                          " modules are begun and there are ", begun, " slots"));
 }
 
+void Scatterer::wait_for_slot(int32_t m) {
+  const bool large = table_.is_large(m);
+  if (pool_.has_free(large)) return;
+  const WaitWatch watch(rank_, rank_.times.waited_for_gradients);
+  const Span span(rank_.track, "wait for a slot", table_.label(m));
+  for (Work& parcel : leaving_)
+    if (!pool_.has_free(large)) parcel.wait();
+}
+
 void Scatterer::take_slot(int32_t m) {
   require_room(m);
+  rethrow();
+  wait_for_slot(m);
   Module& module = modules_[index(m)];
-  {
-    std::unique_lock lock(mutex_);
-    const bool large = table_.is_large(m);
-    const auto is_free = [&] {
-      return failure_ != nullptr || pool_.has_free(large);
-    };
-    if (!is_free()) {
-      const WaitWatch watch(rank_, rank_.times.waited_for_gradients);
-      const Span span(rank_.track, "wait for a slot", table_.label(m));
-      changed_.wait(lock, is_free);
-    }
-    rethrow();
-    module.slot = pool_.take_free(large);
-    count(rank_.track, "scatter slots", pool_.num_taken());
-  }
+  module.slot = pool_.take_free(table_.is_large(m));
+  count(rank_.track, "scatter slots", pool_.num_taken());
   float* slot = rank_.store.scatter_slot(module.slot);
   int64_t elements = 0;
   for (size_t i = 0; i < module.stretches.size(); ++i) {
@@ -116,10 +99,6 @@ void Scatterer::take_slot(int32_t m) {
 
 void Scatterer::ready(int32_t tensor) {
   const int32_t m = table_.module(tensor);
-  if (m < 0)
-    throw UsageError(cat("grad_ready: tensor ",
-                         quoted(rank_.tensor(tensor).name),
-                         " has no shard on rank ", rank_.known_as));
   Module& module = modules_[index(m)];
   uint8_t& announced = module.announced[number_in_module_[index(tensor)]];
   if (announced != 0 || module.num_done == num_micro_batches_)
@@ -132,53 +111,36 @@ void Scatterer::ready(int32_t tensor) {
   hand_over(m, module.num_done + 1 == num_micro_batches_);
 }
 
-void Scatterer::look_for_nonfinite(int32_t m) {
-  rank_.engine.find_nonfinite(found_, modules_[index(m)].stretches);
-  int32_t first = 0;
-  rank_.engine.download(reinterpret_cast<std::byte*>(&first),
-                        reinterpret_cast<const std::byte*>(found_),
-                        sizeof(first));
-  if (first > 0)
-    reducer_.note_nonfinite(table_.tensors[index(m)][index(first - 1)]);
-}
-
 // A module that nobody added to still counts, as zeros.
 void Scatterer::hand_over(int32_t m, bool last) {
   Module& module = modules_[index(m)];
   if (module.slot < 0) take_slot(m);
-  look_for_nonfinite(m);
+  reducer_.look_for_nonfinite(module.stretches, table_.tensors[index(m)]);
   rank_.settle();
-  int64_t number = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    rethrow();
-    number = num_handed_;
-    queue_[index(number) % queue_.size()] = {m, module.slot, !module.replaced,
-                                             last};
-    ++num_handed_;
-  }
-  changed_.notify_all();
+  rethrow();
+  const Work before = leaving_.back();
+  std::ranges::rotate(leaving_, leaving_.begin() + 1);
+  leaving_.back() = courier_.run(
+      "scatter",
+      [this, parcel = Parcel{m, module.slot, !module.replaced, last}](
+          Communicator&, const Call&) { scatter(parcel); },
+      {.label = table_.label(m)});
   module.slot = -1;
   module.replaced = true;
   ++module.num_done;
-  module.num_missing = static_cast<int32_t>(module.announced.size());
-  std::ranges::fill(module.announced, uint8_t{0});
+  module.restart();
   if (rank_.options.overlap == Overlap::kNone) {
-    wait_until_done(number + 1);
+    wait_until_done(leaving_.back());
     reducer_.wait_posted();
   }
-  if (rank_.options.overlap == Overlap::kMain) wait_until_done(number);
+  if (rank_.options.overlap == Overlap::kMain) wait_until_done(before);
 }
 
-void Scatterer::wait_until_done(int64_t parcels) {
-  std::unique_lock lock(mutex_);
-  const auto done = [&] { return num_done_ >= parcels || failure_ != nullptr; };
-  if (!done()) {
-    const WaitWatch watch(rank_, rank_.times.waited_for_gradients);
-    const Span span(rank_.track, "wait for gradients");
-    changed_.wait(lock, done);
-  }
-  if (num_done_ < parcels) rethrow();
+void Scatterer::wait_until_done(Work parcel) {
+  if (parcel.done()) return parcel.wait();  // may have failed
+  const WaitWatch watch(rank_, rank_.times.waited_for_gradients);
+  const Span span(rank_.track, "wait for gradients");
+  parcel.wait();
 }
 
 // The bucket of a module without gradients is summed like all others: as zeros.
@@ -201,40 +163,19 @@ void Scatterer::finish() {
     if (modules_[i].slot >= 0) hand_over(m, true);
     if (!modules_[i].replaced) forget_slices(m);
   }
-  wait_until_done(num_handed_);
-}
-
-void Scatterer::serve() {
-  std::unique_lock lock(mutex_);
-  while (true) {
-    changed_.wait(lock, [&] { return closing_ || num_done_ < num_handed_; });
-    if (closing_) return;
-    const Parcel parcel = queue_[index(num_done_) % queue_.size()];
-    lock.unlock();
-    std::exception_ptr failure;
-    try {
-      scatter(parcel);
-    } catch (...) {
-      failure = std::current_exception();
-      rank_.groups.give_up(
-          failure, cat("scatter ", quoted(table_.label(parcel.module))));
-    }
-    lock.lock();
-    failure_ = failure;
-    pool_.release(parcel.slot);
-    count(track_, "scatter slots", pool_.num_taken());
-    if (failure == nullptr) ++num_done_;
-    changed_.notify_all();
-    if (failure != nullptr) return;
-  }
+  wait_until_done(leaving_.back());
 }
 
 void Scatterer::scatter(const Parcel& parcel) {
-  const Span span(track_, "scatter", table_.label(parcel.module));
-  for (int32_t bucket : table_.buckets[index(parcel.module)]) {
-    scatter_bucket(parcel, bucket);
-    if (parcel.last) reducer_.complete(index(bucket));
+  {
+    const Span span(courier_.track(), "scatter", table_.label(parcel.module));
+    for (int32_t bucket : table_.buckets[index(parcel.module)]) {
+      scatter_bucket(parcel, bucket);
+      if (parcel.last) reducer_.complete(index(bucket));
+    }
   }
+  pool_.release(parcel.slot);
+  count(courier_.track(), "scatter slots", pool_.num_taken());
 }
 
 void Scatterer::scatter_bucket(const Parcel& parcel, int32_t bucket) {
@@ -245,39 +186,23 @@ void Scatterer::scatter_bucket(const Parcel& parcel, int32_t bucket) {
       message.direct() ? slot + message.in_slot()
                        : rank_.store.gradient_staging());
   const WireOps& ops = rank_.wire_ops();
-  if (!message.direct())
+  if (!message.direct()) {
+    const Courier::Pause pause(courier_);
     message.from_slot(ops, sent, reinterpret_cast<const std::byte*>(slot),
                       kBytesPerFp32);
+  }
   std::byte* own = sent + message.own_first() * kBytesPerFp32;
-  const int64_t begin = steady_nanoseconds();
   rank_.groups.gradients()->reduce_scatter_v(
       reduction_of(rank_.options.wire),
       {sent, index(message.num_elements() * kBytesPerFp32)}, message.counts(),
       {.label = table_.label(parcel.module)});
-  const int64_t end = steady_nanoseconds();
+  const Courier::Pause pause(courier_);
   auto* sum =
       reinterpret_cast<std::byte*>(rank_.store.gradients() + at_rest.first);
   if (parcel.first)
     ops.copy(sum, own, at_rest.count * kBytesPerFp32);
   else
     ops.add(Reduction::kFp32Sum, sum, sum, own, at_rest.count);
-  const std::lock_guard lock(mutex_);
-  busy_ += end - begin;
-}
-
-double Scatterer::busy() const {
-  const std::lock_guard lock(mutex_);
-  return 1e-9 * static_cast<double>(busy_);
-}
-
-int64_t Scatterer::num_slots_used() const {
-  const std::lock_guard lock(mutex_);
-  return pool_.num_taken();
-}
-
-int64_t Scatterer::most_slots_used(bool large) const {
-  const std::lock_guard lock(mutex_);
-  return pool_.most_taken(large);
 }
 
 }  // namespace canzona

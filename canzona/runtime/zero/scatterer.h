@@ -1,6 +1,6 @@
 // Gradients of modules on their way out: the model adds a micro-batch's
 // gradient of a module into a slot of a pool; when all its tensors are
-// announced, a thread of its own reduces and scatters it over the ranks that
+// announced, a courier of its own reduces and scatters it over the ranks that
 // keep its slices (plan/zero.h) and the slot is free: the first slice of an
 // iteration replaces what is left of the one before, later ones are added to
 // it. After the last micro-batch the bucket is complete.
@@ -10,18 +10,15 @@
 //   scatterer.finish();                      // all of the step is added
 //
 // Modules leave in the order in which compute completes them, the same on every
-// rank. Slots are freed by the thread without waiting for compute, so compute
+// rank. Slots are freed by the courier without waiting for compute, so compute
 // that waits for a slot goes on if it holds fewer than there are.
 //
-// One thread calls, beside the scatterer's own.
+// One thread calls, beside the courier.
 #pragma once
 
-#include <condition_variable>
+#include <algorithm>
 #include <cstdint>
 #include <deque>
-#include <exception>
-#include <mutex>
-#include <thread>
 #include <vector>
 
 #include "canzona/runtime/reducer.h"
@@ -33,7 +30,6 @@ namespace canzona {
 class Scatterer {
  public:
   Scatterer(Rank& rank, Reducer& reducer);
-  ~Scatterer();
 
   // How often each tensor is announced in an iteration.
   void expect(int64_t num_micro_batches);
@@ -43,11 +39,9 @@ class Scatterer {
   float* gradient(int32_t tensor);
   void ready(int32_t tensor);
   void finish();
-  void close();
 
-  double busy() const;  // seconds in operations
-  int64_t most_slots_used(bool large) const;
-  int64_t num_slots_used() const;  // now
+  std::chrono::nanoseconds busy() const { return courier_.busy(); }
+  const SlotPool& pool() const { return pool_; }
 
  private:
   struct Module {
@@ -57,6 +51,12 @@ class Scatterer {
     bool replaced = false;                   // slices are this iteration's
     std::vector<uint8_t> announced;          // by tensor of the module
     std::vector<Engine::Stretch> stretches;  // of the slot it has
+
+    // A new micro-batch begins.
+    void restart() {
+      num_missing = static_cast<int32_t>(announced.size());
+      std::ranges::fill(announced, uint8_t{0});
+    }
   };
   struct Parcel {
     int32_t module = 0;
@@ -68,16 +68,16 @@ class Scatterer {
   void restart_counts();
   void forget_slices(int32_t module);
   void require_room(int32_t module) const;
+  void wait_for_slot(int32_t module);
   void take_slot(int32_t module);
   void hand_over(int32_t module, bool last);
-  void look_for_nonfinite(int32_t module);
-  void wait_until_done(int64_t parcels);
-  void serve();
+  void wait_until_done(Work work);
+  // What a parcel has thrown, of which all later ones know.
+  void rethrow() {
+    if (leaving_.back().done()) leaving_.back().wait();
+  }
   void scatter(const Parcel& parcel);
   void scatter_bucket(const Parcel& parcel, int32_t bucket);
-  void rethrow() const {
-    if (failure_ != nullptr) std::rethrow_exception(failure_);
-  }
 
   Rank& rank_;
   Reducer& reducer_;
@@ -86,21 +86,9 @@ class Scatterer {
   std::vector<Module> modules_;
   std::vector<size_t> number_in_module_;  // by tensor
   int64_t num_micro_batches_ = 1;
-  Arena memory_;
-  Arena::Scope whole_life_;
-  int32_t* found_ = nullptr;
-  Track* track_ = nullptr;
-
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
   SlotPool pool_;
-  std::vector<Parcel> queue_;  // cyclic, as many as slots
-  int64_t num_handed_ = 0;
-  int64_t num_done_ = 0;
-  int64_t busy_ = 0;  // nanoseconds
-  bool closing_ = false;
-  std::exception_ptr failure_;
-  std::thread thread_;  // last, because it uses all the others
+  std::vector<Work> leaving_;  // the last parcels, as many as slots
+  Courier courier_;            // last, because its thread uses all the others
 };
 
 }  // namespace canzona

@@ -6,10 +6,11 @@
 //   pool.release(slot);
 //
 // Slots of a kind are given out in turn. Numbers alone, no memory. One thread
-// at a time.
+// takes; any may release and ask.
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -21,7 +22,7 @@ class SlotPool {
  public:
   SlotPool(int64_t num_usual, int64_t num_large)
       : kinds_{{0, num_usual}, {num_usual, num_large}},
-        taken_(index(num_usual + num_large), 0) {}
+        taken_(index(num_usual + num_large)) {}
 
   int64_t size() const { return std::ssize(taken_); }
   int64_t size(bool large) const { return kind(large).count; }
@@ -71,7 +72,7 @@ class SlotPool {
   const Kind& kind(bool large) const { return kinds_[large ? 1 : 0]; }
 
   Kind kinds_[2];
-  std::vector<uint8_t> taken_;
+  std::vector<std::atomic<uint8_t>> taken_;
 };
 
 }  // namespace canzona
