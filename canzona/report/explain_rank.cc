@@ -161,7 +161,7 @@ std::string members_text(const Plan& plan, const ScheduleEntry& entry) {
 // What the rank does in an iteration; the points at which the trainer is done
 // with a module are left out.
 std::string order_text(const Plan& plan, int32_t rank, const Ink& ink) {
-  Table table("<<>>>");
+  Table table("~<>>>");
   table.header({"in order", "with", "sent in node", "sent out", "slot"});
   size_t rows = 0, left_out = 0;
   for (const ScheduleEntry& entry : entries_of(plan, rank)) {

@@ -19,7 +19,7 @@ TEST(Coordinates, AreThoseOfTheMesh) {
     const Mesh mesh = parse_mesh(text);
     for (int32_t rank = 0; rank < mesh.world(); ++rank) {
       const Coordinates at = coordinates_of(mesh, rank);
-      EXPECT_EQ(mesh.rank(at.stage, at.home, at.tp), rank);
+      EXPECT_EQ(mesh.rank(at.stage, at.home, at.t), rank);
       EXPECT_EQ((at.dp * mesh.ep + at.ep) * mesh.cp + at.cp, at.home);
       const int32_t expert_home = at.dp * mesh.cp + at.cp;
       EXPECT_EQ(mesh.home_of_expert(expert_home, at.ep), at.home);
