@@ -203,12 +203,10 @@ CostTable read_cost_table(const std::string& path) {
 }
 
 // The cap is on what the terms count, which the plan alone does not know.
-std::vector<std::string> violations_of(Plan& plan, const MemoryTerms& terms) {
+std::vector<std::string> violations_but_cap(Plan& plan) {
   const int64_t cap = std::exchange(plan.options.memory_cap_bytes, 0);
   std::vector<std::string> violations = validate(plan);
   plan.options.memory_cap_bytes = cap;
-  check_memory_cap(terms.cap_bytes, predict_in_terms(plan, terms),
-                   terms.activations, violations);
   return violations;
 }
 
@@ -257,15 +255,16 @@ ReportPlan plan_once(const PlanInput& input, const std::string& strategy) {
   const MemoryTerms terms = input.terms.value_or(
       MemoryTerms{.cap_bytes = request.options.memory_cap_bytes});
   shown.plan = plan_in_terms(request, terms);
-  std::vector<std::string> violations = violations_of(shown.plan, terms);
+  std::vector<std::string> violations = violations_but_cap(shown.plan);
   shown.plan_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
           .count();
+  shown.ranks = predict_in_terms(shown.plan, terms);
+  check_memory_cap(terms.cap_bytes, shown.ranks, terms.activations, violations);
   if (!violations.empty())
     throw ViolationsFound(
         cat("the plan of strategy ", strategy, " fails validation"),
         std::move(violations));
-  shown.ranks = predict_in_terms(shown.plan, terms);
   shown.balance = measure_balance(shown.plan);
   shown.terms = input.terms;
   return shown;

@@ -39,19 +39,6 @@ uint32_t big_endian_word(const char* bytes) {
   return word;
 }
 
-std::array<uint32_t, 64> message_schedule(const char* block) {
-  std::array<uint32_t, 64> w;
-  for (size_t t = 0; t < 16; ++t) w[t] = big_endian_word(block + 4 * t);
-  for (size_t t = 16; t < 64; ++t) {
-    const uint32_t x = w[t - 15];
-    const uint32_t y = w[t - 2];
-    const uint32_t s0 = std::rotr(x, 7) ^ std::rotr(x, 18) ^ (x >> 3);
-    const uint32_t s1 = std::rotr(y, 17) ^ std::rotr(y, 19) ^ (y >> 10);
-    w[t] = w[t - 16] + s0 + w[t - 7] + s1;
-  }
-  return w;
-}
-
 // One round. The eight words move down by one place each round; instead of
 // moving them, callers pass them rotated. `word` is the round's constant plus
 // its word of the message schedule.
@@ -67,18 +54,31 @@ inline void add_round(uint32_t a, uint32_t b, uint32_t c, uint32_t& d,
   h = t1 + sum0 + majority;
 }
 
+// Word t of the message schedule, of which `w` holds the last sixteen.
+inline uint32_t next_word(std::array<uint32_t, 16>& w, size_t t) {
+  if (t < 16) return w[t];
+  const uint32_t x = w[(t + 1) % 16];
+  const uint32_t y = w[(t + 14) % 16];
+  const uint32_t s0 = std::rotr(x, 7) ^ std::rotr(x, 18) ^ (x >> 3);
+  const uint32_t s1 = std::rotr(y, 17) ^ std::rotr(y, 19) ^ (y >> 10);
+  return w[t % 16] += s0 + w[(t + 9) % 16] + s1;
+}
+
 void add_block(State& state, const char* block) {
-  const std::array<uint32_t, 64> w = message_schedule(block);
+  std::array<uint32_t, 16> w;
+  for (size_t t = 0; t < 16; ++t) w[t] = big_endian_word(block + 4 * t);
   auto [a, b, c, d, e, f, g, h] = state;
+  const auto word = [&](size_t t) { return kRound[t] + next_word(w, t); };
+#pragma GCC unroll 8
   for (size_t t = 0; t < 64; t += 8) {
-    add_round(a, b, c, d, e, f, g, h, kRound[t] + w[t]);
-    add_round(h, a, b, c, d, e, f, g, kRound[t + 1] + w[t + 1]);
-    add_round(g, h, a, b, c, d, e, f, kRound[t + 2] + w[t + 2]);
-    add_round(f, g, h, a, b, c, d, e, kRound[t + 3] + w[t + 3]);
-    add_round(e, f, g, h, a, b, c, d, kRound[t + 4] + w[t + 4]);
-    add_round(d, e, f, g, h, a, b, c, kRound[t + 5] + w[t + 5]);
-    add_round(c, d, e, f, g, h, a, b, kRound[t + 6] + w[t + 6]);
-    add_round(b, c, d, e, f, g, h, a, kRound[t + 7] + w[t + 7]);
+    add_round(a, b, c, d, e, f, g, h, word(t));
+    add_round(h, a, b, c, d, e, f, g, word(t + 1));
+    add_round(g, h, a, b, c, d, e, f, word(t + 2));
+    add_round(f, g, h, a, b, c, d, e, word(t + 3));
+    add_round(e, f, g, h, a, b, c, d, word(t + 4));
+    add_round(d, e, f, g, h, a, b, c, word(t + 5));
+    add_round(c, d, e, f, g, h, a, b, word(t + 6));
+    add_round(b, c, d, e, f, g, h, a, word(t + 7));
   }
   const State change = {a, b, c, d, e, f, g, h};
   for (size_t i = 0; i < state.size(); ++i) state[i] += change[i];

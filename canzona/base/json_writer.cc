@@ -15,7 +15,7 @@ void append_number(std::string& text, Number number) {
   std::array<char, 32> buffer;  // the longest double has 24 characters
   const auto [end, error] =
       std::to_chars(buffer.data(), buffer.data() + buffer.size(), number);
-  text.append(buffer.data(), end);
+  text.append(buffer.data(), static_cast<size_t>(end - buffer.data()));
 }
 
 // ASCII characters that stand for themselves.
@@ -151,7 +151,8 @@ void JsonWriter::before_value() {
     after_member_ = false;
     return;
   }
-  if (!level.empty) text_ += indent_ > 0 ? ", " : ",";
+  if (!level.empty) text_ += ',';
+  if (!level.empty && indent_ > 0) text_ += ' ';
   level.empty = false;
 }
 

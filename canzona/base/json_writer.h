@@ -63,6 +63,8 @@ class JsonWriter {
     return member(name).value(v);
   }
 
+  // Room for a text of so many bytes; more is allowed.
+  void reserve(size_t bytes) { text_.reserve(bytes); }
   const std::string& text() const { return text_; }
   std::string take() { return std::move(text_); }
 

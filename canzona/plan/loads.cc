@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "canzona/plan/schedule/coordinates.h"
 #include "canzona/plan/search/joint.h"
@@ -33,14 +34,20 @@ namespace {
 
 // Matrices of one stage, alike ones counted together.
 std::vector<ItemClass> classes_of_stage(const PlanPart& plan, int32_t stage) {
-  std::map<std::vector<int64_t>, int64_t> counts;
+  std::map<std::tuple<int64_t, int64_t, int32_t, int32_t>, int64_t> alike;
   for (size_t m = 0; m < plan.matrices.size(); ++m) {
     const Buffer& buffer = plan.buffer_of(plan.matrices[m].tensor);
-    if (buffer.stage != stage) continue;
-    std::vector<int64_t> key =
-        load_by_step(plan.costs[m], plan.phase[m], plan.period, plan.phases);
-    key.push_back(buffer.ep);
-    ++counts[key];
+    const auto& [every_step, refresh] = plan.costs[m];
+    if (buffer.stage == stage)
+      ++alike[{every_step.value(), refresh.value(), plan.phase[m], buffer.ep}];
+  }
+  std::map<std::vector<int64_t>, int64_t> counts;
+  for (const auto& [kind, count] : alike) {
+    const auto& [every_step, refresh, phase, ep] = kind;
+    std::vector<int64_t> key = load_by_step({Ticks(every_step), Ticks(refresh)},
+                                            phase, plan.period, plan.phases);
+    key.push_back(ep);
+    counts[key] += count;
   }
   std::vector<ItemClass> classes;
   for (const auto& [key, count] : counts) {

@@ -155,6 +155,7 @@ Plan undecided(const PlanRequest& request, const Strategy& strategy) {
   plan.matrices = split_into_matrices(plan.model, plan.options.splits);
   const CostModel cost(request.rule, request.cost_table);
   plan.cost_basis = cost.basis();
+  plan.costs.reserve(plan.matrices.size());
   for (const Matrix& m : plan.matrices)
     plan.costs.push_back(cost.cost({m.rows, m.cols}));
   derive_request(plan);
@@ -207,7 +208,7 @@ Plan make_plan(const PlanRequest& request) {
   const int64_t cap =
       plan.parts.size() == 1 ? plan.options.memory_cap_bytes : 0;
   for (PlanPart& part : plan.parts) decide(all, strategy, cap, part);
-  derive(plan);
+  derive_parts(plan);
   if (chooses_prefetch) set_prefetch(chosen_prefetch(plan), plan);
   summarize(plan);
   plan.digest = digest_of(plan);

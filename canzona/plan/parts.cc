@@ -95,28 +95,47 @@ PlanPart empty_part(const SettledRequest& whole, int32_t number) {
 
 }  // namespace
 
-void make_parts(Plan& plan) {
-  for (int32_t i = 0; i < num_parts(plan); ++i)
-    plan.parts.push_back(empty_part(plan, i));
-  for (size_t t = 0; t < plan.model.tensors.size(); ++t) {
-    const Tensor& tensor = plan.model.tensors[t];
-    const int32_t number = part_of(plan, tensor);
-    PlanPart& part = plan.parts[static_cast<size_t>(number)];
-    const auto own = static_cast<int32_t>(part.tensors.size());
-    plan.in_part.push_back({number, own});
+std::vector<PlanPart> parts_without_tensors(const SettledRequest& whole) {
+  std::vector<PlanPart> parts;
+  for (int32_t i = 0; i < num_parts(whole); ++i)
+    parts.push_back(empty_part(whole, i));
+  for (PlanPart& part : parts)
+    part.costs.reserve(whole.costs.size() / parts.size());
+  for (size_t t = 0; t < whole.model.tensors.size(); ++t) {
+    const int32_t number = part_of(whole, whole.model.tensors[t]);
+    PlanPart& part = parts[static_cast<size_t>(number)];
     part.tensors.push_back(static_cast<int32_t>(t));
-    part.model.tensors.push_back(tensor);
-    part.first_matrix.push_back(static_cast<int32_t>(part.matrices.size()));
-    for (auto m = static_cast<size_t>(plan.first_matrix[t]);
-         m < static_cast<size_t>(plan.first_matrix[t + 1]); ++m) {
-      part.matrices.push_back(plan.matrices[m]);
-      part.matrices.back().tensor = own;
-      part.costs.push_back(plan.costs[m]);
-    }
+    const int32_t* first = whole.first_matrix.data() + t;
+    part.costs.insert(part.costs.end(), whole.costs.begin() + first[0],
+                      whole.costs.begin() + first[1]);
+    part.phase.insert(part.phase.end(), whole.phase.begin() + first[0],
+                      whole.phase.begin() + first[1]);
   }
-  for (PlanPart& part : plan.parts)
+  return parts;
+}
+
+void make_parts(Plan& plan) {
+  plan.parts = parts_without_tensors(plan);
+  plan.in_part.resize(plan.model.tensors.size());
+  for (size_t i = 0; i < plan.parts.size(); ++i) {
+    PlanPart& part = plan.parts[i];
+    part.model.tensors.reserve(part.tensors.size());
+    part.matrices.reserve(part.costs.size());
+    for (const int32_t number : part.tensors) {
+      const auto t = static_cast<size_t>(number);
+      const auto own = static_cast<int32_t>(part.model.tensors.size());
+      plan.in_part[t] = {static_cast<int32_t>(i), own};
+      part.model.tensors.push_back(plan.model.tensors[t]);
+      part.first_matrix.push_back(static_cast<int32_t>(part.matrices.size()));
+      for (int32_t m = plan.first_matrix[t]; m < plan.first_matrix[t + 1];
+           ++m) {
+        part.matrices.push_back(plan.matrices[static_cast<size_t>(m)]);
+        part.matrices.back().tensor = own;
+      }
+    }
     part.first_matrix.push_back(static_cast<int32_t>(part.matrices.size()));
-  derive(plan);
+  }
+  derive_parts(plan);
 }
 
 std::vector<RankInPart> parts_of_rank(const Plan& plan, int32_t world_rank) {

@@ -38,6 +38,8 @@ int32_t num_parts(const SettledRequest& whole);
 // Sorts the tensors of `plan`, whose request is settled, into parts of which
 // nothing is decided.
 void make_parts(Plan& plan);
+// The same without the tensors and matrices themselves.
+std::vector<PlanPart> parts_without_tensors(const SettledRequest& whole);
 // A part's options follow from those of the whole. A memory cap is on the sum
 // of a rank's parts, so that no part has it.
 PlanOptions options_of_part(const SettledRequest& whole, const PlanPart& part);

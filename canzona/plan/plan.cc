@@ -39,8 +39,7 @@ void derive(PlanPart& part) {
 }
 
 // Refreshes keep the phases that they have in the whole model.
-void derive(Plan& plan) {
-  derive_request(plan);
+void derive_parts(Plan& plan) {
   int32_t first_bucket = 0;
   for (PlanPart& part : plan.parts) {
     part.rule_options = plan.rule_options;
@@ -56,6 +55,11 @@ void derive(Plan& plan) {
     }
     derive(part);
   }
+}
+
+void derive(Plan& plan) {
+  derive_request(plan);
+  derive_parts(plan);
 }
 
 }  // namespace canzona

@@ -199,10 +199,11 @@ struct Plan : SettledRequest {
   std::vector<TensorInPart> in_part;  // per tensor
 };
 
-// Fills in what is derived from what is stored.
+// Fills in what is derived from what is stored: from the request, then in the
+// parts.
 void derive(Plan& plan);
-void derive(PlanPart& part);
-// What follows from the request alone.
 void derive_request(SettledRequest& request);
+void derive_parts(Plan& plan);
+void derive(PlanPart& part);
 
 }  // namespace canzona

@@ -70,6 +70,7 @@ void write_tensors(const Model& model, JsonWriter& out) {
   std::vector<const std::vector<Part>*> kinds;
   std::map<std::string, size_t> known;
   std::vector<int64_t> kind_of;
+  kind_of.reserve(model.tensors.size());
   for (const Tensor& tensor : model.tensors) {
     if (tensor.parts.empty()) {
       kind_of.push_back(-1);
@@ -210,7 +211,9 @@ void write_plan_parts(const Plan& plan, JsonWriter& out) {
 }
 
 std::string write(const Plan& plan, const std::string& digest) {
+  constexpr size_t kBytesPerTensor = 160;  // more than most take
   JsonWriter out;
+  out.reserve(plan.model.tensors.size() * kBytesPerTensor);
   out.begin_object();
   out.field("format", kPlanFormat).field("version", kPlanVersion);
   out.field("digest", digest);

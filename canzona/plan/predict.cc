@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
-#include "canzona/base/text.h"
 #include "canzona/plan/loads.h"
 #include "canzona/plan/parts.h"
 #include "canzona/plan/predict_parts.h"
 #include "canzona/plan/predict_zero.h"
+#include "canzona/plan/problem.h"
 
 namespace canzona {
 
@@ -111,17 +112,17 @@ int64_t adamw_elements(const PlanPart& part, const Bucket& bucket) {
                    bucket.tensors.size());
 }
 
-void add_loads(const PlanPart& part, std::vector<RankCost>& ranks) {
+void add_loads(const PlanPart& part, const std::vector<int32_t>& phase,
+               int32_t phases, std::vector<RankCost>& ranks) {
   for (RankCost& rank : ranks) {
-    rank.refresh.assign(static_cast<size_t>(part.phases), Ticks());
+    rank.refresh.assign(static_cast<size_t>(phases), Ticks());
   }
   for (size_t m = 0; m < part.matrices.size(); ++m) {
-    const auto phase = static_cast<size_t>(part.phase[m]);
     const int64_t elements = part.matrices[m].rows * part.matrices[m].cols;
     each_computing_rank(part, m, [&](int32_t r) {
       RankCost& rank = ranks[static_cast<size_t>(r)];
       rank.every_step += part.costs[m].every_step;
-      rank.refresh[phase] += part.costs[m].refresh;
+      rank.refresh[static_cast<size_t>(phase[m])] += part.costs[m].refresh;
       rank.computed += elements;
       ++rank.num_matrices;
     });
@@ -165,23 +166,26 @@ Nodes pattern_of(Nodes nodes) {
 
 std::vector<RankCost> predict_replica(const PlanPart& part,
                                       const Nodes& nodes) {
+  const auto rule = make_rule_facts(part.rule, part.rule_options);
   std::vector<RankCost> ranks(nodes.size());
-  add_loads(part, ranks);
-  add_matrix_memory(part, ranks);
+  add_loads(part, part.phase, part.phases, ranks);
+  add_matrix_memory(part, *rule, ranks);
   share_repeated(part, ranks);
-  add_exchange_bytes(part, nodes, ranks);
+  add_exchange_bytes(part, *rule, nodes, ranks);
   add_step_times(part, nodes, ranks);
   add_bucket_memory(part, ranks);
   add_pools(part, ranks);
   add_bucket_bytes(part, nodes, ranks);
   add_broadcast_times(part, ranks);
-  add_element_wise(part, ranks);
+  add_element_wise(part, *rule, ranks);
   return ranks;
 }
 
-}  // namespace
-
-std::vector<RankCost> predict(const PlanPart& part) {
+// By the ranks of the world, without what replicas add up. Those whose ranks
+// share nodes alike are predicted once.
+std::vector<RankCost> predict_replicas(const PlanPart& part) {
+  if (part.num_replicas() == 1)
+    return predict_replica(part, pattern_of(nodes_of(part, 0)));
   std::map<Nodes, std::vector<RankCost>> known;
   std::vector<RankCost> world(static_cast<size_t>(part.mesh.world()));
   for (int32_t replica = 0; replica < part.num_replicas(); ++replica) {
@@ -193,6 +197,13 @@ std::vector<RankCost> predict(const PlanPart& part) {
       world[static_cast<size_t>(part.world_rank(r, replica))] =
           found->second[static_cast<size_t>(r)];
   }
+  return world;
+}
+
+}  // namespace
+
+std::vector<RankCost> predict(const PlanPart& part) {
+  std::vector<RankCost> world = predict_replicas(part);
   add_replica_sums(part, world);
   return world;
 }
@@ -236,22 +247,32 @@ StepMaxima step_maxima(const std::vector<RankCost>& ranks, size_t phases) {
   return maxima;
 }
 
+int64_t sum_over_period(const StepMaxima& maxima, int64_t period) {
+  return std::accumulate(
+      maxima.refresh.begin(), maxima.refresh.end(),
+      (period - std::ssize(maxima.refresh)) * maxima.ordinary);
+}
+
 }  // namespace
 
 Ticks makespan(const SettledRequest& plan, const std::vector<RankCost>& ranks) {
   const auto phases = static_cast<size_t>(plan.phases);
-  const StepMaxima maxima = step_maxima(ranks, phases);
-  int64_t sum = (plan.period - plan.phases) * maxima.ordinary;
-  for (int64_t load : maxima.refresh) sum += load;
-  return Ticks(sum);
+  return Ticks(sum_over_period(step_maxima(ranks, phases), plan.period));
 }
 
 namespace {
 
-// By the ranks of the world.
-std::vector<RankCost> loads_of(const PlanPart& part) {
+// By the ranks of the world; `phase` is of the matrices of the whole plan.
+std::vector<RankCost> loads_of(const Plan& plan, const PlanPart& part,
+                               const std::vector<int32_t>& phase,
+                               int32_t phases) {
+  std::vector<int32_t> own;
+  for (int32_t t : part.tensors) {
+    const int32_t* first = plan.first_matrix.data() + t;
+    own.insert(own.end(), phase.begin() + first[0], phase.begin() + first[1]);
+  }
   std::vector<RankCost> ranks(static_cast<size_t>(part.grid.world()));
-  add_loads(part, ranks);
+  add_loads(part, own, phases, ranks);
   std::vector<RankCost> world;
   for (int32_t r = 0; r < part.mesh.world(); ++r)
     world.push_back(ranks[static_cast<size_t>(part.grid_rank(r))]);
@@ -259,16 +280,16 @@ std::vector<RankCost> loads_of(const PlanPart& part) {
 }
 
 PhaseOutlook outlook(const Plan& plan, int32_t phases) {
-  Plan other = plan;
-  other.rule_options["phases"] = cat(phases);
-  derive(other);
+  const std::vector<int32_t> phase =
+      phases_by_name(plan.model, plan.matrices, plan.options.splits, phases);
   std::vector<std::vector<RankCost>> of_parts;
-  for (const PlanPart& part : other.parts) of_parts.push_back(loads_of(part));
-  const std::vector<RankCost> ranks = sum_of_parts(other, std::move(of_parts));
-  const StepMaxima maxima = step_maxima(ranks, static_cast<size_t>(phases));
+  for (const PlanPart& part : plan.parts)
+    of_parts.push_back(loads_of(plan, part, phase, phases));
+  const StepMaxima maxima = step_maxima(sum_of_parts(plan, std::move(of_parts)),
+                                        static_cast<size_t>(phases));
   PhaseOutlook out;
   out.phases = phases;
-  out.mean_step = static_cast<double>(makespan(other, ranks).value()) /
+  out.mean_step = static_cast<double>(sum_over_period(maxima, plan.period)) /
                   static_cast<double>(plan.period);
   out.worst_step = static_cast<double>(maxima.ordinary);
   for (int64_t load : maxima.refresh) {

@@ -89,7 +89,8 @@ std::vector<RankCost> sum_of_parts(const Plan& plan,
                                    std::vector<std::vector<RankCost>> of_parts);
 
 // Of one slot of the exchange, by stage: slots are alike on all its ranks.
-std::vector<int64_t> exchange_slot_bytes(const PlanPart& part);
+std::vector<int64_t> exchange_slot_bytes(const PlanPart& part,
+                                         const RuleFacts& rule);
 
 // Sum over the steps of a period of the largest load, in ticks.
 Ticks makespan(const SettledRequest& steps, const std::vector<RankCost>& ranks);

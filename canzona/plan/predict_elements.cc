@@ -13,9 +13,9 @@ constexpr int64_t kCopy = 2 * kBytesPerFp32;
 
 class ElementWise {
  public:
-  explicit ElementWise(const PlanPart& plan)
+  ElementWise(const PlanPart& plan, const RuleFacts& rule)
       : plan_(plan),
-        fields_(make_rule_facts(plan.rule, plan.rule_options)->gather_fields()),
+        fields_(rule.gather_fields()),
         rounded_(plan.options.parameters == ParameterDtype::kBf16 ? kRounded
                                                                   : 0) {}
 
@@ -48,15 +48,16 @@ void add_adamw(const PlanPart& plan, const ElementWise& passes,
                std::vector<RankCost>& ranks) {
   for (const Bucket& bucket : plan.buckets) {
     const Buffer& buffer = plan.buffers[static_cast<size_t>(bucket.buffer)];
-    for (int32_t t = 0; t < plan.grid.tp; ++t) {
-      const int32_t place = t / plan.grid.tp_ranks();
+    for (int32_t place = 0; place < plan.grid.places; ++place) {
       const std::vector<int64_t> kept =
           adamw_runs(plan, bucket, plan.grid.slice_of(place));
       for (int32_t h = 0; h < buffer.num_homes; ++h) {
-        const int32_t home = plan.stage_home(buffer, h);
-        ranks[static_cast<size_t>(plan.grid.rank(buffer.stage, home, t))]
-            .element_wise_bytes +=
-            passes.adamw_bytes(kept[static_cast<size_t>(h)]);
+        const int32_t first =
+            plan.grid.rank(buffer.stage, plan.stage_home(buffer, h),
+                           place * plan.grid.tp_ranks());
+        for (int32_t r = first; r < first + plan.grid.tp_ranks(); ++r)
+          ranks[static_cast<size_t>(r)].element_wise_bytes +=
+              passes.adamw_bytes(kept[static_cast<size_t>(h)]);
       }
     }
   }
@@ -64,8 +65,9 @@ void add_adamw(const PlanPart& plan, const ElementWise& passes,
 
 }  // namespace
 
-void add_element_wise(const PlanPart& plan, std::vector<RankCost>& ranks) {
-  const ElementWise passes(plan);
+void add_element_wise(const PlanPart& plan, const RuleFacts& rule,
+                      std::vector<RankCost>& ranks) {
+  const ElementWise passes(plan, rule);
   for (RankCost& rank : ranks)
     rank.element_wise_bytes = passes.matrix_bytes(rank);
   add_adamw(plan, passes, ranks);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <span>
 
 #include "canzona/plan/loads.h"
 #include "canzona/plan/predict_parts.h"
@@ -7,21 +8,50 @@
 #include "canzona/plan/state_bytes.h"
 
 namespace canzona {
-namespace {
 
-// Calls visit(rank) for every tp rank of the homes that keep a tensor.
-template <class Visit>
-void each_rank_of_home(const PlanPart& plan, int32_t tensor, Visit visit) {
-  each_home(plan, tensor, [&](int32_t stage, int32_t home) {
-    for (int32_t t = 0; t < plan.grid.tp; ++t) {
-      visit(plan.grid.rank(stage, home, t));
-    }
-  });
+// The largest round of any rank: whole matrices where it owns them, and its own
+// shards on their way.
+std::vector<int64_t> exchange_slot_bytes(const PlanPart& part,
+                                         const RuleFacts& rule) {
+  const auto tp = static_cast<size_t>(part.grid.tp);
+  const auto homes = static_cast<size_t>(part.grid.homes());
+  std::vector<int64_t> largest(static_cast<size_t>(part.grid.pp), 0);
+  if (tp == 1) return largest;
+  // Elements of each home, in [round · tp + t].
+  std::vector<std::vector<int64_t>> rounds(largest.size() * homes);
+  for (size_t m = 0; m < part.matrices.size(); ++m) {
+    const Matrix& matrix = part.matrices[m];
+    const std::vector<int64_t> elements =
+        elements_by_rank(part, static_cast<int32_t>(m));
+    const std::span<const int32_t> owners = part.owners[m];
+    const size_t first = static_cast<size_t>(part.micro_group[m]) * tp;
+    each_home(part, matrix.tensor, [&](int32_t stage, int32_t home) {
+      std::vector<int64_t>& list = rounds[static_cast<size_t>(stage) * homes +
+                                          static_cast<size_t>(home)];
+      if (list.size() < first + tp) list.resize(first + tp, 0);
+      for (size_t t = 0; t < tp; ++t) {
+        list[first + t] += elements[t];
+        if (owners.empty()) list[first + t] += matrix.rows * matrix.cols;
+      }
+      for (const int32_t owner : owners)
+        list[first + static_cast<size_t>(owner)] += matrix.rows * matrix.cols;
+      // An only owner puts its own pieces where the whole comes together.
+      if (owners.size() == 1)
+        list[first + static_cast<size_t>(owners[0])] -=
+            elements[static_cast<size_t>(owners[0])];
+    });
+  }
+  for (size_t h = 0; h < rounds.size(); ++h)
+    for (const int64_t round : rounds[h])
+      largest[h / homes] = std::max(largest[h / homes], round);
+  for (int64_t& bytes : largest) bytes *= rule.gather_bytes_per_element();
+  return largest;
 }
 
-void add_matrix_states(const PlanPart& plan, std::vector<RankCost>& ranks) {
-  const auto rule = make_rule_facts(plan.rule, plan.rule_options);
-  StateBytesTable table(*rule);
+void add_matrix_memory(const PlanPart& plan, const RuleFacts& rule,
+                       std::vector<RankCost>& ranks) {
+  StateBytesTable table(rule);
+  const auto tp = static_cast<size_t>(plan.grid.tp);
   const int64_t master = master_bytes_per_element(plan.options.parameters);
   for (size_t m = 0; m < plan.matrices.size(); ++m) {
     const Matrix& matrix = plan.matrices[m];
@@ -30,82 +60,23 @@ void add_matrix_states(const PlanPart& plan, std::vector<RankCost>& ranks) {
         bytes.with_shard / std::max<int64_t>(matrix.rows * matrix.cols, 1);
     const std::vector<int64_t> elements =
         elements_by_rank(plan, static_cast<int32_t>(m));
-    each_rank_of_home(plan, matrix.tensor, [&](int32_t r) {
-      RankCost& rank = ranks[static_cast<size_t>(r)];
-      const int64_t own = elements[static_cast<size_t>(r % plan.grid.tp)];
-      rank.elements += own;
-      rank.memory.master += Bytes(own * master);
-      rank.memory.states += Bytes(own * per_element);
+    each_home(plan, matrix.tensor, [&](int32_t stage, int32_t home) {
+      const auto first = static_cast<size_t>(plan.grid.rank(stage, home, 0));
+      for (size_t t = 0; t < tp; ++t) {
+        RankCost& rank = ranks[first + t];
+        rank.elements += elements[t];
+        rank.memory.master += Bytes(elements[t] * master);
+        rank.memory.states += Bytes(elements[t] * per_element);
+      }
     });
     each_computing_rank(plan, m, [&](int32_t r) {
       ranks[static_cast<size_t>(r)].memory.states += Bytes(bytes.with_owner);
     });
   }
-}
-
-// Bytes that a round of the exchange occupies on each rank of the world: whole
-// matrices where it owns them, and its own shards on their way.
-using RoundBytes = std::vector<std::vector<int64_t>>;
-
-void add_to_round(RoundBytes& rounds, int32_t rank, int32_t round,
-                  int64_t bytes) {
-  std::vector<int64_t>& list = rounds[static_cast<size_t>(rank)];
-  if (list.size() <= static_cast<size_t>(round)) {
-    list.resize(static_cast<size_t>(round) + 1, 0);
-  }
-  list[static_cast<size_t>(round)] += bytes;
-}
-
-// An owner puts its own pieces where the whole matrix comes together.
-bool lies_in_whole(const PlanPart& plan, size_t m, int32_t t) {
-  return plan.owners[m].size() == 1 && plan.owners[m][0] == t;
-}
-
-RoundBytes round_bytes(const PlanPart& plan) {
-  RoundBytes rounds(static_cast<size_t>(plan.grid.world()));
-  const int64_t bytes =
-      make_rule_facts(plan.rule, plan.rule_options)->gather_bytes_per_element();
-  for (size_t m = 0; m < plan.matrices.size(); ++m) {
-    const Matrix& matrix = plan.matrices[m];
-    const int32_t round = plan.micro_group[m];
-    each_computing_rank(plan, m, [&](int32_t r) {
-      add_to_round(rounds, r, round, matrix.rows * matrix.cols * bytes);
-    });
-    const std::vector<int64_t> elements =
-        elements_by_rank(plan, static_cast<int32_t>(m));
-    each_rank_of_home(plan, matrix.tensor, [&](int32_t r) {
-      const int32_t t = r % plan.grid.tp;
-      if (lies_in_whole(plan, m, t)) return;
-      add_to_round(rounds, r, round, elements[static_cast<size_t>(t)] * bytes);
-    });
-  }
-  return rounds;
-}
-
-void add_exchange_slots(const PlanPart& plan, std::vector<RankCost>& ranks) {
-  const std::vector<int64_t> slots = exchange_slot_bytes(plan);
+  const std::vector<int64_t> slots = exchange_slot_bytes(plan, rule);
   const auto per_stage = static_cast<size_t>(plan.grid.ranks_per_stage());
   for (size_t r = 0; r < ranks.size(); ++r)
     ranks[r].memory.buffers = Bytes(kExchangeSlots * slots[r / per_stage]);
-}
-
-}  // namespace
-
-// The largest round of any rank.
-std::vector<int64_t> exchange_slot_bytes(const PlanPart& part) {
-  std::vector<int64_t> largest(static_cast<size_t>(part.grid.pp), 0);
-  if (part.grid.tp == 1) return largest;
-  const RoundBytes rounds = round_bytes(part);
-  const auto per_stage = static_cast<size_t>(part.grid.ranks_per_stage());
-  for (size_t r = 0; r < rounds.size(); ++r)
-    for (int64_t bytes : rounds[r])
-      largest[r / per_stage] = std::max(largest[r / per_stage], bytes);
-  return largest;
-}
-
-void add_matrix_memory(const PlanPart& plan, std::vector<RankCost>& ranks) {
-  add_matrix_states(plan, ranks);
-  add_exchange_slots(plan, ranks);
 }
 
 namespace {

@@ -11,14 +11,17 @@ namespace canzona {
 // The node of each rank of the grid, in one replica.
 using Nodes = std::vector<int32_t>;
 
-// What matrices cost the ranks of their homes.
-void add_loads(const PlanPart& plan, std::vector<RankCost>& ranks);
-void add_matrix_memory(const PlanPart& plan, std::vector<RankCost>& ranks);
-void add_exchange_bytes(const PlanPart& plan, const Nodes& nodes,
-                        std::vector<RankCost>& ranks);
+// What matrices cost the ranks of their homes; each is refreshed in its phase.
+void add_loads(const PlanPart& plan, const std::vector<int32_t>& phase,
+               int32_t phases, std::vector<RankCost>& ranks);
+void add_matrix_memory(const PlanPart& plan, const RuleFacts& rule,
+                       std::vector<RankCost>& ranks);
+void add_exchange_bytes(const PlanPart& plan, const RuleFacts& rule,
+                        const Nodes& nodes, std::vector<RankCost>& ranks);
 void add_step_times(const PlanPart& plan, const Nodes& nodes,
                     std::vector<RankCost>& ranks);
-void add_element_wise(const PlanPart& plan, std::vector<RankCost>& ranks);
+void add_element_wise(const PlanPart& plan, const RuleFacts& rule,
+                      std::vector<RankCost>& ranks);
 
 // What buckets cost everybody.
 void add_bucket_memory(const PlanPart& plan, std::vector<RankCost>& ranks);

@@ -1,9 +1,7 @@
 #include <algorithm>
-#include <functional>
-#include <map>
+#include <numeric>
 
 #include "canzona/plan/loads.h"
-#include "canzona/plan/pairwise_bytes.h"
 #include "canzona/plan/predict_parts.h"
 #include "canzona/plan/routes.h"
 #include "canzona/plan/runs.h"
@@ -12,124 +10,158 @@
 namespace canzona {
 namespace {
 
-// The ranks of a buffer among which a run goes round: those at the same place
-// of a group of z homes, in the same tp plane, in the order of ranks.
-struct Circle {
-  std::vector<int32_t> ranks;
-  std::vector<int32_t> homes;   // of the grid
-  std::vector<int32_t> slices;  // of each rank
-};
-
-Circle circle_of(const PlanPart& plan, const Buffer& buffer, int32_t position,
-                 int32_t z, int32_t t) {
-  Circle circle;
-  const Mesh& grid = plan.grid;
-  for (int32_t h = 0; h < buffer.num_homes; ++h) {
-    const int32_t home = plan.stage_home(buffer, h);
-    for (int32_t place = position; place < grid.places; place += z) {
-      const int32_t plane = place * grid.tp_ranks() + t;
-      circle.ranks.push_back(grid.rank(buffer.stage, home, plane));
-      circle.homes.push_back(h);
-      circle.slices.push_back(grid.slice_of(place));
-    }
-  }
-  return circle;
-}
-
-// Elements that each rank of a circle keeps of a bucket.
-std::vector<int64_t> kept_runs(const PlanPart& plan, const Bucket& bucket,
-                               const Circle& circle) {
-  std::map<int32_t, std::vector<int64_t>> by_slice;
-  for (int32_t slice : circle.slices) {
-    if (by_slice.contains(slice)) continue;
-    std::vector<int64_t> runs = matrix_runs(plan, bucket, slice);
-    const std::vector<int64_t> adamw = adamw_runs(plan, bucket, slice);
-    for (size_t h = 0; h < runs.size(); ++h) runs[h] += adamw[h];
-    by_slice.emplace(slice, std::move(runs));
-  }
-  std::vector<int64_t> out;
-  for (size_t i = 0; i < circle.ranks.size(); ++i)
-    out.push_back(
-        by_slice.at(circle.slices[i])[static_cast<size_t>(circle.homes[i])]);
-  return out;
-}
-
-class BucketBytes {
+// Bytes of collectives that are pairwise exchanges: everybody sends every peer
+// that peer's run (reduce-scatter) or its own run (all-gather). They are linear
+// in the runs, so that all buckets of a buffer are counted at once.
+class BufferBytes {
  public:
-  BucketBytes(const PlanPart& plan, const Nodes& nodes,
+  BufferBytes(const PlanPart& plan, const Nodes& nodes, int32_t buffer,
               std::vector<RankCost>& out)
-      : plan_(plan), nodes_(nodes), out_(out) {}
+      : plan_(plan),
+        nodes_(nodes),
+        buffer_(plan.buffers[static_cast<size_t>(buffer)]),
+        out_(out) {
+    for (const Bucket& bucket : plan.buckets)
+      if (bucket.buffer == buffer) buckets_.push_back(&bucket);
+  }
 
-  void add(const Bucket& bucket) {
+  void add() {
     const ZeroSizes& zero = plan_.options.zero.sizes;
-    const bool reduce_all = plan_.traffic == Traffic::kAllReduce ||
-                            plan_.traffic == Traffic::kBroadcast;
+    const int64_t parameter = bytes_per_parameter(plan_);
+    const auto all_reduce = Collective::kAllReduce;
     if (adds_replicas_at_once(plan_)) {
       // Nothing is summed in one replica (predict_zero.h).
-    } else if (reduce_all) {
-      each_circle(bucket, zero.z2,
-                  [&](const Circle& c) { all_reduce(bucket, c); });
+    } else if (!is_scattered(plan_.traffic)) {
+      exchange(Collective::kReduceScatter, zero.z2, kBytesPerFp32, all_reduce);
+      exchange(Collective::kAllGather, zero.z2, kBytesPerFp32, all_reduce);
     } else if (plan_.options.zero.replica_sum == ReplicaSum::kScatter) {
-      each_circle(bucket, zero.z2, [&](const Circle& c) {
-        sent(c, kept_runs(plan_, bucket, c))
-            .add_reduce_scatter(fields(Collective::kReduceScatter),
-                                kBytesPerFp32);
-      });
+      exchange(Collective::kReduceScatter, zero.z2, kBytesPerFp32,
+               Collective::kReduceScatter);
     }
-    if (plan_.traffic == Traffic::kAllReduce) return;
-    const Collective publish =
-        reduce_all ? Collective::kBroadcast : Collective::kAllGather;
-    each_circle(bucket, zero.z3, [&](const Circle& c) {
-      sent(c, kept_runs(plan_, bucket, c))
-          .add_all_gather(fields(publish), bytes_per_parameter(plan_));
-    });
+    if (plan_.traffic != Traffic::kAllReduce)
+      exchange(Collective::kAllGather, zero.z3, parameter,
+               is_scattered(plan_.traffic) ? Collective::kAllGather
+                                           : Collective::kBroadcast);
   }
 
  private:
-  template <class Visit>
-  void each_circle(const Bucket& bucket, int32_t z, Visit visit) {
-    const Buffer& buffer = plan_.buffers[static_cast<size_t>(bucket.buffer)];
-    for (int32_t position = 0; position < z; ++position)
-      for (int32_t t = 0; t < plan_.grid.tp_ranks(); ++t)
-        visit(circle_of(plan_, buffer, position, z, t));
+  // Ranks among which runs go round: those at the same place of a group of z
+  // homes, in the first tp plane, in order, so that those of a node stand in a
+  // row.
+  struct Circle {
+    std::vector<int32_t> ranks;
+    std::vector<size_t> homes;    // of the buffer
+    std::vector<int32_t> slices;  // of each rank
+  };
+
+  Circle circle_of(int32_t position, int32_t z) const {
+    Circle circle;
+    const Mesh& grid = plan_.grid;
+    for (int32_t h = 0; h < buffer_.num_homes; ++h) {
+      const int32_t home = plan_.stage_home(buffer_, h);
+      for (int32_t place = position; place < grid.places; place += z) {
+        circle.ranks.push_back(
+            grid.rank(buffer_.stage, home, place * grid.tp_ranks()));
+        circle.homes.push_back(static_cast<size_t>(h));
+        circle.slices.push_back(grid.slice_of(place));
+      }
+    }
+    return circle;
   }
 
-  // All that the ranks keep; they keep the same slices.
-  void all_reduce(const Bucket& bucket, const Circle& c) {
-    const int64_t elements = matrix_slice(plan_, bucket, c.slices[0]) +
-                             adamw_slice(plan_, bucket, c.slices[0]);
-    const PairwiseBytes even =
-        sent(c, even_runs(elements, std::ssize(c.ranks)));
-    even.add_reduce_scatter(fields(Collective::kAllReduce), kBytesPerFp32);
-    even.add_all_gather(fields(Collective::kAllReduce), kBytesPerFp32);
+  // What each home keeps of a slice of all buckets.
+  const std::vector<int64_t>& kept(int32_t slice) {
+    kept_.resize(static_cast<size_t>(plan_.grid.places));
+    std::vector<int64_t>& sums = kept_[static_cast<size_t>(slice)];
+    if (!sums.empty()) return sums;
+    sums.resize(static_cast<size_t>(buffer_.num_homes), 0);
+    for (const Bucket* bucket : buckets_) {
+      const std::vector<int64_t> matrices = matrix_runs(plan_, *bucket, slice);
+      const std::vector<int64_t> others = adamw_runs(plan_, *bucket, slice);
+      for (size_t h = 0; h < sums.size(); ++h)
+        sums[h] += matrices[h] + others[h];
+    }
+    return sums;
   }
 
-  PairwiseBytes sent(const Circle& c, std::vector<int64_t> runs) const {
-    std::vector<int32_t> nodes;
-    for (int32_t r : c.ranks) nodes.push_back(nodes_[static_cast<size_t>(r)]);
-    return {c.ranks, std::move(nodes), std::move(runs)};
+  std::vector<int64_t> kept_runs(const Circle& c) {
+    std::vector<int64_t> runs;
+    for (size_t i = 0; i < c.ranks.size(); ++i)
+      runs.push_back(kept(c.slices[i])[c.homes[i]]);
+    return runs;
   }
-  std::function<WireBytes&(int32_t)> fields(Collective collective) {
-    return [this, collective](int32_t rank) -> WireBytes& {
-      return out_[static_cast<size_t>(rank)]
-          .wire[static_cast<size_t>(collective)];
+
+  // Shares of an all-reduce of all that the ranks keep, the same slices.
+  std::vector<int64_t> even_runs(const Circle& c) const {
+    std::vector<int64_t> runs(c.ranks.size(), 0);
+    const auto count = std::ssize(runs);
+    for (const Bucket* bucket : buckets_) {
+      const int64_t elements = matrix_slice(plan_, *bucket, c.slices[0]) +
+                               adamw_slice(plan_, *bucket, c.slices[0]);
+      for (int64_t i = 0; i < count; ++i)
+        runs[static_cast<size_t>(i)] +=
+            elements * (i + 1) / count - elements * i / count;
+    }
+    return runs;
+  }
+
+  // Counts as `field` what goes round in the manner of `kind`.
+  void exchange(Collective kind, int32_t z, int64_t bytes, Collective field) {
+    for (int32_t position = 0; position < z; ++position) {
+      Circle circle = circle_of(position, z);
+      const std::vector<int64_t> runs = field == Collective::kAllReduce
+                                            ? even_runs(circle)
+                                            : kept_runs(circle);
+      for (int32_t t = 0; t < plan_.grid.tp_ranks(); ++t) {
+        send(kind, circle.ranks, runs, bytes, field);
+        for (int32_t& rank : circle.ranks) ++rank;
+      }
+    }
+  }
+
+  void send(Collective kind, const std::vector<int32_t>& ranks,
+            const std::vector<int64_t>& runs, int64_t bytes, Collective field) {
+    const auto node = [&](size_t i) {
+      return nodes_[static_cast<size_t>(ranks[i])];
     };
+    const auto all = std::reduce(runs.begin(), runs.end());
+    for (size_t begin = 0, end = 0; begin < ranks.size(); begin = end) {
+      int64_t here = 0;  // elements of the node
+      for (; end < ranks.size() && node(end) == node(begin); ++end)
+        here += runs[end];
+      const auto near = static_cast<int64_t>(end - begin) - 1;
+      const int64_t far = std::ssize(ranks) - 1 - near;
+      for (size_t i = begin; i < end; ++i) {
+        const int64_t own = runs[i] * bytes;
+        const WireBytes gathered{own * near, own * far, here * bytes - own,
+                                 (all - here) * bytes};
+        out_[static_cast<size_t>(ranks[i])].wire[static_cast<size_t>(field)] +=
+            kind == Collective::kAllGather
+                ? gathered
+                : WireBytes{gathered.received_intra, gathered.received_inter,
+                            gathered.sent_intra, gathered.sent_inter};
+      }
+    }
   }
 
   const PlanPart& plan_;
   const Nodes& nodes_;
+  const Buffer& buffer_;
   std::vector<RankCost>& out_;
+  std::vector<const Bucket*> buckets_;
+  std::vector<std::vector<int64_t>> kept_;  // [slice][home], once asked for
 };
 
 // Messages between the tp ranks of homes.
 class Exchange {
  public:
-  Exchange(const PlanPart& plan, const Nodes& nodes,
+  Exchange(const PlanPart& plan, const RuleFacts& rule, const Nodes& nodes,
            std::vector<RankCost>& ranks)
       : plan_(plan),
         ranks_(ranks),
-        rule_(make_rule_facts(plan.rule, plan.rule_options)),
-        nodes_(nodes) {}
+        nodes_(nodes),
+        gathered_(rule.gather_bytes_per_element()),
+        scattered_(rule.scatter_bytes_per_element()) {}
 
   // Every rank of every home gathers everything: what a plane sends is the
   // same at all homes of an ep coordinate, but the links it takes are not.
@@ -166,11 +198,9 @@ class Exchange {
       for (int32_t t = 0; t < plan_.grid.tp; ++t) {
         const int64_t own = elements[static_cast<size_t>(t)];
         if (sends_to(plan_.grid, tensor, t, owner - first))
-          send(first + t, owner, Collective::kGather,
-               own * rule_->gather_bytes_per_element());
+          send(first + t, owner, Collective::kGather, own * gathered_);
         if (!repeated)
-          send(owner, first + t, Collective::kScatter,
-               own * rule_->scatter_bytes_per_element());
+          send(owner, first + t, Collective::kScatter, own * scattered_);
       }
     });
   }
@@ -184,8 +214,7 @@ class Exchange {
     for (int32_t to = first; to < first + plan_.grid.tp; ++to) {
       const int64_t elements =
           to_all[counted] + (to % tp == from % tp ? to_same[counted] : 0);
-      send(from, to, Collective::kGather,
-           elements * rule_->gather_bytes_per_element());
+      send(from, to, Collective::kGather, elements * gathered_);
     }
   }
 
@@ -202,22 +231,22 @@ class Exchange {
 
   const PlanPart& plan_;
   std::vector<RankCost>& ranks_;
-  std::unique_ptr<RuleFacts> rule_;
   const Nodes& nodes_;
+  int64_t gathered_, scattered_;  // bytes per element
 };
 
 }  // namespace
 
 void add_bucket_bytes(const PlanPart& plan, const Nodes& nodes,
                       std::vector<RankCost>& ranks) {
-  BucketBytes bytes(plan, nodes, ranks);
-  for (const Bucket& bucket : plan.buckets) bytes.add(bucket);
+  for (size_t b = 0; b < plan.buffers.size(); ++b)
+    BufferBytes(plan, nodes, static_cast<int32_t>(b), ranks).add();
 }
 
-void add_exchange_bytes(const PlanPart& plan, const Nodes& nodes,
-                        std::vector<RankCost>& ranks) {
+void add_exchange_bytes(const PlanPart& plan, const RuleFacts& rule,
+                        const Nodes& nodes, std::vector<RankCost>& ranks) {
   if (plan.grid.tp == 1) return;
-  Exchange exchange(plan, nodes, ranks);
+  Exchange exchange(plan, rule, nodes, ranks);
   if (plan.traffic == Traffic::kAllReduce) {
     exchange.add_repeated();
     return;

@@ -117,22 +117,15 @@ int64_t Problem::period_weight(int32_t tensor) const {
 
 Problem make_problem(const PlanPart& part, const RuleFacts& rule,
                      const CostTable* cost_table, bool join_small_tail) {
-  Problem p{part.model,
-            part.grid,
-            rule,
-            part.options,
-            part.matrices,
-            part.first_matrix,
-            part.costs,
-            {},
-            part.phase,
-            part.cost_basis,
-            {},
-            {},
-            {},
-            {},
-            {},
-            {}};
+  Problem p{.model = part.model,
+            .grid = part.grid,
+            .rule = rule,
+            .options = part.options,
+            .matrices = part.matrices,
+            .first_matrix = part.first_matrix,
+            .costs = part.costs,
+            .phase = part.phase};
+  p.weights.reserve(p.matrices.size());
   const CostModel cost(rule, cost_table);
   for (const Matrix& m : p.matrices) {
     const Tensor& tensor = p.model.tensors[static_cast<size_t>(m.tensor)];

@@ -25,19 +25,18 @@ struct Problem {
   const RuleFacts& rule;
   PlanOptions options;  // every default filled in
 
-  std::vector<Matrix> matrices;
-  std::vector<int32_t> first_matrix;  // per tensor, and one past the end
-  std::vector<MatrixCost> costs;      // per matrix: time
-  std::vector<MatrixCost> weights;    // per matrix: what is balanced
-  std::vector<int32_t> phase;         // per matrix
-  CostBasis cost_basis;
+  const std::vector<Matrix>& matrices;
+  const std::vector<int32_t>& first_matrix;  // per tensor, and one past the end
+  const std::vector<MatrixCost>& costs;      // per matrix: time
+  const std::vector<int32_t>& phase;         // per matrix
+  std::vector<MatrixCost> weights = {};      // per matrix: what is balanced
 
-  std::vector<Buffer> buffers;
-  std::vector<OpenBucket> buckets;
-  std::vector<int32_t> buffer_of;       // per tensor
-  std::vector<int64_t> shard_elements;  // per tensor
-  std::vector<int64_t> home_bytes;      // per tensor: master and shard-states
-  std::vector<int64_t> owner_bytes;     // per matrix: states at the owner
+  std::vector<Buffer> buffers = {};
+  std::vector<OpenBucket> buckets = {};
+  std::vector<int32_t> buffer_of = {};       // per tensor
+  std::vector<int64_t> shard_elements = {};  // per tensor
+  std::vector<int64_t> home_bytes = {};   // per tensor: master and shard-states
+  std::vector<int64_t> owner_bytes = {};  // per matrix: states at the owner
 
   int32_t num_matrices(int32_t tensor) const {
     return first_matrix[static_cast<size_t>(tensor) + 1] -

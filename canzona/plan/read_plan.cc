@@ -35,7 +35,7 @@ class PlanReader {
     make_parts(plan_);
     for (size_t i = 0; i < parts.size(); ++i)
       read_plan_decisions(*parts[i], in_, plan_.parts[i]);
-    derive(plan_);
+    derive_parts(plan_);
     for (const PlanPart& part : plan_.parts) check_levels(part);
     check_plan_size(plan_, in_);
     return std::move(plan_);

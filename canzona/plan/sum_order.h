@@ -29,16 +29,17 @@ constexpr bool keeps_bits(const ZeroSizes& sizes, int32_t homes) {
   return is_subtree(sizes.z2, homes);
 }
 
-// The same of a plan, whose groups may add node by node (schedule/rank_group.h), those of one
-// stage or tp rank otherwise than those of another.
+// The same of a plan, whose groups may add node by node
+// (schedule/rank_group.h), those of one stage or tp rank otherwise than those
+// of another.
 inline bool keeps_bits(const PlanPart& plan) {
   const ZeroSizes& sizes = plan.options.zero.sizes;
   if (!keeps_bits(sizes, plan.mesh.homes())) return false;
   for (int32_t stage = 0; stage < plan.mesh.pp; ++stage)
     for (int32_t t = 0; t < plan.mesh.tp; ++t) {
       const Levels levels = levels_of(
-          plan, group_of(plan, plan.mesh.rank(stage, 0, t),
-                         GroupKind::kGradients));
+          plan,
+          group_of(plan, plan.mesh.rank(stage, 0, t), GroupKind::kGradients));
       if (levels.across > 1 && !is_subtree(levels.inside, sizes.z2))
         return false;
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 
 #include "canzona/base/text.h"
 #include "canzona/plan/budget.h"
@@ -174,7 +175,10 @@ class Validation {
     const bool one_owner = is_scattered(plan_.traffic);
     for (size_t m = 0; m < plan_.matrices.size(); ++m) {
       const auto owners = plan_.owners[m];
-      const std::set<int32_t> distinct(owners.begin(), owners.end());
+      const size_t distinct =
+          owners.size() < 2
+              ? owners.size()
+              : std::set<int32_t>(owners.begin(), owners.end()).size();
       const bool inside =
           std::all_of(owners.begin(), owners.end(),
                       [&](int32_t t) { return t >= 0 && t < plan_.grid.tp; });
@@ -185,12 +189,11 @@ class Validation {
                  " has an owner beyond the ", plan_.grid.tp,
                  " tp ranks of its home");
       }
-      if (distinct.size() != owners.size() || owners.empty() == one_owner) {
+      if (distinct != owners.size() || owners.empty() == one_owner) {
         violated("matrix ",
                  quoted(matrix_name(plan_.model, plan_.matrices[m],
                                     plan_.options.splits)),
-                 " has ", owners.size(), " owners, ", distinct.size(),
-                 " distinct");
+                 " has ", owners.size(), " owners, ", distinct, " distinct");
       }
     }
   }
@@ -240,24 +243,21 @@ class Validation {
   std::vector<std::string> violations_;
 };
 
-// What a part has from the whole.
-bool belongs(const PlanPart& part, const PlanPart& expected) {
-  return part.model == expected.model && part.mesh == expected.mesh &&
-         part.rule == expected.rule &&
-         part.rule_options == expected.rule_options &&
-         part.options == expected.options && part.costs == expected.costs &&
-         part.tensors == expected.tensors &&
-         part.cost_basis == expected.cost_basis &&
-         part.traffic == expected.traffic && part.ep == expected.ep &&
-         part.e == expected.e && part.phase == expected.phase;
-}
-
-// All parts of a plan, nothing decided.
-std::vector<PlanPart> expected_parts(const Plan& plan) {
-  Plan undecided;
-  static_cast<SettledRequest&>(undecided) = plan;
-  make_parts(undecided);
-  return std::move(undecided.parts);
+// Whether a part has from the whole what `expected` has, and its tensors.
+bool belongs(const PlanPart& part, const PlanPart& expected,
+             const std::vector<Tensor>& tensors) {
+  const auto given = [](const PlanPart& p) {
+    const Model& m = p.model;
+    return std::tie(m.name, m.num_layers, m.num_experts, m.query_heads,
+                    m.kv_heads, m.fused, p.mesh, p.rule, p.rule_options,
+                    p.options, p.costs, p.tensors, p.cost_basis, p.traffic,
+                    p.ep, p.e, p.phase);
+  };
+  return given(part) == given(expected) &&
+         std::ranges::equal(part.model.tensors, part.tensors,
+                            [&](const Tensor& own, int32_t t) {
+                              return own == tensors[static_cast<size_t>(t)];
+                            });
 }
 
 // The predictions stored are those of the plan: its parts' and its own.
@@ -278,7 +278,7 @@ void check_predictions(const Plan& plan, std::vector<std::string>& violations) {
 }  // namespace
 
 std::vector<std::string> validate(const Plan& plan) {
-  const std::vector<PlanPart> expected = expected_parts(plan);
+  const std::vector<PlanPart> expected = parts_without_tensors(plan);
   if (plan.parts.size() != expected.size())
     return {cat("the plan has ", plan.parts.size(), " parts, expected ",
                 expected.size())};
@@ -287,7 +287,7 @@ std::vector<std::string> validate(const Plan& plan) {
   for (size_t i = 0; i < plan.parts.size(); ++i) {
     const PlanPart& part = plan.parts[i];
     const std::string where = part.name.empty() ? "" : part.name + ": ";
-    if (!belongs(part, expected[i]))
+    if (!belongs(part, expected[i], plan.model.tensors))
       violations.push_back(where + "not a part of this plan");
     Validation validation(part);
     countable &= validation.run();

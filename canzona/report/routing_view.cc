@@ -22,9 +22,12 @@ bool is_number(std::string_view part) {
 
 std::string key_of(const Tensor& tensor, std::string_view pattern) {
   std::string key(pattern);
-  for (const int64_t size : tensor.shape) key += fmt::format("|{}", size);
-  return key += fmt::format("|{}{}{}", static_cast<int>(tensor.role),
-                            static_cast<int>(tensor.cut), tensor.matrix_rule);
+  for (const int64_t size : tensor.shape) key += '|' + std::to_string(size);
+  key += '|';
+  for (const int kind : {static_cast<int>(tensor.role),
+                         static_cast<int>(tensor.cut), +tensor.matrix_rule})
+    key += static_cast<char>('0' + kind);
+  return key;
 }
 
 TensorGroup start_group(const Tensor& tensor, std::string pattern) {

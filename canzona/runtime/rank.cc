@@ -8,13 +8,15 @@
 namespace canzona {
 namespace {
 
-int fields_of(const PlanPart& plan) {
-  return make_rule_facts(plan.rule, plan.rule_options)->gather_fields();
+std::unique_ptr<RuleFacts> facts_of(const PlanPart& plan) {
+  return make_rule_facts(plan.rule, plan.rule_options);
 }
 
 // Slots are alike on all ranks of a stage, as the plan predicts them.
 int64_t slot_elements(const PlanPart& plan, int32_t stage) {
-  return exchange_slot_bytes(plan)[static_cast<size_t>(stage)] / kBytesPerFp32;
+  return exchange_slot_bytes(plan,
+                             *facts_of(plan))[static_cast<size_t>(stage)] /
+         kBytesPerFp32;
 }
 
 // Enough for every bucket's operations of one direction, so that nobody waits
@@ -39,7 +41,7 @@ Rank::Rank(const PlanPart& the_plan, Communicator& world, Engine& the_engine,
       layout(lay_out_rank(plan, place)),
       kept(kept_by(plan, place, layout)),
       rules(plan, {options.adamw, options.groups}, engine.kind()),
-      rounds(make_rounds(plan, place, kept, fields_of(plan))),
+      rounds(make_rounds(plan, place, kept, facts_of(plan)->gather_fields())),
       updates(plan_updates(plan, layout, kept, rounds, rules,
                            engine.batch_width())),
       store(plan, layout, kept, updates, slot_elements(plan, place.stage),

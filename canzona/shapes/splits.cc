@@ -100,6 +100,7 @@ class Splitter {
 
   std::vector<Matrix> run() {
     if (splits_.head) check_heads(model_);
+    matrices_.reserve(model_.tensors.size());
     for (size_t i = 0; i < model_.tensors.size(); ++i) {
       if (model_.tensors[i].matrix_rule) add(static_cast<int32_t>(i));
     }

@@ -31,8 +31,8 @@ inline constexpr int64_t kMaxExperts = 100'000;
 inline constexpr int64_t kMaxTensors = 2'000'000;
 inline constexpr int64_t kMaxNameLength = 256;
 
-enum class Role { kMatrix, kEmbedding, kHead, kRouter, kNorm, kBias };
-enum class Cut { kNone, kRows, kColumns };
+enum class Role : uint8_t { kMatrix, kEmbedding, kHead, kRouter, kNorm, kBias };
+enum class Cut : uint8_t { kNone, kRows, kColumns };
 
 // `count` runs of `run` rows, the first at row `first`, each `stride` after
 // the one before.
@@ -60,14 +60,14 @@ struct Tensor {
   std::vector<int64_t> shape = {};  // as in the model: one or two dimensions
   Role role = Role::kMatrix;
   Cut cut = Cut::kNone;
-  int32_t layer = -1;            // -1: outside the layers
-  int32_t expert = -1;           // -1: dense
-  bool matrix_rule = false;      // true: the matrix rule; false: AdamW
-  bool frozen = false;           // never updated: no gradient and no states
-  std::vector<Part> parts = {};  // empty: one part, all rows
+  int32_t layer = -1;        // -1: outside the layers
+  int32_t expert = -1;       // -1: dense
+  bool matrix_rule = false;  // true: the matrix rule; false: AdamW
+  bool frozen = false;       // never updated: no gradient and no states
   // More dimensions in the file: `shape` is the first and the product of the
   // rest. AdamW unless an override says otherwise.
   bool flattened = false;
+  std::vector<Part> parts = {};  // empty: one part, all rows
 
   int64_t rows() const { return shape.empty() ? 1 : shape[0]; }
   int64_t cols() const { return shape.size() < 2 ? 1 : shape[1]; }

@@ -164,8 +164,7 @@ class Placing {
   void swap_until_level() {
     int64_t total = 0;  // overflow saved since the start
     int64_t best = 0;
-    auto best_homes = out_.home;
-    auto best_held = held_;
+    swaps_.clear();
     const int64_t rounds =
         std::clamp<int64_t>(kMendBudget / std::max<int64_t>(num_instances_, 1),
                             100, kMaxMendRounds);
@@ -177,13 +176,12 @@ class Placing {
       ++stuck;
       if (total > best) {
         best = total;
-        best_homes = out_.home;
-        best_held = held_;
+        swaps_.clear();
         stuck = 0;
       }
     }
-    out_.home = std::move(best_homes);
-    held_ = std::move(best_held);
+    for (; !swaps_.empty(); swaps_.pop_back())
+      swap(swaps_.back().first, swaps_.back().second);
   }
 
   void index_classes() {
@@ -206,9 +204,12 @@ class Placing {
 
   Cell most_overfull() const {
     Cell worst{0, 0};
+    int64_t most = overflow(worst, 0);
     for (size_t b = 0; b < buckets_.size(); ++b) {
       for (size_t h = 0; h < homes_; ++h) {
-        if (overflow({b, h}, 0) > overflow(worst, 0)) worst = {b, h};
+        if (held_[b][h] - caps_[b] <= most) continue;
+        worst = {b, h};
+        most = overflow(worst, 0);
       }
     }
     return worst;
@@ -257,6 +258,7 @@ class Placing {
     }
     if (best == INT64_MIN) return 0;
     swap(best_x, best_y);
+    swaps_.emplace_back(best_x, best_y);
     moved_[best_x.bucket][best_x.instance] = now;
     moved_[best_y.bucket][best_y.instance] = now;
     return best;
@@ -295,6 +297,7 @@ class Placing {
   std::vector<int64_t> total_;               // per class
   std::vector<std::vector<int64_t>> held_;   // elements per bucket and home
   std::vector<std::vector<Place>> by_class_;
+  std::vector<std::pair<Place, Place>> swaps_;  // since the best so far
   std::vector<int64_t> caps_;
   int64_t clock_ = 0;
   int64_t num_instances_ = 0;
