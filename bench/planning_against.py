@@ -32,7 +32,8 @@ ALLOWED = 1.05
 
 
 def run(program, request):
-    """Milliseconds to plan and validate, and of the command; peak in MB."""
+    """Milliseconds to plan and validate, and of the command; peak in MB, which
+    is never below that of this script."""
     command = [program, "plan", *request.split(), "--json", "-o", os.devnull]
     start = time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.PIPE,
