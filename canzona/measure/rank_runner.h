@@ -37,7 +37,7 @@ using RankRunner =
     std::function<void(const Link& link, const RankFunction& function)>;
 RankRunner on_threads(int num_ranks, const CommunicatorOptions& options);
 
-// What `work` returns, which is the same on every rank: any of them leaves it.
+// Returns what `work` returned on any rank: it is the same on all of them.
 template <class Work>
 auto on_every_rank(const RankRunner& run, const Link& link, const Work& work) {
   std::mutex mutex;

@@ -52,7 +52,7 @@ SharedFlops measure_shared_flops(Communicator& world, Engine& engine);
 // While all compute, by a few products.
 double measure_flop_rate(Communicator& world, Engine& engine, DType precision);
 
-// What bounds every figure of a run.
+// These limits bound every figure of a run.
 struct MachineLimits {
   SharedFlops flops;    // in a second, fp32 products
   SharedCopies copies;  // bytes in a second

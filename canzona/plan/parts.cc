@@ -61,7 +61,7 @@ int32_t part_of(const SettledRequest& whole, const Tensor& tensor) {
   return 1 + std::max(ep_of(whole.mesh, whole.model, tensor), 0);
 }
 
-// What all tensors of a part share.
+// A part without its tensors: all that they share.
 PlanPart empty_part(const SettledRequest& whole, int32_t number) {
   PlanPart part;
   part.model.name = whole.model.name;

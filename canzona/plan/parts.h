@@ -51,7 +51,7 @@ struct RankInPart {
 };
 std::vector<RankInPart> parts_of_rank(const Plan& plan, int32_t world_rank);
 
-// What a matrix of the whole is in its part.
+// A matrix of the whole, as its part numbers it.
 struct MatrixInPart {
   const PlanPart* part = nullptr;
   int32_t matrix = 0;

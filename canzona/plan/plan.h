@@ -110,7 +110,7 @@ struct PlanSummary {
   friend bool operator==(const PlanSummary&, const PlanSummary&) = default;
 };
 
-// What was asked, every default filled in, cut into matrices and weighed: of a
+// A request with every default filled in, cut into matrices and weighed: of a
 // whole model, or of the part of it that is planned on one grid.
 struct SettledRequest {
   Model model;
@@ -184,7 +184,7 @@ struct PlanPart : SettledRequest {
   }
 };
 
-// Where a tensor of the whole model is planned.
+// The part that a tensor of the whole model is planned in.
 struct TensorInPart {
   int32_t part = 0;
   int32_t tensor = 0;  // its number there

@@ -12,6 +12,7 @@
 #include "canzona/plan/parts.h"
 #include "canzona/plan/predict_zero.h"
 #include "canzona/plan/schedule/coordinates.h"
+#include "canzona/plan/schedule/member_bytes.h"
 #include "canzona/plan/schedule/rounds.h"
 #include "canzona/plan/sum_order.h"
 
@@ -33,54 +34,6 @@ std::vector<int64_t> in_bytes(std::vector<int64_t> elements, int64_t size) {
   for (int64_t& count : elements) count *= size;
   return elements;
 }
-
-// What a member sends and receives of a collective with these pieces.
-class MemberBytes {
- public:
-  MemberBytes(const PlanPart& part, const RankGroup& group, int32_t rank)
-      : group_(group), self_(group.number_of(rank)) {
-    for (int32_t i = 0; i < group.count; ++i)
-      near_.push_back(part.node_of(group.rank(i)) == part.node_of(rank));
-  }
-
-  WireBytes of(EntryKind kind, const std::vector<int64_t>& counts) const {
-    WireBytes bytes;
-    const int64_t own = counts[index(self_)];
-    for (int32_t i = 0; i < group_.count; ++i) {
-      if (i == self_) continue;
-      const int64_t theirs = counts[index(i)];
-      if (kind != EntryKind::kAllGather) add(i, theirs, own, bytes);
-      if (kind != EntryKind::kReduceScatter) add(i, own, theirs, bytes);
-    }
-    return bytes;
-  }
-  WireBytes all_to_all(const ExchangeTable& table) const {
-    WireBytes bytes;
-    for (int32_t i = 0; i < group_.count; ++i)
-      if (i != self_)
-        add(i, table.send_bytes[index(i)], table.receive_bytes[index(i)],
-            bytes);
-    return bytes;
-  }
-  // From member `root` to all others.
-  WireBytes broadcast(int32_t root, int64_t count) const {
-    WireBytes bytes;
-    for (int32_t i = 0; i < group_.count; ++i)
-      if (i != self_ && self_ == root) add(i, count, 0, bytes);
-    if (self_ != root) add(root, 0, count, bytes);
-    return bytes;
-  }
-
- private:
-  void add(int32_t i, int64_t sent, int64_t received, WireBytes& out) const {
-    (near_[index(i)] ? out.sent_intra : out.sent_inter) += sent;
-    (near_[index(i)] ? out.received_intra : out.received_inter) += received;
-  }
-
-  const RankGroup& group_;
-  int32_t self_;
-  std::vector<bool> near_;
-};
 
 // Slots of one pool, in turn.
 class SlotTurns {
@@ -127,11 +80,12 @@ class PartIteration {
     for (int64_t count : elements) is_large_.push_back(count > pools_.slot);
     buckets_of_module_.resize(elements.size());
     for (size_t b = 0; b < layout_.gradients.buckets.size(); ++b) {
+      missing_.push_back(count_modules(planned(b)));
+      if (planned(b).tensors.empty()) continue;  // a file may hold such
       const int32_t first = planned(b).tensors.front();
       const int32_t m =
           module_of(part_.model, part_.model.tensors[index(first)]);
       buckets_of_module_[index(m)].push_back(b);
-      missing_.push_back(count_modules(planned(b)));
     }
     of_matrix_.reserve(kept_.matrices.size());
     for (const KeptMatrix& m : kept_.matrices)

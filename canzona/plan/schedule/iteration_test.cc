@@ -276,6 +276,24 @@ TEST(Iteration, TakesNoSlotTwice) {
   EXPECT_GT(num_taken, 1000);
 }
 
+// No planner makes one, but a file may hold it.
+TEST(Iteration, PassesOverAnEmptyBucket) {
+  for (const char* zero : {"zero1", "zero3", "replica:2"})
+    for (const char* strategy : {"balanced", "layerwise", "replicated"}) {
+      SCOPED_TRACE(cat(zero, " ", strategy));
+      Plan plan = plan_for({"dp=4,tp=2", zero, strategy});
+      const size_t before = entries_of(plan, 1, 1).size();
+      Bucket empty = plan.parts[0].buckets.front();
+      empty.tensors.clear();
+      empty.num_matrix_tensors = 0;
+      for (auto* cuts : {&empty.cuts, &empty.adamw_cuts})
+        std::ranges::fill(*cuts, 0);
+      plan.parts[0].buckets.push_back(empty);
+      derive(plan);
+      EXPECT_EQ(entries_of(plan, 1, 1).size(), before);
+    }
+}
+
 // The embedding is gathered again beside a tied head.
 TEST(Iteration, LendsTheEmbeddingToATiedHead) {
   Model model = toy_model();

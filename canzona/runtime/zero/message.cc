@@ -30,6 +30,7 @@ ModuleTable::ModuleTable(Rank& rank)
   }
   for (size_t b = 0; b < layout.buckets.size(); ++b) {
     const Bucket& bucket = rank.plan.buckets[index(layout.buckets[b].bucket)];
+    if (bucket.tensors.empty()) continue;
     const int32_t m = of_tensor[index(bucket.tensors.front())];
     buckets[index(m)].push_back(static_cast<int32_t>(b));
   }
