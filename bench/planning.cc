@@ -13,7 +13,7 @@
 #include "bench/table.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/make_plan.h"
-#include "canzona/plan/validate.h"
+#include "canzona/plan/validate/validate.h"
 #include "canzona/shapes/read_model.h"
 
 namespace canzona::bench {

@@ -8,7 +8,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/plan/cost_table.h"
+#include "canzona/plan/cost/cost_table.h"
 #include "cli/offer.h"
 #include "cli/precision.h"
 #include "cli/read_plan.h"

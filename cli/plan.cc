@@ -3,7 +3,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/plan/plan_json.h"
+#include "canzona/plan/json/plan_json.h"
 #include "canzona/report/html_report.h"
 #include "canzona/report/plan_json_view.h"
 #include "canzona/report/plan_view.h"

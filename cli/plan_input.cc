@@ -7,7 +7,7 @@
 
 #include "canzona/base/files.h"
 #include "canzona/base/text.h"
-#include "canzona/plan/validate.h"
+#include "canzona/plan/validate/validate.h"
 #include "canzona/shapes/scale.h"
 #include "cli/errors.h"
 

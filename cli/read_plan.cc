@@ -4,8 +4,8 @@
 #include "canzona/base/files.h"
 #include "canzona/base/json_reader.h"
 #include "canzona/base/text.h"
-#include "canzona/plan/plan_json.h"
-#include "canzona/plan/validate.h"
+#include "canzona/plan/json/plan_json.h"
+#include "canzona/plan/validate/validate.h"
 
 namespace canzona::cli {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "canzona/measure/machine_speed.h"
 #include "canzona/plan/plan.h"
-#include "canzona/plan/predict.h"
+#include "canzona/plan/predict/predict.h"
 #include "canzona/train/config.h"
 #include "canzona/train/trainer.h"
 #include "cli/train_plan.h"

@@ -5,7 +5,7 @@
 #include "canzona/base/text.h"
 #include "canzona/linalg/engine.h"
 #include "canzona/plan/make_plan.h"
-#include "canzona/plan/validate.h"
+#include "canzona/plan/validate/validate.h"
 #include "canzona/report/numbers.h"
 #include "canzona/report/plan_view.h"
 #include "canzona/shapes/read_model.h"

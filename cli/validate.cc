@@ -1,5 +1,5 @@
 // `canzona validate`: is this plan sound?
-#include "canzona/plan/validate.h"
+#include "canzona/plan/validate/validate.h"
 
 #include <memory>
 

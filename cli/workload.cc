@@ -4,7 +4,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/plan/cost.h"
+#include "canzona/plan/cost/cost.h"
 
 namespace canzona::cli {
 namespace {

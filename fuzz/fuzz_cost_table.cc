@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "canzona/base/error.h"
-#include "canzona/plan/cost_table.h"
+#include "canzona/plan/cost/cost_table.h"
 
 namespace {
 

@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "canzona/base/error.h"
-#include "canzona/plan/metrics.h"
-#include "canzona/plan/plan_json.h"
-#include "canzona/plan/predict.h"
-#include "canzona/plan/summary.h"
-#include "canzona/plan/validate.h"
+#include "canzona/plan/json/plan_json.h"
+#include "canzona/plan/predict/metrics.h"
+#include "canzona/plan/predict/predict.h"
+#include "canzona/plan/predict/summary.h"
+#include "canzona/plan/validate/validate.h"
 #include "canzona/sim/plan_iteration.h"
 
 extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);

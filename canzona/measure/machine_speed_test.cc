@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "canzona/plan/make_plan.h"
-#include "canzona/plan/predict.h"
-#include "canzona/plan/toy_model.h"
+#include "canzona/plan/predict/predict.h"
+#include "canzona/plan/testing/test_toy_model.h"
 #include "canzona/rules/facts.h"
 
 namespace canzona::machine_speed_test {

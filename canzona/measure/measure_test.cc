@@ -4,7 +4,7 @@
 #include "canzona/measure/calibrate.h"
 #include "canzona/measure/machine.h"
 #include "canzona/measure/transform.h"
-#include "canzona/plan/cost_table.h"
+#include "canzona/plan/cost/cost_table.h"
 
 namespace canzona::measure_test {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "canzona/plan/predict_zero.h"
+#include "canzona/plan/predict/predict_zero.h"
 #include "canzona/sim/zero_bytes.h"
 #include "canzona/train/module_uses.h"
 #include "canzona/train/stage.h"

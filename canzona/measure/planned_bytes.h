@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "canzona/comm/thread/link_model.h"
-#include "canzona/plan/predict.h"
+#include "canzona/plan/predict/predict.h"
 #include "canzona/train/trainer.h"
 
 namespace canzona {

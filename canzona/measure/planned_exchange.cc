@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "canzona/plan/predict.h"
+#include "canzona/plan/predict/predict.h"
 #include "canzona/plan/schedule/rounds.h"
 
 namespace canzona {

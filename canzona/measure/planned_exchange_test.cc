@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "canzona/measure/test_bench.h"
-#include "canzona/plan/predict.h"
+#include "canzona/plan/predict/predict.h"
 
 namespace canzona::planned_exchange_test {
 namespace {

@@ -22,7 +22,7 @@
 #include "canzona/measure/shared_machine.h"
 #include "canzona/measure/step_trial.h"
 #include "canzona/measure/transform.h"
-#include "canzona/plan/predict.h"
+#include "canzona/plan/predict/predict.h"
 
 namespace canzona {
 

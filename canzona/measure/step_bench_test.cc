@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "canzona/base/error.h"
-#include "canzona/plan/toy_model.h"
+#include "canzona/plan/testing/test_toy_model.h"
 
 namespace canzona::step_bench_test {
 namespace {

@@ -9,7 +9,7 @@
 #include "canzona/comm/from_all.h"
 #include "canzona/measure/clock.h"
 #include "canzona/measure/timed_work.h"
-#include "canzona/plan/modules.h"
+#include "canzona/plan/schedule/modules.h"
 #include "canzona/rules/options.h"
 #include "canzona/train/train_rank.h"
 

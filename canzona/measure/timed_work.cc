@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "canzona/measure/clock.h"
-#include "canzona/plan/modules.h"
+#include "canzona/plan/schedule/modules.h"
 
 namespace canzona {
 

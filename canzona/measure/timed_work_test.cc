@@ -5,8 +5,8 @@
 #include <numeric>
 
 #include "canzona/measure/clock.h"
-#include "canzona/plan/modules.h"
-#include "canzona/plan/toy_model.h"
+#include "canzona/plan/schedule/modules.h"
+#include "canzona/plan/testing/test_toy_model.h"
 
 namespace canzona::timed_work_test {
 namespace {

@@ -7,7 +7,7 @@
 #include "canzona/measure/clock.h"
 #include "canzona/measure/planned_exchange.h"
 #include "canzona/measure/shared_machine.h"
-#include "canzona/plan/sum_order.h"
+#include "canzona/plan/schedule/sum_order.h"
 #include "canzona/train/train_rank.h"
 
 namespace canzona {

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "canzona/measure/planned_exchange.h"
-#include "canzona/plan/predict.h"
+#include "canzona/plan/predict/predict.h"
 #include "canzona/sim/plan_iteration.h"
 
 namespace canzona {

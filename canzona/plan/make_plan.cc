@@ -4,16 +4,16 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/plan/cost.h"
-#include "canzona/plan/layout.h"
-#include "canzona/plan/modules.h"
+#include "canzona/plan/cost/cost.h"
+#include "canzona/plan/json/plan_json.h"
+#include "canzona/plan/layout/layout.h"
 #include "canzona/plan/parts.h"
-#include "canzona/plan/plan_json.h"
-#include "canzona/plan/predict_parts.h"
-#include "canzona/plan/predict_zero.h"
+#include "canzona/plan/predict/predict_parts.h"
+#include "canzona/plan/predict/predict_zero.h"
+#include "canzona/plan/predict/summary.h"
+#include "canzona/plan/schedule/modules.h"
 #include "canzona/plan/schedule/rank_group.h"
 #include "canzona/plan/strategy.h"
-#include "canzona/plan/summary.h"
 
 namespace canzona {
 namespace {

@@ -9,7 +9,7 @@
 // threads, clock, environment or device.
 #pragma once
 
-#include "canzona/plan/cost_table.h"
+#include "canzona/plan/cost/cost_table.h"
 #include "canzona/plan/plan.h"
 
 namespace canzona {

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "canzona/base/error.h"
-#include "canzona/plan/toy_model.h"
+#include "canzona/plan/testing/test_toy_model.h"
 
 namespace canzona::mesh_test {
 namespace {

@@ -7,11 +7,11 @@
 #include <functional>
 
 #include "canzona/base/error.h"
-#include "canzona/plan/metrics.h"
-#include "canzona/plan/plan_json.h"
-#include "canzona/plan/predict.h"
-#include "canzona/plan/toy_model.h"
-#include "canzona/plan/validate.h"
+#include "canzona/plan/json/plan_json.h"
+#include "canzona/plan/predict/metrics.h"
+#include "canzona/plan/predict/predict.h"
+#include "canzona/plan/testing/test_toy_model.h"
+#include "canzona/plan/validate/validate.h"
 
 namespace canzona::plan_parts_test {
 namespace {

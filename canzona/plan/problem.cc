@@ -6,10 +6,10 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/plan/buckets.h"
-#include "canzona/plan/cost.h"
-#include "canzona/plan/loads.h"
-#include "canzona/plan/state_bytes.h"
+#include "canzona/plan/cost/cost.h"
+#include "canzona/plan/layout/buckets.h"
+#include "canzona/plan/predict/loads.h"
+#include "canzona/plan/predict/state_bytes.h"
 
 namespace canzona {
 namespace {

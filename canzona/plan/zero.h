@@ -84,6 +84,9 @@ struct ZeroOptions {
 ZeroSizes parse_zero(std::string_view text, int32_t homes,
                      std::string_view option = "--zero");
 std::string to_string(const ZeroSizes& sizes);  // "z1=16,z2=4,z3=4"
+// As one types them: "none", "zero1", "zero2", "zero3", "hier:8", "replica:4",
+// or the triple. Wherever several say the same, the first of them.
+std::string zero_name(const ZeroSizes& sizes, int32_t homes);
 
 // z1 filled in.
 ZeroSizes with_states(ZeroSizes sizes, int32_t homes);

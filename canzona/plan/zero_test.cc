@@ -7,14 +7,13 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/plan/plan_json.h"
-#include "canzona/plan/predict.h"
-#include "canzona/plan/predict_zero.h"
-#include "canzona/plan/runs.h"
-#include "canzona/plan/test_support.h"
-#include "canzona/plan/toy_model.h"
-#include "canzona/plan/validate.h"
-#include "canzona/plan/zero_name.h"
+#include "canzona/plan/json/plan_json.h"
+#include "canzona/plan/predict/predict.h"
+#include "canzona/plan/predict/predict_zero.h"
+#include "canzona/plan/schedule/runs.h"
+#include "canzona/plan/testing/test_support.h"
+#include "canzona/plan/testing/test_toy_model.h"
+#include "canzona/plan/validate/validate.h"
 
 namespace canzona::plan_zero_test {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "canzona/base/text.h"
-#include "canzona/plan/zero_name.h"
+#include "canzona/plan/zero.h"
 #include "canzona/report/json_parts.h"
 #include "canzona/report/numbers.h"
 #include "canzona/report/plan_view.h"

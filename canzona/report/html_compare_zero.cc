@@ -6,7 +6,7 @@
 #include <span>
 
 #include "canzona/base/text.h"
-#include "canzona/plan/zero_name.h"
+#include "canzona/plan/zero.h"
 #include "canzona/report/compare_zero.h"
 #include "canzona/report/html_chart.h"
 #include "canzona/report/html_page.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "canzona/base/text.h"
-#include "canzona/plan/sum_order.h"
+#include "canzona/plan/schedule/sum_order.h"
 #include "canzona/report/in_parts.h"
 #include "canzona/report/numbers.h"
 #include "canzona/report/places.h"

@@ -11,7 +11,7 @@
 
 #include "canzona/base/json_writer.h"
 #include "canzona/plan/plan.h"
-#include "canzona/plan/routes.h"
+#include "canzona/plan/schedule/routes.h"
 #include "canzona/report/terminal_style.h"
 
 namespace canzona {

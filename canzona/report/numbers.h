@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "canzona/plan/plan.h"
-#include "canzona/plan/predict.h"
+#include "canzona/plan/predict/predict.h"
 
 namespace canzona {
 

@@ -9,9 +9,9 @@
 #include <optional>
 #include <vector>
 
-#include "canzona/plan/metrics.h"
 #include "canzona/plan/plan.h"
-#include "canzona/plan/predict.h"
+#include "canzona/plan/predict/metrics.h"
+#include "canzona/plan/predict/predict.h"
 #include "canzona/sim/memory_terms.h"
 
 namespace canzona {

@@ -6,8 +6,8 @@
 #include <span>
 
 #include "canzona/base/text.h"
-#include "canzona/plan/predict_zero.h"
-#include "canzona/plan/sum_order.h"
+#include "canzona/plan/predict/predict_zero.h"
+#include "canzona/plan/schedule/sum_order.h"
 #include "canzona/report/html_text.h"
 #include "canzona/report/numbers.h"
 #include "canzona/report/terminal_table.h"

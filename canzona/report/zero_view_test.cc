@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "canzona/base/json_reader.h"
-#include "canzona/plan/predict_zero.h"
+#include "canzona/plan/predict/predict_zero.h"
 #include "canzona/report/explain.h"
 #include "canzona/report/html_report.h"
 #include "canzona/report/moves.h"

@@ -7,8 +7,8 @@
 #include <mutex>
 
 #include "canzona/base/text.h"
-#include "canzona/plan/predict.h"
-#include "canzona/plan/test_support.h"
+#include "canzona/plan/predict/predict.h"
+#include "canzona/plan/testing/test_support.h"
 #include "canzona/runtime/test_plans.h"
 #include "canzona/runtime/test_trial.h"
 

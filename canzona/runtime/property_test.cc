@@ -1,7 +1,7 @@
 // Random models, meshes and plans: one result, whatever they are.
 #include <gmock/gmock.h>
 
-#include "canzona/plan/test_random.h"
+#include "canzona/plan/testing/test_random.h"
 #include "canzona/runtime/test_trial.h"
 
 namespace canzona::property_test {

@@ -1,7 +1,7 @@
 #include "canzona/runtime/publisher.h"
 
 #include "canzona/base/index.h"
-#include "canzona/plan/modules.h"
+#include "canzona/plan/schedule/modules.h"
 
 namespace canzona {
 

@@ -12,7 +12,7 @@
 #include <cstdint>
 
 #include "canzona/linalg/engine.h"
-#include "canzona/plan/predict_zero.h"
+#include "canzona/plan/predict/predict_zero.h"
 #include "canzona/runtime/updates.h"
 
 namespace canzona {

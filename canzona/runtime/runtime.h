@@ -34,9 +34,9 @@
 #include "canzona/comm/communicator.h"
 #include "canzona/linalg/engine.h"
 #include "canzona/plan/plan.h"
-#include "canzona/plan/predict.h"
-#include "canzona/runtime/groups.h"
+#include "canzona/plan/predict/predict.h"
 #include "canzona/plan/schedule/kept.h"
+#include "canzona/runtime/groups.h"
 #include "canzona/runtime/rule_set.h"
 #include "canzona/trace/trace.h"
 

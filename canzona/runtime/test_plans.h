@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "canzona/plan/toy_model.h"
+#include "canzona/plan/testing/test_toy_model.h"
 
 namespace canzona {
 

@@ -10,7 +10,7 @@
 
 #include "canzona/comm/thread/run_ranks.h"
 #include "canzona/plan/make_plan.h"
-#include "canzona/plan/modules.h"
+#include "canzona/plan/schedule/modules.h"
 #include "canzona/runtime/engine_wire_ops.h"
 #include "canzona/runtime/gradients.h"
 #include "canzona/runtime/runtime.h"

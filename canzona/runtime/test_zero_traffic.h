@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "canzona/plan/predict_zero.h"
+#include "canzona/plan/predict/predict_zero.h"
 #include "canzona/runtime/test_trial.h"
 
 namespace canzona {

@@ -4,7 +4,7 @@
 #include <map>
 
 #include "canzona/plan/schedule/rank_group.h"
-#include "canzona/plan/sum_order.h"
+#include "canzona/plan/schedule/sum_order.h"
 #include "canzona/runtime/test_zero.h"
 #include "canzona/runtime/test_zero_traffic.h"
 

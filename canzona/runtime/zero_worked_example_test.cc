@@ -2,9 +2,9 @@
 // data-parallel ranks, groups of two; A is owned by rank 0, B by 2, C by 3.
 #include <gmock/gmock.h>
 
-#include "canzona/plan/summary.h"
-#include "canzona/plan/validate.h"
+#include "canzona/plan/predict/summary.h"
 #include "canzona/plan/schedule/rounds.h"
+#include "canzona/plan/validate/validate.h"
 #include "canzona/runtime/test_plans.h"
 #include "canzona/runtime/test_trial.h"
 #include "canzona/runtime/zero/message.h"

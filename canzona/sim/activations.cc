@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "canzona/base/units.h"
-#include "canzona/plan/modules.h"
+#include "canzona/plan/schedule/modules.h"
 
 namespace canzona {
 namespace {

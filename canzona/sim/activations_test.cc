@@ -5,9 +5,9 @@
 #include <memory>
 
 #include "canzona/base/error.h"
-#include "canzona/plan/plan_json.h"
-#include "canzona/plan/toy_model.h"
-#include "canzona/plan/validate.h"
+#include "canzona/plan/json/plan_json.h"
+#include "canzona/plan/testing/test_toy_model.h"
+#include "canzona/plan/validate/validate.h"
 #include "canzona/sim/memory_terms.h"
 
 namespace canzona::sim_activations_test {

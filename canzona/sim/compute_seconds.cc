@@ -4,7 +4,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/plan/modules.h"
+#include "canzona/plan/schedule/modules.h"
 
 namespace canzona {
 namespace {

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "canzona/base/error.h"
-#include "canzona/plan/modules.h"
-#include "canzona/plan/toy_model.h"
+#include "canzona/plan/schedule/modules.h"
+#include "canzona/plan/testing/test_toy_model.h"
 
 namespace canzona::compute_seconds_test {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/plan/plan_json.h"
+#include "canzona/plan/json/plan_json.h"
 
 namespace canzona {
 namespace {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "canzona/plan/make_plan.h"
-#include "canzona/plan/predict.h"
+#include "canzona/plan/predict/predict.h"
 #include "canzona/sim/activations.h"
 
 namespace canzona {

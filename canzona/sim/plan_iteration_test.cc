@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "canzona/base/error.h"
-#include "canzona/plan/toy_model.h"
+#include "canzona/plan/testing/test_toy_model.h"
 #include "canzona/sim/rank_transfers.h"
 #include "canzona/sim/tp_seconds.h"
 

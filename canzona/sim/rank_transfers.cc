@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
-#include "canzona/plan/modules.h"
 #include "canzona/plan/parts.h"
-#include "canzona/plan/predict_zero.h"
-#include "canzona/plan/runs.h"
+#include "canzona/plan/predict/predict_zero.h"
 #include "canzona/plan/schedule/coordinates.h"
+#include "canzona/plan/schedule/modules.h"
 #include "canzona/plan/schedule/rank_group.h"
-#include "canzona/plan/sum_order.h"
+#include "canzona/plan/schedule/runs.h"
+#include "canzona/plan/schedule/sum_order.h"
 
 namespace canzona {
 namespace {

@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "canzona/plan/predict.h"
+#include "canzona/plan/predict/predict.h"
 #include "canzona/plan/zero.h"
 
 namespace canzona {

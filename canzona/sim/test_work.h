@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "canzona/plan/test_support.h"
+#include "canzona/plan/testing/test_support.h"
 #include "canzona/sim/iteration.h"
 
 namespace canzona {

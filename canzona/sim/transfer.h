@@ -15,7 +15,7 @@
 #include <cstdint>
 
 #include "canzona/plan/options.h"
-#include "canzona/plan/predict.h"
+#include "canzona/plan/predict/predict.h"
 
 namespace canzona {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "canzona/plan/predict_zero.h"
+#include "canzona/plan/predict/predict_zero.h"
 
 namespace canzona {
 namespace {

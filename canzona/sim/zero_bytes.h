@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "canzona/plan/predict.h"
+#include "canzona/plan/predict/predict.h"
 
 namespace canzona {
 

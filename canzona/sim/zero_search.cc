@@ -6,7 +6,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/plan/cost.h"
+#include "canzona/plan/cost/cost.h"
 #include "canzona/plan/parts.h"
 #include "canzona/sim/plan_iteration.h"
 #include "canzona/sim/zero_bytes.h"
@@ -46,17 +46,16 @@ class Weighing {
     if (cost_ != nullptr) plan = with_basis(std::move(plan));
     const IterationPrediction predicted = predict_iteration(plan, work_);
     const RankMemory memory = fullest_memory(predict_in_terms(plan, terms_));
-    return {
-        .memory_bytes = memory.total().value() + terms_.activations,
-        .slow_bytes = predicted.slow_bytes,
-        .fast_bytes = predicted.fast_bytes,
-        .seconds = predicted.time.seconds,
-        .step_seconds = predicted.time.step_seconds,
-        .memory = memory,
-        .experts = plan.options.zero.experts,
-        .replicas = plan.parts.front().num_replicas(),
-        .z2_crosses_nodes = crosses_nodes(plan, &ZeroSizes::z2),
-        .z3_crosses_nodes = crosses_nodes(plan, &ZeroSizes::z3)};
+    return {.memory_bytes = memory.total().value() + terms_.activations,
+            .slow_bytes = predicted.slow_bytes,
+            .fast_bytes = predicted.fast_bytes,
+            .seconds = predicted.time.seconds,
+            .step_seconds = predicted.time.step_seconds,
+            .memory = memory,
+            .experts = plan.options.zero.experts,
+            .replicas = plan.parts.front().num_replicas(),
+            .z2_crosses_nodes = crosses_nodes(plan, &ZeroSizes::z2),
+            .z3_crosses_nodes = crosses_nodes(plan, &ZeroSizes::z3)};
   }
 
   Plan with_basis(Plan plan) const {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <set>
 
-#include "canzona/plan/toy_model.h"
+#include "canzona/plan/testing/test_toy_model.h"
 
 namespace canzona::zero_search_test {
 namespace {

@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "canzona/plan/modules.h"
+#include "canzona/plan/schedule/modules.h"
 #include "canzona/plan/schedule/names.h"
 #include "canzona/trace/trace.h"
 

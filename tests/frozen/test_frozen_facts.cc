@@ -7,8 +7,8 @@
 #include "canzona/base/error.h"
 #include "canzona/base/files.h"
 #include "canzona/plan/parts.h"
-#include "canzona/plan/predict_zero.h"
-#include "canzona/plan/toy_model.h"
+#include "canzona/plan/predict/predict_zero.h"
+#include "canzona/plan/testing/test_toy_model.h"
 #include "canzona/runtime/test_trial.h"
 #include "canzona/sim/plan_iteration.h"
 

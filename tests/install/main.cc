@@ -2,7 +2,7 @@
 #include <iostream>
 
 #include "canzona/plan/make_plan.h"
-#include "canzona/plan/validate.h"
+#include "canzona/plan/validate/validate.h"
 #include "canzona/shapes/read_model.h"
 
 int main() {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "canzona/plan/makespan/test_patterns.h"
-#include "canzona/plan/test_support.h"
+#include "canzona/plan/testing/test_support.h"
 
 namespace canzona::pattern_lp_test {
 namespace {

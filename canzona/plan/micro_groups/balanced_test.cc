@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "canzona/plan/test_support.h"
+#include "canzona/plan/testing/test_support.h"
 
 namespace canzona::micro_groups_balanced_test {
 namespace {

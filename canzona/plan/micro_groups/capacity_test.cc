@@ -5,7 +5,7 @@
 #include <queue>
 
 #include "canzona/base/error.h"
-#include "canzona/plan/test_support.h"
+#include "canzona/plan/testing/test_support.h"
 
 namespace canzona::capacity_test {
 namespace {

@@ -8,13 +8,13 @@
 
 #include "canzona/base/check.h"
 #include "canzona/base/index.h"
-#include "canzona/plan/modules.h"
 #include "canzona/plan/parts.h"
-#include "canzona/plan/predict_zero.h"
+#include "canzona/plan/predict/predict_zero.h"
 #include "canzona/plan/schedule/coordinates.h"
 #include "canzona/plan/schedule/member_bytes.h"
+#include "canzona/plan/schedule/modules.h"
 #include "canzona/plan/schedule/rounds.h"
-#include "canzona/plan/sum_order.h"
+#include "canzona/plan/schedule/sum_order.h"
 
 namespace canzona {
 namespace {

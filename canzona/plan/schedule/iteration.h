@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "canzona/plan/predict.h"
+#include "canzona/plan/predict/predict.h"
 #include "canzona/plan/schedule/rank_group.h"
 
 namespace canzona {

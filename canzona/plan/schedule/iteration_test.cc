@@ -8,9 +8,9 @@
 
 #include "canzona/base/error.h"
 #include "canzona/plan/parts.h"
-#include "canzona/plan/predict_zero.h"
+#include "canzona/plan/predict/predict_zero.h"
 #include "canzona/plan/schedule/coordinates.h"
-#include "canzona/plan/toy_model.h"
+#include "canzona/plan/testing/test_toy_model.h"
 
 namespace canzona::iteration_test {
 namespace {

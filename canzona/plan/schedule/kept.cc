@@ -4,7 +4,7 @@
 
 #include "canzona/base/check.h"
 #include "canzona/base/index.h"
-#include "canzona/plan/routes.h"
+#include "canzona/plan/schedule/routes.h"
 
 namespace canzona {
 namespace {

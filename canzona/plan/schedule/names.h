@@ -5,8 +5,8 @@
 #include <string>
 
 #include "canzona/base/text.h"
-#include "canzona/plan/modules.h"
 #include "canzona/plan/plan.h"
+#include "canzona/plan/schedule/modules.h"
 
 namespace canzona {
 

@@ -4,7 +4,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/schedule/coordinates.h"
-#include "canzona/plan/sum_order.h"
+#include "canzona/plan/schedule/sum_order.h"
 
 namespace canzona {
 namespace {

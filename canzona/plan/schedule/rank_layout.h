@@ -17,8 +17,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "canzona/plan/runs.h"
 #include "canzona/plan/schedule/coordinates.h"
+#include "canzona/plan/schedule/runs.h"
 
 namespace canzona {
 

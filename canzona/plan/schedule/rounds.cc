@@ -6,7 +6,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/index.h"
 #include "canzona/base/text.h"
-#include "canzona/plan/routes.h"
+#include "canzona/plan/schedule/routes.h"
 
 namespace canzona {
 namespace {

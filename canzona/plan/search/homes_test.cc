@@ -4,7 +4,7 @@
 
 #include <numeric>
 
-#include "canzona/plan/test_support.h"
+#include "canzona/plan/testing/test_support.h"
 
 namespace canzona::homes_test {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <map>
 
-#include "canzona/plan/test_support.h"
+#include "canzona/plan/testing/test_support.h"
 
 namespace canzona::instances_test {
 namespace {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "canzona/plan/search/test_optimum.h"
-#include "canzona/plan/test_support.h"
+#include "canzona/plan/testing/test_support.h"
 
 namespace canzona::joint_test {
 namespace {

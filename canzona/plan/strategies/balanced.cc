@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <map>
 
-#include "canzona/plan/budget.h"
-#include "canzona/plan/predict.h"
+#include "canzona/plan/layout/budget.h"
+#include "canzona/plan/predict/predict.h"
 #include "canzona/plan/search/exact.h"
 #include "canzona/plan/search/instances.h"
 #include "canzona/plan/search/joint.h"

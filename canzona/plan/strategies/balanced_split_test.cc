@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 
 #include "canzona/plan/strategies/balanced.h"
-#include "canzona/plan/test_support.h"
-#include "canzona/plan/validate.h"
+#include "canzona/plan/testing/test_support.h"
+#include "canzona/plan/validate/validate.h"
 
 namespace canzona::balanced_split_test {
 namespace {

@@ -4,10 +4,10 @@
 
 #include <cmath>
 
-#include "canzona/plan/metrics.h"
+#include "canzona/plan/predict/metrics.h"
 #include "canzona/plan/search/test_optimum.h"
-#include "canzona/plan/test_support.h"
-#include "canzona/plan/validate.h"
+#include "canzona/plan/testing/test_support.h"
+#include "canzona/plan/validate/validate.h"
 
 namespace canzona::strategies_balanced_test {
 namespace {

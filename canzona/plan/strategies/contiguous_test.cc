@@ -4,8 +4,8 @@
 
 #include <cmath>
 
-#include "canzona/plan/metrics.h"
-#include "canzona/plan/test_support.h"
+#include "canzona/plan/predict/metrics.h"
+#include "canzona/plan/testing/test_support.h"
 
 namespace canzona::contiguous_test {
 namespace {

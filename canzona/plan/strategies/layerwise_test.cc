@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-#include "canzona/plan/test_support.h"
+#include "canzona/plan/testing/test_support.h"
 
 namespace canzona::layerwise_test {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "canzona/plan/budget.h"
+#include "canzona/plan/layout/budget.h"
 
 namespace canzona {
 namespace {

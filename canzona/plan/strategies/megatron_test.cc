@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "canzona/plan/test_support.h"
+#include "canzona/plan/testing/test_support.h"
 
 namespace canzona::strategies_megatron_test {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <gmock/gmock.h>
 
-#include "canzona/plan/predict.h"
-#include "canzona/plan/test_support.h"
+#include "canzona/plan/predict/predict.h"
+#include "canzona/plan/testing/test_support.h"
 
 namespace canzona::replicated_test {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <gmock/gmock.h>
 
-#include "canzona/plan/metrics.h"
-#include "canzona/plan/test_support.h"
+#include "canzona/plan/predict/metrics.h"
+#include "canzona/plan/testing/test_support.h"
 
 namespace canzona::start_offset_test {
 namespace {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "canzona/base/json_reader.h"
-#include "canzona/plan/test_support.h"
+#include "canzona/plan/testing/test_support.h"
 
 namespace canzona {
 

@@ -1,8 +1,8 @@
 #include "canzona/runtime/zero/message.h"
 
 #include "canzona/base/check.h"
-#include "canzona/plan/modules.h"
 #include "canzona/base/index.h"
+#include "canzona/plan/schedule/modules.h"
 #include "canzona/plan/schedule/names.h"
 
 namespace canzona {

@@ -1,0 +1,244 @@
+#include "canzona/plan/json/plan_json.h"
+
+#include <map>
+
+#include "canzona/base/digest.h"
+#include "canzona/base/json_writer.h"
+#include "canzona/plan/json/plan_schema.h"
+
+namespace canzona {
+namespace {
+
+// Only what a plan of ZeRO-1 does not have.
+void write_zero(const ZeroOptions& zero, int32_t homes, JsonWriter& out) {
+  ZeroOptions plain;
+  plain.sizes = with_states(plain.sizes, homes);
+  if (zero == plain) return;
+  out.member("zero").begin_object();
+  out.field("z1", zero.sizes.z1).field("z2", zero.sizes.z2);
+  out.field("z3", zero.sizes.z3);
+  if (zero.experts.z1 > 0)
+    out.member("experts")
+        .begin_array()
+        .value(zero.experts.z1)
+        .value(zero.experts.z2)
+        .value(zero.experts.z3)
+        .end_array();
+  out.field("message", to_string(zero.message));
+  out.field("prefetch", zero.prefetch);
+  out.field("replica_sum", to_string(zero.replica_sum));
+  if (zero.reach != Reach::kDirect)
+    out.field("collectives", to_string(zero.reach));
+  out.end_object();
+}
+
+void write_options(const PlanOptions& o, int32_t homes, JsonWriter& out) {
+  out.member("options").begin_object();
+  out.field("strategy", o.strategy);
+  out.field("micro_groups", o.micro_groups);
+  out.field("split", to_string(o.splits));
+  out.field("bucket_elements", o.bucket_elements);
+  out.field("alpha", o.alpha.value_or(1));
+  out.field("weight", to_string(o.weight.value_or(Weight::kCost)));
+  out.field("capacity_bytes", o.capacity_bytes);
+  out.field("memory_cap_bytes", o.memory_cap_bytes);
+  out.field("ranks_per_node", o.ranks_per_node);
+  out.field("parameters", to_string(o.parameters));
+  out.member("links").begin_object();
+  out.field("intra_bytes_per_second", o.links.intra_bytes_per_second);
+  out.field("inter_bytes_per_second", o.links.inter_bytes_per_second);
+  out.field("latency_seconds", o.links.latency_seconds);
+  out.field("nominal", o.links.nominal);
+  out.end_object();
+  write_zero(o.zero, homes, out);
+  out.end_object();
+}
+
+void write_parts(const std::vector<Part>& parts, JsonWriter& out) {
+  out.begin_array();
+  for (const Part& part : parts) {
+    out.begin_array().value(part.name);
+    out.value(part.rows.first).value(part.rows.run).value(part.rows.stride);
+    out.value(part.rows.count).value(part.heads).end_array();
+  }
+  out.end_array();
+}
+
+// One row per tensor: name, shape, role, cut, layer, expert, rule, number of
+// its kind of parts. Most tensors have none, so parts are listed once.
+void write_tensors(const Model& model, JsonWriter& out) {
+  std::vector<const std::vector<Part>*> kinds;
+  std::map<std::string, size_t> known;
+  std::vector<int64_t> kind_of;
+  kind_of.reserve(model.tensors.size());
+  for (const Tensor& tensor : model.tensors) {
+    if (tensor.parts.empty()) {
+      kind_of.push_back(-1);
+      continue;
+    }
+    JsonWriter key;
+    write_parts(tensor.parts, key);
+    const auto [it, fresh] = known.emplace(key.take(), kinds.size());
+    if (fresh) kinds.push_back(&tensor.parts);
+    kind_of.push_back(static_cast<int64_t>(it->second));
+  }
+  out.member("parts").begin_array();
+  for (const auto* parts : kinds) write_parts(*parts, out);
+  out.end_array();
+  out.member("tensors").begin_array();
+  for (size_t i = 0; i < model.tensors.size(); ++i) {
+    const Tensor& t = model.tensors[i];
+    out.begin_array().value(t.name).values(t.shape);
+    out.value(to_string(t.role)).value(to_string(t.cut));
+    out.value(t.layer).value(t.expert).value(t.matrix_rule).value(kind_of[i]);
+    out.end_array();
+  }
+  out.end_array();
+}
+
+// Only where there are such.
+void write_frozen(const Model& model, JsonWriter& out) {
+  std::vector<int64_t> frozen;
+  for (size_t t = 0; t < model.tensors.size(); ++t)
+    if (model.tensors[t].frozen) frozen.push_back(static_cast<int64_t>(t));
+  if (!frozen.empty()) out.member("frozen").values(frozen);
+}
+
+void write_model(const Model& model, JsonWriter& out) {
+  out.member("model").begin_object();
+  out.field("name", model.name);
+  out.field("layers", model.num_layers);
+  out.field("experts", model.num_experts);
+  out.field("query_heads", model.query_heads);
+  out.field("kv_heads", model.kv_heads);
+  out.field("fused", model.fused);
+  write_tensors(model, out);
+  write_frozen(model, out);
+  out.end_object();
+}
+
+void write_mesh(const Mesh& mesh, JsonWriter& out) {
+  out.member("mesh").begin_object();
+  out.field("dp", mesh.dp).field("cp", mesh.cp).field("tp", mesh.tp);
+  out.field("pp", mesh.pp).field("ep", mesh.ep).end_object();
+}
+
+void write_rule(const Plan& plan, JsonWriter& out) {
+  out.member("rule").begin_object();
+  out.field("name", plan.rule);
+  out.member("options").begin_object();
+  for (const auto& [name, value] : plan.rule_options) out.field(name, value);
+  out.end_object().end_object();
+}
+
+// Costs depend on the shape alone, so they are listed by shape.
+void write_costs(const Plan& plan, JsonWriter& out) {
+  std::map<MatrixShape, MatrixCost> by_shape;
+  for (size_t m = 0; m < plan.matrices.size(); ++m) {
+    by_shape.emplace(MatrixShape{plan.matrices[m].rows, plan.matrices[m].cols},
+                     plan.costs[m]);
+  }
+  out.member("cost").begin_object();
+  out.field("source", plan.cost_basis.source);
+  out.field("seconds_per_tick", plan.cost_basis.seconds_per_tick);
+  if (plan.cost_basis.element_wise_bytes_per_second > 0)
+    out.field("element_wise_bytes_per_second",
+              plan.cost_basis.element_wise_bytes_per_second);
+  out.member("ticks").begin_array();
+  for (const auto& [shape, cost] : by_shape) {
+    out.begin_array().value(shape.rows).value(shape.cols);
+    out.value(cost.every_step.value()).value(cost.refresh.value()).end_array();
+  }
+  out.end_array().end_object();
+}
+
+void write_buckets(const PlanPart& part, JsonWriter& out) {
+  out.member("buffers").begin_array();
+  for (const Buffer& b : part.buffers) {
+    out.begin_array().value(b.stage).value(b.ep).value(b.num_homes).end_array();
+  }
+  out.end_array();
+  out.member("buckets").begin_array();
+  for (const Bucket& b : part.buckets) {
+    out.begin_object().field("buffer", b.buffer);
+    out.field("matrix_tensors", b.num_matrix_tensors);
+    out.member("tensors").values(b.tensors);
+    out.member("cuts").values(b.cuts);
+    out.member("adamw_cuts").values(b.adamw_cuts).end_object();
+  }
+  out.end_array();
+}
+
+void write_owners(const PlanPart& part, JsonWriter& out) {
+  out.member("home").values(part.home);
+  out.member("owners").begin_array();
+  for (size_t m = 0; m < part.owners.size(); ++m) {
+    const auto ranks = part.owners[m];
+    if (ranks.size() == 1) {
+      out.value(ranks.front());
+    } else {
+      out.values(ranks);
+    }
+  }
+  out.end_array();
+  out.member("micro_group").values(part.micro_group);
+}
+
+void write_summary(const PlanSummary& s, JsonWriter& out) {
+  out.member("predicted").begin_object();
+  out.field("makespan_ticks", s.makespan.value());
+  out.field("bound_ticks", s.bound.value());
+  out.field("mean_ticks", s.mean);
+  out.field("idle_ranks", s.idle_ranks);
+  out.field("bytes_per_rank_max", s.bytes_per_rank_max.value());
+  out.field("memory_per_rank_max", s.memory_per_rank_max.value());
+  out.field("memory_per_rank_mean", s.memory_per_rank_mean);
+  out.field("step_seconds_mean", s.step_seconds_mean);
+  out.field("step_seconds_worst", s.step_seconds_worst);
+  out.end_object();
+}
+
+void write_plan_parts(const Plan& plan, JsonWriter& out) {
+  out.member("parts").begin_array();
+  for (const PlanPart& part : plan.parts) {
+    out.begin_object();
+    write_summary(part.summary, out);
+    write_buckets(part, out);
+    write_owners(part, out);
+    out.end_object();
+  }
+  out.end_array();
+}
+
+std::string write(const Plan& plan, const std::string& digest) {
+  constexpr size_t kBytesPerTensor = 160;  // more than most take
+  JsonWriter out;
+  out.reserve(plan.model.tensors.size() * kBytesPerTensor);
+  out.begin_object();
+  out.field("format", kPlanFormat).field("version", kPlanVersion);
+  out.field("digest", digest);
+  write_mesh(plan.mesh, out);
+  write_rule(plan, out);
+  write_options(plan.options, plan.mesh.homes(), out);
+  write_costs(plan, out);
+  write_summary(plan.summary, out);
+  out.field("traffic", traffic_name(plan.traffic));
+  write_model(plan.model, out);
+  // What the only part has stands beside the rest.
+  if (plan.parts.size() > 1) {
+    write_plan_parts(plan, out);
+  } else {
+    write_buckets(plan.parts.front(), out);
+    write_owners(plan.parts.front(), out);
+  }
+  out.end_object();
+  return out.take() + "\n";
+}
+
+}  // namespace
+
+std::string digest_of(const Plan& plan) { return sha256_hex(write(plan, "")); }
+
+std::string plan_to_json(const Plan& plan) { return write(plan, plan.digest); }
+
+}  // namespace canzona

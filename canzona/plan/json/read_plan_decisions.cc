@@ -1,0 +1,181 @@
+// What a planner decided: who keeps and computes what, and the figures of it.
+#include "canzona/base/text.h"
+#include "canzona/plan/json/read_plan_parts.h"
+
+namespace canzona {
+namespace {
+
+class DecisionReader {
+ public:
+  DecisionReader(const Json& root, const PlanValues& in, PlanPart& plan)
+      : root_(root), in_(in), where_(in.where()), plan_(plan) {}
+
+  void run() {
+    read_plan_summary(member("predicted"), in_, plan_.summary);
+    read_buffers();
+    read_buckets();
+    read_owners();
+    derive(plan_);
+    check_homes();
+  }
+
+ private:
+  const Json& member(const char* key) const {
+    return get_member(root_, key, where_);
+  }
+
+  void read_buffers() {
+    const Mesh& mesh = plan_.grid;
+    for (const Json& b : in_.array(member("buffers"), "buffers")) {
+      in_.row(b, 3, "buffer");
+      Buffer buffer;
+      buffer.stage = in_.index(b[0], 0, mesh.pp - 1, "buffer stage");
+      buffer.ep = in_.index(b[1], -1, mesh.ep - 1, "buffer ep");
+      const int32_t homes = buffer.ep < 0 ? mesh.homes() : mesh.expert_homes();
+      buffer.num_homes = in_.index(b[2], homes, homes, "buffer homes");
+      plan_.buffers.push_back(buffer);
+    }
+  }
+
+  void read_buckets() {
+    std::vector<int> places(plan_.model.tensors.size(), 0);
+    for (const Json& b : in_.array(member("buckets"), "buckets")) {
+      plan_.buckets.push_back(bucket(b));
+      for (int32_t t : plan_.buckets.back().tensors) {
+        ++places[static_cast<size_t>(t)];
+      }
+    }
+    for (size_t t = 0; t < places.size(); ++t) {
+      if (places[t] == 1) continue;
+      in_.fail(cat("tensor ", quoted(plan_.model.tensors[t].name), " lies in ",
+                   places[t] == 0 ? "no bucket" : "more than one place"));
+    }
+  }
+
+  Bucket bucket(const Json& b) const {
+    require_known_keys(
+        b, {"buffer", "matrix_tensors", "tensors", "cuts", "adamw_cuts"},
+        where_);
+    Bucket out;
+    out.buffer = static_cast<int32_t>(
+        get_integer(b, "buffer", 0, std::ssize(plan_.buffers) - 1, where_));
+    out.tensors =
+        in_.indices(get_member(b, "tensors", where_), 0,
+                    std::ssize(plan_.model.tensors) - 1, "bucket tensors");
+    out.num_matrix_tensors = static_cast<int32_t>(
+        get_integer(b, "matrix_tensors", 0, std::ssize(out.tensors), where_));
+    check_regions(out);
+    out.cuts = cuts(b, "cuts", out);
+    out.adamw_cuts = cuts(b, "adamw_cuts", out);
+    return out;
+  }
+
+  void check_regions(const Bucket& bucket) const {
+    for (size_t i = 0; i < bucket.tensors.size(); ++i) {
+      const auto t = static_cast<size_t>(bucket.tensors[i]);
+      const Tensor& tensor = plan_.model.tensors[t];
+      if (tensor.matrix_rule ==
+          (i < static_cast<size_t>(bucket.num_matrix_tensors))) {
+        continue;
+      }
+      in_.fail(cat("tensor ", quoted(tensor.name),
+                   " lies in the wrong region of its bucket"));
+    }
+  }
+
+  // Whether they cut well is for validate() to say; that they lie in the bucket
+  // keeps what is counted from them within 64 bits.
+  std::vector<int64_t> cuts(const Json& b, const char* key,
+                            const Bucket& bucket) const {
+    int64_t elements = 0;
+    for (int32_t t : bucket.tensors) {
+      elements = checked_add(
+          elements, plan_.model.tensors[static_cast<size_t>(t)].elements(),
+          "elements of a bucket");
+    }
+    std::vector<int64_t> out =
+        in_.integers(get_member(b, key, where_), 0, elements, key);
+    const int32_t homes =
+        plan_.buffers[static_cast<size_t>(bucket.buffer)].num_homes;
+    if (!out.empty() && std::ssize(out) != homes + 1) {
+      in_.fail(cat(key, ": expected ", homes + 1, " cuts, got ", out.size()));
+    }
+    return out;
+  }
+
+  void read_owners() {
+    const int64_t matrices = std::ssize(plan_.matrices);
+    plan_.home =
+        in_.indices(member("home"), kEveryHome, plan_.grid.homes() - 1, "home");
+    plan_.micro_group =
+        in_.indices(member("micro_group"), 0, matrices - 1, "micro_group");
+    if (plan_.home.size() != plan_.model.tensors.size() ||
+        std::ssize(plan_.micro_group) != matrices) {
+      in_.fail(cat("expected ", plan_.model.tensors.size(), " homes and ",
+                   matrices, " micro-groups"));
+    }
+    const Json& owners = in_.array(member("owners"), "owners");
+    if (std::ssize(owners) != matrices)
+      in_.fail(cat(owners.size(), " owners of ", matrices, " matrices"));
+    for (const Json& o : owners) {
+      if (o.is_array()) {
+        plan_.owners.push_back(in_.indices(o, 0, plan_.grid.tp - 1, "owner"));
+      } else {
+        plan_.owners.push_back(in_.index(o, 0, plan_.grid.tp - 1, "owner"));
+      }
+    }
+  }
+
+  // What predict() takes for granted.
+  void check_homes() const {
+    const bool repeats = plan_.traffic == Traffic::kAllReduce;
+    for (size_t t = 0; t < plan_.home.size(); ++t) {
+      const Tensor& tensor = plan_.model.tensors[t];
+      const int32_t home = plan_.home[t];
+      const int32_t homes = plan_.buffer_of(static_cast<int32_t>(t)).num_homes;
+      const bool owned = tensor.matrix_rule && !repeats;
+      if (owned ? home < 0 || home >= homes : home != kEveryHome) {
+        in_.fail(cat("home ", home, " of tensor ", quoted(tensor.name),
+                     ": expected ",
+                     owned ? cat("0..", homes - 1) : cat(kEveryHome)));
+      }
+    }
+  }
+
+  const Json& root_;
+  const PlanValues& in_;
+  const std::string& where_;
+  PlanPart& plan_;
+};
+
+}  // namespace
+
+void read_plan_summary(const Json& s, const PlanValues& in, PlanSummary& out) {
+  const std::string& where = in.where();
+  const auto count = [&](const char* key) {
+    return get_integer(s, key, 0, INT64_MAX, where);
+  };
+  require_known_keys(
+      s,
+      {"makespan_ticks", "bound_ticks", "mean_ticks", "idle_ranks",
+       "bytes_per_rank_max", "memory_per_rank_max", "memory_per_rank_mean",
+       "step_seconds_mean", "step_seconds_worst"},
+      where);
+  out.makespan = Ticks(count("makespan_ticks"));
+  out.bound = Ticks(count("bound_ticks"));
+  out.mean = get_number(s, "mean_ticks", where);
+  out.idle_ranks =
+      static_cast<int32_t>(get_integer(s, "idle_ranks", 0, INT32_MAX, where));
+  out.bytes_per_rank_max = Bytes(count("bytes_per_rank_max"));
+  out.memory_per_rank_max = Bytes(count("memory_per_rank_max"));
+  out.memory_per_rank_mean = get_number(s, "memory_per_rank_mean", where);
+  out.step_seconds_mean = get_number(s, "step_seconds_mean", where);
+  out.step_seconds_worst = get_number(s, "step_seconds_worst", where);
+}
+
+void read_plan_decisions(const Json& object, const PlanValues& values,
+                         PlanPart& plan) {
+  DecisionReader(object, values, plan).run();
+}
+
+}  // namespace canzona

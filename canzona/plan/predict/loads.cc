@@ -1,0 +1,121 @@
+#include "canzona/plan/predict/loads.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "canzona/plan/schedule/coordinates.h"
+#include "canzona/plan/search/joint.h"
+
+namespace canzona {
+
+int32_t counted_rank(const Mesh& mesh, int32_t rank) {
+  const Coordinates at = coordinates_of(mesh, rank);
+  return mesh.rank(at.stage, mesh.home_of_expert(0, at.ep), at.t);
+}
+
+std::vector<int64_t> steps_of(int32_t period, int32_t phases) {
+  if (period <= 1) return {1};
+  std::vector<int64_t> steps(static_cast<size_t>(phases) + 1, 1);
+  steps[0] = period - phases;
+  return steps;
+}
+
+std::vector<int64_t> load_by_step(const MatrixCost& cost, int32_t phase,
+                                  int32_t period, int32_t phases) {
+  const int64_t every = cost.every_step.value();
+  if (period <= 1) return {every + cost.refresh.value()};
+  std::vector<int64_t> load(static_cast<size_t>(phases) + 1, every);
+  load[static_cast<size_t>(phase) + 1] += cost.refresh.value();
+  return load;
+}
+
+namespace {
+
+// Matrices of one stage, alike ones counted together.
+std::vector<ItemClass> classes_of_stage(const PlanPart& plan, int32_t stage) {
+  std::map<std::tuple<int64_t, int64_t, int32_t, int32_t>, int64_t> alike;
+  for (size_t m = 0; m < plan.matrices.size(); ++m) {
+    const Buffer& buffer = plan.buffer_of(plan.matrices[m].tensor);
+    const auto& [every_step, refresh] = plan.costs[m];
+    if (buffer.stage == stage)
+      ++alike[{every_step.value(), refresh.value(), plan.phase[m], buffer.ep}];
+  }
+  std::map<std::vector<int64_t>, int64_t> counts;
+  for (const auto& [kind, count] : alike) {
+    const auto& [every_step, refresh, phase, ep] = kind;
+    std::vector<int64_t> key = load_by_step({Ticks(every_step), Ticks(refresh)},
+                                            phase, plan.period, plan.phases);
+    key.push_back(ep);
+    counts[key] += count;
+  }
+  std::vector<ItemClass> classes;
+  for (const auto& [key, count] : counts) {
+    ItemClass c;
+    c.load.assign(key.begin(), key.end() - 1);
+    c.block = static_cast<int32_t>(key.back());
+    c.count = count;
+    classes.push_back(std::move(c));
+  }
+  return classes;
+}
+
+// Ranks of a stage by ep coordinate.
+std::vector<int32_t> blocks_of(const Mesh& mesh) {
+  std::vector<int32_t> blocks;
+  for (int32_t h = 0; h < mesh.homes(); ++h) {
+    blocks.insert(blocks.end(), static_cast<size_t>(mesh.tp),
+                  h / mesh.cp % mesh.ep);
+  }
+  return blocks;
+}
+
+// Matrices of all parts on the ranks of the whole. A replica's may lie on any
+// of them here, so that no plan is below.
+std::vector<ItemClass> classes_of_parts(const Plan& whole, int32_t stage) {
+  std::vector<ItemClass> all;
+  for (size_t i = 0; i < whole.parts.size(); ++i) {
+    const PlanPart& part = whole.parts[i];
+    for (ItemClass& c : classes_of_stage(part, stage)) {
+      c.block = i == 0 ? kAnyBlock : static_cast<int32_t>(i) - 1;
+      c.count *= part.num_replicas();
+      all.push_back(std::move(c));
+    }
+  }
+  return all;
+}
+
+// `classes` gives the matrices of a stage.
+template <class ClassesOf>
+Ticks bound_over_stages(const SettledRequest& plan, const Mesh& grid,
+                        Ticks upper, ClassesOf classes) {
+  const std::vector<int64_t> steps = steps_of(plan.period, plan.phases);
+  const std::vector<int32_t> blocks = blocks_of(grid);
+  Ticks bound;
+  for (int32_t stage = 0; stage < grid.pp; ++stage)
+    bound = std::max(bound, Ticks(objective_bound(classes(stage), steps, blocks,
+                                                  upper.value())));
+  return bound;
+}
+
+}  // namespace
+
+Ticks makespan_bound(const PlanPart& part, Ticks upper) {
+  return bound_over_stages(part, part.grid, upper, [&](int32_t stage) {
+    return classes_of_stage(part, stage);
+  });
+}
+
+// That of any part, and of all together.
+Ticks makespan_bound(const Plan& plan, Ticks upper) {
+  Ticks bound;
+  for (const PlanPart& part : plan.parts)
+    bound = std::max(bound, makespan_bound(part, upper));
+  if (plan.parts.size() == 1) return bound;
+  return std::max(bound,
+                  bound_over_stages(plan, plan.mesh, upper, [&](int32_t stage) {
+                    return classes_of_parts(plan, stage);
+                  }));
+}
+
+}  // namespace canzona

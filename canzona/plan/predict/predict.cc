@@ -1,0 +1,315 @@
+#include "canzona/plan/predict/predict.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "canzona/plan/parts.h"
+#include "canzona/plan/predict/loads.h"
+#include "canzona/plan/predict/predict_parts.h"
+#include "canzona/plan/predict/predict_zero.h"
+#include "canzona/plan/problem.h"
+
+namespace canzona {
+
+std::string_view to_string(Collective collective) {
+  constexpr std::array<std::string_view, kNumCollectives> kNames{
+      "reduce-scatter", "all-reduce", "gather",
+      "scatter",        "all-gather", "broadcast"};
+  return kNames[static_cast<size_t>(collective)];
+}
+
+int64_t RankCost::bytes_sent() const {
+  int64_t sum = 0;
+  for (const WireBytes& w : wire) sum += w.sent();
+  return sum;
+}
+
+RankMemory& RankMemory::operator+=(const RankMemory& other) {
+  parameters += other.parameters;
+  gradients += other.gradients;
+  master += other.master;
+  states += other.states;
+  buffers += other.buffers;
+  pools += other.pools;
+  return *this;
+}
+
+WireBytes& WireBytes::operator+=(const WireBytes& other) {
+  sent_intra += other.sent_intra;
+  sent_inter += other.sent_inter;
+  received_intra += other.received_intra;
+  received_inter += other.received_inter;
+  return *this;
+}
+
+RankCost& RankCost::operator+=(const RankCost& other) {
+  elements += other.elements;
+  computed += other.computed;
+  every_step += other.every_step;
+  refresh.resize(std::max(refresh.size(), other.refresh.size()));
+  for (size_t p = 0; p < other.refresh.size(); ++p)
+    refresh[p] += other.refresh[p];
+  num_matrices += other.num_matrices;
+  memory += other.memory;
+  for (size_t c = 0; c < wire.size(); ++c) wire[c] += other.wire[c];
+  transform_seconds_mean += other.transform_seconds_mean;
+  transform_seconds_worst += other.transform_seconds_worst;
+  element_wise_bytes += other.element_wise_bytes;
+  element_wise_seconds += other.element_wise_seconds;
+  step_seconds += other.step_seconds;
+  step_seconds_mean += other.step_seconds_mean;
+  step_seconds_worst += other.step_seconds_worst;
+  return *this;
+}
+
+int64_t matrix_elements_at(const Bucket& bucket, int32_t h) {
+  if (bucket.cuts.empty()) return 0;
+  const auto i = static_cast<size_t>(h);
+  return bucket.cuts[i + 1] - bucket.cuts[i];
+}
+
+int64_t adamw_elements_at(const Bucket& bucket, int32_t h) {
+  if (bucket.adamw_cuts.empty()) return 0;
+  const auto i = static_cast<size_t>(h);
+  return bucket.adamw_cuts[i + 1] - bucket.adamw_cuts[i];
+}
+
+int64_t longest_run(const Bucket& bucket) {
+  int64_t longest = 0;
+  for (size_t h = 0; h + 1 < bucket.cuts.size(); ++h) {
+    longest = std::max(longest, bucket.cuts[h + 1] - bucket.cuts[h]);
+  }
+  return longest;
+}
+
+int64_t bytes_per_parameter(const PlanPart& part) {
+  return bytes_per_parameter(part.options.parameters);
+}
+
+namespace {
+
+int64_t shard_sum(const PlanPart& part, const Bucket& bucket, size_t first,
+                  size_t last) {
+  int64_t sum = 0;
+  for (size_t i = first; i < last; ++i) {
+    const Tensor& tensor =
+        part.model.tensors[static_cast<size_t>(bucket.tensors[i])];
+    if (!tensor.frozen) sum += shard_elements(part.grid, tensor);
+  }
+  return sum;
+}
+
+}  // namespace
+
+int64_t matrix_elements(const PlanPart& part, const Bucket& bucket) {
+  return shard_sum(part, bucket, 0,
+                   static_cast<size_t>(bucket.num_matrix_tensors));
+}
+
+int64_t adamw_elements(const PlanPart& part, const Bucket& bucket) {
+  return shard_sum(part, bucket, static_cast<size_t>(bucket.num_matrix_tensors),
+                   bucket.tensors.size());
+}
+
+void add_loads(const PlanPart& part, const std::vector<int32_t>& phase,
+               int32_t phases, std::vector<RankCost>& ranks) {
+  for (RankCost& rank : ranks) {
+    rank.refresh.assign(static_cast<size_t>(phases), Ticks());
+  }
+  for (size_t m = 0; m < part.matrices.size(); ++m) {
+    const int64_t elements = part.matrices[m].rows * part.matrices[m].cols;
+    each_computing_rank(part, m, [&](int32_t r) {
+      RankCost& rank = ranks[static_cast<size_t>(r)];
+      rank.every_step += part.costs[m].every_step;
+      rank.refresh[static_cast<size_t>(phase[m])] += part.costs[m].refresh;
+      rank.computed += elements;
+      ++rank.num_matrices;
+    });
+  }
+}
+
+namespace {
+
+// Updates that every home repeats were counted once per ep coordinate.
+void share_repeated(const PlanPart& part, std::vector<RankCost>& ranks) {
+  if (part.traffic != Traffic::kAllReduce) return;
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    const int32_t counted = counted_rank(part.grid, static_cast<int32_t>(r));
+    if (static_cast<size_t>(counted) != r) {
+      ranks[r] = ranks[static_cast<size_t>(counted)];
+    }
+  }
+}
+
+}  // namespace
+
+namespace {
+
+Nodes nodes_of(const PlanPart& part, int32_t replica) {
+  Nodes nodes;
+  for (int32_t r = 0; r < part.grid.world(); ++r)
+    nodes.push_back(part.node_of(part.world_rank(r, replica)));
+  return nodes;
+}
+
+// Which ranks share a node, whatever its number.
+Nodes pattern_of(Nodes nodes) {
+  int32_t number = -1, last = -1;
+  for (int32_t& node : nodes) {
+    if (node != last) ++number;
+    last = node;
+    node = number;
+  }
+  return nodes;
+}
+
+std::vector<RankCost> predict_replica(const PlanPart& part,
+                                      const Nodes& nodes) {
+  const auto rule = make_rule_facts(part.rule, part.rule_options);
+  std::vector<RankCost> ranks(nodes.size());
+  add_loads(part, part.phase, part.phases, ranks);
+  add_matrix_memory(part, *rule, ranks);
+  share_repeated(part, ranks);
+  add_exchange_bytes(part, *rule, nodes, ranks);
+  add_step_times(part, nodes, ranks);
+  add_bucket_memory(part, ranks);
+  add_pools(part, ranks);
+  add_bucket_bytes(part, nodes, ranks);
+  add_broadcast_times(part, ranks);
+  add_element_wise(part, *rule, ranks);
+  return ranks;
+}
+
+// By the ranks of the world, without what replicas add up. Those whose ranks
+// share nodes alike are predicted once.
+std::vector<RankCost> predict_replicas(const PlanPart& part) {
+  if (part.num_replicas() == 1)
+    return predict_replica(part, pattern_of(nodes_of(part, 0)));
+  std::map<Nodes, std::vector<RankCost>> known;
+  std::vector<RankCost> world(static_cast<size_t>(part.mesh.world()));
+  for (int32_t replica = 0; replica < part.num_replicas(); ++replica) {
+    const Nodes pattern = pattern_of(nodes_of(part, replica));
+    auto found = known.find(pattern);
+    if (found == known.end())
+      found = known.emplace(pattern, predict_replica(part, pattern)).first;
+    for (int32_t r = 0; r < part.grid.world(); ++r)
+      world[static_cast<size_t>(part.world_rank(r, replica))] =
+          found->second[static_cast<size_t>(r)];
+  }
+  return world;
+}
+
+}  // namespace
+
+std::vector<RankCost> predict(const PlanPart& part) {
+  std::vector<RankCost> world = predict_replicas(part);
+  add_replica_sums(part, world);
+  return world;
+}
+
+std::vector<RankCost> sum_of_parts(
+    const Plan& plan, std::vector<std::vector<RankCost>> of_parts) {
+  if (of_parts.size() == 1) return std::move(of_parts.front());
+  std::vector<RankCost> ranks(static_cast<size_t>(plan.mesh.world()));
+  for (int32_t r = 0; r < plan.mesh.world(); ++r)
+    for (const RankInPart& at : parts_of_rank(plan, r))
+      ranks[static_cast<size_t>(r)] +=
+          of_parts[static_cast<size_t>(at.part)][static_cast<size_t>(at.rank)];
+  return ranks;
+}
+
+std::vector<RankCost> predict(const Plan& plan) {
+  std::vector<std::vector<RankCost>> of_parts;
+  for (const PlanPart& part : plan.parts) of_parts.push_back(predict(part));
+  return sum_of_parts(plan, std::move(of_parts));
+}
+
+namespace {
+
+// Largest load of an ordinary step, and of the refresh step of each phase.
+struct StepMaxima {
+  int64_t ordinary = 0;
+  std::vector<int64_t> refresh;
+};
+
+StepMaxima step_maxima(const std::vector<RankCost>& ranks, size_t phases) {
+  StepMaxima maxima;
+  maxima.refresh.assign(phases, 0);
+  for (const RankCost& rank : ranks) {
+    const int64_t every = rank.every_step.value();
+    maxima.ordinary = std::max(maxima.ordinary, every);
+    for (size_t p = 0; p < phases; ++p) {
+      maxima.refresh[p] =
+          std::max(maxima.refresh[p], every + rank.refresh[p].value());
+    }
+  }
+  return maxima;
+}
+
+int64_t sum_over_period(const StepMaxima& maxima, int64_t period) {
+  return std::accumulate(
+      maxima.refresh.begin(), maxima.refresh.end(),
+      (period - std::ssize(maxima.refresh)) * maxima.ordinary);
+}
+
+}  // namespace
+
+Ticks makespan(const SettledRequest& plan, const std::vector<RankCost>& ranks) {
+  const auto phases = static_cast<size_t>(plan.phases);
+  return Ticks(sum_over_period(step_maxima(ranks, phases), plan.period));
+}
+
+namespace {
+
+// By the ranks of the world; `phase` is of the matrices of the whole plan.
+std::vector<RankCost> loads_of(const Plan& plan, const PlanPart& part,
+                               const std::vector<int32_t>& phase,
+                               int32_t phases) {
+  std::vector<int32_t> own;
+  for (int32_t t : part.tensors) {
+    const int32_t* first = plan.first_matrix.data() + t;
+    own.insert(own.end(), phase.begin() + first[0], phase.begin() + first[1]);
+  }
+  std::vector<RankCost> ranks(static_cast<size_t>(part.grid.world()));
+  add_loads(part, own, phases, ranks);
+  std::vector<RankCost> world;
+  for (int32_t r = 0; r < part.mesh.world(); ++r)
+    world.push_back(ranks[static_cast<size_t>(part.grid_rank(r))]);
+  return world;
+}
+
+PhaseOutlook outlook(const Plan& plan, int32_t phases) {
+  const std::vector<int32_t> phase =
+      phases_by_name(plan.model, plan.matrices, plan.options.splits, phases);
+  std::vector<std::vector<RankCost>> of_parts;
+  for (const PlanPart& part : plan.parts)
+    of_parts.push_back(loads_of(plan, part, phase, phases));
+  const StepMaxima maxima = step_maxima(sum_of_parts(plan, std::move(of_parts)),
+                                        static_cast<size_t>(phases));
+  PhaseOutlook out;
+  out.phases = phases;
+  out.mean_step = static_cast<double>(sum_over_period(maxima, plan.period)) /
+                  static_cast<double>(plan.period);
+  out.worst_step = static_cast<double>(maxima.ordinary);
+  for (int64_t load : maxima.refresh) {
+    out.worst_step = std::max(out.worst_step, static_cast<double>(load));
+  }
+  out.mean_seconds = out.mean_step * plan.cost_basis.seconds_per_tick;
+  out.worst_seconds = out.worst_step * plan.cost_basis.seconds_per_tick;
+  return out;
+}
+
+}  // namespace
+
+std::vector<PhaseOutlook> phase_outlook(const Plan& plan) {
+  std::vector<PhaseOutlook> out;
+  if (plan.period <= 1) return out;
+  for (int32_t phases : {plan.phases / 2, plan.phases, plan.phases * 2}) {
+    if (phases < 1 || phases > plan.period) continue;
+    out.push_back(outlook(plan, phases));
+  }
+  return out;
+}
+
+}  // namespace canzona

@@ -1,0 +1,84 @@
+// Passes over memory that no matrix's cost holds.
+#include "canzona/plan/predict/predict_parts.h"
+#include "canzona/plan/schedule/runs.h"
+
+namespace canzona {
+namespace {
+
+// Bytes read and written for an element, all in fp32.
+constexpr int64_t kGradient = 2 * kBytesPerFp32;  // scaled, and looked at
+constexpr int64_t kAdamw = 7 * kBytesPerFp32;  // gradient; moments and weight
+constexpr int64_t kRounded = 2;                // the copy in bf16
+constexpr int64_t kCopy = 2 * kBytesPerFp32;
+
+class ElementWise {
+ public:
+  ElementWise(const PlanPart& plan, const RuleFacts& rule)
+      : plan_(plan),
+        fields_(rule.gather_fields()),
+        rounded_(plan.options.parameters == ParameterDtype::kBf16 ? kRounded
+                                                                  : 0) {}
+
+  // Of a rank's matrices. With an exchange, fields are written into a slot and
+  // updates read from one; an owner puts matrices together from slots and
+  // takes their updates apart.
+  double matrix_bytes(const RankCost& rank) const {
+    const bool exchanged = plan_.grid.tp > 1;
+    const int64_t slots = exchanged ? (fields_ + 1) * kBytesPerFp32 : 0;
+    const int64_t copies = exchanged ? (fields_ + 1) * kCopy : 0;
+    return product(rank.elements, kGradient + rounded_ + slots) +
+           product(rank.computed, copies);
+  }
+
+  double adamw_bytes(int64_t elements) const {
+    return product(elements, kGradient + kAdamw + rounded_);
+  }
+
+ private:
+  static double product(int64_t elements, int64_t bytes) {
+    return static_cast<double>(elements) * static_cast<double>(bytes);
+  }
+
+  const PlanPart& plan_;
+  int64_t fields_;
+  int64_t rounded_;
+};
+
+void add_adamw(const PlanPart& plan, const ElementWise& passes,
+               std::vector<RankCost>& ranks) {
+  for (const Bucket& bucket : plan.buckets) {
+    const Buffer& buffer = plan.buffers[static_cast<size_t>(bucket.buffer)];
+    for (int32_t place = 0; place < plan.grid.places; ++place) {
+      const std::vector<int64_t> kept =
+          adamw_runs(plan, bucket, plan.grid.slice_of(place));
+      for (int32_t h = 0; h < buffer.num_homes; ++h) {
+        const int32_t first =
+            plan.grid.rank(buffer.stage, plan.stage_home(buffer, h),
+                           place * plan.grid.tp_ranks());
+        for (int32_t r = first; r < first + plan.grid.tp_ranks(); ++r)
+          ranks[static_cast<size_t>(r)].element_wise_bytes +=
+              passes.adamw_bytes(kept[static_cast<size_t>(h)]);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void add_element_wise(const PlanPart& plan, const RuleFacts& rule,
+                      std::vector<RankCost>& ranks) {
+  const ElementWise passes(plan, rule);
+  for (RankCost& rank : ranks)
+    rank.element_wise_bytes = passes.matrix_bytes(rank);
+  add_adamw(plan, passes, ranks);
+  const double rate = plan.cost_basis.element_wise_bytes_per_second;
+  if (!(rate > 0)) return;
+  for (RankCost& rank : ranks) {
+    rank.element_wise_seconds = rank.element_wise_bytes / rate;
+    rank.step_seconds += rank.element_wise_seconds;
+    rank.step_seconds_mean += rank.element_wise_seconds;
+    rank.step_seconds_worst += rank.element_wise_seconds;
+  }
+}
+
+}  // namespace canzona

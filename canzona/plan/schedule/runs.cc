@@ -1,0 +1,140 @@
+#include "canzona/plan/schedule/runs.h"
+
+#include <algorithm>
+
+#include "canzona/base/units.h"
+
+namespace canzona {
+namespace {
+
+int64_t sum_of_slices(const PlanPart& plan, const Bucket& bucket, int32_t slice,
+                      size_t begin, size_t end, bool frozen = false) {
+  int64_t sum = 0;
+  for (size_t i = begin; i < end; ++i) {
+    const auto t = static_cast<size_t>(bucket.tensors[i]);
+    const Tensor& tensor = plan.model.tensors[t];
+    if (tensor.frozen == frozen)
+      sum += slice_elements(plan.grid, tensor, slice);
+  }
+  return sum;
+}
+
+int64_t frozen_slice(const PlanPart& plan, const Bucket& bucket,
+                     int32_t slice) {
+  return sum_of_slices(plan, bucket, slice, 0, bucket.tensors.size(), true);
+}
+
+size_t num_homes(const PlanPart& plan, const Bucket& bucket) {
+  return static_cast<size_t>(
+      plan.buffers[static_cast<size_t>(bucket.buffer)].num_homes);
+}
+
+}  // namespace
+
+int64_t matrix_slice(const PlanPart& plan, const Bucket& bucket,
+                     int32_t slice) {
+  return sum_of_slices(plan, bucket, slice, 0,
+                       static_cast<size_t>(bucket.num_matrix_tensors));
+}
+
+int64_t adamw_slice(const PlanPart& plan, const Bucket& bucket, int32_t slice) {
+  return sum_of_slices(plan, bucket, slice,
+                       static_cast<size_t>(bucket.num_matrix_tensors),
+                       bucket.tensors.size());
+}
+
+std::vector<int64_t> matrix_runs(const PlanPart& plan, const Bucket& bucket,
+                                 int32_t slice) {
+  if (plan.traffic == Traffic::kAllReduce)
+    return std::vector<int64_t>(num_homes(plan, bucket),
+                                matrix_slice(plan, bucket, slice));
+  std::vector<int64_t> runs(num_homes(plan, bucket), 0);
+  for (int32_t i = 0; i < bucket.num_matrix_tensors; ++i) {
+    const auto t = static_cast<size_t>(bucket.tensors[static_cast<size_t>(i)]);
+    runs[static_cast<size_t>(plan.home[t])] +=
+        slice_elements(plan.grid, plan.model.tensors[t], slice);
+  }
+  if (plan.traffic == Traffic::kPadded)
+    std::ranges::fill(runs, std::ranges::max(runs));
+  return runs;
+}
+
+std::vector<int64_t> adamw_slice_cuts(const PlanPart& plan,
+                                      const Bucket& bucket, int32_t slice) {
+  std::vector<int64_t> cuts;
+  const int64_t own = adamw_slice(plan, bucket, slice);
+  for (int64_t cut : bucket.adamw_cuts) {
+    const int64_t whole = std::max<int64_t>(bucket.adamw_cuts.back(), 1);
+    cuts.push_back(
+        static_cast<int64_t>(static_cast<Int128>(own) * cut / whole));
+  }
+  return cuts;
+}
+
+std::vector<int64_t> adamw_runs(const PlanPart& plan, const Bucket& bucket,
+                                int32_t slice) {
+  if (bucket.adamw_cuts.empty())
+    return std::vector<int64_t>(num_homes(plan, bucket),
+                                adamw_slice(plan, bucket, slice));
+  const std::vector<int64_t> cuts = adamw_slice_cuts(plan, bucket, slice);
+  std::vector<int64_t> runs;
+  for (size_t h = 1; h < cuts.size(); ++h)
+    runs.push_back(cuts[h] - cuts[h - 1]);
+  return runs;
+}
+
+SliceRange kept_slices(const Mesh& grid, int32_t place, int32_t z) {
+  const int32_t count = grid.places / z;
+  if (count == 1) return {grid.slice_of(place), 1};
+  return {place % z * count, count};
+}
+
+namespace {
+
+int64_t padded_slices(const PlanPart& plan, const Bucket& bucket,
+                      const SliceRange& range, Resting what) {
+  int64_t sum = 0;
+  for (int32_t s = range.first; s < range.first + range.count; ++s) {
+    sum += adamw_slice(plan, bucket, s);
+    if (what == Resting::kParameters) sum += frozen_slice(plan, bucket, s);
+    if (plan.traffic != Traffic::kPadded) {
+      sum += matrix_slice(plan, bucket, s);
+      continue;
+    }
+    for (int64_t run : matrix_runs(plan, bucket, s)) sum += run;
+  }
+  return sum;
+}
+
+}  // namespace
+
+int64_t kept_elements(const PlanPart& plan, const Bucket& bucket, int32_t place,
+                      Resting what) {
+  const ZeroSizes& zero = plan.options.zero.sizes;
+  const SliceRange range = kept_slices(
+      plan.grid, place, what == Resting::kParameters ? zero.z3 : zero.z2);
+  if (range.count == 1 || range.count < plan.grid.places)
+    return padded_slices(plan, bucket, range, what);
+  int64_t sum = 0;
+  for (int32_t t : bucket.tensors) {
+    const Tensor& tensor = plan.model.tensors[static_cast<size_t>(t)];
+    if (!tensor.frozen || what == Resting::kParameters)
+      sum += shard_elements(plan.grid, tensor);
+  }
+  return sum;
+}
+
+int64_t message_elements(const PlanPart& plan, const Bucket& bucket,
+                         Resting what) {
+  return padded_slices(plan, bucket, {0, plan.grid.places}, what);
+}
+
+int64_t forgotten_elements(const PlanPart& plan, int32_t stage) {
+  int64_t most = 0;
+  for (const Tensor& tensor : plan.model.tensors)
+    if (tensor.frozen && stage_of(plan.grid, plan.model, tensor) == stage)
+      most = std::max(most, shard_elements(plan.grid, tensor));
+  return most;
+}
+
+}  // namespace canzona

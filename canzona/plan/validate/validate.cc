@@ -1,0 +1,323 @@
+#include "canzona/plan/validate/validate.h"
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+#include "canzona/base/text.h"
+#include "canzona/plan/layout/budget.h"
+#include "canzona/plan/parts.h"
+#include "canzona/plan/predict/predict.h"
+#include "canzona/plan/predict/predict_parts.h"
+#include "canzona/plan/predict/summary.h"
+#include "canzona/plan/validate/validate_routes.h"
+
+namespace canzona {
+namespace {
+
+class Validation {
+ public:
+  explicit Validation(const PlanPart& plan) : plan_(plan) {}
+
+  // False: the part cannot be predicted.
+  bool run() {
+    check_matrices();
+    check_places();
+    for (size_t b = 0; b < plan_.buckets.size(); ++b) check_bucket(b);
+    check_homes();
+    check_owners();
+    check_micro_groups();
+    if (!violations_.empty()) return false;
+    check_routes(plan_, violations_);
+    if (plan_.options.strategy == "balanced") check_bytes();
+    return true;
+  }
+
+  const std::vector<std::string>& violations() const { return violations_; }
+
+ private:
+  template <class... Args>
+  void violated(const Args&... args) {
+    violations_.push_back(cat(args...));
+  }
+  std::string name(int32_t tensor) const {
+    return quoted(plan_.model.tensors[static_cast<size_t>(tensor)].name);
+  }
+  const Tensor& tensor(int32_t t) const {
+    return plan_.model.tensors[static_cast<size_t>(t)];
+  }
+
+  // Every tensor lies in one bucket, once, on the ranks that hold it.
+  void check_places() {
+    std::vector<int32_t> places(plan_.model.tensors.size(), 0);
+    for (size_t b = 0; b < plan_.buckets.size(); ++b) {
+      const Bucket& bucket = plan_.buckets[b];
+      const Buffer& buffer = plan_.buffers[static_cast<size_t>(bucket.buffer)];
+      for (int32_t t : bucket.tensors) {
+        ++places[static_cast<size_t>(t)];
+        if (stage_of(plan_.grid, plan_.model, tensor(t)) != buffer.stage ||
+            ep_of(plan_.grid, plan_.model, tensor(t)) != buffer.ep) {
+          violated("tensor ", name(t), ": bucket ", b,
+                   " belongs to other ranks (stage ", buffer.stage, ", ep ",
+                   buffer.ep, ")");
+        }
+      }
+    }
+    for (size_t t = 0; t < places.size(); ++t) {
+      if (places[t] != 1) {
+        violated("tensor ", name(static_cast<int32_t>(t)), " has ", places[t],
+                 " places, expected one");
+      }
+    }
+    for (const Buffer& buffer : plan_.buffers) {
+      const int32_t expected =
+          buffer.ep < 0 ? plan_.grid.homes() : plan_.grid.expert_homes();
+      if (buffer.num_homes != expected) {
+        violated("buffer of stage ", buffer.stage, ", ep ", buffer.ep, ": ",
+                 buffer.num_homes, " homes, expected ", expected);
+      }
+    }
+  }
+
+  void check_bucket(size_t b) {
+    const Bucket& bucket = plan_.buckets[b];
+    for (size_t i = 0; i < bucket.tensors.size(); ++i) {
+      const bool matrix = i < static_cast<size_t>(bucket.num_matrix_tensors);
+      if (tensor(bucket.tensors[i]).matrix_rule != matrix) {
+        violated("bucket ", b, ": tensor ", name(bucket.tensors[i]),
+                 " lies in the wrong region");
+      }
+    }
+    const bool scatters = is_scattered(plan_.traffic);
+    if (scatters) {
+      check_cuts(b, "cuts", bucket.cuts, matrix_elements(plan_, bucket));
+      check_runs(b);
+    } else if (!bucket.cuts.empty()) {
+      violated("bucket ", b, ": cuts, but its gradients are all-reduced");
+    }
+    if (plan_.traffic != Traffic::kAllReduce) {
+      check_cuts(b, "AdamW cuts", bucket.adamw_cuts,
+                 adamw_elements(plan_, bucket));
+    }
+  }
+
+  void check_cuts(size_t b, const char* what, const std::vector<int64_t>& cuts,
+                  int64_t elements) {
+    const Buffer& buffer =
+        plan_.buffers[static_cast<size_t>(plan_.buckets[b].buffer)];
+    if (cuts.size() != static_cast<size_t>(buffer.num_homes) + 1) {
+      violated("bucket ", b, ": ", cuts.size(), " ", what, ", expected ",
+               buffer.num_homes + 1);
+      return;
+    }
+    if (cuts.front() != 0 || cuts.back() != elements ||
+        !std::is_sorted(cuts.begin(), cuts.end())) {
+      violated("bucket ", b, ": ", what, " do not cut its ", elements,
+               " elements into runs");
+    }
+  }
+
+  // Each tensor lies inside its home's run, so each element has one place.
+  void check_runs(size_t b) {
+    const Bucket& bucket = plan_.buckets[b];
+    int64_t offset = 0;
+    for (int32_t i = 0; i < bucket.num_matrix_tensors; ++i) {
+      const int32_t t = bucket.tensors[static_cast<size_t>(i)];
+      const int32_t home = plan_.home[static_cast<size_t>(t)];
+      const int64_t end = offset + shard_elements(plan_.grid, tensor(t));
+      const auto h = static_cast<size_t>(home);
+      if (home < 0 || h + 1 >= bucket.cuts.size() || offset < bucket.cuts[h] ||
+          end > bucket.cuts[h + 1]) {
+        violated("bucket ", b, ": tensor ", name(t), " at elements ", offset,
+                 "..", end, " lies outside the run of its home ", home);
+      }
+      offset = end;
+    }
+  }
+
+  // The matrices are those that the split makes of each tensor.
+  void check_matrices() {
+    const std::vector<Matrix> expected =
+        split_into_matrices(plan_.model, plan_.options.splits);
+    const size_t n = std::max(expected.size(), plan_.matrices.size());
+    for (size_t m = 0; m < n; ++m) {
+      if (m < expected.size() && m < plan_.matrices.size() &&
+          expected[m] == plan_.matrices[m]) {
+        continue;
+      }
+      const Matrix& known =
+          m < expected.size() ? expected[m] : plan_.matrices[m];
+      violated("matrix ", m, " is not what --split ",
+               to_string(plan_.options.splits), " makes of tensor ",
+               name(known.tensor));
+    }
+  }
+
+  void check_homes() {
+    const bool repeats = plan_.traffic == Traffic::kAllReduce;
+    for (size_t t = 0; t < plan_.home.size(); ++t) {
+      const auto tensor = static_cast<int32_t>(t);
+      const bool owned = plan_.model.tensors[t].matrix_rule && !repeats;
+      if (owned == (plan_.home[t] == kEveryHome)) {
+        violated("tensor ", name(tensor),
+                 owned ? " has no home" : " has a home but no owner");
+      }
+      if (plan_.bucket_of[t] < 0) continue;  // has no place, as said above
+      const int32_t homes = plan_.buffer_of(tensor).num_homes;
+      if (plan_.home[t] < kEveryHome || plan_.home[t] >= homes) {
+        violated("tensor ", name(tensor), ": home ", plan_.home[t], " of ",
+                 homes);
+      }
+    }
+  }
+
+  void check_owners() {
+    const bool one_owner = is_scattered(plan_.traffic);
+    for (size_t m = 0; m < plan_.matrices.size(); ++m) {
+      const auto owners = plan_.owners[m];
+      const size_t distinct =
+          owners.size() < 2
+              ? owners.size()
+              : std::set<int32_t>(owners.begin(), owners.end()).size();
+      const bool inside =
+          std::all_of(owners.begin(), owners.end(),
+                      [&](int32_t t) { return t >= 0 && t < plan_.grid.tp; });
+      if (!inside) {
+        violated("matrix ",
+                 quoted(matrix_name(plan_.model, plan_.matrices[m],
+                                    plan_.options.splits)),
+                 " has an owner beyond the ", plan_.grid.tp,
+                 " tp ranks of its home");
+      }
+      if (distinct != owners.size() || owners.empty() == one_owner) {
+        violated("matrix ",
+                 quoted(matrix_name(plan_.model, plan_.matrices[m],
+                                    plan_.options.splits)),
+                 " has ", owners.size(), " owners, ", distinct, " distinct");
+      }
+    }
+  }
+
+  // Rounds of a home are numbered without gaps.
+  void check_micro_groups() {
+    const int32_t num_homes = plan_.grid.pp * plan_.grid.homes();
+    std::vector<std::set<int32_t>> rounds(static_cast<size_t>(num_homes));
+    for (size_t m = 0; m < plan_.matrices.size(); ++m) {
+      const int32_t t = plan_.matrices[m].tensor;
+      if (plan_.bucket_of[static_cast<size_t>(t)] < 0) continue;
+      const Buffer& buffer = plan_.buffer_of(t);
+      const int32_t home = std::max(plan_.home[static_cast<size_t>(t)], 0);
+      if (home >= buffer.num_homes) continue;  // said above
+      const int32_t in_all =
+          buffer.stage * plan_.grid.homes() + plan_.stage_home(buffer, home);
+      rounds[static_cast<size_t>(in_all)].insert(plan_.micro_group[m]);
+    }
+    for (size_t h = 0; h < rounds.size(); ++h) {
+      if (!rounds[h].empty() &&
+          *rounds[h].rbegin() != static_cast<int32_t>(rounds[h].size()) - 1) {
+        violated("home ", h, ": micro-groups are not numbered 0 to ",
+                 rounds[h].size() - 1);
+      }
+    }
+  }
+
+  void check_bytes() {
+    for (size_t b = 0; b < plan_.buckets.size(); ++b) {
+      const Bucket& bucket = plan_.buckets[b];
+      std::vector<int64_t> shards;
+      for (int32_t i = 0; i < bucket.num_matrix_tensors; ++i) {
+        shards.push_back(shard_elements(
+            plan_.grid, tensor(bucket.tensors[static_cast<size_t>(i)])));
+      }
+      const auto homes = static_cast<int64_t>(bucket.cuts.size()) - 1;
+      const int64_t cap =
+          reachable_bucket_cap(shards, homes, *plan_.options.alpha);
+      if (longest_run(bucket) > cap) {
+        violated("bucket ", b, ": a home keeps ", longest_run(bucket),
+                 " elements, above its budget of ", cap);
+      }
+    }
+  }
+
+  const PlanPart& plan_;
+  std::vector<std::string> violations_;
+};
+
+// Whether a part has from the whole what `expected` has, and its tensors.
+bool belongs(const PlanPart& part, const PlanPart& expected,
+             const std::vector<Tensor>& tensors) {
+  const auto given = [](const PlanPart& p) {
+    const Model& m = p.model;
+    return std::tie(m.name, m.num_layers, m.num_experts, m.query_heads,
+                    m.kv_heads, m.fused, p.mesh, p.rule, p.rule_options,
+                    p.options, p.costs, p.tensors, p.cost_basis, p.traffic,
+                    p.ep, p.e, p.phase);
+  };
+  return given(part) == given(expected) &&
+         std::ranges::equal(part.model.tensors, part.tensors,
+                            [&](const Tensor& own, int32_t t) {
+                              return own == tensors[static_cast<size_t>(t)];
+                            });
+}
+
+// The predictions stored are those of the plan: its parts' and its own.
+void check_predictions(const Plan& plan, std::vector<std::string>& violations) {
+  constexpr const char* kOthers =
+      "the stored predictions are not those of this plan";
+  std::vector<std::vector<RankCost>> of_parts;
+  for (const PlanPart& part : plan.parts) {
+    of_parts.push_back(predict(part));
+    if (!part.name.empty() && summarize(part, of_parts.back()) != part.summary)
+      violations.push_back(cat(part.name, ": ", kOthers));
+  }
+  const std::vector<RankCost> ranks = sum_of_parts(plan, std::move(of_parts));
+  if (summarize(plan, ranks) != plan.summary) violations.push_back(kOthers);
+  check_memory_cap(plan.options.memory_cap_bytes, ranks, 0, violations);
+}
+
+}  // namespace
+
+std::vector<std::string> validate(const Plan& plan) {
+  const std::vector<PlanPart> expected = parts_without_tensors(plan);
+  if (plan.parts.size() != expected.size())
+    return {cat("the plan has ", plan.parts.size(), " parts, expected ",
+                expected.size())};
+  std::vector<std::string> violations;
+  bool countable = true;
+  for (size_t i = 0; i < plan.parts.size(); ++i) {
+    const PlanPart& part = plan.parts[i];
+    const std::string where = part.name.empty() ? "" : part.name + ": ";
+    if (!belongs(part, expected[i], plan.model.tensors))
+      violations.push_back(where + "not a part of this plan");
+    Validation validation(part);
+    countable &= validation.run();
+    for (const std::string& violation : validation.violations())
+      violations.push_back(where + violation);
+  }
+  if (countable) check_predictions(plan, violations);
+  return violations;
+}
+
+void check_memory_cap(int64_t cap, const std::vector<RankCost>& ranks,
+                      int64_t activations,
+                      std::vector<std::string>& violations) {
+  if (cap == 0) return;
+  size_t above = 0, worst = 0;
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    above += ranks[r].memory.total().value() > cap - activations;
+    if (ranks[r].memory.total() > ranks[worst].memory.total()) worst = r;
+  }
+  if (above == 0) return;
+  const RankMemory& m = ranks[worst].memory;
+  auto size = [](Bytes bytes) { return human_bytes(bytes.value()); };
+  violations.push_back(cat(
+      above, " of ", ranks.size(), " ranks need more memory than the cap ",
+      "of ", human_bytes(cap), "; most is rank ", worst, " with ",
+      size(m.total() + Bytes(activations)), ": parameters ", size(m.parameters),
+      ", gradients ", size(m.gradients), ", master ", size(m.master),
+      ", states ", size(m.states), ", buffers ", size(m.buffers),
+      m.pools.value() > 0 ? cat(", pools ", size(m.pools)) : "",
+      activations > 0 ? cat(", activations ", human_bytes(activations)) : ""));
+}
+
+}  // namespace canzona
