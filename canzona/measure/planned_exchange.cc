@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "canzona/plan/predict/predict.h"
+#include "canzona/plan/schedule/pools.h"
 #include "canzona/plan/schedule/rounds.h"
 
 namespace canzona {
@@ -11,15 +11,15 @@ namespace {
 // One rank's rounds.
 class RankExchange {
  public:
-  RankExchange(const PlanPart& plan, int32_t grid_rank)
-      : plan_(plan),
+  RankExchange(const PlanPart& part, int32_t grid_rank)
+      : part_(part),
         rank_(grid_rank),
-        place_(coordinates_of(plan.grid, grid_rank)),
-        kept_(kept_by(plan, place_, lay_out_rank(plan, place_))) {}
+        place_(coordinates_of(part.grid, grid_rank)),
+        kept_(kept_by(part, place_, lay_out_rank(part, place_))) {}
 
   std::vector<PlannedRound> rounds(int fields) const {
     std::vector<PlannedRound> out;
-    for (const Round& round : make_rounds(plan_, place_, kept_, fields))
+    for (const Round& round : make_rounds(part_, place_, kept_, fields))
       out.push_back({seconds(round.gather) + seconds(round.gather_uncut),
                      transform_seconds(round),
                      seconds(round.scatter) + seconds(round.scatter_uncut)});
@@ -32,11 +32,11 @@ class RankExchange {
     for (const SlotMatrix& matrix : round.computed) {
       const auto m = static_cast<size_t>(
           kept_.matrices[static_cast<size_t>(matrix.kept)].matrix);
-      ticks += static_cast<double>(plan_.costs[m].every_step.value()) +
-               static_cast<double>(plan_.costs[m].refresh.value()) /
-                   static_cast<double>(plan_.period);
+      ticks += static_cast<double>(part_.costs[m].every_step.value()) +
+               static_cast<double>(part_.costs[m].refresh.value()) /
+                   static_cast<double>(part_.period);
     }
-    return ticks * plan_.cost_basis.seconds_per_tick;
+    return ticks * part_.cost_basis.seconds_per_tick;
   }
 
   double seconds(const ExchangeTable& table) const {
@@ -47,12 +47,12 @@ class RankExchange {
 
   // Replicas are alike: the first stands for all.
   int32_t node_of(int32_t grid_rank) const {
-    return plan_.node_of(plan_.world_rank(grid_rank, 0));
+    return part_.node_of(part_.world_rank(grid_rank, 0));
   }
 
   double port_seconds(const std::vector<int64_t>& bytes) const {
-    const Links& links = plan_.options.links;
-    const int32_t tp = plan_.grid.tp, first = rank_ / tp * tp;
+    const Links& links = part_.options.links;
+    const int32_t tp = part_.grid.tp, first = rank_ / tp * tp;
     double inside = 0, outside = 0;
     for (int32_t t = 0; t < tp; ++t) {
       const auto count = bytes[static_cast<size_t>(t)];
@@ -66,7 +66,7 @@ class RankExchange {
     return std::max(inside, outside);
   }
 
-  const PlanPart& plan_;
+  const PlanPart& part_;
   int32_t rank_;
   Coordinates place_;
   Kept kept_;

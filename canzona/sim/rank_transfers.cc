@@ -10,7 +10,6 @@
 #include "canzona/plan/schedule/pools.h"
 #include "canzona/plan/schedule/rank_group.h"
 #include "canzona/plan/schedule/runs.h"
-#include "canzona/plan/schedule/sum_order.h"
 
 namespace canzona {
 namespace {
@@ -47,20 +46,23 @@ WireBytes across_of(const WireBytes& bytes) {
 
 class RankTransfers {
  public:
-  RankTransfers(const PlanPart& plan, const Workload& workload, int32_t rank,
+  RankTransfers(const PlanPart& part, const Workload& workload, int32_t rank,
                 RunOf run)
-      : plan_(plan),
-        zero_(plan.options.zero.sizes),
-        at_once_(adds_replicas_at_once(plan)),
+      : part_(part),
+        zero_(part.options.zero.sizes),
         workload_(workload),
         rank_(rank),
         run_(run),
-        at_(coordinates_of(plan.mesh, rank)) {}
+        at_(coordinates_of(part.mesh, rank)),
+        in_step_(sums_of(part, {.stage = at_.stage})) {
+    const BucketCollectives last = publishes_of(part, {.stage = at_.stage});
+    in_step_.insert(in_step_.end(), last.begin(), last.end());
+  }
 
   std::vector<ModuleWork> all() {
     count_modules();
-    std::vector<PurposeBytes> wire = module_bytes(plan_, rank_);
-    if (run_ == RunOf::kLongest && plan_.mesh.ep == 1) raise_to_longest(wire);
+    std::vector<PurposeBytes> wire = module_bytes(part_, rank_);
+    if (run_ == RunOf::kLongest && part_.mesh.ep == 1) raise_to_longest(wire);
     std::vector<ModuleWork> out(wire.size());
     for (size_t m = 0; m < wire.size(); ++m) {
       if (elements_[m] == 0) continue;
@@ -75,28 +77,28 @@ class RankTransfers {
  private:
   // Elements of this rank's shards, and messages into which they are packed.
   void count_modules() {
-    const auto modules = static_cast<size_t>(num_modules(plan_.model));
+    const auto modules = static_cast<size_t>(num_modules(part_.model));
     elements_.assign(modules, 0);
     messages_.assign(modules, 0);
-    for (const Bucket& bucket : plan_.buckets) {
+    for (const Bucket& bucket : part_.buckets) {
       if (!is_here(bucket)) continue;
-      ++messages_[static_cast<size_t>(first_module(plan_, bucket))];
+      ++messages_[static_cast<size_t>(first_module(part_, bucket))];
       for (int32_t t : bucket.tensors)
         elements_[module_of_tensor(t)] += shard_elements(
-            plan_.mesh, plan_.model.tensors[static_cast<size_t>(t)]);
+            part_.mesh, part_.model.tensors[static_cast<size_t>(t)]);
     }
   }
   size_t module_of_tensor(int32_t tensor) const {
     return static_cast<size_t>(module_of(
-        plan_.model, plan_.model.tensors[static_cast<size_t>(tensor)]));
+        part_.model, part_.model.tensors[static_cast<size_t>(tensor)]));
   }
 
   // Longest run of any home; slices differ by at most a row.
   int64_t longest_run_of(const Bucket& bucket) const {
     int64_t longest = 0;
-    for (int32_t slice : {0, plan_.grid.places - 1}) {
-      const std::vector<int64_t> matrices = matrix_runs(plan_, bucket, slice);
-      const std::vector<int64_t> others = adamw_runs(plan_, bucket, slice);
+    for (int32_t slice : {0, part_.grid.places - 1}) {
+      const std::vector<int64_t> matrices = matrix_runs(part_, bucket, slice);
+      const std::vector<int64_t> others = adamw_runs(part_, bucket, slice);
       for (size_t h = 0; h < matrices.size(); ++h)
         longest = std::max(longest, matrices[h] + others[h]);
     }
@@ -105,17 +107,20 @@ class RankTransfers {
 
   void raise_to_longest(std::vector<PurposeBytes>& wire) const {
     std::vector<int64_t> longest(wire.size(), 0);
-    for (const Bucket& bucket : plan_.buckets)
+    for (const Bucket& bucket : part_.buckets)
       if (is_here(bucket))
-        longest[static_cast<size_t>(first_module(plan_, bucket))] +=
+        longest[static_cast<size_t>(first_module(part_, bucket))] +=
             longest_run_of(bucket);
     const auto raise = [](int64_t& bytes, int64_t run, int64_t peers) {
       if (bytes > 0) bytes = std::max(bytes, run * peers);
     };
-    const PeerCount from = groups(), to = peers(GroupKind::kPublish);
-    const int64_t shares = at_once_ ? plan_.num_replicas() : 1;
-    const int64_t parameter = bytes_per_parameter(plan_.options.parameters);
-    const bool spreads = is_scattered(plan_.traffic);
+    const PeerCount from = peers(Purpose::kSum), to = peers(Purpose::kPublish);
+    const BucketCollective* sum = first_for(Purpose::kSum);
+    const bool cut =
+        sum != nullptr && sum->pieces == BucketCollective::Pieces::kRunShares;
+    const int64_t shares = cut ? part_.num_replicas() : 1;
+    const int64_t parameter = bytes_per_parameter(part_.options.parameters);
+    const bool spreads = is_scattered(part_.traffic);
     for (size_t m = 0; spreads && m < wire.size(); ++m) {
       const int64_t gradients = divide_up(longest[m], shares) * kBytesPerFp32;
       raise(of(wire[m], Purpose::kSum).received_intra, gradients, from.intra);
@@ -128,27 +133,29 @@ class RankTransfers {
   }
 
   bool is_here(const Bucket& bucket) const {
-    const Buffer& buffer = plan_.buffers[static_cast<size_t>(bucket.buffer)];
+    const Buffer& buffer = part_.buffers[static_cast<size_t>(bucket.buffer)];
     return at_.holds(buffer) && !bucket.tensors.empty();
   }
 
   PeerCount peers(GroupKind kind) const {
-    const RankGroup group = group_of(plan_, rank_, kind);
+    const RankGroup group = group_of(part_, rank_, kind);
     PeerCount out;
     for (int32_t i = 0; i < group.count; ++i) {
       const int32_t peer = group.rank(i);
       if (peer == rank_) continue;
-      ++(plan_.node_of(peer) == plan_.node_of(rank_) ? out.intra : out.inter);
+      ++(part_.node_of(peer) == part_.node_of(rank_) ? out.intra : out.inter);
     }
     return out;
   }
-  // With whom gradients are added after the last micro-batch.
-  PeerCount groups() const {
-    return peers(at_once_ ? GroupKind::kAllGroups : GroupKind::kSums);
+  // The first of a bucket's collectives for this purpose; none: nobody else.
+  const BucketCollective* first_for(Purpose purpose) const {
+    for (const BucketCollective& c : in_step_)
+      if (c.purpose == purpose) return &c;
+    return nullptr;
   }
-  PeerCount replicas() const {
-    const bool whole = at_once_ && !is_scattered(plan_.traffic);
-    return peers(whole ? GroupKind::kAllGroups : GroupKind::kReplicas);
+  PeerCount peers(Purpose purpose) const {
+    const BucketCollective* c = first_for(purpose);
+    return c == nullptr ? PeerCount{} : peers(c->group);
   }
 
   int64_t segments(int64_t received, const PeerCount& from) const {
@@ -157,7 +164,7 @@ class RankTransfers {
   }
 
   Levels levels(GroupKind kind) const {
-    return levels_of(plan_, group_of(plan_, rank_, kind));
+    return levels_of(part_, group_of(part_, rank_, kind));
   }
 
   void set_gather(const PurposeBytes& wire, size_t m, ModuleWork& out) const {
@@ -168,7 +175,7 @@ class RankTransfers {
     out.gather.messages_intra = to.intra * messages_[m];
     out.gather.messages_inter = to.inter * messages_[m];
     const int64_t unpacked =
-        elements_[m] * bytes_per_parameter(plan_.options.parameters);
+        elements_[m] * bytes_per_parameter(part_.options.parameters);
     out.gather.packed_bytes = unpacked / zero_.z3;
     if (across == 1) {
       out.gather.copied_bytes = unpacked;
@@ -205,16 +212,17 @@ class RankTransfers {
   // An all-reduce is a reduce-scatter and an all-gather of the same bytes.
   // Where replicas are added at once, only the gather is left of it.
   Transfer reduce(const PurposeBytes& wire, size_t m) const {
-    Transfer out = sum(of(wire, Purpose::kSum), groups(), m);
-    if (!at_once_ || !is_scattered(plan_.traffic)) {
+    const PeerCount back = peers(Purpose::kSumReplicas);
+    const BucketCollective* again = first_for(Purpose::kSumReplicas);
+    Transfer out = sum(of(wire, Purpose::kSum), peers(Purpose::kSum), m);
+    if (again != nullptr && again->kind == EntryKind::kAllReduce) {
       const Transfer added =
-          sum(share_of(of(wire, Purpose::kSumReplicas), 0.5), replicas(), m);
+          sum(share_of(of(wire, Purpose::kSumReplicas), 0.5), back, m);
       out.messages_intra += added.messages_intra;
       out.messages_inter += added.messages_inter;
       out.copied_bytes += added.copied_bytes;
       out.parts = std::max(out.parts, added.parts);
     }
-    const PeerCount back = replicas();
     const bool repeats = of(wire, Purpose::kSumReplicas).sent() +
                              of(wire, Purpose::kSumReplicas).received() >
                          0;
@@ -228,14 +236,14 @@ class RankTransfers {
 
   // Broadcasts belong to the step.
   Transfer publish(const PurposeBytes& wire, size_t m) const {
-    if (plan_.traffic == Traffic::kBroadcast) return {};
-    const PeerCount to = peers(GroupKind::kPublish);
+    if (part_.traffic == Traffic::kBroadcast) return {};
+    const PeerCount to = peers(Purpose::kPublish);
     Transfer out{.bytes = of(wire, Purpose::kPublish)};
     out.messages_intra = to.intra * messages_[m];
     out.messages_inter = to.inter * messages_[m];
     if (!out.empty() && is_staged()) {
       const int64_t bytes =
-          elements_[m] * bytes_per_parameter(plan_.options.parameters);
+          elements_[m] * bytes_per_parameter(part_.options.parameters);
       out.packed_bytes = bytes / zero_.z1;
       out.copied_bytes = bytes / zero_.z3;
     }
@@ -243,7 +251,7 @@ class RankTransfers {
   }
 
   // Slices of a module are put together for the wire.
-  bool is_staged() const { return plan_.grid.places > 1; }
+  bool is_staged() const { return part_.grid.places > 1; }
 
   // Every segment of every run is a message to each peer; what arrives is
   // added.
@@ -259,13 +267,13 @@ class RankTransfers {
     return out;
   }
 
-  const PlanPart& plan_;
+  const PlanPart& part_;
   ZeroSizes zero_;
-  bool at_once_;
   const Workload& workload_;
   int32_t rank_;
   RunOf run_;
   Coordinates at_;
+  BucketCollectives in_step_;                 // of dense tensors
   std::vector<int64_t> elements_, messages_;  // by module
 };
 

@@ -7,8 +7,8 @@ namespace {
 
 class DecisionReader {
  public:
-  DecisionReader(const Json& root, const PlanValues& in, PlanPart& plan)
-      : root_(root), in_(in), where_(in.where()), plan_(plan) {}
+  DecisionReader(const Json& root, const PlanValues& in, PlanPart& part)
+      : root_(root), in_(in), where_(in.where()), plan_(part) {}
 
   void run() {
     read_plan_summary(member("predicted"), in_, plan_.summary);
@@ -174,8 +174,8 @@ void read_plan_summary(const Json& s, const PlanValues& in, PlanSummary& out) {
 }
 
 void read_plan_decisions(const Json& object, const PlanValues& values,
-                         PlanPart& plan) {
-  DecisionReader(object, values, plan).run();
+                         PlanPart& part) {
+  DecisionReader(object, values, part).run();
 }
 
 }  // namespace canzona

@@ -33,19 +33,19 @@ std::vector<int64_t> load_by_step(const MatrixCost& cost, int32_t phase,
 namespace {
 
 // Matrices of one stage, alike ones counted together.
-std::vector<ItemClass> classes_of_stage(const PlanPart& plan, int32_t stage) {
+std::vector<ItemClass> classes_of_stage(const PlanPart& part, int32_t stage) {
   std::map<std::tuple<int64_t, int64_t, int32_t, int32_t>, int64_t> alike;
-  for (size_t m = 0; m < plan.matrices.size(); ++m) {
-    const Buffer& buffer = plan.buffer_of(plan.matrices[m].tensor);
-    const auto& [every_step, refresh] = plan.costs[m];
+  for (size_t m = 0; m < part.matrices.size(); ++m) {
+    const Buffer& buffer = part.buffer_of(part.matrices[m].tensor);
+    const auto& [every_step, refresh] = part.costs[m];
     if (buffer.stage == stage)
-      ++alike[{every_step.value(), refresh.value(), plan.phase[m], buffer.ep}];
+      ++alike[{every_step.value(), refresh.value(), part.phase[m], buffer.ep}];
   }
   std::map<std::vector<int64_t>, int64_t> counts;
   for (const auto& [kind, count] : alike) {
     const auto& [every_step, refresh, phase, ep] = kind;
     std::vector<int64_t> key = load_by_step({Ticks(every_step), Ticks(refresh)},
-                                            phase, plan.period, plan.phases);
+                                            phase, part.period, part.phases);
     key.push_back(ep);
     counts[key] += count;
   }

@@ -12,16 +12,16 @@ namespace canzona {
 // states. Updates that every home repeats (kEveryHome) are counted at the first
 // home of each ep coordinate only; share_repeated() gives the others the same.
 template <class Visit>
-void each_home(const PlanPart& plan, int32_t tensor, Visit visit) {
-  const Buffer& buffer = plan.buffer_of(tensor);
-  const int32_t home = plan.home[static_cast<size_t>(tensor)];
+void each_home(const PlanPart& part, int32_t tensor, Visit visit) {
+  const Buffer& buffer = part.buffer_of(tensor);
+  const int32_t home = part.home[static_cast<size_t>(tensor)];
   if (home != kEveryHome) {
-    visit(buffer.stage, plan.stage_home(buffer, home));
+    visit(buffer.stage, part.stage_home(buffer, home));
     return;
   }
-  for (int32_t e = 0; e < plan.grid.ep; ++e) {
+  for (int32_t e = 0; e < part.grid.ep; ++e) {
     if (buffer.ep < 0 || buffer.ep == e) {
-      visit(buffer.stage, plan.grid.home_of_expert(0, e));
+      visit(buffer.stage, part.grid.home_of_expert(0, e));
     }
   }
 }
@@ -29,13 +29,13 @@ void each_home(const PlanPart& plan, int32_t tensor, Visit visit) {
 // Calls visit(rank of the world) for every rank of those homes that computes
 // matrix `m`.
 template <class Visit>
-void each_computing_rank(const PlanPart& plan, size_t m, Visit visit) {
-  const std::span<const int32_t> owners = plan.owners[m];
-  each_home(plan, plan.matrices[m].tensor, [&](int32_t stage, int32_t home) {
-    for (int32_t t = 0; owners.empty() && t < plan.grid.tp; ++t) {
-      visit(plan.grid.rank(stage, home, t));
+void each_computing_rank(const PlanPart& part, size_t m, Visit visit) {
+  const std::span<const int32_t> owners = part.owners[m];
+  each_home(part, part.matrices[m].tensor, [&](int32_t stage, int32_t home) {
+    for (int32_t t = 0; owners.empty() && t < part.grid.tp; ++t) {
+      visit(part.grid.rank(stage, home, t));
     }
-    for (int32_t t : owners) visit(plan.grid.rank(stage, home, t));
+    for (int32_t t : owners) visit(part.grid.rank(stage, home, t));
   });
 }
 

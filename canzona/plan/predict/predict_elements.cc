@@ -13,17 +13,17 @@ constexpr int64_t kCopy = 2 * kBytesPerFp32;
 
 class ElementWise {
  public:
-  ElementWise(const PlanPart& plan, const RuleFacts& rule)
-      : plan_(plan),
+  ElementWise(const PlanPart& part, const RuleFacts& rule)
+      : part_(part),
         fields_(rule.gather_fields()),
-        rounded_(plan.options.parameters == ParameterDtype::kBf16 ? kRounded
+        rounded_(part.options.parameters == ParameterDtype::kBf16 ? kRounded
                                                                   : 0) {}
 
   // Of a rank's matrices. With an exchange, fields are written into a slot and
   // updates read from one; an owner puts matrices together from slots and
   // takes their updates apart.
   double matrix_bytes(const RankCost& rank) const {
-    const bool exchanged = plan_.grid.tp > 1;
+    const bool exchanged = part_.grid.tp > 1;
     const int64_t slots = exchanged ? (fields_ + 1) * kBytesPerFp32 : 0;
     const int64_t copies = exchanged ? (fields_ + 1) * kCopy : 0;
     return product(rank.elements, kGradient + rounded_ + slots) +
@@ -39,23 +39,23 @@ class ElementWise {
     return static_cast<double>(elements) * static_cast<double>(bytes);
   }
 
-  const PlanPart& plan_;
+  const PlanPart& part_;
   int64_t fields_;
   int64_t rounded_;
 };
 
-void add_adamw(const PlanPart& plan, const ElementWise& passes,
+void add_adamw(const PlanPart& part, const ElementWise& passes,
                std::vector<RankCost>& ranks) {
-  for (const Bucket& bucket : plan.buckets) {
-    const Buffer& buffer = plan.buffers[static_cast<size_t>(bucket.buffer)];
-    for (int32_t place = 0; place < plan.grid.places; ++place) {
+  for (const Bucket& bucket : part.buckets) {
+    const Buffer& buffer = part.buffers[static_cast<size_t>(bucket.buffer)];
+    for (int32_t place = 0; place < part.grid.places; ++place) {
       const std::vector<int64_t> kept =
-          adamw_runs(plan, bucket, plan.grid.slice_of(place));
+          adamw_runs(part, bucket, part.grid.slice_of(place));
       for (int32_t h = 0; h < buffer.num_homes; ++h) {
         const int32_t first =
-            plan.grid.rank(buffer.stage, plan.stage_home(buffer, h),
-                           place * plan.grid.tp_ranks());
-        for (int32_t r = first; r < first + plan.grid.tp_ranks(); ++r)
+            part.grid.rank(buffer.stage, part.stage_home(buffer, h),
+                           place * part.grid.tp_ranks());
+        for (int32_t r = first; r < first + part.grid.tp_ranks(); ++r)
           ranks[static_cast<size_t>(r)].element_wise_bytes +=
               passes.adamw_bytes(kept[static_cast<size_t>(h)]);
       }
@@ -65,12 +65,12 @@ void add_adamw(const PlanPart& plan, const ElementWise& passes,
 
 }  // namespace
 
-void add_element_wise(const PlanPart& plan, const RuleFacts& rule,
+void add_element_wise(const PlanPart& part, const RuleFacts& rule,
                       std::vector<RankCost>& ranks) {
-  const ElementWise passes(plan, rule);
+  const ElementWise passes(part, rule);
   for (RankCost& rank : ranks)
     rank.element_wise_bytes = passes.matrix_bytes(rank);
-  add_adamw(plan, passes, ranks);
+  add_adamw(part, passes, ranks);
 }
 
 }  // namespace canzona

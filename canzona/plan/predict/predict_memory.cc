@@ -49,20 +49,20 @@ std::vector<int64_t> exchange_slot_bytes(const PlanPart& part,
   return largest;
 }
 
-void add_matrix_memory(const PlanPart& plan, const RuleFacts& rule,
+void add_matrix_memory(const PlanPart& part, const RuleFacts& rule,
                        std::vector<RankCost>& ranks) {
   StateBytesTable table(rule);
-  const auto tp = static_cast<size_t>(plan.grid.tp);
-  const int64_t master = master_bytes_per_element(plan.options.parameters);
-  for (size_t m = 0; m < plan.matrices.size(); ++m) {
-    const Matrix& matrix = plan.matrices[m];
+  const auto tp = static_cast<size_t>(part.grid.tp);
+  const int64_t master = master_bytes_per_element(part.options.parameters);
+  for (size_t m = 0; m < part.matrices.size(); ++m) {
+    const Matrix& matrix = part.matrices[m];
     const StateBytes& bytes = table.of({matrix.rows, matrix.cols});
     const int64_t per_element =
         bytes.with_shard / std::max<int64_t>(matrix.rows * matrix.cols, 1);
     const std::vector<int64_t> elements =
-        elements_by_rank(plan, static_cast<int32_t>(m));
-    each_home(plan, matrix.tensor, [&](int32_t stage, int32_t home) {
-      const auto first = static_cast<size_t>(plan.grid.rank(stage, home, 0));
+        elements_by_rank(part, static_cast<int32_t>(m));
+    each_home(part, matrix.tensor, [&](int32_t stage, int32_t home) {
+      const auto first = static_cast<size_t>(part.grid.rank(stage, home, 0));
       for (size_t t = 0; t < tp; ++t) {
         RankCost& rank = ranks[first + t];
         rank.elements += elements[t];
@@ -70,12 +70,12 @@ void add_matrix_memory(const PlanPart& plan, const RuleFacts& rule,
         rank.memory.states += Bytes(elements[t] * per_element);
       }
     });
-    each_computing_rank(plan, m, [&](int32_t r) {
+    each_computing_rank(part, m, [&](int32_t r) {
       ranks[static_cast<size_t>(r)].memory.states += Bytes(bytes.with_owner);
     });
   }
-  const std::vector<int64_t> slots = exchange_slot_bytes(plan, rule);
-  const auto per_stage = static_cast<size_t>(plan.grid.ranks_per_stage());
+  const std::vector<int64_t> slots = exchange_slot_bytes(part, rule);
+  const auto per_stage = static_cast<size_t>(part.grid.ranks_per_stage());
   for (size_t r = 0; r < ranks.size(); ++r)
     ranks[r].memory.buffers = Bytes(kExchangeSlots * slots[r / per_stage]);
 }
@@ -83,24 +83,24 @@ void add_matrix_memory(const PlanPart& plan, const RuleFacts& rule,
 namespace {
 
 // Of one bucket on the ranks of one place.
-void add_place_memory(const PlanPart& plan, const Bucket& bucket, int32_t place,
+void add_place_memory(const PlanPart& part, const Bucket& bucket, int32_t place,
                       std::vector<RankCost>& ranks) {
-  const Buffer& buffer = plan.buffers[static_cast<size_t>(bucket.buffer)];
-  const int64_t master = master_bytes_per_element(plan.options.parameters);
+  const Buffer& buffer = part.buffers[static_cast<size_t>(bucket.buffer)];
+  const int64_t master = master_bytes_per_element(part.options.parameters);
   const int64_t parameters =
-      kept_elements(plan, bucket, place, Resting::kParameters);
+      kept_elements(part, bucket, place, Resting::kParameters);
   const int64_t gradients =
-      kept_elements(plan, bucket, place, Resting::kGradients);
+      kept_elements(part, bucket, place, Resting::kGradients);
   const std::vector<int64_t> own =
-      adamw_runs(plan, bucket, plan.grid.slice_of(place));
+      adamw_runs(part, bucket, part.grid.slice_of(place));
   for (int32_t h = 0; h < buffer.num_homes; ++h) {
-    const int32_t home = plan.stage_home(buffer, h);
+    const int32_t home = part.stage_home(buffer, h);
     const int64_t elements = own[static_cast<size_t>(h)];
-    for (int32_t t = 0; t < plan.grid.tp_ranks(); ++t) {
-      const int32_t plane = place * plan.grid.tp_ranks() + t;
-      const int32_t rank = plan.grid.rank(buffer.stage, home, plane);
+    for (int32_t t = 0; t < part.grid.tp_ranks(); ++t) {
+      const int32_t plane = place * part.grid.tp_ranks() + t;
+      const int32_t rank = part.grid.rank(buffer.stage, home, plane);
       RankMemory& memory = ranks[static_cast<size_t>(rank)].memory;
-      memory.parameters += Bytes(parameters * bytes_per_parameter(plan));
+      memory.parameters += Bytes(parameters * bytes_per_parameter(part));
       memory.gradients += Bytes(gradients * kBytesPerFp32);
       memory.master += Bytes(elements * master);
       memory.states += Bytes(elements * 2 * kBytesPerFp32);
@@ -111,13 +111,13 @@ void add_place_memory(const PlanPart& plan, const Bucket& bucket, int32_t place,
 }  // namespace
 
 // Parameters and gradients at rest, and AdamW's states.
-void add_bucket_memory(const PlanPart& plan, std::vector<RankCost>& ranks) {
-  for (const Bucket& bucket : plan.buckets)
-    for (int32_t place = 0; place < plan.grid.places; ++place)
-      add_place_memory(plan, bucket, place, ranks);
-  const auto per_stage = static_cast<size_t>(plan.grid.ranks_per_stage());
-  for (int32_t stage = 0; stage < plan.grid.pp; ++stage) {
-    const Bytes forgotten(forgotten_elements(plan, stage) * kBytesPerFp32);
+void add_bucket_memory(const PlanPart& part, std::vector<RankCost>& ranks) {
+  for (const Bucket& bucket : part.buckets)
+    for (int32_t place = 0; place < part.grid.places; ++place)
+      add_place_memory(part, bucket, place, ranks);
+  const auto per_stage = static_cast<size_t>(part.grid.ranks_per_stage());
+  for (int32_t stage = 0; stage < part.grid.pp; ++stage) {
+    const Bytes forgotten(forgotten_elements(part, stage) * kBytesPerFp32);
     const size_t first = static_cast<size_t>(stage) * per_stage;
     for (size_t r = first; r < first + per_stage; ++r)
       ranks[r].memory.gradients += forgotten;

@@ -28,28 +28,28 @@ RoundLoad& round_of(RankRounds& rounds, int32_t round, int32_t phases) {
   return rounds.loads[wanted - 1];
 }
 
-std::vector<RankRounds> collect_rounds(const PlanPart& plan) {
-  std::vector<RankRounds> ranks(static_cast<size_t>(plan.grid.world()));
-  for (size_t m = 0; m < plan.matrices.size(); ++m) {
-    const Matrix& matrix = plan.matrices[m];
+std::vector<RankRounds> collect_rounds(const PlanPart& part) {
+  std::vector<RankRounds> ranks(static_cast<size_t>(part.grid.world()));
+  for (size_t m = 0; m < part.matrices.size(); ++m) {
+    const Matrix& matrix = part.matrices[m];
     const Tensor& tensor =
-        plan.model.tensors[static_cast<size_t>(matrix.tensor)];
+        part.model.tensors[static_cast<size_t>(matrix.tensor)];
     const int64_t parts =
-        tensor.cut == Cut::kNone ? plan.grid.places : plan.grid.tp;
+        tensor.cut == Cut::kNone ? part.grid.places : part.grid.tp;
     const int64_t bytes = matrix.rows * matrix.cols * kBytesPerFp32;
-    each_computing_rank(plan, m, [&](int32_t r) {
+    each_computing_rank(part, m, [&](int32_t r) {
       RankRounds& rank = ranks[static_cast<size_t>(r)];
-      RoundLoad& load = round_of(rank, plan.micro_group[m], plan.phases);
-      load.every_step += plan.costs[m].every_step.value();
-      rank.refresh[static_cast<size_t>(plan.micro_group[m]) *
-                       static_cast<size_t>(plan.phases) +
-                   static_cast<size_t>(plan.phase[m])] +=
-          plan.costs[m].refresh.value();
+      RoundLoad& load = round_of(rank, part.micro_group[m], part.phases);
+      load.every_step += part.costs[m].every_step.value();
+      rank.refresh[static_cast<size_t>(part.micro_group[m]) *
+                       static_cast<size_t>(part.phases) +
+                   static_cast<size_t>(part.phase[m])] +=
+          part.costs[m].refresh.value();
       // The owner's port is the narrow place: it takes all shards and sends all
       // updates but its own.
       const int64_t own = bytes / parts;
       load.gathered += bytes - own;
-      if (!plan.owners[m].empty()) load.scattered += own * (plan.grid.tp - 1);
+      if (!part.owners[m].empty()) load.scattered += own * (part.grid.tp - 1);
     });
   }
   return ranks;
@@ -60,11 +60,11 @@ std::vector<RankRounds> collect_rounds(const PlanPart& plan) {
 // < 0: an ordinary step.
 class HomeStep {
  public:
-  HomeStep(const PlanPart& plan, const RankRounds* ranks, bool near)
-      : plan_(plan), ranks_(ranks) {
-    bandwidth_ = near ? plan.options.links.intra_bytes_per_second
-                      : plan.options.links.inter_bytes_per_second;
-    for (int32_t t = 0; t < plan.grid.tp; ++t) {
+  HomeStep(const PlanPart& part, const RankRounds* ranks, bool near)
+      : part_(part), ranks_(ranks) {
+    bandwidth_ = near ? part.options.links.intra_bytes_per_second
+                      : part.options.links.inter_bytes_per_second;
+    for (int32_t t = 0; t < part.grid.tp; ++t) {
       num_rounds_ = std::max(num_rounds_, ranks[t].loads.size());
     }
   }
@@ -73,7 +73,7 @@ class HomeStep {
     double gathered = 0, transformed = 0, scattered = 0;
     for (size_t round = 0; round < num_rounds_; ++round) {
       int64_t in = 0, out = 0, ticks = 0;
-      for (int32_t t = 0; t < plan_.grid.tp; ++t) {
+      for (int32_t t = 0; t < part_.grid.tp; ++t) {
         if (round >= ranks_[t].loads.size()) continue;
         const RoundLoad& load = ranks_[t].loads[round];
         in = std::max(in, load.gathered);
@@ -83,7 +83,7 @@ class HomeStep {
       gathered += wire_seconds(in);
       transformed =
           std::max(transformed, gathered) +
-          static_cast<double>(ticks) * plan_.cost_basis.seconds_per_tick;
+          static_cast<double>(ticks) * part_.cost_basis.seconds_per_tick;
       scattered = std::max(scattered, transformed) + wire_seconds(out);
     }
     return scattered;
@@ -92,67 +92,67 @@ class HomeStep {
  private:
   int64_t refresh(int32_t t, size_t round, int32_t phase) const {
     if (phase < 0) return 0;
-    return ranks_[t].refresh[round * static_cast<size_t>(plan_.phases) +
+    return ranks_[t].refresh[round * static_cast<size_t>(part_.phases) +
                              static_cast<size_t>(phase)];
   }
   double wire_seconds(int64_t bytes) const {
-    if (bytes == 0 || plan_.grid.tp == 1) return 0;
-    return plan_.options.links.latency_seconds +
+    if (bytes == 0 || part_.grid.tp == 1) return 0;
+    return part_.options.links.latency_seconds +
            static_cast<double>(bytes) / bandwidth_;
   }
 
-  const PlanPart& plan_;
+  const PlanPart& part_;
   const RankRounds* ranks_;  // the tp ranks of the home
   double bandwidth_ = 1;
   size_t num_rounds_ = 0;
 };
 
-void add_own_work(const PlanPart& plan, RankCost& rank) {
+void add_own_work(const PlanPart& part, RankCost& rank) {
   int64_t refresh = 0, worst = 0;
   for (const Ticks& r : rank.refresh) {
     refresh += r.value();
     worst = std::max(worst, r.value());
   }
-  const double tick = plan.cost_basis.seconds_per_tick;
+  const double tick = part.cost_basis.seconds_per_tick;
   const auto every = static_cast<double>(rank.every_step.value());
   rank.transform_seconds_mean =
-      tick * (every + static_cast<double>(refresh) / plan.period);
+      tick * (every + static_cast<double>(refresh) / part.period);
   rank.transform_seconds_worst = tick * (every + static_cast<double>(worst));
 }
 
 // Broadcasts of weights happen inside the step and are not hidden.
-double broadcast_seconds(const PlanPart& plan, const RankCost& rank) {
+double broadcast_seconds(const PlanPart& part, const RankCost& rank) {
   const WireBytes& w = rank.wire[static_cast<size_t>(Collective::kBroadcast)];
   return static_cast<double>(std::max(w.sent_intra, w.received_intra)) /
-             plan.options.links.intra_bytes_per_second +
+             part.options.links.intra_bytes_per_second +
          static_cast<double>(std::max(w.sent_inter, w.received_inter)) /
-             plan.options.links.inter_bytes_per_second;
+             part.options.links.inter_bytes_per_second;
 }
 
 }  // namespace
 
-void add_step_times(const PlanPart& plan, const Nodes& nodes,
+void add_step_times(const PlanPart& part, const Nodes& nodes,
                     std::vector<RankCost>& ranks) {
-  const std::vector<RankRounds> rounds = collect_rounds(plan);
-  for (int32_t first = 0; first < plan.grid.world(); first += plan.grid.tp) {
+  const std::vector<RankRounds> rounds = collect_rounds(part);
+  for (int32_t first = 0; first < part.grid.world(); first += part.grid.tp) {
     const bool near = nodes[static_cast<size_t>(first)] ==
-                      nodes[static_cast<size_t>(first + plan.grid.tp - 1)];
-    const int32_t counted = plan.traffic == Traffic::kAllReduce
-                                ? counted_rank(plan.grid, first)
+                      nodes[static_cast<size_t>(first + part.grid.tp - 1)];
+    const int32_t counted = part.traffic == Traffic::kAllReduce
+                                ? counted_rank(part.grid, first)
                                 : first;
-    const HomeStep home(plan, &rounds[static_cast<size_t>(counted)], near);
-    const double ordinary = home.seconds(plan.period > 1 ? -1 : 0);
-    double sum = ordinary * (plan.period - plan.phases), worst = ordinary;
-    for (int32_t phase = 0; phase < plan.phases; ++phase) {
+    const HomeStep home(part, &rounds[static_cast<size_t>(counted)], near);
+    const double ordinary = home.seconds(part.period > 1 ? -1 : 0);
+    double sum = ordinary * (part.period - part.phases), worst = ordinary;
+    for (int32_t phase = 0; phase < part.phases; ++phase) {
       const double seconds = home.seconds(phase);
       sum += seconds;
       worst = std::max(worst, seconds);
     }
-    for (int32_t t = 0; t < plan.grid.tp; ++t) {
+    for (int32_t t = 0; t < part.grid.tp; ++t) {
       RankCost& rank = ranks[static_cast<size_t>(first + t)];
-      add_own_work(plan, rank);
+      add_own_work(part, rank);
       rank.step_seconds = ordinary;
-      rank.step_seconds_mean = sum / plan.period;
+      rank.step_seconds_mean = sum / part.period;
       rank.step_seconds_worst = worst;
     }
   }

@@ -64,9 +64,9 @@ class BufferBytes {
 // Messages between the tp ranks of homes.
 class Exchange {
  public:
-  Exchange(const PlanPart& plan, const RuleFacts& rule, const Nodes& nodes,
+  Exchange(const PlanPart& part, const RuleFacts& rule, const Nodes& nodes,
            std::vector<RankCost>& ranks)
-      : plan_(plan),
+      : part_(part),
         ranks_(ranks),
         nodes_(nodes),
         gathered_(rule.gather_bytes_per_element()),
@@ -77,15 +77,15 @@ class Exchange {
   // Tensors that tp does not cut go to planes of the same tp rank only.
   void add_repeated() {
     std::vector<int64_t> to_all(ranks_.size(), 0), to_same(ranks_.size(), 0);
-    for (size_t m = 0; m < plan_.matrices.size(); ++m) {
-      const Matrix& matrix = plan_.matrices[m];
+    for (size_t m = 0; m < part_.matrices.size(); ++m) {
+      const Matrix& matrix = part_.matrices[m];
       const Tensor& tensor =
-          plan_.model.tensors[static_cast<size_t>(matrix.tensor)];
+          part_.model.tensors[static_cast<size_t>(matrix.tensor)];
       std::vector<int64_t>& sent = tensor.cut == Cut::kNone ? to_same : to_all;
       const std::vector<int64_t> elements =
-          elements_by_rank(plan_, static_cast<int32_t>(m));
-      each_home(plan_, matrix.tensor, [&](int32_t stage, int32_t home) {
-        const auto first = static_cast<size_t>(plan_.grid.rank(stage, home, 0));
+          elements_by_rank(part_, static_cast<int32_t>(m));
+      each_home(part_, matrix.tensor, [&](int32_t stage, int32_t home) {
+        const auto first = static_cast<size_t>(part_.grid.rank(stage, home, 0));
         for (size_t t = 0; t < elements.size(); ++t)
           sent[first + t] += elements[t];
       });
@@ -96,17 +96,17 @@ class Exchange {
 
   // Shards to every rank that computes the matrix, updates back from an owner.
   void add(size_t m) {
-    const Matrix& matrix = plan_.matrices[m];
+    const Matrix& matrix = part_.matrices[m];
     const Tensor& tensor =
-        plan_.model.tensors[static_cast<size_t>(matrix.tensor)];
-    const bool repeated = plan_.owners[m].empty();
+        part_.model.tensors[static_cast<size_t>(matrix.tensor)];
+    const bool repeated = part_.owners[m].empty();
     const std::vector<int64_t> elements =
-        elements_by_rank(plan_, static_cast<int32_t>(m));
-    each_computing_rank(plan_, m, [&](int32_t owner) {
-      const int32_t first = owner - owner % plan_.grid.tp;
-      for (int32_t t = 0; t < plan_.grid.tp; ++t) {
+        elements_by_rank(part_, static_cast<int32_t>(m));
+    each_computing_rank(part_, m, [&](int32_t owner) {
+      const int32_t first = owner - owner % part_.grid.tp;
+      for (int32_t t = 0; t < part_.grid.tp; ++t) {
         const int64_t own = elements[static_cast<size_t>(t)];
-        if (sends_to(plan_.grid, tensor, t, owner - first))
+        if (sends_to(part_.grid, tensor, t, owner - first))
           send(first + t, owner, Collective::kGather, own * gathered_);
         if (!repeated)
           send(owner, first + t, Collective::kScatter, own * scattered_);
@@ -117,10 +117,10 @@ class Exchange {
  private:
   void send_repeated(int32_t from, const std::vector<int64_t>& to_all,
                      const std::vector<int64_t>& to_same) {
-    const auto counted = static_cast<size_t>(counted_rank(plan_.grid, from));
-    const int32_t tp = plan_.grid.tp_ranks();
-    const int32_t first = from - from % plan_.grid.tp;
-    for (int32_t to = first; to < first + plan_.grid.tp; ++to) {
+    const auto counted = static_cast<size_t>(counted_rank(part_.grid, from));
+    const int32_t tp = part_.grid.tp_ranks();
+    const int32_t first = from - from % part_.grid.tp;
+    for (int32_t to = first; to < first + part_.grid.tp; ++to) {
       const int64_t elements =
           to_all[counted] + (to % tp == from % tp ? to_same[counted] : 0);
       send(from, to, Collective::kGather, elements * gathered_);
@@ -138,7 +138,7 @@ class Exchange {
     (near ? received.received_intra : received.received_inter) += bytes;
   }
 
-  const PlanPart& plan_;
+  const PlanPart& part_;
   std::vector<RankCost>& ranks_;
   const Nodes& nodes_;
   int64_t gathered_, scattered_;  // bytes per element
@@ -151,15 +151,15 @@ void add_bucket_bytes(const PlanPart& part, std::vector<RankCost>& world) {
     BufferBytes(part, static_cast<int32_t>(b), world).add();
 }
 
-void add_exchange_bytes(const PlanPart& plan, const RuleFacts& rule,
+void add_exchange_bytes(const PlanPart& part, const RuleFacts& rule,
                         const Nodes& nodes, std::vector<RankCost>& ranks) {
-  if (plan.grid.tp == 1) return;
-  Exchange exchange(plan, rule, nodes, ranks);
-  if (plan.traffic == Traffic::kAllReduce) {
+  if (part.grid.tp == 1) return;
+  Exchange exchange(part, rule, nodes, ranks);
+  if (part.traffic == Traffic::kAllReduce) {
     exchange.add_repeated();
     return;
   }
-  for (size_t m = 0; m < plan.matrices.size(); ++m) exchange.add(m);
+  for (size_t m = 0; m < part.matrices.size(); ++m) exchange.add(m);
 }
 
 }  // namespace canzona

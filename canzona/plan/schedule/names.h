@@ -17,13 +17,13 @@ inline std::string module_name(const Model& model, int32_t module) {
 }
 
 // Where slices travel a bucket is a module, or a part of one.
-inline std::string bucket_name(const PlanPart& plan, int32_t bucket) {
-  if (plan.grid.places == 1) return cat("bucket ", bucket);
+inline std::string bucket_name(const PlanPart& part, int32_t bucket) {
+  if (part.grid.places == 1) return cat("bucket ", bucket);
   const int32_t first =
-      plan.buckets[static_cast<size_t>(bucket)].tensors.front();
+      part.buckets[static_cast<size_t>(bucket)].tensors.front();
   return module_name(
-      plan.model,
-      module_of(plan.model, plan.model.tensors[static_cast<size_t>(first)]));
+      part.model,
+      module_of(part.model, part.model.tensors[static_cast<size_t>(first)]));
 }
 
 }  // namespace canzona

@@ -7,62 +7,62 @@
 namespace canzona {
 namespace {
 
-int64_t sum_of_slices(const PlanPart& plan, const Bucket& bucket, int32_t slice,
+int64_t sum_of_slices(const PlanPart& part, const Bucket& bucket, int32_t slice,
                       size_t begin, size_t end, bool frozen = false) {
   int64_t sum = 0;
   for (size_t i = begin; i < end; ++i) {
     const auto t = static_cast<size_t>(bucket.tensors[i]);
-    const Tensor& tensor = plan.model.tensors[t];
+    const Tensor& tensor = part.model.tensors[t];
     if (tensor.frozen == frozen)
-      sum += slice_elements(plan.grid, tensor, slice);
+      sum += slice_elements(part.grid, tensor, slice);
   }
   return sum;
 }
 
-int64_t frozen_slice(const PlanPart& plan, const Bucket& bucket,
+int64_t frozen_slice(const PlanPart& part, const Bucket& bucket,
                      int32_t slice) {
-  return sum_of_slices(plan, bucket, slice, 0, bucket.tensors.size(), true);
+  return sum_of_slices(part, bucket, slice, 0, bucket.tensors.size(), true);
 }
 
-size_t num_homes(const PlanPart& plan, const Bucket& bucket) {
+size_t num_homes(const PlanPart& part, const Bucket& bucket) {
   return static_cast<size_t>(
-      plan.buffers[static_cast<size_t>(bucket.buffer)].num_homes);
+      part.buffers[static_cast<size_t>(bucket.buffer)].num_homes);
 }
 
 }  // namespace
 
-int64_t matrix_slice(const PlanPart& plan, const Bucket& bucket,
+int64_t matrix_slice(const PlanPart& part, const Bucket& bucket,
                      int32_t slice) {
-  return sum_of_slices(plan, bucket, slice, 0,
+  return sum_of_slices(part, bucket, slice, 0,
                        static_cast<size_t>(bucket.num_matrix_tensors));
 }
 
-int64_t adamw_slice(const PlanPart& plan, const Bucket& bucket, int32_t slice) {
-  return sum_of_slices(plan, bucket, slice,
+int64_t adamw_slice(const PlanPart& part, const Bucket& bucket, int32_t slice) {
+  return sum_of_slices(part, bucket, slice,
                        static_cast<size_t>(bucket.num_matrix_tensors),
                        bucket.tensors.size());
 }
 
-std::vector<int64_t> matrix_runs(const PlanPart& plan, const Bucket& bucket,
+std::vector<int64_t> matrix_runs(const PlanPart& part, const Bucket& bucket,
                                  int32_t slice) {
-  if (plan.traffic == Traffic::kAllReduce)
-    return std::vector<int64_t>(num_homes(plan, bucket),
-                                matrix_slice(plan, bucket, slice));
-  std::vector<int64_t> runs(num_homes(plan, bucket), 0);
+  if (part.traffic == Traffic::kAllReduce)
+    return std::vector<int64_t>(num_homes(part, bucket),
+                                matrix_slice(part, bucket, slice));
+  std::vector<int64_t> runs(num_homes(part, bucket), 0);
   for (int32_t i = 0; i < bucket.num_matrix_tensors; ++i) {
     const auto t = static_cast<size_t>(bucket.tensors[static_cast<size_t>(i)]);
-    runs[static_cast<size_t>(plan.home[t])] +=
-        slice_elements(plan.grid, plan.model.tensors[t], slice);
+    runs[static_cast<size_t>(part.home[t])] +=
+        slice_elements(part.grid, part.model.tensors[t], slice);
   }
-  if (plan.traffic == Traffic::kPadded)
+  if (part.traffic == Traffic::kPadded)
     std::ranges::fill(runs, std::ranges::max(runs));
   return runs;
 }
 
-std::vector<int64_t> adamw_slice_cuts(const PlanPart& plan,
+std::vector<int64_t> adamw_slice_cuts(const PlanPart& part,
                                       const Bucket& bucket, int32_t slice) {
   std::vector<int64_t> cuts;
-  const int64_t own = adamw_slice(plan, bucket, slice);
+  const int64_t own = adamw_slice(part, bucket, slice);
   for (int64_t cut : bucket.adamw_cuts) {
     const int64_t whole = std::max<int64_t>(bucket.adamw_cuts.back(), 1);
     cuts.push_back(
@@ -71,12 +71,12 @@ std::vector<int64_t> adamw_slice_cuts(const PlanPart& plan,
   return cuts;
 }
 
-std::vector<int64_t> adamw_runs(const PlanPart& plan, const Bucket& bucket,
+std::vector<int64_t> adamw_runs(const PlanPart& part, const Bucket& bucket,
                                 int32_t slice) {
   if (bucket.adamw_cuts.empty())
-    return std::vector<int64_t>(num_homes(plan, bucket),
-                                adamw_slice(plan, bucket, slice));
-  const std::vector<int64_t> cuts = adamw_slice_cuts(plan, bucket, slice);
+    return std::vector<int64_t>(num_homes(part, bucket),
+                                adamw_slice(part, bucket, slice));
+  const std::vector<int64_t> cuts = adamw_slice_cuts(part, bucket, slice);
   std::vector<int64_t> runs;
   for (size_t h = 1; h < cuts.size(); ++h)
     runs.push_back(cuts[h] - cuts[h - 1]);
@@ -91,49 +91,49 @@ SliceRange kept_slices(const Mesh& grid, int32_t place, int32_t z) {
 
 namespace {
 
-int64_t padded_slices(const PlanPart& plan, const Bucket& bucket,
+int64_t padded_slices(const PlanPart& part, const Bucket& bucket,
                       const SliceRange& range, Resting what) {
   int64_t sum = 0;
   for (int32_t s = range.first; s < range.first + range.count; ++s) {
-    sum += adamw_slice(plan, bucket, s);
-    if (what == Resting::kParameters) sum += frozen_slice(plan, bucket, s);
-    if (plan.traffic != Traffic::kPadded) {
-      sum += matrix_slice(plan, bucket, s);
+    sum += adamw_slice(part, bucket, s);
+    if (what == Resting::kParameters) sum += frozen_slice(part, bucket, s);
+    if (part.traffic != Traffic::kPadded) {
+      sum += matrix_slice(part, bucket, s);
       continue;
     }
-    for (int64_t run : matrix_runs(plan, bucket, s)) sum += run;
+    for (int64_t run : matrix_runs(part, bucket, s)) sum += run;
   }
   return sum;
 }
 
 }  // namespace
 
-int64_t kept_elements(const PlanPart& plan, const Bucket& bucket, int32_t place,
+int64_t kept_elements(const PlanPart& part, const Bucket& bucket, int32_t place,
                       Resting what) {
-  const ZeroSizes& zero = plan.options.zero.sizes;
+  const ZeroSizes& zero = part.options.zero.sizes;
   const SliceRange range = kept_slices(
-      plan.grid, place, what == Resting::kParameters ? zero.z3 : zero.z2);
-  if (range.count == 1 || range.count < plan.grid.places)
-    return padded_slices(plan, bucket, range, what);
+      part.grid, place, what == Resting::kParameters ? zero.z3 : zero.z2);
+  if (range.count == 1 || range.count < part.grid.places)
+    return padded_slices(part, bucket, range, what);
   int64_t sum = 0;
   for (int32_t t : bucket.tensors) {
-    const Tensor& tensor = plan.model.tensors[static_cast<size_t>(t)];
+    const Tensor& tensor = part.model.tensors[static_cast<size_t>(t)];
     if (!tensor.frozen || what == Resting::kParameters)
-      sum += shard_elements(plan.grid, tensor);
+      sum += shard_elements(part.grid, tensor);
   }
   return sum;
 }
 
-int64_t message_elements(const PlanPart& plan, const Bucket& bucket,
+int64_t message_elements(const PlanPart& part, const Bucket& bucket,
                          Resting what) {
-  return padded_slices(plan, bucket, {0, plan.grid.places}, what);
+  return padded_slices(part, bucket, {0, part.grid.places}, what);
 }
 
-int64_t forgotten_elements(const PlanPart& plan, int32_t stage) {
+int64_t forgotten_elements(const PlanPart& part, int32_t stage) {
   int64_t most = 0;
-  for (const Tensor& tensor : plan.model.tensors)
-    if (tensor.frozen && stage_of(plan.grid, plan.model, tensor) == stage)
-      most = std::max(most, shard_elements(plan.grid, tensor));
+  for (const Tensor& tensor : part.model.tensors)
+    if (tensor.frozen && stage_of(part.grid, part.model, tensor) == stage)
+      most = std::max(most, shard_elements(part.grid, tensor));
   return most;
 }
 

@@ -16,17 +16,17 @@ namespace canzona {
 
 // Elements of a slice of a bucket's tensors: all of the matrix rule's, all of
 // AdamW's.
-int64_t matrix_slice(const PlanPart& plan, const Bucket& bucket, int32_t slice);
-int64_t adamw_slice(const PlanPart& plan, const Bucket& bucket, int32_t slice);
+int64_t matrix_slice(const PlanPart& part, const Bucket& bucket, int32_t slice);
+int64_t adamw_slice(const PlanPart& part, const Bucket& bucket, int32_t slice);
 
 // What each home keeps of them; all of it where every home does. Padding is
 // counted where the plan pads.
-std::vector<int64_t> matrix_runs(const PlanPart& plan, const Bucket& bucket,
+std::vector<int64_t> matrix_runs(const PlanPart& part, const Bucket& bucket,
                                  int32_t slice);
-std::vector<int64_t> adamw_runs(const PlanPart& plan, const Bucket& bucket,
+std::vector<int64_t> adamw_runs(const PlanPart& part, const Bucket& bucket,
                                 int32_t slice);
 // Where each home's run of AdamW's elements begins, and the end.
-std::vector<int64_t> adamw_slice_cuts(const PlanPart& plan,
+std::vector<int64_t> adamw_slice_cuts(const PlanPart& part,
                                       const Bucket& bucket, int32_t slice);
 
 // Slices that a rank at `place` keeps where they are cut over z homes.
@@ -41,14 +41,14 @@ enum class Resting { kParameters, kGradients };
 
 // Elements of a bucket that a rank at `place` keeps: padding included, unless
 // it keeps all of several slices, where tensors lie whole.
-int64_t kept_elements(const PlanPart& plan, const Bucket& bucket, int32_t place,
+int64_t kept_elements(const PlanPart& part, const Bucket& bucket, int32_t place,
                       Resting what);
 // All slices of a bucket, padding included: what goes round between ranks.
-int64_t message_elements(const PlanPart& plan, const Bucket& bucket,
+int64_t message_elements(const PlanPart& part, const Bucket& bucket,
                          Resting what);
 
 // Room on the ranks of a stage for gradients of frozen tensors, one at a time,
 // which nobody reads.
-int64_t forgotten_elements(const PlanPart& plan, int32_t stage);
+int64_t forgotten_elements(const PlanPart& part, int32_t stage);
 
 }  // namespace canzona

@@ -32,14 +32,14 @@ constexpr bool keeps_bits(const ZeroSizes& sizes, int32_t homes) {
 // The same of a plan, whose groups may add node by node
 // (schedule/rank_group.h), those of one stage or tp rank otherwise than those
 // of another.
-inline bool keeps_bits(const PlanPart& plan) {
-  const ZeroSizes& sizes = plan.options.zero.sizes;
-  if (!keeps_bits(sizes, plan.mesh.homes())) return false;
-  for (int32_t stage = 0; stage < plan.mesh.pp; ++stage)
-    for (int32_t t = 0; t < plan.mesh.tp; ++t) {
+inline bool keeps_bits(const PlanPart& part) {
+  const ZeroSizes& sizes = part.options.zero.sizes;
+  if (!keeps_bits(sizes, part.mesh.homes())) return false;
+  for (int32_t stage = 0; stage < part.mesh.pp; ++stage)
+    for (int32_t t = 0; t < part.mesh.tp; ++t) {
       const Levels levels = levels_of(
-          plan,
-          group_of(plan, plan.mesh.rank(stage, 0, t), GroupKind::kGradients));
+          part,
+          group_of(part, part.mesh.rank(stage, 0, t), GroupKind::kGradients));
       if (levels.across > 1 && !is_subtree(levels.inside, sizes.z2))
         return false;
     }
@@ -50,11 +50,11 @@ inline bool keeps_bits(const PlanPart& plan) {
 // the groups of all replicas are added at once, each rank a share of what it
 // keeps, and those that keep the same hand their shares round: the bytes of one
 // sum after the other, but more of them between replicas.
-inline bool adds_replicas_at_once(const PlanPart& plan) {
-  const ZeroOptions& zero = plan.options.zero;
+inline bool adds_replicas_at_once(const PlanPart& part) {
+  const ZeroOptions& zero = part.options.zero;
   const auto [z1, z2, z3] = zero.sizes;
-  return plan.num_replicas() > 1 && zero.replica_sum == ReplicaSum::kScatter &&
-         !is_subtree(z1 / z2, plan.mesh.homes() / z2);
+  return part.num_replicas() > 1 && zero.replica_sum == ReplicaSum::kScatter &&
+         !is_subtree(z1 / z2, part.mesh.homes() / z2);
 }
 
 }  // namespace canzona

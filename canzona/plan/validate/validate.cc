@@ -17,19 +17,19 @@ namespace {
 
 class Validation {
  public:
-  explicit Validation(const PlanPart& plan) : plan_(plan) {}
+  explicit Validation(const PlanPart& part) : part_(part) {}
 
   // False: the part cannot be predicted.
   bool run() {
     check_matrices();
     check_places();
-    for (size_t b = 0; b < plan_.buckets.size(); ++b) check_bucket(b);
+    for (size_t b = 0; b < part_.buckets.size(); ++b) check_bucket(b);
     check_homes();
     check_owners();
     check_micro_groups();
     if (!violations_.empty()) return false;
-    check_routes(plan_, violations_);
-    if (plan_.options.strategy == "balanced") check_bytes();
+    check_routes(part_, violations_);
+    if (part_.options.strategy == "balanced") check_bytes();
     return true;
   }
 
@@ -41,22 +41,22 @@ class Validation {
     violations_.push_back(cat(args...));
   }
   std::string name(int32_t tensor) const {
-    return quoted(plan_.model.tensors[static_cast<size_t>(tensor)].name);
+    return quoted(part_.model.tensors[static_cast<size_t>(tensor)].name);
   }
   const Tensor& tensor(int32_t t) const {
-    return plan_.model.tensors[static_cast<size_t>(t)];
+    return part_.model.tensors[static_cast<size_t>(t)];
   }
 
   // Every tensor lies in one bucket, once, on the ranks that hold it.
   void check_places() {
-    std::vector<int32_t> places(plan_.model.tensors.size(), 0);
-    for (size_t b = 0; b < plan_.buckets.size(); ++b) {
-      const Bucket& bucket = plan_.buckets[b];
-      const Buffer& buffer = plan_.buffers[static_cast<size_t>(bucket.buffer)];
+    std::vector<int32_t> places(part_.model.tensors.size(), 0);
+    for (size_t b = 0; b < part_.buckets.size(); ++b) {
+      const Bucket& bucket = part_.buckets[b];
+      const Buffer& buffer = part_.buffers[static_cast<size_t>(bucket.buffer)];
       for (int32_t t : bucket.tensors) {
         ++places[static_cast<size_t>(t)];
-        if (stage_of(plan_.grid, plan_.model, tensor(t)) != buffer.stage ||
-            ep_of(plan_.grid, plan_.model, tensor(t)) != buffer.ep) {
+        if (stage_of(part_.grid, part_.model, tensor(t)) != buffer.stage ||
+            ep_of(part_.grid, part_.model, tensor(t)) != buffer.ep) {
           violated("tensor ", name(t), ": bucket ", b,
                    " belongs to other ranks (stage ", buffer.stage, ", ep ",
                    buffer.ep, ")");
@@ -69,9 +69,9 @@ class Validation {
                  " places, expected one");
       }
     }
-    for (const Buffer& buffer : plan_.buffers) {
+    for (const Buffer& buffer : part_.buffers) {
       const int32_t expected =
-          buffer.ep < 0 ? plan_.grid.homes() : plan_.grid.expert_homes();
+          buffer.ep < 0 ? part_.grid.homes() : part_.grid.expert_homes();
       if (buffer.num_homes != expected) {
         violated("buffer of stage ", buffer.stage, ", ep ", buffer.ep, ": ",
                  buffer.num_homes, " homes, expected ", expected);
@@ -80,7 +80,7 @@ class Validation {
   }
 
   void check_bucket(size_t b) {
-    const Bucket& bucket = plan_.buckets[b];
+    const Bucket& bucket = part_.buckets[b];
     for (size_t i = 0; i < bucket.tensors.size(); ++i) {
       const bool matrix = i < static_cast<size_t>(bucket.num_matrix_tensors);
       if (tensor(bucket.tensors[i]).matrix_rule != matrix) {
@@ -88,23 +88,23 @@ class Validation {
                  " lies in the wrong region");
       }
     }
-    const bool scatters = is_scattered(plan_.traffic);
+    const bool scatters = is_scattered(part_.traffic);
     if (scatters) {
-      check_cuts(b, "cuts", bucket.cuts, matrix_elements(plan_, bucket));
+      check_cuts(b, "cuts", bucket.cuts, matrix_elements(part_, bucket));
       check_runs(b);
     } else if (!bucket.cuts.empty()) {
       violated("bucket ", b, ": cuts, but its gradients are all-reduced");
     }
-    if (plan_.traffic != Traffic::kAllReduce) {
+    if (part_.traffic != Traffic::kAllReduce) {
       check_cuts(b, "AdamW cuts", bucket.adamw_cuts,
-                 adamw_elements(plan_, bucket));
+                 adamw_elements(part_, bucket));
     }
   }
 
   void check_cuts(size_t b, const char* what, const std::vector<int64_t>& cuts,
                   int64_t elements) {
     const Buffer& buffer =
-        plan_.buffers[static_cast<size_t>(plan_.buckets[b].buffer)];
+        part_.buffers[static_cast<size_t>(part_.buckets[b].buffer)];
     if (cuts.size() != static_cast<size_t>(buffer.num_homes) + 1) {
       violated("bucket ", b, ": ", cuts.size(), " ", what, ", expected ",
                buffer.num_homes + 1);
@@ -119,12 +119,12 @@ class Validation {
 
   // Each tensor lies inside its home's run, so each element has one place.
   void check_runs(size_t b) {
-    const Bucket& bucket = plan_.buckets[b];
+    const Bucket& bucket = part_.buckets[b];
     int64_t offset = 0;
     for (int32_t i = 0; i < bucket.num_matrix_tensors; ++i) {
       const int32_t t = bucket.tensors[static_cast<size_t>(i)];
-      const int32_t home = plan_.home[static_cast<size_t>(t)];
-      const int64_t end = offset + shard_elements(plan_.grid, tensor(t));
+      const int32_t home = part_.home[static_cast<size_t>(t)];
+      const int64_t end = offset + shard_elements(part_.grid, tensor(t));
       const auto h = static_cast<size_t>(home);
       if (home < 0 || h + 1 >= bucket.cuts.size() || offset < bucket.cuts[h] ||
           end > bucket.cuts[h + 1]) {
@@ -138,61 +138,61 @@ class Validation {
   // The matrices are those that the split makes of each tensor.
   void check_matrices() {
     const std::vector<Matrix> expected =
-        split_into_matrices(plan_.model, plan_.options.splits);
-    const size_t n = std::max(expected.size(), plan_.matrices.size());
+        split_into_matrices(part_.model, part_.options.splits);
+    const size_t n = std::max(expected.size(), part_.matrices.size());
     for (size_t m = 0; m < n; ++m) {
-      if (m < expected.size() && m < plan_.matrices.size() &&
-          expected[m] == plan_.matrices[m]) {
+      if (m < expected.size() && m < part_.matrices.size() &&
+          expected[m] == part_.matrices[m]) {
         continue;
       }
       const Matrix& known =
-          m < expected.size() ? expected[m] : plan_.matrices[m];
+          m < expected.size() ? expected[m] : part_.matrices[m];
       violated("matrix ", m, " is not what --split ",
-               to_string(plan_.options.splits), " makes of tensor ",
+               to_string(part_.options.splits), " makes of tensor ",
                name(known.tensor));
     }
   }
 
   void check_homes() {
-    const bool repeats = plan_.traffic == Traffic::kAllReduce;
-    for (size_t t = 0; t < plan_.home.size(); ++t) {
+    const bool repeats = part_.traffic == Traffic::kAllReduce;
+    for (size_t t = 0; t < part_.home.size(); ++t) {
       const auto tensor = static_cast<int32_t>(t);
-      const bool owned = plan_.model.tensors[t].matrix_rule && !repeats;
-      if (owned == (plan_.home[t] == kEveryHome)) {
+      const bool owned = part_.model.tensors[t].matrix_rule && !repeats;
+      if (owned == (part_.home[t] == kEveryHome)) {
         violated("tensor ", name(tensor),
                  owned ? " has no home" : " has a home but no owner");
       }
-      if (plan_.bucket_of[t] < 0) continue;  // has no place, as said above
-      const int32_t homes = plan_.buffer_of(tensor).num_homes;
-      if (plan_.home[t] < kEveryHome || plan_.home[t] >= homes) {
-        violated("tensor ", name(tensor), ": home ", plan_.home[t], " of ",
+      if (part_.bucket_of[t] < 0) continue;  // has no place, as said above
+      const int32_t homes = part_.buffer_of(tensor).num_homes;
+      if (part_.home[t] < kEveryHome || part_.home[t] >= homes) {
+        violated("tensor ", name(tensor), ": home ", part_.home[t], " of ",
                  homes);
       }
     }
   }
 
   void check_owners() {
-    const bool one_owner = is_scattered(plan_.traffic);
-    for (size_t m = 0; m < plan_.matrices.size(); ++m) {
-      const auto owners = plan_.owners[m];
+    const bool one_owner = is_scattered(part_.traffic);
+    for (size_t m = 0; m < part_.matrices.size(); ++m) {
+      const auto owners = part_.owners[m];
       const size_t distinct =
           owners.size() < 2
               ? owners.size()
               : std::set<int32_t>(owners.begin(), owners.end()).size();
       const bool inside =
           std::all_of(owners.begin(), owners.end(),
-                      [&](int32_t t) { return t >= 0 && t < plan_.grid.tp; });
+                      [&](int32_t t) { return t >= 0 && t < part_.grid.tp; });
       if (!inside) {
         violated("matrix ",
-                 quoted(matrix_name(plan_.model, plan_.matrices[m],
-                                    plan_.options.splits)),
-                 " has an owner beyond the ", plan_.grid.tp,
+                 quoted(matrix_name(part_.model, part_.matrices[m],
+                                    part_.options.splits)),
+                 " has an owner beyond the ", part_.grid.tp,
                  " tp ranks of its home");
       }
       if (distinct != owners.size() || owners.empty() == one_owner) {
         violated("matrix ",
-                 quoted(matrix_name(plan_.model, plan_.matrices[m],
-                                    plan_.options.splits)),
+                 quoted(matrix_name(part_.model, part_.matrices[m],
+                                    part_.options.splits)),
                  " has ", owners.size(), " owners, ", distinct, " distinct");
       }
     }
@@ -200,17 +200,17 @@ class Validation {
 
   // Rounds of a home are numbered without gaps.
   void check_micro_groups() {
-    const int32_t num_homes = plan_.grid.pp * plan_.grid.homes();
+    const int32_t num_homes = part_.grid.pp * part_.grid.homes();
     std::vector<std::set<int32_t>> rounds(static_cast<size_t>(num_homes));
-    for (size_t m = 0; m < plan_.matrices.size(); ++m) {
-      const int32_t t = plan_.matrices[m].tensor;
-      if (plan_.bucket_of[static_cast<size_t>(t)] < 0) continue;
-      const Buffer& buffer = plan_.buffer_of(t);
-      const int32_t home = std::max(plan_.home[static_cast<size_t>(t)], 0);
+    for (size_t m = 0; m < part_.matrices.size(); ++m) {
+      const int32_t t = part_.matrices[m].tensor;
+      if (part_.bucket_of[static_cast<size_t>(t)] < 0) continue;
+      const Buffer& buffer = part_.buffer_of(t);
+      const int32_t home = std::max(part_.home[static_cast<size_t>(t)], 0);
       if (home >= buffer.num_homes) continue;  // said above
       const int32_t in_all =
-          buffer.stage * plan_.grid.homes() + plan_.stage_home(buffer, home);
-      rounds[static_cast<size_t>(in_all)].insert(plan_.micro_group[m]);
+          buffer.stage * part_.grid.homes() + part_.stage_home(buffer, home);
+      rounds[static_cast<size_t>(in_all)].insert(part_.micro_group[m]);
     }
     for (size_t h = 0; h < rounds.size(); ++h) {
       if (!rounds[h].empty() &&
@@ -222,16 +222,16 @@ class Validation {
   }
 
   void check_bytes() {
-    for (size_t b = 0; b < plan_.buckets.size(); ++b) {
-      const Bucket& bucket = plan_.buckets[b];
+    for (size_t b = 0; b < part_.buckets.size(); ++b) {
+      const Bucket& bucket = part_.buckets[b];
       std::vector<int64_t> shards;
       for (int32_t i = 0; i < bucket.num_matrix_tensors; ++i) {
         shards.push_back(shard_elements(
-            plan_.grid, tensor(bucket.tensors[static_cast<size_t>(i)])));
+            part_.grid, tensor(bucket.tensors[static_cast<size_t>(i)])));
       }
       const auto homes = static_cast<int64_t>(bucket.cuts.size()) - 1;
       const int64_t cap =
-          reachable_bucket_cap(shards, homes, *plan_.options.alpha);
+          reachable_bucket_cap(shards, homes, *part_.options.alpha);
       if (longest_run(bucket) > cap) {
         violated("bucket ", b, ": a home keeps ", longest_run(bucket),
                  " elements, above its budget of ", cap);
@@ -239,7 +239,7 @@ class Validation {
     }
   }
 
-  const PlanPart& plan_;
+  const PlanPart& part_;
   std::vector<std::string> violations_;
 };
 

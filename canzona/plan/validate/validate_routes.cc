@@ -43,19 +43,19 @@ bool tiles(std::vector<Box> boxes, int64_t rows, int64_t cols) {
 
 class TensorRoutes {
  public:
-  TensorRoutes(const PlanPart& plan, size_t tensor)
-      : plan_(plan),
-        tensor_(plan.model.tensors[tensor]),
-        first_(plan.first_matrix[tensor]),
-        last_(plan.first_matrix[tensor + 1]) {}
+  TensorRoutes(const PlanPart& part, size_t tensor)
+      : part_(part),
+        tensor_(part.model.tensors[tensor]),
+        first_(part.first_matrix[tensor]),
+        last_(part.first_matrix[tensor + 1]) {}
 
   bool gather_is_exact() const {
     for (int32_t m = first_; m < last_; ++m) {
-      const Matrix& matrix = plan_.matrices[static_cast<size_t>(m)];
+      const Matrix& matrix = part_.matrices[static_cast<size_t>(m)];
       std::vector<Box> boxes;
-      for (const Route& r : routes_of(plan_, m)) {
+      for (const Route& r : routes_of(part_, m)) {
         // Every tp rank stores the same of what is not cut.
-        if (!sends_to(plan_.grid, tensor_, r.t, 0)) continue;
+        if (!sends_to(part_.grid, tensor_, r.t, 0)) continue;
         boxes.push_back({r.first_row, r.first_col, r.num_rows, r.num_cols});
       }
       if (!tiles(std::move(boxes), matrix.rows, matrix.cols)) return false;
@@ -64,28 +64,28 @@ class TensorRoutes {
   }
 
   bool scatter_is_exact() const {
-    const int32_t tp = plan_.grid.tp;
+    const int32_t tp = part_.grid.tp;
     std::vector<std::vector<Box>> shards(static_cast<size_t>(tp));
     for (int32_t m = first_; m < last_; ++m) {
-      for (const Route& r : routes_of(plan_, m)) {
+      for (const Route& r : routes_of(part_, m)) {
         shards[static_cast<size_t>(r.t)].push_back(
             {r.shard_row - slice_at(r.t).first, 0, r.num_rows, r.num_cols});
       }
     }
     for (int32_t t = 0; t < tp; ++t)
       if (!tiles(shards[static_cast<size_t>(t)], slice_at(t).count,
-                 shard_cols(plan_.grid, tensor_)))
+                 shard_cols(part_.grid, tensor_)))
         return false;
     return true;
   }
 
  private:
   RowRange slice_at(int32_t plane) const {
-    const Mesh& grid = plan_.grid;
+    const Mesh& grid = part_.grid;
     return slice_rows(grid, tensor_, grid.slice_of(plane / grid.tp_ranks()));
   }
 
-  const PlanPart& plan_;
+  const PlanPart& part_;
   const Tensor& tensor_;
   int32_t first_;
   int32_t last_;
@@ -101,11 +101,11 @@ struct Kind {
   friend auto operator<=>(const Kind&, const Kind&) = default;
 };
 
-Kind kind_of(const PlanPart& plan, size_t t) {
-  const Tensor& tensor = plan.model.tensors[t];
+Kind kind_of(const PlanPart& part, size_t t) {
+  const Tensor& tensor = part.model.tensors[t];
   Kind kind{tensor.shape,
             tensor.cut,
-            plan.first_matrix[t + 1] - plan.first_matrix[t],
+            part.first_matrix[t + 1] - part.first_matrix[t],
             {}};
   for (const Part& part : tensor.parts) {
     const RowRuns& r = part.rows;
@@ -117,14 +117,14 @@ Kind kind_of(const PlanPart& plan, size_t t) {
 
 }  // namespace
 
-void check_routes(const PlanPart& plan, std::vector<std::string>& violations) {
+void check_routes(const PlanPart& part, std::vector<std::string>& violations) {
   std::set<Kind> checked;
-  for (size_t t = 0; t < plan.model.tensors.size(); ++t) {
-    if (!plan.model.tensors[t].matrix_rule) continue;
-    if (plan.model.tensors[t].elements() == 0) continue;
-    if (!checked.insert(kind_of(plan, t)).second) continue;
-    const TensorRoutes routes(plan, t);
-    const std::string name = quoted(plan.model.tensors[t].name);
+  for (size_t t = 0; t < part.model.tensors.size(); ++t) {
+    if (!part.model.tensors[t].matrix_rule) continue;
+    if (part.model.tensors[t].elements() == 0) continue;
+    if (!checked.insert(kind_of(part, t)).second) continue;
+    const TensorRoutes routes(part, t);
+    const std::string name = quoted(part.model.tensors[t].name);
     if (!routes.gather_is_exact()) {
       violations.push_back(
           cat("tensor ", name, ": gather routes do not tile its matrices"));

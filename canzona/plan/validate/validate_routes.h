@@ -9,6 +9,6 @@
 
 namespace canzona {
 
-void check_routes(const PlanPart& plan, std::vector<std::string>& violations);
+void check_routes(const PlanPart& part, std::vector<std::string>& violations);
 
 }  // namespace canzona
