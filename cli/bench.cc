@@ -10,7 +10,7 @@
 #include "canzona/linalg/cuda_device.h"
 #include "canzona/measure/transform.h"
 #include "cli/bench.h"
-#include "cli/offer.h"
+#include "cli/options.h"
 #include "cli/precision.h"
 #include "cli/verbs.h"
 

@@ -9,9 +9,9 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/cost/cost_table.h"
-#include "cli/offer.h"
+#include "cli/options.h"
+#include "cli/plan_input.h"
 #include "cli/precision.h"
-#include "cli/read_plan.h"
 #include "cli/verbs.h"
 
 namespace canzona::cli {

@@ -5,11 +5,10 @@
 #include <memory>
 
 #include "canzona/base/text.h"
-#include "canzona/report/in_parts.h"
-#include "canzona/report/plan_json_view.h"
+#include "canzona/report/places.h"
 #include "canzona/report/plan_view.h"
 #include "cli/errors.h"
-#include "cli/read_plan.h"
+#include "cli/plan_input.h"
 #include "cli/verbs.h"
 
 namespace canzona::cli {

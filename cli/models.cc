@@ -5,7 +5,7 @@
 #include "canzona/report/models_view.h"
 #include "canzona/shapes/families.h"
 #include "canzona/shapes/read_model.h"
-#include "cli/offer.h"
+#include "cli/options.h"
 #include "cli/verbs.h"
 
 namespace canzona::cli {

@@ -2,9 +2,9 @@
 
 #include "canzona/base/text.h"
 #include "canzona/plan/make_plan.h"
-#include "canzona/report/terminal_style.h"
+#include "canzona/report/terminal.h"
 #include "canzona/rules/facts.h"
-#include "cli/offer.h"
+#include "cli/options.h"
 
 namespace canzona::cli {
 namespace {

@@ -2,7 +2,6 @@
 #include <memory>
 
 #include "canzona/report/runs/run_report.h"
-#include "canzona/report/runs/run_text.h"
 #include "cli/verbs.h"
 
 namespace canzona::cli {

@@ -1,6 +1,4 @@
 // `canzona rules`: what the rules tell of themselves.
-#include "cli/rules.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,8 +7,9 @@
 #include "canzona/base/error.h"
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
-#include "canzona/report/terminal_table.h"
+#include "canzona/report/terminal.h"
 #include "canzona/rules/facts.h"
+#include "cli/verbs.h"
 
 namespace canzona::cli {
 namespace {

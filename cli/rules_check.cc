@@ -9,10 +9,8 @@
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
 #include "canzona/conformance/check.h"
-#include "canzona/report/terminal_table.h"
-#include "cli/offer.h"
-#include "cli/rules.h"
-
+#include "canzona/report/terminal.h"
+#include "cli/options.h"
 namespace canzona::cli {
 namespace {
 

@@ -5,7 +5,7 @@
 
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
-#include "cli/read_plan.h"
+#include "cli/plan_input.h"
 #include "cli/verbs.h"
 
 namespace canzona::cli {

@@ -4,11 +4,10 @@
 
 #include "canzona/base/text.h"
 #include "canzona/plan/mesh.h"
-#include "canzona/report/html_rounds.h"
+#include "canzona/report/html.h"
 #include "canzona/report/html_sections.h"
-#include "canzona/report/html_svg.h"
-#include "canzona/report/in_parts.h"
 #include "canzona/report/numbers.h"
+#include "canzona/report/places.h"
 
 namespace canzona {
 namespace {

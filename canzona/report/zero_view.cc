@@ -8,9 +8,9 @@
 #include "canzona/base/text.h"
 #include "canzona/plan/predict/predict_zero.h"
 #include "canzona/plan/schedule/sum_order.h"
-#include "canzona/report/html_text.h"
+#include "canzona/report/html.h"
 #include "canzona/report/numbers.h"
-#include "canzona/report/terminal_table.h"
+#include "canzona/report/terminal.h"
 
 namespace canzona {
 namespace {
@@ -91,9 +91,9 @@ std::string replicas_text(const PlanPart& plan,
   return fmt::format(
       "{}: states are kept and the step is computed {} times: {} a rank "
       "instead of {}, transforms of {} instead of {} (means, predicted)",
-      replicas, replicas, human_bytes(static_cast<int64_t>(states.mean)),
-      human_bytes(static_cast<int64_t>(states.mean / replicas)),
-      human_seconds(work.mean), human_seconds(work.mean / replicas));
+      replicas, replicas, bytes_text(states.mean),
+      bytes_text(states.mean / replicas), human_seconds(work.mean),
+      human_seconds(work.mean / replicas));
 }
 
 // What is to be known of the order of sums; empty where it is the usual one.

@@ -6,9 +6,7 @@
 #include "canzona/plan/predict/predict_zero.h"
 #include "canzona/report/explain.h"
 #include "canzona/report/html_report.h"
-#include "canzona/report/moves.h"
 #include "canzona/report/places.h"
-#include "canzona/report/plan_json_view.h"
 #include "canzona/report/plan_view.h"
 #include "canzona/report/test_plans.h"
 

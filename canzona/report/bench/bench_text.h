@@ -9,7 +9,7 @@
 #include "canzona/base/json_writer.h"
 #include "canzona/comm/thread/link_model.h"
 #include "canzona/measure/machine_speed.h"
-#include "canzona/report/terminal_style.h"
+#include "canzona/report/terminal.h"
 
 namespace canzona {
 
