@@ -119,13 +119,12 @@ std::string roff(const std::string& text) {
   for (const char c : text) {
     const bool line_start = out.empty() || out.back() == '\n';
     if (line_start && (c == '.' || c == '\'')) out += "\\&";
-    if (c == '\\') {
+    if (c == '\\')
       out += "\\e";
-    } else if (c == '-') {
+    else if (c == '-')
       out += "\\-";
-    } else {
+    else
       out += c;
-    }
   }
   return out;
 }

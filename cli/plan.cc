@@ -120,17 +120,16 @@ constexpr const char* kCompareExamples =
   canzona compare --model qwen3-8b --mesh dp=16 --zero 'zero1,zero3,hier:8;z1=16,z2=2,z3=8'
 )";
 
-// A strategy that cannot meet a request is part of the answer. A plan that
-// breaks its promises is not: unless a cap on memory, which no strategy but
-// `balanced` tries to keep, was part of the request.
+// A strategy that cannot meet a request is part of the answer, also one that
+// exceeds a cap on memory, which none but `balanced` tries to keep. A plan that
+// breaks its promises is not.
 ComparedStrategy compare_one(const PlanInput& input, const std::string& name) {
   try {
     return {name, plan_once(input, name), ""};
+  } catch (const CapExceeded& found) {
+    return {name, std::nullopt, join(found.violations(), "; ")};
   } catch (const UsageError& error) {
     return {name, std::nullopt, error.what()};
-  } catch (const ViolationsFound& found) {
-    if (input.options.memory_cap_bytes == 0) throw;
-    return {name, std::nullopt, join(found.violations(), "; ")};
   }
 }
 
@@ -179,6 +178,7 @@ Outcome compare_zero(const PlanArguments& arguments, const Output& out) {
     out.save(arguments.html, zero_comparison_html(all), "report");
   out.result(arguments.json ? zero_comparison_json(all)
                             : zero_comparison_text(all, out.ink()));
+  if (!all.search.is_found()) throw UsageError(all.search.summary());
   return Outcome::kDone;
 }
 

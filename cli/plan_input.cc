@@ -397,11 +397,12 @@ ReportPlan plan_once(const PlanInput& input, const std::string& strategy) {
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
           .count();
   shown.ranks = predict_in_terms(shown.plan, terms);
+  const std::string what =
+      cat("the plan of strategy ", strategy, " fails validation");
+  if (!violations.empty()) throw ViolationsFound(what, std::move(violations));
   check_memory_cap(terms.cap_bytes, shown.ranks, terms.activations, violations);
   if (!violations.empty())
-    throw ViolationsFound(
-        cat("the plan of strategy ", strategy, " fails validation"),
-        std::move(violations));
+    throw CapExceeded(cat(what, "\n", join(violations, "\n")), violations);
   shown.balance = measure_balance(shown.plan);
   shown.terms = input.terms;
   return shown;

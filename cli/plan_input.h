@@ -73,7 +73,8 @@ std::vector<std::string> known_strategies(const std::string& text,
                                           const char* option);
 
 // Plans, validates and measures. The clock runs from shapes to a validated plan
-// with its digest. ViolationsFound if the plan is not sound.
+// with its digest. ViolationsFound if the plan is not sound, CapExceeded if it
+// needs more memory than it may.
 ReportPlan plan_once(const PlanInput& input, const std::string& strategy);
 
 }  // namespace canzona::cli

@@ -47,14 +47,13 @@ struct Counts {
 
 Counts count(const std::vector<FileResult>& results) {
   Counts counts;
-  for (const FileResult& result : results) {
+  for (const FileResult& result : results)
     if (result.verdict == Verdict::kPassed)
       ++counts.passed;
     else if (result.verdict == Verdict::kUnsupported)
       ++counts.unsupported;
     else
       ++counts.failed;
-  }
   return counts;
 }
 

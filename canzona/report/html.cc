@@ -42,13 +42,12 @@ std::string escape_html(std::string_view text) {
     const Utf8Char c = utf8_char(text, i);
     const std::string_view escape =
         c.valid && c.length == 1 ? escape_of(text[i]) : std::string_view{};
-    if (!escape.empty()) {
+    if (!escape.empty())
       out += escape;
-    } else if (!c.valid || c.code < 0x20 || c.code == 0x7F) {
+    else if (!c.valid || c.code < 0x20 || c.code == 0x7F)
       out += kReplacement;
-    } else {
+    else
       out += text.substr(i, c.length);
-    }
     i += c.length;
   }
   return out;
@@ -85,11 +84,10 @@ void Svg::rect(const Box& box, std::string_view css, std::string_view title,
   out_.put("<path d=\"M{} {}h{}v{}h-{}z\" class=\"{}\"", coordinate(box.x, 2),
            coordinate(box.y), width, coordinate(box.height), width, css);
   if (!query.empty()) out_.put(" data-q=\"{}\"", query);
-  if (title.empty()) {
+  if (title.empty())
     out_.add("/>");
-  } else {
+  else
     out_.put("><title>{}</title></path>", title);
-  }
 }
 
 void Svg::line(double x1, double y1, double x2, double y2,
@@ -136,9 +134,8 @@ void spread_labels(std::vector<SideLabel>& labels, double gap) {
       labels.begin(), labels.end(),
       [](const SideLabel& a, const SideLabel& b) { return a.y < b.y; });
   // Lines lie near the bottom of the room above them, so labels move upwards.
-  for (size_t i = labels.size(); i-- > 1;) {
+  for (size_t i = labels.size(); i-- > 1;)
     labels[i - 1].y = std::min(labels[i - 1].y, labels[i].y - gap);
-  }
 }
 
 namespace {
@@ -152,9 +149,8 @@ constexpr double kNarrowSide = 126;
 
 std::vector<Tick> plain_ticks(double top) {
   std::vector<Tick> ticks;
-  for (double value : round_ticks(top, 5)) {
+  for (double value : round_ticks(top, 5))
     ticks.push_back({value, fmt::format("{:.6g}", value)});
-  }
   return ticks;
 }
 
@@ -203,9 +199,8 @@ void Chart::draw_references(const std::vector<Reference>& references) {
     labels.push_back({at + 4, reference.text, reference.css});
   }
   spread_labels(labels, 14);
-  for (const SideLabel& label : labels) {
+  for (const SideLabel& label : labels)
     svg_.text(right() + 8, label.y, "start " + label.css, label.text);
-  }
 }
 
 ChartSlots::ChartSlots(const Chart& chart, size_t count) {
@@ -307,9 +302,8 @@ void put_figure(Html& out, std::string_view wide, std::string_view narrow,
 
 void put_legend(Html& out, const std::vector<LegendEntry>& entries) {
   out.add("<ul class=\"legend\">");
-  for (const LegendEntry& entry : entries) {
+  for (const LegendEntry& entry : entries)
     out.put("<li><i class=\"{}\"></i>{}</li>", entry.css, entry.text);
-  }
   out.add("</ul>\n");
 }
 

@@ -14,9 +14,8 @@ constexpr double kBarsHeight = 220;
 double largest(const std::vector<LoadSeries>& series,
                const std::vector<Reference>& references) {
   double top = 0;
-  for (const LoadSeries& one : series) {
+  for (const LoadSeries& one : series)
     for (double load : one.loads) top = std::max(top, load);
-  }
   for (const Reference& one : references) top = std::max(top, one.value);
   return top;
 }
@@ -94,9 +93,8 @@ std::vector<double> sorted_down(std::vector<double> loads) {
   std::sort(loads.rbegin(), loads.rend());
   if (loads.size() <= kMaxCurvePoints) return loads;
   std::vector<double> some;
-  for (size_t i = 0; i < kMaxCurvePoints; ++i) {
+  for (size_t i = 0; i < kMaxCurvePoints; ++i)
     some.push_back(loads[i * (loads.size() - 1) / (kMaxCurvePoints - 1)]);
-  }
   return some;
 }
 
@@ -134,9 +132,8 @@ void label_ranks(Chart& chart, const ChartSlots& slots, size_t points,
 std::string load_curve(const std::vector<LoadSeries>& series,
                        const std::vector<Reference>& references, double width) {
   double top = 1.1;
-  for (const LoadSeries& one : series) {
+  for (const LoadSeries& one : series)
     top = std::max(top, *std::max_element(one.loads.begin(), one.loads.end()));
-  }
   for (const Reference& one : references) top = std::max(top, one.value);
   top *= 1.06;
   Chart chart("Loads sorted from the busiest rank to the least loaded",
@@ -217,9 +214,8 @@ int32_t busiest(const Mesh& mesh, const Cells& cells, int32_t stage,
     for (int32_t t = row * cells.planes;
          t < std::min((row + 1) * cells.planes, mesh.tp); ++t) {
       const int32_t rank = mesh.rank(stage, h, t);
-      if (loads[static_cast<size_t>(rank)] > loads[static_cast<size_t>(best)]) {
+      if (loads[static_cast<size_t>(rank)] > loads[static_cast<size_t>(best)])
         best = rank;
-      }
     }
   }
   return best;
@@ -240,11 +236,9 @@ class GridDrawing {
              cat("Load of every rank, ", series.name)) {}
 
   LoadGrid draw() {
-    for (int32_t stage = 0; stage < mesh_.pp; ++stage) {
-      for (int32_t line = 0; line < cells_.lines; ++line) {
+    for (int32_t stage = 0; stage < mesh_.pp; ++stage)
+      for (int32_t line = 0; line < cells_.lines; ++line)
         draw_line(stage, line);
-      }
-    }
     return {svg_.take(), note()};
   }
 
@@ -388,9 +382,8 @@ void put_series_legend(Html& out, const std::vector<LoadSeries>& series) {
 void put_grids(Html& out, const Mesh& mesh,
                const std::vector<LoadSeries>& series, double bound) {
   std::vector<LegendEntry> entries;
-  for (const HeatClass& one : heat_classes()) {
+  for (const HeatClass& one : heat_classes())
     entries.push_back({one.css, one.text});
-  }
   for (const LoadSeries& one : series) {
     const LoadGrid grid = load_grid(mesh, one, bound);
     out.put("<h3>{}</h3>", one.name);

@@ -57,9 +57,8 @@ std::vector<MemoryColumn> columns_of(const std::vector<RankCost>& ranks) {
     MemoryColumn best;
     for (size_t r = first; r < std::min(first + run, ranks.size()); ++r) {
       const Amounts amounts = amounts_of(ranks[r].memory);
-      if (r == first || total(amounts) > total(best.amounts)) {
+      if (r == first || total(amounts) > total(best.amounts))
         best = {static_cast<int32_t>(r), amounts};
-      }
     }
     columns.push_back(best);
   }
@@ -143,9 +142,8 @@ void label_ranks(Chart& chart, const std::vector<MemoryColumn>& columns) {
 std::string draw_memory(const ReportPlan& shown, double width) {
   const std::vector<MemoryColumn> columns = columns_of(shown.ranks);
   double most = 0;
-  for (const MemoryColumn& column : columns) {
+  for (const MemoryColumn& column : columns)
     most = std::max(most, total(column.amounts));
-  }
   const auto cap = static_cast<double>(shown.plan.options.memory_cap_bytes);
   // A cap far above would flatten the rest; the headline names it anyway.
   const bool show_cap = cap > 0 && cap < 4 * most;
@@ -153,18 +151,16 @@ std::string draw_memory(const ReportPlan& shown, double width) {
   Chart chart("Memory per rank, stacked by kind", kMemoryHeight, top, 38,
               width);
   chart.draw_axis(byte_ticks(top));
-  if (columns.size() <= kMaxBars) {
+  if (columns.size() <= kMaxBars)
     draw_bars(chart, shown.plan.mesh, columns);
-  } else {
+  else
     draw_areas(chart, shown.ranks, columns);
-  }
   std::vector<Reference> lines{
       {shown.plan.summary.memory_per_rank_mean,
        cat("mean ", bytes_text(shown.plan.summary.memory_per_rank_mean)),
        "mean-line"}};
-  if (show_cap) {
+  if (show_cap)
     lines.push_back({cap, cat("cap ", bytes_text(cap)), "makespan-line"});
-  }
   chart.draw_references(lines);
   label_ranks(chart, columns);
   return chart.take();
@@ -187,9 +183,8 @@ void put_table(Html& out, const PageView& view) {
                          });
     out.put("<tr><th>{}</th>", shown.plan.options.strategy);
     const Amounts amounts = amounts_of(fullest->memory);
-    for (size_t kind = 0; kind < kinds; ++kind) {
+    for (size_t kind = 0; kind < kinds; ++kind)
       out.put("<td class=\"n\">{}</td>", bytes_text(amounts[kind]));
-    }
     out.put("<td class=\"n\"><b>{}</b></td><td class=\"n\">{}</td></tr>\n",
             human_bytes(fullest->memory.total().value()),
             bytes_text(shown.plan.summary.memory_per_rank_mean));
@@ -220,9 +215,8 @@ void add_memory(Html& out, const PageView& view) {
       out, [&](double width) { return draw_memory(shown, width); },
       note_of(shown));
   std::vector<LegendEntry> entries;
-  for (size_t kind = 0; kind < num_kinds(view); ++kind) {
+  for (size_t kind = 0; kind < num_kinds(view); ++kind)
     entries.push_back({cat("k", kind), kKinds[kind]});
-  }
   put_legend(out, entries);
   put_table(out, view);
   end_section(out);
@@ -315,9 +309,8 @@ void put_plan(Html& out, const PageView& view, const ReportPlan& shown,
   }
   const std::vector<Row> rows = rows_of(shown);
   for (const Row& row : rows) put_row(out, row, longest);
-  if (rows.empty()) {
+  if (rows.empty())
     out.add("<tr><td colspan=\"7\">nothing is sent</td></tr>\n");
-  }
   out.add("</tbody>\n");
 }
 
@@ -345,9 +338,8 @@ void add_wire(Html& out, const PageView& view) {
       "<th class=\"n\">busiest</th><th class=\"n\">mean</th></tr>"
       "</thead>\n");
   const double longest = longest_bar(view);
-  for (const ReportPlan& shown : view.plans) {
+  for (const ReportPlan& shown : view.plans)
     put_plan(out, view, shown, longest);
-  }
   out.add("</table></div>");
   put_legend(out, {{"k0", "within a node"}, {"k3", "between nodes"}});
   end_section(out);

@@ -115,9 +115,8 @@ class RoundsDrawing {
 
   std::string draw() {
     Svg svg(width_, 24.0 + 24 * rows_, "Micro-groups of one home");
-    for (int32_t t = 0; t < rows_; ++t) {
+    for (int32_t t = 0; t < rows_; ++t)
       svg.text(kRoundsLeft - 8, 36 + 24 * t, "end", cat("t ", t));
-    }
     svg.text(kRoundsLeft - 8, 12, "end dim", "round");
     double x = kRoundsLeft;
     for (size_t i = 0; i < drawn_; ++i) {
@@ -146,9 +145,8 @@ class RoundsDrawing {
       text += cat("The first ", rows_, " of ", plan_.grid.tp,
                   " tp ranks are drawn. ");
     }
-    if (blocks_ > kMaxBlocks) {
+    if (blocks_ > kMaxBlocks)
       text += cat("Only ", kMaxBlocks, " matrices are drawn. ");
-    }
     return text;
   }
 
@@ -158,9 +156,8 @@ class RoundsDrawing {
     svg.rect({x, 18, width, 24.0 * rows_}, "round",
              cat("round ", round.number, ": ", ticks_text(plan_, round.widest),
                  " of work, predicted"));
-    if (width > 14) {
+    if (width > 14)
       svg.text(x + width / 2, 12, "middle", std::to_string(round.number));
-    }
     for (int32_t t = 0; t < rows_; ++t) {
       double at = x;
       for (const Block& block : round.blocks[static_cast<size_t>(t)]) {
@@ -185,9 +182,8 @@ class RoundsDrawing {
                  shape, ", ", human_bytes(fp32_bytes(matrix)), " fp32, ",
                  ticks_text(plan_, block.cost), " predicted"),
              tensor);
-    if (box.width > 7.0 * static_cast<double>(shape.size())) {
+    if (box.width > 7.0 * static_cast<double>(shape.size()))
       svg.text(box.x + box.width / 2, box.y + 14, "middle on", shape);
-    }
   }
 
   const PlanPart& plan_;
@@ -232,9 +228,8 @@ void put_table(Html& out, const PlanPart& plan,
   const size_t listed = std::min(rounds.size(), kMaxListedRounds);
   for (size_t i = 0; i < listed; ++i) {
     out.put("<tr><th>{}</th>", rounds[i].number);
-    for (int32_t t = 0; t < columns; ++t) {
+    for (int32_t t = 0; t < columns; ++t)
       put_cell(out, plan, rounds[i].blocks[static_cast<size_t>(t)]);
-    }
     out.add("</tr>\n");
   }
   out.add("</tbody></table></div>");

@@ -19,9 +19,8 @@ namespace {
 
 size_t plan_of_strategy(const std::vector<ReportPlan>& plans,
                         std::string_view strategy, size_t otherwise) {
-  for (size_t i = 0; i < plans.size(); ++i) {
+  for (size_t i = 0; i < plans.size(); ++i)
     if (plans[i].plan.options.strategy == strategy) return i;
-  }
   return otherwise;
 }
 
@@ -68,9 +67,8 @@ double mean_cost(const SettledRequest& plan, size_t matrix) {
 }
 
 std::string ticks_text(const SettledRequest& plan, double ticks) {
-  if (!(plan.cost_basis.seconds_per_tick > 0)) {
+  if (!(plan.cost_basis.seconds_per_tick > 0))
     return human_count(ticks) + " ticks";
-  }
   return human_seconds(ticks * plan.cost_basis.seconds_per_tick);
 }
 
@@ -119,9 +117,8 @@ void put_memory_tile(Html& out, const PageView& view) {
   const Plan& plan = view.plan().plan;
   std::vector<std::string> notes{
       cat("mean ", bytes_text(plan.summary.memory_per_rank_mean))};
-  if (plan.options.memory_cap_bytes > 0) {
+  if (plan.options.memory_cap_bytes > 0)
     notes.push_back(cat("cap ", human_bytes(plan.options.memory_cap_bytes)));
-  }
   if (const auto& terms = view.plan().terms; terms && terms->activations > 0)
     notes.push_back(
         cat("beside it ", human_bytes(terms->activations), " of activations"));
@@ -147,9 +144,8 @@ void put_step_tile(Html& out, const PageView& view) {
   const PlanSummary& summary = plan.summary;
   std::vector<std::string> notes{rate_text(plan)};
   if (plan.options.links.nominal) notes.push_back("nominal links");
-  if (summary.step_seconds_worst > summary.step_seconds_mean) {
+  if (summary.step_seconds_worst > summary.step_seconds_mean)
     notes.push_back("worst step " + human_seconds(summary.step_seconds_worst));
-  }
   if (view.two()) {
     notes.push_back(
         cat("before: ",
@@ -183,9 +179,8 @@ std::string bound_text(const Balance& balance) {
 // The plan in a sentence or two.
 std::string verdict(const PageView& view) {
   const Balance& now = view.plan().balance;
-  if (view.plan().plan.matrices.empty()) {
+  if (view.plan().plan.matrices.empty())
     return "Every tensor is updated by AdamW; there is no matrix to own.";
-  }
   std::string text = bound_text(now);
   if (view.two()) {
     text += cat(" Under ", view.old_plan().plan.options.strategy,
@@ -199,9 +194,7 @@ std::string verdict(const PageView& view) {
 
 void put_model_facts(Html& out, const Plan& plan) {
   int64_t elements = 0;
-  for (const Tensor& tensor : plan.model.tensors) {
-    elements += tensor.elements();
-  }
+  for (const Tensor& tensor : plan.model.tensors) elements += tensor.elements();
   put_fact(out, "Model",
            cat(plan.model.name, plan.model.fused ? ", fused" : "", ", ",
                human_count(static_cast<double>(elements)), " elements"));
@@ -329,26 +322,23 @@ void put_head(Html& out, const std::vector<Column>& columns) {
   for (size_t i = 0; i < columns.size();) {
     size_t end = i;
     while (end < columns.size() &&
-           std::string_view(columns[end].group) == columns[i].group) {
+           std::string_view(columns[end].group) == columns[i].group)
       ++end;
-    }
     out.put("<th class=\"n\" colspan=\"{}\">{}</th>", end - i,
             columns[i].group);
     i = end;
   }
   out.add("</tr>\n<tr>");
-  for (const Column& column : columns) {
+  for (const Column& column : columns)
     out.put("<th class=\"n\">{}</th>", column.name);
-  }
   out.add("</tr></thead>\n");
 }
 
 // Text is compared, so that figures that look equal are marked alike.
 std::string best_text(const PageView& view, const Column& column) {
   double best = column.value(view.plans[0]);
-  for (const ReportPlan& shown : view.plans) {
+  for (const ReportPlan& shown : view.plans)
     best = std::min(best, column.value(shown));
-  }
   return column.text(best);
 }
 
@@ -438,9 +428,8 @@ void add_glossary(Html& out) {
       "<p>Who computes a matrix is decided apart from where its pieces "
       "are stored. The result of a step is the same under every strategy; "
       "time, traffic and memory differ.</p><dl class=\"words\">\n");
-  for (const auto& [word, meaning] : kWords) {
+  for (const auto& [word, meaning] : kWords)
     out.put("<div><dt>{}</dt><dd>{}</dd></div>\n", word, meaning);
-  }
   out.add("</dl>");
   end_section(out);
 }

@@ -48,9 +48,7 @@ class Writer {
     JsonWriter rows;
     rows.begin_array();
     const auto count = static_cast<int32_t>(plan_.model.tensors.size());
-    for (int32_t tensor = 0; tensor < count; ++tensor) {
-      write_row(rows, tensor);
-    }
+    for (int32_t tensor = 0; tensor < count; ++tensor) write_row(rows, tensor);
     rows.end_array();
     JsonWriter head;
     write_head(head);
@@ -78,11 +76,10 @@ class Writer {
 
   static void write_owners(JsonWriter& out,
                            const std::vector<int32_t>& owners) {
-    if (owners.size() > 1) {
+    if (owners.size() > 1)
       out.values(owners);
-    } else {
+    else
       out.value(owners.empty() ? -1 : owners[0]);
-    }
   }
 
   void write_head(JsonWriter& out) const {
@@ -186,9 +183,8 @@ std::string part_label(const PlanPart& part) {
 double cost_of_tensor(const SettledRequest& plan, int32_t tensor) {
   const auto at = static_cast<size_t>(tensor);
   double cost = 0;
-  for (int32_t m = plan.first_matrix[at]; m < plan.first_matrix[at + 1]; ++m) {
+  for (int32_t m = plan.first_matrix[at]; m < plan.first_matrix[at + 1]; ++m)
     cost += mean_cost(plan, static_cast<size_t>(m));
-  }
   return cost;
 }
 
@@ -233,13 +229,10 @@ std::string owner_text(const PlannedTensor& at, int32_t stage) {
     return plan.rank_in_whole(
         plan.world_rank(plan.grid.rank(stage, home, t), 0));
   };
-  if (owners.empty()) {
-    return cat(rank(0), " … ", rank(plan.grid.tp - 1));
-  }
+  if (owners.empty()) return cat(rank(0), " … ", rank(plan.grid.tp - 1));
   std::vector<std::string> ranks;
-  for (size_t i = 0; i < std::min(owners.size(), kMaxOwnersShown); ++i) {
+  for (size_t i = 0; i < std::min(owners.size(), kMaxOwnersShown); ++i)
     ranks.push_back(std::to_string(rank(owners[i])));
-  }
   return join(ranks, ", ") + (owners.size() > kMaxOwnersShown
                                   ? cat(" +", owners.size() - kMaxOwnersShown)
                                   : "");
@@ -310,9 +303,8 @@ void add_tensors(Html& out, const PageView& view) {
   out.add("<div class=\"scroll tall\"><table id=\"tensor-table\">");
   put_head(out);
   out.add("<tbody>\n");
-  for (size_t i = 0; i < shown; ++i) {
+  for (size_t i = 0; i < shown; ++i)
     put_row(out, planned_tensor(plan, static_cast<int32_t>(i)));
-  }
   out.add(
       "</tbody></table></div>\n"
       "<button type=\"button\" id=\"more\" hidden>Show more</button>\n"

@@ -72,13 +72,11 @@ std::string title(const Ink& ink, std::string_view text) {
 
 size_t display_width(std::string_view text) {
   size_t width = 0;
-  for (size_t at = 0; at < text.size();) {
-    if (text[at] == kEscape) {
+  for (size_t at = 0; at < text.size();)
+    if (text[at] == kEscape)
       at = skip_code(text, at);
-    } else {
+    else
       width += starts_character(text[at++]) ? 1 : 0;
-    }
-  }
   return width;
 }
 
@@ -166,13 +164,12 @@ std::string Table::line(const std::vector<std::string>& cells,
   std::string out(indent, ' ');
   for (size_t c = 0; c < cells.size(); ++c) {
     if (c > 0) out.append(kGap, ' ');
-    if (columns_[c] == '>') {
+    if (columns_[c] == '>')
       out += pad_left(cells[c], widths[c]);
-    } else if (columns_[c] == '~') {
+    else if (columns_[c] == '~')
       out += pad_right(shorten(cells[c], widths[c]), widths[c]);
-    } else {
+    else
       out += pad_right(cells[c], widths[c]);
-    }
   }
   out.erase(out.find_last_not_of(' ') + 1);
   return out + "\n";
