@@ -1,34 +1,17 @@
-// `canzona rules`: what the rules tell of themselves.
+#include "canzona/report/rules_view.h"
+
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <memory>
-
-#include "canzona/base/error.h"
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
-#include "canzona/report/terminal.h"
 #include "canzona/rules/facts.h"
-#include "cli/verbs.h"
 
-namespace canzona::cli {
+namespace canzona {
 namespace {
-
-constexpr const char* kRulesExamples =
-    R"(Examples:
-  canzona rules
-  canzona rules muon
-  canzona rules soap --json
-  canzona rules check fixtures/)";
 
 // States are shown for a matrix m x n of these sizes; no other size is found
 // in its states.
 constexpr MatrixShape kExample = {640, 896};
-
-struct RulesFlags {
-  std::string rule;
-  bool json = false;
-};
 
 std::vector<const RuleEntry*> chosen(const std::string& name) {
   std::vector<const RuleEntry*> entries;
@@ -90,7 +73,7 @@ std::string options_text(const RuleEntry& entry, const Ink& ink) {
   return out;
 }
 
-std::string presets_text(const RuleEntry& entry, const Ink& ink) {
+std::string rule_presets_text(const RuleEntry& entry, const Ink& ink) {
   if (entry.presets.empty()) return "";
   std::string out = "\n" + ink(Tone::kBold, "Presets") +
                     " (--rule-option preset=NAME; the first is the default)\n";
@@ -118,7 +101,7 @@ std::string states_text(const RuleEntry& entry, const Ink& ink) {
 
 std::string rule_text(const RuleEntry& entry, const Ink& ink) {
   return ink(Tone::kBold, entry.name) + ": " + entry.summary + "\n" +
-         options_text(entry, ink) + presets_text(entry, ink) +
+         options_text(entry, ink) + rule_presets_text(entry, ink) +
          states_text(entry, ink);
 }
 
@@ -154,35 +137,19 @@ void write_rule(JsonWriter& out, const RuleEntry& entry) {
   out.end_array().end_object();
 }
 
-std::string view(const RulesFlags& a, const Ink& ink) {
-  const std::vector<const RuleEntry*> entries = chosen(a.rule);
-  if (!a.json)
-    return a.rule.empty() ? summaries_text(ink)
-                          : rule_text(*entries.front(), ink);
+}  // namespace
+
+std::string rules_text(const std::string& rule, const Ink& ink) {
+  const std::vector<const RuleEntry*> entries = chosen(rule);
+  return rule.empty() ? summaries_text(ink) : rule_text(*entries.front(), ink);
+}
+
+std::string rules_json(const std::string& rule) {
   JsonWriter out(2);
   out.begin_object().member("rules").begin_array();
-  for (const RuleEntry* entry : entries) write_rule(out, *entry);
+  for (const RuleEntry* entry : chosen(rule)) write_rule(out, *entry);
   out.end_array().end_object();
   return out.take() + "\n";
 }
 
-}  // namespace
-
-Verb add_rules(CLI::App& root) {
-  CLI::App* app = root.add_subcommand(
-      "rules", "list the rules and their options, or check their arithmetic");
-  auto arguments = std::make_shared<RulesFlags>();
-  app->add_option("RULE", arguments->rule,
-                  "a rule; without it all rules are listed");
-  app->add_flag("--json", arguments->json,
-                "print one JSON object instead of text");
-  app->footer(kRulesExamples);
-  const Verb check = add_rules_check(*app);
-  return {app, [arguments, check](const Output& out) {
-            if (check.app->parsed()) return check.run(out);
-            out.result(view(*arguments, out.ink()));
-            return Outcome::kDone;
-          }};
-}
-
-}  // namespace canzona::cli
+}  // namespace canzona

@@ -1,6 +1,4 @@
-// `canzona calibrate`: the cost table of this machine.
-#include "canzona/measure/calibrate.h"
-
+// The verbs that look at this machine.
 #include <fmt/chrono.h>
 
 #include <ctime>
@@ -8,13 +6,17 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
+#include "canzona/measure/calibrate.h"
 #include "canzona/plan/cost/cost_table.h"
+#include "canzona/report/bench/machine_report.h"
 #include "cli/options.h"
 #include "cli/plan_input.h"
 #include "cli/precision.h"
 #include "cli/verbs.h"
 
 namespace canzona::cli {
+
+// `canzona calibrate`: the cost table of this machine.
 namespace {
 
 constexpr const char* kCalibrateExamples =
@@ -129,6 +131,37 @@ Verb add_calibrate(CLI::App& root) {
   offer_words(app->get_option("--precision"), {"fp32", "bf16"});
   app->footer(kCalibrateExamples);
   return {app, [a](const Output& out) { return run(*a, out); }};
+}
+
+// `canzona doctor`: what this machine has, how fast it is, what is wrong.
+namespace {
+
+constexpr const char* kDoctorExamples =
+    R"(Examples:
+  canzona doctor
+  canzona doctor --json
+
+Exit status: 0 all is well, 1 something slows this machine down.
+)";
+
+Outcome run(bool json, const Output& out) {
+  out.progress("measuring the machine");
+  MachineReport report{.machine = machine_info(), .rates = measure_rates()};
+  report.gpu = find_cuda_device(&report.why_no_gpu);
+  out.progress("");
+  out.result(json ? machine_json(report) : machine_text(report, out.ink()));
+  return problems_of(report).empty() ? Outcome::kDone : Outcome::kFailed;
+}
+
+}  // namespace
+
+Verb add_doctor(CLI::App& root) {
+  CLI::App* app = root.add_subcommand(
+      "doctor", "look at this machine: CPU, BLAS, rates, what slows it down");
+  auto json = std::make_shared<bool>(false);
+  app->add_flag("--json", *json, "print one JSON object instead of text");
+  app->footer(kDoctorExamples);
+  return {app, [json](const Output& out) { return run(*json, out); }};
 }
 
 }  // namespace canzona::cli
