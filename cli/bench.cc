@@ -188,43 +188,35 @@ Verb add_bench(CLI::App& root) {
   app->add_option("WHAT", a->what,
                   "transform: Newton-Schulz on one shape; rule: a whole step "
                   "of one rank");
-  app->add_option("--device", a->device, "cpu or cuda [cpu]")
-      ->option_text("DEVICE");
-  app->add_option("--model", a->model,
-                  "rule: a preset or a file, as canzona plan reads it")
-      ->option_text("MODEL");
-  app->add_option("--rule", a->rule, "rule: which one [muon]")
-      ->option_text("RULE");
-  app->add_option("--layers", a->layers, "rule: the first of the model's [all]")
-      ->option_text("COUNT");
-  app->add_option("--engines", a->engines,
-                  "rule: that share out the shapes [2 on cuda]")
-      ->option_text("COUNT");
+  add_value(*app, "--device", a->device, "DEVICE", "cpu or cuda [cpu]");
+  add_value(*app, "--model", a->model, "MODEL",
+            "rule: a preset or a file, as canzona plan reads it");
+  add_value(*app, "--rule", a->rule, "RULE", "rule: which one [muon]");
+  add_value(*app, "--layers", a->layers, "COUNT",
+            "rule: the first of the model's [all]");
+  add_value(*app, "--engines", a->engines, "COUNT",
+            "rule: that share out the shapes [2 on cuda]");
   app->add_flag("--no-graph", a->no_graph,
                 "rule: issue every call anew in every step");
   app->add_flag("--bf16-params", a->rounded,
                 "rule: write the weights in bf16, too");
-  app->add_option("--shape", a->shape, "of the matrices")
-      ->option_text("ROWSxCOLS");
-  app->add_option("--batch", a->batch, "matrices of that shape [1]")
-      ->option_text("COUNT");
-  app->add_option("--algorithm", a->algorithm,
-                  "standard, symmetric, gram or all [all]")
-      ->option_text("FORM");
-  app->add_option("--precision", a->precision,
-                  "fp32, bf16, on cuda fp16; transform: or all [all]; rule: "
-                  "of Muon's products, or auto [auto]")
-      ->option_text("TYPE");
-  app->add_option("--threads", a->threads, "that share out the matrices [1]")
-      ->option_text("COUNT");
-  app->add_option("--rounds", a->rounds, "of which the quickest counts [10]")
-      ->option_text("COUNT");
+  add_value(*app, "--shape", a->shape, "ROWSxCOLS", "of the matrices");
+  add_value(*app, "--batch", a->batch, "COUNT", "matrices of that shape [1]");
+  add_value(*app, "--algorithm", a->algorithm, "FORM",
+            "standard, symmetric, gram or all [all]");
+  add_value(*app, "--precision", a->precision, "TYPE",
+            "fp32, bf16, on cuda fp16; transform: or all [all]; rule: "
+            "of Muon's products, or auto [auto]");
+  add_value(*app, "--threads", a->threads, "COUNT",
+            "that share out the matrices [1]");
+  add_value(*app, "--rounds", a->rounds, "COUNT",
+            "of which the quickest counts [10]");
   app->add_option("--rule-option", a->options,
                   "NAME=VALUE of the rule, such as coefficients=quintic; "
                   "repeatable")
       ->allow_extra_args(false)
       ->option_text("NAME=VALUE");
-  app->add_flag("--json", a->json, "print one JSON object instead of text");
+  app->add_flag("--json", a->json, kJsonHelp);
   offer_words(app->get_option("WHAT"), {"transform", "rule"});
   offer_words(app->get_option("--algorithm"),
               {"standard", "symmetric", "gram", "all"});

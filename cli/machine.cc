@@ -111,23 +111,18 @@ Verb add_calibrate(CLI::App& root) {
   CLI::App* app = root.add_subcommand(
       "calibrate", "measure what rules cost here, for plans that count time");
   auto a = std::make_shared<CalibrateFlags>();
-  app->add_option("-o,--output", a->path, "file to write [standard output]")
-      ->option_text("FILE");
-  app->add_option("--device", a->device, "cpu or cuda [cpu]")
-      ->option_text("DEVICE");
-  app->add_option("--precision", a->precision,
-                  "of Muon's products: fp32 or bf16, on cuda also fp16 [what "
-                  "precision=auto is here]")
-      ->option_text("TYPE");
-  app->add_option("--ranks", a->ranks,
-                  "that measure at once, as many as will run [1]")
-      ->option_text("COUNT");
-  app->add_option("--for", a->plan, "measure what this plan needs")
-      ->option_text("PLAN");
-  app->add_option("--rounds", a->rounds,
-                  "of which the quickest counts, or with several ranks the "
-                  "median [3]")
-      ->option_text("COUNT");
+  add_value(*app, "-o,--output", a->path, "FILE",
+            "file to write [standard output]");
+  add_value(*app, "--device", a->device, "DEVICE", "cpu or cuda [cpu]");
+  add_value(*app, "--precision", a->precision, "TYPE",
+            "of Muon's products: fp32 or bf16, on cuda also fp16 [what "
+            "precision=auto is here]");
+  add_value(*app, "--ranks", a->ranks, "COUNT",
+            "that measure at once, as many as will run [1]");
+  add_value(*app, "--for", a->plan, "PLAN", "measure what this plan needs");
+  add_value(*app, "--rounds", a->rounds, "COUNT",
+            "of which the quickest counts, or with several ranks the "
+            "median [3]");
   offer_words(app->get_option("--precision"), {"fp32", "bf16"});
   app->footer(kCalibrateExamples);
   return {app, [a](const Output& out) { return run(*a, out); }};
@@ -159,7 +154,7 @@ Verb add_doctor(CLI::App& root) {
   CLI::App* app = root.add_subcommand(
       "doctor", "look at this machine: CPU, BLAS, rates, what slows it down");
   auto json = std::make_shared<bool>(false);
-  app->add_flag("--json", *json, "print one JSON object instead of text");
+  app->add_flag("--json", *json, kJsonHelp);
   app->footer(kDoctorExamples);
   return {app, [json](const Output& out) { return run(*json, out); }};
 }

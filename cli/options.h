@@ -22,6 +22,15 @@ struct Offer {
 CLI::Option* offer_words(CLI::Option* option,
                          const std::vector<std::string>& words);
 
+// An option with a value, `label` in the help. Returns the option.
+template <class Value>
+CLI::Option* add_value(CLI::App& app, const char* name, Value& value,
+                       const char* label, const char* description) {
+  return app.add_option(name, value, description)->option_text(label);
+}
+inline constexpr const char* kJsonHelp =
+    "print one JSON object instead of text";
+
 // The words that were given to it, and what the label of its value says: a
 // MODEL is a preset or a file, a RULE one of the rules, a DEVICE cpu or cuda, a
 // FILE, PLAN or PATH a file, a DIR or RUN a folder.

@@ -203,8 +203,7 @@ void add_offers(CLI::App& app, Planning planning) {
 }
 
 std::string help_line(const std::string& name, const std::string& text) {
-  return "  " + pad_right(name, kNameColumn) +
-         wrap(text, kPageWidth - kNameColumn - 2, kNameColumn + 2) + "\n";
+  return labelled(Ink(), name, text, kNameColumn);
 }
 
 }  // namespace

@@ -73,13 +73,11 @@ Verb add_models(CLI::App& root) {
                   "preset or file; without it all presets are listed");
   app->add_flag("--fused", arguments->fused,
                 "qkv and gate+up are one tensor each");
-  app->add_option("--split", arguments->split,
-                  "tensors into matrices: none, qkv, head, gate-up, expert")
-      ->option_text("HOW");
+  add_value(*app, "--split", arguments->split, "HOW",
+            "tensors into matrices: none, qkv, head, gate-up, expert");
   offer_words(app->get_option("--split"),
               {"none", "qkv", "head", "gate-up", "expert"});
-  app->add_flag("--json", arguments->json,
-                "print one JSON object instead of text");
+  app->add_flag("--json", arguments->json, kJsonHelp);
   app->footer(kModelsExamples);
   return {app, [arguments](const Output& out) {
             out.result(view(*arguments, out.ink()));
@@ -110,8 +108,7 @@ Verb add_rules(CLI::App& root) {
   auto arguments = std::make_shared<RulesFlags>();
   app->add_option("RULE", arguments->rule,
                   "a rule; without it all rules are listed");
-  app->add_flag("--json", arguments->json,
-                "print one JSON object instead of text");
+  app->add_flag("--json", arguments->json, kJsonHelp);
   app->footer(kRulesExamples);
   const Verb check = add_rules_check(*app);
   return {app, [arguments, check](const Output& out) {
@@ -207,19 +204,14 @@ Verb add_explain(CLI::App& root) {
   app->add_option("PLAN", arguments->path,
                   "a file that `canzona plan -o` wrote")
       ->required();
-  app->add_option(
-         "--rank", arguments->rank,
-         "what this rank owns, keeps and sends, and what it does in an "
-         "iteration, in order")
-      ->option_text("R");
-  app->add_option("--matrix", arguments->matrix,
-                  "why this matrix (or those of this tensor) has its owner")
-      ->option_text("NAME");
-  app->add_option("--bucket", arguments->bucket,
-                  "which tensors lie in this bucket, and at which home")
-      ->option_text("B");
-  app->add_flag("--json", arguments->json,
-                "print one JSON object instead of text");
+  add_value(*app, "--rank", arguments->rank, "R",
+            "what this rank owns, keeps and sends, and what it does in an "
+            "iteration, in order");
+  add_value(*app, "--matrix", arguments->matrix, "NAME",
+            "why this matrix (or those of this tensor) has its owner");
+  add_value(*app, "--bucket", arguments->bucket, "B",
+            "which tensors lie in this bucket, and at which home");
+  app->add_flag("--json", arguments->json, kJsonHelp);
   app->footer(kExplainExamples);
   return {app, [arguments](const Output& out) { return run(*arguments, out); }};
 }
@@ -281,8 +273,7 @@ Verb add_validate(CLI::App& root) {
   app->add_option("PLAN", arguments->path,
                   "a file that `canzona plan -o` wrote")
       ->required();
-  app->add_flag("--json", arguments->json,
-                "print one JSON object instead of text");
+  app->add_flag("--json", arguments->json, kJsonHelp);
   app->footer(kValidateExamples);
   return {app, [arguments](const Output& out) { return run(*arguments, out); }};
 }
@@ -328,14 +319,11 @@ Verb add_report(CLI::App& root) {
       "report", "show what training runs did, and compare them");
   auto arguments = std::make_shared<ReportFlags>();
   app->add_option("RUN", arguments->folders, "folders of runs")->required();
-  app->add_option("--baseline", arguments->baseline,
-                  "the run that others are measured against [the first]")
-      ->option_text("RUN");
-  app->add_option("--html", arguments->html,
-                  "write a page with curves, times and configurations")
-      ->option_text("FILE");
-  app->add_flag("--json", arguments->json,
-                "print one JSON object instead of text");
+  add_value(*app, "--baseline", arguments->baseline, "RUN",
+            "the run that others are measured against [the first]");
+  add_value(*app, "--html", arguments->html, "FILE",
+            "write a page with curves, times and configurations");
+  app->add_flag("--json", arguments->json, kJsonHelp);
   app->footer(kReportExamples);
   return {app, [arguments](const Output& out) { return run(*arguments, out); }};
 }

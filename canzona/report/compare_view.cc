@@ -177,13 +177,10 @@ std::string pictures(const Comparison& comparison, const Ink& ink) {
 }
 
 std::string refusals(const Comparison& comparison, const Ink& ink) {
-  std::string out;
-  for (const ComparedStrategy& strategy : comparison.strategies) {
-    if (strategy.shown) continue;
-    out += ink(Tone::kPoor, "  " + strategy.name) + ": " +
-           wrap(printable(strategy.error), kPageWidth - 4, 4) + "\n";
-  }
-  return out.empty() ? out : title(ink, "Cannot plan this") + out;
+  Refusals refused;
+  for (const ComparedStrategy& strategy : comparison.strategies)
+    if (!strategy.shown) refused.emplace_back(strategy.name, strategy.error);
+  return refusals_text(refused, "Cannot plan this", ink);
 }
 
 }  // namespace

@@ -327,10 +327,9 @@ std::string moves_text(const Plan& whole, int32_t number, const Ink& ink) {
   const Moves moves = moves_in(plan, matrix);
   const int32_t tensor = matrix_of(plan, matrix).tensor;
   const auto line = [&](const char* name, const std::string& text) {
-    return "  " + ink(Tone::kDim, pad_right(name, kLabel)) +
-           wrap(text, kPageWidth - kLabel - 2, kLabel + 2) + "\n";
+    return labelled(ink, name, text, kLabel);
   };
-  std::string out = "\n" + ink(Tone::kBold, "What moves") + "\n";
+  std::string out = title(ink, "What moves");
   out += line("backward", backward_line(plan, tensor));
   if (plan.grid.tp == 1) {
     out += line("step", "nothing: tp is 1");
@@ -420,8 +419,7 @@ std::string facts_text(const Plan& whole, int32_t number,
   const Tensor& tensor = plan.model.tensors[t];
   std::string out = ink(Tone::kBold, printable(name_of(plan, matrix))) + "\n";
   const auto line = [&](const char* name, const std::string& text) {
-    out += "  " + ink(Tone::kDim, pad_right(name, kLabel)) +
-           wrap(text, kPageWidth - kLabel - 2, kLabel + 2) + "\n";
+    out += labelled(ink, name, text, kLabel);
   };
   line("shape", fmt::format("{} × {}, tp cut: {}", m.rows, m.cols,
                             to_string(tensor.cut)));
@@ -477,7 +475,7 @@ std::string verdict(const Plan& plan, const OwnerStory& story) {
 
 std::string why_text(const Plan& plan, const OwnerStory& story,
                      const Ink& ink) {
-  std::string out = "\n" + ink(Tone::kBold, "Why") + "\n";
+  std::string out = title(ink, "Why");
   for (const std::string& reason : story.reasons)
     out += "  " + wrap(reason, kPageWidth - 2, 2) + "\n";
   out += loads_table(story, ink);

@@ -90,11 +90,8 @@ std::string owned_text(const std::vector<MatrixInPart>& owned, double load,
                fmt::format("{}", plan.micro_group[at]), human_seconds(seconds),
                fmt::format("{:.1f} %", load > 0 ? 100 * cost / load : 0)});
   }
-  std::string out =
-      "\n" +
-      ink(Tone::kBold, fmt::format("Computes {} matri{}", owned.size(),
-                                   owned.size() == 1 ? "x" : "ces")) +
-      "\n";
+  std::string out = title(ink, fmt::format("Computes {} matri{}", owned.size(),
+                                           owned.size() == 1 ? "x" : "ces"));
   if (!owned.empty()) out += table.text(ink);
   if (owned.size() > shown)
     out += ink(Tone::kDim, fmt::format("  … and {} more; --json lists all\n",
@@ -117,7 +114,7 @@ std::string memory_of(const ReportPlan& shown, int32_t rank, const Ink& ink) {
   row("total", own.total(), spread_over(shown.ranks, [](const RankCost& r) {
         return r.memory.total().value();
       }));
-  return "\n" + ink(Tone::kBold, "Memory") + "\n" + table.text(ink);
+  return title(ink, "Memory") + table.text(ink);
 }
 
 std::string wire_of(const ReportPlan& shown, int32_t rank, const Ink& ink) {
@@ -138,7 +135,7 @@ std::string wire_of(const ReportPlan& shown, int32_t rank, const Ink& ink) {
   add("modules gathered, per micro-batch", modules.gather);
   add("gradients, per micro-batch", modules.scatter);
   const std::string body = table.empty() ? "  none\n" : table.text(ink);
-  return "\n" + ink(Tone::kBold, "Bytes per step") + "\n" + body;
+  return title(ink, "Bytes per step") + body;
 }
 
 std::vector<ScheduleEntry> entries_of(const Plan& plan, int32_t rank) {
@@ -180,8 +177,8 @@ std::string order_text(const Plan& plan, int32_t rank, const Ink& ink) {
                moves ? human_bytes(entry.bytes.sent_inter) : "",
                entry.slot.slot < 0 ? "" : fmt::format("{}", entry.slot.slot)});
   }
-  std::string out = "\n" + ink(Tone::kBold, "An iteration of one micro-batch") +
-                    "\n" + table.text(ink);
+  std::string out =
+      title(ink, "An iteration of one micro-batch") + table.text(ink);
   if (left_out > 0)
     out += fmt::format("  … and {} more; --json has all\n", left_out);
   return out;
@@ -197,10 +194,7 @@ void write_order(JsonWriter& out, const Plan& plan, int32_t rank) {
       for (int32_t i = 0; i < entry.ranks.count; ++i)
         out.value(part.rank_in_whole(entry.ranks.rank(i)));
       out.end_array();
-      out.field("sent_intra", entry.bytes.sent_intra);
-      out.field("sent_inter", entry.bytes.sent_inter);
-      out.field("received_intra", entry.bytes.received_intra);
-      out.field("received_inter", entry.bytes.received_inter);
+      write_wire_members(out, entry.bytes);
     }
     if (entry.bucket >= 0) out.field("bucket", entry.bucket);
     if (entry.round >= 0) out.field("micro_group", entry.round);
@@ -350,7 +344,7 @@ void write_homes(JsonWriter& out, const PlanPart& plan, const Bucket& bucket) {
 
 std::string home_runs(const PlanPart& plan, const Bucket& bucket,
                       const Ink& ink) {
-  std::string out = "\n" + ink(Tone::kBold, "Elements per home") + "\n";
+  std::string out = title(ink, "Elements per home");
   if (bucket.cuts.empty())
     return out + (plan.traffic == Traffic::kBroadcast
                       ? "  each home keeps the matrices it owns\n"
@@ -389,7 +383,7 @@ std::string tensors_text(const PlanPart& plan, const Bucket& bucket,
                home_text(plan, bucket.tensors[i]),
                human_count(static_cast<double>(size))});
   }
-  std::string out = "\n" + ink(Tone::kBold, "Tensors") + "\n" + table.text(ink);
+  std::string out = title(ink, "Tensors") + table.text(ink);
   if (bucket.tensors.size() > shown)
     out += ink(Tone::kDim, fmt::format("  … and {} more; --json lists all\n",
                                        bucket.tensors.size() - shown));

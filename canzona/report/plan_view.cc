@@ -127,8 +127,7 @@ std::string request_text(const ReportPlan& shown, const Ink& ink) {
   const Plan& plan = shown.plan;
   std::string out = ink(Tone::kBold, "Plan") + "\n";
   const auto line = [&](std::string_view name, std::string_view text) {
-    out += "  " + ink(Tone::kDim, pad_right(name, kLabel)) +
-           wrap(text, kPageWidth - kLabel - 2, kLabel + 2) + "\n";
+    out += labelled(ink, name, text, kLabel);
   };
   line("model", model_line(plan));
   line("mesh", mesh_line(plan));

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace canzona {
@@ -38,6 +39,15 @@ class Ink {
 
 // A line of its own in bold, after an empty one.
 std::string title(const Ink& ink, std::string_view text);
+
+// "  name      text": the text wrapped beside a dim name of `column` columns.
+std::string labelled(const Ink& ink, std::string_view name,
+                     std::string_view text, size_t column);
+
+// Names and why they are not in the tables, under a title; empty if all are.
+using Refusals = std::vector<std::pair<std::string, std::string>>;
+std::string refusals_text(const Refusals& refused, std::string_view heading,
+                          const Ink& ink);
 
 // Columns that `text` takes on a terminal; colour codes take none.
 size_t display_width(std::string_view text);

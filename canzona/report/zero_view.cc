@@ -166,8 +166,7 @@ std::string name_of_kind(const PlanPart& part) {
 }
 
 std::string fact_line(const ZeroFact& fact, const Ink& ink) {
-  return "  " + ink(Tone::kDim, pad_right(fact.name, kLabel)) +
-         wrap(fact.text, kPageWidth - kLabel - 2, kLabel + 2) + "\n";
+  return labelled(ink, fact.name, fact.text, kLabel);
 }
 
 // Members of the open object: how one kind of tensors is cut.
@@ -222,7 +221,7 @@ std::string over_heading(const Plan& plan) {
 
 std::string zero_text(const ReportPlan& shown, const Ink& ink) {
   if (!has_zero(shown.plan)) return "";
-  std::string out = "\n" + ink(Tone::kBold, "Hierarchical ZeRO") + "\n";
+  std::string out = title(ink, "Hierarchical ZeRO");
   for (const ZeroFacts& kind : zero_facts(shown)) {
     if (!kind.of.empty()) out += "  " + kind.of + "\n";
     for (const ZeroFact& fact : kind.facts) out += fact_line(fact, ink);

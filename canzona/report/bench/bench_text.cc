@@ -47,12 +47,4 @@ void warn_of_shared_cpus(int num_ranks, std::vector<std::string>& warnings) {
                                    num_ranks, cpus));
 }
 
-std::string refusals_text(const Refusals& refused, const Ink& ink) {
-  std::string out;
-  for (const auto& [name, why] : refused)
-    out += ink(Tone::kPoor, "  " + name) + ": " +
-           wrap(printable(why), kPageWidth - 4, 4) + "\n";
-  return out.empty() ? out : title(ink, "Not run") + out;
-}
-
 }  // namespace canzona

@@ -45,8 +45,4 @@ std::string too_fast_text(double copies);
 // Adds a warning if more ranks than CPUs share this machine.
 void warn_of_shared_cpus(int num_ranks, std::vector<std::string>& warnings);
 
-// Names and why they were not run; empty if all were.
-using Refusals = std::vector<std::pair<std::string, std::string>>;
-std::string refusals_text(const Refusals& refused, const Ink& ink);
-
 }  // namespace canzona

@@ -158,7 +158,7 @@ std::string step_refusals(const StepReport& report, const Ink& ink) {
   Refusals refused;
   for (const StrategyBench& s : report.bench.strategies)
     if (!s.error.empty()) refused.emplace_back(s.name, s.error);
-  return refusals_text(refused, ink);
+  return refusals_text(refused, "Not run", ink);
 }
 
 }  // namespace

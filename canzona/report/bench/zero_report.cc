@@ -142,7 +142,7 @@ std::string zero_refusals(const ZeroReport& report, const Ink& ink) {
   for (const ZeroCell& cell : report.bench.cells)
     if (!cell.error.empty())
       refused.emplace_back(sizes_text(cell.sizes), cell.error);
-  return refusals_text(refused, ink);
+  return refusals_text(refused, "Not run", ink);
 }
 
 }  // namespace
