@@ -1,16 +1,13 @@
 // `canzona bench transform`: Newton–Schulz in all its forms on one shape.
 // `canzona bench rule`: see bench_rule.cc; `bench step`: see bench_step.cc.
-#include <fmt/format.h>
 
 #include <memory>
 
 #include "canzona/base/error.h"
-#include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
-#include "canzona/linalg/cuda_device.h"
-#include "canzona/measure/transform.h"
+#include "canzona/report/bench/machine_report.h"
 #include "cli/bench.h"
-#include "cli/offer.h"
+#include "cli/options.h"
 #include "cli/precision.h"
 #include "cli/verbs.h"
 
@@ -119,111 +116,33 @@ TransformRequest request_of(const Arguments& a) {
   return request;
 }
 
-// What the rule itself runs on this shape here.
-struct RuleRuns {
-  PrecisionChoice precision;
-  std::string algorithm;
-};
-RuleRuns what_muon_runs(const TransformRequest& request) {
+// With what the rule itself runs on this shape here.
+TransformReport measure_report(const TransformRequest& request,
+                               const Progress& progress) {
+  progress("measuring the machine");
+  const auto measured =
+      request.device == "cuda" ? measure_gpu_rates : measure_rates;
+  TransformReport report{.request = request, .machine = machine_info()};
+  const MachineRates before = measured();
+  report.rows = measure_transform(request, progress);
+  report.rates = best_of(before, measured());
   RuleOptions options = with_device("muon", request.options, request.device);
-  RuleRuns runs{settle_precision("muon", request.device, options), ""};
-  runs.algorithm = make_rule_facts("muon", options)->algorithm(request.shape);
-  return runs;
-}
-
-std::string as_json(const TransformRequest& request, const MachineInfo& machine,
-                    const MachineRates& rates,
-                    const std::vector<TransformRow>& rows) {
-  JsonWriter out(2);
-  out.begin_object();
-  out.field("device", request.device);
-  const RuleRuns runs = what_muon_runs(request);
-  write_precision(out, runs.precision);
-  out.field("algorithm", runs.algorithm);
-  out.field("cpu", machine.cpu).field("core", machine.blas.core);
-  out.field("sgemm_gflops", rates.sgemm_gflops);
-  out.field("packed_gflops", rates.packed_gflops);
-  out.field("copy_bytes_per_second", rates.copy_bytes_per_second);
-  out.field("bf16_kernel", machine.bf16_kernels.front());
-  out.field("shape", to_string(request.shape)).field("batch", request.batch);
-  out.field("threads", request.num_threads).field("rounds", request.rounds);
-  out.member("results").begin_array();
-  for (const TransformRow& row : rows) {
-    out.begin_object();
-    out.field("algorithm", row.algorithm).field("precision", row.precision);
-    out.field("seconds", row.seconds);
-    out.field("error_vs_fp64", row.error_vs_fp64);
-    out.field("floor_seconds", transform_floor(request, row, rates));
-    out.end_object();
-  }
-  out.end_array().end_object();
-  return out.take() + "\n";
-}
-
-std::string header(const TransformRequest& request, const MachineInfo& machine,
-                   const MachineRates& rates) {
-  if (request.device == "cuda")
-    return fmt::format(
-        "{} x {} on {}\n"
-        "fp32 {:.0f} TF/s, tensor cores {:.0f} TF/s; copy {:.0f} GB/s\n\n",
-        request.batch, to_string(request.shape),
-        find_cuda_device(nullptr)->name, rates.sgemm_gflops / 1e3,
-        rates.packed_gflops / 1e3, rates.copy_bytes_per_second / 1e9);
-  return fmt::format(
-      "{} x {} on {} thread{} of {}\n"
-      "OpenBLAS core {}, sgemm {:.0f} GF/s; bf16 by {}, packed loop {:.0f} "
-      "GF/s; copy {:.1f} GB/s\n\n",
-      request.batch, to_string(request.shape), request.num_threads,
-      request.num_threads == 1 ? "" : "s", machine.cpu, machine.blas.core,
-      rates.sgemm_gflops, machine.bf16_kernels.front(), rates.packed_gflops,
-      rates.copy_bytes_per_second / 1e9);
-}
-
-// The first form of a precision is what the others are compared with.
-std::string as_text(const TransformRequest& request, const MachineRates& rates,
-                    const std::vector<TransformRow>& rows, const Ink& ink) {
-  std::string out =
-      ink(Tone::kBold, fmt::format("{:10}  {:9}  {:>10}  {:>8}  {:>9}  {:>10}  "
-                                   "{:>9}",
-                                   "algorithm", "precision", "ms", "speed-up",
-                                   "error", "floor ms", "of floor")) +
-      "\n";
-  const TransformRow* first = nullptr;
-  for (const TransformRow& row : rows) {
-    if (first == nullptr || first->precision != row.precision) first = &row;
-    const double least = transform_floor(request, row, rates);
-    out += fmt::format(
-        "{:10}  {:9}  {:10.3f}  {:7.2f}x  {:9.1e}  {:10.3f}  {:8.2f}x\n",
-        row.algorithm, row.precision, row.seconds * 1e3,
-        first->seconds / row.seconds, row.error_vs_fp64, least * 1e3,
-        row.seconds / least);
-  }
-  return out;
-}
-
-std::string rule_line(const RuleRuns& runs) {
-  return fmt::format("\nrule muon runs {} on this shape; precision: {}\n",
-                     runs.algorithm, runs.precision.text());
+  report.precision = settle_precision("muon", request.device, options);
+  report.algorithm = make_rule_facts("muon", options)->algorithm(request.shape);
+  return report;
 }
 
 Outcome run_transform(const Arguments& arguments, const Output& out) {
-  const TransformRequest request = request_of(arguments);
-  const auto progress = [&](const std::string& what) { out.progress(what); };
-  progress("measuring the machine");
-  const MachineInfo machine = machine_info();
-  const auto measured =
-      request.device == "cuda" ? measure_gpu_rates : measure_rates;
-  const MachineRates before = measured();
-  const std::vector<TransformRow> rows = measure_transform(request, progress);
-  const MachineRates rates = best_of(before, measured());
-  progress("");
-  if (machine.blas.fallback_core)
-    out.note(cat("warning: OpenBLAS runs its kernels for ", machine.blas.core,
+  const TransformReport report =
+      measure_report(request_of(arguments),
+                     [&](const std::string& what) { out.progress(what); });
+  out.progress("");
+  const BlasInfo& blas = report.machine.blas;
+  if (blas.fallback_core)
+    out.note(cat("warning: OpenBLAS runs its kernels for ", blas.core,
                  "; these times do not count"));
-  out.result(arguments.json ? as_json(request, machine, rates, rows)
-                            : header(request, machine, rates) +
-                                  as_text(request, rates, rows, out.ink()) +
-                                  rule_line(what_muon_runs(request)));
+  out.result(arguments.json ? transform_json(report)
+                            : transform_text(report, out.ink()));
   return Outcome::kDone;
 }
 
@@ -269,43 +188,35 @@ Verb add_bench(CLI::App& root) {
   app->add_option("WHAT", a->what,
                   "transform: Newton-Schulz on one shape; rule: a whole step "
                   "of one rank");
-  app->add_option("--device", a->device, "cpu or cuda [cpu]")
-      ->option_text("DEVICE");
-  app->add_option("--model", a->model,
-                  "rule: a preset or a file, as canzona plan reads it")
-      ->option_text("MODEL");
-  app->add_option("--rule", a->rule, "rule: which one [muon]")
-      ->option_text("RULE");
-  app->add_option("--layers", a->layers, "rule: the first of the model's [all]")
-      ->option_text("COUNT");
-  app->add_option("--engines", a->engines,
-                  "rule: that share out the shapes [2 on cuda]")
-      ->option_text("COUNT");
+  add_value(*app, "--device", a->device, "DEVICE", "cpu or cuda [cpu]");
+  add_value(*app, "--model", a->model, "MODEL",
+            "rule: a preset or a file, as canzona plan reads it");
+  add_value(*app, "--rule", a->rule, "RULE", "rule: which one [muon]");
+  add_value(*app, "--layers", a->layers, "COUNT",
+            "rule: the first of the model's [all]");
+  add_value(*app, "--engines", a->engines, "COUNT",
+            "rule: that share out the shapes [2 on cuda]");
   app->add_flag("--no-graph", a->no_graph,
                 "rule: issue every call anew in every step");
   app->add_flag("--bf16-params", a->rounded,
                 "rule: write the weights in bf16, too");
-  app->add_option("--shape", a->shape, "of the matrices")
-      ->option_text("ROWSxCOLS");
-  app->add_option("--batch", a->batch, "matrices of that shape [1]")
-      ->option_text("COUNT");
-  app->add_option("--algorithm", a->algorithm,
-                  "standard, symmetric, gram or all [all]")
-      ->option_text("FORM");
-  app->add_option("--precision", a->precision,
-                  "fp32, bf16, on cuda fp16; transform: or all [all]; rule: "
-                  "of Muon's products, or auto [auto]")
-      ->option_text("TYPE");
-  app->add_option("--threads", a->threads, "that share out the matrices [1]")
-      ->option_text("COUNT");
-  app->add_option("--rounds", a->rounds, "of which the quickest counts [10]")
-      ->option_text("COUNT");
+  add_value(*app, "--shape", a->shape, "ROWSxCOLS", "of the matrices");
+  add_value(*app, "--batch", a->batch, "COUNT", "matrices of that shape [1]");
+  add_value(*app, "--algorithm", a->algorithm, "FORM",
+            "standard, symmetric, gram or all [all]");
+  add_value(*app, "--precision", a->precision, "TYPE",
+            "fp32, bf16, on cuda fp16; transform: or all [all]; rule: "
+            "of Muon's products, or auto [auto]");
+  add_value(*app, "--threads", a->threads, "COUNT",
+            "that share out the matrices [1]");
+  add_value(*app, "--rounds", a->rounds, "COUNT",
+            "of which the quickest counts [10]");
   app->add_option("--rule-option", a->options,
                   "NAME=VALUE of the rule, such as coefficients=quintic; "
                   "repeatable")
       ->allow_extra_args(false)
       ->option_text("NAME=VALUE");
-  app->add_flag("--json", a->json, "print one JSON object instead of text");
+  app->add_flag("--json", a->json, kJsonHelp);
   offer_words(app->get_option("WHAT"), {"transform", "rule"});
   offer_words(app->get_option("--algorithm"),
               {"standard", "symmetric", "gram", "all"});

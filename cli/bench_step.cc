@@ -9,7 +9,7 @@
 #include "canzona/report/bench/step_report.h"
 #include "cli/bench.h"
 #include "cli/errors.h"
-#include "cli/offer.h"
+#include "cli/options.h"
 #include "cli/plan_input.h"
 #include "cli/precision.h"
 #include "cli/ranks.h"
@@ -93,7 +93,7 @@ StepTrialRequest trial_of(const BenchStepFlags& a) {
 }
 
 // The plan's links are those that are modelled; nothing is assumed.
-Link link_of(const BenchStepFlags& a, const PlanOptions& options) {
+Link modelled_link(const BenchStepFlags& a, const PlanOptions& options) {
   if (a.plan.link.empty()) return {};
   return parse_link_model(a.plan.link, options.ranks_per_node);
 }
@@ -121,7 +121,7 @@ StepBenchRequest request_of(const BenchStepFlags& a, const PlanInput& input,
       return plan_on_link(input, Mesh{}, "balanced", {});
     };
   request.trial = trial_of(a);
-  request.link = link_of(a, input.options);
+  request.link = modelled_link(a, input.options);
   if (!a.comm_ratio.empty())
     request.comm_ratio = parse_number(a.comm_ratio, 1e-6, 1e6, "--comm-ratio");
   if (!a.compute.empty())

@@ -6,7 +6,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "cli/help.h"
-#include "cli/offer.h"
+#include "cli/options.h"
 #include "cli/version.h"
 
 namespace canzona::cli {

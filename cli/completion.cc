@@ -1,10 +1,10 @@
 // `canzona completion`: a script that teaches a shell our words. All of them
-// come from the tree of options; values from what options offer (offer.h).
+// come from the tree of options; values from what options offer (options.h).
 #include <memory>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "cli/offer.h"
+#include "cli/options.h"
 #include "cli/verbs.h"
 
 namespace canzona::cli {

@@ -1,10 +1,14 @@
-// What the program asks of its surroundings. No other file reads environment
-// variables or looks at terminals.
+// What surrounds the program: variables, terminals, the clock, signals.
 #pragma once
 
+#include <atomic>
 #include <string>
+#include <string_view>
 
 namespace canzona::cli {
+
+// What the program asks of its surroundings. No other file reads environment
+// variables or looks at terminals.
 
 struct Environment {
   bool no_color = false;  // NO_COLOR is set and not empty, or TERM is "dumb"
@@ -20,5 +24,28 @@ std::string host_name();
 // Now: with fractions of a second, and as "2026-01-31T12:00:00Z".
 double seconds_since_1970();
 std::string utc_time();
+
+// Ctrl-C as a wish: the first one is remembered, the second one ends the
+// process as ever.
+//
+//   Interrupt interrupt("ending after this step");
+//   while (interrupt.signal() == 0) step();
+
+// One at a time. SIGINT and SIGTERM are as they were when it ends.
+class Interrupt {
+ public:
+  // `says`: a line for standard error when the first signal comes; "": none.
+  explicit Interrupt(std::string_view says = "");
+  ~Interrupt();
+  Interrupt(const Interrupt&) = delete;
+  Interrupt& operator=(const Interrupt&) = delete;
+
+  // The signal that came, 0 before.
+  const std::atomic<int>& signal() const;
+};
+
+// Whether an Interrupt has seen a signal: whoever reads our output may be gone,
+// or wait for our end, and must not be waited for.
+bool signal_came();
 
 }  // namespace canzona::cli

@@ -21,6 +21,19 @@ class ViolationsFound : public Error {
   std::vector<std::string> violations_;
 };
 
+// A plan that holds its promises but for the cap on memory: the cap is what the
+// caller must change, so it is a mistake in the request. Each violation names
+// what it concerns.
+class CapExceeded : public UsageError {
+ public:
+  CapExceeded(const std::string& what, std::vector<std::string> violations)
+      : UsageError(what), violations_(std::move(violations)) {}
+  const std::vector<std::string>& violations() const { return violations_; }
+
+ private:
+  std::vector<std::string> violations_;
+};
+
 // Whoever read our output stopped reading. Not a failure of ours.
 class ClosedPipe : public Error {
  public:

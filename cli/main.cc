@@ -5,10 +5,10 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "cli/command_line.h"
-#include "cli/compute.h"
 #include "cli/environment.h"
 #include "cli/errors.h"
 #include "cli/output.h"
+#include "cli/verbs.h"
 
 namespace canzona::cli {
 namespace {

@@ -1,7 +1,6 @@
 // The verbs that compute, in a program that only plans: they say so.
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "cli/compute.h"
 #include "cli/verbs.h"
 
 namespace canzona::cli {
@@ -37,6 +36,17 @@ Verb add_calibrate(CLI::App& root) {
 }
 Verb add_doctor(CLI::App& root) {
   return absent(root, "doctor", "look at this machine (not in this build)");
+}
+
+Verb add_rules_check(CLI::App& rules) {
+  CLI::App* app = rules.add_subcommand(
+      "check", "replay fixtures (not in this build of the planner alone)");
+  app->allow_extras();
+  return {app, [](const Output&) -> Outcome {
+            throw UsageError(
+                "rules check: this is a build of the planner alone; build "
+                "without CANZONA_PLAN_ONLY to check arithmetic");
+          }};
 }
 
 }  // namespace canzona::cli

@@ -9,8 +9,8 @@
 
 #include "canzona/base/files.h"
 #include "canzona/base/text.h"
+#include "cli/environment.h"
 #include "cli/errors.h"
-#include "cli/interrupt.h"
 
 namespace canzona::cli {
 namespace {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "canzona/report/terminal_style.h"
+#include "canzona/report/terminal.h"
 #include "canzona/trace/trace.h"
 #include "cli/environment.h"
 

@@ -1,19 +1,21 @@
-// `canzona plan`: from a model's shapes to a validated plan.
+// `canzona plan` and `canzona compare`.
 #include <memory>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/json/plan_json.h"
+#include "canzona/report/compare_view.h"
+#include "canzona/report/compare_zero.h"
 #include "canzona/report/html_report.h"
-#include "canzona/report/plan_json_view.h"
 #include "canzona/report/plan_view.h"
 #include "canzona/sim/zero_search.h"
 #include "cli/errors.h"
 #include "cli/plan_input.h"
 #include "cli/verbs.h"
-#include "cli/workload.h"
 
 namespace canzona::cli {
+
+// `canzona plan`: from a model's shapes to a validated plan.
 namespace {
 
 constexpr const char* kPlanExamples =
@@ -104,6 +106,115 @@ Verb add_plan(CLI::App& root) {
   add_plan_arguments(*app, Planning::kOne, *arguments);
   app->footer(help_footer());
   return {app, [arguments](const Output& out) { return run(*arguments, out); }};
+}
+
+// `canzona compare`: all strategies on the same input, side by side.
+namespace {
+
+constexpr const char* kCompareExamples =
+    R"(Examples:
+  canzona compare --model qwen3-32b --fused --mesh dp=32,tp=8 --rule muon
+  canzona compare --model qwen3-8b --mesh dp=8,tp=4 --strategies contiguous,balanced --alpha 1
+  canzona compare --model qwen3-14b --mesh dp=32,tp=4 --rule shampoo --html compare.html
+  canzona compare --model qwen3-8b --mesh dp=16 --zero all --memory-cap 40GB --html zero.html
+  canzona compare --model qwen3-8b --mesh dp=16 --zero 'zero1,zero3,hier:8;z1=16,z2=2,z3=8'
+)";
+
+// A strategy that cannot meet a request is part of the answer, also one that
+// exceeds a cap on memory, which none but `balanced` tries to keep. A plan that
+// breaks its promises is not.
+ComparedStrategy compare_one(const PlanInput& input, const std::string& name) {
+  try {
+    return {name, plan_once(input, name), ""};
+  } catch (const CapExceeded& found) {
+    return {name, std::nullopt, join(found.violations(), "; ")};
+  } catch (const UsageError& error) {
+    return {name, std::nullopt, error.what()};
+  }
+}
+
+std::string report_of(const Comparison& comparison) {
+  std::vector<ReportPlan> plans;
+  for (const ComparedStrategy& strategy : comparison.strategies)
+    if (strategy.shown) plans.push_back(*strategy.shown);
+  return html_report(plans);
+}
+
+void require_any(const Comparison& comparison) {
+  if (comparison.first() != nullptr) return;
+  const std::string& common = comparison.strategies.front().error;
+  bool all_alike = true;
+  std::string message = "no strategy can plan this input";
+  for (const ComparedStrategy& strategy : comparison.strategies) {
+    all_alike = all_alike && strategy.error == common;
+    message += cat("\n", strategy.name, ": ", strategy.error);
+  }
+  throw UsageError(all_alike ? common : message);
+}
+
+std::vector<std::string> strategies_of(const PlanArguments& arguments) {
+  if (arguments.strategies.empty()) return {"balanced"};
+  return known_strategies(arguments.strategies, "--strategies");
+}
+
+// Sizes of ZeRO instead of strategies, side by side.
+Outcome compare_zero(const PlanArguments& arguments, const Output& out) {
+  PlanInput input = read_plan_input(arguments);
+  if (!input.note.empty()) out.note(input.note);
+  const std::vector<std::string> strategies = strategies_of(arguments);
+  input.options.strategy = strategies.front();
+  const std::vector<ZeroSizes> sizes =
+      read_sizes(arguments.zero, input.mesh.homes());
+  std::vector<ZeroSizes> experts;
+  if (!arguments.zero_experts.empty())
+    experts = read_sizes(arguments.zero_experts, input.mesh.expert_homes(),
+                         "--zero-experts");
+  const Workload work = read_workload(arguments, input.model);
+  const MemoryTerms terms =
+      read_memory_terms(arguments, input.model, input.mesh, input.options);
+  const ZeroComparison all = weigh_sizes(
+      input.request(), work, {sizes, experts, strategies}, nullptr, &terms);
+  if (!arguments.html.empty())
+    out.save(arguments.html, zero_comparison_html(all), "report");
+  out.result(arguments.json ? zero_comparison_json(all)
+                            : zero_comparison_text(all, out.ink()));
+  if (!all.search.is_found()) throw UsageError(all.search.summary());
+  return Outcome::kDone;
+}
+
+Outcome run_compare(const PlanArguments& arguments, const Output& out) {
+  if (!arguments.zero.empty()) return compare_zero(arguments, out);
+  if (!arguments.zero_experts.empty())
+    throw UsageError("--zero-experts: expected --zero beside it");
+  const std::vector<std::string> names =
+      known_strategies(arguments.strategies, "--strategies");
+  PlanInput input = read_plan_input(arguments);
+  if (!input.note.empty()) out.note(input.note);
+  input.terms =
+      read_memory_terms(arguments, input.model, input.mesh, input.options);
+  Comparison comparison{input.model.name, input.mesh, {}};
+  for (const std::string& name : names)
+    comparison.strategies.push_back(compare_one(input, name));
+  require_any(comparison);
+  if (!arguments.html.empty())
+    out.save(arguments.html, report_of(comparison), "report");
+  out.result(arguments.json ? compare_json(comparison)
+                            : compare_text(comparison, out.ink()));
+  return Outcome::kDone;
+}
+
+}  // namespace
+
+Verb add_compare(CLI::App& root) {
+  CLI::App* app = root.add_subcommand(
+      "compare", "plan with every strategy and show them side by side");
+  auto arguments = std::make_shared<PlanArguments>();
+  add_plan_arguments(*app, Planning::kAll, *arguments);
+  app->footer(kCompareExamples + std::string("\n") + strategies_help() + "\n" +
+              rules_help());
+  return {app, [arguments](const Output& out) {
+            return run_compare(*arguments, out);
+          }};
 }
 
 }  // namespace canzona::cli

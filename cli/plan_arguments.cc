@@ -2,9 +2,9 @@
 
 #include "canzona/base/text.h"
 #include "canzona/plan/make_plan.h"
-#include "canzona/report/terminal_style.h"
+#include "canzona/report/terminal.h"
 #include "canzona/rules/facts.h"
-#include "cli/offer.h"
+#include "cli/options.h"
 
 namespace canzona::cli {
 namespace {
@@ -203,8 +203,7 @@ void add_offers(CLI::App& app, Planning planning) {
 }
 
 std::string help_line(const std::string& name, const std::string& text) {
-  return "  " + pad_right(name, kNameColumn) +
-         wrap(text, kPageWidth - kNameColumn - 2, kNameColumn + 2) + "\n";
+  return labelled(Ink(), name, text, kNameColumn);
 }
 
 }  // namespace

@@ -1,7 +1,4 @@
-// From what the user wrote to what the planner takes.
-//
-//   PlanInput input = read_plan_input(arguments);
-//   ReportPlan shown = plan_once(input, "balanced");
+// From what the user wrote to what planner and simulation take.
 #pragma once
 
 #include <memory>
@@ -10,10 +7,46 @@
 #include <vector>
 
 #include "canzona/plan/make_plan.h"
+#include "canzona/plan/plan.h"
 #include "canzona/report/report_plan.h"
+#include "canzona/sim/memory_terms.h"
+#include "canzona/sim/workload.h"
 #include "cli/plan_arguments.h"
 
 namespace canzona::cli {
+
+// Plans from files, for the verbs that look at them.
+
+struct PlanFile {
+  Plan plan;
+  std::vector<std::string> violations;  // empty: sound
+};
+
+// UsageError for a file that is no plan. Violations are also a digest that does
+// not fit the contents, and a plan so broken that it cannot be read to its end
+// (then `plan` is empty).
+PlanFile read_plan(const std::string& path);
+
+// What plans are weighed by, as the options say: sizes of ZeRO, the work of an
+// iteration and the memory beside a plan.
+
+// "all", or sizes joined by ';' (names by ',' too). UsageError for sizes that
+// do not divide.
+std::vector<ZeroSizes> read_sizes(const std::string& text, int32_t homes,
+                                  const char* option = "--zero");
+
+// What an iteration is, as the options say; nominal where they do not.
+Workload read_workload(const PlanArguments& arguments, const Model& model);
+
+// What is counted against the cap of the options.
+MemoryTerms read_memory_terms(const PlanArguments& arguments,
+                              const Model& model, const Mesh& mesh,
+                              const PlanOptions& options);
+
+// From what the user wrote to what the planner takes.
+//
+//   PlanInput input = read_plan_input(arguments);
+//   ReportPlan shown = plan_once(input, "balanced");
 
 struct PlanInput {
   Model model;  // routed
@@ -40,7 +73,8 @@ std::vector<std::string> known_strategies(const std::string& text,
                                           const char* option);
 
 // Plans, validates and measures. The clock runs from shapes to a validated plan
-// with its digest. ViolationsFound if the plan is not sound.
+// with its digest. ViolationsFound if the plan is not sound, CapExceeded if it
+// needs more memory than it may.
 ReportPlan plan_once(const PlanInput& input, const std::string& strategy);
 
 }  // namespace canzona::cli

@@ -9,10 +9,14 @@
 #include "canzona/base/text.h"
 #include "canzona/comm/mpi/mpi_launch.h"
 #include "canzona/comm/mpi/mpi_session.h"
+#include "canzona/linalg/cpu/blas_environment.h"
+#include "cli/verbs.h"
 
 namespace canzona::cli {
 namespace {
 
+// True while processes are joined and have not ended together: this one must
+// leave without waiting for the others.
 bool mpi_is_open = false;
 
 class ThreadRanks : public Ranks {
@@ -101,7 +105,12 @@ std::string transport_of(const RankOptions& options,
 
 }  // namespace
 
-bool ranks_are_open() { return mpi_is_open; }
+void begin_compute(char** argv) { restart_with_blas_core(argv); }
+
+int end_compute(int status) {
+  if (mpi_is_open) exit_at_once(status);
+  return status;
+}
 
 std::chrono::nanoseconds parse_deadline(const std::string& text) {
   const auto deadline = std::chrono::duration_cast<std::chrono::nanoseconds>(

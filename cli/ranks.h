@@ -45,8 +45,4 @@ std::chrono::nanoseconds parse_deadline(const std::string& text);
 // UsageError if the ranks that are there do not fit what is asked.
 std::unique_ptr<Ranks> make_ranks(const RankOptions& options);
 
-// True if processes were joined and have not ended together: this one must
-// leave without waiting for the others.
-bool ranks_are_open();
-
 }  // namespace canzona::cli

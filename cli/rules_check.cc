@@ -9,10 +9,8 @@
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
 #include "canzona/conformance/check.h"
-#include "canzona/report/terminal_table.h"
-#include "cli/offer.h"
-#include "cli/rules.h"
-
+#include "canzona/report/terminal.h"
+#include "cli/options.h"
 namespace canzona::cli {
 namespace {
 
@@ -49,14 +47,13 @@ struct Counts {
 
 Counts count(const std::vector<FileResult>& results) {
   Counts counts;
-  for (const FileResult& result : results) {
+  for (const FileResult& result : results)
     if (result.verdict == Verdict::kPassed)
       ++counts.passed;
     else if (result.verdict == Verdict::kUnsupported)
       ++counts.unsupported;
     else
       ++counts.failed;
-  }
   return counts;
 }
 
@@ -245,22 +242,17 @@ Verb add_rules_check(CLI::App& rules) {
   app->add_option("FILE", arguments->files,
                   "safetensors files, or folders of them")
       ->required();
-  app->add_option("--newton-schulz", arguments->form,
-                  "Muon's form: auto, standard, symmetric, gram [auto]")
-      ->option_text("FORM");
-  app->add_option("--device", arguments->device, "cpu or cuda [cpu]")
-      ->option_text("DEVICE");
-  app->add_option("--slack", arguments->slack,
-                  "widens tolerances of fp32 results, which hold for the "
-                  "reference's own BLAS, on cuda those of all [4, on cuda 10]")
-      ->option_text("X");
-  app->add_option("--threads", arguments->threads,
-                  "files checked side by side [1]")
-      ->option_text("N");
+  add_value(*app, "--newton-schulz", arguments->form, "FORM",
+            "Muon's form: auto, standard, symmetric, gram [auto]");
+  add_value(*app, "--device", arguments->device, "DEVICE", "cpu or cuda [cpu]");
+  add_value(*app, "--slack", arguments->slack, "X",
+            "widens tolerances of fp32 results, which hold for the "
+            "reference's own BLAS, on cuda those of all [4, on cuda 10]");
+  add_value(*app, "--threads", arguments->threads, "N",
+            "files checked side by side [1]");
   app->add_flag("--verbose", arguments->verbose,
                 "show every file, not only those that failed");
-  app->add_flag("--json", arguments->json,
-                "print one JSON object instead of text");
+  app->add_flag("--json", arguments->json, kJsonHelp);
   offer_words(app->get_option("--newton-schulz"),
               {"auto", "standard", "symmetric", "gram"});
   app->footer(kRulesCheckExamples);

@@ -10,7 +10,7 @@
 #include "canzona/report/bench/bench_text.h"
 #include "canzona/report/compare_zero.h"
 #include "canzona/report/numbers.h"
-#include "canzona/report/terminal_table.h"
+#include "canzona/report/terminal.h"
 #include "canzona/report/train_lines.h"
 #include "cli/environment.h"
 #include "cli/precision.h"

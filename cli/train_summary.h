@@ -5,7 +5,7 @@
 #include <string>
 
 #include "canzona/data/token_source.h"
-#include "canzona/report/terminal_style.h"
+#include "canzona/report/terminal.h"
 #include "canzona/trace/run_summary.h"
 #include "cli/train_job.h"
 

@@ -34,5 +34,18 @@ Verb add_calibrate(CLI::App& root);
 Verb add_doctor(CLI::App& root);
 Verb add_completion(CLI::App& root);
 Verb add_man(CLI::App& root);
+// The verb below `canzona rules`.
+Verb add_rules_check(CLI::App& rules);
+
+// What computes: the verbs from add_config to add_doctor but add_report, the
+// check of rules, and these two. no_compute.cc takes their place in a program
+// that only plans.
+
+// First in main, with main's argv: the process may be replaced by itself.
+void begin_compute(char** argv);
+
+// Last in main: gives back the status, unless other processes were lost, whose
+// end nobody may wait for; then the process ends here.
+int end_compute(int status);
 
 }  // namespace canzona::cli

@@ -3,10 +3,9 @@
 #include <fmt/format.h>
 
 #include "canzona/base/text.h"
-#include "canzona/report/in_parts.h"
 #include "canzona/report/numbers.h"
 #include "canzona/report/places.h"
-#include "canzona/report/terminal_table.h"
+#include "canzona/report/terminal.h"
 
 namespace canzona {
 namespace {

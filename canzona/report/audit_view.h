@@ -12,7 +12,7 @@
 
 #include "canzona/base/json_writer.h"
 #include "canzona/plan/plan.h"
-#include "canzona/report/terminal_style.h"
+#include "canzona/report/terminal.h"
 
 namespace canzona {
 

@@ -5,10 +5,11 @@
 #include <algorithm>
 
 #include "canzona/base/text.h"
+#include "canzona/report/json_parts.h"
 #include "canzona/report/numbers.h"
+#include "canzona/report/places.h"
 #include "canzona/report/plan_view.h"
-#include "canzona/report/terminal_bars.h"
-#include "canzona/report/terminal_table.h"
+#include "canzona/report/terminal.h"
 
 namespace canzona {
 namespace {
@@ -111,8 +112,7 @@ std::string cost_table_text(const Comparison& comparison, const Ink& ink) {
     const Spread memory = memory_of(*strategy.shown);
     table.row({strategy.name, toned(ink, b.makespan_over_bound),
                grouped(b.idle_ranks), human_bytes(s.bytes_per_rank_max.value()),
-               human_bytes(static_cast<int64_t>(memory.max)),
-               human_bytes(static_cast<int64_t>(memory.mean)),
+               bytes_text(memory.max), bytes_text(memory.mean),
                human_seconds(s.step_seconds_mean),
                human_seconds(strategy.shown->plan_seconds)});
   }
@@ -168,25 +168,19 @@ std::string pictures(const Comparison& comparison, const Ink& ink) {
   const auto memory = [](const ReportPlan& shown) {
     return memory_of(shown).max;
   };
-  const auto bytes = [](double b) {
-    return human_bytes(static_cast<int64_t>(b));
-  };
   return title(ink, "Predicted transform, slowest rank (makespan)") +
          bars_of(comparison, transform, human_seconds, ink) +
          title(ink, "Predicted step with its exchange, slowest rank") +
          bars_of(comparison, step, human_seconds, ink) +
          title(ink, "Memory, largest rank") +
-         bars_of(comparison, memory, bytes, ink);
+         bars_of(comparison, memory, bytes_text, ink);
 }
 
 std::string refusals(const Comparison& comparison, const Ink& ink) {
-  std::string out;
-  for (const ComparedStrategy& strategy : comparison.strategies) {
-    if (strategy.shown) continue;
-    out += ink(Tone::kPoor, "  " + strategy.name) + ": " +
-           wrap(printable(strategy.error), kPageWidth - 4, 4) + "\n";
-  }
-  return out.empty() ? out : title(ink, "Cannot plan this") + out;
+  Refusals refused;
+  for (const ComparedStrategy& strategy : comparison.strategies)
+    if (!strategy.shown) refused.emplace_back(strategy.name, strategy.error);
+  return refusals_text(refused, "Cannot plan this", ink);
 }
 
 }  // namespace
@@ -202,6 +196,57 @@ std::string compare_text(const Comparison& comparison, const Ink& ink) {
   return heading(comparison, ink) + balance_table(comparison, ink) +
          cost_table_text(comparison, ink) + counted_table(comparison, ink) +
          pictures(comparison, ink) + refusals(comparison, ink);
+}
+
+namespace {
+
+void write_strategy(JsonWriter& out, const ComparedStrategy& strategy) {
+  out.begin_object().field("name", strategy.name);
+  if (!strategy.shown) {
+    out.field("error", strategy.error).end_object();
+    return;
+  }
+  const ReportPlan& shown = *strategy.shown;
+  const PlanSummary& summary = shown.plan.summary;
+  out.field("num_buckets", num_buckets(shown.plan));
+  write_balance_members(out, shown.balance);
+  out.field("bytes_per_rank_max", summary.bytes_per_rank_max.value());
+  out.field("memory_per_rank_max", summary.memory_per_rank_max.value());
+  out.field("memory_per_rank_mean", summary.memory_per_rank_mean);
+  if (shown.terms) write_counted_memory(out.member("counted_memory"), shown);
+  out.field("predicted_step_seconds", summary.step_seconds_mean);
+  out.field("plan_seconds", shown.plan_seconds);
+  out.field("digest", shown.plan.digest).end_object();
+}
+
+// `balanced` joins a small tail bucket to its neighbour; the number that
+// describes the input is the one of the other strategies.
+const ReportPlan& typical(const Comparison& comparison) {
+  for (const ComparedStrategy& strategy : comparison.strategies)
+    if (strategy.shown && strategy.name != "balanced") return *strategy.shown;
+  return *comparison.first();
+}
+
+}  // namespace
+
+std::string compare_json(const Comparison& comparison) {
+  JsonWriter out(2);
+  out.begin_object().field("model", comparison.model).member("mesh");
+  write_mesh(out, comparison.mesh);
+  out.field("world", comparison.mesh.world());
+  if (comparison.first() != nullptr) {
+    const Plan& plan = typical(comparison).plan;
+    out.field("num_matrices", plan.matrices.size());
+    out.field("num_buckets", num_buckets(plan));
+    out.field("rule", plan.rule).field("fused", plan.model.fused);
+    out.field("cost_source", plan.cost_basis.source);
+    out.field("nominal_links", plan.options.links.nominal);
+  }
+  out.member("strategies").begin_array();
+  for (const ComparedStrategy& strategy : comparison.strategies)
+    write_strategy(out, strategy);
+  out.end_array().end_object();
+  return out.take() + "\n";
 }
 
 }  // namespace canzona

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "canzona/report/report_plan.h"
-#include "canzona/report/terminal_style.h"
+#include "canzona/report/terminal.h"
 
 namespace canzona {
 

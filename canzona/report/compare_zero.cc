@@ -9,8 +9,7 @@
 #include "canzona/report/json_parts.h"
 #include "canzona/report/numbers.h"
 #include "canzona/report/plan_view.h"
-#include "canzona/report/terminal_bars.h"
-#include "canzona/report/terminal_table.h"
+#include "canzona/report/terminal.h"
 #include "canzona/report/zero_view.h"
 #include "canzona/sim/search_reason.h"
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "canzona/base/json_writer.h"
-#include "canzona/report/terminal_style.h"
+#include "canzona/report/terminal.h"
 #include "canzona/sim/zero_search.h"
 
 namespace canzona {

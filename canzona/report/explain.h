@@ -1,3 +1,64 @@
+// Answers of `canzona explain`.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "canzona/base/json_writer.h"
+#include "canzona/plan/plan.h"
+#include "canzona/plan/schedule/routes.h"
+#include "canzona/report/places.h"
+#include "canzona/report/report_plan.h"
+#include "canzona/report/terminal.h"
+
+namespace canzona {
+
+// Why a matrix has the owner it has: the strategy's own reason, and what the
+// next best rank would have meant.
+
+// Loads are ticks over a period.
+struct OwnerStory {
+  std::vector<int32_t> owners;  // ranks of the world
+  bool repeated = false;        // every one of them computes the whole update
+  double load_with = 0;         // of the (first) owner, as planned
+  double load_without = 0;      // the same without this matrix
+  double mean = 0;              // over all ranks of the world
+  double makespan = 0;
+  double bound = 0;
+  int32_t other_rank = -1;  // the least loaded rank that could own it instead
+  double other_load = 0;    // of that rank, with this matrix
+  std::vector<std::string> reasons;  // sentences
+};
+
+OwnerStory tell_owner(const ReportPlan& shown, int32_t matrix);
+
+// What moves for one matrix in one step: routes with ranks and bytes. Matrices
+// are those of the whole plan, ranks those of the world.
+//
+//   Moves moves = moves_of(plan, matrix);
+//   for (const MovedPiece& piece : moves.pieces) …
+
+// A rectangle of the matrix, on the rank that stores it.
+struct MovedPiece {
+  int32_t rank = 0;
+  Route route;
+  Bytes gather;   // to one owner; none if the owner has it already
+  Bytes scatter;  // back
+};
+
+struct Moves {
+  std::vector<MovedPiece> pieces;  // of the home that has the owner
+  Bytes gather;                    // sum over pieces
+  Bytes scatter;
+  std::string algorithm;  // that the rule runs on this shape
+};
+
+Moves moves_of(const Plan& plan, int32_t matrix);
+
+std::string moves_text(const Plan& plan, int32_t matrix, const Ink& ink);
+void write_moves(JsonWriter& out, const Plan& plan, int32_t matrix);
+
 // Why this owner, what moves: one matrix, one rank or one bucket of a plan.
 //
 //   std::cout << explain_matrix(shown, find_by_name(plan, name), ink);
@@ -5,16 +66,7 @@
 //
 // Text and JSON say the same; JSON leaves nothing out. Numbers were checked by
 // the caller (places.h). Of a plan in parts buckets are counted over all of
-// them (in_parts.h), matrices and ranks are those of the whole.
-#pragma once
-
-#include <string>
-
-#include "canzona/report/places.h"
-#include "canzona/report/report_plan.h"
-#include "canzona/report/terminal_style.h"
-
-namespace canzona {
+// them (places.h), matrices and ranks are those of the whole.
 
 std::string explain_matrices(const ReportPlan& shown, const Found& found,
                              const Ink& ink);

@@ -1,14 +1,17 @@
+// A rank, with what it does in an iteration, and a bucket.
 #include <fmt/format.h>
 
 #include <algorithm>
 
+#include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/schedule/iteration.h"
 #include "canzona/report/explain.h"
-#include "canzona/report/in_parts.h"
+#include "canzona/report/html.h"
 #include "canzona/report/json_parts.h"
 #include "canzona/report/numbers.h"
-#include "canzona/report/terminal_table.h"
+#include "canzona/report/places.h"
+#include "canzona/report/terminal.h"
 #include "canzona/report/zero_view.h"
 
 namespace canzona {
@@ -87,11 +90,8 @@ std::string owned_text(const std::vector<MatrixInPart>& owned, double load,
                fmt::format("{}", plan.micro_group[at]), human_seconds(seconds),
                fmt::format("{:.1f} %", load > 0 ? 100 * cost / load : 0)});
   }
-  std::string out =
-      "\n" +
-      ink(Tone::kBold, fmt::format("Computes {} matri{}", owned.size(),
-                                   owned.size() == 1 ? "x" : "ces")) +
-      "\n";
+  std::string out = title(ink, fmt::format("Computes {} matri{}", owned.size(),
+                                           owned.size() == 1 ? "x" : "ces"));
   if (!owned.empty()) out += table.text(ink);
   if (owned.size() > shown)
     out += ink(Tone::kDim, fmt::format("  … and {} more; --json lists all\n",
@@ -104,8 +104,7 @@ std::string memory_of(const ReportPlan& shown, int32_t rank, const Ink& ink) {
   Table table("<>>");
   table.header({"kind", "this rank", "mean"});
   const auto row = [&](const char* name, Bytes bytes, const Spread& all) {
-    table.row({name, human_bytes(bytes.value()),
-               human_bytes(static_cast<int64_t>(all.mean))});
+    table.row({name, human_bytes(bytes.value()), bytes_text(all.mean)});
   };
   for (const MemoryKind& kind : memory_kinds(shown.plan))
     row(kind.name, own.*kind.field,
@@ -115,7 +114,7 @@ std::string memory_of(const ReportPlan& shown, int32_t rank, const Ink& ink) {
   row("total", own.total(), spread_over(shown.ranks, [](const RankCost& r) {
         return r.memory.total().value();
       }));
-  return "\n" + ink(Tone::kBold, "Memory") + "\n" + table.text(ink);
+  return title(ink, "Memory") + table.text(ink);
 }
 
 std::string wire_of(const ReportPlan& shown, int32_t rank, const Ink& ink) {
@@ -136,7 +135,7 @@ std::string wire_of(const ReportPlan& shown, int32_t rank, const Ink& ink) {
   add("modules gathered, per micro-batch", of(modules, Purpose::kGatherModule));
   add("gradients, per micro-batch", of(modules, Purpose::kScatterModule));
   const std::string body = table.empty() ? "  none\n" : table.text(ink);
-  return "\n" + ink(Tone::kBold, "Bytes per step") + "\n" + body;
+  return title(ink, "Bytes per step") + body;
 }
 
 std::vector<ScheduleEntry> entries_of(const Plan& plan, int32_t rank) {
@@ -178,8 +177,8 @@ std::string order_text(const Plan& plan, int32_t rank, const Ink& ink) {
                moves ? human_bytes(entry.bytes.sent_inter) : "",
                entry.slot.slot < 0 ? "" : fmt::format("{}", entry.slot.slot)});
   }
-  std::string out = "\n" + ink(Tone::kBold, "An iteration of one micro-batch") +
-                    "\n" + table.text(ink);
+  std::string out =
+      title(ink, "An iteration of one micro-batch") + table.text(ink);
   if (left_out > 0)
     out += fmt::format("  … and {} more; --json has all\n", left_out);
   return out;
@@ -195,10 +194,7 @@ void write_order(JsonWriter& out, const Plan& plan, int32_t rank) {
       for (int32_t i = 0; i < entry.ranks.count; ++i)
         out.value(part.rank_in_whole(entry.ranks.rank(i)));
       out.end_array();
-      out.field("sent_intra", entry.bytes.sent_intra);
-      out.field("sent_inter", entry.bytes.sent_inter);
-      out.field("received_intra", entry.bytes.received_intra);
-      out.field("received_inter", entry.bytes.received_inter);
+      write_wire_members(out, entry.bytes);
     }
     if (entry.bucket >= 0) out.field("bucket", entry.bucket);
     if (entry.round >= 0) out.field("micro_group", entry.round);
@@ -257,6 +253,175 @@ std::string explain_rank_json(const ReportPlan& shown, int32_t rank) {
   write_wire(out, own);
   write_order(out, plan, rank);
   out.end_object();
+  return out.take() + "\n";
+}
+
+namespace {
+
+constexpr size_t kMaxTensors = 24;
+constexpr int32_t kMaxHomes = 8;
+
+const Bucket& bucket_of(const PlannedBucket& at) {
+  return at.part->buckets[static_cast<size_t>(at.bucket)];
+}
+
+const Tensor& tensor_of(const PlanPart& plan, int32_t tensor) {
+  return plan.model.tensors[static_cast<size_t>(tensor)];
+}
+
+// Elements of one plane's region: the matrix rule's, then AdamW's.
+std::pair<int64_t, int64_t> region_sizes(const PlanPart& plan,
+                                         const Bucket& b) {
+  const auto split = static_cast<size_t>(b.num_matrix_tensors);
+  int64_t matrix_rule = 0, adamw = 0;
+  for (size_t i = 0; i < b.tensors.size(); ++i) {
+    const int64_t size =
+        shard_elements(plan.mesh, tensor_of(plan, b.tensors[i]));
+    (i < split ? matrix_rule : adamw) += size;
+  }
+  return {matrix_rule, adamw};
+}
+
+std::vector<double> runs(const std::vector<int64_t>& cuts) {
+  std::vector<double> sizes;
+  for (size_t h = 0; h + 1 < cuts.size(); ++h)
+    sizes.push_back(static_cast<double>(cuts[h + 1] - cuts[h]));
+  return sizes;
+}
+
+std::string where_text(const PlannedBucket& at) {
+  const PlanPart& plan = *at.part;
+  const Buffer& buffer =
+      plan.buffers[static_cast<size_t>(bucket_of(at).buffer)];
+  std::string out = at.part->name;
+  if (out.empty())
+    out = buffer.ep < 0 ? "dense tensors"
+                        : fmt::format("experts of ep {}", buffer.ep);
+  if (plan.mesh.pp > 1) out += fmt::format(", stage {}", buffer.stage);
+  return out + ", " +
+         counted(buffer.num_homes, plan.grid.places > 1 ? "group" : "home");
+}
+
+std::string heading(const Plan& whole, int32_t number, const Ink& ink) {
+  const PlannedBucket at = find_bucket(whole, number);
+  const Bucket& bucket = bucket_of(at);
+  const PlanPart& plan = *at.part;
+  const auto [matrix_rule, adamw] = region_sizes(plan, bucket);
+  return ink(Tone::kBold, fmt::format("Bucket {}", number)) +
+         fmt::format(" of {}: {}\n", num_buckets(whole), where_text(at)) +
+         fmt::format("  {} tensors of {}, {} elements per tp rank\n",
+                     bucket.num_matrix_tensors, plan.rule,
+                     human_count(static_cast<double>(matrix_rule))) +
+         fmt::format("  {} tensors of adamw, {} elements per tp rank\n",
+                     std::ssize(bucket.tensors) - bucket.num_matrix_tensors,
+                     human_count(static_cast<double>(adamw)));
+}
+
+// Ranks of groups of experts do not follow each other: they are named.
+std::string homes_of(const PlanPart& plan, const Bucket& bucket) {
+  if (plan.ep == 1 || bucket.tensors.empty()) return "";
+  const Buffer& buffer = plan.buffers[static_cast<size_t>(bucket.buffer)];
+  std::string out;
+  for (int32_t h = 0; h < std::min(buffer.num_homes, kMaxHomes); ++h)
+    out += "  " +
+           wrap(fmt::format(
+                    "{} {}: {}", plan.grid.places > 1 ? "group" : "home", h,
+                    ranks_text(ranks_of_home(plan, bucket.tensors[0], h))),
+                kPageWidth - 2, 4) +
+           "\n";
+  if (buffer.num_homes > kMaxHomes)
+    out += fmt::format("  … and {} more\n", buffer.num_homes - kMaxHomes);
+  return out;
+}
+
+void write_homes(JsonWriter& out, const PlanPart& plan, const Bucket& bucket) {
+  const Buffer& buffer = plan.buffers[static_cast<size_t>(bucket.buffer)];
+  out.member("ranks_of_homes").begin_array();
+  for (int32_t h = 0; h < buffer.num_homes; ++h)
+    out.values(ranks_of_home(plan, bucket.tensors[0], h));
+  out.end_array();
+}
+
+std::string home_runs(const PlanPart& plan, const Bucket& bucket,
+                      const Ink& ink) {
+  std::string out = title(ink, "Elements per home");
+  if (bucket.cuts.empty())
+    return out + (plan.traffic == Traffic::kBroadcast
+                      ? "  each home keeps the matrices it owns\n"
+                      : "  every home keeps all of it\n");
+  std::vector<double> sizes = runs(bucket.cuts);
+  const Spread spread = spread_of(sizes);
+  if (spread.max > 0)
+    out += load_picture({.loads = sizes, .mean = spread.mean, .what = "home"},
+                        ink);
+  out += fmt::format("  even share {} · largest {} × even (home {})\n",
+                     human_count(spread.mean),
+                     ratio_text(spread.max_over_mean()), spread.largest);
+  const std::vector<double> rest = runs(bucket.adamw_cuts);
+  for (size_t h = 0; h < std::min(sizes.size(), rest.size()); ++h)
+    sizes[h] += rest[h];
+  return out + fmt::format("  with AdamW's elements: largest {} × even\n",
+                           ratio_text(spread_of(sizes).max_over_mean()));
+}
+
+std::string home_text(const PlanPart& plan, int32_t tensor) {
+  const int32_t home = plan.home[static_cast<size_t>(tensor)];
+  return home == kEveryHome ? "-" : fmt::format("{}", home);
+}
+
+std::string tensors_text(const PlanPart& plan, const Bucket& bucket,
+                         const Ink& ink) {
+  Table table("~>>>>");
+  table.header(
+      {"tensor, in layout order", "shape", "rule", "home", "elements"});
+  const size_t shown = std::min(bucket.tensors.size(), kMaxTensors);
+  for (size_t i = 0; i < shown; ++i) {
+    const Tensor& tensor = tensor_of(plan, bucket.tensors[i]);
+    const int64_t size = shard_elements(plan.mesh, tensor);
+    table.row({printable(tensor.name), dims_text(tensor.shape),
+               tensor.matrix_rule ? plan.rule : "adamw",
+               home_text(plan, bucket.tensors[i]),
+               human_count(static_cast<double>(size))});
+  }
+  std::string out = title(ink, "Tensors") + table.text(ink);
+  if (bucket.tensors.size() > shown)
+    out += ink(Tone::kDim, fmt::format("  … and {} more; --json lists all\n",
+                                       bucket.tensors.size() - shown));
+  return out;
+}
+
+}  // namespace
+
+std::string explain_bucket(const Plan& whole, int32_t bucket, const Ink& ink) {
+  const PlannedBucket at = find_bucket(whole, bucket);
+  const PlanPart& plan = *at.part;
+  const Bucket& b = bucket_of(at);
+  return heading(whole, bucket, ink) + homes_of(plan, b) +
+         home_runs(plan, b, ink) + tensors_text(plan, b, ink);
+}
+
+std::string explain_bucket_json(const Plan& whole, int32_t bucket) {
+  const PlannedBucket at = find_bucket(whole, bucket);
+  const PlanPart& plan = *at.part;
+  const Bucket& b = bucket_of(at);
+  const Buffer& buffer = plan.buffers[static_cast<size_t>(b.buffer)];
+  JsonWriter out(2);
+  out.begin_object().field("bucket", bucket).field("stage", buffer.stage);
+  out.field("ep", plan.ep > 1 ? plan.e : buffer.ep);
+  out.field("num_homes", buffer.num_homes);
+  if (!at.part->name.empty() && !b.tensors.empty()) write_homes(out, plan, b);
+  out.member("cuts").values(b.cuts);
+  out.member("adamw_cuts").values(b.adamw_cuts);
+  out.member("tensors").begin_array();
+  for (const int32_t t : b.tensors) {
+    const Tensor& tensor = tensor_of(plan, t);
+    out.begin_object().field("name", tensor.name);
+    out.member("shape").values(tensor.shape);
+    out.field("rule", tensor.matrix_rule ? plan.rule.c_str() : "adamw");
+    out.field("home", plan.home[static_cast<size_t>(t)]);
+    out.field("elements", shard_elements(plan.mesh, tensor)).end_object();
+  }
+  out.end_array().end_object();
   return out.take() + "\n";
 }
 

@@ -4,11 +4,10 @@
 
 #include "canzona/base/text.h"
 #include "canzona/plan/mesh.h"
-#include "canzona/report/html_rounds.h"
+#include "canzona/report/html.h"
 #include "canzona/report/html_sections.h"
-#include "canzona/report/html_svg.h"
-#include "canzona/report/in_parts.h"
 #include "canzona/report/numbers.h"
+#include "canzona/report/places.h"
 
 namespace canzona {
 namespace {
@@ -47,9 +46,8 @@ std::vector<TrainingRun> runs_of(const PlanPart& plan, const Bucket& bucket) {
   for (int32_t i = 0; i < bucket.num_matrix_tensors; ++i) {
     const int32_t tensor = bucket.tensors[static_cast<size_t>(i)];
     const int32_t home = home_of(plan, tensor);
-    if (runs.empty() || runs.back().first_home != home) {
+    if (runs.empty() || runs.back().first_home != home)
       runs.push_back({home, home, 0, 0});
-    }
     ++runs.back().tensors;
     runs.back().elements += shard_elements(
         plan.mesh, plan.model.tensors[static_cast<size_t>(tensor)]);
@@ -175,9 +173,8 @@ class BucketsDrawing {
   }
 
   std::string query(const TrainingRun& run, size_t b) const {
-    if (run.first_home != run.last_home || run.first_home == kEveryHome) {
+    if (run.first_home != run.last_home || run.first_home == kEveryHome)
       return cat("bucket:", number_of(b));
-    }
     return cat("bucket:", number_of(b), " home:", run.first_home);
   }
 
@@ -234,16 +231,14 @@ class BucketsDrawing {
 void put_bucket_legend(Html& out, const PlanPart& plan) {
   std::vector<LegendEntry> entries;
   if (plan.grid.homes() <= kMaxColours) {
-    for (int32_t h = 0; h < plan.grid.homes(); ++h) {
+    for (int32_t h = 0; h < plan.grid.homes(); ++h)
       entries.push_back({cat("s", h), cat("home ", h)});
-    }
   } else {
     entries.push_back({"shade0", "a home's run"});
     entries.push_back({"shade1", "the next home's run"});
   }
-  if (plan.traffic == Traffic::kAllReduce) {
+  if (plan.traffic == Traffic::kAllReduce)
     entries.push_back({"every", "every home repeats it"});
-  }
   entries.push_back({"adamw", "AdamW tensors, cut anywhere"});
   put_legend(out, entries);
 }

@@ -8,9 +8,7 @@
 #include "canzona/base/text.h"
 #include "canzona/plan/zero.h"
 #include "canzona/report/compare_zero.h"
-#include "canzona/report/html_chart.h"
-#include "canzona/report/html_page.h"
-#include "canzona/report/html_script.h"
+#include "canzona/report/html.h"
 #include "canzona/report/numbers.h"
 #include "canzona/sim/search_reason.h"
 
@@ -22,8 +20,6 @@ constexpr double kZeroTop = 26;
 constexpr size_t kRowsShown = 10;
 
 using Rows = std::span<const RankedZero* const>;
-
-std::string bytes_text(int64_t bytes) { return human_bytes(bytes); }
 
 std::string sizes_text(const ZeroSizes& sizes) {
   return cat(sizes.z1, ", ", sizes.z2, ", ", sizes.z3);
@@ -93,7 +89,7 @@ class Bars {
     if (bytes <= 0) return;
     const double end = at_ + static_cast<double>(bytes);
     svg_.rect({x(at_), y_ + (frame_.narrow ? 19 : 2), x(end) - x(at_), 17},
-              "run " + css, cat(what, ": ", bytes_text(bytes)));
+              "run " + css, cat(what, ": ", human_bytes(bytes)));
     at_ = end;
   }
   void end(const std::string& text) {
@@ -146,8 +142,7 @@ std::string draw_bars(const ZeroComparison& all, const BarPicture& picture,
     picture.fill(bars, *rows[i]);
   }
   if (picture.cap > 0)
-    bars.mark(picture.cap,
-              cat("cap ", bytes_text(static_cast<int64_t>(picture.cap))));
+    bars.mark(picture.cap, cat("cap ", bytes_text(picture.cap)));
   return bars.take();
 }
 
@@ -206,7 +201,7 @@ void add_memory(Html& out, const ZeroComparison& all) {
               bars.add(kinds[k].bytes, css_of_kind(k),
                        cat(choice_text(all, row), ": ", kinds[k].name));
             bars.end(
-                cat(bytes_text(all.total(row)), row.fits() ? "" : " over"));
+                cat(human_bytes(all.total(row)), row.fits() ? "" : " over"));
           },
       .cap = static_cast<double>(all.options.memory_cap_bytes)};
   put_bars(out, all, picture,
@@ -263,8 +258,8 @@ void put_ranked(Html& out, const ZeroComparison& all, const RankedZero& row) {
         "<td class=\"n{}\">{}</td><td class=\"n\">{}</td>"
         "<td class=\"n\">{}</td><td class=\"n\">{}</td>"
         "<td class=\"n{}\">{}</td>",
-        row.fits() ? "" : " over", bytes_text(all.total(row)),
-        bytes_text(row.weight.fast_bytes), bytes_text(row.weight.slow_bytes),
+        row.fits() ? "" : " over", human_bytes(all.total(row)),
+        human_bytes(row.weight.fast_bytes), human_bytes(row.weight.slow_bytes),
         human_seconds(row.weight.step_seconds),
         &row == &all.search.ranking.front() && row.fits() ? " best" : "",
         human_seconds(row.weight.seconds));
@@ -325,12 +320,12 @@ void add_headline(Html& out, const ZeroComparison& all) {
   put_tile(out, best.fits() ? "Choice" : "Nearest", name_of_sizes(all, best),
            cat("z1, z2, z3 = ", sizes_text(best.choice.sizes)),
            choice_notes(all, best));
-  put_tile(out, "Memory per rank", bytes_text(all.total(best)), "at most",
+  put_tile(out, "Memory per rank", human_bytes(all.total(best)), "at most",
            {all.options.memory_cap_bytes > 0
-                ? cat("cap ", bytes_text(all.options.memory_cap_bytes))
+                ? cat("cap ", human_bytes(all.options.memory_cap_bytes))
                 : "no cap"});
-  put_tile(out, "Sent between nodes", bytes_text(best.weight.slow_bytes), "",
-           {cat("within a node ", bytes_text(best.weight.fast_bytes))});
+  put_tile(out, "Sent between nodes", human_bytes(best.weight.slow_bytes), "",
+           {cat("within a node ", human_bytes(best.weight.fast_bytes))});
   put_tile(out, "Predicted iteration", human_seconds(best.weight.seconds), "",
            {cat("of it the step ", human_seconds(best.weight.step_seconds))});
   out.add("</div>\n");

@@ -1,18 +1,88 @@
-// Micro-groups of the home of the busiest rank: rounds from left to right, tp
-// ranks downwards.
-
 #include <algorithm>
 #include <map>
 
 #include "canzona/base/text.h"
-#include "canzona/report/html_rounds.h"
+#include "canzona/report/html.h"
 #include "canzona/report/html_sections.h"
-#include "canzona/report/html_svg.h"
-#include "canzona/report/in_parts.h"
 #include "canzona/report/numbers.h"
 #include "canzona/report/places.h"
 
 namespace canzona {
+namespace {
+
+bool lives_at(const PlanPart& plan, const Matrix& matrix,
+              const Coordinates& place) {
+  const Bucket& bucket = plan.buckets[static_cast<size_t>(
+      plan.bucket_of[static_cast<size_t>(matrix.tensor)])];
+  const int32_t home = home_of(plan, matrix.tensor);
+  return stage_of_bucket(plan, bucket) == place.stage &&
+         (home == place.home || home == kEveryHome);
+}
+
+void add_block(const PlanPart& plan, size_t m, DrawnRound& round) {
+  const auto owners = plan.owners[m];
+  const double cost = mean_cost(plan, m);
+  if (owners.empty()) {  // every tp rank repeats it
+    for (auto& blocks : round.blocks) blocks.push_back({m, cost});
+    return;
+  }
+  for (int32_t t : owners) {  // a team shares it
+    round.blocks[static_cast<size_t>(t)].push_back(
+        {m, cost / static_cast<double>(owners.size())});
+  }
+}
+
+}  // namespace
+
+int32_t busiest_rank(const ReportPlan& shown) {
+  return spread_of(period_loads(shown.plan, shown.ranks)).largest;
+}
+
+std::vector<DrawnRound> rounds_of(const PlanPart& plan,
+                                  const Coordinates& place) {
+  std::map<int32_t, DrawnRound> rounds;
+  for (size_t m = 0; m < plan.matrices.size(); ++m) {
+    if (!lives_at(plan, plan.matrices[m], place)) continue;
+    DrawnRound& round = rounds[plan.micro_group[m]];
+    round.number = plan.micro_group[m];
+    round.blocks.resize(static_cast<size_t>(plan.grid.tp));
+    add_block(plan, m, round);
+  }
+  std::vector<DrawnRound> out;
+  for (auto& [number, round] : rounds) {
+    for (const auto& blocks : round.blocks) {
+      double sum = 0;
+      for (const Block& block : blocks) sum += block.cost;
+      round.widest = std::max(round.widest, sum);
+    }
+    out.push_back(std::move(round));
+  }
+  return out;
+}
+
+// Distinct shapes of the shown rounds, the largest first: each has a colour.
+std::vector<MatrixShape> shapes_of(const SettledRequest& plan,
+                                   const std::vector<DrawnRound>& rounds) {
+  std::vector<MatrixShape> shapes;
+  for (const DrawnRound& round : rounds) {
+    for (const auto& blocks : round.blocks) {
+      for (const Block& block : blocks) {
+        const Matrix& matrix = plan.matrices[block.matrix];
+        shapes.push_back({matrix.rows, matrix.cols});
+      }
+    }
+  }
+  std::sort(shapes.begin(), shapes.end(), [](auto a, auto b) {
+    const int64_t x = a.rows * a.cols;
+    const int64_t y = b.rows * b.cols;
+    return x != y ? x > y : b < a;
+  });
+  shapes.erase(std::unique(shapes.begin(), shapes.end()), shapes.end());
+  return shapes;
+}
+
+// Micro-groups of the home of the busiest rank: rounds from left to right, tp
+// ranks downwards.
 namespace {
 
 constexpr double kRoundsLeft = 64;
@@ -45,9 +115,8 @@ class RoundsDrawing {
 
   std::string draw() {
     Svg svg(width_, 24.0 + 24 * rows_, "Micro-groups of one home");
-    for (int32_t t = 0; t < rows_; ++t) {
+    for (int32_t t = 0; t < rows_; ++t)
       svg.text(kRoundsLeft - 8, 36 + 24 * t, "end", cat("t ", t));
-    }
     svg.text(kRoundsLeft - 8, 12, "end dim", "round");
     double x = kRoundsLeft;
     for (size_t i = 0; i < drawn_; ++i) {
@@ -76,9 +145,8 @@ class RoundsDrawing {
       text += cat("The first ", rows_, " of ", plan_.grid.tp,
                   " tp ranks are drawn. ");
     }
-    if (blocks_ > kMaxBlocks) {
+    if (blocks_ > kMaxBlocks)
       text += cat("Only ", kMaxBlocks, " matrices are drawn. ");
-    }
     return text;
   }
 
@@ -88,9 +156,8 @@ class RoundsDrawing {
     svg.rect({x, 18, width, 24.0 * rows_}, "round",
              cat("round ", round.number, ": ", ticks_text(plan_, round.widest),
                  " of work, predicted"));
-    if (width > 14) {
+    if (width > 14)
       svg.text(x + width / 2, 12, "middle", std::to_string(round.number));
-    }
     for (int32_t t = 0; t < rows_; ++t) {
       double at = x;
       for (const Block& block : round.blocks[static_cast<size_t>(t)]) {
@@ -115,9 +182,8 @@ class RoundsDrawing {
                  shape, ", ", human_bytes(fp32_bytes(matrix)), " fp32, ",
                  ticks_text(plan_, block.cost), " predicted"),
              tensor);
-    if (box.width > 7.0 * static_cast<double>(shape.size())) {
+    if (box.width > 7.0 * static_cast<double>(shape.size()))
       svg.text(box.x + box.width / 2, box.y + 14, "middle on", shape);
-    }
   }
 
   const PlanPart& plan_;
@@ -162,9 +228,8 @@ void put_table(Html& out, const PlanPart& plan,
   const size_t listed = std::min(rounds.size(), kMaxListedRounds);
   for (size_t i = 0; i < listed; ++i) {
     out.put("<tr><th>{}</th>", rounds[i].number);
-    for (int32_t t = 0; t < columns; ++t) {
+    for (int32_t t = 0; t < columns; ++t)
       put_cell(out, plan, rounds[i].blocks[static_cast<size_t>(t)]);
-    }
     out.add("</tr>\n");
   }
   out.add("</tbody></table></div>");

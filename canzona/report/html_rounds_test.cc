@@ -1,4 +1,4 @@
-#include "canzona/report/html_rounds.h"
+#include "canzona/report/html_sections.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "canzona/report/html_svg.h"
+#include "canzona/report/html.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

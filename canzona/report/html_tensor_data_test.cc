@@ -1,4 +1,4 @@
-#include "canzona/report/html_tensor_data.h"
+#include "canzona/report/html_sections.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

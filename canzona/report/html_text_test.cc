@@ -1,4 +1,4 @@
-#include "canzona/report/html_text.h"
+#include "canzona/report/html.h"
 
 #include <gtest/gtest.h>
 

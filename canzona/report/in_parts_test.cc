@@ -1,13 +1,13 @@
-#include "canzona/report/in_parts.h"
+#include "canzona/report/places.h"
 
 #include <gmock/gmock.h>
 
 #include "canzona/base/json_reader.h"
 #include "canzona/report/audit_view.h"
-#include "canzona/report/html_tensor_data.h"
-#include "canzona/report/moves.h"
+#include "canzona/report/explain.h"
+#include "canzona/report/html_sections.h"
 #include "canzona/report/places.h"
-#include "canzona/report/test_parts.h"
+#include "canzona/report/test_plans.h"
 #include "canzona/sim/zero_bytes.h"
 
 namespace canzona::in_parts_test {

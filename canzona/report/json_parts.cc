@@ -72,16 +72,21 @@ void write_counted_memory(JsonWriter& out, const ReportPlan& shown) {
   out.end_object().end_object();
 }
 
+void write_wire_members(JsonWriter& out, const WireBytes& wire) {
+  out.field("sent_intra", wire.sent_intra);
+  out.field("sent_inter", wire.sent_inter);
+  out.field("received_intra", wire.received_intra);
+  out.field("received_inter", wire.received_inter);
+}
+
 void write_wire(JsonWriter& out, const RankCost& rank) {
   out.begin_object();
   for (int c = 0; c < kNumCollectives; ++c) {
     const WireBytes& wire = rank.wire[static_cast<size_t>(c)];
     if (wire.sent() == 0 && wire.received() == 0) continue;
     out.member(to_string(static_cast<Collective>(c))).begin_object();
-    out.field("sent_intra", wire.sent_intra);
-    out.field("sent_inter", wire.sent_inter);
-    out.field("received_intra", wire.received_intra);
-    out.field("received_inter", wire.received_inter).end_object();
+    write_wire_members(out, wire);
+    out.end_object();
   }
   out.end_object();
 }

@@ -23,6 +23,9 @@ void write_memory(JsonWriter& out, const RankMemory& memory);
 void write_activations(JsonWriter& out, const MemoryTerms& terms);
 void write_counted_memory(JsonWriter& out, const ReportPlan& shown);
 
+// Members of the open object: sent and received bytes by link class.
+void write_wire_members(JsonWriter& out, const WireBytes& wire);
+
 // Per collective that moves anything: sent and received bytes by link class.
 void write_wire(JsonWriter& out, const RankCost& rank);
 

@@ -1,4 +1,4 @@
-#include "canzona/report/moves.h"
+#include "canzona/report/explain.h"
 
 #include <gtest/gtest.h>
 

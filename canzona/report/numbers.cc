@@ -49,6 +49,10 @@ std::string cost_text(const CostBasis& basis, double ticks) {
   return flops_text(ticks) + ", " + time;
 }
 
+std::string bytes_text(double bytes) {
+  return human_bytes(static_cast<int64_t>(bytes));
+}
+
 std::string bandwidth_text(double bytes_per_second) {
   return fmt::format("{:g} GB/s", bytes_per_second / 1e9);
 }

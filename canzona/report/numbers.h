@@ -25,6 +25,9 @@ std::string flops_text(double flops);
 // A cost: predicted time and, where ticks are flops, the flops.
 std::string cost_text(const CostBasis& basis, double ticks);
 
+// Bytes that were averaged or drawn: 1.5e9 → "1.40 GiB".
+std::string bytes_text(double bytes);
+
 // "400 GB/s".
 std::string bandwidth_text(double bytes_per_second);
 

@@ -5,10 +5,9 @@
 #include "canzona/base/json_reader.h"
 #include "canzona/report/explain.h"
 #include "canzona/report/html_report.h"
-#include "canzona/report/in_parts.h"
-#include "canzona/report/plan_json_view.h"
+#include "canzona/report/places.h"
 #include "canzona/report/plan_view.h"
-#include "canzona/report/test_parts.h"
+#include "canzona/report/test_plans.h"
 #include "canzona/report/zero_view.h"
 
 namespace canzona::parts_view_test {

@@ -1,8 +1,4 @@
-// Where things of a plan are: ranks by coordinates, matrices by name, tensors
-// in their buckets.
-//
-// Functions that speak of homes, owners and buckets take a part of the plan
-// (in_parts.h); the ranks they give are those of the world.
+// Where the things of a plan are, for the views.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +6,51 @@
 #include <string_view>
 #include <vector>
 
+#include "canzona/plan/parts.h"
 #include "canzona/plan/schedule/coordinates.h"
 
 namespace canzona {
+
+// Where a tensor, a bucket or a rank of a plan is planned, for the views: in
+// which part (plan/parts.h), and under which number there.
+//
+//   const PlannedTensor at = planned_tensor(plan, t);
+//   region_of(*at.part, at.tensor);  // places.h
+//
+// Buckets are counted over all parts: those of dense tensors first, then those
+// of the experts of ep coordinate 0, 1, … Nothing is copied: the plan must live
+// on. Any thread.
+
+struct PlannedTensor {
+  const PlanPart* part = nullptr;
+  int32_t tensor = 0;
+  int32_t part_number = 0;
+};
+PlannedTensor planned_tensor(const Plan& plan, int32_t tensor);
+
+struct PlannedBucket {
+  const PlanPart* part = nullptr;
+  int32_t bucket = 0;
+};
+int32_t num_buckets(const Plan& plan);
+PlannedBucket find_bucket(const Plan& plan, int32_t number);
+// The number of a tensor's bucket among those of all parts.
+inline int32_t bucket_number(const PlanPart& part, int32_t tensor) {
+  return part.first_bucket + part.bucket_of[static_cast<size_t>(tensor)];
+}
+
+// The parts in which a rank works, with its number there.
+struct PlannedRank {
+  const PlanPart* part = nullptr;
+  int32_t rank = 0;
+};
+std::vector<PlannedRank> planned_ranks(const Plan& plan, int32_t rank);
+
+// Where things of a plan are: ranks by coordinates, matrices by name, tensors
+// in their buckets.
+//
+// Functions that speak of homes, owners and buckets take a part of the plan
+// (above); the ranks they give are those of the world.
 
 // "dp 17, tp 3": axes of size 1 are left out; "the only rank" if all are.
 std::string coordinates_text(const Mesh& mesh, int32_t rank);

@@ -1,13 +1,15 @@
-// A plan on the terminal: what was planned, how well it is balanced and what it
-// costs. `canzona plan` prints all of it.
+// One plan on the terminal and as JSON.
 #pragma once
 
 #include <string>
 
 #include "canzona/report/report_plan.h"
-#include "canzona/report/terminal_style.h"
+#include "canzona/report/terminal.h"
 
 namespace canzona {
+
+// A plan on the terminal: what was planned, how well it is balanced and what it
+// costs. `canzona plan` prints all of it.
 
 std::string plan_text(const ReportPlan& shown, const Ink& ink);
 
@@ -27,5 +29,10 @@ std::string rule_text(const Plan& plan);
 std::string cost_source_text(const CostBasis& basis);
 // "nominal links: …" or "links: …".
 std::string links_text(const PlanOptions& options);
+
+// All that `canzona plan` prints, as one JSON object. (plan.json itself, the
+// decisions alone, comes from canzona/plan/plan_json.h.)
+
+std::string plan_view_json(const ReportPlan& shown);
 
 }  // namespace canzona

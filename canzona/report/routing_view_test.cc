@@ -1,4 +1,4 @@
-#include "canzona/report/routing_view.h"
+#include "canzona/report/models_view.h"
 
 #include <gtest/gtest.h>
 

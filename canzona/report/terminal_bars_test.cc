@@ -1,4 +1,4 @@
-#include "canzona/report/terminal_bars.h"
+#include "canzona/report/terminal.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "canzona/report/terminal_style.h"
+#include "canzona/report/terminal.h"
 
 #include <gtest/gtest.h>
 

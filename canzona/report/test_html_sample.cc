@@ -51,9 +51,8 @@ Model make_model(const Sample& sample) {
   model.num_layers = sample.layers;
   add_tensor(model, "embedding", {32 * kHidden, kHidden}, Role::kEmbedding,
              Cut::kRows, -1);
-  for (int32_t layer = 0; layer < sample.layers; ++layer) {
+  for (int32_t layer = 0; layer < sample.layers; ++layer)
     add_layer(model, layer, sample.experts);
-  }
   add_tensor(model, "head", {32 * kHidden, kHidden}, Role::kHead, Cut::kRows,
              -1);
   for (Tensor& tensor : model.tensors) tensor.matrix_rule &= sample.matrices;
@@ -68,9 +67,8 @@ int32_t stage_of_layer(const Sample& sample, int32_t layer) {
 
 // One bucket for every few layers, one buffer per stage.
 void make_buckets(PlanPart& plan, const Sample& sample) {
-  for (int32_t stage = 0; stage < sample.mesh.pp; ++stage) {
+  for (int32_t stage = 0; stage < sample.mesh.pp; ++stage)
     plan.buffers.push_back({stage, -1, sample.mesh.homes()});
-  }
   const int32_t count =
       std::max(1, (sample.layers + kLayersPerBucket - 1) / kLayersPerBucket);
   plan.buckets.resize(static_cast<size_t>(count));
@@ -146,16 +144,14 @@ void summarise(ReportPlan& shown) {
   Plan& plan = shown.plan;
   const Spread loads = spread_of(period_loads(plan, shown.ranks));
   int64_t largest = 0;
-  for (const MatrixCost& cost : plan.costs) {
+  for (const MatrixCost& cost : plan.costs)
     largest = std::max(largest, cost.every_step.value());
-  }
   PlanSummary& summary = plan.summary;
   summary.makespan = Ticks{static_cast<int64_t>(loads.max)};
   summary.bound = Ticks{std::max(largest, static_cast<int64_t>(loads.mean))};
   summary.mean = loads.mean;
-  for (const RankCost& rank : shown.ranks) {
+  for (const RankCost& rank : shown.ranks)
     summary.idle_ranks += rank.num_matrices == 0 ? 1 : 0;
-  }
   summary.bytes_per_rank_max = Bytes{1 << 25};
   summary.memory_per_rank_max = Bytes{int64_t{33} << 26};
   summary.memory_per_rank_mean = 2.05e9;

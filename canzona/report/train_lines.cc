@@ -7,7 +7,7 @@
 
 #include "canzona/base/text.h"
 #include "canzona/report/numbers.h"
-#include "canzona/report/terminal_bars.h"
+#include "canzona/report/terminal.h"
 
 namespace canzona {
 namespace {

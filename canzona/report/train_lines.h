@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <string>
 
-#include "canzona/report/terminal_style.h"
+#include "canzona/report/terminal.h"
 #include "canzona/trace/run_summary.h"
 #include "canzona/trace/step_metrics.h"
 

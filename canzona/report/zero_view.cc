@@ -8,9 +8,9 @@
 #include "canzona/base/text.h"
 #include "canzona/plan/schedule/pools.h"
 #include "canzona/plan/schedule/sum_order.h"
-#include "canzona/report/html_text.h"
+#include "canzona/report/html.h"
 #include "canzona/report/numbers.h"
-#include "canzona/report/terminal_table.h"
+#include "canzona/report/terminal.h"
 
 namespace canzona {
 namespace {
@@ -91,9 +91,9 @@ std::string replicas_text(const PlanPart& plan,
   return fmt::format(
       "{}: states are kept and the step is computed {} times: {} a rank "
       "instead of {}, transforms of {} instead of {} (means, predicted)",
-      replicas, replicas, human_bytes(static_cast<int64_t>(states.mean)),
-      human_bytes(static_cast<int64_t>(states.mean / replicas)),
-      human_seconds(work.mean), human_seconds(work.mean / replicas));
+      replicas, replicas, bytes_text(states.mean),
+      bytes_text(states.mean / replicas), human_seconds(work.mean),
+      human_seconds(work.mean / replicas));
 }
 
 // What is to be known of the order of sums; empty where it is the usual one.
@@ -166,8 +166,7 @@ std::string name_of_kind(const PlanPart& part) {
 }
 
 std::string fact_line(const ZeroFact& fact, const Ink& ink) {
-  return "  " + ink(Tone::kDim, pad_right(fact.name, kLabel)) +
-         wrap(fact.text, kPageWidth - kLabel - 2, kLabel + 2) + "\n";
+  return labelled(ink, fact.name, fact.text, kLabel);
 }
 
 // Members of the open object: how one kind of tensors is cut.
@@ -222,7 +221,7 @@ std::string over_heading(const Plan& plan) {
 
 std::string zero_text(const ReportPlan& shown, const Ink& ink) {
   if (!has_zero(shown.plan)) return "";
-  std::string out = "\n" + ink(Tone::kBold, "Hierarchical ZeRO") + "\n";
+  std::string out = title(ink, "Hierarchical ZeRO");
   for (const ZeroFacts& kind : zero_facts(shown)) {
     if (!kind.of.empty()) out += "  " + kind.of + "\n";
     for (const ZeroFact& fact : kind.facts) out += fact_line(fact, ink);

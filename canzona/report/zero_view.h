@@ -9,7 +9,7 @@
 
 #include "canzona/base/json_writer.h"
 #include "canzona/report/report_plan.h"
-#include "canzona/report/terminal_style.h"
+#include "canzona/report/terminal.h"
 #include "canzona/sim/zero_bytes.h"
 
 namespace canzona {

@@ -5,9 +5,7 @@
 #include "canzona/base/json_reader.h"
 #include "canzona/report/explain.h"
 #include "canzona/report/html_report.h"
-#include "canzona/report/moves.h"
 #include "canzona/report/places.h"
-#include "canzona/report/plan_json_view.h"
 #include "canzona/report/plan_view.h"
 #include "canzona/report/test_plans.h"
 

@@ -204,11 +204,26 @@ checks=$((checks + 1))
 rm -f capped.json
 canzona plan --model qwen3-0.6b --mesh dp=2 --memory-cap 1MiB \
   --activations none -o capped.json
-exits 1
+exits 2
 is_empty out
 says 'fails validation' 'memory'
 checks=$((checks + 1))
 [ ! -e capped.json ] || fail 'a plan that fails validation was written'
+
+# Whoever asks gets the same exit status.
+canzona compare --model qwen3-0.6b --mesh dp=2 --memory-cap 1MiB \
+  --activations none
+exits 2
+is_empty out
+says 'memory'
+for json in '' --json; do
+  # shellcheck disable=SC2086
+  canzona compare --model qwen3-0.6b --mesh dp=2 --memory-cap 1MiB \
+    --activations none --zero all $json
+  exits 2
+  prints 'nothing fits in'
+  says 'nothing fits in'
+done
 
 # Activations count against the cap, unless they are left out.
 refuses '--memory-cap' 'activations alone take' '--activations none' \
@@ -216,7 +231,7 @@ refuses '--memory-cap' 'activations alone take' '--activations none' \
 cap='plan --model qwen3-0.6b --mesh dp=2 --memory-cap'
 # shellcheck disable=SC2086
 canzona $cap 8GB
-exits 1
+exits 2
 says 'need more memory than the cap of' 'activations'
 # shellcheck disable=SC2086
 canzona $cap 8GB --recompute

@@ -6,7 +6,7 @@
 
 #include "canzona/base/text.h"
 #include "canzona/report/numbers.h"
-#include "canzona/report/terminal_table.h"
+#include "canzona/report/terminal.h"
 
 namespace canzona {
 
@@ -14,8 +14,7 @@ std::string speed_text(const MachineSpeed& speed) {
   return cat(
       "measured here, no cost table: ", flops_text(speed.flops_per_second),
       "/s of ", to_string(speed.precision), " products and copies of ",
-      human_bytes(static_cast<int64_t>(speed.copy_bytes_per_second)),
-      "/s a rank");
+      bytes_text(speed.copy_bytes_per_second), "/s a rank");
 }
 
 std::string link_text(const LinkModel& link) {
@@ -46,14 +45,6 @@ void warn_of_shared_cpus(int num_ranks, std::vector<std::string>& warnings) {
   if (num_ranks > cpus)
     warnings.push_back(fmt::format("{} ranks share {} CPUs: times say little",
                                    num_ranks, cpus));
-}
-
-std::string refusals_text(const Refusals& refused, const Ink& ink) {
-  std::string out;
-  for (const auto& [name, why] : refused)
-    out += ink(Tone::kPoor, "  " + name) + ": " +
-           wrap(printable(why), kPageWidth - 4, 4) + "\n";
-  return out.empty() ? out : title(ink, "Not run") + out;
 }
 
 }  // namespace canzona

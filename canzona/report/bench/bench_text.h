@@ -9,7 +9,7 @@
 #include "canzona/base/json_writer.h"
 #include "canzona/comm/thread/link_model.h"
 #include "canzona/measure/machine_speed.h"
-#include "canzona/report/terminal_style.h"
+#include "canzona/report/terminal.h"
 
 namespace canzona {
 
@@ -44,9 +44,5 @@ void begin_link(JsonWriter& out, const LinkModel& link);
 std::string too_fast_text(double copies);
 // Adds a warning if more ranks than CPUs share this machine.
 void warn_of_shared_cpus(int num_ranks, std::vector<std::string>& warnings);
-
-// Names and why they were not run; empty if all were.
-using Refusals = std::vector<std::pair<std::string, std::string>>;
-std::string refusals_text(const Refusals& refused, const Ink& ink);
 
 }  // namespace canzona

@@ -1,3 +1,16 @@
+// Training runs as values: read from their folders, compared, described.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "canzona/trace/run_summary.h"
+#include "canzona/trace/step_metrics.h"
+
+namespace canzona {
+
 // A training run as it lies in its folder.
 //
 //   std::vector<TrainingRun> runs = read_runs({"runs/muon", "runs/adamw"});
@@ -5,16 +18,6 @@
 // Folders are untrusted: sizes are bounded, UsageError names the file and what
 // is wrong. A run whose summary says "running", or that has none, is going on
 // or was killed: it is read as far as it got.
-#pragma once
-
-#include <optional>
-#include <string>
-#include <vector>
-
-#include "canzona/trace/run_summary.h"
-#include "canzona/trace/step_metrics.h"
-
-namespace canzona {
 
 struct TrainingRun {
   std::string name;    // what tells it from the others
@@ -53,5 +56,53 @@ const StepMetrics* first_below(const TrainingRun& run, double loss);
 // the first. UsageError names the runs there are.
 size_t baseline_of(const std::vector<TrainingRun>& runs,
                    const std::string& wanted);
+
+// How runs did against one of them.
+//
+//   ComparedRuns all = compare_runs(runs, baseline_of(runs, "adamw"));
+//
+// Of every run: what it needed until its evaluation loss was at most the
+// baseline's last one. Only losses that were measured count: nothing is read
+// off between two evaluations.
+
+// What a run needed, and as a multiple of what the baseline needed (0: not
+// known).
+struct Reached {
+  int64_t steps = 0;
+  int64_t tokens = 0;
+  double seconds = 0;
+  double steps_ratio = 0;
+  double tokens_ratio = 0;
+  double seconds_ratio = 0;
+};
+
+struct ComparedRuns {
+  const std::vector<TrainingRun>& runs;
+  size_t baseline = 0;
+  double target = 0;  // the baseline's last evaluation loss; NaN: none
+  std::vector<std::optional<Reached>> reached;  // per run
+  // Runs of equal parameters have the same letter; "" without a digest.
+  std::vector<std::string> letters;
+};
+
+ComparedRuns compare_runs(const std::vector<TrainingRun>& runs,
+                          size_t baseline);
+
+// What was asked of runs and where they ran, as lists of names and values.
+
+using Facts = std::vector<std::pair<std::string, std::string>>;
+
+// The configuration with nested names joined: {"rule.name", "muon"}. At most
+// 2000 of them.
+Facts configuration_of(const TrainingRun& run);
+Facts environment_of(const TrainingRun& run);
+
+// One row per name, one value per run ("" where a run has none).
+struct FactRow {
+  std::string name;
+  std::vector<std::string> values;
+  bool differs = false;
+};
+std::vector<FactRow> side_by_side(const std::vector<Facts>& facts);
 
 }  // namespace canzona

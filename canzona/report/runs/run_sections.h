@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "canzona/report/html_page.h"
+#include "canzona/report/html.h"
 #include "canzona/report/runs/line_chart.h"
 #include "canzona/report/runs/run_report.h"
 

@@ -1,0 +1,269 @@
+#include "canzona/report/bench/machine_report.h"
+
+#include <fmt/format.h>
+
+#include "canzona/base/text.h"
+
+namespace canzona {
+namespace {
+
+void write_rates(JsonWriter& out, const MachineRates& rates) {
+  out.field("sgemm_gflops", rates.sgemm_gflops);
+  out.field("packed_gflops", rates.packed_gflops);
+  out.field("copy_bytes_per_second", rates.copy_bytes_per_second);
+}
+
+std::string transform_heading(const TransformReport& report) {
+  const TransformRequest& request = report.request;
+  const MachineInfo& machine = report.machine;
+  const MachineRates& rates = report.rates;
+  if (request.device == "cuda")
+    return fmt::format(
+        "{} x {} on {}\n"
+        "fp32 {:.0f} TF/s, tensor cores {:.0f} TF/s; copy {:.0f} GB/s\n\n",
+        request.batch, to_string(request.shape),
+        find_cuda_device(nullptr)->name, rates.sgemm_gflops / 1e3,
+        rates.packed_gflops / 1e3, rates.copy_bytes_per_second / 1e9);
+  return fmt::format(
+      "{} x {} on {} thread{} of {}\n"
+      "OpenBLAS core {}, sgemm {:.0f} GF/s; bf16 by {}, packed loop {:.0f} "
+      "GF/s; copy {:.1f} GB/s\n\n",
+      request.batch, to_string(request.shape), request.num_threads,
+      request.num_threads == 1 ? "" : "s", machine.cpu, machine.blas.core,
+      rates.sgemm_gflops, machine.bf16_kernels.front(), rates.packed_gflops,
+      rates.copy_bytes_per_second / 1e9);
+}
+
+// The first form of a precision is what the others are compared with.
+std::string transform_rows(const TransformReport& report, const Ink& ink) {
+  std::string out =
+      ink(Tone::kBold, fmt::format("{:10}  {:9}  {:>10}  {:>8}  {:>9}  {:>10}  "
+                                   "{:>9}",
+                                   "algorithm", "precision", "ms", "speed-up",
+                                   "error", "floor ms", "of floor")) +
+      "\n";
+  const TransformRow* first = nullptr;
+  for (const TransformRow& row : report.rows) {
+    if (first == nullptr || first->precision != row.precision) first = &row;
+    const double least = transform_floor(report.request, row, report.rates);
+    out += fmt::format(
+        "{:10}  {:9}  {:10.3f}  {:7.2f}x  {:9.1e}  {:10.3f}  {:8.2f}x\n",
+        row.algorithm, row.precision, row.seconds * 1e3,
+        first->seconds / row.seconds, row.error_vs_fp64, least * 1e3,
+        row.seconds / least);
+  }
+  return out;
+}
+
+void write_stages(JsonWriter& out, std::string_view name,
+                  const std::vector<Engine::StageTime>& stages) {
+  out.member(name).begin_object();
+  for (const Engine::StageTime& stage : stages)
+    out.field(stage.stage, stage.seconds);
+  out.end_object();
+}
+
+std::string stage_lines(const std::vector<Engine::StageTime>& stages) {
+  double total = 0;
+  for (const Engine::StageTime& stage : stages) total += stage.seconds;
+  std::string out;
+  for (const Engine::StageTime& stage : stages)
+    out += fmt::format("  {:20} {:9.3f} ms  {:5.1f} %  {} calls\n", stage.stage,
+                       stage.seconds * 1e3, 100 * stage.seconds / total,
+                       stage.calls);
+  return out;
+}
+
+// Only what took part: the kernel for bf16 is idle in an fp32 step.
+std::string hardware_text(const RuleStepRequest& request,
+                          const RuleStep& step) {
+  if (request.device == "cuda" || step.precision == "bf16") return step.device;
+  const BlasInfo blas = blas_info();
+  return cat(blas.library, " ", blas.core);
+}
+
+void write_gpu(JsonWriter& out, const MachineReport& report) {
+  out.begin_object().field("built", cuda_is_built());
+  if (const auto& device = report.gpu) {
+    out.field("device", device->name);
+    out.field("compute_capability", cat(device->major, ".", device->minor));
+    out.field("multiprocessors", device->num_multiprocessors);
+    out.field("memory_bytes", device->memory_bytes);
+    out.field("l2_bytes", device->l2_bytes);
+    out.field("shared_memory_per_block", device->shared_memory_per_block);
+    out.field("driver", device->driver).field("runtime", device->runtime);
+  } else {
+    out.member("device").null();
+    out.field("why_not", report.why_no_gpu);
+  }
+  out.end_object();
+}
+
+std::string gpu_text(const MachineReport& report) {
+  if (!cuda_is_built()) return "not in this build";
+  if (!report.gpu) return report.why_no_gpu;
+  const CudaDeviceInfo& device = *report.gpu;
+  return fmt::format(
+      "{}, {} multiprocessors of {}.{}, {}, L2 {}, driver {}, runtime {}",
+      device.name, device.num_multiprocessors, device.major, device.minor,
+      human_bytes(device.memory_bytes), human_bytes(device.l2_bytes),
+      device.driver, device.runtime);
+}
+
+}  // namespace
+
+std::string transform_text(const TransformReport& report, const Ink& ink) {
+  return transform_heading(report) + transform_rows(report, ink) +
+         fmt::format("\nrule muon runs {} on this shape; precision: {}\n",
+                     report.algorithm, report.precision.text());
+}
+
+std::string transform_json(const TransformReport& report) {
+  const TransformRequest& request = report.request;
+  const MachineInfo& machine = report.machine;
+  JsonWriter out(2);
+  out.begin_object();
+  out.field("device", request.device);
+  write_precision(out, report.precision);
+  out.field("algorithm", report.algorithm);
+  out.field("cpu", machine.cpu).field("core", machine.blas.core);
+  write_rates(out, report.rates);
+  out.field("bf16_kernel", machine.bf16_kernels.front());
+  out.field("shape", to_string(request.shape)).field("batch", request.batch);
+  out.field("threads", request.num_threads).field("rounds", request.rounds);
+  out.member("results").begin_array();
+  for (const TransformRow& row : report.rows) {
+    out.begin_object();
+    out.field("algorithm", row.algorithm).field("precision", row.precision);
+    out.field("seconds", row.seconds);
+    out.field("error_vs_fp64", row.error_vs_fp64);
+    out.field("floor_seconds", transform_floor(request, row, report.rates));
+    out.end_object();
+  }
+  out.end_array().end_object();
+  return out.take() + "\n";
+}
+
+std::string rule_step_text(const RuleStepReport& report) {
+  const RuleStepRequest& request = report.request;
+  const RuleStep& step = report.step;
+  std::string out =
+      fmt::format("{} in {} on {} tensors of {}, {}\n", request.rule,
+                  step.precision, request.tensors.size(),
+                  printable(report.model), hardware_text(request, step));
+  if (!report.precision.precision.empty())
+    out += "precision: " + report.precision.text() + "\n";
+  out += "\n";
+  for (const auto& [shape, algorithm] : step.algorithms)
+    out += fmt::format("  {:14} {}\n", shape, algorithm);
+  out += fmt::format(
+      "\nstep {:.3f} ms (median of {}), {:.2f}x the floor of {:.3f} ms\n"
+      "host {:.3f} ms\n"
+      "floor: {:.3g} TFLOP at {:.3g} TF/s, then {} at {:.3g} TB/s\n",
+      step.seconds * 1e3, request.rounds, step.seconds / step.floor_seconds,
+      step.floor_seconds * 1e3, step.host_seconds * 1e3, step.flops / 1e12,
+      step.peak_tflops, human_bytes(static_cast<int64_t>(step.bytes)),
+      step.copy_bytes_per_second / 1e12);
+  if (step.refresh_seconds > 1.5 * step.seconds)
+    out += fmt::format("the slowest kind of step takes {:.3f} ms\n",
+                       step.refresh_seconds * 1e3);
+  if (!step.stages.empty()) out += "\nby stage\n" + stage_lines(step.stages);
+  if (!step.refresh_stages.empty())
+    out += "\nby stage, of the slowest step of a period\n" +
+           stage_lines(step.refresh_stages);
+  return out;
+}
+
+std::string rule_step_json(const RuleStepReport& report) {
+  const RuleStepRequest& request = report.request;
+  const RuleStep& step = report.step;
+  JsonWriter out(2);
+  out.begin_object();
+  out.field("model", report.model)
+      .field("rule", request.rule)
+      .field("device", request.device);
+  write_precision(out, report.precision);
+  out.field("hardware", step.device);
+  out.field("tensors", static_cast<int64_t>(request.tensors.size()));
+  out.field("rounds", request.rounds).field("graph", request.graph);
+  out.field("seconds", step.seconds);
+  out.field("least_seconds", step.least_seconds);
+  out.field("refresh_seconds", step.refresh_seconds);
+  out.field("host_seconds", step.host_seconds);
+  write_stages(out, "seconds_by_stage", step.stages);
+  write_stages(out, "refresh_seconds_by_stage", step.refresh_stages);
+  out.member("algorithm_by_shape").begin_object();
+  for (const auto& [shape, algorithm] : step.algorithms)
+    out.field(shape, algorithm);
+  out.end_object();
+  out.field("flops", step.flops).field("bytes", step.bytes);
+  out.field("peak_tflops", step.peak_tflops);
+  out.field("copy_bytes_per_second", step.copy_bytes_per_second);
+  out.field("floor_seconds", step.floor_seconds);
+  out.field("memory_bytes", step.memory_bytes);
+  out.end_object();
+  return out.take() + "\n";
+}
+
+std::vector<std::string> problems_of(const MachineReport& report) {
+  const BlasInfo& blas = report.machine.blas;
+  std::vector<std::string> found;
+  if (blas.fallback_core)
+    found.push_back(
+        cat("OpenBLAS runs its kernels for ", blas.core,
+            ", far below what this CPU can do; unset OPENBLAS_CORETYPE, or "
+            "link OpenBLAS statically"));
+  return found;
+}
+
+std::string machine_text(const MachineReport& report, const Ink& ink) {
+  const MachineInfo& machine = report.machine;
+  const MachineRates& rates = report.rates;
+  const std::vector<std::string> found = problems_of(report);
+  const auto line = [](const char* name, const std::string& value) {
+    return fmt::format("{:14}{}\n", name, value);
+  };
+  const auto or_none = [](const std::vector<std::string>& words) {
+    return words.empty() ? std::string("none") : join(words, ", ");
+  };
+  std::string out;
+  out +=
+      line("cpu", fmt::format("{}, {} logical", machine.cpu, machine.num_cpus));
+  out += line("features", or_none(machine.features));
+  out += line("memory", human_bytes(machine.memory_bytes));
+  out += line("blas", fmt::format("{}, core {}, linked {}",
+                                  machine.blas.library, machine.blas.core,
+                                  machine.blas.shared ? "shared" : "static"));
+  out += line("sgemm", fmt::format("{:.0f} GF/s on one thread, 1024 cubed",
+                                   rates.sgemm_gflops));
+  out += line("bf16", fmt::format("{}; {:.0f} GF/s in the packed loop",
+                                  join(machine.bf16_kernels, ", "),
+                                  rates.packed_gflops));
+  out += line("copy", fmt::format("{:.1f} GB/s read and written",
+                                  rates.copy_bytes_per_second / 1e9));
+  out += line("cuda", gpu_text(report));
+  for (const std::string& problem : found)
+    out += cat(ink(Tone::kPoor, "problem: "), problem, "\n");
+  if (found.empty()) out += ink(Tone::kGood, "all is well") + "\n";
+  return out;
+}
+
+std::string machine_json(const MachineReport& report) {
+  const MachineInfo& machine = report.machine;
+  JsonWriter out(2);
+  out.begin_object();
+  out.field("cpu", machine.cpu).field("cpus", machine.num_cpus);
+  out.field("memory_bytes", machine.memory_bytes);
+  out.member("features").values(machine.features);
+  out.member("bf16_kernels").values(machine.bf16_kernels);
+  out.field("blas", machine.blas.library).field("core", machine.blas.core);
+  out.field("blas_linked", machine.blas.shared ? "shared" : "static");
+  out.field("fallback_core", machine.blas.fallback_core);
+  write_rates(out, report.rates);
+  write_gpu(out.member("cuda"), report);
+  out.member("problems").values(problems_of(report));
+  out.end_object();
+  return out.take() + "\n";
+}
+
+}  // namespace canzona

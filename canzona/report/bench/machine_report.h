@@ -1,0 +1,47 @@
+// What `canzona bench transform`, `bench rule` and `doctor` have measured on
+// one machine, on the terminal and as JSON.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "canzona/linalg/cuda_device.h"
+#include "canzona/measure/rule_step.h"
+#include "canzona/report/bench/bench_text.h"
+
+namespace canzona {
+
+struct TransformReport {
+  TransformRequest request;
+  MachineInfo machine;
+  MachineRates rates = {};
+  std::vector<TransformRow> rows = {};
+  // What the rule itself runs on this shape here.
+  PrecisionChoice precision = {};
+  std::string algorithm = {};
+};
+std::string transform_text(const TransformReport& report, const Ink& ink);
+std::string transform_json(const TransformReport& report);
+
+struct RuleStepReport {
+  std::string model;
+  RuleStepRequest request = {};
+  PrecisionChoice precision = {};
+  RuleStep step = {};
+};
+std::string rule_step_text(const RuleStepReport& report);
+std::string rule_step_json(const RuleStepReport& report);
+
+struct MachineReport {
+  MachineInfo machine;
+  MachineRates rates;
+  std::optional<CudaDeviceInfo> gpu = {};
+  std::string why_no_gpu = {};
+};
+// What slows this machine down; empty: all is well.
+std::vector<std::string> problems_of(const MachineReport& report);
+std::string machine_text(const MachineReport& report, const Ink& ink);
+std::string machine_json(const MachineReport& report);
+
+}  // namespace canzona

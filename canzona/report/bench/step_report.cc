@@ -1,0 +1,319 @@
+#include "canzona/report/bench/step_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "canzona/base/json_writer.h"
+#include "canzona/base/text.h"
+#include "canzona/report/audit_view.h"
+#include "canzona/report/bench/bench_text.h"
+#include "canzona/report/json_parts.h"
+#include "canzona/report/numbers.h"
+#include "canzona/report/plan_view.h"
+#include "canzona/report/terminal.h"
+
+namespace canzona {
+
+// The answer of `canzona bench step` on the terminal.
+namespace {
+
+constexpr size_t kBarWidth = 50;
+constexpr size_t kDigestLetters = 12;
+
+std::vector<const StrategyBench*> ran(const StepReport& report) {
+  std::vector<const StrategyBench*> out;
+  for (const StrategyBench& s : report.bench.strategies)
+    if (s.error.empty()) out.push_back(&s);
+  return out;
+}
+
+std::string percent(double part) {
+  return fmt::format("{} %", std::lround(100 * part));
+}
+
+std::string step_heading(const StepReport& report, const Ink& ink) {
+  const StepBench& bench = report.bench;
+  std::string out =
+      ink(Tone::kBold, "Steps") +
+      fmt::format(" of {} with {} on {}: {} ranks, {}\n",
+                  printable(report.model), report.rule, to_string(report.mesh),
+                  report.mesh.world(),
+                  report.transport == "mpi" ? "processes of MPI" : "threads");
+  const auto line = [&](const std::string& text) {
+    out += "  " + wrap(text, kPageWidth - 2, 2) + "\n";
+  };
+  if (const std::string text = report.precision.text(); !text.empty())
+    line("precision: " + text);
+  line(fmt::format("{} gradients, {} steps, the first {} not timed",
+                   to_string(report.trial.gradients), report.trial.steps,
+                   report.trial.warmup));
+  line(fmt::format("forward and backward sleep {}{}",
+                   human_seconds(bench.compute_seconds),
+                   bench.measured_first.empty()
+                       ? ""
+                       : " (" + bench.measured_first + " was measured first)"));
+  if (bench.link)
+    line(cat(link_text(*bench.link), ", ", bench.link->ranks_per_node,
+             " ranks per node"));
+  const auto strategies = ran(report);
+  if (!strategies.empty())
+    line("predictions: " +
+         (bench.speed
+              ? speed_text(*bench.speed)
+              : cost_source_text(strategies.front()->plan->cost_basis)));
+  return out;
+}
+
+std::string step_times_table(const StepReport& report, const Ink& ink) {
+  Table table("<>>>>>>>>");
+  table.header({"strategy", "step", "mean", "worst", "predicted", "with gather",
+                "iteration", "hidden", "speed-up"});
+  for (const StrategyBench* s : ran(report)) {
+    const StepTrial& t = s->trial;
+    table.row(
+        {s->name, human_seconds(t.step.median), human_seconds(t.step.mean),
+         human_seconds(t.step.worst), human_seconds(s->predicted_mean()),
+         human_seconds(t.step_and_gather.median),
+         t.iteration_seconds > 0 ? human_seconds(t.iteration_seconds) : "",
+         fmt::format("{:.0f} %", 100 * t.hidden_fraction),
+         s->speedup_over_replicated > 0
+             ? fmt::format("{:.2f}x", s->speedup_over_replicated)
+             : ""});
+  }
+  return title(ink, "Slowest rank: median step, mean and worst of a period") +
+         table.text(ink);
+}
+
+std::string step_sizes_table(const StepReport& report, const Ink& ink) {
+  Table table("<>>>>>");
+  table.header(
+      {"strategy", "sent", "predicted", "memory", "predicted", "parameters"});
+  for (const StrategyBench* s : ran(report))
+    table.row({s->name, human_bytes(s->trial.bytes_sent_max),
+               human_bytes(s->bytes_predicted_max),
+               human_bytes(s->trial.memory_bytes_max),
+               human_bytes(s->memory_predicted_max),
+               s->trial.digest.substr(0, kDigestLetters)});
+  return title(ink, "Largest rank: bytes of a step, memory; digest") +
+         table.text(ink);
+}
+
+// Only what was asked for.
+std::string comparisons(const StepReport& report, const Ink& ink) {
+  const StepBench& bench = report.bench;
+  const bool scaled = bench.one_rank_step.mean > 0;
+  std::string out;
+  if (scaled)
+    out += fmt::format(
+        "  one rank alone: {}; products on all ranks at once: {} of one "
+        "alone\n",
+        human_seconds(bench.one_rank_step.mean),
+        percent(bench.products.efficiency()));
+  Table table("<>>>");
+  table.header({"strategy", "serial step", "efficiency", "of the machine's"});
+  for (const StrategyBench* s : ran(report)) {
+    const double efficiency = bench.scaling(*s);
+    const bool serial = s->serial_step.mean > 0;
+    if (scaled || serial)
+      table.row(
+          {s->name, serial ? human_seconds(s->serial_step.mean) : "",
+           scaled ? percent(efficiency) : "",
+           scaled ? percent(efficiency / bench.products.efficiency()) : ""});
+  }
+  if (table.empty()) return "";
+  return title(ink, "Beside it: no pipeline; one rank alone") + out +
+         table.text(ink);
+}
+
+std::string bars(const StepReport& report, const Ink& ink) {
+  double least = 0, most = 0;
+  for (const StrategyBench* s : ran(report)) {
+    const double mean = s->trial.step.mean;
+    least = least > 0 ? std::min(least, mean) : mean;
+    most = std::max(most, mean);
+  }
+  Table table("<><");
+  for (const StrategyBench* s : ran(report)) {
+    const double mean = s->trial.step.mean;
+    table.row({s->name, human_seconds(mean),
+               ink(tone_of_ratio(mean / least), bar(mean, most, kBarWidth))});
+  }
+  return title(ink, "Mean step, slowest rank") + table.text(ink);
+}
+
+std::string step_verdict(const StepReport& report, const Ink& ink) {
+  if (ran(report).size() < 2) return "";
+  return "\n" +
+         (digests_agree(report)
+              ? ink(Tone::kGood,
+                    "all strategies lead to the same parameters and states")
+              : ink(Tone::kPoor,
+                    "strategies lead to different parameters or states")) +
+         "\n";
+}
+
+std::string step_refusals(const StepReport& report, const Ink& ink) {
+  Refusals refused;
+  for (const StrategyBench& s : report.bench.strategies)
+    if (!s.error.empty()) refused.emplace_back(s.name, s.error);
+  return refusals_text(refused, "Not run", ink);
+}
+
+}  // namespace
+
+bool digests_agree(const StepReport& report) {
+  const auto strategies = ran(report);
+  return std::all_of(strategies.begin(), strategies.end(), [&](const auto* s) {
+    return s->trial.digest == strategies.front()->trial.digest &&
+           s->trial.state_digest == strategies.front()->trial.state_digest;
+  });
+}
+
+std::vector<std::string> warnings_of(const StepReport& report) {
+  std::vector<std::string> out;
+  const StepBench& bench = report.bench;
+  if (is_too_fast(bench.link, bench.copy_bytes_per_second))
+    out.push_back(too_fast_text(bench.copy_bytes_per_second));
+  const auto strategies = ran(report);
+  if (!strategies.empty() && !strategies.front()->trial.step.covers_period)
+    out.push_back(fmt::format(
+        "{} timed steps do not cover the {} of a period of refreshes: mean "
+        "and worst are of what was timed",
+        report.trial.steps - report.trial.warmup,
+        strategies.front()->plan->period));
+  if (report.transport == "thread")
+    warn_of_shared_cpus(report.mesh.world(), out);
+  return out;
+}
+
+std::string step_text(const StepReport& report, const Ink& ink) {
+  std::string out = step_heading(report, ink);
+  if (!ran(report).empty())
+    out += step_times_table(report, ink) + step_sizes_table(report, ink) +
+           comparisons(report, ink) + bars(report, ink) +
+           step_verdict(report, ink);
+  return out + step_refusals(report, ink);
+}
+
+// The answer of `canzona bench step` as JSON.
+namespace {
+
+void write_step_link(JsonWriter& out, const StepBench& bench) {
+  if (!bench.link) {
+    out.null();
+    return;
+  }
+  begin_link(out, *bench.link);
+  out.field("copy_bytes_per_second", bench.copy_bytes_per_second);
+  out.field("too_fast", is_too_fast(bench.link, bench.copy_bytes_per_second))
+      .end_object();
+}
+
+void write_step_times(JsonWriter& out, const StepBench& bench,
+                      const StrategyBench& s) {
+  const StepTrial& t = s.trial;
+  out.field("step_seconds", t.step.median);
+  out.field("step_seconds_mean", t.step.mean);
+  out.field("step_seconds_worst", t.step.worst);
+  out.field("step_compute_seconds", t.step_compute_seconds);
+  out.field("step_and_gather_seconds", t.step_and_gather.median);
+  out.member("iteration_seconds");
+  t.iteration_seconds > 0 ? out.value(t.iteration_seconds) : out.null();
+  out.field("hidden_fraction", t.hidden_fraction);
+  out.field("step_hidden_fraction", t.step_hidden_fraction);
+  out.field("waited_seconds", t.waited_seconds);
+  out.field("links_busy_seconds", t.links_busy_seconds);
+  out.field("predicted_step_seconds", s.predicted_mean());
+  out.field("predicted_step_seconds_worst", s.predicted_worst());
+  if (s.serial_step.mean > 0)
+    out.field("serial_step_seconds", s.serial_step.mean);
+  if (bench.one_rank_step.mean > 0) {
+    out.field("scaling_efficiency", bench.scaling(s));
+    out.field("scaling_efficiency_of_machine",
+              bench.scaling(s) / bench.products.efficiency());
+  }
+  out.member("speedup_over_replicated");
+  s.speedup_over_replicated > 0 ? out.value(s.speedup_over_replicated)
+                                : out.null();
+}
+
+void write_ranks(JsonWriter& out, const StrategyBench& s) {
+  std::vector<double> predicted;
+  for (const RankCost& rank : s.predicted)
+    predicted.push_back(rank.step_seconds_mean);
+  out.member("rank_step_seconds").values(s.trial.rank_seconds);
+  out.member("rank_predicted_seconds").values(predicted);
+  out.member("rank_bytes_sent").values(s.trial.bytes_sent);
+  out.member("rank_memory_bytes").values(s.trial.memory_bytes);
+}
+
+void write_strategy(JsonWriter& out, const StepBench& bench,
+                    const StrategyBench& s, bool audited) {
+  out.begin_object().field("name", s.name);
+  if (!s.error.empty()) {
+    out.field("error", s.error).end_object();
+    return;
+  }
+  out.field("digest", s.trial.digest);
+  out.field("state_digest", s.trial.state_digest);
+  write_step_times(out, bench, s);
+  out.field("bytes_sent_max", s.trial.bytes_sent_max);
+  out.field("bytes_predicted_max", s.bytes_predicted_max);
+  out.field("memory_bytes_max", s.trial.memory_bytes_max);
+  out.field("memory_predicted_max", s.memory_predicted_max);
+  write_ranks(out, s);
+  out.field("plan_digest", s.plan->digest);
+  if (audited) write_audit(out.member("audit"), *s.plan);
+  out.end_object();
+}
+
+// Of a plan that was made; the same for all strategies.
+void write_period(JsonWriter& out, const StepBench& bench) {
+  for (const StrategyBench& s : bench.strategies) {
+    if (!s.plan) continue;
+    out.field("period", s.plan->period).field("phases", s.plan->phases);
+    out.field("covers_period", s.trial.step.covers_period);
+    out.field("cost", bench.speed ? "this machine" : s.plan->cost_basis.source);
+    if (!bench.speed) return;
+    out.field("flops_per_second", bench.speed->flops_per_second);
+    out.field("copy_bytes_per_second", bench.speed->copy_bytes_per_second);
+    return;
+  }
+}
+
+}  // namespace
+
+std::string step_json(const StepReport& report) {
+  const StepBench& bench = report.bench;
+  JsonWriter out(2);
+  out.begin_object().field("model", report.model).member("mesh");
+  write_mesh(out, report.mesh);
+  out.field("world", report.mesh.world()).field("rule", report.rule);
+  write_precision(out, report.precision);
+  out.field("transport", report.transport);
+  out.field("gradients", to_string(report.trial.gradients));
+  out.field("steps", report.trial.steps);
+  out.field("warmup", report.trial.warmup);
+  out.field("iterations", report.trial.iterations);
+  write_period(out, bench);
+  out.field("compute_seconds", bench.compute_seconds);
+  out.field("measured_first", bench.measured_first);
+  if (bench.one_rank_step.mean > 0) {
+    out.field("one_rank_step_seconds", bench.one_rank_step.mean);
+    out.field("machine_efficiency", bench.products.efficiency());
+    if (bench.products_bf16)
+      out.field("machine_efficiency_bf16", bench.products_bf16->efficiency());
+  }
+  write_step_link(out.member("link"), bench);
+  out.field("digests_agree", digests_agree(report));
+  out.member("warnings").values(warnings_of(report));
+  out.member("strategies").begin_array();
+  for (const StrategyBench& s : bench.strategies)
+    write_strategy(out, bench, s, report.audited);
+  out.end_array().end_object();
+  return out.take() + "\n";
+}
+
+}  // namespace canzona

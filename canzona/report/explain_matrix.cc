@@ -1,0 +1,594 @@
+// A matrix: why it has its owner, and what moves for it.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "canzona/base/text.h"
+#include "canzona/plan/make_plan.h"
+#include "canzona/plan/schedule/sum_order.h"
+#include "canzona/report/explain.h"
+#include "canzona/report/numbers.h"
+#include "canzona/report/places.h"
+#include "canzona/report/terminal.h"
+
+namespace canzona {
+namespace {
+
+// One matrix of a plan with what the sentences need.
+struct Subject {
+  const PlanPart& plan;
+  int32_t matrix;
+  int32_t tensor;
+  int32_t home;
+  int32_t bucket;  // its number among those of all parts
+  BucketRegion region;
+};
+
+Subject subject_of(const PlanPart& plan, int32_t matrix) {
+  const int32_t tensor = plan.matrices[static_cast<size_t>(matrix)].tensor;
+  const auto at = static_cast<size_t>(tensor);
+  return {plan,
+          matrix,
+          tensor,
+          plan.home[at],
+          bucket_number(plan, tensor),
+          region_of(plan, tensor)};
+}
+
+const Bucket& bucket_of(const Subject& s) {
+  const auto tensor = static_cast<size_t>(s.tensor);
+  return s.plan.buckets[static_cast<size_t>(s.plan.bucket_of[tensor])];
+}
+
+double even_share(const Subject& s) {
+  return static_cast<double>(s.region.total) /
+         s.plan.buffer_of(s.tensor).num_homes;
+}
+
+// "home 3 keeps elements a to b of bucket 4, 1.02 × the even share".
+std::string run_sentence(const Subject& s) {
+  const Bucket& bucket = bucket_of(s);
+  if (bucket.cuts.empty() || s.home < 0) return "";
+  const auto h = static_cast<size_t>(s.home);
+  const int64_t size = bucket.cuts[h + 1] - bucket.cuts[h];
+  return fmt::format(
+      "Home {} keeps elements {} to {} of bucket {}: {} × the even share of "
+      "{}.",
+      s.home, grouped(bucket.cuts[h]), grouped(bucket.cuts[h + 1]), s.bucket,
+      ratio_text(static_cast<double>(size) / std::max(1.0, even_share(s))),
+      human_count(even_share(s)));
+}
+
+std::string start_sentence(const Subject& s) {
+  return fmt::format(
+      "Its first element is number {} of the {} of bucket {}; even slices have "
+      "{}, and slice {} holds it.",
+      grouped(s.region.offset), grouped(s.region.total), s.bucket,
+      human_count(even_share(s)), s.home);
+}
+
+std::string home_sentence(const Subject& s) {
+  const std::string& strategy = s.plan.options.strategy;
+  if (strategy == "start_offset") return start_sentence(s);
+  if (strategy == "contiguous")
+    return fmt::format(
+        "The order of bucket {} is kept; the cut points around it were moved "
+        "to level the homes.",
+        s.bucket);
+  if (strategy == "megatron")
+    return "Homes take tensors largest max·min² first, each the least loaded "
+           "one with room below 1.3 × the even share.";
+  if (strategy == "layerwise")
+    return "Homes take whole matrices, largest first, each the least loaded.";
+  if (strategy == "balanced")
+    return "Home and tp coordinate were chosen together over all ranks: "
+           "largest "
+           "cost first to the least loaded rank, then moves and swaps.";
+  return "";
+}
+
+std::string group_sentence(const Subject& s) {
+  const std::string& mode = s.plan.options.micro_groups;
+  if (s.plan.grid.tp == 1 ||
+      s.plan.owners[static_cast<size_t>(s.matrix)].empty())
+    return "";
+  if (mode == "none")
+    return "Each matrix is a round of its own; the tp ranks of the home take "
+           "turns in plan order.";
+  if (mode == "sorted")
+    return "Each matrix is a round of its own, largest first; the tp ranks of "
+           "the home take turns.";
+  if (mode == "capacity")
+    return fmt::format(
+        "Inside its micro-group the least loaded tp rank took it, up to {} of "
+        "shards per owner.",
+        human_bytes(s.plan.options.capacity_bytes));
+  return "";
+}
+
+std::string repeat_sentence(const Subject& s) {
+  if (s.home == kEveryHome)
+    return "It has no owner: every rank computes the same update.";
+  if (s.plan.owners[static_cast<size_t>(s.matrix)].empty() &&
+      s.plan.grid.tp > 1)
+    return fmt::format("All {} tp ranks of home {} compute the same update.",
+                       s.plan.grid.tp, s.home);
+  return "";
+}
+
+std::string strategy_summary(const std::string& name) {
+  for (const StrategyInfo& info : strategies())
+    if (info.name == name) return info.summary;
+  return "";
+}
+
+std::vector<std::string> reasons_of(const Subject& s) {
+  const std::string& strategy = s.plan.options.strategy;
+  std::vector<std::string> out;
+  for (std::string& sentence : std::vector<std::string>{
+           fmt::format("{}: {}.", strategy, strategy_summary(strategy)),
+           repeat_sentence(s), home_sentence(s), run_sentence(s),
+           group_sentence(s)})
+    if (!sentence.empty()) out.push_back(std::move(sentence));
+  return out;
+}
+
+// The ranks that could own it: any of its buffer, or, where its tensor holds
+// other matrices too, those of its home (a tensor has one home).
+std::vector<int32_t> candidates(const Subject& s) {
+  const auto at = static_cast<size_t>(s.tensor);
+  const bool alone = s.plan.first_matrix[at + 1] - s.plan.first_matrix[at] == 1;
+  const int32_t first = alone ? 0 : s.home;
+  const int32_t last =
+      alone ? s.plan.buffer_of(s.tensor).num_homes : s.home + 1;
+  std::vector<int32_t> ranks;
+  for (int32_t h = first; h < last; ++h)
+    for (int32_t t = 0; t < s.plan.grid.tp; ++t)
+      ranks.push_back(rank_of(s.plan, s.tensor, h, t));
+  return ranks;
+}
+
+void find_other(const Subject& s, const std::vector<double>& loads, double cost,
+                OwnerStory& story) {
+  const auto replicas = static_cast<size_t>(s.plan.num_replicas());
+  if (story.repeated || story.owners.size() != replicas) return;
+  for (const int32_t rank : candidates(s)) {
+    if (rank == story.owners.front()) continue;
+    const double load = loads[static_cast<size_t>(rank)] + cost;
+    if (story.other_rank >= 0 && load >= story.other_load) continue;
+    story.other_rank = rank;
+    story.other_load = load;
+  }
+}
+
+}  // namespace
+
+OwnerStory tell_owner(const ReportPlan& shown, int32_t matrix) {
+  const Plan& plan = shown.plan;
+  const MatrixInPart at = matrix_in_part(plan, matrix);
+  const Subject s = subject_of(*at.part, at.matrix);
+  const std::vector<double> loads = period_loads(plan, shown.ranks);
+  const double cost =
+      period_load(plan, plan.costs[static_cast<size_t>(matrix)]);
+  OwnerStory story;
+  story.owners = owner_ranks(*at.part, at.matrix);
+  story.repeated = at.part->owners[static_cast<size_t>(at.matrix)].empty();
+  story.load_with = loads[static_cast<size_t>(story.owners.front())];
+  story.load_without = std::max(0.0, story.load_with - cost);
+  story.mean = plan.summary.mean;
+  story.makespan = static_cast<double>(plan.summary.makespan.value());
+  story.bound = static_cast<double>(plan.summary.bound.value());
+  story.reasons = reasons_of(s);
+  find_other(s, loads, cost, story);
+  return story;
+}
+
+namespace {
+
+constexpr size_t kMaxPieces = 16;
+constexpr size_t kLabel = 12;
+
+const Matrix& matrix_of(const PlanPart& plan, int32_t matrix) {
+  return plan.matrices[static_cast<size_t>(matrix)];
+}
+
+// Planes of the home that compute the matrix, but `t`.
+template <class Counts>
+int64_t others(std::span<const int32_t> owners, const Mesh& grid, int32_t t,
+               const Counts& counts) {
+  int64_t number = 0;
+  for (const int32_t owner : owners) number += owner != t && counts(owner);
+  for (int32_t owner = 0; owners.empty() && owner < grid.tp; ++owner)
+    number += owner != t && counts(owner);
+  return number;
+}
+
+std::string range_text(int64_t first, int64_t count, int64_t all) {
+  if (count == all) return fmt::format("all {}", all);
+  return fmt::format("{} to {}", first, first + count - 1);
+}
+
+// A home is a rank, or, where tensors are cut into slices, a group of ranks.
+std::string homes_text(const PlanPart& plan, int32_t number) {
+  return fmt::format("{} {}", number,
+                     plan.grid.places > 1 ? "groups" : "homes");
+}
+
+std::string sum_over_homes(const PlanPart& plan, int32_t tensor) {
+  const auto at = static_cast<size_t>(tensor);
+  const int32_t home = plan.home[at];
+  const int32_t homes = plan.buffer_of(tensor).num_homes;
+  const std::string size = human_count(
+      static_cast<double>(shard_elements(plan.mesh, plan.model.tensors[at])));
+  if (homes == 1)
+    return plan.grid.places > 1 ? "nothing more: there is one group"
+                                : "nothing: there is one data-parallel rank";
+  if (plan.traffic == Traffic::kAllReduce ||
+      plan.traffic == Traffic::kBroadcast)
+    return fmt::format(
+        "all-reduce of bucket {} over {}, {} elements of "
+        "this tensor per tp rank",
+        bucket_number(plan, tensor), homes_text(plan, homes), size);
+  return fmt::format(
+      "reduce-scatter of bucket {} over {}: {} elements per "
+      "tp rank to {} {} ({})",
+      bucket_number(plan, tensor), homes_text(plan, homes), size,
+      plan.grid.places > 1 ? "group" : "home", home,
+      ranks_text(ranks_of_home(plan, tensor, home)));
+}
+
+std::string backward_line(const PlanPart& plan, int32_t tensor) {
+  const ZeroSizes& zero = plan.options.zero.sizes;
+  std::string out = sum_over_homes(plan, tensor);
+  if (zero.z2 > 1)
+    out = fmt::format(
+        "with every micro-batch a reduce-scatter in groups of {}; then {}",
+        zero.z2, out);
+  if (plan.num_replicas() > 1)
+    out += fmt::format("; {} the sum over {} replicas",
+                       adds_replicas_at_once(plan) ? "at once with" : "then",
+                       plan.num_replicas());
+  return out;
+}
+
+std::string forward_line(const PlanPart& plan, int32_t tensor) {
+  const int32_t bucket = bucket_number(plan, tensor);
+  const int32_t homes = plan.buffer_of(tensor).num_homes;
+  if (homes == 1 || plan.traffic == Traffic::kAllReduce) return "nothing";
+  if (plan.traffic == Traffic::kBroadcast)
+    return fmt::format("nothing: home {} broadcast the weights in the step",
+                       plan.home[static_cast<size_t>(tensor)]);
+  return fmt::format("all-gather of bucket {} over {}", bucket,
+                     homes_text(plan, homes));
+}
+
+std::string pieces_text(const PlanPart& plan, int32_t matrix,
+                        const Moves& moves, const Ink& ink) {
+  const Matrix& m = matrix_of(plan, matrix);
+  Table table("<<<>>");
+  table.header({"stored on", "rows", "columns", "gather", "scatter"});
+  const size_t shown = std::min(moves.pieces.size(), kMaxPieces);
+  for (size_t i = 0; i < shown; ++i) {
+    const MovedPiece& p = moves.pieces[i];
+    const auto bytes = [](Bytes b) {
+      return b.value() == 0 ? std::string("stays") : human_bytes(b.value());
+    };
+    table.row({fmt::format("rank {}", p.rank),
+               range_text(p.route.first_row, p.route.num_rows, m.rows),
+               range_text(p.route.first_col, p.route.num_cols, m.cols),
+               bytes(p.gather), bytes(p.scatter)});
+  }
+  std::string out = table.text(ink, kLabel + 2);
+  if (moves.pieces.size() > shown)
+    out +=
+        ink(Tone::kDim, fmt::format("{:{}}… and {} more pieces\n", "",
+                                    kLabel + 2, moves.pieces.size() - shown));
+  return out;
+}
+
+Moves moves_in(const PlanPart& plan, int32_t matrix) {
+  const Matrix& m = matrix_of(plan, matrix);
+  const Tensor& tensor = plan.model.tensors[static_cast<size_t>(m.tensor)];
+  const auto rule = make_rule_facts(plan.rule, plan.rule_options);
+  const auto owners = plan.owners[static_cast<size_t>(matrix)];
+  const int32_t home = std::max(0, plan.home[static_cast<size_t>(m.tensor)]);
+  Moves moves;
+  moves.algorithm = rule->algorithm({m.rows, m.cols});
+  for (const Route& route : routes_of(plan, matrix)) {
+    const int64_t elements = route.num_rows * route.num_cols;
+    MovedPiece piece{rank_of(plan, m.tensor, home, route.t), route, Bytes(0),
+                     Bytes(0)};
+    piece.gather = Bytes(elements * rule->gather_bytes_per_element()) *
+                   others(owners, plan.grid, route.t, [&](int32_t owner) {
+                     return sends_to(plan.grid, tensor, route.t, owner);
+                   });
+    if (!owners.empty())
+      piece.scatter =
+          Bytes(elements * rule->scatter_bytes_per_element()) *
+          others(owners, plan.grid, route.t, [](int32_t) { return true; });
+    moves.gather += piece.gather;
+    moves.scatter += piece.scatter;
+    moves.pieces.push_back(piece);
+  }
+  return moves;
+}
+
+}  // namespace
+
+Moves moves_of(const Plan& whole, int32_t number) {
+  const auto [plan, matrix] = matrix_in_part(whole, number);
+  return moves_in(*plan, matrix);
+}
+
+std::string moves_text(const Plan& whole, int32_t number, const Ink& ink) {
+  const MatrixInPart at = matrix_in_part(whole, number);
+  const PlanPart& plan = *at.part;
+  const int32_t matrix = at.matrix;
+  const Moves moves = moves_in(plan, matrix);
+  const int32_t tensor = matrix_of(plan, matrix).tensor;
+  const auto line = [&](const char* name, const std::string& text) {
+    return labelled(ink, name, text, kLabel);
+  };
+  std::string out = title(ink, "What moves");
+  out += line("backward", backward_line(plan, tensor));
+  if (plan.grid.tp == 1) {
+    out += line("step", "nothing: tp is 1");
+  } else {
+    out += line("step",
+                fmt::format("gather {}, {}, scatter {}",
+                            human_bytes(moves.gather.value()), moves.algorithm,
+                            human_bytes(moves.scatter.value()))) +
+           pieces_text(plan, matrix, moves, ink);
+  }
+  out += line("forward", forward_line(plan, tensor));
+  if (plan.options.zero.sizes.z3 > 1)
+    out += line("before use",
+                fmt::format("all-gather of its module in groups of {}",
+                            plan.options.zero.sizes.z3));
+  return out;
+}
+
+void write_moves(JsonWriter& out, const Plan& plan, int32_t matrix) {
+  const Moves moves = moves_of(plan, matrix);
+  out.begin_object().field("gather_bytes", moves.gather.value());
+  out.field("scatter_bytes", moves.scatter.value()).member("pieces");
+  out.begin_array();
+  for (const MovedPiece& piece : moves.pieces) {
+    out.begin_object().field("rank", piece.rank);
+    out.field("first_row", piece.route.first_row);
+    out.field("num_rows", piece.route.num_rows);
+    out.field("first_col", piece.route.first_col);
+    out.field("num_cols", piece.route.num_cols);
+    out.field("gather_bytes", piece.gather.value());
+    out.field("scatter_bytes", piece.scatter.value()).end_object();
+  }
+  out.end_array().end_object();
+}
+
+namespace {
+
+// A tensor split by head has hundreds of matrices that differ in little.
+constexpr size_t kMaxExplained = 8;
+
+std::string owner_text(const SettledRequest& plan, const OwnerStory& story) {
+  if (story.repeated && story.owners.size() > 1)
+    return fmt::format("none: {} ranks repeat the update", story.owners.size());
+  std::string out;
+  for (const int32_t rank : story.owners)
+    out += fmt::format("{}rank {} ({})", out.empty() ? "" : ", ", rank,
+                       coordinates_text(plan.mesh, rank));
+  return out;
+}
+
+std::string cost_line(const PlanPart& plan, int32_t matrix) {
+  const MatrixCost& cost = plan.costs[static_cast<size_t>(matrix)];
+  const auto ticks = [&](Ticks t) {
+    return cost_text(plan.cost_basis, static_cast<double>(t.value()));
+  };
+  std::string out = ticks(cost.every_step) + " predicted per step";
+  if (cost.refresh.value() > 0)
+    out += fmt::format("; refresh {} every {} steps, phase {} of {}",
+                       ticks(cost.refresh), plan.period,
+                       plan.phase[static_cast<size_t>(matrix)], plan.phases);
+  return out;
+}
+
+// Ranks of a group of experts do not follow each other: they are named.
+std::string home_text(const PlanPart& plan, const Matrix& m) {
+  const int32_t home = plan.home[static_cast<size_t>(m.tensor)];
+  const std::string text =
+      fmt::format("{} of {}", home, plan.buffer_of(m.tensor).num_homes);
+  if (plan.ep == 1) return text;
+  return text + ": " + ranks_text(ranks_of_home(plan, m.tensor, home));
+}
+
+// "3 of 12", and of a plan in parts: "9 of 12, experts of ep 1".
+std::string bucket_text(const Plan& whole, int32_t number) {
+  const std::string part = find_bucket(whole, number).part->name;
+  return fmt::format("{} of {}{}{}", number, num_buckets(whole),
+                     part.empty() ? "" : ", ", part);
+}
+
+std::string facts_text(const Plan& whole, int32_t number,
+                       const OwnerStory& story, const Ink& ink) {
+  const MatrixInPart at = matrix_in_part(whole, number);
+  const PlanPart& plan = *at.part;
+  const int32_t matrix = at.matrix;
+  const Matrix& m = plan.matrices[static_cast<size_t>(matrix)];
+  const auto t = static_cast<size_t>(m.tensor);
+  const Tensor& tensor = plan.model.tensors[t];
+  std::string out = ink(Tone::kBold, printable(name_of(plan, matrix))) + "\n";
+  const auto line = [&](const char* name, const std::string& text) {
+    out += labelled(ink, name, text, kLabel);
+  };
+  line("shape", fmt::format("{} × {}, tp cut: {}", m.rows, m.cols,
+                            to_string(tensor.cut)));
+  line("owner", owner_text(whole, story));
+  if (plan.home[t] != kEveryHome)
+    line(plan.grid.places > 1 ? "home group" : "home", home_text(plan, m));
+  line("bucket", bucket_text(whole, bucket_number(plan, m.tensor)));
+  if (plan.grid.tp > 1 && !story.repeated)
+    line("micro-group",
+         fmt::format("{} of its home",
+                     plan.micro_group[static_cast<size_t>(matrix)]));
+  line("cost", cost_line(plan, matrix));
+  return out;
+}
+
+std::string loads_table(const OwnerStory& story, const Ink& ink) {
+  Table table("<>");
+  const auto row = [&](const std::string& name, double load) {
+    table.row({name, story.mean > 0 ? ratio_text(load / story.mean) + " × mean"
+                                    : "-"});
+  };
+  const int32_t owner = story.owners.front();
+  row(fmt::format("rank {} as planned", owner), story.load_with);
+  row(fmt::format("rank {} without this matrix", owner), story.load_without);
+  if (story.other_rank >= 0)
+    row(fmt::format("rank {} (best other) with it", story.other_rank),
+        story.other_load);
+  row("makespan of the plan", story.makespan);
+  row("lower bound of any plan", story.bound);
+  return table.text(ink);
+}
+
+std::string verdict(const Plan& plan, const OwnerStory& story) {
+  if (story.other_rank < 0) return "";
+  if (plan.period > 1)
+    return "Loads are sums over a period; the makespan adds the largest load "
+           "of "
+           "each of its steps.";
+  if (story.other_load > story.makespan)
+    return fmt::format("On rank {} it would raise the makespan by {:.2f} %.",
+                       story.other_rank,
+                       100 * (story.other_load / story.makespan - 1));
+  if (plan.options.strategy != "balanced")
+    return fmt::format(
+        "On rank {} it would stay within the makespan; {} does "
+        "not weigh that.",
+        story.other_rank, plan.options.strategy);
+  return fmt::format(
+      "Rank {} could take it within the makespan: bytes per "
+      "bucket, memory or the order of names decided.",
+      story.other_rank);
+}
+
+std::string why_text(const Plan& plan, const OwnerStory& story,
+                     const Ink& ink) {
+  std::string out = title(ink, "Why");
+  for (const std::string& reason : story.reasons)
+    out += "  " + wrap(reason, kPageWidth - 2, 2) + "\n";
+  out += loads_table(story, ink);
+  const std::string last = verdict(plan, story);
+  return last.empty() ? out : out + "  " + wrap(last, kPageWidth - 2, 2) + "\n";
+}
+
+std::string explain_one(const ReportPlan& shown, int32_t matrix,
+                        const Ink& ink) {
+  const OwnerStory story = tell_owner(shown, matrix);
+  return facts_text(shown.plan, matrix, story, ink) +
+         why_text(shown.plan, story, ink) + moves_text(shown.plan, matrix, ink);
+}
+
+// The homes whose run of the AdamW region overlaps the tensor.
+std::pair<int32_t, int32_t> adamw_homes(const Bucket& bucket,
+                                        const BucketRegion& region) {
+  const auto& cuts = bucket.adamw_cuts;
+  const auto home = [&](int64_t element) {
+    const auto after = std::upper_bound(cuts.begin(), cuts.end(), element);
+    return static_cast<int32_t>(after - cuts.begin()) - 1;
+  };
+  const int64_t last =
+      region.offset + std::max<int64_t>(1, region.elements) - 1;
+  return {home(region.offset), home(last)};
+}
+
+std::string explain_adamw(const Plan& whole, int32_t number, const Ink& ink) {
+  const PlannedTensor planned = planned_tensor(whole, number);
+  const PlanPart& plan = *planned.part;
+  const int32_t tensor = planned.tensor;
+  const auto at = static_cast<size_t>(tensor);
+  const Tensor& t = plan.model.tensors[at];
+  const Bucket& bucket = plan.buckets[static_cast<size_t>(plan.bucket_of[at])];
+  std::string out =
+      ink(Tone::kBold, printable(t.name)) +
+      fmt::format(
+          "\n  {} ({}), updated by AdamW: element-wise, so it has no "
+          "owner\n",
+          dims_text(t.shape), to_string(t.role));
+  if (bucket.adamw_cuts.empty())
+    return out + fmt::format("  bucket {}: every home keeps all of it\n",
+                             bucket_number(plan, tensor));
+  const auto [first, last] = adamw_homes(bucket, region_of(plan, tensor));
+  return out +
+         fmt::format("  last in bucket {}, kept by home{} {}\n",
+                     bucket_number(plan, tensor), first == last ? "" : "s",
+                     first == last ? fmt::format("{}", first)
+                                   : fmt::format("{} to {}", first, last));
+}
+
+void write_story(JsonWriter& out, const OwnerStory& story) {
+  out.member("owners").values(story.owners);
+  out.field("repeated", story.repeated);
+  out.member("load").begin_object();
+  out.field("with", story.load_with).field("without", story.load_without);
+  out.field("mean", story.mean).field("makespan", story.makespan);
+  out.field("bound", story.bound).end_object();
+  if (story.other_rank >= 0) {
+    out.member("best_other").begin_object().field("rank", story.other_rank);
+    out.field("load_with_it", story.other_load).end_object();
+  }
+  out.member("reasons").values(story.reasons);
+}
+
+void write_matrix(JsonWriter& out, const ReportPlan& shown, int32_t matrix) {
+  const MatrixInPart planned = matrix_in_part(shown.plan, matrix);
+  const PlanPart& plan = *planned.part;
+  const auto at = static_cast<size_t>(planned.matrix);
+  const Matrix& m = plan.matrices[at];
+  const auto t = static_cast<size_t>(m.tensor);
+  out.begin_object().field("name", name_of(plan, planned.matrix));
+  out.field("rows", m.rows).field("cols", m.cols);
+  out.field("tp", to_string(plan.model.tensors[t].cut));
+  out.field("home", plan.home[t]);
+  out.field("bucket", bucket_number(plan, m.tensor));
+  out.field("micro_group", plan.micro_group[at]);
+  out.field("cost_every_step", plan.costs[at].every_step.value());
+  out.field("cost_refresh", plan.costs[at].refresh.value());
+  out.field("phase", plan.phase[at]);
+  write_story(out, tell_owner(shown, matrix));
+  out.member("moves");
+  write_moves(out, shown.plan, matrix);
+  out.end_object();
+}
+
+}  // namespace
+
+std::string explain_matrices(const ReportPlan& shown, const Found& found,
+                             const Ink& ink) {
+  if (found.matrices.empty())
+    return explain_adamw(shown.plan, found.tensor, ink);
+  std::string out;
+  const size_t count = std::min(found.matrices.size(), kMaxExplained);
+  for (size_t i = 0; i < count; ++i)
+    out += (i > 0 ? "\n" : "") + explain_one(shown, found.matrices[i], ink);
+  if (found.matrices.size() > count)
+    out +=
+        fmt::format("\n… and {} more matrices of this tensor, the last is {}\n",
+                    found.matrices.size() - count,
+                    printable(name_of(shown.plan, found.matrices.back())));
+  return out;
+}
+
+std::string explain_matrices_json(const ReportPlan& shown, const Found& found) {
+  JsonWriter out(2);
+  const auto at = static_cast<size_t>(found.tensor);
+  out.begin_object().field("tensor", shown.plan.model.tensors[at].name);
+  out.field("rule", found.matrices.empty() ? "adamw" : shown.plan.rule.c_str());
+  out.member("matrices").begin_array();
+  for (const int32_t matrix : found.matrices) write_matrix(out, shown, matrix);
+  out.end_array().end_object();
+  return out.take() + "\n";
+}
+
+}  // namespace canzona

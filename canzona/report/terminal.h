@@ -1,0 +1,125 @@
+// What the terminal views are made of: coloured text, tables, bars.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace canzona {
+
+// Text for a terminal: colours that can be switched off, and widths that count
+// what the eye sees.
+//
+//   Ink ink(true);
+//   std::string title = ink(Tone::kBold, "Balance");
+//   std::string cell = pad_left("1.002", 8);
+//
+// Everything here takes and gives UTF-8 and may be called from any thread.
+
+// No view is wider than this, so that it can be read in any window and pasted
+// into a page.
+inline constexpr size_t kPageWidth = 100;
+
+enum class Tone { kPlain, kBold, kDim, kAccent, kGood, kFair, kPoor };
+
+// Colours text, or leaves it alone.
+class Ink {
+ public:
+  explicit Ink(bool colour = false) : colour_(colour) {}
+  bool colour() const { return colour_; }
+  std::string operator()(Tone tone, std::string_view text) const;
+
+ private:
+  bool colour_;
+};
+
+// A line of its own in bold, after an empty one.
+std::string title(const Ink& ink, std::string_view text);
+
+// "  name      text": the text wrapped beside a dim name of `column` columns.
+std::string labelled(const Ink& ink, std::string_view name,
+                     std::string_view text, size_t column);
+
+// Names and why they are not in the tables, under a title; empty if all are.
+using Refusals = std::vector<std::pair<std::string, std::string>>;
+std::string refusals_text(const Refusals& refused, std::string_view heading,
+                          const Ink& ink);
+
+// Columns that `text` takes on a terminal; colour codes take none.
+size_t display_width(std::string_view text);
+
+// Fills with spaces up to `width` columns; never cuts.
+std::string pad_left(std::string_view text, size_t width);
+std::string pad_right(std::string_view text, size_t width);
+
+// Leaves out the middle where `text` (without colour codes) is wider than
+// `width`: both ends of a tensor's name say something.
+std::string shorten(std::string_view text, size_t width);
+
+// Breaks at spaces so that no line is wider than `width`; lines after the first
+// start with `indent` spaces, which do not count.
+std::string wrap(std::string_view text, size_t width, size_t indent);
+
+// A table of aligned columns for the terminal.
+//
+//   Table table("<>>");                       // left, right, right
+//   table.header({"kind", "max", "mean"});
+//   table.row({"states", "1.2 GiB", "1.1 GiB"});
+//   std::string text = table.text(ink);
+
+class Table {
+ public:
+  // One letter per column: '<' left, '>' right, '~' left and shortened where
+  // the page is too narrow. Cells may be coloured, except those of a '~'
+  // column.
+  explicit Table(std::string_view columns) : columns_(columns) {}
+
+  Table& header(std::vector<std::string> cells);
+  Table& row(std::vector<std::string> cells);
+  bool empty() const { return rows_.empty(); }
+
+  // Every line starts with `indent` spaces and ends without any.
+  std::string text(const Ink& ink, size_t indent = 2) const;
+
+ private:
+  std::vector<size_t> widths(size_t indent) const;
+  std::string line(const std::vector<std::string>& cells,
+                   const std::vector<size_t>& widths, size_t indent) const;
+
+  std::string columns_;
+  std::vector<std::string> header_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+// Bars and strips made of Unicode blocks.
+//
+//   bar(0.5, 1.0, 8)           "████"
+//   strip({1, 2, 4}, 4)        "▂▄█"
+
+// A bar of value/full × width columns, in eighths of a column. A value above
+// zero shows at least an eighth; one above `full` fills the width and ends
+// in '»'.
+std::string bar(double value, double full, size_t width);
+
+// One character per value, in eighths of a line; '·' stands for zero.
+std::string strip(std::span<const double> values, double full);
+
+// The load of every rank. Up to 16 ranks get a bar each; more become strips,
+// one character per rank, in rows that start at a multiple of `row_unit`; many
+// thousands share characters, each showing the largest of its ranks.
+struct LoadPicture {
+  std::span<const double> loads;
+  double mean = 0;
+  int32_t row_unit = 1;  // tp, so that a home is not torn between two rows
+  const char* what = "rank";
+};
+std::string load_picture(const LoadPicture& picture, const Ink& ink);
+
+// The tone for a ratio whose best value is 1.
+Tone tone_of_ratio(double ratio);
+
+}  // namespace canzona

@@ -1,0 +1,162 @@
+// The verbs that look at this machine.
+#include <fmt/chrono.h>
+
+#include <ctime>
+#include <memory>
+
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "canzona/measure/calibrate.h"
+#include "canzona/plan/cost/cost_table.h"
+#include "canzona/report/bench/machine_report.h"
+#include "cli/options.h"
+#include "cli/plan_input.h"
+#include "cli/precision.h"
+#include "cli/verbs.h"
+
+namespace canzona::cli {
+
+// `canzona calibrate`: the cost table of this machine.
+namespace {
+
+constexpr const char* kCalibrateExamples =
+    R"(Examples:
+  canzona calibrate -o cost.json
+  canzona calibrate --precision bf16 -o cost.json
+  canzona calibrate --ranks 16 --for plan.json -o cost.json
+  canzona calibrate --device cuda -o h200.json
+  canzona plan --model qwen3-0.6b --mesh dp=4 --cost cost.json --rule-option device=cpu
+
+Takes a few minutes. One core is measured, or as many at once as --ranks says (they share
+caches and memory, as the ranks of a run do), or a GPU with batches of matrices. --for
+measures only what a plan needs: its rule, with its options, on its shapes.
+docs/cost_table.md tells what is in the file.
+)";
+
+struct CalibrateFlags {
+  std::string path;
+  std::string device;
+  std::string precision;
+  std::string plan;
+  int rounds = 3;
+  int ranks = 1;
+};
+
+void check_range(const char* option, int value, int high) {
+  if (value < 1 || value > high)
+    throw UsageError(cat(option, " ", value, ": expected 1 to ", high));
+}
+
+CalibrateRequest request_for_plan(const CalibrateFlags& a) {
+  if (!a.device.empty() || !a.precision.empty())
+    throw UsageError(
+        "--for: device and precision are those of the plan's rule; leave out "
+        "--device and --precision");
+  const PlanFile file = read_plan(a.plan);
+  if (!file.violations.empty())
+    throw UsageError(cat(quoted(a.plan), " is not sound: ",
+                         file.violations.front(), " (see canzona validate)"));
+  return calibration_for(file.plan);
+}
+
+CalibrateRequest request_for_device(const CalibrateFlags& a,
+                                    const Output& out) {
+  const std::string device = a.device.empty() ? "cpu" : a.device;
+  if (device != "cpu" && device != "cuda")
+    throw UsageError(cat("--device ", quoted(device), ": expected cpu or cuda",
+                         did_you_mean(device, {"cpu", "cuda"})));
+  const bool gpu = device == "cuda";
+  std::string precision = a.precision;
+  if (precision.empty()) {
+    RuleOptions options;
+    const PrecisionChoice here = settle_precision("muon", device, options);
+    precision = here.precision;
+    out.note(cat("precision of Muon's products: ", here.text()));
+  }
+  const bool known = precision == "fp32" || precision == "bf16" ||
+                     (gpu && precision == "fp16");
+  if (!known)
+    throw UsageError(
+        cat("--precision ", quoted(precision),
+            gpu ? ": expected fp16, bf16 or fp32" : ": expected fp32 or bf16"));
+  return gpu ? gpu_calibration(precision) : cpu_calibration(precision);
+}
+
+Outcome run(const CalibrateFlags& arguments, const Output& out) {
+  check_range("--rounds", arguments.rounds, 1000);
+  check_range("--ranks", arguments.ranks, 1024);
+  CalibrateRequest request = arguments.plan.empty()
+                                 ? request_for_device(arguments, out)
+                                 : request_for_plan(arguments);
+  request.rounds = arguments.rounds;
+  request.num_ranks = arguments.ranks;
+  request.date = fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr)));
+  const MachineInfo machine = machine_info();
+  if (request.device == "cpu")
+    out.note(cat(machine.cpu, ", OpenBLAS core ", machine.blas.core));
+  const std::string table = calibrate(
+      request, machine, [&](const std::string& what) { out.progress(what); });
+  out.progress("");
+  CostTable::parse(table, "the measured table");  // what is saved can be read
+  if (arguments.path.empty())
+    out.result(table);
+  else
+    out.save(arguments.path, table, "cost table");
+  return Outcome::kDone;
+}
+
+}  // namespace
+
+Verb add_calibrate(CLI::App& root) {
+  CLI::App* app = root.add_subcommand(
+      "calibrate", "measure what rules cost here, for plans that count time");
+  auto a = std::make_shared<CalibrateFlags>();
+  add_value(*app, "-o,--output", a->path, "FILE",
+            "file to write [standard output]");
+  add_value(*app, "--device", a->device, "DEVICE", "cpu or cuda [cpu]");
+  add_value(*app, "--precision", a->precision, "TYPE",
+            "of Muon's products: fp32 or bf16, on cuda also fp16 [what "
+            "precision=auto is here]");
+  add_value(*app, "--ranks", a->ranks, "COUNT",
+            "that measure at once, as many as will run [1]");
+  add_value(*app, "--for", a->plan, "PLAN", "measure what this plan needs");
+  add_value(*app, "--rounds", a->rounds, "COUNT",
+            "of which the quickest counts, or with several ranks the "
+            "median [3]");
+  offer_words(app->get_option("--precision"), {"fp32", "bf16"});
+  app->footer(kCalibrateExamples);
+  return {app, [a](const Output& out) { return run(*a, out); }};
+}
+
+// `canzona doctor`: what this machine has, how fast it is, what is wrong.
+namespace {
+
+constexpr const char* kDoctorExamples =
+    R"(Examples:
+  canzona doctor
+  canzona doctor --json
+
+Exit status: 0 all is well, 1 something slows this machine down.
+)";
+
+Outcome run(bool json, const Output& out) {
+  out.progress("measuring the machine");
+  MachineReport report{.machine = machine_info(), .rates = measure_rates()};
+  report.gpu = find_cuda_device(&report.why_no_gpu);
+  out.progress("");
+  out.result(json ? machine_json(report) : machine_text(report, out.ink()));
+  return problems_of(report).empty() ? Outcome::kDone : Outcome::kFailed;
+}
+
+}  // namespace
+
+Verb add_doctor(CLI::App& root) {
+  CLI::App* app = root.add_subcommand(
+      "doctor", "look at this machine: CPU, BLAS, rates, what slows it down");
+  auto json = std::make_shared<bool>(false);
+  app->add_flag("--json", *json, kJsonHelp);
+  app->footer(kDoctorExamples);
+  return {app, [json](const Output& out) { return run(*json, out); }};
+}
+
+}  // namespace canzona::cli

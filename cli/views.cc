@@ -1,0 +1,331 @@
+// The verbs that look at what is there: models, rules, plans, runs.
+#include <cstdint>
+#include <memory>
+
+#include "canzona/base/json_writer.h"
+#include "canzona/base/text.h"
+#include "canzona/plan/validate/validate.h"
+#include "canzona/report/explain.h"
+#include "canzona/report/models_view.h"
+#include "canzona/report/places.h"
+#include "canzona/report/plan_view.h"
+#include "canzona/report/rules_view.h"
+#include "canzona/report/runs/run_report.h"
+#include "canzona/shapes/families.h"
+#include "canzona/shapes/read_model.h"
+#include "cli/errors.h"
+#include "cli/options.h"
+#include "cli/plan_input.h"
+#include "cli/verbs.h"
+
+namespace canzona::cli {
+
+// `canzona models`: the presets, or what is in one model.
+namespace {
+
+constexpr const char* kModelsExamples =
+    R"(Examples:
+  canzona models
+  canzona models qwen3-30b-a3b
+  canzona models qwen3-8b --fused --split qkv
+  canzona models ./model.safetensors.index.json --json
+)";
+
+struct ModelsFlags {
+  std::string model;
+  std::string split;
+  bool fused = false;
+  bool json = false;
+};
+
+Model read_routed(const std::string& source, bool fused) {
+  Model model = read_model(source, {.fused = fused});
+  route(model, {});
+  return model;
+}
+
+std::vector<ModelLine> all_presets(bool fused) {
+  std::vector<ModelLine> lines;
+  for (const PresetInfo& preset : presets())
+    lines.push_back(
+        summarize(read_routed(preset.name, fused), preset.description));
+  return lines;
+}
+
+std::string view(const ModelsFlags& a, const Ink& ink) {
+  const Splits splits = a.split.empty() ? Splits{} : parse_splits(a.split);
+  if (a.model.empty()) {
+    const std::vector<ModelLine> lines = all_presets(a.fused);
+    return a.json ? presets_json(lines, config_families())
+                  : presets_text(lines, config_families(), ink);
+  }
+  const Model model = read_routed(a.model, a.fused);
+  return a.json ? model_json(model, splits) : model_text(model, splits, ink);
+}
+
+}  // namespace
+
+Verb add_models(CLI::App& root) {
+  CLI::App* app =
+      root.add_subcommand("models", "list the presets, or look into one model");
+  auto arguments = std::make_shared<ModelsFlags>();
+  app->add_option("MODEL", arguments->model,
+                  "preset or file; without it all presets are listed");
+  app->add_flag("--fused", arguments->fused,
+                "qkv and gate+up are one tensor each");
+  add_value(*app, "--split", arguments->split, "HOW",
+            "tensors into matrices: none, qkv, head, gate-up, expert");
+  offer_words(app->get_option("--split"),
+              {"none", "qkv", "head", "gate-up", "expert"});
+  app->add_flag("--json", arguments->json, kJsonHelp);
+  app->footer(kModelsExamples);
+  return {app, [arguments](const Output& out) {
+            out.result(view(*arguments, out.ink()));
+            return Outcome::kDone;
+          }};
+}
+
+// `canzona rules`: what the rules tell of themselves.
+namespace {
+
+constexpr const char* kRulesExamples =
+    R"(Examples:
+  canzona rules
+  canzona rules muon
+  canzona rules soap --json
+  canzona rules check fixtures/)";
+
+struct RulesFlags {
+  std::string rule;
+  bool json = false;
+};
+
+}  // namespace
+
+Verb add_rules(CLI::App& root) {
+  CLI::App* app = root.add_subcommand(
+      "rules", "list the rules and their options, or check their arithmetic");
+  auto arguments = std::make_shared<RulesFlags>();
+  app->add_option("RULE", arguments->rule,
+                  "a rule; without it all rules are listed");
+  app->add_flag("--json", arguments->json, kJsonHelp);
+  app->footer(kRulesExamples);
+  const Verb check = add_rules_check(*app);
+  return {app, [arguments, check](const Output& out) {
+            if (check.app->parsed()) return check.run(out);
+            out.result(arguments->json
+                           ? rules_json(arguments->rule)
+                           : rules_text(arguments->rule, out.ink()));
+            return Outcome::kDone;
+          }};
+}
+
+// `canzona explain`: why this owner, what moves.
+namespace {
+
+constexpr const char* kExplainExamples =
+    R"(Examples:
+  canzona explain plan.json
+  canzona explain plan.json --rank 17
+  canzona explain plan.json --matrix layers.0.mlp.up
+  canzona explain plan.json --bucket 3 --json
+)";
+
+struct ExplainFlags {
+  std::string path;
+  std::string rank;
+  std::string matrix;
+  std::string bucket;
+  bool json = false;
+
+  int selectors() const {
+    return (rank.empty() ? 0 : 1) + (matrix.empty() ? 0 : 1) +
+           (bucket.empty() ? 0 : 1);
+  }
+};
+
+int32_t number(const std::string& text, size_t count, const char* option,
+               const char* what) {
+  const int64_t value = parse_integer(text, 0, INT32_MAX, option);
+  check_number(value, static_cast<int64_t>(count), option, what);
+  return static_cast<int32_t>(value);
+}
+
+ReportPlan read_shown(const std::string& path) {
+  PlanFile file = read_plan(path);
+  if (!file.violations.empty())
+    throw ViolationsFound(cat("plan ", quoted(path), " is not sound"),
+                          std::move(file.violations));
+  ReportPlan shown;
+  shown.plan = std::move(file.plan);
+  shown.ranks = predict(shown.plan);
+  shown.balance = measure_balance(shown.plan);
+  return shown;
+}
+
+std::string explanation(const ExplainFlags& a, const ReportPlan& shown,
+                        const Ink& ink) {
+  const Plan& plan = shown.plan;
+  if (!a.rank.empty()) {
+    const int32_t rank = number(a.rank, shown.ranks.size(), "--rank", "ranks");
+    return a.json ? explain_rank_json(shown, rank)
+                  : explain_rank(shown, rank, ink);
+  }
+  if (!a.bucket.empty()) {
+    const int32_t bucket =
+        number(a.bucket, static_cast<size_t>(num_buckets(plan)), "--bucket",
+               "buckets");
+    return a.json ? explain_bucket_json(plan, bucket)
+                  : explain_bucket(plan, bucket, ink);
+  }
+  if (!a.matrix.empty()) {
+    const Found found = find_by_name(plan, a.matrix);
+    return a.json ? explain_matrices_json(shown, found)
+                  : explain_matrices(shown, found, ink);
+  }
+  return a.json ? plan_view_json(shown) : plan_text(shown, ink);
+}
+
+Outcome run(const ExplainFlags& arguments, const Output& out) {
+  if (arguments.selectors() > 1)
+    throw UsageError("--rank, --matrix and --bucket: at most one of them");
+  out.result(explanation(arguments, read_shown(arguments.path), out.ink()));
+  if (arguments.selectors() == 0)
+    out.note("for more: --rank R, --matrix NAME or --bucket B");
+  return Outcome::kDone;
+}
+
+}  // namespace
+
+Verb add_explain(CLI::App& root) {
+  CLI::App* app = root.add_subcommand(
+      "explain", "show why a matrix has its owner and what moves");
+  auto arguments = std::make_shared<ExplainFlags>();
+  app->add_option("PLAN", arguments->path,
+                  "a file that `canzona plan -o` wrote")
+      ->required();
+  add_value(*app, "--rank", arguments->rank, "R",
+            "what this rank owns, keeps and sends, and what it does in an "
+            "iteration, in order");
+  add_value(*app, "--matrix", arguments->matrix, "NAME",
+            "why this matrix (or those of this tensor) has its owner");
+  add_value(*app, "--bucket", arguments->bucket, "B",
+            "which tensors lie in this bucket, and at which home");
+  app->add_flag("--json", arguments->json, kJsonHelp);
+  app->footer(kExplainExamples);
+  return {app, [arguments](const Output& out) { return run(*arguments, out); }};
+}
+
+// `canzona validate`: is this plan sound?
+namespace {
+
+constexpr const char* kValidateExamples =
+    R"(Examples:
+  canzona validate plan.json
+  canzona validate plan.json --json
+
+Checked are: the digest; that every element of every tensor has one place in each tp plane, every
+matrix one owner or team; that routes are exact both ways; that budgets hold. All violations are
+listed. The exit status is 0 for a sound plan, 1 for one that is not, 2 for a file that is no plan.
+)";
+
+struct ValidateFlags {
+  std::string path;
+  bool json = false;
+};
+
+std::string as_json(const PlanFile& file) {
+  JsonWriter out(2);
+  out.begin_object().field("sound", file.violations.empty());
+  if (!file.plan.digest.empty()) out.field("digest", file.plan.digest);
+  out.member("violations").values(file.violations).end_object();
+  return out.take() + "\n";
+}
+
+std::string as_text(const std::string& path, const PlanFile& file,
+                    const Ink& ink) {
+  if (file.violations.empty())
+    return cat(printable(path), ": ", ink(Tone::kGood, "sound"), " (",
+               file.plan.matrices.size(), " matrices on ",
+               file.plan.mesh.world(), " ranks, digest ", file.plan.digest,
+               ")\n");
+  std::string out = cat(printable(path), ": ", ink(Tone::kPoor, "not sound"),
+                        ", ", file.violations.size(), " violation",
+                        file.violations.size() == 1 ? "" : "s", "\n");
+  for (const std::string& violation : file.violations)
+    out += cat("  ", printable(violation, 1000), "\n");
+  return out;
+}
+
+Outcome run(const ValidateFlags& arguments, const Output& out) {
+  const PlanFile file = read_plan(arguments.path);
+  out.result(arguments.json ? as_json(file)
+                            : as_text(arguments.path, file, out.ink()));
+  return file.violations.empty() ? Outcome::kDone : Outcome::kFailed;
+}
+
+}  // namespace
+
+Verb add_validate(CLI::App& root) {
+  CLI::App* app =
+      root.add_subcommand("validate", "check a plan against its promises");
+  auto arguments = std::make_shared<ValidateFlags>();
+  app->add_option("PLAN", arguments->path,
+                  "a file that `canzona plan -o` wrote")
+      ->required();
+  app->add_flag("--json", arguments->json, kJsonHelp);
+  app->footer(kValidateExamples);
+  return {app, [arguments](const Output& out) { return run(*arguments, out); }};
+}
+
+// `canzona report`: what training runs left, on the terminal and as a page.
+namespace {
+
+constexpr const char* kReportExamples =
+    R"(A run is a folder that `canzona train --run DIR` wrote: metrics.jsonl has a line per step,
+summary.json what the run was. One that is still going on is shown as far as it got.
+
+Several runs are compared: how many steps, tokens and seconds each took until its evaluation loss
+was that of the baseline at its end, which weights are equal bit by bit, and in what the
+configurations differ.
+
+Examples:
+  canzona report runs/muon
+  canzona report runs/muon --html report.html
+  canzona report runs/adamw runs/muon runs/soap --html compare.html
+  canzona report runs/muon runs/adamw --baseline adamw --json
+)";
+
+struct ReportFlags {
+  std::vector<std::string> folders;
+  std::string baseline;
+  std::string html;
+  bool json = false;
+};
+
+Outcome run(const ReportFlags& a, const Output& out) {
+  const std::vector<TrainingRun> runs = read_runs(a.folders);
+  const size_t baseline = baseline_of(runs, a.baseline);
+  if (!a.html.empty()) out.save(a.html, run_report({runs, baseline}), "report");
+  const ComparedRuns all = compare_runs(runs, baseline);
+  out.result(a.json ? runs_json(all) : runs_text(all, out.ink()));
+  return Outcome::kDone;
+}
+
+}  // namespace
+
+Verb add_report(CLI::App& root) {
+  CLI::App* app = root.add_subcommand(
+      "report", "show what training runs did, and compare them");
+  auto arguments = std::make_shared<ReportFlags>();
+  app->add_option("RUN", arguments->folders, "folders of runs")->required();
+  add_value(*app, "--baseline", arguments->baseline, "RUN",
+            "the run that others are measured against [the first]");
+  add_value(*app, "--html", arguments->html, "FILE",
+            "write a page with curves, times and configurations");
+  app->add_flag("--json", arguments->json, kJsonHelp);
+  app->footer(kReportExamples);
+  return {app, [arguments](const Output& out) { return run(*arguments, out); }};
+}
+
+}  // namespace canzona::cli
