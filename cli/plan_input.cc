@@ -8,7 +8,7 @@
 #include "canzona/base/files.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/validate/validate.h"
-#include "canzona/shapes/scale.h"
+#include "canzona/shapes/architecture.h"
 #include "cli/errors.h"
 
 namespace canzona::cli {

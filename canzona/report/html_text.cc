@@ -1,6 +1,6 @@
 #include "canzona/report/html_text.h"
 
-#include "canzona/base/utf8.h"
+#include "canzona/base/text.h"
 #include "canzona/report/numbers.h"
 
 namespace canzona {
