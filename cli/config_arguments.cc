@@ -11,7 +11,7 @@
 #include "canzona/shapes/read_model.h"
 #include "canzona/train/config_keys.h"
 #include "canzona/train/model_settings.h"
-#include "canzona/train/presets.h"
+#include "canzona/train/settings.h"
 #include "cli/offer.h"
 #include "cli/precision.h"
 

@@ -4,7 +4,7 @@
 
 #include "canzona/plan/predict/predict_zero.h"
 #include "canzona/sim/zero_bytes.h"
-#include "canzona/train/module_uses.h"
+#include "canzona/train/schedule_1f1b.h"
 #include "canzona/train/stage.h"
 
 namespace canzona {

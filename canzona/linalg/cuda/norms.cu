@@ -1,5 +1,5 @@
 // Frobenius norms, and what is scaled by them.
-#include "canzona/linalg/cuda/norms.h"
+#include "canzona/linalg/cuda/kernels.h"
 
 #include "canzona/base/check.h"
 #include "canzona/linalg/cuda/elements.cuh"

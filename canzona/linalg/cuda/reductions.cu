@@ -3,7 +3,7 @@
 #include "canzona/linalg/cuda/chunks.cuh"
 #include "canzona/linalg/cuda/cuda_engine.h"
 #include "canzona/linalg/cuda/exact.cuh"
-#include "canzona/linalg/cuda/norms.h"
+#include "canzona/linalg/cuda/kernels.h"
 #include "canzona/linalg/cuda/slots.cuh"
 #include "canzona/linalg/cuda/typed.h"
 

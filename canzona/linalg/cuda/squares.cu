@@ -8,7 +8,6 @@
 #include "canzona/linalg/cuda/cuda_engine.h"
 #include "canzona/linalg/cuda/elements.cuh"
 #include "canzona/linalg/cuda/exact.cuh"
-#include "canzona/linalg/cuda/sums.cuh"
 
 namespace canzona {
 namespace {

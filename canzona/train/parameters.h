@@ -11,8 +11,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 
+#include "canzona/runtime/runtime.h"
 #include "canzona/shapes/tensor.h"
 
 namespace canzona {
@@ -22,5 +24,14 @@ double initial_deviation(const Model& model, const Tensor& tensor);
 // `shard` is the one of tp rank `t`.
 void make_initial(const Model& model, const Tensor& tensor, uint64_t seed,
                   int32_t tp, int32_t t, std::span<float> shard);
+
+// Tensors put together on rank 0 from the shards of all ranks.
+//
+//   gather_whole(world, runtime, tensor, [&](std::span<const float> whole)
+//   {…});
+
+// All ranks call it for the same tensor; `use` is called on rank 0 alone.
+void gather_whole(Communicator& world, Runtime& runtime, int32_t tensor,
+                  const std::function<void(std::span<const float>)>& use);
 
 }  // namespace canzona

@@ -1,4 +1,4 @@
-#include "canzona/model/tp_group.h"
+#include "canzona/model/parallel.h"
 
 #include <chrono>
 #include <cstddef>

@@ -1,4 +1,4 @@
-#include "canzona/model/experts_sizes.h"
+#include "canzona/model/sizes.h"
 
 #include <string_view>
 
