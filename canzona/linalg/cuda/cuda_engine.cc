@@ -141,7 +141,6 @@ std::unique_ptr<Engine> make_cuda_engine() {
 namespace {
 
 // Copies and order of work on a GPU.
-
 class StreamEvent final : public Event {
  public:
   explicit StreamEvent(cudaStream_t stream) {

@@ -163,7 +163,7 @@ class CudaEngine final : public Engine {
   void cholesky(Matrices a, std::span<bool> succeeded) override;
   void cholesky_qr(Matrices a, std::span<bool> succeeded) override;
 
-  // reductions.cu, norms.cu, finite.cu, squares.cu
+  // reductions.cu, finite.cu
   void norms(ConstMatrices a, std::span<double> results) override;
   void max_abs(ConstMatrices a, std::span<double> results) override;
   void traces(ConstMatrices a, std::span<double> results) override;
@@ -194,7 +194,7 @@ class CudaEngine final : public Engine {
   void scale_columns(Matrices to, ConstMatrices from,
                      ConstMatrices factors) override;
 
-  // spectrum.cu
+  // elementwise.cu
   void sort(Orders orders, ConstMatrices values, bool falling) override;
   void raise_values(Matrices values, std::span<const double> floors, bool shift,
                     double exponent) override;

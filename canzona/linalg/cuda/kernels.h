@@ -88,7 +88,6 @@ void launch_invert_block(CudaEngine& engine, Matrices gram, Matrices inverse,
 
 // Steps of Cholesky QR on a batch; for each matrix whether it still has hope,
 // the lengths of its columns, and how far they were from those before them.
-
 struct CholeskyQrState {
   int64_t cols = 0;
   int64_t count = 0;

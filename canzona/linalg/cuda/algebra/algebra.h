@@ -142,7 +142,6 @@ void scale_by_norm(DType dtype, const Tiles& x, const Tiles& r, double factor,
 // own products. A matrix that came transposed stays as it came, and products
 // take it from the other side; identities lie on the diagonal. The engine
 // outlives the algebra; one thread at a time.
-
 class CudaEngine;
 
 std::unique_ptr<Algebra> make_cuda_algebra(CudaEngine& engine, DType dtype);

@@ -110,7 +110,6 @@ void normalize_operand(CudaEngine& engine, const Operand& x,
 namespace {
 
 // Newton–Schulz in fp32 and fp64 by the engine's own products.
-
 class PlainAlgebra final : public Algebra {
  public:
   PlainAlgebra(CudaEngine& engine, DType dtype)

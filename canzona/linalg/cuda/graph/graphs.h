@@ -78,7 +78,6 @@ class Graphs {
 // What was put stays for the launches that follow it at once. When the ring is
 // full it waits for the stream and begins again. One thread at a time, one
 // stream.
-
 class Ring {
  public:
   Ring() = default;
