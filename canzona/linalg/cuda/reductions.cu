@@ -1,4 +1,5 @@
-// Frobenius norms, and what is scaled by them.
+// Reductions of matrices: Frobenius norms and what is scaled by them, largest
+// magnitudes, traces, dots of columns.
 #include "canzona/base/check.h"
 #include "canzona/linalg/cuda/chunks.cuh"
 #include "canzona/linalg/cuda/cuda_engine.h"
