@@ -13,7 +13,7 @@
 #include "canzona/shapes/read_model.h"
 #include "canzona/train/config_keys.h"
 #include "canzona/train/model_settings.h"
-#include "canzona/train/presets.h"
+#include "canzona/train/settings.h"
 #include "cli/options.h"
 #include "cli/precision.h"
 #include "cli/verbs.h"

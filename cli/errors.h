@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "canzona/base/error.h"
-#include "canzona/base/file_errors.h"
+#include "canzona/base/files.h"
 
 namespace canzona::cli {
 

@@ -12,7 +12,7 @@
 #include "canzona/plan/cost/cost.h"
 #include "canzona/plan/json/plan_json.h"
 #include "canzona/plan/validate/validate.h"
-#include "canzona/shapes/scale.h"
+#include "canzona/shapes/architecture.h"
 #include "cli/errors.h"
 
 namespace canzona::cli {

@@ -17,7 +17,7 @@
 #include <span>
 #include <string>
 
-#include "canzona/base/file_lock.h"
+#include "canzona/base/files.h"
 #include "canzona/checkpoint/hf_weights.h"
 #include "canzona/trace/run_summary.h"
 #include "canzona/trace/step_metrics.h"

@@ -6,7 +6,6 @@
 
 #include "canzona/base/error.h"
 #include "canzona/conformance/fixture.h"
-#include "canzona/conformance/option_reader.h"
 #include "canzona/conformance/translate.h"
 #include "canzona/rules/facts.h"
 

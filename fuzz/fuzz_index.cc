@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "canzona/base/error.h"
-#include "canzona/shapes/weight_index.h"
+#include "canzona/shapes/safetensors.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);

@@ -1,4 +1,4 @@
-#include "canzona/base/file_lock.h"
+#include "canzona/base/files.h"
 
 #include <gmock/gmock.h>
 #include <sys/wait.h>

@@ -1,21 +1,46 @@
-// Files, read with a limit and written whole or not at all.
+// Files, read with a limit and written whole or not at all, and locks on them.
 //
 //   std::string text = read_file("config.json", 64 << 20, "the configuration");
 //   write_file("plan.json", text);
 //
 // Only regular files are read: a pipe or a device has no size to check. Any
 // thread may call these. Whatever is written throws StorageError if the disk is
-// full or broken (file_errors.h), UsageError if the path cannot be right.
+// full or broken, UsageError if the path cannot be right.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
+#include "canzona/base/error.h"
+
 namespace canzona {
+
+// Failures of files that are nobody's mistake, beside those of error.h:
+//
+//   StorageError  what was to be written did not reach its disk: it is full, a
+//                 quota or a limit is reached, the device is broken. Exit 6.
+//   DataLost      a file that was whole when it was opened got shorter, or can
+//                 no longer be read. Exit 3.
+class StorageError : public Error {
+ public:
+  using Error::Error;
+};
+
+class DataLost : public Error {
+ public:
+  using Error::Error;
+};
+
+// Whether this errno speaks of the storage behind a path, not of the path.
+bool is_storage_error(int code);
+
+// StorageError or UsageError, with the system's words for this errno.
+[[noreturn]] void throw_write_error(const std::string& operation, int code);
 
 // The contents of a regular file of at most `max_bytes`; UsageError names the
 // file, the limit and the size otherwise. `what` says what it was wanted for.
@@ -85,6 +110,37 @@ class FileWriter {
  private:
   class TemporaryFile;
   std::unique_ptr<TemporaryFile> file_;
+};
+
+// A lock that a process holds while it works in a folder. The system frees it
+// when the process ends, however it ends: a file that was left behind locks
+// nothing.
+//
+//   std::optional<FileLock> lock = FileLock::take(folder + "/canzona.lock",
+//   "me"); if (!lock) refuse(FileLock::holder(folder + "/canzona.lock"));
+//
+// The file is made when the lock is taken and removed when it is given back. It
+// holds what the owner says of itself. Where the file system has no locks
+// (some network mounts), every take() succeeds.
+
+class FileLock {
+ public:
+  // Empty if another process, or another FileLock of this one, holds it.
+  // UsageError if the file cannot be made.
+  static std::optional<FileLock> take(const std::string& path,
+                                      std::string_view owner);
+  // What the owner said of itself; "" if there is no such file.
+  static std::string holder(const std::string& path);
+
+  FileLock(FileLock&& other) noexcept;
+  FileLock& operator=(FileLock&&) = delete;
+  ~FileLock();
+
+ private:
+  FileLock(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+
+  std::string path_;
+  int fd_;
 };
 
 }  // namespace canzona

@@ -12,7 +12,6 @@
 #include <fstream>
 
 #include "canzona/base/error.h"
-#include "canzona/base/file_errors.h"
 #include "canzona/base/test_folder.h"
 #include "canzona/base/text.h"
 

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "canzona/base/check.h"
-#include "canzona/base/utf8.h"
+#include "canzona/base/text.h"
 
 namespace canzona {
 namespace {

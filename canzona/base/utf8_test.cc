@@ -1,4 +1,4 @@
-#include "canzona/base/utf8.h"
+#include "canzona/base/text.h"
 
 #include <gtest/gtest.h>
 

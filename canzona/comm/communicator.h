@@ -34,9 +34,6 @@
 #include "canzona/comm/exchange.h"
 #include "canzona/comm/flight_record.h"
 #include "canzona/comm/link_use.h"
-#include "canzona/comm/reduction.h"
-#include "canzona/comm/signature.h"
-#include "canzona/comm/traffic.h"
 #include "canzona/comm/transport.h"
 #include "canzona/comm/wire_ops.h"
 

@@ -39,4 +39,35 @@ class LinkUse {
   Time past_end_{Time::min()};
 };
 
+// When a port is busy: stretches of time that do not overlap, kept in order.
+//
+//   BusyTimes sending;
+//   Time end = sending.book(ready, duration);
+//
+// In a fixed place: when there are too many stretches, the oldest two become
+// one, and what was free between them is lost. Gaps lie before the latest time
+// that anybody was ready at, so that what is lost is long past. One thread at a
+// time.
+
+class BusyTimes {
+ public:
+  using Time = std::chrono::nanoseconds;
+
+  // Takes the first free time from `ready` on, around what is busy, until it
+  // adds up to `duration`; gives the end of it.
+  Time book(Time ready, Time duration);
+
+ private:
+  static constexpr size_t kMost = 256;
+  struct Stretch {
+    Time begin{0}, end{0};
+  };
+
+  // Puts one in the place of stretches [first, last).
+  void replace(size_t first, size_t last, const Stretch& stretch);
+
+  std::array<Stretch, kMost> stretches_;
+  size_t size_ = 0;
+};
+
 }  // namespace canzona

@@ -11,7 +11,7 @@
 // inside. A scatter sums inside first, so that one partial sum of each slice
 // leaves the node.
 //
-// Sums are trees over the ranks of a node, then over nodes (tree_sum.h): the
+// Sums are trees over the ranks of a node, then over nodes (tree_sum): the
 // bits of a sum over all ranks at once where a node has a power of two of them,
 // other ones where it has not, or where bf16 travels: partial sums are rounded
 // again.

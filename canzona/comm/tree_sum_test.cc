@@ -1,4 +1,4 @@
-#include "canzona/comm/tree_sum.h"
+#include "canzona/comm/wire_ops.h"
 
 #include <gtest/gtest.h>
 

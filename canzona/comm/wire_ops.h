@@ -1,3 +1,65 @@
+// What a collective adds: the numbers in memory, on the wire, and the
+// operation. Moves (gathers, all-to-all, broadcast) count plain bytes.
+//
+//   world.all_reduce(Reduction::kFp32Sum, bytes_of(gradients));
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace canzona {
+
+enum class Reduction {
+  kFp32Sum,
+  // fp32 in memory, bf16 on the wire: every piece is rounded, the rank's own
+  // too, and the pieces are added in fp32.
+  kFp32SumOfBf16,
+  kInt64Sum,  // modulo 2^64
+  kInt64Max,
+  kInt128Sum,  // two words, the lower first; modulo 2^128
+};
+
+constexpr int64_t element_bytes(Reduction reduction) {
+  switch (reduction) {
+    case Reduction::kFp32Sum:
+    case Reduction::kFp32SumOfBf16:
+      return 4;
+    case Reduction::kInt64Sum:
+    case Reduction::kInt64Max:
+      return 8;
+    case Reduction::kInt128Sum:
+      break;
+  }
+  return 16;
+}
+
+constexpr int64_t wire_bytes(Reduction reduction) {
+  return reduction == Reduction::kFp32SumOfBf16 ? 2 : element_bytes(reduction);
+}
+
+// True if elements have another form on the wire than in memory.
+constexpr bool is_narrowed(Reduction reduction) {
+  return wire_bytes(reduction) != element_bytes(reduction);
+}
+
+constexpr std::string_view to_string(Reduction reduction) {
+  switch (reduction) {
+    case Reduction::kFp32Sum:
+      return "fp32 sum";
+    case Reduction::kFp32SumOfBf16:
+      return "fp32 sum of bf16";
+    case Reduction::kInt64Sum:
+      return "int64 sum";
+    case Reduction::kInt64Max:
+      return "int64 max";
+    case Reduction::kInt128Sum:
+      break;
+  }
+  return "int128 sum";
+}
+
 // What a communicator does to memory. It knows no device: whoever owns the
 // memory says how it is copied, added and converted.
 //
@@ -6,14 +68,6 @@
 // A device derives its own. Every function has ended when it returns, may be
 // called by several threads at once, and gives the same bits for an element
 // whatever its place and the number of its neighbours.
-#pragma once
-
-#include <cstddef>
-#include <cstdint>
-
-#include "canzona/comm/reduction.h"
-
-namespace canzona {
 
 class WireOps {
  public:
@@ -43,5 +97,25 @@ class WireOps {
 
 // For memory of the host. Lives as long as the program.
 const WireOps& cpu_wire_ops();
+
+// The one order in which pieces of several ranks are added: a balanced binary
+// tree over rank numbers, neighbours first, an odd one carried up.
+//
+//   7 pieces:  ((0 + 1) + (2 + 3)) + ((4 + 5) + 6)
+//
+// Every element is added on its own, so that its bits depend neither on the
+// segment it travels in nor on who adds it. The reference, one rank that has
+// all pieces, calls the same function.
+//
+//   std::vector<std::byte> scratch(tree_scratch_bytes(reduction, 7, count));
+//   tree_sum(cpu_wire_ops(), reduction, pieces, count, sum, scratch.data());
+
+int64_t tree_scratch_bytes(Reduction reduction, int num_pieces, int64_t count);
+
+// The pieces have the form of the wire, the sum that of memory. `sum` and
+// `scratch` overlap no piece.
+void tree_sum(const WireOps& ops, Reduction reduction,
+              std::span<const std::byte* const> pieces, int64_t count,
+              std::byte* sum, std::byte* scratch);
 
 }  // namespace canzona

@@ -7,9 +7,8 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/conformance/fixture.h"
-#include "canzona/conformance/option_reader.h"
-#include "canzona/conformance/pure.h"
 #include "canzona/conformance/replay.h"
+#include "canzona/conformance/translate.h"
 #include "canzona/rules/rule.h"
 
 namespace canzona {

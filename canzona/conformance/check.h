@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "canzona/conformance/check_options.h"
 #include "canzona/conformance/compare.h"
+#include "canzona/conformance/replay.h"
 #include "canzona/linalg/lanes.h"
 
 namespace canzona {

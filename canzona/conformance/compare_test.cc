@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "canzona/conformance/check_options.h"
+#include "canzona/conformance/replay.h"
 #include "canzona/conformance/test_fixture.h"
 
 namespace canzona::compare_test {

@@ -13,7 +13,6 @@
 #include "canzona/base/files.h"
 #include "canzona/base/text.h"
 #include "canzona/conformance/check.h"
-#include "canzona/conformance/pure.h"
 #include "canzona/conformance/replay.h"
 #include "canzona/linalg/test_remote_engine.h"
 

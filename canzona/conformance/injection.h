@@ -16,8 +16,7 @@
 
 #include "canzona/conformance/compare.h"
 #include "canzona/conformance/fixture.h"
-#include "canzona/conformance/invariants.h"
-#include "canzona/conformance/state_names.h"
+#include "canzona/conformance/tensor_memory.h"
 #include "canzona/rules/shampoo/options.h"
 
 namespace canzona {

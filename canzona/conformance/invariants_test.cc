@@ -1,4 +1,4 @@
-#include "canzona/conformance/invariants.h"
+#include "canzona/conformance/compare.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

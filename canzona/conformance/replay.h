@@ -1,18 +1,47 @@
-// Replays a fixture of a rule: all its steps, through the rule's stages and,
-// beside them, through the fused step; every tensor of the fixture is compared
-// after every step, and stages and fused step with each other, bit for bit.
+// What a fixture holds is done again and compared.
 #pragma once
 
-#include "canzona/conformance/check_options.h"
+#include <string>
+
 #include "canzona/conformance/compare.h"
 #include "canzona/conformance/fixture.h"
 #include "canzona/linalg/engine.h"
 
 namespace canzona {
 
+// How fixtures are checked.
+
+struct CheckOptions {
+  // Muon's form: auto, standard, symmetric, gram.
+  std::string newton_schulz = "auto";
+  // What the engine is: cpu or cuda.
+  std::string device = "cpu";
+  // Tolerances hold for the reference's machine, library and rounding points.
+  // Those of fp32 results are widened so far, those of others so far; on a GPU
+  // nothing but the formulas is the same.
+  double slack = 4;
+  double other_slack = 1;
+
+  // Of results in "f64", "f32" or "bf16".
+  double slack_of(const std::string& dtype) const {
+    return dtype == "f32" ? slack : other_slack;
+  }
+};
+
+// Replays a fixture of a rule: all its steps, through the rule's stages and,
+// beside them, through the fused step; every tensor of the fixture is compared
+// after every step, and stages and fused step with each other, bit for bit.
+
 // Throws Unsupported, UsageError if the file is wrong, NumericalError if the
 // arithmetic fails.
 Findings replay(Engine& engine, const Fixture& fixture,
                 const CheckOptions& options);
+
+// Checks fixtures of pure functions: Newton–Schulz and inverse roots, each
+// input in every number format that the fixture has a result for.
+
+// Throws Unsupported, and UsageError if the file is wrong.
+Findings check_pure(Engine& engine, const Fixture& fixture,
+                    const CheckOptions& options);
 
 }  // namespace canzona

@@ -3,9 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "canzona/conformance/option_reader.h"
 #include "canzona/conformance/tensor_memory.h"
 #include "canzona/conformance/test_fixture.h"
+#include "canzona/conformance/translate.h"
 
 namespace canzona::replay_test {
 namespace {

@@ -7,9 +7,13 @@
 // rounding, or refused: Unsupported names it. UsageError if the file is wrong.
 #pragma once
 
+#include <initializer_list>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "canzona/base/error.h"
 #include "canzona/conformance/fixture.h"
 #include "canzona/rules/facts.h"
 
@@ -29,5 +33,96 @@ RuleOptions translate_newton_schulz(const Fixture& fixture,
                                     const std::string& precision,
                                     const std::string& form,
                                     const std::string& device = "cpu");
+
+// Reads the options of a fixture and keeps account of them: what nobody asked
+// for is something that Canzona does not know.
+//
+//   OptionReader from(fixture);
+//   RuleOptions to;
+//   to["momentum"] = from.number("muon.momentum");
+//   from.require("muon.flatten", "none");
+//   from.ignore("ema_form");          // moves only rounding
+//   from.finish();
+//
+// Numbers come as text that reads back equal; where the reference holds its
+// scalars in fp32, rounded to that.
+
+// What a fixture asks for and Canzona does not do: "shampoo.kl=true".
+class Unsupported : public Error {
+ public:
+  using Error::Error;
+};
+
+// What `make` makes; what our rules refuse of it is unsupported, and no fault
+// of the file.
+template <class Make>
+auto supported(const Make& make) {
+  try {
+    return make();
+  } catch (const UsageError& error) {
+    throw Unsupported(error.what());
+  }
+}
+
+// The shortest text that reads back as this number.
+std::string exact_text(double value);
+
+class OptionReader {
+ public:
+  explicit OptionReader(const Fixture& fixture);
+
+  bool has(const std::string& key) const;
+  // UsageError if the option is missing or of another kind.
+  double real(const std::string& key);
+  std::vector<double> reals(const std::string& key);
+  std::string number(const std::string& key) { return exact_text(real(key)); }
+  // A number that is no scalar of the arithmetic: a count, a tolerance.
+  std::string count(const std::string& key);
+  bool boolean(const std::string& key);
+  std::string on_off(const std::string& key) {
+    return boolean(key) ? "on" : "off";
+  }
+  // "off" also if the option is missing.
+  std::string on_or_off(const std::string& key) {
+    return has(key) ? on_off(key) : "off";
+  }
+  std::string word(const std::string& key);
+  // The word, told in ours.
+  using Words = std::initializer_list<std::pair<const char*, const char*>>;
+  std::string word(const std::string& key, Words words);
+  const Json& value(const std::string& key);
+
+  bool is(const std::string& key, const Json& expected);
+
+  // Unsupported unless the option is missing or has this value.
+  void require(const std::string& key, const Json& expected);
+  void ignore(std::initializer_list<const char*> keys);
+  [[noreturn]] void unsupported(const std::string& key) const;
+  // Unsupported if an option is left.
+  void finish() const;
+
+ private:
+  [[noreturn]] void refuse(const std::string& key, const char* expected) const;
+
+  const Fixture& fixture_;
+  bool fp32_scalars_ = false;
+  std::set<std::string> asked_;
+};
+
+// The translation of each rule; translate.h puts them together.
+
+// weight_decay and decay_form; decoupled means what the learning rate of the
+// step means.
+void translate_decay(OptionReader& from, RuleOptions& to);
+
+void translate_muon(OptionReader& from, const Fixture& fixture,
+                    const std::string& form, RuleOptions& to);
+void translate_adamw(OptionReader& from, RuleOptions& to);
+void translate_soap(OptionReader& from, const Fixture& fixture,
+                    RuleOptions& to);
+void translate_shampoo(OptionReader& from, const Fixture& fixture,
+                       RuleOptions& to);
+// How Shampoo's inverse roots are taken.
+void translate_root(OptionReader& from, RuleOptions& to);
 
 }  // namespace canzona

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "canzona/conformance/option_reader.h"
 #include "canzona/conformance/test_fixture.h"
 
 namespace canzona::translate_test {

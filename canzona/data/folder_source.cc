@@ -1,19 +1,99 @@
 // Text files of a folder as one list of bytes. Files are opened when they are
 // read: a folder may have more of them than a process may map.
 #include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <system_error>
 #include <utility>
+#include <vector>
 
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
-#include "canzona/base/file_errors.h"
 #include "canzona/base/files.h"
 #include "canzona/base/text.h"
-#include "canzona/data/folder_files.h"
-#include "canzona/data/packed_tokens.h"
 #include "canzona/data/sources.h"
+#include "canzona/data/token_files.h"
 
 namespace canzona {
 namespace {
+
+constexpr int64_t kMaxEntries = 1'000'000;
+
+struct TextFile {
+  std::string path;
+  int64_t size = 0;
+};
+
+struct FolderFiles {
+  std::vector<TextFile> files;
+  int64_t num_binary = 0;
+  int64_t num_other = 0;
+};
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void fail(const std::string& path, const std::error_code& error) {
+  throw UsageError(
+      cat("cannot read the folder ", quoted(path), ": ", error.message()));
+}
+
+// Whatever is in it, hidden entries apart.
+std::vector<fs::path> entries(const std::string& folder, FolderFiles& out) {
+  std::error_code error;
+  fs::recursive_directory_iterator at(folder, error);
+  if (error) fail(folder, error);
+  std::vector<fs::path> paths;
+  while (at != fs::recursive_directory_iterator()) {
+    const bool hidden = at->path().filename().native().starts_with('.');
+    const bool is_folder = fs::is_directory(at->symlink_status());
+    if (hidden) at.disable_recursion_pending();
+    if (hidden) ++out.num_other;
+    if (!hidden && !is_folder) paths.push_back(at->path());
+    if (std::cmp_greater(paths.size() + 1, kMaxEntries))
+      throw UsageError(cat("the folder ", quoted(folder), " has more than ",
+                           kMaxEntries, " entries"));
+    const std::string last = at->path().string();
+    at.increment(error);
+    if (error) fail(last, error);
+  }
+  return paths;
+}
+
+void add_file(const fs::path& path, FolderFiles& out) {
+  std::error_code error;
+  // A link to a folder is a folder here.
+  if (fs::status(path, error).type() != fs::file_type::regular) {
+    ++out.num_other;
+    return;
+  }
+  const std::string name = path.string();
+  const std::string head =
+      read_file_range(name, 0, static_cast<int64_t>(kLookedAt), "the text");
+  if (head.empty()) {
+    ++out.num_other;
+  } else if (find_nul(std::as_bytes(std::span(head)))) {
+    ++out.num_binary;
+  } else {
+    out.files.push_back({name, file_size(name, "the text")});
+  }
+}
+
+// The text files of a folder and all folders in it, in the order of their
+// paths, byte by byte. Left out, and counted: what begins with a dot, files
+// with a NUL (binary), empty files, links to nothing, pipes and devices. Links
+// to files are read; links to folders are not followed, so that no loop can
+// be. UsageError if a folder or file cannot be read, or there are too many.
+FolderFiles list_text_files(const std::string& folder) {
+  FolderFiles out;
+  std::vector<fs::path> paths = entries(folder, out);
+  std::ranges::sort(paths, {}, [](const fs::path& path) -> const std::string& {
+    return path.native();
+  });
+  for (const fs::path& path : paths) add_file(path, out);
+  return out;
+}
 
 // Stands between two files.
 constexpr char kSeparator = '\n';

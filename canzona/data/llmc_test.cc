@@ -1,4 +1,4 @@
-#include "canzona/data/llmc.h"
+#include "canzona/data/token_files.h"
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include "canzona/data/permutation.h"
+#include "canzona/data/batches.h"
 
 #include <gmock/gmock.h>
 

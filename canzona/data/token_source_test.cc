@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "canzona/base/error.h"
-#include "canzona/base/file_errors.h"
+#include "canzona/base/files.h"
 #include "canzona/data/test_files.h"
 
 namespace canzona::token_source_test {

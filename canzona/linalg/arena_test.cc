@@ -1,4 +1,4 @@
-#include "canzona/linalg/arena.h"
+#include "canzona/linalg/memory.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -22,7 +22,6 @@
 #include <string>
 #include <vector>
 
-#include "canzona/linalg/arena.h"
 #include "canzona/linalg/matrix.h"
 #include "canzona/linalg/memory.h"
 #include "canzona/linalg/operand.h"

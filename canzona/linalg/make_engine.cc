@@ -1,7 +1,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/linalg/engine.h"
-#include "canzona/linalg/memory_ops.h"
+#include "canzona/linalg/memory.h"
 
 namespace canzona {
 namespace {

@@ -1,18 +1,61 @@
+// Number formats of matrices in memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "canzona/base/check.h"
+
+namespace canzona {
+
+enum class DType { kFp64, kFp32, kBf16, kFp16 };
+
+constexpr int64_t size_of(DType dtype) {
+  switch (dtype) {
+    case DType::kFp64:
+      return 8;
+    case DType::kFp32:
+      return 4;
+    case DType::kBf16:
+    case DType::kFp16:
+      break;
+  }
+  return 2;
+}
+
+constexpr std::string_view to_string(DType dtype) {
+  switch (dtype) {
+    case DType::kFp64:
+      return "fp64";
+    case DType::kFp32:
+      return "fp32";
+    case DType::kBf16:
+      return "bf16";
+    case DType::kFp16:
+      break;
+  }
+  return "fp16";
+}
+
+// DTypeOf<float>::value, for code that is written once for both.
+template <class Real>
+struct DTypeOf;
+template <>
+struct DTypeOf<double> {
+  static constexpr DType value = DType::kFp64;
+};
+template <>
+struct DTypeOf<float> {
+  static constexpr DType value = DType::kFp32;
+};
+
 // Views of matrices and of batches of equal shape. A view owns nothing; the
 // memory lies on the device of the engine that is asked to work on it.
 //
 //   Matrices w = matrices(weights.data(), 768, 2048);        // one matrix
 //   Matrices b = matrices(stack.data(), 128, 512, 16);       // sixteen
 //   engine.product(c, 1.0, a, Op::kNone, b, Op::kTranspose, 0.0);
-#pragma once
-
-#include <cstddef>
-#include <cstdint>
-
-#include "canzona/base/check.h"
-#include "canzona/linalg/dtype.h"
-
-namespace canzona {
 
 // Row-major matrices of equal shape, `matrix_stride` elements apart, or, with
 // `places`, wherever those say (then `data` is the first of them). A batch of

@@ -7,6 +7,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "canzona/linalg/matrix.h"
 
 namespace canzona {
 
@@ -22,5 +27,118 @@ class Memory {
 
 // Of this process; in large pages where a block is large.
 Memory& host_memory();
+
+// What collectives do to memory of a device, without an engine.
+//
+//   const MemoryOps& ops = memory_ops("cuda");
+//   ops.add_fp32(sum, a, b, count);
+//
+// Every function has ended when it returns; any number of threads may call. On
+// a GPU they do not wait for engines: whoever uses memory that an engine works
+// on waits for the engine first. An element's bits depend neither on its place
+// nor on its neighbours, and are the same on every device, a sum of NaNs aside.
+// Pointers are aligned to their elements. Results may lie where an operand
+// lies, and overlap none by a part.
+
+class MemoryOps {
+ public:
+  virtual ~MemoryOps() = default;
+
+  // Whether it is memory of this process.
+  virtual bool is_host() const = 0;
+
+  // Aligned to 128 bytes or more; std::bad_alloc if there is none left.
+  virtual std::byte* allocate(int64_t bytes) const = 0;
+  virtual void release(std::byte* memory) const = 0;
+
+  // Either side may be memory of this process or of the device.
+  virtual void copy(std::byte* to, const std::byte* from,
+                    int64_t bytes) const = 0;
+
+  virtual void add_fp32(float* sum, const float* a, const float* b,
+                        int64_t count) const = 0;
+  // Modulo 2^64.
+  virtual void add_int64(int64_t* sum, const int64_t* a, const int64_t* b,
+                         int64_t count) const = 0;
+  virtual void max_int64(int64_t* larger, const int64_t* a, const int64_t* b,
+                         int64_t count) const = 0;
+  // Two words each, the lower first; modulo 2^128.
+  virtual void add_int128(uint64_t* sum, const uint64_t* a, const uint64_t* b,
+                          int64_t count) const = 0;
+
+  // To nearest, ties to even; a NaN stays one.
+  virtual void to_bf16(uint16_t* to, const float* from,
+                       int64_t count) const = 0;
+  virtual void from_bf16(float* to, const uint16_t* from,
+                         int64_t count) const = 0;
+};
+
+// They live as long as the program.
+const MemoryOps& cpu_memory_ops();
+// UsageError as from make_cuda_engine().
+const MemoryOps& cuda_memory_ops();
+// "cpu" or "cuda"; UsageError names what else was asked for.
+const MemoryOps& memory_ops(std::string_view device);
+
+// Scratch memory that is reserved once. What a step takes is given back all at
+// once; a second step of the same shapes finds everything there.
+//
+//   Arena::Scope scope(engine.arena());
+//   Matrices gram = engine.arena().matrices(DType::kFp32, m, m);
+//   …                                  // gone at the end of the scope
+//
+// Blocks lie on 128-byte borders and never move while a scope is open, so a
+// larger demand adds a chunk instead of growing one; the chunks become one
+// when the outermost scope ends. Not for use by two threads at once.
+
+class Arena {
+ public:
+  explicit Arena(Memory& memory = host_memory()) : memory_(memory) {}
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  // Gives back, at its end, what was taken since its beginning.
+  class Scope {
+   public:
+    explicit Scope(Arena& arena);
+    ~Scope();
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    Arena& arena_;
+    size_t chunk_;
+    int64_t used_;
+  };
+
+  // Uninitialised; needs an open scope.
+  std::byte* take(int64_t bytes);
+  template <class T>
+  T* take_array(int64_t count) {
+    return reinterpret_cast<T*>(take(count * static_cast<int64_t>(sizeof(T))));
+  }
+  Matrices matrices(DType dtype, int64_t rows, int64_t cols, int64_t count = 1);
+
+  int64_t reserved() const;  // bytes
+
+ private:
+  struct Free {
+    Memory* source = nullptr;
+    void operator()(std::byte* memory) const { source->release(memory); }
+  };
+  struct Chunk {
+    std::unique_ptr<std::byte, Free> memory;
+    int64_t size = 0;
+    int64_t used = 0;
+  };
+
+  void add_chunk(int64_t bytes);
+  void merge_chunks();
+
+  Memory& memory_;
+  std::vector<Chunk> chunks_;
+  size_t current_ = 0;
+  int depth_ = 0;
+};
 
 }  // namespace canzona

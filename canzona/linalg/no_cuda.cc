@@ -2,7 +2,7 @@
 #include "canzona/base/error.h"
 #include "canzona/linalg/cuda_device.h"
 #include "canzona/linalg/engine.h"
-#include "canzona/linalg/memory_ops.h"
+#include "canzona/linalg/memory.h"
 
 namespace canzona {
 namespace {

@@ -18,8 +18,8 @@
 
 #include <cstdint>
 
-#include "canzona/linalg/arena.h"
 #include "canzona/linalg/matrix.h"
+#include "canzona/linalg/memory.h"
 #include "canzona/linalg/stages.h"
 
 namespace canzona {

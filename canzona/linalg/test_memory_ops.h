@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "canzona/linalg/memory_ops.h"
+#include "canzona/linalg/memory.h"
 
 namespace canzona {
 

@@ -1,5 +1,158 @@
+// Memory that only an engine can reach, for tests: its pages cannot be read or
+// written by anybody while no call of the engine runs. Code that touches the
+// memory of a device by itself dies here, as it would there.
+//
+//   RemoteMemory memory;
+//   std::byte* there = memory.allocate(64);   // *there kills the process
+//   { const RemoteMemory::Access access(memory); … }   // the engine's work
+//
+// One thread at a time.
+#pragma once
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <new>
+#include <string>
+#include <type_traits>
+
+#include "canzona/base/check.h"
+#include "canzona/linalg/engine.h"
+#include "canzona/linalg/memory.h"
+#include "canzona/linalg/operand.h"
+
+namespace canzona {
+
+class RemoteMemory final : public Memory {
+ public:
+  // Opens all of it for as long as it lives; one may live inside another.
+  class Access {
+   public:
+    explicit Access(RemoteMemory& memory) : memory_(memory) {
+      if (memory_.depth_++ == 0) memory_.protect(PROT_READ | PROT_WRITE);
+    }
+    ~Access() {
+      if (--memory_.depth_ == 0) memory_.protect(PROT_NONE);
+    }
+    Access(const Access&) = delete;
+    Access& operator=(const Access&) = delete;
+
+   private:
+    RemoteMemory& memory_;
+  };
+
+  std::byte* allocate(int64_t bytes) override {
+    const int64_t page = sysconf(_SC_PAGESIZE);
+    const int64_t size = (bytes + page) / page * page;
+    void* memory = mmap(nullptr, static_cast<size_t>(size),
+                        depth_ > 0 ? PROT_READ | PROT_WRITE : PROT_NONE,
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) throw std::bad_alloc();
+    auto* first = static_cast<std::byte*>(memory);
+    blocks_[first] = size;
+    return first;
+  }
+
+  void release(std::byte* memory) override {
+    const auto block = blocks_.find(memory);
+    CANZONA_CHECK(block != blocks_.end(), "memory of somebody else");
+    munmap(memory, static_cast<size_t>(block->second));
+    blocks_.erase(block);
+  }
+
+  bool owns(const std::byte* place) const {
+    auto block = blocks_.upper_bound(const_cast<std::byte*>(place));
+    if (block == blocks_.begin()) return false;
+    --block;
+    return place < block->first + block->second;
+  }
+
+ private:
+  void protect(int access) {
+    for (const auto& [first, size] : blocks_)
+      mprotect(first, static_cast<size_t>(size), access);
+  }
+
+  std::map<std::byte*, int64_t> blocks_;
+  int depth_ = 0;
+};
+
+// The algebra of a RemoteEngine (test_remote_engine.h).
+
+class RemoteAlgebra final : public Algebra {
+ public:
+  RemoteAlgebra(RemoteMemory& memory, Algebra& cpu)
+      : memory_(memory), cpu_(cpu) {}
+
+  Operand wide(Arena& arena, int64_t rows, int64_t cols, int64_t count,
+               bool tall) override {
+    const RemoteMemory::Access access(memory_);
+    return cpu_.wide(arena, rows, cols, count, tall);
+  }
+  Operand symmetric(Arena& arena, int64_t rows, int64_t count) override {
+    const RemoteMemory::Access access(memory_);
+    return cpu_.symmetric(arena, rows, count);
+  }
+  void load_normalized(Operand& x, const Load& load,
+                       const Normalization& normalization) override {
+    check(load.source);
+    check(load.momentum);
+    const RemoteMemory::Access access(memory_);
+    cpu_.load_normalized(x, load, normalization);
+  }
+  void normalize_by_gram(Operand& x, Operand& r, double factor) override {
+    const RemoteMemory::Access access(memory_);
+    cpu_.normalize_by_gram(x, r, factor);
+  }
+  void gram(Operand& r, const Operand& x, Half half) override {
+    const RemoteMemory::Access access(memory_);
+    cpu_.gram(r, x, half);
+  }
+  void polynomial(Operand& p, const Operand& r, double a, double b, double c,
+                  Half half, Readers readers) override {
+    const RemoteMemory::Access access(memory_);
+    cpu_.polynomial(p, r, a, b, c, half, readers);
+  }
+  void commuting_product(Operand& d, const Operand& a,
+                         const Operand& b) override {
+    const RemoteMemory::Access access(memory_);
+    cpu_.commuting_product(d, a, b);
+  }
+  void sandwich(Operand& u, const Operand& p, const Operand& r,
+                Operand& scratch) override {
+    const RemoteMemory::Access access(memory_);
+    cpu_.sandwich(u, p, r, scratch);
+  }
+  void multiply(Operand& y, const Operand& q, const Operand& x) override {
+    const RemoteMemory::Access access(memory_);
+    cpu_.multiply(y, q, x);
+  }
+  void multiply_into(const Store& store, const Operand& q,
+                     const Operand& x) override {
+    check(store.out);
+    const RemoteMemory::Access access(memory_);
+    cpu_.multiply_into(store, q, x);
+  }
+
+ private:
+  template <class Byte>
+  void check(const BasicMatrices<Byte>& m) const {
+    for (int64_t i = 0; i < m.count; ++i) {
+      const std::byte* first = m.at(i).data;
+      CANZONA_CHECK(first == nullptr || memory_.owns(first),
+                    "a matrix of this process");
+    }
+  }
+
+  RemoteMemory& memory_;
+  Algebra& cpu_;
+};
+
 // A CPU engine that behaves like one of another device, for tests: nobody else
-// can reach its memory (test_remote_memory.h), it refuses memory that is not
+// can reach its memory (RemoteMemory), it refuses memory that is not
 // its own, takes several tensors at once, and counts the calls that a program
 // has to wait for.
 //
@@ -9,17 +162,6 @@
 //
 // Its bits are those of a CPU engine. Algebras take one matrix at a time, so a
 // rule that uses them needs a width of 1.
-#pragma once
-
-#include <memory>
-#include <string>
-#include <type_traits>
-
-#include "canzona/linalg/engine.h"
-#include "canzona/linalg/test_remote_algebra.h"
-#include "canzona/linalg/test_remote_memory.h"
-
-namespace canzona {
 
 struct RemoteMemoryHolder {
   RemoteMemory remote_;

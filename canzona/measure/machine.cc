@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "canzona/base/text.h"
-#include "canzona/linalg/cpu/bf16/rate.h"
+#include "canzona/linalg/cpu/cpu_algebra.h"
 #include "canzona/linalg/cpu/features.h"
 #include "canzona/linalg/cuda_device.h"
 #include "canzona/linalg/engine.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "canzona/plan/schedule/module_bytes.h"
-#include "canzona/train/module_uses.h"
+#include "canzona/train/schedule_1f1b.h"
 #include "canzona/train/stage.h"
 
 namespace canzona {

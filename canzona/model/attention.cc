@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "canzona/model/views.h"
+#include "canzona/model/tensors.h"
 
 namespace canzona {
 namespace {

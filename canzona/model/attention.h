@@ -18,7 +18,6 @@
 #include <cstdint>
 
 #include "canzona/linalg/engine.h"
-#include "canzona/model/cutter.h"
 #include "canzona/model/ops/table.h"
 #include "canzona/model/sizes.h"
 

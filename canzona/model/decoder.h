@@ -26,7 +26,6 @@
 #include "canzona/linalg/engine.h"
 #include "canzona/model/decoder_config.h"
 #include "canzona/model/decoder_memory.h"
-#include "canzona/model/embedding.h"
 #include "canzona/model/head.h"
 #include "canzona/model/layer.h"
 #include "canzona/model/parallel.h"

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "canzona/model/attention.h"
-#include "canzona/model/cutter.h"
 #include "canzona/model/decoder_config.h"
 #include "canzona/model/parallel.h"
 #include "canzona/model/sizes.h"

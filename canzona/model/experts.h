@@ -1,3 +1,55 @@
+// The feed-forward block of a dense layer: down · (silu(gate·x) ∘ (up·x)), gate
+// and up in one product.
+//
+//   Mlp<float> mlp(sizes, tensors, engine, weights);
+//   mlp.forward(x, y, saved, scratch);      // then all-reduce y over tp
+//
+// Shaped like Experts (experts.h), which a layer has instead: y and dx are this
+// tp rank's shares, `saved` is kept from forward to backward, memory belongs to
+// the caller. One thread; nothing is allocated.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "canzona/linalg/engine.h"
+#include "canzona/model/decoder_config.h"
+#include "canzona/model/experts_routing.h"
+#include "canzona/model/parallel.h"
+#include "canzona/model/sizes.h"
+#include "canzona/model/tensors.h"
+#include "canzona/model/weights.h"
+#include "canzona/shapes/tensor.h"
+
+namespace canzona {
+
+template <class Real>
+class Mlp {
+ public:
+  Mlp(const DecoderSizes& sizes, const LayerTensors& tensors, Engine& engine,
+      Weights<Real>& weights)
+      : sizes_(sizes), tensors_(tensors), engine_(engine), weights_(weights) {}
+
+  static int64_t saved_bytes(const DecoderSizes& sizes);
+  static int64_t scratch_bytes(const DecoderSizes& sizes);
+
+  // With y null, only what backward needs.
+  void forward(const Real* x, Real* y, std::byte* saved, std::byte* scratch);
+  void backward(const Real* x, const Real* dy, Real* dx, std::byte* saved,
+                std::byte* scratch, Announce what);
+
+ private:
+  Linear<Real> gate_up() const;
+  Linear<Real> down() const;
+
+  DecoderSizes sizes_;
+  LayerTensors tensors_;
+  Engine& engine_;
+  Weights<Real>& weights_;
+};
+
 // The feed-forward block of a layer that has experts: a router sends every
 // token to a few of them and adds what they give by the router's weights;
 // shared experts, if there are, work on every token.
@@ -18,27 +70,6 @@
 // `saved` and `scratch` belong to the caller and lie on 128-byte borders; saved
 // is kept from forward to backward, which changes it. Nothing is allocated in
 // either. All ranks of tp and ep call together; one thread.
-#pragma once
-
-#include <cstddef>
-#include <cstdint>
-#include <optional>
-#include <vector>
-
-#include "canzona/linalg/engine.h"
-#include "canzona/model/cutter.h"
-#include "canzona/model/decoder_config.h"
-#include "canzona/model/experts_exchange.h"
-#include "canzona/model/experts_routing.h"
-#include "canzona/model/experts_sizes.h"
-#include "canzona/model/mlp.h"
-#include "canzona/model/parallel.h"
-#include "canzona/model/tp_group.h"
-#include "canzona/model/views.h"
-#include "canzona/model/weights.h"
-#include "canzona/shapes/tensor.h"
-
-namespace canzona {
 
 template <class Real>
 class Experts {

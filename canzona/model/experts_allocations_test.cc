@@ -5,7 +5,6 @@
 #include "canzona/base/test_allocations.h"
 #include "canzona/comm/thread/run_ranks.h"
 #include "canzona/model/test_experts.h"
-#include "canzona/model/test_experts_run.h"
 
 namespace canzona::experts_allocations_test {
 namespace {

@@ -6,7 +6,6 @@
 #include "canzona/base/error.h"
 #include "canzona/comm/thread/run_ranks.h"
 #include "canzona/model/test_experts.h"
-#include "canzona/model/test_experts_run.h"
 
 namespace canzona::experts_parallel_test {
 namespace {

@@ -15,10 +15,14 @@
 // their own, so that equal logits give equal bits on every rank.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
 
-#include "canzona/model/cutter.h"
-#include "canzona/model/experts_sizes.h"
+#include "canzona/comm/communicator.h"
+#include "canzona/model/sizes.h"
 
 namespace canzona {
 
@@ -49,5 +53,78 @@ template <class Real>
 void route_backward(const ExpertSizes& sizes, double coefficient,
                     const Routing<Real>& routing, const Real* dweights,
                     Real* dlogits);
+
+// Moves the rows of pairs between the ranks that have the tokens and those that
+// hold the experts.
+//
+//   PairExchange exchange(sizes, parallel.ep);
+//   exchange.tell_counts(routing.counts, arrivals);   // once for a routing
+//   exchange.use_counts(routing.counts, arrivals);    // again in backward
+//   exchange.to_experts(pairs, rows, sizes.hidden, spare);
+//   exchange.rows_of(3);                  // of the fourth expert held here
+//   exchange.to_tokens(rows, pairs, sizes.hidden, spare);
+//
+// Pairs are sorted by expert, then by token. Rows are sorted by the experts
+// held here, then by the rank they came from, then by token: an order that
+// timing does not change. Without other ranks rows are the pairs, in the same
+// memory, and nothing moves.
+//
+// All ranks of the group call the same functions in the same order. One thread.
+// Nothing is allocated after construction.
+
+class PairExchange {
+ public:
+  // `ep` may be null; else it outlives this.
+  PairExchange(const ExpertSizes& sizes, Communicator* ep);
+
+  // `counts` are this rank's pairs of every expert; `arrivals` becomes the rows
+  // that come from each rank for each expert held here.
+  void tell_counts(const int64_t* counts, int64_t* arrivals);
+  void use_counts(const int64_t* counts, const int64_t* arrivals);
+
+  struct Rows {
+    int64_t begin = 0;
+    int64_t count = 0;
+  };
+  Rows rows_of(int64_t local_expert) const {
+    return rows_[static_cast<size_t>(local_expert)];
+  }
+  int64_t num_rows() const { return rows_.back().begin + rows_.back().count; }
+
+  // `spare` has room for the rows.
+  template <class Real>
+  void to_experts(const Real* pairs, Real* rows, int64_t width, Real* spare);
+  template <class Real>
+  void to_tokens(const Real* rows, Real* pairs, int64_t width, Real* spare);
+
+  double seconds() const { return seconds_; }  // in collectives
+
+ private:
+  // A run of memory for each rank, one behind the other.
+  struct Runs {
+    std::vector<int64_t> elements;  // of width 1
+    std::vector<int64_t> bytes;
+    std::vector<int64_t> offsets;
+
+    void set_width(int64_t element_bytes);
+    int64_t total_bytes() const { return offsets.back() + bytes.back(); }
+  };
+
+  void exchange(const std::byte* from, Runs& out, std::byte* to, Runs& in,
+                int64_t element_bytes, std::string_view label);
+  // Calls visit(place by rank, then expert; place by expert, then rank; count)
+  // for every run of rows.
+  template <class Visit>
+  void for_each_arrival(const Visit& visit);
+
+  ExpertSizes sizes_;
+  Communicator* ep_;
+  Runs away_;     // pairs that leave, by the rank that holds their expert
+  Runs arrived_;  // rows that come, by the rank they come from
+  std::vector<int64_t> arrivals_;  // by rank, then expert
+  std::vector<int64_t> cursors_;   // of experts
+  std::vector<Rows> rows_;
+  double seconds_ = 0;
+};
 
 }  // namespace canzona

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "canzona/model/test_experts.h"
-#include "canzona/model/test_experts_run.h"
 
 namespace canzona::experts_test {
 namespace {

@@ -12,7 +12,6 @@
 #include <variant>
 
 #include "canzona/model/experts.h"
-#include "canzona/model/mlp.h"
 #include "canzona/model/parallel.h"
 
 namespace canzona {

@@ -14,7 +14,6 @@
 #include "canzona/model/feed_forward.h"
 #include "canzona/model/tensors.h"
 #include "canzona/model/tools.h"
-#include "canzona/model/views.h"
 
 namespace canzona {
 

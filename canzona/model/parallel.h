@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "canzona/comm/communicator.h"
 
@@ -27,6 +28,37 @@ struct Parallel {
   int tp_rank() const { return tp == nullptr ? 0 : tp->rank(); }
   int ep_size() const { return ep == nullptr ? planned_ep : ep->size(); }
   int ep_rank() const { return ep == nullptr ? 0 : ep->rank(); }
+};
+
+// Sums and maxima over the ranks that share a layer; nothing where there is
+// one. The time is counted.
+//
+//   TpGroup<float> tp(parallel.tp);
+//   tp.add(delta, tokens * hidden, "attention");
+//
+// One thread. Nothing is allocated after construction.
+
+template <class Real>
+class TpGroup {
+ public:
+  // UsageError for several ranks of fp64: there are only fp32 sums.
+  explicit TpGroup(Communicator* ranks);
+
+  int size() const { return ranks_ == nullptr ? 1 : ranks_->size(); }
+  int rank() const { return ranks_ == nullptr ? 0 : ranks_->rank(); }
+  double seconds() const { return seconds_; }
+
+  void add(Real* data, int64_t count, std::string_view label);
+  // `scratch` is of `count` numbers.
+  void largest(Real* data, int64_t count, int64_t* scratch,
+               std::string_view label);
+
+ private:
+  void reduce(Reduction reduction, void* data, int64_t bytes,
+              std::string_view label);
+
+  Communicator* ranks_;
+  double seconds_ = 0;
 };
 
 }  // namespace canzona

@@ -5,8 +5,10 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
+#include "canzona/base/units.h"
 #include "canzona/model/decoder_config.h"
 #include "canzona/model/parallel.h"
 
@@ -35,5 +37,69 @@ struct DecoderSizes {
 // UsageError names what tp does not divide.
 DecoderSizes decoder_sizes(const DecoderConfig& config,
                            const Parallel& parallel);
+
+// How much the expert block of one layer has to do on a rank.
+//
+//   const ExpertSizes sizes = expert_sizes(config, parallel);
+//   float* rows = cutter.take<float>(sizes.most_rows() * sizes.hidden);
+//
+// A pair is a token with one of the experts chosen for it. Plain values.
+
+struct ExpertSizes {
+  int64_t tokens = 0;
+  int64_t length = 0;  // of a sequence
+  int64_t hidden = 0;
+  int64_t experts = 0;
+  int64_t choices = 0;     // experts of a token
+  int64_t ffn = 0;         // of an expert, this tp rank's share
+  int64_t shared_ffn = 0;  // of the shared experts together, likewise
+  int64_t ranks = 1;       // that hold the experts
+
+  int64_t sequences() const { return tokens / length; }
+  int64_t local() const { return experts / ranks; }  // experts held here
+  int64_t pairs() const { return tokens * choices; }
+  // Where all ranks send all they can to one expert, or to this rank.
+  int64_t most_rows_of_expert() const { return ranks * tokens; }
+  int64_t most_rows() const {
+    return most_rows_of_expert() * std::min(choices, local());
+  }
+};
+
+// Of a configuration that check_decoder takes. UsageError names what the mesh
+// does not divide.
+ExpertSizes expert_sizes(const DecoderConfig& config, const Parallel& parallel);
+
+// Cuts one block of memory into arrays, or, given none, only counts: what is
+// counted before an allocation is what is taken afterwards.
+//
+//   Cutter count(nullptr);
+//   lay_out(count);
+//   Cutter cut(allocate(count.bytes()));
+//   lay_out(cut);
+
+class Cutter {
+ public:
+  explicit Cutter(std::byte* memory) : memory_(memory) {}
+
+  // rows x cols, on a border of 128 bytes; null where nothing is given.
+  // UsageError where they are too many to count.
+  template <class T>
+  T* take(int64_t rows, int64_t cols = 1) {
+    constexpr const char* kWhat = "memory of the decoder";
+    constexpr int64_t kBorder = 128;
+    const int64_t count = checked_mul(rows, cols, kWhat);
+    const int64_t size =
+        checked_mul(count, static_cast<int64_t>(sizeof(T)), kWhat);
+    const int64_t padded = checked_add(size, kBorder - 1, kWhat);
+    std::byte* place = memory_ == nullptr ? nullptr : memory_ + bytes_;
+    bytes_ = checked_add(bytes_, padded / kBorder * kBorder, kWhat);
+    return reinterpret_cast<T*>(place);
+  }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* memory_;
+  int64_t bytes_ = 0;
+};
 
 }  // namespace canzona

@@ -7,8 +7,8 @@
 #include "canzona/model/attention.h"
 #include "canzona/model/decoder_config.h"
 #include "canzona/model/decoder_memory.h"
+#include "canzona/model/parallel.h"
 #include "canzona/model/sizes.h"
-#include "canzona/model/tp_group.h"
 #include "canzona/model/weights.h"
 
 namespace canzona {

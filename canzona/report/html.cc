@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "canzona/base/digest.h"
-#include "canzona/base/utf8.h"
+#include "canzona/base/text.h"
 #include "canzona/report/numbers.h"
 #include "canzona/report/terminal.h"
 

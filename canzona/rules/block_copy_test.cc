@@ -1,4 +1,4 @@
-#include "canzona/rules/block_copy.h"
+#include "canzona/rules/axes.h"
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include "canzona/rules/factor_layout.h"
+#include "canzona/rules/blocks.h"
 
 #include <gmock/gmock.h>
 

@@ -6,7 +6,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/rules/equal_batches.h"
+#include "canzona/rules/tensor_batch.h"
 
 namespace canzona {
 namespace {

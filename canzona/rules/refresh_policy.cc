@@ -1,8 +1,8 @@
 #include "canzona/rules/refresh_policy.h"
 
 #include "canzona/base/text.h"
+#include "canzona/rules/host_copy.h"
 #include "canzona/rules/runs.h"
-#include "canzona/rules/typed_copy.h"
 
 namespace canzona {
 namespace {

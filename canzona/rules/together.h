@@ -1,12 +1,8 @@
-// The tensors of a batch that a rule works on together: what is known of each,
-// and runs of neighbours among them.
+// How an engine multiplies while a rule is at work; plainly before and after,
+// also if the work ends by an error.
 //
-//   PerTensor<bool> found(count);
-//   engine.finite(factors, found.span());
-//   for_each_run(count, [&](int64_t i) { return found[i]; },
-//                [&](int64_t begin, int64_t size) { … });
-//
-// Nothing here takes from the heap, so no more than kMostTogether at a time.
+//   const ProductsScope fast(engine, Products::kBf16x3);
+//   { const ProductsScope plain(engine, Products::kPlain, Products::kBf16x3); }
 #pragma once
 
 #include <algorithm>
@@ -18,6 +14,40 @@
 #include "canzona/linalg/engine.h"
 
 namespace canzona {
+
+class ProductsScope {
+ public:
+  ProductsScope(Engine& engine, Products during,
+                Products after = Products::kPlain)
+      : engine_(engine), after_(after) {
+    engine_.set_products(during);
+  }
+  ~ProductsScope() { engine_.set_products(after_); }
+  ProductsScope(const ProductsScope&) = delete;
+  ProductsScope& operator=(const ProductsScope&) = delete;
+
+ private:
+  Engine& engine_;
+  Products after_;
+};
+
+inline Products products_of(bool splits) {
+  return splits ? Products::kBf16x3 : Products::kPlain;
+}
+// For what needs all of fp32.
+inline Products exact_products_of(bool splits) {
+  return splits ? Products::kBf16x6 : Products::kPlain;
+}
+
+// The tensors of a batch that a rule works on together: what is known of each,
+// and runs of neighbours among them.
+//
+//   PerTensor<bool> found(count);
+//   engine.finite(factors, found.span());
+//   for_each_run(count, [&](int64_t i) { return found[i]; },
+//                [&](int64_t begin, int64_t size) { … });
+//
+// Nothing here takes from the heap, so no more than kMostTogether at a time.
 
 inline constexpr int64_t kMostTogether = 256;
 

@@ -10,7 +10,7 @@
 #pragma once
 
 #include "canzona/comm/wire_ops.h"
-#include "canzona/linalg/memory_ops.h"
+#include "canzona/linalg/memory.h"
 
 namespace canzona {
 

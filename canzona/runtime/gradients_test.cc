@@ -8,7 +8,7 @@
 #include <set>
 
 #include "canzona/base/error.h"
-#include "canzona/comm/tree_sum.h"
+#include "canzona/comm/wire_ops.h"
 #include "canzona/plan/schedule/kept.h"
 #include "canzona/shapes/architecture.h"
 

@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "canzona/base/text.h"
-#include "canzona/comm/tree_sum.h"
+#include "canzona/comm/wire_ops.h"
 
 namespace canzona {
 namespace {

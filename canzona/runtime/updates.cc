@@ -4,8 +4,8 @@
 #include <tuple>
 
 #include "canzona/base/check.h"
-#include "canzona/rules/equal_batches.h"
 #include "canzona/base/index.h"
+#include "canzona/rules/tensor_batch.h"
 
 namespace canzona {
 namespace {

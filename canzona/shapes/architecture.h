@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "canzona/shapes/tensor.h"
@@ -111,5 +112,42 @@ struct Architecture {
 // the checkpoints of the architecture have them apart.
 Model generate_model(const Architecture& architecture, const std::string& name,
                      bool fused);
+
+// The bounds of an Architecture.
+
+// UsageError names the number that is out of bounds or does not divide.
+// Afterwards every width that generate_model computes fits 64 bits.
+void check_architecture(const Architecture& architecture,
+                        const std::string& name);
+
+// An upper limit, less than 20 per layer too high, of the tensors that
+// generate_model will make; UsageError above kMaxTensors.
+int64_t count_tensors(const Architecture& architecture, const std::string& name,
+                      bool fused);
+
+// Known models by name, as numbers.
+
+// nullptr: no such preset. What it points to lives as long as the program.
+const Architecture* find_preset(std::string_view name);
+
+// The same model, smaller: fewer layers, every width divided. Heads and experts
+// keep their number, so that a mesh fits the small model where it fits the
+// large one.
+//
+//   Architecture small = scaled_down(*find_preset("qwen3-1.7b"), 8, "qwen3");
+//   keep_layers(model, 4);
+
+// "1/8" → 8; "1" → 1. UsageError names what came.
+int64_t parse_scale(std::string_view text);
+
+// Hidden size, ffn, head dim and low ranks divided by `divisor`, the vocabulary
+// rounded up. UsageError names the width of model `name` that it does not
+// divide.
+Architecture scaled_down(const Architecture& architecture, int64_t divisor,
+                         const std::string& name);
+
+// Leaves the first `count` layers and what is outside the layers. UsageError if
+// the model has fewer.
+void keep_layers(Model& model, int64_t count);
 
 }  // namespace canzona

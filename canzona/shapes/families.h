@@ -2,7 +2,7 @@
 //
 // Adding a family is one line of the table in families.cc and a function that
 // reads its keys into an Architecture. What no Architecture has yet (another
-// norm, another layout) is a field there and its tensors in generate_*.cc.
+// norm, another layout) is a field there and its tensors in generate.cc.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "canzona/shapes/architecture.h"
-#include "canzona/shapes/config_members.h"
+#include "canzona/shapes/config.h"
 #include "canzona/shapes/records.h"
 
 namespace canzona {

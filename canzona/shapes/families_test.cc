@@ -11,9 +11,9 @@
 #include <set>
 
 #include "canzona/base/files.h"
-#include "canzona/shapes/parts.h"
-#include "canzona/shapes/presets.h"
+#include "canzona/shapes/architecture.h"
 #include "canzona/shapes/read_model.h"
+#include "canzona/shapes/tensor.h"
 #include "canzona/shapes/test_support.h"
 
 namespace canzona::families_test {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "canzona/shapes/tensor.h"
 
@@ -58,5 +59,12 @@ size_t expert_number_place(std::string_view name);
 // What a file carries beside parameters: rotary frequencies, masks, scales of
 // quantized weights, the router's balancing offsets. No optimizer updates it.
 bool is_buffer(std::string_view name);
+
+// The order of tensors that came from files.
+
+// Embeddings, then layers by number and by name inside, then what has no layer,
+// then the head. Depends on the names and roles alone, not on where the tensors
+// stood.
+void sort_tensors(std::vector<Tensor>& tensors);
 
 }  // namespace canzona

@@ -1,4 +1,4 @@
-#include "canzona/shapes/order.h"
+#include "canzona/shapes/names.h"
 
 #include <gtest/gtest.h>
 

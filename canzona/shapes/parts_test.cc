@@ -1,4 +1,4 @@
-#include "canzona/shapes/parts.h"
+#include "canzona/shapes/tensor.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "canzona/shapes/presets.h"
+#include "canzona/shapes/architecture.h"
 
 #include <utility>
 

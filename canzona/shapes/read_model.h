@@ -24,7 +24,7 @@ struct ReadOptions {
   bool fused = false;
   // The first so many layers; 0: all.
   int64_t layers = 0;
-  // Presets and configs: every width divided by this (scale.h).
+  // Presets and configs: every width divided by this (scaled_down).
   int64_t divisor = 1;
 };
 

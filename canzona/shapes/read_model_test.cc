@@ -5,7 +5,7 @@
 
 #include <filesystem>
 
-#include "canzona/shapes/parts.h"
+#include "canzona/shapes/tensor.h"
 #include "canzona/shapes/test_support.h"
 
 namespace canzona::read_model_test {

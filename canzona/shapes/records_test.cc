@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "canzona/shapes/parts.h"
+#include "canzona/shapes/tensor.h"
 #include "canzona/shapes/test_support.h"
 
 namespace canzona::records_test {

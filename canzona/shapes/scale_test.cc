@@ -1,9 +1,8 @@
-#include "canzona/shapes/scale.h"
+#include "canzona/shapes/architecture.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "canzona/shapes/presets.h"
 #include "canzona/shapes/read_model.h"
 #include "canzona/shapes/test_support.h"
 

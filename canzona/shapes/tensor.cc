@@ -1,6 +1,11 @@
 #include "canzona/shapes/tensor.h"
 
+#include <algorithm>
+
 #include "canzona/base/enum_names.h"
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "canzona/shapes/names.h"
 
 namespace canzona {
 namespace {
@@ -23,5 +28,225 @@ Role parse_role(std::string_view text) {
   return value_of(kRoles, text, "role");
 }
 Cut parse_cut(std::string_view text) { return value_of(kCuts, text, "tp cut"); }
+
+std::vector<Part> group_parts(const std::vector<GroupPart>& parts,
+                              int64_t groups) {
+  int64_t stride = 0;
+  for (const GroupPart& part : parts) stride += part.rows;
+  std::vector<Part> list;
+  int64_t first = 0;
+  for (const GroupPart& part : parts) {
+    list.push_back({std::string(part.name),
+                    {first, part.rows, stride, groups},
+                    part.heads});
+    first += part.rows;
+  }
+  return list;
+}
+
+std::vector<Part> qkv_parts(int64_t query_heads, int64_t kv_heads,
+                            int64_t head_dim) {
+  return group_parts({{"q", query_heads / kv_heads * head_dim, query_heads},
+                      {"k", head_dim, kv_heads},
+                      {"v", head_dim, kv_heads}},
+                     kv_heads);
+}
+
+std::vector<Part> qkv_block_parts(int64_t query_heads, int64_t kv_heads,
+                                  int64_t head_dim) {
+  return group_parts({{"q", query_heads * head_dim, query_heads},
+                      {"k", kv_heads * head_dim, kv_heads},
+                      {"v", kv_heads * head_dim, kv_heads}},
+                     1);
+}
+
+std::vector<Part> head_part(std::string_view name, int64_t rows,
+                            int64_t heads) {
+  return {{std::string(name), {0, rows, rows, 1}, heads}};
+}
+
+std::vector<Part> gate_up_parts(int64_t ffn) {
+  return {{"gate", {0, ffn, ffn, 1}}, {"up", {ffn, ffn, ffn, 1}}};
+}
+
+bool is_gate_up(const std::vector<Part>& parts) {
+  return !parts.empty() && parts.front().name == "gate";
+}
+
+namespace {
+
+struct SplitWord {
+  const char* word;
+  bool Splits::*flag;
+};
+constexpr SplitWord kWords[] = {{"qkv", &Splits::qkv},
+                                {"head", &Splits::head},
+                                {"gate-up", &Splits::gate_up},
+                                {"expert", &Splits::expert}};
+
+void set_split(Splits& splits, const std::string& text) {
+  std::vector<std::string> known = {"none"};
+  for (const SplitWord& candidate : kWords) {
+    if (text == candidate.word) {
+      splits.*candidate.flag = true;
+      return;
+    }
+    known.emplace_back(candidate.word);
+  }
+  if (text == "none") throw UsageError("split 'none' stands alone");
+  throw UsageError(cat("unknown split ", quoted(text),
+                       did_you_mean(text, known), ", known are ",
+                       join(known, ", ")));
+}
+
+[[noreturn]] void refuse(const Tensor& tensor, const char* split,
+                         const char* reason) {
+  throw UsageError(cat("split '", split, "' is not possible: tensor ",
+                       quoted(tensor.name), ": ", reason));
+}
+
+bool is_c_attn(const std::string& name) {
+  return name.ends_with("c_attn.weight");
+}
+
+bool has_heads(const std::string& name) {
+  if (is_c_attn(name)) return true;
+  switch (read_name(name).projection) {
+    case Projection::kQ:
+    case Projection::kK:
+    case Projection::kV:
+    case Projection::kQkv:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// A tensor without parts whose name says that the split concerns it.
+void check_wholeness(const Tensor& tensor, const Splits& splits) {
+  constexpr const char* kNoHeads =
+      "its heads are not known; a config.json beside a safetensors file tells "
+      "them, for models whose row order is known";
+  constexpr const char* kNoRows =
+      "its q, k and v may lie in its columns, as in GPT-2; splits take rows";
+  const Projection projection = read_name(tensor.name).projection;
+  if (is_c_attn(tensor.name) && (splits.head || splits.qkv)) {
+    refuse(tensor, splits.head ? "head" : "qkv", kNoRows);
+  }
+  if (splits.head && has_heads(tensor.name)) refuse(tensor, "head", kNoHeads);
+  if (splits.qkv && projection == Projection::kQkv) {
+    refuse(tensor, "qkv", kNoHeads);
+  }
+  if (projection == Projection::kGateUp && splits.gate_up) {
+    refuse(tensor, "gate-up", "its rows are not two halves, gate and up");
+  }
+}
+
+// Latent attention, for one, has no q, k and v to split.
+void check_heads(const Model& model) {
+  const bool known = std::any_of(
+      model.tensors.begin(), model.tensors.end(), [](const Tensor& tensor) {
+        return !tensor.parts.empty() && !is_gate_up(tensor.parts);
+      });
+  // Tensors that have heads, but unknown ones, are named one by one below.
+  const bool possible =
+      std::any_of(model.tensors.begin(), model.tensors.end(),
+                  [](const Tensor& tensor) { return has_heads(tensor.name); });
+  if (known || possible) return;
+  throw UsageError(cat("split 'head' is not possible: model ",
+                       quoted(model.name), " has no q, k or v"));
+}
+
+class Splitter {
+ public:
+  Splitter(const Model& model, const Splits& splits)
+      : model_(model),
+        splits_(splits),
+        asks_(splits.qkv || splits.head || splits.gate_up) {}
+
+  std::vector<Matrix> run() {
+    if (splits_.head) check_heads(model_);
+    matrices_.reserve(model_.tensors.size());
+    for (size_t i = 0; i < model_.tensors.size(); ++i) {
+      if (model_.tensors[i].matrix_rule) add(static_cast<int32_t>(i));
+    }
+    return std::move(matrices_);
+  }
+
+ private:
+  void add(int32_t index) {
+    const Tensor& tensor = model_.tensors[index];
+    if (tensor.parts.empty() && asks_) check_wholeness(tensor, splits_);
+    if (!is_split(tensor)) {
+      matrices_.push_back({index, -1, 0, tensor.rows(), tensor.cols()});
+      return;
+    }
+    for (size_t part = 0; part < tensor.parts.size(); ++part) {
+      add_part(index, static_cast<int32_t>(part));
+    }
+  }
+
+  bool is_split(const Tensor& tensor) const {
+    if (tensor.parts.empty()) return false;
+    if (is_gate_up(tensor.parts)) return splits_.gate_up;
+    // A separate q, k or v is one part: the qkv split leaves it whole.
+    return splits_.head || (splits_.qkv && tensor.parts.size() > 1);
+  }
+
+  void add_part(int32_t index, int32_t part_index) {
+    const Tensor& tensor = model_.tensors[index];
+    const Part& part = tensor.parts[part_index];
+    const int64_t pieces = splits_.head ? part.heads : 1;
+    const int64_t rows = part.rows.rows() / pieces;
+    for (int64_t piece = 0; piece < pieces; ++piece) {
+      matrices_.push_back(
+          {index, part_index, piece * rows, rows, tensor.cols()});
+    }
+  }
+
+  const Model& model_;
+  const Splits& splits_;
+  const bool asks_;  // for anything that takes parts
+  std::vector<Matrix> matrices_;
+};
+
+}  // namespace
+
+Splits parse_splits(std::string_view text) {
+  Splits splits;
+  if (text == "none") return splits;
+  for (const std::string& word : split_text(text, ',')) {
+    set_split(splits, word);
+  }
+  return splits;
+}
+
+std::string to_string(const Splits& splits) {
+  std::vector<std::string> words;
+  for (const SplitWord& candidate : kWords) {
+    if (splits.*candidate.flag) words.emplace_back(candidate.word);
+  }
+  return words.empty() ? "none" : join(words, ",");
+}
+
+std::vector<Matrix> split_into_matrices(const Model& model,
+                                        const Splits& splits) {
+  return Splitter(model, splits).run();
+}
+
+std::string matrix_name(const Model& model, const Matrix& matrix,
+                        const Splits& splits) {
+  const Tensor& tensor = model.tensors[matrix.tensor];
+  if (matrix.part < 0) return tensor.name;
+  const Part& part = tensor.parts[matrix.part];
+  std::string name = tensor.name;
+  name += ':';
+  name += part.name;
+  if (splits.head && !is_gate_up(tensor.parts)) {
+    name += '.';
+    name += std::to_string(matrix.first_row / matrix.rows);
+  }
+  return name;
+}
 
 }  // namespace canzona

@@ -1,4 +1,4 @@
-#include "canzona/shapes/weight_index.h"
+#include "canzona/shapes/safetensors.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

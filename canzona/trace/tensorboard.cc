@@ -5,7 +5,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "canzona/base/file_errors.h"
+#include "canzona/base/files.h"
 #include "canzona/base/text.h"
 
 namespace canzona {

@@ -1,13 +1,12 @@
 #include "canzona/train/config.h"
 
 #include <algorithm>
+#include <limits>
 #include <string_view>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/train/config_keys.h"
-#include "canzona/train/presets.h"
-#include "canzona/train/value_text.h"
 
 namespace canzona {
 namespace {
@@ -88,6 +87,242 @@ TrainConfig make_config(const Settings& given) {
   check_config(config);
   if (config.ranks > 0 || !config.mesh.empty()) settle_mesh(config, {});
   return config;
+}
+
+namespace {
+
+// What the keys of a configuration ask of each other.
+
+// "batch.global 10 (--set)"
+std::string named(const TrainConfig& config, const std::string& key,
+                  int64_t value) {
+  return cat(key, " ", value, " (", config.origin(key), ")");
+}
+
+void require(bool holds, const std::string& found,
+             const std::string& expected) {
+  if (!holds) throw UsageError(cat(found, ": expected ", expected));
+}
+
+void check_model(const TrainConfig& c) {
+  const auto& m = c.model;
+  require(m.heads % m.kv_heads == 0, named(c, "model.kv_heads", m.kv_heads),
+          cat("a divisor of ", named(c, "model.heads", m.heads)));
+  require(m.head_dim % 2 == 0, named(c, "model.head_dim", m.head_dim),
+          "an even number: rotary angles turn pairs");
+  if (m.experts == 0) {
+    require(m.shared_experts == 0,
+            named(c, "model.shared_experts", m.shared_experts),
+            "0 where model.experts is 0");
+    return;
+  }
+  require(m.experts_per_token <= m.experts,
+          named(c, "model.experts_per_token", m.experts_per_token),
+          cat("at most ", named(c, "model.experts", m.experts)));
+  require(m.expert_ffn >= 1, named(c, "model.expert_ffn", m.expert_ffn),
+          "1 or more where there are experts");
+}
+
+// Which options were given, and where; the rule's own words name the wrong one.
+std::string origins_of_options(const TrainConfig& c) {
+  std::vector<std::string> all;
+  for (const auto& [key, origin] : c.origins)
+    if (key.starts_with(kRuleOption)) all.push_back(cat(key, " from ", origin));
+  return all.empty() ? "" : cat(" (", join(all, ", "), ")");
+}
+
+void check_rule(const TrainConfig& c) {
+  try {
+    make_rule_facts(c.rule.name, rule_options_of(c));
+  } catch (const UsageError& error) {
+    throw UsageError(cat(error.what(), origins_of_options(c)));
+  }
+}
+
+// Runs `read`; a mistake is told by its key and where that was given.
+template <class Read>
+auto from_key(const TrainConfig& c, const std::string& key, const Read& read) {
+  try {
+    return read();
+  } catch (const UsageError& error) {
+    throw UsageError(cat(key, " (", c.origin(key), "): ", error.what()));
+  }
+}
+
+// The largest divisor of `number` that is at most `most`.
+int64_t divisor_up_to(int64_t number, int64_t most) {
+  for (int64_t d = std::min(number, most); d > 1; --d)
+    if (number % d == 0) return d;
+  return 1;
+}
+
+bool is_of_preset(const TrainConfig& c, const std::string& key) {
+  return c.origin(key).starts_with("preset ");
+}
+
+// Sequences that a rank must take at once; a preset's can be lowered.
+int64_t least_micro_batch(const TrainConfig& c) {
+  return is_of_preset(c, "batch.micro") ? 1 : c.batch.micro;
+}
+
+// "1 rank", "2 ranks"
+std::string count_of_ranks(int64_t count, std::string_view kind) {
+  return cat(count, " ", kind, count == 1 ? "" : "s");
+}
+
+// What to ask for instead, if the batch cannot be dealt over `homes`.
+std::string batch_advice(const TrainConfig& c, int64_t homes) {
+  const int64_t share = c.batch.global / homes;
+  if (c.batch.global % homes == 0)
+    return cat("try --set batch.micro=", divisor_up_to(share, c.batch.micro));
+  const int64_t once = homes * least_micro_batch(c);
+  return cat("try --set batch.global=", (c.batch.global / once + 1) * once);
+}
+
+void check_batch(const TrainConfig& c, const Mesh& mesh) {
+  if (c.batch.global % (c.batch.micro * mesh.homes()) == 0) return;
+  const int64_t least = least_micro_batch(c), homes = mesh.homes();
+  const char* on = homes == 1 ? " on " : " on each of ";
+  throw UsageError(
+      cat(named(c, "batch.global", c.batch.global), ": expected a multiple of ",
+          least * homes, ": ",
+          least == 1 ? "" : named(c, "batch.micro", c.batch.micro) + on,
+          count_of_ranks(homes, "data-parallel rank"), "; ",
+          batch_advice(c, homes)));
+}
+
+// A preset's micro-batch is the most that a rank takes at once.
+void fit_micro_batch(TrainConfig& c, const Mesh& mesh) {
+  const int64_t homes = mesh.homes();
+  if (!is_of_preset(c, "batch.micro") || c.batch.global % homes != 0) return;
+  const int64_t fits = divisor_up_to(c.batch.global / homes, c.batch.micro);
+  if (fits == c.batch.micro) return;
+  c.batch.micro = fits;
+  c.origins["batch.micro"] += cat(", for ", to_string(mesh));
+}
+
+// One data-parallel rank on each core, or on as many as the batch can be dealt
+// over.
+Mesh mesh_over_cores(TrainConfig& c, int64_t cores) {
+  const int64_t once = least_micro_batch(c);
+  const int64_t shares = c.batch.global / once;
+  const int64_t ranks =
+      c.batch.global % once == 0 ? divisor_up_to(shares, cores) : 1;
+  c.origins["mesh"] =
+      ranks == cores
+          ? cat("all ", cores, cores == 1 ? " core" : " cores")
+          : cat(ranks, " of ", cores, " cores: the most that divide ",
+                once == 1 ? "batch.global " : "the micro-batches of a step, ",
+                shares);
+  return {.dp = static_cast<int32_t>(ranks)};
+}
+
+Mesh mesh_over_ranks(TrainConfig& c, int64_t ranks) {
+  c.origins["mesh"] = c.ranks > 0 ? c.origin("ranks")
+                                  : count_of_ranks(ranks, "rank") + " launched";
+  return {.dp = static_cast<int32_t>(ranks)};
+}
+
+Mesh find_mesh(TrainConfig& c, const RankCounts& counts) {
+  const int64_t launched = counts.launched;
+  const int64_t ranks = c.ranks > 0 ? c.ranks : launched;
+  require(launched == 0 || ranks == launched, named(c, "ranks", ranks),
+          cat(launched, ", as many as were launched"));
+  if (c.mesh.empty())
+    return ranks > 0 ? mesh_over_ranks(c, ranks)
+                     : mesh_over_cores(c, counts.cores);
+  const Mesh mesh = from_key(c, "mesh", [&] { return parse_mesh(c.mesh); });
+  require(ranks == 0 || mesh.world() == ranks,
+          cat("mesh ", to_string(mesh), " (", c.origin("mesh"), ") has ",
+              count_of_ranks(mesh.world(), "rank")),
+          c.ranks > 0 ? named(c, "ranks", ranks)
+                      : cat(launched, ", as many as were launched"));
+  return mesh;
+}
+
+}  // namespace
+
+Mesh settle_mesh(TrainConfig& c, const RankCounts& counts) {
+  const Mesh mesh = find_mesh(c, counts);
+  if (c.mesh.empty()) c.mesh = to_string(mesh);
+  fit_micro_batch(c, mesh);
+  check_batch(c, mesh);
+  return mesh;
+}
+
+int64_t eval_sequences_of(const TrainConfig& c) {
+  constexpr int64_t kAuto = -1, kAll = 0, kShare = 10;
+  if (c.eval.sequences == kAll) return std::numeric_limits<int64_t>::max();
+  if (c.eval.sequences != kAuto) return c.eval.sequences;
+  if (c.steps == 0) return 0;
+  return std::max<int64_t>(1, c.steps * c.batch.global / kShare);
+}
+
+Mesh mesh_of(const TrainConfig& c, int64_t launched) {
+  TrainConfig copy = c;
+  return settle_mesh(copy, {.launched = launched});
+}
+
+bool chooses_zero(const TrainConfig& c) { return c.zero.sizes == "auto"; }
+
+bool chooses_experts(const TrainConfig& c) { return c.zero.experts == "auto"; }
+
+ZeroOptions zero_options_of(const TrainConfig& c, const Mesh& mesh) {
+  ZeroOptions zero;
+  zero.sizes = from_key(c, "zero.sizes", [&] {
+    const int32_t homes = mesh.homes();
+    const ZeroSizes sizes =
+        parse_zero(chooses_zero(c) ? "zero1" : c.zero.sizes, homes);
+    check_zero(sizes, homes);
+    return sizes;
+  });
+  if (!c.zero.experts.empty() && !chooses_experts(c))
+    zero.experts = from_key(c, "zero.experts", [&] {
+      const int32_t homes = mesh.expert_homes();
+      const ZeroSizes sizes =
+          parse_zero(c.zero.experts, homes, "--zero-experts");
+      check_zero(sizes, homes, "--zero-experts");
+      return sizes;
+    });
+  zero.message = parse_message_unit(c.zero.message);
+  zero.prefetch = from_key(c, "zero.prefetch",
+                           [&] { return parse_prefetch(c.zero.prefetch); });
+  zero.replica_sum = parse_replica_sum(c.zero.replica_sum);
+  zero.reach = parse_reach(c.zero.collectives);
+  return zero;
+}
+
+int64_t memory_cap_of(const TrainConfig& c) {
+  return from_key(c, "plan.memory_cap", [&] {
+    return parse_bytes(c.plan.memory_cap, "--memory-cap");
+  });
+}
+
+RuleOptions adamw_options_of(const TrainConfig& c) {
+  return {{"learning_rate", number_text(c.adamw.learning_rate)},
+          {"weight_decay", number_text(c.adamw.weight_decay)},
+          {"beta1", number_text(c.adamw.beta1)},
+          {"beta2", number_text(c.adamw.beta2)},
+          {"epsilon", number_text(c.adamw.epsilon)}};
+}
+
+RuleOptions rule_options_of(const TrainConfig& c) {
+  RuleOptions options = c.rule.options;
+  options["learning_rate"] = number_text(c.rule.learning_rate);
+  options["weight_decay"] = number_text(c.rule.weight_decay);
+  // A preset has numbers of its own for these.
+  if (c.rule.name == "adamw" && !options.contains("preset"))
+    options.merge(adamw_options_of(c));
+  return with_device(c.rule.name, options, "cpu");
+}
+
+void check_config(const TrainConfig& config) {
+  check_model(config);
+  check_rule(config);
+  const Mesh mesh = mesh_of(config);
+  // Otherwise the launcher says how many ranks there are.
+  if (config.ranks > 0 || !config.mesh.empty()) zero_options_of(config, mesh);
+  memory_cap_of(config);
 }
 
 }  // namespace canzona

@@ -7,6 +7,7 @@
 // A key points into the configuration it was made for.
 #pragma once
 
+#include <charconv>
 #include <cstdint>
 #include <string>
 #include <variant>
@@ -49,5 +50,13 @@ std::vector<ConfigRow> config_rows(const TrainConfig& config);
 
 // A table of all keys for docs/config.md.
 std::string config_markdown();
+
+// Numbers as text that reads back equal: 0.0003, 400000000, 1e-08.
+
+inline std::string number_text(double number) {
+  char text[32];
+  const auto end = std::to_chars(text, text + sizeof text, number).ptr;
+  return std::string(text, end);
+}
 
 }  // namespace canzona

@@ -7,7 +7,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/train/config_keys.h"
-#include "canzona/train/presets.h"
+#include "canzona/train/settings.h"
 
 namespace canzona::train_config_test {
 namespace {

@@ -6,10 +6,9 @@
 #include "canzona/base/files.h"
 #include "canzona/base/json_reader.h"
 #include "canzona/base/text.h"
+#include "canzona/shapes/architecture.h"
 #include "canzona/shapes/config.h"
-#include "canzona/shapes/config_members.h"
 #include "canzona/shapes/families.h"
-#include "canzona/shapes/presets.h"
 #include "canzona/shapes/read_model.h"
 
 namespace canzona {

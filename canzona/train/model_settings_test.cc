@@ -4,7 +4,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/shapes/presets.h"
+#include "canzona/shapes/architecture.h"
 #include "canzona/shapes/read_model.h"
 #include "canzona/train/config.h"
 #include "canzona/train/decoder_of.h"

@@ -1,4 +1,4 @@
-#include "canzona/train/module_uses.h"
+#include "canzona/train/schedule_1f1b.h"
 
 #include <gmock/gmock.h>
 

@@ -1,7 +1,7 @@
 #include "canzona/train/train_rank.h"
 
 #include "canzona/base/index.h"
-#include "canzona/train/initial_weights.h"
+#include "canzona/train/parameters.h"
 
 namespace canzona {
 

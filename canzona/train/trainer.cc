@@ -3,11 +3,11 @@
 #include <algorithm>
 
 #include "canzona/base/error.h"
+#include "canzona/base/index.h"
 #include "canzona/base/text.h"
 #include "canzona/comm/from_all.h"
-#include "canzona/base/index.h"
+#include "canzona/train/parameters.h"
 #include "canzona/train/train_rank.h"
-#include "canzona/train/whole_tensors.h"
 
 namespace canzona {
 namespace {

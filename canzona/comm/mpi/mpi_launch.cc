@@ -1,10 +1,18 @@
 #include "canzona/comm/mpi/mpi_launch.h"
 
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
 #include <cstdlib>
+#include <iostream>
 #include <string_view>
+#include <thread>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
+#include "canzona/comm/mpi/mpi_session.h"
 
 namespace canzona {
 namespace {
@@ -103,6 +111,21 @@ std::optional<MpiLaunch> find_mpi_launch(const Variables& variables) {
 
 std::optional<MpiLaunch> find_mpi_launch() {
   return find_mpi_launch([](const char* name) { return std::getenv(name); });
+}
+
+void exit_at_once(int status) noexcept {
+  try {
+    std::cout.flush();
+    std::cerr.flush();
+    std::clog.flush();
+  } catch (...) {
+    // The status matters more.
+  }
+  std::fflush(nullptr);
+  // The launcher's word that we should end comes too late to matter.
+  std::signal(SIGTERM, SIG_IGN);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  _exit(status);
 }
 
 }  // namespace canzona

@@ -1,4 +1,4 @@
-#include "canzona/comm/thread/busy_times.h"
+#include "canzona/comm/link_use.h"
 
 #include <gtest/gtest.h>
 

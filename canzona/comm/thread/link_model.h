@@ -23,7 +23,6 @@
 #include <vector>
 
 #include "canzona/comm/link_use.h"
-#include "canzona/comm/thread/busy_times.h"
 
 namespace canzona {
 

@@ -1,5 +1,6 @@
 #include "canzona/comm/thread/thread_world.h"
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -81,6 +82,316 @@ std::shared_ptr<ThreadGroup> ThreadWorld::subgroup(
   std::shared_ptr<ThreadGroup> group = founding.group;
   if (--founding.num_missing == 0) foundings_.erase(key);
   return group;
+}
+
+namespace {
+
+using Time = std::chrono::nanoseconds;
+using State = Inbox::Letter::State;
+
+class ThreadTransport final : public Transport {
+ public:
+  ThreadTransport(std::shared_ptr<ThreadWorld> world,
+                  std::shared_ptr<ThreadGroup> group, int rank)
+      : world_(std::move(world)),
+        group_(std::move(group)),
+        ops_(&world_->ops()),
+        rank_(rank),
+        pending_(static_cast<size_t>(group_->size())) {}
+  ~ThreadTransport() override { leave(); }
+
+  int rank() const override { return rank_; }
+  int size() const override { return group_->size(); }
+
+  void copy_by(const WireOps& ops) override { ops_ = &ops; }
+  void post_send(int to, std::span<const std::byte> data) override;
+  void post_receive(int from, std::span<std::byte> data) override;
+  void pass_gate(std::string_view group, Operation operation,
+                 std::string_view label) override {
+    if (Gate* gate = world_->gate())
+      gate->pass(group, operation, label, world_rank());
+  }
+  bool poll() override;
+  void pause(Deadline until) override;
+  void follow_on() override { follows_ = true; }
+  Time link_time() const override;
+  const LinkUse* links() const override {
+    const LinkSchedule* schedule = world_->schedule();
+    return schedule == nullptr ? nullptr : &schedule->use(world_rank());
+  }
+  void count_links(LinkUse* use) override {
+    group_->uses[static_cast<size_t>(rank_)].store(use);
+  }
+  void retract() noexcept override;
+
+  bool is_pending(int peer) const override {
+    const Pending& with = pending_[static_cast<size_t>(peer)];
+    return with.sending || with.receiving;
+  }
+  void enter(int64_t sequence) override {
+    group_->entered[static_cast<size_t>(rank_)].store(sequence);
+  }
+  bool has_entered(int peer, int64_t sequence) const override {
+    return group_->entered[static_cast<size_t>(peer)].load() >= sequence;
+  }
+  int lost_peer() override;
+  void leave() noexcept override;
+
+  void abort(std::string_view reason) override { world_->abort(reason); }
+  bool is_aborted() const override { return world_->aborted(); }
+  std::string abort_reason() const override { return world_->abort_reason(); }
+  std::unique_ptr<Transport> subgroup(std::span<const int> members, int64_t id,
+                                      int color, Deadline until) override;
+
+ private:
+  struct Pending {
+    bool sending = false;
+    bool receiving = false;
+    std::span<std::byte> data;
+    Time ready{0};
+  };
+
+  int world_rank() const { return group_->ranks[static_cast<size_t>(rank_)]; }
+  Inbox& own() { return group_->inbox(rank_); }
+  Inbox::Peer& mail(int peer) { return own().peers[static_cast<size_t>(peer)]; }
+  // For callers that hold own().mutex.
+  bool has_news();
+  bool try_receive(int from);
+  bool try_end_send(int to);
+  void end_taking(int from);
+  Time arrival_of(int from, const Inbox::Letter& letter, Time ready);
+  void count(int rank, Time ready, Time end);
+  Time post_time() const { return follows_ ? passed_ : link_time(); }
+  void wait_for_link(Deadline until);
+
+  std::shared_ptr<ThreadWorld> world_;
+  std::shared_ptr<ThreadGroup> group_;
+  const WireOps* ops_;
+  int rank_;
+  std::vector<Pending> pending_;
+  int num_pending_ = 0;
+  Time last_arrival_{0};  // of what this exchange has moved
+  std::optional<Time> waiting_since_;
+  Time passed_{0};  // when the last exchange was over
+  bool follows_ = false;
+};
+
+void ThreadTransport::leave() noexcept {
+  retract();
+  count_links(nullptr);
+  for (int peer = 0; peer < size(); ++peer) {
+    Inbox& inbox = group_->inbox(peer);
+    {
+      std::lock_guard lock(inbox.mutex);
+      inbox.peers[static_cast<size_t>(rank_)].gone = true;
+    }
+    inbox.changed.notify_all();
+  }
+}
+
+Time ThreadTransport::link_time() const {
+  if (world_->schedule() == nullptr) return Time{0};
+  LinkClock* clock = world_->clock(world_rank());
+  if (clock != nullptr) return clock->now();
+  return std::chrono::steady_clock::now().time_since_epoch();
+}
+
+void ThreadTransport::post_send(int to, std::span<const std::byte> data) {
+  Pending& with = pending_[static_cast<size_t>(to)];
+  CANZONA_CHECK(!with.sending, "a second message to rank ", to);
+  with.sending = true;
+  ++num_pending_;
+  const Time ready = post_time();
+  Inbox& inbox = group_->inbox(to);
+  {
+    std::lock_guard lock(inbox.mutex);
+    inbox.peers[static_cast<size_t>(rank_)].letter = {
+        State::kPosted, data.data(), static_cast<int64_t>(data.size()), ready};
+  }
+  inbox.changed.notify_all();
+}
+
+void ThreadTransport::post_receive(int from, std::span<std::byte> data) {
+  Pending& with = pending_[static_cast<size_t>(from)];
+  CANZONA_CHECK(!with.receiving, "a second message from rank ", from);
+  with.receiving = true;
+  with.data = data;
+  with.ready = post_time();
+  ++num_pending_;
+}
+
+// Each rank begins with another peer: a modelled link carries one message at a
+// time, and if all began with rank 0, they would stand in line at its port.
+bool ThreadTransport::poll() {
+  follows_ = false;
+  if (!waiting_since_) waiting_since_ = link_time();
+  for (int step = 0; step < size(); ++step) {
+    const int peer = (rank_ + size() - step) % size();
+    Pending& with = pending_[static_cast<size_t>(peer)];
+    if (with.receiving && try_receive(peer)) {
+      with.receiving = false;
+      --num_pending_;
+    }
+    if (with.sending && try_end_send(peer)) {
+      with.sending = false;
+      --num_pending_;
+    }
+  }
+  if (num_pending_ > 0) return false;
+  if (world_->schedule() != nullptr && link_time() < last_arrival_)
+    return false;
+  passed_ = std::max(last_arrival_, *waiting_since_);
+  last_arrival_ = Time{0};
+  waiting_since_.reset();
+  return true;
+}
+
+// Copies outside the lock; until then the sender knows that we read, and does
+// not leave. So whatever a copy throws, the sender must learn that it is over.
+bool ThreadTransport::try_receive(int from) {
+  const Pending& with = pending_[static_cast<size_t>(from)];
+  Inbox::Letter letter;
+  {
+    std::lock_guard lock(own().mutex);
+    Inbox::Letter& posted = mail(from).letter;
+    if (posted.state != State::kPosted) return false;
+    if (!std::cmp_equal(posted.bytes, with.data.size()))
+      throw UsageError(cat("rank ", from, " sent ", posted.bytes,
+                           " bytes where rank ", rank_, " expects ",
+                           with.data.size()));
+    posted.state = State::kTaking;
+    letter = posted;
+  }
+  Time arrival{0};
+  try {
+    ops_->copy(with.data.data(), letter.data, letter.bytes);
+    arrival = arrival_of(from, letter, with.ready);
+  } catch (...) {
+    end_taking(from);
+    throw;
+  }
+  end_taking(from);
+  Inbox& sender = group_->inbox(from);
+  {
+    std::lock_guard lock(sender.mutex);
+    sender.peers[static_cast<size_t>(rank_)].receipt = {true, arrival};
+  }
+  sender.changed.notify_all();
+  return true;
+}
+
+void ThreadTransport::end_taking(int from) {
+  {
+    std::lock_guard lock(own().mutex);
+    mail(from).letter.state = State::kNone;
+  }
+  own().changed.notify_all();
+}
+
+Time ThreadTransport::arrival_of(int from, const Inbox::Letter& letter,
+                                 Time ready) {
+  if (world_->schedule() == nullptr) return Time{0};
+  ready = std::max(letter.ready, ready);
+  const LinkSchedule::Passage passage =
+      world_->schedule()->book(group_->ranks[static_cast<size_t>(from)],
+                               world_rank(), letter.bytes, ready);
+  count(from, ready, passage.sent);
+  count(rank_, ready, passage.received);
+  last_arrival_ = std::max(last_arrival_, passage.arrival());
+  return passage.arrival();
+}
+
+// A sender stays until its letter is taken.
+void ThreadTransport::count(int rank, Time ready, Time end) {
+  LinkUse* use = group_->uses[static_cast<size_t>(rank)].load();
+  if (use != nullptr) use->add(ready, end);
+}
+
+bool ThreadTransport::try_end_send(int to) {
+  std::lock_guard lock(own().mutex);
+  Inbox::Receipt& receipt = mail(to).receipt;
+  if (!receipt.given) return false;
+  last_arrival_ = std::max(last_arrival_, receipt.arrival);
+  receipt.given = false;
+  return true;
+}
+
+bool ThreadTransport::has_news() {
+  if (world_->aborted()) return true;
+  for (int peer = 0; peer < size(); ++peer) {
+    const Pending& with = pending_[static_cast<size_t>(peer)];
+    const Inbox::Peer& from = mail(peer);
+    if (with.receiving && from.letter.state == State::kPosted) return true;
+    if (with.sending && from.receipt.given) return true;
+    if ((with.receiving || with.sending) && from.gone) return true;
+  }
+  return false;
+}
+
+void ThreadTransport::pause(Deadline until) {
+  if (num_pending_ == 0) return wait_for_link(until);
+  std::unique_lock lock(own().mutex);
+  own().changed.wait_until(lock, until, [&] { return has_news(); });
+}
+
+void ThreadTransport::wait_for_link(Deadline until) {
+  LinkClock* clock = world_->clock(world_rank());
+  if (clock != nullptr) return clock->sleep_until(last_arrival_);
+  const Deadline arrival(
+      std::chrono::duration_cast<Deadline::duration>(last_arrival_));
+  std::unique_lock lock(own().mutex);
+  own().changed.wait_until(lock, std::min(until, arrival),
+                           [&] { return world_->aborted(); });
+}
+
+// A receiver that is copying from us ends soon; what it has not begun to take,
+// it never will.
+void ThreadTransport::retract() noexcept {
+  for (int peer = 0; peer < size(); ++peer) {
+    Pending& with = pending_[static_cast<size_t>(peer)];
+    if (with.sending) {
+      Inbox& inbox = group_->inbox(peer);
+      std::unique_lock lock(inbox.mutex);
+      Inbox::Letter& letter = inbox.peers[static_cast<size_t>(rank_)].letter;
+      inbox.changed.wait(lock, [&] { return letter.state != State::kTaking; });
+      letter.state = State::kNone;
+    }
+    with = {};
+  }
+  num_pending_ = 0;
+  waiting_since_.reset();
+}
+
+int ThreadTransport::lost_peer() {
+  std::lock_guard lock(own().mutex);
+  for (int peer = 0; peer < size(); ++peer) {
+    const Pending& with = pending_[static_cast<size_t>(peer)];
+    const Inbox::Peer& from = mail(peer);
+    const bool moving =
+        (with.receiving && from.letter.state == State::kPosted) ||
+        (with.sending && from.receipt.given);
+    if (is_pending(peer) && from.gone && !moving) return peer;
+  }
+  return -1;
+}
+
+std::unique_ptr<Transport> ThreadTransport::subgroup(
+    std::span<const int> members, int64_t id, int color, Deadline /*until*/) {
+  const auto self = std::ranges::find(members, rank_);
+  CANZONA_CHECK(self != members.end(), "rank ", rank_, " is not a member");
+  return std::make_unique<ThreadTransport>(
+      world_, world_->subgroup(*group_, id, color, members),
+      static_cast<int>(self - members.begin()));
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> make_thread_transport(
+    std::shared_ptr<ThreadWorld> world, int rank) {
+  CANZONA_CHECK(rank >= 0 && rank < world->everyone()->size(), "rank ", rank);
+  std::shared_ptr<ThreadGroup> everyone = world->everyone();
+  return std::make_unique<ThreadTransport>(std::move(world),
+                                           std::move(everyone), rank);
 }
 
 }  // namespace canzona

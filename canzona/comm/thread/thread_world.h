@@ -1,5 +1,5 @@
 // What threads that act as ranks share: groups with an inbox per rank, and the
-// word that ends them all. For thread_transport.cc.
+// word that ends them all..
 //
 // A sender posts a pointer in the receiver's inbox; the receiver copies, then
 // puts a receipt in the sender's. So a message is copied once.
@@ -23,6 +23,7 @@
 
 #include "canzona/comm/thread/gate.h"
 #include "canzona/comm/thread/link_model.h"
+#include "canzona/comm/transport.h"
 #include "canzona/comm/wire_ops.h"
 
 namespace canzona {
@@ -111,5 +112,16 @@ class ThreadWorld {
   std::vector<std::weak_ptr<ThreadGroup>> groups_;
   std::map<Key, Founding> foundings_;
 };
+
+// Ranks as threads of one process.
+//
+//   auto world = std::make_shared<ThreadWorld>(4, ThreadWorld::Options{});
+//   Communicator rank_0(make_thread_transport(world, 0), …);
+//
+// Waiting is sleeping: no rank spins. See run_ranks.h for the usual way in.
+
+// One for each rank of the world, each for one thread.
+std::unique_ptr<Transport> make_thread_transport(
+    std::shared_ptr<ThreadWorld> world, int rank);
 
 }  // namespace canzona

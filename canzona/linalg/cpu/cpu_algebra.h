@@ -4,6 +4,9 @@
 // The algebra that is told to be exact for another one outlives it.
 #pragma once
 
+#include <memory>
+
+#include "canzona/linalg/engine.h"
 #include "canzona/linalg/operand.h"
 
 namespace canzona {
@@ -38,5 +41,39 @@ class CpuAlgebra : public Algebra {
   CpuAlgebra* exact_ = nullptr;
   Arena* arena_ = nullptr;
 };
+
+// Newton–Schulz in fp32 or fp64 by BLAS on plain rows.
+//
+//   std::unique_ptr<CpuAlgebra> algebra = make_real_algebra<float>();
+//
+// Identities are added to the diagonal of the storage. A matrix that had to be
+// transposed stays as it came, and products take it from the other side.
+
+template <class Real>  // float or double
+std::unique_ptr<CpuAlgebra> make_real_algebra();
+
+// Newton–Schulz in bf16 with fp32 sums.
+//
+//   auto algebra = make_bf16_algebra(usable_bf16_kernels().front());
+//   Operand x = algebra->wide(arena, 768, 2048);
+//   double norm = algebra->load(x, {.source = gradient});
+//
+// Operands lie in blocks of 32 x 32 (bf16/kernel.h) from the first product to the
+// last; every product writes the formats that the next one reads, so nothing
+// is ever repacked. All kernels share formats and orders of loops, and differ
+// only in how the sum of one block is formed.
+//
+// The algebra owns some scratch, operands lie in the caller's arena. One thread
+// at a time uses an algebra.
+
+// UsageError if this machine cannot run the kernel.
+std::unique_ptr<CpuAlgebra> make_bf16_algebra(Bf16Kernel kernel);
+
+// How fast a kernel is at best: the bare loop over packed blocks that lie in
+// the second-level cache, without anything before or after it. What is left of
+// that in a real product is the price of everything else.
+
+// 10⁹ operations per second of one thread.
+double measure_packed_gflops(Bf16Kernel kernel);
 
 }  // namespace canzona

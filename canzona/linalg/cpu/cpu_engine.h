@@ -22,7 +22,7 @@ class CpuEngine : public Engine {
   int64_t batch_width() const override { return 1; }
   Algebra& algebra(DType dtype) override;
 
-  // order.cc
+  // cpu_engine.cc
   void upload(std::byte* to, const std::byte* from, int64_t bytes) override;
   void download(std::byte* to, const std::byte* from, int64_t bytes) override;
   void set_zero(std::byte* to, int64_t bytes) override;
@@ -40,7 +40,6 @@ class CpuEngine : public Engine {
   void commuting_product(Matrices c, ConstMatrices a, ConstMatrices b) override;
   void solve_right_transposed(Matrices b, ConstMatrices l) override;
 
-  // decompositions.cc
   void eigh(Matrices a, Matrices values, std::span<bool> succeeded) override;
   void qr(Matrices a, std::span<bool> succeeded) override;
   void cholesky_qr(Matrices a, std::span<bool> succeeded) override;
@@ -79,7 +78,6 @@ class CpuEngine : public Engine {
                      double epsilon) override;
   void limit_norms(Matrices a, double norm, double epsilon) override;
 
-  // spectrum.cc
   void sort(Orders orders, ConstMatrices values, bool falling) override;
   void raise_values(Matrices values, std::span<const double> floors, bool shift,
                     double exponent) override;

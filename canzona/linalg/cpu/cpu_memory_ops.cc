@@ -3,7 +3,6 @@
 
 #include "canzona/linalg/cpu/stages/stages.h"
 #include "canzona/linalg/memory.h"
-#include "canzona/linalg/memory_ops.h"
 
 namespace canzona {
 namespace {

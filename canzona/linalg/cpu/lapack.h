@@ -6,7 +6,8 @@
 
 #include <cstdint>
 
-#include "canzona/linalg/arena.h"
+#include "canzona/linalg/cpu/products.h"
+#include "canzona/linalg/memory.h"
 
 namespace canzona {
 
@@ -21,5 +22,13 @@ bool lapack_qr(Arena& arena, int rows, int cols, Real* a);
 // The lower triangle of a row-major matrix becomes its lower factor.
 template <class Real>
 bool lapack_cholesky(int n, Real* a, int stride);
+
+// QR by shifted Cholesky QR, three rounds.
+
+// A (rows >= cols) becomes its orthogonal factor, the one whose R has a
+// positive diagonal; false, and A of no use, if columns are zero, nearly
+// dependent or not finite. Needs an open scope of the arena.
+template <class Real>
+bool cholesky_qr_one(Arena& arena, View<Real> a);
 
 }  // namespace canzona

@@ -1,4 +1,4 @@
-#include "canzona/linalg/cpu/real_algebra.h"
+#include "canzona/linalg/cpu/cpu_algebra.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,6 @@
 #include "canzona/linalg/cpu/products.h"
 #include "canzona/linalg/cpu/reductions.h"
 #include "canzona/linalg/cpu/stages/stages.h"
-#include "canzona/linalg/cpu/sums.h"
 #include "canzona/linalg/cpu/transpose.h"
 
 namespace canzona {

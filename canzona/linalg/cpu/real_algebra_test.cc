@@ -1,4 +1,4 @@
-#include "canzona/linalg/cpu/real_algebra.h"
+#include "canzona/linalg/cpu/cpu_algebra.h"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <limits>
 
-#include "canzona/linalg/cpu/sums.h"
 #include "canzona/linalg/cpu/test_support.h"
 
 namespace canzona::cpu_reductions_test {

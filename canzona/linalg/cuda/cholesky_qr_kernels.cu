@@ -1,4 +1,4 @@
-#include "canzona/linalg/cuda/cholesky_qr_kernels.h"
+#include "canzona/linalg/cuda/kernels.h"
 
 #include "canzona/linalg/cuda/elements.cuh"
 #include "canzona/linalg/cuda/exact.cuh"

@@ -35,9 +35,9 @@
 #include <string_view>
 #include <vector>
 
+#include "canzona/linalg/cuda/graph/graphs.h"
 #include "canzona/linalg/cuda/graph/profile.h"
 #include "canzona/linalg/cuda/graph/recording.h"
-#include "canzona/linalg/cuda/graph/ring.h"
 #include "canzona/linalg/engine.h"
 
 namespace canzona {
@@ -117,7 +117,6 @@ class CudaEngine final : public Engine {
   cusolverDnHandle_t cusolver();
   cusolverDnParams_t cusolver_params();
   int num_multiprocessors() const { return num_multiprocessors_; }
-  int compute_capability() const { return compute_capability_; }  // 90: 9.0
 
   // Brings `count` results from the device, waiting for them; valid until the
   // next such call.
@@ -129,7 +128,7 @@ class CudaEngine final : public Engine {
             static_cast<size_t>(count)};
   }
 
-  // order.cc
+  // cuda_engine.cc
   void upload(std::byte* to, const std::byte* from, int64_t bytes) override;
   void download(std::byte* to, const std::byte* from, int64_t bytes) override;
   void set_zero(std::byte* to, int64_t bytes) override;
@@ -162,10 +161,9 @@ class CudaEngine final : public Engine {
   void eigh(Matrices a, Matrices values, std::span<bool> succeeded) override;
   void qr(Matrices a, std::span<bool> succeeded) override;
   void cholesky(Matrices a, std::span<bool> succeeded) override;
-  // cholesky_qr.cc
   void cholesky_qr(Matrices a, std::span<bool> succeeded) override;
 
-  // reductions.cu, norms.cu, finite.cu, squares.cu
+  // reductions.cu, finite.cu
   void norms(ConstMatrices a, std::span<double> results) override;
   void max_abs(ConstMatrices a, std::span<double> results) override;
   void traces(ConstMatrices a, std::span<double> results) override;
@@ -196,14 +194,14 @@ class CudaEngine final : public Engine {
   void scale_columns(Matrices to, ConstMatrices from,
                      ConstMatrices factors) override;
 
-  // spectrum.cu
+  // elementwise.cu
   void sort(Orders orders, ConstMatrices values, bool falling) override;
   void raise_values(Matrices values, std::span<const double> floors, bool shift,
                     double exponent) override;
   void inverse_roots(Matrices to, ConstMatrices from, double scale,
                      double floor) override;
 
-  // stages.cu, adam_apply.cu
+  // stages.cu
   void momentum(const MomentumStage& stage, int64_t count) override;
   void apply(Run weights, ConstRun update, const Apply& apply, int64_t count,
              uint16_t* rounded) override;
@@ -226,7 +224,6 @@ class CudaEngine final : public Engine {
 
   uint64_t id_;  // no two engines of a process have the same
   int num_multiprocessors_ = 0;
-  int compute_capability_ = 0;
   cudaStream_t own_stream_ = nullptr;
   cudaEvent_t edge_ = nullptr;  // for wait_for
   Recording* recording_ = nullptr;

@@ -4,13 +4,10 @@
 
 #include <algorithm>
 
-#include "canzona/linalg/cuda/check.h"
-#include "canzona/linalg/cuda/cuda_memory.h"
 #include "canzona/linalg/cuda/device.h"
 #include "canzona/linalg/cuda/elements.cuh"
 #include "canzona/linalg/cuda/exact.cuh"
-#include "canzona/linalg/cuda/rounding.cuh"
-#include "canzona/linalg/memory_ops.h"
+#include "canzona/linalg/memory.h"
 
 namespace canzona {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "canzona/base/check.h"
 #include "canzona/linalg/cuda/cuda_engine.h"
-#include "canzona/linalg/cuda/dense_kernels.h"
+#include "canzona/linalg/cuda/kernels.h"
 #include "canzona/linalg/cuda/lt_products.h"
 #include "canzona/linalg/cuda/typed.h"
 

@@ -1,4 +1,4 @@
-#include "canzona/linalg/cuda/dense_kernels.h"
+#include "canzona/linalg/cuda/kernels.h"
 
 #include "canzona/base/check.h"
 #include "canzona/linalg/cuda/elements.cuh"

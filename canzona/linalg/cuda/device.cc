@@ -1,12 +1,59 @@
 #include "canzona/linalg/cuda/device.h"
 
+#include <algorithm>
 #include <fstream>
+#include <new>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/linalg/cuda/check.h"
 
 namespace canzona {
+namespace {
+
+std::string call_failed(cudaError_t status, std::string_view what) {
+  return cat(what, ": ", cudaGetErrorString(status), " (",
+             cudaGetErrorName(status), ")");
+}
+
+// CUDA calls a driver that is not there an insufficient one.
+bool driver_is_missing(cudaError_t status) {
+  if (status != cudaErrorInsufficientDriver) return false;
+  int version = 0;
+  return cudaDriverGetVersion(&version) != cudaSuccess || version == 0;
+}
+
+}  // namespace
+
+bool means_no_gpu(cudaError_t status) {
+  switch (status) {
+    case cudaErrorNoDevice:
+    case cudaErrorInsufficientDriver:
+    case cudaErrorInitializationError:
+    case cudaErrorStubLibrary:
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorSystemDriverMismatch:
+    case cudaErrorSystemNotReady:
+    case cudaErrorCompatNotSupportedOnDevice:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::string no_gpu_message(cudaError_t status, std::string_view what) {
+  const char* missing =
+      driver_is_missing(status) ? "no NVIDIA driver is loaded; " : "";
+  return cat("there is no GPU: ", missing, call_failed(status, what));
+}
+
+void throw_cuda_error(cudaError_t status, std::string_view what) {
+  cudaGetLastError();  // or the next launch is blamed for it
+  if (means_no_gpu(status)) throw UsageError(no_gpu_message(status, what));
+  if (status == cudaErrorMemoryAllocation)
+    throw UsageError(cat("the GPU's memory is full: ", what));
+  throw InternalError(call_failed(status, what));
+}
+
 namespace {
 
 // Without a driver this is the first call that fails, and it changes nothing.
@@ -72,6 +119,34 @@ std::optional<CudaDeviceInfo> find_cuda_device(std::string* why_not) {
     if (why_not != nullptr) *why_not = error.what();
     return std::nullopt;
   }
+}
+
+namespace {
+
+class CudaMemory final : public Memory {
+ public:
+  std::byte* allocate(int64_t bytes) override {
+    void* memory = nullptr;
+    const auto size = static_cast<size_t>(std::max<int64_t>(bytes, 1));
+    const cudaError_t status = cudaMalloc(&memory, size);
+    if (status == cudaErrorMemoryAllocation) {
+      cudaGetLastError();  // the next call would report it once more
+      throw std::bad_alloc();
+    }
+    check_cuda(status, "cudaMalloc");
+    return static_cast<std::byte*>(memory);
+  }
+
+  // Waits for work that may still use it. At the end of a process the driver
+  // may be gone already, and the memory with it.
+  void release(std::byte* memory) override { cudaFree(memory); }
+};
+
+}  // namespace
+
+Memory& cuda_memory() {
+  static CudaMemory memory;
+  return memory;
 }
 
 }  // namespace canzona

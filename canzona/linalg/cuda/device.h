@@ -6,7 +6,13 @@
 // Any thread may ask; the answer is that of the thread's current device.
 #pragma once
 
+#include <cuda_runtime_api.h>
+
+#include <string>
+#include <string_view>
+
 #include "canzona/linalg/cuda_device.h"
+#include "canzona/linalg/memory.h"
 
 namespace canzona {
 
@@ -16,5 +22,32 @@ bool cuda_device_present();
 
 // UsageError where there is no GPU.
 DeviceInfo cuda_device_info();
+
+// Turns what a call of the CUDA runtime returns into an error.
+//
+//   check_cuda(cudaMalloc(&data, bytes), "cudaMalloc");
+//   check_cuda(cudaGetLastError(), "launch of momentum_kernel");
+//
+// UsageError where the machine is the reason (no driver, no GPU, too little
+// memory), else InternalError. The message names the call and repeats CUDA's
+// words. Any thread may call it. Note that CUDA reports a kernel's fault at
+// some later call, which then is the one named.
+
+[[noreturn]] void throw_cuda_error(cudaError_t status, std::string_view what);
+
+inline void check_cuda(cudaError_t status, std::string_view what) {
+  if (status != cudaSuccess) [[unlikely]]
+    throw_cuda_error(status, what);
+}
+
+// Whether a status says that the machine has no GPU for us to use.
+bool means_no_gpu(cudaError_t status);
+
+// "there is no GPU: ...", for such a status.
+std::string no_gpu_message(cudaError_t status, std::string_view what);
+
+// The memory of the GPU, by plain cudaMalloc. Any thread may call.
+
+Memory& cuda_memory();
 
 }  // namespace canzona

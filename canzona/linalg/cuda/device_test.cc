@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include "canzona/base/error.h"
-#include "canzona/linalg/cuda/check.h"
 
 namespace canzona::device_test {
 namespace {

@@ -23,7 +23,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "canzona/linalg/cuda/check.h"
+#include "canzona/linalg/cuda/device.h"
 #include "canzona/linalg/matrix.h"
 
 namespace canzona {

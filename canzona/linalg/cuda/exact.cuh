@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "canzona/linalg/cuda/elements.cuh"
+
 namespace canzona {
 namespace {
 
@@ -46,5 +48,32 @@ __device__ uint64_t magnitude_bits(double value) {
          0x7fffffffffffffffULL;
 }
 
+// Numbers rounded to bf16 as they are stored.
+
+template <int V, class Real>
+__device__ void store_rounded(uint16_t* to, const Vector<Real, V>& values) {
+  Vector<uint16_t, V> rounded;
+  for (int t = 0; t < V; ++t)
+    rounded.x[t] = to_bf16(static_cast<float>(values.x[t]));
+  store<V>(to, rounded);
+}
+
+// Element-wise work on a run.
+struct RoundToBf16 {
+  uint16_t* to;
+  const float* from;
+
+  template <int V>
+  __device__ void at(int64_t, int64_t j) const {
+    store_rounded<V>(to + j, load<V>(from + j));
+  }
+  __device__ RoundToBf16 of(int64_t) const { return *this; }
+
+  bool allows_vectors() const {
+    return is_aligned(from, 16) && is_aligned(to, 8);
+  }
+};
+
 }  // namespace
+
 }  // namespace canzona

@@ -1,4 +1,4 @@
-#include "canzona/linalg/cuda/inverse_factor.h"
+#include "canzona/linalg/cuda/kernels.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 #include "canzona/linalg/cuda/elements.cuh"
-#include "canzona/linalg/cuda/inverse_factor.h"
+#include "canzona/linalg/cuda/kernels.h"
 #include "canzona/linalg/cuda/launch.cuh"
 #include "canzona/linalg/cuda/typed.h"
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "canzona/linalg/cuda/check.h"
+#include "canzona/linalg/cuda/device.h"
 
 namespace canzona {
 namespace {

@@ -1,4 +1,4 @@
-#include "canzona/linalg/memory_ops.h"
+#include "canzona/linalg/memory.h"
 
 #include <gtest/gtest.h>
 

@@ -11,7 +11,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/random.h"
 #include "canzona/base/text.h"
-#include "canzona/linalg/cuda/check.h"
+#include "canzona/linalg/cuda/device.h"
 #include "canzona/linalg/cuda_device.h"
 
 namespace canzona {

@@ -9,8 +9,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "canzona/linalg/cuda/chunks.cuh"
 #include "canzona/linalg/cuda/elements.cuh"
-#include "canzona/linalg/cuda/sums.cuh"
 
 namespace canzona {
 namespace {

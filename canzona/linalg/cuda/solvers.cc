@@ -1,4 +1,4 @@
-#include "canzona/linalg/cuda/solvers.h"
+#include "canzona/linalg/cuda/kernels.h"
 
 #include <limits>
 

@@ -4,7 +4,7 @@
 #include "canzona/base/text.h"
 #include "canzona/base/units.h"
 #include "canzona/plan/json/read_plan_parts.h"
-#include "canzona/shapes/parts.h"
+#include "canzona/shapes/tensor.h"
 
 namespace canzona {
 namespace {

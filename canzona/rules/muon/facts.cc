@@ -2,12 +2,268 @@
 
 #include <algorithm>
 
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
 #include "canzona/base/units.h"
 #include "canzona/rules/counting.h"
-#include "canzona/rules/muon/options.h"
 #include "canzona/rules/options.h"
 
 namespace canzona {
+namespace {
+
+std::string set_names() {
+  std::vector<std::string> names;
+  for (const CoefficientSet& set : coefficient_sets())
+    names.emplace_back(set.name);
+  return join(names, "|");
+}
+
+std::vector<OptionFact> make_options() {
+  return with_step_size(
+      "0.001", "0.1",
+      {
+          {"decay_form", "decoupled", "decoupled|independent|palm|l2",
+           "times the learning rate, as it is, times its square, or by "
+           "gradient"},
+          {"cautious_decay", "off", "on|off",
+           "a weight decays only where its sign is the update's, or one is 0"},
+          {"momentum", "0.95", "0.0..1.0",
+           "share of the momentum that is kept"},
+          {"momentum_form", "ema", "ema|heavy_ball",
+           "average of the gradients, or their decaying sum"},
+          {"nesterov", "on", "on|off", "blend the gradient in once more"},
+          {"coefficients", "simple", cat(set_names(), "|TRIPLES"),
+           "Newton-Schulz coefficients: a set, or numbers a,b,c;a,b,c;..."},
+          {"overrun", "last", "last|cycle",
+           "after the last coefficients: repeat it, or begin again"},
+          {"steps", "auto", "auto|1..99",
+           "Newton-Schulz steps; auto: what the set was made for"},
+          {"newton_schulz", "auto", "standard|symmetric|gram|auto",
+           "form of Newton-Schulz; auto takes the quickest for each shape"},
+          {"restarts", "auto", "auto|0..98",
+           "restarts of the gram form, fewer than steps; auto: as many as the "
+           "set "
+           "needs, in bf16 after every second step or every one"},
+          {"precision", "auto", "auto|fp16|bf16|fp32|fp64",
+           "of the products; auto: fp16 on cuda, bf16 on cpu, where a run "
+           "takes "
+           "fp32 instead if the CPU has neither AMX nor AVX-512 BF16"},
+          {"device", "cuda", "cuda|cpu", "whose thresholds auto forms are for"},
+          {"normalization", "frobenius", "frobenius|schatten4",
+           "the norm that the matrix is divided by"},
+          {"norm_factor", "auto", "auto|0.5..2.0",
+           "enlarges the norm; auto: what the set needs"},
+          {"epsilon", "1e-07", "0.0..1.0", "keeps the norm away from zero"},
+          {"epsilon_mode", "clamp", "clamp|add",
+           "the norm is at least epsilon, or epsilon is added"},
+          {"scale", "match_rms", "match_rms|original|sqrt_max|unit_rms|none",
+           "of the update: 0.2 sqrt(max(m,n)), sqrt(max(1,m/n)), "
+           "sqrt(max(m,n)), "
+           "sqrt(m/n), 1"},
+          {"scale_shape", "matrix", "matrix|last_two",
+           "whose sizes m and n are: the matrix's, or those of the tensor's "
+           "last two axes"},
+          {"scale_extra", "1", "0.0..inf", "one more factor of the update"},
+          {"flatten", "none", "none|first_dim",
+           "a tensor of more axes is a stack of matrices, or one of its first "
+           "size and all others"},
+          {"unsafe", "off", "off|on",
+           "allow settings that are known to do harm"},
+      });
+}
+
+std::vector<Preset> make_presets() {
+  return {
+      {"canzona", "AdamW's learning rates carry over", {}},
+      {"keller",
+       "KellerJordan/Muon",
+       {{"learning_rate", "0.02"},
+        {"weight_decay", "0"},
+        {"epsilon_mode", "add"},
+        {"overrun", "cycle"},
+        {"scale", "original"}}},
+      {"moonlight",
+       "MoonshotAI/Moonlight",
+       {{"momentum_form", "heavy_ball"},
+        {"overrun", "cycle"},
+        {"epsilon_mode", "add"}}},
+      {"torch",
+       "torch.optim.Muon",
+       {{"overrun", "cycle"}, {"scale", "original"}}},
+      {"nvidia",
+       "NVIDIA-NeMo/Emerging-Optimizers",
+       {{"learning_rate", "0.0003"},
+        {"weight_decay", "0.01"},
+        {"nesterov", "off"},
+        {"coefficients", "quintic"},
+        {"overrun", "cycle"},
+        {"epsilon", "1e-15"},
+        {"scale", "sqrt_max"}}},
+      {"dion",
+       "microsoft/dion",
+       {{"learning_rate", "0.01"},
+        {"weight_decay", "0.01"},
+        {"momentum_form", "heavy_ball"},
+        {"nesterov", "off"},
+        {"coefficients", "polar-dion"},
+        {"epsilon", "1e-08"},
+        {"epsilon_mode", "add"},
+        {"scale", "unit_rms"}}},
+  };
+}
+
+bool is_custom(const std::string& coefficients) {
+  return coefficients.find(',') != std::string::npos;
+}
+
+[[noreturn]] void refuse(std::string_view what, std::string_view why) {
+  throw UsageError(cat("rule muon: ", what, " is refused: ", why,
+                       "; unsafe=on takes it as it is"));
+}
+
+void resolve_steps(RuleOptions& options) {
+  const std::string& coefficients = options.at("coefficients");
+  std::string& steps = options.at("steps");
+  if (is_custom(coefficients)) {
+    if (steps == "auto")
+      steps = std::to_string(read_triples(coefficients).size());
+    return;
+  }
+  const CoefficientSet& set = coefficient_set(coefficients);
+  if (steps == "auto") steps = std::to_string(set.usual_steps);
+  if (!set.open_ended && steps != std::to_string(set.usual_steps))
+    throw UsageError(cat("rule muon: steps=", steps, ", but ", set.name,
+                         " has exactly ", set.usual_steps));
+}
+
+// One set has no room above 1 for what bf16 rounds.
+bool stands_bf16(const RuleOptions& options) {
+  return options.at("coefficients") != "cans";
+}
+
+void resolve_precision(RuleOptions& options) {
+  std::string& precision = options.at("precision");
+  const bool cpu = options.at("device") == "cpu";
+  if (precision == "auto")
+    precision = !cpu ? "fp16" : stands_bf16(options) ? "bf16" : "fp32";
+  if (cpu && precision == "fp16")
+    throw UsageError(
+        "rule muon: precision=fp16 is for cuda; a cpu has bf16, fp32 and fp64");
+}
+
+void resolve_norm_factor(RuleOptions& options) {
+  std::string& factor = options.at("norm_factor");
+  if (factor != "auto") return;
+  const std::string& coefficients = options.at("coefficients");
+  factor = is_custom(coefficients)
+               ? "1"
+               : cat(coefficient_set(coefficients).norm_factor);
+}
+
+void resolve_restarts(RuleOptions& options) {
+  std::string& restarts = options.at("restarts");
+  const int64_t needed = muon_restarts_needed(options, options.at("precision"));
+  if (restarts == "auto") restarts = std::to_string(needed);
+  require_at_most("muon", options, "restarts",
+                  integer_option(options, "steps") - 1, "steps-1");
+  const std::string& precision = options.at("precision");
+  const bool short_numbers = precision == "bf16" || precision == "fp16";
+  if (short_numbers && integer_option(options, "restarts") < needed &&
+      options.at("newton_schulz") != "standard" &&
+      options.at("newton_schulz") != "symmetric")
+    refuse(cat("restarts=", restarts, " in ", precision),
+           cat("the Gram form needs ", needed, " for ", options.at("steps"),
+               " steps, or rounding grows without bound"));
+}
+
+void require_decay_of_weights(const RuleOptions& options) {
+  if (switch_option(options, "cautious_decay") &&
+      options.at("decay_form") == "l2")
+    throw UsageError(
+        "rule muon: cautious_decay=on chooses the weights that decay, but "
+        "decay_form=l2 adds to gradients; take decoupled, independent or palm");
+}
+
+void refuse_harm(const RuleOptions& options) {
+  const std::string& coefficients = options.at("coefficients");
+  const double factor = real_option(options, "norm_factor");
+  if (is_custom(coefficients)) {
+    const std::string fault = first_fault(muon_coefficients(options));
+    if (!fault.empty()) refuse("coefficients=" + coefficients, fault);
+    return;
+  }
+  const CoefficientSet& set = coefficient_set(coefficients);
+  const std::string what = cat("coefficients=", set.name);
+  if (!set.hazard.empty()) refuse(what, set.hazard);
+  if (!stands_bf16(options) && options.at("precision") == "bf16")
+    refuse(what + " in bf16",
+           "it has no room above 1, and one rounding sends it to 1e11");
+  if (factor < std::min(set.norm_factor, 1.01))
+    refuse(cat(what, " with norm_factor=", options.at("norm_factor")),
+           cat("it has no room above 1 and needs at least ",
+               std::min(set.norm_factor, 1.01)));
+}
+
+}  // namespace
+
+const std::vector<OptionFact>& muon_options() {
+  static const std::vector<OptionFact> options = make_options();
+  return options;
+}
+
+const std::vector<Preset>& muon_presets() {
+  static const std::vector<Preset> presets = make_presets();
+  return presets;
+}
+
+// A segment of the Gram form multiplies a spurious negative eigenvalue by about
+// a² each step. bf16 has too few bits for more than two steps of that, for some
+// sets of more than one; fp16 stands three, for those sets two; fp32 three.
+int64_t muon_restarts_needed(const RuleOptions& in_force,
+                             std::string_view precision) {
+  const int64_t steps = integer_option(in_force, "steps");
+  const std::string& coefficients = in_force.at("coefficients");
+  int64_t longest = 3;
+  if (precision == "bf16" || precision == "fp16") {
+    CoefficientSet own;
+    if (!is_custom(coefficients)) own = coefficient_set(coefficients);
+    longest = precision == "bf16" ? own.longest_segment_bf16
+                                  : own.longest_segment_fp16;
+  }
+  return (steps + longest - 1) / longest - 1;
+}
+
+RuleOptions muon_options_in_force(const RuleOptions& given) {
+  RuleOptions options =
+      options_in_force("muon", muon_options(), muon_presets(), given);
+  const bool unsafe = switch_option(options, "unsafe");
+  require_decay_of_weights(options);
+  resolve_steps(options);
+  resolve_precision(options);
+  resolve_norm_factor(options);
+  if (!unsafe) refuse_harm(options);
+  if (unsafe && options.at("restarts") != "auto") {
+    require_at_most("muon", options, "restarts",
+                    integer_option(options, "steps") - 1, "steps-1");
+    return options;
+  }
+  resolve_restarts(options);
+  return options;
+}
+
+std::vector<Coefficients> muon_coefficients(const RuleOptions& in_force) {
+  const std::string& named = in_force.at("coefficients");
+  std::vector<Coefficients> set;
+  if (is_custom(named)) {
+    for (const auto& [a, b, c] : read_triples(named)) set.push_back({a, b, c});
+  } else {
+    set = coefficient_set(named).steps;
+  }
+  return unrolled(
+      set, integer_option(in_force, "steps"),
+      in_force.at("overrun") == "cycle" ? Overrun::kCycle : Overrun::kLast);
+}
+
 namespace {
 
 // One multiply-add is two flops. A segment of k steps in Gram space is the

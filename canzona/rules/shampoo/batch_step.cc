@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "canzona/rules/axes.h"
-#include "canzona/rules/block_copy.h"
 #include "canzona/rules/runs.h"
 
 namespace canzona {

@@ -67,7 +67,7 @@ class BatchStep {
   // The block's gradient times the roots of all axes but this one.
   ConstRun kl_grad(const TensorBlock& block, int axis, ConstRun grad);
   void refresh();
-  // batch_refresh.cc
+  // refresh.cc
   void refresh_kind(int axis, size_t kind);
   void refresh_chunk(const Chunk& chunk);
   template <class Copy>

@@ -1,4 +1,4 @@
-#include "canzona/rules/shampoo/blocks.h"
+#include "canzona/rules/shampoo/layout.h"
 
 #include <gmock/gmock.h>
 

@@ -2,7 +2,7 @@
 // axes, its length grafted from Adam. Everything it keeps is of use to the
 // owner alone, but a classic momentum, which takes in the decay of weights.
 //
-// Small sizes are merged and long sides cut into blocks (blocks.h). A side of
+// Small sizes are merged and long sides cut into blocks (options.h). A side of
 // length one is dropped: the matrix is a vector then, with one factor and an
 // inverse square root.
 //

@@ -21,7 +21,7 @@
 #include <span>
 #include <vector>
 
-#include "canzona/rules/factor_layout.h"
+#include "canzona/rules/blocks.h"
 #include "canzona/rules/facts.h"
 #include "canzona/rules/shampoo/options.h"
 

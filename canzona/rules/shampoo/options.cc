@@ -10,6 +10,26 @@
 namespace canzona {
 namespace {
 
+// Those of NVIDIA's Emerging-Optimizers.
+constexpr CansStep kCansSteps[] = {
+    {5.182503604966906, -5.126830178299687},
+    {2.586120737395915, -0.641538812403133},
+    {2.567364126726186, -0.6391058222170474},
+    {2.520560084348265, -0.6330225823828756},
+    {2.410759275435182, -0.6186815444268036},
+    {2.1883348130094173, -0.5893091162177136},
+    {1.8595760874873613, -0.5449991062102938},
+    {1.589020160467417, -0.5075811685214573},
+    {1.5051653981684994, -0.4957799077972079},
+    {1.4925557853149838, -0.49259266842078675},
+};
+
+}  // namespace
+
+std::span<const CansStep> cans_steps() { return kCansSteps; }
+
+namespace {
+
 constexpr const char* kRule = "shampoo";
 
 // What a step does; names are those of the public implementations.

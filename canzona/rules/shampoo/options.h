@@ -1,22 +1,90 @@
+// What Shampoo can be told: how it cuts blocks, how it takes inverse roots
+// (roots.h does it), and the rest of its options.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "canzona/rules/blocks.h"
+#include "canzona/rules/facts.h"
+#include "canzona/rules/options.h"
+
+namespace canzona {
+
+// Which sizes Shampoo cuts into blocks: those of a tensor whose small
+// neighbouring sizes are merged.
+//
+//   merge_sizes({64, 3, 7, 7}, {.max_dim = 1024, .merge = 2})   64 147
+struct BlockingOptions {
+  int64_t max_dim = 1024;
+  int merge = 2;  // how many axes to merge down to; 0 leaves them as they are
+};
+
+// Drops sizes of one, then, from the last axis on, multiplies neighbours while
+// more than `merge` axes remain and the product is at most max_dim. A size of
+// zero gives one axis of zero. At least one axis remains.
+AxisSizes merge_sizes(std::span<const int64_t> dims,
+                      const BlockingOptions& options);
+
+enum class RootMethod { kEigen, kPseudo, kNewton, kHigher, kCans };
+
+// Which power of a matrix is wanted: A to the minus q/p.
+struct InversePower {
+  int64_t p = 4;
+  int64_t q = 1;
+
+  double exponent() const {
+    return static_cast<double>(q) / static_cast<double>(p);
+  }
+};
+
+// All methods but kPseudo, which works on A itself, work on A + d·I. For
+// kHigher d is at least abs_epsilon, for the others at least epsilon; for all
+// of them it is at least rel_epsilon·|A|_F. kCans gives A^(-1/2) alone.
+struct RootOptions {
+  RootMethod method = RootMethod::kEigen;
+  double epsilon = 0;
+  double rel_epsilon = 0;
+  double abs_epsilon = 0;
+  // Of kEigen: whether d is added to the matrix or to its eigenvalues, after
+  // negative ones have been lifted to 0.
+  bool perturb_before = true;
+  // Of kPseudo: eigenvalues up to the larger of rank_rtol times the largest one
+  // and rank_atol count as 0, and so do their inverse powers. Below 0: as many
+  // units of rounding as the matrix has rows.
+  double rank_rtol = -1;
+  double rank_atol = 0;
+  // Of the coupled iterations: they end when max |M - I| is at most the
+  // tolerance. kHigher sums `order` terms of a series per iteration; two of
+  // them are Newton's method.
+  int64_t max_iterations = 100;
+  double tolerance = 1e-6;
+  int order = 3;
+};
+
+// The steps of CANS, an iteration for the inverse square root, as numbers: the
+// rule computes by them, and fixtures are compared with them.
+
+// CANS: Y and Z are polynomials of B/s, s being an upper bound of B's
+// eigenvalues and at least kCansLeastSize. Each step takes P = Z·Y, whose
+// eigenvalues go to 1, Y to bY + aYP and Z to bZ + aPZ, so that Z ends as
+// (B/s)^(-1/2).
+struct CansStep {
+  double b = 0;
+  double a = 0;
+};
+std::span<const CansStep> cans_steps();
+inline constexpr double kCansLeastSize = 1e-12;
+
 // Shampoo's options: their facts, presets, and the values in force as numbers.
 //
 //   ShampooOptions options({{"preset", "meta"}, {"merge", "2"}});
 //   options.beta2, options.power(2, 0).p
 //
 // Immutable; standard library only.
-#pragma once
-
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <vector>
-
-#include "canzona/rules/facts.h"
-#include "canzona/rules/options.h"
-#include "canzona/rules/shampoo/blocks.h"
-#include "canzona/rules/shampoo/root_options.h"
-
-namespace canzona {
 
 enum class Grafting { kNone, kSgd, kAdagrad, kRmsprop, kAdam };
 

@@ -4,8 +4,10 @@
 #include <cmath>
 
 #include "canzona/rules/host_copy.h"
+#include "canzona/rules/runs.h"
+#include "canzona/rules/shampoo/batch_step.h"
 #include "canzona/rules/shampoo/roots.h"
-#include "canzona/rules/typed_copy.h"
+#include "canzona/rules/together.h"
 
 namespace canzona {
 namespace {
@@ -85,6 +87,128 @@ void refresh_roots(Engine& engine, const RootRefresh& task,
   for_each_success(outcomes.span(), [&](int64_t begin, int64_t size) {
     engine.copy(task.root.part(begin, size), roots.part(begin, size));
   });
+}
+
+namespace {
+
+// How a step of Shampoo refreshes: all factors of one length along an axis at
+// once, of all blocks of all tensors, as far as the engine takes them.
+
+// As many as the engine takes, unless the iterations' scratch, several times
+// their size, would grow too large.
+int64_t most_together(const Engine& engine, int64_t side) {
+  constexpr int64_t kMostElements = int64_t{1} << 26;
+  const int64_t by_size = std::max<int64_t>(1, kMostElements / (side * side));
+  return std::clamp<int64_t>(std::min(engine.batch_width(), by_size), 1,
+                             kMostTogether);
+}
+
+}  // namespace
+
+struct BatchStep::Chunk {
+  int axis = 0;
+  int64_t tensor = 0, tensors = 1;
+  // All places of a stack, unless there is one tensor alone.
+  PerTensor<int64_t> blocks{0};
+  int64_t places = 1;
+  FactorPlace first;  // of the first block
+
+  int64_t count() const { return tensors * places; }
+};
+
+void BatchStep::refresh() {
+  for (int axis = 0; axis < blocking_.order(); ++axis)
+    for (size_t kind = 0; kind < blocking_.side(axis).kinds().size(); ++kind)
+      if (layout_.has_factor(axis)) refresh_kind(axis, kind);
+}
+
+void BatchStep::refresh_kind(int axis, size_t kind) {
+  const int64_t stack = blocking_.stack_size(axis, kind);
+  if (stack == 0) return;
+  const int64_t most =
+      most_together(engine_, blocking_.side(axis).kinds()[kind].length);
+  Chunk chunk;
+  chunk.axis = axis;
+  const int64_t tensors = std::max<int64_t>(1, most / stack);
+  for (int64_t t = 0; t < part_.count; t += tensors)
+    for (int64_t p = 0; p < stack; p += most) {
+      chunk.tensor = t;
+      chunk.tensors = std::min(tensors, part_.count - t);
+      chunk.places = std::min(most, stack - p);
+      chunk.blocks = PerTensor<int64_t>(chunk.places);
+      for (int64_t i = 0; i < chunk.places; ++i)
+        chunk.blocks[i] = blocking_.block_at(axis, kind, p + i);
+      chunk.first =
+          layout_.factors().place(blocking_.block(chunk.blocks[0]), axis);
+      refresh_chunk(chunk);
+    }
+}
+
+// Roots need all of fp32: from bf16x3 Newton's iteration takes errors of up to
+// a hundredth where the damping is small.
+void BatchStep::refresh_chunk(const Chunk& chunk) {
+  const ProductsScope products(engine_, Products::kPlain,
+                               products_of(options_.splits_products));
+  const Arena::Scope scope(engine_.arena());
+  const Average moment = statistics();
+  const FactorPlace& at = chunk.first;
+  const int64_t each = at.side * at.side;
+  const auto matrices = [&](int number) {
+    const Run run = advanced(state(number, at.stack * each),
+                             (chunk.tensor * at.stack + at.place) * each);
+    return as_matrices(run, at.side, at.side, chunk.count());
+  };
+  PerTensor<int64_t> blocks = chunk.blocks;
+  const Matrices failures =
+      engine_.arena().matrices(dtype_, 1, 1, chunk.count());
+  for_each_counter(chunk, failures, [&](Matrices kept, Matrices together) {
+    engine_.copy(together, kept);
+  });
+  const auto put_back = [&] {
+    for_each_counter(chunk, failures, [&](Matrices kept, Matrices together) {
+      engine_.copy(kept, together);
+    });
+  };
+  try {
+    refresh_roots(
+        engine_,
+        {.site = {.rule = "shampoo",
+                  .result = "root",
+                  .step = step_,
+                  .part = {part_.begin + chunk.tensor, 0, chunk.axis},
+                  .blocks = blocks.span(),
+                  .failures = failures},
+         .factor = matrices(at.first_state),
+         .correction = options_.bias_correction ? moment.correction : 1,
+         .scales_by_trace = options_.trace_scaling,
+         .power = options_.power(blocking_.order(), chunk.axis),
+         .root = matrices(at.first_state + 1)},
+        options_.root, batch_.hook);
+  } catch (...) {
+    put_back();
+    throw;
+  }
+  put_back();
+}
+
+// copy(kept, together) for each block: its counters in the state and among
+// those of the chunk, one per tensor.
+template <class Copy>
+void BatchStep::for_each_counter(const Chunk& chunk, Matrices together,
+                                 const Copy& copy) {
+  const int64_t counters = layout_.factors().num_counters();
+  const Run failures = advanced(state(layout_.refresh_failures(), counters),
+                                chunk.tensor * counters);
+  for (int64_t i = 0; i < chunk.places; ++i) {
+    const TensorBlock block = blocking_.block(chunk.blocks[i]);
+    const FactorPlace place = layout_.factors().place(block, chunk.axis);
+    Matrices some = together.part(i, 1);
+    some.count = chunk.tensors;
+    some.matrix_stride = chunk.places * together.matrix_stride;
+    copy(across_stacks(failures, {1, 1, counters}, place.failures,
+                       chunk.tensors),
+         some);
+  }
 }
 
 }  // namespace canzona

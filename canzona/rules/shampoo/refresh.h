@@ -4,7 +4,7 @@
 
 #include "canzona/linalg/engine.h"
 #include "canzona/rules/refresh_policy.h"
-#include "canzona/rules/shampoo/root_options.h"
+#include "canzona/rules/shampoo/options.h"
 
 namespace canzona {
 

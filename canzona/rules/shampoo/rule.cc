@@ -3,7 +3,6 @@
 #include "canzona/rules/rule.h"
 
 #include "canzona/base/check.h"
-#include "canzona/rules/products_scope.h"
 #include "canzona/rules/shampoo/batch_step.h"
 #include "canzona/rules/shampoo/facts.h"
 #include "canzona/rules/together.h"

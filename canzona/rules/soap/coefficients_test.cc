@@ -1,4 +1,4 @@
-#include "canzona/rules/soap/coefficients.h"
+#include "canzona/rules/soap/update.h"
 
 #include <gmock/gmock.h>
 

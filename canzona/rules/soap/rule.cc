@@ -4,11 +4,9 @@
 
 #include <cmath>
 
-#include "canzona/rules/block_copy.h"
+#include "canzona/rules/axes.h"
 #include "canzona/rules/options.h"
-#include "canzona/rules/products_scope.h"
 #include "canzona/rules/runs.h"
-#include "canzona/rules/soap/coefficients.h"
 #include "canzona/rules/soap/facts.h"
 #include "canzona/rules/soap/update.h"
 #include "canzona/rules/together.h"

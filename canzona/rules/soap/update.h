@@ -1,3 +1,40 @@
+// The scalars of a SOAP step. `updates` counts those that moved weights, this
+// one included; `step` counts calls. Pure functions.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "canzona/linalg/engine.h"
+#include "canzona/linalg/stages.h"
+#include "canzona/rules/rule.h"
+#include "canzona/rules/soap/facts.h"
+#include "canzona/rules/soap/options.h"
+
+namespace canzona {
+
+// Of the moments and their quotient.
+AdamCoefficients soap_adam(const SoapOptions& soap, int64_t updates);
+
+// The same of the rule that lends its length, for a first moment that is up to
+// date already. Grafting from SGD uses from_moment and from_grad alone.
+AdamCoefficients soap_grafting_adam(const SoapOptions& soap, int64_t updates);
+
+// The factor by which the update is larger than the quotient that references
+// normalise: with epsilon_mode=uncorrected they take the bias out after that.
+double soap_update_scale(const SoapOptions& soap, int64_t updates);
+
+// F = keep·F + add·G·Gᵀ
+struct FactorWeights {
+  double keep = 0;
+  double add = 1;
+};
+FactorWeights soap_factor_weights(const SoapOptions& soap, int64_t step);
+
+// What a factor is multiplied by before it is decomposed.
+double soap_factor_scale(const SoapOptions& soap, int64_t step);
+
 // One step of SOAP on the same block of some tensors, all of it at the owner.
 //
 //   soap_update(engine, soap, {.step = 11, .phase = 0, .part = {}}, blocks);
@@ -6,18 +43,6 @@
 // of the dims given; factors and bases belong to one of them alone. What
 // happens if a basis cannot be found is refresh_policy.h's. Without a refresh
 // nothing comes back from the engine, so that a device need not be waited for.
-#pragma once
-
-#include <array>
-#include <cstdint>
-#include <span>
-
-#include "canzona/linalg/engine.h"
-#include "canzona/rules/rule.h"
-#include "canzona/rules/soap/layout.h"
-#include "canzona/rules/soap/options.h"
-
-namespace canzona {
 
 // Of one axis, one of each per tensor; no data where the axis has none.
 struct SoapFactor {

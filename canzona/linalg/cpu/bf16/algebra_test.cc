@@ -1,5 +1,5 @@
 // Every product against fp64 sums of the stored values, for every kernel.
-#include "canzona/linalg/cpu/bf16/algebra.h"
+#include "canzona/linalg/cpu/cpu_algebra.h"
 
 #include <algorithm>
 #include <functional>

@@ -3,7 +3,7 @@
 //
 // The tile intrinsics are assembly that says nothing of the memory it reads or
 // writes, so the compiler is told at every border between tiles and memory.
-#include "canzona/linalg/cpu/bf16/load_avx512.h"
+#include "canzona/linalg/cpu/bf16/works_avx512.h"
 
 namespace canzona {
 namespace {

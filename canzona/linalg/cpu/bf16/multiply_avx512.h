@@ -1,7 +1,7 @@
 // The block product by AVX-512. Only for files compiled for it.
 #pragma once
 
-#include "canzona/linalg/cpu/bf16/load_avx512.h"
+#include "canzona/linalg/cpu/bf16/works_avx512.h"
 
 namespace canzona {
 namespace {

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include <gmock/gmock.h>
-#include "canzona/linalg/arena.h"
-#include "canzona/linalg/cpu/bf16/algebra.h"
+#include "canzona/linalg/cpu/cpu_algebra.h"
+#include "canzona/linalg/memory.h"
 #include "canzona/linalg/operand.h"
 
 namespace canzona {

@@ -291,5 +291,192 @@ CANZONA_INLINE void run_alone(Work& work) {
   work.template at<7>();
 }
 
+// Epilogues as sequences of works (works_avx512.h), for the AVX-512 and AMX
+// kernels.
+
+// Where works run: between the tile instructions of `remaining()` steps, or,
+// when these are used up, by themselves. This one has no tile instructions.
+struct NoTiles {
+  static constexpr int64_t remaining() { return 0; }
+  template <class Work>
+  void step(Work& work) {
+    run_alone(work);
+  }
+};
+
+template <class Tiles, class Work>
+CANZONA_INLINE void run_work(Tiles& tiles, Work work) {
+  if (tiles.remaining() > 0)
+    tiles.step(work);
+  else
+    run_alone(work);
+}
+
+constexpr int kLineBytes = 64;
+constexpr int kValueRowBytes = kBlock * 4;
+
+template <int kAddends, class Sink, class Tiles>
+CANZONA_INLINE void run_rows(Tiles& tiles, const Epilogue& e, const float* acc,
+                             int works_after) {
+  using Work = RowPairWork<kAddends, Sink>;
+  if (tiles.remaining() >= kTile + works_after) {
+    for (int p = 0; p < kTile; ++p) run_work(tiles, Work(e, acc, p));
+    return;
+  }
+  for (int p = 0; p < kTile; p += 2)
+    run_work(tiles, TwoWorks<Work>{Work(e, acc, p), Work(e, acc, p + 1)});
+}
+
+template <class Sink, class Tiles>
+CANZONA_INLINE void run_rows(Tiles& tiles, const Epilogue& e, const float* acc,
+                             int works_after) {
+  if (e.num_addends == 0)
+    run_rows<0, Sink>(tiles, e, acc, works_after);
+  else if (e.num_addends == 1)
+    run_rows<1, Sink>(tiles, e, acc, works_after);
+  else
+    run_rows<2, Sink>(tiles, e, acc, works_after);
+}
+
+// From rows to transposed tiles and from pairs to rows of the transpose.
+template <class Tiles>
+CANZONA_INLINE void transpose_tiles(Tiles& tiles, Bf16* to, const Bf16* from) {
+  for (int tile = 0; tile < 2; ++tile)
+    run_work(tiles, TransposeWork(to + tile * kTileElements, kLineBytes,
+                                  from + tile * kTileElements, kLineBytes));
+}
+
+template <class Tiles>
+CANZONA_INLINE void transpose_values(Tiles& tiles, float* to,
+                                     const float* from) {
+  for (int64_t r = 0; r < kBlock; r += kTile)
+    for (int64_t c = 0; c < kBlock; c += kTile)
+      run_work(tiles, TransposeWork(to + c * kBlock + r, kValueRowBytes,
+                                    from + r * kBlock + c, kValueRowBytes));
+}
+
+// Above the diagonal takes what `mirror` has there.
+CANZONA_INLINE void take_upper_triangle(Bf16* rows, const Bf16* mirror) {
+  for (int r = 0; r < kBlock; ++r) {
+    const auto above = static_cast<__mmask32>(~1U << r);
+    _mm512_mask_storeu_epi16(rows + r * kBlock, above,
+                             load_line(mirror + r * kBlock));
+  }
+}
+
+template <class Tiles>
+CANZONA_INLINE void run_packed(Tiles& tiles, const Epilogue& e) {
+  const bool mirrored = e.mirror != nullptr;
+  run_rows<PackRows>(tiles, e, e.acc, mirrored ? 4 : 2);
+  if (mirrored) transpose_tiles(tiles, e.mirror, e.pairs);
+  if (e.target == Target::kDiagonal) take_upper_triangle(e.rows, e.mirror);
+  transpose_tiles(tiles, e.transposed, e.rows);
+}
+
+template <class Tiles>
+CANZONA_INLINE void run_plain(Tiles& tiles, const Epilogue& e) {
+  if (e.transpose) transpose_values(tiles, e.spare, e.acc);
+  run_rows<StoreRows>(tiles, e, e.transpose ? e.spare : e.acc, 0);
+}
+
+template <class Tiles>
+CANZONA_INLINE void run_epilogue(Tiles& tiles, const Epilogue& e) {
+  if (e.target == Target::kPlain)
+    run_plain(tiles, e);
+  else
+    run_packed(tiles, e);
+}
+
+inline void finish(const Epilogue& epilogue) {
+  NoTiles tiles;
+  run_epilogue(tiles, epilogue);
+}
+
+// Reading, packing and summing for the AVX-512 and AMX kernels.
+
+inline __m512 blend_lanes(const SourcePiece& piece, const float* source,
+                          float* momentum, __mmask16 lanes) {
+  const __m512 g = _mm512_maskz_loadu_ps(lanes, source);
+  __m512 u = g;
+  if (momentum != nullptr) {
+    __m512 b = _mm512_maskz_loadu_ps(lanes, momentum);
+    b = _mm512_add_ps(_mm512_mul_ps(_mm512_set1_ps(piece.keep), b),
+                      _mm512_mul_ps(_mm512_set1_ps(piece.add), g));
+    _mm512_mask_storeu_ps(momentum, lanes, b);
+    u = _mm512_add_ps(_mm512_mul_ps(_mm512_set1_ps(piece.from_grad), g),
+                      _mm512_mul_ps(_mm512_set1_ps(piece.from_momentum), b));
+  }
+  return _mm512_mul_ps(u, _mm512_set1_ps(piece.prescale));
+}
+
+// Rows are far apart in memory, so each needs to be asked for by itself.
+inline void prefetch_row(const float* row) {
+  constexpr int kAhead = 4 * kBlock;
+  _mm_prefetch(row + kAhead, _MM_HINT_T0);
+  _mm_prefetch(row + kAhead + kTile, _MM_HINT_T0);
+}
+
+inline void read_row(float* values, const SourcePiece& piece, int64_t row) {
+  const float* source = piece.source + row * piece.source_stride;
+  prefetch_row(source);
+  float* momentum = piece.momentum;
+  if (momentum != nullptr) {
+    momentum += row * piece.momentum_stride;
+    prefetch_row(momentum);
+  }
+  for (int at = 0; at < kBlock; at += kTile) {
+    float* to = momentum == nullptr ? nullptr : momentum + at;
+    _mm512_store_ps(values + at, blend_lanes(piece, source + at, to,
+                                             first_lanes(piece.width - at)));
+  }
+}
+
+inline void read(float* values, const SourcePiece& piece) {
+  for (int64_t r = 0; r < piece.height; ++r)
+    read_row(values + r * kBlock, piece, r);
+  for (int64_t i = piece.height * kBlock; i < kBlockElements; i += kTile)
+    _mm512_store_ps(values + i, _mm512_setzero_ps());
+}
+
+inline __m512d add_squares(__m512d sum, __m256 values) {
+  const __m512d wide = _mm512_cvtps_pd(values);
+  return _mm512_add_pd(sum, _mm512_mul_pd(wide, wide));
+}
+
+inline double sum_of_squares(const Bf16* rows) {
+  __m512d columns[4] = {};
+  for (int i = 0; i < kBlockElements; i += kTile) {
+    const __m256i half =
+        _mm256_load_si256(reinterpret_cast<const __m256i*>(rows + i));
+    const __m512 values = lower_halves(_mm512_cvtepu16_epi32(half));
+    __m512d* sums = columns + i % kBlock / 8;
+    sums[0] = add_squares(sums[0], _mm512_castps512_ps256(values));
+    sums[1] = add_squares(sums[1], _mm512_extractf32x8_ps(values, 1));
+  }
+  alignas(64) double eight[8];
+  _mm512_store_pd(eight, _mm512_add_pd(_mm512_add_pd(columns[0], columns[1]),
+                                       _mm512_add_pd(columns[2], columns[3])));
+  for (int half = 4; half > 0; half /= 2)
+    for (int c = 0; c < half; ++c) eight[c] += eight[c + half];
+  return eight[0];
+}
+
+inline double pack(const PackedBlock& to, float* values, bool transpose) {
+  alignas(64) float transposed[kBlockElements];
+  Epilogue e;
+  e.acc = values;
+  e.rows = to.rows;
+  e.transposed = to.transposed;
+  e.pairs = to.pairs;
+  NoTiles tiles;
+  if (transpose) {
+    transpose_values(tiles, transposed, values);
+    e.acc = transposed;
+  }
+  run_packed(tiles, e);
+  return sum_of_squares(to.rows);
+}
+
 }  // namespace
+
 }  // namespace canzona

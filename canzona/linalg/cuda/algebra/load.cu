@@ -1,10 +1,10 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include "canzona/linalg/cuda/algebra/load.h"
+#include "canzona/linalg/cuda/algebra/algebra.h"
+#include "canzona/linalg/cuda/chunks.cuh"
 #include "canzona/linalg/cuda/exact.cuh"
 #include "canzona/linalg/cuda/launch.cuh"
-#include "canzona/linalg/cuda/sums.cuh"
 
 namespace canzona {
 namespace {
@@ -13,7 +13,7 @@ constexpr int kThreads = kSumThreads;
 constexpr int kGroup = 4;   // neighbours that a thread takes at once
 constexpr int kRounds = 4;  // groups that are under way together
 constexpr int kPerBlock = kThreads * kGroup * kRounds;
-constexpr int kChunk = 8 * kPerBlock;  // one slot of a sum
+constexpr int kLoadChunk = 8 * kPerBlock;  // one slot of a sum
 
 // The larger magnitude; a NaN stays.
 struct Larger {
@@ -117,10 +117,10 @@ __global__ void __launch_bounds__(kThreads)
   const Places<Real> at(source, matrix);
   const double peak = peaks == nullptr ? 1.0 : peaks[matrix];
   double total = 0;
-  for (int part = 0; part < kChunk / kPerBlock; ++part) {
+  for (int part = 0; part < kLoadChunk / kPerBlock; ++part) {
     Group<Real> u[kRounds];
     const int64_t begin =
-        static_cast<int64_t>(blockIdx.x) * kChunk + part * kPerBlock;
+        static_cast<int64_t>(blockIdx.x) * kLoadChunk + part * kPerBlock;
     if (begin >= source.elements) break;
     read_blends(source, at, begin, u);
 #pragma unroll
@@ -244,7 +244,7 @@ void launch_load_to(const BlendSource<Real>& source, const double* scales,
 }  // namespace
 
 int64_t scale_slots(int64_t elements) {
-  return (elements + kChunk - 1) / kChunk;
+  return (elements + kLoadChunk - 1) / kLoadChunk;
 }
 
 template <class Real>

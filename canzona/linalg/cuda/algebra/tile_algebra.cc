@@ -3,8 +3,6 @@
 
 #include "canzona/base/check.h"
 #include "canzona/linalg/cuda/algebra/algebra.h"
-#include "canzona/linalg/cuda/algebra/operand_load.h"
-#include "canzona/linalg/cuda/algebra/tile_stages.h"
 #include "canzona/linalg/cuda/cuda_engine.h"
 #include "canzona/linalg/cuda/tiles/tile_product.h"
 

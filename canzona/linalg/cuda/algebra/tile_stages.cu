@@ -1,16 +1,16 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include "canzona/linalg/cuda/algebra/tile_stages.h"
+#include "canzona/linalg/cuda/algebra/algebra.h"
+#include "canzona/linalg/cuda/chunks.cuh"
 #include "canzona/linalg/cuda/exact.cuh"
 #include "canzona/linalg/cuda/launch.cuh"
-#include "canzona/linalg/cuda/sums.cuh"
 
 namespace canzona {
 namespace {
 
 constexpr int kThreads = kSumThreads;
-constexpr int kChunk = 64 * kThreads;
+constexpr int kStageChunk = 64 * kThreads;
 
 // The numbers of a batch without what fills up their rows.
 template <class T>
@@ -77,8 +77,9 @@ template <class T>
 __global__ void __launch_bounds__(kThreads)
     squares_kernel(Elements<T> r, int64_t num_slots, double* slots) {
   double sum = 0;
-  const int64_t begin = int64_t{blockIdx.x} * kChunk;
-  const int64_t end = begin + kChunk < r.elements ? begin + kChunk : r.elements;
+  const int64_t begin = int64_t{blockIdx.x} * kStageChunk;
+  const int64_t end =
+      begin + kStageChunk < r.elements ? begin + kStageChunk : r.elements;
   for (int64_t i = begin + threadIdx.x; i < end; i += kThreads) {
     const double value = to_double(r.read(blockIdx.y, i));
     sum += value * value;
@@ -120,7 +121,7 @@ template <class T>
 void scale_typed(const Tiles& x, const Tiles& r, double factor,
                  const TileScaleWork& work, cudaStream_t stream) {
   const int64_t slots = tile_norm_slots(r);
-  squares_kernel<T><<<grid_of(r, kChunk), kThreads, 0, stream>>>(
+  squares_kernel<T><<<grid_of(r, kStageChunk), kThreads, 0, stream>>>(
       Elements<T>(r), slots, work.slots);
   gram_scale_kernel<<<static_cast<unsigned>(r.count), kThreads, 0, stream>>>(
       work.slots, slots, factor, work.scales);
@@ -158,7 +159,7 @@ void launch_tile_store(TileType type, const Tiles& x,
 }
 
 int64_t tile_norm_slots(const Tiles& r) {
-  return (r.rows * r.cols + kChunk - 1) / kChunk;
+  return (r.rows * r.cols + kStageChunk - 1) / kStageChunk;
 }
 
 void scale_by_norm(DType dtype, const Tiles& x, const Tiles& r, double factor,

@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "canzona/base/check.h"
-#include "canzona/linalg/cuda/check.h"
 #include "canzona/linalg/cuda/cuda_engine.h"
-#include "canzona/linalg/cuda/graph/condition.h"
+#include "canzona/linalg/cuda/device.h"
+#include "canzona/linalg/cuda/graph/notice.h"
 
 namespace canzona {
 namespace {

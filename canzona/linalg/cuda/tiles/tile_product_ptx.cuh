@@ -211,12 +211,6 @@ __device__ inline void matrices_store_transposed(uint32_t to,
       : "memory");
 }
 
-__device__ inline void vector_store(uint32_t to, uint4 from) {
-  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to),
-               "r"(from.x), "r"(from.y), "r"(from.z), "r"(from.w)
-               : "memory");
-}
-
 __device__ inline void pair_store(uint32_t to, float2 from) {
   asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(from.x),
                "f"(from.y)

@@ -1,0 +1,148 @@
+#include "canzona/comm/wire_ops.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <new>
+
+#include "canzona/base/check.h"
+#include "canzona/base/units.h"
+
+namespace canzona {
+namespace {
+
+constexpr std::align_val_t kAlignment{64};
+
+// Pieces of the wire have any alignment, so elements are copied in and out;
+// the compiler makes plain vector loads of it.
+template <class T>
+T load(const std::byte* from, int64_t i) {
+  T value;
+  std::memcpy(&value, from + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
+  return value;
+}
+
+template <class T>
+void store(std::byte* to, int64_t i, T value) {
+  std::memcpy(to + i * static_cast<int64_t>(sizeof(T)), &value, sizeof(T));
+}
+
+template <class T, class Join>
+void join_all(std::byte* sum, const std::byte* a, const std::byte* b,
+              int64_t count, Join join) {
+  for (int64_t i = 0; i < count; ++i)
+    store<T>(sum, i, join(load<T>(a, i), load<T>(b, i)));
+}
+
+__extension__ using UInt128 = unsigned __int128;
+
+constexpr auto kPlus = [](auto a, auto b) { return a + b; };
+
+// To the nearest, ties to even; a NaN stays one.
+uint16_t bf16_of(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  if ((bits & 0x7FFFFFFFU) > 0x7F800000U)
+    return static_cast<uint16_t>((bits >> 16) | 0x40U);
+  return static_cast<uint16_t>((bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16);
+}
+
+class CpuWireOps final : public WireOps {
+ public:
+  std::byte* allocate(int64_t bytes) const override {
+    return static_cast<std::byte*>(
+        ::operator new(static_cast<size_t>(bytes), kAlignment));
+  }
+  void release(std::byte* memory) const override {
+    ::operator delete(memory, kAlignment);
+  }
+
+  void copy(std::byte* to, const std::byte* from,
+            int64_t bytes) const override {
+    if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
+  }
+
+  void add(Reduction reduction, std::byte* sum, const std::byte* a,
+           const std::byte* b, int64_t count) const override {
+    switch (reduction) {
+      case Reduction::kFp32Sum:
+      case Reduction::kFp32SumOfBf16:
+        return join_all<float>(sum, a, b, count, kPlus);
+      case Reduction::kInt64Sum:
+        return join_all<uint64_t>(sum, a, b, count, kPlus);
+      case Reduction::kInt64Max:
+        return join_all<int64_t>(sum, a, b, count,
+                                 [](auto x, auto y) { return std::max(x, y); });
+      case Reduction::kInt128Sum:
+        return join_all<UInt128>(sum, a, b, count, kPlus);
+    }
+  }
+
+  void narrow(Reduction reduction, std::byte* wire, const std::byte* from,
+              int64_t count) const override {
+    CANZONA_CHECK(is_narrowed(reduction), to_string(reduction));
+    for (int64_t i = 0; i < count; ++i)
+      store<uint16_t>(wire, i, bf16_of(load<float>(from, i)));
+  }
+
+  void widen(Reduction reduction, std::byte* to, const std::byte* wire,
+             int64_t count) const override {
+    CANZONA_CHECK(is_narrowed(reduction), to_string(reduction));
+    for (int64_t i = 0; i < count; ++i)
+      store<uint32_t>(to, i, uint32_t{load<uint16_t>(wire, i)} << 16);
+  }
+};
+
+}  // namespace
+
+const WireOps& cpu_wire_ops() {
+  static const CpuWireOps ops;
+  return ops;
+}
+
+namespace {
+
+struct Tree {
+  const WireOps& ops;
+  Reduction reduction;
+  std::span<const std::byte* const> pieces;
+  int64_t count;
+
+  int64_t bytes() const { return count * element_bytes(reduction); }
+
+  // The sum of pieces [first, end): in `sum`, or where a lone piece lies. The
+  // left half is the largest power of two below the whole, which is where
+  // carrying an odd one up leaves it.
+  const std::byte* add(size_t first, size_t end, std::byte* sum,
+                       std::byte* scratch) const {
+    if (end - first == 1) return leaf(first, sum);
+    const size_t middle = first + std::bit_floor(end - first - 1);
+    const std::byte* left = add(first, middle, sum, scratch);
+    const std::byte* right = add(middle, end, scratch, scratch + bytes());
+    ops.add(reduction, sum, left, right, count);
+    return sum;
+  }
+
+  const std::byte* leaf(size_t i, std::byte* widened) const {
+    if (!is_narrowed(reduction)) return pieces[i];
+    ops.widen(reduction, widened, pieces[i], count);
+    return widened;
+  }
+};
+
+}  // namespace
+
+int64_t tree_scratch_bytes(Reduction reduction, int num_pieces, int64_t count) {
+  const int depth = std::bit_width(static_cast<unsigned>(num_pieces));
+  return depth * count * element_bytes(reduction);
+}
+
+void tree_sum(const WireOps& ops, Reduction reduction,
+              std::span<const std::byte* const> pieces, int64_t count,
+              std::byte* sum, std::byte* scratch) {
+  CANZONA_CHECK(!pieces.empty(), "a sum of no pieces");
+  const Tree tree{ops, reduction, pieces, count};
+  const std::byte* result = tree.add(0, pieces.size(), sum, scratch);
+  if (result != sum) ops.copy(sum, result, tree.bytes());
+}
+
+}  // namespace canzona

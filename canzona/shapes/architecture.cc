@@ -1,0 +1,184 @@
+#include "canzona/shapes/architecture.h"
+
+#include <algorithm>
+
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+
+namespace canzona {
+namespace {
+
+// Products of two of these stay below 2^43, sums of products far below 2^63.
+constexpr int64_t kMaxHeads = int64_t{1} << 20;
+constexpr int64_t kMaxHeadDim = int64_t{1} << 20;
+constexpr int64_t kMaxKernel = int64_t{1} << 20;
+
+// More than any layer has outside its experts: 10 matrices, 6 norms, 4 biases.
+constexpr int64_t kTensorsOutsideExperts = 20;
+// Two embeddings, the final norm and its bias, the head.
+constexpr int64_t kTensorsOutsideLayers = 5;
+
+class Bounds {
+ public:
+  explicit Bounds(const std::string& name) : name_(name) {}
+
+  void check(const char* what, int64_t value, int64_t low, int64_t high) const {
+    if (value < low || value > high) {
+      throw UsageError(cat("model ", quoted(name_), ": ", what,
+                           " must be from ", low, " to ", high, ", got ",
+                           value));
+    }
+  }
+
+ private:
+  const std::string& name_;
+};
+
+void check_attention(const Architecture& a, const Bounds& bounds,
+                     const std::string& name) {
+  bounds.check("number of heads", a.heads, 1, kMaxHeads);
+  bounds.check("number of kv heads", a.kv_heads, 1, kMaxHeads);
+  bounds.check("head dim", a.head_dim, 1, kMaxHeadDim);
+  if (a.heads % a.kv_heads != 0) {
+    throw UsageError(cat("model ", quoted(name), ": ", a.heads,
+                         " heads do not divide into ", a.kv_heads,
+                         " kv groups"));
+  }
+}
+
+void check_latent(const LatentNumbers& latent, const Bounds& bounds) {
+  if (latent.kv_rank == 0) return;
+  bounds.check("rank of q", latent.q_rank, 0, kMaxDim);
+  bounds.check("rank of kv", latent.kv_rank, 1, kMaxDim);
+  bounds.check("head dim without rope", latent.nope_dim, 1, kMaxHeadDim);
+  bounds.check("head dim with rope", latent.rope_dim, 1, kMaxHeadDim);
+  bounds.check("head dim of v", latent.v_dim, 1, kMaxHeadDim);
+}
+
+void check_experts(const ExpertNumbers& experts, const Bounds& bounds) {
+  bounds.check("number of experts", experts.count, 0, kMaxExperts);
+  if (experts.count == 0) return;
+  bounds.check("ffn of an expert", experts.ffn, 1, kMaxDim);
+  bounds.check("number of shared experts", experts.shared, 0, kMaxExperts);
+  bounds.check("first layer with experts", experts.first_layer, 0, kMaxDim);
+  bounds.check("step of layers with experts", experts.every, 1, kMaxDim);
+  bounds.check("ffn of the gated shared expert", experts.gated_shared_ffn, 0,
+               kMaxDim);
+}
+
+void check_linear(const LinearNumbers& linear, const Bounds& bounds,
+                  const std::string& name) {
+  if (linear.layers.empty()) return;
+  bounds.check("number of linear key heads", linear.key_heads, 1, kMaxHeads);
+  bounds.check("number of linear value heads", linear.value_heads, 1,
+               kMaxHeads);
+  bounds.check("linear key head dim", linear.key_dim, 1, kMaxHeadDim);
+  bounds.check("linear value head dim", linear.value_dim, 1, kMaxHeadDim);
+  bounds.check("kernel of the convolution", linear.kernel, 1, kMaxKernel);
+  if (linear.value_heads % linear.key_heads != 0) {
+    throw UsageError(cat("model ", quoted(name), ": ", linear.value_heads,
+                         " linear value heads do not divide among ",
+                         linear.key_heads, " linear key heads"));
+  }
+}
+
+}  // namespace
+
+void check_architecture(const Architecture& a, const std::string& name) {
+  const Bounds bounds(name);
+  bounds.check("number of layers", a.layers, 1, kMaxLayers);
+  bounds.check("hidden size", a.hidden, 1, kMaxDim);
+  bounds.check("ffn", a.ffn, 1, kMaxDim);
+  bounds.check("vocabulary", a.vocab, 1, kMaxDim);
+  check_attention(a, bounds, name);
+  check_latent(a.latent, bounds);
+  check_experts(a.experts, bounds);
+  check_linear(a.linear, bounds, name);
+  if (a.body == Body::kGpt2) {
+    bounds.check("number of positions", a.positions, 1, kMaxDim);
+  }
+}
+
+int64_t count_tensors(const Architecture& a, const std::string& name,
+                      bool fused) {
+  int64_t count = kTensorsOutsideLayers + a.layers * kTensorsOutsideExperts;
+  const bool stacked = a.experts.layout == ExpertLayout::kStacked;
+  const int64_t per_expert = stacked ? 4 : fused ? 2 : 3;
+  for (int64_t layer = 0; layer < a.layers; ++layer) {
+    if (a.experts.in_layer(layer)) count += a.experts.count * per_expert;
+  }
+  if (count > kMaxTensors) {
+    throw UsageError(cat("model ", quoted(name), ": ", a.layers,
+                         " layers with up to ", a.experts.count,
+                         " experts make more than ", kMaxTensors, " tensors"));
+  }
+  return count;
+}
+
+namespace {
+
+constexpr int64_t kMostDivisor = 1 << 20;
+
+class Divider {
+ public:
+  Divider(int64_t divisor, const std::string& name)
+      : divisor_(divisor), name_(name) {}
+
+  // A width of 0 stands for "none" and stays.
+  void operator()(int64_t& width, const char* what) const {
+    if (width % divisor_ != 0)
+      throw UsageError(cat("model ", quoted(name_), " at 1/", divisor_, ": ",
+                           what, " ", width, " is no multiple of ", divisor_));
+    width /= divisor_;
+  }
+
+ private:
+  int64_t divisor_;
+  const std::string& name_;
+};
+
+}  // namespace
+
+int64_t parse_scale(std::string_view text) {
+  if (text == "1") return 1;
+  if (!text.starts_with("1/"))
+    throw UsageError(
+        cat("scale ", quoted(text), ": expected 1/N, such as 1/8"));
+  return parse_integer(text.substr(2), 1, kMostDivisor, "scale 1/N");
+}
+
+Architecture scaled_down(const Architecture& architecture, int64_t divisor,
+                         const std::string& name) {
+  Architecture a = architecture;
+  const Divider divide(divisor, name);
+  divide(a.hidden, "hidden size");
+  divide(a.ffn, "ffn");
+  // A word more is no matter, and the 50257 of GPT-2 divide by little.
+  a.vocab = (a.vocab + divisor - 1) / divisor;
+  divide(a.head_dim, "head dim");
+  divide(a.experts.ffn, "ffn of an expert");
+  divide(a.experts.gated_shared_ffn, "ffn of the gated shared expert");
+  divide(a.latent.q_rank, "rank of q");
+  divide(a.latent.kv_rank, "rank of kv");
+  divide(a.latent.nope_dim, "head dim without rope");
+  divide(a.latent.rope_dim, "head dim with rope");
+  divide(a.latent.v_dim, "head dim of v");
+  divide(a.linear.key_dim, "linear key head dim");
+  divide(a.linear.value_dim, "linear value head dim");
+  return a;
+}
+
+void keep_layers(Model& model, int64_t count) {
+  if (count < 1 || count > model.num_layers)
+    throw UsageError(cat("model ", quoted(model.name), " has ",
+                         model.num_layers, " layers, cannot keep ", count));
+  std::erase_if(model.tensors,
+                [&](const Tensor& tensor) { return tensor.layer >= count; });
+  model.num_layers = static_cast<int32_t>(count);
+  const bool has_experts =
+      std::any_of(model.tensors.begin(), model.tensors.end(),
+                  [](const Tensor& tensor) { return tensor.expert >= 0; });
+  if (!has_experts) model.num_experts = model.experts_per_token = 0;
+}
+
+}  // namespace canzona

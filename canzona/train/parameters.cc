@@ -1,0 +1,132 @@
+#include "canzona/train/parameters.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "canzona/base/index.h"
+#include "canzona/base/random.h"
+#include "canzona/comm/from_all.h"
+#include "canzona/plan/schedule/kept.h"
+#include "canzona/runtime/fill_shard.h"
+#include "canzona/runtime/logical_digest.h"
+
+namespace canzona {
+namespace {
+
+constexpr double kOutsideLayers = 0.02;
+
+// tp cuts what is added to the residual stream by columns, and nothing else.
+bool ends_a_block(const Tensor& tensor) { return tensor.cut == Cut::kColumns; }
+
+}  // namespace
+
+double initial_deviation(const Model& model, const Tensor& tensor) {
+  if (tensor.role == Role::kEmbedding || tensor.role == Role::kHead)
+    return kOutsideLayers;
+  const double usual = 1 / std::sqrt(static_cast<double>(tensor.cols()));
+  if (!ends_a_block(tensor)) return usual;
+  return usual / std::sqrt(2.0 * model.num_layers);
+}
+
+void make_initial(const Model& model, const Tensor& tensor, uint64_t seed,
+                  int32_t tp, int32_t t, std::span<float> shard) {
+  if (tensor.role == Role::kNorm) {
+    std::ranges::fill(shard, 1.0F);
+    return;
+  }
+  const uint64_t stream = bits_at(name_seed(tensor.name), seed);
+  const double deviation = initial_deviation(model, tensor);
+  fill_shard(tensor, tp, t, shard, [&](uint64_t i) {
+    return static_cast<float>(deviation * normal_at(stream, i));
+  });
+}
+
+namespace {
+
+// What a rank sends: its runs of the tp shard, as numbers and as values.
+struct Sent {
+  std::vector<int64_t> runs;  // first and count of each
+  std::vector<float> values;
+};
+
+Sent sent_by(Runtime& runtime, int32_t tensor) {
+  Sent sent;
+  if (!runtime.keeps_first(tensor)) return sent;
+  int64_t kept = 0;
+  for (const Runtime::ShardRun& run : runtime.kept_runs(tensor)) {
+    sent.runs.insert(sent.runs.end(), {run.first, run.count});
+    kept += run.count;
+  }
+  sent.values.resize(index(kept));
+  runtime.get_kept(tensor, sent.values);
+  return sent;
+}
+
+// Everything that the ranks give, at rank 0, by rank.
+template <class Number>
+std::vector<std::vector<Number>> to_first(Communicator& world,
+                                          const std::vector<Number>& own) {
+  const auto ranks = index(world.size());
+  const int64_t count = std::ssize(own);
+  std::vector<int64_t> zeros(ranks, 0), sent(ranks, 0), received(ranks, 0),
+      offsets(ranks, 0);
+  constexpr auto kSize = static_cast<int64_t>(sizeof(Number));
+  sent[0] = count * kSize;
+  const auto counts = one_from_all(world, count);
+  int64_t end = 0;
+  for (size_t r = 0; world.rank() == 0 && r < ranks; ++r) {
+    offsets[r] = end;
+    received[r] = counts[r] * kSize;
+    end += received[r];
+  }
+  std::vector<Number> arrived(index(end / kSize));
+  world.all_to_all_v(
+      {std::as_bytes(std::span(own)), sent, zeros},
+      {std::as_writable_bytes(std::span(arrived)), received, offsets},
+      {.label = "whole tensors"});
+  std::vector<std::vector<Number>> rows;
+  for (size_t r = 0; world.rank() == 0 && r < ranks; ++r) {
+    const auto first = arrived.begin() + offsets[r] / kSize;
+    rows.emplace_back(first, first + received[r] / kSize);
+  }
+  return rows;
+}
+
+// A run of a shard to where the whole tensor has it.
+void put(const std::vector<LogicalRun>& shard, int64_t first, int64_t count,
+         const float* values, std::vector<float>& whole) {
+  for (const LogicalRun& run : shard) {
+    const int64_t begin = std::max(run.in_shard, first);
+    const int64_t end = std::min(run.in_shard + run.count, first + count);
+    if (begin < end)
+      std::copy_n(values + begin - first, end - begin,
+                  whole.data() + run.in_tensor + begin - run.in_shard);
+  }
+}
+
+}  // namespace
+
+void gather_whole(Communicator& world, Runtime& runtime, int32_t tensor,
+                  const std::function<void(std::span<const float>)>& use) {
+  const Plan& plan = runtime.plan();
+  const Tensor& what = plan.model.tensors[index(tensor)];
+  const Sent own = sent_by(runtime, tensor);
+  const auto runs = to_first(world, own.runs);
+  const auto values = to_first(world, own.values);
+  if (world.rank() != 0) return;
+  std::vector<float> whole(index(what.elements()));
+  for (int32_t r = 0; r < world.size(); ++r) {
+    const auto shard =
+        logical_runs(what, plan.mesh.tp, coordinates_of(plan.mesh, r).t);
+    const float* next = values[index(r)].data();
+    for (size_t i = 0; i < runs[index(r)].size(); i += 2) {
+      const int64_t count = runs[index(r)][i + 1];
+      put(shard, runs[index(r)][i], count, next, whole);
+      next += count;
+    }
+  }
+  use(whole);
+}
+
+}  // namespace canzona
