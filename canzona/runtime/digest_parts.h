@@ -23,7 +23,7 @@ std::vector<Number> downloaded(Rank& rank, const void* from, int64_t count) {
 }
 
 // The tp shard of a tensor on this rank, all slices, as runs of the whole.
-inline std::vector<LogicalRun> shard_runs(const Rank& rank,
+inline std::vector<ExtentCopy> shard_runs(const Rank& rank,
                                           const Tensor& tensor) {
   const int32_t tp = rank.plan.grid.tp_ranks();
   return logical_runs(tensor, tp, rank.place.t % tp);
@@ -35,13 +35,11 @@ template <class Number>
 void add_of_shard(LogicalDigest& digest, uint64_t seed, const Rank& rank,
                   const Tensor& tensor, int64_t in_shard,
                   std::span<const Number> values) {
-  for (const LogicalRun& run : shard_runs(rank, tensor)) {
-    const int64_t first = std::max(run.in_shard, in_shard);
-    const int64_t end =
-        std::min(run.in_shard + run.count, in_shard + std::ssize(values));
-    if (first < end)
-      digest.add(seed, run.in_tensor + first - run.in_shard,
-                 values.subspan(index(first - in_shard), index(end - first)));
+  for (const ExtentCopy& whole : shard_runs(rank, tensor)) {
+    const ExtentCopy run = whole.from_within({in_shard, std::ssize(values)});
+    if (run.count > 0)
+      digest.add(seed, run.to,
+                 values.subspan(index(run.from - in_shard), index(run.count)));
   }
 }
 

@@ -14,11 +14,11 @@ ElementUpdate::ElementUpdate(Rank& rank, Publisher& publisher)
         run_of(states + rank.updates.exp_avg + elements.kept),
         run_of(states + rank.updates.exp_avg_sq + elements.kept)};
     batch.add({.whole = batch.dims(),
-               .count = elements.count,
+               .count = elements.in_shard.count,
                .grad = const_run(rank.store.gradients() + elements.gradient),
                .weights = run_of(rank.store.weights(elements)),
                .states = moments,
-               .rounded = rank.store.rounded_copy(elements.first)});
+               .rounded = rank.store.rounded_copy(elements.parameter)});
   }
 }
 

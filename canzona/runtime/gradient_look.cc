@@ -6,22 +6,13 @@
 #include "canzona/base/index.h"
 
 namespace canzona {
-namespace {
-
-Extent meet(const Extent& a, const Extent& b) {
-  const int64_t first = std::max(a.first, b.first);
-  return {first, std::max<int64_t>(0, std::min(a.end(), b.end()) - first)};
-}
-
-}  // namespace
-
 GradientLook::GradientLook(Rank& rank) : rank_(rank) {
   add_scaled();
   for (const KeptMatrix& matrix : rank.kept.matrices)
     for (const Piece& piece : matrix.pieces)
-      add_counted(rank.tensor_of(matrix), {piece.gradient, piece.count});
+      add_counted(rank.tensor_of(matrix), {piece.gradient, piece.elements()});
   for (const KeptElements& elements : rank.kept.elements)
-    add_counted(elements.tensor, {elements.gradient, elements.count});
+    add_counted(elements.tensor, {elements.gradient, elements.in_shard.count});
   find_uncounted();
 }
 
@@ -36,7 +27,7 @@ void GradientLook::add_counted(int32_t tensor, Extent extent) {
     const int64_t homes = rank_.plan.buffer_of(tensor).num_homes;
     const int64_t begin = bucket.all.count * bucket.home / homes;
     const int64_t end = bucket.all.count * (bucket.home + 1) / homes;
-    extent = meet(extent, {bucket.all.first + begin, end - begin});
+    extent = extent.meet({bucket.all.first + begin, end - begin});
   }
   if (extent.count == 0) return;
   float* first = rank_.store.gradients() + extent.first;
@@ -59,9 +50,10 @@ void GradientLook::add_scaled() {
     return;
   }
   for (const KeptMatrix& matrix : rank_.kept.matrices)
-    for (const Piece& piece : matrix.pieces) add({piece.gradient, piece.count});
+    for (const Piece& piece : matrix.pieces)
+      add({piece.gradient, piece.elements()});
   for (const KeptElements& elements : rank_.kept.elements)
-    add({elements.gradient, elements.count});
+    add({elements.gradient, elements.in_shard.count});
 }
 
 // All that is counted is scaled; of the rest, what lies between.
@@ -78,7 +70,7 @@ void GradientLook::find_uncounted() {
       if (end > begin) uncounted_.push_back({begin, end - begin});
     };
     for (const Extent& c : counted) {
-      const Extent both = meet(extent, c);
+      const Extent both = extent.meet(c);
       if (both.count == 0) continue;
       add_until(both.first);
       begin = both.end();

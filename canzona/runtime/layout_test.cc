@@ -29,11 +29,11 @@ TEST(LogicalRuns, CoverATensorOnce) {
       std::vector<int> seen(static_cast<size_t>(tensor.elements()), 0);
       for (int32_t t = 0; t < tp; ++t) {
         int64_t in_shard = 0;
-        for (const LogicalRun& run : logical_runs(tensor, tp, t)) {
-          EXPECT_EQ(run.in_shard, in_shard);
+        for (const ExtentCopy& run : logical_runs(tensor, tp, t)) {
+          EXPECT_EQ(run.from, in_shard);
           in_shard += run.count;
           for (int64_t i = 0; i < run.count; ++i)
-            ++seen[static_cast<size_t>(run.in_tensor + i)];
+            ++seen[static_cast<size_t>(run.to + i)];
         }
         EXPECT_EQ(in_shard, tensor.elements() / tp);
       }
@@ -46,9 +46,9 @@ TEST(LogicalRuns, OfAColumnCutAreItsRows) {
   const Tensor tensor = matrix_tensor("w", 2, 6, Cut::kColumns);
   const auto runs = logical_runs(tensor, 2, 1);
   ASSERT_EQ(runs.size(), 2U);
-  EXPECT_EQ(runs[0].in_tensor, 3);
-  EXPECT_EQ(runs[1].in_tensor, 9);
-  EXPECT_EQ(runs[1].in_shard, 3);
+  EXPECT_EQ(runs[0].to, 3);
+  EXPECT_EQ(runs[1].to, 9);
+  EXPECT_EQ(runs[1].from, 3);
 }
 
 struct Laid {
@@ -95,10 +95,10 @@ TEST(Kept, ElementsAreTheRanksOwnRun) {
     kept += laid.kept.num_elements;
     for (const KeptElements& elements : laid.kept.elements)
       EXPECT_EQ(
-          elements.first,
+          elements.parameter,
           laid.layout.gradients.tensors[static_cast<size_t>(elements.tensor)]
                   .first +
-              elements.skipped);
+              elements.in_shard.first);
   }
   EXPECT_EQ(kept, 9);
 }

@@ -3,16 +3,16 @@
 #include <algorithm>
 
 #include "canzona/base/error.h"
+#include "canzona/base/index.h"
 #include "canzona/base/text.h"
 #include "canzona/comm/from_all.h"
 #include "canzona/runtime/digest_parts.h"
-#include "canzona/base/index.h"
 
 namespace canzona {
 namespace {
 
 // Some elements of a tensor's shard, as the whole tensor counts them.
-void add_piece(Rank& rank, int32_t t, const TensorPiece& piece,
+void add_piece(Rank& rank, int32_t t, const ExtentCopy& piece,
                LogicalDigest& digest) {
   const Tensor& tensor = rank.tensor(t);
   const std::byte* memory =
@@ -25,7 +25,7 @@ void add_piece(Rank& rank, int32_t t, const TensorPiece& piece,
     std::copy(halves.begin(), halves.end(), bits.begin());
   }
   add_of_shard<uint32_t>(digest, name_seed(tensor.name), rank, tensor,
-                         piece.in_shard, bits);
+                         piece.from, bits);
 }
 
 // The parameters of dense tensors (or of experts) on this rank.
@@ -36,7 +36,7 @@ LogicalDigest own_parameters(Rank& rank, bool of_experts, bool counted) {
     if (bucket.of_experts != of_experts) continue;
     for (int32_t t : rank.plan.buckets[index(bucket.bucket)].tensors) {
       if (counted && !rank.counts_shard(t)) continue;
-      for (const TensorPiece& piece : layout.pieces[index(t)])
+      for (const ExtentCopy& piece : layout.pieces[index(t)])
         add_piece(rank, t, piece, digest);
     }
   }

@@ -78,14 +78,14 @@ void add_pieces(const Rank& rank, size_t kept, TensorBatch& batch) {
   for (const Piece& piece : matrix.pieces) {
     std::vector<Run> states;
     for (const StatePlace& place : rank.updates.with_shard[kept])
-      states.push_back(
-          run_of(rank.store.states() + place.first + piece.kept - matrix.kept));
+      states.push_back(run_of(rank.store.states() + place.first + piece.kept -
+                              matrix.kept.first));
     batch.add({.whole = matrix.dims,
-               .count = piece.count,
+               .count = piece.elements(),
                .grad = const_run(rank.store.gradients() + piece.gradient),
                .weights = run_of(rank.store.weights(piece)),
                .states = states,
-               .rounded = rank.store.rounded_copy(piece.first)});
+               .rounded = rank.store.rounded_copy(piece.parameter)});
   }
 }
 

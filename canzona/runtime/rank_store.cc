@@ -34,12 +34,12 @@ RankStore::RankStore(const PlanPart& plan, const RankLayout& layout,
 
 float* RankStore::weights(const Piece& piece) const {
   return rounded_ ? as_floats(master_) + piece.kept
-                  : as_floats(parameters_) + piece.first;
+                  : as_floats(parameters_) + piece.parameter;
 }
 
 float* RankStore::weights(const KeptElements& elements) const {
   return rounded_ ? as_floats(master_) + master_of_elements_ + elements.kept
-                  : as_floats(parameters_) + elements.first;
+                  : as_floats(parameters_) + elements.parameter;
 }
 
 uint16_t* RankStore::rounded_copy(int64_t element) const {

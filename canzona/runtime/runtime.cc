@@ -69,12 +69,12 @@ void Runtime::set_parameter(int32_t tensor, std::span<const float> shard) {
     canzona::set_parameter(at.part->rank, at.number, shard);
   });
 }
-std::vector<Runtime::ShardRun> Runtime::kept_runs(int32_t tensor) const {
+std::vector<Extent> Runtime::kept_runs(int32_t tensor) const {
   const RankParts::Seat& at = parts_->own_seat(tensor);
-  std::vector<ShardRun> runs;
-  for (const TensorPiece& piece :
+  std::vector<Extent> runs;
+  for (const ExtentCopy& piece :
        at.part->rank.layout.parameters.pieces.at(index(at.number)))
-    runs.push_back({piece.in_shard, piece.count});
+    runs.push_back(piece.source());
   return runs;
 }
 bool Runtime::keeps_first(int32_t tensor) const {

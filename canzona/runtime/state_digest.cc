@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "canzona/base/index.h"
 #include "canzona/base/text.h"
 #include "canzona/runtime/digest_parts.h"
-#include "canzona/base/index.h"
 
 namespace canzona {
 namespace {
@@ -16,10 +16,10 @@ void add_pieces(LogicalDigest& digest, uint64_t seed, const KeptMatrix& matrix,
   const int64_t cols = matrix.dims[1];
   for (const Piece& piece : matrix.pieces)
     for (int64_t row = 0; row < piece.num_rows; ++row)
-      digest.add(
-          seed, (piece.first_row + row) * cols + piece.first_col,
-          values.subspan(index(piece.kept - matrix.kept + row * piece.num_cols),
-                         index(piece.num_cols)));
+      digest.add(seed, (piece.first_row + row) * cols + piece.first_col,
+                 values.subspan(index(piece.kept - matrix.kept.first +
+                                      row * piece.num_cols),
+                                index(piece.num_cols)));
 }
 
 // Whether this rank adds the states of a tensor: of those that several homes
@@ -42,7 +42,7 @@ void add_shard_states(Rank& rank, LogicalDigest& digest) {
     for (const StatePlace& state : rank.updates.with_shard[k])
       add_pieces(digest, name_seed(cat(name, "/", state.fact.name)), matrix,
                  downloaded<float>(rank, rank.store.states() + state.first,
-                                   matrix.count));
+                                   matrix.kept.count));
   }
 }
 
@@ -72,9 +72,10 @@ void add_element_states(Rank& rank, LogicalDigest& digest) {
   const auto add = [&](const KeptElements& elements, std::string_view name,
                        const float* values) {
     const Tensor& tensor = rank.tensor(elements.tensor);
-    add_of_shard<float>(digest, name_seed(cat(tensor.name, "/", name)), rank,
-                        tensor, elements.skipped,
-                        downloaded<float>(rank, values, elements.count));
+    add_of_shard<float>(
+        digest, name_seed(cat(tensor.name, "/", name)), rank, tensor,
+        elements.in_shard.first,
+        downloaded<float>(rank, values, elements.in_shard.count));
   };
   for (const KeptElements& elements : rank.kept.elements) {
     if (!counts_states(rank, elements.tensor) ||
@@ -99,7 +100,7 @@ void add_masters(Rank& rank, LogicalDigest& digest) {
                     rank.plan.options.splits);
     add_pieces(digest, name_seed(cat(name, "/master")), matrix,
                downloaded<float>(rank, rank.store.weights(matrix.pieces[0]),
-                                 matrix.count));
+                                 matrix.kept.count));
   }
 }
 

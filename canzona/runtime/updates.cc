@@ -4,8 +4,8 @@
 #include <tuple>
 
 #include "canzona/base/check.h"
-#include "canzona/rules/equal_batches.h"
 #include "canzona/base/index.h"
+#include "canzona/rules/equal_batches.h"
 
 namespace canzona {
 namespace {
@@ -57,7 +57,7 @@ class UpdatePlanner {
     for (StateFact& fact : facts(matrix)) {
       if (fact.lives != Lives::kWithShard) continue;
       CANZONA_CHECK_EQ(fact.elements(), num_elements(matrix.dims));
-      places.push_back({std::move(fact), take(matrix.count)});
+      places.push_back({std::move(fact), take(matrix.kept.count)});
     }
     out_.with_shard.push_back(std::move(places));
   }

@@ -82,7 +82,7 @@ TEST_F(ZeroExample, RanksKeepHalves) {
       for (size_t t = 0; t < 3; ++t) {
         ASSERT_EQ(layout->pieces[t].size(), 1U);
         EXPECT_EQ(layout->pieces[t][0].count, halves[t]);
-        EXPECT_EQ(layout->pieces[t][0].in_shard, r % 2 == 0 ? 0 : halves[t]);
+        EXPECT_EQ(layout->pieces[t][0].from, r % 2 == 0 ? 0 : halves[t]);
       }
     }
 }

@@ -92,9 +92,9 @@ class BucketRuns {
     auto& runs = kept_[static_cast<size_t>(place)];
     if (!runs.empty()) return runs;
     int64_t matrix = 0, adamw = 0;
-    const SliceRange range =
+    const Extent range =
         kept_slices(plan_.grid, place, plan_.options.zero.sizes.z2);
-    for (int32_t s = range.first; s < range.first + range.count; ++s) {
+    for (auto s = static_cast<int32_t>(range.first); s < range.end(); ++s) {
       adamw += adamw_slice(plan_, bucket_, s);
       if (plan_.traffic == Traffic::kPadded)
         for (const int64_t run : matrices(s)) matrix += run;

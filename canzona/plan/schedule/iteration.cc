@@ -433,7 +433,7 @@ class PartIteration {
     const Bucket& planned = part_.buckets[index(bucket.bucket)];
     for (int32_t i = 0; i < planned.num_matrix_tensors; ++i) {
       const int32_t t = planned.tensors[index(i)];
-      for (const TensorPiece& piece : layout_.parameters.pieces[index(t)]) {
+      for (const ExtentCopy& piece : layout_.parameters.pieces[index(t)]) {
         ScheduleEntry& o = add(EntryKind::kBroadcast, Purpose::kPublish);
         o.group = publish_of(bucket);
         o.ranks = group_of(part_, rank_, o.group);

@@ -17,17 +17,16 @@ KeptMatrix kept_matrix(const PlanPart& plan, int32_t m, int32_t t,
   out.dims = {matrix.rows, matrix.cols};
   out.cut = plan.model.tensors[index(matrix.tensor)].cut != Cut::kNone &&
             plan.grid.tp_ranks() > 1;
-  out.kept = kept;
+  out.kept.first = kept;
   for (const Route& r : routes_of(plan, m)) {
     if (r.t != t) continue;
     // A shard has the columns of its routes and no others.
     const int64_t in_shard = r.shard_row * r.num_cols;
-    const int64_t count = r.num_rows * r.num_cols;
-    out.pieces.push_back({layout.parameters.place_of(matrix.tensor, in_shard),
+    out.pieces.push_back({r,
+                          layout.parameters.place_of(matrix.tensor, in_shard),
                           layout.gradients.place_of(matrix.tensor, in_shard),
-                          in_shard, kept + out.count, count, r.first_row,
-                          r.num_rows, r.first_col, r.num_cols});
-    out.count += count;
+                          in_shard, out.kept.end()});
+    out.kept.count += r.elements();
   }
   return out;
 }
@@ -40,15 +39,13 @@ void add_elements(const PlanPart& plan, const RankLayout& layout,
   for (size_t i = index(planned.num_matrix_tensors); i < planned.tensors.size();
        ++i) {
     const int32_t t = planned.tensors[i];
-    for (const TensorPiece& piece : layout.gradients.pieces[index(t)]) {
-      const int64_t first = std::max(own.first, piece.at);
-      const int64_t end = std::min(own.end(), piece.at + piece.count);
-      if (first >= end) continue;
-      const int64_t in_shard = piece.in_shard + first - piece.at;
-      kept.elements.push_back({t, layout.parameters.place_of(t, in_shard),
-                               layout.gradients.place_of(t, in_shard),
-                               kept.num_elements, in_shard, end - first});
-      kept.num_elements += end - first;
+    for (const ExtentCopy& piece : layout.gradients.pieces[index(t)]) {
+      const Extent in_shard = piece.to_within(own).source();
+      if (in_shard.count == 0) continue;
+      kept.elements.push_back(
+          {t, in_shard, layout.parameters.place_of(t, in_shard.first),
+           layout.gradients.place_of(t, in_shard.first), kept.num_elements});
+      kept.num_elements += in_shard.count;
     }
   }
 }
@@ -68,16 +65,16 @@ Kept kept_by(const PlanPart& plan, const Coordinates& place,
       continue;
     kept.matrices.push_back(kept_matrix(plan, static_cast<int32_t>(m), place.t,
                                         layout, kept.num_in_matrices));
-    kept.num_in_matrices += kept.matrices.back().count;
+    kept.num_in_matrices += kept.matrices.back().kept.count;
   }
   for (const RankBucket& bucket : layout.gradients.buckets)
     add_elements(plan, layout, bucket, kept);
   return kept;
 }
 
-std::vector<LogicalRun> logical_runs(const Tensor& tensor, int32_t tp,
+std::vector<ExtentCopy> logical_runs(const Tensor& tensor, int32_t tp,
                                      int32_t t) {
-  std::vector<LogicalRun> runs;
+  std::vector<ExtentCopy> runs;
   const int64_t cols = tensor.cols();
   const Matrix whole{0, -1, 0, tensor.rows(), cols};
   for (const Route& r : routes_of(tensor, whole, tp)) {

@@ -16,39 +16,32 @@
 namespace canzona {
 
 // A rectangle of a matrix that is one run of the flat buffer.
-struct Piece {
-  int64_t first = 0;     // in the flat buffer of parameters
-  int64_t gradient = 0;  // in that of gradients
-  int64_t in_shard = 0;  // in the tensor's tp shard
-  int64_t kept = 0;      // among what the rank keeps of its kind
-  int64_t count = 0;
-  int64_t first_row = 0;  // in the matrix
-  int64_t num_rows = 0;
-  int64_t first_col = 0;
-  int64_t num_cols = 0;
+struct Piece : Rectangle {
+  int64_t parameter = 0;  // in the flat buffer of parameters
+  int64_t gradient = 0;   // in that of gradients
+  int64_t in_shard = 0;   // in the tensor's tp shard
+  int64_t kept = 0;       // among what the rank keeps of its kind
 };
 
 struct KeptMatrix {
   int32_t matrix = 0;  // number in the plan
   std::vector<int64_t> dims;
   bool cut = false;  // tensor parallelism cuts its tensor
-  int64_t kept = 0;  // of its first piece; the others follow
-  int64_t count = 0;
+  Extent kept;       // its pieces, one after another
   std::vector<Piece> pieces;
   // Whether all of it lies here as one run.
   bool whole() const {
-    return pieces.size() == 1 && pieces[0].count == dims[0] * dims[1];
+    return pieces.size() == 1 && pieces[0].elements() == dims[0] * dims[1];
   }
 };
 
 // Part of a tensor that AdamW updates.
 struct KeptElements {
   int32_t tensor = 0;
-  int64_t first = 0;     // in the flat buffer of parameters
-  int64_t gradient = 0;  // in that of gradients
-  int64_t kept = 0;      // among the rank's elements of AdamW
-  int64_t skipped = 0;   // elements of the tensor's shard before these
-  int64_t count = 0;
+  Extent in_shard;        // of the tensor's tp shard
+  int64_t parameter = 0;  // in the flat buffer of parameters
+  int64_t gradient = 0;   // in that of gradients
+  int64_t kept = 0;       // among the rank's elements of AdamW
 };
 
 struct Kept {
@@ -61,14 +54,8 @@ struct Kept {
 Kept kept_by(const PlanPart& plan, const Coordinates& place,
              const RankLayout& layout);
 
-// The tp shard of a tensor as runs of the whole one, row-major: element
-// `in_shard + i` of the shard is element `in_tensor + i`.
-struct LogicalRun {
-  int64_t in_shard = 0;
-  int64_t in_tensor = 0;
-  int64_t count = 0;
-};
-std::vector<LogicalRun> logical_runs(const Tensor& tensor, int32_t tp,
+// Where the elements of a tp shard are in the whole tensor, row-major.
+std::vector<ExtentCopy> logical_runs(const Tensor& tensor, int32_t tp,
                                      int32_t t);
 
 }  // namespace canzona

@@ -28,19 +28,14 @@ BucketTask::BucketTask(Rank& rank, size_t bucket, const Area& area,
   if (!area.layout.staged) return;
   for (int32_t t : rank.plan.buckets[index(bucket_.bucket)].tensors) {
     if (rank.tensor(t).frozen) continue;  // nothing of it goes round
-    for (const TensorPiece& piece : area.layout.pieces[index(t)]) {
-      all_.push_back({area.layout.place_of(t, piece), piece.at, piece.count});
-      add_own(all_.back(), bucket_.matrices.own);
-      add_own(all_.back(), bucket_.elements.own);
+    for (const ExtentCopy& piece : area.layout.pieces[index(t)]) {
+      all_.push_back({area.layout.place_of(t, piece), piece.to, piece.count});
+      for (const Region* region : {&bucket_.matrices, &bucket_.elements}) {
+        const ExtentCopy own = all_.back().to_within(region->own);
+        if (own.count > 0) own_.push_back(own);
+      }
     }
   }
-}
-
-void BucketTask::add_own(const Pair& all, const Extent& own) {
-  const int64_t first = std::max(all.staging, own.first);
-  const int64_t end = std::min(all.staging + all.count, own.end());
-  if (first < end)
-    own_.push_back({all.flat + first - all.staging, first, end - first});
 }
 
 void BucketTask::post() {
@@ -51,18 +46,18 @@ void BucketTask::post() {
   work_ = courier_.run(name_, body, {.label = label_});
 }
 
-void BucketTask::pack(const std::vector<Pair>& pairs) const {
+void BucketTask::pack(const std::vector<ExtentCopy>& copies) const {
   const int64_t bytes = area_.element_bytes;
-  for (const Pair& p : pairs)
-    rank_.wire_ops().copy(area_.staging + p.staging * bytes,
-                          area_.flat + p.flat * bytes, p.count * bytes);
+  for (const ExtentCopy& c : copies)
+    rank_.wire_ops().copy(area_.staging + c.to * bytes,
+                          area_.flat + c.from * bytes, c.count * bytes);
 }
 
-void BucketTask::unpack(const std::vector<Pair>& pairs) const {
+void BucketTask::unpack(const std::vector<ExtentCopy>& copies) const {
   const int64_t bytes = area_.element_bytes;
-  for (const Pair& p : pairs)
-    rank_.wire_ops().copy(area_.flat + p.flat * bytes,
-                          area_.staging + p.staging * bytes, p.count * bytes);
+  for (const ExtentCopy& c : copies)
+    rank_.wire_ops().copy(area_.flat + c.from * bytes,
+                          area_.staging + c.to * bytes, c.count * bytes);
 }
 
 std::span<std::byte> BucketTask::bytes_of(const Extent& extent) const {
@@ -187,10 +182,10 @@ void PublishBucket::broadcast_matrices(Communicator& communicator,
   const Bucket& planned = rank_.plan.buckets[index(bucket_.bucket)];
   for (int32_t i = 0; i < planned.num_matrix_tensors; ++i) {
     const int32_t t = planned.tensors[index(i)];
-    for (const TensorPiece& p : rank_.layout.parameters.pieces[index(t)]) {
+    for (const ExtentCopy& p : rank_.layout.parameters.pieces[index(t)]) {
       const Span span = shown(Operation::kBroadcast);
-      communicator.broadcast(rank_.plan.home[index(t)],
-                             bytes_of({p.at, p.count}), call);
+      communicator.broadcast(rank_.plan.home[index(t)], bytes_of(p.target()),
+                             call);
     }
   }
 }

@@ -41,24 +41,17 @@ class BucketTask {
   virtual void run(Communicator& communicator, const Call& call) = 0;
   // Between where tensors lie and the staging area: all pieces, or those that
   // this rank keeps. There are none where nothing is staged.
-  struct Pair {
-    int64_t flat = 0;
-    int64_t staging = 0;
-    int64_t count = 0;
-  };
-  void pack(const std::vector<Pair>& pairs) const;
-  void unpack(const std::vector<Pair>& pairs) const;
+  void pack(const std::vector<ExtentCopy>& copies) const;
+  void unpack(const std::vector<ExtentCopy>& copies) const;
   // What goes round.
   std::span<std::byte> bytes_of(const Extent& extent) const;
   Span shown(Operation operation) const;
 
   Rank& rank_;
   const RankBucket& bucket_;
-  std::vector<Pair> all_, own_;
+  std::vector<ExtentCopy> all_, own_;  // to the staging area
 
  private:
-  void add_own(const Pair& all, const Extent& own);
-
   const Area area_;
   Courier& courier_;
   const std::string_view name_, label_;

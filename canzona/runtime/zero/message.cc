@@ -57,10 +57,9 @@ Message::Message(const Rank& rank, const ModuleTable& table, size_t bucket,
     if (p == group.own) own_first_ = num_elements_;
     for (int32_t t :
          rank.plan.buckets[index(layout.buckets[bucket].bucket)].tensors)
-      for (const TensorPiece& piece : layout.pieces[index(t)])
-        copies_.push_back({num_elements_ + piece.at - all.first,
-                           table.offset[index(t)] + piece.in_shard,
-                           piece.count});
+      for (const ExtentCopy& piece : layout.pieces[index(t)])
+        copies_.push_back({num_elements_ + piece.to - all.first,
+                           table.offset[index(t)] + piece.from, piece.count});
     counts_.push_back(all.count);
     num_elements_ += all.count;
   }
@@ -68,23 +67,23 @@ Message::Message(const Rank& rank, const ModuleTable& table, size_t bucket,
       rank.plan,
       rank.plan.buckets[index(group.layouts[0].buckets[bucket].bucket)]);
   if (!direct_) return;
-  for (const RunCopy& c : copies_)
-    CANZONA_CHECK_EQ(c.in_slot - in_slot(), c.in_message,
+  for (const ExtentCopy& c : copies_)
+    CANZONA_CHECK_EQ(c.to - in_slot(), c.from,
                      "a message that lies otherwise in its slot");
 }
 
 void Message::to_slot(const WireOps& ops, std::byte* slot,
                       const std::byte* message, int64_t element_bytes) const {
-  for (const RunCopy& c : copies_)
-    ops.copy(slot + c.in_slot * element_bytes,
-             message + c.in_message * element_bytes, c.count * element_bytes);
+  for (const ExtentCopy& c : copies_)
+    ops.copy(slot + c.to * element_bytes, message + c.from * element_bytes,
+             c.count * element_bytes);
 }
 
 void Message::from_slot(const WireOps& ops, std::byte* message,
                         const std::byte* slot, int64_t element_bytes) const {
-  for (const RunCopy& c : copies_)
-    ops.copy(message + c.in_message * element_bytes,
-             slot + c.in_slot * element_bytes, c.count * element_bytes);
+  for (const ExtentCopy& c : copies_)
+    ops.copy(message + c.from * element_bytes, slot + c.to * element_bytes,
+             c.count * element_bytes);
 }
 
 }  // namespace canzona

@@ -50,13 +50,6 @@ struct GroupLayouts {
   size_t own = 0;
 };
 
-// A run of elements here and there.
-struct RunCopy {
-  int64_t in_message = 0;
-  int64_t in_slot = 0;
-  int64_t count = 0;
-};
-
 class Message {
  public:
   // `bucket`: number in the rank's layout.
@@ -65,7 +58,7 @@ class Message {
 
   // Whether it lies in a slot as it travels, from its tensor's place on.
   bool direct() const { return direct_; }
-  int64_t in_slot() const { return copies_.empty() ? 0 : copies_[0].in_slot; }
+  int64_t in_slot() const { return copies_.empty() ? 0 : copies_[0].to; }
   int64_t num_elements() const { return num_elements_; }
   const std::vector<int64_t>& counts() const { return counts_; }  // by rank
   int64_t own_first() const { return own_first_; }
@@ -77,7 +70,7 @@ class Message {
 
  private:
   std::vector<int64_t> counts_;
-  std::vector<RunCopy> copies_;
+  std::vector<ExtentCopy> copies_;  // from the message to a slot
   int64_t num_elements_ = 0;
   int64_t own_first_ = 0;
   bool direct_ = false;
