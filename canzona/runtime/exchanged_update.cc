@@ -3,9 +3,9 @@
 #include <functional>
 
 #include "canzona/base/check.h"
+#include "canzona/base/index.h"
 #include "canzona/base/text.h"
 #include "canzona/rules/runs.h"
-#include "canzona/base/index.h"
 
 namespace canzona {
 namespace {
@@ -41,7 +41,6 @@ ExchangedUpdate::ExchangedUpdate(Rank& rank, Publisher& publisher)
   for (size_t r = 0; r < rank.rounds.size(); ++r) {
     const Round& round = rank.rounds[r];
     moving_[r].label = rank.label(cat("micro-group ", r));
-    members_.emplace_back();
     std::vector<Members>& batches = batches_.emplace_back();
     for (const UpdateBatch& planned : rank.updates.batches[r]) {
       Members& batch = batches.emplace_back();
@@ -53,9 +52,6 @@ ExchangedUpdate::ExchangedUpdate(Rank& rank, Publisher& publisher)
         batch.owned.push_back(run_of(rank.store.states() + place.first));
     }
   }
-  for (size_t k = 0; k < rank.kept.matrices.size(); ++k)
-    members_[index(rank.plan.micro_group[index(rank.kept.matrices[k].matrix)])]
-        .push_back(static_cast<int32_t>(k));
 }
 
 std::span<std::byte> ExchangedUpdate::whole_area(size_t round) const {
@@ -106,7 +102,8 @@ void ExchangedUpdate::apply_until(size_t end) {
   for (; num_applied_ < end; ++num_applied_) {
     wait(moving_[num_applied_].scatter);
     compute("apply", &ExchangedUpdate::apply, num_applied_);
-    for (int32_t k : members_[num_applied_]) publisher_.updated(index(k));
+    for (int32_t k : rank_.rounds[num_applied_].members)
+      publisher_.updated(index(k));
   }
 }
 

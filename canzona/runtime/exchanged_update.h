@@ -72,7 +72,6 @@ class ExchangedUpdate {
   std::deque<TensorBatch> kept_;               // by kept matrix
   std::vector<Moving> moving_;                 // by round
   std::vector<std::vector<Members>> batches_;  // by round
-  std::vector<std::vector<int32_t>> members_;  // kept matrices, by round
   size_t num_sent_ = 0;                        // rounds whose gather is posted
   size_t num_applied_ = 0;  // rounds whose slot is free again
   int64_t step_ = 0;

@@ -28,20 +28,15 @@ class GradientLook {
   // it to the first of them.
   WideSum sum_of_squares(int exponent);
   // Everything that this rank keeps.
-  void scale(double factor) { scale(scaled_, factor); }
+  void scale(double factor) { scale(planned_.scaled, factor); }
 
  private:
-  void add_counted(int32_t tensor, Extent extent);
-  void add_scaled();
-  void find_uncounted();
   void scale(const std::vector<Extent>& extents, double factor);
 
   Rank& rank_;
-  std::vector<Extent> scaled_;     // everything that this rank keeps
-  std::vector<Extent> uncounted_;  // what of it another rank counts
+  const CheckedGradients planned_;
   std::vector<Engine::Stretch> counted_;
   std::vector<Engine::ScaledStretch> counted_to_scale_;  // the same
-  std::vector<int32_t> counted_tensor_;
 };
 
 }  // namespace canzona

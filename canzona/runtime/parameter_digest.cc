@@ -43,19 +43,11 @@ LogicalDigest own_parameters(Rank& rank, bool of_experts, bool counted) {
   return digest;
 }
 
-// The first rank that keeps the same parameters.
-int32_t first_like(const Rank& rank, bool of_experts) {
-  const Mesh& mesh = rank.plan.mesh;
-  const Coordinates me = coordinates_of(mesh, rank.world_rank);
-  const int32_t home = of_experts ? mesh.home_of_expert(0, me.ep)
-                                  : me.home % rank.plan.options.zero.sizes.z3;
-  return mesh.rank(me.stage, home, me.t);
-}
-
 // Every home must hold the same parameters as the first.
 void require_same(Rank& rank, bool of_experts, LogicalDigest mine) {
   const auto all = from_all<uint64_t>(rank.groups.control(), mine.words());
-  const int32_t first = first_like(rank, of_experts);
+  const int32_t first =
+      first_with_parameters(rank.plan, rank.world_rank, of_experts);
   if (!std::ranges::equal(all[index(first)], mine.words()))
     throw InternalError(cat("rank ", rank.known_as, " holds other ",
                             rank.prefix, of_experts ? "expert" : "dense",
@@ -69,8 +61,9 @@ LogicalDigest digest_parameters(Rank& rank) {
   LogicalDigest digest;
   for (const bool of_experts : {false, true}) {
     require_same(rank, of_experts, own_parameters(rank, of_experts, false));
-    if (first_like(rank, of_experts) != rank.world_rank) continue;
-    digest.add(own_parameters(rank, of_experts, true));
+    if (first_with_parameters(rank.plan, rank.world_rank, of_experts) ==
+        rank.world_rank)
+      digest.add(own_parameters(rank, of_experts, true));
   }
   return digest;
 }

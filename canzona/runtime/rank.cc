@@ -4,6 +4,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
+#include "canzona/plan/schedule/names.h"
 
 namespace canzona {
 namespace {
@@ -39,10 +40,11 @@ Rank::Rank(const PlanPart& the_plan, Communicator& world, Engine& the_engine,
       prefix(seat.prefix),
       place(coordinates_of(plan.grid, plan.grid_rank(world_rank))),
       layout(lay_out_rank(plan, place)),
+      modules(plan, place, layout.parameters),
       kept(kept_by(plan, place, layout)),
       rules(plan, {options.adamw, options.groups}, engine.kind()),
       rounds(make_rounds(plan, place, kept, facts_of(plan)->gather_fields())),
-      updates(plan_updates(plan, layout, kept, rounds, rules,
+      updates(plan_updates(plan, layout, kept, rounds, rules.facts(),
                            engine.batch_width())),
       store(plan, layout, kept, updates, slot_elements(plan, place.stage),
             pool_sizes(plan, place.stage), engine),
@@ -50,6 +52,8 @@ Rank::Rank(const PlanPart& the_plan, Communicator& world, Engine& the_engine,
       groups(
           world, plan, wire_ops(), queue_capacity(plan),
           [this](const std::string& name) { return add_track(name); }, prefix) {
+  for (int32_t m = 0; m < num_modules(plan.model); ++m)
+    module_labels.push_back(label(module_name(plan.model, m)));
 }
 
 std::string_view Rank::label(const std::string& text) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "canzona/comm/wire_ops.h"
+#include "canzona/plan/schedule/messages.h"
 #include "canzona/rules/tensor_batch.h"
 #include "canzona/runtime/groups.h"
 #include "canzona/runtime/rank_store.h"
@@ -51,6 +52,7 @@ struct Rank {
   const std::string prefix;
   const Coordinates place;  // in the plan's grid; its rank in one replica
   const RankLayout layout;
+  const ModuleTable modules;
   const Kept kept;
   const RuleSet rules;
   const std::vector<Round> rounds;
@@ -59,6 +61,7 @@ struct Rank {
   Track* track = nullptr;
   RuntimeTimes times;
   std::deque<std::string> labels;
+  std::vector<std::string_view> module_labels;
   Groups groups;  // last: its threads use the store
 
   const Tensor& tensor(int32_t number) const {
@@ -67,10 +70,8 @@ struct Rank {
   int32_t tensor_of(const KeptMatrix& matrix) const {
     return plan.matrices[static_cast<size_t>(matrix.matrix)].tensor;
   }
-  // Of several tp ranks that keep the same of a tensor, one counts.
   bool counts_shard(int32_t number) const {
-    return tensor(number).cut != Cut::kNone ||
-           place.t % plan.grid.tp_ranks() == 0;
+    return canzona::counts_shard(plan, place, number);
   }
   const WireOps& wire_ops() const {
     return options.wire_ops != nullptr ? *options.wire_ops : cpu_wire_ops();
@@ -83,6 +84,9 @@ struct Rank {
   }
   // Text that lives as long as this, and as the trace if there is one.
   std::string_view label(const std::string& text);
+  std::string_view label_of(int32_t module) const {
+    return module_labels[static_cast<size_t>(module)];
+  }
 
   // Before memory is handed to another thread: the engine may still write it.
   void settle() { engine.synchronize(); }
@@ -102,6 +106,18 @@ class WaitWatch {
   Stopwatch watch_;
   std::chrono::nanoseconds links_, exchange_;
 };
+
+// Elements of `bytes` each, as copies say, and the way back.
+inline void copy_there(const WireOps& ops, std::byte* to, const std::byte* from,
+                       std::span<const ExtentCopy> copies, int64_t bytes) {
+  for (const ExtentCopy& c : copies)
+    ops.copy(to + c.to * bytes, from + c.from * bytes, c.count * bytes);
+}
+inline void copy_back(const WireOps& ops, std::byte* from, const std::byte* to,
+                      std::span<const ExtentCopy> copies, int64_t bytes) {
+  for (const ExtentCopy& c : copies)
+    ops.copy(from + c.from * bytes, to + c.to * bytes, c.count * bytes);
+}
 
 // Adds the pieces of one kept matrix as shards.
 void add_pieces(const Rank& rank, size_t kept, TensorBatch& batch);

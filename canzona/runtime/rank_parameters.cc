@@ -66,13 +66,6 @@ const FlatLayout::Place& place_of_shard(const Rank& rank,
   return place;
 }
 
-bool keeps_first_copy(const Rank& rank, int32_t tensor) {
-  const Coordinates at = coordinates_of(rank.plan.mesh, rank.world_rank);
-  const int32_t home = at.home_in(rank.plan.buffer_of(tensor));
-  return home < rank.plan.options.zero.sizes.z3 &&
-         (rank.tensor(tensor).cut != Cut::kNone || at.t == 0);
-}
-
 void set_parameter(Rank& rank, int32_t tensor, std::span<const float> shard) {
   const int64_t count =
       place_of_shard(rank, rank.layout.parameters, tensor).count;

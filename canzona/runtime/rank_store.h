@@ -13,7 +13,7 @@
 
 #include "canzona/linalg/engine.h"
 #include "canzona/plan/predict/predict_zero.h"
-#include "canzona/runtime/updates.h"
+#include "canzona/plan/schedule/updates.h"
 
 namespace canzona {
 

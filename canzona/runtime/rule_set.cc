@@ -90,4 +90,10 @@ RuleSet::RuleSet(const SettledRequest& plan, const Settings& settings,
   }
 }
 
+RulesOfTensors RuleSet::facts() const {
+  RulesOfTensors out{number_, {}};
+  for (const Entry& entry : entries_) out.facts.push_back(&entry.rule->facts());
+  return out;
+}
+
 }  // namespace canzona

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "canzona/plan/plan.h"
+#include "canzona/plan/schedule/updates.h"
 #include "canzona/rules/rule.h"
 
 namespace canzona {
@@ -50,6 +50,7 @@ class RuleSet {
   const Entry& entry(int32_t number) const {
     return entries_[static_cast<size_t>(number)];
   }
+  RulesOfTensors facts() const;
   const Entry& of(int32_t tensor) const { return entry(number_of(tensor)); }
 
  private:

@@ -80,7 +80,8 @@ std::vector<Extent> Runtime::kept_runs(int32_t tensor) const {
 bool Runtime::keeps_first(int32_t tensor) const {
   const RankParts::Seat& at = parts_->seat(tensor);
   return at.part != nullptr && at.part->holds(at.number) &&
-         keeps_first_copy(at.part->rank, at.number);
+         keeps_first_copy(at.part->rank.plan, at.part->rank.world_rank,
+                          at.number);
 }
 void Runtime::get_kept(int32_t tensor, std::span<float> values) {
   parts_->guarded([&] {

@@ -22,20 +22,19 @@ void add_pieces(LogicalDigest& digest, uint64_t seed, const KeptMatrix& matrix,
                                 index(piece.num_cols)));
 }
 
-// Whether this rank adds the states of a tensor: of those that several homes
-// keep, the first adds them.
-bool counts_states(const Rank& rank, int32_t tensor) {
-  if (rank.plan.replica_of(rank.world_rank) != 0) return false;
-  if (rank.plan.traffic != Traffic::kAllReduce) return true;
-  return rank.place.home_in(rank.plan.buffer_of(tensor)) == 0;
+// Whether this rank adds the states of a tensor.
+bool adds_states(const Rank& rank, int32_t tensor) {
+  return counts_states(rank.plan, rank.world_rank, tensor);
+}
+// … that every tp rank has a shard of.
+bool adds_shard(const Rank& rank, int32_t tensor) {
+  return adds_states(rank, tensor) && rank.counts_shard(tensor);
 }
 
 void add_shard_states(Rank& rank, LogicalDigest& digest) {
   for (size_t k = 0; k < rank.kept.matrices.size(); ++k) {
     const KeptMatrix& matrix = rank.kept.matrices[k];
-    if (!counts_states(rank, rank.tensor_of(matrix)) ||
-        !rank.counts_shard(rank.tensor_of(matrix)))
-      continue;
+    if (!adds_shard(rank, rank.tensor_of(matrix))) continue;
     const std::string name =
         matrix_name(rank.plan.model, rank.plan.matrices[index(matrix.matrix)],
                     rank.plan.options.splits);
@@ -53,7 +52,7 @@ void add_owner_states(Rank& rank, LogicalDigest& digest) {
       for (size_t i = 0; i < batch.members.size(); ++i) {
         const KeptMatrix& matrix = rank.kept.matrices[index(batch.members[i])];
         const auto m = index(matrix.matrix);
-        if (!counts_states(rank, rank.tensor_of(matrix)) ||
+        if (!adds_states(rank, rank.tensor_of(matrix)) ||
             (rank.plan.owners[m].empty() && rank.place.t != 0))
           continue;
         const std::string name = matrix_name(
@@ -78,9 +77,7 @@ void add_element_states(Rank& rank, LogicalDigest& digest) {
         downloaded<float>(rank, values, elements.in_shard.count));
   };
   for (const KeptElements& elements : rank.kept.elements) {
-    if (!counts_states(rank, elements.tensor) ||
-        !rank.counts_shard(elements.tensor))
-      continue;
+    if (!adds_shard(rank, elements.tensor)) continue;
     const float* states = rank.store.states() + elements.kept;
     add(elements, "exp_avg", states + rank.updates.exp_avg);
     add(elements, "exp_avg_sq", states + rank.updates.exp_avg_sq);
@@ -92,8 +89,7 @@ void add_element_states(Rank& rank, LogicalDigest& digest) {
 void add_masters(Rank& rank, LogicalDigest& digest) {
   if (!rank.store.rounded()) return;
   for (const KeptMatrix& matrix : rank.kept.matrices) {
-    if (!counts_states(rank, rank.tensor_of(matrix)) ||
-        !rank.counts_shard(rank.tensor_of(matrix)) || matrix.pieces.empty())
+    if (!adds_shard(rank, rank.tensor_of(matrix)) || matrix.pieces.empty())
       continue;
     const std::string name =
         matrix_name(rank.plan.model, rank.plan.matrices[index(matrix.matrix)],

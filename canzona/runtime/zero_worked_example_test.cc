@@ -7,7 +7,6 @@
 #include "canzona/plan/validate/validate.h"
 #include "canzona/runtime/test_plans.h"
 #include "canzona/runtime/test_trial.h"
-#include "canzona/runtime/zero/message.h"
 
 namespace canzona::zero_worked_example_test {
 namespace {

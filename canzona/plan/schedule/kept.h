@@ -51,8 +51,35 @@ struct Kept {
   int64_t num_elements = 0;
 };
 
-Kept kept_by(const PlanPart& plan, const Coordinates& place,
+Kept kept_by(const PlanPart& part, const Coordinates& place,
              const RankLayout& layout);
+
+// Several ranks keep the same of a tensor; where each number is wanted once,
+// one of them gives it. True on exactly one of the tp ranks that keep the same
+// of a shard; `place` is of the grid.
+bool counts_shard(const PlanPart& part, const Coordinates& place,
+                  int32_t tensor);
+// The same of states, of which other homes and replicas have copies.
+bool counts_states(const PlanPart& part, int32_t rank, int32_t tensor);
+// The first rank that keeps the same parameters of dense tensors, or of
+// experts, as rank `rank` of the part; and whether that is the rank itself, and
+// of those that keep the same shard it counts.
+int32_t first_with_parameters(const PlanPart& part, int32_t rank,
+                              bool of_experts);
+bool keeps_first_copy(const PlanPart& part, int32_t rank, int32_t tensor);
+
+// Reduced gradients as they are looked at before a rule sees them: everything
+// that the rank keeps is scaled, and every element of the model is counted by
+// one rank.
+struct CheckedGradients {
+  std::vector<Extent> scaled;
+  std::vector<Extent> counted;
+  std::vector<int32_t> tensor;    // of each that is counted
+  std::vector<Extent> uncounted;  // scaled, but counted by another rank
+};
+CheckedGradients checked_gradients(const PlanPart& part,
+                                   const Coordinates& place,
+                                   const RankLayout& layout, const Kept& kept);
 
 // Where the elements of a tp shard are in the whole tensor, row-major.
 std::vector<ExtentCopy> logical_runs(const Tensor& tensor, int32_t tp,

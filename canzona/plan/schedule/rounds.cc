@@ -59,6 +59,7 @@ class RoundMaker {
       if (computes(k)) place_whole(k, wholes[cut ? 1 : 0]);
     }
     make_tables(members);
+    round_.members = members;
     return std::move(round_);
   }
 

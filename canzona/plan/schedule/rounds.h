@@ -48,6 +48,7 @@ struct SlotMatrix {
 };
 
 struct Round {
+  std::vector<int32_t> members;  // kept matrices
   std::vector<SlotPiece> pieces;
   std::vector<SlotMatrix> computed;  // by this rank
   ExchangeTable gather;              // of matrices that tp cuts

@@ -1,6 +1,5 @@
 #include "canzona/runtime/zero/bucket_tasks.h"
 
-#include <algorithm>
 
 #include "canzona/base/index.h"
 #include "canzona/plan/schedule/names.h"
@@ -21,22 +20,11 @@ BucketTask::BucketTask(Rank& rank, size_t bucket, const Area& area,
                        Courier& courier, std::string_view name)
     : rank_(rank),
       bucket_(area.layout.buckets[bucket]),
+      staging_(staging_of(rank.plan, area.layout, bucket_)),
       area_(area),
       courier_(courier),
       name_(name),
-      label_(rank.label(bucket_name(rank.plan, bucket_.bucket))) {
-  if (!area.layout.staged) return;
-  for (int32_t t : rank.plan.buckets[index(bucket_.bucket)].tensors) {
-    if (rank.tensor(t).frozen) continue;  // nothing of it goes round
-    for (const ExtentCopy& piece : area.layout.pieces[index(t)]) {
-      all_.push_back({area.layout.place_of(t, piece), piece.to, piece.count});
-      for (const Region* region : {&bucket_.matrices, &bucket_.elements}) {
-        const ExtentCopy own = all_.back().to_within(region->own);
-        if (own.count > 0) own_.push_back(own);
-      }
-    }
-  }
-}
+      label_(rank.label(bucket_name(rank.plan, bucket_.bucket))) {}
 
 void BucketTask::post() {
   const auto body = [this](Communicator& communicator, const Call& call) {
@@ -47,17 +35,13 @@ void BucketTask::post() {
 }
 
 void BucketTask::pack(const std::vector<ExtentCopy>& copies) const {
-  const int64_t bytes = area_.element_bytes;
-  for (const ExtentCopy& c : copies)
-    rank_.wire_ops().copy(area_.staging + c.to * bytes,
-                          area_.flat + c.from * bytes, c.count * bytes);
+  copy_there(rank_.wire_ops(), area_.staging, area_.flat, copies,
+             area_.element_bytes);
 }
 
 void BucketTask::unpack(const std::vector<ExtentCopy>& copies) const {
-  const int64_t bytes = area_.element_bytes;
-  for (const ExtentCopy& c : copies)
-    rank_.wire_ops().copy(area_.flat + c.from * bytes,
-                          area_.staging + c.to * bytes, c.count * bytes);
+  copy_back(rank_.wire_ops(), area_.flat, area_.staging, copies,
+            area_.element_bytes);
 }
 
 std::span<std::byte> BucketTask::bytes_of(const Extent& extent) const {
@@ -107,7 +91,7 @@ SumBucket::Shares SumBucket::cut(const Region& region) const {
 }
 
 void SumBucket::run(Communicator& communicator, const Call& call) {
-  pack(all_);
+  pack(staging_.all);
   if (!is_scattered(rank_.plan.traffic) &&
       rank_.groups.all_groups() == nullptr && bucket_.all.count > 0) {
     const Span span = shown(Operation::kAllReduce);
@@ -116,7 +100,7 @@ void SumBucket::run(Communicator& communicator, const Call& call) {
   }
   sum(communicator, bucket_.matrices, matrices_, call);
   sum(communicator, bucket_.elements, elements_, call);
-  unpack(own_);
+  unpack(staging_.own);
 }
 
 // An empty region is nobody's; a region without parts has its sum over groups.
@@ -168,13 +152,13 @@ PublishBucket::PublishBucket(Rank& rank, size_t bucket)
                                      rank.store.parameter_bytes())) {}
 
 void PublishBucket::run(Communicator& communicator, const Call& call) {
-  pack(own_);
+  pack(staging_.own);
   if (rank_.plan.traffic == Traffic::kBroadcast)
     broadcast_matrices(communicator, call);
   else
     gather(communicator, bucket_.matrices, matrix_bytes_, call);
   gather(communicator, bucket_.elements, element_bytes_, call);
-  unpack(all_);
+  unpack(staging_.all);
 }
 
 void PublishBucket::broadcast_matrices(Communicator& communicator,

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "canzona/plan/schedule/messages.h"
 #include "canzona/runtime/rank.h"
 
 namespace canzona {
@@ -49,7 +50,7 @@ class BucketTask {
 
   Rank& rank_;
   const RankBucket& bucket_;
-  std::vector<ExtentCopy> all_, own_;  // to the staging area
+  const Staging staging_;
 
  private:
   const Area area_;

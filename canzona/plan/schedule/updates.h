@@ -1,6 +1,7 @@
 // What a rank computes, in batches of equal shape, and where states lie.
 //
-//   UpdatePlan updates = plan_updates(plan, kept, rounds, rules, width);
+//   UpdatePlan updates = plan_updates(part, layout, kept, rounds, rules,
+//   width);
 //
 // Matrices of a batch share shape, phase and rule; their states at the owner
 // lie one after another. States are one run of fp32 elements: AdamW's two, then
@@ -12,7 +13,6 @@
 #include <vector>
 
 #include "canzona/plan/schedule/rounds.h"
-#include "canzona/runtime/rule_set.h"
 
 namespace canzona {
 
@@ -23,9 +23,9 @@ struct StatePlace {
 };
 
 struct UpdateBatch {
-  Dims dims;
+  std::vector<int64_t> dims;
   int32_t phase = 0;
-  int32_t rule = 0;              // number in the rule set
+  int32_t rule = 0;              // number of the rule
   std::vector<int32_t> members;  // kept matrices
   std::vector<StatePlace> owned;
 };
@@ -39,9 +39,19 @@ struct UpdatePlan {
   int64_t num_state_elements = 0;
 };
 
+// The rules of a run, as planning sees them.
+struct RulesOfTensors {
+  std::vector<int32_t> number;          // by tensor
+  std::vector<const RuleFacts*> facts;  // by number
+
+  const RuleFacts& of(int32_t tensor) const {
+    return *facts[static_cast<size_t>(number[static_cast<size_t>(tensor)])];
+  }
+};
+
 // `width`: of a batch, at most.
-UpdatePlan plan_updates(const PlanPart& plan, const RankLayout& layout,
+UpdatePlan plan_updates(const PlanPart& part, const RankLayout& layout,
                         const Kept& kept, const std::vector<Round>& rounds,
-                        const RuleSet& rules, int64_t width);
+                        const RulesOfTensors& rules, int64_t width);
 
 }  // namespace canzona

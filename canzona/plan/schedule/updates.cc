@@ -1,4 +1,4 @@
-#include "canzona/runtime/updates.h"
+#include "canzona/plan/schedule/updates.h"
 
 #include <algorithm>
 #include <tuple>
@@ -12,9 +12,9 @@ namespace {
 
 class UpdatePlanner {
  public:
-  UpdatePlanner(const PlanPart& plan, const RankLayout& layout,
-                const Kept& kept, const RuleSet& rules, int64_t width)
-      : plan_(plan),
+  UpdatePlanner(const PlanPart& part, const RankLayout& layout,
+                const Kept& kept, const RulesOfTensors& rules, int64_t width)
+      : part_(part),
         layout_(layout),
         kept_(kept),
         rules_(rules),
@@ -43,11 +43,11 @@ class UpdatePlanner {
   }
 
   int32_t tensor(int32_t kept) const {
-    return plan_.matrices[index(kept_.matrices[index(kept)].matrix)].tensor;
+    return part_.matrices[index(kept_.matrices[index(kept)].matrix)].tensor;
   }
   std::vector<StateFact> facts(const KeptMatrix& matrix) const {
-    const int32_t t = plan_.matrices[index(matrix.matrix)].tensor;
-    return rules_.of(t).rule->facts().tensor_states(matrix.dims);
+    const int32_t t = part_.matrices[index(matrix.matrix)].tensor;
+    return rules_.of(t).tensor_states(matrix.dims);
   }
 
   // Of a state that lives with the shard a rank keeps what it keeps of the
@@ -56,7 +56,7 @@ class UpdatePlanner {
     std::vector<StatePlace> places;
     for (StateFact& fact : facts(matrix)) {
       if (fact.lives != Lives::kWithShard) continue;
-      CANZONA_CHECK_EQ(fact.elements(), num_elements(matrix.dims));
+      CANZONA_CHECK_EQ(fact.elements(), matrix.dims[0] * matrix.dims[1]);
       places.push_back({std::move(fact), take(matrix.kept.count)});
     }
     out_.with_shard.push_back(std::move(places));
@@ -80,13 +80,13 @@ class UpdatePlanner {
   // kept apart.
   std::vector<UpdateBatch> batches_of(const std::vector<int32_t>& matrices,
                                       bool apart) {
-    using Kind = std::tuple<int32_t, Dims, int32_t, int32_t>;
+    using Kind = std::tuple<int32_t, std::vector<int64_t>, int32_t, int32_t>;
     std::vector<Kind> kinds;
     for (int32_t k : matrices) {
       const KeptMatrix& matrix = kept_.matrices[index(k)];
       kinds.emplace_back(apart ? bucket(k) : 0, matrix.dims,
-                         plan_.phase[index(matrix.matrix)],
-                         rules_.number_of(tensor(k)));
+                         part_.phase[index(matrix.matrix)],
+                         rules_.number[index(tensor(k))]);
     }
     std::vector<UpdateBatch> batches;
     for (const std::vector<size_t>& places :
@@ -109,20 +109,20 @@ class UpdatePlanner {
     }
   }
 
-  const PlanPart& plan_;
+  const PlanPart& part_;
   const RankLayout& layout_;
   const Kept& kept_;
-  const RuleSet& rules_;
+  const RulesOfTensors& rules_;
   int64_t width_;
   UpdatePlan out_;
 };
 
 }  // namespace
 
-UpdatePlan plan_updates(const PlanPart& plan, const RankLayout& layout,
+UpdatePlan plan_updates(const PlanPart& part, const RankLayout& layout,
                         const Kept& kept, const std::vector<Round>& rounds,
-                        const RuleSet& rules, int64_t width) {
-  return UpdatePlanner(plan, layout, kept, rules, width).make(rounds);
+                        const RulesOfTensors& rules, int64_t width) {
+  return UpdatePlanner(part, layout, kept, rules, width).make(rounds);
 }
 
 }  // namespace canzona
