@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include "canzona/plan/predict/predict_zero.h"
-#include "canzona/sim/zero_bytes.h"
+#include "canzona/plan/schedule/module_bytes.h"
 #include "canzona/train/module_uses.h"
 #include "canzona/train/stage.h"
 
@@ -75,19 +74,22 @@ PlannedBytes planned_bytes(const TrainSettings& settings, const Plan& plan) {
   for (int32_t rank = 0; rank < plan.mesh.world(); ++rank) {
     const StageUses uses =
         uses_of(settings, plan.mesh, rank / plan.mesh.ranks_per_stage());
-    const std::vector<ModuleWire> modules = module_wire(plan, rank);
+    const std::vector<PurposeBytes> modules = module_bytes(plan, rank);
+    const auto gather = [&](int32_t module) {
+      return of(modules[static_cast<size_t>(module)], Purpose::kGatherModule);
+    };
+    const auto scatter = [&](int32_t module) {
+      return of(modules[static_cast<size_t>(module)], Purpose::kScatterModule);
+    };
     WireBytes bytes, edge;
     for (const WireBytes& wire : costs[static_cast<size_t>(rank)].wire)
-      add_bytes(bytes, wire);
-    for (int32_t module : uses.modules)
-      add_bytes(bytes, modules[static_cast<size_t>(module)].gather);
-    for (const ModuleWire& module : modules)
-      add_bytes(bytes, module.scatter, uses.num_announcements);
+      bytes += wire;
+    for (const int32_t module : uses.modules) bytes += gather(module);
+    for (int32_t module = 0; module < std::ssize(modules); ++module)
+      bytes.add(scatter(module), uses.num_announcements);
     const int32_t first = uses.modules.front();
-    for (int32_t module = first; module <= std::max(first, 1); ++module) {
-      add_bytes(edge, modules[static_cast<size_t>(module)].gather);
-      add_bytes(edge, modules[static_cast<size_t>(module)].scatter);
-    }
+    for (int32_t module = first; module <= std::max(first, 1); ++module)
+      edge += gather(module) + scatter(module);
     out.ranks.push_back(bytes);
     out.edges.push_back(edge);
   }

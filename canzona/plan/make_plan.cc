@@ -9,9 +9,9 @@
 #include "canzona/plan/layout/layout.h"
 #include "canzona/plan/parts.h"
 #include "canzona/plan/predict/predict_parts.h"
-#include "canzona/plan/predict/predict_zero.h"
 #include "canzona/plan/predict/summary.h"
 #include "canzona/plan/schedule/modules.h"
+#include "canzona/plan/schedule/pools.h"
 #include "canzona/plan/schedule/rank_group.h"
 #include "canzona/plan/strategy.h"
 

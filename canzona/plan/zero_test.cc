@@ -9,7 +9,8 @@
 #include "canzona/base/text.h"
 #include "canzona/plan/json/plan_json.h"
 #include "canzona/plan/predict/predict.h"
-#include "canzona/plan/predict/predict_zero.h"
+#include "canzona/plan/schedule/module_bytes.h"
+#include "canzona/plan/schedule/pools.h"
 #include "canzona/plan/schedule/runs.h"
 #include "canzona/plan/testing/test_support.h"
 #include "canzona/plan/testing/test_toy_model.h"
@@ -259,9 +260,14 @@ TEST(ZeroPlans, SendATwentyFourthBetweenNodes) {
     options.ranks_per_node = 4;
     const Plan plan = plan_of(model, "dp=16", options);
     int64_t sum = 0;
-    for (const ModuleWire& m : module_wire(plan, 5)) {
-      sum += kMicroBatches * (2 * m.gather.sent_inter + m.scatter.sent_inter);
-      sum += m.reduce.sent_inter + m.publish.sent_inter + m.replicas.sent_inter;
+    for (const PurposeBytes& m : module_bytes(plan, 5)) {
+      const auto sent = [&](Purpose purpose) {
+        return of(m, purpose).sent_inter;
+      };
+      sum += kMicroBatches *
+             (2 * sent(Purpose::kGatherModule) + sent(Purpose::kScatterModule));
+      sum += sent(Purpose::kSum) + sent(Purpose::kPublish) +
+             sent(Purpose::kSumReplicas);
     }
     return sum;
   };

@@ -132,9 +132,9 @@ std::string wire_of(const ReportPlan& shown, int32_t rank, const Ink& ink) {
   for (int c = 0; c < kNumCollectives; ++c)
     add(std::string(to_string(static_cast<Collective>(c))),
         own.wire[static_cast<size_t>(c)]);
-  const ZeroBytes modules = zero_bytes(shown.plan, own, rank);
-  add("modules gathered, per micro-batch", modules.gather);
-  add("gradients, per micro-batch", modules.scatter);
+  const PurposeBytes modules = zero_bytes(shown.plan, own, rank);
+  add("modules gathered, per micro-batch", of(modules, Purpose::kGatherModule));
+  add("gradients, per micro-batch", of(modules, Purpose::kScatterModule));
   const std::string body = table.empty() ? "  none\n" : table.text(ink);
   return "\n" + ink(Tone::kBold, "Bytes per step") + "\n" + body;
 }

@@ -103,9 +103,12 @@ TEST(InParts, MovesAddUpToThePredictedBytes) {
       moved += (moves.gather.value() + moves.scatter.value()) *
                matrix_in_part(shown.plan, m).part->num_replicas();
     }
-    for (size_t r = 0; r < shown.ranks.size(); ++r)
-      sent += zero_bytes(shown.plan, shown.ranks[r], static_cast<int32_t>(r))
-                  .exchange.sent();
+    for (size_t r = 0; r < shown.ranks.size(); ++r) {
+      const PurposeBytes bytes =
+          zero_bytes(shown.plan, shown.ranks[r], static_cast<int32_t>(r));
+      sent += of(bytes, Purpose::kGatherMatrices).sent() +
+              of(bytes, Purpose::kScatterMatrices).sent();
+    }
     EXPECT_EQ(moved, sent) << wish.mesh;
   }
 }

@@ -6,7 +6,7 @@
 #include <span>
 
 #include "canzona/base/text.h"
-#include "canzona/plan/predict/predict_zero.h"
+#include "canzona/plan/schedule/pools.h"
 #include "canzona/plan/schedule/sum_order.h"
 #include "canzona/report/html_text.h"
 #include "canzona/report/numbers.h"
@@ -202,10 +202,10 @@ std::vector<ZeroRow> zero_rows(const ReportPlan& shown) {
   for (const ZeroOperation& operation : zero_operations())
     rows.push_back({&operation, over_text(shown.plan, operation.key), 0, 0});
   for (size_t r = 0; r < shown.ranks.size(); ++r) {
-    const ZeroBytes bytes =
+    const PurposeBytes bytes =
         zero_bytes(shown.plan, shown.ranks[r], static_cast<int32_t>(r));
     for (ZeroRow& row : rows) {
-      const WireBytes& own = bytes.*row.operation->bytes;
+      const WireBytes own = row.operation->of(bytes);
       row.intra = std::max(row.intra, own.sent_intra);
       row.inter = std::max(row.inter, own.sent_inter);
     }

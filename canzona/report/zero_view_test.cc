@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 
 #include "canzona/base/json_reader.h"
-#include "canzona/plan/predict/predict_zero.h"
 #include "canzona/report/explain.h"
 #include "canzona/report/html_report.h"
 #include "canzona/report/moves.h"
@@ -27,28 +26,33 @@ const char* const kSizes[] = {"none",   "zero2",         "zero3",
                               "hier:2", "replica:2",     "z1=4,z2=4,z3=2",
                               "z3=2",   "z1=2,z2=1,z3=2"};
 
+int64_t exchanged(const PurposeBytes& bytes) {
+  return of(bytes, Purpose::kGatherMatrices).sent() +
+         of(bytes, Purpose::kScatterMatrices).sent();
+}
+
 // The same bytes by two ways: by module, and by collective.
 TEST(ZeroBytes, AddUpToTheModules) {
   for (const char* zero : kSizes) {
     const ReportPlan shown = cut(zero);
     for (int32_t r = 0; r < 4; ++r) {
-      const ZeroBytes bytes =
+      const PurposeBytes bytes =
           zero_bytes(shown.plan, shown.ranks[static_cast<size_t>(r)], r);
       int64_t reduce = 0, publish = 0, scatter = 0, gather = 0;
-      for (const ModuleWire& m : module_wire(shown.plan, r)) {
-        reduce += m.reduce.sent();
-        publish += m.publish.sent();
-        scatter += m.scatter.sent();
-        gather += m.gather.sent();
+      for (const PurposeBytes& m : module_bytes(shown.plan, r)) {
+        reduce += of(m, Purpose::kSum).sent();
+        publish += of(m, Purpose::kPublish).sent();
+        scatter += of(m, Purpose::kScatterModule).sent();
+        gather += of(m, Purpose::kGatherModule).sent();
       }
-      EXPECT_EQ(bytes.reduce.sent(), reduce) << zero;
-      EXPECT_EQ(bytes.publish.sent(), publish) << zero;
-      EXPECT_EQ(bytes.scatter.sent(), scatter) << zero;
+      EXPECT_EQ(of(bytes, Purpose::kSum).sent(), reduce) << zero;
+      EXPECT_EQ(of(bytes, Purpose::kPublish).sent(), publish) << zero;
+      EXPECT_EQ(of(bytes, Purpose::kScatterModule).sent(), scatter) << zero;
       // No embedding: every module is used twice.
-      EXPECT_EQ(bytes.gather.sent(), 2 * gather) << zero;
-      EXPECT_EQ(bytes.iteration(3).sent(),
-                3 * (bytes.gather.sent() + scatter) + reduce + publish +
-                    bytes.replicas.sent() + bytes.exchange.sent())
+      EXPECT_EQ(of(bytes, Purpose::kGatherModule).sent(), 2 * gather) << zero;
+      EXPECT_EQ(iteration_bytes(bytes, 3).sent(),
+                3 * (2 * gather + scatter) + reduce + publish +
+                    of(bytes, Purpose::kSumReplicas).sent() + exchanged(bytes))
           << zero;
     }
   }
@@ -157,8 +161,8 @@ TEST(ZeroView, MovesAddUpToThePredictedBytes) {
         moved += moves.gather.value() + moves.scatter.value();
       }
       for (size_t r = 0; r < shown.ranks.size(); ++r)
-        sent += zero_bytes(shown.plan, shown.ranks[r], static_cast<int32_t>(r))
-                    .exchange.sent();
+        sent += exchanged(
+            zero_bytes(shown.plan, shown.ranks[r], static_cast<int32_t>(r)));
       EXPECT_EQ(moved * shown.plan.parts[0].num_replicas(), sent)
           << zero << " " << mesh;
     }

@@ -12,7 +12,8 @@
 #include <cstdint>
 
 #include "canzona/linalg/engine.h"
-#include "canzona/plan/predict/predict_zero.h"
+#include "canzona/plan/predict/predict.h"
+#include "canzona/plan/schedule/pools.h"
 #include "canzona/plan/schedule/updates.h"
 
 namespace canzona {

@@ -4,7 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include "canzona/plan/predict/predict_zero.h"
+#include "canzona/plan/predict/predict.h"
+#include "canzona/plan/schedule/module_bytes.h"
 #include "canzona/runtime/test_trial.h"
 
 namespace canzona {
@@ -42,9 +43,11 @@ inline CountedOperations predicted_operations(const Plan& plan, size_t rank,
   add(out.scatter, Collective::kScatter);
   add(out.publish, Collective::kAllGather);
   add(out.publish, Collective::kBroadcast);
-  for (const ModuleWire& m : module_wire(plan, static_cast<int32_t>(rank))) {
-    out.module_gather.add(m.gather, int64_t{2} * steps * micro_batches);
-    out.module_scatter.add(m.scatter, int64_t{1} * steps * micro_batches);
+  for (const PurposeBytes& m : module_bytes(plan, static_cast<int32_t>(rank))) {
+    out.module_gather.add(of(m, Purpose::kGatherModule),
+                          int64_t{2} * steps * micro_batches);
+    out.module_scatter.add(of(m, Purpose::kScatterModule),
+                           int64_t{1} * steps * micro_batches);
   }
   return out;
 }

@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "canzona/plan/predict/predict_zero.h"
+#include "canzona/plan/schedule/pools.h"
 #include "canzona/runtime/test_plans.h"
 #include "canzona/runtime/test_trial.h"
 

@@ -7,8 +7,8 @@
 #include <thread>
 
 #include "canzona/comm/thread/test_gate.h"
-#include "canzona/plan/predict/predict_zero.h"
 #include "canzona/plan/schedule/names.h"
+#include "canzona/plan/schedule/pools.h"
 #include "canzona/runtime/test_zero.h"
 
 namespace canzona::zero_order_test {

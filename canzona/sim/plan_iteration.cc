@@ -7,8 +7,8 @@
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
 #include "canzona/plan/parts.h"
-#include "canzona/plan/predict/predict_zero.h"
 #include "canzona/plan/schedule/modules.h"
+#include "canzona/plan/schedule/pools.h"
 #include "canzona/sim/rank_transfers.h"
 #include "canzona/sim/tp_seconds.h"
 

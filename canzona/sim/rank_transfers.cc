@@ -3,9 +3,11 @@
 #include <algorithm>
 
 #include "canzona/plan/parts.h"
-#include "canzona/plan/predict/predict_zero.h"
+#include "canzona/plan/schedule/bucket_collectives.h"
 #include "canzona/plan/schedule/coordinates.h"
+#include "canzona/plan/schedule/module_bytes.h"
 #include "canzona/plan/schedule/modules.h"
+#include "canzona/plan/schedule/pools.h"
 #include "canzona/plan/schedule/rank_group.h"
 #include "canzona/plan/schedule/runs.h"
 #include "canzona/plan/schedule/sum_order.h"
@@ -57,7 +59,7 @@ class RankTransfers {
 
   std::vector<ModuleWork> all() {
     count_modules();
-    std::vector<ModuleWire> wire = module_wire(plan_, rank_);
+    std::vector<PurposeBytes> wire = module_bytes(plan_, rank_);
     if (run_ == RunOf::kLongest && plan_.mesh.ep == 1) raise_to_longest(wire);
     std::vector<ModuleWork> out(wire.size());
     for (size_t m = 0; m < wire.size(); ++m) {
@@ -101,7 +103,7 @@ class RankTransfers {
     return longest;
   }
 
-  void raise_to_longest(std::vector<ModuleWire>& wire) const {
+  void raise_to_longest(std::vector<PurposeBytes>& wire) const {
     std::vector<int64_t> longest(wire.size(), 0);
     for (const Bucket& bucket : plan_.buckets)
       if (is_here(bucket))
@@ -116,10 +118,12 @@ class RankTransfers {
     const bool spreads = is_scattered(plan_.traffic);
     for (size_t m = 0; spreads && m < wire.size(); ++m) {
       const int64_t gradients = divide_up(longest[m], shares) * kBytesPerFp32;
-      raise(wire[m].reduce.received_intra, gradients, from.intra);
-      raise(wire[m].reduce.received_inter, gradients, from.inter);
-      raise(wire[m].publish.sent_intra, longest[m] * parameter, to.intra);
-      raise(wire[m].publish.sent_inter, longest[m] * parameter, to.inter);
+      raise(of(wire[m], Purpose::kSum).received_intra, gradients, from.intra);
+      raise(of(wire[m], Purpose::kSum).received_inter, gradients, from.inter);
+      raise(of(wire[m], Purpose::kPublish).sent_intra, longest[m] * parameter,
+            to.intra);
+      raise(of(wire[m], Purpose::kPublish).sent_inter, longest[m] * parameter,
+            to.inter);
     }
   }
 
@@ -156,11 +160,11 @@ class RankTransfers {
     return levels_of(plan_, group_of(plan_, rank_, kind));
   }
 
-  void set_gather(const ModuleWire& wire, size_t m, ModuleWork& out) const {
+  void set_gather(const PurposeBytes& wire, size_t m, ModuleWork& out) const {
     if (zero_.z3 == 1) return;
     const auto [inside, across] = levels(GroupKind::kParameters);
     const PeerCount to = peers(GroupKind::kParameters);
-    out.gather.bytes = wire.gather;
+    out.gather.bytes = of(wire, Purpose::kGatherModule);
     out.gather.messages_intra = to.intra * messages_[m];
     out.gather.messages_inter = to.inter * messages_[m];
     const int64_t unpacked =
@@ -170,25 +174,26 @@ class RankTransfers {
       out.gather.copied_bytes = unpacked;
       return;
     }
-    out.gather_inside.bytes = inside_of(wire.gather);
+    out.gather_inside.bytes = inside_of(of(wire, Purpose::kGatherModule));
     out.gather_inside.messages_intra = (inside - 1) * across * messages_[m];
     out.gather_inside.copied_bytes = unpacked;
-    out.gather = {.bytes = across_of(wire.gather),
+    out.gather = {.bytes = across_of(of(wire, Purpose::kGatherModule)),
                   .messages_inter = (across - 1) * messages_[m],
                   .packed_bytes = unpacked / zero_.z3};
   }
 
   // Inside a node every piece of the others on other nodes is a sum by itself.
-  void set_scatter(const ModuleWire& wire, size_t m, ModuleWork& out) const {
+  void set_scatter(const PurposeBytes& wire, size_t m, ModuleWork& out) const {
     if (zero_.z2 == 1) return;
     const auto [inside, across] = levels(GroupKind::kGradients);
     if (across == 1) {
-      out.scatter = sum(wire.scatter, peers(GroupKind::kGradients), m);
+      out.scatter = sum(of(wire, Purpose::kScatterModule),
+                        peers(GroupKind::kGradients), m);
     } else {
-      out.scatter =
-          sum(inside_of(wire.scatter), {.intra = inside - 1}, m, across);
-      out.scatter_across =
-          sum(across_of(wire.scatter), {.inter = across - 1}, m);
+      out.scatter = sum(inside_of(of(wire, Purpose::kScatterModule)),
+                        {.intra = inside - 1}, m, across);
+      out.scatter_across = sum(across_of(of(wire, Purpose::kScatterModule)),
+                               {.inter = across - 1}, m);
     }
     const int64_t bytes = elements_[m] * kBytesPerFp32;
     out.scatter.packed_bytes = bytes;
@@ -199,18 +204,21 @@ class RankTransfers {
 
   // An all-reduce is a reduce-scatter and an all-gather of the same bytes.
   // Where replicas are added at once, only the gather is left of it.
-  Transfer reduce(const ModuleWire& wire, size_t m) const {
-    Transfer out = sum(wire.reduce, groups(), m);
+  Transfer reduce(const PurposeBytes& wire, size_t m) const {
+    Transfer out = sum(of(wire, Purpose::kSum), groups(), m);
     if (!at_once_ || !is_scattered(plan_.traffic)) {
-      const Transfer added = sum(share_of(wire.replicas, 0.5), replicas(), m);
+      const Transfer added =
+          sum(share_of(of(wire, Purpose::kSumReplicas), 0.5), replicas(), m);
       out.messages_intra += added.messages_intra;
       out.messages_inter += added.messages_inter;
       out.copied_bytes += added.copied_bytes;
       out.parts = std::max(out.parts, added.parts);
     }
     const PeerCount back = replicas();
-    const bool repeats = wire.replicas.sent() + wire.replicas.received() > 0;
-    out.bytes = out.bytes + wire.replicas;
+    const bool repeats = of(wire, Purpose::kSumReplicas).sent() +
+                             of(wire, Purpose::kSumReplicas).received() >
+                         0;
+    out.bytes = out.bytes + of(wire, Purpose::kSumReplicas);
     out.messages_intra += repeats ? back.intra : 0;
     out.messages_inter += repeats ? back.inter : 0;
     if (!out.empty() && is_staged())
@@ -219,10 +227,10 @@ class RankTransfers {
   }
 
   // Broadcasts belong to the step.
-  Transfer publish(const ModuleWire& wire, size_t m) const {
+  Transfer publish(const PurposeBytes& wire, size_t m) const {
     if (plan_.traffic == Traffic::kBroadcast) return {};
     const PeerCount to = peers(GroupKind::kPublish);
-    Transfer out{.bytes = wire.publish};
+    Transfer out{.bytes = of(wire, Purpose::kPublish)};
     out.messages_intra = to.intra * messages_[m];
     out.messages_inter = to.inter * messages_[m];
     if (!out.empty() && is_staged()) {

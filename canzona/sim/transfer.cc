@@ -7,11 +7,6 @@
 
 namespace canzona {
 
-WireBytes operator+(const WireBytes& a, const WireBytes& b) {
-  WireBytes sum = a;
-  return sum += b;
-}
-
 Transfer both(const Transfer& a, const Transfer& b) {
   Transfer out = a;
   out.bytes += b.bytes;
@@ -24,14 +19,8 @@ Transfer both(const Transfer& a, const Transfer& b) {
 }
 
 Transfer slower(const Transfer& a, const Transfer& b) {
-  const auto most = [&](int64_t WireBytes::*field) {
-    return std::max(a.bytes.*field, b.bytes.*field);
-  };
   Transfer out;
-  out.bytes = {.sent_intra = most(&WireBytes::sent_intra),
-               .sent_inter = most(&WireBytes::sent_inter),
-               .received_intra = most(&WireBytes::received_intra),
-               .received_inter = most(&WireBytes::received_inter)};
+  out.bytes = largest(a.bytes, b.bytes);
   out.messages_intra = std::max(a.messages_intra, b.messages_intra);
   out.messages_inter = std::max(a.messages_inter, b.messages_inter);
   out.packed_bytes = std::max(a.packed_bytes, b.packed_bytes);

@@ -37,8 +37,6 @@ struct Transfer {
   }
 };
 
-WireBytes operator+(const WireBytes& a, const WireBytes& b);
-
 // One after the other.
 Transfer both(const Transfer& a, const Transfer& b);
 

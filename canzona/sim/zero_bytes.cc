@@ -1,15 +1,12 @@
 #include "canzona/sim/zero_bytes.h"
 
 #include <algorithm>
+#include <string_view>
 
-#include "canzona/plan/predict/predict_zero.h"
+#include "canzona/plan/schedule/pools.h"
 
 namespace canzona {
 namespace {
-
-const WireBytes& of(const RankCost& cost, Collective collective) {
-  return cost.wire[static_cast<size_t>(collective)];
-}
 
 // Forward and backward; a tied head reads the embedding in both of its own.
 int64_t uses_of(const Plan& plan, size_t module) {
@@ -18,51 +15,59 @@ int64_t uses_of(const Plan& plan, size_t module) {
 
 }  // namespace
 
-void add_bytes(WireBytes& sum, const WireBytes& more, int64_t times) {
-  sum.sent_intra += times * more.sent_intra;
-  sum.sent_inter += times * more.sent_inter;
-  sum.received_intra += times * more.received_intra;
-  sum.received_inter += times * more.received_inter;
-}
-
-WireBytes ZeroBytes::iteration(int64_t micro_batches) const {
+WireBytes iteration_bytes(const PurposeBytes& bytes, int64_t micro_batches) {
   WireBytes sum;
-  add_bytes(sum, gather, micro_batches);
-  add_bytes(sum, scatter, micro_batches);
-  for (const WireBytes& once : {reduce, replicas, exchange, publish})
-    add_bytes(sum, once);
+  for (const ZeroOperation& operation : zero_operations()) {
+    const bool often = operation.when == std::string_view("micro-batch");
+    sum.add(operation.of(bytes), often ? micro_batches : 1);
+  }
   return sum;
 }
 
-ZeroBytes zero_bytes(const Plan& plan, const RankCost& cost, int32_t rank) {
-  ZeroBytes out;
+PurposeBytes zero_bytes(const Plan& plan, const RankCost& cost, int32_t rank) {
+  PurposeBytes out;
+  const auto of_cost = [&](Collective collective) {
+    return cost.wire[static_cast<size_t>(collective)];
+  };
   if (!is_plain(plan.options.zero, plan.mesh.homes())) {
-    const std::vector<ModuleWire> modules = module_wire(plan, rank);
-    for (size_t m = 0; m < modules.size(); ++m) {
-      add_bytes(out.gather, modules[m].gather, uses_of(plan, m));
-      add_bytes(out.scatter, modules[m].scatter);
-      add_bytes(out.replicas, modules[m].replicas);
-    }
+    const std::vector<PurposeBytes> modules = module_bytes(plan, rank);
+    for (size_t m = 0; m < modules.size(); ++m)
+      for (const Purpose p : {Purpose::kGatherModule, Purpose::kScatterModule,
+                              Purpose::kSumReplicas})
+        of(out, p).add(of(modules[m], p),
+                       p == Purpose::kGatherModule ? uses_of(plan, m) : 1);
   }
   // What is summed everywhere is summed over replicas, too.
-  add_bytes(out.reduce, of(cost, Collective::kReduceScatter));
-  add_bytes(out.reduce, of(cost, Collective::kAllReduce));
-  add_bytes(out.reduce, out.replicas, -1);
-  add_bytes(out.exchange, of(cost, Collective::kGather));
-  add_bytes(out.exchange, of(cost, Collective::kScatter));
-  add_bytes(out.publish, of(cost, Collective::kAllGather));
-  add_bytes(out.publish, of(cost, Collective::kBroadcast));
+  of(out, Purpose::kSum) =
+      of_cost(Collective::kReduceScatter) + of_cost(Collective::kAllReduce);
+  of(out, Purpose::kSum).add(of(out, Purpose::kSumReplicas), -1);
+  of(out, Purpose::kGatherMatrices) = of_cost(Collective::kGather);
+  of(out, Purpose::kScatterMatrices) = of_cost(Collective::kScatter);
+  of(out, Purpose::kPublish) =
+      of_cost(Collective::kAllGather) + of_cost(Collective::kBroadcast);
   return out;
+}
+
+WireBytes ZeroOperation::of(const PurposeBytes& bytes) const {
+  WireBytes sum;
+  for (const Purpose purpose : purposes) sum += canzona::of(bytes, purpose);
+  return sum;
 }
 
 const std::vector<ZeroOperation>& zero_operations() {
   static const std::vector<ZeroOperation> operations = {
-      {"gather parameters", "gather", "micro-batch", &ZeroBytes::gather},
-      {"scatter gradients", "scatter", "micro-batch", &ZeroBytes::scatter},
-      {"gradients to homes", "reduce", "step", &ZeroBytes::reduce},
-      {"sum over replicas", "replicas", "step", &ZeroBytes::replicas},
-      {"matrices to owners, back", "exchange", "step", &ZeroBytes::exchange},
-      {"new parameters", "publish", "step", &ZeroBytes::publish},
+      {"gather parameters", "gather", "micro-batch", {Purpose::kGatherModule}},
+      {"scatter gradients",
+       "scatter",
+       "micro-batch",
+       {Purpose::kScatterModule}},
+      {"gradients to homes", "reduce", "step", {Purpose::kSum}},
+      {"sum over replicas", "replicas", "step", {Purpose::kSumReplicas}},
+      {"matrices to owners, back",
+       "exchange",
+       "step",
+       {Purpose::kGatherMatrices, Purpose::kScatterMatrices}},
+      {"new parameters", "publish", "step", {Purpose::kPublish}},
   };
   return operations;
 }
@@ -89,12 +94,9 @@ WireBytes most_iteration_bytes(const Plan& plan,
                                int64_t micro_batches) {
   WireBytes most;
   for (size_t r = 0; r < ranks.size(); ++r) {
-    const WireBytes own = zero_bytes(plan, ranks[r], static_cast<int32_t>(r))
-                              .iteration(micro_batches);
-    most.sent_intra = std::max(most.sent_intra, own.sent_intra);
-    most.sent_inter = std::max(most.sent_inter, own.sent_inter);
-    most.received_intra = std::max(most.received_intra, own.received_intra);
-    most.received_inter = std::max(most.received_inter, own.received_inter);
+    most = largest(most, iteration_bytes(zero_bytes(plan, ranks[r],
+                                                    static_cast<int32_t>(r)),
+                                         micro_batches));
   }
   return most;
 }

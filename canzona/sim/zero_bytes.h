@@ -1,7 +1,7 @@
 // What travels in one iteration of a plan, by operation and link class.
 //
-//   ZeroBytes bytes = zero_bytes(plan, ranks[r], r);
-//   WireBytes all = bytes.iteration(micro_batches);
+//   PurposeBytes bytes = zero_bytes(plan, ranks[r], r);
+//   WireBytes all = iteration_bytes(bytes, micro_batches);
 //
 // Gathers and scatters of modules (plan/zero.h) come with every micro-batch,
 // the rest with the step. Pure.
@@ -11,30 +11,23 @@
 #include <vector>
 
 #include "canzona/plan/predict/predict.h"
+#include "canzona/plan/schedule/module_bytes.h"
 
 namespace canzona {
 
-void add_bytes(WireBytes& sum, const WireBytes& more, int64_t times = 1);
-
-struct ZeroBytes {
-  WireBytes gather;    // parameters of all modules, forward and backward
-  WireBytes scatter;   // their gradients
-  WireBytes reduce;    // gradients to their homes
-  WireBytes replicas;  // and over groups that repeat each other
-  WireBytes exchange;  // matrices to owners, and back
-  WireBytes publish;   // new parameters
-
-  // Of so many micro-batches and a step.
-  WireBytes iteration(int64_t micro_batches) const;
-};
-ZeroBytes zero_bytes(const Plan& plan, const RankCost& cost, int32_t rank);
+// Of a rank: gathers of all modules, forward and backward, and scatters of one
+// micro-batch; the rest of one step.
+PurposeBytes zero_bytes(const Plan& plan, const RankCost& cost, int32_t rank);
+// Of so many micro-batches and a step.
+WireBytes iteration_bytes(const PurposeBytes& bytes, int64_t micro_batches);
 
 // The same as rows, in the order in which they come.
 struct ZeroOperation {
   const char* name;  // "gather parameters"
   const char* key;   // "gather", as in JSON
   const char* when;  // "micro-batch" or "step"
-  WireBytes ZeroBytes::*bytes;
+  std::vector<Purpose> purposes;
+  WireBytes of(const PurposeBytes& bytes) const;
 };
 const std::vector<ZeroOperation>& zero_operations();
 

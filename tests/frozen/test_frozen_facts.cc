@@ -7,7 +7,8 @@
 #include "canzona/base/error.h"
 #include "canzona/base/files.h"
 #include "canzona/plan/parts.h"
-#include "canzona/plan/predict/predict_zero.h"
+#include "canzona/plan/schedule/module_bytes.h"
+#include "canzona/plan/schedule/pools.h"
 #include "canzona/plan/testing/test_toy_model.h"
 #include "canzona/runtime/test_trial.h"
 #include "canzona/sim/plan_iteration.h"
@@ -143,11 +144,11 @@ std::string module_text(const Plan& plan) {
   const int32_t world = plan.mesh.world();
   const int32_t every = std::max(1, (world + 15) / 16);
   for (int32_t rank = 0; rank < world; rank += every)
-    for (const ModuleWire& module : module_wire(plan, rank)) {
-      for (const WireBytes& wire :
-           {module.gather, module.scatter, module.reduce, module.replicas,
-            module.publish})
-        write_wire(wire, out);
+    for (const PurposeBytes& module : module_bytes(plan, rank)) {
+      for (const Purpose purpose :
+           {Purpose::kGatherModule, Purpose::kScatterModule, Purpose::kSum,
+            Purpose::kSumReplicas, Purpose::kPublish})
+        write_wire(of(module, purpose), out);
       out += '\n';
     }
   return out;

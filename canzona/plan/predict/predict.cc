@@ -7,7 +7,6 @@
 #include "canzona/plan/parts.h"
 #include "canzona/plan/predict/loads.h"
 #include "canzona/plan/predict/predict_parts.h"
-#include "canzona/plan/predict/predict_zero.h"
 #include "canzona/plan/problem.h"
 
 namespace canzona {
@@ -35,14 +34,6 @@ RankMemory& RankMemory::operator+=(const RankMemory& other) {
   return *this;
 }
 
-WireBytes& WireBytes::operator+=(const WireBytes& other) {
-  sent_intra += other.sent_intra;
-  sent_inter += other.sent_inter;
-  received_intra += other.received_intra;
-  received_inter += other.received_inter;
-  return *this;
-}
-
 RankCost& RankCost::operator+=(const RankCost& other) {
   elements += other.elements;
   computed += other.computed;
@@ -67,12 +58,6 @@ int64_t matrix_elements_at(const Bucket& bucket, int32_t h) {
   if (bucket.cuts.empty()) return 0;
   const auto i = static_cast<size_t>(h);
   return bucket.cuts[i + 1] - bucket.cuts[i];
-}
-
-int64_t adamw_elements_at(const Bucket& bucket, int32_t h) {
-  if (bucket.adamw_cuts.empty()) return 0;
-  const auto i = static_cast<size_t>(h);
-  return bucket.adamw_cuts[i + 1] - bucket.adamw_cuts[i];
 }
 
 int64_t longest_run(const Bucket& bucket) {
@@ -175,14 +160,12 @@ std::vector<RankCost> predict_replica(const PlanPart& part,
   add_step_times(part, nodes, ranks);
   add_bucket_memory(part, ranks);
   add_pools(part, ranks);
-  add_bucket_bytes(part, nodes, ranks);
-  add_broadcast_times(part, ranks);
   add_element_wise(part, *rule, ranks);
   return ranks;
 }
 
-// By the ranks of the world, without what replicas add up. Those whose ranks
-// share nodes alike are predicted once.
+// By the ranks of the world, without buckets' bytes. Those whose ranks share
+// nodes alike are predicted once.
 std::vector<RankCost> predict_replicas(const PlanPart& part) {
   if (part.num_replicas() == 1)
     return predict_replica(part, pattern_of(nodes_of(part, 0)));
@@ -204,7 +187,8 @@ std::vector<RankCost> predict_replicas(const PlanPart& part) {
 
 std::vector<RankCost> predict(const PlanPart& part) {
   std::vector<RankCost> world = predict_replicas(part);
-  add_replica_sums(part, world);
+  add_bucket_bytes(part, world);
+  add_unhidden_times(part, world);
   return world;
 }
 

@@ -12,13 +12,9 @@
 #include <vector>
 
 #include "canzona/plan/plan.h"
+#include "canzona/plan/schedule/wire_bytes.h"
 
 namespace canzona {
-
-// Of the micro-group exchange: two rounds gathered, one transformed, one
-// scattered. Two, so that a rank whose transform takes longer does not keep
-// the others waiting for what it has yet to send.
-inline constexpr int64_t kExchangeSlots = 4;
 
 struct RankMemory {
   Bytes parameters;  // the copy that forward and backward use
@@ -43,16 +39,6 @@ enum class Collective {
 };
 inline constexpr int kNumCollectives = 6;
 std::string_view to_string(Collective collective);
-
-struct WireBytes {
-  int64_t sent_intra = 0;
-  int64_t sent_inter = 0;
-  int64_t received_intra = 0;
-  int64_t received_inter = 0;
-  WireBytes& operator+=(const WireBytes& other);
-  int64_t sent() const { return sent_intra + sent_inter; }
-  int64_t received() const { return received_intra + received_inter; }
-};
 
 struct RankCost {
   int64_t elements = 0;        // matrix-rule elements of its home, this plane

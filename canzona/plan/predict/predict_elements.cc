@@ -71,14 +71,6 @@ void add_element_wise(const PlanPart& plan, const RuleFacts& rule,
   for (RankCost& rank : ranks)
     rank.element_wise_bytes = passes.matrix_bytes(rank);
   add_adamw(plan, passes, ranks);
-  const double rate = plan.cost_basis.element_wise_bytes_per_second;
-  if (!(rate > 0)) return;
-  for (RankCost& rank : ranks) {
-    rank.element_wise_seconds = rank.element_wise_bytes / rate;
-    rank.step_seconds += rank.element_wise_seconds;
-    rank.step_seconds_mean += rank.element_wise_seconds;
-    rank.step_seconds_worst += rank.element_wise_seconds;
-  }
 }
 
 }  // namespace canzona

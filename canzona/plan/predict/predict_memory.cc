@@ -4,6 +4,7 @@
 #include "canzona/plan/predict/loads.h"
 #include "canzona/plan/predict/predict_parts.h"
 #include "canzona/plan/predict/state_bytes.h"
+#include "canzona/plan/schedule/pools.h"
 #include "canzona/plan/schedule/routes.h"
 #include "canzona/plan/schedule/runs.h"
 
@@ -120,6 +121,18 @@ void add_bucket_memory(const PlanPart& plan, std::vector<RankCost>& ranks) {
     const size_t first = static_cast<size_t>(stage) * per_stage;
     for (size_t r = first; r < first + per_stage; ++r)
       ranks[r].memory.gradients += forgotten;
+  }
+}
+
+void add_pools(const PlanPart& part, std::vector<RankCost>& ranks) {
+  if (part.grid.places == 1) return;
+  for (int32_t stage = 0; stage < part.grid.pp; ++stage) {
+    const PoolSizes pools = pool_sizes(part, stage);
+    const Bytes bytes(pools.gather_bytes(bytes_per_parameter(part)) +
+                      pools.scatter_bytes());
+    const auto per_stage = static_cast<size_t>(part.grid.ranks_per_stage());
+    for (size_t r = 0; r < per_stage; ++r)
+      ranks[static_cast<size_t>(stage) * per_stage + r].memory.pools = bytes;
   }
 }
 

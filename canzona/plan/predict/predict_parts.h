@@ -25,13 +25,15 @@ void add_element_wise(const PlanPart& plan, const RuleFacts& rule,
 
 // What buckets cost everybody.
 void add_bucket_memory(const PlanPart& plan, std::vector<RankCost>& ranks);
-void add_bucket_bytes(const PlanPart& plan, const Nodes& nodes,
-                      std::vector<RankCost>& ranks);
-void add_broadcast_times(const PlanPart& plan, std::vector<RankCost>& ranks);
+void add_pools(const PlanPart& plan, std::vector<RankCost>& ranks);
+
+// Of all replicas, by the ranks of the part: bytes of buckets' collectives, and
+// seconds of broadcasts and of passes over memory.
+void add_bucket_bytes(const PlanPart& part, std::vector<RankCost>& world);
+void add_unhidden_times(const PlanPart& part, std::vector<RankCost>& world);
 
 // Elements that home h keeps of a bucket in one TP plane, all slices together.
 int64_t matrix_elements_at(const Bucket& bucket, int32_t h);
-int64_t adamw_elements_at(const Bucket& bucket, int32_t h);
 
 // Longest matrix run of any home: what padding makes of every run.
 int64_t longest_run(const Bucket& bucket);

@@ -158,12 +158,16 @@ void add_step_times(const PlanPart& plan, const Nodes& nodes,
   }
 }
 
-void add_broadcast_times(const PlanPart& plan, std::vector<RankCost>& ranks) {
-  for (RankCost& rank : ranks) {
-    const double seconds = broadcast_seconds(plan, rank);
-    rank.step_seconds += seconds;
-    rank.step_seconds_mean += seconds;
-    rank.step_seconds_worst += seconds;
+void add_unhidden_times(const PlanPart& part, std::vector<RankCost>& world) {
+  const double rate = part.cost_basis.element_wise_bytes_per_second;
+  for (RankCost& rank : world) {
+    const double broadcasts = broadcast_seconds(part, rank);
+    if (rate > 0) rank.element_wise_seconds = rank.element_wise_bytes / rate;
+    for (double* seconds : {&rank.step_seconds, &rank.step_seconds_mean,
+                            &rank.step_seconds_worst}) {
+      *seconds += broadcasts;
+      *seconds += rank.element_wise_seconds;
+    }
   }
 }
 

@@ -1,155 +1,64 @@
-#include <algorithm>
-#include <numeric>
-
+#include "canzona/base/index.h"
 #include "canzona/plan/predict/loads.h"
 #include "canzona/plan/predict/predict_parts.h"
+#include "canzona/plan/schedule/bucket_collectives.h"
+#include "canzona/plan/schedule/coordinates.h"
 #include "canzona/plan/schedule/routes.h"
-#include "canzona/plan/schedule/runs.h"
-#include "canzona/plan/schedule/sum_order.h"
 
 namespace canzona {
 namespace {
 
-// Bytes of collectives that are pairwise exchanges: everybody sends every peer
-// that peer's run (reduce-scatter) or its own run (all-gather). They are linear
-// in the runs, so that all buckets of a buffer are counted at once.
+Collective counted_as(const PlanPart& part, const BucketCollective& c) {
+  if (c.purpose == Purpose::kPublish)
+    return is_scattered(part.traffic) ? Collective::kAllGather
+                                      : Collective::kBroadcast;
+  return c.kind == EntryKind::kReduceScatter ? Collective::kReduceScatter
+                                             : Collective::kAllReduce;
+}
+
+// The collectives of all buckets of a buffer: bytes are linear in pieces, so
+// that these are added up before anybody is counted.
 class BufferBytes {
  public:
-  BufferBytes(const PlanPart& plan, const Nodes& nodes, int32_t buffer,
-              std::vector<RankCost>& out)
-      : plan_(plan),
-        nodes_(nodes),
-        buffer_(plan.buffers[static_cast<size_t>(buffer)]),
-        out_(out) {
-    for (const Bucket& bucket : plan.buckets)
-      if (bucket.buffer == buffer) buckets_.push_back(&bucket);
+  BufferBytes(const PlanPart& part, int32_t buffer, std::vector<RankCost>& out)
+      : part_(part), buffer_(part.buffers[index(buffer)]), out_(out) {
+    for (const Bucket& bucket : part.buckets)
+      if (bucket.buffer == buffer) buckets_.emplace_back(part, bucket);
   }
 
   void add() {
-    const ZeroSizes& zero = plan_.options.zero.sizes;
-    const int64_t parameter = bytes_per_parameter(plan_);
-    const auto all_reduce = Collective::kAllReduce;
-    if (adds_replicas_at_once(plan_)) {
-      // Nothing is summed in one replica (predict_zero.h).
-    } else if (!is_scattered(plan_.traffic)) {
-      exchange(Collective::kReduceScatter, zero.z2, kBytesPerFp32, all_reduce);
-      exchange(Collective::kAllGather, zero.z2, kBytesPerFp32, all_reduce);
-    } else if (plan_.options.zero.replica_sum == ReplicaSum::kScatter) {
-      exchange(Collective::kReduceScatter, zero.z2, kBytesPerFp32,
-               Collective::kReduceScatter);
-    }
-    if (plan_.traffic != Traffic::kAllReduce)
-      exchange(Collective::kAllGather, zero.z3, parameter,
-               is_scattered(plan_.traffic) ? Collective::kAllGather
-                                           : Collective::kBroadcast);
+    for (const BucketCollectives& list :
+         {sums_of(part_, buffer_), publishes_of(part_, buffer_)})
+      for (const BucketCollective& c : list)
+        for (int32_t home = 0; home < part_.mesh.homes(); ++home)
+          add_group(c, part_.mesh.rank(buffer_.stage, home, 0));
   }
 
  private:
-  // Ranks among which runs go round: those at the same place of a group of z
-  // homes, in the first tp plane, in order, so that those of a node stand in a
-  // row.
-  struct Circle {
-    std::vector<int32_t> ranks;
-    std::vector<size_t> homes;    // of the buffer
-    std::vector<int32_t> slices;  // of each rank
-  };
-
-  Circle circle_of(int32_t position, int32_t z) const {
-    Circle circle;
-    const Mesh& grid = plan_.grid;
-    for (int32_t h = 0; h < buffer_.num_homes; ++h) {
-      const int32_t home = plan_.stage_home(buffer_, h);
-      for (int32_t place = position; place < grid.places; place += z) {
-        circle.ranks.push_back(
-            grid.rank(buffer_.stage, home, place * grid.tp_ranks()));
-        circle.homes.push_back(static_cast<size_t>(h));
-        circle.slices.push_back(grid.slice_of(place));
-      }
+  // The group that `rank` is the first of, and those of the other tp ranks,
+  // who have the same pieces.
+  void add_group(const BucketCollective& c, int32_t rank) {
+    RankGroup group = ranks_of(part_, c, rank);
+    if (group.first != rank || group.count == 1) return;
+    if (!coordinates_of(part_.mesh, rank).holds(buffer_)) return;
+    std::vector<int64_t> counts(index(group.count), 0);
+    for (BucketPieces& bucket : buckets_) {
+      const std::vector<int64_t> own = bucket.counts(c, rank);
+      for (size_t i = 0; i < counts.size(); ++i) counts[i] += own[i];
     }
-    return circle;
+    for (int64_t& count : counts) count *= element_bytes(part_, c);
+    const auto field = static_cast<size_t>(counted_as(part_, c));
+    for (int32_t t = 0; t < part_.mesh.tp; ++t, ++group.first)
+      add_member_bytes(part_, group, c.kind, counts,
+                       [&](int32_t member) -> WireBytes& {
+                         return out_[index(member)].wire[field];
+                       });
   }
 
-  // What each home keeps of a slice of all buckets.
-  const std::vector<int64_t>& kept(int32_t slice) {
-    kept_.resize(static_cast<size_t>(plan_.grid.places));
-    std::vector<int64_t>& sums = kept_[static_cast<size_t>(slice)];
-    if (!sums.empty()) return sums;
-    sums.resize(static_cast<size_t>(buffer_.num_homes), 0);
-    for (const Bucket* bucket : buckets_) {
-      const std::vector<int64_t> matrices = matrix_runs(plan_, *bucket, slice);
-      const std::vector<int64_t> others = adamw_runs(plan_, *bucket, slice);
-      for (size_t h = 0; h < sums.size(); ++h)
-        sums[h] += matrices[h] + others[h];
-    }
-    return sums;
-  }
-
-  std::vector<int64_t> kept_runs(const Circle& c) {
-    std::vector<int64_t> runs;
-    for (size_t i = 0; i < c.ranks.size(); ++i)
-      runs.push_back(kept(c.slices[i])[c.homes[i]]);
-    return runs;
-  }
-
-  // Shares of an all-reduce of all that the ranks keep, the same slices.
-  std::vector<int64_t> even_runs(const Circle& c) const {
-    std::vector<int64_t> runs(c.ranks.size(), 0);
-    const auto count = std::ssize(runs);
-    for (const Bucket* bucket : buckets_) {
-      const int64_t elements = matrix_slice(plan_, *bucket, c.slices[0]) +
-                               adamw_slice(plan_, *bucket, c.slices[0]);
-      for (int64_t i = 0; i < count; ++i)
-        runs[static_cast<size_t>(i)] +=
-            elements * (i + 1) / count - elements * i / count;
-    }
-    return runs;
-  }
-
-  // Counts as `field` what goes round in the manner of `kind`.
-  void exchange(Collective kind, int32_t z, int64_t bytes, Collective field) {
-    for (int32_t position = 0; position < z; ++position) {
-      Circle circle = circle_of(position, z);
-      const std::vector<int64_t> runs = field == Collective::kAllReduce
-                                            ? even_runs(circle)
-                                            : kept_runs(circle);
-      for (int32_t t = 0; t < plan_.grid.tp_ranks(); ++t) {
-        send(kind, circle.ranks, runs, bytes, field);
-        for (int32_t& rank : circle.ranks) ++rank;
-      }
-    }
-  }
-
-  void send(Collective kind, const std::vector<int32_t>& ranks,
-            const std::vector<int64_t>& runs, int64_t bytes, Collective field) {
-    const auto node = [&](size_t i) {
-      return nodes_[static_cast<size_t>(ranks[i])];
-    };
-    const auto all = std::reduce(runs.begin(), runs.end());
-    for (size_t begin = 0, end = 0; begin < ranks.size(); begin = end) {
-      int64_t here = 0;  // elements of the node
-      for (; end < ranks.size() && node(end) == node(begin); ++end)
-        here += runs[end];
-      const auto near = static_cast<int64_t>(end - begin) - 1;
-      const int64_t far = std::ssize(ranks) - 1 - near;
-      for (size_t i = begin; i < end; ++i) {
-        const int64_t own = runs[i] * bytes;
-        const WireBytes gathered{own * near, own * far, here * bytes - own,
-                                 (all - here) * bytes};
-        out_[static_cast<size_t>(ranks[i])].wire[static_cast<size_t>(field)] +=
-            kind == Collective::kAllGather
-                ? gathered
-                : WireBytes{gathered.received_intra, gathered.received_inter,
-                            gathered.sent_intra, gathered.sent_inter};
-      }
-    }
-  }
-
-  const PlanPart& plan_;
-  const Nodes& nodes_;
+  const PlanPart& part_;
   const Buffer& buffer_;
   std::vector<RankCost>& out_;
-  std::vector<const Bucket*> buckets_;
-  std::vector<std::vector<int64_t>> kept_;  // [slice][home], once asked for
+  std::vector<BucketPieces> buckets_;
 };
 
 // Messages between the tp ranks of homes.
@@ -237,10 +146,9 @@ class Exchange {
 
 }  // namespace
 
-void add_bucket_bytes(const PlanPart& plan, const Nodes& nodes,
-                      std::vector<RankCost>& ranks) {
-  for (size_t b = 0; b < plan.buffers.size(); ++b)
-    BufferBytes(plan, nodes, static_cast<int32_t>(b), ranks).add();
+void add_bucket_bytes(const PlanPart& part, std::vector<RankCost>& world) {
+  for (size_t b = 0; b < part.buffers.size(); ++b)
+    BufferBytes(part, static_cast<int32_t>(b), world).add();
 }
 
 void add_exchange_bytes(const PlanPart& plan, const RuleFacts& rule,

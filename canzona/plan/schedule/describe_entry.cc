@@ -74,6 +74,7 @@ std::string_view issuer_of(const ScheduleEntry& entry) {
     case Purpose::kScatterMatrices:
       return "scatter";
     case Purpose::kSum:
+    case Purpose::kSumReplicas:
     case Purpose::kPublish:
       break;
   }

@@ -9,10 +9,10 @@
 #include "canzona/base/check.h"
 #include "canzona/base/index.h"
 #include "canzona/plan/parts.h"
-#include "canzona/plan/predict/predict_zero.h"
+#include "canzona/plan/schedule/bucket_collectives.h"
 #include "canzona/plan/schedule/coordinates.h"
-#include "canzona/plan/schedule/member_bytes.h"
 #include "canzona/plan/schedule/modules.h"
+#include "canzona/plan/schedule/pools.h"
 #include "canzona/plan/schedule/rounds.h"
 #include "canzona/plan/schedule/sum_order.h"
 
@@ -22,13 +22,6 @@ namespace {
 constexpr size_t kSlots = kExchangeSlots;
 // Beside the round that is transformed, and the one that is scattered.
 constexpr size_t kGathersAhead = kSlots - 2;
-
-std::vector<int64_t> even_shares(int64_t elements, int32_t count) {
-  std::vector<int64_t> shares;
-  for (int64_t i = 0; i < count; ++i)
-    shares.push_back(elements * (i + 1) / count - elements * i / count);
-  return shares;
-}
 
 std::vector<int64_t> in_bytes(std::vector<int64_t> elements, int64_t size) {
   for (int64_t& count : elements) count *= size;
@@ -81,6 +74,7 @@ class PartIteration {
     buckets_of_module_.resize(elements.size());
     for (size_t b = 0; b < layout_.gradients.buckets.size(); ++b) {
       missing_.push_back(count_modules(planned(b)));
+      pieces_.emplace_back(part_, planned(b));
       if (planned(b).tensors.empty()) continue;  // a file may hold such
       const int32_t first = planned(b).tensors.front();
       const int32_t m =
@@ -182,6 +176,10 @@ class PartIteration {
     return static_cast<int32_t>(modules.size());
   }
 
+  const Buffer& buffer_of(size_t b) const {
+    return part_.buffers[index(planned(b).buffer)];
+  }
+
   ScheduleEntry& add(EntryKind kind, Purpose purpose) {
     ScheduleEntry& operation = out_.emplace_back();
     operation.kind = kind;
@@ -190,58 +188,20 @@ class PartIteration {
     return operation;
   }
 
-  // Pieces in elements, one for each member.
-  ScheduleEntry& collective(EntryKind kind, Purpose purpose, GroupKind group,
-                            const RankGroup& ranks,
-                            std::vector<int64_t> elements,
-                            int64_t element_bytes) {
-    ScheduleEntry& operation = add(kind, purpose);
-    operation.group = group;
-    operation.ranks = ranks;
-    operation.counts = in_bytes(std::move(elements), element_bytes);
-    operation.bytes =
-        MemberBytes(part_, operation.ranks, rank_).of(kind, operation.counts);
-    return operation;
-  }
-  ScheduleEntry& collective(EntryKind kind, Purpose purpose, GroupKind group,
-                            std::vector<int64_t> elements,
-                            int64_t element_bytes) {
-    return collective(kind, purpose, group, group_of(part_, rank_, group),
-                      std::move(elements), element_bytes);
-  }
-
-  // What the members of a group of neighbours keep of a bucket.
-  std::vector<int64_t> kept_by_members(const RankGroup& group, size_t b,
-                                       Resting what) const {
-    std::vector<int64_t> kept;
-    for (int32_t i = 0; i < group.count; ++i) {
-      const Coordinates peer =
-          coordinates_of(part_.grid, part_.grid_rank(group.rank(i)));
-      kept.push_back(kept_elements(part_, planned(b), peer.place, what));
-    }
-    return kept;
-  }
-
-  // Two levels: pieces of those at one place of their nodes travel across,
-  // inside a node what each of its ranks has then.
-  struct LevelCounts {
-    RankGroup ranks;
-    std::vector<int64_t> counts;
-  };
-  LevelCounts across(const RankGroup& group, const Levels& levels,
-                     const std::vector<int64_t>& counts) const {
-    LevelCounts out{across_level(group, levels, rank_), {}};
-    for (int32_t i = 0; i < out.ranks.count; ++i)
-      out.counts.push_back(counts[index(group.number_of(out.ranks.rank(i)))]);
-    return out;
-  }
-  LevelCounts inside(const RankGroup& group, const Levels& levels,
-                     const std::vector<int64_t>& counts) const {
-    LevelCounts out{inside_level(group, levels, rank_),
-                    std::vector<int64_t>(index(levels.inside), 0)};
-    for (size_t i = 0; i < counts.size(); ++i)
-      out.counts[i % index(levels.inside)] += counts[i];
-    return out;
+  // One collective of a bucket, unless nobody has anything.
+  ScheduleEntry* collective(const BucketCollective& c, size_t b) {
+    std::vector<int64_t> counts = pieces_[b].counts(c, rank_);
+    if (c.pieces != BucketCollective::Pieces::kKept &&
+        std::ranges::all_of(counts, [](int64_t n) { return n == 0; }))
+      return nullptr;
+    ScheduleEntry& entry = add(c.kind, c.purpose);
+    entry.group = c.group;
+    entry.ranks = ranks_of(part_, c, rank_);
+    entry.bucket = layout_.gradients.buckets[b].bucket;
+    entry.counts = in_bytes(std::move(counts), element_bytes(part_, c));
+    entry.bytes =
+        member_bytes(part_, entry.ranks, rank_, entry.kind, entry.counts);
+    return &entry;
   }
 
   void gather_ahead() {
@@ -258,41 +218,17 @@ class PartIteration {
   }
 
   void gather_module(int32_t module, size_t b) {
-    constexpr EntryKind kKind = EntryKind::kAllGather;
-    constexpr GroupKind kGroup = GroupKind::kParameters;
-    const RankGroup group = group_of(part_, rank_, kGroup);
-    const Levels levels = levels_of(part_, group);
-    const std::vector<int64_t> kept =
-        kept_by_members(group, b, Resting::kParameters);
-    const auto add_level = [&](LevelCounts level) {
-      tag(collective(kKind, Purpose::kGatherModule, kGroup, level.ranks,
-                     std::move(level.counts), parameter_bytes_),
-          module, b);
-    };
-    if (levels.across > 1) add_level(across(group, levels, kept));
-    add_level(inside(group, levels, kept));
+    for (const BucketCollective& c : gathers_of(part_, rank_))
+      if (ScheduleEntry* entry = collective(c, b)) entry->module = module;
   }
 
   void scatter_module(int32_t module, size_t b, int64_t micro_batch) {
-    constexpr GroupKind kGroup = GroupKind::kGradients;
-    const RankGroup group = group_of(part_, rank_, kGroup);
-    const Levels levels = levels_of(part_, group);
-    const std::vector<int64_t> kept =
-        kept_by_members(group, b, Resting::kGradients);
-    const auto add_level = [&](LevelCounts level) {
-      ScheduleEntry& o =
-          collective(EntryKind::kReduceScatter, Purpose::kScatterModule, kGroup,
-                     level.ranks, std::move(level.counts), kBytesPerFp32);
-      o.micro_batch = micro_batch;
-      tag(o, module, b);
-    };
-    add_level(inside(group, levels, kept));
-    if (levels.across > 1) add_level(across(group, levels, kept));
-  }
-
-  void tag(ScheduleEntry& operation, int32_t module, size_t b) const {
-    operation.module = module;
-    operation.bucket = layout_.gradients.buckets[b].bucket;
+    for (const BucketCollective& c : scatters_of(part_, rank_)) {
+      ScheduleEntry* entry = collective(c, b);
+      if (entry == nullptr) continue;
+      entry->module = module;
+      entry->micro_batch = micro_batch;
+    }
   }
 
   // In the order of buckets, whichever is complete first.
@@ -302,60 +238,8 @@ class PartIteration {
   }
 
   void sum_bucket(size_t b) {
-    const RankBucket& bucket = layout_.gradients.buckets[b];
-    const int32_t before = last();
-    const bool at_once = has_groups(part_, GroupKind::kAllGroups);
-    if (!is_scattered(part_.traffic)) {
-      if (!at_once) all_reduce(sums_of(bucket), bucket.all.count);
-    }
-    sum_region(bucket, bucket.matrices);
-    sum_region(bucket, bucket.elements);
-    for (int32_t o = before + 1; o <= last(); ++o) tag(out_[index(o)], -1, b);
-  }
-  static GroupKind sums_of(const RankBucket& bucket) {
-    return bucket.of_experts ? GroupKind::kExperts : GroupKind::kSums;
-  }
-
-  void all_reduce(GroupKind group, int64_t elements) {
-    if (elements == 0) return;
-    const RankGroup ranks = group_of(part_, rank_, group);
-    collective(EntryKind::kAllReduce, Purpose::kSum, group, ranks,
-               even_shares(elements, ranks.count), kBytesPerFp32);
-  }
-
-  // As bucket_tasks of the runtime sum.
-  void sum_region(const RankBucket& bucket, const Region& region) {
-    if (region.all.count == 0) return;
-    const bool everywhere =
-        part_.options.zero.replica_sum == ReplicaSum::kAllReduce;
-    const bool spreads = is_scattered(part_.traffic);
-    const bool at_once = has_groups(part_, GroupKind::kAllGroups);
-    if (at_once && spreads) return sum_at_once(region);
-    if (spreads && !everywhere)
-      collective(EntryKind::kReduceScatter, Purpose::kSum, sums_of(bucket),
-                 region.counts, kBytesPerFp32);
-    if (!at_once && !has_groups(part_, GroupKind::kReplicas)) return;
-    all_reduce(at_once ? GroupKind::kAllGroups : GroupKind::kReplicas,
-               everywhere || !spreads ? region.all.count : region.own.count);
-  }
-
-  // Every piece in even shares, one for each replica; those that keep the same
-  // hand their shares round.
-  void sum_at_once(const Region& region) {
-    const int32_t replicas = part_.num_replicas();
-    std::vector<int64_t> shares;
-    for (int32_t r = 0; r < replicas; ++r)
-      for (const int64_t count : region.counts)
-        shares.push_back(even_shares(count, replicas)[index(r)]);
-    const RankGroup all = group_of(part_, rank_, GroupKind::kAllGroups);
-    const size_t own = index(all.number_of(rank_)) % region.counts.size();
-    std::vector<int64_t> back;
-    for (size_t i = own; i < shares.size(); i += region.counts.size())
-      back.push_back(shares[i]);
-    collective(EntryKind::kReduceScatter, Purpose::kSum, GroupKind::kAllGroups,
-               std::move(shares), kBytesPerFp32);
-    collective(EntryKind::kAllGather, Purpose::kSum, GroupKind::kReplicas,
-               std::move(back), kBytesPerFp32);
+    for (const BucketCollective& c : sums_of(part_, buffer_of(b)))
+      collective(c, b);
   }
 
   void compute(EntryKind kind) { add(kind, Purpose::kNone); }
@@ -370,7 +254,21 @@ class PartIteration {
     o.ranks = group_of(part_, rank_, o.group);
     o.round = static_cast<int32_t>(round);
     o.counts = table.send_bytes;
-    o.bytes = MemberBytes(part_, o.ranks, rank_).all_to_all(table);
+    o.bytes = exchanged_bytes(o.ranks, table);
+  }
+
+  WireBytes exchanged_bytes(const RankGroup& ranks,
+                            const ExchangeTable& table) const {
+    WireBytes bytes;
+    for (int32_t i = 0; i < ranks.count; ++i) {
+      if (ranks.rank(i) == rank_) continue;
+      const bool near = part_.node_of(ranks.rank(i)) == part_.node_of(rank_);
+      (near ? bytes.sent_intra : bytes.sent_inter) +=
+          table.send_bytes[index(i)];
+      (near ? bytes.received_intra : bytes.received_inter) +=
+          table.receive_bytes[index(i)];
+    }
+    return bytes;
   }
 
   void send_until(size_t round) {
@@ -408,40 +306,23 @@ class PartIteration {
   }
 
   void publish_bucket(size_t b) {
-    if (part_.traffic == Traffic::kAllReduce) return;
-    const RankBucket& bucket = layout_.parameters.buckets[b];
-    const int32_t before = last();
-    const bool staged = layout_.parameters.staged;
-    if (part_.traffic == Traffic::kBroadcast && !staged)
-      broadcast_matrices(bucket);
-    else
-      publish_region(bucket, bucket.matrices);
-    publish_region(bucket, bucket.elements);
-    for (int32_t o = before + 1; o <= last(); ++o)
-      out_[index(o)].bucket = bucket.bucket;
+    for (const BucketCollective& c : publishes_of(part_, buffer_of(b)))
+      if (c.kind == EntryKind::kBroadcast)
+        broadcast_matrices(c, b);
+      else
+        collective(c, b);
   }
-  GroupKind publish_of(const RankBucket& bucket) const {
-    return has_groups(part_, GroupKind::kPublish) ? GroupKind::kPublish
-                                                  : sums_of(bucket);
-  }
-  void publish_region(const RankBucket& bucket, const Region& region) {
-    if (region.all.count == 0) return;
-    collective(EntryKind::kAllGather, Purpose::kPublish, publish_of(bucket),
-               region.counts, parameter_bytes_);
-  }
-  void broadcast_matrices(const RankBucket& bucket) {
-    const Bucket& planned = part_.buckets[index(bucket.bucket)];
-    for (int32_t i = 0; i < planned.num_matrix_tensors; ++i) {
-      const int32_t t = planned.tensors[index(i)];
+  void broadcast_matrices(const BucketCollective& c, size_t b) {
+    for (int32_t i = 0; i < planned(b).num_matrix_tensors; ++i) {
+      const int32_t t = planned(b).tensors[index(i)];
       for (const ExtentCopy& piece : layout_.parameters.pieces[index(t)]) {
-        ScheduleEntry& o = add(EntryKind::kBroadcast, Purpose::kPublish);
-        o.group = publish_of(bucket);
-        o.ranks = group_of(part_, rank_, o.group);
+        ScheduleEntry& o = add(c.kind, c.purpose);
+        o.group = c.group;
+        o.ranks = ranks_of(part_, c, rank_);
+        o.bucket = layout_.parameters.buckets[b].bucket;
         o.counts.assign(index(o.ranks.count), 0);
-        const int32_t root = part_.home[index(t)];
-        o.counts[index(root)] = piece.count * parameter_bytes_;
-        o.bytes = MemberBytes(part_, o.ranks, rank_)
-                      .broadcast(root, o.counts[index(root)]);
+        o.counts[index(part_.home[index(t)])] = piece.count * parameter_bytes_;
+        o.bytes = member_bytes(part_, o.ranks, rank_, o.kind, o.counts);
       }
     }
   }
@@ -453,6 +334,7 @@ class PartIteration {
   Kept kept_;
   std::vector<Round> rounds_;
   PoolSizes pools_;
+  std::vector<BucketPieces> pieces_;  // by bucket of the rank
   int64_t parameter_bytes_;
   SlotTurns usual_, large_;
   const PartIteration* before_;
@@ -545,10 +427,6 @@ class RankIteration {
 };
 
 }  // namespace
-
-bool is_collective(EntryKind kind) {
-  return kind >= EntryKind::kAllGather && kind <= EntryKind::kBroadcast;
-}
 
 std::vector<TrainerCall> usual_calls(const Plan& plan, int32_t stage,
                                      int64_t num_micro_batches) {

@@ -19,8 +19,9 @@
 #include <string>
 #include <vector>
 
-#include "canzona/plan/predict/predict.h"
+#include "canzona/plan/schedule/entry_kind.h"
 #include "canzona/plan/schedule/rank_group.h"
+#include "canzona/plan/schedule/wire_bytes.h"
 
 namespace canzona {
 
@@ -35,33 +36,6 @@ struct TrainerCall {
 // micro-batch, then the step.
 std::vector<TrainerCall> usual_calls(const Plan& plan, int32_t stage,
                                      int64_t num_micro_batches);
-
-enum class EntryKind {
-  kCall,  // a point at which the trainer calls
-  kAllGather,
-  kReduceScatter,
-  kAllReduce,
-  kAllToAll,
-  kBroadcast,
-  kPrepare,         // what the rule gathers of pieces, into a slot
-  kTransform,       // of the matrices that this rank owns
-  kApply,           // updates to pieces
-  kUpdateElements,  // AdamW's
-  kUpdateMatrices,  // of a home of one plane: no exchange
-};
-bool is_collective(EntryKind kind);
-
-// What a collective is for; says who issues it.
-enum class Purpose {
-  kNone,
-  kGatherModule,   // parameters, before each use
-  kScatterModule,  // gradients, after each micro-batch
-  kSum,            // gradients of a bucket to those who keep them
-  kCheck,          // finite? how large?
-  kGatherMatrices,
-  kScatterMatrices,
-  kPublish,  // new parameters
-};
 
 // A piece of a pool that is taken by an operation and given back by another.
 struct SlotUse {

@@ -8,8 +8,10 @@
 
 #include "canzona/base/error.h"
 #include "canzona/plan/parts.h"
-#include "canzona/plan/predict/predict_zero.h"
+#include "canzona/plan/predict/predict.h"
 #include "canzona/plan/schedule/coordinates.h"
+#include "canzona/plan/schedule/module_bytes.h"
+#include "canzona/plan/schedule/pools.h"
 #include "canzona/plan/testing/test_toy_model.h"
 
 namespace canzona::iteration_test {
@@ -221,7 +223,7 @@ TEST(Iteration, HasThePredictedBytes) {
         return sum;
       };
       const auto entries = entries_of(plan, r, wish.micro_batches);
-      expect_bytes(sum_of(entries, {Purpose::kSum}),
+      expect_bytes(sum_of(entries, {Purpose::kSum, Purpose::kSumReplicas}),
                    of({Collective::kReduceScatter, Collective::kAllReduce}),
                    "sums");
       expect_bytes(sum_of(entries, {Purpose::kGatherMatrices}),
@@ -232,12 +234,11 @@ TEST(Iteration, HasThePredictedBytes) {
                    of({Collective::kAllGather, Collective::kBroadcast}),
                    "publish");
       WireBytes gather, scatter;
-      for (const ModuleWire& module : module_wire(plan, r)) {
-        for (int64_t m = 0; m < wish.micro_batches; ++m) {
-          gather += module.gather;
-          gather += module.gather;
-          scatter += module.scatter;
-        }
+      for (const PurposeBytes& module : module_bytes(plan, r)) {
+        gather.add(module[static_cast<size_t>(Purpose::kGatherModule)],
+                   2 * wish.micro_batches);
+        scatter.add(module[static_cast<size_t>(Purpose::kScatterModule)],
+                    wish.micro_batches);
       }
       expect_bytes(sum_of(entries, {Purpose::kGatherModule}), gather,
                    "modules gathered");

@@ -2,8 +2,8 @@
 
 #include "canzona/base/check.h"
 #include "canzona/base/index.h"
-#include "canzona/plan/predict/predict_zero.h"
 #include "canzona/plan/schedule/modules.h"
+#include "canzona/plan/schedule/pools.h"
 
 namespace canzona {
 namespace {

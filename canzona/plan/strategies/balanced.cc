@@ -5,6 +5,7 @@
 
 #include "canzona/plan/layout/budget.h"
 #include "canzona/plan/predict/predict.h"
+#include "canzona/plan/schedule/pools.h"
 #include "canzona/plan/search/exact.h"
 #include "canzona/plan/search/instances.h"
 #include "canzona/plan/search/joint.h"

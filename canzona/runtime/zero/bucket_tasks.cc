@@ -1,6 +1,5 @@
 #include "canzona/runtime/zero/bucket_tasks.h"
 
-
 #include "canzona/base/index.h"
 #include "canzona/plan/schedule/names.h"
 

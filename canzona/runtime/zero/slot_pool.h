@@ -1,5 +1,5 @@
 // Which slots of a pool are taken. There are two kinds, usual and large ones
-// (plan/predict_zero.h); large ones have the numbers after the others.
+// (plan/schedule/pools.h); large ones have the numbers after the others.
 //
 //   SlotPool pool(4, 1);
 //   const int64_t slot = pool.take_free(false);

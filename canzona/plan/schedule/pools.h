@@ -1,8 +1,7 @@
-// What hierarchical ZeRO (zero.h) adds to a plan: pools, and traffic of
-// modules.
+// Memory that modules pass through on a rank of a stage (zero.h): slots for
+// those in use or on their way, and staging for messages.
 //
-//   PoolSizes pools = pool_sizes(plan, stage);
-//   for (const ModuleWire& m : module_wire(plan, rank)) …
+//   PoolSizes pools = pool_sizes(part, stage);
 //
 // A module (modules.h) is gathered before each of its uses, and its gradient
 // scattered after each micro-batch. Pure.
@@ -11,9 +10,14 @@
 #include <cstdint>
 #include <vector>
 
-#include "canzona/plan/predict/predict.h"
+#include "canzona/plan/plan.h"
 
 namespace canzona {
+
+// Of the micro-group exchange: two rounds gathered, one transformed, one
+// scattered. Two, so that a rank whose transform takes longer does not keep
+// the others waiting for what it has yet to send.
+inline constexpr int64_t kExchangeSlots = 4;
 
 // Of every rank of a stage, in elements. Slots hold a layer each; modules that
 // are larger than the largest layer, as embeddings are, have slots of their
@@ -39,45 +43,23 @@ struct PoolSizes {
            kBytesPerFp32;
   }
 };
-PoolSizes pool_sizes(const PlanPart& plan, int32_t stage);
+PoolSizes pool_sizes(const PlanPart& part, int32_t stage);
 
 // Modules that are in use at once: with a tied head the embedding is used
 // beside it.
-int32_t slots_at_once(const SettledRequest& plan);
+int32_t slots_at_once(const SettledRequest& request);
 
 // Elements of each module on a tp rank of the stage.
-std::vector<int64_t> module_elements(const PlanPart& plan, int32_t stage);
+std::vector<int64_t> module_elements(const PlanPart& part, int32_t stage);
 
 // Whether a bucket's message lies as the model uses it, and needs no sorting.
-bool is_direct(const PlanPart& plan, const Bucket& bucket);
+bool is_direct(const PlanPart& part, const Bucket& bucket);
 // Gathered ahead where nobody said how many, and memory is not short.
 inline constexpr int32_t kUsualPrefetch = 3;
 // Scatter slots beyond those in use at once, unless fewer are gathered ahead.
 inline constexpr int32_t kMostScatterAhead = 2;
 
-// Bytes of one module on one rank of the world: a gather, a scatter, and what
-// follows the last micro-batch: the sum over groups, over replicas, and the new
-// parameters. Where the groups of all replicas are added at once (sum_order.h),
-// `reduce` is that sum, and `replicas` what goes back to those that repeat each
-// other.
-struct ModuleWire {
-  WireBytes gather;
-  WireBytes scatter;
-  WireBytes reduce;
-  WireBytes replicas;
-  WireBytes publish;
-  ModuleWire& operator+=(const ModuleWire& other);
-};
-// By module, buckets of several with the first of them; those of other stages
-// are empty.
-std::vector<ModuleWire> module_wire(const PlanPart& part, int32_t world_rank);
-std::vector<ModuleWire> module_wire(const Plan& plan, int32_t world_rank);
-
 // Of a bucket's modules the one that backward reaches last and forward first.
-int32_t first_module(const PlanPart& plan, const Bucket& bucket);
-
-void add_pools(const PlanPart& plan, std::vector<RankCost>& ranks);
-// Sums over more than one replica, to the ranks of the world.
-void add_replica_sums(const PlanPart& plan, std::vector<RankCost>& world);
+int32_t first_module(const PlanPart& part, const Bucket& bucket);
 
 }  // namespace canzona

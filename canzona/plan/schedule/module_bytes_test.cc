@@ -1,17 +1,16 @@
-#include "canzona/plan/predict/expert_wire.h"
+#include "canzona/plan/schedule/module_bytes.h"
 
 #include <gtest/gtest.h>
 
 #include "canzona/plan/predict/predict.h"
 #include "canzona/plan/testing/test_toy_model.h"
 
-namespace canzona::expert_wire_test {
+namespace canzona::module_bytes_test {
 namespace {
 
-WireBytes sum_of(const std::vector<ModuleWire>& modules,
-                 WireBytes ModuleWire::*what) {
+WireBytes sum_of(const std::vector<PurposeBytes>& modules, Purpose purpose) {
   WireBytes sum;
-  for (const ModuleWire& module : modules) sum += module.*what;
+  for (const PurposeBytes& module : modules) sum += of(module, purpose);
   return sum;
 }
 
@@ -28,12 +27,12 @@ void expect_equal(const WireBytes& got, const WireBytes& expected) {
   EXPECT_EQ(got.received_inter, expected.received_inter);
 }
 
-class ExpertWire
+class ModuleBytes
     : public testing::TestWithParam<std::tuple<std::string, std::string>> {};
 
 // What modules send of experts, with the dense tensors beside them, is what the
 // step sends.
-TEST_P(ExpertWire, AddsUpToTheStep) {
+TEST_P(ModuleBytes, AddsUpToTheStep) {
   const auto& [mesh, strategy] = GetParam();
   for (const int32_t ranks_per_node : {1, 3, 8}) {
     PlanOptions options;
@@ -43,22 +42,22 @@ TEST_P(ExpertWire, AddsUpToTheStep) {
     const std::vector<RankCost> costs = predict(plan);
     for (size_t r = 0; r < costs.size(); ++r) {
       SCOPED_TRACE(cat("rank ", r, ", ", ranks_per_node, " on a node"));
-      const auto modules = module_wire(plan, static_cast<int32_t>(r));
+      const auto modules = module_bytes(plan, static_cast<int32_t>(r));
       expect_equal(
-          sum_of(modules, &ModuleWire::reduce),
+          sum_of(modules, Purpose::kSum),
           sum_of(costs[r], Collective::kReduceScatter, Collective::kAllReduce));
       expect_equal(
-          sum_of(modules, &ModuleWire::publish),
+          sum_of(modules, Purpose::kPublish),
           sum_of(costs[r], Collective::kAllGather, Collective::kBroadcast));
     }
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Plan, ExpertWire,
+    Plan, ModuleBytes,
     testing::Combine(testing::Values("dp=4", "dp=2,ep=2", "dp=3,ep=4,tp=2",
                                      "dp=2,cp=2,ep=2", "dp=1,ep=4,pp=2"),
                      testing::ValuesIn(strategy_names())));
 
 }  // namespace
-}  // namespace canzona::expert_wire_test
+}  // namespace canzona::module_bytes_test

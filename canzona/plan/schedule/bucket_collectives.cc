@@ -1,0 +1,242 @@
+#include "canzona/plan/schedule/bucket_collectives.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "canzona/base/check.h"
+#include "canzona/base/index.h"
+#include "canzona/plan/schedule/coordinates.h"
+
+namespace canzona {
+namespace {
+
+using Tensors = BucketCollective::Tensors;
+using Pieces = BucketCollective::Pieces;
+using Level = BucketCollective::Level;
+
+GroupKind sum_group(const Buffer& buffer) {
+  return buffer.ep >= 0 ? GroupKind::kExperts : GroupKind::kSums;
+}
+
+bool adds_everywhere(const PlanPart& part) {
+  return part.options.zero.replica_sum == ReplicaSum::kAllReduce;
+}
+
+// Of a module, over neighbours.
+BucketCollective module_collective(EntryKind kind, Level level) {
+  const bool gather = kind == EntryKind::kAllGather;
+  return {.kind = kind,
+          .purpose = gather ? Purpose::kGatherModule : Purpose::kScatterModule,
+          .group = gather ? GroupKind::kParameters : GroupKind::kGradients,
+          .pieces = Pieces::kKept,
+          .level = level};
+}
+
+bool has_two_levels(const PlanPart& part, GroupKind group, int32_t rank) {
+  return levels_of(part, group_of(part, rank, group)).across > 1;
+}
+
+// Over a replica's own ranks first, then over replicas; or over all of them at
+// once (sum_order.h): every run in even shares, one for each replica, and those
+// that keep the same hand their shares round.
+void add_sums_of(const PlanPart& part, const Buffer& buffer, Tensors tensors,
+                 BucketCollectives& out) {
+  const bool spreads = is_scattered(part.traffic);
+  const bool at_once = has_groups(part, GroupKind::kAllGroups);
+  if (at_once && spreads) {
+    out.push_back({EntryKind::kReduceScatter, Purpose::kSum,
+                   GroupKind::kAllGroups, tensors, Pieces::kRunShares});
+    out.push_back({EntryKind::kAllGather, Purpose::kSumReplicas,
+                   GroupKind::kReplicas, tensors, Pieces::kOwnShares});
+    return;
+  }
+  const bool own = spreads && !adds_everywhere(part);
+  if (own)
+    out.push_back({EntryKind::kReduceScatter, Purpose::kSum, sum_group(buffer),
+                   tensors, Pieces::kRuns});
+  if (at_once || has_groups(part, GroupKind::kReplicas))
+    out.push_back({EntryKind::kAllReduce, Purpose::kSumReplicas,
+                   at_once ? GroupKind::kAllGroups : GroupKind::kReplicas,
+                   tensors, own ? Pieces::kOwnShares : Pieces::kShares});
+}
+
+}  // namespace
+
+BucketCollectives gathers_of(const PlanPart& part, int32_t rank) {
+  if (part.options.zero.sizes.z3 == 1) return {};
+  const EntryKind kind = EntryKind::kAllGather;
+  if (!has_two_levels(part, GroupKind::kParameters, rank))
+    return {module_collective(kind, Level::kBoth)};
+  return {module_collective(kind, Level::kAcross),
+          module_collective(kind, Level::kInside)};
+}
+
+BucketCollectives scatters_of(const PlanPart& part, int32_t rank) {
+  if (part.options.zero.sizes.z2 == 1) return {};
+  const EntryKind kind = EntryKind::kReduceScatter;
+  if (!has_two_levels(part, GroupKind::kGradients, rank))
+    return {module_collective(kind, Level::kBoth)};
+  return {module_collective(kind, Level::kInside),
+          module_collective(kind, Level::kAcross)};
+}
+
+BucketCollectives sums_of(const PlanPart& part, const Buffer& buffer) {
+  BucketCollectives out;
+  if (!is_scattered(part.traffic) && !has_groups(part, GroupKind::kAllGroups))
+    out.push_back({EntryKind::kAllReduce, Purpose::kSum, sum_group(buffer),
+                   Tensors::kAll, Pieces::kShares});
+  add_sums_of(part, buffer, Tensors::kMatrices, out);
+  add_sums_of(part, buffer, Tensors::kElements, out);
+  return out;
+}
+
+BucketCollectives publishes_of(const PlanPart& part, const Buffer& buffer) {
+  if (part.traffic == Traffic::kAllReduce) return {};
+  const GroupKind group = has_groups(part, GroupKind::kPublish)
+                              ? GroupKind::kPublish
+                              : sum_group(buffer);
+  const EntryKind matrices = part.traffic == Traffic::kBroadcast
+                                 ? EntryKind::kBroadcast
+                                 : EntryKind::kAllGather;
+  return {
+      {matrices, Purpose::kPublish, group, Tensors::kMatrices},
+      {EntryKind::kAllGather, Purpose::kPublish, group, Tensors::kElements}};
+}
+
+RankGroup ranks_of(const PlanPart& part, const BucketCollective& c,
+                   int32_t rank) {
+  const RankGroup group = group_of(part, rank, c.group);
+  if (c.level == Level::kBoth) return group;
+  const Levels levels = levels_of(part, group);
+  return c.level == Level::kAcross ? across_level(group, levels, rank)
+                                   : inside_level(group, levels, rank);
+}
+
+int64_t element_bytes(const PlanPart& part, const BucketCollective& c) {
+  const bool parameters =
+      c.purpose == Purpose::kGatherModule || c.purpose == Purpose::kPublish;
+  return parameters ? bytes_per_parameter(part.options.parameters)
+                    : kBytesPerFp32;
+}
+
+std::vector<int64_t> even_shares(int64_t elements, int32_t count) {
+  std::vector<int64_t> shares;
+  shares.reserve(index(count));
+  for (int64_t i = 0; i < count; ++i)
+    shares.push_back(elements * (i + 1) / count - elements * i / count);
+  return shares;
+}
+
+std::vector<int64_t> BucketPieces::counts(const BucketCollective& c,
+                                          int32_t rank) {
+  switch (c.pieces) {
+    case Pieces::kKept:
+      return kept(c, rank);
+    case Pieces::kRuns:
+      return runs_of_group(c, rank);
+    case Pieces::kShares:
+      return even_shares(all_of(c.tensors, rank),
+                         ranks_of(part_, c, rank).count);
+    case Pieces::kOwnShares:
+      return even_shares(own_run(c, rank), ranks_of(part_, c, rank).count);
+    case Pieces::kRunShares:
+      break;
+  }
+  const std::vector<int64_t> runs = runs_of_group(c, rank);
+  const int64_t replicas = part_.num_replicas();
+  std::vector<int64_t> shares;
+  shares.reserve(runs.size() * index(replicas));
+  for (int64_t r = 0; r < replicas; ++r)
+    for (const int64_t run : runs)
+      shares.push_back(run * (r + 1) / replicas - run * r / replicas);
+  return shares;
+}
+
+const std::vector<int64_t>& BucketPieces::runs(Tensors tensors, int32_t slice) {
+  const bool matrices = tensors == Tensors::kMatrices;
+  std::vector<std::vector<int64_t>>& known = runs_[matrices ? 0 : 1];
+  known.resize(index(part_.grid.places));
+  std::vector<int64_t>& own = known[index(slice)];
+  if (own.empty())
+    own = matrices ? matrix_runs(part_, bucket_, slice)
+                   : adamw_runs(part_, bucket_, slice);
+  return own;
+}
+
+// In the order of the group: home by home, in each slice by slice.
+std::vector<int64_t> BucketPieces::runs_of_group(const BucketCollective& c,
+                                                 int32_t rank) {
+  const ZeroSizes& zero = part_.options.zero.sizes;
+  const int32_t place = coordinates_of(part_.grid, part_.grid_rank(rank)).place;
+  const Extent slices = kept_slices(
+      part_.grid, place, c.group == GroupKind::kPublish ? zero.z3 : zero.z2);
+  const auto first = static_cast<int32_t>(slices.first);
+  const size_t homes = runs(c.tensors, first).size();
+  std::vector<int64_t> out;
+  out.reserve(homes * index(slices.count));
+  for (size_t h = 0; h < homes; ++h)
+    for (int32_t i = 0; i < slices.count; ++i)
+      out.push_back(runs(c.tensors, first + i)[h]);
+  return out;
+}
+
+int64_t BucketPieces::own_run(const BucketCollective& c, int32_t rank) {
+  const Coordinates at = coordinates_of(part_.grid, part_.grid_rank(rank));
+  const Buffer& buffer = part_.buffers[index(bucket_.buffer)];
+  return runs(c.tensors,
+              part_.grid.slice_of(at.place))[index(at.home_in(buffer))];
+}
+
+int64_t BucketPieces::all_of(Tensors tensors, int32_t rank) {
+  const int32_t place = coordinates_of(part_.grid, part_.grid_rank(rank)).place;
+  if (tensors == Tensors::kAll) return kept_at(place, Resting::kGradients);
+  const Extent slices =
+      kept_slices(part_.grid, place, part_.options.zero.sizes.z2);
+  int64_t all = 0;
+  for (auto s = static_cast<int32_t>(slices.first); s < slices.end(); ++s) {
+    if (tensors == Tensors::kElements)
+      all += adamw_slice(part_, bucket_, s);
+    else if (part_.traffic != Traffic::kPadded)
+      all += matrix_slice(part_, bucket_, s);
+    else
+      all += std::reduce(runs(tensors, s).begin(), runs(tensors, s).end());
+  }
+  return all;
+}
+
+int64_t BucketPieces::kept_at(int32_t place, Resting what) {
+  std::vector<int64_t>& known = kept_[what == Resting::kParameters ? 0 : 1];
+  known.resize(index(part_.grid.places), -1);
+  int64_t& kept = known[index(place)];
+  if (kept < 0) kept = kept_elements(part_, bucket_, place, what);
+  return kept;
+}
+
+// Pieces of those at one place of their nodes travel across; inside a node each
+// has all that stands at its place of any node.
+std::vector<int64_t> BucketPieces::kept(const BucketCollective& c,
+                                        int32_t rank) {
+  const Resting what = c.purpose == Purpose::kGatherModule
+                           ? Resting::kParameters
+                           : Resting::kGradients;
+  const RankGroup group = group_of(part_, rank, c.group);
+  std::vector<int64_t> all;
+  for (int32_t i = 0; i < group.count; ++i)
+    all.push_back(kept_at(
+        coordinates_of(part_.grid, part_.grid_rank(group.rank(i))).place,
+        what));
+  if (c.level == Level::kBoth) return all;
+  const auto inside = index(levels_of(part_, group).inside);
+  const size_t own = index(group.number_of(rank)) % inside;
+  std::vector<int64_t> out;
+  if (c.level == Level::kInside) out.resize(inside, 0);
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (c.level == Level::kInside)
+      out[i % inside] += all[i];
+    else if (i % inside == own)
+      out.push_back(all[i]);
+  }
+  return out;
+}
+
+}  // namespace canzona
