@@ -1,7 +1,7 @@
 #include "canzona/runtime/groups.h"
 
+#include "canzona/base/check.h"
 #include "canzona/base/text.h"
-#include "canzona/plan/schedule/rank_group.h"
 
 namespace canzona {
 namespace {
@@ -74,6 +74,23 @@ void Groups::found_modules(Communicator& world, const PlanPart& plan,
   all_groups_ = group(GroupKind::kAllGroups, "all groups");
   parameters_ = levels(GroupKind::kParameters, "parameters");
   gradients_ = levels(GroupKind::kGradients, "gradients");
+}
+
+Communicator& Groups::of(GroupKind kind) {
+  switch (kind) {
+    case GroupKind::kSums:
+      return *dense_.group;
+    case GroupKind::kExperts:
+      return *experts_.group;
+    case GroupKind::kPublish:
+      return *publish_.group;
+    case GroupKind::kReplicas:
+      return *replicas_;
+    case GroupKind::kAllGroups:
+      return *all_groups_;
+    default:
+      CANZONA_CHECK(false, "no group of buckets");
+  }
 }
 
 Groups::Sent& Groups::Sent::operator+=(const Sent& other) {

@@ -19,7 +19,7 @@
 
 #include "canzona/comm/courier.h"
 #include "canzona/comm/node_group.h"
-#include "canzona/plan/schedule/coordinates.h"
+#include "canzona/plan/schedule/rank_group.h"
 
 namespace canzona {
 
@@ -45,11 +45,10 @@ class Groups {
   Courier& gather() { return *gather_.courier; }
   Courier& scatter() { return *scatter_.courier; }
 
-  // Those that repeat this rank's sums; null if nobody does. For data's thread.
-  Communicator* replicas() { return replicas_.get(); }
-  // Those at this rank's place in the groups of all replicas, where these are
-  // added at once (plan/sum_order.h); null elsewhere. For data's thread.
-  Communicator* all_groups() { return all_groups_.get(); }
+  // The ranks of a kind of group that buckets are summed or published in
+  // (plan/schedule/rank_group.h); the plan has such groups. For the threads of
+  // data() and publish().
+  Communicator& of(GroupKind kind);
   // For the threads of modules; null where nothing is gathered or scattered.
   NodeGroup* parameters() { return parameters_.get(); }
   NodeGroup* gradients() { return gradients_.get(); }

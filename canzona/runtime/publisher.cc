@@ -48,7 +48,7 @@ void Publisher::send_held() {
   for (; num_left_ > 0; --num_left_) {
     Leaving& bucket = leaving_[num_left_ - 1];
     if (bucket.num_missing > 0) return;
-    if (rank_.plan.traffic == Traffic::kAllReduce) continue;
+    if (!bucket.has_work()) continue;
     rank_.settle();
     bucket.post();
   }

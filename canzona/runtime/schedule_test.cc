@@ -66,6 +66,11 @@ bool is_one_piece(const std::string& name) {
          name == "scatter";
 }
 
+// A bucket is summed over all groups that it takes at once.
+Purpose work_of(const ScheduleEntry& e) {
+  return e.purpose == Purpose::kSumReplicas ? Purpose::kSum : e.purpose;
+}
+
 void expect_issued(const Plan& plan, std::span<const ScheduleEntry> expected,
                    const std::vector<Issued>& issued) {
   size_t next = 0;
@@ -79,7 +84,7 @@ void expect_issued(const Plan& plan, std::span<const ScheduleEntry> expected,
       continue;
     }
     const auto belongs = [&](const ScheduleEntry& other) {
-      return other.purpose == e.purpose && other.slot.slot < 0 &&
+      return work_of(other) == work_of(e) && other.slot.slot < 0 &&
              other.micro_batch == e.micro_batch &&
              (e.module >= 0 ? other.module == e.module
                             : other.bucket == e.bucket);
