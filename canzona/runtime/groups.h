@@ -1,6 +1,6 @@
 // The groups of ranks that a rank talks to, and the threads that do it.
 //
-//   Groups groups(world, plan, ops, capacity, add_track, "");
+//   Groups groups(world, part, ops, capacity, add_track, "");
 //   Work reduced = groups.data(of_experts).reduce_scatter_v(…);
 //
 // Data-parallel groups have the ranks of one tp plane that share a buffer, by
@@ -28,7 +28,7 @@ class Groups {
   // `ops`: of the memory of parameters and gradients. `add_track` makes the
   // track of a thread, or null. `prefix`: of the groups' names.
   using AddTrack = std::function<Track*(const std::string& name)>;
-  Groups(Communicator& world, const PlanPart& plan, const WireOps& ops,
+  Groups(Communicator& world, const PlanPart& part, const WireOps& ops,
          int capacity, const AddTrack& add_track, const std::string& prefix);
 
   // The calling thread's own, for numbers of this process: all ranks.
@@ -98,7 +98,7 @@ class Groups {
     std::unique_ptr<Courier> courier;  // last: it uses the group
   };
 
-  void found_modules(Communicator& world, const PlanPart& plan,
+  void found_modules(Communicator& world, const PlanPart& part,
                      const WireOps& ops, const std::string& prefix);
   Sent count(int64_t TrafficLog::Row::*bytes) const;
 

@@ -1,4 +1,4 @@
-// Everything one rank holds while it runs a plan; for the sources of this room.
+// Everything one rank holds while it runs a part; for the sources of this room.
 #pragma once
 
 #include <chrono>
@@ -40,11 +40,11 @@ struct RankSeat {
 };
 
 struct Rank {
-  // `world`: the ranks of this plan, which may be part of another.
-  Rank(const PlanPart& the_plan, Communicator& world, Engine& the_engine,
+  // `world`: the ranks of this part, which may be part of another.
+  Rank(const PlanPart& the_part, Communicator& world, Engine& the_engine,
        const RuntimeOptions& the_options, const RankSeat& seat);
 
-  const PlanPart& plan;
+  const PlanPart& part;
   const RuntimeOptions options;
   Engine& engine;
   const int32_t world_rank;  // of the plan
@@ -65,13 +65,13 @@ struct Rank {
   Groups groups;  // last: its threads use the store
 
   const Tensor& tensor(int32_t number) const {
-    return plan.model.tensors[static_cast<size_t>(number)];
+    return part.model.tensors[static_cast<size_t>(number)];
   }
   int32_t tensor_of(const KeptMatrix& matrix) const {
-    return plan.matrices[static_cast<size_t>(matrix.matrix)].tensor;
+    return part.matrices[static_cast<size_t>(matrix.matrix)].tensor;
   }
   bool counts_shard(int32_t number) const {
-    return canzona::counts_shard(plan, place, number);
+    return canzona::counts_shard(part, place, number);
   }
   const WireOps& wire_ops() const {
     return options.wire_ops != nullptr ? *options.wire_ops : cpu_wire_ops();

@@ -10,11 +10,11 @@ ReservedBlock::ReservedBlock(Engine& engine, int64_t bytes) : bytes_(bytes) {
   engine.set_zero(data(), bytes);
 }
 
-RankStore::RankStore(const PlanPart& plan, const RankLayout& layout,
+RankStore::RankStore(const PlanPart& part, const RankLayout& layout,
                      const Kept& kept, const UpdatePlan& updates,
                      int64_t slot_elements, const PoolSizes& pools,
                      Engine& engine)
-    : rounded_(plan.options.parameters == ParameterDtype::kBf16),
+    : rounded_(part.options.parameters == ParameterDtype::kBf16),
       master_of_elements_(kept.num_in_matrices),
       slot_elements_(slot_elements),
       pool_sizes_(pools) {

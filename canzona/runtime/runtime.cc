@@ -5,7 +5,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/index.h"
 #include "canzona/base/text.h"
-#include "canzona/runtime/rank_digest.h"
+#include "canzona/runtime/digest/rank_digest.h"
 #include "canzona/runtime/rank_parameters.h"
 #include "canzona/runtime/rank_parts.h"
 
@@ -80,7 +80,7 @@ std::vector<Extent> Runtime::kept_runs(int32_t tensor) const {
 bool Runtime::keeps_first(int32_t tensor) const {
   const RankParts::Seat& at = parts_->seat(tensor);
   return at.part != nullptr && at.part->holds(at.number) &&
-         keeps_first_copy(at.part->rank.plan, at.part->rank.world_rank,
+         keeps_first_copy(at.part->rank.part, at.part->rank.world_rank,
                           at.number);
 }
 void Runtime::get_kept(int32_t tensor, std::span<float> values) {

@@ -37,7 +37,7 @@
 #include "canzona/plan/predict/predict.h"
 #include "canzona/plan/schedule/kept.h"
 #include "canzona/runtime/groups.h"
-#include "canzona/runtime/rule_set.h"
+#include "canzona/runtime/step/rule_set.h"
 #include "canzona/trace/trace.h"
 
 namespace canzona {

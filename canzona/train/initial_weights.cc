@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "canzona/base/random.h"
+#include "canzona/runtime/digest/logical_digest.h"
 #include "canzona/runtime/fill_shard.h"
-#include "canzona/runtime/logical_digest.h"
 
 namespace canzona {
 namespace {

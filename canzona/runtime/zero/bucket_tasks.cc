@@ -65,7 +65,7 @@ BucketTask::BucketTask(Rank& rank, size_t bucket, Resting what)
       layout_(what == Resting::kGradients ? rank.layout.gradients
                                           : rank.layout.parameters),
       bucket_(layout_.buckets[bucket]),
-      staging_(staging_of(rank.plan, layout_, bucket_)),
+      staging_(staging_of(rank.part, layout_, bucket_)),
       element_bytes_(what == Resting::kGradients
                          ? kBytesPerFp32
                          : rank.store.parameter_bytes()),
@@ -79,17 +79,17 @@ BucketTask::BucketTask(Rank& rank, size_t bucket, Resting what)
       courier_(courier_of_task(rank, bucket_, what == Resting::kGradients)),
       name_(what == Resting::kParameters
                 ? (layout_.staged ? "publish" : "")
-                : (rank.plan.grid.places == 1 &&
-                           !has_groups(rank.plan, GroupKind::kReplicas)
+                : (rank.part.grid.places == 1 &&
+                           !has_groups(rank.part, GroupKind::kReplicas)
                        ? ""
                        : "sum")),
-      label_(rank.label(bucket_name(rank.plan, bucket_.bucket))) {
-  const Bucket& planned = rank.plan.buckets[index(bucket_.bucket)];
-  const Buffer& buffer = rank.plan.buffers[index(planned.buffer)];
-  BucketPieces pieces(rank.plan, planned);
+      label_(rank.label(bucket_name(rank.part, bucket_.bucket))) {
+  const Bucket& planned = rank.part.buckets[index(bucket_.bucket)];
+  const Buffer& buffer = rank.part.buffers[index(planned.buffer)];
+  BucketPieces pieces(rank.part, planned);
   for (const BucketCollective& c : what == Resting::kGradients
-                                       ? sums_of(rank.plan, buffer)
-                                       : publishes_of(rank.plan, buffer))
+                                       ? sums_of(rank.part, buffer)
+                                       : publishes_of(rank.part, buffer))
     if (c.kind == EntryKind::kBroadcast)
       add_broadcasts(c);
     else
@@ -110,7 +110,7 @@ void BucketTask::add_step(const BucketCollective& c, BucketPieces& pieces) {
   if (c.pieces == CountedPieces::kOwnShares) step.output = own;
   if (c.pieces == CountedPieces::kRunShares)
     step.offsets = offsets_of_shares(
-        counts, counts.size() / index(rank_.plan.num_replicas()),
+        counts, counts.size() / index(rank_.part.num_replicas()),
         element_bytes_);
   if (c.kind == EntryKind::kReduceScatter && step.offsets.empty()) {
     step.input = all;
@@ -129,7 +129,7 @@ void BucketTask::add_step(const BucketCollective& c, BucketPieces& pieces) {
 }
 
 void BucketTask::add_broadcasts(const BucketCollective& c) {
-  const Bucket& planned = rank_.plan.buckets[index(bucket_.bucket)];
+  const Bucket& planned = rank_.part.buckets[index(bucket_.bucket)];
   for (int32_t i = 0; i < planned.num_matrix_tensors; ++i) {
     const int32_t t = planned.tensors[index(i)];
     for (const ExtentCopy& piece : layout_.pieces[index(t)])
@@ -139,7 +139,7 @@ void BucketTask::add_broadcasts(const BucketCollective& c) {
                         bytes_of(piece.target()),
                         {},
                         {},
-                        rank_.plan.home[index(t)]});
+                        rank_.part.home[index(t)]});
   }
 }
 

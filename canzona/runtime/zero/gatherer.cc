@@ -14,7 +14,7 @@ Gatherer::Gatherer(Rank& rank, Publisher& publisher)
       publisher_(publisher),
       table_(rank.modules),
       messages_(
-          messages_of(rank.plan, rank.place, table_, Resting::kParameters)),
+          messages_of(rank.part, rank.place, table_, Resting::kParameters)),
       slot_of_module_(table_.tensors.size(), -1),
       pool_(rank.store.pools().gather_slots,
             rank.store.pools().large_gather_slots),

@@ -14,7 +14,7 @@ Scatterer::Scatterer(Rank& rank, Reducer& reducer)
       reducer_(reducer),
       table_(rank.modules),
       messages_(
-          messages_of(rank.plan, rank.place, table_, Resting::kGradients)),
+          messages_of(rank.part, rank.place, table_, Resting::kGradients)),
       modules_(table_.tensors.size()),
       number_in_module_(table_.of_tensor.size(), 0),
       pool_(rank.store.pools().scatter_slots,
