@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "canzona/plan/predict/predict.h"
+#include "canzona/plan/schedule/pools.h"
 #include "canzona/plan/schedule/rounds.h"
 
 namespace canzona {
