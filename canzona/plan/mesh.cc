@@ -166,7 +166,7 @@ int64_t shard_elements(const Mesh& mesh, const Tensor& tensor) {
   return shard_rows(mesh, tensor) * shard_cols(mesh, tensor);
 }
 
-RowRange slice_rows(const Mesh& mesh, const Tensor& tensor, int32_t slice) {
+Extent slice_rows(const Mesh& mesh, const Tensor& tensor, int32_t slice) {
   const int64_t rows = shard_rows(mesh, tensor);
   const int64_t first = rows * slice / mesh.places;
   return {first, rows * (slice + 1) / mesh.places - first};

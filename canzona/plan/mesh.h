@@ -15,6 +15,7 @@
 #include <string>
 #include <string_view>
 
+#include "canzona/plan/schedule/ranges.h"
 #include "canzona/shapes/tensor.h"
 
 namespace canzona {
@@ -75,12 +76,7 @@ int64_t shard_cols(const Mesh& mesh, const Tensor& tensor);
 int64_t shard_elements(const Mesh& mesh, const Tensor& tensor);
 
 // Rows of a shard that belong to a slice; slices differ by at most one row.
-struct RowRange {
-  int64_t first = 0;
-  int64_t count = 0;
-  int64_t end() const { return first + count; }
-};
-RowRange slice_rows(const Mesh& mesh, const Tensor& tensor, int32_t slice);
+Extent slice_rows(const Mesh& mesh, const Tensor& tensor, int32_t slice);
 int64_t slice_elements(const Mesh& mesh, const Tensor& tensor, int32_t slice);
 
 }  // namespace canzona

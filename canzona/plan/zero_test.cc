@@ -102,7 +102,7 @@ TEST(FoldedMesh, GivesEveryPlaceASliceAmongItsNeighbours) {
       const int32_t own = grid.slice_of(place);
       slices.insert(own);
       for (const int32_t z : {sizes.z2, sizes.z3}) {
-        const SliceRange kept = kept_slices(grid, place, z);
+        const Extent kept = kept_slices(grid, place, z);
         EXPECT_LE(kept.first, own) << to_string(sizes);
         EXPECT_LT(own, kept.first + kept.count) << to_string(sizes);
         EXPECT_EQ(kept.count, grid.places / z);

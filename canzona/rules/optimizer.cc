@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 
+#include "canzona/base/equal_batches.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/rules/tensor_batch.h"

@@ -18,10 +18,10 @@ template <class Number>
 void fill_shard(const Tensor& tensor, int32_t tp, int32_t t,
                 std::span<float> shard, const Number& number) {
   int64_t filled = 0;
-  for (const LogicalRun& run : logical_runs(tensor, tp, t)) {
-    float* out = shard.data() + run.in_shard;
+  for (const ExtentCopy& run : logical_runs(tensor, tp, t)) {
+    float* out = shard.data() + run.from;
     for (int64_t i = 0; i < run.count; ++i)
-      out[i] = number(static_cast<uint64_t>(run.in_tensor + i));
+      out[i] = number(static_cast<uint64_t>(run.to + i));
     filled += run.count;
   }
   CANZONA_CHECK(filled == std::ssize(shard), "the shard of ", tensor.name,

@@ -5,8 +5,8 @@
 #include "canzona/base/error.h"
 #include "canzona/base/random.h"
 #include "canzona/base/text.h"
+#include "canzona/runtime/digest/logical_digest.h"
 #include "canzona/runtime/fill_shard.h"
-#include "canzona/runtime/logical_digest.h"
 
 namespace canzona {
 namespace {

@@ -95,10 +95,10 @@ TEST(Gradients, ShardsArePiecesOfTheWhole) {
         const Mesh mesh{.tp = 2};
         Values shard(static_cast<size_t>(shard_elements(mesh, tensor)));
         make_gradient(share, tensor, 2, t, shard);
-        for (const LogicalRun& run : logical_runs(tensor, 2, t))
+        for (const ExtentCopy& run : logical_runs(tensor, 2, t))
           for (int64_t i = 0; i < run.count; ++i)
-            ASSERT_EQ(shard[static_cast<size_t>(run.in_shard + i)],
-                      all[static_cast<size_t>(run.in_tensor + i)]);
+            ASSERT_EQ(shard[static_cast<size_t>(run.from + i)],
+                      all[static_cast<size_t>(run.to + i)]);
       }
     }
 }

@@ -1,7 +1,7 @@
 #include "canzona/runtime/groups.h"
 
+#include "canzona/base/check.h"
 #include "canzona/base/text.h"
-#include "canzona/plan/schedule/rank_group.h"
 
 namespace canzona {
 namespace {
@@ -16,14 +16,14 @@ std::unique_ptr<Communicator> found(Communicator& world, const RankGroup& group,
 
 // In one level or two.
 std::unique_ptr<NodeGroup> found_levels(Communicator& world,
-                                        const PlanPart& plan, GroupKind kind,
+                                        const PlanPart& part, GroupKind kind,
                                         const std::string& name,
                                         const WireOps& ops) {
-  const RankGroup group = group_of(plan, world.rank(), kind);
-  if (plan.options.zero.reach == Reach::kDirect)
+  const RankGroup group = group_of(part, world.rank(), kind);
+  if (part.options.zero.reach == Reach::kDirect)
     return std::make_unique<NodeGroup>(found(world, group, name, &ops), nullptr,
                                        ops);
-  const Levels levels = levels_of(plan, group);
+  const Levels levels = levels_of(part, group);
   auto inside = found(world, inside_level(group, levels, world.rank()),
                       name + " inside a node", &ops);
   const RankGroup across = across_level(group, levels, world.rank());
@@ -34,13 +34,13 @@ std::unique_ptr<NodeGroup> found_levels(Communicator& world,
 
 }  // namespace
 
-Groups::Groups(Communicator& world, const PlanPart& plan, const WireOps& ops,
+Groups::Groups(Communicator& world, const PlanPart& part, const WireOps& ops,
                int capacity, const AddTrack& add_track,
                const std::string& prefix) {
   const int32_t rank = world.rank();
   const auto add = [&](Line& line, GroupKind kind, const char* name) {
-    if (!has_groups(plan, kind)) return;
-    const RankGroup group = group_of(plan, rank, kind);
+    if (!has_groups(part, kind)) return;
+    const RankGroup group = group_of(part, rank, kind);
     line.group = found(world, group, cat(prefix, name, " ", group.first), &ops);
     line.courier =
         std::make_unique<Courier>(*line.group, capacity, add_track(name));
@@ -49,7 +49,7 @@ Groups::Groups(Communicator& world, const PlanPart& plan, const WireOps& ops,
   add(dense_, GroupKind::kSums, "data");
   add(experts_, GroupKind::kExperts, "experts");
   add(publish_, GroupKind::kPublish, "publish");
-  found_modules(world, plan, ops, prefix);
+  found_modules(world, part, ops, prefix);
   add(gather_, GroupKind::kExchange, "gather");
   add(scatter_, GroupKind::kExchange, "scatter");
   if (gather_.group == nullptr) return;
@@ -57,23 +57,40 @@ Groups::Groups(Communicator& world, const PlanPart& plan, const WireOps& ops,
   scatter_.group->count_links(exchange_use_);
 }
 
-void Groups::found_modules(Communicator& world, const PlanPart& plan,
+void Groups::found_modules(Communicator& world, const PlanPart& part,
                            const WireOps& ops, const std::string& prefix) {
   const auto group = [&](GroupKind kind, const char* name) {
-    return has_groups(plan, kind)
-               ? found(world, group_of(plan, world.rank(), kind), prefix + name,
+    return has_groups(part, kind)
+               ? found(world, group_of(part, world.rank(), kind), prefix + name,
                        &ops)
                : nullptr;
   };
   const auto levels = [&](GroupKind kind, const char* name) {
-    return has_groups(plan, kind)
-               ? found_levels(world, plan, kind, prefix + name, ops)
+    return has_groups(part, kind)
+               ? found_levels(world, part, kind, prefix + name, ops)
                : nullptr;
   };
   replicas_ = group(GroupKind::kReplicas, "replicas");
   all_groups_ = group(GroupKind::kAllGroups, "all groups");
   parameters_ = levels(GroupKind::kParameters, "parameters");
   gradients_ = levels(GroupKind::kGradients, "gradients");
+}
+
+Communicator& Groups::of(GroupKind kind) {
+  switch (kind) {
+    case GroupKind::kSums:
+      return *dense_.group;
+    case GroupKind::kExperts:
+      return *experts_.group;
+    case GroupKind::kPublish:
+      return *publish_.group;
+    case GroupKind::kReplicas:
+      return *replicas_;
+    case GroupKind::kAllGroups:
+      return *all_groups_;
+    default:
+      CANZONA_CHECK(false, "no group of buckets");
+  }
 }
 
 Groups::Sent& Groups::Sent::operator+=(const Sent& other) {

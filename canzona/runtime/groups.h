@@ -1,6 +1,6 @@
 // The groups of ranks that a rank talks to, and the threads that do it.
 //
-//   Groups groups(world, plan, ops, capacity, add_track, "");
+//   Groups groups(world, part, ops, capacity, add_track, "");
 //   Work reduced = groups.data(of_experts).reduce_scatter_v(…);
 //
 // Data-parallel groups have the ranks of one tp plane that share a buffer, by
@@ -19,7 +19,7 @@
 
 #include "canzona/comm/courier.h"
 #include "canzona/comm/node_group.h"
-#include "canzona/plan/schedule/coordinates.h"
+#include "canzona/plan/schedule/rank_group.h"
 
 namespace canzona {
 
@@ -28,7 +28,7 @@ class Groups {
   // `ops`: of the memory of parameters and gradients. `add_track` makes the
   // track of a thread, or null. `prefix`: of the groups' names.
   using AddTrack = std::function<Track*(const std::string& name)>;
-  Groups(Communicator& world, const PlanPart& plan, const WireOps& ops,
+  Groups(Communicator& world, const PlanPart& part, const WireOps& ops,
          int capacity, const AddTrack& add_track, const std::string& prefix);
 
   // The calling thread's own, for numbers of this process: all ranks.
@@ -45,11 +45,10 @@ class Groups {
   Courier& gather() { return *gather_.courier; }
   Courier& scatter() { return *scatter_.courier; }
 
-  // Those that repeat this rank's sums; null if nobody does. For data's thread.
-  Communicator* replicas() { return replicas_.get(); }
-  // Those at this rank's place in the groups of all replicas, where these are
-  // added at once (plan/sum_order.h); null elsewhere. For data's thread.
-  Communicator* all_groups() { return all_groups_.get(); }
+  // The ranks of a kind of group that buckets are summed or published in
+  // (plan/schedule/rank_group.h); the plan has such groups. For the threads of
+  // data() and publish().
+  Communicator& of(GroupKind kind);
   // For the threads of modules; null where nothing is gathered or scattered.
   NodeGroup* parameters() { return parameters_.get(); }
   NodeGroup* gradients() { return gradients_.get(); }
@@ -99,7 +98,7 @@ class Groups {
     std::unique_ptr<Courier> courier;  // last: it uses the group
   };
 
-  void found_modules(Communicator& world, const PlanPart& plan,
+  void found_modules(Communicator& world, const PlanPart& part,
                      const WireOps& ops, const std::string& prefix);
   Sent count(int64_t TrafficLog::Row::*bytes) const;
 

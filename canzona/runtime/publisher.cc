@@ -7,15 +7,15 @@ namespace canzona {
 
 Publisher::Publisher(Rank& rank)
     : rank_(rank),
-      of_module_(index(num_modules(rank.plan.model))),
+      of_module_(index(num_modules(rank.part.model))),
       num_left_(0) {  // nothing to send before the first step
   const FlatLayout& layout = rank.layout.parameters;
   for (size_t b = 0; b < layout.buckets.size(); ++b) {
     leaving_.emplace_back(rank, b);
     for (int32_t t :
-         rank.plan.buckets[index(layout.buckets[b].bucket)].tensors) {
+         rank.part.buckets[index(layout.buckets[b].bucket)].tensors) {
       auto& list =
-          of_module_[index(module_of(rank.plan.model, rank.tensor(t)))];
+          of_module_[index(module_of(rank.part.model, rank.tensor(t)))];
       const auto number = static_cast<int32_t>(b);
       if (list.empty() || list.back() != number) list.push_back(number);
     }
@@ -41,14 +41,14 @@ void Publisher::updated_elements() {
 
 void Publisher::updated_bucket(Leaving& bucket) {
   --bucket.num_missing;
-  if (!held_ || rank_.plan.traffic == Traffic::kBroadcast) send_held();
+  if (!held_ || rank_.part.traffic == Traffic::kBroadcast) send_held();
 }
 
 void Publisher::send_held() {
   for (; num_left_ > 0; --num_left_) {
     Leaving& bucket = leaving_[num_left_ - 1];
     if (bucket.num_missing > 0) return;
-    if (rank_.plan.traffic == Traffic::kAllReduce) continue;
+    if (!bucket.has_work()) continue;
     rank_.settle();
     bucket.post();
   }

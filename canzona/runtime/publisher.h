@@ -33,8 +33,9 @@ class Publisher {
   void hold(bool held) { held_ = held; }
 
  private:
-  struct Leaving : PublishBucket {
-    using PublishBucket::PublishBucket;
+  struct Leaving : BucketTask {
+    Leaving(Rank& rank, size_t bucket)
+        : BucketTask(rank, bucket, Resting::kParameters) {}
     int32_t num_in = 1;  // what it waits for in a step; AdamW's elements
     int32_t num_missing = 0;
   };

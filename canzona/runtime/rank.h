@@ -1,4 +1,4 @@
-// Everything one rank holds while it runs a plan; for the sources of this room.
+// Everything one rank holds while it runs a part; for the sources of this room.
 #pragma once
 
 #include <chrono>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "canzona/comm/wire_ops.h"
+#include "canzona/plan/schedule/messages.h"
 #include "canzona/rules/tensor_batch.h"
 #include "canzona/runtime/groups.h"
 #include "canzona/runtime/rank_store.h"
@@ -39,11 +40,11 @@ struct RankSeat {
 };
 
 struct Rank {
-  // `world`: the ranks of this plan, which may be part of another.
-  Rank(const PlanPart& the_plan, Communicator& world, Engine& the_engine,
+  // `world`: the ranks of this part, which may be part of another.
+  Rank(const PlanPart& the_part, Communicator& world, Engine& the_engine,
        const RuntimeOptions& the_options, const RankSeat& seat);
 
-  const PlanPart& plan;
+  const PlanPart& part;
   const RuntimeOptions options;
   Engine& engine;
   const int32_t world_rank;  // of the plan
@@ -51,6 +52,7 @@ struct Rank {
   const std::string prefix;
   const Coordinates place;  // in the plan's grid; its rank in one replica
   const RankLayout layout;
+  const ModuleTable modules;
   const Kept kept;
   const RuleSet rules;
   const std::vector<Round> rounds;
@@ -59,18 +61,17 @@ struct Rank {
   Track* track = nullptr;
   RuntimeTimes times;
   std::deque<std::string> labels;
+  std::vector<std::string_view> module_labels;
   Groups groups;  // last: its threads use the store
 
   const Tensor& tensor(int32_t number) const {
-    return plan.model.tensors[static_cast<size_t>(number)];
+    return part.model.tensors[static_cast<size_t>(number)];
   }
   int32_t tensor_of(const KeptMatrix& matrix) const {
-    return plan.matrices[static_cast<size_t>(matrix.matrix)].tensor;
+    return part.matrices[static_cast<size_t>(matrix.matrix)].tensor;
   }
-  // Of several tp ranks that keep the same of a tensor, one counts.
   bool counts_shard(int32_t number) const {
-    return tensor(number).cut != Cut::kNone ||
-           place.t % plan.grid.tp_ranks() == 0;
+    return canzona::counts_shard(part, place, number);
   }
   const WireOps& wire_ops() const {
     return options.wire_ops != nullptr ? *options.wire_ops : cpu_wire_ops();
@@ -83,6 +84,9 @@ struct Rank {
   }
   // Text that lives as long as this, and as the trace if there is one.
   std::string_view label(const std::string& text);
+  std::string_view label_of(int32_t module) const {
+    return module_labels[static_cast<size_t>(module)];
+  }
 
   // Before memory is handed to another thread: the engine may still write it.
   void settle() { engine.synchronize(); }
@@ -102,6 +106,18 @@ class WaitWatch {
   Stopwatch watch_;
   std::chrono::nanoseconds links_, exchange_;
 };
+
+// Elements of `bytes` each, as copies say, and the way back.
+inline void copy_there(const WireOps& ops, std::byte* to, const std::byte* from,
+                       std::span<const ExtentCopy> copies, int64_t bytes) {
+  for (const ExtentCopy& c : copies)
+    ops.copy(to + c.to * bytes, from + c.from * bytes, c.count * bytes);
+}
+inline void copy_back(const WireOps& ops, std::byte* from, const std::byte* to,
+                      std::span<const ExtentCopy> copies, int64_t bytes) {
+  for (const ExtentCopy& c : copies)
+    ops.copy(from + c.from * bytes, to + c.to * bytes, c.count * bytes);
+}
 
 // Adds the pieces of one kept matrix as shards.
 void add_pieces(const Rank& rank, size_t kept, TensorBatch& batch);

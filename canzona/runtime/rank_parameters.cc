@@ -4,16 +4,16 @@
 #include <bit>
 
 #include "canzona/base/error.h"
-#include "canzona/base/text.h"
 #include "canzona/base/index.h"
+#include "canzona/base/text.h"
 
 namespace canzona {
 namespace {
 
-void set_piece(Rank& rank, int32_t tensor, const TensorPiece& piece,
+void set_piece(Rank& rank, int32_t tensor, const ExtentCopy& piece,
                const float* shard) {
   const int64_t first = rank.layout.parameters.place_of(tensor, piece);
-  const float* from = shard + piece.in_shard;
+  const float* from = shard + piece.from;
   if (rank.store.rounded())
     rank.engine.round_to_bf16(rank.store.rounded_copy(first), from,
                               piece.count);
@@ -31,11 +31,12 @@ void copy_to_masters(Rank& rank, int32_t tensor, const float* shard) {
   for (const KeptMatrix& matrix : rank.kept.matrices) {
     if (rank.tensor_of(matrix) != tensor) continue;
     for (const Piece& piece : matrix.pieces)
-      copy(rank.store.weights(piece), piece.in_shard, piece.count);
+      copy(rank.store.weights(piece), piece.in_shard, piece.elements());
   }
   for (const KeptElements& elements : rank.kept.elements)
     if (elements.tensor == tensor)
-      copy(rank.store.weights(elements), elements.skipped, elements.count);
+      copy(rank.store.weights(elements), elements.in_shard.first,
+           elements.in_shard.count);
 }
 
 void get_run(Rank& rank, int64_t first, std::span<float> values) {
@@ -65,13 +66,6 @@ const FlatLayout::Place& place_of_shard(const Rank& rank,
   return place;
 }
 
-bool keeps_first_copy(const Rank& rank, int32_t tensor) {
-  const Coordinates at = coordinates_of(rank.plan.mesh, rank.world_rank);
-  const int32_t home = at.home_in(rank.plan.buffer_of(tensor));
-  return home < rank.plan.options.zero.sizes.z3 &&
-         (rank.tensor(tensor).cut != Cut::kNone || at.t == 0);
-}
-
 void set_parameter(Rank& rank, int32_t tensor, std::span<const float> shard) {
   const int64_t count =
       place_of_shard(rank, rank.layout.parameters, tensor).count;
@@ -86,7 +80,7 @@ void set_parameter(Rank& rank, int32_t tensor, std::span<const float> shard) {
   rank.engine.upload(reinterpret_cast<std::byte*>(values),
                      reinterpret_cast<const std::byte*>(shard.data()),
                      count * kBytesPerFp32);
-  for (const TensorPiece& piece : rank.layout.parameters.pieces[index(tensor)])
+  for (const ExtentCopy& piece : rank.layout.parameters.pieces[index(tensor)])
     set_piece(rank, tensor, piece, values);
   if (rank.store.rounded()) copy_to_masters(rank, tensor, values);
   rank.settle();
@@ -96,14 +90,14 @@ void get_kept_parameter(Rank& rank, int32_t tensor, std::span<float> values) {
   const FlatLayout& layout = rank.layout.parameters;
   place_of_shard(rank, layout, tensor);
   int64_t kept = 0;
-  for (const TensorPiece& piece : layout.pieces[index(tensor)])
+  for (const ExtentCopy& piece : layout.pieces[index(tensor)])
     kept += piece.count;
   if (!std::cmp_equal(values.size(), kept))
     throw UsageError(cat("get_kept: room for ", values.size(), " values of ",
                          quoted(rank.tensor(tensor).name),
                          ", of which this rank keeps ", kept));
   int64_t done = 0;
-  for (const TensorPiece& piece : layout.pieces[index(tensor)]) {
+  for (const ExtentCopy& piece : layout.pieces[index(tensor)]) {
     get_run(rank, layout.place_of(tensor, piece),
             values.subspan(index(done), index(piece.count)));
     done += piece.count;

@@ -13,9 +13,6 @@ const FlatLayout::Place& place_of_shard(const Rank& rank,
                                         const FlatLayout& layout,
                                         int32_t tensor);
 
-// Of the ranks that keep the same of a tensor, whether this is the first.
-bool keeps_first_copy(const Rank& rank, int32_t tensor);
-
 // Rounds the copy that forward uses, and keeps the master weights.
 void set_parameter(Rank& rank, int32_t tensor, std::span<const float> shard);
 // The pieces that this rank keeps, one after another.

@@ -10,11 +10,11 @@ ReservedBlock::ReservedBlock(Engine& engine, int64_t bytes) : bytes_(bytes) {
   engine.set_zero(data(), bytes);
 }
 
-RankStore::RankStore(const PlanPart& plan, const RankLayout& layout,
+RankStore::RankStore(const PlanPart& part, const RankLayout& layout,
                      const Kept& kept, const UpdatePlan& updates,
                      int64_t slot_elements, const PoolSizes& pools,
                      Engine& engine)
-    : rounded_(plan.options.parameters == ParameterDtype::kBf16),
+    : rounded_(part.options.parameters == ParameterDtype::kBf16),
       master_of_elements_(kept.num_in_matrices),
       slot_elements_(slot_elements),
       pool_sizes_(pools) {
@@ -34,12 +34,12 @@ RankStore::RankStore(const PlanPart& plan, const RankLayout& layout,
 
 float* RankStore::weights(const Piece& piece) const {
   return rounded_ ? as_floats(master_) + piece.kept
-                  : as_floats(parameters_) + piece.first;
+                  : as_floats(parameters_) + piece.parameter;
 }
 
 float* RankStore::weights(const KeptElements& elements) const {
   return rounded_ ? as_floats(master_) + master_of_elements_ + elements.kept
-                  : as_floats(parameters_) + elements.first;
+                  : as_floats(parameters_) + elements.parameter;
 }
 
 uint16_t* RankStore::rounded_copy(int64_t element) const {

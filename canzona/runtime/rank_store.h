@@ -1,7 +1,7 @@
 // The memory of one rank, reserved once and never grown: what the plan
 // predicted, to the byte, and nothing else.
 //
-//   RankStore store(plan, layout, kept, updates, slot_elements, pools, engine);
+//   RankStore store(part, layout, kept, updates, slot_elements, pools, engine);
 //   Shard shard = store.shard(kept.matrices[0], piece, states);
 //
 // In the memory of the engine. Views are valid as long as the store.
@@ -14,7 +14,7 @@
 #include "canzona/linalg/engine.h"
 #include "canzona/plan/predict/predict.h"
 #include "canzona/plan/schedule/pools.h"
-#include "canzona/runtime/updates.h"
+#include "canzona/plan/schedule/updates.h"
 
 namespace canzona {
 
@@ -41,7 +41,7 @@ inline ConstRun const_run(const float* data) { return run_of(data); }
 
 class RankStore {
  public:
-  RankStore(const PlanPart& plan, const RankLayout& layout, const Kept& kept,
+  RankStore(const PlanPart& part, const RankLayout& layout, const Kept& kept,
             const UpdatePlan& updates, int64_t slot_elements,
             const PoolSizes& pools, Engine& engine);
 

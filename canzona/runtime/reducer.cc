@@ -18,7 +18,7 @@ Reducer::Reducer(Rank& rank)
   for (size_t b = 0; b < layout.buckets.size(); ++b) {
     Pending& pending = pending_.emplace_back(rank, b);
     pending.tensors =
-        rank.plan.buckets[index(layout.buckets[b].bucket)].tensors;
+        rank.part.buckets[index(layout.buckets[b].bucket)].tensors;
     for (int32_t t : pending.tensors) {
       const FlatLayout::Place& place = layout.tensors[index(t)];
       const float* first = rank.store.gradients() + place.first;

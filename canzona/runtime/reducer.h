@@ -40,8 +40,9 @@ class Reducer {
   int32_t nonfinite() const { return nonfinite_; }
 
  private:
-  struct Pending : SumBucket {
-    using SumBucket::SumBucket;
+  struct Pending : BucketTask {
+    Pending(Rank& rank, size_t bucket)
+        : BucketTask(rank, bucket, Resting::kGradients) {}
     std::span<const int32_t> tensors;
     std::vector<Engine::Stretch> gradients;  // of these
     int32_t num_announced = 0;               // tensors, in an iteration

@@ -5,7 +5,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/index.h"
 #include "canzona/base/text.h"
-#include "canzona/runtime/rank_digest.h"
+#include "canzona/runtime/digest/rank_digest.h"
 #include "canzona/runtime/rank_parameters.h"
 #include "canzona/runtime/rank_parts.h"
 
@@ -69,18 +69,19 @@ void Runtime::set_parameter(int32_t tensor, std::span<const float> shard) {
     canzona::set_parameter(at.part->rank, at.number, shard);
   });
 }
-std::vector<Runtime::ShardRun> Runtime::kept_runs(int32_t tensor) const {
+std::vector<Extent> Runtime::kept_runs(int32_t tensor) const {
   const RankParts::Seat& at = parts_->own_seat(tensor);
-  std::vector<ShardRun> runs;
-  for (const TensorPiece& piece :
+  std::vector<Extent> runs;
+  for (const ExtentCopy& piece :
        at.part->rank.layout.parameters.pieces.at(index(at.number)))
-    runs.push_back({piece.in_shard, piece.count});
+    runs.push_back(piece.source());
   return runs;
 }
 bool Runtime::keeps_first(int32_t tensor) const {
   const RankParts::Seat& at = parts_->seat(tensor);
   return at.part != nullptr && at.part->holds(at.number) &&
-         keeps_first_copy(at.part->rank, at.number);
+         keeps_first_copy(at.part->rank.part, at.part->rank.world_rank,
+                          at.number);
 }
 void Runtime::get_kept(int32_t tensor, std::span<float> values) {
   parts_->guarded([&] {

@@ -37,7 +37,7 @@
 #include "canzona/plan/predict/predict.h"
 #include "canzona/plan/schedule/kept.h"
 #include "canzona/runtime/groups.h"
-#include "canzona/runtime/rule_set.h"
+#include "canzona/runtime/step/rule_set.h"
 #include "canzona/trace/trace.h"
 
 namespace canzona {
@@ -127,11 +127,7 @@ class Runtime {
 
   // The runs of a tensor's shard whose parameters this rank keeps, in order:
   // all of it as one, unless the plan cuts parameters. Getting widens them.
-  struct ShardRun {
-    int64_t first = 0;
-    int64_t count = 0;
-  };
-  std::vector<ShardRun> kept_runs(int32_t tensor) const;
+  std::vector<Extent> kept_runs(int32_t tensor) const;
   // Whether these runs are this rank's to give where each is wanted once: of
   // the ranks that keep the same ones, the first is.
   bool keeps_first(int32_t tensor) const;

@@ -8,8 +8,8 @@
 #include "canzona/base/random.h"
 #include "canzona/comm/from_all.h"
 #include "canzona/plan/schedule/kept.h"
+#include "canzona/runtime/digest/logical_digest.h"
 #include "canzona/runtime/fill_shard.h"
-#include "canzona/runtime/logical_digest.h"
 
 namespace canzona {
 namespace {
@@ -54,7 +54,7 @@ Sent sent_by(Runtime& runtime, int32_t tensor) {
   Sent sent;
   if (!runtime.keeps_first(tensor)) return sent;
   int64_t kept = 0;
-  for (const Runtime::ShardRun& run : runtime.kept_runs(tensor)) {
+  for (const Extent& run : runtime.kept_runs(tensor)) {
     sent.runs.insert(sent.runs.end(), {run.first, run.count});
     kept += run.count;
   }
@@ -94,14 +94,12 @@ std::vector<std::vector<Number>> to_first(Communicator& world,
 }
 
 // A run of a shard to where the whole tensor has it.
-void put(const std::vector<LogicalRun>& shard, int64_t first, int64_t count,
+void put(const std::vector<ExtentCopy>& shard, const Extent& kept,
          const float* values, std::vector<float>& whole) {
-  for (const LogicalRun& run : shard) {
-    const int64_t begin = std::max(run.in_shard, first);
-    const int64_t end = std::min(run.in_shard + run.count, first + count);
-    if (begin < end)
-      std::copy_n(values + begin - first, end - begin,
-                  whole.data() + run.in_tensor + begin - run.in_shard);
+  for (const ExtentCopy& all : shard) {
+    const ExtentCopy run = all.from_within(kept);
+    std::copy_n(values + run.from - kept.first, run.count,
+                whole.data() + run.to);
   }
 }
 
@@ -121,9 +119,9 @@ void gather_whole(Communicator& world, Runtime& runtime, int32_t tensor,
         logical_runs(what, plan.mesh.tp, coordinates_of(plan.mesh, r).t);
     const float* next = values[index(r)].data();
     for (size_t i = 0; i < runs[index(r)].size(); i += 2) {
-      const int64_t count = runs[index(r)][i + 1];
-      put(shard, runs[index(r)][i], count, next, whole);
-      next += count;
+      const Extent kept{runs[index(r)][i], runs[index(r)][i + 1]};
+      put(shard, kept, next, whole);
+      next += kept.count;
     }
   }
   use(whole);

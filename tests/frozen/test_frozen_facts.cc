@@ -10,7 +10,7 @@
 #include "canzona/plan/schedule/module_bytes.h"
 #include "canzona/plan/schedule/pools.h"
 #include "canzona/plan/testing/test_toy_model.h"
-#include "canzona/runtime/test_trial.h"
+#include "canzona/runtime/testing/test_trial.h"
 #include "canzona/sim/plan_iteration.h"
 
 namespace canzona {

@@ -16,7 +16,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/comm/thread/gate.h"
-#include "canzona/runtime/test_zero_stages.h"
+#include "canzona/runtime/zero/test_zero_stages.h"
 #include "tests/mpi/failing.h"
 
 namespace canzona {

@@ -168,14 +168,15 @@ std::vector<int64_t> BucketPieces::runs_of_group(const BucketCollective& c,
                                                  int32_t rank) {
   const ZeroSizes& zero = part_.options.zero.sizes;
   const int32_t place = coordinates_of(part_.grid, part_.grid_rank(rank)).place;
-  const SliceRange slices = kept_slices(
+  const Extent slices = kept_slices(
       part_.grid, place, c.group == GroupKind::kPublish ? zero.z3 : zero.z2);
-  const size_t homes = runs(c.tensors, slices.first).size();
+  const auto first = static_cast<int32_t>(slices.first);
+  const size_t homes = runs(c.tensors, first).size();
   std::vector<int64_t> out;
   out.reserve(homes * index(slices.count));
   for (size_t h = 0; h < homes; ++h)
     for (int32_t i = 0; i < slices.count; ++i)
-      out.push_back(runs(c.tensors, slices.first + i)[h]);
+      out.push_back(runs(c.tensors, first + i)[h]);
   return out;
 }
 
@@ -189,10 +190,10 @@ int64_t BucketPieces::own_run(const BucketCollective& c, int32_t rank) {
 int64_t BucketPieces::all_of(Tensors tensors, int32_t rank) {
   const int32_t place = coordinates_of(part_.grid, part_.grid_rank(rank)).place;
   if (tensors == Tensors::kAll) return kept_at(place, Resting::kGradients);
-  const SliceRange slices =
+  const Extent slices =
       kept_slices(part_.grid, place, part_.options.zero.sizes.z2);
   int64_t all = 0;
-  for (int32_t s = slices.first; s < slices.first + slices.count; ++s) {
+  for (auto s = static_cast<int32_t>(slices.first); s < slices.end(); ++s) {
     if (tensors == Tensors::kElements)
       all += adamw_slice(part_, bucket_, s);
     else if (part_.traffic != Traffic::kPadded)

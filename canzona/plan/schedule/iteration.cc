@@ -315,7 +315,7 @@ class PartIteration {
   void broadcast_matrices(const BucketCollective& c, size_t b) {
     for (int32_t i = 0; i < planned(b).num_matrix_tensors; ++i) {
       const int32_t t = planned(b).tensors[index(i)];
-      for (const TensorPiece& piece : layout_.parameters.pieces[index(t)]) {
+      for (const ExtentCopy& piece : layout_.parameters.pieces[index(t)]) {
         ScheduleEntry& o = add(c.kind, c.purpose);
         o.group = c.group;
         o.ranks = ranks_of(part_, c, rank_);

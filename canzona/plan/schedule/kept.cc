@@ -9,75 +9,170 @@
 namespace canzona {
 namespace {
 
-KeptMatrix kept_matrix(const PlanPart& plan, int32_t m, int32_t t,
+KeptMatrix kept_matrix(const PlanPart& part, int32_t m, int32_t t,
                        const RankLayout& layout, int64_t kept) {
-  const Matrix& matrix = plan.matrices[index(m)];
+  const Matrix& matrix = part.matrices[index(m)];
   KeptMatrix out;
   out.matrix = m;
   out.dims = {matrix.rows, matrix.cols};
-  out.cut = plan.model.tensors[index(matrix.tensor)].cut != Cut::kNone &&
-            plan.grid.tp_ranks() > 1;
-  out.kept = kept;
-  for (const Route& r : routes_of(plan, m)) {
+  out.cut = part.model.tensors[index(matrix.tensor)].cut != Cut::kNone &&
+            part.grid.tp_ranks() > 1;
+  out.kept.first = kept;
+  for (const Route& r : routes_of(part, m)) {
     if (r.t != t) continue;
     // A shard has the columns of its routes and no others.
     const int64_t in_shard = r.shard_row * r.num_cols;
-    const int64_t count = r.num_rows * r.num_cols;
-    out.pieces.push_back({layout.parameters.place_of(matrix.tensor, in_shard),
+    out.pieces.push_back({r,
+                          layout.parameters.place_of(matrix.tensor, in_shard),
                           layout.gradients.place_of(matrix.tensor, in_shard),
-                          in_shard, kept + out.count, count, r.first_row,
-                          r.num_rows, r.first_col, r.num_cols});
-    out.count += count;
+                          in_shard, out.kept.end()});
+    out.kept.count += r.elements();
   }
   return out;
 }
 
 // AdamW's elements in this rank's part of a bucket.
-void add_elements(const PlanPart& plan, const RankLayout& layout,
+void add_elements(const PlanPart& part, const RankLayout& layout,
                   const RankBucket& bucket, Kept& kept) {
-  const Bucket& planned = plan.buckets[index(bucket.bucket)];
+  const Bucket& planned = part.buckets[index(bucket.bucket)];
   const Extent own = bucket.elements.own;
   for (size_t i = index(planned.num_matrix_tensors); i < planned.tensors.size();
        ++i) {
     const int32_t t = planned.tensors[i];
-    for (const TensorPiece& piece : layout.gradients.pieces[index(t)]) {
-      const int64_t first = std::max(own.first, piece.at);
-      const int64_t end = std::min(own.end(), piece.at + piece.count);
-      if (first >= end) continue;
-      const int64_t in_shard = piece.in_shard + first - piece.at;
-      kept.elements.push_back({t, layout.parameters.place_of(t, in_shard),
-                               layout.gradients.place_of(t, in_shard),
-                               kept.num_elements, in_shard, end - first});
-      kept.num_elements += end - first;
+    for (const ExtentCopy& piece : layout.gradients.pieces[index(t)]) {
+      const Extent in_shard = piece.to_within(own).source();
+      if (in_shard.count == 0) continue;
+      kept.elements.push_back(
+          {t, in_shard, layout.parameters.place_of(t, in_shard.first),
+           layout.gradients.place_of(t, in_shard.first), kept.num_elements});
+      kept.num_elements += in_shard.count;
     }
   }
 }
 
+// What every home keeps is counted in even slices, what every tp rank keeps by
+// the first of them.
+Extent counted_of(const PlanPart& part, const Coordinates& place,
+                  const FlatLayout& gradients, int32_t tensor,
+                  const Extent& extent) {
+  if (!counts_shard(part, place, tensor)) return {};
+  if (part.traffic != Traffic::kAllReduce) return extent;
+  const RankBucket& bucket =
+      gradients.buckets[index(gradients.tensors[index(tensor)].bucket)];
+  const int64_t homes = part.buffer_of(tensor).num_homes;
+  const int64_t begin = bucket.all.count * bucket.home / homes;
+  const int64_t end = bucket.all.count * (bucket.home + 1) / homes;
+  return extent.meet({bucket.all.first + begin, end - begin});
+}
+
+// All that is counted is scaled; of the rest, what lies between.
+void find_uncounted(CheckedGradients& out) {
+  std::vector<Extent> counted = out.counted;
+  std::ranges::sort(counted, {}, &Extent::first);
+  int64_t num_met = 0;
+  for (const Extent& extent : out.scaled) {
+    int64_t begin = extent.first;
+    const auto add_until = [&](int64_t end) {
+      if (end > begin) out.uncounted.push_back({begin, end - begin});
+    };
+    auto c = std::ranges::partition_point(counted, [&](const Extent& before) {
+      return before.end() <= extent.first;
+    });
+    for (; c != counted.end() && c->first < extent.end(); ++c) {
+      const Extent both = extent.meet(*c);
+      if (both.count == 0) continue;
+      add_until(both.first);
+      begin = both.end();
+      num_met += both.count;
+    }
+    add_until(extent.end());
+  }
+  for (const Extent& c : counted) num_met -= c.count;
+  CANZONA_CHECK_EQ(num_met, 0, "elements counted, but not scaled");
+}
+
 }  // namespace
 
-Kept kept_by(const PlanPart& plan, const Coordinates& place,
+Kept kept_by(const PlanPart& part, const Coordinates& place,
              const RankLayout& layout) {
   Kept kept;
-  for (size_t m = 0; m < plan.matrices.size(); ++m) {
-    const int32_t tensor = plan.matrices[m].tensor;
+  for (size_t m = 0; m < part.matrices.size(); ++m) {
+    const int32_t tensor = part.matrices[m].tensor;
     const FlatLayout& gradients = layout.gradients;
     const int32_t bucket = gradients.tensors[index(tensor)].bucket;
     if (bucket < 0) continue;
-    const int32_t home = plan.home[index(tensor)];
+    const int32_t home = part.home[index(tensor)];
     if (home != kEveryHome && home != gradients.buckets[index(bucket)].home)
       continue;
-    kept.matrices.push_back(kept_matrix(plan, static_cast<int32_t>(m), place.t,
+    kept.matrices.push_back(kept_matrix(part, static_cast<int32_t>(m), place.t,
                                         layout, kept.num_in_matrices));
-    kept.num_in_matrices += kept.matrices.back().count;
+    kept.num_in_matrices += kept.matrices.back().kept.count;
   }
   for (const RankBucket& bucket : layout.gradients.buckets)
-    add_elements(plan, layout, bucket, kept);
+    add_elements(part, layout, bucket, kept);
   return kept;
 }
 
-std::vector<LogicalRun> logical_runs(const Tensor& tensor, int32_t tp,
+bool counts_shard(const PlanPart& part, const Coordinates& place,
+                  int32_t tensor) {
+  return part.model.tensors[index(tensor)].cut != Cut::kNone ||
+         place.t % part.grid.tp_ranks() == 0;
+}
+
+bool counts_states(const PlanPart& part, int32_t rank, int32_t tensor) {
+  if (part.replica_of(rank) != 0) return false;
+  const Coordinates place = coordinates_of(part.grid, part.grid_rank(rank));
+  return part.traffic != Traffic::kAllReduce ||
+         place.home_in(part.buffer_of(tensor)) == 0;
+}
+
+int32_t first_with_parameters(const PlanPart& part, int32_t rank,
+                              bool of_experts) {
+  const Coordinates at = coordinates_of(part.mesh, rank);
+  const int32_t home = of_experts ? part.mesh.home_of_expert(0, at.ep)
+                                  : at.home % part.options.zero.sizes.z3;
+  return part.mesh.rank(at.stage, home, at.t);
+}
+
+bool keeps_first_copy(const PlanPart& part, int32_t rank, int32_t tensor) {
+  const Coordinates at = coordinates_of(part.mesh, rank);
+  const int32_t home = at.home_in(part.buffer_of(tensor));
+  return home < part.options.zero.sizes.z3 &&
+         (part.model.tensors[index(tensor)].cut != Cut::kNone || at.t == 0);
+}
+
+CheckedGradients checked_gradients(const PlanPart& part,
+                                   const Coordinates& place,
+                                   const RankLayout& layout, const Kept& kept) {
+  CheckedGradients out;
+  // A rank's parts of buckets are one run each, padding included, unless
+  // tensors lie whole.
+  const bool in_runs =
+      part.traffic != Traffic::kBroadcast && !layout.gradients.staged;
+  const auto add = [&](int32_t tensor, const Extent& extent) {
+    if (!in_runs && extent.count > 0) out.scaled.push_back(extent);
+    const Extent own =
+        counted_of(part, place, layout.gradients, tensor, extent);
+    if (own.count == 0) return;
+    out.counted.push_back(own);
+    out.tensor.push_back(tensor);
+  };
+  for (const KeptMatrix& matrix : kept.matrices)
+    for (const Piece& piece : matrix.pieces)
+      add(part.matrices[index(matrix.matrix)].tensor,
+          {piece.gradient, piece.elements()});
+  for (const KeptElements& elements : kept.elements)
+    add(elements.tensor, {elements.gradient, elements.in_shard.count});
+  for (const RankBucket& bucket : layout.gradients.buckets)
+    for (const Region* region : {&bucket.matrices, &bucket.elements})
+      if (in_runs && region->own.count > 0) out.scaled.push_back(region->own);
+  find_uncounted(out);
+  return out;
+}
+
+std::vector<ExtentCopy> logical_runs(const Tensor& tensor, int32_t tp,
                                      int32_t t) {
-  std::vector<LogicalRun> runs;
+  std::vector<ExtentCopy> runs;
   const int64_t cols = tensor.cols();
   const Matrix whole{0, -1, 0, tensor.rows(), cols};
   for (const Route& r : routes_of(tensor, whole, tp)) {

@@ -16,39 +16,32 @@
 namespace canzona {
 
 // A rectangle of a matrix that is one run of the flat buffer.
-struct Piece {
-  int64_t first = 0;     // in the flat buffer of parameters
-  int64_t gradient = 0;  // in that of gradients
-  int64_t in_shard = 0;  // in the tensor's tp shard
-  int64_t kept = 0;      // among what the rank keeps of its kind
-  int64_t count = 0;
-  int64_t first_row = 0;  // in the matrix
-  int64_t num_rows = 0;
-  int64_t first_col = 0;
-  int64_t num_cols = 0;
+struct Piece : Rectangle {
+  int64_t parameter = 0;  // in the flat buffer of parameters
+  int64_t gradient = 0;   // in that of gradients
+  int64_t in_shard = 0;   // in the tensor's tp shard
+  int64_t kept = 0;       // among what the rank keeps of its kind
 };
 
 struct KeptMatrix {
   int32_t matrix = 0;  // number in the plan
   std::vector<int64_t> dims;
   bool cut = false;  // tensor parallelism cuts its tensor
-  int64_t kept = 0;  // of its first piece; the others follow
-  int64_t count = 0;
+  Extent kept;       // its pieces, one after another
   std::vector<Piece> pieces;
   // Whether all of it lies here as one run.
   bool whole() const {
-    return pieces.size() == 1 && pieces[0].count == dims[0] * dims[1];
+    return pieces.size() == 1 && pieces[0].elements() == dims[0] * dims[1];
   }
 };
 
 // Part of a tensor that AdamW updates.
 struct KeptElements {
   int32_t tensor = 0;
-  int64_t first = 0;     // in the flat buffer of parameters
-  int64_t gradient = 0;  // in that of gradients
-  int64_t kept = 0;      // among the rank's elements of AdamW
-  int64_t skipped = 0;   // elements of the tensor's shard before these
-  int64_t count = 0;
+  Extent in_shard;        // of the tensor's tp shard
+  int64_t parameter = 0;  // in the flat buffer of parameters
+  int64_t gradient = 0;   // in that of gradients
+  int64_t kept = 0;       // among the rank's elements of AdamW
 };
 
 struct Kept {
@@ -58,17 +51,38 @@ struct Kept {
   int64_t num_elements = 0;
 };
 
-Kept kept_by(const PlanPart& plan, const Coordinates& place,
+Kept kept_by(const PlanPart& part, const Coordinates& place,
              const RankLayout& layout);
 
-// The tp shard of a tensor as runs of the whole one, row-major: element
-// `in_shard + i` of the shard is element `in_tensor + i`.
-struct LogicalRun {
-  int64_t in_shard = 0;
-  int64_t in_tensor = 0;
-  int64_t count = 0;
+// Several ranks keep the same of a tensor; where each number is wanted once,
+// one of them gives it. True on exactly one of the tp ranks that keep the same
+// of a shard; `place` is of the grid.
+bool counts_shard(const PlanPart& part, const Coordinates& place,
+                  int32_t tensor);
+// The same of states, of which other homes and replicas have copies.
+bool counts_states(const PlanPart& part, int32_t rank, int32_t tensor);
+// The first rank that keeps the same parameters of dense tensors, or of
+// experts, as rank `rank` of the part; and whether that is the rank itself, and
+// of those that keep the same shard it counts.
+int32_t first_with_parameters(const PlanPart& part, int32_t rank,
+                              bool of_experts);
+bool keeps_first_copy(const PlanPart& part, int32_t rank, int32_t tensor);
+
+// Reduced gradients as they are looked at before a rule sees them: everything
+// that the rank keeps is scaled, and every element of the model is counted by
+// one rank.
+struct CheckedGradients {
+  std::vector<Extent> scaled;
+  std::vector<Extent> counted;
+  std::vector<int32_t> tensor;    // of each that is counted
+  std::vector<Extent> uncounted;  // scaled, but counted by another rank
 };
-std::vector<LogicalRun> logical_runs(const Tensor& tensor, int32_t tp,
+CheckedGradients checked_gradients(const PlanPart& part,
+                                   const Coordinates& place,
+                                   const RankLayout& layout, const Kept& kept);
+
+// Where the elements of a tp shard are in the whole tensor, row-major.
+std::vector<ExtentCopy> logical_runs(const Tensor& tensor, int32_t tp,
                                      int32_t t);
 
 }  // namespace canzona

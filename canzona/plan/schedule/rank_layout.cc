@@ -32,7 +32,7 @@ class FlatLayoutMaker {
     const Mesh& grid = plan.grid;
     const int32_t at = place.t / grid.tp_ranks();
     out_.slices = kept_slices(grid, at, z);
-    own_slice_ = grid.slice_of(at) - out_.slices.first;
+    own_slice_ = grid.slice_of(at) - first_slice();
     out_.whole = out_.slices.count == grid.places;
     out_.staged = out_.whole && grid.places > 1;
     out_.tensors.resize(plan.model.tensors.size());
@@ -52,7 +52,10 @@ class FlatLayoutMaker {
   }
 
  private:
-  int32_t slice(int32_t i) const { return out_.slices.first + i; }
+  int32_t first_slice() const {
+    return static_cast<int32_t>(out_.slices.first);
+  }
+  int32_t slice(int32_t i) const { return first_slice() + i; }
   const Tensor& tensor(int32_t t) const {
     return plan_.model.tensors[index(t)];
   }
@@ -111,7 +114,7 @@ class FlatLayoutMaker {
       const int32_t t = bucket.tensors[index(n)];
       if (home != kEveryHome && plan_.home[index(t)] != home) continue;
       const int64_t count = slice_elements(plan_.grid, tensor(t), slice(i));
-      put(t, in_shard(t, i), at, count);
+      put(t, {in_shard(t, i), at, count});
       at += count;
     }
     runs.add(at - begin);
@@ -142,7 +145,7 @@ class FlatLayoutMaker {
       for (int32_t t : bucket.tensors) {
         if (!tensor(t).frozen) continue;
         const int64_t count = slice_elements(plan_.grid, tensor(t), slice(i));
-        put(t, in_shard(t, i), at, count);
+        put(t, {in_shard(t, i), at, count});
         at += count;
       }
     return at;
@@ -162,29 +165,22 @@ class FlatLayoutMaker {
          ++n) {
       const int32_t t = bucket.tensors[n];
       if (tensor(t).frozen) continue;
-      const int64_t end =
-          begin + slice_elements(plan_.grid, tensor(t), slice(i));
-      const int64_t from = std::max(begin, cut.first);
-      const int64_t to = std::min(end, cut.end());
-      if (from < to)
-        put(t, in_shard(t, i) + from - begin, at + from - cut.first, to - from);
-      begin = end;
+      const Extent all{begin, slice_elements(plan_.grid, tensor(t), slice(i))};
+      const Extent own = all.meet(cut);
+      put(t, {in_shard(t, i) + own.first - begin, at + own.first - cut.first,
+              own.count});
+      begin = all.end();
     }
   }
 
   // What continues the piece before is joined to it.
-  void put(int32_t t, int64_t in_shard, int64_t at, int64_t count) {
-    std::vector<TensorPiece>& pieces = out_.pieces[index(t)];
-    if (count == 0) return;
-    if (!pieces.empty()) {
-      TensorPiece& last = pieces.back();
-      if (last.in_shard + last.count == in_shard &&
-          last.at + last.count == at) {
-        last.count += count;
-        return;
-      }
-    }
-    pieces.push_back({in_shard, at, count});
+  void put(int32_t t, const ExtentCopy& piece) {
+    std::vector<ExtentCopy>& pieces = out_.pieces[index(t)];
+    if (piece.count == 0) return;
+    if (!pieces.empty() && pieces.back().is_continued_by(piece))
+      pieces.back().count += piece.count;
+    else
+      pieces.push_back(piece);
   }
 
   void note_places(const Bucket& bucket) {
@@ -197,7 +193,7 @@ class FlatLayoutMaker {
         place.first = out_.num_elements;
         out_.num_elements += place.count;
       } else if (!out_.pieces[index(t)].empty()) {
-        place.first = out_.pieces[index(t)][0].at;
+        place.first = out_.pieces[index(t)][0].to;
       }
     }
   }
@@ -213,9 +209,9 @@ class FlatLayoutMaker {
 }  // namespace
 
 int64_t FlatLayout::place_of(int32_t tensor, int64_t in_shard) const {
-  for (const TensorPiece& piece : pieces[index(tensor)])
-    if (in_shard >= piece.in_shard && in_shard < piece.in_shard + piece.count)
-      return place_of(tensor, piece) + in_shard - piece.in_shard;
+  for (const ExtentCopy& piece : pieces[index(tensor)])
+    if (piece.source().contains(in_shard))
+      return place_of(tensor, piece) + in_shard - piece.from;
   CANZONA_CHECK(false, "element ", in_shard, " of tensor ", tensor,
                 " is not kept");
   return -1;

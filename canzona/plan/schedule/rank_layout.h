@@ -22,14 +22,6 @@
 
 namespace canzona {
 
-// A run of elements of the flat buffer.
-struct Extent {
-  int64_t first = 0;
-  int64_t count = 0;
-  int64_t end() const { return first + count; }
-  friend bool operator==(const Extent&, const Extent&) = default;
-};
-
 // One region of a bucket: tensors of the matrix rule, or AdamW's. `counts` say
 // how much each rank of the exchange keeps; none where each keeps everything,
 // or whatever it owns.
@@ -49,33 +41,26 @@ struct RankBucket {
   // Frozen tensors follow, in `all` alone.
 };
 
-// Part of a tensor's tp shard, and where it lies among the regions.
-struct TensorPiece {
-  int64_t in_shard = 0;
-  int64_t at = 0;
-  int64_t count = 0;
-};
-
 struct FlatLayout {
-  SliceRange slices;    // that are kept
+  Extent slices;        // that are kept
   bool whole = true;    // all slices are: tensors lie as the model uses them
   bool staged = false;  // they do, and regions are places of a staging area
   std::vector<RankBucket> buckets;  // in the plan's order
-  struct Place {
+  // The tp shard of a tensor; in the flat buffer, if it lies whole.
+  struct Place : Extent {
     int32_t bucket = -1;  // number in `buckets`; -1: not on this rank
-    int64_t first = 0;    // in the flat buffer, if it lies whole
-    int64_t count = 0;    // of the tp shard
   };
-  std::vector<Place> tensors;                    // by tensor
-  std::vector<std::vector<TensorPiece>> pieces;  // by tensor, kept ones
+  std::vector<Place> tensors;  // by tensor
+  // By tensor, what is kept: from its tp shard to its place in the regions.
+  std::vector<std::vector<ExtentCopy>> pieces;
   int64_t num_elements = 0;
   int64_t forgotten = 0;  // where gradients of frozen tensors are written to
 
   // Where an element of a shard lies in the flat buffer; its slice is kept.
   int64_t place_of(int32_t tensor, int64_t in_shard) const;
-  int64_t place_of(int32_t tensor, const TensorPiece& piece) const {
-    return staged ? tensors[static_cast<size_t>(tensor)].first + piece.in_shard
-                  : piece.at;
+  int64_t place_of(int32_t tensor, const ExtentCopy& piece) const {
+    return staged ? tensors[static_cast<size_t>(tensor)].first + piece.from
+                  : piece.to;
   }
 };
 

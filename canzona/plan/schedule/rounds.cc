@@ -59,6 +59,7 @@ class RoundMaker {
       if (computes(k)) place_whole(k, wholes[cut ? 1 : 0]);
     }
     make_tables(members);
+    round_.members = members;
     return std::move(round_);
   }
 
@@ -93,14 +94,14 @@ class RoundMaker {
   void count(int32_t k) {
     const KeptMatrix& m = matrix(k);
     if (!in_place(k))
-      (m.cut ? shard_cut_ : shard_uncut_).counts[index(owner(k))] += m.count;
+      (m.cut ? shard_cut_ : shard_uncut_).counts[index(owner(k))] +=
+          m.kept.count;
     any_cut_ |= m.cut;
     any_uncut_ |= !m.cut;
     repeats_ |= repeated(k);
     if (!computes(k)) return;
     Blocks& whole = m.cut ? whole_cut_ : whole_uncut_;
-    for (const Route& r : arriving(k))
-      whole.counts[index(r.t)] += r.num_rows * r.num_cols;
+    for (const Route& r : arriving(k)) whole.counts[index(r.t)] += r.elements();
   }
 
   void place_pieces(int32_t k, std::vector<int64_t>& all_used) {
@@ -111,9 +112,11 @@ class RoundMaker {
     const size_t o = index(owner(k));
     int64_t& used = all_used[o];
     for (size_t p = 0; p < m.pieces.size(); ++p) {
-      round_.pieces.push_back({k, static_cast<int32_t>(p),
-                               blocks.firsts[o] + used, blocks.counts[o]});
-      used += m.pieces[p].count;
+      round_.pieces.push_back(
+          {{m.pieces[p], blocks.firsts[o] + used, blocks.counts[o]},
+           k,
+           static_cast<int32_t>(p)});
+      used += m.pieces[p].elements();
     }
   }
 
@@ -125,10 +128,9 @@ class RoundMaker {
     out.kept = k;
     for (const Route& r : arriving(k)) {
       const size_t p = index(r.t);
-      out.rectangles.push_back({blocks.firsts[p] + used[p], blocks.counts[p],
-                                r.first_row, r.num_rows, r.first_col,
-                                r.num_cols});
-      used[p] += r.num_rows * r.num_cols;
+      out.rectangles.push_back(
+          {r, blocks.firsts[p] + used[p], blocks.counts[p]});
+      used[p] += r.elements();
     }
     if (is_here(k)) out.rectangles = own_rectangles(k);
     out.updates = repeated(k) ? own_rectangles(k) : out.rectangles;
@@ -138,12 +140,8 @@ class RoundMaker {
   // The pieces of matrix `k` in S, just placed.
   std::vector<SlotRectangle> own_rectangles(int32_t k) const {
     std::vector<SlotRectangle> out;
-    for (const SlotPiece& piece : round_.pieces) {
-      if (piece.kept != k) continue;
-      const Piece& p = matrix(k).pieces[index(piece.piece)];
-      out.push_back({piece.at, piece.field_stride, p.first_row, p.num_rows,
-                     p.first_col, p.num_cols});
-    }
+    for (const SlotPiece& piece : round_.pieces)
+      if (piece.kept == k) out.push_back(piece);
     return out;
   }
 

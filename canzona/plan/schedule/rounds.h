@@ -28,22 +28,16 @@ struct ExchangeTable {
   bool empty = true;  // on every rank of the home
 };
 
-// A piece of a kept matrix in S, or in W where this rank is the owner.
-struct SlotPiece {
-  int32_t kept = 0;   // number of the matrix
-  int32_t piece = 0;  // of that matrix
-  int64_t at = 0;     // element of the slot
+// A rectangle of a matrix, packed in a slot.
+struct SlotRectangle : Rectangle {
+  int64_t at = 0;  // element of the slot
   int64_t field_stride = 0;
 };
 
-// A rectangle of a matrix in W.
-struct SlotRectangle {
-  int64_t at = 0;
-  int64_t field_stride = 0;
-  int64_t first_row = 0;
-  int64_t num_rows = 0;
-  int64_t first_col = 0;
-  int64_t num_cols = 0;
+// A piece of a kept matrix in S, or in W where this rank is the owner.
+struct SlotPiece : SlotRectangle {
+  int32_t kept = 0;   // number of the matrix
+  int32_t piece = 0;  // of that matrix
 };
 
 struct SlotMatrix {
@@ -54,6 +48,7 @@ struct SlotMatrix {
 };
 
 struct Round {
+  std::vector<int32_t> members;  // kept matrices
   std::vector<SlotPiece> pieces;
   std::vector<SlotMatrix> computed;  // by this rank
   ExchangeTable gather;              // of matrices that tp cuts

@@ -5,27 +5,22 @@
 namespace canzona {
 namespace {
 
-// Rows [begin, end) of a part that tp rank t stores.
-struct Interval {
-  int64_t begin = 0;
-  int64_t end = 0;
-};
-
-Interval share_of(int64_t rows, int32_t tp, int32_t t) {
-  return {rows * t / tp, rows * (t + 1) / tp};
+// Rows of a part, or columns, that tp rank t stores.
+Extent share_of(int64_t rows, int32_t tp, int32_t t) {
+  const int64_t first = rows * t / tp;
+  return {first, rows * (t + 1) / tp - first};
 }
 
-Interval meet(Interval a, Interval b) {
-  return {std::max(a.begin, b.begin), std::min(a.end, b.end)};
-}
-
-// A run of tensor rows on one tp rank; `part_row` is its first row in the part.
-struct Run {
-  int64_t tensor_row = 0;
-  int64_t num_rows = 0;
+// Rows of a part of the tensor that one tp rank has in its shard.
+struct ShardRows {
+  ExtentCopy rows;  // from the tensor to the shard
   int32_t part = 0;
-  int64_t part_row = 0;
-  int64_t shard_row = 0;
+  int64_t part_row = 0;  // of the first
+
+  ShardRows of_slice(const Extent& slice) const {
+    const ExtentCopy own = rows.to_within(slice);
+    return {own, part, part_row + own.from - rows.from};
+  }
 };
 
 std::vector<Part> parts_of(const Tensor& tensor) {
@@ -33,44 +28,43 @@ std::vector<Part> parts_of(const Tensor& tensor) {
   return {{"", {0, tensor.rows(), tensor.rows(), 1}, 1}};
 }
 
-void append_runs(const Part& part, int32_t number, Interval rows,
-                 std::vector<Run>& out) {
+void append_runs(const Part& part, int32_t number, const Extent& rows,
+                 std::vector<ShardRows>& out) {
   const int64_t run = std::max<int64_t>(part.rows.run, 1);
-  for (int64_t i = rows.begin; i < rows.end;) {
-    const int64_t stop = std::min(rows.end, (i / run + 1) * run);
-    out.push_back({part.rows.row(i), stop - i, number, i, 0});
+  for (int64_t i = rows.first; i < rows.end();) {
+    const int64_t stop = std::min(rows.end(), (i / run + 1) * run);
+    out.push_back({{part.rows.row(i), 0, stop - i}, number, i});
     i = stop;
   }
 }
 
 // The rows of the shard on tp rank t, in the tensor's order.
-std::vector<Run> shard_runs(const Tensor& tensor, int32_t tp, int32_t t) {
-  std::vector<Run> runs;
+std::vector<ShardRows> shard_rows_of(const Tensor& tensor, int32_t tp,
+                                     int32_t t) {
+  std::vector<ShardRows> runs;
   const std::vector<Part> parts = parts_of(tensor);
   for (size_t n = 0; n < parts.size(); ++n) {
     const int64_t rows = parts[n].rows.rows();
-    const Interval share =
-        tensor.cut == Cut::kRows ? share_of(rows, tp, t) : Interval{0, rows};
+    const Extent share =
+        tensor.cut == Cut::kRows ? share_of(rows, tp, t) : Extent{0, rows};
     append_runs(parts[n], static_cast<int32_t>(n), share, runs);
   }
-  std::sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) {
-    return a.tensor_row < b.tensor_row;
-  });
+  std::ranges::sort(runs, {}, [](const ShardRows& s) { return s.rows.from; });
   int64_t shard_row = 0;
-  for (Run& run : runs) {
-    run.shard_row = shard_row;
-    shard_row += run.num_rows;
+  for (ShardRows& run : runs) {
+    run.rows.to = shard_row;
+    shard_row += run.rows.count;
   }
   return runs;
 }
 
 // Appends a route, joined to the one before where both continue it.
 void append(std::vector<Route>& routes, const Route& next) {
-  if (next.num_rows == 0 || next.num_cols == 0) return;
+  if (next.elements() == 0) return;
   if (!routes.empty()) {
     Route& last = routes.back();
     if (last.t == next.t && last.first_col == next.first_col &&
-        last.first_row + last.num_rows == next.first_row &&
+        last.end_row() == next.first_row &&
         last.shard_row + last.num_rows == next.shard_row) {
       last.num_rows += next.num_rows;
       return;
@@ -79,41 +73,25 @@ void append(std::vector<Route>& routes, const Route& next) {
   routes.push_back(next);
 }
 
-// The rows of `run` that lie in the slice.
-Run cut_to_slice(Run run, const RowRange& slice) {
-  const Interval rows = meet({run.shard_row, run.shard_row + run.num_rows},
-                             {slice.first, slice.end()});
-  const int64_t skipped = rows.begin - run.shard_row;
-  run.tensor_row += skipped;
-  run.part_row += skipped;
-  run.shard_row = rows.begin;
-  run.num_rows = std::max<int64_t>(rows.end - rows.begin, 0);
-  return run;
-}
-
 void append_routes(const Tensor& tensor, const Matrix& matrix, const Mesh& grid,
                    int32_t plane, std::vector<Route>& routes) {
   const int32_t tp = grid.tp_ranks();
   const int32_t t = plane % tp;
-  const Interval cols = tensor.cut == Cut::kColumns
-                            ? share_of(tensor.cols(), tp, t)
-                            : Interval{0, tensor.cols()};
-  const RowRange slice = slice_rows(grid, tensor, grid.slice_of(plane / tp));
-  for (const Run& whole : shard_runs(tensor, tp, t)) {
-    const Run run = cut_to_slice(whole, slice);
-    if (run.num_rows == 0) continue;
-    Interval rows{run.part_row, run.part_row + run.num_rows};
-    int64_t first_row = run.tensor_row;
-    int64_t shard_row = run.shard_row;
+  const Extent cols = tensor.cut == Cut::kColumns
+                          ? share_of(tensor.cols(), tp, t)
+                          : Extent{0, tensor.cols()};
+  const Extent slice = slice_rows(grid, tensor, grid.slice_of(plane / tp));
+  for (const ShardRows& whole : shard_rows_of(tensor, tp, t)) {
+    const ShardRows run = whole.of_slice(slice);
+    ExtentCopy rows = run.rows;  // from the matrix
     if (matrix.part >= 0) {
       if (matrix.part != run.part) continue;
-      rows = meet(rows, {matrix.first_row, matrix.first_row + matrix.rows});
-      if (rows.begin >= rows.end) continue;
-      first_row = rows.begin - matrix.first_row;
-      shard_row += rows.begin - run.part_row;
+      rows = ExtentCopy{run.part_row, run.rows.to, run.rows.count}.from_within(
+          {matrix.first_row, matrix.rows});
+      rows.from -= matrix.first_row;
     }
-    append(routes, {plane, first_row, rows.end - rows.begin, cols.begin,
-                    cols.end - cols.begin, shard_row});
+    append(routes,
+           {{rows.from, rows.count, cols.first, cols.count}, plane, rows.to});
   }
 }
 
@@ -160,7 +138,7 @@ int64_t elements_in_slice(const Mesh& grid, const Tensor& tensor,
   std::vector<Route> routes;
   append_routes(tensor, matrix, grid, plane, routes);
   int64_t sum = 0;
-  for (const Route& r : routes) sum += r.num_rows * r.num_cols;
+  for (const Route& r : routes) sum += r.elements();
   return sum;
 }
 
@@ -178,9 +156,7 @@ int64_t elements_on(const PlanPart& plan, int32_t matrix, int32_t t) {
       tensor.parts.empty()
           ? tensor.rows()
           : tensor.parts[static_cast<size_t>(m.part)].rows.rows();
-  const Interval held =
-      meet(share_of(rows, tp, t), {m.first_row, m.first_row + m.rows});
-  return std::max<int64_t>(held.end - held.begin, 0) * m.cols;
+  return share_of(rows, tp, t).meet({m.first_row, m.rows}).count * m.cols;
 }
 
 std::vector<int64_t> elements_by_rank(const PlanPart& plan, int32_t matrix) {

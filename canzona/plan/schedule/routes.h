@@ -17,12 +17,8 @@
 namespace canzona {
 
 // A rectangle of the matrix that plane `t` stores.
-struct Route {
+struct Route : Rectangle {
   int32_t t = 0;
-  int64_t first_row = 0;  // of the matrix
-  int64_t num_rows = 0;
-  int64_t first_col = 0;
-  int64_t num_cols = 0;
   int64_t shard_row = 0;  // first row in the tp rank's shard, of all places
   friend bool operator==(const Route&, const Route&) = default;
 };

@@ -16,29 +16,27 @@ using ::testing::IsEmpty;
 // A 4x6 matrix, rows over two ranks: each stores two rows of all columns.
 TEST(Routes, SayWhatEveryRankStores) {
   const Tensor tensor = matrix_tensor("m", 4, 6, Cut::kRows);
-  EXPECT_THAT(routes_of(tensor, {0, -1, 0, 4, 6}, 2),
-              ElementsAre(Route{.t = 0,
-                                .first_row = 0,
-                                .num_rows = 2,
-                                .first_col = 0,
-                                .num_cols = 6,
-                                .shard_row = 0},
-                          Route{.t = 1,
-                                .first_row = 2,
-                                .num_rows = 2,
-                                .first_col = 0,
-                                .num_cols = 6,
-                                .shard_row = 0}));
+  EXPECT_THAT(
+      routes_of(tensor, {0, -1, 0, 4, 6}, 2),
+      ElementsAre(
+          Route{{.first_row = 0, .num_rows = 2, .first_col = 0, .num_cols = 6},
+                /*t=*/0,
+                /*shard_row=*/0},
+          Route{{.first_row = 2, .num_rows = 2, .first_col = 0, .num_cols = 6},
+                /*t=*/1,
+                /*shard_row=*/0}));
 }
 
 TEST(Routes, OfColumnsAndOfUncutTensors) {
   const Matrix matrix{0, -1, 0, 4, 6};
-  EXPECT_THAT(routes_of(matrix_tensor("m", 4, 6, Cut::kColumns), matrix, 2),
-              ElementsAre(Route{0, 0, 4, 0, 3, 0}, Route{1, 0, 4, 3, 3, 0}));
-  EXPECT_THAT(routes_of(matrix_tensor("m", 4, 6), matrix, 2),
-              ElementsAre(Route{0, 0, 4, 0, 6, 0}, Route{1, 0, 4, 0, 6, 0}));
+  EXPECT_THAT(
+      routes_of(matrix_tensor("m", 4, 6, Cut::kColumns), matrix, 2),
+      ElementsAre(Route{{0, 4, 0, 3}, 0, 0}, Route{{0, 4, 3, 3}, 1, 0}));
+  EXPECT_THAT(
+      routes_of(matrix_tensor("m", 4, 6), matrix, 2),
+      ElementsAre(Route{{0, 4, 0, 6}, 0, 0}, Route{{0, 4, 0, 6}, 1, 0}));
   EXPECT_THAT(routes_of(matrix_tensor("m", 4, 6, Cut::kRows), matrix, 1),
-              ElementsAre(Route{0, 0, 4, 0, 6, 0}));
+              ElementsAre(Route{{0, 4, 0, 6}, 0, 0}));
 }
 
 // What the oracle knows of a tensor's row: the part it belongs to, and its
@@ -258,9 +256,10 @@ TEST(Routes, PaintHeads) {
 
 // A key head of 4 rows over 4 of 8 ranks: one row each.
 TEST(Routes, CutInsideAHead) {
-  EXPECT_THAT(routes_of(Qkv::tensor(), {0, 1, 4, 4, 3}, 8),
-              ElementsAre(Route{4, 0, 1, 0, 3, 4}, Route{5, 1, 1, 0, 3, 4},
-                          Route{6, 2, 1, 0, 3, 4}, Route{7, 3, 1, 0, 3, 4}));
+  EXPECT_THAT(
+      routes_of(Qkv::tensor(), {0, 1, 4, 4, 3}, 8),
+      ElementsAre(Route{{0, 1, 0, 3}, 4, 4}, Route{{1, 1, 0, 3}, 5, 4},
+                  Route{{2, 1, 0, 3}, 6, 4}, Route{{3, 1, 0, 3}, 7, 4}));
 }
 
 // A tensor of interleaved parts that tp does not cut, or cuts by columns.
@@ -293,11 +292,13 @@ TEST(Routes, JoinWhatLiesSideBySide) {
   tensor.parts = toy_gate_up_parts();
   tensor.parts[0].rows = {0, 4, 4, 1};
   tensor.parts[1].rows = {4, 4, 4, 1};
-  EXPECT_THAT(routes_of(tensor, {0, -1, 0, 8, 3}, 2),
-              ElementsAre(Route{0, 0, 2, 0, 3, 0}, Route{0, 4, 2, 0, 3, 2},
-                          Route{1, 2, 2, 0, 3, 0}, Route{1, 6, 2, 0, 3, 2}));
-  EXPECT_THAT(routes_of(tensor, {0, 1, 0, 4, 3}, 2),
-              ElementsAre(Route{0, 0, 2, 0, 3, 2}, Route{1, 2, 2, 0, 3, 2}));
+  EXPECT_THAT(
+      routes_of(tensor, {0, -1, 0, 8, 3}, 2),
+      ElementsAre(Route{{0, 2, 0, 3}, 0, 0}, Route{{4, 2, 0, 3}, 0, 2},
+                  Route{{2, 2, 0, 3}, 1, 0}, Route{{6, 2, 0, 3}, 1, 2}));
+  EXPECT_THAT(
+      routes_of(tensor, {0, 1, 0, 4, 3}, 2),
+      ElementsAre(Route{{0, 2, 0, 3}, 0, 2}, Route{{2, 2, 0, 3}, 1, 2}));
 }
 
 }  // namespace

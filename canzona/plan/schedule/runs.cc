@@ -83,7 +83,7 @@ std::vector<int64_t> adamw_runs(const PlanPart& part, const Bucket& bucket,
   return runs;
 }
 
-SliceRange kept_slices(const Mesh& grid, int32_t place, int32_t z) {
+Extent kept_slices(const Mesh& grid, int32_t place, int32_t z) {
   const int32_t count = grid.places / z;
   if (count == 1) return {grid.slice_of(place), 1};
   return {place % z * count, count};
@@ -92,9 +92,9 @@ SliceRange kept_slices(const Mesh& grid, int32_t place, int32_t z) {
 namespace {
 
 int64_t padded_slices(const PlanPart& part, const Bucket& bucket,
-                      const SliceRange& range, Resting what) {
+                      const Extent& range, Resting what) {
   int64_t sum = 0;
-  for (int32_t s = range.first; s < range.first + range.count; ++s) {
+  for (auto s = static_cast<int32_t>(range.first); s < range.end(); ++s) {
     sum += adamw_slice(part, bucket, s);
     if (what == Resting::kParameters) sum += frozen_slice(part, bucket, s);
     if (part.traffic != Traffic::kPadded) {
@@ -111,7 +111,7 @@ int64_t padded_slices(const PlanPart& part, const Bucket& bucket,
 int64_t kept_elements(const PlanPart& part, const Bucket& bucket, int32_t place,
                       Resting what) {
   const ZeroSizes& zero = part.options.zero.sizes;
-  const SliceRange range = kept_slices(
+  const Extent range = kept_slices(
       part.grid, place, what == Resting::kParameters ? zero.z3 : zero.z2);
   if (range.count == 1 || range.count < part.grid.places)
     return padded_slices(part, bucket, range, what);

@@ -30,11 +30,7 @@ std::vector<int64_t> adamw_slice_cuts(const PlanPart& part,
                                       const Bucket& bucket, int32_t slice);
 
 // Slices that a rank at `place` keeps where they are cut over z homes.
-struct SliceRange {
-  int32_t first = 0;
-  int32_t count = 1;
-};
-SliceRange kept_slices(const Mesh& grid, int32_t place, int32_t z);
+Extent kept_slices(const Mesh& grid, int32_t place, int32_t z);
 
 // What lies at rest: frozen tensors have parameters alone.
 enum class Resting { kParameters, kGradients };

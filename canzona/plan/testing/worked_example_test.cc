@@ -72,12 +72,15 @@ TEST_F(WorkedExample, ReducesToHomes) {
 }
 
 TEST_F(WorkedExample, RoutesAreTheHalves) {
-  EXPECT_THAT(routes_of(plan_.parts[0], 0),
-              ElementsAre(Route{0, 0, 2, 0, 3, 0}, Route{1, 2, 2, 0, 3, 0}));
-  EXPECT_THAT(routes_of(plan_.parts[0], 1),
-              ElementsAre(Route{0, 0, 3, 0, 3, 0}, Route{1, 3, 3, 0, 3, 0}));
-  EXPECT_THAT(routes_of(plan_.parts[0], 2),
-              ElementsAre(Route{0, 0, 3, 0, 4, 0}, Route{1, 0, 3, 4, 4, 0}));
+  EXPECT_THAT(
+      routes_of(plan_.parts[0], 0),
+      ElementsAre(Route{{0, 2, 0, 3}, 0, 0}, Route{{2, 2, 0, 3}, 1, 0}));
+  EXPECT_THAT(
+      routes_of(plan_.parts[0], 1),
+      ElementsAre(Route{{0, 3, 0, 3}, 0, 0}, Route{{3, 3, 0, 3}, 1, 0}));
+  EXPECT_THAT(
+      routes_of(plan_.parts[0], 2),
+      ElementsAre(Route{{0, 3, 0, 4}, 0, 0}, Route{{0, 3, 4, 4}, 1, 0}));
 }
 
 }  // namespace

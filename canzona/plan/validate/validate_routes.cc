@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <set>
-#include <tuple>
+#include <utility>
 
 #include "canzona/base/text.h"
 #include "canzona/plan/schedule/routes.h"
@@ -10,33 +10,28 @@
 namespace canzona {
 namespace {
 
-// True if the rectangles (row, column, rows, columns) cover rows × cols exactly
-// once. Routes of one matrix share a grid of columns, so it suffices that areas
-// add up and that no two meet.
-struct Box {
-  int64_t row, col, rows, cols;
-};
-
-bool tiles(std::vector<Box> boxes, int64_t rows, int64_t cols) {
+// True if the rectangles cover rows × cols exactly once. Routes of one matrix
+// share a grid of columns, so it suffices that areas add up and that no two
+// meet.
+bool tiles(std::vector<Rectangle> boxes, int64_t rows, int64_t cols) {
   int64_t area = 0;
-  for (const Box& b : boxes) {
-    if (b.row < 0 || b.col < 0 || b.row + b.rows > rows ||
-        b.col + b.cols > cols) {
+  for (const Rectangle& b : boxes) {
+    if (b.first_row < 0 || b.first_col < 0 || b.end_row() > rows ||
+        b.end_col() > cols)
       return false;
-    }
-    area += b.rows * b.cols;
+    area += b.elements();
   }
   if (area != rows * cols) return false;
-  std::sort(boxes.begin(), boxes.end(), [](const Box& a, const Box& b) {
-    return std::tie(a.col, a.row) < std::tie(b.col, b.row);
+  std::ranges::sort(boxes, {}, [](const Rectangle& b) {
+    return std::pair(b.first_col, b.first_row);
   });
   for (size_t i = 1; i < boxes.size(); ++i) {
-    const Box& a = boxes[i - 1];
-    const Box& b = boxes[i];
-    const bool same_columns = a.col == b.col && a.cols == b.cols;
-    if (same_columns ? a.row + a.rows > b.row : a.col + a.cols > b.col) {
+    const Rectangle& a = boxes[i - 1];
+    const Rectangle& b = boxes[i];
+    const bool same_columns =
+        a.first_col == b.first_col && a.num_cols == b.num_cols;
+    if (same_columns ? a.end_row() > b.first_row : a.end_col() > b.first_col)
       return false;
-    }
   }
   return true;
 }
@@ -52,11 +47,11 @@ class TensorRoutes {
   bool gather_is_exact() const {
     for (int32_t m = first_; m < last_; ++m) {
       const Matrix& matrix = part_.matrices[static_cast<size_t>(m)];
-      std::vector<Box> boxes;
+      std::vector<Rectangle> boxes;
       for (const Route& r : routes_of(part_, m)) {
         // Every tp rank stores the same of what is not cut.
         if (!sends_to(part_.grid, tensor_, r.t, 0)) continue;
-        boxes.push_back({r.first_row, r.first_col, r.num_rows, r.num_cols});
+        boxes.push_back(r);
       }
       if (!tiles(std::move(boxes), matrix.rows, matrix.cols)) return false;
     }
@@ -65,11 +60,11 @@ class TensorRoutes {
 
   bool scatter_is_exact() const {
     const int32_t tp = part_.grid.tp;
-    std::vector<std::vector<Box>> shards(static_cast<size_t>(tp));
+    std::vector<std::vector<Rectangle>> shards(static_cast<size_t>(tp));
     for (int32_t m = first_; m < last_; ++m) {
       for (const Route& r : routes_of(part_, m)) {
         shards[static_cast<size_t>(r.t)].push_back(
-            {r.shard_row - slice_at(r.t).first, 0, r.num_rows, r.num_cols});
+            {r.shard_row - slice_at(r.t).first, r.num_rows, 0, r.num_cols});
       }
     }
     for (int32_t t = 0; t < tp; ++t)
@@ -80,7 +75,7 @@ class TensorRoutes {
   }
 
  private:
-  RowRange slice_at(int32_t plane) const {
+  Extent slice_at(int32_t plane) const {
     const Mesh& grid = part_.grid;
     return slice_rows(grid, tensor_, grid.slice_of(plane / grid.tp_ranks()));
   }

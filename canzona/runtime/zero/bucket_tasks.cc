@@ -1,11 +1,53 @@
 #include "canzona/runtime/zero/bucket_tasks.h"
 
 #include <algorithm>
+#include <numeric>
 
+#include "canzona/base/check.h"
 #include "canzona/base/index.h"
 #include "canzona/plan/schedule/names.h"
 
 namespace canzona {
+namespace {
+
+using CountedPieces = BucketCollective::Pieces;
+
+Courier& courier_of_task(Rank& rank, const RankBucket& bucket, bool sums) {
+  return sums ? rank.groups.data(bucket.of_experts)
+              : rank.groups.publish(bucket.of_experts);
+}
+
+// Shares come by replica, in each by run: where they begin in the runs one
+// after another, in bytes.
+std::vector<int64_t> offsets_of_shares(const std::vector<int64_t>& shares,
+                                       size_t num_runs, int64_t element) {
+  std::vector<int64_t> offsets(shares.size());
+  int64_t next = 0;
+  for (size_t run = 0; run < num_runs; ++run)
+    for (size_t i = run; i < shares.size(); i += num_runs) {
+      offsets[i] = next;
+      next += shares[i] * element;
+    }
+  return offsets;
+}
+
+Operation operation_of(EntryKind kind) {
+  switch (kind) {
+    case EntryKind::kAllGather:
+      return Operation::kAllGather;
+    case EntryKind::kReduceScatter:
+      return Operation::kReduceScatter;
+    case EntryKind::kAllReduce:
+      return Operation::kAllReduce;
+    case EntryKind::kBroadcast:
+      return Operation::kBroadcast;
+    default:
+      CANZONA_CHECK(false, "no collective of a bucket");
+  }
+}
+
+}  // namespace
+
 std::vector<int64_t> bytes_of_counts(std::vector<int64_t> counts,
                                      int64_t element) {
   for (int64_t& count : counts) count *= element;
@@ -17,191 +59,135 @@ Reduction reduction_of(GradientWire wire) {
                                      : Reduction::kFp32Sum;
 }
 
-BucketTask::BucketTask(Rank& rank, size_t bucket, const Area& area,
-                       Courier& courier, std::string_view name)
+BucketTask::BucketTask(Rank& rank, size_t bucket, Resting what)
     : rank_(rank),
-      bucket_(area.layout.buckets[bucket]),
-      area_(area),
-      courier_(courier),
-      name_(name),
-      label_(rank.label(bucket_name(rank.plan, bucket_.bucket))) {
-  if (!area.layout.staged) return;
-  for (int32_t t : rank.plan.buckets[index(bucket_.bucket)].tensors) {
-    if (rank.tensor(t).frozen) continue;  // nothing of it goes round
-    for (const TensorPiece& piece : area.layout.pieces[index(t)]) {
-      all_.push_back({area.layout.place_of(t, piece), piece.at, piece.count});
-      add_own(all_.back(), bucket_.matrices.own);
-      add_own(all_.back(), bucket_.elements.own);
-    }
+      what_(what),
+      layout_(what == Resting::kGradients ? rank.layout.gradients
+                                          : rank.layout.parameters),
+      bucket_(layout_.buckets[bucket]),
+      staging_(staging_of(rank.part, layout_, bucket_)),
+      element_bytes_(what == Resting::kGradients
+                         ? kBytesPerFp32
+                         : rank.store.parameter_bytes()),
+      flat_(what == Resting::kGradients
+                ? reinterpret_cast<std::byte*>(rank.store.gradients())
+                : rank.store.parameters()),
+      staging_area_(
+          what == Resting::kGradients
+              ? reinterpret_cast<std::byte*>(rank.store.gradient_staging())
+              : rank.store.parameter_staging()),
+      courier_(courier_of_task(rank, bucket_, what == Resting::kGradients)),
+      name_(what == Resting::kParameters
+                ? (layout_.staged ? "publish" : "")
+                : (rank.part.grid.places == 1 &&
+                           !has_groups(rank.part, GroupKind::kReplicas)
+                       ? ""
+                       : "sum")),
+      label_(rank.label(bucket_name(rank.part, bucket_.bucket))) {
+  const Bucket& planned = rank.part.buckets[index(bucket_.bucket)];
+  const Buffer& buffer = rank.part.buffers[index(planned.buffer)];
+  BucketPieces pieces(rank.part, planned);
+  for (const BucketCollective& c : what == Resting::kGradients
+                                       ? sums_of(rank.part, buffer)
+                                       : publishes_of(rank.part, buffer))
+    if (c.kind == EntryKind::kBroadcast)
+      add_broadcasts(c);
+    else
+      add_step(c, pieces);
+}
+
+// Nobody is asked for what nobody has.
+void BucketTask::add_step(const BucketCollective& c, BucketPieces& pieces) {
+  std::vector<int64_t> counts = pieces.counts(c, rank_.world_rank);
+  if (std::ranges::all_of(counts, [](int64_t n) { return n == 0; })) return;
+  using Tensors = BucketCollective::Tensors;
+  const Region& region =
+      c.tensors == Tensors::kMatrices ? bucket_.matrices : bucket_.elements;
+  const auto all =
+      bytes_of(c.tensors == Tensors::kAll ? bucket_.all : region.all);
+  const auto own = bytes_of(region.own);
+  Step step{c.kind, rank_.groups.of(c.group), own, all, {}, {}};
+  if (c.pieces == CountedPieces::kOwnShares) step.output = own;
+  if (c.pieces == CountedPieces::kRunShares)
+    step.offsets = offsets_of_shares(
+        counts, counts.size() / index(rank_.part.num_replicas()),
+        element_bytes_);
+  if (c.kind == EntryKind::kReduceScatter && step.offsets.empty()) {
+    step.input = all;
+    step.output = own;
+  }
+  if (c.kind == EntryKind::kAllGather) {
+    counts = bytes_of_counts(std::move(counts), element_bytes_);
+    const auto number = step.group.rank();
+    if (c.pieces == CountedPieces::kOwnShares)
+      step.input = own.subspan(
+          index(std::reduce(counts.begin(), counts.begin() + number)),
+          index(counts[index(number)]));
+  }
+  step.counts = std::move(counts);
+  steps_.push_back(std::move(step));
+}
+
+void BucketTask::add_broadcasts(const BucketCollective& c) {
+  const Bucket& planned = rank_.part.buckets[index(bucket_.bucket)];
+  for (int32_t i = 0; i < planned.num_matrix_tensors; ++i) {
+    const int32_t t = planned.tensors[index(i)];
+    for (const ExtentCopy& piece : layout_.pieces[index(t)])
+      steps_.push_back({c.kind,
+                        rank_.groups.of(c.group),
+                        {},
+                        bytes_of(piece.target()),
+                        {},
+                        {},
+                        rank_.part.home[index(t)]});
   }
 }
 
-void BucketTask::add_own(const Pair& all, const Extent& own) {
-  const int64_t first = std::max(all.staging, own.first);
-  const int64_t end = std::min(all.staging + all.count, own.end());
-  if (first < end)
-    own_.push_back({all.flat + first - all.staging, first, end - first});
-}
-
 void BucketTask::post() {
-  const auto body = [this](Communicator& communicator, const Call& call) {
+  const auto body = [this](Communicator&, const Call& call) {
     const Span span(name_.empty() ? nullptr : courier_.track(), name_, label_);
-    run(communicator, call);
+    run(call);
   };
   work_ = courier_.run(name_, body, {.label = label_});
 }
 
-void BucketTask::pack(const std::vector<Pair>& pairs) const {
-  const int64_t bytes = area_.element_bytes;
-  for (const Pair& p : pairs)
-    rank_.wire_ops().copy(area_.staging + p.staging * bytes,
-                          area_.flat + p.flat * bytes, p.count * bytes);
+// Gradients of all pieces go round and this rank's sums come back; of
+// parameters it is the other way about.
+void BucketTask::run(const Call& call) const {
+  const bool sums = what_ == Resting::kGradients;
+  copy_there(rank_.wire_ops(), staging_area_, flat_,
+             sums ? staging_.all : staging_.own, element_bytes_);
+  for (const Step& step : steps_) {
+    const Span span(name_.empty() ? courier_.track() : nullptr,
+                    to_string(operation_of(step.kind)), label_);
+    carry_out(step, call);
+  }
+  copy_back(rank_.wire_ops(), flat_, staging_area_,
+            sums ? staging_.own : staging_.all, element_bytes_);
 }
 
-void BucketTask::unpack(const std::vector<Pair>& pairs) const {
-  const int64_t bytes = area_.element_bytes;
-  for (const Pair& p : pairs)
-    rank_.wire_ops().copy(area_.flat + p.flat * bytes,
-                          area_.staging + p.staging * bytes, p.count * bytes);
+void BucketTask::carry_out(const Step& s, const Call& call) const {
+  const Reduction reduction = reduction_of(rank_.options.wire);
+  switch (s.kind) {
+    case EntryKind::kAllGather:
+      return s.group.all_gather_v(s.input, s.counts, s.output, call);
+    case EntryKind::kReduceScatter:
+      if (s.offsets.empty())
+        return s.group.reduce_scatter_v(reduction, s.input, s.counts, s.output,
+                                        call);
+      return s.group.reduce_scatter_runs(reduction,
+                                         {s.output, s.counts, s.offsets}, call);
+    case EntryKind::kBroadcast:
+      return s.group.broadcast(s.root, s.output, call);
+    default:
+      return s.group.all_reduce(reduction, s.output, call);
+  }
 }
 
 std::span<std::byte> BucketTask::bytes_of(const Extent& extent) const {
-  std::byte* base = area_.layout.staged ? area_.staging : area_.flat;
-  return {base + extent.first * area_.element_bytes,
-          index(extent.count * area_.element_bytes)};
-}
-
-Span BucketTask::shown(Operation operation) const {
-  return {name_.empty() ? courier_.track() : nullptr, to_string(operation),
-          label_};
-}
-
-SumBucket::SumBucket(Rank& rank, size_t bucket)
-    : BucketTask(
-          rank, bucket,
-          {rank.layout.gradients,
-           reinterpret_cast<std::byte*>(rank.store.gradients()),
-           reinterpret_cast<std::byte*>(rank.store.gradient_staging()),
-           kBytesPerFp32},
-          rank.groups.data(rank.layout.gradients.buckets[bucket].of_experts),
-          rank.plan.grid.places == 1 && rank.groups.replicas() == nullptr
-              ? ""
-              : "sum"),
-      matrices_(cut(bucket_.matrices)),
-      elements_(cut(bucket_.elements)) {}
-
-SumBucket::Shares SumBucket::cut(const Region& region) const {
-  Shares shares;
-  Communicator* groups = rank_.groups.all_groups();
-  if (groups == nullptr || region.counts.empty()) return shares;
-  const int64_t num_replicas = rank_.plan.num_replicas();
-  for (int64_t r = 0; r < num_replicas; ++r) {
-    int64_t first = 0;
-    for (const int64_t count : region.counts) {
-      const int64_t begin = count * r / num_replicas;
-      shares.counts.push_back(count * (r + 1) / num_replicas - begin);
-      shares.offsets.push_back((first + begin) * kBytesPerFp32);
-      first += count;
-    }
-  }
-  const size_t num_pieces = region.counts.size();
-  for (size_t i = index(groups->rank()) % num_pieces; i < shares.counts.size();
-       i += num_pieces)
-    shares.own.push_back(shares.counts[i] * kBytesPerFp32);
-  return shares;
-}
-
-void SumBucket::run(Communicator& communicator, const Call& call) {
-  pack(all_);
-  if (!is_scattered(rank_.plan.traffic) &&
-      rank_.groups.all_groups() == nullptr && bucket_.all.count > 0) {
-    const Span span = shown(Operation::kAllReduce);
-    communicator.all_reduce(reduction_of(rank_.options.wire),
-                            bytes_of(bucket_.all), call);
-  }
-  sum(communicator, bucket_.matrices, matrices_, call);
-  sum(communicator, bucket_.elements, elements_, call);
-  unpack(own_);
-}
-
-// An empty region is nobody's; a region without parts has its sum over groups.
-void SumBucket::sum(Communicator& communicator, const Region& region,
-                    const Shares& shares, const Call& call) {
-  if (region.all.count == 0) return;
-  const Reduction reduction = reduction_of(rank_.options.wire);
-  Communicator* replicas = rank_.groups.replicas();
-  Communicator* groups = rank_.groups.all_groups();
-  const bool everywhere =
-      rank_.plan.options.zero.replica_sum == ReplicaSum::kAllReduce;
-  const bool spreads = is_scattered(rank_.plan.traffic);
-  if (groups != nullptr && spreads) return sum_at_once(region, shares, call);
-  if (spreads && !everywhere) {
-    const Span span = shown(Operation::kReduceScatter);
-    communicator.reduce_scatter_v(reduction, bytes_of(region.all),
-                                  region.counts, bytes_of(region.own), call);
-  }
-  if (groups != nullptr) replicas = groups;
-  if (replicas == nullptr) return;
-  const bool whole = everywhere || !spreads;
-  replicas->all_reduce(reduction, bytes_of(whole ? region.all : region.own),
-                       call);
-}
-
-void SumBucket::sum_at_once(const Region& region, const Shares& shares,
-                            const Call& call) {
-  Communicator& groups = *rank_.groups.all_groups();
-  const std::span<std::byte> all = bytes_of(region.all);
-  groups.reduce_scatter_runs(reduction_of(rank_.options.wire),
-                             {all, shares.counts, shares.offsets}, call);
-  const size_t own = index(groups.rank());
-  rank_.groups.replicas()->all_gather_v(
-      all.subspan(index(shares.offsets[own]),
-                  index(shares.counts[own] * kBytesPerFp32)),
-      shares.own, bytes_of(region.own), call);
-}
-
-PublishBucket::PublishBucket(Rank& rank, size_t bucket)
-    : BucketTask(rank, bucket,
-                 {rank.layout.parameters, rank.store.parameters(),
-                  rank.store.parameter_staging(), rank.store.parameter_bytes()},
-                 rank.groups.publish(
-                     rank.layout.parameters.buckets[bucket].of_experts),
-                 rank.layout.parameters.staged ? "publish" : ""),
-      matrix_bytes_(bytes_of_counts(bucket_.matrices.counts,
-                                    rank.store.parameter_bytes())),
-      element_bytes_(bytes_of_counts(bucket_.elements.counts,
-                                     rank.store.parameter_bytes())) {}
-
-void PublishBucket::run(Communicator& communicator, const Call& call) {
-  pack(own_);
-  if (rank_.plan.traffic == Traffic::kBroadcast)
-    broadcast_matrices(communicator, call);
-  else
-    gather(communicator, bucket_.matrices, matrix_bytes_, call);
-  gather(communicator, bucket_.elements, element_bytes_, call);
-  unpack(all_);
-}
-
-void PublishBucket::broadcast_matrices(Communicator& communicator,
-                                       const Call& call) {
-  const Bucket& planned = rank_.plan.buckets[index(bucket_.bucket)];
-  for (int32_t i = 0; i < planned.num_matrix_tensors; ++i) {
-    const int32_t t = planned.tensors[index(i)];
-    for (const TensorPiece& p : rank_.layout.parameters.pieces[index(t)]) {
-      const Span span = shown(Operation::kBroadcast);
-      communicator.broadcast(rank_.plan.home[index(t)],
-                             bytes_of({p.at, p.count}), call);
-    }
-  }
-}
-
-void PublishBucket::gather(Communicator& communicator, const Region& region,
-                           const std::vector<int64_t>& bytes,
-                           const Call& call) {
-  if (region.all.count == 0) return;
-  const Span span = shown(Operation::kAllGather);
-  communicator.all_gather_v(bytes_of(region.own), bytes, bytes_of(region.all),
-                            call);
+  std::byte* base = layout_.staged ? staging_area_ : flat_;
+  return {base + extent.first * element_bytes_,
+          index(extent.count * element_bytes_)};
 }
 
 }  // namespace canzona

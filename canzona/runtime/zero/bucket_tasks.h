@@ -1,10 +1,11 @@
-// What a courier does with a bucket in one turn: sums its gradients, over
-// groups and then over replicas, or over both at once (plan/sum_order.h), or
-// sends its new parameters. Where tensors lie whole though several ranks share
-// their slices (plan/zero.h), what goes round is put together in a staging
-// area; elsewhere it lies as it travels.
+// What a courier does with a bucket in one turn: sums its gradients into the
+// part that this rank keeps, or sends its new parameters to all that keep them
+// whole. Which collectives that takes, over which groups and with which counts,
+// the schedule says (plan/schedule/bucket_collectives.h). Where tensors lie
+// whole though several ranks share their slices (plan/zero.h), what goes round
+// is put together in a staging area; elsewhere it lies as it travels.
 //
-//   SumBucket sum(rank, bucket);
+//   BucketTask sum(rank, bucket, Resting::kGradients);
 //   sum.post();
 //   sum.wait();
 //
@@ -15,91 +16,53 @@
 #include <string_view>
 #include <vector>
 
+#include "canzona/plan/schedule/bucket_collectives.h"
 #include "canzona/runtime/rank.h"
 
 namespace canzona {
 
 class BucketTask {
  public:
-  virtual ~BucketTask() = default;
+  // `bucket`: number in the rank's layout. Sums gradients, or publishes
+  // parameters.
+  BucketTask(Rank& rank, size_t bucket, Resting what);
 
+  bool has_work() const { return !steps_.empty(); }
   void post();
   void wait() { work_.wait(); }  // done if nothing was posted
 
- protected:
-  // The memory of one layout.
-  struct Area {
-    const FlatLayout& layout;
-    std::byte* flat;
-    std::byte* staging;
-    int64_t element_bytes;
+ private:
+  // One collective, with the memory that it works on. Of an all-reduce, a
+  // broadcast and a scatter of shares `output` is all there is.
+  struct Step {
+    EntryKind kind;
+    Communicator& group;
+    std::span<const std::byte> input;
+    std::span<std::byte> output;
+    std::vector<int64_t> counts;   // of each member: elements of a sum, bytes
+    std::vector<int64_t> offsets;  // where shares begin in it, bytes
+    int root = 0;
   };
-  // A task without a name is shown as its collectives alone.
-  BucketTask(Rank& rank, size_t bucket, const Area& area, Courier& courier,
-             std::string_view name);
 
-  virtual void run(Communicator& communicator, const Call& call) = 0;
-  // Between where tensors lie and the staging area: all pieces, or those that
-  // this rank keeps. There are none where nothing is staged.
-  struct Pair {
-    int64_t flat = 0;
-    int64_t staging = 0;
-    int64_t count = 0;
-  };
-  void pack(const std::vector<Pair>& pairs) const;
-  void unpack(const std::vector<Pair>& pairs) const;
-  // What goes round.
+  void add_step(const BucketCollective& collective, BucketPieces& pieces);
+  void add_broadcasts(const BucketCollective& collective);
+  void run(const Call& call) const;
+  void carry_out(const Step& step, const Call& call) const;
   std::span<std::byte> bytes_of(const Extent& extent) const;
-  Span shown(Operation operation) const;
 
   Rank& rank_;
+  const Resting what_;
+  const FlatLayout& layout_;
   const RankBucket& bucket_;
-  std::vector<Pair> all_, own_;
-
- private:
-  void add_own(const Pair& all, const Extent& own);
-
-  const Area area_;
+  const Staging staging_;
+  const int64_t element_bytes_;
+  std::byte* const flat_;
+  std::byte* const staging_area_;
   Courier& courier_;
+  // A task without a name is shown as its collectives alone.
   const std::string_view name_, label_;
+  std::vector<Step> steps_;
   Work work_;
-};
-
-// Sums a bucket's gradients into the part that this rank keeps.
-class SumBucket : public BucketTask {
- public:
-  SumBucket(Rank& rank, size_t bucket);
-
- private:
-  // A region that the groups of all replicas add at once: the piece of every
-  // rank of a replica in shares, one for each replica.
-  struct Shares {
-    std::vector<int64_t> counts;   // elements, by rank of all groups
-    std::vector<int64_t> offsets;  // bytes in the region, the same
-    std::vector<int64_t> own;      // bytes of this rank's piece, by replica
-  };
-  Shares cut(const Region& region) const;
-  void run(Communicator& communicator, const Call& call) override;
-  void sum(Communicator& communicator, const Region& region,
-           const Shares& shares, const Call& call);
-  void sum_at_once(const Region& region, const Shares& shares,
-                   const Call& call);
-
-  Shares matrices_, elements_;
-};
-
-// Sends this rank's new parameters of a bucket to all that keep them whole.
-class PublishBucket : public BucketTask {
- public:
-  PublishBucket(Rank& rank, size_t bucket);
-
- private:
-  void run(Communicator& communicator, const Call& call) override;
-  void broadcast_matrices(Communicator& communicator, const Call& call);
-  void gather(Communicator& communicator, const Region& region,
-              const std::vector<int64_t>& bytes, const Call& call);
-
-  std::vector<int64_t> matrix_bytes_, element_bytes_;
 };
 
 Reduction reduction_of(GradientWire wire);

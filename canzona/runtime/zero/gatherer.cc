@@ -12,18 +12,17 @@ namespace canzona {
 Gatherer::Gatherer(Rank& rank, Publisher& publisher)
     : rank_(rank),
       publisher_(publisher),
-      table_(rank),
+      table_(rank.modules),
+      messages_(
+          messages_of(rank.part, rank.place, table_, Resting::kParameters)),
       slot_of_module_(table_.tensors.size(), -1),
       pool_(rank.store.pools().gather_slots,
             rank.store.pools().large_gather_slots),
       courier_(rank.groups.control(), pool_.size(),
                rank.add_track("gather modules")) {
-  const GroupLayouts group(rank, Resting::kParameters);
-  for (size_t b = 0; b < rank.layout.parameters.buckets.size(); ++b) {
-    const Message& message = messages_.emplace_back(rank, table_, b, group);
+  for (const Message& message : messages_)
     part_bytes_.push_back(
-        bytes_of_counts(message.counts(), rank.store.parameter_bytes()));
-  }
+        bytes_of_counts(message.counts, rank.store.parameter_bytes()));
 }
 
 void Gatherer::begin(std::span<const int32_t> uses) {
@@ -65,18 +64,18 @@ void Gatherer::post_ahead() {
          id = num_before_ + num_posted_](Communicator&, const Call&) {
           gather(module, slot, id);
         },
-        {.label = table_.label(use.module)});
+        {.label = rank_.label_of(use.module)});
   }
 }
 
 // Nobody but compute itself could free what it would wait for.
 void Gatherer::require_room(int32_t module) const {
   if (slot_of_module_[index(module)] >= 0)
-    throw UsageError(cat("wait_params: ", table_.label(module),
+    throw UsageError(cat("wait_params: ", rank_.label_of(module),
                          " is in use and was not released"));
   if (num_posted_ == num_asked_ &&
       pool_.is_taken(uses_[index(num_asked_)].slot))
-    throw UsageError(cat("wait_params: ", table_.label(module), ", but ",
+    throw UsageError(cat("wait_params: ", rank_.label_of(module), ", but ",
                          num_asked_ - num_released_,
                          " modules are in use and there are ",
                          pool_.size(table_.is_large(module)), " slots"));
@@ -104,9 +103,9 @@ void Gatherer::wait(int32_t module) {
   const bool is_left = num_asked_ < std::ssize(uses_);
   if (!is_left || uses_[index(num_asked_)].module != module)
     throw UsageError(
-        cat("wait_params: ", table_.label(module), ", but ",
+        cat("wait_params: ", rank_.label_of(module), ", but ",
             is_left ? cat("the next use that begin_step said is of ",
-                          table_.label(uses_[index(num_asked_)].module))
+                          rank_.label_of(uses_[index(num_asked_)].module))
                     : "no use is left of what begin_step said"));
   require_room(module);
   const int64_t number = num_asked_++;
@@ -114,7 +113,7 @@ void Gatherer::wait(int32_t module) {
   Use& use = uses_[index(number)];
   if (!use.gather.done()) {
     const WaitWatch watch(rank_, rank_.times.waited_for_parameters);
-    const Span span(rank_.track, "wait for parameters", table_.label(module));
+    const Span span(rank_.track, "wait for parameters", rank_.label_of(module));
     use.gather.wait();
     flow_end(rank_.track, "parameters", num_before_ + number);
   }
@@ -139,7 +138,7 @@ void Gatherer::release(int32_t module) {
   int64_t& slot = slot_of_module_[index(module)];
   if (slot < 0)
     throw UsageError(
-        cat("release_params: ", table_.label(module), " is not in use"));
+        cat("release_params: ", rank_.label_of(module), " is not in use"));
   pool_.release(slot);
   count(rank_.track, "gather slots", pool_.num_taken());
   slot = -1;
@@ -152,7 +151,7 @@ void Gatherer::gather(int32_t module, int64_t slot, int64_t id) {
     const Courier::Pause pause(courier_);
     publisher_.wait_elsewhere(module);
   }
-  const Span span(courier_.track(), "gather", table_.label(module));
+  const Span span(courier_.track(), "gather", rank_.label_of(module));
   for (int32_t bucket : table_.buckets[index(module)])
     gather_bucket(module, bucket, rank_.store.gather_slot(slot));
   flow_begin(courier_.track(), "parameters", id);
@@ -162,16 +161,15 @@ void Gatherer::gather_bucket(int32_t module, int32_t bucket, std::byte* slot) {
   const int64_t size = rank_.store.parameter_bytes();
   const Message& message = messages_[index(bucket)];
   const Extent at_rest = rank_.layout.parameters.buckets[index(bucket)].all;
-  std::byte* arrival = message.direct() ? slot + message.in_slot() * size
-                                        : rank_.store.parameter_staging();
+  std::byte* arrival = message.direct ? slot + message.in_slot() * size
+                                      : rank_.store.parameter_staging();
   rank_.groups.parameters()->all_gather_v(
       {rank_.store.parameter(at_rest.first), index(at_rest.count * size)},
-      part_bytes_[index(bucket)],
-      {arrival, index(message.num_elements() * size)},
-      {.label = table_.label(module)});
-  if (message.direct()) return;
+      part_bytes_[index(bucket)], {arrival, index(message.num_elements * size)},
+      {.label = rank_.label_of(module)});
+  if (message.direct) return;
   const Courier::Pause pause(courier_);
-  message.to_slot(rank_.wire_ops(), slot, arrival, size);
+  copy_there(rank_.wire_ops(), slot, arrival, message.copies, size);
 }
 
 }  // namespace canzona

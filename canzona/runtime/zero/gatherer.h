@@ -22,7 +22,6 @@
 #include <vector>
 
 #include "canzona/runtime/publisher.h"
-#include "canzona/runtime/zero/message.h"
 #include "canzona/runtime/zero/slot_pool.h"
 
 namespace canzona {
@@ -62,8 +61,8 @@ class Gatherer {
 
   Rank& rank_;
   Publisher& publisher_;
-  const ModuleTable table_;
-  std::deque<Message> messages_;                  // by bucket
+  const ModuleTable& table_;
+  const std::vector<Message> messages_;           // by bucket
   std::vector<std::vector<int64_t>> part_bytes_;  // by bucket
   std::vector<int64_t> slot_of_module_;           // as compute uses it
   SlotPool pool_;

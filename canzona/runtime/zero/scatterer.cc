@@ -12,7 +12,9 @@ namespace canzona {
 Scatterer::Scatterer(Rank& rank, Reducer& reducer)
     : rank_(rank),
       reducer_(reducer),
-      table_(rank),
+      table_(rank.modules),
+      messages_(
+          messages_of(rank.part, rank.place, table_, Resting::kGradients)),
       modules_(table_.tensors.size()),
       number_in_module_(table_.of_tensor.size(), 0),
       pool_(rank.store.pools().scatter_slots,
@@ -20,9 +22,6 @@ Scatterer::Scatterer(Rank& rank, Reducer& reducer)
       leaving_(index(pool_.size())),
       courier_(rank.groups.control(), pool_.size() + 1,
                rank.add_track("scatter modules")) {
-  const GroupLayouts group(rank, Resting::kGradients);
-  for (size_t b = 0; b < rank.layout.gradients.buckets.size(); ++b)
-    messages_.emplace_back(rank, table_, b, group);
   for (size_t m = 0; m < modules_.size(); ++m) {
     const std::vector<int32_t>& tensors = table_.tensors[m];
     modules_[m].announced.resize(tensors.size());
@@ -65,7 +64,7 @@ void Scatterer::require_room(int32_t m) const {
       modules_,
       [&](const Module& module) { return pool_.is_of(module.slot, large); });
   if (begun == pool_.size(large))
-    throw UsageError(cat("gradient: ", table_.label(m), ", but ", begun,
+    throw UsageError(cat("gradient: ", rank_.label_of(m), ", but ", begun,
                          " modules are begun and there are ", begun, " slots"));
 }
 
@@ -73,7 +72,7 @@ void Scatterer::wait_for_slot(int32_t m) {
   const bool large = table_.is_large(m);
   if (pool_.has_free(large)) return;
   const WaitWatch watch(rank_, rank_.times.waited_for_gradients);
-  const Span span(rank_.track, "wait for a slot", table_.label(m));
+  const Span span(rank_.track, "wait for a slot", rank_.label_of(m));
   for (Work& parcel : leaving_)
     if (!pool_.has_free(large)) parcel.wait();
 }
@@ -124,7 +123,7 @@ void Scatterer::hand_over(int32_t m, bool last) {
       "scatter",
       [this, parcel = Parcel{m, module.slot, !module.replaced, last}](
           Communicator&, const Call&) { scatter(parcel); },
-      {.label = table_.label(m)});
+      {.label = rank_.label_of(m)});
   module.slot = -1;
   module.replaced = true;
   ++module.num_done;
@@ -168,7 +167,7 @@ void Scatterer::finish() {
 
 void Scatterer::scatter(const Parcel& parcel) {
   {
-    const Span span(courier_.track(), "scatter", table_.label(parcel.module));
+    const Span span(courier_.track(), "scatter", rank_.label_of(parcel.module));
     for (int32_t bucket : table_.buckets[index(parcel.module)]) {
       scatter_bucket(parcel, bucket);
       if (parcel.last) reducer_.complete(index(bucket));
@@ -183,19 +182,19 @@ void Scatterer::scatter_bucket(const Parcel& parcel, int32_t bucket) {
   const Extent at_rest = rank_.layout.gradients.buckets[index(bucket)].all;
   float* slot = rank_.store.scatter_slot(parcel.slot);
   auto* sent = reinterpret_cast<std::byte*>(
-      message.direct() ? slot + message.in_slot()
-                       : rank_.store.gradient_staging());
+      message.direct ? slot + message.in_slot()
+                     : rank_.store.gradient_staging());
   const WireOps& ops = rank_.wire_ops();
-  if (!message.direct()) {
+  if (!message.direct) {
     const Courier::Pause pause(courier_);
-    message.from_slot(ops, sent, reinterpret_cast<const std::byte*>(slot),
-                      kBytesPerFp32);
+    copy_back(ops, sent, reinterpret_cast<const std::byte*>(slot),
+              message.copies, kBytesPerFp32);
   }
-  std::byte* own = sent + message.own_first() * kBytesPerFp32;
+  std::byte* own = sent + message.own_first * kBytesPerFp32;
   rank_.groups.gradients()->reduce_scatter_v(
       reduction_of(rank_.options.wire),
-      {sent, index(message.num_elements() * kBytesPerFp32)}, message.counts(),
-      {.label = table_.label(parcel.module)});
+      {sent, index(message.num_elements * kBytesPerFp32)}, message.counts,
+      {.label = rank_.label_of(parcel.module)});
   const Courier::Pause pause(courier_);
   auto* sum =
       reinterpret_cast<std::byte*>(rank_.store.gradients() + at_rest.first);

@@ -22,7 +22,6 @@
 #include <vector>
 
 #include "canzona/runtime/reducer.h"
-#include "canzona/runtime/zero/message.h"
 #include "canzona/runtime/zero/slot_pool.h"
 
 namespace canzona {
@@ -81,8 +80,8 @@ class Scatterer {
 
   Rank& rank_;
   Reducer& reducer_;
-  const ModuleTable table_;
-  std::deque<Message> messages_;  // by bucket
+  const ModuleTable& table_;
+  const std::vector<Message> messages_;  // by bucket
   std::vector<Module> modules_;
   std::vector<size_t> number_in_module_;  // by tensor
   int64_t num_micro_batches_ = 1;

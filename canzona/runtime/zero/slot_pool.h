@@ -15,26 +15,26 @@
 #include <vector>
 
 #include "canzona/base/index.h"
+#include "canzona/plan/schedule/ranges.h"
 
 namespace canzona {
 
 class SlotPool {
  public:
   SlotPool(int64_t num_usual, int64_t num_large)
-      : kinds_{{0, num_usual}, {num_usual, num_large}},
+      : kinds_{{{0, num_usual}}, {{num_usual, num_large}}},
         taken_(index(num_usual + num_large)) {}
 
   int64_t size() const { return std::ssize(taken_); }
-  int64_t size(bool large) const { return kind(large).count; }
+  int64_t size(bool large) const { return kind(large).slots.count; }
   bool is_of(int64_t slot, bool large) const {
-    return slot >= kind(large).first &&
-           slot < kind(large).first + kind(large).count;
+    return kind(large).slots.contains(slot);
   }
 
   // The next in turn, taken or not.
   int64_t next(bool large) {
     Kind& k = kinds_[large ? 1 : 0];
-    return k.first + k.num_given++ % k.count;
+    return k.slots.first + k.num_given++ % k.slots.count;
   }
   // The next in turn that is free; there is one.
   int64_t take_free(bool large) {
@@ -56,16 +56,16 @@ class SlotPool {
   bool is_taken(int64_t slot) const { return taken_[index(slot)] != 0; }
   int64_t num_taken() const { return num_taken(false) + num_taken(true); }
   int64_t num_taken(bool large) const {
-    const auto first = taken_.begin() + kind(large).first;
-    return std::count(first, first + kind(large).count, 1);
+    const Extent& slots = kind(large).slots;
+    return std::count(taken_.begin() + slots.first,
+                      taken_.begin() + slots.end(), 1);
   }
   bool has_free(bool large) const { return num_taken(large) < size(large); }
   int64_t most_taken(bool large) const { return kind(large).most_taken; }
 
  private:
   struct Kind {
-    int64_t first = 0;
-    int64_t count = 0;
+    Extent slots;
     int64_t num_given = 0;
     int64_t most_taken = 0;
   };

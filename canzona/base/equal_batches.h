@@ -1,0 +1,31 @@
+// What is equal, in batches: the places in `kinds` of equal values, at most
+// most(kind) in each, batches by their first place.
+//
+//   equal_batches(shapes, [](const Dims&) { return 2; })   // {{0, 2}, {1},
+//   {3}}
+#pragma once
+
+#include <map>
+#include <utility>
+#include <vector>
+
+namespace canzona {
+
+template <class Kind, class Most>
+std::vector<std::vector<size_t>> equal_batches(const std::vector<Kind>& kinds,
+                                               const Most& most) {
+  std::vector<std::vector<size_t>> batches;
+  std::map<Kind, size_t> open;
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    const auto [at, is_new] = open.try_emplace(kinds[i], batches.size());
+    if (is_new ||
+        std::cmp_greater_equal(batches[at->second].size(), most(kinds[i]))) {
+      at->second = batches.size();
+      batches.emplace_back();
+    }
+    batches[at->second].push_back(i);
+  }
+  return batches;
+}
+
+}  // namespace canzona

@@ -1,0 +1,113 @@
+#include "canzona/plan/schedule/messages.h"
+
+#include "canzona/base/check.h"
+#include "canzona/base/index.h"
+#include "canzona/plan/schedule/modules.h"
+#include "canzona/plan/schedule/pools.h"
+
+namespace canzona {
+namespace {
+
+// What the ranks of a group keep at rest, by their number in it.
+struct GroupLayouts {
+  std::vector<FlatLayout> layouts;
+  size_t own = 0;
+};
+
+GroupLayouts layouts_of_group(const PlanPart& part, const Coordinates& at,
+                              Resting what) {
+  const ZeroSizes& zero = part.options.zero.sizes;
+  const int32_t z = what == Resting::kParameters ? zero.z3 : zero.z2;
+  const int32_t tp = part.grid.tp_ranks();
+  GroupLayouts group{{}, index(at.place % z)};
+  for (int32_t p = 0; p < z; ++p) {
+    Coordinates peer = at;
+    peer.place = at.place / z * z + p;
+    peer.t = peer.place * tp + at.t % tp;
+    group.layouts.push_back(lay_out_slices(part, peer, what));
+  }
+  return group;
+}
+
+Message message_of(const PlanPart& part, const ModuleTable& table,
+                   size_t bucket, const GroupLayouts& group) {
+  Message out;
+  const Bucket& planned =
+      part.buckets[index(group.layouts[0].buckets[bucket].bucket)];
+  for (size_t p = 0; p < group.layouts.size(); ++p) {
+    const FlatLayout& layout = group.layouts[p];
+    const Extent all = layout.buckets[bucket].all;
+    if (p == group.own) out.own_first = out.num_elements;
+    for (int32_t t : planned.tensors)
+      for (const ExtentCopy& piece : layout.pieces[index(t)])
+        out.copies.push_back({out.num_elements + piece.to - all.first,
+                              table.offset[index(t)] + piece.from,
+                              piece.count});
+    out.counts.push_back(all.count);
+    out.num_elements += all.count;
+  }
+  out.direct = is_direct(part, planned);
+  if (!out.direct) return out;
+  for (const ExtentCopy& c : out.copies)
+    CANZONA_CHECK_EQ(c.to - out.in_slot(), c.from,
+                     "a message that lies otherwise in its slot");
+  return out;
+}
+
+}  // namespace
+
+ModuleTable::ModuleTable(const PlanPart& part, const Coordinates& at,
+                         const FlatLayout& parameters)
+    : of_tensor(part.model.tensors.size(), -1),
+      offset(of_tensor.size(), 0),
+      tensors(index(num_modules(part.model))),
+      buckets(tensors.size()) {
+  const int64_t slot = pool_sizes(part, at.stage).slot;
+  for (int64_t elements : module_elements(part, at.stage))
+    large.push_back(elements > slot ? 1 : 0);
+  std::vector<int64_t> used(tensors.size(), 0);
+  for (size_t t = 0; t < of_tensor.size(); ++t) {
+    if (parameters.tensors[t].bucket < 0) continue;
+    const Tensor& tensor = part.model.tensors[t];
+    const int32_t m = module_of(part.model, tensor);
+    of_tensor[t] = m;
+    offset[t] = used[index(m)];
+    used[index(m)] += parameters.tensors[t].count;
+    if (!tensor.frozen) tensors[index(m)].push_back(static_cast<int32_t>(t));
+  }
+  for (size_t b = 0; b < parameters.buckets.size(); ++b) {
+    const Bucket& bucket = part.buckets[index(parameters.buckets[b].bucket)];
+    if (bucket.tensors.empty()) continue;
+    const int32_t m = of_tensor[index(bucket.tensors.front())];
+    buckets[index(m)].push_back(static_cast<int32_t>(b));
+  }
+}
+
+std::vector<Message> messages_of(const PlanPart& part, const Coordinates& at,
+                                 const ModuleTable& table, Resting what) {
+  const GroupLayouts group = layouts_of_group(part, at, what);
+  std::vector<Message> messages;
+  for (size_t b = 0; b < group.layouts[0].buckets.size(); ++b)
+    messages.push_back(message_of(part, table, b, group));
+  return messages;
+}
+
+Staging staging_of(const PlanPart& part, const FlatLayout& layout,
+                   const RankBucket& bucket) {
+  Staging out;
+  if (!layout.staged) return out;
+  for (int32_t t : part.buckets[index(bucket.bucket)].tensors) {
+    // Nothing of a frozen tensor goes round.
+    if (part.model.tensors[index(t)].frozen) continue;
+    for (const ExtentCopy& piece : layout.pieces[index(t)]) {
+      out.all.push_back({layout.place_of(t, piece), piece.to, piece.count});
+      for (const Region* region : {&bucket.matrices, &bucket.elements}) {
+        const ExtentCopy own = out.all.back().to_within(region->own);
+        if (own.count > 0) out.own.push_back(own);
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace canzona

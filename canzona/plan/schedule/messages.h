@@ -1,0 +1,62 @@
+// How a bucket's tensors travel between ranks that keep slices of them
+// (zero.h): a message has a part for every rank, as it lies at rest; a slot has
+// whole tensors, as the model uses them.
+//
+//   const ModuleTable table(part, at, layout.parameters);
+//   for (const Message& m : messages_of(part, at, table, Resting::kParameters))
+//     for (const ExtentCopy& copy : m.copies) … slot[copy.to + i] …
+//
+// Made from the plan alone; no memory is touched.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "canzona/plan/schedule/rank_layout.h"
+
+namespace canzona {
+
+// The modules of a rank's stage: their buckets, and where their tensors lie in
+// a slot.
+struct ModuleTable {
+  ModuleTable(const PlanPart& part, const Coordinates& at,
+              const FlatLayout& parameters);
+
+  int32_t module(int32_t tensor) const {
+    return of_tensor[static_cast<size_t>(tensor)];
+  }
+  bool is_large(int32_t module) const {
+    return large[static_cast<size_t>(module)] != 0;
+  }
+
+  std::vector<int32_t> of_tensor;             // module; -1: not on this rank
+  std::vector<int64_t> offset;                // in a slot, by tensor
+  std::vector<std::vector<int32_t>> tensors;  // by module, but frozen ones
+  std::vector<std::vector<int32_t>> buckets;  // of the rank, by module
+  std::vector<uint8_t> large;  // whether it needs a large slot, by module
+};
+
+struct Message {
+  std::vector<int64_t> counts;     // elements of each rank's part
+  std::vector<ExtentCopy> copies;  // from the message to a slot
+  int64_t num_elements = 0;
+  int64_t own_first = 0;  // of this rank's part
+  bool direct = false;    // it lies in a slot as it travels, from in_slot() on
+
+  int64_t in_slot() const { return copies.empty() ? 0 : copies[0].to; }
+};
+// Over the z consecutive homes that keep the slices at rest; by bucket of the
+// rank.
+std::vector<Message> messages_of(const PlanPart& part, const Coordinates& at,
+                                 const ModuleTable& table, Resting what);
+
+// Where tensors lie whole though several ranks share their slices, what goes
+// round is put together in a staging area: all pieces of a bucket, or those
+// that this rank keeps. None where a layout is not staged.
+struct Staging {
+  std::vector<ExtentCopy> all, own;  // from where tensors lie
+};
+Staging staging_of(const PlanPart& part, const FlatLayout& layout,
+                   const RankBucket& bucket);
+
+}  // namespace canzona

@@ -1,0 +1,128 @@
+#include "canzona/plan/schedule/updates.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "canzona/base/check.h"
+#include "canzona/base/equal_batches.h"
+#include "canzona/base/index.h"
+
+namespace canzona {
+namespace {
+
+class UpdatePlanner {
+ public:
+  UpdatePlanner(const PlanPart& part, const RankLayout& layout,
+                const Kept& kept, const RulesOfTensors& rules, int64_t width)
+      : part_(part),
+        layout_(layout),
+        kept_(kept),
+        rules_(rules),
+        width_(std::max<int64_t>(width, 1)) {}
+
+  UpdatePlan make(const std::vector<Round>& rounds) {
+    out_.exp_avg = take(kept_.num_elements);
+    out_.exp_avg_sq = take(kept_.num_elements);
+    for (const KeptMatrix& matrix : kept_.matrices) add_shard_states(matrix);
+    if (rounds.empty())
+      out_.batches.push_back(batches_of(in_forward_order(), true));
+    for (const Round& round : rounds) {
+      std::vector<int32_t> computed;
+      for (const SlotMatrix& matrix : round.computed)
+        computed.push_back(matrix.kept);
+      out_.batches.push_back(batches_of(computed, false));
+    }
+    return std::move(out_);
+  }
+
+ private:
+  int64_t take(int64_t elements) {
+    const int64_t first = out_.num_state_elements;
+    out_.num_state_elements += elements;
+    return first;
+  }
+
+  int32_t tensor(int32_t kept) const {
+    return part_.matrices[index(kept_.matrices[index(kept)].matrix)].tensor;
+  }
+  std::vector<StateFact> facts(const KeptMatrix& matrix) const {
+    const int32_t t = part_.matrices[index(matrix.matrix)].tensor;
+    return rules_.of(t).tensor_states(matrix.dims);
+  }
+
+  // Of a state that lives with the shard a rank keeps what it keeps of the
+  // matrix.
+  void add_shard_states(const KeptMatrix& matrix) {
+    std::vector<StatePlace> places;
+    for (StateFact& fact : facts(matrix)) {
+      if (fact.lives != Lives::kWithShard) continue;
+      CANZONA_CHECK_EQ(fact.elements(), matrix.dims[0] * matrix.dims[1]);
+      places.push_back({std::move(fact), take(matrix.kept.count)});
+    }
+    out_.with_shard.push_back(std::move(places));
+  }
+
+  // The last bucket of backward is the first of forward.
+  std::vector<int32_t> in_forward_order() const {
+    std::vector<int32_t> order(kept_.matrices.size());
+    for (size_t k = 0; k < order.size(); ++k)
+      order[k] = static_cast<int32_t>(k);
+    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+      return bucket(a) > bucket(b);
+    });
+    return order;
+  }
+  int32_t bucket(int32_t kept) const {
+    return layout_.gradients.tensors[index(tensor(kept))].bucket;
+  }
+
+  // Batches of a bucket are done before the next bucket's, if the buckets are
+  // kept apart.
+  std::vector<UpdateBatch> batches_of(const std::vector<int32_t>& matrices,
+                                      bool apart) {
+    using Kind = std::tuple<int32_t, std::vector<int64_t>, int32_t, int32_t>;
+    std::vector<Kind> kinds;
+    for (int32_t k : matrices) {
+      const KeptMatrix& matrix = kept_.matrices[index(k)];
+      kinds.emplace_back(apart ? bucket(k) : 0, matrix.dims,
+                         part_.phase[index(matrix.matrix)],
+                         rules_.number[index(tensor(k))]);
+    }
+    std::vector<UpdateBatch> batches;
+    for (const std::vector<size_t>& places :
+         equal_batches(kinds, [this](const Kind&) { return width_; })) {
+      const auto& [bucket, dims, phase, rule] = kinds[places[0]];
+      UpdateBatch batch{dims, phase, rule, {}, {}};
+      for (size_t at : places) batch.members.push_back(matrices[at]);
+      add_owner_states(batch);
+      batches.push_back(std::move(batch));
+    }
+    return batches;
+  }
+
+  void add_owner_states(UpdateBatch& batch) {
+    const auto count = static_cast<int64_t>(batch.members.size());
+    for (StateFact& fact : facts(kept_.matrices[index(batch.members[0])])) {
+      if (fact.lives != Lives::kWithOwner) continue;
+      const int64_t first = take(count * fact.elements());
+      batch.owned.push_back({std::move(fact), first});
+    }
+  }
+
+  const PlanPart& part_;
+  const RankLayout& layout_;
+  const Kept& kept_;
+  const RulesOfTensors& rules_;
+  int64_t width_;
+  UpdatePlan out_;
+};
+
+}  // namespace
+
+UpdatePlan plan_updates(const PlanPart& part, const RankLayout& layout,
+                        const Kept& kept, const std::vector<Round>& rounds,
+                        const RulesOfTensors& rules, int64_t width) {
+  return UpdatePlanner(part, layout, kept, rules, width).make(rounds);
+}
+
+}  // namespace canzona

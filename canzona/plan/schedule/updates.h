@@ -1,0 +1,57 @@
+// What a rank computes, in batches of equal shape, and where states lie.
+//
+//   UpdatePlan updates = plan_updates(part, layout, kept, rounds, rules,
+//   width);
+//
+// Matrices of a batch share shape, phase and rule; their states at the owner
+// lie one after another. States are one run of fp32 elements: AdamW's two, then
+// those with the shard, then those with the owner. Made from the plan alone; no
+// memory is touched.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "canzona/plan/schedule/rounds.h"
+
+namespace canzona {
+
+// One state of one matrix, or of a batch of them.
+struct StatePlace {
+  StateFact fact;
+  int64_t first = 0;  // element of the states
+};
+
+struct UpdateBatch {
+  std::vector<int64_t> dims;
+  int32_t phase = 0;
+  int32_t rule = 0;              // number of the rule
+  std::vector<int32_t> members;  // kept matrices
+  std::vector<StatePlace> owned;
+};
+
+struct UpdatePlan {
+  // tp = 1: one list, in the order of the next forward. Else one per round.
+  std::vector<std::vector<UpdateBatch>> batches;
+  std::vector<std::vector<StatePlace>> with_shard;  // by kept matrix
+  int64_t exp_avg = 0;  // AdamW's, of `kept.num_elements` each
+  int64_t exp_avg_sq = 0;
+  int64_t num_state_elements = 0;
+};
+
+// The rules of a run, as planning sees them.
+struct RulesOfTensors {
+  std::vector<int32_t> number;          // by tensor
+  std::vector<const RuleFacts*> facts;  // by number
+
+  const RuleFacts& of(int32_t tensor) const {
+    return *facts[static_cast<size_t>(number[static_cast<size_t>(tensor)])];
+  }
+};
+
+// `width`: of a batch, at most.
+UpdatePlan plan_updates(const PlanPart& part, const RankLayout& layout,
+                        const Kept& kept, const std::vector<Round>& rounds,
+                        const RulesOfTensors& rules, int64_t width);
+
+}  // namespace canzona

@@ -1,0 +1,74 @@
+// What happens to reduced gradients before a rule sees them: one multiplication
+// by the factor, a look for values that are not finite, the global norm, and
+// clipping.
+//
+//   GradientCheck check;
+//   check.add(rank, numbers);       // dense tensors, then experts
+//   check.run(control, model, settings, nonfinite, outcome);
+//
+// The norm is a sum of integers (each square scaled by a power of two and
+// truncated), so that it does not depend on who adds what. At most two
+// all-reduces, 8 and 16 bytes.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "canzona/runtime/rank.h"
+
+namespace canzona {
+
+// The bits of |g| as an integer are at least this if g is not finite.
+inline constexpr uint32_t kInfinityBits = 0x7F800000;
+
+// A rank's look at its reduced gradients of one part of the plan. Every element
+// of the model is counted by one rank.
+class GradientLook {
+ public:
+  explicit GradientLook(Rank& rank);
+
+  Rank& rank() const { return rank_; }
+
+  // Multiplies everything that this rank keeps; the bits of the largest
+  // magnitude of what it counts, above those of every number if one is not
+  // finite.
+  uint32_t scale_and_look(double factor);
+  // That is not finite; 0 if none is.
+  int32_t first_nonfinite_tensor();
+  // Of what it counts, times two to the power of 2 · exponent. Replicas leave
+  // it to the first of them.
+  WideSum sum_of_squares(int exponent);
+  // Everything that this rank keeps.
+  void scale(double factor) { scale(planned_.scaled, factor); }
+
+ private:
+  void scale(const std::vector<Extent>& extents, double factor);
+
+  Rank& rank_;
+  const CheckedGradients planned_;
+  std::vector<Engine::Stretch> counted_;
+  std::vector<Engine::ScaledStretch> counted_to_scale_;  // the same
+};
+
+class GradientCheck {
+ public:
+  // One more part of the plan on this rank.
+  void add(Rank& rank) { parts_.emplace_back(rank); }
+
+  // `control`: all ranks. `own_nonfinite`: by part, a tensor of this rank that
+  // was not finite before it was reduced, or -1. Fills what the outcome says of
+  // gradients.
+  void run(Communicator& control, const Model& model,
+           const StepSettings& settings,
+           const std::vector<int32_t>& own_nonfinite, StepOutcome& outcome);
+
+ private:
+  int64_t largest(Communicator& control, double factor,
+                  const std::vector<int32_t>& own_nonfinite);
+  double norm(Communicator& control, uint32_t largest_bits);
+
+  std::deque<GradientLook> parts_;
+};
+
+}  // namespace canzona

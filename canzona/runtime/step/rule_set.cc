@@ -1,0 +1,99 @@
+#include "canzona/runtime/step/rule_set.h"
+
+#include <charconv>
+#include <cmath>
+#include <map>
+
+#include "canzona/base/check.h"
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+
+namespace canzona {
+namespace {
+
+constexpr size_t kNoGroup = ~size_t{0};
+
+size_t group_of(const std::string& name,
+                const std::vector<ParameterGroup>& groups) {
+  for (size_t g = 0; g < groups.size(); ++g)
+    if (matches_pattern(name, groups[g].pattern)) return g;
+  return kNoGroup;
+}
+
+// Reads back as the same number.
+std::string exact_text(double value) {
+  char text[32];
+  const auto [end, error] = std::to_chars(text, text + sizeof(text), value);
+  CANZONA_CHECK(error == std::errc(), "a number of ", value);
+  return {text, end};
+}
+
+RuleOptions with_decay(RuleOptions options, const ParameterGroup& group) {
+  if (group.weight_decay)
+    options["weight_decay"] = exact_text(*group.weight_decay);
+  return options;
+}
+
+// Options in force are part of the plan: another device would run another
+// algorithm than the plan weighed.
+void check_device(const SettledRequest& plan, const std::string& device) {
+  const auto planned = plan.rule_options.find("device");
+  if (planned != plan.rule_options.end() && planned->second != device)
+    throw UsageError(cat("the plan is for rule ", plan.rule, " on device ",
+                         planned->second, ", but this rank is on ", device));
+}
+
+// Whether the plan's own rule and options update a tensor. A plan of an
+// element-wise rule does not say which tensors are matrices.
+bool is_of_matrices(const Tensor& tensor, bool element_wise) {
+  return element_wise ? tensor.role == Role::kMatrix && tensor.shape.size() >= 2
+                      : tensor.matrix_rule;
+}
+
+}  // namespace
+
+void check_groups(const Plan& plan, const std::vector<ParameterGroup>& groups) {
+  for (const ParameterGroup& group : groups) {
+    bool used = false;
+    for (const Tensor& tensor : plan.model.tensors)
+      used = used || matches_pattern(tensor.name, group.pattern);
+    if (!used)
+      throw UsageError(cat("parameter group ", quoted(group.pattern),
+                           " fits no tensor of ", plan.model.name));
+    if (!std::isfinite(group.learning_rate_factor) ||
+        group.learning_rate_factor < 0)
+      throw UsageError(cat("parameter group ", quoted(group.pattern),
+                           ": a learning rate factor of ",
+                           group.learning_rate_factor));
+  }
+}
+
+RuleSet::RuleSet(const SettledRequest& plan, const Settings& settings,
+                 const std::string& device) {
+  check_device(plan, device);
+  const bool element_wise =
+      !make_rule_facts(plan.rule, plan.rule_options)->needs_whole_matrix();
+  std::map<std::pair<bool, size_t>, int32_t> known;
+  for (const Tensor& tensor : plan.model.tensors) {
+    const size_t group = group_of(tensor.name, settings.groups);
+    const bool of_matrices = is_of_matrices(tensor, element_wise);
+    const auto [place, added] = known.try_emplace(
+        {of_matrices, group}, static_cast<int32_t>(entries_.size()));
+    number_.push_back(place->second);
+    if (!added) continue;
+    const ParameterGroup own =
+        group == kNoGroup ? ParameterGroup{} : settings.groups[group];
+    const RuleOptions& base = of_matrices ? plan.rule_options : settings.adamw;
+    entries_.push_back({make_rule(of_matrices ? plan.rule : "adamw",
+                                  with_decay(base, own), DType::kFp32, device),
+                        of_matrices, own.learning_rate_factor});
+  }
+}
+
+RulesOfTensors RuleSet::facts() const {
+  RulesOfTensors out{number_, {}};
+  for (const Entry& entry : entries_) out.facts.push_back(&entry.rule->facts());
+  return out;
+}
+
+}  // namespace canzona

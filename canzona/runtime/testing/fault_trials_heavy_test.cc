@@ -1,0 +1,67 @@
+// A hundred faults of random kind, rank, stage, mesh, rule and strategy: all
+// others end in time, and say who it was.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <iostream>
+#include <map>
+
+#include "canzona/base/text.h"
+#include "canzona/runtime/testing/test_fault_trials.h"
+#include "canzona/runtime/testing/test_plans.h"
+
+namespace canzona::fault_trials_heavy_test {
+namespace {
+
+constexpr uint64_t kTrials = 100;
+constexpr double kGrace = 1;  // second beyond the deadline
+
+FaultTrial random_trial(uint64_t seed, std::string& words) {
+  Random dice(seed);
+  PlanWish wish;
+  wish.mesh = dice.pick<std::string>(
+      {"dp=2", "dp=4", "tp=2", "tp=4", "dp=2,tp=2", "dp=2,ep=2,tp=2"});
+  wish.strategy = dice.pick(strategy_names());
+  wish.rule = dice.pick<std::string>({"muon", "shampoo", "soap", "adamw"});
+  wish.options = quick(wish.rule);
+  FaultTrial trial;
+  trial.plan = small_plan(
+      wish.mesh.find("ep") == std::string::npos ? toy_model() : toy_moe(),
+      wish);
+  trial.kind = dice.pick<Fault>({Fault::kThrow, Fault::kStall, Fault::kLeave});
+  trial.victim = static_cast<int>(
+      dice.next() % static_cast<uint64_t>(trial.plan.mesh.world()));
+  trial.moment = dice.next();
+  words =
+      cat("trial ", seed, ": ", wish.rule, " ", wish.strategy, " ", wish.mesh,
+          ", kind ", static_cast<int>(trial.kind), ", rank ", trial.victim);
+  return trial;
+}
+
+TEST(Faults, AtRandomMomentsEndEveryRankInTime) {
+  double slowest = 0;
+  std::map<std::string, int> stages;
+  for (uint64_t seed = 1; seed <= kTrials; ++seed) {
+    std::string words;
+    const FaultTrial trial = random_trial(seed, words);
+    const FaultOutcome outcome = run_fault(trial);
+    SCOPED_TRACE(cat(words, ", ", outcome.stage));
+    ASSERT_TRUE(outcome.happened);
+    ++stages[outcome.stage];
+    const double limit =
+        std::chrono::duration<double>(trial.deadline).count() + kGrace;
+    expect_fault_words(trial, outcome);
+    for (const double seconds : outcome.seconds) {
+      EXPECT_LE(seconds, limit);
+      slowest = std::max(slowest, seconds);
+    }
+  }
+  std::cout << kTrials << " faults, the last rank ended " << slowest
+            << " s after one:";
+  for (const auto& [stage, count] : stages)
+    std::cout << " " << stage << " " << count << ",";
+  std::cout << "\n";
+}
+
+}  // namespace
+}  // namespace canzona::fault_trials_heavy_test

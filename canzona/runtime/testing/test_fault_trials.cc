@@ -1,0 +1,253 @@
+#include "canzona/runtime/testing/test_fault_trials.h"
+
+#include <condition_variable>
+#include <mutex>
+#include <stdexcept>
+
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "canzona/comm/thread/gate.h"
+#include "canzona/linalg/cpu/cpu_engine.h"
+#include "canzona/runtime/testing/test_trial.h"
+
+namespace canzona {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr int64_t kFaultyStep = 2;
+constexpr int kPlaces = 3;  // between the stages of a step
+
+// What ranks share: the fault, and who has ended.
+class Scene {
+ public:
+  explicit Scene(const FaultTrial& trial) : trial_(trial) {
+    outcome_.words.resize(static_cast<size_t>(trial.plan.mesh.world()));
+    outcome_.seconds.resize(outcome_.words.size());
+  }
+
+  const FaultTrial& trial() const { return trial_; }
+  const FaultOutcome& outcome() const { return outcome_; }
+
+  void begin_fault(const std::string& stage) {
+    const std::lock_guard lock(mutex_);
+    outcome_.happened = true;
+    outcome_.stage = stage;
+    fault_ = Clock::now();
+  }
+  void lost(int rank, const std::string& words) {
+    const std::lock_guard lock(mutex_);
+    const auto r = static_cast<size_t>(rank);
+    outcome_.words[r] = words;
+    outcome_.seconds[r] =
+        std::chrono::duration<double>(Clock::now() - fault_).count();
+  }
+  void ended() {
+    const std::lock_guard lock(mutex_);
+    ++num_ended_;
+    ended_.notify_all();
+  }
+  // Or so long that the test is lost anyway.
+  void wait_for_others() {
+    std::unique_lock lock(mutex_);
+    ended_.wait_for(lock, std::chrono::seconds(30),
+                    [&] { return num_ended_ + 1 >= trial_.plan.mesh.world(); });
+  }
+
+ private:
+  const FaultTrial& trial_;
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  FaultOutcome outcome_;
+  Clock::time_point fault_;
+  int num_ended_ = 0;
+};
+
+// Counts in the first step, in which there is something on every rank, and
+// falls at one number of the second. Any thread.
+class Moment {
+ public:
+  explicit Moment(uint64_t moment) : moment_(moment) {}
+
+  void begin_step(int64_t step) {
+    const std::lock_guard lock(mutex_);
+    step_ = step;
+    num_in_last_ = num_;
+    num_ = 0;
+  }
+  // Once.
+  bool comes() {
+    const std::lock_guard lock(mutex_);
+    const uint64_t number = num_++;
+    if (over_ || !is_time(number)) return false;
+    over_ = true;
+    return true;
+  }
+
+ private:
+  // Steps differ in their refreshes: a moment past the end of one is in the
+  // next.
+  bool is_time(uint64_t number) const {
+    if (step_ != kFaultyStep) return step_ > kFaultyStep;
+    return number >= moment_ % num_in_last_;
+  }
+
+  const uint64_t moment_;
+  std::mutex mutex_;
+  bool over_ = false;
+  int64_t step_ = 0;
+  uint64_t num_ = 0, num_in_last_ = 0;
+};
+
+// Before the victim's collectives.
+class StumblingGate final : public Gate {
+ public:
+  explicit StumblingGate(Scene& scene)
+      : scene_(scene), moment_(scene.trial().moment) {}
+
+  void begin_step(int64_t step) { moment_.begin_step(step); }
+
+  void pass(std::string_view group, Operation operation, std::string_view label,
+            int rank) override {
+    const Fault kind = scene_.trial().kind;
+    if (rank != scene_.trial().victim ||
+        (kind != Fault::kThrowInOperation && kind != Fault::kStallInOperation))
+      return;
+    if (!moment_.comes()) return;
+    scene_.begin_fault(
+        cat(group.substr(0, group.find(' ')), " ", to_string(operation)));
+    if (kind == Fault::kThrowInOperation)
+      throw std::runtime_error(cat("no more paper for ", quoted(label)));
+    scene_.wait_for_others();
+  }
+  void open_for_good() noexcept override {}
+
+ private:
+  Scene& scene_;
+  Moment moment_;
+};
+
+// Fails at one of its calls.
+class StumblingEngine final : public CpuEngine {
+ public:
+  StumblingEngine(Scene& scene, bool stumbles)
+      : CpuEngine(usable_bf16_kernels().front()),
+        scene_(scene),
+        stumbles_(stumbles && (scene.trial().kind == Fault::kThrow ||
+                               scene.trial().kind == Fault::kStall)),
+        moment_(scene.trial().moment) {}
+
+  void begin_step(int64_t step) { moment_.begin_step(step); }
+
+  void find_nonfinite(int32_t* first, std::span<const Stretch> runs) override {
+    call("grad_ready");
+    CpuEngine::find_nonfinite(first, runs);
+  }
+  uint32_t largest_bits(std::span<const Stretch> runs) override {
+    call("gradient check");
+    return CpuEngine::largest_bits(runs);
+  }
+  void momentum(const MomentumStage& stage, int64_t count) override {
+    call("prepare");
+    CpuEngine::momentum(stage, count);
+  }
+  Algebra& algebra(DType dtype) override {
+    call("transform");
+    return CpuEngine::algebra(dtype);
+  }
+  void copy(Matrices to, ConstMatrices from) override {
+    call("slots");
+    CpuEngine::copy(to, from);
+  }
+  void apply(Run weights, ConstRun update, const Apply& coefficients,
+             int64_t count, uint16_t* rounded) override {
+    call("apply");
+    CpuEngine::apply(weights, update, coefficients, count, rounded);
+  }
+  void synchronize() override {
+    call("gather, scatter or publish");
+    CpuEngine::synchronize();
+  }
+
+ private:
+  void call(const char* stage) {
+    if (!stumbles_) return;
+    if (!moment_.comes()) return;
+    scene_.begin_fault(stage);
+    if (scene_.trial().kind == Fault::kThrow)
+      throw std::runtime_error("no more paper");
+    scene_.wait_for_others();
+  }
+
+  Scene& scene_;
+  const bool stumbles_;
+  Moment moment_;
+};
+
+class FaultRank {
+ public:
+  FaultRank(Scene& scene, StumblingGate& gate, Communicator& world)
+      : scene_(scene),
+        gate_(gate),
+        is_victim_(world.rank() == scene.trial().victim),
+        engine_(scene, is_victim_),
+        runtime_(scene.trial().plan, world, engine_, scene.trial().runtime) {
+    trial_.plan = scene.trial().plan;
+  }
+
+  void run() {
+    for (int64_t step = 1; step <= 3; ++step) {
+      engine_.begin_step(step);
+      if (is_victim_) gate_.begin_step(step);
+      if (leaves(step, 0, "before gradients")) return;
+      make_gradients(runtime_, engine_, trial_, step);
+      if (leaves(step, 1, "before the step")) return;
+      runtime_.step({.learning_rate = 0.01});
+      if (leaves(step, 2, "before wait_params")) return;
+      if (trial_.plan.options.zero.sizes.z3 == 1) runtime_.wait_params(0);
+      runtime_.wait_all_params();
+    }
+  }
+
+ private:
+  bool leaves(int64_t step, uint64_t place, const char* stage) {
+    const FaultTrial& trial = scene_.trial();
+    const bool now = is_victim_ && trial.kind == Fault::kLeave &&
+                     step == kFaultyStep && place == trial.moment % kPlaces;
+    if (now) scene_.begin_fault(stage);
+    return now;
+  }
+
+  Scene& scene_;
+  StumblingGate& gate_;
+  bool is_victim_;
+  StumblingEngine engine_;
+  Runtime runtime_;
+  Trial trial_;
+};
+
+}  // namespace
+
+FaultOutcome run_fault(const FaultTrial& trial) {
+  Scene scene(trial);
+  StumblingGate gate(scene);
+  RunOptions options;
+  options.world.gate = &gate;
+  options.communicator.deadline = trial.deadline;
+  try {
+    run_ranks(trial.plan.mesh.world(), options, [&](Communicator& world) {
+      try {
+        FaultRank(scene, gate, world).run();
+      } catch (const PeerLost& error) {
+        scene.lost(world.rank(), error.what());
+        scene.ended();
+        throw;
+      }
+      scene.ended();
+    });
+  } catch (const std::exception&) {
+    // Said by the ranks.
+  }
+  return scene.outcome();
+}
+
+}  // namespace canzona

@@ -1,0 +1,19 @@
+// A thousand schedules with random delays in every thread, smallest pools: no
+// hang, one result.
+#include <gtest/gtest.h>
+
+#include "canzona/runtime/zero/test_zero_schedules.h"
+
+namespace canzona::zero_schedules_heavy_test {
+namespace {
+
+TEST(ZeroSchedules, AThousandEndWithOneResult) {
+  Schedules schedules;
+  for (uint64_t seed = 1001; seed <= 2000; ++seed) {
+    const Schedule schedule = random_schedule(seed);
+    ASSERT_TRUE(schedules.agrees(schedule)) << to_string(schedule);
+  }
+}
+
+}  // namespace
+}  // namespace canzona::zero_schedules_heavy_test
