@@ -8,7 +8,7 @@ namespace canzona {
 namespace {
 
 template <class View>
-View block(View m, int64_t row, int64_t col, int64_t rows, int64_t cols) {
+View block_at(View m, int64_t row, int64_t col, int64_t rows, int64_t cols) {
   m.data += (row * m.row_stride + col) * size_of(m.dtype);
   m.rows = rows;
   m.cols = cols;
@@ -16,11 +16,11 @@ View block(View m, int64_t row, int64_t col, int64_t rows, int64_t cols) {
 }
 template <class View>
 View columns(View m, int64_t begin, int64_t size) {
-  return block(m, 0, begin, m.rows, size);
+  return block_at(m, 0, begin, m.rows, size);
 }
 template <class View>
 View rows(View m, int64_t begin, int64_t size) {
-  return block(m, begin, 0, size, m.cols);
+  return block_at(m, begin, 0, size, m.cols);
 }
 
 // work(begin, size) for strips of a triangle's side, so that most of its zeros
@@ -42,7 +42,8 @@ void times_lower(CudaEngine& engine, Matrices c, ConstMatrices a,
   for_each_strip(l.rows, [&](int64_t begin, int64_t size) {
     const int64_t rest = l.rows - begin;
     engine.product(columns(c, begin, size), 1, columns(a, begin, rest),
-                   Op::kNone, block(l, begin, begin, rest, size), Op::kNone, 0);
+                   Op::kNone, block_at(l, begin, begin, rest, size), Op::kNone,
+                   0);
   });
 }
 
@@ -51,7 +52,7 @@ void minus_lower_times(CudaEngine& engine, Matrices c, ConstMatrices l,
                        ConstMatrices b) {
   for_each_strip(l.rows, [&](int64_t begin, int64_t size) {
     const int64_t end = begin + size;
-    engine.product(rows(c, begin, size), -1, block(l, begin, 0, size, end),
+    engine.product(rows(c, begin, size), -1, block_at(l, begin, 0, size, end),
                    Op::kNone, rows(b, 0, end), Op::kNone, 0);
   });
 }
@@ -65,8 +66,8 @@ class Inversion {
 
   void run(int64_t begin, int64_t size) {
     if (size <= kFactorBlock) {
-      launch_invert_block(engine_, block(gram_, begin, begin, size, size),
-                          block(inverse_, begin, begin, size, size), info_);
+      launch_invert_block(engine_, block_at(gram_, begin, begin, size, size),
+                          block_at(inverse_, begin, begin, size, size), info_);
       return;
     }
     const int64_t first =
@@ -79,15 +80,15 @@ class Inversion {
     const Matrices u =
         engine_.arena().matrices(gram_.dtype, rest, first, gram_.count);
     run(begin, first);
-    const Matrices inverse1 = block(inverse_, begin, begin, first, first);
+    const Matrices inverse1 = block_at(inverse_, begin, begin, first, first);
     times_transposed_inverse(
-        engine_, w, block(gram_, middle, begin, rest, first), inverse1);
-    engine_.lower_product(block(gram_, middle, middle, rest, rest), -1, w,
+        engine_, w, block_at(gram_, middle, begin, rest, first), inverse1);
+    engine_.lower_product(block_at(gram_, middle, middle, rest, rest), -1, w,
                           Op::kNone, 1);
     run(middle, rest);
     times_lower(engine_, u, w, inverse1);
-    minus_lower_times(engine_, block(inverse_, middle, begin, rest, first),
-                      block(inverse_, middle, middle, rest, rest), u);
+    minus_lower_times(engine_, block_at(inverse_, middle, begin, rest, first),
+                      block_at(inverse_, middle, middle, rest, rest), u);
   }
 
  private:
@@ -115,7 +116,7 @@ void times_transposed_inverse(CudaEngine& engine, Matrices x, ConstMatrices a,
   for_each_strip(inverse.rows, [&](int64_t begin, int64_t size) {
     const int64_t end = begin + size;
     engine.product(columns(x, begin, size), 1, columns(a, 0, end), Op::kNone,
-                   block(inverse, begin, 0, size, end), Op::kTranspose, 0);
+                   block_at(inverse, begin, 0, size, end), Op::kTranspose, 0);
   });
 }
 

@@ -24,7 +24,7 @@ int library_int(int64_t size) {
   return static_cast<int>(size);
 }
 
-cudaDataType data_type(DType dtype) {
+cudaDataType solver_type(DType dtype) {
   return dtype == DType::kFp32 ? CUDA_R_32F : CUDA_R_64F;
 }
 
@@ -103,7 +103,7 @@ struct Trsm {
 
 void eigh_one(CudaEngine& engine, Matrices a, Matrices values, int32_t* info) {
   Arena::Scope scope(engine.arena());
-  const cudaDataType type = data_type(a.dtype);
+  const cudaDataType type = solver_type(a.dtype);
   const auto handle = engine.cusolver();
   const auto params = engine.cusolver_params();
   Work work;
@@ -125,7 +125,7 @@ void eigh_one(CudaEngine& engine, Matrices a, Matrices values, int32_t* info) {
 void geqrf(CudaEngine& engine, const Matrices& a, std::byte* tau,
            int32_t* info) {
   Arena::Scope scope(engine.arena());
-  const cudaDataType type = data_type(a.dtype);
+  const cudaDataType type = solver_type(a.dtype);
   const auto handle = engine.cusolver();
   const auto params = engine.cusolver_params();
   Work work;
@@ -160,7 +160,7 @@ void form_factor(CudaEngine& engine, const Matrices& a, const Real* tau,
 
 void potrf_one(CudaEngine& engine, const Matrices& a, int32_t* info) {
   Arena::Scope scope(engine.arena());
-  const cudaDataType type = data_type(a.dtype);
+  const cudaDataType type = solver_type(a.dtype);
   const auto handle = engine.cusolver();
   const auto params = engine.cusolver_params();
   Work work;

@@ -206,7 +206,6 @@ void write_cell_times(JsonWriter& out, const ZeroCell& cell, bool has_links) {
     else
       out.member(name).null();
   };
-  using Trial = IterationTrial;
   const double seconds = cell.iteration_seconds();
   const StepTimes times = cell.iteration_times();
   out.field("iteration_seconds", seconds);
@@ -214,7 +213,7 @@ void write_cell_times(JsonWriter& out, const ZeroCell& cell, bool has_links) {
   out.field("iteration_seconds_mean", times.mean);
   out.field("iteration_seconds_worst", times.worst);
   out.member("rounds").begin_array();
-  for (const Trial& trial : cell.trials) out.values(trial.seconds);
+  for (const IterationTrial& trial : cell.trials) out.values(trial.seconds);
   out.end_array();
   out.field("predicted_seconds", cell.predicted.seconds);
   out.field("hidden_fraction", cell.hidden_fraction());
@@ -223,14 +222,17 @@ void write_cell_times(JsonWriter& out, const ZeroCell& cell, bool has_links) {
   out.field("step_hidden_fraction", cell.step_hidden_fraction());
   of_links("step_covered_fraction", cell.step_covered_fraction());
   out.field("step_hidden_limit", cell.step_limit);
-  out.field("compute_seconds", cell.median(&Trial::compute_seconds));
-  out.field("waited_seconds", cell.median(&Trial::waited_seconds));
-  out.field("busy_seconds", cell.median(&Trial::busy_seconds));
-  of_links("exposed_seconds", cell.median(&Trial::exposed_seconds));
-  out.field("step_waited_seconds", cell.median(&Trial::step_waited_seconds));
-  out.field("step_busy_seconds", cell.median(&Trial::step_busy_seconds));
-  of_links("step_exposed_seconds", cell.median(&Trial::step_exposed_seconds));
-  out.field("optimizer_seconds", cell.median(&Trial::step_seconds));
+  out.field("compute_seconds", cell.median(&IterationTrial::compute_seconds));
+  out.field("waited_seconds", cell.median(&IterationTrial::waited_seconds));
+  out.field("busy_seconds", cell.median(&IterationTrial::busy_seconds));
+  of_links("exposed_seconds", cell.median(&IterationTrial::exposed_seconds));
+  out.field("step_waited_seconds",
+            cell.median(&IterationTrial::step_waited_seconds));
+  out.field("step_busy_seconds",
+            cell.median(&IterationTrial::step_busy_seconds));
+  of_links("step_exposed_seconds",
+           cell.median(&IterationTrial::step_exposed_seconds));
+  out.field("optimizer_seconds", cell.median(&IterationTrial::step_seconds));
   out.field("link_seconds", cell.link_seconds);
   out.field("edge_seconds", cell.edge_seconds);
   out.field("edge_fraction", cell.edge_seconds / seconds);
