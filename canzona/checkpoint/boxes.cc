@@ -115,10 +115,10 @@ class Corners {
 
 // Dimensions that some box does not span.
 std::vector<size_t> cut_dims(const LogicalTensor& tensor,
-                             const std::vector<Box>& boxes) {
+                             const std::vector<TensorBox>& boxes) {
   std::vector<size_t> dims;
   for (size_t d = 0; d < tensor.shape.size(); ++d)
-    if (std::ranges::any_of(boxes, [&](const Box& box) {
+    if (std::ranges::any_of(boxes, [&](const TensorBox& box) {
           return box.count[d] != tensor.shape[d];
         }))
       dims.push_back(d);
@@ -130,7 +130,7 @@ std::string place_text(const std::vector<int64_t>& place) {
 }
 
 [[noreturn]] void refuse_place(const LogicalTensor& tensor,
-                               const std::vector<Box>& boxes,
+                               const std::vector<TensorBox>& boxes,
                                const std::vector<int64_t>& place, int64_t over,
                                const std::string& where) {
   if (over < 0)
@@ -138,7 +138,7 @@ std::string place_text(const std::vector<int64_t>& place) {
                   cat(place_text(place), " is in none of the ", boxes.size(),
                       " boxes: a hole"));
   std::string holders;
-  for (const Box& box : boxes) {
+  for (const TensorBox& box : boxes) {
     bool holds = true;
     for (size_t d = 0; d < place.size(); ++d)
       holds = holds && place[d] >= box.first[d] &&
@@ -164,7 +164,7 @@ std::optional<StoredType> stored_type_of(std::string_view name) {
 
 int64_t size_of(StoredType type) { return facts_of(type).bytes; }
 
-Box whole_box(const std::vector<int64_t>& shape) {
+TensorBox whole_box(const std::vector<int64_t>& shape) {
   return {std::vector<int64_t>(shape.size(), 0), shape};
 }
 
@@ -177,12 +177,12 @@ int64_t elements_of(std::span<const int64_t> counts) {
   return product;
 }
 
-int64_t bytes_of(const LogicalTensor& tensor, const Box& box) {
+int64_t bytes_of(const LogicalTensor& tensor, const TensorBox& box) {
   return checked_mul(elements_of(box.count), size_of(tensor.type),
                      "bytes of a tensor");
 }
 
-std::string to_text(const Box& box) {
+std::string to_text(const TensorBox& box) {
   std::string text = "[";
   for (size_t d = 0; d < box.first.size(); ++d)
     text +=
@@ -190,8 +190,8 @@ std::string to_text(const Box& box) {
   return text + "]";
 }
 
-std::optional<Box> intersection(const Box& a, const Box& b) {
-  Box out = a;
+std::optional<TensorBox> intersection(const TensorBox& a, const TensorBox& b) {
+  TensorBox out = a;
   for (size_t d = 0; d < a.first.size(); ++d) {
     out.first[d] = std::max(a.first[d], b.first[d]);
     out.count[d] = std::min(a.first[d] + a.count[d], b.first[d] + b.count[d]) -
@@ -216,7 +216,7 @@ void check_tensor(const LogicalTensor& tensor, const std::string& where) {
       refuse_tensor(tensor, where, "2^63 bytes or more");
 }
 
-void check_box(const LogicalTensor& tensor, const Box& box,
+void check_box(const LogicalTensor& tensor, const TensorBox& box,
                const std::string& where) {
   const size_t dims = tensor.shape.size();
   if (box.first.size() != dims || box.count.size() != dims)
@@ -234,7 +234,8 @@ void check_box(const LogicalTensor& tensor, const Box& box,
   }
 }
 
-void check_tiling(const LogicalTensor& tensor, const std::vector<Box>& boxes,
+void check_tiling(const LogicalTensor& tensor,
+                  const std::vector<TensorBox>& boxes,
                   const std::string& where) {
   constexpr size_t kMaxCorners = size_t{1} << 20;
   if (elements_of(tensor.shape) == 0) {
@@ -250,7 +251,7 @@ void check_tiling(const LogicalTensor& tensor, const std::vector<Box>& boxes,
   Corners corners(dims.size());
   std::vector<int64_t> low(dims.size());
   std::vector<int64_t> high(dims.size());
-  for (const Box& box : boxes) {
+  for (const TensorBox& box : boxes) {
     for (size_t i = 0; i < dims.size(); ++i) {
       low[i] = box.first[dims[i]];
       high[i] = low[i] + box.count[dims[i]];
@@ -269,9 +270,9 @@ void check_tiling(const LogicalTensor& tensor, const std::vector<Box>& boxes,
   refuse_place(tensor, boxes, place, left->second, where);
 }
 
-SharedRuns::SharedRuns(const Box& source, const Box& target,
+SharedRuns::SharedRuns(const TensorBox& source, const TensorBox& target,
                        int64_t element_bytes) {
-  const std::optional<Box> shared = intersection(source, target);
+  const std::optional<TensorBox> shared = intersection(source, target);
   CANZONA_CHECK(shared.has_value(), to_text(source), " and ", to_text(target),
                 " share nothing");
   // Inner dimensions that both boxes have whole belong to a run, and the one
@@ -292,8 +293,9 @@ SharedRuns::SharedRuns(const Box& source, const Box& target,
   target_ = side_of(target, *shared, outer, element_bytes);
 }
 
-SharedRuns::Side SharedRuns::side_of(const Box& box, const Box& shared,
-                                     size_t outer, int64_t element_bytes) {
+SharedRuns::Side SharedRuns::side_of(const TensorBox& box,
+                                     const TensorBox& shared, size_t outer,
+                                     int64_t element_bytes) {
   Side side{0, std::vector<int64_t>(outer)};
   int64_t stride = element_bytes;
   for (size_t d = box.count.size(); d-- > 0; stride *= box.count[d]) {

@@ -36,19 +36,19 @@ struct LogicalTensor {
   friend bool operator==(const LogicalTensor&, const LogicalTensor&) = default;
 };
 
-struct Box {
+struct TensorBox {
   std::vector<int64_t> first;
   std::vector<int64_t> count;
-  friend bool operator==(const Box&, const Box&) = default;
+  friend bool operator==(const TensorBox&, const TensorBox&) = default;
 };
 
-Box whole_box(const std::vector<int64_t>& shape);
+TensorBox whole_box(const std::vector<int64_t>& shape);
 // The product, checked.
 int64_t elements_of(std::span<const int64_t> counts);
-int64_t bytes_of(const LogicalTensor& tensor, const Box& box);
+int64_t bytes_of(const LogicalTensor& tensor, const TensorBox& box);
 // "[0:4, 2:6]", each dimension from:to; "[]" for a scalar's.
-std::string to_text(const Box& box);
-std::optional<Box> intersection(const Box& a, const Box& b);
+std::string to_text(const TensorBox& box);
+std::optional<TensorBox> intersection(const TensorBox& a, const TensorBox& b);
 
 // UsageError unless the name is 1 to 256 bytes of printable UTF-8 without '#',
 // the shape has at most 8 dimensions from 0 to 2^40, and the tensor less than
@@ -56,13 +56,14 @@ std::optional<Box> intersection(const Box& a, const Box& b);
 void check_tensor(const LogicalTensor& tensor, const std::string& where);
 // UsageError unless the box has as many dimensions, is not empty and lies in
 // the tensor.
-void check_box(const LogicalTensor& tensor, const Box& box,
+void check_box(const LogicalTensor& tensor, const TensorBox& box,
                const std::string& where);
 // UsageError unless the boxes, each of which passes check_box(), cover every
 // element exactly once; it names an element that is missing, or two boxes that
 // hold the same. A tensor without elements has no boxes. At most 2^20 corners:
 // boxes times two for each dimension that is cut.
-void check_tiling(const LogicalTensor& tensor, const std::vector<Box>& boxes,
+void check_tiling(const LogicalTensor& tensor,
+                  const std::vector<TensorBox>& boxes,
                   const std::string& where);
 
 // The part that two boxes share, as runs of bytes that are contiguous in both.
@@ -70,7 +71,8 @@ void check_tiling(const LogicalTensor& tensor, const std::vector<Box>& boxes,
 class SharedRuns {
  public:
   // Requires boxes that intersect.
-  SharedRuns(const Box& source, const Box& target, int64_t element_bytes);
+  SharedRuns(const TensorBox& source, const TensorBox& target,
+             int64_t element_bytes);
 
   int64_t count() const { return count_; }
   int64_t bytes() const { return bytes_; }  // of each
@@ -85,8 +87,8 @@ class SharedRuns {
     int64_t base = 0;
     std::vector<int64_t> strides;  // in bytes, of the outer dimensions
   };
-  static Side side_of(const Box& box, const Box& shared, size_t outer,
-                      int64_t element_bytes);
+  static Side side_of(const TensorBox& box, const TensorBox& shared,
+                      size_t outer, int64_t element_bytes);
   int64_t offset(int64_t run, const Side& side) const;
 
   std::vector<int64_t> outer_;  // counts of the outer dimensions

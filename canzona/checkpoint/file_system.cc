@@ -46,12 +46,13 @@ auto restarted(const Call& call) {
   throw_write_error(cat("cannot write ", quoted(path, 300)), errno);
 }
 
-EntryKind kind_of(int folder, const char* name) {
+FolderEntryKind kind_of(int folder, const char* name) {
   struct stat status {};
   if (::fstatat(folder, name, &status, AT_SYMLINK_NOFOLLOW) != 0)
-    return EntryKind::kOther;
-  if (S_ISREG(status.st_mode)) return EntryKind::kFile;
-  return S_ISDIR(status.st_mode) ? EntryKind::kFolder : EntryKind::kOther;
+    return FolderEntryKind::kOther;
+  if (S_ISREG(status.st_mode)) return FolderEntryKind::kFile;
+  return S_ISDIR(status.st_mode) ? FolderEntryKind::kFolder
+                                 : FolderEntryKind::kOther;
 }
 
 }  // namespace
@@ -272,7 +273,7 @@ void Folder::remove_file(const std::string& name) const {
 }
 
 void Folder::remove_all(const FolderEntry& entry) const {
-  if (entry.kind != EntryKind::kFolder) return remove_file(entry.name);
+  if (entry.kind != FolderEntryKind::kFolder) return remove_file(entry.name);
   const Folder folder = open_folder(entry.name);
   for (const FolderEntry& file : folder.entries())
     folder.remove_file(file.name);

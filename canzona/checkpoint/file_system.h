@@ -91,11 +91,15 @@ class OutputFile {
   int64_t unstarted_ = 0;  // bytes since the disk was last asked to begin
 };
 
-enum class EntryKind { kFile, kFolder, kOther };  // other: links, pipes, …
+enum class FolderEntryKind {
+  kFile,
+  kFolder,
+  kOther
+};  // other: links, pipes, …
 
 struct FolderEntry {
   std::string name;
-  EntryKind kind = EntryKind::kOther;
+  FolderEntryKind kind = FolderEntryKind::kOther;
 };
 
 class Folder {

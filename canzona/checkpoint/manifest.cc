@@ -256,7 +256,7 @@ Manifest parse_manifest(std::string_view text, const std::string& file) {
 void check_manifest(const Manifest& manifest, const std::string& file) {
   check_saved(manifest, file);
   for (const SavedTensor& saved : manifest.tensors) {
-    std::vector<Box> boxes;
+    std::vector<TensorBox> boxes;
     boxes.reserve(saved.boxes.size());
     for (const SavedBox& box : saved.boxes) boxes.push_back(box.box);
     check_tiling(saved.tensor, boxes, file);

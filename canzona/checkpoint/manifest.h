@@ -43,7 +43,7 @@ struct FileRecord {
 struct SavedBox {
   int64_t file = 0;    // index in Manifest::files
   int64_t offset = 0;  // of its bytes in the file
-  Box box;
+  TensorBox box;
   friend bool operator==(const SavedBox&, const SavedBox&) = default;
 };
 

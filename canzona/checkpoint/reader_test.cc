@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-#include <numeric>
+#include <cstdlib>
 
 #include "canzona/base/error.h"
 #include "canzona/base/test_folder.h"
@@ -69,7 +69,7 @@ TEST_F(Reading, AnyBoxIsPutTogetherFromThoseSaved) {
   const LogicalTensor tensor = sample_tensors()[2];  // 2 x 3 x 4 of 8 bytes
   const std::string all = sample_bytes(tensor, 30);
   for (uint64_t i = 0; i < 200; ++i) {
-    Box box;
+    TensorBox box;
     for (size_t d = 0; d < 3; ++d) {
       const int64_t dim = tensor.shape[d];
       box.first.push_back(
@@ -153,6 +153,15 @@ TEST_F(Reading, ShardsArePlainSafetensors) {
   EXPECT_EQ(header.tensors[0].name, "model/w");
   EXPECT_EQ(header.tensors[1].name, "model/w#2");
   EXPECT_EQ(header.tensors[0].begin % 8, 0);
+  save_sample(store, 6, 3);
+  for (const char* rank : {"0", "1", "2"}) {
+    const std::string mixed = bytes_of(
+        std::string("ckpt/step_00000006/rank_0000") + rank + ".safetensors");
+    for (const StoredTensor& tensor :
+         read_safetensors_header(mixed, std::ssize(mixed), "f").tensors)
+      EXPECT_EQ(tensor.begin % size_of(*stored_type_of(tensor.dtype)), 0)
+          << tensor.name;
+  }
   std::vector<float> loaded(4);
   reader_of(5).load(
       {{"model/w", whole_box({4}), std::as_writable_bytes(std::span(loaded))}});
@@ -214,6 +223,25 @@ TEST_F(Reading, C8_StrictnessDecidesAboutMissingAndExtraTensors) {
     EXPECT_THAT(error.what(), HasSubstr("… and 5 more"));
     EXPECT_THAT(error.what(), HasSubstr("3 tensors that only the checkpoint"));
   }
+}
+
+// Checkpoints of every format that was ever released stay readable. The first
+// was written by this test with CANZONA_GOLDEN_WRITE=tests/data/checkpoints/v1.
+TEST_F(Reading, C9_GoldenCheckpointsAreRead) {
+  if (const char* folder = std::getenv("CANZONA_GOLDEN_WRITE")) {
+    CheckpointStore store(folder, "test");
+    save_sample(store, 100, 2);
+    save_sample(store, 200, 3);
+  }
+  const std::string folder = CANZONA_GOLDEN_CHECKPOINTS "/v1";
+  std::vector<std::string> notes;
+  const CheckpointReader newest =
+      newest_verified(Folder::open(folder), 1, notes);
+  EXPECT_THAT(notes, IsEmpty());
+  expect_sample(newest, 200);
+  expect_sample(open_checkpoint(folder + "/step_00000100"), 100);
+  EXPECT_EQ(newest.manifest().version, 1);
+  EXPECT_EQ(newest.side_file("config.json"), "{\"step\": 200}");
 }
 
 }  // namespace

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <numeric>
 #include <thread>
 
 #include "canzona/base/check.h"
@@ -154,23 +154,36 @@ struct ShardLayout {
   SafetensorsStart start;
 };
 
-ShardLayout layout_of(const std::vector<BoxSource>& sources) {
-  constexpr const char* kWhere = "checkpoint";
-  ShardLayout layout;
-  std::vector<TensorEntry> entries;
-  std::map<std::string_view, int> times;
+// Those with elements; larger ones before smaller ones, so that each lies at a
+// multiple of its size.
+std::vector<size_t> stored_sources(const std::vector<BoxSource>& sources,
+                                   const std::string& where) {
+  std::vector<size_t> stored;
   for (size_t i = 0; i < sources.size(); ++i) {
     const BoxSource& source = sources[i];
-    check_tensor(source.tensor, kWhere);
+    check_tensor(source.tensor, where);
     if (elements_of(source.tensor.shape) == 0 ||
-        (!source.box.count.empty() && elements_of(source.box.count) == 0))
+        elements_of(source.box.count) == 0)
       continue;
-    check_box(source.tensor, source.box, kWhere);
+    check_box(source.tensor, source.box, where);
+    stored.push_back(i);
+  }
+  std::ranges::stable_sort(stored, std::greater<>(), [&](size_t i) {
+    return size_of(sources[i].tensor.type);
+  });
+  return stored;
+}
+
+ShardLayout layout_of(const std::vector<BoxSource>& sources) {
+  ShardLayout layout{stored_sources(sources, "checkpoint"), {}};
+  std::vector<TensorEntry> entries;
+  std::map<std::string_view, int> times;
+  for (const size_t i : layout.stored) {
+    const BoxSource& source = sources[i];
     const int time = ++times[source.tensor.name];
     entries.push_back(
         {time == 1 ? source.tensor.name : cat(source.tensor.name, "#", time),
          source.tensor.type, source.box.count});
-    layout.stored.push_back(i);
   }
   layout.start = safetensors_start(entries, {{"format", "pt"}});
   if (std::ssize(layout.start.bytes) > kMaxShardHeader)

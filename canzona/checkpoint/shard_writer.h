@@ -27,7 +27,7 @@ namespace canzona {
 
 struct BoxSource {
   LogicalTensor tensor;
-  Box box;
+  TensorBox box;
   // The box's bytes, or what fills in those from `offset` on.
   std::span<const std::byte> data = {};
   std::function<void(int64_t offset, std::span<std::byte> to)> fill = {};

@@ -97,7 +97,7 @@ std::vector<ListedCheckpoint> list_checkpoints(const Folder& folder) {
   std::vector<ListedCheckpoint> list;
   for (const FolderEntry& entry : folder.entries()) {
     const std::optional<int64_t> step = step_of_name(entry.name);
-    if (step && entry.kind == EntryKind::kFolder)
+    if (step && entry.kind == FolderEntryKind::kFolder)
       list.push_back({entry.name, *step, entry.name == latest});
   }
   std::ranges::sort(list, {}, &ListedCheckpoint::step);
@@ -200,7 +200,7 @@ PruneReport CheckpointStore::prune(int64_t keep_last) {
     // It disappears at once; what is left of it is never looked at.
     const std::string gone = cat(name, kPendingMark, fresh_id());
     folder_->rename(name, gone);
-    folder_->remove_all({gone, EntryKind::kFolder});
+    folder_->remove_all({gone, FolderEntryKind::kFolder});
     verified_.erase(name);
   }
   return report;
@@ -224,7 +224,7 @@ PendingCheckpoint::~PendingCheckpoint() {
   if (name_.empty()) return;
   folder_.reset();
   try {
-    store_->folder().remove_all({name_, EntryKind::kFolder});
+    store_->folder().remove_all({name_, FolderEntryKind::kFolder});
   } catch (const Error&) {
     // The next store that is opened here removes it.
   }
@@ -290,7 +290,7 @@ void PendingCheckpoint::put_in_place() {
   }
   name_.clear();
   store.sync();
-  store.remove_all({aside, EntryKind::kFolder});
+  store.remove_all({aside, FolderEntryKind::kFolder});
 }
 
 void PendingCheckpoint::replace_latest() {

@@ -28,8 +28,9 @@ inline std::vector<LogicalTensor> sample_tensors() {
 inline std::string sample_bytes(const LogicalTensor& tensor, int64_t step) {
   int64_t bytes = size_of(tensor.type);
   for (const int64_t dim : tensor.shape) bytes *= dim;
-  const uint64_t seed =
-      std::hash<std::string>()(tensor.name) + static_cast<uint64_t>(step);
+  auto seed = static_cast<uint64_t>(step);
+  for (const char c : tensor.name)
+    seed = seed * 31 + static_cast<unsigned char>(c);
   std::string out(static_cast<size_t>(bytes), '\0');
   for (size_t i = 0; i < out.size(); ++i)
     out[i] = static_cast<char>(bits_at(seed, i));
@@ -37,9 +38,9 @@ inline std::string sample_bytes(const LogicalTensor& tensor, int64_t step) {
 }
 
 // Rows of the first dimension from rank·n/ranks on; scalars are rank 0's.
-inline Box sample_box(const LogicalTensor& tensor, int64_t rank,
-                      int64_t ranks) {
-  Box box{std::vector<int64_t>(tensor.shape.size(), 0), tensor.shape};
+inline TensorBox sample_box(const LogicalTensor& tensor, int64_t rank,
+                            int64_t ranks) {
+  TensorBox box{std::vector<int64_t>(tensor.shape.size(), 0), tensor.shape};
   if (tensor.shape.empty()) return box;
   const int64_t rows = tensor.shape[0];
   box.first[0] = rows * rank / ranks;
@@ -59,7 +60,7 @@ inline SampleShard sample_shard(int64_t step, int64_t rank, int64_t ranks) {
   for (const LogicalTensor& tensor : tensors) {
     if (tensor.shape.empty() && rank > 0) continue;
     const std::string all = sample_bytes(tensor, step);
-    const Box box = sample_box(tensor, rank, ranks);
+    const TensorBox box = sample_box(tensor, rank, ranks);
     const size_t row = tensor.shape.empty() || tensor.shape[0] == 0
                            ? all.size()
                            : all.size() / static_cast<size_t>(tensor.shape[0]);
