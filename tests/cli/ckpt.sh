@@ -123,7 +123,7 @@ printf '{"format":"canzona-checkpoint","x":"\033[31m"}' \
   >none/step_00000100/manifest.json
 canzona ckpt inspect none
 exits 3
-says 'damaged'
+says 'manifest.json' 'cut short'
 ln -s "$scratch/runs/one/ckpt/step_00000200" none/step_00000300
 canzona ckpt verify none --step 300
 exits 2
