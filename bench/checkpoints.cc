@@ -2,7 +2,10 @@
 // beside plain writes and reads of the same files in the same run, and prints
 // ratios:
 //
-//   build/bench/checkpoints FOLDER [MIB]
+//   build/bench/checkpoints [FOLDER [MIB]]
+//
+// FOLDER, which is made and removed, lies in the folder for temporary files
+// unless it is named.
 //
 // save : write     a checkpoint (SHA-256, checksums, fsync, commit) beside
 //                  write() and fsync() of the same bytes
@@ -165,16 +168,23 @@ void run_checkpoints(const std::string& folder, int64_t mib) {
       least([&] { return seconds_of([&] { (void)four.verify(cores); }); });
   std::printf("verify: %.3f s, %.2f GB/s\n", verify_s,
               static_cast<double>(bytes) / verify_s / 1e9);
-  std::filesystem::remove_all(folder);
+  std::filesystem::remove_all(folder + "/ckpt");
+  std::filesystem::remove(folder);
 }
 
 }  // namespace
 }  // namespace canzona
 
 int main(int argc, char** argv) {
-  if (argc < 2) {
-    std::fprintf(stderr, "usage: checkpoints FOLDER [MIB]\n");
+  const std::string folder =
+      argc > 1 ? argv[1]
+               : (std::filesystem::temp_directory_path() /
+                  ("canzona_checkpoints_" + std::to_string(::getpid())))
+                     .string();
+  const int64_t mib = argc > 2 ? std::atoll(argv[2]) : 1024;
+  if (folder.starts_with('-') || mib < 1 || std::filesystem::exists(folder)) {
+    std::fprintf(stderr, "usage: checkpoints [FOLDER [MIB]], a new folder\n");
     return 2;
   }
-  canzona::run_checkpoints(argv[1], argc > 2 ? std::atoll(argv[2]) : 1024);
+  canzona::run_checkpoints(folder, mib);
 }

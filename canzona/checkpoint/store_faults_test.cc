@@ -1,6 +1,7 @@
 // Every call that a save or a prune makes of the file system fails in turn, or
 // is the last thing that the process does.
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -123,6 +124,35 @@ TEST_F(StoreFaults, C2_InterruptedCallsAndShortWritesAreMadeGood) {
       fs::remove_all(store);
       if (faulty.calls() < k || (fault.for_ever && k > 3)) break;
     }
+}
+
+// The disk ends in the middle of a shard, and the preflight was not asked.
+TEST_F(StoreFaults, C3_AFullDiskLeavesWhatWasThere) {
+  const std::string store = fresh_store();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::signal(SIGXFSZ, SIG_IGN);
+    constexpr rlim_t kRoom = 1 << 20;
+    const rlimit limit{kRoom, kRoom};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    int status = 1;
+    try {
+      CheckpointStore open(store, "child");
+      PendingCheckpoint pending = open.begin(200);
+      const std::vector<std::byte> bytes(2 * kRoom);
+      const int64_t count = std::ssize(bytes);
+      write_shard(
+          pending.folder(), {.step = 200},
+          {{{"w", StoredType::kU8, {count}}, whole_box({count}), bytes}});
+    } catch (const StorageError&) {
+      status = 0;
+    }
+    ::_exit(status);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(expect_old_or_new(store), 100);
 }
 
 // Of a file that could not be put on disk nobody knows what is there.
