@@ -35,6 +35,17 @@ uint64_t hardware_word(const unsigned char* bytes) {
 #ifdef CANZONA_DIGEST_ARM
 namespace {
 
+// Both instructions need the old state and overwrite one half of it. Compilers
+// copy both halves, each copy on the way from round to round; one is enough.
+inline void four_rounds(uint32x4_t& abcd, uint32x4_t& efgh, uint32x4_t word) {
+  uint32x4_t old;
+  asm("mov %[old].16b, %[abcd].16b\n\t"
+      "sha256h %q[abcd], %q[efgh], %[word].4s\n\t"
+      "sha256h2 %q[efgh], %q[old], %[word].4s"
+      : [abcd] "+w"(abcd), [efgh] "+w"(efgh), [old] "=&w"(old)
+      : [word] "w"(word));
+}
+
 void sha256_blocks_arm(uint32_t* state, const unsigned char* blocks,
                        size_t count) {
   uint32x4_t abcd = vld1q_u32(state);
@@ -49,12 +60,10 @@ void sha256_blocks_arm(uint32_t* state, const unsigned char* blocks,
     for (int i = 0; i < 16; ++i) {
       const uint32x4_t word =
           vaddq_u32(w[i % 4], vld1q_u32(kSha256Round + 4 * i));
+      four_rounds(abcd, efgh, word);
       if (i < 12)
         w[i % 4] = vsha256su1q_u32(vsha256su0q_u32(w[i % 4], w[(i + 1) % 4]),
                                    w[(i + 2) % 4], w[(i + 3) % 4]);
-      const uint32x4_t abcd_now = abcd;
-      abcd = vsha256hq_u32(abcd, efgh, word);
-      efgh = vsha256h2q_u32(efgh, abcd_now, word);
     }
     abcd = vaddq_u32(abcd, abcd_before);
     efgh = vaddq_u32(efgh, efgh_before);
