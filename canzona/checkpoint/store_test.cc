@@ -220,11 +220,24 @@ TEST_F(Store, C11_AFolderThatCannotBeWritten) {
   EXPECT_THROW(CheckpointStore(path("no/ckpt"), "test"), UsageError);
   folder_.write("file", "");
   EXPECT_THROW(CheckpointStore(path("file"), "test"), UsageError);
-  if (::geteuid() == 0) GTEST_SKIP() << "root writes anywhere";
   fs::create_directory(path("locked"));
-  ASSERT_EQ(::chmod(path("locked").c_str(), 0500), 0);
-  EXPECT_THROW(CheckpointStore(path("locked"), "test"), UsageError);
-  EXPECT_THROW(CheckpointStore(path("locked/ckpt"), "test"), UsageError);
+  ASSERT_EQ(::chmod(folder_.path().c_str(), 0755), 0);
+  ASSERT_EQ(::chmod(path("locked").c_str(), 0555), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    // Root writes anywhere; nobody does not.
+    if (::geteuid() == 0 && ::setuid(65534) != 0) ::_exit(9);
+    int refused = 0;
+    for (const char* name : {"locked", "locked/ckpt"}) try {
+        const CheckpointStore store(path(name), "test");
+      } catch (const UsageError&) {
+        ++refused;
+      }
+    ::_exit(refused);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 2);
 }
 
 TEST_F(Store, C12_OneWriterAtATime) {
