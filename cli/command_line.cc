@@ -134,8 +134,8 @@ CommandLine::CommandLine() : root_(kDescription, "canzona") {
   root_.footer(kCommandLineExamples);
   for (const auto add :
        {add_plan, add_compare, add_explain, add_validate, add_train, add_report,
-        add_config, add_models, add_rules, add_bench, add_calibrate, add_doctor,
-        add_completion, add_man})
+        add_ckpt, add_config, add_models, add_rules, add_bench, add_calibrate,
+        add_doctor, add_completion, add_man})
     verbs_.push_back(add(root_));
 }
 

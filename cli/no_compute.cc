@@ -28,6 +28,9 @@ Verb add_config(CLI::App& root) {
 Verb add_train(CLI::App& root) {
   return absent(root, "train", "train a language model (not in this build)");
 }
+Verb add_ckpt(CLI::App& root) {
+  return absent(root, "ckpt", "look at checkpoints (not in this build)");
+}
 Verb add_bench(CLI::App& root) {
   return absent(root, "bench", "time what rules compute (not in this build)");
 }

@@ -29,6 +29,7 @@ Verb add_validate(CLI::App& root);
 Verb add_config(CLI::App& root);
 Verb add_train(CLI::App& root);
 Verb add_report(CLI::App& root);
+Verb add_ckpt(CLI::App& root);
 Verb add_bench(CLI::App& root);
 Verb add_calibrate(CLI::App& root);
 Verb add_doctor(CLI::App& root);

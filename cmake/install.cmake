@@ -22,7 +22,7 @@ if(TARGET canzona_report)
   set(CANZONA_NEEDS_FMT ON)
 endif()
 set(CANZONA_NEEDS_THREADS OFF)
-if(TARGET canzona_openblas OR TARGET canzona_comm)
+if(TARGET canzona_openblas OR TARGET canzona_comm OR TARGET canzona_checkpoint)
   set(CANZONA_NEEDS_THREADS ON)
 endif()
 configure_package_config_file(

@@ -1,40 +1,26 @@
 #include "canzona/base/digest.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 
+#include "canzona/base/digest_blocks.h"
+
 namespace canzona {
 namespace {
 
-// Names and constants are those of FIPS 180-4, sections 4.2.2 and 5.3.3.
+// Names and constants are those of FIPS 180-4, section 6.2.
 constexpr size_t kBlockBytes = 64;
 constexpr size_t kLengthBytes = 8;
 
 using State = std::array<uint32_t, 8>;
 
-constexpr State kInitialState = {0x6a09e667, 0xbb67ae85, 0x3c6ef372,
-                                 0xa54ff53a, 0x510e527f, 0x9b05688c,
-                                 0x1f83d9ab, 0x5be0cd19};
-
-constexpr std::array<uint32_t, 64> kRound = {
-    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1,
-    0x923f82a4, 0xab1c5ed5, 0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3,
-    0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174, 0xe49b69c1, 0xefbe4786,
-    0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
-    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147,
-    0x06ca6351, 0x14292967, 0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13,
-    0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85, 0xa2bfe8a1, 0xa81a664b,
-    0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
-    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a,
-    0x5b9cca4f, 0x682e6ff3, 0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208,
-    0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
-
-uint32_t big_endian_word(const char* bytes) {
+uint32_t big_endian_word(const unsigned char* bytes) {
   uint32_t word = 0;
   for (int i = 0; i < 4; ++i) {
-    word = (word << 8) | static_cast<unsigned char>(bytes[i]);
+    word = (word << 8) | bytes[i];
   }
   return word;
 }
@@ -64,11 +50,11 @@ inline uint32_t next_word(std::array<uint32_t, 16>& w, size_t t) {
   return w[t % 16] += s0 + w[(t + 9) % 16] + s1;
 }
 
-void add_block(State& state, const char* block) {
+void add_block(State& state, const unsigned char* block) {
   std::array<uint32_t, 16> w;
   for (size_t t = 0; t < 16; ++t) w[t] = big_endian_word(block + 4 * t);
   auto [a, b, c, d, e, f, g, h] = state;
-  const auto word = [&](size_t t) { return kRound[t] + next_word(w, t); };
+  const auto word = [&](size_t t) { return kSha256Round[t] + next_word(w, t); };
 #pragma GCC unroll 8
   for (size_t t = 0; t < 64; t += 8) {
     add_round(a, b, c, d, e, f, g, h, word(t));
@@ -98,30 +84,62 @@ std::string last_blocks(std::string_view rest, uint64_t message_bytes) {
   return blocks;
 }
 
-std::string hex(const State& state) {
-  static constexpr char kDigits[] = "0123456789abcdef";
-  std::string text;
-  for (const uint32_t word : state) {
-    for (int shift = 28; shift >= 0; shift -= 4) {
-      text.push_back(kDigits[word >> shift & 0xF]);
-    }
-  }
-  return text;
+Sha256Blocks chosen_sha256() {
+  static const Sha256Blocks chosen = sha256_blocks_hardware() != nullptr
+                                         ? sha256_blocks_hardware()
+                                         : sha256_blocks_portable;
+  return chosen;
+}
+
+void add_blocks(State& state, std::string_view blocks) {
+  chosen_sha256()(state.data(),
+                  reinterpret_cast<const unsigned char*>(blocks.data()),
+                  blocks.size() / kBlockBytes);
 }
 
 }  // namespace
 
+void sha256_blocks_portable(uint32_t* words, const unsigned char* blocks,
+                            size_t count) {
+  State state;
+  std::copy_n(words, state.size(), state.begin());
+  for (size_t i = 0; i < count; ++i) add_block(state, blocks + i * kBlockBytes);
+  std::copy(state.begin(), state.end(), words);
+}
+
+std::string hex_words(std::span<const uint32_t> words) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (const uint32_t word : words)
+    for (int shift = 28; shift >= 0; shift -= 4)
+      text.push_back(kDigits[word >> shift & 0xF]);
+  return text;
+}
+
+void Sha256::add(std::string_view bytes) {
+  bytes_ += bytes.size();
+  if (!rest_.empty()) {
+    const size_t taken = std::min(kBlockBytes - rest_.size(), bytes.size());
+    rest_.append(bytes.substr(0, taken));
+    bytes.remove_prefix(taken);
+    if (rest_.size() < kBlockBytes) return;
+    add_blocks(state_, rest_);
+    rest_.clear();
+  }
+  const size_t whole = bytes.size() / kBlockBytes * kBlockBytes;
+  add_blocks(state_, bytes.substr(0, whole));
+  rest_.append(bytes.substr(whole));
+}
+
+std::string Sha256::hex() {
+  add_blocks(state_, last_blocks(rest_, bytes_));
+  return hex_words(state_);
+}
+
 std::string sha256_hex(std::string_view bytes) {
-  State state = kInitialState;
-  size_t at = 0;
-  for (; bytes.size() - at >= kBlockBytes; at += kBlockBytes) {
-    add_block(state, bytes.data() + at);
-  }
-  const std::string last = last_blocks(bytes.substr(at), bytes.size());
-  for (size_t i = 0; i < last.size(); i += kBlockBytes) {
-    add_block(state, last.data() + i);
-  }
-  return hex(state);
+  Sha256 hash;
+  hash.add(bytes);
+  return hash.hex();
 }
 
 }  // namespace canzona

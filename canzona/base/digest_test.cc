@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <set>
+
+#include "canzona/base/digest_blocks.h"
+#include "canzona/base/random.h"
 
 namespace canzona::digest_test {
 namespace {
@@ -55,6 +59,39 @@ TEST(Sha256, EveryByteCounts) {
     digests.insert(sha256_hex(changed));
   }
   EXPECT_EQ(digests.size(), 131u);
+}
+
+// Bytes that differ from each other, the same in every run.
+std::string mixed_bytes(size_t count) {
+  std::string bytes(count, '\0');
+  for (size_t i = 0; i < count; ++i)
+    bytes[i] = static_cast<char>(bits_at(7, i));
+  return bytes;
+}
+
+TEST(Sha256, PiecesAreTheWhole) {
+  const std::string bytes = mixed_bytes(1000);
+  for (const size_t piece : {1, 7, 63, 64, 65, 128, 999}) {
+    Sha256 hash;
+    for (size_t at = 0; at < bytes.size(); at += piece)
+      hash.add(std::string_view(bytes).substr(at, piece));
+    hash.add("");
+    EXPECT_EQ(hash.hex(), sha256_hex(bytes)) << piece;
+  }
+}
+
+TEST(Sha256, TheProcessorsInstructionsGiveTheSame) {
+  const Sha256Blocks hardware = sha256_blocks_hardware();
+  if (hardware == nullptr) GTEST_SKIP() << "this processor has none";
+  const std::string bytes = mixed_bytes(64 * 40 + 3);
+  const auto* data = reinterpret_cast<const unsigned char*>(bytes.data());
+  for (size_t count = 0; count < 40; ++count) {
+    std::array<uint32_t, 8> a = {1, 2, 3, 4, 5, 6, 7, 0xFFFFFFFF};
+    std::array<uint32_t, 8> b = a;
+    sha256_blocks_portable(a.data(), data + count % 4, count);
+    hardware(b.data(), data + count % 4, count);
+    EXPECT_EQ(a, b) << count;
+  }
 }
 
 }  // namespace

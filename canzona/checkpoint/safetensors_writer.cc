@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
+#include <iterator>
 #include <set>
 #include <string_view>
 
@@ -17,47 +17,24 @@ namespace {
 
 constexpr int64_t kLengthBytes = 8;
 
-int64_t elements_of(const TensorEntry& tensor) {
-  int64_t count = 1;
-  for (const int64_t dim : tensor.shape)
-    count = checked_mul(count, dim, "elements of a tensor");
-  return count;
-}
-
-int64_t size_of(StoredType type) { return type == StoredType::kF32 ? 4 : 2; }
-
 void append_little_endian(std::string& out, uint64_t number, int bytes) {
   for (int i = 0; i < bytes; ++i)
     out += static_cast<char>(number >> (8 * i) & 0xFF);
 }
 
-std::string header_of(const std::vector<TensorEntry>& tensors,
-                      const std::map<std::string, std::string>& metadata) {
-  JsonWriter out;
-  out.begin_object();
-  if (!metadata.empty()) {
-    out.member("__metadata__").begin_object();
-    for (const auto& [key, text] : metadata) out.field(key, text);
-    out.end_object();
-  }
-  int64_t begin = 0;
-  for (const TensorEntry& tensor : tensors) {
-    const int64_t bytes = checked_mul(elements_of(tensor), size_of(tensor.type),
-                                      "bytes of a tensor");
-    const int64_t end = checked_add(begin, bytes, "bytes of a file");
-    out.member(tensor.name).begin_object();
-    out.field("dtype", tensor.type == StoredType::kF32 ? "F32" : "BF16");
-    out.member("shape").values(tensor.shape);
-    out.member("data_offsets").values(std::vector<int64_t>{begin, end});
-    out.end_object();
-    begin = end;
-  }
+// The data's length is added up in `bytes`.
+void write_header_entry(JsonWriter& out, const TensorEntry& tensor,
+                        int64_t& bytes) {
+  const int64_t begin = bytes;
+  bytes = checked_add(begin,
+                      checked_mul(elements_of(tensor.shape),
+                                  size_of(tensor.type), "bytes of a tensor"),
+                      "bytes of a file");
+  out.member(tensor.name).begin_object();
+  out.field("dtype", name_of(tensor.type));
+  out.member("shape").values(tensor.shape);
+  out.member("data_offsets").values(std::vector<int64_t>{begin, bytes});
   out.end_object();
-  std::string text = out.take();
-  // Readers that map the file find the data aligned.
-  text.resize((text.size() + kLengthBytes - 1) / kLengthBytes * kLengthBytes,
-              ' ');
-  return text;
 }
 
 void require_different(const std::vector<TensorEntry>& tensors) {
@@ -90,17 +67,45 @@ std::string encoded(std::span<const float> values, StoredType type) {
 
 }  // namespace
 
+SafetensorsStart safetensors_start(
+    const std::vector<TensorEntry>& tensors,
+    const std::map<std::string, std::string>& metadata) {
+  require_different(tensors);
+  SafetensorsStart start;
+  JsonWriter out;
+  out.begin_object();
+  if (!metadata.empty()) {
+    out.member("__metadata__").begin_object();
+    for (const auto& [key, text] : metadata) out.field(key, text);
+    out.end_object();
+  }
+  int64_t data_bytes = 0;
+  for (const TensorEntry& tensor : tensors) {
+    start.offsets.push_back(data_bytes);
+    write_header_entry(out, tensor, data_bytes);
+  }
+  std::string header = out.end_object().take();
+  // Readers that map the file find the data aligned.
+  header.resize(
+      (header.size() + kLengthBytes - 1) / kLengthBytes * kLengthBytes, ' ');
+  append_little_endian(start.bytes, header.size(), kLengthBytes);
+  start.bytes += header;
+  for (int64_t& offset : start.offsets) offset += std::ssize(start.bytes);
+  start.file_bytes =
+      checked_add(std::ssize(start.bytes), data_bytes, "bytes of a file");
+  return start;
+}
+
 SafetensorsWriter::SafetensorsWriter(
     const std::string& path, std::vector<TensorEntry> tensors,
     const std::map<std::string, std::string>& metadata)
     : tensors_(std::move(tensors)), file_(path) {
-  require_different(tensors_);
-  const std::string header = header_of(tensors_, metadata);
-  std::string length;
-  append_little_endian(length, header.size(), kLengthBytes);
-  file_.write(length);
-  file_.write(header);
-  if (!tensors_.empty()) left_ = elements_of(tensors_[0]);
+  for (const TensorEntry& tensor : tensors_)
+    CANZONA_CHECK(
+        tensor.type == StoredType::kF32 || tensor.type == StoredType::kBf16,
+        tensor.name, ": no floats of type ", name_of(tensor.type));
+  file_.write(safetensors_start(tensors_, metadata).bytes);
+  if (!tensors_.empty()) left_ = elements_of(tensors_[0].shape);
   skip_full_tensors();
 }
 
@@ -120,7 +125,8 @@ void SafetensorsWriter::add(std::span<const float> values) {
 
 void SafetensorsWriter::skip_full_tensors() {
   while (left_ == 0 && current_ < tensors_.size()) {
-    if (++current_ < tensors_.size()) left_ = elements_of(tensors_[current_]);
+    if (++current_ < tensors_.size())
+      left_ = elements_of(tensors_[current_].shape);
   }
 }
 

@@ -17,10 +17,9 @@
 #include <vector>
 
 #include "canzona/base/files.h"
+#include "canzona/checkpoint/boxes.h"
 
 namespace canzona {
-
-enum class StoredType { kF32, kBf16 };
 
 struct TensorEntry {
   std::string name;
@@ -28,10 +27,23 @@ struct TensorEntry {
   std::vector<int64_t> shape;
 };
 
+// How a file begins: its header's length and its header, after which the data
+// of the tensors follows in their order.
+struct SafetensorsStart {
+  std::string bytes;
+  std::vector<int64_t> offsets;  // of each tensor's data, from the file's start
+  int64_t file_bytes = 0;        // with all data
+};
+
+// `metadata` goes to "__metadata__". UsageError if a name comes twice.
+SafetensorsStart safetensors_start(
+    const std::vector<TensorEntry>& tensors,
+    const std::map<std::string, std::string>& metadata);
+
 class SafetensorsWriter {
  public:
-  // `metadata` goes to "__metadata__". UsageError if a name comes twice or the
-  // file cannot be written.
+  // F32 and BF16 alone. UsageError if a name comes twice or the file cannot be
+  // written.
   SafetensorsWriter(const std::string& path, std::vector<TensorEntry> tensors,
                     const std::map<std::string, std::string>& metadata);
 

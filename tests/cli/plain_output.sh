@@ -7,6 +7,7 @@ escape=$(printf '\033')
 printf '%s' '[{"name": "layers.0.up", "shape": [64, 32], "tp": "rows"},
   {"name": "layers.1.up", "shape": [32, 64], "tp": "rows"},
   {"name": "norm", "shape": [32]}]' >small.json
+mkdir ckpt
 quick='--set model.layers=2 --set model.hidden=32 --set model.ffn=48
   --set model.head_dim=8 --set model.heads=4 --set model.kv_heads=4
   --set model.length=16 --set eval.sequences=4'
@@ -36,6 +37,11 @@ train --dry-run
 train $(echo $quick) --steps 2 --run run
 train $(echo $quick) --steps 2 --json
 report run
+ckpt ls $here/../data/checkpoints/v1
+ckpt inspect $here/../data/checkpoints/v1
+ckpt verify $here/../data/checkpoints/v1
+ckpt diff $here/../data/checkpoints/v1 $here/../data/checkpoints/v1
+ckpt prune ckpt --keep-last 1
 doctor
 bench transform --shape 16x32 --rounds 1
 bench rule --model small.json --rounds 1

@@ -1,0 +1,101 @@
+// What a checkpoint holds: logical tensors, saved as boxes.
+//
+// A logical tensor is a name, a type and a global shape. A box is a part of it:
+// `count` elements from `first` on, in every dimension. The boxes that were
+// saved of a tensor cover each of its elements exactly once; who saved which is
+// no part of what the tensor is.
+//
+//   LogicalTensor w{"model/w", StoredType::kF32, {4, 6}};
+//   check_tiling(w, {{{0, 0}, {2, 6}}, {{2, 0}, {2, 6}}}, "a manifest");
+//
+// The bytes of a box are its elements, row-major, little endian. Plain values
+// and pure functions; any thread may use them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace canzona {
+
+// As safetensors names them: F32, BF16, F16, F64, I64, I32, U64, U32, U8.
+enum class StoredType { kF32, kBf16, kF16, kF64, kI64, kI32, kU64, kU32, kU8 };
+
+std::string_view name_of(StoredType type);
+// Empty for a name that is none of them.
+std::optional<StoredType> stored_type_of(std::string_view name);
+int64_t size_of(StoredType type);
+
+struct LogicalTensor {
+  std::string name;
+  StoredType type = StoredType::kF32;
+  std::vector<int64_t> shape;  // empty: a scalar
+  friend bool operator==(const LogicalTensor&, const LogicalTensor&) = default;
+};
+
+struct TensorBox {
+  std::vector<int64_t> first;
+  std::vector<int64_t> count;
+  friend bool operator==(const TensorBox&, const TensorBox&) = default;
+};
+
+TensorBox whole_box(const std::vector<int64_t>& shape);
+// The product, checked.
+int64_t elements_of(std::span<const int64_t> counts);
+int64_t bytes_of(const LogicalTensor& tensor, const TensorBox& box);
+// "[0:4, 2:6]", each dimension from:to; "[]" for a scalar's.
+std::string to_text(const TensorBox& box);
+std::optional<TensorBox> intersection(const TensorBox& a, const TensorBox& b);
+
+// UsageError unless the name is 1 to 256 bytes of printable UTF-8 without '#',
+// the shape has at most 8 dimensions from 0 to 2^40, and the tensor less than
+// 2^63 bytes. `where` is what messages name.
+void check_tensor(const LogicalTensor& tensor, const std::string& where);
+// UsageError unless the box has as many dimensions, is not empty and lies in
+// the tensor.
+void check_box(const LogicalTensor& tensor, const TensorBox& box,
+               const std::string& where);
+// UsageError unless the boxes, each of which passes check_box(), cover every
+// element exactly once; it names an element that is missing, or two boxes that
+// hold the same. A tensor without elements has no boxes. At most 2^20 corners:
+// boxes times two for each dimension that is cut.
+void check_tiling(const LogicalTensor& tensor,
+                  const std::vector<TensorBox>& boxes,
+                  const std::string& where);
+
+// The part that two boxes share, as runs of bytes that are contiguous in both.
+// Runs are numbered in the order in which they lie in either.
+class SharedRuns {
+ public:
+  // Requires boxes that intersect.
+  SharedRuns(const TensorBox& source, const TensorBox& target,
+             int64_t element_bytes);
+
+  int64_t count() const { return count_; }
+  int64_t bytes() const { return bytes_; }  // of each
+  // Byte offsets inside the boxes; 0 ≤ run < count().
+  int64_t in_source(int64_t run) const { return offset(run, source_); }
+  int64_t in_target(int64_t run) const { return offset(run, target_); }
+  // The first run that ends behind byte `at` of the source; count() if none.
+  int64_t first_behind(int64_t at) const;
+
+ private:
+  struct Side {
+    int64_t base = 0;
+    std::vector<int64_t> strides;  // in bytes, of the outer dimensions
+  };
+  static Side side_of(const TensorBox& box, const TensorBox& shared,
+                      size_t outer, int64_t element_bytes);
+  int64_t offset(int64_t run, const Side& side) const;
+
+  std::vector<int64_t> outer_;  // counts of the outer dimensions
+  Side source_;
+  Side target_;
+  int64_t count_ = 1;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace canzona

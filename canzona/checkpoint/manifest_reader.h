@@ -1,0 +1,16 @@
+// The JSON of a manifest, into the struct: bounded, and of the right kinds, but
+// without a look at what it means. For manifest.cc.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "canzona/checkpoint/manifest.h"
+
+namespace canzona {
+
+inline constexpr const char* kManifestFormat = "canzona-checkpoint";
+
+Manifest read_manifest_json(std::string_view text, const std::string& file);
+
+}  // namespace canzona

@@ -1,0 +1,134 @@
+// The folder that holds a run's checkpoints, and how one gets into it.
+//
+//   CheckpointStore store("runs/one/ckpt", "process 4711 on node7");  // rank 0
+//   store.require_space(bytes);
+//   PendingCheckpoint pending = store.begin(step);
+//   // pending.folder_name() goes to all ranks, each of which writes its shard:
+//   record = write_shard(open_pending(path, folder_name), place, sources);
+//   // they vote; records go to rank 0, which, if all agreed:
+//   pending.add_side_file("config.json", text);
+//   pending.commit(records, plan_digest);
+//   store.prune(keep_last);
+//
+// A checkpoint appears by one rename, complete or not at all; `latest` names it
+// only after that, and only then older ones are removed. A pending checkpoint
+// that is not committed is removed with its object; that of a process which was
+// killed, when the next store is opened. The store locks its folder while it
+// lives. One thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "canzona/base/files.h"
+#include "canzona/checkpoint/file_system.h"
+#include "canzona/checkpoint/manifest.h"
+
+namespace canzona {
+
+inline constexpr const char* kLatestFile = "latest";
+inline constexpr const char* kStoreLock = "canzona.lock";
+
+// "step_00001000"
+std::string checkpoint_name(int64_t step);
+// Empty for what is no such name.
+std::optional<int64_t> step_of_name(std::string_view name);
+
+struct ListedCheckpoint {
+  std::string name;
+  int64_t step = 0;
+  bool is_latest = false;
+};
+
+// What lies in the folder, by step. Nothing of it has been looked into.
+std::vector<ListedCheckpoint> list_checkpoints(const Folder& folder);
+// In the order in which a run resumes: the one that `latest` names, those
+// before it from new to old, then those after it (of a run that was resumed
+// from an earlier step, or killed before it could name them).
+std::vector<ListedCheckpoint> resume_order(const Folder& folder);
+
+// Opens the folder of a checkpoint that is being written, on any rank.
+// UsageError for a name that begin() does not give.
+Folder open_pending(const std::string& store_path, const std::string& name,
+                    FileSystem& system = FileSystem::system());
+
+struct PruneReport {
+  std::vector<std::string> kept;
+  std::vector<std::string> removed;
+  std::vector<std::string> damaged;  // kept, and not counted
+};
+
+class PendingCheckpoint;
+
+class CheckpointStore {
+ public:
+  // Makes the folder if its parent exists, and removes what killed writers
+  // left. UsageError if another process holds it, with what that says of
+  // itself.
+  CheckpointStore(const std::string& path, std::string_view owner,
+                  FileSystem& system = FileSystem::system());
+  CheckpointStore(const CheckpointStore&) = delete;
+  CheckpointStore& operator=(const CheckpointStore&) = delete;
+
+  const Folder& folder() const { return *folder_; }
+  // StorageError, with both numbers, if less than `bytes` are free.
+  void require_space(int64_t bytes) const;
+
+  // One at a time. The store outlives it.
+  PendingCheckpoint begin(int64_t step);
+
+  // Removes checkpoints behind the first `keep_last` that verify, in the order
+  // of resume_order(); nothing if fewer verify. Those that this store has
+  // committed or verified before are not read again.
+  PruneReport prune(int64_t keep_last);
+  // What prune() would do.
+  PruneReport prune_dry(int64_t keep_last);
+
+ private:
+  friend class PendingCheckpoint;
+  void clean() const;
+  bool verifies(const std::string& name);
+
+  std::optional<Folder> folder_;
+  std::optional<FileLock> lock_;
+  // The end of the manifest, which has its hash, of those that verified.
+  std::map<std::string, std::string> verified_;
+};
+
+class PendingCheckpoint {
+ public:
+  PendingCheckpoint(PendingCheckpoint&& other) noexcept;
+  PendingCheckpoint& operator=(PendingCheckpoint&&) = delete;
+  ~PendingCheckpoint();
+
+  int64_t step() const { return step_; }
+  const std::string& folder_name() const { return name_; }
+  const Folder& folder() const { return *folder_; }
+
+  // "config.json", "plan.json", "rng.json", "data.json".
+  void add_side_file(const std::string& name, std::string_view text);
+  // `records`: what write_shard() returned on every rank. It replaces a
+  // checkpoint of the same step. UsageError if the records do not make a whole;
+  // StorageError if the disk refuses: then the folder is as it was, or the new
+  // checkpoint is complete.
+  void commit(const std::vector<std::string>& records,
+              const std::string& plan_digest);
+
+ private:
+  friend class CheckpointStore;
+  PendingCheckpoint(CheckpointStore& store, int64_t step, std::string name);
+  void put_in_place();
+  void replace_latest();
+
+  CheckpointStore* store_;
+  int64_t step_;
+  std::string name_;  // empty: committed
+  std::optional<Folder> folder_;
+  Manifest side_files_;
+};
+
+}  // namespace canzona

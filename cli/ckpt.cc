@@ -1,0 +1,293 @@
+// `canzona ckpt`: looks at checkpoints, checks them, removes old ones.
+#include <unistd.h>
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "cli/ckpt_view.h"
+#include "cli/environment.h"
+#include "cli/verbs.h"
+
+namespace canzona::cli {
+namespace {
+
+constexpr const char* kCkptExamples =
+    R"(A checkpoint is a folder step_NNNNNNNN with one file per rank and a manifest, which says what lies
+where and has a hash of every byte. PATH is a run's folder (runs/one), the folder of its
+checkpoints (runs/one/ckpt), or one checkpoint (runs/one/ckpt/step_00001000).
+
+Examples:
+  canzona ckpt ls runs/one
+  canzona ckpt inspect runs/one --step 1000 --tensors 'optim/*'
+  canzona ckpt verify runs/one
+  canzona ckpt diff runs/one runs/two/ckpt/step_00001000
+  canzona ckpt prune runs/one --keep-last 2 --dry-run
+
+Exit status: 0 done, 1 two checkpoints differ, 2 no such folder or option, 3 a checkpoint is damaged
+or cannot be read by this version, 6 the disk refuses.
+)";
+
+constexpr const char* kLsExamples =
+    R"(Manifests are read and sizes of files compared; data is not read: `canzona ckpt verify` does that.
+"latest" is the one that a run would resume from first.
+
+Examples:
+  canzona ckpt ls runs/one
+  canzona ckpt ls runs/one --json
+)";
+
+constexpr const char* kInspectExamples =
+    R"(Shows who saved the checkpoint, its files, and its tensors: names, types, global shapes, and into
+how many boxes each was cut. Without --step it is the one that a run would resume from first.
+
+Examples:
+  canzona ckpt inspect runs/one
+  canzona ckpt inspect runs/one --step 1000 --tensors 'model/*norm*'
+  canzona ckpt inspect runs/one/ckpt/step_00001000 --json
+)";
+
+constexpr const char* kVerifyExamples =
+    R"(Reads every byte and compares its SHA-256 with the one that was recorded when it was saved; checks
+that every element of every tensor is there exactly once and that files say what the manifest says.
+Without --step all checkpoints of a folder are verified. Fit for cron: the exit status is 0 if all
+is well, 3 if a checkpoint is damaged, and every problem is named.
+
+Examples:
+  canzona ckpt verify runs/one
+  canzona ckpt verify runs/one --step 1000
+)";
+
+constexpr const char* kDiffExamples =
+    R"(Compares tensors by name, bit by bit, however either checkpoint was cut over its ranks. The exit
+status is 0 if they are equal, 1 if they differ.
+
+Examples:
+  canzona ckpt diff runs/one runs/two
+  canzona ckpt diff runs/one/ckpt/step_00001000 runs/one/ckpt/step_00002000 --json
+)";
+
+constexpr const char* kPruneExamples =
+    R"(Keeps the first K that verify, counted from the latest, and removes what is older. Every one that
+is kept is read and verified first; if fewer than K verify, nothing is removed. A folder that a run
+is writing to is refused: a run prunes by itself.
+
+Examples:
+  canzona ckpt prune runs/one --keep-last 2 --dry-run
+  canzona ckpt prune runs/one --keep-last 2
+)";
+
+struct CkptFlags {
+  std::string path;
+  std::string second;
+  std::string pattern;
+  std::optional<int64_t> step;
+  int64_t keep_last = 0;
+  bool dry_run = false;
+  bool json = false;
+};
+
+int ckpt_threads() {
+  return static_cast<int>(std::max(std::thread::hardware_concurrency(), 1U));
+}
+
+std::string without_slashes(std::string path) {
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  return path;
+}
+
+// A run's folder has its checkpoints in ckpt/.
+std::string store_path(const std::string& path) {
+  const std::string plain = without_slashes(path);
+  std::error_code ignored;
+  return std::filesystem::is_directory(plain + "/ckpt", ignored)
+             ? plain + "/ckpt"
+             : plain;
+}
+
+bool is_one_checkpoint(const std::string& path) {
+  const std::string plain = without_slashes(path);
+  std::error_code ignored;
+  return step_of_name(plain.substr(plain.rfind('/') + 1)) ||
+         std::filesystem::exists(cat(plain, "/", kManifestFile), ignored);
+}
+
+// Those that were meant, and the folder they are in.
+struct Chosen {
+  Folder folder;
+  std::vector<ListedCheckpoint> list;
+};
+
+Chosen chosen_in(const std::string& path, std::optional<int64_t> step) {
+  Folder folder = Folder::open(store_path(path));
+  std::vector<ListedCheckpoint> list = list_checkpoints(folder);
+  if (!step) return {std::move(folder), std::move(list)};
+  std::vector<std::string> there;
+  for (const ListedCheckpoint& c : list) {
+    there.push_back(cat(c.step));
+    if (c.step == *step) return {std::move(folder), {c}};
+  }
+  throw UsageError(cat("--step ", *step, ": ", quoted(folder.path(), 300),
+                       there.empty() ? " has no checkpoints" : " has steps ",
+                       join(there, ", ")));
+}
+
+CheckpointReader one_checkpoint(const std::string& path,
+                                std::optional<int64_t> step) {
+  if (!step && is_one_checkpoint(path)) return open_checkpoint(path);
+  if (step)
+    return open_checkpoint(store_path(path) + "/" +
+                           chosen_in(path, step).list.front().name);
+  const Folder folder = Folder::open(store_path(path));
+  const std::vector<ListedCheckpoint> order = resume_order(folder);
+  if (order.empty())
+    throw UsageError(cat(quoted(folder.path(), 300),
+                         " has no checkpoints; expected a run's folder, the "
+                         "folder of its checkpoints, or one checkpoint"));
+  return CheckpointReader(folder.open_folder(order.front().name));
+}
+
+std::vector<CheckpointLine> lines_of(const CkptFlags& a, bool verify) {
+  std::vector<CheckpointLine> lines;
+  if (!a.step && is_one_checkpoint(a.path)) {
+    const std::filesystem::path path = without_slashes(a.path);
+    const std::string parent = path.parent_path().string();
+    const std::string name = path.filename().string();
+    const Folder folder = Folder::open(parent.empty() ? "." : parent);
+    // Asked for by its own name: absence is a mistake of the request.
+    Folder::open(path.string());
+    return {checkpoint_line(folder, {name, step_of_name(name).value_or(0)},
+                            verify, ckpt_threads())};
+  }
+  const Chosen chosen = chosen_in(a.path, a.step);
+  for (const ListedCheckpoint& c : chosen.list)
+    lines.push_back(checkpoint_line(chosen.folder, c, verify, ckpt_threads()));
+  return lines;
+}
+
+Outcome list_them(const CkptFlags& a, const Output& out) {
+  const std::vector<CheckpointLine> lines = lines_of(a, false);
+  const std::string path = store_path(a.path);
+  out.result(a.json ? ckpt_lines_json(path, lines)
+                    : ckpt_ls_text(path, lines, out.ink()));
+  return Outcome::kDone;
+}
+
+Outcome inspect(const CkptFlags& a, const Output& out) {
+  const CheckpointReader reader = one_checkpoint(a.path, a.step);
+  out.result(a.json ? ckpt_inspect_json(reader, a.pattern)
+                    : ckpt_inspect_text(reader, a.pattern, out.ink()));
+  return Outcome::kDone;
+}
+
+Outcome verify(const CkptFlags& a, const Output& out) {
+  const std::vector<CheckpointLine> lines = lines_of(a, true);
+  const std::string path = store_path(a.path);
+  out.result(a.json ? ckpt_lines_json(path, lines)
+                    : ckpt_verify_text(path, lines, out.ink()));
+  size_t damaged = 0;
+  for (const CheckpointLine& line : lines)
+    damaged += line.problems.empty() ? 0 : 1;
+  if (damaged > 0)
+    throw CheckpointRefused(cat(damaged, " of ", lines.size(),
+                                " checkpoints in ", path, " ",
+                                damaged == 1 ? "is" : "are", " damaged"));
+  return Outcome::kDone;
+}
+
+Outcome diff(const CkptFlags& a, const Output& out) {
+  const CheckpointReader first = one_checkpoint(a.path, std::nullopt);
+  const CheckpointReader second = one_checkpoint(a.second, std::nullopt);
+  const CheckpointDifference difference =
+      compare_checkpoints(first, second, ckpt_threads());
+  out.result(a.json ? ckpt_diff_json(difference)
+                    : ckpt_diff_text(difference, out.ink()));
+  return difference.equal() ? Outcome::kDone : Outcome::kFailed;
+}
+
+Outcome prune(const CkptFlags& a, const Output& out) {
+  const std::string path = store_path(a.path);
+  Folder::open(path);  // it is not made
+  if (is_one_checkpoint(path))
+    throw UsageError(cat("canzona ckpt prune: ", quoted(path, 300),
+                         " is one checkpoint; name the folder it is in"));
+  CheckpointStore store(path, cat("canzona ckpt prune, process ", ::getpid(),
+                                  " on ", host_name()));
+  const PruneReport report =
+      a.dry_run ? store.prune_dry(a.keep_last) : store.prune(a.keep_last);
+  out.result(a.json ? ckpt_prune_json(report, a.dry_run)
+                    : ckpt_prune_text(report, a.dry_run, out.ink()));
+  if (std::ssize(report.kept) < a.keep_last)
+    out.note(cat("nothing was removed: ", report.kept.size(),
+                 " checkpoints verify, --keep-last is ", a.keep_last));
+  return Outcome::kDone;
+}
+
+using CkptRun = Outcome (*)(const CkptFlags&, const Output&);
+
+struct CkptVerb {
+  const char* name;
+  const char* description;
+  const char* footer;
+  CkptRun run;
+};
+
+constexpr std::array<CkptVerb, 5> kCkptVerbs = {{
+    {"ls", "list the checkpoints of a run", kLsExamples, list_them},
+    {"inspect", "show what is in a checkpoint", kInspectExamples, inspect},
+    {"verify", "check every byte of checkpoints", kVerifyExamples, verify},
+    {"diff", "compare two checkpoints", kDiffExamples, diff},
+    {"prune", "remove old checkpoints", kPruneExamples, prune},
+}};
+
+void add_ckpt_options(CLI::App& app, const std::string& name,
+                      CkptFlags& flags) {
+  app.add_option("PATH", flags.path, "a run, its ckpt folder or a checkpoint")
+      ->required();
+  if (name == "diff")
+    app.add_option("SECOND", flags.second, "what it is compared with")
+        ->required();
+  if (name == "inspect" || name == "verify")
+    app.add_option("--step", flags.step, "the checkpoint of this step")
+        ->option_text("N");
+  if (name == "inspect")
+    app.add_option("--tensors", flags.pattern,
+                   "only tensors with such names; '*' stands for anything")
+        ->option_text("PATTERN");
+  if (name == "prune") {
+    app.add_option("--keep-last", flags.keep_last, "how many stay")
+        ->option_text("K")
+        ->required();
+    app.add_flag("--dry-run", flags.dry_run, "say what would be removed");
+  }
+  app.add_flag("--json", flags.json, "print one JSON object instead of text");
+}
+
+}  // namespace
+
+Verb add_ckpt(CLI::App& root) {
+  CLI::App* app = root.add_subcommand(
+      "ckpt", "list, inspect, verify, compare and prune checkpoints");
+  app->require_subcommand(1);
+  app->footer(kCkptExamples);
+  std::vector<Verb> verbs;
+  for (const CkptVerb& verb : kCkptVerbs) {
+    CLI::App* below = app->add_subcommand(verb.name, verb.description);
+    auto flags = std::make_shared<CkptFlags>();
+    add_ckpt_options(*below, verb.name, *flags);
+    below->footer(verb.footer);
+    verbs.push_back({below, [flags, run = verb.run](const Output& out) {
+                       return run(*flags, out);
+                     }});
+  }
+  return {app, [verbs](const Output& out) {
+            for (const Verb& verb : verbs)
+              if (verb.app->parsed()) return verb.run(out);
+            throw InternalError("no verb of ckpt was parsed");
+          }};
+}
+
+}  // namespace canzona::cli

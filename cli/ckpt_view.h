@@ -1,0 +1,55 @@
+// Views of checkpoints, as text and as JSON. Names come from files: nothing of
+// them reaches the terminal as a command.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "canzona/checkpoint/compare.h"
+#include "canzona/checkpoint/reader.h"
+#include "canzona/checkpoint/store.h"
+#include "canzona/report/terminal.h"
+
+namespace canzona::cli {
+
+// A checkpoint as far as it could be looked at.
+struct CheckpointLine {
+  std::string name;
+  int64_t step = 0;
+  bool is_latest = false;
+  int64_t world = 0;
+  int64_t num_tensors = 0;
+  int64_t num_files = 0;
+  int64_t bytes = 0;
+  std::vector<std::string> problems;
+};
+
+// Without a look at data, or with one at all of it.
+CheckpointLine checkpoint_line(const Folder& store,
+                               const ListedCheckpoint& listed, bool verify,
+                               int threads);
+
+std::string ckpt_ls_text(const std::string& path,
+                         const std::vector<CheckpointLine>& lines,
+                         const Ink& ink);
+std::string ckpt_lines_json(const std::string& path,
+                            const std::vector<CheckpointLine>& lines);
+std::string ckpt_verify_text(const std::string& path,
+                             const std::vector<CheckpointLine>& lines,
+                             const Ink& ink);
+
+// Tensors whose names match `pattern`.
+std::string ckpt_inspect_text(const CheckpointReader& reader,
+                              const std::string& pattern, const Ink& ink);
+std::string ckpt_inspect_json(const CheckpointReader& reader,
+                              const std::string& pattern);
+
+std::string ckpt_diff_text(const CheckpointDifference& difference,
+                           const Ink& ink);
+std::string ckpt_diff_json(const CheckpointDifference& difference);
+
+std::string ckpt_prune_text(const PruneReport& report, bool dry_run,
+                            const Ink& ink);
+std::string ckpt_prune_json(const PruneReport& report, bool dry_run);
+
+}  // namespace canzona::cli
