@@ -9,7 +9,7 @@
 namespace canzona::node_group_faults_test {
 namespace {
 
-// Whichever leg waits for it, or for one that waits for it. Another may give up
+// Whichever level waits for it, or for one that waits for it. Another may give up
 // while this one is still founding its group.
 TEST(NodeGroup, ARankThatHasLeftIsNamedToAll) {
   for (const int lost : {0, 3})

@@ -7,7 +7,7 @@
 // home; tensor-parallel ones the ranks of one home. With slices (plan/zero.h)
 // gradients are summed among those that keep the same ones, and new parameters
 // go round among those; modules are gathered and scattered in groups of
-// consecutive homes, on several nodes in two legs if the plan says so. Every
+// consecutive homes, on several nodes in two levels if the plan says so. Every
 // group has a communicator of its own, every courier
 // a thread. All ranks make theirs at once; `world` outlives them.
 #pragma once

@@ -32,7 +32,8 @@ struct ModuleWork {
   double backward_seconds = 0;
   Transfer gather = {};   // parameters, before every use
   Transfer scatter = {};  // gradients of a micro-batch
-  // What follows each of them where modules travel in two legs (plan/schedule/rank_group.h).
+  // What follows each of them where modules travel in two levels
+  // (plan/schedule/rank_group.h).
   Transfer gather_inside = {};
   Transfer scatter_across = {};
   Transfer reduce = {};   // gradients to their homes, after the last one

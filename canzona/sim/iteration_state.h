@@ -52,7 +52,7 @@ class CountedIssuer {
     state_.record.bytes = state_.record.bytes + transfer.bytes;
     issuer_.start(transfer, done);
   }
-  // Two legs of one operation; the second may be empty.
+  // Two levels of one operation; the second may be empty.
   template <class Done>
   void start(const Transfer& first, const Transfer& second, Done done) {
     if (second.empty()) return start(first, done);

@@ -49,8 +49,8 @@ TEST(PlanIteration, SlowBytesOfZero3AndOfGroupsInNodes) {
               0.01 * static_cast<double>(n));
 }
 
-// In two legs: a quarter of that between nodes, four times as much inside, and
-// as long as both legs one after the other.
+// In two levels: a quarter of that between nodes, four times as much inside, and
+// as long as both levels one after the other.
 TEST(PlanIteration, ModulesThatSendOncePerNode) {
   const Model model = toy_model(2);
   PlanOptions options = zero_options({16, 16, 16});

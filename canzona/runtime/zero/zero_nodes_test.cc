@@ -1,4 +1,4 @@
-// Modules that travel in two legs (plan/legs.h) have the results of direct
+// Modules that travel in two levels (plan/schedule/rank_group.h) have the results of direct
 // ones.
 #include <gtest/gtest.h>
 

@@ -88,7 +88,7 @@ TEST(ZeroTraffic, OfOtherWishesIsAsPredicted) {
   }
 }
 
-// Every group in two legs where its nodes allow it.
+// Every group in two levels where its nodes allow it.
 struct OncePerNode {
   void expect(const Model& model, PlanWish wish, int micro_batches) {
     wish.zero_options.reach = Reach::kPerNode;
