@@ -1,3 +1,4 @@
+// Where the configuration of a training run comes from.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -1,3 +1,4 @@
+// Options of verbs, and what shells are offered for their values.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -1,5 +1,5 @@
-// The verbs of the program, one file each. A verb declares its options on the
-// command line and carries itself out when it was named.
+// The verbs of the program. A verb declares its options on the command line and
+// carries itself out when it was named.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -80,8 +80,7 @@ class RemoteMemory final : public Memory {
   int depth_ = 0;
 };
 
-// The algebra of a RemoteEngine (test_remote_engine.h).
-
+// The algebra of a RemoteEngine.
 class RemoteAlgebra final : public Algebra {
  public:
   RemoteAlgebra(RemoteMemory& memory, Algebra& cpu)

@@ -1,8 +1,9 @@
 // What ranks on one machine take from each other: caches, memory, clock rate.
 //
 //   double copies = measure_copy_rate(world);
-//   SharedProducts products = measure_shared_products(world, *engine,
-//   DType::kFp32); products.efficiency();   // 1: sixteen are as fast as one
+//   SharedProducts products =
+//       measure_shared_products(world, *engine, DType::kFp32);
+//   products.efficiency();   // 1: sixteen are as fast as one
 //
 // All ranks call at once.
 #pragma once

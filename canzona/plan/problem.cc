@@ -10,6 +10,7 @@
 #include "canzona/plan/layout/buckets.h"
 #include "canzona/plan/predict/loads.h"
 #include "canzona/plan/predict/state_bytes.h"
+#include "canzona/plan/schedule/pools.h"
 
 namespace canzona {
 namespace {
@@ -34,16 +35,13 @@ void check_total(const Problem& p) {
   }
 }
 
-// Bytes of all ranks of a stage together must be countable, so that no sum of
-// memory or traffic can overflow.
-void check_bytes(const Problem& p) {
-  constexpr double kBytesPerElement = 16;
-  double elements = 0;
-  for (int64_t shard : p.shard_elements) elements += static_cast<double>(shard);
-  const double bytes = elements * kBytesPerElement * p.grid.world();
+// Bytes of all ranks of a stage together, replicas and slots included, must be
+// countable, so that no sum of memory or traffic can overflow.
+void check_bytes(const PlanPart& part) {
+  const double bytes = most_bytes(part);
   if (bytes > 4e18) {
-    throw UsageError(cat("model ", quoted(p.model.name), ": ", bytes,
-                         " bytes on ", p.grid.world(),
+    throw UsageError(cat("model ", quoted(part.model.name), ": ", bytes,
+                         " bytes on ", part.mesh.world(),
                          " ranks exceed 64-bit counts"));
   }
 }
@@ -72,6 +70,19 @@ std::vector<int32_t> index_matrices(size_t num_tensors,
   for (const Matrix& m : matrices) ++first[static_cast<size_t>(m.tensor) + 1];
   std::partial_sum(first.begin(), first.end(), first.begin());
   return first;
+}
+
+double most_bytes(const PlanPart& part) {
+  constexpr double kBytesPerElement = 16;
+  constexpr double kSlotsAtOnce = 8;  // of both pools, and staging
+  double elements = 0;
+  for (const Tensor& t : part.model.tensors)
+    elements += static_cast<double>(shard_elements(part.grid, t));
+  const double slots =
+      part.grid.places == 1
+          ? 0
+          : kSlotsAtOnce + std::max(part.options.zero.prefetch, kUsualPrefetch);
+  return elements * kBytesPerElement * (part.mesh.world() + slots);
 }
 
 int64_t adamw_bytes_per_element(ParameterDtype parameters) {
@@ -137,7 +148,7 @@ Problem make_problem(const PlanPart& part, const RuleFacts& rule,
   for (const Tensor& t : p.model.tensors) {
     p.shard_elements.push_back(shard_elements(p.grid, t));
   }
-  check_bytes(p);
+  check_bytes(part);
   p.buffers = make_buffers(p.grid, p.model, p.buffer_of);
   p.buckets =
       p.grid.places > 1

@@ -55,6 +55,10 @@ struct Problem {
 Problem make_problem(const PlanPart& part, const RuleFacts& rule,
                      const CostTable* cost_table, bool join_small_tail);
 
+// No rank has more bytes of memory or of traffic than this. Replicas add up
+// even shares, whose ends are counted by ranks of the mesh.
+double most_bytes(const PlanPart& part);
+
 // Bytes per element that every rank of a home keeps for one tensor.
 int64_t adamw_bytes_per_element(ParameterDtype parameters);
 

@@ -61,7 +61,7 @@ void write_moves(JsonWriter& out, const Plan& plan, int32_t matrix);
 
 // Why this owner, what moves: one matrix, one rank or one bucket of a plan.
 //
-//   std::cout << explain_matrix(shown, find_by_name(plan, name), ink);
+//   std::cout << explain_matrices(shown, find_by_name(plan, name), ink);
 //   std::cout << explain_rank_json(shown, 139);
 //
 // Text and JSON say the same; JSON leaves nothing out. Numbers were checked by

@@ -6,7 +6,6 @@
 #include "canzona/report/audit_view.h"
 #include "canzona/report/explain.h"
 #include "canzona/report/html_sections.h"
-#include "canzona/report/places.h"
 #include "canzona/report/test_plans.h"
 #include "canzona/sim/zero_bytes.h"
 

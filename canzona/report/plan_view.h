@@ -31,8 +31,7 @@ std::string cost_source_text(const CostBasis& basis);
 std::string links_text(const PlanOptions& options);
 
 // All that `canzona plan` prints, as one JSON object. (plan.json itself, the
-// decisions alone, comes from canzona/plan/plan_json.h.)
-
+// decisions alone, comes from canzona/plan/json/plan_json.h.)
 std::string plan_view_json(const ReportPlan& shown);
 
 }  // namespace canzona

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 
 #include "canzona/base/json_reader.h"
-#include "canzona/report/plan_view.h"
 #include "canzona/report/test_plans.h"
 
 namespace canzona::plan_view_test {

@@ -146,8 +146,8 @@ class Runtime {
   StepOutcome step(const StepSettings& settings);
   void zero_gradients();
 
-  // Until the parameters of a module (modules.h), or of all, are those of the
-  // last step.
+  // Until the parameters of a module (plan/schedule/modules.h), or of all, are
+  // those of the last step.
   void wait_params(int32_t module);
   // After each use of a module that was waited for.
   void release_params(int32_t module);

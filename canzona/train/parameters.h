@@ -7,7 +7,8 @@
 // 0.02, a matrix with 1/√columns, and what is added to the residual stream (o
 // and down) with 1/√(2·layers) of that, so that depth does not blow it up.
 //
-// Pure; any thread may call.
+// These are pure; any thread may call. Whole tensors, for the end of a run, are
+// put together by all ranks.
 #pragma once
 
 #include <cstdint>
@@ -27,9 +28,9 @@ void make_initial(const Model& model, const Tensor& tensor, uint64_t seed,
 
 // Tensors put together on rank 0 from the shards of all ranks.
 //
-//   gather_whole(world, runtime, tensor, [&](std::span<const float> whole)
-//   {…});
-
+//   gather_whole(world, runtime, tensor,
+//                [&](std::span<const float> whole) { … });
+//
 // All ranks call it for the same tensor; `use` is called on rank 0 alone.
 void gather_whole(Communicator& world, Runtime& runtime, int32_t tensor,
                   const std::function<void(std::span<const float>)>& use);

@@ -45,9 +45,9 @@ int64_t most_together(std::span<const StageTask> tasks);
 // How often a gradient is announced: once for each backward.
 int64_t num_announcements(std::span<const StageTask> tasks);
 
-// The modules (runtime/modules.h) that a pipeline stage waits for in a step or
-// an evaluation, in order: what a runtime gathers that keeps a part of the
-// parameters alone.
+// The modules (plan/schedule/modules.h) that a pipeline stage waits for in a
+// step or an evaluation, in order: what a runtime gathers that keeps a part of
+// the parameters alone.
 //
 //   const StageModules modules = stage_modules(config, parallel);
 //   runtime.begin_step(module_uses(modules, tasks), num_announcements(tasks));

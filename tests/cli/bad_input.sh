@@ -96,6 +96,11 @@ refuses '--link inter' -- plan --model small.json --mesh dp=2 --link inter=0
 refuses '--alpha' 'empty' -- plan --model small.json --mesh dp=2 --alpha= --json
 refuses '--model' 'empty' -- plan --model '' --mesh dp=2
 
+# Replicas count, too: what is written must be readable.
+model '[{"name": "layers.0.up", "shape": [1099511627776, 1024]}]'
+refuses '64-bit counts' '65536 ranks' -- plan --model model.json \
+  --mesh dp=65536 --rule adamw --tokens 0 --zero z1=2,z2=1,z3=1
+
 # Options of another rule.
 refuses '--phases' 'muon' 'shampoo' -- plan --model small.json --mesh dp=2 \
   --phases 4

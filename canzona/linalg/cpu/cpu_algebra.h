@@ -58,10 +58,10 @@ std::unique_ptr<CpuAlgebra> make_real_algebra();
 //   Operand x = algebra->wide(arena, 768, 2048);
 //   double norm = algebra->load(x, {.source = gradient});
 //
-// Operands lie in blocks of 32 x 32 (bf16/kernel.h) from the first product to the
-// last; every product writes the formats that the next one reads, so nothing
-// is ever repacked. All kernels share formats and orders of loops, and differ
-// only in how the sum of one block is formed.
+// Operands lie in blocks of 32 x 32 (bf16/kernel.h) from the first product to
+// the last; every product writes the formats that the next one reads, so
+// nothing is ever repacked. All kernels share formats and orders of loops, and
+// differ only in how the sum of one block is formed.
 //
 // The algebra owns some scratch, operands lie in the caller's arena. One thread
 // at a time uses an algebra.

@@ -140,7 +140,6 @@ class CudaEngine final : public Engine {
   // graph/repeat.cc
   void repeat(const std::function<void()>& work) override;
   void if_zero(const int32_t* flag, const std::function<void()>& work) override;
-  // graph/profile.cc
   std::vector<StageTime> profile(const std::function<void()>& work) override;
 
   int64_t num_graphs() const;  // that are ready to be replayed

@@ -7,6 +7,7 @@
 #include "canzona/base/text.h"
 #include "canzona/plan/json/read_plan_parts.h"
 #include "canzona/plan/predict/loads.h"
+#include "canzona/plan/problem.h"
 
 namespace canzona {
 namespace {
@@ -14,20 +15,6 @@ namespace {
 constexpr double kMaxCount = 4e18;            // ticks of one period, bytes
 constexpr double kMaxSteps = 0x1p28;          // of the loops
 constexpr double kMaxStoredNumbers = 0x1p26;  // of 8 bytes
-
-// No rank has more bytes of memory or of traffic than this. Replicas add up
-// even shares, whose ends are counted by ranks of the mesh.
-double bytes_of(const PlanPart& plan) {
-  constexpr double kBytesPerElement = 16;
-  constexpr double kSlotsAtOnce = 8;  // of both pools, and staging
-  double elements = 0;
-  for (const Tensor& t : plan.model.tensors) {
-    elements += static_cast<double>(shard_elements(plan.grid, t));
-  }
-  const double slots =
-      plan.grid.places == 1 ? 0 : kSlotsAtOnce + plan.options.zero.prefetch;
-  return elements * kBytesPerElement * (plan.mesh.world() + slots);
-}
 
 double ticks_of(const PlanPart& plan) {
   double sum = 0;
@@ -148,8 +135,8 @@ void check_plan_size(const Plan& plan, const PlanValues& values) {
   for (const PlanPart& part : plan.parts) {
     if (ticks_of(part) > kMaxCount)
       values.fail("the ticks of one period exceed 64-bit counts");
-    if (bytes_of(part) > kMaxCount)
-      values.fail(cat("the bytes that ", part.grid.world(),
+    if (most_bytes(part) > kMaxCount)
+      values.fail(cat("the bytes that ", part.mesh.world(),
                       " ranks exchange exceed 64-bit counts"));
     num_buckets += part.buckets.size();
     steps += steps_of_loops(part);

@@ -6,6 +6,7 @@
 #include "canzona/base/check.h"
 #include "canzona/base/index.h"
 #include "canzona/plan/schedule/coordinates.h"
+#include "canzona/plan/schedule/sum_order.h"
 
 namespace canzona {
 namespace {
@@ -16,10 +17,6 @@ using Level = BucketCollective::Level;
 
 GroupKind sum_group(const Buffer& buffer) {
   return buffer.ep >= 0 ? GroupKind::kExperts : GroupKind::kSums;
-}
-
-bool adds_everywhere(const PlanPart& part) {
-  return part.options.zero.replica_sum == ReplicaSum::kAllReduce;
 }
 
 // Of a module, over neighbours.

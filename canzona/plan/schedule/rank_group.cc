@@ -42,10 +42,6 @@ RankGroup of_experts(const PlanPart& part, const Coordinates& at) {
           .stride = mesh.cp * mesh.ep * mesh.tp};
 }
 
-bool adds_everywhere(const PlanPart& part) {
-  return part.options.zero.replica_sum == ReplicaSum::kAllReduce;
-}
-
 // Ranks on the node of the first.
 int32_t first_run(const PlanPart& part, const RankGroup& group) {
   const int32_t node = part.node_of(group.first);

@@ -46,6 +46,12 @@ inline bool keeps_bits(const PlanPart& part) {
   return true;
 }
 
+// Whether gradients are added over all groups on every rank that keeps them, as
+// first published (zero.h).
+inline bool adds_everywhere(const PlanPart& part) {
+  return part.options.zero.replica_sum == ReplicaSum::kAllReduce;
+}
+
 // Whether the sum of a replica's own groups would be no part of the tree. Then
 // the groups of all replicas are added at once, each rank a share of what it
 // keeps, and those that keep the same hand their shares round: the bytes of one

@@ -1,7 +1,7 @@
 // What a rank computes, in batches of equal shape, and where states lie.
 //
-//   UpdatePlan updates = plan_updates(part, layout, kept, rounds, rules,
-//   width);
+//   UpdatePlan updates =
+//       plan_updates(part, layout, kept, rounds, rules, width);
 //
 // Matrices of a batch share shape, phase and rule; their states at the owner
 // lie one after another. States are one run of fp32 elements: AdamW's two, then

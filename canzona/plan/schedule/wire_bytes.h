@@ -1,8 +1,7 @@
 // What ranks send and receive in a collective, by link class.
 //
-//   const WireBytes own = member_bytes(part, group, rank,
-//   EntryKind::kAllGather,
-//                                      bytes_of_each_member);
+//   const WireBytes own =
+//       member_bytes(part, group, rank, EntryKind::kAllGather, counts);
 //
 // Collectives are pairwise exchanges: every member sends every other one that
 // member's piece (reduce-scatter) or its own (all-gather); an all-reduce is one

@@ -102,10 +102,10 @@ Kind kind_of(const PlanPart& part, size_t t) {
             tensor.cut,
             part.first_matrix[t + 1] - part.first_matrix[t],
             {}};
-  for (const Part& piece : tensor.parts) {
-    const RowRuns& r = piece.rows;
+  for (const Part& inner : tensor.parts) {
+    const RowRuns& r = inner.rows;
     kind.parts.insert(kind.parts.end(),
-                      {r.first, r.run, r.stride, r.count, piece.heads});
+                      {r.first, r.run, r.stride, r.count, inner.heads});
   }
   return kind;
 }

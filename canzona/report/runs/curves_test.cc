@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "canzona/report/runs/line_chart.h"
 #include "canzona/report/runs/test_runs.h"
 
 namespace canzona::curves_test {

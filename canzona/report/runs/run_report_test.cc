@@ -7,7 +7,6 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/json_reader.h"
-#include "canzona/report/runs/run_report.h"
 #include "canzona/report/runs/test_runs.h"
 
 namespace canzona::run_report_test {

@@ -6,7 +6,6 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/test_folder.h"
-#include "canzona/report/runs/run.h"
 #include "canzona/report/runs/test_runs.h"
 
 namespace canzona::run_test {

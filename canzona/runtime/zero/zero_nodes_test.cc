@@ -1,5 +1,5 @@
-// Modules that travel in two levels (plan/schedule/rank_group.h) have the results of direct
-// ones.
+// Modules that travel in two levels (plan/schedule/rank_group.h) have the
+// results of direct ones.
 #include <gtest/gtest.h>
 
 #include "canzona/base/error.h"
