@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "canzona/base/error.h"
+#include "canzona/base/index.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/schedule/names.h"
 
@@ -28,6 +29,16 @@ int queue_capacity(const PlanPart& part) {
       std::min<size_t>(2 * part.buckets.size() + most, 4096));
 }
 
+// Both layouts have the same buckets.
+std::vector<BucketPieces> pieces_of_buckets(const PlanPart& part,
+                                            const FlatLayout& layout) {
+  std::vector<BucketPieces> pieces;
+  pieces.reserve(layout.buckets.size());
+  for (const RankBucket& bucket : layout.buckets)
+    pieces.emplace_back(part, part.buckets[index(bucket.bucket)]);
+  return pieces;
+}
+
 }  // namespace
 
 Rank::Rank(const PlanPart& the_part, Communicator& world, Engine& the_engine,
@@ -41,6 +52,7 @@ Rank::Rank(const PlanPart& the_part, Communicator& world, Engine& the_engine,
       place(coordinates_of(part.grid, part.grid_rank(world_rank))),
       layout(lay_out_rank(part, place)),
       modules(part, place, layout.parameters),
+      pieces(pieces_of_buckets(part, layout.parameters)),
       kept(kept_by(part, place, layout)),
       rules(part, {options.adamw, options.groups}, engine.kind()),
       rounds(make_rounds(part, place, kept, facts_of(part)->gather_fields())),
@@ -79,8 +91,9 @@ WaitWatch::~WaitWatch() {
 
 void add_pieces(const Rank& rank, size_t kept, TensorBatch& batch) {
   const KeptMatrix& matrix = rank.kept.matrices[kept];
+  std::vector<Run> states;
   for (const Piece& piece : matrix.pieces) {
-    std::vector<Run> states;
+    states.clear();
     for (const StatePlace& place : rank.updates.with_shard[kept])
       states.push_back(run_of(rank.store.states() + place.first + piece.kept -
                               matrix.kept.first));
