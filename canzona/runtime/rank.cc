@@ -21,12 +21,11 @@ int64_t slot_elements(const PlanPart& part, int32_t stage) {
          kBytesPerFp32;
 }
 
-// Enough for every bucket's operations of one direction, so that nobody waits
-// for a place in the queue.
+// Enough for a sum and a publication of every bucket, or both exchanges of
+// every slot, so that nobody waits for a place in the queue.
 int queue_capacity(const PlanPart& part) {
-  size_t most = part.model.tensors.size();
-  return static_cast<int>(
-      std::min<size_t>(2 * part.buckets.size() + most, 4096));
+  const size_t most = 2 * std::max<size_t>(part.buckets.size(), kExchangeSlots);
+  return static_cast<int>(std::min<size_t>(most, 4096));
 }
 
 // Both layouts have the same buckets.
