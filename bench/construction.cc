@@ -1,6 +1,6 @@
 // How long does it take to make a `Runtime`? One for each of 8 ranks, which are
 // threads, all at once: layouts, rounds, messages, buffers, groups. Models have
-// all their tensors and narrow matrices, so that memory does not count; buckets
+// all their tensors and narrow matrices, so that memory counts less; buckets
 // and micro-groups shrink with the matrices and stay as many.
 //
 //   build/bench/construction [--json]
