@@ -7,8 +7,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
-#include <exception>
 
 #include "bench/table.h"
 #include "canzona/base/text.h"
@@ -93,11 +91,5 @@ void run(bool json) {
 }  // namespace canzona::bench
 
 int main(int argc, char** argv) {
-  try {
-    canzona::bench::run(canzona::bench::wants_json(argc, argv));
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "error: %s\n", e.what());
-    return 1;
-  }
-  return 0;
+  return canzona::bench::run_program(argc, argv, canzona::bench::run);
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdio>
+#include <exception>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -70,6 +71,17 @@ inline bool wants_json(int argc, char** argv) {
     if (std::string_view(argv[i]) == "--json") return true;
   }
   return false;
+}
+
+// What `main` of a program with tables does: prints what went wrong.
+inline int run_program(int argc, char** argv, void (*run)(bool json)) {
+  try {
+    run(wants_json(argc, argv));
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "error: %s\n", e.what());
+    return 1;
+  }
+  return 0;
 }
 
 }  // namespace canzona::bench

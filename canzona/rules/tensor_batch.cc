@@ -42,13 +42,20 @@ std::vector<TensorStates> make_states(Engine& engine, const Rule& rule,
 }
 
 void TensorBatch::add(const Shard& shard) {
-  states_.emplace_back(shard.states.begin(), shard.states.end());
+  const Run* before = states_.data();
+  states_.insert(states_.end(), shard.states.begin(), shard.states.end());
   shards_.push_back({.whole = dims_,
                      .count = shard.count,
                      .grad = shard.grad,
                      .weights = shard.weights,
-                     .states = states_.back(),
+                     .states = std::span(states_).last(shard.states.size()),
                      .rounded = shard.rounded});
+  if (states_.data() == before) return;
+  const Run* next = states_.data();
+  for (Shard& moved : shards_) {
+    moved.states = {next, moved.states.size()};
+    next += moved.states.size();
+  }
 }
 
 void TensorBatch::step(Engine& engine, const Step& step) const {

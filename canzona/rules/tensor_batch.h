@@ -9,7 +9,6 @@
 // outlives the batch. Steps take nothing from the heap.
 #pragma once
 
-#include <deque>
 #include <vector>
 
 #include "canzona/rules/rule.h"
@@ -62,7 +61,7 @@ class TensorBatch {
   const Rule& rule_;
   Dims dims_;
   int phase_;
-  std::deque<std::vector<Run>> states_;  // by shard
+  std::vector<Run> states_;  // of all shards
   std::vector<Shard> shards_;
   std::vector<Run> owned_;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "canzona/base/error.h"
+#include "canzona/base/index.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/schedule/names.h"
 
@@ -20,12 +21,21 @@ int64_t slot_elements(const PlanPart& part, int32_t stage) {
          kBytesPerFp32;
 }
 
-// Enough for every bucket's operations of one direction, so that nobody waits
-// for a place in the queue.
+// Enough for a sum and a publication of every bucket, or both exchanges of
+// every slot, so that nobody waits for a place in the queue.
 int queue_capacity(const PlanPart& part) {
-  size_t most = part.model.tensors.size();
-  return static_cast<int>(
-      std::min<size_t>(2 * part.buckets.size() + most, 4096));
+  const size_t most = 2 * std::max<size_t>(part.buckets.size(), kExchangeSlots);
+  return static_cast<int>(std::min<size_t>(most, 4096));
+}
+
+// Both layouts have the same buckets.
+std::vector<BucketPieces> pieces_of_buckets(const PlanPart& part,
+                                            const FlatLayout& layout) {
+  std::vector<BucketPieces> pieces;
+  pieces.reserve(layout.buckets.size());
+  for (const RankBucket& bucket : layout.buckets)
+    pieces.emplace_back(part, part.buckets[index(bucket.bucket)]);
+  return pieces;
 }
 
 }  // namespace
@@ -41,6 +51,7 @@ Rank::Rank(const PlanPart& the_part, Communicator& world, Engine& the_engine,
       place(coordinates_of(part.grid, part.grid_rank(world_rank))),
       layout(lay_out_rank(part, place)),
       modules(part, place, layout.parameters),
+      pieces(pieces_of_buckets(part, layout.parameters)),
       kept(kept_by(part, place, layout)),
       rules(part, {options.adamw, options.groups}, engine.kind()),
       rounds(make_rounds(part, place, kept, facts_of(part)->gather_fields())),
@@ -79,8 +90,9 @@ WaitWatch::~WaitWatch() {
 
 void add_pieces(const Rank& rank, size_t kept, TensorBatch& batch) {
   const KeptMatrix& matrix = rank.kept.matrices[kept];
+  std::vector<Run> states;
   for (const Piece& piece : matrix.pieces) {
-    std::vector<Run> states;
+    states.clear();
     for (const StatePlace& place : rank.updates.with_shard[kept])
       states.push_back(run_of(rank.store.states() + place.first + piece.kept -
                               matrix.kept.first));

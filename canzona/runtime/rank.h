@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "canzona/comm/wire_ops.h"
+#include "canzona/plan/schedule/bucket_collectives.h"
 #include "canzona/plan/schedule/messages.h"
 #include "canzona/rules/tensor_batch.h"
 #include "canzona/runtime/groups.h"
@@ -53,6 +54,7 @@ struct Rank {
   const Coordinates place;  // in the plan's grid; its rank in one replica
   const RankLayout layout;
   const ModuleTable modules;
+  std::vector<BucketPieces> pieces;  // by bucket of the layouts
   const Kept kept;
   const RuleSet rules;
   const std::vector<Round> rounds;

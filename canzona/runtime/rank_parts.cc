@@ -22,6 +22,13 @@ void fill_states(Rank& rank) {
   rank.settle();
 }
 
+std::vector<Message> gradient_messages(const RankPart& own) {
+  const Rank& rank = own.rank;
+  if (own.gatherer != nullptr && lie_alike(rank.part))
+    return own.gatherer->messages();
+  return messages_of(rank.part, rank.place, rank.modules, Resting::kGradients);
+}
+
 }  // namespace
 
 RankPart::RankPart(const PlanPart& part, Communicator& world, Engine& engine,
@@ -38,7 +45,8 @@ RankPart::RankPart(const PlanPart& part, Communicator& world, Engine& engine,
   if (rank.groups.parameters() != nullptr)
     gatherer = std::make_unique<Gatherer>(rank, publisher);
   if (rank.groups.gradients() != nullptr)
-    scatterer = std::make_unique<Scatterer>(rank, reducer);
+    scatterer =
+        std::make_unique<Scatterer>(rank, reducer, gradient_messages(*this));
 }
 
 bool RankPart::holds(int32_t tensor) const {

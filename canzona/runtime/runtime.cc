@@ -73,7 +73,7 @@ std::vector<Extent> Runtime::kept_runs(int32_t tensor) const {
   const RankParts::Seat& at = parts_->own_seat(tensor);
   std::vector<Extent> runs;
   for (const ExtentCopy& piece :
-       at.part->rank.layout.parameters.pieces.at(index(at.number)))
+       at.part->rank.layout.parameters.pieces[index(at.number)])
     runs.push_back(piece.source());
   return runs;
 }

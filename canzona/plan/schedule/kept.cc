@@ -18,8 +18,9 @@ KeptMatrix kept_matrix(const PlanPart& part, int32_t m, int32_t t,
   out.cut = part.model.tensors[index(matrix.tensor)].cut != Cut::kNone &&
             part.grid.tp_ranks() > 1;
   out.kept.first = kept;
-  for (const Route& r : routes_of(part, m)) {
-    if (r.t != t) continue;
+  std::vector<Route> routes;
+  append_routes(part, m, t, routes);
+  for (const Route& r : routes) {
     // A shard has the columns of its routes and no others.
     const int64_t in_shard = r.shard_row * r.num_cols;
     out.pieces.push_back({r,

@@ -8,43 +8,44 @@
 namespace canzona {
 namespace {
 
-// What the ranks of a group keep at rest, by their number in it.
-struct GroupLayouts {
-  std::vector<FlatLayout> layouts;
+// How the ranks of a group lay buckets out, by their number in it.
+struct GroupPlacers {
+  std::vector<BucketPlacer> placers;
   size_t own = 0;
 };
 
-GroupLayouts layouts_of_group(const PlanPart& part, const Coordinates& at,
+GroupPlacers placers_of_group(const PlanPart& part, const Coordinates& at,
                               Resting what) {
   const ZeroSizes& zero = part.options.zero.sizes;
   const int32_t z = what == Resting::kParameters ? zero.z3 : zero.z2;
   const int32_t tp = part.grid.tp_ranks();
-  GroupLayouts group{{}, index(at.place % z)};
+  GroupPlacers group{{}, index(at.place % z)};
   for (int32_t p = 0; p < z; ++p) {
     Coordinates peer = at;
     peer.place = at.place / z * z + p;
     peer.t = peer.place * tp + at.t % tp;
-    group.layouts.push_back(lay_out_slices(part, peer, what));
+    group.placers.emplace_back(part, peer, what);
   }
   return group;
 }
 
 Message message_of(const PlanPart& part, const ModuleTable& table,
-                   size_t bucket, const GroupLayouts& group) {
+                   int32_t bucket, GroupPlacers& group) {
   Message out;
-  const Bucket& planned =
-      part.buckets[index(group.layouts[0].buckets[bucket].bucket)];
-  for (size_t p = 0; p < group.layouts.size(); ++p) {
-    const FlatLayout& layout = group.layouts[p];
-    const Extent all = layout.buckets[bucket].all;
+  const Bucket& planned = part.buckets[index(bucket)];
+  for (size_t p = 0; p < group.placers.size(); ++p) {
+    BucketPlacer& placer = group.placers[p];
+    const RankBucket laid = placer.place(bucket, out.num_elements);
     if (p == group.own) out.own_first = out.num_elements;
-    for (int32_t t : planned.tensors)
-      for (const ExtentCopy& piece : layout.pieces[index(t)])
-        out.copies.push_back({out.num_elements + piece.to - all.first,
-                              table.offset[index(t)] + piece.from,
-                              piece.count});
-    out.counts.push_back(all.count);
-    out.num_elements += all.count;
+    if (p == 0)
+      out.copies.reserve(group.placers.size() * placer.pieces().size());
+    for (const auto& [n, piece] : placer.pieces())
+      out.copies.push_back(
+          {piece.to,
+           table.offset[index(planned.tensors[index(n)])] + piece.from,
+           piece.count});
+    out.counts.push_back(laid.all.count);
+    out.num_elements += laid.all.count;
   }
   out.direct = is_direct(part, planned);
   if (!out.direct) return out;
@@ -85,10 +86,12 @@ ModuleTable::ModuleTable(const PlanPart& part, const Coordinates& at,
 
 std::vector<Message> messages_of(const PlanPart& part, const Coordinates& at,
                                  const ModuleTable& table, Resting what) {
-  const GroupLayouts group = layouts_of_group(part, at, what);
+  GroupPlacers group = placers_of_group(part, at, what);
   std::vector<Message> messages;
-  for (size_t b = 0; b < group.layouts[0].buckets.size(); ++b)
-    messages.push_back(message_of(part, table, b, group));
+  for (size_t b = 0; b < part.buckets.size(); ++b)
+    if (at.holds(part.buffers[index(part.buckets[b].buffer)]))
+      messages.push_back(
+          message_of(part, table, static_cast<int32_t>(b), group));
   return messages;
 }
 

@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "canzona/plan/schedule/coordinates.h"
@@ -41,6 +42,22 @@ struct RankBucket {
   // Frozen tensors follow, in `all` alone.
 };
 
+// What is kept of each tensor: from its tp shard to its place in the regions.
+class PiecesByTensor {
+ public:
+  explicit PiecesByTensor(size_t num_tensors = 0) : runs_(num_tensors) {}
+  // Those of one tensor are added one after another.
+  void add(int32_t tensor, const ExtentCopy& piece);
+  std::span<const ExtentCopy> operator[](size_t tensor) const {
+    const Extent& run = runs_[tensor];
+    return {pieces_.data() + run.first, static_cast<size_t>(run.count)};
+  }
+
+ private:
+  std::vector<ExtentCopy> pieces_;
+  std::vector<Extent> runs_;  // in pieces_, by tensor
+};
+
 struct FlatLayout {
   Extent slices;        // that are kept
   bool whole = true;    // all slices are: tensors lie as the model uses them
@@ -51,8 +68,7 @@ struct FlatLayout {
     int32_t bucket = -1;  // number in `buckets`; -1: not on this rank
   };
   std::vector<Place> tensors;  // by tensor
-  // By tensor, what is kept: from its tp shard to its place in the regions.
-  std::vector<std::vector<ExtentCopy>> pieces;
+  PiecesByTensor pieces;
   int64_t num_elements = 0;
   int64_t forgotten = 0;  // where gradients of frozen tensors are written to
 
@@ -70,7 +86,52 @@ struct RankLayout {
 };
 
 RankLayout lay_out_rank(const PlanPart& plan, const Coordinates& place);
-FlatLayout lay_out_slices(const PlanPart& plan, const Coordinates& place,
-                          Resting what);
+
+// Lays out single buckets, for whoever needs no more of a rank. The plan
+// outlives it.
+class BucketPlacer {
+ public:
+  struct TensorPiece {
+    int32_t number = 0;  // of the tensor in the bucket
+    ExtentCopy piece;
+  };
+
+  BucketPlacer(const PlanPart& plan, const Coordinates& place, Resting what);
+
+  Extent slices() const { return slices_; }  // that are kept
+  // The bucket with its regions from element `first` on.
+  RankBucket place(int32_t bucket, int64_t first);
+  // Those of the bucket that was placed last, by tensor.
+  std::span<const TensorPiece> pieces() const { return pieces_; }
+
+ private:
+  struct Runs;
+  struct Walk;
+
+  int32_t slice(int32_t i) const {
+    return static_cast<int32_t>(slices_.first) + i;
+  }
+  const Tensor& tensor(int32_t number) const;
+  Extent in_shard(int32_t number, int32_t i) const;
+  template <class OfHomes>
+  Runs runs_of(const OfHomes& of_homes) const;
+  Region region_of(int64_t first, const Runs& runs, bool shared,
+                   int32_t home) const;
+  Region place_matrices(int64_t first, int32_t home);
+  void put_matrices(int32_t i, int64_t first, bool shared, const Runs& runs);
+  Region place_elements(int64_t first, int32_t home);
+  void put_elements(int32_t i, Walk& walk, int64_t at, int64_t count);
+  int64_t place_frozen(int64_t at);
+  void put(int32_t number, const ExtentCopy& piece);
+  void sort_and_join();
+
+  const PlanPart& plan_;
+  Coordinates place_;
+  Resting what_;
+  Extent slices_;
+  int32_t own_slice_;  // among those that are kept
+  const Bucket* bucket_ = nullptr;
+  std::vector<TensorPiece> pieces_;
+};
 
 }  // namespace canzona

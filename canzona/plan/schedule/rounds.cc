@@ -84,10 +84,10 @@ class RoundMaker {
     const int32_t m = matrix(k).matrix;
     const Tensor& tensor =
         plan_.model.tensors[index(plan_.matrices[index(m)].tensor)];
-    std::vector<Route> routes = routes_of(plan_, m);
-    std::erase_if(routes, [&](const Route& r) {
-      return !sends_to(plan_.grid, tensor, r.t, t_);
-    });
+    std::vector<Route> routes;
+    for (int32_t t = 0; t < tp_; ++t)
+      if (sends_to(plan_.grid, tensor, t, t_))
+        append_routes(plan_, m, t, routes);
     return routes;
   }
 
@@ -101,7 +101,9 @@ class RoundMaker {
     repeats_ |= repeated(k);
     if (!computes(k)) return;
     Blocks& whole = m.cut ? whole_cut_ : whole_uncut_;
-    for (const Route& r : arriving(k)) whole.counts[index(r.t)] += r.elements();
+    arriving_.push_back(arriving(k));
+    for (const Route& r : arriving_.back())
+      whole.counts[index(r.t)] += r.elements();
   }
 
   void place_pieces(int32_t k, std::vector<int64_t>& all_used) {
@@ -126,7 +128,7 @@ class RoundMaker {
     const Blocks& blocks = m.cut ? whole_cut_ : whole_uncut_;
     SlotMatrix out;
     out.kept = k;
-    for (const Route& r : arriving(k)) {
+    for (const Route& r : arriving_[round_.computed.size()]) {
       const size_t p = index(r.t);
       out.rectangles.push_back(
           {r, blocks.firsts[p] + used[p], blocks.counts[p]});
@@ -221,6 +223,7 @@ class RoundMaker {
   int fields_;
   Blocks whole_cut_, whole_uncut_, shard_cut_, shard_uncut_;
   bool any_cut_ = false, any_uncut_ = false, repeats_ = false;
+  std::vector<std::vector<Route>> arriving_;  // as in round_.computed
   Round round_;
 };
 

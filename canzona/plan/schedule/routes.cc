@@ -23,11 +23,6 @@ struct ShardRows {
   }
 };
 
-std::vector<Part> parts_of(const Tensor& tensor) {
-  if (!tensor.parts.empty()) return tensor.parts;
-  return {{"", {0, tensor.rows(), tensor.rows(), 1}, 1}};
-}
-
 void append_runs(const Part& part, int32_t number, const Extent& rows,
                  std::vector<ShardRows>& out) {
   const int64_t run = std::max<int64_t>(part.rows.run, 1);
@@ -42,13 +37,18 @@ void append_runs(const Part& part, int32_t number, const Extent& rows,
 std::vector<ShardRows> shard_rows_of(const Tensor& tensor, int32_t tp,
                                      int32_t t) {
   std::vector<ShardRows> runs;
-  const std::vector<Part> parts = parts_of(tensor);
-  for (size_t n = 0; n < parts.size(); ++n) {
-    const int64_t rows = parts[n].rows.rows();
-    const Extent share =
-        tensor.cut == Cut::kRows ? share_of(rows, tp, t) : Extent{0, rows};
-    append_runs(parts[n], static_cast<int32_t>(n), share, runs);
+  const auto share = [&](int64_t rows) {
+    return tensor.cut == Cut::kRows ? share_of(rows, tp, t) : Extent{0, rows};
+  };
+  if (tensor.parts.empty()) {
+    const Extent own = share(tensor.rows());
+    if (own.count > 0)
+      runs.push_back({{own.first, 0, own.count}, 0, own.first});
+    return runs;
   }
+  for (size_t n = 0; n < tensor.parts.size(); ++n)
+    append_runs(tensor.parts[n], static_cast<int32_t>(n),
+                share(tensor.parts[n].rows.rows()), runs);
   std::ranges::sort(runs, {}, [](const ShardRows& s) { return s.rows.from; });
   int64_t shard_row = 0;
   for (ShardRows& run : runs) {
@@ -127,6 +127,13 @@ std::vector<Route> routes_of(const PlanPart& plan, int32_t matrix) {
   const Matrix& m = plan.matrices[static_cast<size_t>(matrix)];
   return routes_of(plan.model.tensors[static_cast<size_t>(m.tensor)], m,
                    plan.grid);
+}
+
+void append_routes(const PlanPart& plan, int32_t matrix, int32_t t,
+                   std::vector<Route>& routes) {
+  const Matrix& m = plan.matrices[static_cast<size_t>(matrix)];
+  append_routes(plan.model.tensors[static_cast<size_t>(m.tensor)], m, plan.grid,
+                t, routes);
 }
 
 namespace {

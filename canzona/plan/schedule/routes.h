@@ -26,6 +26,9 @@ struct Route : Rectangle {
 std::vector<Route> routes_of(const PlanPart& plan, int32_t matrix);
 std::vector<Route> routes_of(const Tensor& tensor, const Matrix& matrix,
                              const Mesh& grid);
+// Those of plane `t` alone, appended.
+void append_routes(const PlanPart& plan, int32_t matrix, int32_t t,
+                   std::vector<Route>& routes);
 // Of tensor parallelism alone.
 std::vector<Route> routes_of(const Tensor& tensor, const Matrix& matrix,
                              int32_t tp);

@@ -83,6 +83,12 @@ std::vector<int64_t> adamw_runs(const PlanPart& part, const Bucket& bucket,
   return runs;
 }
 
+bool lie_alike(const PlanPart& part) {
+  const ZeroSizes& zero = part.options.zero.sizes;
+  return zero.z2 == zero.z3 &&
+         std::ranges::none_of(part.model.tensors, &Tensor::frozen);
+}
+
 Extent kept_slices(const Mesh& grid, int32_t place, int32_t z) {
   const int32_t count = grid.places / z;
   if (count == 1) return {grid.slice_of(place), 1};
@@ -106,15 +112,8 @@ int64_t padded_slices(const PlanPart& part, const Bucket& bucket,
   return sum;
 }
 
-}  // namespace
-
-int64_t kept_elements(const PlanPart& part, const Bucket& bucket, int32_t place,
+int64_t whole_tensors(const PlanPart& part, const Bucket& bucket,
                       Resting what) {
-  const ZeroSizes& zero = part.options.zero.sizes;
-  const Extent range = kept_slices(
-      part.grid, place, what == Resting::kParameters ? zero.z3 : zero.z2);
-  if (range.count == 1 || range.count < part.grid.places)
-    return padded_slices(part, bucket, range, what);
   int64_t sum = 0;
   for (int32_t t : bucket.tensors) {
     const Tensor& tensor = part.model.tensors[static_cast<size_t>(t)];
@@ -124,9 +123,23 @@ int64_t kept_elements(const PlanPart& part, const Bucket& bucket, int32_t place,
   return sum;
 }
 
+}  // namespace
+
+int64_t kept_elements(const PlanPart& part, const Bucket& bucket, int32_t place,
+                      Resting what) {
+  const ZeroSizes& zero = part.options.zero.sizes;
+  const Extent range = kept_slices(
+      part.grid, place, what == Resting::kParameters ? zero.z3 : zero.z2);
+  if (range.count == 1 || range.count < part.grid.places)
+    return padded_slices(part, bucket, range, what);
+  return whole_tensors(part, bucket, what);
+}
+
 int64_t message_elements(const PlanPart& part, const Bucket& bucket,
                          Resting what) {
-  return padded_slices(part, bucket, {0, part.grid.places}, what);
+  return part.traffic == Traffic::kPadded
+             ? padded_slices(part, bucket, {0, part.grid.places}, what)
+             : whole_tensors(part, bucket, what);
 }
 
 int64_t forgotten_elements(const PlanPart& part, int32_t stage) {

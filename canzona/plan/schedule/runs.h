@@ -35,6 +35,10 @@ Extent kept_slices(const Mesh& grid, int32_t place, int32_t z);
 // What lies at rest: frozen tensors have parameters alone.
 enum class Resting { kParameters, kGradients };
 
+// Whether both are cut alike and nothing is frozen: then they have the same
+// layout and the same messages.
+bool lie_alike(const PlanPart& part);
+
 // Elements of a bucket that a rank at `place` keeps: padding included, unless
 // it keeps all of several slices, where tensors lie whole.
 int64_t kept_elements(const PlanPart& part, const Bucket& bucket, int32_t place,

@@ -1,7 +1,10 @@
 #include "canzona/plan/schedule/updates.h"
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <tuple>
+#include <utility>
 
 #include "canzona/base/check.h"
 #include "canzona/base/equal_batches.h"
@@ -45,19 +48,23 @@ class UpdatePlanner {
   int32_t tensor(int32_t kept) const {
     return part_.matrices[index(kept_.matrices[index(kept)].matrix)].tensor;
   }
-  std::vector<StateFact> facts(const KeptMatrix& matrix) const {
+  // Matrices of one shape and rule have the same.
+  const std::vector<StateFact>& facts(const KeptMatrix& matrix) {
     const int32_t t = part_.matrices[index(matrix.matrix)].tensor;
-    return rules_.of(t).tensor_states(matrix.dims);
+    const auto [known, is_new] =
+        facts_.try_emplace({rules_.number[index(t)], matrix.dims});
+    if (is_new) known->second = rules_.of(t).tensor_states(matrix.dims);
+    return known->second;
   }
 
   // Of a state that lives with the shard a rank keeps what it keeps of the
   // matrix.
   void add_shard_states(const KeptMatrix& matrix) {
     std::vector<StatePlace> places;
-    for (StateFact& fact : facts(matrix)) {
+    for (const StateFact& fact : facts(matrix)) {
       if (fact.lives != Lives::kWithShard) continue;
       CANZONA_CHECK_EQ(fact.elements(), matrix.dims[0] * matrix.dims[1]);
-      places.push_back({std::move(fact), take(matrix.kept.count)});
+      places.push_back({fact, take(matrix.kept.count)});
     }
     out_.with_shard.push_back(std::move(places));
   }
@@ -65,11 +72,13 @@ class UpdatePlanner {
   // The last bucket of backward is the first of forward.
   std::vector<int32_t> in_forward_order() const {
     std::vector<int32_t> order(kept_.matrices.size());
-    for (size_t k = 0; k < order.size(); ++k)
+    std::vector<int32_t> buckets;
+    for (size_t k = 0; k < order.size(); ++k) {
       order[k] = static_cast<int32_t>(k);
-    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
-      return bucket(a) > bucket(b);
-    });
+      buckets.push_back(bucket(order[k]));
+    }
+    std::ranges::stable_sort(order, std::ranges::greater(),
+                             [&](int32_t k) { return buckets[index(k)]; });
     return order;
   }
   int32_t bucket(int32_t kept) const {
@@ -102,10 +111,11 @@ class UpdatePlanner {
 
   void add_owner_states(UpdateBatch& batch) {
     const auto count = static_cast<int64_t>(batch.members.size());
-    for (StateFact& fact : facts(kept_.matrices[index(batch.members[0])])) {
+    for (const StateFact& fact :
+         facts(kept_.matrices[index(batch.members[0])])) {
       if (fact.lives != Lives::kWithOwner) continue;
       const int64_t first = take(count * fact.elements());
-      batch.owned.push_back({std::move(fact), first});
+      batch.owned.push_back({fact, first});
     }
   }
 
@@ -114,6 +124,9 @@ class UpdatePlanner {
   const Kept& kept_;
   const RulesOfTensors& rules_;
   int64_t width_;
+  // By the number of the rule and the matrix's shape.
+  std::map<std::pair<int32_t, std::vector<int64_t>>, std::vector<StateFact>>
+      facts_;
   UpdatePlan out_;
 };
 

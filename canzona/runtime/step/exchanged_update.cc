@@ -1,5 +1,6 @@
 #include "canzona/runtime/step/exchanged_update.h"
 
+#include <algorithm>
 #include <functional>
 
 #include "canzona/base/check.h"
@@ -45,9 +46,10 @@ ExchangedUpdate::ExchangedUpdate(Rank& rank, Publisher& publisher)
     for (const UpdateBatch& planned : rank.updates.batches[r]) {
       Members& batch = batches.emplace_back();
       batch.planned = &planned;
+      // What is computed comes in the order of kept matrices.
       for (int32_t k : planned.members)
-        for (const SlotMatrix& matrix : round.computed)
-          if (matrix.kept == k) batch.matrices.push_back(&matrix);
+        batch.matrices.push_back(&*std::ranges::lower_bound(
+            round.computed, k, {}, &SlotMatrix::kept));
       for (const StatePlace& place : planned.owned)
         batch.owned.push_back(run_of(rank.store.states() + place.first));
     }

@@ -86,14 +86,13 @@ BucketTask::BucketTask(Rank& rank, size_t bucket, Resting what)
       label_(rank.label(bucket_name(rank.part, bucket_.bucket))) {
   const Bucket& planned = rank.part.buckets[index(bucket_.bucket)];
   const Buffer& buffer = rank.part.buffers[index(planned.buffer)];
-  BucketPieces pieces(rank.part, planned);
   for (const BucketCollective& c : what == Resting::kGradients
                                        ? sums_of(rank.part, buffer)
                                        : publishes_of(rank.part, buffer))
     if (c.kind == EntryKind::kBroadcast)
       add_broadcasts(c);
     else
-      add_step(c, pieces);
+      add_step(c, rank.pieces[bucket]);
 }
 
 // Nobody is asked for what nobody has.

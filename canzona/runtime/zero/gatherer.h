@@ -30,6 +30,8 @@ class Gatherer {
  public:
   Gatherer(Rank& rank, Publisher& publisher);
 
+  const std::vector<Message>& messages() const { return messages_; }
+
   bool has(int32_t module) const;
   // UsageError unless all uses announced before are over.
   void begin(std::span<const int32_t> uses);

@@ -9,12 +9,12 @@
 
 namespace canzona {
 
-Scatterer::Scatterer(Rank& rank, Reducer& reducer)
+Scatterer::Scatterer(Rank& rank, Reducer& reducer,
+                     std::vector<Message> messages)
     : rank_(rank),
       reducer_(reducer),
       table_(rank.modules),
-      messages_(
-          messages_of(rank.part, rank.place, table_, Resting::kGradients)),
+      messages_(std::move(messages)),
       modules_(table_.tensors.size()),
       number_in_module_(table_.of_tensor.size(), 0),
       pool_(rank.store.pools().scatter_slots,

@@ -28,7 +28,8 @@ namespace canzona {
 
 class Scatterer {
  public:
-  Scatterer(Rank& rank, Reducer& reducer);
+  // `messages`: of gradients, by bucket.
+  Scatterer(Rank& rank, Reducer& reducer, std::vector<Message> messages);
 
   // How often each tensor is announced in an iteration.
   void expect(int64_t num_micro_batches);
