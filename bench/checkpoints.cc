@@ -1,4 +1,4 @@
-// What does safety cost? Saves and loads checkpoints of so many MiB (1024)
+// Measures what safety costs: saves and loads checkpoints of so many MiB (1024)
 // beside plain writes and reads of the same files in the same run, and prints
 // ratios:
 //

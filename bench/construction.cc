@@ -7,7 +7,7 @@
 //
 // `slowest`: from a barrier until the last rank's runtime is there; `CPU`: of
 // the constructing threads, mean over ranks, which other programs disturb less.
-// Of each the least of 10 rounds.
+// Each figure is the least of 10 rounds.
 #include <algorithm>
 #include <numeric>
 

@@ -73,7 +73,7 @@ inline bool wants_json(int argc, char** argv) {
   return false;
 }
 
-// What `main` of a program with tables does: prints what went wrong.
+// Serves as `main` of a program with tables, and prints what went wrong.
 inline int run_program(int argc, char** argv, void (*run)(bool json)) {
   try {
     run(wants_json(argc, argv));

@@ -1,4 +1,4 @@
-// What a checkpoint holds: logical tensors, saved as boxes.
+// A checkpoint holds logical tensors, saved as boxes.
 //
 // A logical tensor is a name, a type and a global shape. A box is a part of it:
 // `count` elements from `first` on, in every dimension. The boxes that were

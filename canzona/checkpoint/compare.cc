@@ -108,7 +108,7 @@ std::string kind_text(const LogicalTensor& tensor) {
   return cat(name_of(tensor.type), " ", shape_text(tensor.shape));
 }
 
-// What both have under one name and of one kind, in pieces.
+// Compares, in pieces, the tensors that both have under one name and kind.
 std::vector<ComparedPiece> pieces_of(const Manifest& first,
                                      const Manifest& second,
                                      CheckpointDifference& out) {

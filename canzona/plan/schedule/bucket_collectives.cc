@@ -19,7 +19,7 @@ GroupKind sum_group(const Buffer& buffer) {
   return buffer.ep >= 0 ? GroupKind::kExperts : GroupKind::kSums;
 }
 
-// Of a module, over neighbours.
+// A collective of a module, over neighbours.
 BucketCollective module_collective(EntryKind kind, Level level) {
   const bool gather = kind == EntryKind::kAllGather;
   return {.kind = kind,
@@ -140,12 +140,13 @@ std::vector<int64_t> BucketPieces::counts(const BucketCollective& c,
       break;
   }
   const std::vector<int64_t> runs = runs_of_group(c, rank);
-  const int64_t replicas = part_.num_replicas();
-  std::vector<int64_t> shares;
-  shares.reserve(runs.size() * index(replicas));
-  for (int64_t r = 0; r < replicas; ++r)
-    for (const int64_t run : runs)
-      shares.push_back(run * (r + 1) / replicas - run * r / replicas);
+  const int32_t replicas = part_.num_replicas();
+  std::vector<int64_t> shares(runs.size() * index(replicas));
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const std::vector<int64_t> of_run = even_shares(runs[i], replicas);
+    for (size_t r = 0; r < of_run.size(); ++r)
+      shares[r * runs.size() + i] = of_run[r];
+  }
   return shares;
 }
 
