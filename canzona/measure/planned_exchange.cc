@@ -20,9 +20,9 @@ class RankExchange {
   std::vector<PlannedRound> rounds(int fields) const {
     std::vector<PlannedRound> out;
     for (const Round& round : make_rounds(part_, place_, kept_, fields))
-      out.push_back({seconds(round.gather) + seconds(round.gather_uncut),
+      out.push_back({seconds(round.gather[0]) + seconds(round.gather[1]),
                      transform_seconds(round),
-                     seconds(round.scatter) + seconds(round.scatter_uncut)});
+                     seconds(round.scatter[0]) + seconds(round.scatter[1])});
     return out;
   }
 

@@ -28,16 +28,6 @@ int queue_capacity(const PlanPart& part) {
   return static_cast<int>(std::min<size_t>(most, 4096));
 }
 
-// Both layouts have the same buckets.
-std::vector<BucketPieces> pieces_of_buckets(const PlanPart& part,
-                                            const FlatLayout& layout) {
-  std::vector<BucketPieces> pieces;
-  pieces.reserve(layout.buckets.size());
-  for (const RankBucket& bucket : layout.buckets)
-    pieces.emplace_back(part, part.buckets[index(bucket.bucket)]);
-  return pieces;
-}
-
 }  // namespace
 
 Rank::Rank(const PlanPart& the_part, Communicator& world, Engine& the_engine,
@@ -51,10 +41,10 @@ Rank::Rank(const PlanPart& the_part, Communicator& world, Engine& the_engine,
       place(coordinates_of(part.grid, part.grid_rank(world_rank))),
       layout(lay_out_rank(part, place)),
       modules(part, place, layout.parameters),
-      pieces(pieces_of_buckets(part, layout.parameters)),
       kept(kept_by(part, place, layout)),
       rules(part, {options.adamw, options.groups}, engine.kind()),
       rounds(make_rounds(part, place, kept, facts_of(part)->gather_fields())),
+      entries(part, world_rank, layout, kept, rounds),
       updates(plan_updates(part, layout, kept, rounds, rules.facts(),
                            engine.batch_width())),
       store(part, layout, kept, updates, slot_elements(part, place.stage),
@@ -64,12 +54,29 @@ Rank::Rank(const PlanPart& the_part, Communicator& world, Engine& the_engine,
           world, part, wire_ops(), queue_capacity(part),
           [this](const std::string& name) { return add_track(name); }, prefix) {
   for (int32_t m = 0; m < num_modules(part.model); ++m)
-    module_labels.push_back(label(module_name(part.model, m)));
+    module_labels.push_back(label(cat(
+        module_name(part.model, m), part.name.empty() ? "" : ", ", part.name)));
 }
 
 std::string_view Rank::label(const std::string& text) {
   if (options.trace != nullptr) return options.trace->keep(text);
-  return labels.emplace_back(text);
+  return *labels.insert(text).first;
+}
+
+// Nobody sees the names of tensors without a trace.
+ShownEntry Rank::show(const ScheduleEntry& entry) {
+  const bool traced = options.trace != nullptr;
+  return {&entry,
+          {word_of(entry.kind), label(canzona::label_of(part, entry)),
+           traced ? label(names_of(part, kept, entry)) : std::string_view(),
+           bytes_of(part, world_rank, entry, bytes_of(options.wire))}};
+}
+
+std::vector<ShownEntry> Rank::show(const std::vector<ScheduleEntry>& list) {
+  std::vector<ShownEntry> shown;
+  shown.reserve(list.size());
+  for (const ScheduleEntry& entry : list) shown.push_back(show(entry));
+  return shown;
 }
 
 WaitWatch::WaitWatch(Rank& rank, double& seconds)

@@ -2,13 +2,13 @@
 #pragma once
 
 #include <chrono>
-#include <deque>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "canzona/comm/wire_ops.h"
-#include "canzona/plan/schedule/bucket_collectives.h"
 #include "canzona/plan/schedule/messages.h"
+#include "canzona/plan/schedule/rank_entries.h"
 #include "canzona/rules/tensor_batch.h"
 #include "canzona/runtime/groups.h"
 #include "canzona/runtime/rank_store.h"
@@ -40,6 +40,15 @@ struct RankSeat {
   std::string prefix;      // of the names of threads and groups
 };
 
+// An entry of the schedule, which outlives it, as traces show it. Its label is
+// that of the collective, too.
+struct ShownEntry {
+  const ScheduleEntry* entry = nullptr;
+  SpanFacts span = {};
+
+  Call call() const { return {.label = span.label}; }
+};
+
 struct Rank {
   // `world`: the ranks of this part, which may be part of another.
   Rank(const PlanPart& the_part, Communicator& world, Engine& the_engine,
@@ -54,15 +63,15 @@ struct Rank {
   const Coordinates place;  // in the plan's grid; its rank in one replica
   const RankLayout layout;
   const ModuleTable modules;
-  std::vector<BucketPieces> pieces;  // by bucket of the layouts
   const Kept kept;
   const RuleSet rules;
   const std::vector<Round> rounds;
+  const RankEntries entries;
   const UpdatePlan updates;
   const RankStore store;
   Track* track = nullptr;
   RuntimeTimes times;
-  std::deque<std::string> labels;
+  std::set<std::string> labels;
   std::vector<std::string_view> module_labels;
   Groups groups;  // last: its threads use the store
 
@@ -89,6 +98,9 @@ struct Rank {
   std::string_view label_of(int32_t module) const {
     return module_labels[static_cast<size_t>(module)];
   }
+
+  ShownEntry show(const ScheduleEntry& entry);
+  std::vector<ShownEntry> show(const std::vector<ScheduleEntry>& list);
 
   // Before memory is handed to another thread: the engine may still write it.
   void settle() { engine.synchronize(); }

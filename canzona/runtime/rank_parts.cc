@@ -26,7 +26,8 @@ std::vector<Message> gradient_messages(const RankPart& own) {
   const Rank& rank = own.rank;
   if (own.gatherer != nullptr && lie_alike(rank.part))
     return own.gatherer->messages();
-  return messages_of(rank.part, rank.place, rank.modules, Resting::kGradients);
+  return messages_of(rank.part, rank.world_rank, rank.modules,
+                     Resting::kGradients);
 }
 
 }  // namespace

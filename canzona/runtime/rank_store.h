@@ -61,8 +61,8 @@ class RankStore {
   uint16_t* rounded_copy(int64_t element) const;
 
   float* states() const { return as_floats(states_); }
-  float* slot(int64_t round) const {
-    return as_floats(slots_) + round % kExchangeSlots * slot_elements_;
+  float* slot(int64_t number) const {
+    return as_floats(slots_) + number * slot_elements_;
   }
 
   // Pools of modules on their way: slots of whole tensors, and staging.

@@ -78,8 +78,11 @@ int64_t GradientCheck::largest(Communicator& control, double factor,
       found = place_code(kInOwn, known_as, number(own_nonfinite[i]));
     mine = std::max(mine, found);
   }
+  constexpr std::string_view kLabel = "largest gradient";
+  const Span span(parts_.front().rank().track,
+                  {word_of(EntryKind::kAllReduce), kLabel, {}, sizeof(mine)});
   control.all_reduce(Reduction::kInt64Max, bytes_of_number(mine),
-                     {.label = "largest gradient"});
+                     {.label = kLabel});
   return mine;
 }
 

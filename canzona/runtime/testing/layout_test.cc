@@ -118,10 +118,10 @@ TEST(Rounds, SendWhatTheOtherExpects) {
         for (size_t a = 0; a < 4; ++a)
           for (size_t b = 0; b < 4; ++b) {
             const Round &from = ranks[a].rounds[k], &to = ranks[b].rounds[k];
-            EXPECT_EQ(from.gather.send_bytes[b], to.gather.receive_bytes[a]);
-            EXPECT_EQ(from.scatter.empty, to.scatter.empty);
-            if (from.scatter.empty) continue;
-            EXPECT_EQ(from.scatter.send_bytes[b], to.scatter.receive_bytes[a]);
+            EXPECT_EQ(from.gather[0].send_bytes[b], to.gather[0].receive_bytes[a]);
+            EXPECT_EQ(from.scatter[0].empty, to.scatter[0].empty);
+            if (from.scatter[0].empty) continue;
+            EXPECT_EQ(from.scatter[0].send_bytes[b], to.scatter[0].receive_bytes[a]);
           }
     }
 }
