@@ -41,11 +41,11 @@ std::vector<MatrixInPart> owned_by(const Plan& plan, int32_t rank) {
 
 // "2 of 4 in group 1 of 4, replica 0 of 2; slice 2"
 std::string place_text(const PlanPart& plan, int32_t rank) {
-  const Coordinates at = coordinates_of(plan.grid, plan.grid_rank(rank));
+  const Coordinates at = in_grid(plan, rank);
   const int32_t place = at.t / plan.grid.tp_ranks();
   return fmt::format("{} of {} in group {} of {}, replica {} of {}; slice {}",
                      place, plan.grid.places, at.home, plan.grid.homes(),
-                     plan.replica_of(rank), plan.num_replicas(),
+                     replica_of(plan, rank), plan.num_replicas(),
                      plan.grid.slice_of(place));
 }
 
@@ -191,7 +191,7 @@ std::map<int32_t, Kept> kept_of(const Plan& plan, int32_t rank) {
   std::map<int32_t, Kept> kept;
   for (const RankInPart& in : parts_of_rank(plan, rank)) {
     const PlanPart& part = plan.parts[static_cast<size_t>(in.part)];
-    const Coordinates at = coordinates_of(part.grid, part.grid_rank(in.rank));
+    const Coordinates at = in_grid(part, in.rank);
     kept[in.part] = kept_by(part, at, lay_out_rank(part, at));
   }
   return kept;

@@ -24,7 +24,7 @@ class PartIteration {
                 const PartIteration* before, std::vector<ScheduleEntry>& out)
       : part_(plan.parts[index(at.part)]),
         number_(at.part),
-        at_(coordinates_of(part_.grid, part_.grid_rank(at.rank))),
+        at_(in_grid(part_, at.rank)),
         layout_(lay_out_rank(part_, at_)),
         modules_(part_, at_, layout_.parameters),
         kept_(kept_by(part_, at_, layout_)),

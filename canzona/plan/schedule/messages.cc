@@ -23,8 +23,7 @@ GroupPlacers placers_of_group(const PlanPart& part, int32_t rank,
                                             : GroupKind::kGradients);
   GroupPlacers group{{}, index(ranks.number_of(rank))};
   for (int32_t i = 0; i < ranks.count; ++i)
-    group.placers.emplace_back(
-        part, coordinates_of(part.grid, part.grid_rank(ranks.rank(i))), what);
+    group.placers.emplace_back(part, in_grid(part, ranks.rank(i)), what);
   return group;
 }
 
@@ -85,7 +84,7 @@ ModuleTable::ModuleTable(const PlanPart& part, const Coordinates& at,
 std::vector<Message> messages_of(const PlanPart& part, int32_t rank,
                                  const ModuleTable& table, Resting what) {
   GroupPlacers group = placers_of_group(part, rank, what);
-  const Coordinates at = coordinates_of(part.grid, part.grid_rank(rank));
+  const Coordinates at = in_grid(part, rank);
   std::vector<Message> messages;
   for (size_t b = 0; b < part.buckets.size(); ++b)
     if (at.holds(part.buffers[index(part.buckets[b].buffer)]))

@@ -33,12 +33,6 @@ WireBytes exchanged_bytes(const PlanPart& part, const RankGroup& ranks,
   return bytes;
 }
 
-int64_t elements_of_pieces(const Round& round) {
-  int64_t sum = 0;
-  for (const SlotPiece& piece : round.pieces) sum += piece.elements();
-  return sum;
-}
-
 }  // namespace
 
 RankEntries::RankEntries(const PlanPart& part, int32_t rank,
@@ -149,38 +143,60 @@ void RankEntries::add_exchanges(Purpose purpose, int32_t round) {
 }
 
 void RankEntries::add_step() {
-  send_until(0);
-  add_compute(EntryKind::kUpdateElements, kept_.num_elements);
+  const auto num_rounds = static_cast<int32_t>(rounds_.size());
+  const auto update_elements = [&] {
+    add_compute(EntryKind::kUpdateElements, kept_.num_elements);
+  };
+  for (const ExchangeStage& stage : exchange_order(num_rounds)) {
+    add_stage(stage);
+    const bool first = stage.round == 0;
+    if (first && stage.purpose == Purpose::kGatherMatrices) update_elements();
+  }
+  if (num_rounds == 0) update_elements();
   if (part_.grid.tp == 1)
     add_compute(EntryKind::kUpdateMatrices, kept_.num_in_matrices);
-  const auto num_rounds = static_cast<int32_t>(rounds_.size());
-  for (int32_t k = 0; k < num_rounds; ++k) {
-    send_until(k + kGathersAhead);
-    int64_t elements = 0;
-    for (const SlotMatrix& matrix : rounds_[index(k)].computed) {
+}
+
+void RankEntries::add_stage(const ExchangeStage& stage) {
+  if (stage.kind == EntryKind::kAllToAll)
+    return add_exchanges(stage.purpose, stage.round);
+  const Round& round = rounds_[index(stage.round)];
+  int64_t elements = 0;
+  if (stage.kind == EntryKind::kTransform)
+    for (const SlotMatrix& matrix : round.computed) {
       const KeptMatrix& kept = kept_.matrices[index(matrix.kept)];
       elements += kept.dims[0] * kept.dims[1];
     }
-    add_compute(EntryKind::kTransform, elements, k);
-    add_exchanges(Purpose::kScatterMatrices, k);
+  else
+    for (const SlotPiece& piece : round.pieces) elements += piece.elements();
+  add_compute(stage.kind, elements, stage.round);
+  if (stage.kind == EntryKind::kPrepare)
+    step_.back().slot.slot = stage.round % kSlots;
+}
+
+std::vector<ExchangeStage> exchange_order(int32_t num_rounds) {
+  std::vector<ExchangeStage> order;
+  int32_t num_sent = 0, num_applied = 0;
+  const auto apply_until = [&](int32_t end) {
+    for (; num_applied < end; ++num_applied)
+      order.push_back({EntryKind::kApply, Purpose::kNone, num_applied});
+  };
+  const auto send_until = [&](int32_t last) {
+    for (; num_sent < num_rounds && num_sent <= last; ++num_sent) {
+      apply_until(num_sent - kSlots + 1);
+      order.push_back({EntryKind::kPrepare, Purpose::kNone, num_sent});
+      order.push_back(
+          {EntryKind::kAllToAll, Purpose::kGatherMatrices, num_sent});
+    }
+  };
+  send_until(0);
+  for (int32_t k = 0; k < num_rounds; ++k) {
+    send_until(k + kGathersAhead);
+    order.push_back({EntryKind::kTransform, Purpose::kNone, k});
+    order.push_back({EntryKind::kAllToAll, Purpose::kScatterMatrices, k});
   }
   apply_until(num_rounds);
-}
-
-void RankEntries::send_until(int32_t round) {
-  for (; num_sent_ < std::ssize(rounds_) && num_sent_ <= round; ++num_sent_) {
-    if (num_sent_ >= kSlots) apply_until(num_sent_ - kSlots + 1);
-    add_compute(EntryKind::kPrepare,
-                elements_of_pieces(rounds_[index(num_sent_)]), num_sent_);
-    step_.back().slot.slot = num_sent_ % kSlots;
-    add_exchanges(Purpose::kGatherMatrices, num_sent_);
-  }
-}
-
-void RankEntries::apply_until(int32_t end) {
-  for (; num_applied_ < end; ++num_applied_)
-    add_compute(EntryKind::kApply,
-                elements_of_pieces(rounds_[index(num_applied_)]), num_applied_);
+  return order;
 }
 
 }  // namespace canzona

@@ -19,6 +19,15 @@
 
 namespace canzona {
 
+// The stages of a step of so many rounds, in order: two gathers ahead of each
+// transform, and a slot is used again when its round is applied.
+struct ExchangeStage {
+  EntryKind kind;  // kPrepare, kAllToAll, kTransform or kApply
+  Purpose purpose = Purpose::kNone;
+  int32_t round = 0;
+};
+std::vector<ExchangeStage> exchange_order(int32_t num_rounds);
+
 class RankEntries {
  public:
   RankEntries(const PlanPart& part, int32_t rank, const RankLayout& layout,
@@ -45,10 +54,9 @@ class RankEntries {
   void add_broadcasts(const BucketCollective& collective, size_t b,
                       std::vector<ScheduleEntry>& out) const;
   void add_step();
+  void add_stage(const ExchangeStage& stage);
   void add_compute(EntryKind kind, int64_t elements, int32_t round = -1);
   void add_exchanges(Purpose purpose, int32_t round);
-  void send_until(int32_t round);
-  void apply_until(int32_t end);
 
   const PlanPart& part_;
   const int32_t rank_;
@@ -57,7 +65,6 @@ class RankEntries {
   const std::vector<Round>& rounds_;
   std::vector<OfBucket> buckets_;
   std::vector<ScheduleEntry> step_;
-  int32_t num_sent_ = 0, num_applied_ = 0;  // rounds
 };
 
 }  // namespace canzona

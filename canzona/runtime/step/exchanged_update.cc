@@ -30,8 +30,7 @@ ExchangedUpdate::ExchangedUpdate(Rank& rank, Publisher& publisher)
       publisher_(publisher),
       entries_(rank.show(rank.entries.step())),
       moving_(rank.rounds.size()) {
-  num_fields_ =
-      make_rule_facts(rank.part.rule, rank.part.rule_options)->gather_fields();
+  num_fields_ = rank.facts->gather_fields();
   CANZONA_CHECK(num_fields_ <= static_cast<int>(kMostFields), "fields ",
                 num_fields_);
   for (size_t k = 0; k < rank.kept.matrices.size(); ++k)

@@ -38,7 +38,7 @@ uint32_t GradientLook::scale_and_look(double factor) {
 }
 
 WideSum GradientLook::sum_of_squares(int exponent) {
-  if (rank_.part.replica_of(rank_.world_rank) != 0) return {};
+  if (replica_of(rank_.part, rank_.world_rank) != 0) return {};
   return rank_.engine.sum_of_squares(counted_, exponent);
 }
 

@@ -76,7 +76,6 @@ TEST(RankLayout, PadsEveryRunToTheLongest) {
       laid_out(model, {.mesh = "dp=2", .strategy = "megatron"}, 1);
   ASSERT_EQ(laid.layout.gradients.buckets.size(), 1U);
   const Region& region = laid.layout.gradients.buckets[0].matrices;
-  EXPECT_THAT(region.counts, ElementsAre(8, 8));
   EXPECT_EQ(region.all.count, 16);
   EXPECT_EQ(region.own, (Extent{8, 8}));
   std::vector<int64_t> firsts;

@@ -76,7 +76,7 @@ std::map<std::string, std::vector<Issued>> expected_of(const Plan& plan,
   std::map<int32_t, int32_t> rank_in;
   for (const RankInPart& in : parts_of_rank(plan, rank)) {
     const PlanPart& part = plan.parts[static_cast<size_t>(in.part)];
-    const Coordinates at = coordinates_of(part.grid, part.grid_rank(in.rank));
+    const Coordinates at = in_grid(part, in.rank);
     kept[in.part] = kept_by(part, at, lay_out_rank(part, at));
     rank_in[in.part] = in.rank;
   }
