@@ -1,6 +1,7 @@
 #include "canzona/plan/schedule/runs.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "canzona/base/units.h"
 
@@ -8,20 +9,14 @@ namespace canzona {
 namespace {
 
 int64_t sum_of_slices(const PlanPart& part, const Bucket& bucket, int32_t slice,
-                      size_t begin, size_t end, bool frozen = false) {
+                      size_t begin, size_t end) {
   int64_t sum = 0;
   for (size_t i = begin; i < end; ++i) {
     const auto t = static_cast<size_t>(bucket.tensors[i]);
     const Tensor& tensor = part.model.tensors[t];
-    if (tensor.frozen == frozen)
-      sum += slice_elements(part.grid, tensor, slice);
+    if (!tensor.frozen) sum += slice_elements(part.grid, tensor, slice);
   }
   return sum;
-}
-
-int64_t frozen_slice(const PlanPart& part, const Bucket& bucket,
-                     int32_t slice) {
-  return sum_of_slices(part, bucket, slice, 0, bucket.tensors.size(), true);
 }
 
 size_t num_homes(const PlanPart& part, const Bucket& bucket) {
@@ -99,15 +94,20 @@ namespace {
 
 int64_t padded_slices(const PlanPart& part, const Bucket& bucket,
                       const Extent& range, Resting what) {
+  const auto first = static_cast<int32_t>(range.first);
+  const auto end = static_cast<int32_t>(range.end());
   int64_t sum = 0;
-  for (auto s = static_cast<int32_t>(range.first); s < range.end(); ++s) {
-    sum += adamw_slice(part, bucket, s);
-    if (what == Resting::kParameters) sum += frozen_slice(part, bucket, s);
-    if (part.traffic != Traffic::kPadded) {
-      sum += matrix_slice(part, bucket, s);
-      continue;
-    }
-    for (int64_t run : matrix_runs(part, bucket, s)) sum += run;
+  for (int32_t t : bucket.tensors) {
+    const Tensor& tensor = part.model.tensors[static_cast<size_t>(t)];
+    if (tensor.frozen && what == Resting::kGradients) continue;
+    for (int32_t s = first; s < end; ++s)
+      sum += slice_elements(part.grid, tensor, s);
+  }
+  if (part.traffic != Traffic::kPadded) return sum;
+  for (int32_t s = first; s < end; ++s) {
+    const std::vector<int64_t> runs = matrix_runs(part, bucket, s);
+    sum +=
+        std::reduce(runs.begin(), runs.end()) - matrix_slice(part, bucket, s);
   }
   return sum;
 }
