@@ -18,6 +18,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -41,7 +42,7 @@ class Scatterer {
   void finish();
 
   std::chrono::nanoseconds busy() const { return courier_.busy(); }
-  const SlotPool& pool() const { return pool_; }
+  const auto& pool() const { return pool_; }
 
  private:
   struct Module {
@@ -90,9 +91,9 @@ class Scatterer {
   std::vector<Module> modules_;
   std::vector<size_t> number_in_module_;  // by tensor
   int64_t num_micro_batches_ = 1;
-  SlotPool pool_;
-  std::vector<Work> leaving_;  // the last parcels, as many as slots
-  Courier courier_;            // last, because its thread uses all the others
+  SlotPoolOf<std::atomic<uint8_t>> pool_;  // the courier releases
+  std::vector<Work> leaving_;              // the last parcels, as many as slots
+  Courier courier_;  // last, because its thread uses all the others
 };
 
 }  // namespace canzona
