@@ -14,7 +14,7 @@
 
 namespace canzona {
 
-class EngineWireOps final : public WireOps {
+class EngineWireOps : public WireOps {
  public:
   // `memory` outlives it.
   explicit EngineWireOps(const MemoryOps& memory) : memory_(memory) {}

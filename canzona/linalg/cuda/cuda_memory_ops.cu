@@ -145,7 +145,7 @@ __device__ Vector<float, V> added(const Vector<float, V>& a,
   return sum;
 }
 
-constexpr int left_half(int count) {
+__host__ __device__ constexpr int left_half(int count) {
   int half = 1;
   while (2 * half < count) half *= 2;
   return half;
