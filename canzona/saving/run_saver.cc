@@ -25,6 +25,8 @@ double seconds_since(SteadyClock::time_point begin) {
   return std::chrono::duration<double>(SteadyClock::now() - begin).count();
 }
 
+}  // namespace
+
 // Work of another thread, and how it ended.
 class BackgroundTask {
  public:
@@ -59,8 +61,6 @@ struct GivenBox {
   RankState state;
   int64_t staged = -1;  // element of the staging memory; -1: not copied
 };
-
-}  // namespace
 
 struct RunSaver::State {
   State(Runtime& the_runtime, Communicator& the_world,
