@@ -44,6 +44,7 @@ struct TrainConfig {
     int64_t vocab = 256;
     int64_t length = 0;
     bool tied = false;
+    bool qk_norm = true;
     double rope_base = 10000;
     double norm_epsilon = 1e-6;
     bool recompute = false;
@@ -73,6 +74,7 @@ struct TrainConfig {
   ScheduleSettings schedule = {};
   double clip = 1;
   int64_t max_skipped = 10;  // steps in a row; 0: any number
+  std::string init;          // weights to start from; "": by chance
   std::string freeze;        // patterns of names, separated by commas
   struct {
     int64_t every = 0;
