@@ -240,9 +240,9 @@ LaunchPlan settle_launch(const LaunchFlags& a, const Output& out) {
 }
 
 // The command of one attempt.
-std::vector<std::string> words_of(const LaunchPlan& plan,
-                                  const std::vector<std::string>& command,
-                                  const std::string& folder) {
+std::vector<std::string> attempt_words(const LaunchPlan& plan,
+                                       const std::vector<std::string>& command,
+                                       const std::string& folder) {
   std::vector<std::string> words;
   if (!plan.mpirun.empty()) {
     words = mpirun_words({.path = plan.mpirun,
@@ -425,7 +425,7 @@ void Launcher::attempt() {
        .has_keepers = !plan_.mpirun.empty(),
        .words =
            [&](const std::string& folder) {
-             return words_of(plan_, command, folder);
+             return attempt_words(plan_, command, folder);
            },
        .variables = mpirun_variables(plan_.is_open_mpi, ::geteuid() == 0),
        .grace = plan_.grace},

@@ -21,6 +21,7 @@ struct RankOptions {
   bool links = false;  // that are modelled
   std::string flight_record;
   CommunicatorOptions communicator = {};
+  Gate* gate = nullptr;  // for tests of faults; outlives the ranks
 };
 
 class Ranks {
