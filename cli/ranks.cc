@@ -1,6 +1,7 @@
 #include "cli/ranks.h"
 
 #include <algorithm>
+#include <array>
 #include <condition_variable>
 #include <filesystem>
 #include <fstream>
@@ -11,6 +12,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/exit_status.h"
 #include "canzona/base/text.h"
+#include "canzona/comm/from_all.h"
 #include "canzona/comm/mpi/mpi_launch.h"
 #include "canzona/comm/mpi/mpi_session.h"
 #include "canzona/comm/transport.h"
@@ -184,6 +186,30 @@ std::unique_ptr<Ranks> make_ranks(const RankOptions& options) {
   if (!flights.empty()) write_flights_to(flights, own.communicator);
   if (mpi) return std::make_unique<MpiRanks>(own);
   return std::make_unique<ThreadRanks>(own);
+}
+
+void require_same_request(Ranks& ranks, const std::string& digest) {
+  if (ranks.transport() == "thread") return;
+  struct Digest {
+    std::array<char, 64> text{};
+  };
+  Digest own;
+  std::ranges::copy(digest.substr(0, own.text.size()), own.text.begin());
+  std::vector<Digest> all;
+  ranks.runner()({},
+                 [&](Communicator& world) { all = one_from_all(world, own); });
+  const auto other = std::ranges::find_if(
+      all, [&](const Digest& there) { return there.text != all[0].text; });
+  if (other == all.end()) return;
+  const auto text = [](const Digest& of) {
+    return std::string(of.text.begin(), of.text.end());
+  };
+  ranks.finish();
+  throw UsageError(
+      cat("the ranks were not asked to do the same: rank 0 has "
+          "configuration ",
+          text(all[0]), ", rank ", other - all.begin(), " has ", text(*other),
+          "; give all of them the same options"));
 }
 
 }  // namespace canzona::cli

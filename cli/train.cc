@@ -1,6 +1,8 @@
 // `canzona train`: a language model, trained on several ranks.
 #include <csignal>
 
+#include "canzona/base/digest.h"
+#include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
 #include "canzona/comm/mpi/mpi_launch.h"
 #include "canzona/data/batches.h"
@@ -200,6 +202,9 @@ std::unique_ptr<Ranks> join_ranks(const TrainFlags& a,
                                   const TrainConfig& config, const Mesh& mesh) {
   auto ranks = make_ranks(rank_options(a, config, mesh));
   require_same_precision(*ranks, precision_of(config));
+  JsonWriter asked;
+  write_config(asked, config);
+  require_same_request(*ranks, sha256_hex(asked.text()));
   return ranks;
 }
 

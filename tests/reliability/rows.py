@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""rows.py <canzona> <mpirun> [--tier A|B|C] [--rows R1,R7] [--seed N] [--table FILE]
+"""rows.py <canzona> <mpirun> [--tier A|B|C] [--rows R1,R7] [--seed N]
+        [--table FILE]
 
 Hits runs of `canzona train` on processes by the faults of docs/reliability.md
 and checks how they end and what they leave. Prints a line per row: its id,
@@ -25,6 +26,7 @@ from launched import (SMALL, Failure, Launched, descendants, digest_of,
 
 PLACES = ["forward", "backward", "collective", "optimizer", "save"]
 DEADLINE = 3.0  # of collectives, in seconds
+STEP = "  grad_norm:"  # in the line of every step
 
 
 class Row:
@@ -36,10 +38,14 @@ class Row:
         self.trials = 0
         self.passed = 0
         self.slowest = 0.0
+        self.detected = 0.0  # until the first word of a survivor
 
     def line(self):
+        timed = self.timed
+        if self.detected > 0:
+            timed += f"; the first survivor spoke within {self.detected:.2f} s"
         return (f"| {self.name} | {self.trials} | {self.passed} | "
-                f"{self.slowest:.2f} s | {self.timed} |")
+                f"{self.slowest:.2f} s | {timed} |")
 
 
 class Bench:
@@ -177,7 +183,7 @@ def stopped(bench, rank, place):
     told = launched.wait_for("did not")
     require(any(f"rank {rank} did not" in line or "given up" in line
                 for _, line in launched.lines), launched.text())
-    steps = [when for when, line in launched.lines if "] step:" in line]
+    steps = [when for when, line in launched.lines if STEP in line]
     return told - steps[-1]
 
 
@@ -193,7 +199,7 @@ def r7(bench):
 def paused(bench, rank, whole):
     run = bench.new_run()
     launched = bench.launch(run, ["--max-restarts", "0"], deadline=20)
-    launched.wait_for("step:")
+    launched.wait_for(STEP)
     pid = launched.rank_pid(rank)
     os.kill(pid, signal.SIGSTOP)
     time.sleep(2)
@@ -225,7 +231,7 @@ def restarted(bench, rank, place, whole):
     killed = launched.wait_for("restart 1 of")
     after = next(i for i, (_, line) in enumerate(launched.lines)
                  if "restart 1 of" in line)
-    return launched.wait_for("] step:", after=after) - killed
+    return launched.wait_for(STEP, after=after) - killed
 
 
 def r3(bench):
@@ -250,7 +256,7 @@ def shrunk(bench):
     require(launched.report["ranks"] == 3, launched.text())
     after = next(i for i, (_, line) in enumerate(launched.lines)
                  if "on 3 ranks" in line)
-    return (launched.wait_for("] step:", after=after) -
+    return (launched.wait_for(STEP, after=after) -
             launched.lines[after][0])
 
 
@@ -262,38 +268,60 @@ def r11(bench):
 
 # --- R2, R5: from outside, at any moment.
 
-def killed_outside(bench, ranks, victims):
+def wait_a_while(bench, launched):
+    """Until the run has saved, and then for some part of a step or more."""
+    launched.wait_for(STEP)
+    end = time.monotonic() + 30
+    while not os.path.exists(os.path.join(launched.run, "ckpt", "latest")):
+        require(time.monotonic() < end, "nothing saved:\n", launched.text())
+        time.sleep(0.01)
+    time.sleep(bench.random.random() * 0.5)
+
+
+def killed_outside(bench, ranks, victims, row):
+    """Kills ranks; the launcher starts the run again, and it goes on."""
     run = bench.new_run()
     launched = Launched(
-        bench.canzona, ["--ranks", str(ranks), "--max-restarts", "0"],
+        bench.canzona, ["--ranks", str(ranks), "--max-restarts", "1"],
         bench.train(run, 100000), "", bench.folder)
-    launched.wait_for("] step:")
-    time.sleep(bench.random.random() * 0.5)
+    launched.run = run
+    wait_a_while(bench, launched)
     pids = [launched.rank_pid(victim) for victim in victims]
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
     killed = time.monotonic()
-    require(launched.end() == 4, launched.text())
+    gone = launched.wait_for("restart 1 of 1")
+    after = next(i for i, (_, line) in enumerate(launched.lines)
+                 if "restart 1 of 1" in line)
+    words = [when for when, line in launched.lines[:after]
+             if "] error:" in line and when >= killed]
+    if words:
+        row.detected = max(row.detected, words[0] - killed)
+    launched.wait_for(STEP, after=after)
+    launched.process.send_signal(signal.SIGTERM)
+    require(launched.end() == 143, launched.text())
     check_survivors(launched, victims)
-    check_last_line(launched, "lost (SIGKILL)", "exit 4")
+    require("lost (SIGKILL)" in launched.lines[after][1],
+            launched.lines[after])
     shutil.rmtree(run, ignore_errors=True)
-    return launched.ended - killed
+    return gone - killed
 
 
 def r2(bench):
-    row = Row("R2", "from the kill to the end of the launcher")
+    row = Row("R2", "from the kill until all processes are gone; each run was "
+              "then resumed")
     for i in range(200):
         ranks = (2, 4, 8)[i % 3]
         victim = bench.random.randrange(ranks)
         bench.trial(row, f"rank {victim} of {ranks}", lambda: bench.is_timed(
-            killed_outside(bench, ranks, [victim]), 2 if ranks < 8 else 3))
+            killed_outside(bench, ranks, [victim], row), 2))
     return row
 
 
 def killed_launcher(bench, kills_mpirun):
     run = bench.new_run()
     launched = bench.launch(run, ["--max-restarts", "0"], steps=100000)
-    launched.wait_for("] step:")
+    launched.wait_for(STEP)
     below = descendants(launched.process.pid)
     mpirun = next(pid for pid in below if "mpirun" in words_of(pid)[0])
     os.kill(mpirun if kills_mpirun else launched.process.pid, signal.SIGKILL)
@@ -313,7 +341,7 @@ def r5(bench):
     row = Row("R5", "from the kill to the end of the last process")
     for victims in ([1, 2], [0, 3], [0, 1, 2, 3]):
         bench.trial(row, f"ranks {victims}", lambda: bench.is_timed(
-            killed_outside(bench, 4, victims), 3))
+            killed_outside(bench, 4, victims, row), 3))
     for kills_mpirun in (False, True):
         bench.trial(row, "mpirun" if kills_mpirun else "the launcher",
                     lambda: bench.is_timed(
@@ -334,7 +362,7 @@ def wrong_world(bench):
 
 
 def never_comes(bench):
-    """One of four processes is no rank: the others wait for it in MPI's start."""
+    """One of four processes is no rank: the others wait in MPI's start."""
     begin = time.monotonic()
     rank = [bench.canzona, "train"] + SMALL + ["--steps", "2",
                                                "--deadline", "3s"]
@@ -359,7 +387,7 @@ def r10(bench):
 def asked(bench, number, whom, status, twice=False):
     run = bench.new_run()
     launched = bench.launch(run, [], steps=100000)
-    launched.wait_for("] step:")
+    launched.wait_for(STEP)
     pid = (launched.process.pid if whom == "launcher"
            else launched.rank_pid(whom))
     os.kill(pid, number)
@@ -389,7 +417,7 @@ def saved_now(bench):
     run = bench.new_run()
     launched = bench.launch(run, [], steps=100000,
                             save_every=1000000)
-    launched.wait_for("] step:")
+    launched.wait_for(STEP)
     launched.process.send_signal(signal.SIGUSR1)
     begin = time.monotonic()
     while not os.path.exists(os.path.join(run, "ckpt", "latest")):
@@ -422,7 +450,8 @@ def soak(bench, steps, num_faults, interval):
     resumed = False
     while not done:
         launched = Launched(
-            bench.canzona, ["--ranks", "4", "--max-restarts", "100"],
+            bench.canzona,
+            ["--ranks", "4", "--max-restarts", "100", "--grace", "1s"],
             command + (["--resume", "auto"] if resumed else []), "",
             bench.folder)
         resumed = True
@@ -440,7 +469,7 @@ def soak(bench, steps, num_faults, interval):
             num_faults -= 1
         status = launched.end(600)
         require(status in (0, 143), launched.text())
-        steps_run += sum("] step:" in line for _, line in launched.lines)
+        steps_run += sum(STEP in line for _, line in launched.lines)
         done = status == 0
     require(num_faults == 0, "the run was done before", num_faults, "faults")
     require(digest_of(run) == whole, "another digest than without faults")
@@ -470,7 +499,9 @@ TIERS = {"A": ["R1", "R3", "R6", "R7", "R8", "R10", "R12"],
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("canzona", type=os.path.abspath)
     parser.add_argument("mpirun")
     parser.add_argument("--tier", choices=list(TIERS), default="A")
