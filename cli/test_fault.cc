@@ -36,7 +36,7 @@ void require_word(const std::string& word, const char* key,
                          ": expected ", join(known, ", ")));
 }
 
-std::string_view point_name(TrainPoint point) {
+std::string_view train_point_name(TrainPoint point) {
   switch (point) {
     case TrainPoint::kForward:
       return "forward";
@@ -107,7 +107,7 @@ TestFaults::TestFaults(std::string_view text) {
 
 void TestFaults::at(TrainPoint point, int64_t step, int rank) {
   step_ = step;
-  fail(point_name(point), step, rank);
+  fail(train_point_name(point), step, rank);
 }
 
 void TestFaults::pass(std::string_view, Operation, std::string_view,

@@ -33,7 +33,7 @@ chmod +x program
 # the second, …
 ends_by() {
   printf '%s\n' "$@" >ends
-  rm -rf calls
+  rm -f calls out err
 }
 # launches <options> -- <command>: with the script, as one process.
 launches() {
@@ -181,6 +181,22 @@ refuses '--ranks 4' 'leave that one out' -- launch --ranks 2 -- train --ranks 4
 refuses "'/no/such'" -- launch --ranks 2 --program /no/such -- train --run run \
   --transport thread
 refuses "'no'" tiny -- launch --ranks 2 -- train --preset no
+
+# --- A fault that no test can mean is refused.
+last='CANZONA_TEST_FAULT'
+for fault in rank=x,at=forward,kind=kill at=lunch,kind=kill at=forward,kind=no \
+  rank=1,where=forward; do
+  env CANZONA_TEST_FAULT="$fault" "$program" train --steps 1 >out 2>err
+  status=$?
+  exits 2
+  says expected
+done
+# Ranks that are threads throw as one process.
+env CANZONA_TEST_FAULT=rank=1,step=2,at=backward,kind=throw "$program" train \
+  --ranks 2 --steps 3 >out 2>err
+status=$?
+exits 1
+says 'a fault that a test asked for, at backward'
 
 # Help fits the page.
 canzona launch --help
