@@ -28,6 +28,9 @@ Verb add_config(CLI::App& root) {
 Verb add_train(CLI::App& root) {
   return absent(root, "train", "train a language model (not in this build)");
 }
+Verb add_launch(CLI::App& root) {
+  return absent(root, "launch", "start ranks as processes (not in this build)");
+}
 Verb add_ckpt(CLI::App& root) {
   return absent(root, "ckpt", "look at checkpoints (not in this build)");
 }

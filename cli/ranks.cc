@@ -1,14 +1,21 @@
 #include "cli/ranks.h"
 
 #include <algorithm>
+#include <array>
+#include <condition_variable>
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <mutex>
+#include <thread>
 
 #include "canzona/base/error.h"
+#include "canzona/base/exit_status.h"
 #include "canzona/base/text.h"
+#include "canzona/comm/from_all.h"
 #include "canzona/comm/mpi/mpi_launch.h"
 #include "canzona/comm/mpi/mpi_session.h"
+#include "canzona/comm/transport.h"
 #include "canzona/linalg/cpu/blas_environment.h"
 #include "cli/verbs.h"
 
@@ -26,16 +33,60 @@ class ThreadRanks : public Ranks {
   std::string transport() const override { return "thread"; }
   int num_here() const override { return options_.num_ranks; }
   RankRunner runner() override {
-    return on_threads(options_.num_ranks, options_.communicator);
+    return on_threads(options_.num_ranks, options_.communicator, options_.gate);
   }
 
  private:
   RankOptions options_;
 };
 
+// MPI starts in a call that waits for all ranks, without a deadline. Where one
+// never comes, this process ends with words instead of waiting for ever.
+class StartWatch {
+ public:
+  explicit StartWatch(std::chrono::nanoseconds time)
+      : thread_([this, time] {
+          std::unique_lock lock(mutex_);
+          if (changed_.wait_until(lock, deadline_after(time),
+                                  [this] { return started_; }))
+            return;
+          const std::optional<MpiLaunch> launch = find_mpi_launch();
+          std::cerr << "error: "
+                    << (launch ? cat("rank ", launch->rank) : "this process")
+                    << ": MPI has not started within "
+                    << human_seconds(
+                           std::chrono::duration<double>(time).count())
+                    << ": at least one "
+                    << (launch && launch->num_ranks > 0
+                            ? cat("of the ", launch->num_ranks, " ranks")
+                            : "rank")
+                    << " has not come\n";
+          exit_at_once(ExitStatus::kPeerLost);
+        }) {}
+  ~StartWatch() { stop(); }
+  void stop() {
+    {
+      const std::lock_guard lock(mutex_);
+      started_ = true;
+    }
+    changed_.notify_all();
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool started_ = false;
+  std::thread thread_;  // last: it uses the others
+};
+
 class MpiRanks : public Ranks {
  public:
-  explicit MpiRanks(const RankOptions& options) : options_(options) {
+  explicit MpiRanks(const RankOptions& options)
+      : options_(options),
+        watch_(options.communicator.deadline),
+        session_({.gate = options.gate}) {
+    watch_.stop();
     mpi_is_open = true;
     if (session_.size() != options.num_ranks)
       throw UsageError(cat("the mesh has ", options.num_ranks,
@@ -75,6 +126,7 @@ class MpiRanks : public Ranks {
 
  private:
   RankOptions options_;
+  StartWatch watch_;
   MpiSession session_;
 };
 
@@ -134,6 +186,30 @@ std::unique_ptr<Ranks> make_ranks(const RankOptions& options) {
   if (!flights.empty()) write_flights_to(flights, own.communicator);
   if (mpi) return std::make_unique<MpiRanks>(own);
   return std::make_unique<ThreadRanks>(own);
+}
+
+void require_same_request(Ranks& ranks, const std::string& digest) {
+  if (ranks.transport() == "thread") return;
+  struct Digest {
+    std::array<char, 64> text{};
+  };
+  Digest own;
+  std::ranges::copy(digest.substr(0, own.text.size()), own.text.begin());
+  std::vector<Digest> all;
+  ranks.runner()({},
+                 [&](Communicator& world) { all = one_from_all(world, own); });
+  const auto other = std::ranges::find_if(
+      all, [&](const Digest& there) { return there.text != all[0].text; });
+  if (other == all.end()) return;
+  const auto text = [](const Digest& of) {
+    return std::string(of.text.begin(), of.text.end());
+  };
+  ranks.finish();
+  throw UsageError(
+      cat("the ranks were not asked to do the same: rank 0 has "
+          "configuration ",
+          text(all[0]), ", rank ", other - all.begin(), " has ", text(*other),
+          "; give all of them the same options"));
 }
 
 }  // namespace canzona::cli

@@ -16,11 +16,13 @@
 namespace canzona::cli {
 
 struct RankOptions {
-  std::string transport;  // "thread", "mpi", or "": as this process was started
+  // "thread", "mpi", or "": as this process was started.
+  std::string transport = {};
   int num_ranks = 1;
   bool links = false;  // that are modelled
-  std::string flight_record;
+  std::string flight_record = {};
   CommunicatorOptions communicator = {};
+  Gate* gate = nullptr;  // for tests of faults; outlives the ranks
 };
 
 class Ranks {
@@ -41,6 +43,10 @@ class Ranks {
 
 // "30s" → a deadline of collectives; UsageError names --deadline.
 std::chrono::nanoseconds parse_deadline(const std::string& text);
+
+// Compares the SHA-256 of what every process was asked to do: UsageError on all
+// of them names two that differ. All ranks call it.
+void require_same_request(Ranks& ranks, const std::string& digest);
 
 // UsageError if the ranks that are there do not fit what is asked.
 std::unique_ptr<Ranks> make_ranks(const RankOptions& options);

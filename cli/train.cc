@@ -1,6 +1,8 @@
 // `canzona train`: a language model, trained on several ranks.
 #include <csignal>
 
+#include "canzona/base/digest.h"
+#include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
 #include "canzona/comm/mpi/mpi_launch.h"
 #include "canzona/data/batches.h"
@@ -15,6 +17,7 @@
 #include "cli/precision.h"
 #include "cli/ranks.h"
 #include "cli/run_folder.h"
+#include "cli/test_fault.h"
 #include "cli/train_job.h"
 #include "cli/train_summary.h"
 #include "cli/verbs.h"
@@ -57,6 +60,7 @@ struct TrainFlags {
   bool mfu = false;
   std::string deadline;
   std::string trace;
+  std::shared_ptr<TestFaults> faults = {};  // null: none
 };
 
 // A run with what it began with, and where it tells of itself.
@@ -183,6 +187,7 @@ void show_plan(const TrainConfig& config, const TrainJob& job,
 RankOptions rank_options(const TrainFlags& a, const TrainConfig& config,
                          const Mesh& mesh) {
   RankOptions options;
+  options.gate = a.faults.get();
   options.transport = config.transport == "auto" ? "" : config.transport;
   options.num_ranks = mesh.world();
   options.links = !config.links.model.empty();
@@ -197,6 +202,9 @@ std::unique_ptr<Ranks> join_ranks(const TrainFlags& a,
                                   const TrainConfig& config, const Mesh& mesh) {
   auto ranks = make_ranks(rank_options(a, config, mesh));
   require_same_precision(*ranks, precision_of(config));
+  JsonWriter asked;
+  write_config(asked, config);
+  require_same_request(*ranks, sha256_hex(asked.text()));
   return ranks;
 }
 
@@ -298,6 +306,10 @@ Outcome run_job(const TrainFlags& a, const TrainConfig& config, TrainJob& job,
   if (!trace_path.empty()) job.settings.runtime.trace = &trace;
   const Interrupt interrupt(on_signal(ranks, out));
   job.settings.stop = &interrupt.signal();
+  if (a.faults != nullptr)
+    job.settings.at_point = [&a](TrainPoint point, int64_t step, int rank) {
+      a.faults->at(point, step, rank);
+    };
 
   RunSummary begun;
   if (ranks.speaks())
@@ -393,7 +405,10 @@ Verb add_train(CLI::App& root) {
   text("--trace", arguments->trace, "FILE",
        "write spans of all ranks, for ui.perfetto.dev");
   app->footer(kTrainExamples + std::string("\n") + train_presets_help());
-  return {app, [arguments](const Output& out) { return run(*arguments, out); }};
+  return {app, [arguments](const Output& out) {
+            arguments->faults = read_test_faults();
+            return run(*arguments, out);
+          }};
 }
 
 }  // namespace canzona::cli

@@ -33,6 +33,9 @@ namespace canzona {
 
 class WeightSource;
 
+// Where a rank is in a step.
+enum class TrainPoint { kForward, kBackward, kOptimizer, kSave };
+
 struct TrainSettings {
   DecoderConfig decoder = {};
   int64_t steps = 0;
@@ -60,6 +63,12 @@ struct TrainSettings {
   // part of an evaluation, that it is in.
   const std::atomic<int>* stop = nullptr;
 
+  // For tests of faults: called by every rank as it comes to a point of a step.
+  std::function<void(TrainPoint point, int64_t step, int rank)> at_point = {};
+
+  void come_to(TrainPoint point, int64_t step, int rank) const {
+    if (at_point) at_point(point, step, rank);
+  }
   // Of a step, on every data-parallel rank.
   int64_t micro_batches(const Mesh& mesh) const {
     return global_batch / (decoder.micro_batch * mesh.homes());
