@@ -22,6 +22,7 @@ namespace canzona::cli {
 namespace {
 
 constexpr const char* kWhatGroup = "What is trained";
+constexpr const char* kSavingGroup = "Surviving (see docs/resuming.md)";
 constexpr const char* kRanksGroup = "On which ranks";
 constexpr const char* kMemoryGroup = "Memory and links (see docs/zero.md)";
 constexpr const char* kKeysGroup = "Any setting (see canzona config show)";
@@ -42,6 +43,10 @@ constexpr auto kFlags = std::to_array<ConfigFlag>({
     {"--seed", "seed", "N", kWhatGroup},
     {"--max-skipped", "max_skipped", "N", kWhatGroup},
     {"--run", "run", "DIR", kWhatGroup},
+    {"--save-every", "save.every", "N", kSavingGroup},
+    {"--keep-last", "save.keep_last", "K", kSavingGroup},
+    {"--save", "save.mode", "HOW", kSavingGroup},
+    {"--check-replicas", "check_replicas", "N", kSavingGroup},
     {"--mesh", "mesh", "AXES", kRanksGroup},
     {"--ranks", "ranks", "N", kRanksGroup},
     {"--strategy", "plan.strategy", "NAME", kRanksGroup},

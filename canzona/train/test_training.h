@@ -60,6 +60,10 @@ struct TestRun {
   int64_t micro_batch = 2;
   int64_t max_skipped = 0;
   double adamw_rate = 0.003;
+  RunState start = {};
+  int64_t global_batch = 16;
+  int64_t check_replicas = 0;
+  std::function<void(int64_t, int, Runtime&)> before_step = {};
   // Called on rank 0 with what is being told: "step 1", "evaluating", "eval 1",
   // "tensor", "weights", "result".
   std::function<void(const std::string&)> told = {};
@@ -90,7 +94,8 @@ inline TrainSettings test_settings(const TestRun& run) {
   decoder.micro_batch = run.micro_batch;
   decoder.recompute = run.recompute;
   settings.steps = run.steps;
-  settings.global_batch = 16;
+  settings.start = run.start;
+  settings.global_batch = run.global_batch;
   settings.seed = 5;
   settings.learning_rate = [](int64_t) { return 0.02; };
   settings.adamw_learning_rate = [rate = run.adamw_rate](int64_t) {
@@ -104,6 +109,8 @@ inline TrainSettings test_settings(const TestRun& run) {
   settings.runtime.overlap = run.overlap;
   settings.stop = run.stop;
   settings.reuse = run.reuse;
+  settings.check_replicas = run.check_replicas;
+  settings.before_step = run.before_step;
   return settings;
 }
 

@@ -7,6 +7,7 @@
 #include "canzona/base/text.h"
 #include "canzona/comm/from_all.h"
 #include "canzona/train/parameters.h"
+#include "canzona/train/replicas.h"
 #include "canzona/train/train_rank.h"
 
 namespace canzona {
@@ -40,11 +41,12 @@ class RankTrainer {
     result_.memory_bytes =
         one_from_all(world, rank_.runtime().memory().total().value() +
                                 rank_.stage().reserved());
+    begin_with(settings.start);
   }
 
   TrainResult run() {
     begin_ = now();
-    for (int64_t step = 1; step <= settings_.steps; ++step)
+    for (int64_t step = state_.step + 1; step <= settings_.steps; ++step)
       if (run_step(step)) break;
     close_books();
     hand_over_weights();
@@ -53,7 +55,9 @@ class RankTrainer {
   }
 
  private:
+  void begin_with(const RunState& start);
   bool run_step(int64_t step);
+  void check_replicas(int64_t step);
   void take(const StepMetrics& metrics);
   double loss_of(const std::vector<std::vector<double>>& rows, int64_t m) const;
   double mean_loss(const std::vector<double>& own, int64_t count);
@@ -74,9 +78,20 @@ class RankTrainer {
   double begin_ = 0;
   RankTimes times_;
   SentBytes not_of_steps_;
-  int64_t skipped_in_a_row_ = 0;
+  RunState state_;  // after the last step
   TrainResult result_;
 };
+
+void RankTrainer::begin_with(const RunState& start) {
+  state_ = start;
+  rank_.go_on_after(start.step, start.sequences);
+  result_.steps = start.step;
+  result_.tokens = start.tokens;
+  result_.final_loss = start.last_loss;
+  result_.skipped_steps = start.skipped_steps;
+  result_.nonfinite_tensor = start.nonfinite_tensor;
+  result_.nonfinite_rank = start.nonfinite_rank;
+}
 
 // Of micro-batch m of all homes, from what every rank has.
 double RankTrainer::loss_of(const std::vector<std::vector<double>>& rows,
@@ -160,6 +175,8 @@ void RankTrainer::evaluate_last() {
 bool RankTrainer::run_step(int64_t step) {
   const double start = now();
   const TrainRank::Times before = rank_.times();
+  if (settings_.before_step)
+    settings_.before_step(step, world_.rank(), rank_.runtime());
   const std::vector<double> losses = rank_.learn(step);
   const double learned = now();
   const double waited_in_learning = rank_.times().waited - before.waited;
@@ -181,15 +198,16 @@ bool RankTrainer::run_step(int64_t step) {
                       .loss = mean_loss(losses, count),
                       .grad_norm = outcome.gradient_norm,
                       .lr = settings_.learning_rate(step),
-                      .tokens = step * rank_.micro_batches().tokens_per_step(),
+                      .tokens = rank_.micro_batches().tokens_after(step),
                       .skipped = outcome.skipped,
                       .nonfinite_tensor = outcome.nonfinite_tensor,
                       .nonfinite_rank = outcome.nonfinite_rank};
   // Nobody has computed it.
   if (outcome.skipped) metrics.grad_norm = kNotMeasured;
   add_times(own, now() - start, metrics);
-  metrics.seconds = now() - begin_;
+  metrics.seconds = settings_.start.seconds + now() - begin_;
   take(metrics);
+  check_replicas(step);
   const bool due = settings_.eval_every > 0 && step % settings_.eval_every == 0;
   const bool ends = result_.stop != 0 || result_.diverged;
   if (due && !ends && step < settings_.steps) evaluate();
@@ -204,14 +222,36 @@ void RankTrainer::take(const StepMetrics& metrics) {
   // Of this step, once it is evaluated.
   result_.eval_loss = kNotMeasured;
   result_.eval_sequences = 0;
-  skipped_in_a_row_ = metrics.skipped ? skipped_in_a_row_ + 1 : 0;
+  ++result_.steps_here;
+  state_.step = metrics.step;
+  state_.sequences = rank_.micro_batches().sequences_after(metrics.step);
+  state_.tokens = metrics.tokens;
+  state_.seconds = metrics.seconds;
+  state_.last_loss = metrics.loss;
+  state_.skipped_in_a_row = metrics.skipped ? state_.skipped_in_a_row + 1 : 0;
   if (metrics.skipped) {
-    ++result_.skipped_steps;
-    result_.nonfinite_tensor = metrics.nonfinite_tensor;
-    result_.nonfinite_rank = metrics.nonfinite_rank;
-    result_.diverged = skipped_in_a_row_ == settings_.max_skipped;
+    state_.skipped_steps = ++result_.skipped_steps;
+    state_.nonfinite_tensor = result_.nonfinite_tensor =
+        metrics.nonfinite_tensor;
+    state_.nonfinite_rank = result_.nonfinite_rank = metrics.nonfinite_rank;
+    result_.diverged = settings_.max_skipped > 0 &&
+                       state_.skipped_in_a_row >= settings_.max_skipped;
   }
   if (observer_ != nullptr) observer_->on_step(metrics);
+}
+
+// NumericalError, the same on all ranks, if replicas have drifted apart.
+void RankTrainer::check_replicas(int64_t step) {
+  const int64_t every = settings_.check_replicas;
+  if (every == 0 || step % every != 0) return;
+  const std::optional<Drift> drift = find_drift(rank_.runtime(), world_);
+  if (!drift) return;
+  throw NumericalError(
+      cat("replicas have drifted apart: after step ", step, " ", drift->text(),
+          ", which must hold the same (--check-replicas ", every,
+          "): its memory, its processor or its program is not like theirs; "
+          "resume from a checkpoint of step ",
+          step - every, " or before, without that machine"));
 }
 
 // Times are those of the slowest rank; learns whether one was asked to stop.
@@ -238,9 +278,10 @@ void RankTrainer::add_times(const RankStep& own, double seconds,
 }
 
 void RankTrainer::close_books() {
-  result_.seconds = now() - begin_;
-  times_.other = result_.seconds - times_.forward_backward - times_.optimizer -
-                 times_.waited;
+  const double seconds = now() - begin_;
+  result_.seconds = settings_.start.seconds + seconds;
+  times_.other =
+      seconds - times_.forward_backward - times_.optimizer - times_.waited;
   result_.times = one_from_all(world_, times_);
   SentBytes of_steps = rank_.sent();
   of_steps.all -= not_of_steps_.all;

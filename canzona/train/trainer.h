@@ -6,11 +6,12 @@
 //         train(settings, plan, batches, world, *engine, observer);
 //   });
 //
-// Step s (1, 2, …) learns from sequences (s − 1)·global_batch and following;
-// the ranks share them by micro-batches, so that the run is the same on every
-// mesh but for the order of sums in forward and backward. All ranks call it at
-// once, with the same settings, and get the same result; the observer of rank
-// 0 is told, others need none. After an error the other ranks get PeerLost.
+// A step learns from the global_batch sequences that follow those of the steps
+// before it; the ranks share them by micro-batches, so that the run is the same
+// on every mesh but for the order of sums in forward and backward. A run may go
+// on after some steps of an earlier one. All ranks call it at once, with the
+// same settings, and get the same result; the observer of rank 0 is told,
+// others need none. After an error the other ranks get PeerLost.
 //
 // At the end the weights come first, then the result as it is, then the last
 // evaluation: whoever ends the process during that one loses nothing else.
@@ -27,12 +28,14 @@
 #include "canzona/model/decoder_config.h"
 #include "canzona/runtime/runtime.h"
 #include "canzona/trace/step_metrics.h"
+#include "canzona/train/run_state.h"
 
 namespace canzona {
 
 struct TrainSettings {
   DecoderConfig decoder = {};
-  int64_t steps = 0;
+  int64_t steps = 0;  // of the whole run: the number of its last one
+  RunState start = {};
   int64_t global_batch = 0;  // sequences of a step
   uint64_t seed = 0;
   // Of step 1, 2, …: of matrices, and of what AdamW updates.
@@ -44,6 +47,7 @@ struct TrainSettings {
   int64_t eval_sequences = std::numeric_limits<int64_t>::max();
   // So many steps in a row whose gradient is not finite end the run; 0: none.
   int64_t max_skipped = 0;
+  int64_t check_replicas = 0;           // steps between checks; 0: none
   double flops_per_token = 0;           // for the MFU
   double product_flops_per_second = 0;  // of all ranks; 0: no MFU
   RuntimeOptions runtime = {};
@@ -54,6 +58,9 @@ struct TrainSettings {
   // Set from outside to anything but 0: the run ends after the step, or the
   // part of an evaluation, that it is in.
   const std::atomic<int>* stop = nullptr;
+  // Called on every rank before each step: for tests of faults.
+  std::function<void(int64_t step, int rank, Runtime& runtime)> before_step =
+      {};
 
   // Of a step, on every data-parallel rank.
   int64_t micro_batches(const Mesh& mesh) const {
@@ -61,7 +68,7 @@ struct TrainSettings {
   }
 };
 
-// Where a rank's time went, in seconds of the whole run.
+// Where a rank's time went, in seconds since the start.
 struct RankTimes {
   double forward_backward = 0;
   double optimizer = 0;
@@ -71,9 +78,10 @@ struct RankTimes {
 };
 
 struct TrainResult {
-  int64_t steps = 0;
-  int64_t tokens = 0;  // consumed by all ranks: the position in the data
-  double seconds = 0;
+  int64_t steps = 0;       // of the whole run, with those before its start
+  int64_t steps_here = 0;  // of these, since its start
+  int64_t tokens = 0;      // consumed by all ranks: the position in the data
+  double seconds = 0;      // of the whole run
   // Of the last step, and after it; NaN: not measured.
   double final_loss = std::numeric_limits<double>::quiet_NaN();
   double eval_loss = std::numeric_limits<double>::quiet_NaN();
@@ -89,8 +97,8 @@ struct TrainResult {
   bool diverged = false;              // max_skipped were reached
   std::vector<RankTimes> times;       // by rank
   std::vector<int64_t> memory_bytes;  // reserved, by rank
-  // In all steps, by rank: what the runtime sent for them, not what a model
-  // cut by tp, ep or pp sends inside forward and backward.
+  // In all steps since the start, by rank: what the runtime sent for them, not
+  // what a model cut by tp, ep or pp sends inside forward and backward.
   std::vector<SentBytes> sent;
 };
 
