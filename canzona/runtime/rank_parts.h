@@ -99,6 +99,7 @@ class RankParts {
   StepOutcome step(const StepSettings& settings);
 
   int64_t steps_done() const { return steps_done_; }
+  void set_steps_done(int64_t steps) { steps_done_ = steps; }
   // Sum of what the ranks have digested, each number by one of them.
   std::string text_of(LogicalDigest digest) const;
 
