@@ -13,13 +13,15 @@
 // same settings, and get the same result; the observer of rank 0 is told,
 // others need none. After an error the other ranks get PeerLost.
 //
-// At the end the weights come first, then the result as it is, then the last
-// evaluation: whoever ends the process during that one loses nothing else.
+// At the end a last save is waited for, then the weights come, then the result
+// as it is, then the last evaluation: whoever ends the process during that one
+// loses nothing else.
 #pragma once
 
 #include <atomic>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -27,15 +29,33 @@
 #include "canzona/data/batches.h"
 #include "canzona/model/decoder_config.h"
 #include "canzona/runtime/runtime.h"
+#include "canzona/saving/load_state.h"
+#include "canzona/saving/run_saver.h"
 #include "canzona/trace/step_metrics.h"
 #include "canzona/train/run_state.h"
 
 namespace canzona {
 
+// What of a run is saved, and when. A save that is due after a step that was
+// skipped waits for one that was not: where numbers ceased to be finite, the
+// last good checkpoint is what matters.
+struct TrainSaving {
+  int64_t every = 0;  // steps; 0: nothing is saved
+  SaveSettings store = {};
+  // Those that stay the same; what the loop knows comes with them.
+  std::vector<SideFile> side_files = {};
+  // Counted up from outside: the run is saved after the step that it is in.
+  const std::atomic<int>* now = nullptr;
+};
+
 struct TrainSettings {
   DecoderConfig decoder = {};
   int64_t steps = 0;  // of the whole run: the number of its last one
   RunState start = {};
+  // The checkpoint that the run goes on from, in place of `start`.
+  std::optional<LoadRequest> resume = {};
+  DataIdentity data = {};  // what `batches` read
+  TrainSaving saving = {};
   int64_t global_batch = 0;  // sequences of a step
   uint64_t seed = 0;
   // Of step 1, 2, …: of matrices, and of what AdamW updates.
@@ -95,6 +115,13 @@ struct TrainResult {
   int stop = 0;          // what settings.stop was set to, if that ended the run
   bool stopped = false;  // by it, before the last step
   bool diverged = false;              // max_skipped were reached
+  int64_t starts = 1;                 // of the run, resumed ones among them
+  int64_t start_step = 0;             // steps done before the last one
+  int64_t saves = 0;                  // committed since
+  int64_t saved_step = -1;            // the last of them
+  double save_pause_seconds = 0;      // of all of them
+  std::string save_failure;           // of the last save; "": none
+  int64_t failed_step = -1;           // that it was of
   std::vector<RankTimes> times;       // by rank
   std::vector<int64_t> memory_bytes;  // reserved, by rank
   // In all steps since the start, by rank: what the runtime sent for them, not
@@ -105,6 +132,10 @@ struct TrainResult {
 class TrainObserver {
  public:
   virtual ~TrainObserver() = default;
+  // Before the first step of a run that goes on.
+  virtual void on_resumed(const LoadedState&, const RunState&) {}
+  // A save has ended, well or not.
+  virtual void on_saved(const SavedStep&) {}
   // As soon as it is done; what it is evaluated to follows.
   virtual void on_step(const StepMetrics& metrics) = 0;
   // Some sequences of an evaluation are done.
