@@ -288,6 +288,22 @@ TrainResult train_on(Ranks& ranks, const TrainJob& job, const Data& data,
   return result;
 }
 
+// The same; whoever loses a run to somebody else's fault is told how it goes
+// on.
+TrainResult train_or_hint(Ranks& ranks, const TrainJob& job, const Data& data,
+                          const Telling& telling) {
+  Narrator narrator(telling);
+  try {
+    return train_on(ranks, job, data, narrator);
+  } catch (const UsageError&) {
+    throw;
+  } catch (const std::exception&) {
+    const std::string hint = resume_hint(telling.config.run);
+    if (ranks.speaks() && !hint.empty()) telling.out.note(hint);
+    throw;
+  }
+}
+
 void tell_end(const RunSummary& summary, const Telling& telling) {
   const Output& out = telling.out;
   RunFolder* folder = telling.folder;
@@ -424,8 +440,7 @@ Outcome run_job(const TrainFlags& a, const TrainConfig& config,
   if (folder != nullptr && !resume) folder->write_summary(begun);
   if (ranks.speaks())
     tell_begin(telling, data.tokens->describe(), ranks.transport());
-  Narrator narrator(telling);
-  const TrainResult result = train_on(ranks, job, data, narrator);
+  const TrainResult result = train_or_hint(ranks, job, data, telling);
   if (ranks.speaks()) tell_end(with_result(begun, job, result), telling);
   if (!trace_path.empty()) out.save_trace(trace_path, trace);
   ranks.finish();

@@ -130,6 +130,14 @@ std::optional<ResumePoint> find_resume_point(const std::string& wish,
   return newest_point(folder, true);
 }
 
+std::string resume_hint(const std::string& run) {
+  if (run.empty() || !has_checkpoint(checkpoint_folder(run))) return "";
+  const auto newest = resume_order(Folder::open(checkpoint_folder(run)));
+  return cat("the newest checkpoint is of step ", newest.front().step,
+             "; canzona train --run ", printable(run),
+             " --resume auto goes on from it");
+}
+
 TrainConfig resumed_config(const ConfigArguments& arguments,
                            const ResumePoint& point, int64_t launched) {
   const TrainConfig saved = make_settled_config(point.saved);

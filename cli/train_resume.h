@@ -26,6 +26,10 @@ struct ResumePoint {
 std::optional<ResumePoint> find_resume_point(const std::string& wish,
                                              const std::string& run);
 
+// "the newest checkpoint is of step 100; canzona train --run … goes on from it";
+// "" if there is none.
+std::string resume_hint(const std::string& run);
+
 // The configuration of a run that goes on: what was saved, and over it what is
 // given. `launched`: ranks that a launcher has started, 0: none. UsageError for
 // a key that must stay.

@@ -336,6 +336,16 @@ canzona $small --save-every 5 --run foretold2 --save sync --steps 2 --mesh dp=2
 exits 0
 lacks err 'to save in the background'
 
+# --- Who loses a run to something else is told how it goes on.
+cp text.txt cut.txt
+# shellcheck disable=SC2086
+begins lost $small --data cut.txt --steps 1000000 --run lost --mesh dp=2 \
+  --save-every 2 --set log.every=1000000
+dd if=/dev/null of=cut.txt bs=1 seek=1000 count=0 2>/dev/null
+ends
+exits 3
+says 'the newest checkpoint is of step' 'canzona train --run lost --resume auto'
+
 # --- D5: ten bad steps in a row leave the last good checkpoint as it was.
 wild="--set adamw.learning_rate=3e38 --set clip=0 --set schedule.warmup=0"
 # shellcheck disable=SC2086
