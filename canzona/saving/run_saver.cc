@@ -317,8 +317,7 @@ int64_t given_bytes(const Plan& plan, int32_t rank,
   int64_t elements = 0;
   for (const RankInPart& at : parts_of_rank(plan, rank)) {
     const PlanPart& part = plan.parts[index(at.part)];
-    const Coordinates place =
-        coordinates_of(part.grid, part.grid_rank(at.rank));
+    const Coordinates place = in_grid(part, at.rank);
     const RankLayout layout = lay_out_rank(part, place);
     const Kept kept = kept_by(part, place, layout);
     const RuleSet rules(part, {options.adamw, options.groups}, device);
