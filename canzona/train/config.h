@@ -44,6 +44,7 @@ struct TrainConfig {
     int64_t vocab = 256;
     int64_t length = 0;
     bool tied = false;
+    bool qk_norm = true;
     double rope_base = 10000;
     double norm_epsilon = 1e-6;
     bool recompute = false;

@@ -240,6 +240,7 @@ std::vector<ConfigKey> config_keys(TrainConfig& c) {
       whole("model.vocab", m.vocab, 1, 1 << 24, "tokens there are; 256: bytes"),
       whole("model.length", m.length, 1, 1 << 24, "tokens of a sequence"),
       yes("model.tied", m.tied, "the head is the embedding"),
+      yes("model.qk_norm", m.qk_norm, "queries and keys are normed, head by head, as in Qwen3; off: as in Llama"),
       real("model.rope_base", m.rope_base, 1, 1e12, "base of the rotary angles"),
       real("model.norm_epsilon", m.norm_epsilon, 1e-12, 1, "added to the mean square in norms"),
       yes("model.recompute", m.recompute, "layers keep their input alone and run forward twice"),
