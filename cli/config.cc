@@ -35,6 +35,7 @@ struct ConfigFlag {
 };
 constexpr auto kFlags = std::to_array<ConfigFlag>({
     {"--data", "data.path", "PATH", kWhatGroup},
+    {"--tokenizer", "data.tokenizer", "FILE", kWhatGroup},
     {"--preset", "preset", "NAME", kWhatGroup},
     {"--rule", "rule.name", "RULE", kWhatGroup},
     {"--steps", "steps", "N", kWhatGroup},

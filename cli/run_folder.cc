@@ -20,8 +20,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array kFiles = {"metrics.jsonl", "summary.json", "report.html",
-                               "model.safetensors", "config.json"};
+constexpr std::array kFiles = {"metrics.jsonl", "summary.json",
+                               "report.html",   "model.safetensors",
+                               "config.json",   "tokenizer.json"};
 constexpr std::string_view kEvents = "events.out.tfevents.";
 constexpr const char* kLock = "canzona.lock";
 
@@ -161,6 +162,10 @@ RunFolder::RunFolder(const std::string& path, bool overwrite) : path_(path) {
 
 void RunFolder::write_summary(const RunSummary& summary) const {
   write_file(path_ + "/summary.json", to_json(summary));
+}
+
+void RunFolder::write_tokenizer(std::string_view json) const {
+  if (!json.empty()) write_file(path_ + "/tokenizer.json", json);
 }
 
 void RunFolder::add_step(const StepMetrics& metrics) {

@@ -330,17 +330,24 @@ Tokenizer parse_tokenizer(std::string_view json, const std::string& file) {
       std::make_shared<const TokenizerData>(read_tokenizer_json(json, file)));
 }
 
-std::string tokenizer_path(const std::string& path) {
+namespace {
+
+std::string tokenizer_file(const std::string& path) {
   std::error_code ignored;
   return std::filesystem::is_directory(path, ignored)
              ? (std::filesystem::path(path) / "tokenizer.json").string()
              : path;
 }
 
-Tokenizer load_tokenizer(const std::string& path) {
+}  // namespace
+
+std::string read_tokenizer_file(const std::string& path) {
   constexpr int64_t kMostBytes = 64 << 20;
-  const std::string file = tokenizer_path(path);
-  return parse_tokenizer(read_file(file, kMostBytes, "the tokenizer"), file);
+  return read_file(tokenizer_file(path), kMostBytes, "the tokenizer");
+}
+
+Tokenizer load_tokenizer(const std::string& path) {
+  return parse_tokenizer(read_tokenizer_file(path), tokenizer_file(path));
 }
 
 }  // namespace canzona

@@ -78,6 +78,7 @@ Tokenizer parse_tokenizer(std::string_view json, const std::string& file);
 
 // `path`: a tokenizer.json, or a folder that has one.
 Tokenizer load_tokenizer(const std::string& path);
-std::string tokenizer_path(const std::string& path);
+// The file of such a path, whole.
+std::string read_tokenizer_file(const std::string& path);
 
 }  // namespace canzona

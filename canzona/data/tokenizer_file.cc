@@ -72,10 +72,10 @@ class TokenizerReader {
     if (const std::string version = get_string(root_, "version", file_);
         version != "1.0")
       refuse("version", quoted(version), "'1.0'");
-    read_model();
     read_normalizer();
     read_pre_tokenizer();
     read_decoder();
+    read_model();
     read_added_tokens();
     read_post_processor();
     find_words();
@@ -423,8 +423,10 @@ void AddedTokens::add(std::string content, int32_t token) {
 // Of two with one content the first counts.
 void AddedTokens::sort() {
   std::ranges::stable_sort(words_, {}, &Word::content);
-  const auto rest = std::ranges::unique(words_, {}, &Word::content);
-  words_.erase(rest.begin(), rest.end());
+  const auto rest = std::unique(
+      words_.begin(), words_.end(),
+      [](const Word& a, const Word& b) { return a.content == b.content; });
+  words_.erase(rest, words_.end());
 }
 
 // Narrows the words down byte by byte; the shortest of those that begin alike
@@ -435,11 +437,13 @@ AddedTokens::Found AddedTokens::at(std::string_view text, size_t place) const {
   auto first = words_.begin(), last = words_.end();
   for (size_t depth = 0; place + depth < text.size(); ++depth) {
     const auto byte = static_cast<unsigned char>(text[place + depth]);
-    const auto byte_at = [&](const Word& word) {
+    const auto byte_of = [&](const Word& word) {
       return static_cast<unsigned char>(word.content[depth]);
     };
-    const auto range = std::ranges::equal_range(first, last, byte, {}, byte_at);
-    first = range.begin(), last = range.end();
+    first = std::partition_point(
+        first, last, [&](const Word& word) { return byte_of(word) < byte; });
+    last = std::partition_point(
+        first, last, [&](const Word& word) { return byte_of(word) == byte; });
     if (first == last) break;
     if (first->content.size() == depth + 1) {
       found = {depth + 1, first->token};
