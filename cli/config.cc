@@ -13,6 +13,7 @@
 #include "canzona/shapes/read_model.h"
 #include "canzona/train/config_keys.h"
 #include "canzona/train/model_settings.h"
+#include "canzona/train/model_source.h"
 #include "canzona/train/settings.h"
 #include "cli/options.h"
 #include "cli/precision.h"
@@ -37,6 +38,7 @@ constexpr auto kFlags = std::to_array<ConfigFlag>({
     {"--data", "data.path", "PATH", kWhatGroup},
     {"--tokenizer", "data.tokenizer", "FILE", kWhatGroup},
     {"--preset", "preset", "NAME", kWhatGroup},
+    {"--init", "init", "PATH", kWhatGroup},
     {"--rule", "rule.name", "RULE", kWhatGroup},
     {"--steps", "steps", "N", kWhatGroup},
     {"--learning-rate", "rule.learning_rate", "RATE", kWhatGroup},
@@ -151,6 +153,20 @@ bool gives_way(const Setting& of_file, const Settings& asked) {
   return there != 0 && count != "0" && count != cat(there);
 }
 
+std::string text_of(const Setting& setting) {
+  if (const auto* raw = std::get_if<RawText>(&setting.value)) return raw->text;
+  const auto* text = std::get_if<std::string>(&setting.value);
+  return text == nullptr ? "" : *text;
+}
+
+// The model of the weights that the run starts from; nothing without any.
+Settings initial_settings(const Settings& of_file, const Settings& asked) {
+  const Setting* init = last_setting(asked, "init");
+  if (init == nullptr) init = last_setting(of_file, "init");
+  if (init == nullptr || text_of(*init).empty()) return {};
+  return find_model(text_of(*init)).settings;
+}
+
 }  // namespace
 
 void add_config_arguments(CLI::App& app, ConfigArguments& arguments) {
@@ -161,9 +177,9 @@ void add_config_arguments(CLI::App& app, ConfigArguments& arguments) {
                     arguments.flags[flag.name]);
     if (flag.key != std::string_view("preset")) continue;
     app.add_option("--model", arguments.model,
-                   "the architecture: a config.json of Qwen3 or Qwen3-MoE, a "
-                   "folder with one, or a name of canzona models; the preset "
-                   "gives the rest")
+                   "the architecture: a config.json of Qwen3, Qwen3-MoE or "
+                   "Llama 3, a folder with one, or a name of canzona models; "
+                   "the preset gives the rest")
         ->option_text("MODEL")
         ->group(kWhatGroup);
   }
@@ -182,14 +198,22 @@ void add_config_arguments(CLI::App& app, ConfigArguments& arguments) {
 
 TrainConfig read_config(const ConfigArguments& arguments) {
   refuse_model_as_preset(arguments.flags.at("--preset"));
-  Settings given;
-  if (!arguments.model.empty()) given = model_settings(arguments.model);
   const Settings asked = command_line_settings(arguments);
-  if (!arguments.file.empty())
-    for (Setting& setting : read_config_file(arguments.file))
-      if (!gives_way(setting, asked)) given.push_back(std::move(setting));
+  Settings of_file;
+  if (!arguments.file.empty()) of_file = read_config_file(arguments.file);
+  const Settings initial = initial_settings(of_file, asked);
+  if (!initial.empty() && !arguments.model.empty())
+    throw UsageError(cat("--model ", arguments.model,
+                         ": the weights of --init have a model of their own; "
+                         "leave out --model"));
+  Settings given =
+      arguments.model.empty() ? initial : model_settings(arguments.model);
+  for (Setting& setting : of_file)
+    if (!gives_way(setting, asked)) given.push_back(std::move(setting));
   given.insert(given.end(), asked.begin(), asked.end());
-  return make_settled_config(std::move(given));
+  TrainConfig config = make_settled_config(std::move(given));
+  refuse_contradictions(config, initial);
+  return config;
 }
 
 std::string train_presets_help() {

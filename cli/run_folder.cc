@@ -12,6 +12,7 @@
 #include "canzona/base/text.h"
 #include "canzona/checkpoint/hf_config.h"
 #include "canzona/report/runs/run_report.h"
+#include "canzona/train/hf_exchange.h"
 #include "cli/environment.h"
 #include "cli/errors.h"
 
@@ -113,15 +114,6 @@ void remove_former_run(const std::string& path) {
   }
 }
 
-HfNumbers hf_numbers(const DecoderConfig& decoder) {
-  return {.architecture = decoder.architecture,
-          .length = decoder.length,
-          .norm_epsilon = decoder.norm_epsilon,
-          .rope_base = decoder.rope_base,
-          .experts_per_token = decoder.experts_per_token,
-          .balance_coefficient = decoder.balance_coefficient};
-}
-
 }  // namespace
 
 void check_late_file(const std::string& file, const std::string& run_folder) {
@@ -143,7 +135,11 @@ void check_late_file(const std::string& file, const std::string& run_folder) {
 }
 
 std::string config_json_note(const TrainJob& job) {
-  if (job.settings.decoder.architecture.experts.shared == 0) return "";
+  const Architecture& a = job.settings.decoder.architecture;
+  if (!a.qk_norm && a.experts.count > 0)
+    return "model.safetensors comes without config.json: no architecture has "
+           "experts but no norms of queries and keys (model.qk_norm)";
+  if (a.experts.shared == 0) return "";
   return "model.safetensors comes without config.json: Qwen3-MoE has no shared "
          "experts (model.shared_experts), and architectures that have them "
          "compute something else";
@@ -190,8 +186,7 @@ void RunFolder::add_evaluation(int64_t step, double loss) {
 void RunFolder::add_tensor(const TrainJob& job, int32_t tensor,
                            std::span<const float> whole) {
   if (weights_ == nullptr)
-    weights_ = std::make_unique<WeightFile>(path_ + "/model.safetensors",
-                                            job.plan.model);
+    weights_ = std::make_unique<WeightFiles>(path_, job.plan.model);
   weights_->add(tensor, whole);
 }
 
@@ -200,7 +195,7 @@ void RunFolder::finish_weights(const TrainJob& job) {
   weights_.reset();
   if (config_json_note(job).empty())
     write_file(path_ + "/config.json",
-               hf_config(hf_numbers(job.settings.decoder)));
+               hf_config(hf_numbers_of(job.settings.decoder)));
 }
 
 void RunFolder::finish(const RunSummary& summary) {

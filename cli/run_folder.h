@@ -57,7 +57,7 @@ class RunFolder {
   std::ofstream metrics_;
   bool has_step_ = false;
   std::unique_ptr<TensorBoardWriter> board_;
-  std::unique_ptr<WeightFile> weights_;
+  std::unique_ptr<WeightFiles> weights_;
 };
 
 // UsageError if a file that is written at the end, beside the run's or in its

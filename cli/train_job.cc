@@ -15,6 +15,7 @@
 #include "canzona/sim/compute_seconds.h"
 #include "canzona/sim/zero_bytes.h"
 #include "canzona/train/decoder_of.h"
+#include "canzona/train/model_source.h"
 #include "canzona/train/schedule.h"
 #include "cli/errors.h"
 
@@ -254,6 +255,7 @@ TrainJob make_job(const TrainConfig& config, const Mesh& mesh,
   TrainPlan made = plan_training(config, job.settings, mesh, limits);
   job.plan = std::move(made.plan);
   job.ranking = std::move(made.ranking);
+  job.settings.initial = initial_weights(config, job.plan.model);
   job.ranks = predict(job.plan);
   for (int32_t r = 0; r < mesh.world(); ++r)
     job.activations_of.push_back(training_memory(job.settings, job.plan, r));

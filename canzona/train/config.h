@@ -75,6 +75,7 @@ struct TrainConfig {
   ScheduleSettings schedule = {};
   double clip = 1;
   int64_t max_skipped = 10;  // steps in a row; 0: any number
+  std::string init;          // weights to start from; "": by chance
   std::string freeze;        // patterns of names, separated by commas
   struct {
     int64_t every = 0;

@@ -264,6 +264,7 @@ std::vector<ConfigKey> config_keys(TrainConfig& c) {
       whole("schedule.warmup", c.schedule.warmup, 0, 1e9, "steps over which rates rise"),
       real("schedule.decay", c.schedule.decay, 0, 1e9, "wsd: how long rates fall; below 1 a share of all steps, else steps"),
       real("schedule.final", c.schedule.final, 0, 1, "rates at the end, as a share of the peak"),
+      text("init", c.init, "weights to start from: a folder of Hugging Face, a run or a checkpoint; none: by chance"),
       text("freeze", c.freeze, "tensors that never change: patterns of names, separated by commas"),
       real("clip", c.clip, 0, kInf, "norm that gradients are clipped to; 0: no clipping"),
       whole("max_skipped", c.max_skipped, 0, 1e9, "steps in a row with a gradient that is not finite, after which the run ends; 0: never"),

@@ -1,7 +1,9 @@
 #include "canzona/train/model_settings.h"
 
+#include <algorithm>
 #include <filesystem>
 
+#include "canzona/base/check.h"
 #include "canzona/base/error.h"
 #include "canzona/base/files.h"
 #include "canzona/base/json_reader.h"
@@ -10,6 +12,7 @@
 #include "canzona/shapes/config.h"
 #include "canzona/shapes/families.h"
 #include "canzona/shapes/read_model.h"
+#include "canzona/train/config_keys.h"
 
 namespace canzona {
 namespace {
@@ -251,6 +254,35 @@ Settings config_json_settings(std::string_view text, const std::string& file) {
        .rope_base = rope_base_of(config, file),
        .norm_epsilon = config_number(config, "rms_norm_eps", 1e-6, file)},
       file);
+}
+
+Settings architecture_settings(const TrainConfig& config,
+                               const std::string& origin) {
+  TrainConfig copy = config;
+  Settings out;
+  for (const ConfigKey& key : config_keys(copy))
+    if (key.name.starts_with("model.") && key.name != "model.length" &&
+        key.name != "model.recompute" &&
+        key.name != "model.balance_coefficient")
+      out.push_back({key.name, RawText{key.text()}, origin});
+  return out;
+}
+
+void refuse_contradictions(const TrainConfig& config,
+                           const Settings& settings) {
+  TrainConfig copy = config;
+  const std::vector<ConfigKey> keys = config_keys(copy);
+  for (const Setting& setting : settings) {
+    if (setting.key == "model.name") continue;
+    const auto key = std::ranges::find(keys, setting.key, &ConfigKey::name);
+    CANZONA_CHECK(key != keys.end(), setting.key);
+    const std::string asked = key->text();
+    key->set(setting);
+    if (key->text() == asked) continue;
+    throw UsageError(cat(setting.key, " (", config.origin(setting.key), ") is ",
+                         asked, ", but ", setting.origin, " has ", key->text(),
+                         "; leave it out"));
+  }
 }
 
 Settings model_settings(const std::string& source) {

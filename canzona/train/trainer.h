@@ -19,6 +19,7 @@
 #include <atomic>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -30,11 +31,15 @@
 
 namespace canzona {
 
+class WeightSource;
+
 struct TrainSettings {
   DecoderConfig decoder = {};
   int64_t steps = 0;
   int64_t global_batch = 0;  // sequences of a step
   uint64_t seed = 0;
+  // The parameters that it begins with; null: by chance, from the seed.
+  std::shared_ptr<const WeightSource> initial = {};
   // Of step 1, 2, …: of matrices, and of what AdamW updates.
   std::function<double(int64_t)> learning_rate;
   std::function<double(int64_t)> adamw_learning_rate;
