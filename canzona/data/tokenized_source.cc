@@ -22,14 +22,16 @@ std::vector<int32_t> encode_source(const TokenSource& text,
   TokenEncoder encoder(tokenizer);
   std::vector<int32_t> tokens, block(kTextBlock);
   std::string waiting;
+  size_t searched = 0;  // bytes of it that have no place to cut at
   for (int64_t first = 0; first < text.size(); first += kTextBlock) {
     const auto length = std::min(kTextBlock, text.size() - first);
     const auto part = std::span(block).first(static_cast<size_t>(length));
     text.read(first, part);
     for (const int32_t byte : part) waiting += static_cast<char>(byte);
-    const size_t ready = tokenizer.separable(waiting);
+    const size_t ready = tokenizer.separable(waiting, searched);
     encoder.encode(std::string_view(waiting).substr(0, ready), tokens);
     waiting.erase(0, ready);
+    searched = waiting.size();
   }
   encoder.encode(waiting, tokens);
   return tokens;

@@ -203,7 +203,7 @@ class WordMerger {
 
 void encode_word(const TokenizerData& data, std::string_view word,
                  std::vector<int32_t>& tokens) {
-  if (data.whole_words || word.size() == 1)
+  if (data.whole_words)
     if (const auto whole = data.words.find(word); whole != data.words.end()) {
       tokens.push_back(whole->second);
       return;
@@ -315,10 +315,10 @@ bool Tokenizer::is_special(int32_t token) const {
 // Between a newline and an ASCII character that is no space a word ends,
 // whatever is around them, and nothing is composed. An added token may lie
 // across it.
-size_t Tokenizer::separable(std::string_view text) const {
+size_t Tokenizer::separable(std::string_view text, size_t least) const {
   if (data_->raw.has_inside('\n') || data_->normalized.has_inside('\n'))
     return 0;
-  for (size_t at = text.size(); at-- > 1;) {
+  for (size_t at = text.size(); at-- > std::max<size_t>(least, 1);) {
     const auto next = static_cast<unsigned char>(text[at]);
     if (text[at - 1] == '\n' && next > ' ' && next < 0x7F) return at;
   }

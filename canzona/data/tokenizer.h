@@ -42,9 +42,9 @@ class Tokenizer {
   std::span<const int32_t> prefix() const;
   // Whether this token only marks something, such as the end of a text.
   bool is_special(int32_t token) const;
-  // The most bytes at the beginning of `text` whose tokens do not depend on
-  // the rest; 0 if all of it is needed.
-  size_t separable(std::string_view text) const;
+  // The most bytes at the beginning of `text`, at least `least`, whose tokens
+  // do not depend on the rest; 0 if there is no such place.
+  size_t separable(std::string_view text, size_t least = 1) const;
 
  private:
   friend class TokenEncoder;

@@ -203,6 +203,7 @@ int32_t TokenizerReader::add_token(const Json& number, const std::string& bytes,
 
 // Last of all: views of bytes do not survive another token.
 void TokenizerReader::find_words() {
+  if (!data_.whole_words) return;
   data_.words.reserve(by_name_.size());
   for (const auto& [name, token] : by_name_)
     if (byte_letters().bytes_of(name))
@@ -210,15 +211,16 @@ void TokenizerReader::find_words() {
 }
 
 void TokenizerReader::find_byte_tokens() {
-  for (size_t byte = 0; byte < data_.byte_tokens.size(); ++byte) {
-    const char c = static_cast<char>(byte);
-    const auto token = data_.words.find({&c, 1});
-    if (token == data_.words.end())
-      throw UsageError(cat(printable(file_), ": model.vocab has no token for ",
-                           "byte ", byte,
-                           "; expected one for each of the 256 bytes"));
-    data_.byte_tokens[byte] = token->second;
-  }
+  data_.byte_tokens.fill(-1);
+  for (const auto& [name, token] : by_name_)
+    if (const auto bytes = byte_letters().bytes_of(name);
+        bytes && bytes->size() == 1)
+      data_.byte_tokens[static_cast<unsigned char>(bytes->front())] = token;
+  const auto missing = std::ranges::find(data_.byte_tokens, -1);
+  if (missing != data_.byte_tokens.end())
+    throw UsageError(cat(printable(file_), ": model.vocab has no token for ",
+                         "byte ", missing - data_.byte_tokens.begin(),
+                         "; expected one for each of the 256 bytes"));
 }
 
 // Either "left right" or ["left", "right"].

@@ -65,7 +65,8 @@ struct TokenizerData {
 
   std::vector<std::string> bytes;  // by token; "": there is none
   std::vector<bool> special;
-  // Tokens that words can become, by their bytes; views of `bytes`.
+  // Tokens that words can be as wholes, by their bytes, which are views of
+  // `bytes`; none without whole_words.
   std::unordered_map<std::string_view, int32_t> words;
   std::array<int32_t, 256> byte_tokens = {};
   std::unordered_map<uint64_t, Merge, MergeHash> merges;

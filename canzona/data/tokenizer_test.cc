@@ -163,6 +163,18 @@ TEST(Tokenizer, TextIsReadInItsTokens) {
           AllOf(HasSubstr("646"), HasSubstr("645"), HasSubstr("model.vocab"))));
 }
 
+// Nowhere can it be cut.
+TEST(Tokenizer, TextOfOneLineIsReadWhole) {
+  const TestFolder folder;
+  const Tokenizer llama = load_tokenizer(data_path("llama.json"));
+  std::string text = "\n";
+  while (text.size() < 2'500'000) text += "word 1234, ";
+  text += "\nend";
+  const auto tokens = open_tokens(folder.write("a.txt", text),
+                                  {.vocab = 700, .tokenizer = llama});
+  EXPECT_EQ(all_tokens(*tokens), llama.encode(text));
+}
+
 // Files of tokens have no text.
 TEST(Tokenizer, FilesOfTokensAreReadAsTheyAre) {
   const TestFolder folder;
