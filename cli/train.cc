@@ -15,6 +15,7 @@
 #include "canzona/report/audit_view.h"
 #include "canzona/report/compare_zero.h"
 #include "canzona/report/train_lines.h"
+#include "canzona/train/tokens_of.h"
 #include "cli/config.h"
 #include "cli/environment.h"
 #include "cli/errors.h"
@@ -272,15 +273,18 @@ std::unique_ptr<Ranks> join_ranks(const TrainFlags& a,
 struct Data {
   explicit Data(const TrainConfig& config)
       : seed(static_cast<uint64_t>(config.seed)),
-        tokens(open_tokens(config.data.path,
-                           {.vocab = config.model.vocab, .seed = seed})),
+        tokens(open_tokens(config.data.path, token_options_of(config))),
         batches(*tokens, {.length = config.model.length,
                           .seed = seed,
-                          .held_out = config.data.held_out}) {}
+                          .held_out = config.data.held_out}) {
+    if (!config.data.tokenizer.empty())
+      tokenizer = read_tokenizer_file(config.data.tokenizer);
+  }
 
   uint64_t seed;
   std::unique_ptr<TokenSource> tokens;
   Batches batches;
+  std::string tokenizer;  // its file, for the run's folder; "": none
 };
 
 // On all ranks of this process; the result is rank 0's.
@@ -449,6 +453,7 @@ Outcome run_job(const TrainFlags& a, const TrainConfig& config,
   if (ranks.speaks())
     begun = describe_run(config, job, *data.tokens, ranks.transport());
   const Telling telling{config, job, begun, a.json, folder.get(), out};
+  if (folder != nullptr) folder->write_tokenizer(data.tokenizer);
   if (folder != nullptr && !resume) folder->write_summary(begun);
   if (ranks.speaks())
     tell_begin(telling, data.tokens->describe(), ranks.transport());

@@ -250,6 +250,7 @@ std::vector<ConfigKey> config_keys(TrainConfig& c) {
       stays(whole("seed", c.seed, 0, kMany, "of the first weights and of the order of sequences")),
       may(whole("steps", c.steps, 0, 1e9, "optimizer steps")),
       may(text("data.path", c.data.path, "text file or folder, Megatron .bin/.idx, llm.c .bin, or synthetic")),
+      may(text("data.tokenizer", c.data.tokenizer, "tokenizer.json of text, or a folder with one; none: bytes")),
       stays(real("data.held_out", c.data.held_out, 0.0001, 0.9, "share at the end that is only evaluated on")),
       may(text("model.name", m.name, "what the model is called; none: as the preset")),
       stays(whole("model.layers", m.layers, 1, 10000, "decoder layers")),
