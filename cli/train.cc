@@ -74,6 +74,8 @@ struct TrainFlags {
   bool json = false;
   bool mfu = false;
   std::string deadline;
+  std::string rendezvous;
+  std::string job_token;
   std::string trace;
   std::shared_ptr<TestFaults> faults = {};  // null: none
 };
@@ -250,6 +252,8 @@ RankOptions rank_options(const TrainFlags& a, const TrainConfig& config,
   RankOptions options;
   options.gate = a.faults.get();
   options.transport = config.transport == "auto" ? "" : config.transport;
+  options.rendezvous = a.rendezvous;
+  options.job_token = a.job_token;
   options.num_ranks = mesh.world();
   options.links = !config.links.model.empty();
   options.communicator.ranks_per_node = ranks_per_node_of(config);
@@ -348,7 +352,7 @@ void tell_begin(const Telling& telling, const std::string& data,
   if (telling.folder == nullptr) return;
   for (const std::string& note : telling.begun.notes)
     out.note(cat("note: ", note));
-  const std::optional<MpiLaunch> launch = find_mpi_launch();
+  const std::optional<ProcessLaunch> launch = find_process_launch();
   if (launch && launch->kill_seconds >= 0 && launch->kill_seconds < kEnough)
     out.note(cat("note: when it is ended, mpirun gives its ranks ",
                  launch->kill_seconds,
@@ -471,11 +475,14 @@ Outcome run_job(const TrainFlags& a, const TrainConfig& config,
   return outcome_of(result);
 }
 
-// Ranks are threads unless MPI was asked for or has started this process.
+// Ranks are threads unless processes were asked for or were started.
 RankCounts rank_counts(const TrainConfig& config,
-                       const std::optional<MpiLaunch>& launch) {
-  return {.launched = launch ? launch->num_ranks : 0,
-          .cores = launch || config.transport == "mpi" ? 1 : usable_cpus()};
+                       const std::optional<ProcessLaunch>& launch) {
+  return {
+      .launched = launch ? launch->num_ranks : 0,
+      .cores = launch || config.transport == "mpi" || config.transport == "tcp"
+                   ? 1
+                   : usable_cpus()};
 }
 
 // What measurements decided becomes part of the configuration, so that it can
@@ -508,7 +515,7 @@ std::optional<ResumePoint> resume_point(const TrainFlags& a, bool speaks,
 }
 
 Outcome run(const TrainFlags& a, const Output& out) {
-  const std::optional<MpiLaunch> launch = find_mpi_launch();
+  const std::optional<ProcessLaunch> launch = find_process_launch();
   const std::optional<ResumePoint> resume =
       resume_point(a, !launch || launch->rank == 0, out);
   TrainConfig config =
@@ -569,6 +576,11 @@ Verb add_train(CLI::App& root) {
        "the model's flops are (--zero auto measures it, too)");
   text("--deadline", arguments->deadline, "TIME",
        "of every collective; past it, exit status 4 [10min]");
+  text("--rendezvous", arguments->rendezvous, "HOST:PORT",
+       "of --transport tcp: an address of rank 0's machine, where all ranks "
+       "meet; launchers that know one say it");
+  text("--job-token", arguments->job_token, "TEXT",
+       "of --transport tcp: what tells this job from others that meet there");
   text("--trace", arguments->trace, "FILE",
        "write spans of all ranks, for ui.perfetto.dev");
   app->footer(kTrainExamples + std::string("\n") + train_presets_help());

@@ -310,7 +310,7 @@ std::vector<ConfigKey> config_keys(TrainConfig& c) {
       may(whole("links.ranks_per_node", c.links.ranks_per_node, 1, static_cast<double>(kMaxWorld), "consecutive ranks that share a node")),
       may(text("mesh", c.mesh, "axes dp, tp, pp, ep, such as dp=2,tp=2; none: dp over ranks, or over all cores")),
       may(whole("ranks", c.ranks, 0, static_cast<double>(kMaxWorld), "ranks; 0: as many as the mesh has")),
-      may(text("transport", c.transport, "ranks as threads or processes; auto: mpi under mpirun", {"auto", "thread", "mpi"})),
+      may(text("transport", c.transport, "ranks as threads, or as processes that talk by MPI or over sockets; auto: as the launcher wants it", {"auto", "thread", "mpi", "tcp"})),
       may(text("wire", c.wire, "gradients between data-parallel ranks", {"fp32", "bf16"})),
       may(text("run", c.run, "folder for metrics, report and weights; none: nothing is kept")),
       may(whole("log.every", c.log.every, 1, 1e9, "steps between lines of the log")),
