@@ -13,9 +13,11 @@
 #include "canzona/shapes/read_model.h"
 #include "canzona/train/config_keys.h"
 #include "canzona/train/model_settings.h"
+#include "canzona/train/model_source.h"
 #include "canzona/train/settings.h"
 #include "cli/options.h"
 #include "cli/precision.h"
+#include "cli/run_model.h"
 #include "cli/verbs.h"
 
 namespace canzona::cli {
@@ -36,7 +38,9 @@ struct ConfigFlag {
 };
 constexpr auto kFlags = std::to_array<ConfigFlag>({
     {"--data", "data.path", "PATH", kWhatGroup},
+    {"--tokenizer", "data.tokenizer", "FILE", kWhatGroup},
     {"--preset", "preset", "NAME", kWhatGroup},
+    {"--init", "init", "PATH", kWhatGroup},
     {"--rule", "rule.name", "RULE", kWhatGroup},
     {"--steps", "steps", "N", kWhatGroup},
     {"--learning-rate", "rule.learning_rate", "RATE", kWhatGroup},
@@ -164,16 +168,46 @@ bool gives_way(const Setting& setting, const Settings& asked) {
   return there != 0 && count != "0" && count != cat(there);
 }
 
-// What the user asks for, from --model to the flags.
-Settings asked_settings(const ConfigArguments& arguments) {
-  Settings given;
-  if (!arguments.model.empty()) given = model_settings(arguments.model);
+// Where the weights are that the run starts from; "" without any.
+std::string initial_path(const Settings& of_file, const Settings& asked) {
+  const Setting* init = last_setting(asked, "init");
+  if (init == nullptr) init = last_setting(of_file, "init");
+  return init == nullptr ? "" : text_of_setting(*init);
+}
+
+// Text is encoded as it was for the weights that the run starts from.
+Settings initial_tokenizer(const std::string& init) {
+  const std::string file = init.empty() ? "" : tokenizer_beside(init);
+  if (file.empty()) return {};
+  return {{"data.tokenizer", file, cat("--init ", init)}};
+}
+
+// What the user asks for, from --model or --init to the flags; and what the
+// weights of --init say of it.
+struct AskedSettings {
+  Settings all;
+  Settings initial;
+};
+
+AskedSettings asked_settings(const ConfigArguments& arguments) {
   const Settings asked = command_line_settings(arguments);
-  if (!arguments.file.empty())
-    for (Setting& setting : read_config_file(arguments.file))
-      if (!gives_way(setting, asked)) given.push_back(std::move(setting));
+  Settings of_file;
+  if (!arguments.file.empty()) of_file = read_config_file(arguments.file);
+  const std::string init = initial_path(of_file, asked);
+  const Settings initial =
+      init.empty() ? Settings() : find_model(init).settings;
+  if (!initial.empty() && !arguments.model.empty())
+    throw UsageError(cat("--model ", arguments.model,
+                         ": the weights of --init have a model of their own; "
+                         "leave out --model"));
+  Settings given =
+      arguments.model.empty() ? initial : model_settings(arguments.model);
+  for (const Setting& tokenizer : initial_tokenizer(init))
+    given.push_back(tokenizer);
+  for (Setting& setting : of_file)
+    if (!gives_way(setting, asked)) given.push_back(std::move(setting));
   given.insert(given.end(), asked.begin(), asked.end());
-  return given;
+  return {given, initial};
 }
 
 // A mesh that was saved gives way to other ranks that a launcher has started,
@@ -206,9 +240,9 @@ void add_config_arguments(CLI::App& app, ConfigArguments& arguments) {
                     arguments.flags[flag.name]);
     if (flag.key != std::string_view("preset")) continue;
     app.add_option("--model", arguments.model,
-                   "the architecture: a config.json of Qwen3 or Qwen3-MoE, a "
-                   "folder with one, or a name of canzona models; the preset "
-                   "gives the rest")
+                   "the architecture: a config.json of Qwen3, Qwen3-MoE or "
+                   "Llama 3, a folder with one, or a name of canzona models; "
+                   "the preset gives the rest")
         ->option_text("MODEL")
         ->group(kWhatGroup);
   }
@@ -228,14 +262,16 @@ void add_config_arguments(CLI::App& app, ConfigArguments& arguments) {
 TrainConfig read_config(const ConfigArguments& arguments,
                         const ConfigBase& base) {
   refuse_model_as_preset(arguments.flags.at("--preset"));
-  const Settings given = asked_settings(arguments);
+  const auto [given, initial] = asked_settings(arguments);
   Settings all = under(base, given);
   all.insert(all.end(), given.begin(), given.end());
-  return make_settled_config(std::move(all));
+  TrainConfig config = make_settled_config(std::move(all));
+  refuse_contradictions(config, initial);
+  return config;
 }
 
 std::string asked_run_folder(const ConfigArguments& arguments) {
-  const Settings given = asked_settings(arguments);
+  const Settings given = asked_settings(arguments).all;
   const Setting* run = last_setting(given, "run");
   return run == nullptr ? "" : text_of_setting(*run);
 }

@@ -35,6 +35,10 @@ Environment read_environment() {
       .stderr_is_terminal = is_terminal(STDERR_FILENO)};
 }
 
+const char* environment_variable(const char* name) {
+  return std::getenv(name);
+}
+
 std::string host_name() {
   std::array<char, 256> name{};
   if (::gethostname(name.data(), name.size() - 1) != 0) return "unknown";

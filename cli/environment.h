@@ -18,6 +18,9 @@ struct Environment {
 
 Environment read_environment();
 
+// Null if it is not set.
+const char* environment_variable(const char* name);
+
 // Of this machine; "unknown" if it has none.
 std::string host_name();
 

@@ -13,6 +13,7 @@
 #include "canzona/checkpoint/hf_config.h"
 #include "canzona/checkpoint/store.h"
 #include "canzona/report/runs/run_report.h"
+#include "canzona/train/hf_exchange.h"
 #include "cli/environment.h"
 #include "cli/errors.h"
 
@@ -21,8 +22,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array kFiles = {"metrics.jsonl", "summary.json", "report.html",
-                               "model.safetensors", "config.json"};
+constexpr std::array kFiles = {"metrics.jsonl", "summary.json",
+                               "report.html",   "model.safetensors",
+                               "config.json",   "tokenizer.json"};
 constexpr std::string_view kEvents = "events.out.tfevents.";
 constexpr const char* kLock = "canzona.lock";
 
@@ -152,15 +154,6 @@ void remove_former_run(const std::string& path) {
   }
 }
 
-HfNumbers hf_numbers(const DecoderConfig& decoder) {
-  return {.architecture = decoder.architecture,
-          .length = decoder.length,
-          .norm_epsilon = decoder.norm_epsilon,
-          .rope_base = decoder.rope_base,
-          .experts_per_token = decoder.experts_per_token,
-          .balance_coefficient = decoder.balance_coefficient};
-}
-
 // The lines up to a step. They end before one that makes no sense, as a machine
 // that lost power may have left it.
 struct KeptMetrics {
@@ -215,7 +208,11 @@ void check_late_file(const std::string& file, const std::string& run_folder) {
 }
 
 std::string config_json_note(const TrainJob& job) {
-  if (job.settings.decoder.architecture.experts.shared == 0) return "";
+  const Architecture& a = job.settings.decoder.architecture;
+  if (!a.qk_norm && a.experts.count > 0)
+    return "model.safetensors comes without config.json: no architecture has "
+           "experts but no norms of queries and keys (model.qk_norm)";
+  if (a.experts.shared == 0) return "";
   return "model.safetensors comes without config.json: Qwen3-MoE has no shared "
          "experts (model.shared_experts), and architectures that have them "
          "compute something else";
@@ -261,6 +258,10 @@ void RunFolder::write_summary(const RunSummary& summary) const {
   write_file(path_ + "/summary.json", to_json(summary));
 }
 
+void RunFolder::write_tokenizer(std::string_view json) const {
+  if (!json.empty()) write_file(path_ + "/tokenizer.json", json);
+}
+
 void RunFolder::add_step(const StepMetrics& metrics) {
   metrics_ << json_line(metrics) << '\n' << std::flush;
   if (!metrics_)
@@ -283,8 +284,7 @@ void RunFolder::add_evaluation(int64_t step, double loss) {
 void RunFolder::add_tensor(const TrainJob& job, int32_t tensor,
                            std::span<const float> whole) {
   if (weights_ == nullptr)
-    weights_ = std::make_unique<WeightFile>(path_ + "/model.safetensors",
-                                            job.plan.model);
+    weights_ = std::make_unique<WeightFiles>(path_, job.plan.model);
   weights_->add(tensor, whole);
 }
 
@@ -293,7 +293,7 @@ void RunFolder::finish_weights(const TrainJob& job) {
   weights_.reset();
   if (config_json_note(job).empty())
     write_file(path_ + "/config.json",
-               hf_config(hf_numbers(job.settings.decoder)));
+               hf_config(hf_numbers_of(job.settings.decoder)));
 }
 
 void RunFolder::finish(const RunSummary& summary) {

@@ -54,6 +54,9 @@ class RunFolder {
   std::string report_path() const { return path_ + "/report.html"; }
 
   void write_summary(const RunSummary& summary) const;
+  // What the run's text was encoded with, for those who read its weights; none
+  // where the text is empty.
+  void write_tokenizer(std::string_view json) const;
   void add_step(const StepMetrics& metrics);
   // Of the step that was added last; none: only the summary tells of it.
   void add_evaluation(int64_t step, double loss);
@@ -74,7 +77,7 @@ class RunFolder {
   std::ofstream metrics_;
   bool has_step_ = false;  // the last line lacks an evaluation
   std::unique_ptr<TensorBoardWriter> board_;
-  std::unique_ptr<WeightFile> weights_;
+  std::unique_ptr<WeightFiles> weights_;
 };
 
 // UsageError if a file that is written at the end, beside the run's or in its

@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <thread>
 
+#include "canzona/base/digest.h"
+#include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
 #include "canzona/comm/mpi/mpi_launch.h"
 #include "canzona/data/batches.h"
@@ -13,12 +15,14 @@
 #include "canzona/report/audit_view.h"
 #include "canzona/report/compare_zero.h"
 #include "canzona/report/train_lines.h"
+#include "canzona/train/tokens_of.h"
 #include "cli/config.h"
 #include "cli/environment.h"
 #include "cli/errors.h"
 #include "cli/precision.h"
 #include "cli/ranks.h"
 #include "cli/run_folder.h"
+#include "cli/test_fault.h"
 #include "cli/train_job.h"
 #include "cli/train_resume.h"
 #include "cli/train_summary.h"
@@ -70,7 +74,10 @@ struct TrainFlags {
   bool json = false;
   bool mfu = false;
   std::string deadline;
+  std::string rendezvous;
+  std::string job_token;
   std::string trace;
+  std::shared_ptr<TestFaults> faults = {};  // null: none
 };
 
 // A run with what it began with, and where it tells of itself.
@@ -243,7 +250,10 @@ void show_plan(const TrainConfig& config, const TrainJob& job,
 RankOptions rank_options(const TrainFlags& a, const TrainConfig& config,
                          const Mesh& mesh) {
   RankOptions options;
+  options.gate = a.faults.get();
   options.transport = config.transport == "auto" ? "" : config.transport;
+  options.rendezvous = a.rendezvous;
+  options.job_token = a.job_token;
   options.num_ranks = mesh.world();
   options.links = !config.links.model.empty();
   options.communicator.ranks_per_node = ranks_per_node_of(config);
@@ -257,6 +267,9 @@ std::unique_ptr<Ranks> join_ranks(const TrainFlags& a,
                                   const TrainConfig& config, const Mesh& mesh) {
   auto ranks = make_ranks(rank_options(a, config, mesh));
   require_same_precision(*ranks, precision_of(config));
+  JsonWriter asked;
+  write_config(asked, config);
+  require_same_request(*ranks, sha256_hex(asked.text()));
   return ranks;
 }
 
@@ -264,15 +277,18 @@ std::unique_ptr<Ranks> join_ranks(const TrainFlags& a,
 struct Data {
   explicit Data(const TrainConfig& config)
       : seed(static_cast<uint64_t>(config.seed)),
-        tokens(open_tokens(config.data.path,
-                           {.vocab = config.model.vocab, .seed = seed})),
+        tokens(open_tokens(config.data.path, token_options_of(config))),
         batches(*tokens, {.length = config.model.length,
                           .seed = seed,
-                          .held_out = config.data.held_out}) {}
+                          .held_out = config.data.held_out}) {
+    if (!config.data.tokenizer.empty())
+      tokenizer = read_tokenizer_file(config.data.tokenizer);
+  }
 
   uint64_t seed;
   std::unique_ptr<TokenSource> tokens;
   Batches batches;
+  std::string tokenizer;  // its file, for the run's folder; "": none
 };
 
 // On all ranks of this process; the result is rank 0's.
@@ -338,7 +354,7 @@ void tell_begin(const Telling& telling, const std::string& data,
   if (telling.folder == nullptr) return;
   for (const std::string& note : telling.begun.notes)
     out.note(cat("note: ", note));
-  const std::optional<MpiLaunch> launch = find_mpi_launch();
+  const std::optional<ProcessLaunch> launch = find_process_launch();
   if (launch && launch->kill_seconds >= 0 && launch->kill_seconds < kEnough)
     out.note(cat("note: when it is ended, mpirun gives its ranks ",
                  launch->kill_seconds,
@@ -433,12 +449,17 @@ Outcome run_job(const TrainFlags& a, const TrainConfig& config,
   const Interrupt interrupt(on_signal(ranks, job, out),
                             on_wish(ranks, job, out));
   job.settings.stop = &interrupt.signal();
+  if (a.faults != nullptr)
+    job.settings.at_point = [&a](TrainPoint point, int64_t step, int rank) {
+      a.faults->at(point, step, rank);
+    };
   job.settings.saving.now = &interrupt.wishes();
 
   RunSummary begun;
   if (ranks.speaks())
     begun = describe_run(config, job, *data.tokens, ranks.transport());
   const Telling telling{config, job, begun, a.json, folder.get(), out};
+  if (folder != nullptr) folder->write_tokenizer(data.tokenizer);
   if (folder != nullptr && !resume) folder->write_summary(begun);
   if (ranks.speaks())
     tell_begin(telling, data.tokens->describe(), ranks.transport());
@@ -456,11 +477,14 @@ Outcome run_job(const TrainFlags& a, const TrainConfig& config,
   return outcome_of(result);
 }
 
-// Ranks are threads unless MPI was asked for or has started this process.
+// Ranks are threads unless processes were asked for or were started.
 RankCounts rank_counts(const TrainConfig& config,
-                       const std::optional<MpiLaunch>& launch) {
-  return {.launched = launch ? launch->num_ranks : 0,
-          .cores = launch || config.transport == "mpi" ? 1 : usable_cpus()};
+                       const std::optional<ProcessLaunch>& launch) {
+  return {
+      .launched = launch ? launch->num_ranks : 0,
+      .cores = launch || config.transport == "mpi" || config.transport == "tcp"
+                   ? 1
+                   : usable_cpus()};
 }
 
 // What measurements decided becomes part of the configuration, so that it can
@@ -493,7 +517,7 @@ std::optional<ResumePoint> resume_point(const TrainFlags& a, bool speaks,
 }
 
 Outcome run(const TrainFlags& a, const Output& out) {
-  const std::optional<MpiLaunch> launch = find_mpi_launch();
+  const std::optional<ProcessLaunch> launch = find_process_launch();
   const std::optional<ResumePoint> resume =
       resume_point(a, !launch || launch->rank == 0, out);
   TrainConfig config =
@@ -554,10 +578,18 @@ Verb add_train(CLI::App& root) {
        "the model's flops are (--zero auto measures it, too)");
   text("--deadline", arguments->deadline, "TIME",
        "of every collective; past it, exit status 4 [10min]");
+  text("--rendezvous", arguments->rendezvous, "HOST:PORT",
+       "of --transport tcp: an address of rank 0's machine, where all ranks "
+       "meet; launchers that know one say it");
+  text("--job-token", arguments->job_token, "TEXT",
+       "of --transport tcp: what tells this job from others that meet there");
   text("--trace", arguments->trace, "FILE",
        "write spans of all ranks, for ui.perfetto.dev");
   app->footer(kTrainExamples + std::string("\n") + train_presets_help());
-  return {app, [arguments](const Output& out) { return run(*arguments, out); }};
+  return {app, [arguments](const Output& out) {
+            arguments->faults = read_test_faults();
+            return run(*arguments, out);
+          }};
 }
 
 }  // namespace canzona::cli

@@ -31,6 +31,7 @@ struct TrainConfig {
   int64_t steps = 0;
   struct {
     std::string path = "synthetic";
+    std::string tokenizer = {};  // "": bytes are tokens
     double held_out = 0.05;
   } data = {};
   struct {
@@ -44,6 +45,7 @@ struct TrainConfig {
     int64_t vocab = 256;
     int64_t length = 0;
     bool tied = false;
+    bool qk_norm = true;
     double rope_base = 10000;
     double norm_epsilon = 1e-6;
     bool recompute = false;
@@ -74,6 +76,7 @@ struct TrainConfig {
   double clip = 1;
   int64_t max_skipped = 10;    // steps in a row; 0: any number
   int64_t check_replicas = 0;  // steps; 0: never
+  std::string init;            // weights to start from; "": by chance
   std::string freeze;          // patterns of names, separated by commas
   struct {
     int64_t every = 0;

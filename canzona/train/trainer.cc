@@ -230,11 +230,13 @@ void RankTrainer::evaluate_last() {
 bool RankTrainer::run_step(int64_t step) {
   const double start = now();
   const TrainRank::Times before = rank_.times();
+  settings_.come_to(TrainPoint::kForward, step, world_.rank());
   if (settings_.before_step)
     settings_.before_step(step, world_.rank(), rank_.runtime());
   const std::vector<double> losses = rank_.learn(step);
   const double learned = now();
   const double waited_in_learning = rank_.times().waited - before.waited;
+  settings_.come_to(TrainPoint::kOptimizer, step, world_.rank());
   const StepOutcome outcome = rank_.update(step);
   const double end = now();
   const TrainRank::Times after = rank_.times();
@@ -434,7 +436,15 @@ TrainResult train(const TrainSettings& settings, const Plan& plan,
                   TrainObserver* observer) {
   check_training(settings, plan.mesh);
   RankTrainer trainer(settings, plan, batches, world, engine, observer);
-  return trainer.run();
+  try {
+    return trainer.run();
+  } catch (const PeerLost&) {
+    throw;
+  } catch (const std::exception& error) {
+    // Before anything of this rank waits for the others, who learn why.
+    world.abort(cat("rank ", world.rank(), " failed: ", error.what()));
+    throw;
+  }
 }
 
 }  // namespace canzona

@@ -21,6 +21,7 @@
 #include <atomic>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -36,6 +37,10 @@
 
 namespace canzona {
 
+class WeightSource;
+
+// Where a rank is in a step.
+enum class TrainPoint { kForward, kBackward, kOptimizer, kSave };
 // What of a run is saved, and when. A save that is due after a step that was
 // skipped waits for one that was not: where numbers ceased to be finite, the
 // last good checkpoint is what matters.
@@ -58,6 +63,8 @@ struct TrainSettings {
   TrainSaving saving = {};
   int64_t global_batch = 0;  // sequences of a step
   uint64_t seed = 0;
+  // The parameters that it begins with; null: by chance, from the seed.
+  std::shared_ptr<const WeightSource> initial = {};
   // Of step 1, 2, …: of matrices, and of what AdamW updates.
   std::function<double(int64_t)> learning_rate;
   std::function<double(int64_t)> adamw_learning_rate;
@@ -82,6 +89,12 @@ struct TrainSettings {
   std::function<void(int64_t step, int rank, Runtime& runtime)> before_step =
       {};
 
+  // For tests of faults: called by every rank as it comes to a point of a step.
+  std::function<void(TrainPoint point, int64_t step, int rank)> at_point = {};
+
+  void come_to(TrainPoint point, int64_t step, int rank) const {
+    if (at_point) at_point(point, step, rank);
+  }
   // Of a step, on every data-parallel rank.
   int64_t micro_batches(const Mesh& mesh) const {
     return global_batch / (decoder.micro_batch * mesh.homes());

@@ -32,6 +32,20 @@ for mesh in dp=2,tp=2 pp=2 dp=4; do
   [ "$(wc -l <"mpi_$mesh/metrics.jsonl")" = 3 ] || fail 'not a line per step'
 done
 
+# D2: ranks that were not asked to do the same are refused before the first step,
+# with both hashes.
+last='mpirun -n 1 canzona … --seed 1 : -n 1 canzona … --seed 2'
+# shellcheck disable=SC2086
+"$mpirun" -n 1 "$program" $quick --mesh dp=2 --seed 1 : \
+  -n 1 "$program" $quick --mesh dp=2 --seed 2 >out 2>err </dev/null
+status=$?
+exits 2
+says 'not asked to do the same' 'rank 0 has configuration' 'rank 1 has'
+lacks out step:
+checks=$((checks + 1))
+[ "$(grep -o '[0-9a-f]\{64\}' err | sort -u | wc -l)" = 2 ] ||
+  fail 'not two hashes'
+
 # Ranks that compute in different precisions are refused at the start, with both
 # names.
 last='mpirun -n 1 canzona … : -n 1 canzona …'
