@@ -331,15 +331,17 @@ void tell_end(const RunSummary& summary, const Telling& telling) {
     tell_result(
         out, folder,
         closing_lines(summary, folder != nullptr ? folder->report_path() : ""));
+  if (summary.state != "diverged") return;
   const int64_t before = telling.config.max_skipped - 1;
-  if (summary.state == "diverged")
-    out.error(
-        cat("the run diverged: step ", summary.steps, " was skipped",
-            before > 0 ? cat(" like the ", before, " before it") : "", ": ",
-            nonfinite_text(summary.nonfinite_tensor, summary.nonfinite_rank),
-            "; try a lower rule.learning_rate or adamw.learning_rate, a longer "
-            "schedule.warmup, or a smaller clip (--max-skipped 0 never ends a "
-            "run)"));
+  const std::string hint = resume_hint(telling.config.run);
+  out.error(
+      cat("the run diverged: step ", summary.steps, " was skipped",
+          before > 0 ? cat(" like the ", before, " before it") : "", ": ",
+          nonfinite_text(summary.nonfinite_tensor, summary.nonfinite_rank),
+          "; try a lower rule.learning_rate or adamw.learning_rate, a longer "
+          "schedule.warmup, or a smaller clip (--max-skipped 0 never ends a "
+          "run)",
+          hint.empty() ? "" : cat("; ", hint, ", --resume STEP from another")));
 }
 
 // What the user should know before the first step.

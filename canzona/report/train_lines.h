@@ -33,7 +33,7 @@ struct SavedText {
   double pause_seconds = 0;  // that the step waited
 };
 
-// "step:  10  saved 48.0 MB in 0.3 s, paused for 4 ms"
+// "step:  10  saved 48.00 MiB in 300 ms, paused for 4.00 ms"
 std::string saved_line(const SavedText& saved, int64_t total_steps,
                        const Ink& ink = Ink());
 

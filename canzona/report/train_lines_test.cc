@@ -86,7 +86,7 @@ TEST(TrainLines, SaysWhatIsUnusual) {
 
 TEST(TrainLines, ASaveHasALineOfItsOwn) {
   EXPECT_EQ(saved_line({40, 50'331'648, 0.3, 0.004}, 200),
-            "step:  40  saved 48.0 MiB in 300 ms, paused for 4.0 ms");
+            "step:  40  saved 48.00 MiB in 300 ms, paused for 4.00 ms");
 }
 
 TEST(TrainLines, TheEndTellsOfLateRanksAndCheckpoints) {

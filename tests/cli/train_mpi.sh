@@ -109,10 +109,6 @@ begins() {
     sleep 0.1
   done
 }
-there() {
-  checks=$((checks + 1))
-  [ -s "$1" ] || fail "there is no $1"
-}
 # The ranks that mpirun has started, as numbers of processes.
 ranks_of() {
   for stat in /proc/[0-9]*/stat; do

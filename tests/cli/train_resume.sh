@@ -8,28 +8,12 @@ if grep -q 'built to plan only' err; then
   finish
 fi
 
-i=0
-while [ $i -lt 2000 ]; do
-  echo "line $i of a text in which every line says its number, as line $i does"
-  i=$((i + 1))
-done >text.txt
+numbered_lines 2000 >text.txt
 small="train --set data.path=text.txt --set model.layers=2 --set model.hidden=32
   --set model.ffn=48 --set model.heads=4 --set model.kv_heads=4
   --set model.head_dim=8 --set model.length=16 --set eval.sequences=4
   --set batch.micro=8"
 
-there() {
-  checks=$((checks + 1))
-  [ -e "$1" ] || fail "there is no $1"
-}
-not_there() {
-  checks=$((checks + 1))
-  [ ! -e "$1" ] || fail "there is $1"
-}
-holds() {
-  checks=$((checks + 1))
-  grep -qF -e "$2" "$1" || fail "$1 lacks: $2"
-}
 # digest_of <folder>: of all parameters, then of all states.
 digest_of() {
   sed -n 's/^ *"\(state_\)*digest": "\([0-9a-f]*\)",*$/\2/p' "$1/summary.json" |
