@@ -1,5 +1,6 @@
-// Causal attention with grouped queries, normed and rotated queries and keys,
-// in blocks of queries and of keys: scores of a block alone are ever in memory.
+// Causal attention with grouped queries; queries and keys are normed, or not,
+// and rotated. In blocks of queries and of keys: scores of a block alone are
+// ever in memory.
 //
 //   Attention<float> attention(config, sizes, engine,
 //                              AttentionSpace<float>::take(sizes, cutter));
@@ -23,7 +24,7 @@
 
 namespace canzona {
 
-// Of queries and keys, head_dim each.
+// Of queries and keys, head_dim each; null: they are not normed.
 template <class Real>
 struct HeadNorms {
   const Real* query = nullptr;

@@ -172,11 +172,9 @@ void Decoder<Real>::layer_forward(size_t i, const Pass<Real>& pass) {
 }
 
 template <class Real>
-void Decoder<Real>::run(Passes passes, std::span<double> losses) {
-  CANZONA_CHECK_EQ(passes.size(), losses.size());
+void Decoder<Real>::run_layers(Passes passes) {
   for (const Pass<Real>& pass : passes)
     balance_[static_cast<size_t>(pass.slot)] = 0;
-  std::ranges::fill(losses, 0.0);
   if (parallel_.has_embedding)
     with_module(0, passes, [&](const Pass<Real>& pass, size_t) {
       embedding_.forward(pass.sequences, stream(pass, 0));
@@ -188,12 +186,32 @@ void Decoder<Real>::run(Passes passes, std::span<double> losses) {
     with_module(layer_module(i), passes, [&](const Pass<Real>& pass, size_t) {
       layer_forward(i, pass);
     });
+}
+
+template <class Real>
+void Decoder<Real>::run(Passes passes, std::span<double> losses) {
+  CANZONA_CHECK_EQ(passes.size(), losses.size());
+  std::ranges::fill(losses, 0.0);
+  run_layers(passes);
   if (!parallel_.has_head) return;
   with_head(passes, [&](const Pass<Real>& pass, size_t p) {
     const int64_t counted =
         pass.counted < 0 ? sizes_.micro_batch : pass.counted;
     losses[p] = head_.forward(stream(pass, layers_.size()), pass.sequences,
                               slot_of(pass).logits, counted * sizes_.length);
+  });
+}
+
+template <class Real>
+void Decoder<Real>::logits(std::span<const int32_t> sequences,
+                           const UseLogits<Real>& use) {
+  CANZONA_CHECK(parallel_.has_embedding && parallel_.has_head);
+  check_slot(0, false);
+  check_sequences(sequences);
+  const Pass<Real> pass{0, sequences};
+  run_layers({&pass, 1});
+  with_head({&pass, 1}, [&](const Pass<Real>&, size_t) {
+    head_.logits(stream(pass, layers_.size()), slot_of(pass).logits, use);
   });
 }
 

@@ -86,6 +86,12 @@ class Decoder {
   double evaluate(std::span<const int32_t> sequences, const Real* input,
                   Real* output, int64_t counted = -1);
 
+  // The logits of every token, some tokens after others: `use` gets the number
+  // of the first of them and a row of this rank's vocabulary for each. Memory
+  // and sequences as for evaluate(); the last token of a sequence is not read.
+  // Requires all layers to be here.
+  void logits(std::span<const int32_t> sequences, const UseLogits<Real>& use);
+
   double balance_loss(int64_t slot) const;
   int64_t reserved() const { return reserved_; }  // bytes
   double comm_seconds() const;  // in collectives of tp and ep, so far
@@ -94,6 +100,7 @@ class Decoder {
   Tools<Real> tools();
   void build_layers(const Model& shapes);
   void run(Passes passes, std::span<double> losses);
+  void run_layers(Passes passes);
   void check_passes(Passes passes, bool waits);
   void check_sequences(std::span<const int32_t> sequences) const;
   void check_slot(int64_t slot, bool waits) const;

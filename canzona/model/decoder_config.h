@@ -1,6 +1,7 @@
 // The numbers of the decoder that `canzona train` trains: a Qwen3-style
-// transformer. Shapes are those of shapes/architecture.h; what is added here
-// does not change a tensor.
+// transformer, or, without norms of queries and keys, a Llama-style one. Shapes
+// are those of shapes/architecture.h; what is added here does not change a
+// tensor.
 //
 //   DecoderConfig config{.architecture = tiny, .length = 64, .micro_batch = 2};
 //   Model shapes = decoder_shapes(config, "tiny");
@@ -32,7 +33,7 @@ struct DecoderConfig {
 };
 
 // UsageError names the number that is out of bounds or asks for what the
-// decoder has not: latent attention, biases, no qk_norm.
+// decoder has not: latent attention, biases.
 void check_decoder(const DecoderConfig& config, const std::string& name);
 
 // The decoder's tensors: q, k, v in one tensor, gate and up in one.

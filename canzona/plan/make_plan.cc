@@ -140,7 +140,8 @@ PlanRequest settled(PlanRequest request, const Strategy& strategy) {
 
 Plan undecided(const PlanRequest& request, const Strategy& strategy) {
   Plan plan;
-  plan.model = request.model;
+  plan.model = request.may_take != nullptr ? std::move(*request.may_take)
+                                           : request.model;
   for (Tensor& tensor : plan.model.tensors) {
     // How many dimensions the file had mattered to routing only.
     tensor.flattened = false;

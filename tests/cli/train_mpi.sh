@@ -150,6 +150,48 @@ there run/model.safetensors
 checks=$((checks + 1))
 grep -qF '"steps": 3' run/summary.json || fail 'no summary of the end'
 
+# --- A run goes on, on as many processes, on threads or on others.
+# shellcheck disable=SC2086
+canzona $quick --mesh dp=2 --steps 6 --json --quiet
+exits 0
+digest=$(member digest)
+# shellcheck disable=SC2086
+ranks 2 $quick --mesh dp=2 --steps 6 --run kept --save-every 3 --keep-last 0 \
+  --json --quiet
+exits 0
+member_is digest "$digest"
+member_is saved_step 6
+ranks 2 train --run kept --resume 3 --json --quiet
+exits 0
+member_is digest "$digest"
+member_is start_step 3
+canzona train --run kept --resume 3 --json --quiet
+exits 0
+member_is digest "$digest"
+ranks 4 train --run kept --resume 3 --json --quiet
+exits 0
+member_is mesh dp=4
+member_is steps 6
+
+# R12, R13: a signal to one rank alone; all save and end after the same step.
+until=run/ckpt/latest text=step
+# shellcheck disable=SC2086
+begins $long --steps 1000000 --save-every 2 --set log.every=1000000
+kill -USR1 "$(ranks_of "$process" | tail -n 1)"
+sleep 0.5
+kill -TERM "$(ranks_of "$process" | tail -n 1)"
+wait "$process"
+status=$?
+checks=$((checks + 1))
+[ $status -ne 0 ] || fail 'mpirun ended as if all was done'
+steps=$(sed -n 's/^ *"steps": \([0-9]*\),$/\1/p' run/summary.json | head -1)
+there "run/ckpt/$(printf 'step_%08d' "$steps")/manifest.json"
+canzona ckpt verify run
+exits 0
+ranks 2 train --run run --resume auto --steps $((steps + 1)) --json --quiet
+exits 0
+member_is start_step "$steps"
+
 # The time that Open MPI's mpirun gives is told where it is short.
 # shellcheck disable=SC2086
 ranks 2 $quick --run told

@@ -34,9 +34,9 @@ struct BucketCollective {
   // A group that sends once per node has two (rank_group.h).
   enum class Level { kBoth, kAcross, kInside };
 
-  EntryKind kind = EntryKind::kAllReduce;
-  Purpose purpose = Purpose::kSum;
-  GroupKind group = GroupKind::kSums;
+  EntryKind kind = EntryKind::kCall;
+  Purpose purpose = Purpose::kNone;
+  GroupKind group = GroupKind::kAll;
   Tensors tensors = Tensors::kAll;
   Pieces pieces = Pieces::kRuns;
   Level level = Level::kBoth;
