@@ -77,6 +77,8 @@ struct TrainFlags {
   std::string rendezvous;
   std::string job_token;
   std::string trace;
+  std::string flight_record;
+  bool check_collectives = false;
   std::shared_ptr<TestFaults> faults = {};  // null: none
 };
 
@@ -259,6 +261,8 @@ RankOptions rank_options(const TrainFlags& a, const TrainConfig& config,
   options.communicator.ranks_per_node = ranks_per_node_of(config);
   if (!a.deadline.empty())
     options.communicator.deadline = parse_deadline(a.deadline);
+  options.communicator.check_collectives = a.check_collectives;
+  options.flight_record = a.flight_record;
   return options;
 }
 
@@ -583,6 +587,12 @@ Verb add_train(CLI::App& root) {
        "meet; launchers that know one say it");
   text("--job-token", arguments->job_token, "TEXT",
        "of --transport tcp: what tells this job from others that meet there");
+  flag("--check-collectives", arguments->check_collectives,
+       "compare operation, label and sizes between ranks before every "
+       "collective");
+  text("--flight-record", arguments->flight_record, "FILE",
+       "append the last operations of every rank that fails (of processes: "
+       "FILE.RANK)");
   text("--trace", arguments->trace, "FILE",
        "write spans of all ranks, for ui.perfetto.dev");
   app->footer(kTrainExamples + std::string("\n") + train_presets_help());
