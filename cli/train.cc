@@ -34,9 +34,10 @@ constexpr const char* kTrainExamples =
   canzona train --preset small --ranks 8 --set batch.global=64 --zero auto --memory-cap 2GB
   mpirun -n 4 canzona train --mesh dp=2,tp=2 --run runs/mpi
   canzona report runs/one runs/soap --html compare.html
+  canzona sample --run runs/one --prompt 'the '    see what it learned
 
 Data is a text file, a folder of text files, Megatron's .bin/.idx, llm.c's .bin, or
-"synthetic". The last 5 % are held out for evaluation.
+"synthetic". Text is bytes, or tokens of --tokenizer. The last 5 % are held out for evaluation.
 
 Ctrl-C (or SIGTERM) ends the run after its step, with weights, summary and report; during the
 last evaluation it ends that at once; the exit status is then 130 (or 143). A second one ends the process.
