@@ -30,19 +30,21 @@ allowed_rooms() {
       echo "base trace comm linalg rules shapes plan runtime" ;;
     canzona/data) echo "base data" ;;
     canzona/checkpoint) echo "base shapes checkpoint" ;;
+    canzona/saving)
+      echo "$(allowed_rooms canzona/runtime) checkpoint saving" ;;
     canzona/model) echo "base trace comm linalg shapes model" ;;
     canzona/train)
       echo "base trace comm linalg rules shapes plan runtime data checkpoint" \
-        "model train" ;;
+        "saving model train" ;;
     canzona/measure)
       echo "base trace comm linalg rules shapes plan sim runtime data" \
-        "checkpoint model train measure" ;;
+        "checkpoint saving model train measure" ;;
     canzona/report) echo "base trace rules shapes plan sim report" ;;
     canzona/report/bench)
       echo "$(allowed_rooms canzona/measure) report" ;;
     cli | bench | fuzz | tests)
       echo "base trace comm linalg rules shapes conformance plan sim runtime" \
-        "measure data checkpoint model train report" ;;
+        "measure data checkpoint saving model train report" ;;
   esac
 }
 

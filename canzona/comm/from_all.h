@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "canzona/comm/communicator.h"
@@ -43,6 +44,47 @@ std::vector<std::vector<Number>> from_all(Communicator& world,
 template <class Number>
 std::vector<Number> one_from_all(Communicator& world, const Number& own) {
   return joined_from_all(world, std::span(&own, 1));
+}
+
+// Everything that the ranks give, any number each, at rank 0, by rank; nothing
+// on the others.
+template <class Number>
+std::vector<std::vector<Number>> to_first(Communicator& world,
+                                          std::span<const Number> own) {
+  const auto ranks = static_cast<size_t>(world.size());
+  constexpr auto kSize = static_cast<int64_t>(sizeof(Number));
+  std::vector<int64_t> zeros(ranks, 0), sent(ranks, 0), received(ranks, 0),
+      offsets(ranks, 0);
+  sent[0] = std::ssize(own) * kSize;
+  const auto bytes = one_from_all(world, sent[0]);
+  int64_t end = 0;
+  for (size_t r = 0; world.rank() == 0 && r < ranks; ++r) {
+    offsets[r] = end;
+    received[r] = bytes[r];
+    end += bytes[r];
+  }
+  std::vector<Number> arrived(static_cast<size_t>(end / kSize));
+  world.all_to_all_v(
+      {std::as_bytes(own), sent, zeros},
+      {std::as_writable_bytes(std::span(arrived)), received, offsets},
+      {.label = "what rank 0 gets"});
+  std::vector<std::vector<Number>> rows;
+  for (size_t r = 0; world.rank() == 0 && r < ranks; ++r) {
+    const auto first = arrived.begin() + offsets[r] / kSize;
+    rows.emplace_back(first, first + received[r] / kSize);
+  }
+  return rows;
+}
+
+// The text that rank 0 has, on all ranks.
+inline std::string from_first(Communicator& world, std::string text) {
+  int64_t size = std::ssize(text);
+  world.broadcast(0, std::as_writable_bytes(std::span(&size, 1)),
+                  {.label = "what rank 0 tells"});
+  text.resize(static_cast<size_t>(size));
+  world.broadcast(0, std::as_writable_bytes(std::span(text)),
+                  {.label = "what rank 0 tells"});
+  return text;
 }
 
 inline double largest_of(Communicator& world, double own) {

@@ -60,6 +60,7 @@ class RankStore {
   float* weights(const KeptElements& elements) const;
   uint16_t* rounded_copy(int64_t element) const;
 
+  float* masters() const { return as_floats(master_); }
   float* states() const { return as_floats(states_); }
   float* slot(int64_t round) const {
     return as_floats(slots_) + round % kExchangeSlots * slot_elements_;

@@ -8,6 +8,7 @@
 #include "canzona/runtime/digest/rank_digest.h"
 #include "canzona/runtime/rank_parameters.h"
 #include "canzona/runtime/rank_parts.h"
+#include "canzona/runtime/rank_states.h"
 
 namespace canzona {
 
@@ -131,6 +132,34 @@ void Runtime::wait_all_params() {
 
 void Runtime::hold_params(bool held) {
   for (const auto& part : parts_->all()) part->publisher.hold(held);
+}
+
+void Runtime::for_each_state(const std::function<void(const RankState&)>& use) {
+  wait_all_params();
+  for (size_t p = 0; p < parts_->all().size(); ++p) {
+    Rank& rank = parts_->all()[p]->rank;
+    rank.settle();
+    for (StateBox& box : states_of(rank)) {
+      const std::span<float> values = host_values(rank, box);
+      use({std::move(box), p, values});
+    }
+  }
+}
+void Runtime::get_state(const RankState& state, std::span<float> values) {
+  parts_->guarded([&] {
+    canzona::get_state(parts_->all()[state.part]->rank, state, values);
+  });
+}
+void Runtime::set_state(const RankState& state, std::span<const float> values) {
+  parts_->guarded([&] {
+    canzona::set_state(parts_->all()[state.part]->rank, state, values);
+  });
+}
+void Runtime::take_over(int64_t steps_done) {
+  if (steps_done < 0)
+    throw UsageError(
+        cat("take_over: ", steps_done, " steps done; expected 0 or more"));
+  parts_->guarded([&] { parts_->take_over(steps_done); });
 }
 
 int64_t Runtime::steps_done() const { return parts_->steps_done(); }

@@ -26,6 +26,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -35,7 +36,7 @@
 #include "canzona/linalg/engine.h"
 #include "canzona/plan/plan.h"
 #include "canzona/plan/predict/predict.h"
-#include "canzona/plan/schedule/kept.h"
+#include "canzona/plan/schedule/state_boxes.h"
 #include "canzona/runtime/groups.h"
 #include "canzona/runtime/step/rule_set.h"
 #include "canzona/trace/trace.h"
@@ -97,6 +98,14 @@ struct RuntimeTimes {
   }
 };
 
+// One box of a logical tensor that a rank keeps.
+struct RankState : StateBox {
+  size_t part = 0;  // number of the rank's part of the plan
+  // Its numbers in fp32 where they lie, if that is memory of this process and
+  // they are kept in fp32; else empty. As long as the runtime lives.
+  std::span<float> values = {};
+};
+
 class Runtime {
  public:
   // UsageError if the ranks hold different plans, or the plan asks for what a
@@ -155,6 +164,17 @@ class Runtime {
   // While held, a step's all-gathers begin with the first wait after it instead
   // of in it: for whoever measures the step by itself. All ranks alike.
   void hold_params(bool held);
+
+  // Weights and states by name, for whoever saves them or takes them over: all
+  // boxes that this rank keeps, those of a tensor in order. Between steps. The
+  // numbers of a box are fp32, row-major; frozen weights of a bf16 plan are
+  // rounded when they are set.
+  void for_each_state(const std::function<void(const RankState&)>& use);
+  void get_state(const RankState& state, std::span<float> values);
+  void set_state(const RankState& state, std::span<const float> values);
+  // After all boxes were set on all ranks, which all call it: so many steps are
+  // done, and the weights go to every rank that uses them, as after a step.
+  void take_over(int64_t steps_done);
 
   int64_t steps_done() const;
   RuntimeTimes times() const;

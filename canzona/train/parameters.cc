@@ -63,36 +63,6 @@ Sent sent_by(Runtime& runtime, int32_t tensor) {
   return sent;
 }
 
-// Everything that the ranks give, at rank 0, by rank.
-template <class Number>
-std::vector<std::vector<Number>> to_first(Communicator& world,
-                                          const std::vector<Number>& own) {
-  const auto ranks = index(world.size());
-  const int64_t count = std::ssize(own);
-  std::vector<int64_t> zeros(ranks, 0), sent(ranks, 0), received(ranks, 0),
-      offsets(ranks, 0);
-  constexpr auto kSize = static_cast<int64_t>(sizeof(Number));
-  sent[0] = count * kSize;
-  const auto counts = one_from_all(world, count);
-  int64_t end = 0;
-  for (size_t r = 0; world.rank() == 0 && r < ranks; ++r) {
-    offsets[r] = end;
-    received[r] = counts[r] * kSize;
-    end += received[r];
-  }
-  std::vector<Number> arrived(index(end / kSize));
-  world.all_to_all_v(
-      {std::as_bytes(std::span(own)), sent, zeros},
-      {std::as_writable_bytes(std::span(arrived)), received, offsets},
-      {.label = "whole tensors"});
-  std::vector<std::vector<Number>> rows;
-  for (size_t r = 0; world.rank() == 0 && r < ranks; ++r) {
-    const auto first = arrived.begin() + offsets[r] / kSize;
-    rows.emplace_back(first, first + received[r] / kSize);
-  }
-  return rows;
-}
-
 // A run of a shard to where the whole tensor has it.
 void put(const std::vector<ExtentCopy>& shard, const Extent& kept,
          const float* values, std::vector<float>& whole) {
@@ -110,8 +80,8 @@ void gather_whole(Communicator& world, Runtime& runtime, int32_t tensor,
   const Plan& plan = runtime.plan();
   const Tensor& what = plan.model.tensors[index(tensor)];
   const Sent own = sent_by(runtime, tensor);
-  const auto runs = to_first(world, own.runs);
-  const auto values = to_first(world, own.values);
+  const auto runs = to_first<int64_t>(world, own.runs);
+  const auto values = to_first<float>(world, own.values);
   if (world.rank() != 0) return;
   std::vector<float> whole(index(what.elements()));
   for (int32_t r = 0; r < world.size(); ++r) {

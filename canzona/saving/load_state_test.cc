@@ -1,0 +1,166 @@
+// A state that was saved on one mesh is taken over on another, bit for bit.
+#include "canzona/saving/load_state.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "canzona/base/text.h"
+#include "canzona/checkpoint/reader.h"
+#include "canzona/saving/test_saving.h"
+
+namespace canzona::load_state_test {
+namespace {
+
+class OfEveryRule : public testing::TestWithParam<std::string> {};
+
+// Every plan saves, and a third of the others load what each has saved, so that
+// every pair of numbers of ranks is among them.
+TEST_P(OfEveryRule, S1LoadsOnOtherRanksWhatWasSaved) {
+  const std::vector<PlanWish> wishes = many_saving_wishes(GetParam());
+  for (size_t from = 0; from < wishes.size(); ++from) {
+    const SavingFolder folder;
+    const SessionResult saved = save_on(wishes[from], folder.ckpt(), 2);
+    for (size_t to = from % 3; to < wishes.size(); to += 3) {
+      SCOPED_TRACE(cat(to_string(wishes[from]), " -> ", to_string(wishes[to])));
+      const SessionResult loaded = run_session(
+          {.plan = small_plan(toy_moe(), wishes[to]), .load = "auto"},
+          folder.ckpt());
+      ASSERT_EQ(loaded.parameters, saved.parameters);
+      ASSERT_EQ(loaded.states, saved.states);
+      ASSERT_EQ(loaded.steps_done, 2);
+    }
+  }
+}
+
+// S2: from hop to hop with a step on each, as if nothing had happened.
+TEST_P(OfEveryRule, S2WalksOverManyMeshes) {
+  for (uint64_t walk = 0; walk < 3; ++walk)
+    expect_walk(many_saving_wishes(GetParam()), walk);
+}
+
+INSTANTIATE_TEST_SUITE_P(Rules, OfEveryRule,
+                         testing::Values("muon", "adamw", "shampoo", "soap"),
+                         [](const auto& rule) { return rule.param; });
+
+TEST(LoadState, TakesMastersWhereParametersAreRounded) {
+  const SavingFolder folder;
+  PlanWish wish{.mesh = "dp=2"};
+  const SessionResult saved = save_on(wish, folder.ckpt(), 2);
+  wish.parameters = ParameterDtype::kBf16;
+  const SessionResult rounded = run_session(
+      {.plan = small_plan(toy_moe(), wish),
+       .load = "auto",
+       .saves = true,
+       .at_step = {{0, [](RankSession& r) { r.saver->save(3, {}); }}}},
+      folder.ckpt());
+  EXPECT_NE(rounded.parameters, saved.parameters);
+  wish.parameters = ParameterDtype::kFp32;
+  wish.mesh = "dp=2,tp=2";
+  const SessionResult back = run_session(
+      {.plan = small_plan(toy_moe(), wish), .load = "3"}, folder.ckpt());
+  EXPECT_EQ(back.parameters, saved.parameters);
+  EXPECT_EQ(back.states, saved.states);
+}
+
+TEST(LoadState, TakesWeightsAloneIfAskedTo) {
+  const SavingFolder folder;
+  const SessionResult saved = save_on({.mesh = "dp=2"}, folder.ckpt(), 2);
+  const Plan other = small_plan(toy_moe(), {.mesh = "dp=2", .rule = "soap"});
+  const SessionResult begun = run_session({.plan = other}, folder.ckpt());
+  const SessionResult loaded = run_session(
+      {.plan = other, .load = "auto", .weights_only = true}, folder.ckpt());
+  EXPECT_EQ(loaded.parameters, saved.parameters);
+  EXPECT_EQ(loaded.states, begun.states);
+  EXPECT_EQ(loaded.steps_done, 0);
+}
+
+template <class Error>
+std::string refusal(const Session& session, const std::string& folder) {
+  try {
+    run_session(session, folder);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << "no error of the expected kind";
+  return "";
+}
+
+using testing::HasSubstr;
+
+TEST(LoadState, NamesTensorsThatTheRunAndTheCheckpointDoNotShare) {
+  const SavingFolder folder;
+  save_on({.mesh = "dp=2", .rule = "soap"}, folder.ckpt(), 1);
+  const std::string missing = refusal<CheckpointRefused>(
+      {.plan = small_plan(toy_moe(), {.mesh = "dp=2"}), .load = "auto"},
+      folder.ckpt());
+  EXPECT_THAT(missing, HasSubstr("optim/"));
+  Model fewer = toy_moe();
+  const std::string gone = fewer.tensors.back().name;
+  fewer.tensors.pop_back();
+  const std::string extra = refusal<CheckpointRefused>(
+      {.plan = small_plan(fewer, {.mesh = "dp=2", .rule = "soap"}),
+       .load = "auto"},
+      folder.ckpt());
+  EXPECT_THAT(extra, HasSubstr("model/" + gone));
+}
+
+// One byte in the middle of a file.
+void damage(const std::string& path) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  const auto at =
+      static_cast<std::streamoff>(std::filesystem::file_size(path) / 2);
+  file.seekg(at);
+  const char byte = static_cast<char>(file.get());
+  file.seekp(at);
+  file.put(static_cast<char>(byte ^ 1));
+}
+
+TEST(LoadState, C5FallsBackToAnOlderOneAndSaysSo) {
+  const SavingFolder folder;
+  const SessionResult first = save_on({.mesh = "dp=3"}, folder.ckpt(), 1);
+  save_on({.mesh = "dp=3"}, folder.ckpt(), 2);
+  const std::string newest = folder.ckpt() + "/step_00000002";
+  damage(newest + "/rank_00001.safetensors");
+  const Plan plan = small_plan(toy_moe(), {.mesh = "dp=2,tp=2"});
+  const SessionResult loaded =
+      run_session({.plan = plan, .load = "auto"}, folder.ckpt());
+  EXPECT_EQ(loaded.loaded.step, 1);
+  EXPECT_EQ(loaded.parameters, first.parameters);
+  EXPECT_EQ(loaded.states, first.states);
+  ASSERT_EQ(loaded.loaded.notes.size(), 1U);
+  EXPECT_THAT(loaded.loaded.notes[0], HasSubstr("rank_00001.safetensors"));
+
+  EXPECT_THAT(
+      refusal<CheckpointRefused>({.plan = plan, .load = "2"}, folder.ckpt()),
+      HasSubstr("rank_00001.safetensors"));
+  EXPECT_THAT(
+      refusal<CheckpointRefused>({.plan = plan, .load = newest}, folder.ckpt()),
+      HasSubstr("rank_00001.safetensors"));
+  damage(folder.ckpt() + "/step_00000001/manifest.json");
+  const std::string none =
+      refusal<CheckpointRefused>({.plan = plan, .load = "auto"}, folder.ckpt());
+  EXPECT_THAT(none, HasSubstr("step_00000001"));
+  EXPECT_THAT(none, HasSubstr("step_00000002"));
+}
+
+TEST(LoadState, NamesAStepOrFolderThatIsNotThere) {
+  const SavingFolder folder;
+  const Plan plan = small_plan(toy_moe(), {.mesh = "dp=2"});
+  EXPECT_FALSE(has_checkpoint(folder.ckpt()));
+  EXPECT_THAT(
+      refusal<UsageError>({.plan = plan, .load = "auto"}, folder.ckpt()),
+      HasSubstr("ckpt"));
+  save_on({.mesh = "dp=1"}, folder.ckpt(), 3);
+  EXPECT_TRUE(has_checkpoint(folder.ckpt()));
+  EXPECT_THAT(refusal<UsageError>({.plan = plan, .load = "5"}, folder.ckpt()),
+              HasSubstr("those of 3"));
+  EXPECT_THAT(
+      refusal<UsageError>({.plan = plan, .load = "/nowhere"}, folder.ckpt()),
+      HasSubstr("/nowhere"));
+}
+
+}  // namespace
+}  // namespace canzona::load_state_test

@@ -1,0 +1,43 @@
+// How something ended on a rank, told to all: files are one rank's matter, but
+// every rank ends with the same error and the same exit status.
+//
+//   const Outcome own = outcome_of([&] { write(…); });
+//   require_all(world, own);     // throws alike on every rank, or on none
+//
+// Values.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "canzona/comm/communicator.h"
+
+namespace canzona {
+
+struct Outcome {
+  enum class Kind : int32_t { kDone, kUsage, kRefused, kStorage, kOther };
+  Kind kind = Kind::kDone;
+  std::string text = {};  // of the error
+
+  bool failed() const { return kind != Kind::kDone; }
+};
+
+// What `body` throws is caught, but for PeerLost: whoever lost a peer has
+// nobody left to tell.
+Outcome outcome_of(const std::function<void()>& body);
+
+// The outcome of the first rank that failed, or kDone. All ranks call; texts
+// are cut at some hundred bytes.
+Outcome first_failure(Communicator& world, const Outcome& own);
+
+// The error that the outcome was made from, if it failed.
+void throw_failure(const Outcome& outcome);
+
+// The two above.
+inline void require_all(Communicator& world, const Outcome& own) {
+  throw_failure(first_failure(world, own));
+}
+// `body` on rank 0 alone; all ranks throw what it throws.
+void at_first(Communicator& world, const std::function<void()>& body);
+
+}  // namespace canzona

@@ -1,0 +1,337 @@
+#include "canzona/saving/run_saver.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <deque>
+#include <thread>
+
+#include "canzona/base/index.h"
+#include "canzona/base/text.h"
+#include "canzona/checkpoint/shard_writer.h"
+#include "canzona/checkpoint/store.h"
+#include "canzona/comm/from_all.h"
+#include "canzona/plan/parts.h"
+#include "canzona/saving/outcome.h"
+#include "canzona/saving/saved_tensors.h"
+
+namespace canzona {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+double seconds_since(SteadyClock::time_point begin) {
+  return std::chrono::duration<double>(SteadyClock::now() - begin).count();
+}
+
+// Work of another thread, and how it ended.
+class BackgroundTask {
+ public:
+  explicit BackgroundTask(std::function<void()> body)
+      : thread_([this, body = std::move(body)] {
+          try {
+            outcome_ = outcome_of(body);
+          } catch (const std::exception& error) {
+            outcome_ = {Outcome::Kind::kOther, error.what()};
+          }
+          ended_.store(true, std::memory_order_release);
+        }) {}
+  ~BackgroundTask() { join(); }
+  BackgroundTask(const BackgroundTask&) = delete;
+  BackgroundTask& operator=(const BackgroundTask&) = delete;
+
+  bool has_ended() const { return ended_.load(std::memory_order_acquire); }
+  void join() {
+    if (thread_.joinable()) thread_.join();
+  }
+  // Once it has ended.
+  const Outcome& outcome() const { return outcome_; }
+
+ private:
+  Outcome outcome_;
+  std::atomic<bool> ended_ = false;
+  std::thread thread_;  // last: it uses the others
+};
+
+// A box that this rank gives, and where it is copied to before it is written.
+struct GivenBox {
+  RankState state;
+  int64_t staged = -1;  // element of the staging memory; -1: not copied
+};
+
+}  // namespace
+
+struct RunSaver::State {
+  State(Runtime& the_runtime, Communicator& the_world,
+        const SaveSettings& the_settings);
+  ~State() { cancelled = true; }
+
+  void find_boxes();
+  void open_store();
+  int64_t own_bytes() const { return shard_bytes(sources()); }
+
+  std::vector<BoxSource> sources() const;
+  BoxSource source_of(const GivenBox& box) const;
+  void copy_to_staging();
+  void begin(int64_t step, const std::vector<SideFile>& side_files);
+  void start_writing();
+  bool advance(bool waits);
+  bool end_writing(bool waits);
+  bool end_commit(bool waits);
+  void start_commit(std::vector<std::string> records);
+  void end_flight(const std::string& failure);
+  std::optional<SavedStep> take_result();
+
+  Runtime& runtime;
+  Communicator& world;
+  const SaveSettings settings;
+  std::vector<GivenBox> boxes;
+  std::vector<float> staging;
+  int64_t steps_done = 0;
+  int64_t all_bytes = 0;                   // of a checkpoint, all ranks
+  std::unique_ptr<CheckpointStore> store;  // rank 0's
+
+  // A save that is on its way: being written, then being committed.
+  struct Flight {
+    SavedStep saved;
+    SteadyClock::time_point begin;
+    std::string folder_name;
+    std::vector<SideFile> side_files;
+    std::optional<PendingCheckpoint> pending;  // rank 0's
+    std::string record;
+    bool is_committing = false;
+  };
+  std::optional<Flight> flight;
+  std::deque<SavedStep> results;
+  std::atomic<bool> cancelled = false;
+  std::unique_ptr<BackgroundTask> task;  // last: it uses all of these
+};
+
+RunSaver::State::State(Runtime& the_runtime, Communicator& the_world,
+                       const SaveSettings& the_settings)
+    : runtime(the_runtime), world(the_world), settings(the_settings) {
+  find_boxes();
+  const std::vector<int64_t> bytes = one_from_all(world, own_bytes());
+  for (const int64_t b : bytes) all_bytes += b;
+  at_first(world, [&] { open_store(); });
+}
+
+void RunSaver::State::find_boxes() {
+  int64_t staged = 0;
+  runtime.for_each_state([&](const RankState& state) {
+    if (!state.given) return;
+    GivenBox box{state};
+    if (settings.background || state.values.empty()) {
+      box.staged = staged;
+      staged += state.elements;
+    }
+    boxes.push_back(std::move(box));
+  });
+  staging.resize(index(staged));
+}
+
+// Room for those that will be there before the first is removed.
+void RunSaver::State::open_store() {
+  store = std::make_unique<CheckpointStore>(settings.folder, settings.owner);
+  const int64_t present = std::ssize(list_checkpoints(store->folder()));
+  const int64_t wanted =
+      settings.keep_last == 0 ? 1 : settings.keep_last + 1 - present;
+  store->require_space(all_bytes * std::max<int64_t>(wanted, 1));
+}
+
+BoxSource RunSaver::State::source_of(const GivenBox& box) const {
+  const std::span<const float> values =
+      box.staged < 0 ? std::span<const float>(box.state.values)
+                     : std::span(staging).subspan(index(box.staged),
+                                                  index(box.state.elements));
+  const auto* bytes = reinterpret_cast<const char*>(values.data());
+  return {.tensor = tensor_of(box.state),
+          .box = box_of(box.state),
+          .fill = [this, bytes](int64_t offset, std::span<std::byte> to) {
+            if (cancelled.load(std::memory_order_relaxed))
+              throw Error("the run has ended");
+            std::memcpy(to.data(), bytes + offset, to.size());
+          }};
+}
+
+std::vector<BoxSource> RunSaver::State::sources() const {
+  std::vector<BoxSource> sources;
+  for (const GivenBox& box : boxes) sources.push_back(source_of(box));
+  if (world.rank() == 0)
+    sources.push_back({.tensor = steps_tensor(),
+                       .box = {},
+                       .data = std::as_bytes(std::span(&steps_done, 1))});
+  return sources;
+}
+
+void RunSaver::State::copy_to_staging() {
+  runtime.wait_all_params();
+  steps_done = runtime.steps_done();
+  for (const GivenBox& box : boxes)
+    if (box.staged >= 0)
+      runtime.get_state(box.state,
+                        std::span(staging).subspan(index(box.staged),
+                                                   index(box.state.elements)));
+}
+
+// The folder first: where the disk is full, nothing is copied.
+void RunSaver::State::begin(int64_t step,
+                            const std::vector<SideFile>& side_files) {
+  const auto now = SteadyClock::now();
+  while (flight) advance(true);
+  flight.emplace();
+  flight->begin = now;
+  flight->saved = {.step = step, .bytes = all_bytes};
+  Outcome own;
+  if (world.rank() == 0) {
+    flight->side_files = side_files;
+    own = outcome_of([&] {
+      store->require_space(all_bytes);
+      flight->pending.emplace(store->begin(step));
+      flight->folder_name = flight->pending->folder_name();
+    });
+  }
+  const Outcome first = first_failure(world, own);
+  if (first.failed()) return end_flight(first.text);
+  flight->folder_name = from_first(world, flight->folder_name);
+  copy_to_staging();
+  start_writing();
+  if (!settings.background)
+    while (flight) advance(true);
+  const double pause = largest_of(world, seconds_since(now));
+  (flight ? flight->saved : results.back()).pause_seconds = pause;
+}
+
+void RunSaver::State::start_writing() {
+  const ShardPlace place{
+      .step = flight->saved.step, .rank = world.rank(), .world = world.size()};
+  task = std::make_unique<BackgroundTask>([this, place] {
+    flight->record = write_shard(
+        open_pending(settings.folder, flight->folder_name), place, sources());
+  });
+}
+
+// True if it went on: by the same steps on all ranks.
+bool RunSaver::State::advance(bool waits) {
+  return flight->is_committing ? end_commit(waits) : end_writing(waits);
+}
+
+bool RunSaver::State::end_writing(bool waits) {
+  if (waits) task->join();
+  const bool ended = task->has_ended();
+  if (!waits && std::ranges::min(one_from_all(world, int32_t{ended})) == 0)
+    return false;
+  task->join();
+  const Outcome first = first_failure(world, task->outcome());
+  if (first.failed()) {
+    end_flight(first.text);
+    return true;
+  }
+  const std::vector<std::vector<char>> rows =
+      to_first<char>(world, std::span<const char>(flight->record));
+  if (world.rank() == 0) {
+    std::vector<std::string> records;
+    for (const std::vector<char>& row : rows)
+      records.emplace_back(row.begin(), row.end());
+    start_commit(std::move(records));
+  }
+  flight->is_committing = true;
+  return true;
+}
+
+// Pruning may have to read older checkpoints.
+void RunSaver::State::start_commit(std::vector<std::string> records) {
+  task = std::make_unique<BackgroundTask>([this, records = std::move(records)] {
+    for (const SideFile& file : flight->side_files)
+      flight->pending->add_side_file(file.name, file.text);
+    flight->pending->commit(records, runtime.plan().digest);
+    if (settings.keep_last == 0) return;
+    const Outcome pruned = outcome_of([&] {
+      const PruneReport report = store->prune(settings.keep_last);
+      for (const std::string& name : report.damaged)
+        flight->saved.notes.push_back(cat(name, " is damaged"));
+    });
+    if (pruned.failed())
+      flight->saved.notes.push_back(
+          cat("older checkpoints are still there: ", pruned.text));
+  });
+}
+
+bool RunSaver::State::end_commit(bool waits) {
+  const bool is_first = world.rank() == 0;
+  if (is_first && waits) task->join();
+  int32_t ended = is_first && task->has_ended() ? 1 : 0;
+  world.broadcast(0, std::as_writable_bytes(std::span(&ended, 1)),
+                  {.label = "whether a checkpoint is committed"});
+  if (ended == 0) return false;
+  if (is_first) task->join();
+  const Outcome first =
+      first_failure(world, is_first ? task->outcome() : Outcome());
+  end_flight(first.text);
+  return true;
+}
+
+void RunSaver::State::end_flight(const std::string& failure) {
+  task.reset();
+  flight->saved.failure = failure;
+  flight->saved.seconds = seconds_since(flight->begin);
+  results.push_back(std::move(flight->saved));
+  flight.reset();
+}
+
+std::optional<SavedStep> RunSaver::State::take_result() {
+  if (results.empty()) return {};
+  SavedStep first = std::move(results.front());
+  results.pop_front();
+  return first;
+}
+
+RunSaver::RunSaver(Runtime& runtime, Communicator& world,
+                   const SaveSettings& settings)
+    : state_(std::make_unique<State>(runtime, world, settings)) {}
+
+RunSaver::~RunSaver() = default;
+
+int64_t RunSaver::staging_bytes() const {
+  return std::ssize(state_->staging) * kBytesPerFp32;
+}
+
+void RunSaver::save(int64_t step, const std::vector<SideFile>& side_files) {
+  state_->begin(step, side_files);
+}
+
+std::optional<SavedStep> RunSaver::poll() {
+  while (state_->flight && state_->results.empty())
+    if (!state_->advance(false)) break;
+  return state_->take_result();
+}
+
+std::optional<SavedStep> RunSaver::finish() {
+  while (state_->flight) state_->advance(true);
+  return state_->take_result();
+}
+
+int64_t given_bytes(const Plan& plan, int32_t rank,
+                    const RuntimeOptions& options, const std::string& device) {
+  int64_t elements = 0;
+  for (const RankInPart& at : parts_of_rank(plan, rank)) {
+    const PlanPart& part = plan.parts[index(at.part)];
+    const Coordinates place =
+        coordinates_of(part.grid, part.grid_rank(at.rank));
+    const RankLayout layout = lay_out_rank(part, place);
+    const Kept kept = kept_by(part, place, layout);
+    const RuleSet rules(part, {options.adamw, options.groups}, device);
+    const auto facts = make_rule_facts(part.rule, part.rule_options);
+    const std::vector<Round> rounds =
+        make_rounds(part, place, kept, facts->gather_fields());
+    const UpdatePlan updates =
+        plan_updates(part, layout, kept, rounds, rules.facts(), 1);
+    for (const StateBox& box :
+         state_boxes(part, at.rank, {place, layout, kept, updates}))
+      if (box.given) elements += box.elements;
+  }
+  return elements * kBytesPerFp32;
+}
+
+}  // namespace canzona

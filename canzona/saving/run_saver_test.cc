@@ -1,0 +1,188 @@
+// Saving by all ranks: what is saved, when it is there, and what a save that
+// fails leaves.
+#include "canzona/saving/run_saver.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "canzona/base/text.h"
+#include "canzona/checkpoint/reader.h"
+#include "canzona/checkpoint/store.h"
+#include "canzona/saving/test_saving.h"
+
+namespace canzona::run_saver_test {
+namespace {
+
+Plan plan_of(const std::string& mesh, const std::string& rule = "muon") {
+  return small_plan(toy_moe(),
+                    {.mesh = mesh, .rule = rule, .options = quick(rule)});
+}
+
+void save_now(RankSession& rank, int64_t step) {
+  rank.saver->save(step, {{"config.json", cat("{\"step\":", step, "}")}});
+}
+
+std::vector<int64_t> steps_in(const std::string& folder) {
+  std::vector<int64_t> steps;
+  for (const ListedCheckpoint& found : list_checkpoints(Folder::open(folder)))
+    steps.push_back(found.step);
+  return steps;
+}
+
+class BackgroundOrNot : public testing::TestWithParam<bool> {};
+
+// The steps after save() change parameters and states while it is written.
+TEST_P(BackgroundOrNot, SavesTheStateAtTheStepThatAskedForIt) {
+  const SavingFolder folder;
+  const SessionResult until_two =
+      run_session({.plan = plan_of("dp=2,tp=2"), .steps = 2}, folder.ckpt());
+  Session session{.plan = plan_of("dp=2,tp=2"),
+                  .steps = 6,
+                  .saves = true,
+                  .background = GetParam()};
+  session.at_step[2] = [](RankSession& rank) { save_now(rank, 2); };
+  const SessionResult whole = run_session(session, folder.ckpt());
+  ASSERT_EQ(whole.saved.size(), 1U);
+  EXPECT_EQ(whole.saved[0].step, 2);
+  EXPECT_EQ(whole.saved[0].failure, "");
+  EXPECT_GT(whole.saved[0].bytes, 0);
+
+  const SessionResult loaded =
+      run_session({.plan = plan_of("dp=2,tp=2"), .load = "2"}, folder.ckpt());
+  EXPECT_EQ(loaded.parameters, until_two.parameters);
+  EXPECT_EQ(loaded.states, until_two.states);
+  EXPECT_EQ(loaded.steps_done, 2);
+  EXPECT_EQ(loaded.loaded.step, 2);
+  EXPECT_EQ(loaded.loaded.side_files.at("config.json"), "{\"step\":2}");
+
+  const SessionResult rest = run_session(
+      {.plan = plan_of("dp=2,tp=2"), .steps = 4, .first_step = 3, .load = "2"},
+      folder.ckpt());
+  EXPECT_EQ(rest.parameters, whole.parameters);
+  EXPECT_EQ(rest.states, whole.states);
+}
+
+TEST_P(BackgroundOrNot, LeavesACheckpointThatVerifiesAndNothingElse) {
+  const SavingFolder folder;
+  Session session{.plan = plan_of("dp=3"),
+                  .steps = 1,
+                  .saves = true,
+                  .background = GetParam()};
+  session.at_step[1] = [](RankSession& rank) { save_now(rank, 1); };
+  run_session(session, folder.ckpt());
+  const CheckpointReader reader =
+      open_checkpoint(folder.ckpt() + "/step_00000001");
+  EXPECT_TRUE(reader.verify().empty());
+  EXPECT_EQ(reader.manifest().world, 3);
+  EXPECT_EQ(reader.manifest().plan_digest, session.plan.digest);
+  for (const auto& entry : std::filesystem::directory_iterator(folder.ckpt()))
+    EXPECT_EQ(entry.path().string().find(".tmp-"), std::string::npos)
+        << entry.path();
+}
+
+// C13: the next save waits for the one on its way; both are committed.
+TEST_P(BackgroundOrNot, C13WaitsForASaveThatIsOnItsWay) {
+  const SavingFolder folder;
+  Session session{.plan = plan_of("dp=2"),
+                  .steps = 4,
+                  .saves = true,
+                  .background = GetParam(),
+                  .keep_last = 2};
+  for (int64_t step = 1; step <= 4; ++step)
+    session.at_step[step] = [step](RankSession& rank) { save_now(rank, step); };
+  const SessionResult result = run_session(session, folder.ckpt());
+  ASSERT_EQ(result.saved.size(), 4U);
+  for (int64_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(result.saved[static_cast<size_t>(i)].step, i + 1);
+    EXPECT_EQ(result.saved[static_cast<size_t>(i)].failure, "");
+  }
+  EXPECT_EQ(steps_in(folder.ckpt()), (std::vector<int64_t>{3, 4}));
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, BackgroundOrNot, testing::Bool(),
+                         [](const auto& background) {
+                           return background.param ? "Background" : "AtOnce";
+                         });
+
+// C13: a saver that ends early drops the save whole.
+TEST(RunSaver, C13DropsASaveThatIsOnItsWayWhenItEnds) {
+  const SavingFolder folder;
+  const Plan plan = plan_of("dp=2");
+  run_ranks(2, {}, [&](Communicator& world) {
+    const auto engine = make_engine("cpu");
+    Runtime runtime(plan, world, *engine, {});
+    set_initial_parameters(runtime);
+    {
+      RunSaver saver(runtime, world, {.folder = folder.ckpt(), .owner = "a"});
+      saver.save(7, {});
+    }
+    world.barrier();
+  });
+  EXPECT_TRUE(steps_in(folder.ckpt()).empty());
+  Session session{.plan = plan, .saves = true};
+  session.at_step[0] = [](RankSession& rank) { save_now(rank, 0); };
+  run_session(session, folder.ckpt());
+  EXPECT_EQ(steps_in(folder.ckpt()), std::vector<int64_t>{0});
+}
+
+TEST(RunSaver, GoesOnAfterASaveThatFails) {
+  const SavingFolder folder;
+  Session session{.plan = plan_of("dp=2"), .steps = 3, .saves = true};
+  session.at_step[1] = [&](RankSession& rank) {
+    // Ranks look for the pending folder by the store's path.
+    if (rank.world.rank() == 0)
+      std::filesystem::rename(folder.ckpt(), folder.ckpt() + ".away");
+    rank.world.barrier();
+    save_now(rank, 1);
+    const std::optional<SavedStep> failed = rank.saver->finish();
+    ASSERT_TRUE(failed);
+    EXPECT_EQ(failed->step, 1);
+    EXPECT_NE(failed->failure, "");
+    if (rank.world.rank() == 0)
+      std::filesystem::rename(folder.ckpt() + ".away", folder.ckpt());
+    rank.world.barrier();
+  };
+  session.at_step[3] = [](RankSession& rank) { save_now(rank, 3); };
+  const SessionResult result = run_session(session, folder.ckpt());
+  ASSERT_EQ(result.saved.size(), 1U);
+  EXPECT_EQ(result.saved[0].step, 3);
+  EXPECT_EQ(result.saved[0].failure, "");
+  EXPECT_EQ(steps_in(folder.ckpt()), std::vector<int64_t>{3});
+  EXPECT_TRUE(
+      open_checkpoint(folder.ckpt() + "/step_00000003").verify().empty());
+}
+
+TEST(RunSaver, C12RefusesAFolderThatAnotherRunWritesTo) {
+  const SavingFolder folder;
+  const CheckpointStore other(folder.ckpt(), "process 4711");
+  try {
+    run_session({.plan = plan_of("dp=2"), .saves = true}, folder.ckpt());
+    FAIL() << "no error";
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("4711"), std::string::npos)
+        << error.what();
+  }
+}
+
+// What memory is predicted to hold is what a saver reserves.
+TEST(RunSaver, ReservesWhatAPlanSaysThatARankGives) {
+  for (const std::string mesh : {"dp=1", "dp=3", "dp=2,tp=2", "dp=2,ep=2"})
+    for (const std::string zero : {"zero1", "zero3"})
+      for (const std::string rule : {"muon", "soap"}) {
+        SCOPED_TRACE(cat(mesh, " ", zero, " ", rule));
+        const SavingFolder folder;
+        Session session{
+            .plan = small_plan(toy_moe(),
+                               {.mesh = mesh, .rule = rule, .zero = zero}),
+            .saves = true};
+        session.at_step[0] = [&](RankSession& rank) {
+          EXPECT_EQ(rank.saver->staging_bytes(),
+                    given_bytes(session.plan, rank.world.rank(), {}));
+        };
+        run_session(session, folder.ckpt());
+      }
+}
+
+}  // namespace
+}  // namespace canzona::run_saver_test
