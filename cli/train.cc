@@ -44,9 +44,10 @@ constexpr const char* kTrainExamples =
   canzona train --preset small --ranks 8 --set batch.global=64 --zero auto --memory-cap 2GB
   mpirun -n 4 canzona train --mesh dp=2,tp=2 --run runs/mpi
   canzona report runs/one runs/soap --html compare.html
+  canzona sample --run runs/one --prompt 'the '    see what it learned
 
 Data is a text file, a folder of text files, Megatron's .bin/.idx, llm.c's .bin, or
-"synthetic". The last 5 % are held out for evaluation.
+"synthetic". Text is bytes, or tokens of --tokenizer. The last 5 % are held out for evaluation.
 
 A run that saves (--save-every) can be killed at any moment and goes on with --resume auto, bit by
 bit as if nothing had happened, or on another mesh: canzona train --run runs/one --resume auto. What
