@@ -12,7 +12,7 @@
 #include "canzona/checkpoint/reader.h"
 #include "canzona/checkpoint/store.h"
 #include "canzona/comm/from_all.h"
-#include "canzona/saving/outcome.h"
+#include "canzona/saving/rank_outcome.h"
 #include "canzona/saving/saved_tensors.h"
 
 namespace canzona {

@@ -89,7 +89,8 @@ TEST(Resume, WhatStaysIsRefusedByNameWithBothValues) {
       "model.rope_base=5000", "model.norm_epsilon=1e-05",
       "model.experts=8",      "model.experts_per_token=1",
       "model.expert_ffn=32",  "model.shared_experts=1",
-      "rule.name=soap",       "freeze=*norm*"};
+      "rule.name=soap",       "freeze=*norm*",
+      "model.qk_norm=off"};
   std::set<std::string> refused;
   for (const std::string& other : others) {
     const std::string key = other.substr(0, other.find('='));

@@ -150,9 +150,9 @@ started 1
 # --- --elastic: the mesh has to follow, the numbers have to make sense.
 refuses '--elastic 2:4' 'dp=2,tp=2' '--mesh' -- launch --elastic 2:4 -- train \
   --run run --mesh dp=2,tp=2
-echo 'mesh = "dp=4"' >fixed.toml
-refuses '--elastic 2:4' 'dp=4' 'fixed.toml' -- launch --elastic 2:4 -- train \
-  --run run --config fixed.toml
+echo '{"mesh": "dp=4"}' >fixed.json
+refuses '--elastic 2:4' 'dp=4' 'fixed.json' -- launch --elastic 2:4 -- train \
+  --run run --config fixed.json
 refuses "--elastic '4:2'" -- launch --elastic 4:2 -- train --run run
 refuses "--elastic '4'" 'MIN:MAX' -- launch --elastic 4 -- train --run run
 refuses '--ranks 8' '2:4' -- launch --ranks 8 --elastic 2:4 -- train --run run

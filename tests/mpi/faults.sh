@@ -116,7 +116,7 @@ find_peer() {
   peer=$((victim ^ distance))
 }
 words_of_peer() {
-  echo "lost: rank $peer of [a-z: 0-9]*: $said #[0-9]* 'layer 1'.*rank $victim "
+  echo "lost: rank $peer of [a-z: 0-9]*: $said #[0-9]* 'layer 1[^']*'.*rank $victim "
 }
 
 check_time() {

@@ -5,12 +5,11 @@
 //   const int64_t slot = pool.take_free(false);
 //   pool.release(slot);
 //
-// Slots of a kind are given out in turn. Numbers alone, no memory. One thread
-// takes; any may release and ask.
+// Slots of a kind are given out in turn. Numbers alone, no memory. One thread;
+// with a `Flag` that is atomic one thread takes, and any may release and ask.
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -21,9 +20,10 @@
 
 namespace canzona {
 
-class SlotPool {
+template <class Flag>
+class BasicSlotPool {
  public:
-  SlotPool(int64_t num_usual, int64_t num_large)
+  BasicSlotPool(int64_t num_usual, int64_t num_large)
       : kinds_{{{0, num_usual}}, {{num_usual, num_large}}},
         taken_(index(num_usual + num_large)) {}
 
@@ -74,8 +74,9 @@ class SlotPool {
   const Kind& kind(bool large) const { return kinds_[large ? 1 : 0]; }
 
   Kind kinds_[2];
-  std::vector<std::atomic<uint8_t>> taken_;
+  std::vector<Flag> taken_;
 };
+using SlotPool = BasicSlotPool<uint8_t>;
 
 // The uses of modules in an iteration, in order, and the slots into which they
 // are gathered: in turn, so that a use waits for the one that had its slot.

@@ -18,6 +18,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -25,6 +26,9 @@
 #include "canzona/runtime/reducer.h"
 
 namespace canzona {
+
+// Slots are given back by the thread that scatters.
+using SharedSlotPool = BasicSlotPool<std::atomic<uint8_t>>;
 
 class Scatterer {
  public:
@@ -41,7 +45,7 @@ class Scatterer {
   void finish();
 
   std::chrono::nanoseconds busy() const { return courier_.busy(); }
-  const SlotPool& pool() const { return pool_; }
+  const SharedSlotPool& pool() const { return pool_; }
 
  private:
   struct Module {
@@ -90,7 +94,7 @@ class Scatterer {
   std::vector<Module> modules_;
   std::vector<size_t> number_in_module_;  // by tensor
   int64_t num_micro_batches_ = 1;
-  SlotPool pool_;
+  SharedSlotPool pool_;
   std::vector<Work> leaving_;  // the last parcels, as many as slots
   Courier courier_;            // last, because its thread uses all the others
 };
