@@ -40,7 +40,9 @@ std::vector<int32_t> tensors_of(const PlanPart& part, const Kept& kept,
   const auto add = [&](int32_t tensor) {
     if (tensors.empty() || tensors.back() != tensor) tensors.push_back(tensor);
   };
-  if (e.bucket >= 0) {
+  if (e.tensor >= 0) {
+    tensors.push_back(e.tensor);
+  } else if (e.bucket >= 0) {
     const Bucket& bucket = part.buckets[index(e.bucket)];
     for (int32_t i = 0; i < std::ssize(bucket.tensors); ++i)
       if (is_about(e, i < bucket.num_matrix_tensors))

@@ -38,6 +38,7 @@ struct ScheduleEntry : BucketCollective {
   int32_t part = 0;       // of the plan
   int32_t module = -1;
   int32_t bucket = -1;  // of the part
+  int32_t tensor = -1;  // of the part: the one that is broadcast
   int32_t round = -1;   // micro-group
   int32_t table = 0;    // which of the round's exchanges (Round::tables)
   int64_t micro_batch = -1;

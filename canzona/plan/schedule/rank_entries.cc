@@ -109,6 +109,7 @@ void RankEntries::add_broadcasts(const BucketCollective& c, size_t b,
       ScheduleEntry& entry = out.emplace_back(ScheduleEntry{c});
       entry.ranks = ranks_of(part_, c, rank_);
       entry.bucket = number;
+      entry.tensor = t;
       entry.counts.assign(index(entry.ranks.count), 0);
       entry.counts[index(part_.home[index(t)])] =
           piece.count * element_bytes(part_, c);

@@ -97,17 +97,17 @@ void BucketTask::add_step(const ScheduleEntry& e) {
 }
 
 void BucketTask::post() {
-  const std::string_view name =
-      what_ == Resting::kGradients ? "sum" : "publish";
   const Call call = steps_.empty() ? Call{} : steps_.front().shown.call();
   work_ = courier_.run(
-      name, [this](Communicator&, const Call&) { run(); }, call);
+      name(), [this](Communicator&, const Call&) { run(); }, call);
 }
 
 // Gradients of all pieces go round and this rank's sums come back; of
 // parameters it is the other way about.
 void BucketTask::run() const {
   const bool sums = what_ == Resting::kGradients;
+  // Around the entries, where there is more to it than these.
+  const Span span(layout_.staged ? courier_.track() : nullptr, name());
   copy_there(rank_.wire_ops(), staging_area_, flat_,
              sums ? staging_.all : staging_.own, element_bytes_);
   for (const Step& step : steps_) carry_out(step);

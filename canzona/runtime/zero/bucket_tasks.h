@@ -14,6 +14,7 @@
 #pragma once
 
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "canzona/runtime/rank.h"
@@ -44,6 +45,9 @@ class BucketTask {
   };
 
   void add_step(const ScheduleEntry& entry);
+  std::string_view name() const {
+    return what_ == Resting::kGradients ? "sum" : "publish";
+  }
   void run() const;
   void carry_out(const Step& step) const;
   std::span<std::byte> memory_of(const Extent& extent) const;
