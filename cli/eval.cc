@@ -7,7 +7,6 @@
 #include <numbers>
 
 #include "canzona/base/error.h"
-#include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
 #include "canzona/data/batches.h"
 #include "canzona/measure/clock.h"
@@ -176,10 +175,8 @@ std::string eval_text(const EvalData& data, const Evaluated& result) {
 std::string eval_json(const RunModel& model, const EvalData& data,
                       const Evaluated& result) {
   JsonWriter out(2);
-  out.begin_object()
-      .field("run", model.path)
-      .field("weights", model.found.path);
-  if (model.step) out.field("step", *model.step);
+  out.begin_object();
+  write_run_model(out, model);
   out.field("data", data.path)
       .field("held_out", data.held_out)
       .field("length", data.length)

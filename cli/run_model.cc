@@ -161,6 +161,11 @@ std::string RunModel::name() const {
   return step ? cat(path, ", step ", *step) : path;
 }
 
+void write_run_model(JsonWriter& out, const RunModel& model) {
+  out.field("run", model.path).field("weights", model.found.path);
+  if (model.step) out.field("step", *model.step);
+}
+
 std::string tokenizer_beside(const std::string& folder) {
   std::string path = trimmed(folder);
   if (step_of_name(fs::path(path).filename().string())) path = parent_of(path);

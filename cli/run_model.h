@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "canzona/base/json_writer.h"
 #include "canzona/data/tokenizer.h"
 #include "canzona/train/config.h"
 #include "canzona/train/model_source.h"
@@ -43,6 +44,9 @@ RunModel open_run_model(const RunModelRequest& request);
 
 // --run, --step and --tokenizer.
 void add_run_model_options(CLI::App& app, RunModelRequest& request);
+
+// Members "run", "weights" and, of a checkpoint, "step".
+void write_run_model(JsonWriter& out, const RunModel& model);
 
 // The tokenizer.json in a folder, or that of the run whose checkpoint it is; ""
 // if there is none.

@@ -3,7 +3,6 @@
 #include <memory>
 
 #include "canzona/base/error.h"
-#include "canzona/base/json_writer.h"
 #include "canzona/base/random.h"
 #include "canzona/base/text.h"
 #include "canzona/data/text_stream.h"
@@ -184,10 +183,8 @@ double tokens_per_second(const Sampled& out) {
 std::string sample_json(const SampleFlags& a, const RunModel& model,
                         const Sampled& sampled) {
   JsonWriter out(2);
-  out.begin_object()
-      .field("run", model.path)
-      .field("weights", model.found.path);
-  if (model.step) out.field("step", *model.step);
+  out.begin_object();
+  write_run_model(out, model);
   out.field("prompt", a.prompt)
       .field("text", sampled.text)
       .field("stop", sampled.stop)

@@ -44,9 +44,10 @@ constexpr const char* kTrainExamples =
   canzona train --preset small --ranks 8 --set batch.global=64 --zero auto --memory-cap 2GB
   mpirun -n 4 canzona train --mesh dp=2,tp=2 --run runs/mpi
   canzona report runs/one runs/soap --html compare.html
+  canzona sample --run runs/one --prompt 'the '    see what it learned
 
 Data is a text file, a folder of text files, Megatron's .bin/.idx, llm.c's .bin, or
-"synthetic". The last 5 % are held out for evaluation.
+"synthetic". Text is bytes, or tokens of --tokenizer. The last 5 % are held out for evaluation.
 
 A run that saves (--save-every) can be killed at any moment and goes on with --resume auto, bit by
 bit as if nothing had happened, or on another mesh: canzona train --run runs/one --resume auto. What
@@ -77,6 +78,8 @@ struct TrainFlags {
   std::string rendezvous;
   std::string job_token;
   std::string trace;
+  std::string flight_record;
+  bool check_collectives = false;
   std::shared_ptr<TestFaults> faults = {};  // null: none
 };
 
@@ -259,6 +262,8 @@ RankOptions rank_options(const TrainFlags& a, const TrainConfig& config,
   options.communicator.ranks_per_node = ranks_per_node_of(config);
   if (!a.deadline.empty())
     options.communicator.deadline = parse_deadline(a.deadline);
+  options.communicator.check_collectives = a.check_collectives;
+  options.flight_record = a.flight_record;
   return options;
 }
 
@@ -585,6 +590,12 @@ Verb add_train(CLI::App& root) {
        "meet; launchers that know one say it");
   text("--job-token", arguments->job_token, "TEXT",
        "of --transport tcp: what tells this job from others that meet there");
+  flag("--check-collectives", arguments->check_collectives,
+       "compare operation, label and sizes between ranks before every "
+       "collective");
+  text("--flight-record", arguments->flight_record, "FILE",
+       "append the last operations of every rank that fails (of processes: "
+       "FILE.RANK)");
   text("--trace", arguments->trace, "FILE",
        "write spans of all ranks, for ui.perfetto.dev");
   app->footer(kTrainExamples + std::string("\n") + train_presets_help());

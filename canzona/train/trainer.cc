@@ -320,6 +320,7 @@ void RankTrainer::save() {
     files.push_back({"run.json", run_json(state_)});
   }
   saver_->save(state_.step, files);
+  settings_.come_to(TrainPoint::kSave, state_.step, world_.rank());
   last_save_ = state_.step;
   save_is_due_ = false;
   while (const auto saved = saver_->poll()) take(*saved);

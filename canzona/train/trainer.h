@@ -39,7 +39,8 @@ namespace canzona {
 
 class WeightSource;
 
-// Where a rank is in a step.
+// Where a rank is in a step. kSave: a save of it has begun, and may go on in
+// the background.
 enum class TrainPoint { kForward, kBackward, kOptimizer, kSave };
 // What of a run is saved, and when. A save that is due after a step that was
 // skipped waits for one that was not: where numbers ceased to be finite, the

@@ -198,6 +198,15 @@ status=$?
 exits 1
 says 'a fault that a test asked for, at backward'
 
+# What ranks did last is in a file, if that is asked for.
+env CANZONA_TEST_FAULT=rank=1,step=2,at=collective,kind=throw "$program" train \
+  --ranks 2 --steps 3 --check-collectives --flight-record flights >out 2>err
+status=$?
+exits 1
+says 'a fault that a test asked for, at collective'
+checks=$((checks + 1))
+grep -q all_ flights || fail 'no record of operations'
+
 # Help fits the page.
 canzona launch --help
 exits 0

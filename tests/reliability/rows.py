@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """rows.py <canzona> <mpirun> [--tier A|B|C] [--rows R1,R7] [--seed N]
-        [--table FILE]
+        [--build DIR] [--table FILE]
 
 Hits runs of `canzona train` on processes by the faults of docs/reliability.md
 and checks how they end and what they leave. Prints a line per row: its id,
@@ -8,18 +8,22 @@ trials, those that held, and the slowest in seconds, with what was timed. Exit
 status 0 if all held.
 
 Tier A is quick and asks how runs end, not how soon; B has every place and
-kind; C is the soak, and holds rows to their bars in seconds.
+kind; C is the soak, and holds rows to their bars in seconds. With --build the
+tests of a build folder whose names begin with the id of a row are run by ctest
+and counted, too.
 """
 
 import argparse
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+import xml.etree.ElementTree
 
 from launched import (SMALL, Failure, Launched, descendants, digest_of,
                       require, words_of)
@@ -27,6 +31,8 @@ from launched import (SMALL, Failure, Launched, descendants, digest_of,
 PLACES = ["forward", "backward", "collective", "optimizer", "save"]
 DEADLINE = 3.0  # of collectives, in seconds
 STEP = "  grad_norm:"  # in the line of every step
+# Signals to a rank; ask: SIGTERM to the launcher.
+SOAK_KINDS = ["KILL", "SEGV", "ABRT", "STOP", "TERM", "ask"]
 
 
 class Row:
@@ -138,10 +144,10 @@ def fault_at(rank, place, kind, step=4):
 
 # --- R1, R6, R7, R8: one rank, at a place that is known.
 
-def one_fault(bench, rank, place, kind, status, words):
+def one_fault(bench, rank, place, kind, status, words, more=()):
     run = bench.new_run()
     launched = bench.launch(run, ["--max-restarts", "0"],
-                            fault_at(rank, place, kind))
+                            fault_at(rank, place, kind), more=more)
     require(launched.end() == status, "expected status", status, "\n",
             launched.text())
     check_survivors(launched, [rank])
@@ -170,6 +176,14 @@ def r6(bench):
         for i, place in enumerate(places):
             bench.trial(row, f"{kind} at {place}", lambda: bench.is_timed(
                 one_fault(bench, (i + 1) % 4, place, kind, status, words), 2))
+    if bench.tier == "A":
+        return row
+    # Out of threads that send in the background.
+    for zero in ("zero1", "zero2", "zero3", "hier:2"):
+        for overlap in ("main", "background"):
+            bench.trial(row, f"throw, {zero}, {overlap}", lambda: one_fault(
+                bench, 2, "collective", "throw", 1, "failed (exit status 1)",
+                ("--zero", zero, "--overlap", overlap)))
     return row
 
 
@@ -442,37 +456,55 @@ def r13(bench):
 
 # --- R14: all of them, one after the other.
 
+def last_step(launched):
+    for _, line in reversed(list(launched.lines)):
+        found = re.search(r"step: *([0-9]+) .*grad_norm:", line)
+        if found:
+            return int(found.group(1))
+    return 0
+
+
+def hit(bench, launched, kinds):
+    """One fault, to a rank or to the launcher."""
+    kind = bench.random.choice(kinds)
+    time.sleep(0.1 * bench.random.random())
+    if kind == "ask":
+        launched.process.send_signal(signal.SIGTERM)
+    else:
+        launched.kill_rank(bench.random.randrange(4),
+                           getattr(signal, "SIG" + kind))
+    return kind
+
+
 def soak(bench, steps, num_faults, interval):
+    """Faults when the run comes to some of its steps for the first time."""
     whole = bench.digest(steps, save_every=interval)
     run = bench.new_run()
     command = bench.train(run, steps, save_every=interval)
-    done, begin, steps_run = False, time.monotonic(), 0
-    resumed = False
-    while not done:
+    marks = sorted(bench.random.sample(range(2, steps - 5), num_faults))
+    begin, steps_run, kinds = time.monotonic(), 0, []
+    status, resume = 143, []
+    while status == 143:
         launched = Launched(
             bench.canzona,
             ["--ranks", "4", "--max-restarts", "100", "--grace", "1s"],
-            command + (["--resume", "auto"] if resumed else []), "",
-            bench.folder)
-        resumed = True
-        while num_faults > 0 and launched.process.poll() is None:
-            time.sleep(0.5 + 2.5 * bench.random.random())
-            kind = bench.random.choice(["KILL", "SEGV", "ABRT", "STOP", "TERM"])
-            try:
-                if kind == "TERM" and num_faults % 3 == 0:
-                    launched.process.send_signal(signal.SIGTERM)
-                else:
-                    launched.kill_rank(bench.random.randrange(4),
-                                       getattr(signal, "SIG" + kind))
-            except (Failure, ProcessLookupError):
-                continue  # between two attempts
-            num_faults -= 1
+            command + resume, "", bench.folder)
+        resume = ["--resume", "auto"]
+        while launched.process.poll() is None:
+            if marks and last_step(launched) >= marks[0]:
+                marks.pop(0)
+                try:
+                    kinds.append(hit(bench, launched, SOAK_KINDS))
+                except ProcessLookupError:
+                    pass
+            time.sleep(0.02)
         status = launched.end(600)
         require(status in (0, 143), launched.text())
         steps_run += sum(STEP in line for _, line in launched.lines)
-        done = status == 0
-    require(num_faults == 0, "the run was done before", num_faults, "faults")
+    require(len(kinds) == num_faults, "only", len(kinds), "faults")
     require(digest_of(run) == whole, "another digest than without faults")
+    print("R14:", ", ".join(f"{kinds.count(kind)} {kind}"
+                            for kind in SOAK_KINDS), flush=True)
     return time.monotonic() - begin, steps_run
 
 
@@ -498,6 +530,35 @@ TIERS = {"A": ["R1", "R3", "R6", "R7", "R8", "R10", "R12"],
          "C": list(ROWS)}
 
 
+def row_of_test(name):
+    """"checkpoint.Damage.C5_EveryByte" is of C5; "" for a test of no row."""
+    found = re.search(r"[./]([RDCS][0-9]+)_?(?=[A-Z])", name)
+    return found.group(1) if found else ""
+
+
+def rows_of_tests(bench, build):
+    """Those of the tests of a build folder, by id."""
+    path = os.path.join(bench.folder, "tests.xml")
+    subprocess.run(
+        ["ctest", "--test-dir", build, "-R", r"[./][RDCS][0-9]+_?[A-Z]",
+         "--output-junit", path, "--timeout", "600"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    rows = {}
+    for case in xml.etree.ElementTree.parse(path).iter("testcase"):
+        name = row_of_test(case.get("name"))
+        if not name:
+            continue
+        row = rows.setdefault(name, Row(name, "the slowest test"))
+        row.trials += 1
+        row.passed += case.get("status") == "run"
+        row.slowest = max(row.slowest, float(case.get("time")))
+        if case.get("status") != "run":
+            bench.failures.append(case.get("name"))
+            print(f"{name}: {case.get('name')} failed", file=sys.stderr)
+    return [rows[name] for name in sorted(
+        rows, key=lambda name: (name[0], int(name[1:])))]
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__,
@@ -507,6 +568,7 @@ def main():
     parser.add_argument("--tier", choices=list(TIERS), default="A")
     parser.add_argument("--rows", default="")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--build", default="")
     parser.add_argument("--table", default="")
     arguments = parser.parse_args()
     bench = Bench(arguments)
@@ -517,6 +579,9 @@ def main():
     print("\n".join(lines), flush=True)
     for name in names:
         lines.append(ROWS[name](bench).line())
+        print(lines[-1], flush=True)
+    for row in rows_of_tests(bench, arguments.build) if arguments.build else []:
+        lines.append(row.line())
         print(lines[-1], flush=True)
     shutil.rmtree(bench.folder, ignore_errors=True)
     if arguments.table:

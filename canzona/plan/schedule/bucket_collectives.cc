@@ -202,7 +202,19 @@ int64_t BucketPieces::all_of(Tensors tensors, int32_t rank) {
   return all;
 }
 
+bool BucketPieces::has_frozen() {
+  if (!has_frozen_)
+    has_frozen_ = std::ranges::any_of(bucket_.tensors, [&](int32_t t) {
+      return part_.model.tensors[index(t)].frozen;
+    });
+  return *has_frozen_;
+}
+
 int64_t BucketPieces::kept_at(int32_t place, Resting what) {
+  // The same unless a frozen tensor has no gradient.
+  const ZeroSizes& zero = part_.options.zero.sizes;
+  if (what == Resting::kGradients && zero.z2 == zero.z3 && !has_frozen())
+    what = Resting::kParameters;
   std::vector<int64_t>& known = kept_[what == Resting::kParameters ? 0 : 1];
   known.resize(index(part_.grid.places), -1);
   int64_t& kept = known[index(place)];

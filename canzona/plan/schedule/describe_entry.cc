@@ -34,6 +34,27 @@ bool is_about(const BucketCollective& c, bool is_matrix) {
          (c.tensors == BucketCollective::Tensors::kMatrices) == is_matrix;
 }
 
+std::vector<int32_t> tensors_of(const PlanPart& part, const Kept& kept,
+                                const ScheduleEntry& e) {
+  std::vector<int32_t> tensors;
+  const auto add = [&](int32_t tensor) {
+    if (tensors.empty() || tensors.back() != tensor) tensors.push_back(tensor);
+  };
+  if (e.bucket >= 0) {
+    const Bucket& bucket = part.buckets[index(e.bucket)];
+    for (int32_t i = 0; i < std::ssize(bucket.tensors); ++i)
+      if (is_about(e, i < bucket.num_matrix_tensors))
+        add(bucket.tensors[index(i)]);
+  } else if (e.kind == EntryKind::kUpdateElements) {
+    for (const KeptElements& elements : kept.elements) add(elements.tensor);
+  } else if (e.round >= 0 || e.kind == EntryKind::kUpdateMatrices) {
+    for (const KeptMatrix& m : kept.matrices)
+      if (e.round < 0 || part.micro_group[index(m.matrix)] == e.round)
+        add(part.matrices[index(m.matrix)].tensor);
+  }
+  return tensors;
+}
+
 }  // namespace
 
 std::string_view word_of(EntryKind kind) {
@@ -117,27 +138,6 @@ int64_t bytes_of(const PlanPart& part, int32_t rank, const ScheduleEntry& e,
   return is_collective(e.kind) && e.purpose != Purpose::kCheck
              ? wire_bytes_of(part, rank, e, gradient_bytes).sent()
              : e.worked_on;
-}
-
-std::vector<int32_t> tensors_of(const PlanPart& part, const Kept& kept,
-                                const ScheduleEntry& e) {
-  std::vector<int32_t> tensors;
-  const auto add = [&](int32_t tensor) {
-    if (tensors.empty() || tensors.back() != tensor) tensors.push_back(tensor);
-  };
-  if (e.bucket >= 0) {
-    const Bucket& bucket = part.buckets[index(e.bucket)];
-    for (int32_t i = 0; i < std::ssize(bucket.tensors); ++i)
-      if (is_about(e, i < bucket.num_matrix_tensors))
-        add(bucket.tensors[index(i)]);
-  } else if (e.kind == EntryKind::kUpdateElements) {
-    for (const KeptElements& elements : kept.elements) add(elements.tensor);
-  } else if (e.round >= 0 || e.kind == EntryKind::kUpdateMatrices) {
-    for (const KeptMatrix& m : kept.matrices)
-      if (e.round < 0 || part.micro_group[index(m.matrix)] == e.round)
-        add(part.matrices[index(m.matrix)].tensor);
-  }
-  return tensors;
 }
 
 std::string names_of(const PlanPart& part, const Kept& kept,

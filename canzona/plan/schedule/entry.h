@@ -66,11 +66,8 @@ WireBytes wire_bytes_of(const PlanPart& part, int32_t rank,
 // What the rank sends in it, or a stage of compute works on.
 int64_t bytes_of(const PlanPart& part, int32_t rank, const ScheduleEntry& entry,
                  int64_t gradient_bytes);
-// The tensors that it is about, by their numbers in the part: all of a bucket,
-// those of a micro-group or an update that this rank has anything of.
-std::vector<int32_t> tensors_of(const PlanPart& part, const Kept& kept,
-                                const ScheduleEntry& entry);
-// "a.weight … z.weight (7 tensors)"
+// "a.weight … z.weight (7 tensors)": the tensors that it is about, all of a
+// bucket, those of a micro-group or an update that this rank has anything of.
 std::string names_of(const PlanPart& part, const Kept& kept,
                      const ScheduleEntry& entry);
 

@@ -35,14 +35,12 @@ class PartIteration {
         uses_(pool_sizes(part_, at_.stage)),
         before_(before),
         out_(out) {
-    for (size_t b = 0; b < layout_.gradients.buckets.size(); ++b)
-      missing_.push_back(count_modules(planned(b)));
+    missing_.assign(layout_.gradients.buckets.size(), 0);
+    for (const std::vector<int32_t>& module : modules_.tensors)
+      for (int32_t t : module) ++missing_[bucket_of(t)];
     of_matrix_.reserve(kept_.matrices.size());
     for (const KeptMatrix& m : kept_.matrices)
-      of_matrix_.push_back(
-          index(layout_.parameters
-                    .tensors[index(part_.matrices[index(m.matrix)].tensor)]
-                    .bucket));
+      of_matrix_.push_back(bucket_of(part_.matrices[index(m.matrix)].tensor));
   }
 
   bool gathers(int32_t module) const {
@@ -73,8 +71,7 @@ class PartIteration {
         added.micro_batch = micro_batch;
       }
     if (!is_last) return;
-    for (size_t b = 0; b < missing_.size(); ++b)
-      missing_[b] -= has_module(planned(b), module) ? 1 : 0;
+    for (int32_t t : modules_.tensors[index(module)]) --missing_[bucket_of(t)];
     sum_complete();
   }
 
@@ -101,21 +98,8 @@ class PartIteration {
 
  private:
   int32_t last() const { return static_cast<int32_t>(out_.size()) - 1; }
-  const Bucket& planned(size_t b) const {
-    return part_.buckets[index(layout_.gradients.buckets[b].bucket)];
-  }
-  bool has_module(const Bucket& bucket, int32_t module) const {
-    return std::ranges::any_of(bucket.tensors, [&](int32_t t) {
-      const Tensor& tensor = part_.model.tensors[index(t)];
-      return !tensor.frozen && module_of(part_.model, tensor) == module;
-    });
-  }
-  int32_t count_modules(const Bucket& bucket) const {
-    std::set<int32_t> modules;
-    for (int32_t t : bucket.tensors)
-      if (!part_.model.tensors[index(t)].frozen)
-        modules.insert(module_of(part_.model, part_.model.tensors[index(t)]));
-    return static_cast<int32_t>(modules.size());
+  size_t bucket_of(int32_t tensor) const {  // of the rank
+    return index(layout_.parameters.tensors[index(tensor)].bucket);
   }
 
   ScheduleEntry& add(const ScheduleEntry& entry) {
@@ -186,7 +170,7 @@ class PartIteration {
 
   std::vector<int32_t> taken_by_;  // the operation that took a use's slot
   int64_t next_release_ = 0;
-  std::vector<int32_t> missing_;  // modules, by bucket
+  std::vector<int32_t> missing_;  // tensors to be announced, by bucket
   size_t next_sum_ = 0;
   std::vector<size_t> of_matrix_;     // bucket of the rank, by kept matrix
   std::vector<int32_t> unpublished_;  // matrices and elements, by bucket
