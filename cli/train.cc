@@ -528,6 +528,8 @@ Outcome run(const TrainFlags& a, const Output& out) {
   TrainConfig config =
       resume ? resumed_config(a.config, *resume, launch ? launch->num_ranks : 0)
              : read_config(a.config);
+  // A run that goes on needs the weights that it once began with no more.
+  if (resume) config.init.clear();
   const Mesh mesh = settle_mesh(config, rank_counts(config, launch));
   std::unique_ptr<Ranks> ranks;
   std::optional<MachineLimits> limits;

@@ -79,18 +79,27 @@ TEST(Resume, WhatMayChangeDoes) {
 TEST(Resume, WhatStaysIsRefusedByNameWithBothValues) {
   const TrainConfig saved =
       configured({"model.experts=4", "model.expert_ffn=64"});
-  const std::vector<std::string> others = {
-      "preset=small",         "seed=2",
-      "data.held_out=0.1",    "model.layers=2",
-      "model.hidden=64",      "model.ffn=100",
-      "model.heads=4",        "model.kv_heads=2",
-      "model.head_dim=32",    "model.vocab=300",
-      "model.length=32",      "model.tied=on",
-      "model.rope_base=5000", "model.norm_epsilon=1e-05",
-      "model.experts=8",      "model.experts_per_token=1",
-      "model.expert_ffn=32",  "model.shared_experts=1",
-      "rule.name=soap",       "freeze=*norm*",
-      "model.qk_norm=off"};
+  const std::vector<std::string> others = {"preset=small",
+                                           "seed=2",
+                                           "data.held_out=0.1",
+                                           "model.layers=2",
+                                           "model.hidden=64",
+                                           "model.ffn=100",
+                                           "model.heads=4",
+                                           "model.kv_heads=2",
+                                           "model.head_dim=32",
+                                           "model.vocab=300",
+                                           "model.length=32",
+                                           "model.tied=on",
+                                           "model.qk_norm=off",
+                                           "model.rope_base=5000",
+                                           "model.norm_epsilon=1e-05",
+                                           "model.experts=8",
+                                           "model.experts_per_token=1",
+                                           "model.expert_ffn=32",
+                                           "model.shared_experts=1",
+                                           "rule.name=soap",
+                                           "freeze=*norm*"};
   std::set<std::string> refused;
   for (const std::string& other : others) {
     const std::string key = other.substr(0, other.find('='));

@@ -320,6 +320,16 @@ canzona $small --save-every 5 --run foretold2 --save sync --steps 2 --mesh dp=2
 exits 0
 lacks err 'to save in the background'
 
+# --- The weights that a run began with are not needed again.
+cp -r whole weights
+# shellcheck disable=SC2086
+canzona $small --init weights --mesh dp=2 --steps 4 --run from_weights --save-every 2
+exits 0
+rm -r weights
+canzona train --run from_weights --resume 2
+exits 0
+says 'step 2 of 4 is done'
+
 # --- Who loses a run to something else is told how it goes on.
 cp text.txt cut.txt
 # shellcheck disable=SC2086
