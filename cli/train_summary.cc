@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "canzona/base/text.h"
+#include "canzona/checkpoint/weight_source.h"
 #include "canzona/measure/machine.h"
 #include "canzona/report/audit_view.h"
 #include "canzona/report/bench/bench_text.h"
@@ -180,6 +181,9 @@ RunSummary describe_run(const TrainConfig& config, const TrainJob& job,
   summary.data = tokens.describe();
   summary.data_digest = tokens.digest();
   summary.environment = environment();
+  if (job.settings.initial != nullptr)
+    summary.notes.push_back(
+        cat("starts from the weights in ", job.settings.initial->path()));
   if (const std::string note = config_json_note(job); !note.empty())
     summary.notes.push_back(note);
   return summary;

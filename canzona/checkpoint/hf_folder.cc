@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <map>
 #include <optional>
 
 #include "canzona/base/check.h"
@@ -26,7 +25,7 @@ constexpr int64_t kMaxHfIndex = 256 << 20;
 
 // What the parsers of untrusted text throw becomes a refusal of the data.
 template <class Work>
-auto parsed(const Work& work) {
+auto parsed_or_refused(const Work& work) {
   try {
     return work();
   } catch (const UsageError& error) {
@@ -101,14 +100,9 @@ void widen_piece(std::span<const std::byte> bytes, std::span<float> to,
   }
 }
 
-StoredType readable_type(const HfEntry& entry, const std::string& path) {
-  const std::optional<StoredType> type = stored_type_of(entry.dtype);
-  if (type == StoredType::kF32 || type == StoredType::kBf16 ||
-      type == StoredType::kF16)
-    return *type;
-  throw CheckpointRefused(
-      cat(quoted(path, 300), ": tensor ", quoted(entry.name), " is of dtype ",
-          printable(entry.dtype, 20), ", expected F32, BF16 or F16"));
+bool is_readable(std::optional<StoredType> type) {
+  return type == StoredType::kF32 || type == StoredType::kBf16 ||
+         type == StoredType::kF16;
 }
 
 }  // namespace
@@ -117,7 +111,7 @@ HfFolder HfFolder::open(const std::string& path, FileSystem& system) {
   std::string plain = path;
   while (plain.size() > 1 && plain.ends_with('/')) plain.pop_back();
   HfFolder folder(Folder::open(plain, system));
-  folder.read_files();
+  folder.read_files(folder.folder_.entries());
   return folder;
 }
 
@@ -129,8 +123,7 @@ bool HfFolder::has_weights(const std::string& path) {
   return there(kHfWeights) || there(kHfIndex);
 }
 
-void HfFolder::read_files() {
-  const std::vector<FolderEntry> there = folder_.entries();
+void HfFolder::read_files(const Listing& there) {
   const FolderEntry* single = entry_named(there, kHfWeights);
   const FolderEntry* index = entry_named(there, kHfIndex);
   if (single == nullptr && index == nullptr)
@@ -140,22 +133,21 @@ void HfFolder::read_files() {
                                 " and ", kHfIndex,
                                 "; remove the one that is not meant"));
   if (index == nullptr)
-    add_shard(single->name);
+    add_shard(single->name, there);
   else
-    read_shards();
+    read_shards(there);
   std::ranges::sort(entries_, {}, &HfEntry::name);
 }
 
 // Every shard that the index names, and no other one that looks like one.
-void HfFolder::read_shards() {
-  const std::vector<FolderEntry> there = folder_.entries();
+void HfFolder::read_shards(const Listing& there) {
   require_file(folder_, *entry_named(there, kHfIndex));
   const std::string file = path() + "/" + kHfIndex;
-  const WeightIndex index = parsed([&] {
+  const WeightIndex index = parsed_or_refused([&] {
     return parse_weight_index(folder_.read_file(kHfIndex, kMaxHfIndex), file);
   });
   for (const std::string& shard : index.shards)
-    parsed([&] { check_component(shard, cat(file, ": shard")); });
+    parsed_or_refused([&] { check_component(shard, cat(file, ": shard")); });
   for (const FolderEntry& entry : there)
     if (is_numbered_shard(entry.name) &&
         std::ranges::find(index.shards, entry.name) == index.shards.end())
@@ -164,18 +156,17 @@ void HfFolder::read_shards() {
                                   ": a shard of other weights"));
   for (uint32_t shard = 0; shard < index.shards.size(); ++shard) {
     const size_t before = entries_.size();
-    add_shard(index.shards[shard]);
+    add_shard(index.shards[shard], there);
     std::vector<std::string_view> held;
     for (size_t i = before; i < entries_.size(); ++i)
       held.push_back(entries_[i].name);
-    parsed([&] {
+    parsed_or_refused([&] {
       check_shard(index, shard, held, path() + "/" + index.shards[shard]);
     });
   }
 }
 
-void HfFolder::add_shard(const std::string& name) {
-  const std::vector<FolderEntry> there = folder_.entries();
+void HfFolder::add_shard(const std::string& name, const Listing& there) {
   if (const FolderEntry* entry = entry_named(there, name))
     require_file(folder_, *entry);
   const InputFile file = folder_.open_file(name);
@@ -184,7 +175,7 @@ void HfFolder::add_shard(const std::string& name) {
     file.read(0, std::as_writable_bytes(std::span(text)));
     return text;
   };
-  SafetensorsHeader header = parsed([&] {
+  SafetensorsHeader header = parsed_or_refused([&] {
     const int64_t length = safetensors_header_length(
         start(kSafetensorsLengthBytes), file.size(), file.path());
     return read_safetensors_header(start(kSafetensorsLengthBytes + length),
@@ -197,7 +188,7 @@ void HfFolder::add_shard(const std::string& name) {
 }
 
 std::string HfFolder::config_json() const {
-  const std::vector<FolderEntry> there = folder_.entries();
+  const Listing there = folder_.entries();
   const FolderEntry* entry = entry_named(there, kHfConfig);
   if (entry == nullptr)
     throw UsageError(cat(quoted(path(), 300), " has no ", kHfConfig,
@@ -212,6 +203,18 @@ const HfEntry* HfFolder::find(std::string_view name) const {
   return found == entries_.end() || found->name != name ? nullptr : &*found;
 }
 
+std::string HfFolder::path_of(const HfEntry& entry) const {
+  return path() + "/" + shards_[entry.file].name;
+}
+
+void HfFolder::check_type(const HfEntry& entry) const {
+  if (is_readable(stored_type_of(entry.dtype))) return;
+  throw CheckpointRefused(cat(quoted(path_of(entry), 300), ": tensor ",
+                              quoted(entry.name), " is of dtype ",
+                              printable(entry.dtype, 20),
+                              ", expected F32, BF16 or F16"));
+}
+
 // A file is opened for each call: a model may have more of them than a process
 // may hold.
 void HfFolder::read(const HfEntry& entry, int64_t first,
@@ -223,7 +226,8 @@ void HfFolder::read(const HfEntry& entry, int64_t first,
     throw CheckpointRefused(cat(quoted(file.path(), 300), " had ", shard.bytes,
                                 " bytes and now has ", file.size(),
                                 ": it has changed since it was opened"));
-  const StoredType type = readable_type(entry, file.path());
+  check_type(entry);
+  const StoredType type = *stored_type_of(entry.dtype);
   const int64_t size = size_of(type);
   CANZONA_CHECK(
       first >= 0 && std::ssize(to) <= elements_of(entry.shape) - first,

@@ -55,8 +55,10 @@ class HfFolder {
   const std::vector<HfEntry>& entries() const { return entries_; }
   const HfEntry* find(std::string_view name) const;  // null: none
 
-  // Elements from `first` on, of F32, BF16 or F16. CheckpointRefused for other
-  // types, and if the file is not the one that was opened.
+  // CheckpointRefused unless it is of F32, BF16 or F16.
+  void check_type(const HfEntry& entry) const;
+  // Elements from `first` on, of such a type. CheckpointRefused if the file is
+  // not the one that was opened.
   void read(const HfEntry& entry, int64_t first, std::span<float> to) const;
 
  private:
@@ -66,9 +68,11 @@ class HfFolder {
   };
 
   explicit HfFolder(Folder folder) : folder_(std::move(folder)) {}
-  void read_files();
-  void read_shards();
-  void add_shard(const std::string& name);
+  using Listing = std::vector<FolderEntry>;
+  void read_files(const Listing& there);
+  void read_shards(const Listing& there);
+  void add_shard(const std::string& name, const Listing& there);
+  std::string path_of(const HfEntry& entry) const;
 
   Folder folder_;
   std::vector<Shard> shards_;

@@ -36,7 +36,7 @@ HfTensor hf_tensor(const Tensor& tensor, std::string name,
   return out;
 }
 
-std::string file_name(size_t number, size_t count) {
+std::string hf_file_name(size_t number, size_t count) {
   if (count == 1) return kHfWeights;
   const auto digits = [](size_t n) {
     constexpr size_t kDigits = 5;
@@ -75,7 +75,7 @@ std::vector<HfFile> hf_files(const Model& model, const WeightFormat& format) {
     }
   }
   for (size_t i = 0; i < files.size(); ++i)
-    files[i].name = file_name(i + 1, files.size());
+    files[i].name = hf_file_name(i + 1, files.size());
   return files;
 }
 

@@ -51,7 +51,7 @@ void require_equal_head(const HfFolder& folder, const HfEntry& head) {
           "; set tie_word_embeddings to false or remove the head"));
 }
 
-// Of any readable type: all of them become fp32.
+// All types that can be read become fp32.
 SavedTensors hf_saved(const HfFolder& folder, const Model& model) {
   SavedTensors saved{quoted(folder.path(), 300), "the folder", {}};
   for (const HfEntry& entry : folder.entries()) {
@@ -60,15 +60,8 @@ SavedTensors hf_saved(const HfFolder& folder, const Model& model) {
       require_equal_head(folder, entry);
       continue;
     }
-    const std::optional<StoredType> type = stored_type_of(entry.dtype);
-    const bool readable = type == StoredType::kBf16 || type == StoredType::kF16;
-    if (!type)
-      throw CheckpointRefused(cat(quoted(folder.path(), 300), ": tensor ",
-                                  quoted(entry.name), " is of dtype ",
-                                  printable(entry.dtype, 20),
-                                  ", expected F32, BF16 or F16"));
-    saved.tensors.push_back(
-        {entry.name, readable ? StoredType::kF32 : *type, entry.shape});
+    folder.check_type(entry);
+    saved.tensors.push_back({entry.name, StoredType::kF32, entry.shape});
   }
   return saved;
 }

@@ -208,7 +208,7 @@ TEST_F(WeightSources, NameATypeThatCannotBeRead) {
   std::vector<RawTensor> tensors = raw_model(small());
   tensors[1].dtype = "I32";
   EXPECT_THAT([&] { source_of(tensors, small()); },
-              ThrowsMessage<CheckpointRefused>(HasSubstr(": saved I32 [")));
+              ThrowsMessage<CheckpointRefused>(HasSubstr("dtype I32")));
   tensors[1].dtype = "F8_E4M3";
   tensors[1].bytes.resize(tensors[1].bytes.size() / 4);
   EXPECT_THAT([&] { source_of(tensors, small()); },

@@ -15,18 +15,18 @@ namespace canzona {
 namespace {
 
 // "" if there are no checkpoints in the folder.
-std::string newest_checkpoint(const std::string& path) {
+std::string newest_checkpoint_in(const std::string& path) {
   const std::vector<ListedCheckpoint> order = resume_order(Folder::open(path));
   return order.empty() ? "" : cat(path, "/", order.front().name);
 }
 
-FoundModel checkpoint_model(const std::string& path) {
+FoundModel model_of_checkpoint(const std::string& path) {
   return {path, true,
           architecture_settings(saved_config(open_checkpoint(path)),
                                 cat(path, "/config.json"))};
 }
 
-FoundModel hf_model(const std::string& path) {
+FoundModel model_of_hf_folder(const std::string& path) {
   const HfFolder folder = HfFolder::open(path);
   return {path, false,
           config_json_settings(folder.config_json(),
@@ -50,13 +50,15 @@ FoundModel find_model(const std::string& path) {
                          "; expected one of Hugging Face (config.json and "
                          "model.safetensors), a run or a checkpoint"));
   if (fs::exists(cat(plain, "/", kManifestFile), ignored))
-    return checkpoint_model(plain);
-  if (HfFolder::has_weights(plain)) return hf_model(plain);
+    return model_of_checkpoint(plain);
+  if (HfFolder::has_weights(plain) &&
+      fs::exists(cat(plain, "/", kHfConfig), ignored))
+    return model_of_hf_folder(plain);
   const std::string inside = plain + "/ckpt";
   const std::string newest =
-      newest_checkpoint(fs::is_directory(inside, ignored) ? inside : plain);
-  if (!newest.empty()) return checkpoint_model(newest);
-  return hf_model(plain);  // which says what it lacks
+      newest_checkpoint_in(fs::is_directory(inside, ignored) ? inside : plain);
+  if (!newest.empty()) return model_of_checkpoint(newest);
+  return model_of_hf_folder(plain);  // which says what it lacks
 }
 
 std::shared_ptr<const WeightSource> open_weights(const FoundModel& found,
