@@ -37,12 +37,9 @@ constexpr const char* kTrainExamples =
   canzona train --data book.txt --run runs/one    a text file, on all cores
   canzona train --data corpus/ --preset small --rule soap --mesh dp=2,tp=2 --run runs/soap
   canzona train --model Qwen3-0.6B/config.json --data book.txt --dry-run
-<<<<<<< HEAD
   canzona train --data book.txt --run runs/one --save-every 100   checkpoints, the last two kept
   canzona train --run runs/one --resume auto --mesh dp=4          goes on, on other ranks
-=======
   canzona train --init Qwen3-0.6B --data book.txt --run runs/tuned
->>>>>>> wt-hf
   canzona train --config runs/one/summary.json --seed 2 --run runs/again
   canzona train --preset small --steps 600 --set rule.learning_rate=0.01 --dry-run
   canzona train --preset small --ranks 8 --set batch.global=64 --zero auto --memory-cap 2GB
