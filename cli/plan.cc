@@ -85,7 +85,9 @@ Outcome run(const PlanArguments& arguments, const Output& out) {
   input.terms =
       read_memory_terms(arguments, input.model, input.mesh, input.options);
   choose_zero(arguments, input, out);
-  const ReportPlan shown = plan_once(input, input.options.strategy);
+  const ReportPlan shown =
+      plan_once(input, input.options.strategy,
+                arguments.html.empty() ? &input.model : nullptr);
   // Files first: whoever reads the text may stop reading early.
   if (!arguments.output.empty())
     out.save(arguments.output, plan_to_json(shown.plan), "plan");

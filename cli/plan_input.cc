@@ -384,8 +384,10 @@ PlanInput read_plan_input(const PlanArguments& arguments) {
   return input;
 }
 
-ReportPlan plan_once(const PlanInput& input, const std::string& strategy) {
+ReportPlan plan_once(const PlanInput& input, const std::string& strategy,
+                     Model* may_take) {
   PlanRequest request = input.request();
+  request.may_take = may_take;
   request.options.strategy = strategy;
   ReportPlan shown;
   const auto start = std::chrono::steady_clock::now();
@@ -397,12 +399,16 @@ ReportPlan plan_once(const PlanInput& input, const std::string& strategy) {
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
           .count();
   shown.ranks = predict_in_terms(shown.plan, terms);
-  const std::string what =
-      cat("the plan of strategy ", strategy, " fails validation");
-  if (!violations.empty()) throw ViolationsFound(what, std::move(violations));
+  if (!violations.empty())
+    throw ViolationsFound(
+        cat("the plan of strategy ", strategy, " fails validation"),
+        std::move(violations));
   check_memory_cap(terms.cap_bytes, shown.ranks, terms.activations, violations);
   if (!violations.empty())
-    throw CapExceeded(cat(what, "\n", join(violations, "\n")), violations);
+    throw CapExceeded(
+        cat("--memory-cap ", human_bytes(terms.cap_bytes), ": the plan of ",
+            "strategy ", strategy, " needs more\n", join(violations, "\n")),
+        violations);
   shown.balance = measure_balance(shown.plan);
   shown.terms = input.terms;
   return shown;

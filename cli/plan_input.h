@@ -74,7 +74,9 @@ std::vector<std::string> known_strategies(const std::string& text,
 
 // Plans, validates and measures. The clock runs from shapes to a validated plan
 // with its digest. ViolationsFound if the plan is not sound, CapExceeded if it
-// needs more memory than it may.
-ReportPlan plan_once(const PlanInput& input, const std::string& strategy);
+// needs more memory than it may. `may_take`: the input's model, if nobody needs
+// it afterwards.
+ReportPlan plan_once(const PlanInput& input, const std::string& strategy,
+                     Model* may_take = nullptr);
 
 }  // namespace canzona::cli

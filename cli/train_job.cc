@@ -7,6 +7,7 @@
 #include "canzona/base/text.h"
 #include "canzona/linalg/engine.h"
 #include "canzona/measure/machine.h"
+#include "canzona/measure/planned_bytes.h"
 #include "canzona/plan/make_plan.h"
 #include "canzona/plan/validate/validate.h"
 #include "canzona/report/numbers.h"
@@ -18,6 +19,7 @@
 #include "canzona/train/model_source.h"
 #include "canzona/train/schedule.h"
 #include "cli/errors.h"
+#include "cli/run_folder.h"
 
 namespace canzona::cli {
 namespace {
@@ -87,15 +89,18 @@ Workload workload_of(const TrainSettings& settings, const Mesh& mesh,
 // Links that are not modelled are as fast as memory.
 ZeroComparison rank_sizes(PlanRequest request, const TrainSettings& settings,
                           const SearchedSizes& searched,
-                          const MachineLimits& limits) {
+                          const MachineLimits& limits,
+                          const MemoryTerms& terms) {
   const bool modelled = !request.options.links.nominal;
   if (!modelled)
     request.options.links = {limits.copies.together, limits.copies.together,
                              /*latency_seconds=*/0, /*nominal=*/false};
   const CostBasis cost{"this machine", 1 / limits.flops.together,
                        limits.copies.together};
-  ZeroComparison all = search_sizes(
-      request, workload_of(settings, request.mesh, limits), searched, &cost);
+  ZeroComparison all =
+      search_sizes(request, workload_of(settings, request.mesh, limits),
+                   searched, &cost, &terms);
+  all.terms.reset();  // views tell of them what a configuration says
   all.rates =
       cat("measured here: ", flops_text(limits.flops.together),
           "/s a rank, copies of ",
@@ -152,15 +157,16 @@ TrainPlan plan_training(const TrainConfig& config,
                                .experts = chooses_experts(config)};
   const int64_t activations =
       cap > 0 || searched ? activations_of(settings, request) : 0;
-  request.options.memory_cap_bytes = cap_on_plan(cap, activations);
+  const int64_t left = cap_on_plan(cap, activations);
   TrainPlan made;
   if (searched) {
     CANZONA_CHECK(limits.has_value());
-    made.ranking = rank_sizes(request, settings, searched, *limits);
-    made.ranking->beside_bytes = activations;
-    made.ranking->options.memory_cap_bytes = cap;
+    request.options.memory_cap_bytes = cap;
+    made.ranking = rank_sizes(request, settings, searched, *limits,
+                              {.activations = activations, .cap_bytes = cap});
     take_best(*made.ranking, request.options);
   }
+  request.options.memory_cap_bytes = left;
   made.plan = make_plan(request);
   require_fits(made.plan, cap);
   require_sound(made.plan);
@@ -190,6 +196,14 @@ TrainSettings settings_of(const TrainConfig& config) {
   settings.eval_every = config.eval.every;
   settings.eval_sequences = eval_sequences_of(config);
   settings.max_skipped = config.max_skipped;
+  settings.check_replicas = config.check_replicas;
+  if (!config.run.empty()) {
+    settings.saving.every = config.save.every;
+    settings.saving.store = {.folder = checkpoint_folder(config.run),
+                             .owner = folder_owner(),
+                             .keep_last = config.save.keep_last,
+                             .background = config.save.mode == "background"};
+  }
   settings.runtime.adamw = adamw_options_of(config);
   // Norms do not decay.
   settings.runtime.groups = {{.pattern = "*norm.weight", .weight_decay = 0.0}};
@@ -198,6 +212,24 @@ TrainSettings settings_of(const TrainConfig& config) {
   settings.runtime.overlap = parse_overlap(config.zero.overlap);
   settings.reuse = config.zero.reuse;
   return settings;
+}
+
+int64_t staging_bytes(const TrainSettings& settings, const Plan& plan,
+                      int32_t rank) {
+  const bool staged =
+      settings.saving.every > 0 && settings.saving.store.background;
+  return staged ? given_bytes(plan, rank, settings.runtime) : 0;
+}
+
+// The plan was made to fit without it.
+void require_room_for_saving(const TrainJob& job, int64_t cap) {
+  const int32_t rank = job.fullest_rank();
+  const int64_t staging = job.staging_of[static_cast<size_t>(rank)];
+  if (cap == 0 || staging == 0 || job.most_bytes() <= cap) return;
+  throw UsageError(cat("--memory-cap ", human_bytes(cap), ": rank ", rank,
+                       " needs ", human_bytes(job.most_bytes()), ", of which ",
+                       human_bytes(staging),
+                       " to save in the background; --save sync needs none"));
 }
 
 // Forward and backward; recomputation is work, but not the model's.
@@ -239,7 +271,12 @@ double TrainJob::step_seconds() const {
 }
 
 WireBytes TrainJob::bytes_per_step() const {
-  return most_iteration_bytes(plan, ranks, settings.micro_batches(plan.mesh));
+  if (settings.runtime.wire == GradientWire::kFp32)
+    return most_iteration_bytes(plan, ranks, settings.micro_batches(plan.mesh));
+  WireBytes most;
+  for (const WireBytes& rank : planned_bytes(settings, plan).ranks)
+    most = largest(most, rank);
+  return most;
 }
 
 bool TrainJob::is_plain() const {
@@ -257,9 +294,12 @@ TrainJob make_job(const TrainConfig& config, const Mesh& mesh,
   job.ranking = std::move(made.ranking);
   job.settings.initial = initial_weights(config, job.plan.model);
   job.ranks = predict(job.plan);
-  for (int32_t r = 0; r < mesh.world(); ++r)
+  for (int32_t r = 0; r < mesh.world(); ++r) {
     job.activations_of.push_back(training_memory(job.settings, job.plan, r));
+    job.staging_of.push_back(staging_bytes(job.settings, job.plan, r));
+  }
   job.activations = job.activations_of[static_cast<size_t>(job.fullest_rank())];
+  require_room_for_saving(job, memory_cap_of(config));
   job.settings.flops_per_token = flops_per_token(job);
   if (limits) {
     set_product_rate(limits->flops.together, job);

@@ -16,15 +16,16 @@
 namespace canzona {
 namespace {
 
-// "….qkv_proj.weight" and part "q" → "….q_proj.weight".
-std::string part_name(const Tensor& tensor, const Part& part) {
+// "….qkv_proj.weight" and section "q" → "….q_proj.weight".
+std::string section_name(const Tensor& tensor, const Section& section) {
   for (const std::string_view fused : {"qkv_proj", "gate_up_proj"}) {
     const size_t at = tensor.name.rfind(fused);
     if (at == std::string::npos) continue;
     std::string name = tensor.name;
-    return name.replace(at, fused.size(), part.name + "_proj");
+    return name.replace(at, fused.size(), section.name + "_proj");
   }
-  CANZONA_CHECK(false, "no name for part ", part.name, " of ", tensor.name);
+  CANZONA_CHECK(false, "no name for section ", section.name, " of ",
+                tensor.name);
   return {};
 }
 
@@ -48,12 +49,13 @@ std::string file_name(size_t number, size_t count) {
 }  // namespace
 
 std::vector<HfTensor> hf_tensors(const Tensor& tensor) {
-  if (tensor.parts.size() < 2)
+  if (tensor.sections.size() < 2)
     return {
         hf_tensor(tensor, tensor.name, {0, tensor.rows(), tensor.rows(), 1})};
   std::vector<HfTensor> out;
-  for (const Part& part : tensor.parts)
-    out.push_back(hf_tensor(tensor, part_name(tensor, part), part.rows));
+  for (const Section& section : tensor.sections)
+    out.push_back(
+        hf_tensor(tensor, section_name(tensor, section), section.rows));
   return out;
 }
 

@@ -127,7 +127,7 @@ TEST_F(HfWeights, OtherTensorsStayAsTheyAre) {
   const auto stored = tensors_of(bytes_of("model.safetensors"));
   size_t checked = 0;
   for (size_t t = 0; t < model.tensors.size(); ++t) {
-    if (model.tensors[t].parts.size() > 1) continue;
+    if (model.tensors[t].sections.size() > 1) continue;
     ++checked;
     EXPECT_THAT(stored.at(model.tensors[t].name).values,
                 ElementsAreArray(numbered(model.tensors[t], t)));

@@ -55,6 +55,14 @@ void NodeGroup::all_gather_v(std::span<const std::byte> input,
                              std::span<std::byte> output, const Call& call) {
   if (across_ == nullptr)
     return inside_->all_gather_v(input, bytes, output, call);
+  all_gather_across(input, bytes, output, call);
+  all_gather_inside(bytes, output, call);
+}
+
+void NodeGroup::all_gather_across(std::span<const std::byte> input,
+                                  std::span<const int64_t> bytes,
+                                  std::span<std::byte> output,
+                                  const Call& call) {
   lay_out(bytes, 1, output.size());
   const auto own = static_cast<size_t>(rank());
   if (!std::cmp_equal(input.size(), bytes[own]))
@@ -63,25 +71,47 @@ void NodeGroup::all_gather_v(std::span<const std::byte> input,
   std::byte* place = output.data() + offsets_[own];
   if (place != input.data()) ops_.copy(place, input.data(), bytes[own]);
   across_->all_gather_runs(across_runs(output), call);
+}
+
+void NodeGroup::all_gather_inside(std::span<const int64_t> bytes,
+                                  std::span<std::byte> output,
+                                  const Call& call) {
+  lay_out(bytes, 1, output.size());
   inside_->all_gather_runs(inside_runs(output, bytes), call);
 }
 
 void NodeGroup::reduce_scatter_v(Reduction reduction, std::span<std::byte> data,
                                  std::span<const int64_t> counts,
                                  const Call& call) {
-  const int64_t element = element_bytes(reduction);
-  lay_out(counts, element, data.size());
   if (across_ != nullptr) {
-    inside_->reduce_scatter_runs(reduction, inside_runs(data, counts), call);
-    across_->reduce_scatter_runs(reduction, across_runs(data), call);
+    reduce_scatter_inside(reduction, data, counts, call);
+    reduce_scatter_across(reduction, data, counts, call);
     return;
   }
+  const int64_t element = element_bytes(reduction);
+  lay_out(counts, element, data.size());
   const auto own = static_cast<size_t>(rank());
   inside_->reduce_scatter_v(
       reduction, data, counts,
       data.subspan(static_cast<size_t>(offsets_[own]),
                    static_cast<size_t>(counts[own] * element)),
       call);
+}
+
+void NodeGroup::reduce_scatter_inside(Reduction reduction,
+                                      std::span<std::byte> data,
+                                      std::span<const int64_t> counts,
+                                      const Call& call) {
+  lay_out(counts, element_bytes(reduction), data.size());
+  inside_->reduce_scatter_runs(reduction, inside_runs(data, counts), call);
+}
+
+void NodeGroup::reduce_scatter_across(Reduction reduction,
+                                      std::span<std::byte> data,
+                                      std::span<const int64_t> counts,
+                                      const Call& call) {
+  lay_out(counts, element_bytes(reduction), data.size());
+  across_->reduce_scatter_runs(reduction, across_runs(data), call);
 }
 
 TrafficLog::Row NodeGroup::traffic(Operation operation) const {

@@ -46,6 +46,18 @@ class NodeGroup {
   void reduce_scatter_v(Reduction reduction, std::span<std::byte> data,
                         std::span<const int64_t> counts, const Call& call = {});
 
+  // One level of these, for whoever shows each by itself; with `across` alone,
+  // and in the order above. The first level of a gather takes the input.
+  void all_gather_across(std::span<const std::byte> input,
+                         std::span<const int64_t> bytes,
+                         std::span<std::byte> output, const Call& call);
+  void all_gather_inside(std::span<const int64_t> bytes,
+                         std::span<std::byte> output, const Call& call);
+  void reduce_scatter_inside(Reduction reduction, std::span<std::byte> data,
+                             std::span<const int64_t> counts, const Call& call);
+  void reduce_scatter_across(Reduction reduction, std::span<std::byte> data,
+                             std::span<const int64_t> counts, const Call& call);
+
   // Of both communicators, since the beginning. Call it while nothing is under
   // way.
   TrafficLog::Row traffic(Operation operation) const;

@@ -1,7 +1,11 @@
 #include "canzona/measure/planned_bytes.h"
 
 #include <algorithm>
+#include <map>
 
+#include "canzona/plan/parts.h"
+#include "canzona/plan/schedule/coordinates.h"
+#include "canzona/plan/schedule/iteration.h"
 #include "canzona/plan/schedule/module_bytes.h"
 #include "canzona/train/schedule_1f1b.h"
 #include "canzona/train/stage.h"
@@ -47,7 +51,41 @@ double slowest_port(const std::vector<WireBytes>& ranks,
   return most;
 }
 
+// Of one rank: those of the schedule's entries.
+WireBytes step_bytes_of(const Plan& plan, int32_t rank, GradientWire wire) {
+  std::map<int32_t, int32_t> rank_in;  // by part
+  for (const RankInPart& at : parts_of_rank(plan, rank))
+    rank_in[at.part] = at.rank;
+  const TrainerCall step{.kind = TrainerCall::Kind::kStep};
+  WireBytes bytes;
+  for (const ScheduleEntry& entry : iteration_of(plan, rank, {&step, 1}))
+    bytes += wire_bytes_of(plan.parts[static_cast<size_t>(entry.part)],
+                           rank_in[entry.part], entry, bytes_of(wire));
+  return bytes;
+}
+
+// A module's gradients are scattered, never gathered again.
+WireBytes scattered(const WireBytes& bytes, GradientWire wire) {
+  const auto share = [&](int64_t all) {
+    return all / kBytesPerFp32 * bytes_of(wire);
+  };
+  return {share(bytes.sent_intra), share(bytes.sent_inter),
+          share(bytes.received_intra), share(bytes.received_inter)};
+}
+
 }  // namespace
+
+std::vector<WireBytes> step_bytes(const Plan& plan,
+                                  const std::vector<RankCost>& costs,
+                                  GradientWire wire) {
+  std::vector<WireBytes> ranks(costs.size());
+  for (size_t r = 0; r < ranks.size(); ++r)
+    if (wire != GradientWire::kFp32)
+      ranks[r] = step_bytes_of(plan, static_cast<int32_t>(r), wire);
+    else
+      for (const WireBytes& bytes : costs[r].wire) ranks[r] += bytes;
+  return ranks;
+}
 
 int64_t PlannedBytes::most_sent() const {
   int64_t most = 0;
@@ -69,28 +107,29 @@ double PlannedBytes::edge_seconds(const LinkModel& link) const {
 }
 
 PlannedBytes planned_bytes(const TrainSettings& settings, const Plan& plan) {
-  const std::vector<RankCost> costs = predict(plan);
+  const GradientWire wire = settings.runtime.wire;
   PlannedBytes out;
+  out.ranks = step_bytes(plan, predict(plan), wire);
   for (int32_t rank = 0; rank < plan.mesh.world(); ++rank) {
     const StageUses uses =
-        uses_of(settings, plan.mesh, rank / plan.mesh.ranks_per_stage());
+        uses_of(settings, plan.mesh, coordinates_of(plan.mesh, rank).stage);
     const std::vector<PurposeBytes> modules = module_bytes(plan, rank);
     const auto gather = [&](int32_t module) {
       return of(modules[static_cast<size_t>(module)], Purpose::kGatherModule);
     };
     const auto scatter = [&](int32_t module) {
-      return of(modules[static_cast<size_t>(module)], Purpose::kScatterModule);
+      return scattered(
+          of(modules[static_cast<size_t>(module)], Purpose::kScatterModule),
+          wire);
     };
-    WireBytes bytes, edge;
-    for (const WireBytes& wire : costs[static_cast<size_t>(rank)].wire)
-      bytes += wire;
+    WireBytes& bytes = out.ranks[static_cast<size_t>(rank)];
+    WireBytes edge;
     for (const int32_t module : uses.modules) bytes += gather(module);
     for (int32_t module = 0; module < std::ssize(modules); ++module)
       bytes.add(scatter(module), uses.num_announcements);
     const int32_t first = uses.modules.front();
     for (int32_t module = first; module <= std::max(first, 1); ++module)
       edge += gather(module) + scatter(module);
-    out.ranks.push_back(bytes);
     out.edges.push_back(edge);
   }
   return out;

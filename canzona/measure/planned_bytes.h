@@ -5,7 +5,8 @@
 //   bytes.seconds(link);       // of the busiest port
 //
 // A module is gathered once for each of its uses and scattered once for each
-// time that its gradients are announced. Pure.
+// time that its gradients are announced. Gradients travel as the run says: in
+// bf16 all but the sums that an all-reduce hands back. Pure.
 #pragma once
 
 #include <vector>
@@ -32,5 +33,9 @@ struct PlannedBytes {
 };
 
 PlannedBytes planned_bytes(const TrainSettings& settings, const Plan& plan);
+// Of a step alone, by rank; `costs` are those of predict(plan).
+std::vector<WireBytes> step_bytes(const Plan& plan,
+                                  const std::vector<RankCost>& costs,
+                                  GradientWire wire);
 
 }  // namespace canzona

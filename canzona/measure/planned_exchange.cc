@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include "canzona/plan/schedule/pools.h"
-#include "canzona/plan/schedule/rounds.h"
+#include "canzona/plan/schedule/rank_entries.h"
 
 namespace canzona {
 namespace {
@@ -20,9 +19,9 @@ class RankExchange {
   std::vector<PlannedRound> rounds(int fields) const {
     std::vector<PlannedRound> out;
     for (const Round& round : make_rounds(part_, place_, kept_, fields))
-      out.push_back({seconds(round.gather) + seconds(round.gather_uncut),
+      out.push_back({seconds(round.gather[0]) + seconds(round.gather[1]),
                      transform_seconds(round),
-                     seconds(round.scatter) + seconds(round.scatter_uncut)});
+                     seconds(round.scatter[0]) + seconds(round.scatter[1])});
     return out;
   }
 
@@ -47,12 +46,12 @@ class RankExchange {
 
   // Replicas are alike: the first stands for all.
   int32_t node_of(int32_t grid_rank) const {
-    return part_.node_of(part_.world_rank(grid_rank, 0));
+    return part_.node_of(rank_in_part(part_, grid_rank, 0));
   }
 
   double port_seconds(const std::vector<int64_t>& bytes) const {
     const Links& links = part_.options.links;
-    const int32_t tp = part_.grid.tp, first = rank_ / tp * tp;
+    const int32_t tp = part_.grid.tp, first = first_of_home(part_.grid, rank_);
     double inside = 0, outside = 0;
     for (int32_t t = 0; t < tp; ++t) {
       const auto count = bytes[static_cast<size_t>(t)];
@@ -82,35 +81,36 @@ void take_slower(std::vector<PlannedRound>& home,
   }
 }
 
-// As ExchangedUpdate does it: times at which compute and links are free.
+// In the schedule's order: times at which compute and links are free.
 class Pipeline {
  public:
   Pipeline(const std::vector<PlannedRound>& rounds,
            const PlannedExchange::StepRates& rates)
-      : rounds_(rounds),
-        rates_(rates),
-        gathered_(rounds.size(), 0),
-        scattered_(rounds.size(), 0) {}
+      : rounds_(rounds), rates_(rates), arrived_(rounds.size(), 0) {}
 
   double seconds() {
-    for (size_t k = 0; k < rounds_.size(); ++k) {
-      send_until(k + kExchangeSlots - 2);
-      compute_ = std::max(compute_, gathered_[k]) +
-                 rates_.per_transform * rounds_[k].transform;
-      scattered_[k] = pass(rounds_[k].scatter);
-    }
-    return std::max(compute_, scattered_.back());
+    for (const ExchangeStage& stage :
+         exchange_order(static_cast<int32_t>(rounds_.size())))
+      follow(stage);
+    return compute_;
   }
 
  private:
   // Passes over elements come with the rounds.
-  void send_until(size_t last) {
-    for (; num_sent_ < rounds_.size() && num_sent_ <= last; ++num_sent_) {
-      if (num_sent_ >= kExchangeSlots)
-        compute_ = std::max(compute_, scattered_[num_sent_ - kExchangeSlots]);
-      compute_ += rates_.elements / static_cast<double>(rounds_.size());
-      gathered_[num_sent_] = pass(rounds_[num_sent_].gather);
+  void follow(const ExchangeStage& stage) {
+    const auto k = static_cast<size_t>(stage.round);
+    if (stage.kind == EntryKind::kAllToAll) {
+      const bool gathers = stage.purpose == Purpose::kGatherMatrices;
+      arrived_[k] = pass(gathers ? rounds_[k].gather : rounds_[k].scatter);
+      return;
     }
+    if (stage.kind == EntryKind::kPrepare) {
+      compute_ += rates_.elements / static_cast<double>(rounds_.size());
+      return;
+    }
+    compute_ = std::max(compute_, arrived_[k]);
+    if (stage.kind == EntryKind::kTransform)
+      compute_ += rates_.per_transform * rounds_[k].transform;
   }
 
   double pass(double seconds) {
@@ -122,8 +122,7 @@ class Pipeline {
 
   const std::vector<PlannedRound>& rounds_;
   const PlannedExchange::StepRates& rates_;
-  std::vector<double> gathered_, scattered_;
-  size_t num_sent_ = 0;
+  std::vector<double> arrived_;  // a round's gather, then its scatter
   double compute_ = 0, links_ = 0;
 };
 

@@ -4,6 +4,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
+#include "canzona/measure/planned_bytes.h"
 #include "canzona/measure/shared_machine.h"
 #include "canzona/runtime/engine_wire_ops.h"
 
@@ -12,13 +13,6 @@ namespace {
 
 constexpr double kComputePerStep = 2;
 constexpr int kStepsMeasuredFirst = 3;
-
-// Gradients may travel in half of the bytes that a plan counts for them.
-double bytes_factor(Collective collective, GradientWire wire) {
-  const bool gradients = collective == Collective::kReduceScatter ||
-                         collective == Collective::kAllReduce;
-  return gradients && wire == GradientWire::kBf16 ? 0.5 : 1;
-}
 
 StepTrial carry_out(const StepBenchRequest& request, const Plan& plan,
                     const Link& link, StepTrialRequest trial) {
@@ -40,17 +34,11 @@ std::string first_to_measure(const StepBenchRequest& request) {
 double sending_seconds(const Plan& plan, const LinkModel& link,
                        GradientWire wire) {
   double most = 0;
-  for (const RankCost& rank : predict(plan)) {
-    double intra = 0, inter = 0;
-    for (int c = 0; c < kNumCollectives; ++c) {
-      const WireBytes& bytes = rank.wire[static_cast<size_t>(c)];
-      const double part = bytes_factor(static_cast<Collective>(c), wire);
-      intra += part * static_cast<double>(bytes.sent_intra);
-      inter += part * static_cast<double>(bytes.sent_inter);
-    }
-    most = std::max(most, intra / link.intra_bytes_per_second +
-                              inter / link.inter_bytes_per_second);
-  }
+  for (const WireBytes& rank : step_bytes(plan, predict(plan), wire))
+    most = std::max(
+        most,
+        static_cast<double>(rank.sent_intra) / link.intra_bytes_per_second +
+            static_cast<double>(rank.sent_inter) / link.inter_bytes_per_second);
   return most;
 }
 
@@ -121,13 +109,12 @@ StrategyBench bench_strategy(const StepBenchRequest& request, StepBench& bench,
   measure_machine(request, *out.plan, bench);
   out.predicted =
       predict(bench.speed ? priced(*out.plan, *bench.speed) : *out.plan);
-  for (const RankCost& rank : out.predicted) {
-    out.bytes_predicted_max =
-        std::max(out.bytes_predicted_max,
-                 predicted_bytes(rank, request.trial.runtime.wire));
+  for (const RankCost& rank : out.predicted)
     out.memory_predicted_max =
         std::max(out.memory_predicted_max, rank.memory.total().value());
-  }
+  for (const WireBytes& rank :
+       step_bytes(*out.plan, out.predicted, request.trial.runtime.wire))
+    out.bytes_predicted_max = std::max(out.bytes_predicted_max, rank.sent());
   StepTrialRequest trial = request.trial;
   trial.compute_seconds = bench.compute_seconds;
   out.trial = carry_out(request, *out.plan, bench.link, trial);
@@ -153,14 +140,6 @@ void compare_with_replicated(std::vector<StrategyBench>& strategies) {
 }
 
 }  // namespace
-
-int64_t predicted_bytes(const RankCost& rank, GradientWire wire) {
-  double bytes = 0;
-  for (int c = 0; c < kNumCollectives; ++c)
-    bytes += bytes_factor(static_cast<Collective>(c), wire) *
-             static_cast<double>(rank.wire[static_cast<size_t>(c)].sent());
-  return static_cast<int64_t>(bytes);
-}
 
 double StrategyBench::predicted_mean() const {
   double most = 0;

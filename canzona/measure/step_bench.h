@@ -85,7 +85,4 @@ struct StepBench {
 
 StepBench run_step_bench(const StepBenchRequest& request);
 
-// What a rank sends in a step, with gradients as `wire` says.
-int64_t predicted_bytes(const RankCost& rank, GradientWire wire);
-
 }  // namespace canzona

@@ -54,11 +54,14 @@ TEST(StepBench, StrategiesGiveOneResultAndWhatWasPredicted) {
 }
 
 TEST(StepBench, HalfOfTheGradientBytesTravelInBf16) {
-  StepBenchRequest request = small("dp=4", {"balanced"});
+  StepBenchRequest request =
+      small("dp=4", {"balanced", "layerwise", "replicated"});
   request.trial.runtime.wire = GradientWire::kBf16;
-  const StrategyBench s = run_step_bench(request).strategies[0];
-  EXPECT_EQ(s.trial.bytes_sent_max, s.bytes_predicted_max);
-  EXPECT_LT(s.bytes_predicted_max, s.predicted[0].bytes_sent());
+  for (const StrategyBench& s : run_step_bench(request).strategies) {
+    SCOPED_TRACE(s.name);
+    EXPECT_EQ(s.trial.bytes_sent_max, s.bytes_predicted_max);
+    EXPECT_LT(s.bytes_predicted_max, s.predicted[0].bytes_sent());
+  }
 }
 
 TEST(StepBench, LinksAreScaledToAPartOfCompute) {

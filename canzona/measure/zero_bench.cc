@@ -119,11 +119,14 @@ void run_round(const ZeroBenchRequest& request, int round, ZeroBench& bench) {
 
 // Sums over ranks and over micro-batches come in another order for another z2,
 // unless there is one micro-batch and the groups are part of the sum over all.
-int32_t digest_class(const ZeroCell& cell, const Mesh& mesh,
-                     int64_t num_micro_batches) {
+// In bf16 every sum over groups is rounded, and z1 and z2 say over which ones.
+std::pair<int32_t, int32_t> digest_class(const ZeroCell& cell, const Mesh& mesh,
+                                         int64_t num_micro_batches,
+                                         GradientWire wire) {
+  if (wire == GradientWire::kBf16) return {cell.sizes.z1, cell.sizes.z2};
   const bool one_for_all =
       num_micro_batches == 1 && keeps_bits(cell.sizes, mesh.homes());
-  return one_for_all ? 0 : cell.sizes.z2;
+  return {0, one_for_all ? 0 : cell.sizes.z2};
 }
 
 std::vector<double> values_of(const std::vector<IterationTrial>& trials,
@@ -200,15 +203,16 @@ double ZeroCell::step_covered_fraction() const {
                 &IterationTrial::step_busy_seconds);
 }
 
-std::string ZeroBench::disagreement(const Mesh& mesh,
-                                    int64_t num_micro_batches) const {
+std::string ZeroBench::disagreement(const Mesh& mesh, int64_t num_micro_batches,
+                                    GradientWire wire) const {
+  const auto kind = [&](const ZeroCell& cell) {
+    return digest_class(cell, mesh, num_micro_batches, wire);
+  };
   for (size_t i = 0; i < cells.size(); ++i)
     for (size_t j = 0; j < i; ++j) {
       const ZeroCell &a = cells[j], &b = cells[i];
       if (!a.error.empty() || !b.error.empty()) continue;
-      if (digest_class(a, mesh, num_micro_batches) !=
-          digest_class(b, mesh, num_micro_batches))
-        continue;
+      if (kind(a) != kind(b)) continue;
       if (a.first().digest != b.first().digest ||
           a.first().state_digest != b.first().state_digest)
         return cat(name_of(a), " and ", name_of(b),

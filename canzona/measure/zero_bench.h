@@ -102,7 +102,8 @@ struct ZeroBench {
 
   // Cells that must lead to the same parameters and states and do not: names
   // two of them; empty if all is well.
-  std::string disagreement(const Mesh& mesh, int64_t num_micro_batches) const;
+  std::string disagreement(const Mesh& mesh, int64_t num_micro_batches,
+                           GradientWire wire) const;
 };
 
 ZeroBench run_zero_bench(const ZeroBenchRequest& request);

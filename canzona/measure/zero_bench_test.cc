@@ -38,7 +38,7 @@ TEST_F(ZeroBenchTest, AllCellsDoAsPlannedAndLeadToOneResult) {
     const ZeroBench bench = run_zero_bench(request);
     EXPECT_EQ(bench.cells.size(), 3 * all_zero_sizes(4).size());
     expect_as_planned(bench);
-    EXPECT_EQ(bench.disagreement(request.mesh, 1), "");
+    EXPECT_EQ(bench.disagreement(request.mesh, 1, GradientWire::kFp32), "");
     for (const ZeroCell& cell : bench.cells)
       EXPECT_EQ(cell.first().digest, bench.cells.front().first().digest);
   }
@@ -52,8 +52,21 @@ TEST_F(ZeroBenchTest, MicroBatchesAndTensorParallelRanksCount) {
   const ZeroBench bench = run_zero_bench(request);
   EXPECT_EQ(request.settings.micro_batches(request.mesh), 3);
   expect_as_planned(bench);
-  EXPECT_EQ(bench.disagreement(request.mesh, 3), "");
+  EXPECT_EQ(bench.disagreement(request.mesh, 3, GradientWire::kFp32), "");
   EXPECT_EQ(bench.cells.front().trials.size(), 2U);
+}
+
+// Every way to add bf16 has bits of its own, and half of the bytes.
+TEST_F(ZeroBenchTest, GradientsInBf16AreAsPlannedToo) {
+  for (const char* mesh : {"dp=4", "dp=2,tp=2"}) {
+    SCOPED_TRACE(mesh);
+    ZeroBenchRequest request = test_bench({.mesh = mesh}, batches_);
+    request.overlaps = {Overlap::kNone, Overlap::kBackground};
+    request.settings.runtime.wire = GradientWire::kBf16;
+    const ZeroBench bench = run_zero_bench(request);
+    expect_as_planned(bench);
+    EXPECT_EQ(bench.disagreement(request.mesh, 1, GradientWire::kBf16), "");
+  }
 }
 
 TEST_F(ZeroBenchTest, ScalesLinksByWhatWasMeasuredFirst) {
@@ -93,7 +106,7 @@ TEST_F(ZeroBenchTest, ACellThatCannotBeSaysWhy) {
   const ZeroBench bench = run_zero_bench(request);
   EXPECT_EQ(bench.cells.front().error, "not so");
   EXPECT_EQ(bench.cells.back().error, "");
-  EXPECT_EQ(bench.disagreement(request.mesh, 1), "");
+  EXPECT_EQ(bench.disagreement(request.mesh, 1, GradientWire::kFp32), "");
 }
 
 ZeroCell cell_of(const ZeroSizes& sizes, const std::string& digest) {
@@ -109,16 +122,17 @@ TEST(ZeroBenchDigests, MustAgreeWhereSumsAreTheSame) {
   ZeroBench bench;
   bench.cells = {cell_of({4, 1, 1}, "a"), cell_of({4, 1, 4}, "a"),
                  cell_of({4, 2, 2}, "b")};
-  EXPECT_NE(bench.disagreement(four, 1), "");
-  EXPECT_EQ(bench.disagreement(four, 2), "");
+  EXPECT_NE(bench.disagreement(four, 1, GradientWire::kFp32), "");
+  EXPECT_EQ(bench.disagreement(four, 2, GradientWire::kFp32), "");
   bench.cells[1].trials.back().digest = "c";
-  EXPECT_NE(bench.disagreement(four, 2).find("z1=4,z2=1,z3=4"),
-            std::string::npos);
+  EXPECT_NE(
+      bench.disagreement(four, 2, GradientWire::kFp32).find("z1=4,z2=1,z3=4"),
+      std::string::npos);
   // Of six ranks, pairs are subtrees of the sum, and groups of three are not.
   bench.cells = {cell_of({6, 1, 1}, "a"), cell_of({6, 3, 3}, "b")};
-  EXPECT_EQ(bench.disagreement(six, 1), "");
+  EXPECT_EQ(bench.disagreement(six, 1, GradientWire::kFp32), "");
   bench.cells[1].sizes = {6, 2, 2};
-  EXPECT_NE(bench.disagreement(six, 1), "");
+  EXPECT_NE(bench.disagreement(six, 1, GradientWire::kFp32), "");
 }
 
 TEST(ZeroBenchTimes, AreMediansOfAllTimedIterations) {

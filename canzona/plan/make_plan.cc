@@ -140,7 +140,10 @@ PlanRequest settled(PlanRequest request, const Strategy& strategy) {
 
 Plan undecided(const PlanRequest& request, const Strategy& strategy) {
   Plan plan;
-  plan.model = request.model;
+  if (request.may_take != nullptr)
+    plan.model = std::move(*request.may_take);
+  else
+    plan.model = request.model;
   for (Tensor& tensor : plan.model.tensors) {
     // How many dimensions the file had mattered to routing only.
     tensor.flattened = false;

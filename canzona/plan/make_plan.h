@@ -20,6 +20,8 @@ struct PlanRequest {
   const RuleFacts& rule;
   PlanOptions options;
   const CostTable* cost_table = nullptr;
+  // The same model, if the plan may take it instead of a copy.
+  Model* may_take = nullptr;
 };
 
 // A plan with its summary and digest. UsageError if the request cannot be met.

@@ -76,11 +76,11 @@ void check_cut(const Mesh& mesh, const Tensor& tensor) {
     does_not_divide("tp", mesh.tp, tensor.rows(),
                     cat("rows of ", quoted(tensor.name)));
   }
-  for (const Part& part : tensor.parts) {
-    if (part.rows.rows() % mesh.tp != 0) {
+  for (const Section& section : tensor.sections) {
+    if (section.rows.rows() % mesh.tp != 0) {
       does_not_divide(
-          "tp", mesh.tp, part.rows.rows(),
-          cat("rows of part ", part.name, " of ", quoted(tensor.name)));
+          "tp", mesh.tp, section.rows.rows(),
+          cat("rows of section ", section.name, " of ", quoted(tensor.name)));
     }
   }
 }

@@ -183,12 +183,12 @@ TEST(Mesh, SaysWhichTensorDoesNotDivide) {
 // 12 rows are 4 times 3, but q has 6 rows and k and v have 3 each.
 TEST(Mesh, DividesEveryPart) {
   Model model = model_of({matrix_tensor("qkv", 12, 2, Cut::kRows)});
-  model.tensors[0].parts = {
+  model.tensors[0].sections = {
       {"q", {0, 6, 6, 1}, 1}, {"k", {6, 3, 3, 1}, 1}, {"v", {9, 3, 3, 1}, 1}};
   EXPECT_EQ(complaint("tp=4", model),
-            "mesh: tp=4 does not divide the 6 rows of part q of 'qkv'");
+            "mesh: tp=4 does not divide the 6 rows of section q of 'qkv'");
   EXPECT_EQ(complaint("tp=2", model),
-            "mesh: tp=2 does not divide the 3 rows of part k of 'qkv'");
+            "mesh: tp=2 does not divide the 3 rows of section k of 'qkv'");
   EXPECT_EQ(complaint("tp=3", model), "");
 }
 

@@ -170,18 +170,6 @@ struct PlanPart : SettledRequest {
 
   // Replicas repeat each other: all of them have the ranks of the grid.
   int32_t num_replicas() const { return mesh.world() / grid.world(); }
-  int32_t replica_of(int32_t world_rank) const {
-    return world_rank % mesh.ranks_per_stage() / grid.ranks_per_stage();
-  }
-  int32_t grid_rank(int32_t world_rank) const {
-    return world_rank / mesh.ranks_per_stage() * grid.ranks_per_stage() +
-           world_rank % grid.ranks_per_stage();
-  }
-  int32_t world_rank(int32_t grid_rank, int32_t replica) const {
-    const int32_t per_stage = grid.ranks_per_stage();
-    return grid_rank / per_stage * mesh.ranks_per_stage() +
-           replica * per_stage + grid_rank % per_stage;
-  }
 };
 
 // The part that a tensor of the whole model is planned in.

@@ -2,9 +2,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
+#include "canzona/plan/parts.h"
 #include "canzona/plan/schedule/iteration.h"
 #include "canzona/report/explain.h"
 #include "canzona/report/html.h"
@@ -39,11 +41,11 @@ std::vector<MatrixInPart> owned_by(const Plan& plan, int32_t rank) {
 
 // "2 of 4 in group 1 of 4, replica 0 of 2; slice 2"
 std::string place_text(const PlanPart& plan, int32_t rank) {
-  const Coordinates at = coordinates_of(plan.grid, plan.grid_rank(rank));
+  const Coordinates at = in_grid(plan, rank);
   const int32_t place = at.t / plan.grid.tp_ranks();
   return fmt::format("{} of {} in group {} of {}, replica {} of {}; slice {}",
                      place, plan.grid.places, at.home, plan.grid.homes(),
-                     plan.replica_of(rank), plan.num_replicas(),
+                     replica_of(plan, rank), plan.num_replicas(),
                      plan.grid.slice_of(place));
 }
 
@@ -184,12 +186,27 @@ std::string order_text(const Plan& plan, int32_t rank, const Ink& ink) {
   return out;
 }
 
+// What the rank keeps, by part of the plan.
+std::map<int32_t, Kept> kept_of(const Plan& plan, int32_t rank) {
+  std::map<int32_t, Kept> kept;
+  for (const RankInPart& in : parts_of_rank(plan, rank)) {
+    const PlanPart& part = plan.parts[static_cast<size_t>(in.part)];
+    const Coordinates at = in_grid(part, in.rank);
+    kept[in.part] = kept_by(part, at, lay_out_rank(part, at));
+  }
+  return kept;
+}
+
 void write_order(JsonWriter& out, const Plan& plan, int32_t rank) {
+  const std::map<int32_t, Kept> kept = kept_of(plan, rank);
   out.member("iteration").begin_array();
   for (const ScheduleEntry& entry : entries_of(plan, rank)) {
     out.begin_object().field("what", describe(plan, entry));
+    const PlanPart& part = plan.parts[static_cast<size_t>(entry.part)];
+    const std::string tensors = names_of(part, kept.at(entry.part), entry);
+    if (!tensors.empty()) out.field("tensors", tensors);
+    if (entry.worked_on > 0) out.field("bytes", entry.worked_on);
     if (is_collective(entry.kind)) {
-      const PlanPart& part = plan.parts[static_cast<size_t>(entry.part)];
       out.member("ranks").begin_array();
       for (int32_t i = 0; i < entry.ranks.count; ++i)
         out.value(part.rank_in_whole(entry.ranks.rank(i)));

@@ -34,15 +34,15 @@ constexpr double kNarrowest = 2;
 constexpr int32_t kMaxColours = 6;
 
 // Consecutive tensors of a bucket with one home.
-struct TrainingRun {
+struct HomeRun {
   int32_t first_home = kEveryHome;
   int32_t last_home = kEveryHome;
   int32_t tensors = 0;
   int64_t elements = 0;
 };
 
-std::vector<TrainingRun> runs_of(const PlanPart& plan, const Bucket& bucket) {
-  std::vector<TrainingRun> runs;
+std::vector<HomeRun> runs_of(const PlanPart& plan, const Bucket& bucket) {
+  std::vector<HomeRun> runs;
   for (int32_t i = 0; i < bucket.num_matrix_tensors; ++i) {
     const int32_t tensor = bucket.tensors[static_cast<size_t>(i)];
     const int32_t home = home_of(plan, tensor);
@@ -65,17 +65,17 @@ int64_t adamw_elements(const PlanPart& plan, const Bucket& bucket) {
   return sum;
 }
 
-int64_t matrix_elements(const std::vector<TrainingRun>& runs) {
+int64_t matrix_elements(const std::vector<HomeRun>& runs) {
   int64_t sum = 0;
-  for (const TrainingRun& run : runs) sum += run.elements;
+  for (const HomeRun& run : runs) sum += run.elements;
   return sum;
 }
 
 // Joins runs that would be too narrow to see.
-std::vector<TrainingRun> visible_runs(const std::vector<TrainingRun>& runs,
-                                      double scale) {
-  std::vector<TrainingRun> out;
-  for (const TrainingRun& run : runs) {
+std::vector<HomeRun> visible_runs(const std::vector<HomeRun>& runs,
+                                  double scale) {
+  std::vector<HomeRun> out;
+  for (const HomeRun& run : runs) {
     if (!out.empty() &&
         static_cast<double>(out.back().elements) * scale < kNarrowest) {
       out.back().last_home = run.last_home;
@@ -88,7 +88,7 @@ std::vector<TrainingRun> visible_runs(const std::vector<TrainingRun>& runs,
   return out;
 }
 
-std::string home_text(const TrainingRun& run) {
+std::string home_text(const HomeRun& run) {
   if (run.first_home == kEveryHome) return "every home";
   if (run.first_home == run.last_home) return cat("home ", run.first_home);
   return cat("homes ", run.first_home, " … ", run.last_home);
@@ -146,7 +146,7 @@ class BucketsDrawing {
     const double height = row_height_ - (row_height_ > 10 ? 3 : 1);
     double x = at_.left;
     int32_t number = 0;
-    for (const TrainingRun& run : visible_runs(runs_[b], scale_)) {
+    for (const HomeRun& run : visible_runs(runs_[b], scale_)) {
       const double width = static_cast<double>(run.elements) * scale_;
       svg.rect({x, y, width, height}, colour(run, number++), title(run, b),
                query(run, b));
@@ -161,18 +161,18 @@ class BucketsDrawing {
     label(svg, b, y + height - (height > 12 ? 5 : 1));
   }
 
-  std::string colour(const TrainingRun& run, int32_t number) const {
+  std::string colour(const HomeRun& run, int32_t number) const {
     if (run.first_home == kEveryHome) return "run every";
     if (plan_.grid.homes() <= kMaxColours) return cat("run s", run.first_home);
     return number % 2 == 0 ? "run shade0" : "run shade1";
   }
 
-  std::string title(const TrainingRun& run, size_t b) const {
+  std::string title(const HomeRun& run, size_t b) const {
     return cat("bucket ", number_of(b), ": ", home_text(run), ", ",
                counted(run.tensors, "tensor"), ", ", bytes_text(run.elements));
   }
 
-  std::string query(const TrainingRun& run, size_t b) const {
+  std::string query(const HomeRun& run, size_t b) const {
     if (run.first_home != run.last_home || run.first_home == kEveryHome)
       return cat("bucket:", number_of(b));
     return cat("bucket:", number_of(b), " home:", run.first_home);
@@ -207,7 +207,7 @@ class BucketsDrawing {
     const Buffer& buffer =
         plan_.buffers[static_cast<size_t>(plan_.buckets[b].buffer)];
     std::vector<int64_t> per_home(static_cast<size_t>(plan_.grid.homes()));
-    for (const TrainingRun& run : runs_[b]) {
+    for (const HomeRun& run : runs_[b]) {
       if (run.first_home == kEveryHome) continue;
       per_home[static_cast<size_t>(run.first_home)] += run.elements;
     }
@@ -224,7 +224,7 @@ class BucketsDrawing {
   double row_height_ = 22;
   int64_t widest_ = 0;
   double scale_ = 0;
-  std::vector<std::vector<TrainingRun>> runs_;
+  std::vector<std::vector<HomeRun>> runs_;
   std::vector<int64_t> adamw_;
 };
 

@@ -244,7 +244,7 @@ void put_table(Html& out, const PlanPart& plan,
 void put_home(Html& out, const PlannedRank& at) {
   const PlanPart& plan = *at.part;
   const std::vector<DrawnRound> rounds =
-      rounds_of(plan, coordinates_of(plan.grid, plan.grid_rank(at.rank)));
+      rounds_of(plan, in_grid(plan, at.rank));
   if (!at.part->name.empty())
     out.put("<h3>{}</h3><p>{}.</p>", at.part->name,
             counted(static_cast<int64_t>(rounds.size()), "round"));
@@ -262,7 +262,7 @@ std::string rounds_text(const PlannedRank& at) {
     return "its dense tensors and its experts are cut over ranks of their own, "
            "and their rounds follow each other";
   const PlanPart& plan = *at.part;
-  const Coordinates place = coordinates_of(plan.grid, plan.grid_rank(at.rank));
+  const Coordinates place = in_grid(plan, at.rank);
   return counted(static_cast<int64_t>(rounds_of(plan, place).size()), "round");
 }
 

@@ -227,7 +227,7 @@ std::string owner_text(const PlannedTensor& at, int32_t stage) {
   if (home == kEveryHome) return "every";
   const auto rank = [&](int32_t t) {
     return plan.rank_in_whole(
-        plan.world_rank(plan.grid.rank(stage, home, t), 0));
+        rank_in_part(plan, plan.grid.rank(stage, home, t), 0));
   };
   if (owners.empty()) return cat(rank(0), " … ", rank(plan.grid.tp - 1));
   std::vector<std::string> ranks;

@@ -87,8 +87,8 @@ std::string ranks_text(const std::vector<int32_t>& ranks) {
 
 int32_t rank_of(const PlanPart& plan, int32_t tensor, int32_t home, int32_t t) {
   const Buffer& buffer = plan.buffer_of(tensor);
-  return plan.rank_in_whole(plan.world_rank(
-      plan.grid.rank(buffer.stage, plan.stage_home(buffer, home), t), 0));
+  return plan.rank_in_whole(rank_in_part(
+      plan, plan.grid.rank(buffer.stage, plan.stage_home(buffer, home), t), 0));
 }
 
 std::vector<int32_t> ranks_of_home(const PlanPart& plan, int32_t tensor,
@@ -111,7 +111,7 @@ std::vector<int32_t> owner_ranks(const PlanPart& plan, int32_t matrix) {
     const int32_t rank =
         plan.grid.rank(buffer.stage, plan.stage_home(buffer, h), t);
     for (int32_t i = 0; i < plan.num_replicas(); ++i)
-      ranks.push_back(plan.rank_in_whole(plan.world_rank(rank, i)));
+      ranks.push_back(plan.rank_in_whole(rank_in_part(plan, rank, i)));
   };
   for (int32_t h = first; h < last; ++h) {
     for (const int32_t t : owners) add(h, t);
@@ -125,7 +125,7 @@ bool computes(const PlanPart& plan, int32_t rank, int32_t matrix) {
   const int32_t tensor = plan.matrices[static_cast<size_t>(matrix)].tensor;
   const int32_t home = plan.home[static_cast<size_t>(tensor)];
   const Buffer& buffer = plan.buffer_of(tensor);
-  const Coordinates at = coordinates_of(plan.grid, plan.grid_rank(rank));
+  const Coordinates at = in_grid(plan, rank);
   const bool is_home = home == kEveryHome
                            ? buffer.ep < 0 || buffer.ep == at.ep
                            : plan.stage_home(buffer, home) == at.home;

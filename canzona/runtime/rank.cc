@@ -1,6 +1,7 @@
 #include "canzona/runtime/rank.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "canzona/base/error.h"
 #include "canzona/base/index.h"
@@ -10,15 +11,10 @@
 namespace canzona {
 namespace {
 
-std::unique_ptr<RuleFacts> facts_of(const PlanPart& part) {
-  return make_rule_facts(part.rule, part.rule_options);
-}
-
 // Slots are alike on all ranks of a stage, as the plan predicts them.
-int64_t slot_elements(const PlanPart& part, int32_t stage) {
-  return exchange_slot_bytes(part,
-                             *facts_of(part))[static_cast<size_t>(stage)] /
-         kBytesPerFp32;
+int64_t slot_elements(const PlanPart& part, const RuleFacts& facts,
+                      int32_t stage) {
+  return exchange_slot_bytes(part, facts)[index(stage)] / kBytesPerFp32;
 }
 
 // Enough for a sum and a publication of every bucket, or both exchanges of
@@ -28,48 +24,58 @@ int queue_capacity(const PlanPart& part) {
   return static_cast<int>(std::min<size_t>(most, 4096));
 }
 
-// Both layouts have the same buckets.
-std::vector<BucketPieces> pieces_of_buckets(const PlanPart& part,
-                                            const FlatLayout& layout) {
-  std::vector<BucketPieces> pieces;
-  pieces.reserve(layout.buckets.size());
-  for (const RankBucket& bucket : layout.buckets)
-    pieces.emplace_back(part, part.buckets[index(bucket.bucket)]);
-  return pieces;
-}
-
 }  // namespace
 
 Rank::Rank(const PlanPart& the_part, Communicator& world, Engine& the_engine,
-           const RuntimeOptions& the_options, const RankSeat& seat)
+           const RuntimeOptions& the_options, Track* the_track,
+           const std::string& the_prefix)
     : part(the_part),
       options(the_options),
       engine(the_engine),
       world_rank(world.rank()),
       known_as(part.rank_in_whole(world_rank)),
-      prefix(seat.prefix),
-      place(coordinates_of(part.grid, part.grid_rank(world_rank))),
+      prefix(the_prefix),
+      place(in_grid(part, world_rank)),
       layout(lay_out_rank(part, place)),
       modules(part, place, layout.parameters),
-      pieces(pieces_of_buckets(part, layout.parameters)),
       kept(kept_by(part, place, layout)),
-      rules(part, {options.adamw, options.groups}, engine.kind()),
-      rounds(make_rounds(part, place, kept, facts_of(part)->gather_fields())),
+      facts(make_rule_facts(part.rule, part.rule_options)),
+      rules(part, *facts, {options.adamw, options.groups}, engine.kind()),
+      rounds(make_rounds(part, place, kept, facts->gather_fields())),
+      entries(part, world_rank, layout, kept, rounds),
       updates(plan_updates(part, layout, kept, rounds, rules.facts(),
                            engine.batch_width())),
-      store(part, layout, kept, updates, slot_elements(part, place.stage),
+      store(part, layout, kept, updates,
+            slot_elements(part, *facts, place.stage),
             pool_sizes(part, place.stage), engine),
-      track(seat.track),
+      track(the_track),
       groups(
           world, part, wire_ops(), queue_capacity(part),
           [this](const std::string& name) { return add_track(name); }, prefix) {
   for (int32_t m = 0; m < num_modules(part.model); ++m)
-    module_labels.push_back(label(module_name(part.model, m)));
+    module_labels.push_back(label(cat(
+        module_name(part.model, m), part.name.empty() ? "" : ", ", part.name)));
 }
 
 std::string_view Rank::label(const std::string& text) {
   if (options.trace != nullptr) return options.trace->keep(text);
-  return labels.emplace_back(text);
+  return *labels.insert(text).first;
+}
+
+// Nobody sees the names of tensors without a trace.
+ShownEntry Rank::show(const ScheduleEntry& entry) {
+  const bool traced = options.trace != nullptr;
+  return {&entry,
+          {word_of(entry.kind), label(canzona::label_of(part, entry)),
+           traced ? label(names_of(part, kept, entry)) : std::string_view(),
+           bytes_of(part, world_rank, entry, bytes_of(options.wire))}};
+}
+
+std::vector<ShownEntry> Rank::show(const std::vector<ScheduleEntry>& list) {
+  std::vector<ShownEntry> shown;
+  shown.reserve(list.size());
+  for (const ScheduleEntry& entry : list) shown.push_back(show(entry));
+  return shown;
 }
 
 WaitWatch::WaitWatch(Rank& rank, double& seconds)
@@ -103,6 +109,113 @@ void add_pieces(const Rank& rank, size_t kept, TensorBatch& batch) {
                .states = states,
                .rounded = rank.store.rounded_copy(piece.parameter)});
   }
+}
+
+namespace {
+
+void set_piece(Rank& rank, int32_t tensor, const ExtentCopy& piece,
+               const float* shard) {
+  const int64_t first = rank.layout.parameters.place_of(tensor, piece);
+  const float* from = shard + piece.from;
+  if (rank.store.rounded())
+    rank.engine.round_to_bf16(rank.store.rounded_copy(first), from,
+                              piece.count);
+  else
+    rank.engine.copy(
+        matrices(reinterpret_cast<float*>(rank.store.parameter(first)), 1,
+                 piece.count),
+        matrices(from, 1, piece.count));
+}
+
+void copy_to_masters(Rank& rank, int32_t tensor, const float* shard) {
+  const auto copy = [&](float* to, int64_t from, int64_t count) {
+    rank.engine.copy(matrices(to, 1, count), matrices(shard + from, 1, count));
+  };
+  for (const KeptMatrix& matrix : rank.kept.matrices) {
+    if (rank.tensor_of(matrix) != tensor) continue;
+    for (const Piece& piece : matrix.pieces)
+      copy(rank.store.weights(piece), piece.in_shard, piece.elements());
+  }
+  for (const KeptElements& elements : rank.kept.elements)
+    if (elements.tensor == tensor)
+      copy(rank.store.weights(elements), elements.in_shard.first,
+           elements.in_shard.count);
+}
+
+void get_run(Rank& rank, int64_t first, std::span<float> values) {
+  const int64_t bytes = std::ssize(values) * rank.store.parameter_bytes();
+  std::vector<std::byte> raw(index(bytes));
+  rank.engine.download(raw.data(), rank.store.parameter(first), bytes);
+  if (!rank.store.rounded()) {
+    std::copy_n(reinterpret_cast<const float*>(raw.data()), values.size(),
+                values.begin());
+    return;
+  }
+  const auto* halves = reinterpret_cast<const uint16_t*>(raw.data());
+  constexpr int kHalf = 16;
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = std::bit_cast<float>(uint32_t{halves[i]} << kHalf);
+}
+
+}  // namespace
+
+const FlatLayout::Place& place_of_shard(const Rank& rank,
+                                        const FlatLayout& layout,
+                                        int32_t tensor) {
+  const FlatLayout::Place& place = layout.tensors.at(index(tensor));
+  if (place.bucket < 0)
+    throw UsageError(cat("tensor ", quoted(rank.tensor(tensor).name),
+                         " has no shard on rank ", rank.known_as));
+  return place;
+}
+
+void set_parameter(Rank& rank, int32_t tensor, std::span<const float> shard) {
+  const int64_t count =
+      place_of_shard(rank, rank.layout.parameters, tensor).count;
+  if (!std::cmp_equal(shard.size(), count))
+    throw UsageError(cat("set_parameter: ", shard.size(), " values for ",
+                         quoted(rank.tensor(tensor).name), ", whose shard has ",
+                         count));
+  if (count == 0) return;
+  Arena& arena = rank.engine.arena();
+  const Arena::Scope scope(arena);
+  auto* values = arena.take_array<float>(count);
+  rank.engine.upload(reinterpret_cast<std::byte*>(values),
+                     reinterpret_cast<const std::byte*>(shard.data()),
+                     count * kBytesPerFp32);
+  for (const ExtentCopy& piece : rank.layout.parameters.pieces[index(tensor)])
+    set_piece(rank, tensor, piece, values);
+  if (rank.store.rounded()) copy_to_masters(rank, tensor, values);
+  rank.settle();
+}
+
+void get_kept_parameter(Rank& rank, int32_t tensor, std::span<float> values) {
+  const FlatLayout& layout = rank.layout.parameters;
+  place_of_shard(rank, layout, tensor);
+  int64_t kept = 0;
+  for (const ExtentCopy& piece : layout.pieces[index(tensor)])
+    kept += piece.count;
+  if (!std::cmp_equal(values.size(), kept))
+    throw UsageError(cat("get_kept: room for ", values.size(), " values of ",
+                         quoted(rank.tensor(tensor).name),
+                         ", of which this rank keeps ", kept));
+  int64_t done = 0;
+  for (const ExtentCopy& piece : layout.pieces[index(tensor)]) {
+    get_run(rank, layout.place_of(tensor, piece),
+            values.subspan(index(done), index(piece.count)));
+    done += piece.count;
+  }
+}
+
+void get_whole_parameter(Rank& rank, int32_t tensor, std::span<float> shard) {
+  const FlatLayout& layout = rank.layout.parameters;
+  const FlatLayout::Place& place = place_of_shard(rank, layout, tensor);
+  if (!layout.whole || !std::cmp_equal(shard.size(), place.count))
+    throw UsageError(cat("get_parameter: room for ", shard.size(),
+                         " values of ", quoted(rank.tensor(tensor).name),
+                         ", whose shard has ", place.count,
+                         layout.whole ? "" : " and is cut over several ranks"));
+  if (place.count > 0) get_run(rank, place.first, shard);
 }
 
 }  // namespace canzona

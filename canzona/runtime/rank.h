@@ -1,14 +1,17 @@
-// Everything one rank holds while it runs a part; for the sources of this room.
+// Everything one rank holds while it runs a part, and its parameters, between
+// its store and memory of this process; for the sources of this room.
 #pragma once
 
 #include <chrono>
-#include <deque>
+#include <memory>
+#include <set>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "canzona/comm/wire_ops.h"
-#include "canzona/plan/schedule/bucket_collectives.h"
 #include "canzona/plan/schedule/messages.h"
+#include "canzona/plan/schedule/rank_entries.h"
 #include "canzona/rules/tensor_batch.h"
 #include "canzona/runtime/groups.h"
 #include "canzona/runtime/rank_store.h"
@@ -34,16 +37,22 @@ class Stopwatch {
   std::chrono::steady_clock::time_point begin_;
 };
 
-// What the parts of a plan share on one rank, and how they differ to people.
-struct RankSeat {
-  Track* track = nullptr;  // of compute
-  std::string prefix;      // of the names of threads and groups
+// An entry of the schedule, which outlives it, as traces show it. Its label is
+// that of the collective, too.
+struct ShownEntry {
+  const ScheduleEntry* entry = nullptr;
+  SpanFacts span = {};
+
+  Call call() const { return {.label = span.label}; }
 };
 
 struct Rank {
   // `world`: the ranks of this part, which may be part of another.
+  // `the_track`: of compute, or null. `the_prefix`: of the names of threads and
+  // groups.
   Rank(const PlanPart& the_part, Communicator& world, Engine& the_engine,
-       const RuntimeOptions& the_options, const RankSeat& seat);
+       const RuntimeOptions& the_options, Track* the_track,
+       const std::string& the_prefix);
 
   const PlanPart& part;
   const RuntimeOptions options;
@@ -54,15 +63,16 @@ struct Rank {
   const Coordinates place;  // in the plan's grid; its rank in one replica
   const RankLayout layout;
   const ModuleTable modules;
-  std::vector<BucketPieces> pieces;  // by bucket of the layouts
   const Kept kept;
+  const std::unique_ptr<RuleFacts> facts;  // of the plan's rule
   const RuleSet rules;
   const std::vector<Round> rounds;
+  const RankEntries entries;
   const UpdatePlan updates;
   const RankStore store;
   Track* track = nullptr;
   RuntimeTimes times;
-  std::deque<std::string> labels;
+  std::set<std::string> labels;
   std::vector<std::string_view> module_labels;
   Groups groups;  // last: its threads use the store
 
@@ -89,6 +99,9 @@ struct Rank {
   std::string_view label_of(int32_t module) const {
     return module_labels[static_cast<size_t>(module)];
   }
+
+  ShownEntry show(const ScheduleEntry& entry);
+  std::vector<ShownEntry> show(const std::vector<ScheduleEntry>& list);
 
   // Before memory is handed to another thread: the engine may still write it.
   void settle() { engine.synchronize(); }
@@ -123,5 +136,17 @@ inline void copy_back(const WireOps& ops, std::byte* from, const std::byte* to,
 
 // Adds the pieces of one kept matrix as shards.
 void add_pieces(const Rank& rank, size_t kept, TensorBatch& batch);
+
+// UsageError if the tensor has no shard on this rank.
+const FlatLayout::Place& place_of_shard(const Rank& rank,
+                                        const FlatLayout& layout,
+                                        int32_t tensor);
+
+// Rounds the copy that forward uses, and keeps the master weights.
+void set_parameter(Rank& rank, int32_t tensor, std::span<const float> shard);
+// The pieces that this rank keeps, one after another.
+void get_kept_parameter(Rank& rank, int32_t tensor, std::span<float> values);
+// UsageError if it keeps some of it alone.
+void get_whole_parameter(Rank& rank, int32_t tensor, std::span<float> shard);
 
 }  // namespace canzona

@@ -7,7 +7,6 @@
 #include "canzona/base/text.h"
 #include "canzona/plan/parts.h"
 #include "canzona/rules/tensor_batch.h"
-#include "canzona/runtime/rank_parameters.h"
 #include "canzona/runtime/rank_states.h"
 
 namespace canzona {
@@ -27,14 +26,16 @@ std::vector<Message> gradient_messages(const RankPart& own) {
   const Rank& rank = own.rank;
   if (own.gatherer != nullptr && lie_alike(rank.part))
     return own.gatherer->messages();
-  return messages_of(rank.part, rank.place, rank.modules, Resting::kGradients);
+  return messages_of(rank.part, rank.world_rank, rank.modules,
+                     Resting::kGradients);
 }
 
 }  // namespace
 
 RankPart::RankPart(const PlanPart& part, Communicator& world, Engine& engine,
-                   const RuntimeOptions& options, const RankSeat& seat)
-    : rank(part, world, engine, options, seat),
+                   const RuntimeOptions& options, Track* track,
+                   const std::string& prefix)
+    : rank(part, world, engine, options, track, prefix),
       reducer(rank),
       publisher(rank),
       elements(rank, publisher) {
@@ -186,7 +187,7 @@ RankParts::RankParts(const Plan& the_plan, Communicator& world, Engine& engine,
                      const RuntimeOptions& options)
     : plan(the_plan),
       place(coordinates_of(plan.mesh, world.rank())),
-      seats_(plan.model.tensors.size()) {
+      tensors_(plan.model.tensors.size()) {
   require_same_plan(plan, world);
   check_groups(plan, options.groups);
   Track* track = options.trace == nullptr
@@ -197,17 +198,17 @@ RankParts::RankParts(const Plan& the_plan, Communicator& world, Engine& engine,
     if (part.of_experts)
       of_experts_ = world.split(place.ep, world.rank(), "experts");
     parts_.push_back(std::make_unique<RankPart>(
-        part, part.of_experts ? *of_experts_ : world, engine, options,
-        RankSeat{track, part.of_experts ? "experts: " : ""}));
+        part, part.of_experts ? *of_experts_ : world, engine, options, track,
+        part.of_experts ? "experts: " : ""));
     for (size_t i = 0; i < part.tensors.size(); ++i)
-      seats_[index(part.tensors[i])] = {parts_.back().get(),
-                                        static_cast<int32_t>(i)};
+      tensors_[index(part.tensors[i])] = {parts_.back().get(),
+                                          static_cast<int32_t>(i)};
     check_.add(parts_.back()->rank);
   }
 }
 
-const RankParts::Seat& RankParts::own_seat(int32_t tensor) const {
-  const Seat& found = seat(tensor);
+const RankParts::LocalTensor& RankParts::get(int32_t tensor) const {
+  const LocalTensor& found = find(tensor);
   if (found.part == nullptr)
     throw UsageError(cat("tensor ",
                          quoted(plan.model.tensors[index(tensor)].name),

@@ -3,7 +3,7 @@
 // (RankParts). For the sources of this room. A rank has one part, or two
 // (plan/parts.h), whose steps go on side by side.
 //
-//   RankPart own(part, world, engine, options, seat);
+//   RankPart own(part, world, engine, options, track, "");
 //   own.finish_gradients();
 //   own.begin_step(step, learning_rate);     // first exchange is on its way
 //   own.update_elements(step, {learning_rate, adamw_learning_rate});
@@ -30,7 +30,8 @@ namespace canzona {
 
 struct RankPart {
   RankPart(const PlanPart& part, Communicator& world, Engine& engine,
-           const RuntimeOptions& options, const RankSeat& seat);
+           const RuntimeOptions& options, Track* track,
+           const std::string& prefix);
 
   bool holds(int32_t tensor) const;
   std::byte* parameter(int32_t tensor) const;
@@ -75,15 +76,15 @@ class RankParts {
             const RuntimeOptions& options);
 
   // A tensor of the whole model as its part counts it.
-  struct Seat {
+  struct LocalTensor {
     RankPart* part = nullptr;  // null: on other ranks
     int32_t number = 0;
   };
-  const Seat& seat(int32_t tensor) const {
-    return seats_.at(static_cast<size_t>(tensor));
+  const LocalTensor& find(int32_t tensor) const {
+    return tensors_.at(static_cast<size_t>(tensor));
   }
   // UsageError if the tensor is on other ranks.
-  const Seat& own_seat(int32_t tensor) const;
+  const LocalTensor& get(int32_t tensor) const;
 
   std::span<const std::unique_ptr<RankPart>> all() const { return parts_; }
   RankPart& first() const { return *parts_.front(); }
@@ -119,7 +120,7 @@ class RankParts {
 
   std::unique_ptr<Communicator> of_experts_;  // with this ep coordinate
   std::vector<std::unique_ptr<RankPart>> parts_;
-  std::vector<Seat> seats_;  // by tensor
+  std::vector<LocalTensor> tensors_;  // of the whole model
   GradientCheck check_;
   // Kept from step to step, so that none allocates.
   std::vector<int32_t> uses_;       // that a part serves

@@ -62,8 +62,8 @@ class RankStore {
 
   float* masters() const { return as_floats(master_); }
   float* states() const { return as_floats(states_); }
-  float* slot(int64_t round) const {
-    return as_floats(slots_) + round % kExchangeSlots * slot_elements_;
+  float* slot(int64_t number) const {
+    return as_floats(slots_) + number * slot_elements_;
   }
 
   // Pools of modules on their way: slots of whole tensors, and staging.

@@ -6,7 +6,6 @@
 #include "canzona/base/index.h"
 #include "canzona/base/text.h"
 #include "canzona/runtime/digest/rank_digest.h"
-#include "canzona/runtime/rank_parameters.h"
 #include "canzona/runtime/rank_parts.h"
 #include "canzona/runtime/rank_states.h"
 
@@ -45,33 +44,33 @@ const Plan& Runtime::plan() const { return parts_->plan; }
 const Coordinates& Runtime::place() const { return parts_->place; }
 
 bool Runtime::holds(int32_t tensor) const {
-  const RankParts::Seat& at = parts_->seat(tensor);
+  const RankParts::LocalTensor& at = parts_->find(tensor);
   return at.part != nullptr && at.part->holds(at.number);
 }
 int64_t Runtime::shard_elements(int32_t tensor) const {
-  const RankParts::Seat& at = parts_->own_seat(tensor);
+  const RankParts::LocalTensor& at = parts_->get(tensor);
   const Rank& rank = at.part->rank;
   return place_of_shard(rank, rank.layout.parameters, at.number).count;
 }
 std::byte* Runtime::parameter(int32_t tensor) {
-  const RankParts::Seat& at = parts_->own_seat(tensor);
+  const RankParts::LocalTensor& at = parts_->get(tensor);
   return at.part->parameter(at.number);
 }
 float* Runtime::gradient(int32_t tensor) {
   return parts_->guarded([&] {
-    const RankParts::Seat& at = parts_->own_seat(tensor);
+    const RankParts::LocalTensor& at = parts_->get(tensor);
     return at.part->gradient(at.number);
   });
 }
 
 void Runtime::set_parameter(int32_t tensor, std::span<const float> shard) {
   parts_->guarded([&] {
-    const RankParts::Seat& at = parts_->own_seat(tensor);
+    const RankParts::LocalTensor& at = parts_->get(tensor);
     canzona::set_parameter(at.part->rank, at.number, shard);
   });
 }
 std::vector<Extent> Runtime::kept_runs(int32_t tensor) const {
-  const RankParts::Seat& at = parts_->own_seat(tensor);
+  const RankParts::LocalTensor& at = parts_->get(tensor);
   std::vector<Extent> runs;
   for (const ExtentCopy& piece :
        at.part->rank.layout.parameters.pieces[index(at.number)])
@@ -79,20 +78,20 @@ std::vector<Extent> Runtime::kept_runs(int32_t tensor) const {
   return runs;
 }
 bool Runtime::keeps_first(int32_t tensor) const {
-  const RankParts::Seat& at = parts_->seat(tensor);
+  const RankParts::LocalTensor& at = parts_->find(tensor);
   return at.part != nullptr && at.part->holds(at.number) &&
          keeps_first_copy(at.part->rank.part, at.part->rank.world_rank,
                           at.number);
 }
 void Runtime::get_kept(int32_t tensor, std::span<float> values) {
   parts_->guarded([&] {
-    const RankParts::Seat& at = parts_->own_seat(tensor);
+    const RankParts::LocalTensor& at = parts_->get(tensor);
     get_kept_parameter(at.part->rank, at.number, values);
   });
 }
 void Runtime::get_parameter(int32_t tensor, std::span<float> shard) {
   parts_->guarded([&] {
-    const RankParts::Seat& at = parts_->own_seat(tensor);
+    const RankParts::LocalTensor& at = parts_->get(tensor);
     get_whole_parameter(at.part->rank, at.number, shard);
   });
 }
@@ -110,7 +109,7 @@ void Runtime::release_params(int32_t module) {
 }
 void Runtime::grad_ready(int32_t tensor) {
   parts_->guarded([&] {
-    const RankParts::Seat& at = parts_->own_seat(tensor);
+    const RankParts::LocalTensor& at = parts_->get(tensor);
     at.part->grad_ready(at.number);
   });
 }

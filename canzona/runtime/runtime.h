@@ -45,6 +45,9 @@ namespace canzona {
 
 // How gradients travel between data-parallel ranks.
 enum class GradientWire { kFp32, kBf16 };
+constexpr int64_t bytes_of(GradientWire wire) {
+  return wire == GradientWire::kBf16 ? 2 : 4;
+}
 
 struct RuntimeOptions {
   RuleOptions adamw = {};  // of what is no matrix, whatever the plan's rule

@@ -25,6 +25,8 @@ double seconds_since(SteadyClock::time_point begin) {
   return std::chrono::duration<double>(SteadyClock::now() - begin).count();
 }
 
+}  // namespace
+
 // Work of another thread, and how it ended.
 class BackgroundTask {
  public:
@@ -59,8 +61,6 @@ struct GivenBox {
   RankState state;
   int64_t staged = -1;  // element of the staging memory; -1: not copied
 };
-
-}  // namespace
 
 struct RunSaver::State {
   State(Runtime& the_runtime, Communicator& the_world,
@@ -317,12 +317,11 @@ int64_t given_bytes(const Plan& plan, int32_t rank,
   int64_t elements = 0;
   for (const RankInPart& at : parts_of_rank(plan, rank)) {
     const PlanPart& part = plan.parts[index(at.part)];
-    const Coordinates place =
-        coordinates_of(part.grid, part.grid_rank(at.rank));
+    const Coordinates place = in_grid(part, at.rank);
     const RankLayout layout = lay_out_rank(part, place);
     const Kept kept = kept_by(part, place, layout);
-    const RuleSet rules(part, {options.adamw, options.groups}, device);
     const auto facts = make_rule_facts(part.rule, part.rule_options);
+    const RuleSet rules(part, *facts, {options.adamw, options.groups}, device);
     const std::vector<Round> rounds =
         make_rounds(part, place, kept, facts->gather_fields());
     const UpdatePlan updates =

@@ -144,9 +144,10 @@ TEST(Generate, PartsOfATensorCoverItsRows) {
   a.experts = {.count = 2, .ffn = 8, .shared = 1, .first_layer = 1};
   for (const bool fused : {false, true}) {
     for (const Tensor& tensor : generate_model(a, "t", fused).tensors) {
-      if (tensor.parts.empty()) continue;
+      if (tensor.sections.empty()) continue;
       int64_t rows = 0;
-      for (const Part& part : tensor.parts) rows += part.rows.rows();
+      for (const Section& section : tensor.sections)
+        rows += section.rows.rows();
       EXPECT_EQ(rows, tensor.rows()) << tensor.name;
     }
   }

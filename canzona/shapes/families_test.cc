@@ -83,7 +83,7 @@ const std::map<std::string, int64_t>& published() {
       // predicts the token after the next. Counted by hand from the shapes.
       {"qwen3-next-80b-a3b", 79'674'391'296},
       {"glm-4.5-air", 106'852'245'504},
-      // The text part of 4,300,079,472.
+      // The text section of 4,300,079,472.
       {"gemma-3-4b", 3'880'263'168}};
   return totals;
 }
@@ -172,14 +172,14 @@ TEST(Families, SayHowManyExpertsATokenVisits) {
 }
 
 // "name [shape] role cut", without what all names of the layer begin with and
-// without ".weight"; parts as "name*rows*count".
+// without ".weight"; sections as "name*rows*count".
 std::string line_of(const Tensor& t, const std::string& prefix) {
   std::string name = t.name;
   if (name.starts_with(prefix)) name.erase(0, prefix.size());
   if (name.ends_with(".weight")) name.resize(name.size() - 7);
   std::string line = cat(name, " ", shape_text(t.shape), " ", to_string(t.role),
                          " ", to_string(t.cut));
-  for (const Part& p : t.parts) {
+  for (const Section& p : t.sections) {
     line += cat(" ", p.name, "*", p.rows.run, "*", p.rows.count);
   }
   return line;
@@ -462,7 +462,7 @@ TEST(Families, Phi3KeepsQueriesKeysAndValuesOneAfterTheOther) {
                     "mlp.down_proj [8, 12] matrix columns",
                     "input_layernorm [8] norm none",
                     "post_attention_layernorm [8] norm none"));
-    EXPECT_EQ(model.tensors[2].parts[2], (Part{"v", {18, 6, 24, 1}, 2}));
+    EXPECT_EQ(model.tensors[2].sections[2], (Section{"v", {18, 6, 24, 1}, 2}));
   }
 }
 
@@ -518,21 +518,21 @@ TEST(Families, WhatIsNoMatrixInALayerGoesToAdamw) {
                                           "shared_expert_gate", "conv1d"));
 }
 
-// Every row of a tensor belongs to one part.
+// Every row of a tensor belongs to one section.
 TEST(Families, PartsTileTheRows) {
   for (const auto& [name, count] : published()) {
     for (const bool fused : {false, true}) {
       Model model =
           read_model(config_path(name), {.fused = fused, .layers = 4});
       for (const Tensor& t : model.tensors) {
-        if (t.parts.empty()) continue;
+        if (t.sections.empty()) continue;
         std::vector<bool> seen(static_cast<size_t>(t.rows()), false);
         int64_t rows = 0;
-        for (const Part& part : t.parts) {
-          EXPECT_EQ(part.rows.rows() % part.heads, 0) << t.name;
-          for (int64_t i = 0; i < part.rows.rows(); ++i, ++rows) {
-            ASSERT_LT(part.rows.row(i), t.rows()) << t.name;
-            seen[static_cast<size_t>(part.rows.row(i))] = true;
+        for (const Section& section : t.sections) {
+          EXPECT_EQ(section.rows.rows() % section.heads, 0) << t.name;
+          for (int64_t i = 0; i < section.rows.rows(); ++i, ++rows) {
+            ASSERT_LT(section.rows.row(i), t.rows()) << t.name;
+            seen[static_cast<size_t>(section.rows.row(i))] = true;
           }
         }
         EXPECT_EQ(rows, t.rows()) << t.name;
@@ -550,7 +550,8 @@ TEST(Families, WeightsOfPhi3HaveKnownParts) {
       "model.safetensors",
       safetensors_file(
           {{"model.layers.0.self_attn.qkv_proj.weight", {24, 8}}}));
-  EXPECT_EQ(read_model(file, {}).tensors[0].parts, qkv_block_parts(4, 2, 3));
+  EXPECT_EQ(read_model(file, {}).tensors[0].sections,
+            qkv_block_sections(4, 2, 3));
 }
 
 TEST(Families, AnUnknownOneIsToldAllThatAreKnown) {

@@ -36,12 +36,12 @@ class TensorWriter {
   void set_expert(int64_t expert) { expert_ = static_cast<int32_t>(expert); }
 
   Tensor& add(std::string_view suffix, std::initializer_list<int64_t> shape,
-              Role role, Cut cut, std::vector<Part> parts = {});
+              Role role, Cut cut, std::vector<Section> sections = {});
   void matrix(std::string_view suffix, int64_t rows, int64_t cols, Cut cut,
-              std::vector<Part> parts = {});
+              std::vector<Section> sections = {});
   void norm(std::string_view suffix, int64_t size, Cut cut = Cut::kNone);
   void bias(std::string_view suffix, int64_t size, Cut cut,
-            std::vector<Part> parts = {});
+            std::vector<Section> sections = {});
 
   // Appends to the prefix as long as it lives.
   class Folder {
@@ -86,7 +86,7 @@ void TensorWriter::enter_layer(std::string_view prefix, int64_t layer) {
 
 Tensor& TensorWriter::add(std::string_view suffix,
                           std::initializer_list<int64_t> shape, Role role,
-                          Cut cut, std::vector<Part> parts) {
+                          Cut cut, std::vector<Section> sections) {
   Tensor& tensor = model_.tensors.emplace_back();
   tensor.name.reserve(prefix_.size() + suffix.size());
   tensor.name.append(prefix_).append(suffix);
@@ -96,14 +96,14 @@ Tensor& TensorWriter::add(std::string_view suffix,
   tensor.layer = layer_;
   tensor.expert = expert_;
   tensor.matrix_rule = role == Role::kMatrix;
-  tensor.parts = std::move(parts);
+  tensor.sections = std::move(sections);
   check_size(tensor);
   return tensor;
 }
 
 void TensorWriter::matrix(std::string_view suffix, int64_t rows, int64_t cols,
-                          Cut cut, std::vector<Part> parts) {
-  add(suffix, {rows, cols}, Role::kMatrix, cut, std::move(parts));
+                          Cut cut, std::vector<Section> sections) {
+  add(suffix, {rows, cols}, Role::kMatrix, cut, std::move(sections));
 }
 
 void TensorWriter::norm(std::string_view suffix, int64_t size, Cut cut) {
@@ -111,8 +111,8 @@ void TensorWriter::norm(std::string_view suffix, int64_t size, Cut cut) {
 }
 
 void TensorWriter::bias(std::string_view suffix, int64_t size, Cut cut,
-                        std::vector<Part> parts) {
-  add(suffix, {size}, Role::kBias, cut, std::move(parts));
+                        std::vector<Section> sections) {
+  add(suffix, {size}, Role::kBias, cut, std::move(sections));
 }
 
 TensorWriter::Folder::Folder(TensorWriter& out, std::string_view name)
@@ -143,21 +143,21 @@ int64_t q_rows(const Architecture& a) {
 }
 
 // Head by head the query, then its gate.
-std::vector<Part> q_parts(const Architecture& a) {
-  if (!a.output_gate) return head_part("q", q_rows(a), a.heads);
-  return group_parts(
+std::vector<Section> q_sections(const Architecture& a) {
+  if (!a.output_gate) return head_section("q", q_rows(a), a.heads);
+  return group_sections(
       {{"q", a.head_dim, a.heads}, {"gate", a.head_dim, a.heads}}, a.heads);
 }
 
-std::vector<Part> all_parts(const Architecture& a) {
-  if (a.packed) return qkv_block_parts(a.heads, a.kv_heads, a.head_dim);
-  if (!a.output_gate) return qkv_parts(a.heads, a.kv_heads, a.head_dim);
+std::vector<Section> all_sections(const Architecture& a) {
+  if (a.packed) return qkv_block_sections(a.heads, a.kv_heads, a.head_dim);
+  if (!a.output_gate) return qkv_sections(a.heads, a.kv_heads, a.head_dim);
   const int64_t q = a.heads / a.kv_heads * a.head_dim;
-  return group_parts({{"q", q, a.heads},
-                      {"gate", q, a.heads},
-                      {"k", a.head_dim, a.kv_heads},
-                      {"v", a.head_dim, a.kv_heads}},
-                     a.kv_heads);
+  return group_sections({{"q", q, a.heads},
+                         {"gate", q, a.heads},
+                         {"k", a.head_dim, a.kv_heads},
+                         {"v", a.head_dim, a.kv_heads}},
+                        a.kv_heads);
 }
 
 void add_latent_attention(const Architecture& a, TensorWriter& out) {
@@ -169,7 +169,7 @@ void add_latent_attention(const Architecture& a, TensorWriter& out) {
     out.matrix("q_b_proj.weight", q, latent.q_rank, Cut::kRows);
   } else {
     out.matrix("q_proj.weight", q, a.hidden, Cut::kRows,
-               head_part("q", q, a.heads));
+               head_section("q", q, a.heads));
   }
   out.matrix("kv_a_proj_with_mqa.weight", latent.kv_rank + latent.rope_dim,
              a.hidden, Cut::kNone);
@@ -193,14 +193,14 @@ void add_attention(const Architecture& a, bool fused, TensorWriter& out) {
   out.matrix("o_proj.weight", a.hidden, a.heads * a.head_dim, Cut::kColumns);
   if (fused) {
     out.matrix("qkv_proj.weight", q_rows(a) + 2 * kv, a.hidden, Cut::kRows,
-               all_parts(a));
+               all_sections(a));
     return;
   }
-  out.matrix("q_proj.weight", q_rows(a), a.hidden, Cut::kRows, q_parts(a));
+  out.matrix("q_proj.weight", q_rows(a), a.hidden, Cut::kRows, q_sections(a));
   out.matrix("k_proj.weight", kv, a.hidden, Cut::kRows,
-             head_part("k", kv, a.kv_heads));
+             head_section("k", kv, a.kv_heads));
   out.matrix("v_proj.weight", kv, a.hidden, Cut::kRows,
-             head_part("v", kv, a.kv_heads));
+             head_section("v", kv, a.kv_heads));
 }
 
 void add_attention_norms(const Architecture& a, TensorWriter& out) {
@@ -228,15 +228,15 @@ void add_attention_biases(const Architecture& a, bool fused,
   const int64_t kv = a.kv_heads * a.head_dim;
   if (fused) {
     return out.bias("qkv_proj.bias", q_rows(a) + 2 * kv, Cut::kRows,
-                    all_parts(a));
+                    all_sections(a));
   }
-  out.bias("q_proj.bias", q_rows(a), Cut::kRows, q_parts(a));
-  out.bias("k_proj.bias", kv, Cut::kRows, head_part("k", kv, a.kv_heads));
-  out.bias("v_proj.bias", kv, Cut::kRows, head_part("v", kv, a.kv_heads));
+  out.bias("q_proj.bias", q_rows(a), Cut::kRows, q_sections(a));
+  out.bias("k_proj.bias", kv, Cut::kRows, head_section("k", kv, a.kv_heads));
+  out.bias("v_proj.bias", kv, Cut::kRows, head_section("v", kv, a.kv_heads));
 }
 
 // Rows of in_proj_qkvz and in_proj_ba lie by key head, those of the convolution
-// one part after the other.
+// one section after the other.
 void add_linear_attention(const Architecture& a, TensorWriter& out) {
   const LinearNumbers& l = a.linear;
   const Folder folder(out, "linear_attn.");
@@ -245,19 +245,19 @@ void add_linear_attention(const Architecture& a, TensorWriter& out) {
   const int64_t per_key = l.value_heads / l.key_heads;
   out.matrix("out_proj.weight", a.hidden, values, Cut::kColumns);
   out.matrix("in_proj_qkvz.weight", 2 * keys + 2 * values, a.hidden, Cut::kRows,
-             group_parts({{"q", l.key_dim, l.key_heads},
-                          {"k", l.key_dim, l.key_heads},
-                          {"v", per_key * l.value_dim, l.value_heads},
-                          {"z", per_key * l.value_dim, l.value_heads}},
-                         l.key_heads));
+             group_sections({{"q", l.key_dim, l.key_heads},
+                             {"k", l.key_dim, l.key_heads},
+                             {"v", per_key * l.value_dim, l.value_heads},
+                             {"z", per_key * l.value_dim, l.value_heads}},
+                            l.key_heads));
   out.matrix("in_proj_ba.weight", 2 * l.value_heads, a.hidden, Cut::kRows,
-             group_parts({{"b", per_key}, {"a", per_key}}, l.key_heads));
+             group_sections({{"b", per_key}, {"a", per_key}}, l.key_heads));
   Tensor& conv = out.add("conv1d.weight", {2 * keys + values, l.kernel},
                          Role::kMatrix, Cut::kRows,
-                         group_parts({{"q", keys, l.key_heads},
-                                      {"k", keys, l.key_heads},
-                                      {"v", values, l.value_heads}},
-                                     1));
+                         group_sections({{"q", keys, l.key_heads},
+                                         {"k", keys, l.key_heads},
+                                         {"v", values, l.value_heads}},
+                                        1));
   conv.flattened = true;
   conv.matrix_rule = false;
 }
@@ -285,7 +285,8 @@ constexpr MlpNames kMixtral{"w1.weight", "w3.weight", "w13.weight",
 void add_mlp(const MlpNames& names, int64_t hidden, int64_t ffn, bool fused,
              TensorWriter& out) {
   if (fused) {
-    out.matrix(names.gate_up, 2 * ffn, hidden, Cut::kRows, gate_up_parts(ffn));
+    out.matrix(names.gate_up, 2 * ffn, hidden, Cut::kRows,
+               gate_up_sections(ffn));
   } else {
     out.matrix(names.gate, ffn, hidden, Cut::kRows);
     out.matrix(names.up, ffn, hidden, Cut::kRows);
@@ -333,7 +334,8 @@ void add_dense_mlp_biases(const Architecture& a, bool fused,
                           TensorWriter& out) {
   const Folder folder(out, "mlp.");
   if (fused) {
-    out.bias("gate_up_proj.bias", 2 * a.ffn, Cut::kRows, gate_up_parts(a.ffn));
+    out.bias("gate_up_proj.bias", 2 * a.ffn, Cut::kRows,
+             gate_up_sections(a.ffn));
   } else {
     out.bias("gate_proj.bias", a.ffn, Cut::kRows);
     out.bias("up_proj.bias", a.ffn, Cut::kRows);

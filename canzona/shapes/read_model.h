@@ -33,7 +33,8 @@ struct ReadOptions {
 // of model.safetensors.index.json, model.safetensors and config.json is read.
 //
 // Roles, cuts, layers and experts of files come from the names (names.h):
-// - Heads are known if a config.json lies beside the weights, and then parts.
+// - Heads are known if a config.json lies beside the weights, and then
+// sections.
 // - Packed experts [E, a, b] become E tensors with the expert's number in their
 //   name; those that lie transposed are neither cut nor split.
 // - Other tensors of more than two dimensions are flattened, for AdamW.

@@ -100,13 +100,13 @@ TEST_F(ReadModel, AConfigBesideTheWeightsTellsHeads) {
   const Records records = {{"layers.0.q_proj.weight", {12, 8}},
                            {"layers.0.qkv_proj.weight", {24, 8}}};
   folder_.write("m/model.safetensors", safetensors_file(records));
-  EXPECT_TRUE(read_model(folder_.path("m"), {}).tensors[0].parts.empty());
+  EXPECT_TRUE(read_model(folder_.path("m"), {}).tensors[0].sections.empty());
   folder_.write("m/config.json", kConfig);
   const Model model = read_model(folder_.path("m"), {});
   EXPECT_EQ(model.query_heads, 4);
   EXPECT_EQ(model.kv_heads, 2);
-  EXPECT_EQ(model.tensors[0].parts, head_part("q", 12, 4));
-  EXPECT_EQ(model.tensors[1].parts, qkv_parts(4, 2, 3));
+  EXPECT_EQ(model.tensors[0].sections, head_section("q", 12, 4));
+  EXPECT_EQ(model.tensors[1].sections, qkv_sections(4, 2, 3));
   folder_.write("m/config.json", "{\"model_type\": \"odd\"}");
   EXPECT_EQ(read_model(folder_.path("m"), {}).query_heads, 0);
   folder_.write("m/config.json", "{");
@@ -114,7 +114,7 @@ TEST_F(ReadModel, AConfigBesideTheWeightsTellsHeads) {
 }
 
 // A checkpoint of the model that the configuration describes has its tensors,
-// roles, cuts and parts; only the order inside a layer is by name.
+// roles, cuts and sections; only the order inside a layer is by name.
 TEST_F(ReadModel, WeightsAgreeWithTheirConfiguration) {
   for (const bool fused : {false, true}) {
     const Model generated = model_from_config(kConfig, "m", {.fused = fused});

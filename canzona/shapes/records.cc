@@ -142,36 +142,36 @@ void check_role_and_cut(const TensorRecord& record, const std::string& file) {
 }
 
 // Empty where the heads, or their order in the rows, are not known.
-std::vector<Part> parts_of_qkv(int64_t rows, QkvRows order,
-                               const FileFacts& facts) {
+std::vector<Section> sections_of_qkv(int64_t rows, QkvRows order,
+                                     const FileFacts& facts) {
   const int64_t heads = facts.query_heads;
   const int64_t kv_heads = facts.kv_heads;
   if (order == QkvRows::kUnknown || heads == 0 || kv_heads == 0) return {};
   const int64_t all_heads = heads + 2 * kv_heads;
   if (heads % kv_heads != 0 || rows % all_heads != 0) return {};
   return order == QkvRows::kByGroup
-             ? qkv_parts(heads, kv_heads, rows / all_heads)
-             : qkv_block_parts(heads, kv_heads, rows / all_heads);
+             ? qkv_sections(heads, kv_heads, rows / all_heads)
+             : qkv_block_sections(heads, kv_heads, rows / all_heads);
 }
 
-std::vector<Part> parts_of_heads(const char* part, int64_t rows,
-                                 int64_t heads) {
+std::vector<Section> sections_of_heads(const char* section, int64_t rows,
+                                       int64_t heads) {
   if (heads == 0 || rows % heads != 0) return {};
-  return head_part(part, rows, heads);
+  return head_section(section, rows, heads);
 }
 
-std::vector<Part> parts_of(int64_t rows, const NameFacts& name, Rows kind,
-                           const FileFacts& facts) {
-  if (kind == Rows::kGateUp) return gate_up_parts(rows / 2);
+std::vector<Section> sections_of(int64_t rows, const NameFacts& name, Rows kind,
+                                 const FileFacts& facts) {
+  if (kind == Rows::kGateUp) return gate_up_sections(rows / 2);
   switch (name.projection) {
     case Projection::kQ:
-      return parts_of_heads("q", rows, facts.query_heads);
+      return sections_of_heads("q", rows, facts.query_heads);
     case Projection::kK:
-      return parts_of_heads("k", rows, facts.kv_heads);
+      return sections_of_heads("k", rows, facts.kv_heads);
     case Projection::kV:
-      return parts_of_heads("v", rows, facts.kv_heads);
+      return sections_of_heads("v", rows, facts.kv_heads);
     case Projection::kQkv:
-      return parts_of_qkv(
+      return sections_of_qkv(
           rows, name.megatron_qkv ? QkvRows::kByGroup : facts.qkv_rows, facts);
     default:
       return {};
@@ -242,12 +242,12 @@ class Converter {
     tensor.layer = name.layer;
     tensor.expert = name.expert;
     tensor.matrix_rule = tensor.role == Role::kMatrix && !tensor.flattened;
-    const bool may_have_parts =
+    const bool may_have_sections =
         !tensor.flattened && (tensor.role == Role::kMatrix ||
                               (tensor.role == Role::kBias && num_dims == 1));
-    if (may_have_parts)
-      tensor.parts = parts_of(tensor.rows(), name, rows, facts_);
-    model_.fused |= tensor.parts.size() > 1 ||
+    if (may_have_sections)
+      tensor.sections = sections_of(tensor.rows(), name, rows, facts_);
+    model_.fused |= tensor.sections.size() > 1 ||
                     name.projection == Projection::kQkv ||
                     name.projection == Projection::kGateUp;
   }

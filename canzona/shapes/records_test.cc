@@ -119,7 +119,7 @@ TEST(Records, PackedExpertsBecomeTensors) {
   EXPECT_EQ(gate_up.expert, 1);
   EXPECT_EQ(gate_up.layer, 0);
   EXPECT_EQ(gate_up.cut, Cut::kRows);
-  EXPECT_EQ(gate_up.parts, gate_up_parts(6));
+  EXPECT_EQ(gate_up.sections, gate_up_sections(6));
   EXPECT_TRUE(gate_up.matrix_rule);
   EXPECT_EQ(model.tensors[2].cut, Cut::kColumns);
 }
@@ -129,7 +129,7 @@ TEST(Records, TransposedPacksAreNeitherCutNorSplit) {
                             {"layers.0.mlp.experts.down_proj", {3, 6, 4}}});
   for (const Tensor& tensor : model.tensors) {
     EXPECT_EQ(tensor.cut, Cut::kNone) << tensor.name;
-    EXPECT_TRUE(tensor.parts.empty()) << tensor.name;
+    EXPECT_TRUE(tensor.sections.empty()) << tensor.name;
   }
 }
 
@@ -155,12 +155,13 @@ TEST(Records, GatedFc1HasTwiceTheRows) {
     const Model model = make({{"layers.0.mlp.linear_fc1.weight", {rows, 4}},
                               {"layers.0.mlp.linear_fc1.bias", {rows}},
                               {"layers.0.mlp.linear_fc2.weight", {4, ffn}}});
-    EXPECT_EQ(model.tensors[0].parts, model.tensors[1].parts);
-    return model.tensors[1].parts;
+    EXPECT_EQ(model.tensors[0].sections, model.tensors[1].sections);
+    return model.tensors[1].sections;
   };
-  EXPECT_EQ(parts_of_fc1(12, 6), gate_up_parts(6));
+  EXPECT_EQ(parts_of_fc1(12, 6), gate_up_sections(6));
   EXPECT_TRUE(parts_of_fc1(6, 6).empty());
-  EXPECT_TRUE(make({{"linear_fc1.weight", {6, 4}}}).tensors[0].parts.empty());
+  EXPECT_TRUE(
+      make({{"linear_fc1.weight", {6, 4}}}).tensors[0].sections.empty());
 }
 
 TEST(Records, GroupedExpertsOfMegatron) {
@@ -168,7 +169,7 @@ TEST(Records, GroupedExpertsOfMegatron) {
       make({{"layers.0.mlp.experts.linear_fc1.weight1", {8, 3}},
             {"layers.0.mlp.experts.linear_fc2.weight1", {3, 4}}});
   EXPECT_EQ(model.num_experts, 2);
-  EXPECT_EQ(model.tensors[0].parts, gate_up_parts(4));
+  EXPECT_EQ(model.tensors[0].sections, gate_up_sections(4));
   EXPECT_EQ(model.tensors[0].expert, 1);
 }
 
@@ -180,26 +181,26 @@ TEST(Records, KnownHeadsGiveParts) {
                            {"layers.0.qkv_proj.weight", {24, 4}},
                            {"layers.0.wq.weight", {13, 4}}};
   FileFacts facts{.query_heads = 4, .kv_heads = 2};
-  const auto parts = [&](size_t i) {
-    return make(records, facts).tensors[i].parts;
+  const auto sections = [&](size_t i) {
+    return make(records, facts).tensors[i].sections;
   };
-  EXPECT_EQ(parts(1), qkv_parts(4, 2, 3));     // linear_qkv.bias
-  EXPECT_EQ(parts(2), qkv_parts(4, 2, 3));     // linear_qkv.weight
-  EXPECT_EQ(parts(0), head_part("k", 6, 2));   // k_proj
-  EXPECT_EQ(parts(3), head_part("q", 12, 4));  // q_proj
-  EXPECT_TRUE(parts(4).empty());               // qkv_proj: which order?
-  EXPECT_TRUE(parts(5).empty());               // 13 rows, 4 heads
+  EXPECT_EQ(sections(1), qkv_sections(4, 2, 3));     // linear_qkv.bias
+  EXPECT_EQ(sections(2), qkv_sections(4, 2, 3));     // linear_qkv.weight
+  EXPECT_EQ(sections(0), head_section("k", 6, 2));   // k_proj
+  EXPECT_EQ(sections(3), head_section("q", 12, 4));  // q_proj
+  EXPECT_TRUE(sections(4).empty());                  // qkv_proj: which order?
+  EXPECT_TRUE(sections(5).empty());                  // 13 rows, 4 heads
   facts.qkv_rows = QkvRows::kByGroup;
-  EXPECT_EQ(parts(4), qkv_parts(4, 2, 3));
+  EXPECT_EQ(sections(4), qkv_sections(4, 2, 3));
   facts.kv_heads = 3;
-  EXPECT_TRUE(parts(2).empty());
-  EXPECT_TRUE(make(records).tensors[2].parts.empty());
+  EXPECT_TRUE(sections(2).empty());
+  EXPECT_TRUE(make(records).tensors[2].sections.empty());
 }
 
 TEST(Records, OddHalvesHaveNoParts) {
-  EXPECT_TRUE(make({{"gate_up_proj", {5, 2}}}).tensors[0].parts.empty());
-  EXPECT_EQ(make({{"gate_up_proj", {6, 2}}}).tensors[0].parts,
-            gate_up_parts(3));
+  EXPECT_TRUE(make({{"gate_up_proj", {5, 2}}}).tensors[0].sections.empty());
+  EXPECT_EQ(make({{"gate_up_proj", {6, 2}}}).tensors[0].sections,
+            gate_up_sections(3));
 }
 
 TEST(Records, OddNamesAreRefused) {

@@ -93,7 +93,8 @@ TEST(Splits, AlwaysCoverEveryRowOnce) {
         const Tensor& tensor = model.tensors[m.tensor];
         EXPECT_EQ(m.cols, tensor.cols());
         for (int64_t i = m.first_row; i < m.first_row + m.rows; ++i) {
-          const int64_t row = m.part < 0 ? i : tensor.parts[m.part].rows.row(i);
+          const int64_t row =
+              m.section < 0 ? i : tensor.sections[m.section].rows.row(i);
           EXPECT_TRUE(seen.emplace(m.tensor, row).second) << text;
         }
       }

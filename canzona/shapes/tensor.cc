@@ -29,48 +29,48 @@ Role parse_role(std::string_view text) {
 }
 Cut parse_cut(std::string_view text) { return value_of(kCuts, text, "tp cut"); }
 
-std::vector<Part> group_parts(const std::vector<GroupPart>& parts,
-                              int64_t groups) {
+std::vector<Section> group_sections(const std::vector<GroupSection>& sections,
+                                    int64_t groups) {
   int64_t stride = 0;
-  for (const GroupPart& part : parts) stride += part.rows;
-  std::vector<Part> list;
+  for (const GroupSection& section : sections) stride += section.rows;
+  std::vector<Section> list;
   int64_t first = 0;
-  for (const GroupPart& part : parts) {
-    list.push_back({std::string(part.name),
-                    {first, part.rows, stride, groups},
-                    part.heads});
-    first += part.rows;
+  for (const GroupSection& section : sections) {
+    list.push_back({std::string(section.name),
+                    {first, section.rows, stride, groups},
+                    section.heads});
+    first += section.rows;
   }
   return list;
 }
 
-std::vector<Part> qkv_parts(int64_t query_heads, int64_t kv_heads,
-                            int64_t head_dim) {
-  return group_parts({{"q", query_heads / kv_heads * head_dim, query_heads},
-                      {"k", head_dim, kv_heads},
-                      {"v", head_dim, kv_heads}},
-                     kv_heads);
-}
-
-std::vector<Part> qkv_block_parts(int64_t query_heads, int64_t kv_heads,
+std::vector<Section> qkv_sections(int64_t query_heads, int64_t kv_heads,
                                   int64_t head_dim) {
-  return group_parts({{"q", query_heads * head_dim, query_heads},
-                      {"k", kv_heads * head_dim, kv_heads},
-                      {"v", kv_heads * head_dim, kv_heads}},
-                     1);
+  return group_sections({{"q", query_heads / kv_heads * head_dim, query_heads},
+                         {"k", head_dim, kv_heads},
+                         {"v", head_dim, kv_heads}},
+                        kv_heads);
 }
 
-std::vector<Part> head_part(std::string_view name, int64_t rows,
-                            int64_t heads) {
+std::vector<Section> qkv_block_sections(int64_t query_heads, int64_t kv_heads,
+                                        int64_t head_dim) {
+  return group_sections({{"q", query_heads * head_dim, query_heads},
+                         {"k", kv_heads * head_dim, kv_heads},
+                         {"v", kv_heads * head_dim, kv_heads}},
+                        1);
+}
+
+std::vector<Section> head_section(std::string_view name, int64_t rows,
+                                  int64_t heads) {
   return {{std::string(name), {0, rows, rows, 1}, heads}};
 }
 
-std::vector<Part> gate_up_parts(int64_t ffn) {
+std::vector<Section> gate_up_sections(int64_t ffn) {
   return {{"gate", {0, ffn, ffn, 1}}, {"up", {ffn, ffn, ffn, 1}}};
 }
 
-bool is_gate_up(const std::vector<Part>& parts) {
-  return !parts.empty() && parts.front().name == "gate";
+bool is_gate_up(const std::vector<Section>& sections) {
+  return !sections.empty() && sections.front().name == "gate";
 }
 
 namespace {
@@ -122,7 +122,7 @@ bool has_heads(const std::string& name) {
   }
 }
 
-// A tensor without parts whose name says that the split concerns it.
+// A tensor without sections whose name says that the split concerns it.
 void check_wholeness(const Tensor& tensor, const Splits& splits) {
   constexpr const char* kNoHeads =
       "its heads are not known; a config.json beside a safetensors file tells "
@@ -146,7 +146,7 @@ void check_wholeness(const Tensor& tensor, const Splits& splits) {
 void check_heads(const Model& model) {
   const bool known = std::any_of(
       model.tensors.begin(), model.tensors.end(), [](const Tensor& tensor) {
-        return !tensor.parts.empty() && !is_gate_up(tensor.parts);
+        return !tensor.sections.empty() && !is_gate_up(tensor.sections);
       });
   // Tensors that have heads, but unknown ones, are named one by one below.
   const bool possible =
@@ -176,37 +176,37 @@ class Splitter {
  private:
   void add(int32_t index) {
     const Tensor& tensor = model_.tensors[index];
-    if (tensor.parts.empty() && asks_) check_wholeness(tensor, splits_);
+    if (tensor.sections.empty() && asks_) check_wholeness(tensor, splits_);
     if (!is_split(tensor)) {
       matrices_.push_back({index, -1, 0, tensor.rows(), tensor.cols()});
       return;
     }
-    for (size_t part = 0; part < tensor.parts.size(); ++part) {
-      add_part(index, static_cast<int32_t>(part));
+    for (size_t section = 0; section < tensor.sections.size(); ++section) {
+      add_section(index, static_cast<int32_t>(section));
     }
   }
 
   bool is_split(const Tensor& tensor) const {
-    if (tensor.parts.empty()) return false;
-    if (is_gate_up(tensor.parts)) return splits_.gate_up;
-    // A separate q, k or v is one part: the qkv split leaves it whole.
-    return splits_.head || (splits_.qkv && tensor.parts.size() > 1);
+    if (tensor.sections.empty()) return false;
+    if (is_gate_up(tensor.sections)) return splits_.gate_up;
+    // A separate q, k or v is one section: the qkv split leaves it whole.
+    return splits_.head || (splits_.qkv && tensor.sections.size() > 1);
   }
 
-  void add_part(int32_t index, int32_t part_index) {
+  void add_section(int32_t index, int32_t section_index) {
     const Tensor& tensor = model_.tensors[index];
-    const Part& part = tensor.parts[part_index];
-    const int64_t pieces = splits_.head ? part.heads : 1;
-    const int64_t rows = part.rows.rows() / pieces;
+    const Section& section = tensor.sections[section_index];
+    const int64_t pieces = splits_.head ? section.heads : 1;
+    const int64_t rows = section.rows.rows() / pieces;
     for (int64_t piece = 0; piece < pieces; ++piece) {
       matrices_.push_back(
-          {index, part_index, piece * rows, rows, tensor.cols()});
+          {index, section_index, piece * rows, rows, tensor.cols()});
     }
   }
 
   const Model& model_;
   const Splits& splits_;
-  const bool asks_;  // for anything that takes parts
+  const bool asks_;  // for anything that takes sections
   std::vector<Matrix> matrices_;
 };
 
@@ -237,12 +237,12 @@ std::vector<Matrix> split_into_matrices(const Model& model,
 std::string matrix_name(const Model& model, const Matrix& matrix,
                         const Splits& splits) {
   const Tensor& tensor = model.tensors[matrix.tensor];
-  if (matrix.part < 0) return tensor.name;
-  const Part& part = tensor.parts[matrix.part];
+  if (matrix.section < 0) return tensor.name;
+  const Section& section = tensor.sections[matrix.section];
   std::string name = tensor.name;
   name += ':';
-  name += part.name;
-  if (splits.head && !is_gate_up(tensor.parts)) {
+  name += section.name;
+  if (splits.head && !is_gate_up(tensor.sections)) {
     name += '.';
     name += std::to_string(matrix.first_row / matrix.rows);
   }

@@ -2,9 +2,9 @@
 //
 // A tensor is a named parameter. A matrix is one 2-D block that a matrix rule
 // updates as a whole: a tensor, or a piece of one after a split. A fused tensor
-// lists its parts (q, k, v; gate, up) as runs of rows; tensor parallelism cuts
-// every part by itself, so that each tp rank gets whole query groups and equal
-// shares of gate and up.
+// lists its sections (q, k, v; gate, up) as runs of rows; tensor parallelism
+// cuts every section by itself, so that each tp rank gets whole query groups
+// and equal shares of gate and up.
 //
 // Example: fused qkv with 8 kv groups of 8 query heads of 128 rows is
 //   q: first 0,    run 1024, stride 1280, count 8
@@ -48,11 +48,11 @@ struct RowRuns {
   friend bool operator==(const RowRuns&, const RowRuns&) = default;
 };
 
-struct Part {
+struct Section {
   std::string name;  // "q", "k", "v", "gate", "up"
   RowRuns rows;
   int64_t heads = 1;  // equal pieces that the `head` split makes of it
-  friend bool operator==(const Part&, const Part&) = default;
+  friend bool operator==(const Section&, const Section&) = default;
 };
 
 struct Tensor {
@@ -67,7 +67,7 @@ struct Tensor {
   // More dimensions in the file: `shape` is the first and the product of the
   // rest. AdamW unless an override says otherwise.
   bool flattened = false;
-  std::vector<Part> parts = {};  // empty: one part, all rows
+  std::vector<Section> sections = {};  // empty: one section, all rows
 
   int64_t rows() const { return shape.empty() ? 1 : shape[0]; }
   int64_t cols() const { return shape.size() < 2 ? 1 : shape[1]; }
@@ -96,11 +96,11 @@ struct Model {
   }
 };
 
-// A matrix: rows [first_row, first_row + rows) of part `part` of a tensor
-// (part -1: all rows of the tensor, in the tensor's own order).
+// A matrix: rows [first_row, first_row + rows) of section `section` of a tensor
+// (section -1: all rows of the tensor, in the tensor's own order).
 struct Matrix {
   int32_t tensor = 0;
-  int32_t part = -1;
+  int32_t section = -1;
   int64_t first_row = 0;
   int64_t rows = 0;
   int64_t cols = 0;
@@ -126,7 +126,7 @@ Role parse_role(std::string_view text);
 Cut parse_cut(std::string_view text);
 
 // The matrices of all matrix-rule tensors, in tensor order. UsageError names
-// the tensor that a split was asked for and whose parts are not known.
+// the tensor that a split was asked for and whose sections are not known.
 std::vector<Matrix> split_into_matrices(const Model& model,
                                         const Splits& splits);
 
@@ -134,36 +134,38 @@ std::vector<Matrix> split_into_matrices(const Model& model,
 std::string matrix_name(const Model& model, const Matrix& matrix,
                         const Splits& splits);
 
-// Parts of fused tensors, and of projections whose rows are heads.
+// Sections of fused tensors, and of projections whose rows are heads.
 //
-//   qkv_parts(64, 8, 128)      // q, k, v interleaved by 8 query groups
-//   head_part("k", 1024, 8)    // 8 heads of 128 rows
-//   gate_up_parts(25600)       // rows [0, 25600) gate, then up
+//   qkv_sections(64, 8, 128)      // q, k, v interleaved by 8 query groups
+//   head_section("k", 1024, 8)    // 8 heads of 128 rows
+//   gate_up_sections(25600)       // rows [0, 25600) gate, then up
 //
 // The arguments are trusted: callers have checked that they are positive, that
 // heads divide and that nothing overflows.
 
-// One part of a group of rows.
-struct GroupPart {
+// One section of a group of rows.
+struct GroupSection {
   std::string_view name;
   int64_t rows = 0;   // in every group
-  int64_t heads = 1;  // of the whole part
+  int64_t heads = 1;  // of the whole section
 };
 
-// `groups` groups of rows, in each of them the parts one after the other.
-std::vector<Part> group_parts(const std::vector<GroupPart>& parts,
-                              int64_t groups);
+// `groups` groups of rows, in each of them the sections one after the other.
+std::vector<Section> group_sections(const std::vector<GroupSection>& sections,
+                                    int64_t groups);
 
 // By query group: [q … q k v] [q … q k v] …
-std::vector<Part> qkv_parts(int64_t query_heads, int64_t kv_heads,
-                            int64_t head_dim);
-// All of q, all of k, all of v.
-std::vector<Part> qkv_block_parts(int64_t query_heads, int64_t kv_heads,
+std::vector<Section> qkv_sections(int64_t query_heads, int64_t kv_heads,
                                   int64_t head_dim);
-std::vector<Part> head_part(std::string_view name, int64_t rows, int64_t heads);
-std::vector<Part> gate_up_parts(int64_t ffn);
+// All of q, all of k, all of v.
+std::vector<Section> qkv_block_sections(int64_t query_heads, int64_t kv_heads,
+                                        int64_t head_dim);
+std::vector<Section> head_section(std::string_view name, int64_t rows,
+                                  int64_t heads);
+std::vector<Section> gate_up_sections(int64_t ffn);
 
-// Whether the parts are those of gate_up_parts; otherwise they are of q, k, v.
-bool is_gate_up(const std::vector<Part>& parts);
+// Whether the sections are those of gate_up_sections; otherwise they are of q,
+// k, v.
+bool is_gate_up(const std::vector<Section>& sections);
 
 }  // namespace canzona

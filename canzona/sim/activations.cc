@@ -172,8 +172,8 @@ int64_t hidden_width(const Model& model) {
 
 int64_t attention_width(const Model& model) {
   for (const Tensor& tensor : model.tensors) {
-    for (const Part& part : tensor.parts)
-      if (part.name == "q") return part.rows.rows();
+    for (const Section& section : tensor.sections)
+      if (section.name == "q") return section.rows.rows();
     if (tensor.name.find("q_proj") != std::string::npos &&
         tensor.shape.size() > 1)
       return tensor.rows();

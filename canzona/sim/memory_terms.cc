@@ -17,6 +17,7 @@ int64_t bytes_of_gradient(const MemoryTerms& terms) {
 int64_t saved_gradients(PlanRequest request, const MemoryTerms& terms) {
   if (bytes_of_gradient(terms) == kBytesPerFp32) return 0;
   request.options.memory_cap_bytes = 0;
+  request.may_take = nullptr;
   int64_t least = INT64_MAX;
   for (const RankCost& rank : predict(make_plan(request)))
     least = std::min(least, rank.memory.gradients.value());

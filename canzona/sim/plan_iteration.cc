@@ -7,6 +7,7 @@
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
 #include "canzona/plan/parts.h"
+#include "canzona/plan/schedule/coordinates.h"
 #include "canzona/plan/schedule/modules.h"
 #include "canzona/plan/schedule/pools.h"
 #include "canzona/sim/rank_transfers.h"
@@ -70,7 +71,7 @@ class PlanIteration {
 
   // Of one rank, and what its stage computes.
   IterationWork of_rank(int32_t rank, RunOf run) const {
-    const int32_t stage = rank / plan_.mesh.ranks_per_stage();
+    const int32_t stage = coordinates_of(plan_.mesh, rank).stage;
     const RankCost& cost = costs_[static_cast<size_t>(rank)];
     IterationWork work;
     work.modules = rank_transfers(plan_, workload_, rank, run);

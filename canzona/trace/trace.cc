@@ -49,21 +49,20 @@ void Track::add(const Event& event) {
     events_.push_back(event);
 }
 
-void Track::add_span(std::string_view name, std::string_view label,
-                     int64_t begin, int64_t end) {
-  add({Kind::kSpan, name, label, begin, end, 0});
+void Track::add_span(const SpanFacts& facts, int64_t begin, int64_t end) {
+  add({Kind::kSpan, facts, begin, end, 0});
 }
 
 void Track::add_count(std::string_view name, int64_t value) {
-  add({Kind::kCount, name, {}, now(), 0, value});
+  add({Kind::kCount, {name}, now(), 0, value});
 }
 
 void Track::add_flow_begin(std::string_view name, int64_t id) {
-  add({Kind::kFlowBegin, name, {}, now(), 0, id});
+  add({Kind::kFlowBegin, {name}, now(), 0, id});
 }
 
 void Track::add_flow_end(std::string_view name, int64_t id) {
-  add({Kind::kFlowEnd, name, {}, now(), 0, id});
+  add({Kind::kFlowEnd, {name}, now(), 0, id});
 }
 
 Trace::Trace(size_t most_events_per_track, TraceClock clock)
@@ -140,7 +139,7 @@ void Trace::write(JsonWriter& out, const Track& track,
   constexpr std::array<const char*, 4> kPhases = {"X", "C", "s", "f"};
   out.begin_object();
   out.field("ph", kPhases[static_cast<size_t>(event.kind)]);
-  out.field("name", event.name);
+  out.field("name", event.facts.name);
   out.field("pid", track.rank_).field("tid", track.number_);
   out.field("ts", microseconds(event.begin - start_));
   if (event.kind == Kind::kSpan)
@@ -151,7 +150,9 @@ void Trace::write(JsonWriter& out, const Track& track,
   if (event.kind == Kind::kFlowEnd) out.field("bp", "e");
   out.member("args").begin_object();
   if (event.kind == Kind::kCount) out.field("value", event.value);
-  if (!event.label.empty()) out.field("label", event.label);
+  if (!event.facts.label.empty()) out.field("label", event.facts.label);
+  if (!event.facts.tensors.empty()) out.field("tensors", event.facts.tensors);
+  if (event.facts.bytes >= 0) out.field("bytes", event.facts.bytes);
   out.end_object().end_object();
 }
 

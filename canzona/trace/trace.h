@@ -8,6 +8,7 @@
 //     Span span(track, "transform", "layers.3");
 //     …
 //   }
+//   Span sent(track, {"all-gather", "layer 3", "q.weight", bytes});
 //   count(track, "bytes in flight", 4096);
 //   flow_begin(gather_track, "parameters", 7);  // before its span ends
 //   flow_end(track, "parameters", 7);           // inside the span that waited
@@ -38,14 +39,21 @@ class JsonWriter;
 using TraceClock = int64_t (*)();
 int64_t steady_nanoseconds();
 
+// What a span says. Texts live as long as the trace.
+struct SpanFacts {
+  std::string_view name;
+  std::string_view label = {};
+  std::string_view tensors = {};  // that it is about
+  int64_t bytes = -1;             // that it moves or works on; below 0: none
+};
+
 class Track {
  public:
   Track(int rank, int number, std::string name, size_t most_events,
         TraceClock clock);
 
   int64_t now() const { return clock_(); }
-  void add_span(std::string_view name, std::string_view label, int64_t begin,
-                int64_t end);
+  void add_span(const SpanFacts& facts, int64_t begin, int64_t end);
   void add_count(std::string_view name, int64_t value);
   void add_flow_begin(std::string_view name, int64_t id);
   void add_flow_end(std::string_view name, int64_t id);
@@ -56,8 +64,7 @@ class Track {
   enum class Kind { kSpan, kCount, kFlowBegin, kFlowEnd };
   struct Event {
     Kind kind;
-    std::string_view name;
-    std::string_view label;
+    SpanFacts facts;  // of all but spans the name alone
     int64_t begin;
     int64_t end;    // of a span
     int64_t value;  // of a counter; a flow's id
@@ -110,24 +117,22 @@ class Trace {
 // From its construction to its end.
 class Span {
  public:
-  Span(Track* track, std::string_view name, std::string_view label = {})
-      : track_(track) {
+  Span(Track* track, const SpanFacts& facts) : track_(track) {
     if (track_ == nullptr) return;
-    name_ = name;
-    label_ = label;
+    facts_ = facts;
     begin_ = track_->now();
   }
+  Span(Track* track, std::string_view name, std::string_view label = {})
+      : Span(track, SpanFacts{name, label}) {}
   ~Span() {
-    if (track_ != nullptr)
-      track_->add_span(name_, label_, begin_, track_->now());
+    if (track_ != nullptr) track_->add_span(facts_, begin_, track_->now());
   }
   Span(const Span&) = delete;
   Span& operator=(const Span&) = delete;
 
  private:
   Track* track_;
-  std::string_view name_;
-  std::string_view label_;
+  SpanFacts facts_;
   int64_t begin_ = 0;
 };
 

@@ -65,8 +65,9 @@ class ModuleClock {
         1e-9 * static_cast<double>(end - begin_) - (waited - waited_);
     ++pass.count;
     if (track_ != nullptr)
-      track_->add_span(is_backward_ ? "backward" : "forward",
-                       labels_[static_cast<size_t>(module)], begin_, end);
+      track_->add_span({is_backward_ ? "backward" : "forward",
+                        labels_[static_cast<size_t>(module)]},
+                       begin_, end);
     current_ = -1;
   }
 

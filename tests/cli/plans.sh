@@ -206,9 +206,11 @@ canzona plan --model qwen3-0.6b --mesh dp=2 --memory-cap 1MiB \
   --activations none -o capped.json
 exits 2
 is_empty out
-says 'fails validation' 'memory'
+says '--memory-cap 1.00 MiB' 'needs more' 'memory'
 checks=$((checks + 1))
-[ ! -e capped.json ] || fail 'a plan that fails validation was written'
+! grep -q 'fails validation' err || fail 'a cap is no fault of the plan'
+checks=$((checks + 1))
+[ ! -e capped.json ] || fail 'a plan above its cap was written'
 
 # Whoever asks gets the same exit status.
 canzona compare --model qwen3-0.6b --mesh dp=2 --memory-cap 1MiB \

@@ -111,7 +111,7 @@ canzona $quick --mesh dp=4 --zero auto --dry-run --json --quiet
 is_json
 has_member 'ranking sizes 0 predicted_iteration_seconds'
 # shellcheck disable=SC2086
-refuses 'sizes of ZeRO: nothing fits in' 'the nearest is' \
+refuses 'sizes of ZeRO: nothing fits in 341.80 KiB' 'the cap of 341.80 KiB' \
   -- $quick --mesh dp=4 --zero auto --memory-cap 350kB
 
 # The command of README.md, as it stands there.

@@ -229,7 +229,7 @@ template <class T>
 bool add_tree_of(float* sum, std::span<const T* const> pieces, int64_t count) {
   if (pieces.empty() || pieces.size() > kMostPieces) return false;
   if (count <= 0) return true;
-  constexpr int kWide = 4;
+  constexpr int kWide = kVector<T>;
   constexpr int kThreads = 256;
   TreePieces<T> arguments{{}, static_cast<int>(pieces.size())};
   bool aligned = is_aligned(sum, kWide * sizeof(float));

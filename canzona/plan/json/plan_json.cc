@@ -54,36 +54,38 @@ void write_options(const PlanOptions& o, int32_t homes, JsonWriter& out) {
   out.end_object();
 }
 
-void write_parts(const std::vector<Part>& parts, JsonWriter& out) {
+void write_sections(const std::vector<Section>& sections, JsonWriter& out) {
   out.begin_array();
-  for (const Part& part : parts) {
-    out.begin_array().value(part.name);
-    out.value(part.rows.first).value(part.rows.run).value(part.rows.stride);
-    out.value(part.rows.count).value(part.heads).end_array();
+  for (const Section& section : sections) {
+    out.begin_array().value(section.name);
+    out.value(section.rows.first)
+        .value(section.rows.run)
+        .value(section.rows.stride);
+    out.value(section.rows.count).value(section.heads).end_array();
   }
   out.end_array();
 }
 
 // One row per tensor: name, shape, role, cut, layer, expert, rule, number of
-// its kind of parts. Most tensors have none, so parts are listed once.
+// its kind of sections. Most tensors have none, so sections are listed once.
 void write_tensors(const Model& model, JsonWriter& out) {
-  std::vector<const std::vector<Part>*> kinds;
+  std::vector<const std::vector<Section>*> kinds;
   std::map<std::string, size_t> known;
   std::vector<int64_t> kind_of;
   kind_of.reserve(model.tensors.size());
   for (const Tensor& tensor : model.tensors) {
-    if (tensor.parts.empty()) {
+    if (tensor.sections.empty()) {
       kind_of.push_back(-1);
       continue;
     }
     JsonWriter key;
-    write_parts(tensor.parts, key);
+    write_sections(tensor.sections, key);
     const auto [it, fresh] = known.emplace(key.take(), kinds.size());
-    if (fresh) kinds.push_back(&tensor.parts);
+    if (fresh) kinds.push_back(&tensor.sections);
     kind_of.push_back(static_cast<int64_t>(it->second));
   }
   out.member("parts").begin_array();
-  for (const auto* parts : kinds) write_parts(*parts, out);
+  for (const auto* sections : kinds) write_sections(*sections, out);
   out.end_array();
   out.member("tensors").begin_array();
   for (size_t i = 0; i < model.tensors.size(); ++i) {

@@ -22,7 +22,7 @@ constexpr int64_t kHuge = int64_t{1} << 40;
 Json repeated_plan(const std::string& mesh = "dp=1",
                    const RuleChoice& rule = {}) {
   Model model = squares({4});
-  model.tensors[0].parts = {{"q", {0, 2, 2, 2}, 2}};
+  model.tensors[0].sections = {{"q", {0, 2, 2, 2}, 2}};
   return Json::parse(
       plan_to_json(plan_of(model, mesh, with_strategy("replicated"), rule)));
 }

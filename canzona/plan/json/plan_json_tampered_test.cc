@@ -22,7 +22,7 @@ Model small_model() {
   Model model = model_of({matrix_tensor("q", 4, 2, Cut::kRows, 0),
                           matrix_tensor("e", 2, 6, Cut::kColumns, 1),
                           adamw_tensor("n", 3, 1)});
-  model.tensors[0].parts = {{"q", {0, 2, 2, 2}, 2}};
+  model.tensors[0].sections = {{"q", {0, 2, 2, 2}, 2}};
   model.tensors[1].expert = 1;
   model.num_experts = 2;
   return model;

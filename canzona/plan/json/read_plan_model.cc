@@ -9,17 +9,17 @@
 namespace canzona {
 namespace {
 
-// Runs of rows that all parts of a file may have together. They are listed one
-// by one, and a number in a file costs nothing.
+// Runs of rows that all sections of a file may have together. They are listed
+// one by one, and a number in a file costs nothing.
 constexpr int64_t kMaxRuns = int64_t{1} << 22;
 
-// Every tensor has its own copy of its parts: q, k, v or gate, up.
-constexpr size_t kMaxParts = 8;
-constexpr size_t kMaxPartName = 32;
+// Every tensor has its own copy of its sections: q, k, v or gate, up.
+constexpr size_t kMaxSections = 8;
+constexpr size_t kMaxSectionName = 32;
 
-// The parts of one kind of fused tensor, and the rows that they tile.
+// The sections of one kind of fused tensor, and the rows that they tile.
 struct PartList {
-  std::vector<Part> parts;
+  std::vector<Section> sections;
   int64_t rows = 0;
 };
 
@@ -79,52 +79,53 @@ class ModelReader {
     model_.fused = get_bool(json_, "fused", in_.where());
   }
 
-  Part part(const Json& value) const {
+  Section section(const Json& value) const {
     in_.row(value, 6, "part");
-    Part part;
-    part.name = in_.text(value[0], "part name");
-    if (part.name.size() > kMaxPartName) {
-      in_.fail(cat("part ", quoted(part.name), ": its name is too long"));
+    Section section;
+    section.name = in_.text(value[0], "part name");
+    if (section.name.size() > kMaxSectionName) {
+      in_.fail(cat("part ", quoted(section.name), ": its name is too long"));
     }
-    part.rows.first = in_.integer(value[1], 0, kMaxDim, "first row of a part");
-    part.rows.run = in_.integer(value[2], 1, kMaxDim, "run of a part");
-    part.rows.stride = in_.integer(value[3], 1, kMaxDim, "stride of a part");
-    part.rows.count = in_.integer(value[4], 1, kMaxRuns, "runs of a part");
-    part.heads = in_.integer(value[5], 1, kMaxDim, "heads of a part");
-    return part;
+    section.rows.first =
+        in_.integer(value[1], 0, kMaxDim, "first row of a part");
+    section.rows.run = in_.integer(value[2], 1, kMaxDim, "run of a part");
+    section.rows.stride = in_.integer(value[3], 1, kMaxDim, "stride of a part");
+    section.rows.count = in_.integer(value[4], 1, kMaxRuns, "runs of a part");
+    section.heads = in_.integer(value[5], 1, kMaxDim, "heads of a part");
+    return section;
   }
 
   PartList part_list(const Json& list) {
     PartList out;
-    if (in_.array(list, "parts").size() > kMaxParts) {
-      in_.fail(cat("more than ", kMaxParts, " parts of one tensor"));
+    if (in_.array(list, "parts").size() > kMaxSections) {
+      in_.fail(cat("more than ", kMaxSections, " parts of one tensor"));
     }
     for (const Json& value : list) {
-      out.parts.push_back(part(value));
-      out.rows = checked_add(out.rows, count_rows(out.parts.back()), "rows");
+      out.sections.push_back(section(value));
+      out.rows = checked_add(out.rows, count_rows(out.sections.back()), "rows");
     }
     if (!tiles(out)) in_.fail("parts: they do not tile the rows of a tensor");
     return out;
   }
 
-  int64_t count_rows(const Part& part) {
-    num_runs_ += part.rows.count;
+  int64_t count_rows(const Section& section) {
+    num_runs_ += section.rows.count;
     if (num_runs_ > kMaxRuns) {
       in_.fail(cat("parts: more than ", kMaxRuns, " runs of rows"));
     }
-    const int64_t rows = part.rows.rows();  // both factors are bounded
-    if (rows % part.heads != 0) {
-      in_.fail(cat("part ", quoted(part.name), ": ", part.heads,
+    const int64_t rows = section.rows.rows();  // both factors are bounded
+    if (rows % section.heads != 0) {
+      in_.fail(cat("part ", quoted(section.name), ": ", section.heads,
                    " heads do not divide its ", rows, " rows"));
     }
     return rows;
   }
 
-  // Whether the runs of all parts, side by side, are rows 0, 1, 2, …
+  // Whether the runs of all sections, side by side, are rows 0, 1, 2, …
   static bool tiles(const PartList& list) {
     std::vector<std::pair<int64_t, int64_t>> runs;
-    for (const Part& part : list.parts) {
-      const RowRuns& r = part.rows;
+    for (const Section& section : list.sections) {
+      const RowRuns& r = section.rows;
       for (int64_t i = 0; i < r.count; ++i) {
         runs.emplace_back(r.first + i * r.stride, r.run);
       }
@@ -153,18 +154,18 @@ class ModelReader {
     t.layer = in_.index(value[4], -1, INT32_MAX, "layer");
     t.expert = in_.index(value[5], -1, INT32_MAX, "expert");
     t.matrix_rule = in_.truth(value[6], "tensor rule");
-    set_parts(in_.index(value[7], -1, std::ssize(kinds_) - 1, "parts"), t);
+    set_sections(in_.index(value[7], -1, std::ssize(kinds_) - 1, "parts"), t);
     return t;
   }
 
-  void set_parts(int32_t kind, Tensor& t) const {
+  void set_sections(int32_t kind, Tensor& t) const {
     if (kind < 0) return;
     const PartList& list = kinds_[static_cast<size_t>(kind)];
     if (list.rows != t.rows()) {
       in_.fail(cat("tensor ", quoted(t.name), " has ", t.rows(),
                    " rows, its parts ", list.rows));
     }
-    t.parts = list.parts;
+    t.sections = list.sections;
   }
 
   // Stages, ep coordinates and modules are counted by these numbers.
@@ -189,13 +190,13 @@ class ModelReader {
 
 int64_t matrices_of(const Tensor& tensor, const Splits& splits) {
   const bool split =
-      is_gate_up(tensor.parts)
+      is_gate_up(tensor.sections)
           ? splits.gate_up
-          : splits.head || (splits.qkv && tensor.parts.size() > 1);
-  if (tensor.parts.empty() || !split) return 1;
+          : splits.head || (splits.qkv && tensor.sections.size() > 1);
+  if (tensor.sections.empty() || !split) return 1;
   int64_t pieces = 0;
-  for (const Part& part : tensor.parts) {
-    pieces = checked_add(pieces, splits.head ? part.heads : 1, "matrices");
+  for (const Section& section : tensor.sections) {
+    pieces = checked_add(pieces, splits.head ? section.heads : 1, "matrices");
   }
   return pieces;
 }

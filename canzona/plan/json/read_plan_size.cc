@@ -41,8 +41,8 @@ double messages_of(const PlanPart& plan, size_t m) {
 // Rectangles that the routes of a tensor's matrices are made of.
 double pieces_of(const PlanPart& plan, size_t t) {
   double pieces = plan.grid.tp;
-  for (const Part& part : plan.model.tensors[t].parts) {
-    pieces += static_cast<double>(part.rows.count) + plan.grid.tp;
+  for (const Section& section : plan.model.tensors[t].sections) {
+    pieces += static_cast<double>(section.rows.count) + plan.grid.tp;
   }
   return pieces * (plan.first_matrix[t + 1] - plan.first_matrix[t]);
 }

@@ -8,6 +8,7 @@
 #include "canzona/plan/predict/loads.h"
 #include "canzona/plan/predict/predict_parts.h"
 #include "canzona/plan/problem.h"
+#include "canzona/plan/schedule/coordinates.h"
 
 namespace canzona {
 
@@ -134,7 +135,7 @@ namespace {
 Nodes nodes_of(const PlanPart& part, int32_t replica) {
   Nodes nodes;
   for (int32_t r = 0; r < part.grid.world(); ++r)
-    nodes.push_back(part.node_of(part.world_rank(r, replica)));
+    nodes.push_back(part.node_of(rank_in_part(part, r, replica)));
   return nodes;
 }
 
@@ -177,7 +178,7 @@ std::vector<RankCost> predict_replicas(const PlanPart& part) {
     if (found == known.end())
       found = known.emplace(pattern, predict_replica(part, pattern)).first;
     for (int32_t r = 0; r < part.grid.world(); ++r)
-      world[static_cast<size_t>(part.world_rank(r, replica))] =
+      world[static_cast<size_t>(rank_in_part(part, r, replica))] =
           found->second[static_cast<size_t>(r)];
   }
   return world;
@@ -259,7 +260,7 @@ std::vector<RankCost> loads_of(const Plan& plan, const PlanPart& part,
   add_loads(part, own, phases, ranks);
   std::vector<RankCost> world;
   for (int32_t r = 0; r < part.mesh.world(); ++r)
-    world.push_back(ranks[static_cast<size_t>(part.grid_rank(r))]);
+    world.push_back(ranks[static_cast<size_t>(in_grid(part, r).rank)]);
   return world;
 }
 

@@ -103,7 +103,7 @@ class Exchange {
     const std::vector<int64_t> elements =
         elements_by_rank(part_, static_cast<int32_t>(m));
     each_computing_rank(part_, m, [&](int32_t owner) {
-      const int32_t first = owner - owner % part_.grid.tp;
+      const int32_t first = first_of_home(part_.grid, owner);
       for (int32_t t = 0; t < part_.grid.tp; ++t) {
         const int64_t own = elements[static_cast<size_t>(t)];
         if (sends_to(part_.grid, tensor, t, owner - first))
@@ -119,7 +119,7 @@ class Exchange {
                      const std::vector<int64_t>& to_same) {
     const auto counted = static_cast<size_t>(counted_rank(part_.grid, from));
     const int32_t tp = part_.grid.tp_ranks();
-    const int32_t first = from - from % part_.grid.tp;
+    const int32_t first = first_of_home(part_.grid, from);
     for (int32_t to = first; to < first + part_.grid.tp; ++to) {
       const int64_t elements =
           to_all[counted] + (to % tp == from % tp ? to_same[counted] : 0);

@@ -165,7 +165,7 @@ const std::vector<int64_t>& BucketPieces::runs(Tensors tensors, int32_t slice) {
 std::vector<int64_t> BucketPieces::runs_of_group(const BucketCollective& c,
                                                  int32_t rank) {
   const ZeroSizes& zero = part_.options.zero.sizes;
-  const int32_t place = coordinates_of(part_.grid, part_.grid_rank(rank)).place;
+  const int32_t place = in_grid(part_, rank).place;
   const Extent slices = kept_slices(
       part_.grid, place, c.group == GroupKind::kPublish ? zero.z3 : zero.z2);
   const auto first = static_cast<int32_t>(slices.first);
@@ -179,14 +179,14 @@ std::vector<int64_t> BucketPieces::runs_of_group(const BucketCollective& c,
 }
 
 int64_t BucketPieces::own_run(const BucketCollective& c, int32_t rank) {
-  const Coordinates at = coordinates_of(part_.grid, part_.grid_rank(rank));
+  const Coordinates at = in_grid(part_, rank);
   const Buffer& buffer = part_.buffers[index(bucket_.buffer)];
   return runs(c.tensors,
               part_.grid.slice_of(at.place))[index(at.home_in(buffer))];
 }
 
 int64_t BucketPieces::all_of(Tensors tensors, int32_t rank) {
-  const int32_t place = coordinates_of(part_.grid, part_.grid_rank(rank)).place;
+  const int32_t place = in_grid(part_, rank).place;
   if (tensors == Tensors::kAll) return kept_at(place, Resting::kGradients);
   const Extent slices =
       kept_slices(part_.grid, place, part_.options.zero.sizes.z2);
@@ -202,7 +202,19 @@ int64_t BucketPieces::all_of(Tensors tensors, int32_t rank) {
   return all;
 }
 
+bool BucketPieces::has_frozen() {
+  if (!has_frozen_)
+    has_frozen_ = std::ranges::any_of(bucket_.tensors, [&](int32_t t) {
+      return part_.model.tensors[index(t)].frozen;
+    });
+  return *has_frozen_;
+}
+
 int64_t BucketPieces::kept_at(int32_t place, Resting what) {
+  // The same unless a frozen tensor has no gradient.
+  const ZeroSizes& zero = part_.options.zero.sizes;
+  if (what == Resting::kGradients && zero.z2 == zero.z3 && !has_frozen())
+    what = Resting::kParameters;
   std::vector<int64_t>& known = kept_[what == Resting::kParameters ? 0 : 1];
   known.resize(index(part_.grid.places), -1);
   int64_t& kept = known[index(place)];
@@ -220,9 +232,7 @@ std::vector<int64_t> BucketPieces::kept(const BucketCollective& c,
   const RankGroup group = group_of(part_, rank, c.group);
   std::vector<int64_t> all;
   for (int32_t i = 0; i < group.count; ++i)
-    all.push_back(kept_at(
-        coordinates_of(part_.grid, part_.grid_rank(group.rank(i))).place,
-        what));
+    all.push_back(kept_at(in_grid(part_, group.rank(i)).place, what));
   if (c.level == Level::kBoth) return all;
   const auto inside = index(levels_of(part_, group).inside);
   const size_t own = index(group.number_of(rank)) % inside;

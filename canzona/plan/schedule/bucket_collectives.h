@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "canzona/plan/schedule/entry_kind.h"
@@ -34,9 +35,9 @@ struct BucketCollective {
   // A group that sends once per node has two (rank_group.h).
   enum class Level { kBoth, kAcross, kInside };
 
-  EntryKind kind = EntryKind::kAllReduce;
-  Purpose purpose = Purpose::kSum;
-  GroupKind group = GroupKind::kSums;
+  EntryKind kind = EntryKind::kCall;
+  Purpose purpose = Purpose::kNone;
+  GroupKind group = GroupKind::kAll;
   Tensors tensors = Tensors::kAll;
   Pieces pieces = Pieces::kRuns;
   Level level = Level::kBoth;
@@ -71,6 +72,7 @@ class BucketPieces {
                                      int32_t rank);
   int64_t own_run(const BucketCollective& collective, int32_t rank);
   int64_t all_of(Tensors tensors, int32_t rank);
+  bool has_frozen();
   int64_t kept_at(int32_t place, Resting what);
   std::vector<int64_t> kept(const BucketCollective& collective, int32_t rank);
 
@@ -78,6 +80,7 @@ class BucketPieces {
   const Bucket& bucket_;
   std::vector<std::vector<int64_t>> runs_[2];  // [tensors][slice][home]
   std::vector<int64_t> kept_[2];               // [what][place]
+  std::optional<bool> has_frozen_;
 };
 
 // Cut as even as they can be.

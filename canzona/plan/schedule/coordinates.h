@@ -3,6 +3,7 @@
 //   const Coordinates me = coordinates_of(plan.mesh, world.rank());
 //   plan.mesh.rank(me.stage, me.home, me.t) == me.rank
 //   int32_t home = me.home_in(buffer);   // among those that share the buffer
+//   const Coordinates there = in_grid(part, rank);  // in one of the replicas
 //
 // Of a part's mesh the ranks are those of the part, of its grid (zero.h) those
 // of one replica. Nobody else takes a rank's number apart. Values; any thread.
@@ -46,6 +47,28 @@ inline Coordinates coordinates_of(const Mesh& mesh, int32_t rank) {
   at.dp = at.home / (mesh.cp * mesh.ep);
   at.expert_home = at.dp * mesh.cp + at.cp;
   return at;
+}
+
+// Which replica rank `rank` of a part belongs to, and where it stands in that.
+inline int32_t replica_of(const PlanPart& part, int32_t rank) {
+  return rank % part.mesh.ranks_per_stage() / part.grid.ranks_per_stage();
+}
+inline Coordinates in_grid(const PlanPart& part, int32_t rank) {
+  const int32_t per_stage = part.grid.ranks_per_stage();
+  return coordinates_of(
+      part.grid,
+      rank / part.mesh.ranks_per_stage() * per_stage + rank % per_stage);
+}
+// The rank of the part that stands at `grid_rank` of a replica.
+inline int32_t rank_in_part(const PlanPart& part, int32_t grid_rank,
+                            int32_t replica) {
+  const int32_t per_stage = part.grid.ranks_per_stage();
+  return grid_rank / per_stage * part.mesh.ranks_per_stage() +
+         replica * per_stage + grid_rank % per_stage;
+}
+// The first of the planes of a rank's home.
+inline int32_t first_of_home(const Mesh& mesh, int32_t rank) {
+  return rank - rank % mesh.tp;
 }
 
 // The data-parallel ranks that hold a tensor: how many of them there are, and

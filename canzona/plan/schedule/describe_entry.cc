@@ -1,13 +1,63 @@
 // Entries of the schedule in words: for people, and as threads are called.
 #include "canzona/base/index.h"
 #include "canzona/base/text.h"
-#include "canzona/plan/schedule/iteration.h"
+#include "canzona/plan/schedule/entry.h"
 #include "canzona/plan/schedule/names.h"
 
 namespace canzona {
 namespace {
 
-const char* word(EntryKind kind) {
+std::string describe_call(const Plan& plan, const TrainerCall& call) {
+  switch (call.kind) {
+    case TrainerCall::Kind::kWaitParams:
+      return cat("the trainer uses ", module_name(plan.model, call.module));
+    case TrainerCall::Kind::kReleaseParams:
+      return cat("… and is done with ", module_name(plan.model, call.module));
+    case TrainerCall::Kind::kGradReady:
+      return cat("gradients of ", module_name(plan.model, call.module),
+                 " are complete");
+    case TrainerCall::Kind::kStep:
+      return "step";
+  }
+  return "";
+}
+
+std::string subject_of(const PlanPart& part, const ScheduleEntry& e) {
+  if (e.purpose == Purpose::kCheck) return "largest gradient";
+  if (e.round >= 0) return cat("micro-group ", e.round);
+  if (e.bucket >= 0) return bucket_name(part, e.bucket);
+  return "";
+}
+
+bool is_about(const BucketCollective& c, bool is_matrix) {
+  return c.tensors == BucketCollective::Tensors::kAll ||
+         (c.tensors == BucketCollective::Tensors::kMatrices) == is_matrix;
+}
+
+std::vector<int32_t> tensors_of(const PlanPart& part, const Kept& kept,
+                                const ScheduleEntry& e) {
+  std::vector<int32_t> tensors;
+  const auto add = [&](int32_t tensor) {
+    if (tensors.empty() || tensors.back() != tensor) tensors.push_back(tensor);
+  };
+  if (e.bucket >= 0) {
+    const Bucket& bucket = part.buckets[index(e.bucket)];
+    for (int32_t i = 0; i < std::ssize(bucket.tensors); ++i)
+      if (is_about(e, i < bucket.num_matrix_tensors))
+        add(bucket.tensors[index(i)]);
+  } else if (e.kind == EntryKind::kUpdateElements) {
+    for (const KeptElements& elements : kept.elements) add(elements.tensor);
+  } else if (e.round >= 0 || e.kind == EntryKind::kUpdateMatrices) {
+    for (const KeptMatrix& m : kept.matrices)
+      if (e.round < 0 || part.micro_group[index(m.matrix)] == e.round)
+        add(part.matrices[index(m.matrix)].tensor);
+  }
+  return tensors;
+}
+
+}  // namespace
+
+std::string_view word_of(EntryKind kind) {
   switch (kind) {
     case EntryKind::kCall:
       return "call";
@@ -35,31 +85,6 @@ const char* word(EntryKind kind) {
   return "";
 }
 
-std::string describe_call(const Plan& plan, const TrainerCall& call) {
-  switch (call.kind) {
-    case TrainerCall::Kind::kWaitParams:
-      return cat("the trainer uses ", module_name(plan.model, call.module));
-    case TrainerCall::Kind::kReleaseParams:
-      return cat("… and is done with ", module_name(plan.model, call.module));
-    case TrainerCall::Kind::kGradReady:
-      return cat("gradients of ", module_name(plan.model, call.module),
-                 " are complete");
-    case TrainerCall::Kind::kStep:
-      return "step";
-  }
-  return "";
-}
-
-std::string subject(const Plan& plan, const ScheduleEntry& o) {
-  const PlanPart& part = plan.parts[index(o.part)];
-  if (o.purpose == Purpose::kCheck) return " whether gradients are finite";
-  if (o.round >= 0) return cat(" micro-group ", o.round);
-  if (o.bucket >= 0) return " " + bucket_name(part, o.bucket);
-  return "";
-}
-
-}  // namespace
-
 std::string_view issuer_of(const ScheduleEntry& entry) {
   switch (entry.purpose) {
     case Purpose::kNone:
@@ -82,10 +107,47 @@ std::string_view issuer_of(const ScheduleEntry& entry) {
   return entry.group == GroupKind::kPublish ? "publish" : "data";
 }
 
-std::string describe(const Plan& plan, const ScheduleEntry& o) {
-  if (o.kind == EntryKind::kCall) return describe_call(plan, o.call);
-  const std::string& of = plan.parts[index(o.part)].name;
-  return cat(word(o.kind), subject(plan, o), of.empty() ? "" : ", ", of);
+std::string label_of(const PlanPart& part, const ScheduleEntry& e) {
+  const std::string subject = subject_of(part, e);
+  if (e.purpose == Purpose::kCheck || part.name.empty()) return subject;
+  return cat(subject, subject.empty() ? "" : ", ", part.name);
+}
+
+std::string describe(const Plan& plan, const ScheduleEntry& e) {
+  if (e.kind == EntryKind::kCall) return describe_call(plan, e.call);
+  const std::string label = label_of(plan.parts[index(e.part)], e);
+  return cat(word_of(e.kind), label.empty() ? "" : " ", label);
+}
+
+WireBytes wire_bytes_of(const PlanPart& part, int32_t rank,
+                        const ScheduleEntry& e, int64_t gradient_bytes) {
+  const bool sums = e.kind == EntryKind::kReduceScatter ||
+                    (e.kind == EntryKind::kAllReduce && !e.counts.empty());
+  if (!sums || gradient_bytes == kBytesPerFp32) return e.bytes;
+  std::vector<int64_t> counts = e.counts;
+  for (int64_t& count : counts) count = count / kBytesPerFp32 * gradient_bytes;
+  WireBytes bytes =
+      member_bytes(part, e.ranks, rank, EntryKind::kReduceScatter, counts);
+  if (e.kind == EntryKind::kAllReduce)
+    bytes += member_bytes(part, e.ranks, rank, EntryKind::kAllGather, e.counts);
+  return bytes;
+}
+
+int64_t bytes_of(const PlanPart& part, int32_t rank, const ScheduleEntry& e,
+                 int64_t gradient_bytes) {
+  return is_collective(e.kind) && e.purpose != Purpose::kCheck
+             ? wire_bytes_of(part, rank, e, gradient_bytes).sent()
+             : e.worked_on;
+}
+
+std::string names_of(const PlanPart& part, const Kept& kept,
+                     const ScheduleEntry& e) {
+  const std::vector<int32_t> tensors = tensors_of(part, kept, e);
+  if (tensors.empty()) return "";
+  const std::string& first = part.model.tensors[index(tensors.front())].name;
+  if (tensors.size() == 1) return first;
+  return cat(first, " … ", part.model.tensors[index(tensors.back())].name, " (",
+             tensors.size(), " tensors)");
 }
 
 }  // namespace canzona

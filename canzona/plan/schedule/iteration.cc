@@ -4,49 +4,17 @@
 #include <deque>
 #include <map>
 #include <set>
-#include <utility>
 
-#include "canzona/base/check.h"
 #include "canzona/base/index.h"
 #include "canzona/plan/parts.h"
-#include "canzona/plan/schedule/bucket_collectives.h"
 #include "canzona/plan/schedule/coordinates.h"
+#include "canzona/plan/schedule/messages.h"
 #include "canzona/plan/schedule/modules.h"
-#include "canzona/plan/schedule/pools.h"
-#include "canzona/plan/schedule/rounds.h"
-#include "canzona/plan/schedule/sum_order.h"
+#include "canzona/plan/schedule/rank_entries.h"
+#include "canzona/plan/schedule/slot_pool.h"
 
 namespace canzona {
 namespace {
-
-constexpr size_t kSlots = kExchangeSlots;
-// Beside the round that is transformed, and the one that is scattered.
-constexpr size_t kGathersAhead = kSlots - 2;
-
-std::vector<int64_t> in_bytes(std::vector<int64_t> elements, int64_t size) {
-  for (int64_t& count : elements) count *= size;
-  return elements;
-}
-
-// Slots of one pool, in turn.
-class SlotTurns {
- public:
-  explicit SlotTurns(int32_t size) : holder_(index(std::max(size, 1)), -1) {}
-  bool has_free() const { return holder_[index(next_)] < 0; }
-  int32_t take(int32_t operation) {
-    const int32_t slot = next_;
-    holder_[index(slot)] = operation;
-    next_ = (next_ + 1) % static_cast<int32_t>(holder_.size());
-    return slot;
-  }
-  int32_t release(int32_t slot) {
-    return std::exchange(holder_[index(slot)], -1);
-  }
-
- private:
-  std::vector<int32_t> holder_;  // the operation that took it
-  int32_t next_ = 0;
-};
 
 // One part of the plan on one rank.
 class PartIteration {
@@ -56,67 +24,54 @@ class PartIteration {
                 const PartIteration* before, std::vector<ScheduleEntry>& out)
       : part_(plan.parts[index(at.part)]),
         number_(at.part),
-        rank_(at.rank),
-        at_(coordinates_of(part_.grid, part_.grid_rank(at.rank))),
+        at_(in_grid(part_, at.rank)),
         layout_(lay_out_rank(part_, at_)),
+        modules_(part_, at_, layout_.parameters),
         kept_(kept_by(part_, at_, layout_)),
         rounds_(make_rounds(
             part_, at_, kept_,
             make_rule_facts(plan.rule, plan.rule_options)->gather_fields())),
-        pools_(pool_sizes(part_, at_.stage)),
-        parameter_bytes_(bytes_per_parameter(part_.options.parameters)),
-        usual_(pools_.gather_slots),
-        large_(pools_.large_gather_slots),
+        entries_(part_, at.rank, layout_, kept_, rounds_),
+        uses_(pool_sizes(part_, at_.stage)),
         before_(before),
         out_(out) {
-    const std::vector<int64_t> elements = module_elements(part_, at_.stage);
-    for (int64_t count : elements) is_large_.push_back(count > pools_.slot);
-    buckets_of_module_.resize(elements.size());
-    for (size_t b = 0; b < layout_.gradients.buckets.size(); ++b) {
-      missing_.push_back(count_modules(planned(b)));
-      pieces_.emplace_back(part_, planned(b));
-      if (planned(b).tensors.empty()) continue;  // a file may hold such
-      const int32_t first = planned(b).tensors.front();
-      const int32_t m =
-          module_of(part_.model, part_.model.tensors[index(first)]);
-      buckets_of_module_[index(m)].push_back(b);
-    }
+    missing_.assign(layout_.gradients.buckets.size(), 0);
+    for (const std::vector<int32_t>& module : modules_.tensors)
+      for (int32_t t : module) ++missing_[bucket_of(t)];
     of_matrix_.reserve(kept_.matrices.size());
     for (const KeptMatrix& m : kept_.matrices)
-      of_matrix_.push_back(
-          index(layout_.parameters
-                    .tensors[index(part_.matrices[index(m.matrix)].tensor)]
-                    .bucket));
+      of_matrix_.push_back(bucket_of(part_.matrices[index(m.matrix)].tensor));
   }
 
   bool gathers(int32_t module) const {
     return part_.options.zero.sizes.z3 > 1 &&
-           !buckets_of_module_[index(module)].empty();
+           !modules_.buckets[index(module)].empty();
   }
 
   // Uses of modules that this part gathers, in order, before the first call.
-  void begin(std::vector<int32_t> uses) {
-    uses_ = std::move(uses);
+  void begin(std::span<const int32_t> uses) {
+    uses_.begin(uses, modules_.large);
     gather_ahead();
   }
 
   void release(int32_t module) {
     if (!gathers(module)) return;
-    const SlotUse use = held_[index(next_release_++)];
-    SlotTurns& turns = is_large_[index(module)] ? large_ : usual_;
-    const int32_t by = turns.release(use.slot);
-    out_[index(by)].slot.freed = last();
+    const int64_t use = next_release_++;
+    out_[index(taken_by_[index(use)])].slot.freed = last();
+    uses_.release(uses_[use].slot);
     gather_ahead();
   }
 
   // A module's gradients of one micro-batch are complete.
   void grad_ready(int32_t module, int64_t micro_batch, bool is_last) {
-    for (size_t b : buckets_of_module_[index(module)])
-      if (part_.options.zero.sizes.z2 > 1)
-        scatter_module(module, b, micro_batch);
+    for (int32_t b : modules_.buckets[index(module)])
+      for (const ScheduleEntry& entry : entries_.of_bucket(index(b)).scatters) {
+        ScheduleEntry& added = add(entry);
+        added.module = module;
+        added.micro_batch = micro_batch;
+      }
     if (!is_last) return;
-    for (size_t b = 0; b < missing_.size(); ++b)
-      missing_[b] -= has_module(planned(b), module) ? 1 : 0;
+    for (int32_t t : modules_.tensors[index(module)]) --missing_[bucket_of(t)];
     sum_complete();
   }
 
@@ -126,173 +81,67 @@ class PartIteration {
     sum_complete();
   }
 
+  // The step, up to AdamW's elements, these, and the rest.
   void begin_step() {
     unpublished_.assign(layout_.parameters.buckets.size(), 1);
     for (size_t b : of_matrix_) ++unpublished_[b];
     next_publish_ = unpublished_.size();
-    num_sent_ = num_applied_ = 0;
-    if (rounds_.empty()) {
-      compute(EntryKind::kUpdateMatrices);
-      for (size_t b : of_matrix_) --unpublished_[b];
-      publish_updated();
-      return;
-    }
-    send_until(0);
+    next_in_step_ = 0;
+    while (entries_.step()[next_in_step_].kind != EntryKind::kUpdateElements)
+      step_on();
   }
-
-  void update_elements() {
-    compute(EntryKind::kUpdateElements);
-    for (int32_t& missing : unpublished_) --missing;
-    publish_updated();
-  }
-
+  void update_elements() { step_on(); }
   void finish_step() {
-    for (size_t k = 0; k < rounds_.size(); ++k) {
-      send_until(k + kGathersAhead);
-      compute(EntryKind::kTransform, k);
-      exchange(Purpose::kScatterMatrices, k, rounds_[k].scatter);
-      exchange(Purpose::kScatterMatrices, k, rounds_[k].scatter_uncut);
-    }
-    apply_until(rounds_.size());
+    while (next_in_step_ < entries_.step().size()) step_on();
     publish_updated();
   }
 
  private:
   int32_t last() const { return static_cast<int32_t>(out_.size()) - 1; }
-  const Bucket& planned(size_t b) const {
-    return part_.buckets[index(layout_.gradients.buckets[b].bucket)];
-  }
-  bool has_module(const Bucket& bucket, int32_t module) const {
-    return std::ranges::any_of(bucket.tensors, [&](int32_t t) {
-      const Tensor& tensor = part_.model.tensors[index(t)];
-      return !tensor.frozen && module_of(part_.model, tensor) == module;
-    });
-  }
-  int32_t count_modules(const Bucket& bucket) const {
-    std::set<int32_t> modules;
-    for (int32_t t : bucket.tensors)
-      if (!part_.model.tensors[index(t)].frozen)
-        modules.insert(module_of(part_.model, part_.model.tensors[index(t)]));
-    return static_cast<int32_t>(modules.size());
+  size_t bucket_of(int32_t tensor) const {  // of the rank
+    return index(layout_.parameters.tensors[index(tensor)].bucket);
   }
 
-  const Buffer& buffer_of(size_t b) const {
-    return part_.buffers[index(planned(b).buffer)];
-  }
-
-  ScheduleEntry& add(EntryKind kind, Purpose purpose) {
-    ScheduleEntry& operation = out_.emplace_back();
-    operation.kind = kind;
-    operation.purpose = purpose;
-    operation.part = number_;
-    return operation;
-  }
-
-  // One collective of a bucket, unless nobody has anything.
-  ScheduleEntry* collective(const BucketCollective& c, size_t b) {
-    std::vector<int64_t> counts = pieces_[b].counts(c, rank_);
-    if (c.pieces != BucketCollective::Pieces::kKept &&
-        std::ranges::all_of(counts, [](int64_t n) { return n == 0; }))
-      return nullptr;
-    ScheduleEntry& entry = add(c.kind, c.purpose);
-    entry.group = c.group;
-    entry.ranks = ranks_of(part_, c, rank_);
-    entry.bucket = layout_.gradients.buckets[b].bucket;
-    entry.counts = in_bytes(std::move(counts), element_bytes(part_, c));
-    entry.bytes =
-        member_bytes(part_, entry.ranks, rank_, entry.kind, entry.counts);
-    return &entry;
+  ScheduleEntry& add(const ScheduleEntry& entry) {
+    out_.push_back(entry);
+    out_.back().part = number_;
+    return out_.back();
   }
 
   void gather_ahead() {
-    for (; next_use_ < uses_.size(); ++next_use_) {
-      const int32_t module = uses_[next_use_];
-      SlotTurns& turns = is_large_[index(module)] ? large_ : usual_;
-      if (!turns.has_free()) return;
+    while (uses_.post_next()) {
+      const ModuleUses::Use& use = uses_[uses_.num_posted() - 1];
       const int32_t first = last() + 1;
-      for (size_t b : buckets_of_module_[index(module)])
-        gather_module(module, b);
-      out_[index(first)].slot.slot = turns.take(first);
-      held_.push_back(out_[index(first)].slot);
-    }
-  }
-
-  void gather_module(int32_t module, size_t b) {
-    for (const BucketCollective& c : gathers_of(part_, rank_))
-      if (ScheduleEntry* entry = collective(c, b)) entry->module = module;
-  }
-
-  void scatter_module(int32_t module, size_t b, int64_t micro_batch) {
-    for (const BucketCollective& c : scatters_of(part_, rank_)) {
-      ScheduleEntry* entry = collective(c, b);
-      if (entry == nullptr) continue;
-      entry->module = module;
-      entry->micro_batch = micro_batch;
+      for (int32_t b : modules_.buckets[index(use.module)])
+        for (const ScheduleEntry& entry : entries_.of_bucket(index(b)).gathers)
+          add(entry).module = use.module;
+      out_[index(first)].slot.slot = static_cast<int32_t>(use.slot);
+      taken_by_.push_back(first);
     }
   }
 
   // In the order of buckets, whichever is complete first.
   void sum_complete() {
     for (; next_sum_ < missing_.size() && missing_[next_sum_] == 0; ++next_sum_)
-      sum_bucket(next_sum_);
+      for (const ScheduleEntry& entry : entries_.of_bucket(next_sum_).sums)
+        add(entry);
   }
 
-  void sum_bucket(size_t b) {
-    for (const BucketCollective& c : sums_of(part_, buffer_of(b)))
-      collective(c, b);
-  }
-
-  void compute(EntryKind kind) { add(kind, Purpose::kNone); }
-  void compute(EntryKind kind, size_t round) {
-    add(kind, Purpose::kNone).round = static_cast<int32_t>(round);
-  }
-
-  void exchange(Purpose purpose, size_t round, const ExchangeTable& table) {
-    if (table.empty) return;
-    ScheduleEntry& o = add(EntryKind::kAllToAll, purpose);
-    o.group = GroupKind::kExchange;
-    o.ranks = group_of(part_, rank_, o.group);
-    o.round = static_cast<int32_t>(round);
-    o.counts = table.send_bytes;
-    o.bytes = exchanged_bytes(o.ranks, table);
-  }
-
-  WireBytes exchanged_bytes(const RankGroup& ranks,
-                            const ExchangeTable& table) const {
-    WireBytes bytes;
-    for (int32_t i = 0; i < ranks.count; ++i) {
-      if (ranks.rank(i) == rank_) continue;
-      const bool near = part_.node_of(ranks.rank(i)) == part_.node_of(rank_);
-      (near ? bytes.sent_intra : bytes.sent_inter) +=
-          table.send_bytes[index(i)];
-      (near ? bytes.received_intra : bytes.received_inter) +=
-          table.receive_bytes[index(i)];
+  void step_on() {
+    const ScheduleEntry& entry = add(entries_.step()[next_in_step_++]);
+    const int32_t at = last();
+    if (entry.kind == EntryKind::kPrepare) slot_of_round_.push_back(at);
+    if (entry.kind == EntryKind::kApply) {
+      const size_t round = index(entry.round);
+      out_[index(slot_of_round_[round])].slot.freed = at;
+      for (int32_t k : rounds_[round].members)
+        --unpublished_[of_matrix_[index(k)]];
     }
-    return bytes;
-  }
-
-  void send_until(size_t round) {
-    for (; num_sent_ < rounds_.size() && num_sent_ <= round; ++num_sent_) {
-      if (num_sent_ >= kSlots) apply_until(num_sent_ - kSlots + 1);
-      compute(EntryKind::kPrepare, num_sent_);
-      taken_.push_back(last());
-      out_.back().slot.slot = static_cast<int32_t>(num_sent_ % kSlots);
-      exchange(Purpose::kGatherMatrices, num_sent_, rounds_[num_sent_].gather);
-      exchange(Purpose::kGatherMatrices, num_sent_,
-               rounds_[num_sent_].gather_uncut);
-    }
-  }
-
-  void apply_until(size_t end) {
-    for (; num_applied_ < end; ++num_applied_) {
-      compute(EntryKind::kApply, num_applied_);
-      out_[index(taken_[num_applied_])].slot.freed = last();
-      for (size_t k = 0; k < kept_.matrices.size(); ++k)
-        if (part_.micro_group[index(kept_.matrices[k].matrix)] ==
-            static_cast<int32_t>(num_applied_))
-          --unpublished_[of_matrix_[k]];
-      publish_updated();
-    }
+    if (entry.kind == EntryKind::kUpdateElements)
+      for (int32_t& missing : unpublished_) --missing;
+    if (entry.kind == EntryKind::kUpdateMatrices)
+      for (size_t b : of_matrix_) --unpublished_[b];
+    publish_updated();
   }
 
   // The last bucket first: forward needs it first. When a bucket is complete
@@ -302,57 +151,32 @@ class PartIteration {
     if (before_ != nullptr && before_->next_publish_ > 0) return;
     for (; next_publish_ > 0 && unpublished_[next_publish_ - 1] == 0;
          --next_publish_)
-      publish_bucket(next_publish_ - 1);
-  }
-
-  void publish_bucket(size_t b) {
-    for (const BucketCollective& c : publishes_of(part_, buffer_of(b)))
-      if (c.kind == EntryKind::kBroadcast)
-        broadcast_matrices(c, b);
-      else
-        collective(c, b);
-  }
-  void broadcast_matrices(const BucketCollective& c, size_t b) {
-    for (int32_t i = 0; i < planned(b).num_matrix_tensors; ++i) {
-      const int32_t t = planned(b).tensors[index(i)];
-      for (const ExtentCopy& piece : layout_.parameters.pieces[index(t)]) {
-        ScheduleEntry& o = add(c.kind, c.purpose);
-        o.group = c.group;
-        o.ranks = ranks_of(part_, c, rank_);
-        o.bucket = layout_.parameters.buckets[b].bucket;
-        o.counts.assign(index(o.ranks.count), 0);
-        o.counts[index(part_.home[index(t)])] = piece.count * parameter_bytes_;
-        o.bytes = member_bytes(part_, o.ranks, rank_, o.kind, o.counts);
-      }
-    }
+      for (const ScheduleEntry& entry :
+           entries_.of_bucket(next_publish_ - 1).publishes)
+        add(entry);
   }
 
   const PlanPart& part_;
-  int32_t number_, rank_;
+  int32_t number_;
   Coordinates at_;  // in the grid
   RankLayout layout_;
+  ModuleTable modules_;
   Kept kept_;
   std::vector<Round> rounds_;
-  PoolSizes pools_;
-  std::vector<BucketPieces> pieces_;  // by bucket of the rank
-  int64_t parameter_bytes_;
-  SlotTurns usual_, large_;
+  RankEntries entries_;
+  ModuleUses uses_;
   const PartIteration* before_;
   std::vector<ScheduleEntry>& out_;
 
-  std::vector<bool> is_large_;                          // by module
-  std::vector<std::vector<size_t>> buckets_of_module_;  // of the rank
-  std::vector<int32_t> uses_;  // modules that are gathered
-  size_t next_use_ = 0;
-  std::vector<SlotUse> held_;  // by use
+  std::vector<int32_t> taken_by_;  // the operation that took a use's slot
   int64_t next_release_ = 0;
-  std::vector<int32_t> missing_;  // modules, by bucket
+  std::vector<int32_t> missing_;  // tensors to be announced, by bucket
   size_t next_sum_ = 0;
   std::vector<size_t> of_matrix_;     // bucket of the rank, by kept matrix
   std::vector<int32_t> unpublished_;  // matrices and elements, by bucket
   size_t next_publish_ = 0;
-  size_t num_sent_ = 0, num_applied_ = 0;
-  std::vector<int32_t> taken_;  // the operation that took a round's slot
+  size_t next_in_step_ = 0;
+  std::vector<int32_t> slot_of_round_;  // the operation that took it
 };
 
 class RankIteration {
@@ -375,7 +199,7 @@ class RankIteration {
         if (call.kind == TrainerCall::Kind::kWaitParams &&
             part.gathers(call.module))
           uses.push_back(call.module);
-      part.begin(std::move(uses));
+      part.begin(uses);
     }
     for (const TrainerCall& call : calls_) {
       ScheduleEntry& point = out_.emplace_back();
@@ -413,6 +237,7 @@ class RankIteration {
     ScheduleEntry& check = out_.emplace_back();
     check.kind = EntryKind::kAllReduce;
     check.purpose = Purpose::kCheck;
+    check.worked_on = sizeof(int64_t);
     check.ranks = group_of(plan_.parts.front(), 0, GroupKind::kAll);
     for (PartIteration& part : parts_) part.begin_step();
     for (PartIteration& part : parts_) part.update_elements();

@@ -316,7 +316,7 @@ TEST(Iteration, SaysWhatIsDone) {
   for (const char* expected :
        {"the trainer uses embedding", "all-gather layer 1",
         "gradients of layer 0 are complete", "reduce-scatter layer 0", "step",
-        "all-reduce whether gradients are finite", "transform micro-group 0"})
+        "all-reduce largest gradient", "transform micro-group 0"})
     EXPECT_TRUE(words.contains(expected)) << expected;
 }
 

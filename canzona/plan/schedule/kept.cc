@@ -121,8 +121,8 @@ bool counts_shard(const PlanPart& part, const Coordinates& place,
 }
 
 bool counts_states(const PlanPart& part, int32_t rank, int32_t tensor) {
-  if (part.replica_of(rank) != 0) return false;
-  const Coordinates place = coordinates_of(part.grid, part.grid_rank(rank));
+  if (replica_of(part, rank) != 0) return false;
+  const Coordinates place = in_grid(part, rank);
   return part.traffic != Traffic::kAllReduce ||
          place.home_in(part.buffer_of(tensor)) == 0;
 }

@@ -4,6 +4,7 @@
 #include "canzona/base/index.h"
 #include "canzona/plan/schedule/modules.h"
 #include "canzona/plan/schedule/pools.h"
+#include "canzona/plan/schedule/rank_group.h"
 
 namespace canzona {
 namespace {
@@ -14,18 +15,15 @@ struct GroupPlacers {
   size_t own = 0;
 };
 
-GroupPlacers placers_of_group(const PlanPart& part, const Coordinates& at,
+GroupPlacers placers_of_group(const PlanPart& part, int32_t rank,
                               Resting what) {
-  const ZeroSizes& zero = part.options.zero.sizes;
-  const int32_t z = what == Resting::kParameters ? zero.z3 : zero.z2;
-  const int32_t tp = part.grid.tp_ranks();
-  GroupPlacers group{{}, index(at.place % z)};
-  for (int32_t p = 0; p < z; ++p) {
-    Coordinates peer = at;
-    peer.place = at.place / z * z + p;
-    peer.t = peer.place * tp + at.t % tp;
-    group.placers.emplace_back(part, peer, what);
-  }
+  const RankGroup ranks =
+      group_of(part, rank,
+               what == Resting::kParameters ? GroupKind::kParameters
+                                            : GroupKind::kGradients);
+  GroupPlacers group{{}, index(ranks.number_of(rank))};
+  for (int32_t i = 0; i < ranks.count; ++i)
+    group.placers.emplace_back(part, in_grid(part, ranks.rank(i)), what);
   return group;
 }
 
@@ -44,7 +42,6 @@ Message message_of(const PlanPart& part, const ModuleTable& table,
           {piece.to,
            table.offset[index(planned.tensors[index(n)])] + piece.from,
            piece.count});
-    out.counts.push_back(laid.all.count);
     out.num_elements += laid.all.count;
   }
   out.direct = is_direct(part, planned);
@@ -84,9 +81,10 @@ ModuleTable::ModuleTable(const PlanPart& part, const Coordinates& at,
   }
 }
 
-std::vector<Message> messages_of(const PlanPart& part, const Coordinates& at,
+std::vector<Message> messages_of(const PlanPart& part, int32_t rank,
                                  const ModuleTable& table, Resting what) {
-  GroupPlacers group = placers_of_group(part, at, what);
+  GroupPlacers group = placers_of_group(part, rank, what);
+  const Coordinates at = in_grid(part, rank);
   std::vector<Message> messages;
   for (size_t b = 0; b < part.buckets.size(); ++b)
     if (at.holds(part.buffers[index(part.buckets[b].buffer)]))

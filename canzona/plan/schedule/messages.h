@@ -1,9 +1,10 @@
 // How a bucket's tensors travel between ranks that keep slices of them
-// (zero.h): a message has a part for every rank, as it lies at rest; a slot has
-// whole tensors, as the model uses them.
+// (zero.h): a message has a piece for every rank, as it lies at rest; a slot
+// has whole tensors, as the model uses them.
 //
 //   const ModuleTable table(part, at, layout.parameters);
-//   for (const Message& m : messages_of(part, at, table, Resting::kParameters))
+//   for (const Message& m : messages_of(part, rank, table,
+//                                       Resting::kParameters))
 //     for (const ExtentCopy& copy : m.copies) … slot[copy.to + i] …
 //
 // Made from the plan alone; no memory is touched.
@@ -37,17 +38,16 @@ struct ModuleTable {
 };
 
 struct Message {
-  std::vector<int64_t> counts;     // elements of each rank's part
   std::vector<ExtentCopy> copies;  // from the message to a slot
   int64_t num_elements = 0;
-  int64_t own_first = 0;  // of this rank's part
+  int64_t own_first = 0;  // of this rank's piece
   bool direct = false;    // it lies in a slot as it travels, from in_slot() on
 
   int64_t in_slot() const { return copies.empty() ? 0 : copies[0].to; }
 };
-// Over the z consecutive homes that keep the slices at rest; by bucket of the
-// rank.
-std::vector<Message> messages_of(const PlanPart& part, const Coordinates& at,
+// Over the ranks that keep the slices at rest (GroupKind::kParameters or
+// kGradients); by bucket of the rank.
+std::vector<Message> messages_of(const PlanPart& part, int32_t rank,
                                  const ModuleTable& table, Resting what);
 
 // Where tensors lie whole though several ranks share their slices, what goes

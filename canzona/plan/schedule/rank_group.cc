@@ -107,7 +107,7 @@ RankGroup group_of(const PlanPart& part, int32_t rank, GroupKind kind) {
     case GroupKind::kGradients:
       return neighbours(z2, part, at);
     case GroupKind::kExchange:
-      return run_of_ranks(rank - rank % part.grid.tp, 1, part.grid.tp);
+      return run_of_ranks(first_of_home(part.grid, rank), 1, part.grid.tp);
   }
   CANZONA_CHECK(false, "no such kind of group");
 }

@@ -78,9 +78,8 @@ BucketPlacer::Runs BucketPlacer::runs_of(const OfHomes& of_homes) const {
 
 Region BucketPlacer::region_of(int64_t first, const Runs& runs, bool shared,
                                int32_t home) const {
-  Region region{{first, runs.count}, {}, {first, runs.count}};
+  Region region{{first, runs.count}, {first, runs.count}};
   if (shared) return region;
-  region.counts = runs.counts;
   const size_t own = index(home * slices_.count + own_slice_);
   region.own = {first + runs.firsts[own], runs.counts[own]};
   return region;

@@ -23,13 +23,10 @@
 
 namespace canzona {
 
-// One region of a bucket: tensors of the matrix rule, or AdamW's. `counts` say
-// how much each rank of the exchange keeps; none where each keeps everything,
-// or whatever it owns.
+// One region of a bucket: tensors of the matrix rule, or AdamW's.
 struct Region {
   Extent all;
-  std::vector<int64_t> counts;
-  Extent own;  // this rank's part; everything if there are no counts
+  Extent own;  // this rank's run; everything where each keeps all of it
 };
 
 struct RankBucket {

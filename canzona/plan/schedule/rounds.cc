@@ -176,11 +176,11 @@ class RoundMaker {
 
   void make_cut_tables() {
     const int64_t s = round_.shards_at;
-    round_.gather =
+    round_.gather[0] =
         table(sent_pieces(shard_cut_), s, moved(whole_cut_), 0, fields_);
-    round_.gather.empty = !any_cut_;
-    round_.scatter = table(moved(whole_cut_), 0, shard_cut_, s, 1);
-    round_.scatter.empty = !any_cut_ || repeats_;
+    round_.gather[0].empty = !any_cut_;
+    round_.scatter[0] = table(moved(whole_cut_), 0, shard_cut_, s, 1);
+    round_.scatter[0].empty = !any_cut_ || repeats_;
   }
 
   // Planes of the owner's tp rank send; those of all tp ranks get their part
@@ -190,8 +190,8 @@ class RoundMaker {
     Blocks sent = sent_pieces(shard_uncut_);
     for (size_t p = 0; p < sent.counts.size(); ++p)
       if (!same_tp_rank(p)) sent.counts[p] = 0;
-    round_.gather_uncut = table(sent, s, moved(whole_uncut_), 0, fields_);
-    round_.gather_uncut.empty = !any_uncut_ || plan_.grid.places == 1;
+    round_.gather[1] = table(sent, s, moved(whole_uncut_), 0, fields_);
+    round_.gather[1].empty = !any_uncut_ || plan_.grid.places == 1;
     Blocks updates = whole_uncut_;
     const int32_t tp = plan_.grid.tp_ranks();
     for (int32_t p = 0; p < tp_; ++p) {
@@ -199,8 +199,8 @@ class RoundMaker {
       updates.counts[index(p)] = p == t_ ? 0 : whole_uncut_.counts[from];
       updates.firsts[index(p)] = whole_uncut_.firsts[from];
     }
-    round_.scatter_uncut = table(updates, 0, shard_uncut_, s, 1);
-    round_.scatter_uncut.empty = !any_uncut_ || repeats_;
+    round_.scatter[1] = table(updates, 0, shard_uncut_, s, 1);
+    round_.scatter[1].empty = !any_uncut_ || repeats_;
   }
 
   // `send_at` and `receive_at`: where the areas begin in the slot.

@@ -13,9 +13,11 @@
 // Made from the plan alone; no memory is touched.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
+#include "canzona/plan/schedule/entry_kind.h"
 #include "canzona/plan/schedule/kept.h"
 
 namespace canzona {
@@ -51,12 +53,15 @@ struct Round {
   std::vector<int32_t> members;  // kept matrices
   std::vector<SlotPiece> pieces;
   std::vector<SlotMatrix> computed;  // by this rank
-  ExchangeTable gather;              // of matrices that tp cuts
-  ExchangeTable gather_uncut;        // of others
-  ExchangeTable scatter;
-  ExchangeTable scatter_uncut;  // to everybody who stores a piece
-  int64_t shards_at = 0;        // first element of S
-  int64_t num_elements = 0;     // of the slot
+  // Of matrices that tp cuts, and of others, whose updates go to everybody who
+  // stores a piece.
+  std::array<ExchangeTable, 2> gather, scatter;
+  int64_t shards_at = 0;     // first element of S
+  int64_t num_elements = 0;  // of the slot
+
+  const std::array<ExchangeTable, 2>& tables(Purpose purpose) const {
+    return purpose == Purpose::kGatherMatrices ? gather : scatter;
+  }
 };
 
 // None where tp = 1. UsageError if the plan has teams.

@@ -5,30 +5,30 @@
 namespace canzona {
 namespace {
 
-// Rows of a part, or columns, that tp rank t stores.
+// Rows of a section, or columns, that tp rank t stores.
 Extent share_of(int64_t rows, int32_t tp, int32_t t) {
   const int64_t first = rows * t / tp;
   return {first, rows * (t + 1) / tp - first};
 }
 
-// Rows of a part of the tensor that one tp rank has in its shard.
+// Rows of a section of the tensor that one tp rank has in its shard.
 struct ShardRows {
   ExtentCopy rows;  // from the tensor to the shard
-  int32_t part = 0;
-  int64_t part_row = 0;  // of the first
+  int32_t section = 0;
+  int64_t section_row = 0;  // of the first
 
   ShardRows of_slice(const Extent& slice) const {
     const ExtentCopy own = rows.to_within(slice);
-    return {own, part, part_row + own.from - rows.from};
+    return {own, section, section_row + own.from - rows.from};
   }
 };
 
-void append_runs(const Part& part, int32_t number, const Extent& rows,
+void append_runs(const Section& section, int32_t number, const Extent& rows,
                  std::vector<ShardRows>& out) {
-  const int64_t run = std::max<int64_t>(part.rows.run, 1);
+  const int64_t run = std::max<int64_t>(section.rows.run, 1);
   for (int64_t i = rows.first; i < rows.end();) {
     const int64_t stop = std::min(rows.end(), (i / run + 1) * run);
-    out.push_back({{part.rows.row(i), 0, stop - i}, number, i});
+    out.push_back({{section.rows.row(i), 0, stop - i}, number, i});
     i = stop;
   }
 }
@@ -40,15 +40,15 @@ std::vector<ShardRows> shard_rows_of(const Tensor& tensor, int32_t tp,
   const auto share = [&](int64_t rows) {
     return tensor.cut == Cut::kRows ? share_of(rows, tp, t) : Extent{0, rows};
   };
-  if (tensor.parts.empty()) {
+  if (tensor.sections.empty()) {
     const Extent own = share(tensor.rows());
     if (own.count > 0)
       runs.push_back({{own.first, 0, own.count}, 0, own.first});
     return runs;
   }
-  for (size_t n = 0; n < tensor.parts.size(); ++n)
-    append_runs(tensor.parts[n], static_cast<int32_t>(n),
-                share(tensor.parts[n].rows.rows()), runs);
+  for (size_t n = 0; n < tensor.sections.size(); ++n)
+    append_runs(tensor.sections[n], static_cast<int32_t>(n),
+                share(tensor.sections[n].rows.rows()), runs);
   std::ranges::sort(runs, {}, [](const ShardRows& s) { return s.rows.from; });
   int64_t shard_row = 0;
   for (ShardRows& run : runs) {
@@ -84,10 +84,11 @@ void append_routes(const Tensor& tensor, const Matrix& matrix, const Mesh& grid,
   for (const ShardRows& whole : shard_rows_of(tensor, tp, t)) {
     const ShardRows run = whole.of_slice(slice);
     ExtentCopy rows = run.rows;  // from the matrix
-    if (matrix.part >= 0) {
-      if (matrix.part != run.part) continue;
-      rows = ExtentCopy{run.part_row, run.rows.to, run.rows.count}.from_within(
-          {matrix.first_row, matrix.rows});
+    if (matrix.section >= 0) {
+      if (matrix.section != run.section) continue;
+      rows =
+          ExtentCopy{run.section_row, run.rows.to, run.rows.count}.from_within(
+              {matrix.first_row, matrix.rows});
       rows.from -= matrix.first_row;
     }
     append(routes,
@@ -140,7 +141,7 @@ namespace {
 
 int64_t elements_in_slice(const Mesh& grid, const Tensor& tensor,
                           const Matrix& matrix, int32_t plane) {
-  if (matrix.part < 0)
+  if (matrix.section < 0)
     return slice_elements(grid, tensor, grid.slice_of(plane / grid.tp_ranks()));
   std::vector<Route> routes;
   append_routes(tensor, matrix, grid, plane, routes);
@@ -158,11 +159,11 @@ int64_t elements_on(const PlanPart& plan, int32_t matrix, int32_t t) {
   if (plan.grid.places > 1) return elements_in_slice(plan.grid, tensor, m, t);
   if (tensor.cut == Cut::kNone) return m.rows * m.cols;
   if (tensor.cut == Cut::kColumns) return m.rows * (m.cols / tp);
-  if (m.part < 0) return m.rows / tp * m.cols;
+  if (m.section < 0) return m.rows / tp * m.cols;
   const int64_t rows =
-      tensor.parts.empty()
+      tensor.sections.empty()
           ? tensor.rows()
-          : tensor.parts[static_cast<size_t>(m.part)].rows.rows();
+          : tensor.sections[static_cast<size_t>(m.section)].rows.rows();
   return share_of(rows, tp, t).meet({m.first_row, m.rows}).count * m.cols;
 }
 
@@ -171,7 +172,7 @@ std::vector<int64_t> elements_by_rank(const PlanPart& plan, int32_t matrix) {
   std::vector<int64_t> out(tp, elements_on(plan, matrix, 0));
   // Whole tensors are cut evenly; heads and other pieces need not be.
   const bool even = plan.grid.places == 1 &&
-                    plan.matrices[static_cast<size_t>(matrix)].part < 0;
+                    plan.matrices[static_cast<size_t>(matrix)].section < 0;
   if (even) return out;
   for (size_t t = 1; t < tp; ++t) {
     out[t] = elements_on(plan, matrix, static_cast<int32_t>(t));

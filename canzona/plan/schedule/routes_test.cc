@@ -39,10 +39,10 @@ TEST(Routes, OfColumnsAndOfUncutTensors) {
               ElementsAre(Route{{0, 4, 0, 6}, 0, 0}));
 }
 
-// What the oracle knows of a tensor's row: the part it belongs to, and its
-// number there. Filled in by loops over groups and heads, not from Part.
+// What the oracle knows of a tensor's row: the section it belongs to, and its
+// number there. Filled in by loops over groups and heads, not from Section.
 struct RowLabel {
-  int32_t part;
+  int32_t section;
   int64_t number;
 };
 using Labels = std::vector<RowLabel>;
@@ -59,10 +59,10 @@ Labels qkv_labels(int64_t groups, int64_t query_heads_per_group,
   Labels labels;
   int64_t numbers[3] = {0, 0, 0};
   for (int64_t g = 0; g < groups; ++g) {
-    for (int32_t part = 0; part < 3; ++part) {
-      const int64_t heads = part == 0 ? query_heads_per_group : 1;
+    for (int32_t section = 0; section < 3; ++section) {
+      const int64_t heads = section == 0 ? query_heads_per_group : 1;
       for (int64_t r = 0; r < heads * head_dim; ++r) {
-        labels.push_back({part, numbers[part]++});
+        labels.push_back({section, numbers[section]++});
       }
     }
   }
@@ -71,8 +71,8 @@ Labels qkv_labels(int64_t groups, int64_t query_heads_per_group,
 
 Labels gate_up_labels(int64_t ffn) {
   Labels labels;
-  for (int32_t part = 0; part < 2; ++part) {
-    for (int64_t r = 0; r < ffn; ++r) labels.push_back({part, r});
+  for (int32_t section = 0; section < 2; ++section) {
+    for (int64_t r = 0; r < ffn; ++r) labels.push_back({section, r});
   }
   return labels;
 }
@@ -82,17 +82,17 @@ Labels gate_up_labels(int64_t ffn) {
 using Element = std::tuple<int32_t, int64_t, int64_t, int64_t, int64_t>;
 using Elements = std::vector<Element>;
 
-// Sharding from first principles. By rows: every part's rows are dealt to ranks
-// in equal runs, a rank keeps its rows in the tensor's order. By columns: equal
-// runs of columns. Uncut: everybody keeps all.
+// Sharding from first principles. By rows: every section's rows are dealt to
+// ranks in equal runs, a rank keeps its rows in the tensor's order. By columns:
+// equal runs of columns. Uncut: everybody keeps all.
 class Sharding {
  public:
   Sharding(const Tensor& tensor, Labels labels, int32_t tp)
       : tensor_(tensor), labels_(std::move(labels)), tp_(tp) {
     for (const RowLabel& label : labels_) {
       counts_.resize(
-          std::max(counts_.size(), static_cast<size_t>(label.part) + 1));
-      ++counts_[static_cast<size_t>(label.part)];
+          std::max(counts_.size(), static_cast<size_t>(label.section) + 1));
+      ++counts_[static_cast<size_t>(label.section)];
     }
   }
 
@@ -102,11 +102,12 @@ class Sharding {
     }
     if (tensor_.cut == Cut::kNone) return true;
     const RowLabel& label = labels_[static_cast<size_t>(row)];
-    return label.number / (counts_[static_cast<size_t>(label.part)] / tp_) == t;
+    return label.number / (counts_[static_cast<size_t>(label.section)] / tp_) ==
+           t;
   }
 
-  // Elements of a matrix, sorted: rows [first, first + rows) of a part, or
-  // (part -1) of the tensor.
+  // Elements of a matrix, sorted: rows [first, first + rows) of a section, or
+  // (section -1) of the tensor.
   Elements of(const Matrix& m) const {
     Elements out;
     for (int32_t t = 0; t < tp_; ++t) {
@@ -128,16 +129,16 @@ class Sharding {
 
  private:
   int64_t row_in(const Matrix& m, int64_t row) const {
-    if (m.part < 0) return row;
+    if (m.section < 0) return row;
     const RowLabel& label = labels_[static_cast<size_t>(row)];
     const int64_t at = label.number - m.first_row;
-    return label.part == m.part && at >= 0 && at < m.rows ? at : -1;
+    return label.section == m.section && at >= 0 && at < m.rows ? at : -1;
   }
 
   const Tensor& tensor_;
   Labels labels_;
   int32_t tp_;
-  std::vector<int64_t> counts_;  // rows per part
+  std::vector<int64_t> counts_;  // rows per section
 };
 
 Elements painted(const std::vector<Route>& routes) {
@@ -220,9 +221,9 @@ struct Qkv {
 
   static Tensor tensor() {
     Tensor t = matrix_tensor("qkv", kGroups * kGroupRows, kCols, Cut::kRows);
-    t.parts = {{"q", {0, 16, 24, 2}, 8},
-               {"k", {16, 4, 24, 2}, 2},
-               {"v", {20, 4, 24, 2}, 2}};
+    t.sections = {{"q", {0, 16, 24, 2}, 8},
+                  {"k", {16, 4, 24, 2}, 2},
+                  {"v", {20, 4, 24, 2}, 2}};
     return t;
   }
   static Labels labels() { return qkv_labels(kGroups, kQueries, kHead); }
@@ -244,9 +245,9 @@ TEST(Routes, PaintQAndKAndV) {
 
 TEST(Routes, PaintHeads) {
   std::vector<Matrix> heads;
-  for (int32_t part = 0; part < 3; ++part) {
-    for (int64_t head = 0; head < (part == 0 ? 8 : 2); ++head) {
-      heads.push_back({0, part, head * 4, 4, 3});
+  for (int32_t section = 0; section < 3; ++section) {
+    for (int64_t head = 0; head < (section == 0 ? 8 : 2); ++head) {
+      heads.push_back({0, section, head * 4, 4, 3});
     }
   }
   for (int32_t tp : {1, 2, 4, 8}) {
@@ -262,7 +263,7 @@ TEST(Routes, CutInsideAHead) {
                   Route{{2, 1, 0, 3}, 6, 4}, Route{{3, 1, 0, 3}, 7, 4}));
 }
 
-// A tensor of interleaved parts that tp does not cut, or cuts by columns.
+// A tensor of interleaved sections that tp does not cut, or cuts by columns.
 TEST(Routes, PaintPartsOfOtherCuts) {
   for (Cut cut : {Cut::kNone, Cut::kColumns}) {
     Tensor tensor = Qkv::tensor();
@@ -277,8 +278,8 @@ TEST(Routes, PaintGateAndUp) {
   for (int32_t tp : {1, 2, 4, 7, 8}) {
     const int64_t ffn = 2 * tp;
     Tensor tensor = matrix_tensor("fc1", 2 * ffn, 3, Cut::kRows);
-    tensor.parts = {{"gate", {0, ffn, ffn, 1}, 1},
-                    {"up", {ffn, ffn, ffn, 1}, 1}};
+    tensor.sections = {{"gate", {0, ffn, ffn, 1}, 1},
+                       {"up", {ffn, ffn, ffn, 1}, 1}};
     expect_routes(tensor, gate_up_labels(ffn), {{0, -1, 0, 2 * ffn, 3}}, tp);
     expect_routes(tensor, gate_up_labels(ffn),
                   {{0, 0, 0, ffn, 3}, {0, 1, 0, ffn, 3}}, tp);
@@ -289,9 +290,9 @@ TEST(Routes, PaintGateAndUp) {
 // needs two rectangles per rank, gate or up alone one.
 TEST(Routes, JoinWhatLiesSideBySide) {
   Tensor tensor = matrix_tensor("fc1", 8, 3, Cut::kRows);
-  tensor.parts = toy_gate_up_parts();
-  tensor.parts[0].rows = {0, 4, 4, 1};
-  tensor.parts[1].rows = {4, 4, 4, 1};
+  tensor.sections = toy_gate_up_sections();
+  tensor.sections[0].rows = {0, 4, 4, 1};
+  tensor.sections[1].rows = {4, 4, 4, 1};
   EXPECT_THAT(
       routes_of(tensor, {0, -1, 0, 8, 3}, 2),
       ElementsAre(Route{{0, 2, 0, 3}, 0, 0}, Route{{4, 2, 0, 3}, 0, 2},

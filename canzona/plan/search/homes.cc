@@ -1,6 +1,9 @@
 #include "canzona/plan/search/homes.h"
 
+#include <map>
 #include <numeric>
+#include <set>
+#include <tuple>
 
 namespace canzona {
 
@@ -47,6 +50,10 @@ HomeLimits limits_for_memory(const std::vector<HomeWeight>& homes,
 
 namespace {
 
+// So that ten thousands of homes are grouped in seconds: a mesh of 1,024 homes
+// and tp = 8 has all its rounds.
+constexpr int64_t kMostSwapsLookedAt = int64_t{1} << 30;
+
 class Grouping {
  public:
   using Key = int64_t HomeWeight::*;
@@ -63,7 +70,10 @@ class Grouping {
 
   std::vector<size_t> run(const HomeLimits& budgets) {
     deal();
-    auto rounds = static_cast<int64_t>(12 * homes_.size());
+    // Each round looks at all swaps of one home.
+    const auto looks = static_cast<int64_t>(homes_.size() * tp_ * tp_);
+    auto rounds = std::min(static_cast<int64_t>(12 * homes_.size()),
+                           kMostSwapsLookedAt / looks);
     level(homes_, budgets, [&](Key key, const HomeLimits& limits) {
       return rounds-- > 0 && relieve(key, limits);
     });
@@ -90,24 +100,19 @@ class Grouping {
       return std::pair(weights_[a].cost, weights_[a].memory) >
              std::pair(weights_[b].cost, weights_[b].memory);
     });
+    // Homes with a free slot by cost, memory and number, for each block.
+    using OpenHome = std::tuple<int64_t, int64_t, size_t>;
+    std::map<int32_t, std::set<OpenHome>> open;
+    for (size_t h = 0; h < homes_.size(); ++h) open[block(h)].insert({0, 0, h});
     for (size_t bundle : order) {
-      const size_t home = cheapest_home(bundles_.block(bundle));
+      std::set<OpenHome>& of_block = open[bundles_.block(bundle)];
+      const size_t home = std::get<size_t>(*of_block.begin());
+      of_block.erase(of_block.begin());
       slots_[home].push_back(bundle);
       homes_[home] += weights_[bundle];
+      if (slots_[home].size() < tp_)
+        of_block.insert({homes_[home].cost, homes_[home].memory, home});
     }
-  }
-
-  size_t cheapest_home(int32_t wanted) const {
-    size_t least = homes_.size();
-    for (size_t h = 0; h < homes_.size(); ++h) {
-      if (slots_[h].size() == tp_ || block(h) != wanted) continue;
-      if (least == homes_.size() ||
-          std::pair(homes_[h].cost, homes_[h].memory) <
-              std::pair(homes_[least].cost, homes_[least].memory)) {
-        least = h;
-      }
-    }
-    return least;
   }
 
   // The swap that lowers the largest `key` most, within the limits.

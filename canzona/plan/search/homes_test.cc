@@ -69,6 +69,16 @@ TEST(Homes, GroupDearBundlesWithCheapOnes) {
   EXPECT_EQ(homes[1].cost, 5);
 }
 
+// A look at every home for every bundle would be 10^11 looks.
+TEST(Homes, AreDealtBundlesInHundredsOfThousands) {
+  std::vector<Weights> items;
+  for (int64_t i = 0; i < 300'000; ++i) items.push_back({1 + i % 7, 0, 1});
+  const OneEach c(items, std::vector<int32_t>(items.size(), 0));
+  const auto homes =
+      homes_of(permuted(*c.bundles, group_into_homes(*c.bundles, 2, {})), 2);
+  EXPECT_EQ(most(homes, &HomeWeight::cost), 8);
+}
+
 TEST(Homes, WeighItemsOverAPeriod) {
   const std::vector<ItemClass> classes{{{3, 40}, 5, 7, 11, 13, kAnyBlock}};
   Bundles bundles(classes, {9, 1}, {0, 0});

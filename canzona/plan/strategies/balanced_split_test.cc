@@ -19,7 +19,7 @@ TEST(BalancedSplit, KeepsTheMatricesOfATensorAtOneHome) {
   for (int32_t layer = 0; layer < 8; ++layer) {
     Tensor t = matrix_tensor(cat("layers.", layer, ".mlp.gate_up_proj.weight"),
                              32, 8, Cut::kRows, layer);
-    t.parts = {{"gate", {0, 16, 16, 1}, 1}, {"up", {16, 16, 16, 1}, 1}};
+    t.sections = {{"gate", {0, 16, 16, 1}, 1}, {"up", {16, 16, 16, 1}, 1}};
     tensors.push_back(t);
   }
   PlanOptions options;

@@ -65,7 +65,7 @@ TEST(EveryFamily, HasSoundPlansOfPieces) {
   for (const Model& model : family_models(4, false)) {
     const bool has_parts =
         std::any_of(model.tensors.begin(), model.tensors.end(),
-                    [](const Tensor& t) { return !t.parts.empty(); });
+                    [](const Tensor& t) { return !t.sections.empty(); });
     if (!has_parts) continue;
     PlanOptions options = with_strategy("balanced");
     options.splits.qkv = true;

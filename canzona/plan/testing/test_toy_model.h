@@ -8,13 +8,13 @@
 
 namespace canzona {
 
-inline std::vector<Part> toy_qkv_parts() {
+inline std::vector<Section> toy_qkv_sections() {
   return {{"q", {0, 8, 16, 2}, 4},
           {"k", {8, 4, 16, 2}, 2},
           {"v", {12, 4, 16, 2}, 2}};
 }
 
-inline std::vector<Part> toy_gate_up_parts() {
+inline std::vector<Section> toy_gate_up_sections() {
   return {{"gate", {0, 24, 24, 1}, 1}, {"up", {24, 24, 24, 1}, 1}};
 }
 
@@ -30,9 +30,9 @@ inline void add_toy_layer(int32_t layer, std::vector<Tensor>& tensors) {
   const std::string at = cat("layers.", layer, ".");
   tensors.push_back(matrix_tensor(at + "proj", 16, 16, Cut::kColumns, layer));
   tensors.push_back(matrix_tensor(at + "qkv", 32, 16, Cut::kRows, layer));
-  tensors.back().parts = toy_qkv_parts();
+  tensors.back().sections = toy_qkv_sections();
   tensors.push_back(matrix_tensor(at + "fc1", 48, 16, Cut::kRows, layer));
-  tensors.back().parts = toy_gate_up_parts();
+  tensors.back().sections = toy_gate_up_sections();
   tensors.push_back(matrix_tensor(at + "fc2", 16, 24, Cut::kColumns, layer));
   tensors.push_back(adamw_tensor(at + "norm", 16, layer));
 }

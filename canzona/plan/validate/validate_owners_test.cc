@@ -93,7 +93,7 @@ TEST(Validate, FindsMatricesThatDoNotTile) {
   EXPECT_THAT(validate(sound), IsEmpty());
   for (const char* tensor : {"layers.0.qkv", "layers.1.qkv"}) {
     Plan plan = sound;
-    plan.parts[0].matrices[matrix_of(plan, tensor) + 1].part = 0;
+    plan.parts[0].matrices[matrix_of(plan, tensor) + 1].section = 0;
     EXPECT_THAT(validate(plan), Contains(HasSubstr(tensor))) << tensor;
     plan = sound;
     plan.parts[0].matrices[matrix_of(plan, tensor)].rows -= 1;
@@ -106,15 +106,15 @@ TEST(Validate, FindsMatricesThatDoNotTile) {
 
 // Rows of q that nobody has, or that k has as well: not even whole tensors can
 // be put together from such shards.
-TEST(Validate, FindsPartsThatDoNotTile) {
+TEST(Validate, FindsSectionsThatDoNotTile) {
   for (const char* tensor : {"layers.0.qkv", "layers.1.qkv"}) {
     Plan plan = sound_plan();
     Tensor& tampered =
         plan.parts[0]
             .model.tensors[static_cast<size_t>(tensor_named(plan, tensor))];
-    tampered.parts[1].rows.first = 4;
+    tampered.sections[1].rows.first = 4;
     EXPECT_THAT(validate(plan), Contains(HasSubstr(tensor))) << tensor;
-    tampered.parts.erase(tampered.parts.begin());
+    tampered.sections.erase(tampered.sections.begin());
     EXPECT_THAT(validate(plan), Contains(HasSubstr(tensor))) << tensor;
   }
 }

@@ -86,13 +86,13 @@ class TensorRoutes {
   int32_t last_;
 };
 
-// Tensors of equal shape, cut and parts have equal routes; one of each is
+// Tensors of equal shape, cut and sections have equal routes; one of each is
 // checked.
 struct Kind {
   std::vector<int64_t> shape;
   Cut cut = Cut::kNone;
   int32_t num_matrices = 0;
-  std::vector<int64_t> parts;  // all numbers of each
+  std::vector<int64_t> sections;  // all numbers of each
   friend auto operator<=>(const Kind&, const Kind&) = default;
 };
 
@@ -102,10 +102,10 @@ Kind kind_of(const PlanPart& part, size_t t) {
             tensor.cut,
             part.first_matrix[t + 1] - part.first_matrix[t],
             {}};
-  for (const Part& inner : tensor.parts) {
+  for (const Section& inner : tensor.sections) {
     const RowRuns& r = inner.rows;
-    kind.parts.insert(kind.parts.end(),
-                      {r.first, r.run, r.stride, r.count, inner.heads});
+    kind.sections.insert(kind.sections.end(),
+                         {r.first, r.run, r.stride, r.count, inner.heads});
   }
   return kind;
 }

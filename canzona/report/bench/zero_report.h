@@ -25,7 +25,8 @@ struct ZeroReport {
     return request.settings.micro_batches(request.mesh);
   }
   std::string disagreement() const {
-    return bench.disagreement(request.mesh, num_micro_batches());
+    return bench.disagreement(request.mesh, num_micro_batches(),
+                              request.settings.runtime.wire);
   }
 };
 

@@ -11,10 +11,6 @@
 namespace canzona {
 namespace {
 
-constexpr size_t kSlots = kExchangeSlots;
-// Beside the round that is transformed, and the one that is scattered.
-constexpr size_t kGathersAhead = kSlots - 2;
-
 // A rectangle of a matrix, and the same one packed in a slot.
 Matrices in_matrix(Run matrix, const SlotRectangle& r, const Dims& dims) {
   Matrices view =
@@ -30,9 +26,11 @@ Matrices in_slot(float* slot, const SlotRectangle& r, int64_t field) {
 }  // namespace
 
 ExchangedUpdate::ExchangedUpdate(Rank& rank, Publisher& publisher)
-    : rank_(rank), publisher_(publisher), moving_(rank.rounds.size()) {
-  num_fields_ =
-      make_rule_facts(rank.part.rule, rank.part.rule_options)->gather_fields();
+    : rank_(rank),
+      publisher_(publisher),
+      entries_(rank.show(rank.entries.step())),
+      moving_(rank.rounds.size()) {
+  num_fields_ = rank.facts->gather_fields();
   CANZONA_CHECK(num_fields_ <= static_cast<int>(kMostFields), "fields ",
                 num_fields_);
   for (size_t k = 0; k < rank.kept.matrices.size(); ++k)
@@ -41,7 +39,6 @@ ExchangedUpdate::ExchangedUpdate(Rank& rank, Publisher& publisher)
                                   rank.kept.matrices[k].dims));
   for (size_t r = 0; r < rank.rounds.size(); ++r) {
     const Round& round = rank.rounds[r];
-    moving_[r].label = rank.label(cat("micro-group ", r));
     std::vector<Members>& batches = batches_.emplace_back();
     for (const UpdateBatch& planned : rank.updates.batches[r]) {
       Members& batch = batches.emplace_back();
@@ -57,15 +54,13 @@ ExchangedUpdate::ExchangedUpdate(Rank& rank, Publisher& publisher)
 }
 
 std::span<std::byte> ExchangedUpdate::whole_area(size_t round) const {
-  auto* slot = reinterpret_cast<std::byte*>(
-      rank_.store.slot(static_cast<int64_t>(round)));
+  auto* slot = reinterpret_cast<std::byte*>(moving_[round].slot);
   return {slot, index(rank_.rounds[round].shards_at * kBytesPerFp32)};
 }
 
 std::span<std::byte> ExchangedUpdate::shard_area(size_t round) const {
   const Round& r = rank_.rounds[round];
-  auto* slot = reinterpret_cast<std::byte*>(
-      rank_.store.slot(static_cast<int64_t>(round)));
+  auto* slot = reinterpret_cast<std::byte*>(moving_[round].slot);
   return {slot + r.shards_at * kBytesPerFp32,
           index((r.num_elements - r.shards_at) * kBytesPerFp32)};
 }
@@ -77,36 +72,32 @@ const RuleSet::Entry& ExchangedUpdate::entry_of(int32_t kept) const {
 void ExchangedUpdate::begin(int64_t step, double learning_rate) {
   step_ = step;
   learning_rate_ = learning_rate;
-  num_sent_ = num_applied_ = 0;
-  send_until(0);
+  next_ = 0;
+  while (entries_[next_].entry->kind != EntryKind::kUpdateElements)
+    carry_out(entries_[next_++]);
 }
 
 void ExchangedUpdate::finish() {
-  const size_t rounds = rank_.rounds.size();
-  for (size_t k = 0; k < rounds; ++k) {
-    send_until(k + kGathersAhead);
-    wait(moving_[k].gather);
-    compute("transform", &ExchangedUpdate::transform, k);
-    post_scatter(k);
-  }
-  apply_until(rounds);
+  while (++next_ < entries_.size()) carry_out(entries_[next_]);
 }
 
-void ExchangedUpdate::send_until(size_t last) {
-  for (; num_sent_ < rank_.rounds.size() && num_sent_ <= last; ++num_sent_) {
-    if (num_sent_ >= kSlots) apply_until(num_sent_ - kSlots + 1);
-    compute("prepare", &ExchangedUpdate::prepare, num_sent_);
-    post_gather(num_sent_);
+// A stage waits for what it needs; a round has its slot from `prepare` on.
+void ExchangedUpdate::carry_out(const ShownEntry& shown) {
+  const ScheduleEntry& e = *shown.entry;
+  if (e.kind == EntryKind::kAllToAll) return exchange(shown);
+  const size_t round = index(e.round);
+  Moving& moving = moving_[round];
+  if (e.kind == EntryKind::kPrepare) {
+    moving.slot = rank_.store.slot(e.slot.slot);
+    return compute(shown, &ExchangedUpdate::prepare);
   }
-}
-
-void ExchangedUpdate::apply_until(size_t end) {
-  for (; num_applied_ < end; ++num_applied_) {
-    wait(moving_[num_applied_].scatter);
-    compute("apply", &ExchangedUpdate::apply, num_applied_);
-    for (int32_t k : rank_.rounds[num_applied_].members)
-      publisher_.updated(index(k));
+  if (e.kind == EntryKind::kTransform) {
+    wait(moving.gather);
+    return compute(shown, &ExchangedUpdate::transform);
   }
+  wait(moving.scatter);
+  compute(shown, &ExchangedUpdate::apply);
+  for (int32_t k : rank_.rounds[round].members) publisher_.updated(index(k));
 }
 
 void ExchangedUpdate::wait(Works& works) {
@@ -121,16 +112,15 @@ void ExchangedUpdate::wait(Works& works) {
   }
 }
 
-void ExchangedUpdate::compute(const char* name,
-                              void (ExchangedUpdate::*stage)(size_t),
-                              size_t round) {
-  const Span span(rank_.track, name, moving_[round].label);
-  const auto work = [&] { (this->*stage)(round); };
+void ExchangedUpdate::compute(const ShownEntry& shown,
+                              void (ExchangedUpdate::*stage)(size_t)) {
+  const Span span(rank_.track, shown.span);
+  const auto work = [&] { (this->*stage)(index(shown.entry->round)); };
   rank_.engine.repeat(std::cref(work));
 }
 
 void ExchangedUpdate::prepare(size_t round) {
-  float* slot = rank_.store.slot(static_cast<int64_t>(round));
+  float* slot = moving_[round].slot;
   for (const SlotPiece& piece : rank_.rounds[round].pieces) {
     const RuleSet::Entry& entry = entry_of(piece.kept);
     Run fields[kMostFields];
@@ -141,37 +131,29 @@ void ExchangedUpdate::prepare(size_t round) {
   }
 }
 
-ExchangedUpdate::Works ExchangedUpdate::exchange(
-    Courier& courier, const std::array<const ExchangeTable*, 2>& tables,
-    std::span<std::byte> from, std::span<std::byte> to,
-    std::string_view label) {
-  const bool at_once =
-      !rank_.options.pipelined || rank_.options.overlap == Overlap::kNone;
+void ExchangedUpdate::exchange(const ShownEntry& shown) {
+  const ScheduleEntry& e = *shown.entry;
+  const size_t round = index(e.round);
+  const bool gathers = e.purpose == Purpose::kGatherMatrices;
+  Courier& courier = gathers ? rank_.groups.gather() : rank_.groups.scatter();
+  const auto body = [this, &shown, &courier, gathers, round](
+                        Communicator& group, const Call& call) {
+    const ScheduleEntry& moved = *shown.entry;
+    const ExchangeTable& table =
+        rank_.rounds[round].tables(moved.purpose)[index(moved.table)];
+    const auto whole = whole_area(round), shards = shard_area(round);
+    const Span span(courier.track(), shown.span);
+    group.all_to_all_v(
+        {gathers ? shards : whole, moved.counts, table.send_offsets},
+        {gathers ? whole : shards, table.receive_bytes, table.receive_offsets},
+        call);
+  };
   rank_.settle();
-  Works works;
-  for (size_t i = 0; i < works.size(); ++i) {
-    const ExchangeTable& table = *tables[i];
-    if (table.empty) continue;
-    works[i] = courier.all_to_all_v(
-        {from, table.send_bytes, table.send_offsets},
-        {to, table.receive_bytes, table.receive_offsets}, {.label = label});
-    if (at_once) wait(works);
-  }
-  return works;
-}
-
-void ExchangedUpdate::post_gather(size_t round) {
-  const Round& r = rank_.rounds[round];
-  moving_[round].gather =
-      exchange(rank_.groups.gather(), {&r.gather, &r.gather_uncut},
-               shard_area(round), whole_area(round), moving_[round].label);
-}
-
-void ExchangedUpdate::post_scatter(size_t round) {
-  const Round& r = rank_.rounds[round];
-  moving_[round].scatter =
-      exchange(rank_.groups.scatter(), {&r.scatter, &r.scatter_uncut},
-               whole_area(round), shard_area(round), moving_[round].label);
+  Moving& moving = moving_[round];
+  Works& works = gathers ? moving.gather : moving.scatter;
+  works[index(e.table)] = courier.run({}, body, shown.call());
+  if (!rank_.options.pipelined || rank_.options.overlap == Overlap::kNone)
+    wait(works);
 }
 
 void ExchangedUpdate::transform(size_t round) {
@@ -186,7 +168,7 @@ void ExchangedUpdate::transform_batch(size_t round, const Members& batch) {
   const Dims& dims = batch.planned->dims;
   const int64_t each = num_elements(dims);
   const auto count = static_cast<int64_t>(batch.matrices.size());
-  float* slot = rank_.store.slot(static_cast<int64_t>(round));
+  float* slot = moving_[round].slot;
   ConstRun fields[kMostFields];
   for (int f = 0; f < num_fields_; ++f) {
     const Run field = run_of(arena.take_array<float>(count * each));
@@ -212,7 +194,7 @@ void ExchangedUpdate::transform_batch(size_t round, const Members& batch) {
 }
 
 void ExchangedUpdate::apply(size_t round) {
-  float* slot = rank_.store.slot(static_cast<int64_t>(round));
+  float* slot = moving_[round].slot;
   for (const SlotPiece& piece : rank_.rounds[round].pieces) {
     const RuleSet::Entry& entry = entry_of(piece.kept);
     entry.rule->apply(rank_.engine, now(entry), shard_of(piece),

@@ -3,7 +3,9 @@
 //   gather(k+2), gather(k+1) ‖ transform(k) ‖ scatter(k−1)
 //
 // Each round has a slot of its own until its updates are applied; with four
-// slots that is the whole pipeline. The couriers move, this thread computes.
+// slots that is the whole pipeline. The entries of the schedule
+// (plan/schedule/rank_entries.h) say in which order: this thread walks them,
+// computes, and has the couriers move.
 #pragma once
 
 #include <array>
@@ -19,15 +21,16 @@ class ExchangedUpdate {
  public:
   ExchangedUpdate(Rank& rank, Publisher& publisher);
 
-  // Sends the first round off; the rest happens in finish().
+  // The entries before AdamW's elements, which send the first round off; the
+  // rest happens in finish().
   void begin(int64_t step, double learning_rate);
   void finish();
 
  private:
   using Works = std::array<Work, 2>;  // of cut tensors, and of others
   struct Moving {
+    float* slot = nullptr;
     Works gather, scatter;
-    std::string_view label;
   };
   struct Members {  // of one batch
     const UpdateBatch* planned = nullptr;
@@ -35,23 +38,15 @@ class ExchangedUpdate {
     std::vector<Run> owned;
   };
 
-  // Sends rounds off, up to `last`.
-  void send_until(size_t last);
-  void apply_until(size_t end);
-  void post_gather(size_t round);
-  void post_scatter(size_t round);
+  void carry_out(const ShownEntry& shown);
+  void exchange(const ShownEntry& shown);
   // One of the stages below, as repeated work (linalg/engine.h).
-  void compute(const char* name, void (ExchangedUpdate::*stage)(size_t),
-               size_t round);
+  void compute(const ShownEntry& shown, void (ExchangedUpdate::*stage)(size_t));
   void prepare(size_t round);
   void transform(size_t round);
   void transform_batch(size_t round, const Members& batch);
   void apply(size_t round);
   void wait(Works& works);
-  Works exchange(Courier& courier,
-                 const std::array<const ExchangeTable*, 2>& tables,
-                 std::span<std::byte> from, std::span<std::byte> to,
-                 std::string_view label);
 
   std::span<std::byte> whole_area(size_t round) const;
   std::span<std::byte> shard_area(size_t round) const;
@@ -70,10 +65,10 @@ class ExchangedUpdate {
   Publisher& publisher_;
   int num_fields_;
   std::deque<TensorBatch> kept_;               // by kept matrix
+  std::vector<ShownEntry> entries_;            // of the step
+  size_t next_ = 0;                            // of these
   std::vector<Moving> moving_;                 // by round
   std::vector<std::vector<Members>> batches_;  // by round
-  size_t num_sent_ = 0;                        // rounds whose gather is posted
-  size_t num_applied_ = 0;  // rounds whose slot is free again
   int64_t step_ = 0;
   double learning_rate_ = 0;
 };

@@ -38,7 +38,7 @@ uint32_t GradientLook::scale_and_look(double factor) {
 }
 
 WideSum GradientLook::sum_of_squares(int exponent) {
-  if (rank_.part.replica_of(rank_.world_rank) != 0) return {};
+  if (replica_of(rank_.part, rank_.world_rank) != 0) return {};
   return rank_.engine.sum_of_squares(counted_, exponent);
 }
 
@@ -78,8 +78,11 @@ int64_t GradientCheck::largest(Communicator& control, double factor,
       found = place_code(kInOwn, known_as, number(own_nonfinite[i]));
     mine = std::max(mine, found);
   }
+  constexpr std::string_view kLabel = "largest gradient";
+  const Span span(parts_.front().rank().track,
+                  {word_of(EntryKind::kAllReduce), kLabel, {}, sizeof(mine)});
   control.all_reduce(Reduction::kInt64Max, bytes_of_number(mine),
-                     {.label = "largest gradient"});
+                     {.label = kLabel});
   return mine;
 }
 

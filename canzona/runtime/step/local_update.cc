@@ -1,9 +1,20 @@
 #include "canzona/runtime/step/local_update.h"
 
+#include <algorithm>
+
 #include "canzona/base/index.h"
 #include "canzona/base/text.h"
 
 namespace canzona {
+namespace {
+
+// The entry of the step that an update carries out.
+ShownEntry shown_update(Rank& rank, EntryKind kind) {
+  return rank.show(
+      *std::ranges::find(rank.entries.step(), kind, &ScheduleEntry::kind));
+}
+
+}  // namespace
 
 LocalUpdate::Batch::Batch(Rank& rank, const UpdateBatch& of)
     : planned(of),
@@ -17,12 +28,15 @@ LocalUpdate::Batch::Batch(Rank& rank, const UpdateBatch& of)
 }
 
 LocalUpdate::LocalUpdate(Rank& rank, Publisher& publisher)
-    : rank_(rank), publisher_(publisher) {
+    : rank_(rank),
+      publisher_(publisher),
+      shown_(shown_update(rank, EntryKind::kUpdateMatrices)) {
   for (const UpdateBatch& planned : rank.updates.batches.at(0))
     batches_.emplace_back(rank, planned);
 }
 
 void LocalUpdate::run(int64_t step, double learning_rate) {
+  const Span whole(rank_.track, shown_.span);
   for (const Batch& batch : batches_) {
     const Span span(rank_.track, "update", batch.label);
     batch.tensors.step(
@@ -32,7 +46,9 @@ void LocalUpdate::run(int64_t step, double learning_rate) {
 }
 
 ElementUpdate::ElementUpdate(Rank& rank, Publisher& publisher)
-    : rank_(rank), publisher_(publisher) {
+    : rank_(rank),
+      publisher_(publisher),
+      shown_(shown_update(rank, EntryKind::kUpdateElements)) {
   float* states = rank.store.states();
   for (const KeptElements& elements : rank.kept.elements) {
     const int32_t rule = rank.rules.number_of(elements.tensor);
@@ -52,7 +68,7 @@ ElementUpdate::ElementUpdate(Rank& rank, Publisher& publisher)
 }
 
 void ElementUpdate::run(int64_t step, const ElementRates& rates) {
-  const Span span(rank_.track, "update elements");
+  const Span span(rank_.track, shown_.span);
   for (const auto& [rule, batch] : batches_) {
     const RuleSet::Entry& entry = rank_.rules.entry(rule);
     const double rate = entry.of_matrices ? rates.matrices : rates.others;

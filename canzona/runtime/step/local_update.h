@@ -31,6 +31,7 @@ class LocalUpdate {
 
   Rank& rank_;
   Publisher& publisher_;
+  ShownEntry shown_;
   std::deque<Batch> batches_;
 };
 
@@ -48,6 +49,7 @@ class ElementUpdate {
  private:
   Rank& rank_;
   Publisher& publisher_;
+  ShownEntry shown_;
   std::map<int32_t, TensorBatch> batches_;  // by rule
 };
 

@@ -68,11 +68,10 @@ void check_groups(const Plan& plan, const std::vector<ParameterGroup>& groups) {
   }
 }
 
-RuleSet::RuleSet(const SettledRequest& plan, const Settings& settings,
-                 const std::string& device) {
+RuleSet::RuleSet(const SettledRequest& plan, const RuleFacts& facts,
+                 const Settings& settings, const std::string& device) {
   check_device(plan, device);
-  const bool element_wise =
-      !make_rule_facts(plan.rule, plan.rule_options)->needs_whole_matrix();
+  const bool element_wise = !facts.needs_whole_matrix();
   std::map<std::pair<bool, size_t>, int32_t> known;
   for (const Tensor& tensor : plan.model.tensors) {
     const size_t group = group_of(tensor.name, settings.groups);

@@ -1,7 +1,7 @@
 // The rules of a run: the plan's for matrices and AdamW for all else, once for
 // each group of tensors that decays or learns otherwise.
 //
-//   RuleSet rules(plan, {.adamw = {}, .groups = {{"*norm*", 0.0}}}, "cpu");
+//   RuleSet rules(plan, *facts, {.groups = {{"*norm*", 0.0}}}, "cpu");
 //   rules.of(tensor).rule->apply(…);
 //
 // A plan whose rule is element-wise (AdamW) owns no matrix, but its options are
@@ -35,9 +35,10 @@ class RuleSet {
     std::vector<ParameterGroup> groups = {};
   };
 
-  // UsageError names a group that asks what a rule cannot.
-  RuleSet(const SettledRequest& plan, const Settings& settings,
-          const std::string& device);
+  // `facts`: of the plan's rule. UsageError names a group that asks what a rule
+  // cannot.
+  RuleSet(const SettledRequest& plan, const RuleFacts& facts,
+          const Settings& settings, const std::string& device);
 
   struct Entry {
     std::unique_ptr<Rule> rule;

@@ -1,12 +1,14 @@
-// What every thread of a rank issues is what the schedule says, in its order.
+// What every thread of a rank does is what the schedule says, in its order, by
+// the same names and with the same bytes.
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
 
 #include "canzona/base/json_reader.h"
+#include "canzona/plan/parts.h"
 #include "canzona/plan/schedule/coordinates.h"
 #include "canzona/plan/schedule/iteration.h"
-#include "canzona/plan/schedule/names.h"
 #include "canzona/runtime/testing/test_plans.h"
 #include "canzona/runtime/testing/test_trial.h"
 #include "canzona/trace/trace.h"
@@ -14,11 +16,28 @@
 namespace canzona::runtime_schedule_test {
 namespace {
 
+// A span that stands for an entry.
 struct Issued {
-  std::string name, label;
+  std::string name, label, tensors;
+  int64_t bytes = -1;
+  friend bool operator==(const Issued&, const Issued&) = default;
+  friend void PrintTo(const Issued& i, std::ostream* out) {
+    *out << i.name << " | " << i.label << " | " << i.tensors << " | "
+         << i.bytes;
+  }
 };
 // By rank and thread, in order.
 using Record = std::map<std::pair<int, std::string>, std::vector<Issued>>;
+
+// All that entries are called; other spans are waits, and what lies around
+// several entries.
+bool is_entry(const std::string& name) {
+  static const std::set<std::string> kWords = {
+      "all-gather",      "reduce-scatter", "all-reduce", "all-to-all",
+      "broadcast",       "prepare",        "transform",  "apply",
+      "update elements", "update matrices"};
+  return kWords.contains(name);
+}
 
 Record record_of(const Trace& trace) {
   const Json json = parse_json(trace.json(), {});
@@ -28,101 +47,74 @@ Record record_of(const Trace& trace) {
     const std::pair<int, int> at{event.at("pid"), event.at("tid")};
     if (event.at("name") == "thread_name")
       threads[at] = event.at("args").at("name");
-    if (event.at("ph") != "X") continue;
+    if (event.at("ph") != "X" || !is_entry(event.at("name"))) continue;
     const Json& args = event.at("args");
+    const auto text = [&](const char* key) -> std::string {
+      return args.contains(key) ? args.at(key) : "";
+    };
     record[{at.first, threads.at(at)}].push_back(
-        {event.at("name"), args.contains("label") ? args.at("label") : ""});
+        {event.at("name"), text("label"), text("tensors"),
+         args.contains("bytes") ? int64_t{args.at("bytes")} : -1});
   }
   return record;
 }
 
-const char* name_of(EntryKind kind) {
-  switch (kind) {
-    case EntryKind::kAllGather:
-      return "all_gather_v";
-    case EntryKind::kReduceScatter:
-      return "reduce_scatter_v";
-    case EntryKind::kAllReduce:
-      return "all_reduce";
-    case EntryKind::kAllToAll:
-      return "all_to_all_v";
-    case EntryKind::kBroadcast:
-      return "broadcast";
-    default:
-      return "";
-  }
-}
-
-std::string label_of(const PlanPart& part, const ScheduleEntry& e) {
-  if (e.round >= 0) return cat("micro-group ", e.round);
-  if (e.module >= 0) return module_name(part.model, e.module);
-  return bucket_name(part, e.bucket);
-}
-
-// A thread may do all that belongs to a bucket, or to a use of a module, as one
-// piece of work; then one span stands for several entries.
-bool is_one_piece(const std::string& name) {
-  return name == "sum" || name == "publish" || name == "gather" ||
-         name == "scatter";
-}
-
-// A bucket is summed over all groups that it takes at once.
-Purpose work_of(const ScheduleEntry& e) {
-  return e.purpose == Purpose::kSumReplicas ? Purpose::kSum : e.purpose;
-}
-
-void expect_issued(const Plan& plan, std::span<const ScheduleEntry> expected,
-                   const std::vector<Issued>& issued) {
-  size_t next = 0;
-  for (const Issued& one : issued) {
-    ASSERT_LT(next, expected.size()) << one.name << " " << one.label;
-    const ScheduleEntry& e = expected[next++];
-    const PlanPart& part = plan.parts[static_cast<size_t>(e.part)];
-    ASSERT_EQ(one.label, label_of(part, e));
-    if (!is_one_piece(one.name)) {
-      ASSERT_EQ(one.name, name_of(e.kind));
-      continue;
-    }
-    const auto belongs = [&](const ScheduleEntry& other) {
-      return work_of(other) == work_of(e) && other.slot.slot < 0 &&
-             other.micro_batch == e.micro_batch &&
-             (e.module >= 0 ? other.module == e.module
-                            : other.bucket == e.bucket);
-    };
-    while (next < expected.size() && belongs(expected[next])) ++next;
-  }
-  EXPECT_EQ(next, expected.size());
-}
-
-void expect_schedule(const Plan& plan, int micro_batches, Overlap overlap) {
-  Trace trace;
+Trial traced_trial(const Plan& plan, int micro_batches, Trace& trace) {
   Trial trial{.plan = plan};
   trial.steps = 1;
   trial.micro_batches = micro_batches;
   trial.options.trace = &trace;
+  return trial;
+}
+
+// By thread, what the schedule says of a rank.
+std::map<std::string, std::vector<Issued>> expected_of(const Plan& plan,
+                                                       int32_t rank,
+                                                       int micro_batches) {
+  const int32_t stage = coordinates_of(plan.mesh, rank).stage;
+  std::map<int32_t, Kept> kept;  // by part
+  std::map<int32_t, int32_t> rank_in;
+  for (const RankInPart& in : parts_of_rank(plan, rank)) {
+    const PlanPart& part = plan.parts[static_cast<size_t>(in.part)];
+    const Coordinates at = in_grid(part, in.rank);
+    kept[in.part] = kept_by(part, at, lay_out_rank(part, at));
+    rank_in[in.part] = in.rank;
+  }
+  std::map<std::string, std::vector<Issued>> by_thread;
+  for (const ScheduleEntry& e :
+       iteration_of(plan, rank, usual_calls(plan, stage, micro_batches))) {
+    if (e.kind == EntryKind::kCall) continue;
+    const PlanPart& part = plan.parts[static_cast<size_t>(e.part)];
+    const std::string issuer(issuer_of(e));
+    // What explain prints is both, one after the other.
+    const std::string label = label_of(part, e);
+    EXPECT_EQ(describe(plan, e),
+              cat(word_of(e.kind), label.empty() ? "" : " ", label));
+    by_thread[issuer.empty() ? "compute"
+                             : cat(part.of_experts ? "experts: " : "", issuer)]
+        .push_back({std::string(word_of(e.kind)), label,
+                    names_of(part, kept[e.part], e),
+                    bytes_of(part, rank_in[e.part], e, kBytesPerFp32)});
+  }
+  return by_thread;
+}
+
+void expect_schedule(const Plan& plan, int micro_batches, Overlap overlap) {
+  Trace trace;
+  Trial trial = traced_trial(plan, micro_batches, trace);
   trial.options.overlap = overlap;
   run_trial(trial);
-  const Record record = record_of(trace);
-  for (int32_t rank = 0; rank < plan.mesh.world(); ++rank) {
-    const int32_t stage = coordinates_of(plan.mesh, rank).stage;
-    std::map<std::string, std::vector<ScheduleEntry>> by_thread;
-    for (ScheduleEntry& e :
-         iteration_of(plan, rank, usual_calls(plan, stage, micro_batches))) {
-      if (!is_collective(e.kind) || issuer_of(e).empty()) continue;
-      const bool apart = plan.parts[static_cast<size_t>(e.part)].of_experts;
-      by_thread[cat(apart ? "experts: " : "", issuer_of(e))].push_back(
-          std::move(e));
+  Record record = record_of(trace);
+  for (int32_t rank = 0; rank < plan.mesh.world(); ++rank)
+    for (const auto& [thread, expected] :
+         expected_of(plan, rank, micro_batches)) {
+      SCOPED_TRACE(cat("rank ", rank, ", ", thread));
+      const std::vector<Issued> issued = record[{rank, thread}];
+      record.erase({rank, thread});
+      ASSERT_EQ(issued, expected);
     }
-    for (const auto& [at, issued] : record) {
-      if (at.first != rank || at.second == "compute") continue;
-      SCOPED_TRACE(cat("rank ", rank, ", ", at.second));
-      ASSERT_NO_FATAL_FAILURE(
-          expect_issued(plan, by_thread[at.second], issued));
-      by_thread.erase(at.second);
-    }
-    for (const auto& [thread, entries] : by_thread)
-      EXPECT_TRUE(entries.empty()) << thread << " has issued nothing";
-  }
+  for (const auto& [at, issued] : record)
+    EXPECT_TRUE(issued.empty()) << "rank " << at.first << ", " << at.second;
 }
 
 TEST(Schedule, IsWhatThreadsIssue) {
@@ -157,6 +149,30 @@ TEST(Schedule, IsWhatThreadsIssueOfExperts) {
       expect_schedule(small_plan(toy_moe(), {.mesh = mesh, .zero = zero}), 2,
                       Overlap::kBackground);
     }
+}
+
+// What transports count, they say as well: in bf16, too.
+TEST(Schedule, SpansHaveTheBytesThatAreSent) {
+  for (const GradientWire wire : {GradientWire::kFp32, GradientWire::kBf16})
+    for (const std::string& strategy : strategy_names())
+      for (const char* zero : {"zero1", "zero3", "replica:2"}) {
+        if (strategy != "balanced" && zero != std::string("zero1")) continue;
+        SCOPED_TRACE(cat(strategy, " ", zero, " ", bytes_of(wire)));
+        const Plan plan = small_plan(toy_model(), {.mesh = "dp=4,tp=2",
+                                                   .strategy = strategy,
+                                                   .bucket_elements = 700,
+                                                   .zero = zero});
+        Trace trace;
+        Trial trial = traced_trial(plan, 2, trace);
+        trial.options.wire = wire;
+        const TrialResult result = run_trial(trial);
+        std::map<int, int64_t> sent;
+        for (const auto& [at, issued] : record_of(trace))
+          if (at.second != "compute")
+            for (const Issued& one : issued) sent[at.first] += one.bytes;
+        for (int r = 0; r < plan.mesh.world(); ++r)
+          EXPECT_EQ(sent[r], result.sent[static_cast<size_t>(r)].total()) << r;
+      }
 }
 
 }  // namespace

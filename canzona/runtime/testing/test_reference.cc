@@ -14,8 +14,9 @@ namespace {
 std::vector<int64_t> tensor_rows(const Tensor& tensor, const Matrix& matrix) {
   std::vector<int64_t> rows(static_cast<size_t>(matrix.rows));
   std::iota(rows.begin(), rows.end(), matrix.first_row);
-  if (matrix.part < 0) return rows;
-  const RowRuns& runs = tensor.parts[static_cast<size_t>(matrix.part)].rows;
+  if (matrix.section < 0) return rows;
+  const RowRuns& runs =
+      tensor.sections[static_cast<size_t>(matrix.section)].rows;
   for (int64_t& row : rows) row = runs.row(row);
   return rows;
 }
@@ -32,7 +33,8 @@ Reference::Reference(const Plan& plan, GradientKind gradients,
     : plan_(plan),
       gradients_(gradients),
       wire_(options.wire),
-      rules_(plan, {options.adamw, options.groups}, "cpu") {
+      rules_(plan, *make_rule_facts(plan.rule, plan.rule_options),
+             {options.adamw, options.groups}, "cpu") {
   for (int32_t t = 0; t < std::ssize(plan.model.tensors); ++t) {
     const int32_t first = plan.first_matrix[static_cast<size_t>(t)];
     const int32_t end = plan.first_matrix[static_cast<size_t>(t) + 1];

@@ -1,9 +1,10 @@
 // What a courier does with a bucket in one turn: sums its gradients into the
 // part that this rank keeps, or sends its new parameters to all that keep them
-// whole. Which collectives that takes, over which groups and with which counts,
-// the schedule says (plan/schedule/bucket_collectives.h). Where tensors lie
-// whole though several ranks share their slices (plan/zero.h), what goes round
-// is put together in a staging area; elsewhere it lies as it travels.
+// whole. Which collectives that takes, over which groups, with which counts and
+// where in memory, the schedule's entries say (plan/schedule/rank_entries.h).
+// Where tensors lie whole though several ranks share their slices
+// (plan/zero.h), what goes round is put together in a staging area; elsewhere
+// it lies as it travels.
 //
 //   BucketTask sum(rank, bucket, Resting::kGradients);
 //   sum.post();
@@ -13,10 +14,8 @@
 #pragma once
 
 #include <span>
-#include <string_view>
 #include <vector>
 
-#include "canzona/plan/schedule/bucket_collectives.h"
 #include "canzona/runtime/rank.h"
 
 namespace canzona {
@@ -32,10 +31,10 @@ class BucketTask {
   void wait() { work_.wait(); }  // done if nothing was posted
 
  private:
-  // One collective, with the memory that it works on. Of an all-reduce, a
-  // broadcast and a scatter of shares `output` is all there is.
+  // One entry, with the memory that it works on. Of an all-reduce, a broadcast
+  // and a scatter of shares `output` is all there is.
   struct Step {
-    EntryKind kind;
+    ShownEntry shown;
     Communicator& group;
     std::span<const std::byte> input;
     std::span<std::byte> output;
@@ -44,11 +43,10 @@ class BucketTask {
     int root = 0;
   };
 
-  void add_step(const BucketCollective& collective, BucketPieces& pieces);
-  void add_broadcasts(const BucketCollective& collective);
-  void run(const Call& call) const;
-  void carry_out(const Step& step, const Call& call) const;
-  std::span<std::byte> bytes_of(const Extent& extent) const;
+  void add_step(const ScheduleEntry& entry);
+  void run() const;
+  void carry_out(const Step& step) const;
+  std::span<std::byte> memory_of(const Extent& extent) const;
 
   Rank& rank_;
   const Resting what_;
@@ -59,15 +57,12 @@ class BucketTask {
   std::byte* const flat_;
   std::byte* const staging_area_;
   Courier& courier_;
-  // A task without a name is shown as its collectives alone.
-  const std::string_view name_, label_;
   std::vector<Step> steps_;
   Work work_;
 };
 
 Reduction reduction_of(GradientWire wire);
-// Of counts of elements.
-std::vector<int64_t> bytes_of_counts(std::vector<int64_t> counts,
-                                     int64_t element);
+// How many elements so many bytes of a sum are, each.
+std::vector<int64_t> elements_of(std::vector<int64_t> bytes);
 
 }  // namespace canzona

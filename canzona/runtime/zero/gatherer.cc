@@ -13,34 +13,31 @@ Gatherer::Gatherer(Rank& rank, Publisher& publisher)
     : rank_(rank),
       publisher_(publisher),
       table_(rank.modules),
-      messages_(
-          messages_of(rank.part, rank.place, table_, Resting::kParameters)),
+      messages_(messages_of(rank.part, rank.world_rank, table_,
+                            Resting::kParameters)),
       slot_of_module_(table_.tensors.size(), -1),
-      pool_(rank.store.pools().gather_slots,
-            rank.store.pools().large_gather_slots),
-      courier_(rank.groups.control(), pool_.size(),
+      uses_(rank.store.pools()),
+      courier_(rank.groups.control(), uses_.pool().size(),
                rank.add_track("gather modules")) {
-  for (const Message& message : messages_)
-    part_bytes_.push_back(
-        bytes_of_counts(message.counts, rank.store.parameter_bytes()));
+  for (size_t b = 0; b < messages_.size(); ++b)
+    entries_.push_back(rank.show(rank.entries.of_bucket(b).gathers));
 }
 
 void Gatherer::begin(std::span<const int32_t> uses) {
   for (int32_t module : uses) require_module("begin_step", module);
   publisher_.send_held();
-  if (num_released_ != std::ssize(uses_))
-    throw UsageError(cat("begin_step: ", std::ssize(uses_) - num_released_,
+  if (num_released_ != uses_.size())
+    throw UsageError(cat("begin_step: ", uses_.size() - num_released_,
                          " uses of the step before are not over"));
-  num_before_ += std::ssize(uses_);
-  num_posted_ = num_asked_ = num_released_ = 0;
-  uses_.clear();
-  for (int32_t module : uses)
-    uses_.push_back({module, pool_.next(table_.is_large(module))});
+  num_before_ += uses_.size();
+  num_asked_ = num_released_ = 0;
+  uses_.begin(uses, table_.large);
+  gathers_.clear();
   post_ahead();
 }
 
 int64_t Gatherer::horizon() const {
-  const int64_t all = std::ssize(uses_);
+  const int64_t all = uses_.size();
   switch (rank_.options.overlap) {
     case Overlap::kNone:
       return num_asked_;
@@ -53,18 +50,13 @@ int64_t Gatherer::horizon() const {
 }
 
 void Gatherer::post_ahead() {
-  for (; num_posted_ < horizon(); ++num_posted_) {
-    Use& use = uses_[index(num_posted_)];
-    if (pool_.is_taken(use.slot)) return;
-    pool_.take(use.slot);
-    count(rank_.track, "gather slots", pool_.num_taken());
-    use.gather = courier_.run(
-        "gather",
-        [this, module = use.module, slot = use.slot,
-         id = num_before_ + num_posted_](Communicator&, const Call&) {
-          gather(module, slot, id);
-        },
-        {.label = rank_.label_of(use.module)});
+  while (uses_.num_posted() < horizon() && uses_.post_next()) {
+    count(rank_.track, "gather slots", uses_.pool().num_taken());
+    const int64_t number = uses_.num_posted() - 1;
+    const auto body = [this, use = uses_[number], id = num_before_ + number](
+                          Communicator&, const Call&) { gather(use, id); };
+    gathers_.push_back(courier_.run(
+        "gather", body, {.label = rank_.label_of(uses_[number].module)}));
   }
 }
 
@@ -73,17 +65,17 @@ void Gatherer::require_room(int32_t module) const {
   if (slot_of_module_[index(module)] >= 0)
     throw UsageError(cat("wait_params: ", rank_.label_of(module),
                          " is in use and was not released"));
-  if (num_posted_ == num_asked_ &&
-      pool_.is_taken(uses_[index(num_asked_)].slot))
+  if (uses_.num_posted() == num_asked_ &&
+      uses_.pool().is_taken(uses_[num_asked_].slot))
     throw UsageError(cat("wait_params: ", rank_.label_of(module), ", but ",
                          num_asked_ - num_released_,
                          " modules are in use and there are ",
-                         pool_.size(table_.is_large(module)), " slots"));
+                         uses_.pool().size(table_.is_large(module)), " slots"));
 }
 
 void Gatherer::require_over() const {
-  if (num_released_ != std::ssize(uses_))
-    throw UsageError(cat("step: ", std::ssize(uses_) - num_released_,
+  if (num_released_ != uses_.size())
+    throw UsageError(cat("step: ", uses_.size() - num_released_,
                          " uses of modules are not over"));
 }
 
@@ -100,25 +92,25 @@ void Gatherer::require_module(const char* call, int32_t module) const {
 
 void Gatherer::wait(int32_t module) {
   require_module("wait_params", module);
-  const bool is_left = num_asked_ < std::ssize(uses_);
-  if (!is_left || uses_[index(num_asked_)].module != module)
-    throw UsageError(
-        cat("wait_params: ", rank_.label_of(module), ", but ",
-            is_left ? cat("the next use that begin_step said is of ",
-                          rank_.label_of(uses_[index(num_asked_)].module))
-                    : "no use is left of what begin_step said"));
+  const bool is_left = num_asked_ < uses_.size();
+  if (!is_left || uses_[num_asked_].module != module)
+    throw UsageError(cat("wait_params: ", rank_.label_of(module), ", but ",
+                         is_left
+                             ? cat("the next use that begin_step said is of ",
+                                   rank_.label_of(uses_[num_asked_].module))
+                             : "no use is left of what begin_step said"));
   require_room(module);
   const int64_t number = num_asked_++;
   post_ahead();
-  Use& use = uses_[index(number)];
-  if (!use.gather.done()) {
+  Work& gathered = gathers_[index(number)];
+  if (!gathered.done()) {
     const WaitWatch watch(rank_, rank_.times.waited_for_parameters);
     const Span span(rank_.track, "wait for parameters", rank_.label_of(module));
-    use.gather.wait();
+    gathered.wait();
     flow_end(rank_.track, "parameters", num_before_ + number);
   }
-  use.gather.wait();  // may have failed
-  slot_of_module_[index(module)] = use.slot;
+  gathered.wait();  // may have failed
+  slot_of_module_[index(module)] = uses_[number].slot;
 }
 
 std::byte* Gatherer::parameter(int32_t tensor) const {
@@ -139,37 +131,54 @@ void Gatherer::release(int32_t module) {
   if (slot < 0)
     throw UsageError(
         cat("release_params: ", rank_.label_of(module), " is not in use"));
-  pool_.release(slot);
-  count(rank_.track, "gather slots", pool_.num_taken());
+  uses_.release(slot);
+  count(rank_.track, "gather slots", uses_.pool().num_taken());
   slot = -1;
   ++num_released_;
   post_ahead();
 }
 
-void Gatherer::gather(int32_t module, int64_t slot, int64_t id) {
+void Gatherer::gather(const ModuleUses::Use& use, int64_t id) {
   {
     const Courier::Pause pause(courier_);
-    publisher_.wait_elsewhere(module);
+    publisher_.wait_elsewhere(use.module);
   }
-  const Span span(courier_.track(), "gather", rank_.label_of(module));
-  for (int32_t bucket : table_.buckets[index(module)])
-    gather_bucket(module, bucket, rank_.store.gather_slot(slot));
+  const Span span(courier_.track(), "gather", rank_.label_of(use.module));
+  for (int32_t bucket : table_.buckets[index(use.module)])
+    gather_bucket(bucket, rank_.store.gather_slot(use.slot));
   flow_begin(courier_.track(), "parameters", id);
 }
 
-void Gatherer::gather_bucket(int32_t module, int32_t bucket, std::byte* slot) {
+void Gatherer::gather_bucket(int32_t bucket, std::byte* slot) {
   const int64_t size = rank_.store.parameter_bytes();
   const Message& message = messages_[index(bucket)];
-  const Extent at_rest = rank_.layout.parameters.buckets[index(bucket)].all;
   std::byte* arrival = message.direct ? slot + message.in_slot() * size
                                       : rank_.store.parameter_staging();
-  rank_.groups.parameters()->all_gather_v(
-      {rank_.store.parameter(at_rest.first), index(at_rest.count * size)},
-      part_bytes_[index(bucket)], {arrival, index(message.num_elements * size)},
-      {.label = rank_.label_of(module)});
+  for (const ShownEntry& entry : entries_[index(bucket)])
+    carry_out(entry, rank_.entries.of_bucket(index(bucket)).gathered,
+              {arrival, index(message.num_elements * size)});
   if (message.direct) return;
   const Courier::Pause pause(courier_);
   copy_there(rank_.wire_ops(), slot, arrival, message.copies, size);
+}
+
+void Gatherer::carry_out(const ShownEntry& shown,
+                         std::span<const int64_t> bytes,
+                         std::span<std::byte> arrival) {
+  const Span span(courier_.track(), shown.span);
+  NodeGroup& group = *rank_.groups.parameters();
+  const ScheduleEntry& e = *shown.entry;
+  const std::span<const std::byte> own(
+      rank_.store.parameter(e.own.first),
+      index(e.own.count * rank_.store.parameter_bytes()));
+  switch (e.level) {
+    case BucketCollective::Level::kBoth:
+      return group.all_gather_v(own, bytes, arrival, shown.call());
+    case BucketCollective::Level::kAcross:
+      return group.all_gather_across(own, bytes, arrival, shown.call());
+    case BucketCollective::Level::kInside:
+      return group.all_gather_inside(bytes, arrival, shown.call());
+  }
 }
 
 }  // namespace canzona

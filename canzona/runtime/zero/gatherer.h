@@ -7,9 +7,10 @@
 //   float* w = gatherer.parameter(tensor);
 //   gatherer.release(module);             // its slot is free again
 //
-// Gathers are posted as far ahead as there are free slots (background), one use
-// ahead of compute (main), or not at all (none). Slots are given to uses in
-// turn, so that one is free when the use that far back is released.
+// Each gather is the schedule's entries of the module's buckets
+// (plan/schedule/rank_entries.h), and which use gets which slot is decided
+// there, too (slot_pool.h). Gathers are posted as far ahead as there are free
+// slots (background), one use ahead of compute (main), or not at all (none).
 // Compute waits for uses in order, and a gather is posted when its slot is
 // free: no circle of waits.
 //
@@ -17,12 +18,11 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <span>
 #include <vector>
 
+#include "canzona/plan/schedule/slot_pool.h"
 #include "canzona/runtime/publisher.h"
-#include "canzona/runtime/zero/slot_pool.h"
 
 namespace canzona {
 
@@ -44,34 +44,29 @@ class Gatherer {
   void require_over() const;
 
   std::chrono::nanoseconds busy() const { return courier_.busy(); }
-  const SlotPool& pool() const { return pool_; }
+  const SlotPool& pool() const { return uses_.pool(); }
 
  private:
-  struct Use {
-    int32_t module = 0;
-    int64_t slot = 0;
-    Work gather = {};
-  };
-
   // Of all uses, the first that may not be gathered yet.
   int64_t horizon() const;
   void post_ahead();
   void require_module(const char* call, int32_t module) const;
   void require_room(int32_t module) const;
-  void gather(int32_t module, int64_t slot, int64_t id);
-  void gather_bucket(int32_t module, int32_t bucket, std::byte* slot);
+  void gather(const ModuleUses::Use& use, int64_t id);
+  void gather_bucket(int32_t bucket, std::byte* slot);
+  void carry_out(const ShownEntry& shown, std::span<const int64_t> bytes,
+                 std::span<std::byte> arrival);
 
   Rank& rank_;
   Publisher& publisher_;
   const ModuleTable& table_;
   const std::vector<Message> messages_;           // by bucket
-  std::vector<std::vector<int64_t>> part_bytes_;  // by bucket
+  std::vector<std::vector<ShownEntry>> entries_;  // by bucket
   std::vector<int64_t> slot_of_module_;           // as compute uses it
-  SlotPool pool_;
-  std::vector<Use> uses_;   // of this step
-  int64_t num_before_ = 0;  // uses of all steps before
-  int64_t num_posted_ = 0;  // of this step, as the next two
-  int64_t num_asked_ = 0;   // that compute has waited for
+  ModuleUses uses_;                               // of this step
+  std::vector<Work> gathers_;                     // by use that is posted
+  int64_t num_before_ = 0;                        // uses of all steps before
+  int64_t num_asked_ = 0;                         // of this step: waited for
   int64_t num_released_ = 0;
   Courier courier_;  // last, because its thread uses all the others
 };

@@ -22,6 +22,11 @@ Scatterer::Scatterer(Rank& rank, Reducer& reducer,
       leaving_(index(pool_.size())),
       courier_(rank.groups.control(), pool_.size() + 1,
                rank.add_track("scatter modules")) {
+  for (size_t b = 0; b < messages_.size(); ++b) {
+    const RankEntries::OfBucket& entries = rank.entries.of_bucket(b);
+    entries_.push_back(rank.show(entries.scatters));
+    counts_.push_back(elements_of(entries.scattered));
+  }
   for (size_t m = 0; m < modules_.size(); ++m) {
     const std::vector<int32_t>& tensors = table_.tensors[m];
     modules_[m].announced.resize(tensors.size());
@@ -190,11 +195,10 @@ void Scatterer::scatter_bucket(const Parcel& parcel, int32_t bucket) {
     copy_back(ops, sent, reinterpret_cast<const std::byte*>(slot),
               message.copies, kBytesPerFp32);
   }
+  for (const ShownEntry& entry : entries_[index(bucket)])
+    carry_out(entry, counts_[index(bucket)],
+              {sent, index(message.num_elements * kBytesPerFp32)});
   std::byte* own = sent + message.own_first * kBytesPerFp32;
-  rank_.groups.gradients()->reduce_scatter_v(
-      reduction_of(rank_.options.wire),
-      {sent, index(message.num_elements * kBytesPerFp32)}, message.counts,
-      {.label = rank_.label_of(parcel.module)});
   const Courier::Pause pause(courier_);
   auto* sum =
       reinterpret_cast<std::byte*>(rank_.store.gradients() + at_rest.first);
@@ -202,6 +206,22 @@ void Scatterer::scatter_bucket(const Parcel& parcel, int32_t bucket) {
     ops.copy(sum, own, at_rest.count * kBytesPerFp32);
   else
     ops.add(Reduction::kFp32Sum, sum, sum, own, at_rest.count);
+}
+
+void Scatterer::carry_out(const ShownEntry& shown,
+                          std::span<const int64_t> counts,
+                          std::span<std::byte> sent) {
+  const Span span(courier_.track(), shown.span);
+  NodeGroup& group = *rank_.groups.gradients();
+  const Reduction reduction = reduction_of(rank_.options.wire);
+  switch (shown.entry->level) {
+    case BucketCollective::Level::kBoth:
+      return group.reduce_scatter_v(reduction, sent, counts, shown.call());
+    case BucketCollective::Level::kInside:
+      return group.reduce_scatter_inside(reduction, sent, counts, shown.call());
+    case BucketCollective::Level::kAcross:
+      return group.reduce_scatter_across(reduction, sent, counts, shown.call());
+  }
 }
 
 }  // namespace canzona

@@ -3,7 +3,8 @@
 // announced, a courier of its own reduces and scatters it over the ranks that
 // keep its slices (plan/zero.h) and the slot is free: the first slice of an
 // iteration replaces what is left of the one before, later ones are added to
-// it. After the last micro-batch the bucket is complete.
+// it. After the last micro-batch the bucket is complete. The collectives are
+// the schedule's entries (plan/schedule/rank_entries.h).
 //
 //   float* g = scatterer.gradient(tensor);   // waits while no slot is free
 //   scatterer.ready(tensor);
@@ -18,11 +19,10 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <deque>
 #include <vector>
 
+#include "canzona/plan/schedule/slot_pool.h"
 #include "canzona/runtime/reducer.h"
-#include "canzona/runtime/zero/slot_pool.h"
 
 namespace canzona {
 
@@ -78,11 +78,15 @@ class Scatterer {
   }
   void scatter(const Parcel& parcel);
   void scatter_bucket(const Parcel& parcel, int32_t bucket);
+  void carry_out(const ShownEntry& shown, std::span<const int64_t> counts,
+                 std::span<std::byte> sent);
 
   Rank& rank_;
   Reducer& reducer_;
   const ModuleTable& table_;
-  const std::vector<Message> messages_;  // by bucket
+  const std::vector<Message> messages_;           // by bucket
+  std::vector<std::vector<ShownEntry>> entries_;  // by bucket
+  std::vector<std::vector<int64_t>> counts_;      // elements, by bucket
   std::vector<Module> modules_;
   std::vector<size_t> number_in_module_;  // by tensor
   int64_t num_micro_batches_ = 1;

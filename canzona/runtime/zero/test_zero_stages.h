@@ -26,7 +26,7 @@ struct ZeroStage {
   bool is(std::string_view of_group, Operation of_operation,
           std::string_view label) const {
     return of_group.starts_with(group) && of_operation == operation &&
-           label == "layer 1";
+           label.starts_with("layer 1");
   }
   int peer_of(int rank) const { return rank ^ distance; }
 };

@@ -125,7 +125,7 @@ TEST_P(ZeroStay, IsNamedWithOperationAndModule) {
   EXPECT_THAT(
       words[peer],
       AllOf(HasSubstr(std::string(to_string(GetParam().operation))),
-            HasSubstr("'layer 1'"),
+            HasSubstr("'layer 1"),
             ContainsRegex("ranks? ([0-9], )*1(, [0-9])* (did|had) not come")));
 }
 

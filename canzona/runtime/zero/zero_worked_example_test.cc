@@ -92,7 +92,7 @@ TEST_F(ZeroExample, HomesAreGroups) {
   for (size_t r = 0; r < 4; ++r) {
     SCOPED_TRACE(cat("rank ", r));
     const Region& region = ranks_[r].layout.gradients.buckets[0].matrices;
-    EXPECT_THAT(region.counts, ElementsAre(kHalfA, kHalfB + kHalfC));
+    EXPECT_EQ(region.all.count, kHalfA + kHalfB + kHalfC);
     EXPECT_EQ(region.own,
               r < 2 ? (Extent{0, kHalfA}) : (Extent{kHalfA, kHalfB + kHalfC}));
   }
@@ -103,14 +103,14 @@ TEST_F(ZeroExample, HalvesGoToOwnersAndUpdatesBack) {
   const auto bytes = [](int64_t elements) { return 4 * elements; };
   for (const RankView& rank : ranks_) ASSERT_EQ(rank.rounds.size(), 1U);
   const auto to_owners = [&](size_t r) {
-    return sent(ranks_[r].rounds[0].gather, ranks_[r].rounds[0].gather_uncut);
+    return sent(ranks_[r].rounds[0].gather[0], ranks_[r].rounds[0].gather[1]);
   };
   EXPECT_THAT(to_owners(0), ElementsAre(0, 0));
   EXPECT_THAT(to_owners(1), ElementsAre(bytes(kHalfA), 0));
   EXPECT_THAT(to_owners(2), ElementsAre(0, bytes(kHalfC)));
   EXPECT_THAT(to_owners(3), ElementsAre(bytes(kHalfB), 0));
   const auto back = [&](size_t r) {
-    return sent(ranks_[r].rounds[0].scatter, ranks_[r].rounds[0].scatter_uncut);
+    return sent(ranks_[r].rounds[0].scatter[0], ranks_[r].rounds[0].scatter[1]);
   };
   EXPECT_THAT(back(0), ElementsAre(0, bytes(kHalfA)));
   EXPECT_THAT(back(1), ElementsAre(0, 0));

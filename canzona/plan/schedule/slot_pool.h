@@ -12,9 +12,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "canzona/base/index.h"
+#include "canzona/plan/schedule/pools.h"
 #include "canzona/plan/schedule/ranges.h"
 
 namespace canzona {
@@ -73,6 +75,54 @@ class SlotPool {
 
   Kind kinds_[2];
   std::vector<std::atomic<uint8_t>> taken_;
+};
+
+// The uses of modules in an iteration, in order, and the slots into which they
+// are gathered: in turn, so that a use waits for the one that had its slot.
+//
+//   uses.begin(modules, is_large);
+//   while (uses.post_next()) … uses[uses.num_posted() - 1] …
+//   uses.release(slot);                  // one more may be posted
+//
+// Allocates nothing once an iteration had as many uses. One thread.
+class ModuleUses {
+ public:
+  struct Use {
+    int32_t module = 0;
+    int64_t slot = 0;
+  };
+
+  explicit ModuleUses(const PoolSizes& pools)
+      : pool_(pools.gather_slots, pools.large_gather_slots) {}
+
+  // `is_large`: by module.
+  void begin(std::span<const int32_t> modules,
+             std::span<const uint8_t> is_large) {
+    uses_.clear();
+    num_posted_ = 0;
+    for (int32_t module : modules)
+      uses_.push_back({module, pool_.next(is_large[index(module)] != 0)});
+  }
+  int64_t size() const { return std::ssize(uses_); }
+  const Use& operator[](int64_t number) const { return uses_[index(number)]; }
+  int64_t num_posted() const { return num_posted_; }
+
+  // Takes the slot of the next use, if there is one and its slot is free.
+  bool post_next() {
+    if (num_posted_ == size()) return false;
+    const int64_t slot = uses_[index(num_posted_)].slot;
+    if (pool_.is_taken(slot)) return false;
+    pool_.take(slot);
+    ++num_posted_;
+    return true;
+  }
+  void release(int64_t slot) { pool_.release(slot); }
+  const SlotPool& pool() const { return pool_; }
+
+ private:
+  SlotPool pool_;
+  std::vector<Use> uses_;
+  int64_t num_posted_ = 0;
 };
 
 }  // namespace canzona

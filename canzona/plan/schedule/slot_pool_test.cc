@@ -1,4 +1,4 @@
-#include "canzona/runtime/zero/slot_pool.h"
+#include "canzona/plan/schedule/slot_pool.h"
 
 #include <gtest/gtest.h>
 

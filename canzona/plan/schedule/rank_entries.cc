@@ -1,0 +1,202 @@
+#include "canzona/plan/schedule/rank_entries.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "canzona/base/index.h"
+#include "canzona/plan/schedule/pools.h"
+
+namespace canzona {
+namespace {
+
+constexpr int32_t kSlots = kExchangeSlots;
+// Beside the round that is transformed, and the one that is scattered.
+constexpr int32_t kGathersAhead = kSlots - 2;
+
+std::vector<int64_t> counts_in_bytes(std::vector<int64_t> elements,
+                                     int64_t size) {
+  for (int64_t& count : elements) count *= size;
+  return elements;
+}
+
+WireBytes exchanged_bytes(const PlanPart& part, const RankGroup& ranks,
+                          int32_t rank, const ExchangeTable& table) {
+  WireBytes bytes;
+  const int32_t node = part.node_of(rank);
+  for (int32_t i = 0; i < ranks.count; ++i) {
+    if (ranks.rank(i) == rank) continue;
+    const bool near = part.node_of(ranks.rank(i)) == node;
+    (near ? bytes.sent_intra : bytes.sent_inter) += table.send_bytes[index(i)];
+    (near ? bytes.received_intra : bytes.received_inter) +=
+        table.receive_bytes[index(i)];
+  }
+  return bytes;
+}
+
+}  // namespace
+
+RankEntries::RankEntries(const PlanPart& part, int32_t rank,
+                         const RankLayout& layout, const Kept& kept,
+                         const std::vector<Round>& rounds)
+    : part_(part),
+      rank_(rank),
+      layout_(layout),
+      kept_(kept),
+      rounds_(rounds),
+      buckets_(layout.gradients.buckets.size()) {
+  for (size_t b = 0; b < buckets_.size(); ++b) add_bucket(b);
+  add_step();
+}
+
+void RankEntries::add_bucket(size_t b) {
+  const Bucket& bucket =
+      part_.buckets[index(layout_.gradients.buckets[b].bucket)];
+  const Buffer& buffer = part_.buffers[index(bucket.buffer)];
+  BucketPieces pieces(part_, bucket);
+  OfBucket& out = buckets_[b];
+  const auto of_module = [&](const BucketCollectives& list,
+                             std::vector<ScheduleEntry>& entries,
+                             std::vector<int64_t>& all) {
+    for (const BucketCollective& c : list) add(c, b, pieces, entries);
+    if (list.empty()) return;
+    BucketCollective both = list.front();
+    both.level = BucketCollective::Level::kBoth;
+    all =
+        counts_in_bytes(pieces.counts(both, rank_), element_bytes(part_, both));
+  };
+  of_module(gathers_of(part_, rank_), out.gathers, out.gathered);
+  of_module(scatters_of(part_, rank_), out.scatters, out.scattered);
+  for (const BucketCollective& c : sums_of(part_, buffer))
+    add(c, b, pieces, out.sums);
+  for (const BucketCollective& c : publishes_of(part_, buffer))
+    if (c.kind == EntryKind::kBroadcast)
+      add_broadcasts(c, b, out.publishes);
+    else
+      add(c, b, pieces, out.publishes);
+}
+
+// One collective of a bucket, unless nobody has anything.
+void RankEntries::add(const BucketCollective& c, size_t b, BucketPieces& pieces,
+                      std::vector<ScheduleEntry>& out) const {
+  using Tensors = BucketCollective::Tensors;
+  std::vector<int64_t> counts = pieces.counts(c, rank_);
+  const bool of_module = c.pieces == BucketCollective::Pieces::kKept;
+  if (!of_module && std::ranges::all_of(counts, [](auto n) { return n == 0; }))
+    return;
+  const bool parameters =
+      c.purpose == Purpose::kGatherModule || c.purpose == Purpose::kPublish;
+  const RankBucket& laid =
+      (parameters ? layout_.parameters : layout_.gradients).buckets[b];
+  const Region& region =
+      c.tensors == Tensors::kMatrices ? laid.matrices : laid.elements;
+  ScheduleEntry& entry = out.emplace_back(ScheduleEntry{c});
+  entry.ranks = ranks_of(part_, c, rank_);
+  entry.bucket = laid.bucket;
+  entry.counts = counts_in_bytes(std::move(counts), element_bytes(part_, c));
+  entry.bytes =
+      member_bytes(part_, entry.ranks, rank_, entry.kind, entry.counts);
+  entry.all = c.tensors == Tensors::kAll ? laid.all : region.all;
+  entry.own = c.tensors == Tensors::kAll ? laid.all : region.own;
+}
+
+void RankEntries::add_broadcasts(const BucketCollective& c, size_t b,
+                                 std::vector<ScheduleEntry>& out) const {
+  const int32_t number = layout_.parameters.buckets[b].bucket;
+  const Bucket& bucket = part_.buckets[index(number)];
+  for (int32_t i = 0; i < bucket.num_matrix_tensors; ++i) {
+    const int32_t t = bucket.tensors[index(i)];
+    for (const ExtentCopy& piece : layout_.parameters.pieces[index(t)]) {
+      ScheduleEntry& entry = out.emplace_back(ScheduleEntry{c});
+      entry.ranks = ranks_of(part_, c, rank_);
+      entry.bucket = number;
+      entry.counts.assign(index(entry.ranks.count), 0);
+      entry.counts[index(part_.home[index(t)])] =
+          piece.count * element_bytes(part_, c);
+      entry.bytes =
+          member_bytes(part_, entry.ranks, rank_, entry.kind, entry.counts);
+      entry.all = piece.target();
+    }
+  }
+}
+
+void RankEntries::add_compute(EntryKind kind, int64_t elements, int32_t round) {
+  ScheduleEntry& entry = step_.emplace_back();
+  entry.kind = kind;
+  entry.round = round;
+  entry.worked_on = elements * kBytesPerFp32;
+}
+
+void RankEntries::add_exchanges(Purpose purpose, int32_t round) {
+  const auto& tables = rounds_[index(round)].tables(purpose);
+  for (size_t i = 0; i < tables.size(); ++i) {
+    if (tables[i].empty) continue;
+    ScheduleEntry& entry = step_.emplace_back();
+    entry.kind = EntryKind::kAllToAll;
+    entry.purpose = purpose;
+    entry.group = GroupKind::kExchange;
+    entry.ranks = group_of(part_, rank_, entry.group);
+    entry.round = round;
+    entry.table = static_cast<int32_t>(i);
+    entry.counts = tables[i].send_bytes;
+    entry.bytes = exchanged_bytes(part_, entry.ranks, rank_, tables[i]);
+  }
+}
+
+void RankEntries::add_step() {
+  const auto num_rounds = static_cast<int32_t>(rounds_.size());
+  const auto update_elements = [&] {
+    add_compute(EntryKind::kUpdateElements, kept_.num_elements);
+  };
+  for (const ExchangeStage& stage : exchange_order(num_rounds)) {
+    add_stage(stage);
+    const bool first = stage.round == 0;
+    if (first && stage.purpose == Purpose::kGatherMatrices) update_elements();
+  }
+  if (num_rounds == 0) update_elements();
+  if (part_.grid.tp == 1)
+    add_compute(EntryKind::kUpdateMatrices, kept_.num_in_matrices);
+}
+
+void RankEntries::add_stage(const ExchangeStage& stage) {
+  if (stage.kind == EntryKind::kAllToAll)
+    return add_exchanges(stage.purpose, stage.round);
+  const Round& round = rounds_[index(stage.round)];
+  int64_t elements = 0;
+  if (stage.kind == EntryKind::kTransform)
+    for (const SlotMatrix& matrix : round.computed) {
+      const KeptMatrix& kept = kept_.matrices[index(matrix.kept)];
+      elements += kept.dims[0] * kept.dims[1];
+    }
+  else
+    for (const SlotPiece& piece : round.pieces) elements += piece.elements();
+  add_compute(stage.kind, elements, stage.round);
+  if (stage.kind == EntryKind::kPrepare)
+    step_.back().slot.slot = stage.round % kSlots;
+}
+
+std::vector<ExchangeStage> exchange_order(int32_t num_rounds) {
+  std::vector<ExchangeStage> order;
+  int32_t num_sent = 0, num_applied = 0;
+  const auto apply_until = [&](int32_t end) {
+    for (; num_applied < end; ++num_applied)
+      order.push_back({EntryKind::kApply, Purpose::kNone, num_applied});
+  };
+  const auto send_until = [&](int32_t last) {
+    for (; num_sent < num_rounds && num_sent <= last; ++num_sent) {
+      apply_until(num_sent - kSlots + 1);
+      order.push_back({EntryKind::kPrepare, Purpose::kNone, num_sent});
+      order.push_back(
+          {EntryKind::kAllToAll, Purpose::kGatherMatrices, num_sent});
+    }
+  };
+  send_until(0);
+  for (int32_t k = 0; k < num_rounds; ++k) {
+    send_until(k + kGathersAhead);
+    order.push_back({EntryKind::kTransform, Purpose::kNone, k});
+    order.push_back({EntryKind::kAllToAll, Purpose::kScatterMatrices, k});
+  }
+  apply_until(num_rounds);
+  return order;
+}
+
+}  // namespace canzona

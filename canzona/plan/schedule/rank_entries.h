@@ -1,0 +1,70 @@
+// The entries of one part on one rank, made once: for whoever lists an
+// iteration (iteration.h) and whoever carries it out.
+//
+//   const RankEntries entries(part, rank, layout, kept, rounds);
+//   for (const ScheduleEntry& e : entries.of_bucket(b).sums) …
+//   for (const ScheduleEntry& e : entries.step()) …
+//
+// Groups, counts, bytes, memory and the order of the step are decided here.
+// What the trainer's calls add to it, the iteration says: which module's turn
+// it is, and which slot it gets (module_uses.h). Made from the plan alone; no
+// memory is touched.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "canzona/plan/schedule/entry.h"
+#include "canzona/plan/schedule/rounds.h"
+
+namespace canzona {
+
+// The stages of a step of so many rounds, in order: two gathers ahead of each
+// transform, and a slot is used again when its round is applied.
+struct ExchangeStage {
+  EntryKind kind;  // kPrepare, kAllToAll, kTransform or kApply
+  Purpose purpose = Purpose::kNone;
+  int32_t round = 0;
+};
+std::vector<ExchangeStage> exchange_order(int32_t num_rounds);
+
+class RankEntries {
+ public:
+  RankEntries(const PlanPart& part, int32_t rank, const RankLayout& layout,
+              const Kept& kept, const std::vector<Round>& rounds);
+
+  // Each list in the order in which it is carried out.
+  struct OfBucket {
+    std::vector<ScheduleEntry> gathers, scatters;  // as part of a module
+    // Bytes of each member's piece, whichever levels they go through.
+    std::vector<int64_t> gathered, scattered;
+    std::vector<ScheduleEntry> sums, publishes;
+  };
+  // By bucket of the rank.
+  const OfBucket& of_bucket(size_t bucket) const { return buckets_[bucket]; }
+  // From the check of gradients to the last update, but the parameters that
+  // are published meanwhile. AdamW's elements are updated while the first
+  // round is gathered.
+  const std::vector<ScheduleEntry>& step() const { return step_; }
+
+ private:
+  void add_bucket(size_t b);
+  void add(const BucketCollective& collective, size_t b, BucketPieces& pieces,
+           std::vector<ScheduleEntry>& out) const;
+  void add_broadcasts(const BucketCollective& collective, size_t b,
+                      std::vector<ScheduleEntry>& out) const;
+  void add_step();
+  void add_stage(const ExchangeStage& stage);
+  void add_compute(EntryKind kind, int64_t elements, int32_t round = -1);
+  void add_exchanges(Purpose purpose, int32_t round);
+
+  const PlanPart& part_;
+  const int32_t rank_;
+  const RankLayout& layout_;
+  const Kept& kept_;
+  const std::vector<Round>& rounds_;
+  std::vector<OfBucket> buckets_;
+  std::vector<ScheduleEntry> step_;
+};
+
+}  // namespace canzona
