@@ -163,7 +163,7 @@ Sampled Sampler::run(const Show& show) {
     out.tokens.push_back(token);
     read_.push_back(token);
     if (tokenizer_ && tokenizer_->is_special(token)) {
-      out.stop = cat("special token ", tokenizer_->bytes_of(token));
+      out.stop = cat("special token ", printable(tokenizer_->bytes_of(token)));
       break;
     }
     out.text += bytes_of(token);

@@ -50,8 +50,8 @@ class TokenizedSource : public TokenSource {
     std::copy_n(tokens_.begin() + first, count, to.begin());
   }
   std::string describe() const override {
-    return cat(text_->describe(), " as bytes, ",
-               human_count(static_cast<double>(size())), " of the tokenizer");
+    return cat(text_->describe(), " (bytes), encoded as ",
+               human_count(static_cast<double>(size())));
   }
   std::string digest() const override { return digest_of(*this); }
 

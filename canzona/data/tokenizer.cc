@@ -245,11 +245,8 @@ class TokenEncoder::Words {
 
  private:
   static constexpr size_t kMost = 1 << 17, kLongest = 64;  // words, bytes
-  struct Hash : std::hash<std::string_view> {
-    using is_transparent = void;
-  };
-
-  std::unordered_map<std::string, std::vector<int32_t>, Hash, std::equal_to<>>
+  std::unordered_map<std::string, std::vector<int32_t>, TextHash,
+                     std::equal_to<>>
       known_;
 };
 

@@ -127,7 +127,8 @@ class TokenizerReader {
                     std::string_view name);
   void find_words();
   void find_byte_tokens();
-  void read_merges(const Json& merges);
+  void read_vocab(Json::object_t& vocab);
+  void read_merges(Json::array_t& merges);
   void add_merge(std::string_view left, std::string_view right, size_t number);
   int32_t merged_part(std::string_view name, size_t number) const;
   void read_normalizer();
@@ -145,7 +146,7 @@ class TokenizerReader {
   TokenizerData data_;
   int64_t most_tokens_ = 0;
   // Tokens of the model by the names they have there.
-  std::unordered_map<std::string, int32_t> by_name_;
+  std::unordered_map<std::string, int32_t, TextHash, std::equal_to<>> by_name_;
 };
 
 void TokenizerReader::read_model() {
@@ -162,12 +163,23 @@ void TokenizerReader::read_model() {
   if (!vocab.is_object() || vocab.empty())
     refuse("model.vocab", "none", "an object of tokens and their numbers");
   most_tokens_ = most_tokens();
+  if (!get_member(model, "merges", in("model")).is_array())
+    refuse("model.merges", "no list", "a list of pairs");
+  read_vocab(root_["model"]["vocab"].get_ref<Json::object_t&>());
+  read_merges(root_["model"]["merges"].get_ref<Json::array_t&>());
+}
+
+// Takes the object apart: memory is needed once.
+void TokenizerReader::read_vocab(Json::object_t& vocab) {
   by_name_.reserve(vocab.size());
-  for (const auto& [name, value] : vocab.items()) {
+  while (!vocab.empty()) {
+    auto entry = vocab.extract(vocab.begin());
+    const std::string& name = entry.key();
     const std::optional<std::string> bytes = byte_letters().bytes_of(name);
-    by_name_.emplace(name, add_token(value, bytes ? *bytes : name, name));
+    const int32_t token =
+        add_token(entry.mapped(), bytes ? *bytes : name, name);
+    by_name_.emplace(std::move(entry.key()), token);
   }
-  read_merges(get_member(model, "merges", in("model")));
 }
 
 // Numbers far above the count of tokens would reserve memory for nothing.
@@ -224,11 +236,10 @@ void TokenizerReader::find_byte_tokens() {
 }
 
 // Either "left right" or ["left", "right"].
-void TokenizerReader::read_merges(const Json& merges) {
-  if (!merges.is_array()) refuse("model.merges", "no list", "a list of pairs");
+void TokenizerReader::read_merges(Json::array_t& merges) {
   data_.merges.reserve(merges.size());
   for (size_t i = 0; i < merges.size(); ++i) {
-    const Json& merge = merges[i];
+    const Json merge = std::move(merges[i]);
     if (merge.is_string()) {
       const auto& text = merge.get_ref<const std::string&>();
       const size_t space = text.find(' ');
@@ -249,7 +260,7 @@ void TokenizerReader::read_merges(const Json& merges) {
 
 int32_t TokenizerReader::merged_part(std::string_view name,
                                      size_t number) const {
-  const auto token = by_name_.find(std::string(name));
+  const auto token = by_name_.find(name);
   if (token == by_name_.end())
     throw UsageError(cat(printable(file_), ": merge ", number, ": ",
                          quoted(name), " is not in model.vocab"));

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -56,6 +57,11 @@ struct MergeHash {
     key *= 0x9E3779B97F4A7C15ULL;
     return key ^ key >> 32;
   }
+};
+
+// Finds texts by views of them.
+struct TextHash : std::hash<std::string_view> {
+  using is_transparent = void;
 };
 
 struct TokenizerData {

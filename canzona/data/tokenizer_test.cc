@@ -154,7 +154,7 @@ TEST(Tokenizer, TextIsReadInItsTokens) {
   const auto tokens = open_tokens(folder.write("a.txt", text),
                                   {.vocab = 646, .tokenizer = qwen});
   EXPECT_EQ(all_tokens(*tokens), qwen.encode(text));
-  EXPECT_THAT(tokens->describe(), HasSubstr("of the tokenizer"));
+  EXPECT_THAT(tokens->describe(), HasSubstr("encoded as"));
   EXPECT_THAT(
       [&] {
         open_tokens(folder.path("a.txt"), {.vocab = 645, .tokenizer = qwen});
