@@ -57,6 +57,14 @@ test-all: build  ## build and run all tests, those of MPI with MPICH, too
 	$(call run_tests,build)
 	JOBS=$(JOBS) sh scripts/test_mpich.sh
 
+.PHONY: soak
+soak: build  ## hit runs by hundreds of faults; writes build/soak.md
+	sh scripts/setup.sh --tests
+	$(call configure,release,-DCANZONA_BUILD_TESTS=ON -DCANZONA_HEAVY_TESTS=ON)
+	$(call compile,release)
+	python3 tests/reliability/rows.py build/canzona mpirun --tier C \
+	  --build build --table build/soak.md $(SOAK_ARGS)
+
 .PHONY: cuda
 cuda:  ## build build-cuda/canzona, which uses NVIDIA GPUs; needs nvcc
 	sh scripts/setup.sh

@@ -81,10 +81,10 @@ class Bench {
         runtime_(plan, world, *engine_, {}) {
     std::vector<float> values;
     runtime_.for_each_state([&](const RankState& state) {
-      if (!state.taken) return;
       values.assign(static_cast<size_t>(state.elements), 0.125F);
       runtime_.set_state(state, values);
     });
+    runtime_.take_over(0);
   }
 
   SavingTimes run() {

@@ -53,8 +53,10 @@ def attention(config, weights, name, x, turn, attend):
     qkv = F.linear(x, weights[name + "qkv_proj.weight"])
     qkv = qkv.view(batch, length, groups, per_group + 2, dim)
     q, k, v = qkv.split([per_group, 1, 1], dim=3)
-    q = rms_norm(q, weights[name + "q_norm.weight"], config["norm_epsilon"])
-    k = rms_norm(k, weights[name + "k_norm.weight"], config["norm_epsilon"])
+    if name + "q_norm.weight" in weights:
+        epsilon = config["norm_epsilon"]
+        q = rms_norm(q, weights[name + "q_norm.weight"], epsilon)
+        k = rms_norm(k, weights[name + "k_norm.weight"], epsilon)
     heads = [t.reshape(batch, length, -1, dim).transpose(1, 2)
              for t in (q, k.expand_as(q), v.expand_as(q))]
     q, k = (rotate(t, *turn) for t in heads[:2])

@@ -1,4 +1,5 @@
-// `canzona ckpt`: looks at checkpoints, checks them, removes old ones.
+// `canzona ckpt`: looks at checkpoints, checks them, removes old ones, and
+// takes weights to and from folders of Hugging Face.
 #include <unistd.h>
 
 #include <filesystem>
@@ -8,8 +9,10 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
+#include "canzona/train/hf_exchange.h"
 #include "cli/ckpt_view.h"
 #include "cli/environment.h"
+#include "cli/options.h"
 #include "cli/verbs.h"
 
 namespace canzona::cli {
@@ -26,6 +29,8 @@ Examples:
   canzona ckpt verify runs/one
   canzona ckpt diff runs/one runs/two/ckpt/step_00001000
   canzona ckpt prune runs/one --keep-last 2 --dry-run
+  canzona ckpt export runs/one --hf out/one --dtype bf16
+  canzona ckpt import-hf Qwen3-0.6B --out runs/qwen/ckpt
 
 Exit status: 0 done, 1 two checkpoints differ, 2 no such folder or option, 3 a checkpoint is damaged
 or cannot be read by this version, 6 the disk refuses.
@@ -80,11 +85,39 @@ Examples:
   canzona ckpt prune runs/one --keep-last 2
 )";
 
+constexpr const char* kExportExamples =
+    R"(Writes config.json and safetensors under the names that Hugging Face's transformers know, so that
+AutoModelForCausalLM.from_pretrained(FOLDER) loads them: Qwen3, Qwen3-MoE or, without norms of
+queries and keys, Llama. Weights that are larger than --max-shard-size are several files with an
+index. Every byte that is read is checked against its hash; FOLDER appears when it is complete. It must
+be new or empty. Without --step it is the checkpoint that a run would resume from first.
+
+Examples:
+  canzona ckpt export runs/one --hf out/one
+  canzona ckpt export runs/one --step 1000 --hf out/one-1000 --dtype bf16
+  canzona ckpt export runs/one/ckpt/step_00001000 --hf out/one --max-shard-size 2GB --json
+)";
+
+constexpr const char* kImportExamples =
+    R"(FOLDER has config.json of Qwen3, Qwen3-MoE or Llama 3, and model.safetensors, or several files with
+model.safetensors.index.json, in fp32, bf16 or fp16. It becomes a checkpoint of step 0 in fp32, with a
+hash of every byte: DIR/step_00000000. It holds weights and no states of an optimizer, so that a run
+starts from it (canzona train --init DIR) rather than resumes. canzona train --init takes FOLDER itself
+as well. Links are not followed: copy a hub's cache with cp -rL.
+
+Examples:
+  canzona ckpt import-hf Qwen3-0.6B --out runs/qwen/ckpt
+  canzona train --init runs/qwen/ckpt --data book.txt --run runs/tuned
+)";
+
 struct CkptFlags {
   std::string path;
   std::string second;
   std::string pattern;
   std::optional<int64_t> step;
+  std::string folder;  // of Hugging Face, or of checkpoints: what is made
+  std::string dtype = "fp32";
+  std::string max_shard_size = "5GB";
   int64_t keep_last = 0;
   bool dry_run = false;
   bool json = false;
@@ -226,6 +259,33 @@ Outcome prune(const CkptFlags& a, const Output& out) {
   return Outcome::kDone;
 }
 
+StoredType export_type(const std::string& dtype) {
+  if (dtype == "fp32") return StoredType::kF32;
+  if (dtype == "bf16") return StoredType::kBf16;
+  throw UsageError(cat("--dtype ", quoted(dtype), ": expected fp32 or bf16"));
+}
+
+Outcome export_weights(const CkptFlags& a, const Output& out) {
+  const WeightFormat format{
+      .type = export_type(a.dtype),
+      .max_file_bytes = parse_bytes(a.max_shard_size, "--max-shard-size")};
+  const CheckpointReader reader = one_checkpoint(a.path, a.step);
+  const HfExported done =
+      export_hf(reader, {.folder = a.folder, .format = format});
+  out.result(a.json ? ckpt_export_json(reader.path(), a.folder, a.dtype, done)
+                    : ckpt_export_text(reader.path(), a.folder, a.dtype, done));
+  return Outcome::kDone;
+}
+
+Outcome import_weights(const CkptFlags& a, const Output& out) {
+  const HfImported made = import_hf(
+      a.path, without_slashes(a.folder),
+      cat("canzona ckpt import-hf, process ", ::getpid(), " on ", host_name()));
+  out.result(a.json ? ckpt_import_json(a.path, made)
+                    : ckpt_import_text(a.path, made));
+  return Outcome::kDone;
+}
+
 using CkptRun = Outcome (*)(const CkptFlags&, const Output&);
 
 struct CkptVerb {
@@ -235,22 +295,30 @@ struct CkptVerb {
   CkptRun run;
 };
 
-constexpr std::array<CkptVerb, 5> kCkptVerbs = {{
+constexpr std::array<CkptVerb, 7> kCkptVerbs = {{
     {"ls", "list the checkpoints of a run", kLsExamples, list_them},
     {"inspect", "show what is in a checkpoint", kInspectExamples, inspect},
     {"verify", "check every byte of checkpoints", kVerifyExamples, verify},
     {"diff", "compare two checkpoints", kDiffExamples, diff},
     {"prune", "remove old checkpoints", kPruneExamples, prune},
+    {"export", "write weights for Hugging Face's transformers", kExportExamples,
+     export_weights},
+    {"import-hf", "make a checkpoint of Hugging Face's weights",
+     kImportExamples, import_weights},
 }};
 
 void add_ckpt_options(CLI::App& app, const std::string& name,
                       CkptFlags& flags) {
-  app.add_option("PATH", flags.path, "a run, its ckpt folder or a checkpoint")
-      ->required();
+  if (name == "import-hf")
+    app.add_option("FOLDER", flags.path, "config.json and safetensors")
+        ->required();
+  else
+    app.add_option("PATH", flags.path, "a run, its ckpt folder or a checkpoint")
+        ->required();
   if (name == "diff")
     app.add_option("SECOND", flags.second, "what it is compared with")
         ->required();
-  if (name == "inspect" || name == "verify")
+  if (name == "inspect" || name == "verify" || name == "export")
     app.add_option("--step", flags.step, "the checkpoint of this step")
         ->option_text("N");
   if (name == "inspect")
@@ -263,6 +331,22 @@ void add_ckpt_options(CLI::App& app, const std::string& name,
         ->required();
     app.add_flag("--dry-run", flags.dry_run, "say what would be removed");
   }
+  if (name == "export") {
+    app.add_option("--hf", flags.folder, "the new folder")
+        ->option_text("FOLDER")
+        ->required();
+    offer_words(
+        app.add_option("--dtype", flags.dtype, "bf16 rounds to nearest [fp32]")
+            ->option_text("fp32|bf16"),
+        {"fp32", "bf16"});
+    app.add_option("--max-shard-size", flags.max_shard_size,
+                   "of a file, such as 500MB; 0: one file [5GB]")
+        ->option_text("BYTES");
+  }
+  if (name == "import-hf")
+    app.add_option("--out", flags.folder, "the folder of checkpoints")
+        ->option_text("DIR")
+        ->required();
   app.add_flag("--json", flags.json, "print one JSON object instead of text");
 }
 
@@ -270,7 +354,8 @@ void add_ckpt_options(CLI::App& app, const std::string& name,
 
 Verb add_ckpt(CLI::App& root) {
   CLI::App* app = root.add_subcommand(
-      "ckpt", "list, inspect, verify, compare and prune checkpoints");
+      "ckpt",
+      "list, inspect, verify, compare, prune, export and import checkpoints");
   app->require_subcommand(1);
   app->footer(kCkptExamples);
   std::vector<Verb> verbs;

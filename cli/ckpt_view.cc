@@ -268,4 +268,46 @@ std::string ckpt_prune_json(const PruneReport& report, bool dry_run) {
   return out.end_object().take() + "\n";
 }
 
+std::string ckpt_export_text(const std::string& path, const std::string& folder,
+                             const std::string& dtype, const HfExported& done) {
+  return cat(printable(path, 300), ", step ", done.step, ": ",
+             human_count(done.parameters), " parameters of ", done.model_type,
+             " in ", dtype, ", ", human_bytes(done.bytes), " in ",
+             done.files.size(), or_plural(done.files.size(), " file", " files"),
+             ": ", printable(folder, 300), "\n");
+}
+
+std::string ckpt_export_json(const std::string& path, const std::string& folder,
+                             const std::string& dtype, const HfExported& done) {
+  JsonWriter out(2);
+  out.begin_object();
+  out.field("checkpoint", path).field("step", done.step);
+  out.field("folder", folder).field("model_type", done.model_type);
+  out.field("dtype", dtype).field("parameters", done.parameters);
+  out.field("bytes", done.bytes).member("files").begin_array();
+  for (const HfFile& file : done.files)
+    out.begin_object()
+        .field("name", file.name)
+        .field("tensors", std::ssize(file.tensors))
+        .field("bytes", file.data_bytes)
+        .end_object();
+  return out.end_array().end_object().take() + "\n";
+}
+
+std::string ckpt_import_text(const std::string& folder,
+                             const HfImported& made) {
+  return cat(printable(folder, 300), ": ", human_count(made.parameters),
+             " parameters in ", made.tensors, " tensors, ",
+             human_bytes(made.bytes), ": ", printable(made.path, 300), "\n");
+}
+
+std::string ckpt_import_json(const std::string& folder,
+                             const HfImported& made) {
+  JsonWriter out(2);
+  out.begin_object();
+  out.field("folder", folder).field("checkpoint", made.path).field("step", 0);
+  out.field("tensors", made.tensors).field("parameters", made.parameters);
+  return out.field("bytes", made.bytes).end_object().take() + "\n";
+}
+
 }  // namespace canzona::cli

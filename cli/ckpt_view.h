@@ -9,6 +9,7 @@
 #include "canzona/checkpoint/reader.h"
 #include "canzona/checkpoint/store.h"
 #include "canzona/report/terminal.h"
+#include "canzona/train/hf_exchange.h"
 
 namespace canzona::cli {
 
@@ -51,5 +52,13 @@ std::string ckpt_diff_json(const CheckpointDifference& difference);
 std::string ckpt_prune_text(const PruneReport& report, bool dry_run,
                             const Ink& ink);
 std::string ckpt_prune_json(const PruneReport& report, bool dry_run);
+
+// `path`: the checkpoint, `folder`: where its weights are now.
+std::string ckpt_export_text(const std::string& path, const std::string& folder,
+                             const std::string& dtype, const HfExported& done);
+std::string ckpt_export_json(const std::string& path, const std::string& folder,
+                             const std::string& dtype, const HfExported& done);
+std::string ckpt_import_text(const std::string& folder, const HfImported& made);
+std::string ckpt_import_json(const std::string& folder, const HfImported& made);
 
 }  // namespace canzona::cli

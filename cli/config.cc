@@ -13,15 +13,18 @@
 #include "canzona/shapes/read_model.h"
 #include "canzona/train/config_keys.h"
 #include "canzona/train/model_settings.h"
+#include "canzona/train/model_source.h"
 #include "canzona/train/settings.h"
 #include "cli/options.h"
 #include "cli/precision.h"
+#include "cli/run_model.h"
 #include "cli/verbs.h"
 
 namespace canzona::cli {
 namespace {
 
 constexpr const char* kWhatGroup = "What is trained";
+constexpr const char* kSavingGroup = "Surviving (see docs/resuming.md)";
 constexpr const char* kRanksGroup = "On which ranks";
 constexpr const char* kMemoryGroup = "Memory and links (see docs/zero.md)";
 constexpr const char* kKeysGroup = "Any setting (see canzona config show)";
@@ -35,13 +38,19 @@ struct ConfigFlag {
 };
 constexpr auto kFlags = std::to_array<ConfigFlag>({
     {"--data", "data.path", "PATH", kWhatGroup},
+    {"--tokenizer", "data.tokenizer", "FILE", kWhatGroup},
     {"--preset", "preset", "NAME", kWhatGroup},
+    {"--init", "init", "PATH", kWhatGroup},
     {"--rule", "rule.name", "RULE", kWhatGroup},
     {"--steps", "steps", "N", kWhatGroup},
     {"--learning-rate", "rule.learning_rate", "RATE", kWhatGroup},
     {"--seed", "seed", "N", kWhatGroup},
     {"--max-skipped", "max_skipped", "N", kWhatGroup},
     {"--run", "run", "DIR", kWhatGroup},
+    {"--save-every", "save.every", "N", kSavingGroup},
+    {"--keep-last", "save.keep_last", "K", kSavingGroup},
+    {"--save", "save.mode", "HOW", kSavingGroup},
+    {"--check-replicas", "check_replicas", "N", kSavingGroup},
     {"--mesh", "mesh", "AXES", kRanksGroup},
     {"--ranks", "ranks", "N", kRanksGroup},
     {"--strategy", "plan.strategy", "NAME", kRanksGroup},
@@ -124,30 +133,101 @@ const Setting* last_setting(const Settings& settings, std::string_view key) {
   return last;
 }
 
+// "" for what is neither a text nor a word of the command line.
+std::string text_of_setting(const Setting& setting) {
+  if (const auto* raw = std::get_if<RawText>(&setting.value)) return raw->text;
+  if (const auto* number = std::get_if<int64_t>(&setting.value))
+    return cat(*number);
+  const auto* text = std::get_if<std::string>(&setting.value);
+  return text == nullptr ? "" : *text;
+}
+
 // Returns 0 for an empty mesh and for a malformed one, which make_config
 // refuses.
 int64_t ranks_of_mesh(const Setting& mesh) {
-  const auto* text = std::get_if<std::string>(&mesh.value);
+  const std::string text = text_of_setting(mesh);
   try {
-    return text == nullptr || text->empty() ? 0 : parse_mesh(*text).world();
+    return text.empty() ? 0 : parse_mesh(text).world();
   } catch (const UsageError&) {
     return 0;
   }
 }
 
-// True if the command line's number of ranks replaces this setting of the file:
-// a mesh with another number of ranks than --ranks, unless there is a --mesh,
-// and `ranks` where there is a --mesh.
-bool gives_way(const Setting& of_file, const Settings& asked) {
+// True if the number of ranks that is asked for later replaces this setting: a
+// mesh with another number of ranks than `ranks`, unless there is a mesh, and
+// `ranks` where there is a mesh.
+bool gives_way(const Setting& setting, const Settings& asked) {
   const Setting* mesh = last_setting(asked, "mesh");
   const Setting* ranks = last_setting(asked, "ranks");
-  if (of_file.key == "ranks")
-    return mesh != nullptr && !std::get<RawText>(mesh->value).text.empty();
-  if (of_file.key != "mesh" || mesh != nullptr || ranks == nullptr)
+  if (setting.key == "ranks")
+    return mesh != nullptr && !text_of_setting(*mesh).empty();
+  if (setting.key != "mesh" || mesh != nullptr || ranks == nullptr)
     return false;
-  const std::string& count = std::get<RawText>(ranks->value).text;
-  const int64_t there = ranks_of_mesh(of_file);
+  const std::string count = text_of_setting(*ranks);
+  const int64_t there = ranks_of_mesh(setting);
   return there != 0 && count != "0" && count != cat(there);
+}
+
+// Where the weights are that the run starts from; "" without any.
+std::string initial_path(const Settings& of_file, const Settings& asked) {
+  const Setting* init = last_setting(asked, "init");
+  if (init == nullptr) init = last_setting(of_file, "init");
+  return init == nullptr ? "" : text_of_setting(*init);
+}
+
+// Text is encoded as it was for the weights that the run starts from.
+Settings initial_tokenizer(const std::string& init) {
+  const std::string file = init.empty() ? "" : tokenizer_beside(init);
+  if (file.empty()) return {};
+  return {{"data.tokenizer", file, cat("--init ", init)}};
+}
+
+// What the user asks for, from --model or --init to the flags; and what the
+// weights of --init say of it.
+struct AskedSettings {
+  Settings all;
+  Settings initial;
+};
+
+AskedSettings asked_settings(const ConfigArguments& arguments) {
+  const Settings asked = command_line_settings(arguments);
+  Settings of_file;
+  if (!arguments.file.empty()) of_file = read_config_file(arguments.file);
+  const std::string init = initial_path(of_file, asked);
+  const Settings initial =
+      init.empty() ? Settings() : find_model(init).settings;
+  if (!initial.empty() && !arguments.model.empty())
+    throw UsageError(cat("--model ", arguments.model,
+                         ": the weights of --init have a model of their own; "
+                         "leave out --model"));
+  Settings given =
+      arguments.model.empty() ? initial : model_settings(arguments.model);
+  for (const Setting& tokenizer : initial_tokenizer(init))
+    given.push_back(tokenizer);
+  for (Setting& setting : of_file)
+    if (!gives_way(setting, asked)) given.push_back(std::move(setting));
+  given.insert(given.end(), asked.begin(), asked.end());
+  return {given, initial};
+}
+
+// A mesh that was saved gives way to other ranks that a launcher has started,
+// options of a rule to another rule (which is refused as such).
+Settings under(const ConfigBase& base, const Settings& given) {
+  Settings asked = given;
+  if (base.launched > 0)
+    asked.insert(asked.begin(), {"ranks", base.launched, "launched"});
+  const Setting* rule = last_setting(given, "rule.name");
+  const Setting* saved_rule = last_setting(base.saved, "rule.name");
+  const bool other_rule =
+      rule != nullptr && saved_rule != nullptr &&
+      text_of_setting(*rule) != text_of_setting(*saved_rule);
+  Settings out;
+  for (const Setting& setting : base.saved) {
+    const bool is_option = setting.key.starts_with(kRuleOption);
+    if (!gives_way(setting, asked) && !(other_rule && is_option))
+      out.push_back(setting);
+  }
+  return out;
 }
 
 }  // namespace
@@ -160,9 +240,9 @@ void add_config_arguments(CLI::App& app, ConfigArguments& arguments) {
                     arguments.flags[flag.name]);
     if (flag.key != std::string_view("preset")) continue;
     app.add_option("--model", arguments.model,
-                   "the architecture: a config.json of Qwen3 or Qwen3-MoE, a "
-                   "folder with one, or a name of canzona models; the preset "
-                   "gives the rest")
+                   "the architecture: a config.json of Qwen3, Qwen3-MoE or "
+                   "Llama 3, a folder with one, or a name of canzona models; "
+                   "the preset gives the rest")
         ->option_text("MODEL")
         ->group(kWhatGroup);
   }
@@ -179,16 +259,21 @@ void add_config_arguments(CLI::App& app, ConfigArguments& arguments) {
            kKeysGroup);
 }
 
-TrainConfig read_config(const ConfigArguments& arguments) {
+TrainConfig read_config(const ConfigArguments& arguments,
+                        const ConfigBase& base) {
   refuse_model_as_preset(arguments.flags.at("--preset"));
-  Settings given;
-  if (!arguments.model.empty()) given = model_settings(arguments.model);
-  const Settings asked = command_line_settings(arguments);
-  if (!arguments.file.empty())
-    for (Setting& setting : read_config_file(arguments.file))
-      if (!gives_way(setting, asked)) given.push_back(std::move(setting));
-  given.insert(given.end(), asked.begin(), asked.end());
-  return make_settled_config(std::move(given));
+  const auto [given, initial] = asked_settings(arguments);
+  Settings all = under(base, given);
+  all.insert(all.end(), given.begin(), given.end());
+  TrainConfig config = make_settled_config(std::move(all));
+  refuse_contradictions(config, initial);
+  return config;
+}
+
+std::string asked_run_folder(const ConfigArguments& arguments) {
+  const Settings given = asked_settings(arguments).all;
+  const Setting* run = last_setting(given, "run");
+  return run == nullptr ? "" : text_of_setting(*run);
 }
 
 std::string train_presets_help() {

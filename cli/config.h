@@ -29,9 +29,19 @@ struct ConfigArguments {
 // `arguments` outlives the app.
 void add_config_arguments(CLI::App& app, ConfigArguments& arguments);
 
-// Defaults < preset < --model < file < --set < flags. What is left to `auto`
-// and decided by this machine is settled.
-TrainConfig read_config(const ConfigArguments& arguments);
+// What a run that goes on from a checkpoint begins with.
+struct ConfigBase {
+  Settings saved = {};
+  int64_t launched = 0;  // ranks that a launcher has started; 0: none
+};
+
+// Defaults < preset < what was saved < --model < file < --set < flags. What is
+// left to `auto` and decided by this machine is settled.
+TrainConfig read_config(const ConfigArguments& arguments,
+                        const ConfigBase& base = {});
+
+// The folder that is asked for, without making a configuration; "": none.
+std::string asked_run_folder(const ConfigArguments& arguments);
 
 // "Presets:" with a line each, for the end of a help page.
 std::string train_presets_help();

@@ -35,6 +35,10 @@ Environment read_environment() {
       .stderr_is_terminal = is_terminal(STDERR_FILENO)};
 }
 
+const char* environment_variable(const char* name) {
+  return std::getenv(name);
+}
+
 std::string host_name() {
   std::array<char, 256> name{};
   if (::gethostname(name.data(), name.size() - 1) != 0) return "unknown";
@@ -55,51 +59,80 @@ std::string utc_time() {
   return text.data();
 }
 
+std::string sleep_for_tests() {
+  return std::string(variable("CANZONA_TEST_SLEEP"));
+}
+
 namespace {
 
 std::atomic<int> signal_seen = 0;
+std::atomic<int> wishes_seen = 0;
 static_assert(std::atomic<int>::is_always_lock_free);
 
 // What a handler may look at: written before the handler is installed.
-std::array<char, 400> notice;
-size_t notice_size = 0;
+struct Notice {
+  std::array<char, 400> text;
+  size_t size = 0;
+
+  void put(std::string_view says) {
+    // "\r": behind a line of progress.
+    constexpr std::string_view kBegin = "\r", kEnd = "\n";
+    const std::string_view cut =
+        says.substr(0, text.size() - kBegin.size() - kEnd.size());
+    auto end = text.begin();
+    if (!cut.empty())
+      for (const std::string_view part : {kBegin, cut, kEnd})
+        end = std::ranges::copy(part, end).out;
+    size = static_cast<size_t>(end - text.begin());
+  }
+  void write() const {
+    if (size > 0) (void)!::write(STDERR_FILENO, text.data(), size);
+  }
+};
+Notice notice_of_end, notice_of_saving;
 
 void remember_wish(int signal) {
   const int code = errno;
   signal_seen = signal;
   std::signal(SIGINT, SIG_DFL);
   std::signal(SIGTERM, SIG_DFL);
-  if (notice_size > 0)
-    (void)!::write(STDERR_FILENO, notice.data(), notice_size);
+  notice_of_end.write();
+  errno = code;
+}
+
+void count_wish(int) {
+  const int code = errno;
+  ++wishes_seen;
+  notice_of_saving.write();
   errno = code;
 }
 
 }  // namespace
 
-Interrupt::Interrupt(std::string_view says) {
+Interrupt::Interrupt(std::string_view says, std::string_view says_saving) {
   signal_seen = 0;
-  // "\r": behind a line of progress.
-  constexpr std::string_view kBegin = "\r", kEnd = "\n";
-  const std::string_view text =
-      says.substr(0, notice.size() - kBegin.size() - kEnd.size());
-  auto end = notice.begin();
-  if (!text.empty())
-    for (const std::string_view part : {kBegin, text, kEnd})
-      end = std::ranges::copy(part, end).out;
-  notice_size = static_cast<size_t>(end - notice.begin());
+  wishes_seen = 0;
+  notice_of_end.put(says);
+  notice_of_saving.put(says_saving);
   // Without SA_RESTART, so that whoever waits looks at the signal.
   struct sigaction action {};
   action.sa_handler = remember_wish;
   ::sigaction(SIGINT, &action, nullptr);
   ::sigaction(SIGTERM, &action, nullptr);
+  // Nobody has to look at this one before the step is done.
+  action.sa_handler = count_wish;
+  action.sa_flags = SA_RESTART;
+  ::sigaction(SIGUSR1, &action, nullptr);
 }
 
 Interrupt::~Interrupt() {
   std::signal(SIGINT, SIG_DFL);
   std::signal(SIGTERM, SIG_DFL);
+  std::signal(SIGUSR1, SIG_IGN);
 }
 
 const std::atomic<int>& Interrupt::signal() const { return signal_seen; }
+const std::atomic<int>& Interrupt::wishes() const { return wishes_seen; }
 
 bool signal_came() { return signal_seen != 0; }
 

@@ -18,6 +18,9 @@ struct Environment {
 
 Environment read_environment();
 
+// Null if it is not set.
+const char* environment_variable(const char* name);
+
 // Of this machine; "unknown" if it has none.
 std::string host_name();
 
@@ -25,23 +28,32 @@ std::string host_name();
 double seconds_since_1970();
 std::string utc_time();
 
+// For tests: "2:200" if rank 2 shall sleep for 200 ms in every step
+// (CANZONA_TEST_SLEEP); "" if no rank shall.
+std::string sleep_for_tests();
+
 // Ctrl-C as a wish: the first one is remembered, the second one ends the
-// process as ever.
+// process as ever. SIGUSR1 is one, too, and may come any number of times.
 //
-//   Interrupt interrupt("ending after this step");
+//   Interrupt interrupt("ending after this step", "saving after this step");
 //   while (interrupt.signal() == 0) step();
 
-// One at a time. SIGINT and SIGTERM are as they were when it ends.
+// One at a time. SIGINT and SIGTERM are as they were when it ends; SIGUSR1 is
+// ignored from then on.
 class Interrupt {
  public:
-  // `says`: a line for standard error when the first signal comes; "": none.
-  explicit Interrupt(std::string_view says = "");
+  // A line for standard error when the first signal comes, and at every
+  // SIGUSR1; "": none.
+  explicit Interrupt(std::string_view says = "",
+                     std::string_view says_saving = "");
   ~Interrupt();
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
 
   // The signal that came, 0 before.
   const std::atomic<int>& signal() const;
+  // How often SIGUSR1 has come.
+  const std::atomic<int>& wishes() const;
 };
 
 // Whether an Interrupt has seen a signal: whoever reads our output may be gone,

@@ -1,17 +1,25 @@
 // The verbs that look at this machine.
 #include <fmt/chrono.h>
+#include <poll.h>
 
+#include <array>
 #include <ctime>
+#include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
+#include "canzona/comm/mpi/mpi_launch.h"
+#include "canzona/comm/mpi/mpi_session.h"
+#include "canzona/launch/line_reader.h"
 #include "canzona/measure/calibrate.h"
 #include "canzona/plan/cost/cost_table.h"
 #include "canzona/report/bench/machine_report.h"
 #include "cli/options.h"
 #include "cli/plan_input.h"
 #include "cli/precision.h"
+#include "cli/ranks.h"
 #include "cli/verbs.h"
 
 namespace canzona::cli {
@@ -136,15 +144,85 @@ constexpr const char* kDoctorExamples =
   canzona doctor
   canzona doctor --json
 
-Exit status: 0 all is well, 1 something slows this machine down.
+Writes 64 MiB into the working folder, and removes them, to time its disk; lets two ranks exchange
+a few bytes, as threads and, with MPI, as processes.
+
+Exit status: 0 all is well, 1 something slows this machine down, or keeps runs from ending well.
 )";
 
-Outcome run(bool json, const Output& out) {
-  out.progress("measuring the machine");
+constexpr int kExchangingRanks = 2;
+
+struct DoctorFlags {
+  bool json = false;
+  bool exchange = false;  // as a process of exchange_of_processes()
+};
+
+// One rank of a tiny all-to-all; the first one prints its seconds.
+Outcome exchange_here(const Output& out) {
+  const auto ranks =
+      make_ranks({.transport = "mpi",
+                  .num_ranks = kExchangingRanks,
+                  .communicator = {.deadline = std::chrono::seconds(10)}});
+  const ExchangeInfo info =
+      measure_exchange("mpi", ranks->runner(), kExchangingRanks);
+  if (!info.problem.empty()) throw PeerLost(info.problem);
+  if (ranks->speaks()) out.result(cat(info.seconds, "\n"));
+  ranks->finish();
+  return Outcome::kDone;
+}
+
+// The same between processes, which this program starts by itself. Nothing
+// where there is no MPI, or where a launcher has started this one.
+std::optional<ExchangeInfo> exchange_of_processes() {
+  if (!mpi_is_built() || find_mpi_launch()) return {};
+  ExchangeInfo info{.transport = "mpi", .num_ranks = kExchangingRanks};
+  try {
+    Child child(
+        {.words = {std::filesystem::read_symlink("/proc/self/exe"), "launch",
+                   "--quiet", "--ranks", cat(kExchangingRanks), "--", "doctor",
+                   "--exchange"}});
+    LineReader output(child.output()), errors(child.errors());
+    std::string last;
+    while (output.descriptor() >= 0 || errors.descriptor() >= 0) {
+      std::array<pollfd, 2> files{
+          {{output.descriptor(), POLLIN, 0}, {errors.descriptor(), POLLIN, 0}}};
+      ::poll(files.data(), files.size(), -1);
+      output.read([&](std::string_view line) {
+        const size_t prefix = line.find("] ");
+        if (prefix != std::string_view::npos)
+          info.seconds = parse_number(line.substr(prefix + 2), 0, 1e9,
+                                      "the seconds of an all-to-all");
+      });
+      errors.read([&](std::string_view line) { last = line; });
+    }
+    if (!child.wait().is_good()) info.problem = last;
+  } catch (const Error& error) {
+    info.problem = error.what();
+  }
+  return info;
+}
+
+MachineReport examine_machine() {
   MachineReport report{.machine = machine_info(), .rates = measure_rates()};
   report.gpu = find_cuda_device(&report.why_no_gpu);
+  report.disk = measure_disk(".");
+  report.limits = process_limits();
+  report.sigpipe = sigpipe_state();
+  report.mpi = mpi_description();
+  report.exchanges = {measure_exchange(
+      "thread", on_threads(kExchangingRanks, {}), kExchangingRanks)};
+  if (const auto processes = exchange_of_processes())
+    report.exchanges.push_back(*processes);
+  return report;
+}
+
+Outcome run(const DoctorFlags& flags, const Output& out) {
+  if (flags.exchange) return exchange_here(out);
+  out.progress("measuring the machine");
+  const MachineReport report = examine_machine();
   out.progress("");
-  out.result(json ? machine_json(report) : machine_text(report, out.ink()));
+  out.result(flags.json ? machine_json(report)
+                        : machine_text(report, out.ink()));
   return problems_of(report).empty() ? Outcome::kDone : Outcome::kFailed;
 }
 
@@ -152,11 +230,16 @@ Outcome run(bool json, const Output& out) {
 
 Verb add_doctor(CLI::App& root) {
   CLI::App* app = root.add_subcommand(
-      "doctor", "look at this machine: CPU, BLAS, rates, what slows it down");
-  auto json = std::make_shared<bool>(false);
-  app->add_flag("--json", *json, kJsonHelp);
+      "doctor",
+      "look at this machine: CPU, BLAS, rates, disk, limits, ranks; what is "
+      "wrong");
+  auto flags = std::make_shared<DoctorFlags>();
+  app->add_flag("--json", flags->json, kJsonHelp);
+  app->add_flag("--exchange", flags->exchange,
+                "for doctor itself: one rank of a tiny all-to-all")
+      ->group("");
   app->footer(kDoctorExamples);
-  return {app, [json](const Output& out) { return run(*json, out); }};
+  return {app, [flags](const Output& out) { return run(*flags, out); }};
 }
 
 }  // namespace canzona::cli

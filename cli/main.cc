@@ -1,8 +1,9 @@
-// The program. Only this file knows exit codes.
+// The program. Only this file turns outcomes and errors into exit codes.
 #include <csignal>
 #include <new>
 
 #include "canzona/base/error.h"
+#include "canzona/base/exit_status.h"
 #include "canzona/base/text.h"
 #include "cli/command_line.h"
 #include "cli/environment.h"
@@ -13,32 +14,28 @@
 namespace canzona::cli {
 namespace {
 
-enum ExitCode {
-  kExitDone = 0,
-  kExitFailed = 1,
-  kExitUsage = 2,
-  kExitDataLost = 3,
-  kExitPeerLost = 4,
-  kExitNumerical = 5,
-  kExitStorage = 6,
-  kExitInterrupted = 130,  // as shells count signals: 128 and SIGINT
-  kExitTerminated = 143,   // 128 and SIGTERM
-};
-
-ExitCode exit_code_of(Outcome outcome) {
+int exit_status_of(Outcome outcome) {
   switch (outcome) {
     case Outcome::kDone:
-      return kExitDone;
+      return ExitStatus::kDone;
     case Outcome::kFailed:
-      return kExitFailed;
+      return ExitStatus::kFailed;
     case Outcome::kDiverged:
-      return kExitNumerical;
+      return ExitStatus::kNumerical;
     case Outcome::kInterrupted:
-      return kExitInterrupted;
+      return ExitStatus::kInterrupted;
     case Outcome::kTerminated:
-      return kExitTerminated;
+      return ExitStatus::kTerminated;
+    case Outcome::kRefused:
+      return ExitStatus::kUsage;
+    case Outcome::kDataLost:
+      return ExitStatus::kDataLost;
+    case Outcome::kPeerLost:
+      return ExitStatus::kPeerLost;
+    case Outcome::kNoStorage:
+      return ExitStatus::kStorage;
   }
-  return kExitFailed;
+  return ExitStatus::kFailed;
 }
 
 // Messages may quote files: nothing in them may reach the terminal as a
@@ -58,33 +55,33 @@ void report(const Output& out, const std::string& message,
 template <class Work>
 int guarded(const Output& out, const Work& work) {
   try {
-    return exit_code_of(work());
+    return exit_status_of(work());
   } catch (const ClosedPipe&) {
-    return kExitDone;
+    return ExitStatus::kDone;
   } catch (const ViolationsFound& found) {
     report(out, found.what(), found.violations());
-    return kExitFailed;
+    return ExitStatus::kFailed;
   } catch (const UsageError& error) {
     report(out, error.what());
-    return kExitUsage;
+    return ExitStatus::kUsage;
   } catch (const StorageError& error) {
     report(out, error.what());
-    return kExitStorage;
+    return ExitStatus::kStorage;
   } catch (const DataLost& error) {
     report(out, error.what());
-    return kExitDataLost;
+    return ExitStatus::kDataLost;
   } catch (const NumericalError& error) {
     report(out, error.what());
-    return kExitNumerical;
+    return ExitStatus::kNumerical;
   } catch (const PeerLost& error) {
     report(out, error.what());
-    return kExitPeerLost;
+    return ExitStatus::kPeerLost;
   } catch (const std::bad_alloc&) {
     report(out, "out of memory");
   } catch (const std::exception& error) {
     report(out, cat("internal: ", error.what(), "; please report this"));
   }
-  return kExitFailed;
+  return ExitStatus::kFailed;
 }
 
 int run(const std::vector<std::string>& arguments) {
@@ -97,7 +94,7 @@ int run(const std::vector<std::string>& arguments) {
     color = parse_color(line.color());
     return Outcome::kDone;
   });
-  if (understood != kExitDone) return understood;
+  if (understood != ExitStatus::kDone) return understood;
   const Output out(environment, color, line.quiet());
   return guarded(out, [&] { return line.run(out); });
 }

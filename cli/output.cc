@@ -75,6 +75,10 @@ void Output::result(std::string_view text) const {
 }
 
 // Nobody can be told that standard error does not work.
+void Output::pass_on(std::string_view line, bool is_error) const {
+  write_all(is_error ? STDERR_FILENO : STDOUT_FILENO, cat(line, "\n"));
+}
+
 void Output::note(std::string_view text) const {
   if (!quiet_) write_all(STDERR_FILENO, cat(text, "\n"));
 }

@@ -26,6 +26,9 @@ class Output {
   // A result. StorageError if it cannot be written, ClosedPipe if nobody reads.
   void result(std::string_view text) const;
 
+  // A line of another process, as it is. Not an error if nobody reads it.
+  void pass_on(std::string_view line, bool is_error) const;
+
   // A remark on standard error; none with --quiet.
   void note(std::string_view text) const;
 

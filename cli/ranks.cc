@@ -1,14 +1,23 @@
 #include "cli/ranks.h"
 
 #include <algorithm>
+#include <array>
+#include <condition_variable>
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <mutex>
+#include <thread>
 
 #include "canzona/base/error.h"
+#include "canzona/base/exit_status.h"
 #include "canzona/base/text.h"
+#include "canzona/comm/from_all.h"
 #include "canzona/comm/mpi/mpi_launch.h"
 #include "canzona/comm/mpi/mpi_session.h"
+#include "canzona/comm/tcp/tcp_launch.h"
+#include "canzona/comm/tcp/tcp_session.h"
+#include "canzona/comm/transport.h"
 #include "canzona/linalg/cpu/blas_environment.h"
 #include "cli/verbs.h"
 
@@ -17,7 +26,7 @@ namespace {
 
 // True while processes are joined and have not ended together: this one must
 // leave without waiting for the others.
-bool mpi_is_open = false;
+bool session_is_open = false;
 
 class ThreadRanks : public Ranks {
  public:
@@ -26,56 +35,144 @@ class ThreadRanks : public Ranks {
   std::string transport() const override { return "thread"; }
   int num_here() const override { return options_.num_ranks; }
   RankRunner runner() override {
-    return on_threads(options_.num_ranks, options_.communicator);
+    return on_threads(options_.num_ranks, options_.communicator, options_.gate);
   }
 
  private:
   RankOptions options_;
 };
 
-class MpiRanks : public Ranks {
+// MPI starts in a call that waits for all ranks, without a deadline. Where one
+// never comes, this process ends with words instead of waiting for ever.
+class StartWatch {
  public:
-  explicit MpiRanks(const RankOptions& options) : options_(options) {
-    mpi_is_open = true;
-    if (session_.size() != options.num_ranks)
-      throw UsageError(cat("the mesh has ", options.num_ranks,
-                           " ranks, but MPI has started ", session_.size(),
-                           "; start it with mpirun -n ", options.num_ranks));
+  explicit StartWatch(std::chrono::nanoseconds time)
+      : thread_([this, time] {
+          std::unique_lock lock(mutex_);
+          if (changed_.wait_until(lock, deadline_after(time),
+                                  [this] { return started_; }))
+            return;
+          const std::optional<MpiLaunch> launch = find_mpi_launch();
+          std::cerr << "error: "
+                    << (launch ? cat("rank ", launch->rank) : "this process")
+                    << ": MPI has not started within "
+                    << human_seconds(
+                           std::chrono::duration<double>(time).count())
+                    << ": at least one "
+                    << (launch && launch->num_ranks > 0
+                            ? cat("of the ", launch->num_ranks, " ranks")
+                            : "rank")
+                    << " has not come\n";
+          exit_at_once(ExitStatus::kPeerLost);
+        }) {}
+  ~StartWatch() { stop(); }
+  void stop() {
+    {
+      const std::lock_guard lock(mutex_);
+      started_ = true;
+    }
+    changed_.notify_all();
+    if (thread_.joinable()) thread_.join();
   }
 
-  std::string transport() const override { return "mpi"; }
-  bool speaks() const override { return session_.rank() == 0; }
-  int num_here() const override {
-    const std::optional<MpiLaunch> launch = find_mpi_launch();
-    return launch ? std::max(1, launch->num_local) : 1;
-  }
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool started_ = false;
+  std::thread thread_;  // last: it uses the others
+};
+
+// Processes that a session (MpiSession, TcpSession) has brought together.
+template <class Session>
+class ProcessRanks : public Ranks {
+ public:
+  ProcessRanks(const RankOptions& options, const char* transport,
+               int ranks_here)
+      : options_(options), transport_(transport), ranks_here_(ranks_here) {}
+
+  std::string transport() const override { return transport_; }
+  bool speaks() const override { return session().rank() == 0; }
+  int num_here() const override { return std::max(1, ranks_here_); }
   std::string file_name(const std::string& name) const override {
     std::filesystem::path path(name);
     path.replace_extension(
-        cat(".", session_.rank(), path.extension().string()));
+        cat(".", session().rank(), path.extension().string()));
     return path.string();
   }
   RankRunner runner() override {
     return [this](const Link&, const RankFunction& function) {
-      Communicator world(session_.make_world(options_.communicator.deadline),
+      Communicator world(session().make_world(options_.communicator.deadline),
                          cpu_wire_ops(), options_.communicator, "world");
       try {
         function(world);
       } catch (const std::exception& error) {
-        session_.abort(
-            cat("rank ", session_.rank(), " failed: ", error.what()));
+        session().abort(
+            cat("rank ", session().rank(), " failed: ", error.what()));
         throw;
       }
     };
   }
   void finish() override {
-    session_.finish(options_.communicator.deadline);
-    mpi_is_open = false;
+    session().finish(options_.communicator.deadline);
+    session_is_open = false;
   }
+
+ protected:
+  void open(std::unique_ptr<Session> session) {
+    session_ = std::move(session);
+    session_is_open = true;
+  }
+  Session& session() const { return *session_; }
+  const RankOptions& options() const { return options_; }
 
  private:
   RankOptions options_;
-  MpiSession session_;
+  const char* transport_;
+  int ranks_here_;
+  std::unique_ptr<Session> session_;
+};
+
+class MpiRanks : public ProcessRanks<MpiSession> {
+ public:
+  MpiRanks(const RankOptions& options, int ranks_here)
+      : ProcessRanks(options, "mpi", ranks_here) {
+    {
+      const StartWatch watch(options.communicator.deadline);
+      open(std::make_unique<MpiSession>(MpiOptions{.gate = options.gate}));
+    }
+    if (session().size() != options.num_ranks)
+      throw UsageError(cat("the mesh has ", options.num_ranks,
+                           " ranks, but MPI has started ", session().size(),
+                           "; start it with mpirun -n ", options.num_ranks));
+  }
+};
+
+class TcpRanks : public ProcessRanks<TcpSession> {
+ public:
+  TcpRanks(const RankOptions& options, const TcpLaunch& launch)
+      : ProcessRanks(options, "tcp", launch.num_local) {
+    if (launch.num_ranks != options.num_ranks)
+      throw UsageError(cat("the mesh has ", options.num_ranks, " ranks, but ",
+                           launch.launcher, " has started ", launch.num_ranks));
+    open(std::make_unique<TcpSession>(TcpOptions{
+        .meeting = meeting_of(options, launch),
+        .rank = launch.rank,
+        .num_ranks = launch.num_ranks,
+        .token = options.job_token.empty() ? launch.token : options.job_token,
+        .time = options.communicator.deadline,
+        .gate = options.gate}));
+  }
+
+ private:
+  static Endpoint meeting_of(const RankOptions& options,
+                             const TcpLaunch& launch) {
+    if (!options.rendezvous.empty()) return parse_endpoint(options.rendezvous);
+    if (launch.meeting.host.empty())
+      throw UsageError(cat(launch.launcher,
+                           " does not say where the ranks meet: --rendezvous "
+                           "HOST:PORT, an address of rank 0's machine"));
+    return launch.meeting;
+  }
 };
 
 // All ranks of this process write to one file, one after the other.
@@ -89,18 +186,28 @@ void write_flights_to(const std::string& path, CommunicatorOptions& options) {
 }
 
 std::string transport_of(const RankOptions& options,
-                         const std::optional<MpiLaunch>& launch) {
+                         const std::optional<ProcessLaunch>& launch) {
   const std::string& wanted = options.transport;
-  if (wanted.empty()) return launch ? "mpi" : "thread";
-  if (wanted != "thread" && wanted != "mpi")
+  if (wanted.empty()) return launch ? launch->transport : "thread";
+  const std::vector<std::string> known = {"thread", "mpi", "tcp"};
+  if (std::ranges::find(known, wanted) == known.end())
     throw UsageError(cat("--transport ", quoted(wanted),
-                         ": expected thread or mpi",
-                         did_you_mean(wanted, {"thread", "mpi"})));
+                         ": expected thread, mpi or tcp",
+                         did_you_mean(wanted, known)));
   if (wanted == "thread" && launch && launch->num_ranks != 1)
     throw UsageError(cat("--transport thread: ", launch->launcher,
                          " has started several processes, each of which would "
-                         "run all ranks; start one, or use mpi"));
+                         "run all ranks; start one, or use ",
+                         launch->transport));
   return wanted;
+}
+
+TcpLaunch required_tcp_launch() {
+  if (std::optional<TcpLaunch> launch = find_tcp_launch()) return *launch;
+  throw UsageError(
+      "--transport tcp: nobody has started this process as a rank; use canzona "
+      "launch, torchrun --no-python, srun, or set CANZONA_RANK, "
+      "CANZONA_NUM_RANKS and CANZONA_RENDEZVOUS (docs/tcp.md)");
 }
 
 }  // namespace
@@ -108,7 +215,7 @@ std::string transport_of(const RankOptions& options,
 void begin_compute(char** argv) { restart_with_blas_core(argv); }
 
 int end_compute(int status) {
-  if (mpi_is_open) exit_at_once(status);
+  if (session_is_open) exit_at_once(status);
   return status;
 }
 
@@ -121,19 +228,60 @@ std::chrono::nanoseconds parse_deadline(const std::string& text) {
   return deadline;
 }
 
+// Slurm alone does not mean that ranks are to talk over sockets: programs are
+// started there in many ways.
+std::optional<ProcessLaunch> find_process_launch() {
+  if (const std::optional<MpiLaunch> mpi = find_mpi_launch())
+    return ProcessLaunch{mpi->launcher,  "mpi",          mpi->rank,
+                         mpi->num_ranks, mpi->num_local, mpi->kill_seconds};
+  const std::optional<TcpLaunch> tcp = find_tcp_launch();
+  if (!tcp || tcp->meeting.host.empty()) return {};
+  return ProcessLaunch{tcp->launcher, "tcp", tcp->rank, tcp->num_ranks,
+                       tcp->num_local};
+}
+
 std::unique_ptr<Ranks> make_ranks(const RankOptions& options) {
   RankOptions own = options;
-  const std::optional<MpiLaunch> launch = find_mpi_launch();
-  const bool mpi = transport_of(options, launch) == "mpi";
-  if (mpi && options.links)
+  const std::optional<ProcessLaunch> launch = find_process_launch();
+  const std::string transport = transport_of(options, launch);
+  if (transport != "thread" && options.links)
     throw UsageError(
         "links are modelled between threads only: --link and --comm-ratio go "
         "with --transport thread");
+  std::optional<TcpLaunch> tcp;
+  if (transport == "tcp") tcp = required_tcp_launch();
   std::string& flights = own.flight_record;
-  if (mpi && launch && !flights.empty()) flights += cat(".", launch->rank);
+  if (transport != "thread" && !flights.empty() && (tcp || launch))
+    flights += cat(".", tcp ? tcp->rank : launch->rank);
   if (!flights.empty()) write_flights_to(flights, own.communicator);
-  if (mpi) return std::make_unique<MpiRanks>(own);
+  if (tcp) return std::make_unique<TcpRanks>(own, *tcp);
+  if (transport == "mpi")
+    return std::make_unique<MpiRanks>(own, launch ? launch->num_local : 1);
   return std::make_unique<ThreadRanks>(own);
+}
+
+void require_same_request(Ranks& ranks, const std::string& digest) {
+  if (ranks.transport() == "thread") return;
+  struct Digest {
+    std::array<char, 64> text{};
+  };
+  Digest own;
+  std::ranges::copy(digest.substr(0, own.text.size()), own.text.begin());
+  std::vector<Digest> all;
+  ranks.runner()({},
+                 [&](Communicator& world) { all = one_from_all(world, own); });
+  const auto other = std::ranges::find_if(
+      all, [&](const Digest& there) { return there.text != all[0].text; });
+  if (other == all.end()) return;
+  const auto text = [](const Digest& of) {
+    return std::string(of.text.begin(), of.text.end());
+  };
+  ranks.finish();
+  throw UsageError(
+      cat("the ranks were not asked to do the same: rank 0 has "
+          "configuration ",
+          text(all[0]), ", rank ", other - all.begin(), " has ", text(*other),
+          "; give all of them the same options"));
 }
 
 }  // namespace canzona::cli

@@ -11,7 +11,9 @@
 #include "canzona/base/files.h"
 #include "canzona/base/text.h"
 #include "canzona/checkpoint/hf_config.h"
+#include "canzona/checkpoint/store.h"
 #include "canzona/report/runs/run_report.h"
+#include "canzona/train/hf_exchange.h"
 #include "cli/environment.h"
 #include "cli/errors.h"
 
@@ -20,8 +22,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array kFiles = {"metrics.jsonl", "summary.json", "report.html",
-                               "model.safetensors", "config.json"};
+constexpr std::array kFiles = {"metrics.jsonl", "summary.json",
+                               "report.html",   "model.safetensors",
+                               "config.json",   "tokenizer.json"};
 constexpr std::string_view kEvents = "events.out.tfevents.";
 constexpr const char* kLock = "canzona.lock";
 
@@ -58,9 +61,7 @@ void make_run_folder(const std::string& path) {
 
 FileLock lock_run_folder(const std::string& path) {
   const std::string file = cat(path, "/", kLock);
-  std::optional<FileLock> lock = FileLock::take(
-      file,
-      cat("process ", ::getpid(), " on ", host_name(), " since ", utc_time()));
+  std::optional<FileLock> lock = FileLock::take(file, folder_owner());
   if (!lock)
     throw UsageError(cat("--run ", quoted(path), " is in use by ",
                          printable(FileLock::holder(file)),
@@ -74,10 +75,51 @@ void refuse_what_is_there(const std::string& path) {
     const std::string name = entry.path().filename().string();
     if (name == kLock) continue;
     throw UsageError(cat("--run ", quoted(path), " is not empty: it holds ",
-                         quoted(name),
-                         "; choose another folder, or replace the run that is "
-                         "there with --overwrite"));
+                         quoted(name), "; choose another folder, ",
+                         has_checkpoint(checkpoint_folder(path))
+                             ? "go on with the run that is there (--resume "
+                               "auto), or replace it (--overwrite)"
+                             : "or replace the run that is there with "
+                               "--overwrite"));
   }
+}
+
+// A run that was killed before its first checkpoint has nothing to lose.
+void refuse_what_has_ended(const std::string& path) {
+  const std::string file = path + "/summary.json";
+  if (!fs::exists(file)) return refuse_what_is_there(path);
+  constexpr int64_t kMostBytes = 256 << 20;
+  const RunSummary summary =
+      read_summary(read_file(file, kMostBytes, "the run's summary"), file);
+  if (!summary.has_ended()) return;
+  throw UsageError(
+      cat("--resume auto: --run ", quoted(path),
+          " holds a run that has come to its end (", printable(summary.state),
+          " after ", summary.steps,
+          " steps) and no checkpoint to go on from; choose another "
+          "folder, or replace it with --overwrite"));
+}
+
+// "step_00000100", and what a process that was killed left of one.
+bool is_of_checkpoints(const std::string& name) {
+  const std::string whole = name.substr(0, name.find('.'));
+  return name == kLatestFile || name == kStoreLock ||
+         name.starts_with(std::string(kLatestFile) + ".") ||
+         step_of_name(whole).has_value();
+}
+
+void remove_checkpoints(const std::string& folder) {
+  std::error_code error;
+  if (!fs::is_directory(fs::symlink_status(folder, error))) return;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    if (!is_of_checkpoints(entry.path().filename().string())) continue;
+    fs::remove_all(entry.path(), error);
+    if (error)
+      throw UsageError(cat("--overwrite: cannot remove ",
+                           quoted(entry.path().string()), ": ",
+                           error.message()));
+  }
+  fs::remove(folder, error);  // what is not ours stays, and the folder with it
 }
 
 // A run leaves these from its first step on; weights and config.json may also
@@ -112,16 +154,40 @@ void remove_former_run(const std::string& path) {
   }
 }
 
-HfNumbers hf_numbers(const DecoderConfig& decoder) {
-  return {.architecture = decoder.architecture,
-          .length = decoder.length,
-          .norm_epsilon = decoder.norm_epsilon,
-          .rope_base = decoder.rope_base,
-          .experts_per_token = decoder.experts_per_token,
-          .balance_coefficient = decoder.balance_coefficient};
+// The lines up to a step. They end before one that makes no sense, as a machine
+// that lost power may have left it.
+struct KeptMetrics {
+  std::string text;
+  StepMetrics last;  // step 0: there is none
+};
+
+KeptMetrics metrics_until(const std::string& text, int64_t step) {
+  KeptMetrics kept;
+  size_t end = 0;
+  try {
+    for (size_t stop = text.find('\n'); stop != std::string::npos;
+         stop = text.find('\n', end)) {
+      const auto line =
+          read_metrics(std::string_view(text).substr(end, stop + 1 - end), "");
+      if (!line.empty() && line.front().step > step) break;
+      if (!line.empty()) kept.last = line.front();
+      end = stop + 1;
+    }
+  } catch (const UsageError&) {
+    // The rest is not known to be of this run.
+  }
+  kept.text = text.substr(0, end);
+  return kept;
 }
 
 }  // namespace
+
+std::string checkpoint_folder(const std::string& run) { return run + "/ckpt"; }
+
+std::string folder_owner() {
+  return cat("process ", ::getpid(), " on ", host_name(), " since ",
+             utc_time());
+}
 
 void check_late_file(const std::string& file, const std::string& run_folder) {
   const auto folder = [](const fs::path& path) {
@@ -142,25 +208,58 @@ void check_late_file(const std::string& file, const std::string& run_folder) {
 }
 
 std::string config_json_note(const TrainJob& job) {
-  if (job.settings.decoder.architecture.experts.shared == 0) return "";
+  const Architecture& a = job.settings.decoder.architecture;
+  if (!a.qk_norm && a.experts.count > 0)
+    return "model.safetensors comes without config.json: no architecture has "
+           "experts but no norms of queries and keys (model.qk_norm)";
+  if (a.experts.shared == 0) return "";
   return "model.safetensors comes without config.json: Qwen3-MoE has no shared "
          "experts (model.shared_experts), and architectures that have them "
          "compute something else";
 }
 
-RunFolder::RunFolder(const std::string& path, bool overwrite) : path_(path) {
+RunFolder::RunFolder(const std::string& path, FolderUse use)
+    : path_(path), use_(use) {
   make_run_folder(path);
   lock_.emplace(lock_run_folder(path));
-  if (!overwrite) refuse_what_is_there(path);
+  if (use == FolderUse::kGoOn) return;
+  if (use == FolderUse::kNew) refuse_what_is_there(path);
+  if (use == FolderUse::kUnlessEnded) refuse_what_has_ended(path);
   remove_former_run(path);
-  metrics_.open(path + "/metrics.jsonl");
+  remove_checkpoints(checkpoint_folder(path));
+  open_records(std::ios::trunc);
+}
+
+// TensorBoard takes several files of a folder for one run; a second one in the
+// same second is one of another name.
+void RunFolder::open_records(std::ios::openmode mode) {
+  metrics_.open(path_ + "/metrics.jsonl", std::ios::out | mode);
   const double now = seconds_since_1970();
+  auto second = static_cast<int64_t>(now);
+  while (fs::exists(events_path(path_, second, host_name()))) ++second;
   board_ = std::make_unique<TensorBoardWriter>(
-      events_path(path, static_cast<int64_t>(now), host_name()), now);
+      events_path(path_, second, host_name()), now);
+}
+
+void RunFolder::go_on_after(int64_t step) {
+  if (use_ != FolderUse::kGoOn) return;
+  const std::string file = path_ + "/metrics.jsonl";
+  constexpr int64_t kMostBytes = int64_t{4} << 30;
+  KeptMetrics kept;
+  if (fs::exists(file))
+    kept = metrics_until(read_file(file, kMostBytes, "the metrics"), step);
+  write_file(file, kept.text);
+  has_step_ = step > 0 && kept.last.step == step && !kept.last.eval_loss;
+  open_records(std::ios::in);  // nothing is cut off
+  metrics_.seekp(0, std::ios::end);
 }
 
 void RunFolder::write_summary(const RunSummary& summary) const {
   write_file(path_ + "/summary.json", to_json(summary));
+}
+
+void RunFolder::write_tokenizer(std::string_view json) const {
+  if (!json.empty()) write_file(path_ + "/tokenizer.json", json);
 }
 
 void RunFolder::add_step(const StepMetrics& metrics) {
@@ -185,8 +284,7 @@ void RunFolder::add_evaluation(int64_t step, double loss) {
 void RunFolder::add_tensor(const TrainJob& job, int32_t tensor,
                            std::span<const float> whole) {
   if (weights_ == nullptr)
-    weights_ = std::make_unique<WeightFile>(path_ + "/model.safetensors",
-                                            job.plan.model);
+    weights_ = std::make_unique<WeightFiles>(path_, job.plan.model);
   weights_->add(tensor, whole);
 }
 
@@ -195,7 +293,7 @@ void RunFolder::finish_weights(const TrainJob& job) {
   weights_.reset();
   if (config_json_note(job).empty())
     write_file(path_ + "/config.json",
-               hf_config(hf_numbers(job.settings.decoder)));
+               hf_config(hf_numbers_of(job.settings.decoder)));
 }
 
 void RunFolder::finish(const RunSummary& summary) {

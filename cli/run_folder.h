@@ -2,7 +2,7 @@
 // metrics while it goes on, weights as soon as they are whole, summary and
 // report at its end. docs/runs.md lists the files.
 //
-//   RunFolder folder("runs/one", overwrite);
+//   RunFolder folder("runs/one", FolderUse::kNew);
 //   folder.write_summary(summary);
 //   folder.add_step(metrics) …
 //   folder.add_tensor(job, t, whole) … folder.finish_weights(job);
@@ -26,17 +26,37 @@
 
 namespace canzona::cli {
 
+// Where the checkpoints of a run lie: "runs/one/ckpt".
+std::string checkpoint_folder(const std::string& run);
+
+// "process 4711 on node7 since …": what a lock says of this process.
+std::string folder_owner();
+
+// What is done about a run that a folder holds.
+enum class FolderUse {
+  kNew,          // it is refused
+  kOverwrite,    // its files are removed, and its checkpoints
+  kUnlessEnded,  // the same if it was killed; refused if it has come to its end
+  kGoOn          // it stays, and goes on after some step
+};
+
 class RunFolder {
  public:
-  // Makes the folder. UsageError if it holds anything and may not be
-  // overwritten, and if a run that is going on writes to it; else only files of
-  // a former run are removed.
-  RunFolder(const std::string& path, bool overwrite);
+  // Makes the folder. UsageError if a run that is going on writes to it, or if
+  // it holds anything that its use forbids. With kGoOn nothing of it is changed
+  // before go_on_after().
+  RunFolder(const std::string& path, FolderUse use);
+
+  // Of a run that goes on: what metrics.jsonl tells of later steps is removed.
+  void go_on_after(int64_t step);
 
   const std::string& path() const { return path_; }
   std::string report_path() const { return path_ + "/report.html"; }
 
   void write_summary(const RunSummary& summary) const;
+  // What the run's text was encoded with, for those who read its weights; none
+  // where the text is empty.
+  void write_tokenizer(std::string_view json) const;
   void add_step(const StepMetrics& metrics);
   // Of the step that was added last; none: only the summary tells of it.
   void add_evaluation(int64_t step, double loss);
@@ -49,12 +69,15 @@ class RunFolder {
   void finish(const RunSummary& summary);
 
  private:
+  void open_records(std::ios::openmode mode);
+
   std::string path_;
+  FolderUse use_;
   std::optional<FileLock> lock_;
   std::ofstream metrics_;
-  bool has_step_ = false;
+  bool has_step_ = false;  // the last line lacks an evaluation
   std::unique_ptr<TensorBoardWriter> board_;
-  std::unique_ptr<WeightFile> weights_;
+  std::unique_ptr<WeightFiles> weights_;
 };
 
 // UsageError if a file that is written at the end, beside the run's or in its

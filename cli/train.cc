@@ -1,21 +1,30 @@
 // `canzona train`: a language model, trained on several ranks.
+#include <chrono>
 #include <csignal>
+#include <cstdlib>
+#include <thread>
 
+#include "canzona/base/digest.h"
+#include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
 #include "canzona/comm/mpi/mpi_launch.h"
 #include "canzona/data/batches.h"
 #include "canzona/linalg/engine.h"
 #include "canzona/measure/machine.h"
+#include "canzona/plan/json/plan_json.h"
 #include "canzona/report/audit_view.h"
 #include "canzona/report/compare_zero.h"
 #include "canzona/report/train_lines.h"
+#include "canzona/train/tokens_of.h"
 #include "cli/config.h"
 #include "cli/environment.h"
 #include "cli/errors.h"
 #include "cli/precision.h"
 #include "cli/ranks.h"
 #include "cli/run_folder.h"
+#include "cli/test_fault.h"
 #include "cli/train_job.h"
+#include "cli/train_resume.h"
 #include "cli/train_summary.h"
 #include "cli/verbs.h"
 
@@ -28,17 +37,27 @@ constexpr const char* kTrainExamples =
   canzona train --data book.txt --run runs/one    a text file, on all cores
   canzona train --data corpus/ --preset small --rule soap --mesh dp=2,tp=2 --run runs/soap
   canzona train --model Qwen3-0.6B/config.json --data book.txt --dry-run
+  canzona train --data book.txt --run runs/one --save-every 100   checkpoints, the last two kept
+  canzona train --run runs/one --resume auto --mesh dp=4          goes on, on other ranks
+  canzona train --init Qwen3-0.6B --data book.txt --run runs/tuned
   canzona train --config runs/one/summary.json --seed 2 --run runs/again
   canzona train --preset small --steps 600 --set rule.learning_rate=0.01 --dry-run
   canzona train --preset small --ranks 8 --set batch.global=64 --zero auto --memory-cap 2GB
   mpirun -n 4 canzona train --mesh dp=2,tp=2 --run runs/mpi
   canzona report runs/one runs/soap --html compare.html
+  canzona sample --run runs/one --prompt 'the '    see what it learned
 
 Data is a text file, a folder of text files, Megatron's .bin/.idx, llm.c's .bin, or
-"synthetic". The last 5 % are held out for evaluation.
+"synthetic". Text is bytes, or tokens of --tokenizer. The last 5 % are held out for evaluation.
 
-Ctrl-C (or SIGTERM) ends the run after its step, with weights, summary and report; during the
-last evaluation it ends that at once; the exit status is then 130 (or 143). A second one ends the process.
+A run that saves (--save-every) can be killed at any moment and goes on with --resume auto, bit by
+bit as if nothing had happened, or on another mesh: canzona train --run runs/one --resume auto. What
+a checkpoint was saved with need not be given again; what is given wins, as far as it may change
+(canzona config keys). SIGUSR1 saves after the step.
+
+Ctrl-C (or SIGTERM) ends the run after its step, with a checkpoint if it saves, weights, summary and
+report; during the last evaluation it ends that at once; the exit status is then 130 (or 143). A second
+one ends the process.
 Steps whose gradient is not finite change nothing; ten in a row end the run with exit status 5.
 
 A mesh is dp=D,tp=T,pp=P,ep=E: ranks of data, tensor, pipeline and expert parallelism.
@@ -53,10 +72,16 @@ struct TrainFlags {
   ConfigArguments config;
   bool dry_run = false;
   bool overwrite = false;
+  std::string resume;
   bool json = false;
   bool mfu = false;
   std::string deadline;
+  std::string rendezvous;
+  std::string job_token;
   std::string trace;
+  std::string flight_record;
+  bool check_collectives = false;
+  std::shared_ptr<TestFaults> faults = {};  // null: none
 };
 
 // A run with what it began with, and where it tells of itself.
@@ -79,20 +104,56 @@ void tell_result(const Output& out, const RunFolder* folder,
   }
 }
 
+// "resumed from runs/one/ckpt/step_00000100 (step 100 of 200, start 2)"
+std::string resumed_line(const LoadedState& loaded, const RunState& state,
+                         const TrainConfig& config) {
+  return cat("resumed from ", printable(loaded.path), ": step ", state.step,
+             " of ", config.steps, " is done, start ", state.starts,
+             " of this run");
+}
+
 // Tells the user and the folder, if there is one, what rank 0 sees.
 class Narrator : public TrainObserver {
  public:
   explicit Narrator(const Telling& telling)
       : telling_(telling), out_(telling.out), folder_(telling.folder) {}
 
+  // Nothing of the folder has changed before.
+  void on_resumed(const LoadedState& loaded, const RunState& state) override {
+    for (const std::string& note : loaded.notes)
+      out_.note(cat("note: ", printable(note, 2000)));
+    out_.note(resumed_line(loaded, state, telling_.config));
+    if (folder_ == nullptr) return;
+    RunSummary running = telling_.begun;
+    running.steps = running.start_step = state.step;
+    running.tokens = state.tokens;
+    running.seconds = state.seconds;
+    running.starts = state.starts;
+    folder_->go_on_after(state.step);
+    folder_->write_summary(running);
+  }
+  void on_saved(const SavedStep& saved) override {
+    for (const std::string& note : saved.notes)
+      out_.note(cat("note: ", printable(note, 2000)));
+    if (!saved.failure.empty())
+      out_.note(cat("note: step ", saved.step,
+                    " could not be saved: ", printable(saved.failure, 2000),
+                    "; the run goes on, and so do later saves"));
+    else
+      say([&](const Ink& ink) {
+        return saved_line(
+            {saved.step, saved.bytes, saved.seconds, saved.pause_seconds},
+            telling_.job.settings.steps, ink);
+      });
+  }
   void on_step(const StepMetrics& metrics) override {
     const int64_t steps = telling_.job.settings.steps;
     if (folder_ != nullptr) folder_->add_step(metrics);
     if (out_.shows_progress())
       out_.progress(
           progress_line({metrics.step, steps, metrics.seconds, metrics.loss}));
-    const bool due =
-        metrics.step == 1 || metrics.step % telling_.config.log.every == 0;
+    const bool due = is_first_ || metrics.step % telling_.config.log.every == 0;
+    is_first_ = false;
     if (!due && metrics.step != steps && !metrics.skipped) return;
     say([&](const Ink& ink) { return step_line(metrics, steps, ink); });
   }
@@ -134,6 +195,7 @@ class Narrator : public TrainObserver {
   const Telling& telling_;
   const Output& out_;
   RunFolder* folder_;
+  bool is_first_ = true;  // no step of this start was told
 };
 
 // Seconds in which most steps end and their weights are written.
@@ -143,6 +205,15 @@ constexpr int kEnough = 10;
 std::string in_precision(const TrainConfig& config) {
   const std::string text = precision_of(config).text();
   return text.empty() ? "" : " in " + text;
+}
+
+// ", 48 MB to save in the background"
+std::string staging_text(const TrainJob& job) {
+  const int64_t staging =
+      job.staging_of[static_cast<size_t>(job.fullest_rank())];
+  return staging == 0
+             ? ""
+             : cat(" and ", human_bytes(staging), " to save in the background");
 }
 
 std::string head_line(const TrainConfig& config, const TrainJob& job,
@@ -157,7 +228,7 @@ std::string head_line(const TrainConfig& config, const TrainJob& job,
              config.batch.global * config.model.length,
              " tokens\nmemory: ", human_bytes(job.most_bytes()),
              " a rank, of which ", human_bytes(job.activations), " activations",
-             job.is_plain() ? "" : "\n", zero_line(job));
+             staging_text(job), job.is_plain() ? "" : "\n", zero_line(job));
 }
 
 // Tokens are opened, counted and checked, though none is learned.
@@ -183,12 +254,17 @@ void show_plan(const TrainConfig& config, const TrainJob& job,
 RankOptions rank_options(const TrainFlags& a, const TrainConfig& config,
                          const Mesh& mesh) {
   RankOptions options;
+  options.gate = a.faults.get();
   options.transport = config.transport == "auto" ? "" : config.transport;
+  options.rendezvous = a.rendezvous;
+  options.job_token = a.job_token;
   options.num_ranks = mesh.world();
   options.links = !config.links.model.empty();
   options.communicator.ranks_per_node = ranks_per_node_of(config);
   if (!a.deadline.empty())
     options.communicator.deadline = parse_deadline(a.deadline);
+  options.communicator.check_collectives = a.check_collectives;
+  options.flight_record = a.flight_record;
   return options;
 }
 
@@ -197,6 +273,9 @@ std::unique_ptr<Ranks> join_ranks(const TrainFlags& a,
                                   const TrainConfig& config, const Mesh& mesh) {
   auto ranks = make_ranks(rank_options(a, config, mesh));
   require_same_precision(*ranks, precision_of(config));
+  JsonWriter asked;
+  write_config(asked, config);
+  require_same_request(*ranks, sha256_hex(asked.text()));
   return ranks;
 }
 
@@ -204,15 +283,18 @@ std::unique_ptr<Ranks> join_ranks(const TrainFlags& a,
 struct Data {
   explicit Data(const TrainConfig& config)
       : seed(static_cast<uint64_t>(config.seed)),
-        tokens(open_tokens(config.data.path,
-                           {.vocab = config.model.vocab, .seed = seed})),
+        tokens(open_tokens(config.data.path, token_options_of(config))),
         batches(*tokens, {.length = config.model.length,
                           .seed = seed,
-                          .held_out = config.data.held_out}) {}
+                          .held_out = config.data.held_out}) {
+    if (!config.data.tokenizer.empty())
+      tokenizer = read_tokenizer_file(config.data.tokenizer);
+  }
 
   uint64_t seed;
   std::unique_ptr<TokenSource> tokens;
   Batches batches;
+  std::string tokenizer;  // its file, for the run's folder; "": none
 };
 
 // On all ranks of this process; the result is rank 0's.
@@ -228,6 +310,22 @@ TrainResult train_on(Ranks& ranks, const TrainJob& job, const Data& data,
   return result;
 }
 
+// The same; whoever loses a run to somebody else's fault is told how it goes
+// on.
+TrainResult train_or_hint(Ranks& ranks, const TrainJob& job, const Data& data,
+                          const Telling& telling) {
+  Narrator narrator(telling);
+  try {
+    return train_on(ranks, job, data, narrator);
+  } catch (const UsageError&) {
+    throw;
+  } catch (const std::exception&) {
+    const std::string hint = resume_hint(telling.config.run);
+    if (ranks.speaks() && !hint.empty()) telling.out.note(hint);
+    throw;
+  }
+}
+
 void tell_end(const RunSummary& summary, const Telling& telling) {
   const Output& out = telling.out;
   RunFolder* folder = telling.folder;
@@ -239,15 +337,17 @@ void tell_end(const RunSummary& summary, const Telling& telling) {
     tell_result(
         out, folder,
         closing_lines(summary, folder != nullptr ? folder->report_path() : ""));
+  if (summary.state != "diverged") return;
   const int64_t before = telling.config.max_skipped - 1;
-  if (summary.state == "diverged")
-    out.error(
-        cat("the run diverged: step ", summary.steps, " was skipped",
-            before > 0 ? cat(" like the ", before, " before it") : "", ": ",
-            nonfinite_text(summary.nonfinite_tensor, summary.nonfinite_rank),
-            "; try a lower rule.learning_rate or adamw.learning_rate, a longer "
-            "schedule.warmup, or a smaller clip (--max-skipped 0 never ends a "
-            "run)"));
+  const std::string hint = resume_hint(telling.config.run);
+  out.error(
+      cat("the run diverged: step ", summary.steps, " was skipped",
+          before > 0 ? cat(" like the ", before, " before it") : "", ": ",
+          nonfinite_text(summary.nonfinite_tensor, summary.nonfinite_rank),
+          "; try a lower rule.learning_rate or adamw.learning_rate, a longer "
+          "schedule.warmup, or a smaller clip (--max-skipped 0 never ends a "
+          "run)",
+          hint.empty() ? "" : cat("; ", hint, ", --resume STEP from another")));
 }
 
 // What the user should know before the first step.
@@ -260,7 +360,7 @@ void tell_begin(const Telling& telling, const std::string& data,
   if (telling.folder == nullptr) return;
   for (const std::string& note : telling.begun.notes)
     out.note(cat("note: ", note));
-  const std::optional<MpiLaunch> launch = find_mpi_launch();
+  const std::optional<ProcessLaunch> launch = find_process_launch();
   if (launch && launch->kill_seconds >= 0 && launch->kill_seconds < kEnough)
     out.note(cat("note: when it is ended, mpirun gives its ranks ",
                  launch->kill_seconds,
@@ -270,10 +370,64 @@ void tell_begin(const Telling& telling, const std::string& data,
 }
 
 // For standard error when the first signal comes; nothing with --quiet.
-std::string on_signal(const Ranks& ranks, const Output& out) {
+std::string on_signal(const Ranks& ranks, const TrainJob& job,
+                      const Output& out) {
   if (!ranks.speaks() || out.is_quiet()) return "";
-  return "ending after this step, with weights and summary; once more ends at "
-         "once";
+  return cat("ending after this step, with ",
+             job.settings.saving.every > 0 ? "checkpoint, weights and summary"
+                                           : "weights and summary",
+             "; once more ends at once");
+}
+
+// The same of SIGUSR1.
+std::string on_wish(const Ranks& ranks, const TrainJob& job,
+                    const Output& out) {
+  if (!ranks.speaks() || out.is_quiet()) return "";
+  return job.settings.saving.every > 0
+             ? "saving after this step"
+             : "SIGUSR1: this run keeps no checkpoints (--run, --save-every)";
+}
+
+FolderUse folder_use(const TrainFlags& a,
+                     const std::optional<ResumePoint>& resume) {
+  if (resume && resume->is_of_run) return FolderUse::kGoOn;
+  if (a.overwrite) return FolderUse::kOverwrite;
+  return a.resume == "auto" ? FolderUse::kUnlessEnded : FolderUse::kNew;
+}
+
+std::string config_text(const TrainConfig& config) {
+  JsonWriter out(2);
+  write_config(out, config);
+  return out.take() + "\n";
+}
+
+// CANZONA_TEST_SLEEP=2:200
+std::function<void(int64_t, int, Runtime&)> sleeping_rank() {
+  const std::string wish = sleep_for_tests();
+  if (wish.empty()) return {};
+  const size_t colon = std::min(wish.find(':'), wish.size() - 1);
+  const int late = std::atoi(wish.c_str());
+  const std::chrono::milliseconds pause(std::atoi(wish.c_str() + colon + 1));
+  return [late, pause](int64_t, int rank, Runtime&) {
+    if (rank == late) std::this_thread::sleep_for(pause);
+  };
+}
+
+// What the loop needs beside the configuration.
+void add_surroundings(const TrainConfig& config, const Data& data,
+                      const std::optional<ResumePoint>& resume, TrainJob& job) {
+  TrainSettings& settings = job.settings;
+  settings.before_step = sleeping_rank();
+  const bool saves = settings.saving.every > 0;
+  if (!saves && !resume) return;
+  settings.data = {.description = data.tokens->describe(),
+                   .digest = data.tokens->digest(),
+                   .length = config.model.length,
+                   .seed = data.seed};
+  if (resume) settings.resume = resume->request;
+  if (saves)
+    settings.saving.side_files = {{"config.json", config_text(config)},
+                                  {"plan.json", plan_to_json(job.plan)}};
 }
 
 Outcome outcome_of(const TrainResult& result) {
@@ -284,41 +438,59 @@ Outcome outcome_of(const TrainResult& result) {
 
 // Weights are in place when train_on() returns. What can fail comes after the
 // summary, and other ranks are waited for last.
-Outcome run_job(const TrainFlags& a, const TrainConfig& config, TrainJob& job,
+Outcome run_job(const TrainFlags& a, const TrainConfig& config,
+                const std::optional<ResumePoint>& resume, TrainJob& job,
                 Ranks& ranks, const Output& out) {
   require_memory(job, ranks.num_here());
   const Data data(config);
+  add_surroundings(config, data, resume, job);
   const std::string trace_path =
       a.trace.empty() ? "" : ranks.file_name(a.trace);
   if (!trace_path.empty()) check_late_file(trace_path, config.run);
   std::unique_ptr<RunFolder> folder;
   if (ranks.speaks() && !config.run.empty())
-    folder = std::make_unique<RunFolder>(config.run, a.overwrite);
+    folder = std::make_unique<RunFolder>(config.run, folder_use(a, resume));
   Trace trace;
   if (!trace_path.empty()) job.settings.runtime.trace = &trace;
-  const Interrupt interrupt(on_signal(ranks, out));
+  const Interrupt interrupt(on_signal(ranks, job, out),
+                            on_wish(ranks, job, out));
   job.settings.stop = &interrupt.signal();
+  if (a.faults != nullptr)
+    job.settings.at_point = [&a](TrainPoint point, int64_t step, int rank) {
+      a.faults->at(point, step, rank);
+    };
+  job.settings.saving.now = &interrupt.wishes();
 
   RunSummary begun;
   if (ranks.speaks())
     begun = describe_run(config, job, *data.tokens, ranks.transport());
   const Telling telling{config, job, begun, a.json, folder.get(), out};
-  if (folder != nullptr) folder->write_summary(begun);
+  if (folder != nullptr) folder->write_tokenizer(data.tokenizer);
+  if (folder != nullptr && !resume) folder->write_summary(begun);
   if (ranks.speaks())
     tell_begin(telling, data.tokens->describe(), ranks.transport());
-  Narrator narrator(telling);
-  const TrainResult result = train_on(ranks, job, data, narrator);
+  const TrainResult result = train_or_hint(ranks, job, data, telling);
   if (ranks.speaks()) tell_end(with_result(begun, job, result), telling);
   if (!trace_path.empty()) out.save_trace(trace_path, trace);
   ranks.finish();
+  if (!result.save_failure.empty() && !result.diverged)
+    throw StorageError(
+        cat("the last save, of step ", result.failed_step,
+            ", failed: ", result.save_failure, "; ",
+            result.saved_step < 0
+                ? "nothing was saved since the start"
+                : cat("the newest checkpoint is of step ", result.saved_step)));
   return outcome_of(result);
 }
 
-// Ranks are threads unless MPI was asked for or has started this process.
+// Ranks are threads unless processes were asked for or were started.
 RankCounts rank_counts(const TrainConfig& config,
-                       const std::optional<MpiLaunch>& launch) {
-  return {.launched = launch ? launch->num_ranks : 0,
-          .cores = launch || config.transport == "mpi" ? 1 : usable_cpus()};
+                       const std::optional<ProcessLaunch>& launch) {
+  return {
+      .launched = launch ? launch->num_ranks : 0,
+      .cores = launch || config.transport == "mpi" || config.transport == "tcp"
+                   ? 1
+                   : usable_cpus()};
 }
 
 // What measurements decided becomes part of the configuration, so that it can
@@ -338,9 +510,27 @@ Outcome dry_run(const TrainFlags& a, const TrainConfig& config, TrainJob& job,
   return Outcome::kDone;
 }
 
+// The checkpoint that was asked for; none if `auto` finds none, which is told.
+std::optional<ResumePoint> resume_point(const TrainFlags& a, bool speaks,
+                                        const Output& out) {
+  if (a.resume.empty()) return std::nullopt;
+  const std::string run = asked_run_folder(a.config);
+  std::optional<ResumePoint> point = find_resume_point(a.resume, run);
+  if (!point && speaks)
+    out.note(cat("nothing to resume from in ", checkpoint_folder(run),
+                 ": the run begins anew"));
+  return point;
+}
+
 Outcome run(const TrainFlags& a, const Output& out) {
-  TrainConfig config = read_config(a.config);
-  const std::optional<MpiLaunch> launch = find_mpi_launch();
+  const std::optional<ProcessLaunch> launch = find_process_launch();
+  const std::optional<ResumePoint> resume =
+      resume_point(a, !launch || launch->rank == 0, out);
+  TrainConfig config =
+      resume ? resumed_config(a.config, *resume, launch ? launch->num_ranks : 0)
+             : read_config(a.config);
+  // A run that goes on needs the weights that it once began with no more.
+  if (resume) config.init.clear();
   const Mesh mesh = settle_mesh(config, rank_counts(config, launch));
   std::unique_ptr<Ranks> ranks;
   std::optional<MachineLimits> limits;
@@ -354,7 +544,7 @@ Outcome run(const TrainFlags& a, const Output& out) {
     if (ranks == nullptr) ranks = join_ranks(a, config, mesh);
     if (a.mfu && !limits)
       set_product_rate(measure_product_rate_on(*ranks), job);
-    return run_job(a, config, job, *ranks, out);
+    return run_job(a, config, resume, job, *ranks, out);
   }
   if (ranks != nullptr) ranks->finish();
   const bool is_first =
@@ -381,8 +571,14 @@ Verb add_train(CLI::App& root) {
   flag("--dry-run", arguments->dry_run,
        "show every tensor's rule, owner and cost, memory, mesh, data and a "
        "predicted step; train nothing");
+  text(
+      "--resume", arguments->resume, "FROM",
+      "go on from a checkpoint: auto (the newest of --run that is whole; none: "
+      "begin anew), a step, or a path; what it was saved with need not be "
+      "given again");
   flag("--overwrite", arguments->overwrite,
-       "replace the run that the folder of --run holds");
+       "replace the run that the folder of --run holds, with its checkpoints; "
+       "with --resume only where there is nothing to go on from");
   flag("--json", arguments->json,
        "print the summary as one JSON object; steps go to standard error");
   flag("--mfu", arguments->mfu,
@@ -390,10 +586,24 @@ Verb add_train(CLI::App& root) {
        "the model's flops are (--zero auto measures it, too)");
   text("--deadline", arguments->deadline, "TIME",
        "of every collective; past it, exit status 4 [10min]");
+  text("--rendezvous", arguments->rendezvous, "HOST:PORT",
+       "of --transport tcp: an address of rank 0's machine, where all ranks "
+       "meet; launchers that know one say it");
+  text("--job-token", arguments->job_token, "TEXT",
+       "of --transport tcp: what tells this job from others that meet there");
+  flag("--check-collectives", arguments->check_collectives,
+       "compare operation, label and sizes between ranks before every "
+       "collective");
+  text("--flight-record", arguments->flight_record, "FILE",
+       "append the last operations of every rank that fails (of processes: "
+       "FILE.RANK)");
   text("--trace", arguments->trace, "FILE",
        "write spans of all ranks, for ui.perfetto.dev");
   app->footer(kTrainExamples + std::string("\n") + train_presets_help());
-  return {app, [arguments](const Output& out) { return run(*arguments, out); }};
+  return {app, [arguments](const Output& out) {
+            arguments->faults = read_test_faults();
+            return run(*arguments, out);
+          }};
 }
 
 }  // namespace canzona::cli

@@ -16,8 +16,10 @@
 #include "canzona/sim/compute_seconds.h"
 #include "canzona/sim/zero_bytes.h"
 #include "canzona/train/decoder_of.h"
+#include "canzona/train/model_source.h"
 #include "canzona/train/schedule.h"
 #include "cli/errors.h"
+#include "cli/run_folder.h"
 
 namespace canzona::cli {
 namespace {
@@ -194,6 +196,14 @@ TrainSettings settings_of(const TrainConfig& config) {
   settings.eval_every = config.eval.every;
   settings.eval_sequences = eval_sequences_of(config);
   settings.max_skipped = config.max_skipped;
+  settings.check_replicas = config.check_replicas;
+  if (!config.run.empty()) {
+    settings.saving.every = config.save.every;
+    settings.saving.store = {.folder = checkpoint_folder(config.run),
+                             .owner = folder_owner(),
+                             .keep_last = config.save.keep_last,
+                             .background = config.save.mode == "background"};
+  }
   settings.runtime.adamw = adamw_options_of(config);
   // Norms do not decay.
   settings.runtime.groups = {{.pattern = "*norm.weight", .weight_decay = 0.0}};
@@ -202,6 +212,24 @@ TrainSettings settings_of(const TrainConfig& config) {
   settings.runtime.overlap = parse_overlap(config.zero.overlap);
   settings.reuse = config.zero.reuse;
   return settings;
+}
+
+int64_t staging_bytes(const TrainSettings& settings, const Plan& plan,
+                      int32_t rank) {
+  const bool staged =
+      settings.saving.every > 0 && settings.saving.store.background;
+  return staged ? given_bytes(plan, rank, settings.runtime) : 0;
+}
+
+// The plan was made to fit without it.
+void require_room_for_saving(const TrainJob& job, int64_t cap) {
+  const int32_t rank = job.fullest_rank();
+  const int64_t staging = job.staging_of[static_cast<size_t>(rank)];
+  if (cap == 0 || staging == 0 || job.most_bytes() <= cap) return;
+  throw UsageError(cat("--memory-cap ", human_bytes(cap), ": rank ", rank,
+                       " needs ", human_bytes(job.most_bytes()), ", of which ",
+                       human_bytes(staging),
+                       " to save in the background; --save sync needs none"));
 }
 
 // Forward and backward; recomputation is work, but not the model's.
@@ -264,10 +292,14 @@ TrainJob make_job(const TrainConfig& config, const Mesh& mesh,
   TrainPlan made = plan_training(config, job.settings, mesh, limits);
   job.plan = std::move(made.plan);
   job.ranking = std::move(made.ranking);
+  job.settings.initial = initial_weights(config, job.plan.model);
   job.ranks = predict(job.plan);
-  for (int32_t r = 0; r < mesh.world(); ++r)
+  for (int32_t r = 0; r < mesh.world(); ++r) {
     job.activations_of.push_back(training_memory(job.settings, job.plan, r));
+    job.staging_of.push_back(staging_bytes(job.settings, job.plan, r));
+  }
   job.activations = job.activations_of[static_cast<size_t>(job.fullest_rank())];
+  require_room_for_saving(job, memory_cap_of(config));
   job.settings.flops_per_token = flops_per_token(job);
   if (limits) {
     set_product_rate(limits->flops.together, job);

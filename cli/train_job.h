@@ -61,13 +61,15 @@ struct TrainJob {
   // Bytes that each rank reserves beside its plan; stages of a pipeline differ.
   std::vector<int64_t> activations_of = {};
   int64_t activations = 0;  // of the fullest rank
+  // Bytes that each rank reserves to save in the background.
+  std::vector<int64_t> staging_of = {};
   // What predicted times rest on; none: nothing was measured.
   std::optional<MachineSpeed> speed = {};
 
   int64_t num_parameters() const;
   int64_t bytes_of(int32_t rank) const {
     const auto r = static_cast<size_t>(rank);
-    return ranks[r].memory.total().value() + activations_of[r];
+    return ranks[r].memory.total().value() + activations_of[r] + staging_of[r];
   }
   int32_t fullest_rank() const;  // the first of those that reserve most
   int64_t most_bytes() const { return bytes_of(fullest_rank()); }

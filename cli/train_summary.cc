@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "canzona/base/text.h"
+#include "canzona/checkpoint/weight_source.h"
 #include "canzona/measure/machine.h"
 #include "canzona/report/audit_view.h"
 #include "canzona/report/bench/bench_text.h"
@@ -32,7 +33,8 @@ std::vector<MemoryKind> memory_of(const TrainJob& job, int32_t rank) {
           {"states", memory.states.value()},
           {"exchange", memory.buffers.value()},
           {"pools", memory.pools.value()},
-          {"activations", job.activations_of[r]}};
+          {"activations", job.activations_of[r]},
+          {"saving", job.staging_of[r]}};
 }
 
 RunEnvironment environment() {
@@ -51,7 +53,7 @@ std::vector<RankSummary> rank_summaries(const TrainJob& job,
   for (const RankCost& rank : job.ranks)
     mean += rank.transform_seconds_mean / static_cast<double>(job.ranks.size());
   const auto per_step = [&](int64_t bytes) {
-    return bytes / std::max<int64_t>(result.steps, 1);
+    return bytes / std::max<int64_t>(result.steps_here, 1);
   };
   std::vector<RankSummary> all;
   for (size_t r = 0; r < result.times.size(); ++r) {
@@ -100,7 +102,8 @@ std::string memory_table(const TrainJob& job, const Ink& ink) {
   Table table("<>");
   table.header({cat("memory of rank ", rank), ""});
   for (const MemoryKind& kind : memory_of(job, rank))
-    if (kind.bytes > 0 || kind.name != std::string_view("pools"))
+    if (kind.bytes > 0 || (kind.name != std::string_view("pools") &&
+                           kind.name != std::string_view("saving")))
       table.row({kind.name, human_bytes(kind.bytes)});
   table.row({"all", human_bytes(job.bytes_of(rank))});
   const std::string zero = zero_line(job);
@@ -178,6 +181,9 @@ RunSummary describe_run(const TrainConfig& config, const TrainJob& job,
   summary.data = tokens.describe();
   summary.data_digest = tokens.digest();
   summary.environment = environment();
+  if (job.settings.initial != nullptr)
+    summary.notes.push_back(
+        cat("starts from the weights in ", job.settings.initial->path()));
   if (const std::string note = config_json_note(job); !note.empty())
     summary.notes.push_back(note);
   return summary;
@@ -200,7 +206,14 @@ RunSummary with_result(RunSummary summary, const TrainJob& job,
   summary.nonfinite_rank = result.nonfinite_rank;
   summary.digest = result.digest;
   summary.state_digest = result.state_digest;
+  summary.starts = result.starts;
+  summary.start_step = result.start_step;
+  summary.saves = result.saves;
+  summary.saved_step = result.saved_step;
+  summary.save_pause_seconds = result.save_pause_seconds;
+  summary.save_failure = result.save_failure;
   summary.per_rank = rank_summaries(job, result);
+  find_late_ranks(summary);
   return summary;
 }
 

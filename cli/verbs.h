@@ -12,8 +12,19 @@ namespace canzona::cli {
 
 // kFailed: the answer is "no" (a plan that is not sound), and was printed.
 // kDiverged: so are numbers that are not finite. kInterrupted, kTerminated: the
-// user, or the system, asked for the end, and it was an orderly one.
-enum class Outcome { kDone, kFailed, kDiverged, kInterrupted, kTerminated };
+// user, or the system, asked for the end, and it was an orderly one. The last
+// four are those of a run that `canzona launch` has watched; it has said why.
+enum class Outcome {
+  kDone,
+  kFailed,
+  kDiverged,
+  kInterrupted,
+  kTerminated,
+  kRefused,
+  kDataLost,
+  kPeerLost,
+  kNoStorage
+};
 
 struct Verb {
   CLI::App* app = nullptr;  // owned by the root
@@ -28,7 +39,10 @@ Verb add_rules(CLI::App& root);
 Verb add_validate(CLI::App& root);
 Verb add_config(CLI::App& root);
 Verb add_train(CLI::App& root);
+Verb add_launch(CLI::App& root);
 Verb add_report(CLI::App& root);
+Verb add_sample(CLI::App& root);
+Verb add_eval(CLI::App& root);
 Verb add_ckpt(CLI::App& root);
 Verb add_bench(CLI::App& root);
 Verb add_calibrate(CLI::App& root);

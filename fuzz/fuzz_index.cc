@@ -1,9 +1,14 @@
 // Indexes of sharded safetensors: refused with a UsageError or turned into a
-// map whose shards are plain file names.
+// map whose shards are plain file names and whose entries lie shard by shard,
+// each tensor once.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <map>
+#include <set>
 #include <string_view>
+#include <vector>
 
 #include "canzona/base/error.h"
 #include "canzona/shapes/safetensors.h"
@@ -14,7 +19,30 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const canzona::WeightIndex index =
         canzona::parse_weight_index(text, "index.json");
     for (const std::string& shard : index.shards) {
-      if (shard.find('/') != std::string::npos) std::abort();
+      const bool plain =
+          !shard.empty() && shard.front() != '.' &&
+          shard.find("..") == std::string::npos &&
+          std::none_of(shard.begin(), shard.end(), [](unsigned char c) {
+            return c == '/' || c == '\\' || c < 0x20 || c == 0x7F;
+          });
+      if (!plain) std::abort();
+    }
+    std::set<std::string_view> names;
+    std::map<uint32_t, std::vector<std::string_view>> held;
+    for (const auto& entry : index.entries) {
+      if (entry.shard >= index.shards.size()) std::abort();
+      if (!names.insert(entry.tensor).second) std::abort();
+      held[entry.shard].push_back(entry.tensor);
+    }
+    // Every shard holds what the index says; with one less it does not.
+    for (auto& [shard, tensors] : held) {
+      canzona::check_shard(index, shard, tensors, "shard");
+      tensors.pop_back();
+      try {
+        canzona::check_shard(index, shard, tensors, "shard");
+        std::abort();
+      } catch (const canzona::UsageError&) {
+      }
     }
   } catch (const canzona::UsageError&) {
   }

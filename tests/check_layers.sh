@@ -29,6 +29,7 @@ allowed_rooms() {
     canzona/runtime)
       echo "base trace comm linalg rules shapes plan runtime" ;;
     canzona/data) echo "base data" ;;
+    canzona/launch) echo "base launch" ;;
     canzona/checkpoint) echo "base shapes checkpoint" ;;
     canzona/saving)
       echo "$(allowed_rooms canzona/runtime) checkpoint saving" ;;
@@ -44,7 +45,7 @@ allowed_rooms() {
       echo "$(allowed_rooms canzona/measure) report" ;;
     cli | bench | fuzz | tests)
       echo "base trace comm linalg rules shapes conformance plan sim runtime" \
-        "measure data checkpoint saving model train report" ;;
+        "measure data checkpoint saving model train report launch" ;;
   esac
 }
 

@@ -10,14 +10,17 @@ namespace canzona {
 namespace {
 
 void require(bool condition, const char* what) {
-  if (!condition) throw UsageError(cat("config.json: Qwen3 has no ", what));
+  if (!condition)
+    throw UsageError(
+        cat("config.json: neither Qwen3, Qwen3-MoE nor Llama has ", what));
 }
 
 void check(const Architecture& a) {
   require(a.latent.kv_rank == 0, "latent attention");
   require(a.experts.shared == 0, "shared experts");
-  require(!a.mlp_bias, "bias in the mlp");
-  require(a.qk_norm, "attention without norms of q and k");
+  require(!a.mlp_bias, "a bias in the mlp");
+  require(a.qk_norm || a.experts.count == 0,
+          "experts without norms of queries and keys (model.qk_norm=off)");
 }
 
 void write_experts(JsonWriter& out, const HfNumbers& numbers) {
@@ -47,16 +50,32 @@ void write_shape(JsonWriter& out, const Architecture& a) {
       .field("attention_bias", a.attention_bias);
 }
 
+struct HfClass {
+  const char* name;
+  const char* model_type;
+};
+
+HfClass class_of(const Architecture& a) {
+  if (a.experts.count > 0) return {"Qwen3MoeForCausalLM", "qwen3_moe"};
+  if (a.qk_norm) return {"Qwen3ForCausalLM", "qwen3"};
+  return {"LlamaForCausalLM", "llama"};
+}
+
 }  // namespace
+
+std::string hf_model_type(const Architecture& architecture) {
+  check(architecture);
+  return class_of(architecture).model_type;
+}
 
 std::string hf_config(const HfNumbers& numbers) {
   const Architecture& a = numbers.architecture;
   check(a);
-  const bool experts = a.experts.count > 0;
+  const HfClass kind = class_of(a);
   JsonWriter out(2);
   out.begin_object().member("architectures").begin_array();
-  out.value(experts ? "Qwen3MoeForCausalLM" : "Qwen3ForCausalLM").end_array();
-  out.field("model_type", experts ? "qwen3_moe" : "qwen3");
+  out.value(kind.name).end_array();
+  out.field("model_type", kind.model_type);
   write_shape(out, a);
   out.field("attention_dropout", 0.0)
       .field("hidden_act", "silu")
@@ -66,9 +85,12 @@ std::string hf_config(const HfNumbers& numbers) {
       .field("rope_theta", numbers.rope_base)
       .field("torch_dtype",
              numbers.type == StoredType::kF32 ? "float32" : "bfloat16")
-      .field("use_cache", true)
-      .field("use_sliding_window", false);
-  if (experts) write_experts(out, numbers);
+      .field("use_cache", true);
+  if (a.qk_norm)
+    out.field("use_sliding_window", false);
+  else
+    out.field("mlp_bias", false);
+  if (a.experts.count > 0) write_experts(out, numbers);
   return out.end_object().take() + "\n";
 }
 

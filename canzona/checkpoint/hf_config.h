@@ -1,5 +1,6 @@
 // config.json of Hugging Face's transformers for the decoder, so that a run's
-// folder loads as a Qwen3ForCausalLM or Qwen3MoeForCausalLM.
+// folder loads as a Qwen3ForCausalLM, a Qwen3MoeForCausalLM or, without norms
+// of queries and keys, a LlamaForCausalLM.
 //
 //   write_file(folder + "/config.json", hf_config({.architecture = a, …}));
 #pragma once
@@ -23,8 +24,10 @@ struct HfNumbers {
   StoredType type = StoredType::kF32;
 };
 
-// UsageError for what Qwen3 has not: latent attention, shared experts, a bias
-// in the mlp, no norm of q and k.
+// UsageError for what none of them has: latent attention, shared experts, a
+// bias in the mlp, experts without norms of queries and keys.
 std::string hf_config(const HfNumbers& numbers);
+// "qwen3", "qwen3_moe" or "llama".
+std::string hf_model_type(const Architecture& architecture);
 
 }  // namespace canzona

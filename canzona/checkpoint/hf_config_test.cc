@@ -29,9 +29,15 @@ HfNumbers with_experts() {
   return numbers;
 }
 
+HfNumbers llama() {
+  HfNumbers numbers = tiny();
+  numbers.architecture.qk_norm = false;
+  return numbers;
+}
+
 // The reader of other people's configurations sees the same tensors.
 TEST(HfConfig, GivesTheSameModel) {
-  for (const HfNumbers& numbers : {tiny(), with_experts()}) {
+  for (const HfNumbers& numbers : {tiny(), with_experts(), llama()}) {
     const Model written = generate_model(numbers.architecture, "m", false);
     const Model read = model_from_config(hf_config(numbers), "m", {});
     EXPECT_EQ(read.tensors, written.tensors);
@@ -53,8 +59,16 @@ TEST(HfConfig, NamesTheClass) {
   EXPECT_EQ(experts["mlp_only_layers"], nlohmann::json::array({0}));
 }
 
-TEST(HfConfig, RefusesWhatQwen3HasNot) {
-  HfNumbers numbers = tiny();
+TEST(HfConfig, IsLlamasWithoutNormsOfQueriesAndKeys) {
+  const auto config = nlohmann::json::parse(hf_config(llama()));
+  EXPECT_EQ(config["architectures"][0], "LlamaForCausalLM");
+  EXPECT_EQ(config["model_type"], "llama");
+  EXPECT_EQ(config["mlp_bias"], false);
+  EXPECT_FALSE(config.contains("use_sliding_window"));
+}
+
+TEST(HfConfig, RefusesWhatNobodyHas) {
+  HfNumbers numbers = with_experts();
   numbers.architecture.qk_norm = false;
   EXPECT_THROW(hf_config(numbers), UsageError);
   numbers = tiny();

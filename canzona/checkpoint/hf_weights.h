@@ -2,16 +2,16 @@
 // fused tensors become the projections they are made of, their rows in the
 // order of heads.
 //
-//   WeightFile file(folder + "/model.safetensors", model);
-//   for (int32_t t = 0; t < num_tensors; ++t) file.add(t, whole_tensor(t));
-//   file.finish();
+//   WeightFiles files(folder, model, {.max_file_bytes = 5'000'000'000});
+//   for (int32_t t = 0; t < num_tensors; ++t) files.add(t, whole_tensor(t));
+//   files.finish();
 //
 // A tensor is in memory one at a time, whole and row-major, as it is without
-// tensor parallelism. The model outlives the file. One thread at a time.
+// tensor parallelism. The model outlives the files. One thread at a time.
 #pragma once
 
 #include <cstdint>
-#include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -32,21 +32,47 @@ struct HfTensor {
 // and a name that says nothing of them.
 std::vector<HfTensor> hf_tensors(const Tensor& tensor);
 
-class WeightFile {
- public:
-  WeightFile(const std::string& path, const Model& model,
-             StoredType type = StoredType::kF32,
-             const std::map<std::string, std::string>& metadata = {
-                 {"format", "pt"}});
+struct WeightFormat {
+  StoredType type = StoredType::kF32;  // or kBf16
+  // A file is full when another tensor would make its data longer than this; 0:
+  // there is one file. A tensor that is longer has a file for itself.
+  int64_t max_file_bytes = 0;
+};
 
+// A file that is, or will be, written.
+struct HfFile {
+  std::string name;  // "model-00001-of-00002.safetensors"
+  std::vector<TensorEntry> tensors;
+  int64_t data_bytes = 0;
+};
+
+// One file is called model.safetensors; several are numbered.
+std::vector<HfFile> hf_files(const Model& model, const WeightFormat& format);
+
+// model.safetensors, or several files and, when they are complete, the index
+// that says which tensor is in which.
+class WeightFiles {
+ public:
+  // Into a folder that is there.
+  WeightFiles(const std::string& folder, const Model& model,
+              const WeightFormat& format = {});
+
+  const std::vector<HfFile>& files() const { return files_; }
   // In the order of the model: 0, 1, …
   void add(int32_t tensor, std::span<const float> whole);
   void finish();
 
  private:
+  void begin_file();
+  std::string index_json() const;
+
+  std::string folder_;
   const Model& model_;
+  std::vector<HfFile> files_;
   int32_t next_ = 0;
-  SafetensorsWriter file_;
+  size_t file_ = 0;     // that is being written
+  size_t written_ = 0;  // tensors of it
+  std::unique_ptr<SafetensorsWriter> writer_;
 };
 
 }  // namespace canzona

@@ -4,9 +4,11 @@
 
 #include <cmath>
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 #include "canzona/base/error.h"
 #include "canzona/base/test_folder.h"
+#include "canzona/base/text.h"
 #include "canzona/shapes/architecture.h"
 #include "canzona/shapes/safetensors.h"
 
@@ -67,11 +69,12 @@ std::map<std::string, Stored> tensors_of(const std::string& bytes) {
   return tensors;
 }
 
-void write_model(const std::string& path, const Model& model) {
-  WeightFile file(path, model);
+void write_model(const std::string& folder, const Model& model,
+                 const WeightFormat& format = {}) {
+  WeightFiles files(folder, model, format);
   for (size_t t = 0; t < model.tensors.size(); ++t)
-    file.add(static_cast<int32_t>(t), numbered(model.tensors[t], t));
-  file.finish();
+    files.add(static_cast<int32_t>(t), numbered(model.tensors[t], t));
+  files.finish();
 }
 
 // The rows that a stored tensor has of the model's tensor.
@@ -87,8 +90,8 @@ std::vector<int64_t> rows_of(const Stored& stored) {
 
 TEST_F(HfWeights, FusedTensorsBecomeTheirProjectionsByHeads) {
   const Model model = generate_model(tiny(), "tiny", true);
-  write_model(path("m"), model);
-  auto stored = tensors_of(bytes_of("m"));
+  write_model(path("."), model);
+  auto stored = tensors_of(bytes_of("model.safetensors"));
   const std::string attention = "model.layers.1.self_attn.";
   // Groups of 4 rows of q, 2 of k, 2 of v.
   EXPECT_THAT(rows_of(stored.at(attention + "q_proj.weight")),
@@ -108,9 +111,9 @@ TEST_F(HfWeights, FusedTensorsBecomeTheirProjectionsByHeads) {
 TEST_F(HfWeights, NamesAndShapesAreThoseOfTheUnfusedModel) {
   for (const Architecture& a : {tiny(), with_experts()}) {
     const Model model = generate_model(a, "m", true);
-    write_model(path("m"), model);
+    write_model(path("."), model);
     std::map<std::string, std::vector<int64_t>> found, expected;
-    for (const auto& [name, tensor] : tensors_of(bytes_of("m")))
+    for (const auto& [name, tensor] : tensors_of(bytes_of("model.safetensors")))
       found[name] = tensor.shape;
     for (const Tensor& tensor : generate_model(a, "m", false).tensors)
       expected[tensor.name] = tensor.shape;
@@ -120,8 +123,8 @@ TEST_F(HfWeights, NamesAndShapesAreThoseOfTheUnfusedModel) {
 
 TEST_F(HfWeights, OtherTensorsStayAsTheyAre) {
   const Model model = generate_model(with_experts(), "m", true);
-  write_model(path("m"), model);
-  const auto stored = tensors_of(bytes_of("m"));
+  write_model(path("."), model);
+  const auto stored = tensors_of(bytes_of("model.safetensors"));
   size_t checked = 0;
   for (size_t t = 0; t < model.tensors.size(); ++t) {
     if (model.tensors[t].sections.size() > 1) continue;
@@ -134,13 +137,51 @@ TEST_F(HfWeights, OtherTensorsStayAsTheyAre) {
 
 TEST_F(HfWeights, AnUnfusedModelIsWrittenAsItIs) {
   const Model model = generate_model(tiny(), "tiny", false);
-  write_model(path("m"), model);
-  EXPECT_EQ(tensors_of(bytes_of("m")).size(), model.tensors.size());
+  write_model(path("."), model);
+  EXPECT_EQ(tensors_of(bytes_of("model.safetensors")).size(),
+            model.tensors.size());
+}
+
+// What one file would hold, over several, none longer than asked for unless it
+// has one tensor alone.
+TEST_F(HfWeights, SeveralFilesHoldWhatOneWould) {
+  const Model model = generate_model(with_experts(), "m", true);
+  write_model(path("."), model);
+  const auto whole = tensors_of(bytes_of("model.safetensors"));
+  constexpr int64_t kMost = 100;
+  write_model(path("."), model, {.max_file_bytes = kMost});
+  const auto index =
+      nlohmann::json::parse(bytes_of("model.safetensors.index.json"));
+  std::map<std::string, std::map<std::string, Stored>> files;
+  int64_t bytes = 0;
+  for (const auto& [name, file] : index["weight_map"].items()) {
+    const auto where = file.get<std::string>();
+    if (!files.contains(where)) files[where] = tensors_of(bytes_of(where));
+    EXPECT_EQ(files[where].at(name).values, whole.at(name).values) << name;
+    EXPECT_EQ(files[where].at(name).shape, whole.at(name).shape) << name;
+  }
+  size_t tensors = 0, alone = 0;
+  for (const auto& [name, held] : files) {
+    int64_t size = 0;
+    for (const auto& [tensor, stored] : held)
+      size += 4 * std::ssize(stored.values);
+    EXPECT_TRUE(size <= kMost || held.size() == 1) << name;
+    alone += size > kMost ? 1 : 0;
+    bytes += size;
+    tensors += held.size();
+  }
+  EXPECT_EQ(tensors, whole.size());
+  EXPECT_GT(alone, 0u);
+  EXPECT_EQ(index["metadata"]["total_size"], bytes);
+  const std::string count = cat(files.size());
+  const std::string digits = std::string(5 - count.size(), '0') + count;
+  EXPECT_TRUE(
+      files.contains(cat("model-", digits, "-of-", digits, ".safetensors")));
 }
 
 TEST_F(HfWeights, TensorsComeWholeAndInOrder) {
   const Model model = generate_model(tiny(), "tiny", true);
-  WeightFile file(path("m"), model);
+  WeightFiles file(path("."), model);
   const std::vector<float> first = numbered(model.tensors[0], 0);
   EXPECT_THROW(file.add(1, first), InternalError);
   EXPECT_THROW(file.add(0, std::span(first).first(3)), InternalError);

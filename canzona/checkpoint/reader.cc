@@ -412,39 +412,50 @@ CheckpointReader newest_verified(const Folder& store, int threads,
 std::vector<std::string> match_tensors(const Manifest& saved,
                                        const std::vector<LogicalTensor>& wanted,
                                        Strictness strictness) {
+  SavedTensors list{
+      cat("the checkpoint of step ", saved.step), "the checkpoint", {}};
+  for (const SavedTensor& tensor : saved.tensors)
+    list.tensors.push_back(tensor.tensor);
+  return match_tensors(list, wanted, strictness);
+}
+
+std::vector<std::string> match_tensors(const SavedTensors& saved,
+                                       const std::vector<LogicalTensor>& wanted,
+                                       Strictness strictness) {
   std::vector<std::string> missing;
   std::vector<std::string> other;
   std::set<std::string_view> names;
+  std::map<std::string_view, const LogicalTensor*> found;
+  for (const LogicalTensor& tensor : saved.tensors)
+    found.emplace(tensor.name, &tensor);
   for (const LogicalTensor& tensor : wanted) {
     names.insert(tensor.name);
-    const SavedTensor* found = saved.find(tensor.name);
-    if (found == nullptr)
+    const auto same = found.find(tensor.name);
+    if (same == found.end())
       missing.push_back(quoted(tensor.name));
-    else if (found->tensor != tensor)
+    else if (*same->second != tensor)
       other.push_back(cat(quoted(tensor.name), ": saved ",
-                          name_of(found->tensor.type), " ",
-                          shape_text(found->tensor.shape), ", expected ",
+                          name_of(same->second->type), " ",
+                          shape_text(same->second->shape), ", expected ",
                           name_of(tensor.type), " ", shape_text(tensor.shape)));
   }
   std::vector<std::string> extra;
-  for (const SavedTensor& tensor : saved.tensors)
-    if (!names.contains(tensor.tensor.name))
-      extra.push_back(quoted(tensor.tensor.name));
+  for (const LogicalTensor& tensor : saved.tensors)
+    if (!names.contains(tensor.name)) extra.push_back(quoted(tensor.name));
   std::string refused;
   add_listed(refused, other, "tensors of another type or shape");
   if (strictness != Strictness::kWarn)
-    add_listed(refused, missing, "tensors are missing in the checkpoint");
+    add_listed(refused, missing, cat("tensors are missing in ", saved.noun));
   if (strictness == Strictness::kExact)
-    add_listed(refused, extra, "tensors that only the checkpoint has");
+    add_listed(refused, extra, cat("tensors that only ", saved.noun, " has"));
   if (!refused.empty())
-    throw CheckpointRefused(
-        cat("the checkpoint of step ", saved.step, " does not fit:", refused));
+    throw CheckpointRefused(cat(saved.whole, " does not fit:", refused));
   std::vector<std::string> notes;
   if (strictness != Strictness::kWarn) return notes;
   for (const std::string& name : missing)
-    notes.push_back(cat("tensor ", name, " is missing in the checkpoint"));
+    notes.push_back(cat("tensor ", name, " is missing in ", saved.noun));
   for (const std::string& name : extra)
-    notes.push_back(cat("tensor ", name, " is only in the checkpoint"));
+    notes.push_back(cat("tensor ", name, " is only in ", saved.noun));
   return notes;
 }
 

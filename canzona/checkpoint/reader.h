@@ -106,4 +106,14 @@ std::vector<std::string> match_tensors(const Manifest& saved,
                                        const std::vector<LogicalTensor>& wanted,
                                        Strictness strictness);
 
+// The same of any list of tensors.
+struct SavedTensors {
+  std::string whole;  // "the checkpoint of step 7", for messages
+  std::string noun;   // "the checkpoint"
+  std::vector<LogicalTensor> tensors;
+};
+std::vector<std::string> match_tensors(const SavedTensors& saved,
+                                       const std::vector<LogicalTensor>& wanted,
+                                       Strictness strictness);
+
 }  // namespace canzona

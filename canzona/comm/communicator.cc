@@ -19,6 +19,16 @@ int64_t slot_bytes(int64_t segment_bytes) {
   return (segment_bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
+int64_t segment_of(const CommunicatorOptions& options, const WireOps& ops,
+                   int num_ranks) {
+  constexpr int64_t kDeviceSegments = 32 << 20;  // of all ranks
+  constexpr int64_t kLeast = 64 << 10;
+  if (ops.is_host() ||
+      options.segment_bytes != CommunicatorOptions::kUsualSegment)
+    return options.segment_bytes;
+  return std::max(kDeviceSegments / num_ranks, kLeast);
+}
+
 }  // namespace
 
 Communicator::Communicator(std::unique_ptr<Transport> transport,
@@ -49,14 +59,22 @@ Communicator::Communicator(Exchange exchange, const WireOps& ops,
     flight_ = std::make_shared<FlightRecord>(rank(), options_.flight_records,
                                              options_.clock);
   exchange_.transport().copy_by(ops_);
+  segment_bytes_ = segment_of(options_, ops_, size());
   // One element fits, however small the segment.
-  slot_ = slot_bytes(std::max<int64_t>(options_.segment_bytes / 2, 16));
-  const int depth = std::bit_width(static_cast<unsigned>(size()));
+  slot_ = slot_bytes(std::max<int64_t>(segment_bytes_ / 2, 16));
   if (options_.fast_reduce) prepare_fast_sums();
-  scratch_ = ops_.allocate((4 * size() + depth + 1) * slot_);
+  if (ops_.is_host()) reserve_scratch();
 }
 
-Communicator::~Communicator() { ops_.release(scratch_); }
+Communicator::~Communicator() {
+  if (scratch_ != nullptr) ops_.release(scratch_);
+}
+
+void Communicator::reserve_scratch() {
+  if (scratch_ != nullptr) return;
+  const int depth = std::bit_width(static_cast<unsigned>(size()));
+  scratch_ = ops_.allocate((4 * size() + depth + 1) * slot_);
+}
 
 void Communicator::note_error(const std::exception_ptr& error) {
   if (exchange_.transport().is_aborted()) return;

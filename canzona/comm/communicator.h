@@ -42,8 +42,11 @@ namespace canzona {
 struct CommunicatorOptions {
   std::chrono::nanoseconds deadline = std::chrono::minutes(10);
   // Sums travel in halves of such a segment, one while the last is added;
-  // 2 · ranks of them are reserved.
-  int64_t segment_bytes = 512 << 10;
+  // 2 · ranks of them are reserved. Memory of a device, which has a price for
+  // every call, has larger ones unless another number is given: those of all
+  // ranks together have a fixed size, reserved with the first sum.
+  static constexpr int64_t kUsualSegment = 512 << 10;
+  int64_t segment_bytes = kUsualSegment;
   // Ranks compare operation, label and sizes before every collective.
   bool check_collectives = false;
   // Sums of fp32 by the library behind the transport, which adds in an order of
@@ -183,6 +186,7 @@ class Communicator {
                      std::span<const std::byte> whole,
                      std::span<const int64_t> counts, int64_t element) const;
 
+  void reserve_scratch();
   void add_pieces(Reduction reduction, const std::byte* input,
                   std::span<const int64_t> counts, std::byte* output);
   // Pieces by rank; without offsets one after the other.
@@ -233,6 +237,7 @@ class Communicator {
   SignatureCheck check_;
   TrafficLog traffic_;
   int64_t sequence_ = 0;
+  int64_t segment_bytes_ = 0;
   int64_t slot_ = 0;
   std::byte* scratch_ = nullptr;
   std::vector<const std::byte*> pieces_;  // of both halves

@@ -77,8 +77,7 @@ void Communicator::require_apart(Operation operation, const Call& call,
 }
 
 int64_t Communicator::segment_elements(Reduction reduction) const {
-  return std::max<int64_t>(
-      1, options_.segment_bytes / 2 / element_bytes(reduction));
+  return std::max<int64_t>(1, segment_bytes_ / 2 / element_bytes(reduction));
 }
 
 void Communicator::reduce_scatter_v(Reduction reduction,
@@ -107,6 +106,7 @@ void Communicator::reduce_scatter_v(Reduction reduction,
 void Communicator::add_pieces(Reduction reduction, const std::byte* input,
                               std::span<const int64_t> counts,
                               std::byte* output) {
+  reserve_scratch();
   const int64_t element = element_bytes(reduction);
   const int64_t before =
       std::accumulate(counts.begin(), counts.begin() + rank(), int64_t{0});
@@ -166,6 +166,7 @@ void Communicator::post_segment(Reduction reduction, const Row& row,
 // it needs another.
 void Communicator::add_segment(Reduction reduction, int half, int64_t count,
                                bool in_place, std::byte* place) {
+  if (ops_.sum_at_once(reduction, pieces(half), count, place)) return;
   std::byte* sum = in_place ? sums() : place;
   tree_sum(ops_, reduction, pieces(half), count, sum, sums() + slot_);
   if (in_place) ops_.copy(place, sum, count * element_bytes(reduction));
@@ -307,6 +308,7 @@ void Communicator::reduce_scatter_runs(Reduction reduction,
 }
 
 void Communicator::add_runs(Reduction reduction, const PieceRuns& runs) {
+  reserve_scratch();
   const size_t n = shares_.size();
   const int64_t step = segment_elements(reduction);
   const auto post = [&](const Segments& segment, int half) {

@@ -6,6 +6,8 @@
 #include <barrier>
 #include <chrono>
 #include <condition_variable>
+#include <functional>
+#include <map>
 #include <mutex>
 #include <sstream>
 #include <stdexcept>
@@ -222,7 +224,7 @@ TEST(Faults, ARankWhoseCourierFailsEndsWithThatErrorWhereverItWaits) {
   EXPECT_THAT(said, HasSubstr(kMiscounted));
 }
 
-TEST(Faults, MessagesOfDifferentSizeAreRefused) {
+TEST(Faults, D1MessagesOfDifferentSizeAreRefusedWithoutChecks) {
   const auto differ = [](Communicator& world) {
     std::vector<std::byte> data(world.rank() == 0 ? 8 : 12);
     world.broadcast(0, data);
@@ -260,7 +262,7 @@ TEST(Checks, LetEqualCallsPass) {
   });
 }
 
-TEST(Checks, NameBothSidesOfAWrongOrder) {
+TEST(Checks, D1NameBothSidesOfAWrongOrder) {
   const auto differ = [](Communicator& world) {
     if (world.rank() == 1) return world.barrier({.label = "end"});
     add_one(world, {.label = "sum"});
@@ -270,7 +272,7 @@ TEST(Checks, NameBothSidesOfAWrongOrder) {
                     HasSubstr("barrier #1 'end'")));
 }
 
-TEST(Checks, FindDifferentLabelsCountsAndPairs) {
+TEST(Checks, D1FindDifferentLabelsCountsAndPairs) {
   const auto labels = [](Communicator& world) {
     world.barrier({.label = world.rank() == 0 ? "a" : "b"});
   };
@@ -294,6 +296,75 @@ TEST(Checks, FindDifferentLabelsCountsAndPairs) {
   EXPECT_THAT(message_of<UsageError>(2, kChecked, pairs),
               AllOf(HasSubstr("(1 bytes there, 1 bytes back)"),
                     HasSubstr("(1 bytes there, 2 bytes back)")));
+}
+
+// What every rank says of a call in which one does something else.
+std::array<std::string, 4> said_by_all(const RunOptions& options,
+                                       const RankFunction& function) {
+  std::array<std::string, 4> said;
+  try {
+    run_ranks(4, options, [&](Communicator& world) {
+      try {
+        function(world);
+      } catch (const Error& error) {
+        said[static_cast<size_t>(world.rank())] = error.what();
+        throw;
+      }
+    });
+  } catch (const Error&) {
+  }
+  return said;
+}
+
+using Deed = std::function<void(Communicator&)>;
+std::map<std::string, Deed> deeds_of_one() {
+  return {{"other operation", [](Communicator& w) { w.barrier(); }},
+          {"other shape",
+           [](Communicator& w) {
+             std::vector<float> more(11);
+             w.all_reduce(Reduction::kFp32Sum, bytes_of(more));
+           }},
+          {"other type",
+           [](Communicator& w) {
+             std::vector<int64_t> numbers(5);
+             w.all_reduce(Reduction::kInt64Sum, bytes_of(numbers));
+           }},
+          {"skipped call", [](Communicator&) {}}};
+}
+
+// Rank 2 does something else than an all-reduce, then all go on.
+RankFunction one_differs(const Deed& deed) {
+  return [deed](Communicator& world) {
+    if (world.rank() == 2)
+      deed(world);
+    else
+      add_one(world);
+    add_one(world, {.label = "next"});
+    std::vector<float> sum(10, 1);
+    world.all_reduce(Reduction::kFp32Sum, bytes_of(sum));
+    for (const float value : sum) EXPECT_EQ(value, 4);
+  };
+}
+
+TEST(Checks, D1EveryRankNamesOperationsAndTheRankWhateverOneDoes) {
+  for (const auto& [name, deed] : deeds_of_one()) {
+    SCOPED_TRACE(name);
+    const auto said = said_by_all(kChecked, one_differs(deed));
+    for (const std::string& words : said) {
+      EXPECT_THAT(words, HasSubstr("all_reduce"));
+      EXPECT_THAT(words, HasSubstr("rank 2"));
+    }
+  }
+}
+
+TEST(Faults, D1WithoutChecksEveryRankEndsAndNobodyGetsAWrongSum) {
+  const RunOptions soon = {.communicator = {.deadline = 500ms}};
+  for (const auto& [name, deed] : deeds_of_one()) {
+    SCOPED_TRACE(name);
+    const auto said = said_by_all(soon, one_differs(deed));
+    // Who has skipped a call is done before the others.
+    for (const size_t rank : {0, 1, 3}) EXPECT_NE(said[rank], "");
+  }
 }
 
 TEST(FlightRecord, TellsWhatWasUnderWay) {

@@ -140,6 +140,7 @@ void tree_sum(const WireOps& ops, Reduction reduction,
               std::span<const std::byte* const> pieces, int64_t count,
               std::byte* sum, std::byte* scratch) {
   CANZONA_CHECK(!pieces.empty(), "a sum of no pieces");
+  if (ops.sum_at_once(reduction, pieces, count, sum)) return;
   const Tree tree{ops, reduction, pieces, count};
   const std::byte* result = tree.add(0, pieces.size(), sum, scratch);
   if (result != sum) ops.copy(sum, result, tree.bytes());

@@ -93,6 +93,19 @@ class WireOps {
                       const std::byte* from, int64_t count) const = 0;
   virtual void widen(Reduction reduction, std::byte* to, const std::byte* wire,
                      int64_t count) const = 0;
+
+  // What tree_sum() below does, in one go; `sum` may be where a piece lies that
+  // is not narrowed. False if there is no quicker way than one addition after
+  // the other.
+  virtual bool sum_at_once(Reduction reduction,
+                           std::span<const std::byte* const> pieces,
+                           int64_t count, std::byte* sum) const {
+    static_cast<void>(reduction);
+    static_cast<void>(pieces);
+    static_cast<void>(count);
+    static_cast<void>(sum);
+    return false;
+  }
 };
 
 // For memory of the host. Lives as long as the program.

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -71,6 +72,25 @@ class MemoryOps {
                        int64_t count) const = 0;
   virtual void from_bf16(float* to, const uint16_t* from,
                          int64_t count) const = 0;
+
+  // All pieces at once, of fp32 or of bf16, added in fp32 by a binary tree:
+  // neighbours first, an odd one carried up. `sum` may be one of the fp32
+  // pieces. False if there are more than it takes, or this memory has no such
+  // way.
+  virtual bool add_tree(float* sum, std::span<const float* const> pieces,
+                        int64_t count) const {
+    static_cast<void>(sum);
+    static_cast<void>(pieces);
+    static_cast<void>(count);
+    return false;
+  }
+  virtual bool add_tree(float* sum, std::span<const uint16_t* const> pieces,
+                        int64_t count) const {
+    static_cast<void>(sum);
+    static_cast<void>(pieces);
+    static_cast<void>(count);
+    return false;
+  }
 };
 
 // They live as long as the program.

@@ -38,11 +38,13 @@ LinkModel scaled_link(const Link& link, const Plan& plan, std::string_view name,
   return scaled;
 }
 
-RankRunner on_threads(int num_ranks, const CommunicatorOptions& options) {
+RankRunner on_threads(int num_ranks, const CommunicatorOptions& options,
+                      Gate* gate) {
   return [=](const Link& link, const RankFunction& function) {
     RunOptions run;
     run.communicator = options;
     run.world.link = link;
+    run.world.gate = gate;
     run_ranks(num_ranks, run, function);
   };
 }

@@ -35,7 +35,9 @@ LinkModel scaled_link(const Link& link, const Plan& plan, std::string_view name,
 // ended.
 using RankRunner =
     std::function<void(const Link& link, const RankFunction& function)>;
-RankRunner on_threads(int num_ranks, const CommunicatorOptions& options);
+// `gate`: for tests of faults; it outlives the runner.
+RankRunner on_threads(int num_ranks, const CommunicatorOptions& options,
+                      Gate* gate = nullptr);
 
 // Returns what `work` returned on any rank: it is the same on all of them.
 template <class Work>

@@ -167,16 +167,15 @@ void Decoder<Real>::with_head(Passes passes, const Work& work) {
 template <class Real>
 void Decoder<Real>::layer_forward(size_t i, const Pass<Real>& pass) {
   const LayerSaved<Real>& saved = slot_of(pass).layers[i];
+  if (!past_.empty()) attention_.set_past(past_[i]);
   layers_[i].forward(stream(pass, i), saved, stream(pass, i + 1));
   balance_[static_cast<size_t>(pass.slot)] += layers_[i].balance_loss(saved);
 }
 
 template <class Real>
-void Decoder<Real>::run(Passes passes, std::span<double> losses) {
-  CANZONA_CHECK_EQ(passes.size(), losses.size());
+void Decoder<Real>::run_layers(Passes passes) {
   for (const Pass<Real>& pass : passes)
     balance_[static_cast<size_t>(pass.slot)] = 0;
-  std::ranges::fill(losses, 0.0);
   if (parallel_.has_embedding)
     with_module(0, passes, [&](const Pass<Real>& pass, size_t) {
       embedding_.forward(pass.sequences, stream(pass, 0));
@@ -188,6 +187,13 @@ void Decoder<Real>::run(Passes passes, std::span<double> losses) {
     with_module(layer_module(i), passes, [&](const Pass<Real>& pass, size_t) {
       layer_forward(i, pass);
     });
+}
+
+template <class Real>
+void Decoder<Real>::run(Passes passes, std::span<double> losses) {
+  CANZONA_CHECK_EQ(passes.size(), losses.size());
+  std::ranges::fill(losses, 0.0);
+  run_layers(passes);
   if (!parallel_.has_head) return;
   with_head(passes, [&](const Pass<Real>& pass, size_t p) {
     const int64_t counted =
@@ -195,6 +201,25 @@ void Decoder<Real>::run(Passes passes, std::span<double> losses) {
     losses[p] = head_.forward(stream(pass, layers_.size()), pass.sequences,
                               slot_of(pass).logits, counted * sizes_.length);
   });
+}
+
+template <class Real>
+void Decoder<Real>::logits(std::span<const int32_t> sequences,
+                           const UseLogits<Real>& use) {
+  CANZONA_CHECK(parallel_.has_embedding && parallel_.has_head);
+  check_slot(0, false);
+  check_sequences(sequences);
+  const Pass<Real> pass{0, sequences};
+  run_layers({&pass, 1});
+  with_head({&pass, 1}, [&](const Pass<Real>&, size_t) {
+    head_.logits(stream(pass, layers_.size()), slot_of(pass).logits, use);
+  });
+}
+
+template <class Real>
+void Decoder<Real>::set_past(std::span<PastTokens<Real>> layers) {
+  CANZONA_CHECK_EQ(layers.size(), layers_.size(), "layers");
+  past_ = layers;
 }
 
 template <class Real>

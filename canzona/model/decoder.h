@@ -86,6 +86,17 @@ class Decoder {
   double evaluate(std::span<const int32_t> sequences, const Real* input,
                   Real* output, int64_t counted = -1);
 
+  // The logits of every token, some tokens after others: `use` gets the number
+  // of the first of them and a row of this rank's vocabulary for each. Memory
+  // and sequences as for evaluate(); the last token of a sequence is not read.
+  // Requires all layers to be here.
+  void logits(std::span<const int32_t> sequences, const UseLogits<Real>& use);
+
+  // From here on, evaluate() and logits() go on behind what layers have seen
+  // before, one for each of them, and add their tokens to it (attention.h):
+  // micro-batches of one sequence. It outlives the use.
+  void set_past(std::span<PastTokens<Real>> layers);
+
   double balance_loss(int64_t slot) const;
   int64_t reserved() const { return reserved_; }  // bytes
   double comm_seconds() const;  // in collectives of tp and ep, so far
@@ -94,6 +105,7 @@ class Decoder {
   Tools<Real> tools();
   void build_layers(const Model& shapes);
   void run(Passes passes, std::span<double> losses);
+  void run_layers(Passes passes);
   void check_passes(Passes passes, bool waits);
   void check_sequences(std::span<const int32_t> sequences) const;
   void check_slot(int64_t slot, bool waits) const;
@@ -138,7 +150,8 @@ class Decoder {
   Embedding<Real> embedding_;
   Head<Real> head_;
   std::vector<Layer<Real>> layers_;
-  std::vector<bool> waits_;  // slots between forward and backward
+  std::span<PastTokens<Real>> past_;  // empty: sequences begin
+  std::vector<bool> waits_;           // slots between forward and backward
   std::vector<double> balance_;
 };
 

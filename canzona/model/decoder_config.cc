@@ -22,7 +22,8 @@ void check_attention(const Architecture& a, const std::string& name) {
          cat("latent attention (kv_rank ", a.latent.kv_rank,
              ") is not supported, only grouped queries"));
   refuse(a.attention_bias || a.mlp_bias, name, "biases are not supported");
-  refuse(!a.qk_norm, name, "queries and keys are always normed (qk_norm)");
+  refuse(a.qk_norm && a.wide_qk_norm, name,
+         "norms of queries and keys are of one head each");
   refuse(
       a.head_dim % 2 != 0, name,
       cat("head_dim must be even, so that pairs can turn, got ", a.head_dim));
@@ -96,6 +97,7 @@ DecoderSizes decoder_sizes(const DecoderConfig& config,
   check_cuts(a, tp);
   DecoderSizes sizes;
   sizes.length = config.length;
+  sizes.reach = config.reach();
   sizes.micro_batch = config.micro_batch;
   sizes.hidden = a.hidden;
   sizes.groups = a.kv_heads / tp;

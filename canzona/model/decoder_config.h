@@ -1,6 +1,7 @@
 // The numbers of the decoder that `canzona train` trains: a Qwen3-style
-// transformer. Shapes are those of shapes/architecture.h; what is added here
-// does not change a tensor.
+// transformer, or, without norms of queries and keys, a Llama-style one. Shapes
+// are those of shapes/architecture.h; what is added here does not change a
+// tensor.
 //
 //   DecoderConfig config{.architecture = tiny, .length = 64, .micro_batch = 2};
 //   Model shapes = decoder_shapes(config, "tiny");
@@ -16,6 +17,7 @@ namespace canzona {
 struct DecoderConfig {
   Architecture architecture = {};
   int64_t length = 0;       // tokens of a sequence
+  int64_t context = 0;      // tokens that attention reaches; 0: the sequence
   int64_t micro_batch = 1;  // sequences of a micro-batch
   double norm_epsilon = 1e-6;
   double rope_base = 10000;
@@ -29,10 +31,11 @@ struct DecoderConfig {
   int64_t head_chunk = 0;
 
   int64_t tokens() const { return length * micro_batch; }
+  int64_t reach() const { return context > 0 ? context : length; }
 };
 
 // UsageError names the number that is out of bounds or asks for what the
-// decoder has not: latent attention, biases, no qk_norm.
+// decoder has not: latent attention, biases.
 void check_decoder(const DecoderConfig& config, const std::string& name);
 
 // The decoder's tensors: q, k, v in one tensor, gate and up in one.

@@ -95,6 +95,16 @@ INSTANTIATE_TEST_SUITE_P(
                [](DecoderConfig& c) { c.architecture.kv_heads = 4; }},
         Option{"one_group",
                [](DecoderConfig& c) { c.architecture.kv_heads = 1; }},
+        Option{"no_qk_norm",
+               [](DecoderConfig& c) { c.architecture.qk_norm = false; }},
+        Option{"no_qk_norm_in_blocks",
+               [](DecoderConfig& c) {
+                 c.architecture.qk_norm = false;
+                 c.length = 150;
+                 c.micro_batch = 1;
+                 c.architecture.layers = 1;
+                 c.recompute = true;
+               }},
         Option{"experts", set_experts},
         Option{"recomputed_experts",
                [](DecoderConfig& c) {

@@ -44,6 +44,21 @@ TEST(DecoderMemory, ShrinksWithRanksThatAreNotThereYet) {
             decoder_memory<float>(config, whole_model(config), 1));
 }
 
+// Sums of their gradients over ranks need no place where there are no norms.
+TEST(DecoderMemory, ShrinksWithoutNormsOfQueriesAndKeys) {
+  DecoderConfig config = small_decoder();
+  Parallel half = whole_model(config);
+  half.planned_tp = 2;
+  const int64_t normed = decoder_memory<float>(config, half, 1);
+  config.architecture.qk_norm = false;
+  constexpr int64_t kBorder = 128;
+  EXPECT_EQ(normed - decoder_memory<float>(config, half, 1), kBorder);
+  const DecoderTrial trial(config);
+  Whole<float> whole(trial);
+  EXPECT_EQ(whole.decoder.reserved(),
+            decoder_memory<float>(config, whole_model(config), 1));
+}
+
 TEST(DecoderMemory, IsRefusedWhereItCannotBeCounted) {
   DecoderConfig config = small_decoder();
   config.length = config.micro_batch = int64_t{1} << 20;
@@ -93,8 +108,8 @@ TEST(DecoderConfigs, RefuseWhatTheDecoderHasNot) {
        "latent attention"},
       {"bias", [](DecoderConfig& c) { c.architecture.mlp_bias = true; },
        "biases"},
-      {"norm", [](DecoderConfig& c) { c.architecture.qk_norm = false; },
-       "qk_norm"},
+      {"norm", [](DecoderConfig& c) { c.architecture.wide_qk_norm = true; },
+       "norms of queries and keys are of one head each"},
       {"odd", [](DecoderConfig& c) { c.architecture.head_dim = 5; },
        "head_dim must be even, so that pairs can turn, got 5"},
       {"length", [](DecoderConfig& c) { c.length = 0; }, "length"},

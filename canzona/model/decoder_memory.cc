@@ -81,7 +81,7 @@ Space<Real> take_space(const DecoderConfig& config, const Parallel& parallel,
       cutter.take<std::byte>(largest_feed<Real>(config, parallel).scratch);
   space.attention = AttentionSpace<Real>::take(sizes, cutter);
   if (parallel.has_head) take_head(space, sizes, cutter);
-  if (parallel.tp_size() > 1)
+  if (parallel.tp_size() > 1 && config.architecture.qk_norm)
     space.head_norms =
         cutter.take<Real>(parallel.num_layers, 2 * sizes.head_dim);
   return space;

@@ -49,7 +49,8 @@ struct Space {
   Real* sums = nullptr;  // and, behind them, the targets' logits
   int64_t* ordered = nullptr;
   // Gradients of query and key norms of each layer, where a rank has some of
-  // the heads alone and its sums wait for those of the others.
+  // the heads alone and its sums wait for those of the others. Null without
+  // such norms.
   Real* head_norms = nullptr;
 };
 

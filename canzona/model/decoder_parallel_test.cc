@@ -83,11 +83,14 @@ double worst_error(const DecoderTrial& trial, size_t t, const Gathered& all,
   return worst / most;
 }
 
-class TensorParallel : public testing::TestWithParam<std::tuple<int, bool>> {};
+class TensorParallel
+    : public testing::TestWithParam<std::tuple<int, bool, bool>> {};
 
 TEST_P(TensorParallel, GivesTheWholesLossAndGradients) {
-  const auto [tp, tied] = GetParam();
-  const DecoderTrial trial(cut_decoder(tied));
+  const auto [tp, tied, qk_norm] = GetParam();
+  DecoderConfig config = cut_decoder(tied);
+  config.architecture.qk_norm = qk_norm;
+  const DecoderTrial trial(config);
   Whole<float> whole(trial);
   const double right = two_batches(whole.decoder, trial);
   const Gathered all = run_tp(trial, tp);
@@ -107,7 +110,7 @@ TEST_P(TensorParallel, GivesTheWholesLossAndGradients) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, TensorParallel,
                          testing::Combine(testing::Values(2, 4),
-                                          testing::Bool()));
+                                          testing::Bool(), testing::Bool()));
 
 // The sums of query and key norms begin anew in every step.
 TEST(TensorParallel, StepsDoNotMixTheirGradients) {

@@ -24,8 +24,15 @@ DecoderConfig long_decoder() {
   return config;
 }
 
+DecoderConfig without_qk_norm(DecoderConfig config) {
+  config.architecture.qk_norm = false;
+  return config;
+}
+
 TEST(Decoder, HasTheLossOfPlainLoops) {
-  for (const DecoderConfig& config : {small_decoder(), long_decoder()}) {
+  for (const DecoderConfig& config :
+       {small_decoder(), long_decoder(), without_qk_norm(small_decoder()),
+        without_qk_norm(long_decoder())}) {
     const DecoderTrial trial(config);
     const double right = reference_loss(trial, trial.parameters);
     Whole<double> exact(trial);
@@ -48,8 +55,12 @@ TEST(Decoder, FollowsEveryNumberOfTheConfig) {
               1e-12 * right);
 }
 
-TEST(Decoder, SinglePrecisionGradientsAreThoseOfDouble) {
-  const DecoderTrial trial(long_decoder());
+class DecoderPrecision : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(QkNorm, DecoderPrecision, testing::Bool());
+
+TEST_P(DecoderPrecision, SingleGradientsAreThoseOfDouble) {
+  const DecoderTrial trial(GetParam() ? long_decoder()
+                                      : without_qk_norm(long_decoder()));
   Whole<double> exact(trial);
   Whole<float> single(trial);
   exact.step(trial);

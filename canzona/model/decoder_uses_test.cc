@@ -19,12 +19,14 @@ struct Kind {
   bool experts = false;
   bool recompute = false;
   int64_t head_chunk = 0;
+  bool qk_norm = true;
 };
 
 DecoderConfig config_of(const Kind& kind) {
   DecoderConfig config = small_decoder();
   config.architecture.kv_heads = 4;
   config.architecture.tied = kind.tied;
+  config.architecture.qk_norm = kind.qk_norm;
   config.recompute = kind.recompute;
   config.head_chunk = kind.head_chunk;
   if (kind.experts)  // more of them than are chosen
@@ -40,7 +42,9 @@ const std::vector<Kind>& all_kinds() {
       {.experts = true},
       {.tied = true, .experts = true, .recompute = true},
       {.recompute = true, .head_chunk = 3},
-      {.tied = true, .head_chunk = 3}};
+      {.tied = true, .head_chunk = 3},
+      {.qk_norm = false},
+      {.tied = true, .experts = true, .recompute = true, .qk_norm = false}};
   return kinds;
 }
 

@@ -73,6 +73,15 @@ void Head<Real>::norm(const Real* x, const Chunk& chunk) const {
                    tools_.sizes.hidden, tools_.epsilon());
 }
 
+// The chunk's logits.
+template <class Real>
+void Head<Real>::fill(const Real* x, const Chunk& chunk) const {
+  norm(x, chunk);
+  linear().apply(chunk.logits,
+                 tools_.space.normed + chunk.begin * tools_.sizes.hidden,
+                 chunk.count);
+}
+
 template <class Real>
 Real* Head<Real>::target(const Chunk& chunk, int64_t i,
                          std::span<const int32_t> sequences) const {
@@ -120,13 +129,20 @@ double Head<Real>::forward(const Real* x, std::span<const int32_t> sequences,
                            Real* logits, int64_t counted) {
   double sum = 0;
   each_chunk(logits, [&](const Chunk& chunk) {
-    norm(x, chunk);
-    linear().apply(chunk.logits,
-                   tools_.space.normed + chunk.begin * tools_.sizes.hidden,
-                   chunk.count);
+    fill(x, chunk);
     sum += losses(chunk, sequences, counted);
   });
   return counted > 0 ? sum / static_cast<double>(counted) : 0;
+}
+
+template <class Real>
+void Head<Real>::logits(const Real* x, Real* logits,
+                        const UseLogits<Real>& use) {
+  each_chunk(logits, [&](const Chunk& chunk) {
+    fill(x, chunk);
+    use(chunk.begin,
+        {chunk.logits, static_cast<size_t>(chunk.count * tools_.sizes.vocab)});
+  });
 }
 
 template <class Real>

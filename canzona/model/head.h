@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "canzona/model/tensors.h"
@@ -44,6 +45,11 @@ class Embedding {
 // has some rows of the vocabulary, and ranks meet for the largest logit, the
 // sum of exponents and the target's logit.
 
+// Takes the logits of some tokens: the number of the first, and a row each.
+template <class Real>
+using UseLogits =
+    std::function<void(int64_t first, std::span<const Real> rows)>;
+
 template <class Real>
 class Head {
  public:
@@ -54,6 +60,8 @@ class Head {
   // The mean over the first `counted` tokens; 0 if there are none.
   double forward(const Real* x, std::span<const int32_t> sequences,
                  Real* logits, int64_t counted);
+  // Every token's, a chunk after the other.
+  void logits(const Real* x, Real* logits, const UseLogits<Real>& use);
   // `gradient` becomes that of x.
   void backward(const Real* x, std::span<const int32_t> sequences, Real* logits,
                 Real* gradient, Announce what);
@@ -67,6 +75,7 @@ class Head {
   template <class Work>
   void each_chunk(Real* logits, const Work& work) const;
   void norm(const Real* x, const Chunk& chunk) const;
+  void fill(const Real* x, const Chunk& chunk) const;
   // The sum of the losses of the chunk's tokens before `counted`; logits become
   // gradients of the mean over all.
   double losses(const Chunk& chunk, std::span<const int32_t> sequences,

@@ -67,8 +67,18 @@ void Layer<Real>::forward(const Real* x, const LayerSaved<Real>& saved,
 
 template <class Real>
 HeadNorms<Real> Layer<Real>::head_norm_weights() const {
+  if (!has_head_norms()) return {};
   return {tools_.weights.parameter(tensors_.query_norm),
           tools_.weights.parameter(tensors_.key_norm)};
+}
+
+template <class Real>
+HeadNormGradients<Real> Layer<Real>::head_norm_gradients() const {
+  if (!has_head_norms()) return {};
+  if (head_norms_ != nullptr)
+    return {head_norms_, head_norms_ + tools_.sizes.head_dim};
+  return {tools_.weights.gradient(tensors_.query_norm),
+          tools_.weights.gradient(tensors_.key_norm)};
 }
 
 template <class Real>
@@ -108,16 +118,13 @@ void Layer<Real>::attend_backward(const LayerSaved<Real>& saved,
   o().add_gradient(gradient, saved.attention, tokens);
   done(tensors_.o, what);
   o().apply_transposed(heads, gradient, tokens);
-  const bool apart = head_norms_ != nullptr;
-  const HeadNormGradients<Real> norms = {
-      apart ? head_norms_ : tools_.weights.gradient(tensors_.query_norm),
-      apart ? head_norms_ + tools_.sizes.head_dim
-            : tools_.weights.gradient(tensors_.key_norm)};
   tools_.attention.backward(saved.qkv, head_norm_weights(),
-                            {saved.attention, saved.log_sums, heads}, norms);
+                            {saved.attention, saved.log_sums, heads},
+                            head_norm_gradients());
+  if (!has_head_norms()) return;
   // Until the last one its gradients leave as zeros: fewer sums over ranks,
   // and the same bits whether or not gradients leave with each micro-batch.
-  if (apart && what == Announce::kLast) add_up_head_norms();
+  if (head_norms_ != nullptr && what == Announce::kLast) add_up_head_norms();
   done(tensors_.query_norm, what);
   done(tensors_.key_norm, what);
 }

@@ -21,7 +21,8 @@ template <class Real>
 class Layer {
  public:
   // `head_norms`: where the gradients of query and key norm are summed until
-  // ranks add theirs up; null where this rank has all heads.
+  // ranks add theirs up; null where this rank has all heads, or where there
+  // are no such norms.
   Layer(const Tools<Real>& tools, const Model& shapes, int64_t layer,
         const Parallel& parallel, Real* head_norms);
 
@@ -43,6 +44,8 @@ class Layer {
                      Announce what);
   void attend_backward(const LayerSaved<Real>& saved, const Real* gradient,
                        Announce what);
+  bool has_head_norms() const { return tensors_.query_norm >= 0; }
+  HeadNormGradients<Real> head_norm_gradients() const;
   void add_up_head_norms();
   void done(int32_t tensor, Announce what) const;
   HeadNorms<Real> head_norm_weights() const;

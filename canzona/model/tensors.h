@@ -15,7 +15,7 @@ namespace canzona {
 struct LayerTensors {
   int32_t input_norm = -1;
   int32_t qkv = -1;
-  int32_t query_norm = -1;
+  int32_t query_norm = -1;  // -1: queries and keys are not normed
   int32_t key_norm = -1;
   int32_t o = -1;
   int32_t post_norm = -1;

@@ -49,13 +49,15 @@ class Reference {
     for (size_t i = 0; i < x.size(); ++i) x[i] += y[i];
   }
 
-  // Head `number` of a row of heads, normed and turned to position t.
-  Values turned(const Values& row, size_t number, const Values& w,
+  // Head `number` of a row of heads, normed by what is at `norm` unless the
+  // model has no such norms, and turned to position t.
+  Values turned(const Values& row, size_t number, const std::string& norm,
                 size_t t) const {
     const auto dim = static_cast<size_t>(config().architecture.head_dim);
     const auto from = row.begin() + static_cast<ptrdiff_t>(number * dim);
-    const Values y = normed(Values(from, from + static_cast<ptrdiff_t>(dim)), w,
-                            config().norm_epsilon);
+    Values y(from, from + static_cast<ptrdiff_t>(dim));
+    if (config().architecture.qk_norm)
+      y = normed(y, weight(norm), config().norm_epsilon);
     Values z(dim);
     for (size_t i = 0; i < dim / 2; ++i) {
       const double angle =
@@ -78,12 +80,12 @@ class Reference {
     for (size_t head = 0; head < static_cast<size_t>(a.heads); ++head) {
       const size_t first = head / per_group * (per_group + 2);
       const Values query = turned(qkv[t], first + head % per_group,
-                                  weight(at + "self_attn.q_norm.weight"), t);
+                                  at + "self_attn.q_norm.weight", t);
       Values sums(dim);
       double total = 0;
       for (size_t s = 0; s <= t; ++s) {
         const Values key = turned(qkv[s], first + per_group,
-                                  weight(at + "self_attn.k_norm.weight"), s);
+                                  at + "self_attn.k_norm.weight", s);
         double dot = 0;
         for (size_t i = 0; i < dim; ++i) dot += query[i] * key[i];
         const double e = std::exp(dot / std::sqrt(static_cast<double>(dim)));

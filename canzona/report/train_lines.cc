@@ -80,12 +80,27 @@ std::string evaluation_line(int64_t step, double eval_loss, int64_t total_steps,
       named(ink, "perplexity", perplexity_text(eval_loss), 0));
 }
 
+std::string saved_line(const SavedText& saved, int64_t total_steps,
+                       const Ink& ink) {
+  return cat(step_text(saved.step, total_steps, ink), "  saved ",
+             human_bytes(saved.bytes), " in ", human_seconds(saved.seconds),
+             ", paused for ", human_seconds(saved.pause_seconds));
+}
+
 std::string nonfinite_text(const std::string& tensor, int64_t rank) {
   return fmt::format(
       "{} was not finite {}",
       tensor.empty() ? "a gradient"
                      : "the gradient of " + printable(tensor, 200),
       rank < 0 ? "in the sum over ranks" : fmt::format("on rank {}", rank));
+}
+
+std::string late_text(const RunSummary& summary) {
+  if (summary.late_rank < 0) return "";
+  return cat("rank ", summary.late_rank, " was late by ",
+             human_seconds(summary.late_seconds_per_step),
+             " in a step: so much longer than the middle rank's its own work "
+             "took, and the others waited for it");
 }
 
 std::string perplexity_text(double eval_loss) {
@@ -152,6 +167,20 @@ std::string run_speed_text(const RunSummary& summary) {
                     flops_text(summary.product_flops_per_second));
 }
 
+// "rank 2 was late by 203 ms in a step: …"
+std::string late_line(const RunSummary& summary) {
+  const std::string text = late_text(summary);
+  return text.empty() ? "" : text + "\n";
+}
+
+std::string saves_line(const RunSummary& summary) {
+  if (summary.saved_step < 0) return "";
+  return cat("saved ", counted_text(summary.saves, "checkpoint"),
+             ", the last one of step ", summary.saved_step,
+             "; steps waited for them for ",
+             human_seconds(summary.save_pause_seconds), "\n");
+}
+
 std::string skipped_text(const RunSummary& summary) {
   if (summary.skipped_steps == 0) return "";
   return cat(summary.skipped_steps, " of ", counted_text(summary.steps, "step"),
@@ -169,8 +198,8 @@ std::string closing_lines(const RunSummary& summary,
       cat(counted_text(summary.steps, "step"), ", ",
           counted_text(summary.tokens, "token"), " in ",
           human_seconds(summary.seconds), ": ", losses_text(summary), "\n",
-          run_speed_text(summary), skipped_text(summary), "digest ",
-          summary.digest, "\n");
+          run_speed_text(summary), late_line(summary), skipped_text(summary),
+          saves_line(summary), "digest ", summary.digest, "\n");
   if (summary.state == "stopped") text = "ended early, as asked: " + text;
   if (summary.state == "diverged") text = "ended, diverged: " + text;
   if (!report.empty()) text += cat("report: ", report, "\n");

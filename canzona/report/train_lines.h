@@ -26,9 +26,23 @@ std::string step_line(const StepMetrics& metrics, int64_t total_steps,
 std::string evaluation_line(int64_t step, double eval_loss, int64_t total_steps,
                             const Ink& ink = Ink());
 
+struct SavedText {
+  int64_t step = 0;
+  int64_t bytes = 0;
+  double seconds = 0;
+  double pause_seconds = 0;  // that the step waited
+};
+
+// "step:  10  saved 48.00 MiB in 300 ms, paused for 4.00 ms"
+std::string saved_line(const SavedText& saved, int64_t total_steps,
+                       const Ink& ink = Ink());
+
 // "the gradient of layers.0.q was not finite on rank 3", "… in the sum over
 // ranks" where `rank` is -1.
 std::string nonfinite_text(const std::string& tensor, int64_t rank);
+
+// "rank 2 was late by 203 ms in a step: …"; "" if none was.
+std::string late_text(const RunSummary& summary);
 
 // 70.1 → "70.11"; what has no digits to show, or is not known, as "–".
 std::string perplexity_text(double eval_loss);

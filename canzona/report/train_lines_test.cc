@@ -84,6 +84,27 @@ TEST(TrainLines, SaysWhatIsUnusual) {
   EXPECT_THAT(step_line(m, 200), HasSubstr("64.0GiB"));
 }
 
+TEST(TrainLines, ASaveHasALineOfItsOwn) {
+  EXPECT_EQ(saved_line({40, 50'331'648, 0.3, 0.004}, 200),
+            "step:  40  saved 48.00 MiB in 300 ms, paused for 4.00 ms");
+}
+
+TEST(TrainLines, TheEndTellsOfLateRanksAndCheckpoints) {
+  RunSummary summary;
+  summary.steps = 10;
+  EXPECT_THAT(closing_lines(summary, ""), Not(HasSubstr("late")));
+  EXPECT_THAT(closing_lines(summary, ""), Not(HasSubstr("checkpoint")));
+  summary.late_rank = 2;
+  summary.late_seconds_per_step = 0.203;
+  summary.saves = 2;
+  summary.saved_step = 10;
+  summary.save_pause_seconds = 0.01;
+  EXPECT_THAT(closing_lines(summary, ""),
+              HasSubstr("rank 2 was late by 203 ms in a step"));
+  EXPECT_THAT(closing_lines(summary, ""),
+              HasSubstr("saved 2 checkpoints, the last one of step 10"));
+}
+
 TEST(TrainLines, ColoursTakeNoRoom) {
   EXPECT_EQ(display_width(step_line(sample(), 200, Ink(true))),
             display_width(step_line(sample(), 200)));

@@ -1,5 +1,7 @@
 #include "canzona/runtime/engine_wire_ops.h"
 
+#include <array>
+
 #include "canzona/base/check.h"
 
 namespace canzona {
@@ -45,6 +47,24 @@ void EngineWireOps::widen(Reduction reduction, std::byte* to,
                           const std::byte* wire, int64_t count) const {
   CANZONA_CHECK(is_narrowed(reduction), to_string(reduction));
   memory_.from_bf16(as<float>(to), as<uint16_t>(wire), count);
+}
+
+// Pointers to pieces of one kind.
+bool EngineWireOps::sum_at_once(Reduction reduction,
+                                std::span<const std::byte* const> pieces,
+                                int64_t count, std::byte* sum) const {
+  constexpr size_t kMost = 64;
+  const auto add = [&]<class T>(std::array<const T*, kMost>& typed) {
+    for (size_t i = 0; i < pieces.size(); ++i) typed[i] = as<T>(pieces[i]);
+    return memory_.add_tree(
+        as<float>(sum), std::span<const T* const>(typed).first(pieces.size()),
+        count);
+  };
+  if (pieces.size() > kMost) return false;
+  std::array<const float*, kMost> wide{};
+  std::array<const uint16_t*, kMost> narrow{};
+  if (reduction == Reduction::kFp32Sum) return add(wide);
+  return reduction == Reduction::kFp32SumOfBf16 && add(narrow);
 }
 
 }  // namespace canzona

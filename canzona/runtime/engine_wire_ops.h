@@ -14,7 +14,7 @@
 
 namespace canzona {
 
-class EngineWireOps final : public WireOps {
+class EngineWireOps : public WireOps {
  public:
   // `memory` outlives it.
   explicit EngineWireOps(const MemoryOps& memory) : memory_(memory) {}
@@ -34,6 +34,9 @@ class EngineWireOps final : public WireOps {
               int64_t count) const override;
   void widen(Reduction reduction, std::byte* to, const std::byte* wire,
              int64_t count) const override;
+  bool sum_at_once(Reduction reduction,
+                   std::span<const std::byte* const> pieces, int64_t count,
+                   std::byte* sum) const override;
 
  private:
   const MemoryOps& memory_;

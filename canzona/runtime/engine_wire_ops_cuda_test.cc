@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <vector>
 
 #include "canzona/comm/test_pieces.h"
@@ -43,6 +44,59 @@ TEST_F(CudaWireOps, SumsHaveTheBitsOfTheTree) {
                                 oracle_at(num_ranks, i, bf16)))
               << to_string(reduction) << " over " << num_ranks << ", " << i;
       });
+}
+
+// 1 to 64 pieces, at every alignment, against the tree on the host.
+TEST_F(CudaWireOps, AKernelAddsAsTheTreeDoes) {
+  const MemoryOps& memory = memory_ops("cuda");
+  const EngineWireOps ops(memory);
+  constexpr int64_t kMost = 3001;
+  constexpr int64_t kStride = kMost + 64;
+  const auto expect_sum = [&](Reduction reduction, int num_pieces,
+                              int64_t count, int64_t offset) {
+    const int64_t bytes = wire_bytes(reduction);
+    std::vector<float> values;
+    for (int piece = 0; piece < num_pieces; ++piece)
+      for (const float x : test_piece(piece, kStride)) values.push_back(x);
+    std::vector<std::byte> wire(values.size() * static_cast<size_t>(bytes));
+    if (is_narrowed(reduction))
+      cpu_wire_ops().narrow(reduction, wire.data(),
+                            reinterpret_cast<const std::byte*>(values.data()),
+                            std::ssize(values));
+    else
+      std::memcpy(wire.data(), values.data(), wire.size());
+    const Placed<std::byte> there(memory, wire);
+    const Placed<float> sum(
+        memory, std::vector<float>(static_cast<size_t>(count + offset + 1)));
+    std::vector<const std::byte*> here_at, there_at;
+    for (int piece = 0; piece < num_pieces; ++piece) {
+      const int64_t at = (piece * kStride + offset) * bytes;
+      here_at.push_back(wire.data() + at);
+      there_at.push_back(there.data() + at);
+    }
+    ASSERT_TRUE(
+        ops.sum_at_once(reduction, there_at, count,
+                        reinterpret_cast<std::byte*>(sum.data() + offset)));
+    std::vector<float> right(static_cast<size_t>(count));
+    std::vector<std::byte> scratch(
+        static_cast<size_t>(tree_scratch_bytes(reduction, num_pieces, count)));
+    tree_sum(cpu_wire_ops(), reduction, here_at, count,
+             reinterpret_cast<std::byte*>(right.data()), scratch.data());
+    const std::vector<float> found = sum.get();
+    for (size_t i = 0; i < right.size(); ++i)
+      ASSERT_TRUE(same_bits(found[i + static_cast<size_t>(offset)], right[i]))
+          << to_string(reduction) << " of " << num_pieces << ", " << i
+          << " from " << offset;
+    ASSERT_EQ(found.back(), 0.0F);
+  };
+  for (const Reduction reduction :
+       {Reduction::kFp32Sum, Reduction::kFp32SumOfBf16}) {
+    for (int num_pieces = 1; num_pieces <= 64; ++num_pieces)
+      for (const int64_t count : {0, 1, 2, 7, 997})
+        expect_sum(reduction, num_pieces, count, num_pieces % 5);
+    for (int64_t offset = 0; offset < 64; ++offset)
+      expect_sum(reduction, 8, kMost, offset);
+  }
 }
 
 TEST_F(CudaWireOps, PiecesAreGathered) {

@@ -7,6 +7,7 @@
 #include "canzona/base/text.h"
 #include "canzona/plan/parts.h"
 #include "canzona/rules/tensor_batch.h"
+#include "canzona/runtime/rank_states.h"
 
 namespace canzona {
 namespace {
@@ -114,6 +115,14 @@ void RankPart::finish_step(int64_t step, double learning_rate) {
   rank.settle();
   // Weights that are broadcast are part of the step.
   if (rank.part.traffic == Traffic::kBroadcast) publisher.wait_all();
+}
+
+void RankPart::publish_weights() {
+  publisher.begin();
+  round_weights(rank);
+  for (size_t k = 0; k < rank.kept.matrices.size(); ++k) publisher.updated(k);
+  publisher.updated_elements();
+  publisher.wait_all();
 }
 
 void RankPart::close() {
@@ -268,6 +277,11 @@ StepOutcome RankParts::step(const StepSettings& settings) {
   }
   if (first().rank.options.overlap == Overlap::kNone) wait_all_params();
   return outcome;
+}
+
+void RankParts::take_over(int64_t steps_done) {
+  for (const auto& part : parts_) part->publish_weights();
+  steps_done_ = steps_done;
 }
 
 // AdamW has work while the first gather is on its way.

@@ -50,6 +50,8 @@ struct RankPart {
   void begin_step(int64_t step, double learning_rate);
   void update_elements(int64_t step, const ElementRates& rates);
   void finish_step(int64_t step, double learning_rate);
+  // Sends the weights that this rank updates as if they were new.
+  void publish_weights();
 
   // Ends the threads, after what was posted.
   void close();
@@ -100,7 +102,7 @@ class RankParts {
   StepOutcome step(const StepSettings& settings);
 
   int64_t steps_done() const { return steps_done_; }
-  void set_steps_done(int64_t steps) { steps_done_ = steps; }
+  void take_over(int64_t steps_done);
   // Sum of what the ranks have digested, each number by one of them.
   std::string text_of(LogicalDigest digest) const;
 

@@ -85,4 +85,20 @@ void set_state(Rank& rank, const StateBox& box, std::span<const float> values) {
   rank.settle();
 }
 
+void round_weights(Rank& rank) {
+  if (!rank.store.rounded()) return;
+  const auto round = [&](int64_t parameter, const float* weights,
+                         int64_t count) {
+    rank.engine.round_to_bf16(rank.store.rounded_copy(parameter), weights,
+                              count);
+  };
+  for (const KeptMatrix& matrix : rank.kept.matrices)
+    for (const Piece& piece : matrix.pieces)
+      round(piece.parameter, rank.store.weights(piece), piece.elements());
+  for (const KeptElements& elements : rank.kept.elements)
+    round(elements.parameter, rank.store.weights(elements),
+          elements.in_shard.count);
+  rank.settle();
+}
+
 }  // namespace canzona

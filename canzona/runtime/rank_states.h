@@ -20,4 +20,7 @@ std::span<float> host_values(const Rank& rank, const StateBox& box);
 void get_state(Rank& rank, const StateBox& box, std::span<float> values);
 void set_state(Rank& rank, const StateBox& box, std::span<const float> values);
 
+// Where parameters are bf16: those of the weights that this rank updates.
+void round_weights(Rank& rank);
+
 }  // namespace canzona

@@ -154,11 +154,11 @@ void Runtime::set_state(const RankState& state, std::span<const float> values) {
     canzona::set_state(parts_->all()[state.part]->rank, state, values);
   });
 }
-void Runtime::set_steps_done(int64_t steps) {
-  if (steps < 0)
+void Runtime::take_over(int64_t steps_done) {
+  if (steps_done < 0)
     throw UsageError(
-        cat("set_steps_done: ", steps, " steps; expected 0 or more"));
-  parts_->set_steps_done(steps);
+        cat("take_over: ", steps_done, " steps done; expected 0 or more"));
+  parts_->guarded([&] { parts_->take_over(steps_done); });
 }
 
 int64_t Runtime::steps_done() const { return parts_->steps_done(); }

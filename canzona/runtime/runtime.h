@@ -169,15 +169,15 @@ class Runtime {
   void hold_params(bool held);
 
   // Weights and states by name, for whoever saves them or takes them over: all
-  // boxes that this rank keeps, those of a tensor in order. Between steps;
-  // waits for parameters that are on their way. The numbers of a box are fp32,
-  // row-major; weights of a bf16 plan are rounded when they are set. A state
-  // that is taken over has all its `taken` boxes set on all ranks, and the
-  // steps done.
+  // boxes that this rank keeps, those of a tensor in order. Between steps. The
+  // numbers of a box are fp32, row-major; frozen weights of a bf16 plan are
+  // rounded when they are set.
   void for_each_state(const std::function<void(const RankState&)>& use);
   void get_state(const RankState& state, std::span<float> values);
   void set_state(const RankState& state, std::span<const float> values);
-  void set_steps_done(int64_t steps);
+  // After all boxes were set on all ranks, which all call it: so many steps are
+  // done, and the weights go to every rank that uses them, as after a step.
+  void take_over(int64_t steps_done);
 
   int64_t steps_done() const;
   RuntimeTimes times() const;

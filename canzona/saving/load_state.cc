@@ -12,7 +12,7 @@
 #include "canzona/checkpoint/reader.h"
 #include "canzona/checkpoint/store.h"
 #include "canzona/comm/from_all.h"
-#include "canzona/saving/outcome.h"
+#include "canzona/saving/rank_outcome.h"
 #include "canzona/saving/saved_tensors.h"
 
 namespace canzona {
@@ -87,7 +87,7 @@ class RankLoader {
     runtime.for_each_state([&](const RankState& state) {
       if (request.weights_only && !state.state.empty()) return;
       if (state.given) given_ += state.elements;
-      if (state.taken) states_.push_back(state);
+      states_.push_back(state);
     });
   }
 
@@ -201,7 +201,7 @@ void require_no_extra(Communicator& world, const RankLoader& loader,
   });
 }
 
-void load_steps(const CheckpointReader& reader, Runtime& runtime) {
+int64_t steps_in(const CheckpointReader& reader) {
   match_tensors(reader.manifest(), {steps_tensor()}, Strictness::kIgnoreExtra);
   int64_t steps = 0;
   reader.load({{steps_tensor().name,
@@ -210,7 +210,7 @@ void load_steps(const CheckpointReader& reader, Runtime& runtime) {
   if (steps < 0)
     throw CheckpointRefused(cat(quoted(reader.path()), ": ", steps,
                                 " steps done; expected 0 or more"));
-  runtime.set_steps_done(steps);
+  return steps;
 }
 
 LoadedState told(const CheckpointReader& reader,
@@ -231,13 +231,15 @@ LoadedState load_from(const std::string& path, const RankLoader& loader,
                       const LoadRequest& request) {
   std::optional<CheckpointReader> reader;
   LoadedState loaded;
+  int64_t steps = 0;
   require_all(world, outcome_of([&] {
                 reader.emplace(open_checkpoint(path));
                 loader.load(*reader);
-                if (!request.weights_only) load_steps(*reader, runtime);
+                if (!request.weights_only) steps = steps_in(*reader);
                 loaded = told(*reader, {});
               }));
   require_no_extra(world, loader, *reader, request.weights_only);
+  runtime.take_over(steps);
   return loaded;
 }
 

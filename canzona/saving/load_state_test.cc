@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <fstream>
 
-#include "canzona/base/random.h"
 #include "canzona/base/text.h"
 #include "canzona/checkpoint/reader.h"
 #include "canzona/saving/test_saving.h"
@@ -15,48 +14,12 @@
 namespace canzona::load_state_test {
 namespace {
 
-// Plans of 1, 2, 3, 4, 6 and 8 ranks, of every kind.
-std::vector<PlanWish> wishes_of(const std::string& rule) {
-  std::vector<PlanWish> wishes = {
-      {.mesh = "dp=1"},
-      {.mesh = "tp=2", .strategy = "megatron"},
-      {.mesh = "dp=2", .strategy = "replicated"},
-      {.mesh = "dp=3", .strategy = "contiguous"},
-      {.mesh = "dp=2,tp=2"},
-      {.mesh = "dp=4", .zero = "z1=4,z2=2,z3=2"},
-      {.mesh = "dp=4", .strategy = "layerwise"},
-      {.mesh = "dp=3,tp=2"},
-      {.mesh = "dp=6", .zero = "zero3"},
-      {.mesh = "dp=4,tp=2", .zero = "z1=4,z2=4,z3=2"},
-      {.mesh = "dp=2,ep=2,tp=2"},
-      {.mesh = "dp=4,ep=2", .zero = "zero2"}};
-  for (PlanWish& wish : wishes) {
-    wish.rule = rule;
-    wish.options = quick(rule);
-  }
-  return wishes;
-}
-
-std::string to_string(const PlanWish& wish) {
-  return cat(wish.mesh, " ", wish.strategy, " ", wish.zero);
-}
-
-SessionResult save_on(const PlanWish& wish, const std::string& folder,
-                      int64_t steps) {
-  Session session{
-      .plan = small_plan(toy_moe(), wish), .steps = steps, .saves = true};
-  session.at_step[steps] = [steps](RankSession& rank) {
-    rank.saver->save(steps, {});
-  };
-  return run_session(session, folder);
-}
-
 class OfEveryRule : public testing::TestWithParam<std::string> {};
 
 // Every plan saves, and a third of the others load what each has saved, so that
 // every pair of numbers of ranks is among them.
 TEST_P(OfEveryRule, S1LoadsOnOtherRanksWhatWasSaved) {
-  const std::vector<PlanWish> wishes = wishes_of(GetParam());
+  const std::vector<PlanWish> wishes = many_saving_wishes(GetParam());
   for (size_t from = 0; from < wishes.size(); ++from) {
     const SavingFolder folder;
     const SessionResult saved = save_on(wishes[from], folder.ckpt(), 2);
@@ -74,29 +37,8 @@ TEST_P(OfEveryRule, S1LoadsOnOtherRanksWhatWasSaved) {
 
 // S2: from hop to hop with a step on each, as if nothing had happened.
 TEST_P(OfEveryRule, S2WalksOverManyMeshes) {
-  const std::vector<PlanWish> wishes = wishes_of(GetParam());
-  constexpr int64_t kHops = 6;
-  const SessionResult straight = run_session(
-      {.plan = small_plan(toy_moe(), wishes[0]), .steps = kHops}, "");
-  for (uint64_t walk = 0; walk < 3; ++walk) {
-    const SavingFolder folder;
-    SessionResult last;
-    for (int64_t hop = 1; hop <= kHops; ++hop) {
-      const uint64_t at =
-          bits_at(walk, static_cast<uint64_t>(hop)) % wishes.size();
-      Session session{.plan = small_plan(toy_moe(), wishes[at]),
-                      .steps = 1,
-                      .first_step = hop,
-                      .load = hop == 1 ? "" : "auto",
-                      .saves = true};
-      session.at_step[hop] = [hop](RankSession& rank) {
-        rank.saver->save(hop, {});
-      };
-      last = run_session(session, folder.ckpt());
-    }
-    ASSERT_EQ(last.parameters, straight.parameters) << "walk " << walk;
-    ASSERT_EQ(last.states, straight.states) << "walk " << walk;
-  }
+  for (uint64_t walk = 0; walk < 3; ++walk)
+    expect_walk(many_saving_wishes(GetParam()), walk);
 }
 
 INSTANTIATE_TEST_SUITE_P(Rules, OfEveryRule,

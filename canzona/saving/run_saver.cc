@@ -13,7 +13,7 @@
 #include "canzona/checkpoint/store.h"
 #include "canzona/comm/from_all.h"
 #include "canzona/plan/parts.h"
-#include "canzona/saving/outcome.h"
+#include "canzona/saving/rank_outcome.h"
 #include "canzona/saving/saved_tensors.h"
 
 namespace canzona {
@@ -25,6 +25,8 @@ double seconds_since(SteadyClock::time_point begin) {
   return std::chrono::duration<double>(SteadyClock::now() - begin).count();
 }
 
+}  // namespace
+
 // Work of another thread, and how it ended.
 class BackgroundTask {
  public:
@@ -33,7 +35,7 @@ class BackgroundTask {
           try {
             outcome_ = outcome_of(body);
           } catch (const std::exception& error) {
-            outcome_ = {Outcome::Kind::kOther, error.what()};
+            outcome_ = {RankOutcome::Kind::kOther, error.what()};
           }
           ended_.store(true, std::memory_order_release);
         }) {}
@@ -46,10 +48,10 @@ class BackgroundTask {
     if (thread_.joinable()) thread_.join();
   }
   // Once it has ended.
-  const Outcome& outcome() const { return outcome_; }
+  const RankOutcome& outcome() const { return outcome_; }
 
  private:
-  Outcome outcome_;
+  RankOutcome outcome_;
   std::atomic<bool> ended_ = false;
   std::thread thread_;  // last: it uses the others
 };
@@ -59,8 +61,6 @@ struct GivenBox {
   RankState state;
   int64_t staged = -1;  // element of the staging memory; -1: not copied
 };
-
-}  // namespace
 
 struct RunSaver::State {
   State(Runtime& the_runtime, Communicator& the_world,
@@ -183,7 +183,7 @@ void RunSaver::State::begin(int64_t step,
   flight.emplace();
   flight->begin = now;
   flight->saved = {.step = step, .bytes = all_bytes};
-  Outcome own;
+  RankOutcome own;
   if (world.rank() == 0) {
     flight->side_files = side_files;
     own = outcome_of([&] {
@@ -192,7 +192,7 @@ void RunSaver::State::begin(int64_t step,
       flight->folder_name = flight->pending->folder_name();
     });
   }
-  const Outcome first = first_failure(world, own);
+  const RankOutcome first = first_failure(world, own);
   if (first.failed()) return end_flight(first.text);
   flight->folder_name = from_first(world, flight->folder_name);
   copy_to_staging();
@@ -223,7 +223,7 @@ bool RunSaver::State::end_writing(bool waits) {
   if (!waits && std::ranges::min(one_from_all(world, int32_t{ended})) == 0)
     return false;
   task->join();
-  const Outcome first = first_failure(world, task->outcome());
+  const RankOutcome first = first_failure(world, task->outcome());
   if (first.failed()) {
     end_flight(first.text);
     return true;
@@ -247,7 +247,7 @@ void RunSaver::State::start_commit(std::vector<std::string> records) {
       flight->pending->add_side_file(file.name, file.text);
     flight->pending->commit(records, runtime.plan().digest);
     if (settings.keep_last == 0) return;
-    const Outcome pruned = outcome_of([&] {
+    const RankOutcome pruned = outcome_of([&] {
       const PruneReport report = store->prune(settings.keep_last);
       for (const std::string& name : report.damaged)
         flight->saved.notes.push_back(cat(name, " is damaged"));
@@ -266,8 +266,8 @@ bool RunSaver::State::end_commit(bool waits) {
                   {.label = "whether a checkpoint is committed"});
   if (ended == 0) return false;
   if (is_first) task->join();
-  const Outcome first =
-      first_failure(world, is_first ? task->outcome() : Outcome());
+  const RankOutcome first =
+      first_failure(world, is_first ? task->outcome() : RankOutcome());
   end_flight(first.text);
   return true;
 }
@@ -320,8 +320,8 @@ int64_t given_bytes(const Plan& plan, int32_t rank,
     const Coordinates place = in_grid(part, at.rank);
     const RankLayout layout = lay_out_rank(part, place);
     const Kept kept = kept_by(part, place, layout);
-    const RuleSet rules(part, {options.adamw, options.groups}, device);
     const auto facts = make_rule_facts(part.rule, part.rule_options);
+    const RuleSet rules(part, *facts, {options.adamw, options.groups}, device);
     const std::vector<Round> rounds =
         make_rounds(part, place, kept, facts->gather_fields());
     const UpdatePlan updates =

@@ -11,7 +11,9 @@
 #include <map>
 #include <string>
 
+#include "canzona/base/random.h"
 #include "canzona/base/test_folder.h"
+#include "canzona/base/text.h"
 #include "canzona/runtime/testing/test_plans.h"
 #include "canzona/runtime/testing/test_trial.h"
 #include "canzona/saving/load_state.h"
@@ -32,6 +34,7 @@ struct RankSession {
 
 struct Session {
   Plan plan;
+  std::string device = "cpu";
   int64_t steps = 0;       // further ones
   int64_t first_step = 1;  // number of the gradients
   std::string load = {};   // what load_state is asked for; "": nothing
@@ -54,9 +57,12 @@ inline SessionResult run_session(const Session& session,
                                  const std::string& folder) {
   SessionResult result;
   const Trial trial{.plan = session.plan};
+  const EngineWireOps ops(memory_ops(session.device));
   run_ranks(session.plan.mesh.world(), {}, [&](Communicator& group) {
-    const auto engine = make_engine("cpu");
-    Runtime runtime(session.plan, group, *engine, {});
+    const auto engine = make_engine(session.device);
+    RuntimeOptions options;
+    if (session.device != "cpu") options.wire_ops = &ops;
+    Runtime runtime(session.plan, group, *engine, options);
     set_initial_parameters(runtime);
     LoadedState loaded;
     if (!session.load.empty())
@@ -99,6 +105,66 @@ inline SessionResult run_session(const Session& session,
       result = {parameters, states, runtime.steps_done(), loaded, saved};
   });
   return result;
+}
+
+// Plans of 1, 2, 3, 4, 6 and 8 ranks, of every kind.
+inline std::vector<PlanWish> many_saving_wishes(const std::string& rule) {
+  std::vector<PlanWish> wishes = {
+      {.mesh = "dp=1"},
+      {.mesh = "tp=2", .strategy = "megatron"},
+      {.mesh = "dp=2", .strategy = "replicated"},
+      {.mesh = "dp=3", .strategy = "contiguous"},
+      {.mesh = "dp=2,tp=2"},
+      {.mesh = "dp=4", .zero = "z1=4,z2=2,z3=2"},
+      {.mesh = "dp=4", .strategy = "layerwise"},
+      {.mesh = "dp=3,tp=2"},
+      {.mesh = "dp=6", .zero = "zero3"},
+      {.mesh = "dp=4,tp=2", .zero = "z1=4,z2=4,z3=2"},
+      {.mesh = "dp=2,ep=2,tp=2"},
+      {.mesh = "dp=4,ep=2", .zero = "zero2"}};
+  for (PlanWish& wish : wishes) {
+    wish.rule = rule;
+    wish.options = quick(rule);
+  }
+  return wishes;
+}
+
+inline std::string to_string(const PlanWish& wish) {
+  return cat(wish.mesh, " ", wish.strategy, " ", wish.zero);
+}
+
+inline SessionResult save_on(const PlanWish& wish, const std::string& folder,
+                             int64_t steps) {
+  Session session{
+      .plan = small_plan(toy_moe(), wish), .steps = steps, .saves = true};
+  session.at_step[steps] = [steps](RankSession& rank) {
+    rank.saver->save(steps, {});
+  };
+  return run_session(session, folder);
+}
+
+// Six hops over meshes by chance, a step on each: the bits of six steps on one.
+inline void expect_walk(const std::vector<PlanWish>& wishes, uint64_t walk) {
+  constexpr int64_t kHops = 6;
+  const SessionResult straight = run_session(
+      {.plan = small_plan(toy_moe(), wishes[0]), .steps = kHops}, "");
+  const SavingFolder folder;
+  SessionResult last;
+  for (int64_t hop = 1; hop <= kHops; ++hop) {
+    const uint64_t at =
+        bits_at(walk, static_cast<uint64_t>(hop)) % wishes.size();
+    Session session{.plan = small_plan(toy_moe(), wishes[at]),
+                    .steps = 1,
+                    .first_step = hop,
+                    .load = hop == 1 ? "" : "auto",
+                    .saves = true};
+    session.at_step[hop] = [hop](RankSession& rank) {
+      rank.saver->save(hop, {});
+    };
+    last = run_session(session, folder.ckpt());
+  }
+  ASSERT_EQ(last.parameters, straight.parameters) << "walk " << walk;
+  ASSERT_EQ(last.states, straight.states) << "walk " << walk;
 }
 
 }  // namespace canzona

@@ -454,11 +454,10 @@ void compare_names(Entries::const_iterator begin, Entries::const_iterator end,
                   ", which the index does not place there"));
 }
 
-std::vector<std::string_view> sorted_names(const TensorRecords& records) {
+std::vector<std::string_view> names_of(const TensorRecords& records) {
   std::vector<std::string_view> names;
   names.reserve(records.size());
   for (const TensorRecord& record : records) names.push_back(record.name);
-  std::sort(names.begin(), names.end());
   return names;
 }
 
@@ -470,19 +469,23 @@ WeightIndex parse_weight_index(std::string_view json, const std::string& file) {
   return reader.take();
 }
 
+void check_shard(const WeightIndex& index, uint32_t shard,
+                 std::vector<std::string_view> held, const std::string& path) {
+  const auto [begin, end] = std::equal_range(
+      index.entries.begin(), index.entries.end(), WeightIndex::Entry{"", shard},
+      [](const auto& a, const auto& b) { return a.shard < b.shard; });
+  std::sort(held.begin(), held.end());
+  compare_names(begin, end, held, path);
+}
+
 TensorRecords read_shards(const WeightIndex& index, const std::string& folder) {
   TensorRecords all;
-  auto begin = index.entries.begin();
   for (uint32_t shard = 0; shard < index.shards.size(); ++shard) {
-    const auto end =
-        std::find_if(begin, index.entries.end(),
-                     [shard](auto& entry) { return entry.shard != shard; });
     const std::string path =
         (std::filesystem::path(folder) / index.shards[shard]).string();
     TensorRecords records = read_safetensors_file(path);
-    compare_names(begin, end, sorted_names(records), path);
+    check_shard(index, shard, names_of(records), path);
     std::move(records.begin(), records.end(), std::back_inserter(all));
-    begin = end;
   }
   return all;
 }

@@ -76,6 +76,11 @@ struct WeightIndex {
 // `file` is what messages name.
 WeightIndex parse_weight_index(std::string_view json, const std::string& file);
 
+// UsageError unless the shard of this number holds the tensors that the index
+// places there and no others. `path` is what messages name.
+void check_shard(const WeightIndex& index, uint32_t shard,
+                 std::vector<std::string_view> held, const std::string& path);
+
 // The tensors of all shards, which lie in `folder`. UsageError if a shard lacks
 // a tensor of the map or has one besides.
 TensorRecords read_shards(const WeightIndex& index, const std::string& folder);

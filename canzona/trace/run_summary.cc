@@ -1,5 +1,7 @@
 #include "canzona/trace/run_summary.h"
 
+#include <algorithm>
+
 #include "canzona/base/error.h"
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
@@ -26,6 +28,7 @@ constexpr Named<RankSummary, double> kRankTimes[] = {
     {"comm_busy_seconds", &RankSummary::comm_busy_seconds},
     {"other_seconds", &RankSummary::other_seconds},
     {"load", &RankSummary::load},
+    {"late_seconds_per_step", &RankSummary::late_seconds_per_step},
 };
 constexpr Named<RankSummary, int64_t> kRankCounts[] = {
     {"predicted_bytes", &RankSummary::predicted_bytes},
@@ -48,18 +51,26 @@ constexpr Named<RunSummary, std::string> kTexts[] = {
     {"overlap", &RunSummary::overlap},
     {"started", &RunSummary::started},
     {"nonfinite_tensor", &RunSummary::nonfinite_tensor},
+    {"save_failure", &RunSummary::save_failure},
 };
 constexpr Named<RunSummary, int64_t> kCounts[] = {
     {"pid", &RunSummary::pid},
     {"skipped_steps", &RunSummary::skipped_steps},
     {"nonfinite_rank", &RunSummary::nonfinite_rank},
     {"eval_sequences", &RunSummary::eval_sequences},
+    {"starts", &RunSummary::starts},
+    {"start_step", &RunSummary::start_step},
+    {"saves", &RunSummary::saves},
+    {"saved_step", &RunSummary::saved_step},
+    {"late_rank", &RunSummary::late_rank},
     {"parameters", &RunSummary::parameters},
 };
 constexpr Named<RunSummary, double> kRates[] = {
     {"predicted_step_seconds", &RunSummary::predicted_step_seconds},
     {"flops_per_token", &RunSummary::flops_per_token},
     {"product_flops_per_second", &RunSummary::product_flops_per_second},
+    {"save_pause_seconds", &RunSummary::save_pause_seconds},
+    {"late_seconds_per_step", &RunSummary::late_seconds_per_step},
 };
 constexpr Named<RunEnvironment, std::string> kEnvironment[] = {
     {"host", &RunEnvironment::host},     {"cpu", &RunEnvironment::cpu},
@@ -195,6 +206,33 @@ void read_core(const Json& object, const std::string& where, RunSummary& out) {
 }
 
 }  // namespace
+
+void find_late_ranks(RunSummary& summary) {
+  summary.late_rank = -1;
+  summary.late_seconds_per_step = 0;
+  const auto steps = static_cast<double>(summary.steps_since_start());
+  if (summary.per_rank.size() < 2 || steps < 1) return;
+  const auto own_work = [](const RankSummary& rank) {
+    return rank.forward_backward_seconds + rank.optimizer_seconds;
+  };
+  std::vector<double> sorted;
+  for (const RankSummary& rank : summary.per_rank)
+    sorted.push_back(own_work(rank));
+  std::ranges::sort(sorted);
+  const double middle = sorted[(sorted.size() - 1) / 2];
+  const RankSummary* latest = nullptr;
+  for (RankSummary& rank : summary.per_rank) {
+    rank.late_seconds_per_step = std::max(0.0, own_work(rank) - middle) / steps;
+    if (latest == nullptr ||
+        rank.late_seconds_per_step > latest->late_seconds_per_step)
+      latest = &rank;
+  }
+  constexpr double kNoticeable = 0.1;
+  const double step = (own_work(*latest) + latest->waited_seconds) / steps;
+  if (latest->late_seconds_per_step < kNoticeable * step) return;
+  summary.late_rank = latest->rank;
+  summary.late_seconds_per_step = latest->late_seconds_per_step;
+}
 
 std::string to_json(const RunSummary& s) {
   JsonWriter out(2);

@@ -37,6 +37,9 @@ struct RankSummary {
   // Sent in a step, inside the node and to others; -1: not known.
   int64_t fast_bytes_per_step = -1;
   int64_t slow_bytes_per_step = -1;
+  // How much longer its own work took than that of the middle rank; 0 for those
+  // that were faster.
+  double late_seconds_per_step = 0;
 };
 
 struct RunEnvironment {
@@ -67,6 +70,16 @@ struct RunSummary {
   int64_t pid = 0;           // of the process that writes; 0: not known
   std::string started;       // "2026-01-31T12:00:00Z"
   int64_t skipped_steps = 0;
+  int64_t starts = 1;       // the run was started so often: once, and resumed
+  int64_t start_step = 0;   // steps done before its last start
+  int64_t saves = 0;        // checkpoints since then
+  int64_t saved_step = -1;  // the last one; -1: none
+  double save_pause_seconds = 0;  // that steps waited for them
+  std::string save_failure;       // why the last one failed; "": it did not
+  // The rank whose own work took longest, if the others had to wait for it
+  // noticeably, and by how much in a step; -1: none.
+  int64_t late_rank = -1;
+  double late_seconds_per_step = 0;
   // Of the last step that was skipped, as in StepMetrics.
   std::string nonfinite_tensor;
   int64_t nonfinite_rank = -1;
@@ -79,7 +92,7 @@ struct RunSummary {
   int64_t parameters = 0;
   std::string mesh;  // "dp=2,tp=2"
   int64_t ranks = 1;
-  std::string transport;  // "thread" or "mpi"
+  std::string transport;  // "thread", "mpi" or "tcp"
   std::string rule;
   std::string precision;      // "bf16"; empty: the rule has none, or not known
   std::string precision_why;  // "auto: AMX"
@@ -94,6 +107,8 @@ struct RunSummary {
   std::vector<RankSummary> per_rank;
 
   bool has_ended() const { return state != "running"; }
+  // That the times of the ranks are of.
+  int64_t steps_since_start() const { return steps - start_step; }
   double tokens_per_second() const {
     return seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
   }
@@ -105,6 +120,12 @@ struct RunSummary {
                : kNone;
   }
 };
+
+// Fills in who was late, from the times of the ranks and the steps since the
+// start: by how much the own work of a rank in a step is above that of the
+// middle rank (of an even number, the lower one), on average. A rank is named
+// if that is a tenth of a step or more.
+void find_late_ranks(RunSummary& summary);
 
 // Lines of text, members in a fixed order.
 std::string to_json(const RunSummary& summary);

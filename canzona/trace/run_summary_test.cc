@@ -133,6 +133,49 @@ TEST(RunSummary, RatesAreThoseOfTheWholeRun) {
   EXPECT_TRUE(Json::parse(to_json(s))["perplexity"].is_null());
 }
 
+// Four ranks, ten steps after a resume; the third works 2 s longer than others.
+TEST(RunSummary, R9ALateRankIsNamedWithItsExcess) {
+  RunSummary s = sample();
+  s.steps = 30;
+  s.start_step = 20;
+  s.starts = 2;
+  s.per_rank = {{0, 3, 1.0, 2}, {1, 3, 1.1, 2}, {2, 5, 1.0, 0}, {3, 3, 0.9, 2}};
+  find_late_ranks(s);
+  EXPECT_EQ(s.late_rank, 2);
+  EXPECT_NEAR(s.late_seconds_per_step, 0.2, 1e-12);
+  EXPECT_NEAR(s.per_rank[1].late_seconds_per_step, 0.01, 1e-12);
+  EXPECT_EQ(s.per_rank[3].late_seconds_per_step, 0);
+  const RunSummary read = read_summary(to_json(s), "summary.json");
+  EXPECT_EQ(read.late_rank, 2);
+  EXPECT_EQ(read.starts, 2);
+  EXPECT_EQ(read.start_step, 20);
+  EXPECT_NEAR(read.per_rank[2].late_seconds_per_step, 0.2, 1e-12);
+}
+
+TEST(RunSummary, R9OfTwoRanksTheFasterOneIsTheMeasure) {
+  RunSummary s = sample();
+  s.steps = 10;
+  s.per_rank = {{0, 5, 0, 0}, {1, 3, 0, 2}};
+  find_late_ranks(s);
+  EXPECT_EQ(s.late_rank, 0);
+  EXPECT_NEAR(s.late_seconds_per_step, 0.2, 1e-12);
+}
+
+TEST(RunSummary, R9NobodyIsNamedForNothing) {
+  RunSummary s = sample();
+  s.steps = 10;
+  s.per_rank = {{0, 5, 1, 0.1}, {1, 5.3, 1, 0}, {2, 4.8, 1, 0.3}};
+  find_late_ranks(s);
+  EXPECT_EQ(s.late_rank, -1);
+  s.per_rank.resize(1);
+  find_late_ranks(s);
+  EXPECT_EQ(s.late_rank, -1);
+  s.per_rank = {{0, 5, 1, 0.1}, {1, 9, 1, 0}};
+  s.start_step = 10;  // no step since
+  find_late_ranks(s);
+  EXPECT_EQ(s.late_rank, -1);
+}
+
 // Summaries from before there was a state.
 TEST(RunSummary, OlderFilesTellTheirStateByInterrupted) {
   const char* kCore =

@@ -156,13 +156,16 @@ int64_t divisor_up_to(int64_t number, int64_t most) {
   return 1;
 }
 
-bool is_of_preset(const TrainConfig& c, const std::string& key) {
-  return c.origin(key).starts_with("preset ");
+// A preset's micro-batch fits any mesh, and so does that of a checkpoint, which
+// may go on on another one.
+bool may_lower_micro_batch(const TrainConfig& c) {
+  const std::string& origin = c.origin("batch.micro");
+  return origin.starts_with("preset ") || origin.starts_with("checkpoint ");
 }
 
-// Sequences that a rank must take at once; a preset's can be lowered.
+// Sequences that a rank must take at once; some can be lowered.
 int64_t least_micro_batch(const TrainConfig& c) {
-  return is_of_preset(c, "batch.micro") ? 1 : c.batch.micro;
+  return may_lower_micro_batch(c) ? 1 : c.batch.micro;
 }
 
 // "1 rank", "2 ranks"
@@ -191,10 +194,10 @@ void check_batch(const TrainConfig& c, const Mesh& mesh) {
           batch_advice(c, homes)));
 }
 
-// A preset's micro-batch is the most that a rank takes at once.
+// What may be lowered is the most that a rank takes at once.
 void fit_micro_batch(TrainConfig& c, const Mesh& mesh) {
   const int64_t homes = mesh.homes();
-  if (!is_of_preset(c, "batch.micro") || c.batch.global % homes != 0) return;
+  if (!may_lower_micro_batch(c) || c.batch.global % homes != 0) return;
   const int64_t fits = divisor_up_to(c.batch.global / homes, c.batch.micro);
   if (fits == c.batch.micro) return;
   c.batch.micro = fits;
@@ -323,6 +326,11 @@ void check_config(const TrainConfig& config) {
   // Otherwise the launcher says how many ranks there are.
   if (config.ranks > 0 || !config.mesh.empty()) zero_options_of(config, mesh);
   memory_cap_of(config);
+  // That of a file may belong to a run that had a folder.
+  const bool asked = config.origin("save.every").starts_with("--");
+  require(!asked || config.save.every == 0 || !config.run.empty(),
+          named(config, "save.every", config.save.every),
+          "a --run as well: checkpoints are kept in its folder");
 }
 
 }  // namespace canzona

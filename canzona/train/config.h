@@ -31,6 +31,7 @@ struct TrainConfig {
   int64_t steps = 0;
   struct {
     std::string path = "synthetic";
+    std::string tokenizer = {};  // "": bytes are tokens
     double held_out = 0.05;
   } data = {};
   struct {
@@ -44,6 +45,7 @@ struct TrainConfig {
     int64_t vocab = 256;
     int64_t length = 0;
     bool tied = false;
+    bool qk_norm = true;
     double rope_base = 10000;
     double norm_epsilon = 1e-6;
     bool recompute = false;
@@ -72,12 +74,19 @@ struct TrainConfig {
   } adamw = {};
   ScheduleSettings schedule = {};
   double clip = 1;
-  int64_t max_skipped = 10;  // steps in a row; 0: any number
-  std::string freeze;        // patterns of names, separated by commas
+  int64_t max_skipped = 10;    // steps in a row; 0: any number
+  int64_t check_replicas = 0;  // steps; 0: never
+  std::string init;            // weights to start from; "": by chance
+  std::string freeze;          // patterns of names, separated by commas
   struct {
     int64_t every = 0;
     int64_t sequences = -1;  // -1: auto, 0: all
   } eval = {};
+  struct {
+    int64_t every = 0;  // steps; 0: nothing is saved
+    int64_t keep_last = 2;
+    std::string mode = "background";
+  } save = {};
   struct {
     std::string strategy = "balanced";
     int64_t bucket_elements = 400'000'000;

@@ -167,6 +167,18 @@ std::string ConfigKey::text() const {
   return std::visit(ValueText{*this}, value);
 }
 
+std::string to_string(OnResume answer) {
+  switch (answer) {
+    case OnResume::kMayChange:
+      return "may change";
+    case OnResume::kStays:
+      return "stays";
+    case OnResume::kUndecided:
+      break;
+  }
+  return "undecided";
+}
+
 bool ConfigKey::is_word() const {
   const auto* number = std::get_if<int64_t*>(&value);
   return number != nullptr ? place_of(*this, **number) < words.size()
@@ -202,6 +214,15 @@ std::vector<std::string> strategy_names() {
 
 std::vector<ConfigKey> config_keys(TrainConfig& c) {
   auto& m = c.model;
+  // What a run that goes on from a checkpoint may change, and what it keeps.
+  const auto may = [](ConfigKey key) {
+    key.on_resume = OnResume::kMayChange;
+    return key;
+  };
+  const auto stays = [](ConfigKey key) {
+    key.on_resume = OnResume::kStays;
+    return key;
+  };
   const auto whole = [](const char* name, int64_t& value, double low,
                         double high, const char* help) {
     return ConfigKey{name, &value, help, low, high};
@@ -225,67 +246,74 @@ std::vector<ConfigKey> config_keys(TrainConfig& c) {
   };
   // clang-format off
   return {
-      text("preset", c.preset, "numbers to begin with", preset_names()),
-      whole("seed", c.seed, 0, kMany, "of the first weights and of the order of sequences"),
-      whole("steps", c.steps, 0, 1e9, "optimizer steps"),
-      text("data.path", c.data.path, "text file or folder, Megatron .bin/.idx, llm.c .bin, or synthetic"),
-      real("data.held_out", c.data.held_out, 0.0001, 0.9, "share at the end that is only evaluated on"),
-      text("model.name", m.name, "what the model is called; none: as the preset"),
-      whole("model.layers", m.layers, 1, 10000, "decoder layers"),
-      whole("model.hidden", m.hidden, 1, 1 << 20, "width of the residual stream"),
-      whole("model.ffn", m.ffn, 1, 1 << 24, "inner width of a dense mlp"),
-      whole("model.heads", m.heads, 1, 1 << 16, "query heads"),
-      whole("model.kv_heads", m.kv_heads, 1, 1 << 16, "key and value heads; divides the query heads"),
-      whole("model.head_dim", m.head_dim, 2, 1 << 16, "width of a head; even"),
-      whole("model.vocab", m.vocab, 1, 1 << 24, "tokens there are; 256: bytes"),
-      whole("model.length", m.length, 1, 1 << 24, "tokens of a sequence"),
-      yes("model.tied", m.tied, "the head is the embedding"),
-      real("model.rope_base", m.rope_base, 1, 1e12, "base of the rotary angles"),
-      real("model.norm_epsilon", m.norm_epsilon, 1e-12, 1, "added to the mean square in norms"),
-      yes("model.recompute", m.recompute, "layers keep their input alone and run forward twice"),
-      whole("model.experts", m.experts, 0, 1 << 16, "experts of a layer; 0: a dense mlp"),
-      whole("model.experts_per_token", m.experts_per_token, 1, 1 << 16, "experts that a token goes to"),
-      whole("model.expert_ffn", m.expert_ffn, 0, 1 << 24, "inner width of an expert"),
-      whole("model.shared_experts", m.shared_experts, 0, 1 << 10, "experts that every token goes to"),
-      real("model.balance_coefficient", m.balance_coefficient, 0, kInf, "of the loss that spreads tokens over experts"),
-      whole("batch.global", c.batch.global, 1, 1 << 30, "sequences of a step, over all ranks"),
-      whole("batch.micro", c.batch.micro, 1, 1 << 20, "sequences of one forward and backward; more per step are accumulated; a preset's is lowered to fit the mesh"),
-      text("rule.name", c.rule.name, "rule of the matrices", rule_names()),
-      real("rule.learning_rate", c.rule.learning_rate, 0, kInf, "of the matrices inside layers, at its peak"),
-      real("rule.weight_decay", c.rule.weight_decay, 0, kInf, "of the matrices inside layers"),
-      real("adamw.learning_rate", c.adamw.learning_rate, 0, kInf, "of embedding, head, norms and routers, at its peak"),
-      real("adamw.beta1", c.adamw.beta1, 0, 1, "share of the first moment that is kept"),
-      real("adamw.beta2", c.adamw.beta2, 0, 1, "share of the second moment that is kept"),
-      real("adamw.epsilon", c.adamw.epsilon, 0, kInf, "added to the root"),
-      real("adamw.weight_decay", c.adamw.weight_decay, 0, kInf, "of embedding, head and routers; norms do not decay"),
-      text("schedule.kind", c.schedule.kind, "of the learning rates", schedule_kinds()),
-      whole("schedule.warmup", c.schedule.warmup, 0, 1e9, "steps over which rates rise"),
-      real("schedule.decay", c.schedule.decay, 0, 1e9, "wsd: how long rates fall; below 1 a share of all steps, else steps"),
-      real("schedule.final", c.schedule.final, 0, 1, "rates at the end, as a share of the peak"),
-      text("freeze", c.freeze, "tensors that never change: patterns of names, separated by commas"),
-      real("clip", c.clip, 0, kInf, "norm that gradients are clipped to; 0: no clipping"),
-      whole("max_skipped", c.max_skipped, 0, 1e9, "steps in a row with a gradient that is not finite, after which the run ends; 0: never"),
-      whole("eval.every", c.eval.every, 0, 1e9, "steps between evaluations; 0: at the end alone"),
-      named("eval.sequences", c.eval.sequences, {"auto", "all"}, kMany, "held-out sequences of an evaluation, the first ones; auto: at most a tenth of the tokens that the run trains on"),
-      text("plan.strategy", c.plan.strategy, "how owners of matrices are chosen", strategy_names()),
-      whole("plan.bucket_elements", c.plan.bucket_elements, 1, kMany, "a bucket of gradients closes at so many elements"),
-      text("plan.memory_cap", c.plan.memory_cap, "no rank may take more than this, such as 2GB; 0: no cap"),
-      text("zero.sizes", c.zero.sizes, "states, gradients and parameters cut over so many ranks: none, zero1, zero2, zero3, replica:Z, hier:Z, auto, or z1=..,z2=..,z3=.."),
-      text("zero.experts", c.zero.experts, "the same of experts, over their own data-parallel ranks; empty: on the ranks of dense tensors"),
-      text("zero.overlap", c.zero.overlap, "what compute waits for: all, all but the next gather, what it needs", {"none", "main", "background"}),
-      text("zero.message", c.zero.message, "what travels together", {"module", "parameter"}),
-      text("zero.prefetch", c.zero.prefetch, "modules gathered ahead: a number, or auto"),
-      text("zero.replica_sum", c.zero.replica_sum, "how gradients are summed over groups", {"scatter", "allreduce"}),
-      text("zero.collectives", c.zero.collectives, "how modules reach other nodes: every rank of them, or one, which passes on", {"direct", "node"}),
-      yes("zero.reuse", c.zero.reuse, "neighbouring micro-batches of a pipeline stage share gathers and scatters"),
-      text("links.model", c.links.model, "links to be modelled between threads, such as intra=2GB/s,inter=0.2GB/s; none: memory"),
-      whole("links.ranks_per_node", c.links.ranks_per_node, 1, static_cast<double>(kMaxWorld), "consecutive ranks that share a node"),
-      text("mesh", c.mesh, "axes dp, tp, pp, ep, such as dp=2,tp=2; none: dp over ranks, or over all cores"),
-      whole("ranks", c.ranks, 0, static_cast<double>(kMaxWorld), "ranks; 0: as many as the mesh has"),
-      text("transport", c.transport, "ranks as threads or processes; auto: mpi under mpirun", {"auto", "thread", "mpi"}),
-      text("wire", c.wire, "gradients between data-parallel ranks", {"fp32", "bf16"}),
-      text("run", c.run, "folder for metrics, report and weights; none: nothing is kept"),
-      whole("log.every", c.log.every, 1, 1e9, "steps between lines of the log"),
+      stays(text("preset", c.preset, "numbers to begin with", preset_names())),
+      stays(whole("seed", c.seed, 0, kMany, "of the first weights and of the order of sequences")),
+      may(whole("steps", c.steps, 0, 1e9, "optimizer steps")),
+      may(text("data.path", c.data.path, "text file or folder, Megatron .bin/.idx, llm.c .bin, or synthetic")),
+      may(text("data.tokenizer", c.data.tokenizer, "tokenizer.json of text, or a folder with one; none: bytes")),
+      stays(real("data.held_out", c.data.held_out, 0.0001, 0.9, "share at the end that is only evaluated on")),
+      may(text("model.name", m.name, "what the model is called; none: as the preset")),
+      stays(whole("model.layers", m.layers, 1, 10000, "decoder layers")),
+      stays(whole("model.hidden", m.hidden, 1, 1 << 20, "width of the residual stream")),
+      stays(whole("model.ffn", m.ffn, 1, 1 << 24, "inner width of a dense mlp")),
+      stays(whole("model.heads", m.heads, 1, 1 << 16, "query heads")),
+      stays(whole("model.kv_heads", m.kv_heads, 1, 1 << 16, "key and value heads; divides the query heads")),
+      stays(whole("model.head_dim", m.head_dim, 2, 1 << 16, "width of a head; even")),
+      stays(whole("model.vocab", m.vocab, 1, 1 << 24, "tokens there are; 256: bytes")),
+      stays(whole("model.length", m.length, 1, 1 << 24, "tokens of a sequence")),
+      stays(yes("model.tied", m.tied, "the head is the embedding")),
+      stays(yes("model.qk_norm", m.qk_norm, "queries and keys are normed, head by head, as in Qwen3; off: as in Llama")),
+      stays(real("model.rope_base", m.rope_base, 1, 1e12, "base of the rotary angles")),
+      stays(real("model.norm_epsilon", m.norm_epsilon, 1e-12, 1, "added to the mean square in norms")),
+      may(yes("model.recompute", m.recompute, "layers keep their input alone and run forward twice")),
+      stays(whole("model.experts", m.experts, 0, 1 << 16, "experts of a layer; 0: a dense mlp")),
+      stays(whole("model.experts_per_token", m.experts_per_token, 1, 1 << 16, "experts that a token goes to")),
+      stays(whole("model.expert_ffn", m.expert_ffn, 0, 1 << 24, "inner width of an expert")),
+      stays(whole("model.shared_experts", m.shared_experts, 0, 1 << 10, "experts that every token goes to")),
+      may(real("model.balance_coefficient", m.balance_coefficient, 0, kInf, "of the loss that spreads tokens over experts")),
+      may(whole("batch.global", c.batch.global, 1, 1 << 30, "sequences of a step, over all ranks")),
+      may(whole("batch.micro", c.batch.micro, 1, 1 << 20, "sequences of one forward and backward; more per step are accumulated; a preset's is lowered to fit the mesh")),
+      stays(text("rule.name", c.rule.name, "rule of the matrices", rule_names())),
+      may(real("rule.learning_rate", c.rule.learning_rate, 0, kInf, "of the matrices inside layers, at its peak")),
+      may(real("rule.weight_decay", c.rule.weight_decay, 0, kInf, "of the matrices inside layers")),
+      may(real("adamw.learning_rate", c.adamw.learning_rate, 0, kInf, "of embedding, head, norms and routers, at its peak")),
+      may(real("adamw.beta1", c.adamw.beta1, 0, 1, "share of the first moment that is kept")),
+      may(real("adamw.beta2", c.adamw.beta2, 0, 1, "share of the second moment that is kept")),
+      may(real("adamw.epsilon", c.adamw.epsilon, 0, kInf, "added to the root")),
+      may(real("adamw.weight_decay", c.adamw.weight_decay, 0, kInf, "of embedding, head and routers; norms do not decay")),
+      may(text("schedule.kind", c.schedule.kind, "of the learning rates", schedule_kinds())),
+      may(whole("schedule.warmup", c.schedule.warmup, 0, 1e9, "steps over which rates rise")),
+      may(real("schedule.decay", c.schedule.decay, 0, 1e9, "wsd: how long rates fall; below 1 a share of all steps, else steps")),
+      may(real("schedule.final", c.schedule.final, 0, 1, "rates at the end, as a share of the peak")),
+      may(text("init", c.init, "weights to start from: a folder of Hugging Face, a run or a checkpoint; none: by chance")),
+      stays(text("freeze", c.freeze, "tensors that never change: patterns of names, separated by commas")),
+      may(real("clip", c.clip, 0, kInf, "norm that gradients are clipped to; 0: no clipping")),
+      may(whole("max_skipped", c.max_skipped, 0, 1e9, "steps in a row with a gradient that is not finite, after which the run ends; 0: never")),
+      may(whole("eval.every", c.eval.every, 0, 1e9, "steps between evaluations; 0: at the end alone")),
+      may(named("eval.sequences", c.eval.sequences, {"auto", "all"}, kMany, "held-out sequences of an evaluation, the first ones; auto: at most a tenth of the tokens that the run trains on")),
+      may(whole("check_replicas", c.check_replicas, 0, 1e9, "steps between comparisons of the parameters that several ranks hold; 0: none")),
+      may(whole("save.every", c.save.every, 0, 1e9, "steps between checkpoints, in the folder ckpt of the run; 0: none")),
+      may(whole("save.keep_last", c.save.keep_last, 0, 1e6, "checkpoints that are kept, the newest ones; 0: all")),
+      may(text("save.mode", c.save.mode, "files are written beside the following steps, or waited for", {"background", "sync"})),
+      may(text("plan.strategy", c.plan.strategy, "how owners of matrices are chosen", strategy_names())),
+      may(whole("plan.bucket_elements", c.plan.bucket_elements, 1, kMany, "a bucket of gradients closes at so many elements")),
+      may(text("plan.memory_cap", c.plan.memory_cap, "no rank may take more than this, such as 2GB; 0: no cap")),
+      may(text("zero.sizes", c.zero.sizes, "states, gradients and parameters cut over so many ranks: none, zero1, zero2, zero3, replica:Z, hier:Z, auto, or z1=..,z2=..,z3=..")),
+      may(text("zero.experts", c.zero.experts, "the same of experts, over their own data-parallel ranks; empty: on the ranks of dense tensors")),
+      may(text("zero.overlap", c.zero.overlap, "what compute waits for: all, all but the next gather, what it needs", {"none", "main", "background"})),
+      may(text("zero.message", c.zero.message, "what travels together", {"module", "parameter"})),
+      may(text("zero.prefetch", c.zero.prefetch, "modules gathered ahead: a number, or auto")),
+      may(text("zero.replica_sum", c.zero.replica_sum, "how gradients are summed over groups", {"scatter", "allreduce"})),
+      may(text("zero.collectives", c.zero.collectives, "how modules reach other nodes: every rank of them, or one, which passes on", {"direct", "node"})),
+      may(yes("zero.reuse", c.zero.reuse, "neighbouring micro-batches of a pipeline stage share gathers and scatters")),
+      may(text("links.model", c.links.model, "links to be modelled between threads, such as intra=2GB/s,inter=0.2GB/s; none: memory")),
+      may(whole("links.ranks_per_node", c.links.ranks_per_node, 1, static_cast<double>(kMaxWorld), "consecutive ranks that share a node")),
+      may(text("mesh", c.mesh, "axes dp, tp, pp, ep, such as dp=2,tp=2; none: dp over ranks, or over all cores")),
+      may(whole("ranks", c.ranks, 0, static_cast<double>(kMaxWorld), "ranks; 0: as many as the mesh has")),
+      may(text("transport", c.transport, "ranks as threads, or as processes that talk by MPI or over sockets; auto: as the launcher wants it", {"auto", "thread", "mpi", "tcp"})),
+      may(text("wire", c.wire, "gradients between data-parallel ranks", {"fp32", "bf16"})),
+      may(text("run", c.run, "folder for metrics, report and weights; none: nothing is kept")),
+      may(whole("log.every", c.log.every, 1, 1e9, "steps between lines of the log")),
   };
   // clang-format on
 }
@@ -378,7 +406,8 @@ void write_config(JsonWriter& out, const TrainConfig& config) {
 std::string config_markdown() {
   TrainConfig defaults;
   std::string out =
-      "| key | default | allowed | what it is |\n|---|---|---|---|\n";
+      "| key | default | allowed | on resume | what it is |\n"
+      "|---|---|---|---|---|\n";
   const TrainConfig tiny = make_config({});
   for (const ConfigKey& key : config_keys(defaults)) {
     const bool preset = tiny.origin(key.name).starts_with("preset");
@@ -386,7 +415,7 @@ std::string config_markdown() {
                               : key.text().empty() ? ""
                                                    : "`" + key.text() + "`";
     out += cat("| `", key.name, "` | ", value, " | ", key.allowed(), " | ",
-               key.help, " |\n");
+               to_string(key.on_resume), " | ", key.help, " |\n");
   }
   return out;
 }

@@ -17,6 +17,11 @@
 
 namespace canzona {
 
+// Whether a run that goes on from a checkpoint may have another value than the
+// checkpoint. kUndecided: nobody has thought about it, which a test refuses.
+enum class OnResume { kUndecided, kMayChange, kStays };
+std::string to_string(OnResume answer);  // "may change"
+
 struct ConfigKey {
   std::string name;  // "model.layers"
   std::variant<int64_t*, double*, bool*, std::string*> value;
@@ -26,6 +31,7 @@ struct ConfigKey {
   // Of texts: those allowed, none: any. Of whole numbers: what low, low + 1, …
   // are called; numbers begin after them.
   std::vector<std::string> words = {};
+  OnResume on_resume = OnResume::kUndecided;
 
   std::string text() const;     // the value: "4", "0.003", "on", "muon"
   bool is_word() const;         // the value is one of the words

@@ -16,7 +16,7 @@ inline DecoderConfig decoder_of(const TrainConfig& config) {
                             .kv_heads = m.kv_heads,
                             .head_dim = m.head_dim,
                             .tied = m.tied,
-                            .qk_norm = true};
+                            .qk_norm = m.qk_norm};
   if (m.experts > 0)
     architecture.experts = {
         .count = m.experts, .ffn = m.expert_ffn, .shared = m.shared_experts};

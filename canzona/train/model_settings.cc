@@ -1,7 +1,9 @@
 #include "canzona/train/model_settings.h"
 
+#include <algorithm>
 #include <filesystem>
 
+#include "canzona/base/check.h"
 #include "canzona/base/error.h"
 #include "canzona/base/files.h"
 #include "canzona/base/json_reader.h"
@@ -10,15 +12,20 @@
 #include "canzona/shapes/config.h"
 #include "canzona/shapes/families.h"
 #include "canzona/shapes/read_model.h"
+#include "canzona/train/config_keys.h"
 
 namespace canzona {
 namespace {
 
 constexpr int64_t kMaxConfigFile = 4 << 20;
-// Of all Qwen3 models; presets of the planner hold shapes alone.
+// Of all Qwen3 models, and of all Llama 3 models; presets of the planner hold
+// shapes alone.
 constexpr double kQwen3RopeBase = 1e6;
+constexpr double kLlama3RopeBase = 5e5;
+constexpr double kLlama3Epsilon = 1e-5;
 // The default of transformers.
 constexpr int64_t kQwen3ExpertsPerToken = 8;
+constexpr const char* kTrainedTypes = "qwen3, qwen3_moe or llama";
 
 // What the shapes of a model do not say.
 struct BesideShapes {
@@ -49,9 +56,6 @@ void check_attention_shapes(const Architecture& a, const std::string& source) {
   if (a.sinks)
     refuse_key(source, "self_attn.sinks", "in every layer",
                "attention without sinks");
-  if (!a.qk_norm)
-    refuse_key(source, "attention", "without norms of queries and keys",
-               "qwen3 or qwen3_moe");
   if (a.wide_qk_norm)
     refuse_key(source, "self_attn.q_norm", "over all heads",
                "a norm of each head");
@@ -83,7 +87,7 @@ void check_expert_shapes(const ExpertNumbers& e, const std::string& source) {
 // Refuses whatever of an Architecture the decoder does not have.
 void check_shapes(const Architecture& a, const std::string& source) {
   if (a.body == Body::kGpt2)
-    refuse_key(source, "model_type", "'gpt2'", "qwen3 or qwen3_moe");
+    refuse_key(source, "model_type", "'gpt2'", kTrainedTypes);
   check_attention_shapes(a, source);
   check_expert_shapes(a.experts, source);
   if (a.mlp_bias) refuse_key(source, "mlp_bias", "true", "false");
@@ -103,11 +107,13 @@ struct FixedKey {
 };
 
 void check_fixed_keys(const Json& config, const std::string& file) {
-  const std::vector<FixedKey> fixed = {
-      {"hidden_act", "silu"},       {"attention_bias", false},
-      {"mlp_bias", false},          {"use_sliding_window", false},
-      {"partial_rotary_factor", 1}, {"attention_dropout", 0},
-      {"rope_scaling", nullptr},    {"quantization_config", nullptr}};
+  const std::vector<FixedKey> fixed = {{"hidden_act", "silu"},
+                                       {"attention_bias", false},
+                                       {"mlp_bias", false},
+                                       {"use_sliding_window", false},
+                                       {"partial_rotary_factor", 1},
+                                       {"attention_dropout", 0},
+                                       {"quantization_config", nullptr}};
   for (const FixedKey& one : fixed) {
     const auto found = config.find(one.key);
     if (found == config.end() || found->is_null() || *found == one.value)
@@ -115,6 +121,25 @@ void check_fixed_keys(const Json& config, const std::string& file) {
     refuse_key(file, one.key, printable(found->dump(), 60),
                one.value.is_null() ? "none" : one.value.dump());
   }
+}
+
+// Older files have the kind of a scaling as "type".
+void check_rope_scaling(const Json& config, const std::string& file) {
+  const auto found = config.find("rope_scaling");
+  if (found == config.end() || found->is_null()) return;
+  for (const char* key : {"rope_type", "type"})
+    if (found->is_object() && found->value(key, Json()) == "default") return;
+  refuse_key(file, "rope_scaling", printable(found->dump(), 60), "none");
+}
+
+// Newer files name the attention of every layer.
+void check_layer_types(const Json& config, const std::string& file) {
+  const auto found = config.find("layer_types");
+  if (found == config.end() || !found->is_array()) return;
+  for (const Json& type : *found)
+    if (type != "full_attention")
+      refuse_key(file, "layer_types", cat("with ", printable(type.dump(), 60)),
+                 "full_attention in every layer");
 }
 
 // transformers takes an absent norm_topk_prob for false.
@@ -155,8 +180,9 @@ double rope_base_of(const Json& config, const std::string& file) {
 
 void check_type(const Json& config, const std::string& file) {
   const std::string type = ConfigMembers(config, file).model_type();
-  if (type.empty() || type == "qwen3" || type == "qwen3_moe") return;
-  refuse_key(file, "model_type", quoted(type), "qwen3 or qwen3_moe",
+  for (const char* known : {"", "qwen3", "qwen3_moe", "llama"})
+    if (type == known) return;
+  refuse_key(file, "model_type", quoted(type), kTrainedTypes,
              find_family(type) != nullptr);
 }
 
@@ -175,6 +201,7 @@ Settings as_settings(const Architecture& a, const BesideShapes& beside,
   add("model.head_dim", a.head_dim);
   add("model.vocab", a.vocab);
   add("model.tied", a.tied);
+  add("model.qk_norm", a.qk_norm);
   add("model.rope_base", beside.rope_base);
   add("model.norm_epsilon", beside.norm_epsilon);
   add("model.experts", a.experts.count);
@@ -192,7 +219,7 @@ Settings as_settings(const Architecture& a, const BesideShapes& beside,
   throw UsageError(
       cat("--model ", quoted(source), " is neither a known model nor a file",
           did_you_mean(source, known), "; known are ", join(known, ", "),
-          ", and any config.json of Qwen3 or Qwen3-MoE"));
+          ", and any config.json of Qwen3, Qwen3-MoE or Llama 3"));
 }
 
 // The config.json of a folder, or the file itself.
@@ -217,6 +244,8 @@ Settings config_json_settings(std::string_view text, const std::string& file) {
   const Architecture shapes = read_config(text, file);
   const Json& config = text_part(root);
   check_fixed_keys(config, file);
+  check_rope_scaling(config, file);
+  check_layer_types(config, file);
   check_shapes(shapes, file);
   if (shapes.experts.count > 0) check_expert_weights(config, file);
   return as_settings(
@@ -227,10 +256,44 @@ Settings config_json_settings(std::string_view text, const std::string& file) {
       file);
 }
 
+Settings architecture_settings(const TrainConfig& config,
+                               const std::string& origin) {
+  TrainConfig copy = config;
+  Settings out;
+  for (const ConfigKey& key : config_keys(copy))
+    if (key.name.starts_with("model.") && key.name != "model.length" &&
+        key.name != "model.recompute" &&
+        key.name != "model.balance_coefficient")
+      out.push_back({key.name, RawText{key.text()}, origin});
+  return out;
+}
+
+void refuse_contradictions(const TrainConfig& config,
+                           const Settings& settings) {
+  TrainConfig copy = config;
+  const std::vector<ConfigKey> keys = config_keys(copy);
+  for (const Setting& setting : settings) {
+    if (setting.key == "model.name") continue;
+    const auto key = std::ranges::find(keys, setting.key, &ConfigKey::name);
+    CANZONA_CHECK(key != keys.end(), setting.key);
+    const std::string asked = key->text();
+    key->set(setting);
+    if (key->text() == asked) continue;
+    throw UsageError(cat(setting.key, " (", config.origin(setting.key), ") is ",
+                         asked, ", but ", setting.origin, " has ", key->text(),
+                         "; leave it out"));
+  }
+}
+
 Settings model_settings(const std::string& source) {
   if (const Architecture* preset = find_preset(source)) {
     check_shapes(*preset, source);
-    return as_settings(*preset, {.name = source}, "--model " + source);
+    BesideShapes beside{.name = source};
+    if (!preset->qk_norm) {
+      beside.rope_base = kLlama3RopeBase;
+      beside.norm_epsilon = kLlama3Epsilon;
+    }
+    return as_settings(*preset, beside, "--model " + source);
   }
   const std::string path = config_path(source).string();
   return config_json_settings(

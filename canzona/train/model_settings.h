@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 
+#include "canzona/train/config.h"
 #include "canzona/train/settings.h"
 
 namespace canzona {
@@ -21,5 +22,14 @@ Settings model_settings(const std::string& source);
 
 // The same of a text; `file` is for messages and origins.
 Settings config_json_settings(std::string_view text, const std::string& file);
+
+// The same of a model that a configuration describes.
+Settings architecture_settings(const TrainConfig& config,
+                               const std::string& origin);
+
+// UsageError if the configuration asks for another model than `settings`, which
+// were among those that it was made of: names the key, both values and where
+// they come from. What the model is called may differ.
+void refuse_contradictions(const TrainConfig& config, const Settings& settings);
 
 }  // namespace canzona

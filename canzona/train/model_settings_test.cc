@@ -92,8 +92,8 @@ TEST(ModelSettings, NamesTheFirstKeyThatTheDecoderLacks) {
   const auto replaced = [](const std::string& from, const std::string& to) {
     return with_text(kDense, from, to);
   };
-  refused(replaced(R"("model_type": "qwen3")", R"("model_type": "llama")"),
-          "model_type", "'llama'");
+  refused(replaced(R"("model_type": "qwen3")", R"("model_type": "mistral")"),
+          "model_type", "'mistral'");
   refused(replaced(R"("attention_bias": false)", R"("attention_bias": true)"),
           "attention_bias", "true");
   refused(replaced(R"("hidden_act": "silu")", R"("hidden_act": "gelu")"),
@@ -101,6 +101,13 @@ TEST(ModelSettings, NamesTheFirstKeyThatTheDecoderLacks) {
   refused(replaced(R"("rope_scaling": null)",
                    R"("rope_scaling": {"type": "yarn", "factor": 4})"),
           "rope_scaling", "yarn");
+  refused(replaced(R"("rope_scaling": null)",
+                   R"("rope_scaling": {"rope_type": "llama3"})"),
+          "rope_scaling", "llama3");
+  refused(
+      with_member(kDense,
+                  R"("layer_types": ["full_attention", "sliding_attention"])"),
+      "layer_types", "sliding_attention");
   refused(replaced(R"("use_sliding_window": false)",
                    R"("use_sliding_window": true)"),
           "use_sliding_window", "true");
@@ -143,7 +150,7 @@ TEST(ModelSettings, SaysWhetherPlansReadTheModel) {
     return with_text(kDense, R"("model_type": "qwen3")",
                      cat(R"("model_type": ")", type, "\""));
   };
-  EXPECT_THAT([&] { config_of(of_type("llama")); },
+  EXPECT_THAT([&] { config_of(of_type("mistral")); },
               ThrowsMessage<UsageError>(HasSubstr("canzona plan")));
   EXPECT_THAT([&] { config_of(of_type("mamba2")); },
               ThrowsMessage<UsageError>(AllOf(HasSubstr("'mamba2'"),
@@ -173,7 +180,7 @@ TEST(ModelSettings, TrainsOrRefusesEveryPreset) {
                         HasSubstr(" cannot be trained: expected ")));
     }
   }
-  EXPECT_EQ(accepted, 8);
+  EXPECT_EQ(accepted, 10);
   EXPECT_THAT([] { model_settings("qwen3-next-80b-a3b"); },
               ThrowsMessage<UsageError>(HasSubstr("layer_types")));
   EXPECT_THAT([] { model_settings("gpt2"); },
@@ -191,8 +198,51 @@ TEST(ModelSettings, KnowsThePlannersPresets) {
   EXPECT_THAT([] { model_settings("qwen3-0.7b"); },
               ThrowsMessage<UsageError>(
                   AllOf(HasSubstr("'qwen3-0.7b'"), HasSubstr("'qwen3-0.6b'"))));
-  EXPECT_THAT([] { model_settings("llama-3-8b"); },
-              ThrowsMessage<UsageError>(HasSubstr("norms of queries")));
+  const TrainConfig llama = make_config(model_settings("llama-3-8b"));
+  EXPECT_FALSE(llama.model.qk_norm);
+  EXPECT_EQ(llama.model.rope_base, 5e5);
+  EXPECT_EQ(llama.model.norm_epsilon, 1e-5);
+}
+
+// As Hugging Face has it for Llama 3, but smaller.
+TEST(ModelSettings, TakesLlamasWithoutNormsOfQueriesAndKeys) {
+  constexpr const char* kLlama = R"({
+    "architectures": ["LlamaForCausalLM"], "attention_bias": false,
+    "attention_dropout": 0.0, "bos_token_id": 128000, "hidden_act": "silu",
+    "hidden_size": 64, "intermediate_size": 96, "mlp_bias": false,
+    "model_type": "llama", "num_attention_heads": 4, "num_hidden_layers": 2,
+    "num_key_value_heads": 2, "pretraining_tp": 1, "rms_norm_eps": 1e-05,
+    "rope_scaling": null, "rope_theta": 500000.0,
+    "tie_word_embeddings": false, "vocab_size": 320})";
+  const TrainConfig config = config_of(kLlama);
+  EXPECT_FALSE(config.model.qk_norm);
+  EXPECT_EQ(config.model.head_dim, 16);
+  EXPECT_EQ(config.model.kv_heads, 2);
+  EXPECT_EQ(config.model.rope_base, 5e5);
+  EXPECT_EQ(config.model.norm_epsilon, 1e-5);
+  EXPECT_EQ(config.origin("model.qk_norm"), "qwen/config.json");
+  EXPECT_TRUE(config_of(kDense).model.qk_norm);
+  const DecoderConfig decoder = decoder_of(config);
+  EXPECT_FALSE(decoder.architecture.qk_norm);
+  for (const Tensor& tensor : decoder_shapes(decoder, "llama").tensors)
+    EXPECT_THAT(tensor.name, Not(HasSubstr("q_norm")));
+  const auto refused = [&](const char* from, const char* to, const char* key) {
+    EXPECT_THAT([&] { config_of(with_text(kLlama, from, to)); },
+                ThrowsMessage<UsageError>(HasSubstr(key)));
+  };
+  refused(R"("attention_bias": false)", R"("attention_bias": true)",
+          "attention_bias true cannot be trained");
+  refused(R"("mlp_bias": false)", R"("mlp_bias": true)", "mlp_bias true");
+}
+
+// Files that newer versions write name what older ones leave out.
+TEST(ModelSettings, TakesScalingsAndLayersThatChangeNothing) {
+  const std::string plain =
+      with_text(kDense, R"("rope_scaling": null)",
+                R"("rope_scaling": {"rope_type": "default"})");
+  const TrainConfig config = config_of(with_member(
+      plain, R"("layer_types": ["full_attention", "full_attention"])"));
+  EXPECT_EQ(config.model.rope_base, 1e6);
 }
 
 }  // namespace

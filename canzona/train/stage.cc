@@ -112,12 +112,15 @@ std::vector<double> Stage::learn(int64_t step) {
   weights_.refresh();
   std::vector<double> losses(static_cast<size_t>(micro_batches_.per_home()));
   for (const StageTask& task : tasks_) {
-    if (task.forward)
+    if (task.forward) {
       forward(step, task,
               std::span(losses).subspan(static_cast<size_t>(task.micro_batch),
                                         static_cast<size_t>(task.count)));
-    else
-      backward(task);
+      continue;
+    }
+    settings_.come_to(TrainPoint::kBackward, step,
+                      mesh_.rank(place_.stage, place_.home, place_.t));
+    backward(task);
   }
   for (Slot& slot : slots_) {
     slot.output_sent.wait();

@@ -33,13 +33,26 @@ class MicroBatches {
         home_(home),
         num_homes_(num_homes) {}
 
+  // The next step, `step` + 1, begins with sequence `sequences` of the run.
+  void go_on_after(int64_t step, int64_t sequences) {
+    first_step_ = step;
+    first_sequence_ = sequences;
+  }
+  // Consumed by all ranks when step 1, 2, … is done.
+  int64_t sequences_after(int64_t step) const {
+    return first_sequence_ + (step - first_step_) * global_batch_;
+  }
+  int64_t tokens_after(int64_t step) const {
+    return sequences_after(step) * length_;
+  }
+
   int64_t per_home() const { return global_batch_ / (size_ * num_homes_); }
   int64_t tokens_per_step() const { return global_batch_ * length_; }
 
   // Of step 1, 2, …; `to` has micro_batch · (length + 1) tokens.
   void read_train(int64_t step, int64_t m, std::span<int32_t> to) const {
     const int64_t first =
-        (step - 1) * global_batch_ + (m * num_homes_ + home_) * size_;
+        sequences_after(step - 1) + (m * num_homes_ + home_) * size_;
     for (int64_t i = 0; i < size_; ++i)
       batches_.train(first + i, sequence(to, i));
   }
@@ -79,6 +92,7 @@ class MicroBatches {
 
   const Batches& batches_;
   int64_t size_, length_, global_batch_;
+  int64_t first_step_ = 0, first_sequence_ = 0;
   int32_t home_, num_homes_;
 };
 

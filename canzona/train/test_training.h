@@ -60,6 +60,12 @@ struct TestRun {
   int64_t micro_batch = 2;
   int64_t max_skipped = 0;
   double adamw_rate = 0.003;
+  RunState start = {};
+  std::optional<LoadRequest> resume = {};
+  TrainSaving saving = {};
+  int64_t global_batch = 16;
+  int64_t check_replicas = 0;
+  std::function<void(int64_t, int, Runtime&)> before_step = {};
   // Called on rank 0 with what is being told: "step 1", "evaluating", "eval 1",
   // "tensor", "weights", "result".
   std::function<void(const std::string&)> told = {};
@@ -70,6 +76,9 @@ struct TestOutcome {
   std::vector<StepMetrics> steps;
   std::map<int32_t, std::vector<float>> tensors;
   TrainResult before_evaluation;
+  std::vector<SavedStep> saved;       // in order
+  std::optional<LoadedState> loaded;  // of a run that went on
+  RunState resumed;                   // its start
 };
 
 inline TrainSettings test_settings(const TestRun& run) {
@@ -90,7 +99,11 @@ inline TrainSettings test_settings(const TestRun& run) {
   decoder.micro_batch = run.micro_batch;
   decoder.recompute = run.recompute;
   settings.steps = run.steps;
-  settings.global_batch = 16;
+  settings.start = run.start;
+  settings.resume = run.resume;
+  settings.saving = run.saving;
+  settings.data = {.description = "test tokens", .digest = "0", .length = 12};
+  settings.global_batch = run.global_batch;
   settings.seed = 5;
   settings.learning_rate = [](int64_t) { return 0.02; };
   settings.adamw_learning_rate = [rate = run.adamw_rate](int64_t) {
@@ -104,6 +117,8 @@ inline TrainSettings test_settings(const TestRun& run) {
   settings.runtime.overlap = run.overlap;
   settings.stop = run.stop;
   settings.reuse = run.reuse;
+  settings.check_replicas = run.check_replicas;
+  settings.before_step = run.before_step;
   return settings;
 }
 
@@ -127,6 +142,14 @@ class TestObserver : public TrainObserver {
  public:
   TestObserver(const TestRun& run, TestOutcome& outcome)
       : told_(run.told), outcome_(outcome) {}
+  void on_resumed(const LoadedState& loaded, const RunState& state) override {
+    outcome_.loaded = loaded;
+    outcome_.resumed = state;
+  }
+  void on_saved(const SavedStep& saved) override {
+    outcome_.saved.push_back(saved);
+    tell("saved " + std::to_string(saved.step));
+  }
   void on_step(const StepMetrics& metrics) override {
     outcome_.steps.push_back(metrics);
     tell("step " + std::to_string(metrics.step));

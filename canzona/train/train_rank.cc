@@ -1,6 +1,7 @@
 #include "canzona/train/train_rank.h"
 
 #include "canzona/base/index.h"
+#include "canzona/train/model_source.h"
 #include "canzona/train/parameters.h"
 
 namespace canzona {
@@ -19,8 +20,12 @@ TrainRank::TrainRank(const TrainSettings& settings, const Plan& plan,
   for (int32_t t = 0; t < std::ssize(tensors); ++t) {
     if (!runtime_.holds(t)) continue;
     shard.resize(index(runtime_.shard_elements(t)));
-    make_initial(plan.model, tensors[index(t)], settings.seed, plan.mesh.tp,
+    if (settings.initial != nullptr)
+      read_shard(*settings.initial, tensors[index(t)], plan.mesh.tp,
                  runtime_.place().t, shard);
+    else
+      make_initial(plan.model, tensors[index(t)], settings.seed, plan.mesh.tp,
+                   runtime_.place().t, shard);
     runtime_.set_parameter(t, shard);
   }
 }

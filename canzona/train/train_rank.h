@@ -45,6 +45,10 @@ class TrainRank {
   TrainRank(const TrainSettings& settings, const Plan& plan,
             const Batches& batches, Communicator& world, Engine& engine);
 
+  // After `step` steps, which took `sequences` from the data.
+  void go_on_after(int64_t step, int64_t sequences) {
+    micro_batches_.go_on_after(step, sequences);
+  }
   // Forward and backward of all micro-batches, until gradients are reduced.
   // Losses as Stage::learn returns them.
   std::vector<double> learn(int64_t step);

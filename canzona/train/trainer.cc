@@ -3,10 +3,12 @@
 #include <algorithm>
 
 #include "canzona/base/error.h"
+#include "canzona/base/files.h"
 #include "canzona/base/index.h"
 #include "canzona/base/text.h"
 #include "canzona/comm/from_all.h"
 #include "canzona/train/parameters.h"
+#include "canzona/train/replicas.h"
 #include "canzona/train/train_rank.h"
 
 namespace canzona {
@@ -25,6 +27,7 @@ struct RankStep {
   double waited = 0;
   double busy = 0;
   double stop = 0;
+  double save = 0;
 };
 
 class RankTrainer {
@@ -37,15 +40,20 @@ class RankTrainer {
         world_(world),
         observer_(world.rank() == 0 ? observer : nullptr),
         rank_(settings, plan, batches, world, engine) {
+    begin_with(settings.resume ? resumed() : settings.start);
+    if (settings.saving.every > 0)
+      saver_.emplace(rank_.runtime(), world, settings.saving.store);
     result_.memory_bytes =
         one_from_all(world, rank_.runtime().memory().total().value() +
-                                rank_.stage().reserved());
+                                rank_.stage().reserved() +
+                                (saver_ ? saver_->staging_bytes() : 0));
   }
 
   TrainResult run() {
     begin_ = now();
-    for (int64_t step = 1; step <= settings_.steps; ++step)
+    for (int64_t step = state_.step + 1; step <= settings_.steps; ++step)
       if (run_step(step)) break;
+    finish_saving();
     close_books();
     hand_over_weights();
     if (result_.stop == 0 && !result_.diverged) evaluate_last();
@@ -53,7 +61,14 @@ class RankTrainer {
   }
 
  private:
+  RunState resumed();
+  void begin_with(const RunState& start);
+  void save();
+  void save_if_due(bool wished, bool skipped);
+  void finish_saving();
+  void take(const SavedStep& saved);
   bool run_step(int64_t step);
+  void check_replicas(int64_t step);
   void take(const StepMetrics& metrics);
   double loss_of(const std::vector<std::vector<double>>& rows, int64_t m) const;
   double mean_loss(const std::vector<double>& own, int64_t count);
@@ -61,6 +76,7 @@ class RankTrainer {
   void evaluate();
   void evaluate_last();
   int own_stop() const;
+  int wishes() const;
   bool is_stopped();
   void add_times(const RankStep& own, double seconds, StepMetrics& metrics);
   void close_books();
@@ -74,9 +90,58 @@ class RankTrainer {
   double begin_ = 0;
   RankTimes times_;
   SentBytes not_of_steps_;
-  int64_t skipped_in_a_row_ = 0;
+  double seconds_before_ = 0;  // the start
+  RunState state_;             // after the last step
+  std::optional<RunSaver> saver_;
+  int64_t last_save_ = 0;  // the step of the last one that was begun
+  bool save_is_due_ = false;
+  bool save_is_wished_ = false;  // by any rank, after this step
+  int wishes_served_ = 0;
   TrainResult result_;
 };
+
+void require_same_data(const DataIdentity& now, const LoadedState& loaded) {
+  const DataIdentity saved =
+      read_data_identity(loaded.side_files.at("data.json"), loaded.path);
+  if (now.digest.empty() || saved.digest == now.digest) return;
+  throw DataLost(cat("the data are not those that ", printable(loaded.path),
+                     " was saved with: ", printable(saved.description), " (",
+                     saved.digest, "), now ", printable(now.description), " (",
+                     now.digest, "); give --data what it was"));
+}
+
+// The same on every rank.
+RunState RankTrainer::resumed() {
+  const LoadedState loaded =
+      load_state(rank_.runtime(), world_, *settings_.resume);
+  RunState state = read_run_state(loaded.side_files, loaded.path);
+  require_same_data(settings_.data, loaded);
+  if (state.step != loaded.step)
+    throw DataLost(cat(printable(loaded.path), "/run.json: step ", state.step,
+                       " of a checkpoint of step ", loaded.step));
+  if (state.step > settings_.steps)
+    throw UsageError(cat("--resume: ", printable(loaded.path), " has done ",
+                         state.step, " steps, and the run is to have ",
+                         settings_.steps, " (--steps)"));
+  ++state.starts;
+  if (observer_ != nullptr) observer_->on_resumed(loaded, state);
+  return state;
+}
+
+void RankTrainer::begin_with(const RunState& start) {
+  state_ = start;
+  seconds_before_ = start.seconds;
+  last_save_ = start.step;
+  result_.starts = start.starts;
+  result_.start_step = start.step;
+  rank_.go_on_after(start.step, start.sequences);
+  result_.steps = start.step;
+  result_.tokens = start.tokens;
+  result_.final_loss = start.last_loss;
+  result_.skipped_steps = start.skipped_steps;
+  result_.nonfinite_tensor = start.nonfinite_tensor;
+  result_.nonfinite_rank = start.nonfinite_rank;
+}
 
 // Of micro-batch m of all homes, from what every rank has.
 double RankTrainer::loss_of(const std::vector<std::vector<double>>& rows,
@@ -98,6 +163,11 @@ double RankTrainer::mean_loss(const std::vector<double>& own, int64_t count) {
 
 int RankTrainer::own_stop() const {
   return settings_.stop == nullptr ? 0 : settings_.stop->load();
+}
+
+int RankTrainer::wishes() const {
+  const std::atomic<int>* now = settings_.saving.now;
+  return now == nullptr ? 0 : now->load();
 }
 
 // True if any rank was asked to stop.
@@ -160,9 +230,13 @@ void RankTrainer::evaluate_last() {
 bool RankTrainer::run_step(int64_t step) {
   const double start = now();
   const TrainRank::Times before = rank_.times();
+  settings_.come_to(TrainPoint::kForward, step, world_.rank());
+  if (settings_.before_step)
+    settings_.before_step(step, world_.rank(), rank_.runtime());
   const std::vector<double> losses = rank_.learn(step);
   const double learned = now();
   const double waited_in_learning = rank_.times().waited - before.waited;
+  settings_.come_to(TrainPoint::kOptimizer, step, world_.rank());
   const StepOutcome outcome = rank_.update(step);
   const double end = now();
   const TrainRank::Times after = rank_.times();
@@ -170,7 +244,8 @@ bool RankTrainer::run_step(int64_t step) {
   const RankStep own{.optimizer = outcome.seconds,
                      .waited = after.waited - before.waited,
                      .busy = after.busy - before.busy,
-                     .stop = static_cast<double>(own_stop())};
+                     .stop = static_cast<double>(own_stop()),
+                     .save = wishes() != wishes_served_ ? 1.0 : 0.0};
   times_.forward_backward += learned - start - waited_in_learning;
   times_.optimizer += end - learned - (own.waited - waited_in_learning);
   times_.waited += own.waited;
@@ -181,18 +256,21 @@ bool RankTrainer::run_step(int64_t step) {
                       .loss = mean_loss(losses, count),
                       .grad_norm = outcome.gradient_norm,
                       .lr = settings_.learning_rate(step),
-                      .tokens = step * rank_.micro_batches().tokens_per_step(),
+                      .tokens = rank_.micro_batches().tokens_after(step),
                       .skipped = outcome.skipped,
                       .nonfinite_tensor = outcome.nonfinite_tensor,
                       .nonfinite_rank = outcome.nonfinite_rank};
   // Nobody has computed it.
   if (outcome.skipped) metrics.grad_norm = kNotMeasured;
   add_times(own, now() - start, metrics);
-  metrics.seconds = now() - begin_;
+  metrics.seconds = seconds_before_ + now() - begin_;
   take(metrics);
+  check_replicas(step);
   const bool due = settings_.eval_every > 0 && step % settings_.eval_every == 0;
-  const bool ends = result_.stop != 0 || result_.diverged;
-  if (due && !ends && step < settings_.steps) evaluate();
+  const bool goes_on =
+      result_.stop == 0 && !result_.diverged && step < settings_.steps;
+  if (goes_on) save_if_due(save_is_wished_, outcome.skipped);
+  if (due && goes_on) evaluate();
   result_.stopped = result_.stop != 0 && step < settings_.steps;
   return result_.stop != 0 || result_.diverged;
 }
@@ -204,26 +282,92 @@ void RankTrainer::take(const StepMetrics& metrics) {
   // Of this step, once it is evaluated.
   result_.eval_loss = kNotMeasured;
   result_.eval_sequences = 0;
-  skipped_in_a_row_ = metrics.skipped ? skipped_in_a_row_ + 1 : 0;
+  ++result_.steps_here;
+  state_.step = metrics.step;
+  state_.sequences = rank_.micro_batches().sequences_after(metrics.step);
+  state_.tokens = metrics.tokens;
+  state_.seconds = metrics.seconds;
+  state_.last_loss = metrics.loss;
+  state_.skipped_in_a_row = metrics.skipped ? state_.skipped_in_a_row + 1 : 0;
   if (metrics.skipped) {
-    ++result_.skipped_steps;
-    result_.nonfinite_tensor = metrics.nonfinite_tensor;
-    result_.nonfinite_rank = metrics.nonfinite_rank;
-    result_.diverged = skipped_in_a_row_ == settings_.max_skipped;
+    state_.skipped_steps = ++result_.skipped_steps;
+    state_.nonfinite_tensor = result_.nonfinite_tensor =
+        metrics.nonfinite_tensor;
+    state_.nonfinite_rank = result_.nonfinite_rank = metrics.nonfinite_rank;
+    result_.diverged = settings_.max_skipped > 0 &&
+                       state_.skipped_in_a_row >= settings_.max_skipped;
   }
   if (observer_ != nullptr) observer_->on_step(metrics);
+}
+
+void RankTrainer::take(const SavedStep& saved) {
+  result_.save_failure = saved.failure;
+  result_.save_pause_seconds += saved.pause_seconds;
+  result_.failed_step = saved.failure.empty() ? -1 : saved.step;
+  if (saved.failure.empty()) {
+    ++result_.saves;
+    result_.saved_step = saved.step;
+  }
+  if (observer_ != nullptr) observer_->on_saved(saved);
+}
+
+void RankTrainer::save() {
+  std::vector<SideFile> files;
+  if (world_.rank() == 0) {
+    files = settings_.saving.side_files;
+    files.push_back({"data.json", data_json(state_, settings_.data)});
+    files.push_back({"rng.json", rng_json(settings_.seed)});
+    files.push_back({"run.json", run_json(state_)});
+  }
+  saver_->save(state_.step, files);
+  settings_.come_to(TrainPoint::kSave, state_.step, world_.rank());
+  last_save_ = state_.step;
+  save_is_due_ = false;
+  while (const auto saved = saver_->poll()) take(*saved);
+}
+
+// Whoever wished for it until now gets it.
+void RankTrainer::save_if_due(bool wished, bool skipped) {
+  wishes_served_ = wishes();
+  if (!saver_) return;
+  while (const auto saved = saver_->poll()) take(*saved);
+  if (state_.step % settings_.saving.every == 0) save_is_due_ = true;
+  if (wished || (save_is_due_ && !skipped)) save();
+}
+
+// What a run that diverged has is not worth more than its last checkpoint.
+void RankTrainer::finish_saving() {
+  if (!saver_) return;
+  if (!result_.diverged && state_.step != last_save_) save();
+  while (const auto saved = saver_->finish()) take(*saved);
+}
+
+// NumericalError, the same on all ranks, if replicas have drifted apart.
+void RankTrainer::check_replicas(int64_t step) {
+  const int64_t every = settings_.check_replicas;
+  if (every == 0 || step % every != 0) return;
+  const std::optional<Drift> drift = find_drift(rank_.runtime(), world_);
+  if (!drift) return;
+  throw NumericalError(
+      cat("replicas have drifted apart: after step ", step, " ", drift->text(),
+          ", which must hold the same (--check-replicas ", every,
+          "): its memory, its processor or its program is not like theirs; "
+          "resume from a checkpoint of step ",
+          step - every, " or before, without that machine"));
 }
 
 // Times are those of the slowest rank; learns whether one was asked to stop.
 void RankTrainer::add_times(const RankStep& own, double seconds,
                             StepMetrics& metrics) {
   double waited = 0, busy = 0, busiest = 0, optimizer = 0;
+  save_is_wished_ = false;
   for (const RankStep& rank : one_from_all(world_, own)) {
     waited += rank.waited;
     busy += rank.busy;
     busiest = std::max(busiest, rank.busy);
     optimizer = std::max(optimizer, rank.optimizer);
     result_.stop = std::max(result_.stop, static_cast<int>(rank.stop));
+    save_is_wished_ = save_is_wished_ || rank.save > 0;
   }
   constexpr double kMilli = 1e3;
   metrics.tokens_per_second =
@@ -238,9 +382,10 @@ void RankTrainer::add_times(const RankStep& own, double seconds,
 }
 
 void RankTrainer::close_books() {
-  result_.seconds = now() - begin_;
-  times_.other = result_.seconds - times_.forward_backward - times_.optimizer -
-                 times_.waited;
+  const double seconds = now() - begin_;
+  result_.seconds = seconds_before_ + seconds;
+  times_.other =
+      seconds - times_.forward_backward - times_.optimizer - times_.waited;
   result_.times = one_from_all(world_, times_);
   SentBytes of_steps = rank_.sent();
   of_steps.all -= not_of_steps_.all;
@@ -292,7 +437,15 @@ TrainResult train(const TrainSettings& settings, const Plan& plan,
                   TrainObserver* observer) {
   check_training(settings, plan.mesh);
   RankTrainer trainer(settings, plan, batches, world, engine, observer);
-  return trainer.run();
+  try {
+    return trainer.run();
+  } catch (const PeerLost&) {
+    throw;
+  } catch (const std::exception& error) {
+    // Before anything of this rank waits for the others, who learn why.
+    world.abort(cat("rank ", world.rank(), " failed: ", error.what()));
+    throw;
+  }
 }
 
 }  // namespace canzona

@@ -6,19 +6,23 @@
 //         train(settings, plan, batches, world, *engine, observer);
 //   });
 //
-// Step s (1, 2, …) learns from sequences (s − 1)·global_batch and following;
-// the ranks share them by micro-batches, so that the run is the same on every
-// mesh but for the order of sums in forward and backward. All ranks call it at
-// once, with the same settings, and get the same result; the observer of rank
-// 0 is told, others need none. After an error the other ranks get PeerLost.
+// A step learns from the global_batch sequences that follow those of the steps
+// before it; the ranks share them by micro-batches, so that the run is the same
+// on every mesh but for the order of sums in forward and backward. A run may go
+// on after some steps of an earlier one. All ranks call it at once, with the
+// same settings, and get the same result; the observer of rank 0 is told,
+// others need none. After an error the other ranks get PeerLost.
 //
-// At the end the weights come first, then the result as it is, then the last
-// evaluation: whoever ends the process during that one loses nothing else.
+// At the end a last save is waited for, then the weights come, then the result
+// as it is, then the last evaluation: whoever ends the process during that one
+// loses nothing else.
 #pragma once
 
 #include <atomic>
 #include <functional>
 #include <limits>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -26,15 +30,42 @@
 #include "canzona/data/batches.h"
 #include "canzona/model/decoder_config.h"
 #include "canzona/runtime/runtime.h"
+#include "canzona/saving/load_state.h"
+#include "canzona/saving/run_saver.h"
 #include "canzona/trace/step_metrics.h"
+#include "canzona/train/run_state.h"
 
 namespace canzona {
 
+class WeightSource;
+
+// Where a rank is in a step. kSave: a save of it has begun, and may go on in
+// the background.
+enum class TrainPoint { kForward, kBackward, kOptimizer, kSave };
+// What of a run is saved, and when. A save that is due after a step that was
+// skipped waits for one that was not: where numbers ceased to be finite, the
+// last good checkpoint is what matters.
+struct TrainSaving {
+  int64_t every = 0;  // steps; 0: nothing is saved
+  SaveSettings store = {};
+  // Those that stay the same; what the loop knows comes with them.
+  std::vector<SideFile> side_files = {};
+  // Counted up from outside: the run is saved after the step that it is in.
+  const std::atomic<int>* now = nullptr;
+};
+
 struct TrainSettings {
   DecoderConfig decoder = {};
-  int64_t steps = 0;
+  int64_t steps = 0;  // of the whole run: the number of its last one
+  RunState start = {};
+  // The checkpoint that the run goes on from, in place of `start`.
+  std::optional<LoadRequest> resume = {};
+  DataIdentity data = {};  // what `batches` read
+  TrainSaving saving = {};
   int64_t global_batch = 0;  // sequences of a step
   uint64_t seed = 0;
+  // The parameters that it begins with; null: by chance, from the seed.
+  std::shared_ptr<const WeightSource> initial = {};
   // Of step 1, 2, …: of matrices, and of what AdamW updates.
   std::function<double(int64_t)> learning_rate;
   std::function<double(int64_t)> adamw_learning_rate;
@@ -44,6 +75,7 @@ struct TrainSettings {
   int64_t eval_sequences = std::numeric_limits<int64_t>::max();
   // So many steps in a row whose gradient is not finite end the run; 0: none.
   int64_t max_skipped = 0;
+  int64_t check_replicas = 0;           // steps between checks; 0: none
   double flops_per_token = 0;           // for the MFU
   double product_flops_per_second = 0;  // of all ranks; 0: no MFU
   RuntimeOptions runtime = {};
@@ -54,14 +86,23 @@ struct TrainSettings {
   // Set from outside to anything but 0: the run ends after the step, or the
   // part of an evaluation, that it is in.
   const std::atomic<int>* stop = nullptr;
+  // Called on every rank before each step: for tests of faults.
+  std::function<void(int64_t step, int rank, Runtime& runtime)> before_step =
+      {};
 
+  // For tests of faults: called by every rank as it comes to a point of a step.
+  std::function<void(TrainPoint point, int64_t step, int rank)> at_point = {};
+
+  void come_to(TrainPoint point, int64_t step, int rank) const {
+    if (at_point) at_point(point, step, rank);
+  }
   // Of a step, on every data-parallel rank.
   int64_t micro_batches(const Mesh& mesh) const {
     return global_batch / (decoder.micro_batch * mesh.homes());
   }
 };
 
-// Where a rank's time went, in seconds of the whole run.
+// Where a rank's time went, in seconds since the start.
 struct RankTimes {
   double forward_backward = 0;
   double optimizer = 0;
@@ -71,9 +112,10 @@ struct RankTimes {
 };
 
 struct TrainResult {
-  int64_t steps = 0;
-  int64_t tokens = 0;  // consumed by all ranks: the position in the data
-  double seconds = 0;
+  int64_t steps = 0;       // of the whole run, with those before its start
+  int64_t steps_here = 0;  // of these, since its start
+  int64_t tokens = 0;      // consumed by all ranks: the position in the data
+  double seconds = 0;      // of the whole run
   // Of the last step, and after it; NaN: not measured.
   double final_loss = std::numeric_limits<double>::quiet_NaN();
   double eval_loss = std::numeric_limits<double>::quiet_NaN();
@@ -87,16 +129,27 @@ struct TrainResult {
   int stop = 0;          // what settings.stop was set to, if that ended the run
   bool stopped = false;  // by it, before the last step
   bool diverged = false;              // max_skipped were reached
+  int64_t starts = 1;                 // of the run, resumed ones among them
+  int64_t start_step = 0;             // steps done before the last one
+  int64_t saves = 0;                  // committed since
+  int64_t saved_step = -1;            // the last of them
+  double save_pause_seconds = 0;      // of all of them
+  std::string save_failure;           // of the last save; "": none
+  int64_t failed_step = -1;           // that it was of
   std::vector<RankTimes> times;       // by rank
   std::vector<int64_t> memory_bytes;  // reserved, by rank
-  // In all steps, by rank: what the runtime sent for them, not what a model
-  // cut by tp, ep or pp sends inside forward and backward.
+  // In all steps since the start, by rank: what the runtime sent for them, not
+  // what a model cut by tp, ep or pp sends inside forward and backward.
   std::vector<SentBytes> sent;
 };
 
 class TrainObserver {
  public:
   virtual ~TrainObserver() = default;
+  // Before the first step of a run that goes on.
+  virtual void on_resumed(const LoadedState&, const RunState&) {}
+  // A save has ended, well or not.
+  virtual void on_saved(const SavedStep&) {}
   // As soon as it is done; what it is evaluated to follows.
   virtual void on_step(const StepMetrics& metrics) = 0;
   // Some sequences of an evaluation are done.

@@ -8,7 +8,9 @@ if grep -q 'built to plan only' err; then
   refuses 'plan only' -- calibrate
   finish
 fi
-prints cpu sgemm bf16 copy cuda
+prints cpu sgemm bf16 copy cuda 'mpi ' 'threads ' 'all-to-all of 2 ranks' \
+  'free' 'written and synced' 'open files' 'locked memory' 'core file' stack \
+  'sigpipe       ignored'
 canzona doctor --json
 is_json
 has_member sgemm_gflops
@@ -16,6 +18,23 @@ has_member core
 has_member problems
 has_member 'cuda built'
 has_member 'cuda device'
+for member in folder free_bytes write_bytes_per_second commit_seconds; do
+  has_member "disk $member"
+done
+has_member 'limits 0 soft'
+has_member 'limits 3 hard'
+member_is sigpipe ignored
+member_is 'exchanges 0 transport' thread
+has_member 'exchanges 0 seconds'
+checks=$((checks + 1))
+[ -z "$(ls -A | grep canzona-doctor)" ] || fail 'doctor left a file'
+
+# A folder that cannot be written is a problem (root writes anywhere but here).
+last='canzona doctor in /proc'
+(cd /proc && "$program" doctor) >out 2>err
+status=$?
+exits 1
+prints 'problem: the working folder cannot hold a run'
 
 # One shape in every form and precision, and single ones.
 canzona bench transform --shape 33x70 --rounds 1 --json

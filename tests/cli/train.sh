@@ -193,8 +193,8 @@ member_is 'config model hidden' 32
 member_is 'config model name' one
 sed 's/"attention_bias": false/"attention_bias": true/' one/config.json >biased.json
 refuses biased.json attention_bias true -- train --model biased.json
-printf '{"model_type": "llama"}' >llama.json
-refuses llama.json model_type "'llama'" qwen3 -- train --model llama.json
+printf '{"model_type": "gpt2"}' >gpt2.json
+refuses gpt2.json model_type "'gpt2'" qwen3 -- train --model gpt2.json
 refuses "'qwen3-0.5b'" "'qwen3-0.6b'" -- train --model qwen3-0.5b
 canzona config show --model one --json
 exits 0

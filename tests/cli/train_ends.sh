@@ -8,29 +8,10 @@ if grep -q 'built to plan only' err; then
   finish
 fi
 
-i=0
-while [ $i -lt 2000 ]; do
-  echo "line $i of a text in which every line says its number, as line $i does"
-  i=$((i + 1))
-done >text.txt
+numbered_lines 2000 >text.txt
 small="train --set data.path=text.txt --set model.layers=2 --set model.hidden=32
   --set model.ffn=48 --set model.heads=4 --set model.kv_heads=4
   --set model.head_dim=8 --set model.length=16"
-
-# there <file>, not_there <file>
-there() {
-  checks=$((checks + 1))
-  [ -s "$1" ] || fail "there is no $1"
-}
-not_there() {
-  checks=$((checks + 1))
-  [ ! -e "$1" ] || fail "there is $1"
-}
-# holds <file> <text>
-holds() {
-  checks=$((checks + 1))
-  grep -qF -e "$2" "$1" || fail "$1 lacks: $2"
-}
 
 # begins <arguments>: the program in the background, until its first step is in
 # the folder `run`; its number is in $process.

@@ -32,6 +32,20 @@ for mesh in dp=2,tp=2 pp=2 dp=4; do
   [ "$(wc -l <"mpi_$mesh/metrics.jsonl")" = 3 ] || fail 'not a line per step'
 done
 
+# D2: ranks that were not asked to do the same are refused before the first step,
+# with both hashes.
+last='mpirun -n 1 canzona … --seed 1 : -n 1 canzona … --seed 2'
+# shellcheck disable=SC2086
+"$mpirun" -n 1 "$program" $quick --mesh dp=2 --seed 1 : \
+  -n 1 "$program" $quick --mesh dp=2 --seed 2 >out 2>err </dev/null
+status=$?
+exits 2
+says 'not asked to do the same' 'rank 0 has configuration' 'rank 1 has'
+lacks out step:
+checks=$((checks + 1))
+[ "$(grep -o '[0-9a-f]\{64\}' err | sort -u | wc -l)" = 2 ] ||
+  fail 'not two hashes'
+
 # Ranks that compute in different precisions are refused at the start, with both
 # names.
 last='mpirun -n 1 canzona … : -n 1 canzona …'
@@ -95,10 +109,6 @@ begins() {
     sleep 0.1
   done
 }
-there() {
-  checks=$((checks + 1))
-  [ -s "$1" ] || fail "there is no $1"
-}
 # The ranks that mpirun has started, as numbers of processes.
 ranks_of() {
   for stat in /proc/[0-9]*/stat; do
@@ -135,6 +145,48 @@ checks=$((checks + 1))
 there run/model.safetensors
 checks=$((checks + 1))
 grep -qF '"steps": 3' run/summary.json || fail 'no summary of the end'
+
+# --- A run goes on, on as many processes, on threads or on others.
+# shellcheck disable=SC2086
+canzona $quick --mesh dp=2 --steps 6 --json --quiet
+exits 0
+digest=$(member digest)
+# shellcheck disable=SC2086
+ranks 2 $quick --mesh dp=2 --steps 6 --run kept --save-every 3 --keep-last 0 \
+  --json --quiet
+exits 0
+member_is digest "$digest"
+member_is saved_step 6
+ranks 2 train --run kept --resume 3 --json --quiet
+exits 0
+member_is digest "$digest"
+member_is start_step 3
+canzona train --run kept --resume 3 --json --quiet
+exits 0
+member_is digest "$digest"
+ranks 4 train --run kept --resume 3 --json --quiet
+exits 0
+member_is mesh dp=4
+member_is steps 6
+
+# R12, R13: a signal to one rank alone; all save and end after the same step.
+until=run/ckpt/latest text=step
+# shellcheck disable=SC2086
+begins $long --steps 1000000 --save-every 2 --set log.every=1000000
+kill -USR1 "$(ranks_of "$process" | tail -n 1)"
+sleep 0.5
+kill -TERM "$(ranks_of "$process" | tail -n 1)"
+wait "$process"
+status=$?
+checks=$((checks + 1))
+[ $status -ne 0 ] || fail 'mpirun ended as if all was done'
+steps=$(sed -n 's/^ *"steps": \([0-9]*\),$/\1/p' run/summary.json | head -1)
+there "run/ckpt/$(printf 'step_%08d' "$steps")/manifest.json"
+canzona ckpt verify run
+exits 0
+ranks 2 train --run run --resume auto --steps $((steps + 1)) --json --quiet
+exits 0
+member_is start_step "$steps"
 
 # The time that Open MPI's mpirun gives is told where it is short.
 # shellcheck disable=SC2086

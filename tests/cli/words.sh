@@ -95,6 +95,30 @@ has_member() {
     fail "no member $1"
 }
 
+# there <path>: a file that is not empty, or a folder; not_there <path>
+there() {
+  checks=$((checks + 1))
+  [ -s "$1" ] || fail "there is no $1"
+}
+not_there() {
+  checks=$((checks + 1))
+  [ ! -e "$1" ] || fail "there is $1"
+}
+# holds <file> <text>
+holds() {
+  checks=$((checks + 1))
+  grep -qF -e "$2" "$1" || fail "$1 lacks: $2"
+}
+
+# numbered_lines <count>: a text to learn from
+numbered_lines() {
+  line=0
+  while [ "$line" -lt "$1" ]; do
+    echo "line $line of a text in which every line says its number, as line $line does"
+    line=$((line + 1))
+  done
+}
+
 finish() {
   echo "$checks checks, $failures failures"
   [ "$failures" -eq 0 ] && [ "$checks" -gt 0 ]

@@ -55,6 +55,8 @@ std::map<std::string, DecoderConfig> cases() {
   return {
       {"dense", dense()},
       {"tied", changed(dense(), [](auto& c) { c.architecture.tied = true; })},
+      {"no_qk_norm",
+       changed(dense(), [](auto& c) { c.architecture.qk_norm = false; })},
       {"recompute", changed(dense(), [](auto& c) { c.recompute = true; })},
       {"one_group",
        changed(dense(), [](auto& c) { c.architecture.kv_heads = 1; })},

@@ -148,7 +148,7 @@ pick_plain() {
 }
 # Training heeds TERM: all ranks end in good order.
 pick_zero() {
-  pick KILL STOP USR1 && signal=$picked
+  pick KILL STOP USR2 && signal=$picked
   pick dp=4 dp=4 dp=2,tp=2 && mesh=$picked
   pick zero3 zero2 replica:2 hier:2 z2=2 z3=2 && sizes=$picked
   pick none main background && overlap=$picked

@@ -110,7 +110,7 @@ std::optional<MpiLaunch> find_mpi_launch(const Variables& variables) {
 }
 
 std::optional<MpiLaunch> find_mpi_launch() {
-  return find_mpi_launch([](const char* name) { return std::getenv(name); });
+  return find_mpi_launch(process_variables());
 }
 
 void exit_at_once(int status) noexcept {

@@ -7,9 +7,10 @@
 // Any thread may call, as long as none changes the environment.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
+
+#include "canzona/comm/variables.h"
 
 namespace canzona {
 
@@ -27,8 +28,7 @@ struct MpiLaunch {
 // variables are no numbers, or if two launchers contradict each other.
 std::optional<MpiLaunch> find_mpi_launch();
 
-// The same, of an environment that is given; null for what is not set.
-using Variables = std::function<const char*(const char* name)>;
+// The same, of an environment that is given.
 std::optional<MpiLaunch> find_mpi_launch(const Variables& variables);
 
 }  // namespace canzona

@@ -111,6 +111,148 @@ void work_on(const char* name, const Work& work, int64_t count, bool vectors) {
   stream.wait();
 }
 
+// Sums of many pieces, in registers.
+
+constexpr int kMostPieces = 64;
+constexpr int kGroup = 8;   // a complete subtree
+constexpr int kLevels = 4;  // above groups
+static_assert(kMostPieces / kGroup < 1 << kLevels);
+
+// As an argument of a kernel.
+template <class T>
+struct TreePieces {
+  const T* at[kMostPieces];
+  int count;
+};
+
+template <int V>
+__device__ Vector<float, V> widened(const Vector<float, V>& values) {
+  return values;
+}
+template <int V>
+__device__ Vector<float, V> widened(const Vector<uint16_t, V>& values) {
+  Vector<float, V> wide;
+  for (int t = 0; t < V; ++t)
+    wide.x[t] = __uint_as_float(static_cast<uint32_t>(values.x[t]) << 16);
+  return wide;
+}
+
+template <int V>
+__device__ Vector<float, V> added(const Vector<float, V>& a,
+                                  const Vector<float, V>& b) {
+  Vector<float, V> sum;
+  for (int t = 0; t < V; ++t) sum.x[t] = add(a.x[t], b.x[t]);
+  return sum;
+}
+
+__host__ __device__ constexpr int left_half(int count) {
+  int half = 1;
+  while (2 * half < count) half *= 2;
+  return half;
+}
+
+// Pieces [first, first + N).
+template <int V, int N, class T>
+__device__ Vector<float, V> subtree(const TreePieces<T>& pieces, int first,
+                                    int64_t j) {
+  if constexpr (N == 1) {
+    return widened(load<V>(pieces.at[first] + j));
+  } else {
+    constexpr int kLeft = left_half(N);
+    const auto left = subtree<V, kLeft>(pieces, first, j);
+    return added(left, subtree<V, N - kLeft>(pieces, first + kLeft, j));
+  }
+}
+
+// What is left behind complete groups.
+template <int V, int N, class T>
+__device__ Vector<float, V> rest_of(const TreePieces<T>& pieces, int first,
+                                    int64_t j) {
+  if constexpr (N == kGroup) {
+    return {};
+  } else {
+    if (pieces.count - first == N) return subtree<V, N>(pieces, first, j);
+    return rest_of<V, N + 1>(pieces, first, j);
+  }
+}
+
+// V elements from j on. Groups are joined like the digits of a binary number
+// that counts them.
+template <int V, class T>
+__device__ void add_tree_at(float* sum, const TreePieces<T>& pieces,
+                            int64_t j) {
+  const int groups = pieces.count / kGroup;
+  Vector<float, V> partial[kLevels];
+  for (int g = 0; g < groups; ++g) {
+    auto joined = subtree<V, kGroup>(pieces, g * kGroup, j);
+    bool placed = false;
+#pragma unroll
+    for (int level = 0; level < kLevels; ++level) {
+      if (placed) continue;
+      if ((g >> level) & 1) {
+        joined = added(partial[level], joined);
+      } else {
+        partial[level] = joined;
+        placed = true;
+      }
+    }
+  }
+  Vector<float, V> total{};
+  bool has_total = groups * kGroup < pieces.count;
+  if (has_total) total = rest_of<V, 1>(pieces, groups * kGroup, j);
+#pragma unroll
+  for (int level = 0; level < kLevels; ++level) {
+    if (((groups >> level) & 1) == 0) continue;
+    total = has_total ? added(partial[level], total) : partial[level];
+    has_total = true;
+  }
+  store<V>(sum + j, total);
+}
+
+// The pieces stay where arguments lie.
+template <int V, class T>
+__global__ void __launch_bounds__(256)
+    add_tree_kernel(float* sum, const __grid_constant__ TreePieces<T> pieces,
+                    int64_t count) {
+  const int64_t step = int64_t{gridDim.x} * blockDim.x * V;
+  for (int64_t j = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * V;
+       j < count; j += step) {
+    if (j + V <= count) {
+      add_tree_at<V>(sum, pieces, j);
+    } else {
+      for (int64_t t = j; t < count; ++t) add_tree_at<1>(sum, pieces, t);
+    }
+  }
+}
+
+template <class T>
+bool add_tree_of(float* sum, std::span<const T* const> pieces, int64_t count) {
+  if (pieces.empty() || pieces.size() > kMostPieces) return false;
+  if (count <= 0) return true;
+  constexpr int kWide = kVector<T>;
+  constexpr int kThreads = 256;
+  TreePieces<T> arguments{{}, static_cast<int>(pieces.size())};
+  bool aligned = is_aligned(sum, kWide * sizeof(float));
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    arguments.at[i] = pieces[i];
+    aligned = aligned && is_aligned(pieces[i], kWide * sizeof(T));
+  }
+  ThreadStream& stream = own_stream();
+  const int64_t per_block = kThreads * (aligned ? kWide : 1);
+  const int64_t most = kBlocksPerMultiprocessor * stream.num_multiprocessors();
+  const auto blocks = static_cast<unsigned>(
+      std::min((count + per_block - 1) / per_block, 8 * most));
+  if (aligned)
+    add_tree_kernel<kWide>
+        <<<blocks, kThreads, 0, stream.stream()>>>(sum, arguments, count);
+  else
+    add_tree_kernel<1>
+        <<<blocks, kThreads, 0, stream.stream()>>>(sum, arguments, count);
+  check_cuda(cudaGetLastError(), "add_tree");
+  stream.wait();
+  return true;
+}
+
 template <class T, class Join>
 void join(const char* name, T* to, const T* a, const T* b, int64_t count) {
   work_on<kVector<T>>(
@@ -165,6 +307,15 @@ class CudaMemoryOps final : public MemoryOps {
                  int64_t count) const override {
     work_on<4>("from_bf16", WidenBf16{to, from}, count,
                is_aligned(to, 16) && is_aligned(from, 8));
+  }
+
+  bool add_tree(float* sum, std::span<const float* const> pieces,
+                int64_t count) const override {
+    return add_tree_of(sum, pieces, count);
+  }
+  bool add_tree(float* sum, std::span<const uint16_t* const> pieces,
+                int64_t count) const override {
+    return add_tree_of(sum, pieces, count);
   }
 };
 

@@ -131,13 +131,37 @@ CANZONA_INLINE inline void turn_head(const TurnedHeads<Real>& h,
   });
 }
 
+// The same of a head that is not normed.
+template <class Real>
+CANZONA_INLINE inline void turn_plain_head(const TurnedHeads<Real>& h,
+                                           const Real* raw, Real* out,
+                                           int64_t t) {
+  const int64_t half = h.head_dim / 2;
+  const Real* cosines = h.cosines + t * half;
+  const Real* sines = h.sines + t * half;
+  each_part<Real>(half, [&](int64_t i, auto part) CANZONA_INLINE {
+    const Lanes<Real> a = load(raw + i, part);
+    const Lanes<Real> b = load(raw + half + i, part);
+    const Lanes<Real> c = load(cosines + i, part);
+    const Lanes<Real> s = load(sines + i, part);
+    store<Real>(out + i, a * c - b * s, part);
+    store<Real>(out + half + i, b * c + a * s, part);
+  });
+}
+
 template <class Real>
 void turn_kernel(const TurnedHeads<Real>& given) {
   const TurnedHeads<Real> h = given;
-  for (int64_t t = 0; t < h.tokens; ++t)
-    for (int64_t head = 0; head < h.heads; ++head)
-      turn_head(h, h.raw + t * h.raw_stride + head * h.head_dim,
-                h.turned + (t * h.heads + head) * h.head_dim, t);
+  for (int64_t t = 0; t < h.tokens; ++t) {
+    for (int64_t head = 0; head < h.heads; ++head) {
+      const Real* raw = h.raw + t * h.raw_stride + head * h.head_dim;
+      Real* out = h.turned + (t * h.heads + head) * h.head_dim;
+      if (h.weight != nullptr)
+        turn_head(h, raw, out, t);
+      else
+        turn_plain_head(h, raw, out, t);
+    }
+  }
 }
 
 template <class Real>
@@ -162,8 +186,11 @@ void turn_backward_kernel(const TurnedHeads<Real>& given) {
       Real* raw = h.raw + t * h.raw_stride + head * h.head_dim;
       Real* gradient = h.turned + (t * h.heads + head) * h.head_dim;
       turn_back(gradient, h.cosines + t * half, h.sines + t * half, half);
-      norm_row_backward<Real, false>(raw, h.weight_gradient, raw, h.weight,
-                                     gradient, h.head_dim, h.epsilon);
+      if (h.weight != nullptr)
+        norm_row_backward<Real, false>(raw, h.weight_gradient, raw, h.weight,
+                                       gradient, h.head_dim, h.epsilon);
+      else
+        for (int64_t i = 0; i < h.head_dim; ++i) raw[i] = gradient[i];
     }
   }
 }

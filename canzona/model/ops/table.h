@@ -13,13 +13,14 @@
 namespace canzona {
 
 // One group of query heads of one sequence, or its key head: token t's heads
-// lie at raw + t·raw_stride and, rotated, at turned + t·heads·head_dim.
+// lie at raw + t·raw_stride and, rotated, at turned + t·heads·head_dim. Without
+// a weight they are rotated as they are.
 template <class Real>
 struct TurnedHeads {
   Real* raw = nullptr;  // written in backward alone
   int64_t raw_stride = 0;
   Real* turned = nullptr;
-  const Real* weight = nullptr;
+  const Real* weight = nullptr;     // of the norm; null: none
   Real* weight_gradient = nullptr;  // in backward alone
   const Real* cosines = nullptr;    // tokens x head_dim / 2
   const Real* sines = nullptr;
@@ -58,10 +59,11 @@ struct Ops {
                         const Real* weight, const Real* out_gradient,
                         int64_t rows, int64_t cols, Real epsilon);
 
-  // RMSNorm of each head, then rotation by the token's angles.
+  // RMSNorm of each head, if there is a weight, then rotation by the token's
+  // angles.
   void (*turn)(const TurnedHeads<Real>& heads);
-  // `turned` holds the gradient, and `raw` becomes its own; the weight's is
-  // added to. `turned` is lost.
+  // `turned` holds the gradient, and `raw` becomes its own; the weight's, if
+  // there is one, is added to. `turned` is lost.
   void (*turn_backward)(const TurnedHeads<Real>& heads);
 
   // act = gate·sigmoid(gate)·up; gate_up is rows x 2·ffn.

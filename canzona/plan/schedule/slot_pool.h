@@ -6,7 +6,7 @@
 //   pool.release(slot);
 //
 // Slots of a kind are given out in turn. Numbers alone, no memory. One thread;
-// with atomic flags one thread takes, and any may release and ask.
+// with a `Flag` that is atomic one thread takes, and any may release and ask.
 #pragma once
 
 #include <algorithm>
@@ -21,9 +21,9 @@
 namespace canzona {
 
 template <class Flag>
-class SlotPoolOf {
+class BasicSlotPool {
  public:
-  SlotPoolOf(int64_t num_usual, int64_t num_large)
+  BasicSlotPool(int64_t num_usual, int64_t num_large)
       : kinds_{{{0, num_usual}}, {{num_usual, num_large}}},
         taken_(index(num_usual + num_large)) {}
 
@@ -76,7 +76,7 @@ class SlotPoolOf {
   Kind kinds_[2];
   std::vector<Flag> taken_;
 };
-using SlotPool = SlotPoolOf<uint8_t>;
+using SlotPool = BasicSlotPool<uint8_t>;
 
 // The uses of modules in an iteration, in order, and the slots into which they
 // are gathered: in turn, so that a use waits for the one that had its slot.

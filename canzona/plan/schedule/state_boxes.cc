@@ -31,7 +31,7 @@ class StateLister {
   std::vector<StateBox> list() {
     for (const RankBucket& bucket : books_.layout.parameters.buckets)
       for (int32_t t : part_.buckets[index(bucket.bucket)].tensors)
-        add_parameters(t);
+        if (tensor(t).frozen) add_frozen(t);
     for (size_t k = 0; k < books_.kept.matrices.size(); ++k) {
       add_weights(books_.kept.matrices[k]);
       add_shard_states(k);
@@ -80,11 +80,11 @@ class StateLister {
     }
   }
 
-  // What forward and backward use. Of a frozen tensor nothing else is kept.
-  void add_parameters(int32_t t) {
+  // Nobody updates it, so that what forward and backward use is all there is.
+  void add_frozen(int32_t t) {
     const FlatLayout& layout = books_.layout.parameters;
     StateBox box;
-    box.given = tensor(t).frozen && keeps_first_copy(part_, rank_, t);
+    box.given = keeps_first_copy(part_, rank_, t);
     for (const ExtentCopy& piece : layout.pieces[index(t)]) {
       box.at = layout.place_of(t, piece);
       add_run(t, piece.source(), box);
@@ -99,7 +99,6 @@ class StateLister {
         is_rounded() ? StateBuffer::kMasters : StateBuffer::kParameters;
     box.at = is_rounded() ? master : parameter;
     box.given = gives_shard(t);
-    box.taken = is_rounded();
     return box;
   }
 

@@ -6,6 +6,8 @@
 // A logical tensor has a name and a global shape that no plan changes:
 //   model/<tensor>           weights in fp32
 //   optim/<state>/<matrix>   a state of the rule
+// Copies of weights that others update are no state: they are sent after every
+// step. Of a frozen tensor everything that a rank holds is.
 // A box is `count` elements from `first` on in every dimension, which lie in
 // memory as one run, row-major. Several ranks may keep the same elements; for
 // each element exactly one of them *gives* it where a tensor is wanted once.
@@ -38,9 +40,6 @@ struct StateBox {
   int64_t at = 0;  // element of the buffer
   int64_t elements = 0;
   bool given = false;  // by this rank, of those that keep the same
-  // Whether it is to be filled in when a state is taken over. False where
-  // another box of this rank has the same memory.
-  bool taken = true;
 
   std::string name() const;  // "model/layers.0.q", "optim/momentum/layers.0.q"
 };

@@ -110,6 +110,75 @@ std::string gpu_text(const MachineReport& report) {
       device.driver, device.runtime);
 }
 
+std::string limit_text(int64_t value, const std::string& unit) {
+  if (value < 0) return "unlimited";
+  return unit.empty() ? cat(value) : human_bytes(value);
+}
+
+std::string limits_text(const std::vector<ProcessLimit>& limits) {
+  std::vector<std::string> words;
+  for (const ProcessLimit& limit : limits) {
+    const std::string soft = limit_text(limit.soft, limit.unit);
+    const std::string hard = limit_text(limit.hard, limit.unit);
+    words.push_back(cat(limit.name, " ", soft,
+                        hard == soft ? "" : cat(" (up to ", hard, ")")));
+  }
+  return join(words, ", ");
+}
+
+std::string disk_text(const DiskInfo& disk) {
+  const std::string free =
+      disk.free_bytes < 0 ? "" : human_bytes(disk.free_bytes) + " free";
+  if (!disk.problem.empty())
+    return cat(free, free.empty() ? "" : ", ", "cannot be written");
+  return fmt::format("{}, {:.0f} MB/s written and synced, {} for a small file",
+                     free, disk.write_bytes_per_second / 1e6,
+                     human_seconds(disk.commit_seconds));
+}
+
+std::string exchange_text(const ExchangeInfo& exchange) {
+  return exchange.problem.empty()
+             ? cat("all-to-all of ", exchange.num_ranks, " ranks in ",
+                   human_seconds(exchange.seconds))
+             : cat("all-to-all of ", exchange.num_ranks, " ranks failed");
+}
+
+void write_limit(JsonWriter& out, const char* name, int64_t value) {
+  out.member(name);
+  if (value < 0)
+    out.null();
+  else
+    out.value(value);
+}
+
+void write_surroundings(JsonWriter& out, const MachineReport& report) {
+  const DiskInfo& disk = report.disk;
+  out.member("disk").begin_object().field("folder", disk.folder);
+  write_limit(out, "free_bytes", disk.free_bytes);
+  out.field("write_bytes_per_second", disk.write_bytes_per_second)
+      .field("commit_seconds", disk.commit_seconds)
+      .field("problem", disk.problem)
+      .end_object();
+  out.member("limits").begin_array();
+  for (const ProcessLimit& limit : report.limits) {
+    out.begin_object().field("name", limit.name).field("unit", limit.unit);
+    write_limit(out, "soft", limit.soft);
+    write_limit(out, "hard", limit.hard);
+    out.end_object();
+  }
+  out.end_array();
+  out.field("sigpipe", report.sigpipe).field("mpi", report.mpi);
+  out.member("exchanges").begin_array();
+  for (const ExchangeInfo& exchange : report.exchanges)
+    out.begin_object()
+        .field("transport", exchange.transport)
+        .field("ranks", exchange.num_ranks)
+        .field("seconds", exchange.seconds)
+        .field("problem", exchange.problem)
+        .end_object();
+  out.end_array();
+}
+
 }  // namespace
 
 std::string transform_text(const TransformReport& report, const Ink& ink) {
@@ -213,6 +282,14 @@ std::vector<std::string> problems_of(const MachineReport& report) {
         cat("OpenBLAS runs its kernels for ", blas.core,
             ", far below what this CPU can do; unset OPENBLAS_CORETYPE, or "
             "link OpenBLAS statically"));
+  if (!report.disk.problem.empty())
+    found.push_back(cat("the working folder cannot hold a run: ",
+                        printable(report.disk.problem)));
+  for (const ExchangeInfo& exchange : report.exchanges)
+    if (!exchange.problem.empty())
+      found.push_back(
+          cat("ranks of ", exchange.transport,
+              " do not reach each other: ", printable(exchange.problem)));
   return found;
 }
 
@@ -242,6 +319,13 @@ std::string machine_text(const MachineReport& report, const Ink& ink) {
   out += line("copy", fmt::format("{:.1f} GB/s read and written",
                                   rates.copy_bytes_per_second / 1e9));
   out += line("cuda", gpu_text(report));
+  out += line("mpi", report.mpi);
+  for (const ExchangeInfo& exchange : report.exchanges)
+    out += line(exchange.transport == "mpi" ? "processes" : "threads",
+                exchange_text(exchange));
+  out += line("disk", disk_text(report.disk));
+  out += line("limits", limits_text(report.limits));
+  out += line("sigpipe", report.sigpipe);
   for (const std::string& problem : found)
     out += cat(ink(Tone::kPoor, "problem: "), problem, "\n");
   if (found.empty()) out += ink(Tone::kGood, "all is well") + "\n";
@@ -261,6 +345,7 @@ std::string machine_json(const MachineReport& report) {
   out.field("fallback_core", machine.blas.fallback_core);
   write_rates(out, report.rates);
   write_gpu(out.member("cuda"), report);
+  write_surroundings(out, report);
   out.member("problems").values(problems_of(report));
   out.end_object();
   return out.take() + "\n";

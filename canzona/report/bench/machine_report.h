@@ -8,6 +8,7 @@
 
 #include "canzona/linalg/cuda_device.h"
 #include "canzona/measure/rule_step.h"
+#include "canzona/measure/surroundings.h"
 #include "canzona/report/bench/bench_text.h"
 
 namespace canzona {
@@ -38,8 +39,14 @@ struct MachineReport {
   MachineRates rates;
   std::optional<CudaDeviceInfo> gpu = {};
   std::string why_no_gpu = {};
+  DiskInfo disk = {};  // of the working folder
+  std::vector<ProcessLimit> limits = {};
+  std::string sigpipe = {};
+  std::string mpi = {};  // the library, or that there is none
+  std::vector<ExchangeInfo> exchanges = {};  // by transport
 };
-// What slows this machine down; empty: all is well.
+// What slows this machine down or keeps runs from ending well; empty: all is
+// well.
 std::vector<std::string> problems_of(const MachineReport& report);
 std::string machine_text(const MachineReport& report, const Ink& ink);
 std::string machine_json(const MachineReport& report);

@@ -279,6 +279,10 @@ Facts environment_of(const TrainingRun& run) {
        most_bytes(s, &RankSummary::fast_bytes_per_step)},
       {"sent in a step, between nodes",
        most_bytes(s, &RankSummary::slow_bytes_per_step)},
+      {"starts", s.starts > 1
+                     ? cat(s.starts, ", the last one after step ", s.start_step)
+                     : ""},
+      {"last checkpoint", s.saved_step < 0 ? "" : cat("step ", s.saved_step)},
       {"data", s.data},
       {"data digest", s.data_digest},
       {"plan digest", s.plan_digest},

@@ -7,6 +7,7 @@
 #include "canzona/report/html.h"
 #include "canzona/report/numbers.h"
 #include "canzona/report/terminal.h"
+#include "canzona/report/train_lines.h"
 
 namespace canzona {
 
@@ -302,8 +303,8 @@ std::vector<const RankSummary*> some_ranks(const RunSummary& summary) {
 }
 
 double per_step(const RunSummary& summary, double seconds) {
-  return summary.steps > 0 ? seconds / static_cast<double>(summary.steps)
-                           : seconds;
+  const int64_t steps = summary.steps_since_start();
+  return steps > 0 ? seconds / static_cast<double>(steps) : seconds;
 }
 
 Bar times_of(const RunSummary& summary, const RankSummary& rank) {
@@ -378,6 +379,8 @@ void add_times(Html& out, const RunView& view) {
         },
         "");
     out.put("<p class=\"note\">{}</p>", hidden_text(summary));
+    if (const std::string late = late_text(summary); !late.empty())
+      out.put("<p class=\"note\"><b>{}.</b></p>", late);
   }
   end_section(out);
 }

@@ -12,6 +12,7 @@
 namespace canzona::gradient_check_test {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -159,7 +160,7 @@ TEST(ParameterGroups, ThatFitNothingAreRefused) {
               HasSubstr("'bias*' fits no tensor"));
 }
 
-TEST(Ranks, WithDifferentPlansAreRefused) {
+TEST(Ranks, D2WithDifferentPlansAreRefusedWithBothDigests) {
   const Plan one = small_plan(toy_model(), {.mesh = "dp=2"});
   const Plan other =
       small_plan(toy_model(), {.mesh = "dp=2", .strategy = "contiguous"});
@@ -170,7 +171,8 @@ TEST(Ranks, WithDifferentPlansAreRefused) {
                                   *engine, {});
                 });
               }),
-              HasSubstr("holds plan"));
+              AllOf(HasSubstr("holds plan"), HasSubstr(one.digest),
+                    HasSubstr(other.digest)));
 }
 
 TEST(Ranks, OfAnotherNumberAreRefused) {

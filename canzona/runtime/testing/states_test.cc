@@ -140,7 +140,7 @@ INSTANTIATE_TEST_SUITE_P(Rules, StatesOfRule,
 
 TEST(States, RefuseOtherCountsOfValuesAndNegativeSteps) {
   const auto refuses = [](Runtime& runtime) {
-    EXPECT_THROW(runtime.set_steps_done(-1), UsageError);
+    EXPECT_THROW(runtime.take_over(-1), UsageError);
     std::optional<RankState> first;
     runtime.for_each_state([&](const RankState& state) {
       if (!first) first = state;

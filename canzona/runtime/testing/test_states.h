@@ -47,7 +47,6 @@ class WholeStates {
   // Fills in all boxes of this rank.
   void hand_to(Runtime& runtime) const {
     runtime.for_each_state([&](const RankState& state) {
-      if (!state.taken) return;
       const auto found = tensors_.find(state.name());
       ASSERT_NE(found, tensors_.end()) << state.name();
       ASSERT_EQ(found->second.shape, state.shape) << state.name();
@@ -56,7 +55,7 @@ class WholeStates {
         values[i] = found->second.values[place_of(state, i)];
       runtime.set_state(state, values);
     });
-    runtime.set_steps_done(steps_);
+    runtime.take_over(steps_);
   }
 
   const std::map<std::string, Whole>& tensors() const { return tensors_; }

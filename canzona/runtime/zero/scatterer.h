@@ -27,6 +27,9 @@
 
 namespace canzona {
 
+// Slots are given back by the thread that scatters.
+using SharedSlotPool = BasicSlotPool<std::atomic<uint8_t>>;
+
 class Scatterer {
  public:
   // `messages`: of gradients, by bucket.
@@ -42,7 +45,7 @@ class Scatterer {
   void finish();
 
   std::chrono::nanoseconds busy() const { return courier_.busy(); }
-  const auto& pool() const { return pool_; }
+  const SharedSlotPool& pool() const { return pool_; }
 
  private:
   struct Module {
@@ -91,9 +94,9 @@ class Scatterer {
   std::vector<Module> modules_;
   std::vector<size_t> number_in_module_;  // by tensor
   int64_t num_micro_batches_ = 1;
-  SlotPoolOf<std::atomic<uint8_t>> pool_;  // the courier releases
-  std::vector<Work> leaving_;              // the last parcels, as many as slots
-  Courier courier_;  // last, because its thread uses all the others
+  SharedSlotPool pool_;
+  std::vector<Work> leaving_;  // the last parcels, as many as slots
+  Courier courier_;            // last, because its thread uses all the others
 };
 
 }  // namespace canzona

@@ -1,7 +1,7 @@
 // How something ended on a rank, told to all: files are one rank's matter, but
 // every rank ends with the same error and the same exit status.
 //
-//   const Outcome own = outcome_of([&] { write(…); });
+//   const RankOutcome own = outcome_of([&] { write(…); });
 //   require_all(world, own);     // throws alike on every rank, or on none
 //
 // Values.
@@ -14,7 +14,7 @@
 
 namespace canzona {
 
-struct Outcome {
+struct RankOutcome {
   enum class Kind : int32_t { kDone, kUsage, kRefused, kStorage, kOther };
   Kind kind = Kind::kDone;
   std::string text = {};  // of the error
@@ -24,17 +24,17 @@ struct Outcome {
 
 // What `body` throws is caught, but for PeerLost: whoever lost a peer has
 // nobody left to tell.
-Outcome outcome_of(const std::function<void()>& body);
+RankOutcome outcome_of(const std::function<void()>& body);
 
 // The outcome of the first rank that failed, or kDone. All ranks call; texts
 // are cut at some hundred bytes.
-Outcome first_failure(Communicator& world, const Outcome& own);
+RankOutcome first_failure(Communicator& world, const RankOutcome& own);
 
 // The error that the outcome was made from, if it failed.
-void throw_failure(const Outcome& outcome);
+void throw_failure(const RankOutcome& outcome);
 
 // The two above.
-inline void require_all(Communicator& world, const Outcome& own) {
+inline void require_all(Communicator& world, const RankOutcome& own) {
   throw_failure(first_failure(world, own));
 }
 // `body` on rank 0 alone; all ranks throw what it throws.

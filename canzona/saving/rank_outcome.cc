@@ -1,4 +1,4 @@
-#include "canzona/saving/outcome.h"
+#include "canzona/saving/rank_outcome.h"
 
 #include <algorithm>
 #include <array>
@@ -14,59 +14,59 @@ namespace {
 // As it travels.
 struct OutcomeRecord {
   static constexpr size_t kMostText = 1000;
-  Outcome::Kind kind = Outcome::Kind::kDone;
+  RankOutcome::Kind kind = RankOutcome::Kind::kDone;
   int32_t size = 0;
   std::array<char, kMostText> text = {};
 };
 
 }  // namespace
 
-Outcome outcome_of(const std::function<void()>& body) {
+RankOutcome outcome_of(const std::function<void()>& body) {
   try {
     body();
     return {};
   } catch (const PeerLost&) {
     throw;
   } catch (const UsageError& error) {
-    return {Outcome::Kind::kUsage, error.what()};
+    return {RankOutcome::Kind::kUsage, error.what()};
   } catch (const DataLost& error) {
-    return {Outcome::Kind::kRefused, error.what()};
+    return {RankOutcome::Kind::kRefused, error.what()};
   } catch (const StorageError& error) {
-    return {Outcome::Kind::kStorage, error.what()};
+    return {RankOutcome::Kind::kStorage, error.what()};
   } catch (const std::exception& error) {
-    return {Outcome::Kind::kOther, error.what()};
+    return {RankOutcome::Kind::kOther, error.what()};
   }
 }
 
-Outcome first_failure(Communicator& world, const Outcome& own) {
+RankOutcome first_failure(Communicator& world, const RankOutcome& own) {
   OutcomeRecord record{.kind = own.kind};
   const size_t size = std::min(own.text.size(), OutcomeRecord::kMostText);
   record.size = static_cast<int32_t>(size);
   std::copy_n(own.text.begin(), size, record.text.begin());
   for (const OutcomeRecord& other : one_from_all(world, record))
-    if (other.kind != Outcome::Kind::kDone)
+    if (other.kind != RankOutcome::Kind::kDone)
       return {other.kind,
               std::string(other.text.data(), static_cast<size_t>(other.size))};
   return {};
 }
 
-void throw_failure(const Outcome& outcome) {
+void throw_failure(const RankOutcome& outcome) {
   switch (outcome.kind) {
-    case Outcome::Kind::kDone:
+    case RankOutcome::Kind::kDone:
       return;
-    case Outcome::Kind::kUsage:
+    case RankOutcome::Kind::kUsage:
       throw UsageError(outcome.text);
-    case Outcome::Kind::kRefused:
+    case RankOutcome::Kind::kRefused:
       throw CheckpointRefused(outcome.text);
-    case Outcome::Kind::kStorage:
+    case RankOutcome::Kind::kStorage:
       throw StorageError(outcome.text);
-    case Outcome::Kind::kOther:
+    case RankOutcome::Kind::kOther:
       throw Error(outcome.text);
   }
 }
 
 void at_first(Communicator& world, const std::function<void()>& body) {
-  Outcome own;
+  RankOutcome own;
   if (world.rank() == 0) own = outcome_of(body);
   require_all(world, own);
 }

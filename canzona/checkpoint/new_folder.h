@@ -1,0 +1,51 @@
+// A folder that appears by one rename, complete or not at all.
+//
+//   NewFolder folder("out/model", "canzona ckpt export");
+//   folder.require_space(bytes);
+//   write_file(folder.path() + "/config.json", text);
+//   folder.commit();
+//
+// Until commit() it is called NAME.tmp. Beside it NAME.lock is held, so that
+// what a killed process left is known to be nobody's, and removed. Without
+// commit() nothing stays. One thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "canzona/base/files.h"
+#include "canzona/checkpoint/file_system.h"
+
+namespace canzona {
+
+class NewFolder {
+ public:
+  // UsageError if the path is there already and not an empty folder, if its
+  // parent is not there, or if another process, which `owner` says of itself,
+  // writes to it.
+  NewFolder(const std::string& path, const std::string& owner);
+  ~NewFolder();
+  NewFolder(const NewFolder&) = delete;
+  NewFolder& operator=(const NewFolder&) = delete;
+
+  // Where files are written until then.
+  std::string path() const { return parent_.path() + "/" + temporary(); }
+  // StorageError, with both numbers, if less than `bytes` are free.
+  void require_space(int64_t bytes) const;
+  void commit();
+
+ private:
+  void require_empty(const FolderEntry& entry) const;
+  std::string temporary() const { return name_ + ".tmp"; }
+  std::string lock_path() const {
+    return parent_.path() + "/" + name_ + ".lock";
+  }
+
+  std::string name_;
+  Folder parent_;
+  std::optional<FileLock> lock_;
+  bool is_there_ = false;
+};
+
+}  // namespace canzona

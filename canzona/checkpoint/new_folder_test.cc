@@ -1,0 +1,87 @@
+#include "canzona/checkpoint/new_folder.h"
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <limits>
+
+#include "canzona/base/error.h"
+#include "canzona/base/test_folder.h"
+
+namespace canzona::new_folder_test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+class NewFolders : public FolderTest {
+ protected:
+  bool exists(const std::string& name) const {
+    return std::filesystem::exists(path(name));
+  }
+};
+
+TEST_F(NewFolders, AppearWhenTheyAreComplete) {
+  {
+    NewFolder folder(path("out/"), "me");
+    write_file(folder.path() + "/a", "text");
+    EXPECT_FALSE(exists("out"));
+    EXPECT_TRUE(exists("out.lock"));
+    folder.commit();
+  }
+  EXPECT_EQ(bytes_of("out/a"), "text");
+  EXPECT_FALSE(exists("out.tmp"));
+  EXPECT_FALSE(exists("out.lock"));
+}
+
+TEST_F(NewFolders, LeaveNothingBehind) {
+  {
+    NewFolder folder(path("out"), "me");
+    write_file(folder.path() + "/a", "text");
+  }
+  EXPECT_FALSE(exists("out"));
+  EXPECT_FALSE(exists("out.tmp"));
+}
+
+TEST_F(NewFolders, TakeThePlaceOfAnEmptyOneAndOfWhatWasLeft) {
+  std::filesystem::create_directory(path("out"));
+  folder_.write("out.tmp/old", "of a process that was killed");
+  NewFolder folder(path("out"), "me");
+  write_file(folder.path() + "/a", "text");
+  folder.commit();
+  EXPECT_EQ(bytes_of("out/a"), "text");
+  EXPECT_FALSE(exists("out/old"));
+}
+
+TEST_F(NewFolders, RefuseWhatIsThere) {
+  folder_.write("full/a", "text");
+  folder_.write("file", "text");
+  std::filesystem::create_directory_symlink(path("nowhere"), path("link"));
+  for (const char* name : {"full", "file", "link"})
+    EXPECT_THAT([&] { NewFolder(path(name), "me"); },
+                ThrowsMessage<UsageError>(
+                    AllOf(HasSubstr(name), HasSubstr("is there already"))));
+  EXPECT_EQ(bytes_of("full/a"), "text");
+  for (const char* name : {"missing/out", ".", "..", "full/.."})
+    EXPECT_THROW(NewFolder(path(name), "me"), UsageError) << name;
+  EXPECT_THROW(NewFolder("", "me"), UsageError);
+}
+
+TEST_F(NewFolders, BelongToOneProcessAtATime) {
+  NewFolder folder(path("out"), "the first one");
+  EXPECT_THAT([&] { NewFolder(path("out"), "another"); },
+              ThrowsMessage<UsageError>(
+                  HasSubstr("is being written by the first one")));
+  EXPECT_TRUE(exists("out.tmp"));
+}
+
+TEST_F(NewFolders, AskForRoom) {
+  const NewFolder folder(path("out"), "me");
+  EXPECT_NO_THROW(folder.require_space(0));
+  EXPECT_THROW(folder.require_space(std::numeric_limits<int64_t>::max()),
+               StorageError);
+}
+
+}  // namespace
+}  // namespace canzona::new_folder_test

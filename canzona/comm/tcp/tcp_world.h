@@ -1,0 +1,125 @@
+// What the groups of one process share: where the other ranks are, the word
+// that ends them all, and the connections that others have opened. For this
+// folder's sources.
+//
+// Rank 0 listens where all can find it. The others come with their rank, the
+// job's token and the port at which they listen themselves, and learn where
+// everybody is. That first connection stays: over it a rank says goodbye or
+// why it aborts, and rank 0 tells the others. A connection that ends without a
+// goodbye is a process that has ended without a word.
+//
+// Messages of a group pass over a connection of their own for each pair, which
+// the lower rank opens when the first message wants to pass, and begins with
+// the group's key. A thread of this object accepts connections and reads what
+// the first one brings; any thread may call the rest.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "canzona/comm/tcp/sockets.h"
+#include "canzona/comm/tcp/tcp_session.h"
+
+namespace canzona {
+
+class TcpWorld {
+ public:
+  // UsageError if another job, another rank of this number or another number of
+  // ranks is met there; PeerLost, naming them, if ranks do not come in time.
+  explicit TcpWorld(TcpOptions options);
+  ~TcpWorld();
+  TcpWorld(const TcpWorld&) = delete;
+  TcpWorld& operator=(const TcpWorld&) = delete;
+
+  int rank() const { return options_.rank; }
+  int size() const { return options_.num_ranks; }
+  const std::vector<std::string>& nodes() const { return nodes_; }
+  Gate* gate() const { return options_.gate; }
+
+  // A group tells that it is there, and is woken when something has come for
+  // it. Then it takes what rank `from` of the world has opened, if anything.
+  void add_group(uint64_t key, WakeUp& wake_up);
+  struct Arrival {
+    Socket socket;
+    bool left = false;  // the other side has no more to say
+  };
+  std::optional<Arrival> take(uint64_t key, int from);
+  // No connection of it is wanted any more: who comes is turned away.
+  void remove_group(uint64_t key);
+
+  // Towards a rank of the world; what begins a connection of a group.
+  Socket begin_connection_to(int world_rank) const;
+  struct Opening {
+    uint64_t magic = 0;
+    uint64_t job = 0;
+    uint64_t key = 0;
+    int32_t from = 0;
+    int32_t leaves = 0;
+  };
+  Opening opening(uint64_t key, bool leaves) const;
+
+  void abort(std::string_view reason);
+  bool aborted() const { return aborted_.load(std::memory_order_acquire); }
+  std::string abort_reason() const;
+  // For whoever has seen that a rank is gone: waits a moment for its last
+  // words. True if the world is aborted.
+  bool listen();
+
+  // After the last operation of all ranks.
+  void finish();
+
+ private:
+  struct Card;
+  struct Note;
+  struct Line;  // the first connection of a rank
+  struct Guest;
+
+  void gather();
+  void come();
+  void set_cards(const std::vector<Card>& cards);
+  void run();
+  void accept_guests();
+  void read_guests();
+  bool read_guest(Guest& guest);
+  void read_line(Line& line);
+  void take_note(Line& line, const Note& note);
+  void lose(const Line& line);
+  bool set_reason(std::string_view reason);
+  void tell(const Note& note, int but_for);
+
+  TcpOptions options_;
+  uint64_t job_ = 0;
+  Socket listener_;
+  std::vector<Endpoint> endpoints_;
+  std::vector<std::string> nodes_;
+  std::vector<int64_t> processes_;
+
+  mutable std::mutex lines_mutex_;  // of writing to them
+  std::vector<Line> lines_;         // rank 0: one for each other; else one
+  std::vector<Guest> guests_;       // whose opening has not come yet
+
+  std::mutex groups_mutex_;
+  std::map<uint64_t, WakeUp*> groups_;
+  std::map<std::pair<uint64_t, int>, Arrival> arrived_;
+  std::set<uint64_t> closed_;
+
+  std::atomic<bool> aborted_ = false;
+  std::atomic<bool> finished_ = false;
+  mutable std::mutex reason_mutex_;
+  std::string reason_;
+
+  WakeUp wake_up_;
+  std::thread thread_;
+};
+
+}  // namespace canzona

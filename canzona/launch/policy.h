@@ -1,0 +1,69 @@
+// What a launcher makes of how ranks ended: who failed first, whether it is
+// worth another attempt, on how many ranks. Pure functions.
+//
+//   const Cause cause = cause_of(result);
+//   if (is_worth_restarting(cause)) …
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "canzona/launch/attempt.h"
+
+namespace canzona {
+
+// What ended an attempt.
+struct Cause {
+  int status = 0;            // to exit with
+  std::vector<int> ranks;    // that failed by themselves
+  ProcessEnd end = {};       // of the first of them
+  bool is_signal = false;    // a process was killed, or stopped for good
+  bool ended_early = false;  // a rank was done before the others
+  std::string words;         // "rank 2 lost (SIGKILL)"
+};
+
+// A rank that says that it lost another (exit status 4) is a cause only where
+// nobody else is.
+Cause cause_of(const AttemptResult& result);
+
+// After exit status 4, a rank that was killed, crashed, stopped for good or
+// ended too early; never after a signal of the user's.
+bool is_worth_restarting(const Cause& cause);
+
+// The ranks that an attempt has not lost: those that neither were killed by a
+// signal nor stopped.
+int num_remaining(const AttemptResult& result);
+
+// Before attempt 1, 2, … after the first: 250 ms, then twice as long each time,
+// at most 10 s.
+std::chrono::milliseconds pause_before(int restart);
+
+// The words of a run with `--resume auto`, in place of another --resume.
+std::vector<std::string> resuming(const std::vector<std::string>& words);
+
+// What the ranks that lost another said they were doing: "all_to_all_v
+// 'micro-group 7'" out of "rank 1 of world: all_to_all_v #7 'micro-group 7'
+// given up: …"; "" for other lines.
+std::string operation_in(std::string_view line);
+
+struct MpirunOptions {
+  std::string path;
+  bool is_open_mpi = true;  // else MPICH
+  int num_ranks = 1;
+  int num_cpus = 1;
+};
+// mpirun with its options, to be followed by the program.
+std::vector<std::string> mpirun_words(const MpirunOptions& options);
+// Variables that mpirun needs to start as root; none for others.
+std::vector<std::pair<std::string, std::string>> mpirun_variables(
+    bool is_open_mpi, bool is_root);
+
+// Who has already started this process as one of several, from its variables:
+// "srun", "torchrun", "mpirun"; "" if nobody has.
+using LaunchVariables = std::function<const char*(const char* name)>;
+std::string other_launcher(const LaunchVariables& variables);
+
+}  // namespace canzona

@@ -1,0 +1,153 @@
+#include "canzona/launch/rank_folder.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <sstream>
+#include <system_error>
+
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+
+namespace canzona {
+namespace {
+
+constexpr const char* kEventsPipe = "events";
+constexpr const char* kHoldPipe = "hold";
+
+std::string pipe_of(const std::string& folder, int rank, const char* stream) {
+  return cat(folder, "/r", rank, ".", stream);
+}
+
+void make_pipe(const std::string& path) {
+  if (::mkfifo(path.c_str(), 0600) != 0)
+    throw UsageError(cat("cannot make the pipe ", quoted(path), ": ",
+                         std::generic_category().message(errno)));
+}
+
+// O_NONBLOCK: does not wait for the other side; opening to write then fails if
+// nobody reads.
+Descriptor open_pipe(const std::string& path, int how) {
+  const int number = ::open(path.c_str(), how | O_CLOEXEC);
+  if (number < 0)
+    throw UsageError(cat("cannot open the pipe ", quoted(path), ": ",
+                         std::generic_category().message(errno)));
+  return Descriptor(number);
+}
+
+Descriptor new_pipe(const std::string& path) {
+  make_pipe(path);
+  return open_pipe(path, O_RDONLY | O_NONBLOCK);
+}
+
+// Short enough to be written in one piece.
+void tell(const Descriptor& events, const std::string& line) {
+  (void)!::write(events.number(), line.data(), line.size());
+}
+
+// Blocks what a launcher may send; the program gets it from the launcher.
+Descriptor block_signals() {
+  sigset_t all, ended;
+  ::sigfillset(&all);
+  ::sigprocmask(SIG_SETMASK, &all, nullptr);
+  ::sigemptyset(&ended);
+  ::sigaddset(&ended, SIGCHLD);
+  return Descriptor(::signalfd(-1, &ended, SFD_CLOEXEC));
+}
+
+// The wait status of the child, or nothing if the launcher lets go first.
+std::optional<int> wait_for(pid_t child, const Descriptor& ended,
+                            const Descriptor& hold) {
+  std::array<pollfd, 2> files{
+      {{ended.number(), POLLIN, 0}, {hold.number(), 0, 0}}};
+  while (true) {
+    int status = 0;
+    if (::waitpid(child, &status, WNOHANG) == child) return status;
+    ::poll(files.data(), files.size(), -1);
+    if (files[1].revents != 0) return std::nullopt;
+    signalfd_siginfo info;
+    if (files[0].revents != 0)
+      (void)!::read(ended.number(), &info, sizeof(info));
+  }
+}
+
+}  // namespace
+
+RankFolder::RankFolder(int num_ranks) {
+  std::string name =
+      (std::filesystem::temp_directory_path() / "canzona-XXXXXX").string();
+  if (::mkdtemp(name.data()) == nullptr)
+    throw UsageError(cat("cannot make a folder ", quoted(name), ": ",
+                         std::generic_category().message(errno)));
+  path_ = name;
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    outputs_.emplace_back(new_pipe(pipe_of(path_, rank, "out")));
+    errors_.emplace_back(new_pipe(pipe_of(path_, rank, "err")));
+  }
+  const std::string events = cat(path_, "/", kEventsPipe);
+  events_ = LineReader(new_pipe(events));
+  events_writer_ = open_pipe(events, O_WRONLY | O_NONBLOCK);
+  const std::string hold = cat(path_, "/", kHoldPipe);
+  hold_reader_ = new_pipe(hold);
+  hold_ = open_pipe(hold, O_WRONLY | O_NONBLOCK);
+}
+
+RankFolder::~RankFolder() {
+  std::error_code ignored;
+  if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+}
+
+std::optional<RankEvent> parse_rank_event(std::string_view line) {
+  std::istringstream words{std::string(line)};
+  std::string kind;
+  RankEvent event;
+  int64_t number = 0;
+  if (!(words >> kind >> event.rank >> number) || event.rank < 0) return {};
+  event.is_end = kind == "end";
+  if (!event.is_end && kind != "start") return {};
+  if (event.is_end)
+    event.end = process_end(static_cast<int>(number));
+  else
+    event.pid = static_cast<pid_t>(number);
+  return event;
+}
+
+int run_as_rank(const KeeperOptions& options) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  const int rank = options.rank;
+  const Descriptor ended = block_signals();
+  const Descriptor hold =
+      open_pipe(cat(options.folder, "/", kHoldPipe), O_RDONLY | O_NONBLOCK);
+  const Descriptor events =
+      open_pipe(cat(options.folder, "/", kEventsPipe), O_WRONLY | O_NONBLOCK);
+  // The program writes as to any pipe: it waits while the launcher is busy.
+  for (const auto& [stream, number] :
+       {std::pair("out", STDOUT_FILENO), std::pair("err", STDERR_FILENO)})
+    ::dup2(open_pipe(pipe_of(options.folder, rank, stream), O_WRONLY).number(),
+           number);
+  Child child({.words = options.words, .pipes = false, .joins_group = true});
+  tell(events, cat("start ", rank, " ", child.pid(), "\n"));
+  const std::optional<int> status = wait_for(child.pid(), ended, hold);
+  if (!status) return 0;  // the child is killed with its object
+  child.set_end(process_end(*status));
+  // Whoever reads the program's pipes sees their end.
+  ::close(STDOUT_FILENO);
+  ::close(STDERR_FILENO);
+  tell(events, cat("end ", rank, " ", *status, "\n"));
+  pollfd held{hold.number(), 0, 0};
+  while (::poll(&held, 1, -1) < 0 && errno == EINTR) {
+  }
+  return 0;
+}
+
+}  // namespace canzona

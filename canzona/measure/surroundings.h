@@ -1,0 +1,50 @@
+// What a run depends on beside the processor: the disk of a folder, the limits
+// of this process, and whether ranks reach each other.
+//
+//   DiskInfo disk = measure_disk(".");
+//   ExchangeInfo exchange = measure_exchange("thread", on_threads(4, {}), 4);
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "canzona/measure/rank_runner.h"
+
+namespace canzona {
+
+struct DiskInfo {
+  std::string folder;
+  int64_t free_bytes = -1;            // for this user; -1: unknown
+  double write_bytes_per_second = 0;  // until they are on disk
+  double commit_seconds = 0;  // of a small file: written, synced, renamed
+  std::string problem = {};   // why nothing can be written; "": it can
+};
+// Writes `bytes` to a file of its own in the folder, and removes it.
+DiskInfo measure_disk(const std::string& folder,
+                      int64_t bytes = int64_t{64} << 20);
+
+// Of this process, as getrlimit() has them; -1: none.
+struct ProcessLimit {
+  std::string name;  // "open files"
+  std::string unit;  // "bytes", or "" for a number of things
+  int64_t soft = -1, hard = -1;
+};
+std::vector<ProcessLimit> process_limits();
+
+// "ignored", "default" or "caught": what happens to this process when it writes
+// to a pipe that nobody reads.
+std::string sigpipe_state();
+
+// A tiny all-to-all of all ranks.
+struct ExchangeInfo {
+  std::string transport;
+  int num_ranks = 0;
+  double seconds = 0;  // the median of some
+  std::string problem = {};
+};
+// What goes wrong becomes its problem.
+ExchangeInfo measure_exchange(const std::string& transport,
+                              const RankRunner& run, int num_ranks);
+
+}  // namespace canzona

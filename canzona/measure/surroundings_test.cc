@@ -1,0 +1,69 @@
+#include "canzona/measure/surroundings.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <csignal>
+#include <filesystem>
+#include <stdexcept>
+
+#include "canzona/base/test_folder.h"
+
+namespace canzona::surroundings_test {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(Disk, IsMeasuredAndLeftAsItWas) {
+  const TestFolder folder;
+  const DiskInfo disk = measure_disk(folder.path(), 1 << 20);
+  EXPECT_EQ(disk.problem, "");
+  EXPECT_GT(disk.free_bytes, 0);
+  EXPECT_GT(disk.write_bytes_per_second, 0);
+  EXPECT_GT(disk.commit_seconds, 0);
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST(Disk, ThatCannotBeWrittenSaysWhy) {
+  const DiskInfo none = measure_disk("/no/such/folder");
+  EXPECT_THAT(none.problem, HasSubstr("No such file or directory"));
+  const TestFolder folder;
+  const DiskInfo full = measure_disk(folder.path(), int64_t{1} << 60);
+  EXPECT_THAT(full.problem, HasSubstr("are free"));
+}
+
+TEST(Limits, AreThoseOfThisProcess) {
+  struct rlimit files {};
+  ::getrlimit(RLIMIT_NOFILE, &files);
+  const auto limits = process_limits();
+  ASSERT_EQ(limits.size(), 4u);
+  EXPECT_EQ(limits[0].name, "open files");
+  EXPECT_EQ(limits[0].soft, files.rlim_cur == RLIM_INFINITY
+                                ? -1
+                                : static_cast<int64_t>(files.rlim_cur));
+}
+
+TEST(Sigpipe, IsToldAsItIs) {
+  ::signal(SIGPIPE, SIG_IGN);
+  EXPECT_EQ(sigpipe_state(), "ignored");
+  ::signal(SIGPIPE, SIG_DFL);
+  EXPECT_EQ(sigpipe_state(), "default");
+}
+
+TEST(Exchange, IsTimedOrSaysWhatWentWrong) {
+  for (const int ranks : {1, 2, 7}) {
+    const ExchangeInfo info =
+        measure_exchange("thread", on_threads(ranks, {}), ranks);
+    EXPECT_EQ(info.problem, "");
+    EXPECT_GT(info.seconds, 0);
+    EXPECT_EQ(info.num_ranks, ranks);
+  }
+  const RankRunner broken = [](const Link&, const RankFunction&) {
+    throw std::runtime_error("no paper");
+  };
+  EXPECT_EQ(measure_exchange("thread", broken, 2).problem, "no paper");
+}
+
+}  // namespace
+}  // namespace canzona::surroundings_test

@@ -1,0 +1,57 @@
+// Checkpoints to folders of Hugging Face, and back.
+//
+//   HfExported done = export_hf(reader, {.folder = "out", .max_file_bytes =
+//   …}); HfImported made = import_hf("Qwen3-0.6B", "runs/qwen/ckpt", "me");
+//
+// What is written appears by one rename, complete or not at all. One tensor at
+// a time is in memory. One thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "canzona/checkpoint/hf_config.h"
+#include "canzona/checkpoint/hf_weights.h"
+#include "canzona/checkpoint/reader.h"
+#include "canzona/model/decoder_config.h"
+
+namespace canzona {
+
+HfNumbers hf_numbers_of(const DecoderConfig& decoder);
+
+struct HfExportRequest {
+  std::string folder;  // new, or empty
+  WeightFormat format = {};
+};
+
+struct HfExported {
+  int64_t step = 0;
+  std::string model_type = {};  // "qwen3"
+  int64_t parameters = 0;
+  std::vector<HfFile> files = {};
+  int64_t bytes = 0;  // of all data
+};
+
+// The weights of a checkpoint, any number of ranks of which saved it, under the
+// names that transformers know, with config.json. UsageError if the folder
+// holds anything, or if no architecture of transformers is this model;
+// StorageError if there is no room for it.
+HfExported export_hf(const CheckpointReader& reader,
+                     const HfExportRequest& request);
+
+struct HfImported {
+  std::string path;  // "runs/qwen/ckpt/step_00000000"
+  int64_t tensors = 0;
+  int64_t parameters = 0;
+  int64_t bytes = 0;
+};
+
+// A checkpoint of step 0 with the weights of a folder of Hugging Face as fp32,
+// and nothing of an optimizer: `train --init` starts from it. `store` is the
+// folder of checkpoints, which must have none; `owner` is named to others who
+// want it.
+HfImported import_hf(const std::string& folder, const std::string& store,
+                     const std::string& owner);
+
+}  // namespace canzona

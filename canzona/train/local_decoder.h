@@ -1,0 +1,84 @@
+// A model with all of its weights in the memory of one process, for sampling,
+// evaluation and comparisons. Forward alone.
+//
+//   LocalDecoder model(config, "tiny",
+//                      [&](const Tensor& tensor, std::span<float> whole) { …
+//                      });
+//   double loss = model.loss(sequences);
+//   model.logits(tokens, [&](int64_t first, std::span<const float> rows) { …
+//   });
+//
+// Micro-batches have config.micro_batch sequences of config.length tokens; what
+// is shorter is filled up at its end, which no earlier token sees. Memory: the
+// weights, and decoder_memory() of layers that are recomputed. One thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "canzona/linalg/engine.h"
+#include "canzona/model/decoder.h"
+#include "canzona/model/decoder_config.h"
+#include "canzona/model/weights.h"
+#include "canzona/shapes/tensor.h"
+
+namespace canzona {
+
+// Fills in a tensor of the model: whole, row-major, as it is without tensor
+// parallelism.
+using TensorSource =
+    std::function<void(const Tensor& tensor, std::span<float> whole)>;
+
+class LocalDecoder {
+ public:
+  // UsageError names what the decoder cannot do.
+  LocalDecoder(const DecoderConfig& config, const std::string& name,
+               const TensorSource& source);
+
+  const DecoderConfig& config() const { return config_; }
+  const Model& shapes() const { return shapes_; }
+  // Of a tensor of shapes(), by number.
+  std::span<const float> weights(int32_t tensor) const;
+  // All of them, for those who compute beside it.
+  Weights<float>& parameters() { return weights_; }
+  // The engine that computes, for those who compute beside it.
+  Engine& engine() { return *engine_; }
+
+  // micro_batch x (length + 1) tokens, of which the first `counted` sequences
+  // count; -1: all. Returns the mean loss over their tokens. UsageError for
+  // tokens that the vocabulary does not have.
+  double loss(std::span<const int32_t> sequences, int64_t counted = -1);
+  // micro_batch x length tokens. `use` gets the number of a token and, from it
+  // on, a row of the vocabulary for each; all tokens in order.
+  void logits(std::span<const int32_t> tokens, const UseLogits<float>& use);
+
+ private:
+  class Held : public Weights<float> {
+   public:
+    Held(const Model& shapes, const TensorSource& source);
+    void wait(int32_t) override {}
+    void release(int32_t) override {}
+    const float* parameter(int32_t tensor) override;
+    float* gradient(int32_t tensor) override;
+    void ready(int32_t, bool) override {}
+    std::span<const float> whole(int32_t tensor) const;
+
+   private:
+    std::vector<std::vector<float>> tensors_;
+  };
+
+  void check_tokens(std::span<const int32_t> tokens, int64_t count) const;
+
+  DecoderConfig config_;
+  Model shapes_;
+  std::unique_ptr<Engine> engine_;
+  Held weights_;
+  Decoder<float> decoder_;
+  std::vector<int32_t> sequences_;  // tokens with a place for a target
+};
+
+}  // namespace canzona

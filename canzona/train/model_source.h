@@ -1,0 +1,58 @@
+// A model with its weights, wherever it was left: a folder of Hugging Face, a
+// checkpoint, or a run's folder (its weights at the end, else its newest
+// checkpoint). What `train --init` starts from.
+//
+//   const FoundModel found = find_model("Qwen3-0.6B");
+//   auto decoder = open_local_decoder(found, {.length = 256});
+//
+// Only names, shapes and settings are read until elements are asked for. What
+// cannot be read is refused as HfFolder and CheckpointReader refuse it;
+// UsageError for a path that is none of these, and for a model that the decoder
+// cannot do.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "canzona/checkpoint/weight_source.h"
+#include "canzona/shapes/tensor.h"
+#include "canzona/train/config.h"
+#include "canzona/train/local_decoder.h"
+#include "canzona/train/settings.h"
+
+namespace canzona {
+
+struct FoundModel {
+  std::string path;            // "runs/one/ckpt/step_00000100"
+  bool is_checkpoint = false;  // else a folder of Hugging Face
+  Settings settings;           // the architecture, as --model gives it
+};
+
+FoundModel find_model(const std::string& path);
+
+// The configuration of the run that saved a checkpoint.
+TrainConfig saved_config(const CheckpointReader& reader);
+
+// Names and shapes are compared with the model's.
+std::shared_ptr<const WeightSource> open_weights(const FoundModel& found,
+                                                 const Model& model);
+
+// What a run begins with: config.init; null if it has none.
+std::shared_ptr<const WeightSource> initial_weights(const TrainConfig& config,
+                                                    const Model& model);
+
+// The shard of tp rank `t`; any thread.
+void read_shard(const WeightSource& source, const Tensor& tensor, int32_t tp,
+                int32_t t, std::span<float> shard);
+
+// The whole model in this process.
+struct LocalSizes {
+  int64_t length = 0;  // tokens of a sequence; any length will do
+  int64_t micro_batch = 1;
+};
+std::unique_ptr<LocalDecoder> open_local_decoder(const FoundModel& found,
+                                                 const LocalSizes& sizes);
+
+}  // namespace canzona

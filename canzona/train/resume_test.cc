@@ -1,0 +1,171 @@
+// Settings of a run that goes on: each may change or stays, and says which.
+#include "canzona/train/resume.h"
+
+#include <gmock/gmock.h>
+
+#include <set>
+
+#include "canzona/base/error.h"
+#include "canzona/train/config_keys.h"
+
+namespace canzona::resume_test {
+namespace {
+
+constexpr const char* kOrigin = "checkpoint of step 100";
+
+std::string config_text(const TrainConfig& config) {
+  JsonWriter out;
+  write_config(out, config);
+  return out.take();
+}
+
+// A configuration on top of what `saved` was saved with.
+TrainConfig resumed(const TrainConfig& saved,
+                    const std::vector<std::string>& given) {
+  Settings all = saved_settings(config_text(saved), kOrigin);
+  for (const std::string& text : given)
+    all.push_back(parse_setting(text, "--set"));
+  return make_config(all);
+}
+
+TrainConfig configured(const std::vector<std::string>& given) {
+  Settings all;
+  for (const std::string& text : given)
+    all.push_back(parse_setting(text, "--set"));
+  return make_config(all);
+}
+
+TEST(Resume, EveryKeyHasAnAnswer) {
+  TrainConfig config;
+  for (const ConfigKey& key : config_keys(config)) {
+    EXPECT_NE(key.on_resume, OnResume::kUndecided) << key.name;
+    EXPECT_THAT(config_markdown(),
+                testing::HasSubstr("| `" + key.name + "` |"));
+  }
+}
+
+TEST(Resume, WhatWasSavedIsWhatGoesOn) {
+  const TrainConfig saved =
+      configured({"preset=small", "rule.name=soap", "steps=300",
+                  "batch.global=24", "rule.option.beta2=0.9", "mesh=dp=2,tp=2",
+                  "run=runs/one", "save.every=10"});
+  const TrainConfig again = resumed(saved, {});
+  EXPECT_EQ(again.model.hidden, saved.model.hidden);
+  EXPECT_EQ(again.rule.name, "soap");
+  EXPECT_EQ(again.rule.learning_rate, saved.rule.learning_rate);
+  EXPECT_EQ(again.rule.options.at("beta2"), "0.9");
+  EXPECT_EQ(again.mesh, "dp=2,tp=2");
+  EXPECT_EQ(again.steps, 300);
+  EXPECT_EQ(again.save.every, 10);
+  EXPECT_EQ(again.run, "");  // its folder is not asked for again
+  EXPECT_EQ(again.origin("steps"), kOrigin);
+  EXPECT_NO_THROW(require_resumable(saved, again, kOrigin));
+}
+
+TEST(Resume, WhatMayChangeDoes) {
+  const TrainConfig saved = configured({});
+  const TrainConfig now = resumed(
+      saved,
+      {"steps=400", "rule.learning_rate=0.001", "mesh=dp=4", "batch.global=32",
+       "schedule.kind=cosine", "clip=0.5", "wire=bf16", "zero.sizes=zero3",
+       "plan.strategy=layerwise", "adamw.beta2=0.99", "data.path=elsewhere.txt",
+       "rule.option.momentum=0.9", "eval.every=7", "save.every=3", "run=r"});
+  EXPECT_EQ(now.steps, 400);
+  EXPECT_EQ(now.origin("steps"), "--set");
+  EXPECT_NO_THROW(require_resumable(saved, now, kOrigin));
+}
+
+// One key after the other, each with a value that it can have.
+TEST(Resume, WhatStaysIsRefusedByNameWithBothValues) {
+  const TrainConfig saved =
+      configured({"model.experts=4", "model.expert_ffn=64"});
+  const std::vector<std::string> others = {"preset=small",
+                                           "seed=2",
+                                           "data.held_out=0.1",
+                                           "model.layers=2",
+                                           "model.hidden=64",
+                                           "model.ffn=100",
+                                           "model.heads=4",
+                                           "model.kv_heads=2",
+                                           "model.head_dim=32",
+                                           "model.vocab=300",
+                                           "model.length=32",
+                                           "model.tied=on",
+                                           "model.qk_norm=off",
+                                           "model.rope_base=5000",
+                                           "model.norm_epsilon=1e-05",
+                                           "model.experts=8",
+                                           "model.experts_per_token=1",
+                                           "model.expert_ffn=32",
+                                           "model.shared_experts=1",
+                                           "rule.name=soap",
+                                           "freeze=*norm*"};
+  std::set<std::string> refused;
+  for (const std::string& other : others) {
+    const std::string key = other.substr(0, other.find('='));
+    const std::string value = other.substr(other.find('=') + 1);
+    refused.insert(key);
+    EXPECT_THAT(
+        [&] { require_resumable(saved, resumed(saved, {other}), kOrigin); },
+        testing::ThrowsMessage<UsageError>(testing::AllOf(
+            testing::HasSubstr(key + " is "), testing::HasSubstr(kOrigin),
+            testing::HasSubstr("and " + value + " now (--set)"))))
+        << other;
+  }
+  TrainConfig config;
+  for (const ConfigKey& key : config_keys(config))
+    EXPECT_EQ(refused.contains(key.name), key.on_resume == OnResume::kStays)
+        << key.name << " is not tried here";
+}
+
+TEST(Resume, OptionsOfARuleThatChangeItsStatesStay) {
+  const TrainConfig saved = configured({"rule.name=soap"});
+  for (const char* option : {"max_preconditioner_dim=64", "grafting=adam",
+                             "momentum_basis=original"})
+    EXPECT_THAT(
+        [&] {
+          require_resumable(
+              saved, resumed(saved, {std::string("rule.option.") + option}),
+              kOrigin);
+        },
+        testing::ThrowsMessage<UsageError>(testing::HasSubstr(
+            "rule.option." +
+            std::string(option).substr(0, std::string(option).find('=')))))
+        << option;
+  EXPECT_NO_THROW(require_resumable(
+      saved, resumed(saved, {"rule.option.precondition_frequency=3"}),
+      kOrigin));
+  // Every option that may change is one of some rule.
+  std::set<std::string> known;
+  for (const RuleEntry& entry : rule_table())
+    for (const OptionFact& option : entry.options) known.insert(option.name);
+  for (const char* option : {"momentum", "precision", "beta2", "steps"}) {
+    EXPECT_TRUE(may_change_option(option)) << option;
+    EXPECT_TRUE(known.contains(option)) << option;
+  }
+}
+
+TEST(Resume, AMicroBatchOfTheCheckpointFitsAnotherMesh) {
+  const TrainConfig saved =
+      configured({"batch.global=16", "batch.micro=8", "mesh=dp=2"});
+  EXPECT_EQ(resumed(saved, {"mesh=dp=8"}).batch.micro, 2);
+  EXPECT_EQ(resumed(saved, {"mesh=dp=2"}).batch.micro, 8);
+  EXPECT_THAT(
+      [&] {
+        resumed(saved, {"mesh=dp=8", "batch.micro=8"});
+      },
+      testing::ThrowsMessage<UsageError>(
+          testing::HasSubstr("batch.micro 8 (--set)")));
+}
+
+TEST(Resume, SavingNeedsAFolder) {
+  Settings given;
+  given.push_back({"save.every", RawText{"5"}, "--save-every"});
+  EXPECT_THAT([&] { make_config(given); },
+              testing::ThrowsMessage<UsageError>(testing::AllOf(
+                  testing::HasSubstr("save.every 5 (--save-every)"),
+                  testing::HasSubstr("--run"))));
+}
+
+}  // namespace
+}  // namespace canzona::resume_test

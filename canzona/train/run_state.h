@@ -1,0 +1,54 @@
+// How far a run is: what a checkpoint keeps of the loop, beside the parameters
+// and the optimizer's states.
+//
+//   RunState state = read_run_state(texts, "runs/one/ckpt/step_00000100");
+//   files = {{"data.json", data_json(state, data)}, {"run.json",
+//   run_json(state)}};
+//
+// The position in the data counts sequences of the whole run, so that it means
+// the same on any number of ranks and with another batch. Plain values.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <string>
+
+namespace canzona {
+
+struct RunState {
+  int64_t step = 0;       // steps done
+  int64_t sequences = 0;  // consumed by all ranks
+  int64_t tokens = 0;     // the same in tokens
+  double seconds = 0;
+  double last_loss = std::numeric_limits<double>::quiet_NaN();
+  int64_t skipped_steps = 0;
+  int64_t skipped_in_a_row = 0;  // the last ones
+  // Of the last step that was skipped, as in StepMetrics.
+  std::string nonfinite_tensor = {};
+  int64_t nonfinite_rank = -1;
+  int64_t starts = 1;  // of the run: 1, and one more for every resume
+};
+
+// What the tokens were, so that a run never goes on with others.
+struct DataIdentity {
+  std::string description;
+  std::string digest;
+  int64_t length = 0;  // of a sequence
+  uint64_t seed = 0;   // of their order
+};
+
+std::string data_json(const RunState& state, const DataIdentity& data);
+std::string run_json(const RunState& state);
+// All randomness is a function of the seed and of what is numbered by it: there
+// is no state of generators.
+std::string rng_json(uint64_t seed);
+
+// From data.json and run.json, by name. DataLost names the file and what is
+// wrong: they were checked against their hashes, and still make no sense.
+RunState read_run_state(const std::map<std::string, std::string>& texts,
+                        const std::string& checkpoint);
+DataIdentity read_data_identity(const std::string& data_json,
+                                const std::string& checkpoint);
+
+}  // namespace canzona

@@ -1,0 +1,543 @@
+// `canzona launch`: ranks as processes, watched and started again.
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "canzona/base/error.h"
+#include "canzona/base/exit_status.h"
+#include "canzona/base/files.h"
+#include "canzona/base/text.h"
+#include "canzona/checkpoint/reader.h"
+#include "canzona/checkpoint/store.h"
+#include "canzona/comm/mpi/mpi_launch.h"
+#include "canzona/comm/mpi/mpi_session.h"
+#include "canzona/launch/rank_folder.h"
+#include "canzona/measure/machine.h"
+#include "canzona/trace/step_metrics.h"
+#include "cli/bench.h"
+#include "cli/config.h"
+#include "cli/environment.h"
+#include "cli/launch_view.h"
+#include "cli/options.h"
+#include "cli/verbs.h"
+
+namespace canzona::cli {
+namespace {
+
+constexpr const char* kLaunchExamples =
+    R"(Starts a command on several processes of this machine, one per rank, and watches them: every
+line that rank 2 prints begins with [r2]. What follows -- is a command of canzona as you would
+give it without launch.
+
+When a rank is killed, crashes, stops answering or loses another (exit status 4), all are
+ended and `train` is started again with --resume auto: it goes on from its last checkpoint.
+A mistake in the command (2), damaged data (3), numbers that are not finite (5) or a full
+disk (6) would come again, and end the run. So does a second of --max-restarts too many.
+
+Ctrl-C, SIGTERM and SIGUSR1 are passed on to all ranks: `train` saves and ends with 130 or
+143, or saves and goes on. No process outlives the launcher, even if it is killed.
+
+Examples:
+  canzona launch --ranks 4 -- train --data book.txt --run runs/one --save-every 100
+  canzona launch --ranks 4 --max-restarts 10 -- train --mesh dp=2,tp=2 --run runs/two
+  canzona launch --elastic 2:4 -- train --data book.txt --run runs/three --save-every 100
+  canzona launch --ranks 4 --json -- bench step --model qwen3-0.6b --scale 1/8 --mesh dp=4
+
+--elastic 2:4 begins on 4 ranks and goes on with those that remain, at least 2; the batch
+must be dealt over them, so the mesh is not to be fixed with --mesh.
+
+mpirun is started with what it needs here: as root, with more ranks than cores, with time
+for ranks to end. Without MPI one process runs all ranks as threads; it is watched and
+started again in the same way. Under srun or torchrun, and on several machines, launch has
+no part: `srun canzona train …` or `mpirun canzona train …` start the ranks themselves.
+
+The last line says what happened, where, and what to do. Exit status: that of the run; 4 if
+a rank was lost and no restart was left, 130 or 143 after SIGINT or SIGTERM.
+)";
+
+constexpr int kMostRanks = 256;
+
+struct LaunchFlags {
+  int ranks = 0;
+  int max_restarts = 3;
+  std::string elastic;
+  std::string grace = "5s";
+  std::string mpirun;
+  bool json = false;
+  std::string program;  // for tests
+  std::string as_rank;  // the folder to report to
+  std::vector<std::string> command;
+};
+
+// MIN:MAX of --elastic.
+struct ElasticRange {
+  int least = 0, most = 0;
+};
+
+// What is to be started.
+struct LaunchPlan {
+  std::string program;
+  std::vector<std::string> command;
+  bool is_train = false;
+  std::optional<TrainConfig> config;  // of train, as far as it is known here
+  std::optional<ElasticRange> elastic;
+  int num_ranks = 0;
+  std::string mpirun;  // "": ranks are threads of one process
+  bool is_open_mpi = true;
+  std::chrono::milliseconds grace{0};
+};
+
+ElasticRange parse_elastic(const std::string& text) {
+  const size_t colon = text.find(':');
+  if (colon == std::string::npos)
+    throw UsageError(cat("--elastic ", quoted(text),
+                         ": expected MIN:MAX, the fewest and the most ranks, "
+                         "such as 2:4"));
+  const auto number = [&](const std::string& word) {
+    return static_cast<int>(
+        parse_integer(word, 1, kMostRanks, cat("--elastic ", quoted(text))));
+  };
+  const ElasticRange range{number(text.substr(0, colon)),
+                           number(text.substr(colon + 1))};
+  if (range.least > range.most)
+    throw UsageError(cat("--elastic ", quoted(text),
+                         ": expected MIN:MAX with MIN at most MAX"));
+  return range;
+}
+
+// The configuration that `train` would run with. Nothing where its words cannot
+// be understood: train itself says so then.
+std::optional<TrainConfig> config_of(const std::vector<std::string>& command) {
+  CLI::App app;
+  ConfigArguments arguments;
+  add_config_arguments(app, arguments);
+  app.allow_extras();
+  std::vector<std::string> words(command.rbegin(), command.rend() - 1);
+  try {
+    app.parse(words);
+  } catch (const CLI::ParseError&) {
+    return std::nullopt;
+  }
+  return read_config(arguments);
+}
+
+// Whether the run can be dealt over so many ranks.
+bool fits_ranks(const std::optional<TrainConfig>& config, int num_ranks) {
+  if (!config) return true;
+  TrainConfig copy = *config;
+  copy.ranks = 0;
+  try {
+    settle_mesh(copy, {.launched = num_ranks});
+    return true;
+  } catch (const UsageError&) {
+    return false;
+  }
+}
+
+void refuse_other_launcher() {
+  const std::string other = other_launcher(environment_variable);
+  if (other.empty()) return;
+  if (other == "torchrun")
+    throw UsageError(
+        "launch is not needed under torchrun, which starts and restarts "
+        "processes itself; canzona's ranks find each other through MPI: start "
+        "canzona launch outside of torchrun, or canzona train with mpirun or "
+        "srun");
+  throw UsageError(cat("launch is not needed under ", other,
+                       ", which has already started a process for every rank; "
+                       "give it the command itself: ",
+                       other, " … canzona train …"));
+}
+
+void refuse_fixed_mesh(const LaunchPlan& plan, const std::string& elastic) {
+  if (!plan.config || plan.config->mesh.empty()) return;
+  throw UsageError(
+      cat("--elastic ", elastic, ": the mesh is fixed to ", plan.config->mesh,
+          " (", plan.config->origin("mesh"),
+          ") and cannot follow the number of ranks; leave it out: then every "
+          "rank is a data-parallel one"));
+}
+
+// As many as are asked for: by launch, else by the command, else one per core.
+int ranks_wanted(const LaunchFlags& a, const LaunchPlan& plan) {
+  if (a.ranks > 0) return a.ranks;
+  if (plan.elastic) return plan.elastic->most;
+  if (!plan.config) throw UsageError("launch: how many ranks? Give --ranks N");
+  TrainConfig copy = *plan.config;
+  return settle_mesh(copy, {.cores = usable_cpus()}).world();
+}
+
+// mpirun of the library that this program was built with; "" and a remark if
+// ranks have to be threads.
+std::string find_mpirun(const LaunchFlags& a, const LaunchPlan& plan,
+                        const Output& out) {
+  const auto threads = [&](const std::string& why) {
+    out.note(cat("launch: ", why, ": one process runs all ", plan.num_ranks,
+                 " ranks as threads"));
+    return std::string();
+  };
+  if (plan.config && plan.config->transport == "thread")
+    return threads("--transport thread");
+  if (!mpi_is_built()) return threads("this build has no MPI");
+  const char* path = environment_variable("PATH");
+  const std::string folders = path == nullptr ? "/usr/bin:/bin" : path;
+  const std::string own = plan.is_open_mpi ? "mpirun.openmpi" : "mpirun.mpich";
+  if (!a.mpirun.empty()) {
+    std::string found = find_program(a.mpirun, folders);
+    if (found.empty())
+      throw UsageError(
+          cat("--mpirun ", quoted(a.mpirun), ": there is no such program"));
+    return found;
+  }
+  for (const std::string& name : {own, std::string("mpirun")})
+    if (std::string found = find_program(name, folders); !found.empty())
+      return found;
+  return threads("there is no mpirun in PATH");
+}
+
+std::string own_program() {
+  return std::filesystem::read_symlink("/proc/self/exe").string();
+}
+
+LaunchPlan settle_launch(const LaunchFlags& a, const Output& out) {
+  refuse_other_launcher();
+  if (a.command.empty())
+    throw UsageError(
+        "launch: nothing to start; give a command after --, such as canzona "
+        "launch --ranks 4 -- train --run runs/one");
+  check_range("--ranks", a.ranks, 0, kMostRanks);
+  check_range("--max-restarts", a.max_restarts, 0, 1000000);
+  LaunchPlan plan;
+  plan.program = a.program.empty() ? own_program() : a.program;
+  plan.command = a.command;
+  plan.is_train = a.command.front() == "train";
+  plan.is_open_mpi = mpi_description().starts_with("Open MPI");
+  plan.grace = std::chrono::milliseconds(
+      static_cast<int64_t>(1e3 * parse_duration(a.grace, "--grace")));
+  if (plan.is_train) plan.config = config_of(a.command);
+  if (!a.elastic.empty()) {
+    plan.elastic = parse_elastic(a.elastic);
+    if (!plan.is_train)
+      throw UsageError("--elastic: only train can go on with other ranks");
+    refuse_fixed_mesh(plan, a.elastic);
+  }
+  plan.num_ranks = ranks_wanted(a, plan);
+  if (plan.elastic && (plan.num_ranks < plan.elastic->least ||
+                       plan.num_ranks > plan.elastic->most))
+    throw UsageError(
+        cat("--ranks ", plan.num_ranks, ": not within --elastic ", a.elastic));
+  if (plan.config && plan.config->ranks > 0 &&
+      plan.config->ranks != plan.num_ranks)
+    throw UsageError(cat("launch starts ", plan.num_ranks,
+                         " ranks, but train is given --ranks ",
+                         plan.config->ranks, "; leave that one out"));
+  plan.mpirun = find_mpirun(a, plan, out);
+  return plan;
+}
+
+// The command of one attempt.
+std::vector<std::string> attempt_words(const LaunchPlan& plan,
+                                       const std::vector<std::string>& command,
+                                       const std::string& folder) {
+  std::vector<std::string> words;
+  if (!plan.mpirun.empty()) {
+    words = mpirun_words({.path = plan.mpirun,
+                          .is_open_mpi = plan.is_open_mpi,
+                          .num_ranks = plan.num_ranks,
+                          .num_cpus = usable_cpus()});
+    words.insert(words.end(),
+                 {own_program(), "launch", "--as-rank", folder, "--"});
+  }
+  words.push_back(plan.program);
+  words.insert(words.end(), command.begin(), command.end());
+  const bool is_given =
+      plan.config && (!plan.config->mesh.empty() || plan.config->ranks > 0);
+  if (plan.mpirun.empty() && plan.is_train && !is_given)
+    words.insert(words.end(), {"--ranks", cat(plan.num_ranks)});
+  return words;
+}
+
+// Passes on what ranks print, and remembers what tells of a failure.
+class LaunchListener : public AttemptObserver {
+ public:
+  LaunchListener(const Output& out, bool to_errors)
+      : out_(out), to_errors_(to_errors) {}
+
+  void on_line(int rank, bool is_error, std::string_view line) override {
+    out_.pass_on(rank < 0 ? std::string(line) : cat("[r", rank, "] ", line),
+                 is_error || to_errors_);
+    constexpr std::string_view kError = "error: ";
+    if (!is_error || !line.starts_with(kError)) return;
+    errors_.push_back({rank, std::string(line.substr(kError.size()))});
+  }
+  void on_signal(int signal) override {
+    out_.note(cat("launch: ", signal_name(signal), " passed on to all ranks"));
+  }
+
+  // Of a rank that failed by itself.
+  std::string reason_of(const Cause& cause) const {
+    if (cause.ranks.empty() || cause.is_signal) return "";
+    for (const Said& said : errors_)
+      if (said.rank == cause.ranks.front()) return printable(said.words);
+    return "";
+  }
+  // Where the others were when they missed it: best of those who name it.
+  std::string operation_of(const Cause& cause) const {
+    std::string found;
+    for (const Said& said : errors_) {
+      const std::string operation = operation_in(said.words);
+      if (operation.empty()) continue;
+      const bool names = !cause.ranks.empty() &&
+                         said.words.find(cat("rank ", cause.ranks.front(),
+                                             " ")) != std::string::npos;
+      if (names) return printable(operation);
+      if (found.empty()) found = printable(operation);
+    }
+    return found;
+  }
+
+ private:
+  struct Said {
+    int rank;
+    std::string words;
+  };
+  const Output& out_;
+  bool to_errors_;
+  std::vector<Said> errors_;
+};
+
+// The step that a run was in, by its folder; 0 if that does not tell.
+int64_t step_under_way(const std::string& run) {
+  const std::string path = run + "/metrics.jsonl";
+  std::error_code none;
+  if (run.empty() || !std::filesystem::exists(path, none)) return 0;
+  try {
+    const auto steps =
+        read_metrics(read_file(path, int64_t{1} << 30, "the metrics"), path);
+    return steps.empty() ? 1 : steps.back().step + 1;
+  } catch (const Error&) {
+    return 0;  // its last line may be half written
+  }
+}
+
+std::optional<int64_t> newest_checkpoint(const std::string& run) {
+  const std::string path = run + "/ckpt";
+  std::error_code none;
+  if (run.empty() || !std::filesystem::is_directory(path, none)) return {};
+  try {
+    std::vector<std::string> notes;
+    return newest_verified(Folder::open(path), usable_cpus(), notes)
+        .manifest()
+        .step;
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+Outcome outcome_of_status(int status) {
+  switch (status) {
+    case ExitStatus::kDone:
+      return Outcome::kDone;
+    case ExitStatus::kUsage:
+      return Outcome::kRefused;
+    case ExitStatus::kDataLost:
+      return Outcome::kDataLost;
+    case ExitStatus::kPeerLost:
+      return Outcome::kPeerLost;
+    case ExitStatus::kNumerical:
+      return Outcome::kDiverged;
+    case ExitStatus::kStorage:
+      return Outcome::kNoStorage;
+    case ExitStatus::kInterrupted:
+      return Outcome::kInterrupted;
+    case ExitStatus::kTerminated:
+      return Outcome::kTerminated;
+    default:
+      return Outcome::kFailed;
+  }
+}
+
+class Launcher {
+ public:
+  Launcher(const LaunchFlags& flags, const Output& out)
+      : flags_(flags), out_(out), plan_(settle_launch(flags, out)) {
+    report_.transport = plan_.mpirun.empty() ? "thread" : "mpi";
+    if (plan_.config) report_.run = plan_.config->run;
+    report_.max_restarts = flags.max_restarts;
+    if (plan_.is_train && report_.run.empty() && flags.max_restarts > 0)
+      out.note(
+          "launch: without --run there is nothing to resume from; the run will "
+          "not be started again");
+  }
+
+  Outcome run() {
+    adopt_orphans();
+    tell_begin();
+    do attempt();
+    while (goes_on());
+    report_.checkpoint = newest_checkpoint(report_.run);
+    if (flags_.json) out_.result(launch_json(report_));
+    if (report_.exit_status() == ExitStatus::kDone)
+      out_.note(cat("launch: ", launch_line(report_)));
+    else
+      out_.error(launch_line(report_));
+    return outcome_of_status(report_.exit_status());
+  }
+
+ private:
+  void tell_begin() const;
+  void attempt();
+  bool goes_on();
+  bool may_restart();
+  bool shrink(const LaunchedAttempt& last);
+
+  const LaunchFlags& flags_;
+  const Output& out_;
+  LaunchPlan plan_;
+  LaunchReport report_;
+  SignalQueue signals_;
+};
+
+void Launcher::tell_begin() const {
+  if (plan_.mpirun.empty()) return;
+  const bool root = ::geteuid() == 0 && plan_.is_open_mpi;
+  const bool many = plan_.num_ranks > usable_cpus() && plan_.is_open_mpi;
+  out_.note(cat("launch: ", plan_.num_ranks, " ranks by ", plan_.mpirun,
+                root ? ", which is told that it may run as root" : "",
+                many ? cat(root ? " and with" : ", told to run with",
+                           " more ranks than the ", usable_cpus(), " cores")
+                     : ""));
+}
+
+void Launcher::attempt() {
+  const std::vector<std::string> command =
+      report_.attempts.empty() || !plan_.is_train ? plan_.command
+                                                  : resuming(plan_.command);
+  LaunchListener listener(out_, flags_.json);
+  LaunchedAttempt attempt;
+  attempt.num_ranks = plan_.num_ranks;
+  attempt.result = run_attempt(
+      {.num_ranks = plan_.num_ranks,
+       .has_keepers = !plan_.mpirun.empty(),
+       .words =
+           [&](const std::string& folder) {
+             return attempt_words(plan_, command, folder);
+           },
+       .variables = mpirun_variables(plan_.is_open_mpi, ::geteuid() == 0),
+       .grace = plan_.grace},
+      signals_, listener);
+  attempt.cause = cause_of(attempt.result);
+  attempt.reason = listener.reason_of(attempt.cause);
+  attempt.operation = attempt.cause.status == ExitStatus::kPeerLost
+                          ? listener.operation_of(attempt.cause)
+                          : "";
+  attempt.step = attempt.cause.status == 0 ? 0 : step_under_way(report_.run);
+  // Of mpirun itself only what explains that there are no ranks.
+  const bool started = std::ranges::any_of(
+      attempt.result.ranks, [](const RankEnd& rank) { return rank.started; });
+  if (!started)
+    for (const std::string& line : attempt.result.launcher_lines)
+      out_.pass_on(cat("[mpirun] ", line), true);
+  report_.attempts.push_back(std::move(attempt));
+}
+
+bool Launcher::may_restart() {
+  const LaunchedAttempt& last = report_.last();
+  if (!is_worth_restarting(last.cause) || last.result.signal != 0) return false;
+  if (!plan_.is_train || report_.run.empty()) return false;
+  if (report_.num_restarts() < flags_.max_restarts) return true;
+  if (flags_.max_restarts > 0)
+    report_.why_not_again =
+        cat("--max-restarts ", flags_.max_restarts, " reached");
+  return false;
+}
+
+// True if the run can go on with the ranks that remain.
+bool Launcher::shrink(const LaunchedAttempt& last) {
+  const int remaining =
+      plan_.mpirun.empty() ? plan_.num_ranks : num_remaining(last.result);
+  for (int ranks = remaining; ranks >= plan_.elastic->least; --ranks)
+    if (fits_ranks(plan_.config, ranks)) {
+      plan_.num_ranks = ranks;
+      return true;
+    }
+  report_.why_not_again =
+      cat(remaining, " of ", last.num_ranks, " ranks remain, and --elastic ",
+          flags_.elastic, " finds no number that the batch can be dealt over");
+  return false;
+}
+
+bool Launcher::goes_on() {
+  if (!may_restart()) return false;
+  const LaunchedAttempt& last = report_.last();
+  if (plan_.elastic && !shrink(last)) return false;
+  const int restart = report_.num_restarts() + 1;
+  const auto pause = pause_before(restart);
+  std::string line = cat("launch: ", last.cause.words);
+  if (last.step > 0) line += cat(" at step ", last.step);
+  if (!last.operation.empty()) line += " in " + last.operation;
+  out_.note(cat(line, "; restart ", restart, " of ", flags_.max_restarts,
+                plan_.elastic ? cat(" on ", plan_.num_ranks, " ranks") : "",
+                " with --resume auto in ",
+                human_seconds(1e-3 * static_cast<double>(pause.count()))));
+  const int signal = signals_.wait_for_end(pause);
+  if (signal == 0) return true;
+  Cause& cause = report_.attempts.back().cause;
+  cause.status =
+      signal == SIGINT ? ExitStatus::kInterrupted : ExitStatus::kTerminated;
+  return false;
+}
+
+// A keeper of one rank; see canzona/launch/rank_folder.h.
+Outcome keep_rank(const LaunchFlags& a) {
+  const std::optional<MpiLaunch> launch = find_mpi_launch();
+  if (!launch || a.command.empty())
+    throw UsageError("--as-rank is for canzona launch itself");
+  run_as_rank({a.as_rank, launch->rank, a.command});
+  return Outcome::kDone;
+}
+
+Outcome run(const LaunchFlags& a, const Output& out) {
+  if (!a.as_rank.empty()) return keep_rank(a);
+  return Launcher(a, out).run();
+}
+
+}  // namespace
+
+Verb add_launch(CLI::App& root) {
+  CLI::App* app = root.add_subcommand(
+      "launch", "start ranks as processes, watch them, start them again");
+  auto a = std::make_shared<LaunchFlags>();
+  add_value(*app, "--ranks", a->ranks, "N",
+            "processes, one per rank [what the command's mesh has, else one "
+            "per core]");
+  add_value(*app, "--max-restarts", a->max_restarts, "N",
+            "how often `train` is started again, from its last checkpoint [3]");
+  add_value(*app, "--elastic", a->elastic, "MIN:MAX",
+            "begin on MAX ranks and go on with those that remain, at least "
+            "MIN");
+  add_value(*app, "--grace", a->grace, "TIME",
+            "that the other ranks have to end by themselves after one has "
+            "failed [5s]");
+  add_value(*app, "--mpirun", a->mpirun, "FILE",
+            "the mpirun to start [mpirun of this program's MPI, in PATH]");
+  app->add_flag("--json", a->json,
+                "print the outcome as one JSON object; what ranks print goes "
+                "to standard error");
+  add_value(*app, "--program", a->program, "FILE",
+            "for tests: the program to start instead of this one")
+      ->group("");
+  add_value(*app, "--as-rank", a->as_rank, "DIR",
+            "for launch itself: keeps one rank")
+      ->group("");
+  app->add_option("COMMAND", a->command,
+                  "the command to start, after --: train …, bench step …");
+  app->footer(kLaunchExamples);
+  return {app, [a](const Output& out) { return run(*a, out); }};
+}
+
+}  // namespace canzona::cli

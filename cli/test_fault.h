@@ -1,0 +1,55 @@
+// Faults that tests ask for; no user needs them.
+//
+//   CANZONA_TEST_FAULT="rank=2,step=3,at=forward,kind=kill"
+//
+//   at    forward, backward, optimizer, save, or collective: the first one of
+//         the step, in whichever thread issues it
+//   kind  kill, segv, abort (signals to itself), exit0 (it is done too early),
+//         throw (out of the stage), stop (SIGSTOP)
+//   once  a file that is made when the fault happens; where it is, the fault
+//         happens no more: for runs that are started again
+//
+// Several are separated by ';'.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "canzona/comm/thread/gate.h"
+#include "canzona/train/trainer.h"
+
+namespace canzona::cli {
+
+// Every collective of every rank passes it. Any thread.
+class TestFaults final : public Gate {
+ public:
+  // UsageError names the word that is wrong.
+  explicit TestFaults(std::string_view text);
+
+  // A rank comes to a point of a step.
+  void at(TrainPoint point, int64_t step, int rank);
+  void pass(std::string_view group, Operation operation, std::string_view label,
+            int world_rank) override;
+  void open_for_good() noexcept override {}
+
+ private:
+  struct Fault {
+    int rank = 0;
+    int64_t step = 0;
+    std::string at, kind, once;
+  };
+  static Fault parse(const std::string& text);
+  void fail(std::string_view at, int64_t step, int rank);
+
+  std::vector<Fault> faults_;
+  std::atomic<int64_t> step_ = 0;  // that the ranks of this process are in
+};
+
+// Null unless the environment asks for faults.
+std::unique_ptr<TestFaults> read_test_faults();
+
+}  // namespace canzona::cli

@@ -1,0 +1,150 @@
+#include "cli/train_resume.h"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "canzona/checkpoint/reader.h"
+#include "canzona/checkpoint/store.h"
+#include "canzona/train/resume.h"
+#include "cli/precision.h"
+#include "cli/run_folder.h"
+
+namespace canzona::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kAuto = "auto";
+constexpr const char* kSavedConfig = "config.json";
+
+std::string point_name(int64_t step) {
+  return cat("checkpoint of step ", step);
+}
+
+// Nothing but digits, as --resume 1000.
+std::optional<int64_t> wished_step(const std::string& wish) {
+  int64_t step = 0;
+  const char* end = wish.data() + wish.size();
+  const auto [stop, error] = std::from_chars(wish.data(), end, step);
+  if (wish.empty() || error != std::errc() || stop != end || step < 0)
+    return std::nullopt;
+  return step;
+}
+
+ResumePoint point_of(const CheckpointReader& reader, LoadRequest request,
+                     bool is_of_run) {
+  const int64_t step = reader.manifest().step;
+  const std::string name = point_name(step);
+  return {.request = std::move(request),
+          .name = name,
+          .saved = saved_settings(reader.side_file(kSavedConfig), name),
+          .is_of_run = is_of_run};
+}
+
+// The newest whose small files are sound and whose others are there; whether
+// every byte is, loading finds out, and falls back.
+ResumePoint newest_point(const std::string& folder, bool is_of_run) {
+  std::vector<std::string> faults;
+  for (const ListedCheckpoint& listed : resume_order(Folder::open(folder))) {
+    const std::string path = cat(folder, "/", listed.name);
+    try {
+      const CheckpointReader reader = open_checkpoint(path);
+      const std::vector<std::string> missing = reader.check_files();
+      if (missing.empty())
+        return point_of(reader, {.folder = folder, .which = kAuto}, is_of_run);
+      faults.push_back(cat(listed.name, ": ", missing.front()));
+    } catch (const DataLost& error) {
+      faults.push_back(error.what());
+    } catch (const UsageError& error) {
+      faults.push_back(error.what());
+    }
+  }
+  throw CheckpointRefused(
+      cat("--resume auto: no checkpoint in ", quoted(folder), " is whole:\n",
+          join(faults, "\n"),
+          "\ncanzona ckpt verify says more; --overwrite begins the run anew"));
+}
+
+[[noreturn]] void refuse_step(const std::string& folder, int64_t step) {
+  std::vector<std::string> there;
+  if (has_checkpoint(folder))
+    for (const ListedCheckpoint& listed :
+         list_checkpoints(Folder::open(folder)))
+      there.push_back(cat(listed.step));
+  throw CheckpointRefused(
+      cat("--resume ", step, ": there is no checkpoint of this step in ",
+          quoted(folder), there.empty() ? "" : "; there are those of steps ",
+          join(there, ", ")));
+}
+
+ResumePoint point_of_step(const std::string& folder, int64_t step) {
+  const std::string path = cat(folder, "/", checkpoint_name(step));
+  if (!fs::exists(path)) refuse_step(folder, step);
+  return point_of(open_checkpoint(path), {.folder = folder, .which = cat(step)},
+                  true);
+}
+
+bool is_same_folder(const fs::path& a, const fs::path& b) {
+  std::error_code error;
+  return fs::equivalent(a, b, error) && !error;
+}
+
+// A checkpoint's own folder, or one that holds some.
+ResumePoint point_at(const std::string& path, const std::string& run) {
+  const bool is_checkpoint = fs::exists(path + "/manifest.json");
+  if (!is_checkpoint) {
+    for (const std::string& folder : {checkpoint_folder(path), path})
+      if (has_checkpoint(folder))
+        return newest_point(
+            folder,
+            !run.empty() && is_same_folder(folder, checkpoint_folder(run)));
+    if (!fs::is_directory(path))
+      throw UsageError(cat("--resume ", quoted(path),
+                           ": expected auto, a step, or a folder with a "
+                           "checkpoint; there is no such folder"));
+  }
+  fs::path parent = fs::path(path + "/").lexically_normal().parent_path();
+  parent = parent.has_parent_path() ? parent.parent_path() : fs::path(".");
+  const bool is_of_run =
+      !run.empty() && is_same_folder(parent, checkpoint_folder(run));
+  return point_of(open_checkpoint(path),
+                  {.folder = parent.string(), .which = path}, is_of_run);
+}
+
+}  // namespace
+
+std::optional<ResumePoint> find_resume_point(const std::string& wish,
+                                             const std::string& run) {
+  const std::optional<int64_t> step = wished_step(wish);
+  if (wish != kAuto && !step) return point_at(wish, run);
+  if (run.empty())
+    throw UsageError(cat("--resume ", wish,
+                         ": expected --run with the folder of the run that is "
+                         "to go on"));
+  const std::string folder = checkpoint_folder(run);
+  if (step) return point_of_step(folder, *step);
+  if (!has_checkpoint(folder)) return std::nullopt;
+  return newest_point(folder, true);
+}
+
+std::string resume_hint(const std::string& run) {
+  if (run.empty() || !has_checkpoint(checkpoint_folder(run))) return "";
+  const auto newest = resume_order(Folder::open(checkpoint_folder(run)));
+  return cat("the newest checkpoint is of step ", newest.front().step,
+             "; canzona train --run ", printable(run),
+             " --resume auto goes on from it");
+}
+
+TrainConfig resumed_config(const ConfigArguments& arguments,
+                           const ResumePoint& point, int64_t launched) {
+  const TrainConfig saved = make_settled_config(point.saved);
+  const TrainConfig config =
+      read_config(arguments, {.saved = point.saved, .launched = launched});
+  require_resumable(saved, config, point.name);
+  return config;
+}
+
+}  // namespace canzona::cli

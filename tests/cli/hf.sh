@@ -1,0 +1,157 @@
+# Weights of Hugging Face: a run's folder is one, exported again, started from.
+. "$(dirname "$0")/words.sh"
+
+canzona train --help
+if grep -qF 'built to plan only' err; then
+  echo 'skipped: this build does not train'
+  exit 0
+fi
+
+same() {
+  checks=$((checks + 1))
+  cmp -s "$1" "$2" || fail "$1 and $2 differ"
+}
+# Exit status 3, a message with these texts, and no folder $1.
+refuses_data() {
+  made=$1
+  shift
+  exits 3
+  says 'error: ' "$@"
+  checks=$((checks + 1))
+  [ ! -e "$made" ] || fail "$made was made"
+}
+
+small='--set model.layers=2 --set model.hidden=32 --set model.ffn=48 --set model.heads=4
+  --set model.kv_heads=2 --set model.head_dim=8 --set model.length=16 --set batch.global=4
+  --set batch.micro=1 --set eval.sequences=4'
+shape='--set model.length=16 --set batch.global=4 --set batch.micro=1 --set eval.sequences=4'
+
+# A Llama that is trained a little, on two ranks.
+# shellcheck disable=SC2086
+canzona train $small --set model.qk_norm=off --steps 3 --mesh dp=2 --run llama
+exits 0
+grep -q '"model_type": "llama"' llama/config.json || fail 'config.json is not of llama'
+# Its weights are those of a run that starts from it and does no step, on any mesh.
+for mesh in 'dp=1' 'dp=2,tp=2 --zero zero3' 'dp=2,pp=2'; do
+  rm -rf again
+  # shellcheck disable=SC2086
+  canzona train $shape --init llama --steps 0 --mesh $mesh --run again
+  exits 0
+  same again/model.safetensors llama/model.safetensors
+  same again/config.json llama/config.json
+done
+grep -q '"init": "llama"' again/summary.json || fail 'the summary does not say what it began with'
+
+# A checkpoint of it, and back: the very files.
+canzona ckpt import-hf llama --out made --json
+exits 0
+is_json
+member_is step 0
+member_is checkpoint made/step_00000000
+canzona ckpt verify made
+exits 0
+canzona ckpt export made --hf exported
+exits 0
+prints 'llama in fp32' 'in 1 file: exported'
+same exported/model.safetensors llama/model.safetensors
+canzona ckpt export made/step_00000000 --hf several/ --max-shard-size 10KB --json
+exits 0
+is_json
+member_is model_type llama
+member_is dtype fp32
+member_is 'files 0 name' 'model-00001-of-00012.safetensors'
+has_member 'files 11 bytes'
+checks=$((checks + 1))
+[ -f several/model.safetensors.index.json ] && [ ! -e several.tmp ] &&
+  [ ! -e several.lock ] || fail 'no index, or something besides'
+for from in made made/step_00000000 several; do
+  rm -rf again
+  # shellcheck disable=SC2086
+  canzona train $shape --init $from --steps 0 --mesh dp=2 --run again
+  exits 0
+  same again/model.safetensors llama/model.safetensors
+done
+canzona ckpt export made --hf half --dtype bf16
+exits 0
+checks=$((checks + 1))
+[ "$(wc -c <half/model.safetensors)" -lt "$(wc -c <exported/model.safetensors)" ] ||
+  fail 'bf16 takes as much as fp32'
+grep -q bfloat16 half/config.json || fail 'config.json does not say bfloat16'
+
+# Experts, tied, learn on from what they were.
+# shellcheck disable=SC2086
+canzona train $small --set model.experts=4 --set model.expert_ffn=24 --set model.tied=on --steps 2 \
+  --mesh dp=2 --run experts
+exits 0
+# shellcheck disable=SC2086
+canzona train $shape --init experts --steps 2 --mesh dp=2,ep=2 --run tuned
+exits 0
+checks=$((checks + 1))
+! cmp -s tuned/model.safetensors experts/model.safetensors || fail 'nothing was learned'
+
+# What contradicts the weights, and what is no model.
+# shellcheck disable=SC2086
+refuses 'model.layers (--set) is 3' 'config.json has 2' -- \
+  train $shape --init llama --set model.layers=3 --dry-run
+refuses 'model.qk_norm (--set) is on' -- train --init llama --set model.qk_norm=on --dry-run
+refuses 'leave out --model' -- train --init llama --model qwen3-0.6b --dry-run
+refuses "no folder 'nowhere'" -- train --init nowhere --dry-run
+mkdir empty
+refuses 'holds no weights' 'model.safetensors' -- train --init empty --dry-run
+refuses 'holds no weights' -- ckpt import-hf empty --out new
+refuses '--dtype' 'fp32 or bf16' -- ckpt export made --hf new --dtype fp8
+refuses '--max-shard-size' -- ckpt export made --hf new --max-shard-size many
+refuses "exported' is there already" -- ckpt export made --hf ./exported
+refuses 'has checkpoints already' -- ckpt import-hf llama --out made
+refuses 'missing' -- ckpt export made --hf missing/new
+refuses '--hf' -- ckpt export made
+refuses '--out' -- ckpt import-hf llama
+sed 's/"rope_theta": [^,]*,/"rope_theta": 10000, "rope_scaling": {"rope_type": "yarn"},/' \
+  llama/config.json >scaled.json
+cp -r llama scaled
+mv scaled.json scaled/config.json
+refuses 'rope_scaling' 'yarn' 'cannot be trained' -- train --init scaled --dry-run
+refuses 'rope_scaling' -- ckpt import-hf scaled --out new
+
+# Weights that cannot be right.
+cp -r several short
+rm short/model-00003-of-00012.safetensors
+canzona train --init short --dry-run
+refuses_data new 'model-00003-of-00012.safetensors'
+canzona ckpt import-hf short --out new
+refuses_data new 'model-00003-of-00012.safetensors'
+cp -r several linked
+mv linked/model-00003-of-00012.safetensors elsewhere
+ln -s ../elsewhere linked/model-00003-of-00012.safetensors
+canzona train --init linked --dry-run
+refuses_data new 'links are not followed'
+cp -r several outside
+sed 's/model-00003-of-00012/..\/elsewhere\/model-00003/' several/model.safetensors.index.json \
+  >outside/model.safetensors.index.json
+canzona train --init outside --dry-run
+refuses_data new 'no plain file name'
+cp -r llama cut
+head -c 5000 llama/model.safetensors >cut/model.safetensors
+canzona train --init cut --dry-run
+refuses_data new 'cut/model.safetensors'
+cp -r llama deeper
+sed 's/"num_hidden_layers": 2/"num_hidden_layers": 4/' llama/config.json >deeper/config.json
+canzona train --init deeper --dry-run
+refuses_data new 'tensors are missing in the folder' 'model.layers.2.'
+sed 's/"num_hidden_layers": 2/"num_hidden_layers": 1/' llama/config.json >deeper/config.json
+canzona train --init deeper --dry-run
+refuses_data new 'tensors that only the folder has' 'model.layers.1.'
+sed 's/"vocab_size": 256/"vocab_size": 300/' llama/config.json >deeper/config.json
+canzona ckpt import-hf deeper --out new
+refuses_data new 'saved F32 [256, 32], expected F32 [300, 32]'
+
+# A damaged checkpoint leaves nothing.
+cp -r made broken
+shard=broken/step_00000000/rank_00000.safetensors
+printf 'X' | dd of="$shard" bs=1 seek=9000 conv=notrunc 2>/dev/null
+canzona ckpt export broken --hf new
+refuses_data new 'are damaged'
+checks=$((checks + 1))
+[ ! -e new.tmp ] || fail 'new.tmp was left'
+
+finish

@@ -1,0 +1,219 @@
+# canzona launch: what it starts again and what not, on how many ranks, what it
+# says and exits with. The program that it starts here is a script; runs of
+# `train` are in launch_faults.sh.
+. "$(dirname "$0")/words.sh"
+unset OMPI_COMM_WORLD_RANK PMI_RANK PMI_SIZE SLURM_STEP_ID TORCHELASTIC_RUN_ID
+
+canzona launch --ranks 2
+if grep -q 'built to plan only' err; then
+  exits 2
+  finish
+fi
+
+# The program notes its words and ends as the next line of the file `ends` says.
+cat >program <<'PROGRAM'
+#!/bin/sh
+echo "$*" >>calls
+end=$(head -n 1 ends)
+sed -i 1d ends
+echo "speaking"
+echo "error: rank 1 of world: all_reduce #3 'layers.3' given up: rank 2 gone" >&2
+case $end in
+  [0-9]*) exit "$end" ;;
+  WAIT)
+    trap 'echo saved; exit 143' TERM
+    trap 'echo saved; exit 130' INT
+    while :; do sleep 0.05; done ;;
+  *) kill -"$end" $$ ;;
+esac
+PROGRAM
+chmod +x program
+
+# ends_by <end>...: what the program does when it is started for the first time,
+# the second, …
+ends_by() {
+  printf '%s\n' "$@" >ends
+  rm -f calls out err
+}
+# launches <options> -- <command>: with the script, as one process.
+launches() {
+  canzona launch --program ./program "$@" --transport thread
+}
+# waits_for <file> <text>: until the file has it, a minute at most.
+waits_for() {
+  n=0
+  while [ $n -lt 1200 ] && ! grep -q -e "$2" "$1" 2>/dev/null; do
+    sleep 0.05
+    n=$((n + 1))
+  done
+}
+# started <times>
+started() {
+  checks=$((checks + 1))
+  [ "$(wc -l <calls)" = "$1" ] || fail "started $(wc -l <calls) times, not $1"
+}
+# called <text>...: the last words.
+called() {
+  for text in "$@"; do
+    checks=$((checks + 1))
+    tail -n 1 calls | grep -qF -e "$text" || fail "not called with $text"
+  done
+}
+not_called() {
+  checks=$((checks + 1))
+  ! tail -n 1 calls | grep -qF -e "$1" || fail "called with $1"
+}
+
+# --- R3: a lost rank and a process that was killed are worth a restart, with
+# --resume auto in place of what was said of it.
+for end in 4 KILL SEGV ABRT; do
+  ends_by $end 0
+  launches --ranks 2 -- train --run run --resume 7
+  exits 0
+  started 2
+  called '--resume auto' '--ranks 2'
+  not_called '--resume 7'
+  says 'restart 1 of 3' 'done · 1 restart'
+done
+says 'one process runs all 2 ranks as threads'
+
+# --- What would come again is not tried again.
+for end in 1 2 3 5 6 130 143; do
+  ends_by $end 0
+  launches --ranks 2 -- train --run run
+  exits $end
+  started 1
+  says "exit $end"
+done
+
+# --- At most so many restarts.
+ends_by 4 4 4 0
+launches --ranks 2 --max-restarts 2 -- train --run run
+exits 4
+started 3
+says '--max-restarts 2 reached' "all_reduce 'layers.3'" 'exit 4'
+ends_by 4 0
+launches --ranks 2 --max-restarts 0 -- train --run run
+exits 4
+started 1
+says 'run it again with --resume auto'
+
+# --- Nothing to resume from, or no run at all: nothing is started again.
+ends_by 4 0
+launches --ranks 2 -- train
+exits 4
+started 1
+says 'without --run there is nothing to resume from'
+
+# --- One JSON object on standard output, what ranks print elsewhere.
+ends_by KILL 0
+launches --ranks 2 --json -- train --run run
+exits 0
+is_json
+member_is restarts 1
+member_is exit 0
+member_is transport thread
+member_is 'attempts 0 ends 0 signal' SIGKILL
+member_is 'attempts 0 cause' 'the run lost (SIGKILL)'
+says speaking
+
+# --- R12, R13: signals are passed on; the run is not started again.
+for signal in TERM:143 INT:130; do
+  ends_by WAIT 0
+  last="canzona launch, then ${signal%:*}"
+  "$program" launch --program ./program --ranks 2 -- train --run run \
+    --transport thread >out 2>err &
+  process=$!
+  waits_for out speaking
+  kill "-${signal%:*}" $process
+  wait $process
+  status=$?
+  exits "${signal#*:}"
+  started 1
+  prints saved
+done
+
+# --- Shells start background processes with SIGINT ignored; and a pause between
+# attempts ends at a signal.
+ends_by 4 0
+last='canzona launch, then TERM in its pause'
+"$program" launch --program ./program --ranks 2 -- train --run run \
+  --transport thread >out 2>err &
+process=$!
+waits_for err 'restart 1 of 3'
+kill -TERM $process
+wait $process
+status=$?
+exits 143
+started 1
+
+# --- --elastic: the mesh has to follow, the numbers have to make sense.
+refuses '--elastic 2:4' 'dp=2,tp=2' '--mesh' -- launch --elastic 2:4 -- train \
+  --run run --mesh dp=2,tp=2
+echo '{"mesh": "dp=4"}' >fixed.json
+refuses '--elastic 2:4' 'dp=4' 'fixed.json' -- launch --elastic 2:4 -- train \
+  --run run --config fixed.json
+refuses "--elastic '4:2'" -- launch --elastic 4:2 -- train --run run
+refuses "--elastic '4'" 'MIN:MAX' -- launch --elastic 4 -- train --run run
+refuses '--ranks 8' '2:4' -- launch --ranks 8 --elastic 2:4 -- train --run run
+refuses 'only train' -- launch --elastic 2:4 -- bench step
+
+# --- Under other launchers it has no part.
+last='canzona launch under other launchers'
+for variables in 'TORCHELASTIC_RUN_ID=none torchrun' \
+  'OMPI_COMM_WORLD_RANK=0 mpirun'; do
+  env "${variables% *}" "$program" launch --ranks 2 -- train >out 2>err
+  status=$?
+  exits 2
+  says 'not needed' "${variables#* }"
+done
+env SLURM_STEP_ID=0 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=4 "$program" launch \
+  --ranks 2 -- train >out 2>err
+status=$?
+exits 2
+says 'not needed' srun
+
+# --- Mistakes.
+refuses 'nothing to start' -- launch --ranks 4
+refuses '--ranks 1000' -- launch --ranks 1000 -- train
+refuses 'Give --ranks' -- launch -- bench step
+refuses '--ranks 4' 'leave that one out' -- launch --ranks 2 -- train --ranks 4
+refuses "'/no/such'" -- launch --ranks 2 --program /no/such -- train --run run \
+  --transport thread
+refuses "'no'" tiny -- launch --ranks 2 -- train --preset no
+
+# --- A fault that no test can mean is refused.
+last='CANZONA_TEST_FAULT'
+for fault in rank=x,at=forward,kind=kill at=lunch,kind=kill at=forward,kind=no \
+  rank=1,where=forward; do
+  env CANZONA_TEST_FAULT="$fault" "$program" train --steps 1 >out 2>err
+  status=$?
+  exits 2
+  says expected
+done
+# Ranks that are threads throw as one process.
+env CANZONA_TEST_FAULT=rank=1,step=2,at=backward,kind=throw "$program" train \
+  --ranks 2 --steps 3 >out 2>err
+status=$?
+exits 1
+says 'a fault that a test asked for, at backward'
+
+# What ranks did last is in a file, if that is asked for.
+env CANZONA_TEST_FAULT=rank=1,step=2,at=collective,kind=throw "$program" train \
+  --ranks 2 --steps 3 --check-collectives --flight-record flights >out 2>err
+status=$?
+exits 1
+says 'a fault that a test asked for, at collective'
+checks=$((checks + 1))
+grep -q all_ flights || fail 'no record of operations'
+
+# Help fits the page.
+canzona launch --help
+exits 0
+prints '[r2]' '--resume auto' '--elastic 2:4' srun torchrun
+lacks out --as-rank
+lacks out --program
+checks=$((checks + 1))
+[ "$(LC_ALL=C.UTF-8 wc -L <out)" -le 100 ] ||
+  fail 'a line is wider than 100 columns'
+finish

@@ -1,0 +1,373 @@
+# A run that was killed goes on: what it saves, how it is resumed, on which
+# ranks, with which settings, and what is refused.
+. "$(dirname "$0")/words.sh"
+
+canzona train --dry-run
+if grep -q 'built to plan only' err; then
+  exits 2
+  finish
+fi
+
+numbered_lines 2000 >text.txt
+small="train --set data.path=text.txt --set model.layers=2 --set model.hidden=32
+  --set model.ffn=48 --set model.heads=4 --set model.kv_heads=4
+  --set model.head_dim=8 --set model.length=16 --set eval.sequences=4
+  --set batch.micro=8"
+
+# digest_of <folder>: of all parameters, then of all states.
+digest_of() {
+  sed -n 's/^ *"\(state_\)*digest": "\([0-9a-f]*\)",*$/\2/p' "$1/summary.json" |
+    head -2 | tr '\n' ' '
+}
+# same_run <folder> <folder>
+same_run() {
+  checks=$((checks + 1))
+  [ "$(digest_of "$1")" = "$(digest_of "$2")" ] ||
+    fail "$1 ended with $(digest_of "$1"), $2 with $(digest_of "$2")"
+}
+# steps_of <file>: the numbers of its lines
+steps_of() {
+  sed 's/^{"step":\([0-9]*\),.*/\1/' "$1" | tr '\n' ' '
+}
+# begins <folder> <arguments>: the program in the background, until the folder
+# has a checkpoint; its number is in $process.
+begins() {
+  folder=$1
+  shift
+  last="canzona $*"
+  "$program" "$@" >out 2>err </dev/null &
+  process=$!
+  while [ ! -s "$folder/ckpt/latest" ] && kill -0 "$process" 2>/dev/null; do
+    sleep 0.05
+  done
+}
+ends() {
+  wait "$process"
+  status=$?
+}
+
+# --- The run that nobody interrupts; it saves nothing.
+# shellcheck disable=SC2086
+canzona $small --mesh dp=2 --steps 24 --run whole
+exits 0
+not_there whole/ckpt
+
+# --- Half of it, with checkpoints: the last two are kept, and one of the end.
+# shellcheck disable=SC2086
+canzona $small --mesh dp=2 --steps 24 --run half --save-every 5 \
+  --set schedule.kind=constant
+exits 0
+prints 'step:  5  saved' ', paused for' 'saved 5 checkpoints, the last one of step 24'
+checks=$((checks + 1))
+[ "$(ls half/ckpt | tr '\n' ' ')" = 'latest step_00000020 step_00000024 ' ] ||
+  fail "half/ckpt holds $(ls half/ckpt | tr '\n' ' ')"
+for file in config.json plan.json rng.json data.json run.json manifest.json; do
+  there half/ckpt/step_00000024/$file
+done
+holds half/ckpt/step_00000024/data.json '"sequences": 384'
+holds half/ckpt/step_00000024/data.json '"tokens": 6144'
+canzona ckpt verify half
+exits 0
+
+# --- Killed, and resumed with nothing but its folder: the bits of the run that
+# was never killed, and one line for every step.
+# shellcheck disable=SC2086
+begins killed $small --mesh dp=2 --steps 24 --run killed --save-every 3 \
+  --set log.every=100
+kill -KILL "$process"
+wait "$process" 2>/dev/null
+canzona train --run killed --resume auto
+exits 0
+says 'resumed from killed/ckpt/step_0000' 'of 24 is done, start 2 of this run'
+same_run killed whole
+checks=$((checks + 1))
+[ "$(steps_of killed/metrics.jsonl)" = "$(steps_of whole/metrics.jsonl)" ] ||
+  fail "the steps of killed are $(steps_of killed/metrics.jsonl)"
+holds killed/summary.json '"starts": 2'
+holds killed/summary.json '"steps": 24'
+checks=$((checks + 1))
+[ "$(ls killed/events.out.tfevents.* | wc -l)" = 2 ] ||
+  fail 'TensorBoard has no second file'
+canzona report killed
+exits 0
+# A run that is whole has nothing left to do, and can be made longer.
+canzona train --run killed --resume auto
+exits 0
+same_run killed whole
+canzona train --run killed --resume auto --steps 26 --json
+exits 0
+member_is steps 26
+member_is starts 3
+member_is start_step 24
+is_json
+
+# --- From a step, on other ranks, with another strategy: the rest is done again.
+# shellcheck disable=SC2086
+canzona $small --mesh dp=2 --steps 24 --run moved --save-every 6 --keep-last 0
+exits 0
+same_run moved whole
+canzona train --run moved --resume 12 --strategy layerwise --zero zero3 \
+  --save sync
+exits 0
+says 'ckpt/step_00000012: step 12 of 24'
+same_run moved whole
+# ... or into a folder of its own, from another run.
+canzona train --resume moved/ckpt/step_00000012 --run fork --mesh dp=2
+exits 0
+same_run fork whole
+checks=$((checks + 1))
+[ "$(steps_of fork/metrics.jsonl | cut -c 1-6)" = '13 14 ' ] ||
+  fail "the steps of fork are $(steps_of fork/metrics.jsonl)"
+canzona train --resume moved --run fork2 --mesh dp=2
+exits 0
+says 'step 24 of 24'
+# ... on another mesh.
+canzona train --run moved --resume 6 --mesh tp=2
+exits 0
+holds moved/summary.json '"mesh": "tp=2"'
+canzona train --run moved --resume moved/ckpt/step_00000018 --ranks 1
+exits 0
+says 'step 18 of 24'
+
+# --- What a run keeps: both values are named, and nothing has changed.
+cp moved/metrics.jsonl before.jsonl
+for change in seed=2 model.layers=4 model.length=8 rule.name=soap preset=small \
+  data.held_out=0.2 rule.option.momentum_form=heavy_ball; do
+  canzona train --run moved --resume 12 --set $change
+  exits 2
+  says "${change%=*} is " 'in the checkpoint of step 12' \
+    "and ${change#*=} now (--set)" 'without --resume'
+done
+sed 's/line/LINE/' text.txt >other.txt
+canzona train --run moved --resume 12 --data other.txt
+exits 3
+says 'the data are not those that moved/ckpt/step_00000012 was saved with'
+cp text.txt same.txt
+canzona train --run moved --resume 12 --data same.txt --steps 12
+exits 0
+cp before.jsonl moved/metrics.jsonl
+
+# --- What is not there, and what is damaged.
+canzona train --run moved --resume 13
+exits 3
+says '--resume 13' "no checkpoint of this step in 'moved/ckpt'" '6, 12, 18, 24'
+canzona train --run moved --resume no/such
+exits 2
+says "--resume 'no/such'" 'there is no such folder'
+canzona train --resume auto
+exits 2
+says '--resume auto' 'expected --run'
+canzona train --run moved --resume 12 --steps 11
+exits 2
+says 'has done 12 steps' '11 (--steps)'
+printf x | dd of=moved/ckpt/step_00000024/rank_00000.safetensors bs=1 \
+  seek=3000 conv=notrunc 2>/dev/null
+canzona train --run moved --resume 24
+exits 3
+says 'step_00000024' 'rank_00000.safetensors'
+checks=$((checks + 1))
+cmp -s before.jsonl moved/metrics.jsonl || fail 'moved/metrics.jsonl has changed'
+canzona train --run moved --resume auto --mesh dp=2
+exits 0
+says 'note: ' 'step_00000024' 'step 18 of 24'
+
+# --- A second run into a folder that has one.
+# shellcheck disable=SC2086
+canzona $small --mesh dp=2 --steps 2 --run half
+exits 2
+says "--run 'half' is not empty" '--resume auto' '--overwrite'
+# shellcheck disable=SC2086
+canzona $small --mesh dp=2 --steps 2 --run half --overwrite
+exits 0
+not_there half/ckpt
+# ... is not wiped by a resume that finds nothing,
+canzona train --run half --resume auto
+exits 2
+says 'has come to its end' 'finished after 2 steps' '--overwrite'
+# ... unless it was killed before its first checkpoint, or is not there yet.
+sed 's/"state": "finished"/"state": "running"/' half/summary.json >s
+mv s half/summary.json
+# shellcheck disable=SC2086
+canzona $small --mesh dp=2 --steps 3 --run half --resume auto
+exits 0
+says 'nothing to resume from in half/ckpt: the run begins anew'
+holds half/summary.json '"steps": 3'
+# shellcheck disable=SC2086
+canzona $small --mesh dp=2 --steps 2 --run fresh --resume auto --save-every 1
+exits 0
+says 'nothing to resume from in fresh/ckpt'
+# ... and a live run is nobody else's.
+# shellcheck disable=SC2086
+begins live $small --mesh dp=2 --steps 1000000 --run live --save-every 2 \
+  --set log.every=1000000
+mv out out.live && mv err err.live
+for way in '--resume auto' --overwrite ''; do
+  # shellcheck disable=SC2086
+  canzona $small --mesh dp=2 --steps 2 --run live $way
+  exits 2
+  says 'is in use by process' "$process"
+done
+
+# --- R13: SIGUSR1 saves after the step; the run goes on.
+mv out.live out && mv err.live err
+kill -USR1 "$process"
+while ! grep -q 'saving after this step' err && kill -0 "$process"; do
+  sleep 0.05
+done
+# --- R12: SIGTERM ends it after its step, saved; and it goes on.
+kill -TERM "$process"
+ends
+exits 143
+says 'ending after this step, with checkpoint, weights and summary'
+holds live/summary.json '"state": "stopped"'
+steps=$(sed -n 's/^ *"steps": \([0-9]*\),$/\1/p' live/summary.json | head -1)
+there "live/ckpt/$(printf 'step_%08d' "$steps")"
+canzona ckpt verify live
+exits 0
+canzona train --run live --resume auto --steps $((steps + 2))
+exits 0
+says "step $steps of $((steps + 2)) is done"
+
+# --- R13: SIGINT, once and twice. The second ends at once.
+# shellcheck disable=SC2086
+begins once $small --steps 1000000 --run once --save-every 2 --set log.every=1000000
+kill -INT "$process"
+ends
+exits 130
+holds once/summary.json '"state": "stopped"'
+CANZONA_TEST_SLEEP=0:3000 "$program" $small --steps 1000000 --run twice \
+  --save-every 1 >out 2>err </dev/null &
+process=$!
+last='canzona train, ended twice'
+while [ ! -s twice/metrics.jsonl ] && kill -0 "$process"; do sleep 0.05; done
+kill -INT "$process"
+while ! grep -q 'ending after this step' err && kill -0 "$process"; do
+  sleep 0.05
+done
+kill -INT "$process"
+ends
+exits 130
+holds twice/summary.json '"state": "running"'
+canzona train --run twice --resume auto --steps 3
+exits 0
+
+# --- Without checkpoints SIGUSR1 says so and ends nothing.
+# shellcheck disable=SC2086
+"$program" $small --steps 1000000 --run none --set log.every=1000000 >out 2>err \
+  </dev/null &
+process=$!
+while [ ! -s none/metrics.jsonl ] && kill -0 "$process"; do sleep 0.05; done
+kill -USR1 "$process"
+while ! grep -q 'keeps no checkpoints' err && kill -0 "$process"; do
+  sleep 0.05
+done
+kill -INT "$process"
+ends
+exits 130
+not_there none/ckpt
+
+# --- C3: a disk without room. Files of the process end at 250 kB: the weights
+# fit, a checkpoint does not. Every save is tried, none leaves anything.
+(
+  ulimit -f 500 2>/dev/null || exit 99 # blocks of 512 bytes
+  # shellcheck disable=SC2086
+  exec "$program" $small --steps 6 --run full --mesh dp=1 --save-every 2
+) >out 2>err </dev/null
+status=$?
+last='canzona train, whose checkpoints do not fit'
+if [ $status -eq 99 ]; then
+  echo 'skipped: this shell sets no limit on the size of files'
+else
+  exits 6
+  says 'step 2 could not be saved' 'step 4 could not be saved' \
+    'the run goes on' 'the last save, of step 6, failed'
+  holds full/summary.json '"state": "finished"'
+  there full/model.safetensors
+  checks=$((checks + 1))
+  [ -z "$(ls full/ckpt | grep step)" ] || fail "full/ckpt holds $(ls full/ckpt)"
+fi
+mkdir tiny_disk
+if mount -t tmpfs -o size=1m tmpfs tiny_disk 2>/dev/null; then
+  # shellcheck disable=SC2086
+  canzona $small --steps 6 --mesh dp=1 --save-every 2 --run tiny_disk/run
+  umount tiny_disk
+  exits 6
+  says 'tiny_disk/run/ckpt' 'free'
+  lacks out 'step:  1'
+else
+  echo 'skipped: no file system can be mounted here'
+fi
+
+# --- Saving needs a folder; its memory is foretold.
+# shellcheck disable=SC2086
+canzona $small --save-every 5
+exits 2
+says 'save.every 5 (--save-every)' '--run'
+# shellcheck disable=SC2086
+canzona $small --save-every 5 --run foretold --dry-run
+exits 0
+prints saving
+not_there foretold
+# shellcheck disable=SC2086
+canzona $small --save-every 5 --run foretold --dry-run --json
+has_member 'memory saving'
+# shellcheck disable=SC2086
+canzona $small --save-every 5 --run foretold --steps 2 --mesh dp=2
+exits 0
+says 'to save in the background'
+# shellcheck disable=SC2086
+canzona $small --save-every 5 --run foretold2 --save sync --steps 2 --mesh dp=2
+exits 0
+lacks err 'to save in the background'
+
+# --- The weights that a run began with are not needed again.
+cp -r whole weights
+# shellcheck disable=SC2086
+canzona $small --init weights --mesh dp=2 --steps 4 --run from_weights --save-every 2
+exits 0
+rm -r weights
+canzona train --run from_weights --resume 2
+exits 0
+says 'step 2 of 4 is done'
+
+# --- Who loses a run to something else is told how it goes on.
+cp text.txt cut.txt
+# shellcheck disable=SC2086
+begins lost $small --data cut.txt --steps 1000000 --run lost --mesh dp=2 \
+  --save-every 2 --set log.every=1000000
+dd if=/dev/null of=cut.txt bs=1 seek=1000 count=0 2>/dev/null
+ends
+exits 3
+says 'the newest checkpoint is of step' 'canzona train --run lost --resume auto'
+
+# --- D5: ten bad steps in a row leave the last good checkpoint as it was.
+wild="--set adamw.learning_rate=3e38 --set clip=0 --set schedule.warmup=0"
+# shellcheck disable=SC2086
+canzona $small --mesh dp=2 --steps 4 --run wild --save-every 2
+exits 0
+(cd wild/ckpt && find . -type f -exec cksum {} + | sort) >good
+# shellcheck disable=SC2086
+canzona train --run wild --resume auto --steps 50 $wild --keep-last 1
+exits 5
+says 'the run diverged'
+(cd wild/ckpt && find . -type f -exec cksum {} + | sort) >now
+checks=$((checks + 1))
+cmp -s good now || fail 'the last good checkpoint has changed'
+
+# --- R9: a rank that is late is named, at the end, in the summary and the page.
+CANZONA_TEST_SLEEP=1:200
+export CANZONA_TEST_SLEEP
+# shellcheck disable=SC2086
+canzona $small --mesh dp=2 --steps 4 --run late
+unset CANZONA_TEST_SLEEP
+exits 0
+prints 'rank 1 was late by'
+holds late/summary.json '"late_rank": 1'
+holds late/report.html 'rank 1 was late by'
+
+# --- Replicas are compared, and are the same.
+# shellcheck disable=SC2086
+canzona $small --mesh dp=2 --steps 4 --check-replicas 1
+exits 0
+
+finish
