@@ -139,6 +139,24 @@ says 'error: ' 'rank_00000.safetensors'
 canzona eval --run three --data text.txt
 exits 3
 
+# A run that saves: its newest checkpoint comes before its weights at the end,
+# and one that is damaged is passed over, which is told.
+# shellcheck disable=SC2086
+canzona train --data text.txt $small 4 --save-every 2 --run six --json
+exits 0
+trained=$(member eval_loss)
+canzona eval --run six --json
+exits 0
+same "$(member loss)" "$trained"
+member_is weights six/ckpt/step_00000004
+canzona sample --run six --step 2 --prompt 'line' --json
+exits 0
+member_is step 2
+printf X | dd of=six/ckpt/step_00000004/rank_00000.safetensors bs=1 seek=9000 conv=notrunc 2>dd.log
+canzona sample --run six --prompt 'line' --tokens 3
+exits 0
+says 'note: step_00000004' 'six, step 2'
+
 # Tokens of a tokenizer, which stays with the run.
 tokenizer=$here/../data/tokenizers/qwen.json
 refuses 'model.vocab 256' '646' '--set model.vocab=646' -- \
