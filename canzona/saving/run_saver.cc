@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <deque>
 #include <thread>
@@ -72,6 +73,8 @@ struct RunSaver::State {
   int64_t own_bytes() const { return shard_bytes(sources()); }
 
   std::vector<BoxSource> sources() const;
+  std::span<const float> values_of(const GivenBox& box) const;
+  void require_finite() const;
   BoxSource source_of(const GivenBox& box) const;
   void copy_to_staging();
   void begin(int64_t step, const std::vector<SideFile>& side_files);
@@ -140,11 +143,25 @@ void RunSaver::State::open_store() {
   store->require_space(all_bytes * std::max<int64_t>(wanted, 1));
 }
 
+std::span<const float> RunSaver::State::values_of(const GivenBox& box) const {
+  return box.staged < 0 ? std::span<const float>(box.state.values)
+                        : std::span(staging).subspan(index(box.staged),
+                                                     index(box.state.elements));
+}
+
+// A checkpoint that nobody can go on from must not take the place of one that
+// is good.
+void RunSaver::State::require_finite() const {
+  for (const GivenBox& box : boxes)
+    if (box.state.state.empty() &&
+        !std::ranges::all_of(values_of(box),
+                             [](float x) { return std::isfinite(x); }))
+      throw NumericalError(cat("weights of ", quoted(box.state.owner),
+                               " are not finite: they are not saved"));
+}
+
 BoxSource RunSaver::State::source_of(const GivenBox& box) const {
-  const std::span<const float> values =
-      box.staged < 0 ? std::span<const float>(box.state.values)
-                     : std::span(staging).subspan(index(box.staged),
-                                                  index(box.state.elements));
+  const std::span<const float> values = values_of(box);
   const auto* bytes = reinterpret_cast<const char*>(values.data());
   return {.tensor = tensor_of(box.state),
           .box = box_of(box.state),
@@ -207,6 +224,7 @@ void RunSaver::State::start_writing() {
   const ShardPlace place{
       .step = flight->saved.step, .rank = world.rank(), .world = world.size()};
   task = std::make_unique<BackgroundTask>([this, place] {
+    require_finite();
     flight->record = write_shard(
         open_pending(settings.folder, flight->folder_name), place, sources());
   });

@@ -153,6 +153,28 @@ TEST(RunSaver, GoesOnAfterASaveThatFails) {
       open_checkpoint(folder.ckpt() + "/step_00000003").verify().empty());
 }
 
+// Gradients may be finite and the weights that they lead to not.
+TEST(RunSaver, KeepsTheLastGoodOneWhereWeightsAreNotFinite) {
+  const SavingFolder folder;
+  Session session{
+      .plan = plan_of("dp=2"), .steps = 2, .saves = true, .keep_last = 1};
+  session.at_step[1] = [](RankSession& rank) { save_now(rank, 1); };
+  session.at_step[2] = [](RankSession& rank) {
+    if (rank.world.rank() == 1)
+      rank.runtime.for_each_state([&](const RankState& state) {
+        if (state.given && state.state.empty())
+          state.values.back() = std::numeric_limits<float>::infinity();
+      });
+    save_now(rank, 2);
+  };
+  const SessionResult result = run_session(session, folder.ckpt());
+  ASSERT_EQ(result.saved.size(), 2U);
+  EXPECT_EQ(result.saved[0].failure, "");
+  EXPECT_NE(result.saved[1].failure.find("not finite"), std::string::npos)
+      << result.saved[1].failure;
+  EXPECT_EQ(steps_in(folder.ckpt()), std::vector<int64_t>{1});
+}
+
 TEST(RunSaver, C12RefusesAFolderThatAnotherRunWritesTo) {
   const SavingFolder folder;
   const CheckpointStore other(folder.ckpt(), "process 4711");
