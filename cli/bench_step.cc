@@ -175,7 +175,7 @@ Outcome run(const BenchStepFlags& a, const Output& out) {
   const bool links = request.link.has_value() || request.comm_ratio > 0;
   const std::unique_ptr<Ranks> ranks =
       make_ranks(rank_options(a, input, links));
-  if (a.scaling && ranks->transport() == "mpi")
+  if (a.scaling && ranks->transport() != "thread")
     throw UsageError("--scaling runs one rank alone: use --transport thread");
   require_same_precision(*ranks, precision);
   request.run = ranks->runner();
@@ -211,7 +211,8 @@ void add_run_options(CLI::App& app, BenchStepFlags& a) {
     app.add_option(name, value, description)->option_text(label)->group(kGroup);
   };
   text("--transport", a.transport, "KIND",
-       "ranks as threads or mpi processes [mpi under mpirun, else thread]");
+       "thread, mpi or tcp: threads, or processes that a launcher has "
+       "started [as the launcher wants it, else thread]");
   text("--device", a.device, "DEVICE",
        "cpu, or cuda: all ranks share the GPU [cpu]");
   text("--steps", a.steps, "N", "steps in all; digests are taken after [5]");
@@ -245,7 +246,7 @@ void add_run_options(CLI::App& app, BenchStepFlags& a) {
   text("--trace", a.trace, "FILE",
        "write spans of all ranks, for ui.perfetto.dev");
   flag("--audit", a.audit, "show every tensor: rule, home, owner, cost");
-  offer_words(app.get_option("--transport"), {"thread", "mpi"});
+  offer_words(app.get_option("--transport"), {"thread", "mpi", "tcp"});
   offer_words(app.get_option("--gradients"), {"exact", "random"});
   offer_words(app.get_option("--wire"), {"fp32", "bf16"});
 }

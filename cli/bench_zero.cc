@@ -12,6 +12,7 @@
 #include "canzona/report/bench/zero_report.h"
 #include "canzona/train/config.h"
 #include "canzona/train/config_keys.h"
+#include "canzona/train/tokens_of.h"
 #include "cli/bench.h"
 #include "cli/options.h"
 #include "cli/precision.h"
@@ -297,8 +298,7 @@ Outcome run(const ZeroArguments& a, const Output& out) {
   const TrainJob job = make_job(config, mesh_of(config));
   require_memory(job, job.plan.mesh.world());
   const auto seed = static_cast<uint64_t>(config.seed);
-  const auto tokens = open_tokens(config.data.path,
-                                  {.vocab = config.model.vocab, .seed = seed});
+  const auto tokens = open_tokens(config.data.path, token_options_of(config));
   const Batches batches(*tokens, {.length = config.model.length,
                                   .seed = seed,
                                   .held_out = config.data.held_out});

@@ -17,6 +17,7 @@
 #include "canzona/train/settings.h"
 #include "cli/options.h"
 #include "cli/precision.h"
+#include "cli/run_model.h"
 #include "cli/verbs.h"
 
 namespace canzona::cli {
@@ -37,6 +38,7 @@ struct ConfigFlag {
 };
 constexpr auto kFlags = std::to_array<ConfigFlag>({
     {"--data", "data.path", "PATH", kWhatGroup},
+    {"--tokenizer", "data.tokenizer", "FILE", kWhatGroup},
     {"--preset", "preset", "NAME", kWhatGroup},
     {"--init", "init", "PATH", kWhatGroup},
     {"--rule", "rule.name", "RULE", kWhatGroup},
@@ -166,12 +168,18 @@ bool gives_way(const Setting& setting, const Settings& asked) {
   return there != 0 && count != "0" && count != cat(there);
 }
 
-// The model of the weights that the run starts from; nothing without any.
-Settings initial_settings(const Settings& of_file, const Settings& asked) {
+// Where the weights are that the run starts from; "" without any.
+std::string initial_path(const Settings& of_file, const Settings& asked) {
   const Setting* init = last_setting(asked, "init");
   if (init == nullptr) init = last_setting(of_file, "init");
-  if (init == nullptr || text_of_setting(*init).empty()) return {};
-  return find_model(text_of_setting(*init)).settings;
+  return init == nullptr ? "" : text_of_setting(*init);
+}
+
+// Text is encoded as it was for the weights that the run starts from.
+Settings initial_tokenizer(const std::string& init) {
+  const std::string file = init.empty() ? "" : tokenizer_beside(init);
+  if (file.empty()) return {};
+  return {{"data.tokenizer", file, cat("--init ", init)}};
 }
 
 // What the user asks for, from --model or --init to the flags; and what the
@@ -185,13 +193,17 @@ AskedSettings asked_settings(const ConfigArguments& arguments) {
   const Settings asked = command_line_settings(arguments);
   Settings of_file;
   if (!arguments.file.empty()) of_file = read_config_file(arguments.file);
-  const Settings initial = initial_settings(of_file, asked);
+  const std::string init = initial_path(of_file, asked);
+  const Settings initial =
+      init.empty() ? Settings() : find_model(init).settings;
   if (!initial.empty() && !arguments.model.empty())
     throw UsageError(cat("--model ", arguments.model,
                          ": the weights of --init have a model of their own; "
                          "leave out --model"));
   Settings given =
       arguments.model.empty() ? initial : model_settings(arguments.model);
+  for (const Setting& tokenizer : initial_tokenizer(init))
+    given.push_back(tokenizer);
   for (Setting& setting : of_file)
     if (!gives_way(setting, asked)) given.push_back(std::move(setting));
   given.insert(given.end(), asked.begin(), asked.end());

@@ -31,6 +31,14 @@ Verb add_train(CLI::App& root) {
 Verb add_launch(CLI::App& root) {
   return absent(root, "launch", "start ranks as processes (not in this build)");
 }
+Verb add_sample(CLI::App& root) {
+  return absent(root, "sample",
+                "let a model go on with a text (not in this "
+                "build)");
+}
+Verb add_eval(CLI::App& root) {
+  return absent(root, "eval", "the loss of a model (not in this build)");
+}
 Verb add_ckpt(CLI::App& root) {
   return absent(root, "ckpt", "look at checkpoints (not in this build)");
 }

@@ -15,6 +15,8 @@
 #include "canzona/comm/from_all.h"
 #include "canzona/comm/mpi/mpi_launch.h"
 #include "canzona/comm/mpi/mpi_session.h"
+#include "canzona/comm/tcp/tcp_launch.h"
+#include "canzona/comm/tcp/tcp_session.h"
 #include "canzona/comm/transport.h"
 #include "canzona/linalg/cpu/blas_environment.h"
 #include "cli/verbs.h"
@@ -24,7 +26,7 @@ namespace {
 
 // True while processes are joined and have not ended together: this one must
 // leave without waiting for the others.
-bool mpi_is_open = false;
+bool session_is_open = false;
 
 class ThreadRanks : public Ranks {
  public:
@@ -80,54 +82,97 @@ class StartWatch {
   std::thread thread_;  // last: it uses the others
 };
 
-class MpiRanks : public Ranks {
+// Processes that a session (MpiSession, TcpSession) has brought together.
+template <class Session>
+class ProcessRanks : public Ranks {
  public:
-  explicit MpiRanks(const RankOptions& options)
-      : options_(options),
-        watch_(options.communicator.deadline),
-        session_({.gate = options.gate}) {
-    watch_.stop();
-    mpi_is_open = true;
-    if (session_.size() != options.num_ranks)
-      throw UsageError(cat("the mesh has ", options.num_ranks,
-                           " ranks, but MPI has started ", session_.size(),
-                           "; start it with mpirun -n ", options.num_ranks));
-  }
+  ProcessRanks(const RankOptions& options, const char* transport,
+               int ranks_here)
+      : options_(options), transport_(transport), ranks_here_(ranks_here) {}
 
-  std::string transport() const override { return "mpi"; }
-  bool speaks() const override { return session_.rank() == 0; }
-  int num_here() const override {
-    const std::optional<MpiLaunch> launch = find_mpi_launch();
-    return launch ? std::max(1, launch->num_local) : 1;
-  }
+  std::string transport() const override { return transport_; }
+  bool speaks() const override { return session().rank() == 0; }
+  int num_here() const override { return std::max(1, ranks_here_); }
   std::string file_name(const std::string& name) const override {
     std::filesystem::path path(name);
     path.replace_extension(
-        cat(".", session_.rank(), path.extension().string()));
+        cat(".", session().rank(), path.extension().string()));
     return path.string();
   }
   RankRunner runner() override {
     return [this](const Link&, const RankFunction& function) {
-      Communicator world(session_.make_world(options_.communicator.deadline),
+      Communicator world(session().make_world(options_.communicator.deadline),
                          cpu_wire_ops(), options_.communicator, "world");
       try {
         function(world);
       } catch (const std::exception& error) {
-        session_.abort(
-            cat("rank ", session_.rank(), " failed: ", error.what()));
+        session().abort(
+            cat("rank ", session().rank(), " failed: ", error.what()));
         throw;
       }
     };
   }
   void finish() override {
-    session_.finish(options_.communicator.deadline);
-    mpi_is_open = false;
+    session().finish(options_.communicator.deadline);
+    session_is_open = false;
   }
+
+ protected:
+  void open(std::unique_ptr<Session> session) {
+    session_ = std::move(session);
+    session_is_open = true;
+  }
+  Session& session() const { return *session_; }
+  const RankOptions& options() const { return options_; }
 
  private:
   RankOptions options_;
-  StartWatch watch_;
-  MpiSession session_;
+  const char* transport_;
+  int ranks_here_;
+  std::unique_ptr<Session> session_;
+};
+
+class MpiRanks : public ProcessRanks<MpiSession> {
+ public:
+  MpiRanks(const RankOptions& options, int ranks_here)
+      : ProcessRanks(options, "mpi", ranks_here) {
+    {
+      const StartWatch watch(options.communicator.deadline);
+      open(std::make_unique<MpiSession>(MpiOptions{.gate = options.gate}));
+    }
+    if (session().size() != options.num_ranks)
+      throw UsageError(cat("the mesh has ", options.num_ranks,
+                           " ranks, but MPI has started ", session().size(),
+                           "; start it with mpirun -n ", options.num_ranks));
+  }
+};
+
+class TcpRanks : public ProcessRanks<TcpSession> {
+ public:
+  TcpRanks(const RankOptions& options, const TcpLaunch& launch)
+      : ProcessRanks(options, "tcp", launch.num_local) {
+    if (launch.num_ranks != options.num_ranks)
+      throw UsageError(cat("the mesh has ", options.num_ranks, " ranks, but ",
+                           launch.launcher, " has started ", launch.num_ranks));
+    open(std::make_unique<TcpSession>(TcpOptions{
+        .meeting = meeting_of(options, launch),
+        .rank = launch.rank,
+        .num_ranks = launch.num_ranks,
+        .token = options.job_token.empty() ? launch.token : options.job_token,
+        .time = options.communicator.deadline,
+        .gate = options.gate}));
+  }
+
+ private:
+  static Endpoint meeting_of(const RankOptions& options,
+                             const TcpLaunch& launch) {
+    if (!options.rendezvous.empty()) return parse_endpoint(options.rendezvous);
+    if (launch.meeting.host.empty())
+      throw UsageError(cat(launch.launcher,
+                           " does not say where the ranks meet: --rendezvous "
+                           "HOST:PORT, an address of rank 0's machine"));
+    return launch.meeting;
+  }
 };
 
 // All ranks of this process write to one file, one after the other.
@@ -141,18 +186,28 @@ void write_flights_to(const std::string& path, CommunicatorOptions& options) {
 }
 
 std::string transport_of(const RankOptions& options,
-                         const std::optional<MpiLaunch>& launch) {
+                         const std::optional<ProcessLaunch>& launch) {
   const std::string& wanted = options.transport;
-  if (wanted.empty()) return launch ? "mpi" : "thread";
-  if (wanted != "thread" && wanted != "mpi")
+  if (wanted.empty()) return launch ? launch->transport : "thread";
+  const std::vector<std::string> known = {"thread", "mpi", "tcp"};
+  if (std::ranges::find(known, wanted) == known.end())
     throw UsageError(cat("--transport ", quoted(wanted),
-                         ": expected thread or mpi",
-                         did_you_mean(wanted, {"thread", "mpi"})));
+                         ": expected thread, mpi or tcp",
+                         did_you_mean(wanted, known)));
   if (wanted == "thread" && launch && launch->num_ranks != 1)
     throw UsageError(cat("--transport thread: ", launch->launcher,
                          " has started several processes, each of which would "
-                         "run all ranks; start one, or use mpi"));
+                         "run all ranks; start one, or use ",
+                         launch->transport));
   return wanted;
+}
+
+TcpLaunch required_tcp_launch() {
+  if (std::optional<TcpLaunch> launch = find_tcp_launch()) return *launch;
+  throw UsageError(
+      "--transport tcp: nobody has started this process as a rank; use canzona "
+      "launch, torchrun --no-python, srun, or set CANZONA_RANK, "
+      "CANZONA_NUM_RANKS and CANZONA_RENDEZVOUS (docs/tcp.md)");
 }
 
 }  // namespace
@@ -160,7 +215,7 @@ std::string transport_of(const RankOptions& options,
 void begin_compute(char** argv) { restart_with_blas_core(argv); }
 
 int end_compute(int status) {
-  if (mpi_is_open) exit_at_once(status);
+  if (session_is_open) exit_at_once(status);
   return status;
 }
 
@@ -173,18 +228,35 @@ std::chrono::nanoseconds parse_deadline(const std::string& text) {
   return deadline;
 }
 
+// Slurm alone does not mean that ranks are to talk over sockets: programs are
+// started there in many ways.
+std::optional<ProcessLaunch> find_process_launch() {
+  if (const std::optional<MpiLaunch> mpi = find_mpi_launch())
+    return ProcessLaunch{mpi->launcher,  "mpi",          mpi->rank,
+                         mpi->num_ranks, mpi->num_local, mpi->kill_seconds};
+  const std::optional<TcpLaunch> tcp = find_tcp_launch();
+  if (!tcp || tcp->meeting.host.empty()) return {};
+  return ProcessLaunch{tcp->launcher, "tcp", tcp->rank, tcp->num_ranks,
+                       tcp->num_local};
+}
+
 std::unique_ptr<Ranks> make_ranks(const RankOptions& options) {
   RankOptions own = options;
-  const std::optional<MpiLaunch> launch = find_mpi_launch();
-  const bool mpi = transport_of(options, launch) == "mpi";
-  if (mpi && options.links)
+  const std::optional<ProcessLaunch> launch = find_process_launch();
+  const std::string transport = transport_of(options, launch);
+  if (transport != "thread" && options.links)
     throw UsageError(
         "links are modelled between threads only: --link and --comm-ratio go "
         "with --transport thread");
+  std::optional<TcpLaunch> tcp;
+  if (transport == "tcp") tcp = required_tcp_launch();
   std::string& flights = own.flight_record;
-  if (mpi && launch && !flights.empty()) flights += cat(".", launch->rank);
+  if (transport != "thread" && !flights.empty() && (tcp || launch))
+    flights += cat(".", tcp ? tcp->rank : launch->rank);
   if (!flights.empty()) write_flights_to(flights, own.communicator);
-  if (mpi) return std::make_unique<MpiRanks>(own);
+  if (tcp) return std::make_unique<TcpRanks>(own, *tcp);
+  if (transport == "mpi")
+    return std::make_unique<MpiRanks>(own, launch ? launch->num_local : 1);
   return std::make_unique<ThreadRanks>(own);
 }
 

@@ -1,5 +1,5 @@
-// The ranks that a verb runs on: threads of this process, or processes that
-// mpirun has started.
+// The ranks that a verb runs on: threads of this process, or processes that a
+// launcher has started, which talk by MPI or over sockets.
 //
 //   const auto ranks = make_ranks({.num_ranks = 4});
 //   ranks->runner()({}, [&](Communicator& world) { … });
@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "canzona/measure/rank_runner.h"
@@ -16,14 +17,32 @@
 namespace canzona::cli {
 
 struct RankOptions {
-  // "thread", "mpi", or "": as this process was started.
+  // "thread", "mpi", "tcp", or "": as this process was started.
   std::string transport = {};
+  // Of tcp: where rank 0 is met, and what tells jobs apart; "": as the launcher
+  // says.
+  std::string rendezvous = {};
+  std::string job_token = {};
   int num_ranks = 1;
   bool links = false;  // that are modelled
   std::string flight_record = {};
   CommunicatorOptions communicator = {};
   Gate* gate = nullptr;  // for tests of faults; outlives the ranks
 };
+
+// Who has started this process as one of several ranks, and how they talk.
+struct ProcessLaunch {
+  std::string launcher;   // "Open MPI", "torchrun", "canzona launch", …
+  std::string transport;  // "mpi" or "tcp"
+  int rank = 0;
+  int num_ranks = 0;  // 0: it does not say
+  int num_local = 0;  // of them, on this machine; 0: it does not say
+  // Seconds between SIGTERM and SIGKILL; -1: not known.
+  int kill_seconds = -1;
+};
+// Nothing if nobody did. UsageError as from find_mpi_launch() and
+// find_tcp_launch().
+std::optional<ProcessLaunch> find_process_launch();
 
 class Ranks {
  public:

@@ -22,8 +22,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array kFiles = {"metrics.jsonl", "summary.json", "report.html",
-                               "model.safetensors", "config.json"};
+constexpr std::array kFiles = {"metrics.jsonl", "summary.json",
+                               "report.html",   "model.safetensors",
+                               "config.json",   "tokenizer.json"};
 constexpr std::string_view kEvents = "events.out.tfevents.";
 constexpr const char* kLock = "canzona.lock";
 
@@ -255,6 +256,10 @@ void RunFolder::go_on_after(int64_t step) {
 
 void RunFolder::write_summary(const RunSummary& summary) const {
   write_file(path_ + "/summary.json", to_json(summary));
+}
+
+void RunFolder::write_tokenizer(std::string_view json) const {
+  if (!json.empty()) write_file(path_ + "/tokenizer.json", json);
 }
 
 void RunFolder::add_step(const StepMetrics& metrics) {

@@ -54,6 +54,9 @@ class RunFolder {
   std::string report_path() const { return path_ + "/report.html"; }
 
   void write_summary(const RunSummary& summary) const;
+  // What the run's text was encoded with, for those who read its weights; none
+  // where the text is empty.
+  void write_tokenizer(std::string_view json) const;
   void add_step(const StepMetrics& metrics);
   // Of the step that was added last; none: only the summary tells of it.
   void add_evaluation(int64_t step, double loss);

@@ -15,6 +15,7 @@
 #include "canzona/report/audit_view.h"
 #include "canzona/report/compare_zero.h"
 #include "canzona/report/train_lines.h"
+#include "canzona/train/tokens_of.h"
 #include "cli/config.h"
 #include "cli/environment.h"
 #include "cli/errors.h"
@@ -73,6 +74,8 @@ struct TrainFlags {
   bool json = false;
   bool mfu = false;
   std::string deadline;
+  std::string rendezvous;
+  std::string job_token;
   std::string trace;
   std::string flight_record;
   bool check_collectives = false;
@@ -251,6 +254,8 @@ RankOptions rank_options(const TrainFlags& a, const TrainConfig& config,
   RankOptions options;
   options.gate = a.faults.get();
   options.transport = config.transport == "auto" ? "" : config.transport;
+  options.rendezvous = a.rendezvous;
+  options.job_token = a.job_token;
   options.num_ranks = mesh.world();
   options.links = !config.links.model.empty();
   options.communicator.ranks_per_node = ranks_per_node_of(config);
@@ -276,15 +281,18 @@ std::unique_ptr<Ranks> join_ranks(const TrainFlags& a,
 struct Data {
   explicit Data(const TrainConfig& config)
       : seed(static_cast<uint64_t>(config.seed)),
-        tokens(open_tokens(config.data.path,
-                           {.vocab = config.model.vocab, .seed = seed})),
+        tokens(open_tokens(config.data.path, token_options_of(config))),
         batches(*tokens, {.length = config.model.length,
                           .seed = seed,
-                          .held_out = config.data.held_out}) {}
+                          .held_out = config.data.held_out}) {
+    if (!config.data.tokenizer.empty())
+      tokenizer = read_tokenizer_file(config.data.tokenizer);
+  }
 
   uint64_t seed;
   std::unique_ptr<TokenSource> tokens;
   Batches batches;
+  std::string tokenizer;  // its file, for the run's folder; "": none
 };
 
 // On all ranks of this process; the result is rank 0's.
@@ -348,7 +356,7 @@ void tell_begin(const Telling& telling, const std::string& data,
   if (telling.folder == nullptr) return;
   for (const std::string& note : telling.begun.notes)
     out.note(cat("note: ", note));
-  const std::optional<MpiLaunch> launch = find_mpi_launch();
+  const std::optional<ProcessLaunch> launch = find_process_launch();
   if (launch && launch->kill_seconds >= 0 && launch->kill_seconds < kEnough)
     out.note(cat("note: when it is ended, mpirun gives its ranks ",
                  launch->kill_seconds,
@@ -453,6 +461,7 @@ Outcome run_job(const TrainFlags& a, const TrainConfig& config,
   if (ranks.speaks())
     begun = describe_run(config, job, *data.tokens, ranks.transport());
   const Telling telling{config, job, begun, a.json, folder.get(), out};
+  if (folder != nullptr) folder->write_tokenizer(data.tokenizer);
   if (folder != nullptr && !resume) folder->write_summary(begun);
   if (ranks.speaks())
     tell_begin(telling, data.tokens->describe(), ranks.transport());
@@ -470,11 +479,14 @@ Outcome run_job(const TrainFlags& a, const TrainConfig& config,
   return outcome_of(result);
 }
 
-// Ranks are threads unless MPI was asked for or has started this process.
+// Ranks are threads unless processes were asked for or were started.
 RankCounts rank_counts(const TrainConfig& config,
-                       const std::optional<MpiLaunch>& launch) {
-  return {.launched = launch ? launch->num_ranks : 0,
-          .cores = launch || config.transport == "mpi" ? 1 : usable_cpus()};
+                       const std::optional<ProcessLaunch>& launch) {
+  return {
+      .launched = launch ? launch->num_ranks : 0,
+      .cores = launch || config.transport == "mpi" || config.transport == "tcp"
+                   ? 1
+                   : usable_cpus()};
 }
 
 // What measurements decided becomes part of the configuration, so that it can
@@ -507,7 +519,7 @@ std::optional<ResumePoint> resume_point(const TrainFlags& a, bool speaks,
 }
 
 Outcome run(const TrainFlags& a, const Output& out) {
-  const std::optional<MpiLaunch> launch = find_mpi_launch();
+  const std::optional<ProcessLaunch> launch = find_process_launch();
   const std::optional<ResumePoint> resume =
       resume_point(a, !launch || launch->rank == 0, out);
   TrainConfig config =
@@ -574,6 +586,11 @@ Verb add_train(CLI::App& root) {
   text("--flight-record", arguments->flight_record, "FILE",
        "append the last operations of every rank that fails (of processes: "
        "FILE.RANK)");
+  text("--rendezvous", arguments->rendezvous, "HOST:PORT",
+       "of --transport tcp: an address of rank 0's machine, where all ranks "
+       "meet; launchers that know one say it");
+  text("--job-token", arguments->job_token, "TEXT",
+       "of --transport tcp: what tells this job from others that meet there");
   text("--trace", arguments->trace, "FILE",
        "write spans of all ranks, for ui.perfetto.dev");
   app->footer(kTrainExamples + std::string("\n") + train_presets_help());

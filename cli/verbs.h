@@ -41,6 +41,8 @@ Verb add_config(CLI::App& root);
 Verb add_train(CLI::App& root);
 Verb add_launch(CLI::App& root);
 Verb add_report(CLI::App& root);
+Verb add_sample(CLI::App& root);
+Verb add_eval(CLI::App& root);
 Verb add_ckpt(CLI::App& root);
 Verb add_bench(CLI::App& root);
 Verb add_calibrate(CLI::App& root);

@@ -212,19 +212,37 @@ bool is_megatron(const std::string& stem) {
   return looks_like_megatron_index(std::as_bytes(std::span(head)));
 }
 
+constexpr int64_t kBytes = 256;
+
+// Text, which `open` reads as bytes, in tokens.
+template <class Open>
+std::unique_ptr<TokenSource> open_text(const TokenOptions& options,
+                                       const Open& open) {
+  if (!options.tokenizer) return open(options);
+  const int64_t vocab = options.tokenizer->vocab();
+  if (vocab > options.vocab)
+    throw UsageError(cat("the tokenizer has ", vocab,
+                         " tokens, expected at most ", options.vocab,
+                         ", the vocabulary of the model (model.vocab)"));
+  return tokenize(open(TokenOptions{.vocab = kBytes, .seed = options.seed}),
+                  *options.tokenizer);
+}
+
 std::unique_ptr<TokenSource> open_path(const std::string& path,
                                        const TokenOptions& options) {
-  if (path == kSynthetic) return open_synthetic(options);
+  if (path == kSynthetic) return open_text(options, open_synthetic);
   std::error_code error;
   if (std::filesystem::is_directory(path, error))
-    return open_folder(path, options);
+    return open_text(options,
+                     [&](const auto& o) { return open_folder(path, o); });
   const bool exists = std::filesystem::exists(path, error);
   if ((!exists || stem_of(path) != path) && is_megatron(stem_of(path)))
     return open_megatron(stem_of(path), options);
   const std::string head = first_bytes(path);
   if (looks_like_llmc(std::as_bytes(std::span(head))))
     return open_llmc(path, options);
-  return open_text_file(path, options);
+  return open_text(options,
+                   [&](const auto& o) { return open_text_file(path, o); });
 }
 
 void check_tokens(const TokenSource& tokens) {

@@ -9,8 +9,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+
+#include "canzona/data/tokenizer.h"
 
 namespace canzona {
 
@@ -30,10 +33,13 @@ class TokenSource {
 struct TokenOptions {
   int64_t vocab = 256;  // a token that is not below it is an error
   uint64_t seed = 0;    // of the built-in language
+  // Of text; without one its bytes are tokens. Files of tokens have theirs.
+  std::optional<Tokenizer> tokenizer = std::nullopt;
 };
 
-// `path`: a text file or a folder of such (bytes are tokens), Megatron's
-// .bin/.idx, llm.c's .bin, or "synthetic": the built-in language.
+// `path`: a text file or a folder of such, Megatron's .bin/.idx, llm.c's .bin,
+// or "synthetic": the built-in language. Text is read as bytes, or as tokens
+// of the tokenizer, which may not have more of them than the vocabulary.
 std::unique_ptr<TokenSource> open_tokens(const std::string& path,
                                          const TokenOptions& options);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "canzona/base/check.h"
 #include "canzona/model/tensors.h"
 
 namespace canzona {
@@ -20,7 +21,7 @@ void fill_angles(Real* cosines, Real* sines, const DecoderConfig& config) {
   for (int64_t i = 0; i < half; ++i) {
     const double turn = std::pow(
         config.rope_base, -static_cast<double>(i) / static_cast<double>(half));
-    for (int64_t t = 0; t < config.length; ++t) {
+    for (int64_t t = 0; t < config.reach(); ++t) {
       const double angle = static_cast<double>(t) * turn;
       cosines[t * half + i] = static_cast<Real>(std::cos(angle));
       sines[t * half + i] = static_cast<Real>(std::sin(angle));
@@ -36,10 +37,10 @@ AttentionSpace<Real> AttentionSpace<Real>::take(const DecoderSizes& sizes,
   const int64_t length = sizes.length;
   const int64_t dim = sizes.head_dim;
   const int64_t rows = std::min(kQueries, sizes.length) * sizes.per_group;
-  const int64_t cols = std::min(kKeys, sizes.length);
+  const int64_t cols = std::min(kKeys, sizes.reach);
   AttentionSpace space;
-  space.cosines = cutter.take<Real>(length, dim / 2);
-  space.sines = cutter.take<Real>(length, dim / 2);
+  space.cosines = cutter.take<Real>(sizes.reach, dim / 2);
+  space.sines = cutter.take<Real>(sizes.reach, dim / 2);
   space.queries = cutter.take<Real>(length, sizes.per_group * dim);
   space.keys = cutter.take<Real>(length, dim);
   space.query_gradients = cutter.take<Real>(length, sizes.per_group * dim);
@@ -69,8 +70,34 @@ typename Attention<Real>::Group Attention<Real>::group_at(Real* qkv,
                                                           int64_t sequence,
                                                           int64_t group) const {
   const int64_t token = sequence * sizes_.length;
-  return {qkv + token * sizes_.qkv() + group * sizes_.group(),
+  const int64_t dim = sizes_.head_dim;
+  Group g{qkv + token * sizes_.qkv() + group * sizes_.group(),
           group * sizes_.per_group, token};
+  const int64_t before = group * past_.capacity * dim;
+  const bool has_past = past_.keys != nullptr;
+  g.keys = has_past ? past_.keys + before : space_.keys;
+  g.values = has_past ? past_.values + before : raw_values(g);
+  g.value_stride = has_past ? dim : sizes_.qkv();
+  return g;
+}
+
+template <class Real>
+void Attention<Real>::set_past(const PastTokens<Real>& past) {
+  CANZONA_CHECK(sizes_.micro_batch == 1 && past.keys != nullptr);
+  CANZONA_CHECK(past.count >= 0 && past.count + sizes_.length <= sizes_.reach &&
+                    past.capacity >= past.count + sizes_.length,
+                past.count, " past tokens and ", sizes_.length, " more of ",
+                past.capacity);
+  CANZONA_CHECK(sizes_.length == 1 || past.count % kQueries == 0, past.count,
+                " past tokens");
+  past_ = past;
+}
+
+template <class Real>
+void Attention<Real>::keep_values(const Group& g) const {
+  for (int64_t t = 0; t < sizes_.length; ++t)
+    std::copy_n(raw_values(g) + t * sizes_.qkv(), sizes_.head_dim,
+                value_at(g, past_.count + t));
 }
 
 // Only backward writes to the raw heads.
@@ -82,8 +109,8 @@ TurnedHeads<Real> Attention<Real>::heads_of(const Group& g, Real* turned,
           .raw_stride = sizes_.qkv(),
           .turned = turned,
           .weight = weight,
-          .cosines = space_.cosines,
-          .sines = space_.sines,
+          .cosines = space_.cosines + past_.count * sizes_.head_dim / 2,
+          .sines = space_.sines + past_.count * sizes_.head_dim / 2,
           .tokens = sizes_.length,
           .heads = query ? sizes_.per_group : 1,
           .head_dim = sizes_.head_dim,
@@ -93,7 +120,8 @@ TurnedHeads<Real> Attention<Real>::heads_of(const Group& g, Real* turned,
 template <class Real>
 void Attention<Real>::turn(const Group& g, const HeadNorms<Real>& norms) {
   ops<Real>().turn(heads_of(g, space_.queries, true, norms.query));
-  ops<Real>().turn(heads_of(g, space_.keys, false, norms.key));
+  ops<Real>().turn(
+      heads_of(g, g.keys + past_.count * sizes_.head_dim, false, norms.key));
 }
 
 template <class Real>
@@ -111,17 +139,11 @@ void Attention<Real>::turn_back(const Group& g, const HeadNorms<Real>& norms,
                 value_at(g, t));
 }
 
-template <class Real>
-Real* Attention<Real>::value_at(const Group& g, int64_t token) const {
-  return g.qkv + token * sizes_.qkv() +
-         (sizes_.per_group + 1) * sizes_.head_dim;
-}
-
 // Blocks of keys up to the last of the queries.
 template <class Real>
 template <class Work>
 void Attention<Real>::each_key_block(Block b, const Work& work) const {
-  const int64_t end = b.first + b.tokens;
+  const int64_t end = past_.count + b.first + b.tokens;
   for (b.begin = 0; b.begin < end; b.begin += kKeys) {
     b.count = std::min(kKeys, end - b.begin);
     work(b);
@@ -129,31 +151,31 @@ void Attention<Real>::each_key_block(Block b, const Work& work) const {
 }
 
 template <class Real>
-ScoreBlock<Real> Attention<Real>::score(const Block& b) {
+ScoreBlock<Real> Attention<Real>::score(const Group& g, const Block& b) {
   const int64_t rows = b.tokens * sizes_.per_group;
   const int64_t dim = sizes_.head_dim;
   engine_.product(matrices(space_.scores, rows, b.count), 1,
                   matrices(query_at(space_.queries, b), rows, dim), Op::kNone,
-                  matrices(space_.keys + b.begin * dim, b.count, dim),
+                  matrices(g.keys + b.begin * dim, b.count, dim),
                   Op::kTranspose, 0);
   return {.scores = space_.scores,
           .rows = rows,
           .cols = b.count,
           .heads = sizes_.per_group,
-          .visible = b.first - b.begin + 1,
+          .visible = past_.count + b.first - b.begin + 1,
           .scale = static_cast<Real>(1 / std::sqrt(static_cast<double>(dim)))};
 }
 
 template <class Real>
 void Attention<Real>::attend(const Group& g, const Block& b) {
-  const ScoreBlock<Real> block = score(b);
+  const ScoreBlock<Real> block = score(g, b);
   const int64_t dim = sizes_.head_dim;
   const bool is_first = b.begin == 0;
   ops<Real>().soften(block, space_.largest, space_.sums,
                      is_first ? nullptr : space_.heads, dim);
   engine_.product(matrices(space_.heads, block.rows, dim), 1,
                   matrices(space_.scores, block.rows, b.count), Op::kNone,
-                  strided(value_at(g, b.begin), b.count, dim, sizes_.qkv()),
+                  strided(value_at(g, b.begin), b.count, dim, g.value_stride),
                   Op::kNone, is_first ? 0 : 1);
 }
 
@@ -189,6 +211,7 @@ void Attention<Real>::forward(Real* qkv, const HeadNorms<Real>& norms,
                               Real* out, Real* log_sums) {
   each_group(qkv, [&](const Group& g) {
     turn(g, norms);
+    if (past_.keys != nullptr) keep_values(g);
     each_query_block(
         [&](const Block& b) { attend_queries(g, b, out, log_sums); });
   });
@@ -199,14 +222,14 @@ void Attention<Real>::forward(Real* qkv, const HeadNorms<Real>& norms,
 // with them or in it; later ones add.
 template <class Real>
 void Attention<Real>::attend_backward(const Group& g, const Block& b) {
-  const ScoreBlock<Real> block = score(b);
+  const ScoreBlock<Real> block = score(g, b);
   const int64_t dim = sizes_.head_dim;
   const Matrices scores = matrices(space_.scores, block.rows, b.count);
   const Matrices gradients =
       matrices(space_.score_gradients, block.rows, b.count);
   const Matrices heads = matrices(space_.heads, block.rows, dim);
   engine_.product(gradients, 1, heads, Op::kNone,
-                  strided(value_at(g, b.begin), b.count, dim, sizes_.qkv()),
+                  strided(value_at(g, b.begin), b.count, dim, g.value_stride),
                   Op::kTranspose, 0);
   ops<Real>().soften_backward(block, space_.score_gradients, space_.largest,
                               space_.sums);
@@ -244,6 +267,7 @@ template <class Real>
 void Attention<Real>::backward(Real* qkv, const HeadNorms<Real>& norms,
                                const Saved& saved,
                                const HeadNormGradients<Real>& gradients) {
+  CANZONA_CHECK(past_.keys == nullptr, "no backward behind past tokens");
   const int64_t key_part = sizes_.length * sizes_.head_dim;
   each_group(qkv, [&](const Group& g) {
     turn(g, norms);

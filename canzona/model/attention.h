@@ -39,7 +39,7 @@ struct HeadNormGradients {
 // One sequence and one group of heads at a time.
 template <class Real>
 struct AttentionSpace {
-  Real* cosines = nullptr;  // length x head_dim / 2; filled once
+  Real* cosines = nullptr;  // reach x head_dim / 2; filled once
   Real* sines = nullptr;
   Real* queries = nullptr;  // length x per_group x head_dim
   Real* keys = nullptr;     // length x head_dim
@@ -55,6 +55,16 @@ struct AttentionSpace {
   static AttentionSpace take(const DecoderSizes& sizes, Cutter& cutter);
 };
 
+// What a layer has seen of one sequence, for the tokens that follow: keys,
+// turned, and values, groups x capacity x head_dim.
+template <class Real>
+struct PastTokens {
+  Real* keys = nullptr;  // null: a sequence begins
+  Real* values = nullptr;
+  int64_t capacity = 0;
+  int64_t count = 0;
+};
+
 template <class Real>
 class Attention {
  public:
@@ -65,6 +75,11 @@ class Attention {
   // qkv is read alone.
   void forward(Real* qkv, const HeadNorms<Real>& norms, Real* out,
                Real* log_sums);
+
+  // From here on, forward() goes on behind these tokens and puts its own behind
+  // them: one sequence, whose number of past tokens is a multiple of 64 unless
+  // it is of one token. There is no backward then.
+  void set_past(const PastTokens<Real>& past);
 
   // What forward gave, and the gradient of `out`.
   struct Saved {
@@ -82,8 +97,13 @@ class Attention {
     Real* qkv;
     int64_t first_head;
     int64_t first_token;
+    // Turned keys, and values: of past tokens, then of these.
+    Real* keys = nullptr;
+    Real* values = nullptr;
+    int64_t value_stride = 0;
   };
-  // Queries [first, first + tokens) and keys [begin, begin + count).
+  // Queries [first, first + tokens) and, counted from the first past token,
+  // keys [begin, begin + count).
   struct Block {
     int64_t first;
     int64_t tokens;
@@ -99,7 +119,13 @@ class Attention {
   void each_key_block(Block b, const Work& work) const;
 
   Group group_at(Real* qkv, int64_t sequence, int64_t group) const;
-  Real* value_at(const Group& g, int64_t token) const;
+  Real* value_at(const Group& g, int64_t token) const {
+    return g.values + token * g.value_stride;
+  }
+  Real* raw_values(const Group& g) const {
+    return g.qkv + (sizes_.per_group + 1) * sizes_.head_dim;
+  }
+  void keep_values(const Group& g) const;
   Real* query_at(Real* all, const Block& b) const {
     return all + b.first * sizes_.per_group * sizes_.head_dim;
   }
@@ -109,7 +135,7 @@ class Attention {
   void turn_back(const Group& g, const HeadNorms<Real>& norms,
                  const HeadNormGradients<Real>& gradients);
 
-  ScoreBlock<Real> score(const Block& b);
+  ScoreBlock<Real> score(const Group& g, const Block& b);
   void attend(const Group& g, const Block& b);
   void attend_queries(const Group& g, const Block& b, Real* out,
                       Real* log_sums);
@@ -121,6 +147,7 @@ class Attention {
   Real epsilon_;
   Engine& engine_;
   AttentionSpace<Real> space_;
+  PastTokens<Real> past_;
 };
 
 }  // namespace canzona

@@ -167,6 +167,7 @@ void Decoder<Real>::with_head(Passes passes, const Work& work) {
 template <class Real>
 void Decoder<Real>::layer_forward(size_t i, const Pass<Real>& pass) {
   const LayerSaved<Real>& saved = slot_of(pass).layers[i];
+  if (!past_.empty()) attention_.set_past(past_[i]);
   layers_[i].forward(stream(pass, i), saved, stream(pass, i + 1));
   balance_[static_cast<size_t>(pass.slot)] += layers_[i].balance_loss(saved);
 }
@@ -213,6 +214,12 @@ void Decoder<Real>::logits(std::span<const int32_t> sequences,
   with_head({&pass, 1}, [&](const Pass<Real>&, size_t) {
     head_.logits(stream(pass, layers_.size()), slot_of(pass).logits, use);
   });
+}
+
+template <class Real>
+void Decoder<Real>::set_past(std::span<PastTokens<Real>> layers) {
+  CANZONA_CHECK_EQ(layers.size(), layers_.size(), "layers");
+  past_ = layers;
 }
 
 template <class Real>

@@ -92,6 +92,11 @@ class Decoder {
   // Requires all layers to be here.
   void logits(std::span<const int32_t> sequences, const UseLogits<Real>& use);
 
+  // From here on, evaluate() and logits() go on behind what layers have seen
+  // before, one for each of them, and add their tokens to it (attention.h):
+  // micro-batches of one sequence. It outlives the use.
+  void set_past(std::span<PastTokens<Real>> layers);
+
   double balance_loss(int64_t slot) const;
   int64_t reserved() const { return reserved_; }  // bytes
   double comm_seconds() const;  // in collectives of tp and ep, so far
@@ -145,7 +150,8 @@ class Decoder {
   Embedding<Real> embedding_;
   Head<Real> head_;
   std::vector<Layer<Real>> layers_;
-  std::vector<bool> waits_;  // slots between forward and backward
+  std::span<PastTokens<Real>> past_;  // empty: sequences begin
+  std::vector<bool> waits_;           // slots between forward and backward
   std::vector<double> balance_;
 };
 

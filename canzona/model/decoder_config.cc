@@ -97,6 +97,7 @@ DecoderSizes decoder_sizes(const DecoderConfig& config,
   check_cuts(a, tp);
   DecoderSizes sizes;
   sizes.length = config.length;
+  sizes.reach = config.reach();
   sizes.micro_batch = config.micro_batch;
   sizes.hidden = a.hidden;
   sizes.groups = a.kv_heads / tp;

@@ -17,6 +17,7 @@ namespace canzona {
 struct DecoderConfig {
   Architecture architecture = {};
   int64_t length = 0;       // tokens of a sequence
+  int64_t context = 0;      // tokens that attention reaches; 0: the sequence
   int64_t micro_batch = 1;  // sequences of a micro-batch
   double norm_epsilon = 1e-6;
   double rope_base = 10000;
@@ -30,6 +31,7 @@ struct DecoderConfig {
   int64_t head_chunk = 0;
 
   int64_t tokens() const { return length * micro_batch; }
+  int64_t reach() const { return context > 0 ? context : length; }
 };
 
 // UsageError names the number that is out of bounds or asks for what the

@@ -16,6 +16,7 @@ namespace canzona {
 
 struct DecoderSizes {
   int64_t length = 0;
+  int64_t reach = 0;  // tokens that attention reaches
   int64_t micro_batch = 0;
   int64_t hidden = 0;
   int64_t groups = 0;     // key/value heads

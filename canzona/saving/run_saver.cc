@@ -320,8 +320,8 @@ int64_t given_bytes(const Plan& plan, int32_t rank,
     const Coordinates place = in_grid(part, at.rank);
     const RankLayout layout = lay_out_rank(part, place);
     const Kept kept = kept_by(part, place, layout);
-    const RuleSet rules(part, {options.adamw, options.groups}, device);
     const auto facts = make_rule_facts(part.rule, part.rule_options);
+    const RuleSet rules(part, *facts, {options.adamw, options.groups}, device);
     const std::vector<Round> rounds =
         make_rounds(part, place, kept, facts->gather_fields());
     const UpdatePlan updates =

@@ -92,7 +92,7 @@ struct RunSummary {
   int64_t parameters = 0;
   std::string mesh;  // "dp=2,tp=2"
   int64_t ranks = 1;
-  std::string transport;  // "thread" or "mpi"
+  std::string transport;  // "thread", "mpi" or "tcp"
   std::string rule;
   std::string precision;      // "bf16"; empty: the rule has none, or not known
   std::string precision_why;  // "auto: AMX"

@@ -31,6 +31,7 @@ struct TrainConfig {
   int64_t steps = 0;
   struct {
     std::string path = "synthetic";
+    std::string tokenizer = {};  // "": bytes are tokens
     double held_out = 0.05;
   } data = {};
   struct {

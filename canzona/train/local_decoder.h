@@ -43,6 +43,8 @@ class LocalDecoder {
   const Model& shapes() const { return shapes_; }
   // Of a tensor of shapes(), by number.
   std::span<const float> weights(int32_t tensor) const;
+  // All of them, for those who compute beside it.
+  Weights<float>& parameters() { return weights_; }
   // The engine that computes, for those who compute beside it.
   Engine& engine() { return *engine_; }
 

@@ -37,7 +37,7 @@ shortened() {
 too_long() {
   case $1 in
   *'bench rule'* | *' calibrate '* | *'rules check tests/data/golden'*) return 0 ;;
-  *' train '* | *' ckpt '* | *' bench '* | *' report '* | *' config '* | *' doctor')
+  *' train '* | *' sample '* | *' eval '* | *' ckpt '* | *' bench '* | *' report '* | *' config '* | *' doctor')
     [ "$planner" -gt 0 ] ;;
   mpirun*) [ -z "$mpirun" ] ;;
   *) return 1 ;;

@@ -40,7 +40,9 @@ std::string step_heading(const StepReport& report, const Ink& ink) {
       fmt::format(" of {} with {} on {}: {} ranks, {}\n",
                   printable(report.model), report.rule, to_string(report.mesh),
                   report.mesh.world(),
-                  report.transport == "mpi" ? "processes of MPI" : "threads");
+                  report.transport == "thread" ? "threads"
+                  : report.transport == "mpi"  ? "processes of MPI"
+                                               : "processes over sockets");
   const auto line = [&](const std::string& text) {
     out += "  " + wrap(text, kPageWidth - 2, 2) + "\n";
   };

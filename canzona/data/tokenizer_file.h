@@ -1,0 +1,85 @@
+// What a tokenizer.json says, checked.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "canzona/data/unicode.h"
+
+namespace canzona {
+
+// Names of tokens that are found in a text before anything else is done to it:
+// of those that begin at a place the longest, as sorted words.
+class AddedTokens {
+ public:
+  struct Found {
+    size_t length = 0;  // 0: none
+    int32_t token = -1;
+  };
+
+  // Each content once.
+  void add(std::string content, int32_t token);
+  void sort();
+  Found at(std::string_view text, size_t place) const;
+  bool empty() const { return words_.empty(); }
+  // True if one holds this byte with something behind it.
+  bool has_inside(char byte) const;
+
+ private:
+  struct Word {
+    std::string content;
+    int32_t token = -1;
+  };
+
+  std::vector<Word> words_;
+  std::array<bool, 256> begins_ = {};  // by first byte
+};
+
+struct Merge {
+  int32_t rank = 0;
+  int32_t token = 0;
+};
+
+inline uint64_t merge_key(int32_t left, int32_t right) {
+  return uint64_t{static_cast<uint32_t>(left)} << 32 |
+         static_cast<uint32_t>(right);
+}
+
+// Keys differ in few bits.
+struct MergeHash {
+  size_t operator()(uint64_t key) const {
+    key *= 0x9E3779B97F4A7C15ULL;
+    return key ^ key >> 32;
+  }
+};
+
+struct TokenizerData {
+  TokenizerData() = default;
+  TokenizerData(TokenizerData&&) = default;  // views stay valid
+  TokenizerData(const TokenizerData&) = delete;
+
+  std::vector<std::string> bytes;  // by token; "": there is none
+  std::vector<bool> special;
+  // Tokens that words can be as wholes, by their bytes, which are views of
+  // `bytes`; none without whole_words.
+  std::unordered_map<std::string_view, int32_t> words;
+  std::array<int32_t, 256> byte_tokens = {};
+  std::unordered_map<uint64_t, Merge, MergeHash> merges;
+  bool whole_words = false;  // ignore_merges: a word that is a token is one
+  bool normalizes = false;   // to NFC
+  int max_digits = 1;        // numbers of one piece
+  AddedTokens raw;           // found in the text as it is
+  AddedTokens normalized;    // found in its normal form
+  std::vector<int32_t> prefix;
+};
+
+// UsageError names the file, the place, what was expected and what came.
+TokenizerData read_tokenizer_json(std::string_view json,
+                                  const std::string& file);
+
+}  // namespace canzona

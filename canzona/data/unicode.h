@@ -1,0 +1,28 @@
+// Characters as tokenizers see them.
+//
+//   unicode_class(U'é');           // UnicodeClass::kLetter
+//   std::string same = to_nfc(text);
+//
+// Letters and numbers are Unicode 16.0's \p{L} and \p{N}, spaces its \s, the
+// normal form that of Unicode 9.0: what the tokenizers library computes with
+// (scripts/unicode_tables.py). Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace canzona {
+
+enum class UnicodeClass : uint8_t { kOther, kLetter, kNumber, kSpace };
+
+// Of a code point up to U+10FFFF.
+UnicodeClass unicode_class(char32_t code);
+
+// Normalization form C. Bytes that are no UTF-8 stay as they are, and nothing
+// is composed across them.
+std::string to_nfc(std::string_view text);
+
+void append_utf8(std::string& text, char32_t code);
+
+}  // namespace canzona

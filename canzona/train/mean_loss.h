@@ -1,0 +1,25 @@
+// The loss of a whole model over many sequences, as the evaluation of a run
+// computes it: micro-batch by micro-batch, added in their order.
+//
+//   double loss = mean_loss(model, batches.num_held_out(),
+//                           [&](int64_t n, auto to) { batches.held_out(n, to);
+//                           },
+//                           [](int64_t done) { … });
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "canzona/train/local_decoder.h"
+
+namespace canzona {
+
+// Fills in length + 1 tokens.
+using ReadSequence = std::function<void(int64_t number, std::span<int32_t> to)>;
+
+// Over sequences 0 … count − 1, at least one. `done` is told how many are.
+double mean_loss(LocalDecoder& model, int64_t count, const ReadSequence& read,
+                 const std::function<void(int64_t)>& done);
+
+}  // namespace canzona

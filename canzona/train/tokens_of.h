@@ -1,0 +1,13 @@
+// The tokens that a configuration asks for.
+#pragma once
+
+#include "canzona/data/token_source.h"
+#include "canzona/train/config.h"
+
+namespace canzona {
+
+// UsageError names the key where the tokenizer cannot be read, or has more
+// tokens than the model.
+TokenOptions token_options_of(const TrainConfig& config);
+
+}  // namespace canzona

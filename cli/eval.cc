@@ -1,0 +1,232 @@
+// `canzona eval`: loss and perplexity of a model on a text.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <numbers>
+
+#include "canzona/base/error.h"
+#include "canzona/base/json_writer.h"
+#include "canzona/base/text.h"
+#include "canzona/data/batches.h"
+#include "canzona/measure/clock.h"
+#include "canzona/report/train_lines.h"
+#include "canzona/train/mean_loss.h"
+#include "cli/options.h"
+#include "cli/run_model.h"
+#include "cli/verbs.h"
+
+namespace canzona::cli {
+namespace {
+
+constexpr const char* kEvalExamples =
+    R"(Examples:
+  canzona eval --run runs/one                        what its last evaluation measured
+  canzona eval --run runs/one --step 1000 --sequences 0
+  canzona eval --run runs/one --data other.txt       all of another text
+  canzona eval --run Qwen3-0.6B --data book.txt --length 512 --json
+
+The model is found as by canzona sample. Of the data that the run was trained on, the default, only
+the end that was held out counts (data.held_out), and as many sequences of it as the run evaluated,
+so that the loss is the one that the run reported: to the last bit where it was not cut by tp. Other
+data is taken whole; --all takes all of any data. Sequences of --length tokens lie side by side;
+every token but the first of each is predicted.
+
+Loss is the mean cross entropy of a token in nats, perplexity e to it. Where tokens have bytes,
+because there is a tokenizer or tokens are bytes, both are given per byte as well, and in bits: these
+compare models with different tokens.
+)";
+
+struct EvalFlags {
+  RunModelRequest model;
+  std::string data;
+  std::optional<int64_t> sequences;
+  int64_t length = 0;
+  bool all = false;
+  bool json = false;
+};
+
+// Memory for sequences of a model without a run stays bounded.
+constexpr int64_t kLongest = 1024;
+
+// What is evaluated, settled.
+struct EvalData {
+  std::string path;
+  bool held_out = false;  // its end alone
+  int64_t length = 0;
+  int64_t micro_batch = 1;
+  std::unique_ptr<TokenSource> tokens;
+  std::optional<Batches> batches;  // where the end is held out
+  int64_t there = 0;               // sequences
+  int64_t count = 0;               // that are evaluated
+
+  void read(int64_t number, std::span<int32_t> to) const {
+    if (batches)
+      batches->held_out(number, to);
+    else
+      tokens->read(number * length, to);
+  }
+};
+
+bool is_data_of(const TrainConfig& config, const std::string& path) {
+  if (path.empty() || path == config.data.path) return true;
+  std::error_code ignored;
+  return std::filesystem::equivalent(path, config.data.path, ignored);
+}
+
+void open_data(const EvalFlags& a, const RunModel& model, EvalData& data) {
+  TokenOptions options{.vocab = model.vocab, .tokenizer = model.tokenizer};
+  if (model.config) options.seed = static_cast<uint64_t>(model.config->seed);
+  data.tokens = open_tokens(data.path, options);
+  if (data.held_out)
+    data.batches.emplace(*data.tokens,
+                         BatchOptions{.length = data.length,
+                                      .seed = options.seed,
+                                      .held_out = model.config->data.held_out});
+  data.there = data.batches ? data.batches->num_held_out()
+                            : (data.tokens->size() - 1) / data.length;
+  if (data.there < 1)
+    throw UsageError(cat(quoted(data.path, 300), ": ", data.tokens->size(),
+                         " tokens, expected at least ", data.length + 1,
+                         " for one sequence; try a smaller --length"));
+  const int64_t wanted = a.sequences     ? *a.sequences
+                         : data.held_out ? eval_sequences_of(*model.config)
+                                         : 0;
+  data.count = wanted == 0 ? data.there : std::min(wanted, data.there);
+}
+
+EvalData settle_data(const EvalFlags& a, const RunModel& model) {
+  if (a.data.empty() && !model.config)
+    throw UsageError(cat("--data is missing: ", quoted(model.path, 300),
+                         " is no run, whose data could be taken"));
+  if (a.sequences && *a.sequences < 0)
+    throw UsageError(cat("--sequences ", *a.sequences,
+                         ": expected 1 or more, or 0 for all"));
+  EvalData data;
+  data.path = a.data.empty() ? model.config->data.path : a.data;
+  data.held_out = !a.all && model.config && is_data_of(*model.config, a.data);
+  data.length =
+      model.config ? model.context : std::min(model.context, kLongest);
+  if (model.config) data.micro_batch = model.config->batch.micro;
+  if (a.length != 0) {
+    if (a.length < 1 || a.length > model.context)
+      throw UsageError(cat("--length ", a.length, ": expected 1 to ",
+                           model.context, ", the context of the model"));
+    data.length = a.length;
+  }
+  open_data(a, model, data);
+  return data;
+}
+
+struct Evaluated {
+  double loss = 0;  // a token
+  int64_t tokens = 0;
+  int64_t bytes = 0;  // of these tokens; 0: not known
+  double seconds = 0;
+
+  double per_byte() const {
+    return loss * static_cast<double>(tokens) / static_cast<double>(bytes);
+  }
+};
+
+int64_t bytes_of(const RunModel& model, std::span<const int32_t> tokens) {
+  if (!model.tokenizer) return std::ssize(tokens);
+  int64_t bytes = 0;
+  for (const int32_t token : tokens)
+    bytes += std::ssize(model.tokenizer->bytes_of(token));
+  return bytes;
+}
+
+Evaluated evaluate(const RunModel& model, const EvalData& data,
+                   const Output& out) {
+  const auto decoder = open_local_decoder(
+      model.found, {.length = data.length, .micro_batch = data.micro_batch});
+  Evaluated result{.tokens = data.count * data.length};
+  const double start = wall_seconds();
+  int64_t next = 0;  // sequence whose bytes were not counted yet
+  const auto read = [&](int64_t number, std::span<int32_t> to) {
+    data.read(number, to);
+    if (number != next) return;
+    ++next;
+    result.bytes += bytes_of(model, to.subspan(1));
+  };
+  result.loss = mean_loss(*decoder, data.count, read, [&](int64_t done) {
+    out.progress(cat("evaluating: ", done, " of ", data.count, " sequences"));
+  });
+  out.progress("");
+  result.seconds = wall_seconds() - start;
+  return result;
+}
+
+std::string eval_text(const EvalData& data, const Evaluated& result) {
+  std::string text =
+      fmt::format("loss        {:.4f} a token\nperplexity  {} a token\n",
+                  result.loss, perplexity_text(result.loss));
+  if (result.bytes > 0)
+    text +=
+        fmt::format("per byte    {:.4f} ({:.4f} bits), perplexity {}\n",
+                    result.per_byte(), result.per_byte() / std::numbers::ln2,
+                    perplexity_text(result.per_byte()));
+  return text + cat("over        ", data.count, " of ", data.there,
+                    data.held_out ? " held-out" : "", " sequences of ",
+                    data.length, " tokens: ", printable(data.path), "\n");
+}
+
+std::string eval_json(const RunModel& model, const EvalData& data,
+                      const Evaluated& result) {
+  JsonWriter out(2);
+  out.begin_object()
+      .field("run", model.path)
+      .field("weights", model.found.path);
+  if (model.step) out.field("step", *model.step);
+  out.field("data", data.path)
+      .field("held_out", data.held_out)
+      .field("length", data.length)
+      .field("sequences", data.count)
+      .field("sequences_there", data.there)
+      .field("tokens", result.tokens)
+      .field("loss", result.loss)
+      .field("perplexity", perplexity_of(result.loss));
+  if (result.bytes > 0)
+    out.field("bytes", result.bytes)
+        .field("loss_per_byte", result.per_byte())
+        .field("bits_per_byte", result.per_byte() / std::numbers::ln2)
+        .field("perplexity_per_byte", perplexity_of(result.per_byte()));
+  out.field("seconds", result.seconds).end_object();
+  return out.take() + "\n";
+}
+
+Outcome run(const EvalFlags& a, const Output& out) {
+  const RunModel model = open_run_model(a.model);
+  for (const std::string& note : model.notes) out.note(cat("note: ", note));
+  const EvalData data = settle_data(a, model);
+  out.note(cat(model.name(), " on ", data.tokens->describe()));
+  const Evaluated result = evaluate(model, data, out);
+  out.result(a.json ? eval_json(model, data, result) : eval_text(data, result));
+  if (!std::isfinite(result.loss))
+    throw NumericalError(cat("the loss is not finite: the weights of ",
+                             quoted(model.path, 300), " are broken"));
+  return Outcome::kDone;
+}
+
+}  // namespace
+
+Verb add_eval(CLI::App& root) {
+  CLI::App* app = root.add_subcommand(
+      "eval", "loss and perplexity of a model that was trained");
+  auto flags = std::make_shared<EvalFlags>();
+  add_run_model_options(*app, flags->model);
+  add_value(*app, "--data", flags->data, "PATH",
+            "as of canzona train [what the run was trained on]");
+  add_value(*app, "--sequences", flags->sequences, "N",
+            "the first N; 0: all [of the run's data as many as it evaluated]");
+  add_value(*app, "--length", flags->length, "N",
+            "tokens of a sequence [as in training; at most 1024 without it]");
+  app->add_flag("--all", flags->all, "all of the run's data, not its end");
+  app->add_flag("--json", flags->json, kJsonHelp);
+  app->footer(kEvalExamples);
+  return {app, [flags](const Output& out) { return run(*flags, out); }};
+}
+
+}  // namespace canzona::cli

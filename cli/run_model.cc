@@ -1,0 +1,185 @@
+#include "cli/run_model.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <thread>
+
+#include "canzona/base/error.h"
+#include "canzona/base/files.h"
+#include "canzona/base/json_reader.h"
+#include "canzona/base/text.h"
+#include "canzona/checkpoint/store.h"
+#include "canzona/train/model_settings.h"
+#include "cli/options.h"
+
+namespace canzona::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kMaxSummaryBytes = 16 << 20;
+
+bool is_there(const std::string& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+std::string parent_of(const std::string& path) {
+  const std::string parent = fs::path(path).parent_path().string();
+  return parent.empty() ? "." : parent;
+}
+
+std::string trimmed(std::string path) {
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  return path;
+}
+
+// `store`: "" if there are no checkpoints.
+CheckpointReader open_step(const std::string& path, const std::string& store,
+                           int64_t step) {
+  std::vector<std::string> there;
+  if (!store.empty())
+    for (const ListedCheckpoint& c : list_checkpoints(Folder::open(store))) {
+      if (c.step == step) return open_checkpoint(cat(store, "/", c.name));
+      there.push_back(cat(c.step));
+    }
+  throw UsageError(cat("--step ", step, ": ", quoted(path, 300),
+                       there.empty() ? " has no checkpoints" : " has steps ",
+                       join(there, ", ")));
+}
+
+// Where a run's checkpoints are, or those of their own folder; "": there are
+// none.
+std::string store_of(const std::string& path) {
+  std::error_code ignored;
+  for (const std::string& store : {path + "/ckpt", path})
+    if (fs::is_directory(store, ignored) &&
+        !list_checkpoints(Folder::open(store)).empty())
+      return store;
+  return "";
+}
+
+void take_checkpoint(const CheckpointReader& reader, RunModel& model) {
+  model.found = find_model(reader.path());
+  model.step = reader.manifest().step;
+  model.config = saved_config(reader);
+}
+
+void take_newest(const std::string& store, RunModel& model) {
+  const int threads =
+      static_cast<int>(std::max(std::thread::hardware_concurrency(), 1U));
+  take_checkpoint(newest_verified(Folder::open(store), threads, model.notes),
+                  model);
+}
+
+// The weights at the end of a run, by its own configuration: of some models
+// there is no config.json.
+void take_run(const std::string& path, RunModel& model) {
+  const std::string summary = path + "/summary.json";
+  model.config = make_config(json_settings(
+      read_file(summary, kMaxSummaryBytes, "the summary of a run"), summary));
+  model.found = {path, false, architecture_settings(*model.config, summary)};
+}
+
+void find_weights(const RunModelRequest& request, RunModel& model) {
+  const std::string& path = model.path;
+  std::error_code ignored;
+  if (!fs::is_directory(path, ignored))
+    throw UsageError(cat("--run ", quoted(path, 300),
+                         ": there is no such folder; expected that of a run, "
+                         "of a checkpoint, or of Hugging Face"));
+  const std::string store = store_of(path);
+  if (is_there(cat(path, "/", kManifestFile)))
+    return take_checkpoint(open_checkpoint(path), model);
+  if (request.step)
+    return take_checkpoint(open_step(path, store, *request.step), model);
+  if (!store.empty()) return take_newest(store, model);
+  const bool has_weights = HfFolder::has_weights(path);
+  const bool is_run = is_there(path + "/summary.json");
+  if (is_run && has_weights) return take_run(path, model);
+  if (has_weights) {
+    model.found = find_model(path);
+    return;
+  }
+  throw UsageError(cat(
+      "--run ", quoted(path, 300),
+      is_run ? ": the run has no weights yet: no checkpoint in ckpt/ and no "
+               "model.safetensors; train with --save-every, or until its end"
+             : ": no weights in it: expected ckpt/ with checkpoints, "
+               "model.safetensors or model.safetensors.index.json"));
+}
+
+// What a folder of Hugging Face was made for.
+int64_t context_of(const std::string& folder) {
+  const std::string file = folder + "/config.json";
+  const Json config = parse_json(read_file(file, kMaxSummaryBytes, "the model"),
+                                 {.what = file});
+  return get_integer(config, "max_position_embeddings", 1, int64_t{1} << 24,
+                     file);
+}
+
+std::string tokenizer_of(const RunModelRequest& request,
+                         const RunModel& model) {
+  if (!request.tokenizer.empty()) return request.tokenizer;
+  if (std::string beside = tokenizer_beside(model.path); !beside.empty())
+    return beside;
+  return model.config ? model.config->data.tokenizer : "";
+}
+
+void find_tokenizer(const RunModelRequest& request, RunModel& model) {
+  constexpr int64_t kBytes = 256;
+  const std::string path = tokenizer_of(request, model);
+  if (!path.empty()) {
+    model.tokenizer = load_tokenizer(path);
+    if (model.tokenizer->vocab() > model.vocab)
+      throw UsageError(cat(
+          quoted(path, 300), ": a tokenizer of ", model.tokenizer->vocab(),
+          " tokens, the model ", quoted(model.path, 300), " has ", model.vocab,
+          "; expected the tokenizer that it was trained with"));
+  } else if (model.vocab > kBytes) {
+    throw UsageError(cat("--run ", quoted(model.path, 300),
+                         ": no tokenizer.json in it, and a vocabulary of ",
+                         model.vocab,
+                         " tokens is not that of bytes; name the tokenizer "
+                         "with --tokenizer FILE"));
+  }
+}
+
+}  // namespace
+
+void add_run_model_options(CLI::App& app, RunModelRequest& request) {
+  add_value(app, "--run", request.path, "DIR",
+            "a run, one of its checkpoints, or a folder of Hugging Face")
+      ->required();
+  add_value(app, "--step", request.step, "N",
+            "the checkpoint of this step [the newest that is good]");
+  add_value(app, "--tokenizer", request.tokenizer, "FILE",
+            "tokenizer.json [the one that lies there; without one, bytes]");
+}
+
+std::string RunModel::name() const {
+  return step ? cat(path, ", step ", *step) : path;
+}
+
+std::string tokenizer_beside(const std::string& folder) {
+  std::string path = trimmed(folder);
+  if (step_of_name(fs::path(path).filename().string())) path = parent_of(path);
+  if (fs::path(path).filename() == "ckpt") path = parent_of(path);
+  const std::string file = path + "/tokenizer.json";
+  return is_there(file) ? file : "";
+}
+
+RunModel open_run_model(const RunModelRequest& request) {
+  RunModel model;
+  model.path = trimmed(request.path);
+  find_weights(request, model);
+  const TrainConfig config =
+      model.config ? *model.config : make_config(model.found.settings);
+  model.vocab = config.model.vocab;
+  model.context =
+      model.config ? config.model.length : context_of(model.found.path);
+  find_tokenizer(request, model);
+  return model;
+}
+
+}  // namespace canzona::cli
