@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <deque>
 #include <filesystem>
 #include <sstream>
 #include <system_error>
@@ -120,6 +121,15 @@ std::optional<RankEvent> parse_rank_event(std::string_view line) {
   else
     event.pid = static_cast<pid_t>(number);
   return event;
+}
+
+void start_keepers(int num_ranks, const std::string& variable,
+                   const std::vector<std::string>& words) {
+  std::deque<Child> keepers;
+  for (int rank = 0; rank < num_ranks; ++rank)
+    keepers.emplace_back(ChildOptions{
+        .words = words, .variables = {{variable, cat(rank)}}, .pipes = false});
+  for (Child& keeper : keepers) keeper.wait();
 }
 
 int run_as_rank(const KeeperOptions& options) {
