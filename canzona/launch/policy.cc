@@ -204,7 +204,8 @@ std::vector<std::string> mpirun_words(const MpirunOptions& options) {
     // Each process has several threads.
     add({"--bind-to", "none"});
     if (options.num_ranks > options.num_cpus) add({"--oversubscribe"});
-    add({"--mca", "odls_base_sigkill_timeout", "10"});
+    // Signals come from the launcher; mpirun itself only ends what is left.
+    add({"--mca", "odls_base_sigkill_timeout", "0"});
   }
   words.insert(words.end(), {"-n", cat(options.num_ranks)});
   return words;
