@@ -1,11 +1,17 @@
 // `canzona launch`: ranks as processes, watched and started again.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <random>
+#include <system_error>
 
 #include "canzona/base/error.h"
 #include "canzona/base/exit_status.h"
@@ -13,7 +19,6 @@
 #include "canzona/base/text.h"
 #include "canzona/checkpoint/reader.h"
 #include "canzona/checkpoint/store.h"
-#include "canzona/comm/mpi/mpi_launch.h"
 #include "canzona/comm/mpi/mpi_session.h"
 #include "canzona/launch/rank_folder.h"
 #include "canzona/measure/machine.h"
@@ -23,6 +28,7 @@
 #include "cli/environment.h"
 #include "cli/launch_view.h"
 #include "cli/options.h"
+#include "cli/ranks.h"
 #include "cli/verbs.h"
 
 namespace canzona::cli {
@@ -51,9 +57,10 @@ Examples:
 must be dealt over them, so the mesh is not to be fixed with --mesh.
 
 mpirun is started with what it needs here: as root, with more ranks than cores, with time
-for ranks to end. Without MPI one process runs all ranks as threads; it is watched and
-started again in the same way. Under srun or torchrun, and on several machines, launch has
-no part: `srun canzona train …` or `mpirun canzona train …` start the ranks themselves.
+for ranks to end. With `train --transport tcp` launch starts the processes itself, and they meet
+over sockets. Without MPI one process runs all ranks as threads; it is watched and started
+again in the same way. Under srun or torchrun, and on several machines, launch has no part:
+`srun canzona train …` or `mpirun canzona train …` start the ranks themselves.
 
 The last line says what happened, where, and what to do. Exit status: that of the run; 4 if
 a rank was lost and no restart was left, 130 or 143 after SIGINT or SIGTERM.
@@ -70,6 +77,7 @@ struct LaunchFlags {
   bool json = false;
   std::string program;  // for tests
   std::string as_rank;  // the folder to report to
+  int start = 0;        // so many keepers, without mpirun
   std::vector<std::string> command;
 };
 
@@ -86,7 +94,9 @@ struct LaunchPlan {
   std::optional<TrainConfig> config;  // of train, as far as it is known here
   std::optional<ElasticRange> elastic;
   int num_ranks = 0;
-  std::string mpirun;  // "": ranks are threads of one process
+  // "mpi"; "tcp": processes that meet over sockets; "thread": one process.
+  std::string transport;
+  std::string mpirun;
   bool is_open_mpi = true;
   std::chrono::milliseconds grace{0};
 };
@@ -141,16 +151,11 @@ bool fits_ranks(const std::optional<TrainConfig>& config, int num_ranks) {
 void refuse_other_launcher() {
   const std::string other = other_launcher(environment_variable);
   if (other.empty()) return;
-  if (other == "torchrun")
-    throw UsageError(
-        "launch is not needed under torchrun, which starts and restarts "
-        "processes itself; canzona's ranks find each other through MPI: start "
-        "canzona launch outside of torchrun, or canzona train with mpirun or "
-        "srun");
-  throw UsageError(cat("launch is not needed under ", other,
-                       ", which has already started a process for every rank; "
-                       "give it the command itself: ",
-                       other, " … canzona train …"));
+  throw UsageError(cat(
+      "launch is not needed under ", other,
+      ", which has already started a process for every rank; give it the "
+      "command itself: ",
+      other, other == "torchrun" ? " --no-python" : "", " … canzona train …"));
 }
 
 void refuse_fixed_mesh(const LaunchPlan& plan, const std::string& elastic) {
@@ -171,21 +176,18 @@ int ranks_wanted(const LaunchFlags& a, const LaunchPlan& plan) {
   return settle_mesh(copy, {.cores = usable_cpus()}).world();
 }
 
-// mpirun of the library that this program was built with; "" and a remark if
-// ranks have to be threads.
-std::string find_mpirun(const LaunchFlags& a, const LaunchPlan& plan,
-                        const Output& out) {
-  const auto threads = [&](const std::string& why) {
-    out.note(cat("launch: ", why, ": one process runs all ", plan.num_ranks,
-                 " ranks as threads"));
-    return std::string();
-  };
-  if (plan.config && plan.config->transport == "thread")
-    return threads("--transport thread");
-  if (!mpi_is_built()) return threads("this build has no MPI");
+// Of the command, as far as it says.
+std::string wanted_transport(const LaunchPlan& plan) {
+  if (plan.config) return plan.config->transport;
+  const auto& words = plan.command;
+  const auto flag = std::ranges::find(words, "--transport");
+  return flag == words.end() || flag + 1 == words.end() ? "auto" : flag[1];
+}
+
+// mpirun of the library that this program was built with; "" if there is none.
+std::string find_mpirun(const LaunchFlags& a, bool is_open_mpi) {
   const char* path = environment_variable("PATH");
   const std::string folders = path == nullptr ? "/usr/bin:/bin" : path;
-  const std::string own = plan.is_open_mpi ? "mpirun.openmpi" : "mpirun.mpich";
   if (!a.mpirun.empty()) {
     std::string found = find_program(a.mpirun, folders);
     if (found.empty())
@@ -193,10 +195,28 @@ std::string find_mpirun(const LaunchFlags& a, const LaunchPlan& plan,
           cat("--mpirun ", quoted(a.mpirun), ": there is no such program"));
     return found;
   }
+  const std::string own = is_open_mpi ? "mpirun.openmpi" : "mpirun.mpich";
   for (const std::string& name : {own, std::string("mpirun")})
     if (std::string found = find_program(name, folders); !found.empty())
       return found;
-  return threads("there is no mpirun in PATH");
+  return "";
+}
+
+void settle_transport(const LaunchFlags& a, const Output& out,
+                      LaunchPlan& plan) {
+  const std::string wanted = wanted_transport(plan);
+  plan.transport = wanted == "tcp" ? "tcp" : "thread";
+  if (wanted == "tcp") return;
+  std::string why = "--transport thread";
+  if (wanted != "thread" && !mpi_is_built()) why = "this build has no MPI";
+  if (wanted != "thread" && mpi_is_built()) {
+    plan.mpirun = find_mpirun(a, plan.is_open_mpi);
+    if (!plan.mpirun.empty()) plan.transport = "mpi";
+    why = "there is no mpirun in PATH";
+  }
+  if (plan.transport == "thread")
+    out.note(cat("launch: ", why, ": one process runs all ", plan.num_ranks,
+                 " ranks as threads"));
 }
 
 std::string own_program() {
@@ -235,7 +255,7 @@ LaunchPlan settle_launch(const LaunchFlags& a, const Output& out) {
     throw UsageError(cat("launch starts ", plan.num_ranks,
                          " ranks, but train is given --ranks ",
                          plan.config->ranks, "; leave that one out"));
-  plan.mpirun = find_mpirun(a, plan, out);
+  settle_transport(a, out, plan);
   return plan;
 }
 
@@ -244,21 +264,51 @@ std::vector<std::string> attempt_words(const LaunchPlan& plan,
                                        const std::vector<std::string>& command,
                                        const std::string& folder) {
   std::vector<std::string> words;
-  if (!plan.mpirun.empty()) {
+  if (plan.transport == "mpi")
     words = mpirun_words({.path = plan.mpirun,
                           .is_open_mpi = plan.is_open_mpi,
                           .num_ranks = plan.num_ranks,
                           .num_cpus = usable_cpus()});
+  if (plan.transport == "tcp")
+    words = {own_program(), "launch", "--start", cat(plan.num_ranks), "--"};
+  if (plan.transport != "thread")
     words.insert(words.end(),
                  {own_program(), "launch", "--as-rank", folder, "--"});
-  }
   words.push_back(plan.program);
   words.insert(words.end(), command.begin(), command.end());
   const bool is_given =
       plan.config && (!plan.config->mesh.empty() || plan.config->ranks > 0);
-  if (plan.mpirun.empty() && plan.is_train && !is_given)
+  if (plan.transport == "thread" && plan.is_train && !is_given)
     words.insert(words.end(), {"--ranks", cat(plan.num_ranks)});
   return words;
+}
+
+// A port of this machine alone that nobody listens at now.
+int free_port() {
+  const Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  auto* any = reinterpret_cast<sockaddr*>(&address);
+  if (::bind(socket.number(), any, size) != 0 ||
+      ::getsockname(socket.number(), any, &size) != 0)
+    throw UsageError(cat("launch: no port at 127.0.0.1: ",
+                         std::generic_category().message(errno)));
+  return ntohs(address.sin_port);
+}
+
+// What the processes of one attempt are told.
+std::vector<std::pair<std::string, std::string>> variables_of(
+    const LaunchPlan& plan) {
+  if (plan.transport == "mpi")
+    return mpirun_variables(plan.is_open_mpi, ::geteuid() == 0);
+  if (plan.transport == "thread") return {};
+  std::random_device random;
+  return {{"CANZONA_NUM_RANKS", cat(plan.num_ranks)},
+          {"CANZONA_NUM_LOCAL", cat(plan.num_ranks)},
+          {"CANZONA_RENDEZVOUS", cat("127.0.0.1:", free_port())},
+          {"CANZONA_JOB_TOKEN", cat(random(), "-", random())}};
 }
 
 // Passes on what ranks print, and remembers what tells of a failure.
@@ -365,7 +415,7 @@ class Launcher {
  public:
   Launcher(const LaunchFlags& flags, const Output& out)
       : flags_(flags), out_(out), plan_(settle_launch(flags, out)) {
-    report_.transport = plan_.mpirun.empty() ? "thread" : "mpi";
+    report_.transport = plan_.transport;
     if (plan_.config) report_.run = plan_.config->run;
     report_.max_restarts = flags.max_restarts;
     if (plan_.is_train && report_.run.empty() && flags.max_restarts > 0)
@@ -403,7 +453,9 @@ class Launcher {
 };
 
 void Launcher::tell_begin() const {
-  if (plan_.mpirun.empty()) return;
+  if (plan_.transport == "tcp")
+    out_.note(cat("launch: ", plan_.num_ranks, " ranks over sockets"));
+  if (plan_.transport != "mpi") return;
   const bool root = ::geteuid() == 0 && plan_.is_open_mpi;
   const bool many = plan_.num_ranks > usable_cpus() && plan_.is_open_mpi;
   out_.note(cat("launch: ", plan_.num_ranks, " ranks by ", plan_.mpirun,
@@ -422,12 +474,13 @@ void Launcher::attempt() {
   attempt.num_ranks = plan_.num_ranks;
   attempt.result = run_attempt(
       {.num_ranks = plan_.num_ranks,
-       .has_keepers = !plan_.mpirun.empty(),
+       .has_keepers = plan_.transport != "thread",
        .words =
            [&](const std::string& folder) {
              return attempt_words(plan_, command, folder);
            },
-       .variables = mpirun_variables(plan_.is_open_mpi, ::geteuid() == 0),
+       .variables = variables_of(plan_),
+       .starter = plan_.transport == "mpi" ? "mpirun" : "the starter",
        .grace = plan_.grace},
       signals_, listener);
   attempt.cause = cause_of(attempt.result);
@@ -441,7 +494,7 @@ void Launcher::attempt() {
       attempt.result.ranks, [](const RankEnd& rank) { return rank.started; });
   if (!started)
     for (const std::string& line : attempt.result.launcher_lines)
-      out_.pass_on(cat("[mpirun] ", line), true);
+      out_.pass_on(cat("[", attempt.result.starter, "] ", line), true);
   report_.attempts.push_back(std::move(attempt));
 }
 
@@ -458,8 +511,9 @@ bool Launcher::may_restart() {
 
 // True if the run can go on with the ranks that remain.
 bool Launcher::shrink(const LaunchedAttempt& last) {
-  const int remaining =
-      plan_.mpirun.empty() ? plan_.num_ranks : num_remaining(last.result);
+  const int remaining = plan_.transport == "thread"
+                            ? plan_.num_ranks
+                            : num_remaining(last.result);
   for (int ranks = remaining; ranks >= plan_.elastic->least; --ranks)
     if (fits_ranks(plan_.config, ranks)) {
       plan_.num_ranks = ranks;
@@ -494,7 +548,7 @@ bool Launcher::goes_on() {
 
 // A keeper of one rank; see canzona/launch/rank_folder.h.
 Outcome keep_rank(const LaunchFlags& a) {
-  const std::optional<MpiLaunch> launch = find_mpi_launch();
+  const std::optional<ProcessLaunch> launch = find_process_launch();
   if (!launch || a.command.empty())
     throw UsageError("--as-rank is for canzona launch itself");
   run_as_rank({a.as_rank, launch->rank, a.command});
@@ -502,6 +556,10 @@ Outcome keep_rank(const LaunchFlags& a) {
 }
 
 Outcome run(const LaunchFlags& a, const Output& out) {
+  if (a.start > 0) {
+    start_keepers(a.start, "CANZONA_RANK", a.command);
+    return Outcome::kDone;
+  }
   if (!a.as_rank.empty()) return keep_rank(a);
   return Launcher(a, out).run();
 }
@@ -533,6 +591,9 @@ Verb add_launch(CLI::App& root) {
       ->group("");
   add_value(*app, "--as-rank", a->as_rank, "DIR",
             "for launch itself: keeps one rank")
+      ->group("");
+  add_value(*app, "--start", a->start, "N",
+            "for launch itself: starts its keepers")
       ->group("");
   app->add_option("COMMAND", a->command,
                   "the command to start, after --: train …, bench step …");

@@ -63,6 +63,7 @@ class Attempt {
           AttemptObserver& observer)
       : options_(options), signals_(signals), observer_(observer) {
     const int num = options.has_keepers ? options.num_ranks : 1;
+    result_.starter = options.starter;
     result_.ranks.resize(static_cast<size_t>(num));
     pids_.resize(result_.ranks.size());
     for (int rank = 0; rank < num; ++rank)

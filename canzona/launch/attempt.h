@@ -51,6 +51,7 @@ struct AttemptOptions {
   // The command; `folder` is where keepers report to, "" without them.
   std::function<std::vector<std::string>(const std::string& folder)> words;
   std::vector<std::pair<std::string, std::string>> variables = {};
+  std::string starter = "mpirun";  // what starts the keepers, for messages
   std::chrono::milliseconds grace{5000};
 };
 
@@ -75,7 +76,8 @@ struct RankEnd {
 
 struct AttemptResult {
   std::vector<RankEnd> ranks;  // by rank; one where ranks are threads
-  ProcessEnd launcher = {};    // mpirun's
+  std::string starter = "mpirun";
+  ProcessEnd launcher = {};  // the starter's
   std::vector<std::string> launcher_lines = {};
   int signal = 0;  // the first that was passed on and ends runs
   double seconds = 0;

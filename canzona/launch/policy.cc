@@ -119,10 +119,10 @@ Cause launcher_end(const AttemptResult& result) {
   cause.status = cause.is_signal ? ExitStatus::kPeerLost
                                  : (any_started ? ExitStatus::kPeerLost
                                                 : ExitStatus::kFailed);
-  cause.words =
-      any_started
-          ? cat("mpirun ended before its ranks (", to_string(cause.end), ")")
-          : cat("mpirun started no rank (", to_string(cause.end), ")");
+  cause.words = any_started ? cat(result.starter, " ended before its ranks (",
+                                  to_string(cause.end), ")")
+                            : cat(result.starter, " started no rank (",
+                                  to_string(cause.end), ")");
   return cause;
 }
 
@@ -204,7 +204,8 @@ std::vector<std::string> mpirun_words(const MpirunOptions& options) {
     // Each process has several threads.
     add({"--bind-to", "none"});
     if (options.num_ranks > options.num_cpus) add({"--oversubscribe"});
-    add({"--mca", "odls_base_sigkill_timeout", "10"});
+    // Signals come from the launcher; mpirun itself only ends what is left.
+    add({"--mca", "odls_base_sigkill_timeout", "0"});
   }
   words.insert(words.end(), {"-n", cat(options.num_ranks)});
   return words;
@@ -230,6 +231,7 @@ std::string other_launcher(const LaunchVariables& variables) {
     return number > 1;
   };
   if (is_set("TORCHELASTIC_RUN_ID")) return "torchrun";
+  if (is_set("CANZONA_RANK")) return "canzona launch";
   // mpirun inside a step of srun.
   if (is_set("OMPI_COMM_WORLD_RANK")) return "mpirun";
   // A shell of `srun --pty` is a step of one task.

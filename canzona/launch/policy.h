@@ -62,7 +62,7 @@ std::vector<std::pair<std::string, std::string>> mpirun_variables(
     bool is_open_mpi, bool is_root);
 
 // Who has already started this process as one of several, from its variables:
-// "srun", "torchrun", "mpirun"; "" if nobody has.
+// "srun", "torchrun", "mpirun", "canzona launch"; "" if nobody has.
 using LaunchVariables = std::function<const char*(const char* name)>;
 std::string other_launcher(const LaunchVariables& variables);
 

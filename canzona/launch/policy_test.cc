@@ -174,6 +174,7 @@ TEST(OtherLauncher, IsKnownByItsVariables) {
   EXPECT_EQ(launcher_in({}), "");
   EXPECT_EQ(launcher_in({{"TORCHELASTIC_RUN_ID", "none"}, {"RANK", "0"}}),
             "torchrun");
+  EXPECT_EQ(launcher_in({{"CANZONA_RANK", "0"}}), "canzona launch");
   EXPECT_EQ(launcher_in({{"OMPI_COMM_WORLD_RANK", "0"}}), "mpirun");
   EXPECT_EQ(launcher_in({{"PMI_RANK", "0"}, {"PMI_SIZE", "4"}}), "mpirun");
   std::map<std::string, std::string> step = {{"SLURM_STEP_ID", "0"},

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <deque>
 #include <filesystem>
 #include <sstream>
 #include <system_error>
@@ -24,6 +25,10 @@ namespace {
 
 constexpr const char* kEventsPipe = "events";
 constexpr const char* kHoldPipe = "hold";
+// By this variable a program learns how long mpirun lets it live after SIGTERM.
+// A launcher sends that signal itself, and waits.
+constexpr const char* kKillTime = "OMPI_MCA_odls_base_sigkill_timeout";
+constexpr const char* kKillSeconds = "10";
 
 std::string pipe_of(const std::string& folder, int rank, const char* stream) {
   return cat(folder, "/r", rank, ".", stream);
@@ -122,6 +127,15 @@ std::optional<RankEvent> parse_rank_event(std::string_view line) {
   return event;
 }
 
+void start_keepers(int num_ranks, const std::string& variable,
+                   const std::vector<std::string>& words) {
+  std::deque<Child> keepers;
+  for (int rank = 0; rank < num_ranks; ++rank)
+    keepers.emplace_back(ChildOptions{
+        .words = words, .variables = {{variable, cat(rank)}}, .pipes = false});
+  for (Child& keeper : keepers) keeper.wait();
+}
+
 int run_as_rank(const KeeperOptions& options) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   const int rank = options.rank;
@@ -135,7 +149,10 @@ int run_as_rank(const KeeperOptions& options) {
        {std::pair("out", STDOUT_FILENO), std::pair("err", STDERR_FILENO)})
     ::dup2(open_pipe(pipe_of(options.folder, rank, stream), O_WRONLY).number(),
            number);
-  Child child({.words = options.words, .pipes = false, .joins_group = true});
+  Child child({.words = options.words,
+               .variables = {{kKillTime, kKillSeconds}},
+               .pipes = false,
+               .joins_group = true});
   tell(events, cat("start ", rank, " ", child.pid(), "\n"));
   const std::optional<int> status = wait_for(child.pid(), ended, hold);
   if (!status) return 0;  // the child is killed with its object

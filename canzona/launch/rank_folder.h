@@ -67,6 +67,12 @@ struct KeeperOptions {
   std::vector<std::string> words;
 };
 
+// Starts keepers itself, `words` followed by what they start, each with its
+// number in the variable, and waits for them: what mpirun is for ranks that
+// find each other by themselves.
+void start_keepers(int num_ranks, const std::string& variable,
+                   const std::vector<std::string>& words);
+
 // The work of a keeper. Returns 0 when the launcher lets it go: how the program
 // ended, the launcher knows. UsageError if there is no such folder.
 int run_as_rank(const KeeperOptions& options);

@@ -160,12 +160,15 @@ TEST(RunSaver, KeepsTheLastGoodOneWhereWeightsAreNotFinite) {
       .plan = plan_of("dp=2"), .steps = 2, .saves = true, .keep_last = 1};
   session.at_step[1] = [](RankSession& rank) { save_now(rank, 1); };
   session.at_step[2] = [](RankSession& rank) {
+    float* weight = nullptr;
+    rank.runtime.for_each_state([&](const RankState& state) {
+      if (state.given && state.state.empty()) weight = &state.values.back();
+    });
+    const float before = *weight;
     if (rank.world.rank() == 1)
-      rank.runtime.for_each_state([&](const RankState& state) {
-        if (state.given && state.state.empty())
-          state.values.back() = std::numeric_limits<float>::infinity();
-      });
-    save_now(rank, 2);
+      *weight = std::numeric_limits<float>::infinity();
+    save_now(rank, 2);  // takes a copy
+    *weight = before;
   };
   const SessionResult result = run_session(session, folder.ckpt());
   ASSERT_EQ(result.saved.size(), 2U);

@@ -18,6 +18,9 @@ SMALL = [
 ]
 
 
+RANK_VARIABLES = ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "CANZONA_RANK"]
+
+
 class Failure(Exception):
     """A row that did not hold, with what was seen."""
 
@@ -114,10 +117,11 @@ class Launched:
         while time.monotonic() < end:
             for pid in descendants(self.process.pid):
                 words = words_of(pid)
+                variables = variables_of(pid)
+                own = [variables[name] for name in RANK_VARIABLES
+                       if name in variables]
                 if (len(words) > 1 and words[1] != "launch" and
-                        variables_of(pid).get("OMPI_COMM_WORLD_RANK",
-                                              variables_of(pid).get("PMI_RANK"))
-                        == str(rank)):
+                        own == [str(rank)]):
                     return pid
             time.sleep(0.02)
         raise Failure(f"no process of rank {rank}:\n{self.text()}")

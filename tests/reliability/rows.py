@@ -163,6 +163,10 @@ def r1(bench):
     for rank, place in pairs:
         bench.trial(row, f"rank {rank} at {place}", lambda: bench.is_timed(
             one_fault(bench, rank, place, "kill", 4, "lost (SIGKILL)"), 2))
+    for rank in [2] if bench.tier == "A" else range(4):
+        bench.trial(row, f"rank {rank}, sockets", lambda: bench.is_timed(
+            one_fault(bench, rank, "collective", "kill", 4, "lost (SIGKILL)",
+                      ("--transport", "tcp")), 2))
     return row
 
 
