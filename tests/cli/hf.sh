@@ -78,6 +78,28 @@ checks=$((checks + 1))
   fail 'bf16 takes as much as fp32'
 grep -q bfloat16 half/config.json || fail 'config.json does not say bfloat16'
 
+# A checkpoint that four ranks saved is exported as the run's own weights are.
+# shellcheck disable=SC2086
+canzona train $small --steps 4 --mesh dp=2,tp=2 --zero zero3 --save-every 2 --run saved
+exits 0
+canzona ckpt export saved --step 4 --hf exported-4
+exits 0
+same exported-4/model.safetensors saved/model.safetensors
+same exported-4/config.json saved/config.json
+canzona ckpt export saved --step 2 --hf exported-2
+exits 0
+rm -rf again
+# shellcheck disable=SC2086
+canzona train $shape --init saved/ckpt/step_00000002 --steps 0 --mesh dp=2 --run again
+exits 0
+same again/model.safetensors exported-2/model.safetensors
+# It is no checkpoint of a run: there are no states to go on from.
+mkdir only
+canzona ckpt import-hf saved --out only/ckpt
+exits 0
+canzona train --steps 6 --mesh dp=2,tp=2 --run only --resume auto
+refuses_data new 'tensors are missing in the checkpoint'
+
 # Experts, tied, learn on from what they were.
 # shellcheck disable=SC2086
 canzona train $small --set model.experts=4 --set model.expert_ffn=24 --set model.tied=on --steps 2 \
