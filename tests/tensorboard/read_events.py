@@ -16,7 +16,7 @@ def main(folder):
     board.Reload()
     tags = set(board.Tags()["scalars"])
     expected = {
-        "loss/train", "loss/eval", "optimizer/grad_norm",
+        "loss/train", "loss/eval", "loss/perplexity", "optimizer/grad_norm",
         "optimizer/learning_rate", "speed/tokens_per_second",
         "speed/optimizer_ms", "speed/comm_ms", "speed/hidden_fraction",
         "memory/bytes",
