@@ -29,6 +29,8 @@
 #include "cli/launch_view.h"
 #include "cli/options.h"
 #include "cli/ranks.h"
+#include "cli/run_folder.h"
+#include "cli/train_resume.h"
 #include "cli/verbs.h"
 
 namespace canzona::cli {
@@ -40,7 +42,8 @@ line that rank 2 prints begins with [r2]. What follows -- is a command of canzon
 give it without launch.
 
 When a rank is killed, crashes, stops answering or loses another (exit status 4), all are
-ended and `train` is started again with --resume auto: it goes on from its last checkpoint.
+ended and `train` is started again with --resume auto: it goes on from its last checkpoint. A
+command with --resume or --overwrite that has not saved yet is repeated as it was given.
 A mistake in the command (2), damaged data (3), numbers that are not finite (5) or a full
 disk (6) would come again, and end the run. So does a second of --max-restarts too many.
 
@@ -88,6 +91,9 @@ struct ElasticRange {
 
 // What is to be started.
 struct LaunchPlan {
+  // This program, by the path that it was started from: what lies there later
+  // may be another build.
+  std::string self;
   std::string program;
   std::vector<std::string> command;
   bool is_train = false;
@@ -121,7 +127,8 @@ ElasticRange parse_elastic(const std::string& text) {
 
 // The configuration that `train` would run with. Nothing where its words cannot
 // be understood: train itself says so then.
-std::optional<TrainConfig> config_of(const std::vector<std::string>& command) {
+std::optional<TrainConfig> config_of(const std::vector<std::string>& command,
+                                     const Settings& saved = {}) {
   CLI::App app;
   ConfigArguments arguments;
   add_config_arguments(app, arguments);
@@ -132,7 +139,25 @@ std::optional<TrainConfig> config_of(const std::vector<std::string>& command) {
   } catch (const CLI::ParseError&) {
     return std::nullopt;
   }
-  return read_config(arguments);
+  return read_config(arguments, {.saved = saved});
+}
+
+// The mesh of the checkpoint that the command resumes from, where nothing in
+// the command says another; "" if there is none or it cannot be read, of which
+// train itself tells.
+std::string saved_mesh(const LaunchPlan& plan) {
+  const std::string wish = resume_wish(plan.command);
+  if (wish.empty() || !plan.config || !plan.config->mesh.empty() ||
+      plan.config->ranks > 0)
+    return "";
+  try {
+    const auto point = find_resume_point(wish, plan.config->run);
+    if (!point) return "";
+    const auto config = config_of(plan.command, point->saved);
+    return config ? config->mesh : "";
+  } catch (const Error&) {
+    return "";
+  }
 }
 
 // Whether the run can be dealt over so many ranks.
@@ -167,11 +192,23 @@ void refuse_fixed_mesh(const LaunchPlan& plan, const std::string& elastic) {
           "rank is a data-parallel one"));
 }
 
-// As many as are asked for: by launch, else by the command, else one per core.
-int ranks_wanted(const LaunchFlags& a, const LaunchPlan& plan) {
+// As many as are asked for: by launch, else by the command, else by the
+// checkpoint that it resumes from, else one per core.
+int ranks_wanted(const LaunchFlags& a, const LaunchPlan& plan,
+                 const Output& out) {
   if (a.ranks > 0) return a.ranks;
   if (plan.elastic) return plan.elastic->most;
   if (!plan.config) throw UsageError("launch: how many ranks? Give --ranks N");
+  if (const std::string mesh = saved_mesh(plan); !mesh.empty()) {
+    const int64_t ranks = parse_mesh(mesh).world();
+    if (ranks <= kMostRanks) {
+      out.note(cat("launch: ", ranks,
+                   " ranks, as the checkpoint that --resume ",
+                   printable(resume_wish(plan.command)), " goes on from (",
+                   mesh, "); --ranks N starts others"));
+      return static_cast<int>(ranks);
+    }
+  }
   TrainConfig copy = *plan.config;
   return settle_mesh(copy, {.cores = usable_cpus()}).world();
 }
@@ -232,7 +269,8 @@ LaunchPlan settle_launch(const LaunchFlags& a, const Output& out) {
   check_range("--ranks", a.ranks, 0, kMostRanks);
   check_range("--max-restarts", a.max_restarts, 0, 1000000);
   LaunchPlan plan;
-  plan.program = a.program.empty() ? own_program() : a.program;
+  plan.self = own_program();
+  plan.program = a.program.empty() ? plan.self : a.program;
   plan.command = a.command;
   plan.is_train = a.command.front() == "train";
   plan.is_open_mpi = mpi_description().starts_with("Open MPI");
@@ -245,7 +283,7 @@ LaunchPlan settle_launch(const LaunchFlags& a, const Output& out) {
       throw UsageError("--elastic: only train can go on with other ranks");
     refuse_fixed_mesh(plan, a.elastic);
   }
-  plan.num_ranks = ranks_wanted(a, plan);
+  plan.num_ranks = ranks_wanted(a, plan, out);
   if (plan.elastic && (plan.num_ranks < plan.elastic->least ||
                        plan.num_ranks > plan.elastic->most))
     throw UsageError(
@@ -270,10 +308,9 @@ std::vector<std::string> attempt_words(const LaunchPlan& plan,
                           .num_ranks = plan.num_ranks,
                           .num_cpus = usable_cpus()});
   if (plan.transport == "tcp")
-    words = {own_program(), "launch", "--start", cat(plan.num_ranks), "--"};
+    words = {plan.self, "launch", "--start", cat(plan.num_ranks), "--"};
   if (plan.transport != "thread")
-    words.insert(words.end(),
-                 {own_program(), "launch", "--as-rank", folder, "--"});
+    words.insert(words.end(), {plan.self, "launch", "--as-rank", folder, "--"});
   words.push_back(plan.program);
   words.insert(words.end(), command.begin(), command.end());
   const bool is_given =
@@ -314,15 +351,20 @@ std::vector<std::pair<std::string, std::string>> variables_of(
 // Passes on what ranks print, and remembers what tells of a failure.
 class LaunchListener : public AttemptObserver {
  public:
-  LaunchListener(const Output& out, bool to_errors)
-      : out_(out), to_errors_(to_errors) {}
+  using Tend = std::function<bool()>;
 
+  // `tend` is set while the attempt lasts.
+  LaunchListener(const Output& out, bool to_errors, Tend& tend)
+      : out_(out), to_errors_(to_errors), tend_(tend) {}
+  ~LaunchListener() override { tend_ = nullptr; }
+
+  void on_begin(Tend tend) override { tend_ = std::move(tend); }
   void on_line(int rank, bool is_error, std::string_view line) override {
-    out_.pass_on(rank < 0 ? std::string(line) : cat("[r", rank, "] ", line),
-                 is_error || to_errors_);
+    pass_on(rank < 0 ? std::string(line) : cat("[r", rank, "] ", line),
+            is_error || to_errors_);
     constexpr std::string_view kError = "error: ";
     if (!is_error || !line.starts_with(kError)) return;
-    errors_.push_back({rank, std::string(line.substr(kError.size()))});
+    errors_.add(rank, line.substr(kError.size()));
   }
   void on_signal(int signal) override {
     out_.note(cat("launch: ", signal_name(signal), " passed on to all ranks"));
@@ -331,14 +373,14 @@ class LaunchListener : public AttemptObserver {
   // Of a rank that failed by itself.
   std::string reason_of(const Cause& cause) const {
     if (cause.ranks.empty() || cause.is_signal) return "";
-    for (const Said& said : errors_)
+    for (const ErrorLines::Line& said : errors_.all())
       if (said.rank == cause.ranks.front()) return printable(said.words);
     return "";
   }
   // Where the others were when they missed it: best of those who name it.
   std::string operation_of(const Cause& cause) const {
     std::string found;
-    for (const Said& said : errors_) {
+    for (const ErrorLines::Line& said : errors_.all()) {
       const std::string operation = operation_in(said.words);
       if (operation.empty()) continue;
       const bool names = !cause.ranks.empty() &&
@@ -351,14 +393,48 @@ class LaunchListener : public AttemptObserver {
   }
 
  private:
-  struct Said {
-    int rank;
-    std::string words;
-  };
+  // Where a line was left out, so are all that follow: a wait for each would
+  // hold up ranks that are to end.
+  void pass_on(const std::string& line, bool is_error) {
+    bool& is_unread = is_error ? errors_unread_ : output_unread_;
+    if (!is_unread) is_unread = !out_.pass_on(line, is_error);
+  }
+
   const Output& out_;
   bool to_errors_;
-  std::vector<Said> errors_;
+  Tend& tend_;
+  bool output_unread_ = false;
+  bool errors_unread_ = false;
+  ErrorLines errors_;
 };
+
+// The checkpoints of a run, from the one that it would resume from: names with
+// the hashes of their manifests.
+std::vector<std::string> checkpoints_of(const std::string& run) {
+  constexpr int64_t kMostBytes = int64_t{1} << 30;
+  const std::string folder = checkpoint_folder(run);
+  std::vector<std::string> out;
+  if (run.empty() || !has_checkpoint(folder)) return out;
+  for (const ListedCheckpoint& listed : resume_order(Folder::open(folder))) {
+    std::string hash;
+    try {
+      hash = manifest_hash_of(
+          read_file(cat(folder, "/", listed.name, "/manifest.json"), kMostBytes,
+                    "the manifest"));
+    } catch (const Error&) {
+      // It is damaged, and as such has no hash.
+    }
+    out.push_back(cat(listed.name, " ", hash));
+  }
+  return out;
+}
+
+// Nothing is there, or nothing is in it.
+bool is_empty_run(const std::string& run) {
+  std::error_code error;
+  const bool is_empty = std::filesystem::is_empty(run, error);
+  return error ? !std::filesystem::exists(run, error) : is_empty;
+}
 
 // The step that a run was in, by its folder; 0 if that does not tell.
 int64_t step_under_way(const std::string& run) {
@@ -414,9 +490,15 @@ Outcome outcome_of_status(int status) {
 class Launcher {
  public:
   Launcher(const LaunchFlags& flags, const Output& out)
-      : flags_(flags), out_(out), plan_(settle_launch(flags, out)) {
+      : flags_(flags),
+        out_(out),
+        plan_(settle_launch(flags, out)),
+        command_(plan_.command) {
+    out_.set_gives_up([this] { return gives_up(); });
     report_.transport = plan_.transport;
     if (plan_.config) report_.run = plan_.config->run;
+    first_checkpoints_ = checkpoints_of(report_.run);
+    was_empty_ = is_empty_run(report_.run);
     report_.max_restarts = flags.max_restarts;
     if (plan_.is_train && report_.run.empty() && flags.max_restarts > 0)
       out.note(
@@ -426,6 +508,7 @@ class Launcher {
 
   Outcome run() {
     adopt_orphans();
+    remove_abandoned_folders();
     tell_begin();
     do attempt();
     while (goes_on());
@@ -444,10 +527,18 @@ class Launcher {
   bool goes_on();
   bool may_restart();
   bool shrink(const LaunchedAttempt& last);
+  RestartState restart_state() const;
+  bool gives_up();
 
   const LaunchFlags& flags_;
-  const Output& out_;
+  Output out_;
   LaunchPlan plan_;
+  std::vector<std::string> command_;  // of the next attempt
+  // Before the first attempt.
+  std::vector<std::string> first_checkpoints_;
+  bool was_empty_ = false;
+  std::function<bool()> tend_;  // of the attempt that is under way
+  int signal_ = 0;              // that ends the run and came while nobody read
   LaunchReport report_;
   SignalQueue signals_;
 };
@@ -466,10 +557,7 @@ void Launcher::tell_begin() const {
 }
 
 void Launcher::attempt() {
-  const std::vector<std::string> command =
-      report_.attempts.empty() || !plan_.is_train ? plan_.command
-                                                  : resuming(plan_.command);
-  LaunchListener listener(out_, flags_.json);
+  LaunchListener listener(out_, flags_.json, tend_);
   LaunchedAttempt attempt;
   attempt.num_ranks = plan_.num_ranks;
   attempt.result = run_attempt(
@@ -477,12 +565,13 @@ void Launcher::attempt() {
        .has_keepers = plan_.transport != "thread",
        .words =
            [&](const std::string& folder) {
-             return attempt_words(plan_, command, folder);
+             return attempt_words(plan_, command_, folder);
            },
        .variables = variables_of(plan_),
        .starter = plan_.transport == "mpi" ? "mpirun" : "the starter",
        .grace = plan_.grace},
       signals_, listener);
+  tend_ = nullptr;
   attempt.cause = cause_of(attempt.result);
   attempt.reason = listener.reason_of(attempt.cause);
   attempt.operation = attempt.cause.status == ExitStatus::kPeerLost
@@ -496,6 +585,25 @@ void Launcher::attempt() {
     for (const std::string& line : attempt.result.launcher_lines)
       out_.pass_on(cat("[", attempt.result.starter, "] ", line), true);
   report_.attempts.push_back(std::move(attempt));
+}
+
+// While nobody reads what is to be said: signals still count, and once the run
+// is to end, what cannot be said is left out.
+bool Launcher::gives_up() {
+  if (tend_) return tend_();
+  while (const int signal = signals_.next())
+    if (ends_runs(signal)) signal_ = signal;
+  return signal_ != 0 ||
+         (!report_.attempts.empty() && report_.last().result.signal != 0);
+}
+
+RestartState Launcher::restart_state() const {
+  const std::vector<std::string> now = checkpoints_of(report_.run);
+  return {.had_checkpoint = !first_checkpoints_.empty(),
+          .has_saved = !now.empty() &&
+                       std::ranges::find(first_checkpoints_, now.front()) ==
+                           first_checkpoints_.end(),
+          .has_remains = was_empty_ && !is_empty_run(report_.run)};
 }
 
 bool Launcher::may_restart() {
@@ -531,14 +639,17 @@ bool Launcher::goes_on() {
   if (plan_.elastic && !shrink(last)) return false;
   const int restart = report_.num_restarts() + 1;
   const auto pause = pause_before(restart);
+  command_ = restart_words(plan_.command, restart_state());
+  const bool resumes = resume_wish(command_) == "auto";
   std::string line = cat("launch: ", last.cause.words);
   if (last.step > 0) line += cat(" at step ", last.step);
   if (!last.operation.empty()) line += " in " + last.operation;
   out_.note(cat(line, "; restart ", restart, " of ", flags_.max_restarts,
                 plan_.elastic ? cat(" on ", plan_.num_ranks, " ranks") : "",
-                " with --resume auto in ",
+                resumes ? " with --resume auto in "
+                        : " as it was given, since it has not saved yet, in ",
                 human_seconds(1e-3 * static_cast<double>(pause.count()))));
-  const int signal = signals_.wait_for_end(pause);
+  const int signal = signal_ != 0 ? signal_ : signals_.wait_for_end(pause);
   if (signal == 0) return true;
   Cause& cause = report_.attempts.back().cause;
   cause.status =
@@ -571,8 +682,8 @@ Verb add_launch(CLI::App& root) {
       "launch", "start ranks as processes, watch them, start them again");
   auto a = std::make_shared<LaunchFlags>();
   add_value(*app, "--ranks", a->ranks, "N",
-            "processes, one per rank [what the command's mesh has, else one "
-            "per core]");
+            "processes, one per rank [what the command's mesh has, or the "
+            "checkpoint that it resumes, else one per core]");
   add_value(*app, "--max-restarts", a->max_restarts, "N",
             "how often `train` is started again, from its last checkpoint [3]");
   add_value(*app, "--elastic", a->elastic, "MIN:MAX",

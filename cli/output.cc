@@ -27,26 +27,6 @@ bool has_room(int descriptor) {
   return ::poll(&wish, 1, kMilliseconds) == 1;
 }
 
-// 0, or the errno of the write that failed. Whoever reads may stop: a pager, or
-// a launcher that ends us (mpirun stops reading before it sends its signal).
-// After a signal files count, and what nobody reads is left out; so no write
-// may wait, and a piece is small enough for any pipe that has room.
-int write_all(int descriptor, std::string_view text) {
-  constexpr size_t kPiece = 256;
-  while (!text.empty()) {
-    if (!has_room(descriptor)) {
-      if (signal_came()) return 0;
-      continue;
-    }
-    const ssize_t done =
-        ::write(descriptor, text.data(), std::min(kPiece, text.size()));
-    if (done < 0 && errno == EINTR) continue;
-    if (done < 0) return errno;
-    text.remove_prefix(static_cast<size_t>(done));
-  }
-  return 0;
-}
-
 }  // namespace
 
 ColorChoice parse_color(std::string_view text) {
@@ -66,17 +46,38 @@ Output::Output(const Environment& environment, ColorChoice color, bool quiet)
       quiet_(quiet),
       stderr_is_terminal_(environment.stderr_is_terminal) {}
 
+// Whoever reads may stop: a pager, or a launcher that ends us (mpirun stops
+// reading before it sends its signal). After a signal files count, and what
+// nobody reads is left out; so no write may wait, and a piece is small enough
+// for any pipe that has room.
+int Output::write_all(int descriptor, std::string_view text) const {
+  constexpr size_t kPiece = 256;
+  while (!text.empty()) {
+    if (!has_room(descriptor)) {
+      if (gives_up_()) return EAGAIN;
+      continue;
+    }
+    const ssize_t done =
+        ::write(descriptor, text.data(), std::min(kPiece, text.size()));
+    if (done < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (done < 0) return errno;
+    text.remove_prefix(static_cast<size_t>(done));
+  }
+  return 0;
+}
+
 void Output::result(std::string_view text) const {
   const int code = write_all(STDOUT_FILENO, text);
   if (code == EPIPE) throw ClosedPipe();
-  if (code != 0)
+  if (code != 0 && code != EAGAIN)
     throw StorageError(cat("cannot write to standard output: ",
                            std::generic_category().message(code)));
 }
 
 // Nobody can be told that standard error does not work.
-void Output::pass_on(std::string_view line, bool is_error) const {
-  write_all(is_error ? STDERR_FILENO : STDOUT_FILENO, cat(line, "\n"));
+bool Output::pass_on(std::string_view line, bool is_error) const {
+  return 0 ==
+         write_all(is_error ? STDERR_FILENO : STDOUT_FILENO, cat(line, "\n"));
 }
 
 void Output::note(std::string_view text) const {

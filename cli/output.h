@@ -3,8 +3,10 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "canzona/report/terminal.h"
@@ -20,14 +22,21 @@ class Output {
  public:
   Output(const Environment& environment, ColorChoice color, bool quiet);
 
+  // Called again and again while a pipe or terminal takes nothing; true: what
+  // is left of the text is left out. Without it: whether a signal came.
+  void set_gives_up(std::function<bool()> gives_up) {
+    gives_up_ = std::move(gives_up);
+  }
+
   // For text of results.
   const Ink& ink() const { return ink_; }
 
   // A result. StorageError if it cannot be written, ClosedPipe if nobody reads.
   void result(std::string_view text) const;
 
-  // A line of another process, as it is. Not an error if nobody reads it.
-  void pass_on(std::string_view line, bool is_error) const;
+  // A line of another process, as it is. Not an error if nobody reads it;
+  // false if it was left out.
+  bool pass_on(std::string_view line, bool is_error) const;
 
   // A remark on standard error; none with --quiet.
   void note(std::string_view text) const;
@@ -52,6 +61,10 @@ class Output {
   void save_trace(const std::string& path, const Trace& trace) const;
 
  private:
+  // 0, EAGAIN if text was left out, or the errno of the write that failed.
+  int write_all(int descriptor, std::string_view text) const;
+
+  std::function<bool()> gives_up_ = signal_came;
   Ink ink_;
   Ink error_ink_;
   bool quiet_;

@@ -79,6 +79,7 @@ class Attempt {
   }
 
   AttemptResult run() {
+    observer_.on_begin([this] { return tend(); });
     while (!is_over()) {
       wait_for_something();
       read_all();
@@ -110,6 +111,7 @@ class Attempt {
   void read_rank(LineReader& reader, int rank, bool is_error);
   void read_launcher(LineReader& reader);
   void take_signals();
+  bool tend();
   void send_to_ranks(int signal);
   void note_start(size_t rank, pid_t pid);
   void note_end(size_t rank, const ProcessEnd& end);
@@ -133,6 +135,8 @@ class Attempt {
   std::optional<LaunchClock::time_point> first_bad_end_;
   std::optional<LaunchClock::time_point> released_;
   int num_ended_ = 0;
+  int num_end_signals_ = 0;
+  LaunchClock::time_point end_signal_time_;  // of the first
   int last_signal_ = 0;
   LaunchClock::time_point last_signal_time_;
 };
@@ -196,10 +200,20 @@ void Attempt::take_signals() {
       continue;
     last_signal_ = signal;
     last_signal_time_ = now;
-    if (ends_runs(signal) && result_.signal == 0) result_.signal = signal;
+    if (ends_runs(signal) && ++num_end_signals_ == 1) {
+      result_.signal = signal;
+      end_signal_time_ = now;
+    }
     send_to_ranks(signal);
     observer_.on_signal(signal);
   }
+}
+
+bool Attempt::tend() {
+  take_signals();
+  if (num_end_signals_ == 0) return false;
+  return num_end_signals_ > 1 ||
+         LaunchClock::now() >= end_signal_time_ + options_.grace;
 }
 
 void Attempt::send_to_ranks(int signal) {

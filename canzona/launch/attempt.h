@@ -58,6 +58,10 @@ struct AttemptOptions {
 class AttemptObserver {
  public:
   virtual ~AttemptObserver() = default;
+  // Called first. Whoever has to wait in one of the functions below calls
+  // `tend` meanwhile, so that signals are passed on; true: the run is being
+  // ended, and its time to wait is over. Not to be called after run_attempt().
+  virtual void on_begin(std::function<bool()> tend) { (void)tend; }
   // A line of a rank, -1 where ranks are threads.
   virtual void on_line(int rank, bool is_error, std::string_view line) = 0;
   // It was passed on to all ranks.

@@ -10,6 +10,9 @@
 namespace canzona {
 namespace {
 
+constexpr std::string_view kResumeFlag = "--resume";
+constexpr std::string_view kOverwriteFlag = "--overwrite";
+
 bool is_lost(const RankEnd& rank) {
   return rank.end.signal != 0 || !rank.killed.empty();
 }
@@ -162,17 +165,50 @@ std::chrono::milliseconds pause_before(int restart) {
 }
 
 std::vector<std::string> resuming(const std::vector<std::string>& words) {
-  constexpr std::string_view kFlag = "--resume";
   std::vector<std::string> out;
   for (size_t i = 0; i < words.size(); ++i) {
-    if (words[i] == kFlag)
+    if (words[i] == kResumeFlag)
       ++i;
-    else if (!words[i].starts_with(cat(kFlag, "=")) &&
-             words[i] != "--overwrite")
+    else if (!words[i].starts_with(cat(kResumeFlag, "=")) &&
+             words[i] != kOverwriteFlag)
       out.push_back(words[i]);
   }
-  out.insert(out.end(), {std::string(kFlag), "auto"});
+  out.insert(out.end(), {std::string(kResumeFlag), "auto"});
   return out;
+}
+
+std::string resume_wish(const std::vector<std::string>& words) {
+  const std::string with_value = cat(kResumeFlag, "=");
+  std::string wish;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == kResumeFlag && i + 1 < words.size())
+      wish = words[++i];
+    else if (words[i].starts_with(with_value))
+      wish = words[i].substr(with_value.size());
+  }
+  return wish;
+}
+
+std::vector<std::string> restart_words(const std::vector<std::string>& words,
+                                       const RestartState& state) {
+  if (state.has_saved) return resuming(words);
+  const std::string wish = resume_wish(words);
+  const bool overwrites =
+      std::ranges::find(words, kOverwriteFlag) != words.end();
+  if (wish.empty() && !overwrites && !state.had_checkpoint)
+    return resuming(words);
+  std::vector<std::string> out = words;
+  if (state.has_remains && !overwrites && wish != "auto")
+    out.emplace_back(kOverwriteFlag);
+  return out;
+}
+
+void ErrorLines::add(int rank, std::string_view words) {
+  constexpr size_t kLongest = 4096;
+  const auto is_of_rank = [&](const Line& line) { return line.rank == rank; };
+  if (std::ranges::count_if(lines_, is_of_rank) >= kMostOfRank)
+    lines_.erase(std::ranges::find_if(lines_, is_of_rank));
+  lines_.push_back({rank, std::string(words.substr(0, kLongest))});
 }
 
 // "NAME #NUMBER 'LABEL'".

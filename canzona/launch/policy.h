@@ -6,6 +6,7 @@
 #pragma once
 
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -43,6 +44,40 @@ std::chrono::milliseconds pause_before(int restart);
 
 // The words of a run with `--resume auto`, in place of another --resume.
 std::vector<std::string> resuming(const std::vector<std::string>& words);
+
+// What follows --resume in the words, where it counts; "" without it.
+std::string resume_wish(const std::vector<std::string>& words);
+
+// What the folder of a run tells before a restart.
+struct RestartState {
+  bool had_checkpoint = false;  // before the first attempt
+  bool has_saved = false;       // attempts have left a new checkpoint
+  // The folder was empty before the first attempt and is not now: what it
+  // holds was left by this job.
+  bool has_remains = false;
+};
+// The words of the next attempt. A job that has saved resumes from what it
+// saved. Otherwise the words stay as they are if they, or an older checkpoint
+// in the folder, decide what the run begins with; only remains of this job
+// are overwritten. A run without either gets `--resume auto`.
+std::vector<std::string> restart_words(const std::vector<std::string>& words,
+                                       const RestartState& state);
+
+// The last error lines of every rank, from old to new.
+class ErrorLines {
+ public:
+  static constexpr int kMostOfRank = 64;
+  struct Line {
+    int rank;
+    std::string words;
+  };
+
+  void add(int rank, std::string_view words);
+  const std::deque<Line>& all() const { return lines_; }
+
+ private:
+  std::deque<Line> lines_;
+};
 
 // What the ranks that lost another said they were doing: "all_to_all_v
 // 'micro-group 7'" out of "rank 1 of world: all_to_all_v #7 'micro-group 7'

@@ -135,6 +135,53 @@ TEST(Restart, ResumesInPlaceOfWhatTheCommandSaid) {
               ElementsAre("train", "--resume", "auto"));
 }
 
+TEST(Restart, KnowsWhatACommandResumesFrom) {
+  EXPECT_EQ(resume_wish({"train", "--run", "a"}), "");
+  EXPECT_EQ(resume_wish({"train", "--resume", "100", "--run", "a"}), "100");
+  EXPECT_EQ(resume_wish({"train", "--resume=b/ckpt"}), "b/ckpt");
+  EXPECT_EQ(resume_wish({"train", "--resume"}), "");
+}
+
+TEST(Restart, ResumesOnlyWhatTheJobHasSaved) {
+  const Words fresh{"train", "--run", "a"};
+  const Words other{"train", "--run", "a", "--resume", "b/ckpt/step_00000035"};
+  const Words replacing{"train", "--run", "a", "--overwrite"};
+  const Words resumed{"train", "--run", "a", "--resume", "auto"};
+  for (const Words& words : {fresh, other, replacing, resumed})
+    for (const bool had : {false, true})
+      EXPECT_EQ(
+          restart_words(words, {.had_checkpoint = had, .has_saved = true}),
+          resumed);
+  for (const Words& words : {other, replacing, resumed})
+    for (const bool had : {false, true})
+      EXPECT_EQ(restart_words(words, {.had_checkpoint = had}), words);
+  // A run that is refused because of another one stays refused.
+  EXPECT_EQ(restart_words(fresh, {.had_checkpoint = true}), fresh);
+  EXPECT_EQ(restart_words(fresh, {}), resumed);
+}
+
+TEST(Restart, OverwritesWhatTheJobItselfHasLeft) {
+  const Words other{"train", "--resume", "b/ckpt/step_00000035"};
+  EXPECT_THAT(
+      restart_words(other, {.has_remains = true}),
+      ElementsAre("train", "--resume", "b/ckpt/step_00000035", "--overwrite"));
+  for (const Words& words :
+       {Words{"train", "--resume", "auto"}, Words{"train", "--overwrite"}})
+    EXPECT_EQ(restart_words(words, {.has_remains = true}), words);
+}
+
+TEST(ErrorLines, KeepsTheLastOfEveryRank) {
+  ErrorLines lines;
+  lines.add(1, "first");
+  for (int i = 0; i < 1000; ++i) lines.add(0, std::to_string(i));
+  ASSERT_EQ(lines.all().size(), 65u);
+  EXPECT_EQ(lines.all().front().words, "first");
+  EXPECT_EQ(lines.all()[1].words, "936");
+  EXPECT_EQ(lines.all().back().words, "999");
+  lines.add(2, std::string(100000, 'x'));
+  EXPECT_EQ(lines.all().back().words.size(), 4096u);
+}
+
 TEST(Words, OperationsAreFoundInWhatSurvivorsSay) {
   EXPECT_EQ(operation_in("rank 1 of world: reduce_scatter_v #35 'layers.3' "
                          "given up: rank 2 has ended without a word"),

@@ -8,8 +8,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <csignal>
 #include <cstdlib>
 #include <deque>
@@ -86,11 +88,58 @@ std::optional<int> wait_for(pid_t child, const Descriptor& ended,
   }
 }
 
+// "canzona-node7-", before the number of the process.
+std::string folder_prefix() {
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  std::string name(host.data());
+  std::ranges::replace(name, '/', '_');
+  return cat("canzona-", name, "-");
+}
+
+// The number in "4711-a8Xk2q"; 0 if there is none.
+pid_t process_in(std::string_view rest) {
+  pid_t pid = 0;
+  const char* end = rest.data() + rest.size();
+  const auto [stop, error] = std::from_chars(rest.data(), end, pid);
+  return error == std::errc() && stop != end && *stop == '-' && pid > 0 ? pid
+                                                                        : 0;
+}
+
+// A folder of this user whose launcher is gone: neither is there a process of
+// its number, nor does any hold its pipe, not even one in another namespace.
+bool is_abandoned(const std::filesystem::path& path, pid_t pid) {
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) ||
+      info.st_uid != ::geteuid())
+    return false;
+  if (::kill(pid, 0) == 0 || errno != ESRCH) return false;
+  const Descriptor hold(
+      ::open((path / kHoldPipe).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
+  return !hold.is_open() && errno == ENXIO;
+}
+
 }  // namespace
 
+void remove_abandoned_folders() {
+  namespace fs = std::filesystem;
+  const std::string prefix = folder_prefix();
+  std::error_code error;
+  std::vector<fs::path> found;
+  for (fs::directory_iterator at(fs::temp_directory_path(error), error), end;
+       !error && at != end; at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    if (!name.starts_with(prefix)) continue;
+    const pid_t pid = process_in(std::string_view(name).substr(prefix.size()));
+    if (pid != 0 && is_abandoned(at->path(), pid)) found.push_back(at->path());
+  }
+  for (const fs::path& path : found) fs::remove_all(path, error);
+}
+
 RankFolder::RankFolder(int num_ranks) {
-  std::string name =
-      (std::filesystem::temp_directory_path() / "canzona-XXXXXX").string();
+  std::string name = (std::filesystem::temp_directory_path() /
+                      cat(folder_prefix(), ::getpid(), "-XXXXXX"))
+                         .string();
   if (::mkdtemp(name.data()) == nullptr)
     throw UsageError(cat("cannot make a folder ", quoted(name), ": ",
                          std::generic_category().message(errno)));

@@ -11,7 +11,9 @@
 // that mpirun does not kill ranks that have yet to say whom they lost. It does
 // not outlive mpirun or the launcher, nor the program its keeper.
 //
-// The folder is the user's alone (mode 0700) and goes with its object.
+// The folder is the user's alone (mode 0700) and goes with its object. Its name
+// tells whose it is, canzona-HOST-PID-…, so that the next launcher can remove
+// what is left by one that was killed.
 #pragma once
 
 #include <sys/types.h>
@@ -50,6 +52,10 @@ class RankFolder {
   Descriptor hold_reader_;
   Descriptor hold_;
 };
+
+// Removes folders that launchers of this user on this machine left because they
+// were killed.
+void remove_abandoned_folders();
 
 // "start 2 4711", "end 2 9".
 struct RankEvent {

@@ -23,7 +23,15 @@ case $end in
   WAIT)
     trap 'echo saved; exit 143' TERM
     trap 'echo saved; exit 130' INT
+    echo $$ >waiting
     while :; do sleep 0.05; done ;;
+  SAVE) cp -r saved/. run && kill -KILL $$ ;;
+  CLEAR) rm -r run/ckpt/step_00000004 run/ckpt/latest && kill -KILL $$ ;;
+  BEGIN) mkdir run && touch run/metrics.jsonl && kill -KILL $$ ;;
+  REBUILD) rm mine && cp "$REBUILT" mine && exit 4 ;;
+  FLOOD)
+    trap 'exit 143' TERM
+    head -c 1000000 /dev/zero | tr '\0' 'x' | fold -w 100 ;;
   *) kill -"$end" $$ ;;
 esac
 PROGRAM
@@ -64,18 +72,131 @@ not_called() {
   ! tail -n 1 calls | grep -qF -e "$1" || fail "called with $1"
 }
 
-# --- R3: a lost rank and a process that was killed are worth a restart, with
-# --resume auto in place of what was said of it.
+# --- R3: a lost rank and a process that was killed are worth a restart.
 for end in 4 KILL SEGV ABRT; do
   ends_by $end 0
-  launches --ranks 2 -- train --run run --resume 7
+  launches --ranks 2 -- train --run run
   exits 0
   started 2
   called '--resume auto' '--ranks 2'
-  not_called '--resume 7'
   says 'restart 1 of 3' 'done · 1 restart'
 done
 says 'one process runs all 2 ranks as threads'
+
+# --- Only what this job has saved is resumed with --resume auto in place of what
+# was said of it; before that the command is repeated.
+canzona train --run saved --mesh dp=2,tp=2 --steps 4 --save-every 2 --quiet
+exits 0
+ends_by KILL 0
+launches --ranks 2 -- train --run run --resume saved/ckpt/step_00000002
+exits 0
+started 2
+called '--run run --resume saved/ckpt/step_00000002 --transport'
+not_called auto
+says 'restart 1 of 3 as it was given'
+ends_by BEGIN SAVE 0
+launches --ranks 2 -- train --run run --resume saved/ckpt/step_00000002
+exits 0
+started 3
+called '--run run --transport thread --resume auto'
+not_called step_
+checks=$((checks + 1))
+sed -n 2p calls | grep -qF -e 'step_00000002 --transport thread --overwrite' ||
+  fail 'remains of this job are in its way'
+# From here on the folder holds a run of another job.
+for words in '--resume 2' --overwrite ''; do
+  ends_by KILL 0
+  launches --ranks 2 -- train --run run $words
+  exits 0
+  started 2
+  not_called auto
+  called "--run run${words:+ $words} --transport"
+done
+# What --overwrite has not removed yet is not what this job has saved.
+ends_by CLEAR KILL 0
+launches --ranks 2 -- train --run run --overwrite
+exits 0
+started 3
+called --overwrite
+not_called auto
+rm -r run
+
+# --- As many ranks as the checkpoint was saved on, unless others are asked for.
+ends_by 0
+launches -- train --run saved --resume auto
+exits 0
+called '--ranks 4'
+says '4 ranks, as the checkpoint' dp=2,tp=2
+ends_by 0
+launches -- train --run other --resume saved/ckpt/step_00000002
+called '--ranks 4'
+ends_by 0
+launches -- train --run saved --resume auto --mesh dp=2
+lacks err 'as the checkpoint'
+says 'all 2 ranks'
+ends_by 0
+launches --ranks 2 -- train --run saved --resume auto
+called '--ranks 2'
+
+# --- A program that is built anew meanwhile is found again.
+cp "$program" mine
+ends_by REBUILD 0
+last='canzona launch of a program that is replaced'
+env REBUILT="$program" ./mine launch --program ./program --ranks 1 -- train \
+  --run run --transport tcp >out 2>err </dev/null
+status=$?
+exits 0
+started 2
+
+# --- Nobody reads what it passes on: signals still end it.
+mkfifo unread
+exec 7<>unread
+last='canzona launch, whose output nobody reads'
+ends_by FLOOD
+"$program" launch --program ./program --ranks 2 --grace 100ms -- train \
+  --run run --transport thread >unread 2>err &
+process=$!
+waits_for calls train
+kill -TERM $process
+n=0
+while [ $n -lt 1200 ] && kill -0 $process 2>/dev/null; do
+  sleep 0.05
+  n=$((n + 1))
+done
+kill -KILL $process 2>/dev/null
+wait $process
+status=$?
+exec 7<&-
+exits 143
+
+# --- The folder of a launcher that was killed goes with the next start; that of
+# one that is there stays.
+mkdir temporary
+TMPDIR=$PWD/temporary
+export TMPDIR
+last='canzona launch, killed'
+ends_by WAIT
+rm -f waiting
+"$program" launch --program ./program --ranks 1 -- train --run run \
+  --transport tcp >out 2>err &
+process=$!
+waits_for waiting .
+kill -KILL $process
+wait $process
+status=$?
+while kill -0 "$(cat waiting)" 2>/dev/null; do sleep 0.05; done
+left=$(ls temporary)
+checks=$((checks + 1))
+[ "$(echo "$left" | wc -w)" = 1 ] || fail "folders: $left"
+there=$(echo "$left" | sed "s/-$process-/-$$-/")
+mkdir "temporary/$there"
+mkfifo "temporary/$there/hold"
+ends_by 0
+launches --ranks 2 -- train --run run
+exits 0
+checks=$((checks + 1))
+[ "$(ls temporary)" = "$there" ] || fail "left: $(ls temporary), not $there"
+unset TMPDIR
 
 # --- What would come again is not tried again.
 for end in 1 2 3 5 6 130 143; do
