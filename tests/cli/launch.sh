@@ -189,6 +189,8 @@ left=$(ls temporary)
 checks=$((checks + 1))
 [ "$(echo "$left" | wc -w)" = 1 ] || fail "folders: $left"
 there=$(echo "$left" | sed "s/-$process-/-$$-/")
+checks=$((checks + 1))
+[ "$there" != "$left" ] || fail "$left does not name process $process"
 mkdir "temporary/$there"
 mkfifo "temporary/$there/hold"
 ends_by 0
