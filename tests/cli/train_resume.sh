@@ -387,12 +387,11 @@ exits 3
 not_there elsewhere/summary.json
 
 # --- --overwrite where the checkpoints lie elsewhere: they go, the link stays.
-mkdir linked big_disk
-ln -s ../big_disk linked/ckpt
 # shellcheck disable=SC2086
 canzona $small --steps 2 --run linked --mesh dp=1 --save-every 1
 exits 0
-there big_disk/step_00000002
+mv linked/ckpt big_disk
+ln -s ../big_disk linked/ckpt
 # shellcheck disable=SC2086
 canzona $small --steps 1 --run linked --mesh dp=1 --overwrite
 exits 0
@@ -400,6 +399,13 @@ not_there big_disk/step_00000002
 not_there big_disk/latest
 checks=$((checks + 1))
 [ -L linked/ckpt ] || fail 'the link is gone'
+# ... A link to an empty folder is no run.
+mkdir unused
+ln -s ../big_disk unused/ckpt
+# shellcheck disable=SC2086
+canzona $small --steps 2 --run unused --mesh dp=1 --save-every 1
+exits 0
+there big_disk/step_00000002
 
 # --- Ranks that are processes: what one finds, all must find. Rank 1 looks for
 # the run in a folder of its own.
@@ -438,6 +444,8 @@ while ! grep -q 'nothing to resume from' out err && kill -0 "$process"; do
 done
 mkdir late_one
 cp -r seen/ckpt late_one/ckpt
+sed 's/"state": "finished"/"state": "running"/' seen/summary.json \
+  >late_one/summary.json
 : >go
 ends
 exits 2
