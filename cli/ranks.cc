@@ -210,6 +210,35 @@ TcpLaunch required_tcp_launch() {
       "CANZONA_NUM_RANKS and CANZONA_RENDEZVOUS (docs/tcp.md)");
 }
 
+// Words of a process that are not those of rank 0.
+struct OtherWords {
+  std::string first;  // those of rank 0
+  int64_t rank = 0;
+  std::string words;
+};
+
+// Nothing if all processes say the same; else all of them have ended together.
+std::optional<OtherWords> find_other_words(Ranks& ranks,
+                                           const std::string& words) {
+  if (ranks.transport() == "thread") return {};
+  struct Words {
+    std::array<char, 200> text{};
+  };
+  Words own;
+  std::ranges::copy(words.substr(0, own.text.size()), own.text.begin());
+  std::vector<Words> all;
+  ranks.runner()({},
+                 [&](Communicator& world) { all = one_from_all(world, own); });
+  const auto other = std::ranges::find_if(
+      all, [&](const Words& there) { return there.text != all[0].text; });
+  if (other == all.end()) return {};
+  const auto text = [](const Words& of) {
+    return std::string(of.text.begin(), std::ranges::find(of.text, '\0'));
+  };
+  ranks.finish();
+  return OtherWords{text(all[0]), other - all.begin(), text(*other)};
+}
+
 }  // namespace
 
 void begin_compute(char** argv) { restart_with_blas_core(argv); }
@@ -261,27 +290,24 @@ std::unique_ptr<Ranks> make_ranks(const RankOptions& options) {
 }
 
 void require_same_request(Ranks& ranks, const std::string& digest) {
-  if (ranks.transport() == "thread") return;
-  struct Digest {
-    std::array<char, 64> text{};
-  };
-  Digest own;
-  std::ranges::copy(digest.substr(0, own.text.size()), own.text.begin());
-  std::vector<Digest> all;
-  ranks.runner()({},
-                 [&](Communicator& world) { all = one_from_all(world, own); });
-  const auto other = std::ranges::find_if(
-      all, [&](const Digest& there) { return there.text != all[0].text; });
-  if (other == all.end()) return;
-  const auto text = [](const Digest& of) {
-    return std::string(of.text.begin(), of.text.end());
-  };
-  ranks.finish();
+  const std::optional<OtherWords> other = find_other_words(ranks, digest);
+  if (!other) return;
   throw UsageError(
       cat("the ranks were not asked to do the same: rank 0 has "
           "configuration ",
-          text(all[0]), ", rank ", other - all.begin(), " has ", text(*other),
+          other->first, ", rank ", other->rank, " has ", other->words,
           "; give all of them the same options"));
+}
+
+void require_same_resume(Ranks& ranks, const std::string& found,
+                         const std::string& folder) {
+  const std::optional<OtherWords> other = find_other_words(ranks, found);
+  if (!other) return;
+  throw UsageError(
+      cat("--resume: the ranks do not go on from the same: rank 0 has found ",
+          other->first, ", rank ", other->rank, " has found ", other->words,
+          "; all ranks must be given the same --resume and see the same folder",
+          folder.empty() ? "" : cat(" ", quoted(folder))));
 }
 
 }  // namespace canzona::cli

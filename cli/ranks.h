@@ -67,6 +67,11 @@ std::chrono::nanoseconds parse_deadline(const std::string& text);
 // of them names two that differ. All ranks call it.
 void require_same_request(Ranks& ranks, const std::string& digest);
 
+// The same of what every process has found to go on from, in words ("nothing",
+// "step 40, manifest 1f2e…"; 200 characters count) and where it looked.
+void require_same_resume(Ranks& ranks, const std::string& found,
+                         const std::string& folder);
+
 // UsageError if the ranks that are there do not fit what is asked.
 std::unique_ptr<Ranks> make_ranks(const RankOptions& options);
 

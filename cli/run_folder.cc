@@ -1,10 +1,13 @@
 #include "cli/run_folder.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 
 #include "canzona/base/error.h"
@@ -70,10 +73,23 @@ FileLock lock_run_folder(const std::string& path) {
   return std::move(*lock);
 }
 
+// A folder for checkpoints, or a link to one, with nothing but a lock.
+bool is_empty_store(const fs::path& folder) {
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) return false;
+  return std::ranges::all_of(fs::directory_iterator(folder),
+                             [](const fs::directory_entry& entry) {
+                               return entry.path().filename() == kStoreLock;
+                             });
+}
+
 void refuse_what_is_there(const std::string& path) {
   for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
     const std::string name = entry.path().filename().string();
     if (name == kLock) continue;
+    if (entry.path() == fs::path(checkpoint_folder(path)) &&
+        is_empty_store(entry.path()))
+      continue;
     throw UsageError(cat("--run ", quoted(path), " is not empty: it holds ",
                          quoted(name), "; choose another folder, ",
                          has_checkpoint(checkpoint_folder(path))
@@ -84,18 +100,26 @@ void refuse_what_is_there(const std::string& path) {
   }
 }
 
+// Whether there is something to resume from was asked before the lock was
+// held.
+void refuse_what_was_saved(const std::string& path) {
+  const std::string folder = checkpoint_folder(path);
+  if (!has_checkpoint(folder)) return;
+  throw UsageError(cat("--resume auto: there was nothing to resume from in ",
+                       quoted(folder),
+                       ", and a checkpoint has appeared meanwhile, of another "
+                       "process; nothing was changed; start again"));
+}
+
 // A run that was killed before its first checkpoint has nothing to lose.
 void refuse_what_has_ended(const std::string& path) {
-  const std::string file = path + "/summary.json";
-  if (!fs::exists(file)) return refuse_what_is_there(path);
-  constexpr int64_t kMostBytes = 256 << 20;
-  const RunSummary summary =
-      read_summary(read_file(file, kMostBytes, "the run's summary"), file);
-  if (!summary.has_ended()) return;
+  const std::optional<RunSummary> summary = summary_in(path);
+  if (!summary) return refuse_what_is_there(path);
+  if (!summary->has_ended()) return;
   throw UsageError(
       cat("--resume auto: --run ", quoted(path),
-          " holds a run that has come to its end (", printable(summary.state),
-          " after ", summary.steps,
+          " holds a run that has come to its end (", printable(summary->state),
+          " after ", summary->steps,
           " steps) and no checkpoint to go on from; choose another "
           "folder, or replace it with --overwrite"));
 }
@@ -103,14 +127,25 @@ void refuse_what_has_ended(const std::string& path) {
 // "step_00000100", and what a process that was killed left of one.
 bool is_of_checkpoints(const std::string& name) {
   const std::string whole = name.substr(0, name.find('.'));
-  return name == kLatestFile || name == kStoreLock ||
+  return name == kLatestFile ||
          name.starts_with(std::string(kLatestFile) + ".") ||
          step_of_name(whole).has_value();
 }
 
-void remove_checkpoints(const std::string& folder) {
+// Where the folder is a link, several runs may have their checkpoints there.
+FileLock lock_store(const std::string& folder) {
+  const std::string file = cat(folder, "/", kStoreLock);
+  std::optional<FileLock> lock = FileLock::take(file, folder_owner());
+  if (!lock)
+    throw UsageError(cat("--overwrite: the checkpoints in ", quoted(folder),
+                         " are in use by ", printable(FileLock::holder(file)),
+                         "; wait for it, end it, or choose another folder"));
+  return std::move(*lock);
+}
+
+void remove_what_is_of_checkpoints(const std::string& folder) {
+  const FileLock lock = lock_store(folder);
   std::error_code error;
-  if (!fs::is_directory(fs::symlink_status(folder, error))) return;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     if (!is_of_checkpoints(entry.path().filename().string())) continue;
     fs::remove_all(entry.path(), error);
@@ -119,6 +154,14 @@ void remove_checkpoints(const std::string& folder) {
                            quoted(entry.path().string()), ": ",
                            error.message()));
   }
+}
+
+// A link to a folder stays.
+void remove_checkpoints(const std::string& folder) {
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) return;
+  remove_what_is_of_checkpoints(folder);
+  if (fs::is_symlink(folder, error)) return;
   fs::remove(folder, error);  // what is not ours stays, and the folder with it
 }
 
@@ -158,31 +201,67 @@ void remove_former_run(const std::string& path) {
 // that lost power may have left it.
 struct KeptMetrics {
   std::string text;
-  StepMetrics last;  // step 0: there is none
+  StepMetrics last;      // step 0: there is none
+  int64_t lines = 0;     // that are kept
+  int64_t left_out = 0;  // lines, from the one that makes no sense
 };
+
+// The step of a line; nothing if it makes no sense.
+std::optional<StepMetrics> metrics_of_line(std::string_view line) {
+  try {
+    const std::vector<StepMetrics> read = read_metrics(line, "");
+    return read.empty() ? StepMetrics{} : read.front();
+  } catch (const UsageError&) {
+    return std::nullopt;
+  }
+}
 
 KeptMetrics metrics_until(const std::string& text, int64_t step) {
   KeptMetrics kept;
-  size_t end = 0;
-  try {
-    for (size_t stop = text.find('\n'); stop != std::string::npos;
-         stop = text.find('\n', end)) {
-      const auto line =
-          read_metrics(std::string_view(text).substr(end, stop + 1 - end), "");
-      if (!line.empty() && line.front().step > step) break;
-      if (!line.empty()) kept.last = line.front();
-      end = stop + 1;
+  size_t begin = 0;
+  for (size_t stop = text.find('\n'); stop != std::string::npos;
+       stop = text.find('\n', begin)) {
+    const std::string_view line =
+        std::string_view(text).substr(begin, stop + 1 - begin);
+    begin = stop + 1;
+    const std::optional<StepMetrics> read = metrics_of_line(line);
+    if (read && read->step > step) break;
+    if (!read || kept.left_out > 0) {
+      // The rest is not known to be of this run.
+      ++kept.left_out;
+      continue;
     }
-  } catch (const UsageError&) {
-    // The rest is not known to be of this run.
+    if (read->step > 0) kept.last = *read;
+    kept.text += line;
+    ++kept.lines;
   }
-  kept.text = text.substr(0, end);
   return kept;
 }
+
+// Writes all of it, or says why not: 0, or the system's number of the error.
+int write_at(int fd, int64_t offset, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t count = ::pwrite(fd, text.data(), text.size(), offset);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return count < 0 ? errno : ENOSPC;
+    offset += count;
+    text.remove_prefix(static_cast<size_t>(count));
+  }
+  return 0;
+}
+
+constexpr std::string_view kEndOfLine = "}\n";
 
 }  // namespace
 
 std::string checkpoint_folder(const std::string& run) { return run + "/ckpt"; }
+
+std::optional<RunSummary> summary_in(const std::string& run) {
+  const std::string file = run + "/summary.json";
+  constexpr int64_t kMostBytes = 256 << 20;
+  if (!fs::exists(file)) return std::nullopt;
+  return read_summary(read_file(file, kMostBytes, "the run's summary"), file);
+}
 
 std::string folder_owner() {
   return cat("process ", ::getpid(), " on ", host_name(), " since ",
@@ -218,31 +297,79 @@ std::string config_json_note(const TrainJob& job) {
          "compute something else";
 }
 
+LineFile::LineFile(const std::string& path, bool keep) : path_(path) {
+  fd_ = ::open(path.c_str(),
+               O_WRONLY | O_CREAT | O_CLOEXEC | (keep ? 0 : O_TRUNC), 0666);
+  if (fd_ < 0) throw_write_error(cat("cannot open ", quoted(path)), errno);
+  size_ = std::max<int64_t>(0, ::lseek(fd_, 0, SEEK_END));
+}
+
+LineFile::~LineFile() { ::close(fd_); }
+
+void LineFile::add(std::string_view text, int64_t over) {
+  const int64_t at = size_ - over;
+  const int code = write_at(fd_, at, text);
+  if (code == 0) {
+    size_ = at + std::ssize(text);
+    return;
+  }
+  // The bytes under the end of the line have their room on the disk.
+  const bool is_cut = ::ftruncate(fd_, size_) == 0 &&
+                      write_at(fd_, at, kEndOfLine.substr(0, over)) == 0;
+  throw StorageError(cat(path_, " cannot be written: ", std::strerror(code),
+                         is_cut ? "" : ", nor cut back to its last line"));
+}
+
 RunFolder::RunFolder(const std::string& path, FolderUse use)
     : path_(path), use_(use) {
   make_run_folder(path);
   lock_.emplace(lock_run_folder(path));
   if (use == FolderUse::kGoOn) return;
   if (use == FolderUse::kNew) refuse_what_is_there(path);
+  if (use == FolderUse::kUnlessSaved || use == FolderUse::kUnlessEnded)
+    refuse_what_was_saved(path);
   if (use == FolderUse::kUnlessEnded) refuse_what_has_ended(path);
   remove_former_run(path);
   remove_checkpoints(checkpoint_folder(path));
-  open_records(std::ios::trunc);
+  open_records(false);
 }
 
 // TensorBoard takes several files of a folder for one run; a second one in the
 // same second is one of another name.
-void RunFolder::open_records(std::ios::openmode mode) {
-  metrics_.open(path_ + "/metrics.jsonl", std::ios::out | mode);
+void RunFolder::open_records(bool keep) {
+  metrics_.emplace(path_ + "/metrics.jsonl", keep);
+  open_board();
+}
+
+void RunFolder::open_board() {
   const double now = seconds_since_1970();
   auto second = static_cast<int64_t>(now);
   while (fs::exists(events_path(path_, second, host_name()))) ++second;
-  board_ = std::make_unique<TensorBoardWriter>(
-      events_path(path_, second, host_name()), now);
+  board_path_ = events_path(path_, second, host_name());
+  board_ = std::make_unique<TensorBoardWriter>(board_path_, now);
 }
 
-void RunFolder::go_on_after(int64_t step) {
-  if (use_ != FolderUse::kGoOn) return;
+// A record that is not whole ends what TensorBoard reads of its file: it is cut
+// off, and the next one begins another file.
+void RunFolder::add_scalars(int64_t step, const std::vector<Scalar>& scalars) {
+  uintmax_t whole = 0;
+  std::error_code error;
+  try {
+    if (board_ == nullptr) open_board();
+    whole = fs::file_size(board_path_, error);
+    board_->add(step, seconds_since_1970(), scalars);
+  } catch (const StorageError&) {
+    board_.reset();
+    if (whole > 0 && !error)
+      fs::resize_file(board_path_, whole, error);
+    else
+      fs::remove(board_path_, error);
+    throw;
+  }
+}
+
+std::string RunFolder::go_on_after(int64_t step) {
+  if (use_ != FolderUse::kGoOn) return "";
   const std::string file = path_ + "/metrics.jsonl";
   constexpr int64_t kMostBytes = int64_t{4} << 30;
   KeptMetrics kept;
@@ -250,8 +377,22 @@ void RunFolder::go_on_after(int64_t step) {
     kept = metrics_until(read_file(file, kMostBytes, "the metrics"), step);
   write_file(file, kept.text);
   has_step_ = step > 0 && kept.last.step == step && !kept.last.eval_loss;
-  open_records(std::ios::in);  // nothing is cut off
-  metrics_.seekp(0, std::ios::end);
+  open_records(true);
+  if (kept.left_out == 0) return "";
+  return cat(file, ": line ", kept.lines + 1, " makes no sense; ",
+             counted_text(kept.left_out, "line"),
+             " of steps before, this one among them, left out");
+}
+
+void RunFolder::forget_unless_begun() {
+  if (use_ == FolderUse::kGoOn || has_begun_) return;
+  metrics_.reset();
+  board_.reset();
+  remove_former_run(path_);
+  const fs::path store = checkpoint_folder(path_);
+  std::error_code error;
+  if (!fs::is_symlink(store, error) && is_empty_store(store))
+    fs::remove(store, error);
 }
 
 void RunFolder::write_summary(const RunSummary& summary) const {
@@ -259,26 +400,23 @@ void RunFolder::write_summary(const RunSummary& summary) const {
 }
 
 void RunFolder::write_tokenizer(std::string_view json) const {
-  if (!json.empty()) write_file(path_ + "/tokenizer.json", json);
+  const std::string file = path_ + "/tokenizer.json";
+  if (!json.empty() && !fs::exists(file)) write_file(file, json);
 }
 
 void RunFolder::add_step(const StepMetrics& metrics) {
-  metrics_ << json_line(metrics) << '\n' << std::flush;
-  if (!metrics_)
-    throw StorageError(cat(path_, "/metrics.jsonl cannot be written"));
+  has_begun_ = true;
+  has_step_ = false;
+  metrics_->add(json_line(metrics) + "\n");
   has_step_ = true;
-  board_->add(metrics.step, seconds_since_1970(), scalars_of(metrics));
+  add_scalars(metrics.step, scalars_of(metrics));
 }
 
 void RunFolder::add_evaluation(int64_t step, double loss) {
-  board_->add(step, seconds_since_1970(), evaluation_scalars(loss));
-  if (!has_step_) return;
   // In one write over the last brace: a reader never sees less than before.
-  constexpr std::string_view kEndOfLine = "}\n";
-  metrics_.seekp(-std::ssize(kEndOfLine), std::ios::end);
-  metrics_ << evaluation_tail(loss) << '\n' << std::flush;
-  if (!metrics_)
-    throw StorageError(cat(path_, "/metrics.jsonl cannot be written"));
+  if (has_step_)
+    metrics_->add(evaluation_tail(loss) + "\n", std::ssize(kEndOfLine));
+  add_scalars(step, evaluation_scalars(loss));
 }
 
 void RunFolder::add_tensor(const TrainJob& job, int32_t tensor,
@@ -298,7 +436,7 @@ void RunFolder::finish_weights(const TrainJob& job) {
 
 void RunFolder::finish(const RunSummary& summary) {
   write_summary(summary);
-  metrics_.close();
+  metrics_.reset();
   const std::vector<TrainingRun> runs = read_runs({path_});
   write_file(report_path(), run_report({runs, 0}));
 }

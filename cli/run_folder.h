@@ -11,11 +11,12 @@
 // The folder is locked while this lives. One thread at a time.
 #pragma once
 
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "canzona/base/files.h"
 #include "canzona/checkpoint/hf_weights.h"
@@ -29,6 +30,10 @@ namespace canzona::cli {
 // Where the checkpoints of a run lie: "runs/one/ckpt".
 std::string checkpoint_folder(const std::string& run);
 
+// The summary that a run has left; nothing if there is none. UsageError if it
+// cannot be read.
+std::optional<RunSummary> summary_in(const std::string& run);
+
 // "process 4711 on node7 since …": what a lock says of this process.
 std::string folder_owner();
 
@@ -36,8 +41,31 @@ std::string folder_owner();
 enum class FolderUse {
   kNew,          // it is refused
   kOverwrite,    // its files are removed, and its checkpoints
-  kUnlessEnded,  // the same if it was killed; refused if it has come to its end
+  kUnlessSaved,  // the same; refused if it has a checkpoint
+  kUnlessEnded,  // the same; refused if it has come to its end, too
   kGoOn          // it stays, and goes on after some step
+};
+
+// A file of lines that has whole ones only, also where the disk is full. One
+// thread at a time.
+class LineFile {
+ public:
+  // UsageError or StorageError if it cannot be opened. `keep`: what is there
+  // stays.
+  LineFile(const std::string& path, bool keep);
+  ~LineFile();
+  LineFile(const LineFile&) = delete;
+  LineFile& operator=(const LineFile&) = delete;
+
+  // In one write. `over`: so many bytes of the last line, the newline among
+  // them, are replaced. StorageError says why it could not be: the file is then
+  // as it was.
+  void add(std::string_view text, int64_t over = 0);
+
+ private:
+  std::string path_;
+  int fd_;
+  int64_t size_ = 0;
 };
 
 class RunFolder {
@@ -48,15 +76,21 @@ class RunFolder {
   RunFolder(const std::string& path, FolderUse use);
 
   // Of a run that goes on: what metrics.jsonl tells of later steps is removed.
-  void go_on_after(int64_t step);
+  // Returns what else was lost, in words; "": nothing.
+  std::string go_on_after(int64_t step);
+  // Of a run that was refused before its first step: nothing of it stays, so
+  // that it can be asked for again.
+  void forget_unless_begun();
 
   const std::string& path() const { return path_; }
   std::string report_path() const { return path_ + "/report.html"; }
 
   void write_summary(const RunSummary& summary) const;
   // What the run's text was encoded with, for those who read its weights; none
-  // where the text is empty.
+  // where the text is empty. One that is there stays.
   void write_tokenizer(std::string_view json) const;
+  // StorageError says why a step, or an evaluation, could not be recorded: the
+  // files are then as they were, and the next one can be added.
   void add_step(const StepMetrics& metrics);
   // Of the step that was added last; none: only the summary tells of it.
   void add_evaluation(int64_t step, double loss);
@@ -69,14 +103,18 @@ class RunFolder {
   void finish(const RunSummary& summary);
 
  private:
-  void open_records(std::ios::openmode mode);
+  void open_records(bool keep);
+  void open_board();
+  void add_scalars(int64_t step, const std::vector<Scalar>& scalars);
 
   std::string path_;
   FolderUse use_;
   std::optional<FileLock> lock_;
-  std::ofstream metrics_;
-  bool has_step_ = false;  // the last line lacks an evaluation
-  std::unique_ptr<TensorBoardWriter> board_;
+  std::optional<LineFile> metrics_;
+  bool has_step_ = false;   // the last line lacks an evaluation
+  bool has_begun_ = false;  // a step was done
+  std::string board_path_;
+  std::unique_ptr<TensorBoardWriter> board_;  // null: it could not be written
   std::unique_ptr<WeightFiles> weights_;
 };
 

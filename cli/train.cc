@@ -91,6 +91,7 @@ struct Telling {
   const RunSummary& begun;
   bool json;
   RunFolder* folder;  // null: none is asked for
+  const std::string& tokenizer;
   const Output& out;
 };
 
@@ -118,8 +119,9 @@ class Narrator : public TrainObserver {
   explicit Narrator(const Telling& telling)
       : telling_(telling), out_(telling.out), folder_(telling.folder) {}
 
-  // Nothing of the folder has changed before.
+  // Of a run that goes on in its folder nothing has changed before.
   void on_resumed(const LoadedState& loaded, const RunState& state) override {
+    has_resumed_ = true;
     for (const std::string& note : loaded.notes)
       out_.note(cat("note: ", printable(note, 2000)));
     out_.note(resumed_line(loaded, state, telling_.config));
@@ -129,7 +131,9 @@ class Narrator : public TrainObserver {
     running.tokens = state.tokens;
     running.seconds = state.seconds;
     running.starts = state.starts;
-    folder_->go_on_after(state.step);
+    const std::string lost = folder_->go_on_after(state.step);
+    if (!lost.empty()) out_.note(cat("note: ", printable(lost, 2000)));
+    folder_->write_tokenizer(telling_.tokenizer);
     folder_->write_summary(running);
   }
   void on_saved(const SavedStep& saved) override {
@@ -148,7 +152,7 @@ class Narrator : public TrainObserver {
   }
   void on_step(const StepMetrics& metrics) override {
     const int64_t steps = telling_.job.settings.steps;
-    if (folder_ != nullptr) folder_->add_step(metrics);
+    record(metrics.step, [&] { folder_->add_step(metrics); });
     if (out_.shows_progress())
       out_.progress(
           progress_line({metrics.step, steps, metrics.seconds, metrics.loss}));
@@ -163,7 +167,7 @@ class Narrator : public TrainObserver {
           cat("evaluating: ", done, " of ", all, " held-out sequences"));
   }
   void on_evaluation(int64_t step, double loss) override {
-    if (folder_ != nullptr) folder_->add_evaluation(step, loss);
+    record(step, [&] { folder_->add_evaluation(step, loss); });
     say([&](const Ink& ink) {
       return evaluation_line(step, loss, telling_.job.settings.steps, ink);
     });
@@ -176,12 +180,42 @@ class Narrator : public TrainObserver {
   }
   void on_result(const TrainResult& so_far) override {
     if (folder_ == nullptr) return;
-    folder_->write_summary(with_result(telling_.begun, telling_.job, so_far));
+    folder_->write_summary(summary_of(so_far));
     out_.progress("");
     out_.note(cat("wrote ", folder_->path(), "/model.safetensors"));
   }
 
+  bool has_resumed() const { return has_resumed_; }
+  // "3 records, the first of them of step 5, are missing …"; "": none.
+  std::string unrecorded() const {
+    if (num_unrecorded_ == 0) return "";
+    return cat(counted_text(num_unrecorded_, "record"),
+               " of steps and evaluations, the first of step ",
+               first_unrecorded_, ", could not be written: ", why_unrecorded_);
+  }
+  RunSummary summary_of(const TrainResult& result) const {
+    RunSummary summary = with_result(telling_.begun, telling_.job, result);
+    if (num_unrecorded_ > 0) summary.notes.push_back(unrecorded());
+    return summary;
+  }
+
  private:
+  // A run is worth more than the record of a step: it goes on without.
+  template <class Add>
+  void record(int64_t step, const Add& add) {
+    if (folder_ == nullptr) return;
+    try {
+      add();
+    } catch (const StorageError& error) {
+      if (num_unrecorded_++ > 0) return;
+      first_unrecorded_ = step;
+      why_unrecorded_ = error.what();
+      out_.note(cat("note: step ", step, " could not be recorded: ",
+                    printable(why_unrecorded_, 2000),
+                    "; the run goes on, and later steps are tried again"));
+    }
+  }
+
   // A line of text; to standard error where standard output is for JSON.
   template <class Line>
   void say(const Line& line) const {
@@ -196,6 +230,10 @@ class Narrator : public TrainObserver {
   const Output& out_;
   RunFolder* folder_;
   bool is_first_ = true;  // no step of this start was told
+  bool has_resumed_ = false;
+  int64_t num_unrecorded_ = 0;
+  int64_t first_unrecorded_ = 0;
+  std::string why_unrecorded_;
 };
 
 // Seconds in which most steps end and their weights are written.
@@ -268,10 +306,26 @@ RankOptions rank_options(const TrainFlags& a, const TrainConfig& config,
   return options;
 }
 
-// The ranks, once they are known to compute in the same precision.
+// What a run begins with: a checkpoint, or what it was asked to do before it
+// was killed, or neither.
+struct Beginning {
+  std::optional<ResumePoint> point;
+  std::optional<Settings> unfinished;
+
+  std::string in_words() const {
+    if (point) return cat("the ", point->name, ", manifest ", point->hash);
+    return unfinished ? "no checkpoint, but the summary of an unfinished run"
+                      : "nothing";
+  }
+};
+
+// The ranks, once they are known to go on from the same and to compute in the
+// same precision.
 std::unique_ptr<Ranks> join_ranks(const TrainFlags& a,
-                                  const TrainConfig& config, const Mesh& mesh) {
+                                  const TrainConfig& config, const Mesh& mesh,
+                                  const Beginning& beginning) {
   auto ranks = make_ranks(rank_options(a, config, mesh));
+  require_same_resume(*ranks, beginning.in_words(), config.run);
   require_same_precision(*ranks, precision_of(config));
   JsonWriter asked;
   write_config(asked, config);
@@ -311,17 +365,34 @@ TrainResult train_on(Ranks& ranks, const TrainJob& job, const Data& data,
 }
 
 // The same; whoever loses a run to somebody else's fault is told how it goes
-// on.
+// on, unless this is what has just failed. Of a run that is refused before it
+// begins nothing stays.
 TrainResult train_or_hint(Ranks& ranks, const TrainJob& job, const Data& data,
-                          const Telling& telling) {
-  Narrator narrator(telling);
+                          const Telling& telling, Narrator& narrator) {
+  const auto hint = [&] {
+    const std::string text = resume_hint(telling.config.run);
+    if (ranks.speaks() && !text.empty()) telling.out.note(text);
+  };
+  const auto forget = [&] {
+    if (telling.folder != nullptr) telling.folder->forget_unless_begun();
+  };
   try {
     return train_on(ranks, job, data, narrator);
   } catch (const UsageError&) {
+    forget();
+    throw;
+  } catch (const StorageError&) {
+    forget();
+    hint();
+    throw;
+  } catch (const DataLost&) {
+    if (job.settings.resume && !narrator.has_resumed())
+      forget();
+    else
+      hint();
     throw;
   } catch (const std::exception&) {
-    const std::string hint = resume_hint(telling.config.run);
-    if (ranks.speaks() && !hint.empty()) telling.out.note(hint);
+    hint();
     throw;
   }
 }
@@ -391,7 +462,8 @@ std::string on_wish(const Ranks& ranks, const TrainJob& job,
 FolderUse folder_use(const TrainFlags& a,
                      const std::optional<ResumePoint>& resume) {
   if (resume && resume->is_of_run) return FolderUse::kGoOn;
-  if (a.overwrite) return FolderUse::kOverwrite;
+  if (a.overwrite)
+    return a.resume == "auto" ? FolderUse::kUnlessSaved : FolderUse::kOverwrite;
   return a.resume == "auto" ? FolderUse::kUnlessEnded : FolderUse::kNew;
 }
 
@@ -464,13 +536,17 @@ Outcome run_job(const TrainFlags& a, const TrainConfig& config,
   RunSummary begun;
   if (ranks.speaks())
     begun = describe_run(config, job, *data.tokens, ranks.transport());
-  const Telling telling{config, job, begun, a.json, folder.get(), out};
-  if (folder != nullptr) folder->write_tokenizer(data.tokenizer);
-  if (folder != nullptr && !resume) folder->write_summary(begun);
+  const Telling telling{config,         job, begun, a.json, folder.get(),
+                        data.tokenizer, out};
+  if (folder != nullptr && !resume) {
+    folder->write_tokenizer(data.tokenizer);
+    folder->write_summary(begun);
+  }
   if (ranks.speaks())
     tell_begin(telling, data.tokens->describe(), ranks.transport());
-  const TrainResult result = train_or_hint(ranks, job, data, telling);
-  if (ranks.speaks()) tell_end(with_result(begun, job, result), telling);
+  Narrator narrator(telling);
+  const TrainResult result = train_or_hint(ranks, job, data, telling, narrator);
+  if (ranks.speaks()) tell_end(narrator.summary_of(result), telling);
   if (!trace_path.empty()) out.save_trace(trace_path, trace);
   ranks.finish();
   if (!result.save_failure.empty() && !result.diverged)
@@ -480,6 +556,9 @@ Outcome run_job(const TrainFlags& a, const TrainConfig& config,
             result.saved_step < 0
                 ? "nothing was saved since the start"
                 : cat("the newest checkpoint is of step ", result.saved_step)));
+  if (const std::string missing = narrator.unrecorded();
+      !missing.empty() && !result.diverged)
+    throw StorageError(missing);
   return outcome_of(result);
 }
 
@@ -510,41 +589,56 @@ Outcome dry_run(const TrainFlags& a, const TrainConfig& config, TrainJob& job,
   return Outcome::kDone;
 }
 
-// The checkpoint that was asked for; none if `auto` finds none, which is told.
-std::optional<ResumePoint> resume_point(const TrainFlags& a, bool speaks,
-                                        const Output& out) {
-  if (a.resume.empty()) return std::nullopt;
+// The checkpoint that was asked for; if `auto` finds none, which is told, what
+// the run that was killed was asked to do.
+Beginning find_beginning(const TrainFlags& a, bool speaks, const Output& out) {
+  Beginning beginning;
+  if (a.resume.empty()) return beginning;
   const std::string run = asked_run_folder(a.config);
-  std::optional<ResumePoint> point = find_resume_point(a.resume, run);
-  if (!point && speaks)
+  beginning.point = find_resume_point(a.resume, run);
+  if (beginning.point) return beginning;
+  if (!a.overwrite) beginning.unfinished = unfinished_settings(run);
+  if (speaks)
     out.note(cat("nothing to resume from in ", checkpoint_folder(run),
-                 ": the run begins anew"));
-  return point;
+                 ": the run begins anew",
+                 beginning.unfinished
+                     ? cat(", with the settings of the unfinished run in ", run,
+                           "/summary.json; what is given wins")
+                     : ""));
+  return beginning;
+}
+
+TrainConfig config_of(const TrainFlags& a, const Beginning& beginning,
+                      int64_t launched) {
+  if (beginning.unfinished)
+    return read_config(a.config,
+                       {.saved = *beginning.unfinished, .launched = launched});
+  if (!beginning.point) return read_config(a.config);
+  TrainConfig config = resumed_config(a.config, *beginning.point, launched);
+  // A run that goes on needs the weights that it once began with no more.
+  config.init.clear();
+  return config;
 }
 
 Outcome run(const TrainFlags& a, const Output& out) {
   const std::optional<ProcessLaunch> launch = find_process_launch();
-  const std::optional<ResumePoint> resume =
-      resume_point(a, !launch || launch->rank == 0, out);
-  TrainConfig config =
-      resume ? resumed_config(a.config, *resume, launch ? launch->num_ranks : 0)
-             : read_config(a.config);
-  // A run that goes on needs the weights that it once began with no more.
-  if (resume) config.init.clear();
+  const Beginning beginning =
+      find_beginning(a, !launch || launch->rank == 0, out);
+  TrainConfig config = config_of(a, beginning, launch ? launch->num_ranks : 0);
   const Mesh mesh = settle_mesh(config, rank_counts(config, launch));
   std::unique_ptr<Ranks> ranks;
   std::optional<MachineLimits> limits;
   if (chooses_zero(config) || chooses_experts(config)) {
-    ranks = join_ranks(a, config, mesh);
+    ranks = join_ranks(a, config, mesh, beginning);
     limits = measure_limits_on(*ranks);
   }
   TrainJob job = make_job(config, mesh, limits);
   settle_zero(job, config);
   if (!a.dry_run) {
-    if (ranks == nullptr) ranks = join_ranks(a, config, mesh);
+    if (ranks == nullptr) ranks = join_ranks(a, config, mesh, beginning);
     if (a.mfu && !limits)
       set_product_rate(measure_product_rate_on(*ranks), job);
-    return run_job(a, config, resume, job, *ranks, out);
+    return run_job(a, config, beginning.point, job, *ranks, out);
   }
   if (ranks != nullptr) ranks->finish();
   const bool is_first =

@@ -40,6 +40,7 @@ ResumePoint point_of(const CheckpointReader& reader, LoadRequest request,
   const std::string name = point_name(step);
   return {.request = std::move(request),
           .name = name,
+          .hash = reader.manifest_hash(),
           .saved = saved_settings(reader.side_file(kSavedConfig), name),
           .is_of_run = is_of_run};
 }
@@ -81,6 +82,10 @@ ResumePoint newest_point(const std::string& folder, bool is_of_run) {
 }
 
 ResumePoint point_of_step(const std::string& folder, int64_t step) {
+  constexpr int64_t kMostStep = 999'999'999'999'999;  // that has a name
+  if (step > kMostStep)
+    throw UsageError(
+        cat("--resume ", step, ": expected a step of at most ", kMostStep));
   const std::string path = cat(folder, "/", checkpoint_name(step));
   if (!fs::exists(path)) refuse_step(folder, step);
   return point_of(open_checkpoint(path), {.folder = folder, .which = cat(step)},
@@ -128,6 +133,12 @@ std::optional<ResumePoint> find_resume_point(const std::string& wish,
   if (step) return point_of_step(folder, *step);
   if (!has_checkpoint(folder)) return std::nullopt;
   return newest_point(folder, true);
+}
+
+std::optional<Settings> unfinished_settings(const std::string& run) {
+  const std::optional<RunSummary> summary = summary_in(run);
+  if (!summary || summary->has_ended()) return std::nullopt;
+  return saved_settings(summary->config.dump(), cat("unfinished run ", run));
 }
 
 std::string resume_hint(const std::string& run) {

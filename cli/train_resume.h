@@ -15,6 +15,7 @@ namespace canzona::cli {
 struct ResumePoint {
   LoadRequest request;
   std::string name;  // "checkpoint of step 100"
+  std::string hash;  // of its manifest
   Settings saved;    // its configuration
   bool is_of_run;    // it lies in the folder of this run
 };
@@ -26,7 +27,13 @@ struct ResumePoint {
 std::optional<ResumePoint> find_resume_point(const std::string& wish,
                                              const std::string& run);
 
-// "the newest checkpoint is of step 100; canzona train --run … goes on from it";
+// What a run that was killed before its first checkpoint was asked to do, by
+// its summary; nothing if the folder has no summary, or that of a run that has
+// ended. UsageError if it cannot be read.
+std::optional<Settings> unfinished_settings(const std::string& run);
+
+// "the newest checkpoint is of step 100; canzona train --run … goes on from
+// it";
 // "" if there is none.
 std::string resume_hint(const std::string& run);
 

@@ -160,7 +160,8 @@ int64_t divisor_up_to(int64_t number, int64_t most) {
 // may go on on another one.
 bool may_lower_micro_batch(const TrainConfig& c) {
   const std::string& origin = c.origin("batch.micro");
-  return origin.starts_with("preset ") || origin.starts_with("checkpoint ");
+  return origin.starts_with("preset ") || origin.starts_with("checkpoint ") ||
+         origin.starts_with("unfinished run ");
 }
 
 // Sequences that a rank must take at once; some can be lowered.

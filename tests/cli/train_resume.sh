@@ -142,6 +142,7 @@ sed 's/line/LINE/' text.txt >other.txt
 canzona train --run moved --resume 12 --data other.txt
 exits 3
 says 'the data are not those that moved/ckpt/step_00000012 was saved with'
+lacks err 'goes on from it'
 cp text.txt same.txt
 canzona train --run moved --resume 12 --data same.txt --steps 12
 exits 0
@@ -151,6 +152,9 @@ cp before.jsonl moved/metrics.jsonl
 canzona train --run moved --resume 13
 exits 3
 says '--resume 13' "no checkpoint of this step in 'moved/ckpt'" '6, 12, 18, 24'
+canzona train --run moved --resume 1000000000000000
+exits 2
+says '--resume 1000000000000000' 'at most 999999999999999'
 canzona train --run moved --resume no/such
 exits 2
 says "--resume 'no/such'" 'there is no such folder'
@@ -192,6 +196,16 @@ canzona $small --mesh dp=2 --steps 3 --run half --resume auto
 exits 0
 says 'nothing to resume from in half/ckpt: the run begins anew'
 holds half/summary.json '"steps": 3'
+# ... Then its settings need not be given again; what is given wins, even what
+# a checkpoint would not let change.
+sed 's/"state": "finished"/"state": "running"/' half/summary.json >s
+mv s half/summary.json
+canzona train --run half --resume auto --seed 7
+exits 0
+says 'the run begins anew, with the settings of the unfinished run in half/summary.json' \
+  '2 layers' 'data: text, 148K tokens' 'on dp=2 (unfinished run half)'
+holds half/summary.json '"steps": 3'
+holds half/summary.json '"seed": 7'
 # shellcheck disable=SC2086
 canzona $small --mesh dp=2 --steps 2 --run fresh --resume auto --save-every 1
 exits 0
@@ -290,6 +304,12 @@ mkdir tiny_disk
 if mount -t tmpfs -o size=1m tmpfs tiny_disk 2>/dev/null; then
   # shellcheck disable=SC2086
   canzona $small --steps 6 --mesh dp=1 --save-every 2 --run tiny_disk/run
+  exits 6
+  says 'tiny_disk/run/ckpt' 'free'
+  # ... It can be asked again: what was refused is no run.
+  mkdir -p tiny_disk/run/ckpt
+  # shellcheck disable=SC2086
+  canzona $small --steps 6 --mesh dp=1 --save-every 2 --run tiny_disk/run
   umount tiny_disk
   exits 6
   says 'tiny_disk/run/ckpt' 'free'
@@ -297,6 +317,140 @@ if mount -t tmpfs -o size=1m tmpfs tiny_disk 2>/dev/null; then
 else
   echo 'skipped: no file system can be mounted here'
 fi
+
+# ... Nor does it end the run where a step has no room in metrics.jsonl, whose
+# beginning is made long enough here: two further lines fit, or one.
+# shellcheck disable=SC2086
+canzona $small --steps 2 --run crowded --mesh dp=1 --save-every 2
+exits 0
+line=$(tail -n 1 crowded/metrics.jsonl | wc -c)
+blanks=$((256000 - $(wc -c <crowded/metrics.jsonl) - 2 * line))
+(printf "%${blanks}s" '' | tr ' ' '\n' && cat crowded/metrics.jsonl) >s
+mv s crowded/metrics.jsonl
+(
+  ulimit -f 500 2>/dev/null || exit 99
+  exec "$program" train --run crowded --resume auto --steps 8 --save-every 0
+) >out 2>err </dev/null
+status=$?
+last='canzona train, whose metrics do not fit'
+if [ $status -ne 99 ]; then
+  exits 6
+  says 'could not be recorded: crowded/metrics.jsonl cannot be written: File too large' \
+    'the run goes on' 'records of steps and evaluations, the first of step'
+  checks=$((checks + 1))
+  [ "$(grep -c 'could not be recorded' err)" = 1 ] || fail 'it is told again'
+  holds crowded/summary.json '"state": "finished"'
+  holds crowded/summary.json 'could not be written'
+  checks=$((checks + 1))
+  grep . crowded/metrics.jsonl >lines
+  case "$(steps_of lines)" in
+    '1 2 3 ' | '1 2 3 4 ') ;;
+    *) fail "crowded/metrics.jsonl ends with $(tail -c 300 crowded/metrics.jsonl)" ;;
+  esac
+  canzona report crowded
+  exits 0
+fi
+
+# --- A line of metrics.jsonl that makes no sense takes later ones with it.
+# shellcheck disable=SC2086
+canzona $small --steps 6 --run garbled --mesh dp=1 --save-every 5
+exits 0
+sed -i '3s/.*/{"step":/' garbled/metrics.jsonl
+canzona train --run garbled --resume 5
+exits 0
+says 'garbled/metrics.jsonl: line 3 makes no sense; 3 lines'
+
+# --- A resume that is refused changes nothing, and is not recommended again.
+cp "$here/../data/tokenizers/qwen.json" mine.json
+# shellcheck disable=SC2086
+canzona $small --tokenizer mine.json --set model.vocab=700 --mesh dp=1 \
+  --steps 2 --run worded --save-every 2
+exits 0
+(cat mine.json && echo) >longer.json
+canzona train --run worded --resume auto --data other.txt --tokenizer longer.json
+exits 3
+checks=$((checks + 1))
+cmp -s mine.json worded/tokenizer.json || fail 'worded/tokenizer.json has changed'
+rm worded/tokenizer.json
+canzona train --run worded --resume auto
+exits 0
+there worded/tokenizer.json
+for file in garbled/ckpt/step_*/rank_00000.safetensors; do
+  printf x | dd of="$file" bs=1 seek=3000 conv=notrunc 2>/dev/null
+done
+canzona train --run garbled --resume auto
+exits 3
+lacks err 'goes on from it'
+# ... nor does it leave a folder that would be refused the next time.
+canzona train --run elsewhere --resume garbled
+exits 3
+not_there elsewhere/summary.json
+
+# --- --overwrite where the checkpoints lie elsewhere: they go, the link stays.
+# shellcheck disable=SC2086
+canzona $small --steps 2 --run linked --mesh dp=1 --save-every 1
+exits 0
+mv linked/ckpt big_disk
+ln -s ../big_disk linked/ckpt
+# shellcheck disable=SC2086
+canzona $small --steps 1 --run linked --mesh dp=1 --overwrite
+exits 0
+not_there big_disk/step_00000002
+not_there big_disk/latest
+checks=$((checks + 1))
+[ -L linked/ckpt ] || fail 'the link is gone'
+# ... A link to an empty folder is no run.
+mkdir unused
+ln -s ../big_disk unused/ckpt
+# shellcheck disable=SC2086
+canzona $small --steps 2 --run unused --mesh dp=1 --save-every 1
+exits 0
+there big_disk/step_00000002
+
+# --- Ranks that are processes: what one finds, all must find. Rank 1 looks for
+# the run in a folder of its own.
+mkdir away
+cat >ranks <<PROGRAM
+#!/bin/sh
+[ "\$CANZONA_RANK" = 0 ] || cd away
+[ "\$CANZONA_RANK" = 0 ] || [ ! -e ../wait ] ||
+  while [ ! -e ../go ]; do sleep 0.05; done
+exec "$program" "\$@"
+PROGRAM
+chmod +x ranks
+cp text.txt away
+# shellcheck disable=SC2086
+canzona $small --steps 2 --run seen --mesh dp=2 --save-every 1
+exits 0
+# shellcheck disable=SC2086
+canzona launch --program ./ranks --ranks 2 --max-restarts 0 -- \
+  $small --run seen --resume auto --steps 4 --mesh dp=2 --transport tcp
+exits 2
+says 'rank 0 has found the checkpoint of step 2, manifest' \
+  'rank 1 has found nothing' "see the same folder 'seen'"
+
+# --- A checkpoint that appears while nothing is found is nobody's to remove:
+# rank 0 has looked, and waits for rank 1.
+: >wait
+last='canzona launch, while a checkpoint appears'
+# shellcheck disable=SC2086
+"$program" launch --program ./ranks --ranks 2 --max-restarts 0 -- \
+  $small --run late_one --resume auto --steps 4 --mesh dp=2 \
+  --transport tcp >out 2>err \
+  </dev/null &
+process=$!
+while ! grep -q 'nothing to resume from' out err && kill -0 "$process"; do
+  sleep 0.05
+done
+mkdir late_one
+cp -r seen/ckpt late_one/ckpt
+sed 's/"state": "finished"/"state": "running"/' seen/summary.json \
+  >late_one/summary.json
+: >go
+ends
+exits 2
+says 'a checkpoint has appeared meanwhile' 'start again'
+there late_one/ckpt/step_00000002
 
 # --- Saving needs a folder; its memory is foretold.
 # shellcheck disable=SC2086
