@@ -5,9 +5,9 @@
 //   write_file(folder.path() + "/config.json", text);
 //   folder.commit();
 //
-// Until commit() it is called NAME.tmp. Beside it NAME.lock is held, so that
-// what a killed process left is known to be nobody's, and removed. Without
-// commit() nothing stays. One thread.
+// Until commit() it is called NAME.canzona-part. Beside it NAME.lock is held,
+// so that what a killed process left is known to be nobody's, and removed.
+// Without commit() nothing stays. One thread.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ class NewFolder {
 
  private:
   void require_empty(const FolderEntry& entry) const;
-  std::string temporary() const { return name_ + ".tmp"; }
+  std::string temporary() const { return name_ + ".canzona-part"; }
   std::string lock_path() const {
     return parent_.path() + "/" + name_ + ".lock";
   }

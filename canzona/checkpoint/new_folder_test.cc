@@ -31,7 +31,7 @@ TEST_F(NewFolders, AppearWhenTheyAreComplete) {
     folder.commit();
   }
   EXPECT_EQ(bytes_of("out/a"), "text");
-  EXPECT_FALSE(exists("out.tmp"));
+  EXPECT_FALSE(exists("out.canzona-part"));
   EXPECT_FALSE(exists("out.lock"));
 }
 
@@ -41,12 +41,12 @@ TEST_F(NewFolders, LeaveNothingBehind) {
     write_file(folder.path() + "/a", "text");
   }
   EXPECT_FALSE(exists("out"));
-  EXPECT_FALSE(exists("out.tmp"));
+  EXPECT_FALSE(exists("out.canzona-part"));
 }
 
 TEST_F(NewFolders, TakeThePlaceOfAnEmptyOneAndOfWhatWasLeft) {
   std::filesystem::create_directory(path("out"));
-  folder_.write("out.tmp/old", "of a process that was killed");
+  folder_.write("out.canzona-part/old", "of a process that was killed");
   NewFolder folder(path("out"), "me");
   write_file(folder.path() + "/a", "text");
   folder.commit();
@@ -73,7 +73,7 @@ TEST_F(NewFolders, BelongToOneProcessAtATime) {
   EXPECT_THAT([&] { NewFolder(path("out"), "another"); },
               ThrowsMessage<UsageError>(
                   HasSubstr("is being written by the first one")));
-  EXPECT_TRUE(exists("out.tmp"));
+  EXPECT_TRUE(exists("out.canzona-part"));
 }
 
 TEST_F(NewFolders, AskForRoom) {

@@ -144,8 +144,11 @@ void CheckpointStore::clean() const {
         marked_name(entry.name, kAsideMark);
     if (!replaced) continue;
     // Killed between two renames: the old one takes its place again.
-    if (exists(*folder_, *replaced))
-      folder_->remove_all(entry);
+    if (exists(*folder_, *replaced)) try {
+        folder_->remove_all(entry);
+      } catch (const Error&) {
+        // It is in nobody's way: what replaced it is there.
+      }
     else
       folder_->rename(entry.name, *replaced);
   }
@@ -290,7 +293,11 @@ void PendingCheckpoint::put_in_place() {
   }
   name_.clear();
   store.sync();
-  store.remove_all({aside, FolderEntryKind::kFolder});
+  try {
+    store.remove_all({aside, FolderEntryKind::kFolder});
+  } catch (const Error&) {
+    // The new one is in place; the next store that is opened tries again.
+  }
 }
 
 void PendingCheckpoint::replace_latest() {

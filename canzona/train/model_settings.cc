@@ -107,13 +107,11 @@ struct FixedKey {
 };
 
 void check_fixed_keys(const Json& config, const std::string& file) {
-  const std::vector<FixedKey> fixed = {{"hidden_act", "silu"},
-                                       {"attention_bias", false},
-                                       {"mlp_bias", false},
-                                       {"use_sliding_window", false},
-                                       {"partial_rotary_factor", 1},
-                                       {"attention_dropout", 0},
-                                       {"quantization_config", nullptr}};
+  const std::vector<FixedKey> fixed = {
+      {"hidden_act", "silu"},       {"attention_bias", false},
+      {"mlp_bias", false},          {"use_sliding_window", false},
+      {"partial_rotary_factor", 1}, {"attention_dropout", 0},
+      {"is_causal", true},          {"quantization_config", nullptr}};
   for (const FixedKey& one : fixed) {
     const auto found = config.find(one.key);
     if (found == config.end() || found->is_null() || *found == one.value)
@@ -127,15 +125,21 @@ void check_fixed_keys(const Json& config, const std::string& file) {
 void check_rope_scaling(const Json& config, const std::string& file) {
   const auto found = config.find("rope_scaling");
   if (found == config.end() || found->is_null()) return;
-  for (const char* key : {"rope_type", "type"})
-    if (found->is_object() && found->value(key, Json()) == "default") return;
-  refuse_key(file, "rope_scaling", printable(found->dump(), 60), "none");
+  // What each of its members says must be nothing.
+  bool is_default = found->is_object() && !found->empty();
+  for (const auto& [key, value] : found->items())
+    is_default = is_default && (key == "rope_type" || key == "type") &&
+                 value == "default";
+  if (!is_default)
+    refuse_key(file, "rope_scaling", printable(found->dump(), 60), "none");
 }
 
 // Newer files name the attention of every layer.
 void check_layer_types(const Json& config, const std::string& file) {
   const auto found = config.find("layer_types");
-  if (found == config.end() || !found->is_array()) return;
+  if (found == config.end() || found->is_null()) return;
+  if (!found->is_array())
+    refuse_key(file, "layer_types", printable(found->dump(), 60), "a list");
   for (const Json& type : *found)
     if (type != "full_attention")
       refuse_key(file, "layer_types", cat("with ", printable(type.dump(), 60)),
@@ -167,15 +171,19 @@ double rope_base_of(const Json& config, const std::string& file) {
   const auto rope = config.find("rope_parameters");
   if (rope == config.end() || !rope->is_object())
     return config_number(config, "rope_theta", kUsual, file);
-  const auto type = rope->find("rope_type");
-  if (type != rope->end() && *type != "default")
-    refuse_key(file, "rope_parameters.rope_type", printable(type->dump(), 60),
-               "\"default\"");
+  for (const char* key : {"rope_type", "type"}) {
+    const auto type = rope->find(key);
+    if (type != rope->end() && *type != "default")
+      refuse_key(file, cat("rope_parameters.", key),
+                 printable(type->dump(), 60), "\"default\"");
+  }
   const auto turned = rope->find("partial_rotary_factor");
   if (turned != rope->end() && !turned->is_null() && *turned != 1)
     refuse_key(file, "rope_parameters.partial_rotary_factor",
                printable(turned->dump(), 60), "1");
-  return config_number(*rope, "rope_theta", kUsual, file);
+  // One that stands outside counts where there is none inside.
+  return config_number(*rope, "rope_theta",
+                       config_number(config, "rope_theta", kUsual, file), file);
 }
 
 void check_type(const Json& config, const std::string& file) {

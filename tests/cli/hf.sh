@@ -62,7 +62,7 @@ member_is dtype fp32
 member_is 'files 0 name' 'model-00001-of-00012.safetensors'
 has_member 'files 11 bytes'
 checks=$((checks + 1))
-[ -f several/model.safetensors.index.json ] && [ ! -e several.tmp ] &&
+[ -f several/model.safetensors.index.json ] && [ ! -e several.canzona-part ] &&
   [ ! -e several.lock ] || fail 'no index, or something besides'
 for from in made made/step_00000000 several; do
   rm -rf again
@@ -174,6 +174,6 @@ printf 'X' | dd of="$shard" bs=1 seek=9000 conv=notrunc 2>/dev/null
 canzona ckpt export broken --hf new
 refuses_data new 'are damaged'
 checks=$((checks + 1))
-[ ! -e new.tmp ] || fail 'new.tmp was left'
+[ ! -e new.canzona-part ] || fail 'new.canzona-part was left'
 
 finish
