@@ -176,7 +176,7 @@ TEST_F(ModelSourceFolders, ExportsAreThereWholeOrNotAtAll) {
   folder_.write("out.tmp/model.safetensors", "of one that was killed");
   std::filesystem::create_directories(path("out"));
   export_hf(open_checkpoint(made), {.folder = path("out/")});
-  EXPECT_FALSE(std::filesystem::exists(path("out.tmp")));
+  EXPECT_FALSE(std::filesystem::exists(path("out.canzona-part")));
   EXPECT_FALSE(std::filesystem::exists(path("out.lock")));
   EXPECT_EQ(bytes_of("out/model.safetensors"),
             bytes_of("hf/model.safetensors"));
@@ -190,7 +190,7 @@ TEST_F(ModelSourceFolders, ExportsAreThereWholeOrNotAtAll) {
   EXPECT_THROW(export_hf(open_checkpoint(made), {.folder = path("two")}),
                CheckpointRefused);
   EXPECT_FALSE(std::filesystem::exists(path("two")));
-  EXPECT_FALSE(std::filesystem::exists(path("two.tmp")));
+  EXPECT_FALSE(std::filesystem::exists(path("two.canzona-part")));
 }
 
 // A model that no class of transformers is.
