@@ -173,7 +173,7 @@ TEST_F(ModelSourceFolders, SettingsAreTheModelsAndMayNotBeContradicted) {
 TEST_F(ModelSourceFolders, ExportsAreThereWholeOrNotAtAll) {
   write_folder("hf", source_decoder({"qwen3"}));
   const std::string made = import_hf(path("hf"), path("ckpt"), "test").path;
-  folder_.write("out.tmp/model.safetensors", "of one that was killed");
+  folder_.write("out.canzona-part/model.safetensors", "of one that was killed");
   std::filesystem::create_directories(path("out"));
   export_hf(open_checkpoint(made), {.folder = path("out/")});
   EXPECT_FALSE(std::filesystem::exists(path("out.canzona-part")));
