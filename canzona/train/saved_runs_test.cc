@@ -37,6 +37,8 @@ std::vector<int64_t> steps_in(const std::string& folder) {
 void expect_sound(const std::string& folder) {
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
+    // A rank that still wrote when another gave up: the next start removes it.
+    if (name.find(".tmp-") != std::string::npos) continue;
     EXPECT_TRUE(name == "latest" || step_of_name(name).has_value()) << name;
     if (name == "latest") continue;
     EXPECT_TRUE(open_checkpoint(entry.path().string()).verify().empty())
