@@ -17,14 +17,15 @@ namespace canzona {
 // Those of rank 0, of rank 1, …
 template <class Number>
 std::vector<Number> joined_from_all(Communicator& world,
-                                    std::span<const Number> own) {
+                                    std::span<const Number> own,
+                                    const Call& call = {
+                                        .label = "what was measured"}) {
   const auto ranks = static_cast<size_t>(world.size());
   const std::vector<int64_t> bytes(ranks,
                                    static_cast<int64_t>(own.size_bytes()));
   std::vector<Number> all(ranks * own.size());
   world.all_gather_v(std::as_bytes(own), bytes,
-                     std::as_writable_bytes(std::span(all)),
-                     {.label = "what was measured"});
+                     std::as_writable_bytes(std::span(all)), call);
   return all;
 }
 
@@ -42,21 +43,25 @@ std::vector<std::vector<Number>> from_all(Communicator& world,
 
 // One number, or a struct of them, of each rank.
 template <class Number>
-std::vector<Number> one_from_all(Communicator& world, const Number& own) {
-  return joined_from_all(world, std::span(&own, 1));
+std::vector<Number> one_from_all(Communicator& world, const Number& own,
+                                 const Call& call = {
+                                     .label = "what was measured"}) {
+  return joined_from_all(world, std::span(&own, 1), call);
 }
 
 // Everything that the ranks give, any number each, at rank 0, by rank; nothing
 // on the others.
 template <class Number>
 std::vector<std::vector<Number>> to_first(Communicator& world,
-                                          std::span<const Number> own) {
+                                          std::span<const Number> own,
+                                          const Call& call = {
+                                              .label = "what rank 0 gets"}) {
   const auto ranks = static_cast<size_t>(world.size());
   constexpr auto kSize = static_cast<int64_t>(sizeof(Number));
   std::vector<int64_t> zeros(ranks, 0), sent(ranks, 0), received(ranks, 0),
       offsets(ranks, 0);
   sent[0] = std::ssize(own) * kSize;
-  const auto bytes = one_from_all(world, sent[0]);
+  const auto bytes = one_from_all(world, sent[0], call);
   int64_t end = 0;
   for (size_t r = 0; world.rank() == 0 && r < ranks; ++r) {
     offsets[r] = end;
@@ -66,8 +71,7 @@ std::vector<std::vector<Number>> to_first(Communicator& world,
   std::vector<Number> arrived(static_cast<size_t>(end / kSize));
   world.all_to_all_v(
       {std::as_bytes(own), sent, zeros},
-      {std::as_writable_bytes(std::span(arrived)), received, offsets},
-      {.label = "what rank 0 gets"});
+      {std::as_writable_bytes(std::span(arrived)), received, offsets}, call);
   std::vector<std::vector<Number>> rows;
   for (size_t r = 0; world.rank() == 0 && r < ranks; ++r) {
     const auto first = arrived.begin() + offsets[r] / kSize;

@@ -243,15 +243,15 @@ LoadedState load_from(const std::string& path, const RankLoader& loader,
   return loaded;
 }
 
-// Lines, on all ranks.
-std::vector<std::string> lines_from_first(Communicator& world,
+// Texts, on all ranks.
+std::vector<std::string> texts_from_first(Communicator& world,
                                           const std::vector<std::string>& own) {
   std::string text;
-  for (const std::string& line : own) text += line + "\n";
+  for (const std::string& line : own) text += line + '\0';
   std::vector<std::string> lines;
   text = from_first(world, text);
   for (size_t begin = 0; begin < text.size();) {
-    const size_t end = text.find('\n', begin);
+    const size_t end = text.find('\0', begin);
     lines.push_back(text.substr(begin, end - begin));
     begin = end + 1;
   }
@@ -269,7 +269,7 @@ LoadedState load_state(Runtime& runtime, Communicator& world,
                        const LoadRequest& request) {
   std::vector<std::string> paths;
   at_first(world, [&] { paths = candidates_of(request); });
-  paths = lines_from_first(world, paths);
+  paths = texts_from_first(world, paths);
   const RankLoader loader(runtime, request);
   std::vector<std::string> notes;
   for (size_t i = 0;; ++i) {

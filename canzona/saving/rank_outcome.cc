@@ -38,12 +38,13 @@ RankOutcome outcome_of(const std::function<void()>& body) {
   }
 }
 
-RankOutcome first_failure(Communicator& world, const RankOutcome& own) {
+RankOutcome first_failure(Communicator& world, const RankOutcome& own,
+                          const Call& call) {
   OutcomeRecord record{.kind = own.kind};
   const size_t size = std::min(own.text.size(), OutcomeRecord::kMostText);
   record.size = static_cast<int32_t>(size);
   std::copy_n(own.text.begin(), size, record.text.begin());
-  for (const OutcomeRecord& other : one_from_all(world, record))
+  for (const OutcomeRecord& other : one_from_all(world, record, call))
     if (other.kind != RankOutcome::Kind::kDone)
       return {other.kind,
               std::string(other.text.data(), static_cast<size_t>(other.size))};

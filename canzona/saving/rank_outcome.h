@@ -28,7 +28,8 @@ RankOutcome outcome_of(const std::function<void()>& body);
 
 // The outcome of the first rank that failed, or kDone. All ranks call; texts
 // are cut at some hundred bytes.
-RankOutcome first_failure(Communicator& world, const RankOutcome& own);
+RankOutcome first_failure(Communicator& world, const RankOutcome& own,
+                          const Call& call = {.label = "how it ended"});
 
 // The error that the outcome was made from, if it failed.
 void throw_failure(const RankOutcome& outcome);

@@ -22,6 +22,11 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
+// Disks may be slow and unlike each other. A rank that is gone ends the wait,
+// and one that is stopped is missed where steps wait for it.
+constexpr Call kWritten = {.label = "checkpoint written",
+                           .deadline = std::chrono::hours(24 * 7)};
+
 double seconds_since(SteadyClock::time_point begin) {
   return std::chrono::duration<double>(SteadyClock::now() - begin).count();
 }
@@ -79,15 +84,17 @@ struct RunSaver::State {
   void copy_to_staging();
   void begin(int64_t step, const std::vector<SideFile>& side_files);
   void start_writing();
-  bool advance(bool waits);
-  bool end_writing(bool waits);
-  bool end_commit(bool waits);
-  void start_commit(std::vector<std::string> records);
+  RankOutcome write();
+  RankOutcome commit();
+  void put_in_store(const std::vector<std::string>& records);
   void end_flight(const std::string& failure);
+  void wait();
   std::optional<SavedStep> take_result();
 
   Runtime& runtime;
   Communicator& world;
+  // Of the threads that write: they agree with each other, and nobody waits.
+  const std::unique_ptr<Communicator> writers;
   const SaveSettings settings;
   std::vector<GivenBox> boxes;
   std::vector<float> staging;
@@ -95,7 +102,7 @@ struct RunSaver::State {
   int64_t all_bytes = 0;                   // of a checkpoint, all ranks
   std::unique_ptr<CheckpointStore> store;  // rank 0's
 
-  // A save that is on its way: being written, then being committed.
+  // A save that is on its way; the task's while there is one.
   struct Flight {
     SavedStep saved;
     SteadyClock::time_point begin;
@@ -103,7 +110,6 @@ struct RunSaver::State {
     std::vector<SideFile> side_files;
     std::optional<PendingCheckpoint> pending;  // rank 0's
     std::string record;
-    bool is_committing = false;
   };
   std::optional<Flight> flight;
   std::deque<SavedStep> results;
@@ -113,7 +119,10 @@ struct RunSaver::State {
 
 RunSaver::State::State(Runtime& the_runtime, Communicator& the_world,
                        const SaveSettings& the_settings)
-    : runtime(the_runtime), world(the_world), settings(the_settings) {
+    : runtime(the_runtime),
+      world(the_world),
+      writers(the_world.split(0, the_world.rank(), "saving")),
+      settings(the_settings) {
   find_boxes();
   const std::vector<int64_t> bytes = one_from_all(world, own_bytes());
   for (const int64_t b : bytes) all_bytes += b;
@@ -196,7 +205,7 @@ void RunSaver::State::copy_to_staging() {
 void RunSaver::State::begin(int64_t step,
                             const std::vector<SideFile>& side_files) {
   const auto now = SteadyClock::now();
-  while (flight) advance(true);
+  wait();
   flight.emplace();
   flight->begin = now;
   flight->saved = {.step = step, .bytes = all_bytes};
@@ -214,85 +223,68 @@ void RunSaver::State::begin(int64_t step,
   flight->folder_name = from_first(world, flight->folder_name);
   copy_to_staging();
   start_writing();
-  if (!settings.background)
-    while (flight) advance(true);
+  if (!settings.background) wait();
   const double pause = largest_of(world, seconds_since(now));
   (flight ? flight->saved : results.back()).pause_seconds = pause;
 }
 
 void RunSaver::State::start_writing() {
+  task = std::make_unique<BackgroundTask>([this] {
+    RankOutcome first = first_failure(*writers, write(), kWritten);
+    if (!first.failed()) first = commit();
+    throw_failure(first);
+  });
+}
+
+RankOutcome RunSaver::State::write() {
   const ShardPlace place{
       .step = flight->saved.step, .rank = world.rank(), .world = world.size()};
-  task = std::make_unique<BackgroundTask>([this, place] {
+  return outcome_of([&] {
     require_finite();
     flight->record = write_shard(
         open_pending(settings.folder, flight->folder_name), place, sources());
   });
 }
 
-// True if it went on: by the same steps on all ranks.
-bool RunSaver::State::advance(bool waits) {
-  return flight->is_committing ? end_commit(waits) : end_writing(waits);
-}
-
-bool RunSaver::State::end_writing(bool waits) {
-  if (waits) task->join();
-  const bool ended = task->has_ended();
-  if (!waits && std::ranges::min(one_from_all(world, int32_t{ended})) == 0)
-    return false;
-  task->join();
-  const RankOutcome first = first_failure(world, task->outcome());
-  if (first.failed()) {
-    end_flight(first.text);
-    return true;
-  }
+// As soon as all ranks have written, wherever their steps are.
+RankOutcome RunSaver::State::commit() {
   const std::vector<std::vector<char>> rows =
-      to_first<char>(world, std::span<const char>(flight->record));
+      to_first<char>(*writers, flight->record, kWritten);
+  RankOutcome own;
   if (world.rank() == 0) {
     std::vector<std::string> records;
     for (const std::vector<char>& row : rows)
       records.emplace_back(row.begin(), row.end());
-    start_commit(std::move(records));
+    own = outcome_of([&] { put_in_store(records); });
   }
-  flight->is_committing = true;
-  return true;
+  return first_failure(*writers, own, kWritten);
 }
 
 // Pruning may have to read older checkpoints.
-void RunSaver::State::start_commit(std::vector<std::string> records) {
-  task = std::make_unique<BackgroundTask>([this, records = std::move(records)] {
-    for (const SideFile& file : flight->side_files)
-      flight->pending->add_side_file(file.name, file.text);
-    flight->pending->commit(records, runtime.plan().digest);
-    if (settings.keep_last == 0) return;
-    const RankOutcome pruned = outcome_of([&] {
-      const PruneReport report = store->prune(settings.keep_last);
-      for (const std::string& name : report.damaged)
-        flight->saved.notes.push_back(cat(name, " is damaged"));
-    });
-    if (pruned.failed())
-      flight->saved.notes.push_back(
-          cat("older checkpoints are still there: ", pruned.text));
+void RunSaver::State::put_in_store(const std::vector<std::string>& records) {
+  for (const SideFile& file : flight->side_files)
+    flight->pending->add_side_file(file.name, file.text);
+  flight->pending->commit(records, runtime.plan().digest);
+  if (settings.keep_last == 0) return;
+  const RankOutcome pruned = outcome_of([&] {
+    const PruneReport report = store->prune(settings.keep_last);
+    for (const std::string& name : report.damaged)
+      flight->saved.notes.push_back(cat(name, " is damaged"));
   });
+  if (pruned.failed())
+    flight->saved.notes.push_back(
+        cat("older checkpoints are still there: ", pruned.text));
 }
 
-bool RunSaver::State::end_commit(bool waits) {
-  const bool is_first = world.rank() == 0;
-  if (is_first && waits) task->join();
-  int32_t ended = is_first && task->has_ended() ? 1 : 0;
-  world.broadcast(0, std::as_writable_bytes(std::span(&ended, 1)),
-                  {.label = "whether a checkpoint is committed"});
-  if (ended == 0) return false;
-  if (is_first) task->join();
-  const RankOutcome first =
-      first_failure(world, is_first ? task->outcome() : RankOutcome());
-  end_flight(first.text);
-  return true;
+void RunSaver::State::wait() {
+  if (!flight) return;
+  task->join();
+  end_flight(task->outcome().text);
 }
 
 void RunSaver::State::end_flight(const std::string& failure) {
-  task.reset();
   flight->saved.failure = failure;
+  task.reset();
   flight->saved.seconds = seconds_since(flight->begin);
   results.push_back(std::move(flight->saved));
   flight.reset();
@@ -320,13 +312,12 @@ void RunSaver::save(int64_t step, const std::vector<SideFile>& side_files) {
 }
 
 std::optional<SavedStep> RunSaver::poll() {
-  while (state_->flight && state_->results.empty())
-    if (!state_->advance(false)) break;
+  if (state_->flight && state_->task->has_ended()) state_->wait();
   return state_->take_result();
 }
 
 std::optional<SavedStep> RunSaver::finish() {
-  while (state_->flight) state_->advance(true);
+  state_->wait();
   return state_->take_result();
 }
 

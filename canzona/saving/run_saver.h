@@ -9,15 +9,15 @@
 //   while (auto saved = saver.finish()) tell(*saved);
 //
 // In the background, save() copies what this rank gives into memory that was
-// reserved at the start and returns; a thread writes it. When all ranks have
-// written, they agree on it in poll(), and rank 0 commits, again in a thread;
-// the checkpoint appears whole or not at all (docs/checkpoints.md). One save is
-// on its way at a time: the next one waits for it. A save that fails leaves
+// reserved at the start and returns; a thread writes it, agrees with those of
+// the other ranks, and rank 0's commits: the checkpoint appears, whole or not
+// at all (docs/checkpoints.md), as soon as the last rank has written. One save
+// is on its way at a time: the next one waits for it. A save that fails leaves
 // older checkpoints as they were, is told as such, and the run goes on.
 //
-// All ranks call the same functions in the same order, between steps; `world`
-// is used by nobody else meanwhile. Runtime and world outlive it. A saver that
-// ends with a save on its way drops it.
+// All ranks construct and save in the same order, between steps; `world` is
+// used by nobody else meanwhile. Runtime and world outlive it. A saver that
+// ends with a save on its way drops it, unless it is written already.
 #pragma once
 
 #include <cstdint>
@@ -69,10 +69,10 @@ class RunSaver {
 
   // `side_files` are rank 0's. How it ended is told by poll() or finish().
   void save(int64_t step, const std::vector<SideFile>& side_files);
-  // Goes on with what is on its way, without waiting for the disk; returns how
-  // a save ended, each once, in order.
+  // How a save ended, each once, in order; nothing while it is on its way.
+  // Ranks may learn it at different steps.
   std::optional<SavedStep> poll();
-  // The same, until none is on its way.
+  // The same, after waiting for what is on its way.
   std::optional<SavedStep> finish();
 
  private:

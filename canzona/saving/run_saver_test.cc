@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
+#include <thread>
 
 #include "canzona/base/text.h"
 #include "canzona/checkpoint/reader.h"
@@ -105,8 +107,8 @@ INSTANTIATE_TEST_SUITE_P(Ways, BackgroundOrNot, testing::Bool(),
                            return background.param ? "Background" : "AtOnce";
                          });
 
-// C13: a saver that ends early drops the save whole.
-TEST(RunSaver, C13DropsASaveThatIsOnItsWayWhenItEnds) {
+// C13: a saver that ends early leaves the save whole or not at all.
+TEST(RunSaver, C13LeavesASaveThatIsOnItsWayWholeOrNotAtAll) {
   const SavingFolder folder;
   const Plan plan = plan_of("dp=2");
   run_ranks(2, {}, [&](Communicator& world) {
@@ -119,11 +121,27 @@ TEST(RunSaver, C13DropsASaveThatIsOnItsWayWhenItEnds) {
     }
     world.barrier();
   });
-  EXPECT_TRUE(steps_in(folder.ckpt()).empty());
+  for (const int64_t step : steps_in(folder.ckpt()))
+    EXPECT_TRUE(open_checkpoint(cat(folder.ckpt(), "/", checkpoint_name(step)))
+                    .verify()
+                    .empty());
   Session session{.plan = plan, .saves = true};
-  session.at_step[0] = [](RankSession& rank) { save_now(rank, 0); };
+  session.at_step[0] = [](RankSession& rank) { save_now(rank, 9); };
   run_session(session, folder.ckpt());
-  EXPECT_EQ(steps_in(folder.ckpt()), std::vector<int64_t>{0});
+  EXPECT_EQ(steps_in(folder.ckpt()).back(), 9);
+}
+
+// No step has to end before a checkpoint is there (N2).
+TEST(RunSaver, CommitsWithoutBeingAsked) {
+  const SavingFolder folder;
+  Session session{.plan = plan_of("dp=2,tp=2"), .steps = 1, .saves = true};
+  session.at_step[1] = [&](RankSession& rank) {
+    save_now(rank, 1);
+    while (!has_checkpoint(folder.ckpt()))
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  };
+  run_session(session, folder.ckpt());
+  EXPECT_EQ(steps_in(folder.ckpt()), std::vector<int64_t>{1});
 }
 
 TEST(RunSaver, GoesOnAfterASaveThatFails) {
