@@ -1,5 +1,5 @@
-// What does a run pay for its checkpoints? Ranks that are threads hold so many
-// MiB of weights and states and save them, at once and in the background:
+// Measures what a run pays for its checkpoints. Ranks that are threads hold so
+// many MiB of weights and states and save them, at once and in the background:
 //
 //   build/bench/saving [--mib 1024] [--ranks 4] [--rule adamw] [--folder DIR]
 //   [--json]

@@ -8,11 +8,14 @@
 #include <thread>
 
 #include "canzona/base/error.h"
+#include "canzona/base/files.h"
 #include "canzona/base/text.h"
+#include "canzona/data/tokenizer.h"
 #include "canzona/train/hf_exchange.h"
 #include "cli/ckpt_view.h"
 #include "cli/environment.h"
 #include "cli/options.h"
+#include "cli/run_model.h"
 #include "cli/verbs.h"
 
 namespace canzona::cli {
@@ -270,8 +273,12 @@ Outcome export_weights(const CkptFlags& a, const Output& out) {
       .type = export_type(a.dtype),
       .max_file_bytes = parse_bytes(a.max_shard_size, "--max-shard-size")};
   const CheckpointReader reader = one_checkpoint(a.path, a.step);
-  const HfExported done =
-      export_hf(reader, {.folder = a.folder, .format = format});
+  const std::string tokenizer = tokenizer_beside(a.path);
+  const HfExported done = export_hf(
+      reader,
+      {.folder = a.folder,
+       .format = format,
+       .tokenizer = tokenizer.empty() ? "" : read_tokenizer_file(tokenizer)});
   out.result(a.json ? ckpt_export_json(reader.path(), a.folder, a.dtype, done)
                     : ckpt_export_text(reader.path(), a.folder, a.dtype, done));
   return Outcome::kDone;
@@ -281,6 +288,10 @@ Outcome import_weights(const CkptFlags& a, const Output& out) {
   const HfImported made = import_hf(
       a.path, without_slashes(a.folder),
       cat("canzona ckpt import-hf, process ", ::getpid(), " on ", host_name()));
+  // Where `train --init` and `sample` look for it.
+  const std::string tokenizer = tokenizer_beside(a.path);
+  if (!tokenizer.empty() && tokenizer_beside(a.folder).empty())
+    write_file(tokenizer_path(a.folder), read_tokenizer_file(tokenizer));
   out.result(a.json ? ckpt_import_json(a.path, made)
                     : ckpt_import_text(a.path, made));
   return Outcome::kDone;

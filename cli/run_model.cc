@@ -166,11 +166,15 @@ void write_run_model(JsonWriter& out, const RunModel& model) {
   if (model.step) out.field("step", *model.step);
 }
 
-std::string tokenizer_beside(const std::string& folder) {
+std::string tokenizer_path(const std::string& folder) {
   std::string path = trimmed(folder);
   if (step_of_name(fs::path(path).filename().string())) path = parent_of(path);
   if (fs::path(path).filename() == "ckpt") path = parent_of(path);
-  const std::string file = path + "/tokenizer.json";
+  return path + "/tokenizer.json";
+}
+
+std::string tokenizer_beside(const std::string& folder) {
+  const std::string file = tokenizer_path(folder);
   return is_there(file) ? file : "";
 }
 

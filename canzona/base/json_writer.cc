@@ -115,6 +115,13 @@ JsonWriter& JsonWriter::value(double number) {
   return *this;
 }
 
+JsonWriter& JsonWriter::decimal(double number) {
+  const size_t begin = text_.size();
+  value(number);
+  if (text_.find_first_of(".en", begin) == std::string::npos) text_ += ".0";
+  return *this;
+}
+
 JsonWriter& JsonWriter::value(bool truth) {
   before_value();
   text_ += truth ? "true" : "false";

@@ -38,6 +38,8 @@ class JsonWriter {
     return value(std::string_view(text));
   }
   JsonWriter& value(double number);  // NaN and infinities become null
+  // "1.0", not "1": for readers that tell the two apart.
+  JsonWriter& decimal(double number);
   JsonWriter& value(bool truth);
   template <std::integral T>
   requires(!std::same_as<T, bool>) JsonWriter& value(T number) {

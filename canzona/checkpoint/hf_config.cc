@@ -33,7 +33,8 @@ void write_experts(JsonWriter& out, const HfNumbers& numbers) {
       .field("moe_intermediate_size", a.experts.ffn)
       .field("norm_topk_prob", numbers.normalize_top_k)
       .field("decoder_sparse_step", 1)
-      .field("router_aux_loss_coef", numbers.balance_coefficient)
+      .member("router_aux_loss_coef")
+      .decimal(numbers.balance_coefficient)
       .field("output_router_logits", false);
   out.member("mlp_only_layers").values(dense);
 }
@@ -77,12 +78,15 @@ std::string hf_config(const HfNumbers& numbers) {
   out.value(kind.name).end_array();
   out.field("model_type", kind.model_type);
   write_shape(out, a);
-  out.field("attention_dropout", 0.0)
+  out.member("attention_dropout")
+      .decimal(0)
       .field("hidden_act", "silu")
       .field("initializer_range", 0.02)
       .field("max_position_embeddings", numbers.length)
-      .field("rms_norm_eps", numbers.norm_epsilon)
-      .field("rope_theta", numbers.rope_base)
+      .member("rms_norm_eps")
+      .decimal(numbers.norm_epsilon)
+      .member("rope_theta")
+      .decimal(numbers.rope_base)
       .field("torch_dtype",
              numbers.type == StoredType::kF32 ? "float32" : "bfloat16")
       .field("use_cache", true);

@@ -44,6 +44,17 @@ TEST(HfConfig, GivesTheSameModel) {
   }
 }
 
+// transformers refuse a whole number where they expect a float.
+TEST(HfConfig, WritesFloatsAsSuch) {
+  HfNumbers numbers = with_experts();
+  numbers.norm_epsilon = 1;
+  numbers.balance_coefficient = 0;
+  const auto config = nlohmann::json::parse(hf_config(numbers));
+  for (const char* key : {"rms_norm_eps", "rope_theta", "attention_dropout",
+                          "router_aux_loss_coef", "initializer_range"})
+    EXPECT_TRUE(config[key].is_number_float()) << key;
+}
+
 TEST(HfConfig, NamesTheClass) {
   const auto dense = nlohmann::json::parse(hf_config(tiny()));
   EXPECT_EQ(dense["architectures"][0], "Qwen3ForCausalLM");

@@ -218,6 +218,11 @@ constexpr int64_t kBytes = 256;
 template <class Open>
 std::unique_ptr<TokenSource> open_text(const TokenOptions& options,
                                        const Open& open) {
+  if (!options.tokenizer && !options.allows_bytes)
+    throw UsageError(cat("text, for a model with a vocabulary of ",
+                         options.vocab,
+                         " tokens, which is not that of bytes; name its "
+                         "tokenizer.json (data.tokenizer)"));
   if (!options.tokenizer) return open(options);
   const int64_t vocab = options.tokenizer->vocab();
   if (vocab > options.vocab)

@@ -35,6 +35,7 @@ struct TokenOptions {
   uint64_t seed = 0;    // of the built-in language
   // Of text; without one its bytes are tokens. Files of tokens have theirs.
   std::optional<Tokenizer> tokenizer = std::nullopt;
+  bool allows_bytes = true;  // false: text without a tokenizer is refused
 };
 
 // `path`: a text file or a folder of such, Megatron's .bin/.idx, llm.c's .bin,

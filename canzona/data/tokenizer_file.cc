@@ -349,6 +349,11 @@ void TokenizerReader::add_added_token(const Json& entry, size_t place_in_list) {
   require_off(entry, "lstrip", where, "a token that takes spaces with it");
   require_off(entry, "rstrip", where, "a token that takes spaces with it");
   if (content.empty()) refuse(where + ".content", "empty", "some characters");
+  // Each is looked for at every place of a text.
+  constexpr size_t kMostBytes = 512;
+  if (content.size() > kMostBytes)
+    refuse(where + ".content", cat(content.size(), " bytes"),
+           cat("at most ", kMostBytes));
   const auto in_model = by_name_.find(content);
   const int32_t token = in_model == by_name_.end()
                             ? add_token(number, content, content)

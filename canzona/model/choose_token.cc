@@ -16,16 +16,16 @@ struct Candidate {
   float logit;
 };
 
-std::vector<Candidate> finite_logits(std::span<const float> logits) {
+std::vector<Candidate> candidates_of(std::span<const float> logits) {
   std::vector<Candidate> all;
   all.reserve(logits.size());
-  for (size_t i = 0; i < logits.size(); ++i)
-    if (std::isfinite(logits[i]))
-      all.push_back({static_cast<int32_t>(i), logits[i]});
-  if (all.empty())
-    throw NumericalError(cat("none of the ", logits.size(),
-                             " logits is finite: the weights, or what they "
-                             "compute, are broken"));
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (!std::isfinite(logits[i]))
+      throw NumericalError(cat("the logit of token ", i,
+                               " is not finite: the weights, or what they "
+                               "compute, are broken"));
+    all.push_back({static_cast<int32_t>(i), logits[i]});
+  }
   return all;
 }
 
@@ -44,7 +44,7 @@ void keep_largest(int64_t count, std::vector<Candidate>& all) {
 
 int32_t choose_token(std::span<const float> logits, const TokenChoice& choice,
                      double chance) {
-  std::vector<Candidate> all = finite_logits(logits);
+  std::vector<Candidate> all = candidates_of(logits);
   const Candidate largest =
       *std::ranges::max_element(all, {}, &Candidate::logit);
   if (choice.temperature == 0) return largest.token;

@@ -59,14 +59,10 @@ TEST(ChooseToken, ColdIsGreedyAndLargeLogitsDoNotOverflow) {
             0);
 }
 
-TEST(ChooseToken, NeverTakesWhatIsNotFinite) {
-  const std::vector<float> some = {kNan, 1, kInfinity, -kInfinity};
-  for (const double chance : {0.0, 0.5, 0.999999}) {
-    EXPECT_EQ(choose_token(some, {.temperature = 1}, chance), 1);
-    EXPECT_EQ(choose_token(some, {}, chance), 1);
-  }
-  EXPECT_THROW(choose_token(std::vector<float>{kNan, kNan}, {}, 0),
-               NumericalError);
+TEST(ChooseToken, RefusesLogitsOfWhichOneIsNotFinite) {
+  for (const float broken : {kNan, kInfinity, -kInfinity})
+    EXPECT_THROW(choose_token(std::vector<float>{1, broken}, {}, 0),
+                 NumericalError);
 }
 
 }  // namespace

@@ -60,6 +60,8 @@ HfExported export_hf(const CheckpointReader& reader,
   }
   files.finish();
   write_file(cat(folder.path(), "/", kHfConfig), config);
+  if (!request.tokenizer.empty())
+    write_file(cat(folder.path(), "/tokenizer.json"), request.tokenizer);
   folder.commit();
   return done;
 }

@@ -23,6 +23,7 @@ HfNumbers hf_numbers_of(const DecoderConfig& decoder);
 struct HfExportRequest {
   std::string folder;  // new, or empty
   WeightFormat format = {};
+  std::string tokenizer = {};  // text of a tokenizer.json; "": none
 };
 
 struct HfExported {

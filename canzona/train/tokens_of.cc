@@ -21,6 +21,9 @@ Tokenizer tokenizer_of(const TrainConfig& config) {
 TokenOptions token_options_of(const TrainConfig& config) {
   TokenOptions options{.vocab = config.model.vocab,
                        .seed = static_cast<uint64_t>(config.seed)};
+  // Weights that were trained on tokens mean nothing on bytes.
+  constexpr int64_t kBytes = 256;
+  options.allows_bytes = config.init.empty() || config.model.vocab <= kBytes;
   if (config.data.tokenizer.empty()) return options;
   options.tokenizer = tokenizer_of(config);
   const int64_t needed = options.tokenizer->vocab();

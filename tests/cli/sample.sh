@@ -190,6 +190,25 @@ canzona train --data text.txt --init four --steps 0 --mesh dp=1 --set model.leng
 exits 0
 checks=$((checks + 1))
 cmp -s five/tokenizer.json four/tokenizer.json || fail 'the tokenizer was not taken'
+# It goes along to Hugging Face's folders and back; without it, text is refused.
+# shellcheck disable=SC2086
+canzona train --data text.txt --tokenizer "$tokenizer" --set model.vocab=700 $small 2 --run saved \
+  --save-every 2
+exits 0
+canzona ckpt export saved --hf hf_out
+exits 0
+refuses 'back' -- ckpt import-hf hf_out --out back/ckpt
+mkdir back
+canzona ckpt import-hf hf_out --out back/ckpt
+exits 0
+for copy in hf_out back; do
+  checks=$((checks + 1))
+  cmp -s saved/tokenizer.json $copy/tokenizer.json || fail "no tokenizer in $copy"
+done
+canzona sample --run hf_out --prompt 'line 1' --tokens 3
+exits 0
+rm hf_out/tokenizer.json
+refuses 'a vocabulary of 700' 'data.tokenizer' -- train --data text.txt --init hf_out --steps 1 --mesh dp=1
 # shellcheck disable=SC2086
 canzona train --data text.txt --tokenizer "$tokenizer" --set model.vocab=700 $small 1 --run four \
   --overwrite

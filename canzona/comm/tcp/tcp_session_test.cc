@@ -126,6 +126,17 @@ TEST(TcpSession, R10TurnsASecondRankOfTheSameNumberAway) {
   EXPECT_EQ((one.valid() ? one : twice).get(), "");
 }
 
+TEST(TcpSession, R10ARankThatDiedWhileOthersAreAwaitedMayComeAgain) {
+  const Meeting meeting;
+  auto zero = come(meeting.options(0, 3, "job"));
+  // Nobody brings all together in time for this one.
+  EXPECT_THAT(error_of(meeting.options(1, 3, "job", 200ms)), HasSubstr("lost"));
+  auto one = come(meeting.options(1, 3, "job"));
+  EXPECT_EQ(error_of(meeting.options(2, 3, "job")), "");
+  EXPECT_EQ(one.get(), "");
+  EXPECT_EQ(zero.get(), "");
+}
+
 TEST(TcpSession, R10TurnsAnotherJobAndAnotherWorldAway) {
   const Meeting meeting;
   auto zero = come(meeting.options(0, 2, "job"));

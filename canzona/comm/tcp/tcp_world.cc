@@ -216,7 +216,16 @@ void TcpWorld::gather() {
                  text_of(cards[static_cast<size_t>(card.rank)].node), ")");
     return "";
   };
+  // One that has come may be gone before the last one comes.
+  const auto forget_lost = [&] {
+    for (Socket& socket : sockets) {
+      std::byte byte{};
+      if (socket.is_open() && receive_some(socket, {&byte, 1}).ended)
+        socket.close();
+    }
+  };
   const auto missing = [&] {
+    forget_lost();
     std::vector<int> ranks;
     for (int r = 1; r < size(); ++r)
       if (!sockets[static_cast<size_t>(r)].is_open()) ranks.push_back(r);
