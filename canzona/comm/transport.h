@@ -24,6 +24,7 @@
 
 namespace canzona {
 
+class Lane;
 class LinkUse;
 class WireOps;
 
@@ -46,6 +47,11 @@ class Transport {
   // How a transport that copies by itself is to do it, from now on; others
   // have no use for it. `ops` outlives the transport.
   virtual void copy_by(const WireOps& ops) { static_cast<void>(ops); }
+
+  // Where messages are only issued: poll() says true when all that was posted
+  // has its place in the lane's order, and `copy_by` is not called. Null where
+  // they have passed by then.
+  virtual Lane* lane() { return nullptr; }
 
   virtual void post_send(int to, std::span<const std::byte> data) = 0;
   virtual void post_receive(int from, std::span<std::byte> data) = 0;

@@ -1,0 +1,46 @@
+// Memory of a device that works later than it is told to: what is issued to a
+// lane happens in the order of the calls, and nobody waits for it. comm knows
+// no device; a lane is a stream of one.
+//
+//   lane.wait_for(gradients_are_there);   // a mark of another lane
+//   group.reduce_scatter_v(…);            // only issued: the group has a lane
+//   lane.record(sums_are_there);
+//   compute.wait_for(sums_are_there);     // a lane, too
+//
+// A communicator whose transport has a lane does all that it does to memory on
+// it: its operations return as soon as they are issued, and errors that show
+// only later reach whoever waits for a mark. One thread at a time issues to a
+// lane; marks may be asked by any.
+#pragma once
+
+#include <memory>
+
+#include "canzona/comm/wire_ops.h"
+
+namespace canzona {
+
+// A point in a lane's work. Reached if it was never recorded. It may be
+// recorded again; whoever waits by then waits for the point before.
+class Mark {
+ public:
+  virtual ~Mark() = default;
+  virtual bool reached() const = 0;
+  virtual void wait() const = 0;  // this thread does
+};
+
+class Lane {
+ public:
+  virtual ~Lane() = default;
+
+  // Memory operations that are issued here and may not have ended when they
+  // return. They live as long as the lane.
+  virtual const WireOps& ops() const = 0;
+
+  virtual std::unique_ptr<Mark> make_mark() const = 0;
+  // After all that was issued so far. The mark is of the same device.
+  virtual void record(Mark& mark) = 0;
+  // What is issued from now on happens after it.
+  virtual void wait_for(const Mark& mark) = 0;
+};
+
+}  // namespace canzona
