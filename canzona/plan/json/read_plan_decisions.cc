@@ -30,7 +30,9 @@ class DecisionReader {
       in_.row(b, 3, "buffer");
       Buffer buffer;
       buffer.stage = in_.index(b[0], 0, mesh.pp - 1, "buffer stage");
-      buffer.ep = in_.index(b[1], -1, mesh.ep - 1, "buffer ep");
+      // Without expert parallelism there are no groups of experts.
+      const int32_t last_ep = mesh.ep > 1 ? mesh.ep - 1 : -1;
+      buffer.ep = in_.index(b[1], -1, last_ep, "buffer ep");
       const int32_t homes = buffer.ep < 0 ? mesh.homes() : mesh.expert_homes();
       buffer.num_homes = in_.index(b[2], homes, homes, "buffer homes");
       plan_.buffers.push_back(buffer);

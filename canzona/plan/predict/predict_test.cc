@@ -208,7 +208,9 @@ TEST(Predict, Fp32ParametersHaveNoMasterCopy) {
 // 10 elements of AdamW, 7 of them on home 0, whatever their tensor.
 TEST(Predict, AdamWPiecesLieWhereTheyAreCut) {
   Plan plan = tiny_plan("balanced");
-  plan.model.tensors.push_back(adamw_tensor("norm", 10));
+  const Tensor norm = adamw_tensor("norm", 10);
+  plan.model.tensors.push_back(norm);
+  plan.parts[0].model.tensors.push_back(norm);
   plan.parts[0].home.push_back(kEveryHome);
   plan.parts[0].buckets[0].tensors.push_back(2);
   plan.parts[0].buckets[0].adamw_cuts = {0, 7, 10};

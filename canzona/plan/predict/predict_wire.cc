@@ -1,3 +1,4 @@
+#include "canzona/base/check.h"
 #include "canzona/base/index.h"
 #include "canzona/plan/predict/loads.h"
 #include "canzona/plan/predict/predict_parts.h"
@@ -44,6 +45,8 @@ class BufferBytes {
     std::vector<int64_t> counts(index(group.count), 0);
     for (BucketPieces& bucket : buckets_) {
       const std::vector<int64_t> own = bucket.counts(c, rank);
+      CANZONA_CHECK(own.size() == counts.size(), "counts of ", own.size(),
+                    " members, the group has ", counts.size());
       for (size_t i = 0; i < counts.size(); ++i) counts[i] += own[i];
     }
     for (int64_t& count : counts) count *= element_bytes(part_, c);
