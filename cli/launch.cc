@@ -1,16 +1,11 @@
 // `canzona launch`: ranks as processes, watched and started again.
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <csignal>
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <random>
 #include <system_error>
 
 #include "canzona/base/error.h"
@@ -19,13 +14,12 @@
 #include "canzona/base/text.h"
 #include "canzona/checkpoint/reader.h"
 #include "canzona/checkpoint/store.h"
-#include "canzona/comm/mpi/mpi_session.h"
 #include "canzona/launch/rank_folder.h"
 #include "canzona/measure/machine.h"
 #include "canzona/trace/step_metrics.h"
-#include "cli/bench.h"
 #include "cli/config.h"
 #include "cli/environment.h"
+#include "cli/launch_plan.h"
 #include "cli/launch_view.h"
 #include "cli/options.h"
 #include "cli/ranks.h"
@@ -68,285 +62,6 @@ again in the same way. Under srun or torchrun, and on several machines, launch h
 The last line says what happened, where, and what to do. Exit status: that of the run; 4 if
 a rank was lost and no restart was left, 130 or 143 after SIGINT or SIGTERM.
 )";
-
-constexpr int kMostRanks = 256;
-
-struct LaunchFlags {
-  int ranks = 0;
-  int max_restarts = 3;
-  std::string elastic;
-  std::string grace = "5s";
-  std::string mpirun;
-  bool json = false;
-  std::string program;  // for tests
-  std::string as_rank;  // the folder to report to
-  int start = 0;        // so many keepers, without mpirun
-  std::vector<std::string> command;
-};
-
-// MIN:MAX of --elastic.
-struct ElasticRange {
-  int least = 0, most = 0;
-};
-
-// What is to be started.
-struct LaunchPlan {
-  // This program, by the path that it was started from: what lies there later
-  // may be another build.
-  std::string self;
-  std::string program;
-  std::vector<std::string> command;
-  bool is_train = false;
-  std::optional<TrainConfig> config;  // of train, as far as it is known here
-  std::optional<ElasticRange> elastic;
-  int num_ranks = 0;
-  // "mpi"; "tcp": processes that meet over sockets; "thread": one process.
-  std::string transport;
-  std::string mpirun;
-  bool is_open_mpi = true;
-  std::chrono::milliseconds grace{0};
-};
-
-ElasticRange parse_elastic(const std::string& text) {
-  const size_t colon = text.find(':');
-  if (colon == std::string::npos)
-    throw UsageError(cat("--elastic ", quoted(text),
-                         ": expected MIN:MAX, the fewest and the most ranks, "
-                         "such as 2:4"));
-  const auto number = [&](const std::string& word) {
-    return static_cast<int>(
-        parse_integer(word, 1, kMostRanks, cat("--elastic ", quoted(text))));
-  };
-  const ElasticRange range{number(text.substr(0, colon)),
-                           number(text.substr(colon + 1))};
-  if (range.least > range.most)
-    throw UsageError(cat("--elastic ", quoted(text),
-                         ": expected MIN:MAX with MIN at most MAX"));
-  return range;
-}
-
-// The configuration that `train` would run with. Nothing where its words cannot
-// be understood: train itself says so then.
-std::optional<TrainConfig> config_of(const std::vector<std::string>& command,
-                                     const Settings& saved = {}) {
-  CLI::App app;
-  ConfigArguments arguments;
-  add_config_arguments(app, arguments);
-  app.allow_extras();
-  std::vector<std::string> words(command.rbegin(), command.rend() - 1);
-  try {
-    app.parse(words);
-  } catch (const CLI::ParseError&) {
-    return std::nullopt;
-  }
-  return read_config(arguments, {.saved = saved});
-}
-
-// The mesh of the checkpoint that the command resumes from, where nothing in
-// the command says another; "" if there is none or it cannot be read, of which
-// train itself tells.
-std::string saved_mesh(const LaunchPlan& plan) {
-  const std::string wish = resume_wish(plan.command);
-  if (wish.empty() || !plan.config || !plan.config->mesh.empty() ||
-      plan.config->ranks > 0)
-    return "";
-  try {
-    const auto point = find_resume_point(wish, plan.config->run);
-    if (!point) return "";
-    const auto config = config_of(plan.command, point->saved);
-    return config ? config->mesh : "";
-  } catch (const Error&) {
-    return "";
-  }
-}
-
-// Whether the run can be dealt over so many ranks.
-bool fits_ranks(const std::optional<TrainConfig>& config, int num_ranks) {
-  if (!config) return true;
-  TrainConfig copy = *config;
-  copy.ranks = 0;
-  try {
-    settle_mesh(copy, {.launched = num_ranks});
-    return true;
-  } catch (const UsageError&) {
-    return false;
-  }
-}
-
-void refuse_other_launcher() {
-  const std::string other = other_launcher(environment_variable);
-  if (other.empty()) return;
-  throw UsageError(cat(
-      "launch is not needed under ", other,
-      ", which has already started a process for every rank; give it the "
-      "command itself: ",
-      other, other == "torchrun" ? " --no-python" : "", " … canzona train …"));
-}
-
-void refuse_fixed_mesh(const LaunchPlan& plan, const std::string& elastic) {
-  if (!plan.config || plan.config->mesh.empty()) return;
-  throw UsageError(
-      cat("--elastic ", elastic, ": the mesh is fixed to ", plan.config->mesh,
-          " (", plan.config->origin("mesh"),
-          ") and cannot follow the number of ranks; leave it out: then every "
-          "rank is a data-parallel one"));
-}
-
-// As many as are asked for: by launch, else by the command, else by the
-// checkpoint that it resumes from, else one per core.
-int ranks_wanted(const LaunchFlags& a, const LaunchPlan& plan,
-                 const Output& out) {
-  if (a.ranks > 0) return a.ranks;
-  if (plan.elastic) return plan.elastic->most;
-  if (!plan.config) throw UsageError("launch: how many ranks? Give --ranks N");
-  if (const std::string mesh = saved_mesh(plan); !mesh.empty()) {
-    const int64_t ranks = parse_mesh(mesh).world();
-    if (ranks <= kMostRanks) {
-      out.note(cat("launch: ", ranks,
-                   " ranks, as the checkpoint that --resume ",
-                   printable(resume_wish(plan.command)), " goes on from (",
-                   mesh, "); --ranks N starts others"));
-      return static_cast<int>(ranks);
-    }
-  }
-  TrainConfig copy = *plan.config;
-  return settle_mesh(copy, {.cores = usable_cpus()}).world();
-}
-
-// Of the command, as far as it says.
-std::string wanted_transport(const LaunchPlan& plan) {
-  if (plan.config) return plan.config->transport;
-  const auto& words = plan.command;
-  const auto flag = std::ranges::find(words, "--transport");
-  return flag == words.end() || flag + 1 == words.end() ? "auto" : flag[1];
-}
-
-// mpirun of the library that this program was built with; "" if there is none.
-std::string find_mpirun(const LaunchFlags& a, bool is_open_mpi) {
-  const char* path = environment_variable("PATH");
-  const std::string folders = path == nullptr ? "/usr/bin:/bin" : path;
-  if (!a.mpirun.empty()) {
-    std::string found = find_program(a.mpirun, folders);
-    if (found.empty())
-      throw UsageError(
-          cat("--mpirun ", quoted(a.mpirun), ": there is no such program"));
-    return found;
-  }
-  const std::string own = is_open_mpi ? "mpirun.openmpi" : "mpirun.mpich";
-  for (const std::string& name : {own, std::string("mpirun")})
-    if (std::string found = find_program(name, folders); !found.empty())
-      return found;
-  return "";
-}
-
-void settle_transport(const LaunchFlags& a, const Output& out,
-                      LaunchPlan& plan) {
-  const std::string wanted = wanted_transport(plan);
-  plan.transport = wanted == "tcp" ? "tcp" : "thread";
-  if (wanted == "tcp") return;
-  std::string why = "--transport thread";
-  if (wanted != "thread" && !mpi_is_built()) why = "this build has no MPI";
-  if (wanted != "thread" && mpi_is_built()) {
-    plan.mpirun = find_mpirun(a, plan.is_open_mpi);
-    if (!plan.mpirun.empty()) plan.transport = "mpi";
-    why = "there is no mpirun in PATH";
-  }
-  if (plan.transport == "thread")
-    out.note(cat("launch: ", why, ": one process runs all ", plan.num_ranks,
-                 " ranks as threads"));
-}
-
-std::string own_program() {
-  return std::filesystem::read_symlink("/proc/self/exe").string();
-}
-
-LaunchPlan settle_launch(const LaunchFlags& a, const Output& out) {
-  refuse_other_launcher();
-  if (a.command.empty())
-    throw UsageError(
-        "launch: nothing to start; give a command after --, such as canzona "
-        "launch --ranks 4 -- train --run runs/one");
-  check_range("--ranks", a.ranks, 0, kMostRanks);
-  check_range("--max-restarts", a.max_restarts, 0, 1000000);
-  LaunchPlan plan;
-  plan.self = own_program();
-  plan.program = a.program.empty() ? plan.self : a.program;
-  plan.command = a.command;
-  plan.is_train = a.command.front() == "train";
-  plan.is_open_mpi = mpi_description().starts_with("Open MPI");
-  plan.grace = std::chrono::milliseconds(
-      static_cast<int64_t>(1e3 * parse_duration(a.grace, "--grace")));
-  if (plan.is_train) plan.config = config_of(a.command);
-  if (!a.elastic.empty()) {
-    plan.elastic = parse_elastic(a.elastic);
-    if (!plan.is_train)
-      throw UsageError("--elastic: only train can go on with other ranks");
-    refuse_fixed_mesh(plan, a.elastic);
-  }
-  plan.num_ranks = ranks_wanted(a, plan, out);
-  if (plan.elastic && (plan.num_ranks < plan.elastic->least ||
-                       plan.num_ranks > plan.elastic->most))
-    throw UsageError(
-        cat("--ranks ", plan.num_ranks, ": not within --elastic ", a.elastic));
-  if (plan.config && plan.config->ranks > 0 &&
-      plan.config->ranks != plan.num_ranks)
-    throw UsageError(cat("launch starts ", plan.num_ranks,
-                         " ranks, but train is given --ranks ",
-                         plan.config->ranks, "; leave that one out"));
-  settle_transport(a, out, plan);
-  return plan;
-}
-
-// The command of one attempt.
-std::vector<std::string> attempt_words(const LaunchPlan& plan,
-                                       const std::vector<std::string>& command,
-                                       const std::string& folder) {
-  std::vector<std::string> words;
-  if (plan.transport == "mpi")
-    words = mpirun_words({.path = plan.mpirun,
-                          .is_open_mpi = plan.is_open_mpi,
-                          .num_ranks = plan.num_ranks,
-                          .num_cpus = usable_cpus()});
-  if (plan.transport == "tcp")
-    words = {plan.self, "launch", "--start", cat(plan.num_ranks), "--"};
-  if (plan.transport != "thread")
-    words.insert(words.end(), {plan.self, "launch", "--as-rank", folder, "--"});
-  words.push_back(plan.program);
-  words.insert(words.end(), command.begin(), command.end());
-  const bool is_given =
-      plan.config && (!plan.config->mesh.empty() || plan.config->ranks > 0);
-  if (plan.transport == "thread" && plan.is_train && !is_given)
-    words.insert(words.end(), {"--ranks", cat(plan.num_ranks)});
-  return words;
-}
-
-// A port of this machine alone that nobody listens at now.
-int free_port() {
-  const Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  auto* any = reinterpret_cast<sockaddr*>(&address);
-  if (::bind(socket.number(), any, size) != 0 ||
-      ::getsockname(socket.number(), any, &size) != 0)
-    throw UsageError(cat("launch: no port at 127.0.0.1: ",
-                         std::generic_category().message(errno)));
-  return ntohs(address.sin_port);
-}
-
-// What the processes of one attempt are told.
-std::vector<std::pair<std::string, std::string>> variables_of(
-    const LaunchPlan& plan) {
-  if (plan.transport == "mpi")
-    return mpirun_variables(plan.is_open_mpi, ::geteuid() == 0);
-  if (plan.transport == "thread") return {};
-  std::random_device random;
-  return {{"CANZONA_NUM_RANKS", cat(plan.num_ranks)},
-          {"CANZONA_NUM_LOCAL", cat(plan.num_ranks)},
-          {"CANZONA_RENDEZVOUS", cat("127.0.0.1:", free_port())},
-          {"CANZONA_JOB_TOKEN", cat(random(), "-", random())}};
-}
 
 // Passes on what ranks print, and remembers what tells of a failure.
 class LaunchListener : public AttemptObserver {
