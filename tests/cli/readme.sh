@@ -1,7 +1,8 @@
-# README.md: its figures are what the program prints, and its commands run. The
-# third argument is mpirun, or nothing.
+# README.md and docs/tour.md: figures are what the program prints, and commands
+# run. The third argument is mpirun, or nothing.
 . "$(dirname "$0")/words.sh"
 readme=$here/../../README.md
+tour=$here/../../docs/tour.md
 figures=$here/../../scripts/readme_figures.py
 mpirun=$3
 
@@ -56,10 +57,14 @@ printf '%s' '{"model_type": "qwen3", "hidden_size": 256, "vocab_size": 512,
   "intermediate_size": 512, "num_hidden_layers": 2, "head_dim": 16,
   "num_attention_heads": 16, "num_key_value_heads": 8}' >path/to/config.json
 
-sed -n '/^```$/,/^```$/p' "$readme" |
-  sed -n 's/ *#.*//; /^\(mpirun\|build\/canzona\)/p' >commands
+# Each page begins without runs.
+for page in "$readme" "$tour"; do
+  echo 'rm -rf runs'
+  sed -n '/^```$/,/^```$/p' "$page" |
+    sed -n 's/ *#.*//; /^\(mpirun\|build\/canzona\)/p'
+done >commands
 checks=$((checks + 1))
-last='README.md'
+last='README.md, docs/tour.md'
 [ "$(wc -l <commands)" -gt 20 ] || fail 'its commands were not found'
 ran=0
 while IFS= read -r line; do
@@ -77,5 +82,5 @@ while IFS= read -r line; do
   exits 0
   ran=$((ran + 1))
 done <commands
-echo "$ran commands of README.md ran"
+echo "$ran commands ran"
 finish
