@@ -64,12 +64,11 @@ class StateLister {
 
   // A run of a tensor's shard that lies in a buffer from element `box.at` on.
   void add_run(int32_t t, const Extent& in_shard, StateBox box) {
-    const int32_t tp = part_.grid.tp_ranks();
     const Tensor& what = tensor(t);
     box.owner = what.name;
     box.shape = what.shape;
-    for (const Rectangle& r :
-         shard_rectangles(what, tp, books_.place.t % tp, in_shard)) {
+    for (const Rectangle& r : shard_rectangles(
+             what, part_.grid.tp_ranks(), books_.place.tp_rank, in_shard)) {
       box.first = {r.first_row, r.first_col};
       box.count = {r.num_rows, r.num_cols};
       box.first.resize(what.shape.size());
