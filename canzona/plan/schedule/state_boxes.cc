@@ -117,7 +117,7 @@ class StateLister {
     box.given = gives_shard(tensor_of(matrix));
     for (const StatePlace& state : books_.updates.with_shard[k])
       for (const Piece& piece : matrix.pieces) {
-        box.state = state.fact.name;
+        box.state = state.fact->name;
         box.first = {piece.first_row, piece.first_col};
         box.count = {piece.num_rows, piece.num_cols};
         box.at = state.first + piece.kept - matrix.kept.first;
@@ -137,9 +137,9 @@ class StateLister {
       box.given =
           gives_states(tensor_of(matrix)) && (!repeated || books_.place.t == 0);
       for (const StatePlace& state : batch.owned) {
-        box.state = state.fact.name;
-        box.elements = state.fact.elements();
-        box.shape = box.count = state.fact.shape;
+        box.state = state.fact->name;
+        box.elements = state.fact->elements();
+        box.shape = box.count = state.fact->shape;
         box.first.assign(box.shape.size(), 0);
         box.at = state.first + static_cast<int64_t>(i) * box.elements;
         if (box.elements > 0) boxes_.push_back(box);
