@@ -151,13 +151,12 @@ PlannedExchange planned_exchange(const Plan& plan) {
       make_rule_facts(plan.rule, plan.rule_options)->gather_fields();
   for (const PlanPart& part : plan.parts) {
     PlannedExchange::Homes& homes = out.parts.emplace_back();
-    const int32_t tp = part.grid.tp, world = part.grid.world();
-    if (tp == 1) continue;
-    homes.resize(static_cast<size_t>(world / tp));
-    for (int32_t rank = 0; rank < world; ++rank) {
+    if (part.grid.tp == 1) continue;
+    for (int32_t rank = 0; rank < part.grid.world(); ++rank) {
       const std::vector<PlannedRound> rounds =
           RankExchange(part, rank).rounds(fields);
-      take_slower(homes[static_cast<size_t>(rank / tp)], rounds);
+      if (first_of_home(part.grid, rank) == rank) homes.emplace_back();
+      take_slower(homes.back(), rounds);
       for (const PlannedRound& round : rounds)
         out.all += round.gather + round.scatter;
       if (!rounds.empty())

@@ -30,12 +30,17 @@ struct Mesh {
   int32_t ep = 1;
   // Where each shard of tensor parallelism is cut once more, by rows, over
   // `places` ranks (zero.h): tp counts planes, places x ranks of tensor
-  // parallelism, and plane v is place v / tp_ranks(). Slices that a rank keeps
-  // beside its own are its neighbours: `near` of zero.h.
+  // parallelism. Slices that a rank keeps beside its own are its neighbours:
+  // `near` of zero.h.
   int32_t places = 1;
   int32_t near = 1;
 
   int32_t tp_ranks() const { return tp / places; }
+  int32_t plane(int32_t place, int32_t tp_rank) const {
+    return place * tp_ranks() + tp_rank;
+  }
+  int32_t place_of(int32_t plane) const { return plane / tp_ranks(); }
+  int32_t tp_rank_of(int32_t plane) const { return plane % tp_ranks(); }
   // The slice of a place.
   int32_t slice_of(int32_t place) const {
     return place % near * (places / near) + place / near;

@@ -20,6 +20,10 @@ int32_t PlanPart::rank_in_whole(int32_t world_rank) const {
   return whole.rank(at.stage, whole.home_of_expert(at.home, e), at.t);
 }
 
+int32_t PlanPart::node_of(int32_t world_rank) const {
+  return canzona::node_of(options, rank_in_whole(world_rank));
+}
+
 void derive_request(SettledRequest& request) {
   request.first_matrix =
       index_matrices(request.model.tensors.size(), request.matrices);

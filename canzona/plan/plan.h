@@ -164,9 +164,7 @@ struct PlanPart : SettledRequest {
 
   // The number in the whole plan of a rank of this part, and its node.
   int32_t rank_in_whole(int32_t world_rank) const;
-  int32_t node_of(int32_t world_rank) const {
-    return rank_in_whole(world_rank) / options.ranks_per_node;
-  }
+  int32_t node_of(int32_t world_rank) const;
 
   // Replicas repeat each other: all of them have the ranks of the grid.
   int32_t num_replicas() const { return mesh.world() / grid.world(); }

@@ -42,11 +42,10 @@ std::vector<MatrixInPart> owned_by(const Plan& plan, int32_t rank) {
 // "2 of 4 in group 1 of 4, replica 0 of 2; slice 2"
 std::string place_text(const PlanPart& plan, int32_t rank) {
   const Coordinates at = in_grid(plan, rank);
-  const int32_t place = at.t / plan.grid.tp_ranks();
   return fmt::format("{} of {} in group {} of {}, replica {} of {}; slice {}",
-                     place, plan.grid.places, at.home, plan.grid.homes(),
+                     at.place, plan.grid.places, at.home, plan.grid.homes(),
                      replica_of(plan, rank), plan.num_replicas(),
-                     plan.grid.slice_of(place));
+                     plan.grid.slice_of(at.place));
 }
 
 std::string heading(const ReportPlan& shown, int32_t rank, const Ink& ink) {
@@ -54,11 +53,10 @@ std::string heading(const ReportPlan& shown, int32_t rank, const Ink& ink) {
   const RankCost& own = shown.ranks[static_cast<size_t>(rank)];
   const double load = period_load(plan, own);
   const double mean = plan.summary.mean;
-  std::string out =
-      ink(Tone::kBold, fmt::format("Rank {}", rank)) +
-      fmt::format(" of {}: {}, node {}\n", plan.mesh.world(),
-                  coordinates_text(plan.mesh, rank),
-                  rank / std::max(1, plan.options.ranks_per_node));
+  std::string out = ink(Tone::kBold, fmt::format("Rank {}", rank)) +
+                    fmt::format(" of {}: {}, node {}\n", plan.mesh.world(),
+                                coordinates_text(plan.mesh, rank),
+                                node_of(plan.options, rank));
   for (const PlannedRank& at : planned_ranks(plan, rank))
     if (has_zero(plan))
       out += fmt::format("  place       {}{}{}\n", at.part->name,
@@ -257,6 +255,7 @@ std::string explain_rank_json(const ReportPlan& shown, int32_t rank) {
   out.begin_object().field("rank", rank);
   out.field("dp", at.dp).field("cp", at.cp).field("tp", at.t);
   out.field("pp", at.stage).field("ep", at.ep).field("home", at.home);
+  out.field("node", node_of(plan.options, rank));
   out.field("load", period_load(plan, own)).field("mean", plan.summary.mean);
   out.field("elements", own.elements);
   out.field("predicted_transform_seconds_mean", own.transform_seconds_mean);

@@ -16,7 +16,7 @@ void fill_states(Rank& rank) {
   for (const std::vector<UpdateBatch>& batches : rank.updates.batches)
     for (const UpdateBatch& batch : batches)
       for (const StatePlace& state : batch.owned)
-        fill_initially(rank.engine, state.fact,
+        fill_initially(rank.engine, *state.fact,
                        run_of(rank.store.states() + state.first),
                        static_cast<int64_t>(batch.members.size()));
   rank.settle();

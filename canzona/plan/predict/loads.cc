@@ -65,7 +65,7 @@ std::vector<int32_t> blocks_of(const Mesh& mesh) {
   std::vector<int32_t> blocks;
   for (int32_t h = 0; h < mesh.homes(); ++h) {
     blocks.insert(blocks.end(), static_cast<size_t>(mesh.tp),
-                  h / mesh.cp % mesh.ep);
+                  coordinates_of(mesh, mesh.rank(0, h, 0)).ep);
   }
   return blocks;
 }

@@ -82,23 +82,21 @@ void add_matrix_memory(const PlanPart& part, const RuleFacts& rule,
 
 namespace {
 
-// Of one bucket on the ranks of one place.
+// Of one bucket on the ranks of one place, who keep so many elements of its
+// parameters and gradients.
 void add_place_memory(const PlanPart& part, const Bucket& bucket, int32_t place,
+                      int64_t parameters, int64_t gradients,
                       std::vector<RankCost>& ranks) {
   const Buffer& buffer = part.buffers[static_cast<size_t>(bucket.buffer)];
   const int64_t master = master_bytes_per_element(part.options.parameters);
-  const int64_t parameters =
-      kept_elements(part, bucket, place, Resting::kParameters);
-  const int64_t gradients =
-      kept_elements(part, bucket, place, Resting::kGradients);
   const std::vector<int64_t> own =
       adamw_runs(part, bucket, part.grid.slice_of(place));
   for (int32_t h = 0; h < buffer.num_homes; ++h) {
     const int32_t home = part.stage_home(buffer, h);
     const int64_t elements = own[static_cast<size_t>(h)];
     for (int32_t t = 0; t < part.grid.tp_ranks(); ++t) {
-      const int32_t plane = place * part.grid.tp_ranks() + t;
-      const int32_t rank = part.grid.rank(buffer.stage, home, plane);
+      const int32_t rank =
+          part.grid.rank(buffer.stage, home, part.grid.plane(place, t));
       RankMemory& memory = ranks[static_cast<size_t>(rank)].memory;
       memory.parameters += Bytes(parameters * bytes_per_parameter(part));
       memory.gradients += Bytes(gradients * kBytesPerFp32);
@@ -112,9 +110,16 @@ void add_place_memory(const PlanPart& part, const Bucket& bucket, int32_t place,
 
 // Parameters and gradients at rest, and AdamW's states.
 void add_bucket_memory(const PlanPart& part, std::vector<RankCost>& ranks) {
-  for (const Bucket& bucket : part.buckets)
+  for (const Bucket& bucket : part.buckets) {
+    const std::vector<int64_t> parameters =
+        kept_elements(part, bucket, Resting::kParameters);
+    const std::vector<int64_t> gradients =
+        kept_elements(part, bucket, Resting::kGradients);
     for (int32_t place = 0; place < part.grid.places; ++place)
-      add_place_memory(part, bucket, place, ranks);
+      add_place_memory(part, bucket, place,
+                       parameters[static_cast<size_t>(place)],
+                       gradients[static_cast<size_t>(place)], ranks);
+  }
   const auto per_stage = static_cast<size_t>(part.grid.ranks_per_stage());
   for (int32_t stage = 0; stage < part.grid.pp; ++stage) {
     const Bytes forgotten(forgotten_elements(part, stage) * kBytesPerFp32);

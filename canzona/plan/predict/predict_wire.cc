@@ -121,12 +121,13 @@ class Exchange {
   void send_repeated(int32_t from, const std::vector<int64_t>& to_all,
                      const std::vector<int64_t>& to_same) {
     const auto counted = static_cast<size_t>(counted_rank(part_.grid, from));
-    const int32_t tp = part_.grid.tp_ranks();
-    const int32_t first = first_of_home(part_.grid, from);
-    for (int32_t to = first; to < first + part_.grid.tp; ++to) {
+    const Mesh& grid = part_.grid;
+    const int32_t first = first_of_home(grid, from);
+    const int32_t own = grid.tp_rank_of(from - first);
+    for (int32_t t = 0; t < grid.tp; ++t) {
       const int64_t elements =
-          to_all[counted] + (to % tp == from % tp ? to_same[counted] : 0);
-      send(from, to, Collective::kGather, elements * gathered_);
+          to_all[counted] + (grid.tp_rank_of(t) == own ? to_same[counted] : 0);
+      send(from, first + t, Collective::kGather, elements * gathered_);
     }
   }
 

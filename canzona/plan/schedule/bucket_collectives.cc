@@ -216,10 +216,8 @@ int64_t BucketPieces::kept_at(int32_t place, Resting what) {
   if (what == Resting::kGradients && zero.z2 == zero.z3 && !has_frozen())
     what = Resting::kParameters;
   std::vector<int64_t>& known = kept_[what == Resting::kParameters ? 0 : 1];
-  known.resize(index(part_.grid.places), -1);
-  int64_t& kept = known[index(place)];
-  if (kept < 0) kept = kept_elements(part_, bucket_, place, what);
-  return kept;
+  if (known.empty()) known = kept_elements(part_, bucket_, what);
+  return known[index(place)];
 }
 
 // Pieces of those at one place of their nodes travel across; inside a node each

@@ -23,8 +23,9 @@ struct Coordinates {
   int32_t dp = 0;
   int32_t cp = 0;
   int32_t ep = 0;
-  int32_t t = 0;      // among the planes of its home (mesh.h)
-  int32_t place = 0;  // of these, 0 unless the mesh is a folded one
+  int32_t t = 0;        // among the planes of its home (mesh.h)
+  int32_t place = 0;    // of that plane, 0 unless the mesh is a folded one
+  int32_t tp_rank = 0;  // of that plane: t, unless the mesh is a folded one
 
   // Whether it holds the tensors of a buffer, and as which of its homes.
   bool holds(const Buffer& buffer) const {
@@ -39,7 +40,8 @@ inline Coordinates coordinates_of(const Mesh& mesh, int32_t rank) {
   Coordinates at;
   at.rank = rank;
   at.t = rank % mesh.tp;
-  at.place = at.t / mesh.tp_ranks();
+  at.place = mesh.place_of(at.t);
+  at.tp_rank = mesh.tp_rank_of(at.t);
   at.home = rank / mesh.tp % mesh.homes();
   at.stage = rank / mesh.ranks_per_stage();
   at.cp = at.home % mesh.cp;
@@ -65,6 +67,10 @@ inline int32_t rank_in_part(const PlanPart& part, int32_t grid_rank,
   const int32_t per_stage = part.grid.ranks_per_stage();
   return grid_rank / per_stage * part.mesh.ranks_per_stage() +
          replica * per_stage + grid_rank % per_stage;
+}
+// The node of a rank of the whole plan; of a part: PlanPart::node_of.
+inline int32_t node_of(const PlanOptions& options, int32_t rank) {
+  return rank / options.ranks_per_node;
 }
 // The first of the planes of a rank's home.
 inline int32_t first_of_home(const Mesh& mesh, int32_t rank) {

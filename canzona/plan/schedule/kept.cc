@@ -117,7 +117,7 @@ Kept kept_by(const PlanPart& part, const Coordinates& place,
 bool counts_shard(const PlanPart& part, const Coordinates& place,
                   int32_t tensor) {
   return part.model.tensors[index(tensor)].cut != Cut::kNone ||
-         place.t % part.grid.tp_ranks() == 0;
+         place.tp_rank == 0;
 }
 
 bool counts_states(const PlanPart& part, int32_t rank, int32_t tensor) {

@@ -60,9 +60,9 @@ ModuleTable::ModuleTable(const PlanPart& part, const Coordinates& at,
       offset(of_tensor.size(), 0),
       tensors(index(num_modules(part.model))),
       buckets(tensors.size()) {
-  const int64_t slot = pool_sizes(part, at.stage).slot;
-  for (int64_t elements : module_elements(part, at.stage))
-    large.push_back(elements > slot ? 1 : 0);
+  const std::vector<int64_t> elements = module_elements(part, at.stage);
+  const int64_t slot = usual_slot(elements);
+  for (int64_t of_module : elements) large.push_back(of_module > slot ? 1 : 0);
   std::vector<int64_t> used(tensors.size(), 0);
   for (size_t t = 0; t < of_tensor.size(); ++t) {
     if (parameters.tensors[t].bucket < 0) continue;

@@ -19,15 +19,6 @@ int64_t largest_message(const PlanPart& part, int32_t stage, Resting what) {
   return most;
 }
 
-// The largest layer, or what else there is.
-int64_t usual_slot(const std::vector<int64_t>& modules) {
-  const int64_t layer =
-      modules.size() < 3
-          ? 0
-          : *std::max_element(modules.begin() + 1, modules.end() - 1);
-  return layer > 0 ? layer : std::ranges::max(modules);
-}
-
 }  // namespace
 
 int32_t slots_at_once(const SettledRequest& request) {
@@ -41,6 +32,14 @@ std::vector<int64_t> module_elements(const PlanPart& part, int32_t stage) {
       sums[static_cast<size_t>(module_of(part.model, tensor))] +=
           shard_elements(part.grid, tensor);
   return sums;
+}
+
+int64_t usual_slot(const std::vector<int64_t>& modules) {
+  const int64_t layer =
+      modules.size() < 3
+          ? 0
+          : *std::max_element(modules.begin() + 1, modules.end() - 1);
+  return layer > 0 ? layer : std::ranges::max(modules);
 }
 
 bool is_direct(const PlanPart& part, const Bucket& bucket) {

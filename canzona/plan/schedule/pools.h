@@ -49,8 +49,10 @@ PoolSizes pool_sizes(const PlanPart& part, int32_t stage);
 // beside it.
 int32_t slots_at_once(const SettledRequest& request);
 
-// Elements of each module on a tp rank of the stage.
+// Elements of each module on a tp rank of the stage, and of a usual slot: the
+// largest layer, or what else there is.
 std::vector<int64_t> module_elements(const PlanPart& part, int32_t stage);
+int64_t usual_slot(const std::vector<int64_t>& modules);
 
 // Whether a bucket's message lies as the model uses it, and needs no sorting.
 bool is_direct(const PlanPart& part, const Bucket& bucket);

@@ -32,10 +32,9 @@ BucketPlacer::BucketPlacer(const PlanPart& plan, const Coordinates& place,
                            Resting what)
     : plan_(plan), place_(place), what_(what) {
   const ZeroSizes& zero = plan.options.zero.sizes;
-  const int32_t at = place.t / plan.grid.tp_ranks();
-  slices_ = kept_slices(plan.grid, at,
+  slices_ = kept_slices(plan.grid, place.place,
                         what == Resting::kParameters ? zero.z3 : zero.z2);
-  own_slice_ = plan.grid.slice_of(at) - slice(0);
+  own_slice_ = plan.grid.slice_of(place.place) - slice(0);
 }
 
 RankBucket BucketPlacer::place(int32_t bucket, int64_t first) {

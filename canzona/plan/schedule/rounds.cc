@@ -148,8 +148,8 @@ class RoundMaker {
   }
 
   bool same_tp_rank(size_t plane) const {
-    const int32_t tp = plan_.grid.tp_ranks();
-    return static_cast<int32_t>(plane) % tp == t_ % tp;
+    return plan_.grid.tp_rank_of(static_cast<int32_t>(plane)) ==
+           plan_.grid.tp_rank_of(t_);
   }
 
   void make_tables(const std::vector<int32_t>& members) {
@@ -193,9 +193,10 @@ class RoundMaker {
     round_.gather[1] = table(sent, s, moved(whole_uncut_), 0, fields_);
     round_.gather[1].empty = !any_uncut_ || plan_.grid.places == 1;
     Blocks updates = whole_uncut_;
-    const int32_t tp = plan_.grid.tp_ranks();
+    const Mesh& grid = plan_.grid;
     for (int32_t p = 0; p < tp_; ++p) {
-      const size_t from = index(p / tp * tp + t_ % tp);
+      const size_t from =
+          index(grid.plane(grid.place_of(p), grid.tp_rank_of(t_)));
       updates.counts[index(p)] = p == t_ ? 0 : whole_uncut_.counts[from];
       updates.firsts[index(p)] = whole_uncut_.firsts[from];
     }

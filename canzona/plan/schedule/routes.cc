@@ -76,11 +76,12 @@ void append(std::vector<Route>& routes, const Route& next) {
 void append_routes(const Tensor& tensor, const Matrix& matrix, const Mesh& grid,
                    int32_t plane, std::vector<Route>& routes) {
   const int32_t tp = grid.tp_ranks();
-  const int32_t t = plane % tp;
+  const int32_t t = grid.tp_rank_of(plane);
   const Extent cols = tensor.cut == Cut::kColumns
                           ? share_of(tensor.cols(), tp, t)
                           : Extent{0, tensor.cols()};
-  const Extent slice = slice_rows(grid, tensor, grid.slice_of(plane / tp));
+  const Extent slice =
+      slice_rows(grid, tensor, grid.slice_of(grid.place_of(plane)));
   for (const ShardRows& whole : shard_rows_of(tensor, tp, t)) {
     const ShardRows run = whole.of_slice(slice);
     ExtentCopy rows = run.rows;  // from the matrix
@@ -120,8 +121,8 @@ bool is_cut(const Mesh& grid, const Tensor& tensor) {
 
 bool sends_to(const Mesh& grid, const Tensor& tensor, int32_t t,
               int32_t owner) {
-  const int32_t tp = grid.tp_ranks();
-  return tensor.cut != Cut::kNone || t % tp == owner % tp;
+  return tensor.cut != Cut::kNone ||
+         grid.tp_rank_of(t) == grid.tp_rank_of(owner);
 }
 
 std::vector<Route> routes_of(const PlanPart& plan, int32_t matrix) {
@@ -142,7 +143,7 @@ namespace {
 int64_t elements_in_slice(const Mesh& grid, const Tensor& tensor,
                           const Matrix& matrix, int32_t plane) {
   if (matrix.section < 0)
-    return slice_elements(grid, tensor, grid.slice_of(plane / grid.tp_ranks()));
+    return slice_elements(grid, tensor, grid.slice_of(grid.place_of(plane)));
   std::vector<Route> routes;
   append_routes(tensor, matrix, grid, plane, routes);
   int64_t sum = 0;

@@ -92,24 +92,35 @@ Extent kept_slices(const Mesh& grid, int32_t place, int32_t z) {
 
 namespace {
 
-int64_t padded_slices(const PlanPart& part, const Bucket& bucket,
-                      const Extent& range, Resting what) {
-  const auto first = static_cast<int32_t>(range.first);
-  const auto end = static_cast<int32_t>(range.end());
-  int64_t sum = 0;
+// All slices of a tensor at once, as slice_elements() counts them.
+void add_slices(const Mesh& grid, const Tensor& tensor,
+                std::vector<int64_t>& sums) {
+  const int64_t rows = shard_rows(grid, tensor);
+  const int64_t cols = shard_cols(grid, tensor);
+  int64_t first = 0;
+  for (size_t slice = 0; slice < sums.size(); ++slice) {
+    const int64_t end = rows * static_cast<int64_t>(slice + 1) / grid.places;
+    sums[slice] += (end - first) * cols;
+    first = end;
+  }
+}
+
+// Of every slice; padding included.
+std::vector<int64_t> padded_slices(const PlanPart& part, const Bucket& bucket,
+                                   Resting what) {
+  std::vector<int64_t> sums(static_cast<size_t>(part.grid.places), 0);
   for (int32_t t : bucket.tensors) {
     const Tensor& tensor = part.model.tensors[static_cast<size_t>(t)];
-    if (tensor.frozen && what == Resting::kGradients) continue;
-    for (int32_t s = first; s < end; ++s)
-      sum += slice_elements(part.grid, tensor, s);
+    if (!tensor.frozen || what == Resting::kParameters)
+      add_slices(part.grid, tensor, sums);
   }
-  if (part.traffic != Traffic::kPadded) return sum;
-  for (int32_t s = first; s < end; ++s) {
+  if (part.traffic != Traffic::kPadded) return sums;
+  for (int32_t s = 0; s < part.grid.places; ++s) {
     const std::vector<int64_t> runs = matrix_runs(part, bucket, s);
-    sum +=
+    sums[static_cast<size_t>(s)] +=
         std::reduce(runs.begin(), runs.end()) - matrix_slice(part, bucket, s);
   }
-  return sum;
+  return sums;
 }
 
 int64_t whole_tensors(const PlanPart& part, const Bucket& bucket,
@@ -125,21 +136,29 @@ int64_t whole_tensors(const PlanPart& part, const Bucket& bucket,
 
 }  // namespace
 
-int64_t kept_elements(const PlanPart& part, const Bucket& bucket, int32_t place,
-                      Resting what) {
+std::vector<int64_t> kept_elements(const PlanPart& part, const Bucket& bucket,
+                                   Resting what) {
   const ZeroSizes& zero = part.options.zero.sizes;
-  const Extent range = kept_slices(
-      part.grid, place, what == Resting::kParameters ? zero.z3 : zero.z2);
-  if (range.count == 1 || range.count < part.grid.places)
-    return padded_slices(part, bucket, range, what);
-  return whole_tensors(part, bucket, what);
+  const int32_t z = what == Resting::kParameters ? zero.z3 : zero.z2;
+  const auto places = static_cast<size_t>(part.grid.places);
+  if (z == 1 && places > 1)
+    return std::vector<int64_t>(places, whole_tensors(part, bucket, what));
+  const std::vector<int64_t> slices = padded_slices(part, bucket, what);
+  std::vector<int64_t> kept;
+  for (int32_t place = 0; place < part.grid.places; ++place) {
+    const Extent range = kept_slices(part.grid, place, z);
+    kept.push_back(std::reduce(slices.begin() + range.first,
+                               slices.begin() + range.end()));
+  }
+  return kept;
 }
 
 int64_t message_elements(const PlanPart& part, const Bucket& bucket,
                          Resting what) {
-  return part.traffic == Traffic::kPadded
-             ? padded_slices(part, bucket, {0, part.grid.places}, what)
-             : whole_tensors(part, bucket, what);
+  if (part.traffic != Traffic::kPadded)
+    return whole_tensors(part, bucket, what);
+  const std::vector<int64_t> slices = padded_slices(part, bucket, what);
+  return std::reduce(slices.begin(), slices.end());
 }
 
 int64_t forgotten_elements(const PlanPart& part, int32_t stage) {

@@ -39,10 +39,10 @@ enum class Resting { kParameters, kGradients };
 // layout and the same messages.
 bool lie_alike(const PlanPart& part);
 
-// Elements of a bucket that a rank at `place` keeps: padding included, unless
-// it keeps all of several slices, where tensors lie whole.
-int64_t kept_elements(const PlanPart& part, const Bucket& bucket, int32_t place,
-                      Resting what);
+// Elements of a bucket that a rank keeps, by its place: padding included,
+// unless it keeps all of several slices, where tensors lie whole.
+std::vector<int64_t> kept_elements(const PlanPart& part, const Bucket& bucket,
+                                   Resting what);
 // All slices of a bucket, padding included: what goes round between ranks.
 int64_t message_elements(const PlanPart& part, const Bucket& bucket,
                          Resting what);

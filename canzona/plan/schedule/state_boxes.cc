@@ -64,12 +64,11 @@ class StateLister {
 
   // A run of a tensor's shard that lies in a buffer from element `box.at` on.
   void add_run(int32_t t, const Extent& in_shard, StateBox box) {
-    const int32_t tp = part_.grid.tp_ranks();
     const Tensor& what = tensor(t);
     box.owner = what.name;
     box.shape = what.shape;
-    for (const Rectangle& r :
-         shard_rectangles(what, tp, books_.place.t % tp, in_shard)) {
+    for (const Rectangle& r : shard_rectangles(
+             what, part_.grid.tp_ranks(), books_.place.tp_rank, in_shard)) {
       box.first = {r.first_row, r.first_col};
       box.count = {r.num_rows, r.num_cols};
       box.first.resize(what.shape.size());
@@ -118,7 +117,7 @@ class StateLister {
     box.given = gives_shard(tensor_of(matrix));
     for (const StatePlace& state : books_.updates.with_shard[k])
       for (const Piece& piece : matrix.pieces) {
-        box.state = state.fact.name;
+        box.state = state.fact->name;
         box.first = {piece.first_row, piece.first_col};
         box.count = {piece.num_rows, piece.num_cols};
         box.at = state.first + piece.kept - matrix.kept.first;
@@ -138,9 +137,9 @@ class StateLister {
       box.given =
           gives_states(tensor_of(matrix)) && (!repeated || books_.place.t == 0);
       for (const StatePlace& state : batch.owned) {
-        box.state = state.fact.name;
-        box.elements = state.fact.elements();
-        box.shape = box.count = state.fact.shape;
+        box.state = state.fact->name;
+        box.elements = state.fact->elements();
+        box.shape = box.count = state.fact->shape;
         box.first.assign(box.shape.size(), 0);
         box.at = state.first + static_cast<int64_t>(i) * box.elements;
         if (box.elements > 0) boxes_.push_back(box);

@@ -39,6 +39,8 @@ class UpdatePlanner {
   }
 
  private:
+  using Facts = std::vector<std::shared_ptr<const StateFact>>;
+
   int64_t take(int64_t elements) {
     const int64_t first = out_.num_state_elements;
     out_.num_state_elements += elements;
@@ -49,11 +51,14 @@ class UpdatePlanner {
     return part_.matrices[index(kept_.matrices[index(kept)].matrix)].tensor;
   }
   // Matrices of one shape and rule have the same.
-  const std::vector<StateFact>& facts(const KeptMatrix& matrix) {
+  const Facts& facts(const KeptMatrix& matrix) {
     const int32_t t = part_.matrices[index(matrix.matrix)].tensor;
-    const auto [known, is_new] =
-        facts_.try_emplace({rules_.number[index(t)], matrix.dims});
-    if (is_new) known->second = rules_.of(t).tensor_states(matrix.dims);
+    const auto [known, is_new] = facts_.try_emplace(
+        {rules_.number[index(t)], matrix.dims[0], matrix.dims[1]});
+    if (is_new)
+      for (StateFact& fact : rules_.of(t).tensor_states(matrix.dims))
+        known->second.push_back(
+            std::make_shared<const StateFact>(std::move(fact)));
     return known->second;
   }
 
@@ -61,9 +66,9 @@ class UpdatePlanner {
   // matrix.
   void add_shard_states(const KeptMatrix& matrix) {
     std::vector<StatePlace> places;
-    for (const StateFact& fact : facts(matrix)) {
-      if (fact.lives != Lives::kWithShard) continue;
-      CANZONA_CHECK_EQ(fact.elements(), matrix.dims[0] * matrix.dims[1]);
+    for (const auto& fact : facts(matrix)) {
+      if (fact->lives != Lives::kWithShard) continue;
+      CANZONA_CHECK_EQ(fact->elements(), matrix.dims[0] * matrix.dims[1]);
       places.push_back({fact, take(matrix.kept.count)});
     }
     out_.with_shard.push_back(std::move(places));
@@ -89,19 +94,20 @@ class UpdatePlanner {
   // kept apart.
   std::vector<UpdateBatch> batches_of(const std::vector<int32_t>& matrices,
                                       bool apart) {
-    using Kind = std::tuple<int32_t, std::vector<int64_t>, int32_t, int32_t>;
+    // Bucket, rows, columns, phase and rule.
+    using Kind = std::tuple<int32_t, int64_t, int64_t, int32_t, int32_t>;
     std::vector<Kind> kinds;
     for (int32_t k : matrices) {
       const KeptMatrix& matrix = kept_.matrices[index(k)];
-      kinds.emplace_back(apart ? bucket(k) : 0, matrix.dims,
+      kinds.emplace_back(apart ? bucket(k) : 0, matrix.dims[0], matrix.dims[1],
                          part_.phase[index(matrix.matrix)],
                          rules_.number[index(tensor(k))]);
     }
     std::vector<UpdateBatch> batches;
     for (const std::vector<size_t>& places :
          equal_batches(kinds, [this](const Kind&) { return width_; })) {
-      const auto& [bucket, dims, phase, rule] = kinds[places[0]];
-      UpdateBatch batch{dims, phase, rule, {}, {}};
+      const auto& [bucket, rows, cols, phase, rule] = kinds[places[0]];
+      UpdateBatch batch{{rows, cols}, phase, rule, {}, {}};
       for (size_t at : places) batch.members.push_back(matrices[at]);
       add_owner_states(batch);
       batches.push_back(std::move(batch));
@@ -111,10 +117,9 @@ class UpdatePlanner {
 
   void add_owner_states(UpdateBatch& batch) {
     const auto count = static_cast<int64_t>(batch.members.size());
-    for (const StateFact& fact :
-         facts(kept_.matrices[index(batch.members[0])])) {
-      if (fact.lives != Lives::kWithOwner) continue;
-      const int64_t first = take(count * fact.elements());
+    for (const auto& fact : facts(kept_.matrices[index(batch.members[0])])) {
+      if (fact->lives != Lives::kWithOwner) continue;
+      const int64_t first = take(count * fact->elements());
       batch.owned.push_back({fact, first});
     }
   }
@@ -125,8 +130,7 @@ class UpdatePlanner {
   const RulesOfTensors& rules_;
   int64_t width_;
   // By the number of the rule and the matrix's shape.
-  std::map<std::pair<int32_t, std::vector<int64_t>>, std::vector<StateFact>>
-      facts_;
+  std::map<std::tuple<int32_t, int64_t, int64_t>, Facts> facts_;
   UpdatePlan out_;
 };
 

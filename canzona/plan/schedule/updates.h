@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "canzona/plan/schedule/rounds.h"
@@ -18,7 +19,7 @@ namespace canzona {
 
 // One state of one matrix, or of a batch of them.
 struct StatePlace {
-  StateFact fact;
+  std::shared_ptr<const StateFact> fact;
   int64_t first = 0;  // element of the states
 };
 

@@ -50,9 +50,9 @@ HomeLimits limits_for_memory(const std::vector<HomeWeight>& homes,
 
 namespace {
 
-// So that ten thousands of homes are grouped in seconds: a mesh of 1,024 homes
-// and tp = 8 has all its rounds.
-constexpr int64_t kMostSwapsLookedAt = int64_t{1} << 30;
+// Bounds the time where homes are hundreds of thousands. A stage of up to 65,536
+// ranks has all its rounds, 12 for each home; real models take a few hundred.
+constexpr int64_t kMostSwapsLookedAt = int64_t{1} << 36;
 
 class Grouping {
  public:

@@ -5,6 +5,7 @@
 
 #include "canzona/plan/layout/budget.h"
 #include "canzona/plan/predict/predict.h"
+#include "canzona/plan/schedule/coordinates.h"
 #include "canzona/plan/schedule/pools.h"
 #include "canzona/plan/search/exact.h"
 #include "canzona/plan/search/instances.h"
@@ -72,7 +73,8 @@ class Stage {
 
   // Homes of one ep coordinate form a block; without ep all are one.
   int32_t block_of_home(size_t home) const {
-    return static_cast<int32_t>(home) / p_.grid.cp % p_.grid.ep;
+    const auto h = static_cast<int32_t>(home);
+    return coordinates_of(p_.grid, p_.grid.rank(0, h, 0)).ep;
   }
   std::vector<int32_t> blocks(int32_t ranks_per_home) const {
     std::vector<int32_t> out;
@@ -124,16 +126,12 @@ class Stage {
     }
   }
 
+  // `rank`: of the stage.
   void set_owner(int32_t matrix, int32_t rank) {
     const int32_t t = p_.matrices[static_cast<size_t>(matrix)].tensor;
-    a_.home[static_cast<size_t>(t)] = buffer_home(t, rank / p_.grid.tp);
-    a_.owner[static_cast<size_t>(matrix)] = rank % p_.grid.tp;
-  }
-
-  // The number in the tensor's buffer of a home of the stage.
-  int32_t buffer_home(int32_t t, int32_t home) const {
-    if (buffer_of(t).ep < 0) return home;
-    return home / (p_.grid.ep * p_.grid.cp) * p_.grid.cp + home % p_.grid.cp;
+    const Coordinates at = coordinates_of(p_.grid, rank);
+    a_.home[static_cast<size_t>(t)] = at.home_in(buffer_of(t));
+    a_.owner[static_cast<size_t>(matrix)] = at.t;
   }
 
   // Tensors with equal loads, elements, bytes and block are one class.

@@ -1,11 +1,13 @@
 // What every thread of a rank does is what the schedule says, in its order, by
-// the same names and with the same bytes.
+// the same names and with the same bytes. Ranks are threads, or processes of
+// MPI (tests/mpi): each looks at what it recorded itself.
 #include <gtest/gtest.h>
 
 #include <map>
 #include <set>
 
 #include "canzona/base/json_reader.h"
+#include "canzona/comm/test_ranks.h"
 #include "canzona/plan/parts.h"
 #include "canzona/plan/schedule/coordinates.h"
 #include "canzona/plan/schedule/iteration.h"
@@ -26,8 +28,8 @@ struct Issued {
          << i.bytes;
   }
 };
-// By rank and thread, in order.
-using Record = std::map<std::pair<int, std::string>, std::vector<Issued>>;
+// By thread of the rank, in order.
+using Record = std::map<std::string, std::vector<Issued>>;
 
 // All that entries are called; other spans are waits, and what lies around
 // several entries.
@@ -39,12 +41,13 @@ bool is_entry(const std::string& name) {
   return kWords.contains(name);
 }
 
-Record record_of(const Trace& trace) {
+Record record_of(const Trace& trace, int32_t rank) {
   const Json json = parse_json(trace.json(), {});
-  std::map<std::pair<int, int>, std::string> threads;
+  std::map<int, std::string> threads;
   Record record;
   for (const Json& event : json.at("traceEvents")) {
-    const std::pair<int, int> at{event.at("pid"), event.at("tid")};
+    EXPECT_EQ(event.at("pid"), rank);
+    const int at = event.at("tid");
     if (event.at("name") == "thread_name")
       threads[at] = event.at("args").at("name");
     if (event.at("ph") != "X" || !is_entry(event.at("name"))) continue;
@@ -52,25 +55,35 @@ Record record_of(const Trace& trace) {
     const auto text = [&](const char* key) -> std::string {
       return args.contains(key) ? args.at(key) : "";
     };
-    record[{at.first, threads.at(at)}].push_back(
+    record[threads.at(at)].push_back(
         {event.at("name"), text("label"), text("tensors"),
          args.contains("bytes") ? int64_t{args.at("bytes")} : -1});
   }
   return record;
 }
 
-Trial traced_trial(const Plan& plan, int micro_batches, Trace& trace) {
-  Trial trial{.plan = plan};
-  trial.steps = 1;
-  trial.micro_batches = micro_batches;
-  trial.options.trace = &trace;
-  return trial;
+// One step of a plan on ranks that each have a trace of their own; `check` gets
+// what a rank recorded and how much it sent.
+template <class Check>
+void run_traced(const Plan& plan, int micro_batches, RuntimeOptions options,
+                const Check& check) {
+  run_test_ranks(plan.mesh.world(), [&](Communicator& world) {
+    Trace trace;
+    Trial trial{.plan = plan};
+    trial.steps = 1;
+    trial.micro_batches = micro_batches;
+    trial.options = options;
+    trial.options.trace = &trace;
+    TrialResult result(plan.mesh.world());
+    run_rank_of_trial(trial, world, nullptr, result);
+    const int32_t rank = world.rank();
+    check(rank, record_of(trace, rank),
+          result.sent[static_cast<size_t>(rank)].total());
+  });
 }
 
 // By thread, what the schedule says of a rank.
-std::map<std::string, std::vector<Issued>> expected_of(const Plan& plan,
-                                                       int32_t rank,
-                                                       int micro_batches) {
+Record expected_of(const Plan& plan, int32_t rank, int micro_batches) {
   const int32_t stage = coordinates_of(plan.mesh, rank).stage;
   std::map<int32_t, Kept> kept;  // by part
   std::map<int32_t, int32_t> rank_in;
@@ -80,7 +93,7 @@ std::map<std::string, std::vector<Issued>> expected_of(const Plan& plan,
     kept[in.part] = kept_by(part, at, lay_out_rank(part, at));
     rank_in[in.part] = in.rank;
   }
-  std::map<std::string, std::vector<Issued>> by_thread;
+  Record by_thread;
   for (const ScheduleEntry& e :
        iteration_of(plan, rank, usual_calls(plan, stage, micro_batches))) {
     if (e.kind == EntryKind::kCall) continue;
@@ -100,21 +113,15 @@ std::map<std::string, std::vector<Issued>> expected_of(const Plan& plan,
 }
 
 void expect_schedule(const Plan& plan, int micro_batches, Overlap overlap) {
-  Trace trace;
-  Trial trial = traced_trial(plan, micro_batches, trace);
-  trial.options.overlap = overlap;
-  run_trial(trial);
-  Record record = record_of(trace);
-  for (int32_t rank = 0; rank < plan.mesh.world(); ++rank)
-    for (const auto& [thread, expected] :
-         expected_of(plan, rank, micro_batches)) {
-      SCOPED_TRACE(cat("rank ", rank, ", ", thread));
-      const std::vector<Issued> issued = record[{rank, thread}];
-      record.erase({rank, thread});
-      ASSERT_EQ(issued, expected);
-    }
-  for (const auto& [at, issued] : record)
-    EXPECT_TRUE(issued.empty()) << "rank " << at.first << ", " << at.second;
+  RuntimeOptions options;
+  options.overlap = overlap;
+  run_traced(plan, micro_batches, options,
+             [&](int32_t rank, const Record& record, int64_t) {
+               EXPECT_EQ(record, expected_of(plan, rank, micro_batches))
+                   << "rank " << rank << " of " << to_string(plan.mesh) << " "
+                   << to_string(plan.options.zero.sizes) << " "
+                   << plan.options.strategy;
+             });
 }
 
 TEST(Schedule, IsWhatThreadsIssue) {
@@ -151,28 +158,33 @@ TEST(Schedule, IsWhatThreadsIssueOfExperts) {
     }
 }
 
+void expect_counted_bytes(const Plan& plan, GradientWire wire) {
+  RuntimeOptions options;
+  options.wire = wire;
+  run_traced(plan, 2, options,
+             [&](int32_t rank, const Record& record, int64_t counted) {
+               int64_t sent = 0;
+               for (const auto& [thread, issued] : record)
+                 if (thread != "compute")
+                   for (const Issued& one : issued) sent += one.bytes;
+               EXPECT_EQ(sent, counted) << "rank " << rank;
+             });
+}
+
 // What transports count, they say as well: in bf16, too.
 TEST(Schedule, SpansHaveTheBytesThatAreSent) {
   for (const GradientWire wire : {GradientWire::kFp32, GradientWire::kBf16})
     for (const std::string& strategy : strategy_names())
-      for (const char* zero : {"zero1", "zero3", "replica:2"}) {
-        if (strategy != "balanced" && zero != std::string("zero1")) continue;
-        SCOPED_TRACE(cat(strategy, " ", zero, " ", bytes_of(wire)));
-        const Plan plan = small_plan(toy_model(), {.mesh = "dp=4,tp=2",
-                                                   .strategy = strategy,
-                                                   .bucket_elements = 700,
-                                                   .zero = zero});
-        Trace trace;
-        Trial trial = traced_trial(plan, 2, trace);
-        trial.options.wire = wire;
-        const TrialResult result = run_trial(trial);
-        std::map<int, int64_t> sent;
-        for (const auto& [at, issued] : record_of(trace))
-          if (at.second != "compute")
-            for (const Issued& one : issued) sent[at.first] += one.bytes;
-        for (int r = 0; r < plan.mesh.world(); ++r)
-          EXPECT_EQ(sent[r], result.sent[static_cast<size_t>(r)].total()) << r;
-      }
+      for (const char* zero : {"zero1", "zero3", "replica:2"})
+        for (const char* mesh : {"dp=4", "dp=4,tp=2"}) {
+          if (strategy != "balanced" && zero != std::string("zero1")) continue;
+          SCOPED_TRACE(cat(mesh, " ", strategy, " ", zero, bytes_of(wire)));
+          expect_counted_bytes(small_plan(toy_model(), {.mesh = mesh,
+                                                        .strategy = strategy,
+                                                        .bucket_elements = 700,
+                                                        .zero = zero}),
+                               wire);
+        }
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "canzona/base/index.h"
 #include "canzona/comm/thread/run_ranks.h"
 #include "canzona/plan/make_plan.h"
 #include "canzona/plan/schedule/modules.h"
@@ -45,6 +46,12 @@ struct Trial {
 };
 
 struct TrialResult {
+  explicit TrialResult(int32_t world)
+      : memory(index(world)),
+        sent(index(world)),
+        sent_slow(index(world)),
+        pools(index(world)) {}
+
   std::string parameters, states;
   std::vector<RankMemory> memory;  // by rank
   std::vector<Groups::Sent> sent;  // by rank, of all steps
@@ -143,44 +150,47 @@ inline void make_gradients(Runtime& runtime, Engine& engine, const Trial& trial,
   }
 }
 
+// What one rank does of it. `ops`: of a device other than the CPU.
+inline void run_rank_of_trial(const Trial& trial, Communicator& group,
+                              const WireOps* ops, TrialResult& result) {
+  const auto engine = make_engine(trial.device);
+  RuntimeOptions options = trial.options;
+  options.wire_ops = ops;
+  Runtime runtime(trial.plan, group, *engine, options);
+  set_initial_parameters(runtime);
+  if (trial.set_parameters) trial.set_parameters(runtime);
+  for (int64_t step = 1; step <= trial.steps; ++step) {
+    make_gradients(runtime, *engine, trial, step);
+    if (trial.before_step) trial.before_step(runtime, step);
+    const StepOutcome outcome = runtime.step(
+        {.learning_rate = trial.learning_rate,
+         .adamw_learning_rate = trial.adamw_learning_rate,
+         .gradient_factor = gradient_factor(trial.gradients, trial.plan.mesh),
+         .clip_norm = trial.clip_norm});
+    if (group.rank() == 0) result.outcomes.push_back(outcome);
+    runtime.zero_gradients();
+  }
+  const std::string parameters = runtime.parameter_digest();
+  const std::string states = runtime.state_digest();
+  const auto r = static_cast<size_t>(group.rank());
+  result.memory[r] = runtime.memory();
+  result.sent[r] = runtime.sent();
+  result.sent_slow[r] = runtime.sent_slow();
+  result.pools[r] = runtime.pool_use();
+  if (trial.at_end) trial.at_end(runtime);
+  if (group.rank() == 0) {
+    result.parameters = parameters;
+    result.states = states;
+  }
+}
+
 inline TrialResult run_trial(const Trial& trial) {
-  TrialResult result;
-  const auto world = static_cast<size_t>(trial.plan.mesh.world());
-  result.memory.resize(world);
-  result.sent.resize(world);
-  result.sent_slow.resize(world);
-  result.pools.resize(world);
+  TrialResult result(trial.plan.mesh.world());
   const EngineWireOps ops(memory_ops(trial.device));
   run_ranks(trial.plan.mesh.world(), trial.ranks, [&](Communicator& group) {
-    const auto engine = make_engine(trial.device);
-    RuntimeOptions options = trial.options;
-    if (trial.device != "cpu") options.wire_ops = &ops;
-    Runtime runtime(trial.plan, group, *engine, options);
-    set_initial_parameters(runtime);
-    if (trial.set_parameters) trial.set_parameters(runtime);
-    for (int64_t step = 1; step <= trial.steps; ++step) {
-      make_gradients(runtime, *engine, trial, step);
-      if (trial.before_step) trial.before_step(runtime, step);
-      const StepOutcome outcome = runtime.step(
-          {.learning_rate = trial.learning_rate,
-           .adamw_learning_rate = trial.adamw_learning_rate,
-           .gradient_factor = gradient_factor(trial.gradients, trial.plan.mesh),
-           .clip_norm = trial.clip_norm});
-      if (group.rank() == 0) result.outcomes.push_back(outcome);
-      runtime.zero_gradients();
-    }
-    const std::string parameters = runtime.parameter_digest();
-    const std::string states = runtime.state_digest();
-    const auto r = static_cast<size_t>(group.rank());
-    result.memory[r] = runtime.memory();
-    result.sent[r] = runtime.sent();
-    result.sent_slow[r] = runtime.sent_slow();
-    result.pools[r] = runtime.pool_use();
-    if (trial.at_end) trial.at_end(runtime);
-    if (group.rank() == 0) {
-      result.parameters = parameters;
-      result.states = states;
-    }
+    run_rank_of_trial(trial, group,
+                      trial.device == "cpu" ? trial.options.wire_ops : &ops,
+                      result);
   });
   return result;
 }
