@@ -285,13 +285,16 @@ Outcome export_weights(const CkptFlags& a, const Output& out) {
 }
 
 Outcome import_weights(const CkptFlags& a, const Output& out) {
+  // Read before anything is made: where `train --init` and `sample` look for
+  // it.
+  const std::string tokenizer = tokenizer_beside(a.path);
+  const std::string tokens =
+      tokenizer.empty() ? "" : read_tokenizer_file(tokenizer);
   const HfImported made = import_hf(
       a.path, without_slashes(a.folder),
       cat("canzona ckpt import-hf, process ", ::getpid(), " on ", host_name()));
-  // Where `train --init` and `sample` look for it.
-  const std::string tokenizer = tokenizer_beside(a.path);
-  if (!tokenizer.empty() && tokenizer_beside(a.folder).empty())
-    write_file(tokenizer_path(a.folder), read_tokenizer_file(tokenizer));
+  if (!tokens.empty() && tokenizer_beside(a.folder).empty())
+    write_file(tokenizer_path(a.folder), tokens);
   out.result(a.json ? ckpt_import_json(a.path, made)
                     : ckpt_import_text(a.path, made));
   return Outcome::kDone;

@@ -139,6 +139,7 @@ CommandLine::CommandLine() : root_(kDescription, "canzona") {
         add_rules, add_bench, add_calibrate, add_doctor, add_completion,
         add_man})
     verbs_.push_back(add(root_));
+  require_numbers(root_);
 }
 
 void CommandLine::parse(std::vector<std::string> arguments) {

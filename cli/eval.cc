@@ -52,14 +52,21 @@ constexpr int64_t kLongest = 1024;
 // What is evaluated, settled.
 struct EvalData {
   std::string path;
-  bool held_out = false;  // its end alone
+  bool is_of_run = false;  // by its path
+  bool held_out = false;   // its end alone
   int64_t length = 0;
   int64_t micro_batch = 1;
   std::unique_ptr<TokenSource> tokens;
   std::optional<Batches> batches;  // where the end is held out
   int64_t there = 0;               // sequences
   int64_t count = 0;               // that are evaluated
+  // Whether these are the tokens that the run was trained on; none: not known,
+  // or other data was asked for.
+  std::optional<bool> is_same = {};
 
+  int64_t first_token() const {
+    return batches ? batches->first_held_out() : 0;
+  }
   void read(int64_t number, std::span<int32_t> to) const {
     if (batches)
       batches->held_out(number, to);
@@ -78,6 +85,8 @@ void open_data(const EvalFlags& a, const RunModel& model, EvalData& data) {
   TokenOptions options{.vocab = model.vocab, .tokenizer = model.tokenizer};
   if (model.config) options.seed = static_cast<uint64_t>(model.config->seed);
   data.tokens = open_tokens(data.path, options);
+  if (data.is_of_run && !model.data_digest.empty())
+    data.is_same = data.tokens->digest() == model.data_digest;
   if (data.held_out)
     data.batches.emplace(*data.tokens,
                          BatchOptions{.length = data.length,
@@ -104,9 +113,10 @@ EvalData settle_data(const EvalFlags& a, const RunModel& model) {
                          ": expected 1 or more, or 0 for all"));
   EvalData data;
   data.path = a.data.empty() ? model.config->data.path : a.data;
-  data.held_out = !a.all && model.config && is_data_of(*model.config, a.data);
-  data.length =
-      model.config ? model.context : std::min(model.context, kLongest);
+  data.is_of_run = model.config && is_data_of(*model.config, a.data);
+  data.held_out = data.is_of_run && !a.all;
+  data.length = model.config ? model.config->model.length
+                             : std::min(model.context, kLongest);
   if (model.config) data.micro_batch = model.config->batch.micro;
   if (a.length != 0) {
     if (a.length < 1 || a.length > model.context)
@@ -143,6 +153,9 @@ Evaluated evaluate(const RunModel& model, const EvalData& data,
       model.found, {.length = data.length, .micro_batch = data.micro_batch});
   Evaluated result{.tokens = data.count * data.length};
   const double start = wall_seconds();
+  // Sequences lie side by side; the first token of all is no target.
+  const int64_t text_bytes =
+      data.tokens->text_bytes(data.first_token() + 1, result.tokens);
   int64_t next = 0;  // sequence whose bytes were not counted yet
   const auto read = [&](int64_t number, std::span<int32_t> to) {
     data.read(number, to);
@@ -154,6 +167,7 @@ Evaluated evaluate(const RunModel& model, const EvalData& data,
     out.progress(cat("evaluating: ", done, " of ", data.count, " sequences"));
   });
   out.progress("");
+  if (text_bytes >= 0) result.bytes = text_bytes;
   result.seconds = wall_seconds() - start;
   return result;
 }
@@ -177,9 +191,9 @@ std::string eval_json(const RunModel& model, const EvalData& data,
   JsonWriter out(2);
   out.begin_object();
   write_run_model(out, model);
-  out.field("data", data.path)
-      .field("held_out", data.held_out)
-      .field("length", data.length)
+  out.field("data", data.path).field("held_out", data.held_out);
+  if (data.is_same) out.field("same_data", *data.is_same);
+  out.field("length", data.length)
       .field("sequences", data.count)
       .field("sequences_there", data.there)
       .field("tokens", result.tokens)
@@ -199,6 +213,11 @@ Outcome run(const EvalFlags& a, const Output& out) {
   for (const std::string& note : model.notes) out.note(cat("note: ", note));
   const EvalData data = settle_data(a, model);
   out.note(cat(model.name(), " on ", data.tokens->describe()));
+  if (data.is_same == false)
+    out.note(cat("note: ", printable(data.path, 300),
+                 " is not what the run was trained on: the file has changed "
+                 "since, or another tokenizer is in use; the loss is not the "
+                 "run's, and what counts may have been trained on"));
   const Evaluated result = evaluate(model, data, out);
   out.result(a.json ? eval_json(model, data, result) : eval_text(data, result));
   if (!std::isfinite(result.loss))

@@ -29,6 +29,13 @@ CLI::Option* add_value(CLI::App& app, const char* name, Value& value,
                        const char* label, const char* description) {
   return app.add_option(name, value, description)->option_text(label);
 }
+
+// Makes every option of this verb and of those below it that takes a number
+// refuse what is none or beyond its type, by name. (The library itself takes
+// the nearest number there is, and 010 for 8.) Called once, when all options
+// are there.
+void require_numbers(CLI::App& app);
+
 inline constexpr const char* kJsonHelp =
     "print one JSON object instead of text";
 

@@ -197,6 +197,25 @@ void remove_former_run(const std::string& path) {
   }
 }
 
+// "checkpoints of steps 200, 300 are set aside …"; "": there are none.
+std::string leave_later_checkpoints(const std::string& run, int64_t step) {
+  const std::string path = checkpoint_folder(run);
+  const std::vector<ListedCheckpoint> list =
+      list_checkpoints(Folder::open(path));
+  if (!list.empty() && list.back().step == step && list.back().is_latest)
+    return "";
+  std::vector<std::string> steps;
+  for (const int64_t left :
+       CheckpointStore(path, folder_owner()).go_back_to(step))
+    steps.push_back(cat(left));
+  if (steps.empty()) return "";
+  return cat("the run goes on from step ", step,
+             ": checkpoints of later steps (", join(steps, ", "),
+             ") are set aside in ", printable(path),
+             " as step_N.left-…, until newer ones take their place "
+             "(save.keep_last)");
+}
+
 // The lines up to a step. They end before one that makes no sense, as a machine
 // that lost power may have left it.
 struct KeptMetrics {
@@ -368,8 +387,14 @@ void RunFolder::add_scalars(int64_t step, const std::vector<Scalar>& scalars) {
   }
 }
 
-std::string RunFolder::go_on_after(int64_t step) {
-  if (use_ != FolderUse::kGoOn) return "";
+// Before metrics are cut: a run that is killed in between goes on from the
+// same step.
+std::vector<std::string> RunFolder::go_on_after(int64_t step) {
+  if (use_ != FolderUse::kGoOn) return {};
+  std::vector<std::string> notes;
+  if (const std::string left = leave_later_checkpoints(path_, step);
+      !left.empty())
+    notes.push_back(left);
   const std::string file = path_ + "/metrics.jsonl";
   constexpr int64_t kMostBytes = int64_t{4} << 30;
   KeptMetrics kept;
@@ -378,10 +403,11 @@ std::string RunFolder::go_on_after(int64_t step) {
   write_file(file, kept.text);
   has_step_ = step > 0 && kept.last.step == step && !kept.last.eval_loss;
   open_records(true);
-  if (kept.left_out == 0) return "";
-  return cat(file, ": line ", kept.lines + 1, " makes no sense; ",
-             counted_text(kept.left_out, "line"),
-             " of steps before, this one among them, left out");
+  if (kept.left_out > 0)
+    notes.push_back(cat(file, ": line ", kept.lines + 1, " makes no sense; ",
+                        counted_text(kept.left_out, "line"),
+                        " of steps before, this one among them, left out"));
+  return notes;
 }
 
 void RunFolder::forget_unless_begun() {
@@ -431,7 +457,7 @@ void RunFolder::finish_weights(const TrainJob& job) {
   weights_.reset();
   if (config_json_note(job).empty())
     write_file(path_ + "/config.json",
-               hf_config(hf_numbers_of(job.settings.decoder)));
+               hf_config(hf_numbers_of(job.settings.decoder, job.context)));
 }
 
 void RunFolder::finish(const RunSummary& summary) {

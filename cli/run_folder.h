@@ -75,9 +75,12 @@ class RunFolder {
   // before go_on_after().
   RunFolder(const std::string& path, FolderUse use);
 
-  // Of a run that goes on: what metrics.jsonl tells of later steps is removed.
-  // Returns what else was lost, in words; "": nothing.
-  std::string go_on_after(int64_t step);
+  // Of a run that goes on: checkpoints of later steps are set aside, and what
+  // metrics.jsonl tells of such steps is removed. Returns notes for the user.
+  std::vector<std::string> go_on_after(int64_t step);
+  // True if the step that the run goes on from was recorded without an
+  // evaluation, and none was added since.
+  bool lacks_evaluation() const { return has_step_ && !has_begun_; }
   // Of a run that was refused before its first step: nothing of it stays, so
   // that it can be asked for again.
   void forget_unless_begun();

@@ -6,10 +6,11 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/files.h"
-#include "canzona/base/json_reader.h"
 #include "canzona/base/text.h"
 #include "canzona/checkpoint/store.h"
+#include "canzona/trace/run_summary.h"
 #include "canzona/train/model_settings.h"
+#include "canzona/train/run_state.h"
 #include "cli/options.h"
 
 namespace canzona::cli {
@@ -62,7 +63,10 @@ std::string store_of(const std::string& path) {
 void take_checkpoint(const CheckpointReader& reader, RunModel& model) {
   model.found = find_model(reader.path());
   model.step = reader.manifest().step;
+  if (!has_run_state(reader)) return;
   model.config = saved_config(reader);
+  model.data_digest =
+      read_data_identity(reader.side_file(kDataFile), reader.path()).digest;
 }
 
 void take_newest(const std::string& store, RunModel& model) {
@@ -76,8 +80,10 @@ void take_newest(const std::string& store, RunModel& model) {
 // there is no config.json.
 void take_run(const std::string& path, RunModel& model) {
   const std::string summary = path + "/summary.json";
-  model.config = make_config(json_settings(
-      read_file(summary, kMaxSummaryBytes, "the summary of a run"), summary));
+  const std::string text =
+      read_file(summary, kMaxSummaryBytes, "the summary of a run");
+  model.config = make_config(json_settings(text, summary));
+  model.data_digest = read_summary(text, summary).data_digest;
   model.found = {path, false, architecture_settings(*model.config, summary)};
 }
 
@@ -107,15 +113,6 @@ void find_weights(const RunModelRequest& request, RunModel& model) {
                "model.safetensors; train with --save-every, or until its end"
              : ": no weights in it: expected ckpt/ with checkpoints, "
                "model.safetensors or model.safetensors.index.json"));
-}
-
-// What a folder of Hugging Face was made for.
-int64_t context_of(const std::string& folder) {
-  const std::string file = folder + "/config.json";
-  const Json config = parse_json(read_file(file, kMaxSummaryBytes, "the model"),
-                                 {.what = file});
-  return get_integer(config, "max_position_embeddings", 1, int64_t{1} << 24,
-                     file);
 }
 
 std::string tokenizer_of(const RunModelRequest& request,
@@ -186,7 +183,12 @@ RunModel open_run_model(const RunModelRequest& request) {
       model.config ? *model.config : make_config(model.found.settings);
   model.vocab = config.model.vocab;
   model.context =
-      model.config ? config.model.length : context_of(model.found.path);
+      model.config ? context_length_of(config) : config.model.context;
+  if (model.context == 0)
+    throw UsageError(
+        cat(quoted(model.found.path + "/config.json", 300),
+            ": \"max_position_embeddings\" is missing; expected the tokens of "
+            "the longest text that the model is made for"));
   find_tokenizer(request, model);
   return model;
 }

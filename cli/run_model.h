@@ -29,6 +29,7 @@ struct RunModel {
   FoundModel found;
   std::optional<int64_t> step;        // of the checkpoint
   std::optional<TrainConfig> config;  // of the run; none: there was no run
+  std::string data_digest;  // of what the run was trained on; "": not known
   int64_t vocab = 0;
   int64_t context = 0;                 // tokens that it was made for
   std::optional<Tokenizer> tokenizer;  // none: bytes

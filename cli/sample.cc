@@ -1,6 +1,7 @@
 // `canzona sample`: text that a model goes on with.
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 #include "canzona/base/error.h"
 #include "canzona/base/random.h"
@@ -55,9 +56,10 @@ void check_flags(const SampleFlags& a) {
   if (!(a.temperature >= 0 && a.temperature <= kHottest))
     throw UsageError(cat("--temperature ", a.temperature, ": expected 0 to ",
                          kHottest, ", such as 0.8"));
-  if (a.top_k < 0 || a.seed < 0)
-    throw UsageError(cat(a.top_k < 0 ? "--top-k " : "--seed ",
-                         std::min(a.top_k, a.seed), ": expected 0 or more"));
+  for (const auto& [name, value] :
+       {std::pair("--top-k", a.top_k), std::pair("--seed", a.seed)})
+    if (value < 0)
+      throw UsageError(cat(name, " ", value, ": expected 0 or more"));
   if (a.top_k > 0 && a.temperature == 0)
     throw UsageError(cat("--top-k ", a.top_k,
                          ": the likeliest token is taken each time; add "

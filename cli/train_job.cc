@@ -287,6 +287,7 @@ TrainJob make_job(const TrainConfig& config, const Mesh& mesh,
                   const std::optional<MachineLimits>& limits) {
   TrainJob job;
   job.settings = settings_of(config);
+  job.context = context_length_of(config);
   check_training(job.settings, mesh);
   job.link = link_of(config);
   TrainPlan made = plan_training(config, job.settings, mesh, limits);

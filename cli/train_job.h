@@ -55,6 +55,7 @@ int32_t ranks_per_node_of(const TrainConfig& config);
 struct TrainJob {
   TrainSettings settings;
   Plan plan;
+  int64_t context = 0;  // tokens of the longest text the model is made for
   std::vector<RankCost> ranks;                 // predicted, by rank
   Link link = {};                              // to be modelled
   std::optional<ZeroComparison> ranking = {};  // of `--zero auto`

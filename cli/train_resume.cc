@@ -8,6 +8,7 @@
 #include "canzona/base/text.h"
 #include "canzona/checkpoint/reader.h"
 #include "canzona/checkpoint/store.h"
+#include "canzona/train/model_source.h"
 #include "canzona/train/resume.h"
 #include "cli/precision.h"
 #include "cli/run_folder.h"
@@ -42,6 +43,7 @@ ResumePoint point_of(const CheckpointReader& reader, LoadRequest request,
           .name = name,
           .hash = reader.manifest_hash(),
           .saved = saved_settings(reader.side_file(kSavedConfig), name),
+          .has_run_state = has_run_state(reader),
           .is_of_run = is_of_run};
 }
 
@@ -82,10 +84,9 @@ ResumePoint newest_point(const std::string& folder, bool is_of_run) {
 }
 
 ResumePoint point_of_step(const std::string& folder, int64_t step) {
-  constexpr int64_t kMostStep = 999'999'999'999'999;  // that has a name
-  if (step > kMostStep)
+  if (step > kMaxStep)
     throw UsageError(
-        cat("--resume ", step, ": expected a step of at most ", kMostStep));
+        cat("--resume ", step, ": expected a step of at most ", kMaxStep));
   const std::string path = cat(folder, "/", checkpoint_name(step));
   if (!fs::exists(path)) refuse_step(folder, step);
   return point_of(open_checkpoint(path), {.folder = folder, .which = cat(step)},
@@ -111,18 +112,31 @@ ResumePoint point_at(const std::string& path, const std::string& run) {
                            ": expected auto, a step, or a folder with a "
                            "checkpoint; there is no such folder"));
   }
-  fs::path parent = fs::path(path + "/").lexically_normal().parent_path();
-  parent = parent.has_parent_path() ? parent.parent_path() : fs::path(".");
-  const bool is_of_run =
-      !run.empty() && is_same_folder(parent, checkpoint_folder(run));
+  const fs::path whole = fs::path(path + "/").lexically_normal().parent_path();
+  const fs::path parent =
+      whole.has_parent_path() ? whole.parent_path() : fs::path(".");
+  // One that was set aside is no part of the run any more.
+  const bool is_of_run = !run.empty() &&
+                         is_same_folder(parent, checkpoint_folder(run)) &&
+                         step_of_name(whole.filename().string());
   return point_of(open_checkpoint(path),
                   {.folder = parent.string(), .which = path}, is_of_run);
 }
 
-}  // namespace
+[[noreturn]] void refuse_weights_alone(const std::string& wish,
+                                       const std::string& folder,
+                                       const std::string& name) {
+  throw UsageError(
+      cat("--resume ", quoted(wish, 300), ": the ", name, " in ",
+          quoted(folder, 300),
+          " holds weights alone, as canzona ckpt import-hf brings them: no "
+          "state of an optimizer or of a run that could go on; a run starts "
+          "from them with canzona train --init ",
+          printable(folder), " --run NEW_FOLDER"));
+}
 
-std::optional<ResumePoint> find_resume_point(const std::string& wish,
-                                             const std::string& run) {
+std::optional<ResumePoint> any_point(const std::string& wish,
+                                     const std::string& run) {
   const std::optional<int64_t> step = wished_step(wish);
   if (wish != kAuto && !step) return point_at(wish, run);
   if (run.empty())
@@ -133,6 +147,16 @@ std::optional<ResumePoint> find_resume_point(const std::string& wish,
   if (step) return point_of_step(folder, *step);
   if (!has_checkpoint(folder)) return std::nullopt;
   return newest_point(folder, true);
+}
+
+}  // namespace
+
+std::optional<ResumePoint> find_resume_point(const std::string& wish,
+                                             const std::string& run) {
+  std::optional<ResumePoint> point = any_point(wish, run);
+  if (point && !point->has_run_state)
+    refuse_weights_alone(wish, point->request.folder, point->name);
+  return point;
 }
 
 std::optional<Settings> unfinished_settings(const std::string& run) {

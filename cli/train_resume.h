@@ -14,15 +14,17 @@ namespace canzona::cli {
 // run finds the same one; only its small files have been looked at.
 struct ResumePoint {
   LoadRequest request;
-  std::string name;  // "checkpoint of step 100"
-  std::string hash;  // of its manifest
-  Settings saved;    // its configuration
-  bool is_of_run;    // it lies in the folder of this run
+  std::string name;    // "checkpoint of step 100"
+  std::string hash;    // of its manifest
+  Settings saved;      // its configuration
+  bool has_run_state;  // false: weights alone
+  bool is_of_run;      // it lies in the folder of this run
 };
 
 // `wish`: "auto", a step, or the path of a checkpoint, of a folder of
 // checkpoints or of another run. Nothing is found if `auto` has nothing to go
-// on from. UsageError for a path that is none and without --run; DataLost for a
+// on from. UsageError for a path that is none, without --run, and for weights
+// alone, which a run cannot go on from; DataLost for a
 // step that is not there, or if nothing that is there can be read.
 std::optional<ResumePoint> find_resume_point(const std::string& wish,
                                              const std::string& run);

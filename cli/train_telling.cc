@@ -104,10 +104,14 @@ void Narrator::on_resumed(const LoadedState& loaded, const RunState& state) {
   running.tokens = state.tokens;
   running.seconds = state.seconds;
   running.starts = state.starts;
-  const std::string lost = folder_->go_on_after(state.step);
-  if (!lost.empty()) out_.note(cat("note: ", printable(lost, 2000)));
+  for (const std::string& note : folder_->go_on_after(state.step))
+    out_.note(cat("note: ", printable(note, 2000)));
   folder_->write_tokenizer(telling_.tokenizer);
   folder_->write_summary(running);
+}
+
+bool Narrator::lacks_evaluation() const {
+  return folder_ != nullptr && folder_->lacks_evaluation();
 }
 
 void Narrator::on_saved(const SavedStep& saved) {

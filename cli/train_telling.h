@@ -40,6 +40,7 @@ class Narrator : public TrainObserver {
       : telling_(telling), out_(telling.out), folder_(telling.folder) {}
 
   void on_resumed(const LoadedState& loaded, const RunState& state) override;
+  bool lacks_evaluation() const override;
   void on_saved(const SavedStep& saved) override;
   void on_step(const StepMetrics& metrics) override;
   void on_evaluating(int64_t done, int64_t all) override;

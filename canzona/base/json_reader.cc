@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "canzona/base/error.h"
+#include "canzona/base/json_stream.h"
 #include "canzona/base/text.h"
 
 namespace canzona {
@@ -54,9 +55,10 @@ class TreeBuilder {
   using string_t = Json::string_t;
   using binary_t = Json::binary_t;
 
-  TreeBuilder(const JsonLimits& limits, const char* begin,
+  TreeBuilder(const JsonLimits& limits,
+              const std::vector<StreamedContainer>& streamed, const char* begin,
               const char* const* at)
-      : limits_(limits), begin_(begin), at_(at) {}
+      : limits_(limits), streamed_(streamed), begin_(begin), at_(at) {}
 
   Json take() { return std::move(root_); }
 
@@ -85,19 +87,26 @@ class TreeBuilder {
   }
 
   Json* place(Json value);
-  bool add(Json value) { return place(std::move(value)) != nullptr; }
+  bool add(Json value) {
+    place(std::move(value));
+    return hand_over();
+  }
   bool open(Json container);
   bool close() {
     open_.pop_back();
-    return true;
+    return hand_over();
   }
+  const StreamedContainer* streamed_here() const;
+  bool hand_over();
 
   const JsonLimits& limits_;
+  const std::vector<StreamedContainer>& streamed_;
   const char* begin_;
   const char* const* at_;
   Json root_;
-  std::vector<Json*> open_;  // containers from the root to here
-  Json* member_ = nullptr;   // the member whose key was read last
+  std::vector<Json*> open_;    // containers from the root to here
+  Json* member_ = nullptr;     // the member whose key was read last
+  std::string outer_, inner_;  // keys read last, one and two below the root
   int64_t num_values_ = 0;
 };
 
@@ -128,7 +137,37 @@ bool TreeBuilder::open(Json container) {
   return true;
 }
 
+// The container that the innermost open one is, if it is streamed.
+const StreamedContainer* TreeBuilder::streamed_here() const {
+  constexpr size_t kDepth = 3;  // the root, the member, the container
+  if (open_.size() != kDepth || !open_[0]->is_object() ||
+      !open_[1]->is_object())
+    return nullptr;
+  const auto found = std::ranges::find_if(streamed_, [&](const auto& one) {
+    return one.outer == outer_ && one.inner == inner_;
+  });
+  return found == streamed_.end() ? nullptr : &*found;
+}
+
+// The value that was completed last leaves the tree if it is streamed.
+bool TreeBuilder::hand_over() {
+  const StreamedContainer* streamed = streamed_here();
+  if (streamed == nullptr) return true;
+  Json& container = *open_.back();
+  if (container.is_array()) {
+    streamed->take("", std::move(container.back()));
+    container.get_ref<Json::array_t&>().clear();
+  } else {
+    auto& members = container.get_ref<Json::object_t&>();
+    auto member = members.extract(members.begin());
+    streamed->take(std::move(member.key()), std::move(member.mapped()));
+  }
+  return true;
+}
+
 bool TreeBuilder::key(string_t& name) {
+  if (open_.size() == 1) outer_ = name;
+  if (open_.size() == 2) inner_ = name;
   const auto [member, is_new] = open_.back()->emplace(name, nullptr);
   if (!is_new) refuse(cat("the key ", quoted(name), " comes twice"));
   member_ = &*member;
@@ -168,6 +207,11 @@ void require_object(const Json& object, std::string_view where) {
 }  // namespace
 
 Json parse_json(std::string_view text, const JsonLimits& limits) {
+  return parse_json(text, limits, {});
+}
+
+Json parse_json(std::string_view text, const JsonLimits& limits,
+                const std::vector<StreamedContainer>& streamed) {
   if (static_cast<uint64_t>(text.size()) >
       static_cast<uint64_t>(limits.max_bytes)) {
     throw UsageError(cat(limits.what, ": ", text.size(),
@@ -175,7 +219,7 @@ Json parse_json(std::string_view text, const JsonLimits& limits) {
   }
   const char* begin = text.data();
   const char* furthest = begin;
-  TreeBuilder builder(limits, begin, &furthest);
+  TreeBuilder builder(limits, streamed, begin, &furthest);
   Json::sax_parse(TrackedIterator(begin, &furthest),
                   TrackedIterator(begin + text.size(), &furthest), &builder);
   return builder.take();

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "canzona/base/error.h"
+#include "canzona/base/json_stream.h"
 #include "canzona/base/text.h"
 
 namespace canzona::json_reader_test {
@@ -162,6 +163,29 @@ TEST(GetMember, SaysWhatIsMissingOrWrong) {
             "shapes: expected an object, got an array");
   EXPECT_EQ(message_of([&] { get_member(object["n"], "a", "shapes"); }),
             "shapes: expected an object, got 12.5");
+}
+
+// What is streamed comes in order, whole, and is not in the tree; the rest is.
+TEST(ParseJson, StreamsContainers) {
+  std::string seen;
+  const auto note = [&](std::string&& key, Json&& value) {
+    seen += key + "=" + value.dump() + ";";
+  };
+  const char* text = R"({"a": {"list": [[1, 2], "x", {"list": [3]}],
+      "map": {"p": 1, "q": [{"p": 2}], "a": null}, "rest": [4, [5]]},
+      "list": [6], "b": {"list": [7]}, "c": [{"list": [8]}]})";
+  const Json tree = parse_json(text, {.what = "x"},
+                               {{"a", "list", note}, {"a", "map", note}});
+  EXPECT_EQ(seen, R"(=[1,2];="x";={"list":[3]};p=1;q=[{"p":2}];a=null;)");
+  EXPECT_EQ(tree, parse(R"({"a": {"list": [], "map": {}, "rest": [4, [5]]},
+      "list": [6], "b": {"list": [7]}, "c": [{"list": [8]}]})"));
+  seen.clear();
+  EXPECT_EQ(parse_json(R"({"a": {"list": 5}})", {}, {{"a", "list", note}}),
+            parse(R"({"a": {"list": 5}})"));
+  EXPECT_EQ(seen, "");
+  // Limits hold for what has left the tree.
+  EXPECT_THROW(parse_json(text, {.max_values = 5}, {{"a", "list", note}}),
+               UsageError);
 }
 
 TEST(GetInteger, HoldsItsRange) {

@@ -1,8 +1,13 @@
 #include "canzona/checkpoint/new_folder.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <filesystem>
 
 #include "canzona/base/error.h"
+#include "canzona/base/files.h"
 #include "canzona/base/text.h"
 
 namespace canzona {
@@ -29,8 +34,33 @@ std::string parent_folder(const std::string& path) {
 
 }  // namespace
 
+// By way of the other constructor, so that a failure removes what was made.
+MissingFolders::MissingFolders(const std::string& path) : MissingFolders() {
+  std::filesystem::path folder;
+  for (const std::filesystem::path& name : without_last_slash(path)) {
+    folder /= name;
+    const int code = ::mkdir(folder.c_str(), 0777) == 0 ? 0 : errno;
+    if (code == 0)
+      made_.push_back(folder.string());
+    else if (!std::filesystem::is_directory(folder))
+      throw_write_error(
+          cat("cannot make the folder ", quoted(folder.string(), 300)), code);
+  }
+}
+
+MissingFolders::~MissingFolders() {
+  for (; !made_.empty(); made_.pop_back()) ::rmdir(made_.back().c_str());
+}
+
+void MissingFolders::keep() {
+  for (const std::string& folder : made_)
+    Folder::open(parent_folder(folder)).sync();
+  made_.clear();
+}
+
 NewFolder::NewFolder(const std::string& path, const std::string& owner)
     : name_(last_name(path)),
+      above_(parent_folder(path)),
       parent_(Folder::open(parent_folder(path))),
       lock_(FileLock::take(lock_path(), owner)) {
   if (!lock_)
@@ -74,6 +104,7 @@ void NewFolder::commit() {
   parent_.rename(temporary(), name_);
   is_there_ = false;
   parent_.sync();
+  above_.keep();
 }
 
 }  // namespace canzona

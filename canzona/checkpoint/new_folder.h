@@ -13,16 +13,43 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "canzona/base/files.h"
 #include "canzona/checkpoint/file_system.h"
 
 namespace canzona {
 
+// The folders of a path that were not there: made for what is about to be
+// written into them, and removed again if it is not.
+//
+//   MissingFolders made("runs/qwen/ckpt");
+//   write_into("runs/qwen/ckpt");
+//   made.keep();
+//
+// One thread.
+class MissingFolders {
+ public:
+  // UsageError or StorageError names the folder that cannot be made.
+  explicit MissingFolders(const std::string& path);
+  // Without keep(): removes those that are empty.
+  ~MissingFolders();
+  MissingFolders(const MissingFolders&) = delete;
+  MissingFolders& operator=(const MissingFolders&) = delete;
+
+  // They stay, and their names are on disk.
+  void keep();
+
+ private:
+  MissingFolders() = default;
+
+  std::vector<std::string> made_;  // the outermost first
+};
+
 class NewFolder {
  public:
-  // UsageError if the path is there already and not an empty folder, if its
-  // parent is not there, or if another process, which `owner` says of itself,
+  // Makes the folders above it. UsageError if the path is there already and not
+  // an empty folder, or if another process, which `owner` says of itself,
   // writes to it.
   NewFolder(const std::string& path, const std::string& owner);
   ~NewFolder();
@@ -43,6 +70,7 @@ class NewFolder {
   }
 
   std::string name_;
+  MissingFolders above_;
   Folder parent_;
   std::optional<FileLock> lock_;
   bool is_there_ = false;

@@ -63,9 +63,24 @@ TEST_F(NewFolders, RefuseWhatIsThere) {
                 ThrowsMessage<UsageError>(
                     AllOf(HasSubstr(name), HasSubstr("is there already"))));
   EXPECT_EQ(bytes_of("full/a"), "text");
-  for (const char* name : {"missing/out", ".", "..", "full/.."})
+  for (const char* name : {".", "..", "full/..", "file/out", "file/a/out"})
     EXPECT_THROW(NewFolder(path(name), "me"), UsageError) << name;
   EXPECT_THROW(NewFolder("", "me"), UsageError);
+}
+
+TEST_F(NewFolders, MakeTheFoldersAboveThem) {
+  folder_.write("a/kept", "text");
+  {
+    NewFolder folder(path("a/b/c/out"), "me");
+    folder.commit();
+  }
+  EXPECT_TRUE(exists("a/b/c/out"));
+  // ... which go again with what could not be written, unless they were there.
+  { const NewFolder folder(path("a/d/e/out"), "me"); }
+  EXPECT_FALSE(exists("a/d"));
+  EXPECT_TRUE(exists("a/kept"));
+  EXPECT_THROW(NewFolder(path("a/d/../kept/x/out"), "me"), UsageError);
+  EXPECT_FALSE(exists("a/d"));
 }
 
 TEST_F(NewFolders, BelongToOneProcessAtATime) {

@@ -22,7 +22,7 @@ constexpr std::string_view kStepPrefix = "step_";
 constexpr size_t kStepDigits = 8;
 constexpr std::string_view kPendingMark = ".tmp-";
 constexpr std::string_view kAsideMark = ".old-";
-constexpr int64_t kMaxStep = 999'999'999'999'999;
+constexpr std::string_view kLeftMark = ".left-";
 
 // Different for every checkpoint of this machine, and unlikely to be that of
 // another: nothing worse happens than a name that is taken.
@@ -183,6 +183,39 @@ bool CheckpointStore::verifies(const std::string& name) {
   }
 }
 
+void CheckpointStore::replace_latest(int64_t step) const {
+  const std::string fresh = cat(kLatestFile, kPendingMark, fresh_id());
+  try {
+    OutputFile file = folder_->create(fresh);
+    file.write(checkpoint_name(step) + "\n");
+    file.finish();
+    folder_->rename(fresh, kLatestFile);
+  } catch (const Error&) {
+    try {
+      folder_->remove_file(fresh);
+    } catch (const Error&) {
+      // The next store that is opened here removes it.
+    }
+    throw;
+  }
+  folder_->sync();
+}
+
+std::vector<int64_t> CheckpointStore::go_back_to(int64_t step) {
+  const std::vector<ListedCheckpoint> list = list_checkpoints(*folder_);
+  const auto at = std::ranges::find(list, step, &ListedCheckpoint::step);
+  CANZONA_CHECK(at != list.end(), "step ", step);
+  // First: whoever resumes after a crash between the two begins here as well.
+  if (!at->is_latest) replace_latest(step);
+  std::vector<int64_t> left;
+  for (auto later = at + 1; later != list.end(); ++later) {
+    folder_->rename(later->name, cat(later->name, kLeftMark, fresh_id()));
+    left.push_back(later->step);
+  }
+  if (!left.empty()) folder_->sync();
+  return left;
+}
+
 PruneReport CheckpointStore::prune_dry(int64_t keep_last) {
   if (keep_last < 1)
     throw UsageError(cat("keep-last is ", keep_last, ", expected 1 or more"));
@@ -194,6 +227,10 @@ PruneReport CheckpointStore::prune_dry(int64_t keep_last) {
       (verifies(checkpoint.name) ? report.kept : report.damaged)
           .push_back(checkpoint.name);
   }
+  if (std::ssize(report.kept) == keep_last)
+    for (const FolderEntry& entry : folder_->entries())
+      if (marked_name(entry.name, kLeftMark))
+        report.removed.push_back(entry.name);
   return report;
 }
 
@@ -201,7 +238,8 @@ PruneReport CheckpointStore::prune(int64_t keep_last) {
   const PruneReport report = prune_dry(keep_last);
   for (const std::string& name : report.removed) {
     // It disappears at once; what is left of it is never looked at.
-    const std::string gone = cat(name, kPendingMark, fresh_id());
+    const std::string gone = cat(marked_name(name, kLeftMark).value_or(name),
+                                 kPendingMark, fresh_id());
     folder_->rename(name, gone);
     folder_->remove_all({gone, FolderEntryKind::kFolder});
     verified_.erase(name);
@@ -269,7 +307,7 @@ void PendingCheckpoint::commit(const std::vector<std::string>& records,
   file.finish();
   folder_->sync();
   put_in_place();
-  replace_latest();
+  store_->replace_latest(step_);
   store_->verified_[checkpoint_name(step_)] = manifest_hash_of(text);
 }
 
@@ -298,25 +336,6 @@ void PendingCheckpoint::put_in_place() {
   } catch (const Error&) {
     // The new one is in place; the next store that is opened tries again.
   }
-}
-
-void PendingCheckpoint::replace_latest() {
-  const Folder& store = store_->folder();
-  const std::string fresh = cat(kLatestFile, kPendingMark, fresh_id());
-  try {
-    OutputFile file = store.create(fresh);
-    file.write(checkpoint_name(step_) + "\n");
-    file.finish();
-    store.rename(fresh, kLatestFile);
-  } catch (const Error&) {
-    try {
-      store.remove_file(fresh);
-    } catch (const Error&) {
-      // The next store that is opened here removes it.
-    }
-    throw;
-  }
-  store.sync();
 }
 
 }  // namespace canzona

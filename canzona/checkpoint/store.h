@@ -33,6 +33,9 @@ namespace canzona {
 inline constexpr const char* kLatestFile = "latest";
 inline constexpr const char* kStoreLock = "canzona.lock";
 
+// The largest step that a checkpoint can have.
+inline constexpr int64_t kMaxStep = 999'999'999'999'999;
+
 // "step_00001000"
 std::string checkpoint_name(int64_t step);
 // Empty for what is no such name.
@@ -47,8 +50,8 @@ struct ListedCheckpoint {
 // What lies in the folder, by step. Nothing of it has been looked into.
 std::vector<ListedCheckpoint> list_checkpoints(const Folder& folder);
 // In the order in which a run resumes: the one that `latest` names, those
-// before it from new to old, then those after it (of a run that was resumed
-// from an earlier step, or killed before it could name them).
+// before it from new to old, then those after it (of a run that was killed
+// before it could name them).
 std::vector<ListedCheckpoint> resume_order(const Folder& folder);
 
 // Opens the folder of a checkpoint that is being written, on any rank.
@@ -81,6 +84,14 @@ class CheckpointStore {
   // One at a time. The store outlives it.
   PendingCheckpoint begin(int64_t step);
 
+  // For a run that goes on from the checkpoint of this step: `latest` names it,
+  // and later ones, which are no part of the run any more, are set aside:
+  // step_00000300 becomes step_00000300.left-<id>, which nothing resumes from
+  // unless it is named. prune() removes them as it removes older ones. Returns
+  // the steps that were set aside. Does nothing if this is the latest and there
+  // are no later ones; may be repeated after a failure.
+  std::vector<int64_t> go_back_to(int64_t step);
+
   // Removes checkpoints behind the first `keep_last` that verify, in the order
   // of resume_order(); nothing if fewer verify. Those that this store has
   // committed or verified before are not read again.
@@ -91,6 +102,7 @@ class CheckpointStore {
  private:
   friend class PendingCheckpoint;
   void clean() const;
+  void replace_latest(int64_t step) const;
   bool verifies(const std::string& name);
 
   std::optional<Folder> folder_;
@@ -122,7 +134,6 @@ class PendingCheckpoint {
   friend class CheckpointStore;
   PendingCheckpoint(CheckpointStore& store, int64_t step, std::string name);
   void put_in_place();
-  void replace_latest();
 
   CheckpointStore* store_;
   int64_t step_;

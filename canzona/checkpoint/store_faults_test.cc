@@ -223,6 +223,33 @@ TEST_F(StoreFaults, C1_KilledWhileAStepIsReplaced) {
   }
 }
 
+// Whatever call of it is the last, the run goes on from where it was or from
+// where it went back to, and nothing is lost.
+TEST_F(StoreFaults, C1_KilledWhileARunGoesBack) {
+  int64_t k = 1;
+  for (int64_t last = 300;; ++k) {
+    const std::string store = fresh_store({100, 200, 300});
+    const bool killed = is_killed(k, false, [&](FileSystem& system) {
+      CheckpointStore(store, "test", system).go_back_to(100);
+    });
+    CheckpointStore open(store, "after");
+    const int64_t first = resume_order(open.folder()).front().step;
+    EXPECT_TRUE(first == last || (last == 300 && first == 100)) << first;
+    last = first;
+    std::vector<int64_t> there;
+    for (const std::string& name : names_in(store))
+      if (name.starts_with("step_"))
+        there.push_back(open_checkpoint(store + "/" + name).manifest().step);
+    EXPECT_THAT(there, ElementsAre(100, 200, 300));
+    open.go_back_to(100);
+    EXPECT_THAT(list_checkpoints(open.folder()), SizeIs(1U));
+    ASSERT_FALSE(HasFailure()) << "call " << k;
+    fs::remove_all(store);
+    if (!killed) break;
+  }
+  EXPECT_GT(k, 5);
+}
+
 TEST_F(StoreFaults, C10_KilledAtEveryCallOfAPrune) {
   int64_t k = 1;
   for (;; ++k) {

@@ -19,6 +19,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 namespace fs = std::filesystem;
 
@@ -106,6 +107,33 @@ TEST_F(Store, RecordsThatAreNoWholeAreRefused) {
   EXPECT_THROW(open_pending(path("ckpt"), "step_00000200"), UsageError);
   EXPECT_THROW(open_pending(path("ckpt"), "../step_00000200.tmp-1"),
                UsageError);
+}
+
+// A run that goes on from step 100 has no part in what it did after it.
+TEST_F(Store, GoingBackSetsLaterStepsAside) {
+  CheckpointStore store(path("ckpt"), "test");
+  for (const int64_t step : {100, 200, 300}) save_sample(store, step);
+  EXPECT_THAT(store.go_back_to(300), IsEmpty());
+  EXPECT_THAT(store.go_back_to(100), ElementsAre(200, 300));
+  EXPECT_THAT(steps(), ElementsAre(100));
+  EXPECT_EQ(bytes_of("ckpt/latest"), "step_00000100\n");
+  EXPECT_THAT(store.go_back_to(100), IsEmpty());
+  const std::vector<std::string> names = names_in(path("ckpt"));
+  ASSERT_EQ(names.size(), 5U);
+  EXPECT_THAT(names[3], HasSubstr("step_00000200.left-"));
+  expect_sample(open_checkpoint(path("ckpt/" + names[4])), 300);
+  // They stay until as many as are kept verify, and again aside of a new one.
+  EXPECT_THAT(store.prune(2).removed, IsEmpty());
+  save_sample(store, 200);
+  EXPECT_THAT(store.go_back_to(100), ElementsAre(200));
+  save_sample(store, 150);
+  EXPECT_THAT(store.prune_dry(2).removed, SizeIs(3));
+  EXPECT_THAT(store.prune(2).removed, SizeIs(3));
+  EXPECT_THAT(
+      names_in(path("ckpt")),
+      ElementsAre("canzona.lock", "latest", "step_00000100", "step_00000150"));
+  expect_step(100);
+  expect_step(150);
 }
 
 TEST_F(Store, AStepIsReplaced) {

@@ -31,6 +31,7 @@ class Batches {
 
   int64_t num_train() const;  // sequences until they begin again
   int64_t num_held_out() const;
+  int64_t first_held_out() const { return first_held_out_; }  // token
   // length + 1 tokens each; training sequences are shuffled anew every time
   // all of them were used. Held-out sequences lie side by side.
   void train(int64_t number, std::span<int32_t> sequence) const;

@@ -24,6 +24,11 @@ class TokenSource {
   virtual int64_t size() const = 0;
   // Tokens [first, first + to.size()), which lie inside.
   virtual void read(int64_t first, std::span<int32_t> to) const = 0;
+  // Bytes of the text that tokens [first, first + count) stand for, as it was
+  // before a tokenizer normalized it; -1 if the source has no such text.
+  virtual int64_t text_bytes(int64_t /*first*/, int64_t /*count*/) const {
+    return -1;
+  }
   // "text, 3 files", for people.
   virtual std::string describe() const = 0;
   // The same for the same tokens, wherever they lie.

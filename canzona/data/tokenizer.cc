@@ -302,6 +302,18 @@ std::string_view Tokenizer::bytes_of(int32_t token) const {
   return data_->bytes[static_cast<size_t>(token)];
 }
 
+bool Tokenizer::normalizes() const { return data_->normalizes; }
+
+int64_t Tokenizer::encoded_bytes(std::string_view text) const {
+  if (!data_->normalizes) return std::ssize(text);
+  int64_t bytes = 0;
+  split_at_added(
+      data_->raw, text,
+      [&](std::string_view part) { bytes += std::ssize(to_nfc(part)); },
+      [&](int32_t token) { bytes += std::ssize(bytes_of(token)); });
+  return bytes;
+}
+
 std::span<const int32_t> Tokenizer::prefix() const { return data_->prefix; }
 
 bool Tokenizer::is_special(int32_t token) const {

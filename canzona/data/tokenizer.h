@@ -38,6 +38,10 @@ class Tokenizer {
   std::string decode(std::span<const int32_t> tokens) const;
   // The bytes of a token; none of one that there is not.
   std::string_view bytes_of(int32_t token) const;
+  // Bytes of all tokens that `text` is encoded as: those of its normal form.
+  int64_t encoded_bytes(std::string_view text) const;
+  // Whether tokens may have other bytes than the text.
+  bool normalizes() const;
   // The tokens that begin a text of their own, such as a prompt.
   std::span<const int32_t> prefix() const;
   // Whether this token only marks something, such as the end of a text.

@@ -1,11 +1,14 @@
 #include "canzona/data/tokenizer_file.h"
 
 #include <algorithm>
+#include <exception>
+#include <limits>
 #include <optional>
 #include <utility>
 
 #include "canzona/base/error.h"
 #include "canzona/base/json_reader.h"
+#include "canzona/base/json_stream.h"
 #include "canzona/base/text.h"
 
 namespace canzona {
@@ -56,14 +59,17 @@ const ByteLetters& byte_letters() {
   return letters;
 }
 
-// Reads one file; every message begins with its name.
+// Reads one file; every message begins with its name. The tokens and merges of
+// the model, most of the file, are taken as they are parsed. What is wrong with
+// them is told when it is their turn: it may follow from something that is told
+// better.
 class TokenizerReader {
  public:
   TokenizerReader(std::string_view json, const std::string& file)
-      : file_(file),
-        root_(parse_json(json, {.what = file, .max_values = kMostValues})) {}
+      : json_(json), file_(file) {}
 
   TokenizerData read() {
+    parse();
     require_known_keys(
         root_,
         {"version", "truncation", "padding", "added_tokens", "normalizer",
@@ -121,14 +127,18 @@ class TokenizerReader {
              cat(quoted(expected), ", as Qwen 3 and Llama 3 have it"));
   }
 
+  void parse();
+  void take_token(std::string&& name, const Json& number);
+  void take_merge(const Json& merge);
   void read_model();
   int64_t most_tokens() const;
   int32_t add_token(const Json& number, const std::string& bytes,
                     std::string_view name);
   void find_words();
   void find_byte_tokens();
-  void read_vocab(Json::object_t& vocab);
-  void read_merges(Json::array_t& merges);
+  void read_vocab();
+  void read_merges();
+  void read_merge(const Json& merge, size_t number);
   void add_merge(std::string_view left, std::string_view right, size_t number);
   int32_t merged_part(std::string_view name, size_t number) const;
   void read_normalizer();
@@ -141,10 +151,16 @@ class TokenizerReader {
   void read_template(const Json& processor);
   int32_t special_token(const Json& processor, const std::string& name) const;
 
+  std::string_view json_;
   std::string file_;
-  Json root_;
+  Json root_;  // without tokens and merges
   TokenizerData data_;
   int64_t most_tokens_ = 0;
+  size_t num_merges_ = 0;
+  std::vector<Json> early_merges_;      // that came before the tokens
+  std::exception_ptr wrong_merge_;      // the first one
+  std::string odd_token_, odd_number_;  // the first whose number is none
+  std::string repeated_token_;
   // Tokens of the model by the names they have there.
   std::unordered_map<std::string, int32_t, TextHash, std::equal_to<>> by_name_;
 };
@@ -160,34 +176,68 @@ void TokenizerReader::read_model() {
   if (find(model, "ignore_merges") != nullptr)
     data_.whole_words = get_bool(model, "ignore_merges", in("model"));
   const Json& vocab = get_member(model, "vocab", in("model"));
-  if (!vocab.is_object() || vocab.empty())
+  if (!vocab.is_object() || by_name_.empty())
     refuse("model.vocab", "none", "an object of tokens and their numbers");
   most_tokens_ = most_tokens();
   if (!get_member(model, "merges", in("model")).is_array())
     refuse("model.merges", "no list", "a list of pairs");
-  read_vocab(root_["model"]["vocab"].get_ref<Json::object_t&>());
-  read_merges(root_["model"]["merges"].get_ref<Json::array_t&>());
+  read_vocab();
+  read_merges();
 }
 
-// Takes the object apart: memory is needed once.
-void TokenizerReader::read_vocab(Json::object_t& vocab) {
-  by_name_.reserve(vocab.size());
-  while (!vocab.empty()) {
-    auto entry = vocab.extract(vocab.begin());
-    const std::string& name = entry.key();
+void TokenizerReader::parse() {
+  const auto token = [this](std::string&& name, Json&& number) {
+    take_token(std::move(name), number);
+  };
+  const auto merge = [this](std::string&&, Json&& pair) { take_merge(pair); };
+  root_ = parse_json(json_, {.what = file_, .max_values = kMostValues},
+                     {{"model", "vocab", token}, {"model", "merges", merge}});
+}
+
+void TokenizerReader::take_token(std::string&& name, const Json& number) {
+  const bool is_number =
+      number.is_number_unsigned() &&
+      number.get<uint64_t>() <= uint64_t{std::numeric_limits<int32_t>::max()};
+  if (!is_number && odd_number_.empty()) {
+    odd_token_ = name;
+    odd_number_ = printable(number.dump(), 80);
+  }
+  const bool is_new =
+      by_name_
+          .try_emplace(std::move(name), is_number ? number.get<int32_t>() : -1)
+          .second;
+  if (!is_new && repeated_token_.empty()) repeated_token_ = std::move(name);
+}
+
+void TokenizerReader::take_merge(const Json& merge) {
+  if (wrong_merge_ != nullptr) return;
+  if (by_name_.empty()) return early_merges_.push_back(merge);
+  try {
+    read_merge(merge, num_merges_++);
+  } catch (const UsageError&) {
+    wrong_merge_ = std::current_exception();
+  }
+}
+
+void TokenizerReader::read_vocab() {
+  if (!repeated_token_.empty())
+    refuse("model.vocab", cat("with ", quoted(repeated_token_), " twice"),
+           "every token once");
+  if (!odd_number_.empty())
+    refuse(cat("the number of token ", quoted(odd_token_)), odd_number_,
+           cat("one from 0 to ", most_tokens_ - 1));
+  data_.bytes.reserve(by_name_.size());
+  for (const auto& [name, token] : by_name_) {
     const std::optional<std::string> bytes = byte_letters().bytes_of(name);
-    const int32_t token =
-        add_token(entry.mapped(), bytes ? *bytes : name, name);
-    by_name_.emplace(std::move(entry.key()), token);
+    add_token(static_cast<uint32_t>(token), bytes ? *bytes : name, name);
   }
 }
 
 // Numbers far above the count of tokens would reserve memory for nothing.
 int64_t TokenizerReader::most_tokens() const {
   const Json* added = find(root_, "added_tokens");
-  const Json& vocab = root_["model"]["vocab"];
   return kFreeTokens +
-         2 * static_cast<int64_t>(vocab.size() +
+         2 * static_cast<int64_t>(by_name_.size() +
                                   (added == nullptr ? 0 : added->size()));
 }
 
@@ -235,26 +285,29 @@ void TokenizerReader::find_byte_tokens() {
                          "; expected one for each of the 256 bytes"));
 }
 
+void TokenizerReader::read_merges() {
+  for (const Json& merge : early_merges_) take_merge(merge);
+  early_merges_.clear();
+  if (wrong_merge_ != nullptr) std::rethrow_exception(wrong_merge_);
+}
+
 // Either "left right" or ["left", "right"].
-void TokenizerReader::read_merges(Json::array_t& merges) {
-  data_.merges.reserve(merges.size());
-  for (size_t i = 0; i < merges.size(); ++i) {
-    const Json merge = std::move(merges[i]);
-    if (merge.is_string()) {
-      const auto& text = merge.get_ref<const std::string&>();
-      const size_t space = text.find(' ');
-      if (space == std::string::npos ||
-          text.find(' ', space + 1) != std::string::npos)
-        refuse(cat("merge ", i), quoted(text), "two names and a space between");
-      add_merge(std::string_view(text).substr(0, space),
-                std::string_view(text).substr(space + 1), i);
-    } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() &&
-               merge[1].is_string()) {
-      add_merge(merge[0].get_ref<const std::string&>(),
-                merge[1].get_ref<const std::string&>(), i);
-    } else {
-      refuse(cat("merge ", i), printable(merge.dump(), 80), "two names");
-    }
+void TokenizerReader::read_merge(const Json& merge, size_t number) {
+  if (merge.is_string()) {
+    const auto& text = merge.get_ref<const std::string&>();
+    const size_t space = text.find(' ');
+    if (space == std::string::npos ||
+        text.find(' ', space + 1) != std::string::npos)
+      refuse(cat("merge ", number), quoted(text),
+             "two names and a space between");
+    add_merge(std::string_view(text).substr(0, space),
+              std::string_view(text).substr(space + 1), number);
+  } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() &&
+             merge[1].is_string()) {
+    add_merge(merge[0].get_ref<const std::string&>(),
+              merge[1].get_ref<const std::string&>(), number);
+  } else {
+    refuse(cat("merge ", number), printable(merge.dump(), 80), "two names");
   }
 }
 

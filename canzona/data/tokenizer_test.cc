@@ -136,6 +136,75 @@ TEST(Tokenizer, PartsThatAreSeparableHaveTheTokensOfTheWhole) {
   }
 }
 
+// The original's bytes, though normalization makes other ones of them: where a
+// text is cut is known from how it was put together.
+TEST(Tokenizer, TokensOfATextKnowItsBytesBeforeNormalization) {
+  std::string all = "x";
+  std::vector<size_t> cuts;
+  for (const GoldenRow& row : golden_rows()) {
+    if (row.text.find('\0') != std::string::npos) continue;  // is no text file
+    all += "\n";
+    cuts.push_back(all.size());
+    all += "x" + row.text;
+  }
+  const TestFolder folder;
+  const std::string file = folder.write("text.txt", all);
+  for (const char* name : {"qwen.json", "llama.json"}) {
+    const Tokenizer tokenizer = load_tokenizer(data_path(name));
+    const auto tokens =
+        open_tokens(file, {.vocab = 1000, .tokenizer = tokenizer});
+    EXPECT_EQ(tokens->text_bytes(0, tokens->size()), std::ssize(all));
+    EXPECT_EQ(tokens->text_bytes(5, 0), 0);
+    int64_t before = 0;
+    size_t begin = 0;
+    for (const size_t cut : cuts) {
+      const int64_t count =
+          std::ssize(tokenizer.encode(all.substr(begin, cut - begin)));
+      EXPECT_EQ(tokens->text_bytes(before, count),
+                static_cast<int64_t>(cut - begin))
+          << name << " " << all.substr(begin, cut - begin);
+      before += count;
+      begin = cut;
+    }
+  }
+  EXPECT_EQ(open_tokens(file, {})->text_bytes(0, 1), -1);
+}
+
+// Members of an object have no order.
+TEST(Tokenizer, MergesMayComeBeforeTheTokens) {
+  const std::string text = file_text("qwen.json");
+  Json root = parse_json(text, {});
+  const Json merges = root["model"]["merges"], vocab = root["model"]["vocab"];
+  root["model"].erase("merges");
+  root["model"].erase("vocab");
+  const std::string rest = root.dump();
+  const std::string mark = "\"model\":{";
+  const size_t at = rest.find(mark) + mark.size();
+  const auto with = [&](const std::string& members) {
+    return rest.substr(0, at) + members + "," + rest.substr(at);
+  };
+  const std::string first = cat("\"merges\":", merges.dump());
+  const std::string second = cat("\"vocab\":", vocab.dump());
+  const Tokenizer turned = parse_tokenizer(with(first + "," + second), "a");
+  const Tokenizer plain = parse_tokenizer(with(second + "," + first), "b");
+  for (const GoldenRow& row : golden_rows()) {
+    EXPECT_EQ(turned.encode(row.text), row.qwen);
+    EXPECT_EQ(plain.encode(row.text), row.qwen);
+  }
+  // ... and what is wrong with either is told.
+  EXPECT_THAT(
+      [&] { parse_tokenizer(with("\"merges\":[\"a\"]," + second), "f"); },
+      ThrowsMessage<UsageError>(HasSubstr("f: merge 0 is 'a'")));
+  EXPECT_THAT(
+      [&] { parse_tokenizer(with(second + ",\"merges\":[\"a zzz\"]"), "f"); },
+      ThrowsMessage<UsageError>(HasSubstr("f: merge 0: 'zzz' is not in")));
+  EXPECT_THAT(
+      [&] {
+        parse_tokenizer(with("\"vocab\":{\"a\":1,\"a\":2}," + first), "f");
+      },
+      ThrowsMessage<UsageError>(HasSubstr("f: model.vocab is with 'a' twice")));
+}
+
 TEST(Tokenizer, NothingIsSeparableWhereANameHasANewlineInside) {
   std::string text = file_text("qwen.json");
   const std::string name = R"("content":"<think>")";

@@ -11,6 +11,7 @@
 // defaults. Plain values; one thread at a time.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -44,6 +45,7 @@ struct TrainConfig {
     int64_t head_dim = 0;
     int64_t vocab = 256;
     int64_t length = 0;
+    int64_t context = 0;  // 0: the length
     bool tied = false;
     bool qk_norm = true;
     double rope_base = 10000;
@@ -153,6 +155,12 @@ int64_t eval_sequences_of(const TrainConfig& config);
 // Of the model that is trained, for people.
 inline const std::string& model_name(const TrainConfig& config) {
   return config.model.name.empty() ? config.preset : config.model.name;
+}
+
+// Tokens of the longest text that the model is made for: what it is trained
+// with, or more where its weights came with more.
+inline int64_t context_length_of(const TrainConfig& config) {
+  return std::max(config.model.context, config.model.length);
 }
 
 // Hierarchical ZeRO as asked for; `auto` is left to who can choose, and stands

@@ -261,6 +261,7 @@ std::vector<ConfigKey> config_keys(TrainConfig& c) {
       stays(whole("model.head_dim", m.head_dim, 2, 1 << 16, "width of a head; even")),
       stays(whole("model.vocab", m.vocab, 1, 1 << 24, "tokens there are; 256: bytes")),
       stays(whole("model.length", m.length, 1, 1 << 24, "tokens of a sequence")),
+      may(whole("model.context", m.context, 0, 1 << 30, "tokens of the longest text that the model is made for (max_position_embeddings); model.length if that is more")),
       stays(yes("model.tied", m.tied, "the head is the embedding")),
       stays(yes("model.qk_norm", m.qk_norm, "queries and keys are normed, head by head, as in Qwen3; off: as in Llama")),
       stays(real("model.rope_base", m.rope_base, 1, 1e12, "base of the rotary angles")),

@@ -1,5 +1,6 @@
 #include "canzona/train/hf_exchange.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "canzona/base/check.h"
@@ -24,9 +25,9 @@ int64_t exchanged_parameters(const Model& model) {
 
 }  // namespace
 
-HfNumbers hf_numbers_of(const DecoderConfig& decoder) {
+HfNumbers hf_numbers_of(const DecoderConfig& decoder, int64_t context) {
   return {.architecture = decoder.architecture,
-          .length = decoder.length,
+          .length = std::max(context, decoder.length),
           .norm_epsilon = decoder.norm_epsilon,
           .rope_base = decoder.rope_base,
           .experts_per_token = decoder.experts_per_token,
@@ -38,7 +39,7 @@ HfExported export_hf(const CheckpointReader& reader,
   const TrainConfig saved = saved_config(reader);
   const DecoderConfig decoder = decoder_of(saved);
   const Model model = decoder_shapes(decoder, model_name(saved));
-  HfNumbers numbers = hf_numbers_of(decoder);
+  HfNumbers numbers = hf_numbers_of(decoder, context_length_of(saved));
   numbers.type = request.format.type;
   const std::string config = hf_config(numbers);
   const auto source = checkpoint_source(open_checkpoint(reader.path()), model);
@@ -92,6 +93,17 @@ std::vector<BoxSource> import_boxes(const WeightSource& source,
   return boxes;
 }
 
+// The length of training sequences is the preset's, which a model of shorter
+// texts cannot have.
+TrainConfig imported_config(Settings settings) {
+  const TrainConfig config = make_config(settings);
+  if (config.model.context == 0 || config.model.length <= config.model.context)
+    return config;
+  settings.push_back(
+      {"model.length", config.model.context, config.origin("model.context")});
+  return make_config(settings);
+}
+
 std::string import_config(const TrainConfig& config) {
   JsonWriter out(2);
   write_config(out, config);
@@ -106,12 +118,13 @@ HfImported import_hf(const std::string& folder, const std::string& store,
   const FoundModel found = find_model(folder);
   if (found.is_checkpoint)
     throw UsageError(cat(quoted(folder, 300), " is a checkpoint already"));
-  const TrainConfig config = make_config(found.settings);
+  const TrainConfig config = imported_config(found.settings);
   const Model model = decoder_shapes(decoder_of(config), model_name(config));
   const auto source = open_weights(found, model);
   const std::vector<BoxSource> boxes = import_boxes(*source, model);
   const int64_t bytes = shard_bytes(boxes);
 
+  MissingFolders folders(store);
   CheckpointStore checkpoints(store, owner);
   if (!list_checkpoints(checkpoints.folder()).empty())
     throw UsageError(cat("--out ", quoted(store, 300),
@@ -122,6 +135,7 @@ HfImported import_hf(const std::string& folder, const std::string& store,
       write_shard(pending.folder(), {.step = 0, .rank = 0}, boxes);
   pending.add_side_file("config.json", import_config(config));
   pending.commit({record}, "");
+  folders.keep();
   return {.path = cat(store, "/", checkpoint_name(0)),
           .tensors = std::ssize(model.tensors),
           .parameters = exchanged_parameters(model),

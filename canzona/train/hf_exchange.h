@@ -18,7 +18,9 @@
 
 namespace canzona {
 
-HfNumbers hf_numbers_of(const DecoderConfig& decoder);
+// `context`: tokens of the longest text that the model is made for, where that
+// is more than the decoder's sequence.
+HfNumbers hf_numbers_of(const DecoderConfig& decoder, int64_t context = 0);
 
 struct HfExportRequest {
   std::string folder;  // new, or empty

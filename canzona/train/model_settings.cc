@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
@@ -32,6 +33,8 @@ struct BesideShapes {
   std::string name;
   double rope_base = kQwen3RopeBase;
   double norm_epsilon = 1e-6;
+  int64_t context = 0;                        // 0: not known
+  std::optional<double> balance_coefficient;  // none: not known
 };
 
 // `planned`: canzona plan reads such a model.
@@ -165,6 +168,27 @@ double config_number(const Json& config, const char* key, double absent,
                        printable(found->dump(), 60)));
 }
 
+// True for a key that is there and not null.
+bool says(const Json& config, const char* key) {
+  const auto found = config.find(key);
+  return found != config.end() && !found->is_null();
+}
+
+// Returns 0 where the file does not say it.
+int64_t context_in(const Json& config, const std::string& file) {
+  constexpr const char* kKey = "max_position_embeddings";
+  return says(config, kKey)
+             ? get_integer(config, kKey, 1, int64_t{1} << 30, file)
+             : 0;
+}
+
+// A coefficient below 0 is left to the configuration, which refuses it.
+std::optional<double> balance_in(const Json& config, const std::string& file) {
+  constexpr const char* kKey = "router_aux_loss_coef";
+  if (!says(config, kKey)) return std::nullopt;
+  return config_number(config, kKey, 0, file);
+}
+
 // Newer files keep the angles in an object of their own.
 double rope_base_of(const Json& config, const std::string& file) {
   constexpr double kUsual = 10000;
@@ -212,12 +236,15 @@ Settings as_settings(const Architecture& a, const BesideShapes& beside,
   add("model.qk_norm", a.qk_norm);
   add("model.rope_base", beside.rope_base);
   add("model.norm_epsilon", beside.norm_epsilon);
+  if (beside.context > 0) add("model.context", beside.context);
   add("model.experts", a.experts.count);
   add("model.shared_experts", a.experts.shared);
   if (a.experts.count == 0) return out;
   add("model.experts_per_token",
       a.experts.per_token > 0 ? a.experts.per_token : kQwen3ExpertsPerToken);
   add("model.expert_ffn", a.experts.ffn);
+  if (beside.balance_coefficient)
+    add("model.balance_coefficient", *beside.balance_coefficient);
   return out;
 }
 
@@ -228,6 +255,13 @@ Settings as_settings(const Architecture& a, const BesideShapes& beside,
       cat("--model ", quoted(source), " is neither a known model nor a file",
           did_you_mean(source, known), "; known are ", join(known, ", "),
           ", and any config.json of Qwen3, Qwen3-MoE or Llama 3"));
+}
+
+// True for a key that comes with a model but changes no tensor and no result of
+// its forward pass: the run may choose another value.
+bool is_of_the_run(std::string_view key) {
+  return key == "model.name" || key == "model.context" ||
+         key == "model.balance_coefficient";
 }
 
 // The config.json of a folder, or the file itself.
@@ -260,18 +294,20 @@ Settings config_json_settings(std::string_view text, const std::string& file) {
       shapes,
       {.name = name_of_model_file(file),
        .rope_base = rope_base_of(config, file),
-       .norm_epsilon = config_number(config, "rms_norm_eps", 1e-6, file)},
+       .norm_epsilon = config_number(config, "rms_norm_eps", 1e-6, file),
+       .context = context_in(config, file),
+       .balance_coefficient = balance_in(config, file)},
       file);
 }
 
 Settings architecture_settings(const TrainConfig& config,
                                const std::string& origin) {
   TrainConfig copy = config;
+  copy.model.context = context_length_of(config);
   Settings out;
   for (const ConfigKey& key : config_keys(copy))
     if (key.name.starts_with("model.") && key.name != "model.length" &&
-        key.name != "model.recompute" &&
-        key.name != "model.balance_coefficient")
+        key.name != "model.recompute")
       out.push_back({key.name, RawText{key.text()}, origin});
   return out;
 }
@@ -281,7 +317,7 @@ void refuse_contradictions(const TrainConfig& config,
   TrainConfig copy = config;
   const std::vector<ConfigKey> keys = config_keys(copy);
   for (const Setting& setting : settings) {
-    if (setting.key == "model.name") continue;
+    if (is_of_the_run(setting.key)) continue;
     const auto key = std::ranges::find(keys, setting.key, &ConfigKey::name);
     CANZONA_CHECK(key != keys.end(), setting.key);
     const std::string asked = key->text();

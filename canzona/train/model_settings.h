@@ -29,7 +29,8 @@ Settings architecture_settings(const TrainConfig& config,
 
 // UsageError if the configuration asks for another model than `settings`, which
 // were among those that it was made of: names the key, both values and where
-// they come from. What the model is called may differ.
+// they come from. What the model is called, its context and the coefficient of
+// the balancing loss may differ.
 void refuse_contradictions(const TrainConfig& config, const Settings& settings);
 
 }  // namespace canzona

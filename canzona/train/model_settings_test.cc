@@ -80,6 +80,48 @@ TEST(ModelSettings, TakesExpertsAndNewerRopes) {
   EXPECT_EQ(config.model.rope_base, 5000);
 }
 
+// What changes no tensor survives, too, and may be chosen by the run.
+TEST(ModelSettings, TakesTheContextAndTheBalancingLoss) {
+  TrainConfig config = config_of(kDense);
+  EXPECT_EQ(config.model.context, 40960);
+  EXPECT_EQ(context_length_of(config), 40960);
+  config.model.length = 65536;
+  EXPECT_EQ(context_length_of(config), 65536);
+  const Settings settings = architecture_settings(config, "a checkpoint");
+  EXPECT_EQ(make_config(settings).model.context, 65536);
+  const std::string text =
+      with_member(kExperts, "\"router_aux_loss_coef\": 0.25");
+  const Settings experts = config_json_settings(text, "moe/config.json");
+  config = make_config(experts);
+  EXPECT_EQ(config.model.balance_coefficient, 0.25);
+  EXPECT_EQ(config.model.context, 0);
+  EXPECT_EQ(make_config(architecture_settings(config, "a checkpoint"))
+                .model.balance_coefficient,
+            0.25);
+  Settings other = experts;
+  other.push_back(parse_setting("model.balance_coefficient=0.5", "--set"));
+  other.push_back(parse_setting("model.context=77", "--set"));
+  EXPECT_NO_THROW(refuse_contradictions(make_config(other), experts));
+  // Neither is 0.01, the default of ours, taken for a dense model's.
+  EXPECT_EQ(config_of(kExperts).model.balance_coefficient, 0.01);
+}
+
+TEST(ModelSettings, RefusesAContextOrACoefficientThatIsNone) {
+  const auto refused = [](const std::string& text, const char* key) {
+    EXPECT_THAT([&] { config_of(text); },
+                ThrowsMessage<UsageError>(HasSubstr(key)))
+        << text;
+  };
+  for (const char* value : {"0", "-1", "1.5", "\"long\"", "1e99", "[1]"})
+    refused(with_text(kDense, "40960", value), "max_position_embeddings");
+  for (const char* value : {"\"much\"", "true", "[]"})
+    refused(with_member(kExperts, cat("\"router_aux_loss_coef\": ", value)),
+            "router_aux_loss_coef");
+  refused(with_member(kExperts, "\"router_aux_loss_coef\": -1"),
+          "model.balance_coefficient");
+  EXPECT_EQ(config_of(with_text(kDense, "40960", "null")).model.context, 0);
+}
+
 TEST(ModelSettings, NamesTheFirstKeyThatTheDecoderLacks) {
   const auto refused = [](const std::string& text, const char* key,
                           const char* value) {

@@ -1,5 +1,6 @@
 #include "canzona/train/model_source.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "canzona/plan/schedule/kept.h"
 #include "canzona/train/decoder_of.h"
 #include "canzona/train/model_settings.h"
+#include "canzona/train/run_state.h"
 
 namespace canzona {
 namespace {
@@ -38,6 +40,11 @@ FoundModel model_of_hf_folder(const std::string& path) {
 TrainConfig saved_config(const CheckpointReader& reader) {
   return make_config(json_settings(reader.side_file("config.json"),
                                    cat(reader.path(), "/config.json")));
+}
+
+bool has_run_state(const CheckpointReader& reader) {
+  return std::ranges::find(reader.manifest().files, kRunFile,
+                           &FileRecord::name) != reader.manifest().files.end();
 }
 
 FoundModel find_model(const std::string& path) {

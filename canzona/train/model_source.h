@@ -35,6 +35,10 @@ FoundModel find_model(const std::string& path);
 // The configuration of the run that saved a checkpoint.
 TrainConfig saved_config(const CheckpointReader& reader);
 
+// False for weights that import_hf() brought: no run saved them, so there is
+// nothing to resume, and their configuration says nothing of data or batches.
+bool has_run_state(const CheckpointReader& reader);
+
 // Names and shapes are compared with the model's.
 std::shared_ptr<const WeightSource> open_weights(const FoundModel& found,
                                                  const Model& model);

@@ -43,8 +43,11 @@ DecoderConfig source_decoder(const SourceKind& kind) {
   config.micro_batch = 2;
   config.rope_base = 500;
   config.norm_epsilon = 1e-3;
+  config.balance_coefficient = 0.25;
   return config;
 }
+
+constexpr int64_t kContext = 4096;  // tokens
 
 std::vector<float> whole_of(const Model& model, const Tensor& tensor) {
   std::vector<float> whole(static_cast<size_t>(tensor.elements()));
@@ -64,7 +67,8 @@ class ModelSources : public FolderTest,
     for (size_t t = 0; t < model.tensors.size(); ++t)
       files.add(static_cast<int32_t>(t), whole_of(model, model.tensors[t]));
     files.finish();
-    folder_.write(name + "/config.json", hf_config(hf_numbers_of(config)));
+    folder_.write(name + "/config.json",
+                  hf_config(hf_numbers_of(config, kContext)));
   }
 };
 
@@ -121,6 +125,7 @@ TEST_P(ModelSources, ComeBackTheSame) {
   EXPECT_EQ(done.parameters, made.parameters);
   EXPECT_EQ(bytes_of("out/model.safetensors"),
             bytes_of("hf/model.safetensors"));
+  EXPECT_EQ(bytes_of("out/config.json"), bytes_of("hf/config.json"));
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -191,6 +196,23 @@ TEST_F(ModelSourceFolders, ExportsAreThereWholeOrNotAtAll) {
                CheckpointRefused);
   EXPECT_FALSE(std::filesystem::exists(path("two")));
   EXPECT_FALSE(std::filesystem::exists(path("two.canzona-part")));
+}
+
+// Texts that are shorter than the preset's sequences, and a failure that leaves
+// no folder of those that were made for it.
+TEST_F(ModelSourceFolders, ImportsKeepAShortContextAndLeaveNothingBehind) {
+  write_folder("hf", source_decoder({"qwen3"}));
+  folder_.write("hf/config.json",
+                hf_config(hf_numbers_of(source_decoder({"qwen3"}))));
+  const std::string made = import_hf(path("hf"), path("a/b/ckpt"), "test").path;
+  EXPECT_FALSE(has_run_state(open_checkpoint(made)));
+  export_hf(open_checkpoint(made), {.folder = path("c/d/out")});
+  EXPECT_EQ(bytes_of("c/d/out/config.json"), bytes_of("hf/config.json"));
+  std::string bytes = bytes_of("hf/model.safetensors");
+  folder_.write("hf/model.safetensors", bytes.substr(0, bytes.size() - 4));
+  EXPECT_THROW(import_hf(path("hf"), path("e/f/ckpt"), "test"),
+               CheckpointRefused);
+  EXPECT_FALSE(std::filesystem::exists(path("e")));
 }
 
 // A model that no class of transformers is.

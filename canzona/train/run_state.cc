@@ -82,11 +82,11 @@ RunState read_run_state(const std::map<std::string, std::string>& texts,
   return of_checkpoint([&] {
     RunState state;
     std::string where = cat(at, "/data.json");
-    const Json data = side_object(text_called(texts, "data.json", at), where);
+    const Json data = side_object(text_called(texts, kDataFile, at), where);
     state.sequences = count_of(data, "sequences", where);
     state.tokens = count_of(data, "tokens", where);
     where = cat(at, "/run.json");
-    const Json run = side_object(text_called(texts, "run.json", at), where);
+    const Json run = side_object(text_called(texts, kRunFile, at), where);
     state.step = count_of(run, "step", where);
     state.starts = count_of(run, "starts", where, 1);
     state.seconds = get_number(run, "seconds", where);

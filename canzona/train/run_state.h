@@ -16,6 +16,10 @@
 
 namespace canzona {
 
+// Side files of a checkpoint that a run saved.
+inline constexpr const char* kDataFile = "data.json";
+inline constexpr const char* kRunFile = "run.json";
+
 struct RunState {
   int64_t step = 0;       // steps done
   int64_t sequences = 0;  // consumed by all ranks

@@ -51,7 +51,9 @@ class RankTrainer {
 
   TrainResult run() {
     begin_ = now();
-    for (int64_t step = state_.step + 1; step <= settings_.steps; ++step)
+    make_up_evaluation();
+    for (int64_t step = state_.step + 1;
+         result_.stop == 0 && step <= settings_.steps; ++step)
       if (run_step(step)) break;
     finish_saving();
     close_books();
@@ -74,6 +76,8 @@ class RankTrainer {
   double mean_loss(const std::vector<double>& own, int64_t count);
   std::vector<double> held_out_losses(int64_t sequences, int64_t rounds);
   void evaluate();
+  bool is_evaluated_after(int64_t step) const;
+  void make_up_evaluation();
   void evaluate_last();
   int own_stop() const;
   int wishes() const;
@@ -102,7 +106,7 @@ class RankTrainer {
 
 void require_same_data(const DataIdentity& now, const LoadedState& loaded) {
   const DataIdentity saved =
-      read_data_identity(loaded.side_files.at("data.json"), loaded.path);
+      read_data_identity(loaded.side_files.at(kDataFile), loaded.path);
   if (now.digest.empty() || saved.digest == now.digest) return;
   throw DataLost(cat("the data are not those that ", printable(loaded.path),
                      " was saved with: ", printable(saved.description), " (",
@@ -217,6 +221,22 @@ void RankTrainer::evaluate() {
     observer_->on_evaluation(result_.steps, result_.eval_loss);
 }
 
+bool RankTrainer::is_evaluated_after(int64_t step) const {
+  return settings_.eval_every > 0 && step > 0 &&
+         step % settings_.eval_every == 0;
+}
+
+// A run that was ended after its step and before the evaluation has it when it
+// goes on. What comes after the last step is evaluated in any case.
+void RankTrainer::make_up_evaluation() {
+  if (!settings_.resume || !is_evaluated_after(state_.step) ||
+      state_.step >= settings_.steps)
+    return;
+  const int lacks =
+      observer_ != nullptr && observer_->lacks_evaluation() ? 1 : 0;
+  if (one_from_all(world_, lacks).front() != 0) evaluate();
+}
+
 // Its time is the run's, unlike that of writing weights.
 void RankTrainer::evaluate_last() {
   const double start = now();
@@ -266,11 +286,10 @@ bool RankTrainer::run_step(int64_t step) {
   metrics.seconds = seconds_before_ + now() - begin_;
   take(metrics);
   check_replicas(step);
-  const bool due = settings_.eval_every > 0 && step % settings_.eval_every == 0;
   const bool goes_on =
       result_.stop == 0 && !result_.diverged && step < settings_.steps;
   if (goes_on) save_if_due(save_is_wished_, outcome.skipped);
-  if (due && goes_on) evaluate();
+  if (goes_on && is_evaluated_after(step)) evaluate();
   result_.stopped = result_.stop != 0 && step < settings_.steps;
   return result_.stop != 0 || result_.diverged;
 }
@@ -315,9 +334,9 @@ void RankTrainer::save() {
   std::vector<SideFile> files;
   if (world_.rank() == 0) {
     files = settings_.saving.side_files;
-    files.push_back({"data.json", data_json(state_, settings_.data)});
+    files.push_back({kDataFile, data_json(state_, settings_.data)});
     files.push_back({"rng.json", rng_json(settings_.seed)});
-    files.push_back({"run.json", run_json(state_)});
+    files.push_back({kRunFile, run_json(state_)});
   }
   saver_->save(state_.step, files);
   settings_.come_to(TrainPoint::kSave, state_.step, world_.rank());

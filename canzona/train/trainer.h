@@ -148,6 +148,9 @@ class TrainObserver {
   virtual ~TrainObserver() = default;
   // Before the first step of a run that goes on.
   virtual void on_resumed(const LoadedState&, const RunState&) {}
+  // After on_resumed(): true if the records lack the evaluation of the step
+  // that the run goes on from, because it was ended before that was done.
+  virtual bool lacks_evaluation() const { return false; }
   // A save has ended, well or not.
   virtual void on_saved(const SavedStep&) {}
   // As soon as it is done; what it is evaluated to follows.

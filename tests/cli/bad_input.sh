@@ -96,6 +96,48 @@ refuses '--link inter' -- plan --model small.json --mesh dp=2 --link inter=0
 refuses '--alpha' 'empty' -- plan --model small.json --mesh dp=2 --alpha= --json
 refuses '--model' 'empty' -- plan --model '' --mesh dp=2
 
+# A number beyond its type is refused by its option's name, not taken for the
+# largest there is; 010 is ten.
+huge=99999999999999999999
+refuses_huge() { # option verb…
+  option=$1
+  shift
+  for value in $huge -$huge 9223372036854775808 0x10 1e3 '' ' 1'; do
+    refuses "$option" -- "$@" "$option" "$value"
+  done
+}
+refuses_huge --tokens sample --run . --prompt x
+refuses_huge --top-k sample --run . --prompt x
+refuses_huge --seed sample --run . --prompt x
+refuses_huge --step sample --run . --prompt x
+refuses_huge --sequences eval --run .
+refuses_huge --length eval --run .
+refuses_huge --step eval --run .
+refuses_huge --step ckpt inspect .
+refuses_huge --step ckpt verify .
+refuses_huge --step ckpt export . --hf new
+refuses_huge --keep-last ckpt prune .
+refuses_huge --ranks launch
+refuses_huge --max-restarts launch
+refuses_huge --layers bench rule
+refuses_huge --threads bench transform
+refuses_huge --rounds bench transform
+refuses_huge --batch bench transform
+refuses_huge --rounds calibrate
+refuses_huge --steps train
+refuses_huge --seed train
+refuses_huge --save-every train
+refuses_huge --ranks-per-node plan --model small.json --mesh dp=2
+for value in 1e999 -1e999 inf nan x; do
+  refuses --temperature "'$value'" -- sample --run . --prompt x --temperature $value
+done
+refuses "--step: expected a whole number from -9223372036854775808 to 9223372036854775807, found '$huge'" \
+  -- ckpt inspect . --step $huge
+# The first that is wrong is named, with its own value.
+refuses '--top-k -1: expected 0 or more' -- sample --run . --prompt x --top-k -1 --seed -9
+refuses '--seed -9: expected 0 or more' -- sample --run . --prompt x --seed -9
+refuses '--step 10:' -- sample --run . --prompt x --step 010
+
 # Replicas count, too: what is written must be readable.
 model '[{"name": "layers.0.up", "shape": [1099511627776, 1024]}]'
 refuses '64-bit counts' '65536 ranks' -- plan --model model.json \

@@ -94,11 +94,10 @@ canzona train $shape --init saved/ckpt/step_00000002 --steps 0 --mesh dp=2 --run
 exits 0
 same again/model.safetensors exported-2/model.safetensors
 # It is no checkpoint of a run: there are no states to go on from.
-mkdir only
 canzona ckpt import-hf saved --out only/ckpt
 exits 0
-canzona train --steps 6 --mesh dp=2,tp=2 --run only --resume auto
-refuses_data new 'tensors are missing in the checkpoint'
+refuses 'holds weights alone' 'canzona train --init only/ckpt' -- \
+  train --steps 6 --mesh dp=2,tp=2 --run only --resume auto
 
 # Experts, tied, learn on from what they were.
 # shellcheck disable=SC2086
@@ -110,6 +109,39 @@ canzona train $shape --init experts --steps 2 --mesh dp=2,ep=2 --run tuned
 exits 0
 checks=$((checks + 1))
 ! cmp -s tuned/model.safetensors experts/model.safetensors || fail 'nothing was learned'
+
+# What no tensor shows survives import, export and training: how long texts may
+# be, and the coefficient of the balancing loss.
+cp -r experts longer
+sed 's/"max_position_embeddings": [0-9]*/"max_position_embeddings": 40960/
+  s/"router_aux_loss_coef": [^,]*/"router_aux_loss_coef": 0.25/' \
+  experts/config.json >longer/config.json
+canzona ckpt import-hf longer --out deep/er/ckpt
+exits 0
+canzona ckpt export deep/er/ckpt --hf written/of/it
+exits 0
+same written/of/it/config.json longer/config.json
+for from in longer deep/er/ckpt; do
+  rm -rf again
+  # shellcheck disable=SC2086
+  canzona train $shape --init $from --steps 1 --save-every 1 --mesh dp=1 --run again
+  exits 0
+  same again/config.json longer/config.json
+  canzona ckpt export again --hf exported-again
+  exits 0
+  same exported-again/config.json longer/config.json
+  rm -r exported-again
+done
+# shellcheck disable=SC2086
+canzona train $shape --init longer --set model.balance_coefficient=0.5 --set model.length=32 \
+  --steps 0 --mesh dp=1 --run chosen
+exits 0
+holds chosen/config.json '"router_aux_loss_coef": 0.5'
+# ... An import is no run: its data and its batches are nobody's.
+refuses '--data is missing' -- eval --run deep/er
+canzona sample --run deep/er --prompt 'a longer text than is trained with' --tokens 1 --json
+exits 0
+member_is context 40960
 
 # What contradicts the weights, and what is no model.
 # shellcheck disable=SC2086
@@ -125,7 +157,7 @@ refuses '--dtype' 'fp32 or bf16' -- ckpt export made --hf new --dtype fp8
 refuses '--max-shard-size' -- ckpt export made --hf new --max-shard-size many
 refuses "exported' is there already" -- ckpt export made --hf ./exported
 refuses 'has checkpoints already' -- ckpt import-hf llama --out made
-refuses 'missing' -- ckpt export made --hf missing/new
+refuses 'exported/model.safetensors' -- ckpt export made --hf exported/model.safetensors/new
 refuses '--hf' -- ckpt export made
 refuses '--out' -- ckpt import-hf llama
 sed 's/"rope_theta": [^,]*,/"rope_theta": 10000, "rope_scaling": {"rope_type": "yarn"},/' \
@@ -173,7 +205,12 @@ shard=broken/step_00000000/rank_00000.safetensors
 printf 'X' | dd of="$shard" bs=1 seek=9000 conv=notrunc 2>/dev/null
 canzona ckpt export broken --hf new
 refuses_data new 'are damaged'
-checks=$((checks + 1))
-[ ! -e new.canzona-part ] || fail 'new.canzona-part was left'
+not_there new.canzona-part
+canzona ckpt export broken --hf newer/folder
+exits 3
+not_there newer
+canzona ckpt import-hf cut --out newer/run/ckpt
+exits 3
+not_there newer
 
 finish

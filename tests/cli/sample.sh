@@ -157,6 +157,33 @@ canzona sample --run six --prompt 'line' --tokens 3
 exits 0
 says 'note: step_00000004' 'six, step 2'
 
+# Data that is not what the run was trained on is noticed where it is taken for
+# it, and does not end anything.
+# shellcheck disable=SC2086
+canzona train --data text.txt $small 2 --run seven
+exits 0
+for run in six seven; do
+  canzona eval --run $run --json
+  exits 0
+  member_is same_data ON
+  lacks err 'is not what the run was trained on'
+done
+mv text.txt kept.txt
+sed 's/line/LINE/' kept.txt >text.txt
+for run in six seven; do
+  for data in '' '--data text.txt' --all; do
+    # shellcheck disable=SC2086
+    canzona eval --run $run $data --json
+    exits 0
+    member_is same_data OFF
+    says 'note: text.txt is not what the run was trained on'
+  done
+  canzona eval --run $run --data kept.txt --json
+  exits 0
+  lacks err 'is not what the run was trained on'
+done
+mv kept.txt text.txt
+
 # Tokens of a tokenizer, which stays with the run.
 tokenizer=$here/../data/tokenizers/qwen.json
 refuses 'model.vocab 256' '646' '--set model.vocab=646' -- \
@@ -183,6 +210,20 @@ exits 0
 same "$(member loss)" "$trained"
 checks=$((checks + 1))
 [ "$(member bytes)" -gt "$(member tokens)" ] || fail 'tokens have too few bytes'
+# Bytes are those of the text, not of its normal form: the same letter, as two
+# characters and as one, is the same token.
+acute=$(printf 'i\314\201')
+composed=$(printf '\303\255')
+head -n 500 text.txt | sed "s/line/l${acute}ne/" >two_characters.txt
+head -n 500 text.txt | sed "s/line/l${composed}ne/" >one_character.txt
+canzona eval --run four --data one_character.txt --length 1 --json
+exits 0
+loss=$(member loss)
+less=$(($(wc -c <one_character.txt) - $(member bytes)))
+canzona eval --run four --data two_characters.txt --length 1 --json
+exits 0
+same "$(member loss)" "$loss"
+member_is bytes $(($(wc -c <two_characters.txt) - less))
 # A run that starts from it takes its tokenizer.
 # shellcheck disable=SC2086
 canzona train --data text.txt --init four --steps 0 --mesh dp=1 --set model.length=32 \
@@ -197,8 +238,6 @@ canzona train --data text.txt --tokenizer "$tokenizer" --set model.vocab=700 $sm
 exits 0
 canzona ckpt export saved --hf hf_out
 exits 0
-refuses 'back' -- ckpt import-hf hf_out --out back/ckpt
-mkdir back
 canzona ckpt import-hf hf_out --out back/ckpt
 exits 0
 for copy in hf_out back; do
@@ -238,7 +277,7 @@ refuses '33 tokens' 'at most 31' "'one'" -- \
   sample --run one --prompt 'a prompt of thirty-three letters.'
 refuses '--tokens 0' '1 to ' -- sample --run one --prompt x --tokens 0
 refuses '--temperature -1' -- sample --run one --prompt x --temperature -1
-refuses '--temperature nan' -- sample --run one --prompt x --temperature nan
+refuses '--temperature' "'nan'" -- sample --run one --prompt x --temperature nan
 refuses '--top-k 5' '--temperature' -- sample --run one --prompt x --top-k 5
 refuses '--top-k -5' -- sample --run one --prompt x --top-k -5 --temperature 1
 refuses '--seed -1' -- sample --run one --prompt x --seed -1

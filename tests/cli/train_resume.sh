@@ -144,9 +144,9 @@ exits 3
 says 'the data are not those that moved/ckpt/step_00000012 was saved with'
 lacks err 'goes on from it'
 cp text.txt same.txt
-canzona train --run moved --resume 12 --data same.txt --steps 12
+cp -r moved shorter
+canzona train --run shorter --resume 12 --data same.txt --steps 12
 exits 0
-cp before.jsonl moved/metrics.jsonl
 
 # --- What is not there, and what is damaged.
 canzona train --run moved --resume 13

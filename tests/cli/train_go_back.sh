@@ -1,0 +1,157 @@
+# A run that goes on from an earlier checkpoint than its newest, evaluations
+# that a signal cut off, and weights that no run can go on from.
+. "$(dirname "$0")/words.sh"
+
+canzona train --dry-run
+if grep -q 'built to plan only' err; then
+  exits 2
+  finish
+fi
+
+numbered_lines 2000 >text.txt
+small="train --set data.path=text.txt --set model.layers=1 --set model.hidden=32
+  --set model.ffn=48 --set model.heads=4 --set model.kv_heads=4
+  --set model.head_dim=8 --set model.length=16 --set eval.sequences=4
+  --set batch.micro=8 --mesh dp=1"
+
+# steps_are <file> <numbers>: those of its lines
+steps_are() {
+  checks=$((checks + 1))
+  steps=$(sed 's/^{"step":\([0-9]*\),.*/\1/' "$1" | tr '\n' ' ')
+  [ "$steps" = "$2 " ] || fail "the steps of $1 are $steps"
+}
+# metrics without what depends on the clock
+results_of() {
+  sed 's/^\({"step":[0-9]*,"loss":[^,]*\),.*\(,"eval_loss":[^,}]*\).*/\1\2/
+    t
+    s/^\({"step":[0-9]*,"loss":[^,]*\),.*/\1/' "$1/metrics.jsonl"
+}
+same_results() {
+  checks=$((checks + 1))
+  results_of "$1" >first
+  results_of "$2" >second
+  cmp -s first second || fail "$1 and $2 differ: $(diff first second | head -4)"
+}
+
+# --- Back to step 3 of 12, and killed before anything new is saved: the run
+# goes on from there, not from what it had left.
+# shellcheck disable=SC2086
+canzona $small --steps 12 --run whole --set eval.every=4
+exits 0
+# shellcheck disable=SC2086
+canzona $small --steps 12 --run one --save-every 3 --keep-last 0 --set eval.every=4
+exits 0
+same_results one whole
+canzona train --run one --resume 3 --steps 5 --save-every 0
+exits 0
+says 'the run goes on from step 3' 'later steps (6, 9, 12) are set aside in one/ckpt'
+steps_are one/metrics.jsonl '1 2 3 4 5'
+checks=$((checks + 1))
+[ "$(cat one/ckpt/latest)" = step_00000003 ] || fail "latest is $(cat one/ckpt/latest)"
+canzona ckpt ls one
+exits 0
+prints latest
+lacks out '  12  '
+canzona train --run one --resume 12
+exits 3
+says 'no checkpoint of this step' 'those of steps 3'
+canzona train --run one --resume auto --steps 12 --save-every 3
+exits 0
+says 'step 3 of 12 is done'
+steps_are one/metrics.jsonl '1 2 3 4 5 6 7 8 9 10 11 12'
+same_results one whole
+
+# --- What was set aside is a checkpoint still, of no run but one that begins
+# with it; it goes when others have taken its place.
+aside=$(echo one/ckpt/step_00000009.left-*)
+there "$aside/manifest.json"
+canzona ckpt verify "$aside"
+exits 0
+canzona train --resume "$aside" --run other --steps 12
+exits 0
+says 'step 9 of 12 is done'
+steps_are other/metrics.jsonl '10 11 12'
+refuses "--run 'one' is not empty" -- train --resume "$aside" --run one
+canzona ckpt prune one --keep-last 9
+exits 0
+there "$aside"
+canzona ckpt prune one --keep-last 2 --dry-run
+exits 0
+prints "${aside#one/ckpt/}"
+there "$aside"
+canzona ckpt prune one --keep-last 2
+exits 0
+checks=$((checks + 1))
+[ "$(ls one/ckpt | tr '\n' ' ')" = 'latest step_00000009 step_00000012 ' ] ||
+  fail "one/ckpt holds $(ls one/ckpt | tr '\n' ' ')"
+# ... A run prunes by itself; replacing it leaves nothing.
+canzona train --run one --resume 9 --steps 14 --save-every 1 --keep-last 2
+exits 0
+says 'later steps (12) are set aside'
+checks=$((checks + 1))
+[ "$(ls one/ckpt | tr '\n' ' ')" = 'latest step_00000013 step_00000014 ' ] ||
+  fail "one/ckpt holds $(ls one/ckpt | tr '\n' ' ')"
+canzona train --run one --resume 13 --steps 13
+exits 0
+# shellcheck disable=SC2086
+canzona $small --steps 1 --run one --overwrite
+exits 0
+not_there one/ckpt
+
+# --- A resume that is refused sets nothing aside.
+# shellcheck disable=SC2086
+canzona $small --steps 4 --run two --save-every 2 --keep-last 0
+exits 0
+ls two/ckpt >before
+sed 's/line/LINE/' text.txt >changed.txt
+canzona train --run two --resume 2 --data changed.txt
+exits 3
+checks=$((checks + 1))
+ls two/ckpt | cmp -s - before || fail 'two/ckpt has changed'
+
+# --- An evaluation that was cut off is made up for.
+# shellcheck disable=SC2086
+canzona $small --steps 12 --run cut --save-every 4 --keep-last 0 --set eval.every=4
+exits 0
+sed '8s/,"eval_loss":.*/}/' cut/metrics.jsonl >s
+checks=$((checks + 1))
+! cmp -s s cut/metrics.jsonl || fail 'step 8 has no evaluation'
+mv s cut/metrics.jsonl
+canzona train --run cut --resume 8
+exits 0
+prints 'step:  8  eval_loss'
+same_results cut whole
+# ... and not repeated where it is there.
+canzona train --run cut --resume 8
+exits 0
+lacks out 'step:  8  eval_loss'
+same_results cut whole
+# ... A signal that comes during any step skips the evaluation after it.
+# shellcheck disable=SC2086
+"$program" $small --steps 1000000 --run ended --save-every 1 --set eval.every=1 \
+  --set log.every=1000000 >out 2>err </dev/null &
+process=$!
+last='canzona train, ended by a signal'
+while [ ! -s ended/ckpt/latest ] && kill -0 "$process" 2>/dev/null; do sleep 0.05; done
+kill -TERM "$process"
+wait "$process"
+status=$?
+exits 143
+steps=$(tail -n 1 ended/metrics.jsonl | sed 's/^{"step":\([0-9]*\),.*/\1/')
+canzona train --run ended --resume auto --steps $((steps + 2)) --set log.every=1
+exits 0
+checks=$((checks + 1))
+[ "$(grep -c eval_loss ended/metrics.jsonl)" = "$((steps + 2))" ] ||
+  fail "$(grep -c eval_loss ended/metrics.jsonl) of $((steps + 2)) steps have an evaluation"
+
+# --- Weights alone are something to start from, not to go on from.
+canzona ckpt import-hf whole --out brought/ckpt
+exits 0
+for wish in auto 0 brought brought/ckpt/step_00000000; do
+  refuses "--resume '$wish'" 'holds weights alone' 'canzona train --init brought/ckpt' -- \
+    train --run brought --resume $wish
+done
+canzona train --init brought/ckpt --data text.txt --steps 1 --mesh dp=1 --run tuned
+exits 0
+
+finish
