@@ -51,19 +51,26 @@ test: build  ## build and run all tests but the heavy ones
 .PHONY: test-all
 test-all: build  ## build and run all tests, those of MPI with MPICH, too
 	sh scripts/setup.sh --tests
+	sh scripts/setup.sh --strace
 	sh scripts/setup.sh --browser
 	$(call configure,release,-DCANZONA_BUILD_TESTS=ON -DCANZONA_HEAVY_TESTS=ON)
 	$(call compile,release)
 	$(call run_tests,build)
 	JOBS=$(JOBS) sh scripts/test_mpich.sh
 
+# SOAK_TRIALS: random kills. SOAK_ARGS: further words for rows.py, such as
+# --no-bars on a machine with other work.
+SOAK_TRIALS ?= 200
+SOAK_ARGS ?=
+
 .PHONY: soak
 soak: build  ## hit runs by hundreds of faults; writes build/soak.md
 	sh scripts/setup.sh --tests
+	sh scripts/setup.sh --strace
 	$(call configure,release,-DCANZONA_BUILD_TESTS=ON -DCANZONA_HEAVY_TESTS=ON)
 	$(call compile,release)
 	python3 tests/reliability/rows.py build/canzona mpirun --tier C \
-	  --build build --table build/soak.md $(SOAK_ARGS)
+	  --kills $(SOAK_TRIALS) --build build --table build/soak.md $(SOAK_ARGS)
 
 .PHONY: cuda
 cuda:  ## build build-cuda/canzona, which uses NVIDIA GPUs; needs nvcc

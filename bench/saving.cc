@@ -6,12 +6,13 @@
 //
 // pause : save     how long a save in the background stops the run, beside one
 //                  that is written at once
-// step : step      the mean step while a save is written, beside the mean step
-//                  before it
+// step : step      the mean step while saves are written, beside the mean of
+//                  the steps before each of them
 // load             the same ranks read it back, every byte checked
 //
 // DIR, which is made and removed, lies in the folder for temporary files unless
-// it is named. Each figure but the steps is the least of 3 trials.
+// it is named. Each figure but the steps, which are means, is the least of 3
+// trials.
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,6 +22,7 @@
 #include <string_view>
 
 #include "canzona/base/text.h"
+#include "canzona/comm/from_all.h"
 #include "canzona/comm/thread/run_ranks.h"
 #include "canzona/measure/clock.h"
 #include "canzona/plan/make_plan.h"
@@ -90,25 +92,18 @@ class Bench {
   SavingTimes run() {
     SavingTimes times;
     time_steps(3);
-    times.step = time_steps(10);
     for (const bool background : {false, true}) {
       RunSaver saver(runtime_, world_,
                      {.folder = wanted_.folder,
                       .owner = "bench",
                       .keep_last = 1,
                       .background = background});
-      for (int trial = 0; trial < kTrials; ++trial) {
-        world_.barrier();
-        saver.save(trial + 1, {});
-        if (background) times.step_while_saving = steps_until_saved(saver);
-        const SavedStep saved = last_of(saver);
-        times.bytes = static_cast<double>(saved.bytes);
-        double& least = background ? times.background : times.at_once;
-        least = std::min(least, saved.seconds);
-        if (background)
-          times.pause = std::min(times.pause, saved.pause_seconds);
-      }
+      for (int trial = 0; trial < kTrials; ++trial)
+        background ? save_beside_steps(saver, trial + 1, times)
+                   : save_at_once(saver, trial + 1, times);
     }
+    times.step /= kTrials;
+    times.step_while_saving /= kTrials;
     for (int trial = 0; trial < kTrials; ++trial) {
       world_.barrier();
       const double begin = wall_seconds();
@@ -120,15 +115,38 @@ class Bench {
   }
 
  private:
+  void save_at_once(RunSaver& saver, int64_t number, SavingTimes& times) {
+    world_.barrier();
+    saver.save(number, {});
+    const SavedStep saved = last_of(saver);
+    times.bytes = static_cast<double>(saved.bytes);
+    times.at_once = std::min(times.at_once, saved.seconds);
+  }
+  void save_beside_steps(RunSaver& saver, int64_t number, SavingTimes& times) {
+    times.step += time_steps(10);
+    saver.save(number, {});
+    times.step_while_saving += steps_until_saved(saver);
+    const SavedStep saved = last_of(saver);
+    times.background = std::min(times.background, saved.seconds);
+    times.pause = std::min(times.pause, saved.pause_seconds);
+  }
   void step() {
     runtime_.step({.learning_rate = 1e-3});
     runtime_.wait_all_params();
   }
+  // Asked after every step, so that all ranks do equally many.
+  bool all_have_saved() {
+    const std::vector<int64_t> have =
+        one_from_all(world_, int64_t{saved_ ? 1 : 0});
+    return std::ranges::find(have, 0) == have.end();
+  }
   double time_steps(int count) {
     world_.barrier();
     const double begin = wall_seconds();
-    for (int i = 0; i < count; ++i) step();
-    world_.barrier();
+    for (int i = 0; i < count; ++i) {
+      step();
+      all_have_saved();
+    }
     return (wall_seconds() - begin) / count;
   }
   // The mean step until it is written.
@@ -138,8 +156,8 @@ class Bench {
     do {
       step();
       ++count;
-      saved_ = saver.poll();
-    } while (!saved_);
+      if (!saved_) saved_ = saver.poll();
+    } while (!all_have_saved());
     return (wall_seconds() - begin) / count;
   }
   SavedStep last_of(RunSaver& saver) {

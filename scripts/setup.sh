@@ -1,5 +1,5 @@
 #!/bin/sh
-# setup.sh [--tests | --browser | --mpich | --tools]
+# setup.sh [--tests | --browser | --strace | --mpich | --tools]
 #
 # Makes sure that the machine has what a build needs, and installs only what
 # is missing (Debian packages). Where all is there it needs neither network
@@ -8,6 +8,7 @@
 #   (nothing)   compiler, CMake, libraries of the program
 #   --tests     GoogleTest as well, for the tests and the benches
 #   --browser   a browser for the report's test; that test skips without one
+#   --strace    strace, for tests of calls that fail; they do with less
 #   --mpich     MPICH beside Open MPI, for its tests
 #   --tools     clang, clang-format and clang-tidy for fuzz, format and lint
 #
@@ -151,19 +152,29 @@ install_missing() {
     fail "please install these packages and try again:$missing"
 }
 
-# A browser is large and often cannot be had: try once, remember, go on.
+# try_once <package> <what is said if there is none>: tests do without it.
+try_once() {
+  tried=build/.setup-$1-failed
+  if [ -e "$tried" ]; then
+    echo "setup: no $1 (tried before; remove $tried to try again)"
+    return 0
+  fi
+  install_packages "$1" && return 0
+  mkdir -p build && : >"$tried"
+  echo "setup: no $1 could be installed; $2"
+}
+
+# A browser is large and often cannot be had.
 install_browser() {
   for program in chromium chromium-browser google-chrome; do
     has_program $program && return 0
   done
-  tried=build/.setup-browser-failed
-  if [ -e $tried ]; then
-    echo "setup: no browser (tried before; remove $tried to try again)"
-    return 0
-  fi
-  install_packages chromium && return 0
-  mkdir -p build && : >$tried
-  echo "setup: no browser could be installed; the report's browser test skips"
+  try_once chromium "the report's browser test skips"
+}
+
+install_strace() {
+  has_program strace ||
+    try_once strace "calls of the system fail by a preloaded library alone"
 }
 
 cd "$(dirname "$0")/.." || exit 1
@@ -172,6 +183,7 @@ case ${1:-} in
   --tests) check_build && check_tests && install_missing ;;
   --tools) check_build && check_tests && check_tools && install_missing ;;
   --browser) install_browser ;;
+  --strace) install_strace ;;
   --mpich) check_mpich && install_missing ;;
-  *) fail "unknown argument '$1'; expected --tests, --browser, --mpich, --tools or nothing" ;;
+  *) fail "unknown argument '$1'; expected --tests, --browser, --strace, --mpich, --tools or nothing" ;;
 esac

@@ -32,8 +32,11 @@ class Descriptor {
   bool is_open() const { return fd_ >= 0; }
   int get() const { return fd_; }
   int release() { return std::exchange(fd_, -1); }
-  // Some file systems report a failed write only here.
-  bool close() { return ::close(std::exchange(fd_, -1)) == 0; }
+  // Some file systems report a failed write only here. An interrupted close()
+  // has closed the file.
+  bool close() {
+    return ::close(std::exchange(fd_, -1)) == 0 || errno == EINTR;
+  }
 
  private:
   int fd_;
@@ -258,8 +261,9 @@ class FileWriter::TemporaryFile {
     while (::fsync(file_.descriptor.get()) != 0)
       if (errno != EINTR) fail_to_write(operation_);
     if (!file_.descriptor.close()) fail_to_write(operation_);
-    renamed_ = ::rename(file_.path.c_str(), target_.c_str()) == 0;
-    if (!renamed_) fail_to_write(operation_);
+    while (::rename(file_.path.c_str(), target_.c_str()) != 0)
+      if (errno != EINTR) fail_to_write(operation_);
+    renamed_ = true;
     sync_folder_of(target_);
   }
 

@@ -81,13 +81,13 @@ class BackgroundSha256 {
 // A file that is hashed while it is written, chunk by chunk.
 class HashedFile {
  public:
-  HashedFile(OutputFile file, std::string name, int64_t bytes)
+  HashedFile(OutputFile file, std::string name, int64_t bytes, Hashing hashing)
       : file_(std::move(file)) {
     record_.name = std::move(name);
     record_.bytes = bytes;
     const auto room = static_cast<size_t>(std::min(bytes, kChunkBytes));
     buffers_[0].resize(room);
-    if (bytes > kChunkBytes) {
+    if (bytes > kChunkBytes && hashing == Hashing::kBeside) {
       buffers_[1].resize(room);
       background_ = std::make_unique<BackgroundSha256>();
     }
@@ -238,14 +238,15 @@ int64_t shard_bytes(const std::vector<BoxSource>& sources) {
 }
 
 std::string write_shard(const Folder& folder, const ShardPlace& place,
-                        const std::vector<BoxSource>& sources) {
+                        const std::vector<BoxSource>& sources,
+                        Hashing hashing) {
   const ShardLayout layout = layout_of(sources);
   Manifest record;
   record.step = place.step;
   record.world = place.world;
   record.tensors = saved_tensors(sources, layout);
   const std::string name = shard_name(place.rank);
-  HashedFile file(folder.create(name), name, layout.start.file_bytes);
+  HashedFile file(folder.create(name), name, layout.start.file_bytes, hashing);
   file.add(layout.start.bytes);
   for (const size_t i : layout.stored) add_source(file, sources[i]);
   record.files = {file.finish()};
@@ -254,7 +255,8 @@ std::string write_shard(const Folder& folder, const ShardPlace& place,
 
 FileRecord write_side_file(const Folder& folder, const std::string& name,
                            std::string_view text) {
-  HashedFile file(folder.create(name), name, std::ssize(text));
+  HashedFile file(folder.create(name), name, std::ssize(text),
+                  Hashing::kInTurn);
   file.add(text);
   return file.finish();
 }

@@ -39,12 +39,18 @@ struct ShardPlace {
   int64_t world = 1;
 };
 
+// Whether bytes are hashed by another thread than the one that writes them,
+// which is sooner done, or by the same, which takes no second processor from
+// others.
+enum class Hashing { kBeside, kInTurn };
+
 // Into `folder`, that of the checkpoint which is being written. Returns the
 // record, for parse_record(). Boxes without elements are left out; their
 // tensors are in the record. UsageError if a tensor or box cannot be;
 // StorageError if the disk refuses.
 std::string write_shard(const Folder& folder, const ShardPlace& place,
-                        const std::vector<BoxSource>& sources);
+                        const std::vector<BoxSource>& sources,
+                        Hashing hashing = Hashing::kBeside);
 
 // The bytes that write_shard() would write.
 int64_t shard_bytes(const std::vector<BoxSource>& sources);

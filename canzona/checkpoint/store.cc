@@ -59,8 +59,10 @@ std::string latest_name(const Folder& folder) {
 void make_store_folder(const std::string& path) {
   if (path.empty() || path.find('\0') != std::string::npos)
     throw UsageError(cat("no name of a folder: ", quoted(path)));
-  if (::mkdir(path.c_str(), 0777) != 0 && errno != EEXIST)
-    throw_write_error(cat("cannot make the folder ", quoted(path, 300)), errno);
+  while (::mkdir(path.c_str(), 0777) != 0 && errno != EEXIST)
+    if (errno != EINTR)
+      throw_write_error(cat("cannot make the folder ", quoted(path, 300)),
+                        errno);
 }
 
 bool exists(const Folder& folder, const std::string& name) {

@@ -92,7 +92,7 @@ TEST(RefreshPolicy, ASuccessForgetsFailures) {
   EXPECT_EQ(refreshes.failures[0], 0);
 }
 
-TEST(RefreshPolicy, TheFourthFailureInARowIsAnErrorThatSaysWhere) {
+TEST(RefreshPolicy, D7TheFourthFailureInARowIsAnErrorThatSaysWhere) {
   Refreshes<float> refreshes;
   for (int64_t step = 1; step <= 3; ++step) refreshes(step);
   EXPECT_THAT(
@@ -132,7 +132,7 @@ TEST(RefreshPolicy, TellsWhichTensorOfABatch) {
               ThrowsMessage<NumericalError>(HasSubstr("tensor 5")));
 }
 
-TEST(RefreshPolicy, NeverDecomposesAFactorThatIsNotFinite) {
+TEST(RefreshPolicy, D7NeverDecomposesAFactorThatIsNotFinite) {
   Refreshes<double> refreshes;
   refreshes.factors[0] = kInf;
   EXPECT_THAT(

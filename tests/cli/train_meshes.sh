@@ -6,6 +6,7 @@ losses() {
   mesh=$1
   shift
   canzona train --mesh "$mesh" --steps 50 --set eval.sequences=16 \
+    --set model.hidden=64 --set model.ffn=96 --set model.length=32 \
     --rule-option precision=fp32 \
     --run run --overwrite --quiet "$@"
   exits 0

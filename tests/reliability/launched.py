@@ -77,8 +77,9 @@ def words_of(pid):
 class Launched:
     """One `canzona launch --json`, with its lines and when they came."""
 
-    def __init__(self, canzona, options, command, fault="", folder=None):
-        environment = dict(os.environ)
+    def __init__(self, canzona, options, command, fault="", folder=None,
+                 variables=()):
+        environment = dict(os.environ, **dict(variables))
         environment.pop("CANZONA_TEST_FAULT", None)
         if fault:
             environment["CANZONA_TEST_FAULT"] = fault

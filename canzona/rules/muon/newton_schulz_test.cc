@@ -168,7 +168,7 @@ TEST(NewtonSchulz, MapsEverySingularValue) {
   }
 }
 
-TEST(NewtonSchulz, OfAVectorIsAMultipleOfIt) {
+TEST(NewtonSchulz, D6OfAVectorIsAMultipleOfIt) {
   const double phi = 0.696436409470;
   for (const auto& [m, n] : {std::pair{1, 7}, {7, 1}, {1, 1}}) {
     Stream s(3);
@@ -227,7 +227,7 @@ TEST(NewtonSchulz, EpsilonHoldsBackTinyMatrices) {
       composed(facts.coefficients(), 1 / 11.0), 1e-11);
 }
 
-TEST(NewtonSchulz, OfZeroIsZero) {
+TEST(NewtonSchulz, D6OfZeroIsZero) {
   const auto engine = make_cpu_engine();
   for (const char* form : kForms)
     for (const char* precision : {"fp32", "bf16"})
@@ -241,7 +241,7 @@ TEST(NewtonSchulz, OfZeroIsZero) {
       }
 }
 
-TEST(NewtonSchulz, TakesEmptyMatrices) {
+TEST(NewtonSchulz, D6TakesEmptyMatrices) {
   const auto engine = make_cpu_engine();
   for (const auto& [m, n] : {std::pair{0, 5}, {5, 0}, {0, 0}})
     EXPECT_TRUE(
@@ -347,7 +347,7 @@ double worst_of(Engine& engine, const RuleOptions& options, int64_t m,
   return worst;
 }
 
-TEST(NewtonSchulz, StandsHardMatricesInEveryFormAndPrecision) {
+TEST(NewtonSchulz, D6StandsHardMatricesInEveryFormAndPrecision) {
   const auto engine = make_cpu_engine();
   for (const CoefficientSet& set : coefficient_sets()) {
     if (!set.hazard.empty()) continue;
@@ -365,7 +365,7 @@ TEST(NewtonSchulz, StandsHardMatricesInEveryFormAndPrecision) {
   }
 }
 
-TEST(NewtonSchulz, StandsHardMatricesOnEveryKernel) {
+TEST(NewtonSchulz, D6StandsHardMatricesOnEveryKernel) {
   for (Bf16Kernel kernel : usable_bf16_kernels()) {
     const auto engine = make_cpu_engine(kernel);
     for (const char* set : {"simple", "polar_express"})
@@ -411,7 +411,7 @@ TEST(NewtonSchulz, SmallMatricesInBf16StayCloseToFp64) {
         }
 }
 
-TEST(NewtonSchulz, SchattenNormStandsHardMatrices) {
+TEST(NewtonSchulz, D6SchattenNormStandsHardMatrices) {
   const auto engine = make_cpu_engine();
   for (const char* precision : {"fp32", "bf16"})
     for (const char* form : kForms) {

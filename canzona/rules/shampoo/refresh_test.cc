@@ -59,7 +59,7 @@ std::string complaint(const std::function<void()>& act) {
   return "";
 }
 
-TEST(ShampooRefresh, KeepsTheOldRootAndCounts) {
+TEST(ShampooRefresh, D7KeepsTheOldRootAndCounts) {
   const auto engine = make_cpu_engine();
   Refusing hook;
   hook.refuse = false;
@@ -85,7 +85,7 @@ TEST(ShampooRefresh, ASuccessSetsTheCountBack) {
   EXPECT_THAT(shampoo.state("refresh_failures"), Each(0));
 }
 
-TEST(ShampooRefresh, TheFourthFailureInARowIsAnError) {
+TEST(ShampooRefresh, D7TheFourthFailureInARowIsAnError) {
   const auto engine = make_cpu_engine();
   Refusing hook;
   auto shampoo = tensor<float>(&hook);
@@ -168,7 +168,7 @@ TEST(ShampooRefresh, AnUndampedSingularFactorIsAnError) {
       HasSubstr("root that is not finite"));
 }
 
-TEST(ShampooRefresh, AFactorThatIsNotFiniteNamesStepBlockAndAxis) {
+TEST(ShampooRefresh, D7AFactorThatIsNotFiniteNamesStepBlockAndAxis) {
   const auto engine = make_cpu_engine();
   for (double bad : {std::numeric_limits<double>::quiet_NaN(),
                      std::numeric_limits<double>::infinity(),

@@ -236,7 +236,7 @@ TEST(InverseRoot, IsExactlySymmetric) {
 }
 
 // Errors are a small multiple of rounding times the condition number.
-TEST(InverseRoot, FollowsTheConditionNumber) {
+TEST(InverseRoot, D6FollowsTheConditionNumber) {
   for (RootMethod method : kMethods) {
     for (double condition : {1e2, 1e4, 1e6}) {
       const PlainMatrix a = conditioned(24, condition, 5);

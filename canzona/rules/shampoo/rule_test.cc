@@ -301,7 +301,7 @@ TEST(ShampooEquals, SgdWithMomentumBeforeItStarts) {
   EXPECT_EQ(shampoo.weights, sgd.weights);
 }
 
-TEST(ShampooEdge, AZeroGradientAtFirstMovesNothing) {
+TEST(ShampooEdge, D6AZeroGradientAtFirstMovesNothing) {
   const auto engine = make_cpu_engine();
   auto zero = tensor(known_options(), {2, 3}, known_weights(2, 3));
   zero.step(*engine, Numbers(6), kRate);
@@ -310,7 +310,7 @@ TEST(ShampooEdge, AZeroGradientAtFirstMovesNothing) {
               Pointwise(DoubleNear(1e-10), Numbers{100, 0, 0, 100}));
 }
 
-TEST(ShampooEdge, AZeroGradientInTheDefaultsMovesNothing) {
+TEST(ShampooEdge, D6AZeroGradientInTheDefaultsMovesNothing) {
   const auto engine = make_cpu_engine();
   TestTensor<float> zero(
       make_rule("shampoo",
@@ -357,7 +357,7 @@ TEST(ShampooEdge, ANumberMovesByItsSign) {
   EXPECT_NEAR(number.weights[0], 0.5 + kRate, 1e-15);
 }
 
-TEST(ShampooEdge, EmptyTensorsAreLegal) {
+TEST(ShampooEdge, D6EmptyTensorsAreLegal) {
   const auto engine = make_cpu_engine();
   auto empty = tensor({}, {0, 4}, {});
   empty.step(*engine, {}, kRate);

@@ -56,7 +56,7 @@ class SoapFailures : public ::testing::Test {
 
 const RuleOptions kEveryStep = {{"precondition_frequency", "1"}};
 
-TEST_F(SoapFailures, AFailedRefreshKeepsTheBasisAndIsCounted) {
+TEST_F(SoapFailures, D7AFailedRefreshKeepsTheBasisAndIsCounted) {
   TestTensor<float> soap = make(kEveryStep, &hook_);
   step(soap);
   step(soap);
@@ -71,7 +71,7 @@ TEST_F(SoapFailures, AFailedRefreshKeepsTheBasisAndIsCounted) {
   EXPECT_THAT(soap.state("refresh_failures"), ElementsAre(1, 0));
 }
 
-TEST_F(SoapFailures, TheFourthInARowIsAnError) {
+TEST_F(SoapFailures, D7TheFourthInARowIsAnError) {
   TestTensor<float> soap = make(kEveryStep, &hook_);
   step(soap);
   hook_.failing_axis = 1;
@@ -146,7 +146,7 @@ TEST_F(SoapFailures, ABasisThatIsNotFiniteIsAnError) {
                         HasSubstr("a basis that is not finite"))));
 }
 
-TEST_F(SoapFailures, AFactorThatIsNotFiniteIsNeverDecomposed) {
+TEST_F(SoapFailures, D7AFactorThatIsNotFiniteIsNeverDecomposed) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   for (float value : {kNan, kInf, -kInf, 1e20F}) {  // 1e20² is none in fp32
@@ -193,7 +193,7 @@ TEST_F(SoapFailures, OverflowsAreTriedAgainInFp64) {
 }
 
 // Cholesky QR cannot take dependent columns; Householder can.
-TEST_F(SoapFailures, CholeskyQrFallsBackOnHouseholder) {
+TEST_F(SoapFailures, D7CholeskyQrFallsBackOnHouseholder) {
   TestTensor<float> soap =
       make({{"precondition_frequency", "1"}, {"refresh", "cholesky_qr"}});
   const std::vector<float> g(12, 0.5F);  // rank one, for ever

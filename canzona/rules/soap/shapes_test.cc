@@ -35,7 +35,7 @@ double orthogonality_error(const Values& basis) {
   return distance(transposed(q) * q, identity);
 }
 
-TEST(SoapShapes, AZeroGradientGivesTheReversedIdentity) {
+TEST(SoapShapes, D6AZeroGradientGivesTheReversedIdentity) {
   const auto engine = make_cpu_engine();
   TestTensor<double> soap = make({}, {3, 2});
   const Values start = soap.weights;
@@ -59,7 +59,7 @@ TEST(SoapShapes, AZeroGradientLaterChangesLittle) {
   EXPECT_LT(orthogonality_error(soap.state("Q_L")), 1e-13);
 }
 
-TEST(SoapShapes, AnEmptyTensorIsNoWork) {
+TEST(SoapShapes, D6AnEmptyTensorIsNoWork) {
   const auto engine = make_cpu_engine();
   for (const Dims& dims : {Dims{0, 3}, Dims{3, 0}, Dims{0}, Dims{2, 0, 4}}) {
     for (const char* preset : {"canzona", "nvidia", "meta"}) {
@@ -72,7 +72,7 @@ TEST(SoapShapes, AnEmptyTensorIsNoWork) {
 
 // A side of one has a 1x1 factor whose basis is a sign: with the other side's
 // basis alone, nothing changes.
-TEST(SoapShapes, ASideOfOneIsASide) {
+TEST(SoapShapes, D6ASideOfOneIsASide) {
   const auto engine = make_cpu_engine();
   for (const Dims& dims : {Dims{1, 5}, Dims{5, 1}, Dims{1, 1}}) {
     TestTensor<double> soap = make({{"precondition_frequency", "2"}}, dims);
@@ -87,7 +87,7 @@ TEST(SoapShapes, ASideOfOneIsASide) {
 }
 
 // The first update after equal gradients of rank one is that direction alone.
-TEST(SoapShapes, ARankOneGradientIsOneDirection) {
+TEST(SoapShapes, D6ARankOneGradientIsOneDirection) {
   const auto engine = make_cpu_engine();
   PlainMatrix a(4, 1), b(1, 6);
   for (size_t i = 0; i < 4; ++i) a.values[i] = 1 + static_cast<double>(i);

@@ -30,7 +30,7 @@ class EveryRule : public testing::TestWithParam<std::string> {
   }
 };
 
-TEST_P(EveryRule, GivesOneResultOnEveryMeshWhereSumsAreExact) {
+TEST_P(EveryRule, D9GivesOneResultOnEveryMeshWhereSumsAreExact) {
   std::set<Digests> seen;
   for (const std::string& mesh : many_meshes())
     for (const std::string& strategy : strategy_names()) {

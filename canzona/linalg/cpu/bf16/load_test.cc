@@ -41,7 +41,7 @@ TEST_P(LoadTest, RoundsToTheNearestAndToEven) {
     }
 }
 
-TEST_P(LoadTest, TinyNumbersBecomeZero) {
+TEST_P(LoadTest, D6TinyNumbersBecomeZero) {
   const float least = std::numeric_limits<float>::min();
   PlainRows source = make_plain(1, 4, 0, [&](int64_t, int64_t j) {
     return j == 0 ? least : j == 1 ? least * 0.999F : -least / 2;

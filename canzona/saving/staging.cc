@@ -1,0 +1,79 @@
+#include "canzona/saving/staging.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+#include "canzona/base/index.h"
+
+namespace canzona {
+namespace {
+
+// Enough for a thread to be worth its start, and even shares of large boxes.
+constexpr int64_t kStagedPiece = 1 << 20;  // elements
+// More of them than memory has channels help no one.
+constexpr int kMostCopyThreads = 16;
+
+// work(0) … work(count − 1), none of which throws.
+template <class Work>
+void share_pieces(int64_t count, int threads, const Work& work) {
+  std::atomic<int64_t> next = 0;
+  const auto run = [&] {
+    for (int64_t i = next++; i < count; i = next++) work(i);
+  };
+  std::vector<std::jthread> others;
+  const int64_t wanted = std::min<int64_t>(count, threads);
+  for (int64_t i = 1; i < wanted; ++i) others.emplace_back(run);
+  run();
+}
+
+}  // namespace
+
+Staging::Staging(int64_t elements, int threads)
+    : memory_(host_memory().allocate(elements *
+                                     static_cast<int64_t>(sizeof(float)))),
+      elements_(elements),
+      threads_(threads) {
+  const int64_t pieces = (elements + kStagedPiece - 1) / kStagedPiece;
+  share_pieces(pieces, threads_, [&](int64_t i) {
+    const int64_t first = i * kStagedPiece;
+    std::ranges::fill(part(first, std::min(kStagedPiece, elements - first)),
+                      0.0F);
+  });
+}
+
+std::span<float> Staging::part(int64_t first, int64_t count) const {
+  auto* values = reinterpret_cast<float*>(memory_.get());
+  return std::span(values, index(elements_))
+      .subspan(index(first), index(count));
+}
+
+void Staging::copy(const std::vector<StagedCopy>& copies) const {
+  std::vector<StagedCopy> pieces;
+  for (const StagedCopy& all : copies)
+    for (int64_t done = 0; done < std::ssize(all.from); done += kStagedPiece)
+      pieces.push_back(
+          {all.from.subspan(
+               index(done),
+               index(std::min(std::ssize(all.from) - done, kStagedPiece))),
+           all.to + done});
+  share_pieces(std::ssize(pieces), threads_, [&](int64_t i) {
+    const StagedCopy& piece = pieces[index(i)];
+    std::memcpy(part(piece.to, std::ssize(piece.from)).data(),
+                piece.from.data(), piece.from.size_bytes());
+  });
+}
+
+int copy_threads(int64_t ranks_here) {
+  cpu_set_t usable;
+  CPU_ZERO(&usable);
+  if (::sched_getaffinity(0, sizeof usable, &usable) != 0) return 1;
+  const auto share =
+      static_cast<int>(CPU_COUNT(&usable) / std::max<int64_t>(ranks_here, 1));
+  return std::clamp(share, 1, kMostCopyThreads);
+}
+
+}  // namespace canzona
