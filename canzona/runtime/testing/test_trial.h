@@ -28,6 +28,8 @@ struct Trial {
   double clip_norm = 0;
   RuntimeOptions options = {};
   RunOptions ranks = {};
+  // Runs the ranks; none: as threads.
+  std::function<void(int num_ranks, const RankFunction& function)> run_on = {};
   // Called on every rank: after the initial values, after the gradients of a
   // step, and at the end.
   std::function<void(Runtime&)> set_parameters = {};
@@ -151,7 +153,11 @@ inline TrialResult run_trial(const Trial& trial) {
   result.sent_slow.resize(world);
   result.pools.resize(world);
   const EngineWireOps ops(memory_ops(trial.device));
-  run_ranks(trial.plan.mesh.world(), trial.ranks, [&](Communicator& group) {
+  const auto run_on = [&](int num_ranks, const RankFunction& function) {
+    if (trial.run_on) return trial.run_on(num_ranks, function);
+    run_ranks(num_ranks, trial.ranks, function);
+  };
+  run_on(trial.plan.mesh.world(), [&](Communicator& group) {
     const auto engine = make_engine(trial.device);
     RuntimeOptions options = trial.options;
     if (trial.device != "cpu") options.wire_ops = &ops;
