@@ -7,6 +7,7 @@
 #include "canzona/base/text.h"
 #include "canzona/report/audit_view.h"
 #include "canzona/report/bench/step_report.h"
+#include "canzona/report/zero_view.h"
 #include "cli/bench.h"
 #include "cli/errors.h"
 #include "cli/options.h"
@@ -143,6 +144,7 @@ RankOptions rank_options(const BenchStepFlags& a, const PlanInput& input,
   options.flight_record = a.flight_record;
   options.communicator.check_collectives = a.check_collectives;
   options.communicator.fast_reduce = a.fast_reduce;
+  options.communicator.ranks_per_node = input.options.ranks_per_node;
   if (!a.deadline.empty())
     options.communicator.deadline = parse_deadline(a.deadline);
   return options;
@@ -165,6 +167,7 @@ Outcome run(const BenchStepFlags& a, const Output& out) {
   PlanArguments plan = a.plan;
   plan.link.clear();  // a LinkModel, and put into the plan's options later
   plan.device = a.device;
+  if (plan.collectives.empty() && a.device != "cpu") plan.collectives = "auto";
   make_engine(a.device);  // or the reason why there is none
   PrecisionChoice precision;
   plan.settle = [&](const std::string& rule, RuleOptions& options) {
@@ -197,6 +200,11 @@ Outcome run(const BenchStepFlags& a, const Output& out) {
   if (trace != nullptr) out.save_trace(ranks->file_name(a.trace), *trace);
   ranks->finish();
   if (!ranks->speaks()) return Outcome::kDone;
+  for (const StrategyBench& s : report.bench.strategies)
+    if (s.plan && input.options.zero.reach == Reach::kAuto) {
+      out.note("collectives: " + collectives_text(*s.plan));
+      break;
+    }
   for (const std::string& warning : warnings_of(report))
     out.note("warning: " + warning);
   out.result(a.plan.json ? step_json(report) : step_text(report, out.ink()));

@@ -197,7 +197,9 @@ void add_zero_arguments(CLI::App& app, ZeroArguments& a) {
       "how gradients are added over groups: scatter or allreduce [scatter]",
       kHow);
   add("--collectives", a.collectives, "KIND",
-      "how modules reach other nodes: direct, or node, once per node [direct]",
+      "how sums and gathers reach other nodes: direct, each of their ranks; "
+      "node, once per node; auto, node if every group has a power of two of "
+      "ranks on each node [direct]",
       kHow);
   add("--ranks-per-node", a.ranks_per_node, "N",
       "ranks that fast links join [all]", kHow);

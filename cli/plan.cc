@@ -8,6 +8,7 @@
 #include "canzona/report/compare_zero.h"
 #include "canzona/report/html_report.h"
 #include "canzona/report/plan_view.h"
+#include "canzona/report/zero_view.h"
 #include "canzona/sim/zero_search.h"
 #include "cli/errors.h"
 #include "cli/plan_input.h"
@@ -77,6 +78,13 @@ void choose_zero(const PlanArguments& arguments, PlanInput& input,
   out.note("zero: " + all.search.summary());
 }
 
+// What `--collectives auto` came to.
+void note_collectives(const PlanInput& input, const Plan& plan,
+                      const Output& out) {
+  if (input.options.zero.reach == Reach::kAuto)
+    out.note("collectives: " + collectives_text(plan));
+}
+
 Outcome run(const PlanArguments& arguments, const Output& out) {
   PlanInput input = read_plan_input(arguments);
   if (!input.note.empty()) out.note(input.note);
@@ -88,6 +96,7 @@ Outcome run(const PlanArguments& arguments, const Output& out) {
   const ReportPlan shown =
       plan_once(input, input.options.strategy,
                 arguments.html.empty() ? &input.model : nullptr);
+  note_collectives(input, shown.plan, out);
   // Files first: whoever reads the text may stop reading early.
   if (!arguments.output.empty())
     out.save(arguments.output, plan_to_json(shown.plan), "plan");
@@ -176,6 +185,8 @@ Outcome compare_zero(const PlanArguments& arguments, const Output& out) {
       read_memory_terms(arguments, input.model, input.mesh, input.options);
   const ZeroComparison all = weigh_sizes(
       input.request(), work, {sizes, experts, strategies}, nullptr, &terms);
+  if (input.options.zero.reach == Reach::kAuto)
+    out.note("collectives: auto, settled for each of the sizes");
   if (!arguments.html.empty())
     out.save(arguments.html, zero_comparison_html(all), "report");
   out.result(arguments.json ? zero_comparison_json(all)
@@ -198,6 +209,7 @@ Outcome run_compare(const PlanArguments& arguments, const Output& out) {
   for (const std::string& name : names)
     comparison.strategies.push_back(compare_one(input, name));
   require_any(comparison);
+  note_collectives(input, comparison.first()->plan, out);
   if (!arguments.html.empty())
     out.save(arguments.html, report_of(comparison), "report");
   out.result(arguments.json ? compare_json(comparison)

@@ -133,6 +133,15 @@ void add_cluster(CLI::App& app, Planning planning, PlanArguments& a) {
                    "nominal]");
   group.text("--ranks-per-node", a.ranks_per_node, "N",
              "consecutive ranks that share a node [8]");
+  group.text("--collectives", a.collectives, "HOW",
+             planning == Planning::kRun
+                 ? "how sums and gathers reach other nodes: direct, each of "
+                   "their ranks; node, once per node; auto, node if every "
+                   "group has a power of two of ranks on each node [direct; "
+                   "auto on GPUs]"
+                 : "how sums and gathers reach other nodes: direct, each of "
+                   "their ranks; node, once per node; auto, node if every "
+                   "group has a power of two of ranks on each node [direct]");
 }
 
 void add_zero(CLI::App& app, Planning planning, PlanArguments& a) {
@@ -157,9 +166,6 @@ void add_zero(CLI::App& app, Planning planning, PlanArguments& a) {
              "[auto]");
   group.text("--replica-sum", a.replica_sum, "HOW",
              "gradients over groups: scatter or allreduce [scatter]");
-  group.text("--collectives", a.collectives, "HOW",
-             "how modules reach other nodes: direct, or node, once per node "
-             "[direct]");
   group.text("--overlap", a.overlap, "MODE",
              "for predicted times: none, main or background [background]");
   group.text("--length", a.length, "N",
@@ -195,7 +201,7 @@ void add_offers(CLI::App& app, Planning planning) {
       {"--zero", {"none", "zero1", "zero2", "zero3", "auto", "all"}},
       {"--message", {"module", "parameter"}},
       {"--replica-sum", {"scatter", "allreduce"}},
-      {"--collectives", {"direct", "node"}},
+      {"--collectives", {"direct", "node", "auto"}},
       {"--overlap", {"none", "main", "background"}}};
   for (const auto& [name, of_option] : words)
     if (CLI::Option* option = app.get_option_no_throw(name))

@@ -280,7 +280,8 @@ WireBytes TrainJob::bytes_per_step() const {
 }
 
 bool TrainJob::is_plain() const {
-  return canzona::is_plain(plan.options.zero, plan.mesh.homes());
+  return canzona::is_plain(plan.options.zero, plan.mesh.homes()) &&
+         plan.options.zero.reach == Reach::kDirect && !chose_collectives;
 }
 
 TrainJob make_job(const TrainConfig& config, const Mesh& mesh,
@@ -293,6 +294,7 @@ TrainJob make_job(const TrainConfig& config, const Mesh& mesh,
   TrainPlan made = plan_training(config, job.settings, mesh, limits);
   job.plan = std::move(made.plan);
   job.ranking = std::move(made.ranking);
+  job.chose_collectives = parse_reach(config.zero.collectives) == Reach::kAuto;
   job.settings.initial = initial_weights(config, job.plan.model);
   job.ranks = predict(job.plan);
   for (int32_t r = 0; r < mesh.world(); ++r) {

@@ -59,6 +59,7 @@ struct TrainJob {
   std::vector<RankCost> ranks;                 // predicted, by rank
   Link link = {};                              // to be modelled
   std::optional<ZeroComparison> ranking = {};  // of `--zero auto`
+  bool chose_collectives = false;              // by `--collectives auto`
   // Bytes that each rank reserves beside its plan; stages of a pipeline differ.
   std::vector<int64_t> activations_of = {};
   int64_t activations = 0;  // of the fullest rank
@@ -76,7 +77,8 @@ struct TrainJob {
   int64_t most_bytes() const { return bytes_of(fullest_rank()); }
   double step_seconds() const;       // of the optimizer, predicted; 0: unknown
   WireBytes bytes_per_step() const;  // the most of any rank, predicted
-  bool is_plain() const;             // ZeRO-1: no slices, no replicas
+  // ZeRO-1, no slices, no replicas, and direct because nobody wished otherwise.
+  bool is_plain() const;
 };
 
 // UsageError names what cannot be met. `--zero auto` needs the limits.

@@ -13,6 +13,7 @@
 #include "canzona/report/numbers.h"
 #include "canzona/report/terminal.h"
 #include "canzona/report/train_lines.h"
+#include "canzona/report/zero_view.h"
 #include "cli/environment.h"
 #include "cli/precision.h"
 #include "cli/run_folder.h"
@@ -92,6 +93,8 @@ std::string zero_line(const TrainJob& job) {
   if (zero.experts.z1 > 0) text += cat(", experts ", to_string(zero.experts));
   if (zero.sizes.z3 > 1 || zero.experts.z3 > 1)
     text += cat(", ", counted_text(zero.prefetch, "module"), " ahead");
+  if (job.chose_collectives || zero.reach != Reach::kDirect)
+    text += cat(", ", collectives_text(job.plan));
   return text + cat("; a rank sends ", human_bytes(most.sent_intra),
                     " a step inside its node, ", human_bytes(most.sent_inter),
                     " to others (predicted)");

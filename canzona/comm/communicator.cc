@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <limits>
 #include <utility>
 
@@ -14,19 +13,10 @@
 namespace canzona {
 namespace {
 
-int64_t slot_bytes(int64_t segment_bytes) {
-  constexpr int64_t kAlignment = 64;
-  return (segment_bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
-int64_t segment_of(const CommunicatorOptions& options, const WireOps& ops,
-                   int num_ranks) {
-  constexpr int64_t kDeviceSegments = 32 << 20;  // of all ranks
-  constexpr int64_t kLeast = 64 << 10;
-  if (ops.is_host() ||
-      options.segment_bytes != CommunicatorOptions::kUsualSegment)
-    return options.segment_bytes;
-  return std::max(kDeviceSegments / num_ranks, kLeast);
+int64_t wanted_segment(const CommunicatorOptions& options, const WireOps& ops) {
+  const bool usual =
+      options.segment_bytes == CommunicatorOptions::kUsualSegment;
+  return ops.is_host() || !usual ? options.segment_bytes : kMostSumStaging;
 }
 
 }  // namespace
@@ -59,9 +49,9 @@ Communicator::Communicator(Exchange exchange, const WireOps& ops,
     flight_ = std::make_shared<FlightRecord>(rank(), options_.flight_records,
                                              options_.clock);
   exchange_.transport().copy_by(ops_);
-  segment_bytes_ = segment_of(options_, ops_, size());
-  // One element fits, however small the segment.
-  slot_ = slot_bytes(std::max<int64_t>(segment_bytes_ / 2, 16));
+  segment_bytes_ = wanted_segment(options_, ops_);
+  slot_ = sum_slot_bytes(size(), segment_bytes_);
+  segment_bytes_ = std::min(segment_bytes_, 2 * slot_);
   if (options_.fast_reduce) prepare_fast_sums();
   if (ops_.is_host()) reserve_scratch();
 }
@@ -72,8 +62,7 @@ Communicator::~Communicator() {
 
 void Communicator::reserve_scratch() {
   if (scratch_ != nullptr) return;
-  const int depth = std::bit_width(static_cast<unsigned>(size()));
-  scratch_ = ops_.allocate((4 * size() + depth + 1) * slot_);
+  scratch_ = ops_.allocate(staging_bytes());
 }
 
 void Communicator::note_error(const std::exception_ptr& error) {

@@ -30,6 +30,7 @@
 #include <string_view>
 #include <vector>
 
+#include "canzona/base/sum_staging.h"
 #include "canzona/comm/call.h"
 #include "canzona/comm/exchange.h"
 #include "canzona/comm/flight_record.h"
@@ -41,11 +42,12 @@ namespace canzona {
 
 struct CommunicatorOptions {
   std::chrono::nanoseconds deadline = std::chrono::minutes(10);
-  // Sums travel in halves of such a segment, one while the last is added;
-  // 2 · ranks of them are reserved. Memory of a device, which has a price for
-  // every call, has larger ones unless another number is given: those of all
-  // ranks together have a fixed size, reserved with the first sum.
-  static constexpr int64_t kUsualSegment = 512 << 10;
+  // Sums travel in halves of such a segment, one while the last is added. All
+  // that is reserved for them has at most a fixed size (base/sum_staging.h):
+  // groups of many ranks have shorter ones. Memory of a device, which has a
+  // price for every call, has as large ones as that allows, reserved with the
+  // first sum, unless another number is given.
+  static constexpr int64_t kUsualSegment = kUsualSumSegment;
   int64_t segment_bytes = kUsualSegment;
   // Ranks compare operation, label and sizes before every collective.
   bool check_collectives = false;
@@ -157,6 +159,9 @@ class Communicator {
   // them.
   void count_links(LinkUse& use) { exchange_.transport().count_links(&use); }
   std::chrono::nanoseconds busy_of(const LinkUse& use) const;
+
+  // What sums are staged in, reserved by now or with the first of them.
+  int64_t staging_bytes() const { return num_sum_slots(size()) * slot_; }
 
   const TrafficLog& traffic() const { return traffic_; }
   const FlightRecord& flight_record() const { return *flight_; }

@@ -6,6 +6,21 @@
 #include "canzona/base/text.h"
 
 namespace canzona {
+namespace {
+
+// Sums of a node are not rounded again.
+Reduction reduction_across(Reduction reduction) {
+  return reduction == Reduction::kFp32SumOfBf16 ? Reduction::kFp32Sum
+                                                : reduction;
+}
+
+void add_times(TrafficLog::Row& sum, const TrafficLog::Row& row, int times) {
+  sum.calls += times * row.calls;
+  sum.sent += times * row.sent;
+  sum.sent_slow += times * row.sent_slow;
+}
+
+}  // namespace
 
 NodeGroup::NodeGroup(std::unique_ptr<Communicator> inside,
                      std::unique_ptr<Communicator> across, const WireOps& ops)
@@ -14,6 +29,7 @@ NodeGroup::NodeGroup(std::unique_ptr<Communicator> inside,
   if (across_ == nullptr) return;
   across_counts_.resize(static_cast<size_t>(across_->size()));
   across_offsets_.resize(across_counts_.size());
+  shares_.resize(static_cast<size_t>(inside_->size()));
 }
 
 int NodeGroup::rank() const {
@@ -111,16 +127,65 @@ void NodeGroup::reduce_scatter_across(Reduction reduction,
                                       std::span<const int64_t> counts,
                                       const Call& call) {
   lay_out(counts, element_bytes(reduction), data.size());
-  across_->reduce_scatter_runs(reduction, across_runs(data), call);
+  across_->reduce_scatter_runs(reduction_across(reduction), across_runs(data),
+                               call);
+}
+
+std::span<std::byte> NodeGroup::cut_evenly(Reduction reduction,
+                                           std::span<std::byte> data) {
+  const int64_t element = element_bytes(reduction);
+  const int64_t count = static_cast<int64_t>(data.size()) / element;
+  const int64_t n = inside_->size(), own = inside_->rank();
+  const auto begin = [&](int64_t i) { return count * i / n; };
+  for (int64_t i = 0; i < n; ++i)
+    shares_[static_cast<size_t>(i)] = begin(i + 1) - begin(i);
+  return data.subspan(
+      static_cast<size_t>(begin(own) * element),
+      static_cast<size_t>(shares_[static_cast<size_t>(own)] * element));
+}
+
+template <class Body>
+void NodeGroup::run_for_all_reduce(Lent& lent, const Body& body) {
+  add_times(lent.row, inside_->traffic().of(lent.operation), -1);
+  body();
+  add_times(lent.row, inside_->traffic().of(lent.operation), 1);
+}
+
+void NodeGroup::all_reduce_inside(Reduction reduction,
+                                  std::span<std::byte> data, const Call& call) {
+  const std::span<std::byte> own = cut_evenly(reduction, data);
+  run_for_all_reduce(summed_, [&] {
+    inside_->reduce_scatter_v(reduction, data, shares_, own, call);
+  });
+}
+
+void NodeGroup::all_reduce_across(Reduction reduction,
+                                  std::span<std::byte> data, const Call& call) {
+  across_->all_reduce(reduction_across(reduction), cut_evenly(reduction, data),
+                      call);
+}
+
+void NodeGroup::all_reduce_back(Reduction reduction, std::span<std::byte> data,
+                                const Call& call) {
+  const std::span<std::byte> own = cut_evenly(reduction, data);
+  for (int64_t& share : shares_) share *= element_bytes(reduction);
+  run_for_all_reduce(gathered_,
+                     [&] { inside_->all_gather_v(own, shares_, data, call); });
+}
+
+int64_t NodeGroup::staging_bytes() const {
+  return inside_->staging_bytes() +
+         (across_ == nullptr ? 0 : across_->staging_bytes());
 }
 
 TrafficLog::Row NodeGroup::traffic(Operation operation) const {
   TrafficLog::Row sum = inside_->traffic().of(operation);
   if (across_ == nullptr) return sum;
-  const TrafficLog::Row& more = across_->traffic().of(operation);
-  sum.calls += more.calls;
-  sum.sent += more.sent;
-  sum.sent_slow += more.sent_slow;
+  add_times(sum, across_->traffic().of(operation), 1);
+  for (const Lent* lent : {&summed_, &gathered_}) {
+    if (operation == lent->operation) add_times(sum, lent->row, -1);
+    if (operation == Operation::kAllReduce) add_times(sum, lent->row, 1);
+  }
   return sum;
 }
 

@@ -13,8 +13,8 @@
 //
 // Sums are trees over the ranks of a node, then over nodes (tree_sum): the
 // bits of a sum over all ranks at once where a node has a power of two of them,
-// other ones where it has not, or where bf16 travels: partial sums are rounded
-// again.
+// other ones where it has not. Where bf16 travels, it does so inside nodes:
+// sums of a node leave it as fp32, since another rounding would change bits.
 //
 // Threads, errors and counts are those of the two communicators; nothing is
 // allocated after construction.
@@ -36,6 +36,8 @@ class NodeGroup {
 
   int rank() const;
   int size() const;
+  Communicator& inside() { return *inside_; }
+  Communicator& across() { return *across_; }  // only in two levels
 
   // As of Communicator.
   void all_gather_v(std::span<const std::byte> input,
@@ -58,11 +60,34 @@ class NodeGroup {
   void reduce_scatter_across(Reduction reduction, std::span<std::byte> data,
                              std::span<const int64_t> counts, const Call& call);
 
+  // The legs of an all-reduce in place, with `across` alone: every rank of a
+  // node sums an even share of `data` inside, then across, and gathers the
+  // others' inside. Called in this order; counted as an all-reduce.
+  void all_reduce_inside(Reduction reduction, std::span<std::byte> data,
+                         const Call& call);
+  void all_reduce_across(Reduction reduction, std::span<std::byte> data,
+                         const Call& call);
+  void all_reduce_back(Reduction reduction, std::span<std::byte> data,
+                       const Call& call);
+
+  // Of both communicators.
+  int64_t staging_bytes() const;
+
   // Of both communicators, since the beginning. Call it while nothing is under
   // way.
   TrafficLog::Row traffic(Operation operation) const;
 
  private:
+  // What an all-reduce has had of another operation, inside.
+  struct Lent {
+    Operation operation;
+    TrafficLog::Row row = {};
+  };
+  template <class Body>
+  void run_for_all_reduce(Lent& lent, const Body& body);
+  // Sets the shares of a node's ranks, in elements; returns this rank's.
+  std::span<std::byte> cut_evenly(Reduction reduction,
+                                  std::span<std::byte> data);
   // Writes down where pieces lie; UsageError unless they fill the buffer.
   void lay_out(std::span<const int64_t> counts, int64_t element, size_t whole);
   PieceRuns inside_runs(std::span<std::byte> data,
@@ -77,6 +102,8 @@ class NodeGroup {
   const WireOps& ops_;
   // Of the operation under way: of all pieces, and of those across.
   std::vector<int64_t> offsets_, across_counts_, across_offsets_;
+  std::vector<int64_t> shares_;  // of an all-reduce
+  Lent summed_{Operation::kReduceScatter}, gathered_{Operation::kAllGather};
 };
 
 }  // namespace canzona

@@ -165,6 +165,45 @@ TEST_P(OfShape, SendsOncePerNode) {
   });
 }
 
+// All three legs, counted as one all-reduce and nothing else.
+TEST_P(OfShape, ReducesOnAllRanksAsAllWithAllDo) {
+  on_all([](Communicator& world, NodeGroup& group,
+            const std::vector<int64_t>& counts) {
+    const NodeShape shape = GetParam();
+    if ((shape.per_node & (shape.per_node - 1)) != 0) return;
+    const int64_t all = before(counts, world.size());
+    for (const Reduction reduction :
+         {Reduction::kFp32Sum, Reduction::kFp32SumOfBf16}) {
+      std::vector<float> expected = test_piece(world.rank(), all);
+      std::vector<float> data = expected;
+      world.all_reduce(reduction, bytes_of(expected));
+      const TrafficLog::Row before_it = group.traffic(Operation::kAllReduce);
+      const TrafficLog::Row others[] = {
+          group.traffic(Operation::kReduceScatter),
+          group.traffic(Operation::kAllGather)};
+      group.all_reduce_inside(reduction, bytes_of(data), {});
+      group.all_reduce_across(reduction, bytes_of(data), {});
+      group.all_reduce_back(reduction, bytes_of(data), {});
+      expect_same_bits(data, expected);
+      EXPECT_EQ(group.traffic(Operation::kReduceScatter).sent, others[0].sent);
+      EXPECT_EQ(group.traffic(Operation::kAllGather).sent, others[1].sent);
+      const TrafficLog::Row after = group.traffic(Operation::kAllReduce);
+      const auto share = [](int64_t whole, int i, int n) {
+        return whole * (i + 1) / n - whole * i / n;
+      };
+      const int place = world.rank() % shape.per_node;
+      const int node = world.rank() / shape.per_node;
+      const int64_t own = share(all, place, shape.per_node);
+      const int64_t mine = share(own, node, shape.nodes);
+      const int64_t across = 4 * (own - mine + mine * (shape.nodes - 1));
+      EXPECT_EQ(after.sent_slow - before_it.sent_slow, across);
+      EXPECT_EQ(after.sent - before_it.sent,
+                across + (all - own) * wire_bytes(reduction) +
+                    4 * own * (shape.per_node - 1));
+    }
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(NodeGroup, OfShape,
                          testing::Values(NodeShape{1, 4}, NodeShape{2, 2},
                                          NodeShape{2, 4}, NodeShape{4, 2},
@@ -184,8 +223,8 @@ TEST(NodeGroup, IsOneCommunicatorWithoutOthersAcross) {
   });
 }
 
-TEST(NodeGroup, RoundsPartialSumsAgainWhereBf16Travels) {
-  run_test_ranks(4, [](Communicator& world) {
+TEST(NodeGroup, RoundsOnceWhereBf16Travels) {
+  run_test_ranks(4, {.ranks_per_node = 2}, [](Communicator& world) {
     NodeGroup group = found_nodes(world, {2, 2});
     const std::vector<int64_t> counts = {7, 2, 0, 9};
     std::vector<float> data = test_piece(world.rank(), 18);
@@ -195,10 +234,20 @@ TEST(NodeGroup, RoundsPartialSumsAgainWhereBf16Travels) {
     for (int64_t i = 0; i < std::ssize(sum); ++i) {
       const int64_t at = before(counts, world.rank()) + i;
       const auto value = [&](int r) { return oracle_bf16(test_value(r, at)); };
-      expected.push_back(oracle_bf16(value(0) + value(1)) +
-                         oracle_bf16(value(2) + value(3)));
+      expected.push_back((value(0) + value(1)) + (value(2) + value(3)));
     }
     expect_same_bits(sum, expected);
+    // Two bytes an element inside, four across.
+    const int place = world.rank() % 2, beside = 1 - place;
+    const auto at_place = [&](int p) {
+      return counts[static_cast<size_t>(p)] +
+             counts[static_cast<size_t>(p + 2)];
+    };
+    const TrafficLog::Row sums = group.traffic(Operation::kReduceScatter);
+    const int64_t across =
+        4 * counts[static_cast<size_t>((world.rank() + 2) % 4)];
+    EXPECT_EQ(sums.sent_slow, across);
+    EXPECT_EQ(sums.sent, across + 2 * at_place(beside));
   });
 }
 

@@ -42,6 +42,60 @@ class CountedOps final : public HostOps {
   mutable std::atomic<int> copies_ = 0, sums_ = 0, allocated_ = 0;
 };
 
+// 64 MiB for all sums of a group, whatever the number of ranks and wherever
+// their memory is; segments of any length, but no shorter than an element.
+TEST(SumStaging, HasAFixedSizeHoweverManyRanksThereAre) {
+  constexpr int64_t kMost = int64_t{64} << 20;
+  constexpr int64_t kDevice = kMostSumStaging;  // as long as they may be
+  EXPECT_EQ(kMostSumStaging, kMost);
+  for (int ranks = 1; ranks <= 4096; ++ranks)
+    for (const int64_t segment : {int64_t{1}, kUsualSumSegment, kDevice}) {
+      ASSERT_LE(sum_staging_bytes(ranks, segment), kMost) << ranks;
+      ASSERT_GE(sum_slot_bytes(ranks, segment), 16) << ranks;
+      ASSERT_EQ(sum_slot_bytes(ranks, segment) % 64, 0) << ranks;
+    }
+  // Of two halves, what comes and what goes, and a few of the tree.
+  EXPECT_EQ(sum_staging_bytes(4), (4 * 4 + 3 + 1) * (256 << 10));
+  EXPECT_EQ(sum_slot_bytes(61, kUsualSumSegment), 256 << 10);
+  EXPECT_LT(sum_slot_bytes(256, kUsualSumSegment), 256 << 10);
+  EXPECT_GT(sum_staging_bytes(256), kMost - kMost / 8);
+  EXPECT_GT(sum_staging_bytes(8, kDevice), kMost - kMost / 8);
+}
+
+class NotedOps final : public HostOps {
+ public:
+  explicit NotedOps(bool host) : host_(host) {}
+  bool is_host() const override { return host_; }
+  std::byte* allocate(int64_t bytes) const override {
+    noted_ += bytes;
+    return HostOps::allocate(bytes);
+  }
+  int64_t noted() const { return noted_; }
+
+ private:
+  bool host_;
+  mutable std::atomic<int64_t> noted_ = 0;
+};
+
+TEST(SumStaging, IsWhatAGroupReserves) {
+  for (const bool host : {true, false})
+    for (const int ranks : {1, 2, 7}) {
+      const NotedOps ops(host);
+      run_ranks(ranks, [&](Communicator& world) {
+        const auto group = world.split(0, world.rank(), "group", {}, &ops);
+        std::vector<float> data(1000, 1.0F);
+        group->all_reduce(Reduction::kFp32Sum, bytes_of(data));
+        EXPECT_EQ(data[999], static_cast<float>(ranks));
+        world.barrier();
+        EXPECT_EQ(group->staging_bytes(),
+                  sum_staging_bytes(ranks,
+                                    host ? kUsualSumSegment : kMostSumStaging));
+        EXPECT_EQ(ops.noted(), ranks * group->staging_bytes());
+        world.barrier();
+      });
+    }
+}
+
 TEST(Communicator, AGroupMayHaveMemoryOfAnotherKind) {
   CountedOps ops;
   run_ranks(4, [&](Communicator& world) {

@@ -7,6 +7,7 @@
 #include "canzona/plan/schedule/coordinates.h"
 #include "canzona/plan/schedule/iteration.h"
 #include "canzona/plan/schedule/module_bytes.h"
+#include "canzona/plan/schedule/modules.h"
 #include "canzona/train/schedule_1f1b.h"
 #include "canzona/train/stage.h"
 
@@ -64,13 +65,32 @@ WireBytes step_bytes_of(const Plan& plan, int32_t rank, GradientWire wire) {
   return bytes;
 }
 
-// A module's gradients are scattered, never gathered again.
-WireBytes scattered(const WireBytes& bytes, GradientWire wire) {
-  const auto share = [&](int64_t all) {
-    return all / kBytesPerFp32 * bytes_of(wire);
+// A module's gradients are scattered, never gathered again. In two levels sums
+// of a node are fp32.
+WireBytes scattered(const WireBytes& bytes, GradientWire wire,
+                    bool two_levels) {
+  const auto share = [&](int64_t all, bool narrow) {
+    return narrow ? all / kBytesPerFp32 * bytes_of(wire) : all;
   };
-  return {share(bytes.sent_intra), share(bytes.sent_inter),
-          share(bytes.received_intra), share(bytes.received_inter)};
+  return {share(bytes.sent_intra, true), share(bytes.sent_inter, !two_levels),
+          share(bytes.received_intra, true),
+          share(bytes.received_inter, !two_levels)};
+}
+
+// What a rank scatters of each module in a micro-batch.
+std::vector<WireBytes> scattered_modules(const Plan& plan, int32_t rank,
+                                         GradientWire wire) {
+  std::vector<WireBytes> out(static_cast<size_t>(num_modules(plan.model)));
+  for (const RankInPart& at : parts_of_rank(plan, rank)) {
+    const PlanPart& part = plan.parts[static_cast<size_t>(at.part)];
+    const bool two_levels =
+        levels_of(part, at.rank, GroupKind::kGradients).across > 1;
+    const std::vector<PurposeBytes> own = module_bytes(part, at.rank);
+    for (size_t m = 0; m < out.size(); ++m)
+      out[m] +=
+          scattered(of(own[m], Purpose::kScatterModule), wire, two_levels);
+  }
+  return out;
 }
 
 }  // namespace
@@ -117,10 +137,10 @@ PlannedBytes planned_bytes(const TrainSettings& settings, const Plan& plan) {
     const auto gather = [&](int32_t module) {
       return of(modules[static_cast<size_t>(module)], Purpose::kGatherModule);
     };
+    const std::vector<WireBytes> scattered =
+        scattered_modules(plan, rank, wire);
     const auto scatter = [&](int32_t module) {
-      return scattered(
-          of(modules[static_cast<size_t>(module)], Purpose::kScatterModule),
-          wire);
+      return scattered[static_cast<size_t>(module)];
     };
     WireBytes& bytes = out.ranks[static_cast<size_t>(rank)];
     WireBytes edge;

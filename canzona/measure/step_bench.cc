@@ -113,8 +113,11 @@ StrategyBench bench_strategy(const StepBenchRequest& request, StepBench& bench,
     out.memory_predicted_max =
         std::max(out.memory_predicted_max, rank.memory.total().value());
   for (const WireBytes& rank :
-       step_bytes(*out.plan, out.predicted, request.trial.runtime.wire))
+       step_bytes(*out.plan, out.predicted, request.trial.runtime.wire)) {
     out.bytes_predicted_max = std::max(out.bytes_predicted_max, rank.sent());
+    out.slow_bytes_predicted_max =
+        std::max(out.slow_bytes_predicted_max, rank.sent_inter);
+  }
   StepTrialRequest trial = request.trial;
   trial.compute_seconds = bench.compute_seconds;
   out.trial = carry_out(request, *out.plan, bench.link, trial);

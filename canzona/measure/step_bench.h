@@ -57,6 +57,7 @@ struct StrategyBench {
   double predicted_worst() const;  // its worst step
   StepTrial trial = {};
   int64_t bytes_predicted_max = 0;
+  int64_t slow_bytes_predicted_max = 0;  // to other nodes
   int64_t memory_predicted_max = 0;
   StepTimes serial_step = {};          // if it was asked for
   double speedup_over_replicated = 0;  // mean steps; 0: that was not run

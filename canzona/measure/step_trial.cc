@@ -23,6 +23,7 @@ struct StepNumbers {
   double waited = 0, links_busy = 0;            // in all iterations
   double step_waited = 0, step_links_busy = 0;  // in all timed steps
   double bytes_sent = 0;                        // of a step
+  double slow_bytes_sent = 0;                   // of these, to other nodes
   double memory_bytes = 0;
 };
 
@@ -56,9 +57,13 @@ class StepRank {
   void run_steps() {
     runtime_.hold_params(true);
     const int64_t before = runtime_.sent().total();
+    const int64_t slow_before = runtime_.sent_slow().total();
     for (int step = 1; step <= request_.steps; ++step) run_step(step);
     numbers_.bytes_sent =
         static_cast<double>(runtime_.sent().total() - before) / request_.steps;
+    numbers_.slow_bytes_sent =
+        static_cast<double>(runtime_.sent_slow().total() - slow_before) /
+        request_.steps;
     numbers_.step_compute = median_of(compute_);
     numbers_.memory_bytes =
         static_cast<double>(runtime_.memory().total().value());
@@ -193,6 +198,7 @@ void add_totals(const std::vector<StepNumbers>& ranks, int iterations,
         std::max(trial.step_compute_seconds, rank.step_compute);
     trial.iteration_seconds = std::max(trial.iteration_seconds, rank.iteration);
     trial.bytes_sent.push_back(static_cast<int64_t>(rank.bytes_sent));
+    trial.slow_bytes_sent.push_back(static_cast<int64_t>(rank.slow_bytes_sent));
     trial.memory_bytes.push_back(static_cast<int64_t>(rank.memory_bytes));
   }
   const double share =
@@ -202,6 +208,7 @@ void add_totals(const std::vector<StepNumbers>& ranks, int iterations,
   trial.hidden_fraction = share_hidden(waited, busy);
   trial.step_hidden_fraction = share_hidden(step_waited, step_busy);
   trial.bytes_sent_max = std::ranges::max(trial.bytes_sent);
+  trial.slow_bytes_sent_max = std::ranges::max(trial.slow_bytes_sent);
   trial.memory_bytes_max = std::ranges::max(trial.memory_bytes);
 }
 

@@ -55,6 +55,8 @@ struct StepTrial {
 
   int64_t bytes_sent_max = 0;  // of a step
   std::vector<int64_t> bytes_sent;
+  std::vector<int64_t> slow_bytes_sent;  // of these, to other nodes
+  int64_t slow_bytes_sent_max = 0;
   int64_t memory_bytes_max = 0;
   std::vector<int64_t> memory_bytes;
 };

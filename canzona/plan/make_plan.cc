@@ -138,6 +138,16 @@ PlanRequest settled(PlanRequest request, const Strategy& strategy) {
   return request;
 }
 
+// UsageError where groups do not allow what is asked for.
+void settle_reach(Plan& plan) {
+  const Reach reach = settled_reach(plan);
+  if (reach == plan.options.zero.reach) return;
+  plan.options.zero.reach = reach;
+  if (plan.parts.size() == 1)
+    plan.options.zero = settled(plan.options.zero, plan.mesh.homes());
+  for (PlanPart& part : plan.parts) part.options = options_of_part(plan, part);
+}
+
 Plan undecided(const PlanRequest& request, const Strategy& strategy) {
   Plan plan;
   if (request.may_take != nullptr)
@@ -163,7 +173,7 @@ Plan undecided(const PlanRequest& request, const Strategy& strategy) {
     plan.costs.push_back(cost.cost({m.rows, m.cols}));
   derive_request(plan);
   make_parts(plan);
-  for (const PlanPart& part : plan.parts) check_levels(part);
+  settle_reach(plan);
   return plan;
 }
 

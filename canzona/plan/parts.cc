@@ -49,6 +49,9 @@ PlanOptions options_of_part(const SettledRequest& whole, const PlanPart& part) {
   ZeroOptions& zero = options.zero;
   if (part.of_experts) zero.sizes = zero.experts;
   zero.experts = {};
+  // Beside tensors that are cut otherwise, plain ones are sent directly.
+  if (num_parts(whole) > 1 && is_plain(zero.sizes, part.mesh.homes()))
+    zero.reach = Reach::kDirect;
   zero = settled(zero, part.mesh.homes());
   options.memory_cap_bytes = 0;
   return options;

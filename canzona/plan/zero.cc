@@ -108,15 +108,23 @@ ReplicaSum parse_replica_sum(std::string_view text) {
 }
 
 std::string_view to_string(Reach reach) {
-  return reach == Reach::kDirect ? "direct" : "node";
+  switch (reach) {
+    case Reach::kDirect:
+      return "direct";
+    case Reach::kPerNode:
+      return "node";
+    case Reach::kAuto:
+      break;
+  }
+  return "auto";
 }
 
 Reach parse_reach(std::string_view text) {
-  if (text == "direct") return Reach::kDirect;
-  if (text == "node") return Reach::kPerNode;
+  for (const Reach reach : {Reach::kDirect, Reach::kPerNode, Reach::kAuto})
+    if (text == to_string(reach)) return reach;
   throw UsageError(cat("--collectives ", quoted(text),
-                       ": expected direct or node",
-                       did_you_mean(text, {"direct", "node"})));
+                       ": expected direct, node or auto",
+                       did_you_mean(text, {"direct", "node", "auto"})));
 }
 
 int32_t parse_prefetch(std::string_view text) {
@@ -164,8 +172,14 @@ void check_zero(const ZeroSizes& sizes, int32_t homes,
 }
 
 ZeroOptions settled(const ZeroOptions& options, int32_t homes) {
-  if (is_plain(options.sizes, homes)) return {.sizes = options.sizes};
   ZeroOptions out = options;
+  if (is_plain(options.sizes, homes)) {
+    out = {.sizes = options.sizes};
+    if (options.reach == Reach::kDirect) return out;
+    out.reach = options.reach;
+    out.prefetch = 0;
+    return out;
+  }
   if (out.sizes.places() > 1) return out;
   out.prefetch = 0;
   out.reach = Reach::kDirect;

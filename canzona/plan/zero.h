@@ -55,9 +55,10 @@ enum class ReplicaSum { kScatter, kAllReduce };
 std::string_view to_string(ReplicaSum sum);
 ReplicaSum parse_replica_sum(std::string_view text);
 
-// How a module's gathers and scatters reach ranks of other nodes: each of them,
-// or one of every node, which passes on what it got (schedule/rank_group.h).
-enum class Reach { kDirect, kPerNode };
+// How gathers and sums reach ranks of other nodes: each of them, or one of
+// every node, which passes on what it got (schedule/rank_group.h). kAuto is a
+// wish only: a plan has settled it (settled_reach).
+enum class Reach { kDirect, kPerNode, kAuto };
 std::string_view to_string(Reach reach);
 Reach parse_reach(std::string_view text);
 

@@ -11,6 +11,7 @@
 #include "canzona/plan/predict/predict.h"
 #include "canzona/plan/schedule/module_bytes.h"
 #include "canzona/plan/schedule/pools.h"
+#include "canzona/plan/schedule/rank_group.h"
 #include "canzona/plan/schedule/runs.h"
 #include "canzona/plan/testing/test_support.h"
 #include "canzona/plan/testing/test_toy_model.h"
@@ -232,9 +233,59 @@ TEST(ZeroPlans, SayHowModulesReachOtherNodes) {
     return "";
   };
   EXPECT_TRUE(says(refusal_with("\"node\"", "\"nodes\""),
-                   "--collectives 'nodes': expected direct or node"));
+                   "--collectives 'nodes': expected direct, node or auto"));
+  EXPECT_TRUE(says(refusal_with("\"node\"", "\"auto\""),
+                   "collectives: 'auto' is a wish"));
   EXPECT_TRUE(says(refusal_with("\"ranks_per_node\":4", "\"ranks_per_node\":6"),
                    "has not equally many ranks on each of its nodes of 6"));
+}
+
+// Plain storage has no member "zero" in the file unless it is asked for more
+// than what is direct anyway.
+TEST(ZeroPlans, OfPlainStorageSayThatTheySendOncePerNode) {
+  PlanOptions options = zero_options({8, 1, 1});
+  options.ranks_per_node = 4;
+  const auto plan_with = [&](Reach reach) {
+    options.zero.reach = reach;
+    return plan_of(toy_moe(), "dp=8", options);
+  };
+  const Plan direct = plan_with(Reach::kDirect);
+  EXPECT_EQ(plan_to_json(direct).find("\"zero\""), std::string::npos);
+  const Plan plan = plan_with(Reach::kPerNode);
+  const Plan again = plan_from_json(plan_to_json(plan), "plan").plan;
+  EXPECT_EQ(again.options.zero.reach, Reach::kPerNode);
+  EXPECT_EQ(again.options.zero, plan.options.zero);
+  EXPECT_EQ(again.digest, plan.digest);
+  EXPECT_EQ(plan_with(Reach::kAuto).digest, plan.digest);
+  EXPECT_TRUE(validate(plan).empty());
+  // On one node, or on one rank of each, it is the same file.
+  for (const int32_t ranks_per_node : {1, 8}) {
+    options.ranks_per_node = ranks_per_node;
+    const std::string digest = plan_with(Reach::kDirect).digest;
+    EXPECT_EQ(plan_with(Reach::kPerNode).digest, digest);
+    EXPECT_EQ(plan_with(Reach::kAuto).digest, digest);
+  }
+}
+
+TEST(ZeroPlans, AreDirectWhereAutoFindsNoPowerOfTwo) {
+  PlanOptions options = zero_options({7, 1, 1});
+  options.ranks_per_node = 2;
+  options.zero.reach = Reach::kAuto;
+  const Plan plan = plan_of(toy_moe(), "dp=7", options);
+  EXPECT_EQ(plan.options.zero.reach, Reach::kDirect);
+  EXPECT_EQ(why_direct(plan),
+            "the group of 7 data-parallel ranks from rank 0 to 6 has 2, 2, 2, "
+            "1 ranks on its nodes of 2, not the same power of two on each");
+  options.zero.reach = Reach::kDirect;
+  EXPECT_EQ(plan_of(toy_moe(), "dp=7", options).digest, plan.digest);
+  // Modules may travel by three, which changes bits: `auto` does not.
+  options.zero = {.sizes = {6, 6, 6}, .reach = Reach::kAuto};
+  options.ranks_per_node = 3;
+  EXPECT_EQ(plan_of(toy_moe(), "dp=6", options).options.zero.reach,
+            Reach::kDirect);
+  options.ranks_per_node = 2;
+  EXPECT_EQ(plan_of(toy_moe(), "dp=6", options).options.zero.reach,
+            Reach::kPerNode);
 }
 
 TEST(ZeroPlans, ForgetHowModulesTravelWhereNoneDoes) {

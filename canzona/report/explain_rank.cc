@@ -114,6 +114,9 @@ std::string memory_of(const ReportPlan& shown, int32_t rank, const Ink& ink) {
   row("total", own.total(), spread_over(shown.ranks, [](const RankCost& r) {
         return r.memory.total().value();
       }));
+  row("staging of sums, beside it", own.staging,
+      spread_over(shown.ranks,
+                  [](const RankCost& r) { return r.memory.staging.value(); }));
   return title(ink, "Memory") + table.text(ink);
 }
 
@@ -143,6 +146,18 @@ std::vector<ScheduleEntry> entries_of(const Plan& plan, int32_t rank) {
   return iteration_of(plan, rank, usual_calls(plan, stage, 1));
 }
 
+std::string_view level_text(BucketCollective::Level level) {
+  switch (level) {
+    case BucketCollective::Level::kBoth:
+      return "";
+    case BucketCollective::Level::kInside:
+      return ", inside a node";
+    case BucketCollective::Level::kAcross:
+      break;
+  }
+  return ", across nodes";
+}
+
 // "ranks 0, 8 … 56", in the numbers of the whole plan.
 std::string members_text(const Plan& plan, const ScheduleEntry& entry) {
   const RankGroup& group = entry.ranks;
@@ -152,9 +167,11 @@ std::string members_text(const Plan& plan, const ScheduleEntry& entry) {
     return part.rank_in_whole(group.rank(i));
   };
   if (group.count == 1) return "itself";
-  if (group.count == 2) return fmt::format("ranks {}, {}", rank(0), rank(1));
-  return fmt::format("{} ranks: {}, {} … {}", group.count, rank(0), rank(1),
-                     rank(group.count - 1));
+  const std::string level(level_text(entry.level));
+  if (group.count == 2)
+    return fmt::format("ranks {}, {}{}", rank(0), rank(1), level);
+  return fmt::format("{} ranks: {}, {} … {}{}", group.count, rank(0), rank(1),
+                     rank(group.count - 1), level);
 }
 
 // What the rank does in an iteration; the points at which the trainer is done
@@ -209,6 +226,10 @@ void write_order(JsonWriter& out, const Plan& plan, int32_t rank) {
       for (int32_t i = 0; i < entry.ranks.count; ++i)
         out.value(part.rank_in_whole(entry.ranks.rank(i)));
       out.end_array();
+      if (entry.level != BucketCollective::Level::kBoth)
+        out.field("level", entry.level == BucketCollective::Level::kInside
+                               ? "inside"
+                               : "across");
       write_wire_members(out, entry.bytes);
     }
     if (entry.bucket >= 0) out.field("bucket", entry.bucket);

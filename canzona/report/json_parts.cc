@@ -45,7 +45,8 @@ void write_memory(JsonWriter& out, const RankMemory& memory) {
   out.begin_object();
   for (const MemoryKind& kind : memory_kinds(memory.pools.value() > 0))
     out.field(kind.name, (memory.*kind.field).value());
-  out.field("total", memory.total().value()).end_object();
+  out.field("total", memory.total().value());
+  out.field("staging", memory.staging.value()).end_object();
 }
 
 void write_activations(JsonWriter& out, const MemoryTerms& terms) {

@@ -200,6 +200,10 @@ std::string memory_text(const ReportPlan& shown, const Ink& ink) {
   row("total", spread_over(shown.ranks, [&](const RankCost& rank) {
         return rank.memory.total().value() + activations;
       }));
+  row("staging of sums, beside it",
+      spread_over(shown.ranks, [](const RankCost& rank) {
+        return rank.memory.staging.value();
+      }));
   return title(ink, "Memory per rank") + table.text(ink) +
          terms_text(shown, ink);
 }

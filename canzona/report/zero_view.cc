@@ -115,6 +115,23 @@ std::string sums_text(const PlanPart& plan) {
   return join(words, "; ");
 }
 
+// How sums and publishing of plain storage go in two levels; else empty.
+std::string legs_text(const PlanPart& plan) {
+  const auto text = [&](GroupKind kind, const char* what) -> std::string {
+    const auto [inside, across] = levels_of(plan, 0, kind);
+    if (across == 1) return "";
+    return fmt::format(
+        "{}once per node: sums inside groups of {}, then across "
+        "{} nodes; new parameters the other way",
+        what, inside, across);
+  };
+  std::vector<std::string> words;
+  for (std::string& words_of : std::vector<std::string>{
+           text(GroupKind::kSums, ""), text(GroupKind::kExperts, "experts ")})
+    if (!words_of.empty()) words.push_back(std::move(words_of));
+  return join(words, "; ");
+}
+
 // Of how many ranks an operation is.
 int32_t ranks_of(const PlanPart& plan, std::string_view key) {
   const ZeroSizes& z = sizes_of(plan);
@@ -153,6 +170,8 @@ std::vector<ZeroFact> facts_of(const PlanPart& plan,
   if (plan.grid.places > 1) facts.push_back({"pools", pools_text(plan)});
   if (plan.num_replicas() > 1)
     facts.push_back({"replicas", replicas_text(plan, ranks)});
+  std::string legs = legs_text(plan);
+  if (!legs.empty()) facts.push_back({"nodes", std::move(legs)});
   std::string sums = sums_text(plan);
   if (!sums.empty()) facts.push_back({"sums", std::move(sums)});
   return facts;
@@ -186,7 +205,18 @@ void write_cut(JsonWriter& out, const PlanPart& plan) {
 }  // namespace
 
 bool has_zero(const Plan& plan) {
-  return !is_plain(plan.options.zero, plan.mesh.homes());
+  return !is_plain(plan.options.zero, plan.mesh.homes()) ||
+         plan.options.zero.reach != Reach::kDirect;
+}
+
+std::string collectives_text(const Plan& plan) {
+  if (plan.options.zero.reach == Reach::kPerNode)
+    return fmt::format("once per node, on nodes of {} ranks",
+                       plan.options.ranks_per_node);
+  const std::string why = why_direct(plan);
+  return "direct: " + (why.empty() ? "no group has several ranks on each of "
+                                     "several nodes"
+                                   : why);
 }
 
 std::vector<ZeroFacts> zero_facts(const ReportPlan& shown) {

@@ -16,6 +16,10 @@ namespace canzona {
 
 bool has_zero(const Plan& plan);
 
+// "once per node, on nodes of 8 ranks", or "direct: " and why: what
+// --collectives auto came to.
+std::string collectives_text(const Plan& plan);
+
 // Lines of "name: text", for the terminal and the page alike.
 struct ZeroFact {
   std::string name;

@@ -20,7 +20,8 @@ std::unique_ptr<NodeGroup> found_levels(Communicator& world,
                                         const std::string& name,
                                         const WireOps& ops) {
   const RankGroup group = group_of(part, world.rank(), kind);
-  if (part.options.zero.reach == Reach::kDirect)
+  const bool direct = part.options.zero.reach == Reach::kDirect;
+  if (direct || !has_levels(part, kind))
     return std::make_unique<NodeGroup>(found(world, group, name, &ops), nullptr,
                                        ops);
   const Levels levels = levels_of(part, group);
@@ -41,9 +42,10 @@ Groups::Groups(Communicator& world, const PlanPart& part, const WireOps& ops,
   const auto add = [&](Line& line, GroupKind kind, const char* name) {
     if (!has_groups(part, kind)) return;
     const RankGroup group = group_of(part, rank, kind);
-    line.group = found(world, group, cat(prefix, name, " ", group.first), &ops);
-    line.courier =
-        std::make_unique<Courier>(*line.group, capacity, add_track(name));
+    line.group = found_levels(world, part, kind,
+                              cat(prefix, name, " ", group.first), ops);
+    line.courier = std::make_unique<Courier>(line.group->inside(), capacity,
+                                             add_track(name));
   };
   control_ = world.split(0, rank, prefix + "control");
   add(dense_, GroupKind::kSums, "data");
@@ -53,30 +55,24 @@ Groups::Groups(Communicator& world, const PlanPart& part, const WireOps& ops,
   add(gather_, GroupKind::kExchange, "gather");
   add(scatter_, GroupKind::kExchange, "scatter");
   if (gather_.group == nullptr) return;
-  gather_.group->count_links(exchange_use_);
-  scatter_.group->count_links(exchange_use_);
+  gather_.group->inside().count_links(exchange_use_);
+  scatter_.group->inside().count_links(exchange_use_);
 }
 
 void Groups::found_modules(Communicator& world, const PlanPart& part,
                            const WireOps& ops, const std::string& prefix) {
   const auto group = [&](GroupKind kind, const char* name) {
     return has_groups(part, kind)
-               ? found(world, group_of(part, world.rank(), kind), prefix + name,
-                       &ops)
-               : nullptr;
-  };
-  const auto levels = [&](GroupKind kind, const char* name) {
-    return has_groups(part, kind)
                ? found_levels(world, part, kind, prefix + name, ops)
                : nullptr;
   };
   replicas_ = group(GroupKind::kReplicas, "replicas");
   all_groups_ = group(GroupKind::kAllGroups, "all groups");
-  parameters_ = levels(GroupKind::kParameters, "parameters");
-  gradients_ = levels(GroupKind::kGradients, "gradients");
+  parameters_ = group(GroupKind::kParameters, "parameters");
+  gradients_ = group(GroupKind::kGradients, "gradients");
 }
 
-Communicator& Groups::of(GroupKind kind) {
+NodeGroup& Groups::of(GroupKind kind) {
   switch (kind) {
     case GroupKind::kSums:
       return *dense_.group;
@@ -110,6 +106,15 @@ void Groups::close() {
     line->courier.reset();
 }
 
+int64_t Groups::sum_staging() const {
+  int64_t bytes = 0;
+  for (const NodeGroup* group :
+       {dense_.group.get(), experts_.group.get(), replicas_.get(),
+        all_groups_.get(), gradients_.get()})
+    if (group != nullptr) bytes += group->staging_bytes();
+  return bytes;
+}
+
 std::chrono::nanoseconds Groups::busy() const {
   std::chrono::nanoseconds busy{0};
   for (const Line* line : {&dense_, &experts_, &publish_, &gather_, &scatter_})
@@ -126,9 +131,9 @@ std::chrono::nanoseconds Groups::exchange_busy() const {
 }
 
 Groups::Sent Groups::count(int64_t TrafficLog::Row::*bytes) const {
-  const auto of = [&](const std::unique_ptr<Communicator>& group,
+  const auto of = [&](const std::unique_ptr<NodeGroup>& group,
                       Operation operation) {
-    return group == nullptr ? 0 : group->traffic().of(operation).*bytes;
+    return group == nullptr ? 0 : group->traffic(operation).*bytes;
   };
   Sent sent;
   for (const Line* line : {&dense_, &experts_, &publish_}) {
@@ -143,11 +148,8 @@ Groups::Sent Groups::count(int64_t TrafficLog::Row::*bytes) const {
   sent.all_reduce += of(replicas_, Operation::kAllGather);
   sent.gather = of(gather_.group, Operation::kAllToAll);
   sent.scatter = of(scatter_.group, Operation::kAllToAll);
-  if (parameters_ != nullptr)
-    sent.parameter_gather = parameters_->traffic(Operation::kAllGather).*bytes;
-  if (gradients_ != nullptr)
-    sent.gradient_scatter =
-        gradients_->traffic(Operation::kReduceScatter).*bytes;
+  sent.parameter_gather = of(parameters_, Operation::kAllGather);
+  sent.gradient_scatter = of(gradients_, Operation::kReduceScatter);
   return sent;
 }
 

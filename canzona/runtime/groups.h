@@ -7,9 +7,9 @@
 // home; tensor-parallel ones the ranks of one home. With slices (plan/zero.h)
 // gradients are summed among those that keep the same ones, and new parameters
 // go round among those; modules are gathered and scattered in groups of
-// consecutive homes, on several nodes in two levels if the plan says so. Every
-// group has a communicator of its own, every courier
-// a thread. All ranks make theirs at once; `world` outlives them.
+// consecutive homes. Groups on several nodes go in two levels if the plan says
+// so. Every group, or level of one, has a communicator of its own, every
+// courier a thread. All ranks make theirs at once; `world` outlives them.
 #pragma once
 
 #include <chrono>
@@ -48,7 +48,7 @@ class Groups {
   // The ranks of a kind of group that buckets are summed or published in
   // (plan/schedule/rank_group.h); the plan has such groups. For the threads of
   // data() and publish().
-  Communicator& of(GroupKind kind);
+  NodeGroup& of(GroupKind kind);
   // For the threads of modules; null where nothing is gathered or scattered.
   NodeGroup* parameters() { return parameters_.get(); }
   NodeGroup* gradients() { return gradients_.get(); }
@@ -62,6 +62,9 @@ class Groups {
   void give_up(const std::exception_ptr& error, std::string_view doing) {
     control_->give_up(error, doing);
   }
+
+  // What sums of gradients are staged in, of all groups.
+  int64_t sum_staging() const;
 
   // Time that all couriers have spent in operations.
   std::chrono::nanoseconds busy() const;
@@ -94,7 +97,7 @@ class Groups {
 
  private:
   struct Line {
-    std::unique_ptr<Communicator> group;
+    std::unique_ptr<NodeGroup> group;
     std::unique_ptr<Courier> courier;  // last: it uses the group
   };
 
@@ -103,8 +106,8 @@ class Groups {
   Sent count(int64_t TrafficLog::Row::*bytes) const;
 
   LinkUse exchange_use_;  // the groups below count into it
-  std::unique_ptr<Communicator> control_, replicas_, all_groups_;
-  std::unique_ptr<NodeGroup> parameters_, gradients_;
+  std::unique_ptr<Communicator> control_;
+  std::unique_ptr<NodeGroup> replicas_, all_groups_, parameters_, gradients_;
   Line dense_, experts_, publish_, gather_, scatter_;
 };
 

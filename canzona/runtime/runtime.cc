@@ -197,7 +197,10 @@ Groups::Sent Runtime::sent_slow() {
 }
 RankMemory Runtime::memory() const {
   RankMemory sum;
-  for (const auto& part : parts_->all()) sum += part->rank.store.memory();
+  for (const auto& part : parts_->all()) {
+    sum += part->rank.store.memory();
+    sum.staging += Bytes(part->rank.groups.sum_staging());
+  }
   return sum;
 }
 

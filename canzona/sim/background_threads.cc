@@ -8,7 +8,7 @@ SimulatedData::SimulatedData(IterationState& state)
       published_(state.work.modules.size(), true) {}
 
 void SimulatedData::reduce(int32_t module) {
-  if (state_.module(module).reduce.empty()) return;
+  if (!state_.module(module).reduces()) return;
   ++num_reducing_;
   waiting_.push_back({false, module});
 }
@@ -19,7 +19,7 @@ void SimulatedData::publish() {
 
 void SimulatedData::begin_publishing(int32_t module) {
   const auto m = static_cast<size_t>(module);
-  if (!published_[m] || state_.module(module).publish.empty()) return;
+  if (!published_[m] || !state_.module(module).publishes()) return;
   published_[m] = false;
   ++num_publishing_;
   waiting_.push_back({true, module});
@@ -29,13 +29,14 @@ bool SimulatedData::move() {
   if (issuer_.is_busy() || waiting_.empty()) return false;
   const auto [publishes, module] = waiting_.front();
   waiting_.pop_front();
+  const ModuleWork& work = state_.module(module);
   if (publishes) {
-    issuer_.start(state_.module(module).publish, [this, m = module] {
+    issuer_.start(work.publish, work.publish_inside, [this, m = module] {
       published_[static_cast<size_t>(m)] = true;
       --num_publishing_;
     });
   } else {
-    issuer_.start(state_.module(module).reduce, [this] { --num_reducing_; });
+    issuer_.start(work.reduce, work.reduce_across, [this] { --num_reducing_; });
   }
   return true;
 }

@@ -20,7 +20,8 @@ void check_module(const ModuleWork& module, size_t number) {
           cat("module ", number, " computes for a negative time"));
   for (const Transfer* transfer :
        {&module.gather, &module.scatter, &module.gather_inside,
-        &module.scatter_across, &module.reduce, &module.publish})
+        &module.scatter_across, &module.reduce, &module.publish,
+        &module.reduce_across, &module.publish_inside})
     check_transfer(*transfer);
 }
 
@@ -76,7 +77,9 @@ WireBytes iteration_bytes(const IterationWork& work) {
       if (completes)
         sum = sum + module.scatter.bytes + module.scatter_across.bytes;
     }
-    if (completes) sum = sum + module.reduce.bytes + module.publish.bytes;
+    if (completes)
+      sum = sum + module.reduce.bytes + module.reduce_across.bytes +
+            module.publish.bytes + module.publish_inside.bytes;
   }
   return sum;
 }
@@ -142,11 +145,12 @@ double edge_seconds(const IterationWork& work) {
   };
   const auto first = static_cast<size_t>(work.uses.front().module);
   double sum = alone(work.modules[first].publish) +
+               alone(work.modules[first].publish_inside) +
                alone(work.modules[first].gather) +
                alone(work.modules[first].gather_inside);
   if (const ModuleWork* last = last_scattered(work))
     sum += alone(last->scatter) + alone(last->scatter_across) +
-           alone(last->reduce);
+           alone(last->reduce) + alone(last->reduce_across);
   return sum;
 }
 

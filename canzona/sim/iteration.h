@@ -32,12 +32,17 @@ struct ModuleWork {
   double backward_seconds = 0;
   Transfer gather = {};   // parameters, before every use
   Transfer scatter = {};  // gradients of a micro-batch
-  // What follows each of them where modules travel in two levels
+  Transfer reduce = {};   // gradients to their homes, after the last one
+  Transfer publish = {};  // new parameters from their homes
+  // What follows each of them where groups go in two levels
   // (plan/schedule/rank_group.h).
   Transfer gather_inside = {};
   Transfer scatter_across = {};
-  Transfer reduce = {};   // gradients to their homes, after the last one
-  Transfer publish = {};  // new parameters from their homes
+  Transfer reduce_across = {};
+  Transfer publish_inside = {};
+
+  bool reduces() const { return !reduce.empty() || !reduce_across.empty(); }
+  bool publishes() const { return !publish.empty() || !publish_inside.empty(); }
 };
 
 enum class PassKind { kForward, kBackward };

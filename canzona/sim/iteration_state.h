@@ -52,10 +52,11 @@ class CountedIssuer {
     state_.record.bytes = state_.record.bytes + transfer.bytes;
     issuer_.start(transfer, done);
   }
-  // Two levels of one operation; the second may be empty.
+  // Two levels of one operation; either may be empty.
   template <class Done>
   void start(const Transfer& first, const Transfer& second, Done done) {
     if (second.empty()) return start(first, done);
+    if (first.empty()) return start(second, done);
     start(first, [this, &second, done] { start(second, done); });
   }
 

@@ -164,6 +164,8 @@ class PlanIteration {
       a.scatter_across = slower(a.scatter_across, b.scatter_across);
       a.reduce = slower(a.reduce, b.reduce);
       a.publish = slower(a.publish, b.publish);
+      a.reduce_across = slower(a.reduce_across, b.reduce_across);
+      a.publish_inside = slower(a.publish_inside, b.publish_inside);
     }
   }
 

@@ -49,8 +49,8 @@ TEST(PlanIteration, SlowBytesOfZero3AndOfGroupsInNodes) {
               0.01 * static_cast<double>(n));
 }
 
-// In two levels: a quarter of that between nodes, four times as much inside, and
-// as long as both levels one after the other.
+// In two levels: a quarter of that between nodes, four times as much inside,
+// and as long as both levels one after the other.
 TEST(PlanIteration, ModulesThatSendOncePerNode) {
   const Model model = toy_model(2);
   PlanOptions options = zero_options({16, 16, 16});
@@ -83,6 +83,70 @@ TEST(PlanIteration, ModulesThatSendOncePerNode) {
             simulate_iteration(before).seconds);
 }
 
+// The same of sums and publishing in plain storage.
+TEST(PlanIteration, PlainStorageThatSendsOncePerNode) {
+  for (const std::string& strategy : strategy_names()) {
+    SCOPED_TRACE(strategy);
+    PlanOptions options = zero_options({16, 1, 1});
+    options.strategy = strategy;
+    const Plan direct = plan_of(toy_model(4), "dp=16", options);
+    options.zero.reach = Reach::kPerNode;
+    const Plan plan = plan_of(toy_model(4), "dp=16", options);
+    const IterationWork before = plan_iteration(direct, toy_workload(), 0);
+    const IterationWork work = plan_iteration(plan, toy_workload(), 0);
+    for (const ModuleWork& module : work.modules) {
+      EXPECT_EQ(module.reduce.bytes.sent_inter, 0);
+      EXPECT_EQ(module.reduce_across.bytes.sent_intra, 0);
+      EXPECT_EQ(module.publish.bytes.sent_intra, 0);
+      EXPECT_EQ(module.publish_inside.bytes.sent_inter, 0);
+      EXPECT_EQ(module.reduce.empty(), module.reduce_across.empty());
+    }
+    EXPECT_LT(simulate_iteration(work).seconds,
+              simulate_iteration(before).seconds);
+  }
+}
+
+// 1 GiB of gradients on every rank, nodes of 8, 350 GB/s inside and 45 GB/s to
+// other nodes: all with all, and in two legs, one after the other or, as no
+// schedule can better, one beside the other.
+TEST(PlanIteration, SumsOfAGibibyteOnNodesOfEight) {
+  struct Row {
+    int32_t ranks;
+    double slow_gib, direct_ms, legs_slow_gib, beside_ms, after_ms;
+  };
+  const Model model = model_of({adamw_tensor("w", int64_t{1} << 28, 0)});
+  const auto reduce_of = [&](int32_t ranks, Reach reach) {
+    PlanOptions options = zero_options({ranks, 1, 1}, 8);
+    options.links = {350e9, 45e9, 0, false};
+    options.zero.reach = reach;
+    const Plan plan = plan_of(model, cat("dp=", ranks), options, {"adamw", {}});
+    for (const ModuleWork& module :
+         rank_transfers(plan, toy_workload(), ranks - 1))
+      if (module.reduces()) return module;
+    return ModuleWork{};
+  };
+  const auto ms = [](const Transfer& transfer) {
+    return 1e3 * seconds_alone(transfer, {350e9, 45e9, 0, false}, 0);
+  };
+  const auto gib = [](int64_t bytes) {
+    return static_cast<double>(bytes) / (1 << 30);
+  };
+  for (const Row& row :
+       {Row{8, 0, 2.7, 0, 2.7, 2.7}, Row{32, 0.75, 17.9, 0.094, 2.7, 4.9},
+        Row{256, 0.97, 23.1, 0.121, 2.9, 5.6}}) {
+    SCOPED_TRACE(cat(row.ranks, " ranks"));
+    const ModuleWork direct = reduce_of(row.ranks, Reach::kDirect);
+    EXPECT_NEAR(gib(direct.reduce.bytes.sent_inter), row.slow_gib, 0.005);
+    EXPECT_NEAR(ms(direct.reduce), row.direct_ms, 0.05);
+    const ModuleWork legs = reduce_of(row.ranks, Reach::kAuto);
+    EXPECT_NEAR(gib(legs.reduce_across.bytes.sent_inter), row.legs_slow_gib,
+                0.0005);
+    const double inside = ms(legs.reduce), across = ms(legs.reduce_across);
+    EXPECT_NEAR(std::max(inside, across), row.beside_ms, 0.05);
+    EXPECT_NEAR(inside + across, row.after_ms, 0.05);
+  }
+}
+
 // What predict() counts in a step, and the gathers and scatters beside it.
 void expect_bytes_of_plan(const Plan& plan, int64_t slack) {
   const Workload workload = toy_workload();
@@ -91,7 +155,8 @@ void expect_bytes_of_plan(const Plan& plan, int64_t slack) {
     const RankCost& cost = costs[static_cast<size_t>(rank)];
     int64_t sent = 0;
     for (const ModuleWork& module : rank_transfers(plan, workload, rank))
-      sent += module.reduce.bytes.sent() + module.publish.bytes.sent();
+      sent += module.reduce.bytes.sent() + module.reduce_across.bytes.sent() +
+              module.publish.bytes.sent() + module.publish_inside.bytes.sent();
     for (Collective c :
          {Collective::kGather, Collective::kScatter, Collective::kBroadcast})
       sent += cost.wire[static_cast<size_t>(c)].sent();
@@ -115,6 +180,18 @@ TEST(PlanIteration, BytesOfOtherStrategiesAndOfExperts) {
                          0);
   }
   expect_bytes_of_plan(plan_of(toy_moe(2), "dp=2,ep=2"), 0);
+}
+
+TEST(PlanIteration, BytesOfPlainStorageOncePerNodeAreThoseOfThePlan) {
+  for (const std::string& strategy : strategy_names()) {
+    SCOPED_TRACE(strategy);
+    PlanOptions options = with_strategy(strategy);
+    options.ranks_per_node = 2;
+    options.zero.reach = Reach::kPerNode;
+    expect_bytes_of_plan(plan_of(toy_model(2), "dp=4", options), 0);
+    options.ranks_per_node = 4;
+    expect_bytes_of_plan(plan_of(toy_moe(2), "dp=4,ep=2", options), 0);
+  }
 }
 
 TEST(PlanIteration, BytesOfExpertsOnTheirOwnRanksAreThoseOfThePlan) {

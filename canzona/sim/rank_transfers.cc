@@ -54,8 +54,9 @@ class RankTransfers {
         rank_(rank),
         run_(run),
         at_(coordinates_of(part.mesh, rank)),
-        in_step_(sums_of(part, {.stage = at_.stage})) {
-    const BucketCollectives last = publishes_of(part, {.stage = at_.stage});
+        in_step_(sums_of(part, {.stage = at_.stage}, rank)) {
+    const BucketCollectives last =
+        publishes_of(part, {.stage = at_.stage}, rank);
     in_step_.insert(in_step_.end(), last.begin(), last.end());
   }
 
@@ -68,8 +69,8 @@ class RankTransfers {
       if (elements_[m] == 0) continue;
       set_gather(wire[m], m, out[m]);
       set_scatter(wire[m], m, out[m]);
-      out[m].reduce = reduce(wire[m], m);
-      out[m].publish = publish(wire[m], m);
+      set_reduce(wire[m], m, out[m]);
+      set_publish(wire[m], m, out[m]);
     }
     return out;
   }
@@ -93,24 +94,39 @@ class RankTransfers {
         part_.model, part_.model.tensors[static_cast<size_t>(tensor)]));
   }
 
-  // Longest run of any home; slices differ by at most a row.
-  int64_t longest_run_of(const Bucket& bucket) const {
-    int64_t longest = 0;
+  // Longest run of any home; slices differ by at most a row. In two levels
+  // those of homes that stand at one place of their nodes go together inside.
+  struct Longest {
+    int64_t run = 0;
+    int64_t place = 0;
+  };
+  Longest longest_of(const Bucket& bucket, int32_t places) const {
+    Longest longest;
     for (int32_t slice : {0, part_.grid.places - 1}) {
       const std::vector<int64_t> matrices = matrix_runs(part_, bucket, slice);
       const std::vector<int64_t> others = adamw_runs(part_, bucket, slice);
-      for (size_t h = 0; h < matrices.size(); ++h)
-        longest = std::max(longest, matrices[h] + others[h]);
+      std::vector<int64_t> at_place(static_cast<size_t>(places), 0);
+      for (size_t h = 0; h < matrices.size(); ++h) {
+        const int64_t run = matrices[h] + others[h];
+        longest.run = std::max(longest.run, run);
+        at_place[h % at_place.size()] += run;
+      }
+      longest.place = std::max(longest.place, std::ranges::max(at_place));
     }
     return longest;
   }
 
   void raise_to_longest(std::vector<PurposeBytes>& wire) const {
-    std::vector<int64_t> longest(wire.size(), 0);
-    for (const Bucket& bucket : part_.buckets)
-      if (is_here(bucket))
-        longest[static_cast<size_t>(first_module(part_, bucket))] +=
-            longest_run_of(bucket);
+    const Levels in_step = levels(GroupKind::kSums);
+    const bool two = in_step.across > 1;
+    std::vector<Longest> longest(wire.size());
+    for (const Bucket& bucket : part_.buckets) {
+      if (!is_here(bucket)) continue;
+      const Longest own = longest_of(bucket, in_step.inside);
+      Longest& sum = longest[static_cast<size_t>(first_module(part_, bucket))];
+      sum.run += own.run;
+      sum.place += two ? own.place : own.run;
+    }
     const auto raise = [](int64_t& bytes, int64_t run, int64_t peers) {
       if (bytes > 0) bytes = std::max(bytes, run * peers);
     };
@@ -122,13 +138,16 @@ class RankTransfers {
     const int64_t parameter = bytes_per_parameter(part_.options.parameters);
     const bool spreads = is_scattered(part_.traffic);
     for (size_t m = 0; spreads && m < wire.size(); ++m) {
-      const int64_t gradients = divide_up(longest[m], shares) * kBytesPerFp32;
-      raise(of(wire[m], Purpose::kSum).received_intra, gradients, from.intra);
-      raise(of(wire[m], Purpose::kSum).received_inter, gradients, from.inter);
-      raise(of(wire[m], Purpose::kPublish).sent_intra, longest[m] * parameter,
-            to.intra);
-      raise(of(wire[m], Purpose::kPublish).sent_inter, longest[m] * parameter,
-            to.inter);
+      const auto [run, place] = longest[m];
+      const auto gradients = [&](int64_t elements) {
+        return divide_up(elements, shares) * kBytesPerFp32;
+      };
+      WireBytes& sums = of(wire[m], Purpose::kSum);
+      WireBytes& published = of(wire[m], Purpose::kPublish);
+      raise(sums.received_intra, gradients(place), from.intra);
+      raise(sums.received_inter, gradients(run), from.inter);
+      raise(published.sent_intra, place * parameter, to.intra);
+      raise(published.sent_inter, run * parameter, to.inter);
     }
   }
 
@@ -155,7 +174,10 @@ class RankTransfers {
   }
   PeerCount peers(Purpose purpose) const {
     const BucketCollective* c = first_for(purpose);
-    return c == nullptr ? PeerCount{} : peers(c->group);
+    if (c == nullptr) return {};
+    if (c->level == BucketCollective::Level::kBoth) return peers(c->group);
+    const auto [inside, across] = levels(c->group);
+    return {.intra = inside - 1, .inter = across - 1};
   }
 
   int64_t segments(int64_t received, const PeerCount& from) const {
@@ -163,9 +185,7 @@ class RankTransfers {
     return divide_up(divide_up(received, from.all()), workload_.segment_bytes);
   }
 
-  Levels levels(GroupKind kind) const {
-    return levels_of(part_, group_of(part_, rank_, kind));
-  }
+  Levels levels(GroupKind kind) const { return levels_of(part_, rank_, kind); }
 
   void set_gather(const PurposeBytes& wire, size_t m, ModuleWork& out) const {
     if (zero_.z3 == 1) return;
@@ -209,6 +229,20 @@ class RankTransfers {
         bytes / zero_.z2;
   }
 
+  void set_reduce(const PurposeBytes& wire, size_t m, ModuleWork& out) const {
+    const BucketCollective* first = first_for(Purpose::kSum);
+    if (first == nullptr || first->level == BucketCollective::Level::kBoth) {
+      out.reduce = reduce(wire, m);
+      return;
+    }
+    const PeerCount with = peers(Purpose::kSum);
+    const bool runs = is_scattered(part_.traffic);
+    out.reduce = sum(inside_of(of(wire, Purpose::kSum)), {.intra = with.intra},
+                     m, runs ? with.inter + 1 : 1);
+    out.reduce_across =
+        sum(across_of(of(wire, Purpose::kSum)), {.inter = with.inter}, m);
+  }
+
   // An all-reduce is a reduce-scatter and an all-gather of the same bytes.
   // Where replicas are added at once, only the gather is left of it.
   Transfer reduce(const PurposeBytes& wire, size_t m) const {
@@ -235,8 +269,22 @@ class RankTransfers {
   }
 
   // Broadcasts belong to the step.
+  void set_publish(const PurposeBytes& wire, size_t m, ModuleWork& out) const {
+    if (part_.traffic == Traffic::kBroadcast) return;
+    const BucketCollective* first = first_for(Purpose::kPublish);
+    if (first == nullptr || first->level == BucketCollective::Level::kBoth) {
+      out.publish = publish(wire, m);
+      return;
+    }
+    const PeerCount to = peers(Purpose::kPublish);
+    out.publish = {.bytes = across_of(of(wire, Purpose::kPublish)),
+                   .messages_inter = to.inter * messages_[m]};
+    out.publish_inside = {
+        .bytes = inside_of(of(wire, Purpose::kPublish)),
+        .messages_intra = to.intra * (to.inter + 1) * messages_[m]};
+  }
+
   Transfer publish(const PurposeBytes& wire, size_t m) const {
-    if (part_.traffic == Traffic::kBroadcast) return {};
     const PeerCount to = peers(Purpose::kPublish);
     Transfer out{.bytes = of(wire, Purpose::kPublish)};
     out.messages_intra = to.intra * messages_[m];
@@ -295,6 +343,9 @@ std::vector<ModuleWork> rank_transfers(const Plan& plan,
           both(sum[m].scatter_across, own[m].scatter_across);
       sum[m].reduce = both(sum[m].reduce, own[m].reduce);
       sum[m].publish = both(sum[m].publish, own[m].publish);
+      sum[m].reduce_across = both(sum[m].reduce_across, own[m].reduce_across);
+      sum[m].publish_inside =
+          both(sum[m].publish_inside, own[m].publish_inside);
     }
   }
   return sum;

@@ -76,6 +76,8 @@ inline ModuleWork random_module(Random& random) {
   module.reduce = random_transfer(random, 20);
   module.publish = random_transfer(random, 20);
   if (random.between(0, 3) > 0) return module;
+  module.reduce_across = random_transfer(random, 20);
+  module.publish_inside = random_transfer(random, 20);
   if (!module.gather.empty())
     module.gather_inside = random_transfer(random, 20);
   if (!module.scatter.empty())
@@ -135,7 +137,9 @@ void each_transfer(const IterationWork& work, Visit visit) {
     }
     if (completes) {
       visit(module.reduce);
+      visit(module.reduce_across);
       visit(module.publish);
+      visit(module.publish_inside);
     }
   }
 }

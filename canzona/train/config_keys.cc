@@ -305,7 +305,7 @@ std::vector<ConfigKey> config_keys(TrainConfig& c) {
       may(text("zero.message", c.zero.message, "what travels together", {"module", "parameter"})),
       may(text("zero.prefetch", c.zero.prefetch, "modules gathered ahead: a number, or auto")),
       may(text("zero.replica_sum", c.zero.replica_sum, "how gradients are summed over groups", {"scatter", "allreduce"})),
-      may(text("zero.collectives", c.zero.collectives, "how modules reach other nodes: every rank of them, or one, which passes on", {"direct", "node"})),
+      may(text("zero.collectives", c.zero.collectives, "how sums and gathers reach other nodes: every rank of them; one, which passes on; that if every group has a power of two of ranks on each node", {"direct", "node", "auto"})),
       may(yes("zero.reuse", c.zero.reuse, "neighbouring micro-batches of a pipeline stage share gathers and scatters")),
       may(text("links.model", c.links.model, "links to be modelled between threads, such as intra=2GB/s,inter=0.2GB/s; none: memory")),
       may(whole("links.ranks_per_node", c.links.ranks_per_node, 1, static_cast<double>(kMaxWorld), "consecutive ranks that share a node")),

@@ -90,6 +90,30 @@ same --mesh dp=2,tp=2 --gradients random
 same --mesh dp=2 --gradients random --serial --check-collectives \
   --bucket-elements 1000
 differs --mesh dp=4 --gradients random
+
+# Once per node: the same bits, fewer bytes between nodes, as predicted.
+for wire in fp32 bf16; do
+  run --mesh dp=4 --gradients random --ranks-per-node 2 --wire $wire
+  wanted=$found
+  direct=$(member 'strategies 0 slow_bytes_sent_max')
+  for how in node auto; do
+    same --mesh dp=4 --gradients random --ranks-per-node 2 --wire $wire \
+      --collectives $how
+    member_is 'strategies 0 collectives' node
+    for i in bytes slow_bytes; do
+      member_is "strategies 0 ${i}_sent_max" \
+        "$(member "strategies 0 ${i}_predicted_max")"
+    done
+    checks=$((checks + 1))
+    [ "$(member 'strategies 0 slow_bytes_sent_max')" -lt "$direct" ] ||
+      fail 'no fewer bytes between nodes'
+  done
+done
+refuses 'has 3, 1 ranks on its nodes of 3, not the same power of two' -- \
+  bench step --model small.json --mesh dp=4 --ranks-per-node 3 \
+  --strategy balanced --collectives node
+run --mesh dp=2 --gradients random
+wanted=$found
 differs --mesh dp=2 --gradients random --clip 0.01
 differs --mesh dp=2 --gradients random --wire bf16
 

@@ -32,6 +32,20 @@ member_is 'strategies 5 state_digest' "$states"
 member_is 'strategies 5 bytes_sent_max' \
   "$(member 'strategies 5 bytes_predicted_max')"
 # shellcheck disable=SC2086
+canzona $small --mesh dp=4 --gradients random --strategy balanced --json
+digest=$(member 'strategies 0 digest')
+# shellcheck disable=SC2086
+ranks 4 $small --mesh dp=4 --gradients random --json --ranks-per-node 2 \
+  --collectives node
+exits 0
+member_is digests_agree ON
+for i in 0 1 2 3 4 5; do
+  member_is "strategies $i digest" "$digest"
+  member_is "strategies $i collectives" node
+  member_is "strategies $i slow_bytes_sent_max" \
+    "$(member "strategies $i slow_bytes_predicted_max")"
+done
+# shellcheck disable=SC2086
 ranks 2 $small --mesh dp=2 --strategy balanced --fast-reduce --trace t.json
 exits 0
 checks=$((checks + 1))

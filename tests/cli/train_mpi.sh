@@ -85,6 +85,14 @@ ranks 4 $quick --mesh dp=4 --zero zero3 --collectives node --ranks-per-node 2 \
 exits 0
 member_is digest "$digest"
 # shellcheck disable=SC2086
+canzona $quick --mesh dp=4 --json --quiet
+exits 0
+digest=$(member digest)
+# shellcheck disable=SC2086
+ranks 4 $quick --mesh dp=4 --collectives node --ranks-per-node 2 --json --quiet
+exits 0
+member_is digest "$digest"
+# shellcheck disable=SC2086
 ranks 2 $quick --zero auto --memory-cap 1GB --json --quiet
 exits 0
 member_is mesh dp=2

@@ -65,13 +65,23 @@ for way in '--overlap none' '--overlap main' '--message parameter' \
   # shellcheck disable=SC2086
   trains "$digest" --mesh dp=4 --zero hier:2 $way
 done
-for zero in zero3 zero2 z1=4,z2=2,z3=4; do
+for zero in zero1 zero3 zero2 z1=4,z2=2,z3=4; do
   trains "$digest" --mesh dp=4 --zero $zero --collectives node
   member_is state_digest "$states"
   counts --mesh dp=4 --zero $zero --collectives node
 done
 refuses 'has not equally many ranks on each of its nodes of 3' -- train \
   --mesh dp=4 --zero zero3 --collectives node --ranks-per-node 3
+for strategy in layerwise replicated; do
+  trains "$digest" --mesh dp=4 --collectives auto --strategy $strategy
+  counts --mesh dp=4 --collectives auto --strategy $strategy
+done
+refuses 'has 3, 1 ranks on its nodes of 3, not the same power of two' -- \
+  train --mesh dp=4 --collectives node --ranks-per-node 3
+# shellcheck disable=SC2086
+canzona $quick --mesh dp=4 --collectives auto --ranks-per-node 3 --dry-run
+exits 0
+prints 'direct: the group of 4 data-parallel ranks' '3, 1 ranks on its nodes'
 trains '' --mesh dp=4 --set model.tied=on
 trains "$(member digest)" --mesh dp=4 --zero hier:2 --set model.tied=on
 counts --mesh dp=4 --zero hier:2 --set model.tied=on

@@ -50,6 +50,40 @@ cp out plain
 canzona plan $model --quiet
 cmp -s out plain || fail 'zero1 is not the usual plan'
 
+# But of ZeRO-1 that sends once per node: in the plan, its views and its file.
+# shellcheck disable=SC2086
+canzona plan $model --collectives node -o plan.json --html plan.html --quiet
+exits 0
+prints 'once per node: sums inside groups of 4, then across 2 nodes'
+canzona validate plan.json
+exits 0
+prints sound
+canzona explain plan.json --rank 5
+exits 0
+prints '4 ranks: 4, 5 … 7, inside a node' 'ranks 1, 5, across nodes' \
+  'reduce-scatter' 'all-gather' 'staging of sums'
+canzona explain plan.json --rank 5 --json
+is_json
+checks=$((checks + 1))
+grep -q '"level": "across"' out || fail 'no level of an entry'
+grep -q 'once per node' plan.html || fail 'the report has no word of it'
+# shellcheck disable=SC2086
+canzona compare $model --collectives auto
+exits 0
+says 'collectives: once per node, on nodes of 4 ranks'
+# shellcheck disable=SC2086
+canzona compare $model --collectives auto --zero 'zero1,zero3' --json --quiet
+exits 0
+is_json
+canzona plan --model qwen3-0.6b --layers 1 --mesh dp=7 --ranks-per-node 4 \
+  --collectives auto
+exits 0
+says 'collectives: direct: the group of 7 data-parallel ranks from rank 0 to 6 has 4, 3 ranks'
+refuses 'has 4, 3 ranks on its nodes of 4, not the same power of two' -- plan \
+  --model qwen3-0.6b --layers 1 --mesh dp=7 --ranks-per-node 4 --collectives node
+refuses 'expected direct, node or auto' -- plan --model qwen3-0.6b --mesh dp=8 \
+  --collectives nodes
+
 # The table: memory falls with the sizes, the cap drops, auto takes the first.
 # shellcheck disable=SC2086
 canzona compare $model --zero all --memory-cap 3GB --html zero.html

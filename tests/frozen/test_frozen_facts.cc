@@ -60,7 +60,11 @@ ZeroOptions frozen_zero(const FrozenCase& c, const Mesh& mesh) {
     zero.message = MessageUnit::kParameter;
   if (c.get("sum", "") == "allreduce")
     zero.replica_sum = ReplicaSum::kAllReduce;
-  if (c.get("reach", "") == "per-node") zero.reach = Reach::kPerNode;
+  // Cases were drawn when this was for modules alone: plain storage is direct.
+  const bool plain =
+      is_plain(zero.sizes, mesh.homes()) &&
+      (zero.experts.z1 == 0 || is_plain(zero.experts, mesh.expert_homes()));
+  if (c.get("reach", "") == "per-node" && !plain) zero.reach = Reach::kPerNode;
   zero.prefetch =
       static_cast<int32_t>(c.number("prefetch", int64_t{kAutoPrefetch}));
   return zero;

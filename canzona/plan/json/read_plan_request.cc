@@ -95,7 +95,14 @@ class RequestReader {
     out.replica_sum =
         parse_replica_sum(get_string(zero, "replica_sum", where_));
     if (zero.contains("collectives"))
-      out.reach = parse_reach(get_string(zero, "collectives", where_));
+      out.reach = read_reach(get_string(zero, "collectives", where_));
+  }
+
+  Reach read_reach(const std::string& text) const {
+    const Reach reach = parse_reach(text);
+    if (reach == Reach::kAuto)
+      in_.fail("collectives: 'auto' is a wish; a plan has direct or node");
+    return reach;
   }
 
   Links links(const Json& l) const {

@@ -9,6 +9,7 @@
 #include "canzona/plan/predict/predict_parts.h"
 #include "canzona/plan/problem.h"
 #include "canzona/plan/schedule/coordinates.h"
+#include "canzona/plan/schedule/rank_group.h"
 
 namespace canzona {
 
@@ -32,6 +33,7 @@ RankMemory& RankMemory::operator+=(const RankMemory& other) {
   states += other.states;
   buffers += other.buffers;
   pools += other.pools;
+  staging += other.staging;
   return *this;
 }
 
@@ -190,6 +192,9 @@ std::vector<RankCost> predict(const PlanPart& part) {
   std::vector<RankCost> world = predict_replicas(part);
   add_bucket_bytes(part, world);
   add_unhidden_times(part, world);
+  for (size_t r = 0; r < world.size(); ++r)
+    world[r].memory.staging =
+        Bytes(sum_staging_of(part, static_cast<int32_t>(r)));
   return world;
 }
 

@@ -23,6 +23,9 @@ struct RankMemory {
   Bytes states;   // of the rule and of AdamW
   Bytes buffers;  // slots of the micro-group exchange, alike on every rank
   Bytes pools;    // of modules on their way (zero.h), alike on every rank
+  // Of sums on their way (base/sum_staging.h), beside the total, which plans
+  // are judged by.
+  Bytes staging;
   Bytes total() const {
     return parameters + gradients + master + states + buffers + pools;
   }

@@ -13,8 +13,10 @@ Collective counted_as(const PlanPart& part, const BucketCollective& c) {
   if (c.purpose == Purpose::kPublish)
     return is_scattered(part.traffic) ? Collective::kAllGather
                                       : Collective::kBroadcast;
-  return c.kind == EntryKind::kReduceScatter ? Collective::kReduceScatter
-                                             : Collective::kAllReduce;
+  const bool runs = c.pieces != BucketCollective::Pieces::kShares;
+  return c.kind == EntryKind::kReduceScatter && runs
+             ? Collective::kReduceScatter
+             : Collective::kAllReduce;
 }
 
 // The collectives of all buckets of a buffer: bytes are linear in pieces, so
@@ -28,20 +30,27 @@ class BufferBytes {
   }
 
   void add() {
-    for (const BucketCollectives& list :
-         {sums_of(part_, buffer_), publishes_of(part_, buffer_)})
-      for (const BucketCollective& c : list)
-        for (int32_t home = 0; home < part_.mesh.homes(); ++home)
-          add_group(c, part_.mesh.rank(buffer_.stage, home, 0));
+    const Mesh& mesh = part_.mesh;
+    // Groups of tp ranks that are direct differ by the links alone.
+    const bool alike = part_.options.zero.reach == Reach::kDirect;
+    for (int32_t home = 0; home < mesh.homes(); ++home)
+      for (int32_t t = 0; t < (alike ? 1 : mesh.tp); ++t)
+        add_rank(mesh.rank(buffer_.stage, home, t), alike ? mesh.tp : 1);
   }
 
  private:
-  // The group that `rank` is the first of, and those of the other tp ranks,
-  // who have the same pieces.
-  void add_group(const BucketCollective& c, int32_t rank) {
+  void add_rank(int32_t rank, int32_t tp) {
+    if (!coordinates_of(part_.mesh, rank).holds(buffer_)) return;
+    for (const BucketCollectives& list :
+         {sums_of(part_, buffer_, rank), publishes_of(part_, buffer_, rank)})
+      for (const BucketCollective& c : list) add_group(c, rank, tp);
+  }
+
+  // The group that `rank` is the first of, and those of the next tp ranks, who
+  // have the same pieces.
+  void add_group(const BucketCollective& c, int32_t rank, int32_t tp) {
     RankGroup group = ranks_of(part_, c, rank);
     if (group.first != rank || group.count == 1) return;
-    if (!coordinates_of(part_.mesh, rank).holds(buffer_)) return;
     std::vector<int64_t> counts(index(group.count), 0);
     for (BucketPieces& bucket : buckets_) {
       const std::vector<int64_t> own = bucket.counts(c, rank);
@@ -51,7 +60,7 @@ class BufferBytes {
     }
     for (int64_t& count : counts) count *= element_bytes(part_, c);
     const auto field = static_cast<size_t>(counted_as(part_, c));
-    for (int32_t t = 0; t < part_.mesh.tp; ++t, ++group.first)
+    for (int32_t t = 0; t < tp; ++t, ++group.first)
       add_member_bytes(part_, group, c.kind, counts,
                        [&](int32_t member) -> WireBytes& {
                          return out_[index(member)].wire[field];

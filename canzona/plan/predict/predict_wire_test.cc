@@ -79,9 +79,68 @@ class Messages {
     return out;
   }
 
+  // The homes of a buffer on one node, if they go in two levels; else 0.
+  int64_t homes_inside(const Buffer& f, int32_t t) const {
+    if (plan_.options.zero.reach == Reach::kDirect) return 0;
+    const int64_t node = plan_.options.ranks_per_node;
+    int64_t inside = 0;
+    for (int64_t h = 0; h < f.num_homes; ++h)
+      inside += rank(f, h, t) / node == rank(f, 0, t) / node ? 1 : 0;
+    return inside == 1 || inside == f.num_homes ? 0 : inside;
+  }
+
+  // First those of a node among themselves, then each with those that stand
+  // where it stands on other nodes; or the other way round.
+  void send_in_legs(const Bucket& bucket, int32_t t, int64_t inside) {
+    const Buffer& f =
+        plan_.parts[0].buffers[static_cast<size_t>(bucket.buffer)];
+    const int64_t weight =
+        plan_.options.parameters == ParameterDtype::kBf16 ? 2 : 4;
+    const int64_t nodes = f.num_homes / inside;
+    int64_t all = 0;
+    for (int32_t tensor : bucket.tensors) all += shard(tensor);
+    const std::vector<int64_t> kept = runs(bucket);
+    const auto share = [](int64_t whole, int64_t i, int64_t n) {
+      return whole * (i + 1) / n - whole * i / n;
+    };
+    const auto at_place = [&](int64_t h) {
+      int64_t sum = 0;
+      for (int64_t n = 0; n < nodes; ++n)
+        sum += kept[static_cast<size_t>(n * inside + h % inside)];
+      return sum;
+    };
+    const bool scattered = plan_.traffic == Traffic::kReduceScatter ||
+                           plan_.traffic == Traffic::kPadded;
+    const Collective published =
+        scattered ? Collective::kAllGather : Collective::kBroadcast;
+    for (int64_t x = 0; x < f.num_homes; ++x)
+      for (int64_t y = 0; y < f.num_homes; ++y) {
+        const int64_t from = rank(f, x, t), to = rank(f, y, t);
+        const bool together = x / inside == y / inside;
+        if (!together && x % inside != y % inside) continue;
+        if (plan_.traffic != Traffic::kAllReduce)
+          send(
+              from, to, published,
+              (together ? at_place(x) : kept[static_cast<size_t>(x)]) * weight);
+        if (scattered) {
+          send(from, to, Collective::kReduceScatter,
+               (together ? at_place(y) : kept[static_cast<size_t>(y)]) * 4);
+          continue;
+        }
+        const int64_t own = share(all, x % inside, inside);
+        send(from, to, Collective::kAllReduce,
+             (together ? share(all, y % inside, inside) + own
+                       : share(own, y / inside, nodes) +
+                             share(own, x / inside, nodes)) *
+                 4);
+      }
+  }
+
   void send_bucket(const Bucket& bucket, int32_t t) {
     const Buffer& f =
         plan_.parts[0].buffers[static_cast<size_t>(bucket.buffer)];
+    if (const int64_t inside = homes_inside(f, t); inside > 0)
+      return send_in_legs(bucket, t, inside);
     const int64_t weight =
         plan_.options.parameters == ParameterDtype::kBf16 ? 2 : 4;
     int64_t all = 0;
@@ -155,11 +214,12 @@ void PrintTo(const WireCase& c, std::ostream* out) {
 
 class PredictedWire : public ::testing::TestWithParam<WireCase> {
  protected:
-  Plan plan(int32_t ranks_per_node = 8) const {
+  Plan plan(int32_t ranks_per_node = 8, Reach reach = Reach::kDirect) const {
     const std::string mesh = GetParam().mesh;
     PlanOptions options = with_strategy(GetParam().strategy);
     options.bucket_elements = 700;
     options.ranks_per_node = ranks_per_node;
+    options.zero.reach = reach;
     const Model model =
         mesh.find("ep=") == std::string::npos ? toy_model(4) : toy_moe(4, 4);
     return plan_of(model, mesh, options);
@@ -172,7 +232,8 @@ std::vector<WireCase> wire_cases() {
                                "contiguous", "megatron", "balanced"}) {
     for (const char* mesh :
          {"dp=1", "dp=7", "dp=2,tp=2", "dp=3,tp=4", "dp=2,cp=2,tp=2,pp=2",
-          "dp=2,tp=2,ep=2", "cp=3,tp=2,pp=2,ep=4"}) {
+          "dp=2,tp=2,ep=2", "cp=3,tp=2,pp=2,ep=4", "dp=8", "dp=2,cp=2,ep=2",
+          "dp=4,ep=2"}) {
       cases.push_back({strategy, mesh});
     }
   }
@@ -180,23 +241,47 @@ std::vector<WireCase> wire_cases() {
 }
 INSTANTIATE_TEST_SUITE_P(All, PredictedWire, ::testing::ValuesIn(wire_cases()));
 
-TEST_P(PredictedWire, IsTheSumOfAllMessages) {
-  for (int32_t ranks_per_node : {1, 3, 4, 8, 1000}) {
-    const Plan p = plan(ranks_per_node);
-    const std::vector<RankCost> ranks = predict(p);
-    const Messages messages(p);
-    for (size_t r = 0; r < ranks.size(); ++r) {
-      for (size_t c = 0; c < kNumCollectives; ++c) {
-        EXPECT_TRUE(ranks[r].wire[c] == messages.of(r)[c])
-            << to_string(static_cast<Collective>(c)) << ", rank " << r << ", "
-            << ranks_per_node << " ranks per node: sent "
-            << ranks[r].wire[c].sent_intra << " + "
-            << ranks[r].wire[c].sent_inter << ", expected "
-            << messages.of(r)[c].sent_intra << " + "
-            << messages.of(r)[c].sent_inter;
-      }
+void expect_all_messages(const Plan& p) {
+  const std::vector<RankCost> ranks = predict(p);
+  const Messages messages(p);
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    for (size_t c = 0; c < kNumCollectives; ++c) {
+      EXPECT_TRUE(ranks[r].wire[c] == messages.of(r)[c])
+          << to_string(static_cast<Collective>(c)) << ", rank " << r << ", "
+          << p.options.ranks_per_node << " ranks per node: sent "
+          << ranks[r].wire[c].sent_intra << " + " << ranks[r].wire[c].sent_inter
+          << ", expected " << messages.of(r)[c].sent_intra << " + "
+          << messages.of(r)[c].sent_inter;
     }
   }
+}
+
+TEST_P(PredictedWire, IsTheSumOfAllMessages) {
+  for (int32_t ranks_per_node : {1, 3, 4, 8, 1000})
+    expect_all_messages(plan(ranks_per_node));
+}
+
+// `auto` goes in two levels wherever it may.
+TEST_P(PredictedWire, IsTheSumOfAllMessagesOncePerNode) {
+  for (int32_t ranks_per_node : {1, 2, 3, 4, 8, 16})
+    expect_all_messages(plan(ranks_per_node, Reach::kAuto));
+}
+
+// Of six strategies, those whose groups have several ranks on several nodes.
+TEST(PredictedWireOncePerNode, IsNotDirect) {
+  int num_legs = 0;
+  for (const WireCase& c : wire_cases())
+    for (int32_t ranks_per_node : {2, 4, 8, 16}) {
+      PlanOptions options = with_strategy(c.strategy);
+      options.ranks_per_node = ranks_per_node;
+      options.zero.reach = Reach::kAuto;
+      const std::string mesh = c.mesh;
+      const Plan p = plan_of(
+          mesh.find("ep=") == std::string::npos ? toy_model(4) : toy_moe(4, 4),
+          mesh, options);
+      if (p.options.zero.reach == Reach::kPerNode) ++num_legs;
+    }
+  EXPECT_GE(num_legs, 6 * 4);
 }
 
 TEST_P(PredictedWire, WhatIsSentIsReceived) {

@@ -30,14 +30,41 @@ BucketCollective module_collective(EntryKind kind, Level level) {
 }
 
 bool has_two_levels(const PlanPart& part, GroupKind group, int32_t rank) {
-  return levels_of(part, group_of(part, rank, group)).across > 1;
+  return levels_of(part, rank, group).across > 1;
+}
+
+// The collective, or its legs: sums begin inside a node, what is gathered or
+// broadcast across them.
+void add_legs(const PlanPart& part, int32_t rank, BucketCollective c,
+              BucketCollectives& out) {
+  if (!has_two_levels(part, c.group, rank)) {
+    out.push_back(c);
+    return;
+  }
+  const auto add = [&](EntryKind kind, Level level) {
+    c.kind = kind;
+    c.level = level;
+    out.push_back(c);
+  };
+  switch (c.kind) {
+    case EntryKind::kReduceScatter:
+      add(EntryKind::kReduceScatter, Level::kInside);
+      return add(EntryKind::kReduceScatter, Level::kAcross);
+    case EntryKind::kAllReduce:
+      add(EntryKind::kReduceScatter, Level::kInside);
+      add(EntryKind::kAllReduce, Level::kAcross);
+      return add(EntryKind::kAllGather, Level::kInside);
+    default:
+      add(c.kind, Level::kAcross);
+      return add(c.kind, Level::kInside);
+  }
 }
 
 // Over a replica's own ranks first, then over replicas; or over all of them at
 // once (sum_order.h): every run in even shares, one for each replica, and those
 // that keep the same hand their shares round.
-void add_sums_of(const PlanPart& part, const Buffer& buffer, Tensors tensors,
-                 BucketCollectives& out) {
+void add_sums_of(const PlanPart& part, const Buffer& buffer, int32_t rank,
+                 Tensors tensors, BucketCollectives& out) {
   const bool spreads = is_scattered(part.traffic);
   const bool at_once = has_groups(part, GroupKind::kAllGroups);
   if (at_once && spreads) {
@@ -49,8 +76,10 @@ void add_sums_of(const PlanPart& part, const Buffer& buffer, Tensors tensors,
   }
   const bool own = spreads && !adds_everywhere(part);
   if (own)
-    out.push_back({EntryKind::kReduceScatter, Purpose::kSum, sum_group(buffer),
-                   tensors, Pieces::kRuns});
+    add_legs(part, rank,
+             {EntryKind::kReduceScatter, Purpose::kSum, sum_group(buffer),
+              tensors, Pieces::kRuns},
+             out);
   if (at_once || has_groups(part, GroupKind::kReplicas))
     out.push_back({EntryKind::kAllReduce, Purpose::kSumReplicas,
                    at_once ? GroupKind::kAllGroups : GroupKind::kReplicas,
@@ -77,17 +106,21 @@ BucketCollectives scatters_of(const PlanPart& part, int32_t rank) {
           module_collective(kind, Level::kAcross)};
 }
 
-BucketCollectives sums_of(const PlanPart& part, const Buffer& buffer) {
+BucketCollectives sums_of(const PlanPart& part, const Buffer& buffer,
+                          int32_t rank) {
   BucketCollectives out;
   if (!is_scattered(part.traffic) && !has_groups(part, GroupKind::kAllGroups))
-    out.push_back({EntryKind::kAllReduce, Purpose::kSum, sum_group(buffer),
-                   Tensors::kAll, Pieces::kShares});
-  add_sums_of(part, buffer, Tensors::kMatrices, out);
-  add_sums_of(part, buffer, Tensors::kElements, out);
+    add_legs(part, rank,
+             {EntryKind::kAllReduce, Purpose::kSum, sum_group(buffer),
+              Tensors::kAll, Pieces::kShares},
+             out);
+  add_sums_of(part, buffer, rank, Tensors::kMatrices, out);
+  add_sums_of(part, buffer, rank, Tensors::kElements, out);
   return out;
 }
 
-BucketCollectives publishes_of(const PlanPart& part, const Buffer& buffer) {
+BucketCollectives publishes_of(const PlanPart& part, const Buffer& buffer,
+                               int32_t rank) {
   if (part.traffic == Traffic::kAllReduce) return {};
   const GroupKind group = has_groups(part, GroupKind::kPublish)
                               ? GroupKind::kPublish
@@ -95,9 +128,14 @@ BucketCollectives publishes_of(const PlanPart& part, const Buffer& buffer) {
   const EntryKind matrices = part.traffic == Traffic::kBroadcast
                                  ? EntryKind::kBroadcast
                                  : EntryKind::kAllGather;
-  return {
-      {matrices, Purpose::kPublish, group, Tensors::kMatrices},
-      {EntryKind::kAllGather, Purpose::kPublish, group, Tensors::kElements}};
+  BucketCollectives out;
+  add_legs(part, rank, {matrices, Purpose::kPublish, group, Tensors::kMatrices},
+           out);
+  add_legs(
+      part, rank,
+      {EntryKind::kAllGather, Purpose::kPublish, group, Tensors::kElements},
+      out);
+  return out;
 }
 
 RankGroup ranks_of(const PlanPart& part, const BucketCollective& c,
@@ -128,12 +166,11 @@ std::vector<int64_t> BucketPieces::counts(const BucketCollective& c,
                                           int32_t rank) {
   switch (c.pieces) {
     case Pieces::kKept:
-      return kept(c, rank);
+      return at_level(c, rank, kept(c, rank));
     case Pieces::kRuns:
-      return runs_of_group(c, rank);
+      return at_level(c, rank, runs_of_group(c, rank));
     case Pieces::kShares:
-      return even_shares(all_of(c.tensors, rank),
-                         ranks_of(part_, c, rank).count);
+      return shares_of_all(c, rank);
     case Pieces::kOwnShares:
       return even_shares(own_run(c, rank), ranks_of(part_, c, rank).count);
     case Pieces::kRunShares:
@@ -220,8 +257,6 @@ int64_t BucketPieces::kept_at(int32_t place, Resting what) {
   return known[index(place)];
 }
 
-// Pieces of those at one place of their nodes travel across; inside a node each
-// has all that stands at its place of any node.
 std::vector<int64_t> BucketPieces::kept(const BucketCollective& c,
                                         int32_t rank) {
   const Resting what = c.purpose == Purpose::kGatherModule
@@ -231,7 +266,28 @@ std::vector<int64_t> BucketPieces::kept(const BucketCollective& c,
   std::vector<int64_t> all;
   for (int32_t i = 0; i < group.count; ++i)
     all.push_back(kept_at(in_grid(part_, group.rank(i)).place, what));
+  return all;
+}
+
+// Across nodes goes this rank's share of what a node has.
+std::vector<int64_t> BucketPieces::shares_of_all(const BucketCollective& c,
+                                                 int32_t rank) {
+  const int64_t all = all_of(c.tensors, rank);
+  const int32_t count = ranks_of(part_, c, rank).count;
+  if (c.level != Level::kAcross) return even_shares(all, count);
+  const RankGroup group = group_of(part_, rank, c.group);
+  const int32_t inside = levels_of(part_, group).inside;
+  const int32_t own = group.number_of(rank) % inside;
+  return even_shares(even_shares(all, inside)[index(own)], count);
+}
+
+// Pieces of those at one place of their nodes travel across; inside a node each
+// has all that stands at its place of any node.
+std::vector<int64_t> BucketPieces::at_level(const BucketCollective& c,
+                                            int32_t rank,
+                                            std::vector<int64_t> all) const {
   if (c.level == Level::kBoth) return all;
+  const RankGroup group = group_of(part_, rank, c.group);
   const auto inside = index(levels_of(part_, group).inside);
   const size_t own = index(group.number_of(rank)) % inside;
   std::vector<int64_t> out;

@@ -1,14 +1,14 @@
 // The collectives that a bucket goes through in an iteration.
 //
-//   for (const BucketCollective& c : sums_of(part, buffer)) {
+//   for (const BucketCollective& c : sums_of(part, buffer, rank)) {
 //     const RankGroup ranks = ranks_of(part, c, rank);
 //     std::vector<int64_t> counts = pieces.counts(c, rank);  // BucketPieces
 //
-// Which ones they are follows from the part and is the same for all buckets of
-// a buffer and all ranks; how much each member of a group has, from the bucket
-// and the rank. The schedule lists them, predictions add up their bytes, the
-// simulation times them, the runtime carries them out. Pure; the part outlives
-// everything here.
+// Which ones they are follows from the part and the rank's groups and is the
+// same for all buckets of a buffer; how much each member of a group has, from
+// the bucket and the rank. The schedule lists them, predictions add up their
+// bytes, the simulation times them, the runtime carries them out. Pure; the
+// part outlives everything here.
 #pragma once
 
 #include <cstdint>
@@ -47,9 +47,13 @@ using BucketCollectives = std::vector<BucketCollective>;
 // Each in the order in which it is carried out.
 BucketCollectives gathers_of(const PlanPart& part, int32_t rank);
 BucketCollectives scatters_of(const PlanPart& part, int32_t rank);
-BucketCollectives sums_of(const PlanPart& part, const Buffer& buffer);
+// An all-reduce in two levels has three legs: each rank of a node adds a share
+// of it inside, sums that one across, and gathers the others' inside.
+BucketCollectives sums_of(const PlanPart& part, const Buffer& buffer,
+                          int32_t rank);
 // Broadcasts stand for one of each matrix's pieces, from its home.
-BucketCollectives publishes_of(const PlanPart& part, const Buffer& buffer);
+BucketCollectives publishes_of(const PlanPart& part, const Buffer& buffer,
+                               int32_t rank);
 
 // The members among whom it goes on, `rank` one of them.
 RankGroup ranks_of(const PlanPart& part, const BucketCollective& collective,
@@ -75,6 +79,11 @@ class BucketPieces {
   bool has_frozen();
   int64_t kept_at(int32_t place, Resting what);
   std::vector<int64_t> kept(const BucketCollective& collective, int32_t rank);
+  std::vector<int64_t> shares_of_all(const BucketCollective& collective,
+                                     int32_t rank);
+  // Of the counts of a whole group, those of the collective's level.
+  std::vector<int64_t> at_level(const BucketCollective& collective,
+                                int32_t rank, std::vector<int64_t> all) const;
 
   const PlanPart& part_;
   const Bucket& bucket_;

@@ -123,8 +123,9 @@ std::string describe(const Plan& plan, const ScheduleEntry& e) {
 
 WireBytes wire_bytes_of(const PlanPart& part, int32_t rank,
                         const ScheduleEntry& e, int64_t gradient_bytes) {
-  const bool sums = e.kind == EntryKind::kReduceScatter ||
-                    (e.kind == EntryKind::kAllReduce && !e.counts.empty());
+  const bool sums = (e.kind == EntryKind::kReduceScatter ||
+                     (e.kind == EntryKind::kAllReduce && !e.counts.empty())) &&
+                    e.level != BucketCollective::Level::kAcross;
   if (!sums || gradient_bytes == kBytesPerFp32) return e.bytes;
   std::vector<int64_t> counts = e.counts;
   for (int64_t& count : counts) count = count / kBytesPerFp32 * gradient_bytes;

@@ -45,6 +45,8 @@ struct ScheduleEntry : BucketCollective {
   RankGroup ranks = {};  // of the part: the group, or one level of it
   // Bytes of each member's piece; of an all-to-all what goes to each.
   std::vector<int64_t> counts = {};
+  // Of one level of runs: bytes of every piece of the whole group.
+  std::vector<int64_t> pieces_of_all = {};
   WireBytes bytes = {};
   // Where it lies in the rank's flat buffer or its staging, in elements: all
   // that goes round, and this rank's own. Modules are whole in a slot instead.
@@ -61,7 +63,8 @@ std::string label_of(const PlanPart& part, const ScheduleEntry& entry);
 // "all-gather layer 3": both.
 std::string describe(const Plan& plan, const ScheduleEntry& entry);
 // Bytes of rank `rank` of the part where elements of sums travel in so many
-// bytes (4, or 2 as bf16); what is gathered of sums is fp32.
+// bytes (4, or 2 as bf16); what is gathered of sums is fp32, and so are sums of
+// a node on their way across.
 WireBytes wire_bytes_of(const PlanPart& part, int32_t rank,
                         const ScheduleEntry& entry, int64_t gradient_bytes);
 // What the rank sends in it, or a stage of compute works on.

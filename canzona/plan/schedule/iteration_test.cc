@@ -53,6 +53,11 @@ std::vector<Wish> wishes() {
         all.push_back({mesh, zero, "balanced", false, per_node, 2, 2});
   for (const char* zero : {"zero3", "hier:2", "replica:2"})
     all.push_back({"dp=2,ep=2,tp=2", zero, "balanced", true, false, 2, 2});
+  for (const std::string& strategy : strategy_names())
+    for (const char* mesh : {"dp=8", "dp=8,tp=2", "dp=4,tp=2,pp=2",
+                             "dp=2,cp=2,ep=2,tp=2", "dp=4,ep=2"})
+      all.push_back(
+          {mesh, "zero1", strategy, parse_mesh(mesh).ep > 1, true, 4, 1});
   all.push_back({"dp=6", "z1=3,z2=1,z3=1"});
   all.push_back({"dp=6", "z1=3,z2=1,z3=1", "replicated"});
   return all;

@@ -15,8 +15,8 @@ void add_bucket_bytes(const PlanPart& part, const Bucket& bucket, int32_t rank,
   const Buffer& buffer = part.buffers[index(bucket.buffer)];
   BucketPieces pieces(part, bucket);
   for (const BucketCollectives& list :
-       {gathers_of(part, rank), scatters_of(part, rank), sums_of(part, buffer),
-        publishes_of(part, buffer)})
+       {gathers_of(part, rank), scatters_of(part, rank),
+        sums_of(part, buffer, rank), publishes_of(part, buffer, rank)})
     for (const BucketCollective& c : list)
       of(out, c.purpose)
           .add(member_bytes(part, ranks_of(part, c, rank), rank, c.kind,

@@ -9,6 +9,8 @@
 namespace canzona {
 namespace {
 
+using Level = BucketCollective::Level;
+
 constexpr int32_t kSlots = kExchangeSlots;
 // Beside the round that is transformed, and the one that is scattered.
 constexpr int32_t kGathersAhead = kSlots - 2;
@@ -60,15 +62,15 @@ void RankEntries::add_bucket(size_t b) {
     for (const BucketCollective& c : list) add(c, b, pieces, entries);
     if (list.empty()) return;
     BucketCollective both = list.front();
-    both.level = BucketCollective::Level::kBoth;
+    both.level = Level::kBoth;
     all =
         counts_in_bytes(pieces.counts(both, rank_), element_bytes(part_, both));
   };
   of_module(gathers_of(part_, rank_), out.gathers, out.gathered);
   of_module(scatters_of(part_, rank_), out.scatters, out.scattered);
-  for (const BucketCollective& c : sums_of(part_, buffer))
+  for (const BucketCollective& c : sums_of(part_, buffer, rank_))
     add(c, b, pieces, out.sums);
-  for (const BucketCollective& c : publishes_of(part_, buffer))
+  for (const BucketCollective& c : publishes_of(part_, buffer, rank_))
     if (c.kind == EntryKind::kBroadcast)
       add_broadcasts(c, b, out.publishes);
     else
@@ -95,6 +97,12 @@ void RankEntries::add(const BucketCollective& c, size_t b, BucketPieces& pieces,
   entry.counts = counts_in_bytes(std::move(counts), element_bytes(part_, c));
   entry.bytes =
       member_bytes(part_, entry.ranks, rank_, entry.kind, entry.counts);
+  if (c.level != Level::kBoth && c.pieces == BucketCollective::Pieces::kRuns) {
+    BucketCollective both = c;
+    both.level = Level::kBoth;
+    entry.pieces_of_all =
+        counts_in_bytes(pieces.counts(both, rank_), element_bytes(part_, c));
+  }
   entry.all = c.tensors == Tensors::kAll ? laid.all : region.all;
   entry.own = c.tensors == Tensors::kAll ? laid.all : region.own;
 }
@@ -105,19 +113,29 @@ void RankEntries::add_broadcasts(const BucketCollective& c, size_t b,
   const Bucket& bucket = part_.buckets[index(number)];
   for (int32_t i = 0; i < bucket.num_matrix_tensors; ++i) {
     const int32_t t = bucket.tensors[index(i)];
+    const int32_t root = root_at_level(c, part_.home[index(t)]);
+    if (root < 0) continue;
     for (const ExtentCopy& piece : layout_.parameters.pieces[index(t)]) {
       ScheduleEntry& entry = out.emplace_back(ScheduleEntry{c});
       entry.ranks = ranks_of(part_, c, rank_);
       entry.bucket = number;
       entry.tensor = t;
       entry.counts.assign(index(entry.ranks.count), 0);
-      entry.counts[index(part_.home[index(t)])] =
-          piece.count * element_bytes(part_, c);
+      entry.counts[index(root)] = piece.count * element_bytes(part_, c);
       entry.bytes =
           member_bytes(part_, entry.ranks, rank_, entry.kind, entry.counts);
       entry.all = piece.target();
     }
   }
+}
+
+int32_t RankEntries::root_at_level(const BucketCollective& c,
+                                   int32_t home) const {
+  if (c.level == Level::kBoth) return home;
+  const RankGroup group = group_of(part_, rank_, c.group);
+  const int32_t inside = levels_of(part_, group).inside;
+  if (c.level == Level::kInside) return home % inside;
+  return group.number_of(rank_) % inside == home % inside ? home / inside : -1;
 }
 
 void RankEntries::add_compute(EntryKind kind, int64_t elements, int32_t round) {

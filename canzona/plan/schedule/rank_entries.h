@@ -53,6 +53,9 @@ class RankEntries {
            std::vector<ScheduleEntry>& out) const;
   void add_broadcasts(const BucketCollective& collective, size_t b,
                       std::vector<ScheduleEntry>& out) const;
+  // The number of a home in the collective's ranks; -1: it is at another place
+  // of its node and sends this rank nothing across.
+  int32_t root_at_level(const BucketCollective& collective, int32_t home) const;
   void add_step();
   void add_stage(const ExchangeStage& stage);
   void add_compute(EntryKind kind, int64_t elements, int32_t round = -1);

@@ -1,7 +1,10 @@
 #include "canzona/plan/schedule/rank_group.h"
 
+#include <algorithm>
+
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
+#include "canzona/base/sum_staging.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/schedule/coordinates.h"
 #include "canzona/plan/schedule/sum_order.h"
@@ -61,16 +64,87 @@ bool is_even(const PlanPart& part, const RankGroup& group, int32_t run) {
   return true;
 }
 
+std::string from_to(const PlanPart& part, const RankGroup& group) {
+  return cat(" data-parallel ranks from rank ",
+             part.rank_in_whole(group.rank(0)), " to ",
+             part.rank_in_whole(group.rank(group.count - 1)));
+}
+
 void check_group(const PlanPart& part, const RankGroup& group,
                  const char* name) {
   if (is_even(part, group, first_run(part, group))) return;
   throw UsageError(cat("--collectives node: the group of ", name, " = ",
-                       group.count, " data-parallel ranks from rank ",
-                       part.rank_in_whole(group.rank(0)), " to ",
-                       part.rank_in_whole(group.rank(group.count - 1)),
+                       group.count, from_to(part, group),
                        " has not equally many ranks on each of its nodes of ",
                        part.options.ranks_per_node,
                        "; choose another size, or --collectives direct"));
+}
+
+// "4, 4, 3": ranks of the group on each of its nodes.
+std::string counts_by_node(const PlanPart& part, const RankGroup& group) {
+  constexpr int kMost = 8;
+  std::string text;
+  int num_nodes = 0;
+  for (int32_t begin = 0, end = 0; begin < group.count; begin = end) {
+    const int32_t node = part.node_of(group.rank(begin));
+    while (end < group.count && part.node_of(group.rank(end)) == node) ++end;
+    if (++num_nodes > kMost) return text + ", …";
+    text += cat(begin == 0 ? "" : ", ", end - begin);
+  }
+  return text;
+}
+
+// Whether two levels add as one does, and both are runs of runs, too.
+bool allows_levels(const PlanPart& part, const RankGroup& group) {
+  const int32_t run = first_run(part, group);
+  return is_even(part, group, run) && is_subtree(run, group.count) &&
+         (group.run % run == 0 || run % group.run == 0);
+}
+
+std::string obstacle_of(const PlanPart& part, const RankGroup& group) {
+  if (allows_levels(part, group)) return "";
+  return cat("the group of ", group.count, from_to(part, group), " has ",
+             counts_by_node(part, group), " ranks on its nodes of ",
+             part.options.ranks_per_node,
+             ", not the same power of two on each");
+}
+
+// Calls body(group) for every group that may go in two levels.
+template <class Body>
+void each_group_with_levels(const PlanPart& part, const Body& body) {
+  const Mesh& mesh = part.mesh;
+  for (const GroupKind kind : {GroupKind::kGradients, GroupKind::kParameters,
+                               GroupKind::kSums, GroupKind::kExperts}) {
+    if (!has_levels(part, kind)) continue;
+    for (int32_t stage = 0; stage < mesh.pp; ++stage)
+      for (int32_t home = 0; home < mesh.homes(); ++home)
+        for (int32_t t = 0; t < mesh.tp; ++t) {
+          const int32_t rank = mesh.rank(stage, home, t);
+          const RankGroup group = group_of(part, rank, kind);
+          if (group.first == rank) body(group);
+        }
+  }
+}
+
+bool reaches_over_nodes(const PlanPart& part) {
+  bool found = false;
+  each_group_with_levels(part, [&](const RankGroup& group) {
+    const int32_t run = first_run(part, group);
+    found |= run > 1 && run < group.count;
+  });
+  return found;
+}
+
+std::string first_obstacle(const PlanPart& part) {
+  std::string first;
+  each_group_with_levels(part, [&](const RankGroup& group) {
+    if (first.empty()) first = obstacle_of(part, group);
+  });
+  return first;
+}
+
+bool is_plain_part(const PlanPart& part) {
+  return is_plain(part.options.zero.sizes, part.mesh.homes());
 }
 
 }  // namespace
@@ -136,6 +210,29 @@ bool has_groups(const PlanPart& part, GroupKind kind) {
   return false;
 }
 
+// Of what a plan has been asked for; `auto` is settled by them.
+bool has_levels(const PlanPart& part, GroupKind kind) {
+  const ZeroSizes& zero = part.options.zero.sizes;
+  switch (kind) {
+    case GroupKind::kSums:
+      return is_plain_part(part);
+    case GroupKind::kExperts:
+      return is_plain_part(part) && part.mesh.ep > 1;
+    case GroupKind::kParameters:
+      return zero.z3 > 1;
+    case GroupKind::kGradients:
+      return zero.z2 > 1;
+    default:
+      return false;
+  }
+}
+
+Levels levels_of(const PlanPart& part, int32_t rank, GroupKind kind) {
+  const RankGroup group = group_of(part, rank, kind);
+  return has_levels(part, kind) ? levels_of(part, group)
+                                : Levels{.inside = group.count};
+}
+
 Levels levels_of(const PlanPart& part, const RankGroup& group) {
   const Levels direct{.inside = group.count};
   if (part.options.zero.reach == Reach::kDirect) return direct;
@@ -146,20 +243,48 @@ Levels levels_of(const PlanPart& part, const RankGroup& group) {
 RankGroup inside_level(const RankGroup& group, const Levels& levels,
                        int32_t rank) {
   const int32_t i = group.number_of(rank);
-  return run_of_ranks(group.rank(i - i % levels.inside), group.step,
-                      levels.inside);
+  const int32_t first = group.rank(i - i % levels.inside);
+  if (levels.inside <= group.run)
+    return run_of_ranks(first, group.step, levels.inside);
+  return {first, group.step, levels.inside, group.run, group.stride};
 }
 
 RankGroup across_level(const RankGroup& group, const Levels& levels,
                        int32_t rank) {
   const int32_t i = group.number_of(rank);
-  return run_of_ranks(group.rank(i % levels.inside), group.step * levels.inside,
-                      levels.across);
+  const int32_t first = group.rank(i % levels.inside);
+  if (levels.across == 1)
+    return run_of_ranks(first, group.step * levels.inside, 1);
+  if (levels.inside >= group.run)
+    return run_of_ranks(first, levels.inside / group.run * group.stride,
+                        levels.across);
+  return {first, group.step * levels.inside, levels.across,
+          group.run / levels.inside, group.stride};
+}
+
+int64_t sum_staging_of(const PlanPart& part, int32_t rank) {
+  int64_t bytes = 0;
+  for (const GroupKind kind :
+       {GroupKind::kSums, GroupKind::kExperts, GroupKind::kReplicas,
+        GroupKind::kAllGroups, GroupKind::kGradients}) {
+    if (!has_groups(part, kind)) continue;
+    const auto [inside, across] = levels_of(part, rank, kind);
+    bytes += sum_staging_bytes(inside);
+    if (across > 1) bytes += sum_staging_bytes(across);
+  }
+  return bytes;
 }
 
 void check_levels(const PlanPart& part) {
   const Mesh& mesh = part.mesh;
   if (part.options.zero.reach == Reach::kDirect) return;
+  if (is_plain_part(part)) {
+    const std::string obstacle = first_obstacle(part);
+    if (obstacle.empty()) return;
+    throw UsageError(cat("--collectives node: ", obstacle,
+                         "; choose another --mesh or --ranks-per-node, or "
+                         "--collectives auto or direct"));
+  }
   const auto check = [&](GroupKind kind, int32_t z, const char* name) {
     for (int32_t stage = 0; stage < mesh.pp; ++stage)
       for (int32_t home = 0; home < mesh.homes(); home += z)
@@ -169,6 +294,32 @@ void check_levels(const PlanPart& part) {
   };
   check(GroupKind::kGradients, part.options.zero.sizes.z2, "z2");
   check(GroupKind::kParameters, part.options.zero.sizes.z3, "z3");
+}
+
+Reach settled_reach(const Plan& plan) {
+  const Reach asked = plan.options.zero.reach;
+  if (asked == Reach::kDirect) return asked;
+  const bool reaches =
+      std::ranges::any_of(plan.parts, [](const PlanPart& part) {
+        return part.options.zero.reach != Reach::kDirect &&
+               reaches_over_nodes(part);
+      });
+  if (asked == Reach::kPerNode) {
+    for (const PlanPart& part : plan.parts) check_levels(part);
+    const bool plain = is_plain(plan.options.zero, plan.mesh.homes());
+    return plain && !reaches ? Reach::kDirect : asked;
+  }
+  return reaches && why_direct(plan).empty() ? Reach::kPerNode : Reach::kDirect;
+}
+
+std::string why_direct(const Plan& plan) {
+  for (const PlanPart& part : plan.parts) {
+    // Direct anyway (parts.h).
+    if (plan.parts.size() > 1 && is_plain_part(part)) continue;
+    std::string obstacle = first_obstacle(part);
+    if (!obstacle.empty()) return obstacle;
+  }
+  return "";
 }
 
 }  // namespace canzona

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "canzona/plan/plan.h"
 
@@ -60,15 +61,34 @@ struct Levels {
   int32_t across = 1;  // 1: direct, whichever nodes the ranks are on
   friend bool operator==(const Levels&, const Levels&) = default;
 };
+// Whether groups of this kind go in two levels where they can: those of modules
+// where slices are cut, those of sums and publishing in plain storage.
+bool has_levels(const PlanPart& part, GroupKind kind);
 Levels levels_of(const PlanPart& part, const RankGroup& group);
+// Of the group of a kind in which the rank stands; direct unless has_levels().
+Levels levels_of(const PlanPart& part, int32_t rank, GroupKind kind);
 // A member's ranks of its node, and those that stand where it stands on theirs.
 RankGroup inside_level(const RankGroup& group, const Levels& levels,
                        int32_t rank);
 RankGroup across_level(const RankGroup& group, const Levels& levels,
                        int32_t rank);
 
+// What a rank's groups stage sums of gradients in (base/sum_staging.h), in
+// memory of the host; on a device it is up to kMostSumStaging for each level.
+int64_t sum_staging_of(const PlanPart& part, int32_t rank);
+
 // UsageError if the plan asks for two levels and a group does not allow it.
-// Looks at mesh, options and ep coordinate alone.
+// Sums of plain storage want a power of two of a group's ranks on each node,
+// which leaves their bits as they are (sum_order.h). Looks at mesh, options and
+// ep coordinate alone, as do the functions below.
 void check_levels(const PlanPart& part);
+
+// What the plan asks for, as it is to be carried out: two levels in plain
+// storage only where some group reaches over several nodes with more than one
+// rank on each; of kAuto two levels if every group allows them and no bit
+// changes, else direct.
+Reach settled_reach(const Plan& plan);
+// Why kAuto came to direct although groups reach over nodes; else empty.
+std::string why_direct(const Plan& plan);
 
 }  // namespace canzona

@@ -297,8 +297,91 @@ TEST(GroupLevels, OfExpertsGoByTheirOwnRanks) {
   EXPECT_THROW(check_levels(experts), UsageError);
 }
 
+// A power of two of the ranks on every node, as many on each; experts' groups
+// with context parallelism are runs of runs.
+TEST(GroupLevels, OfPlainStorageAreTheNodesAndThePlacesInThem) {
+  std::map<GroupKind, int> num_in_two;
+  int num_refused = 0;
+  each_mesh(64, [&](const Mesh& mesh) {
+    for (const int32_t node : {1, 2, 3, 4, 8, 16}) {
+      PlanPart part = part_on(mesh, once_per_node(node));
+      part.grid = mesh;
+      bool allowed = true;
+      try {
+        check_levels(part);
+      } catch (const UsageError&) {
+        allowed = false;
+        ++num_refused;
+      }
+      bool has_power = true;
+      for (const GroupKind kind : {GroupKind::kSums, GroupKind::kExperts})
+        for (int32_t rank = 0; rank < mesh.world(); ++rank) {
+          if (kind == GroupKind::kExperts && mesh.ep == 1) continue;
+          const RankGroup group = group_of(part, rank, kind);
+          std::map<int32_t, int32_t> on_node;
+          for (int32_t i = 0; i < group.count; ++i)
+            ++on_node[group.rank(i) / node];
+          const int32_t here = on_node[rank / node];
+          for (const auto& [other, count] : on_node)
+            has_power &= on_node.size() == 1 ||
+                         (count == here && (count & (count - 1)) == 0);
+          if (!allowed) continue;
+          const Levels levels = levels_of(part, rank, kind);
+          const bool in_two = here > 1 && here < group.count;
+          ASSERT_EQ(levels.across, in_two ? std::ssize(on_node) : 1);
+          ASSERT_EQ(levels.inside * levels.across, group.count);
+          if (!in_two) continue;
+          ++num_in_two[kind];
+          const RankGroup inside = inside_level(group, levels, rank);
+          const RankGroup across = across_level(group, levels, rank);
+          ASSERT_EQ(inside.count, here);
+          for (int32_t i = 0; i < group.count; ++i) {
+            const int32_t peer = group.rank(i), own = group.number_of(rank);
+            ASSERT_EQ(inside.number_of(peer) >= 0, peer / node == rank / node);
+            ASSERT_EQ(across.number_of(peer) >= 0, i % here == own % here);
+          }
+          for (int32_t i = 0; i < inside.count; ++i)
+            ASSERT_EQ(inside.number_of(inside.rank(i)), i);
+          for (int32_t i = 0; i < across.count; ++i)
+            ASSERT_EQ(across.number_of(across.rank(i)), i);
+        }
+      ASSERT_EQ(allowed, has_power) << to_string(mesh) << ", nodes of " << node;
+    }
+  });
+  EXPECT_GT(num_in_two[GroupKind::kSums], 1000);
+  EXPECT_GT(num_in_two[GroupKind::kExperts], 300);
+  EXPECT_GT(num_refused, 100);
+}
+
+TEST(GroupLevels, OfPlainStorageAreRefusedWithTheCounts) {
+  try {
+    check_levels(part_on(parse_mesh("dp=7"), once_per_node(4)));
+    FAIL() << "no error";
+  } catch (const UsageError& error) {
+    EXPECT_STREQ(error.what(),
+                 "--collectives node: the group of 7 data-parallel ranks from "
+                 "rank 0 to 6 has 4, 3 ranks on its nodes of 4, not the same "
+                 "power of two on each; choose another --mesh or "
+                 "--ranks-per-node, or --collectives auto or direct");
+  }
+}
+
+// Nothing but modules goes in two levels where slices are cut, nothing at all
+// where ranks are replicas.
+TEST(GroupLevels, OfSumsAreThoseOfPlainStorage) {
+  const Mesh mesh = parse_mesh("dp=8");
+  EXPECT_EQ(levels_of(part_on(mesh, once_per_node(4)), 0, GroupKind::kSums),
+            (Levels{4, 2}));
+  EXPECT_EQ(levels_of(part_on(mesh, once_per_node(4, {8, 2, 2})), 0,
+                      GroupKind::kSums),
+            (Levels{4, 1}));
+  EXPECT_EQ(levels_of(part_on(mesh, once_per_node(4, {4, 1, 1})), 0,
+                      GroupKind::kReplicas),
+            (Levels{2, 1}));
+}
+
 TEST(Reach, HasWords) {
-  for (const Reach reach : {Reach::kDirect, Reach::kPerNode})
+  for (const Reach reach : {Reach::kDirect, Reach::kPerNode, Reach::kAuto})
     EXPECT_EQ(parse_reach(to_string(reach)), reach);
   EXPECT_THROW(parse_reach("nodes"), UsageError);
 }

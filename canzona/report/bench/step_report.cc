@@ -89,12 +89,14 @@ std::string step_times_table(const StepReport& report, const Ink& ink) {
 }
 
 std::string step_sizes_table(const StepReport& report, const Ink& ink) {
-  Table table("<>>>>>");
-  table.header(
-      {"strategy", "sent", "predicted", "memory", "predicted", "parameters"});
+  Table table("<>>>>>>>");
+  table.header({"strategy", "sent", "predicted", "other nodes", "predicted",
+                "memory", "predicted", "parameters"});
   for (const StrategyBench* s : ran(report))
     table.row({s->name, human_bytes(s->trial.bytes_sent_max),
                human_bytes(s->bytes_predicted_max),
+               human_bytes(s->trial.slow_bytes_sent_max),
+               human_bytes(s->slow_bytes_predicted_max),
                human_bytes(s->trial.memory_bytes_max),
                human_bytes(s->memory_predicted_max),
                s->trial.digest.substr(0, kDigestLetters)});
@@ -248,6 +250,7 @@ void write_ranks(JsonWriter& out, const StrategyBench& s) {
   out.member("rank_step_seconds").values(s.trial.rank_seconds);
   out.member("rank_predicted_seconds").values(predicted);
   out.member("rank_bytes_sent").values(s.trial.bytes_sent);
+  out.member("rank_slow_bytes_sent").values(s.trial.slow_bytes_sent);
   out.member("rank_memory_bytes").values(s.trial.memory_bytes);
 }
 
@@ -263,6 +266,9 @@ void write_strategy(JsonWriter& out, const StepBench& bench,
   write_step_times(out, bench, s);
   out.field("bytes_sent_max", s.trial.bytes_sent_max);
   out.field("bytes_predicted_max", s.bytes_predicted_max);
+  out.field("slow_bytes_sent_max", s.trial.slow_bytes_sent_max);
+  out.field("slow_bytes_predicted_max", s.slow_bytes_predicted_max);
+  out.field("collectives", to_string(s.plan->options.zero.reach));
   out.field("memory_bytes_max", s.trial.memory_bytes_max);
   out.field("memory_predicted_max", s.memory_predicted_max);
   write_ranks(out, s);

@@ -49,7 +49,10 @@ std::string zero_heading(const ZeroReport& report, const Ink& ink) {
       report.num_micro_batches(), report.request.settings.decoder.tokens(),
       report.request.repeats, report.request.trial.steps,
       report.request.communicator.ranks_per_node,
-      report.reach == Reach::kDirect ? "" : ", each sent to once"));
+      report.reach == Reach::kDirect ? ""
+      : report.reach == Reach::kAuto
+          ? ", each sent to once where that changes no bit"
+          : ", each sent to once"));
   if (bench.link) line(link_text(*bench.link));
   const MachineLimits& limits = bench.limits;
   line(fmt::format(

@@ -149,6 +149,22 @@ TEST(Schedule, IsWhatThreadsIssueOfSlices) {
         }
 }
 
+TEST(Schedule, IsWhatThreadsIssueOncePerNode) {
+  for (const std::string& strategy : strategy_names())
+    for (const char* mesh : {"dp=8", "dp=4,tp=2", "dp=4,ep=2"}) {
+      SCOPED_TRACE(cat(mesh, " ", strategy));
+      PlanWish wish{.mesh = mesh,
+                    .strategy = strategy,
+                    .bucket_elements = 700,
+                    .ranks_per_node = 4};
+      wish.zero_options.reach = Reach::kPerNode;
+      const Plan plan =
+          small_plan(parse_mesh(mesh).ep > 1 ? toy_moe() : toy_model(), wish);
+      ASSERT_EQ(plan.options.zero.reach, Reach::kPerNode);
+      expect_schedule(plan, 1, Overlap::kBackground);
+    }
+}
+
 TEST(Schedule, IsWhatThreadsIssueOfExperts) {
   for (const char* zero : {"zero1", "zero3", "hier:2"})
     for (const char* mesh : {"dp=2,ep=2", "dp=2,ep=2,tp=2"}) {
@@ -175,15 +191,25 @@ void expect_counted_bytes(const Plan& plan, GradientWire wire) {
 TEST(Schedule, SpansHaveTheBytesThatAreSent) {
   for (const GradientWire wire : {GradientWire::kFp32, GradientWire::kBf16})
     for (const std::string& strategy : strategy_names())
-      for (const char* zero : {"zero1", "zero3", "replica:2"})
-        for (const char* mesh : {"dp=4", "dp=4,tp=2"}) {
-          if (strategy != "balanced" && zero != std::string("zero1")) continue;
-          SCOPED_TRACE(cat(mesh, " ", strategy, " ", zero, bytes_of(wire)));
-          expect_counted_bytes(small_plan(toy_model(), {.mesh = mesh,
-                                                        .strategy = strategy,
-                                                        .bucket_elements = 700,
-                                                        .zero = zero}),
-                               wire);
+      for (const auto& [zero, reach] :
+           std::vector<std::pair<std::string, Reach>>{
+               {"zero1", Reach::kDirect},
+               {"zero1", Reach::kPerNode},
+               {"zero3", Reach::kDirect},
+               {"zero3", Reach::kPerNode},
+               {"replica:2", Reach::kDirect}})
+        for (const auto& [mesh, ranks_per_node] :
+             {std::pair("dp=4", 2), std::pair("dp=4,tp=2", 4)}) {
+          if (strategy != "balanced" && zero != "zero1") continue;
+          SCOPED_TRACE(cat(mesh, " ", strategy, " ", zero, " ",
+                           to_string(reach), " ", bytes_of(wire)));
+          PlanWish wish{.mesh = mesh,
+                        .strategy = strategy,
+                        .bucket_elements = 700,
+                        .zero = zero,
+                        .ranks_per_node = ranks_per_node};
+          wish.zero_options.reach = reach;
+          expect_counted_bytes(small_plan(toy_model(), wish), wire);
         }
 }
 

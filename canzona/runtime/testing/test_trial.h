@@ -29,6 +29,8 @@ struct Trial {
   double clip_norm = 0;
   RuntimeOptions options = {};
   RunOptions ranks = {};
+  // Runs the ranks; none: as threads.
+  std::function<void(int num_ranks, const RankFunction& function)> run_on = {};
   // Called on every rank: after the initial values, after the gradients of a
   // step, and at the end.
   std::function<void(Runtime&)> set_parameters = {};
@@ -187,7 +189,11 @@ inline void run_rank_of_trial(const Trial& trial, Communicator& group,
 inline TrialResult run_trial(const Trial& trial) {
   TrialResult result(trial.plan.mesh.world());
   const EngineWireOps ops(memory_ops(trial.device));
-  run_ranks(trial.plan.mesh.world(), trial.ranks, [&](Communicator& group) {
+  const auto run_on = [&](int num_ranks, const RankFunction& function) {
+    if (trial.run_on) return trial.run_on(num_ranks, function);
+    run_ranks(num_ranks, trial.ranks, function);
+  };
+  run_on(trial.plan.mesh.world(), [&](Communicator& group) {
     run_rank_of_trial(trial, group,
                       trial.device == "cpu" ? trial.options.wire_ops : &ops,
                       result);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "canzona/base/check.h"
 #include "canzona/base/index.h"
 
 namespace canzona {
@@ -27,6 +28,11 @@ std::vector<int64_t> offsets_of_shares(const std::vector<int64_t>& shares,
       next += shares[i];
     }
   return offsets;
+}
+
+// Where the piece of one of the members begins.
+int64_t offset_of(const std::vector<int64_t>& bytes, int member) {
+  return std::reduce(bytes.begin(), bytes.begin() + member);
 }
 
 // The only one that has anything.
@@ -75,6 +81,18 @@ void BucketTask::add_step(const ScheduleEntry& e) {
   const auto all = memory_of(e.all), own = memory_of(e.own);
   Step step{rank_.show(e), rank_.groups.of(e.group), own, all, e.counts, {}};
   if (e.kind == EntryKind::kBroadcast) step.root = root_of(e);
+  if (is_leg(e)) {
+    // Legs leave a sum where its pieces were.
+    if (!e.pieces_of_all.empty())
+      CANZONA_CHECK(own.data() == all.data() + offset_of(e.pieces_of_all,
+                                                         step.group.rank()),
+                    "this rank's run is not in its place");
+    step.counts = e.kind == EntryKind::kReduceScatter
+                      ? elements_of(e.pieces_of_all)
+                      : e.pieces_of_all;
+    steps_.push_back(std::move(step));
+    return;
+  }
   if (e.pieces == CountedPieces::kOwnShares) step.output = own;
   if (e.pieces == CountedPieces::kRunShares)
     step.offsets = offsets_of_shares(
@@ -88,10 +106,9 @@ void BucketTask::add_step(const ScheduleEntry& e) {
   }
   if (e.kind == EntryKind::kAllGather &&
       e.pieces == CountedPieces::kOwnShares) {
-    const auto number = step.group.rank();
-    step.input = own.subspan(
-        index(std::reduce(e.counts.begin(), e.counts.begin() + number)),
-        index(e.counts[index(number)]));
+    const int number = step.group.rank();
+    step.input = own.subspan(index(offset_of(e.counts, number)),
+                             index(e.counts[index(number)]));
   }
   steps_.push_back(std::move(step));
 }
@@ -119,19 +136,48 @@ void BucketTask::carry_out(const Step& s) const {
   const Span span(courier_.track(), s.shown.span);
   const Call call = s.shown.call();
   const Reduction reduction = reduction_of(rank_.options.wire);
+  if (is_leg(*s.shown.entry)) return carry_out_leg(s);
+  Communicator& group = s.group.inside();
   switch (s.shown.entry->kind) {
     case EntryKind::kAllGather:
-      return s.group.all_gather_v(s.input, s.counts, s.output, call);
+      return group.all_gather_v(s.input, s.counts, s.output, call);
     case EntryKind::kReduceScatter:
       if (s.offsets.empty())
-        return s.group.reduce_scatter_v(reduction, s.input, s.counts, s.output,
-                                        call);
-      return s.group.reduce_scatter_runs(reduction,
-                                         {s.output, s.counts, s.offsets}, call);
+        return group.reduce_scatter_v(reduction, s.input, s.counts, s.output,
+                                      call);
+      return group.reduce_scatter_runs(reduction,
+                                       {s.output, s.counts, s.offsets}, call);
     case EntryKind::kBroadcast:
-      return s.group.broadcast(s.root, s.output, call);
+      return group.broadcast(s.root, s.output, call);
     default:
-      return s.group.all_reduce(reduction, s.output, call);
+      return group.all_reduce(reduction, s.output, call);
+  }
+}
+
+void BucketTask::carry_out_leg(const Step& s) const {
+  const ScheduleEntry& e = *s.shown.entry;
+  const Call call = s.shown.call();
+  const Reduction reduction = reduction_of(rank_.options.wire);
+  const bool inside = e.level == BucketCollective::Level::kInside;
+  const bool of_all_reduce = e.pieces == CountedPieces::kShares;
+  switch (e.kind) {
+    case EntryKind::kAllGather:
+      if (of_all_reduce)
+        return s.group.all_reduce_back(reduction, s.output, call);
+      if (inside) return s.group.all_gather_inside(s.counts, s.output, call);
+      return s.group.all_gather_across(s.input, s.counts, s.output, call);
+    case EntryKind::kReduceScatter:
+      if (of_all_reduce)
+        return s.group.all_reduce_inside(reduction, s.output, call);
+      if (inside)
+        return s.group.reduce_scatter_inside(reduction, s.output, s.counts,
+                                             call);
+      return s.group.reduce_scatter_across(reduction, s.output, s.counts, call);
+    case EntryKind::kBroadcast:
+      return (inside ? s.group.inside() : s.group.across())
+          .broadcast(s.root, s.output, call);
+    default:
+      return s.group.all_reduce_across(reduction, s.output, call);
   }
 }
 

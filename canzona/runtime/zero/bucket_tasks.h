@@ -32,11 +32,11 @@ class BucketTask {
   void wait() { work_.wait(); }  // done if nothing was posted
 
  private:
-  // One entry, with the memory that it works on. Of an all-reduce, a broadcast
-  // and a scatter of shares `output` is all there is.
+  // One entry, with the memory that it works on. Of an all-reduce, a broadcast,
+  // a scatter of shares and a leg `output` is all there is.
   struct Step {
     ShownEntry shown;
-    Communicator& group;
+    NodeGroup& group;
     std::span<const std::byte> input;
     std::span<std::byte> output;
     std::vector<int64_t> counts;   // of each member: elements of a sum, bytes
@@ -50,6 +50,10 @@ class BucketTask {
   }
   void run() const;
   void carry_out(const Step& step) const;
+  void carry_out_leg(const Step& step) const;
+  bool is_leg(const ScheduleEntry& entry) const {
+    return entry.level != BucketCollective::Level::kBoth;
+  }
   std::span<std::byte> memory_of(const Extent& extent) const;
 
   Rank& rank_;

@@ -81,6 +81,7 @@ inline void expect_equal(const RankMemory& got, const RankMemory& predicted) {
   EXPECT_EQ(got.states, predicted.states);
   EXPECT_EQ(got.buffers, predicted.buffers);
   EXPECT_EQ(got.pools, predicted.pools);
+  EXPECT_EQ(got.staging, predicted.staging);
 }
 
 // Two steps of the plan.

@@ -103,8 +103,9 @@ struct OncePerNode {
     }
     const PlanPart& part = plan.parts[0];
     const int before = num_legs;
-    for (const GroupKind kind : {GroupKind::kGradients, GroupKind::kParameters})
-      if (levels_of(part, group_of(part, 0, kind)).across > 1) ++num_legs;
+    for (const GroupKind kind : {GroupKind::kGradients, GroupKind::kParameters,
+                                 GroupKind::kSums, GroupKind::kExperts})
+      if (levels_of(part, 0, kind).across > 1) ++num_legs;
     if (num_legs > before || with_direct)
       expect_as_predicted(plan, micro_batches);
   }
@@ -118,9 +119,36 @@ TEST_P(RanksPerNode, EverySizeSendsOncePerNodeWhatThePlanSaid) {
   for (const ZeroSizes& sizes : all_zero_sizes(8))
     trials.expect(toy_moe(1), sized(sizes, GetParam()), 2);
   const std::map<int32_t, std::pair<int, int>> expected = {
-      {1, {0, 0}}, {2, {22, 0}}, {3, {0, 17}}, {4, {8, 0}}, {8, {0, 0}}};
+      {1, {0, 0}}, {2, {23, 0}}, {3, {0, 18}}, {4, {9, 0}}, {8, {0, 0}}};
   EXPECT_EQ(std::pair(trials.num_legs, trials.num_refused),
             expected.at(GetParam()));
+}
+
+TEST(ZeroTraffic, OfPlainStorageOncePerNodeIsAsPredicted) {
+  struct Case {
+    const char* mesh;
+    int32_t ranks_per_node;
+  };
+  OncePerNode trials;
+  for (const std::string& strategy : strategy_names())
+    for (const auto& [mesh, ranks_per_node] :
+         std::vector<Case>{{"dp=8", 2},
+                           {"dp=8", 4},
+                           {"dp=4,tp=2", 4},
+                           {"dp=4,pp=2", 2},
+                           {"dp=2,cp=2,ep=2", 4},
+                           {"dp=4,ep=2", 4}})
+      for (const ParameterDtype parameters :
+           {ParameterDtype::kFp32, ParameterDtype::kBf16})
+        trials.expect(toy_moe(),
+                      {.mesh = mesh,
+                       .strategy = strategy,
+                       .bucket_elements = 700,
+                       .parameters = parameters,
+                       .ranks_per_node = ranks_per_node},
+                      1);
+  EXPECT_EQ(trials.num_refused, 0);
+  EXPECT_GE(trials.num_legs, 6 * 6 * 2);
 }
 
 TEST(ZeroTraffic, OncePerNodeOnOtherMeshesIsAsPredicted) {
