@@ -4,11 +4,13 @@
 #include <array>
 #include <bit>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
+#include "canzona/comm/lane.h"
 #include "canzona/comm/running.h"
 
 namespace canzona {
@@ -58,11 +60,12 @@ Communicator::Communicator(Exchange exchange, const WireOps& ops,
   if (flight_ == nullptr)
     flight_ = std::make_shared<FlightRecord>(rank(), options_.flight_records,
                                              options_.clock);
-  exchange_.transport().copy_by(ops_);
+  if (lane() == nullptr) exchange_.transport().copy_by(ops_);
   segment_bytes_ = segment_of(options_, ops_, size());
   // One element fits, however small the segment.
   slot_ = slot_bytes(std::max<int64_t>(segment_bytes_ / 2, 16));
-  if (options_.fast_reduce) prepare_fast_sums();
+  fast_ = options_.fast_reduce && !exchange_.transport().is_beside_lanes();
+  if (fast_) prepare_fast_sums();
   if (ops_.is_host()) reserve_scratch();
 }
 
@@ -73,7 +76,9 @@ Communicator::~Communicator() {
 void Communicator::reserve_scratch() {
   if (scratch_ != nullptr) return;
   const int depth = std::bit_width(static_cast<unsigned>(size()));
-  scratch_ = ops_.allocate((4 * size() + depth + 1) * slot_);
+  const int64_t bytes = (4 * size() + depth + 1) * slot_;
+  scratch_ = ops_.allocate(bytes);
+  register_memory({scratch_, static_cast<size_t>(bytes)});
 }
 
 void Communicator::note_error(const std::exception_ptr& error) {
@@ -126,6 +131,7 @@ void Communicator::broadcast(int root, std::span<std::byte> data,
        .variant = root,
        .total = static_cast<int64_t>(data.size())},
       call, [&] {
+        if (broadcast_at_once(root, data)) return;
         for (int peer = 0; peer < size() && rank() == root; ++peer)
           if (peer != root) exchange_.send(peer, data);
         if (rank() != root) exchange_.receive(root, data);
@@ -133,19 +139,45 @@ void Communicator::broadcast(int root, std::span<std::byte> data,
       });
 }
 
+bool Communicator::broadcast_at_once(int root, std::span<std::byte> data) {
+  if (data.empty() || size() == 1 ||
+      !exchange_.transport().post_own_broadcast(root, data))
+    return false;
+  exchange_.finish();
+  for (int peer = 0; peer < size() && rank() == root; ++peer)
+    if (peer != root)
+      exchange_.count_sent(peer, static_cast<int64_t>(data.size()));
+  return true;
+}
+
+bool Communicator::gather_at_once(std::span<const int64_t> bytes,
+                                  std::byte* output) {
+  const int64_t each = bytes.front();
+  const auto other = [&](int64_t count) { return count != each; };
+  const auto whole = static_cast<size_t>(each) * bytes.size();
+  if (each == 0 || size() == 1 || std::ranges::any_of(bytes, other) ||
+      !exchange_.transport().post_own_gather({output, whole}))
+    return false;
+  exchange_.finish();
+  for (int peer = 0; peer < size(); ++peer)
+    if (peer != rank()) exchange_.count_sent(peer, each);
+  return true;
+}
+
 void Communicator::gather_pieces(std::span<const std::byte> input,
                                  std::span<const int64_t> bytes,
                                  std::byte* output) {
+  const auto length = [&](int peer) {
+    return bytes[static_cast<size_t>(peer)];
+  };
+  std::byte* own =
+      std::accumulate(bytes.begin(), bytes.begin() + rank(), output);
+  if (own != input.data()) ops_.copy(own, input.data(), length(rank()));
+  if (gather_at_once(bytes, output)) return;
   std::byte* place = output;
-  for (int peer = 0; peer < size(); ++peer) {
-    const auto length = static_cast<size_t>(bytes[static_cast<size_t>(peer)]);
-    if (peer != rank()) {
-      exchange_.receive(peer, {place, length});
-    } else if (place != input.data()) {
-      ops_.copy(place, input.data(), static_cast<int64_t>(length));
-    }
-    place += length;
-  }
+  for (int peer = 0; peer < size(); place += length(peer), ++peer)
+    if (peer != rank())
+      exchange_.receive(peer, {place, static_cast<size_t>(length(peer))});
   for (int step = 1; step < size(); ++step)
     exchange_.send((rank() + step) % size(), input);
   exchange_.finish();
@@ -193,17 +225,42 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key,
                                                   std::string name,
                                                   const Call& call,
                                                   const WireOps* ops) {
+  const bool same = ops == nullptr || ops == &ops_;
+  return split_to(color, key, std::move(name), call, same ? ops_ : *ops,
+                  same ? lane() : nullptr);
+}
+
+std::unique_ptr<Communicator> Communicator::split(int color, int key,
+                                                  std::string name,
+                                                  const Call& call,
+                                                  Lane& lane) {
+  return split_to(color, key, std::move(name), call, lane.ops(), &lane);
+}
+
+std::unique_ptr<Communicator> Communicator::split_to(int color, int key,
+                                                     std::string name,
+                                                     const Call& call,
+                                                     const WireOps& ops,
+                                                     Lane* lane) {
   struct Wish {
     int32_t color, key, rank;
   };
   std::vector<Wish> wishes(static_cast<size_t>(size()));
-  const Wish own{color, key, rank()};
-  const std::vector<int64_t> bytes(wishes.size(), sizeof(Wish));
+  const auto bytes_of_wish = [&](int of) {
+    return std::as_writable_bytes(
+        std::span(wishes).subspan(static_cast<size_t>(of), 1));
+  };
+  wishes[static_cast<size_t>(rank())] = {color, key, rank()};
   std::unique_ptr<Transport> group;
   std::vector<int> members, known_as;
   run({.operation = Operation::kSplit}, call, [&] {
-    gather_pieces(std::as_bytes(std::span(&own, 1)), bytes,
-                  std::as_writable_bytes(std::span(wishes)).data());
+    const Exchange::OnHost on_host(exchange_);
+    for (int step = 1; step < size(); ++step) {
+      const int from = (rank() + size() - step) % size();
+      exchange_.receive(from, bytes_of_wish(from));
+      exchange_.send((rank() + step) % size(), bytes_of_wish(rank()));
+    }
+    exchange_.finish();
     std::erase_if(wishes, [&](const Wish& w) { return w.color != color; });
     std::ranges::sort(wishes, {}, [](const Wish& wish) {
       return std::pair(wish.key, wish.rank);
@@ -215,15 +272,24 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key,
     if (color >= 0)
       group = exchange_.transport().subgroup(members, sequence_, color,
                                              exchange_.deadline());
+    if (group != nullptr && lane != nullptr)
+      group->issue_on(*lane, exchange_.deadline());
   });
   if (group == nullptr) return nullptr;
   return std::unique_ptr<Communicator>(
       new Communicator(Exchange(std::move(group), std::move(name), known_as),
-                       ops != nullptr ? *ops : ops_, options_, flight_));
+                       ops, options_, flight_));
+}
+
+void Transport::issue_on(Lane& /*lane*/, Deadline /*until*/) {
+  throw UsageError(
+      "this transport has no lanes: its messages have passed when a call "
+      "returns");
 }
 
 // Sums by the library behind the transport. Before each, the ranks meet, so
-// that one that does not come can be named: a library would not tell.
+// that one that does not come can be named: a library would not tell. Nobody
+// waits where there is a lane; it is watched.
 
 void Transport::prepare_own_sums(Deadline /*until*/) {
   throw UsageError("this transport has no sums of its own");
@@ -241,15 +307,15 @@ void Communicator::prepare_fast_sums() {
   Transport& transport = exchange_.transport();
   if (!transport.has_own_sums())
     throw UsageError(cat("communicator ", name(),
-                         ": fast_reduce is for MPI, which has sums of its own; "
-                         "these ranks have none"));
+                         ": fast_reduce is for MPI and NCCL, which have sums "
+                         "of their own; these ranks have none"));
   transport.prepare_own_sums(deadline_after(options_.deadline));
   fast_counts_.resize(static_cast<size_t>(size()));
 }
 
 bool Communicator::is_fast(Reduction reduction, Operation operation,
                            const Call& call) const {
-  if (!options_.fast_reduce) return false;
+  if (!fast_) return false;
   if (reduction == Reduction::kFp32SumOfBf16)
     require(false, operation, call,
             "fast_reduce has no bf16 on the wire; choose fp32");
@@ -260,7 +326,7 @@ void Communicator::fast_all_reduce(std::span<std::byte> data) {
   constexpr size_t kMost = size_t{1} << 30;
   auto* values = reinterpret_cast<float*>(data.data());
   const size_t count = data.size() / sizeof(float);
-  exchange_.meet();
+  if (lane() == nullptr) exchange_.meet();
   for (size_t begin = 0; begin < count; begin += kMost) {
     exchange_.transport().post_own_all_reduce(
         {values + begin, std::min(kMost, count - begin)});
@@ -288,11 +354,12 @@ void Communicator::fast_reduce_scatter(const std::byte* input,
     if (peer < rank()) before += count;
   }
   const int64_t own = counts[static_cast<size_t>(rank())] * 4;
-  const bool in_place = output == input + before * 4;
+  // On a lane, sums come where the own piece lies.
+  const bool in_place = lane() == nullptr && output == input + before * 4;
   if (in_place && fast_sum_.size() < static_cast<size_t>(own))
     fast_sum_.resize(static_cast<size_t>(own));
   std::byte* sum = in_place ? fast_sum_.data() : output;
-  exchange_.meet();
+  if (lane() == nullptr) exchange_.meet();
   exchange_.transport().post_own_reduce_scatter(
       reinterpret_cast<const float*>(input), fast_counts_,
       reinterpret_cast<float*>(sum));

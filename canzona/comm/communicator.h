@@ -125,11 +125,24 @@ class Communicator {
   void barrier(const Call& call = {});
 
   // A group for every color, ordered by key, then by rank; null for a color
-  // below 0. It shares this one's options and flight record, and its ops unless
-  // it is given others, which outlive it: for memory of another kind.
+  // below 0. It shares this one's options and flight record, and its ops and
+  // lane unless it is given others, which outlive it: for memory of another
+  // kind.
   std::unique_ptr<Communicator> split(int color, int key, std::string name,
                                       const Call& call = {},
                                       const WireOps* ops = nullptr);
+  // One that issues its operations to a lane, if the transport has such a way:
+  // they return before they have ended there, and what comes after them in the
+  // lane finds their results.
+  std::unique_ptr<Communicator> split(int color, int key, std::string name,
+                                      const Call& call, Lane& lane);
+  // Null: operations have ended when they return.
+  Lane* lane() { return exchange_.transport().lane(); }
+  // Memory of the lane's device that collectives will often read and write. All
+  // ranks call it with as many bytes; it stays as long as the group.
+  void register_memory(std::span<std::byte> memory) {
+    exchange_.transport().register_memory(memory);
+  }
 
   // Ends every operation of every group on every rank with PeerLost that tells
   // the reason; the first reason stays.
@@ -143,6 +156,9 @@ class Communicator {
   // The last word of this rank: others that still wait for it get PeerLost, as
   // they do when the communicator ends.
   void leave() { exchange_.transport().leave(); }
+
+  // Whether this rank knows already that its next operation will fail so.
+  bool is_aborted() const { return exchange_.transport().is_aborted(); }
 
   // This rank's number in the group that was split first: as errors call it.
   int known_as() const {
@@ -165,6 +181,10 @@ class Communicator {
   Communicator(Exchange exchange, const WireOps& ops,
                CommunicatorOptions options,
                std::shared_ptr<FlightRecord> flight);
+
+  std::unique_ptr<Communicator> split_to(int color, int key, std::string name,
+                                         const Call& call, const WireOps& ops,
+                                         Lane* lane);
 
   // Runs `body` as one operation: checked, counted and recorded.
   template <class Body>
@@ -217,6 +237,11 @@ class Communicator {
                const Call& call) const;
   void gather_pieces(std::span<const std::byte> input,
                      std::span<const int64_t> bytes, std::byte* output);
+  // By the library behind the transport, if it has a way: of pieces of one
+  // size, with this rank's in its place.
+  bool gather_at_once(std::span<const int64_t> bytes, std::byte* output);
+  bool add_integers_at_once(Reduction reduction, std::span<std::byte> data);
+  bool broadcast_at_once(int root, std::span<std::byte> data);
   int64_t segment_elements(Reduction reduction) const;
   std::byte* arrival(int rank, int half) const {
     return scratch_ + (half * size() + rank) * slot_;
@@ -242,6 +267,7 @@ class Communicator {
   std::byte* scratch_ = nullptr;
   std::vector<const std::byte*> pieces_;  // of both halves
   std::vector<int64_t> shares_;
+  bool fast_ = false;
   // With fast_reduce alone. The sum's place grows where it must lie apart.
   std::vector<int> fast_counts_;
   std::vector<std::byte> fast_sum_;

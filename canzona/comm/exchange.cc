@@ -46,27 +46,28 @@ void Exchange::begin(Operation operation, int64_t sequence, const Label& label,
 void Exchange::send(int to, std::span<const std::byte> data) {
   if (data.empty()) return;
   count_sent(to, static_cast<int64_t>(data.size()));
-  transport_->post_send(to, data);
+  messages_->post_send(to, data);
 }
 
 void Exchange::receive(int from, std::span<std::byte> data) {
-  if (!data.empty()) transport_->post_receive(from, data);
+  if (!data.empty()) messages_->post_receive(from, data);
 }
 
 void Exchange::finish() {
-  while (!transport_->poll()) {
+  while (!messages_->poll()) {
     if (is_lost()) {
       // A peer may have done its part and failed after that.
-      if (transport_->poll()) return;
+      if (messages_->poll()) return;
       throw_lost();
     }
     if (Clock::now() >= deadline_) throw_late();
-    transport_->pause(deadline_);
+    messages_->pause(deadline_);
   }
 }
 
 void Exchange::meet() {
   static constexpr std::array<std::byte, 1> kToken{};
+  const OnHost on_host(*this);
   const SentBytes sent = sent_;
   const int size = transport_->size();
   for (int step = 1; step < size; ++step)
@@ -117,7 +118,7 @@ void Exchange::throw_late() {
   const std::vector<int> missing = absent();
   std::vector<int> pending;
   for (int peer = 0; peer < transport_->size(); ++peer)
-    if (transport_->is_pending(peer)) pending.push_back(known_as(peer));
+    if (messages_->is_pending(peer)) pending.push_back(known_as(peer));
   const std::string allowed =
       human_seconds(std::chrono::duration<double>(time_).count());
   if (!missing.empty())
@@ -152,6 +153,7 @@ void SignatureCheck::compare(Exchange& exchange,
                              const Announcement& announcement, int64_t sequence,
                              const Label& label) {
   const int rank = exchange.transport().rank();
+  const Exchange::OnHost on_host(exchange);
   const Signature common{
       .operation = static_cast<int64_t>(announcement.operation),
       .sequence = sequence,

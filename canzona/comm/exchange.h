@@ -33,6 +33,7 @@ class Exchange {
       : transport_(std::move(transport)),
         name_(std::move(name)),
         known_as_(std::move(known_as)),
+        messages_(transport_.get()),
         tokens_(static_cast<size_t>(transport_->size())),
         is_slow_(tokens_.size()) {}
 
@@ -53,6 +54,27 @@ class Exchange {
 
   // A finished exchange of a single byte with every peer.
   void meet();
+
+  // While it lives, messages are of the host's own memory, also where the
+  // transport has a lane.
+  class OnHost {
+   public:
+    explicit OnHost(Exchange& exchange) : exchange_(exchange) {
+      exchange.messages_ = &exchange.transport_->on_host();
+    }
+    ~OnHost() { exchange_.messages_ = exchange_.transport_.get(); }
+    OnHost(const OnHost&) = delete;
+    OnHost& operator=(const OnHost&) = delete;
+
+   private:
+    Exchange& exchange_;
+  };
+
+  // All of the operation has been issued.
+  void end() {
+    if (transport_->lane() != nullptr)
+      transport_->watch({operation_, sequence_, label_, time_});
+  }
 
   // From now on what goes to another node counts as slow: nodes are runs of so
   // many of the numbers that known_as() gives. 0: nothing does.
@@ -83,6 +105,7 @@ class Exchange {
   std::unique_ptr<Transport> transport_;
   std::string name_;
   std::vector<int> known_as_;
+  Transport* messages_;            // where they pass now
   std::vector<std::byte> tokens_;  // that a meeting receives
   Operation operation_ = Operation::kBarrier;
   int64_t sequence_ = 0;

@@ -21,12 +21,20 @@
 #include <string_view>
 
 #include "canzona/comm/call.h"
+#include "canzona/comm/wire_ops.h"
 
 namespace canzona {
 
 class Lane;
 class LinkUse;
-class WireOps;
+
+// For whoever watches over a lane.
+struct IssuedOperation {
+  Operation operation = Operation::kBarrier;
+  int64_t sequence = 0;
+  Label label = {};
+  std::chrono::nanoseconds time{0};
+};
 
 using Deadline = std::chrono::steady_clock::time_point;
 
@@ -52,6 +60,26 @@ class Transport {
   // has its place in the lane's order, and `copy_by` is not called. Null where
   // they have passed by then.
   virtual Lane* lane() { return nullptr; }
+  // From now on messages are issued to this lane, which outlives the transport.
+  // All members call it, before any message. UsageError where a transport has
+  // no such way, PeerLost if members do not come.
+  virtual void issue_on(Lane& lane, Deadline until);
+  // Where messages of the host's own memory pass and have passed when poll()
+  // says true: this one unless it has a lane.
+  virtual Transport& on_host() { return *this; }
+  // An operation has been issued to the lane whole. It should end there within
+  // `time`; whoever watches over the lane tells who did not come.
+  virtual void watch(const IssuedOperation& operation) {
+    static_cast<void>(operation);
+  }
+  // Whether any number of messages to and from a peer may be posted before a
+  // poll().
+  virtual bool takes_many() const { return false; }
+  // Memory of the lane's device that messages will often pass from and to. All
+  // members call it with as many bytes; it stays until the transport ends.
+  virtual void register_memory(std::span<std::byte> memory) {
+    static_cast<void>(memory);
+  }
 
   virtual void post_send(int to, std::span<const std::byte> data) = 0;
   virtual void post_receive(int from, std::span<std::byte> data) = 0;
@@ -112,10 +140,33 @@ class Transport {
                                               int64_t id, int color,
                                               Deadline until) = 0;
 
+  // Moves and sums of integers by the library behind a transport with a lane,
+  // at the next poll(). False if it has none for this: messages do it then. The
+  // pieces of a gather have one size, and this rank's lies in its place of
+  // `whole`; sums are in place.
+  virtual bool post_own_gather(std::span<std::byte> whole) {
+    static_cast<void>(whole);
+    return false;
+  }
+  virtual bool post_own_broadcast(int root, std::span<std::byte> data) {
+    static_cast<void>(root);
+    static_cast<void>(data);
+    return false;
+  }
+  virtual bool post_own_integers(Reduction reduction,
+                                 std::span<std::byte> data) {
+    static_cast<void>(reduction);
+    static_cast<void>(data);
+    return false;
+  }
+
   // Sums of fp32 by the library behind a transport, if it has any: quick, and
   // in an order that is its own. All ranks prepare once, with `until` as above;
   // poll() tells when a posted sum is there. `counts` stay until then.
   virtual bool has_own_sums() const { return false; }
+  // Whether it is of the host's memory beside groups of a lane that alone have
+  // sums of their own: nobody asks this one for any.
+  virtual bool is_beside_lanes() const { return false; }
   virtual void prepare_own_sums(Deadline until);
   virtual void post_own_all_reduce(std::span<float> data);
   virtual void post_own_reduce_scatter(const float* input,
