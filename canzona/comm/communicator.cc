@@ -225,23 +225,20 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key,
                                                   std::string name,
                                                   const Call& call,
                                                   const WireOps* ops) {
-  const bool same = ops == nullptr || ops == &ops_;
-  return split_to(color, key, std::move(name), call, same ? ops_ : *ops,
-                  same ? lane() : nullptr);
+  return split_off(color, key, std::move(name), call,
+                   ops != nullptr ? *ops : ops_, nullptr);
 }
 
-std::unique_ptr<Communicator> Communicator::split(int color, int key,
-                                                  std::string name,
-                                                  const Call& call,
-                                                  Lane& lane) {
-  return split_to(color, key, std::move(name), call, lane.ops(), &lane);
+std::unique_ptr<Communicator> Communicator::split_ordered(
+    int color, int key, std::string name, std::shared_ptr<Lane> lane,
+    const Call& call) {
+  const WireOps& ops = lane->ops();
+  return split_off(color, key, std::move(name), call, ops, std::move(lane));
 }
 
-std::unique_ptr<Communicator> Communicator::split_to(int color, int key,
-                                                     std::string name,
-                                                     const Call& call,
-                                                     const WireOps& ops,
-                                                     Lane* lane) {
+std::unique_ptr<Communicator> Communicator::split_off(
+    int color, int key, std::string name, const Call& call, const WireOps& ops,
+    std::shared_ptr<Lane> lane) {
   struct Wish {
     int32_t color, key, rank;
   };
@@ -254,13 +251,14 @@ std::unique_ptr<Communicator> Communicator::split_to(int color, int key,
   std::unique_ptr<Transport> group;
   std::vector<int> members, known_as;
   run({.operation = Operation::kSplit}, call, [&] {
-    const Exchange::OnHost on_host(exchange_);
+    exchange_.transport().set_of_host(true);
     for (int step = 1; step < size(); ++step) {
       const int from = (rank() + size() - step) % size();
       exchange_.receive(from, bytes_of_wish(from));
       exchange_.send((rank() + step) % size(), bytes_of_wish(rank()));
     }
     exchange_.finish();
+    exchange_.transport().set_of_host(false);
     std::erase_if(wishes, [&](const Wish& w) { return w.color != color; });
     std::ranges::sort(wishes, {}, [](const Wish& wish) {
       return std::pair(wish.key, wish.rank);
@@ -269,11 +267,13 @@ std::unique_ptr<Communicator> Communicator::split_to(int color, int key,
       members.push_back(wish.rank);
       known_as.push_back(exchange_.known_as(wish.rank));
     }
-    if (color >= 0)
-      group = exchange_.transport().subgroup(members, sequence_, color,
-                                             exchange_.deadline());
-    if (group != nullptr && lane != nullptr)
-      group->issue_on(*lane, exchange_.deadline());
+    if (color < 0) return;
+    Transport& transport = exchange_.transport();
+    const Deadline until = exchange_.deadline();
+    group = lane == nullptr
+                ? transport.subgroup(members, sequence_, color, until)
+                : transport.ordered_subgroup(members, sequence_, color, until,
+                                             std::move(lane));
   });
   if (group == nullptr) return nullptr;
   return std::unique_ptr<Communicator>(
@@ -281,10 +281,10 @@ std::unique_ptr<Communicator> Communicator::split_to(int color, int key,
                        ops, options_, flight_));
 }
 
-void Transport::issue_on(Lane& /*lane*/, Deadline /*until*/) {
-  throw UsageError(
-      "this transport has no lanes: its messages have passed when a call "
-      "returns");
+std::unique_ptr<Transport> Transport::ordered_subgroup(
+    std::span<const int> /*members*/, int64_t /*id*/, int /*color*/,
+    Deadline /*until*/, std::shared_ptr<Lane> /*lane*/) {
+  throw UsageError("these ranks have no groups whose operations are ordered");
 }
 
 // Sums by the library behind the transport. Before each, the ranks meet, so

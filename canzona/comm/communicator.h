@@ -125,18 +125,19 @@ class Communicator {
   void barrier(const Call& call = {});
 
   // A group for every color, ordered by key, then by rank; null for a color
-  // below 0. It shares this one's options and flight record, and its ops and
-  // lane unless it is given others, which outlive it: for memory of another
-  // kind.
+  // below 0. It shares this one's options and flight record, and its ops unless
+  // it is given others, which outlive it: for memory of another kind.
   std::unique_ptr<Communicator> split(int color, int key, std::string name,
                                       const Call& call = {},
                                       const WireOps* ops = nullptr);
-  // One that issues its operations to a lane, if the transport has such a way:
-  // they return before they have ended there, and what comes after them in the
-  // lane finds their results.
-  std::unique_ptr<Communicator> split(int color, int key, std::string name,
-                                      const Call& call, Lane& lane);
-  // Null: operations have ended when they return.
+  // A group whose operations are only issued, to this lane (lane.h); where
+  // can_order() says so.
+  bool can_order() const { return exchange_.transport().can_order(); }
+  std::unique_ptr<Communicator> split_ordered(int color, int key,
+                                              std::string name,
+                                              std::shared_ptr<Lane> lane,
+                                              const Call& call = {});
+  // Null where operations have ended when they return.
   Lane* lane() { return exchange_.transport().lane(); }
   // Memory of the lane's device that collectives will often read and write. All
   // ranks call it with as many bytes; it stays as long as the group.
@@ -182,10 +183,6 @@ class Communicator {
                CommunicatorOptions options,
                std::shared_ptr<FlightRecord> flight);
 
-  std::unique_ptr<Communicator> split_to(int color, int key, std::string name,
-                                         const Call& call, const WireOps& ops,
-                                         Lane* lane);
-
   // Runs `body` as one operation: checked, counted and recorded.
   template <class Body>
   void run(const Announcement& announcement, const Call& call, Body body);
@@ -206,6 +203,9 @@ class Communicator {
                      std::span<const std::byte> whole,
                      std::span<const int64_t> counts, int64_t element) const;
 
+  std::unique_ptr<Communicator> split_off(int color, int key, std::string name,
+                                          const Call& call, const WireOps& ops,
+                                          std::shared_ptr<Lane> lane);
   void reserve_scratch();
   void add_pieces(Reduction reduction, const std::byte* input,
                   std::span<const int64_t> counts, std::byte* output);

@@ -46,36 +46,37 @@ void Exchange::begin(Operation operation, int64_t sequence, const Label& label,
 void Exchange::send(int to, std::span<const std::byte> data) {
   if (data.empty()) return;
   count_sent(to, static_cast<int64_t>(data.size()));
-  messages_->post_send(to, data);
+  transport_->post_send(to, data);
 }
 
 void Exchange::receive(int from, std::span<std::byte> data) {
-  if (!data.empty()) messages_->post_receive(from, data);
+  if (!data.empty()) transport_->post_receive(from, data);
 }
 
 void Exchange::finish() {
-  while (!messages_->poll()) {
+  while (!transport_->poll()) {
     if (is_lost()) {
       // A peer may have done its part and failed after that.
-      if (messages_->poll()) return;
+      if (transport_->poll()) return;
       throw_lost();
     }
     if (Clock::now() >= deadline_) throw_late();
-    messages_->pause(deadline_);
+    transport_->pause(deadline_);
   }
 }
 
 void Exchange::meet() {
   static constexpr std::array<std::byte, 1> kToken{};
-  const OnHost on_host(*this);
   const SentBytes sent = sent_;
   const int size = transport_->size();
+  transport_->set_of_host(true);
   for (int step = 1; step < size; ++step)
     send((transport_->rank() + step) % size, kToken);
   for (int step = 1; step < size; ++step)
     receive((transport_->rank() + size - step) % size,
             std::span(tokens_).subspan(static_cast<size_t>(step), 1));
   finish();
+  transport_->set_of_host(false);
   sent_ = sent;
 }
 
@@ -118,7 +119,7 @@ void Exchange::throw_late() {
   const std::vector<int> missing = absent();
   std::vector<int> pending;
   for (int peer = 0; peer < transport_->size(); ++peer)
-    if (messages_->is_pending(peer)) pending.push_back(known_as(peer));
+    if (transport_->is_pending(peer)) pending.push_back(known_as(peer));
   const std::string allowed =
       human_seconds(std::chrono::duration<double>(time_).count());
   if (!missing.empty())
@@ -153,7 +154,6 @@ void SignatureCheck::compare(Exchange& exchange,
                              const Announcement& announcement, int64_t sequence,
                              const Label& label) {
   const int rank = exchange.transport().rank();
-  const Exchange::OnHost on_host(exchange);
   const Signature common{
       .operation = static_cast<int64_t>(announcement.operation),
       .sequence = sequence,
@@ -161,6 +161,7 @@ void SignatureCheck::compare(Exchange& exchange,
       .total = announcement.total,
       .counts = hash_of(announcement.counts),
       .label = label};
+  exchange.transport().set_of_host(true);
   for (size_t peer = 0; peer < mine_.size(); ++peer) {
     if (std::cmp_equal(peer, rank)) continue;
     mine_[peer] = common;
@@ -172,6 +173,7 @@ void SignatureCheck::compare(Exchange& exchange,
                      std::as_writable_bytes(std::span(&theirs_[peer], 1)));
   }
   exchange.finish();
+  exchange.transport().set_of_host(false);
   exchange.forget_sent();
   for (size_t peer = 0; peer < mine_.size(); ++peer) {
     if (std::cmp_equal(peer, rank) || agree(mine_[peer], theirs_[peer]))

@@ -33,7 +33,6 @@ class Exchange {
       : transport_(std::move(transport)),
         name_(std::move(name)),
         known_as_(std::move(known_as)),
-        messages_(transport_.get()),
         tokens_(static_cast<size_t>(transport_->size())),
         is_slow_(tokens_.size()) {}
 
@@ -54,21 +53,6 @@ class Exchange {
 
   // A finished exchange of a single byte with every peer.
   void meet();
-
-  // While it lives, messages are of the host's own memory, also where the
-  // transport has a lane.
-  class OnHost {
-   public:
-    explicit OnHost(Exchange& exchange) : exchange_(exchange) {
-      exchange.messages_ = &exchange.transport_->on_host();
-    }
-    ~OnHost() { exchange_.messages_ = exchange_.transport_.get(); }
-    OnHost(const OnHost&) = delete;
-    OnHost& operator=(const OnHost&) = delete;
-
-   private:
-    Exchange& exchange_;
-  };
 
   // All of the operation has been issued.
   void end() {
@@ -105,7 +89,6 @@ class Exchange {
   std::unique_ptr<Transport> transport_;
   std::string name_;
   std::vector<int> known_as_;
-  Transport* messages_;            // where they pass now
   std::vector<std::byte> tokens_;  // that a meeting receives
   Operation operation_ = Operation::kBarrier;
   int64_t sequence_ = 0;

@@ -2,10 +2,10 @@
 // issues it, or later by a thread of the lane, so that results are there no
 // sooner than a mark says.
 //
-//   TestLane lane(TestLane::When::kLater);
-//   auto dp = world.split(0, world.rank(), "dp", {}, lane);
+//   auto lane = std::make_shared<TestLane>(TestLane::When::kLater);
+//   auto dp = world.split_ordered(0, world.rank(), "dp", lane);
 //   dp->all_reduce(…);
-//   lane.wait();
+//   lane->wait();
 #pragma once
 
 #include <atomic>
@@ -57,6 +57,7 @@ class TestLane final : public Lane {
 
   void wait() { wait_for_number(num_issued()); }
 
+  void* native() override { return this; }
   const WireOps& ops() const override { return ops_; }
   std::unique_ptr<Mark> make_mark() const override {
     return std::make_unique<Point>();

@@ -60,13 +60,16 @@ class Transport {
   // has its place in the lane's order, and `copy_by` is not called. Null where
   // they have passed by then.
   virtual Lane* lane() { return nullptr; }
-  // From now on messages are issued to this lane, which outlives the transport.
-  // All members call it, before any message. UsageError where a transport has
-  // no such way, PeerLost if members do not come.
-  virtual void issue_on(Lane& lane, Deadline until);
-  // Where messages of the host's own memory pass and have passed when poll()
-  // says true: this one unless it has a lane.
-  virtual Transport& on_host() { return *this; }
+  // Whether such groups can be made of these ranks: ordered_subgroup() is
+  // subgroup() whose messages are issued to `lane`, which it keeps.
+  virtual bool can_order() const { return false; }
+  virtual std::unique_ptr<Transport> ordered_subgroup(
+      std::span<const int> members, int64_t id, int color, Deadline until,
+      std::shared_ptr<Lane> lane);
+  // With a lane: whether messages posted from now on lie in memory of the host
+  // and have passed when poll() says so. Off at first.
+  virtual void set_of_host(bool of_host) { static_cast<void>(of_host); }
+
   // An operation has been issued to the lane whole. It should end there within
   // `time`; whoever watches over the lane tells who did not come.
   virtual void watch(const IssuedOperation& operation) {

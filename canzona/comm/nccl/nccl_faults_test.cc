@@ -44,8 +44,8 @@ std::vector<std::string> said_by_nccl_ranks(
     run_nccl_ranks(kFaultRanks, options, [&](NcclTestRank& rank) {
       try {
         const auto dp =
-            rank.world.split(0, rank.world.rank(), "dp",
-                             {.deadline = std::chrono::minutes(1)}, rank.lane);
+            rank.world.split_ordered(0, rank.world.rank(), "dp", rank.lane,
+                                     {.deadline = std::chrono::minutes(1)});
         function(rank, *dp);
       } catch (const std::exception& error) {
         const std::lock_guard lock(mutex);
@@ -77,7 +77,7 @@ TEST(NcclFaults, ARankThatNeverComesIsNamedWithTheOperationAndItsLabel) {
       impatient(), [&](NcclTestRank& rank, Communicator& dp) {
         std::vector<int64_t> data = {1};
         add_on(dp, data, "first");
-        rank.lane.wait();
+        rank.lane->wait();
         if (rank.world.rank() == 2) {
           while (!told) std::this_thread::sleep_for(1ms);
         } else {
@@ -102,18 +102,18 @@ TEST(NcclFaults, ARankThatIsSilentIsNamed) {
   const auto threads = std::make_shared<ThreadWorld>(2, ThreadWorld::Options{});
   std::string said;
   std::atomic<bool> there = false, told = false;
-  NcclOptions options = stub_options();
+  NcclOptions options;
   options.beat = 20ms;
   options.deadline = 300ms;
   const auto run = [&](int rank) {
-    TestLane lane(TestLane::When::kLater, rank);
+    const auto lane = std::make_shared<TestLane>(TestLane::When::kLater, rank);
     NcclOptions own = options;
     // Rank 1 beats for the first time long after the test.
     if (rank == 1) own.beat = std::chrono::hours(1);
     NcclSession session(make_thread_transport(threads, rank), stub_nccl(), own);
     Communicator world(session.make_world(), cpu_wire_ops(), {}, "world");
     try {
-      const auto dp = world.split(0, rank, "dp", {}, lane);
+      const auto dp = world.split_ordered(0, rank, "dp", lane);
       std::vector<int64_t> data = {1};
       if (rank == 1) {
         there = true;
@@ -190,8 +190,8 @@ TEST(NcclFaults, ARankThatDoesNotFoundAGroupIsNoticed) {
         while (num_told < 3) std::this_thread::sleep_for(1ms);
         return;
       }
-      rank.world.split(0, rank.world.rank(), "dp", {.label = "founding"},
-                       rank.lane);
+      rank.world.split_ordered(0, rank.world.rank(), "dp", rank.lane,
+                               {.label = "founding"});
     } catch (const std::exception& error) {
       const std::lock_guard lock(mutex);
       said.emplace_back(error.what());
@@ -222,7 +222,7 @@ TEST(NcclFaults, AnAbortThatDoesNotReturnEndsTheProcess) {
     if (rank.world.rank() != 2) add_on(dp, data, "layer 3");
     // Memory that NCCL still uses stays.
     while (num_ended < kFaultRanks) std::this_thread::sleep_for(1ms);
-    rank.lane.wait();
+    rank.lane->wait();
   });
   EXPECT_EQ(num_ended, kFaultRanks);
   EXPECT_THAT(why, AllOf(HasSubstr("rank 2 is behind"),

@@ -23,19 +23,22 @@ constexpr int64_t kElements = 12;
 // buffers that they share: a buffer is taken again only after its last use.
 class Grid {
  public:
-  Grid(NcclTestRank& rank, TestLane& second, int tp, int num_slots)
-      : lanes_{&rank.lane, &second}, slots_(static_cast<size_t>(num_slots)) {
+  Grid(NcclTestRank& rank, int tp, int num_slots)
+      : lanes_{rank.lane, std::make_shared<TestLane>(TestLane::When::kLater,
+                                                     rank.world.rank())},
+        slots_(static_cast<size_t>(num_slots)) {
     const int own = rank.world.rank();
-    const auto split = [&](int color, const char* name, Lane& lane) {
-      groups_.push_back(rank.world.split(color, own, name, {}, lane));
+    const auto split = [&](int color, const char* name, size_t lane) {
+      groups_.push_back(
+          rank.world.split_ordered(color, own, name, lanes_[lane]));
     };
-    split(0, "all", rank.lane);
-    split(own / tp, "tp", second);
-    split(own % tp, "dp", rank.lane);
-    split(own % tp, "dp publish", second);
+    split(0, "all", 0);
+    split(own / tp, "tp", 1);
+    split(own % tp, "dp", 0);
+    split(own % tp, "dp publish", 1);
     for (Slot& slot : slots_) {
       slot.data.resize(kElements * 8);
-      slot.free = rank.lane.make_mark();
+      slot.free = rank.lane->make_mark();
     }
   }
 
@@ -58,7 +61,7 @@ class Grid {
   }
 
   int num_wrong() {
-    for (TestLane* lane : lanes_) lane->wait();
+    for (const auto& lane : lanes_) lane->wait();
     return num_wrong_;
   }
 
@@ -91,7 +94,7 @@ class Grid {
     return static_cast<float>(values[what]);
   }
 
-  std::array<TestLane*, 2> lanes_;
+  std::array<std::shared_ptr<TestLane>, 2> lanes_;
   std::vector<std::unique_ptr<Communicator>> groups_;
   std::vector<Slot> slots_;
   std::atomic<int> num_wrong_ = 0;
@@ -128,8 +131,7 @@ void check_schedule(int num_ranks, int tp, int num_slots, uint64_t seed) {
       std::this_thread::sleep_for(std::chrono::microseconds(bits % 89));
   };
   run_nccl_ranks(num_ranks, options, [&](NcclTestRank& rank) {
-    TestLane second(TestLane::When::kLater, rank.world.rank());
-    Grid grid(rank, second, tp, num_slots);
+    Grid grid(rank, tp, num_slots);
     for (uint64_t i = 0; i < kOperations; ++i) grid.issue(seed, i);
     EXPECT_EQ(grid.num_wrong(), 0);
   });

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "canzona/base/error.h"
@@ -18,13 +19,19 @@ namespace {
 
 constexpr int kOldestWithoutCtas = 22800;
 
+// Text of a fixed length, for a message.
+using NcclWord = std::array<char, 120>;
+
+NcclWord word_of(const std::string& text) {
+  NcclWord word{};
+  std::ranges::copy(text.substr(0, word.size() - 1), word.begin());
+  return word;
+}
+
 struct NcclFacts {
   int64_t version = 0;
-  std::array<char, 120> device{};
-
-  std::string device_text() const {
-    return {device.begin(), std::ranges::find(device, '\0')};
-  }
+  NcclWord device{};
+  NcclWord device_id{};
 };
 
 void require_version(const NcclApi& nccl, const NcclOptions& options) {
@@ -40,31 +47,49 @@ void require_version(const NcclApi& nccl, const NcclOptions& options) {
         " or newer; this one is ", nccl_version_text(version)));
 }
 
-// All ranks find the same two that differ.
+void require_same_kind(const std::vector<NcclFacts>& all, size_t rank) {
+  const auto version = [&](size_t of) {
+    return cat("NCCL ", nccl_version_text(static_cast<int>(all[of].version)));
+  };
+  if (all[rank].version != all[0].version)
+    throw UsageError(cat("rank 0 has ", version(0), ", rank ", rank, " has ",
+                         version(rank),
+                         "; install the same NCCL on all machines, or name its "
+                         "folder in LD_LIBRARY_PATH"));
+  if (all[rank].device != all[0].device)
+    throw UsageError(cat("rank 0 has the GPU ", all[0].device.data(), ", rank ",
+                         rank, " has the GPU ", all[rank].device.data(),
+                         "; results depend on the kind of GPU: give all ranks "
+                         "the same"));
+}
+
+void require_own_device(const std::vector<NcclFacts>& all, size_t rank) {
+  if (all[rank].device_id[0] == 0) return;
+  const auto same = [&](const NcclFacts& of) {
+    return of.device_id == all[rank].device_id;
+  };
+  const auto first = std::ranges::find_if(all, same);
+  if (std::cmp_equal(first - all.begin(), rank)) return;
+  throw UsageError(cat("ranks ", first - all.begin(), " and ", rank,
+                       " have the same GPU, ", all[rank].device_id.data(),
+                       ", which ", std::ranges::count_if(all, same), " of ",
+                       all.size(),
+                       " ranks have: start one rank for each GPU, or let "
+                       "ranks share them with --share-gpu"));
+}
+
+// All ranks find the same two that do not fit together.
 void require_alike(Communicator& world, const NcclApi& nccl,
                    const NcclOptions& options) {
-  NcclFacts own{.version = nccl_version_of(nccl)};
-  std::ranges::copy(options.device.substr(0, own.device.size()),
-                    own.device.begin());
   const auto all =
-      one_from_all(world, own, {.label = "NCCL's version and the device"});
+      one_from_all(world,
+                   NcclFacts{.version = nccl_version_of(nccl),
+                             .device = word_of(options.device),
+                             .device_id = word_of(options.device_id)},
+                   {.label = "NCCL's version and the device"});
   for (size_t rank = 1; rank < all.size(); ++rank) {
-    const auto differ = [&](const std::string& first, const std::string& other,
-                            const char* hint) {
-      throw UsageError(cat("rank 0 has ", first, ", rank ", rank, " has ",
-                           other, "; ", hint));
-    };
-    const auto version = [&](size_t of) {
-      return cat("NCCL ", nccl_version_text(static_cast<int>(all[of].version)));
-    };
-    if (all[rank].version != all[0].version)
-      differ(version(0), version(rank),
-             "install the same NCCL on all machines, or name its folder in "
-             "LD_LIBRARY_PATH");
-    if (all[rank].device != all[0].device)
-      differ(cat("the GPU ", all[0].device_text()),
-             cat("the GPU ", all[rank].device_text()),
-             "results depend on the kind of GPU: give all ranks the same");
+    require_same_kind(all, rank);
+    if (!options.share_devices) require_own_device(all, rank);
   }
 }
 

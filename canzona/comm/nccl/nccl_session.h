@@ -2,9 +2,9 @@
 // the watch over them.
 //
 //   TcpSession tcp({…});                               // or MPI, or threads
-//   NcclSession session(tcp.make_world(), load_nccl(), {.stream_of = …});
+//   NcclSession session(tcp.make_world(), load_nccl(), {});
 //   Communicator world(session.make_world(), cpu_wire_ops(), options, "world");
-//   auto dp = world.split(t, d, "dp", {}, lane);       // by NCCL
+//   auto dp = world.split_ordered(t, d, "dp", lane);   // by NCCL
 //   train(world, *dp);
 //   session.finish();
 //   tcp.finish();
@@ -38,10 +38,12 @@
 namespace canzona {
 
 struct NcclOptions {
-  // A lane's own handle, as the device's library knows it: a cudaStream_t.
-  std::function<void*(Lane& lane)> stream_of = {};
   // The kind of this rank's device: "NVIDIA H200". All ranks have one kind.
   std::string device = {};
+  // This very device, on any machine; "": not known. Two ranks have two devices
+  // unless they may share one.
+  std::string device_id = {};
+  bool share_devices = false;
   // Blocks that a kernel of NCCL may take; 0: as NCCL likes. kNoCtas: copies
   // are made by the copy engines where memory is registered (2.28 and newer).
   static constexpr int kNoCtas = -1;
@@ -63,7 +65,7 @@ class NcclSession {
  public:
   // `control` has all ranks, who all call it; `nccl` outlives the session.
   // UsageError names two ranks that differ in NCCL's version or in their kind
-  // of device, and what this NCCL cannot do.
+  // of device or that have one device, and what this NCCL cannot do.
   NcclSession(std::unique_ptr<Transport> control, const NcclApi& nccl,
               const NcclOptions& options);
   // Without finish(), because of an error: NCCL is aborted.

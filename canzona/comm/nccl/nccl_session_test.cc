@@ -21,7 +21,8 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 std::unique_ptr<Communicator> everyone(NcclTestRank& rank, std::string name) {
-  return rank.world.split(0, rank.world.rank(), std::move(name), {}, rank.lane);
+  return rank.world.split_ordered(0, rank.world.rank(), std::move(name),
+                                  rank.lane);
 }
 
 // The documentation, executed: an operation is issued, and what comes after it
@@ -29,13 +30,13 @@ std::unique_ptr<Communicator> everyone(NcclTestRank& rank, std::string name) {
 TEST(NcclSession, OperationsHaveTheirPlaceInALane) {
   run_nccl_ranks(4, {}, [](NcclTestRank& rank) {
     const auto dp = everyone(rank, "dp");
-    ASSERT_EQ(dp->lane(), &rank.lane);
+    ASSERT_EQ(dp->lane(), rank.lane.get());
     const int64_t own = rank.world.rank();
     std::vector<int64_t> sum = {0}, copy = {0};
-    rank.lane.issue([&] { sum[0] = own; });
+    rank.lane->issue([&] { sum[0] = own; });
     dp->all_reduce(Reduction::kInt64Sum, bytes_of(sum));
-    rank.lane.issue([&] { copy = sum; });
-    rank.lane.wait();
+    rank.lane->issue([&] { copy = sum; });
+    rank.lane->wait();
     EXPECT_EQ(copy[0], 0 + 1 + 2 + 3);
   });
 }
@@ -54,18 +55,18 @@ TEST(NcclSession, HasTwoCommunicatorsAtMostForASetOfRanksAndNoneForOne) {
   run_nccl_ranks(4, {}, [](NcclTestRank& rank) {
     std::vector<std::unique_ptr<Communicator>> groups;
     const int own = rank.world.rank();
-    groups.push_back(rank.world.split(own, 0, "alone", {}, rank.lane));
+    groups.push_back(rank.world.split_ordered(own, 0, "alone", rank.lane));
     EXPECT_EQ(rank.session.num_communicators(), 0);
     for (int round = 1; round < 5; ++round) {
       groups.push_back(everyone(rank, "all"));
       EXPECT_EQ(rank.session.num_communicators(), std::min(round, 2));
     }
-    groups.push_back(rank.world.split(own % 2, own, "half", {}, rank.lane));
+    groups.push_back(rank.world.split_ordered(own % 2, own, "half", rank.lane));
     EXPECT_EQ(rank.session.num_communicators(), 3);
     for (const auto& group : groups) {
       std::vector<int64_t> sum = {1};
       group->all_reduce(Reduction::kInt64Sum, bytes_of(sum));
-      rank.lane.wait();
+      rank.lane->wait();
       EXPECT_EQ(sum[0], group->size());
     }
   });
@@ -75,10 +76,10 @@ TEST(NcclSession, AGroupOfALaneSplitsIntoGroupsOfTheSame) {
   run_nccl_ranks(4, {}, [](NcclTestRank& rank) {
     const auto all = everyone(rank, "all");
     const auto pair = all->split(all->rank() / 2, all->rank(), "pair");
-    EXPECT_EQ(pair->lane(), &rank.lane);
+    EXPECT_EQ(pair->lane(), rank.lane.get());
     std::vector<int64_t> sum = {all->rank()};
     pair->all_reduce(Reduction::kInt64Sum, bytes_of(sum));
-    rank.lane.wait();
+    rank.lane->wait();
     EXPECT_EQ(sum[0], all->rank() < 2 ? 1 : 5);
   });
 }
@@ -105,7 +106,7 @@ TEST(NcclSession, SumsHaveTheBitsOfTheTreeWhateverIsLate) {
         dp->reduce_scatter_v(
             bf16 ? Reduction::kFp32SumOfBf16 : Reduction::kFp32Sum,
             bytes_of(input), counts, bytes_of(sum));
-        rank.lane.wait();
+        rank.lane->wait();
         for (int64_t i = 0; i < each; ++i)
           ASSERT_TRUE(
               same_bits(sum[static_cast<size_t>(i)],
@@ -129,7 +130,7 @@ TEST(NcclSession, FastSumsAreNcclsAndExactOnIntegers) {
       std::vector<float> sum(static_cast<size_t>(counts[own]));
       world.reduce_scatter_v(Reduction::kFp32Sum, bytes_of(input), counts,
                              bytes_of(sum));
-      rank.lane.wait();
+      rank.lane->wait();
       const int64_t first =
           std::accumulate(counts.begin(), counts.begin() + world.rank(), 0L);
       for (size_t i = 0; i < sum.size(); ++i)
@@ -138,7 +139,7 @@ TEST(NcclSession, FastSumsAreNcclsAndExactOnIntegers) {
     }
     std::vector<float> all(5, static_cast<float>(own));
     world.all_reduce(Reduction::kFp32Sum, bytes_of(all));
-    rank.lane.wait();
+    rank.lane->wait();
     EXPECT_EQ(all, std::vector<float>(5, 3));
     // The control plane adds exactly.
     std::vector<float> exact(1, test_value(world.rank(), 0));
@@ -163,11 +164,11 @@ TEST(NcclSession, EqualPiecesIntegersAndBroadcastsGoAtOnce) {
     dp->all_gather_v(own, equal, bytes_of(data));
     dp->all_reduce(Reduction::kInt64Max, bytes_of(data));
     dp->broadcast(1, bytes_of(data));
-    rank.lane.wait();
+    rank.lane->wait();
     EXPECT_EQ(data, (std::vector<int64_t>{0, 1}));
     dp->all_gather_v(dp->rank() == 0 ? std::span<std::byte>() : own, unequal,
                      bytes_of(data).first(8));
-    rank.lane.wait();
+    rank.lane->wait();
     EXPECT_EQ(data[0], 1);
     EXPECT_EQ(dp->traffic().of(Operation::kAllGather).sent,
               dp->rank() == 0 ? 8 : 16);
@@ -203,6 +204,7 @@ std::vector<std::string> errors_of(
           const NcclOptions options = options_of(rank);
           NcclSession session(make_thread_transport(threads, rank), stub_nccl(),
                               options);
+          session.finish();
         } catch (const UsageError& error) {
           said[static_cast<size_t>(rank)] = error.what();
         }
@@ -214,7 +216,7 @@ std::vector<std::string> errors_of(
 TEST(NcclSession, NamesTwoVersionsThatDiffer) {
   for (const std::string& words : errors_of(3, [](int rank) {
          set_stub_version(rank == 2 ? 22707 : 22809);
-         return stub_options();
+         return NcclOptions{};
        }))
     EXPECT_THAT(words, AllOf(HasSubstr("rank 0 has NCCL 2.28.9"),
                              HasSubstr("rank 2 has NCCL 2.27.7")));
@@ -222,7 +224,7 @@ TEST(NcclSession, NamesTwoVersionsThatDiffer) {
 
 TEST(NcclSession, NamesTwoKindsOfDeviceThatDiffer) {
   for (const std::string& words : errors_of(2, [](int rank) {
-         NcclOptions options = stub_options();
+         NcclOptions options;
          options.device = rank == 0 ? "NVIDIA H200" : "NVIDIA A100";
          return options;
        }))
@@ -230,17 +232,35 @@ TEST(NcclSession, NamesTwoKindsOfDeviceThatDiffer) {
                              HasSubstr("rank 1 has the GPU NVIDIA A100")));
 }
 
+TEST(NcclSession, RefusesTwoRanksOnOneDeviceUnlessTheyShareIt) {
+  const auto said_if = [](bool share) {
+    return errors_of(4, [&](int rank) {
+      NcclOptions options;
+      options.device_id = rank < 2 ? "node1 GPU-a" : "node2 GPU-a";
+      if (rank == 1) options.device_id = "node1 GPU-b";
+      options.share_devices = share;
+      return options;
+    });
+  };
+  EXPECT_THAT(
+      said_if(false),
+      testing::Each(AllOf(HasSubstr("ranks 2 and 3 have the same GPU"),
+                          HasSubstr("node2 GPU-a"), HasSubstr("2 of 4 ranks"),
+                          HasSubstr("--share-gpu"))));
+  EXPECT_THAT(said_if(true), testing::Each(""));
+}
+
 TEST(NcclSession, RefusesWhatIsTooOld) {
   EXPECT_THAT(errors_of(1,
                         [](int) {
                           set_stub_version(22605);
-                          return stub_options();
+                          return NcclOptions{};
                         })[0],
               AllOf(HasSubstr("NCCL 2.26.5 is too old"), HasSubstr("2.27.7")));
   EXPECT_THAT(errors_of(1,
                         [](int) {
                           set_stub_version(22707);
-                          NcclOptions options = stub_options();
+                          NcclOptions options;
                           options.ctas = NcclOptions::kNoCtas;
                           return options;
                         })[0],

@@ -36,14 +36,13 @@ void NcclTransport::copy_by(const WireOps& ops) {
   host_->copy_by(ops);
 }
 
-void NcclTransport::issue_on(Lane& lane, Deadline until) {
-  CANZONA_CHECK(lane_ == nullptr, "a second lane");
-  CANZONA_CHECK(world_->options().stream_of, "NcclOptions::stream_of is empty");
+void NcclTransport::issue_on(std::shared_ptr<Lane> lane, Deadline until) {
   comm_ = world_->found(world_ranks_, *host_, until);
-  stream_ = world_->options().stream_of(lane);
-  progress_ = world_->add_group(world_ranks_, lane);
+  stream_ = lane->native();
+  CANZONA_CHECK(stream_ != nullptr, "a lane that NCCL cannot issue to");
+  progress_ = world_->add_group(world_ranks_, *lane);
   posted_.reserve(4 * static_cast<size_t>(size()));
-  lane_ = &lane;
+  lane_ = std::move(lane);
 }
 
 void NcclTransport::watch(const IssuedOperation& operation) {
@@ -62,7 +61,7 @@ void NcclTransport::enter(int64_t sequence) {
 }
 
 void NcclTransport::post_send(int to, std::span<const std::byte> data) {
-  if (lane_ == nullptr) return host_->post_send(to, data);
+  if (is_of_host()) return host_->post_send(to, data);
   post({.kind = Posted::Kind::kSend,
         .from = data.data(),
         .count = data.size(),
@@ -70,7 +69,7 @@ void NcclTransport::post_send(int to, std::span<const std::byte> data) {
 }
 
 void NcclTransport::post_receive(int from, std::span<std::byte> data) {
-  if (lane_ == nullptr) return host_->post_receive(from, data);
+  if (is_of_host()) return host_->post_receive(from, data);
   post({.kind = Posted::Kind::kReceive,
         .to = data.data(),
         .count = data.size(),
@@ -123,36 +122,45 @@ void NcclTransport::issue_all() {
 }
 
 bool NcclTransport::poll() {
-  if (lane_ == nullptr) return host_->poll();
+  if (is_of_host()) return host_->poll();
   if (!posted_.empty()) issue_all();
   if (issuing_) issuing_ = !world_->is_done(comm_, "issuing an operation");
   return !issuing_;
 }
 
 void NcclTransport::pause(Deadline until) {
-  if (lane_ == nullptr) return host_->pause(until);
+  if (is_of_host()) return host_->pause(until);
   std::this_thread::sleep_for(std::chrono::microseconds(20));
 }
 
 void NcclTransport::retract() noexcept {
   posted_.clear();
   issuing_ = false;
+  of_host_ = false;
   host_->retract();
 }
 
 bool NcclTransport::is_pending(int peer) const {
-  if (lane_ == nullptr) return host_->is_pending(peer);
+  if (is_of_host()) return host_->is_pending(peer);
   return peer != rank() && (issuing_ || !posted_.empty());
+}
+
+std::unique_ptr<Transport> NcclTransport::ordered_subgroup(
+    std::span<const int> members, int64_t id, int color, Deadline until,
+    std::shared_ptr<Lane> lane) {
+  std::vector<int> ranks;
+  for (const int member : members)
+    ranks.push_back(world_ranks_[static_cast<size_t>(member)]);
+  auto group = std::make_unique<NcclTransport>(
+      world_, host_->subgroup(members, id, color, until), std::move(ranks));
+  if (lane != nullptr) group->issue_on(std::move(lane), until);
+  return group;
 }
 
 std::unique_ptr<Transport> NcclTransport::subgroup(std::span<const int> members,
                                                    int64_t id, int color,
                                                    Deadline until) {
-  std::vector<int> ranks;
-  for (const int member : members)
-    ranks.push_back(world_ranks_[static_cast<size_t>(member)]);
-  return std::make_unique<NcclTransport>(
-      world_, host_->subgroup(members, id, color, until), std::move(ranks));
+  return ordered_subgroup(members, id, color, until, lane_);
 }
 
 void NcclTransport::register_memory(std::span<std::byte> memory) {

@@ -26,9 +26,12 @@ class NcclTransport final : public Transport {
   int size() const override { return host_->size(); }
 
   void copy_by(const WireOps& ops) override;
-  Lane* lane() override { return lane_; }
-  void issue_on(Lane& lane, Deadline until) override;
-  Transport& on_host() override { return *host_; }
+  Lane* lane() override { return lane_.get(); }
+  bool can_order() const override { return lane_ == nullptr; }
+  std::unique_ptr<Transport> ordered_subgroup(
+      std::span<const int> members, int64_t id, int color, Deadline until,
+      std::shared_ptr<Lane> lane) override;
+  void set_of_host(bool of_host) override { of_host_ = of_host; }
   void watch(const IssuedOperation& operation) override;
   bool takes_many() const override { return lane_ != nullptr; }
   void register_memory(std::span<std::byte> memory) override;
@@ -52,6 +55,7 @@ class NcclTransport final : public Transport {
   void abort(std::string_view reason) override { host_->abort(reason); }
   bool is_aborted() const override { return host_->is_aborted(); }
   std::string abort_reason() const override { return host_->abort_reason(); }
+  // Of a group with a lane: has the same.
   std::unique_ptr<Transport> subgroup(std::span<const int> members, int64_t id,
                                       int color, Deadline until) override;
 
@@ -88,6 +92,9 @@ class NcclTransport final : public Transport {
     NcclReduction reduction = NcclReduction::kSum;
   };
 
+  void issue_on(std::shared_ptr<Lane> lane, Deadline until);
+  // Whether what is posted now is for the control plane.
+  bool is_of_host() const { return lane_ == nullptr || of_host_; }
   void post(const Posted& call) { posted_.push_back(call); }
   NcclResult issue(const NcclApi& nccl, const Posted& call) const;
   void issue_all();
@@ -95,7 +102,8 @@ class NcclTransport final : public Transport {
   std::shared_ptr<NcclWorld> world_;
   std::unique_ptr<Transport> host_;
   std::vector<int> world_ranks_;
-  Lane* lane_ = nullptr;
+  std::shared_ptr<Lane> lane_;
+  bool of_host_ = false;
   void* stream_ = nullptr;
   NcclComm* comm_ = nullptr;  // null for one rank
   std::shared_ptr<NcclProgress> progress_;

@@ -1,6 +1,7 @@
 #include "canzona/comm/nccl/test_ranks_nccl.h"
 
 #include <exception>
+#include <numeric>
 #include <thread>
 #include <vector>
 
@@ -24,7 +25,7 @@ void run_nccl_rank(const std::shared_ptr<ThreadWorld>& threads, int rank,
   try {
     std::function<void()> delay;
     if (options.delay) delay = [&options, rank] { options.delay(rank); };
-    TestLane lane(options.when, rank, delay);
+    const auto lane = std::make_shared<TestLane>(options.when, rank, delay);
     NcclOptions own = options.nccl;
     own.deadline = options.communicator.deadline;
     NcclSession session(make_thread_transport(threads, rank), stub_nccl(), own);
@@ -72,10 +73,12 @@ void run_test_ranks(int num_ranks, const CommunicatorOptions& options,
   run_nccl_ranks(
       num_ranks, {.communicator = options, .when = TestLane::When::kAtOnce},
       [&](NcclTestRank& rank) {
-        auto transport = rank.session.make_world();
-        transport->issue_on(rank.lane, deadline_after(options.deadline));
-        Communicator world(std::move(transport), rank.lane.ops(), options,
-                           "world");
+        std::vector<int> all(static_cast<size_t>(num_ranks));
+        std::iota(all.begin(), all.end(), 0);
+        Communicator world(
+            rank.session.make_world()->ordered_subgroup(
+                all, 0, 0, deadline_after(options.deadline), rank.lane),
+            rank.lane->ops(), options, "world");
         function(world);
       });
 }

@@ -2,7 +2,7 @@
 // Their control plane is that of threads.
 //
 //   run_nccl_ranks(4, {}, [](NcclTestRank& rank) {
-//     auto dp = rank.world.split(0, rank.world.rank(), "dp", {}, rank.lane);
+//     auto dp = rank.world.split_ordered(0, 0, "dp", rank.lane);
 //   });
 #pragma once
 
@@ -15,7 +15,7 @@ namespace canzona {
 
 struct NcclTestOptions {
   CommunicatorOptions communicator = {};
-  NcclOptions nccl = stub_options();
+  NcclOptions nccl = {};
   TestLane::When when = TestLane::When::kLater;
   // Before every piece of work on a rank's lane.
   std::function<void(int rank)> delay = {};
@@ -24,7 +24,7 @@ struct NcclTestOptions {
 struct NcclTestRank {
   NcclSession& session;
   Communicator& world;  // of the host's memory
-  TestLane& lane;
+  std::shared_ptr<TestLane> lane;
 };
 
 // Rethrows as run_ranks() does.

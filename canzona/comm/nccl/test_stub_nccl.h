@@ -1,7 +1,7 @@
 // For tests: an NCCL whose ranks are threads and whose memory is the host's. A
 // stream is a TestLane.
 //
-//   NcclSession session(std::move(control), stub_nccl(), stub_options());
+//   NcclSession session(std::move(control), stub_nccl(), {});
 //
 // It is as strict as NCCL, or stricter: nothing is launched before the state of
 // a communicator was asked for twice, ranks that launch different operations
@@ -19,12 +19,6 @@
 namespace canzona {
 
 const NcclApi& stub_nccl();
-
-inline NcclOptions stub_options() {
-  return {.stream_of = [](Lane& lane) -> void* {
-    return static_cast<TestLane*>(&lane);
-  }};
-}
 
 // What a rank has launched, in order, as long as a record lives.
 struct StubLaunch {
