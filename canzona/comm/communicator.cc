@@ -70,14 +70,20 @@ Communicator::Communicator(Exchange exchange, const WireOps& ops,
 }
 
 Communicator::~Communicator() {
-  if (scratch_ != nullptr) ops_.release(scratch_);
+  if (scratch_ == nullptr) return;
+  if (scratch_is_transports_)
+    exchange_.transport().release(scratch_);
+  else
+    ops_.release(scratch_);
 }
 
 void Communicator::reserve_scratch() {
   if (scratch_ != nullptr) return;
   const int depth = std::bit_width(static_cast<unsigned>(size()));
   const int64_t bytes = (4 * size() + depth + 1) * slot_;
-  scratch_ = ops_.allocate(bytes);
+  scratch_ = exchange_.transport().allocate(bytes);
+  scratch_is_transports_ = scratch_ != nullptr;
+  if (!scratch_is_transports_) scratch_ = ops_.allocate(bytes);
   register_memory({scratch_, static_cast<size_t>(bytes)});
 }
 
@@ -315,7 +321,7 @@ void Communicator::prepare_fast_sums() {
 
 bool Communicator::is_fast(Reduction reduction, Operation operation,
                            const Call& call) const {
-  if (!fast_) return false;
+  if (!fast_ || call.exact) return false;
   if (reduction == Reduction::kFp32SumOfBf16)
     require(false, operation, call,
             "fast_reduce has no bf16 on the wire; choose fp32");

@@ -265,6 +265,7 @@ class Communicator {
   int64_t segment_bytes_ = 0;
   int64_t slot_ = 0;
   std::byte* scratch_ = nullptr;
+  bool scratch_is_transports_ = false;
   std::vector<const std::byte*> pieces_;  // of both halves
   std::vector<int64_t> shares_;
   bool fast_ = false;

@@ -35,6 +35,7 @@ std::vector<std::pair<std::string, std::string>> nccl_settings(
       settings.emplace_back(name, std::move(value));
   };
   set("NCCL_LAUNCH_ORDER_IMPLICIT", "1");
+  set("CUDA_MODULE_LOADING", "EAGER");
   if (!surroundings.share) return settings;
   if (surroundings.version >= kOldestThatShares) {
     set("NCCL_MULTI_RANK_GPU_ENABLE", "1");

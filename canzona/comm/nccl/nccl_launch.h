@@ -36,7 +36,9 @@ struct NcclSurroundings {
 
 // Variables of the environment to set, those that are set already left out.
 // NCCL_LAUNCH_ORDER_IMPLICIT=1: NCCL keeps the order in which operations of
-// several communicators were issued. NCCL refuses ranks that share a GPU unless
+// several communicators were issued. CUDA_MODULE_LOADING=EAGER: a kernel that
+// is loaded at its first launch would wait for one of NCCL that waits for it.
+// NCCL refuses ranks that share a GPU unless
 // they seem to be on different machines (each has an NCCL_HOSTID, and sockets
 // of the loopback device), from 2.30 on unless they are allowed to.
 std::vector<std::pair<std::string, std::string>> nccl_settings(

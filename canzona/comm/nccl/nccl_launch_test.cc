@@ -51,22 +51,26 @@ TEST(NcclLaunch, RanksMayShareGpus) {
 
 TEST(NcclLaunch, SetsTheOrderUnlessTheUserHas) {
   EXPECT_THAT(nccl_settings({}, variables_of({})),
-              UnorderedElementsAre(Pair("NCCL_LAUNCH_ORDER_IMPLICIT", "1")));
+              UnorderedElementsAre(Pair("NCCL_LAUNCH_ORDER_IMPLICIT", "1"),
+                                   Pair("CUDA_MODULE_LOADING", "EAGER")));
   EXPECT_TRUE(
-      nccl_settings({}, variables_of({{"NCCL_LAUNCH_ORDER_IMPLICIT", "0"}}))
+      nccl_settings({}, variables_of({{"NCCL_LAUNCH_ORDER_IMPLICIT", "0"},
+                                      {"CUDA_MODULE_LOADING", "LAZY"}}))
           .empty());
 }
 
 TEST(NcclLaunch, ProcessesThatShareAGpuLookLikeMachines) {
   EXPECT_THAT(nccl_settings(
                   {.host = "node7", .rank = 3, .share = true, .version = 22809},
-                  variables_of({{"NCCL_SOCKET_IFNAME", "eth0"}})),
+                  variables_of({{"NCCL_SOCKET_IFNAME", "eth0"},
+                                {"CUDA_MODULE_LOADING", "EAGER"}})),
               UnorderedElementsAre(Pair("NCCL_LAUNCH_ORDER_IMPLICIT", "1"),
                                    Pair("NCCL_HOSTID", "node7-3"),
                                    Pair("NCCL_NET", "Socket")));
   EXPECT_THAT(nccl_settings({.host = "a", .share = true, .version = 23003},
                             variables_of({})),
               UnorderedElementsAre(Pair("NCCL_LAUNCH_ORDER_IMPLICIT", "1"),
+                                   Pair("CUDA_MODULE_LOADING", "EAGER"),
                                    Pair("NCCL_MULTI_RANK_GPU_ENABLE", "1")));
 }
 

@@ -19,12 +19,41 @@ NcclTransport::NcclTransport(std::shared_ptr<NcclWorld> world,
 
 NcclTransport::~NcclTransport() {
   if (progress_ != nullptr) world_->remove_group(progress_);
+  end_windows();
+}
+
+void NcclTransport::end_windows() noexcept {
   try {
     for (NcclWindow* window : windows_)
       world_->call(
           [&](const NcclApi& nccl) { nccl.window_deregister(comm_, window); });
   } catch (const PeerLost&) {
     // The communicator has been aborted, and its windows with it.
+  }
+  windows_.clear();
+}
+
+std::byte* NcclTransport::allocate(int64_t bytes) {
+  void* memory = nullptr;
+  if (has_windows())
+    world_->call([&](const NcclApi& nccl) {
+      if (nccl.mem_alloc != nullptr)
+        world_->require(nccl.mem_alloc(&memory, static_cast<size_t>(bytes)),
+                        cat("ncclMemAlloc of ", human_bytes(bytes)), comm_);
+    });
+  return static_cast<std::byte*>(memory);
+}
+
+// The lane ends what uses it, then windows end, then their memory. That stays
+// if NCCL was aborted.
+void NcclTransport::release(std::byte* memory) {
+  const std::unique_ptr<Mark> mark = lane_->make_mark();
+  lane_->record(*mark);
+  mark->wait();
+  end_windows();
+  try {
+    world_->call([&](const NcclApi& nccl) { nccl.mem_free(memory); });
+  } catch (const PeerLost&) {
   }
 }
 
@@ -164,8 +193,7 @@ std::unique_ptr<Transport> NcclTransport::subgroup(std::span<const int> members,
 }
 
 void NcclTransport::register_memory(std::span<std::byte> memory) {
-  if (comm_ == nullptr || world_->options().ctas != NcclOptions::kNoCtas)
-    return;
+  if (!has_windows()) return;
   NcclWindow* window = nullptr;
   world_->call([&](const NcclApi& nccl) {
     world_->require(nccl.window_register(comm_, memory.data(), memory.size(),

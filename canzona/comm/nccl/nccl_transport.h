@@ -35,6 +35,8 @@ class NcclTransport final : public Transport {
   void watch(const IssuedOperation& operation) override;
   bool takes_many() const override { return lane_ != nullptr; }
   void register_memory(std::span<std::byte> memory) override;
+  std::byte* allocate(int64_t bytes) override;
+  void release(std::byte* memory) override;
 
   void post_send(int to, std::span<const std::byte> data) override;
   void post_receive(int from, std::span<std::byte> data) override;
@@ -109,6 +111,12 @@ class NcclTransport final : public Transport {
   std::shared_ptr<NcclProgress> progress_;
   std::vector<Posted> posted_;
   bool issuing_ = false;
+  // Whether NCCL is to read and write registered memory without kernels.
+  bool has_windows() const {
+    return comm_ != nullptr && world_->options().ctas == NcclOptions::kNoCtas;
+  }
+  void end_windows() noexcept;
+
   std::vector<NcclWindow*> windows_;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -108,6 +109,7 @@ struct StubState {
   std::map<int64_t, std::shared_ptr<StubGroup>> groups;
   std::vector<std::unique_ptr<NcclComm>> comms;
   int num_windows = 0;
+  int num_allocated = 0;
   bool aborts_hang = false;
   std::condition_variable aborts_go_on;
   std::mutex record_mutex;
@@ -434,6 +436,18 @@ NcclApi make_stub() {
     --group_depth;
     return NcclResult::kInProgress;
   };
+  api.mem_alloc = [](void** memory, size_t bytes) {
+    *memory = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+    const std::lock_guard lock(stub().mutex);
+    ++stub().num_allocated;
+    return NcclResult::kSuccess;
+  };
+  api.mem_free = [](void* memory) {
+    std::free(memory);
+    const std::lock_guard lock(stub().mutex);
+    --stub().num_allocated;
+    return NcclResult::kSuccess;
+  };
   api.window_register = [](NcclComm*, void*, size_t, NcclWindow**, int) {
     const std::lock_guard lock(stub().mutex);
     ++stub().num_windows;
@@ -478,6 +492,11 @@ void hang_stub_aborts(bool hang) {
   const std::lock_guard lock(stub().mutex);
   stub().aborts_hang = hang;
   stub().aborts_go_on.notify_all();
+}
+
+int num_stub_allocated() {
+  const std::lock_guard lock(stub().mutex);
+  return stub().num_allocated;
 }
 
 int num_stub_windows() {

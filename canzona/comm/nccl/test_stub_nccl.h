@@ -50,5 +50,7 @@ void set_stub_version(int version);
 void hang_stub_aborts(bool hang);
 // How many windows are registered.
 int num_stub_windows();
+// How many pieces of ncclMemAlloc's memory are in use.
+int num_stub_allocated();
 
 }  // namespace canzona
