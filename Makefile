@@ -113,6 +113,10 @@ bench-torch:  ## time the rules beside PyTorch, which goes into build/torch
 	$(call compile,release)
 	sh scripts/bench_torch.sh $(BENCH_TORCH_ARGS)
 
+.PHONY: test-nccl
+test-nccl: cuda  ## run ranks of NCCL that share this machine's GPU
+	sh scripts/test_nccl.sh build-cuda/canzona $(TEST_NCCL_RANKS)
+
 .PHONY: sanitize-cuda
 sanitize-cuda: cuda  ## run the GPU's kernels under compute-sanitizer
 	sh scripts/setup.sh --tests

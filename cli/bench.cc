@@ -23,6 +23,7 @@ constexpr const char* kBenchExamples =
   canzona bench rule --model qwen3-0.6b --layers 1 --rule muon
   canzona bench rule --model qwen3-1.7b --rule muon --device cuda --json
   canzona bench step --help
+  canzona bench collectives --help
 
 Transform: seconds are the least of all rounds, of the whole batch: CPU time with one
 thread, time by the wall with several. The error is that of the first matrix
@@ -172,11 +173,13 @@ Outcome run(const Arguments& arguments, const CLI::App& app,
   if (arguments.what == "transform") return run_transform(arguments, out);
   if (arguments.what == "rule") return bench_rule(arguments, out);
   if (arguments.what.empty())
-    throw UsageError("canzona bench: expected transform, rule, step or zero");
+    throw UsageError(
+        "canzona bench: expected transform, rule, step, zero or collectives");
   throw UsageError(
       cat("canzona bench ", quoted(arguments.what),
-          ": expected transform, rule, step or zero",
-          did_you_mean(arguments.what, {"transform", "rule", "step", "zero"})));
+          ": expected transform, rule, step, zero or collectives",
+          did_you_mean(arguments.what,
+                       {"transform", "rule", "step", "zero", "collectives"})));
 }
 
 }  // namespace
@@ -225,8 +228,9 @@ Verb add_bench(CLI::App& root) {
   app->footer(kBenchExamples);
   const Verb step = add_bench_step(*app);
   const Verb zero = add_bench_zero(*app);
-  return {app, [a, app, step, zero](const Output& out) {
-            for (const Verb& verb : {step, zero})
+  const Verb collectives = add_bench_collectives(*app);
+  return {app, [a, app, step, zero, collectives](const Output& out) {
+            for (const Verb& verb : {step, zero, collectives})
               if (verb.app->parsed()) return verb.run(out);
             return run(*a, *app, out);
           }};

@@ -34,6 +34,7 @@ RuleOptions parse_bench_options(const std::vector<std::string>& given);
 
 Outcome bench_rule(const BenchArguments& arguments, const Output& out);
 
+Verb add_bench_collectives(CLI::App& bench);
 Verb add_bench_step(CLI::App& bench);
 Verb add_bench_zero(CLI::App& bench);
 

@@ -25,6 +25,7 @@ constexpr const char* kBenchStepExamples =
   canzona bench step --model qwen3-0.6b --scale 1/4 --mesh tp=4 --strategy balanced \
     --comm-ratio 0.5 --compute 0 --trace step.json
   mpirun -n 4 canzona bench step --model qwen3-0.6b --scale 1/8 --mesh dp=4
+  mpirun -n 8 canzona bench step --model qwen3-1.7b --mesh dp=8 --device cuda
 
 What is measured: `step` runs from the last gradient reduced to the last parameter
 applied, `with gather` until all parameters are gathered with nothing to hide it, both on
@@ -49,6 +50,7 @@ struct BenchStepFlags {
   PlanArguments plan;
   std::string transport;
   std::string device = "cpu";
+  RankOptions meeting;  // how processes meet and share GPUs
   std::string gradients = "exact";
   std::string wire = "fp32";
   std::string deadline;
@@ -135,11 +137,11 @@ StepBenchRequest request_of(const BenchStepFlags& a, const PlanInput& input,
   return request;
 }
 
-RankOptions rank_options(const BenchStepFlags& a, const PlanInput& input,
-                         bool links) {
-  RankOptions options;
+RankOptions rank_options(const BenchStepFlags& a, int num_ranks, bool links) {
+  RankOptions options = a.meeting;
   options.transport = a.transport;
-  options.num_ranks = input.mesh.world();
+  options.device = a.device;
+  options.num_ranks = num_ranks;
   options.links = links;
   options.flight_record = a.flight_record;
   options.communicator.check_collectives = a.check_collectives;
@@ -168,6 +170,7 @@ Outcome run(const BenchStepFlags& a, const Output& out) {
   plan.link.clear();  // a LinkModel, and put into the plan's options later
   plan.device = a.device;
   if (plan.collectives.empty() && a.device != "cpu") plan.collectives = "auto";
+  take_own_gpu(rank_options(a, 0, false));
   make_engine(a.device);  // or the reason why there is none
   PrecisionChoice precision;
   plan.settle = [&](const std::string& rule, RuleOptions& options) {
@@ -177,7 +180,7 @@ Outcome run(const BenchStepFlags& a, const Output& out) {
   StepBenchRequest request = request_of(a, input, out);
   const bool links = request.link.has_value() || request.comm_ratio > 0;
   const std::unique_ptr<Ranks> ranks =
-      make_ranks(rank_options(a, input, links));
+      make_ranks(rank_options(a, input.mesh.world(), links));
   if (a.scaling && ranks->transport() != "thread")
     throw UsageError("--scaling runs one rank alone: use --transport thread");
   require_same_precision(*ranks, precision);
@@ -219,10 +222,11 @@ void add_run_options(CLI::App& app, BenchStepFlags& a) {
     app.add_option(name, value, description)->option_text(label)->group(kGroup);
   };
   text("--transport", a.transport, "KIND",
-       "thread, mpi or tcp: threads, or processes that a launcher has "
-       "started [as the launcher wants it, else thread]");
+       "thread, mpi, tcp or nccl: threads, or processes that a launcher has "
+       "started [as the launcher wants it, nccl on cuda, else thread]");
   text("--device", a.device, "DEVICE",
-       "cpu, or cuda: all ranks share the GPU [cpu]");
+       "cpu, or cuda: threads share the GPU, each process of nccl has one "
+       "[cpu]");
   text("--steps", a.steps, "N", "steps in all; digests are taken after [5]");
   text("--warmup", a.warmup, "N", "of them, the first that are not timed [1]");
   text("--iterations", a.iterations, "N",
@@ -248,13 +252,13 @@ void add_run_options(CLI::App& app, BenchStepFlags& a) {
   flag("--check-collectives", a.check_collectives,
        "ranks compare operation and sizes before every collective");
   flag("--fast-reduce", a.fast_reduce,
-       "sums by MPI itself: digests may differ, and are not compared");
+       "sums by MPI or NCCL itself: digests may differ, and are not compared");
   text("--flight-record", a.flight_record, "FILE",
        "write each rank's last operations if one fails");
   text("--trace", a.trace, "FILE",
        "write spans of all ranks, for ui.perfetto.dev");
   flag("--audit", a.audit, "show every tensor: rule, home, owner, cost");
-  offer_words(app.get_option("--transport"), {"thread", "mpi", "tcp"});
+  offer_words(app.get_option("--transport"), {"thread", "mpi", "tcp", "nccl"});
   offer_words(app.get_option("--gradients"), {"exact", "random"});
   offer_words(app.get_option("--wire"), {"fp32", "bf16"});
 }
@@ -267,6 +271,7 @@ Verb add_bench_step(CLI::App& bench) {
   auto arguments = std::make_shared<BenchStepFlags>();
   add_plan_arguments(*app, Planning::kRun, arguments->plan);
   add_run_options(*app, *arguments);
+  add_rank_options(*app, arguments->meeting);
   app->footer(kBenchStepExamples + std::string("\n") + strategies_help() +
               "\n" + rules_help());
   return {app, [arguments](const Output& out) { return run(*arguments, out); }};

@@ -35,8 +35,11 @@ Environment read_environment() {
       .stderr_is_terminal = is_terminal(STDERR_FILENO)};
 }
 
-const char* environment_variable(const char* name) {
-  return std::getenv(name);
+const char* environment_variable(const char* name) { return std::getenv(name); }
+
+void set_environment_variable(const std::string& name,
+                              const std::string& value) {
+  ::setenv(name.c_str(), value.c_str(), 1);
 }
 
 std::string host_name() {

@@ -20,6 +20,9 @@ Environment read_environment();
 
 // Null if it is not set.
 const char* environment_variable(const char* name);
+// For libraries that are told so. While this process has one thread.
+void set_environment_variable(const std::string& name,
+                              const std::string& value);
 
 // Of this machine; "unknown" if it has none.
 std::string host_name();

@@ -12,10 +12,13 @@
 #include "canzona/base/text.h"
 #include "canzona/comm/mpi/mpi_launch.h"
 #include "canzona/comm/mpi/mpi_session.h"
+#include "canzona/comm/nccl/nccl_library.h"
 #include "canzona/launch/line_reader.h"
+#include "canzona/linalg/visible_gpus.h"
 #include "canzona/measure/calibrate.h"
 #include "canzona/plan/cost/cost_table.h"
 #include "canzona/report/bench/machine_report.h"
+#include "cli/environment.h"
 #include "cli/options.h"
 #include "cli/plan_input.h"
 #include "cli/precision.h"
@@ -209,6 +212,10 @@ MachineReport examine_machine() {
   report.limits = process_limits();
   report.sigpipe = sigpipe_state();
   report.mpi = mpi_description();
+  report.nccl = nccl_description();
+  report.num_gpus = static_cast<int>(
+      visible_gpus(environment_variable("CUDA_VISIBLE_DEVICES"), all_gpus())
+          .size());
   report.exchanges = {measure_exchange(
       "thread", on_threads(kExchangingRanks, {}), kExchangingRanks)};
   if (const auto processes = exchange_of_processes())

@@ -8,6 +8,7 @@
 #include <iostream>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "canzona/base/error.h"
 #include "canzona/base/exit_status.h"
@@ -15,10 +16,16 @@
 #include "canzona/comm/from_all.h"
 #include "canzona/comm/mpi/mpi_launch.h"
 #include "canzona/comm/mpi/mpi_session.h"
+#include "canzona/comm/nccl/nccl_launch.h"
+#include "canzona/comm/nccl/nccl_library.h"
+#include "canzona/comm/nccl/nccl_session.h"
 #include "canzona/comm/tcp/tcp_launch.h"
 #include "canzona/comm/tcp/tcp_session.h"
 #include "canzona/comm/transport.h"
 #include "canzona/linalg/cpu/blas_environment.h"
+#include "canzona/linalg/cuda_device.h"
+#include "canzona/linalg/visible_gpus.h"
+#include "cli/environment.h"
 #include "cli/verbs.h"
 
 namespace canzona::cli {
@@ -101,13 +108,12 @@ class ProcessRanks : public Ranks {
   }
   RankRunner runner() override {
     return [this](const Link&, const RankFunction& function) {
-      Communicator world(session().make_world(options_.communicator.deadline),
-                         cpu_wire_ops(), options_.communicator, "world");
+      Communicator world(make_world(), cpu_wire_ops(), options_.communicator,
+                         "world");
       try {
         function(world);
       } catch (const std::exception& error) {
-        session().abort(
-            cat("rank ", session().rank(), " failed: ", error.what()));
+        abort(cat("rank ", session().rank(), " failed: ", error.what()));
         throw;
       }
     };
@@ -118,6 +124,10 @@ class ProcessRanks : public Ranks {
   }
 
  protected:
+  virtual std::unique_ptr<Transport> make_world() {
+    return session().make_world(options_.communicator.deadline);
+  }
+  virtual void abort(const std::string& reason) { session().abort(reason); }
   void open(std::unique_ptr<Session> session) {
     session_ = std::move(session);
     session_is_open = true;
@@ -175,6 +185,55 @@ class TcpRanks : public ProcessRanks<TcpSession> {
   }
 };
 
+// Processes that have come together as `Base` does, each with a GPU.
+template <class Base>
+class NcclRanks final : public Base {
+ public:
+  template <class Launch>
+  NcclRanks(const RankOptions& options, const Launch& launch)
+      : Base(options, launch) {
+    nccl_ = std::make_unique<NcclSession>(
+        this->session().make_world(options.communicator.deadline), load_nccl(),
+        nccl_options(options));
+  }
+
+  std::string transport() const override { return "nccl"; }
+  void finish() override {
+    nccl_->finish(this->options().communicator.deadline);
+    nccl_.reset();
+    Base::finish();
+  }
+
+ private:
+  static NcclOptions nccl_options(const RankOptions& options) {
+    std::string why_not;
+    const auto gpu = find_cuda_device(&why_not);
+    if (!gpu) throw UsageError(cat("--transport nccl: ", why_not));
+    NcclOptions own;
+    own.device = gpu->name;
+    // A number means another GPU in every control group.
+    const char* id = environment_variable("CUDA_VISIBLE_DEVICES");
+    if (id != nullptr && std::string_view(id).starts_with("GPU-"))
+      own.device_id = cat(host_name(), " ", id);
+    own.share_devices = options.share_gpu;
+    if (!options.nccl_ctas.empty())
+      own.ctas = parse_nccl_ctas(options.nccl_ctas);
+    own.deadline = options.communicator.deadline;
+    own.end_process = [](const std::string& why) {
+      std::cerr << "error: " << why << "\n";
+      exit_at_once(ExitStatus::kPeerLost);
+    };
+    return own;
+  }
+
+  std::unique_ptr<Transport> make_world() override {
+    return nccl_->make_world();
+  }
+  void abort(const std::string& reason) override { nccl_->abort(reason); }
+
+  std::unique_ptr<NcclSession> nccl_;  // ends before the other session
+};
+
 // All ranks of this process write to one file, one after the other.
 void write_flights_to(const std::string& path, CommunicatorOptions& options) {
   auto mutex = std::make_shared<std::mutex>();
@@ -188,11 +247,12 @@ void write_flights_to(const std::string& path, CommunicatorOptions& options) {
 std::string transport_of(const RankOptions& options,
                          const std::optional<ProcessLaunch>& launch) {
   const std::string& wanted = options.transport;
+  if (wanted.empty() && launch && options.device == "cuda") return "nccl";
   if (wanted.empty()) return launch ? launch->transport : "thread";
-  const std::vector<std::string> known = {"thread", "mpi", "tcp"};
+  const std::vector<std::string> known = {"thread", "mpi", "tcp", "nccl"};
   if (std::ranges::find(known, wanted) == known.end())
     throw UsageError(cat("--transport ", quoted(wanted),
-                         ": expected thread, mpi or tcp",
+                         ": expected thread, mpi, tcp or nccl",
                          did_you_mean(wanted, known)));
   if (wanted == "thread" && launch && launch->num_ranks != 1)
     throw UsageError(cat("--transport thread: ", launch->launcher,
@@ -208,6 +268,41 @@ TcpLaunch required_tcp_launch() {
       "--transport tcp: nobody has started this process as a rank; use canzona "
       "launch, torchrun --no-python, srun, or set CANZONA_RANK, "
       "CANZONA_NUM_RANKS and CANZONA_RENDEZVOUS (docs/tcp.md)");
+}
+
+// UsageError unless this process can be a rank of NCCL.
+ProcessLaunch required_nccl_launch(const RankOptions& options,
+                                   const std::optional<ProcessLaunch>& launch) {
+  if (options.device != "cuda")
+    throw UsageError(
+        cat("--transport nccl moves memory of a GPU: give "
+            "--device cuda, not ",
+            options.device));
+  if (!launch)
+    throw UsageError(
+        "--transport nccl: nobody has started this process as a rank, and NCCL "
+        "wants one process for each GPU; use mpirun, srun, torchrun "
+        "--no-python or canzona launch (docs/nccl.md), or --transport thread");
+  return *launch;
+}
+
+void refuse_idle_nccl_options(const RankOptions& options) {
+  if (options.share_gpu)
+    throw UsageError("--share-gpu goes with --transport nccl");
+  if (!options.nccl_ctas.empty())
+    throw UsageError("--nccl-ctas goes with --transport nccl");
+}
+
+// Who has started this process, also where only --transport says that ranks
+// are to meet.
+std::optional<ProcessLaunch> find_launch_for(const RankOptions& options) {
+  std::optional<ProcessLaunch> launch = find_process_launch();
+  if (launch || options.transport != "nccl" || options.rendezvous.empty())
+    return launch;
+  if (const std::optional<TcpLaunch> tcp = find_tcp_launch())
+    launch = ProcessLaunch{tcp->launcher,  "tcp",          tcp->rank,
+                           tcp->num_ranks, tcp->num_local, tcp->local_rank};
+  return launch;
 }
 
 // Words of a process that are not those of rank 0.
@@ -241,6 +336,37 @@ std::optional<OtherWords> find_other_words(Ranks& ranks,
 
 }  // namespace
 
+void add_rank_options(CLI::App& app, RankOptions& options) {
+  constexpr const char* kGroup = "How processes meet and share GPUs";
+  const auto text = [&](const char* name, std::string& value, const char* label,
+                        const char* description) {
+    app.add_option(name, value, description)->option_text(label)->group(kGroup);
+  };
+  text("--rendezvous", options.rendezvous, "HOST:PORT",
+       "tcp, nccl under srun: where rank 0 is met");
+  text("--job-token", options.job_token, "TEXT",
+       "tcp, nccl under srun: what tells jobs apart [the launcher's]");
+  app.add_flag("--share-gpu", options.share_gpu,
+               "nccl: ranks may share a GPU, for trials on one")
+      ->group(kGroup);
+  text("--nccl-ctas", options.nccl_ctas, "N|zero",
+       "nccl: blocks that its kernels take; zero: copies by the copy engines "
+       "[as NCCL likes]");
+}
+
+bool has_own_sums(const RankOptions& options) {
+  const std::string transport = transport_of(options, find_launch_for(options));
+  return transport == "mpi" || transport == "nccl";
+}
+
+// Engines make no lanes yet.
+std::function<std::shared_ptr<Lane>()> lanes_of(const Ranks& ranks,
+                                                const std::string& device) {
+  if (ranks.transport() == "nccl" && device == "cuda")
+    throw UsageError("this build has no lanes on a GPU");
+  return {};
+}
+
 void begin_compute(char** argv) { restart_with_blas_core(argv); }
 
 int end_compute(int status) {
@@ -261,31 +387,64 @@ std::chrono::nanoseconds parse_deadline(const std::string& text) {
 // started there in many ways.
 std::optional<ProcessLaunch> find_process_launch() {
   if (const std::optional<MpiLaunch> mpi = find_mpi_launch())
-    return ProcessLaunch{mpi->launcher,  "mpi",          mpi->rank,
-                         mpi->num_ranks, mpi->num_local, mpi->kill_seconds};
+    return ProcessLaunch{mpi->launcher,    "mpi",          mpi->rank,
+                         mpi->num_ranks,   mpi->num_local, mpi->local_rank,
+                         mpi->kill_seconds};
   const std::optional<TcpLaunch> tcp = find_tcp_launch();
   if (!tcp || tcp->meeting.host.empty()) return {};
-  return ProcessLaunch{tcp->launcher, "tcp", tcp->rank, tcp->num_ranks,
-                       tcp->num_local};
+  return ProcessLaunch{tcp->launcher,  "tcp",          tcp->rank,
+                       tcp->num_ranks, tcp->num_local, tcp->local_rank};
+}
+
+// CUDA reads the variable once, when it starts, and sees one GPU from then on.
+void take_own_gpu(const RankOptions& options) {
+  const std::optional<ProcessLaunch> found = find_launch_for(options);
+  if (transport_of(options, found) != "nccl") return;
+  static bool taken = false;
+  if (std::exchange(taken, true)) return;
+  const ProcessLaunch launch = required_nccl_launch(options, found);
+  if (!options.nccl_ctas.empty()) parse_nccl_ctas(options.nccl_ctas);
+  const NcclApi& nccl = load_nccl();
+  const std::vector<std::string> gpus =
+      visible_gpus(environment_variable("CUDA_VISIBLE_DEVICES"), all_gpus());
+  const int gpu = choose_gpu({std::max(launch.local_rank, 0), launch.num_local},
+                             static_cast<int>(gpus.size()), options.share_gpu);
+  set_environment_variable("CUDA_VISIBLE_DEVICES",
+                           gpus[static_cast<size_t>(gpu)]);
+  for (const auto& [name, value] : nccl_settings({.host = host_name(),
+                                   .rank = launch.rank,
+                                   .share = options.share_gpu,
+                                   .version = nccl_version_of(nccl)},
+                                                 environment_variable))
+    set_environment_variable(name, value);
 }
 
 std::unique_ptr<Ranks> make_ranks(const RankOptions& options) {
   RankOptions own = options;
-  const std::optional<ProcessLaunch> launch = find_process_launch();
+  const std::optional<ProcessLaunch> launch = find_launch_for(options);
   const std::string transport = transport_of(options, launch);
   if (transport != "thread" && options.links)
     throw UsageError(
         "links are modelled between threads only: --link and --comm-ratio go "
         "with --transport thread");
+  const bool nccl = transport == "nccl";
+  if (nccl) {
+    take_own_gpu(options);
+  } else {
+    refuse_idle_nccl_options(options);
+  }
+  const std::string control = nccl ? launch->transport : transport;
   std::optional<TcpLaunch> tcp;
-  if (transport == "tcp") tcp = required_tcp_launch();
+  if (control == "tcp") tcp = required_tcp_launch();
   std::string& flights = own.flight_record;
   if (transport != "thread" && !flights.empty() && (tcp || launch))
     flights += cat(".", tcp ? tcp->rank : launch->rank);
   if (!flights.empty()) write_flights_to(flights, own.communicator);
+  const int num_local = launch ? launch->num_local : 1;
+  if (nccl && tcp) return std::make_unique<NcclRanks<TcpRanks>>(own, *tcp);
+  if (nccl) return std::make_unique<NcclRanks<MpiRanks>>(own, num_local);
   if (tcp) return std::make_unique<TcpRanks>(own, *tcp);
-  if (transport == "mpi")
-    return std::make_unique<MpiRanks>(own, launch ? launch->num_local : 1);
+  if (transport == "mpi") return std::make_unique<MpiRanks>(own, num_local);
   return std::make_unique<ThreadRanks>(own);
 }
 

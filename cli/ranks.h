@@ -1,5 +1,6 @@
 // The ranks that a verb runs on: threads of this process, or processes that a
-// launcher has started, which talk by MPI or over sockets.
+// launcher has started, which talk by MPI or over sockets, and by NCCL where
+// each has a GPU.
 //
 //   const auto ranks = make_ranks({.num_ranks = 4});
 //   ranks->runner()({}, [&](Communicator& world) { … });
@@ -8,17 +9,24 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "canzona/comm/lane.h"
 #include "canzona/measure/rank_runner.h"
+#include "cli/verbs.h"
 
 namespace canzona::cli {
 
 struct RankOptions {
-  // "thread", "mpi", "tcp", or "": as this process was started.
+  // "thread", "mpi", "tcp", "nccl", or "": as this process was started.
   std::string transport = {};
+  std::string device = "cpu";  // "cuda" with nccl
+  // Of nccl: whether ranks may share a GPU, and what --nccl-ctas says, or "".
+  bool share_gpu = false;
+  std::string nccl_ctas = {};
   // Of tcp: where rank 0 is met, and what tells jobs apart; "": as the launcher
   // says.
   std::string rendezvous = {};
@@ -35,8 +43,9 @@ struct ProcessLaunch {
   std::string launcher;   // "Open MPI", "torchrun", "canzona launch", …
   std::string transport;  // "mpi" or "tcp"
   int rank = 0;
-  int num_ranks = 0;  // 0: it does not say
-  int num_local = 0;  // of them, on this machine; 0: it does not say
+  int num_ranks = 0;    // 0: it does not say
+  int num_local = 0;    // of them, on this machine; 0: it does not say
+  int local_rank = -1;  // among those; -1: it does not say
   // Seconds between SIGTERM and SIGKILL; -1: not known.
   int kill_seconds = -1;
 };
@@ -72,7 +81,21 @@ void require_same_request(Ranks& ranks, const std::string& digest);
 void require_same_resume(Ranks& ranks, const std::string& found,
                          const std::string& folder);
 
-// UsageError if the ranks that are there do not fit what is asked.
+// Options of a verb that say how its processes meet and share GPUs.
+void add_rank_options(CLI::App& app, RankOptions& options);
+
+// Whether the library behind these ranks has sums of its own (MPI, NCCL).
+bool has_own_sums(const RankOptions& options);
+
+// Makes a lane of a rank's device, for groups whose operations are only issued;
+// empty where these ranks have none.
+std::function<std::shared_ptr<Lane>()> lanes_of(const Ranks& ranks,
+                                                const std::string& device);
+
+// UsageError if the ranks that are there do not fit what is asked. With nccl,
+// this process takes its GPU.
 std::unique_ptr<Ranks> make_ranks(const RankOptions& options);
+// The same GPU, before anything of CUDA is used; nothing without nccl.
+void take_own_gpu(const RankOptions& options);
 
 }  // namespace canzona::cli

@@ -63,6 +63,18 @@ function(canzona_cuda_prefixes result)
   set(${result} ${prefixes} PARENT_SCOPE)
 endfunction()
 
+# Whether the NCCL whose header this is, is new enough
+# (canzona/comm/nccl/nccl_library.h).
+function(canzona_nccl_is_new header result)
+  set(${result} FALSE PARENT_SCOPE)
+  file(STRINGS ${header} line REGEX "define NCCL_VERSION_CODE")
+  if(line MATCHES "([0-9]+)$" AND CMAKE_MATCH_1 GREATER_EQUAL 22707)
+    set(${result} TRUE PARENT_SCOPE)
+  else()
+    message(STATUS "CUDA: the NCCL of ${header} is older than 2.27.7")
+  endif()
+endfunction()
+
 # canzona_find_cuda(<name> <header> <library>...): the first prefix that holds
 # both. Sets <name>_INCLUDE and <name>_LIBRARY; PyPI's have no plain .so.
 function(canzona_find_cuda name header)
@@ -71,6 +83,12 @@ function(canzona_find_cuda name header)
   foreach(prefix IN LISTS prefixes)
     if(NOT EXISTS ${prefix}/include/${header})
       continue()
+    endif()
+    if(header STREQUAL "nccl.h")
+      canzona_nccl_is_new(${prefix}/include/${header} is_new)
+      if(NOT is_new)
+        continue()
+      endif()
     endif()
     find_library(
       found NAMES ${ARGN}

@@ -68,8 +68,18 @@ has_cublas() {
 has_cusolver() {
   has cusolverDn.h libcusolver
 }
+# 2.27.7 or newer, as cmake/cuda.cmake wants it.
 has_nccl() {
-  has nccl.h libnccl
+  for prefix in $(prefixes); do
+    version=$(sed -n 's/^#define NCCL_VERSION_CODE *//p' \
+      "$prefix/include/nccl.h" 2>/dev/null)
+    [ "${version:-0}" -ge 22707 ] || continue
+    for file in "$prefix"/lib64/libnccl.so* "$prefix"/lib/libnccl.so* \
+      "$prefix"/lib/*-linux-gnu/libnccl.so*; do
+      [ -e "$file" ] && return 0
+    done
+  done
+  return 1
 }
 
 # pip replaces the folder that these packages share, so all that nobody else

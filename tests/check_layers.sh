@@ -58,7 +58,7 @@ allowed_library() {
     benchmark/*) [ "$1" = bench ] ;;
     cuda* | cublas* | cusolver*) [ "$1" = canzona/linalg ] ;;
     toml++/*) [ "$1" = canzona/train ] ;;
-    mpi.h) [ "$1" = canzona/comm ] ;;
+    mpi.h | nccl.h) [ "$1" = canzona/comm ] ;;
     # A plan depends on its inputs alone.
     thread | mutex | atomic | future | chrono | ctime | random | sys/*)
       [ "$1" != canzona/plan ] && [ "$1" != canzona/rules ] &&

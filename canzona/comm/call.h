@@ -34,6 +34,7 @@ constexpr std::string_view to_string(Operation operation) {
 struct Call {
   std::string_view label = {};           // see Courier if it has a track
   std::chrono::nanoseconds deadline{0};  // 0: the communicator's own
+  bool exact = false;  // sums in the one order, also with fast_reduce
 };
 
 // A label kept without touching the heap; longer ones are cut.

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
+#include "canzona/comm/lane.h"
 #include "canzona/comm/running.h"
 
 namespace canzona {
@@ -48,21 +50,30 @@ Communicator::Communicator(Exchange exchange, const WireOps& ops,
   if (flight_ == nullptr)
     flight_ = std::make_shared<FlightRecord>(rank(), options_.flight_records,
                                              options_.clock);
-  exchange_.transport().copy_by(ops_);
+  if (lane() == nullptr) exchange_.transport().copy_by(ops_);
   segment_bytes_ = wanted_segment(options_, ops_);
   slot_ = sum_slot_bytes(size(), segment_bytes_);
   segment_bytes_ = std::min(segment_bytes_, 2 * slot_);
-  if (options_.fast_reduce) prepare_fast_sums();
+  fast_ = options_.fast_reduce && !exchange_.transport().is_beside_lanes();
+  if (fast_) prepare_fast_sums();
   if (ops_.is_host()) reserve_scratch();
 }
 
 Communicator::~Communicator() {
-  if (scratch_ != nullptr) ops_.release(scratch_);
+  if (scratch_ == nullptr) return;
+  if (scratch_is_transports_)
+    exchange_.transport().release(scratch_);
+  else
+    ops_.release(scratch_);
 }
 
 void Communicator::reserve_scratch() {
   if (scratch_ != nullptr) return;
-  scratch_ = ops_.allocate(staging_bytes());
+  const int64_t bytes = staging_bytes();
+  scratch_ = exchange_.transport().allocate(bytes);
+  scratch_is_transports_ = scratch_ != nullptr;
+  if (!scratch_is_transports_) scratch_ = ops_.allocate(bytes);
+  register_memory({scratch_, static_cast<size_t>(bytes)});
 }
 
 void Communicator::note_error(const std::exception_ptr& error) {
@@ -115,6 +126,7 @@ void Communicator::broadcast(int root, std::span<std::byte> data,
        .variant = root,
        .total = static_cast<int64_t>(data.size())},
       call, [&] {
+        if (broadcast_at_once(root, data)) return;
         for (int peer = 0; peer < size() && rank() == root; ++peer)
           if (peer != root) exchange_.send(peer, data);
         if (rank() != root) exchange_.receive(root, data);
@@ -122,19 +134,45 @@ void Communicator::broadcast(int root, std::span<std::byte> data,
       });
 }
 
+bool Communicator::broadcast_at_once(int root, std::span<std::byte> data) {
+  if (data.empty() || size() == 1 ||
+      !exchange_.transport().post_own_broadcast(root, data))
+    return false;
+  exchange_.finish();
+  for (int peer = 0; peer < size() && rank() == root; ++peer)
+    if (peer != root)
+      exchange_.count_sent(peer, static_cast<int64_t>(data.size()));
+  return true;
+}
+
+bool Communicator::gather_at_once(std::span<const int64_t> bytes,
+                                  std::byte* output) {
+  const int64_t each = bytes.front();
+  const auto other = [&](int64_t count) { return count != each; };
+  const auto whole = static_cast<size_t>(each) * bytes.size();
+  if (each == 0 || size() == 1 || std::ranges::any_of(bytes, other) ||
+      !exchange_.transport().post_own_gather({output, whole}))
+    return false;
+  exchange_.finish();
+  for (int peer = 0; peer < size(); ++peer)
+    if (peer != rank()) exchange_.count_sent(peer, each);
+  return true;
+}
+
 void Communicator::gather_pieces(std::span<const std::byte> input,
                                  std::span<const int64_t> bytes,
                                  std::byte* output) {
+  const auto length = [&](int peer) {
+    return bytes[static_cast<size_t>(peer)];
+  };
+  std::byte* own =
+      std::accumulate(bytes.begin(), bytes.begin() + rank(), output);
+  if (own != input.data()) ops_.copy(own, input.data(), length(rank()));
+  if (gather_at_once(bytes, output)) return;
   std::byte* place = output;
-  for (int peer = 0; peer < size(); ++peer) {
-    const auto length = static_cast<size_t>(bytes[static_cast<size_t>(peer)]);
-    if (peer != rank()) {
-      exchange_.receive(peer, {place, length});
-    } else if (place != input.data()) {
-      ops_.copy(place, input.data(), static_cast<int64_t>(length));
-    }
-    place += length;
-  }
+  for (int peer = 0; peer < size(); place += length(peer), ++peer)
+    if (peer != rank())
+      exchange_.receive(peer, {place, static_cast<size_t>(length(peer))});
   for (int step = 1; step < size(); ++step)
     exchange_.send((rank() + step) % size(), input);
   exchange_.finish();
@@ -182,17 +220,40 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key,
                                                   std::string name,
                                                   const Call& call,
                                                   const WireOps* ops) {
+  return split_off(color, key, std::move(name), call,
+                   ops != nullptr ? *ops : ops_, nullptr);
+}
+
+std::unique_ptr<Communicator> Communicator::split_ordered(
+    int color, int key, std::string name, std::shared_ptr<Lane> lane,
+    const Call& call) {
+  const WireOps& ops = lane->ops();
+  return split_off(color, key, std::move(name), call, ops, std::move(lane));
+}
+
+std::unique_ptr<Communicator> Communicator::split_off(
+    int color, int key, std::string name, const Call& call, const WireOps& ops,
+    std::shared_ptr<Lane> lane) {
   struct Wish {
     int32_t color, key, rank;
   };
   std::vector<Wish> wishes(static_cast<size_t>(size()));
-  const Wish own{color, key, rank()};
-  const std::vector<int64_t> bytes(wishes.size(), sizeof(Wish));
+  const auto bytes_of_wish = [&](int of) {
+    return std::as_writable_bytes(
+        std::span(wishes).subspan(static_cast<size_t>(of), 1));
+  };
+  wishes[static_cast<size_t>(rank())] = {color, key, rank()};
   std::unique_ptr<Transport> group;
   std::vector<int> members, known_as;
   run({.operation = Operation::kSplit}, call, [&] {
-    gather_pieces(std::as_bytes(std::span(&own, 1)), bytes,
-                  std::as_writable_bytes(std::span(wishes)).data());
+    exchange_.transport().set_of_host(true);
+    for (int step = 1; step < size(); ++step) {
+      const int from = (rank() + size() - step) % size();
+      exchange_.receive(from, bytes_of_wish(from));
+      exchange_.send((rank() + step) % size(), bytes_of_wish(rank()));
+    }
+    exchange_.finish();
+    exchange_.transport().set_of_host(false);
     std::erase_if(wishes, [&](const Wish& w) { return w.color != color; });
     std::ranges::sort(wishes, {}, [](const Wish& wish) {
       return std::pair(wish.key, wish.rank);
@@ -201,18 +262,29 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key,
       members.push_back(wish.rank);
       known_as.push_back(exchange_.known_as(wish.rank));
     }
-    if (color >= 0)
-      group = exchange_.transport().subgroup(members, sequence_, color,
-                                             exchange_.deadline());
+    if (color < 0) return;
+    Transport& transport = exchange_.transport();
+    const Deadline until = exchange_.deadline();
+    group = lane == nullptr
+                ? transport.subgroup(members, sequence_, color, until)
+                : transport.ordered_subgroup(members, sequence_, color, until,
+                                             std::move(lane));
   });
   if (group == nullptr) return nullptr;
   return std::unique_ptr<Communicator>(
       new Communicator(Exchange(std::move(group), std::move(name), known_as),
-                       ops != nullptr ? *ops : ops_, options_, flight_));
+                       ops, options_, flight_));
+}
+
+std::unique_ptr<Transport> Transport::ordered_subgroup(
+    std::span<const int> /*members*/, int64_t /*id*/, int /*color*/,
+    Deadline /*until*/, std::shared_ptr<Lane> /*lane*/) {
+  throw UsageError("these ranks have no groups whose operations are ordered");
 }
 
 // Sums by the library behind the transport. Before each, the ranks meet, so
-// that one that does not come can be named: a library would not tell.
+// that one that does not come can be named: a library would not tell. Nobody
+// waits where there is a lane; it is watched.
 
 void Transport::prepare_own_sums(Deadline /*until*/) {
   throw UsageError("this transport has no sums of its own");
@@ -230,15 +302,15 @@ void Communicator::prepare_fast_sums() {
   Transport& transport = exchange_.transport();
   if (!transport.has_own_sums())
     throw UsageError(cat("communicator ", name(),
-                         ": fast_reduce is for MPI, which has sums of its own; "
-                         "these ranks have none"));
+                         ": fast_reduce is for MPI and NCCL, which have sums "
+                         "of their own; these ranks have none"));
   transport.prepare_own_sums(deadline_after(options_.deadline));
   fast_counts_.resize(static_cast<size_t>(size()));
 }
 
 bool Communicator::is_fast(Reduction reduction, Operation operation,
                            const Call& call) const {
-  if (!options_.fast_reduce) return false;
+  if (!fast_ || call.exact) return false;
   if (reduction == Reduction::kFp32SumOfBf16)
     require(false, operation, call,
             "fast_reduce has no bf16 on the wire; choose fp32");
@@ -249,7 +321,7 @@ void Communicator::fast_all_reduce(std::span<std::byte> data) {
   constexpr size_t kMost = size_t{1} << 30;
   auto* values = reinterpret_cast<float*>(data.data());
   const size_t count = data.size() / sizeof(float);
-  exchange_.meet();
+  if (lane() == nullptr) exchange_.meet();
   for (size_t begin = 0; begin < count; begin += kMost) {
     exchange_.transport().post_own_all_reduce(
         {values + begin, std::min(kMost, count - begin)});
@@ -277,11 +349,12 @@ void Communicator::fast_reduce_scatter(const std::byte* input,
     if (peer < rank()) before += count;
   }
   const int64_t own = counts[static_cast<size_t>(rank())] * 4;
-  const bool in_place = output == input + before * 4;
+  // On a lane, sums come where the own piece lies.
+  const bool in_place = lane() == nullptr && output == input + before * 4;
   if (in_place && fast_sum_.size() < static_cast<size_t>(own))
     fast_sum_.resize(static_cast<size_t>(own));
   std::byte* sum = in_place ? fast_sum_.data() : output;
-  exchange_.meet();
+  if (lane() == nullptr) exchange_.meet();
   exchange_.transport().post_own_reduce_scatter(
       reinterpret_cast<const float*>(input), fast_counts_,
       reinterpret_cast<float*>(sum));

@@ -132,6 +132,20 @@ class Communicator {
   std::unique_ptr<Communicator> split(int color, int key, std::string name,
                                       const Call& call = {},
                                       const WireOps* ops = nullptr);
+  // A group whose operations are only issued, to this lane (lane.h); where
+  // can_order() says so.
+  bool can_order() const { return exchange_.transport().can_order(); }
+  std::unique_ptr<Communicator> split_ordered(int color, int key,
+                                              std::string name,
+                                              std::shared_ptr<Lane> lane,
+                                              const Call& call = {});
+  // Null where operations have ended when they return.
+  Lane* lane() { return exchange_.transport().lane(); }
+  // Memory of the lane's device that collectives will often read and write. All
+  // ranks call it with as many bytes; it stays as long as the group.
+  void register_memory(std::span<std::byte> memory) {
+    exchange_.transport().register_memory(memory);
+  }
 
   // Ends every operation of every group on every rank with PeerLost that tells
   // the reason; the first reason stays.
@@ -145,6 +159,9 @@ class Communicator {
   // The last word of this rank: others that still wait for it get PeerLost, as
   // they do when the communicator ends.
   void leave() { exchange_.transport().leave(); }
+
+  // Whether this rank knows already that its next operation will fail so.
+  bool is_aborted() const { return exchange_.transport().is_aborted(); }
 
   // This rank's number in the group that was split first: as errors call it.
   int known_as() const {
@@ -191,6 +208,9 @@ class Communicator {
                      std::span<const std::byte> whole,
                      std::span<const int64_t> counts, int64_t element) const;
 
+  std::unique_ptr<Communicator> split_off(int color, int key, std::string name,
+                                          const Call& call, const WireOps& ops,
+                                          std::shared_ptr<Lane> lane);
   void reserve_scratch();
   void add_pieces(Reduction reduction, const std::byte* input,
                   std::span<const int64_t> counts, std::byte* output);
@@ -222,6 +242,11 @@ class Communicator {
                const Call& call) const;
   void gather_pieces(std::span<const std::byte> input,
                      std::span<const int64_t> bytes, std::byte* output);
+  // By the library behind the transport, if it has a way: of pieces of one
+  // size, with this rank's in its place.
+  bool gather_at_once(std::span<const int64_t> bytes, std::byte* output);
+  bool add_integers_at_once(Reduction reduction, std::span<std::byte> data);
+  bool broadcast_at_once(int root, std::span<std::byte> data);
   int64_t segment_elements(Reduction reduction) const;
   std::byte* arrival(int rank, int half) const {
     return scratch_ + (half * size() + rank) * slot_;
@@ -245,8 +270,10 @@ class Communicator {
   int64_t segment_bytes_ = 0;
   int64_t slot_ = 0;
   std::byte* scratch_ = nullptr;
+  bool scratch_is_transports_ = false;
   std::vector<const std::byte*> pieces_;  // of both halves
   std::vector<int64_t> shares_;
+  bool fast_ = false;
   // With fast_reduce alone. The sum's place grows where it must lie apart.
   std::vector<int> fast_counts_;
   std::vector<std::byte> fast_sum_;

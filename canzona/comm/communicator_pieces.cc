@@ -191,6 +191,7 @@ void Communicator::all_reduce(Reduction reduction, std::span<std::byte> data,
        .total = bytes},
       call, [&] {
         if (fast) return fast_all_reduce(data);
+        if (add_integers_at_once(reduction, data)) return;
         const int64_t count = bytes / element;
         cut_evenly(count);
         const auto before = shares_.begin() + rank();
@@ -201,6 +202,25 @@ void Communicator::all_reduce(Reduction reduction, std::span<std::byte> data,
         for (int64_t& share : shares_) share *= element;
         gather_pieces(bytes_at(own, *before), shares_, data.data());
       });
+}
+
+// No order changes their sums. What is counted is what the exchange sends.
+bool Communicator::add_integers_at_once(Reduction reduction,
+                                        std::span<std::byte> data) {
+  const bool integers =
+      reduction == Reduction::kInt64Sum || reduction == Reduction::kInt64Max;
+  if (!integers || data.empty() || size() == 1 ||
+      !exchange_.transport().post_own_integers(reduction, data))
+    return false;
+  exchange_.finish();
+  const int64_t element = element_bytes(reduction);
+  cut_evenly(static_cast<int64_t>(data.size()) / element);
+  const int64_t own = shares_[static_cast<size_t>(rank())];
+  for (int peer = 0; peer < size(); ++peer)
+    if (peer != rank())
+      exchange_.count_sent(
+          peer, (shares_[static_cast<size_t>(peer)] + own) * element);
+  return true;
 }
 
 void Communicator::all_to_all_v(const Pieces<const std::byte>& send,
@@ -355,6 +375,7 @@ void Communicator::gather_runs(const PieceRuns& runs) {
     return runs.data.subspan(static_cast<size_t>(runs.offsets[i]),
                              static_cast<size_t>(runs.counts[i]));
   };
+  const bool together = exchange_.transport().takes_many();
   for (size_t first = 0; first < runs.counts.size(); first += n) {
     if (first > 0) exchange_.transport().follow_on();
     for (int step = 1; step < size(); ++step) {
@@ -362,8 +383,9 @@ void Communicator::gather_runs(const PieceRuns& runs) {
       exchange_.receive(from, piece(first, from));
       exchange_.send((rank() + step) % size(), piece(first, rank()));
     }
-    exchange_.finish();
+    if (!together) exchange_.finish();
   }
+  if (together) exchange_.finish();
 }
 
 }  // namespace canzona

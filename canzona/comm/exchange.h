@@ -54,6 +54,12 @@ class Exchange {
   // A finished exchange of a single byte with every peer.
   void meet();
 
+  // All of the operation has been issued.
+  void end() {
+    if (transport_->lane() != nullptr)
+      transport_->watch({operation_, sequence_, label_, time_});
+  }
+
   // From now on what goes to another node counts as slow: nodes are runs of so
   // many of the numbers that known_as() gives. 0: nothing does.
   void set_ranks_per_node(int ranks_per_node);

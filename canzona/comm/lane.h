@@ -41,6 +41,10 @@ class Lane {
   virtual void record(Mark& mark) = 0;
   // What is issued from now on happens after it.
   virtual void wait_for(const Mark& mark) = 0;
+
+  // The device's own handle of it, for libraries that issue there themselves (a
+  // cudaStream_t); null if it has none.
+  virtual void* native() { return nullptr; }
 };
 
 }  // namespace canzona

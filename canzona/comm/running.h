@@ -20,6 +20,7 @@ void Communicator::run(const Announcement& announcement, const Call& call,
     if (check_.enabled())
       check_.compare(exchange_, announcement, sequence, label);
     body();
+    exchange_.end();
   } catch (const PeerLost&) {
     fail(number);
     flight_->rethrow_of_other_thread();

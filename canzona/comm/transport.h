@@ -21,12 +21,20 @@
 #include <string_view>
 
 #include "canzona/comm/call.h"
+#include "canzona/comm/wire_ops.h"
 
 namespace canzona {
 
 class Lane;
 class LinkUse;
-class WireOps;
+
+// For whoever watches over a lane.
+struct IssuedOperation {
+  Operation operation = Operation::kBarrier;
+  int64_t sequence = 0;
+  Label label = {};
+  std::chrono::nanoseconds time{0};
+};
 
 using Deadline = std::chrono::steady_clock::time_point;
 
@@ -52,6 +60,36 @@ class Transport {
   // has its place in the lane's order, and `copy_by` is not called. Null where
   // they have passed by then.
   virtual Lane* lane() { return nullptr; }
+  // Whether such groups can be made of these ranks: ordered_subgroup() is
+  // subgroup() whose messages are issued to `lane`, which it keeps.
+  virtual bool can_order() const { return false; }
+  virtual std::unique_ptr<Transport> ordered_subgroup(
+      std::span<const int> members, int64_t id, int color, Deadline until,
+      std::shared_ptr<Lane> lane);
+  // With a lane: whether messages posted from now on lie in memory of the host
+  // and have passed when poll() says so. Off at first.
+  virtual void set_of_host(bool of_host) { static_cast<void>(of_host); }
+
+  // An operation has been issued to the lane whole. It should end there within
+  // `time`; whoever watches over the lane tells who did not come.
+  virtual void watch(const IssuedOperation& operation) {
+    static_cast<void>(operation);
+  }
+  // Whether any number of messages to and from a peer may be posted before a
+  // poll().
+  virtual bool takes_many() const { return false; }
+  // Memory of the lane's device that messages will often pass from and to. All
+  // members call it with as many bytes; it stays until the transport ends.
+  virtual void register_memory(std::span<std::byte> memory) {
+    static_cast<void>(memory);
+  }
+  // Memory for pieces on their way that messages pass through more quickly;
+  // null: the device's own is as good.
+  virtual std::byte* allocate(int64_t bytes) {
+    static_cast<void>(bytes);
+    return nullptr;
+  }
+  virtual void release(std::byte* memory) { static_cast<void>(memory); }
 
   virtual void post_send(int to, std::span<const std::byte> data) = 0;
   virtual void post_receive(int from, std::span<std::byte> data) = 0;
@@ -112,10 +150,33 @@ class Transport {
                                               int64_t id, int color,
                                               Deadline until) = 0;
 
+  // Moves and sums of integers by the library behind a transport with a lane,
+  // at the next poll(). False if it has none for this: messages do it then. The
+  // pieces of a gather have one size, and this rank's lies in its place of
+  // `whole`; sums are in place.
+  virtual bool post_own_gather(std::span<std::byte> whole) {
+    static_cast<void>(whole);
+    return false;
+  }
+  virtual bool post_own_broadcast(int root, std::span<std::byte> data) {
+    static_cast<void>(root);
+    static_cast<void>(data);
+    return false;
+  }
+  virtual bool post_own_integers(Reduction reduction,
+                                 std::span<std::byte> data) {
+    static_cast<void>(reduction);
+    static_cast<void>(data);
+    return false;
+  }
+
   // Sums of fp32 by the library behind a transport, if it has any: quick, and
   // in an order that is its own. All ranks prepare once, with `until` as above;
   // poll() tells when a posted sum is there. `counts` stay until then.
   virtual bool has_own_sums() const { return false; }
+  // Whether it is of the host's memory beside groups of a lane that alone have
+  // sums of their own: nobody asks this one for any.
+  virtual bool is_beside_lanes() const { return false; }
   virtual void prepare_own_sums(Deadline until);
   virtual void post_own_all_reduce(std::span<float> data);
   virtual void post_own_reduce_scatter(const float* input,

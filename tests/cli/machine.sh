@@ -8,7 +8,7 @@ if grep -q 'built to plan only' err; then
   refuses 'plan only' -- calibrate
   finish
 fi
-prints cpu sgemm bf16 copy cuda 'mpi ' 'threads ' 'all-to-all of 2 ranks' \
+prints cpu sgemm bf16 copy cuda 'mpi ' 'nccl ' 'threads ' 'all-to-all of 2 ranks' \
   'free' 'written and synced' 'open files' 'locked memory' 'core file' stack \
   'sigpipe       ignored'
 canzona doctor --json
@@ -18,6 +18,8 @@ has_member core
 has_member problems
 has_member 'cuda built'
 has_member 'cuda device'
+has_member nccl
+has_member gpus
 for member in folder free_bytes write_bytes_per_second commit_seconds; do
   has_member "disk $member"
 done

@@ -216,4 +216,52 @@ prints 'Examples:' '--comm-ratio' 'Strategies:' 'modelled link'
 checks=$((checks + 1))
 [ "$(LC_ALL=C.UTF-8 wc -L <out)" -le 100 ] ||
   fail 'a line is wider than 100 columns'
+
+# NCCL: a process for each GPU, and options that it alone has.
+# shellcheck disable=SC2086
+refuses 'give --device cuda' -- $small --mesh dp=1 --transport nccl
+# shellcheck disable=SC2086
+refuses 'nobody has started this process' -- $small --mesh dp=1 \
+  --transport nccl --device cuda
+# shellcheck disable=SC2086
+refuses '--share-gpu goes with --transport nccl' -- $small --mesh dp=1 \
+  --share-gpu
+# shellcheck disable=SC2086
+refuses '--nccl-ctas goes with --transport nccl' -- $small --mesh dp=1 \
+  --nccl-ctas 4
+# shellcheck disable=SC2086
+refuses 'expected thread, mpi, tcp or nccl' -- $small --mesh dp=1 \
+  --transport ncl
+export CANZONA_RANK=0 CANZONA_NUM_RANKS=1 CANZONA_RENDEZVOUS=127.0.0.1:1
+# shellcheck disable=SC2086
+refuses '--nccl-ctas' -- $small --mesh dp=1 --device cuda --nccl-ctas none
+canzona doctor --json
+if [ "$(member nccl | cut -c 1-18)" = 'this build has no ' ]; then
+  # shellcheck disable=SC2086
+  refuses 'nvidia-nccl-cu13' -- $small --mesh dp=1 --device cuda
+  says '2.27.7'
+fi
+unset CANZONA_RANK CANZONA_NUM_RANKS CANZONA_RENDEZVOUS
+
+# Every operation between ranks, timed.
+canzona bench collectives --ranks 3 --bytes 1MB --rounds 1 --json --quiet
+exits 0
+is_json
+is_empty err
+member_is transport thread
+member_is ranks 3
+member_is bytes 1000000
+member_is 'collectives 0 operation' all_gather_v
+member_is 'collectives 0 sent_bytes' 666664
+for name in operation of exact sent_bytes seconds bytes_per_second; do
+  has_member "collectives 11 $name"
+done
+has_member copy_seconds
+canzona bench collectives --ranks 2 --bytes 1MB --rounds 1
+exits 0
+prints reduce_scatter_v 'bf16 on the wire' exact 'of a copy'
+refuses '--bytes 60: expected at least 64' -- bench collectives --ranks 4 \
+  --bytes 60
+refuses '--ranks 0' -- bench collectives --ranks 0
+refuses 'expected cpu or cuda' -- bench collectives --device gpu
 finish

@@ -51,6 +51,15 @@ exits 0
 checks=$((checks + 1))
 [ -s t.0.json ] && [ -s t.1.json ] || fail 'no trace of each process'
 
+# Every operation between ranks, exact and by MPI.
+ranks 2 bench collectives --ranks 2 --bytes 1MB --rounds 1 --json --quiet
+exits 0
+is_json
+member_is transport mpi
+member_is 'collectives 2 exact' ON
+member_is 'collectives 3 exact' OFF
+has_member 'collectives 2 exact_to_library'
+
 # What does not fit.
 # shellcheck disable=SC2086
 ranks 2 $small --mesh dp=4

@@ -22,6 +22,7 @@ struct Launcher {
   const char* rank;
   const char* size;
   const char* local;
+  const char* local_rank;
   const char* kill_timeout = nullptr;
   int usual_kill_seconds = -1;
 };
@@ -30,16 +31,18 @@ constexpr Launcher kOpenMpi = {"Open MPI",
                                "OMPI_COMM_WORLD_RANK",
                                "OMPI_COMM_WORLD_SIZE",
                                "OMPI_COMM_WORLD_LOCAL_SIZE",
+                               "OMPI_COMM_WORLD_LOCAL_RANK",
                                "OMPI_MCA_odls_base_sigkill_timeout",
                                1};
-constexpr Launcher kPmi = {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"};
+constexpr Launcher kPmi = {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS",
+                           "MPI_LOCALRANKID"};
 // PMIx tells no size; Slurm does, where it has started the process by srun.
-constexpr Launcher kPmix = {"PMIx", "PMIX_RANK", "", ""};
+constexpr Launcher kPmix = {"PMIx", "PMIX_RANK", "", "", "PMIX_LOCAL_RANK"};
 constexpr Launcher kPmixOfSlurm = {"PMIx", "PMIX_RANK", "SLURM_STEP_NUM_TASKS",
-                                   "SLURM_NTASKS_PER_NODE"};
+                                   "SLURM_NTASKS_PER_NODE", "SLURM_LOCALID"};
 // Starts no program of MPI, but must not contradict who has.
 constexpr Launcher kTorchrun = {"torchrun", "RANK", "WORLD_SIZE",
-                                "LOCAL_WORLD_SIZE"};
+                                "LOCAL_WORLD_SIZE", "LOCAL_RANK"};
 
 int number_of(const Variables& variables, const char* name) {
   constexpr int64_t kMostRanks = int64_t{1} << 20;
@@ -55,6 +58,8 @@ std::optional<MpiLaunch> read(const Launcher& launcher,
     launch.num_ranks = number_of(variables, launcher.size);
   if (variables(launcher.local) != nullptr)
     launch.num_local = number_of(variables, launcher.local);
+  if (variables(launcher.local_rank) != nullptr)
+    launch.local_rank = number_of(variables, launcher.local_rank);
   if (launcher.kill_timeout != nullptr)
     launch.kill_seconds = variables(launcher.kill_timeout) == nullptr
                               ? launcher.usual_kill_seconds
@@ -103,6 +108,11 @@ std::optional<MpiLaunch> find_mpi_launch(const Variables& variables) {
     if (found) require_agreement(*found, *launch);
     if (!found) found = launch;
   }
+  const bool by_srun =
+      is_of_srun(kPmi, variables) || is_of_srun(kPmix, variables);
+  if (found && !by_open_mpi && by_srun && found->local_rank < 0 &&
+      variables("SLURM_LOCALID") != nullptr)
+    found->local_rank = number_of(variables, "SLURM_LOCALID");
   if (found && variables("TORCHELASTIC_RUN_ID") != nullptr)
     if (const auto torchrun = read(kTorchrun, variables))
       require_agreement(*found, *torchrun);

@@ -17,8 +17,9 @@ namespace canzona {
 struct MpiLaunch {
   std::string launcher;  // "Open MPI", "PMI" (MPICH and relatives) or "PMIx"
   int rank = 0;
-  int num_ranks = 0;  // 0 if the launcher does not say
-  int num_local = 0;  // of them, on this machine; 0 if it does not say
+  int num_ranks = 0;    // 0 if the launcher does not say
+  int num_local = 0;    // of them, on this machine; 0 if it does not say
+  int local_rank = -1;  // among those; -1 if it does not say
   // Seconds that it gives ranks between SIGTERM and SIGKILL; -1 if not known.
   int kill_seconds = -1;
 };

@@ -54,6 +54,25 @@ TEST(MpiLaunch, TellsTheRanksOfThisMachineIfTheLauncherDoes) {
   EXPECT_EQ(find_in({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}})->num_local, 0);
 }
 
+TEST(MpiLaunch, TellsARanksNumberOnItsMachineIfTheLauncherDoes) {
+  EXPECT_EQ(find_in({{"OMPI_COMM_WORLD_RANK", "7"},
+                     {"OMPI_COMM_WORLD_LOCAL_RANK", "3"},
+                     {"SLURM_LOCALID", "0"}})
+                ->local_rank,
+            3);
+  EXPECT_EQ(find_in({{"PMI_RANK", "5"}, {"MPI_LOCALRANKID", "1"}})->local_rank,
+            1);
+  for (const char* name : {"PMI_RANK", "PMIX_RANK"})
+    EXPECT_EQ(find_in({{name, "5"},
+                       {"SLURM_PROCID", "5"},
+                       {"SLURM_STEP_ID", "0"},
+                       {"SLURM_STEP_NUM_TASKS", "8"},
+                       {"SLURM_LOCALID", "1"}})
+                  ->local_rank,
+              1);
+  EXPECT_EQ(find_in({{"PMIX_RANK", "5"}})->local_rank, -1);
+}
+
 TEST(MpiLaunch, TellsHowLongRanksHaveToEnd) {
   EXPECT_EQ(find_in({{"OMPI_COMM_WORLD_RANK", "3"}})->kill_seconds, 1);
   EXPECT_EQ(find_in({{"OMPI_COMM_WORLD_RANK", "3"},

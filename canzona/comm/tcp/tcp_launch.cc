@@ -30,12 +30,22 @@ int local_ranks(const Variables& variables, const char* name) {
       parse_integer(variables(name), 1, kMostTcpRanks, name));
 }
 
+int local_rank(const Variables& variables, const char* name) {
+  if (variables(name) == nullptr) return -1;
+  return static_cast<int>(
+      parse_integer(variables(name), 0, kMostTcpRanks, name));
+}
+
 std::optional<TcpLaunch> by_canzona(const Variables& variables) {
   if (variables("CANZONA_RANK") == nullptr) return {};
   TcpLaunch launch{.launcher = "canzona launch"};
   launch.rank = counted(variables, "CANZONA_RANK", launch.launcher);
   launch.num_ranks = counted(variables, "CANZONA_NUM_RANKS", launch.launcher);
   launch.num_local = local_ranks(variables, "CANZONA_NUM_LOCAL");
+  launch.local_rank = local_rank(variables, "CANZONA_LOCAL_RANK");
+  // All are on one machine.
+  if (launch.local_rank < 0 && launch.num_local == launch.num_ranks)
+    launch.local_rank = launch.rank;
   launch.meeting =
       parse_endpoint(needed(variables, "CANZONA_RENDEZVOUS", launch.launcher));
   if (const char* token = variables("CANZONA_JOB_TOKEN")) launch.token = token;
@@ -48,6 +58,7 @@ std::optional<TcpLaunch> by_torchrun(const Variables& variables) {
   launch.rank = counted(variables, "RANK", launch.launcher);
   launch.num_ranks = counted(variables, "WORLD_SIZE", launch.launcher);
   launch.num_local = local_ranks(variables, "LOCAL_WORLD_SIZE");
+  launch.local_rank = local_rank(variables, "LOCAL_RANK");
   launch.meeting = {needed(variables, "MASTER_ADDR", launch.launcher),
                     1 + static_cast<int>(parse_integer(
                             needed(variables, "MASTER_PORT", launch.launcher),
@@ -64,6 +75,7 @@ std::optional<TcpLaunch> by_srun(const Variables& variables) {
   launch.rank = counted(variables, "SLURM_PROCID", launch.launcher);
   launch.num_ranks =
       counted(variables, "SLURM_STEP_NUM_TASKS", launch.launcher);
+  launch.local_rank = local_rank(variables, "SLURM_LOCALID");
   if (const char* job = variables("SLURM_JOB_ID"))
     launch.token = cat(job, ".", variables("SLURM_STEP_ID"));
   return launch;

@@ -56,6 +56,24 @@ TEST(TcpLaunch, KnowsItsLaunchers) {
   EXPECT_FALSE(find_in({{"SLURM_JOB_ID", "77"}}));
 }
 
+TEST(TcpLaunch, TellsARanksNumberOnItsMachineIfTheLauncherDoes) {
+  const auto local_rank = [](Environment environment, const char* name,
+                             const char* value) {
+    environment[name] = value;
+    return find_in(environment)->local_rank;
+  };
+  EXPECT_EQ(find_in(kOurs)->local_rank, -1);
+  EXPECT_EQ(local_rank(kOurs, "CANZONA_LOCAL_RANK", "1"), 1);
+  // All are here.
+  EXPECT_EQ(local_rank(kOurs, "CANZONA_NUM_LOCAL", "4"), 2);
+  EXPECT_EQ(local_rank(kTorchrun, "LOCAL_RANK", "1"), 1);
+  EXPECT_EQ(local_rank({{"SLURM_STEP_ID", "0"},
+                        {"SLURM_PROCID", "3"},
+                        {"SLURM_STEP_NUM_TASKS", "8"}},
+                       "SLURM_LOCALID", "1"),
+            1);
+}
+
 TEST(TcpLaunch, NamesWhatIsMissingOrWrong) {
   const auto refusal = [](Environment environment, const char* name,
                           const char* value) -> std::string {

@@ -168,6 +168,7 @@ void write_surroundings(JsonWriter& out, const MachineReport& report) {
   }
   out.end_array();
   out.field("sigpipe", report.sigpipe).field("mpi", report.mpi);
+  out.field("nccl", report.nccl).field("gpus", report.num_gpus);
   out.member("exchanges").begin_array();
   for (const ExchangeInfo& exchange : report.exchanges)
     out.begin_object()
@@ -319,7 +320,11 @@ std::string machine_text(const MachineReport& report, const Ink& ink) {
   out += line("copy", fmt::format("{:.1f} GB/s read and written",
                                   rates.copy_bytes_per_second / 1e9));
   out += line("cuda", gpu_text(report));
+  if (report.num_gpus > 1)
+    out +=
+        line("gpus", fmt::format("{} for processes of NCCL", report.num_gpus));
   out += line("mpi", report.mpi);
+  out += line("nccl", report.nccl);
   for (const ExchangeInfo& exchange : report.exchanges)
     out += line(exchange.transport == "mpi" ? "processes" : "threads",
                 exchange_text(exchange));

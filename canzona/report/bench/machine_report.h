@@ -42,7 +42,9 @@ struct MachineReport {
   DiskInfo disk = {};  // of the working folder
   std::vector<ProcessLimit> limits = {};
   std::string sigpipe = {};
-  std::string mpi = {};  // the library, or that there is none
+  std::string mpi = {};   // the library, or that there is none
+  std::string nccl = {};  // the same
+  int num_gpus = 0;       // that this process may use
   std::vector<ExchangeInfo> exchanges = {};  // by transport
 };
 // What slows this machine down or keeps runs from ending well; empty: all is

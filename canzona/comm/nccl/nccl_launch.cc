@@ -1,0 +1,50 @@
+#include "canzona/comm/nccl/nccl_launch.h"
+
+#include <algorithm>
+
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+
+namespace canzona {
+namespace {
+
+constexpr int kOldestThatShares = 23000;
+
+}  // namespace
+
+int choose_gpu(const LocalPlace& place, int num_gpus, bool share) {
+  if (num_gpus < 1)
+    throw UsageError(
+        "this process may use no GPU: there is none, no driver, or "
+        "CUDA_VISIBLE_DEVICES hides them");
+  if (share) return place.local_rank % num_gpus;
+  if (num_gpus == 1) return 0;
+  const int needed = std::max(place.num_local, place.local_rank + 1);
+  if (needed > num_gpus)
+    throw UsageError(cat("this machine has ", needed, " ranks and ", num_gpus,
+                         " GPUs: start one rank for each GPU, or let ranks "
+                         "share them with --share-gpu"));
+  return place.local_rank;
+}
+
+std::vector<std::pair<std::string, std::string>> nccl_settings(
+    const NcclSurroundings& surroundings, const Variables& variables) {
+  std::vector<std::pair<std::string, std::string>> settings;
+  const auto set = [&](const char* name, std::string value) {
+    if (variables(name) == nullptr)
+      settings.emplace_back(name, std::move(value));
+  };
+  set("NCCL_LAUNCH_ORDER_IMPLICIT", "1");
+  set("CUDA_MODULE_LOADING", "EAGER");
+  if (!surroundings.share) return settings;
+  if (surroundings.version >= kOldestThatShares) {
+    set("NCCL_MULTI_RANK_GPU_ENABLE", "1");
+    return settings;
+  }
+  set("NCCL_HOSTID", cat(surroundings.host, "-", surroundings.rank));
+  set("NCCL_SOCKET_IFNAME", "lo");
+  set("NCCL_NET", "Socket");
+  return settings;
+}
+
+}  // namespace canzona

@@ -1,0 +1,116 @@
+#include "canzona/comm/nccl/nccl_library.h"
+
+#include <dlfcn.h>
+
+#include <variant>
+
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+
+namespace canzona {
+namespace {
+
+// What was found, or why nothing was.
+struct FoundNccl {
+  NcclApi api = {};
+  std::string path;
+  int version = 0;
+};
+using NcclSearch = std::variant<FoundNccl, std::string>;
+
+template <class Function>
+bool look_up(void* library, const char* name, Function& function) {
+  function = reinterpret_cast<Function>(::dlsym(library, name));
+  return function != nullptr;
+}
+
+// The name of a required function that is missing, or "".
+std::string fill_table(void* library, NcclApi& api) {
+  std::string missing;
+  const auto need = [&](const char* name, auto& function) {
+    if (!look_up(library, name, function) && missing.empty()) missing = name;
+  };
+  need("ncclGetVersion", api.get_version);
+  need("ncclGetUniqueId", api.get_unique_id);
+  need("ncclCommInitRankConfig", api.comm_init_rank_config);
+  need("ncclCommFinalize", api.comm_finalize);
+  need("ncclCommDestroy", api.comm_destroy);
+  need("ncclCommAbort", api.comm_abort);
+  need("ncclCommGetAsyncError", api.comm_get_async_error);
+  need("ncclGetErrorString", api.get_error_string);
+  need("ncclGetLastError", api.get_last_error);
+  need("ncclAllReduce", api.all_reduce);
+  need("ncclBroadcast", api.broadcast);
+  need("ncclReduce", api.reduce);
+  need("ncclAllGather", api.all_gather);
+  need("ncclReduceScatter", api.reduce_scatter);
+  need("ncclSend", api.send);
+  need("ncclRecv", api.recv);
+  need("ncclGroupStart", api.group_start);
+  need("ncclGroupEnd", api.group_end);
+  look_up(library, "ncclMemAlloc", api.mem_alloc);
+  look_up(library, "ncclMemFree", api.mem_free);
+  look_up(library, "ncclCommWindowRegister", api.window_register);
+  look_up(library, "ncclCommWindowDeregister", api.window_deregister);
+  return missing;
+}
+
+std::string path_of(void* function) {
+  Dl_info info{};
+  return ::dladdr(function, &info) != 0 && info.dli_fname != nullptr
+             ? info.dli_fname
+             : "libnccl.so.2";
+}
+
+NcclSearch open_nccl(const char* name) {
+  void* library = ::dlopen(name, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return std::string(::dlerror());
+  FoundNccl found;
+  const std::string missing = fill_table(library, found.api);
+  std::string why;
+  if (!missing.empty()) {
+    why = cat(name, " has no ", missing);
+  } else {
+    found.path = path_of(reinterpret_cast<void*>(found.api.get_version));
+    found.version = nccl_version_of(found.api);
+    if (found.version >= kOldestNccl) return found;
+    why = cat(found.path, " is NCCL ", nccl_version_text(found.version));
+  }
+  ::dlclose(library);
+  return why;
+}
+
+NcclSearch search_nccl() {
+  NcclSearch named = open_nccl("libnccl.so.2");
+  if (std::holds_alternative<FoundNccl>(named)) return named;
+  NcclSearch built = open_nccl(CANZONA_NCCL_PATH);
+  if (std::holds_alternative<FoundNccl>(built)) return built;
+  return cat("NCCL ", nccl_version_text(kOldestNccl),
+             " or newer is needed, but ", std::get<std::string>(named),
+             ", and ", std::get<std::string>(built),
+             "; install libnccl2, or pip install nvidia-nccl-cu13 and add its "
+             "folder to LD_LIBRARY_PATH");
+}
+
+const NcclSearch& nccl_search() {
+  static const NcclSearch search = search_nccl();
+  return search;
+}
+
+}  // namespace
+
+bool nccl_is_built() { return true; }
+
+std::string nccl_description() {
+  if (const auto* why = std::get_if<std::string>(&nccl_search())) return *why;
+  const auto& found = std::get<FoundNccl>(nccl_search());
+  return cat("NCCL ", nccl_version_text(found.version), " (", found.path, ")");
+}
+
+const NcclApi& load_nccl() {
+  if (const auto* why = std::get_if<std::string>(&nccl_search()))
+    throw UsageError(*why);
+  return std::get<FoundNccl>(nccl_search()).api;
+}
+
+}  // namespace canzona

@@ -1,0 +1,309 @@
+#include "canzona/comm/nccl/nccl_session.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "canzona/base/error.h"
+#include "canzona/comm/nccl/nccl_library.h"
+#include "canzona/comm/nccl/test_ranks_nccl.h"
+#include "canzona/comm/test_pieces.h"
+#include "canzona/comm/thread/thread_world.h"
+
+namespace canzona::nccl_session_test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+std::unique_ptr<Communicator> everyone(NcclTestRank& rank, std::string name) {
+  return rank.world.split_ordered(0, rank.world.rank(), std::move(name),
+                                  rank.lane);
+}
+
+// The documentation, executed: an operation is issued, and what comes after it
+// in the lane finds its result.
+TEST(NcclSession, OperationsHaveTheirPlaceInALane) {
+  run_nccl_ranks(4, {}, [](NcclTestRank& rank) {
+    const auto dp = everyone(rank, "dp");
+    ASSERT_EQ(dp->lane(), rank.lane.get());
+    const int64_t own = rank.world.rank();
+    std::vector<int64_t> sum = {0}, copy = {0};
+    rank.lane->issue([&] { sum[0] = own; });
+    dp->all_reduce(Reduction::kInt64Sum, bytes_of(sum));
+    rank.lane->issue([&] { copy = sum; });
+    rank.lane->wait();
+    EXPECT_EQ(copy[0], 0 + 1 + 2 + 3);
+  });
+}
+
+TEST(NcclSession, TheWorldItselfIsOfTheHostsMemory) {
+  run_nccl_ranks(2, {}, [](NcclTestRank& rank) {
+    EXPECT_EQ(rank.world.lane(), nullptr);
+    std::vector<int64_t> sum = {1};
+    rank.world.all_reduce(Reduction::kInt64Sum, bytes_of(sum));
+    EXPECT_EQ(sum[0], 2);
+    EXPECT_EQ(rank.session.num_communicators(), 0);
+  });
+}
+
+TEST(NcclSession, HasTwoCommunicatorsAtMostForASetOfRanksAndNoneForOne) {
+  run_nccl_ranks(4, {}, [](NcclTestRank& rank) {
+    std::vector<std::unique_ptr<Communicator>> groups;
+    const int own = rank.world.rank();
+    groups.push_back(rank.world.split_ordered(own, 0, "alone", rank.lane));
+    EXPECT_EQ(rank.session.num_communicators(), 0);
+    for (int round = 1; round < 5; ++round) {
+      groups.push_back(everyone(rank, "all"));
+      EXPECT_EQ(rank.session.num_communicators(), std::min(round, 2));
+    }
+    groups.push_back(rank.world.split_ordered(own % 2, own, "half", rank.lane));
+    EXPECT_EQ(rank.session.num_communicators(), 3);
+    for (const auto& group : groups) {
+      std::vector<int64_t> sum = {1};
+      group->all_reduce(Reduction::kInt64Sum, bytes_of(sum));
+      rank.lane->wait();
+      EXPECT_EQ(sum[0], group->size());
+    }
+  });
+}
+
+TEST(NcclSession, AGroupOfALaneSplitsIntoGroupsOfTheSame) {
+  run_nccl_ranks(4, {}, [](NcclTestRank& rank) {
+    const auto all = everyone(rank, "all");
+    const auto pair = all->split(all->rank() / 2, all->rank(), "pair");
+    EXPECT_EQ(pair->lane(), rank.lane.get());
+    std::vector<int64_t> sum = {all->rank()};
+    pair->all_reduce(Reduction::kInt64Sum, bytes_of(sum));
+    rank.lane->wait();
+    EXPECT_EQ(sum[0], all->rank() < 2 ? 1 : 5);
+  });
+}
+
+// Random delays on lanes and hosts do not change a bit of sums of many
+// segments.
+TEST(NcclSession, SumsHaveTheBitsOfTheTreeWhateverIsLate) {
+  for (const int num_ranks : {2, 4, 7})
+    for (const bool bf16 : {false, true}) {
+      NcclTestOptions options;
+      options.communicator.segment_bytes = 64;
+      options.delay = [](int rank) {
+        thread_local uint64_t turn = 0;
+        const uint64_t bits = bits_at(static_cast<uint64_t>(rank), ++turn);
+        if (bits % 8 == 0)
+          std::this_thread::sleep_for(std::chrono::microseconds(bits % 97));
+      };
+      run_nccl_ranks(num_ranks, options, [&](NcclTestRank& rank) {
+        const auto dp = everyone(rank, "dp");
+        const int64_t each = 41;
+        const std::vector<int64_t> counts(static_cast<size_t>(num_ranks), each);
+        std::vector<float> input = test_piece(dp->rank(), each * num_ranks);
+        std::vector<float> sum(static_cast<size_t>(each));
+        dp->reduce_scatter_v(
+            bf16 ? Reduction::kFp32SumOfBf16 : Reduction::kFp32Sum,
+            bytes_of(input), counts, bytes_of(sum));
+        rank.lane->wait();
+        for (int64_t i = 0; i < each; ++i)
+          ASSERT_TRUE(
+              same_bits(sum[static_cast<size_t>(i)],
+                        oracle_at(num_ranks, each * dp->rank() + i, bf16)));
+      });
+    }
+}
+
+TEST(NcclSession, FastSumsAreNcclsAndExactOnIntegers) {
+  StubRecord record(3);
+  NcclTestOptions options;
+  options.communicator.fast_reduce = true;
+  run_nccl_ranks(3, options, [&](NcclTestRank& rank) {
+    const auto dp = everyone(rank, "dp");
+    Communicator& world = *dp;
+    const auto own = static_cast<size_t>(world.rank());
+    for (const std::vector<int64_t>& counts :
+         {std::vector<int64_t>{4, 4, 4}, std::vector<int64_t>{3, 0, 9}}) {
+      std::vector<float> input(12);
+      std::iota(input.begin(), input.end(), static_cast<float>(own));
+      std::vector<float> sum(static_cast<size_t>(counts[own]));
+      world.reduce_scatter_v(Reduction::kFp32Sum, bytes_of(input), counts,
+                             bytes_of(sum));
+      rank.lane->wait();
+      const int64_t first =
+          std::accumulate(counts.begin(), counts.begin() + world.rank(), 0L);
+      for (size_t i = 0; i < sum.size(); ++i)
+        EXPECT_EQ(sum[i],
+                  3 * static_cast<float>(first + static_cast<int64_t>(i)) + 3);
+    }
+    std::vector<float> all(5, static_cast<float>(own));
+    world.all_reduce(Reduction::kFp32Sum, bytes_of(all));
+    rank.lane->wait();
+    EXPECT_EQ(all, std::vector<float>(5, 3));
+    // Who asks for the one order gets it.
+    std::vector<float> piece = test_piece(world.rank(), 6);
+    world.all_reduce(Reduction::kFp32Sum, bytes_of(piece), {.exact = true});
+    rank.lane->wait();
+    for (int64_t i = 0; i < 6; ++i)
+      EXPECT_TRUE(same_bits(piece[static_cast<size_t>(i)], oracle_at(3, i)));
+    // The control plane adds exactly.
+    std::vector<float> exact(1, test_value(world.rank(), 0));
+    rank.world.all_reduce(Reduction::kFp32Sum, bytes_of(exact));
+    EXPECT_TRUE(same_bits(exact[0], oracle_at(3, 0)));
+  });
+  const std::vector<StubLaunch>& launches = record.of(1);
+  ASSERT_GE(launches.size(), 3u);
+  EXPECT_EQ(launches[0].what, "reduce_scatter 4");
+  EXPECT_EQ(launches[1].what, "2 × reduce 3");
+  EXPECT_EQ(launches[2].what, "all_reduce 5");
+}
+
+TEST(NcclSession, EqualPiecesIntegersAndBroadcastsGoAtOnce) {
+  StubRecord record(2);
+  run_nccl_ranks(2, {}, [](NcclTestRank& rank) {
+    const auto dp = everyone(rank, "dp");
+    std::vector<int64_t> data = {dp->rank(), dp->rank()};
+    const std::vector<int64_t> equal = {8, 8}, unequal = {0, 8};
+    const auto own =
+        bytes_of(data).subspan(8 * static_cast<size_t>(dp->rank()), 8);
+    dp->all_gather_v(own, equal, bytes_of(data));
+    dp->all_reduce(Reduction::kInt64Max, bytes_of(data));
+    dp->broadcast(1, bytes_of(data));
+    rank.lane->wait();
+    EXPECT_EQ(data, (std::vector<int64_t>{0, 1}));
+    dp->all_gather_v(dp->rank() == 0 ? std::span<std::byte>() : own, unequal,
+                     bytes_of(data).first(8));
+    rank.lane->wait();
+    EXPECT_EQ(data[0], 1);
+    EXPECT_EQ(dp->traffic().of(Operation::kAllGather).sent,
+              dp->rank() == 0 ? 8 : 16);
+  });
+  std::vector<std::string> words;
+  for (const StubLaunch& launch : record.of(0)) words.push_back(launch.what);
+  EXPECT_THAT(words, testing::ElementsAre("all_gather 8", "all_reduce 2",
+                                          "broadcast 16", "messages"));
+}
+
+TEST(NcclSession, ChecksVersionsAndDevices) {
+  EXPECT_THAT(parse_nccl_ctas("8"), 8);
+  EXPECT_THAT(parse_nccl_ctas("zero"), NcclOptions::kNoCtas);
+  EXPECT_THROW(parse_nccl_ctas("none"), UsageError);
+  EXPECT_THROW(parse_nccl_ctas("0"), UsageError);
+  const auto nothing = [](NcclTestRank&) {};
+  NcclTestOptions zero;
+  zero.nccl.ctas = NcclOptions::kNoCtas;
+  run_nccl_ranks(2, zero, nothing);
+}
+
+// A control plane of threads, for sessions that do not come to be.
+std::vector<std::string> errors_of(
+    int num_ranks, const std::function<NcclOptions(int rank)>& options_of) {
+  const auto threads =
+      std::make_shared<ThreadWorld>(num_ranks, ThreadWorld::Options{});
+  std::vector<std::string> said(static_cast<size_t>(num_ranks));
+  {
+    std::vector<std::jthread> ranks;
+    for (int rank = 0; rank < num_ranks; ++rank)
+      ranks.emplace_back([&, rank] {
+        try {
+          const NcclOptions options = options_of(rank);
+          NcclSession session(make_thread_transport(threads, rank), stub_nccl(),
+                              options);
+          session.finish();
+        } catch (const UsageError& error) {
+          said[static_cast<size_t>(rank)] = error.what();
+        }
+      });
+  }
+  return said;
+}
+
+TEST(NcclSession, NamesTwoVersionsThatDiffer) {
+  for (const std::string& words : errors_of(3, [](int rank) {
+         set_stub_version(rank == 2 ? 22707 : 22809);
+         return NcclOptions{};
+       }))
+    EXPECT_THAT(words, AllOf(HasSubstr("rank 0 has NCCL 2.28.9"),
+                             HasSubstr("rank 2 has NCCL 2.27.7")));
+}
+
+TEST(NcclSession, NamesTwoKindsOfDeviceThatDiffer) {
+  for (const std::string& words : errors_of(2, [](int rank) {
+         NcclOptions options;
+         options.device = rank == 0 ? "NVIDIA H200" : "NVIDIA A100";
+         return options;
+       }))
+    EXPECT_THAT(words, AllOf(HasSubstr("rank 0 has the GPU NVIDIA H200"),
+                             HasSubstr("rank 1 has the GPU NVIDIA A100")));
+}
+
+TEST(NcclSession, RefusesTwoRanksOnOneDeviceUnlessTheyShareIt) {
+  const auto said_if = [](bool share) {
+    return errors_of(4, [&](int rank) {
+      NcclOptions options;
+      options.device_id = rank < 2 ? "node1 GPU-a" : "node2 GPU-a";
+      if (rank == 1) options.device_id = "node1 GPU-b";
+      options.share_devices = share;
+      return options;
+    });
+  };
+  EXPECT_THAT(
+      said_if(false),
+      testing::Each(AllOf(HasSubstr("ranks 2 and 3 have the same GPU"),
+                          HasSubstr("node2 GPU-a"), HasSubstr("2 of 4 ranks"),
+                          HasSubstr("--share-gpu"))));
+  EXPECT_THAT(said_if(true), testing::Each(""));
+}
+
+TEST(NcclSession, RefusesWhatIsTooOld) {
+  EXPECT_THAT(errors_of(1,
+                        [](int) {
+                          set_stub_version(22605);
+                          return NcclOptions{};
+                        })[0],
+              AllOf(HasSubstr("NCCL 2.26.5 is too old"), HasSubstr("2.27.7")));
+  EXPECT_THAT(errors_of(1,
+                        [](int) {
+                          set_stub_version(22707);
+                          NcclOptions options;
+                          options.ctas = NcclOptions::kNoCtas;
+                          return options;
+                        })[0],
+              AllOf(HasSubstr("--nccl-ctas zero"), HasSubstr("2.27.7")));
+}
+
+TEST(NcclSession, RegistersMemoryWhereNoKernelsShallCopy) {
+  const int before = num_stub_windows();
+  NcclTestOptions options;
+  run_nccl_ranks(2, options, [](NcclTestRank& rank) {
+    std::vector<std::byte> memory(64);
+    everyone(rank, "dp")->register_memory(memory);
+  });
+  EXPECT_EQ(num_stub_windows(), before);
+  options.nccl.ctas = NcclOptions::kNoCtas;
+  run_nccl_ranks(2, options, [&](NcclTestRank& rank) {
+    std::vector<std::byte> memory(64);
+    const auto dp = everyone(rank, "dp");
+    rank.world.barrier();
+    const int here = num_stub_windows();
+    rank.world.barrier();
+    dp->register_memory(memory);
+    rank.world.barrier();
+    EXPECT_EQ(num_stub_windows(), here + 2);
+    rank.world.barrier();
+    // Pieces of sums pass through NCCL's own memory.
+    std::vector<float> sum = test_piece(dp->rank(), 9);
+    dp->all_reduce(Reduction::kFp32Sum, bytes_of(sum));
+    rank.lane->wait();
+    for (int64_t i = 0; i < 9; ++i)
+      EXPECT_TRUE(same_bits(sum[static_cast<size_t>(i)], oracle_at(2, i)));
+    EXPECT_GT(num_stub_allocated(), 0);
+    rank.world.barrier();
+  });
+  EXPECT_EQ(num_stub_allocated(), 0);
+  EXPECT_EQ(num_stub_windows(), before);
+}
+
+}  // namespace
+}  // namespace canzona::nccl_session_test

@@ -1,0 +1,290 @@
+#include "canzona/comm/nccl/nccl_transport.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "canzona/base/check.h"
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+
+namespace canzona {
+
+NcclTransport::NcclTransport(std::shared_ptr<NcclWorld> world,
+                             std::unique_ptr<Transport> host,
+                             std::vector<int> world_ranks)
+    : world_(std::move(world)),
+      host_(std::move(host)),
+      world_ranks_(std::move(world_ranks)) {}
+
+NcclTransport::~NcclTransport() {
+  if (progress_ != nullptr) world_->remove_group(progress_);
+  end_windows();
+}
+
+void NcclTransport::end_windows() noexcept {
+  try {
+    for (NcclWindow* window : windows_)
+      world_->call(
+          [&](const NcclApi& nccl) { nccl.window_deregister(comm_, window); });
+  } catch (const PeerLost&) {
+    // The communicator has been aborted, and its windows with it.
+  }
+  windows_.clear();
+}
+
+std::byte* NcclTransport::allocate(int64_t bytes) {
+  void* memory = nullptr;
+  if (has_windows())
+    world_->call([&](const NcclApi& nccl) {
+      if (nccl.mem_alloc != nullptr)
+        world_->require(nccl.mem_alloc(&memory, static_cast<size_t>(bytes)),
+                        cat("ncclMemAlloc of ", human_bytes(bytes)), comm_);
+    });
+  return static_cast<std::byte*>(memory);
+}
+
+// The lane ends what uses it, then windows end, then their memory. That stays
+// if NCCL was aborted.
+void NcclTransport::release(std::byte* memory) {
+  const std::unique_ptr<Mark> mark = lane_->make_mark();
+  lane_->record(*mark);
+  mark->wait();
+  end_windows();
+  try {
+    world_->call([&](const NcclApi& nccl) { nccl.mem_free(memory); });
+  } catch (const PeerLost&) {
+  }
+}
+
+void NcclTransport::copy_by(const WireOps& ops) {
+  if (!ops.is_host())
+    throw UsageError(
+        "NCCL's groups work on the lanes of a device: a group of its memory "
+        "must be split off with a lane");
+  host_->copy_by(ops);
+}
+
+void NcclTransport::issue_on(std::shared_ptr<Lane> lane, Deadline until) {
+  comm_ = world_->found(world_ranks_, *host_, until);
+  stream_ = lane->native();
+  CANZONA_CHECK(stream_ != nullptr, "a lane that NCCL cannot issue to");
+  progress_ = world_->add_group(world_ranks_, *lane);
+  posted_.reserve(4 * static_cast<size_t>(size()));
+  lane_ = std::move(lane);
+}
+
+void NcclTransport::watch(const IssuedOperation& operation) {
+  progress_->issued(operation);
+}
+
+void NcclTransport::pass_gate(std::string_view group, Operation operation,
+                              std::string_view label) {
+  if (progress_ != nullptr) progress_->set_name(group);
+  host_->pass_gate(group, operation, label);
+}
+
+void NcclTransport::enter(int64_t sequence) {
+  if (progress_ != nullptr) progress_->begin(sequence);
+  host_->enter(sequence);
+}
+
+void NcclTransport::post_send(int to, std::span<const std::byte> data) {
+  if (is_of_host()) return host_->post_send(to, data);
+  post({.kind = Posted::Kind::kSend,
+        .from = data.data(),
+        .count = data.size(),
+        .peer = to});
+}
+
+void NcclTransport::post_receive(int from, std::span<std::byte> data) {
+  if (is_of_host()) return host_->post_receive(from, data);
+  post({.kind = Posted::Kind::kReceive,
+        .to = data.data(),
+        .count = data.size(),
+        .peer = from});
+}
+
+NcclResult NcclTransport::issue(const NcclApi& nccl, const Posted& call) const {
+  switch (call.kind) {
+    case Posted::Kind::kSend:
+      return nccl.send(call.from, call.count, call.type, call.peer, comm_,
+                       stream_);
+    case Posted::Kind::kReceive:
+      return nccl.recv(call.to, call.count, call.type, call.peer, comm_,
+                       stream_);
+    case Posted::Kind::kAllGather:
+      return nccl.all_gather(call.from, call.to, call.count, call.type, comm_,
+                             stream_);
+    case Posted::Kind::kBroadcast:
+      return nccl.broadcast(call.from, call.to, call.count, call.type,
+                            call.peer, comm_, stream_);
+    case Posted::Kind::kAllReduce:
+      return nccl.all_reduce(call.from, call.to, call.count, call.type,
+                             call.reduction, comm_, stream_);
+    case Posted::Kind::kReduce:
+      return nccl.reduce(call.from, call.to, call.count, call.type,
+                         call.reduction, call.peer, comm_, stream_);
+    case Posted::Kind::kReduceScatter:
+      break;
+  }
+  return nccl.reduce_scatter(call.from, call.to, call.count, call.type,
+                             call.reduction, comm_, stream_);
+}
+
+// A group that has begun is ended whatever happens: NCCL keeps it by thread.
+void NcclTransport::issue_all() {
+  const bool several = posted_.size() > 1;
+  world_->call([&](const NcclApi& nccl) {
+    NcclResult worst = NcclResult::kSuccess;
+    const auto note = [&](NcclResult result) {
+      if (result != NcclResult::kSuccess && result != NcclResult::kInProgress)
+        worst = result;
+    };
+    if (several) note(nccl.group_start());
+    for (const Posted& call : posted_) note(issue(nccl, call));
+    if (several) note(nccl.group_end());
+    world_->require(worst, "issuing an operation", comm_);
+  });
+  posted_.clear();
+  issuing_ = true;
+}
+
+bool NcclTransport::poll() {
+  if (is_of_host()) return host_->poll();
+  if (!posted_.empty()) issue_all();
+  if (issuing_) issuing_ = !world_->is_done(comm_, "issuing an operation");
+  return !issuing_;
+}
+
+void NcclTransport::pause(Deadline until) {
+  if (is_of_host()) return host_->pause(until);
+  std::this_thread::sleep_for(std::chrono::microseconds(20));
+}
+
+void NcclTransport::retract() noexcept {
+  posted_.clear();
+  issuing_ = false;
+  of_host_ = false;
+  host_->retract();
+}
+
+bool NcclTransport::is_pending(int peer) const {
+  if (is_of_host()) return host_->is_pending(peer);
+  return peer != rank() && (issuing_ || !posted_.empty());
+}
+
+std::unique_ptr<Transport> NcclTransport::ordered_subgroup(
+    std::span<const int> members, int64_t id, int color, Deadline until,
+    std::shared_ptr<Lane> lane) {
+  std::vector<int> ranks;
+  for (const int member : members)
+    ranks.push_back(world_ranks_[static_cast<size_t>(member)]);
+  auto group = std::make_unique<NcclTransport>(
+      world_, host_->subgroup(members, id, color, until), std::move(ranks));
+  if (lane != nullptr) group->issue_on(std::move(lane), until);
+  return group;
+}
+
+std::unique_ptr<Transport> NcclTransport::subgroup(std::span<const int> members,
+                                                   int64_t id, int color,
+                                                   Deadline until) {
+  return ordered_subgroup(members, id, color, until, lane_);
+}
+
+void NcclTransport::register_memory(std::span<std::byte> memory) {
+  if (!has_windows()) return;
+  NcclWindow* window = nullptr;
+  world_->call([&](const NcclApi& nccl) {
+    world_->require(nccl.window_register(comm_, memory.data(), memory.size(),
+                                         &window, NcclApi::kSymmetric),
+                    "ncclCommWindowRegister", comm_);
+  });
+  while (!world_->is_done(comm_, "ncclCommWindowRegister"))
+    std::this_thread::yield();
+  windows_.push_back(window);
+}
+
+// What NCCL does at once.
+
+bool NcclTransport::post_own_gather(std::span<std::byte> whole) {
+  if (comm_ == nullptr) return false;
+  const size_t each = whole.size() / static_cast<size_t>(size());
+  post({.kind = Posted::Kind::kAllGather,
+        .from = whole.data() + each * static_cast<size_t>(rank()),
+        .to = whole.data(),
+        .count = each});
+  return true;
+}
+
+bool NcclTransport::post_own_broadcast(int root, std::span<std::byte> data) {
+  if (comm_ == nullptr) return false;
+  post({.kind = Posted::Kind::kBroadcast,
+        .from = data.data(),
+        .to = data.data(),
+        .count = data.size(),
+        .peer = root});
+  return true;
+}
+
+// Sums are modulo 2^64, those of numbers without a sign.
+bool NcclTransport::post_own_integers(Reduction reduction,
+                                      std::span<std::byte> data) {
+  if (comm_ == nullptr) return false;
+  const bool sum = reduction == Reduction::kInt64Sum;
+  post({.kind = Posted::Kind::kAllReduce,
+        .from = data.data(),
+        .to = data.data(),
+        .count = data.size() / sizeof(int64_t),
+        .type = sum ? NcclType::kUint64 : NcclType::kInt64,
+        .reduction = sum ? NcclReduction::kSum : NcclReduction::kMax});
+  return true;
+}
+
+// For --fast-reduce.
+
+void NcclTransport::post_own_all_reduce(std::span<float> data) {
+  if (comm_ == nullptr || data.empty()) return;
+  post({.kind = Posted::Kind::kAllReduce,
+        .from = data.data(),
+        .to = data.data(),
+        .count = data.size(),
+        .type = NcclType::kFloat32});
+}
+
+// Where counts differ, a sum for every rank.
+void NcclTransport::post_own_reduce_scatter(const float* input,
+                                            std::span<const int> counts,
+                                            float* output) {
+  const auto own = static_cast<size_t>(counts[static_cast<size_t>(rank())]);
+  const auto other = [&](int count) { return !std::cmp_equal(count, own); };
+  if (comm_ == nullptr) {
+    if (output != input)
+      lane_->ops().copy(reinterpret_cast<std::byte*>(output),
+                        reinterpret_cast<const std::byte*>(input),
+                        static_cast<int64_t>(own * sizeof(float)));
+    return;
+  }
+  if (std::ranges::none_of(counts, other)) {
+    if (own > 0)
+      post({.kind = Posted::Kind::kReduceScatter,
+            .from = input,
+            .to = output,
+            .count = own,
+            .type = NcclType::kFloat32});
+    return;
+  }
+  for (int root = 0; root < size(); ++root) {
+    const auto count = static_cast<size_t>(counts[static_cast<size_t>(root)]);
+    if (count > 0)
+      post({.kind = Posted::Kind::kReduce,
+            .from = input,
+            .to = output,
+            .count = count,
+            .peer = root,
+            .type = NcclType::kFloat32});
+    input += count;
+  }
+}
+
+}  // namespace canzona

@@ -1,0 +1,196 @@
+#include "canzona/comm/nccl/nccl_watch.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <iostream>
+#include <utility>
+
+#include "canzona/base/error.h"
+#include "canzona/base/exit_status.h"
+#include "canzona/base/text.h"
+#include "canzona/comm/from_all.h"
+
+namespace canzona {
+namespace {
+
+// What a rank tells when an operation is late: how far its groups have come,
+// and the first of its own that is late. More groups than there is place for
+// are not told.
+struct LateReport {
+  struct Group {
+    uint64_t group = 0;
+    int64_t issued = -1;
+    int64_t ended = -1;
+  };
+  std::array<Group, 32> groups{};
+  bool late = false;
+  uint64_t group = 0;
+  Label name;
+  IssuedOperation operation;
+};
+
+LateReport report_of(NcclWorld& world) {
+  LateReport report;
+  size_t place = 0;
+  const Deadline now = std::chrono::steady_clock::now();
+  world.for_each_group([&](NcclProgress& of) {
+    const NcclProgress::Counts counts = of.counts();
+    if (place < report.groups.size())
+      report.groups[place++] = {of.group(), counts.issued, counts.ended};
+    const std::optional<IssuedOperation> late = of.late(now);
+    if (!late || report.late) return;
+    report.late = true;
+    report.group = of.group();
+    report.name = Label(of.name());
+    report.operation = *late;
+  });
+  return report;
+}
+
+struct Behind {
+  size_t rank = 0;
+  int64_t issued = 0;
+};
+
+// The members of a late operation's group that have not issued it.
+std::vector<Behind> behind_in(const std::vector<LateReport>& reports,
+                              const LateReport& late) {
+  std::vector<Behind> found;
+  for (size_t rank = 0; rank < reports.size(); ++rank)
+    for (const LateReport::Group& of : reports[rank].groups)
+      if (of.group == late.group && of.issued >= 0 &&
+          of.issued < late.operation.sequence)
+        found.push_back({rank, of.issued});
+  return found;
+}
+
+std::string words_of(size_t rank, const LateReport& late) {
+  const IssuedOperation& what = late.operation;
+  return cat("rank ", rank, " of ", late.name.view(), ": ",
+             to_string(what.operation), " #", what.sequence, " ",
+             quoted(what.label.view()), " did not end within ",
+             human_seconds(std::chrono::duration<double>(what.time).count()));
+}
+
+// The first late operation that somebody has not issued: the others wait for
+// that one. If everybody has issued everything, NCCL itself is stuck.
+std::string find_culprit(const std::vector<LateReport>& reports) {
+  const std::string none = "an operation of NCCL was late, and has ended since";
+  std::string stuck;
+  for (size_t rank = 0; rank < reports.size(); ++rank) {
+    const LateReport& late = reports[rank];
+    if (!late.late) continue;
+    const std::vector<Behind> behind = behind_in(reports, late);
+    if (behind.empty() && stuck.empty())
+      stuck = cat(words_of(rank, late),
+                  ": all its ranks have issued it, but NCCL has not ended it");
+    if (behind.empty()) continue;
+    std::vector<std::string> who;
+    for (const Behind& of : behind)
+      who.push_back(cat("rank ", of.rank, " is behind, at #", of.issued));
+    return cat(words_of(rank, late), ": ", join(who, ", "));
+  }
+  return stuck.empty() ? none : stuck;
+}
+
+void end_this_process(const NcclOptions& options, const std::string& why) {
+  if (options.end_process) return options.end_process(why);
+  std::cerr << "error: " << why << std::endl;
+  std::_Exit(ExitStatus::kPeerLost);
+}
+
+}  // namespace
+
+NcclWatch::NcclWatch(NcclWorld& world, std::unique_ptr<Transport> beats)
+    : world_(world),
+      beats_(std::move(beats), cpu_wire_ops(),
+             {.deadline = world.options().deadline, .segment_bytes = 64},
+             "the watch over NCCL"),
+      thread_([this] { run(); }) {}
+
+NcclWatch::~NcclWatch() {
+  if (!thread_.joinable()) return;
+  abort(cat("rank ", world_.rank(),
+            " ended its session of NCCL before the "
+            "others"));
+  thread_.join();
+}
+
+void NcclWatch::finish() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (wish_ == Wish::kNone) wish_ = Wish::kFinish;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void NcclWatch::abort(std::string_view reason) {
+  beats_.abort(reason);
+  world_.close(std::string(reason));
+  {
+    const std::lock_guard lock(mutex_);
+    wish_ = Wish::kAbort;
+  }
+  changed_.notify_all();
+}
+
+NcclWatch::Wish NcclWatch::wait_for_beat() {
+  constexpr std::chrono::milliseconds kLook{20};
+  const Deadline until = deadline_after(world_.options().beat);
+  std::unique_lock lock(mutex_);
+  while (wish_ == Wish::kNone && std::chrono::steady_clock::now() < until &&
+         !beats_.is_aborted())
+    changed_.wait_for(lock, kLook);
+  return wish_;
+}
+
+bool NcclWatch::beat() {
+  const bool finishing = wait_for_beat() == Wish::kFinish;
+  world_.require_health();
+  const Deadline now = std::chrono::steady_clock::now();
+  bool late = false;
+  std::string under_way;  // for the error if somebody is silent
+  world_.for_each_group([&](NcclProgress& of) {
+    late = late || of.late(now);
+    if (under_way.empty()) under_way = of.under_way();
+  });
+  std::array<int64_t, 2> all = {late ? 1 : 0, finishing ? 0 : 1};
+  beats_.all_reduce(
+      Reduction::kInt64Max, std::as_writable_bytes(std::span(all)),
+      {.label = under_way.empty() ? "beat" : cat("beat during ", under_way)});
+  if (all[0] != 0) blame();
+  return all[1] != 0;
+}
+
+void NcclWatch::blame() {
+  const LateReport own = report_of(world_);
+  throw PeerLost(find_culprit(
+      one_from_all(beats_, own, {.label = "how far groups have come"})));
+}
+
+void NcclWatch::give_up(const std::string& reason) {
+  beats_.abort(reason);
+  world_.close(reason);
+  if (world_.abort_all()) return;
+  end_this_process(
+      world_.options(),
+      cat("rank ", world_.rank(), ": ", reason,
+          "; NCCL or the device did not "
+          "end within ",
+          human_seconds(
+              std::chrono::duration<double>(world_.options().patience).count()),
+          ", so this process does"));
+}
+
+void NcclWatch::run() {
+  try {
+    while (beat()) {
+    }
+  } catch (const std::exception& error) {
+    give_up(error.what());
+  }
+}
+
+}  // namespace canzona

@@ -1,0 +1,234 @@
+#include "canzona/comm/nccl/nccl_world.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <thread>
+
+#include "canzona/base/error.h"
+#include "canzona/base/random.h"
+#include "canzona/base/text.h"
+
+namespace canzona {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::microseconds kLook{50};
+
+// The id that the first member has made, on all of them.
+void send_nccl_id(NcclId& id, Transport& host, Deadline until) {
+  const auto bytes = std::as_writable_bytes(std::span(&id, 1));
+  if (host.rank() != 0) host.post_receive(0, bytes);
+  for (int peer = 1; peer < host.size() && host.rank() == 0; ++peer)
+    host.post_send(peer, bytes);
+  while (!host.poll()) {
+    if (host.is_aborted())
+      throw PeerLost(
+          cat("founding a group of NCCL given up: ", host.abort_reason()));
+    const int lost = host.lost_peer();
+    if (lost >= 0 || Clock::now() >= until)
+      throw PeerLost(cat("rank ", lost >= 0 ? lost : 0,
+                         " of the group did not come to found it for NCCL"));
+    host.pause(until);
+  }
+}
+
+}  // namespace
+
+NcclWorld::NcclWorld(const NcclApi& nccl, const NcclOptions& options, int rank)
+    : nccl_(nccl), options_(options), rank_(rank) {}
+
+void NcclWorld::throw_closed() {
+  const std::lock_guard lock(reason_mutex_);
+  throw PeerLost(cat("rank ", rank_, ": NCCL has been given up: ", reason_));
+}
+
+// A communicator's own words are there even where the call was that of a group.
+void NcclWorld::require(NcclResult result, std::string_view doing,
+                        NcclComm* of) {
+  if (result == NcclResult::kSuccess || result == NcclResult::kInProgress)
+    return;
+  const char* words = nccl_.get_last_error(of);
+  const std::string text = cat(
+      "rank ", rank_, ": NCCL: ", doing, ": ", nccl_.get_error_string(result),
+      words == nullptr ? "" : ": ", words == nullptr ? "" : printable(words));
+  switch (result) {
+    case NcclResult::kInvalidArgument:
+    case NcclResult::kInvalidUsage:
+      throw UsageError(text);
+    case NcclResult::kUnhandledCudaError:
+    case NcclResult::kInternalError:
+      throw InternalError(text);
+    default:
+      throw PeerLost(text);
+  }
+}
+
+bool NcclWorld::asks_done(NcclComm* comm, std::string_view doing) {
+  NcclResult state = NcclResult::kSuccess;
+  require(nccl_.comm_get_async_error(comm, &state), doing, comm);
+  require(state, doing, comm);
+  return state == NcclResult::kSuccess;
+}
+
+bool NcclWorld::is_done(NcclComm* comm, std::string_view doing) {
+  return call([&](const NcclApi&) { return asks_done(comm, doing); });
+}
+
+NcclConfig NcclWorld::config() const {
+  NcclConfig config;
+  config.blocking = 0;
+  if (options_.ctas > 0) config.min_ctas = config.max_ctas = options_.ctas;
+  if (options_.ctas == NcclOptions::kNoCtas)
+    config.cta_policy = NcclConfig::kNoCtas;
+  return config;
+}
+
+// Once the world is closed, `place` is gone.
+NcclComm* NcclWorld::make(NcclComm*& place, Transport& host, Deadline until) {
+  NcclId id{};
+  if (host.rank() == 0)
+    call([&](const NcclApi& nccl) {
+      require(nccl.get_unique_id(&id), "ncclGetUniqueId", nullptr);
+    });
+  send_nccl_id(id, host, until);
+  const std::string doing = cat("founding a group of ", host.size(), " ranks");
+  NcclComm* comm = nullptr;
+  call([&](const NcclApi& nccl) {
+    NcclConfig wanted = config();
+    const NcclResult result = nccl.comm_init_rank_config(&comm, host.size(), id,
+                                                         host.rank(), &wanted);
+    place = comm;
+    require(result, doing, nullptr);
+  });
+  while (!is_done(comm, doing)) {
+    if (host.is_aborted())
+      throw PeerLost(cat(doing, " given up: ", host.abort_reason()));
+    if (Clock::now() >= until)
+      throw PeerLost(cat("rank ", rank_, ": NCCL: ", doing,
+                         " did not end in time: not all of them have come"));
+    std::this_thread::sleep_for(kLook);
+  }
+  return comm;
+}
+
+NcclComm* NcclWorld::found(const std::vector<int>& ranks, Transport& host,
+                           Deadline until) {
+  if (ranks.size() < 2) return nullptr;
+  NcclComm** place = nullptr;
+  NcclComm* there = nullptr;
+  call([&](const NcclApi&) {
+    SetOfRanks& set = sets_[ranks];
+    place =
+        &set.comms[static_cast<size_t>(set.num_founded++) % set.comms.size()];
+    there = *place;
+  });
+  return there != nullptr ? there : make(*place, host, until);
+}
+
+std::vector<NcclComm*> NcclWorld::comms() const {
+  std::vector<NcclComm*> all;
+  for_each_comm([&](NcclComm* comm) { all.push_back(comm); });
+  return all;
+}
+
+int NcclWorld::num_communicators() const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<int>(comms().size());
+}
+
+std::shared_ptr<NcclProgress> NcclWorld::add_group(
+    const std::vector<int>& ranks, Lane& lane) {
+  uint64_t number = ranks.size();
+  {
+    const std::lock_guard lock(mutex_);
+    for (const int rank : ranks)
+      number = bits_at(number, static_cast<uint64_t>(rank));
+    number = bits_at(number, static_cast<uint64_t>(sets_[ranks].num_groups++));
+  }
+  auto group = std::make_shared<NcclProgress>(number, lane);
+  const std::lock_guard lock(reason_mutex_);
+  groups_.push_back(group);
+  return group;
+}
+
+void NcclWorld::remove_group(const std::shared_ptr<NcclProgress>& group) {
+  const std::lock_guard lock(reason_mutex_);
+  std::erase(groups_, group);
+}
+
+void NcclWorld::require_health() {
+  call([&](const NcclApi&) {
+    for_each_comm([&](NcclComm* comm) { asks_done(comm, "an operation"); });
+  });
+}
+
+void NcclWorld::close(const std::string& reason) {
+  {
+    const std::lock_guard lock(reason_mutex_);
+    if (reason_.empty()) reason_ = reason;
+  }
+  closed_ = true;
+}
+
+// Each on a thread of its own: the kernels of one may stand in line behind
+// those of another, for which they would wait.
+bool NcclWorld::abort_all() {
+  const Deadline until = deadline_after(options_.patience);
+  // Whoever is inside NCCL leaves it soon, and nobody else comes.
+  std::unique_lock lock(mutex_, until);
+  if (!lock.owns_lock()) return false;
+  struct Count {
+    std::mutex mutex;
+    std::condition_variable changed;
+    size_t aborted = 0;
+  };
+  const auto count = std::make_shared<Count>();
+  const std::vector<NcclComm*> all = comms();
+  sets_.clear();
+  for (NcclComm* comm : all)
+    std::thread([abort = nccl_.comm_abort, comm, count] {
+      abort(comm);
+      const std::lock_guard counting(count->mutex);
+      ++count->aborted;
+      count->changed.notify_all();
+    }).detach();
+  std::unique_lock counting(count->mutex);
+  if (!count->changed.wait_until(counting, until,
+                                 [&] { return count->aborted == all.size(); }))
+    return false;
+  const auto busy = [&] {
+    bool any = false;
+    for_each_group([&](NcclProgress& of) { any = any || of.is_busy(); });
+    return any;
+  };
+  while (busy()) {
+    if (Clock::now() >= until) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+void NcclWorld::end_all(Deadline until) {
+  std::vector<NcclComm*> all;
+  call([&](const NcclApi& nccl) {
+    all = comms();
+    for (NcclComm* comm : all)
+      require(nccl.comm_finalize(comm), "ncclCommFinalize", comm);
+  });
+  for (NcclComm* comm : all)
+    while (!is_done(comm, "ncclCommFinalize")) {
+      if (Clock::now() >= until)
+        throw PeerLost(cat("rank ", rank_,
+                           ": NCCL's groups did not end: not all of their "
+                           "ranks have come"));
+      std::this_thread::sleep_for(kLook);
+    }
+  call([&](const NcclApi& nccl) {
+    for (NcclComm* comm : all)
+      require(nccl.comm_destroy(comm), "ncclCommDestroy", comm);
+    sets_.clear();
+  });
+}
+
+}  // namespace canzona

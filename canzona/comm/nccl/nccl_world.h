@@ -1,0 +1,105 @@
+// What the groups of one rank share: NCCL's communicators, the lock under which
+// NCCL is called, and the word that ends them all. For this folder's sources.
+//
+// NCCL is never called by two threads at once: the thread that issues and the
+// watch take turns. No call waits, because communicators are non-blocking: what
+// has begun is asked for until it is done. Once the world is closed, nobody
+// calls NCCL any more but to abort.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "canzona/comm/nccl/nccl_progress.h"
+#include "canzona/comm/nccl/nccl_session.h"
+
+namespace canzona {
+
+class NcclWorld {
+ public:
+  NcclWorld(const NcclApi& nccl, const NcclOptions& options, int rank);
+
+  const NcclOptions& options() const { return options_; }
+  int rank() const { return rank_; }
+
+  // Calls function(nccl) unless the world is closed: PeerLost then.
+  template <class Function>
+  auto call(Function function) {
+    const std::lock_guard lock(mutex_);
+    if (closed_) throw_closed();
+    return function(nccl_);
+  }
+  // Throws what a result means: NCCL's words, and `doing`. In progress is good.
+  void require(NcclResult result, std::string_view doing, NcclComm* of);
+  // Whether what a communicator has begun is done; throws if it has failed.
+  bool is_done(NcclComm* comm, std::string_view doing);
+
+  // A communicator of these ranks of the world, who all call it, with a control
+  // plane of their own. Of many calls for one set, every second gets the same.
+  NcclComm* found(const std::vector<int>& ranks, Transport& host,
+                  Deadline until);
+  int num_communicators() const;
+
+  // What is under way in a group, for the watch, until it is removed. Groups of
+  // one set of ranks are told apart by their number.
+  std::shared_ptr<NcclProgress> add_group(const std::vector<int>& ranks,
+                                          Lane& lane);
+  void remove_group(const std::shared_ptr<NcclProgress>& group);
+  template <class Function>
+  void for_each_group(Function function) const {
+    const std::lock_guard lock(reason_mutex_);
+    for (const auto& group : groups_) function(*group);
+  }
+
+  // Throws as require() does if a communicator has failed by itself.
+  void require_health();
+
+  // Nobody may call NCCL from now on; communicators are aborted by abort_all()
+  // alone, on the watch.
+  void close(const std::string& reason);
+  // Aborts all communicators and waits for the lanes. False if that takes
+  // longer than options().patience.
+  bool abort_all();
+  // The orderly end of all communicators. PeerLost if that takes too long.
+  void end_all(Deadline until);
+
+ private:
+  struct SetOfRanks {
+    std::array<NcclComm*, 2> comms{};
+    int num_founded = 0;
+    int num_groups = 0;
+  };
+
+  [[noreturn]] void throw_closed();
+  NcclConfig config() const;
+  // Keeps it in `place` as soon as it has begun.
+  NcclComm* make(NcclComm*& place, Transport& host, Deadline until);
+  // For callers that hold mutex_.
+  template <class Function>
+  void for_each_comm(Function function) const {
+    for (const auto& [ranks, set] : sets_)
+      for (NcclComm* comm : set.comms)
+        if (comm != nullptr) function(comm);
+  }
+  std::vector<NcclComm*> comms() const;
+  // Of a communicator; see is_done().
+  bool asks_done(NcclComm* comm, std::string_view doing);
+
+  const NcclApi& nccl_;
+  const NcclOptions options_;
+  const int rank_;
+  mutable std::timed_mutex mutex_;
+  std::atomic<bool> closed_ = false;
+  std::map<std::vector<int>, SetOfRanks> sets_;
+  mutable std::mutex reason_mutex_;  // of both below
+  std::string reason_;
+  std::vector<std::shared_ptr<NcclProgress>> groups_;
+};
+
+}  // namespace canzona

@@ -1,0 +1,34 @@
+// For tests: ranks that are threads, with a session of the stub of NCCL each.
+// Their control plane is that of threads.
+//
+//   run_nccl_ranks(4, {}, [](NcclTestRank& rank) {
+//     auto dp = rank.world.split_ordered(0, 0, "dp", rank.lane);
+//   });
+#pragma once
+
+#include <functional>
+
+#include "canzona/comm/communicator.h"
+#include "canzona/comm/nccl/test_stub_nccl.h"
+
+namespace canzona {
+
+struct NcclTestOptions {
+  CommunicatorOptions communicator = {};
+  NcclOptions nccl = {};
+  TestLane::When when = TestLane::When::kLater;
+  // Before every piece of work on a rank's lane.
+  std::function<void(int rank)> delay = {};
+};
+
+struct NcclTestRank {
+  NcclSession& session;
+  Communicator& world;  // of the host's memory
+  std::shared_ptr<TestLane> lane;
+};
+
+// Rethrows as run_ranks() does.
+void run_nccl_ranks(int num_ranks, const NcclTestOptions& options,
+                    const std::function<void(NcclTestRank& rank)>& function);
+
+}  // namespace canzona

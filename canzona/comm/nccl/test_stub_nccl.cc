@@ -1,0 +1,507 @@
+#include "canzona/comm/nccl/test_stub_nccl.h"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "canzona/base/text.h"
+
+namespace canzona {
+namespace nccl_stub {
+
+enum class StubKind : uint8_t {
+  kSend,
+  kReceive,
+  kAllGather,
+  kBroadcast,
+  kAllReduce,
+  kReduce,
+  kReduceScatter
+};
+
+struct StubCall {
+  StubKind kind = StubKind::kSend;
+  const std::byte* from = nullptr;
+  std::byte* to = nullptr;
+  size_t count = 0;
+  NcclType type = NcclType::kUint8;
+  NcclReduction reduction = NcclReduction::kSum;
+  int peer = 0;  // or root
+
+  bool is_message() const { return kind <= StubKind::kReceive; }
+  bool is_like(const StubCall& other) const {
+    return kind == other.kind && count == other.count && type == other.type &&
+           reduction == other.reduction && peer == other.peer;
+  }
+};
+
+size_t bytes_of_type(NcclType type) {
+  switch (type) {
+    case NcclType::kUint8:
+      return 1;
+    case NcclType::kFloat32:
+      return 4;
+    case NcclType::kInt64:
+    case NcclType::kUint64:
+      break;
+  }
+  return 8;
+}
+
+struct StubMessage {
+  const std::byte* from = nullptr;
+  size_t bytes = 0;
+  bool taken = false;
+};
+
+// One group of ranks, of which each has an NcclComm.
+struct StubGroup {
+  StubGroup(int64_t the_number, int the_size)
+      : number(the_number),
+        size(the_size),
+        calls(static_cast<size_t>(the_size)),
+        channels(calls.size() * calls.size()) {
+    for (auto& channel : channels) channel.reserve(64);
+  }
+  std::vector<StubMessage*>& channel(int from, int to) {
+    return channels[static_cast<size_t>(from) * calls.size() +
+                    static_cast<size_t>(to)];
+  }
+
+  const int64_t number;
+  const int size;
+  std::mutex mutex;  // of all below
+  std::condition_variable changed;
+  int num_joined = 0;
+  std::vector<StubCall> calls;  // by rank, of the collective under way
+  int num_arrived = 0;
+  int64_t num_meetings = 0;
+  std::vector<std::vector<StubMessage*>> channels;
+};
+
+}  // namespace nccl_stub
+
+struct NcclComm {
+  std::shared_ptr<nccl_stub::StubGroup> group;
+  int rank = 0;
+  std::atomic<NcclResult> error = NcclResult::kSuccess;
+  std::atomic<bool> aborted = false;
+  std::atomic<int> under_way = 0;           // launches
+  int num_asked = 0;                        // since the last launch was posted
+  std::vector<nccl_stub::StubCall> posted;  // the next launch
+  TestLane* lane = nullptr;                 // of it
+  std::vector<nccl_stub::StubMessage> messages;  // of the launch under way
+  std::vector<std::byte> result;
+};
+
+namespace nccl_stub {
+namespace {
+
+struct StubState {
+  std::mutex mutex;  // of all but the record
+  int64_t num_ids = 0;
+  std::map<int64_t, std::shared_ptr<StubGroup>> groups;
+  std::vector<std::unique_ptr<NcclComm>> comms;
+  int num_windows = 0;
+  int num_allocated = 0;
+  bool aborts_hang = false;
+  std::condition_variable aborts_go_on;
+  std::mutex record_mutex;
+  StubRecord* record = nullptr;
+};
+
+StubState& stub() {
+  static StubState state;
+  return state;
+}
+
+thread_local int stub_version = 22809;
+thread_local int group_depth = 0;
+
+// Carries launches out, on the thread of the lane.
+
+// False if the communicator was aborted meanwhile.
+template <class Condition>
+bool stub_wait(NcclComm& comm, std::unique_lock<std::mutex>& lock,
+               Condition condition) {
+  comm.group->changed.wait(lock, [&] { return comm.aborted || condition(); });
+  return !comm.aborted;
+}
+
+// All ranks of the group, each with its call.
+bool stub_meet(NcclComm& comm, const StubCall& call) {
+  StubGroup& group = *comm.group;
+  std::unique_lock lock(group.mutex);
+  group.calls[static_cast<size_t>(comm.rank)] = call;
+  const int64_t number = group.num_meetings;
+  if (++group.num_arrived == group.size) {
+    group.num_arrived = 0;
+    ++group.num_meetings;
+    group.changed.notify_all();
+  }
+  return stub_wait(comm, lock, [&] { return group.num_meetings > number; });
+}
+
+template <class Number>
+void stub_combine(std::byte* sum, const std::byte* piece, size_t count,
+                  NcclReduction reduction) {
+  for (size_t i = 0; i < count; ++i) {
+    Number a, b;
+    std::memcpy(&a, sum + i * sizeof(Number), sizeof a);
+    std::memcpy(&b, piece + i * sizeof(Number), sizeof b);
+    a = reduction == NcclReduction::kSum ? static_cast<Number>(a + b)
+                                         : std::max(a, b);
+    std::memcpy(sum + i * sizeof(Number), &a, sizeof a);
+  }
+}
+
+// From the last rank to the first: an order of its own.
+void stub_reduce(NcclComm& comm, size_t offset, const StubCall& call) {
+  const std::vector<StubCall>& calls = comm.group->calls;
+  const size_t bytes = call.count * bytes_of_type(call.type);
+  comm.result.assign(calls.back().from + offset,
+                     calls.back().from + offset + bytes);
+  for (size_t rank = calls.size() - 1; rank-- > 0;) {
+    const std::byte* piece = calls[rank].from + offset;
+    if (call.type == NcclType::kFloat32)
+      stub_combine<float>(comm.result.data(), piece, call.count,
+                          call.reduction);
+    else if (call.type == NcclType::kInt64)
+      stub_combine<int64_t>(comm.result.data(), piece, call.count,
+                            call.reduction);
+    else
+      stub_combine<uint64_t>(comm.result.data(), piece, call.count,
+                             call.reduction);
+  }
+}
+
+// What this rank gets.
+void stub_compute(NcclComm& comm, const StubCall& call) {
+  const size_t bytes = call.count * bytes_of_type(call.type);
+  const std::vector<StubCall>& calls = comm.group->calls;
+  switch (call.kind) {
+    case StubKind::kAllGather:
+      comm.result.clear();
+      for (const StubCall& of : calls)
+        comm.result.insert(comm.result.end(), of.from, of.from + bytes);
+      return;
+    case StubKind::kBroadcast: {
+      const std::byte* from = calls[static_cast<size_t>(call.peer)].from;
+      return comm.result.assign(from, from + bytes);
+    }
+    case StubKind::kReduceScatter:
+      return stub_reduce(comm, bytes * static_cast<size_t>(comm.rank), call);
+    case StubKind::kReduce:
+      if (call.peer == comm.rank) stub_reduce(comm, 0, call);
+      return;
+    default:
+      return stub_reduce(comm, 0, call);
+  }
+}
+
+void stub_collective(NcclComm& comm, const StubCall& call) {
+  comm.result.clear();
+  if (!stub_meet(comm, call)) return;
+  const auto other = [&](const StubCall& of) { return !of.is_like(call); };
+  if (std::ranges::any_of(comm.group->calls, other)) {
+    comm.error = NcclResult::kInvalidUsage;
+    stub_meet(comm, call);
+    return;
+  }
+  stub_compute(comm, call);
+  if (!stub_meet(comm, call)) return;
+  std::ranges::copy(comm.result, call.to);
+}
+
+bool stub_receive(NcclComm& comm, std::unique_lock<std::mutex>& lock,
+                  const StubCall& call) {
+  auto& channel = comm.group->channel(call.peer, comm.rank);
+  if (!stub_wait(comm, lock, [&] { return !channel.empty(); })) return false;
+  StubMessage& message = *channel.front();
+  if (message.bytes != call.count) comm.error = NcclResult::kInvalidUsage;
+  std::copy_n(message.from, std::min(message.bytes, call.count), call.to);
+  message.taken = true;
+  channel.erase(channel.begin());
+  comm.group->changed.notify_all();
+  return true;
+}
+
+void stub_messages(NcclComm& comm, const std::vector<StubCall>& calls) {
+  StubGroup& group = *comm.group;
+  std::unique_lock lock(group.mutex);
+  comm.messages.clear();
+  comm.messages.reserve(calls.size());
+  for (const StubCall& call : calls) {
+    if (call.kind != StubKind::kSend) continue;
+    comm.messages.push_back({call.from, call.count});
+    group.channel(comm.rank, call.peer).push_back(&comm.messages.back());
+  }
+  group.changed.notify_all();
+  bool whole = true;
+  for (const StubCall& call : calls)
+    whole = whole &&
+            (call.kind != StubKind::kReceive || stub_receive(comm, lock, call));
+  const auto passed = [&] {
+    return std::ranges::all_of(comm.messages, &StubMessage::taken);
+  };
+  if (whole && stub_wait(comm, lock, passed)) return;
+  for (int to = 0; to < group.size; ++to) group.channel(comm.rank, to).clear();
+}
+
+void stub_carry_out(NcclComm& comm, const std::vector<StubCall>& calls) {
+  if (std::ranges::all_of(calls, &StubCall::is_message))
+    stub_messages(comm, calls);
+  else
+    for (const StubCall& call : calls) stub_collective(comm, call);
+  const std::lock_guard lock(comm.group->mutex);
+  --comm.under_way;
+  comm.group->changed.notify_all();
+}
+
+std::string stub_words(const StubCall& call) {
+  constexpr const char* kNames[] = {"messages",      "messages",   "all_gather",
+                                    "broadcast",     "all_reduce", "reduce",
+                                    "reduce_scatter"};
+  const std::string name = kNames[static_cast<size_t>(call.kind)];
+  return call.is_message() ? name : cat(name, " ", call.count);
+}
+
+void stub_note(const NcclComm& comm) {
+  const std::lock_guard lock(stub().record_mutex);
+  if (stub().record == nullptr) return;
+  std::string what = stub_words(comm.posted.front());
+  if (!comm.posted.front().is_message() && comm.posted.size() > 1)
+    what = cat(comm.posted.size(), " × ", what);
+  stub().record->add(comm.lane->rank(), {comm.group->number, what});
+}
+
+void stub_launch(NcclComm& comm) {
+  stub_note(comm);
+  ++comm.under_way;
+  if (comm.lane->is_at_once())
+    stub_carry_out(comm, comm.posted);
+  else
+    comm.lane->issue(
+        [of = &comm, calls = comm.posted] { stub_carry_out(*of, calls); });
+  comm.posted.clear();
+}
+
+// Functions of the table.
+
+NcclResult stub_add(NcclComm* comm, void* stream, const StubCall& call) {
+  if (comm->error != NcclResult::kSuccess) return comm->error;
+  if (!comm->posted.empty() && group_depth == 0)
+    return NcclResult::kInvalidUsage;  // the one before is not launched yet
+  comm->posted.push_back(call);
+  comm->lane = static_cast<TestLane*>(stream);
+  comm->num_asked = 0;
+  return group_depth > 0 ? NcclResult::kSuccess : NcclResult::kInProgress;
+}
+
+const std::byte* read_from(const void* memory) {
+  return static_cast<const std::byte*>(memory);
+}
+std::byte* write_to(void* memory) { return static_cast<std::byte*>(memory); }
+
+NcclResult stub_get_id(NcclId* id) {
+  const std::lock_guard lock(stub().mutex);
+  const int64_t number = ++stub().num_ids;
+  std::memcpy(id->bytes, &number, sizeof number);
+  return NcclResult::kSuccess;
+}
+
+NcclResult stub_init(NcclComm** comm, int num_ranks, NcclId id, int rank,
+                     NcclConfig* config) {
+  if (config->blocking != 0) return NcclResult::kInvalidArgument;
+  int64_t number = 0;
+  std::memcpy(&number, id.bytes, sizeof number);
+  const std::lock_guard lock(stub().mutex);
+  std::shared_ptr<StubGroup>& group = stub().groups[number];
+  if (group == nullptr) group = std::make_shared<StubGroup>(number, num_ranks);
+  stub().comms.push_back(std::make_unique<NcclComm>());
+  *comm = stub().comms.back().get();
+  (*comm)->group = group;
+  (*comm)->rank = rank;
+  // Tests count allocations.
+  (*comm)->posted.reserve(256);
+  (*comm)->messages.reserve(256);
+  (*comm)->result.reserve(size_t{1} << 16);
+  const std::lock_guard group_lock(group->mutex);
+  ++group->num_joined;
+  return NcclResult::kInProgress;
+}
+
+// Not before it was asked twice has anything been launched.
+NcclResult stub_get_error(NcclComm* comm, NcclResult* error) {
+  {
+    const std::lock_guard lock(comm->group->mutex);
+    *error = comm->group->num_joined < comm->group->size
+                 ? NcclResult::kInProgress
+                 : comm->error.load();
+  }
+  if (*error != NcclResult::kSuccess || comm->posted.empty())
+    return NcclResult::kSuccess;
+  if (++comm->num_asked < 2)
+    *error = NcclResult::kInProgress;
+  else
+    stub_launch(*comm);
+  return NcclResult::kSuccess;
+}
+
+NcclResult stub_abort(NcclComm* comm) {
+  {
+    std::unique_lock lock(stub().mutex);
+    stub().aborts_go_on.wait(lock, [] { return !stub().aborts_hang; });
+  }
+  std::unique_lock lock(comm->group->mutex);
+  comm->aborted = true;
+  comm->group->changed.notify_all();
+  comm->group->changed.wait(lock, [&] { return comm->under_way == 0; });
+  return NcclResult::kSuccess;
+}
+
+NcclResult stub_good(NcclComm*) { return NcclResult::kSuccess; }
+
+NcclApi make_stub() {
+  NcclApi api;
+  api.get_version = [](int* version) {
+    *version = stub_version;
+    return NcclResult::kSuccess;
+  };
+  api.get_unique_id = stub_get_id;
+  api.comm_init_rank_config = stub_init;
+  api.comm_finalize = stub_good;
+  api.comm_destroy = stub_good;
+  api.comm_abort = stub_abort;
+  api.comm_get_async_error = stub_get_error;
+  api.get_error_string = [](NcclResult result) {
+    return result == NcclResult::kInvalidUsage ? "invalid usage" : "an error";
+  };
+  api.get_last_error = [](NcclComm*) { return "words of the stub"; };
+  api.all_reduce = [](const void* from, void* to, size_t count, NcclType type,
+                      NcclReduction reduction, NcclComm* comm, void* stream) {
+    return stub_add(comm, stream,
+                    {StubKind::kAllReduce, read_from(from), write_to(to), count,
+                     type, reduction});
+  };
+  api.broadcast = [](const void* from, void* to, size_t count, NcclType type,
+                     int root, NcclComm* comm, void* stream) {
+    return stub_add(comm, stream,
+                    {StubKind::kBroadcast, read_from(from), write_to(to), count,
+                     type, NcclReduction::kSum, root});
+  };
+  api.reduce = [](const void* from, void* to, size_t count, NcclType type,
+                  NcclReduction reduction, int root, NcclComm* comm,
+                  void* stream) {
+    return stub_add(comm, stream,
+                    {StubKind::kReduce, read_from(from), write_to(to), count,
+                     type, reduction, root});
+  };
+  api.all_gather = [](const void* from, void* to, size_t count, NcclType type,
+                      NcclComm* comm, void* stream) {
+    return stub_add(
+        comm, stream,
+        {StubKind::kAllGather, read_from(from), write_to(to), count, type});
+  };
+  api.reduce_scatter = [](const void* from, void* to, size_t count,
+                          NcclType type, NcclReduction reduction,
+                          NcclComm* comm, void* stream) {
+    return stub_add(comm, stream,
+                    {StubKind::kReduceScatter, read_from(from), write_to(to),
+                     count, type, reduction});
+  };
+  api.send = [](const void* from, size_t count, NcclType type, int peer,
+                NcclComm* comm, void* stream) {
+    return stub_add(comm, stream,
+                    {StubKind::kSend, read_from(from), nullptr, count, type,
+                     NcclReduction::kSum, peer});
+  };
+  api.recv = [](void* to, size_t count, NcclType type, int peer, NcclComm* comm,
+                void* stream) {
+    return stub_add(comm, stream,
+                    {StubKind::kReceive, nullptr, write_to(to), count, type,
+                     NcclReduction::kSum, peer});
+  };
+  api.group_start = [] {
+    ++group_depth;
+    return NcclResult::kSuccess;
+  };
+  api.group_end = [] {
+    --group_depth;
+    return NcclResult::kInProgress;
+  };
+  api.mem_alloc = [](void** memory, size_t bytes) {
+    *memory = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+    const std::lock_guard lock(stub().mutex);
+    ++stub().num_allocated;
+    return NcclResult::kSuccess;
+  };
+  api.mem_free = [](void* memory) {
+    std::free(memory);
+    const std::lock_guard lock(stub().mutex);
+    --stub().num_allocated;
+    return NcclResult::kSuccess;
+  };
+  api.window_register = [](NcclComm*, void*, size_t, NcclWindow**, int) {
+    const std::lock_guard lock(stub().mutex);
+    ++stub().num_windows;
+    return NcclResult::kSuccess;
+  };
+  api.window_deregister = [](NcclComm*, NcclWindow*) {
+    const std::lock_guard lock(stub().mutex);
+    --stub().num_windows;
+    return NcclResult::kSuccess;
+  };
+  return api;
+}
+
+}  // namespace
+}  // namespace nccl_stub
+
+using nccl_stub::stub;
+
+const NcclApi& stub_nccl() {
+  static const NcclApi api = nccl_stub::make_stub();
+  return api;
+}
+
+StubRecord::StubRecord(int num_ranks)
+    : launches_(static_cast<size_t>(num_ranks)) {
+  const std::lock_guard lock(stub().record_mutex);
+  stub().record = this;
+}
+
+StubRecord::~StubRecord() {
+  const std::lock_guard lock(stub().record_mutex);
+  stub().record = nullptr;
+}
+
+void StubRecord::add(int rank, StubLaunch launch) {
+  launches_[static_cast<size_t>(rank)].push_back(std::move(launch));
+}
+
+void set_stub_version(int version) { nccl_stub::stub_version = version; }
+
+void hang_stub_aborts(bool hang) {
+  const std::lock_guard lock(stub().mutex);
+  stub().aborts_hang = hang;
+  stub().aborts_go_on.notify_all();
+}
+
+int num_stub_allocated() {
+  const std::lock_guard lock(stub().mutex);
+  return stub().num_allocated;
+}
+
+int num_stub_windows() {
+  const std::lock_guard lock(stub().mutex);
+  return stub().num_windows;
+}
+
+}  // namespace canzona

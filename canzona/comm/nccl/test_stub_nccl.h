@@ -1,0 +1,56 @@
+// For tests: an NCCL whose ranks are threads and whose memory is the host's. A
+// stream is a TestLane.
+//
+//   NcclSession session(std::move(control), stub_nccl(), {});
+//
+// It is as strict as NCCL, or stricter: nothing is launched before the state of
+// a communicator was asked for twice, ranks that launch different operations
+// get an error, and whoever waits for a peer waits until it comes or its own
+// communicator is aborted.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "canzona/comm/nccl/nccl_api.h"
+#include "canzona/comm/nccl/nccl_session.h"
+#include "canzona/comm/test_lane.h"
+
+namespace canzona {
+
+const NcclApi& stub_nccl();
+
+// What a rank has launched, in order, as long as a record lives.
+struct StubLaunch {
+  int64_t group = 0;
+  std::string what;  // "all_gather 128", "messages"
+
+  bool operator==(const StubLaunch&) const = default;
+};
+class StubRecord {
+ public:
+  explicit StubRecord(int num_ranks);
+  ~StubRecord();
+  StubRecord(const StubRecord&) = delete;
+  StubRecord& operator=(const StubRecord&) = delete;
+  // By the rank of the lane.
+  const std::vector<StubLaunch>& of(int rank) const {
+    return launches_[static_cast<size_t>(rank)];
+  }
+  void add(int rank, StubLaunch launch);
+
+ private:
+  std::vector<std::vector<StubLaunch>> launches_;
+};
+
+// Of this thread: what ncclGetVersion says.
+void set_stub_version(int version);
+// ncclCommAbort does not return any more; false: it does again, and those that
+// hang end.
+void hang_stub_aborts(bool hang);
+// How many windows are registered.
+int num_stub_windows();
+// How many pieces of ncclMemAlloc's memory are in use.
+int num_stub_allocated();
+
+}  // namespace canzona

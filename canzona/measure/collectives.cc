@@ -1,0 +1,281 @@
+#include "canzona/measure/collectives.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <mutex>
+#include <numeric>
+
+#include "canzona/base/check.h"
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "canzona/comm/from_all.h"
+#include "canzona/linalg/memory.h"
+#include "canzona/runtime/engine_wire_ops.h"
+
+namespace canzona {
+namespace {
+
+using CollectiveClock = std::chrono::steady_clock;
+
+// Memory of the device.
+class TrialMemory {
+ public:
+  TrialMemory(const WireOps& ops, int64_t bytes)
+      : ops_(ops),
+        bytes_(bytes),
+        memory_(ops.allocate(std::max<int64_t>(bytes, 64))) {}
+  ~TrialMemory() { ops_.release(memory_); }
+  TrialMemory(const TrialMemory&) = delete;
+  TrialMemory& operator=(const TrialMemory&) = delete;
+
+  std::span<std::byte> all() const {
+    return {memory_, static_cast<size_t>(bytes_)};
+  }
+
+ private:
+  const WireOps& ops_;
+  int64_t bytes_;
+  std::byte* memory_;
+};
+
+// Counts of elements by rank: all alike, or growing from nothing.
+std::vector<int64_t> counts_of(int num_ranks, int64_t elements, bool equal) {
+  std::vector<int64_t> counts(static_cast<size_t>(num_ranks),
+                              elements / num_ranks);
+  if (equal || num_ranks == 1) return counts;
+  const int64_t sum = int64_t{num_ranks} * (num_ranks - 1) / 2;
+  for (size_t i = 0; i < counts.size(); ++i)
+    counts[i] = elements * static_cast<int64_t>(i) / sum;
+  return counts;
+}
+
+// One rank's part in all trials.
+class CollectiveTrials {
+ public:
+  CollectiveTrials(Communicator& world, const CollectivesRequest& request)
+      : world_(world),
+        request_(request),
+        host_ops_(memory_ops(request.device)) {
+    if (request.make_lane) {
+      lane_ = request.make_lane();
+      mark_ = lane_->make_mark();
+      group_ = world.split_ordered(0, world.rank(), "collectives", lane_);
+    } else {
+      group_ = world.split(0, world.rank(), "collectives", {}, &host_ops_);
+    }
+    const int64_t most = request.bytes + int64_t{64} * world.size();
+    input_ = std::make_unique<TrialMemory>(host_ops_, most);
+    output_ = std::make_unique<TrialMemory>(host_ops_, most);
+    clear(input_->all());
+  }
+
+  Collectives run() {
+    const int64_t elements = request_.bytes / 4;
+    for (const bool equal : {true, false}) {
+      const char* kind = equal ? "equal" : "unequal";
+      const std::vector<int64_t> counts =
+          counts_of(world_.size(), elements, equal);
+      gather(counts, kind);
+      exchange(counts, kind);
+      add(counts, Reduction::kFp32Sum, kind, true);
+      if (request_.fast) add(counts, Reduction::kFp32Sum, kind, false);
+      if (!request_.fast)
+        add(counts, Reduction::kFp32SumOfBf16, cat(kind, ", bf16 on the wire"),
+            true);
+    }
+    add_everywhere(elements);
+    broadcast(elements);
+    time_copy();
+    return found_;
+  }
+
+ private:
+  std::span<std::byte> in(int64_t bytes) const {
+    return input_->all().first(static_cast<size_t>(bytes));
+  }
+  std::span<std::byte> out(int64_t bytes) const {
+    return output_->all().first(static_cast<size_t>(bytes));
+  }
+  int64_t own(const std::vector<int64_t>& counts) const {
+    return counts[static_cast<size_t>(world_.rank())];
+  }
+
+  // Sums of chance bits may be slow.
+  void clear(std::span<std::byte> memory) {
+    const std::vector<std::byte> zeros(size_t{1} << 20);
+    for (size_t at = 0; at < memory.size(); at += zeros.size())
+      host_ops_.copy(
+          memory.data() + at, zeros.data(),
+          static_cast<int64_t>(std::min(zeros.size(), memory.size() - at)));
+  }
+
+  void settle() {
+    if (lane_ == nullptr) return;
+    lane_->record(*mark_);
+    mark_->wait();
+  }
+
+  // Seconds of the slowest rank, the least of all rounds; once before they
+  // count.
+  template <class Work>
+  double time(const Work& work) {
+    double least = std::numeric_limits<double>::infinity();
+    for (int round = 0; round <= request_.rounds; ++round) {
+      world_.barrier();
+      const auto begin = CollectiveClock::now();
+      work();
+      settle();
+      const std::chrono::duration<double> took = CollectiveClock::now() - begin;
+      const double slowest = largest_of(world_, took.count());
+      if (round > 0) least = std::min(least, slowest);
+    }
+    return least;
+  }
+
+  template <class Work>
+  void measure(Operation operation, std::string what, bool exact,
+               const Work& work) {
+    if (request_.progress)
+      request_.progress(cat(to_string(operation), ", ", what));
+    const int64_t before = group_->traffic().of(operation).sent;
+    const double seconds = time(work);
+    const int64_t sent =
+        (group_->traffic().of(operation).sent - before) / (request_.rounds + 1);
+    found_.rows.push_back({std::string(to_string(operation)), std::move(what),
+                           exact, std::ranges::max(one_from_all(world_, sent)),
+                           seconds});
+  }
+
+  // The first number of every piece says whose it is.
+  void put(std::span<std::byte> memory, int64_t offset, float value) {
+    host_ops_.copy(memory.data() + offset,
+                   reinterpret_cast<const std::byte*>(&value), 4);
+  }
+  void expect(std::span<const std::byte> memory, int64_t offset, float value,
+              const std::string& what) {
+    float found = 0;
+    host_ops_.copy(reinterpret_cast<std::byte*>(&found), memory.data() + offset,
+                   4);
+    if (found != value)
+      throw InternalError(cat("bench collectives: rank ", world_.rank(), ": ",
+                              what, " gave ", found, " instead of ", value));
+  }
+
+  void gather(const std::vector<int64_t>& counts, const std::string& kind) {
+    std::vector<int64_t> bytes;
+    for (const int64_t count : counts) bytes.push_back(count * 4);
+    const int64_t all = std::accumulate(bytes.begin(), bytes.end(), int64_t{0});
+    const int64_t mine = own(bytes);
+    const auto work = [&] { group_->all_gather_v(in(mine), bytes, out(all)); };
+    if (mine > 0) put(in(mine), 0, static_cast<float>(world_.rank() + 1));
+    work();
+    settle();
+    int64_t place = 0;
+    for (size_t rank = 0; rank < bytes.size(); place += bytes[rank++])
+      if (bytes[rank] > 0)
+        expect(out(all), place, static_cast<float>(rank + 1), "all_gather_v");
+    measure(Operation::kAllGather, kind, true, work);
+  }
+
+  // Everybody sends rank r its count.
+  void exchange(const std::vector<int64_t>& counts, const std::string& kind) {
+    const auto n = static_cast<size_t>(world_.size());
+    std::vector<int64_t> to(n), from(n), to_places(n), from_places(n);
+    int64_t sent = 0, received = 0;
+    for (size_t rank = 0; rank < n; ++rank) {
+      to[rank] = counts[rank] * 4 / world_.size() / 4 * 4;
+      from[rank] = own(counts) * 4 / world_.size() / 4 * 4;
+      to_places[rank] = std::exchange(sent, sent + to[rank]);
+      from_places[rank] = std::exchange(received, received + from[rank]);
+    }
+    measure(Operation::kAllToAll, kind, true, [&] {
+      group_->all_to_all_v({in(sent), to, to_places},
+                           {out(received), from, from_places});
+    });
+  }
+
+  void add(const std::vector<int64_t>& counts, Reduction reduction,
+           const std::string& what, bool exact) {
+    const int64_t all =
+        std::accumulate(counts.begin(), counts.end(), int64_t{0});
+    const int64_t mine = own(counts);
+    const auto work = [&] {
+      group_->reduce_scatter_v(reduction, in(all * 4), counts, out(mine * 4),
+                               {.exact = exact});
+    };
+    int64_t place = 0;
+    for (const int64_t count : counts) {
+      if (count > 0)
+        put(in(all * 4), place * 4, static_cast<float>(world_.rank() + 1));
+      place += count;
+    }
+    work();
+    settle();
+    const int n = world_.size();
+    if (mine > 0)
+      expect(out(mine * 4), 0, static_cast<float>(n * (n + 1) / 2),
+             "reduce_scatter_v");
+    measure(Operation::kReduceScatter, what, exact, work);
+  }
+
+  void add_everywhere(int64_t elements) {
+    for (const bool exact : {true, false}) {
+      if (!exact && !request_.fast) continue;
+      measure(Operation::kAllReduce, "fp32", exact, [&] {
+        group_->all_reduce(Reduction::kFp32Sum, in(elements * 4),
+                           {.exact = exact});
+      });
+    }
+    measure(Operation::kAllReduce, "int64, largest of 1", true,
+            [&] { group_->all_reduce(Reduction::kInt64Max, in(8)); });
+    measure(Operation::kAllReduce, "int128, sum of 1", true,
+            [&] { group_->all_reduce(Reduction::kInt128Sum, in(16)); });
+  }
+
+  void broadcast(int64_t elements) {
+    measure(Operation::kBroadcast, "from rank 0", true,
+            [&] { group_->broadcast(0, in(elements * 4)); });
+  }
+
+  void time_copy() {
+    const WireOps& ops = lane_ != nullptr ? lane_->ops() : host_ops_;
+    found_.copy_seconds = time([&] {
+      ops.copy(output_->all().data(), input_->all().data(), request_.bytes);
+    });
+  }
+
+  Communicator& world_;
+  const CollectivesRequest& request_;
+  const EngineWireOps host_ops_;
+  std::shared_ptr<Lane> lane_;
+  std::unique_ptr<Mark> mark_;
+  std::unique_ptr<Communicator> group_;
+  std::unique_ptr<TrialMemory> input_, output_;
+  Collectives found_;
+};
+
+}  // namespace
+
+Collectives measure_collectives(const CollectivesRequest& request) {
+  if (request.bytes < int64_t{4} * request.num_ranks * request.num_ranks)
+    throw UsageError(cat("--bytes ", request.bytes, ": expected at least ",
+                         int64_t{4} * request.num_ranks * request.num_ranks,
+                         " for ", request.num_ranks, " ranks"));
+  return on_every_rank(request.run, {}, [&](Communicator& world) {
+    return CollectiveTrials(world, request).run();
+  });
+}
+
+double exact_to_fast(const Collectives& measured, const std::string& operation,
+                     const std::string& what) {
+  const auto seconds = [&](bool exact) {
+    for (const CollectiveTime& row : measured.rows)
+      if (row.operation == operation && row.what == what && row.exact == exact)
+        return row.seconds;
+    return 0.0;
+  };
+  return seconds(false) > 0 ? seconds(true) / seconds(false) : 0;
+}
+
+}  // namespace canzona
