@@ -146,7 +146,6 @@ RankOptions rank_options(const BenchStepFlags& a, int num_ranks, bool links) {
   options.flight_record = a.flight_record;
   options.communicator.check_collectives = a.check_collectives;
   options.communicator.fast_reduce = a.fast_reduce;
-  options.communicator.ranks_per_node = input.options.ranks_per_node;
   if (!a.deadline.empty())
     options.communicator.deadline = parse_deadline(a.deadline);
   return options;
@@ -179,8 +178,9 @@ Outcome run(const BenchStepFlags& a, const Output& out) {
   const PlanInput input = read_plan_input(plan);
   StepBenchRequest request = request_of(a, input, out);
   const bool links = request.link.has_value() || request.comm_ratio > 0;
-  const std::unique_ptr<Ranks> ranks =
-      make_ranks(rank_options(a, input.mesh.world(), links));
+  RankOptions meeting = rank_options(a, input.mesh.world(), links);
+  meeting.communicator.ranks_per_node = input.options.ranks_per_node;
+  const std::unique_ptr<Ranks> ranks = make_ranks(meeting);
   if (a.scaling && ranks->transport() != "thread")
     throw UsageError("--scaling runs one rank alone: use --transport thread");
   require_same_precision(*ranks, precision);
