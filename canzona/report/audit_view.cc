@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "canzona/base/index.h"
 #include "canzona/base/text.h"
 #include "canzona/report/numbers.h"
 #include "canzona/report/places.h"
@@ -9,8 +10,6 @@
 
 namespace canzona {
 namespace {
-
-size_t index(int64_t i) { return static_cast<size_t>(i); }
 
 int64_t parameter_bytes(const SettledRequest& plan, int64_t elements) {
   return elements * bytes_per_parameter(plan.options.parameters);

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "canzona/base/text.h"
+#include "canzona/plan/schedule/bucket_collectives.h"
 #include "canzona/plan/schedule/pools.h"
 #include "canzona/plan/schedule/sum_order.h"
 #include "canzona/report/html.h"
@@ -132,19 +133,18 @@ std::string legs_text(const PlanPart& plan) {
   return join(words, "; ");
 }
 
-// Of how many ranks an operation is.
-int32_t ranks_of(const PlanPart& plan, std::string_view key) {
-  const ZeroSizes& z = sizes_of(plan);
-  if (key == "gather") return z.z3;
-  if (key == "scatter") return z.z2;
-  const bool at_once = adds_replicas_at_once(plan);
-  if (key == "reduce") return (at_once ? plan.mesh.homes() : z.z1) / z.z2;
-  if (key == "publish") return z.z1 / z.z3;
-  if (key == "exchange") return plan.grid.tp;
-  const bool everywhere =
-      plan.options.zero.replica_sum == ReplicaSum::kAllReduce ||
-      (at_once && !is_scattered(plan.traffic));
-  return plan.mesh.homes() / (everywhere ? z.z2 : z.z1);
+// Of how many ranks an operation is, by the groups of the schedule.
+int32_t ranks_of(const PlanPart& part, const ZeroOperation& operation) {
+  const Purpose purpose = operation.purposes.front();
+  if (purpose == Purpose::kGatherMatrices)
+    return group_of(part, 0, GroupKind::kExchange).count;
+  const Buffer& buffer = part.buffers.front();
+  for (const BucketCollectives& list :
+       {gathers_of(part, 0), scatters_of(part, 0), sums_of(part, buffer),
+        publishes_of(part, buffer)})
+    for (const BucketCollective& c : list)
+      if (c.purpose == purpose) return group_of(part, 0, c.group).count;
+  return 1;
 }
 
 // Experts of all coordinates are alike: the first of them stands for all.
@@ -152,12 +152,14 @@ std::span<const PlanPart> kinds_of(const Plan& plan) {
   return std::span(plan.parts).first(std::min<size_t>(plan.parts.size(), 2));
 }
 
-std::string over_text(const Plan& plan, std::string_view key) {
+std::string over_text(const Plan& plan, const ZeroOperation& operation) {
   std::vector<std::string> numbers;
   for (const PlanPart& kind : kinds_of(plan))
-    numbers.push_back(fmt::format("{}", ranks_of(kind, key)));
+    numbers.push_back(fmt::format("{}", ranks_of(kind, operation)));
   if (numbers.front() == numbers.back()) numbers.resize(1);
-  const bool in_groups = key == "gather" || key == "scatter";
+  const Purpose purpose = operation.purposes.front();
+  const bool in_groups =
+      purpose == Purpose::kGatherModule || purpose == Purpose::kScatterModule;
   const std::string all = join(numbers, " / ");
   return in_groups ? "groups of " + all : all + " ranks";
 }
@@ -229,7 +231,7 @@ std::vector<ZeroFacts> zero_facts(const ReportPlan& shown) {
 std::vector<ZeroRow> zero_rows(const ReportPlan& shown) {
   std::vector<ZeroRow> rows;
   for (const ZeroOperation& operation : zero_operations())
-    rows.push_back({&operation, over_text(shown.plan, operation.key), 0, 0});
+    rows.push_back({&operation, over_text(shown.plan, operation), 0, 0});
   for (size_t r = 0; r < shown.ranks.size(); ++r) {
     const PurposeBytes bytes =
         zero_bytes(shown.plan, shown.ranks[r], static_cast<int32_t>(r));
