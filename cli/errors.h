@@ -34,7 +34,8 @@ class CapExceeded : public UsageError {
   std::vector<std::string> violations_;
 };
 
-// Whoever read our output stopped reading. Not a failure of ours.
+// Thrown when the reader of our output has closed the pipe, which is no failure
+// of ours.
 class ClosedPipe : public Error {
  public:
   ClosedPipe() : Error("the reader of the output has gone") {}

@@ -1,6 +1,6 @@
-// What the program exits with, by who must act; docs/errors.md has the table.
-// Only cli/main.cc turns errors into them, and a launcher reads them from its
-// children.
+// The program's exit statuses tell a caller who has to act; docs/errors.md
+// lists them. Only cli/main.cc maps errors to statuses; a launcher reads those
+// of its child processes.
 #pragma once
 
 namespace canzona {
@@ -13,8 +13,8 @@ struct ExitStatus {
   static constexpr int kPeerLost = 4;  // worth starting again
   static constexpr int kNumerical = 5;
   static constexpr int kStorage = 6;
-  static constexpr int kInterrupted = 130;  // as shells count: 128 and SIGINT
-  static constexpr int kTerminated = 143;   // 128 and SIGTERM
+  static constexpr int kInterrupted = 130;  // 128 + SIGINT, as in shells
+  static constexpr int kTerminated = 143;   // 128 + SIGTERM
 };
 
 }  // namespace canzona

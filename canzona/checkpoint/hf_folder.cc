@@ -23,7 +23,7 @@ constexpr int64_t kMaxHfConfig = 4 << 20;
 // As many entries as an index may have, at some 100 bytes each.
 constexpr int64_t kMaxHfIndex = 256 << 20;
 
-// What the parsers of untrusted text throw becomes a refusal of the data.
+// Turns a UsageError of a parser of untrusted text into a refusal of the data.
 template <class Work>
 auto parsed_or_refused(const Work& work) {
   try {
@@ -50,7 +50,8 @@ void require_file(const Folder& folder, const FolderEntry& entry) {
                 "with cp -rL"));
 }
 
-// Whether a name is that of a numbered shard: model-00001-of-00002.safetensors.
+// Returns true for the name of a numbered shard, such as
+// model-00001-of-00002.safetensors.
 bool is_numbered_shard(std::string_view name) {
   return name.starts_with("model-") && name.ends_with(".safetensors") &&
          name.find("-of-") != std::string_view::npos;

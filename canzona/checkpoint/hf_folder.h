@@ -45,7 +45,7 @@ class HfFolder {
   // Reads index and headers.
   static HfFolder open(const std::string& path,
                        FileSystem& system = FileSystem::system());
-  // Whether a folder has files with these names; nothing is read.
+  // Returns true if the folder has a file of either name. Reads nothing.
   static bool has_weights(const std::string& path);
 
   const std::string& path() const { return folder_.path(); }

@@ -21,15 +21,16 @@
 
 namespace canzona {
 
-// A tensor of the file: rows of one of the model's tensors.
+// A tensor as it is written: rows of one of the model's tensors.
 struct HfTensor {
   std::string name;
   std::vector<int64_t> shape;
   RowRuns rows;  // of the model's tensor, in this order
 };
 
-// What becomes of a tensor: itself, or its parts. InternalError if it has parts
-// and a name that says nothing of them.
+// Returns the tensors that one of the model's is written as: itself, or the
+// projections that were fused into it. Throws InternalError if it is fused but
+// its name does not say of which projections.
 std::vector<HfTensor> hf_tensors(const Tensor& tensor);
 
 struct WeightFormat {
@@ -49,16 +50,16 @@ struct HfFile {
 // One file is called model.safetensors; several are numbered.
 std::vector<HfFile> hf_files(const Model& model, const WeightFormat& format);
 
-// model.safetensors, or several files and, when they are complete, the index
-// that says which tensor is in which.
+// Writes model.safetensors, or several files and, once they are complete, the
+// index that says which tensor is in which.
 class WeightFiles {
  public:
-  // Into a folder that is there.
+  // Requires the folder to exist.
   WeightFiles(const std::string& folder, const Model& model,
               const WeightFormat& format = {});
 
   const std::vector<HfFile>& files() const { return files_; }
-  // In the order of the model: 0, 1, …
+  // Tensors come in the order of the model: 0, 1, …
   void add(int32_t tensor, std::span<const float> whole);
   void finish();
 
@@ -70,8 +71,8 @@ class WeightFiles {
   const Model& model_;
   std::vector<HfFile> files_;
   int32_t next_ = 0;
-  size_t file_ = 0;     // that is being written
-  size_t written_ = 0;  // tensors of it
+  size_t file_ = 0;     // index of the file that is being written
+  size_t written_ = 0;  // number of its tensors that are written
   std::unique_ptr<SafetensorsWriter> writer_;
 };
 

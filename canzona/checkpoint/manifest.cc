@@ -17,7 +17,7 @@
 namespace canzona {
 namespace {
 
-// How a manifest ends: its hash, of all bytes before.
+// A manifest ends with this member: the hash of all bytes before it.
 constexpr std::string_view kHashMember = ",\"sha256\":\"";
 constexpr std::string_view kHashEnd = "\"}\n";
 constexpr size_t kHashDigits = 64;
@@ -74,7 +74,7 @@ void check_file_record(const FileRecord& file, const Manifest& manifest,
     if (!is_hex(chunk, 32)) refuse("the checksum of a chunk is none");
 }
 
-// Where a box's bytes lie.
+// The extent of a box's bytes in its file.
 struct Extent {
   int64_t file;
   int64_t begin;

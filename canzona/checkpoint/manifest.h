@@ -6,9 +6,9 @@
 //   const SavedTensor* w = manifest.find("model/w");
 //
 // The text ends with the SHA-256 of all that stands before it, so that no byte
-// of it can change unnoticed. It is written last: a checkpoint without one is
-// none. What one rank saved is a manifest with one file; those of all ranks
-// merge into the checkpoint's.
+// of it can change unnoticed. It is written last: a folder without one is not a
+// checkpoint. Each rank makes a manifest of the one file that it wrote; those
+// of all ranks merge into the checkpoint's.
 //
 // Plain values; any thread may use them.
 #pragma once
@@ -22,14 +22,14 @@
 
 namespace canzona {
 
-// A reader of version r reads what says min_reader_version ≤ r; of versions
-// above its own it ignores members that it does not know.
+// A reader of version r reads manifests with min_reader_version ≤ r. In one
+// that is newer than itself it ignores members that it does not know.
 inline constexpr int64_t kCheckpointVersion = 1;
 inline constexpr const char* kManifestFile = "manifest.json";
 inline constexpr int64_t kMaxManifestBytes = 256 << 20;
 inline constexpr int64_t kMaxSavedRanks = 100'000;  // five digits
-// A checksum of each so many bytes of a file, so that a part of it can be
-// checked.
+// Every chunk of so many bytes has a checksum of its own, so that a part of a
+// file can be checked.
 inline constexpr int64_t kChunkBytes = 4 << 20;
 
 struct FileRecord {
@@ -63,7 +63,7 @@ struct Manifest {
   std::vector<FileRecord> files;     // by name
   std::vector<SavedTensor> tensors;  // by name
 
-  // Null if there is none.
+  // Returns null if there is no such tensor.
   const SavedTensor* find(std::string_view name) const;
   int64_t file_bytes() const;
   friend bool operator==(const Manifest&, const Manifest&) = default;
@@ -80,15 +80,17 @@ std::string manifest_text(const Manifest& manifest);
 
 // UsageError names `file`, and what is wrong with it: its own hash, its JSON
 // (bounded: depth, numbers of files, tensors and boxes), a newer format, names,
-// sizes, or bytes of files that belong to no box or two. Of a whole checkpoint,
-// boxes must also tile their tensors; of what one rank saved they need not.
+// sizes, or bytes of files that belong to no box or to two. parse_manifest()
+// also requires the boxes of every tensor to tile it, which those of one rank,
+// read by parse_record(), need not.
 Manifest parse_manifest(std::string_view text, const std::string& file);
 Manifest parse_record(std::string_view text, const std::string& file);
 
-// What ranks saved, as one; of all the same step. UsageError if two saved the
-// same file, or tensors of one name and other types or shapes.
+// Merges the manifests of all ranks, which must be of the same step. Throws
+// UsageError if two ranks saved the same file, or tensors of the same name but
+// of different types or shapes.
 Manifest merged(const std::vector<Manifest>& records);
-// As parse_manifest() does it.
+// Makes the checks of parse_manifest().
 void check_manifest(const Manifest& manifest, const std::string& file);
 
 }  // namespace canzona

@@ -258,7 +258,7 @@ class ManifestReader : public JsonEvents {
     saved.tensor.type = *type;
   }
 
-  // Of a newer format other members may follow, and mean anything.
+  // A newer format may have further members, with any meaning.
   void require_versions_first(const Level& level) {
     if (level.object != Object::kRoot) return;
     const auto has = [&](Member m) {

@@ -56,7 +56,7 @@ class NewFolder {
   NewFolder(const NewFolder&) = delete;
   NewFolder& operator=(const NewFolder&) = delete;
 
-  // Where files are written until then.
+  // The folder that files are written to until commit().
   std::string path() const { return parent_.path() + "/" + temporary(); }
   // StorageError, with both numbers, if less than `bytes` are free.
   void require_space(int64_t bytes) const;

@@ -94,7 +94,7 @@ struct SharedPart {
   }
 };
 
-// What is read of one file: chunks, and the parts with bytes in each.
+// A chunk of a file that has to be read, and the parts that have bytes in it.
 struct ChunkWork {
   int64_t file;
   int64_t chunk;

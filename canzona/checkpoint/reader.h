@@ -23,8 +23,8 @@
 
 namespace canzona {
 
-// A checkpoint that is damaged, incomplete, of a newer format, or not what was
-// asked for. Exit 3.
+// Thrown for a checkpoint that is damaged, incomplete, of a newer format, or
+// not the one that was asked for. The program exits with status 3.
 class CheckpointRefused : public DataLost {
  public:
   using DataLost::DataLost;
@@ -38,7 +38,8 @@ struct BoxTarget {
 
 struct LoadOptions {
   int threads = 1;
-  // False: bytes are taken as they come. For benchmarks.
+  // If false, bytes are not compared with their checksums. Only benchmarks do
+  // without.
   bool check = true;
 };
 
@@ -51,17 +52,17 @@ class CheckpointReader {
   const std::string& manifest_hash() const { return manifest_hash_; }
   const std::string& path() const { return folder_.path(); }
 
-  // Files that are missing, have another size or are no part of it, a line
-  // each. Reads no data.
+  // Returns a line for every file that is missing, has another size, or does
+  // not belong to the checkpoint. Reads no data.
   std::vector<std::string> check_files() const;
-  // The same, and that every byte is the one that was saved (SHA-256), and that
-  // the shards' headers say what the manifest says.
+  // Like check_files(), but also reads every byte and compares it with the
+  // SHA-256 that was recorded, and the shards' headers with the manifest.
   std::vector<std::string> verify(int threads = 1) const;
 
-  // A small file, checked.
+  // Returns the text of a small file after checking its hash.
   std::string side_file(const std::string& name) const;
-  // Fills in all targets. What they hold after an error is not defined.
-  // UsageError for a tensor or box that is not there.
+  // Fills all targets. Throws UsageError for a tensor or box that was not
+  // saved. After an error the contents of the targets are unspecified.
   void load(const std::vector<BoxTarget>& targets,
             const LoadOptions& options = {}) const;
 
@@ -91,22 +92,24 @@ std::string manifest_hash_of(std::string_view manifest_text);
 CheckpointReader open_checkpoint(const std::string& path,
                                  FileSystem& system = FileSystem::system());
 
-// The first, in the order of resume_order(), that verifies; the others are
-// told of in `notes`, a line each. CheckpointRefused if none does.
+// Returns the first checkpoint, in the order of resume_order(), that verifies.
+// Adds a line to `notes` for each one that it passed over. Throws
+// CheckpointRefused if none verifies.
 CheckpointReader newest_verified(const Folder& store, int threads,
                                  std::vector<std::string>& notes);
 
-// What is done about tensors that only one side has.
+// Says how match_tensors() treats tensors that only one side has.
 enum class Strictness { kExact, kIgnoreExtra, kWarn };
 
-// Compares what a run wants with what was saved. kExact refuses both kinds,
-// kIgnoreExtra those that are missing; kWarn returns both as lines. Other types
-// or shapes are always refused. CheckpointRefused lists at most ten of a kind.
+// Compares the tensors that a run wants with those that were saved. kExact
+// refuses tensors that only one side has, kIgnoreExtra only those that were not
+// saved; kWarn returns a line for each. A tensor of another type or shape is
+// always refused. CheckpointRefused lists at most ten tensors of a kind.
 std::vector<std::string> match_tensors(const Manifest& saved,
                                        const std::vector<LogicalTensor>& wanted,
                                        Strictness strictness);
 
-// The same of any list of tensors.
+// Tensors that were saved in any format, for the overload below.
 struct SavedTensors {
   std::string whole;  // "the checkpoint of step 7", for messages
   std::string noun;   // "the checkpoint"

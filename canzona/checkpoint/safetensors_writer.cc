@@ -45,7 +45,8 @@ void require_different(const std::vector<TensorEntry>& tensors) {
           cat("safetensors: the name ", quoted(tensor.name), " comes twice"));
 }
 
-// Of NaNs the upper bits are kept, and one set, so that none becomes infinite.
+// A NaN keeps its upper bits, one of which is set, so that it does not become
+// infinite.
 uint16_t to_bf16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   if ((bits & 0x7FFFFFFF) > 0x7F800000)

@@ -27,7 +27,7 @@ struct TensorEntry {
   std::vector<int64_t> shape;
 };
 
-// How a file begins: its header's length and its header, after which the data
+// The beginning of a file: its header's length and its header. The data
 // of the tensors follows in their order.
 struct SafetensorsStart {
   std::string bytes;

@@ -148,14 +148,14 @@ class HashedFile {
   std::unique_ptr<BackgroundSha256> background_;  // hashes of the buffers
 };
 
-// Which sources have bytes, and the file they make.
+// The sources that have bytes, and the beginning of the file they make.
 struct ShardLayout {
   std::vector<size_t> stored;  // indices of sources
   SafetensorsStart start;
 };
 
-// Those with elements; larger ones before smaller ones, so that each lies at a
-// multiple of its size.
+// Returns the sources that have elements, larger types first, so that each box
+// lies at a multiple of its element size.
 std::vector<size_t> stored_sources(const std::vector<BoxSource>& sources,
                                    const std::string& where) {
   std::vector<size_t> stored;

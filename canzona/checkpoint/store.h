@@ -47,7 +47,7 @@ struct ListedCheckpoint {
   bool is_latest = false;
 };
 
-// What lies in the folder, by step. Nothing of it has been looked into.
+// Lists the checkpoints of a folder by step, without looking into them.
 std::vector<ListedCheckpoint> list_checkpoints(const Folder& folder);
 // In the order in which a run resumes: the one that `latest` names, those
 // before it from new to old, then those after it (of a run that was killed
@@ -96,7 +96,7 @@ class CheckpointStore {
   // of resume_order(); nothing if fewer verify. Those that this store has
   // committed or verified before are not read again.
   PruneReport prune(int64_t keep_last);
-  // What prune() would do.
+  // Returns what prune() would do, without doing it.
   PruneReport prune_dry(int64_t keep_last);
 
  private:

@@ -31,7 +31,7 @@ class WeightSource {
  public:
   virtual ~WeightSource() = default;
 
-  // Where it reads, for messages.
+  // The folder that is read from, for messages.
   virtual const std::string& path() const = 0;
   // DataLost if the bytes cannot be had, or are not those that were saved.
   virtual void read(const Tensor& tensor,
