@@ -59,7 +59,7 @@ void copy_past_caches(std::byte* to, const std::byte* from, size_t bytes) {
 
 }  // namespace
 
-Staging::Staging(int64_t elements, int threads)
+StagingMemory::StagingMemory(int64_t elements, int threads)
     : memory_(host_memory().allocate(elements *
                                      static_cast<int64_t>(sizeof(float)))),
       elements_(elements),
@@ -72,13 +72,13 @@ Staging::Staging(int64_t elements, int threads)
   });
 }
 
-std::span<float> Staging::part(int64_t first, int64_t count) const {
+std::span<float> StagingMemory::part(int64_t first, int64_t count) const {
   auto* values = reinterpret_cast<float*>(memory_.get());
   return std::span(values, index(elements_))
       .subspan(index(first), index(count));
 }
 
-void Staging::copy(const std::vector<StagedCopy>& copies) const {
+void StagingMemory::copy(const std::vector<StagedCopy>& copies) const {
   std::vector<StagedCopy> pieces;
   for (const StagedCopy& all : copies)
     for (int64_t done = 0; done < std::ssize(all.from); done += kStagedPiece)
