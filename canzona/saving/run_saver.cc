@@ -124,7 +124,7 @@ struct RunSaver::State {
   const std::unique_ptr<Communicator> writers;
   const SaveSettings settings;
   std::vector<GivenBox> boxes;
-  Staging staging;
+  StagingMemory staging;
   int64_t steps_done = 0;
   int64_t all_bytes = 0;                   // of a checkpoint, all ranks
   std::unique_ptr<CheckpointStore> store;  // rank 0's
@@ -167,7 +167,7 @@ void RunSaver::State::find_boxes() {
     }
     boxes.push_back(std::move(box));
   });
-  staging = Staging(staged, copy_threads(ranks_on_this_host(world)));
+  staging = StagingMemory(staged, copy_threads(ranks_on_this_host(world)));
 }
 
 // Room for those that will be there before the first is removed.

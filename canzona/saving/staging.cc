@@ -2,8 +2,13 @@
 
 #include <sched.h>
 
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
+
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <cstring>
 #include <thread>
 
@@ -30,9 +35,31 @@ void share_pieces(int64_t count, int threads, const Work& work) {
   run();
 }
 
+// Nobody reads the copy soon: it goes past the caches, and a line of it that is
+// written whole is not read before.
+void copy_past_caches(std::byte* to, const std::byte* from, size_t bytes) {
+#if defined(__x86_64__)
+  constexpr size_t kLine = 64;
+  const size_t to_line = -reinterpret_cast<uintptr_t>(to) % kLine;
+  const size_t head = std::min(bytes, to_line);
+  std::memcpy(to, from, head);
+  size_t at = head;
+  for (; at + kLine <= bytes; at += kLine) {
+    const auto* source = reinterpret_cast<const __m128i*>(from + at);
+    auto* line = reinterpret_cast<__m128i*>(to + at);
+    for (int i = 0; i < 4; ++i)
+      _mm_stream_si128(line + i, _mm_loadu_si128(source + i));
+  }
+  _mm_sfence();
+  std::memcpy(to + at, from + at, bytes - at);
+#else
+  std::memcpy(to, from, bytes);
+#endif
+}
+
 }  // namespace
 
-Staging::Staging(int64_t elements, int threads)
+StagingMemory::StagingMemory(int64_t elements, int threads)
     : memory_(host_memory().allocate(elements *
                                      static_cast<int64_t>(sizeof(float)))),
       elements_(elements),
@@ -45,13 +72,13 @@ Staging::Staging(int64_t elements, int threads)
   });
 }
 
-std::span<float> Staging::part(int64_t first, int64_t count) const {
+std::span<float> StagingMemory::part(int64_t first, int64_t count) const {
   auto* values = reinterpret_cast<float*>(memory_.get());
   return std::span(values, index(elements_))
       .subspan(index(first), index(count));
 }
 
-void Staging::copy(const std::vector<StagedCopy>& copies) const {
+void StagingMemory::copy(const std::vector<StagedCopy>& copies) const {
   std::vector<StagedCopy> pieces;
   for (const StagedCopy& all : copies)
     for (int64_t done = 0; done < std::ssize(all.from); done += kStagedPiece)
@@ -62,8 +89,9 @@ void Staging::copy(const std::vector<StagedCopy>& copies) const {
            all.to + done});
   share_pieces(std::ssize(pieces), threads_, [&](int64_t i) {
     const StagedCopy& piece = pieces[index(i)];
-    std::memcpy(part(piece.to, std::ssize(piece.from)).data(),
-                piece.from.data(), piece.from.size_bytes());
+    const std::span<float> to = part(piece.to, std::ssize(piece.from));
+    copy_past_caches(std::as_writable_bytes(to).data(),
+                     std::as_bytes(piece.from).data(), to.size_bytes());
   });
 }
 

@@ -1,7 +1,7 @@
 // Memory that a save in the background copies a rank's numbers to, so that
 // steps go on while they are written. For the sources of this room.
 //
-//   Staging staging(elements, threads);
+//   StagingMemory staging(elements, threads);
 //   staging.copy({{from, 0}, …});     // on `threads` threads
 //   write(staging.values());
 //
@@ -23,11 +23,11 @@ struct StagedCopy {
   int64_t to = 0;               // element of the staging memory
 };
 
-class Staging {
+class StagingMemory {
  public:
-  Staging() = default;
+  StagingMemory() = default;
   // std::bad_alloc if there is no memory left.
-  Staging(int64_t elements, int threads);
+  StagingMemory(int64_t elements, int threads);
 
   int64_t elements() const { return elements_; }
   std::span<float> part(int64_t first, int64_t count) const;

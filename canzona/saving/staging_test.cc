@@ -13,13 +13,13 @@ namespace {
 using ::testing::Each;
 using ::testing::Ge;
 
-TEST(Staging, HoldsWhatWasCopiedWhereItWasCopiedTo) {
+TEST(StagingMemory, HoldsWhatWasCopiedWhereItWasCopiedTo) {
   constexpr int64_t kLarge = (int64_t{5} << 20) + 3;  // some pieces and a rest
   for (const int threads : {1, 3, 16}) {
     std::vector<float> large(index(kLarge));
     std::iota(large.begin(), large.end(), 1.0F);
     const std::vector<float> small = {-1, -2, -3};
-    const Staging staging(kLarge + 3, threads);
+    const StagingMemory staging(kLarge + 3, threads);
     EXPECT_EQ(staging.elements(), kLarge + 3);
     EXPECT_THAT(staging.part(0, kLarge + 3), Each(0.0F));
     staging.copy({{large, 2},
@@ -33,11 +33,11 @@ TEST(Staging, HoldsWhatWasCopiedWhereItWasCopiedTo) {
   }
 }
 
-TEST(Staging, OfNothingIsNothing) {
-  const Staging none;
+TEST(StagingMemory, OfNothingIsNothing) {
+  const StagingMemory none;
   none.copy({});
   EXPECT_EQ(none.elements(), 0);
-  const Staging empty(0, 4);
+  const StagingMemory empty(0, 4);
   empty.copy({{{}, 0}});
   EXPECT_TRUE(empty.part(0, 0).empty());
 }

@@ -15,6 +15,7 @@ folder whose names begin with the id of a row are run by ctest and counted, too.
 
 import argparse
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -24,7 +25,7 @@ import threading
 import xml.etree.ElementTree
 
 from file_rows import FILE_ROWS
-from launched import SMALL, Launched, digest_of, require
+from launched import SMALL, Failure, Launched, digest_of, require
 from rank_rows import DEADLINE, RANK_ROWS
 from trials import Row, Runner, usable_cores
 
@@ -114,6 +115,32 @@ def rows_of_tests(bench, build, failures):
         rows, key=lambda name: (name[0], int(name[1:])))]
 
 
+def planned(name, bench, failures):
+    """The row with its trials; one that cannot be prepared has failed."""
+    try:
+        return ROWS[name](bench)
+    except Failure as failure:
+        failures.append(f"{name}: {failure}")
+        print(failures[-1], file=sys.stderr, flush=True)
+        row = Row(name, "could not be prepared")
+        row.trials = 1
+        return row
+
+
+def machine_line(mpirun):
+    """What the table was made on."""
+    done = subprocess.run([mpirun, "--version"], capture_output=True, text=True)
+    version = (done.stdout.splitlines() or ["no mpirun"])[0]
+    model = platform.machine()
+    with open("/proc/cpuinfo") as file:
+        for line in file:
+            if line.startswith("model name"):
+                model = line.split(":", 1)[1].strip()
+    load = ", ".join(f"{number:.1f}" for number in os.getloadavg())
+    return (f"{usable_cores()} cores, {model}; {version}; "
+            f"load at the end {load}")
+
+
 def parse_arguments():
     parser = argparse.ArgumentParser(
         description=__doc__,
@@ -153,13 +180,14 @@ def main():
                  f"{', '.join(ROWS)}")
     runner = Runner(max(arguments.cores, 4),
                     arguments.tier == "C" and not arguments.no_bars)
-    rows = [ROWS[name](bench) for name in names]
+    rows = [planned(name, bench, runner.failures) for name in names]
     runner.run(rows)
     rows.sort(key=lambda row: list(ROWS).index(row.name))
     if arguments.build:
         rows += rows_of_tests(bench, arguments.build, runner.failures)
     shutil.rmtree(bench.folder, ignore_errors=True)
-    lines = ["| row | trials | passed | slowest | timed |",
+    lines = [machine_line(arguments.mpirun), "",
+             "| row | trials | passed | slowest | timed |",
              "|---|---|---|---|---|"] + [row.line() for row in rows]
     print("\n".join(lines), flush=True)
     if arguments.table:
