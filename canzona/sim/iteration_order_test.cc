@@ -27,10 +27,13 @@ IterationWork work_apart(Random& random) {
   const bool gathers = random.coin();
   for (ModuleWork& module : work.modules) {
     (gathers ? module.scatter : module.gather) = {};
-    keep_inside(module.gather);
-    keep_inside(module.scatter);
-    keep_between(module.reduce);
-    keep_between(module.publish);
+    (gathers ? module.scatter_across : module.gather_inside) = {};
+    for (Transfer* transfer : {&module.gather, &module.gather_inside,
+                               &module.scatter, &module.scatter_across})
+      keep_inside(*transfer);
+    for (Transfer* transfer : {&module.reduce, &module.reduce_across,
+                               &module.publish, &module.publish_inside})
+      keep_between(*transfer);
   }
   return work;
 }
