@@ -77,6 +77,7 @@ struct TrainFlags {
   std::string job_token;
   std::string trace;
   std::string flight_record;
+  std::string device = "cpu";
   bool check_collectives = false;
   std::shared_ptr<TestFaults> faults = {};  // null: none
 };
@@ -369,7 +370,18 @@ TrainConfig config_of(const TrainFlags& a, const Beginning& beginning,
   return config;
 }
 
+void require_cpu(const std::string& device) {
+  if (device == "cuda")
+    throw UsageError(
+        "--device cuda: forward and backward on a GPU are not there yet; "
+        "canzona bench step and bench rule compute there");
+  if (device != "cpu")
+    throw UsageError(cat("--device ", quoted(device), ": expected cpu",
+                         did_you_mean(device, {"cpu", "cuda"})));
+}
+
 Outcome run(const TrainFlags& a, const Output& out) {
+  require_cpu(a.device);
   const std::optional<ProcessLaunch> launch = find_process_launch();
   const Beginning beginning =
       find_beginning(a, !launch || launch->rank == 0, out);
@@ -442,6 +454,8 @@ Verb add_train(CLI::App& root) {
        "FILE.RANK)");
   text("--trace", arguments->trace, "FILE",
        "write spans of all ranks, for ui.perfetto.dev");
+  text("--device", arguments->device, "DEVICE",
+       "cpu; forward and backward on a GPU are not there yet [cpu]");
   app->footer(kTrainExamples + std::string("\n") + train_presets_help());
   return {app, [arguments](const Output& out) {
             arguments->faults = read_test_faults();

@@ -69,11 +69,11 @@ Communicator::~Communicator() {
 
 void Communicator::reserve_scratch() {
   if (scratch_ != nullptr) return;
-  const int64_t bytes = staging_bytes();
-  scratch_ = exchange_.transport().allocate(bytes);
+  scratch_bytes_ = staging_bytes();
+  scratch_ = exchange_.transport().allocate(scratch_bytes_);
   scratch_is_transports_ = scratch_ != nullptr;
-  if (!scratch_is_transports_) scratch_ = ops_.allocate(bytes);
-  register_memory({scratch_, static_cast<size_t>(bytes)});
+  if (!scratch_is_transports_) scratch_ = ops_.allocate(scratch_bytes_);
+  register_memory({scratch_, static_cast<size_t>(scratch_bytes_)});
 }
 
 void Communicator::note_error(const std::exception_ptr& error) {

@@ -246,6 +246,7 @@ class Communicator {
   // size, with this rank's in its place.
   bool gather_at_once(std::span<const int64_t> bytes, std::byte* output);
   bool add_integers_at_once(Reduction reduction, std::span<std::byte> data);
+  bool add_limbs_at_once(std::span<std::byte> data);
   bool broadcast_at_once(int root, std::span<std::byte> data);
   int64_t segment_elements(Reduction reduction) const;
   std::byte* arrival(int rank, int half) const {
@@ -270,6 +271,7 @@ class Communicator {
   int64_t segment_bytes_ = 0;
   int64_t slot_ = 0;
   std::byte* scratch_ = nullptr;
+  int64_t scratch_bytes_ = 0;
   bool scratch_is_transports_ = false;
   std::vector<const std::byte*> pieces_;  // of both halves
   std::vector<int64_t> shares_;

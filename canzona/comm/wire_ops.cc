@@ -90,6 +90,23 @@ class CpuWireOps final : public WireOps {
     for (int64_t i = 0; i < count; ++i)
       store<uint32_t>(to, i, uint32_t{load<uint16_t>(wire, i)} << 16);
   }
+
+  bool to_limbs(std::byte* limbs, const std::byte* from,
+                int64_t count) const override {
+    for (int64_t i = 0; i < 4 * count; ++i)
+      store<uint64_t>(limbs, i, load<uint32_t>(from, i));
+    return true;
+  }
+
+  void from_limbs(std::byte* to, const std::byte* limbs,
+                  int64_t count) const override {
+    for (int64_t i = 0; i < count; ++i) {
+      UInt128 sum = 0;
+      for (int k = 3; k >= 0; --k)
+        sum = (sum << 32) + load<uint64_t>(limbs, 4 * i + k);
+      store<UInt128>(to, i, sum);
+    }
+  }
 };
 
 }  // namespace

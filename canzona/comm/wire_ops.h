@@ -94,6 +94,24 @@ class WireOps {
   virtual void widen(Reduction reduction, std::byte* to, const std::byte* wire,
                      int64_t count) const = 0;
 
+  // Numbers of two words as four limbs of 32 bits, the lowest first, each in a
+  // word of its own: sums of limbs, word by word, are limbs of sums as long as
+  // there are fewer than 2^32 of them. from_limbs() carries. False if there is
+  // no such way.
+  virtual bool to_limbs(std::byte* limbs, const std::byte* from,
+                        int64_t count) const {
+    static_cast<void>(limbs);
+    static_cast<void>(from);
+    static_cast<void>(count);
+    return false;
+  }
+  virtual void from_limbs(std::byte* to, const std::byte* limbs,
+                          int64_t count) const {
+    static_cast<void>(to);
+    static_cast<void>(limbs);
+    static_cast<void>(count);
+  }
+
   // What tree_sum() below does, in one go; `sum` may be where a piece lies that
   // is not narrowed. False if there is no quicker way than one addition after
   // the other.

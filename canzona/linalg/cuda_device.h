@@ -20,6 +20,7 @@ struct CudaDeviceInfo {
   int minor = 0;
   int num_multiprocessors = 0;
   int64_t memory_bytes = 0;
+  int64_t free_bytes = 0;  // of it, now
   int64_t l2_bytes = 0;
   int64_t shared_memory_per_block = 0;  // the most a kernel may ask for
   std::string driver;                   // "580.159.04, CUDA 13.0"

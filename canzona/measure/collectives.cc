@@ -136,7 +136,7 @@ class CollectiveTrials {
   template <class Work>
   void measure(Operation operation, std::string what, bool exact,
                const Work& work) {
-    if (request_.progress)
+    if (request_.progress && world_.rank() == 0)
       request_.progress(cat(to_string(operation), ", ", what));
     const int64_t before = group_->traffic().of(operation).sent;
     const double seconds = time(work);

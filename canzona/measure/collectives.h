@@ -28,7 +28,7 @@ struct CollectivesRequest {
   // A lane of the device, on a thread of the rank; empty: operations have ended
   // when they return.
   std::function<std::shared_ptr<Lane>()> make_lane = {};
-  std::function<void(const std::string& what)> progress = {};
+  std::function<void(const std::string& what)> progress = {};  // by rank 0
 };
 
 struct CollectiveTime {

@@ -4,6 +4,8 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
+#include "canzona/comm/from_all.h"
+#include "canzona/linalg/cuda_device.h"
 #include "canzona/measure/planned_bytes.h"
 #include "canzona/measure/shared_machine.h"
 #include "canzona/runtime/engine_wire_ops.h"
@@ -43,6 +45,25 @@ double sending_seconds(const Plan& plan, const LinkModel& link,
 }
 
 // Fills what depends on a first measurement.
+int64_t largest_memory(const std::vector<RankCost>& predicted) {
+  int64_t most = 0;
+  for (const RankCost& rank : predicted)
+    most = std::max(most, rank.memory.total().value());
+  return most;
+}
+
+// All ranks find the same: the least that is free anywhere counts.
+void check_gpu_memory(const StepBenchRequest& request, const Plan& plan) {
+  if (request.device != "cuda") return;
+  const double free = on_every_rank(request.run, {}, [](Communicator& world) {
+    const auto gpu = find_cuda_device(nullptr);
+    return -largest_of(world, gpu ? -static_cast<double>(gpu->free_bytes) : 0);
+  });
+  require_gpu_memory(plan.options.strategy, request.ranks_per_gpu,
+                     largest_memory(predict(plan)), request.library_bytes,
+                     static_cast<int64_t>(free));
+}
+
 void measure_first(const StepBenchRequest& request, StepBench& bench) {
   bench.compute_seconds = request.compute_seconds.value_or(0);
   bench.link = request.link;
@@ -50,6 +71,7 @@ void measure_first(const StepBenchRequest& request, StepBench& bench) {
   bench.measured_first = first_to_measure(request);
   request.progress(cat("measuring ", bench.measured_first, " without links"));
   const Plan plan = request.plan(bench.measured_first, {});
+  check_gpu_memory(request, plan);
   StepTrialRequest brief = request.trial;
   brief.runtime.trace = nullptr;
   brief.steps = kStepsMeasuredFirst;
@@ -109,15 +131,14 @@ StrategyBench bench_strategy(const StepBenchRequest& request, StepBench& bench,
   measure_machine(request, *out.plan, bench);
   out.predicted =
       predict(bench.speed ? priced(*out.plan, *bench.speed) : *out.plan);
-  for (const RankCost& rank : out.predicted)
-    out.memory_predicted_max =
-        std::max(out.memory_predicted_max, rank.memory.total().value());
+  out.memory_predicted_max = largest_memory(out.predicted);
   for (const WireBytes& rank :
        step_bytes(*out.plan, out.predicted, request.trial.runtime.wire)) {
     out.bytes_predicted_max = std::max(out.bytes_predicted_max, rank.sent());
     out.slow_bytes_predicted_max =
         std::max(out.slow_bytes_predicted_max, rank.sent_inter);
   }
+  check_gpu_memory(request, *out.plan);
   StepTrialRequest trial = request.trial;
   trial.compute_seconds = bench.compute_seconds;
   out.trial = carry_out(request, *out.plan, bench.link, trial);
@@ -143,6 +164,21 @@ void compare_with_replicated(std::vector<StrategyBench>& strategies) {
 }
 
 }  // namespace
+
+void require_gpu_memory(const std::string& strategy, int num_ranks,
+                        int64_t plan_bytes, int64_t library_bytes,
+                        int64_t free_bytes) {
+  if (num_ranks * (plan_bytes + library_bytes) <= free_bytes) return;
+  throw UsageError(
+      cat("strategy ", strategy, " does not fit into the GPU: ",
+          num_ranks > 1 ? cat(num_ranks, " ranks with ") : "",
+          human_bytes(plan_bytes), " each by the plan",
+          library_bytes > 0
+              ? cat(" and about ", human_bytes(library_bytes), " for NCCL")
+              : "",
+          ", but ", human_bytes(free_bytes),
+          " are free; cut states over more ranks, or take a smaller model"));
+}
 
 double StrategyBench::predicted_mean() const {
   double most = 0;

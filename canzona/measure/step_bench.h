@@ -32,6 +32,10 @@ struct StepBenchRequest {
   std::function<Plan(const std::string& strategy, const Link& link)> plan;
   RankRunner run;
   std::string device = "cpu";
+  // Ranks that share a GPU, and what the library that joins them takes of it
+  // for each.
+  int ranks_per_gpu = 1;
+  int64_t library_bytes = 0;
   StepTrialRequest trial = {};
   // Of forward and backward; none: twice the step of the strategy that is
   // measured first.
@@ -83,6 +87,12 @@ struct StepBench {
   // products.efficiency() it says what is lost beyond the machine's own.
   double scaling(const StrategyBench& strategy) const;
 };
+
+// UsageError, with all of them, if ranks with so many bytes each, by the plan
+// and for their library, do not fit into what is free of a GPU.
+void require_gpu_memory(const std::string& strategy, int num_ranks,
+                        int64_t plan_bytes, int64_t library_bytes,
+                        int64_t free_bytes);
 
 StepBench run_step_bench(const StepBenchRequest& request);
 

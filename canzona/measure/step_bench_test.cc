@@ -120,5 +120,21 @@ TEST(StepBench, SaysWhenALinkIsFasterThanCopies) {
   EXPECT_TRUE(is_too_fast(bench.link, bench.copy_bytes_per_second));
 }
 
+TEST(StepBench, WhatDoesNotFitIntoAGpuIsRefusedWithAllNumbers) {
+  constexpr int64_t kGiB = int64_t{1} << 30;
+  EXPECT_NO_THROW(require_gpu_memory("balanced", 2, 3 * kGiB, kGiB, 8 * kGiB));
+  try {
+    require_gpu_memory("balanced", 2, 3 * kGiB, kGiB, 8 * kGiB - 1);
+    ADD_FAILURE() << "nothing thrown";
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(),
+                testing::AllOf(testing::HasSubstr("strategy balanced"),
+                               testing::HasSubstr("2 ranks"),
+                               testing::HasSubstr("by the plan"),
+                               testing::HasSubstr("for NCCL"),
+                               testing::HasSubstr("are free")));
+  }
+}
+
 }  // namespace
 }  // namespace canzona::step_bench_test

@@ -140,8 +140,8 @@ int32_t ranks_of(const PlanPart& part, const ZeroOperation& operation) {
     return group_of(part, 0, GroupKind::kExchange).count;
   const Buffer& buffer = part.buffers.front();
   for (const BucketCollectives& list :
-       {gathers_of(part, 0), scatters_of(part, 0), sums_of(part, buffer),
-        publishes_of(part, buffer)})
+       {gathers_of(part, 0), scatters_of(part, 0), sums_of(part, buffer, 0),
+        publishes_of(part, buffer, 0)})
     for (const BucketCollective& c : list)
       if (c.purpose == purpose) return group_of(part, 0, c.group).count;
   return 1;

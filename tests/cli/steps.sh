@@ -243,6 +243,9 @@ if [ "$(member nccl | cut -c 1-18)" = 'this build has no ' ]; then
 fi
 unset CANZONA_RANK CANZONA_NUM_RANKS CANZONA_RENDEZVOUS
 
+refuses 'forward and backward on a GPU are not there' -- train --device cuda
+refuses 'expected cpu' -- train --device gpu
+
 # Every operation between ranks, timed.
 canzona bench collectives --ranks 3 --bytes 1MB --rounds 1 --json --quiet
 exits 0

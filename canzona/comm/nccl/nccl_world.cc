@@ -176,8 +176,11 @@ void NcclWorld::close(const std::string& reason) {
 bool NcclWorld::abort_all() {
   const Deadline until = deadline_after(options_.patience);
   // Whoever is inside NCCL leaves it soon, and nobody else comes.
-  std::unique_lock lock(mutex_, until);
-  if (!lock.owns_lock()) return false;
+  std::unique_lock lock(mutex_, std::defer_lock);
+  while (!lock.try_lock()) {
+    if (Clock::now() >= until) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   struct Count {
     std::mutex mutex;
     std::condition_variable changed;

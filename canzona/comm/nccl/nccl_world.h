@@ -94,7 +94,7 @@ class NcclWorld {
   const NcclApi& nccl_;
   const NcclOptions options_;
   const int rank_;
-  mutable std::timed_mutex mutex_;
+  mutable std::mutex mutex_;
   std::atomic<bool> closed_ = false;
   std::map<std::vector<int>, SetOfRanks> sets_;
   mutable std::mutex reason_mutex_;  // of both below

@@ -134,11 +134,11 @@ bool stub_wait(NcclComm& comm, std::unique_lock<std::mutex>& lock,
   return !comm.aborted;
 }
 
-// All ranks of the group, each with its call.
-bool stub_meet(NcclComm& comm, const StubCall& call) {
+// All ranks of the group, each with its call, or null if it has told that.
+bool stub_meet(NcclComm& comm, const StubCall* call) {
   StubGroup& group = *comm.group;
   std::unique_lock lock(group.mutex);
-  group.calls[static_cast<size_t>(comm.rank)] = call;
+  if (call != nullptr) group.calls[static_cast<size_t>(comm.rank)] = *call;
   const int64_t number = group.num_meetings;
   if (++group.num_arrived == group.size) {
     group.num_arrived = 0;
@@ -207,15 +207,15 @@ void stub_compute(NcclComm& comm, const StubCall& call) {
 
 void stub_collective(NcclComm& comm, const StubCall& call) {
   comm.result.clear();
-  if (!stub_meet(comm, call)) return;
+  if (!stub_meet(comm, &call)) return;
   const auto other = [&](const StubCall& of) { return !of.is_like(call); };
   if (std::ranges::any_of(comm.group->calls, other)) {
     comm.error = NcclResult::kInvalidUsage;
-    stub_meet(comm, call);
+    stub_meet(comm, nullptr);
     return;
   }
   stub_compute(comm, call);
-  if (!stub_meet(comm, call)) return;
+  if (!stub_meet(comm, nullptr)) return;
   std::ranges::copy(comm.result, call.to);
 }
 

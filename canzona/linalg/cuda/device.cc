@@ -100,11 +100,14 @@ DeviceInfo cuda_device_info() {
   check_cuda(cudaGetDevice(&device), "cudaGetDevice");
   cudaDeviceProp gpu{};
   check_cuda(cudaGetDeviceProperties(&gpu, device), "cudaGetDeviceProperties");
+  size_t free = 0, total = 0;
+  check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
   return {.name = gpu.name,
           .major = gpu.major,
           .minor = gpu.minor,
           .num_multiprocessors = gpu.multiProcessorCount,
           .memory_bytes = static_cast<int64_t>(gpu.totalGlobalMem),
+          .free_bytes = static_cast<int64_t>(free),
           .l2_bytes = gpu.l2CacheSize,
           .shared_memory_per_block =
               static_cast<int64_t>(gpu.sharedMemPerBlockOptin),

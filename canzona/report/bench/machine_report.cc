@@ -89,6 +89,7 @@ void write_gpu(JsonWriter& out, const MachineReport& report) {
     out.field("compute_capability", cat(device->major, ".", device->minor));
     out.field("multiprocessors", device->num_multiprocessors);
     out.field("memory_bytes", device->memory_bytes);
+    out.field("free_bytes", device->free_bytes);
     out.field("l2_bytes", device->l2_bytes);
     out.field("shared_memory_per_block", device->shared_memory_per_block);
     out.field("driver", device->driver).field("runtime", device->runtime);
