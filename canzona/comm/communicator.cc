@@ -9,6 +9,7 @@
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
+#include "canzona/comm/lane.h"
 #include "canzona/comm/running.h"
 
 namespace canzona {
@@ -58,7 +59,7 @@ Communicator::Communicator(Exchange exchange, const WireOps& ops,
   if (flight_ == nullptr)
     flight_ = std::make_shared<FlightRecord>(rank(), options_.flight_records,
                                              options_.clock);
-  exchange_.transport().copy_by(ops_);
+  if (lane() == nullptr) exchange_.transport().copy_by(ops_);
   segment_bytes_ = segment_of(options_, ops_, size());
   // One element fits, however small the segment.
   slot_ = slot_bytes(std::max<int64_t>(segment_bytes_ / 2, 16));
@@ -193,6 +194,20 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key,
                                                   std::string name,
                                                   const Call& call,
                                                   const WireOps* ops) {
+  return split_off(color, key, std::move(name), call,
+                   ops != nullptr ? *ops : ops_, nullptr);
+}
+
+std::unique_ptr<Communicator> Communicator::split_ordered(
+    int color, int key, std::string name, std::shared_ptr<Lane> lane,
+    const Call& call) {
+  const WireOps& ops = lane->ops();
+  return split_off(color, key, std::move(name), call, ops, std::move(lane));
+}
+
+std::unique_ptr<Communicator> Communicator::split_off(
+    int color, int key, std::string name, const Call& call, const WireOps& ops,
+    std::shared_ptr<Lane> lane) {
   struct Wish {
     int32_t color, key, rank;
   };
@@ -212,14 +227,31 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key,
       members.push_back(wish.rank);
       known_as.push_back(exchange_.known_as(wish.rank));
     }
-    if (color >= 0)
-      group = exchange_.transport().subgroup(members, sequence_, color,
-                                             exchange_.deadline());
+    if (color < 0) return;
+    Transport& transport = exchange_.transport();
+    const Deadline until = exchange_.deadline();
+    group = lane == nullptr
+                ? transport.subgroup(members, sequence_, color, until)
+                : transport.ordered_subgroup(members, sequence_, color, until,
+                                             std::move(lane));
   });
   if (group == nullptr) return nullptr;
   return std::unique_ptr<Communicator>(
       new Communicator(Exchange(std::move(group), std::move(name), known_as),
-                       ops != nullptr ? *ops : ops_, options_, flight_));
+                       ops, options_, flight_));
+}
+
+std::unique_ptr<Transport> Transport::ordered_subgroup(
+    std::span<const int> /*members*/, int64_t /*id*/, int /*color*/,
+    Deadline /*until*/, std::shared_ptr<Lane> /*lane*/) {
+  throw UsageError("these ranks have no groups whose operations are ordered");
+}
+void Transport::post_show(int to, std::span<const std::byte> /*data*/) {
+  throw InternalError(cat("nothing can be shown to rank ", to));
+}
+void Transport::post_look(int from, int64_t /*bytes*/,
+                          const std::byte** /*where*/) {
+  throw InternalError(cat("memory of rank ", from, " cannot be read"));
 }
 
 // Sums by the library behind the transport. Before each, the ranks meet, so

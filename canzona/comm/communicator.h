@@ -130,6 +130,15 @@ class Communicator {
   std::unique_ptr<Communicator> split(int color, int key, std::string name,
                                       const Call& call = {},
                                       const WireOps* ops = nullptr);
+  // A group whose operations are only issued, to this lane (lane.h); where
+  // can_order() says so.
+  bool can_order() const { return exchange_.transport().can_order(); }
+  std::unique_ptr<Communicator> split_ordered(int color, int key,
+                                              std::string name,
+                                              std::shared_ptr<Lane> lane,
+                                              const Call& call = {});
+  // Null where operations have ended when they return.
+  Lane* lane() { return exchange_.transport().lane(); }
 
   // Ends every operation of every group on every rank with PeerLost that tells
   // the reason; the first reason stays.
@@ -186,6 +195,9 @@ class Communicator {
                      std::span<const std::byte> whole,
                      std::span<const int64_t> counts, int64_t element) const;
 
+  std::unique_ptr<Communicator> split_off(int color, int key, std::string name,
+                                          const Call& call, const WireOps& ops,
+                                          std::shared_ptr<Lane> lane);
   void reserve_scratch();
   void add_pieces(Reduction reduction, const std::byte* input,
                   std::span<const int64_t> counts, std::byte* output);
@@ -198,6 +210,9 @@ class Communicator {
   void post_segment(Reduction reduction, const Row& row, int64_t begin,
                     int half);
   void add_runs(Reduction reduction, const PieceRuns& runs);
+  // Where every rank reads the others' pieces itself.
+  bool adds_shown(Reduction reduction) const;
+  void add_shown(Reduction reduction, const Row& row, std::byte* place);
   void gather_runs(const PieceRuns& runs);
   // UsageError unless every piece lies in the buffer.
   void require_runs(Operation operation, const Call& call,

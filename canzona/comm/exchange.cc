@@ -53,6 +53,17 @@ void Exchange::receive(int from, std::span<std::byte> data) {
   if (!data.empty()) transport_->post_receive(from, data);
 }
 
+void Exchange::show(int to, std::span<const std::byte> data,
+                    int64_t wire_bytes) {
+  if (data.empty()) return;
+  count_sent(to, wire_bytes);
+  transport_->post_show(to, data);
+}
+
+void Exchange::look(int from, int64_t bytes, const std::byte** where) {
+  if (bytes > 0) transport_->post_look(from, bytes, where);
+}
+
 void Exchange::finish() {
   while (!transport_->poll()) {
     if (is_lost()) {
@@ -69,12 +80,14 @@ void Exchange::meet() {
   static constexpr std::array<std::byte, 1> kToken{};
   const SentBytes sent = sent_;
   const int size = transport_->size();
+  transport_->set_of_host(true);
   for (int step = 1; step < size; ++step)
     send((transport_->rank() + step) % size, kToken);
   for (int step = 1; step < size; ++step)
     receive((transport_->rank() + size - step) % size,
             std::span(tokens_).subspan(static_cast<size_t>(step), 1));
   finish();
+  transport_->set_of_host(false);
   sent_ = sent;
 }
 
@@ -159,6 +172,7 @@ void SignatureCheck::compare(Exchange& exchange,
       .total = announcement.total,
       .counts = hash_of(announcement.counts),
       .label = label};
+  exchange.transport().set_of_host(true);
   for (size_t peer = 0; peer < mine_.size(); ++peer) {
     if (std::cmp_equal(peer, rank)) continue;
     mine_[peer] = common;
@@ -170,6 +184,7 @@ void SignatureCheck::compare(Exchange& exchange,
                      std::as_writable_bytes(std::span(&theirs_[peer], 1)));
   }
   exchange.finish();
+  exchange.transport().set_of_host(false);
   exchange.forget_sent();
   for (size_t peer = 0; peer < mine_.size(); ++peer) {
     if (std::cmp_equal(peer, rank) || agree(mine_[peer], theirs_[peer]))

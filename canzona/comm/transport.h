@@ -52,6 +52,25 @@ class Transport {
   // has its place in the lane's order, and `copy_by` is not called. Null where
   // they have passed by then.
   virtual Lane* lane() { return nullptr; }
+  // Whether such groups can be made of these ranks: ordered_subgroup() is
+  // subgroup() whose messages are issued to `lane`, which it keeps.
+  virtual bool can_order() const { return false; }
+  virtual std::unique_ptr<Transport> ordered_subgroup(
+      std::span<const int> members, int64_t id, int color, Deadline until,
+      std::shared_ptr<Lane> lane);
+  // With a lane: whether messages posted from now on lie in memory of the host
+  // and have passed when poll() says so. Off at first.
+  virtual void set_of_host(bool of_host) { static_cast<void>(of_host); }
+
+  // Where a rank can read memory that another shows it, with a lane alone. A
+  // look is a message that is read where it lies: poll() says true when
+  // `*where` is known, what is issued then may read it, and end_looks() says
+  // that all of that is issued. Afterwards poll() waits until others have ended
+  // their looks at what was shown. Nothing else is posted in between.
+  virtual bool can_show() const { return false; }
+  virtual void post_show(int to, std::span<const std::byte> data);
+  virtual void post_look(int from, int64_t bytes, const std::byte** where);
+  virtual void end_looks() {}
 
   virtual void post_send(int to, std::span<const std::byte> data) = 0;
   virtual void post_receive(int from, std::span<std::byte> data) = 0;

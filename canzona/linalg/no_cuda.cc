@@ -14,6 +14,9 @@ constexpr const char* kWhyNot =
 }  // namespace
 
 std::unique_ptr<Engine> make_cuda_engine() { throw UsageError(kWhyNot); }
+std::unique_ptr<Engine> make_cuda_engine(int /*device*/, void* /*stream*/) {
+  throw UsageError(kWhyNot);
+}
 
 const MemoryOps& cuda_memory_ops() { throw UsageError(kWhyNot); }
 

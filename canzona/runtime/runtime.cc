@@ -117,7 +117,14 @@ void Runtime::wait_gradients() {
   parts_->guarded([&] { parts_->finish_gradients(); });
 }
 StepOutcome Runtime::step(const StepSettings& settings) {
-  return parts_->guarded([&] { return parts_->step(settings); });
+  issue_step(settings);
+  return outcome();
+}
+void Runtime::issue_step(const StepSettings& settings) {
+  parts_->guarded([&] { parts_->issue_step(settings); });
+}
+StepOutcome Runtime::outcome() {
+  return parts_->guarded([&] { return parts_->outcome(); });
 }
 void Runtime::zero_gradients() {
   for (const auto& part : parts_->all()) part->zero_gradients();
