@@ -216,10 +216,15 @@ void set_parameter(Rank& rank, int32_t tensor, std::span<const float> shard) {
   rank.engine.upload(reinterpret_cast<std::byte*>(values),
                      reinterpret_cast<const std::byte*>(shard.data()),
                      count * kBytesPerFp32);
-  for (const ExtentCopy& piece : rank.layout.parameters.pieces[index(tensor)])
-    set_piece(rank, tensor, piece, values);
-  if (rank.store.rounded()) copy_to_masters(rank, tensor, values);
+  set_parameter_there(rank, tensor, values);
   rank.settle();
+}
+
+void set_parameter_there(Rank& rank, int32_t tensor, const float* shard) {
+  place_of_shard(rank, rank.layout.parameters, tensor);
+  for (const ExtentCopy& piece : rank.layout.parameters.pieces[index(tensor)])
+    set_piece(rank, tensor, piece, shard);
+  if (rank.store.rounded()) copy_to_masters(rank, tensor, shard);
 }
 
 void get_kept_parameter(Rank& rank, int32_t tensor, std::span<float> values) {

@@ -174,6 +174,8 @@ const FlatLayout::Place& place_of_shard(const Rank& rank,
 
 // Rounds the copy that forward uses, and keeps the master weights.
 void set_parameter(Rank& rank, int32_t tensor, std::span<const float> shard);
+// The same from the engine's memory, in the order of its work.
+void set_parameter_there(Rank& rank, int32_t tensor, const float* shard);
 // The pieces that this rank keeps, one after another.
 void get_kept_parameter(Rank& rank, int32_t tensor, std::span<float> values);
 // UsageError if it keeps some of it alone.

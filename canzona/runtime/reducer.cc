@@ -1,6 +1,7 @@
 #include "canzona/runtime/reducer.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "canzona/base/error.h"
 #include "canzona/base/index.h"
@@ -85,13 +86,17 @@ void Reducer::finish() {
 
 void Reducer::look_for_nonfinite(std::span<const Engine::Stretch> gradients,
                                  std::span<const int32_t> tensors) {
-  rank_.engine.find_nonfinite(found_, gradients);
   if (rank_.compute != nullptr) {
     codes_.clear();
     for (int32_t tensor : tensors)
       codes_.push_back(nonfinite_code(rank_, tensor, true));
-    return rank_.engine.keep_first_code(own_code_, found_, codes_);
+    const auto look = [&] {
+      rank_.engine.find_nonfinite(found_, gradients);
+      rank_.engine.keep_first_code(own_code_, found_, codes_);
+    };
+    return rank_.engine.repeat(std::cref(look));
   }
+  rank_.engine.find_nonfinite(found_, gradients);
   int32_t first = 0;
   rank_.engine.download(reinterpret_cast<std::byte*>(&first),
                         reinterpret_cast<const std::byte*>(found_),

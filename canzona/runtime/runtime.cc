@@ -69,6 +69,12 @@ void Runtime::set_parameter(int32_t tensor, std::span<const float> shard) {
     canzona::set_parameter(at.part->rank, at.number, shard);
   });
 }
+void Runtime::set_parameter_there(int32_t tensor, const float* shard) {
+  parts_->guarded([&] {
+    const RankParts::LocalTensor& at = parts_->get(tensor);
+    canzona::set_parameter_there(at.part->rank, at.number, shard);
+  });
+}
 std::vector<Extent> Runtime::kept_runs(int32_t tensor) const {
   const RankParts::LocalTensor& at = parts_->get(tensor);
   std::vector<Extent> runs;

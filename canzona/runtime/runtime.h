@@ -142,6 +142,9 @@ class Runtime {
   // Between memory of this process and the shard. Setting rounds the copy that
   // forward uses and keeps the master weights.
   void set_parameter(int32_t tensor, std::span<const float> shard);
+  // The same from memory of the engine, which holds the whole shard. What other
+  // ranks gather of it is there after the engine's synchronize().
+  void set_parameter_there(int32_t tensor, const float* shard);
 
   // The runs of a tensor's shard whose parameters this rank keeps, in order:
   // all of it as one, unless the plan cuts parameters. Getting widens them.

@@ -1,12 +1,18 @@
 // The runtime on engines that work later than they are told to: what it forgets
 // to order shows in the results.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <bit>
+#include <chrono>
 #include <limits>
 #include <map>
 #include <mutex>
+#include <thread>
 
+#include "canzona/base/error.h"
+#include "canzona/runtime/testing/test_lane_groups.h"
 #include "canzona/runtime/testing/test_late_trial.h"
 #include "canzona/runtime/testing/test_plans.h"
 #include "canzona/runtime/zero/test_zero_classes.h"
@@ -39,6 +45,67 @@ TEST(LateDevice, DoesNothingUntilSomebodyWaits) {
   EXPECT_EQ(*third, 3);
   engine.synchronize();
   EXPECT_EQ(*third, 6);
+}
+
+TEST(LateGroups, GiveTheSumsOfTheTree) {
+  for (const LateDevice::Options& options : kDevices) {
+    LateDevice device(options);
+    for (const bool checked : {false, true})
+      check_lane_groups([&] { return std::make_unique<LateEngine>(device); },
+                        checked);
+  }
+}
+
+TEST(LateGroups, AddIntegersWhereTheyLie) {
+  LateDevice device;
+  run_ranks(5, [&](Communicator& world) {
+    LateEngine engine(device);
+    LaneRank rank(world, engine);
+    EngineMemory memory(engine);
+    auto* words = memory.arena().take_array<uint64_t>(2);
+    const std::array<uint64_t, 2> own = {~uint64_t{0} - 4,
+                                         static_cast<uint64_t>(world.rank())};
+    engine.upload(reinterpret_cast<std::byte*>(words),
+                  reinterpret_cast<const std::byte*>(own.data()), 16);
+    const std::span<std::byte> data(reinterpret_cast<std::byte*>(words), 16);
+    rank.settle();
+    rank.wait(rank.courier().all_reduce(Reduction::kInt128Sum, data));
+    EXPECT_EQ(memory.get<uint64_t>(data.data(), 2),
+              (std::vector<uint64_t>{~uint64_t{0} - 24, 10 + 4}));
+    rank.wait(
+        rank.courier().all_reduce(Reduction::kInt64Max, data.subspan(8, 8)));
+    EXPECT_EQ(memory.get<uint64_t>(data.data() + 8, 1)[0], 14U);
+  });
+}
+
+TEST(LateGroups, TellWhoDoesNotCome) {
+  LateDevice device;
+  RunOptions options;
+  options.communicator.deadline = std::chrono::milliseconds(300);
+  const auto message = [&](bool throws) -> std::string {
+    try {
+      run_ranks(3, options, [&](Communicator& world) {
+        LateEngine engine(device);
+        LaneRank rank(world, engine);
+        if (world.rank() == 1 && throws) throw UsageError("no more memory");
+        const auto data = rank.put(std::vector<float>(50, 1));
+        Work work;
+        if (world.rank() != 1)
+          work = rank.courier().all_reduce(Reduction::kFp32Sum, data,
+                                           {.label = "layers.3"});
+        else
+          std::this_thread::sleep_for(std::chrono::seconds(1));
+        rank.wait(work);
+      });
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(message(true), "no more memory");
+  EXPECT_THAT(message(false),
+              testing::AllOf(testing::HasSubstr("'layers.3'"),
+                             testing::HasSubstr("rank 1 did not come")));
 }
 
 class LateRule : public testing::TestWithParam<std::string> {};

@@ -30,7 +30,8 @@ struct LateTrial {
   int steps = 3;
   int micro_batches = 1;
   double clip_norm = 0.5;
-  std::optional<LateDevice::Options> device = {};  // none: plain CPU engines
+  std::optional<LateDevice::Options> device = {};
+  std::string engine = "cpu";  // without such a device
   // Called before a gradient is put into the engine's memory.
   std::function<void(const Coordinates& place, int64_t step, int32_t tensor,
                      std::span<float> gradient)>
@@ -156,10 +157,14 @@ inline std::string run_late_trial(const LateTrial& trial) {
   if (trial.device) device.emplace(*trial.device);
   std::vector<uint64_t> seen(static_cast<size_t>(world));
   std::string digests;
+  const EngineWireOps ops(memory_ops(trial.engine));
   run_ranks(world, [&](Communicator& group) {
     const std::unique_ptr<Engine> engine =
-        device ? std::make_unique<LateEngine>(*device) : make_cpu_engine();
-    Runtime runtime(trial.plan, group, *engine, trial.options);
+        device ? std::make_unique<LateEngine>(*device)
+               : make_engine(trial.engine);
+    RuntimeOptions options = trial.options;
+    if (!device && trial.engine != "cpu") options.wire_ops = &ops;
+    Runtime runtime(trial.plan, group, *engine, options);
     LateTrainer trainer(trial, runtime, *engine);
     const int64_t waits = waits_of(*engine);
     const auto tell = [&](int64_t step) {
