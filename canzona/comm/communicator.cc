@@ -281,6 +281,13 @@ std::unique_ptr<Transport> Transport::ordered_subgroup(
     Deadline /*until*/, std::shared_ptr<Lane> /*lane*/) {
   throw UsageError("these ranks have no groups whose operations are ordered");
 }
+void Transport::post_show(int to, std::span<const std::byte> /*data*/) {
+  throw InternalError(cat("nothing can be shown to rank ", to));
+}
+void Transport::post_look(int from, int64_t /*bytes*/,
+                          const std::byte** /*where*/) {
+  throw InternalError(cat("memory of rank ", from, " cannot be read"));
+}
 
 // Sums by the library behind the transport. Before each, the ranks meet, so
 // that one that does not come can be named: a library would not tell. Nobody

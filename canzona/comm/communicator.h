@@ -223,6 +223,9 @@ class Communicator {
   void post_segment(Reduction reduction, const Row& row, int64_t begin,
                     int half);
   void add_runs(Reduction reduction, const PieceRuns& runs);
+  // Where every rank reads the others' pieces itself.
+  bool adds_shown(Reduction reduction) const;
+  void add_shown(Reduction reduction, const Row& row, std::byte* place);
   void gather_runs(const PieceRuns& runs);
   // UsageError unless every piece lies in the buffer.
   void require_runs(Operation operation, const Call& call,

@@ -106,6 +106,8 @@ void Communicator::reduce_scatter_v(Reduction reduction,
 void Communicator::add_pieces(Reduction reduction, const std::byte* input,
                               std::span<const int64_t> counts,
                               std::byte* output) {
+  if (adds_shown(reduction))
+    return add_shown(reduction, {.data = input, .counts = counts}, output);
   reserve_scratch();
   const int64_t element = element_bytes(reduction);
   const int64_t before =
@@ -128,6 +130,40 @@ void Communicator::add_pieces(Reduction reduction, const std::byte* input,
       add_segment(reduction, half, count, output == own,
                   output + begin * element);
   }
+}
+
+bool Communicator::adds_shown(Reduction reduction) const {
+  return exchange_.transport().can_show() &&
+         ops_.sums_in_place(reduction, size());
+}
+
+// No rank reads this rank's own piece but itself, so that the sum may lie
+// there.
+void Communicator::add_shown(Reduction reduction, const Row& row,
+                             std::byte* place) {
+  const int64_t element = element_bytes(reduction);
+  const int64_t count = row.counts[static_cast<size_t>(rank())];
+  const std::byte* next = row.data;
+  for (int peer = 0; peer < size(); ++peer) {
+    const auto i = static_cast<size_t>(peer);
+    const std::byte* piece =
+        row.offsets.empty() ? next : row.data + row.offsets[i];
+    next += row.counts[i] * element;
+    if (peer == rank()) {
+      pieces(0)[i] = piece;
+      continue;
+    }
+    exchange_.look(peer, count * element, &pieces(0)[i]);
+    exchange_.show(peer, {piece, static_cast<size_t>(row.counts[i] * element)},
+                   row.counts[i] * wire_bytes(reduction));
+  }
+  exchange_.finish();
+  const bool is_there =
+      size() == 1 && !is_narrowed(reduction) && place == pieces(0)[0];
+  if (count > 0 && !is_there)
+    ops_.sum_in_place(reduction, pieces(0), count, place);
+  exchange_.transport().end_looks();
+  exchange_.finish();
 }
 
 // Elements [begin, begin + segment) of every rank's piece: to the rank that
@@ -355,8 +391,17 @@ void Communicator::reduce_scatter_runs(Reduction reduction,
 }
 
 void Communicator::add_runs(Reduction reduction, const PieceRuns& runs) {
-  reserve_scratch();
   const size_t n = shares_.size();
+  if (adds_shown(reduction)) {
+    for (size_t first = 0; first < runs.counts.size(); first += n)
+      add_shown(
+          reduction,
+          {runs.data.data(), runs.counts.subspan(first, n),
+           runs.offsets.subspan(first, n)},
+          runs.data.data() + runs.offsets[first + static_cast<size_t>(rank())]);
+    return;
+  }
+  reserve_scratch();
   const int64_t step = segment_elements(reduction);
   const auto post = [&](const Segments& segment, int half) {
     const size_t first = segment.run() * n;

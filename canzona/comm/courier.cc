@@ -16,13 +16,27 @@ void Work::wait(std::chrono::nanoseconds time) {
   if (courier_ != nullptr) courier_->wait(number_, time);
 }
 
-Courier::Courier(Communicator& communicator, int64_t capacity, Track* track)
+void Work::order(Lane* lane) {
+  if (courier_ != nullptr) courier_->order(number_, lane);
+}
+
+Courier::Courier(Communicator& communicator, int64_t capacity, Track* track,
+                 Lane* lane)
     : communicator_(communicator),
+      lane_(lane != nullptr ? lane : communicator.lane()),
       track_(track),
-      queue_(static_cast<size_t>(std::max<int64_t>(capacity, 1))),
-      thread_([this] { serve(); }) {}
+      queue_(static_cast<size_t>(std::max<int64_t>(capacity, 1))) {
+  if (lane_ == nullptr) {
+    thread_ = std::thread([this] { serve(); });
+    return;
+  }
+  for (size_t i = 0; i < queue_.size(); ++i)
+    marks_.push_back(lane_->make_mark());
+  queue_.resize(1);
+}
 
 Courier::~Courier() {
+  if (lane_ != nullptr) return;
   {
     std::lock_guard lock(mutex_);
     closing_ = true;
@@ -31,7 +45,26 @@ Courier::~Courier() {
   thread_.join();
 }
 
+// Nothing waits for the device here: the lane is as long as it has to be.
+Work Courier::issue_now(const Request& request) {
+  const int64_t number = num_posted_++;
+  if (failure_ == nullptr) {
+    failure_ = issue(request);
+    failed_ = number;
+    if (failure_ == nullptr) lane_->record(mark(number));
+  }
+  return {this, number};
+}
+
+void Courier::order(int64_t number, Lane* lane) {
+  if (lane_ == nullptr || lane == nullptr)
+    return wait(number, std::chrono::nanoseconds::max());
+  rethrow(number);
+  if (lane != lane_) lane->wait_for(mark(number));
+}
+
 Work Courier::post(const Request& request) {
+  if (lane_ != nullptr) return issue_now(request);
   std::unique_lock lock(mutex_);
   ended_more_.wait(lock, [&] {
     return std::cmp_less(num_posted_ - num_ended_, queue_.size());
@@ -88,24 +121,40 @@ std::exception_ptr Courier::issue(const Request& request) {
 }
 
 bool Courier::is_done(int64_t number) {
+  if (lane_ != nullptr)
+    return (failure_ != nullptr && number >= failed_) || mark(number).reached();
   std::lock_guard lock(mutex_);
   return number < num_ended_;
 }
 
+void Courier::throw_late(int64_t number, std::string_view label,
+                         std::chrono::nanoseconds time) const {
+  throw PeerLost(
+      cat("rank ", communicator_.known_as(), " of ", communicator_.name(),
+          ": background operation ", number, " ", quoted(label),
+          " did not end within ",
+          human_seconds(std::chrono::duration<double>(time).count())));
+}
+
 void Courier::wait(int64_t number, std::chrono::nanoseconds time) {
+  if (lane_ != nullptr) {
+    rethrow(number);
+    if (time == std::chrono::nanoseconds::max()) return mark(number).wait();
+    for (const Deadline until = deadline_after(time); !mark(number).reached();)
+      if (std::chrono::steady_clock::now() >= until)
+        throw_late(number, {}, time);
+      else
+        std::this_thread::yield();
+    return;
+  }
   const auto ended = [&] { return number < num_ended_; };
   std::unique_lock lock(mutex_);
   if (time == std::chrono::nanoseconds::max()) {
     ended_more_.wait(lock, ended);
   } else if (!ended_more_.wait_for(lock, time, ended)) {
-    throw PeerLost(
-        cat("rank ", communicator_.known_as(), " of ", communicator_.name(),
-            ": background operation ", number, " ",
-            quoted(place(number).label.view()), " did not end within ",
-            human_seconds(std::chrono::duration<double>(time).count())));
+    throw_late(number, place(number).label.view(), time);
   }
-  if (failure_ != nullptr && number >= failed_)
-    std::rethrow_exception(failure_);
+  rethrow(number);
 }
 
 template <class Body>

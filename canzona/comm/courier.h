@@ -12,6 +12,11 @@
 //   transform(k);
 //   gather.wait();
 //
+// Where the communicator's operations are only issued, to a lane (lane.h),
+// there is no thread: what is posted is issued at once, by the thread that
+// posts, and so comes into one order with all else that this thread issues. A
+// Work is a mark of the lane then, for other lanes to wait for: order().
+//
 // Every rank posts the same order, so nothing can deadlock. Posting waits while
 // the queue is full. An error stays: its work and all later ones rethrow it at
 // wait(), the other ranks are told, and nothing more is issued.
@@ -32,6 +37,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <span>
@@ -41,6 +47,7 @@
 #include <vector>
 
 #include "canzona/comm/communicator.h"
+#include "canzona/comm/lane.h"
 #include "canzona/trace/trace.h"
 
 namespace canzona {
@@ -56,6 +63,9 @@ class Work {
   // Rethrows what the operation threw. PeerLost if it has not ended in time;
   // the operation goes on then, under its own deadline.
   void wait(std::chrono::nanoseconds time = std::chrono::nanoseconds::max());
+  // What is issued to `lane` from now on happens after it; where there is no
+  // lane, or the courier has a thread, waits. Rethrows, too.
+  void order(Lane* lane);
 
  private:
   friend class Courier;
@@ -67,8 +77,10 @@ class Work {
 
 class Courier {
  public:
-  // Holds `capacity` operations that have not ended, at least one.
-  Courier(Communicator& communicator, int64_t capacity, Track* track = nullptr);
+  // Holds `capacity` operations that have not ended, at least one. `lane`:
+  // where the bodies issue what they do, if it is not the communicator's own.
+  Courier(Communicator& communicator, int64_t capacity, Track* track = nullptr,
+          Lane* lane = nullptr);
   ~Courier();
   Courier(const Courier&) = delete;
   Courier& operator=(const Courier&) = delete;
@@ -105,6 +117,7 @@ class Courier {
     return post(request);
   }
 
+  Lane* lane() const { return lane_; }  // null: it has a thread
   Track* track() const { return track_; }
   // Time spent in operations that have ended. Any thread may ask.
   std::chrono::nanoseconds busy() const {
@@ -146,8 +159,22 @@ class Courier {
   }
   bool is_done(int64_t number);
   void wait(int64_t number, std::chrono::nanoseconds time);
+  [[noreturn]] void throw_late(int64_t number, std::string_view label,
+                               std::chrono::nanoseconds time) const;
+  Work issue_now(const Request& request);
+  void order(int64_t number, Lane* lane);
+  // Of the lane; a later operation's is as good.
+  Mark& mark(int64_t number) {
+    return *marks_[static_cast<size_t>(number) % marks_.size()];
+  }
+  void rethrow(int64_t number) const {
+    if (failure_ != nullptr && number >= failed_)
+      std::rethrow_exception(failure_);
+  }
 
   Communicator& communicator_;
+  Lane* lane_;
+  std::vector<std::unique_ptr<Mark>> marks_;
   Track* track_;
   std::atomic<int64_t> busy_ = 0;  // nanoseconds
   int64_t paused_ = 0;             // of the operation under way

@@ -53,6 +53,17 @@ void Exchange::receive(int from, std::span<std::byte> data) {
   if (!data.empty()) transport_->post_receive(from, data);
 }
 
+void Exchange::show(int to, std::span<const std::byte> data,
+                    int64_t wire_bytes) {
+  if (data.empty()) return;
+  count_sent(to, wire_bytes);
+  transport_->post_show(to, data);
+}
+
+void Exchange::look(int from, int64_t bytes, const std::byte** where) {
+  if (bytes > 0) transport_->post_look(from, bytes, where);
+}
+
 void Exchange::finish() {
   while (!transport_->poll()) {
     if (is_lost()) {

@@ -48,6 +48,10 @@ class Exchange {
   // Messages of no bytes are not sent, because their receiver knows.
   void send(int to, std::span<const std::byte> data);
   void receive(int from, std::span<std::byte> data);
+  // The same where ranks read each other's memory (transport.h); so many bytes
+  // count as sent.
+  void show(int to, std::span<const std::byte> data, int64_t wire_bytes);
+  void look(int from, int64_t bytes, const std::byte** where);
   // Waits for all sent and received since the last time.
   void finish();
 

@@ -91,6 +91,16 @@ class Transport {
   }
   virtual void release(std::byte* memory) { static_cast<void>(memory); }
 
+  // Where a rank can read memory that another shows it, with a lane alone. A
+  // look is a message that is read where it lies: poll() says true when
+  // `*where` is known, what is issued then may read it, and end_looks() says
+  // that all of that is issued. Afterwards poll() waits until others have ended
+  // their looks at what was shown. Nothing else is posted in between.
+  virtual bool can_show() const { return false; }
+  virtual void post_show(int to, std::span<const std::byte> data);
+  virtual void post_look(int from, int64_t bytes, const std::byte** where);
+  virtual void end_looks() {}
+
   virtual void post_send(int to, std::span<const std::byte> data) = 0;
   virtual void post_receive(int from, std::span<std::byte> data) = 0;
 

@@ -111,6 +111,12 @@ class CpuWireOps final : public WireOps {
 
 }  // namespace
 
+void WireOps::sum_in_place(Reduction reduction,
+                           std::span<const std::byte* const> /*pieces*/,
+                           int64_t /*count*/, std::byte* /*sum*/) const {
+  CANZONA_CHECK(false, "no sums in place of ", to_string(reduction));
+}
+
 const WireOps& cpu_wire_ops() {
   static const CpuWireOps ops;
   return ops;

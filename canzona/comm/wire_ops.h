@@ -65,9 +65,10 @@ constexpr std::string_view to_string(Reduction reduction) {
 //
 //   Communicator world(std::move(transport), cpu_wire_ops(), options, "world");
 //
-// A device derives its own. Every function has ended when it returns, may be
-// called by several threads at once, and gives the same bits for an element
-// whatever its place and the number of its neighbours.
+// A device derives its own. Every function has ended when it returns, but for
+// those of a lane (lane.h), may be called by several threads at once, and gives
+// the same bits for an element whatever its place and the number of its
+// neighbours.
 
 class WireOps {
  public:
@@ -124,6 +125,16 @@ class WireOps {
     static_cast<void>(sum);
     return false;
   }
+  // The same of so many pieces that have the form of memory, where they lie:
+  // each is rounded as it would be on its way. `sum` may be where a piece lies.
+  virtual bool sums_in_place(Reduction reduction, int num_pieces) const {
+    static_cast<void>(reduction);
+    static_cast<void>(num_pieces);
+    return false;
+  }
+  virtual void sum_in_place(Reduction reduction,
+                            std::span<const std::byte* const> pieces,
+                            int64_t count, std::byte* sum) const;
 };
 
 // For memory of the host. Lives as long as the program.

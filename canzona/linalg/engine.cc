@@ -27,7 +27,17 @@ class Repeated {
   size_t size_;
 };
 
+class ReachedEvent final : public Event {
+ public:
+  bool reached() override { return true; }
+  void wait() override {}
+};
+
 }  // namespace
+
+std::unique_ptr<Event> Engine::make_event() {
+  return std::make_unique<ReachedEvent>();
+}
 
 void Engine::set_identity(Matrices a, double diagonal) {
   set_identity(a, Repeated(diagonal, a.count).span());
@@ -64,6 +74,51 @@ uint32_t Engine::scale_and_look(std::span<const ScaledStretch> runs,
   }
   if (open.count > 0) scale(open.run, factor, open.count);
   return largest_bits(looked_at_);
+}
+
+// In memory of this process; a device has its own.
+
+void Engine::find_largest(GradientNumbers* numbers,
+                          std::span<const Stretch> runs) {
+  numbers->largest = std::max<int64_t>(numbers->largest, largest_bits(runs));
+  numbers->is_finite = numbers->largest < kInfinityBits ? 1 : 0;
+}
+
+void Engine::keep_first_code(int64_t* code, const int32_t* found,
+                             std::span<const int64_t> codes) {
+  if (*code == 0 && *found > 0) *code = codes[static_cast<size_t>(*found) - 1];
+}
+
+void Engine::raise(int64_t* number, const int64_t* other) {
+  *number = std::max(*number, *other);
+}
+
+void Engine::judge(GradientNumbers* numbers) {
+  numbers->skip = numbers->largest >= kInfinityBits ? 1 : 0;
+}
+
+void Engine::add_squares(GradientNumbers* numbers,
+                         std::span<const Stretch> runs) {
+  if (numbers->largest == 0 || numbers->largest >= kInfinityBits) return;
+  WideSum sum{numbers->squares[0], numbers->squares[1]};
+  sum.add(sum_of_squares(
+      runs, squares_exponent(static_cast<uint32_t>(numbers->largest))));
+  numbers->squares[0] = sum.low;
+  numbers->squares[1] = sum.high;
+}
+
+void Engine::clip(GradientNumbers* numbers, double limit) {
+  numbers->norm = 0;
+  if (numbers->skip == 0 && numbers->largest > 0)
+    numbers->norm = norm_of_squares(
+        {numbers->squares[0], numbers->squares[1]},
+        squares_exponent(static_cast<uint32_t>(numbers->largest)));
+  numbers->factor = clip_factor(numbers->norm, limit);
+  numbers->is_whole = numbers->factor == 1 ? 1 : 0;
+}
+
+void Engine::scale_by(Run run, const double* factor, int64_t count) {
+  scale(run, *factor, count);
 }
 
 }  // namespace canzona

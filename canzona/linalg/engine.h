@@ -22,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "canzona/linalg/gradient_numbers.h"
 #include "canzona/linalg/matrix.h"
 #include "canzona/linalg/memory.h"
 #include "canzona/linalg/operand.h"
@@ -55,14 +56,6 @@ struct ConstOrders {
       : data(one.data()), length(static_cast<int64_t>(one.size())) {}
   ConstOrders(const std::vector<int64_t>& one)  // NOLINT: implicit
       : ConstOrders(std::span<const int64_t>(one)) {}
-};
-
-// A point in the work of an engine.
-class Event {
- public:
-  virtual ~Event() = default;
-  virtual bool reached() = 0;
-  virtual void wait() = 0;
 };
 
 class Engine;
@@ -101,6 +94,12 @@ class Engine {
   // issued here from now on.
   virtual void wait_for(Engine& other) = 0;
   virtual std::unique_ptr<Event> record() = 0;
+  // The same with events that are made once, and lines of work beside this one.
+  // No lane where work has ended when a call returns: events are reached then.
+  virtual std::unique_ptr<Event> make_event();
+  virtual void record_in(Event&) {}
+  virtual void wait_until(const Event&) {}
+  virtual std::unique_ptr<MemoryLane> make_lane() { return nullptr; }
   virtual std::unique_ptr<Notice> make_notice() = 0;
   virtual void synchronize() = 0;
 
@@ -195,6 +194,28 @@ class Engine {
   // caller sees to it that |x|·2^exponent is at most 2^31 (wide_sum.h).
   virtual WideSum sum_of_squares(std::span<const Stretch> runs,
                                  int exponent) = 0;
+
+  // The same for whom nobody waits (gradient_numbers.h): everything is in the
+  // engine's memory. Raises `largest` to the bits of the runs.
+  virtual void find_largest(GradientNumbers* numbers,
+                            std::span<const Stretch> runs);
+  // *code = codes[*found - 1] if it was 0 and *found is not, as find_nonfinite
+  // leaves it.
+  virtual void keep_first_code(int64_t* code, const int32_t* found,
+                               std::span<const int64_t> codes);
+  // *number becomes *other if that is larger.
+  virtual void raise(int64_t* number, const int64_t* other);
+  // Says whether to skip.
+  virtual void judge(GradientNumbers* numbers);
+  // Adds to the squares, whose exponent follows from `largest`; nothing if that
+  // is 0 or not finite.
+  virtual void add_squares(GradientNumbers* numbers,
+                           std::span<const Stretch> runs);
+  // The norm, and the factor; 1 where the step is skipped.
+  virtual void clip(GradientNumbers* numbers, double limit);
+  // x = *factor·x, as by scale(), for fp32.
+  virtual void scale_by(Run run, const double* factor, int64_t count);
+
   // values[j] = Σ_i a[i,j]·b[i,j]; values is count x 1 x cols.
   virtual void column_dots(Matrices values, ConstMatrices a,
                            ConstMatrices b) = 0;
@@ -285,6 +306,11 @@ std::unique_ptr<Engine> make_cpu_engine();
 std::unique_ptr<Engine> make_cpu_engine(Bf16Kernel kernel);
 // UsageError in a build without CUDA, and on a machine without a GPU.
 std::unique_ptr<Engine> make_cuda_engine();
+// On this GPU, in the order of the caller's own work: `stream` is a
+// cudaStream_t that outlives the engine; null: one of its own. The GPU is the
+// calling thread's current one from then on, as it is to be for every thread
+// that uses the engine. UsageError as above, and if there is no such GPU.
+std::unique_ptr<Engine> make_cuda_engine(int device, void* stream);
 // "cpu" or "cuda"; UsageError names what else was asked for.
 std::unique_ptr<Engine> make_engine(std::string_view device);
 

@@ -1,7 +1,9 @@
 #include "canzona/base/error.h"
+#include "canzona/base/random.h"
 #include "canzona/base/text.h"
 #include "canzona/linalg/engine.h"
 #include "canzona/linalg/memory.h"
+#include "canzona/linalg/number_stream.h"
 
 namespace canzona {
 namespace {
@@ -17,6 +19,19 @@ std::unique_ptr<Engine> make_engine(std::string_view device) {
   if (device == "cpu") return make_cpu_engine();
   if (device == "cuda") return make_cuda_engine();
   refuse(device);
+}
+
+void fill_numbers(Engine& engine, float* to, const NumberStream& stream,
+                  const NumberRows& rows) {
+  if (engine.kind() == "cuda")
+    return fill_cuda_numbers(engine, to, stream, rows);
+  for (int64_t r = 0; r < rows.rows; ++r) {
+    const uint64_t first =
+        rows.first + static_cast<uint64_t>(r * rows.stream_stride);
+    for (int64_t j = 0; j < rows.count; ++j)
+      to[r * rows.row_stride + j] =
+          stream.number(bits_at(stream.seed, first + static_cast<uint64_t>(j)));
+  }
 }
 
 const MemoryOps& memory_ops(std::string_view device) {

@@ -34,9 +34,9 @@ Memory& host_memory();
 //   const MemoryOps& ops = memory_ops("cuda");
 //   ops.add_fp32(sum, a, b, count);
 //
-// Every function has ended when it returns; any number of threads may call. On
-// a GPU they do not wait for engines: whoever uses memory that an engine works
-// on waits for the engine first. An element's bits depend neither on its place
+// Every function has ended when it returns, but for those of a lane (below); any
+// number of threads may call. On a GPU they do not wait for engines: whoever
+// uses memory that an engine works on waits for the engine first. An element's bits depend neither on its place
 // nor on its neighbours, and are the same on every device, a sum of NaNs aside.
 // Pointers are aligned to their elements. Results may lie where an operand
 // lies, and overlap none by a part.
@@ -91,6 +91,48 @@ class MemoryOps {
     static_cast<void>(count);
     return false;
   }
+  // The same of fp32 pieces, each of which is rounded to bf16 first.
+  virtual bool add_rounded_tree(float* sum,
+                                std::span<const float* const> pieces,
+                                int64_t count) const {
+    static_cast<void>(sum);
+    static_cast<void>(pieces);
+    static_cast<void>(count);
+    return false;
+  }
+  // The most pieces that these three take; 0: they always say false.
+  virtual int most_tree_pieces() const { return 0; }
+};
+
+// A point in the work of a device. Reached if it was never recorded. It may be
+// recorded again; whoever waits by then waits for the point before.
+class Event {
+ public:
+  virtual ~Event() = default;
+  virtual bool reached() = 0;
+  virtual void wait() = 0;  // this thread does
+};
+
+// A line of a device's work beside its engines, for what collectives do to
+// memory: operations take their place in it, and nobody waits for them.
+//
+//   lane->wait_until(*gradients_are_there);
+//   lane->ops().add_fp32(sum, a, b, count);   // only issued
+//   lane->record_in(*sums_are_there);
+//
+// Made by Engine::make_lane(). One thread at a time issues; events may be asked
+// by any.
+class MemoryLane {
+ public:
+  virtual ~MemoryLane() = default;
+
+  // They live as long as the lane, whose order they keep.
+  virtual const MemoryOps& ops() const = 0;
+  virtual std::unique_ptr<Event> make_event() const = 0;
+  // After all that was issued so far.
+  virtual void record_in(Event& event) = 0;
+  // What is issued from now on happens after it.
+  virtual void wait_until(const Event& event) = 0;
 };
 
 // They live as long as the program.

@@ -3,6 +3,7 @@
 #include "canzona/linalg/cuda_device.h"
 #include "canzona/linalg/engine.h"
 #include "canzona/linalg/memory.h"
+#include "canzona/linalg/number_stream.h"
 
 namespace canzona {
 namespace {
@@ -14,8 +15,17 @@ constexpr const char* kWhyNot =
 }  // namespace
 
 std::unique_ptr<Engine> make_cuda_engine() { throw UsageError(kWhyNot); }
+std::unique_ptr<Engine> make_cuda_engine(int /*device*/, void* /*stream*/) {
+  throw UsageError(kWhyNot);
+}
 
 const MemoryOps& cuda_memory_ops() { throw UsageError(kWhyNot); }
+
+void fill_cuda_numbers(Engine& /*engine*/, float* /*to*/,
+                       const NumberStream& /*stream*/,
+                       const NumberRows& /*rows*/) {
+  throw UsageError(kWhyNot);
+}
 
 bool cuda_is_built() { return false; }
 

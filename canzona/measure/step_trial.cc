@@ -50,6 +50,7 @@ class StepRank {
     settings_.clip_norm = request.clip_norm;
     for (int32_t t = 0; t < std::ssize(plan.model.tensors); ++t)
       if (runtime_.holds(t)) add_tensor(t);
+    engine_.synchronize();
   }
 
   // Copies of all parameters by ranks that have ended would take memory, and
@@ -78,13 +79,15 @@ class StepRank {
     RuntimeTimes before;
     for (int i = 0; i <= request_.iterations; ++i) {
       run_iteration(work);
+      if (i == request_.iterations) wait_for_engine();
       if (i > 0) continue;
+      numbers_.waited = 0;
       begin = wall_seconds();
       before = runtime_.times();
     }
     const RuntimeTimes after = runtime_.times();
     numbers_.iteration = (wall_seconds() - begin) / request_.iterations;
-    numbers_.waited = after.waited() - before.waited();
+    numbers_.waited += after.waited() - before.waited();
     numbers_.links_busy = after.links_busy - before.links_busy;
     runtime_.wait_all_params();
   }
@@ -102,35 +105,39 @@ class StepRank {
   void add_tensor(int32_t t) {
     tensors_[static_cast<size_t>(module_of(plan_.model, tensor(t)))].push_back(
         t);
-    numbers_of_shard_.resize(static_cast<size_t>(runtime_.shard_elements(t)));
-    make_parameter(tensor(t), plan_.mesh.tp, runtime_.place().t,
-                   numbers_of_shard_);
-    runtime_.set_parameter(t, numbers_of_shard_);
+    Arena& arena = engine_.arena();
+    const Arena::Scope scope(arena);
+    auto* shard = arena.take_array<float>(runtime_.shard_elements(t));
+    make_parameter(engine_, tensor(t), plan_.mesh.tp, runtime_.place().t,
+                   shard);
+    runtime_.set_parameter_there(t, shard);
   }
 
   void write_gradient(int32_t t, int64_t step) {
     const Coordinates& place = runtime_.place();
     const auto [home, num_homes] = home_of(plan_, place, tensor(t));
-    numbers_of_shard_.resize(static_cast<size_t>(runtime_.shard_elements(t)));
-    make_gradient({request_.gradients, home, num_homes, step}, tensor(t),
-                  plan_.mesh.tp, place.t, numbers_of_shard_);
-    engine_.upload(reinterpret_cast<std::byte*>(runtime_.gradient(t)),
-                   reinterpret_cast<const std::byte*>(numbers_of_shard_.data()),
-                   std::ssize(numbers_of_shard_) * kBytesPerFp32);
+    make_gradient(engine_, {request_.gradients, home, num_homes, step},
+                  tensor(t), plan_.mesh.tp, place.t, runtime_.gradient(t));
   }
 
   void announce(const std::vector<int32_t>& tensors) {
     for (const int32_t t : tensors) runtime_.grad_ready(t);
   }
 
-  StepOutcome update() {
+  // Timed work stands for compute, and begins when the engine has come so far.
+  void wait_for_engine() {
+    const double begin = wall_seconds();
+    engine_.synchronize();
+    numbers_.waited += wall_seconds() - begin;
+  }
+
+  void update() {
     const StepOutcome outcome = runtime_.step(settings_);
     if (outcome.skipped)
       throw NumericalError(cat("step ", runtime_.steps_done() + 1,
                                ": the gradient of ",
                                quoted(outcome.nonfinite_tensor), " on rank ",
                                outcome.nonfinite_rank, " is not finite"));
-    return outcome;
   }
 
   void run_step(int step) {
@@ -141,20 +148,25 @@ class StepRank {
       announce(*module);
     // A step is measured from the last gradient reduced on any rank.
     runtime_.wait_gradients();
+    engine_.synchronize();
     world_.barrier({.label = "gradients are reduced"});
     const RuntimeTimes before = runtime_.times();
-    const StepOutcome outcome = update();
+    const double begin = wall_seconds();
+    update();
+    engine_.synchronize();
+    const double seconds = wall_seconds() - begin;
     const RuntimeTimes after = runtime_.times();
     world_.barrier({.label = "parameters are applied"});
     const double applied = wall_seconds();
     runtime_.wait_all_params();
+    engine_.synchronize();
     const double gathered = wall_seconds();
     runtime_.zero_gradients();
     if (step <= request_.warmup) return;
     const double waited = after.waited_in_step - before.waited_in_step;
-    seconds_.push_back(outcome.seconds);
-    with_gather_.push_back(outcome.seconds + gathered - applied);
-    compute_.push_back(outcome.seconds - waited);
+    seconds_.push_back(seconds);
+    with_gather_.push_back(seconds + gathered - applied);
+    compute_.push_back(seconds - waited);
     numbers_.step_waited += waited;
     numbers_.step_links_busy += after.exchange_busy - before.exchange_busy;
   }
@@ -165,6 +177,7 @@ class StepRank {
     work.begin();
     for (int32_t m = 0; m < num_modules; ++m) {
       runtime_.wait_params(m);
+      wait_for_engine();
       work.forward(m);
     }
     for (int32_t m = num_modules - 1; m >= 0; --m) {
@@ -181,7 +194,6 @@ class StepRank {
   Runtime runtime_;
   StepSettings settings_;
   std::vector<std::vector<int32_t>> tensors_;  // of this rank, by module
-  std::vector<float> numbers_of_shard_;
   std::vector<double> seconds_, with_gather_, compute_;  // by timed step
   StepNumbers numbers_;
 };

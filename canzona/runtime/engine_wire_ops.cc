@@ -3,6 +3,7 @@
 #include <array>
 
 #include "canzona/base/check.h"
+#include "canzona/base/error.h"
 
 namespace canzona {
 namespace {
@@ -65,6 +66,81 @@ bool EngineWireOps::sum_at_once(Reduction reduction,
   std::array<const uint16_t*, kMost> narrow{};
   if (reduction == Reduction::kFp32Sum) return add(wide);
   return reduction == Reduction::kFp32SumOfBf16 && add(narrow);
+}
+
+bool EngineWireOps::sums_in_place(Reduction reduction, int num_pieces) const {
+  return memory_.most_tree_pieces() > 0 &&
+         (element_bytes(reduction) != 4 ||
+          num_pieces <= memory_.most_tree_pieces());
+}
+
+// The order of integers does not matter; a piece where the sum is to lie comes
+// first.
+void EngineWireOps::join_in_place(Reduction reduction,
+                                  std::span<const std::byte* const> pieces,
+                                  int64_t count, std::byte* sum) const {
+  size_t first = 0;
+  for (size_t i = 0; i < pieces.size(); ++i)
+    if (pieces[i] == sum) first = i;
+  if (pieces[first] != sum)
+    memory_.copy(sum, pieces[first], count * element_bytes(reduction));
+  for (size_t i = 0; i < pieces.size(); ++i)
+    if (i != first) add(reduction, sum, sum, pieces[i], count);
+}
+
+void EngineWireOps::sum_in_place(Reduction reduction,
+                                 std::span<const std::byte* const> pieces,
+                                 int64_t count, std::byte* sum) const {
+  if (element_bytes(reduction) != 4)
+    return join_in_place(reduction, pieces, count, sum);
+  constexpr size_t kMost = 64;
+  CANZONA_CHECK(pieces.size() <= kMost, "a sum of ", pieces.size(), " pieces");
+  std::array<const float*, kMost> wide{};
+  for (size_t i = 0; i < pieces.size(); ++i) wide[i] = as<float>(pieces[i]);
+  const auto all = std::span<const float* const>(wide).first(pieces.size());
+  const bool added = is_narrowed(reduction)
+                         ? memory_.add_rounded_tree(as<float>(sum), all, count)
+                         : memory_.add_tree(as<float>(sum), all, count);
+  CANZONA_CHECK(added, "no sum of ", pieces.size(), " pieces at once");
+}
+
+namespace {
+
+class EngineMark final : public Mark {
+ public:
+  explicit EngineMark(std::unique_ptr<Event> event)
+      : event_(std::move(event)) {}
+  bool reached() const override { return event_->reached(); }
+  void wait() const override { event_->wait(); }
+  Event& event() const { return *event_; }
+
+ private:
+  std::unique_ptr<Event> event_;
+};
+
+Event& event_of(const Mark& mark) {
+  return static_cast<const EngineMark&>(mark).event();
+}
+
+}  // namespace
+
+std::unique_ptr<Mark> EngineLane::make_mark() const {
+  return std::make_unique<EngineMark>(lane_->make_event());
+}
+void EngineLane::record(Mark& mark) { lane_->record_in(event_of(mark)); }
+void EngineLane::wait_for(const Mark& mark) {
+  lane_->wait_until(event_of(mark));
+}
+
+const WireOps& ComputeLane::ops() const {
+  throw InternalError("collectives are not issued to an engine");
+}
+std::unique_ptr<Mark> ComputeLane::make_mark() const {
+  return std::make_unique<EngineMark>(engine_.make_event());
+}
+void ComputeLane::record(Mark& mark) { engine_.record_in(event_of(mark)); }
+void ComputeLane::wait_for(const Mark& mark) {
+  engine_.wait_until(event_of(mark));
 }
 
 }  // namespace canzona

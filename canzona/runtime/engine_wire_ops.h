@@ -4,12 +4,23 @@
 //   const EngineWireOps ops(memory_ops("cuda"));
 //   auto dp = world.split(t, d, "dp", {}, &ops);
 //
+// Where an engine makes lanes (Engine::make_lane), a lane of collectives is one
+// of them, and compute is the engine's own:
+//
+//   EngineLane sums(engine.make_lane());
+//   ComputeLane compute(engine);
+//   sums.wait_for(mark_of_compute);
+//
 // Pieces are aligned to their elements (8 bytes for those of two words). The
 // memory's owner waits for its engines before it hands pieces over. Any number
 // of threads may call.
 #pragma once
 
+#include <memory>
+
+#include "canzona/comm/lane.h"
 #include "canzona/comm/wire_ops.h"
+#include "canzona/linalg/engine.h"
 #include "canzona/linalg/memory.h"
 
 namespace canzona {
@@ -37,9 +48,48 @@ class EngineWireOps : public WireOps {
   bool sum_at_once(Reduction reduction,
                    std::span<const std::byte* const> pieces, int64_t count,
                    std::byte* sum) const override;
+  bool sums_in_place(Reduction reduction, int num_pieces) const override;
+  void sum_in_place(Reduction reduction,
+                    std::span<const std::byte* const> pieces, int64_t count,
+                    std::byte* sum) const override;
 
  private:
+  void join_in_place(Reduction reduction,
+                     std::span<const std::byte* const> pieces, int64_t count,
+                     std::byte* sum) const;
+
   const MemoryOps& memory_;
+};
+
+// A mark is an event of the device.
+class EngineLane final : public Lane {
+ public:
+  explicit EngineLane(std::unique_ptr<MemoryLane> lane)
+      : lane_(std::move(lane)), ops_(lane_->ops()) {}
+
+  const WireOps& ops() const override { return ops_; }
+  std::unique_ptr<Mark> make_mark() const override;
+  void record(Mark& mark) override;
+  void wait_for(const Mark& mark) override;
+
+ private:
+  std::unique_ptr<MemoryLane> lane_;
+  EngineWireOps ops_;
+};
+
+// No collectives are issued here: ops() may not be called.
+class ComputeLane final : public Lane {
+ public:
+  // The engine outlives it.
+  explicit ComputeLane(Engine& engine) : engine_(engine) {}
+
+  const WireOps& ops() const override;
+  std::unique_ptr<Mark> make_mark() const override;
+  void record(Mark& mark) override;
+  void wait_for(const Mark& mark) override;
+
+ private:
+  Engine& engine_;
 };
 
 }  // namespace canzona

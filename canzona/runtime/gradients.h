@@ -12,7 +12,7 @@
 // so that the mean gradient is the same for every number of ranks.
 // Random: another number for every rank, with sums that depend on their order.
 //
-// Pure; any thread may call.
+// Pure; any thread may call, one at a time for an engine's memory.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,8 @@
 #include "canzona/plan/mesh.h"
 
 namespace canzona {
+
+class Engine;
 
 enum class GradientKind { kExact, kRandom };
 std::string_view to_string(GradientKind kind);
@@ -47,5 +49,11 @@ void make_gradient(const GradientShare& share, const Tensor& tensor, int32_t tp,
 // Nearly normal, of standard deviation 0.02.
 void make_parameter(const Tensor& tensor, int32_t tp, int32_t t,
                     std::span<float> shard);
+
+// The same bits in the memory of an engine, in the order of its work.
+void make_gradient(Engine& engine, const GradientShare& share,
+                   const Tensor& tensor, int32_t tp, int32_t t, float* shard);
+void make_parameter(Engine& engine, const Tensor& tensor, int32_t tp, int32_t t,
+                    float* shard);
 
 }  // namespace canzona

@@ -9,6 +9,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/comm/wire_ops.h"
+#include "canzona/linalg/engine.h"
 #include "canzona/plan/schedule/kept.h"
 #include "canzona/shapes/architecture.h"
 
@@ -53,6 +54,31 @@ Values mean(const Tensor& tensor, GradientKind kind, int32_t num_homes,
       static_cast<float>(gradient_factor(kind, Mesh{.dp = num_homes}));
   for (float& value : sum) value *= factor;
   return sum;
+}
+
+int64_t shard_elements(const Tensor& tensor, int32_t tp) {
+  int64_t elements = 0;
+  for (const ExtentCopy& run : logical_runs(tensor, tp, tp - 1))
+    elements += run.count;
+  return elements;
+}
+
+// Cut by rows, by columns, and in interleaved parts.
+TEST(Gradients, AreTheSameInAnEnginesMemory) {
+  const auto engine = make_cpu_engine();
+  for (const GradientKind kind : {GradientKind::kExact, GradientKind::kRandom})
+    for (const int32_t tp : {1, 2})
+      for (const Tensor& tensor : tiny().tensors) {
+        const auto elements = shard_elements(tensor, tp);
+        Values there(static_cast<size_t>(elements)), here(there.size());
+        const GradientShare share{kind, 1, 3, 5};
+        make_gradient(share, tensor, tp, tp - 1, here);
+        make_gradient(*engine, share, tensor, tp, tp - 1, there.data());
+        EXPECT_EQ(there, here) << tensor.name << " tp=" << tp;
+        make_parameter(tensor, tp, tp - 1, here);
+        make_parameter(*engine, tensor, tp, tp - 1, there.data());
+        EXPECT_EQ(there, here) << tensor.name << " tp=" << tp;
+      }
 }
 
 TEST(Gradients, ExactOnesHaveOneMeanForEveryNumberOfRanks) {

@@ -8,52 +8,66 @@ namespace {
 
 // The members of `group` in `world`, whose ranks are those of the part. All
 // ranks of the world call it.
-std::unique_ptr<Communicator> found(Communicator& world, const RankGroup& group,
-                                    const std::string& name,
-                                    const WireOps* ops) {
-  return world.split(group.first, world.rank(), name, {}, ops);
+std::unique_ptr<Communicator> found(Communicator& world, int color,
+                                    const std::string& name, const WireOps& ops,
+                                    const std::shared_ptr<Lane>& lane) {
+  if (lane != nullptr)
+    return world.split_ordered(color, world.rank(), name, lane);
+  return world.split(color, world.rank(), name, {}, &ops);
 }
 
 // In one level or two.
 std::unique_ptr<NodeGroup> found_levels(Communicator& world,
                                         const PlanPart& part, GroupKind kind,
                                         const std::string& name,
-                                        const WireOps& ops) {
+                                        const WireOps& ops,
+                                        const std::shared_ptr<Lane>& lane) {
   const RankGroup group = group_of(part, world.rank(), kind);
+  const WireOps& moved_by = lane == nullptr ? ops : lane->ops();
   const bool direct = part.options.zero.reach == Reach::kDirect;
   if (direct || !has_levels(part, kind))
-    return std::make_unique<NodeGroup>(found(world, group, name, &ops), nullptr,
-                                       ops);
+    return std::make_unique<NodeGroup>(
+        found(world, group.first, name, ops, lane), nullptr, moved_by);
   const Levels levels = levels_of(part, group);
-  auto inside = found(world, inside_level(group, levels, world.rank()),
-                      name + " inside a node", &ops);
+  auto inside = found(world, inside_level(group, levels, world.rank()).first,
+                      name + " inside a node", ops, lane);
   const RankGroup across = across_level(group, levels, world.rank());
-  auto beyond = world.split(levels.across > 1 ? across.first : -1, world.rank(),
-                            name + " across nodes", {}, &ops);
-  return std::make_unique<NodeGroup>(std::move(inside), std::move(beyond), ops);
+  auto beyond = found(world, levels.across > 1 ? across.first : -1,
+                      name + " across nodes", ops, lane);
+  return std::make_unique<NodeGroup>(std::move(inside), std::move(beyond),
+                                     moved_by);
 }
 
 }  // namespace
 
 Groups::Groups(Communicator& world, const PlanPart& part, const WireOps& ops,
-               int capacity, const AddTrack& add_track,
-               const std::string& prefix) {
+               const GroupLanes& lanes, int capacity, const AddTrack& add_track,
+               const std::string& prefix)
+    : lanes_(lanes) {
   const int32_t rank = world.rank();
-  const auto add = [&](Line& line, GroupKind kind, const char* name) {
+  const auto add = [&](Line& line, GroupKind kind, const char* name,
+                       const std::shared_ptr<Lane>& lane) {
     if (!has_groups(part, kind)) return;
     const RankGroup group = group_of(part, rank, kind);
     line.group = found_levels(world, part, kind,
-                              cat(prefix, name, " ", group.first), ops);
+                              cat(prefix, name, " ", group.first), ops, lane);
     line.courier = std::make_unique<Courier>(line.group->inside(), capacity,
                                              add_track(name));
   };
   control_ = world.split(0, rank, prefix + "control");
-  add(dense_, GroupKind::kSums, "data");
-  add(experts_, GroupKind::kExperts, "experts");
-  add(publish_, GroupKind::kPublish, "publish");
+  add(dense_, GroupKind::kSums, "data", lanes.gradients);
+  add(experts_, GroupKind::kExperts, "experts", lanes.gradients);
+  add(publish_, GroupKind::kPublish, "publish", lanes.parameters);
   found_modules(world, part, ops, prefix);
-  add(gather_, GroupKind::kExchange, "gather");
-  add(scatter_, GroupKind::kExchange, "scatter");
+  add(gather_, GroupKind::kExchange, "gather", lanes.parameters);
+  add(scatter_, GroupKind::kExchange, "scatter", lanes.gradients);
+  if (lanes.gradients != nullptr) {
+    check_.group = std::make_unique<NodeGroup>(
+        found(world, 0, prefix + "check", ops, lanes.gradients), nullptr,
+        lanes.gradients->ops());
+    check_.courier = std::make_unique<Courier>(check_.group->inside(), 2,
+                                               add_track("check"));
+  }
   if (gather_.group == nullptr) return;
   gather_.group->inside().count_links(exchange_use_);
   scatter_.group->inside().count_links(exchange_use_);
@@ -61,15 +75,16 @@ Groups::Groups(Communicator& world, const PlanPart& part, const WireOps& ops,
 
 void Groups::found_modules(Communicator& world, const PlanPart& part,
                            const WireOps& ops, const std::string& prefix) {
-  const auto group = [&](GroupKind kind, const char* name) {
+  const auto group = [&](GroupKind kind, const char* name,
+                         const std::shared_ptr<Lane>& lane) {
     return has_groups(part, kind)
-               ? found_levels(world, part, kind, prefix + name, ops)
+               ? found_levels(world, part, kind, prefix + name, ops, lane)
                : nullptr;
   };
-  replicas_ = group(GroupKind::kReplicas, "replicas");
-  all_groups_ = group(GroupKind::kAllGroups, "all groups");
-  parameters_ = group(GroupKind::kParameters, "parameters");
-  gradients_ = group(GroupKind::kGradients, "gradients");
+  replicas_ = group(GroupKind::kReplicas, "replicas", lanes_.gradients);
+  all_groups_ = group(GroupKind::kAllGroups, "all groups", lanes_.gradients);
+  parameters_ = group(GroupKind::kParameters, "parameters", lanes_.parameters);
+  gradients_ = group(GroupKind::kGradients, "gradients", lanes_.gradients);
 }
 
 NodeGroup& Groups::of(GroupKind kind) {
@@ -102,7 +117,8 @@ Groups::Sent& Groups::Sent::operator+=(const Sent& other) {
 }
 
 void Groups::close() {
-  for (Line* line : {&dense_, &experts_, &publish_, &gather_, &scatter_})
+  for (Line* line :
+       {&dense_, &experts_, &publish_, &gather_, &scatter_, &check_})
     line->courier.reset();
 }
 

@@ -10,6 +10,10 @@
 // consecutive homes. Groups on several nodes go in two levels if the plan says
 // so. Every group, or level of one, has a communicator of its own, every
 // courier a thread. All ranks make theirs at once; `world` outlives them.
+//
+// Where the engine works later than it is told to, two lanes take the place of
+// the threads: gradients leave on one, parameters come on the other, and the
+// thread that posts issues.
 #pragma once
 
 #include <chrono>
@@ -23,13 +27,19 @@
 
 namespace canzona {
 
+// Null where collectives have ended when they return.
+struct GroupLanes {
+  std::shared_ptr<Lane> gradients, parameters;
+};
+
 class Groups {
  public:
   // `ops`: of the memory of parameters and gradients. `add_track` makes the
   // track of a thread, or null. `prefix`: of the groups' names.
   using AddTrack = std::function<Track*(const std::string& name)>;
   Groups(Communicator& world, const PlanPart& part, const WireOps& ops,
-         int capacity, const AddTrack& add_track, const std::string& prefix);
+         const GroupLanes& lanes, int capacity, const AddTrack& add_track,
+         const std::string& prefix);
 
   // The calling thread's own, for numbers of this process: all ranks.
   Communicator& control() { return *control_; }
@@ -41,9 +51,15 @@ class Groups {
   Courier& publish(bool of_experts) {
     return publish_.courier != nullptr ? *publish_.courier : data(of_experts);
   }
+  // Numbers of all ranks in the engine's memory; only with lanes.
+  Courier& check() { return *check_.courier; }
   // Only where the plan's grid has tp > 1.
   Courier& gather() { return *gather_.courier; }
   Courier& scatter() { return *scatter_.courier; }
+
+  // Of modules; null where their threads do it.
+  Lane* gradient_lane() const { return lanes_.gradients.get(); }
+  Lane* parameter_lane() const { return lanes_.parameters.get(); }
 
   // The ranks of a kind of group that buckets are summed or published in
   // (plan/schedule/rank_group.h); the plan has such groups. For the threads of
@@ -105,10 +121,11 @@ class Groups {
                      const WireOps& ops, const std::string& prefix);
   Sent count(int64_t TrafficLog::Row::*bytes) const;
 
+  const GroupLanes lanes_;
   LinkUse exchange_use_;  // the groups below count into it
   std::unique_ptr<Communicator> control_;
   std::unique_ptr<NodeGroup> replicas_, all_groups_, parameters_, gradients_;
-  Line dense_, experts_, publish_, gather_, scatter_;
+  Line dense_, experts_, publish_, gather_, scatter_, check_;
 };
 
 }  // namespace canzona

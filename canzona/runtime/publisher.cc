@@ -12,6 +12,8 @@ Publisher::Publisher(Rank& rank)
   const FlatLayout& layout = rank.layout.parameters;
   for (size_t b = 0; b < layout.buckets.size(); ++b) {
     leaving_.emplace_back(rank, b);
+    if (rank.compute != nullptr && !leaving_.back().has_work())
+      leaving_.back().updated = rank.compute->make_mark();
     for (int32_t t :
          rank.part.buckets[index(layout.buckets[b].bucket)].tensors) {
       auto& list =
@@ -48,8 +50,9 @@ void Publisher::send_held() {
   for (; num_left_ > 0; --num_left_) {
     Leaving& bucket = leaving_[num_left_ - 1];
     if (bucket.num_missing > 0) return;
+    if (bucket.updated != nullptr) rank_.compute->record(*bucket.updated);
     if (!bucket.has_work()) continue;
-    rank_.settle();
+    rank_.settle(bucket.courier());
     bucket.post();
   }
 }
@@ -57,11 +60,15 @@ void Publisher::send_held() {
 void Publisher::wait(int32_t module) {
   send_held();
   const WaitWatch watch(rank_, rank_.times.waited_for_parameters);
-  wait_elsewhere(module);
+  wait_elsewhere(module, rank_.compute.get());
 }
 
-void Publisher::wait_elsewhere(int32_t module) {
-  for (int32_t b : of_module_.at(index(module))) leaving_[index(b)].wait();
+void Publisher::wait_elsewhere(int32_t module, Lane* lane) {
+  for (int32_t b : of_module_.at(index(module))) {
+    Leaving& bucket = leaving_[index(b)];
+    bucket.order(lane);
+    if (bucket.updated != nullptr) lane->wait_for(*bucket.updated);
+  }
 }
 
 void Publisher::wait_all() {

@@ -23,10 +23,10 @@ class Publisher {
 
   void wait(int32_t module);
   void wait_all();
-  // Everything that is updated leaves; then another thread may wait for it
-  // until the next step.
+  // Everything that is updated leaves; then another thread, or a lane, may wait
+  // for it until the next step.
   void send_held();
-  void wait_elsewhere(int32_t module);
+  void wait_elsewhere(int32_t module, Lane* lane);
 
   // While held, nothing leaves before the first wait. Broadcasts are part of
   // the step and not held.
@@ -36,6 +36,8 @@ class Publisher {
   struct Leaving : BucketTask {
     Leaving(Rank& rank, size_t bucket)
         : BucketTask(rank, bucket, Resting::kParameters) {}
+    // With a lane: what stays on this rank is updated, for others to gather.
+    std::unique_ptr<Mark> updated;
     int32_t num_in = 1;  // what it waits for in a step; AdamW's elements
     int32_t num_missing = 0;
   };

@@ -7,6 +7,7 @@
 #include "canzona/base/index.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/schedule/names.h"
+#include "canzona/runtime/engine_wire_ops.h"
 
 namespace canzona {
 namespace {
@@ -22,6 +23,19 @@ int64_t slot_elements(const PlanPart& part, const RuleFacts& facts,
 int queue_capacity(const PlanPart& part) {
   const size_t most = 2 * std::max<size_t>(part.buckets.size(), kExchangeSlots);
   return static_cast<int>(std::min<size_t>(most, 4096));
+}
+
+std::unique_ptr<Lane> compute_lane(const Communicator& world, Engine& engine,
+                                   const RuntimeOptions& options) {
+  if (!options.ordered || !world.can_order() || engine.make_lane() == nullptr)
+    return nullptr;
+  return std::make_unique<ComputeLane>(engine);
+}
+
+GroupLanes group_lanes(Engine& engine, bool ordered) {
+  if (!ordered) return {};
+  return {std::make_shared<EngineLane>(engine.make_lane()),
+          std::make_shared<EngineLane>(engine.make_lane())};
 }
 
 }  // namespace
@@ -48,13 +62,32 @@ Rank::Rank(const PlanPart& the_part, Communicator& world, Engine& the_engine,
       store(part, layout, kept, updates,
             slot_elements(part, *facts, place.stage),
             pool_sizes(part, place.stage), engine),
+      compute(compute_lane(world, engine, options)),
+      lanes(group_lanes(engine, compute != nullptr)),
       track(the_track),
       groups(
-          world, part, wire_ops(), queue_capacity(part),
-          [this](const std::string& name) { return add_track(name); }, prefix) {
+          world, part, wire_ops(), lanes, queue_capacity(part),
+          [this](const std::string& name) { return add_track(name); }, prefix),
+      edge_(compute != nullptr ? compute->make_mark() : nullptr) {
   for (int32_t m = 0; m < num_modules(part.model); ++m)
     module_labels.push_back(label(cat(
         module_name(part.model, m), part.name.empty() ? "" : ", ", part.name)));
+}
+
+void Rank::settle(const Courier& courier) {
+  if (compute == nullptr) return settle();
+  compute->record(*edge_);
+  courier.lane()->wait_for(*edge_);
+}
+
+void Rank::drain() noexcept {
+  if (compute == nullptr) return;
+  for (Lane* lane : {lanes.gradients.get(), lanes.parameters.get()}) try {
+      lane->record(*edge_);
+      edge_->wait();
+    } catch (const std::exception&) {
+      return;  // the device is lost, as whoever uses it hears
+    }
 }
 
 std::string_view Rank::label(const std::string& text) {
@@ -183,10 +216,15 @@ void set_parameter(Rank& rank, int32_t tensor, std::span<const float> shard) {
   rank.engine.upload(reinterpret_cast<std::byte*>(values),
                      reinterpret_cast<const std::byte*>(shard.data()),
                      count * kBytesPerFp32);
-  for (const ExtentCopy& piece : rank.layout.parameters.pieces[index(tensor)])
-    set_piece(rank, tensor, piece, values);
-  if (rank.store.rounded()) copy_to_masters(rank, tensor, values);
+  set_parameter_there(rank, tensor, values);
   rank.settle();
+}
+
+void set_parameter_there(Rank& rank, int32_t tensor, const float* shard) {
+  place_of_shard(rank, rank.layout.parameters, tensor);
+  for (const ExtentCopy& piece : rank.layout.parameters.pieces[index(tensor)])
+    set_piece(rank, tensor, piece, shard);
+  if (rank.store.rounded()) copy_to_masters(rank, tensor, shard);
 }
 
 void get_kept_parameter(Rank& rank, int32_t tensor, std::span<float> values) {

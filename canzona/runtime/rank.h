@@ -3,12 +3,14 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <set>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "canzona/comm/lane.h"
 #include "canzona/comm/wire_ops.h"
 #include "canzona/plan/schedule/messages.h"
 #include "canzona/plan/schedule/rank_entries.h"
@@ -70,6 +72,14 @@ struct Rank {
   const RankEntries entries;
   const UpdatePlan updates;
   const RankStore store;
+  // Compute's own, where the engine works later than it is told to and these
+  // ranks can order their collectives; else null, and calls have ended when
+  // they return.
+  const std::unique_ptr<Lane> compute;
+  const GroupLanes lanes;
+  // In the engine's memory: not 0 if the step leaves weights and states as they
+  // are. Null where this thread knows that before it begins.
+  const int32_t* skip = nullptr;
   Track* track = nullptr;
   RuntimeTimes times;
   std::set<std::string> labels;
@@ -86,6 +96,7 @@ struct Rank {
     return canzona::counts_shard(part, place, number);
   }
   const WireOps& wire_ops() const {
+    if (lanes.gradients != nullptr) return lanes.gradients->ops();
     return options.wire_ops != nullptr ? *options.wire_ops : cpu_wire_ops();
   }
   // One more thread of this rank; null without a trace.
@@ -103,8 +114,27 @@ struct Rank {
   ShownEntry show(const ScheduleEntry& entry);
   std::vector<ShownEntry> show(const std::vector<ScheduleEntry>& list);
 
-  // Before memory is handed to another thread: the engine may still write it.
+  const WireOps& ops_of(const Courier& courier) const {
+    return courier.lane() != nullptr ? courier.lane()->ops() : wire_ops();
+  }
+
+  // Does repeated work (linalg/engine.h) that changes weights or states.
+  template <class Work>
+  void update(const Work& work) {
+    if (skip == nullptr) return engine.repeat(std::cref(work));
+    const auto guarded = [&] { engine.if_zero(skip, std::cref(work)); };
+    engine.repeat(std::cref(guarded));
+  }
+  // The engine has done all that it was told.
   void settle() { engine.synchronize(); }
+  // Before memory is handed to a courier, which the engine may still write:
+  // what is posted from now on happens after that.
+  void settle(const Courier& courier);
+  // Ends what was issued; for whoever gives memory back.
+  void drain() noexcept;
+
+ private:
+  const std::unique_ptr<Mark> edge_;
 };
 
 // Compute stands still as long as it lives: adds that time, and how long links
@@ -144,6 +174,8 @@ const FlatLayout::Place& place_of_shard(const Rank& rank,
 
 // Rounds the copy that forward uses, and keeps the master weights.
 void set_parameter(Rank& rank, int32_t tensor, std::span<const float> shard);
+// The same from the engine's memory, in the order of its work.
+void set_parameter_there(Rank& rank, int32_t tensor, const float* shard);
 // The pieces that this rank keeps, one after another.
 void get_kept_parameter(Rank& rank, int32_t tensor, std::span<float> values);
 // UsageError if it keeps some of it alone.

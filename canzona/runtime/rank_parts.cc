@@ -112,7 +112,7 @@ void RankPart::finish_step(int64_t step, double learning_rate) {
     local->run(step, learning_rate);
   else
     exchanged->finish();
-  rank.settle();
+  if (rank.compute == nullptr) rank.settle();
   // Weights that are broadcast are part of the step.
   if (rank.part.traffic == Traffic::kBroadcast) publisher.wait_all();
 }
@@ -129,6 +129,7 @@ void RankPart::close() {
   gatherer.reset();
   scatterer.reset();
   rank.groups.close();
+  rank.drain();
 }
 
 std::chrono::nanoseconds RankPart::busy() const {
@@ -203,8 +204,14 @@ RankParts::RankParts(const Plan& the_plan, Communicator& world, Engine& engine,
     for (size_t i = 0; i < part.tensors.size(); ++i)
       tensors_[index(part.tensors[i])] = {parts_.back().get(),
                                           static_cast<int32_t>(i)};
-    check_.add(parts_.back()->rank);
+    Rank& rank = parts_.back()->rank;
+    if (rank.compute == nullptr)
+      check_.add(rank);
+    else
+      ordered_check_.add(rank, parts_.back()->reducer.own_code());
   }
+  for (const auto& part : parts_)
+    if (is_ordered()) part->rank.skip = ordered_check_.skip();
 }
 
 const RankParts::LocalTensor& RankParts::get(int32_t tensor) const {
@@ -254,47 +261,67 @@ void RankParts::finish_gradients() const {
   for (const auto& part : parts_) part->finish_gradients();
 }
 
-StepOutcome RankParts::step(const StepSettings& settings) {
+// The number of a step follows from how the one before ended: where that is on
+// its way, it is read here, and no sooner.
+void RankParts::issue_step(const StepSettings& settings) {
+  outcome();
   for (const auto& part : parts_)
     if (part->gatherer != nullptr) part->gatherer->require_over();
   wait_all_params();
   finish_gradients();
-  StepOutcome outcome;
+  outcome_ = {};
   {
-    const Stopwatch watch(outcome.seconds);
+    const Stopwatch watch(outcome_.seconds);
     const Span span(first().rank.track, "step");
-    nonfinite_.clear();
-    for (const auto& part : parts_)
-      nonfinite_.push_back(part->reducer.nonfinite());
-    check_.run(control(), plan.model, settings, nonfinite_, outcome);
+    check_gradients(settings);
     for (const auto& part : parts_) {
       part->reducer.begin();
       if (part->scatterer != nullptr) part->scatterer->begin();
     }
-    if (outcome.skipped) return outcome;
-    ++steps_done_;
-    update(settings);
+    if (outcome_.skipped) return;
+    update(settings, steps_done_ + 1);
+    if (!outcome_is_on_its_way_) ++steps_done_;
   }
   if (first().rank.options.overlap == Overlap::kNone) wait_all_params();
-  return outcome;
+}
+
+void RankParts::check_gradients(const StepSettings& settings) {
+  if (is_ordered()) {
+    ordered_check_.issue(settings);
+    outcome_is_on_its_way_ = true;
+    return;
+  }
+  nonfinite_.clear();
+  for (const auto& part : parts_)
+    nonfinite_.push_back(part->reducer.nonfinite());
+  check_.run(control(), plan.model, settings, nonfinite_, outcome_);
+}
+
+const StepOutcome& RankParts::outcome() {
+  if (!outcome_is_on_its_way_) return outcome_;
+  ordered_check_.read(plan.model, outcome_);
+  outcome_is_on_its_way_ = false;
+  if (!outcome_.skipped) ++steps_done_;
+  return outcome_;
 }
 
 void RankParts::take_over(int64_t steps_done) {
+  outcome();
   for (const auto& part : parts_) part->publish_weights();
   steps_done_ = steps_done;
 }
 
 // AdamW has work while the first gather is on its way.
-void RankParts::update(const StepSettings& settings) const {
+void RankParts::update(const StepSettings& settings, int64_t step) const {
   const double adamw = settings.adamw_learning_rate < 0
                            ? settings.learning_rate
                            : settings.adamw_learning_rate;
   for (const auto& part : parts_)
-    part->begin_step(steps_done_, settings.learning_rate);
+    part->begin_step(step, settings.learning_rate);
   for (const auto& part : parts_)
-    part->update_elements(steps_done_, {settings.learning_rate, adamw});
+    part->update_elements(step, {settings.learning_rate, adamw});
   for (const auto& part : parts_)
-    part->finish_step(steps_done_, settings.learning_rate);
+    part->finish_step(step, settings.learning_rate);
 }
 
 std::string RankParts::text_of(LogicalDigest digest) const {

@@ -23,6 +23,7 @@
 #include "canzona/runtime/step/exchanged_update.h"
 #include "canzona/runtime/step/gradient_check.h"
 #include "canzona/runtime/step/local_update.h"
+#include "canzona/runtime/step/ordered_check.h"
 #include "canzona/runtime/zero/gatherer.h"
 #include "canzona/runtime/zero/scatterer.h"
 
@@ -99,9 +100,14 @@ class RankParts {
   void release_params(int32_t module) const;
   void wait_all_params() const;
   void finish_gradients() const;
-  StepOutcome step(const StepSettings& settings);
+  void issue_step(const StepSettings& settings);
+  // Of the last step; waits for it if it is on its way.
+  const StepOutcome& outcome();
 
-  int64_t steps_done() const { return steps_done_; }
+  int64_t steps_done() {
+    outcome();
+    return steps_done_;
+  }
   void take_over(int64_t steps_done);
   // Sum of what the ranks have digested, each number by one of them.
   std::string text_of(LogicalDigest digest) const;
@@ -110,7 +116,9 @@ class RankParts {
   const Coordinates place;  // in the mesh
 
  private:
-  void update(const StepSettings& settings) const;
+  void update(const StepSettings& settings, int64_t step) const;
+  void check_gradients(const StepSettings& settings);
+  bool is_ordered() const { return first().rank.compute != nullptr; }
   // Which part a module's uses are announced to where none has it: the first
   // says so.
   bool is_known(int32_t module) const;
@@ -122,6 +130,9 @@ class RankParts {
   std::vector<std::unique_ptr<RankPart>> parts_;
   std::vector<LocalTensor> tensors_;  // of the whole model
   GradientCheck check_;
+  OrderedCheck ordered_check_;
+  StepOutcome outcome_;
+  bool outcome_is_on_its_way_ = false;
   // Kept from step to step, so that none allocates.
   std::vector<int32_t> uses_;       // that a part serves
   std::vector<int32_t> nonfinite_;  // by part

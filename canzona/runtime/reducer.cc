@@ -1,10 +1,12 @@
 #include "canzona/runtime/reducer.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "canzona/base/error.h"
 #include "canzona/base/index.h"
 #include "canzona/base/text.h"
+#include "canzona/runtime/step/gradient_check.h"
 
 namespace canzona {
 
@@ -13,7 +15,8 @@ Reducer::Reducer(Rank& rank)
       ready_(rank.layout.gradients.tensors.size(), 0),
       memory_(rank.engine.memory()),
       whole_life_(memory_),
-      found_(memory_.take_array<int32_t>(1)) {
+      found_(memory_.take_array<int32_t>(1)),
+      own_code_(memory_.take_array<int64_t>(1)) {
   const FlatLayout& layout = rank.layout.gradients;
   for (size_t b = 0; b < layout.buckets.size(); ++b) {
     Pending& pending = pending_.emplace_back(rank, b);
@@ -34,6 +37,9 @@ Reducer::Reducer(Rank& rank)
 void Reducer::begin() {
   next_ = 0;
   nonfinite_ = -1;
+  if (rank_.compute != nullptr)
+    rank_.engine.set_zero(reinterpret_cast<std::byte*>(own_code_),
+                          sizeof(*own_code_));
   std::fill(ready_.begin(), ready_.end(), 0);
   for (Pending& bucket : pending_) bucket.num_missing = bucket.num_announced;
 }
@@ -54,7 +60,7 @@ void Reducer::post_full() {
     Pending& bucket = pending_[next_];
     if (!by_modules()) {
       look_for_nonfinite(bucket.gradients, bucket.tensors);
-      rank_.settle();
+      rank_.settle(bucket.courier());
     }
     bucket.post();
   }
@@ -80,6 +86,16 @@ void Reducer::finish() {
 
 void Reducer::look_for_nonfinite(std::span<const Engine::Stretch> gradients,
                                  std::span<const int32_t> tensors) {
+  if (rank_.compute != nullptr) {
+    codes_.clear();
+    for (int32_t tensor : tensors)
+      codes_.push_back(nonfinite_code(rank_, tensor, true));
+    const auto look = [&] {
+      rank_.engine.find_nonfinite(found_, gradients);
+      rank_.engine.keep_first_code(own_code_, found_, codes_);
+    };
+    return rank_.engine.repeat(std::cref(look));
+  }
   rank_.engine.find_nonfinite(found_, gradients);
   int32_t first = 0;
   rank_.engine.download(reinterpret_cast<std::byte*>(&first),

@@ -38,6 +38,9 @@ class Reducer {
                           std::span<const int32_t> tensors);
   // The first tensor whose own gradient was not finite, before any sum; -1.
   int32_t nonfinite() const { return nonfinite_; }
+  // The same as a code in the engine's memory (step/gradient_check.h), where
+  // nobody waits for it; 0 if there is none.
+  const int64_t* own_code() const { return own_code_; }
 
  private:
   struct Pending : BucketTask {
@@ -60,6 +63,8 @@ class Reducer {
   Arena memory_;
   Arena::Scope whole_life_;
   int32_t* found_;
+  int64_t* own_code_;
+  std::vector<int64_t> codes_;  // of what is looked at
   int32_t nonfinite_ = -1;
 };
 

@@ -69,6 +69,12 @@ void Runtime::set_parameter(int32_t tensor, std::span<const float> shard) {
     canzona::set_parameter(at.part->rank, at.number, shard);
   });
 }
+void Runtime::set_parameter_there(int32_t tensor, const float* shard) {
+  parts_->guarded([&] {
+    const RankParts::LocalTensor& at = parts_->get(tensor);
+    canzona::set_parameter_there(at.part->rank, at.number, shard);
+  });
+}
 std::vector<Extent> Runtime::kept_runs(int32_t tensor) const {
   const RankParts::LocalTensor& at = parts_->get(tensor);
   std::vector<Extent> runs;
@@ -117,7 +123,14 @@ void Runtime::wait_gradients() {
   parts_->guarded([&] { parts_->finish_gradients(); });
 }
 StepOutcome Runtime::step(const StepSettings& settings) {
-  return parts_->guarded([&] { return parts_->step(settings); });
+  issue_step(settings);
+  return outcome();
+}
+void Runtime::issue_step(const StepSettings& settings) {
+  parts_->guarded([&] { parts_->issue_step(settings); });
+}
+StepOutcome Runtime::outcome() {
+  return parts_->guarded([&] { return parts_->outcome(); });
 }
 void Runtime::zero_gradients() {
   for (const auto& part : parts_->all()) part->zero_gradients();

@@ -57,6 +57,10 @@ struct RuntimeOptions {
   Overlap overlap = Overlap::kBackground;
   // How memory of the engine is copied and added; null: memory of the host.
   const WireOps* wire_ops = nullptr;
+  // Where the engine works later than it is told to, and these ranks can order
+  // their collectives (Communicator::can_order): calls only issue, and nobody
+  // waits. false: every collective waits for the engine, and the caller for it.
+  bool ordered = true;
   Trace* trace = nullptr;  // outlives the runtime
 };
 
@@ -77,7 +81,9 @@ struct StepOutcome {
   std::string nonfinite_tensor = {};
   int nonfinite_rank = -1;
   double gradient_norm = 0;  // before clipping; 0 if not asked for
-  double seconds = 0;        // last gradient reduced → last parameter applied
+  // Last gradient reduced → last parameter applied; of this thread alone where
+  // the engine works later than it is told to.
+  double seconds = 0;
 };
 
 // Seconds this rank's compute has waited, and its links were busy, so far.
@@ -136,6 +142,9 @@ class Runtime {
   // Between memory of this process and the shard. Setting rounds the copy that
   // forward uses and keeps the master weights.
   void set_parameter(int32_t tensor, std::span<const float> shard);
+  // The same from memory of the engine, which holds the whole shard. What other
+  // ranks gather of it is there after the engine's synchronize().
+  void set_parameter_there(int32_t tensor, const float* shard);
 
   // The runs of a tensor's shard whose parameters this rank keeps, in order:
   // all of it as one, unless the plan cuts parameters. Getting widens them.
@@ -156,6 +165,12 @@ class Runtime {
   // Until all gradients are reduced; step() does so, too.
   void wait_gradients();
   StepOutcome step(const StepSettings& settings);
+  // The same in two calls, for engines that work later than they are told to:
+  // the first only issues, and the second waits until gradients were looked at.
+  // Nobody needs to ask; the next step does. Without such an engine the step is
+  // over when it is issued.
+  void issue_step(const StepSettings& settings);
+  StepOutcome outcome();  // of the last step
   void zero_gradients();
 
   // Until the parameters of a module (plan/schedule/modules.h), or of all, are

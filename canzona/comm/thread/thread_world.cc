@@ -7,6 +7,7 @@
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
+#include "canzona/comm/lane.h"
 
 namespace canzona {
 namespace {
@@ -92,18 +93,37 @@ using State = Inbox::Letter::State;
 class ThreadTransport final : public Transport {
  public:
   ThreadTransport(std::shared_ptr<ThreadWorld> world,
-                  std::shared_ptr<ThreadGroup> group, int rank)
+                  std::shared_ptr<ThreadGroup> group, int rank,
+                  std::shared_ptr<Lane> lane = nullptr)
       : world_(std::move(world)),
         group_(std::move(group)),
         ops_(&world_->ops()),
         rank_(rank),
-        pending_(static_cast<size_t>(group_->size())) {}
+        lane_(std::move(lane)),
+        pending_(static_cast<size_t>(group_->size())) {
+    if (lane_ == nullptr) return;
+    ops_ = &lane_->ops();
+    written_ = lane_->make_mark();
+    for (int peer = 0; peer < size(); ++peer)
+      taken_.push_back(lane_->make_mark());
+  }
   ~ThreadTransport() override { leave(); }
 
   int rank() const override { return rank_; }
   int size() const override { return group_->size(); }
 
   void copy_by(const WireOps& ops) override { ops_ = &ops; }
+  Lane* lane() override { return lane_.get(); }
+  // Modelled links know when messages are there, and a lane does not tell.
+  bool can_order() const override { return world_->schedule() == nullptr; }
+  std::unique_ptr<Transport> ordered_subgroup(
+      std::span<const int> members, int64_t id, int color, Deadline until,
+      std::shared_ptr<Lane> lane) override;
+  void set_of_host(bool of_host) override { of_host_ = of_host; }
+  bool can_show() const override { return lane_ != nullptr; }
+  void post_show(int to, std::span<const std::byte> data) override;
+  void post_look(int from, int64_t bytes, const std::byte** where) override;
+  void end_looks() override;
   void post_send(int to, std::span<const std::byte> data) override;
   void post_receive(int from, std::span<std::byte> data) override;
   void pass_gate(std::string_view group, Operation operation,
@@ -149,6 +169,12 @@ class ThreadTransport final : public Transport {
     bool receiving = false;
     std::span<std::byte> data;
     Time ready{0};
+    // With a lane: what is sent, until poll() puts it in the inbox.
+    std::span<const std::byte> sent;
+    bool is_in_inbox = false;
+    bool shown = false;  // what is sent
+    const std::byte** where = nullptr;
+    bool looking = false;
   };
 
   int world_rank() const { return group_->ranks[static_cast<size_t>(rank_)]; }
@@ -156,9 +182,28 @@ class ThreadTransport final : public Transport {
   Inbox::Peer& mail(int peer) { return own().peers[static_cast<size_t>(peer)]; }
   // For callers that hold own().mutex.
   bool has_news();
+  bool is_ordered() const { return lane_ != nullptr && !of_host_; }
+  // Whether poll() is to wait for a receipt.
+  bool wants_receipt(const Pending& with) const {
+    return with.sending && (!with.shown || looks_ended_);
+  }
+  void put_in_inboxes();
+  void put_in_inbox(int to, const Inbox::Letter& letter);
   bool try_receive(int from);
+  Time take(int from, const Inbox::Letter& letter);
+  void give_receipt(int from, Time arrival, std::shared_ptr<Mark> taken);
   bool try_end_send(int to);
   void end_taking(int from);
+  // False if it was taken before.
+  bool take_back(int to) noexcept;
+  void wait_for_taking(Inbox::Receipt& receipt) noexcept;
+  // Messages that poll() does not wait for yet: what is shown.
+  int num_awaited() const {
+    return static_cast<int>(
+        std::ranges::count_if(pending_, [&](const Pending& with) {
+          return with.sending && !wants_receipt(with);
+        }));
+  }
   Time arrival_of(int from, const Inbox::Letter& letter, Time ready);
   void count(int rank, Time ready, Time end);
   Time post_time() const { return follows_ ? passed_ : link_time(); }
@@ -168,6 +213,14 @@ class ThreadTransport final : public Transport {
   std::shared_ptr<ThreadGroup> group_;
   const WireOps* ops_;
   int rank_;
+  std::shared_ptr<Lane> lane_;
+  // A letter's mark is recorded again when all have taken theirs, and that of
+  // what was taken from a rank when that one has waited for it.
+  std::shared_ptr<Mark> written_;
+  std::vector<std::shared_ptr<Mark>> taken_;  // by rank
+  bool of_host_ = false;
+  bool looks_ended_ = false;
+  int num_outgoing_ = 0;  // to be put in inboxes
   std::vector<Pending> pending_;
   int num_pending_ = 0;
   Time last_arrival_{0};  // of what this exchange has moved
@@ -201,14 +254,65 @@ void ThreadTransport::post_send(int to, std::span<const std::byte> data) {
   CANZONA_CHECK(!with.sending, "a second message to rank ", to);
   with.sending = true;
   ++num_pending_;
-  const Time ready = post_time();
+  if (is_ordered()) {
+    with.sent = data;
+    with.is_in_inbox = false;
+    ++num_outgoing_;
+    return;
+  }
+  put_in_inbox(to, {State::kPosted, data.data(),
+                    static_cast<int64_t>(data.size()), post_time()});
+}
+
+void ThreadTransport::put_in_inbox(int to, const Inbox::Letter& letter) {
+  pending_[static_cast<size_t>(to)].is_in_inbox = true;
   Inbox& inbox = group_->inbox(to);
   {
     std::lock_guard lock(inbox.mutex);
-    inbox.peers[static_cast<size_t>(rank_)].letter = {
-        State::kPosted, data.data(), static_cast<int64_t>(data.size()), ready};
+    inbox.peers[static_cast<size_t>(rank_)].letter = letter;
   }
   inbox.changed.notify_all();
+}
+
+// One mark for all that was posted since the last time.
+void ThreadTransport::put_in_inboxes() {
+  if (num_outgoing_ == 0) return;
+  num_outgoing_ = 0;
+  looks_ended_ = false;
+  lane_->record(*written_);
+  for (int peer = 0; peer < size(); ++peer) {
+    const Pending& with = pending_[static_cast<size_t>(peer)];
+    if (with.sending && !with.is_in_inbox)
+      put_in_inbox(peer, {State::kPosted, with.sent.data(),
+                          static_cast<int64_t>(with.sent.size()), Time{0},
+                          written_, with.shown});
+  }
+}
+
+void ThreadTransport::post_show(int to, std::span<const std::byte> data) {
+  post_send(to, data);
+  pending_[static_cast<size_t>(to)].shown = true;
+}
+
+void ThreadTransport::post_look(int from, int64_t bytes,
+                                const std::byte** where) {
+  post_receive(from,
+               {static_cast<std::byte*>(nullptr), static_cast<size_t>(bytes)});
+  pending_[static_cast<size_t>(from)].where = where;
+}
+
+void ThreadTransport::end_looks() {
+  looks_ended_ = true;
+  const auto is_looking = [](const Pending& with) { return with.looking; };
+  if (std::ranges::none_of(pending_, is_looking)) return;
+  // One for all who showed: each has waited for it before it shows again.
+  const std::shared_ptr<Mark>& read = taken_[static_cast<size_t>(rank_)];
+  lane_->record(*read);
+  for (int peer = 0; peer < size(); ++peer) {
+    Pending& with = pending_[static_cast<size_t>(peer)];
+    if (with.looking) give_receipt(peer, Time{0}, read);
+    with.looking = false;
+  }
 }
 
 void ThreadTransport::post_receive(int from, std::span<std::byte> data) {
@@ -216,6 +320,7 @@ void ThreadTransport::post_receive(int from, std::span<std::byte> data) {
   CANZONA_CHECK(!with.receiving, "a second message from rank ", from);
   with.receiving = true;
   with.data = data;
+  with.where = nullptr;
   with.ready = post_time();
   ++num_pending_;
 }
@@ -224,6 +329,7 @@ void ThreadTransport::post_receive(int from, std::span<std::byte> data) {
 // time, and if all began with rank 0, they would stand in line at its port.
 bool ThreadTransport::poll() {
   follows_ = false;
+  put_in_inboxes();
   if (!waiting_since_) waiting_since_ = link_time();
   for (int step = 0; step < size(); ++step) {
     const int peer = (rank_ + size() - step) % size();
@@ -232,12 +338,12 @@ bool ThreadTransport::poll() {
       with.receiving = false;
       --num_pending_;
     }
-    if (with.sending && try_end_send(peer)) {
-      with.sending = false;
+    if (wants_receipt(with) && try_end_send(peer)) {
+      with.sending = with.shown = false;
       --num_pending_;
     }
   }
-  if (num_pending_ > 0) return false;
+  if (num_pending_ > num_awaited()) return false;
   if (world_->schedule() != nullptr && link_time() < last_arrival_)
     return false;
   passed_ = std::max(last_arrival_, *waiting_since_);
@@ -264,20 +370,47 @@ bool ThreadTransport::try_receive(int from) {
   }
   Time arrival{0};
   try {
-    ops_->copy(with.data.data(), letter.data, letter.bytes);
-    arrival = arrival_of(from, letter, with.ready);
+    arrival = take(from, letter);
   } catch (...) {
     end_taking(from);
     throw;
   }
   end_taking(from);
+  if (!letter.shown)
+    give_receipt(from, arrival,
+                 is_ordered() ? taken_[static_cast<size_t>(from)] : nullptr);
+  return true;
+}
+
+Time ThreadTransport::take(int from, const Inbox::Letter& letter) {
+  Pending& with = pending_[static_cast<size_t>(from)];
+  if (!is_ordered()) {
+    const WireOps& ops = lane_ == nullptr ? *ops_ : cpu_wire_ops();
+    ops.copy(with.data.data(), letter.data, letter.bytes);
+    return arrival_of(from, letter, with.ready);
+  }
+  CANZONA_CHECK(letter.shown == (with.where != nullptr), "rank ", from,
+                " does not do what is expected of it");
+  lane_->wait_for(*letter.written);
+  if (letter.shown) {
+    *with.where = letter.data;
+    with.looking = true;
+  } else {
+    ops_->copy(with.data.data(), letter.data, letter.bytes);
+    lane_->record(*taken_[static_cast<size_t>(from)]);
+  }
+  return Time{0};
+}
+
+void ThreadTransport::give_receipt(int from, Time arrival,
+                                   std::shared_ptr<Mark> taken) {
   Inbox& sender = group_->inbox(from);
   {
     std::lock_guard lock(sender.mutex);
-    sender.peers[static_cast<size_t>(rank_)].receipt = {true, arrival};
+    sender.peers[static_cast<size_t>(rank_)].receipt = {true, arrival,
+                                                        std::move(taken)};
   }
   sender.changed.notify_all();
-  return true;
 }
 
 void ThreadTransport::end_taking(int from) {
@@ -312,7 +445,8 @@ bool ThreadTransport::try_end_send(int to) {
   Inbox::Receipt& receipt = mail(to).receipt;
   if (!receipt.given) return false;
   last_arrival_ = std::max(last_arrival_, receipt.arrival);
-  receipt.given = false;
+  if (receipt.taken != nullptr) lane_->wait_for(*receipt.taken);
+  receipt = {};
   return true;
 }
 
@@ -322,8 +456,8 @@ bool ThreadTransport::has_news() {
     const Pending& with = pending_[static_cast<size_t>(peer)];
     const Inbox::Peer& from = mail(peer);
     if (with.receiving && from.letter.state == State::kPosted) return true;
-    if (with.sending && from.receipt.given) return true;
-    if ((with.receiving || with.sending) && from.gone) return true;
+    if (wants_receipt(with) && from.receipt.given) return true;
+    if ((with.receiving || wants_receipt(with)) && from.gone) return true;
   }
   return false;
 }
@@ -344,21 +478,46 @@ void ThreadTransport::wait_for_link(Deadline until) {
                            [&] { return world_->aborted(); });
 }
 
+void ThreadTransport::wait_for_taking(Inbox::Receipt& receipt) noexcept {
+  try {
+    if (receipt.taken != nullptr) lane_->wait_for(*receipt.taken);
+  } catch (...) {
+    // The device is lost, and whatever it was told is void.
+  }
+  receipt = {};
+}
+
+bool ThreadTransport::take_back(int to) noexcept {
+  Inbox& inbox = group_->inbox(to);
+  std::unique_lock lock(inbox.mutex);
+  Inbox::Letter& letter = inbox.peers[static_cast<size_t>(rank_)].letter;
+  inbox.changed.wait(lock, [&] { return letter.state != State::kTaking; });
+  return std::exchange(letter.state, State::kNone) == State::kPosted;
+}
+
 // A receiver that is copying from us ends soon; what it has not begun to take,
 // it never will.
+//
+// With a lane all that was taken must be waited for by what comes after.
 void ThreadTransport::retract() noexcept {
+  try {
+    end_looks();
+  } catch (...) {
+    // The device is lost, and others hear of it when this rank leaves.
+  }
   for (int peer = 0; peer < size(); ++peer) {
     Pending& with = pending_[static_cast<size_t>(peer)];
-    if (with.sending) {
-      Inbox& inbox = group_->inbox(peer);
-      std::unique_lock lock(inbox.mutex);
-      Inbox::Letter& letter = inbox.peers[static_cast<size_t>(rank_)].letter;
-      inbox.changed.wait(lock, [&] { return letter.state != State::kTaking; });
-      letter.state = State::kNone;
+    if (with.sending && with.is_in_inbox && !take_back(peer) &&
+        lane_ != nullptr) {
+      std::unique_lock lock(own().mutex);
+      Inbox::Receipt& receipt = mail(peer).receipt;
+      own().changed.wait(lock,
+                         [&] { return receipt.given || mail(peer).gone; });
+      wait_for_taking(receipt);
     }
     with = {};
   }
-  num_pending_ = 0;
+  num_pending_ = num_outgoing_ = 0;
   waiting_since_.reset();
 }
 
@@ -376,12 +535,18 @@ int ThreadTransport::lost_peer() {
 }
 
 std::unique_ptr<Transport> ThreadTransport::subgroup(
-    std::span<const int> members, int64_t id, int color, Deadline /*until*/) {
+    std::span<const int> members, int64_t id, int color, Deadline until) {
+  return ordered_subgroup(members, id, color, until, nullptr);
+}
+
+std::unique_ptr<Transport> ThreadTransport::ordered_subgroup(
+    std::span<const int> members, int64_t id, int color, Deadline /*until*/,
+    std::shared_ptr<Lane> lane) {
   const auto self = std::ranges::find(members, rank_);
   CANZONA_CHECK(self != members.end(), "rank ", rank_, " is not a member");
   return std::make_unique<ThreadTransport>(
       world_, world_->subgroup(*group_, id, color, members),
-      static_cast<int>(self - members.begin()));
+      static_cast<int>(self - members.begin()), std::move(lane));
 }
 
 }  // namespace

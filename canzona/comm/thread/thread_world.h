@@ -2,7 +2,11 @@
 // word that ends them all..
 //
 // A sender posts a pointer in the receiver's inbox; the receiver copies, then
-// puts a receipt in the sender's. So a message is copied once.
+// puts a receipt in the sender's. So a message is copied once. Where messages
+// are only issued to a lane, letter and receipt carry marks: the receiver's
+// lane waits for the sender's to have come to the letter, and the sender's for
+// the copy. Threads meet to hand over pointers and marks; nobody waits for a
+// device.
 #pragma once
 
 #include <atomic>
@@ -28,6 +32,8 @@
 
 namespace canzona {
 
+class Mark;
+
 // Everything is guarded by the inbox's own mutex.
 struct Inbox {
   struct Letter {
@@ -36,10 +42,13 @@ struct Inbox {
     const std::byte* data = nullptr;
     int64_t bytes = 0;
     std::chrono::nanoseconds ready{0};
+    std::shared_ptr<Mark> written = {};  // with a lane: the data is there
+    bool shown = false;                  // to be read where it lies
   };
   struct Receipt {
     bool given = false;
     std::chrono::nanoseconds arrival{0};
+    std::shared_ptr<Mark> taken = {};  // with a lane: nobody reads the data
   };
   struct Peer {
     Letter letter;    // from this peer

@@ -5,8 +5,10 @@
 #include <cstring>
 
 #include "canzona/base/check.h"
+#include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/linalg/cuda/algebra/algebra.h"
+#include "canzona/linalg/cuda/cuda_lane.h"
 #include "canzona/linalg/cuda/device.h"
 #include "canzona/linalg/cuda/graph/graphs.h"
 #include "canzona/linalg/cuda/graph/notice.h"
@@ -16,39 +18,44 @@
 namespace canzona {
 namespace {
 
-// Every thread starts out with it.
-constexpr int kDevice = 0;
-
 uint64_t next_id() {
   static std::atomic<uint64_t> last = 0;
   return ++last;
 }
 
-int attribute(cudaDeviceAttr which) {
+int attribute(int device, cudaDeviceAttr which) {
   int value = 0;
-  check_cuda(cudaDeviceGetAttribute(&value, which, kDevice),
+  check_cuda(cudaDeviceGetAttribute(&value, which, device),
              "cudaDeviceGetAttribute");
   return value;
 }
 
 // Without a driver this is the first call that fails.
-void require_gpu() {
+void require_gpu(int device) {
   int count = 0;
   check_cuda(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
   if (count == 0) throw_cuda_error(cudaErrorNoDevice, "cudaGetDeviceCount");
+  if (device < 0 || device >= count)
+    throw UsageError(
+        cat("GPU ", device, ": this machine has ", count, ", numbered from 0"));
 }
 
 }  // namespace
 
-CudaEngine::CudaEngine()
+CudaEngine::CudaEngine(int device, cudaStream_t stream)
     : Engine(cuda_memory()),
       id_(next_id()),
+      device_(device),
+      owns_stream_(stream == nullptr),
+      own_stream_(stream),
       libraries_(std::make_unique<Libraries>()),
       graphs_(std::make_unique<Graphs>()) {
-  require_gpu();
-  num_multiprocessors_ = attribute(cudaDevAttrMultiProcessorCount);
-  check_cuda(cudaStreamCreateWithFlags(&own_stream_, cudaStreamNonBlocking),
-             "cudaStreamCreateWithFlags");
+  require_gpu(device);
+  check_cuda(cudaSetDevice(device), "cudaSetDevice");
+  num_multiprocessors_ = attribute(device, cudaDevAttrMultiProcessorCount);
+  if (owns_stream_)
+    check_cuda(cudaStreamCreateWithFlags(&own_stream_, cudaStreamNonBlocking),
+               "cudaStreamCreateWithFlags");
   check_cuda(cudaEventCreateWithFlags(&edge_, cudaEventDisableTiming),
              "cudaEventCreateWithFlags");
 }
@@ -61,12 +68,12 @@ CudaEngine::~CudaEngine() {
   cudaFree(workspace_);
   cudaFreeHost(results_);
   cudaEventDestroy(edge_);
-  cudaStreamDestroy(own_stream_);
+  if (owns_stream_) cudaStreamDestroy(own_stream_);
 }
 
 std::string CudaEngine::describe() const {
   cudaDeviceProp gpu{};
-  check_cuda(cudaGetDeviceProperties(&gpu, kDevice), "cudaGetDeviceProperties");
+  check_cuda(cudaGetDeviceProperties(&gpu, device_), "cudaGetDeviceProperties");
   return cat(static_cast<const char*>(gpu.name), ", compute ", gpu.major, ".",
              gpu.minor, ", ", cublas_version());
 }
@@ -137,23 +144,30 @@ const float* CudaEngine::push(std::span<const double> values) {
 std::unique_ptr<Engine> make_cuda_engine() {
   return std::make_unique<CudaEngine>();
 }
+std::unique_ptr<Engine> make_cuda_engine(int device, void* stream) {
+  return std::make_unique<CudaEngine>(device,
+                                      static_cast<cudaStream_t>(stream));
+}
 
 namespace {
 
 // Copies and order of work on a GPU.
 class StreamEvent final : public Event {
  public:
-  explicit StreamEvent(cudaStream_t stream) {
+  StreamEvent() {
     check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming),
                "cudaEventCreateWithFlags");
-    const cudaError_t status = cudaEventRecord(event_, stream);
-    if (status == cudaSuccess) return;
-    cudaEventDestroy(event_);
-    throw_cuda_error(status, "cudaEventRecord");
   }
   ~StreamEvent() override { cudaEventDestroy(event_); }
   StreamEvent(const StreamEvent&) = delete;
   StreamEvent& operator=(const StreamEvent&) = delete;
+
+  void record(cudaStream_t stream) {
+    check_cuda(cudaEventRecord(event_, stream), "cudaEventRecord");
+  }
+  void hold_back(cudaStream_t stream) const {
+    check_cuda(cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent");
+  }
 
   bool reached() override {
     const cudaError_t status = cudaEventQuery(event_);
@@ -170,6 +184,16 @@ class StreamEvent final : public Event {
 };
 
 }  // namespace
+
+std::unique_ptr<Event> make_cuda_event() {
+  return std::make_unique<StreamEvent>();
+}
+void record_cuda_event(Event& event, cudaStream_t stream) {
+  static_cast<StreamEvent&>(event).record(stream);
+}
+void wait_for_cuda_event(const Event& event, cudaStream_t stream) {
+  static_cast<const StreamEvent&>(event).hold_back(stream);
+}
 
 void CudaEngine::upload(std::byte* to, const std::byte* from, int64_t bytes) {
   needs_results();
@@ -230,8 +254,24 @@ void CudaEngine::wait_for(Engine& other) {
 
 std::unique_ptr<Event> CudaEngine::record() {
   needs_results();
-  return std::make_unique<StreamEvent>(own_stream_);
+  auto event = make_cuda_event();
+  record_cuda_event(*event, own_stream_);
+  return event;
 }
+
+std::unique_ptr<Event> CudaEngine::make_event() { return make_cuda_event(); }
+
+void CudaEngine::record_in(Event& event) {
+  needs_results();
+  record_cuda_event(event, own_stream_);
+}
+
+void CudaEngine::wait_until(const Event& event) {
+  needs_results();
+  wait_for_cuda_event(event, own_stream_);
+}
+
+std::unique_ptr<MemoryLane> CudaEngine::make_lane() { return make_cuda_lane(); }
 
 std::unique_ptr<Notice> CudaEngine::make_notice() { return make_cuda_notice(); }
 

@@ -49,7 +49,8 @@ class LtProducts;
 
 class CudaEngine final : public Engine {
  public:
-  CudaEngine();
+  // A null stream: its own.
+  explicit CudaEngine(int device = 0, cudaStream_t stream = nullptr);
   ~CudaEngine() override;
 
   std::string kind() const override { return "cuda"; }
@@ -134,6 +135,10 @@ class CudaEngine final : public Engine {
   void set_zero(std::byte* to, int64_t bytes) override;
   void wait_for(Engine& other) override;
   std::unique_ptr<Event> record() override;
+  std::unique_ptr<Event> make_event() override;
+  void record_in(Event& event) override;
+  void wait_until(const Event& event) override;
+  std::unique_ptr<MemoryLane> make_lane() override;
   std::unique_ptr<Notice> make_notice() override;
   void synchronize() override;
 
@@ -171,6 +176,16 @@ class CudaEngine final : public Engine {
   void find_nonfinite(int32_t* first, std::span<const Stretch> runs) override;
   uint32_t largest_bits(std::span<const Stretch> runs) override;
   WideSum sum_of_squares(std::span<const Stretch> runs, int exponent) override;
+  void find_largest(GradientNumbers* numbers,
+                    std::span<const Stretch> runs) override;
+  void keep_first_code(int64_t* code, const int32_t* found,
+                       std::span<const int64_t> codes) override;
+  void raise(int64_t* number, const int64_t* other) override;
+  void judge(GradientNumbers* numbers) override;
+  void add_squares(GradientNumbers* numbers,
+                   std::span<const Stretch> runs) override;
+  void clip(GradientNumbers* numbers, double limit) override;
+  void scale_by(Run run, const double* factor, int64_t count) override;
   void column_dots(Matrices values, ConstMatrices a, ConstMatrices b) override;
   void scale_to_norm(Matrices a, ConstMatrices reference,
                      double epsilon) override;
@@ -222,7 +237,9 @@ class CudaEngine final : public Engine {
   Graph& capture(Recording& dry_run, const std::function<void()>& work);
 
   uint64_t id_;  // no two engines of a process have the same
+  int device_;
   int num_multiprocessors_ = 0;
+  bool owns_stream_;
   cudaStream_t own_stream_ = nullptr;
   cudaEvent_t edge_ = nullptr;  // for wait_for
   Recording* recording_ = nullptr;

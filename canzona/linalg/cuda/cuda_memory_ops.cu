@@ -1,9 +1,11 @@
 // What collectives do to memory of a GPU: kernels and copies, each on a stream
-// of the calling thread and waited for.
+// of the calling thread and waited for; or, on a lane, on the lane's own
+// stream, where nobody waits.
 #include <cuda_runtime.h>
 
 #include <algorithm>
 
+#include "canzona/linalg/cuda/cuda_lane.h"
 #include "canzona/linalg/cuda/device.h"
 #include "canzona/linalg/cuda/elements.cuh"
 #include "canzona/linalg/cuda/exact.cuh"
@@ -12,11 +14,11 @@
 namespace canzona {
 namespace {
 
-// A thread's own. At the end of a process the driver may be gone already, and
-// the stream with it.
-class ThreadStream {
+// At the end of a process the driver may be gone already, and the stream with
+// it.
+class OpsStream {
  public:
-  ThreadStream() {
+  explicit OpsStream(bool waits) : waits_(waits) {
     int device = 0;
     check_cuda(cudaGetDevice(&device), "cudaGetDevice");
     check_cuda(cudaDeviceGetAttribute(&num_multiprocessors_,
@@ -25,23 +27,26 @@ class ThreadStream {
     check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
                "cudaStreamCreateWithFlags");
   }
-  ~ThreadStream() { cudaStreamDestroy(stream_); }
-  ThreadStream(const ThreadStream&) = delete;
-  ThreadStream& operator=(const ThreadStream&) = delete;
+  ~OpsStream() { cudaStreamDestroy(stream_); }
+  OpsStream(const OpsStream&) = delete;
+  OpsStream& operator=(const OpsStream&) = delete;
 
   cudaStream_t stream() const { return stream_; }
   int num_multiprocessors() const { return num_multiprocessors_; }
-  void wait() const {
-    check_cuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+  // After a call: it has ended, or, on a lane, is on its way.
+  void end_call() const {
+    if (waits_)
+      check_cuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
   }
 
  private:
+  bool waits_;
   cudaStream_t stream_ = nullptr;
   int num_multiprocessors_ = 0;
 };
 
-ThreadStream& own_stream() {
-  thread_local ThreadStream stream;
+const OpsStream& thread_stream() {
+  thread_local const OpsStream stream(true);
   return stream;
 }
 
@@ -104,11 +109,11 @@ struct WidenBf16 {
 };
 
 template <int V, class Work>
-void work_on(const char* name, const Work& work, int64_t count, bool vectors) {
+void work_on(const OpsStream& stream, const char* name, const Work& work,
+             int64_t count, bool vectors) {
   if (count <= 0) return;
-  ThreadStream& stream = own_stream();
   launch_elements<V>(stream, name, work, {1, count, 1}, vectors);
-  stream.wait();
+  stream.end_call();
 }
 
 // Sums of many pieces, in registers.
@@ -117,13 +122,6 @@ constexpr int kMostPieces = 64;
 constexpr int kGroup = 8;   // a complete subtree
 constexpr int kLevels = 4;  // above groups
 static_assert(kMostPieces / kGroup < 1 << kLevels);
-
-// As an argument of a kernel.
-template <class T>
-struct TreePieces {
-  const T* at[kMostPieces];
-  int count;
-};
 
 template <int V>
 __device__ Vector<float, V> widened(const Vector<float, V>& values) {
@@ -136,6 +134,23 @@ __device__ Vector<float, V> widened(const Vector<uint16_t, V>& values) {
     wide.x[t] = __uint_as_float(static_cast<uint32_t>(values.x[t]) << 16);
   return wide;
 }
+
+// As an argument of a kernel. fp32 pieces may have to be rounded to bf16 first.
+template <class T, bool kRounded = false>
+struct TreePieces {
+  const T* at[kMostPieces];
+  int count;
+
+  template <int V>
+  __device__ Vector<float, V> load_at(int piece, int64_t j) const {
+    auto values = load<V>(at[piece] + j);
+    if constexpr (kRounded)
+      for (int t = 0; t < V; ++t)
+        values.x[t] =
+            __uint_as_float(static_cast<uint32_t>(to_bf16(values.x[t])) << 16);
+    return widened(values);
+  }
+};
 
 template <int V>
 __device__ Vector<float, V> added(const Vector<float, V>& a,
@@ -152,11 +167,11 @@ __host__ __device__ constexpr int left_half(int count) {
 }
 
 // Pieces [first, first + N).
-template <int V, int N, class T>
-__device__ Vector<float, V> subtree(const TreePieces<T>& pieces, int first,
+template <int V, int N, class Pieces>
+__device__ Vector<float, V> subtree(const Pieces& pieces, int first,
                                     int64_t j) {
   if constexpr (N == 1) {
-    return widened(load<V>(pieces.at[first] + j));
+    return pieces.template load_at<V>(first, j);
   } else {
     constexpr int kLeft = left_half(N);
     const auto left = subtree<V, kLeft>(pieces, first, j);
@@ -165,8 +180,8 @@ __device__ Vector<float, V> subtree(const TreePieces<T>& pieces, int first,
 }
 
 // What is left behind complete groups.
-template <int V, int N, class T>
-__device__ Vector<float, V> rest_of(const TreePieces<T>& pieces, int first,
+template <int V, int N, class Pieces>
+__device__ Vector<float, V> rest_of(const Pieces& pieces, int first,
                                     int64_t j) {
   if constexpr (N == kGroup) {
     return {};
@@ -178,9 +193,8 @@ __device__ Vector<float, V> rest_of(const TreePieces<T>& pieces, int first,
 
 // V elements from j on. Groups are joined like the digits of a binary number
 // that counts them.
-template <int V, class T>
-__device__ void add_tree_at(float* sum, const TreePieces<T>& pieces,
-                            int64_t j) {
+template <int V, class Pieces>
+__device__ void add_tree_at(float* sum, const Pieces& pieces, int64_t j) {
   const int groups = pieces.count / kGroup;
   Vector<float, V> partial[kLevels];
   for (int g = 0; g < groups; ++g) {
@@ -210,9 +224,9 @@ __device__ void add_tree_at(float* sum, const TreePieces<T>& pieces,
 }
 
 // The pieces stay where arguments lie.
-template <int V, class T>
+template <int V, class Pieces>
 __global__ void __launch_bounds__(256)
-    add_tree_kernel(float* sum, const __grid_constant__ TreePieces<T> pieces,
+    add_tree_kernel(float* sum, const __grid_constant__ Pieces pieces,
                     int64_t count) {
   const int64_t step = int64_t{gridDim.x} * blockDim.x * V;
   for (int64_t j = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * V;
@@ -225,19 +239,19 @@ __global__ void __launch_bounds__(256)
   }
 }
 
-template <class T>
-bool add_tree_of(float* sum, std::span<const T* const> pieces, int64_t count) {
+template <bool kRounded, class T>
+bool add_tree_of(const OpsStream& stream, float* sum,
+                 std::span<const T* const> pieces, int64_t count) {
   if (pieces.empty() || pieces.size() > kMostPieces) return false;
   if (count <= 0) return true;
   constexpr int kWide = kVector<T>;
   constexpr int kThreads = 256;
-  TreePieces<T> arguments{{}, static_cast<int>(pieces.size())};
+  TreePieces<T, kRounded> arguments{{}, static_cast<int>(pieces.size())};
   bool aligned = is_aligned(sum, kWide * sizeof(float));
   for (size_t i = 0; i < pieces.size(); ++i) {
     arguments.at[i] = pieces[i];
     aligned = aligned && is_aligned(pieces[i], kWide * sizeof(T));
   }
-  ThreadStream& stream = own_stream();
   const int64_t per_block = kThreads * (aligned ? kWide : 1);
   const int64_t most = kBlocksPerMultiprocessor * stream.num_multiprocessors();
   const auto blocks = static_cast<unsigned>(
@@ -249,18 +263,19 @@ bool add_tree_of(float* sum, std::span<const T* const> pieces, int64_t count) {
     add_tree_kernel<1>
         <<<blocks, kThreads, 0, stream.stream()>>>(sum, arguments, count);
   check_cuda(cudaGetLastError(), "add_tree");
-  stream.wait();
+  stream.end_call();
   return true;
 }
 
 template <class T, class Join>
-void join(const char* name, T* to, const T* a, const T* b, int64_t count) {
+void join(const OpsStream& stream, const char* name, T* to, const T* a,
+          const T* b, int64_t count) {
   work_on<kVector<T>>(
-      name, JoinRuns<T, Join>{to, a, b}, count,
+      stream, name, JoinRuns<T, Join>{to, a, b}, count,
       is_aligned(to, 16) && is_aligned(a, 16) && is_aligned(b, 16));
 }
 
-class CudaMemoryOps final : public MemoryOps {
+class CudaStreamOps : public MemoryOps {
  public:
   bool is_host() const override { return false; }
   std::byte* allocate(int64_t bytes) const override {
@@ -273,53 +288,89 @@ class CudaMemoryOps final : public MemoryOps {
   void copy(std::byte* to, const std::byte* from,
             int64_t bytes) const override {
     if (bytes <= 0) return;
-    const ThreadStream& stream = own_stream();
     check_cuda(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes),
-                               cudaMemcpyDefault, stream.stream()),
+                               cudaMemcpyDefault, line().stream()),
                "cudaMemcpyAsync");
-    stream.wait();
+    line().end_call();
   }
 
   void add_fp32(float* sum, const float* a, const float* b,
                 int64_t count) const override {
-    join<float, Plus>("add_fp32", sum, a, b, count);
+    join<float, Plus>(line(), "add_fp32", sum, a, b, count);
   }
   void add_int64(int64_t* sum, const int64_t* a, const int64_t* b,
                  int64_t count) const override {
-    join<uint64_t, Plus>("add_int64", reinterpret_cast<uint64_t*>(sum),
+    join<uint64_t, Plus>(line(), "add_int64", reinterpret_cast<uint64_t*>(sum),
                          reinterpret_cast<const uint64_t*>(a),
                          reinterpret_cast<const uint64_t*>(b), count);
   }
   void max_int64(int64_t* larger, const int64_t* a, const int64_t* b,
                  int64_t count) const override {
-    join<int64_t, Larger>("max_int64", larger, a, b, count);
+    join<int64_t, Larger>(line(), "max_int64", larger, a, b, count);
   }
   void add_int128(uint64_t* sum, const uint64_t* a, const uint64_t* b,
                   int64_t count) const override {
-    work_on<1>("add_int128", AddInt128{sum, a, b}, count, false);
+    work_on<1>(line(), "add_int128", AddInt128{sum, a, b}, count, false);
   }
 
   void to_bf16(uint16_t* to, const float* from, int64_t count) const override {
     const RoundToBf16 work{to, from};
-    work_on<4>("to_bf16", work, count, work.allows_vectors());
+    work_on<4>(line(), "to_bf16", work, count, work.allows_vectors());
   }
   void from_bf16(float* to, const uint16_t* from,
                  int64_t count) const override {
-    work_on<4>("from_bf16", WidenBf16{to, from}, count,
+    work_on<4>(line(), "from_bf16", WidenBf16{to, from}, count,
                is_aligned(to, 16) && is_aligned(from, 8));
   }
 
   bool add_tree(float* sum, std::span<const float* const> pieces,
                 int64_t count) const override {
-    return add_tree_of(sum, pieces, count);
+    return add_tree_of<false>(line(), sum, pieces, count);
   }
   bool add_tree(float* sum, std::span<const uint16_t* const> pieces,
                 int64_t count) const override {
-    return add_tree_of(sum, pieces, count);
+    return add_tree_of<false>(line(), sum, pieces, count);
   }
+  bool add_rounded_tree(float* sum, std::span<const float* const> pieces,
+                        int64_t count) const override {
+    return add_tree_of<true>(line(), sum, pieces, count);
+  }
+  int most_tree_pieces() const override { return kMostPieces; }
+
+ protected:
+  virtual const OpsStream& line() const = 0;
+};
+
+class CudaMemoryOps final : public CudaStreamOps {
+  const OpsStream& line() const override { return thread_stream(); }
+};
+
+class CudaLane final : public MemoryLane {
+ public:
+  const MemoryOps& ops() const override { return ops_; }
+  std::unique_ptr<Event> make_event() const override {
+    return make_cuda_event();
+  }
+  void record_in(Event& event) override {
+    record_cuda_event(event, ops_.own.stream());
+  }
+  void wait_until(const Event& event) override {
+    wait_for_cuda_event(event, ops_.own.stream());
+  }
+
+ private:
+  struct LaneOps final : CudaStreamOps {
+    const OpsStream& line() const override { return own; }
+    OpsStream own{false};
+  };
+  LaneOps ops_;
 };
 
 }  // namespace
+
+std::unique_ptr<MemoryLane> make_cuda_lane() {
+  return std::make_unique<CudaLane>();
+}
 
 const MemoryOps& cuda_memory_ops() {
   static const CudaMemoryOps ops;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <climits>
 #include <cmath>
+#include <cstddef>
 
 #include "canzona/base/check.h"
 #include "canzona/linalg/cuda/chunks.cuh"
@@ -157,6 +158,12 @@ __device__ void add_wide(Found* found, Word low, Word high) {
   atomicAdd(&found->high, high + (before + low < before ? 1 : 0));
 }
 
+// As squares_exponent (gradient_numbers.h); the way over double is exact.
+__device__ int exponent_of(int64_t largest) {
+  return 30 - ilogb(static_cast<double>(
+                  __uint_as_float(static_cast<uint32_t>(largest))));
+}
+
 // A thread's sums of the lower 32 bits of squares and of what is above them.
 struct Squares {
   double scale;
@@ -178,11 +185,18 @@ struct Squares {
   }
 };
 
+// `known`: the exponent is that of the largest |g|, and without one there is
+// nothing to add; null: the scale is given.
 template <bool kSquares>
 __global__ void __launch_bounds__(kSumThreads)
     measure_kernel(Found* found, const SquaresEntry* entries,
-                   int64_t num_entries, int64_t num_chunks, double scale) {
+                   int64_t num_entries, int64_t num_chunks, double scale,
+                   const GradientNumbers* known) {
   uint64_t largest = 0;
+  if (kSquares && known != nullptr) {
+    if (known->largest == 0 || known->largest >= kInfinityBits) return;
+    scale = ldexp(1.0, exponent_of(known->largest));
+  }
   Squares squares{scale};
   for (int64_t c = blockIdx.x; c < num_chunks; c += gridDim.x) {
     const SquaresEntry e = entries[entry_of(entries, num_entries, c)];
@@ -198,30 +212,139 @@ __global__ void __launch_bounds__(kSumThreads)
   if constexpr (kSquares) squares.give(found);
 }
 
+// Adds to what is found; nobody waits.
 template <bool kSquares>
-Found measure(CudaEngine& engine, const char* name,
-              std::span<const Engine::Stretch> runs, double scale) {
-  engine.needs_results();
+void measure_into(Found* found, CudaEngine& engine, const char* name,
+                  std::span<const Engine::Stretch> runs, double scale,
+                  const GradientNumbers* known = nullptr) {
   std::vector<SquaresEntry> entries;
   for (const Engine::Stretch& s : runs)
     entries.push_back(
         {elements<float>(s.run), s.count, 0, is_aligned(s.run.data, 16)});
   const int64_t chunks = number_chunks(entries);
-  if (chunks == 0) return {};
-  Arena::Scope scope(engine.arena());
-  auto* found = engine.arena().take_array<Found>(1);
-  engine.set_zero(reinterpret_cast<std::byte*>(found), sizeof(Found));
+  if (chunks == 0) return;
   const SquaresEntry* table = engine.table(entries);
-  if (engine.dry(name, chunks)) return {};
+  if (engine.dry(name, found, known, chunks)) return;
   const int64_t most = kBlocksPerMultiprocessor * engine.num_multiprocessors();
   measure_kernel<kSquares><<<static_cast<unsigned>(std::min(chunks, most)),
                              kSumThreads, 0, engine.stream()>>>(
-      found, table, static_cast<int64_t>(entries.size()), chunks, scale);
+      found, table, static_cast<int64_t>(entries.size()), chunks, scale, known);
   check_cuda(cudaGetLastError(), name);
+}
+
+template <bool kSquares>
+Found measure(CudaEngine& engine, const char* name,
+              std::span<const Engine::Stretch> runs, double scale) {
+  engine.needs_results();
+  Arena::Scope scope(engine.arena());
+  auto* found = engine.arena().take_array<Found>(1);
+  engine.set_zero(reinterpret_cast<std::byte*>(found), sizeof(Found));
+  measure_into<kSquares>(found, engine, name, runs, scale);
   return engine.results(found, 1)[0];
 }
 
+// The numbers of a step begin with the largest and the squares.
+static_assert(offsetof(GradientNumbers, largest) == offsetof(Found, largest) &&
+              offsetof(GradientNumbers, squares) == offsetof(Found, low));
+Found* found_in(GradientNumbers* numbers) {
+  return reinterpret_cast<Found*>(numbers);
+}
+
+__global__ void note_finite_kernel(GradientNumbers* numbers) {
+  numbers->is_finite = numbers->largest < kInfinityBits ? 1 : 0;
+}
+
+__global__ void keep_first_kernel(int64_t* code, const int32_t* found,
+                                  const int64_t* codes) {
+  if (*code == 0 && *found > 0) *code = codes[*found - 1];
+}
+
+__global__ void raise_kernel(int64_t* number, const int64_t* other) {
+  if (*other > *number) *number = *other;
+}
+
+__global__ void judge_kernel(GradientNumbers* numbers) {
+  numbers->skip = numbers->largest >= kInfinityBits ? 1 : 0;
+}
+
+// As norm_of_squares and clip_factor do it (gradient_numbers.h).
+__global__ void clip_kernel(GradientNumbers* numbers, const double* limit) {
+  double norm = 0;
+  if (numbers->skip == 0 && numbers->largest > 0) {
+    const double high = ldexp(static_cast<double>(numbers->squares[1]), 64);
+    const double squares = add(high, static_cast<double>(numbers->squares[0]));
+    norm = ldexp(root(squares), -exponent_of(numbers->largest));
+  }
+  constexpr double kAboveZero = 1e-6;
+  const bool clips = *limit > 0 && norm > *limit;
+  numbers->norm = norm;
+  numbers->factor = clips ? quotient(*limit, add(norm, kAboveZero)) : 1;
+  numbers->is_whole = clips ? 0 : 1;
+}
+
+struct ScaleBy {
+  float* data;
+  const double* factor;
+
+  template <int V>
+  __device__ void at(int64_t, int64_t j) const {
+    const auto by = static_cast<float>(*factor);
+    auto values = load<V>(data + j);
+    for (int t = 0; t < V; ++t) values.x[t] = mul(by, values.x[t]);
+    store<V>(data + j, values);
+  }
+  __device__ ScaleBy of(int64_t) const { return *this; }
+};
+
 }  // namespace
+
+void CudaEngine::find_largest(GradientNumbers* numbers,
+                              std::span<const Stretch> runs) {
+  measure_into<false>(found_in(numbers), *this, "find_largest", runs, 0);
+  if (dry("note_finite", numbers)) return;
+  note_finite_kernel<<<1, 1, 0, stream()>>>(numbers);
+  check_cuda(cudaGetLastError(), "find_largest");
+}
+
+void CudaEngine::keep_first_code(int64_t* code, const int32_t* found,
+                                 std::span<const int64_t> codes) {
+  if (codes.empty()) return;
+  const int64_t* table = this->table(codes);
+  if (dry("keep_first_code", code, found)) return;
+  keep_first_kernel<<<1, 1, 0, stream()>>>(code, found, table);
+  check_cuda(cudaGetLastError(), "keep_first_code");
+}
+
+void CudaEngine::raise(int64_t* number, const int64_t* other) {
+  if (dry("raise", number, other)) return;
+  raise_kernel<<<1, 1, 0, stream()>>>(number, other);
+  check_cuda(cudaGetLastError(), "raise");
+}
+
+void CudaEngine::judge(GradientNumbers* numbers) {
+  if (dry("judge", numbers)) return;
+  judge_kernel<<<1, 1, 0, stream()>>>(numbers);
+  check_cuda(cudaGetLastError(), "judge");
+}
+
+void CudaEngine::add_squares(GradientNumbers* numbers,
+                             std::span<const Stretch> runs) {
+  measure_into<true>(found_in(numbers), *this, "add_squares", runs, 0, numbers);
+}
+
+void CudaEngine::clip(GradientNumbers* numbers, double limit) {
+  const double* pushed = push<double>(limit);
+  if (dry("clip", numbers)) return;
+  clip_kernel<<<1, 1, 0, stream()>>>(numbers, pushed);
+  check_cuda(cudaGetLastError(), "clip");
+}
+
+void CudaEngine::scale_by(Run run, const double* factor, int64_t count) {
+  auto* data = elements<float>(run);
+  if (dry("scale_by", data, factor, count)) return;
+  launch_elements<4>(*this, "scale_by", ScaleBy{data, factor}, {1, count, 1},
+                     is_aligned(data, 16));
+}
 
 uint32_t CudaEngine::largest_bits(std::span<const Stretch> runs) {
   return static_cast<uint32_t>(

@@ -102,8 +102,8 @@ void ExchangedUpdate::carry_out(const ShownEntry& shown) {
 
 void ExchangedUpdate::wait(Works& works) {
   for (Work& work : works) {
-    if (work.done()) {
-      work.wait();  // may have failed
+    if (rank_.compute != nullptr || work.done()) {
+      work.order(rank_.compute.get());  // may have failed
       continue;
     }
     const WaitWatch watch(rank_, rank_.times.waited_in_step);
@@ -116,7 +116,7 @@ void ExchangedUpdate::compute(const ShownEntry& shown,
                               void (ExchangedUpdate::*stage)(size_t)) {
   const Span span(rank_.track, shown.span);
   const auto work = [&] { (this->*stage)(index(shown.entry->round)); };
-  rank_.engine.repeat(std::cref(work));
+  rank_.update(work);
 }
 
 void ExchangedUpdate::prepare(size_t round) {
@@ -148,7 +148,7 @@ void ExchangedUpdate::exchange(const ShownEntry& shown) {
         {gathers ? whole : shards, table.receive_bytes, table.receive_offsets},
         call);
   };
-  rank_.settle();
+  rank_.settle(courier);
   Moving& moving = moving_[round];
   Works& works = gathers ? moving.gather : moving.scatter;
   works[index(e.table)] = courier.run({}, body, shown.call());

@@ -19,9 +19,6 @@
 
 namespace canzona {
 
-// The bits of |g| as an integer are at least this if g is not finite.
-inline constexpr uint32_t kInfinityBits = 0x7F800000;
-
 // A rank's look at its reduced gradients of one part of the plan. Every element
 // of the model is counted by one rank.
 class GradientLook {
@@ -41,6 +38,15 @@ class GradientLook {
   WideSum sum_of_squares(int exponent);
   // Everything that this rank keeps.
   void scale(double factor) { scale(planned_.scaled, factor); }
+  // The same with a factor in the engine's memory.
+  void scale_by(const double* factor);
+
+  // What it counts, and whose tensors that is of.
+  std::span<const Engine::Stretch> counted() const { return counted_; }
+  std::span<const int32_t> counted_tensors() const { return planned_.tensor; }
+  bool counts_squares() const {
+    return replica_of(rank_.part, rank_.world_rank) == 0;
+  }
 
  private:
   void scale(const std::vector<Extent>& extents, double factor);
@@ -50,6 +56,16 @@ class GradientLook {
   std::vector<Engine::Stretch> counted_;
   std::vector<Engine::ScaledStretch> counted_to_scale_;  // the same
 };
+
+// One number for all ranks, the largest of theirs: bits of the largest
+// magnitude, or, above all of those, such a code of where something was not
+// finite: in this rank's own gradient, which is better to know, or in a sum.
+int64_t nonfinite_code(const Rank& rank, int32_t tensor, bool own);
+// Whether it is a code; the outcome says what it means then.
+bool say_if_skipped(int64_t largest, const Model& model, StepOutcome& outcome);
+
+inline constexpr std::string_view kLargestLabel = "largest gradient";
+inline constexpr std::string_view kNormLabel = "norm of the gradient";
 
 class GradientCheck {
  public:

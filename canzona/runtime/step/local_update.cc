@@ -39,8 +39,11 @@ void LocalUpdate::run(int64_t step, double learning_rate) {
   const Span whole(rank_.track, shown_.span);
   for (const Batch& batch : batches_) {
     const Span span(rank_.track, "update", batch.label);
-    batch.tensors.step(
-        rank_.engine, {step, learning_rate * batch.entry.learning_rate_factor});
+    rank_.update([&] {
+      batch.tensors.step(
+          rank_.engine,
+          {step, learning_rate * batch.entry.learning_rate_factor});
+    });
     for (int32_t k : batch.planned.members) publisher_.updated(index(k));
   }
 }
@@ -72,7 +75,9 @@ void ElementUpdate::run(int64_t step, const ElementRates& rates) {
   for (const auto& [rule, batch] : batches_) {
     const RuleSet::Entry& entry = rank_.rules.entry(rule);
     const double rate = entry.of_matrices ? rates.matrices : rates.others;
-    batch.step(rank_.engine, {step, rate * entry.learning_rate_factor});
+    rank_.update([&] {
+      batch.step(rank_.engine, {step, rate * entry.learning_rate_factor});
+    });
   }
   publisher_.updated_elements();
 }

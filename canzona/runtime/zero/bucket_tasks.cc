@@ -80,6 +80,8 @@ BucketTask::BucketTask(Rank& rank, size_t bucket, Resting what)
 void BucketTask::add_step(const ScheduleEntry& e) {
   const auto all = memory_of(e.all), own = memory_of(e.own);
   Step step{rank_.show(e), rank_.groups.of(e.group), own, all, e.counts, {}};
+  CANZONA_CHECK(step.group.lane() == courier_.lane(),
+                "a bucket's groups on several lanes");
   if (e.kind == EntryKind::kBroadcast) step.root = root_of(e);
   if (is_leg(e)) {
     // Legs leave a sum where its pieces were.
@@ -125,10 +127,10 @@ void BucketTask::run() const {
   const bool sums = what_ == Resting::kGradients;
   // Around the entries, where there is more to it than these.
   const Span span(layout_.staged ? courier_.track() : nullptr, name());
-  copy_there(rank_.wire_ops(), staging_area_, flat_,
+  copy_there(rank_.ops_of(courier_), staging_area_, flat_,
              sums ? staging_.all : staging_.own, element_bytes_);
   for (const Step& step : steps_) carry_out(step);
-  copy_back(rank_.wire_ops(), flat_, staging_area_,
+  copy_back(rank_.ops_of(courier_), flat_, staging_area_,
             sums ? staging_.own : staging_.all, element_bytes_);
 }
 

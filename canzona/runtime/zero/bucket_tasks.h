@@ -28,8 +28,11 @@ class BucketTask {
   BucketTask(Rank& rank, size_t bucket, Resting what);
 
   bool has_work() const { return !steps_.empty(); }
+  const Courier& courier() const { return courier_; }
   void post();
-  void wait() { work_.wait(); }  // done if nothing was posted
+  // Compute goes on after it, or `lane` does; done if nothing was posted.
+  void wait() { order(rank_.compute.get()); }
+  void order(Lane* lane) { work_.order(lane); }
 
  private:
   // One entry, with the memory that it works on. Of an all-reduce, a broadcast,

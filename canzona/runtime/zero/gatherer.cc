@@ -18,7 +18,10 @@ Gatherer::Gatherer(Rank& rank, Publisher& publisher)
       slot_of_module_(table_.tensors.size(), -1),
       uses_(rank.store.pools()),
       courier_(rank.groups.control(), uses_.pool().size(),
-               rank.add_track("gather modules")) {
+               rank.add_track("gather modules"), rank.groups.parameter_lane()) {
+  if (rank.compute != nullptr)
+    for (int64_t slot = 0; slot < uses_.pool().size(); ++slot)
+      released_.push_back(rank.compute->make_mark());
   for (size_t b = 0; b < messages_.size(); ++b)
     entries_.push_back(rank.show(rank.entries.of_bucket(b).gathers));
 }
@@ -53,6 +56,8 @@ void Gatherer::post_ahead() {
   while (uses_.num_posted() < horizon() && uses_.post_next()) {
     count(rank_.track, "gather slots", uses_.pool().num_taken());
     const int64_t number = uses_.num_posted() - 1;
+    if (courier_.lane() != nullptr)
+      courier_.lane()->wait_for(*released_[index(uses_[number].slot)]);
     const auto body = [this, use = uses_[number], id = num_before_ + number](
                           Communicator&, const Call&) { gather(use, id); };
     gathers_.push_back(courier_.run(
@@ -103,13 +108,13 @@ void Gatherer::wait(int32_t module) {
   const int64_t number = num_asked_++;
   post_ahead();
   Work& gathered = gathers_[index(number)];
-  if (!gathered.done()) {
+  if (rank_.compute == nullptr && !gathered.done()) {
     const WaitWatch watch(rank_, rank_.times.waited_for_parameters);
     const Span span(rank_.track, "wait for parameters", rank_.label_of(module));
     gathered.wait();
     flow_end(rank_.track, "parameters", num_before_ + number);
   }
-  gathered.wait();  // may have failed
+  gathered.order(rank_.compute.get());  // may have failed
   slot_of_module_[index(module)] = uses_[number].slot;
 }
 
@@ -131,17 +136,26 @@ void Gatherer::release(int32_t module) {
   if (slot < 0)
     throw UsageError(
         cat("release_params: ", rank_.label_of(module), " is not in use"));
-  uses_.release(slot);
+  release_slot(slot);
   count(rank_.track, "gather slots", uses_.pool().num_taken());
   slot = -1;
   ++num_released_;
   post_ahead();
 }
 
+// What compute was told so far may still read it.
+void Gatherer::release_slot(int64_t slot) {
+  if (rank_.compute != nullptr)
+    rank_.compute->record(*released_[index(slot)]);
+  else
+    rank_.settle();
+  uses_.release(slot);
+}
+
 void Gatherer::gather(const ModuleUses::Use& use, int64_t id) {
   {
     const Courier::Pause pause(courier_);
-    publisher_.wait_elsewhere(use.module);
+    publisher_.wait_elsewhere(use.module, courier_.lane());
   }
   const Span span(courier_.track(), "gather", rank_.label_of(use.module));
   for (int32_t bucket : table_.buckets[index(use.module)])
@@ -159,7 +173,7 @@ void Gatherer::gather_bucket(int32_t bucket, std::byte* slot) {
               {arrival, index(message.num_elements * size)});
   if (message.direct) return;
   const Courier::Pause pause(courier_);
-  copy_there(rank_.wire_ops(), slot, arrival, message.copies, size);
+  copy_there(rank_.ops_of(courier_), slot, arrival, message.copies, size);
 }
 
 void Gatherer::carry_out(const ShownEntry& shown,

@@ -12,7 +12,8 @@
 // there, too (slot_pool.h). Gathers are posted as far ahead as there are free
 // slots (background), one use ahead of compute (main), or not at all (none).
 // Compute waits for uses in order, and a gather is posted when its slot is
-// free: no circle of waits.
+// free: no circle of waits. On a lane a slot is free at once, and the next
+// gather into it happens after what compute was told before the release.
 //
 // One thread calls, beside the courier.
 #pragma once
@@ -52,6 +53,7 @@ class Gatherer {
   void post_ahead();
   void require_module(const char* call, int32_t module) const;
   void require_room(int32_t module) const;
+  void release_slot(int64_t slot);
   void gather(const ModuleUses::Use& use, int64_t id);
   void gather_bucket(int32_t bucket, std::byte* slot);
   void carry_out(const ShownEntry& shown, std::span<const int64_t> bytes,
@@ -65,8 +67,10 @@ class Gatherer {
   std::vector<int64_t> slot_of_module_;           // as compute uses it
   ModuleUses uses_;                               // of this step
   std::vector<Work> gathers_;                     // by use that is posted
-  int64_t num_before_ = 0;                        // uses of all steps before
-  int64_t num_asked_ = 0;                         // of this step: waited for
+  // By slot, where compute has a lane: what it was told at the release.
+  std::vector<std::unique_ptr<Mark>> released_;
+  int64_t num_before_ = 0;  // uses of all steps before
+  int64_t num_asked_ = 0;   // of this step: waited for
   int64_t num_released_ = 0;
   Courier courier_;  // last, because its thread uses all the others
 };

@@ -20,8 +20,9 @@ Scatterer::Scatterer(Rank& rank, Reducer& reducer,
       pool_(rank.store.pools().scatter_slots,
             rank.store.pools().large_scatter_slots),
       leaving_(index(pool_.size())),
+      last_use_(index(pool_.size())),
       courier_(rank.groups.control(), pool_.size() + 1,
-               rank.add_track("scatter modules")) {
+               rank.add_track("scatter modules"), rank.groups.gradient_lane()) {
   for (size_t b = 0; b < messages_.size(); ++b) {
     const RankEntries::OfBucket& entries = rank.entries.of_bucket(b);
     entries_.push_back(rank.show(entries.scatters));
@@ -88,6 +89,8 @@ void Scatterer::take_slot(int32_t m) {
   wait_for_slot(m);
   Module& module = modules_[index(m)];
   module.slot = pool_.take_free(table_.is_large(m));
+  if (rank_.compute != nullptr)
+    last_use_[index(module.slot)].order(rank_.compute.get());
   count(rank_.track, "scatter slots", pool_.num_taken());
   float* slot = rank_.store.scatter_slot(module.slot);
   int64_t elements = 0;
@@ -120,7 +123,7 @@ void Scatterer::hand_over(int32_t m, bool last) {
   Module& module = modules_[index(m)];
   if (module.slot < 0) take_slot(m);
   reducer_.look_for_nonfinite(module.stretches, table_.tensors[index(m)]);
-  rank_.settle();
+  rank_.settle(courier_);
   rethrow();
   const Work before = leaving_.back();
   std::ranges::rotate(leaving_, leaving_.begin() + 1);
@@ -129,6 +132,7 @@ void Scatterer::hand_over(int32_t m, bool last) {
       [this, parcel = Parcel{m, module.slot, !module.replaced, last}](
           Communicator&, const Call&) { scatter(parcel); },
       {.label = rank_.label_of(m)});
+  last_use_[index(module.slot)] = leaving_.back();
   module.slot = -1;
   module.replaced = true;
   ++module.num_done;
@@ -141,7 +145,8 @@ void Scatterer::hand_over(int32_t m, bool last) {
 }
 
 void Scatterer::wait_until_done(Work parcel) {
-  if (parcel.done()) return parcel.wait();  // may have failed
+  if (rank_.compute != nullptr || parcel.done())
+    return parcel.order(rank_.compute.get());  // may have failed
   const WaitWatch watch(rank_, rank_.times.waited_for_gradients);
   const Span span(rank_.track, "wait for gradients");
   parcel.wait();
@@ -157,7 +162,7 @@ void Scatterer::forget_slices(int32_t m) {
         reinterpret_cast<std::byte*>(rank_.store.gradients() + at_rest.first),
         at_rest.count * kBytesPerFp32);
   }
-  rank_.settle();
+  rank_.settle(courier_);
 }
 
 // What was begun and not announced leaves as it is.
@@ -189,7 +194,7 @@ void Scatterer::scatter_bucket(const Parcel& parcel, int32_t bucket) {
   auto* sent = reinterpret_cast<std::byte*>(
       message.direct ? slot + message.in_slot()
                      : rank_.store.gradient_staging());
-  const WireOps& ops = rank_.wire_ops();
+  const WireOps& ops = rank_.ops_of(courier_);
   if (!message.direct) {
     const Courier::Pause pause(courier_);
     copy_back(ops, sent, reinterpret_cast<const std::byte*>(slot),

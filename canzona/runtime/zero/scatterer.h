@@ -12,7 +12,12 @@
 //
 // Modules leave in the order in which compute completes them, the same on every
 // rank. Slots are freed by the courier without waiting for compute, so compute
-// that waits for a slot goes on if it holds fewer than there are.
+// that waits for a slot goes on if it holds fewer than there are. On a lane a
+// slot is free as soon as its parcel is issued, and compute takes it after
+// that.
+//
+// The sums of a bucket follow its last module: on the thread of the courier, or
+// on the same lane.
 //
 // One thread calls, beside the courier.
 #pragma once
@@ -95,8 +100,9 @@ class Scatterer {
   std::vector<size_t> number_in_module_;  // by tensor
   int64_t num_micro_batches_ = 1;
   SharedSlotPool pool_;
-  std::vector<Work> leaving_;  // the last parcels, as many as slots
-  Courier courier_;            // last, because its thread uses all the others
+  std::vector<Work> leaving_;   // the last parcels, as many as slots
+  std::vector<Work> last_use_;  // by slot: the parcel that had it
+  Courier courier_;             // last, because its thread uses all the others
 };
 
 }  // namespace canzona

@@ -116,12 +116,14 @@ inline void add_seen(Runtime& runtime, int32_t tensor,
     gradient[i] += std::nearbyint(seen[i] * 1024) * 0x1p-20F;
 }
 
-inline Plan zero_plan(const Model& model, int32_t dp, const ZeroVariant& v) {
+inline Plan zero_plan(const Model& model, int32_t dp, const ZeroVariant& v,
+                      const std::string& device = "cpu") {
   PlanWish wish{
       .mesh = cat("dp=", dp, ",tp=", v.tp, ",pp=", v.pp, ",ep=", v.ep),
       .strategy = v.strategy,
       .rule = v.rule,
       .options = quick(v.rule),
+      .device = device,
       .parameters = v.parameters,
       .zero = to_string(v.sizes),
       .ranks_per_node = v.ranks_per_node};

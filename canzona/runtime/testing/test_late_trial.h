@@ -1,0 +1,196 @@
+// A few steps of a plan on engines that work later than they are told to, for
+// tests: nothing of the trial waits for a device, so that what the runtime
+// forgets to order shows in the results. The same trial on plain CPU engines
+// says what is right.
+//
+//   LateTrial trial{.plan = plan};
+//   const std::string right = run_late_trial(trial);
+//   trial.device = {.seed = 3, .eagerness = 0.5};
+//   EXPECT_EQ(run_late_trial(trial), right);
+//
+// Gradients are numbers that lie in the engine's memory before the first step,
+// plus a part of the parameters that the module's slot holds; of every use of a
+// module the parameters are copied, too, and count in the result.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "canzona/linalg/engine_memory.h"
+#include "canzona/linalg/test_late_engine.h"
+#include "canzona/runtime/testing/test_trial.h"
+
+namespace canzona {
+
+struct LateTrial {
+  Plan plan;
+  RuntimeOptions options = {};
+  int steps = 3;
+  int micro_batches = 1;
+  double clip_norm = 0.5;
+  std::optional<LateDevice::Options> device = {};
+  std::string engine = "cpu";  // without such a device
+  // Called before a gradient is put into the engine's memory.
+  std::function<void(const Coordinates& place, int64_t step, int32_t tensor,
+                     std::span<float> gradient)>
+      poison = {};
+  // Called on every rank with what a step tells, before the next is issued.
+  std::function<void(int rank, int64_t step, const StepOutcome&)> outcome = {};
+  // By rank: calls of the engine that waited, from the first gradient of the
+  // first step to the last step.
+  std::vector<int64_t>* waits = nullptr;
+};
+
+// One rank's trainer.
+class LateTrainer {
+ public:
+  LateTrainer(const LateTrial& trial, Runtime& runtime, Engine& engine)
+      : trial_(trial), runtime_(runtime), engine_(engine), memory_(engine) {
+    set_initial_parameters(runtime);
+    const Model& model = trial.plan.model;
+    for (int64_t step = 1; step <= trial.steps; ++step)
+      for (int64_t micro = 0; micro < trial.micro_batches; ++micro)
+        for (int32_t t = 0; t < std::ssize(model.tensors); ++t)
+          gradients_.push_back(runtime.holds(t) ? make(step, micro, t) : Run{});
+  }
+
+  void run(int64_t step) {
+    runtime_.begin_step(uses_of(runtime_, trial_.micro_batches),
+                        trial_.micro_batches);
+    const std::vector<int32_t> modules = modules_of(runtime_);
+    for (int64_t micro = 0; micro < trial_.micro_batches; ++micro) {
+      for (int32_t module : modules) {
+        runtime_.wait_params(module);
+        look(module);
+        runtime_.release_params(module);
+      }
+      for (auto m = modules.rbegin(); m != modules.rend(); ++m) {
+        runtime_.wait_params(*m);
+        look(*m);
+        for_tensors(*m, [&](int32_t t) { backward(step, micro, t); });
+        runtime_.release_params(*m);
+      }
+    }
+  }
+
+  // All parameters that were seen, as one number.
+  uint64_t seen() {
+    uint64_t hash = 17;
+    for (const auto& [run, count] : seen_)
+      for (const float value : memory_.get<float>(run.data, count))
+        hash = bits_at(hash, std::bit_cast<uint32_t>(value));
+    return hash;
+  }
+
+ private:
+  Run make(int64_t step, int64_t micro, int32_t t) {
+    const Tensor& tensor = trial_.plan.model.tensors[static_cast<size_t>(t)];
+    const Coordinates& place = runtime_.place();
+    const auto [home, num_homes] = home_of(trial_.plan, place, tensor);
+    std::vector<float> values(static_cast<size_t>(runtime_.shard_elements(t)));
+    make_gradient({GradientKind::kRandom, home, num_homes, step + 1000 * micro},
+                  tensor, trial_.plan.mesh.tp, place.t, values);
+    if (trial_.poison) trial_.poison(place, step, t, values);
+    return memory_.put(values);
+  }
+  Run gradient(int64_t step, int64_t micro, int32_t t) const {
+    const auto n = std::ssize(trial_.plan.model.tensors);
+    return gradients_[static_cast<size_t>(
+        ((step - 1) * trial_.micro_batches + micro) * n + t)];
+  }
+  bool is_rounded() const {
+    return trial_.plan.options.parameters == ParameterDtype::kBf16;
+  }
+  static Matrices row(std::byte* data, int64_t count) {
+    return matrices(reinterpret_cast<float*>(data), 1, count);
+  }
+
+  template <class Use>
+  void for_tensors(int32_t module, Use use) {
+    const Model& model = trial_.plan.model;
+    for (int32_t t = 0; t < std::ssize(model.tensors); ++t)
+      if (runtime_.holds(t) &&
+          module_of(model, model.tensors[static_cast<size_t>(t)]) == module)
+        use(t);
+  }
+  void look(int32_t module) {
+    for_tensors(module, [&](int32_t t) {
+      const int64_t count = runtime_.shard_elements(t) / (is_rounded() ? 2 : 1);
+      if (count == 0) return;
+      const Run copy = memory_.take(count);
+      engine_.copy(row(copy.data, count), row(runtime_.parameter(t), count));
+      seen_.push_back({copy, count});
+    });
+  }
+  void backward(int64_t step, int64_t micro, int32_t t) {
+    const int64_t count = runtime_.shard_elements(t);
+    auto* sum = reinterpret_cast<std::byte*>(runtime_.gradient(t));
+    if (count > 0) {
+      engine_.axpby(row(sum, count), 1,
+                    row(gradient(step, micro, t).data, count), 1);
+      if (!is_rounded())
+        engine_.axpby(row(sum, count), 0x1p-6,
+                      row(runtime_.parameter(t), count), 1);
+    }
+    runtime_.grad_ready(t);
+  }
+
+  const LateTrial& trial_;
+  Runtime& runtime_;
+  Engine& engine_;
+  EngineMemory memory_;
+  std::vector<Run> gradients_;
+  std::vector<std::pair<Run, int64_t>> seen_;
+};
+
+inline int64_t waits_of(const Engine& engine) {
+  const auto* late = dynamic_cast<const LateEngine*>(&engine);
+  return late == nullptr ? 0 : late->waits();
+}
+
+// Digests of parameters and states, and what every rank has seen.
+inline std::string run_late_trial(const LateTrial& trial) {
+  const int world = trial.plan.mesh.world();
+  std::optional<LateDevice> device;
+  if (trial.device) device.emplace(*trial.device);
+  std::vector<uint64_t> seen(static_cast<size_t>(world));
+  std::string digests;
+  const EngineWireOps ops(memory_ops(trial.engine));
+  run_ranks(world, [&](Communicator& group) {
+    const std::unique_ptr<Engine> engine =
+        device ? std::make_unique<LateEngine>(*device)
+               : make_engine(trial.engine);
+    RuntimeOptions options = trial.options;
+    if (!device && trial.engine != "cpu") options.wire_ops = &ops;
+    Runtime runtime(trial.plan, group, *engine, options);
+    LateTrainer trainer(trial, runtime, *engine);
+    const int64_t waits = waits_of(*engine);
+    const auto tell = [&](int64_t step) {
+      if (trial.outcome && step > 0)
+        trial.outcome(group.rank(), step, runtime.outcome());
+    };
+    for (int64_t step = 1; step <= trial.steps; ++step) {
+      trainer.run(step);
+      tell(step - 1);
+      runtime.issue_step({.learning_rate = 0.01,
+                          .gradient_factor = gradient_factor(
+                              GradientKind::kRandom, trial.plan.mesh),
+                          .clip_norm = trial.clip_norm});
+      runtime.zero_gradients();
+    }
+    if (trial.waits != nullptr)
+      trial.waits->at(static_cast<size_t>(group.rank())) =
+          waits_of(*engine) - waits;
+    tell(trial.steps);
+    const std::string found =
+        cat(runtime.parameter_digest(), " ", runtime.state_digest());
+    seen[static_cast<size_t>(group.rank())] = trainer.seen();
+    if (group.rank() == 0) digests = found;
+  });
+  for (const uint64_t number : seen) digests += cat(" ", number);
+  return digests;
+}
+
+}  // namespace canzona
