@@ -80,7 +80,7 @@ BucketTask::BucketTask(Rank& rank, size_t bucket, Resting what)
 void BucketTask::add_step(const ScheduleEntry& e) {
   const auto all = memory_of(e.all), own = memory_of(e.own);
   Step step{rank_.show(e), rank_.groups.of(e.group), own, all, e.counts, {}};
-  CANZONA_CHECK(step.group.lane() == courier_.lane(),
+  CANZONA_CHECK(step.group.inside().lane() == courier_.lane(),
                 "a bucket's groups on several lanes");
   if (e.kind == EntryKind::kBroadcast) step.root = root_of(e);
   if (is_leg(e)) {
