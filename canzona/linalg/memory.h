@@ -133,6 +133,9 @@ class MemoryLane {
   virtual void record_in(Event& event) = 0;
   // What is issued from now on happens after it.
   virtual void wait_until(const Event& event) = 0;
+  // The device's own handle (a cudaStream_t), for libraries that issue there
+  // themselves; null if it has none.
+  virtual void* native() { return nullptr; }
 };
 
 // They live as long as the program.

@@ -71,6 +71,7 @@ class EngineLane final : public Lane {
   std::unique_ptr<Mark> make_mark() const override;
   void record(Mark& mark) override;
   void wait_for(const Mark& mark) override;
+  void* native() override { return lane_->native(); }
 
  private:
   std::unique_ptr<MemoryLane> lane_;

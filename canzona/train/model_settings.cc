@@ -33,8 +33,8 @@ struct BesideShapes {
   std::string name;
   double rope_base = kQwen3RopeBase;
   double norm_epsilon = 1e-6;
-  int64_t context = 0;                        // 0: not known
-  std::optional<double> balance_coefficient;  // none: not known
+  int64_t context = 0;                             // 0: not known
+  std::optional<double> balance_coefficient = {};  // none: not known
 };
 
 // `planned`: canzona plan reads such a model.

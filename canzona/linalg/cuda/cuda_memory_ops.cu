@@ -357,6 +357,7 @@ class CudaLane final : public MemoryLane {
   void wait_until(const Event& event) override {
     wait_for_cuda_event(event, ops_.own.stream());
   }
+  void* native() override { return ops_.own.stream(); }
 
  private:
   struct LaneOps final : CudaStreamOps {

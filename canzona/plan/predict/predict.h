@@ -25,7 +25,7 @@ struct RankMemory {
   Bytes pools;    // of modules on their way (zero.h), alike on every rank
   // Of sums on their way (base/sum_staging.h), beside the total, which plans
   // are judged by.
-  Bytes staging;
+  Bytes staging = {};
   Bytes total() const {
     return parameters + gradients + master + states + buffers + pools;
   }
