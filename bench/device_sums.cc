@@ -2,12 +2,14 @@
 //
 //   build-cuda/bench/device_sums [--json]
 //
-// kernel      one kernel adds 2 to 32 pieces in the order of the tree, in fp32
-//             and from bf16: bytes read and written in a second, beside those
-//             of a copy from device to device in the same run
+// kernel      one kernel adds 2 to 32 pieces in the order of the tree, in fp32,
+//             from bf16, and in fp32 with the rounding to bf16 in it: bytes
+//             read and written in a second, beside those of a copy from device
+//             to device in the same run
 // ranks       a reduce-scatter of 1 GiB over 8 ranks that are threads and share
 //             the GPU: with segments of the host's size and one addition after
-//             the other, and as it is done
+//             the other; with one kernel for a segment; and on lanes, where
+//             every rank reads the others' memory in place
 #include <algorithm>
 #include <cstdio>
 
@@ -85,17 +87,34 @@ void time_kernel(bool json) {
       table.add(cat(pieces, " ", to_string(reduction)),
                 {rate / 1e9, rate / copy_rate});
     }
+  for (const int pieces : {2, 4, 8, 32}) {
+    const int64_t count = kBytes / pieces / 4 / 1024 * 1024;
+    std::vector<const std::byte*> at;
+    for (int p = 0; p < pieces; ++p) at.push_back(from.data() + p * count * 4);
+    const double seconds = least_seconds([&] {
+      ops.sum_in_place(Reduction::kFp32SumOfBf16, at, count, to.data());
+    });
+    const double rate = static_cast<double>(count * (pieces * 4 + 4)) / seconds;
+    table.add(cat(pieces, " rounded in the kernel"),
+              {rate / 1e9, rate / copy_rate});
+  }
   table.print(json);
 }
 
-double time_ranks(const WireOps& ops, int64_t segment) {
+// Without `ops` on lanes.
+double time_ranks(const WireOps* ops, int64_t segment) {
   constexpr int kRanks = 8;
   constexpr int64_t kElements = int64_t{1} << 28;
   double best = 1e9;
   RunOptions options;
   if (segment > 0) options.communicator.segment_bytes = segment;
   run_ranks(kRanks, options, [&](Communicator& world) {
-    const auto group = world.split(0, world.rank(), "gpu", {}, &ops);
+    const auto engine = make_cuda_engine();
+    const auto lane = std::make_shared<EngineLane>(engine->make_lane());
+    const auto done = lane->make_mark();
+    const auto group = ops != nullptr
+                           ? world.split(0, world.rank(), "gpu", {}, ops)
+                           : world.split_ordered(0, world.rank(), "gpu", lane);
     const DeviceBytes data(kElements * 4);
     const std::vector<int64_t> counts(kRanks, kElements / kRanks);
     const auto all = std::span(data.data(), static_cast<size_t>(kElements * 4));
@@ -106,6 +125,8 @@ double time_ranks(const WireOps& ops, int64_t segment) {
       world.barrier();
       const double begin = wall_seconds();
       group->reduce_scatter_v(Reduction::kFp32Sum, all, counts, own);
+      lane->record(*done);
+      done->wait();
       world.barrier();
       if (world.rank() == 0) best = std::min(best, wall_seconds() - begin);
     }
@@ -121,10 +142,12 @@ void run(bool json) {
               {"way", "ms", "times as fast"});
   const StepwiseOps stepwise(memory_ops("cuda"));
   const EngineWireOps ops(memory_ops("cuda"));
-  const double before = time_ranks(stepwise, kHostSegment);
-  const double now = time_ranks(ops, 0);
+  const double before = time_ranks(&stepwise, kHostSegment);
+  const double waiting = time_ranks(&ops, 0);
+  const double on_lanes = time_ranks(nullptr, 0);
   table.add("addition by addition", {before * 1e3, 1});
-  table.add("one kernel", {now * 1e3, before / now});
+  table.add("one kernel", {waiting * 1e3, before / waiting});
+  table.add("on lanes, in place", {on_lanes * 1e3, before / on_lanes});
   table.print(json);
 }
 
