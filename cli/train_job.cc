@@ -2,17 +2,14 @@
 
 #include <algorithm>
 
-#include "canzona/base/check.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/linalg/engine.h"
 #include "canzona/measure/machine.h"
 #include "canzona/measure/planned_bytes.h"
-#include "canzona/plan/make_plan.h"
 #include "canzona/plan/validate/validate.h"
 #include "canzona/report/numbers.h"
 #include "canzona/report/plan_view.h"
-#include "canzona/shapes/read_model.h"
 #include "canzona/sim/compute_seconds.h"
 #include "canzona/sim/zero_bytes.h"
 #include "canzona/train/decoder_of.h"
@@ -24,89 +21,14 @@
 namespace canzona::cli {
 namespace {
 
-PlanOptions options_of(const TrainConfig& config, const Mesh& mesh) {
-  PlanOptions options;
-  options.strategy = config.plan.strategy;
-  options.bucket_elements = config.plan.bucket_elements;
-  options.parameters = ParameterDtype::kFp32;
-  options.splits.qkv = true;
-  options.splits.gate_up = true;
-  options.zero = zero_options_of(config, mesh);
-  options.ranks_per_node = ranks_per_node_of(config);
-  put_link(link_of(config), options);
-  return options;
-}
-
-// They do not depend on how the plan is cut.
-int64_t activations_of(const TrainSettings& settings, PlanRequest request) {
-  request.options.zero = {};
-  return training_memory(settings, make_plan(request));
-}
-
-// What the cap leaves for the plan.
-int64_t cap_on_plan(int64_t cap, int64_t activations) {
-  if (cap == 0 || activations < cap) return cap > 0 ? cap - activations : 0;
-  throw UsageError(cat("--memory-cap ", human_bytes(cap),
-                       ": activations alone take ", human_bytes(activations),
-                       "; try model.recompute=true or a smaller batch.micro"));
-}
-
-int64_t most_memory(const Plan& plan) {
-  return plan.summary.memory_per_rank_max.value();
-}
-
-void require_fits(const Plan& plan, int64_t whole_cap) {
-  const int64_t cap = plan.options.memory_cap_bytes;
-  const int64_t lacks = most_memory(plan) - cap;
-  if (cap == 0 || lacks <= 0) return;
-  throw UsageError(
-      cat("--memory-cap ", human_bytes(whole_cap), ": with ",
-          to_string(plan.options.zero.sizes), " a rank needs ",
-          human_bytes(whole_cap + lacks), ", ", human_bytes(lacks),
-          " too much; larger --zero sizes need less, and canzona compare "
-          "--zero all shows what each of them takes"));
-}
-
-Workload workload_of(const TrainSettings& settings, const Mesh& mesh,
-                     const MachineLimits& limits) {
-  const DecoderConfig& decoder = settings.decoder;
-  Workload work;
-  work.compute.tokens = decoder.tokens();
-  work.compute.length = decoder.length;
-  work.compute.width =
-      decoder.architecture.heads * decoder.architecture.head_dim;
-  work.compute.flops_per_second = limits.flops.together;
-  work.compute.experts_per_token = decoder.experts_per_token;
-  work.compute.recompute = decoder.recompute;
-  work.num_micro_batches = settings.micro_batches(mesh);
-  work.hidden = decoder.architecture.hidden;
-  work.overlap = settings.runtime.overlap;
-  work.copy_bytes_per_second = limits.copies.together;
-  work.meetings = {limits.meetings.idle, limits.meetings.beside_compute};
-  return work;
-}
-
 // Links that are not modelled are as fast as memory.
-ZeroComparison rank_sizes(PlanRequest request, const TrainSettings& settings,
-                          const SearchedSizes& searched,
-                          const MachineLimits& limits,
-                          const MemoryTerms& terms) {
-  const bool modelled = !request.options.links.nominal;
-  if (!modelled)
-    request.options.links = {limits.copies.together, limits.copies.together,
-                             /*latency_seconds=*/0, /*nominal=*/false};
-  const CostBasis cost{"this machine", 1 / limits.flops.together,
-                       limits.copies.together};
-  ZeroComparison all =
-      search_sizes(request, workload_of(settings, request.mesh, limits),
-                   searched, &cost, &terms);
-  all.terms.reset();  // views tell of them what a configuration says
-  all.rates =
-      cat("measured here: ", flops_text(limits.flops.together),
-          "/s a rank, copies of ",
-          human_bytes(static_cast<int64_t>(limits.copies.together)), "/s; ",
-          modelled ? links_text(request.options) : "links as fast as memory");
-  return all;
+std::string rates_text(const MachineLimits& limits,
+                       const PlanOptions& options) {
+  return cat(
+      "measured here: ", flops_text(limits.flops.together),
+      "/s a rank, copies of ",
+      human_bytes(static_cast<int64_t>(limits.copies.together)), "/s; ",
+      options.links.nominal ? "links as fast as memory" : links_text(options));
 }
 
 void require_sound(const Plan& plan) {
@@ -116,18 +38,6 @@ void require_sound(const Plan& plan) {
 }
 
 }  // namespace
-
-Link link_of(const TrainConfig& config) {
-  if (config.links.model.empty()) return {};
-  return parse_link_model(config.links.model,
-                          static_cast<int>(config.links.ranks_per_node));
-}
-
-int32_t ranks_per_node_of(const TrainConfig& config) {
-  const Link link = link_of(config);
-  return link ? link->ranks_per_node
-              : static_cast<int32_t>(config.links.ranks_per_node);
-}
 
 MachineLimits measure_limits_on(Ranks& ranks) {
   return on_every_rank(ranks.runner(), {}, [](Communicator& world) {
@@ -139,38 +49,6 @@ double measure_product_rate_on(Ranks& ranks) {
   return on_every_rank(ranks.runner(), {}, [](Communicator& world) {
     return measure_shared_flops(world, *make_cpu_engine()).together;
   });
-}
-
-TrainPlan plan_training(const TrainConfig& config,
-                        const TrainSettings& settings, const Mesh& mesh,
-                        const std::optional<MachineLimits>& limits) {
-  Model model = decoder_shapes(settings.decoder, model_name(config));
-  route(model, {});
-  if (!config.freeze.empty()) freeze(model, split_text(config.freeze, ','));
-  check_mesh(mesh, model);
-  const auto rule = make_rule_facts(
-      config.rule.name,
-      with_device(config.rule.name, rule_options_of(config), "cpu"));
-  PlanRequest request{model, mesh, *rule, options_of(config, mesh)};
-  const int64_t cap = memory_cap_of(config);
-  const SearchedSizes searched{.dense = chooses_zero(config),
-                               .experts = chooses_experts(config)};
-  const int64_t activations =
-      cap > 0 || searched ? activations_of(settings, request) : 0;
-  const int64_t left = cap_on_plan(cap, activations);
-  TrainPlan made;
-  if (searched) {
-    CANZONA_CHECK(limits.has_value());
-    request.options.memory_cap_bytes = cap;
-    made.ranking = rank_sizes(request, settings, searched, *limits,
-                              {.activations = activations, .cap_bytes = cap});
-    take_best(*made.ranking, request.options);
-  }
-  request.options.memory_cap_bytes = left;
-  made.plan = make_plan(request);
-  require_fits(made.plan, cap);
-  require_sound(made.plan);
-  return made;
 }
 
 namespace {
@@ -292,6 +170,9 @@ TrainJob make_job(const TrainConfig& config, const Mesh& mesh,
   check_training(job.settings, mesh);
   job.link = link_of(config);
   TrainPlan made = plan_training(config, job.settings, mesh, limits);
+  require_sound(made.plan);
+  if (made.ranking)
+    made.ranking->rates = rates_text(*limits, made.plan.options);
   job.plan = std::move(made.plan);
   job.ranking = std::move(made.ranking);
   job.chose_collectives = parse_reach(config.zero.collectives) == Reach::kAuto;

@@ -8,6 +8,7 @@
 #include "canzona/measure/machine_speed.h"
 #include "canzona/measure/rank_runner.h"
 #include "canzona/measure/shared_machine.h"
+#include "canzona/measure/train_plan.h"
 #include "canzona/plan/plan.h"
 #include "canzona/plan/predict/predict.h"
 #include "canzona/sim/zero_search.h"
@@ -17,33 +18,10 @@
 
 namespace canzona::cli {
 
-// The plan of a training run: as the configuration asks, or, with `--zero
-// auto`, the fastest that fits.
-//
-//   TrainPlan made = plan_training(config, settings, mesh, limits);
-//   if (made.ranking) out.note(made.ranking->search.summary());
-//
-// Parameters are fp32; a cap on memory counts activations, too. UsageError
-// names what cannot be met.
-
-struct TrainPlan {
-  Plan plan;
-  std::optional<ZeroComparison> ranking = {};  // of `--zero auto`
-};
-
-// `limits`: needed by `--zero auto`, the same on all ranks.
-TrainPlan plan_training(const TrainConfig& config,
-                        const TrainSettings& settings, const Mesh& mesh,
-                        const std::optional<MachineLimits>& limits);
-
 // What ranks reach here while all of them compute. All processes call it.
 MachineLimits measure_limits_on(Ranks& ranks);
 // The first of them alone: flops in a second of one rank while all multiply.
 double measure_product_rate_on(Ranks& ranks);
-
-// The links to be modelled; none: as fast as memory.
-Link link_of(const TrainConfig& config);
-int32_t ranks_per_node_of(const TrainConfig& config);
 
 // A configuration turned into what is to be run: the model's shapes, the plan,
 // the settings of the loop, and what they will take.

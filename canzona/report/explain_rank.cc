@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include "canzona/base/json_writer.h"
@@ -10,6 +11,7 @@
 #include "canzona/plan/schedule/iteration.h"
 #include "canzona/report/explain.h"
 #include "canzona/report/html.h"
+#include "canzona/report/html_sections.h"
 #include "canzona/report/json_parts.h"
 #include "canzona/report/numbers.h"
 #include "canzona/report/places.h"
@@ -174,30 +176,45 @@ std::string members_text(const Plan& plan, const ScheduleEntry& entry) {
                      rank(group.count - 1), level);
 }
 
+constexpr const char* kOrderTitle = "An iteration of one micro-batch";
+constexpr std::array<const char*, 5> kOrderColumns = {
+    "in order", "with", "sent in node", "sent out", "slot"};
+
 // What the rank does in an iteration; the points at which the trainer is done
 // with a module are left out.
-std::string order_text(const Plan& plan, int32_t rank, const Ink& ink) {
-  Table table("~<>>>");
-  table.header({"in order", "with", "sent in node", "sent out", "slot"});
-  size_t rows = 0, left_out = 0;
+struct OrderRows {
+  std::vector<std::array<std::string, kOrderColumns.size()>> rows;
+  size_t left_out = 0;
+};
+
+OrderRows order_of(const Plan& plan, int32_t rank) {
+  OrderRows out;
   for (const ScheduleEntry& entry : entries_of(plan, rank)) {
     if (entry.kind == EntryKind::kCall &&
         entry.call.kind == TrainerCall::Kind::kReleaseParams)
       continue;
-    if (++rows > kMaxEntries) {
-      ++left_out;
+    if (out.rows.size() == kMaxEntries) {
+      ++out.left_out;
       continue;
     }
     const bool moves = is_collective(entry.kind);
-    table.row({describe(plan, entry), members_text(plan, entry),
-               moves ? human_bytes(entry.bytes.sent_intra) : "",
-               moves ? human_bytes(entry.bytes.sent_inter) : "",
-               entry.slot.slot < 0 ? "" : fmt::format("{}", entry.slot.slot)});
+    out.rows.push_back(
+        {describe(plan, entry), members_text(plan, entry),
+         moves ? human_bytes(entry.bytes.sent_intra) : "",
+         moves ? human_bytes(entry.bytes.sent_inter) : "",
+         entry.slot.slot < 0 ? "" : fmt::format("{}", entry.slot.slot)});
   }
-  std::string out =
-      title(ink, "An iteration of one micro-batch") + table.text(ink);
-  if (left_out > 0)
-    out += fmt::format("  … and {} more; --json has all\n", left_out);
+  return out;
+}
+
+std::string order_text(const Plan& plan, int32_t rank, const Ink& ink) {
+  Table table("~<>>>");
+  table.header({kOrderColumns.begin(), kOrderColumns.end()});
+  const OrderRows order = order_of(plan, rank);
+  for (const auto& row : order.rows) table.row({row.begin(), row.end()});
+  std::string out = title(ink, kOrderTitle) + table.text(ink);
+  if (order.left_out > 0)
+    out += fmt::format("  … and {} more; --json has all\n", order.left_out);
   return out;
 }
 
@@ -291,6 +308,29 @@ std::string explain_rank_json(const ReportPlan& shown, int32_t rank) {
   write_order(out, plan, rank);
   out.end_object();
   return out.take() + "\n";
+}
+
+// The busiest rank stands for all.
+void add_schedule(Html& out, const PageView& view) {
+  begin_section(out, "schedule", "What a rank does, in order");
+  const int32_t rank = busiest_rank(view.plan());
+  const OrderRows order = order_of(view.plan().plan, rank);
+  out.put(
+      "<p>{} on rank {}, the busiest: <code>canzona explain plan.json --rank "
+      "N</code> "
+      "tells it of any other.</p><div class=\"scroll\"><table class=\"wire\">"
+      "<thead><tr>",
+      kOrderTitle, rank);
+  for (const char* column : kOrderColumns) out.put("<th>{}</th>", column);
+  out.add("</tr></thead><tbody>\n");
+  for (const auto& row : order.rows) {
+    out.add("<tr>");
+    for (const std::string& cell : row) out.put("<td>{}</td>", cell);
+    out.add("</tr>\n");
+  }
+  out.add("</tbody></table></div>");
+  if (order.left_out > 0) out.put("<p>… and {} more.</p>", order.left_out);
+  end_section(out);
 }
 
 namespace {

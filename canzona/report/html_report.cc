@@ -443,7 +443,7 @@ void put_navigation(Html& out, const PageView& view) {
   if (has_zero(view.plan().plan)) out.add("<a href=\"#zero\">ZeRO</a>");
   out.add(
       "<a href=\"#memory\">Memory</a><a href=\"#wire\">Bytes</a>"
-      "<a href=\"#tensors\">Tensors</a>");
+      "<a href=\"#schedule\">Order</a><a href=\"#tensors\">Tensors</a>");
   if (view.several()) out.add("<a href=\"#strategies\">Strategies</a>");
   out.add("<a href=\"#words\">How to read it</a></nav>\n");
 }
@@ -469,6 +469,7 @@ std::string html_report(const std::vector<ReportPlan>& plans) {
   add_zero(out, view);
   add_memory(out, view);
   add_wire(out, view);
+  add_schedule(out, view);
   add_tensors(out, view);
   add_glossary(out);
   end_page(out, page);

@@ -52,7 +52,7 @@ TEST(HtmlReport, SaysWhatAReaderMustKnow) {
 TEST(HtmlReport, HasAllSections) {
   const std::string html = report_of({});
   for (const char* id : {"loads", "buckets", "micro-groups", "memory", "wire",
-                         "tensors", "words"}) {
+                         "schedule", "tensors", "words"}) {
     EXPECT_THAT(html, HasSubstr(std::string("<section id=\"") + id + "\""));
   }
   EXPECT_THAT(html, Not(HasSubstr("<section id=\"strategies\"")));

@@ -171,6 +171,7 @@ void add_micro_groups(Html& out, const PageView& view);
 void add_memory(Html& out, const PageView& view);
 void add_zero(Html& out, const PageView& view);  // where there is any
 void add_wire(Html& out, const PageView& view);
+void add_schedule(Html& out, const PageView& view);
 void add_tensors(Html& out, const PageView& view);
 void add_glossary(Html& out);
 

@@ -30,7 +30,7 @@ class PartIteration {
         kept_(kept_by(part_, at_, layout_)),
         rounds_(make_rounds(
             part_, at_, kept_,
-            make_rule_facts(plan.rule, plan.rule_options)->gather_fields())),
+            make_rule_facts(part_.rule, part_.rule_options)->gather_fields())),
         entries_(part_, at.rank, layout_, kept_, rounds_),
         uses_(pool_sizes(part_, at_.stage)),
         before_(before),

@@ -79,6 +79,37 @@ TEST(Coordinates, AreThoseOfRanksThatAreCountedUp) {
   });
 }
 
+TEST(Coordinates, OfPlanesAreThoseOfPlacesAndTpRanksThatAreCountedUp) {
+  each_mesh(32, [](const Mesh& mesh) {
+    if (mesh.ep > 1 || mesh.cp > 1) return;
+    for (const ZeroSizes& zero : all_zero_sizes(mesh.homes())) {
+      SCOPED_TRACE(cat(to_string(mesh), " ", to_string(zero)));
+      const Mesh grid = fold(mesh, zero);
+      int32_t plane = 0;
+      for (int32_t place = 0; place < grid.places; ++place)
+        for (int32_t t = 0; t < mesh.tp; ++t, ++plane) {
+          ASSERT_EQ(grid.plane(place, t), plane);
+          const Coordinates at =
+              coordinates_of(grid, grid.rank(0, grid.homes() - 1, plane));
+          ASSERT_EQ((std::array{at.t, at.place, at.tp_rank}),
+                    (std::array{plane, place, t}));
+        }
+      ASSERT_EQ(plane, grid.tp);
+    }
+  });
+}
+
+TEST(Coordinates, OfNodesAreCountedUp) {
+  for (const int32_t ranks_per_node : {1, 3, 8}) {
+    PlanOptions options;
+    options.ranks_per_node = ranks_per_node;
+    int32_t rank = 0;
+    for (int32_t node = 0; node < 5; ++node)
+      for (int32_t i = 0; i < ranks_per_node; ++i, ++rank)
+        EXPECT_EQ(node_of(options, rank), node) << ranks_per_node;
+  }
+}
+
 // What ranks of one group have in common; different in every other group.
 using Common = std::array<int32_t, 5>;
 Common in_common(const PlanPart& part, GroupKind kind, const Counted& at) {

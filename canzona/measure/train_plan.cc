@@ -1,0 +1,132 @@
+#include "canzona/measure/train_plan.h"
+
+#include "canzona/base/check.h"
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "canzona/plan/make_plan.h"
+#include "canzona/shapes/read_model.h"
+
+namespace canzona {
+namespace {
+
+PlanOptions plan_options_of(const TrainConfig& config, const Mesh& mesh) {
+  PlanOptions options;
+  options.strategy = config.plan.strategy;
+  options.bucket_elements = config.plan.bucket_elements;
+  options.parameters = ParameterDtype::kFp32;
+  options.splits.qkv = true;
+  options.splits.gate_up = true;
+  options.zero = zero_options_of(config, mesh);
+  options.ranks_per_node = ranks_per_node_of(config);
+  put_link(link_of(config), options);
+  return options;
+}
+
+// They do not depend on how the plan is cut.
+int64_t activations_of(const TrainSettings& settings, PlanRequest request) {
+  request.options.zero = {};
+  return training_memory(settings, make_plan(request));
+}
+
+// What the cap leaves for the plan.
+int64_t cap_on_plan(int64_t cap, int64_t activations) {
+  if (cap == 0 || activations < cap) return cap > 0 ? cap - activations : 0;
+  throw UsageError(cat("--memory-cap ", human_bytes(cap),
+                       ": activations alone take ", human_bytes(activations),
+                       "; try model.recompute=true or a smaller batch.micro"));
+}
+
+void require_fits(const Plan& plan, int64_t whole_cap) {
+  const int64_t cap = plan.options.memory_cap_bytes;
+  const int64_t lacks = plan.summary.memory_per_rank_max.value() - cap;
+  if (cap == 0 || lacks <= 0) return;
+  throw UsageError(
+      cat("--memory-cap ", human_bytes(whole_cap), ": with ",
+          to_string(plan.options.zero.sizes), " a rank needs ",
+          human_bytes(whole_cap + lacks), ", ", human_bytes(lacks),
+          " too much; larger --zero sizes need less, and canzona compare "
+          "--zero all shows what each of them takes"));
+}
+
+Workload workload_at(const TrainSettings& settings, const Mesh& mesh,
+                     const MachineLimits& limits) {
+  const DecoderConfig& decoder = settings.decoder;
+  Workload work;
+  work.compute.tokens = decoder.tokens();
+  work.compute.length = decoder.length;
+  work.compute.width =
+      decoder.architecture.heads * decoder.architecture.head_dim;
+  work.compute.flops_per_second = limits.flops.together;
+  work.compute.experts_per_token = decoder.experts_per_token;
+  work.compute.recompute = decoder.recompute;
+  work.num_micro_batches = settings.micro_batches(mesh);
+  work.hidden = decoder.architecture.hidden;
+  work.overlap = settings.runtime.overlap;
+  work.copy_bytes_per_second = limits.copies.together;
+  work.meetings = {limits.meetings.idle, limits.meetings.beside_compute};
+  return work;
+}
+
+// Links that are not modelled are as fast as memory.
+ZeroComparison rank_sizes(PlanRequest request, const TrainSettings& settings,
+                          const SearchedSizes& searched,
+                          const MachineLimits& limits,
+                          const MemoryTerms& terms) {
+  if (request.options.links.nominal)
+    request.options.links = {limits.copies.together, limits.copies.together,
+                             /*latency_seconds=*/0, /*nominal=*/false};
+  const CostBasis cost{"this machine", 1 / limits.flops.together,
+                       limits.copies.together};
+  ZeroComparison all =
+      search_sizes(request, workload_at(settings, request.mesh, limits),
+                   searched, &cost, &terms);
+  all.terms.reset();  // views tell of them what a configuration says
+  return all;
+}
+
+}  // namespace
+
+Link link_of(const TrainConfig& config) {
+  if (config.links.model.empty()) return {};
+  return parse_link_model(config.links.model,
+                          static_cast<int>(config.links.ranks_per_node));
+}
+
+int32_t ranks_per_node_of(const TrainConfig& config) {
+  const Link link = link_of(config);
+  return link ? link->ranks_per_node
+              : static_cast<int32_t>(config.links.ranks_per_node);
+}
+
+TrainPlan plan_training(const TrainConfig& config,
+                        const TrainSettings& settings, const Mesh& mesh,
+                        const std::optional<MachineLimits>& limits) {
+  Model model = decoder_shapes(settings.decoder, model_name(config));
+  route(model, {});
+  if (!config.freeze.empty()) freeze(model, split_text(config.freeze, ','));
+  check_mesh(mesh, model);
+  const auto rule = make_rule_facts(
+      config.rule.name,
+      with_device(config.rule.name, rule_options_of(config), "cpu"));
+  PlanRequest request{model, mesh, *rule, plan_options_of(config, mesh)};
+  const int64_t cap = memory_cap_of(config);
+  const SearchedSizes searched{.dense = chooses_zero(config),
+                               .experts = chooses_experts(config)};
+  const int64_t activations =
+      cap > 0 || searched ? activations_of(settings, request) : 0;
+  const int64_t left = cap_on_plan(cap, activations);
+  TrainPlan made;
+  if (searched) {
+    CANZONA_CHECK(limits.has_value());
+    request.options.memory_cap_bytes = cap;
+    made.ranking = rank_sizes(request, settings, searched, *limits,
+                              {.activations = activations, .cap_bytes = cap});
+    take_best(*made.ranking, request.options);
+  }
+  request.options.memory_cap_bytes = left;
+  made.plan = make_plan(request);
+  require_fits(made.plan, cap);
+  return made;
+}
+
+}  // namespace canzona

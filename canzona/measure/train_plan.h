@@ -1,0 +1,37 @@
+// The plan of a training run: as the configuration asks, or, with `--zero
+// auto`, the fastest that fits.
+//
+//   TrainPlan made = plan_training(config, settings, mesh, limits);
+//   if (made.ranking) … made.ranking->search.summary() …
+//
+// Parameters are fp32; a cap on memory counts activations, too.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "canzona/measure/rank_runner.h"
+#include "canzona/measure/shared_machine.h"
+#include "canzona/sim/zero_search.h"
+#include "canzona/train/config.h"
+#include "canzona/train/trainer.h"
+
+namespace canzona {
+
+struct TrainPlan {
+  Plan plan;
+  // Of `--zero auto`; what its rates are in words is left open.
+  std::optional<ZeroComparison> ranking = {};
+};
+
+// `limits`: needed by `--zero auto`, the same on all ranks. UsageError names
+// what cannot be met. The plan is not validated.
+TrainPlan plan_training(const TrainConfig& config,
+                        const TrainSettings& settings, const Mesh& mesh,
+                        const std::optional<MachineLimits>& limits);
+
+// The links to be modelled; none: as fast as memory.
+Link link_of(const TrainConfig& config);
+int32_t ranks_per_node_of(const TrainConfig& config);
+
+}  // namespace canzona
