@@ -271,6 +271,9 @@ class Points:
     def __init__(self, bench, saved):
         self.bench = bench
         self.saved = saved
+        require(os.path.isfile(bench.faulty_files),
+                f"no library {bench.faulty_files!r}: build the target "
+                "canzona_faulty_files and name it by --faulty-files or --build")
         saved.prepare()
         self.calls = count_calls(bench, saved, saved.copy())
         self.traced = self.find_traced() if has_strace() else []
