@@ -245,6 +245,8 @@ Outcome diff(const CkptFlags& a, const Output& out) {
 }
 
 Outcome prune(const CkptFlags& a, const Output& out) {
+  if (a.keep_last < 1)
+    throw UsageError(cat("--keep-last ", a.keep_last, ": expected 1 or more"));
   const std::string path = store_path(a.path);
   Folder::open(path);  // it is not made
   if (is_one_checkpoint(path))
@@ -284,17 +286,32 @@ Outcome export_weights(const CkptFlags& a, const Output& out) {
   return Outcome::kDone;
 }
 
+// The tokenizer.json of a folder, whole, and a note if it cannot be used; "" if
+// there is none.
+std::string tokenizer_along(const std::string& folder, const Output& out) {
+  const std::string file = tokenizer_beside(folder);
+  if (file.empty()) return "";
+  std::string text = read_tokenizer_file(file);
+  try {
+    parse_tokenizer(text, file);
+  } catch (const UsageError& error) {
+    out.note(
+        cat("note: the tokenizer is taken along, but canzona cannot use "
+            "it: ",
+            error.what()));
+  }
+  return text;
+}
+
 Outcome import_weights(const CkptFlags& a, const Output& out) {
-  // Read before anything is made: where `train --init` and `sample` look for
-  // it.
-  const std::string tokenizer = tokenizer_beside(a.path);
-  const std::string tokens =
-      tokenizer.empty() ? "" : read_tokenizer_file(tokenizer);
+  // Read before anything is made.
+  const std::string tokenizer = tokenizer_along(a.path, out);
   const HfImported made = import_hf(
       a.path, without_slashes(a.folder),
       cat("canzona ckpt import-hf, process ", ::getpid(), " on ", host_name()));
-  if (!tokens.empty() && tokenizer_beside(a.folder).empty())
-    write_file(tokenizer_path(a.folder), tokens);
+  // Where `train --init` and `sample` look for it.
+  if (!tokenizer.empty() && tokenizer_beside(a.folder).empty())
+    write_file(tokenizer_path(a.folder), tokenizer);
   out.result(a.json ? ckpt_import_json(a.path, made)
                     : ckpt_import_text(a.path, made));
   return Outcome::kDone;

@@ -41,7 +41,7 @@ struct EvalFlags {
   RunModelRequest model;
   std::string data;
   std::optional<int64_t> sequences;
-  int64_t length = 0;
+  std::optional<int64_t> length;
   bool all = false;
   bool json = false;
 };
@@ -118,11 +118,11 @@ EvalData settle_data(const EvalFlags& a, const RunModel& model) {
   data.length = model.config ? model.config->model.length
                              : std::min(model.context, kLongest);
   if (model.config) data.micro_batch = model.config->batch.micro;
-  if (a.length != 0) {
-    if (a.length < 1 || a.length > model.context)
-      throw UsageError(cat("--length ", a.length, ": expected 1 to ",
+  if (a.length) {
+    if (*a.length < 1 || *a.length > model.context)
+      throw UsageError(cat("--length ", *a.length, ": expected 1 to ",
                            model.context, ", the context of the model"));
-    data.length = a.length;
+    data.length = *a.length;
   }
   open_data(a, model, data);
   return data;

@@ -91,9 +91,11 @@ void find_weights(const RunModelRequest& request, RunModel& model) {
   const std::string& path = model.path;
   std::error_code ignored;
   if (!fs::is_directory(path, ignored))
-    throw UsageError(cat("--run ", quoted(path, 300),
-                         ": there is no such folder; expected that of a run, "
-                         "of a checkpoint, or of Hugging Face"));
+    throw UsageError(
+        cat("--run ", quoted(path, 300),
+            is_there(path) ? ": it is no folder" : ": there is no such folder",
+            "; expected that of a run, of a checkpoint, or of "
+            "Hugging Face"));
   const std::string store = store_of(path);
   if (is_there(cat(path, "/", kManifestFile)))
     return take_checkpoint(open_checkpoint(path), model);

@@ -205,14 +205,15 @@ void CheckpointStore::replace_latest(int64_t step) const {
 
 std::vector<int64_t> CheckpointStore::go_back_to(int64_t step) {
   const std::vector<ListedCheckpoint> list = list_checkpoints(*folder_);
-  const auto at = std::ranges::find(list, step, &ListedCheckpoint::step);
-  CANZONA_CHECK(at != list.end(), "step ", step);
+  const auto latest =
+      std::ranges::find(list, true, &ListedCheckpoint::is_latest);
   // First: whoever resumes after a crash between the two begins here as well.
-  if (!at->is_latest) replace_latest(step);
+  if (latest == list.end() || latest->step != step) replace_latest(step);
   std::vector<int64_t> left;
-  for (auto later = at + 1; later != list.end(); ++later) {
-    folder_->rename(later->name, cat(later->name, kLeftMark, fresh_id()));
-    left.push_back(later->step);
+  for (const ListedCheckpoint& later : list) {
+    if (later.step <= step) continue;
+    folder_->rename(later.name, cat(later.name, kLeftMark, fresh_id()));
+    left.push_back(later.step);
   }
   if (!left.empty()) folder_->sync();
   return left;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
@@ -77,6 +78,7 @@ void fill_import(const WeightSource& source, const Tensor& tensor,
                 tensor.name);
   std::vector<float> values(to.size() / sizeof(float));
   source.read(tensor, {{offset / kSize, values}});
+  require_finite(source, tensor, values);
   std::memcpy(to.data(), values.data(), to.size());
 }
 
@@ -118,6 +120,10 @@ HfImported import_hf(const std::string& folder, const std::string& store,
   const FoundModel found = find_model(folder);
   if (found.is_checkpoint)
     throw UsageError(cat(quoted(folder, 300), " is a checkpoint already"));
+  std::error_code ignored;
+  if (std::filesystem::equivalent(folder, store, ignored))
+    throw UsageError(cat("--out ", quoted(store, 300),
+                         " is the folder that is imported; choose another"));
   const TrainConfig config = imported_config(found.settings);
   const Model model = decoder_shapes(decoder_of(config), model_name(config));
   const auto source = open_weights(found, model);

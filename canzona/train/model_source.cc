@@ -1,6 +1,7 @@
 #include "canzona/train/model_source.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <utility>
 
@@ -81,6 +82,18 @@ std::shared_ptr<const WeightSource> initial_weights(const TrainConfig& config,
   return open_weights(find_model(config.init), model);
 }
 
+void require_finite(const WeightSource& source, const Tensor& tensor,
+                    std::span<const float> values) {
+  const auto odd = std::ranges::find_if(
+      values, [](float value) { return !std::isfinite(value); });
+  if (odd == values.end()) return;
+  throw CheckpointRefused(
+      cat(quoted(source.path(), 300), ": tensor ", quoted(tensor.name),
+          " holds ", *odd,
+          "; expected finite weights: they are broken, or too large for the "
+          "type they were saved in"));
+}
+
 void read_shard(const WeightSource& source, const Tensor& tensor, int32_t tp,
                 int32_t t, std::span<float> shard) {
   std::vector<TensorPiece> pieces;
@@ -93,6 +106,7 @@ void read_shard(const WeightSource& source, const Tensor& tensor, int32_t tp,
   }
   CANZONA_CHECK_EQ(filled, shard.size(), "elements of ", tensor.name);
   source.read(tensor, pieces);
+  require_finite(source, tensor, shard);
 }
 
 std::unique_ptr<LocalDecoder> open_local_decoder(const FoundModel& found,

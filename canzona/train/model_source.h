@@ -47,7 +47,12 @@ std::shared_ptr<const WeightSource> open_weights(const FoundModel& found,
 std::shared_ptr<const WeightSource> initial_weights(const TrainConfig& config,
                                                     const Model& model);
 
-// The shard of tp rank `t`; any thread.
+// Throws CheckpointRefused that names the tensor if a value is not finite: no
+// run can begin with it.
+void require_finite(const WeightSource& source, const Tensor& tensor,
+                    std::span<const float> values);
+
+// Reads the shard of tp rank `t`, whose values must be finite; any thread.
 void read_shard(const WeightSource& source, const Tensor& tensor, int32_t tp,
                 int32_t t, std::span<float> shard);
 

@@ -215,6 +215,32 @@ TEST_F(ModelSourceFolders, ImportsKeepAShortContextAndLeaveNothingBehind) {
   EXPECT_FALSE(std::filesystem::exists(path("e")));
 }
 
+TEST_F(ModelSourceFolders, WeightsThatAreNotFiniteAreNotBegunWith) {
+  const DecoderConfig config = source_decoder({"qwen3"});
+  const Model model = decoder_shapes(config, "m");
+  write_folder("hf", config);
+  std::string bytes = bytes_of("hf/model.safetensors");
+  // An infinity in the place of the last number.
+  const std::string infinity("\x00\x00\x80\x7F", 4);
+  folder_.write("hf/model.safetensors",
+                bytes.replace(bytes.size() - 4, 4, infinity));
+  EXPECT_THAT([&] { import_hf(path("hf"), path("new/ckpt"), "test"); },
+              ThrowsMessage<CheckpointRefused>(
+                  AllOf(HasSubstr("tensor '"), HasSubstr("holds inf"))));
+  EXPECT_FALSE(std::filesystem::exists(path("new")));
+  const auto source = open_weights(find_model(path("hf")), model);
+  int refused = 0;
+  for (const Tensor& tensor : model.tensors) {
+    std::vector<float> shard(static_cast<size_t>(tensor.elements()));
+    try {
+      read_shard(*source, tensor, 1, 0, shard);
+    } catch (const CheckpointRefused&) {
+      ++refused;
+    }
+  }
+  EXPECT_EQ(refused, 1);
+}
+
 // A model that no class of transformers is.
 TEST_F(ModelSourceFolders, ExportsOfOtherModelsAreRefused) {
   DecoderConfig odd = source_decoder({"experts", true, false, 4});

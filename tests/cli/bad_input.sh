@@ -136,6 +136,8 @@ refuses "--step: expected a whole number from -9223372036854775808 to 9223372036
 # The first that is wrong is named, with its own value.
 refuses '--top-k -1: expected 0 or more' -- sample --run . --prompt x --top-k -1 --seed -9
 refuses '--seed -9: expected 0 or more' -- sample --run . --prompt x --seed -9
+refuses '--keep-last 0: expected 1 or more' -- ckpt prune . --keep-last 0
+refuses "'small.json': it is no folder" -- sample --run small.json --prompt x
 refuses '--step 10:' -- sample --run . --prompt x --step 010
 
 # Replicas count, too: what is written must be readable.

@@ -143,6 +143,31 @@ canzona sample --run deep/er --prompt 'a longer text than is trained with' --tok
 exits 0
 member_is context 40960
 
+# A tokenizer that cannot be used does not keep anybody from the weights.
+cp -r llama odd_words
+echo '{"version": "1.0"}' >odd_words/tokenizer.json
+canzona ckpt import-hf odd_words --out odd/ckpt
+exits 0
+says 'note: the tokenizer is taken along' 'odd_words/tokenizer.json'
+same odd/tokenizer.json odd_words/tokenizer.json
+rm odd_words/tokenizer.json
+mkdir odd_words/tokenizer.json
+refuses 'tokenizer.json' -- ckpt import-hf odd_words --out odder/ckpt
+not_there odder
+
+# Weights that no run could save again.
+cp -r llama broken_weights
+size=$(wc -c <llama/model.safetensors)
+printf '\0\0\300\177' | dd of=broken_weights/model.safetensors bs=1 seek=$((size - 4)) \
+  conv=notrunc 2>/dev/null
+canzona ckpt import-hf broken_weights --out new/ckpt
+refuses_data new 'broken_weights' 'holds nan' 'expected finite weights'
+# shellcheck disable=SC2086
+canzona train $shape --init broken_weights --steps 1 --mesh dp=2 --run new
+exits 3
+says 'holds nan' 'expected finite weights'
+rm -rf new
+
 # What contradicts the weights, and what is no model.
 # shellcheck disable=SC2086
 refuses 'model.layers (--set) is 3' 'config.json has 2' -- \
@@ -156,6 +181,7 @@ refuses 'holds no weights' -- ckpt import-hf empty --out new
 refuses '--dtype' 'fp32 or bf16' -- ckpt export made --hf new --dtype fp8
 refuses '--max-shard-size' -- ckpt export made --hf new --max-shard-size many
 refuses "exported' is there already" -- ckpt export made --hf ./exported
+refuses 'is the folder that is imported' -- ckpt import-hf llama --out ./llama/
 refuses 'has checkpoints already' -- ckpt import-hf llama --out made
 refuses 'exported/model.safetensors' -- ckpt export made --hf exported/model.safetensors/new
 refuses '--hf' -- ckpt export made

@@ -184,6 +184,8 @@ for run in six seven; do
 done
 mv kept.txt text.txt
 
+refuses '--length 0: expected 1 to' -- eval --run seven --length 0
+
 # Tokens of a tokenizer, which stays with the run.
 tokenizer=$here/../data/tokenizers/qwen.json
 refuses 'model.vocab 256' '646' '--set model.vocab=646' -- \

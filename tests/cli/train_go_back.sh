@@ -98,6 +98,17 @@ canzona $small --steps 1 --run one --overwrite
 exits 0
 not_there one/ckpt
 
+# --- A checkpoint that lies elsewhere, by a link, is gone on from as well.
+# shellcheck disable=SC2086
+canzona $small --steps 6 --run far --save-every 2 --keep-last 0
+exits 0
+mv far/ckpt/step_00000004 away
+ln -s ../../away far/ckpt/step_00000004
+canzona train --run far --resume 4
+exits 0
+says 'later steps (6) are set aside'
+steps_are far/metrics.jsonl '1 2 3 4 5 6'
+
 # --- A resume that is refused sets nothing aside.
 # shellcheck disable=SC2086
 canzona $small --steps 4 --run two --save-every 2 --keep-last 0
