@@ -34,12 +34,12 @@ Memory& host_memory();
 //   const MemoryOps& ops = memory_ops("cuda");
 //   ops.add_fp32(sum, a, b, count);
 //
-// Every function has ended when it returns, but for those of a lane (below); any
-// number of threads may call. On a GPU they do not wait for engines: whoever
-// uses memory that an engine works on waits for the engine first. An element's bits depend neither on its place
-// nor on its neighbours, and are the same on every device, a sum of NaNs aside.
-// Pointers are aligned to their elements. Results may lie where an operand
-// lies, and overlap none by a part.
+// Every function has ended when it returns, but for those of a lane (below).
+// Any number of threads may call. On a GPU they do not wait for engines:
+// whoever uses memory that an engine works on waits for the engine first. An
+// element's bits depend neither on its place nor on its neighbours, and are the
+// same on every device, a sum of NaNs aside. Pointers are aligned to their
+// elements. Results may lie where an operand lies, and overlap none by a part.
 
 class MemoryOps {
  public:

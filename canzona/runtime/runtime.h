@@ -15,14 +15,15 @@
 // Given the ranks' gradients, parameters and states do not depend on the plan,
 // the transport or the timing. All ranks construct it at once, with the same
 // plan, and call the same things in the same order; grad_ready may come in any
-// order, but of a plan in parts without overlap in the same on all ranks. A
-// tensor that is never announced counts as it lies in memory: zeros after
-// zero_gradients() or, where gradients are cut, whenever it was not written to.
-// Nothing else asks for zeros: gradients that are written replace those of the
-// last step. Where gradients are cut and a step has several micro-batches,
-// every tensor of a module is announced in each. One thread at a time; plan,
-// world and engine outlive it. After an error nothing but the destructor may be
-// called, and the other ranks get PeerLost with the reason.
+// order, but of a plan in parts in the same on all ranks where there is no
+// overlap, or where calls only issue (RuntimeOptions::ordered). A tensor that
+// is never announced counts as it lies in memory: zeros after zero_gradients()
+// or, where gradients are cut, whenever it was not written to. Nothing else
+// asks for zeros: gradients that are written replace those of the last step.
+// Where gradients are cut and a step has several micro-batches, every tensor of
+// a module is announced in each. One thread at a time; plan, world and engine
+// outlive it. After an error nothing but the destructor may be called, and the
+// other ranks get PeerLost with the reason.
 #pragma once
 
 #include <chrono>
