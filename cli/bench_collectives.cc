@@ -58,7 +58,7 @@ Outcome run(const BenchCollectivesFlags& a, const Output& out) {
                              .bytes = parse_bytes(a.bytes, "--bytes"),
                              .rounds = a.rounds,
                              .fast = library,
-                             .make_lane = lanes_of(*ranks, options.device)};
+                             .make_lane = lanes_of(options.device)};
   if (ranks->speaks())
     request.progress = [&out](const std::string& what) { out.progress(what); };
   CollectivesReport report{.transport = ranks->transport(),

@@ -160,6 +160,8 @@ void settle_transport(const LaunchFlags& a, const Output& out,
     if (!plan.mpirun.empty()) plan.transport = "mpi";
     why = "there is no mpirun in PATH";
   }
+  // NCCL wants a process for each GPU; they can meet over sockets.
+  if (plan.transport == "thread" && wanted == "nccl") plan.transport = "tcp";
   if (plan.transport == "thread")
     out.note(cat("launch: ", why, ": one process runs all ", plan.num_ranks,
                  " ranks as threads"));

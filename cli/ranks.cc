@@ -24,7 +24,9 @@
 #include "canzona/comm/transport.h"
 #include "canzona/linalg/cpu/blas_environment.h"
 #include "canzona/linalg/cuda_device.h"
+#include "canzona/linalg/engine.h"
 #include "canzona/linalg/visible_gpus.h"
+#include "canzona/runtime/engine_wire_ops.h"
 #include "cli/environment.h"
 #include "cli/verbs.h"
 
@@ -359,12 +361,11 @@ bool has_own_sums(const RankOptions& options) {
   return transport == "mpi" || transport == "nccl";
 }
 
-// Engines make no lanes yet.
-std::function<std::shared_ptr<Lane>()> lanes_of(const Ranks& ranks,
-                                                const std::string& device) {
-  if (ranks.transport() == "nccl" && device == "cuda")
-    throw UsageError("this build has no lanes on a GPU");
-  return {};
+std::function<std::shared_ptr<Lane>()> lanes_of(const std::string& device) {
+  if (device == "cpu") return {};
+  return [device] {
+    return std::make_shared<EngineLane>(make_engine(device)->make_lane());
+  };
 }
 
 void begin_compute(char** argv) { restart_with_blas_core(argv); }

@@ -89,8 +89,7 @@ bool has_own_sums(const RankOptions& options);
 
 // Makes a lane of a rank's device, for groups whose operations are only issued;
 // empty where these ranks have none.
-std::function<std::shared_ptr<Lane>()> lanes_of(const Ranks& ranks,
-                                                const std::string& device);
+std::function<std::shared_ptr<Lane>()> lanes_of(const std::string& device);
 
 // UsageError if the ranks that are there do not fit what is asked. With nccl,
 // this process takes its GPU.

@@ -162,6 +162,9 @@ class Communicator {
 
   // Whether this rank knows already that its next operation will fail so.
   bool is_aborted() const { return exchange_.transport().is_aborted(); }
+  std::string abort_reason() const {
+    return exchange_.transport().abort_reason();
+  }
 
   // This rank's number in the group that was split first: as errors call it.
   int known_as() const {

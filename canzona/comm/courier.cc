@@ -139,12 +139,21 @@ void Courier::throw_late(int64_t number, std::string_view label,
 void Courier::wait(int64_t number, std::chrono::nanoseconds time) {
   if (lane_ != nullptr) {
     rethrow(number);
-    if (time == std::chrono::nanoseconds::max()) return mark(number).wait();
-    for (const Deadline until = deadline_after(time); !mark(number).reached();)
-      if (std::chrono::steady_clock::now() >= until)
-        throw_late(number, {}, time);
-      else
-        std::this_thread::yield();
+    if (time == std::chrono::nanoseconds::max()) {
+      mark(number).wait();
+    } else {
+      for (const Deadline until = deadline_after(time);
+           !mark(number).reached();)
+        if (std::chrono::steady_clock::now() >= until)
+          throw_late(number, {}, time);
+        else
+          std::this_thread::yield();
+    }
+    // What was given up has ended, too, but not with what it should bring.
+    if (communicator_.is_aborted())
+      throw PeerLost(cat("rank ", communicator_.known_as(), " of ",
+                         communicator_.name(), ": background operation ",
+                         number, " given up: ", communicator_.abort_reason()));
     return;
   }
   const auto ended = [&] { return number < num_ended_; };

@@ -66,6 +66,22 @@ class MemoryOps {
   // Two words each, the lower first; modulo 2^128.
   virtual void add_int128(uint64_t* sum, const uint64_t* a, const uint64_t* b,
                           int64_t count) const = 0;
+  // Such numbers as four limbs of 32 bits, the lowest first, each in a word of
+  // its own, and back, with what limbs that were added have to carry. False if
+  // this memory has no such way.
+  virtual bool to_limbs(uint64_t* limbs, const uint64_t* from,
+                        int64_t count) const {
+    static_cast<void>(limbs);
+    static_cast<void>(from);
+    static_cast<void>(count);
+    return false;
+  }
+  virtual void from_limbs(uint64_t* to, const uint64_t* limbs,
+                          int64_t count) const {
+    static_cast<void>(to);
+    static_cast<void>(limbs);
+    static_cast<void>(count);
+  }
 
   // To nearest, ties to even; a NaN stays one.
   virtual void to_bf16(uint16_t* to, const float* from,

@@ -50,6 +50,16 @@ void EngineWireOps::widen(Reduction reduction, std::byte* to,
   memory_.from_bf16(as<float>(to), as<uint16_t>(wire), count);
 }
 
+bool EngineWireOps::to_limbs(std::byte* limbs, const std::byte* from,
+                             int64_t count) const {
+  return memory_.to_limbs(as<uint64_t>(limbs), as<uint64_t>(from), count);
+}
+
+void EngineWireOps::from_limbs(std::byte* to, const std::byte* limbs,
+                               int64_t count) const {
+  memory_.from_limbs(as<uint64_t>(to), as<uint64_t>(limbs), count);
+}
+
 // Pointers to pieces of one kind.
 bool EngineWireOps::sum_at_once(Reduction reduction,
                                 std::span<const std::byte* const> pieces,
