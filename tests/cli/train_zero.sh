@@ -79,7 +79,7 @@ done
 refuses 'has 3, 1 ranks on its nodes of 3, not the same power of two' -- \
   train --mesh dp=4 --collectives node --ranks-per-node 3
 # shellcheck disable=SC2086
-canzona $quick --mesh dp=4 --collectives auto --ranks-per-node 3 --dry-run
+canzona ${quick%--ranks-per-node*} --mesh dp=4 --collectives auto --ranks-per-node 3 --dry-run
 exits 0
 prints 'direct: the group of 4 data-parallel ranks' '3, 1 ranks on its nodes'
 trains '' --mesh dp=4 --set model.tied=on
@@ -124,13 +124,13 @@ has_member 'ranking sizes 0 predicted_iteration_seconds'
 refuses 'sizes of ZeRO: nothing fits in 341.80 KiB' 'the cap of 341.80 KiB' \
   -- $quick --mesh dp=4 --zero auto --memory-cap 350kB
 
-# The command of README.md, as it stands there.
+# The command of the tour, as it stands there.
 try='--preset small --ranks 8 --set batch.global=64 --zero auto --memory-cap 2GB'
 # shellcheck disable=SC2086
 canzona train $try --dry-run
 exits 0
 prints 'the fastest of' 'of the cap'
-for page in README.md docs/zero.md cli/train.cc; do
+for page in docs/tour.md docs/zero.md cli/train.cc; do
   checks=$((checks + 1))
   grep -qF -e "$try" "$(dirname "$0")/../../$page" || fail "$page has another"
 done

@@ -28,6 +28,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <initializer_list>
 
 namespace {
 

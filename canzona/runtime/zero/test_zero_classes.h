@@ -51,20 +51,21 @@ inline ZeroVariant random_variant(Random& random, const ZeroSizes& sizes,
   v.pp = most > 1 && v.tp == 1 ? random.small(1, 2) : 1;
   v.link = random.small(0, 3) == 0;
   if (std::has_single_bit(static_cast<uint32_t>(sizes.places()))) {
-    v.reach = random.pick<Reach>({Reach::kDirect, Reach::kPerNode});
+    // Whole storage goes once per node only where nodes have a power of two.
+    const Reach per_node = sizes.places() == 1 ? Reach::kAuto : Reach::kPerNode;
+    v.reach = random.pick<Reach>({Reach::kDirect, per_node});
     v.ranks_per_node = random.pick<int32_t>({2, 4});
   }
   return v;
 }
 
 // Of sums that are not exact, in fp32, only the order of micro-batches and
-// ranks is seen: z2. With bf16 on the wire every sum on the way is, that of a
-// node's ranks, too.
+// ranks is seen: z2. With bf16 on the wire every sum on the way is, but not
+// that of a node's ranks, which leaves the node in fp32.
 inline std::string class_of(const ZeroVariant& v) {
   if (v.wire == GradientWire::kBf16)
     return cat("z2=", v.sizes.z2, " ", to_string(v.replica_sum), " ",
-               v.replica_sum == ReplicaSum::kAllReduce ? 0 : v.sizes.z1, " ",
-               v.reach == Reach::kPerNode ? v.ranks_per_node / v.tp : 0);
+               v.replica_sum == ReplicaSum::kAllReduce ? 0 : v.sizes.z1);
   if (v.gradients == GradientKind::kExact || v.micro_batches == 1) return "";
   return cat("z2=", v.sizes.z2, " ", v.experts.z2);
 }
