@@ -301,6 +301,10 @@ there spike/model.safetensors
 not_there spike/ckpt/step_00000074
 canzona report spike
 prints 'diverged: the loss of step 74'
+canzona report spike --json
+is_json
+member_is 'runs 0 spikes' 1
+member_is 'runs 0 spike_step' 74
 canzona train --run spike --resume auto --set spike.stop=off
 exits 0
 holds spike/summary.json '"state": "finished"'
