@@ -106,7 +106,8 @@ constexpr const char* kImportExamples =
 model.safetensors.index.json, in fp32, bf16 or fp16. It becomes a checkpoint of step 0 in fp32, with a
 hash of every byte: DIR/step_00000000. It holds weights and no states of an optimizer, so that a run
 starts from it (canzona train --init DIR) rather than resumes. canzona train --init takes FOLDER itself
-as well. Links are not followed: copy a hub's cache with cp -rL.
+as well. Links are not followed: copy a hub's cache with cp -rL. Prefixes of names that PyTorch's
+wrappers left (module., _orig_mod., those of FSDP) are taken off.
 
 Examples:
   canzona ckpt import-hf Qwen3-0.6B --out runs/qwen/ckpt

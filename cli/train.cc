@@ -56,6 +56,7 @@ Ctrl-C (or SIGTERM) ends the run after its step, with a checkpoint if it saves, 
 report; during the last evaluation it ends that at once; the exit status is then 130 (or 143). A second
 one ends the process.
 Steps whose gradient is not finite change nothing; ten in a row end the run with exit status 5.
+A loss of ten times the usual one is told (--set spike.factor=), and ends the run with spike.stop=on.
 
 A mesh is dp=D,tp=T,pp=P,ep=E: ranks of data, tensor, pipeline and expert parallelism.
 Without --mesh and --ranks every core is a data-parallel rank, as far as the batch can

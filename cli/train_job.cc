@@ -74,6 +74,8 @@ TrainSettings settings_of(const TrainConfig& config) {
   settings.eval_every = config.eval.every;
   settings.eval_sequences = eval_sequences_of(config);
   settings.max_skipped = config.max_skipped;
+  settings.spike_factor = config.spike.factor;
+  settings.spike_stop = config.spike.stop;
   settings.check_replicas = config.check_replicas;
   if (!config.run.empty()) {
     settings.saving.every = config.save.every;

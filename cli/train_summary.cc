@@ -207,6 +207,12 @@ RunSummary with_result(RunSummary summary, const TrainJob& job,
   summary.skipped_steps = result.skipped_steps;
   summary.nonfinite_tensor = result.nonfinite_tensor;
   summary.nonfinite_rank = result.nonfinite_rank;
+  summary.spikes = result.spikes.count;
+  summary.spike_step = result.spikes.step;
+  summary.spike_loss = result.spikes.loss;
+  summary.spike_over = result.spikes.over;
+  if (const std::string note = spikes_text(summary); !note.empty())
+    summary.notes.push_back(note);
   summary.digest = result.digest;
   summary.state_digest = result.state_digest;
   summary.starts = result.starts;

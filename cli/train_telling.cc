@@ -6,6 +6,7 @@
 #include "canzona/report/audit_view.h"
 #include "canzona/report/compare_zero.h"
 #include "canzona/report/train_lines.h"
+#include "canzona/train/config_keys.h"
 #include "cli/config.h"
 #include "cli/precision.h"
 #include "cli/train_resume.h"
@@ -62,6 +63,23 @@ std::string head_line(const TrainConfig& config, const TrainJob& job,
              " tokens\nmemory: ", human_bytes(job.most_bytes()),
              " a rank, of which ", human_bytes(job.activations), " activations",
              staging_text(job), job.is_plain() ? "" : "\n", zero_line(job));
+}
+
+// "step 12 was skipped like the 9 before it: …; try …"
+std::string why_diverged(const RunSummary& summary, const TrainConfig& config) {
+  constexpr const char* kAdvice =
+      "; try a lower rule.learning_rate or adamw.learning_rate, a longer "
+      "schedule.warmup, or a smaller clip";
+  if (summary.has_ended_by_spike())
+    return cat(
+        spike_text(summary.spike_step, summary.spike_loss, summary.spike_over),
+        " (spike.factor ", number_text(config.spike.factor), ")", kAdvice,
+        ", or look at the data (--set spike.stop=off goes on after a spike)");
+  const int64_t before = config.max_skipped - 1;
+  return cat("step ", summary.steps, " was skipped",
+             before > 0 ? cat(" like the ", before, " before it") : "", ": ",
+             nonfinite_text(summary.nonfinite_tensor, summary.nonfinite_rank),
+             kAdvice, " (--max-skipped 0 never ends a run)");
 }
 
 }  // namespace
@@ -137,6 +155,13 @@ void Narrator::on_step(const StepMetrics& metrics) {
         progress_line({metrics.step, steps, metrics.seconds, metrics.loss}));
   const bool due = is_first_ || metrics.step % telling_.config.log.every == 0;
   is_first_ = false;
+  if (metrics.spike_over) {
+    if (out_.shows_progress()) out_.progress("");
+    out_.note(cat(
+        "note: ", spike_text(metrics.step, metrics.loss, *metrics.spike_over),
+        " (spike.factor ", number_text(telling_.job.settings.spike_factor),
+        ")"));
+  }
   if (!due && metrics.step != steps && !metrics.skipped) return;
   say([&](const Ink& ink) { return step_line(metrics, steps, ink); });
 }
@@ -231,15 +256,9 @@ void tell_end(const RunSummary& summary, const Telling& telling) {
         out, folder,
         closing_lines(summary, folder != nullptr ? folder->report_path() : ""));
   if (summary.state != "diverged") return;
-  const int64_t before = telling.config.max_skipped - 1;
   const std::string hint = resume_hint(telling.config.run);
   out.error(
-      cat("the run diverged: step ", summary.steps, " was skipped",
-          before > 0 ? cat(" like the ", before, " before it") : "", ": ",
-          nonfinite_text(summary.nonfinite_tensor, summary.nonfinite_rank),
-          "; try a lower rule.learning_rate or adamw.learning_rate, a longer "
-          "schedule.warmup, or a smaller clip (--max-skipped 0 never ends a "
-          "run)",
+      cat("the run diverged: ", why_diverged(summary, telling.config),
           hint.empty() ? "" : cat("; ", hint, ", --resume STEP from another")));
 }
 

@@ -14,6 +14,7 @@
 #include "canzona/base/units.h"
 #include "canzona/checkpoint/boxes.h"
 #include "canzona/checkpoint/reader.h"
+#include "canzona/shapes/names.h"
 #include "canzona/shapes/safetensors.h"
 
 namespace canzona {
@@ -137,6 +138,7 @@ void HfFolder::read_files(const Listing& there) {
     add_shard(single->name, there);
   else
     read_shards(there);
+  unwrap_entries();
   std::ranges::sort(entries_, {}, &HfEntry::name);
 }
 
@@ -188,6 +190,17 @@ void HfFolder::add_shard(const std::string& name, const Listing& there) {
   shards_.push_back({name, file.size()});
 }
 
+// Shards and index were compared as they are; from now on names are the
+// model's.
+void HfFolder::unwrap_entries() {
+  std::vector<std::string*> names;
+  for (HfEntry& entry : entries_) {
+    entry.stored_name = entry.name;
+    names.push_back(&entry.name);
+  }
+  parsed_or_refused([&] { unwrap_names(names, path()); });
+}
+
 std::string HfFolder::config_json() const {
   const Listing there = folder_.entries();
   const FolderEntry* entry = entry_named(there, kHfConfig);
@@ -211,7 +224,7 @@ std::string HfFolder::path_of(const HfEntry& entry) const {
 void HfFolder::check_type(const HfEntry& entry) const {
   if (is_readable(stored_type_of(entry.dtype))) return;
   throw CheckpointRefused(cat(quoted(path_of(entry), 300), ": tensor ",
-                              quoted(entry.name), " is of dtype ",
+                              quoted(entry.stored_name), " is of dtype ",
                               printable(entry.dtype, 20),
                               ", expected F32, BF16 or F16"));
 }

@@ -12,7 +12,8 @@
 //
 //   UsageError         there is no such folder, or none of these files in it
 //   CheckpointRefused  what is there cannot be right: a damaged header, a
-//                      missing shard, a tensor twice, a link, an odd name
+//                      missing shard, a tensor twice, a link, an odd name,
+//                      two names that differ by wrappers alone
 //
 // Any thread may call what is const.
 #pragma once
@@ -33,11 +34,12 @@ inline constexpr const char* kHfIndex = "model.safetensors.index.json";
 
 // A tensor that lies there.
 struct HfEntry {
-  std::string name;
+  std::string name;   // without the prefixes of PyTorch's wrappers
   std::string dtype;  // "BF16"
   std::vector<int64_t> shape;
   size_t file = 0;
-  int64_t begin = 0;  // of its data in the file
+  int64_t begin = 0;             // of its data in the file
+  std::string stored_name = {};  // as the file has it
 };
 
 class HfFolder {
@@ -72,6 +74,7 @@ class HfFolder {
   void read_files(const Listing& there);
   void read_shards(const Listing& there);
   void add_shard(const std::string& name, const Listing& there);
+  void unwrap_entries();
   std::string path_of(const HfEntry& entry) const;
 
   Folder folder_;

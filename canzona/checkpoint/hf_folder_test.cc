@@ -93,6 +93,27 @@ TEST_F(HfFolders, ReadShards) {
     EXPECT_THAT(values(folder, name, 2, 2), ElementsAre(3, 4)) << name;
 }
 
+TEST_F(HfFolders, S6FindWrappedNamesByTheModels) {
+  write("model-00001-of-00002.safetensors",
+        raw_safetensors({four("module.a"), four("b")}));
+  write("model-00002-of-00002.safetensors",
+        raw_safetensors({four("_fsdp_wrapped_module.x._orig_mod.c")}));
+  write("model.safetensors.index.json",
+        raw_index({{"module.a", "model-00001-of-00002.safetensors"},
+                   {"b", "model-00001-of-00002.safetensors"},
+                   {"_fsdp_wrapped_module.x._orig_mod.c",
+                    "model-00002-of-00002.safetensors"}}));
+  const HfFolder folder = HfFolder::open(path(""));
+  ASSERT_EQ(folder.entries().size(), 3U);
+  for (const char* name : {"a", "b", "x.c"}) {
+    ASSERT_NE(folder.find(name), nullptr) << name;
+    EXPECT_THAT(values(folder, name, 2, 2), ElementsAre(3, 4)) << name;
+  }
+  EXPECT_EQ(folder.find("module.a"), nullptr);
+  EXPECT_EQ(folder.find("x.c")->stored_name,
+            "_fsdp_wrapped_module.x._orig_mod.c");
+}
+
 struct BadFolder {
   const char* name;
   std::function<void(const std::string& path)> damage;
@@ -201,6 +222,18 @@ const std::vector<BadFolder>& bad_folders() {
                "a": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}})",
            8)),
        "tensor 'a' comes twice"},
+      {"S6: two names that differ by wrappers alone",
+       single(raw_safetensors({four("module.a"), four("_orig_mod.a")})),
+       "tensors 'module.a' and '_orig_mod.a' are both 'a'"},
+      {"S6: the same in two shards",
+       [](const std::string& path) {
+         put(path + "/model-00002-of-00002.safetensors",
+             raw_safetensors({four("module.a")}));
+         put(path + "/model.safetensors.index.json",
+             raw_index({{"a", "model-00001-of-00002.safetensors"},
+                        {"module.a", "model-00002-of-00002.safetensors"}}));
+       },
+       "tensors 'a' and 'module.a' are both 'a'"},
       {"a product that wraps",
        single(of_header(
            R"({"a": {"dtype": "F32", "shape": [1099511627776, 1099511627776],

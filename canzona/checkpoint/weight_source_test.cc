@@ -131,6 +131,31 @@ TEST_F(WeightSources, GiveAnyPieceOfAFusedModel) {
     expect_source(*source_of(raw_model(a), a), a, generate_model(a, "m", true));
 }
 
+// As DDP, torch.compile and FSDP with checkpointed layers leave names.
+TEST_F(WeightSources, S6FindAModelThatPyTorchHadWrapped) {
+  const Architecture a = small();
+  const auto with_layers_in = [](std::string name, const std::string& inside) {
+    const std::string layers = "model.layers.";
+    if (!name.starts_with(layers)) return name;
+    return name.insert(name.find('.', layers.size()) + 1, inside);
+  };
+  for (const auto& [before, inside] :
+       std::vector<std::pair<std::string, std::string>>{
+           {"module.", ""},
+           {"_orig_mod.", ""},
+           {"module._orig_mod.", ""},
+           {"_fsdp_wrapped_module.",
+            "_fsdp_wrapped_module._checkpoint_wrapped_module."}}) {
+    std::vector<RawTensor> tensors = raw_model(a);
+    for (RawTensor& tensor : tensors)
+      tensor.name = before + with_layers_in(tensor.name, inside);
+    expect_source(*source_of(tensors, a), a, generate_model(a, "m", true));
+    tensors[1].dtype = "I32";
+    EXPECT_THAT([&] { source_of(tensors, a); },
+                ThrowsMessage<CheckpointRefused>(HasSubstr(tensors[1].name)));
+  }
+}
+
 TEST_F(WeightSources, GiveAnyPieceOfACheckpointOfSeveralRanks) {
   const Architecture a = small();
   const Model model = generate_model(a, "m", true);

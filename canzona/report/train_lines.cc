@@ -190,7 +190,27 @@ std::string skipped_text(const RunSummary& summary) {
              "\n");
 }
 
+// The same as a line.
+std::string spikes_line(const RunSummary& summary) {
+  const std::string text = spikes_text(summary);
+  return text.empty() ? "" : text + "\n";
+}
+
 }  // namespace
+
+std::string spike_text(int64_t step, double loss, double over) {
+  return cat("the loss of step ", step, " was ", finite_text(loss),
+             fmt::format(", {:.3g} times the median of those before it, {:.4f}",
+                         loss / over, over));
+}
+
+std::string spikes_text(const RunSummary& summary) {
+  if (summary.spikes == 0) return "";
+  return cat(
+      summary.spikes, " of ", counted_text(summary.steps, "step"),
+      " had a loss that is a spike; ", summary.spikes == 1 ? "" : "the last: ",
+      spike_text(summary.spike_step, summary.spike_loss, summary.spike_over));
+}
 
 std::string closing_lines(const RunSummary& summary,
                           const std::string& report) {
@@ -199,7 +219,8 @@ std::string closing_lines(const RunSummary& summary,
           counted_text(summary.tokens, "token"), " in ",
           human_seconds(summary.seconds), ": ", losses_text(summary), "\n",
           run_speed_text(summary), late_line(summary), skipped_text(summary),
-          saves_line(summary), "digest ", summary.digest, "\n");
+          spikes_line(summary), saves_line(summary), "digest ", summary.digest,
+          "\n");
   if (summary.state == "stopped") text = "ended early, as asked: " + text;
   if (summary.state == "diverged") text = "ended, diverged: " + text;
   if (!report.empty()) text += cat("report: ", report, "\n");

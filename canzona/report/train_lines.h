@@ -41,6 +41,14 @@ std::string saved_line(const SavedText& saved, int64_t total_steps,
 // ranks" where `rank` is -1.
 std::string nonfinite_text(const std::string& tensor, int64_t rank);
 
+// "the loss of step 41 was 8.1000, 162 times the median of those before it,
+// 0.0500"
+std::string spike_text(int64_t step, double loss, double over);
+
+// "2 of 60 steps had a loss that is a spike; …" with the last of them; "" if
+// none had.
+std::string spikes_text(const RunSummary& summary);
+
 // "rank 2 was late by 203 ms in a step: …"; "" if none was.
 std::string late_text(const RunSummary& summary);
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <cstring>
+#include <map>
 #include <numeric>
 #include <utility>
 
@@ -257,6 +258,53 @@ bool is_buffer(std::string_view name) {
   return is_one_of(last, {"inv_freq", "e_score_correction_bias", "expert_bias",
                           "weight_scale_inv", "weight_scale", "input_scale",
                           "position_ids", "masked_bias", "_extra_state"});
+}
+
+namespace {
+
+bool is_wrapper(std::string_view component) {
+  return is_one_of(component, {"module", "_orig_mod", "_fsdp_wrapped_module",
+                               "_checkpoint_wrapped_module"});
+}
+
+[[noreturn]] void refuse_both_names(const std::string& file,
+                                    const std::string& first,
+                                    const std::string& second,
+                                    const std::string& plain) {
+  throw UsageError(cat(printable(file), ": tensors ", quoted(first), " and ",
+                       quoted(second), " are both ", quoted(plain),
+                       " without the prefixes of PyTorch's wrappers; remove "
+                       "the one that is not meant"));
+}
+
+}  // namespace
+
+// The last component is the tensor's own.
+std::string unwrapped_name(std::string_view name) {
+  std::string plain;
+  size_t begin = 0;
+  for (size_t dot = name.find('.'); dot != std::string_view::npos;
+       begin = dot + 1, dot = name.find('.', begin))
+    if (!is_wrapper(name.substr(begin, dot - begin)))
+      plain += name.substr(begin, dot + 1 - begin);
+  plain += name.substr(begin);
+  return plain.empty() ? std::string(name) : plain;
+}
+
+void unwrap_names(std::span<std::string* const> names,
+                  const std::string& file) {
+  std::map<std::string, std::string> wrapped;  // by the name that is left
+  for (const std::string* name : names) {
+    std::string plain = unwrapped_name(*name);
+    if (plain == *name) continue;
+    const auto [same, is_new] = wrapped.emplace(plain, *name);
+    if (!is_new) refuse_both_names(file, same->second, *name, plain);
+  }
+  if (wrapped.empty()) return;
+  for (const std::string* name : names)
+    if (const auto same = wrapped.find(*name); same != wrapped.end())
+      refuse_both_names(file, *name, same->second, *name);
+  for (std::string* name : names) *name = unwrapped_name(*name);
 }
 
 namespace {

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -59,6 +60,19 @@ size_t expert_number_place(std::string_view name);
 // What a file carries beside parameters: rotary frequencies, masks, scales of
 // quantized weights, the router's balancing offsets. No optimizer updates it.
 bool is_buffer(std::string_view name);
+
+// Names of a model that PyTorch had wrapped when its weights were saved.
+
+// Returns the name without the components that wrappers put into it, wherever
+// they stand: "module" (DataParallel, DDP), "_orig_mod" (torch.compile),
+// "_fsdp_wrapped_module" and "_checkpoint_wrapped_module".
+//
+//   unwrapped_name("module.layers.0._orig_mod.up")   // "layers.0.up"
+std::string unwrapped_name(std::string_view name);
+
+// Does so with all of them, in place. UsageError names two that would become
+// one; `file` is where they are.
+void unwrap_names(std::span<std::string* const> names, const std::string& file);
 
 // The order of tensors that came from files.
 

@@ -167,5 +167,44 @@ TEST(Names, BuffersAreNoParameters) {
   EXPECT_FALSE(is_buffer(""));
 }
 
+TEST(Names, S6WrappersAreTakenOffWhereverTheyStand) {
+  const std::pair<const char*, const char*> table[] = {
+      {"module.model.norm.weight", "model.norm.weight"},
+      {"module.module.w", "w"},
+      {"_orig_mod.lm_head.weight", "lm_head.weight"},
+      {"_fsdp_wrapped_module.model.layers.0._fsdp_wrapped_module.mlp.up",
+       "model.layers.0.mlp.up"},
+      {"module._orig_mod.model.layers.3._checkpoint_wrapped_module."
+       "_fsdp_wrapped_module.mlp.up",
+       "model.layers.3.mlp.up"},
+      // Only whole components, and never the tensor's own.
+      {"model.norm.weight", "model.norm.weight"},
+      {"mymodule.w", "mymodule.w"},
+      {"module2.w", "module2.w"},
+      {"a.module", "a.module"},
+      {"module", "module"},
+      {"module.", "module."},
+      {"a..module.b", "a..b"},
+      {"", ""}};
+  for (const auto& [stored, plain] : table)
+    EXPECT_EQ(unwrapped_name(stored), plain) << stored;
+}
+
+TEST(Names, S6TwoThatBecomeOneAreRefusedWithBoth) {
+  const auto message = [](std::vector<std::string> names) {
+    std::vector<std::string*> all;
+    for (std::string& name : names) all.push_back(&name);
+    return message_of([&] { unwrap_names(all, "some.file"); });
+  };
+  EXPECT_THAT(
+      message({"b", "module.a", "_orig_mod.a"}),
+      HasSubstr("some.file: tensors 'module.a' and '_orig_mod.a' are both "
+                "'a'"));
+  EXPECT_THAT(message({"a", "b", "module.a"}),
+              HasSubstr("tensors 'a' and 'module.a' are both 'a'"));
+  EXPECT_THAT(message({"module.a", "a"}),
+              HasSubstr("tensors 'a' and 'module.a' are both 'a'"));
+}
+
 }  // namespace
 }  // namespace canzona::names_test

@@ -102,7 +102,14 @@ FileFacts facts_beside(const Path& path) {
   return facts;
 }
 
+void unwrap_records(TensorRecords& records, const Path& path) {
+  std::vector<std::string*> names;
+  for (TensorRecord& record : records) names.push_back(&record.name);
+  unwrap_names(names, path.string());
+}
+
 Model model_from_weights(TensorRecords records, const Path& path) {
+  unwrap_records(records, path);
   std::erase_if(records, [](auto& record) { return is_buffer(record.name); });
   return model_from_records(std::move(records), facts_beside(path));
 }

@@ -183,5 +183,24 @@ TEST_F(ReadModel, OnlyTheHeaderOfLargeFilesIsRead) {
   EXPECT_EQ(read_model(path, {}).tensors[0].cols(), 131072);
 }
 
+TEST_F(ReadModel, S6WrappedWeightsAreThePlainModel) {
+  const Records plain = {{"layers.0.up", {4, 2}}, {"layers.0.norm", {2}}};
+  const Records wrapped = {{"module.layers.0._orig_mod.up", {4, 2}},
+                           {"_fsdp_wrapped_module.layers.0.norm", {2}}};
+  const std::vector<Tensor> expected =
+      read_model(folder_.write("p.st", safetensors_file(plain)), {}).tensors;
+  EXPECT_EQ(
+      read_model(folder_.write("w.st", safetensors_file(wrapped)), {}).tensors,
+      expected);
+  write_shards("sharded", wrapped);
+  EXPECT_EQ(read_model(folder_.path("sharded"), {}).tensors, expected);
+  write_shards("doubled",
+               {{"layers.0.up", {4, 2}}, {"module.layers.0.up", {4, 2}}});
+  EXPECT_THAT(
+      message(folder_.path("doubled")),
+      AllOf(HasSubstr("'layers.0.up' and 'module.layers.0.up' are both"),
+            HasSubstr("index.json")));
+}
+
 }  // namespace
 }  // namespace canzona::read_model_test

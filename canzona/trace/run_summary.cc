@@ -57,6 +57,8 @@ constexpr Named<RunSummary, int64_t> kCounts[] = {
     {"pid", &RunSummary::pid},
     {"skipped_steps", &RunSummary::skipped_steps},
     {"nonfinite_rank", &RunSummary::nonfinite_rank},
+    {"spikes", &RunSummary::spikes},
+    {"spike_step", &RunSummary::spike_step},
     {"eval_sequences", &RunSummary::eval_sequences},
     {"starts", &RunSummary::starts},
     {"start_step", &RunSummary::start_step},
@@ -70,6 +72,8 @@ constexpr Named<RunSummary, double> kRates[] = {
     {"flops_per_token", &RunSummary::flops_per_token},
     {"product_flops_per_second", &RunSummary::product_flops_per_second},
     {"save_pause_seconds", &RunSummary::save_pause_seconds},
+    {"spike_loss", &RunSummary::spike_loss},
+    {"spike_over", &RunSummary::spike_over},
     {"late_seconds_per_step", &RunSummary::late_seconds_per_step},
 };
 constexpr Named<RunEnvironment, std::string> kEnvironment[] = {

@@ -64,7 +64,7 @@ struct RunSummary {
   Json config = Json::object();
 
   // "running" (or killed), "finished", "stopped" by a signal, "diverged": too
-  // many steps in a row were skipped.
+  // many steps in a row were skipped, or the last one's loss was a spike.
   std::string state = "finished";
   bool interrupted = false;  // ended before its last step
   int64_t pid = 0;           // of the process that writes; 0: not known
@@ -83,6 +83,12 @@ struct RunSummary {
   // Of the last step that was skipped, as in StepMetrics.
   std::string nonfinite_tensor;
   int64_t nonfinite_rank = -1;
+  // Steps whose loss was a spike, and of the last of them its number (-1: there
+  // was none), its loss and the median of the losses before it.
+  int64_t spikes = 0;
+  int64_t spike_step = -1;
+  double spike_loss = kNone;
+  double spike_over = kNone;
   int64_t eval_sequences = 0;  // of the last evaluation
   double flops_per_token = 0;  // of the model, forward and backward
   // Of products alone, all ranks together; 0: nobody has measured it.
@@ -107,6 +113,9 @@ struct RunSummary {
   std::vector<RankSummary> per_rank;
 
   bool has_ended() const { return state != "running"; }
+  bool has_ended_by_spike() const {
+    return state == "diverged" && spike_step == steps;
+  }
   // That the times of the ranks are of.
   int64_t steps_since_start() const { return steps - start_step; }
   double tokens_per_second() const {

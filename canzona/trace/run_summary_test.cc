@@ -109,12 +109,20 @@ TEST(RunSummary, WhatWasSkippedAndNotedIsKept) {
   s.skipped_steps = 7;
   s.nonfinite_tensor = "model.layers.0.q";
   s.nonfinite_rank = 3;
+  s.spikes = 2;
+  s.spike_step = 41;
+  s.spike_loss = 8.5;
+  s.spike_over = 0.25;
   s.notes = {"no config.json"};
   const RunSummary read = read_summary(to_json(s), "summary.json");
   EXPECT_EQ(read.state, "diverged");
   EXPECT_EQ(read.skipped_steps, 7);
   EXPECT_EQ(read.nonfinite_tensor, "model.layers.0.q");
   EXPECT_EQ(read.nonfinite_rank, 3);
+  EXPECT_EQ(read.spikes, 2);
+  EXPECT_EQ(read.spike_step, 41);
+  EXPECT_EQ(read.spike_loss, 8.5);
+  EXPECT_EQ(read.spike_over, 0.25);
   EXPECT_EQ(read.notes, s.notes);
 }
 

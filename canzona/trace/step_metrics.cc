@@ -59,6 +59,8 @@ StepMetrics read_line(std::string_view line, const std::string& where) {
   m.nonfinite_rank = if_there(object, "nonfinite_rank", int64_t{-1}, [&] {
     return get_integer(object, "nonfinite_rank", 0, kMaxStepInteger, where);
   });
+  if (object.contains("spike_over"))
+    m.spike_over = get_number(object, "spike_over", where);
   if (object.contains("mfu")) m.mfu = number_or_nan(object, "mfu", where);
   if (object.contains("eval_loss"))
     m.eval_loss = number_or_nan(object, "eval_loss", where);
@@ -99,6 +101,7 @@ std::string json_line(const StepMetrics& metrics) {
     if (metrics.nonfinite_rank >= 0)
       out.field("nonfinite_rank", metrics.nonfinite_rank);
   }
+  if (metrics.spike_over) out.field("spike_over", *metrics.spike_over);
   std::string line = out.end_object().take();
   if (!metrics.eval_loss) return line;
   line.pop_back();

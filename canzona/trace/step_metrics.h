@@ -32,6 +32,8 @@ struct StepMetrics {
   // every rank's was finite and only their sum is not.
   std::string nonfinite_tensor = {};
   int64_t nonfinite_rank = -1;
+  // Of a step whose loss is a spike: the median of the losses before it.
+  std::optional<double> spike_over = {};
   // Flops of the model over those of products alone, where their rate is known.
   std::optional<double> mfu = {};
   std::optional<double> eval_loss = {};  // where it was measured after the step

@@ -327,6 +327,14 @@ void check_config(const TrainConfig& config) {
   // Otherwise the launcher says how many ranks there are.
   if (config.ranks > 0 || !config.mesh.empty()) zero_options_of(config, mesh);
   memory_cap_of(config);
+  require(config.spike.factor == 0 || config.spike.factor > 1,
+          cat("spike.factor ", number_text(config.spike.factor), " (",
+              config.origin("spike.factor"), ")"),
+          "a factor above 1, or 0: no step is a spike");
+  require(!config.spike.stop || config.spike.factor > 0,
+          cat("spike.stop on (", config.origin("spike.stop"), ")"),
+          cat("a spike.factor above 1, not 0 (", config.origin("spike.factor"),
+              "), with which no step is a spike"));
   // That of a file may belong to a run that had a folder.
   const bool asked = config.origin("save.every").starts_with("--");
   require(!asked || config.save.every == 0 || !config.run.empty(),

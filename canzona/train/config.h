@@ -76,7 +76,11 @@ struct TrainConfig {
   } adamw = {};
   ScheduleSettings schedule = {};
   double clip = 1;
-  int64_t max_skipped = 10;    // steps in a row; 0: any number
+  int64_t max_skipped = 10;  // steps in a row; 0: any number
+  struct {
+    double factor = 10;  // of the median of recent losses; 0: never
+    bool stop = false;
+  } spike = {};
   int64_t check_replicas = 0;  // steps; 0: never
   std::string init;            // weights to start from; "": by chance
   std::string freeze;          // patterns of names, separated by commas

@@ -290,6 +290,8 @@ std::vector<ConfigKey> config_keys(TrainConfig& c) {
       stays(text("freeze", c.freeze, "tensors that never change: patterns of names, separated by commas")),
       may(real("clip", c.clip, 0, kInf, "norm that gradients are clipped to; 0: no clipping")),
       may(whole("max_skipped", c.max_skipped, 0, 1e9, "steps in a row with a gradient that is not finite, after which the run ends; 0: never")),
+      may(real("spike.factor", c.spike.factor, 0, 1e12, "a step whose loss is more than so many times the median of the last 16 is reported as a spike; 0: none is")),
+      may(yes("spike.stop", c.spike.stop, "such a step ends the run, with exit status 5")),
       may(whole("eval.every", c.eval.every, 0, 1e9, "steps between evaluations; 0: at the end alone")),
       may(named("eval.sequences", c.eval.sequences, {"auto", "all"}, kMany, "held-out sequences of an evaluation, the first ones; auto: at most a tenth of the tokens that the run trains on")),
       may(whole("check_replicas", c.check_replicas, 0, 1e9, "steps between comparisons of the parameters that several ranks hold; 0: none")),

@@ -50,6 +50,17 @@ TEST(TrainConfig, BuildsLayersOfDefaultsPresetAndSettings) {
   EXPECT_EQ(config.origin("clip"), "default");
 }
 
+TEST(TrainConfig, D8AFactorOfSpikesIsAboveOneOrNone) {
+  EXPECT_EQ(with({}).spike.factor, 10);
+  EXPECT_FALSE(with({}).spike.stop);
+  EXPECT_EQ(with({"spike.factor=1.5", "spike.stop=on"}).spike.factor, 1.5);
+  EXPECT_EQ(with({"spike.factor=0"}).spike.factor, 0);
+  refused({"spike.factor=1"}, "spike.factor 1 (--set)", "a factor above 1");
+  refused({"spike.factor=-2"}, "spike.factor (--set)");
+  refused({"spike.factor=0", "spike.stop=on"}, "spike.stop on (--set)",
+          "spike.factor above 1");
+}
+
 // The preset lies below everything else, wherever it is named.
 TEST(TrainConfig, TakesThePresetFromAnyLayer) {
   const TrainConfig config = with({"model.hidden=64", "preset=small"});

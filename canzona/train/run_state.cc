@@ -41,6 +41,32 @@ int64_t count_of(const Json& object, const char* key, const std::string& where,
   return get_integer(object, key, low, kLargest, where);
 }
 
+// What is not finite was written as null.
+double loss_or_nan(const Json& object, const char* key,
+                   const std::string& where) {
+  return get_member(object, key, where).is_null()
+             ? std::numeric_limits<double>::quiet_NaN()
+             : get_number(object, key, where);
+}
+
+// Checkpoints that were saved before spikes were told have none of it.
+void read_spikes(const Json& run, const std::string& where, RunState& state) {
+  if (!run.contains("recent_losses")) return;
+  const Json& losses = run["recent_losses"];
+  if (!losses.is_array() || losses.size() > kMostRecentLosses)
+    throw UsageError(cat(where, ": recent_losses: expected a list of at most ",
+                         kMostRecentLosses, " numbers"));
+  for (const Json& loss : losses) {
+    if (!loss.is_number())
+      throw UsageError(cat(where, ": recent_losses: expected numbers"));
+    state.recent_losses.push_back(loss.get<double>());
+  }
+  state.spikes = {count_of(run, "spikes", where),
+                  count_of(run, "spike_step", where, -1),
+                  loss_or_nan(run, "spike_loss", where),
+                  loss_or_nan(run, "spike_over", where)};
+}
+
 }  // namespace
 
 std::string data_json(const RunState& state, const DataIdentity& data) {
@@ -66,7 +92,14 @@ std::string run_json(const RunState& state) {
       .field("skipped_steps", state.skipped_steps)
       .field("skipped_in_a_row", state.skipped_in_a_row)
       .field("nonfinite_tensor", state.nonfinite_tensor)
-      .field("nonfinite_rank", state.nonfinite_rank);
+      .field("nonfinite_rank", state.nonfinite_rank)
+      .field("spikes", state.spikes.count)
+      .field("spike_step", state.spikes.step)
+      .field("spike_loss", state.spikes.loss)
+      .field("spike_over", state.spikes.over);
+  out.member("recent_losses").begin_array();
+  for (const double loss : state.recent_losses) out.value(loss);
+  out.end_array();
   return out.end_object().take() + "\n";
 }
 
@@ -90,12 +123,12 @@ RunState read_run_state(const std::map<std::string, std::string>& texts,
     state.step = count_of(run, "step", where);
     state.starts = count_of(run, "starts", where, 1);
     state.seconds = get_number(run, "seconds", where);
-    if (!get_member(run, "last_loss", where).is_null())
-      state.last_loss = get_number(run, "last_loss", where);
+    state.last_loss = loss_or_nan(run, "last_loss", where);
     state.skipped_steps = count_of(run, "skipped_steps", where);
     state.skipped_in_a_row = count_of(run, "skipped_in_a_row", where);
     state.nonfinite_tensor = get_string(run, "nonfinite_tensor", where);
     state.nonfinite_rank = count_of(run, "nonfinite_rank", where, -1);
+    read_spikes(run, where, state);
     return state;
   });
 }

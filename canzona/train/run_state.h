@@ -13,6 +13,9 @@
 #include <limits>
 #include <map>
 #include <string>
+#include <vector>
+
+#include "canzona/train/loss_spikes.h"
 
 namespace canzona {
 
@@ -31,6 +34,9 @@ struct RunState {
   // Of the last step that was skipped, as in StepMetrics.
   std::string nonfinite_tensor = {};
   int64_t nonfinite_rank = -1;
+  // Of the last steps that were not skipped, oldest first.
+  std::vector<double> recent_losses = {};
+  LossSpikes spikes = {};
   int64_t starts = 1;  // of the run: 1, and one more for every resume
 };
 

@@ -23,6 +23,8 @@ const RunState kState{.step = 70,
                       .skipped_in_a_row = 2,
                       .nonfinite_tensor = "model.norm.weight",
                       .nonfinite_rank = 3,
+                      .recent_losses = {2.75, 0.1, 1.0 / 3, 2.5},
+                      .spikes = {2, 60, 31.5, 0.3},
                       .starts = 2};
 const DataIdentity kData{
     .description = "book.txt", .digest = "ab12", .length = 12, .seed = 9};
@@ -43,6 +45,11 @@ TEST(RunState, ReadsWhatWasWritten) {
   EXPECT_EQ(read.skipped_in_a_row, 2);
   EXPECT_EQ(read.nonfinite_tensor, "model.norm.weight");
   EXPECT_EQ(read.nonfinite_rank, 3);
+  EXPECT_EQ(read.recent_losses, kState.recent_losses);
+  EXPECT_EQ(read.spikes.count, 2);
+  EXPECT_EQ(read.spikes.step, 60);
+  EXPECT_EQ(read.spikes.loss, 31.5);
+  EXPECT_EQ(read.spikes.over, 0.3);
   EXPECT_EQ(read.starts, 2);
   const DataIdentity data =
       read_data_identity(data_json(kState, kData), "ckpt");
@@ -56,6 +63,31 @@ TEST(RunState, ALossThatIsNotFiniteStaysSo) {
   RunState state = kState;
   state.last_loss = std::nan("");
   EXPECT_TRUE(std::isnan(read_run_state(texts_of(state), "c").last_loss));
+}
+
+// run.json as it was before spikes were told.
+TEST(RunState, D8OlderCheckpointsHaveNoRecentLosses) {
+  Texts texts = texts_of(kState);
+  texts["run.json"] =
+      R"({"step": 70, "starts": 2, "seconds": 12.25, "tokens": 13440,
+          "last_loss": 2.5, "skipped_steps": 4, "skipped_in_a_row": 2,
+          "nonfinite_tensor": "", "nonfinite_rank": -1})";
+  const RunState read = read_run_state(texts, "c");
+  EXPECT_EQ(read.step, 70);
+  EXPECT_TRUE(read.recent_losses.empty());
+  EXPECT_EQ(read.spikes.count, 0);
+  EXPECT_EQ(read.spikes.step, -1);
+}
+
+TEST(RunState, D8RecentLossesThatMakeNoSenseAreRefused) {
+  RunState state = kState;
+  state.recent_losses.assign(17, 2.0);
+  EXPECT_THAT([&] { read_run_state(texts_of(state), "here"); },
+              testing::ThrowsMessage<DataLost>(
+                  testing::AllOf(testing::HasSubstr("here/run.json"),
+                                 testing::HasSubstr("recent_losses"))));
+  state.recent_losses = {2.0, std::nan("")};
+  EXPECT_THROW(read_run_state(texts_of(state), "here"), DataLost);
 }
 
 TEST(RunState, NamesTheFileThatIsMissingOrWrong) {

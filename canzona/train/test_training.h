@@ -59,6 +59,8 @@ struct TestRun {
   int64_t eval_sequences = 1 << 20;
   int64_t micro_batch = 2;
   int64_t max_skipped = 0;
+  double spike_factor = 0;
+  bool spike_stop = false;
   double adamw_rate = 0.003;
   RunState start = {};
   std::optional<LoadRequest> resume = {};
@@ -113,6 +115,8 @@ inline TrainSettings test_settings(const TestRun& run) {
   settings.eval_every = 3;
   settings.eval_sequences = run.eval_sequences;
   settings.max_skipped = run.max_skipped;
+  settings.spike_factor = run.spike_factor;
+  settings.spike_stop = run.spike_stop;
   settings.runtime.wire = run.wire;
   settings.runtime.overlap = run.overlap;
   settings.stop = run.stop;

@@ -71,6 +71,7 @@ class RankTrainer {
   void take(const SavedStep& saved);
   bool run_step(int64_t step);
   void check_replicas(int64_t step);
+  void watch_loss(StepMetrics& metrics);
   void take(const StepMetrics& metrics);
   double loss_of(const std::vector<std::vector<double>>& rows, int64_t m) const;
   double mean_loss(const std::vector<double>& own, int64_t count);
@@ -145,6 +146,7 @@ void RankTrainer::begin_with(const RunState& start) {
   result_.skipped_steps = start.skipped_steps;
   result_.nonfinite_tensor = start.nonfinite_tensor;
   result_.nonfinite_rank = start.nonfinite_rank;
+  result_.spikes = start.spikes;
 }
 
 // Of micro-batch m of all homes, from what every rank has.
@@ -284,6 +286,7 @@ bool RankTrainer::run_step(int64_t step) {
   if (outcome.skipped) metrics.grad_norm = kNotMeasured;
   add_times(own, now() - start, metrics);
   metrics.seconds = seconds_before_ + now() - begin_;
+  watch_loss(metrics);
   take(metrics);
   check_replicas(step);
   const bool goes_on =
@@ -292,6 +295,19 @@ bool RankTrainer::run_step(int64_t step) {
   if (goes_on && is_evaluated_after(step)) evaluate();
   result_.stopped = result_.stop != 0 && step < settings_.steps;
   return result_.stop != 0 || result_.diverged;
+}
+
+// All ranks have the same losses, and decide alike. A step that was skipped is
+// told as such.
+void RankTrainer::watch_loss(StepMetrics& metrics) {
+  if (metrics.skipped) return;
+  metrics.spike_over =
+      spike_over(state_.recent_losses, metrics.loss, settings_.spike_factor);
+  remember_loss(metrics.loss, state_.recent_losses);
+  if (!metrics.spike_over) return;
+  state_.spikes.add(metrics.step, metrics.loss, *metrics.spike_over);
+  result_.spikes = state_.spikes;
+  result_.diverged = settings_.spike_stop;
 }
 
 void RankTrainer::take(const StepMetrics& metrics) {

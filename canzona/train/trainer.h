@@ -75,6 +75,10 @@ struct TrainSettings {
   int64_t eval_sequences = std::numeric_limits<int64_t>::max();
   // So many steps in a row whose gradient is not finite end the run; 0: none.
   int64_t max_skipped = 0;
+  // A step whose loss is more than so many times the median of those before it
+  // is told as a spike, and ends the run with spike_stop; 0: none is.
+  double spike_factor = 0;
+  bool spike_stop = false;
   int64_t check_replicas = 0;           // steps between checks; 0: none
   double flops_per_token = 0;           // for the MFU
   double product_flops_per_second = 0;  // of all ranks; 0: no MFU
@@ -128,7 +132,9 @@ struct TrainResult {
   int64_t nonfinite_rank = -1;
   int stop = 0;          // what settings.stop was set to, if that ended the run
   bool stopped = false;  // by it, before the last step
-  bool diverged = false;              // max_skipped were reached
+  LossSpikes spikes = {};
+  // max_skipped were reached, or the last step was a spike and spike_stop.
+  bool diverged = false;
   int64_t starts = 1;                 // of the run, resumed ones among them
   int64_t start_step = 0;             // steps done before the last one
   int64_t saves = 0;                  // committed since

@@ -168,6 +168,59 @@ exits 3
 says 'holds nan' 'expected finite weights'
 rm -rf new
 
+# S6: names with the prefixes of PyTorch's wrappers are found without them.
+# octets <number>: its eight bytes, little endian, as printf takes them
+octets() {
+  number=$1
+  for _ in 1 2 3 4 5 6 7 8; do
+    printf '\\%03o' $((number % 256))
+    number=$((number / 256))
+  done
+}
+# renamed <from> <to> <sed command>: the file with another header
+renamed() {
+  length=$(od -An -t u4 -N 4 "$1" | tr -d ' ')
+  tail -c +9 "$1" | head -c "$length" | sed "$3" >header
+  size=$(wc -c <header)
+  # shellcheck disable=SC2059
+  printf "$(octets "$size")" >"$2"
+  { cat header && tail -c +$((9 + length)) "$1"; } >>"$2"
+}
+wrap='s/"\(model\.\|lm_head\.\)/"module._orig_mod.\1/g
+  s/\(layers\.[0-9]*\.\)/\1_fsdp_wrapped_module._checkpoint_wrapped_module./g'
+cp -r llama wrapped
+renamed llama/model.safetensors wrapped/model.safetensors "$wrap"
+grep -aq 'module._orig_mod.model.layers.1._fsdp_wrapped_module._checkpoint' \
+  wrapped/model.safetensors || fail 'nothing was renamed'
+cp -r several wrapped-several
+for file in several/model-*.safetensors; do
+  renamed "$file" "wrapped-$file" "$wrap"
+done
+sed '/"weight_map"/,$ {
+  '"$wrap"'
+}' several/model.safetensors.index.json >wrapped-several/model.safetensors.index.json
+for from in wrapped wrapped-several; do
+  rm -rf again
+  # shellcheck disable=SC2086
+  canzona train $shape --init $from --steps 0 --mesh dp=2 --run again
+  exits 0
+  same again/model.safetensors llama/model.safetensors
+done
+canzona ckpt import-hf wrapped --out unwrapped
+exits 0
+canzona ckpt export unwrapped --hf unwrapped-out
+exits 0
+same unwrapped-out/model.safetensors llama/model.safetensors
+canzona plan --model wrapped --mesh dp=2
+exits 0
+# ... Two that would become one are refused with both names.
+renamed llama/model.safetensors wrapped/model.safetensors \
+  's/"lm_head\.weight"/"module.model.norm.weight"/'
+canzona train --init wrapped --dry-run
+refuses_data new "'model.norm.weight' and 'module.model.norm.weight'" 'remove the one'
+canzona ckpt import-hf wrapped --out new
+refuses_data new "'model.norm.weight' and 'module.model.norm.weight'"
+
 # What contradicts the weights, and what is no model.
 # shellcheck disable=SC2086
 refuses 'model.layers (--set) is 3' 'config.json has 2' -- \

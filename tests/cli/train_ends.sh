@@ -240,6 +240,78 @@ prints '13 of 14 steps were skipped'
 canzona report wild
 prints 'diverged' '10 of 11 steps were skipped'
 
+# --- D8: a loss that stands out is told. Step 74 meets the only line that is
+# not like the others.
+{
+  line=0
+  while [ "$line" -lt 240 ]; do
+    echo aaaaaaaaaaaaaaa
+    line=$((line + 1))
+    [ "$line" -ne 120 ] || echo 'Q7x#Zp!2Kd?v9Wm'
+  done
+} >spike.txt
+odd="$small --data spike.txt --set batch.global=2 --set batch.micro=1
+  --set schedule.warmup=0 --mesh dp=2"
+# shellcheck disable=SC2086
+canzona $odd --steps 100 --save-every 30 --keep-last 0 --run spike
+exits 0
+says 'note: the loss of step 74 was' 'times the median of those before it' '(spike.factor 10)'
+prints '1 of 100 steps had a loss that is a spike; the loss of step 74'
+holds spike/summary.json '"spikes": 1'
+holds spike/summary.json '"spike_step": 74'
+holds spike/summary.json '"1 of 100 steps had a loss that is a spike'
+holds spike/report.html 'had a loss that is a spike'
+# spikes_of <run>: its steps and losses, and what they stood out from
+spikes_of() {
+  sed -n 's/^{"step":\([0-9]*\),"loss":\([^,]*\),.*"spike_over":\([^,}]*\).*/\1 \2 \3/p' \
+    "$1/metrics.jsonl"
+}
+spikes_of spike >spikes
+checks=$((checks + 1))
+{ [ "$(wc -l <spikes)" = 1 ] && grep -q '^74 4\.[0-9]* 0\.2' spikes; } ||
+  fail "metrics.jsonl has the spikes $(cat spikes)"
+grep -E '"(digest|spike_loss|spike_over)":' spike/summary.json >whole
+# ... A run that goes on decides the same; one with other numbers, otherwise.
+# shellcheck disable=SC2086
+canzona train --run spike --resume 60
+exits 0
+says 'note: the loss of step 74 was'
+grep -E '"(digest|spike_loss|spike_over)":' spike/summary.json >again
+spikes_of spike >spikes_again
+checks=$((checks + 1))
+{ cmp -s whole again && cmp -s spikes spikes_again; } ||
+  fail "a resumed run has the spikes $(cat again spikes_again)"
+# shellcheck disable=SC2086
+canzona $odd --steps 80 --set spike.factor=0 --json --quiet
+exits 0
+member_is spikes 0
+member_is spike_step -1
+# shellcheck disable=SC2086
+canzona $odd --steps 80 --set spike.factor=100 --json --quiet
+member_is spikes 0
+# ... It ends the run where that is asked for; the checkpoint before it stays.
+# shellcheck disable=SC2086
+canzona $odd --steps 100 --save-every 30 --set spike.stop=on --run spike --overwrite
+exits 5
+says 'error: the run diverged: the loss of step 74 was' 'rule.learning_rate' \
+  'spike.stop=off' 'newest checkpoint is of step 60' '--resume auto'
+holds spike/summary.json '"state": "diverged"'
+holds spike/summary.json '"steps": 74'
+there spike/model.safetensors
+not_there spike/ckpt/step_00000074
+canzona report spike
+prints 'diverged: the loss of step 74'
+canzona report spike --json
+is_json
+member_is 'runs 0 spikes' 1
+member_is 'runs 0 spike_step' 74
+canzona train --run spike --resume auto --set spike.stop=off
+exits 0
+holds spike/summary.json '"state": "finished"'
+refuses 'spike.factor 0.5 (--set)' 'above 1' -- train --set spike.factor=0.5 --dry-run
+refuses 'spike.stop on (--set)' 'spike.factor' -- \
+  train --set spike.factor=0 --set spike.stop=on --dry-run
+
 # --- A disk that is full while weights are written. Files of the process end at
 # 40 kB, as on a full disk; the weights need 140.
 (

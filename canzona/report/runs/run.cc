@@ -9,6 +9,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/files.h"
 #include "canzona/base/text.h"
+#include "canzona/report/train_lines.h"
 
 namespace canzona {
 namespace {
@@ -118,6 +119,9 @@ std::string TrainingRun::remark() const {
     return cat("did not finish: process ", s.pid, " on ",
                printable(s.environment.host, 60), ", begun ",
                printable(s.started, 30), ", is going on or was killed");
+  if (s.has_ended_by_spike())
+    return cat("diverged: ",
+               spike_text(s.spike_step, s.spike_loss, s.spike_over));
   if (s.state == "diverged")
     return "diverged: too many steps in a row were skipped";
   return s.state == "stopped" ? "interrupted" : "";

@@ -127,6 +127,27 @@ TEST(RunReport, NamesWhatWasSkippedAndNoted) {
                           HasSubstr("diverged"), HasSubstr("no config.json")));
 }
 
+TEST(RunReport, D8NamesTheSpikeThatEndedARun) {
+  TrainingRun run = make_run({.steps = 8});
+  run.summary->state = "diverged";
+  run.summary->steps = run.summary->spike_step = 8;
+  run.summary->spikes = 1;
+  run.summary->spike_loss = 8.1;
+  run.summary->spike_over = 0.05;
+  EXPECT_THAT(
+      page_of({run}),
+      AllOf(HasSubstr("diverged: the loss of step 8 was 8.1000, 162 times"),
+            HasSubstr("1 of 8 steps had a loss that is a spike"),
+            Not(HasSubstr("too many steps"))));
+  const std::vector<TrainingRun> runs = {run};
+  const Json json =
+      parse_json(runs_json(compare_runs(runs, 0)), {.what = "runs"});
+  EXPECT_EQ(json["runs"][0]["spikes"], 1);
+  EXPECT_EQ(json["runs"][0]["spike_step"], 8);
+  EXPECT_EQ(json["runs"][0]["spike_loss"], 8.1);
+  EXPECT_EQ(json["runs"][0]["spike_over"], 0.05);
+}
+
 TEST(RunReport, SaysWhenEvaluationsAreOfDifferentTexts) {
   std::vector<TrainingRun> runs = three();
   for (TrainingRun& run : runs) run.summary->eval_sequences = 100;

@@ -186,10 +186,14 @@ std::string panel_svg(const RunView& view, const Panel& panel) {
   return draw(chart);
 }
 
-void put_skipped(Html& out, const RunView& view) {
+// Those that were skipped, and those whose loss stood out.
+void put_odd_steps(Html& out, const RunView& view) {
   for (const TrainingRun& run : view.runs)
-    if (const std::string skipped = skipped_remark(run); !skipped.empty())
-      out.put("<p class=\"note\">{}: {}.</p>", run.name, skipped);
+    for (const std::string& remark :
+         {skipped_remark(run),
+          run.summary ? spikes_text(*run.summary) : std::string()})
+      if (!remark.empty())
+        out.put("<p class=\"note\">{}: {}.</p>", run.name, remark);
 }
 
 }  // namespace
@@ -206,7 +210,7 @@ void add_optimization(Html& out, const RunView& view) {
       entries.push_back({color_of(i), view.runs[i].name});
     put_legend(out, entries);
   }
-  put_skipped(out, view);
+  put_odd_steps(out, view);
   end_section(out);
 }
 

@@ -197,6 +197,16 @@ void write_reached(JsonWriter& out, const std::optional<Reached>& reached) {
       .end_object();
 }
 
+// As the summary has them.
+void write_spikes(JsonWriter& out, const TrainingRun& run) {
+  const RunSummary none;
+  const RunSummary& summary = run.summary ? *run.summary : none;
+  out.field("spikes", summary.spikes)
+      .field("spike_step", summary.spike_step)
+      .field("spike_loss", summary.spike_loss)
+      .field("spike_over", summary.spike_over);
+}
+
 void write_run(JsonWriter& out, const ComparedRuns& all, size_t i) {
   const TrainingRun& run = all.runs[i];
   out.begin_object()
@@ -215,8 +225,9 @@ void write_run(JsonWriter& out, const ComparedRuns& all, size_t i) {
       .field("eval_loss", run.eval_loss())
       .field("perplexity", perplexity_of(run.eval_loss()))
       .field("mfu", run.mfu())
-      .field("skipped_steps", run.skipped_steps())
-      .field("digest", run.digest())
+      .field("skipped_steps", run.skipped_steps());
+  write_spikes(out, run);
+  out.field("digest", run.digest())
       .field("same_as_baseline",
              !run.digest().empty() &&
                  run.digest() == all.runs[all.baseline].digest());

@@ -1,0 +1,47 @@
+// Steps whose training loss stands out from those before it.
+//
+//   if (const auto over = spike_over(state.recent_losses, loss, 10))
+//     state.spikes.add(step, loss, *over);
+//   remember_loss(loss, state.recent_losses);
+//
+// Whether a step is a spike follows from the losses before it alone, which are
+// part of the run's state: a run that goes on decides as if it had not been
+// interrupted. Plain values.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <vector>
+
+namespace canzona {
+
+// Losses that a step is compared with, at most and at least.
+inline constexpr size_t kMostRecentLosses = 16;
+inline constexpr size_t kLeastRecentLosses = 4;
+
+// The spikes of a run: how many, and the last one.
+struct LossSpikes {
+  static constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+
+  int64_t count = 0;
+  int64_t step = -1;  // -1: there was none
+  double loss = kNone;
+  double over = kNone;  // the median of the losses before it
+
+  void add(int64_t at, double its_loss, double median) {
+    *this = {count + 1, at, its_loss, median};
+  }
+};
+
+// Returns the median of the recent losses (of an even number, the lower one) if
+// `loss` is more than `factor` times that. Empty if it is not, if there are too
+// few of them, and with a factor of 0.
+std::optional<double> spike_over(const std::vector<double>& recent, double loss,
+                                 double factor);
+
+// Appends a loss, unless it is not finite, and drops the oldest of too many.
+void remember_loss(double loss, std::vector<double>& recent);
+
+}  // namespace canzona
