@@ -204,11 +204,6 @@ void set_prefetch(int32_t prefetch, Plan& plan) {
 
 }  // namespace
 
-Plan undecided_plan(const PlanRequest& request) {
-  const Strategy& strategy = find_strategy(request.options.strategy);
-  return undecided(settled(request, strategy), strategy);
-}
-
 Plan make_plan(const PlanRequest& request) {
   const Strategy& strategy = find_strategy(request.options.strategy);
   const PlanRequest all = settled(request, strategy);
