@@ -110,21 +110,6 @@ TEST(Iteration, AGatherNeedsItsPublishedSlices) {
   EXPECT_EQ(simulate_iteration(work).seconds, 16);
 }
 
-// Module 0 is waited for once more before module 2, in both passes, and
-// released with it; the second micro-batch completes the gradients.
-TEST(Iteration, UsesFollowFromTheCalls) {
-  const std::vector<ModuleUse> uses = uses_of(calls_of(3, 2, true));
-  const std::vector<ModuleUse> pass = {
-      {0},       {1},       {0, false, true}, {2}, {0, true, true},
-      {2, true}, {1, true}, {0, true}};
-  ASSERT_EQ(uses.size(), 2 * pass.size());
-  for (size_t i = 0; i < uses.size(); ++i) {
-    ModuleUse expected = pass[i % pass.size()];
-    expected.is_last = i >= pass.size() + 5;
-    EXPECT_EQ(uses[i], expected) << "use " << i;
-  }
-}
-
 // Module 0 is read again beside the head, and its gradient is complete only at
 // the very end.
 TEST(Iteration, ATiedHeadHoldsItsSlots) {
