@@ -73,10 +73,9 @@ int32_t chosen_prefetch(const Plan& least) {
   int64_t taken = 0;
   for (const RankCost& rank : predict(least))
     taken = std::max(taken, rank.memory.total().value());
-  // A rank works in the first part and in one of the others, which are alike.
   SlotBytes slots;
-  for (size_t i = 0; i < std::min<size_t>(least.parts.size(), 2); ++i) {
-    const SlotBytes more = slot_bytes(least.parts[i]);
+  for (const PlanPart& part : kinds_of_parts(least)) {
+    const SlotBytes more = slot_bytes(part);
     slots = {slots.usual + more.usual, slots.large + more.large};
   }
   const int64_t room = std::max<int64_t>(cap - taken - slots.large, 0) /
@@ -143,8 +142,7 @@ void settle_reach(Plan& plan) {
   const Reach reach = settled_reach(plan);
   if (reach == plan.options.zero.reach) return;
   plan.options.zero.reach = reach;
-  if (plan.parts.size() == 1)
-    plan.options.zero = settled(plan.options.zero, plan.mesh.homes());
+  plan.options.zero = settled(plan.options.zero, plan.mesh.homes());
   for (PlanPart& part : plan.parts) part.options = options_of_part(plan, part);
 }
 
@@ -204,11 +202,6 @@ void set_prefetch(int32_t prefetch, Plan& plan) {
 
 }  // namespace
 
-Plan undecided_plan(const PlanRequest& request) {
-  const Strategy& strategy = find_strategy(request.options.strategy);
-  return undecided(settled(request, strategy), strategy);
-}
-
 Plan make_plan(const PlanRequest& request) {
   const Strategy& strategy = find_strategy(request.options.strategy);
   const PlanRequest all = settled(request, strategy);
@@ -217,9 +210,9 @@ Plan make_plan(const PlanRequest& request) {
   const bool chooses_prefetch =
       zero.prefetch == kAutoPrefetch && !is_plain(zero, plan.mesh.homes());
   if (chooses_prefetch) set_prefetch(0, plan);
-  // Only a part that is alone can heed the cap.
+  // Parts that share their ranks' memory cannot heed the cap.
   const int64_t cap =
-      plan.parts.size() == 1 ? plan.options.memory_cap_bytes : 0;
+      cuts_experts_apart(plan) ? 0 : plan.options.memory_cap_bytes;
   for (PlanPart& part : plan.parts) decide(all, strategy, cap, part);
   derive_parts(plan);
   if (chooses_prefetch) set_prefetch(chosen_prefetch(plan), plan);

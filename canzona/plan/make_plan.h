@@ -28,9 +28,6 @@ struct PlanRequest {
 // Budgets that no plan meets (a memory cap) are left for validate() to report.
 Plan make_plan(const PlanRequest& request);
 
-// The same before anything is decided: the request settled, sorted into parts.
-Plan undecided_plan(const PlanRequest& request);
-
 struct StrategyInfo {
   std::string name;
   std::string summary;

@@ -37,11 +37,15 @@ ZeroOptions resolve_zero(const ZeroOptions& options, const Mesh& mesh,
                           is_plain(out.experts, mesh.expert_homes());
   const bool alike = mesh.ep == 1 && out.sizes == out.experts;
   if (both_plain || alike) out.experts = {};
-  return out.experts.z1 > 0 ? out : settled(out, mesh.homes());
+  return settled(out, mesh.homes());
+}
+
+bool cuts_experts_apart(const SettledRequest& whole) {
+  return whole.options.zero.experts.z1 > 0;
 }
 
 int32_t num_parts(const SettledRequest& whole) {
-  return whole.options.zero.experts.z1 > 0 ? 1 + whole.mesh.ep : 1;
+  return cuts_experts_apart(whole) ? 1 + whole.mesh.ep : 1;
 }
 
 PlanOptions options_of_part(const SettledRequest& whole, const PlanPart& part) {
@@ -50,7 +54,7 @@ PlanOptions options_of_part(const SettledRequest& whole, const PlanPart& part) {
   if (part.of_experts) zero.sizes = zero.experts;
   zero.experts = {};
   // Beside tensors that are cut otherwise, plain ones are sent directly.
-  if (num_parts(whole) > 1 && is_plain(zero.sizes, part.mesh.homes()))
+  if (cuts_experts_apart(whole) && is_plain(zero.sizes, part.mesh.homes()))
     zero.reach = Reach::kDirect;
   zero = settled(zero, part.mesh.homes());
   options.memory_cap_bytes = 0;
@@ -60,7 +64,7 @@ PlanOptions options_of_part(const SettledRequest& whole, const PlanPart& part) {
 namespace {
 
 int32_t part_of(const SettledRequest& whole, const Tensor& tensor) {
-  if (num_parts(whole) == 1 || tensor.expert < 0) return 0;
+  if (!cuts_experts_apart(whole) || tensor.expert < 0) return 0;
   return 1 + std::max(ep_of(whole.mesh, whole.model, tensor), 0);
 }
 
@@ -75,7 +79,7 @@ PlanPart empty_part(const SettledRequest& whole, int32_t number) {
   part.model.fused = whole.model.fused;
   part.model.experts_per_token = whole.model.experts_per_token;
   part.mesh = whole.mesh;
-  if (num_parts(whole) > 1) {
+  if (cuts_experts_apart(whole)) {
     part.of_experts = number > 0;
     part.mesh.ep = 1;
     if (!part.of_experts) part.mesh.dp *= whole.mesh.ep;
@@ -143,13 +147,17 @@ void make_parts(Plan& plan) {
 
 std::vector<RankInPart> parts_of_rank(const Plan& plan, int32_t world_rank) {
   std::vector<RankInPart> parts{{.part = 0, .rank = world_rank}};
-  if (plan.parts.size() == 1) return parts;
+  if (!cuts_experts_apart(plan)) return parts;
   const Coordinates at = coordinates_of(plan.mesh, world_rank);
   const int32_t number = 1 + at.ep;
   const Mesh& of_experts = plan.parts[static_cast<size_t>(number)].mesh;
   parts.push_back({.part = number,
                    .rank = of_experts.rank(at.stage, at.expert_home, at.t)});
   return parts;
+}
+
+std::span<const PlanPart> kinds_of_parts(const Plan& plan) {
+  return std::span(plan.parts).first(cuts_experts_apart(plan) ? 2 : 1);
 }
 
 MatrixInPart matrix_in_part(const Plan& plan, int32_t matrix) {

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,8 @@ ZeroOptions resolve_zero(const ZeroOptions& options, const Mesh& mesh,
 
 bool has_experts(const Model& model);
 
+// Whether experts are cut over other ranks than dense tensors.
+bool cuts_experts_apart(const SettledRequest& whole);
 int32_t num_parts(const SettledRequest& whole);
 
 // Sorts the tensors of `plan`, whose request is settled, into parts of which
@@ -50,6 +53,9 @@ struct RankInPart {
   int32_t rank = 0;
 };
 std::vector<RankInPart> parts_of_rank(const Plan& plan, int32_t world_rank);
+// One part of each kind: a rank works in as many, and experts of all
+// coordinates are alike.
+std::span<const PlanPart> kinds_of_parts(const Plan& plan);
 
 // A matrix of the whole, as its part numbers it.
 struct MatrixInPart {

@@ -50,7 +50,7 @@ struct Problem {
   int64_t period_weight(int32_t tensor) const;
 };
 
-// Of a part of which nothing is decided; both outlive the problem.
+// Whatever was decided of the part is not looked at; both outlive the problem.
 // `join_small_tail`: a last bucket below half size joins its neighbour.
 Problem make_problem(const PlanPart& part, const RuleFacts& rule,
                      const CostTable* cost_table, bool join_small_tail);

@@ -173,6 +173,7 @@ void check_zero(const ZeroSizes& sizes, int32_t homes,
 
 ZeroOptions settled(const ZeroOptions& options, int32_t homes) {
   ZeroOptions out = options;
+  if (options.experts.z1 > 0) return out;
   if (is_plain(options.sizes, homes)) {
     out = {.sizes = options.sizes};
     if (options.reach == Reach::kDirect) return out;

@@ -106,7 +106,8 @@ inline bool is_plain(const ZeroOptions& options, int32_t homes) {
   return is_plain(options.sizes, homes) && options.experts.z1 == 0;
 }
 
-// What has no meaning for these sizes is as it comes from nowhere.
+// Resets options that do not apply to these sizes to their defaults. Where
+// experts have sizes of their own, that is up to each of the parts (parts.h).
 ZeroOptions settled(const ZeroOptions& options, int32_t homes);
 
 // All sizes that check_zero lets pass, small ones first.

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "canzona/base/text.h"
+#include "canzona/plan/parts.h"
 #include "canzona/plan/schedule/bucket_collectives.h"
 #include "canzona/plan/schedule/pools.h"
 #include "canzona/plan/schedule/sum_order.h"
@@ -147,14 +148,9 @@ int32_t ranks_of(const PlanPart& part, const ZeroOperation& operation) {
   return 1;
 }
 
-// Experts of all coordinates are alike: the first of them stands for all.
-std::span<const PlanPart> kinds_of(const Plan& plan) {
-  return std::span(plan.parts).first(std::min<size_t>(plan.parts.size(), 2));
-}
-
 std::string over_text(const Plan& plan, const ZeroOperation& operation) {
   std::vector<std::string> numbers;
-  for (const PlanPart& kind : kinds_of(plan))
+  for (const PlanPart& kind : kinds_of_parts(plan))
     numbers.push_back(fmt::format("{}", ranks_of(kind, operation)));
   if (numbers.front() == numbers.back()) numbers.resize(1);
   const Purpose purpose = operation.purposes.front();
@@ -223,7 +219,7 @@ std::string collectives_text(const Plan& plan) {
 
 std::vector<ZeroFacts> zero_facts(const ReportPlan& shown) {
   std::vector<ZeroFacts> facts;
-  for (const PlanPart& part : kinds_of(shown.plan))
+  for (const PlanPart& part : kinds_of_parts(shown.plan))
     facts.push_back({name_of_kind(part), facts_of(part, predict(part))});
   return facts;
 }
@@ -248,7 +244,7 @@ std::vector<ZeroRow> zero_rows(const ReportPlan& shown) {
 }
 
 std::string over_heading(const Plan& plan) {
-  return plan.parts.size() == 1 ? "among" : "among, dense / experts";
+  return cuts_experts_apart(plan) ? "among, dense / experts" : "among";
 }
 
 std::string zero_text(const ReportPlan& shown, const Ink& ink) {
@@ -283,10 +279,10 @@ void write_zero(JsonWriter& out, const ReportPlan& shown) {
   out.field("replica_sum", to_string(zero.replica_sum));
   out.field("collectives", to_string(zero.reach));
   write_cut(out, plan.parts.front());
-  if (plan.parts.size() > 1) {
+  if (cuts_experts_apart(plan)) {
     out.member("experts").begin_object().member("sizes");
     write_sizes(out, zero.experts);
-    write_cut(out, plan.parts[1]);
+    write_cut(out, kinds_of_parts(plan).back());
     out.end_object();
   }
   out.member("operations").begin_object();

@@ -148,12 +148,6 @@ class ActivationEstimate {
 
 }  // namespace
 
-int64_t activation_bytes_of_stage(const Model& model, const Mesh& mesh,
-                                  const ActivationLoad& load, int32_t stage) {
-  if (load.tokens == 0) return 0;
-  return ActivationEstimate(model, mesh, load).of_stage(stage);
-}
-
 int64_t activation_bytes(const Model& model, const Mesh& mesh,
                          const ActivationLoad& load) {
   if (load.tokens == 0) return 0;

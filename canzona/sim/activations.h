@@ -43,8 +43,6 @@ struct ActivationLoad {
 // Of a rank of the stage that needs most. UsageError if it exceeds 64 bits.
 int64_t activation_bytes(const Model& model, const Mesh& mesh,
                          const ActivationLoad& load);
-int64_t activation_bytes_of_stage(const Model& model, const Mesh& mesh,
-                                  const ActivationLoad& load, int32_t stage);
 
 // Columns of the embedding; 0 where there is none.
 int64_t hidden_width(const Model& model);

@@ -41,7 +41,6 @@ TEST(Activations, AreThoseOfALayerTimesTokens) {
 
 TEST(Activations, AreNoneOfNoTokens) {
   EXPECT_EQ(bytes_on("dp=1", {.tokens = 0}), 0);
-  EXPECT_EQ(activation_bytes_of_stage(toy_model(2), {}, {.tokens = 0}, 0), 0);
 }
 
 TEST(Activations, OfRecomputedLayersAreTheirInputs) {
@@ -58,16 +57,15 @@ TEST(Activations, AreCutByTensorParallelism) {
             10 * (2 * (kInput + kept) + scratch + head));
 }
 
-// The first of two stages has two micro-batches in flight, the last the head.
+// The first of two stages has two micro-batches in flight, the last the head:
+// of two layers the last has more, of four the first.
 TEST(Activations, OfAPipelineAreThoseInFlight) {
   const Mesh mesh = parse_mesh("pp=2");
   const ActivationLoad load{.tokens = 10, .num_micro_batches = 4};
-  const auto of_stage = [&](int32_t stage) {
-    return activation_bytes_of_stage(toy_model(2), mesh, load, stage);
-  };
-  EXPECT_EQ(of_stage(0), 10 * (2 * (kInput + kKept) + kScratch));
-  EXPECT_EQ(of_stage(1), 10 * (kInput + kKept + kScratch + kHead));
-  EXPECT_EQ(activation_bytes(toy_model(2), mesh, load), of_stage(1));
+  EXPECT_EQ(activation_bytes(toy_model(2), mesh, load),
+            10 * (kInput + kKept + kScratch + kHead));
+  EXPECT_EQ(activation_bytes(toy_model(4), mesh, load),
+            10 * (2 * 2 * (kInput + kKept) + kScratch));
 }
 
 // Two of four experts: 8 rows each and the input of the pair.

@@ -25,9 +25,7 @@ class SimulatedData {
 
   bool is_reducing() const { return num_reducing_ > 0; }
   bool is_publishing() const { return num_publishing_ > 0; }
-  bool is_published(int32_t module) const {
-    return published_[static_cast<size_t>(module)];
-  }
+  bool is_published(int32_t module) const { return published_[index(module)]; }
   bool move();
 
  private:
@@ -55,7 +53,7 @@ class SimulatedGather {
   void begin();  // an iteration
   // Positions below this one may be gathered.
   void reach(size_t position) {
-    reach_ = std::min(position, state_.num_positions());
+    reach_ = std::min(position, state_.uses.size());
   }
   bool has(size_t position) const {
     return !state_.gathers(position) || position < num_gathered_;

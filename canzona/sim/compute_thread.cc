@@ -42,10 +42,9 @@ bool SimulatedCompute::is_waiting_over() const {
     case Stage::kParameters:
       return data_.is_published(current().module) && gather_.has(position_);
     case Stage::kSlot:
-      return current().pass == PassKind::kForward ||
-             scatter_.has_slot(current().module);
+      return !current().is_backward || scatter_.has_slot(current().module);
     case Stage::kHandOver:
-      return overlap != Overlap::kMain || !completes() ||
+      return overlap != Overlap::kMain || !current().completes() ||
              !scatter_.is_scattering();
     case Stage::kScattered:
       return overlap != Overlap::kNone ||
@@ -132,7 +131,7 @@ void SimulatedCompute::begin_iteration() {
   first_held_ = 0;
   gather_.begin();
   if (state_.work.overlap == Overlap::kBackground)
-    gather_.reach(state_.num_positions());
+    gather_.reach(state_.uses.size());
   enter(Stage::kBegun);
 }
 
@@ -145,7 +144,7 @@ void SimulatedCompute::begin_bubble() {
 }
 
 void SimulatedCompute::begin_use() {
-  if (position_ == state_.num_positions()) return enter(Stage::kScatters);
+  if (position_ == state_.uses.size()) return enter(Stage::kScatters);
   if (state_.work.overlap == Overlap::kNone) gather_.reach(position_ + 1);
   if (state_.work.overlap == Overlap::kMain) gather_.reach(position_ + 2);
   enter(Stage::kParameters);
@@ -154,23 +153,21 @@ void SimulatedCompute::begin_use() {
 void SimulatedCompute::begin_compute() {
   const ModuleUse& use = current();
   const ModuleWork& module = state_.module(use.module);
-  if (use.pass == PassKind::kBackward) scatter_.open(use.module);
+  if (use.is_backward) scatter_.open(use.module);
   enter(Stage::kCompute);
-  if (use.beside) return work_for(0);
-  work_for(use.pass == PassKind::kForward ? module.forward_seconds
-                                          : module.backward_seconds);
+  if (use.is_beside) return work_for(0);
+  work_for(use.is_backward ? module.backward_seconds : module.forward_seconds);
 }
 
 void SimulatedCompute::end_compute() {
-  for (; !current().beside && first_held_ <= position_; ++first_held_)
+  for (; !current().is_beside && first_held_ <= position_; ++first_held_)
     gather_.release(first_held_);
   enter(Stage::kHandOver);
 }
 
 void SimulatedCompute::hand_over() {
-  const bool last =
-      position_ + state_.work.uses.size() >= state_.num_positions();
-  if (completes()) scatter_.hand_over(current().module, last);
+  if (current().completes())
+    scatter_.hand_over(current().module, current().is_last);
   enter(Stage::kScattered);
 }
 

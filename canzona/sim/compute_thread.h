@@ -51,11 +51,7 @@ class SimulatedCompute {
   void end_step();
   void finish_record();
 
-  // A module's gradient of this micro-batch is complete after this use.
-  bool completes() const {
-    return current().pass == PassKind::kBackward && !current().beside;
-  }
-  const ModuleUse& current() const { return state_.use(position_); }
+  const ModuleUse& current() const { return state_.uses[position_]; }
 
   IterationState& state_;
   SimulatedData& data_;

@@ -5,6 +5,7 @@
 
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
+#include "canzona/base/index.h"
 #include "canzona/base/text.h"
 #include "canzona/sim/compute_thread.h"
 
@@ -18,20 +19,19 @@ void require(bool holds, const std::string& what) {
 void check_module(const ModuleWork& module, size_t number) {
   require(module.forward_seconds >= 0 && module.backward_seconds >= 0,
           cat("module ", number, " computes for a negative time"));
-  for (const Transfer* transfer :
-       {&module.gather, &module.scatter, &module.gather_inside,
-        &module.scatter_across, &module.reduce, &module.publish,
-        &module.reduce_across, &module.publish_inside})
-    check_transfer(*transfer);
+  for (const auto operation : kModuleOperations) {
+    check_transfer((module.*operation).first);
+    check_transfer((module.*operation).second);
+  }
 }
 
 void check_uses(const IterationWork& work) {
   const auto num_modules = static_cast<int32_t>(work.modules.size());
-  for (const ModuleUse& use : work.uses)
+  const std::vector<ModuleUse> uses = uses_of(work.calls);
+  for (const ModuleUse& use : uses)
     require(use.module >= 0 && use.module < num_modules,
             cat("a use of module ", use.module, ", there are ", num_modules));
-  require(!work.uses.empty(), "no module is used");
-  require(!work.uses.back().beside, "the last use stands beside none");
+  require(!uses.empty(), "no module is used");
 }
 
 void check_rates(const IterationWork& work) {
@@ -50,46 +50,28 @@ void check_rates(const IterationWork& work) {
 
 }  // namespace
 
-std::vector<ModuleUse> uses_in_order(const std::vector<int32_t>& modules,
-                                     bool tied) {
-  const bool beside = tied && modules.size() > 1;
-  std::vector<ModuleUse> uses;
-  for (size_t i = 0; i < modules.size(); ++i) {
-    if (beside && i + 1 == modules.size())
-      uses.push_back({modules.front(), PassKind::kForward, true});
-    uses.push_back({modules[i], PassKind::kForward});
-  }
-  for (size_t i = modules.size(); i-- > 0;) {
-    if (beside && i + 1 == modules.size())
-      uses.push_back({modules.front(), PassKind::kBackward, true});
-    uses.push_back({modules[i], PassKind::kBackward});
-  }
-  return uses;
-}
-
-WireBytes iteration_bytes(const IterationWork& work) {
-  WireBytes sum = work.step_bytes;
-  for (const ModuleUse& use : work.uses) {
-    const ModuleWork& module = work.modules[static_cast<size_t>(use.module)];
-    const bool completes = use.pass == PassKind::kBackward && !use.beside;
-    for (int64_t i = 0; i < work.num_micro_batches; ++i) {
-      sum = sum + module.gather.bytes + module.gather_inside.bytes;
-      if (completes)
-        sum = sum + module.scatter.bytes + module.scatter_across.bytes;
-    }
-    if (completes)
-      sum = sum + module.reduce.bytes + module.reduce_across.bytes +
-            module.publish.bytes + module.publish_inside.bytes;
+WireBytes bytes_of_uses(std::span<const ModuleWork> modules,
+                        std::span<const ModuleUse> uses) {
+  WireBytes sum;
+  for (const ModuleUse& use : uses) {
+    const ModuleWork& module = modules[index(use.module)];
+    sum += module.gather.bytes();
+    if (use.completes()) sum += module.scatter.bytes();
+    if (use.is_last) sum += module.reduce.bytes() + module.publish.bytes();
   }
   return sum;
 }
 
+WireBytes iteration_bytes(const IterationWork& work) {
+  return work.step_bytes + bytes_of_uses(work.modules, uses_of(work.calls));
+}
+
 int32_t least_gather_slots(const IterationWork& work) {
   int32_t held = 0, most = 0;
-  for (const ModuleUse& use : work.uses) {
-    if (!work.modules[static_cast<size_t>(use.module)].gather.empty()) ++held;
+  for (const ModuleUse& use : uses_of(work.calls)) {
+    if (!work.modules[index(use.module)].gather.empty()) ++held;
     most = std::max(most, held);
-    if (!use.beside) held = 0;
+    if (!use.is_beside) held = 0;
   }
   return most;
 }
@@ -97,21 +79,18 @@ int32_t least_gather_slots(const IterationWork& work) {
 int32_t least_scatter_slots(const IterationWork& work) {
   std::vector<bool> open(work.modules.size(), false);
   int32_t held = 0, most = 0;
-  for (const ModuleUse& use : work.uses) {
-    const auto m = static_cast<size_t>(use.module);
-    if (use.pass == PassKind::kForward || work.modules[m].scatter.empty())
-      continue;
+  for (const ModuleUse& use : uses_of(work.calls)) {
+    const size_t m = index(use.module);
+    if (!use.is_backward || work.modules[m].scatter.empty()) continue;
     if (!open[m]) ++held;
-    open[m] = use.beside;
+    open[m] = use.is_beside;
     most = std::max(most, held);
-    if (!use.beside) --held;
+    if (!use.is_beside) --held;
   }
   return most;
 }
 
 void check_work(const IterationWork& work) {
-  require(work.num_micro_batches >= 1,
-          cat("at least one micro-batch, got ", work.num_micro_batches));
   for (size_t m = 0; m < work.modules.size(); ++m)
     check_module(work.modules[m], m);
   check_uses(work);
@@ -131,27 +110,19 @@ double IterationTime::hidden_fraction() const {
 
 namespace {
 
-const ModuleWork* last_scattered(const IterationWork& work) {
-  const ModuleWork* last = nullptr;
-  for (const ModuleUse& use : work.uses)
-    if (use.pass == PassKind::kBackward && !use.beside)
-      last = &work.modules[static_cast<size_t>(use.module)];
-  return last;
-}
-
-double edge_seconds(const IterationWork& work) {
-  const auto alone = [&](const Transfer& transfer) {
-    return seconds_alone(transfer, work.links, work.copy_bytes_per_second);
+double edge_seconds(const IterationWork& work,
+                    const std::vector<ModuleUse>& uses) {
+  const auto alone = [&](const Legs& legs) {
+    return seconds_alone(legs, work.links, work.copy_bytes_per_second);
   };
-  const auto first = static_cast<size_t>(work.uses.front().module);
-  double sum = alone(work.modules[first].publish) +
-               alone(work.modules[first].publish_inside) +
-               alone(work.modules[first].gather) +
-               alone(work.modules[first].gather_inside);
-  if (const ModuleWork* last = last_scattered(work))
-    sum += alone(last->scatter) + alone(last->scatter_across) +
-           alone(last->reduce) + alone(last->reduce_across);
-  return sum;
+  const ModuleWork& first = work.modules[index(uses.front().module)];
+  double sum = alone(first.publish) + alone(first.gather);
+  const auto last =
+      std::find_if(uses.rbegin(), uses.rend(),
+                   [](const ModuleUse& use) { return use.completes(); });
+  if (last == uses.rend()) return sum;
+  const ModuleWork& module = work.modules[index(last->module)];
+  return sum + alone(module.scatter) + alone(module.reduce);
 }
 
 }  // namespace
@@ -171,7 +142,7 @@ IterationTime simulate_iteration(const IterationWork& work) {
     }
   } while (!compute.is_ended() && state.events.run_next());
   CANZONA_CHECK(compute.is_ended(), "a simulated iteration stands still");
-  state.record.edge_seconds = edge_seconds(work);
+  state.record.edge_seconds = edge_seconds(work, state.uses);
   return std::move(state.record);
 }
 

@@ -7,59 +7,46 @@
 //   time.seconds; time.hidden_fraction();
 //
 // All ranks are taken to be alike and to begin alike, so that one stands for
-// all. A rank has a thread that computes and three in the background: "gather"
-// (parameters of modules), "scatter" (gradients of micro-batches) and "data"
-// (gradients to their homes, new parameters from there), each with one
-// operation at a time, in the order of need. They share the rank's ports.
+// all. What a rank does, and in which order, the schedule says; here is said
+// how long it takes and what waits for what. A rank has a thread that computes
+// and three in the background: "gather" (parameters of modules), "scatter"
+// (gradients of micro-batches) and "data" (gradients to their homes, new
+// parameters from there), each with one operation at a time, in the order of
+// need. They share the rank's ports.
 //
 // What is simulated and what is left out: docs/simulation.md. Values; any
 // thread.
 #pragma once
 
 #include <cstdint>
-#include <string>
+#include <span>
 #include <vector>
 
+#include "canzona/plan/schedule/iteration.h"
 #include "canzona/plan/zero.h"
 #include "canzona/sim/transfer.h"
 
 namespace canzona {
 
 // What one micro-batch costs a module, and what moves for it. An empty
-// transfer is not issued and needs no slot.
+// operation is not issued and needs no slot.
 struct ModuleWork {
   double forward_seconds = 0;
   double backward_seconds = 0;
-  Transfer gather = {};   // parameters, before every use
-  Transfer scatter = {};  // gradients of a micro-batch
-  Transfer reduce = {};   // gradients to their homes, after the last one
-  Transfer publish = {};  // new parameters from their homes
-  // What follows each of them where groups go in two levels
-  // (plan/schedule/rank_group.h).
-  Transfer gather_inside = {};
-  Transfer scatter_across = {};
-  Transfer reduce_across = {};
-  Transfer publish_inside = {};
-
-  bool reduces() const { return !reduce.empty() || !reduce_across.empty(); }
-  bool publishes() const { return !publish.empty() || !publish_inside.empty(); }
+  Legs gather = {};   // parameters, before every use
+  Legs scatter = {};  // gradients of a micro-batch
+  Legs reduce = {};   // gradients to their homes, after the last one
+  Legs publish = {};  // new parameters from their homes
 };
-
-enum class PassKind { kForward, kBackward };
-
-struct ModuleUse {
-  int32_t module = 0;
-  PassKind pass = PassKind::kForward;
-  // Read by the module of the next use (a tied head): no compute of its own,
-  // kept as long as that one, its gradient not complete yet.
-  bool beside = false;
-  friend bool operator==(const ModuleUse&, const ModuleUse&) = default;
-};
+inline constexpr Legs ModuleWork::*kModuleOperations[] = {
+    &ModuleWork::gather, &ModuleWork::scatter, &ModuleWork::reduce,
+    &ModuleWork::publish};
 
 struct IterationWork {
   std::vector<ModuleWork> modules;
-  std::vector<ModuleUse> uses;  // of one micro-batch, in order
-  int64_t num_micro_batches = 1;
+  // Of all micro-batches, as the schedule has them (plan/schedule/iteration.h):
+  // they say which module is used, gathered, scattered and reduced when.
+  std::vector<TrainerCall> calls;
   double step_seconds = 0;    // with its own exchange, as predicted
   WireBytes step_bytes = {};  // of that exchange: counted only
   double bubble_seconds = 0;  // of a pipeline, before the first use
@@ -73,12 +60,9 @@ struct IterationWork {
   Meetings meetings = {};
 };
 
-// Forward through the modules and back again. Tied: the first is also used
-// beside the last.
-std::vector<ModuleUse> uses_in_order(const std::vector<int32_t>& modules,
-                                     bool tied = false);
-
-// What a rank sends and receives in an iteration.
+// What a rank sends and receives for modules, and in all of an iteration.
+WireBytes bytes_of_uses(std::span<const ModuleWork> modules,
+                        std::span<const ModuleUse> uses);
 WireBytes iteration_bytes(const IterationWork& work);
 
 // UsageError for what is negative, unknown modules, and pools in which nothing
@@ -113,9 +97,6 @@ struct IterationTime {
   }
   // 1 - waited / busy, not below 0; 1 where no link was busy.
   double hidden_fraction() const;
-  double edge_fraction() const {
-    return seconds > 0 ? edge_seconds / seconds : 0;
-  }
 };
 
 // An iteration among equal ones: the third.

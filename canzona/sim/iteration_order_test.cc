@@ -27,13 +27,14 @@ IterationWork work_apart(Random& random) {
   const bool gathers = random.coin();
   for (ModuleWork& module : work.modules) {
     (gathers ? module.scatter : module.gather) = {};
-    (gathers ? module.scatter_across : module.gather_inside) = {};
-    for (Transfer* transfer : {&module.gather, &module.gather_inside,
-                               &module.scatter, &module.scatter_across})
-      keep_inside(*transfer);
-    for (Transfer* transfer : {&module.reduce, &module.reduce_across,
-                               &module.publish, &module.publish_inside})
-      keep_between(*transfer);
+    for (Legs* legs : {&module.gather, &module.scatter}) {
+      keep_inside(legs->first);
+      keep_inside(legs->second);
+    }
+    for (Legs* legs : {&module.reduce, &module.publish}) {
+      keep_between(legs->first);
+      keep_between(legs->second);
+    }
   }
   return work;
 }
@@ -52,7 +53,7 @@ void each_work_apart(uint64_t seed, Check check) {
 void expect_slots_help(const IterationWork& work, int32_t& slots,
                        double factor) {
   double last = simulate_iteration(work).seconds;
-  const auto most = static_cast<int32_t>(work.uses.size());
+  const auto most = static_cast<int32_t>(2 * work.modules.size());
   for (; slots < most; ++slots) {
     const double seconds = simulate_iteration(work).seconds;
     EXPECT_LE(seconds, last * factor + kTiny) << slots << " slots";

@@ -2,6 +2,7 @@
 // and the record of the iteration under way.
 #pragma once
 
+#include "canzona/base/index.h"
 #include "canzona/sim/issuer.h"
 #include "canzona/sim/iteration.h"
 
@@ -10,26 +11,21 @@ namespace canzona {
 struct IterationState {
   explicit IterationState(const IterationWork& the_work)
       : work(the_work),
+        uses(uses_of(the_work.calls)),
         ports(the_work.links),
         processor(events, the_work.slowdown) {}
   IterationState(const IterationState&) = delete;
   IterationState& operator=(const IterationState&) = delete;
 
   const ModuleWork& module(int32_t number) const {
-    return work.modules[static_cast<size_t>(number)];
-  }
-  // Positions count the uses of all micro-batches.
-  size_t num_positions() const {
-    return work.uses.size() * static_cast<size_t>(work.num_micro_batches);
-  }
-  const ModuleUse& use(size_t position) const {
-    return work.uses[position % work.uses.size()];
+    return work.modules[index(number)];
   }
   bool gathers(size_t position) const {
-    return !module(use(position).module).gather.empty();
+    return !module(uses[position].module).gather.empty();
   }
 
   const IterationWork& work;
+  const std::vector<ModuleUse> uses;  // of all micro-batches; positions in it
   EventQueue events;
   Ports ports;
   Processor processor;
@@ -47,20 +43,22 @@ class CountedIssuer {
 
   bool is_busy() const { return issuer_.is_busy(); }
 
+  // Either leg may be empty.
   template <class Done>
-  void start(const Transfer& transfer, Done done) {
-    state_.record.bytes = state_.record.bytes + transfer.bytes;
-    issuer_.start(transfer, done);
-  }
-  // Two levels of one operation; either may be empty.
-  template <class Done>
-  void start(const Transfer& first, const Transfer& second, Done done) {
-    if (second.empty()) return start(first, done);
-    if (first.empty()) return start(second, done);
-    start(first, [this, &second, done] { start(second, done); });
+  void start(const Legs& legs, Done done) {
+    if (legs.second.empty()) return start_leg(legs.first, done);
+    if (legs.first.empty()) return start_leg(legs.second, done);
+    start_leg(legs.first,
+              [this, &legs, done] { start_leg(legs.second, done); });
   }
 
  private:
+  template <class Done>
+  void start_leg(const Transfer& transfer, Done done) {
+    state_.record.bytes += transfer.bytes;
+    issuer_.start(transfer, done);
+  }
+
   IterationState& state_;
   Issuer issuer_;
 };

@@ -15,8 +15,8 @@ using ::testing::HasSubstr;
 IterationWork four_modules(Overlap overlap) {
   IterationWork work = uniform_work(4, {.forward_seconds = 2,
                                         .backward_seconds = 4,
-                                        .gather = intra_transfer(2),
-                                        .scatter = intra_transfer(4)});
+                                        .gather = intra_leg(2),
+                                        .scatter = intra_leg(4)});
   work.overlap = overlap;
   return work;
 }
@@ -52,10 +52,9 @@ TEST(Iteration, InTheBackgroundHidesAllButTheEdges) {
 // The long gather of module 2 begins, with main, when compute comes to module 1
 // and, on the way back, to module 3: twice it is 2 seconds late.
 TEST(Iteration, MainReachesOneUseAhead) {
-  IterationWork work = uniform_work(4, {.forward_seconds = 3,
-                                        .backward_seconds = 3,
-                                        .gather = intra_transfer(1)});
-  work.modules[2].gather = intra_transfer(5);
+  IterationWork work = uniform_work(
+      4, {.forward_seconds = 3, .backward_seconds = 3, .gather = intra_leg(1)});
+  work.modules[2].gather = intra_leg(5);
   work.gather_slots = 8;
   work.overlap = Overlap::kMain;
   EXPECT_EQ(simulate_iteration(work).seconds, 1 + 24 + 2 + 2);
@@ -66,7 +65,7 @@ TEST(Iteration, MainReachesOneUseAhead) {
 // Compute is quick, scatters are not: with s slots it runs s modules ahead.
 TEST(Iteration, AFullScatterPoolMakesComputeWait) {
   IterationWork work =
-      uniform_work(3, {.backward_seconds = 1, .scatter = intra_transfer(10)});
+      uniform_work(3, {.backward_seconds = 1, .scatter = intra_leg(10)});
   work.scatter_slots = 1;
   IterationTime time = simulate_iteration(work);
   EXPECT_EQ(time.seconds, 3 * 11);
@@ -81,8 +80,8 @@ TEST(Iteration, AFullScatterPoolMakesComputeWait) {
 
 TEST(Iteration, GradientsGoHomeAfterTheLastMicroBatch) {
   IterationWork work =
-      uniform_work(2, {.backward_seconds = 1, .reduce = inter_transfer(3)});
-  work.num_micro_batches = 3;
+      uniform_work(2, {.backward_seconds = 1, .reduce = inter_leg(3)});
+  work.calls = calls_of(2, 3);
   const IterationTime time = simulate_iteration(work);
   EXPECT_EQ(time.bytes.sent_inter, 6);
   EXPECT_EQ(time.seconds, 5 + 6);  // module 1 is complete after 5 seconds
@@ -93,7 +92,7 @@ TEST(Iteration, GradientsGoHomeAfterTheLastMicroBatch) {
 // is waited for by itself.
 TEST(Iteration, NewParametersAreWaitedForModuleByModule) {
   IterationWork work =
-      uniform_work(3, {.forward_seconds = 4, .publish = inter_transfer(2)});
+      uniform_work(3, {.forward_seconds = 4, .publish = inter_leg(2)});
   work.step_seconds = 7;
   const IterationTime time = simulate_iteration(work);
   EXPECT_EQ(time.waited_parameters, 2);
@@ -103,9 +102,9 @@ TEST(Iteration, NewParametersAreWaitedForModuleByModule) {
 }
 
 TEST(Iteration, AGatherNeedsItsPublishedSlices) {
-  IterationWork work = uniform_work(2, {.forward_seconds = 1,
-                                        .gather = intra_transfer(2),
-                                        .publish = inter_transfer(5)});
+  IterationWork work = uniform_work(
+      2,
+      {.forward_seconds = 1, .gather = intra_leg(2), .publish = inter_leg(5)});
   // Published at 5 and 10, gathered at 7 and 12; backward gathers both again,
   // at 14 and 16.
   EXPECT_EQ(simulate_iteration(work).seconds, 16);
@@ -116,9 +115,9 @@ TEST(Iteration, AGatherNeedsItsPublishedSlices) {
 TEST(Iteration, ATiedHeadHoldsItsSlots) {
   IterationWork work = uniform_work(3, {.forward_seconds = 1,
                                         .backward_seconds = 1,
-                                        .gather = intra_transfer(1),
-                                        .scatter = intra_transfer(1)});
-  work.uses = uses_of(3, true);
+                                        .gather = intra_leg(1),
+                                        .scatter = intra_leg(1)});
+  work.calls = calls_of(3, 1, true);
   EXPECT_EQ(least_gather_slots(work), 2);
   EXPECT_EQ(least_scatter_slots(work), 2);
   const IterationTime time = simulate_iteration(work);
@@ -144,8 +143,8 @@ TEST(Iteration, ABubbleIsIdle) {
 TEST(Iteration, CopiesSlowComputeDown) {
   IterationWork work = four_modules(Overlap::kBackground);
   for (ModuleWork& module : work.modules) {
-    module.gather.copied_bytes = 1;
-    module.gather.bytes.received_intra = 0;
+    module.gather.first.copied_bytes = 1;
+    module.gather.first.bytes.received_intra = 0;
   }
   work.links.intra_bytes_per_second = 100;
   work.copy_bytes_per_second = 1;
@@ -171,16 +170,13 @@ TEST(Iteration, RefusesWhatCannotBe) {
   work.gather_slots = 0;
   expect_refused(work, "gathers need 1 slots, got 0");
   work = four_modules(Overlap::kNone);
-  work.num_micro_batches = 0;
-  expect_refused(work, "at least one micro-batch");
-  work = four_modules(Overlap::kNone);
-  work.uses.push_back({4, PassKind::kForward});
+  work.calls.push_back({TrainerCall::Kind::kWaitParams, 4});
   expect_refused(work, "module 4, there are 4");
   work = four_modules(Overlap::kNone);
   work.links.inter_bytes_per_second = 0;
   expect_refused(work, "bandwidth above 0");
   work = four_modules(Overlap::kNone);
-  work.uses.clear();
+  work.calls.clear();
   expect_refused(work, "no module is used");
   work = four_modules(Overlap::kNone);
   work.modules[1].forward_seconds = -1;
@@ -192,10 +188,10 @@ TEST(Iteration, RefusesWhatCannotBe) {
 TEST(Iteration, LegsComeOneAfterTheOther) {
   ModuleWork module{.forward_seconds = 10,
                     .backward_seconds = 10,
-                    .gather = inter_transfer(3),
-                    .scatter = intra_transfer(4)};
-  module.gather_inside = intra_transfer(2);
-  module.scatter_across = inter_transfer(5);
+                    .gather = inter_leg(3),
+                    .scatter = intra_leg(4)};
+  module.gather.second = intra_transfer(2);
+  module.scatter.second = inter_transfer(5);
   const IterationWork work = uniform_work(1, module);
   const IterationTime time = simulate_with(work, Overlap::kNone);
   EXPECT_DOUBLE_EQ(time.seconds, 2 * (5 + 10) + 9);

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 
 #include "canzona/base/error.h"
+#include "canzona/plan/schedule/coordinates.h"
+#include "canzona/plan/schedule/iteration.h"
+#include "canzona/plan/schedule/pools.h"
 #include "canzona/plan/testing/test_toy_model.h"
 #include "canzona/sim/rank_transfers.h"
 #include "canzona/sim/tp_seconds.h"
@@ -65,19 +68,19 @@ TEST(PlanIteration, ModulesThatSendOncePerNode) {
               0.25 * static_cast<double>(all), 0.01 * static_cast<double>(all));
   for (size_t m = 0; m < work.modules.size(); ++m) {
     const ModuleWork& module = work.modules[m];
-    if (before.modules[m].gather.empty()) continue;
-    EXPECT_EQ(module.gather.bytes.sent_intra, 0);
-    EXPECT_EQ(module.gather_inside.bytes.sent_inter, 0);
-    EXPECT_EQ(module.scatter.bytes.sent_inter, 0);
-    EXPECT_EQ(module.scatter_across.bytes.sent_intra, 0);
-    EXPECT_EQ(module.gather.messages_inter,
-              before.modules[m].gather.messages_inter / 4);
-    EXPECT_EQ(module.gather_inside.messages_intra,
-              before.modules[m].gather.messages_intra * 4);
-    EXPECT_EQ(module.gather_inside.copied_bytes,
-              before.modules[m].gather.copied_bytes);
-    EXPECT_FALSE(module.gather_inside.empty());
-    EXPECT_FALSE(module.scatter_across.empty());
+    if (before.modules[m].gather.first.empty()) continue;
+    EXPECT_EQ(module.gather.first.bytes.sent_intra, 0);
+    EXPECT_EQ(module.gather.second.bytes.sent_inter, 0);
+    EXPECT_EQ(module.scatter.first.bytes.sent_inter, 0);
+    EXPECT_EQ(module.scatter.second.bytes.sent_intra, 0);
+    EXPECT_EQ(module.gather.first.messages_inter,
+              before.modules[m].gather.first.messages_inter / 4);
+    EXPECT_EQ(module.gather.second.messages_intra,
+              before.modules[m].gather.first.messages_intra * 4);
+    EXPECT_EQ(module.gather.second.copied_bytes,
+              before.modules[m].gather.first.copied_bytes);
+    EXPECT_FALSE(module.gather.second.empty());
+    EXPECT_FALSE(module.scatter.second.empty());
   }
   EXPECT_LT(simulate_iteration(work).seconds,
             simulate_iteration(before).seconds);
@@ -95,11 +98,11 @@ TEST(PlanIteration, PlainStorageThatSendsOncePerNode) {
     const IterationWork before = plan_iteration(direct, toy_workload(), 0);
     const IterationWork work = plan_iteration(plan, toy_workload(), 0);
     for (const ModuleWork& module : work.modules) {
-      EXPECT_EQ(module.reduce.bytes.sent_inter, 0);
-      EXPECT_EQ(module.reduce_across.bytes.sent_intra, 0);
-      EXPECT_EQ(module.publish.bytes.sent_intra, 0);
-      EXPECT_EQ(module.publish_inside.bytes.sent_inter, 0);
-      EXPECT_EQ(module.reduce.empty(), module.reduce_across.empty());
+      EXPECT_EQ(module.reduce.first.bytes.sent_inter, 0);
+      EXPECT_EQ(module.reduce.second.bytes.sent_intra, 0);
+      EXPECT_EQ(module.publish.first.bytes.sent_intra, 0);
+      EXPECT_EQ(module.publish.second.bytes.sent_inter, 0);
+      EXPECT_EQ(module.reduce.first.empty(), module.reduce.second.empty());
     }
     EXPECT_LT(simulate_iteration(work).seconds,
               simulate_iteration(before).seconds);
@@ -122,7 +125,7 @@ TEST(PlanIteration, SumsOfAGibibyteOnNodesOfEight) {
     const Plan plan = plan_of(model, cat("dp=", ranks), options, {"adamw", {}});
     for (const ModuleWork& module :
          rank_transfers(plan, toy_workload(), ranks - 1))
-      if (module.reduces()) return module;
+      if (!module.reduce.empty()) return module;
     return ModuleWork{};
   };
   const auto ms = [](const Transfer& transfer) {
@@ -136,12 +139,13 @@ TEST(PlanIteration, SumsOfAGibibyteOnNodesOfEight) {
         Row{256, 0.97, 23.1, 0.121, 2.9, 5.6}}) {
     SCOPED_TRACE(cat(row.ranks, " ranks"));
     const ModuleWork direct = reduce_of(row.ranks, Reach::kDirect);
-    EXPECT_NEAR(gib(direct.reduce.bytes.sent_inter), row.slow_gib, 0.005);
-    EXPECT_NEAR(ms(direct.reduce), row.direct_ms, 0.05);
+    EXPECT_NEAR(gib(direct.reduce.first.bytes.sent_inter), row.slow_gib, 0.005);
+    EXPECT_NEAR(ms(direct.reduce.first), row.direct_ms, 0.05);
     const ModuleWork legs = reduce_of(row.ranks, Reach::kAuto);
-    EXPECT_NEAR(gib(legs.reduce_across.bytes.sent_inter), row.legs_slow_gib,
+    EXPECT_NEAR(gib(legs.reduce.second.bytes.sent_inter), row.legs_slow_gib,
                 0.0005);
-    const double inside = ms(legs.reduce), across = ms(legs.reduce_across);
+    const double inside = ms(legs.reduce.first),
+                 across = ms(legs.reduce.second);
     EXPECT_NEAR(std::max(inside, across), row.beside_ms, 0.05);
     EXPECT_NEAR(inside + across, row.after_ms, 0.05);
   }
@@ -155,8 +159,7 @@ void expect_bytes_of_plan(const Plan& plan, int64_t slack) {
     const RankCost& cost = costs[static_cast<size_t>(rank)];
     int64_t sent = 0;
     for (const ModuleWork& module : rank_transfers(plan, workload, rank))
-      sent += module.reduce.bytes.sent() + module.reduce_across.bytes.sent() +
-              module.publish.bytes.sent() + module.publish_inside.bytes.sent();
+      sent += module.reduce.bytes().sent() + module.publish.bytes().sent();
     for (Collective c :
          {Collective::kGather, Collective::kScatter, Collective::kBroadcast})
       sent += cost.wire[static_cast<size_t>(c)].sent();
@@ -209,6 +212,97 @@ TEST(PlanIteration, BytesOfExpertsOnTheirOwnRanksAreThoseOfThePlan) {
                 plan.summary.memory_per_rank_max.value());
       EXPECT_GT(predicted.time.seconds, 0);
     }
+}
+
+// Which of a module's operations an entry of the schedule belongs to. Where
+// matrices are broadcast, publishing belongs to the step.
+Legs ModuleWork::*operation_of(const PlanPart& part,
+                               const ScheduleEntry& entry) {
+  switch (entry.purpose) {
+    case Purpose::kGatherModule:
+      return &ModuleWork::gather;
+    case Purpose::kScatterModule:
+      return &ModuleWork::scatter;
+    case Purpose::kSum:
+    case Purpose::kSumReplicas:
+      return &ModuleWork::reduce;
+    case Purpose::kPublish:
+      return part.traffic == Traffic::kBroadcast ? nullptr
+                                                 : &ModuleWork::publish;
+    default:
+      return nullptr;
+  }
+}
+
+// The bytes of all operations of an iteration are those of the schedule's
+// entries, module by module and rank by rank.
+void expect_bytes_of_entries(const Plan& plan) {
+  for (int32_t rank = 0; rank < plan.mesh.world(); ++rank) {
+    SCOPED_TRACE(cat("rank ", rank));
+    const auto calls =
+        usual_calls(plan, coordinates_of(plan.mesh, rank).stage, 2);
+    const std::vector<ModuleWork> once =
+        rank_transfers(plan, toy_workload(), rank);
+    std::vector<ModuleWork> left(once.size());
+    const auto add = [&](int32_t module, Legs ModuleWork::*operation,
+                         const WireBytes& bytes, int64_t times) {
+      (left[static_cast<size_t>(module)].*operation)
+          .first.bytes.add(bytes, times);
+    };
+    for (const ModuleUse& use : uses_of(calls)) {
+      const ModuleWork& module = once[static_cast<size_t>(use.module)];
+      add(use.module, &ModuleWork::gather, module.gather.bytes(), 1);
+      if (use.completes())
+        add(use.module, &ModuleWork::scatter, module.scatter.bytes(), 1);
+      if (!use.is_last) continue;
+      add(use.module, &ModuleWork::reduce, module.reduce.bytes(), 1);
+      add(use.module, &ModuleWork::publish, module.publish.bytes(), 1);
+    }
+    for (const ScheduleEntry& entry : iteration_of(plan, rank, calls)) {
+      const PlanPart& part = plan.parts[static_cast<size_t>(entry.part)];
+      Legs ModuleWork::*operation = operation_of(part, entry);
+      if (operation == nullptr) continue;
+      const int32_t module =
+          entry.module >= 0
+              ? entry.module
+              : first_module(part,
+                             part.buckets[static_cast<size_t>(entry.bucket)]);
+      add(module, operation, entry.bytes, -1);
+    }
+    for (size_t m = 0; m < left.size(); ++m)
+      for (const auto operation : kModuleOperations) {
+        const WireBytes& bytes = (left[m].*operation).first.bytes;
+        EXPECT_TRUE(bytes.sent_intra == 0 && bytes.sent_inter == 0 &&
+                    bytes.received_intra == 0 && bytes.received_inter == 0)
+            << "module " << m;
+      }
+  }
+}
+
+TEST(PlanIteration, OperationsAreTheEntriesOfTheSchedule) {
+  for (const Reach reach : {Reach::kDirect, Reach::kPerNode}) {
+    PlanOptions options;
+    for (const ZeroSizes& sizes : all_zero_sizes(8)) {
+      SCOPED_TRACE(to_string(sizes));
+      options = zero_options(sizes, 4);
+      options.zero.reach = reach;
+      expect_bytes_of_entries(plan_of(toy_model(2), "dp=8", options));
+    }
+    for (const std::string& strategy : strategy_names()) {
+      SCOPED_TRACE(strategy);
+      options = with_strategy(strategy);
+      options.ranks_per_node = 4;
+      options.zero.reach = reach;
+      expect_bytes_of_entries(plan_of(toy_model(2), "dp=8", options));
+      expect_bytes_of_entries(plan_of(toy_moe(2), "dp=4,ep=2", options));
+    }
+  }
+  expect_bytes_of_entries(plan_of(toy_model(4), "dp=2,tp=2,pp=2"));
+  for (const ZeroSizes& experts : all_zero_sizes(2)) {
+    PlanOptions options = zero_options({4, 2, 2}, 2);
+    options.zero.experts = experts;
+    expect_bytes_of_entries(plan_of(toy_moe(2), "dp=2,ep=2", options));
+  }
 }
 
 TEST(PlanIteration, OneRankComputesAndSteps) {

@@ -53,11 +53,12 @@ class RankTransfers {
         workload_(workload),
         rank_(rank),
         run_(run),
-        at_(coordinates_of(part.mesh, rank)),
-        in_step_(sums_of(part, {.stage = at_.stage}, rank)) {
-    const BucketCollectives last =
-        publishes_of(part, {.stage = at_.stage}, rank);
-    in_step_.insert(in_step_.end(), last.begin(), last.end());
+        at_(coordinates_of(part.mesh, rank)) {
+    const Buffer dense{.stage = at_.stage};
+    for (const BucketCollectives& list :
+         {gathers_of(part, rank), scatters_of(part, rank),
+          sums_of(part, dense, rank), publishes_of(part, dense, rank)})
+      collectives_.insert(collectives_.end(), list.begin(), list.end());
   }
 
   std::vector<ModuleWork> all() {
@@ -67,10 +68,10 @@ class RankTransfers {
     std::vector<ModuleWork> out(wire.size());
     for (size_t m = 0; m < wire.size(); ++m) {
       if (elements_[m] == 0) continue;
-      set_gather(wire[m], m, out[m]);
-      set_scatter(wire[m], m, out[m]);
-      set_reduce(wire[m], m, out[m]);
-      set_publish(wire[m], m, out[m]);
+      out[m].gather = gather(wire[m], m);
+      out[m].scatter = scatter(wire[m], m);
+      out[m].reduce = reduce(wire[m], m);
+      out[m].publish = publish(wire[m], m);
     }
     return out;
   }
@@ -168,16 +169,19 @@ class RankTransfers {
   }
   // The first of a bucket's collectives for this purpose; none: nobody else.
   const BucketCollective* first_for(Purpose purpose) const {
-    for (const BucketCollective& c : in_step_)
+    for (const BucketCollective& c : collectives_)
       if (c.purpose == purpose) return &c;
     return nullptr;
   }
   PeerCount peers(Purpose purpose) const {
     const BucketCollective* c = first_for(purpose);
     if (c == nullptr) return {};
-    if (c->level == BucketCollective::Level::kBoth) return peers(c->group);
+    if (!has_legs(*c)) return peers(c->group);
     const auto [inside, across] = levels(c->group);
     return {.intra = inside - 1, .inter = across - 1};
+  }
+  static bool has_legs(const BucketCollective& c) {
+    return c.level != BucketCollective::Level::kBoth;
   }
 
   int64_t segments(int64_t received, const PeerCount& from) const {
@@ -187,115 +191,92 @@ class RankTransfers {
 
   Levels levels(GroupKind kind) const { return levels_of(part_, rank_, kind); }
 
-  void set_gather(const PurposeBytes& wire, size_t m, ModuleWork& out) const {
-    if (zero_.z3 == 1) return;
-    const auto [inside, across] = levels(GroupKind::kParameters);
-    const PeerCount to = peers(GroupKind::kParameters);
-    out.gather.bytes = of(wire, Purpose::kGatherModule);
-    out.gather.messages_intra = to.intra * messages_[m];
-    out.gather.messages_inter = to.inter * messages_[m];
-    const int64_t unpacked =
-        elements_[m] * bytes_per_parameter(part_.options.parameters);
-    out.gather.packed_bytes = unpacked / zero_.z3;
-    if (across == 1) {
-      out.gather.copied_bytes = unpacked;
-      return;
-    }
-    out.gather_inside.bytes = inside_of(of(wire, Purpose::kGatherModule));
-    out.gather_inside.messages_intra = (inside - 1) * across * messages_[m];
-    out.gather_inside.copied_bytes = unpacked;
-    out.gather = {.bytes = across_of(of(wire, Purpose::kGatherModule)),
-                  .messages_inter = (across - 1) * messages_[m],
-                  .packed_bytes = unpacked / zero_.z3};
+  // What is gathered goes across nodes first; inside a node every piece is a
+  // message by itself.
+  Legs gathered(const BucketCollective& c, const WireBytes& bytes,
+                size_t m) const {
+    const auto [intra, inter] = peers(c.purpose);
+    const int64_t count = messages_[m];
+    if (!has_legs(c))
+      return {.first = {.bytes = bytes,
+                        .messages_intra = intra * count,
+                        .messages_inter = inter * count}};
+    return {
+        .first = {.bytes = across_of(bytes), .messages_inter = inter * count},
+        .second = {.bytes = inside_of(bytes),
+                   .messages_intra = intra * (inter + 1) * count}};
   }
 
-  // Inside a node every piece of the others on other nodes is a sum by itself.
-  void set_scatter(const PurposeBytes& wire, size_t m, ModuleWork& out) const {
-    if (zero_.z2 == 1) return;
-    const auto [inside, across] = levels(GroupKind::kGradients);
-    if (across == 1) {
-      out.scatter = sum(of(wire, Purpose::kScatterModule),
-                        peers(GroupKind::kGradients), m);
-    } else {
-      out.scatter = sum(inside_of(of(wire, Purpose::kScatterModule)),
-                        {.intra = inside - 1}, m, across);
-      out.scatter_across = sum(across_of(of(wire, Purpose::kScatterModule)),
-                               {.inter = across - 1}, m);
-    }
-    const int64_t bytes = elements_[m] * kBytesPerFp32;
-    out.scatter.packed_bytes = bytes;
+  // Sums begin inside; of runs, every piece of the others on other nodes is a
+  // sum by itself.
+  Legs summed(const BucketCollective& c, const WireBytes& bytes,
+              size_t m) const {
+    const auto [intra, inter] = peers(c.purpose);
+    if (!has_legs(c)) return {.first = sum(bytes, {intra, inter}, m)};
+    const bool pieces = c.pieces != BucketCollective::Pieces::kShares;
+    return {.first = sum(inside_of(bytes), {.intra = intra}, m,
+                         pieces ? inter + 1 : 1),
+            .second = sum(across_of(bytes), {.inter = inter}, m)};
+  }
+
+  Legs gather(const PurposeBytes& wire, size_t m) const {
+    const BucketCollective* c = first_for(Purpose::kGatherModule);
+    if (c == nullptr) return {};
+    Legs legs = gathered(*c, of(wire, c->purpose), m);
+    const int64_t unpacked = elements_[m] * element_bytes(part_, *c);
+    legs.first.packed_bytes = unpacked / zero_.z3;
+    (has_legs(*c) ? legs.second : legs.first).copied_bytes = unpacked;
+    return legs;
+  }
+
+  Legs scatter(const PurposeBytes& wire, size_t m) const {
+    const BucketCollective* c = first_for(Purpose::kScatterModule);
+    if (c == nullptr) return {};
+    Legs legs = summed(*c, of(wire, c->purpose), m);
+    const int64_t bytes = elements_[m] * element_bytes(part_, *c);
+    legs.first.packed_bytes = bytes;
     // Added to what there is.
-    (across == 1 ? out.scatter : out.scatter_across).copied_bytes +=
-        bytes / zero_.z2;
-  }
-
-  void set_reduce(const PurposeBytes& wire, size_t m, ModuleWork& out) const {
-    const BucketCollective* first = first_for(Purpose::kSum);
-    if (first == nullptr || first->level == BucketCollective::Level::kBoth) {
-      out.reduce = reduce(wire, m);
-      return;
-    }
-    const PeerCount with = peers(Purpose::kSum);
-    const bool runs = is_scattered(part_.traffic);
-    out.reduce = sum(inside_of(of(wire, Purpose::kSum)), {.intra = with.intra},
-                     m, runs ? with.inter + 1 : 1);
-    out.reduce_across =
-        sum(across_of(of(wire, Purpose::kSum)), {.inter = with.inter}, m);
+    (has_legs(*c) ? legs.second : legs.first).copied_bytes += bytes / zero_.z2;
+    return legs;
   }
 
   // An all-reduce is a reduce-scatter and an all-gather of the same bytes.
   // Where replicas are added at once, only the gather is left of it.
-  Transfer reduce(const PurposeBytes& wire, size_t m) const {
+  Legs reduce(const PurposeBytes& wire, size_t m) const {
+    const BucketCollective* c = first_for(Purpose::kSum);
+    if (c != nullptr && has_legs(*c))
+      return summed(*c, of(wire, c->purpose), m);
+    const WireBytes& replicas = of(wire, Purpose::kSumReplicas);
     const PeerCount back = peers(Purpose::kSumReplicas);
     const BucketCollective* again = first_for(Purpose::kSumReplicas);
     Transfer out = sum(of(wire, Purpose::kSum), peers(Purpose::kSum), m);
     if (again != nullptr && again->kind == EntryKind::kAllReduce) {
-      const Transfer added =
-          sum(share_of(of(wire, Purpose::kSumReplicas), 0.5), back, m);
+      const Transfer added = sum(share_of(replicas, 0.5), back, m);
       out.messages_intra += added.messages_intra;
       out.messages_inter += added.messages_inter;
       out.copied_bytes += added.copied_bytes;
       out.parts = std::max(out.parts, added.parts);
     }
-    const bool repeats = of(wire, Purpose::kSumReplicas).sent() +
-                             of(wire, Purpose::kSumReplicas).received() >
-                         0;
-    out.bytes = out.bytes + of(wire, Purpose::kSumReplicas);
+    const bool repeats = replicas.sent() + replicas.received() > 0;
+    out.bytes += replicas;
     out.messages_intra += repeats ? back.intra : 0;
     out.messages_inter += repeats ? back.inter : 0;
     if (!out.empty() && is_staged())
       out.packed_bytes = elements_[m] / zero_.z2 * kBytesPerFp32;
-    return out;
+    return {.first = out};
   }
 
   // Broadcasts belong to the step.
-  void set_publish(const PurposeBytes& wire, size_t m, ModuleWork& out) const {
-    if (part_.traffic == Traffic::kBroadcast) return;
-    const BucketCollective* first = first_for(Purpose::kPublish);
-    if (first == nullptr || first->level == BucketCollective::Level::kBoth) {
-      out.publish = publish(wire, m);
-      return;
+  Legs publish(const PurposeBytes& wire, size_t m) const {
+    const BucketCollective* c = first_for(Purpose::kPublish);
+    if (c == nullptr || part_.traffic == Traffic::kBroadcast) return {};
+    Legs legs = gathered(*c, of(wire, c->purpose), m);
+    if (!legs.empty() && is_staged()) {
+      const int64_t bytes = elements_[m] * element_bytes(part_, *c);
+      legs.first.packed_bytes = bytes / zero_.z1;
+      legs.first.copied_bytes = bytes / zero_.z3;
     }
-    const PeerCount to = peers(Purpose::kPublish);
-    out.publish = {.bytes = across_of(of(wire, Purpose::kPublish)),
-                   .messages_inter = to.inter * messages_[m]};
-    out.publish_inside = {
-        .bytes = inside_of(of(wire, Purpose::kPublish)),
-        .messages_intra = to.intra * (to.inter + 1) * messages_[m]};
-  }
-
-  Transfer publish(const PurposeBytes& wire, size_t m) const {
-    const PeerCount to = peers(Purpose::kPublish);
-    Transfer out{.bytes = of(wire, Purpose::kPublish)};
-    out.messages_intra = to.intra * messages_[m];
-    out.messages_inter = to.inter * messages_[m];
-    if (!out.empty() && is_staged()) {
-      const int64_t bytes =
-          elements_[m] * bytes_per_parameter(part_.options.parameters);
-      out.packed_bytes = bytes / zero_.z1;
-      out.copied_bytes = bytes / zero_.z3;
-    }
-    return out;
+    return legs;
   }
 
   // Slices of a module are put together for the wire.
@@ -321,7 +302,7 @@ class RankTransfers {
   int32_t rank_;
   RunOf run_;
   Coordinates at_;
-  BucketCollectives in_step_;                 // of dense tensors
+  BucketCollectives collectives_;  // of a bucket of dense tensors, in order
   std::vector<int64_t> elements_, messages_;  // by module
 };
 
@@ -335,18 +316,9 @@ std::vector<ModuleWork> rank_transfers(const Plan& plan,
     const PlanPart& part = plan.parts[static_cast<size_t>(at.part)];
     const std::vector<ModuleWork> own =
         RankTransfers(part, workload, at.rank, run).all();
-    for (size_t m = 0; m < sum.size(); ++m) {
-      sum[m].gather = both(sum[m].gather, own[m].gather);
-      sum[m].gather_inside = both(sum[m].gather_inside, own[m].gather_inside);
-      sum[m].scatter = both(sum[m].scatter, own[m].scatter);
-      sum[m].scatter_across =
-          both(sum[m].scatter_across, own[m].scatter_across);
-      sum[m].reduce = both(sum[m].reduce, own[m].reduce);
-      sum[m].publish = both(sum[m].publish, own[m].publish);
-      sum[m].reduce_across = both(sum[m].reduce_across, own[m].reduce_across);
-      sum[m].publish_inside =
-          both(sum[m].publish_inside, own[m].publish_inside);
-    }
+    for (size_t m = 0; m < sum.size(); ++m)
+      for (const auto operation : kModuleOperations)
+        sum[m].*operation = both(sum[m].*operation, own[m].*operation);
   }
   return sum;
 }

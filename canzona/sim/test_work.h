@@ -16,12 +16,18 @@ inline Transfer intra_transfer(int64_t bytes) {
   transfer.messages_intra = bytes > 0 ? 1 : 0;
   return transfer;
 }
+inline Legs intra_leg(int64_t bytes) {
+  return {.first = intra_transfer(bytes)};
+}
 
 inline Transfer inter_transfer(int64_t bytes) {
   Transfer transfer;
   transfer.bytes.sent_inter = transfer.bytes.received_inter = bytes;
   transfer.messages_inter = bytes > 0 ? 1 : 0;
   return transfer;
+}
+inline Legs inter_leg(int64_t bytes) {
+  return {.first = inter_transfer(bytes)};
 }
 
 // A byte takes a second on every link.
@@ -32,11 +38,26 @@ inline Links slow_links(double latency = 0) {
           .nominal = false};
 }
 
-// Modules 0 to n - 1 and back.
-inline std::vector<ModuleUse> uses_of(int32_t num_modules, bool tied = false) {
-  std::vector<int32_t> modules;
-  for (int32_t m = 0; m < num_modules; ++m) modules.push_back(m);
-  return uses_in_order(modules, tied);
+// Modules 0 to n - 1 and back. Tied: the first is also used beside the last.
+inline std::vector<TrainerCall> calls_of(int32_t num_modules,
+                                         int64_t micro_batches = 1,
+                                         bool tied = false) {
+  using Kind = TrainerCall::Kind;
+  std::vector<TrainerCall> calls;
+  const auto use = [&](int32_t module, bool backward) {
+    const bool pair = tied && module > 0 && module == num_modules - 1;
+    if (pair) calls.push_back({Kind::kWaitParams, 0});
+    calls.push_back({Kind::kWaitParams, module});
+    if (backward) calls.push_back({Kind::kGradReady, module});
+    if (pair) calls.push_back({Kind::kReleaseParams, 0});
+    calls.push_back({Kind::kReleaseParams, module});
+  };
+  for (int64_t i = 0; i < micro_batches; ++i) {
+    for (int32_t m = 0; m < num_modules; ++m) use(m, false);
+    for (int32_t m = num_modules; m-- > 0;) use(m, true);
+  }
+  calls.push_back({Kind::kStep, -1});
+  return calls;
 }
 
 // Modules that are all alike, on slow_links().
@@ -44,7 +65,7 @@ inline IterationWork uniform_work(int32_t num_modules,
                                   const ModuleWork& module) {
   IterationWork work;
   work.modules.assign(static_cast<size_t>(num_modules), module);
-  work.uses = uses_of(num_modules);
+  work.calls = calls_of(num_modules);
   work.links = slow_links();
   return work;
 }
@@ -71,17 +92,11 @@ inline ModuleWork random_module(Random& random) {
   ModuleWork module;
   module.forward_seconds = static_cast<double>(random.between(0, 20));
   module.backward_seconds = static_cast<double>(random.between(0, 40));
-  module.gather = random_transfer(random, 20);
-  module.scatter = random_transfer(random, 20);
-  module.reduce = random_transfer(random, 20);
-  module.publish = random_transfer(random, 20);
+  for (const auto operation : kModuleOperations)
+    (module.*operation).first = random_transfer(random, 20);
   if (random.between(0, 3) > 0) return module;
-  module.reduce_across = random_transfer(random, 20);
-  module.publish_inside = random_transfer(random, 20);
-  if (!module.gather.empty())
-    module.gather_inside = random_transfer(random, 20);
-  if (!module.scatter.empty())
-    module.scatter_across = random_transfer(random, 20);
+  for (const auto operation : kModuleOperations)
+    (module.*operation).second = random_transfer(random, 20);
   return module;
 }
 
@@ -92,8 +107,8 @@ inline IterationWork random_work(Random& random, bool alike = false) {
   const ModuleWork layer = random_module(random);
   for (int32_t m = 0; m < num_modules; ++m)
     work.modules.push_back(alike ? layer : random_module(random));
-  work.uses = uses_of(num_modules, random.between(0, 4) == 0);
-  work.num_micro_batches = random.between(1, 4);
+  const bool tied = random.between(0, 4) == 0;
+  work.calls = calls_of(num_modules, random.between(1, 4), tied);
   work.step_seconds = static_cast<double>(random.between(0, 50));
   work.gather_slots =
       random.small(std::max(1, least_gather_slots(work)), 2 * num_modules);
@@ -110,37 +125,34 @@ inline IterationTime simulate_with(IterationWork work, Overlap overlap) {
   return simulate_iteration(work);
 }
 
-// Seconds of all forward and backward passes of an iteration.
+// Seconds of all forward and backward passes of an iteration: each ends with a
+// gradient.
 inline double all_compute(const IterationWork& work) {
   double sum = 0;
-  for (const ModuleUse& use : work.uses) {
-    const ModuleWork& module = work.modules[static_cast<size_t>(use.module)];
-    if (use.beside) continue;
-    sum += use.pass == PassKind::kForward ? module.forward_seconds
-                                          : module.backward_seconds;
+  for (const TrainerCall& call : work.calls) {
+    if (call.kind != TrainerCall::Kind::kGradReady) continue;
+    const ModuleWork& module = work.modules[static_cast<size_t>(call.module)];
+    sum += module.forward_seconds + module.backward_seconds;
   }
-  return sum * static_cast<double>(work.num_micro_batches);
+  return sum;
 }
 
 // Calls visit(transfer) for every operation of an iteration.
 template <class Visit>
 void each_transfer(const IterationWork& work, Visit visit) {
-  for (const ModuleUse& use : work.uses) {
-    const ModuleWork& module = work.modules[static_cast<size_t>(use.module)];
-    const bool completes = use.pass == PassKind::kBackward && !use.beside;
-    for (int64_t i = 0; i < work.num_micro_batches; ++i) {
-      visit(module.gather);
-      visit(module.gather_inside);
-      if (!completes) continue;
-      visit(module.scatter);
-      visit(module.scatter_across);
-    }
-    if (completes) {
-      visit(module.reduce);
-      visit(module.reduce_across);
-      visit(module.publish);
-      visit(module.publish_inside);
-    }
+  const auto visit_legs = [&](const Legs& legs) {
+    visit(legs.first);
+    visit(legs.second);
+  };
+  for (const TrainerCall& call : work.calls) {
+    if (call.module < 0) continue;
+    const ModuleWork& module = work.modules[static_cast<size_t>(call.module)];
+    if (call.kind == TrainerCall::Kind::kWaitParams) visit_legs(module.gather);
+    if (call.kind == TrainerCall::Kind::kGradReady) visit_legs(module.scatter);
+  }
+  for (const ModuleWork& module : work.modules) {
+    visit_legs(module.reduce);
+    visit_legs(module.publish);
   }
 }
 

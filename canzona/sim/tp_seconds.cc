@@ -1,7 +1,6 @@
 #include "canzona/sim/tp_seconds.h"
 
-#include <algorithm>
-
+#include "canzona/plan/schedule/coordinates.h"
 #include "canzona/sim/transfer.h"
 
 namespace canzona {
@@ -15,8 +14,12 @@ double tp_sum_seconds(const Plan& plan, const Workload& workload) {
                         workload.bytes_per_activation / tp;
   const int64_t segments =
       (share + workload.segment_bytes - 1) / workload.segment_bytes;
-  const int64_t node = plan.options.ranks_per_node;
-  const int64_t near = std::min(tp, node) - 1, far = tp - 1 - near;
+  // The others of a home, as its first rank sees them.
+  int64_t near = 0, far = 0;
+  for (int32_t t = 1; t < plan.mesh.tp; ++t) {
+    const int32_t other = node_of(plan.options, plan.mesh.rank(0, 0, t));
+    ++(other == node_of(plan.options, 0) ? near : far);
+  }
   const auto half = [&](int64_t messages) {
     Transfer transfer;
     transfer.bytes = {.sent_intra = near * share,

@@ -29,6 +29,14 @@ Transfer slower(const Transfer& a, const Transfer& b) {
   return out;
 }
 
+Legs both(const Legs& a, const Legs& b) {
+  return {both(a.first, b.first), both(a.second, b.second)};
+}
+
+Legs slower(const Legs& a, const Legs& b) {
+  return {slower(a.first, b.first), slower(a.second, b.second)};
+}
+
 PortSeconds port_seconds(const Transfer& transfer, const Links& links) {
   const auto seconds = [&](int64_t bytes, int64_t messages, double bandwidth) {
     if (bytes == 0) return 0.0;
@@ -64,6 +72,12 @@ double seconds_alone(const Transfer& transfer, const Links& links,
   return copy.pack + std::max(wire, copy.on_wire) +
          (parts - 1) * std::max(wire, copy.arrived + copy.on_wire) +
          copy.arrived;
+}
+
+double seconds_alone(const Legs& legs, const Links& links,
+                     double copy_bytes_per_second) {
+  return seconds_alone(legs.first, links, copy_bytes_per_second) +
+         seconds_alone(legs.second, links, copy_bytes_per_second);
 }
 
 void check_transfer(const Transfer& transfer) {

@@ -37,11 +37,23 @@ struct Transfer {
   }
 };
 
-// One after the other.
+// An operation in the legs of the schedule (plan/schedule/rank_group.h), one
+// after the other; without levels there is only the first.
+struct Legs {
+  Transfer first = {};
+  Transfer second = {};
+
+  bool empty() const { return first.empty() && second.empty(); }
+  WireBytes bytes() const { return first.bytes + second.bytes; }
+};
+
+// One after the other; of legs, leg by leg.
 Transfer both(const Transfer& a, const Transfer& b);
+Legs both(const Legs& a, const Legs& b);
 
 // Port by port the longer of both: an exchange ends when its slowest rank does.
 Transfer slower(const Transfer& a, const Transfer& b);
+Legs slower(const Legs& a, const Legs& b);
 
 inline constexpr int kNumPorts = 4;
 // Sending and receiving inside the node, sending and receiving between nodes.
@@ -69,6 +81,8 @@ CopySeconds copy_seconds(const Transfer& transfer,
 
 // From issue to end where nothing else is going on.
 double seconds_alone(const Transfer& transfer, const Links& links,
+                     double copy_bytes_per_second);
+double seconds_alone(const Legs& legs, const Links& links,
                      double copy_bytes_per_second);
 
 // UsageError for negative counts or no part.

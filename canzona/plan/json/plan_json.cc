@@ -5,6 +5,7 @@
 #include "canzona/base/digest.h"
 #include "canzona/base/json_writer.h"
 #include "canzona/plan/json/plan_schema.h"
+#include "canzona/plan/parts.h"
 
 namespace canzona {
 namespace {
@@ -226,8 +227,8 @@ std::string write(const Plan& plan, const std::string& digest) {
   write_summary(plan.summary, out);
   out.field("traffic", traffic_name(plan.traffic));
   write_model(plan.model, out);
-  // What the only part has stands beside the rest.
-  if (plan.parts.size() > 1) {
+  // Beside the rest, where all tensors are cut over the same ranks.
+  if (cuts_experts_apart(plan)) {
     write_plan_parts(plan, out);
   } else {
     write_buckets(plan.parts.front(), out);

@@ -6,6 +6,7 @@
 
 #include "canzona/base/text.h"
 #include "canzona/plan/json/read_plan_parts.h"
+#include "canzona/plan/parts.h"
 #include "canzona/plan/predict/loads.h"
 #include "canzona/plan/problem.h"
 
@@ -143,7 +144,7 @@ void check_plan_size(const Plan& plan, const PlanValues& values) {
     // Not looked at where the loops are too long already.
     if (steps <= kMaxSteps) numbers += stored_numbers(part);
   }
-  if (plan.parts.size() > 1) {
+  if (cuts_experts_apart(plan)) {
     if (ticks_of_parts(plan) > kMaxCount)
       values.fail("the ticks of one step exceed 64-bit counts");
     steps += static_cast<double>(plan.mesh.ep) * (plan.phases + 1) *

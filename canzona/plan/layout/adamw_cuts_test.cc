@@ -25,7 +25,7 @@ class Case {
        const std::string& rule = "muon")
       : model_(std::move(model)),
         rule_(make_rule_facts(rule, {})),
-        plan_(undecided_plan(request(mesh, bucket_elements))),
+        plan_(make_plan(request(mesh, bucket_elements))),
         problem_(make_problem(plan_.parts[0], *rule_, nullptr, false)) {
     a_.home.assign(model_.tensors.size(), kEveryHome);
     a_.owner.assign(problem_.matrices.size(), 0);

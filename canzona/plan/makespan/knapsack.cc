@@ -63,18 +63,6 @@ class Search {
 
 }  // namespace
 
-std::vector<SizeCount> count_sizes(std::span<const int64_t> sizes) {
-  std::vector<int64_t> sorted(sizes.begin(), sizes.end());
-  std::sort(sorted.begin(), sorted.end(), std::greater<>());
-  std::vector<SizeCount> out;
-  for (int64_t size : sorted) {
-    if (size <= 0) break;
-    if (out.empty() || out.back().size != size) out.push_back({size, 0});
-    ++out.back().count;
-  }
-  return out;
-}
-
 std::optional<Pattern> best_pattern(std::span<const SizeCount> items,
                                     std::span<const double> values,
                                     int64_t capacity) {

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "canzona/plan/makespan/test_patterns.h"
 #include "canzona/plan/testing/test_support.h"
 
 namespace canzona::knapsack_test {
@@ -91,13 +92,6 @@ TEST(Knapsack, SaysWhenItGivesUp) {
     values.push_back(static_cast<double>(size));
   }
   EXPECT_FALSE(best_pattern(items, values, 5001));
-}
-
-TEST(CountSizes, SortsLargestFirstAndDropsZeros) {
-  EXPECT_THAT(count_sizes(std::vector<int64_t>{3, 7, 0, 3, 9, 3}),
-              ElementsAre(SizeCount{9, 1}, SizeCount{7, 1}, SizeCount{3, 3}));
-  EXPECT_THAT(count_sizes(std::vector<int64_t>{}), ElementsAre());
-  EXPECT_THAT(count_sizes(std::vector<int64_t>{0}), ElementsAre());
 }
 
 }  // namespace

@@ -3,8 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
-#include <vector>
 
 namespace canzona {
 
@@ -15,8 +13,5 @@ struct SizeCount {
   int64_t count = 0;
   friend bool operator==(const SizeCount&, const SizeCount&) = default;
 };
-
-// Counts equal sizes; zeros are dropped, since they load nobody.
-std::vector<SizeCount> count_sizes(std::span<const int64_t> sizes);
 
 }  // namespace canzona

@@ -1,14 +1,30 @@
-// The pattern relaxation by brute force, for tests: up to three sizes.
+// Items for tests, and the pattern relaxation by brute force: up to three
+// sizes.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdint>
+#include <functional>
+#include <utility>
 #include <vector>
 
 #include "canzona/plan/makespan/sizes.h"
 
 namespace canzona {
+
+// Counts equal sizes; zeros are dropped, since they load nobody.
+inline std::vector<SizeCount> count_sizes(std::vector<int64_t> sizes) {
+  std::ranges::sort(sizes, std::greater<>());
+  std::vector<SizeCount> out;
+  for (int64_t size : sizes) {
+    if (size <= 0) break;
+    if (out.empty() || out.back().size != size) out.push_back({size, 0});
+    ++out.back().count;
+  }
+  return out;
+}
 
 // By duality the ranks that fractions of patterns need are what all items are
 // worth at the dearest prices for which no pattern is worth more than one rank.

@@ -4,6 +4,7 @@
 #include <map>
 #include <tuple>
 
+#include "canzona/plan/parts.h"
 #include "canzona/plan/schedule/coordinates.h"
 #include "canzona/plan/search/joint.h"
 
@@ -111,7 +112,7 @@ Ticks makespan_bound(const Plan& plan, Ticks upper) {
   Ticks bound;
   for (const PlanPart& part : plan.parts)
     bound = std::max(bound, makespan_bound(part, upper));
-  if (plan.parts.size() == 1) return bound;
+  if (!cuts_experts_apart(plan)) return bound;
   return std::max(bound,
                   bound_over_stages(plan, plan.mesh, upper, [&](int32_t stage) {
                     return classes_of_parts(plan, stage);

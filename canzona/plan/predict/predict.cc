@@ -4,6 +4,7 @@
 #include <map>
 #include <numeric>
 
+#include "canzona/base/index.h"
 #include "canzona/plan/parts.h"
 #include "canzona/plan/predict/loads.h"
 #include "canzona/plan/predict/predict_parts.h"
@@ -200,12 +201,11 @@ std::vector<RankCost> predict(const PlanPart& part) {
 
 std::vector<RankCost> sum_of_parts(
     const Plan& plan, std::vector<std::vector<RankCost>> of_parts) {
-  if (of_parts.size() == 1) return std::move(of_parts.front());
-  std::vector<RankCost> ranks(static_cast<size_t>(plan.mesh.world()));
-  for (int32_t r = 0; r < plan.mesh.world(); ++r)
-    for (const RankInPart& at : parts_of_rank(plan, r))
-      ranks[static_cast<size_t>(r)] +=
-          of_parts[static_cast<size_t>(at.part)][static_cast<size_t>(at.rank)];
+  // The ranks of the first part are those of the whole.
+  std::vector<RankCost> ranks = std::move(of_parts.front());
+  for (size_t i = 1; i < of_parts.size(); ++i)
+    for (int32_t r = 0; r < plan.parts[i].mesh.world(); ++r)
+      ranks[index(plan.parts[i].rank_in_whole(r))] += of_parts[i][index(r)];
   return ranks;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "canzona/plan/parts.h"
 #include "canzona/plan/predict/loads.h"
 
 namespace canzona {
@@ -64,9 +65,9 @@ void summarize(Plan& plan) {
     of_parts.push_back(predict(part));
     part.summary = summarize(part, of_parts.back());
   }
-  plan.summary = plan.parts.size() == 1
-                     ? plan.parts.front().summary
-                     : summarize(plan, sum_of_parts(plan, std::move(of_parts)));
+  plan.summary = cuts_experts_apart(plan)
+                     ? summarize(plan, sum_of_parts(plan, std::move(of_parts)))
+                     : plan.parts.front().summary;
 }
 
 }  // namespace canzona

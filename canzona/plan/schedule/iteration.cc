@@ -193,13 +193,12 @@ class RankIteration {
   }
 
   std::vector<ScheduleEntry> all() {
+    const std::vector<ModuleUse> uses = uses_of(calls_);
     for (PartIteration& part : parts_) {
-      std::vector<int32_t> uses;
-      for (const TrainerCall& call : calls_)
-        if (call.kind == TrainerCall::Kind::kWaitParams &&
-            part.gathers(call.module))
-          uses.push_back(call.module);
-      part.begin(uses);
+      std::vector<int32_t> gathered;
+      for (const ModuleUse& use : uses)
+        if (part.gathers(use.module)) gathered.push_back(use.module);
+      part.begin(gathered);
     }
     for (const TrainerCall& call : calls_) {
       ScheduleEntry& point = out_.emplace_back();
@@ -278,6 +277,29 @@ std::vector<TrainerCall> usual_calls(const Plan& plan, int32_t stage,
   }
   calls.push_back({Kind::kStep, -1});
   return calls;
+}
+
+std::vector<ModuleUse> uses_of(std::span<const TrainerCall> calls) {
+  std::vector<ModuleUse> uses;
+  size_t first = 0;  // of those that are in use
+  for (const TrainerCall& call : calls) switch (call.kind) {
+      case TrainerCall::Kind::kWaitParams:
+        if (first < uses.size()) uses.back().is_beside = true;
+        uses.push_back({.module = call.module});
+        break;
+      case TrainerCall::Kind::kGradReady:
+        for (size_t i = first; i < uses.size(); ++i) uses[i].is_backward = true;
+        break;
+      case TrainerCall::Kind::kReleaseParams:
+        first = uses.size();
+        break;
+      case TrainerCall::Kind::kStep:
+        break;
+    }
+  std::set<int32_t> complete;
+  for (auto use = uses.rbegin(); use != uses.rend(); ++use)
+    if (use->completes()) use->is_last = complete.insert(use->module).second;
+  return uses;
 }
 
 std::vector<ScheduleEntry> iteration_of(const Plan& plan, int32_t rank,

@@ -29,6 +29,21 @@ namespace canzona {
 std::vector<TrainerCall> usual_calls(const Plan& plan, int32_t stage,
                                      int64_t num_micro_batches);
 
+// A module that a call waits for, and what the calls after it make of it.
+struct ModuleUse {
+  int32_t module = 0;
+  bool is_backward = false;
+  // Read by the module of the next use (a tied head): no compute of its own,
+  // kept as long as that one, its gradient not complete yet.
+  bool is_beside = false;
+  bool is_last = false;  // completes the module's gradient of the iteration
+
+  // Completes the module's gradient of a micro-batch.
+  bool completes() const { return is_backward && !is_beside; }
+  friend bool operator==(const ModuleUse&, const ModuleUse&) = default;
+};
+std::vector<ModuleUse> uses_of(std::span<const TrainerCall> calls);
+
 // `rank`: of the whole plan.
 std::vector<ScheduleEntry> iteration_of(const Plan& plan, int32_t rank,
                                         std::span<const TrainerCall> calls);

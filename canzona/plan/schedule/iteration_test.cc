@@ -300,13 +300,33 @@ TEST(Iteration, PassesOverAnEmptyBucket) {
     }
 }
 
+Model tied_model(int32_t layers) {
+  Model model = toy_model(layers);
+  model.tensors.back() = adamw_tensor("final norm", 16);
+  return model;
+}
+
+// Module 0 is waited for once more before module 2, in both passes, and
+// released with it; the second micro-batch completes the gradients.
+TEST(Iteration, UsesFollowFromTheCalls) {
+  const Plan plan = plan_of(tied_model(1), "dp=2");
+  const std::vector<ModuleUse> uses = uses_of(usual_calls(plan, 0, 2));
+  const std::vector<ModuleUse> pass = {
+      {0},       {1},       {0, false, true}, {2}, {0, true, true},
+      {2, true}, {1, true}, {0, true}};
+  ASSERT_EQ(uses.size(), 2 * pass.size());
+  for (size_t i = 0; i < uses.size(); ++i) {
+    ModuleUse expected = pass[i % pass.size()];
+    expected.is_last = i >= pass.size() + 5;
+    EXPECT_EQ(uses[i], expected) << "use " << i;
+  }
+}
+
 // The embedding is gathered again beside a tied head.
 TEST(Iteration, LendsTheEmbeddingToATiedHead) {
-  Model model = toy_model();
-  model.tensors.back() = adamw_tensor("final norm", 16);
   PlanOptions options;
   options.zero.sizes = parse_zero("zero3", 2);
-  const Plan plan = plan_of(model, "dp=2", options);
+  const Plan plan = plan_of(tied_model(2), "dp=2", options);
   int gathered = 0;
   for (const ScheduleEntry& e : entries_of(plan, 0, 1))
     gathered += e.purpose == Purpose::kGatherModule && e.module == 0 ? 1 : 0;

@@ -4,6 +4,8 @@
 #include <limits>
 #include <numeric>
 
+#include "canzona/base/index.h"
+
 namespace canzona {
 namespace {
 
@@ -87,7 +89,7 @@ class BranchAndBound {
     return false;
   }
 
-  size_t home(size_t rank) const { return rank / static_cast<size_t>(c_.tp); }
+  size_t home(size_t rank) const { return index(c_.homes[rank]); }
 
   // Ranks that may take item i, least loaded first, one of each set of ranks
   // that nothing tells apart.
@@ -123,11 +125,9 @@ class BranchAndBound {
   }
 
   bool home_is_empty(size_t h) const {
-    const auto tp = static_cast<size_t>(c_.tp);
-    for (int32_t rank : current_) {
-      if (rank >= 0 && static_cast<size_t>(rank) / tp == h) return false;
-    }
-    return true;
+    return std::ranges::none_of(current_, [&](int32_t rank) {
+      return rank >= 0 && home(index(rank)) == h;
+    });
   }
 
   // True if a lower rank offers the same: an equal load in the same home, or an

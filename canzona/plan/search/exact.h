@@ -25,8 +25,8 @@ struct ExactCase {
   std::vector<ExactItem> items;
   std::vector<int64_t> steps;
   std::vector<int32_t> blocks;  // per rank
-  int32_t tp = 1;
-  std::vector<int64_t> caps;  // per bucket
+  std::vector<int32_t> homes;   // per rank
+  std::vector<int64_t> caps;    // per bucket
 };
 
 // The rank of each item; nullopt if no assignment keeps the caps.

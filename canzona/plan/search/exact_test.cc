@@ -39,8 +39,10 @@ class TriesAll {
   }
 
   static bool allowed(const ExactCase& c, const std::vector<int32_t>& rank) {
-    const size_t homes = c.blocks.size() / static_cast<size_t>(c.tp);
-    std::vector<Loads> held(c.caps.size(), Loads(homes, 0));
+    std::vector<Loads> held(c.caps.size(), Loads(c.homes.size(), 0));
+    const auto home = [&](size_t i) {
+      return static_cast<size_t>(c.homes[static_cast<size_t>(rank[i])]);
+    };
     for (size_t i = 0; i < rank.size(); ++i) {
       const ExactItem& item = c.items[i];
       if (item.block >= 0 &&
@@ -51,11 +53,10 @@ class TriesAll {
       for (size_t j = 0; j < i; ++j) {
         if (c.items[j].tensor != item.tensor) continue;
         first_of_tensor = false;
-        if (rank[j] / c.tp != rank[i] / c.tp) return false;
+        if (home(j) != home(i)) return false;
       }
       if (first_of_tensor) {
-        int64_t& sum = held[static_cast<size_t>(item.bucket)]
-                           [static_cast<size_t>(rank[i] / c.tp)];
+        int64_t& sum = held[static_cast<size_t>(item.bucket)][home(i)];
         sum += item.elements;
         if (sum > c.caps[static_cast<size_t>(item.bucket)]) return false;
       }
@@ -83,6 +84,7 @@ ExactCase simple_case(const Loads& sizes, int32_t ranks) {
   ExactCase c;
   c.steps = {1};
   c.blocks.assign(static_cast<size_t>(ranks), 0);
+  for (int32_t r = 0; r < ranks; ++r) c.homes.push_back(r);
   c.caps = {INT64_MAX};
   for (int64_t size : sizes) {
     c.items.push_back({{size}, static_cast<int32_t>(c.items.size()), 0, 0, -1});
@@ -147,11 +149,12 @@ TEST(ExactSearch, IsOptimalForCostsOfShapes) {
 // items, homes of several ranks, blocks, buckets with caps, refresh steps.
 ExactCase restricted_case(Random& random) {
   ExactCase c;
-  c.tp = random.pick<int32_t>({1, 2, 4});
-  const int32_t homes = 4 / c.tp;
+  const auto tp = random.pick<int32_t>({1, 2, 4});
+  const int32_t homes = 4 / tp;
   const bool with_blocks = homes > 1 && random.coin();
-  for (int32_t r = 0; r < homes * c.tp; ++r) {
-    c.blocks.push_back(with_blocks ? r / c.tp % 2 : 0);
+  for (int32_t r = 0; r < homes * tp; ++r) {
+    c.homes.push_back(r / tp);
+    c.blocks.push_back(with_blocks ? r / tp % 2 : 0);
   }
   const int64_t dims = random.between(1, 3);
   for (int64_t p = 0; p < dims; ++p) {

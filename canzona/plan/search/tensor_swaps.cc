@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "canzona/base/index.h"
+
 namespace canzona {
 namespace {
 
@@ -12,7 +14,7 @@ class TensorSwaps {
         budget_(budget),
         loads_(stage.blocks.size(), 0),
         held_(stage.caps.size(),
-              std::vector<int64_t>(stage.blocks.size() / stage.tp, 0)) {
+              std::vector<int64_t>(index(1 + std::ranges::max(stage.homes)))) {
     for (const PlacedTensor& t : stage.tensors) {
       loads_[t.rank] += t.load;
       held_[t.bucket][home(t.rank)] += t.elements;
@@ -32,7 +34,7 @@ class TensorSwaps {
     int64_t larger = 0;  // the larger of the two loads afterwards
   };
 
-  size_t home(size_t rank) const { return rank / stage_.tp; }
+  size_t home(size_t rank) const { return index(stage_.homes[rank]); }
 
   bool may_own(const PlacedTensor& t, size_t rank) const {
     return t.block < 0 || t.block == stage_.blocks[rank];

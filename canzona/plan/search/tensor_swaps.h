@@ -9,7 +9,7 @@
 
 namespace canzona {
 
-// A tensor that is one matrix, at a rank; home h is ranks [h·tp, (h+1)·tp).
+// A tensor that is one matrix, at a rank.
 struct PlacedTensor {
   int64_t load = 0;
   int64_t elements = 0;
@@ -22,7 +22,7 @@ struct PlacedStage {
   std::vector<PlacedTensor> tensors;
   std::vector<int64_t> caps;    // elements per bucket that one home may keep
   std::vector<int32_t> blocks;  // per rank
-  size_t tp = 1;
+  std::vector<int32_t> homes;   // per rank
 };
 
 // Changes the ranks of `stage.tensors`; no home exceeds the larger of its cap

@@ -21,12 +21,12 @@ int64_t largest_load(const PlacedStage& stage) {
 
 // What the fullest home keeps above the cap of some bucket.
 int64_t overflow(const PlacedStage& stage) {
-  const size_t homes = stage.blocks.size() / stage.tp;
   int64_t most = 0;
   for (size_t b = 0; b < stage.caps.size(); ++b) {
-    std::vector<int64_t> held(homes, 0);
+    std::vector<int64_t> held(stage.homes.size(), 0);
     for (const PlacedTensor& t : stage.tensors) {
-      if (t.bucket == b) held[t.rank / stage.tp] += t.elements;
+      const auto home = static_cast<size_t>(stage.homes[t.rank]);
+      if (t.bucket == b) held[home] += t.elements;
     }
     for (int64_t h : held) most = std::max(most, h - stage.caps[b]);
   }
@@ -36,6 +36,7 @@ int64_t overflow(const PlacedStage& stage) {
 TEST(TensorSwaps, LevelsLoadsWhereBytesAllow) {
   PlacedStage stage;
   stage.blocks = {0, 0};
+  stage.homes = {0, 1};
   stage.caps = {10};
   stage.tensors = {{6, 4, 0, -1, 0}, {4, 4, 0, -1, 0}, {2, 4, 0, -1, 1}};
   swap_tensors(stage, 1000);
@@ -45,6 +46,7 @@ TEST(TensorSwaps, LevelsLoadsWhereBytesAllow) {
 TEST(TensorSwaps, KeepsTheCapEvenIfLoadsStayUneven) {
   PlacedStage stage;
   stage.blocks = {0, 0};
+  stage.homes = {0, 1};
   stage.caps = {8, 8};
   // Rank 1 is full in bucket 0, so nothing of it may come over.
   stage.tensors = {{6, 4, 0, -1, 0}, {4, 4, 0, -1, 0}, {1, 8, 1, -1, 1}};
@@ -58,7 +60,7 @@ TEST(TensorSwaps, KeepsTheCapEvenIfLoadsStayUneven) {
 TEST(TensorSwaps, MovesFreelyInsideAHome) {
   PlacedStage stage;
   stage.blocks = {0, 0};
-  stage.tp = 2;
+  stage.homes = {0, 0};
   stage.caps = {8};
   stage.tensors = {{5, 4, 0, -1, 0}, {5, 4, 0, -1, 0}};
   swap_tensors(stage, 1000);
@@ -68,6 +70,7 @@ TEST(TensorSwaps, MovesFreelyInsideAHome) {
 TEST(TensorSwaps, ExpertsStayInTheirBlock) {
   PlacedStage stage;
   stage.blocks = {0, 1};
+  stage.homes = {0, 1};
   stage.caps = {100};
   stage.tensors = {{5, 1, 0, 0, 0}, {5, 1, 0, 0, 0}};
   swap_tensors(stage, 1000);
@@ -78,8 +81,10 @@ TEST(TensorSwaps, NeverRaisesLoadsOrOverflow) {
   std::mt19937 random(5);
   for (int round = 0; round < 200; ++round) {
     PlacedStage stage;
-    stage.tp = 1 + random() % 2;
-    stage.blocks.assign(stage.tp * (1 + random() % 4), 0);
+    const size_t tp = 1 + random() % 2;
+    stage.blocks.assign(tp * (1 + random() % 4), 0);
+    for (size_t r = 0; r < stage.blocks.size(); ++r)
+      stage.homes.push_back(static_cast<int32_t>(r / tp));
     stage.caps = {static_cast<int64_t>(random() % 40),
                   static_cast<int64_t>(random() % 40)};
     for (size_t i = 0; i < random() % 20; ++i) {

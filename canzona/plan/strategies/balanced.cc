@@ -85,6 +85,13 @@ class Stage {
     return out;
   }
 
+  std::vector<int32_t> homes_of_ranks() const {
+    std::vector<int32_t> out;
+    for (int32_t r = 0; r < p_.grid.ranks_per_stage(); ++r)
+      out.push_back(coordinates_of(p_.grid, r).home);
+    return out;
+  }
+
   std::vector<int64_t> shards(const OpenBucket& bucket) const {
     std::vector<int64_t> out;
     for (int32_t t : bucket.matrix_tensors) {
@@ -96,8 +103,8 @@ class Stage {
   bool assign_exactly() {
     ExactCase c;
     c.steps = p_.steps();
-    c.tp = p_.grid.tp;
     c.blocks = blocks(p_.grid.tp);
+    c.homes = homes_of_ranks();
     std::vector<int32_t> matrices;
     for (size_t i = 0; i < buckets_.size(); ++i) {
       const OpenBucket& bucket = p_.buckets[buckets_[i]];
@@ -259,8 +266,8 @@ class Stage {
 
   size_t rank_of(int32_t t, int32_t m) const {
     const int32_t home = stage_home(p_, t, a_.home[static_cast<size_t>(t)]);
-    const int32_t rank = home * p_.grid.tp + a_.owner[static_cast<size_t>(m)];
-    return static_cast<size_t>(rank);
+    return static_cast<size_t>(
+        p_.grid.rank(0, home, a_.owner[static_cast<size_t>(m)]));
   }
 
   // Where bytes overruled the bundles: tensors swapped one by one.
@@ -268,7 +275,7 @@ class Stage {
     if (p_.steps().size() != 1) return;
     PlacedStage stage;
     stage.blocks = blocks(p_.grid.tp);
-    stage.tp = static_cast<size_t>(p_.grid.tp);
+    stage.homes = homes_of_ranks();
     std::vector<int32_t> matrices;
     for (size_t i = 0; i < buckets_.size(); ++i) {
       const OpenBucket& bucket = p_.buckets[buckets_[i]];
