@@ -196,7 +196,9 @@ std::vector<CheckpointLine> lines_of(const CkptFlags& a, bool verify) {
     const Folder folder = Folder::open(parent.empty() ? "." : parent);
     // Asked for by its own name: absence is a mistake of the request.
     Folder::open(path.string());
-    return {checkpoint_line(folder, {name, step_of_name(name).value_or(0)},
+    // "step_00000006.left-4711" was set aside.
+    const std::string whole = name.substr(0, name.find('.'));
+    return {checkpoint_line(folder, {name, step_of_name(whole).value_or(0)},
                             verify, ckpt_threads())};
   }
   const Chosen chosen = chosen_in(a.path, a.step);
@@ -307,11 +309,18 @@ std::string tokenizer_along(const std::string& folder, const Output& out) {
 Outcome import_weights(const CkptFlags& a, const Output& out) {
   // Read before anything is made.
   const std::string tokenizer = tokenizer_along(a.path, out);
+  const std::string there = tokenizer_beside(a.folder);
+  if (!tokenizer.empty() && !there.empty() &&
+      read_tokenizer_file(there) != tokenizer)
+    throw UsageError(cat("--out ", quoted(a.folder, 300), ": ",
+                         quoted(there, 300),
+                         " is another tokenizer than that of the weights; "
+                         "choose another folder"));
   const HfImported made = import_hf(
       a.path, without_slashes(a.folder),
       cat("canzona ckpt import-hf, process ", ::getpid(), " on ", host_name()));
   // Where `train --init` and `sample` look for it.
-  if (!tokenizer.empty() && tokenizer_beside(a.folder).empty())
+  if (!tokenizer.empty() && there.empty())
     write_file(tokenizer_path(a.folder), tokenizer);
   out.result(a.json ? ckpt_import_json(a.path, made)
                     : ckpt_import_text(a.path, made));

@@ -189,11 +189,13 @@ struct AskedSettings {
   Settings initial;
 };
 
-AskedSettings asked_settings(const ConfigArguments& arguments) {
+// A run that has weights of its own does not look at those of --init.
+AskedSettings asked_settings(const ConfigArguments& arguments,
+                             bool has_weights) {
   const Settings asked = command_line_settings(arguments);
   Settings of_file;
   if (!arguments.file.empty()) of_file = read_config_file(arguments.file);
-  const std::string init = initial_path(of_file, asked);
+  const std::string init = has_weights ? "" : initial_path(of_file, asked);
   const Settings initial =
       init.empty() ? Settings() : find_model(init).settings;
   if (!initial.empty() && !arguments.model.empty())
@@ -262,7 +264,7 @@ void add_config_arguments(CLI::App& app, ConfigArguments& arguments) {
 TrainConfig read_config(const ConfigArguments& arguments,
                         const ConfigBase& base) {
   refuse_model_as_preset(arguments.flags.at("--preset"));
-  const auto [given, initial] = asked_settings(arguments);
+  const auto [given, initial] = asked_settings(arguments, base.has_weights);
   Settings all = under(base, given);
   all.insert(all.end(), given.begin(), given.end());
   TrainConfig config = make_settled_config(std::move(all));
@@ -271,7 +273,7 @@ TrainConfig read_config(const ConfigArguments& arguments,
 }
 
 std::string asked_run_folder(const ConfigArguments& arguments) {
-  const Settings given = asked_settings(arguments).all;
+  const Settings given = asked_settings(arguments, true).all;
   const Setting* run = last_setting(given, "run");
   return run == nullptr ? "" : text_of_setting(*run);
 }

@@ -32,7 +32,8 @@ void add_config_arguments(CLI::App& app, ConfigArguments& arguments);
 // What a run that goes on from a checkpoint begins with.
 struct ConfigBase {
   Settings saved = {};
-  int64_t launched = 0;  // ranks that a launcher has started; 0: none
+  bool has_weights = false;  // of a checkpoint: --init is not looked at
+  int64_t launched = 0;      // ranks that a launcher has started; 0: none
 };
 
 // Defaults < preset < what was saved < --model < file < --set < flags. What is

@@ -111,6 +111,28 @@ void refuse_what_was_saved(const std::string& path) {
                        "process; nothing was changed; start again"));
 }
 
+// Checkpoints that were set aside when the run went back, or while one of the
+// same step was replaced, are whole: only who asks for it loses them.
+void refuse_what_was_set_aside(const std::string& path) {
+  const std::string folder = checkpoint_folder(path);
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) return;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (name.find(".left-") == std::string::npos &&
+        name.find(".old-") == std::string::npos)
+      continue;
+    throw UsageError(cat("--resume auto: no checkpoint of --run ",
+                         quoted(path, 300),
+                         " is left but what was set aside; nothing was "
+                         "changed; move ",
+                         quoted(entry.path().string(), 300),
+                         " to another folder and go on from there (--resume "
+                         "PATH with another --run), or replace all of it with "
+                         "--overwrite alone"));
+  }
+}
+
 // A run that was killed before its first checkpoint has nothing to lose.
 void refuse_what_has_ended(const std::string& path) {
   const std::optional<RunSummary> summary = summary_in(path);
@@ -345,8 +367,10 @@ RunFolder::RunFolder(const std::string& path, FolderUse use)
   lock_.emplace(lock_run_folder(path));
   if (use == FolderUse::kGoOn) return;
   if (use == FolderUse::kNew) refuse_what_is_there(path);
-  if (use == FolderUse::kUnlessSaved || use == FolderUse::kUnlessEnded)
+  if (use == FolderUse::kUnlessSaved || use == FolderUse::kUnlessEnded) {
     refuse_what_was_saved(path);
+    refuse_what_was_set_aside(path);
+  }
   if (use == FolderUse::kUnlessEnded) refuse_what_has_ended(path);
   remove_former_run(path);
   remove_checkpoints(checkpoint_folder(path));

@@ -2,6 +2,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <thread>
 
 #include "canzona/base/digest.h"
@@ -180,10 +181,8 @@ TrainResult train_or_hint(Ranks& ranks, const TrainJob& job, const Data& data,
     hint();
     throw;
   } catch (const DataLost&) {
-    if (job.settings.resume && !narrator.has_resumed())
-      forget();
-    else
-      hint();
+    forget();
+    if (!job.settings.resume || narrator.has_resumed()) hint();
     throw;
   } catch (const std::exception&) {
     hint();
@@ -216,6 +215,28 @@ FolderUse folder_use(const TrainFlags& a,
   if (a.overwrite)
     return a.resume == "auto" ? FolderUse::kUnlessSaved : FolderUse::kOverwrite;
   return a.resume == "auto" ? FolderUse::kUnlessEnded : FolderUse::kNew;
+}
+
+// What a run begins with must outlive what it takes the place of.
+void refuse_own_source(const TrainConfig& config, const std::string& flag,
+                       const std::string& source) {
+  std::error_code error;
+  if (source.empty() || !std::filesystem::exists(config.run, error)) return;
+  const auto from = std::filesystem::weakly_canonical(source, error);
+  const auto run = std::filesystem::weakly_canonical(config.run, error);
+  const auto inside = from.lexically_relative(run);
+  if (error || inside.empty() || *inside.begin() == "..") return;
+  throw UsageError(cat(flag, " ", quoted(source, 300),
+                       " lies in the folder of --run ", quoted(config.run, 300),
+                       ", whose run would be replaced; nothing was changed; "
+                       "choose another folder for --run"));
+}
+
+void refuse_own_sources(const TrainFlags& a, const TrainConfig& config,
+                        const std::optional<ResumePoint>& resume) {
+  if (config.run.empty() || folder_use(a, resume) == FolderUse::kGoOn) return;
+  refuse_own_source(config, "--init", config.init);
+  if (resume) refuse_own_source(config, "--resume", a.resume);
 }
 
 std::string config_text(const TrainConfig& config) {
@@ -270,6 +291,7 @@ Outcome run_job(const TrainFlags& a, const TrainConfig& config,
   const std::string trace_path =
       a.trace.empty() ? "" : ranks.file_name(a.trace);
   if (!trace_path.empty()) check_late_file(trace_path, config.run);
+  refuse_own_sources(a, config, resume);
   std::unique_ptr<RunFolder> folder;
   if (ranks.speaks() && !config.run.empty())
     folder = std::make_unique<RunFolder>(config.run, folder_use(a, resume));

@@ -176,8 +176,9 @@ std::string resume_hint(const std::string& run) {
 TrainConfig resumed_config(const ConfigArguments& arguments,
                            const ResumePoint& point, int64_t launched) {
   const TrainConfig saved = make_settled_config(point.saved);
-  const TrainConfig config =
-      read_config(arguments, {.saved = point.saved, .launched = launched});
+  const TrainConfig config = read_config(
+      arguments,
+      {.saved = point.saved, .has_weights = true, .launched = launched});
   require_resumable(saved, config, point.name);
   return config;
 }

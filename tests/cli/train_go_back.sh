@@ -71,7 +71,7 @@ canzona train --resume "$aside" --run other --steps 12
 exits 0
 says 'step 9 of 12 is done'
 steps_are other/metrics.jsonl '10 11 12'
-refuses "--run 'one' is not empty" -- train --resume "$aside" --run one
+refuses "lies in the folder of --run 'one'" -- train --resume "$aside" --run one
 canzona ckpt prune one --keep-last 9
 exits 0
 there "$aside"
@@ -164,5 +164,44 @@ for wish in auto 0 brought brought/ckpt/step_00000000; do
 done
 canzona train --init brought/ckpt --data text.txt --steps 1 --mesh dp=1 --run tuned
 exits 0
+
+# --- What a run begins with is not what it replaces.
+# shellcheck disable=SC2086
+canzona $small --steps 4 --run own --save-every 2 --keep-last 0
+exits 0
+for from in own own/ckpt/step_00000002; do
+  refuses "--init '$from' lies in the folder of --run" 'nothing was changed' -- \
+    train --init $from --data text.txt --steps 1 --mesh dp=1 --run own --overwrite
+done
+canzona train --run own --resume 2 --steps 3
+exits 0
+aside=$(echo own/ckpt/step_00000004.left-*)
+canzona ckpt ls "$aside" --json
+exits 0
+member_is 'checkpoints 0 step' 4
+refuses "--resume '$aside' lies in the folder of --run" -- \
+  train --run own --resume "$aside" --overwrite
+rm -r own/ckpt/step_0000000? own/ckpt/latest
+refuses 'set aside' "$aside" -- train --run own --resume auto --overwrite
+checks=$((checks + 1))
+[ -f "$aside/manifest.json" ] || fail 'what was set aside is gone'
+
+# --- Weights of --init are not looked for when the run has its own.
+cp -r whole starts
+# shellcheck disable=SC2086
+canzona train --init starts --data text.txt --steps 2 --mesh dp=1 --run began --save-every 1
+exits 0
+mv starts gone
+canzona train --init starts --data text.txt --steps 3 --mesh dp=1 --run began --resume auto
+exits 0
+
+# --- Weights that are not finite leave nothing of a run.
+cp -r gone broken
+size=$(wc -c <broken/model.safetensors)
+printf '\0\0\300\177' | dd of=broken/model.safetensors bs=1 seek=$((size - 4)) conv=notrunc 2>dd.log
+canzona train --init broken --data text.txt --steps 1 --mesh dp=1 --run fresh
+exits 3
+checks=$((checks + 1))
+[ ! -e fresh/summary.json ] || fail 'a run that was refused left its summary'
 
 finish
