@@ -1,19 +1,26 @@
 #!/bin/sh
-# headers.sh <root> <compiler>
+# headers.sh <root> <compiler> [<folder of MPI's headers>...]
 #
 # Compiles every header that is installed, alone: a user may include any of them
-# first. Those of linalg/cuda need CUDA's and are left out.
+# first. Those of linalg/cuda need CUDA's and are left out, those of comm/mpi in a
+# build without MPI.
 set -u
-root=${1:?usage: headers.sh <root> <compiler>}
-compiler=${2:?usage: headers.sh <root> <compiler>}
+usage="usage: headers.sh <root> <compiler> [<folder of MPI's headers>...]"
+root=${1:?$usage}
+compiler=${2:?$usage}
+shift 2
+folders=
+for folder; do folders="$folders -isystem $folder"; done
 cd "$root" || exit 2
 
 failures=$(mktemp)
 trap 'rm -f "$failures"' EXIT
-export compiler failures
-find canzona -name '*.h' ! -name 'test_*' ! -path 'canzona/linalg/cuda/*' |
+export compiler failures folders
+left_out='^canzona/linalg/cuda/'
+[ -n "$folders" ] || left_out="$left_out|^canzona/comm/mpi/"
+find canzona -name '*.h' ! -name 'test_*' | grep -Ev "$left_out" |
   sort | xargs -P "$(nproc)" -I '{}' sh -c '
-    errors=$("$compiler" -std=c++20 -I. -fsyntax-only -x c++ "{}" 2>&1) ||
+    errors=$("$compiler" -std=c++20 -I. $folders -fsyntax-only -x c++ "{}" 2>&1) ||
       { echo "{} does not compile alone:"; echo "$errors" | head -n 3; } \
         >>"$failures"'
 [ -s "$failures" ] || exit 0

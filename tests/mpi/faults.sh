@@ -23,6 +23,8 @@ num_heard=3
 "$mpirun" --version 2>&1 | grep -q HYDRA && num_heard=0
 # The start and mpirun's own two pauses of a second, on a busy machine.
 limit_s=$((20 + (deadline_ms + grace_ms) / 1000))
+PATIENCE=$((1 + (deadline_ms + grace_ms) / 1000))
+export PATIENCE
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 failures=0
@@ -38,7 +40,8 @@ rank=${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-}}
 exec "$@" >"$OUT/$rank.words" 2>"$OUT/$rank.errors"
 RANK
 
-# A rank that has stopped never ends: it is killed once all others have.
+# A rank that has stopped never ends: it is killed once all others have. Any
+# other has the time that it is promised.
 cat >"$folder/rank.sh" <<'RANK'
 rank=${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-}}
 "$@" >"$OUT/$rank.words" 2>"$OUT/$rank.errors" &
@@ -48,7 +51,7 @@ num_ended() {
 }
 {
   while [ "$(num_ended)" -lt 3 ]; do sleep 0.02; done
-  sleep 1
+  if [ "$rank" = "$4" ]; then sleep 1; else sleep "$PATIENCE"; fi
   kill -KILL $child
 } 2>/dev/null &
 watcher=$!

@@ -116,8 +116,9 @@ struct StubState {
   StubRecord* record = nullptr;
 };
 
+// Never destroyed: a process may end while a thread hangs in an abort.
 StubState& stub() {
-  static StubState state;
+  static StubState& state = *new StubState;
   return state;
 }
 

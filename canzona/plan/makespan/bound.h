@@ -3,6 +3,9 @@
 //   int64_t bound = lower_bound(sizes, ranks, best_known);
 #pragma once
 
+#include <cstdint>
+#include <span>
+
 #include "canzona/plan/makespan/sizes.h"
 
 namespace canzona {
