@@ -5,6 +5,7 @@
 //   {3}}
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <utility>
 #include <vector>
