@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
@@ -99,6 +100,17 @@ std::string file_advice(const CLI::App& app, const std::string& word) {
                        join(verb_names(root), ", ")));
 }
 
+// What the library says of a value, with what was expected where it does not
+// say: numbers were looked at before, so that only their size is left.
+std::string words_of(const CLI::ParseError& error) {
+  constexpr std::string_view kNoSuchNumber = "Could not convert: ";
+  const std::string text = printable(error.what());
+  if (!text.starts_with(kNoSuchNumber)) return text;
+  return cat(text.substr(kNoSuchNumber.size()), ": expected a whole number ",
+             "from ", std::numeric_limits<int>::min(), " to ",
+             std::numeric_limits<int>::max());
+}
+
 // No option means anything by an empty value; many mean "not given". The same
 // for verbs below.
 void require_values(const CLI::App& app) {
@@ -153,9 +165,10 @@ void CommandLine::parse(std::vector<std::string> arguments) {
     page_ = root_.help();
   } catch (const CLI::ParseError& error) {
     const CLI::App& app = named(root_);
-    const std::vector<std::string> unknown = root_.remaining(true);
-    if (!unknown.empty()) refuse_word(root_, app, unknown.front());
-    throw UsageError(cat(printable(error.what()), see_help(app)));
+    // The library also keeps "--", which every verb knows.
+    for (const std::string& word : root_.remaining(true))
+      if (word != "--") refuse_word(root_, app, word);
+    throw UsageError(cat(words_of(error), see_help(app)));
   }
   require_values(root_);
   if (page_.empty() && root_.get_subcommands().empty())

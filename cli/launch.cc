@@ -60,7 +60,8 @@ again in the same way. Under srun or torchrun, and on several machines, launch h
 `srun canzona train …` or `mpirun canzona train …` start the ranks themselves.
 
 The last line says what happened, where, and what to do. Exit status: that of the run; 4 if
-a rank was lost and no restart was left, 130 or 143 after SIGINT or SIGTERM.
+a rank was lost and no restart was left, 130 or 143 after SIGINT or SIGTERM, also where a
+rank was lost while the run ended.
 )";
 
 // Passes on what ranks print, and remembers what tells of a failure.
@@ -289,7 +290,8 @@ void Launcher::attempt() {
   tend_ = nullptr;
   attempt.cause = cause_of(attempt.result);
   attempt.reason = listener.reason_of(attempt.cause);
-  attempt.operation = attempt.cause.status == ExitStatus::kPeerLost
+  attempt.operation = attempt.cause.status == ExitStatus::kPeerLost ||
+                              attempt.result.signal != 0
                           ? listener.operation_of(attempt.cause)
                           : "";
   attempt.step = attempt.cause.status == 0 ? 0 : step_under_way(report_.run);
@@ -366,9 +368,7 @@ bool Launcher::goes_on() {
                 human_seconds(1e-3 * static_cast<double>(pause.count()))));
   const int signal = signal_ != 0 ? signal_ : signals_.wait_for_end(pause);
   if (signal == 0) return true;
-  Cause& cause = report_.attempts.back().cause;
-  cause.status =
-      signal == SIGINT ? ExitStatus::kInterrupted : ExitStatus::kTerminated;
+  end_as_asked(signal, report_.attempts.back().cause);
   return false;
 }
 

@@ -81,6 +81,11 @@ void write_attempt(JsonWriter& out, const LaunchedAttempt& attempt) {
       .field("seconds", attempt.result.seconds)
       .field("exit", cause.status)
       .field("cause", cause.words);
+  out.member("asked");
+  if (cause.asked != 0)
+    out.value(signal_name(cause.asked));
+  else
+    out.null();
   out.member("failed_ranks").values(cause.ranks);
   out.field("operation", attempt.operation).field("reason", attempt.reason);
   out.member("step");
@@ -100,6 +105,8 @@ std::string launch_line(const LaunchReport& report) {
     parts.push_back(restarts_word(report.num_restarts()));
     return join(parts, kBetween);
   }
+  if (const int asked = report.last().cause.asked; asked != 0)
+    parts.push_back(cat("after ", signal_name(asked)));
   parts.push_back(checkpoint_words(report));
   if (!report.why_not_again.empty()) parts.push_back(report.why_not_again);
   if (report.num_restarts() > 0)

@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <condition_variable>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <mutex>
-#include <thread>
 #include <utility>
 
 #include "canzona/base/error.h"
@@ -16,6 +14,7 @@
 #include "canzona/comm/from_all.h"
 #include "canzona/comm/mpi/mpi_launch.h"
 #include "canzona/comm/mpi/mpi_session.h"
+#include "canzona/comm/mpi/time_limit.h"
 #include "canzona/comm/nccl/nccl_launch.h"
 #include "canzona/comm/nccl/nccl_library.h"
 #include "canzona/comm/nccl/nccl_session.h"
@@ -51,45 +50,18 @@ class ThreadRanks : public Ranks {
   RankOptions options_;
 };
 
-// MPI starts in a call that waits for all ranks, without a deadline. Where one
-// never comes, this process ends with words instead of waiting for ever.
-class StartWatch {
- public:
-  explicit StartWatch(std::chrono::nanoseconds time)
-      : thread_([this, time] {
-          std::unique_lock lock(mutex_);
-          if (changed_.wait_until(lock, deadline_after(time),
-                                  [this] { return started_; }))
-            return;
-          const std::optional<MpiLaunch> launch = find_mpi_launch();
-          std::cerr << "error: "
-                    << (launch ? cat("rank ", launch->rank) : "this process")
-                    << ": MPI has not started within "
-                    << human_seconds(
-                           std::chrono::duration<double>(time).count())
-                    << ": at least one "
-                    << (launch && launch->num_ranks > 0
-                            ? cat("of the ", launch->num_ranks, " ranks")
-                            : "rank")
-                    << " has not come\n";
-          exit_at_once(ExitStatus::kPeerLost);
-        }) {}
-  ~StartWatch() { stop(); }
-  void stop() {
-    {
-      const std::lock_guard lock(mutex_);
-      started_ = true;
-    }
-    changed_.notify_all();
-    if (thread_.joinable()) thread_.join();
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool started_ = false;
-  std::thread thread_;  // last: it uses the others
-};
+// For MPI's start, which waits for all ranks.
+std::string not_started_words(std::chrono::nanoseconds time) {
+  const std::optional<MpiLaunch> launch = find_mpi_launch();
+  return cat(launch ? cat("rank ", launch->rank) : "this process",
+             ": MPI has not started within ",
+             human_seconds(std::chrono::duration<double>(time).count()),
+             ": at least one ",
+             launch && launch->num_ranks > 0
+                 ? cat("of the ", launch->num_ranks, " ranks")
+                 : "rank",
+             " has not come");
+}
 
 // Processes that a session (MpiSession, TcpSession) has brought together.
 template <class Session>
@@ -149,7 +121,8 @@ class MpiRanks : public ProcessRanks<MpiSession> {
   MpiRanks(const RankOptions& options, int ranks_here)
       : ProcessRanks(options, "mpi", ranks_here) {
     {
-      const StartWatch watch(options.communicator.deadline);
+      const std::chrono::nanoseconds time = options.communicator.deadline;
+      const TimeLimit limit(time, [time] { return not_started_words(time); });
       open(std::make_unique<MpiSession>(MpiOptions{.gate = options.gate}));
     }
     if (session().size() != options.num_ranks)
@@ -457,6 +430,18 @@ void require_same_request(Ranks& ranks, const std::string& digest) {
           "configuration ",
           other->first, ", rank ", other->rank, " has ", other->words,
           "; give all of them the same options"));
+}
+
+void require_same_init(Ranks& ranks, const std::string& found) {
+  // The end of a path is what may differ.
+  constexpr size_t kCompared = 200;
+  const std::optional<OtherWords> other = find_other_words(
+      ranks, found.substr(found.size() - std::min(found.size(), kCompared)));
+  if (!other) return;
+  throw UsageError(
+      cat("--init: the ranks do not begin with the same: rank 0 has found ",
+          printable(other->first), ", rank ", other->rank, " has found ",
+          printable(other->words), "; name one checkpoint, RUN/ckpt/step_N"));
 }
 
 void require_same_resume(Ranks& ranks, const std::string& found,

@@ -81,6 +81,10 @@ void require_same_request(Ranks& ranks, const std::string& digest);
 void require_same_resume(Ranks& ranks, const std::string& found,
                          const std::string& folder);
 
+// The same of where the weights of --init were found: the checkpoints of a run
+// that is going on come and go.
+void require_same_init(Ranks& ranks, const std::string& found);
+
 // Options of a verb that say how its processes meet and share GPUs.
 void add_rank_options(CLI::App& app, RankOptions& options);
 

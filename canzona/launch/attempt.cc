@@ -8,11 +8,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <fstream>
 #include <memory>
 #include <optional>
 
 #include "canzona/base/exit_status.h"
+#include "canzona/base/processes.h"
 #include "canzona/base/text.h"
 #include "canzona/launch/line_reader.h"
 #include "canzona/launch/rank_folder.h"
@@ -38,16 +38,6 @@ sigset_t launch_signals() {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD})
     ::sigaddset(&set, signal);
   return set;
-}
-
-// "T" of /proc/PID/stat: the letter after the name, which may hold anything.
-bool is_stopped(pid_t pid) {
-  std::ifstream file(cat("/proc/", pid, "/stat"));
-  std::string text;
-  std::getline(file, text);
-  const size_t name_end = text.rfind(')');
-  return name_end != std::string::npos && name_end + 2 < text.size() &&
-         (text[name_end + 2] == 'T' || text[name_end + 2] == 't');
 }
 
 // An end that the others will not survive.
@@ -263,7 +253,7 @@ void Attempt::kill_the_late() {
   for (size_t rank = 0; rank < pids_.size(); ++rank) {
     RankEnd& of = result_.ranks[rank];
     if (pids_[rank] == 0 || of.end.is_known() || !of.killed.empty()) continue;
-    of.killed = is_stopped(pids_[rank]) ? "stopped" : "hangs";
+    of.killed = is_stopped_process(pids_[rank]) ? "stopped" : "hangs";
     ::kill(pids_[rank], SIGKILL);
   }
   // Those that never began, or whose keeper is gone, would be waited for in

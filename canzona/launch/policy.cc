@@ -131,7 +131,9 @@ Cause launcher_end(const AttemptResult& result) {
 
 }  // namespace
 
-Cause cause_of(const AttemptResult& result) {
+namespace {
+
+Cause cause_of_ends(const AttemptResult& result) {
   const auto own = ended_in_order(result, is_own_end);
   const auto known = ended_in_order(
       result, [](const RankEnd& rank) { return rank.end.is_known(); });
@@ -146,6 +148,21 @@ Cause cause_of(const AttemptResult& result) {
   Cause none;
   none.words = "done";
   return none;
+}
+
+}  // namespace
+
+Cause cause_of(const AttemptResult& result) {
+  Cause cause = cause_of_ends(result);
+  if (result.signal != 0 && is_worth_restarting(cause))
+    end_as_asked(result.signal, cause);
+  return cause;
+}
+
+void end_as_asked(int signal, Cause& cause) {
+  cause.asked = signal;
+  cause.status =
+      signal == SIGINT ? ExitStatus::kInterrupted : ExitStatus::kTerminated;
 }
 
 bool is_worth_restarting(const Cause& cause) {

@@ -23,12 +23,18 @@ struct Cause {
   ProcessEnd end = {};       // of the first of them
   bool is_signal = false;    // a process was killed, or stopped for good
   bool ended_early = false;  // a rank was done before the others
-  std::string words;         // "rank 2 lost (SIGKILL)"
+  int asked = 0;      // the signal that had asked for the end before; 0: none
+  std::string words;  // "rank 2 lost (SIGKILL)"
 };
 
 // A rank that says that it lost another (exit status 4) is a cause only where
-// nobody else is.
+// nobody else is. Where the run was asked to end, a rank that was lost
+// meanwhile does not change the status, which is that of the signal.
 Cause cause_of(const AttemptResult& result);
+
+// The same for a signal that came when the ranks were gone: exit status 130
+// after SIGINT, else 143.
+void end_as_asked(int signal, Cause& cause);
 
 // After exit status 4, a rank that was killed, crashed, stopped for good or
 // ended too early; never after a signal of the user's.

@@ -109,6 +109,27 @@ TEST(Cause, FailuresThatWouldComeAgainAreNotTriedAgain) {
   EXPECT_EQ(cause_of(ended({{0, signalled(SIGTERM)}})).status, 143);
 }
 
+TEST(Cause, R12ARequestToEndDecidesAboutTheStatusWhoeverIsLostMeanwhile) {
+  AttemptResult result = ended({{1, signalled(SIGSEGV)}, {0, exited(4)}});
+  result.signal = SIGTERM;
+  Cause cause = cause_of(result);
+  EXPECT_EQ(cause.status, 143);
+  EXPECT_EQ(cause.words, "rank 1 lost (SIGSEGV)");
+  EXPECT_EQ(cause.asked, SIGTERM);
+  EXPECT_FALSE(is_worth_restarting(cause));
+  result.signal = SIGINT;
+  EXPECT_EQ(cause_of(result).status, 130);
+  result.signal = SIGHUP;
+  EXPECT_EQ(cause_of(result).status, 143);
+  // What would come again is told as it is, and a run that is done is done.
+  AttemptResult refused = ended({{0, exited(6)}, {1, exited(4)}});
+  refused.signal = SIGTERM;
+  EXPECT_EQ(cause_of(refused).status, 6);
+  AttemptResult done = ended({{0, exited(0)}, {1, exited(0)}});
+  done.signal = SIGTERM;
+  EXPECT_EQ(cause_of(done).status, 0);
+}
+
 TEST(Restart, R11CountsTheRanksThatRemain) {
   AttemptResult result = ended({{2, signalled(SIGKILL)},
                                 {0, exited(4)},

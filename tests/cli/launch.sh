@@ -25,6 +25,9 @@ case $end in
     trap 'echo saved; exit 130' INT
     echo $$ >waiting
     while :; do sleep 0.05; done ;;
+  FALL)
+    trap 'kill -SEGV $$' TERM INT
+    while :; do sleep 0.05; done ;;
   SAVE) cp -r saved/. run && kill -KILL $$ ;;
   CLEAR) rm -r run/ckpt/step_00000004 run/ckpt/latest && kill -KILL $$ ;;
   BEGIN) mkdir run && touch run/metrics.jsonl && kill -KILL $$ ;;
@@ -256,6 +259,22 @@ for signal in TERM:143 INT:130; do
   prints saved
 done
 
+# --- A run that crashes while it ends has still ended as it was asked to.
+for signal in TERM:143 INT:130; do
+  ends_by FALL 0
+  last="canzona launch, then ${signal%:*} and a crash"
+  "$program" launch --program ./program --ranks 2 -- train --run run \
+    --transport thread >out 2>err &
+  process=$!
+  waits_for out speaking
+  kill "-${signal%:*}" $process
+  wait $process
+  status=$?
+  exits "${signal#*:}"
+  started 1
+  says "the run lost (SIGSEGV" "· after SIG${signal%:*} ·" "exit ${signal#*:}"
+done
+
 # --- Shells start background processes with SIGINT ignored; and a pause between
 # attempts ends at a signal.
 ends_by 4 0
@@ -269,6 +288,7 @@ wait $process
 status=$?
 exits 143
 started 1
+says "lost another (exit status 4) in all_reduce" '· after SIGTERM ·'
 
 # --- --elastic: the mesh has to follow, the numbers have to make sense.
 refuses '--elastic 2:4' 'dp=2,tp=2' '--mesh' -- launch --elastic 2:4 -- train \
@@ -299,6 +319,10 @@ says 'not needed' srun
 # --- Mistakes.
 refuses 'nothing to start' -- launch --ranks 4
 refuses '--ranks 1000' -- launch --ranks 1000 -- train
+refuses '--max-restarts' "'x'" -- launch --ranks 2 --max-restarts x -- train
+refuses '--ranks = 99999999999' 'to 2147483647' -- launch --ranks 99999999999 -- train
+refuses '--max-restarts' -- launch --ranks 2 --max-restarts -1 -- train
+refuses "unknown option '--rnks'" "'--ranks'" -- launch --rnks 2 -- train
 refuses 'Give --ranks' -- launch -- bench step
 refuses '--ranks 4' 'leave that one out' -- launch --ranks 2 -- train --ranks 4
 refuses "'/no/such'" -- launch --ranks 2 --program /no/such -- train --run run \

@@ -31,11 +31,12 @@ void stop_for(milliseconds time) {
 }
 
 int run_and_report(MpiSession& session,
-                   const std::function<void(MpiSession&)>& function) {
+                   const std::function<void(MpiSession&)>& function,
+                   milliseconds time_to_end) {
   const std::string who = cat("rank ", session.rank(), " says: ");
   try {
     function(session);
-    session.finish();
+    session.finish(time_to_end);
     std::cout << who << "all done\n";
     return 0;
   } catch (const PeerLost& error) {
@@ -72,9 +73,10 @@ void fail(const std::string& fault) {
 void note_beginning() { began = Clock::now(); }
 
 int run_rank(const MpiOptions& options,
-             const std::function<void(MpiSession&)>& function) {
+             const std::function<void(MpiSession&)>& function,
+             milliseconds time) {
   MpiSession session(options);
-  const int status = run_and_report(session, function);
+  const int status = run_and_report(session, function, time);
   if (status != 0) exit_at_once(status);
   return status;
 }

@@ -8,6 +8,7 @@
 //   faults   throw, exit, _exit, abort, kill, stop, pause (a stop of 300 ms)
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <string>
 
@@ -22,8 +23,10 @@ void fail(const std::string& fault);
 void note_beginning();
 
 // Runs the function in a session and says how it ended: the exit status is 0, 4
-// if a peer is lost, 2 for UsageError and else 1. Failures do not return.
+// if a peer is lost, 2 for UsageError and else 1. Failures do not return. The
+// session's end may take `time`.
 int run_rank(const MpiOptions& options,
-             const std::function<void(MpiSession&)>& function);
+             const std::function<void(MpiSession&)>& function,
+             std::chrono::milliseconds time = std::chrono::minutes(1));
 
 }  // namespace canzona

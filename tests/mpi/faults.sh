@@ -81,7 +81,7 @@ expect() {
     *" $status "*) ;;
     *) complain "rank $1: status $status, expected $2" ;;
   esac
-  grep -q -e "$3" "$OUT/$1.words" ||
+  cat "$OUT/$1.words" "$OUT/$1.errors" | grep -q -e "$3" ||
     complain "rank $1: '$3' is not in: $(cat "$OUT/$1.words" \
       "$OUT/$1.errors")"
 }
@@ -89,6 +89,12 @@ expect() {
 # What the others say of the victim. Who waits for it through a third may first
 # miss that one; whoever meets it knows better: words_of_peer.
 words_of_others() {
+  case $fault,$operation in
+    stop,end) echo "error: rank .*MPI did not end .*rank $victim is stopped" ;;
+    *) words_of_survivors ;;
+  esac
+}
+words_of_survivors() {
   case $fault in
     none | pause) echo "all done" ;;
     longer | shorter) echo "rank $victim sent" ;;
@@ -147,7 +153,7 @@ check_ranks() {
 }
 
 check_mpirun() {
-  num=$(cat "$OUT"/*.words | grep -c -e "$words")
+  num=$(cat "$OUT"/*.words "$OUT"/*.errors | grep -c -e "$words")
   case $fault in
     none | pause)
       [ "$num" -eq 4 ] && [ $mpirun_status -eq 0 ] && return ;;

@@ -3,18 +3,14 @@
 #include <mpi.h>
 
 #include <algorithm>
-#include <condition_variable>
-#include <iostream>
-#include <mutex>
 #include <numeric>
-#include <thread>
 
 #include "canzona/base/error.h"
-#include "canzona/base/exit_status.h"
 #include "canzona/base/text.h"
 #include "canzona/comm/communicator.h"
 #include "canzona/comm/mpi/mpi_transport.h"
 #include "canzona/comm/mpi/mpi_world.h"
+#include "canzona/comm/mpi/time_limit.h"
 
 namespace canzona {
 namespace {
@@ -111,53 +107,20 @@ void MpiSession::abort(std::string_view reason) {
   state_->world->abort(reason);
 }
 
-namespace {
-
-// All ranks have come to the last barrier, but one may be stopped after it, and
-// MPI's end would wait for it for ever. Everything is done by then, so the
-// process ends and says why.
-class FinalizeWatch {
- public:
-  FinalizeWatch(int rank, std::chrono::nanoseconds time)
-      : thread_([this, rank, time] {
-          std::unique_lock lock(mutex_);
-          if (ended_.wait_until(lock, deadline_after(time),
-                                [&] { return is_over_; }))
-            return;
-          std::cerr << cat(
-              "error: rank ", rank,
-              ": all ranks came to the end of the program, but MPI did not end "
-              "within ",
-              human_seconds(std::chrono::duration<double>(time).count()),
-              ": a rank has stopped\n");
-          exit_at_once(ExitStatus::kPeerLost);
-        }) {}
-  ~FinalizeWatch() {
-    {
-      const std::lock_guard lock(mutex_);
-      is_over_ = true;
-    }
-    ended_.notify_one();
-    thread_.join();
-  }
-  FinalizeWatch(const FinalizeWatch&) = delete;
-  FinalizeWatch& operator=(const FinalizeWatch&) = delete;
-
- private:
-  std::mutex mutex_;
-  std::condition_variable ended_;
-  bool is_over_ = false;
-  std::thread thread_;  // last, because it uses all the others
-};
-
-}  // namespace
-
 void MpiSession::finish(std::chrono::nanoseconds time) {
   if (state_->end == nullptr) return;
   state_->end->barrier({.label = "end of the program", .deadline = time});
   state_->end.reset();
   state_->everyone.reset();
-  const FinalizeWatch watch(rank(), time);
+  // All ranks have come, but one may stop or die before MPI has ended, which
+  // would wait for it for ever.
+  const TimeLimit limit(time, [&] {
+    return cat("rank ", rank(),
+               ": all ranks came to the end of the program, but MPI did not "
+               "end within ",
+               human_seconds(std::chrono::duration<double>(time).count()), ": ",
+               state_->world->missing_at_end());
+  });
   state_->world->finalize();
 }
 

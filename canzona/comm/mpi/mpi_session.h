@@ -71,7 +71,9 @@ class MpiSession {
   // Ends all operations of all ranks with PeerLost that tells the reason.
   void abort(std::string_view reason);
 
-  // The orderly end. PeerLost, naming them, if ranks do not come in time.
+  // The orderly end. PeerLost, naming them, if ranks do not come in time. Where
+  // all came and MPI's own end then takes longer than that, because one has
+  // stopped since, the process says so and ends with exit status 4.
   void finish(std::chrono::nanoseconds time = std::chrono::minutes(1));
 
  private:

@@ -192,9 +192,13 @@ void MpiWorld::look() {
   next_watch_ = now + kWatchEvery;
   const int ended = watch_.first_ended();
   if (ended < 0 || hear()) return;
-  abort(cat("rank ", ended, " has ended without a word (process ",
-            processes_[static_cast<size_t>(ended)], " on ",
-            nodes_[static_cast<size_t>(ended)], ")"));
+  abort(cat("rank ", ended, " has ended without a word ",
+            name_of_process(ended)));
+}
+
+std::string MpiWorld::name_of_process(int rank) const {
+  return cat("(process ", processes_[static_cast<size_t>(rank)], " on ",
+             nodes_[static_cast<size_t>(rank)], ")");
 }
 
 std::unique_lock<std::timed_mutex> MpiWorld::lock_founding(Deadline until) {
@@ -253,6 +257,20 @@ void MpiWorld::finalize() {
   MPI_Finalize();
   std::unique_lock lock(gate_);
   closed_ = true;
+}
+
+// Those that have ended may have done so in good order: they count only where
+// nobody is stopped.
+std::string MpiWorld::missing_at_end() {
+  const std::lock_guard lock(looking_);
+  std::vector<std::string> words;
+  for (const int rank : watch_.stopped())
+    words.push_back(cat("rank ", rank, " is stopped ", name_of_process(rank)));
+  if (words.empty())
+    for (const int rank : watch_.ended())
+      words.push_back(
+          cat("rank ", rank, " has ended already ", name_of_process(rank)));
+  return words.empty() ? "a rank has stopped" : join(words, ", ");
 }
 
 }  // namespace canzona

@@ -94,6 +94,9 @@ class MpiWorld {
 
   // After the last operation of all ranks.
   void finalize();
+  // Why it may not return, for the user: "rank 2 is stopped (process 4711 on
+  // node7)". Only ranks of this machine can be named. Any thread.
+  std::string missing_at_end();
 
  private:
   using Notice = std::array<char, 512>;
@@ -103,6 +106,7 @@ class MpiWorld {
   };
 
   void meet_everyone();
+  std::string name_of_process(int rank) const;
   bool set_reason(std::string_view reason);
   void send_notices(std::string_view reason);
   // For whoever holds looking_.

@@ -8,6 +8,7 @@
 #include <functional>
 #include <string>
 
+#include "canzona/base/processes.h"
 #include "canzona/base/text.h"
 
 namespace canzona {
@@ -29,14 +30,29 @@ void ProcessWatch::add(int rank, int64_t pid) {
   if (file < 0) return;
   files_.push_back({static_cast<int>(file), POLLIN, 0});
   ranks_.push_back(rank);
+  processes_.push_back(pid);
 }
 
 // A process that has ended can be read from, even before its parent has asked.
-int ProcessWatch::first_ended() {
-  if (files_.empty() || poll(files_.data(), files_.size(), 0) <= 0) return -1;
+std::vector<int> ProcessWatch::ended() {
+  std::vector<int> found;
+  if (files_.empty() || poll(files_.data(), files_.size(), 0) <= 0)
+    return found;
   for (size_t i = 0; i < files_.size(); ++i)
-    if (files_[i].revents != 0) return ranks_[i];
-  return -1;
+    if (files_[i].revents != 0) found.push_back(ranks_[i]);
+  return found;
+}
+
+int ProcessWatch::first_ended() {
+  const std::vector<int> found = ended();
+  return found.empty() ? -1 : found.front();
+}
+
+std::vector<int> ProcessWatch::stopped() const {
+  std::vector<int> found;
+  for (size_t i = 0; i < ranks_.size(); ++i)
+    if (is_stopped_process(processes_[i])) found.push_back(ranks_[i]);
+  return found;
 }
 
 }  // namespace canzona

@@ -1,4 +1,5 @@
-// Notices that other processes of this machine have ended, however they did.
+// Notices that other processes of this machine have ended, however they did,
+// or are stopped.
 //
 //   ProcessWatch watch;
 //   watch.add(rank, pid);          // where place_of_process() is equal
@@ -30,10 +31,14 @@ class ProcessWatch {
 
   // The first rank, in the order of adding, whose process has ended; or -1.
   int first_ended();
+  // All of them, and those whose processes are stopped.
+  std::vector<int> ended();
+  std::vector<int> stopped() const;
 
  private:
   std::vector<pollfd> files_;
   std::vector<int> ranks_;
+  std::vector<int64_t> processes_;
 };
 
 }  // namespace canzona

@@ -56,6 +56,23 @@ TEST(ProcessWatch, SeesAProcessThatWasKilled) {
   for (const pid_t child : children) waitpid(child, nullptr, 0);
 }
 
+TEST(ProcessWatch, R7TellsProcessesThatAreStopped) {
+  if (!can_watch()) GTEST_SKIP() << "the kernel has no pidfd_open";
+  const std::array<pid_t, 2> children = {start_process(), start_process()};
+  ProcessWatch watch;
+  watch.add(5, children[0]);
+  watch.add(7, children[1]);
+  EXPECT_TRUE(watch.stopped().empty());
+  kill(children[1], SIGSTOP);
+  waitpid(children[1], nullptr, WUNTRACED);
+  EXPECT_EQ(watch.stopped(), std::vector<int>{7});
+  EXPECT_TRUE(watch.ended().empty());
+  for (const pid_t child : children) kill(child, SIGKILL);
+  for (const pid_t child : children) waitpid(child, nullptr, 0);
+  EXPECT_EQ(watch.ended(), (std::vector<int>{5, 7}));
+  EXPECT_TRUE(watch.stopped().empty());
+}
+
 TEST(ProcessWatch, SeesNothingWithoutProcesses) {
   ProcessWatch watch;
   EXPECT_EQ(watch.first_ended(), -1);
