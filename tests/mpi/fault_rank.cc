@@ -6,14 +6,16 @@
 //
 //   faults      none, those of failing.h, leave, late_kill (by a timer,
 //               wherever it is), longer and shorter (it broadcasts other sizes
-//               than expected)
+//               than expected), stuck (it is killed, and MPI's calls of the
+//               next rank return no more)
 //   operations  reduce_scatter_v, all_gather_v, all_to_all_v, all_reduce,
 //               broadcast, barrier, split, courier (an all_reduce in the
 //               background), half (a barrier in a group of half the ranks),
 //               end (MPI_Finalize, after the last barrier of all ranks)
-#include <mpi.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <functional>
@@ -24,6 +26,7 @@
 
 #include "canzona/comm/courier.h"
 #include "canzona/comm/mpi/mpi_session.h"
+#include "canzona/comm/mpi/test_mpi_calls.h"
 #include "tests/mpi/failing.h"
 
 namespace canzona {
@@ -33,6 +36,8 @@ using std::chrono::milliseconds;
 
 // What happens to this rank in MPI_Finalize.
 std::string fault_at_end;
+// From then on MPI's calls of this rank return no more.
+std::atomic<bool> is_stuck = false;
 
 // Large enough that messages wait for their receiver.
 constexpr size_t kCount = 100000;
@@ -149,6 +154,10 @@ void run(MpiSession& session, const std::vector<std::string>& words) {
     if (victim) fault_at_end = fault;
     return;
   }
+  if (fault == "stuck") {
+    if (victim) fail("kill");
+    is_stuck = (std::stoi(words.at(2)) + 1) % session.size() == session.rank();
+  }
   if (victim) fail_or_leave(fault, groups);
   note_beginning();
   if (fault == "longer" || fault == "shorter")
@@ -160,20 +169,16 @@ void run(MpiSession& session, const std::vector<std::string>& words) {
 }  // namespace
 
 int run_fault_rank(const std::vector<std::string>& words) {
+  mpi_call_hooks().finalize = [] { fail(fault_at_end); };
+  mpi_call_hooks().testsome = [] {
+    while (is_stuck) pause();
+  };
   return run_rank(
       {}, [&](MpiSession& session) { run(session, words); },
       deadline_in(words));
 }
 
-void fail_in_finalize() { fail(fault_at_end); }
-
 }  // namespace canzona
-
-// Takes the place of the library's, as its profiling interface provides for.
-extern "C" int MPI_Finalize() {
-  canzona::fail_in_finalize();
-  return PMPI_Finalize();
-}
 
 int main(int argc, char** argv) {
   return canzona::run_fault_rank({argv + 1, argv + std::max(argc, 1)});

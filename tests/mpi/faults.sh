@@ -98,6 +98,8 @@ words_of_survivors() {
   case $fault in
     none | pause) echo "all done" ;;
     longer | shorter) echo "rank $victim sent" ;;
+    stuck) echo "\(MPI has not returned from a call\|lost\).*rank $victim\
+ has ended" ;;
     throw) echo "lost: .*rank $victim .*no more paper" ;;
     leave) echo "lost: .*rank $victim \(has left\|did not come\)" ;;
     stop)
@@ -157,6 +159,8 @@ check_mpirun() {
   case $fault in
     none | pause)
       [ "$num" -eq 4 ] && [ $mpirun_status -eq 0 ] && return ;;
+    stuck)  # who is stuck may be ended by mpirun first
+      [ $((num + 1)) -ge $num_heard ] && [ $mpirun_status -ne 0 ] && return ;;
     *)
       [ "$num" -ge $num_heard ] && [ $mpirun_status -ne 0 ] && return ;;
   esac

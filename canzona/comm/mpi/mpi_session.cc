@@ -119,7 +119,7 @@ void MpiSession::finish(std::chrono::nanoseconds time) {
                ": all ranks came to the end of the program, but MPI did not "
                "end within ",
                human_seconds(std::chrono::duration<double>(time).count()), ": ",
-               state_->world->missing_at_end());
+               state_->world->missing_ranks());
   });
   state_->world->finalize();
 }

@@ -9,6 +9,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
+#include "canzona/comm/mpi/time_limit.h"
 
 namespace canzona {
 namespace {
@@ -93,6 +94,15 @@ MpiWorld::MpiWorld(const MpiOptions& options)
   MPI_Comm_rank(messages_, &rank_);
   MPI_Comm_size(messages_, &size_);
   meet_everyone();
+  call_watch_ = std::make_unique<CallWatch>(CallWatch::Hooks{
+      .peer_has_ended = [this] { return !watch_.ended().empty(); },
+      .give_up =
+          [this](std::chrono::milliseconds time) {
+            end_without_peers(
+                cat("rank ", rank_, ": MPI has not returned from a call for ",
+                    human_seconds(static_cast<double>(time.count()) / 1e3),
+                    ": ", missing_ranks()));
+          }});
   require_mpi(
       MPI_Irecv(arriving_.data(), static_cast<int>(arriving_.size()), MPI_CHAR,
                 MPI_ANY_SOURCE, kNoticeTag, notices_, &notice_),
@@ -261,8 +271,7 @@ void MpiWorld::finalize() {
 
 // Those that have ended may have done so in good order: they count only where
 // nobody is stopped.
-std::string MpiWorld::missing_at_end() {
-  const std::lock_guard lock(looking_);
+std::string MpiWorld::missing_ranks() const {
   std::vector<std::string> words;
   for (const int rank : watch_.stopped())
     words.push_back(cat("rank ", rank, " is stopped ", name_of_process(rank)));

@@ -20,12 +20,14 @@
 #include <atomic>
 #include <chrono>
 #include <list>
+#include <memory>
 #include <mutex>
 #include <shared_mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "canzona/comm/mpi/call_watch.h"
 #include "canzona/comm/mpi/mpi_session.h"
 #include "canzona/comm/mpi/process_watch.h"
 #include "canzona/comm/transport.h"
@@ -67,6 +69,7 @@ class MpiWorld {
   bool call_mpi(Function function) {
     std::shared_lock lock(gate_);
     if (closed_) return false;
+    const CallWatch::Call call(*call_watch_);
     function();
     return true;
   }
@@ -94,9 +97,9 @@ class MpiWorld {
 
   // After the last operation of all ranks.
   void finalize();
-  // Why it may not return, for the user: "rank 2 is stopped (process 4711 on
+  // Why MPI may not return, for the user: "rank 2 is stopped (process 4711 on
   // node7)". Only ranks of this machine can be named. Any thread.
-  std::string missing_at_end();
+  std::string missing_ranks() const;
 
  private:
   using Notice = std::array<char, 512>;
@@ -138,6 +141,8 @@ class MpiWorld {
 
   std::mutex letters_mutex_;
   std::list<Sent> letters_;
+
+  std::unique_ptr<CallWatch> call_watch_;  // last: its thread uses the others
 };
 
 }  // namespace canzona

@@ -34,18 +34,20 @@ void ProcessWatch::add(int rank, int64_t pid) {
 }
 
 // A process that has ended can be read from, even before its parent has asked.
-std::vector<int> ProcessWatch::ended() {
-  std::vector<int> found;
-  if (files_.empty() || poll(files_.data(), files_.size(), 0) <= 0)
-    return found;
+int ProcessWatch::first_ended() {
+  if (files_.empty() || poll(files_.data(), files_.size(), 0) <= 0) return -1;
   for (size_t i = 0; i < files_.size(); ++i)
-    if (files_[i].revents != 0) found.push_back(ranks_[i]);
-  return found;
+    if (files_[i].revents != 0) return ranks_[i];
+  return -1;
 }
 
-int ProcessWatch::first_ended() {
-  const std::vector<int> found = ended();
-  return found.empty() ? -1 : found.front();
+std::vector<int> ProcessWatch::ended() const {
+  std::vector<int> found;
+  for (size_t i = 0; i < files_.size(); ++i) {
+    pollfd file{files_[i].fd, POLLIN, 0};
+    if (poll(&file, 1, 0) > 0) found.push_back(ranks_[i]);
+  }
+  return found;
 }
 
 std::vector<int> ProcessWatch::stopped() const {

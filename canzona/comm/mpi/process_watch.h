@@ -5,7 +5,7 @@
 //   watch.add(rank, pid);          // where place_of_process() is equal
 //   if (watch.first_ended() >= 0) …
 //
-// One thread at a time.
+// One thread at a time, but those that are const: any, once all are added.
 #pragma once
 
 #include <poll.h>
@@ -32,7 +32,7 @@ class ProcessWatch {
   // The first rank, in the order of adding, whose process has ended; or -1.
   int first_ended();
   // All of them, and those whose processes are stopped.
-  std::vector<int> ended();
+  std::vector<int> ended() const;
   std::vector<int> stopped() const;
 
  private:

@@ -10,6 +10,11 @@
 
 namespace canzona {
 
+void end_without_peers(const std::string& words) {
+  std::cerr << cat("error: ", words, "\n");
+  exit_at_once(ExitStatus::kPeerLost);
+}
+
 TimeLimit::TimeLimit(std::chrono::nanoseconds time,
                      std::function<std::string()> words)
     : words_(std::move(words)), thread_([this, time] { wait(time); }) {}
@@ -27,8 +32,7 @@ void TimeLimit::wait(std::chrono::nanoseconds time) {
   std::unique_lock lock(mutex_);
   if (ended_.wait_until(lock, deadline_after(time), [&] { return is_over_; }))
     return;
-  std::cerr << cat("error: ", words_(), "\n");
-  exit_at_once(ExitStatus::kPeerLost);
+  end_without_peers(words_());
 }
 
 }  // namespace canzona

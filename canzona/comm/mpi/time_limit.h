@@ -16,8 +16,11 @@
 
 namespace canzona {
 
-// Unless it is destroyed in time, prints "error: " and the words, which are
-// asked for then and in another thread, and leaves by exit_at_once(4).
+// Prints "error: " and the words and leaves by exit_at_once(4).
+[[noreturn]] void end_without_peers(const std::string& words);
+
+// Unless it is destroyed in time, ends without peers; the words are asked for then,
+// in another thread.
 class TimeLimit {
  public:
   TimeLimit(std::chrono::nanoseconds time, std::function<std::string()> words);
