@@ -72,7 +72,7 @@ std::atomic<int> signal_seen = 0;
 std::atomic<int> wishes_seen = 0;
 static_assert(std::atomic<int>::is_always_lock_free);
 
-// What a handler may look at: written before the handler is installed.
+// A handler may look at this: it is written before the handler is installed.
 struct Notice {
   std::array<char, 400> text;
   size_t size = 0;

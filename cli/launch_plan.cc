@@ -122,7 +122,7 @@ int ranks_wanted(const LaunchFlags& a, const LaunchPlan& plan,
   return settle_mesh(copy, {.cores = usable_cpus()}).world();
 }
 
-// Of the command, as far as it says.
+// Returns the transport of the command, as far as it says.
 std::string wanted_transport(const LaunchPlan& plan) {
   if (plan.config) return plan.config->transport;
   const auto& words = plan.command;

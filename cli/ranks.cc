@@ -51,7 +51,7 @@ class ThreadRanks : public Ranks {
   RankOptions options_;
 };
 
-// MPI starts in a call that waits for all ranks, without a deadline. Where one
+// MPI starts in a call that waits for all ranks, without a deadline. If one
 // never comes, this process ends with words instead of waiting for ever.
 class StartWatch {
  public:
@@ -295,7 +295,7 @@ void refuse_idle_nccl_options(const RankOptions& options) {
     throw UsageError("--nccl-ctas goes with --transport nccl");
 }
 
-// Who has started this process, also where only --transport says that ranks
+// Finds who has started this process, also if only --transport says that ranks
 // are to meet.
 std::optional<ProcessLaunch> find_launch_for(const RankOptions& options) {
   std::optional<ProcessLaunch> launch = find_process_launch();

@@ -85,7 +85,6 @@ std::vector<int32_t> prompt_tokens(const SampleFlags& a,
   return tokens;
 }
 
-// What came of it.
 struct Sampled {
   std::vector<int32_t> tokens;  // without the prompt's
   std::string text;

@@ -101,8 +101,8 @@ RankOptions rank_options(const TrainFlags& a, const TrainConfig& config,
   return options;
 }
 
-// What a run begins with: a checkpoint, or what it was asked to do before it
-// was killed, or neither.
+// A run begins with a checkpoint, or with what it was asked to do before it was
+// killed, or with neither.
 struct Beginning {
   std::optional<ResumePoint> point;
   std::optional<Settings> unfinished;
@@ -128,7 +128,7 @@ std::unique_ptr<Ranks> join_ranks(const TrainFlags& a,
   return ranks;
 }
 
-// What a run learns from.
+// The data that a run learns from.
 struct Data {
   explicit Data(const TrainConfig& config)
       : seed(static_cast<uint64_t>(config.seed)),
@@ -160,8 +160,8 @@ TrainResult train_on(Ranks& ranks, const TrainJob& job, const Data& data,
 }
 
 // The same; whoever loses a run to somebody else's fault is told how it goes
-// on, unless this is what has just failed. Of a run that is refused before it
-// begins nothing stays.
+// on, unless this is what has just failed. A run that is refused before it
+// begins leaves nothing.
 TrainResult train_or_hint(Ranks& ranks, const TrainJob& job, const Data& data,
                           const Telling& telling, Narrator& narrator) {
   const auto hint = [&] {
@@ -217,7 +217,7 @@ FolderUse folder_use(const TrainFlags& a,
   return a.resume == "auto" ? FolderUse::kUnlessEnded : FolderUse::kNew;
 }
 
-// What a run begins with must outlive what it takes the place of.
+// The source of a run must outlive what the run takes the place of.
 void refuse_own_source(const TrainConfig& config, const std::string& flag,
                        const std::string& source) {
   std::error_code error;
@@ -257,7 +257,7 @@ std::function<void(int64_t, int, Runtime&)> sleeping_rank() {
   };
 }
 
-// What the loop needs beside the configuration.
+// Adds what the loop needs beside the configuration.
 void add_surroundings(const TrainConfig& config, const Data& data,
                       const std::optional<ResumePoint>& resume, TrainJob& job) {
   TrainSettings& settings = job.settings;
@@ -280,8 +280,8 @@ Outcome outcome_of(const TrainResult& result) {
   return result.stop != 0 ? Outcome::kTerminated : Outcome::kDone;
 }
 
-// Weights are in place when train_on() returns. What can fail comes after the
-// summary, and other ranks are waited for last.
+// Weights are in place when train_on() returns. Calls that can fail come after
+// the summary, and other ranks are waited for last.
 Outcome run_job(const TrainFlags& a, const TrainConfig& config,
                 const std::optional<ResumePoint>& resume, TrainJob& job,
                 Ranks& ranks, const Output& out) {
@@ -345,8 +345,8 @@ RankCounts rank_counts(const TrainConfig& config,
                    : usable_cpus()};
 }
 
-// What measurements decided becomes part of the configuration, so that it can
-// be repeated.
+// Decisions by measurement become part of the configuration, so that the run
+// can be repeated.
 void settle_zero(const TrainJob& job, TrainConfig& config) {
   const ZeroOptions& zero = job.plan.options.zero;
   if (chooses_zero(config)) config.zero.sizes = to_string(zero.sizes);

@@ -34,7 +34,7 @@ function(canzona_library name)
   set_property(GLOBAL APPEND PROPERTY CANZONA_LIBRARIES ${target})
 endfunction()
 
-# What `make test-cuda` builds.
+# `make test-cuda` builds these.
 if(CANZONA_CUDA)
   add_custom_target(canzona_cuda_tests)
 endif()

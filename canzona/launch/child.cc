@@ -63,8 +63,8 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
   return out;
 }
 
-// What the child does between fork and exec; it may call nothing that locks or
-// allocates.
+// A Beginning is what the child does between fork and exec; it may call nothing
+// that locks or allocates.
 struct Beginning {
   pid_t parent;
   bool joins_group;

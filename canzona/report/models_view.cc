@@ -152,7 +152,7 @@ void write_routing(JsonWriter& out, const std::vector<TensorGroup>& groups,
 
 namespace {
 
-// Which matrix rule it will be is not known here.
+// The matrix rule is not known here.
 constexpr const char* kRule = "matrix";
 
 std::string structure_text(const Model& model) {

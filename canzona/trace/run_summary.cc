@@ -196,7 +196,7 @@ void read_notes(const Json& list, const std::string& where, RunSummary& out) {
   }
 }
 
-// What every summary has.
+// Reads what every summary has.
 void read_core(const Json& object, const std::string& where, RunSummary& out) {
   out.steps = get_integer(object, "steps", 0, kMaxInteger, where);
   out.tokens = get_integer(object, "tokens", 0, kMaxInteger, where);

@@ -41,7 +41,7 @@ int64_t count_of(const Json& object, const char* key, const std::string& where,
   return get_integer(object, key, low, kLargest, where);
 }
 
-// What is not finite was written as null.
+// A loss that is not finite was written as null.
 double loss_or_nan(const Json& object, const char* key,
                    const std::string& where) {
   return get_member(object, key, where).is_null()

@@ -112,7 +112,8 @@ for words in '--resume 2' --overwrite ''; do
   not_called auto
   called "--run run${words:+ $words} --transport"
 done
-# What --overwrite has not removed yet is not what this job has saved.
+# A checkpoint that --overwrite has not removed yet is not one that this job has
+# saved.
 ends_by CLEAR KILL 0
 launches --ranks 2 -- train --run run --overwrite
 exits 0
@@ -321,7 +322,7 @@ status=$?
 exits 1
 says 'a fault that a test asked for, at backward'
 
-# What ranks did last is in a file, if that is asked for.
+# The last operations of ranks are in a file, if that is asked for.
 env CANZONA_TEST_FAULT=rank=1,step=2,at=collective,kind=throw "$program" train \
   --ranks 2 --steps 3 --check-collectives --flight-record flights >out 2>err
 status=$?

@@ -16,7 +16,7 @@ printf '%s' '[{"name": "layers.0.up", "shape": [64, 32], "tp": "rows"},
   {"name": "norm", "shape": [32]}]' >small.json
 small="bench step --model small.json --compute 0.001"
 
-# What the JSON promises, of all strategies.
+# The JSON keeps its promises for all strategies.
 # shellcheck disable=SC2086
 canzona $small --mesh dp=2,tp=2 --strategy all --steps 3 --json --quiet
 exits 0

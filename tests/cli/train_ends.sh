@@ -1,5 +1,5 @@
-# How a training run ends: whole, stopped, killed, diverged, on a full disk, on
-# data that is cut short. What it had is there, and the exit status says which.
+# A training run ends whole, stopped, killed, diverged, on a full disk, or on
+# data that is cut short. Its results are there, and the exit status says which.
 . "$(dirname "$0")/words.sh"
 
 canzona train --dry-run

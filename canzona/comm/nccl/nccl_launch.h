@@ -1,5 +1,5 @@
-// Which GPU a process takes, and what NCCL has to know of its surroundings
-// before it starts.
+// Decides which GPU a process takes, and what NCCL has to know of its
+// surroundings before it starts.
 //
 //   const int gpu = choose_gpu({.local_rank = 3, .num_local = 8}, 8, false);
 //   for (const auto& [name, value] : nccl_settings({…}, process_variables()))
