@@ -1,5 +1,4 @@
-// Everything that surrounds the program: variables, terminals, the clock,
-// signals.
+// Everything that surrounds the program: terminals, the clock, signals.
 #pragma once
 
 #include <atomic>
@@ -8,9 +7,7 @@
 
 namespace canzona::cli {
 
-// The program asks this of its surroundings. No other file reads environment
-// variables or looks at terminals.
-
+// The program asks this of its surroundings. No other file looks at terminals.
 struct Environment {
   bool no_color = false;  // NO_COLOR is set and not empty, or TERM is "dumb"
   bool stdout_is_terminal = false;
@@ -18,12 +15,6 @@ struct Environment {
 };
 
 Environment read_environment();
-
-// Null if it is not set.
-const char* environment_variable(const char* name);
-// For libraries that are told so. While this process has one thread.
-void set_environment_variable(const std::string& name,
-                              const std::string& value);
 
 // The name of this machine; "unknown" if it has none.
 std::string host_name();

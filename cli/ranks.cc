@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "canzona/base/environment.h"
 #include "canzona/base/error.h"
 #include "canzona/base/exit_status.h"
 #include "canzona/base/text.h"

@@ -9,9 +9,9 @@
 #include <limits>
 #include <stdexcept>
 
+#include "canzona/base/environment.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "cli/environment.h"
 
 namespace canzona::cli {
 namespace {

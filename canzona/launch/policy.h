@@ -7,11 +7,11 @@
 
 #include <chrono>
 #include <deque>
-#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "canzona/base/environment.h"
 #include "canzona/launch/attempt.h"
 
 namespace canzona {
@@ -98,7 +98,6 @@ std::vector<std::pair<std::string, std::string>> mpirun_variables(
 
 // Returns who has already started this process as one of several, from its
 // variables: "srun", "torchrun", "mpirun", "canzona launch"; "" if nobody has.
-using LaunchVariables = std::function<const char*(const char* name)>;
-std::string other_launcher(const LaunchVariables& variables);
+std::string other_launcher(const Variables& variables);
 
 }  // namespace canzona

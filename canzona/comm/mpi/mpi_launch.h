@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 
-#include "canzona/comm/variables.h"
+#include "canzona/base/environment.h"
 
 namespace canzona {
 

@@ -16,8 +16,8 @@
 #include <optional>
 #include <string>
 
+#include "canzona/base/environment.h"
 #include "canzona/comm/tcp/sockets.h"
-#include "canzona/comm/variables.h"
 
 namespace canzona {
 
