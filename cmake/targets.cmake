@@ -134,6 +134,21 @@ function(canzona_refuse_rest function name rest)
   endif()
 endfunction()
 
+# canzona_choose_sources(<variable> <target> WITH ... WITHOUT ...)
+#
+# Sets the variable to the first sources if there is such a target, else to the
+# second ones, which say that it is missing: absence is a file.
+function(canzona_choose_sources variable target)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "WITH;WITHOUT")
+  canzona_refuse_rest(canzona_choose_sources ${variable}
+                      "${arg_UNPARSED_ARGUMENTS}")
+  if(TARGET ${target})
+    set(${variable} ${arg_WITH} PARENT_SCOPE)
+  else()
+    set(${variable} ${arg_WITHOUT} PARENT_SCOPE)
+  endif()
+endfunction()
+
 # canzona_source_options(<source> <option>...): compiles it alone with options of
 # its own, which no precompiled header would fit.
 function(canzona_source_options source)

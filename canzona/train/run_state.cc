@@ -97,9 +97,7 @@ std::string run_json(const RunState& state) {
       .field("spike_step", state.spikes.step)
       .field("spike_loss", state.spikes.loss)
       .field("spike_over", state.spikes.over);
-  out.member("recent_losses").begin_array();
-  for (const double loss : state.recent_losses) out.value(loss);
-  out.end_array();
+  out.member("recent_losses").values(state.recent_losses);
   return out.end_object().take() + "\n";
 }
 

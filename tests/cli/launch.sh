@@ -4,11 +4,7 @@
 . "$(dirname "$0")/words.sh"
 unset OMPI_COMM_WORLD_RANK PMI_RANK PMI_SIZE SLURM_STEP_ID TORCHELASTIC_RUN_ID
 
-canzona launch --ranks 2
-if grep -q 'built to plan only' err; then
-  exits 2
-  finish
-fi
+computes launch --ranks 2
 
 # The program notes its words and ends as the next line of the file `ends` says.
 cat >program <<'PROGRAM'

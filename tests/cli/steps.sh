@@ -1,12 +1,7 @@
 # Plans carried out by real ranks: canzona bench step.
 . "$(dirname "$0")/words.sh"
 
-# A build of the planner alone says so and stops here.
-canzona bench step
-if grep -q 'built to plan only' err; then
-  exits 2
-  finish
-fi
+computes bench step
 exits 2
 says '--model is required'
 
