@@ -246,14 +246,15 @@ std::string config_text(const TrainConfig& config) {
 }
 
 // CANZONA_TEST_SLEEP=2:200
-std::function<void(int64_t, int, Runtime&)> sleeping_rank() {
+std::function<void(const TrainMoment&)> sleeping_rank() {
   const std::string wish = sleep_for_tests();
   if (wish.empty()) return {};
   const size_t colon = std::min(wish.find(':'), wish.size() - 1);
   const int late = std::atoi(wish.c_str());
   const std::chrono::milliseconds pause(std::atoi(wish.c_str() + colon + 1));
-  return [late, pause](int64_t, int rank, Runtime&) {
-    if (rank == late) std::this_thread::sleep_for(pause);
+  return [late, pause](const TrainMoment& at) {
+    if (at.point == TrainPoint::kForward && at.rank == late)
+      std::this_thread::sleep_for(pause);
   };
 }
 
@@ -261,7 +262,7 @@ std::function<void(int64_t, int, Runtime&)> sleeping_rank() {
 void add_surroundings(const TrainConfig& config, const Data& data,
                       const std::optional<ResumePoint>& resume, TrainJob& job) {
   TrainSettings& settings = job.settings;
-  settings.before_step = sleeping_rank();
+  settings.at_point = sleeping_rank();
   const bool saves = settings.saving.every > 0;
   if (!saves && !resume) return;
   settings.data = {.description = data.tokens->describe(),
@@ -301,9 +302,11 @@ Outcome run_job(const TrainFlags& a, const TrainConfig& config,
                             on_wish(ranks, job, out));
   job.settings.stop = &interrupt.signal();
   if (a.faults != nullptr)
-    job.settings.at_point = [&a](TrainPoint point, int64_t step, int rank) {
-      a.faults->at(point, step, rank);
-    };
+    job.settings.at_point =
+        [&a, sleep = job.settings.at_point](const TrainMoment& at) {
+          a.faults->at(at);
+          if (sleep) sleep(at);
+        };
   job.settings.saving.now = &interrupt.wishes();
 
   RunSummary begun;

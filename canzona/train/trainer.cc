@@ -70,6 +70,9 @@ class RankTrainer {
   void finish_saving();
   void take(const SavedStep& saved);
   bool run_step(int64_t step);
+  void come_to(TrainPoint point, int64_t step) {
+    settings_.come_to({point, step, world_.rank(), rank_.runtime()});
+  }
   void check_replicas(int64_t step);
   void watch_loss(StepMetrics& metrics);
   void take(const StepMetrics& metrics);
@@ -252,13 +255,11 @@ void RankTrainer::evaluate_last() {
 bool RankTrainer::run_step(int64_t step) {
   const double start = now();
   const TrainRank::Times before = rank_.times();
-  settings_.come_to(TrainPoint::kForward, step, world_.rank());
-  if (settings_.before_step)
-    settings_.before_step(step, world_.rank(), rank_.runtime());
+  come_to(TrainPoint::kForward, step);
   const std::vector<double> losses = rank_.learn(step);
   const double learned = now();
   const double waited_in_learning = rank_.times().waited - before.waited;
-  settings_.come_to(TrainPoint::kOptimizer, step, world_.rank());
+  come_to(TrainPoint::kOptimizer, step);
   const StepOutcome outcome = rank_.update(step);
   const double end = now();
   const TrainRank::Times after = rank_.times();
@@ -355,7 +356,7 @@ void RankTrainer::save() {
     files.push_back({kRunFile, run_json(state_)});
   }
   saver_->save(state_.step, files);
-  settings_.come_to(TrainPoint::kSave, state_.step, world_.rank());
+  come_to(TrainPoint::kSave, state_.step);
   last_save_ = state_.step;
   save_is_due_ = false;
   while (const auto saved = saver_->poll()) take(*saved);

@@ -42,6 +42,13 @@ class WeightSource;
 // The point of a step at which a rank is. kSave: a save of it has begun, and
 // may go on in the background.
 enum class TrainPoint { kForward, kBackward, kOptimizer, kSave };
+struct TrainMoment {
+  TrainPoint point;
+  int64_t step;
+  int rank;
+  Runtime& runtime;
+};
+
 // Says what of a run is saved, and when. A save that is due after a step that
 // was skipped waits for one that was not: where numbers ceased to be finite,
 // the last good checkpoint is what matters.
@@ -90,15 +97,11 @@ struct TrainSettings {
   // Set from outside to anything but 0: the run ends after the step, or the
   // part of an evaluation, that it is in.
   const std::atomic<int>* stop = nullptr;
-  // Called on every rank before each step: for tests of faults.
-  std::function<void(int64_t step, int rank, Runtime& runtime)> before_step =
-      {};
-
   // For tests of faults: called by every rank as it comes to a point of a step.
-  std::function<void(TrainPoint point, int64_t step, int rank)> at_point = {};
+  std::function<void(const TrainMoment& moment)> at_point = {};
 
-  void come_to(TrainPoint point, int64_t step, int rank) const {
-    if (at_point) at_point(point, step, rank);
+  void come_to(const TrainMoment& moment) const {
+    if (at_point) at_point(moment);
   }
   // The micro-batches of a step, on every data-parallel rank.
   int64_t micro_batches(const Mesh& mesh) const {
