@@ -1,5 +1,6 @@
-// How much of a product's speed the decoder keeps: its model flops per second
-// against those of a product of 1024³ in the same process, taken in turns.
+// This benchmark tells how much of a product's speed the decoder keeps: its
+// model flops per second against those of a product of 1024³ in the same
+// process, taken in turns.
 //
 //   decoder [hidden ffn layers heads kv_heads length micro_batch vocab rounds
 //            recompute]

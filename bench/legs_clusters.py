@@ -9,9 +9,7 @@ long a rank's links to other nodes and to its own are busy with sums and new
 parameters of a step of Qwen3-8B on dp=256; and the optimizer's step of
 Qwen3-32B on dp=32,tp=8. Standard library only.
 """
-import argparse
-import json
-import subprocess
+from cluster_table import ClusterTable, cluster_parser
 
 STRATEGIES = ("replicated", "layerwise", "start_offset", "contiguous",
               "megatron", "balanced")
@@ -19,24 +17,18 @@ FAST, SLOW = 350e9, 45e9  # bytes a second, each way
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--canzona", default="build/canzona")
+    parser = cluster_parser(__doc__)
     parser.add_argument("--cost", default="cost_tables/nvidia_h200.json")
     parser.add_argument("--rule", default="muon")
-    parser.add_argument("--markdown")
     return parser.parse_args()
 
 
-def plan(args, model, mesh, strategy, collectives):
-    command = [args.canzona, "plan", "--model", model, "--mesh", mesh,
-               "--rule", args.rule, "--strategy", strategy, "--cost",
-               args.cost, "--link",
-               f"intra={FAST / 1e9:g}GB/s,inter={SLOW / 1e9:g}GB/s",
-               "--ranks-per-node", "8", "--collectives", collectives,
-               "--activations", "none", "--json", "--quiet"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
+def plan(table, model, mesh, strategy, collectives):
+    return table.predicted(
+        "plan", "--model", model, "--mesh", mesh, "--rule", table.args.rule,
+        "--strategy", strategy, "--cost", table.args.cost, "--link",
+        f"intra={FAST / 1e9:g}GB/s,inter={SLOW / 1e9:g}GB/s",
+        "--collectives", collectives)
 
 
 def busy(shown, link, rate):
@@ -57,31 +49,28 @@ def cells(shown):
 
 
 def main():
-    args = parse_arguments()
-    text = ["| strategy | direct: slow links, mean s | slowest rank | fast "
-            "links, mean | legs: slow links, mean s | slowest rank | fast "
-            "links, mean |", "|---|---|---|---|---|---|---|"]
+    table = ClusterTable(parse_arguments())
+    table.say("| strategy | direct: slow links, mean s | slowest rank | fast "
+              "links, mean | legs: slow links, mean s | slowest rank | fast "
+              "links, mean |", "|---|---|---|---|---|---|---|")
     for strategy in STRATEGIES:
-        direct, legs = (plan(args, "qwen3-8b", "dp=256", strategy, how)
+        direct, legs = (plan(table, "qwen3-8b", "dp=256", strategy, how)
                         for how in ("direct", "node"))
-        text.append(f"| `{strategy}` | {cells(direct)} | {cells(legs)} |")
-        print(text[-1], flush=True)
-    text += ["", "| strategy | step, s | of this broadcasts, s |", "|---|---|---|"]
+        table.say(f"| `{strategy}` | {cells(direct)} | {cells(legs)} |")
+    table.say("", "| strategy | step, s | of this broadcasts, s |",
+              "|---|---|---|")
     for strategy in STRATEGIES:
-        shown = plan(args, "qwen3-32b", "dp=32,tp=8", strategy, "auto")
+        shown = plan(table, "qwen3-32b", "dp=32,tp=8", strategy, "auto")
         sent = max(
             max(w["sent_intra"], w["received_intra"]) / FAST +
             max(w["sent_inter"], w["received_inter"]) / SLOW
             for w in (r["bytes"].get("broadcast", dict.fromkeys((
                 "sent_intra", "sent_inter", "received_intra",
                 "received_inter"), 0)) for r in shown["ranks"]))
-        text.append(f"| `{strategy}` | "
-                    f"{shown['predicted']['step_seconds_mean']:.4f} | "
-                    f"{sent:.3f} |")
-        print(text[-1], flush=True)
-    if args.markdown:
-        with open(args.markdown, "w") as file:
-            file.write("\n".join(text) + "\n")
+        table.say(f"| `{strategy}` | "
+                  f"{shown['predicted']['step_seconds_mean']:.4f} | "
+                  f"{sent:.3f} |")
+    table.save()
 
 
 if __name__ == "__main__":

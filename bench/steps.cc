@@ -40,7 +40,7 @@ struct Question {
   std::string rule;
   int threads = 1;
   std::vector<MatrixShape> shapes;
-  // Whether every gradient is looked at before anything is changed.
+  // True if every gradient is looked at before anything is changed.
   bool looks_at_gradients = true;
   RuleOptions options;
 };
@@ -162,7 +162,7 @@ std::unique_ptr<Subject> make_subject(const Question& question) {
   return std::make_unique<OurRule>(question);
 }
 
-// Of Newton–Schulz on the first shape, against fp64.
+// Returns the error of Newton–Schulz on the first shape, against fp64.
 double error_of(const Question& question) {
   TransformRequest request;
   request.shape = question.shapes.front();

@@ -22,7 +22,7 @@ from torch_model import (decoder_loss, fused_attention, plain_attention,
                          rotation)
 
 ATTENTIONS = {"plain": plain_attention, "sdpa": fused_attention}
-# What build/bench/decoder takes, in its order.
+# The arguments of build/bench/decoder, in its order.
 OURS = ["hidden", "ffn", "layers", "heads", "kv_heads", "length", "micro_batch",
         "vocab", "rounds"]
 

@@ -8,9 +8,7 @@ Cards that reach a share of 300 TFLOP/s, 64 GB each, groups of 8 at 400 GB/s,
 model, rule and number of cards: the fastest sizes that fit beside the paper's
 (64, 8, 8). Standard library only.
 """
-import argparse
-import json
-import subprocess
+from cluster_table import ClusterTable, cluster_parser
 
 MODELS = ("qwen3-32b", "qwen3-30b-a3b")
 CARDS = (256, 512, 1024)
@@ -20,14 +18,11 @@ STEP_TOKENS = 1 << 24
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--canzona", default="build/canzona")
+    parser = cluster_parser(__doc__)
     parser.add_argument("--tflops", type=float, default=150,
                         help="that a card reaches [half of 300]")
     parser.add_argument("--all", action="store_true",
                         help="every triple, not only those near the paper's")
-    parser.add_argument("--markdown")
     return parser.parse_args()
 
 
@@ -41,17 +36,14 @@ def triples(cards):
     return ";".join(found)
 
 
-def predict(args, model, rule, cards):
-    command = [args.canzona, "compare", "--model", model, "--mesh",
-               f"dp={cards}", "--rule", rule, "--zero",
-               "all" if args.all else triples(cards), "--micro-batches",
-               str(STEP_TOKENS // MICRO_BATCH // cards), "--tokens",
-               str(MICRO_BATCH), "--length", str(MICRO_BATCH), "--tflops",
-               str(args.tflops), "--link",
-               "intra=400GB/s,inter=25GB/s,latency=10us", "--ranks-per-node",
-               "8", "--memory-cap", "64GB", "--activations", "none", "--json", "--quiet"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)["sizes"]
+def predict(table, model, rule, cards):
+    return table.predicted(
+        "compare", "--model", model, "--mesh", f"dp={cards}", "--rule", rule,
+        "--zero", "all" if table.args.all else triples(cards),
+        "--micro-batches", STEP_TOKENS // MICRO_BATCH // cards, "--tokens",
+        MICRO_BATCH, "--length", MICRO_BATCH, "--tflops", table.args.tflops,
+        "--link", "intra=400GB/s,inter=25GB/s,latency=10us", "--memory-cap",
+        "64GB")["sizes"]
 
 
 def cell(size):
@@ -62,28 +54,24 @@ def cell(size):
 
 
 def main():
-    args = parse_arguments()
-    text = ["| model | rule | cards | chosen | s | GB | the paper's | s | GB | "
-            "linearity |", "|---|---|---|---|---|---|---|---|---|---|"]
-    print("\n".join(text), flush=True)
+    table = ClusterTable(parse_arguments())
+    table.say("| model | rule | cards | chosen | s | GB | the paper's | s | GB "
+              "| linearity |", "|---|---|---|---|---|---|---|---|---|---|")
     for model in MODELS:
         for rule in RULES:
             first = None
             for cards in CARDS:
-                sizes = predict(args, model, rule, cards)
+                sizes = predict(table, model, rule, cards)
                 best = sizes[0]
                 paper = next(s for s in sizes
                              if tuple(s["zero"].values()) == (64, 8, 8))
                 work = best["predicted_iteration_seconds"] * cards
                 first = first or work
                 fits = "" if best["fits"] else " (nothing fits)"
-                text.append(f"| {model} | {rule} | {cards} | "
-                            f"{cell(best)}{fits} | {cell(paper)} | "
-                            f"{100 * first / work:.1f} % |")
-                print(text[-1], flush=True)
-    if args.markdown:
-        with open(args.markdown, "w") as file:
-            file.write("\n".join(text) + "\n")
+                table.say(f"| {model} | {rule} | {cards} | "
+                          f"{cell(best)}{fits} | {cell(paper)} | "
+                          f"{100 * first / work:.1f} % |")
+    table.save()
 
 
 if __name__ == "__main__":

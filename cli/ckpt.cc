@@ -319,7 +319,7 @@ Outcome import_weights(const CkptFlags& a, const Output& out) {
   const HfImported made = import_hf(
       a.path, without_slashes(a.folder),
       cat("canzona ckpt import-hf, process ", ::getpid(), " on ", host_name()));
-  // Where `train --init` and `sample` look for it.
+  // `train --init` and `sample` look for it there.
   if (!tokenizer.empty() && there.empty())
     write_file(tokenizer_path(a.folder), tokenizer);
   out.result(a.json ? ckpt_import_json(a.path, made)

@@ -138,7 +138,7 @@ std::string word_cases(const std::vector<Place>& places) {
   return out;
 }
 
-// What bash and zsh share: from the words before, the words to offer.
+// bash and zsh share this: from the words before, the words to offer.
 std::string tables(const std::vector<Place>& places) {
   return cat("  case \"$at:$previous\" in\n", value_cases(places),
              "    *)\n      case \"$at\" in\n", word_cases(places),

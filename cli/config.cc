@@ -110,7 +110,8 @@ void add_config_flag(CLI::App& app, const ConfigFlag& flag,
                 key.words);
 }
 
-// What --set, the flags and --rule-option give; the last one of a key wins.
+// Collects what --set, the flags and --rule-option give; the last one of a key
+// wins.
 Settings command_line_settings(const ConfigArguments& arguments) {
   Settings asked;
   for (const std::string& text : arguments.set)
@@ -168,7 +169,7 @@ bool gives_way(const Setting& setting, const Settings& asked) {
   return there != 0 && count != "0" && count != cat(there);
 }
 
-// Where the weights are that the run starts from; "" without any.
+// Returns where the weights are that the run starts from; "" without any.
 std::string initial_path(const Settings& of_file, const Settings& asked) {
   const Setting* init = last_setting(asked, "init");
   if (init == nullptr) init = last_setting(of_file, "init");
@@ -182,8 +183,8 @@ Settings initial_tokenizer(const std::string& init) {
   return {{"data.tokenizer", file, cat("--init ", init)}};
 }
 
-// What the user asks for, from --model or --init to the flags; and what the
-// weights of --init say of it.
+// The user's settings, from --model or --init to the flags; and what the
+// weights of --init say of them.
 struct AskedSettings {
   Settings all;
   Settings initial;

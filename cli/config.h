@@ -1,4 +1,4 @@
-// Where the configuration of a training run comes from.
+// Puts the configuration of a training run together.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -29,15 +29,15 @@ struct ConfigArguments {
 // `arguments` outlives the app.
 void add_config_arguments(CLI::App& app, ConfigArguments& arguments);
 
-// What a run that goes on from a checkpoint begins with.
+// A run that goes on from a checkpoint begins with this.
 struct ConfigBase {
   Settings saved = {};
   bool has_weights = false;  // of a checkpoint: --init is not looked at
   int64_t launched = 0;      // ranks that a launcher has started; 0: none
 };
 
-// Defaults < preset < what was saved < --model < file < --set < flags. What is
-// left to `auto` and decided by this machine is settled.
+// Defaults < preset < what was saved < --model < file < --set < flags. Settings
+// left to `auto` that this machine decides are settled.
 TrainConfig read_config(const ConfigArguments& arguments,
                         const ConfigBase& base = {});
 

@@ -7,15 +7,16 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
-#include <cstdlib>
 #include <ctime>
 #include <string_view>
+
+#include "canzona/base/environment.h"
 
 namespace canzona::cli {
 namespace {
 
 std::string_view variable(const char* name) {
-  const char* value = std::getenv(name);
+  const char* value = environment_variable(name);
   return value == nullptr ? std::string_view() : std::string_view(value);
 }
 
@@ -33,13 +34,6 @@ Environment read_environment() {
       .no_color = !variable("NO_COLOR").empty() || variable("TERM") == "dumb",
       .stdout_is_terminal = is_terminal(STDOUT_FILENO),
       .stderr_is_terminal = is_terminal(STDERR_FILENO)};
-}
-
-const char* environment_variable(const char* name) { return std::getenv(name); }
-
-void set_environment_variable(const std::string& name,
-                              const std::string& value) {
-  ::setenv(name.c_str(), value.c_str(), 1);
 }
 
 std::string host_name() {
@@ -72,7 +66,7 @@ std::atomic<int> signal_seen = 0;
 std::atomic<int> wishes_seen = 0;
 static_assert(std::atomic<int>::is_always_lock_free);
 
-// What a handler may look at: written before the handler is installed.
+// A handler may look at this: it is written before the handler is installed.
 struct Notice {
   std::array<char, 400> text;
   size_t size = 0;

@@ -1,4 +1,4 @@
-// What surrounds the program: variables, terminals, the clock, signals.
+// Everything that surrounds the program: terminals, the clock, signals.
 #pragma once
 
 #include <atomic>
@@ -7,9 +7,7 @@
 
 namespace canzona::cli {
 
-// What the program asks of its surroundings. No other file reads environment
-// variables or looks at terminals.
-
+// The program asks this of its surroundings. No other file looks at terminals.
 struct Environment {
   bool no_color = false;  // NO_COLOR is set and not empty, or TERM is "dumb"
   bool stdout_is_terminal = false;
@@ -18,13 +16,7 @@ struct Environment {
 
 Environment read_environment();
 
-// Null if it is not set.
-const char* environment_variable(const char* name);
-// For libraries that are told so. While this process has one thread.
-void set_environment_variable(const std::string& name,
-                              const std::string& value);
-
-// Of this machine; "unknown" if it has none.
+// The name of this machine; "unknown" if it has none.
 std::string host_name();
 
 // Now: with fractions of a second, and as "2026-01-31T12:00:00Z".
@@ -55,11 +47,11 @@ class Interrupt {
 
   // The signal that came, 0 before.
   const std::atomic<int>& signal() const;
-  // How often SIGUSR1 has come.
+  // Counts how often SIGUSR1 has come.
   const std::atomic<int>& wishes() const;
 };
 
-// Whether an Interrupt has seen a signal: whoever reads our output may be gone,
+// True if an Interrupt has seen a signal: whoever reads our output may be gone,
 // or wait for our end, and must not be waited for.
 bool signal_came();
 

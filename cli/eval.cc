@@ -49,7 +49,7 @@ struct EvalFlags {
 // Memory for sequences of a model without a run stays bounded.
 constexpr int64_t kLongest = 1024;
 
-// What is evaluated, settled.
+// The data that is evaluated, settled.
 struct EvalData {
   std::string path;
   bool is_of_run = false;  // by its path
@@ -60,7 +60,7 @@ struct EvalData {
   std::optional<Batches> batches;  // where the end is held out
   int64_t there = 0;               // sequences
   int64_t count = 0;               // that are evaluated
-  // Whether these are the tokens that the run was trained on; none: not known,
+  // True if these are the tokens that the run was trained on; none: not known,
   // or other data was asked for.
   std::optional<bool> is_same = {};
 

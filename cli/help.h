@@ -1,4 +1,4 @@
-// How --help looks, on every level.
+// Formats --help, on every level.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -86,14 +86,14 @@ class LaunchListener : public AttemptObserver {
     out_.note(cat("launch: ", signal_name(signal), " passed on to all ranks"));
   }
 
-  // Of a rank that failed by itself.
+  // The reason of a rank that failed by itself.
   std::string reason_of(const Cause& cause) const {
     if (cause.ranks.empty() || cause.is_signal) return "";
     for (const ErrorLines::Line& said : errors_.all())
       if (said.rank == cause.ranks.front()) return printable(said.words);
     return "";
   }
-  // Where the others were when they missed it: best of those who name it.
+  // Finds where the others were when they missed it: best of those who name it.
   std::string operation_of(const Cause& cause) const {
     std::string found;
     for (const ErrorLines::Line& said : errors_.all()) {
@@ -109,7 +109,7 @@ class LaunchListener : public AttemptObserver {
   }
 
  private:
-  // Where a line was left out, so are all that follow: a wait for each would
+  // Once a line was left out, so are all that follow: a wait for each would
   // hold up ranks that are to end.
   void pass_on(const std::string& line, bool is_error) {
     bool& is_unread = is_error ? errors_unread_ : output_unread_;
@@ -295,7 +295,7 @@ void Launcher::attempt() {
                           ? listener.operation_of(attempt.cause)
                           : "";
   attempt.step = attempt.cause.status == 0 ? 0 : step_under_way(report_.run);
-  // Of mpirun itself only what explains that there are no ranks.
+  // mpirun's own words matter only if they explain that there are no ranks.
   const bool started = std::ranges::any_of(
       attempt.result.ranks, [](const RankEnd& rank) { return rank.started; });
   if (!started)

@@ -11,6 +11,7 @@
 #include <random>
 #include <system_error>
 
+#include "canzona/base/environment.h"
 #include "canzona/base/error.h"
 #include "canzona/base/files.h"
 #include "canzona/base/text.h"
@@ -18,7 +19,6 @@
 #include "canzona/launch/rank_folder.h"
 #include "canzona/measure/machine.h"
 #include "cli/bench.h"
-#include "cli/environment.h"
 #include "cli/launch_view.h"
 #include "cli/options.h"
 #include "cli/ranks.h"
@@ -122,7 +122,7 @@ int ranks_wanted(const LaunchFlags& a, const LaunchPlan& plan,
   return settle_mesh(copy, {.cores = usable_cpus()}).world();
 }
 
-// Of the command, as far as it says.
+// Returns the transport of the command, as far as it says.
 std::string wanted_transport(const LaunchPlan& plan) {
   if (plan.config) return plan.config->transport;
   const auto& words = plan.command;

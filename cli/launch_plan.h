@@ -1,5 +1,5 @@
-// What `canzona launch` is to start: which command, on how many ranks, by which
-// starter.
+// A LaunchPlan is what `canzona launch` is to start: which command, on how many
+// ranks, by which starter.
 //
 //   LaunchPlan plan = settle_launch(flags, out);   // or UsageError
 //   run_attempt({.words = attempt_words(plan, command, folder),
@@ -35,7 +35,6 @@ struct ElasticRange {
   int least = 0, most = 0;
 };
 
-// What is to be started.
 struct LaunchPlan {
   // This program, by the path that it was started from: what lies there later
   // may be another build.
@@ -56,7 +55,7 @@ struct LaunchPlan {
 // Says what the user may not expect, such as ranks that are threads.
 LaunchPlan settle_launch(const LaunchFlags& a, const Output& out);
 
-// Whether the run can be dealt over so many ranks; without a configuration
+// True if the run can be dealt over so many ranks; without a configuration
 // nobody knows, and train itself will tell.
 bool fits_ranks(const std::optional<TrainConfig>& config, int num_ranks);
 

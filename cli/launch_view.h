@@ -1,4 +1,4 @@
-// What `canzona launch` says of a run: its last line, and JSON.
+// Writes what `canzona launch` says of a run: its last line, and JSON.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,8 @@ struct LaunchReport {
   std::vector<LaunchedAttempt> attempts;
   // The newest checkpoint that verifies.
   std::optional<int64_t> checkpoint = {};
-  // Why it was not started again, where it might have been; "": nothing to say.
+  // The reason why it was not started again, where it might have been; "":
+  // nothing to say.
   std::string why_not_again = {};
 
   const LaunchedAttempt& last() const { return attempts.back(); }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 
+#include "canzona/base/environment.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/comm/mpi/mpi_launch.h"
@@ -18,7 +19,6 @@
 #include "canzona/measure/calibrate.h"
 #include "canzona/plan/cost/cost_table.h"
 #include "canzona/report/bench/machine_report.h"
-#include "cli/environment.h"
 #include "cli/options.h"
 #include "cli/plan_input.h"
 #include "cli/precision.h"

@@ -7,8 +7,8 @@
 
 namespace canzona::cli {
 
-// What a shell may complete the value of an option to. It is kept in the option
-// itself, so that the tree of options is the only list there is.
+// An Offer is what a shell may complete the value of an option to. It is kept
+// in the option itself, so that the tree of options is the only list there is.
 //
 //   offer_words(app.add_option("--wire", wire, "…"), {"fp32", "bf16"});
 //   Offer offer = offer_of(*option);

@@ -1,5 +1,5 @@
-// Where the program writes: results to standard output, everything else to
-// standard error, files whole or not at all.
+// The program writes results to standard output, everything else to standard
+// error, files whole or not at all.
 #pragma once
 
 #include <chrono>
@@ -41,11 +41,11 @@ class Output {
   // A remark on standard error; none with --quiet.
   void note(std::string_view text) const;
 
-  // What is being done now: one line of a terminal, written over by the next;
-  // elsewhere the first, then lines at least some seconds apart. Empty: the
-  // line is free again. One thread at a time.
+  // Says what is being done now: one line of a terminal, written over by the
+  // next; elsewhere the first, then lines at least some seconds apart. Empty:
+  // the line is free again. One thread at a time.
   void progress(std::string_view text) const;
-  // Whether every progress is shown.
+  // True if every progress is shown.
   bool shows_progress() const { return stderr_is_terminal_ && !quiet_; }
   bool is_quiet() const { return quiet_; }
 

@@ -32,7 +32,7 @@ constexpr const char* kPlanExamples =
 // With `--zero auto`: that of the best plan.
 constexpr const char* kAnyStrategy = "any";
 
-// What the report sets the plan against.
+// The report sets the plan against this strategy.
 constexpr const char* kBaseline = "start_offset";
 
 std::string help_footer() {
@@ -78,7 +78,7 @@ void choose_zero(const PlanArguments& arguments, PlanInput& input,
   out.note("zero: " + all.search.summary());
 }
 
-// What `--collectives auto` came to.
+// Notes what `--collectives auto` came to.
 void note_collectives(const PlanInput& input, const Plan& plan,
                       const Output& out) {
   if (input.options.zero.reach == Reach::kAuto)

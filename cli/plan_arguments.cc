@@ -103,7 +103,7 @@ void add_budgets(CLI::App& app, Planning planning, PlanArguments& a) {
              "dtype of the model's parameters: bf16 or fp32 [bf16]");
 }
 
-// What is counted beside the plan.
+// Adds options for memory that is counted beside the plan.
 void add_memory(CLI::App& app, PlanArguments& a) {
   Group group(app, "What a rank holds");
   group.text("--tokens", a.tokens, "N",
@@ -184,7 +184,7 @@ void add_output(CLI::App& app, Planning planning, PlanArguments& a) {
   group.flag("--json", a.json, "print one JSON object instead of text");
 }
 
-// What shells complete values to.
+// Adds what shells complete values to.
 void add_offers(CLI::App& app, Planning planning) {
   std::vector<std::string> names;
   for (const StrategyInfo& strategy : strategies())

@@ -49,7 +49,7 @@ struct PlanArguments {
   std::string prefetch;
   std::string replica_sum;
   std::string collectives;
-  // What an iteration is.
+  // Options that describe an iteration.
   std::string tokens;
   std::string length;
   std::string micro_batches;
@@ -73,7 +73,7 @@ struct PlanArguments {
   std::vector<RouteOverride> overrides() const;
 };
 
-// Which verb the options are for: `plan`, `compare` or `bench step`.
+// The verb that the options are for: `plan`, `compare` or `bench step`.
 enum class Planning { kOne, kAll, kRun };
 void add_plan_arguments(CLI::App& app, Planning planning,
                         PlanArguments& arguments);

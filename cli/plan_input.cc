@@ -227,7 +227,7 @@ RuleOptions read_rule_options(const PlanArguments& a, const RuleEntry& rule) {
   return a.device.empty() ? options : with_device(rule.name, options, a.device);
 }
 
-// What `precision=auto` is in a plan for CPUs, of which none is asked.
+// Says what `precision=auto` is in a plan for CPUs, of which none is asked.
 std::string note_precision(const RuleOptions& given,
                            const RuleOptions& in_force) {
   const auto asked = given.find("precision");

@@ -27,18 +27,18 @@ struct PlanFile {
 // (then `plan` is empty).
 PlanFile read_plan(const std::string& path);
 
-// What plans are weighed by, as the options say: sizes of ZeRO, the work of an
-// iteration and the memory beside a plan.
+// Reads what plans are weighed by: sizes of ZeRO, the work of an iteration and
+// the memory beside a plan.
 
 // "all", or sizes joined by ';' (names by ',' too). UsageError for sizes that
 // do not divide.
 std::vector<ZeroSizes> read_sizes(const std::string& text, int32_t homes,
                                   const char* option = "--zero");
 
-// What an iteration is, as the options say; nominal where they do not.
+// Reads the work of an iteration; nominal where the options do not say.
 Workload read_workload(const PlanArguments& arguments, const Model& model);
 
-// What is counted against the cap of the options.
+// Reads what is counted against the cap of the options.
 MemoryTerms read_memory_terms(const PlanArguments& arguments,
                               const Model& model, const Mesh& mesh,
                               const PlanOptions& options);
@@ -55,7 +55,7 @@ struct PlanInput {
   PlanOptions options;
   std::optional<CostTable> cost_table;
   std::string note = {};  // what was decided for the user; empty: nothing
-  // What is counted against the cap; none: what the plan says alone.
+  // The terms of the cap; none: what the plan says alone.
   std::optional<MemoryTerms> terms = {};
 
   PlanRequest request() const {

@@ -29,7 +29,7 @@ bool is_auto(const RuleOptions& options) {
   return given == options.end() || given->second == "auto";
 }
 
-// Why a CPU with fast products of bf16, or without, takes `precision`.
+// Says why a CPU with fast products of bf16, or without, takes `precision`.
 std::string reason_on_cpu(const RuleOptions& in_force) {
   const std::string_view fast = fast_bf16(cpu_features());
   if (fast.empty()) return "auto: no fast bf16";
@@ -51,7 +51,7 @@ std::string asked_for(const Settings& given, const std::string& key,
   return otherwise;
 }
 
-// What one process tells the others.
+// One process tells the others this.
 struct SettledHere {
   char precision[16] = {};
   char why[48] = {};

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <utility>
 
+#include "canzona/base/environment.h"
 #include "canzona/base/error.h"
 #include "canzona/base/exit_status.h"
 #include "canzona/base/text.h"
@@ -268,7 +269,7 @@ void refuse_idle_nccl_options(const RankOptions& options) {
     throw UsageError("--nccl-ctas goes with --transport nccl");
 }
 
-// Who has started this process, also where only --transport says that ranks
+// Finds who has started this process, also if only --transport says that ranks
 // are to meet.
 std::optional<ProcessLaunch> find_launch_for(const RankOptions& options) {
   std::optional<ProcessLaunch> launch = find_process_launch();

@@ -24,11 +24,11 @@ struct RankOptions {
   // "thread", "mpi", "tcp", "nccl", or "": as this process was started.
   std::string transport = {};
   std::string device = "cpu";  // "cuda" with nccl
-  // Of nccl: whether ranks may share a GPU, and what --nccl-ctas says, or "".
+  // For nccl: whether ranks may share a GPU, and what --nccl-ctas says, or "".
   bool share_gpu = false;
   std::string nccl_ctas = {};
-  // Of tcp: where rank 0 is met, and what tells jobs apart; "": as the launcher
-  // says.
+  // For tcp: where rank 0 is met, and what tells jobs apart; "": as the
+  // launcher says.
   std::string rendezvous = {};
   std::string job_token = {};
   int num_ranks = 1;
@@ -38,7 +38,7 @@ struct RankOptions {
   Gate* gate = nullptr;  // for tests of faults; outlives the ranks
 };
 
-// Who has started this process as one of several ranks, and how they talk.
+// Says who has started this process as one of several ranks, and how they talk.
 struct ProcessLaunch {
   std::string launcher;   // "Open MPI", "torchrun", "canzona launch", …
   std::string transport;  // "mpi" or "tcp"
@@ -59,7 +59,7 @@ class Ranks {
 
   virtual std::string transport() const = 0;
   virtual RankRunner runner() = 0;
-  // Whether this process is the one that prints results.
+  // True if this process is the one that prints results.
   virtual bool speaks() const { return true; }
   // Ranks on this machine; the launcher may not tell of processes: 1.
   virtual int num_here() const = 0;
@@ -88,7 +88,7 @@ void require_same_init(Ranks& ranks, const std::string& found);
 // Options of a verb that say how its processes meet and share GPUs.
 void add_rank_options(CLI::App& app, RankOptions& options);
 
-// Whether the library behind these ranks has sums of its own (MPI, NCCL).
+// True if the library behind these ranks has sums of its own (MPI, NCCL).
 bool has_own_sums(const RankOptions& options);
 
 // Makes a lane of a rank's device, for groups whose operations are only issued;

@@ -129,7 +129,7 @@ std::string table_text(const std::vector<const FileResult*>& shown,
   return table.text(ink, 0);
 }
 
-// Why a failed file failed, where the table had no room for it.
+// Explains why a failed file failed, if the table had no room for it.
 std::string reasons_text(const std::vector<FileResult>& results) {
   std::string out;
   std::map<std::string, int64_t> unsupported;

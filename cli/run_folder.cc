@@ -100,8 +100,8 @@ void refuse_what_is_there(const std::string& path) {
   }
 }
 
-// Whether there is something to resume from was asked before the lock was
-// held.
+// The caller asked before the lock was held whether there is something to
+// resume from.
 void refuse_what_was_saved(const std::string& path) {
   const std::string folder = checkpoint_folder(path);
   if (!has_checkpoint(folder)) return;
@@ -154,7 +154,7 @@ bool is_of_checkpoints(const std::string& name) {
          step_of_name(whole).has_value();
 }
 
-// Where the folder is a link, several runs may have their checkpoints there.
+// If the folder is a link, several runs may have their checkpoints there.
 FileLock lock_store(const std::string& folder) {
   const std::string file = cat(folder, "/", kStoreLock);
   std::optional<FileLock> lock = FileLock::take(file, folder_owner());

@@ -1,6 +1,6 @@
-// What a run leaves in its folder: a summary of what is running when it begins,
-// metrics while it goes on, weights as soon as they are whole, summary and
-// report at its end. docs/runs.md lists the files.
+// A RunFolder writes what a run leaves: a summary of what is running when it
+// begins, metrics while it goes on, weights as soon as they are whole, summary
+// and report at its end. docs/runs.md lists the files.
 //
 //   RunFolder folder("runs/one", FolderUse::kNew);
 //   folder.write_summary(summary);
@@ -27,7 +27,7 @@
 
 namespace canzona::cli {
 
-// Where the checkpoints of a run lie: "runs/one/ckpt".
+// The folder of a run's checkpoints: "runs/one/ckpt".
 std::string checkpoint_folder(const std::string& run);
 
 // The summary that a run has left; nothing if there is none. UsageError if it
@@ -37,7 +37,7 @@ std::optional<RunSummary> summary_in(const std::string& run);
 // "process 4711 on node7 since …": what a lock says of this process.
 std::string folder_owner();
 
-// What is done about a run that a folder holds.
+// Says what is done about a run that a folder holds.
 enum class FolderUse {
   kNew,          // it is refused
   kOverwrite,    // its files are removed, and its checkpoints
@@ -75,13 +75,13 @@ class RunFolder {
   // before go_on_after().
   RunFolder(const std::string& path, FolderUse use);
 
-  // Of a run that goes on: checkpoints of later steps are set aside, and what
+  // For a run that goes on: checkpoints of later steps are set aside, and what
   // metrics.jsonl tells of such steps is removed. Returns notes for the user.
   std::vector<std::string> go_on_after(int64_t step);
   // True if the step that the run goes on from was recorded without an
   // evaluation, and none was added since.
   bool lacks_evaluation() const { return has_step_ && !has_begun_; }
-  // Of a run that was refused before its first step: nothing of it stays, so
+  // For a run that was refused before its first step: nothing of it stays, so
   // that it can be asked for again.
   void forget_unless_begun();
 
@@ -89,13 +89,14 @@ class RunFolder {
   std::string report_path() const { return path_ + "/report.html"; }
 
   void write_summary(const RunSummary& summary) const;
-  // What the run's text was encoded with, for those who read its weights; none
-  // where the text is empty. One that is there stays.
+  // Writes what the run's text was encoded with, for those who read its
+  // weights; nothing if the text is empty. One that is there stays.
   void write_tokenizer(std::string_view json) const;
   // StorageError says why a step, or an evaluation, could not be recorded: the
   // files are then as they were, and the next one can be added.
   void add_step(const StepMetrics& metrics);
-  // Of the step that was added last; none: only the summary tells of it.
+  // Adds an evaluation of the step that was added last; none: only the summary
+  // tells of it.
   void add_evaluation(int64_t step, double loss);
   // Tensors in the model's order; the job outlives this.
   void add_tensor(const TrainJob& job, int32_t tensor,
@@ -125,7 +126,7 @@ class RunFolder {
 // folder, could not be: before anything of a former run is touched.
 void check_late_file(const std::string& file, const std::string& run_folder);
 
-// Why weights of this job have no config.json; "" if they have one.
+// Says why weights of this job have no config.json; "" if they have one.
 std::string config_json_note(const TrainJob& job);
 
 }  // namespace canzona::cli

@@ -49,8 +49,8 @@ CheckpointReader open_step(const std::string& path, const std::string& store,
                        join(there, ", ")));
 }
 
-// Where a run's checkpoints are, or those of their own folder; "": there are
-// none.
+// Returns where a run's checkpoints are, or those of their own folder; "":
+// there are none.
 std::string store_of(const std::string& path) {
   std::error_code ignored;
   for (const std::string& store : {path + "/ckpt", path})

@@ -52,7 +52,7 @@ void write_run_model(JsonWriter& out, const RunModel& model);
 // The tokenizer.json in a folder, or that of the run whose checkpoint it is; ""
 // if there is none.
 std::string tokenizer_beside(const std::string& folder);
-// Where it would lie.
+// The path that it would have.
 std::string tokenizer_path(const std::string& folder);
 
 }  // namespace canzona::cli

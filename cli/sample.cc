@@ -85,7 +85,6 @@ std::vector<int32_t> prompt_tokens(const SampleFlags& a,
   return tokens;
 }
 
-// What came of it.
 struct Sampled {
   std::vector<int32_t> tokens;  // without the prompt's
   std::string text;
@@ -198,10 +197,8 @@ std::string sample_json(const SampleFlags& a, const RunModel& model,
       .field("seed", a.seed)
       .field("seconds", sampled.seconds)
       .field("tokens_per_second", tokens_per_second(sampled));
-  out.member("tokens").begin_array();
-  for (const int32_t token : sampled.tokens) out.value(int64_t{token});
-  out.end_array().end_object();
-  return out.take() + "\n";
+  out.member("tokens").values(sampled.tokens);
+  return out.end_object().take() + "\n";
 }
 
 Outcome run(const SampleFlags& a, const Output& out) {

@@ -9,9 +9,9 @@
 #include <limits>
 #include <stdexcept>
 
+#include "canzona/base/environment.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "cli/environment.h"
 
 namespace canzona::cli {
 namespace {
@@ -105,9 +105,9 @@ TestFaults::TestFaults(std::string_view text) {
     faults_.push_back(parse(fault));
 }
 
-void TestFaults::at(TrainPoint point, int64_t step, int rank) {
-  step_ = step;
-  fail(train_point_name(point), step, rank);
+void TestFaults::at(const TrainMoment& moment) {
+  step_ = moment.step;
+  fail(train_point_name(moment.point), moment.step, moment.rank);
 }
 
 void TestFaults::pass(std::string_view, Operation, std::string_view,

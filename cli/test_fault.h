@@ -31,7 +31,7 @@ class TestFaults final : public Gate {
   explicit TestFaults(std::string_view text);
 
   // A rank comes to a point of a step.
-  void at(TrainPoint point, int64_t step, int rank);
+  void at(const TrainMoment& moment);
   void pass(std::string_view group, Operation operation, std::string_view label,
             int world_rank) override;
   void open_for_good() noexcept override {}

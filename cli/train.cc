@@ -101,8 +101,8 @@ RankOptions rank_options(const TrainFlags& a, const TrainConfig& config,
   return options;
 }
 
-// What a run begins with: a checkpoint, or what it was asked to do before it
-// was killed, or neither.
+// A run begins with a checkpoint, or with what it was asked to do before it was
+// killed, or with neither.
 struct Beginning {
   std::optional<ResumePoint> point;
   std::optional<Settings> unfinished;
@@ -128,7 +128,7 @@ std::unique_ptr<Ranks> join_ranks(const TrainFlags& a,
   return ranks;
 }
 
-// What a run learns from.
+// The data that a run learns from.
 struct Data {
   explicit Data(const TrainConfig& config)
       : seed(static_cast<uint64_t>(config.seed)),
@@ -160,8 +160,8 @@ TrainResult train_on(Ranks& ranks, const TrainJob& job, const Data& data,
 }
 
 // The same; whoever loses a run to somebody else's fault is told how it goes
-// on, unless this is what has just failed. Of a run that is refused before it
-// begins nothing stays.
+// on, unless this is what has just failed. A run that is refused before it
+// begins leaves nothing.
 TrainResult train_or_hint(Ranks& ranks, const TrainJob& job, const Data& data,
                           const Telling& telling, Narrator& narrator) {
   const auto hint = [&] {
@@ -217,7 +217,7 @@ FolderUse folder_use(const TrainFlags& a,
   return a.resume == "auto" ? FolderUse::kUnlessEnded : FolderUse::kNew;
 }
 
-// What a run begins with must outlive what it takes the place of.
+// The source of a run must outlive what the run takes the place of.
 void refuse_own_source(const TrainConfig& config, const std::string& flag,
                        const std::string& source) {
   std::error_code error;
@@ -246,22 +246,23 @@ std::string config_text(const TrainConfig& config) {
 }
 
 // CANZONA_TEST_SLEEP=2:200
-std::function<void(int64_t, int, Runtime&)> sleeping_rank() {
+std::function<void(const TrainMoment&)> sleeping_rank() {
   const std::string wish = sleep_for_tests();
   if (wish.empty()) return {};
   const size_t colon = std::min(wish.find(':'), wish.size() - 1);
   const int late = std::atoi(wish.c_str());
   const std::chrono::milliseconds pause(std::atoi(wish.c_str() + colon + 1));
-  return [late, pause](int64_t, int rank, Runtime&) {
-    if (rank == late) std::this_thread::sleep_for(pause);
+  return [late, pause](const TrainMoment& at) {
+    if (at.point == TrainPoint::kForward && at.rank == late)
+      std::this_thread::sleep_for(pause);
   };
 }
 
-// What the loop needs beside the configuration.
+// Adds what the loop needs beside the configuration.
 void add_surroundings(const TrainConfig& config, const Data& data,
                       const std::optional<ResumePoint>& resume, TrainJob& job) {
   TrainSettings& settings = job.settings;
-  settings.before_step = sleeping_rank();
+  settings.at_point = sleeping_rank();
   const bool saves = settings.saving.every > 0;
   if (!saves && !resume) return;
   settings.data = {.description = data.tokens->describe(),
@@ -280,8 +281,8 @@ Outcome outcome_of(const TrainResult& result) {
   return result.stop != 0 ? Outcome::kTerminated : Outcome::kDone;
 }
 
-// Weights are in place when train_on() returns. What can fail comes after the
-// summary, and other ranks are waited for last.
+// Weights are in place when train_on() returns. Calls that can fail come after
+// the summary, and other ranks are waited for last.
 Outcome run_job(const TrainFlags& a, const TrainConfig& config,
                 const std::optional<ResumePoint>& resume, TrainJob& job,
                 Ranks& ranks, const Output& out) {
@@ -301,9 +302,11 @@ Outcome run_job(const TrainFlags& a, const TrainConfig& config,
                             on_wish(ranks, job, out));
   job.settings.stop = &interrupt.signal();
   if (a.faults != nullptr)
-    job.settings.at_point = [&a](TrainPoint point, int64_t step, int rank) {
-      a.faults->at(point, step, rank);
-    };
+    job.settings.at_point =
+        [&a, sleep = job.settings.at_point](const TrainMoment& at) {
+          a.faults->at(at);
+          if (sleep) sleep(at);
+        };
   job.settings.saving.now = &interrupt.wishes();
 
   RunSummary begun;
@@ -345,8 +348,8 @@ RankCounts rank_counts(const TrainConfig& config,
                    : usable_cpus()};
 }
 
-// What measurements decided becomes part of the configuration, so that it can
-// be repeated.
+// Decisions by measurement become part of the configuration, so that the run
+// can be repeated.
 void settle_zero(const TrainJob& job, TrainConfig& config) {
   const ZeroOptions& zero = job.plan.options.zero;
   if (chooses_zero(config)) config.zero.sizes = to_string(zero.sizes);

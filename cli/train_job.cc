@@ -53,7 +53,7 @@ double measure_product_rate_on(Ranks& ranks) {
 
 namespace {
 
-// Of step 1, 2, …
+// The rate of step 1, 2, …
 std::function<double(int64_t)> rate_of(const TrainConfig& config, double peak) {
   return
       [peak, steps = config.steps, schedule = config.schedule](int64_t step) {

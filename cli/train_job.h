@@ -1,4 +1,4 @@
-// What `canzona train` is about to do.
+// A TrainJob is what `canzona train` is about to do.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,8 @@
 
 namespace canzona::cli {
 
-// What ranks reach here while all of them compute. All processes call it.
+// Measures what ranks reach here while all of them compute. All processes call
+// it.
 MachineLimits measure_limits_on(Ranks& ranks);
 // The first of them alone: flops in a second of one rank while all multiply.
 double measure_product_rate_on(Ranks& ranks);
@@ -43,7 +44,7 @@ struct TrainJob {
   int64_t activations = 0;  // of the fullest rank
   // Bytes that each rank reserves to save in the background.
   std::vector<int64_t> staging_of = {};
-  // What predicted times rest on; none: nothing was measured.
+  // Predicted times rest on it; none: nothing was measured.
   std::optional<MachineSpeed> speed = {};
 
   int64_t num_parameters() const;
@@ -63,7 +64,8 @@ struct TrainJob {
 TrainJob make_job(const TrainConfig& config, const Mesh& mesh,
                   const std::optional<MachineLimits>& limits = {});
 
-// What the MFU is measured by: products in fp32 of one rank while all compute.
+// Sets what the MFU is measured by: products in fp32 of one rank while all
+// compute.
 void set_product_rate(double flops_per_second_of_a_rank, TrainJob& job);
 
 // Predicts times of the same plan by what this machine was measured to do.

@@ -1,4 +1,4 @@
-// What `canzona train --resume` goes on from.
+// Finds what `canzona train --resume` goes on from.
 #pragma once
 
 #include <optional>
@@ -29,9 +29,9 @@ struct ResumePoint {
 std::optional<ResumePoint> find_resume_point(const std::string& wish,
                                              const std::string& run);
 
-// What a run that was killed before its first checkpoint was asked to do, by
-// its summary; nothing if the folder has no summary, or that of a run that has
-// ended. UsageError if it cannot be read.
+// Returns what a run that was killed before its first checkpoint was asked to
+// do, by its summary; nothing if the folder has no summary, or that of a run
+// that has ended. UsageError if it cannot be read.
 std::optional<Settings> unfinished_settings(const std::string& run);
 
 // "the newest checkpoint is of step 100; canzona train --run … goes on from

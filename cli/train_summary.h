@@ -1,5 +1,5 @@
-// What `canzona train` says of a run before it, with --dry-run, and writes of
-// it.
+// Writes what `canzona train` says of a run before it, with --dry-run, and of
+// its end.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace canzona::cli {
 
-// How the run is cut and what that sends; "" for plain ZeRO-1.
+// Says how the run is cut and what that sends; "" for plain ZeRO-1.
 std::string zero_line(const TrainJob& job);
 
 // Memory by kind and the predicted step, for --dry-run.
@@ -19,7 +19,8 @@ std::string memory_table(const TrainJob& job, const Ink& ink);
 std::string dry_run_json(const TrainConfig& config, const TrainJob& job,
                          const TokenSource& tokens);
 
-// What is going to run: everything but the result, in the state "running".
+// Describes what is going to run: everything but the result, in the state
+// "running".
 RunSummary describe_run(const TrainConfig& config, const TrainJob& job,
                         const TokenSource& tokens,
                         const std::string& transport);

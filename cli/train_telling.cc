@@ -110,7 +110,7 @@ void Narrator::say(const Line& line) const {
     tell_result(out_, folder_, line(out_.ink()) + "\n");
 }
 
-// Of a run that goes on in its folder nothing has changed before.
+// Until now nothing has changed in the folder of a run that goes on.
 void Narrator::on_resumed(const LoadedState& loaded, const RunState& state) {
   has_resumed_ = true;
   for (const std::string& note : loaded.notes)

@@ -1,4 +1,4 @@
-// How a run of `canzona train` tells of itself: its plan, its beginning, its
+// A run of `canzona train` tells of itself here: its plan, its beginning, its
 // steps, its end; to the user, and to its folder if it has one.
 //
 //   Narrator narrator(telling);
@@ -70,8 +70,8 @@ class Narrator : public TrainObserver {
   std::string why_unrecorded_;
 };
 
-// What --dry-run shows. Tokens are opened, counted and checked, though none is
-// learned.
+// Shows the plan for --dry-run. Tokens are opened, counted and checked, though
+// none is learned.
 void show_plan(const TrainConfig& config, const TrainJob& job,
                const TokenSource& tokens, const Output& out, bool json);
 

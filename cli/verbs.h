@@ -52,7 +52,7 @@ Verb add_man(CLI::App& root);
 // The verb below `canzona rules`.
 Verb add_rules_check(CLI::App& rules);
 
-// What computes: the verbs from add_config to add_doctor but add_report, the
+// These compute: the verbs from add_config to add_doctor but add_report, the
 // check of rules, and these two. no_compute.cc takes their place in a program
 // that only plans.
 

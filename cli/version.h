@@ -1,5 +1,5 @@
-// What this program was built from. The values are in a source that the build
-// writes, so that a new commit recompiles that source alone.
+// Tells what this program was built from. The values are in a source that the
+// build writes, so that a new commit recompiles that source alone.
 #pragma once
 
 namespace canzona {

@@ -63,7 +63,7 @@ function(canzona_cuda_prefixes result)
   set(${result} ${prefixes} PARENT_SCOPE)
 endfunction()
 
-# Whether the NCCL whose header this is, is new enough
+# Sets `result` to whether the NCCL whose header this is, is new enough
 # (canzona/comm/nccl/nccl_library.h).
 function(canzona_nccl_is_new header result)
   set(${result} FALSE PARENT_SCOPE)

@@ -1,5 +1,5 @@
-# What is needed, and by whom. docs/decisions/0001-dependencies.md says why.
-# Everything comes from the system; nothing is fetched.
+# Finds what is needed, and by whom. docs/decisions/0001-dependencies.md says
+# why. Everything comes from the system; nothing is fetched.
 
 find_package(nlohmann_json 3.10 REQUIRED)  # base
 

@@ -1,4 +1,4 @@
-# How everything is compiled.
+# Flags that everything is compiled with.
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -21,9 +21,9 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
 endif()
 
-# A fused multiply-add rounds once instead of twice. Whether the compiler may
-# use one depends on the machine, so it may not: a plan has the same bits on
-# x86_64 and aarch64.
+# A fused multiply-add rounds once instead of twice. Machines differ in whether
+# the compiler may use one, so it may not: a plan has the same bits on x86_64
+# and aarch64.
 set(cxx_flags -ffp-contract=off)
 set(cuda_flags -fmad=false)
 # Messages name files from the root, wherever the tree lies.
@@ -32,8 +32,8 @@ list(APPEND cuda_flags
      -Xcompiler=-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
 list(APPEND cxx_flags -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor
      -Woverloaded-virtual -Wcast-qual -Wextra-semi)
-# What nvcc makes of a source for the host compiler is not pedantic. It warns
-# (554) of a view of constants that converts to itself.
+# nvcc's output for the host compiler is not pedantic. It warns (554) of a view
+# of constants that converts to itself.
 list(APPEND cuda_flags -Xcompiler=-Wall,-Wextra -diag-suppress=554 -lineinfo)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU"
    AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)

@@ -1,4 +1,4 @@
-# How a cold build stays short: the sources of a room are compiled several at a
+# A cold build stays short: the sources of a room are compiled several at a
 # time, behind precompiled headers. One changed source recompiles those it is
 # compiled with, so batches are small enough for that to take seconds.
 #

@@ -13,9 +13,9 @@ find_library(CANZONA_OPENBLAS_STATIC NAMES libopenblas.a)
 find_library(CANZONA_OPENBLAS_SHARED NAMES libopenblas.so openblas)
 mark_as_advanced(CANZONA_OPENBLAS_STATIC CANZONA_OPENBLAS_SHARED)
 
-# The archive names no libraries of its own. What Fortran left in it needs a
-# few functions of the compiler's runtime, which may be there without the
-# package that holds the file for -lgfortran.
+# The archive names no libraries of its own. Its Fortran sources need a few
+# functions of the compiler's runtime, which may be there without the package
+# that holds the file for -lgfortran.
 find_library(CANZONA_FORTRAN_RUNTIME
              NAMES gfortran libgfortran.so.5 libgfortran.so.4
              HINTS ${CMAKE_CXX_IMPLICIT_LINK_DIRECTORIES})

@@ -34,7 +34,7 @@ function(canzona_library name)
   set_property(GLOBAL APPEND PROPERTY CANZONA_LIBRARIES ${target})
 endfunction()
 
-# What `make test-cuda` builds.
+# `make test-cuda` builds these.
 if(CANZONA_CUDA)
   add_custom_target(canzona_cuda_tests)
 endif()
@@ -131,6 +131,21 @@ endfunction()
 function(canzona_refuse_rest function name rest)
   if(rest)
     message(FATAL_ERROR "${function}(${name}): unexpected ${rest}")
+  endif()
+endfunction()
+
+# canzona_choose_sources(<variable> <target> WITH ... WITHOUT ...)
+#
+# Sets the variable to the first sources if there is such a target, else to the
+# second ones, which say that it is missing: absence is a file.
+function(canzona_choose_sources variable target)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "WITH;WITHOUT")
+  canzona_refuse_rest(canzona_choose_sources ${variable}
+                      "${arg_UNPARSED_ARGUMENTS}")
+  if(TARGET ${target})
+    set(${variable} ${arg_WITH} PARENT_SCOPE)
+  else()
+    set(${variable} ${arg_WITHOUT} PARENT_SCOPE)
   endif()
 endfunction()
 

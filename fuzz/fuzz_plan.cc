@@ -1,5 +1,5 @@
 // Plans: refused with a UsageError, or validated, predicted and judged in
-// bounded time whatever they say. What is sound is also simulated.
+// bounded time whatever they say. A sound plan is also simulated.
 #include <algorithm>
 #include <array>
 #include <cstddef>

@@ -2,8 +2,8 @@
 # setup.sh [--tests | --browser | --strace | --mpich | --tools]
 #
 # Makes sure that the machine has what a build needs, and installs only what
-# is missing (Debian packages). Where all is there it needs neither network
-# nor root, and changes nothing.
+# is missing (Debian packages). If all is there it needs neither network nor
+# root, and changes nothing.
 #
 #   (nothing)   compiler, CMake, libraries of the program
 #   --tests     GoogleTest as well, for the tests and the benches

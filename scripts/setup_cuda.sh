@@ -1,7 +1,7 @@
 #!/bin/sh
 # setup_cuda.sh
 #
-# Makes sure that cuBLAS, cuSOLVER and NCCL are there for `make cuda`. Where the
+# Makes sure that cuBLAS, cuSOLVER and NCCL are there for `make cuda`. If the
 # toolkit, the system or python3 has them it changes nothing; what is missing
 # comes from PyPI into build-cuda/pypi. cmake/cuda.cmake looks in the same
 # places.

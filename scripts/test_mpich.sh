@@ -15,7 +15,7 @@ if ! sh scripts/setup.sh --mpich; then
 fi
 
 set -e
-# Of the same settings as the release, with another MPI.
+# The settings are those of the release, with another MPI.
 cmake --preset release -B build-mpich -DCANZONA_MPI=mpich -DCANZONA_BUILD_TESTS=ON >/dev/null
 cmake --build build-mpich -j "$jobs" --target canzona canzona_comm_mpi_test
 ctest --test-dir build-mpich --output-on-failure --no-tests=error \

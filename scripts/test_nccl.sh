@@ -1,9 +1,10 @@
 #!/bin/sh
 # test_nccl.sh <canzona> [<ranks>...]
 #
-# What one GPU can show of NCCL: ranks that share it have the bits of threads,
-# started by mpirun and by torchrun, with every launch in order
-# (NCCL_LAUNCH_RACE_FATAL=1). Prints what was run; fails at the first difference.
+# Shows what one GPU can show of NCCL: ranks that share it have the bits of
+# threads, started by mpirun and by torchrun, with every launch in order
+# (NCCL_LAUNCH_RACE_FATAL=1). Prints what was run; fails at the first
+# difference.
 set -eu
 canzona=${1:?usage: test_nccl.sh <canzona> [<ranks>...]}
 shift

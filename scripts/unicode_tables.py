@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Writes canzona/data/unicode_tables.cc from the Unicode character database.
+"""Writes canzona/data/generated/unicode_tables.cc from the Unicode character database.
 
     pip install unicodedata2==16.0.0
-    python3 scripts/unicode_tables.py > canzona/data/unicode_tables.cc
+    python3 scripts/unicode_tables.py > canzona/data/generated/unicode_tables.cc
+
+The file is the same, byte for byte, wherever it is made.
 
 Letters and numbers are those of Unicode 16.0, which the regular expressions of
 the tokenizers library know. Its normalizer knows Unicode 9.0: marks and
@@ -14,6 +16,16 @@ import sys
 import unicodedata2 as unicode
 
 VERSION = "16.0.0"
+
+HEADING = f"""\
+// Generated data, not to be edited: letters, numbers, combining classes and
+// decompositions of Unicode {VERSION}. These two commands write this file, the
+// same bytes on every machine:
+//
+//   pip install unicodedata2=={VERSION}
+//   python3 scripts/unicode_tables.py > canzona/data/generated/unicode_tables.cc
+//
+// clang-format off"""
 
 # Characters with a combining class, and composed ones, newer than Unicode 9.0.
 NEWER_MARKS = """
@@ -107,8 +119,7 @@ def main():
     if unicode.unidata_version != VERSION:
         sys.exit(f"expected Unicode {VERSION}, found {unicode.unidata_version}")
     pairs = decompositions()
-    print("// Written by scripts/unicode_tables.py; do not edit.")
-    print("// clang-format off")
+    print(HEADING)
     print('#include "canzona/data/unicode_tables.h"\n')
     print("#include <array>\n\nnamespace canzona {\nnamespace {\n")
     for letter, name in (("L", "kLetters"), ("N", "kNumbers")):

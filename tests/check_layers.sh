@@ -2,7 +2,9 @@
 # check_layers.sh <root>
 #
 # Fails if a room includes what lies to its right: an arrow may only point
-# left. Link targets catch a wrong arrow late or, for headers, never.
+# left. Link targets catch a wrong arrow late or, for headers, never. Fails, too,
+# if a source of canzona/ or cli/ other than base/environment.h reads or changes
+# the environment.
 set -u
 root=${1:?usage: check_layers.sh <root>}
 cd "$root" || exit 2
@@ -97,8 +99,18 @@ includes() {
   tr -d ' \t' <"$1" | sed -n 's/^#include\(["<][^">]*[">]\).*/\1/p'
 }
 
+check_environment() {
+  case $1 in
+    canzona/base/environment.h | *_test.cc) return ;;
+    canzona/* | cli/*)
+      grep -Eqw 'getenv|secure_getenv|setenv|unsetenv|putenv|environ' "$1" &&
+        complain "$1: only canzona/base/environment.h reads the environment" ;;
+  esac
+}
+
 # Tests may measure time and draw random numbers.
 check_file() {
+  check_environment "$2"
   case $2 in canzona/report/bench/*) set -- canzona/report/bench "$2" ;; esac
   includes "$2" | while read -r include; do
     case $2:$include in

@@ -60,4 +60,11 @@ expect 1 canzona/comm/a.cc '#include "canzona/runtime/engine_wire_ops.h"'
 expect 1 canzona/runtime/a.cc '#include "canzona/report/html.h"'
 expect 1 canzona/unheard_of/a.cc '#include <string>'
 
+expect 0 canzona/base/environment.h 'return std::getenv(name);'
+expect 0 canzona/comm/a.cc 'return environment_variable(name);'
+expect 0 canzona/linalg/a_test.cc 'getenv("A");'
+expect 1 canzona/linalg/a.cc 'return std::getenv(name);'
+expect 1 cli/a.cc '::setenv("A", "b", 1);'
+expect 1 canzona/launch/a.cc 'for (char** at = environ; *at; ++at) {}'
+
 exit $status

@@ -4,7 +4,8 @@
 //   CANZONA_CHECK(home < num_homes, "home of tensor ", name);
 //   CANZONA_CHECK_EQ(cuts.size(), num_homes + 1, "cuts of bucket ", b);
 //
-// What follows the condition is joined as by cat(), only when the check fails.
+// The words after the condition are joined as by cat(), only when the check
+// fails.
 #pragma once
 
 #include <concepts>

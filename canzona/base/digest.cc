@@ -70,7 +70,8 @@ void add_block(State& state, const unsigned char* block) {
   for (size_t i = 0; i < state.size(); ++i) state[i] += change[i];
 }
 
-// What is left of the message, one 1 bit, zeros, the message's length in bits.
+// Returns the padded end of a message: its last bytes, one 1 bit, zeros, and
+// the message's length in bits.
 std::string last_blocks(std::string_view rest, uint64_t message_bytes) {
   std::string blocks(rest);
   blocks.push_back(static_cast<char>(0x80));

@@ -1,5 +1,5 @@
-// What is equal, in batches: the places in `kinds` of equal values, at most
-// most(kind) in each, batches by their first place.
+// Groups equal values in batches: each batch has the places in `kinds` of equal
+// values, at most most(kind) of them; batches are ordered by their first place.
 //
 //   equal_batches(shapes, [](const Dims&) { return 2; })   // {{0, 2}, {1},
 //   {3}}

@@ -36,7 +36,7 @@ class DataLost : public Error {
   using Error::Error;
 };
 
-// Whether this errno speaks of the storage behind a path, not of the path.
+// True if this errno speaks of the storage behind a path, not of the path.
 bool is_storage_error(int code);
 
 // StorageError or UsageError, with the system's words for this errno.
@@ -120,8 +120,8 @@ class FileWriter {
 //   "me"); if (!lock) refuse(FileLock::holder(folder + "/canzona.lock"));
 //
 // The file is made when the lock is taken and removed when it is given back. It
-// holds what the owner says of itself. Where the file system has no locks
-// (some network mounts), every take() succeeds.
+// holds what the owner says of itself. On a file system without locks (some
+// network mounts) every take() succeeds.
 
 class FileLock {
  public:
@@ -129,7 +129,7 @@ class FileLock {
   // UsageError if the file cannot be made.
   static std::optional<FileLock> take(const std::string& path,
                                       std::string_view owner);
-  // What the owner said of itself; "" if there is no such file.
+  // Returns what the owner said of itself; "" if there is no such file.
   static std::string holder(const std::string& path);
 
   FileLock(FileLock&& other) noexcept;

@@ -165,7 +165,8 @@ TEST(GetMember, SaysWhatIsMissingOrWrong) {
             "shapes: expected an object, got 12.5");
 }
 
-// What is streamed comes in order, whole, and is not in the tree; the rest is.
+// A streamed container arrives whole and in order, and is left out of the tree;
+// the rest of the document is in it.
 TEST(ParseJson, StreamsContainers) {
   std::string seen;
   const auto note = [&](std::string&& key, Json&& value) {

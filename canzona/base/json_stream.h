@@ -5,8 +5,8 @@
 //                          {{"model", "vocab", [&](std::string&& name,
 //                                                  Json&& value) { … }}});
 //
-// What parse_json() promises (json_reader.h) holds, but for keys that come
-// twice in such a container, which the caller sees.
+// The promises of parse_json() (json_reader.h) hold, except that a key that
+// comes twice in such a container is left to the caller.
 #pragma once
 
 #include <functional>

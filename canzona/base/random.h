@@ -24,7 +24,8 @@ inline float uniform_at(uint64_t seed, uint64_t i) {
   return static_cast<float>(upper - (int64_t{1} << 23)) * 0x1p-23F;
 }
 
-// Of mean 0 and variance 1, by two numbers of the stream's halves.
+// Returns a number of mean 0 and variance 1, made from two numbers of the
+// stream's halves.
 inline double normal_at(uint64_t seed, uint64_t i) {
   const double a = (static_cast<double>(uniform_at(seed, 2 * i)) + 1) / 2;
   const double b = (static_cast<double>(uniform_at(seed, 2 * i + 1)) + 1) / 2;

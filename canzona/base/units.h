@@ -78,7 +78,7 @@ struct TicksTag {
 using Bytes = Quantity<BytesTag>;
 using Flops = Quantity<FlopsTag>;
 using Elements = Quantity<ElementsTag>;
-// What a plan balances: an integer, so that every machine gets the same plan.
+// A plan balances ticks: integers, so that every machine gets the same plan.
 // One tick is one flop, one element or one picosecond; a plan says which.
 using Ticks = Quantity<TicksTag>;
 

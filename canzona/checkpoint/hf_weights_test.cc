@@ -142,8 +142,8 @@ TEST_F(HfWeights, AnUnfusedModelIsWrittenAsItIs) {
             model.tensors.size());
 }
 
-// What one file would hold, over several, none longer than asked for unless it
-// has one tensor alone.
+// Several files hold together what one file would; none is longer than asked
+// for unless it has one tensor alone.
 TEST_F(HfWeights, SeveralFilesHoldWhatOneWould) {
   const Model model = generate_model(with_experts(), "m", true);
   write_model(path("."), model);

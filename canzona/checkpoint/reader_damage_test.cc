@@ -33,7 +33,7 @@ class Damage : public FolderTest {
   std::string file(const std::string& name) const {
     return "ckpt/step_00000200/" + name;
   }
-  // What a run that loads everything gets to hear; "" if nothing.
+  // Returns the error of a run that loads everything; "" if there is none.
   std::string load_problem() const {
     try {
       expect_sample(open_checkpoint(path("ckpt/step_00000200")), 200);

@@ -134,7 +134,7 @@ TEST_F(Reading, LargeTensorsComeInChunks) {
   }
 }
 
-// What Python's package sees: plain names, data that is aligned.
+// Python's package finds plain names and aligned data.
 TEST_F(Reading, ShardsArePlainSafetensors) {
   CheckpointStore store(path("ckpt"), "test");
   PendingCheckpoint pending = store.begin(5);

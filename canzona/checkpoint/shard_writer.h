@@ -39,9 +39,8 @@ struct ShardPlace {
   int64_t world = 1;
 };
 
-// Whether bytes are hashed by another thread than the one that writes them,
-// which is sooner done, or by the same, which takes no second processor from
-// others.
+// Bytes are hashed by another thread than the one that writes them, which is
+// done sooner, or by the same one, which takes no second processor from others.
 enum class Hashing { kBeside, kInTurn };
 
 // Into `folder`, that of the checkpoint which is being written. Returns the

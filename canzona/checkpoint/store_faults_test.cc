@@ -155,7 +155,8 @@ TEST_F(StoreFaults, C3_AFullDiskLeavesWhatWasThere) {
   EXPECT_EQ(expect_old_or_new(store), 100);
 }
 
-// Of a file that could not be put on disk nobody knows what is there.
+// After a failed sync the contents of a file are unknown, so a second sync
+// would prove nothing.
 TEST_F(StoreFaults, C4_AFailedSyncIsNotTriedAgain) {
   int64_t k = 1;
   for (;; ++k) {

@@ -164,7 +164,8 @@ TEST_F(Store, ResumeBeginsWithTheLatest) {
   EXPECT_THAT(order(), ElementsAre(400, 300, 250, 200, 100));
 }
 
-// What a killed process leaves; empty folders under final names, too.
+// A killed process leaves partial folders, and empty ones under final names,
+// too.
 TEST_F(Store, LeftoversAreNeverLookedAtAndRemovedAtTheNextStart) {
   {
     CheckpointStore store(path("ckpt"), "test");

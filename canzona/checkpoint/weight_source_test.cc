@@ -32,7 +32,7 @@ Architecture small() {
           .qk_norm = true};
 }
 
-// What the folder holds: a number for every name, row and column.
+// The folder holds a number for every name, row and column.
 float number_at(const std::string& name, int64_t row, int64_t col) {
   uint32_t seed = 7;
   for (const char c : name) seed = seed * 31 + static_cast<unsigned char>(c);
@@ -57,7 +57,7 @@ std::vector<RawTensor> raw_model(const Architecture& a) {
   return all;
 }
 
-// Where an element of a fused tensor comes from, by plain counting.
+// Finds the element that a fused tensor has here by plain counting.
 float expected_at(const Architecture& a, const Tensor& tensor, int64_t row,
                   int64_t col) {
   const auto named = [&](const char* fused, const std::string& part) {

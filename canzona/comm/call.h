@@ -1,5 +1,5 @@
-// What a rank says when it calls a collective: which one, under what label,
-// how long it may take.
+// A Call is what a rank says when it calls a collective: which one, under what
+// label, how long it may take.
 //
 //   world.barrier({.label = "end of step 7", .deadline = 5s});
 #pragma once
@@ -55,9 +55,10 @@ class Label {
   uint8_t size_ = 0;
 };
 
-// How often each operation of one group was called by this rank, and what it
-// sent: bytes that leave the rank, so that a rank's own piece is not counted,
-// and those among them that leave its node, which are the slow ones.
+// A TrafficLog counts how often this rank called each operation of one group,
+// and what it sent: bytes that leave the rank, so that a rank's own piece is
+// not counted, and those among them that leave its node, which are the slow
+// ones.
 //
 //   const TrafficLog::Row& row = world.traffic().of(Operation::kAllReduce);
 //   int64_t inside_the_node = row.sent - row.sent_slow;

@@ -160,7 +160,7 @@ class Communicator {
   // they do when the communicator ends.
   void leave() { exchange_.transport().leave(); }
 
-  // Whether this rank knows already that its next operation will fail so.
+  // True if this rank knows already that its next operation will fail so.
   bool is_aborted() const { return exchange_.transport().is_aborted(); }
   std::string abort_reason() const {
     return exchange_.transport().abort_reason();
@@ -171,7 +171,7 @@ class Communicator {
     return exchange_.known_as(exchange_.transport().rank());
   }
 
-  // Where links are modelled: how long at least one of this rank's was busy so
+  // With modelled links: how long at least one of this rank's links was busy so
   // far, with messages of any group. Any thread may ask.
   bool has_links() const { return exchange_.transport().links() != nullptr; }
   std::chrono::nanoseconds links_busy() const;
@@ -180,7 +180,8 @@ class Communicator {
   void count_links(LinkUse& use) { exchange_.transport().count_links(&use); }
   std::chrono::nanoseconds busy_of(const LinkUse& use) const;
 
-  // What sums are staged in, reserved by now or with the first of them.
+  // Returns the size of the buffer that sums are staged in. It is reserved by
+  // now or with the first of them.
   int64_t staging_bytes() const { return num_sum_slots(size()) * slot_; }
 
   const TrafficLog& traffic() const { return traffic_; }
@@ -226,7 +227,7 @@ class Communicator {
   void post_segment(Reduction reduction, const Row& row, int64_t begin,
                     int half);
   void add_runs(Reduction reduction, const PieceRuns& runs);
-  // Where every rank reads the others' pieces itself.
+  // True if every rank reads the others' pieces in place and adds them itself.
   bool adds_shown(Reduction reduction) const;
   void add_shown(Reduction reduction, const Row& row, std::byte* place);
   void gather_runs(const PieceRuns& runs);
@@ -239,11 +240,11 @@ class Communicator {
   void fast_all_reduce(std::span<std::byte> data);
   void fast_reduce_scatter(const std::byte* input,
                            std::span<const int64_t> counts, std::byte* output);
-  // What this rank sends if every peer gets so many numbers of fp32.
+  // Counts what this rank sends if every peer gets so many numbers of fp32.
   void count_exchange(std::span<const int64_t> counts);
   // Sets the ranks' shares of an all-reduce.
   void cut_evenly(int64_t count);
-  // Whether the library adds these; UsageError if it should, and cannot.
+  // True if the library adds these; UsageError if it should, and cannot.
   bool is_fast(Reduction reduction, Operation operation,
                const Call& call) const;
   void gather_pieces(std::span<const std::byte> input,

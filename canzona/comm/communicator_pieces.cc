@@ -259,7 +259,8 @@ bool Communicator::add_limbs_at_once(std::span<std::byte> data) {
   return true;
 }
 
-// No order changes their sums. What is counted is what the exchange sends.
+// No order changes their sums. The bytes counted are those that the exchange
+// would send.
 bool Communicator::add_integers_at_once(Reduction reduction,
                                         std::span<std::byte> data) {
   if (lane() == nullptr || data.empty() || size() == 1) return false;

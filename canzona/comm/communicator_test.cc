@@ -30,7 +30,7 @@ int64_t total_of(const std::vector<int64_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), int64_t{0});
 }
 
-// What rank `from` has for rank `to`.
+// Returns byte `i` of the message from rank `from` to rank `to`.
 std::byte byte_of(int from, int to, int64_t i) {
   return static_cast<std::byte>(from * 31 + to * 7 + i);
 }

@@ -149,7 +149,7 @@ void Courier::wait(int64_t number, std::chrono::nanoseconds time) {
         else
           std::this_thread::yield();
     }
-    // What was given up has ended, too, but not with what it should bring.
+    // Operations that were given up have ended, too, but without their results.
     if (communicator_.is_aborted())
       throw PeerLost(cat("rank ", communicator_.known_as(), " of ",
                          communicator_.name(), ": background operation ",

@@ -12,10 +12,10 @@
 //   transform(k);
 //   gather.wait();
 //
-// Where the communicator's operations are only issued, to a lane (lane.h),
-// there is no thread: what is posted is issued at once, by the thread that
-// posts, and so comes into one order with all else that this thread issues. A
-// Work is a mark of the lane then, for other lanes to wait for: order().
+// If the communicator's operations are only issued to a lane (lane.h), there is
+// no thread: an operation is issued by the thread that posts it, at once, and
+// so comes into one order with all else that this thread issues. A Work is a
+// mark of the lane then, for other lanes to wait for: order().
 //
 // Every rank posts the same order, so nothing can deadlock. Posting waits while
 // the queue is full. An error stays: its work and all later ones rethrow it at
@@ -63,8 +63,8 @@ class Work {
   // Rethrows what the operation threw. PeerLost if it has not ended in time;
   // the operation goes on then, under its own deadline.
   void wait(std::chrono::nanoseconds time = std::chrono::nanoseconds::max());
-  // What is issued to `lane` from now on happens after it; where there is no
-  // lane, or the courier has a thread, waits. Rethrows, too.
+  // Work that is issued to `lane` from now on happens after it; without a lane,
+  // or if the courier has a thread, this waits. Rethrows, too.
   void order(Lane* lane);
 
  private:
@@ -101,9 +101,9 @@ class Courier {
 
   // Calls body(Communicator&, const Call&) in its turn: collectives, the same
   // on every rank, with work of the caller's in between. It is copied byte by
-  // byte; the label that it gets lives until it returns. What it throws ends
-  // operations on every rank, as an error of a collective does; `name` and
-  // label say what failed.
+  // byte; the label that it gets lives until it returns. An exception of the
+  // body ends operations on every rank, as an error of a collective does;
+  // `name` and label say what failed.
   template <class Body>
   Work run(std::string_view name, const Body& body, const Call& call = {}) {
     static_assert(std::is_trivially_copyable_v<Body> &&
@@ -163,7 +163,7 @@ class Courier {
                                std::chrono::nanoseconds time) const;
   Work issue_now(const Request& request);
   void order(int64_t number, Lane* lane);
-  // Of the lane; a later operation's is as good.
+  // The lane's mark of operation `number`, or of a later one, which is as good.
   Mark& mark(int64_t number) {
     return *marks_[static_cast<size_t>(number) % marks_.size()];
   }

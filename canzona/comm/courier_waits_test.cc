@@ -1,5 +1,5 @@
-// What a courier's callers wait for. Ranks are threads that tell each other
-// when to come.
+// These tests are about what a courier's callers wait for. Ranks are threads
+// that tell each other when to come.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -102,8 +102,8 @@ bool Exchange::is_lost() {
   return transport_->is_aborted() || transport_->lost_peer() >= 0;
 }
 
-// Who gave up first may have waited for us, while we waited for another: that
-// one is the culprit, and only we know.
+// The rank that gave up first may have waited for this one while this one
+// waited for another: that one is the culprit, and only this rank knows.
 void Exchange::throw_lost() {
   if (transport_->is_aborted()) {
     std::string reason = transport_->abort_reason();

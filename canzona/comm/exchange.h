@@ -39,7 +39,7 @@ class Exchange {
   Transport& transport() { return *transport_; }
   const Transport& transport() const { return *transport_; }
   const std::string& name() const { return name_; }
-  // Of the operation under way.
+  // The deadline of the operation under way.
   Deadline deadline() const { return deadline_; }
 
   void begin(Operation operation, int64_t sequence, const Label& label,
@@ -103,15 +103,16 @@ class Exchange {
   SentBytes sent_;
 };
 
-// What a rank is about to do, compared with every other rank before it does it:
-// ranks that call different things would mix up each other's bytes.
+// An Announcement is what a rank is about to do, compared with every other rank
+// before it does it: ranks that call different things would mix up each other's
+// bytes.
 //
 //   check.compare(exchange, announcement, label);   // UsageError names both
 //
 // One thread at a time, the communicator's.
 
-// What all ranks must agree on: one thing each, and for an all-to-all the bytes
-// of every pair.
+// All ranks must agree on these: one value each, and for an all-to-all the
+// bytes of every pair.
 struct Announcement {
   Operation operation = Operation::kBarrier;
   int64_t variant = 0;  // reduction or root

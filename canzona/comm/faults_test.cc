@@ -39,7 +39,7 @@ std::string message_of(int num_ranks, const RunOptions& options,
   return "nothing thrown";
 }
 
-// What PeerLost says on this rank.
+// Returns the text of PeerLost on this rank.
 template <class Function>
 std::string lost(Function function) {
   try {
@@ -298,7 +298,7 @@ TEST(Checks, D1FindDifferentLabelsCountsAndPairs) {
                     HasSubstr("(1 bytes there, 2 bytes back)")));
 }
 
-// What every rank says of a call in which one does something else.
+// Returns the errors of all ranks in a call in which one does something else.
 std::array<std::string, 4> said_by_all(const RunOptions& options,
                                        const RankFunction& function) {
   std::array<std::string, 4> said;
@@ -362,7 +362,7 @@ TEST(Faults, D1WithoutChecksEveryRankEndsAndNobodyGetsAWrongSum) {
   for (const auto& [name, deed] : deeds_of_one()) {
     SCOPED_TRACE(name);
     const auto said = said_by_all(soon, one_differs(deed));
-    // Who has skipped a call is done before the others.
+    // The rank that has skipped a call is done before the others.
     for (const size_t rank : {0, 1, 3}) EXPECT_NE(said[rank], "");
   }
 }

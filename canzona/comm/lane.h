@@ -39,7 +39,7 @@ class Lane {
   virtual std::unique_ptr<Mark> make_mark() const = 0;
   // After all that was issued so far. The mark is of the same device.
   virtual void record(Mark& mark) = 0;
-  // What is issued from now on happens after it.
+  // Work that is issued from now on happens after the mark.
   virtual void wait_for(const Mark& mark) = 0;
 
   // The device's own handle of it, for libraries that issue there themselves (a

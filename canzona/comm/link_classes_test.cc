@@ -31,7 +31,7 @@ struct Members {
   int node(int member) const {
     return world[static_cast<size_t>(member)] / ranks_per_node;
   }
-  // What this rank sends to others, by a table of pairs.
+  // Returns what this rank sends to others, by a table of pairs.
   SentBytes sent(const std::function<int64_t(int from, int to)>& bytes) const {
     SentBytes sum;
     for (int from = 0; from < size(); ++from)

@@ -1,5 +1,5 @@
-// How long links were busy: the union of stretches of time that overlap as they
-// like.
+// A LinkUse tells how long links were busy: the union of stretches of time that
+// may overlap.
 //
 //   LinkUse use;
 //   use.add(ready, arrival);
@@ -39,7 +39,7 @@ class LinkUse {
   Time past_end_{Time::min()};
 };
 
-// When a port is busy: stretches of time that do not overlap, kept in order.
+// A port's busy times are stretches that do not overlap, kept in order.
 //
 //   BusyTimes sending;
 //   Time end = sending.book(ready, duration);

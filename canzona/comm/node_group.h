@@ -13,8 +13,8 @@
 //
 // Sums are trees over the ranks of a node, then over nodes (tree_sum): the
 // bits of a sum over all ranks at once where a node has a power of two of them,
-// other ones where it has not. Where bf16 travels, it does so inside nodes:
-// sums of a node leave it as fp32, since another rounding would change bits.
+// other ones where it has not. bf16 travels inside nodes only: sums of a node
+// leave it as fp32, since another rounding would change bits.
 //
 // Threads, errors and counts are those of the two communicators; nothing is
 // allocated after construction.
@@ -70,15 +70,15 @@ class NodeGroup {
   void all_reduce_back(Reduction reduction, std::span<std::byte> data,
                        const Call& call);
 
-  // Of both communicators.
+  // The sum of both communicators' staging.
   int64_t staging_bytes() const;
 
-  // Of both communicators, since the beginning. Call it while nothing is under
-  // way.
+  // The traffic of both communicators since the beginning. Call it while
+  // nothing is under way.
   TrafficLog::Row traffic(Operation operation) const;
 
  private:
-  // What an all-reduce has had of another operation, inside.
+  // What an all-reduce did by another operation, inside the node.
   struct Lent {
     Operation operation;
     TrafficLog::Row row = {};
@@ -100,7 +100,7 @@ class NodeGroup {
 
   std::unique_ptr<Communicator> inside_, across_;
   const WireOps& ops_;
-  // Of the operation under way: of all pieces, and of those across.
+  // The offsets of the operation under way: of all pieces, and of those across.
   std::vector<int64_t> offsets_, across_counts_, across_offsets_;
   std::vector<int64_t> shares_;  // of an all-reduce
   Lent summed_{Operation::kReduceScatter}, gathered_{Operation::kAllGather};

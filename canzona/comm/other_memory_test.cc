@@ -54,7 +54,8 @@ TEST(SumStaging, HasAFixedSizeHoweverManyRanksThereAre) {
       ASSERT_GE(sum_slot_bytes(ranks, segment), 16) << ranks;
       ASSERT_EQ(sum_slot_bytes(ranks, segment) % 64, 0) << ranks;
     }
-  // Of two halves, what comes and what goes, and a few of the tree.
+  // Two halves, each with what comes and what goes, and a few buffers of the
+  // tree.
   EXPECT_EQ(sum_staging_bytes(4), (4 * 4 + 3 + 1) * (256 << 10));
   EXPECT_EQ(sum_slot_bytes(61, kUsualSumSegment), 256 << 10);
   EXPECT_LT(sum_slot_bytes(256, kUsualSumSegment), 256 << 10);
@@ -116,7 +117,7 @@ TEST(Communicator, AGroupMayHaveMemoryOfAnotherKind) {
     below->all_gather_v(bytes_of(data), bytes, bytes_of(both));
     EXPECT_EQ(both, std::vector<int64_t>(2, 6));
     world.barrier();
-    // Of its own piece and of the other's, on each of four ranks.
+    // Each of four ranks copies its own piece and the other's.
     EXPECT_EQ(ops.num_copies() - before, 8);
     world.barrier();
     other->all_reduce(Reduction::kInt64Sum, bytes_of(data));

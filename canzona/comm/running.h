@@ -1,4 +1,4 @@
-// How a communicator runs one operation; for its own sources.
+// Communicator::run(), for the communicator's own sources.
 #pragma once
 
 #include "canzona/base/error.h"

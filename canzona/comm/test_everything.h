@@ -46,7 +46,7 @@ inline void call_everything(Communicator& world, Buffers& with) {
 inline void expect_no_allocation(Communicator& world) {
   Buffers buffers(static_cast<size_t>(world.size()));
   call_everything(world, buffers);
-  // Where ranks are threads, all are counted together.
+  // Ranks that are threads are counted together.
   world.barrier();
   const int64_t before = num_allocations();
   world.barrier();

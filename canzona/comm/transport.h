@@ -1,6 +1,6 @@
-// How bytes pass between the ranks of one group: messages that are posted, then
-// polled until they have passed. Collectives are written once, on top of this;
-// a transport is one class.
+// A Transport passes bytes between the ranks of one group: messages that are
+// posted, then polled until they have passed. Collectives are written once, on
+// top of this; a transport is one class.
 //
 //   transport.post_receive(peer, arrival);
 //   transport.post_send(peer, piece);
@@ -52,15 +52,15 @@ class Transport {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // How a transport that copies by itself is to do it, from now on; others
-  // have no use for it. `ops` outlives the transport.
+  // Tells a transport that copies by itself how to do it from now on; others
+  // ignore it. `ops` outlives the transport.
   virtual void copy_by(const WireOps& ops) { static_cast<void>(ops); }
 
-  // Where messages are only issued: poll() says true when all that was posted
-  // has its place in the lane's order, and `copy_by` is not called. Null where
-  // they have passed by then.
+  // The lane to which messages are only issued: poll() says true when all that
+  // was posted has its place in the lane's order, and `copy_by` is not called.
+  // Null where they have passed by then.
   virtual Lane* lane() { return nullptr; }
-  // Whether such groups can be made of these ranks: ordered_subgroup() is
+  // True if such groups can be made of these ranks: ordered_subgroup() is
   // subgroup() whose messages are issued to `lane`, which it keeps.
   virtual bool can_order() const { return false; }
   virtual std::unique_ptr<Transport> ordered_subgroup(
@@ -75,7 +75,7 @@ class Transport {
   virtual void watch(const IssuedOperation& operation) {
     static_cast<void>(operation);
   }
-  // Whether any number of messages to and from a peer may be posted before a
+  // True if any number of messages to and from a peer may be posted before a
   // poll().
   virtual bool takes_many() const { return false; }
   // Memory of the lane's device that messages will often pass from and to. All
@@ -91,7 +91,7 @@ class Transport {
   }
   virtual void release(std::byte* memory) { static_cast<void>(memory); }
 
-  // Where a rank can read memory that another shows it, with a lane alone. A
+  // True if a rank can read memory that another shows it, which takes a lane. A
   // look is a message that is read where it lies: poll() says true when
   // `*where` is known, what is issued then may read it, and end_looks() says
   // that all of that is issued. Afterwards poll() waits until others have ended
@@ -109,13 +109,13 @@ class Transport {
   virtual bool poll() = 0;
   // Sleeps until poll() may have something to do, but not past `until`.
   virtual void pause(Deadline until) = 0;
-  // What is posted until the next poll() waited for nothing but the messages
-  // before it: where links are modelled, it follows them at once, however late
-  // the thread that waited for them wakes up.
+  // Messages that are posted until the next poll() waited for nothing but the
+  // messages before them: modelled links let them follow at once, however late
+  // the thread that waited wakes up.
   virtual void follow_on() {}
 
-  // Where links are modelled: their time, and how long this rank's have been
-  // busy, whichever group their messages belong to; null elsewhere.
+  // The time of modelled links, and how long this rank's have been busy,
+  // whichever group their messages belong to; null without a model.
   virtual std::chrono::nanoseconds link_time() const {
     return std::chrono::nanoseconds{0};
   }
@@ -184,8 +184,8 @@ class Transport {
   // in an order that is its own. All ranks prepare once, with `until` as above;
   // poll() tells when a posted sum is there. `counts` stay until then.
   virtual bool has_own_sums() const { return false; }
-  // Whether it is of the host's memory beside groups of a lane that alone have
-  // sums of their own: nobody asks this one for any.
+  // True for a group of the host's memory beside groups of a lane, if only
+  // those have sums of their own: nobody asks this one for any.
   virtual bool is_beside_lanes() const { return false; }
   virtual void prepare_own_sums(Deadline until);
   virtual void post_own_all_reduce(std::span<float> data);

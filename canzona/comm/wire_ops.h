@@ -1,5 +1,5 @@
-// What a collective adds: the numbers in memory, on the wire, and the
-// operation. Moves (gathers, all-to-all, broadcast) count plain bytes.
+// A Reduction says what a collective adds: the numbers in memory, on the wire,
+// and the operation. Moves (gathers, all-to-all, broadcast) count plain bytes.
 //
 //   world.all_reduce(Reduction::kFp32Sum, bytes_of(gradients));
 #pragma once
@@ -60,8 +60,8 @@ constexpr std::string_view to_string(Reduction reduction) {
   return "int128 sum";
 }
 
-// What a communicator does to memory. It knows no device: whoever owns the
-// memory says how it is copied, added and converted.
+// WireOps are what a communicator does to memory. It knows no device: whoever
+// owns the memory says how it is copied, added and converted.
 //
 //   Communicator world(std::move(transport), cpu_wire_ops(), options, "world");
 //
@@ -74,7 +74,7 @@ class WireOps {
  public:
   virtual ~WireOps() = default;
 
-  // Whether the memory is the host's, which any library can read.
+  // True if the memory is the host's, which any library can read.
   virtual bool is_host() const { return true; }
 
   // Memory for pieces on their way; 64-byte aligned.
@@ -113,9 +113,9 @@ class WireOps {
     static_cast<void>(count);
   }
 
-  // What tree_sum() below does, in one go; `sum` may be where a piece lies that
-  // is not narrowed. False if there is no quicker way than one addition after
-  // the other.
+  // Does the work of tree_sum() below in one go; `sum` may be where a piece
+  // lies that is not narrowed. False if there is no quicker way than one
+  // addition after the other.
   virtual bool sum_at_once(Reduction reduction,
                            std::span<const std::byte* const> pieces,
                            int64_t count, std::byte* sum) const {

@@ -1,4 +1,4 @@
-// How far tensors are from what a reference gave.
+// Compares tensors with what a reference gave.
 //
 //   Findings findings;
 //   findings.add("param.3", deviation(got, expected), 1e-12);
@@ -17,8 +17,8 @@
 
 namespace canzona {
 
-// max|got - expected| / max|expected|. Where all that is expected is zero: 0 if
-// all that was got is, else infinite. Not a number if one of them is not.
+// max|got - expected| / max|expected|. If all that is expected is zero, this is
+// 0 if all that was got is, else infinite. Not a number if one of them is not.
 double deviation(std::span<const double> got, std::span<const double> expected);
 
 // Turns the columns of `got`, `cols` of them, so that none points away from the
@@ -49,13 +49,14 @@ struct Finding {
 class Findings {
  public:
   void add(const std::string& tensor, double deviation, double tolerance);
-  // What cannot be measured: a tensor that is missing, bits that differ.
+  // Notes a failure that has no measure: a tensor that is missing, bits that
+  // differ.
   void fail(const std::string& reason);
 
   bool passed() const;
   bool empty() const { return count_ == 0; }
   const Finding& worst() const { return worst_; }
-  // Why not; empty if passed.
+  // The reason of the failure; empty if passed.
   std::string reason() const;
 
  private:
@@ -64,8 +65,8 @@ class Findings {
   std::string failure_;  // the first
 };
 
-// How good a decomposition is, whichever of the many right ones it is. Square
-// matrices of n x n numbers, row by row; plain loops in fp64.
+// These measure how good a decomposition is, whichever of the many right ones
+// it is. Square matrices of n x n numbers, row by row; plain loops in fp64.
 
 using Square = std::vector<double>;
 

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kMaxMetadataBytes = 1 << 20;
 
-// What a name without its numbers may be made of.
+// True if a name without its numbers may be made of this.
 bool is_word(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' ||

@@ -36,8 +36,8 @@ class Injection final : public DecompositionHook {
 
  private:
   std::string name(const FactorId& part, const char* kind) const;
-  // What the reference had. UsageError if it has another number of elements;
-  // null, and a failure noted, if there is none.
+  // Returns the reference's tensor. UsageError if it has another number of
+  // elements; null, and a failure noted, if there is none.
   const FixtureTensor* find(const std::string& name, int64_t elements);
   Square factor(const FactorId& part) const;
   // The matrix whose root is taken.

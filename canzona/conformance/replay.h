@@ -1,4 +1,4 @@
-// What a fixture holds is done again and compared.
+// Replays what a fixture holds and compares the results.
 #pragma once
 
 #include <string>
@@ -9,12 +9,10 @@
 
 namespace canzona {
 
-// How fixtures are checked.
-
 struct CheckOptions {
   // Muon's form: auto, standard, symmetric, gram.
   std::string newton_schulz = "auto";
-  // What the engine is: cpu or cuda.
+  // The device of the engine: cpu or cuda.
   std::string device = "cpu";
   // Tolerances hold for the reference's machine, library and rounding points.
   // Those of fp32 results are widened so far, those of others so far; on a GPU
@@ -22,7 +20,7 @@ struct CheckOptions {
   double slack = 4;
   double other_slack = 1;
 
-  // Of results in "f64", "f32" or "bf16".
+  // The slack of results in "f64", "f32" or "bf16".
   double slack_of(const std::string& dtype) const {
     return dtype == "f32" ? slack : other_slack;
   }

@@ -124,7 +124,8 @@ StateView block_of(int state, const Blocking& blocking, int64_t number) {
   return view;
 }
 
-// Of the states that each factor has, number `kind`: a square or a row.
+// Returns the state number `kind` of those that each factor has: a square or a
+// row.
 std::optional<StateView> factor_of(const FactorLayout& factors, int64_t block,
                                    int axis, int kind, bool square = true) {
   if (!factors.has_factor(axis) || kind >= factors.states_per_kind())
@@ -145,7 +146,8 @@ std::optional<int> axis_after(const StateNames& names, std::string_view what,
   return std::nullopt;
 }
 
-// How many axes before this one have factors; nothing if it has none itself.
+// The number of axes before this one that have factors; nothing if it has none
+// itself.
 std::optional<int> place_among_factors(const FactorLayout& factors, int axis) {
   if (!factors.has_factor(axis)) return std::nullopt;
   int place = 0;

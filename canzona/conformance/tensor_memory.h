@@ -73,8 +73,8 @@ class TensorMemory {
   TensorBatch whole_, in_two_;
 };
 
-// Where a rule keeps what a fixture calls by a name of its own: factor_left of
-// block 3 is a matrix in a stack of states.
+// Finds where a rule keeps what a fixture calls by a name of its own:
+// factor_left of block 3 is a matrix in a stack of states.
 //
 //   auto names = make_state_names(fixture, *rule, dims);
 //   auto view = names->find(-1, "factor_left");

@@ -161,7 +161,7 @@ std::string overrun_of(RuleOptions options, const std::string& numbers) {
   return steps(options) == steps(listed) ? "last" : "cycle";
 }
 
-// What Newton–Schulz itself needs to know.
+// Translates the options of Newton–Schulz itself.
 void translate_iteration(OptionReader& from, const Fixture& fixture,
                          const std::string& form, RuleOptions& to) {
   const std::string set = from.word("muon.coefficients");

@@ -47,14 +47,14 @@ RuleOptions translate_newton_schulz(const Fixture& fixture,
 // Numbers come as text that reads back equal; where the reference holds its
 // scalars in fp32, rounded to that.
 
-// What a fixture asks for and Canzona does not do: "shampoo.kl=true".
+// A fixture asks for something that Canzona does not do: "shampoo.kl=true".
 class Unsupported : public Error {
  public:
   using Error::Error;
 };
 
-// What `make` makes; what our rules refuse of it is unsupported, and no fault
-// of the file.
+// Returns what `make` makes; options that our rules refuse are unsupported, and
+// no fault of the file.
 template <class Make>
 auto supported(const Make& make) {
   try {
@@ -122,7 +122,7 @@ void translate_soap(OptionReader& from, const Fixture& fixture,
                     RuleOptions& to);
 void translate_shampoo(OptionReader& from, const Fixture& fixture,
                        RuleOptions& to);
-// How Shampoo's inverse roots are taken.
+// Translates how Shampoo's inverse roots are taken.
 void translate_root(OptionReader& from, RuleOptions& to);
 
 }  // namespace canzona

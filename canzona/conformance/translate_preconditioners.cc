@@ -226,7 +226,8 @@ void translate_nvidia(OptionReader& from, RuleOptions& to) {
   to["power_steps"] = from.count("soap.power_iter_steps");
 }
 
-// What the merge of small dims would change: SOAP has none of this kind.
+// Refuses fixtures that the merge of small dims would change: SOAP has none of
+// this kind.
 void require_unmerged(OptionReader& from, const Fixture& fixture) {
   if (from.is("soap.merge", "inf")) return;
   const std::vector<int64_t>& dims = fixture.tensor("param.0").dims;

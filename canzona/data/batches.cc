@@ -16,7 +16,7 @@ int64_t held_out_tokens(int64_t size, double share) {
   return static_cast<int64_t>(std::floor(static_cast<double>(size) * share));
 }
 
-// Of length + 1 tokens each, a length apart.
+// Counts sequences of length + 1 tokens each, a length apart.
 int64_t num_sequences(int64_t tokens, int64_t length) {
   return tokens > 0 ? (tokens - 1) / length : 0;
 }

@@ -1,4 +1,4 @@
-// What token sources share.
+// These functions are shared by token sources.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@ std::unique_ptr<TokenSource> open_folder(const std::string& path,
 std::unique_ptr<TokenSource> tokenize(std::unique_ptr<TokenSource> text,
                                       const Tokenizer& tokenizer);
 
-// What TokenSource::digest() promises, for any source.
+// Computes what TokenSource::digest() promises, for any source.
 std::string digest_of(const TokenSource& tokens);
 
 }  // namespace canzona

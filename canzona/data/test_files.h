@@ -1,4 +1,4 @@
-// What files of the data room hold, for tests.
+// Tests write files of the data room with these.
 //
 //   TestFolder folder;
 //   folder.write("a.bin", llmc_file<uint16_t>(magic, 1, {1, 2, 3}));

@@ -20,13 +20,13 @@ namespace canzona {
 enum class PackedType { kU8, kI8, kU16, kI16, kU32, kI32, kI64 };
 int64_t packed_width(PackedType type);  // bytes
 
-// What tokens are held against, and the name that an error gives them.
+// Tokens are held against a Vocabulary; `name` is for errors.
 struct Vocabulary {
   std::string file;
   int64_t size = 256;
 };
 
-// Where tokens lie in a file.
+// A region of a file in which tokens lie.
 struct PackedRegion {
   int64_t begin = 0;  // byte
   int64_t bytes = 0;
@@ -56,14 +56,14 @@ struct PackedTokens {
 //
 // All numbers are little-endian.
 
-// Whether these bytes begin as such a file does.
+// True if these bytes begin as such a file does.
 bool looks_like_llmc(std::span<const std::byte> bytes);
 
-// How much of a file is looked at.
+// The number of bytes at a file's beginning that are looked at.
 inline constexpr size_t kLlmcHeaderBytes = 1024;
 
-// Where the tokens of a file of `file_bytes` lie, by its first bytes: the
-// header, or all there are. UsageError names `file`, the place, what was
+// Returns where the tokens of a file of `file_bytes` lie, by its first bytes:
+// the header, or all there are. UsageError names `file`, the place, what was
 // expected and what came.
 PackedRegion llmc_tokens(std::span<const std::byte> head, int64_t file_bytes,
                          const std::string& file);
@@ -74,10 +74,10 @@ PackedRegion llmc_tokens(std::span<const std::byte> head, int64_t file_bytes,
 //   sequences (u64), number of documents (u64), lengths (i32 each), first
 //   bytes (i64 each), first sequence of each document (i64 each, and the end)
 //
-// All numbers are little-endian. What may follow (modes) is ignored.
+// All numbers are little-endian. Modes may follow and are ignored.
 
-// Where the tokens of a .bin lie. Sequences that lie side by side, which is
-// how they are written, are one run.
+// A MegatronIndex says where the tokens of a .bin lie. Sequences that lie side
+// by side, which is how they are written, are one run.
 struct MegatronIndex {
   PackedType type = PackedType::kU8;
   struct Run {
@@ -96,7 +96,7 @@ bool looks_like_megatron_index(std::span<const std::byte> bytes);
 MegatronIndex megatron_index(std::span<const std::byte> bytes,
                              int64_t bin_bytes, const std::string& file);
 
-// What counts as text: a file without a NUL among its first 64 KiB.
+// A file without a NUL among its first 64 KiB counts as text.
 
 inline constexpr size_t kLookedAt = 64 << 10;
 

@@ -38,7 +38,8 @@ class TokenSource {
 struct TokenOptions {
   int64_t vocab = 256;  // a token that is not below it is an error
   uint64_t seed = 0;    // of the built-in language
-  // Of text; without one its bytes are tokens. Files of tokens have theirs.
+  // The tokenizer of text; without one its bytes are tokens. Files of tokens
+  // have theirs.
   std::optional<Tokenizer> tokenizer = std::nullopt;
   bool allows_bytes = true;  // false: text without a tokenizer is refused
 };

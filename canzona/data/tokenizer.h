@@ -40,11 +40,11 @@ class Tokenizer {
   std::string_view bytes_of(int32_t token) const;
   // Bytes of all tokens that `text` is encoded as: those of its normal form.
   int64_t encoded_bytes(std::string_view text) const;
-  // Whether tokens may have other bytes than the text.
+  // True if tokens may have other bytes than the text.
   bool normalizes() const;
   // The tokens that begin a text of their own, such as a prompt.
   std::span<const int32_t> prefix() const;
-  // Whether this token only marks something, such as the end of a text.
+  // True if this token only marks something, such as the end of a text.
   bool is_special(int32_t token) const;
   // The most bytes at the beginning of `text`, at least `least`, whose tokens
   // do not depend on the rest; 0 if there is no such place.
@@ -77,7 +77,7 @@ class TokenEncoder {
   std::unique_ptr<Words> words_;
 };
 
-// Of the text of a tokenizer.json; `file` is for messages.
+// Reads the text of a tokenizer.json; `file` is for messages.
 Tokenizer parse_tokenizer(std::string_view json, const std::string& file);
 
 // `path`: a tokenizer.json, or a folder that has one.

@@ -60,9 +60,9 @@ const ByteLetters& byte_letters() {
 }
 
 // Reads one file; every message begins with its name. The tokens and merges of
-// the model, most of the file, are taken as they are parsed. What is wrong with
-// them is told when it is their turn: it may follow from something that is told
-// better.
+// the model, most of the file, are taken as they are parsed. Faults in them are
+// told when it is their turn, since they may follow from something that makes a
+// better message.
 class TokenizerReader {
  public:
   TokenizerReader(std::string_view json, const std::string& file)
@@ -491,7 +491,7 @@ void AddedTokens::add(std::string content, int32_t token) {
   words_.push_back({std::move(content), token});
 }
 
-// Of two with one content the first counts.
+// The first of two tokens with one content counts.
 void AddedTokens::sort() {
   std::ranges::stable_sort(words_, {}, &Word::content);
   const auto rest = std::unique(

@@ -1,4 +1,4 @@
-// What a tokenizer.json says, checked.
+// Reads a tokenizer.json and checks it.
 #pragma once
 
 #include <array>

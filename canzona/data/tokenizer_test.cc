@@ -33,7 +33,7 @@ struct GoldenRow {
   std::vector<int32_t> llama;
 };
 
-// What the tokenizers library gave (make.py).
+// The rows that the tokenizers library gave (make.py).
 std::vector<GoldenRow> golden_rows() {
   std::vector<GoldenRow> rows;
   for (const std::string& line : split_text(file_text("golden.jsonl"), '\n')) {

@@ -36,7 +36,8 @@ struct UnicodeData {
 
   std::vector<UnicodeClass> classes;
   std::vector<uint8_t> combining;
-  // Of a starter that no normalization changes or joins to what is before it.
+  // True for a starter that no normalization changes or joins to what is before
+  // it.
   std::vector<bool> plain;
   std::unordered_map<char32_t, Decomposed> decomposed;
   std::unordered_map<uint64_t, char32_t> composed;

@@ -16,7 +16,7 @@ namespace canzona {
 
 enum class UnicodeClass : uint8_t { kOther, kLetter, kNumber, kSpace };
 
-// Of a code point up to U+10FFFF.
+// Requires a code point of at most U+10FFFF.
 UnicodeClass unicode_class(char32_t code);
 
 // Normalization form C. Bytes that are no UTF-8 stay as they are, and nothing

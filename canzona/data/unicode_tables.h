@@ -1,5 +1,5 @@
-// The part of the Unicode character database that unicode.cc needs; made by
-// scripts/unicode_tables.py. Rows are sorted by code.
+// The part of the Unicode character database that unicode.cc needs. The rows,
+// sorted by code, are in generated/, which scripts/unicode_tables.py writes.
 #pragma once
 
 #include <cstdint>

@@ -23,11 +23,11 @@ namespace {
 using LaunchClock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// How long a process that has ended may leave its pipes open to others, and
-// how long mpirun may take to end once its processes have.
+// A process that has ended may leave its pipes open to others for so long, and
+// mpirun may take so long to end once its processes have.
 constexpr milliseconds kAfterEnd{500};
 constexpr milliseconds kMpirunEnds{2000};
-// How often what has no event is looked at.
+// Things that have no event are looked at this often.
 constexpr milliseconds kLookAgain{50};
 constexpr milliseconds kSameSignal{200};
 constexpr size_t kMostLauncherLines = 200;
@@ -149,7 +149,7 @@ void Attempt::wait_for_something() {
   ::poll(files.data(), files.size(), static_cast<int>(time.count()));
 }
 
-// What ranks said comes before that they ended.
+// Reads what ranks said before it is noted that they ended.
 void Attempt::read_all() {
   if (folder_) {
     for (size_t rank = 0; rank < result_.ranks.size(); ++rank) {
@@ -215,7 +215,7 @@ void Attempt::send_to_ranks(int signal) {
 void Attempt::note_start(size_t rank, pid_t pid) {
   pids_[rank] = pid;
   result_.ranks[rank].started = true;
-  // What came before there was anybody to get it.
+  // A signal may have come before there was anybody to get it.
   if (result_.signal != 0) ::kill(pid, result_.signal);
 }
 
@@ -280,7 +280,7 @@ void Attempt::finish() {
       take(rank, folder_->outputs()[rank], false);
       take(rank, folder_->errors()[rank], true);
     }
-  // What is left in the group of mpirun, and those that it has started.
+  // Kills the rest of mpirun's group, and those that it has started.
   ::kill(-child_->pid(), SIGKILL);
   end_all_children();
   result_.seconds = seconds();
@@ -294,7 +294,7 @@ SignalQueue::SignalQueue() {
   file_ = Descriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
-// What came too late for anybody must not end the process now.
+// A signal that came too late for anybody must not end the process now.
 SignalQueue::~SignalQueue() {
   while (next() != 0) {
   }

@@ -74,7 +74,7 @@ struct RankEnd {
   ProcessEnd end = {};
   double seconds = 0;  // since the attempt began; of the end
   int order = 0;       // 0: the first that ended
-  // Why the launcher killed it: "stopped" or "hangs"; "": it did not.
+  // The launcher's reason for killing it: "stopped" or "hangs"; "": it did not.
   std::string killed = {};
 };
 

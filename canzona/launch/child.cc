@@ -14,6 +14,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "canzona/base/environment.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
@@ -45,11 +46,11 @@ bool is_named(std::string_view variable, std::string_view name) {
 // The variables of this process with those of the options in place of theirs.
 std::vector<std::string> child_variables(const ChildOptions& options) {
   std::vector<std::string> all;
-  for (char** at = environ; *at != nullptr; ++at) {
+  for (const std::string& own : all_variables()) {
     bool replaced = false;
     for (const auto& [name, value] : options.variables)
-      replaced = replaced || is_named(*at, name);
-    if (!replaced) all.emplace_back(*at);
+      replaced = replaced || is_named(own, name);
+    if (!replaced) all.push_back(own);
   }
   for (const auto& [name, value] : options.variables)
     all.push_back(cat(name, "=", value));
@@ -63,8 +64,8 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
   return out;
 }
 
-// What the child does between fork and exec; it may call nothing that locks or
-// allocates.
+// A Beginning is what the child does between fork and exec; it may call nothing
+// that locks or allocates.
 struct Beginning {
   pid_t parent;
   bool joins_group;

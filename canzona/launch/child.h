@@ -68,7 +68,8 @@ class Child {
   // Its end, once it has ended.
   std::optional<ProcessEnd> poll();
   ProcessEnd wait();
-  // What waitpid() has said of it, for whoever reaps all children at once.
+  // Notes what waitpid() has said of it, for a caller that reaps all children
+  // at once.
   void set_end(const ProcessEnd& end) { end_ = end; }
 
  private:

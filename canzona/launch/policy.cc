@@ -271,7 +271,7 @@ std::vector<std::pair<std::string, std::string>> mpirun_variables(
           {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}};
 }
 
-std::string other_launcher(const LaunchVariables& variables) {
+std::string other_launcher(const Variables& variables) {
   const auto is_set = [&](const char* name) {
     const char* value = variables(name);
     return value != nullptr && *value != '\0';

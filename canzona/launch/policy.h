@@ -1,5 +1,5 @@
-// What a launcher makes of how ranks ended: who failed first, whether it is
-// worth another attempt, on how many ranks. Pure functions.
+// The policy is what a launcher makes of how ranks ended: who failed first,
+// whether another attempt is worth it, on how many ranks. Pure functions.
 //
 //   const Cause cause = cause_of(result);
 //   if (is_worth_restarting(cause)) …
@@ -7,16 +7,16 @@
 
 #include <chrono>
 #include <deque>
-#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "canzona/base/environment.h"
 #include "canzona/launch/attempt.h"
 
 namespace canzona {
 
-// What ended an attempt.
+// The cause of an attempt's end.
 struct Cause {
   int status = 0;            // to exit with
   std::vector<int> ranks;    // that failed by themselves
@@ -51,10 +51,10 @@ std::chrono::milliseconds pause_before(int restart);
 // The words of a run with `--resume auto`, in place of another --resume.
 std::vector<std::string> resuming(const std::vector<std::string>& words);
 
-// What follows --resume in the words, where it counts; "" without it.
+// Returns the word after --resume where it counts; "" without it.
 std::string resume_wish(const std::vector<std::string>& words);
 
-// What the folder of a run tells before a restart.
+// The folder of a run tells this before a restart.
 struct RestartState {
   bool had_checkpoint = false;  // before the first attempt
   bool has_saved = false;       // attempts have left a new checkpoint
@@ -85,7 +85,7 @@ class ErrorLines {
   std::deque<Line> lines_;
 };
 
-// What the ranks that lost another said they were doing: "all_to_all_v
+// Returns what a rank that lost another said it was doing: "all_to_all_v
 // 'micro-group 7'" out of "rank 1 of world: all_to_all_v #7 'micro-group 7'
 // given up: …"; "" for other lines.
 std::string operation_in(std::string_view line);
@@ -102,9 +102,8 @@ std::vector<std::string> mpirun_words(const MpirunOptions& options);
 std::vector<std::pair<std::string, std::string>> mpirun_variables(
     bool is_open_mpi, bool is_root);
 
-// Who has already started this process as one of several, from its variables:
-// "srun", "torchrun", "mpirun", "canzona launch"; "" if nobody has.
-using LaunchVariables = std::function<const char*(const char* name)>;
-std::string other_launcher(const LaunchVariables& variables);
+// Returns who has already started this process as one of several, from its
+// variables: "srun", "torchrun", "mpirun", "canzona launch"; "" if nobody has.
+std::string other_launcher(const Variables& variables);
 
 }  // namespace canzona

@@ -1,4 +1,4 @@
-// How a process ended, in words.
+// Says in words how a process ended.
 //
 //   int status = 0;
 //   ::waitpid(pid, &status, 0);

@@ -1,4 +1,5 @@
-// Where a launcher hears from the processes that mpirun has started for it.
+// A launcher hears through this folder from the processes that mpirun has
+// started for it.
 //
 //   RankFolder folder(4);                       // the launcher
 //   mpirun -n 4 canzona launch --as-rank <folder.path()> -- train …

@@ -27,7 +27,7 @@ struct CudaDeviceInfo {
   std::string runtime;                  // "13.0"
 };
 
-// Whether this program was built with CUDA.
+// True if this program was built with CUDA.
 bool cuda_is_built();
 
 // The device that CUDA calls current; none where there is no GPU or no driver.

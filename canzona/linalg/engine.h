@@ -10,9 +10,9 @@
 // memory; inputs and outputs overlap only where it is said. Real types are
 // fp32 and fp64, all views of a call having the same.
 //
-// A device may still be at work when a call returns. What comes back to this
-// process (a span of results, a download) is there when the call returns; such
-// calls wait, and have no place in work that is repeated.
+// A device may still be at work when a call returns. Results that come back to
+// this process (a span of results, a download) are there when the call returns;
+// such calls wait, and have no place in work that is repeated.
 #pragma once
 
 #include <cstdint>
@@ -33,9 +33,9 @@ namespace canzona {
 
 enum class Op { kNone, kTranspose };
 
-// How a device multiplies fp32 matrices: with fp32 products, or faster with
-// each number as a sum of bf16 ones: of two, three of four products taken,
-// which leaves relative errors of about 1e-5; or of three, six of nine products
+// A device multiplies fp32 matrices with fp32 products, or faster with each
+// number as a sum of bf16 ones: of two, three of four products taken, which
+// leaves relative errors of about 1e-5; or of three, six of nine products
 // taken, which leaves those of fp32's own sums.
 enum class Products { kPlain, kBf16x3, kBf16x6 };
 
@@ -80,8 +80,8 @@ class Engine {
   Memory& memory() { return memory_; }
   Arena& arena() { return arena_; }
 
-  // How many matrices of equal shape may be handed over at once to an algebra,
-  // and are best handed over to everything else.
+  // The number of matrices of equal shape that may be handed over at once to an
+  // algebra, and are best handed over to everything else.
   virtual int64_t batch_width() const = 0;
 
   // Between memory of this process and the engine's; waits.
@@ -90,8 +90,8 @@ class Engine {
                         int64_t bytes) = 0;
   virtual void set_zero(std::byte* to, int64_t bytes) = 0;
 
-  // Order of work. What was issued to `other` before happens before what is
-  // issued here from now on.
+  // Order of work. Work that was issued to `other` before happens before work
+  // that is issued here from now on.
   virtual void wait_for(Engine& other) = 0;
   virtual std::unique_ptr<Event> record() = 0;
   // The same with events that are made once, and lines of work beside this one.
@@ -115,8 +115,8 @@ class Engine {
   virtual void if_zero(const int32_t* flag,
                        const std::function<void()>& work) = 0;
 
-  // What the device spent on the calls of `work`, by their kind, longest first.
-  // Nothing where only the clock of this process could tell.
+  // The time that the device spent on the calls of `work`, by their kind,
+  // longest first. Nothing where only the clock of this process could tell.
   struct StageTime {
     std::string stage;
     int64_t calls = 0;
@@ -131,8 +131,8 @@ class Engine {
   // device has no such.
   virtual Algebra& algebra(DType dtype) = 0;
 
-  // Of the products below, until it is called again; kPlain at first. A wish:
-  // an engine without faster ones ignores it.
+  // Chooses the products below, until it is called again; kPlain at first. A
+  // wish: an engine without faster ones ignores it.
   virtual void set_products(Products) {}
 
   // C = alpha·op(A)·op(B) + beta·C.

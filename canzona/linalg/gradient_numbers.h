@@ -1,7 +1,8 @@
-// What a step knows of its gradients, in an engine's memory, so that a device
-// can go on without this process: the largest |g|, whether all are finite, the
-// norm, and the factor that clips it. Engine::find_largest and what follows it
-// fill this in; the functions below say how, once, for all who do.
+// GradientNumbers are what a step knows of its gradients, in an engine's
+// memory, so that a device can go on without this process: the largest |g|,
+// whether all are finite, the norm, and the factor that clips it.
+// Engine::find_largest and what follows it fill this in; the functions below
+// say how, once, for all who do.
 //
 //   numbers->largest                    // of this rank, then of all
 //   int exponent = squares_exponent(largest);
@@ -35,7 +36,7 @@ struct GradientNumbers {
 };
 
 // The largest magnitude becomes one below 2^31, so that a square fits 62 bits
-// and 2^64 of them 126. Of a number above 0 that is finite.
+// and 2^64 of them 126. Requires a finite number above 0.
 inline int squares_exponent(uint32_t largest_bits) {
   return 30 - std::ilogb(std::bit_cast<float>(largest_bits));
 }

@@ -47,7 +47,7 @@ Memory& host_memory() {
 
 namespace {
 
-// What tensor cores and vector units ask for at most.
+// Tensor cores and vector units ask for at most this.
 constexpr int64_t kBlockAlignment = 128;
 constexpr int64_t kMatrixAlignment = 64;
 constexpr int64_t kLargeStep = int64_t{2} << 20;

@@ -1,4 +1,4 @@
-// Where the memory of a device comes from.
+// A Memory is where the memory of a device comes from.
 //
 //   Arena arena(engine.memory());
 //
@@ -26,10 +26,10 @@ class Memory {
   virtual void release(std::byte* memory) = 0;
 };
 
-// Of this process; in large pages where a block is large.
+// The memory of this process; in large pages where a block is large.
 Memory& host_memory();
 
-// What collectives do to memory of a device, without an engine.
+// MemoryOps are what collectives do to memory of a device, without an engine.
 //
 //   const MemoryOps& ops = memory_ops("cuda");
 //   ops.add_fp32(sum, a, b, count);
@@ -45,7 +45,7 @@ class MemoryOps {
  public:
   virtual ~MemoryOps() = default;
 
-  // Whether it is memory of this process.
+  // True if it is memory of this process.
   virtual bool is_host() const = 0;
 
   // Aligned to 128 bytes or more; std::bad_alloc if there is none left.
@@ -147,7 +147,7 @@ class MemoryLane {
   virtual std::unique_ptr<Event> make_event() const = 0;
   // After all that was issued so far.
   virtual void record_in(Event& event) = 0;
-  // What is issued from now on happens after it.
+  // Work that is issued from now on happens after the event.
   virtual void wait_until(const Event& event) = 0;
   // The device's own handle (a cudaStream_t), for libraries that issue there
   // themselves; null if it has none.
@@ -161,7 +161,7 @@ const MemoryOps& cuda_memory_ops();
 // "cpu" or "cuda"; UsageError names what else was asked for.
 const MemoryOps& memory_ops(std::string_view device);
 
-// Scratch memory that is reserved once. What a step takes is given back all at
+// Scratch memory that is reserved once. All that a step takes is given back at
 // once; a second step of the same shapes finds everything there.
 //
 //   Arena::Scope scope(engine.arena());

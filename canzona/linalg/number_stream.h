@@ -24,9 +24,10 @@ struct NumberStream {
     // Slices of two bits, which stand for -3, -1, 1 or 3: the sum of those that
     // the mask selects, times 2^-20.
     kSlices,
-    // Of many magnitudes, so that the order of additions shows.
+    // Numbers of many magnitudes, so that the order of additions shows.
     kManyMagnitudes,
-    // Of standard deviation 0.02, the sum of four uniform numbers of 16 bits.
+    // Numbers of standard deviation 0.02, the sum of four uniform numbers of 16
+    // bits.
     kNearlyNormal,
   };
   Kind kind = Kind::kNearlyNormal;
@@ -59,7 +60,7 @@ struct NumberStream {
                              (bits >> 32 & 0xFFFF) + (bits >> 48));
     return static_cast<float>(sum - 131070) * kScale;
   }
-  // Of the bits of one element.
+  // Makes a number from the bits of one element.
   CANZONA_EVERYWHERE float number(uint64_t bits) const {
     if (kind == Kind::kSlices) return sum_of_slices(bits, mask, offset);
     if (kind == Kind::kManyMagnitudes) return many_magnitudes(bits);
@@ -81,7 +82,7 @@ class Engine;
 void fill_numbers(Engine& engine, float* to, const NumberStream& stream,
                   const NumberRows& rows);
 
-// Of the GPU's engines; fill.cu, or no_cuda.cc.
+// Fills memory of the GPU's engines; fill.cu, or no_cuda.cc.
 void fill_cuda_numbers(Engine& engine, float* to, const NumberStream& stream,
                        const NumberRows& rows);
 

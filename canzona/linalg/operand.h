@@ -37,9 +37,9 @@ struct Operand {
   double identity = 0;  // of symmetric operands
 };
 
-// Where a wide operand comes from: a matrix as it is, or momentum and gradient
-// in one pass (the momentum is updated). Transposed if it has more rows than
-// columns; nothing but this pass ever sees the transpose.
+// A wide operand is loaded from a matrix as it is, or from momentum and
+// gradient in one pass (the momentum is updated). Transposed if it has more
+// rows than columns; nothing but this pass ever sees the transpose.
 struct Load {
   ConstMatrices source{};  // the blend itself, or the gradient
   Matrices momentum{};     // no data: take the source as it is
@@ -56,7 +56,7 @@ struct Normalization {
   bool add_epsilon = false;
 };
 
-// Where the last product goes, transposed back: into `out`; or, with `apply`,
+// The last product is stored, transposed back, into `out`; or, with `apply`,
 // into weights, each p = (p·keep_before - step·o)·keep_after, and, rounded to
 // bf16, into `rounded` (null, or one place per matrix).
 struct Store {
@@ -68,8 +68,8 @@ struct Store {
 
 enum class Half { kFull, kTriangle };
 
-// Which products read an operand: all, or multiply and multiply_into alone. The
-// latter can take an identity that is kept out of 16-bit storage.
+// The products that read an operand: all, or multiply and multiply_into alone.
+// The latter can take an identity that is kept out of 16-bit storage.
 enum class Readers { kAll, kMultiply };
 
 // One thread at a time. No function allocates beyond the arena. All results are

@@ -37,7 +37,7 @@ class LateDevice {
  public:
   struct Options {
     uint64_t seed = 1;
-    // How likely it is, after each call, that one more piece of work is done.
+    // The probability, after each call, that one more piece of work is done.
     double eagerness = 0;
   };
   // After the first `position` pieces of work of a line.
@@ -73,7 +73,7 @@ class LateDevice {
     ++num_waits_;
     run_until(point);
   }
-  // What memory waits for before it is given back.
+  // Memory waits for this before it is given back.
   void drain() {
     const std::lock_guard lock(mutex_);
     for (size_t i = 0; i < lines_.size(); ++i)

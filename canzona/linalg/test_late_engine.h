@@ -373,7 +373,7 @@ class LateEngine final : private LateMemoryHolder, public Engine {
       if (m.places == nullptr) return {};
       return {m.places, m.places + m.count};
     }
-    // Of the line's own time; `seen` is what the caller knows of it.
+    // The operand as the line makes it, later; `seen` is what the caller holds.
     struct Made {
       Arena arena;
       Arena::Scope scope{arena};

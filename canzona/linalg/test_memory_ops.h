@@ -55,7 +55,7 @@ std::vector<T> any_bits(int64_t count, uint32_t seed, T mask) {
   return values;
 }
 
-// What `work(ops, out, a, b)` leaves in `out`, of so many numbers each.
+// Returns what `work(ops, out, a, b)` leaves in `out`, of so many numbers each.
 template <class Out, class In>
 std::vector<Out> result_of(
     const MemoryOps& ops, const std::vector<Out>& out, const std::vector<In>& a,

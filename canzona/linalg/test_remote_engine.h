@@ -171,7 +171,8 @@ class RemoteEngine final : private RemoteMemoryHolder, public Engine {
   explicit RemoteEngine(int64_t width) : Engine(remote_), width_(width) {}
 
   int64_t waits() const { return waits_; }
-  // How it was last told to multiply, and how many calls were to be fast.
+  // The products that it was last told to use, and how many calls were to be
+  // fast.
   Products products() const { return products_; }
   int64_t fast_products() const { return fast_products_; }
   void set_products(Products products) override { products_ = products; }

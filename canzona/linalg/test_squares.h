@@ -42,8 +42,9 @@ inline WideSum oracle_squares(std::span<const float> values, int exponent) {
   return {static_cast<uint64_t>(sum), static_cast<uint64_t>(sum >> 64)};
 }
 
-// Of any sign and size whose bits are at most `most`: zeros and numbers without
-// a leading bit, too. Half are near the largest, and the first is it.
+// Makes numbers of any sign and size whose bits are at most `most`: zeros and
+// numbers without a leading bit, too. Half are near the largest, and the first
+// is it.
 inline std::vector<float> numbers_up_to(float most, int64_t count,
                                         uint32_t seed) {
   std::mt19937 generator(seed);

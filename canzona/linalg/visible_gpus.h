@@ -1,8 +1,9 @@
 // The GPUs that this process may use, before CUDA is started: a process that
 // takes one of several says so by CUDA_VISIBLE_DEVICES, which CUDA reads once.
 //
-//   const auto gpus = visible_gpus(getenv("CUDA_VISIBLE_DEVICES"), all_gpus());
-//   setenv("CUDA_VISIBLE_DEVICES", gpus[local_rank].c_str(), 1);
+//   const char* name = "CUDA_VISIBLE_DEVICES";
+//   const auto gpus = visible_gpus(environment_variable(name), all_gpus());
+//   set_environment_variable(name, gpus[local_rank]);
 //
 // Any thread may call.
 #pragma once

@@ -21,7 +21,7 @@ struct WideSum {
   bool operator==(const WideSum&) const = default;
 };
 
-// Of sum_of_squares: within ±kMostExponent nothing underflows.
+// sum_of_squares underflows nowhere within ±kMostExponent.
 inline constexpr int kMostExponent = 256;
 
 // InternalError unless the exponent is within bounds and |x|·2^exponent at most

@@ -32,7 +32,7 @@ Architecture architecture(int64_t layers, int64_t hidden, int64_t ffn,
   return out;
 }
 
-// Of the presets of `canzona train`.
+// The sizes are those of the presets of `canzona train`.
 DecoderConfig tiny() {
   return {.architecture = architecture(4, 128, 384, 16),
           .length = 64,

@@ -1,5 +1,5 @@
-// How long collectives take between ranks: each in the one order of sums, and
-// by the library behind the transport where it has sums of its own.
+// Measures how long collectives take between ranks: each in the one order of
+// sums, and by the library behind the transport where it has sums of its own.
 //
 //   CollectivesRequest request{.run = ranks->runner(), .num_ranks = 4};
 //   for (const CollectiveTime& row : measure_collectives(request).rows) …
@@ -49,7 +49,8 @@ struct Collectives {
 
 Collectives measure_collectives(const CollectivesRequest& request);
 
-// Of exact sums to those of the library, by counts; 0 if one is missing.
+// The ratio of exact sums to those of the library, by counts; 0 if one is
+// missing.
 double exact_to_fast(const Collectives& measured, const std::string& operation,
                      const std::string& what);
 

@@ -14,7 +14,7 @@
 namespace canzona {
 namespace {
 
-// What one rank has measured in all timed iterations, as numbers that are
+// The measurements of one rank in all timed iterations, as numbers that are
 // alike on all ranks.
 struct IterationNumbers {
   double total = 0;

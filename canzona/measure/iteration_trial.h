@@ -30,9 +30,9 @@ struct IterationTrialRequest {
 struct IterationTrial {
   double iteration_seconds = 0;  // mean over iterations, slowest rank
   std::vector<double> seconds;   // of each, the slowest rank
-  // Of an iteration, mean over ranks: what the thread that computes was not
-  // waiting, and was; how long links were busy (RuntimeTimes), and how much of
-  // that it was waiting.
+  // Times of an iteration, mean over ranks: what the thread that computes was
+  // not waiting, and was; how long links were busy (RuntimeTimes), and how much
+  // of that it was waiting.
   double compute_seconds = 0;
   double waited_seconds = 0;
   double busy_seconds = 0;
@@ -46,7 +46,7 @@ struct IterationTrial {
   // By module, of one micro-batch, without what was waited; median over ranks.
   std::vector<double> forward_seconds;
   std::vector<double> backward_seconds;
-  // Of an iteration, by rank.
+  // The bytes of an iteration, by rank.
   std::vector<int64_t> bytes_sent;
   std::vector<int64_t> slow_bytes_sent;
   std::vector<int64_t> memory_bytes;  // reserved by the runtime, by rank

@@ -1,5 +1,5 @@
-// What computes here, and how fast it is at best. Printed beside every
-// measurement, so that figures can be judged.
+// Describes what computes here, and how fast it is at best. Printed beside
+// every measurement, so that figures can be judged.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +22,11 @@ MachineInfo machine_info();
 // CPUs that this process may keep busy: those it may run on, bounded by the
 // quota of its control group.
 int usable_cpus();
-// What programs may still take without swapping, bounded by the limit of the
-// control group that this process is in; 0 where nobody tells.
+// The memory that programs may still take without swapping, bounded by the
+// limit of the control group that this process is in; 0 where nobody tells.
 int64_t available_memory();
 
-// Of one thread, by its CPU time, the best of a few.
+// Rates of one thread, by its CPU time, the best of a few.
 struct MachineRates {
   double sgemm_gflops = 0;           // 1024³
   double packed_gflops = 0;          // bf16 tiles that lie in the cache

@@ -1,5 +1,5 @@
-// How long a plan's steps would take here, for predictions that are printed
-// where there is no cost table.
+// Estimates how long a plan's steps would take here, for predictions that are
+// printed where there is no cost table.
 //
 //   MachineSpeed speed = measure_speed(world, *engine, product_type(plan));
 //   std::vector<RankCost> ranks = predict(priced(plan, speed));
@@ -13,7 +13,7 @@
 
 namespace canzona {
 
-// Of one rank while all of them work.
+// The speed of one rank while all of them work.
 struct MachineSpeed {
   double flops_per_second = 0;
   double copy_bytes_per_second = 0;
@@ -35,7 +35,7 @@ DType product_type(const Plan& plan);
 bool lacks_cost_table(const Plan& plan);
 
 // The plan with measured rates in the place of nominal ones; links that nobody
-// gave become copies in memory. Of a plan with a cost table a plain copy.
+// gave become copies in memory. A plan with a cost table is copied as it is.
 Plan priced(const Plan& plan, const MachineSpeed& speed);
 
 }  // namespace canzona

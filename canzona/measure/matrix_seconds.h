@@ -1,5 +1,5 @@
-// How long a rule takes for one matrix, and how fast element-wise passes are,
-// while all ranks of a group measure the same.
+// Measures how long a rule takes for one matrix, and how fast element-wise
+// passes are, while all ranks of a group measure the same.
 //
 //   MatrixSeconds m = measure_on_cpu(world, subject, {512, 1024}, 3);
 //   double seconds_of_one = m.seconds / m.batch;

@@ -77,7 +77,7 @@ WireBytes scattered(const WireBytes& bytes, GradientWire wire,
           share(bytes.received_inter, !two_levels)};
 }
 
-// What a rank scatters of each module in a micro-batch.
+// The bytes that a rank scatters of each module in a micro-batch.
 std::vector<WireBytes> scattered_modules(const Plan& plan, int32_t rank,
                                          GradientWire wire) {
   std::vector<WireBytes> out(static_cast<size_t>(num_modules(plan.model)));

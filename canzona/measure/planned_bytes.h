@@ -1,4 +1,5 @@
-// What a plan says that a rank sends and receives in an iteration.
+// PlannedBytes are what a plan says that a rank sends and receives in an
+// iteration.
 //
 //   PlannedBytes bytes = planned_bytes(settings, plan);
 //   bytes.ranks[3].sent_inter;
@@ -19,21 +20,21 @@ namespace canzona {
 
 struct PlannedBytes {
   std::vector<WireBytes> ranks;  // of the world
-  // What nothing can hide, by rank: the gathers before the first product, and
-  // the scatters after the last. The embedding, which is looked up, has none:
-  // so they are its own and the first layer's.
+  // Communication that nothing can hide, by rank: the gathers before the first
+  // product, and the scatters after the last. The embedding, which is looked
+  // up, has none: so they are its own and the first layer's.
   std::vector<WireBytes> edges;
 
   // The largest rank's.
   int64_t most_sent() const;
   int64_t most_slow() const;
-  // How long the busiest port is busy, if no message has any latency.
+  // The time for which the busiest port is busy, if no message has any latency.
   double seconds(const LinkModel& link) const;
   double edge_seconds(const LinkModel& link) const;
 };
 
 PlannedBytes planned_bytes(const TrainSettings& settings, const Plan& plan);
-// Of a step alone, by rank; `costs` are those of predict(plan).
+// The bytes of a step alone, by rank; `costs` are those of predict(plan).
 std::vector<WireBytes> step_bytes(const Plan& plan,
                                   const std::vector<RankCost>& costs,
                                   GradientWire wire);

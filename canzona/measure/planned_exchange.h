@@ -38,7 +38,7 @@ struct PlannedExchange {
     double per_operation = 0;  // seconds, beside those on links
     bool pipelined = true;     // false: every operation is waited for
   };
-  // Of the slowest home, the exchange included; 0 where there is none.
+  // The step of the slowest home, the exchange included; 0 where there is none.
   double step_seconds(const StepRates& rates) const;
 };
 

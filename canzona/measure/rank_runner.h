@@ -18,7 +18,7 @@ namespace canzona {
 
 using Link = std::optional<LinkModel>;
 
-// Whether a modelled link is above a quarter of the copy rate: then copies are
+// True if a modelled link is above a quarter of the copy rate: then copies are
 // part of what is measured.
 bool is_too_fast(const Link& link, double copy_bytes_per_second);
 

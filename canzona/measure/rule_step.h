@@ -1,4 +1,5 @@
-// How long a whole step of a rule takes on one device that owns all tensors.
+// Measures how long a whole step of a rule takes on one device that owns all
+// tensors.
 //
 //   RuleStepRequest request{.rule = "muon", .device = "cuda"};
 //   request.tensors = {{2048, 6144}, {2048, 2048}};
@@ -27,7 +28,8 @@ struct RuleStepRequest {
 };
 
 struct RuleStep {
-  // Of a step, the mean over a period of refreshes of the median of its kind.
+  // The time of a step: the mean over a period of refreshes of the median of
+  // its kind.
   double seconds = 0;
   double least_seconds = 0;    // the quickest step
   double refresh_seconds = 0;  // the slowest kind; equal without refreshes

@@ -1,4 +1,5 @@
-// What ranks on one machine take from each other: caches, memory, clock rate.
+// Measures what ranks on one machine take from each other: caches, memory,
+// clock rate.
 //
 //   double copies = measure_copy_rate(world);
 //   SharedProducts products =
@@ -24,8 +25,8 @@ SharedCopies measure_shared_copies(Communicator& world);
 double measure_copy_rate(Communicator& world);
 
 // Seconds in which background threads of all ranks meet once, with no data:
-// while nothing else goes on, and while all ranks compute. What an operation
-// costs beside its bytes: threads wake up late, and the last one counts.
+// while nothing else goes on, and while all ranks compute. An operation costs
+// this beside its bytes: threads wake up late, and the last one counts.
 struct SharedMeetings {
   double idle = 0;
   double beside_compute = 0;

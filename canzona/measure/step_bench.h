@@ -7,8 +7,8 @@
 //   request.run = on_threads(4, {});
 //   StepBench bench = run_step_bench(request);
 //
-// Where forward and backward are to take what is sensible, or links to be as
-// fast as makes communication a given part of compute, one strategy is measured
+// If forward and backward are to take a sensible time, or links to be as fast
+// as makes communication a given part of compute, one strategy is measured
 // first, without links: `balanced` if it is among them, else the first.
 #pragma once
 
@@ -37,8 +37,8 @@ struct StepBenchRequest {
   int ranks_per_gpu = 1;
   int64_t library_bytes = 0;
   StepTrialRequest trial = {};
-  // Of forward and backward; none: twice the step of the strategy that is
-  // measured first.
+  // The time of forward and backward; none: twice the step of the strategy that
+  // is measured first.
   std::optional<double> compute_seconds = {};
   Link link = {};
   // Above 0: the link's bandwidths, or 1 GB/s, are scaled so that a rank sends
@@ -76,7 +76,7 @@ struct StepBench {
   // only where a link is modelled.
   double copy_bytes_per_second = 0;
 
-  // Where plans have no cost table, on a CPU; for predictions alone.
+  // Plans without a cost table need it on a CPU, for predictions alone.
   std::optional<MachineSpeed> speed = {};
 
   // If one rank was measured: its step, and how the ranks share the machine.

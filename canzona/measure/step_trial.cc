@@ -16,7 +16,7 @@
 namespace canzona {
 namespace {
 
-// What one rank has measured, as numbers that are alike on all ranks.
+// The measurements of one rank, as numbers that are alike on all ranks.
 struct StepNumbers {
   double step_compute = 0;  // median
   double iteration = 0;

@@ -37,8 +37,8 @@ struct StepTrial {
   std::string digest;  // of parameters after the steps
   std::string state_digest;
 
-  // Of the slowest rank, step by step: last gradient reduced → last parameter
-  // applied, and → all parameters gathered.
+  // Times of the slowest rank, step by step: last gradient reduced → last
+  // parameter applied, and → all parameters gathered.
   StepTimes step;
   StepTimes step_and_gather;
   // The same as `step` without what it waited, the slowest rank's median.

@@ -1,5 +1,5 @@
-// What a run depends on beside the processor: the disk of a folder, the limits
-// of this process, and whether ranks reach each other.
+// A run depends on more than the processor: the disk of a folder, the limits of
+// this process, and whether ranks reach each other.
 //
 //   DiskInfo disk = measure_disk(".");
 //   ExchangeInfo exchange = measure_exchange("thread", on_threads(4, {}), 4);
@@ -24,7 +24,7 @@ struct DiskInfo {
 DiskInfo measure_disk(const std::string& folder,
                       int64_t bytes = int64_t{64} << 20);
 
-// Of this process, as getrlimit() has them; -1: none.
+// A limit of this process, as getrlimit() has it; -1: none.
 struct ProcessLimit {
   std::string name;  // "open files"
   std::string unit;  // "bytes", or "" for a number of things
@@ -43,7 +43,7 @@ struct ExchangeInfo {
   double seconds = 0;  // the median of some
   std::string problem = {};
 };
-// What goes wrong becomes its problem.
+// An error becomes its problem.
 ExchangeInfo measure_exchange(const std::string& transport,
                               const RankRunner& run, int num_ranks);
 

@@ -8,7 +8,8 @@
 //   work.backward(module);
 //
 // A third of the time is forward. Modules share it by their elements; looking
-// up embeddings takes none. What one sleep lasts too long, the next lacks.
+// up embeddings takes none. If one sleep lasts too long, the next is shorter by
+// that.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +22,14 @@ namespace canzona {
 
 class TimedWork {
  public:
-  // Of the modules of a rank's stage.
+  // Takes the modules of a rank's stage.
   TimedWork(const Plan& plan, const Coordinates& place, double seconds);
 
   // A new iteration: it lasts its time whatever the last one did.
   void begin() { ahead_ = 0; }
   void forward(int32_t module) { work(share(module) / 3); }
   void backward(int32_t module) { work(share(module) * 2 / 3); }
-  // Of an iteration.
+  // The module's share of an iteration.
   double share(int32_t module) const {
     return shares_[static_cast<size_t>(module)];
   }

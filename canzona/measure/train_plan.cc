@@ -28,7 +28,7 @@ int64_t activations_of(const TrainSettings& settings, PlanRequest request) {
   return training_memory(settings, make_plan(request));
 }
 
-// What the cap leaves for the plan.
+// The memory that the cap leaves for the plan.
 int64_t cap_on_plan(int64_t cap, int64_t activations) {
   if (cap == 0 || activations < cap) return cap > 0 ? cap - activations : 0;
   throw UsageError(cat("--memory-cap ", human_bytes(cap),

@@ -20,7 +20,7 @@ namespace canzona {
 
 struct TrainPlan {
   Plan plan;
-  // Of `--zero auto`; what its rates are in words is left open.
+  // The ranking of `--zero auto`; its rates are not put in words.
   std::optional<ZeroComparison> ranking = {};
 };
 

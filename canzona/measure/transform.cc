@@ -48,7 +48,7 @@ MuonFacts facts_of(const TransformRequest& request,
   options["device"] = request.device;
   options["newton_schulz"] = algorithm;
   options["precision"] = precision;
-  // What was asked for is measured, small matrices in bf16 as well.
+  // The options are measured as asked for, small matrices in bf16 as well.
   RuleOptions all = MuonFacts(options).options();
   all["unsafe"] = "on";
   return MuonFacts(all);

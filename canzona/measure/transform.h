@@ -1,4 +1,5 @@
-// How long Newton–Schulz takes in each form and precision, and how exact it is.
+// Measures how long Newton–Schulz takes in each form and precision, and how
+// exact it is.
 //
 //   TransformRequest request{.shape = {2048, 6144}, .batch = 4};
 //   for (const TransformRow& row : measure_transform(request)) …

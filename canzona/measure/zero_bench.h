@@ -47,8 +47,8 @@ struct ZeroBenchRequest {
   double comm_ratio = 0;
   IterationTrialRequest trial = {};
   int repeats = 5;
-  // Of all rounds: none is begun that, as long as the last, would end later.
-  // 0: no limit. The first is always run.
+  // A limit on all rounds: none is begun that, as long as the last, would end
+  // later. 0: no limit. The first is always run.
   double limit_seconds = 0;
   bool wants_limits = true;  // of the machine
   // Sees the last of the cells, in the first round.

@@ -128,7 +128,7 @@ TEST(ZeroBenchDigests, MustAgreeWhereSumsAreTheSame) {
   EXPECT_NE(
       bench.disagreement(four, 2, GradientWire::kFp32).find("z1=4,z2=1,z3=4"),
       std::string::npos);
-  // Of six ranks, pairs are subtrees of the sum, and groups of three are not.
+  // Pairs of six ranks are subtrees of the sum, and groups of three are not.
   bench.cells = {cell_of({6, 1, 1}, "a"), cell_of({6, 3, 3}, "b")};
   EXPECT_EQ(bench.disagreement(six, 1, GradientWire::kFp32), "");
   bench.cells[1].sizes = {6, 2, 2};

@@ -18,7 +18,7 @@ double sum_of(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0);
 }
 
-// What the slowest rank of a plan has to do in a step.
+// The work of the slowest rank of a plan in a step.
 struct StepWork {
   double transform_seconds = 0;
   double bytes = 0;

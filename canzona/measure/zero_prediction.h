@@ -1,5 +1,5 @@
-// How long an iteration of a plan should take here: the simulation (sim/), fed
-// with what the same run has measured without links, of one plan.
+// Predicts how long an iteration of a plan should take here: the simulation
+// (sim/), fed with what the same run has measured without links, of one plan.
 //
 //   const MeasuredInputs inputs = measured_inputs(settings, plan, trial,
 //                                               limits);
@@ -16,7 +16,7 @@
 
 namespace canzona {
 
-// Of ranks that all compute at once.
+// Rates of ranks that all compute at once.
 struct MeasuredInputs {
   // By module, of one micro-batch.
   std::vector<double> forward_seconds;
@@ -27,14 +27,14 @@ struct MeasuredInputs {
   double step_per_byte = 0;
   double step_seconds = 0;   // of the plan that was measured
   double other_seconds = 0;  // of an iteration, beside modules and step
-  // Of a thread that packs, unpacks and adds; 0: free.
+  // The rate of a thread that packs, unpacks and adds; 0: free.
   double copy_bytes_per_second = 0;
   double slowdown = 0;  // 1: ranks have no core to spare for copies
   SharedMeetings meetings = {};
 };
 
-// Of `limits`, copies and meetings; 0: not known, free. Ranks that have no core
-// to spare compute less while they copy.
+// `limits`, copies and meetings that are 0 are not known, and free. Ranks that
+// have no core to spare compute less while they copy.
 MeasuredInputs measured_inputs(const TrainSettings& settings, const Plan& plan,
                                const IterationTrial& trial,
                                const MachineLimits& limits);

@@ -24,7 +24,7 @@
 
 namespace canzona {
 
-// Of queries and keys, head_dim each; null: they are not normed.
+// The norms of queries and keys, head_dim each; null: they are not normed.
 template <class Real>
 struct HeadNorms {
   const Real* query = nullptr;
@@ -55,8 +55,8 @@ struct AttentionSpace {
   static AttentionSpace take(const DecoderSizes& sizes, Cutter& cutter);
 };
 
-// What a layer has seen of one sequence, for the tokens that follow: keys,
-// turned, and values, groups x capacity x head_dim.
+// A layer's memory of one sequence, for the tokens that follow: keys, turned,
+// and values, groups x capacity x head_dim.
 template <class Real>
 struct PastTokens {
   Real* keys = nullptr;  // null: a sequence begins
@@ -81,7 +81,7 @@ class Attention {
   // it is of one token. There is no backward then.
   void set_past(const PastTokens<Real>& past);
 
-  // What forward gave, and the gradient of `out`.
+  // The results of forward, and the gradient of `out`.
   struct Saved {
     const Real* out = nullptr;
     const Real* log_sums = nullptr;

@@ -29,7 +29,7 @@ std::vector<Candidate> candidates_of(std::span<const float> logits) {
   return all;
 }
 
-// Of equal logits the first tokens.
+// Keeps the first of equal logits.
 void keep_largest(int64_t count, std::vector<Candidate>& all) {
   if (count == 0 || std::cmp_greater_equal(count, all.size())) return;
   std::ranges::nth_element(

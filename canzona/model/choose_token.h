@@ -1,4 +1,4 @@
-// Which token follows, by its logits.
+// Chooses the next token by its logits.
 //
 //   int32_t token = choose_token(logits, {.temperature = 0.8, .top_k = 40}, u);
 //

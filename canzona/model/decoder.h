@@ -65,9 +65,9 @@ class Decoder {
   double forward(int64_t slot, std::span<const int32_t> sequences,
                  const Real* input, Real* output);
 
-  // Of the micro-batch in `slot`: adds d(mean loss + balance loss)/d(parameter)
-  // to the gradients. `output_gradient` comes from the next stage,
-  // `input_gradient` goes to the one before; null like output and input.
+  // Takes the micro-batch in `slot`: adds d(mean loss + balance
+  // loss)/d(parameter) to the gradients. `output_gradient` comes from the next
+  // stage, `input_gradient` goes to the one before; null like output and input.
   // Each tensor is announced as soon as it is complete, the head's first, the
   // embedding last, and with it a tied head. `last`: nothing more is added in
   // this step.

@@ -10,7 +10,8 @@ namespace {
 // Logits of a chunk of tokens; a small vocabulary's are there all at once.
 constexpr int64_t kChunkLogits = int64_t{1} << 24;
 constexpr int64_t kLeastChunk = 128;
-// Of a sequence, and sequences of a micro-batch: sides of a product are ints.
+// The limit of a sequence's tokens, and of a micro-batch's sequences: sides of
+// a product are ints.
 constexpr int64_t kMostTokens = int64_t{1} << 24;
 
 void refuse(bool wrong, const std::string& name, const std::string& what) {

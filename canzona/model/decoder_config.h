@@ -22,8 +22,9 @@ struct DecoderConfig {
   double norm_epsilon = 1e-6;
   double rope_base = 10000;
   int64_t experts_per_token = 2;  // of layers that have experts
-  // Of the loss that spreads tokens over experts, taken for each sequence by
-  // itself, so that it does not depend on how sequences are dealt to ranks.
+  // The coefficient of the loss that spreads tokens over experts, taken for
+  // each sequence by itself, so that it does not depend on how sequences are
+  // dealt to ranks.
   double balance_coefficient = 0.01;
   bool recompute = false;  // layers keep their input alone
   // Tokens whose logits are in memory at once; 0: as many as suit the

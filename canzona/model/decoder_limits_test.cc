@@ -1,4 +1,4 @@
-// What a decoder needs and what it refuses.
+// These tests are about what a decoder needs and what it refuses.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -9,7 +9,7 @@
 namespace canzona {
 namespace {
 
-// What all layers of the stage, or none, may need at most.
+// The memory that all layers of the stage, or none, may need at most.
 template <class Real>
 FeedBytes largest_feed(const DecoderConfig& config, const Parallel& parallel) {
   FeedBytes most;

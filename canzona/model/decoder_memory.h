@@ -18,7 +18,7 @@
 
 namespace canzona {
 
-// Of one layer and micro-batch.
+// The memory of one layer and micro-batch.
 template <class Real>
 struct LayerSaved {
   Real* qkv = nullptr;
@@ -39,7 +39,8 @@ template <class Real>
 struct Space {
   Real* normed = nullptr;  // tokens x hidden
   Real* delta = nullptr;   // what a block adds; gradient of `normed`
-  // Of the stream between blocks, of each micro-batch that goes back at once.
+  // Gradients of the stream between blocks, of each micro-batch that goes back
+  // at once.
   Real* gradients = nullptr;
   Real* heads_gradient = nullptr;  // tokens x width
   std::byte* feed = nullptr;       // of the feed-forward block

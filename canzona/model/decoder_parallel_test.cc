@@ -27,7 +27,8 @@ DecoderConfig cut_decoder(bool tied) {
   return config;
 }
 
-// What the ranks of a group hold after two micro-batches, put together.
+// The tensors that the ranks of a group hold after two micro-batches, put
+// together.
 struct Gathered {
   std::vector<double> losses;
   std::vector<std::vector<std::vector<float>>> gradients;  // by rank, tensor
@@ -64,7 +65,7 @@ Gathered run_tp(const DecoderTrial& trial, int tp) {
   return all;
 }
 
-// Of the largest number of the tensor.
+// The error, relative to the largest number of the tensor.
 double worst_error(const DecoderTrial& trial, size_t t, const Gathered& all,
                    const std::vector<float>& right) {
   const auto tp = static_cast<int>(all.losses.size());

@@ -273,7 +273,7 @@ void scale(Real* run, Real factor, int64_t count) {
   for (int64_t i = 0; i < count; ++i) run[i] *= factor;
 }
 
-// Of an output weight·act·Wᵀ: act and the gradient of gate_up take the weight
+// For an output weight·act·Wᵀ, act and the gradient of gate_up take the weight
 // in, which becomes the gradient of itself.
 template <class Real>
 void weigh_rows(int64_t rows, int64_t ffn, const Real* dact, Real* act,

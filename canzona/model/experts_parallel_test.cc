@@ -28,7 +28,7 @@ Numbers gradient_of(const ExpertTrial& trial, int ep_rank) {
                         1);
 }
 
-// What every rank has in the end.
+// The results of every rank.
 template <class Real>
 std::vector<ExpertRun<Real>> run_split(const ExpertTrial& trial, Split split,
                                        int times = 1) {

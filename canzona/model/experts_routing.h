@@ -1,5 +1,5 @@
-// Which experts a token goes to and with what weight: softmax over the
-// router's logits, the largest probabilities, divided by their sum.
+// Routing decides which experts a token goes to and with what weight: softmax
+// over the router's logits, the largest probabilities, divided by their sum.
 //
 //   Routing<float> routing = take_routing<float>(cutter, sizes);
 //   engine.product(…routing.probabilities…);    // the logits
@@ -31,7 +31,7 @@ struct Routing {
   Real* probabilities = nullptr;  // tokens x experts; logits to route()
   int32_t* chosen = nullptr;      // tokens x choices, the most likely first
   Real* weights = nullptr;        // tokens x choices
-  // Of pairs: their place where they are sorted by expert, then by token.
+  // The places of pairs that are sorted by expert, then by token.
   int64_t* places = nullptr;
   int64_t* counts = nullptr;   // pairs of each expert
   int64_t* cursors = nullptr;  // for each expert, of use inside route() alone
@@ -42,8 +42,8 @@ struct Routing {
 template <class Real>
 Routing<Real> take_routing(Cutter& cutter, const ExpertSizes& sizes);
 
-// Of equal probabilities the lower expert is first. Numbers that are not finite
-// give weights of no use, and still as many different experts.
+// The lower expert comes first if probabilities are equal. Numbers that are not
+// finite give weights of no use, and still as many different experts.
 template <class Real>
 void route(const ExpertSizes& sizes, const Routing<Real>& routing);
 

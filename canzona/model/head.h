@@ -40,7 +40,7 @@ class Embedding {
 //   double loss = head.forward(x, sequences, slot.logits);
 //   head.backward(x, sequences, slot.logits, gradient, what);
 //
-// The logits' memory becomes their gradient. Where the slot keeps it, backward
+// The logits' memory becomes their gradient. If the slot keeps it, backward
 // finds it there; else (`logits` null) it is made once more. Under tp a rank
 // has some rows of the vocabulary, and ranks meet for the largest logit, the
 // sum of exponents and the target's logit.

@@ -20,7 +20,7 @@ struct Parallel {
   int64_t num_layers = 0;
   bool has_embedding = true;
   bool has_head = true;
-  // Where there are no ranks yet, and memory is to be predicted alone.
+  // The sizes to predict memory for while there are no ranks yet.
   int planned_tp = 1;
   int planned_ep = 1;
 

@@ -39,7 +39,7 @@ struct DecoderSizes {
 DecoderSizes decoder_sizes(const DecoderConfig& config,
                            const Parallel& parallel);
 
-// How much the expert block of one layer has to do on a rank.
+// ExpertSizes tell how much the expert block of one layer has to do on a rank.
 //
 //   const ExpertSizes sizes = expert_sizes(config, parallel);
 //   float* rows = cutter.take<float>(sizes.most_rows() * sizes.hidden);
@@ -59,15 +59,16 @@ struct ExpertSizes {
   int64_t sequences() const { return tokens / length; }
   int64_t local() const { return experts / ranks; }  // experts held here
   int64_t pairs() const { return tokens * choices; }
-  // Where all ranks send all they can to one expert, or to this rank.
+  // The number of rows if all ranks send all they can to one expert, or to this
+  // rank.
   int64_t most_rows_of_expert() const { return ranks * tokens; }
   int64_t most_rows() const {
     return most_rows_of_expert() * std::min(choices, local());
   }
 };
 
-// Of a configuration that check_decoder takes. UsageError names what the mesh
-// does not divide.
+// Requires a configuration that check_decoder takes. UsageError names what the
+// mesh does not divide.
 ExpertSizes expert_sizes(const DecoderConfig& config, const Parallel& parallel);
 
 // Cuts one block of memory into arrays, or, given none, only counts: what is

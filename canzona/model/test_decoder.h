@@ -32,7 +32,7 @@ struct DecoderTrial {
 
 Parallel whole_model(const DecoderConfig& config);
 
-// Where element i of a rank's shard lies in the whole tensor.
+// Returns where element i of a rank's shard lies in the whole tensor.
 int64_t place_in_whole(const Tensor& tensor, int tp, int rank, int64_t i);
 int64_t shard_elements(const Tensor& tensor, int tp);
 

@@ -1,6 +1,6 @@
 // For tests: parameters that are there for a use alone, and gradients that
-// leave when they are announced. What is read outside of a use, or added after
-// an announcement, is not a number.
+// leave when they are announced. Reads outside of a use, and sums after an
+// announcement, give numbers that are not finite.
 //
 //   LentWeights weights(trial, parallel);
 //   … decoder.backward(…)

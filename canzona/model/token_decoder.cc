@@ -79,8 +79,9 @@ void TokenDecoder<Real>::set_count(int64_t count) {
   for (PastTokens<Real>& layer : past_) layer.count = count;
 }
 
-// Blocks that begin at a multiple of their size. What fills up the last one is
-// read, too, and overwritten by the tokens that come in its place.
+// Blocks that begin at a multiple of their size. The positions that fill up the
+// last one are read, too, and overwritten by the tokens that come in their
+// place.
 template <class Real>
 void TokenDecoder<Real>::read_many(std::span<const int32_t> tokens) {
   std::array<int32_t, kAtOnce + 1> block;

@@ -108,7 +108,7 @@ TEST(TokenDecoder, ReadsPromptsOfAnyLengthAtOnce) {
     }
 }
 
-// What was read before it does not count after a restart.
+// Tokens that were read before a restart do not count after it.
 TEST(TokenDecoder, TheSameTokensGiveTheSameBits) {
   const DecoderTrial trial(long_sequence());
   const std::span<const int32_t> tokens(trial.sequences);

@@ -1,4 +1,4 @@
-// What the parts of a decoder share.
+// The parts of a decoder share these.
 //
 //   Layer<float> layer(tools, shapes, 3, parallel, nullptr);
 #pragma once

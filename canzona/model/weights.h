@@ -1,6 +1,6 @@
-// Where the decoder's parameters and gradients come from: a runtime in
-// training, plain arrays in tests. Numbers are those of the model's tensors
-// and modules (0 the embedding, 1 … layers, then the head).
+// Weights give the decoder its parameters and gradients: a runtime in training,
+// plain arrays in tests. Numbers are those of the model's tensors and modules
+// (0 the embedding, 1 … layers, then the head).
 //
 // Parameters may be there for a use alone, and gradients may leave with every
 // micro-batch:
@@ -29,7 +29,7 @@ class Weights {
   virtual void release(int32_t module) = 0;
   // This rank's shard, row-major; until its module is released.
   virtual const Real* parameter(int32_t tensor) = 0;
-  // What a micro-batch gives is added to it; until it is announced.
+  // A micro-batch's gradient is added to it, until it is announced.
   virtual Real* gradient(int32_t tensor) = 0;
   // Everything is added that comes before this tensor's gradient may leave;
   // `last`: nothing more comes in this step. Once for each tensor of the
@@ -37,7 +37,7 @@ class Weights {
   virtual void ready(int32_t tensor, bool last) = 0;
 };
 
-// What is said of a micro-batch's gradients when they are complete.
+// The announcement of a micro-batch's gradients when they are complete.
 enum class Announce {
   kNothing,  // another one adds to them first
   kPart,     // more micro-batches follow in this step

@@ -46,8 +46,8 @@ void check_zero_of(const ZeroOptions& zero, const Strategy& strategy) {
                          " has its own way"));
 }
 
-// What one slot more of each kind takes, and the second large one that comes
-// with the first of them, on any rank of a part.
+// The memory of one more slot of each kind, and of the second large one that
+// comes with the first of them, on any rank of a part.
 struct SlotBytes {
   int64_t usual = 0;
   int64_t large = 0;
@@ -84,8 +84,8 @@ int32_t chosen_prefetch(const Plan& least) {
       std::min<int64_t>(room, num_modules(least.model)));
 }
 
-// Where every tp rank repeats the update there is nothing to group: each matrix
-// is gathered by itself.
+// If every tp rank repeats the update there is nothing to group: each matrix is
+// gathered by itself.
 void number_repeated(const Problem& p, const Assignment& homes,
                      std::vector<int32_t>& micro_group) {
   for (const auto& matrices : matrices_by_home(p, homes)) {
@@ -153,7 +153,7 @@ Plan undecided(const PlanRequest& request, const Strategy& strategy) {
   else
     plan.model = request.model;
   for (Tensor& tensor : plan.model.tensors) {
-    // How many dimensions the file had mattered to routing only.
+    // The number of dimensions in the file mattered to routing only.
     tensor.flattened = false;
     // An element-wise rule owns no matrix: everything is cut like AdamW.
     tensor.matrix_rule &= request.rule.needs_whole_matrix();
@@ -194,7 +194,7 @@ void decide(const PlanRequest& request, const Strategy& strategy,
   part.micro_group = a.micro_group;
 }
 
-// Who owns what does not depend on it.
+// Owners do not depend on it.
 void set_prefetch(int32_t prefetch, Plan& plan) {
   plan.options.zero.prefetch = prefetch;
   for (PlanPart& part : plan.parts) part.options = options_of_part(plan, part);

@@ -28,8 +28,8 @@ struct Mesh {
   int32_t tp = 1;
   int32_t pp = 1;
   int32_t ep = 1;
-  // Where each shard of tensor parallelism is cut once more, by rows, over
-  // `places` ranks (zero.h): tp counts planes, places x ranks of tensor
+  // If each shard of tensor parallelism is cut once more, by rows, over
+  // `places` ranks (zero.h), tp counts planes, places x ranks of tensor
   // parallelism. Slices that a rank keeps beside its own are its neighbours:
   // `near` of zero.h.
   int32_t places = 1;
@@ -67,7 +67,7 @@ Mesh parse_mesh(std::string_view text);
 std::string to_string(const Mesh& mesh);
 
 // UsageError unless tp divides the query heads and every dimension it cuts, pp
-// the layers and ep the experts. Where tp exceeds the KV heads, k and v are cut
+// the layers and ep the experts. If tp exceeds the KV heads, k and v are cut
 // inside heads.
 void check_mesh(const Mesh& mesh, const Model& model);
 

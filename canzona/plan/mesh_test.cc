@@ -131,7 +131,7 @@ TEST(Mesh, GivesEveryExpertHomesOfItsOwn) {
   }
 }
 
-// What check_mesh says of a model, or nothing.
+// Returns what check_mesh says of a model, or nothing.
 std::string complaint(const std::string& mesh, const Model& model) {
   try {
     check_mesh(parse_mesh(mesh), model);

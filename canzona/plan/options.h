@@ -1,4 +1,4 @@
-// What a user may ask of the planner. A finished plan holds these with every
+// A user may ask this of the planner. A finished plan holds these with every
 // default filled in.
 #pragma once
 
@@ -12,8 +12,8 @@
 
 namespace canzona {
 
-// What is balanced: elements of TP shards, flops of the whole matrix, or time
-// (a cost table's, else the formula's flops).
+// The planner balances elements of TP shards, flops of the whole matrix, or
+// time (a cost table's, else the formula's flops).
 enum class Weight { kNumel, kFlops, kCost };
 std::string_view to_string(Weight weight);
 Weight parse_weight(std::string_view text);

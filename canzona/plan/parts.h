@@ -1,5 +1,5 @@
 // The parts of a plan: tensors that are cut over the same ranks. Most plans
-// have one. Where experts are cut over other ranks than dense tensors there are
+// have one. If experts are cut over other ranks than dense tensors, there are
 //
 //   plan.parts[0]       dense tensors, over all dp x cp x ep homes
 //   plan.parts[1 + e]   experts of ep coordinate e, over its dp x cp homes
@@ -34,7 +34,7 @@ ZeroOptions resolve_zero(const ZeroOptions& options, const Mesh& mesh,
 
 bool has_experts(const Model& model);
 
-// Whether experts are cut over other ranks than dense tensors.
+// True if experts are cut over other ranks than dense tensors.
 bool cuts_experts_apart(const SettledRequest& whole);
 int32_t num_parts(const SettledRequest& whole);
 

@@ -23,7 +23,8 @@
 
 namespace canzona {
 
-// How gradients and parameters travel over the data-parallel ranks of a bucket.
+// Gradients and parameters travel in one of these ways over the data-parallel
+// ranks of a bucket.
 enum class Traffic {
   kReduceScatter,  // reduce-scatter in backward, all-gather in forward
   kPadded,         // the same, every rank's run padded to the longest
@@ -66,12 +67,13 @@ struct MatrixCost {
   friend bool operator==(const MatrixCost&, const MatrixCost&) = default;
 };
 
-// What a tick of cost is worth. Without a measured table a tick is one flop and
-// times use a nominal rate.
+// A CostBasis says what a tick of cost is worth. Without a measured table a
+// tick is one flop and times use a nominal rate.
 struct CostBasis {
   std::string source = "nominal";  // or the table's device
   double seconds_per_tick = 0;
-  // Of passes that are bound by memory; 0: not measured, and not counted.
+  // The rate of passes that are bound by memory; 0: not measured, and not
+  // counted.
   double element_wise_bytes_per_second = 0;
   friend bool operator==(const CostBasis&, const CostBasis&) = default;
 };

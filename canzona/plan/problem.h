@@ -1,5 +1,5 @@
-// What every strategy reads: the request, cut into matrices, weighed, sorted
-// into stages, buffers and buckets. Made once, never changed.
+// A Problem is what every strategy reads: the request, cut into matrices,
+// weighed, sorted into stages, buffers and buckets. Made once, never changed.
 #pragma once
 
 #include <cstdint>

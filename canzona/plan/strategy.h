@@ -13,7 +13,7 @@ namespace canzona {
 
 inline constexpr int32_t kEveryTpRank = -1;
 
-// What strategies and modes decide.
+// Strategies and modes decide this.
 struct Assignment {
   std::vector<int32_t> home;         // per tensor, in its buffer; or kEveryHome
   std::vector<int32_t> owner;        // per matrix: t, or kEveryTpRank

@@ -7,7 +7,7 @@
 //
 // The data-parallel ranks (homes) are numbered from 0; a group is a run of
 // consecutive ones. States are cut over z1 of them, gradients over z2,
-// parameters over z3. Of z = max(z2, z3) homes, home r is place r mod z; its TP
+// parameters over z3. Home r is place r mod z for z = max(z2, z3); its TP
 // shards are cut by rows into z slices, one for each place. A rank keeps its
 // slice and, for the smaller of z2 and z3, the slices beside it.
 //
@@ -35,12 +35,12 @@ struct ZeroSizes {
   friend bool operator==(const ZeroSizes&, const ZeroSizes&) = default;
 };
 
-// What travels in one message of a module: all of it, or one tensor.
+// One message of a module carries all of it, or one tensor.
 enum class MessageUnit { kModule, kParameter };
 std::string_view to_string(MessageUnit unit);
 MessageUnit parse_message_unit(std::string_view text);
 
-// What of the communication compute waits for at once.
+// Compute waits at once for this much of the communication.
 enum class Overlap {
   kNone,        // everything
   kMain,        // all but the next module's gather and the last one's scatter
@@ -49,15 +49,15 @@ enum class Overlap {
 std::string_view to_string(Overlap overlap);
 Overlap parse_overlap(std::string_view text);
 
-// How gradients are added over the groups: to those who need them, or, as
-// first published, everywhere.
+// Gradients are added over the groups to those who need them, or, as first
+// published, everywhere.
 enum class ReplicaSum { kScatter, kAllReduce };
 std::string_view to_string(ReplicaSum sum);
 ReplicaSum parse_replica_sum(std::string_view text);
 
-// How gathers and sums reach ranks of other nodes: each of them, or one of
-// every node, which passes on what it got (schedule/rank_group.h). kAuto is a
-// wish only: a plan has settled it (settled_reach).
+// Gathers and sums reach each rank of other nodes, or one of every node, which
+// passes on what it got (schedule/rank_group.h). kAuto is a wish only: a plan
+// has settled it (settled_reach).
 enum class Reach { kDirect, kPerNode, kAuto };
 std::string_view to_string(Reach reach);
 Reach parse_reach(std::string_view text);
@@ -68,8 +68,9 @@ int32_t parse_prefetch(std::string_view text);
 
 struct ZeroOptions {
   ZeroSizes sizes = {};
-  // Of experts over their own homes. In a request z1 = 0 means: on the ranks
-  // on which dense tensors are cut. In a plan: not cut otherwise (parts.h).
+  // The sizes of experts over their own homes. In a request z1 = 0 means: on
+  // the ranks on which dense tensors are cut. In a plan: not cut otherwise
+  // (parts.h).
   ZeroSizes experts = {};
   MessageUnit message = MessageUnit::kModule;
   int32_t prefetch = kAutoPrefetch;
@@ -106,8 +107,8 @@ inline bool is_plain(const ZeroOptions& options, int32_t homes) {
   return is_plain(options.sizes, homes) && options.experts.z1 == 0;
 }
 
-// Resets options that do not apply to these sizes to their defaults. Where
-// experts have sizes of their own, that is up to each of the parts (parts.h).
+// Resets options that do not apply to these sizes to their defaults. If experts
+// have sizes of their own, that is up to each of the parts (parts.h).
 ZeroOptions settled(const ZeroOptions& options, int32_t homes);
 
 // All sizes that check_zero lets pass, small ones first.

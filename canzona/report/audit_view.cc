@@ -15,7 +15,7 @@ int64_t parameter_bytes(const SettledRequest& plan, int64_t elements) {
   return elements * bytes_per_parameter(plan.options.parameters);
 }
 
-// What follows the tensor's name in that of the matrix.
+// Returns what follows the tensor's name in that of the matrix.
 std::string split_text_of(const std::string& tensor,
                           const std::string& matrix) {
   return matrix.size() > tensor.size() ? matrix.substr(tensor.size() + 1)

@@ -1,6 +1,6 @@
-// What will happen to every tensor, before anything does: its rule, what it is
-// split into, where it is kept, who computes it, what it holds and costs. An
-// optimizer that was configured and never ran would show here.
+// The audit says what will happen to every tensor, before anything does: its
+// rule, what it is split into, where it is kept, who computes it, what it holds
+// and costs. An optimizer that was configured and never ran would show here.
 //
 //   std::string text = audit_text(plan, ink);
 //   write_audit(json.member("audit"), plan);

@@ -23,7 +23,7 @@ std::string toned(const Ink& ink, double ratio) {
   return ink(tone_of_ratio(ratio), ratio_text(ratio));
 }
 
-// What the figures of memory count, and what they are compared with.
+// Says what the figures of memory count, and what they are compared with.
 std::string terms_lines(const Comparison& comparison, const Ink& ink) {
   const ReportPlan& shown = *comparison.first();
   if (!shown.terms) return "";
@@ -52,7 +52,7 @@ std::string heading(const Comparison& comparison, const Ink& ink) {
          terms_lines(comparison, ink);
 }
 
-// Of the plan, in its terms.
+// Returns the memory of the plan, in its terms.
 Spread memory_of(const ReportPlan& shown) {
   return spread_over(shown.ranks, [](const RankCost& rank) {
     return rank.memory.total().value();

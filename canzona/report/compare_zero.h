@@ -27,7 +27,7 @@ void write_zero_comparison(JsonWriter& out, const ZeroComparison& all);
 std::string zero_comparison_json(const ZeroComparison& all);
 std::string zero_comparison_html(const ZeroComparison& all);
 
-// What an iteration is: "4 micro-batches of 4096 tokens on …", and where its
+// Describes an iteration: "4 micro-batches of 4096 tokens on …", and where its
 // times come from.
 std::string work_text(const ZeroComparison& all);
 std::string rates_text(const ZeroComparison& all);

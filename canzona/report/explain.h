@@ -14,8 +14,8 @@
 
 namespace canzona {
 
-// Why a matrix has the owner it has: the strategy's own reason, and what the
-// next best rank would have meant.
+// Explains why a matrix has the owner it has: the strategy's own reason, and
+// what the next best rank would have meant.
 
 // Loads are ticks over a period.
 struct OwnerStory {
@@ -33,8 +33,8 @@ struct OwnerStory {
 
 OwnerStory tell_owner(const ReportPlan& shown, int32_t matrix);
 
-// What moves for one matrix in one step: routes with ranks and bytes. Matrices
-// are those of the whole plan, ranks those of the world.
+// Lists what moves for one matrix in one step: routes with ranks and bytes.
+// Matrices are those of the whole plan, ranks those of the world.
 //
 //   Moves moves = moves_of(plan, matrix);
 //   for (const MovedPiece& piece : moves.pieces) …
@@ -59,14 +59,15 @@ Moves moves_of(const Plan& plan, int32_t matrix);
 std::string moves_text(const Plan& plan, int32_t matrix, const Ink& ink);
 void write_moves(JsonWriter& out, const Plan& plan, int32_t matrix);
 
-// Why this owner, what moves: one matrix, one rank or one bucket of a plan.
+// Explains one matrix, one rank or one bucket of a plan: why this owner, what
+// moves.
 //
 //   std::cout << explain_matrices(shown, find_by_name(plan, name), ink);
 //   std::cout << explain_rank_json(shown, 139);
 //
 // Text and JSON say the same; JSON leaves nothing out. Numbers were checked by
-// the caller (places.h). Of a plan in parts buckets are counted over all of
-// them (places.h), matrices and ranks are those of the whole.
+// the caller (places.h). Buckets are counted over all parts of a plan
+// (places.h), matrices and ranks are those of the whole.
 
 std::string explain_matrices(const ReportPlan& shown, const Found& found,
                              const Ink& ink);

@@ -180,8 +180,8 @@ constexpr const char* kOrderTitle = "An iteration of one micro-batch";
 constexpr std::array<const char*, 5> kOrderColumns = {
     "in order", "with", "sent in node", "sent out", "slot"};
 
-// What the rank does in an iteration; the points at which the trainer is done
-// with a module are left out.
+// The rows of what the rank does in an iteration; the points at which the
+// trainer is done with a module are left out.
 struct OrderRows {
   std::vector<std::array<std::string, kOrderColumns.size()>> rows;
   size_t left_out = 0;
@@ -218,7 +218,7 @@ std::string order_text(const Plan& plan, int32_t rank, const Ink& ink) {
   return out;
 }
 
-// What the rank keeps, by part of the plan.
+// Returns what the rank keeps, by part of the plan.
 std::map<int32_t, Kept> kept_of(const Plan& plan, int32_t rank) {
   std::map<int32_t, Kept> kept;
   for (const RankInPart& in : parts_of_rank(plan, rank)) {

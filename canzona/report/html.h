@@ -1,4 +1,4 @@
-// What our HTML pages are made of, from escaped text to the frame of a page.
+// Our HTML pages are made of these, from escaped text to the frame of a page.
 #pragma once
 
 #include <fmt/format.h>
@@ -70,7 +70,7 @@ std::string counted(int64_t number, std::string_view thing);
 // One thread at a time.
 
 inline constexpr double kDrawingWidth = 1040;
-// Of what is drawn a second time, for a narrow screen.
+// The width of a drawing that is made a second time, for a narrow screen.
 inline constexpr double kNarrowDrawing = 400;
 
 struct Box {
@@ -235,7 +235,7 @@ std::string_view html_style();
 
 std::string_view html_script();
 
-// Of a page without that table: the hints alone.
+// The hints alone, for a page without that table.
 std::string_view html_hint_script();
 
 }  // namespace canzona

@@ -12,7 +12,7 @@
 namespace canzona {
 namespace {
 
-// Where the rows of a drawing begin and end.
+// The margins before and after the rows of a drawing.
 struct Margins {
   explicit Margins(double drawing_width)
       : narrow(drawing_width < kDrawingWidth),
@@ -243,7 +243,7 @@ void put_bucket_legend(Html& out, const PlanPart& plan) {
   put_legend(out, entries);
 }
 
-// Whose homes they are, where it does not follow from the mesh.
+// Says whose homes they are, if it does not follow from the mesh.
 std::string homes_note(const PlanPart& plan) {
   if (plan.ep == 1 || plan.mesh.pp > 1) return "";
   if (plan.grid.homes() > kMaxColours || plan.model.tensors.empty()) return "";

@@ -16,7 +16,7 @@ namespace canzona {
 namespace {
 
 constexpr double kZeroTop = 26;
-// What is seen at once; the rest is folded away.
+// This many rows are seen at once; the rest is folded away.
 constexpr size_t kRowsShown = 10;
 
 using Rows = std::span<const RankedZero* const>;
@@ -43,8 +43,8 @@ std::string choice_text(const ZeroComparison& all, const RankedZero& row) {
   return !all.several_strategies ? text : cat(text, " ", row.choice.strategy);
 }
 
-// Where the bars of a drawing lie. A wide one has names before its bars and
-// figures behind them, a narrow one both above.
+// A BarFrame says where the bars of a drawing lie. A wide one has names before
+// its bars and figures behind them, a narrow one both above.
 struct BarFrame {
   bool narrow = false;
   double width = kDrawingWidth;
@@ -125,7 +125,7 @@ std::vector<const RankedZero*> planned(const ZeroComparison& all) {
   return rows;
 }
 
-// What is drawn of every choice, whichever are drawn together.
+// The picture of every choice, whichever are drawn together.
 struct BarPicture {
   std::string name;
   double most = 0;  // where the axis ends

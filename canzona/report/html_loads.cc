@@ -177,7 +177,7 @@ size_t heat_of(double load) {
   return static_cast<size_t>(end - kLimits.begin());
 }
 
-// How ranks become cells: `homes` × `planes` of them share one.
+// Ranks become cells: `homes` × `planes` of them share one.
 struct Cells {
   int32_t homes = 1;
   int32_t planes = 1;

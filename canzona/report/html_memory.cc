@@ -1,4 +1,4 @@
-// What ranks hold and what they send.
+// Draws what ranks hold and what they send.
 #include <algorithm>
 #include <array>
 
@@ -44,7 +44,7 @@ double total(const Amounts& amounts) {
   return sum;
 }
 
-// What is drawn: every rank, or of equal runs of ranks the fullest.
+// One column is a rank, or the fullest of an equal run of ranks.
 struct MemoryColumn {
   int32_t rank = 0;
   Amounts amounts{};
@@ -225,7 +225,7 @@ void add_memory(Html& out, const PageView& view) {
 // Bytes on the wire per collective and link class.
 namespace {
 
-// When a collective runs and along which axis.
+// The moment at which a collective runs, and its axis.
 constexpr std::array<const char*, kNumCollectives> kWhen = {
     "backward, over dp", "backward, over dp", "step, over tp",
     "step, over tp",     "forward, over dp",  "step, over dp"};

@@ -82,7 +82,8 @@ int64_t parameter_bytes(const SettledRequest& plan) {
                                                           : kBytesPerBf16;
 }
 
-// What a reader must know in one look, and what was asked.
+// The head of the page has what a reader must know in one look, and what was
+// asked.
 namespace {
 
 void put_makespan_tile(Html& out, const PageView& view) {
@@ -155,7 +156,7 @@ void put_step_tile(Html& out, const PageView& view) {
            notes);
 }
 
-// How near the plan is to the best possible one.
+// Says how near the plan is to the best possible one.
 std::string bound_text(const Balance& balance) {
   const double ratio = balance.makespan_over_bound;
   const std::string bound =
@@ -379,7 +380,7 @@ void add_strategies(Html& out, const PageView& view) {
   end_section(out);
 }
 
-// How to read the report, in the project's words.
+// Tells how to read the report, in the project's words.
 namespace {
 
 constexpr std::array<std::pair<const char*, const char*>, 14> kWords = {{

@@ -14,7 +14,7 @@
 
 namespace canzona {
 
-// What the sections of the HTML report look at, and the figures they share.
+// The sections of the HTML report look at these plans and share these figures.
 
 // Plans to show. With one plan `before` and `after` are the same.
 struct PageView {
@@ -27,7 +27,7 @@ struct PageView {
   bool two() const { return before != after; }
   const ReportPlan& old_plan() const { return plans[before]; }
   const ReportPlan& plan() const { return plans[after]; }
-  // Of the two plans to set against each other, or of the only one.
+  // Returns the two plans to set against each other, or the only one.
   std::vector<const ReportPlan*> pair() const;
 };
 
@@ -74,7 +74,7 @@ std::string load_bars(const Mesh& mesh, const std::vector<LoadSeries>& series,
 
 // One cell per rank: homes from left to right, tp downwards, stages as bands,
 // coloured by load over `bound`: what lies above it holds up the step.
-// Where a mesh is too large a cell stands for several ranks and shows the
+// If a mesh is too large, a cell stands for several ranks and shows the
 // busiest; the note says so (empty otherwise).
 struct LoadGrid {
   std::string svg;
@@ -82,7 +82,7 @@ struct LoadGrid {
 };
 LoadGrid load_grid(const Mesh& mesh, const LoadSeries& series, double bound,
                    double width = kDrawingWidth);
-// What the colours of the grid mean, from idle to overloaded.
+// The colours of the grid, from idle to overloaded.
 struct HeatClass {
   std::string css;
   std::string text;
@@ -154,7 +154,8 @@ NameParts split_name(std::string_view name);
 // every tp rank.
 std::vector<int32_t> owners_of_tensor(const PlanPart& plan, int32_t tensor);
 
-// What stands before the home of an expert that is planned apart: "ep 1".
+// Returns what stands before the home of an expert that is planned apart: "ep
+// 1".
 std::string part_label(const PlanPart& part);
 
 // Ticks of all matrices of a tensor, mean over a period.

@@ -101,7 +101,7 @@ class Writer {
     out.end_array().end_object();
   }
 
-  // Of all replicas: a stage's ranks are so many.
+  // Counts the homes of all replicas: a stage's ranks are so many.
   static int32_t homes_of(const PlanPart& plan) {
     return plan.mesh.ranks_per_stage() / plan.grid.tp;
   }

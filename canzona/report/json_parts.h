@@ -17,7 +17,7 @@ void write_balance_members(JsonWriter& out, const Balance& balance);
 // {"parameters": …, …, "total": …}, bytes.
 void write_memory(JsonWriter& out, const RankMemory& memory);
 
-// What is counted against the cap: {"cap_bytes": …, "gradients": "fp32",
+// Writes what is counted against the cap: {"cap_bytes": …, "gradients": "fp32",
 // "activations": {"bytes": …, "tokens": …, …}, "fullest_rank": {…, "total": …}}
 // of a plan that has terms.
 void write_activations(JsonWriter& out, const MemoryTerms& terms);

@@ -152,7 +152,7 @@ void write_routing(JsonWriter& out, const std::vector<TensorGroup>& groups,
 
 namespace {
 
-// Which matrix rule it will be is not known here.
+// The matrix rule is not known here.
 constexpr const char* kRule = "matrix";
 
 std::string structure_text(const Model& model) {
@@ -208,9 +208,8 @@ std::string presets_json(const std::vector<ModelLine>& lines,
     line_members(out, line);
     out.end_object();
   }
-  out.end_array().member("families").begin_array();
-  for (const std::string& family : families) out.value(family);
-  out.end_array().end_object();
+  out.end_array().member("families").values(families);
+  out.end_object();
   return out.take() + "\n";
 }
 

@@ -13,8 +13,8 @@
 
 namespace canzona {
 
-// Which tensors go to the matrix rule and which to AdamW, grouped by pattern of
-// names, so that the 64 layers of a model are one line.
+// Shows which tensors go to the matrix rule and which to AdamW, grouped by
+// pattern of names, so that the 64 layers of a model are one line.
 //
 //   std::vector<TensorGroup> groups = group_tensors(plan.model, plan.matrices);
 //   std::string text = routing_text(groups, "muon", ink);

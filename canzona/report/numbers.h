@@ -57,7 +57,7 @@ struct MemoryKind {
   Bytes RankMemory::*field;
 };
 std::vector<MemoryKind> memory_kinds(bool with_pools);
-// Whether any tensor is cut into slices, and needs them.
+// True if any tensor is cut into slices, and needs them.
 bool has_pools(const Plan& plan);
 inline std::vector<MemoryKind> memory_kinds(const Plan& plan) {
   return memory_kinds(has_pools(plan));

@@ -1,4 +1,4 @@
-// Where the things of a plan are, for the views.
+// Finds the things of a plan, for the views.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace canzona {
 
-// Where a tensor, a bucket or a rank of a plan is planned, for the views: in
-// which part (plan/parts.h), and under which number there.
+// Finds in which part (plan/parts.h) a tensor, a bucket or a rank of a plan is
+// planned, and under which number there.
 //
 //   const PlannedTensor at = planned_tensor(plan, t);
 //   region_of(*at.part, at.tensor);  // places.h
@@ -46,7 +46,7 @@ struct PlannedRank {
 };
 std::vector<PlannedRank> planned_ranks(const Plan& plan, int32_t rank);
 
-// Where things of a plan are: ranks by coordinates, matrices by name, tensors
+// Finds the things of a plan: ranks by coordinates, matrices by name, tensors
 // in their buckets.
 //
 // Functions that speak of homes, owners and buckets take a part of the plan
@@ -72,8 +72,8 @@ std::vector<int32_t> owner_ranks(const PlanPart& plan, int32_t matrix);
 // True if `rank`, as this part numbers it, is one of them.
 bool computes(const PlanPart& plan, int32_t rank, int32_t matrix);
 
-// Where the elements of a tensor start in its region of its bucket, in one
-// plane, and how many the region has.
+// A BucketRegion says where the elements of a tensor start in its region of its
+// bucket, in one plane, and how many the region has.
 struct BucketRegion {
   int64_t offset = 0;
   int64_t elements = 0;  // of the tensor's shard

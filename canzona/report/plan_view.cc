@@ -63,7 +63,7 @@ std::vector<std::string> ratio_row(const std::string& name,
   return cells;
 }
 
-// What the figures of memory count, and what they are compared with.
+// Says what the figures of memory count, and what they are compared with.
 std::string terms_text(const ReportPlan& shown, const Ink& ink) {
   if (!shown.terms) return "";
   const auto line = [&](const std::string& text) {

@@ -22,8 +22,8 @@ struct ReportPlan {
   Balance balance;
   // Shapes parsed → validated plan with digest; 0 for a plan read from a file.
   double plan_seconds = 0;
-  // How `ranks` count gradients, and what is counted beside the plan; none for
-  // a plan read from a file, which does not say.
+  // The terms say how `ranks` count gradients, and what is counted beside the
+  // plan; none for a plan read from a file, which does not say.
   std::optional<MemoryTerms> terms = {};
 };
 

@@ -1,4 +1,4 @@
-// What the rules tell of themselves: `canzona rules`.
+// Shows what the rules tell of themselves: `canzona rules`.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What the terminal views are made of: coloured text, tables, bars.
+// The terminal views are made of coloured text, tables and bars.
 #pragma once
 
 #include <cstddef>

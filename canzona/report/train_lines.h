@@ -66,8 +66,8 @@ struct TrainProgress {
 // `width` columns.
 std::string progress_line(const TrainProgress& progress, size_t width = 79);
 
-// What is said at the end of a run. `report`: where it lies, "" if there is
-// none.
+// Returns the lines at the end of a run. `report`: where it lies, "" if there
+// is none.
 std::string closing_lines(const RunSummary& summary, const std::string& report);
 
 // "1 step", "2 steps"

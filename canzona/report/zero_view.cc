@@ -81,7 +81,7 @@ std::string pools_text(const PlanPart& plan) {
                      to_string(plan.options.zero.message));
 }
 
-// What z1 below all data-parallel ranks costs.
+// Says what z1 below all data-parallel ranks costs.
 std::string replicas_text(const PlanPart& plan,
                           const std::vector<RankCost>& ranks) {
   const int32_t replicas = plan.num_replicas();
@@ -98,7 +98,7 @@ std::string replicas_text(const PlanPart& plan,
       human_seconds(work.mean / replicas));
 }
 
-// What is to be known of the order of sums; empty where it is the usual one.
+// Says what is unusual in the order of sums; empty if nothing is.
 std::string sums_text(const PlanPart& plan) {
   std::vector<std::string> words;
   const int32_t z2 = sizes_of(plan).z2;
@@ -117,7 +117,7 @@ std::string sums_text(const PlanPart& plan) {
   return join(words, "; ");
 }
 
-// How sums and publishing of plain storage go in two levels; else empty.
+// Says how sums and publishing of plain storage go in two levels; else empty.
 std::string legs_text(const PlanPart& plan) {
   const auto text = [&](GroupKind kind, const char* what) -> std::string {
     const auto [inside, across] = levels_of(plan, 0, kind);
@@ -134,7 +134,7 @@ std::string legs_text(const PlanPart& plan) {
   return join(words, "; ");
 }
 
-// Of how many ranks an operation is, by the groups of the schedule.
+// Returns the number of ranks of an operation, by the groups of the schedule.
 int32_t ranks_of(const PlanPart& part, const ZeroOperation& operation) {
   const Purpose purpose = operation.purposes.front();
   if (purpose == Purpose::kGatherMatrices)

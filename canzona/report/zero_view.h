@@ -1,7 +1,7 @@
-// What hierarchical ZeRO (plan/zero.h) makes of a plan: sizes, who talks to
-// whom over which links, pools, and what replicas cost. Of a plan in parts that
-// is told of dense tensors and, apart, of experts: those of all ep coordinates
-// are alike. Nothing is shown of a plan without slices and replicas.
+// Shows what hierarchical ZeRO (plan/zero.h) makes of a plan: sizes, who talks
+// to whom over which links, pools, and what replicas cost. Plans in parts are
+// told of dense tensors and, apart, of experts: those of all ep coordinates are
+// alike. Nothing is shown of a plan without slices and replicas.
 #pragma once
 
 #include <string>
@@ -39,7 +39,7 @@ struct ZeroRow {
   int64_t inter = 0;
 };
 std::vector<ZeroRow> zero_rows(const ReportPlan& shown);
-// What `over` is called: "among", or "among, dense / experts".
+// The heading of `over`: "among", or "among, dense / experts".
 std::string over_heading(const Plan& plan);
 
 // With its title; "" where there is nothing to show.

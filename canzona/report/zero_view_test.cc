@@ -93,7 +93,7 @@ TEST(ZeroView, SaysWhereModulesAreSentOncePerNode) {
   EXPECT_EQ(json.at("zero").at("collectives"), "node");
 }
 
-// Of six ranks pairs are part of the tree, groups of three are not.
+// Pairs of six ranks are part of the tree, groups of three are not.
 TEST(ZeroView, SaysWhichSumsHaveOtherBits) {
   const auto json = [](const ReportPlan& shown, const char* member) {
     return parse_json(plan_view_json(shown), {}).at("zero").at(member);

@@ -100,7 +100,7 @@ Planes planes_of(const Blocking& blocking, const TensorBlock& block) {
   return planes;
 }
 
-// Where plane `number` begins in the tensor.
+// Returns where plane `number` begins in the tensor.
 int64_t plane_start(const Blocking& blocking, const TensorBlock& block,
                     int64_t number) {
   int64_t start = 0;

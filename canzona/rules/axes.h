@@ -7,7 +7,7 @@
 //
 // As many tensors as there are matrices `f` or `q`, or orders, one after
 // another in memory. `dims` are those of one of them, its memory being one run
-// of their product. What a tensor gets depends on it alone. No function
+// of their product. A tensor's result depends on it alone. No function
 // allocates.
 #pragma once
 

@@ -119,9 +119,9 @@ class Blocking {
   std::array<BlockedSide, kMostAxes> sides_;
 };
 
-// Where the factors of a tensor's blocks lie in the states of its owner. Each
-// axis that has factors keeps some states per kind of length (blocks.h), the
-// factors first and what is computed from them after:
+// A FactorLayout says where the factors of a tensor's blocks lie in the states
+// of its owner. Each axis that has factors keeps some states per kind of length
+// (blocks.h), the factors first and what is computed from them after:
 //
 //   axis 0, full blocks   L inv_L            stacks of count x d x d
 //   axis 0, shorter ones  L_edge inv_L_edge
@@ -134,7 +134,7 @@ class Blocking {
 // A value without the heap; every step makes it anew.
 
 // One factor of length `side`: number `place` of the `stack` matrices in state
-// `first_state`. What is computed from it has the same place in the states
+// `first_state`. Results computed from it have the same place in the states
 // after that.
 struct FactorPlace {
   int first_state = 0;
@@ -161,7 +161,7 @@ class FactorLayout {
   }
   int states_per_kind() const { return states_per_kind_; }
   int end_state() const { return end_state_; }  // the first after them
-  // Of all blocks; checked.
+  // The counters of all blocks; checked.
   int64_t num_counters() const;
   FactorPlace place(const TensorBlock& block, int axis) const;
 

@@ -1,5 +1,5 @@
-// What the planner must know of a rule: states, work, traffic. Standard library
-// only; the computing side of a rule lives in another link target.
+// The planner must know of a rule its states, work and traffic. Standard
+// library only; the computing side of a rule lives in another link target.
 //
 //   auto muon = make_rule_facts("muon", {{"newton_schulz", "gram"}});
 //   RuleWork work = muon->work({5120, 25600});
@@ -25,11 +25,11 @@ struct MatrixShape {
 };
 std::string to_string(MatrixShape shape);  // "5120x25600"
 
-// Where a state lives: in 1/tp pieces beside the master weights on every rank
-// of the home, or whole at the matrix's owner.
+// A state lives in 1/tp pieces beside the master weights on every rank of the
+// home, or whole at the matrix's owner.
 enum class Lives { kWithShard, kWithOwner };
 
-// What a state holds before the first step. kIdentity: every square matrix of
+// The value of a state before the first step. kIdentity: every square matrix of
 // the stack is the identity.
 enum class Initially { kZero, kIdentity };
 
@@ -99,7 +99,7 @@ class RuleFacts {
   virtual int64_t scatter_bytes_per_element() const { return kBytesPerFp32; }
 };
 
-// What one rule tells of itself. rules.def has one line per rule; it is the
+// One rule tells this of itself. rules.def has one line per rule; it is the
 // only place that lists them.
 struct RuleEntry {
   std::string name;

@@ -35,7 +35,7 @@ enum class OnNonfinite { kSkipStep, kError, kPropagate };
 struct OptimizerSettings {
   OnNonfinite on_nonfinite = OnNonfinite::kSkipStep;
   bool repeats = true;  // else every call is issued anew
-  // Of one batch: bounds scratch memory, changes no bits.
+  // The most elements of one batch: bounds scratch memory, changes no bits.
   int64_t most_elements = int64_t{1} << 28;
 };
 

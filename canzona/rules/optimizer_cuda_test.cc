@@ -83,7 +83,7 @@ struct Model {
   }
 };
 
-// Where two runs differ first; empty if nowhere.
+// Returns the first difference of two runs; empty if there is none.
 std::string difference(const Values& a, const Values& b) {
   for (size_t i = 0; i < a.size(); ++i)
     for (size_t k = 0; k < a[i].size(); ++k)

@@ -55,13 +55,13 @@ void require_at_most(std::string_view rule, const RuleOptions& options,
                      const std::string& name, int64_t limit,
                      std::string_view limit_text);
 
-// What every rule has, the learning rate at its peak and the weight decay with
-// these defaults, and after that its own.
+// Returns the options that every rule has, the learning rate at its peak and
+// the weight decay with these defaults, and after that its own.
 std::vector<OptionFact> with_step_size(const std::string& rate,
                                        const std::string& decay,
                                        const std::vector<OptionFact>& own);
 
-// What rules that refresh something every so many steps share.
+// Options of all rules that refresh something every so many steps.
 struct RefreshOptions {
   int period = 1;
   int phases = 1;
@@ -69,7 +69,8 @@ struct RefreshOptions {
 std::vector<OptionFact> refresh_option_facts(const std::string& default_period);
 RefreshOptions read_refresh(std::string_view rule, const RuleOptions& options);
 
-// What rules share whose products may be faster than plain fp32 on some device.
+// Options of all rules whose products may be faster than plain fp32 on some
+// device.
 std::vector<OptionFact> product_option_facts();
 // "auto" becomes what is best on the option `device`.
 void choose_products(RuleOptions& options);

@@ -1,11 +1,11 @@
-// What happens when the decomposition of a factor fails: the same for every
-// rule that has one.
+// The policy says what happens when the decomposition of a factor fails: the
+// same for every rule that has one.
 //
 // A factor that is not finite ends the run: a NumericalError that names rule,
-// step, tensor, block and axis. What cannot be computed is tried again in fp64;
-// if that fails too, the old result stays in use and the failure is counted. A
-// success sets the count back to zero, the fourth failure in a row is an error.
-// So is a result that is not finite.
+// step, tensor, block and axis. A decomposition that fails is tried again in
+// fp64; if that fails too, the old result stays in use and the failure is
+// counted. A success sets the count back to zero, the fourth failure in a row
+// is an error. So is a result that is not finite.
 //
 //   refresh(engine, site, factors, results, outcomes.span(),
 //           [&](DType dtype, int64_t begin, std::span<Outcome> tried) {
@@ -54,7 +54,7 @@ struct RefreshSite {
   }
 };
 
-// What came of one factor.
+// The outcome for one factor.
 struct Outcome {
   bool succeeded = false;
   const char* reason = "";  // of a failure

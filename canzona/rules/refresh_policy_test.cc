@@ -26,7 +26,7 @@ class Refreshes {
         failures(count),
         works_in(count, DType::kBf16) {}
 
-  // Which succeeded.
+  // Returns which succeeded.
   std::vector<bool> operator()(int64_t step) {
     const Arena::Scope scope(engine_->arena());
     const auto count = std::ssize(factors);

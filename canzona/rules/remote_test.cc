@@ -161,7 +161,7 @@ std::vector<Values> gradients(const Dims& dims, int64_t t) {
   return all;
 }
 
-// Of one tensor after each of some steps, alone on a CPU.
+// Holds one tensor after each of some steps, alone on a CPU.
 class Alone {
  public:
   Alone(const Rule& rule, const Dims& dims, int64_t tensor)
@@ -223,7 +223,7 @@ TEST(RemoteMemoryDeathTest, IsOutOfReach) {
   EXPECT_THROW(engine.set_identity(matrices(&here, 1, 1), 1.0), InternalError);
 }
 
-// What a device repeats must not wait; a refresh may.
+// A step that a device repeats must not wait; a refresh may.
 TEST(RemoteSteps, WaitForNothingWithoutARefresh) {
   for (const Case& c : std::vector<Case>{
            {"soap", {6, 5}, {{"precondition_frequency", "4"}}},
@@ -263,7 +263,7 @@ TEST(RemoteSteps, WaitForNothingWithoutARefresh) {
   }
 }
 
-// What every step does may be multiplied faster; bases need all of fp32, and
+// The work of every step may be multiplied faster; bases need all of fp32, and
 // roots plain products.
 TEST(RemoteProducts, AreFastWhereThatIsAskedForAndHarmless) {
   class Watching final : public DecompositionHook {

@@ -92,11 +92,11 @@ struct WholeTensors {
 
   int64_t elements() const;  // of all shards
   int64_t count() const;     // of tensors
-  // Whether each shard is one tensor.
+  // True if each shard is one tensor.
   bool uncut() const { return count() == std::ssize(shards); }
 };
 
-// What prepare writes at most (facts().gather_fields()).
+// The most fields that prepare writes (facts().gather_fields()).
 inline constexpr size_t kMostFields = 4;
 
 class Rule {
@@ -169,10 +169,10 @@ struct DecayOptions {
 // p = (p·keep_before - step·u)·keep_after with step = learning_rate·factor.
 Apply apply_coefficients(const DecayOptions& decay, const Step& step,
                          double factor);
-// What is added to the gradient, times the weights: weight_decay if the form
-// is l2, else 0.
+// Returns the multiple of the weights that is added to the gradient:
+// weight_decay if the form is l2, else 0.
 double l2_factor(const DecayOptions& decay);
-// How much of a weight one step takes away, as a fraction.
+// Returns the fraction of a weight that one step takes away.
 double decay_fraction(const DecayOptions& decay, double learning_rate);
 
 }  // namespace canzona

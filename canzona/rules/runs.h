@@ -29,7 +29,8 @@ inline ConstMatrices as_matrices(ConstRun run, int64_t rows, int64_t cols,
   return {run.data, run.dtype, rows, cols, cols, count, rows * cols, nullptr};
 }
 
-// Of each of `count` stacks, one after another, the matrix at a place.
+// Describes the matrix at one place of each of `count` stacks, one after
+// another.
 struct StackShape {
   int64_t rows = 0;
   int64_t cols = 0;

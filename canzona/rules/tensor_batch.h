@@ -28,8 +28,8 @@ struct TensorStates {
   std::vector<Run> with_shard;
   std::vector<Run> with_owner;
 };
-// Of `tensors` tensors of one shape, at least one, in the arena and filled:
-// those of a kind lie one after another.
+// Makes the states of `tensors` tensors of one shape, at least one, in the
+// arena and filled: those of a kind lie one after another.
 std::vector<TensorStates> make_states(Engine& engine, const Rule& rule,
                                       const Dims& dims, size_t tensors,
                                       Arena& arena);

@@ -1,5 +1,5 @@
-// How an engine multiplies while a rule is at work; plainly before and after,
-// also if the work ends by an error.
+// Chooses how an engine multiplies while a rule is at work; plainly before and
+// after, also if the work ends by an error.
 //
 //   const ProductsScope fast(engine, Products::kBf16x3);
 //   { const ProductsScope plain(engine, Products::kPlain, Products::kBf16x3); }

@@ -1,11 +1,11 @@
-// How a communicator treats memory of a device: comm knows none, linalg knows
-// no collectives, and here they meet.
+// Tells a communicator how to treat memory of a device: comm knows none, linalg
+// knows no collectives, and here they meet.
 //
 //   const EngineWireOps ops(memory_ops("cuda"));
 //   auto dp = world.split(t, d, "dp", {}, &ops);
 //
-// Where an engine makes lanes (Engine::make_lane), a lane of collectives is one
-// of them, and compute is the engine's own:
+// If an engine makes lanes (Engine::make_lane), a lane of collectives is one of
+// them, and compute is the engine's own:
 //
 //   EngineLane sums(engine.make_lane());
 //   ComputeLane compute(engine);

@@ -32,7 +32,7 @@ GradientKind parse_gradient_kind(std::string_view text);
 
 inline constexpr int kGradientSlices = 28;
 
-// Whose gradient, of which step.
+// Names the owner of a gradient, and its step.
 struct GradientShare {
   GradientKind kind = GradientKind::kExact;
   int32_t home = 0;  // among those that share the tensor's buffer
@@ -40,7 +40,7 @@ struct GradientShare {
   int64_t step = 1;
 };
 
-// What sums over data-parallel ranks are multiplied by.
+// Sums over data-parallel ranks are multiplied by this.
 double gradient_factor(GradientKind kind, const Mesh& mesh);
 
 // `shard` is the one of tp rank `t`; tp 1 makes the whole tensor.

@@ -11,9 +11,9 @@
 // so. Every group, or level of one, has a communicator of its own, every
 // courier a thread. All ranks make theirs at once; `world` outlives them.
 //
-// Where the engine works later than it is told to, two lanes take the place of
-// the threads: gradients leave on one, parameters come on the other, and the
-// thread that posts issues.
+// If the engine works later than it is told to, two lanes take the place of the
+// threads: gradients leave on one, parameters come on the other, and the thread
+// that posts issues.
 #pragma once
 
 #include <chrono>
@@ -57,7 +57,7 @@ class Groups {
   Courier& gather() { return *gather_.courier; }
   Courier& scatter() { return *scatter_.courier; }
 
-  // Of modules; null where their threads do it.
+  // The lane of modules; null if threads do it.
   Lane* gradient_lane() const { return lanes_.gradients.get(); }
   Lane* parameter_lane() const { return lanes_.parameters.get(); }
 
@@ -79,14 +79,14 @@ class Groups {
     control_->give_up(error, doing);
   }
 
-  // What sums of gradients are staged in, of all groups.
+  // The bytes in which sums of gradients are staged, of all groups.
   int64_t sum_staging() const;
 
   // Time that all couriers have spent in operations.
   std::chrono::nanoseconds busy() const;
-  // Where links are modelled, how long this rank's were busy: with anything,
-  // and with the step's gathers and scatters. Elsewhere the time of the latter
-  // in operations.
+  // With modelled links: how long this rank's were busy, with anything, and
+  // with the step's gathers and scatters. Elsewhere the time of the latter in
+  // operations.
   bool has_links() const { return control_->has_links(); }
   std::chrono::nanoseconds links_busy() const { return control_->links_busy(); }
   std::chrono::nanoseconds exchange_busy() const;
@@ -108,7 +108,8 @@ class Groups {
     Sent& operator+=(const Sent& other);
   };
   Sent sent() const { return count(&TrafficLog::Row::sent); }
-  // Of these, to other nodes, as the communicator's options know them.
+  // The part of these that went to other nodes, as the communicator's options
+  // know them.
   Sent sent_slow() const { return count(&TrafficLog::Row::sent_slow); }
 
  private:

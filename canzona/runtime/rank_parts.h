@@ -1,5 +1,5 @@
-// What one rank does of a plan: each of its parts with everything that carries
-// it out (RankPart), and all of them together with which tensor is in which
+// One rank's share of a plan: each of its parts with everything that carries it
+// out (RankPart), and all of them together with which tensor is in which
 // (RankParts). For the sources of this room. A rank has one part, or two
 // (plan/parts.h), whose steps go on side by side.
 //
@@ -38,7 +38,7 @@ struct RankPart {
   std::byte* parameter(int32_t tensor) const;
   float* gradient(int32_t tensor);
 
-  // Whether modules are gathered, and this one is among them.
+  // True if modules are gathered, and this one is among them.
   bool gathers(int32_t module) const {
     return gatherer != nullptr && gatherer->has(module);
   }
@@ -101,7 +101,7 @@ class RankParts {
   void wait_all_params() const;
   void finish_gradients() const;
   void issue_step(const StepSettings& settings);
-  // Of the last step; waits for it if it is on its way.
+  // The outcome of the last step; waits for it if it is on its way.
   const StepOutcome& outcome();
 
   int64_t steps_done() {
@@ -119,8 +119,8 @@ class RankParts {
   void update(const StepSettings& settings, int64_t step) const;
   void check_gradients(const StepSettings& settings);
   bool is_ordered() const { return first().rank.compute != nullptr; }
-  // Which part a module's uses are announced to where none has it: the first
-  // says so.
+  // True if a part has the module. Uses of a module that none has are announced
+  // to the first, which says so.
   bool is_known(int32_t module) const;
   bool serves(const RankPart& part, int32_t module) const {
     return part.gathers(module) || (&part == &first() && !is_known(module));

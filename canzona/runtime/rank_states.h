@@ -12,7 +12,8 @@ namespace canzona {
 
 std::vector<StateBox> states_of(const Rank& rank);
 
-// Where they lie, if that is memory of this process and in fp32; else empty.
+// Returns where they lie, if that is memory of this process and in fp32; else
+// empty.
 std::span<float> host_values(const Rank& rank, const StateBox& box);
 
 // All numbers of a box, widened or rounded where parameters are bf16.
@@ -20,7 +21,7 @@ std::span<float> host_values(const Rank& rank, const StateBox& box);
 void get_state(Rank& rank, const StateBox& box, std::span<float> values);
 void set_state(Rank& rank, const StateBox& box, std::span<const float> values);
 
-// Where parameters are bf16: those of the weights that this rank updates.
+// Rounds the weights that this rank updates, if parameters are bf16.
 void round_weights(Rank& rank);
 
 }  // namespace canzona

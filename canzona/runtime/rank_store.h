@@ -85,7 +85,7 @@ class RankStore {
                         pool_sizes_.large_scatter_slots);
   }
 
-  // What was reserved.
+  // The memory that was reserved.
   RankMemory memory() const;
 
  private:

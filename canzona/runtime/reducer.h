@@ -16,19 +16,19 @@ class Reducer {
  public:
   explicit Reducer(Rank& rank);
 
-  // How often every tensor is announced in an iteration.
+  // Sets how often every tensor is announced in an iteration.
   void expect(int64_t announcements) { announcements_ = announcements; }
-  // Of a tensor of this rank. UsageError if all its announcements of this
-  // iteration have come before.
+  // Announces a tensor of this rank. UsageError if all its announcements of
+  // this iteration have come before.
   void ready(int32_t tensor);
   // Announces all that was not, and waits until every bucket is reduced.
   void finish();
   // A new iteration begins.
   void begin();
 
-  // Where gradients leave by modules (zero/scatterer.h): a bucket's last one
-  // has been added. By the thread of the scatterer, which waits for compute and
-  // compute for it.
+  // Called where gradients leave by modules (zero/scatterer.h): a bucket's last
+  // one has been added. By the thread of the scatterer, which waits for compute
+  // and compute for it.
   void complete(size_t bucket);
   // Until what was posted has ended; the scatterer's thread rests.
   void wait_posted();

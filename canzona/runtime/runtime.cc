@@ -32,8 +32,8 @@ Runtime::Runtime(const Plan& plan, Communicator& world, Engine& engine,
                  const RuntimeOptions& options)
     : parts_(std::make_unique<Parts>(plan, world, engine, options)) {}
 
-// A rank that unwinds leaves operations that the others still wait for. What
-// was posted may still read counts and memory of the parts.
+// A rank that unwinds leaves operations that the others still wait for. Posted
+// operations may still read counts and memory of the parts.
 Runtime::~Runtime() {
   if (std::uncaught_exceptions() > parts_->exceptions)
     parts_->abort(cat("rank ", parts_->place.rank, " left after an error"));

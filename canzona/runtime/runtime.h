@@ -20,8 +20,8 @@
 // is never announced counts as it lies in memory: zeros after zero_gradients()
 // or, where gradients are cut, whenever it was not written to. Nothing else
 // asks for zeros: gradients that are written replace those of the last step.
-// Where gradients are cut and a step has several micro-batches, every tensor of
-// a module is announced in each. One thread at a time; plan, world and engine
+// If gradients are cut and a step has several micro-batches, every tensor of a
+// module is announced in each. One thread at a time; plan, world and engine
 // outlive it. After an error nothing but the destructor may be called, and the
 // other ranks get PeerLost with the reason.
 #pragma once
@@ -44,7 +44,7 @@
 
 namespace canzona {
 
-// How gradients travel between data-parallel ranks.
+// The numbers in which gradients travel between data-parallel ranks.
 enum class GradientWire { kFp32, kBf16 };
 constexpr int64_t bytes_of(GradientWire wire) {
   return wire == GradientWire::kBf16 ? 2 : 4;
@@ -56,10 +56,10 @@ struct RuntimeOptions {
   GradientWire wire = GradientWire::kFp32;
   bool pipelined = true;  // false: every exchange is waited for at once
   Overlap overlap = Overlap::kBackground;
-  // How memory of the engine is copied and added; null: memory of the host.
+  // Copies and adds memory of the engine; null: memory of the host.
   const WireOps* wire_ops = nullptr;
-  // Where the engine works later than it is told to, and these ranks can order
-  // their collectives (Communicator::can_order): calls only issue, and nobody
+  // If the engine works later than it is told to, and these ranks can order
+  // their collectives (Communicator::can_order), calls only issue, and nobody
   // waits. false: every collective waits for the engine, and the caller for it.
   bool ordered = true;
   Trace* trace = nullptr;  // outlives the runtime
@@ -77,8 +77,8 @@ struct StepSettings {
 
 struct StepOutcome {
   bool skipped = false;
-  // Of a skipped step: the tensor whose gradient was not finite, and the rank
-  // that had it; -1 if every rank's was finite and only their sum is not.
+  // After a skipped step: the tensor whose gradient was not finite, and the
+  // rank that had it; -1 if every rank's was finite and only their sum is not.
   std::string nonfinite_tensor = {};
   int nonfinite_rank = -1;
   double gradient_norm = 0;  // before clipping; 0 if not asked for
@@ -92,15 +92,15 @@ struct RuntimeTimes {
   double waited_for_gradients = 0;
   double waited_in_step = 0;  // for gathers and scatters of matrices
   double waited_for_parameters = 0;
-  // Where links are modelled, the time in which at least one of this rank's
-  // ports was busy, whoever used it. Elsewhere the time of the runtime's own
+  // With modelled links, the time in which at least one of this rank's ports
+  // was busy, whoever used it. Elsewhere the time of the runtime's own
   // operations, added up over threads.
   double links_busy = 0;
   bool links_modelled = false;
   // With gathers and scatters of matrices alone; those of a plan's parts are
   // added up.
   double exchange_busy = 0;
-  // Of these two, while compute waited; only where links are modelled.
+  // The part of these two in which compute waited; only with modelled links.
   double links_exposed = 0;
   double exchange_exposed = 0;
   double waited() const {
@@ -128,14 +128,15 @@ class Runtime {
 
   const Plan& plan() const;
   const Coordinates& place() const;  // in the mesh
-  // Whether this rank stores a shard of the tensor.
+  // True if this rank stores a shard of the tensor.
   bool holds(int32_t tensor) const;
   int64_t shard_elements(int32_t tensor) const;
 
-  // The shard in the engine's memory: fp32, or bf16 if the plan says so. Where
-  // the plan cuts parameters, between wait_params and release_params alone.
+  // The shard in the engine's memory: fp32, or bf16 if the plan says so. If the
+  // plan cuts parameters, it is valid between wait_params and release_params
+  // alone.
   std::byte* parameter(int32_t tensor);
-  // fp32. To be written, or added to, until it is announced as ready. Where the
+  // fp32. To be written, or added to, until it is announced as ready. If the
   // plan cuts gradients it is zeros at the first call of a micro-batch, which
   // waits for room. That of a frozen tensor may be written and is forgotten.
   float* gradient(int32_t tensor);
@@ -143,18 +144,18 @@ class Runtime {
   // Between memory of this process and the shard. Setting rounds the copy that
   // forward uses and keeps the master weights.
   void set_parameter(int32_t tensor, std::span<const float> shard);
-  // The same from memory of the engine, which holds the whole shard. What other
-  // ranks gather of it is there after the engine's synchronize().
+  // The same from memory of the engine, which holds the whole shard. Other
+  // ranks may gather it after the engine's synchronize().
   void set_parameter_there(int32_t tensor, const float* shard);
 
   // The runs of a tensor's shard whose parameters this rank keeps, in order:
   // all of it as one, unless the plan cuts parameters. Getting widens them.
   std::vector<Extent> kept_runs(int32_t tensor) const;
-  // Whether these runs are this rank's to give where each is wanted once: of
-  // the ranks that keep the same ones, the first is.
+  // True if these runs are this rank's to give when each is wanted once: the
+  // first of the ranks that keep the same ones gives them.
   bool keeps_first(int32_t tensor) const;
   void get_kept(int32_t tensor, std::span<float> values);
-  // Of a shard that is kept whole.
+  // Requires this rank to store the whole shard.
   void get_parameter(int32_t tensor, std::span<float> shard);
 
   // The modules that will be waited for until the next call, in order, and how
@@ -209,9 +210,9 @@ class Runtime {
   };
   PoolUse pool_use() const;
 
-  // Of all ranks' parameters and states, by logical name and position; the
-  // same on every rank, for every mesh and layout. InternalError if ranks that
-  // should hold the same parameters do not. All ranks call it.
+  // The digest of all ranks' parameters and states, by logical name and
+  // position; the same on every rank, for every mesh and layout. InternalError
+  // if ranks that should hold the same parameters do not. All ranks call it.
   std::string parameter_digest();
   std::string state_digest();
 

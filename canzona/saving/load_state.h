@@ -43,7 +43,7 @@ struct LoadedState {
 LoadedState load_state(Runtime& runtime, Communicator& world,
                        const LoadRequest& request);
 
-// Whether there is a checkpoint in the folder; false if there is no folder.
+// True if there is a checkpoint in the folder; false if there is no folder.
 bool has_checkpoint(const std::string& folder);
 
 }  // namespace canzona

@@ -1,5 +1,6 @@
-// How something ended on a rank, told to all: files are one rank's matter, but
-// every rank ends with the same error and the same exit status.
+// A RankOutcome is how something ended on a rank, told to all: files are one
+// rank's matter, but every rank ends with the same error and the same exit
+// status.
 //
 //   const RankOutcome own = outcome_of([&] { write(…); });
 //   require_all(world, own);     // throws alike on every rank, or on none
@@ -22,8 +23,8 @@ struct RankOutcome {
   bool failed() const { return kind != Kind::kDone; }
 };
 
-// What `body` throws is caught, but for PeerLost: whoever lost a peer has
-// nobody left to tell.
+// Catches what `body` throws, but for PeerLost: whoever lost a peer has nobody
+// left to tell.
 RankOutcome outcome_of(const std::function<void()>& body);
 
 // The outcome of the first rank that failed, or kDone. All ranks call; texts

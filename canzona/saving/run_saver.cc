@@ -47,7 +47,7 @@ RankOutcome outcome_beside_steps(const std::function<void()>& work) {
   return outcome;
 }
 
-// Of this rank's host, itself included.
+// Counts the ranks of this rank's host, itself included.
 int64_t ranks_on_this_host(Communicator& world) {
   std::array<char, 65> own = {};
   static_cast<void>(::gethostname(own.data(), own.size() - 1));
@@ -120,7 +120,7 @@ struct RunSaver::State {
 
   Runtime& runtime;
   Communicator& world;
-  // Of the threads that write: they agree with each other, and nobody waits.
+  // The threads that write agree with each other here, and nobody waits.
   const std::unique_ptr<Communicator> writers;
   const SaveSettings settings;
   std::vector<GivenBox> boxes;

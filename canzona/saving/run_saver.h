@@ -44,7 +44,8 @@ struct SaveSettings {
   bool background = true;
 };
 
-// How a save ended; the same on all ranks, but for the notes, which rank 0 has.
+// A SavedStep says how a save ended; the same on all ranks, but for the notes,
+// which rank 0 has.
 struct SavedStep {
   int64_t step = 0;
   int64_t bytes = 0;         // of all ranks
@@ -67,10 +68,10 @@ class RunSaver {
   // Bytes that this rank has reserved.
   int64_t staging_bytes() const;
 
-  // `side_files` are rank 0's. How it ended is told by poll() or finish().
+  // `side_files` are rank 0's. poll() or finish() tell how it ended.
   void save(int64_t step, const std::vector<SideFile>& side_files);
-  // How a save ended, each once, in order; nothing while it is on its way.
-  // Ranks may learn it at different steps.
+  // Returns how a save ended, each once, in order; nothing while it is on its
+  // way. Ranks may learn it at different steps.
   std::optional<SavedStep> poll();
   // The same, after waiting for what is on its way.
   std::optional<SavedStep> finish();

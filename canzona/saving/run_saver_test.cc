@@ -208,7 +208,7 @@ TEST(RunSaver, C12RefusesAFolderThatAnotherRunWritesTo) {
   }
 }
 
-// What memory is predicted to hold is what a saver reserves.
+// A saver reserves the memory that is predicted.
 TEST(RunSaver, ReservesWhatAPlanSaysThatARankGives) {
   for (const std::string mesh : {"dp=1", "dp=3", "dp=2,tp=2", "dp=2,ep=2"})
     for (const std::string zero : {"zero1", "zero3"})

@@ -12,7 +12,7 @@ inline LogicalTensor tensor_of(const StateBox& box) {
 }
 inline TensorBox box_of(const StateBox& box) { return {box.first, box.count}; }
 
-// How many steps the runtime has done: those that were not skipped.
+// The number of steps that the runtime has done: those that were not skipped.
 inline LogicalTensor steps_tensor() {
   return {"run/steps_done", StoredType::kI64, {}};
 }

@@ -42,9 +42,9 @@ class StagingMemory {
   int threads_ = 1;
 };
 
-// How many threads of a rank may copy while its step is paused: the processors
-// that this process may use, dealt over the ranks that have the same host name
-// and pause with it; at least 1.
+// Returns how many threads of a rank may copy while its step is paused: the
+// processors that this process may use, dealt over the ranks that have the same
+// host name and pause with it; at least 1.
 int copy_threads(int64_t ranks_here);
 
 }  // namespace canzona

@@ -20,7 +20,7 @@
 
 namespace canzona {
 
-// How checkpoints name and lay out a layer's experts.
+// The names and layouts that checkpoints use for a layer's experts.
 enum class ExpertLayout {
   kPlain,        // mlp.gate, mlp.experts.0.gate_proj, up_proj, down_proj
   kSparseBlock,  // Mixtral: block_sparse_moe.gate, experts.0.w1, w3, w2
@@ -29,7 +29,7 @@ enum class ExpertLayout {
   kStacked,
 };
 
-// Which layers have experts, and how many and how wide.
+// The layers that have experts, and how many and how wide.
 struct ExpertNumbers {
   int64_t count = 0;  // routed experts of such a layer; 0: all layers are dense
   int64_t ffn = 0;
@@ -68,7 +68,7 @@ struct LinearNumbers {
   bool in_layer(int64_t layer) const;
 };
 
-// Where a layer has norms around attention and mlp.
+// The norms of a layer around attention and mlp.
 enum class NormPlaces {
   kBefore,  // input_layernorm, post_attention_layernorm
   kAfter,   // OLMo 2: post_attention_layernorm, post_feedforward_layernorm
@@ -127,7 +127,7 @@ int64_t count_tensors(const Architecture& architecture, const std::string& name,
 
 // Known models by name, as numbers.
 
-// nullptr: no such preset. What it points to lives as long as the program.
+// nullptr: no such preset. The preset lives as long as the program.
 const Architecture* find_preset(std::string_view name);
 
 // The same model, smaller: fewer layers, every width divided. Heads and experts

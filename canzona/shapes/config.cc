@@ -156,7 +156,7 @@ Json parse_config(std::string_view json, const std::string& file) {
           "[{\"name\": \"layers.0.mlp.up\", \"shape\": [3072, 1024]}]"));
 }
 
-// Of a type that is not known, nothing is assumed.
+// Nothing is assumed of a type that is not known.
 QkvRows qkv_rows_of(const Json& config) {
   const auto type = config.find("model_type");
   if (type == config.end() || !type->is_string()) return QkvRows::kUnknown;

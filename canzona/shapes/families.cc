@@ -24,7 +24,7 @@ int64_t head_dim(const Members& members, int64_t absent) {
   return hidden / heads;
 }
 
-// What a list of tensors cannot follow.
+// Refuses what a list of tensors cannot follow.
 void refuse_flag(const Members& members, const char* key) {
   if (!members.flag(key)) return;
   throw UsageError(cat(members.file(), ": ", key, " = true is not supported; ",

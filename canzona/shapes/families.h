@@ -1,8 +1,9 @@
 // The families of models whose HF config.json is understood, by model_type.
 //
 // Adding a family is one line of the table in families.cc and a function that
-// reads its keys into an Architecture. What no Architecture has yet (another
-// norm, another layout) is a field there and its tensors in generate.cc.
+// reads its keys into an Architecture. Something that no Architecture has yet
+// (another norm, another layout) is a field there and its tensors in
+// generate.cc.
 #pragma once
 
 #include <string>
@@ -21,7 +22,7 @@ struct Family {
   Architecture (*read)(const ConfigMembers& members) = nullptr;
   // As ConfigMembers::missing wants them.
   std::vector<std::string> required = {};
-  // Of a qkv_proj in weights beside such a configuration.
+  // The rows of a qkv_proj in weights beside such a configuration.
   QkvRows qkv_rows = QkvRows::kByGroup;
 };
 

@@ -203,7 +203,7 @@ TEST(Families, AnUnknownOneIsToldAllThatAreKnown) {
   }
 }
 
-// Where the numbers of a configuration are.
+// Returns the part of a configuration that holds the numbers.
 json& text_of(json& config) {
   return config.contains("text_config") ? config["text_config"] : config;
 }

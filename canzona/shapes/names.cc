@@ -317,7 +317,7 @@ int64_t place_of(const Tensor& tensor) {
   return tensor.role == Role::kHead ? kMaxLayers + 1 : kMaxLayers;
 }
 
-// How many bytes two texts have in common at their beginning.
+// Returns how many bytes two texts have in common at their beginning.
 size_t common_prefix(std::string_view a, std::string_view b) {
   constexpr size_t kStep = sizeof(uint64_t);
   const size_t size = std::min(a.size(), b.size());

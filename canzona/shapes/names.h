@@ -1,5 +1,5 @@
-// What a tensor's name says of it, in the names of Hugging Face and Megatron
-// models and in plain ones such as "layers.0.mlp.up".
+// Reads a tensor's name, in the names of Hugging Face and Megatron models and
+// in plain ones such as "layers.0.mlp.up".
 //
 //   NameFacts facts = read_name("model.layers.3.mlp.experts.7.w2.weight");
 //   // layer 3, expert 7, Projection::kDown
@@ -17,7 +17,7 @@
 
 namespace canzona {
 
-// What a matrix does; kOther where the name does not say.
+// The task of a matrix; kOther if the name does not say.
 enum class Projection {
   kOther,
   kQ,
@@ -53,12 +53,13 @@ NameFacts read_name(std::string_view name);
 Role role_of(const NameFacts& facts, size_t num_dims);
 Cut cut_of(const NameFacts& facts, Role role, size_t num_dims);
 
-// Where the number of an expert belongs in the name of a packed 3-D tensor:
-// the place after "experts."; npos if the name is not of such a pack.
+// Returns the place of an expert's number in the name of a packed 3-D tensor:
+// after "experts."; npos if the name is not of such a pack.
 size_t expert_number_place(std::string_view name);
 
-// What a file carries beside parameters: rotary frequencies, masks, scales of
-// quantized weights, the router's balancing offsets. No optimizer updates it.
+// True for what a file carries beside parameters: rotary frequencies, masks,
+// scales of quantized weights, the router's balancing offsets. No optimizer
+// updates it.
 bool is_buffer(std::string_view name);
 
 // Names of a model that PyTorch had wrapped when its weights were saved.

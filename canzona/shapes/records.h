@@ -38,14 +38,14 @@ void check_record(const TensorRecord& record, const std::string& file);
 // "[3072, 1024]"
 std::string shape_text(const std::vector<int64_t>& shape);
 
-// How the rows of a fused qkv lie.
+// The order of the rows of a fused qkv.
 enum class QkvRows {
   kUnknown,
   kByGroup,  // [q … q k v] [q … q k v] …
   kBlocks,   // all of q, all of k, all of v
 };
 
-// What is known of a file's model beside its tensors.
+// Facts of a file's model beside its tensors.
 struct FileFacts {
   std::string name = {};    // of the model
   int64_t query_heads = 0;  // 0: not known
@@ -59,8 +59,8 @@ struct FileFacts {
 // else flattened to two.
 Model model_from_records(TensorRecords records, const FileFacts& facts);
 
-// What only two tensors together tell: whether a first mlp matrix holds gate
-// and up, and which way round packed experts lie.
+// The index tells what only two tensors together tell: whether a first mlp
+// matrix holds gate and up, and which way round packed experts lie.
 //
 // A gated linear_fc1 has twice as many rows as linear_fc2 has columns; a plain
 // one has as many. Packed experts are [E, out, in] like every other matrix, or
@@ -81,10 +81,10 @@ class RecordIndex {
 
 enum class Rows : uint8_t { kPlain, kGateUp, kTransposed };
 
-// What the rows of a record (of one of its experts, if packed) are.
+// Returns what the rows of a record (of one of its experts, if packed) are.
 Rows rows_of(const TensorRecord& record, const RecordIndex& index);
 
-// Whether a record is [E, a, b] under "experts".
+// True if a record is [E, a, b] under "experts".
 bool is_expert_pack(const TensorRecord& record);
 
 }  // namespace canzona

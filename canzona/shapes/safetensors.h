@@ -4,10 +4,10 @@
 //   std::string_view data = bytes.substr(t.begin, t.end - t.begin);
 //
 // A file is the header's length (8 bytes, little endian), the header (JSON,
-// from '{'), and the data. What upstream refuses is refused here: a header
-// above 100 MB or longer than the file, duplicate names, unknown types,
-// offsets that leave holes, overlap or do not end with the file, and sizes
-// that are not shape x type.
+// from '{'), and the data. All that upstream refuses is refused here: a header
+// above 100 MB or longer than the file, duplicate names, unknown types, offsets
+// that leave holes, overlap or do not end with the file, and sizes that are not
+// shape x type.
 #pragma once
 
 #include <cstdint>

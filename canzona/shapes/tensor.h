@@ -22,8 +22,8 @@
 
 namespace canzona {
 
-// What a file or a configuration may ask for; more is a UsageError before
-// anything is allocated.
+// A file or a configuration may ask for at most this; more is a UsageError
+// before anything is allocated.
 inline constexpr int64_t kMaxDim = int64_t{1} << 40;
 inline constexpr int kMaxDims = 8;
 inline constexpr int64_t kMaxLayers = 10'000;
@@ -164,7 +164,7 @@ std::vector<Section> head_section(std::string_view name, int64_t rows,
                                   int64_t heads);
 std::vector<Section> gate_up_sections(int64_t ffn);
 
-// Whether the sections are those of gate_up_sections; otherwise they are of q,
+// True if the sections are those of gate_up_sections; otherwise they are of q,
 // k, v.
 bool is_gate_up(const std::vector<Section>& sections);
 

@@ -1,5 +1,5 @@
-// What the tests of this folder share: messages of errors, safetensors files
-// made of names and shapes.
+// The tests of this folder share messages of errors, and safetensors files made
+// of names and shapes.
 #pragma once
 
 #include <algorithm>

@@ -54,7 +54,8 @@ std::vector<TokenElements> count_by_layer(const Model& model,
   return layers;
 }
 
-// Of the stream between layers, where there is no embedding that says it.
+// Returns the width of the stream between layers, if there is no embedding that
+// says it.
 int64_t stream_width(const Model& model) {
   if (const int64_t hidden = hidden_width(model); hidden > 0) return hidden;
   for (const Tensor& tensor : model.tensors)

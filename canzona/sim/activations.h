@@ -40,7 +40,8 @@ struct ActivationLoad {
                          const ActivationLoad&) = default;
 };
 
-// Of a rank of the stage that needs most. UsageError if it exceeds 64 bits.
+// Returns the activations of a rank of the stage that needs most. UsageError if
+// it exceeds 64 bits.
 int64_t activation_bytes(const Model& model, const Mesh& mesh,
                          const ActivationLoad& load);
 

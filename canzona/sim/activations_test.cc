@@ -150,7 +150,8 @@ TEST(MemoryTerms, CountGradientsAsTheyLie) {
   EXPECT_EQ(bf16.states, fp32.states);
 }
 
-// What half as large gradients leave is the plan's; its file stays sound.
+// The memory that smaller gradients save is given to the plan; its file stays
+// sound.
 TEST(MemoryTerms, OfSmallGradientsRaiseThePlansOwnCap) {
   Request request;
   const Plan alone = make_plan(request.on("dp=2"));

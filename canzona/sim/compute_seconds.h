@@ -1,4 +1,4 @@
-// How long a module computes, from its shapes.
+// Computes how long a module computes, from its shapes.
 //
 //   std::vector<PassSeconds> modules = compute_seconds(
 //       model, {.tokens = 8192, .length = 4096, .width = 5120,
@@ -8,8 +8,9 @@
 // 6 · length · width per token and layer (causal: half of the full square),
 // shared out in the same way; recomputation runs every forward once more. An
 // embedding is looked up and costs nothing; a tied head multiplies by it, in
-// the head's module. Of experts those count that a token visits. Norms, biases
-// and everything else bound by memory belong in a rate that was measured.
+// the head's module. Only the experts that a token visits count. Norms,
+// biases and everything else bound by memory belong in a rate that was
+// measured.
 #pragma once
 
 #include <cstdint>

@@ -23,7 +23,7 @@ struct Bench {
   Issuer first, second;
 };
 
-// When it ends, alone.
+// Returns when it ends, alone.
 double end_of(const Transfer& transfer, double copy_rate) {
   Bench bench(copy_rate);
   double end = -1;
@@ -100,7 +100,7 @@ TEST(Issuer, EachPartIsAMeeting) {
   EXPECT_EQ(end, 5 + 5 + 5 + 1);
 }
 
-// What is copied beside the wire is free as long as the wire takes longer.
+// Copies beside the wire are free as long as the wire takes longer.
 TEST(Issuer, TheWireHidesCopiesOfWhatIsOnIt) {
   Bench bench(2);
   double end = -1;

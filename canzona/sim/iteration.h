@@ -7,14 +7,14 @@
 //   time.seconds; time.hidden_fraction();
 //
 // All ranks are taken to be alike and to begin alike, so that one stands for
-// all. What a rank does, and in which order, the schedule says; here is said
-// how long it takes and what waits for what. A rank has a thread that computes
-// and three in the background: "gather" (parameters of modules), "scatter"
+// all. The schedule says what a rank does, and in which order; here is said how
+// long it takes and what waits for what. A rank has a thread that computes and
+// three in the background: "gather" (parameters of modules), "scatter"
 // (gradients of micro-batches) and "data" (gradients to their homes, new
 // parameters from there), each with one operation at a time, in the order of
 // need. They share the rank's ports.
 //
-// What is simulated and what is left out: docs/simulation.md. Values; any
+// docs/simulation.md says what is simulated and what is left out. Values; any
 // thread.
 #pragma once
 
@@ -28,7 +28,7 @@
 
 namespace canzona {
 
-// What one micro-batch costs a module, and what moves for it. An empty
+// The cost of a module in one micro-batch, and what moves for it. An empty
 // operation is not issued and needs no slot.
 struct ModuleWork {
   double forward_seconds = 0;
@@ -44,8 +44,9 @@ inline constexpr Legs ModuleWork::*kModuleOperations[] = {
 
 struct IterationWork {
   std::vector<ModuleWork> modules;
-  // Of all micro-batches, as the schedule has them (plan/schedule/iteration.h):
-  // they say which module is used, gathered, scattered and reduced when.
+  // The calls of all micro-batches, as the schedule has them
+  // (plan/schedule/iteration.h): they say which module is used, gathered,
+  // scattered and reduced when.
   std::vector<TrainerCall> calls;
   double step_seconds = 0;    // with its own exchange, as predicted
   WireBytes step_bytes = {};  // of that exchange: counted only
@@ -55,12 +56,14 @@ struct IterationWork {
   Overlap overlap = Overlap::kBackground;
   Links links = {};
   double copy_bytes_per_second = 0;  // of a background thread; 0: free
-  // Of threads that copy and compute, to each other (processor.h), 0 to 1.
+  // The slowdown of threads that copy and compute by each other (processor.h),
+  // 0 to 1.
   double slowdown = 0;
   Meetings meetings = {};
 };
 
-// What a rank sends and receives for modules, and in all of an iteration.
+// Returns what a rank sends and receives for modules, and in all of an
+// iteration.
 WireBytes bytes_of_uses(std::span<const ModuleWork> modules,
                         std::span<const ModuleUse> uses);
 WireBytes iteration_bytes(const IterationWork& work);
@@ -78,8 +81,9 @@ struct IterationTime {
   double compute_seconds = 0;  // forward and backward, slowed down if so
   double step_seconds = 0;
   double bubble_seconds = 0;
-  // What compute waited for: parameters; slots for gradients, or scatters;
-  // reductions before the step, or, without overlap, all of the data thread's.
+  // The time that compute waited for parameters; for slots for gradients, or
+  // scatters; for reductions before the step, or, without overlap, all of the
+  // data thread's.
   double waited_parameters = 0;
   double waited_gradients = 0;
   double waited_step = 0;
@@ -87,8 +91,8 @@ struct IterationTime {
   double busy_intra_seconds = 0;
   double busy_inter_seconds = 0;
   double busy_seconds = 0;
-  // What nothing can hide: the first module's publishing and gather, the last
-  // one's scatter and reduction, each as if alone.
+  // Communication that nothing can hide: the first module's publishing and
+  // gather, the last one's scatter and reduction, each as if alone.
   double edge_seconds = 0;
   WireBytes bytes = {};  // of this rank, all operations
 

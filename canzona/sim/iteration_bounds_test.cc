@@ -1,4 +1,4 @@
-// What holds for any work: bounds from below and above, and sums.
+// These tests hold for any work: bounds from below and above, and sums.
 #include <gtest/gtest.h>
 
 #include "canzona/sim/test_work.h"
@@ -9,7 +9,7 @@ namespace {
 constexpr int kTrials = 200;
 constexpr double kTiny = 1e-9;
 
-// How long each port is held in an iteration.
+// Returns how long each port is held in an iteration.
 PortSeconds all_port_seconds(const IterationWork& work) {
   PortSeconds sum{};
   each_transfer(work, [&](const Transfer& transfer) {

@@ -1,7 +1,7 @@
 // More of something good is never worse where no two threads meet at a port.
-// Where gathers and scatters share one, first come is first served: a gather
-// far ahead may stand before a scatter that compute waits for, and what is
-// issued earlier may end the whole later. That price is small.
+// If gathers and scatters share one, first come is first served: a gather far
+// ahead may stand before a scatter that compute waits for, and an operation
+// that is issued earlier may end the whole later. That price is small.
 #include <gtest/gtest.h>
 
 #include "canzona/sim/test_work.h"

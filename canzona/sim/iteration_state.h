@@ -1,5 +1,5 @@
-// What the threads of a simulated iteration share: time, ports, the processor,
-// and the record of the iteration under way.
+// The threads of a simulated iteration share time, ports, the processor, and
+// the record of the iteration under way.
 #pragma once
 
 #include "canzona/base/index.h"

@@ -151,8 +151,8 @@ TEST(Iteration, CopiesSlowComputeDown) {
   const IterationTime free = simulate_iteration(work);
   work.slowdown = 0.5;
   const IterationTime slowed = simulate_iteration(work);
-  // Of 8 gathers the first, of 4 scatters with 4 seconds of copies each the
-  // last is beside no compute.
+  // The first of 8 gathers, and the last of 4 scatters with 4 seconds of copies
+  // each, are beside no compute.
   EXPECT_DOUBLE_EQ(slowed.compute_seconds, free.compute_seconds + 3.5 + 6);
 }
 

@@ -13,7 +13,8 @@ int64_t bytes_of_gradient(const MemoryTerms& terms) {
   return bytes_per_parameter(terms.gradients);
 }
 
-// What every rank has more of the cap than a plan with fp32 gradients knows.
+// Returns what every rank has more of the cap than a plan with fp32 gradients
+// knows.
 int64_t saved_gradients(PlanRequest request, const MemoryTerms& terms) {
   if (bytes_of_gradient(terms) == kBytesPerFp32) return 0;
   request.options.memory_cap_bytes = 0;

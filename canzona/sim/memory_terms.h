@@ -1,5 +1,5 @@
-// What is counted against a cap on memory: what the plan says, gradients as
-// they lie at rest, and activations beside it.
+// The terms say what is counted against a cap on memory: what the plan says,
+// gradients as they lie at rest, and activations beside it.
 //
 //   const MemoryTerms terms{.activations = activation_bytes(…)};
 //   const Plan plan = plan_in_terms(request, terms);
@@ -22,7 +22,7 @@ namespace canzona {
 struct MemoryTerms {
   ActivationLoad load = {};  // tokens = 0: activations are not counted
   int64_t activations = 0;   // bytes of a rank, of the stage that has most
-  // Of gradients at rest; sums travel, and wait in pools, in fp32.
+  // The type of gradients at rest; sums travel, and wait in pools, in fp32.
   ParameterDtype gradients = ParameterDtype::kFp32;
   int64_t cap_bytes = 0;  // what the sum is compared with; 0: nothing
   friend bool operator==(const MemoryTerms&, const MemoryTerms&) = default;
@@ -37,7 +37,7 @@ MemoryTerms memory_terms(const Model& model, const Mesh& mesh,
 // predict(), with gradients as they lie at rest.
 std::vector<RankCost> predict_in_terms(const Plan& plan,
                                        const MemoryTerms& terms);
-// Of the rank that needs most; activations are beside it.
+// The memory of the rank that needs most; activations are beside it.
 const RankMemory& fullest_memory(const std::vector<RankCost>& ranks);
 
 // make_plan() under what the terms leave of the request's cap. The plan keeps

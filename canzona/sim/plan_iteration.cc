@@ -18,8 +18,8 @@
 namespace canzona {
 namespace {
 
-// Ranks whose transfers are looked at: all of small meshes. What it costs to
-// look at one grows with the mesh.
+// Ranks whose transfers are looked at: all of small meshes. The cost of looking
+// at one grows with the mesh.
 constexpr int32_t kManyHomes = 1024;
 constexpr int32_t kFewestRanks = 4;
 
@@ -41,7 +41,7 @@ std::vector<PassSeconds> pass_seconds(const Plan& plan,
   return modules;
 }
 
-// Of a stage, forward and backward.
+// The time of a stage, forward and backward.
 double micro_batch_seconds(const Plan& plan,
                            const std::vector<PassSeconds>& passes,
                            int32_t stage) {
@@ -112,7 +112,8 @@ class PlanIteration {
     return work;
   }
 
-  // Of the rank that sends most between nodes, among those looked at.
+  // Returns the bytes of the rank that sends most between nodes, among those
+  // looked at.
   WireBytes most_bytes(int32_t stage, std::span<const ModuleUse> uses) const {
     WireBytes most;
     for (const int32_t rank : sample(stage)) {
@@ -166,7 +167,7 @@ class PlanIteration {
     return rank_transfers(plan_, workload_, rank, run);
   }
 
-  // Of the exchange of matrices and of broadcasts.
+  // The bytes of the exchange of matrices and of broadcasts.
   WireBytes step_bytes(int32_t rank) const {
     WireBytes sum;
     for (Collective c :

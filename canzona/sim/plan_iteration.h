@@ -1,11 +1,11 @@
-// How long an iteration of a plan takes: predicted, never measured.
+// Predicts how long an iteration of a plan takes; nothing is measured.
 //
 //   IterationPrediction p = predict_iteration(plan, workload);
 //   p.time.seconds; p.memory_bytes; p.slow_bytes;
 //
 // One rank stands for all of its stage: each operation takes as long as on the
 // slowest of them, because exchanges end together. In large meshes a sample of
-// ranks is looked at. Of a pipeline the slowest of first, middle and last stage
+// ranks is looked at. The slowest of a pipeline's first, middle and last stage
 // counts, with the bubble of 1F1B before it. Deterministic; any thread.
 #pragma once
 

@@ -151,7 +151,8 @@ TEST(PlanIteration, SumsOfAGibibyteOnNodesOfEight) {
   }
 }
 
-// What predict() counts in a step, and the gathers and scatters beside it.
+// Compares with what predict() counts in a step, and the gathers and scatters
+// beside it.
 void expect_bytes_of_plan(const Plan& plan, int64_t slack) {
   const Workload workload = toy_workload();
   const std::vector<RankCost> costs = predict(plan);
@@ -214,8 +215,8 @@ TEST(PlanIteration, BytesOfExpertsOnTheirOwnRanksAreThoseOfThePlan) {
     }
 }
 
-// Which of a module's operations an entry of the schedule belongs to. Where
-// matrices are broadcast, publishing belongs to the step.
+// Returns which of a module's operations an entry of the schedule belongs to.
+// If matrices are broadcast, publishing belongs to the step.
 Legs ModuleWork::*operation_of(const PlanPart& part,
                                const ScheduleEntry& entry) {
   switch (entry.purpose) {

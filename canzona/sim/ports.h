@@ -17,10 +17,11 @@ class Ports {
  public:
   explicit Ports(const Links& links) : links_(links) {}
 
-  // How long one of its parts holds each port.
+  // Returns how long one of its parts holds each port.
   PortSeconds part_of(const Transfer& transfer) const;
 
-  // When such a part, posted now, has arrived. Calls come in the order of time.
+  // Returns when such a part, posted now, has arrived. Calls come in the order
+  // of time.
   double book(const PortSeconds& part, double now);
 
   // Between two times: seconds in which at least one port is busy; of the

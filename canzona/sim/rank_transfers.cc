@@ -191,7 +191,7 @@ class RankTransfers {
 
   Levels levels(GroupKind kind) const { return levels_of(part_, rank_, kind); }
 
-  // What is gathered goes across nodes first; inside a node every piece is a
+  // Gathered pieces go across nodes first; inside a node every piece is a
   // message by itself.
   Legs gathered(const BucketCollective& c, const WireBytes& bytes,
                 size_t m) const {
@@ -241,7 +241,7 @@ class RankTransfers {
   }
 
   // An all-reduce is a reduce-scatter and an all-gather of the same bytes.
-  // Where replicas are added at once, only the gather is left of it.
+  // If replicas are added at once, only the gather is left of it.
   Legs reduce(const PurposeBytes& wire, size_t m) const {
     const BucketCollective* c = first_for(Purpose::kSum);
     if (c != nullptr && has_legs(*c))

@@ -15,9 +15,9 @@
 
 namespace canzona {
 
-// Runs of homes differ. What a rank receives of a sum and sends of new
-// parameters follows from its own run, or from the longest of all: nobody goes
-// on before the home that has most.
+// Runs of homes differ. A rank's share of a sum and of new parameters follows
+// from its own run, or from the longest of all: nobody goes on before the home
+// that has most.
 enum class RunOf { kThisRank, kLongest };
 
 std::vector<ModuleWork> rank_transfers(const Plan& plan,

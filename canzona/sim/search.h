@@ -7,9 +7,9 @@
 //       [&](const ZeroChoice& choice) { return weigh(choice); });
 //   if (search.is_found()) use(search.ranking.front().choice);
 //
-// Where times are equal to within 1e-9 of each other: fewer bytes over slow
-// links, then less memory, then smaller sizes, then the order of the choices.
-// Deterministic. Values; any thread.
+// Choices whose times are within 1e-9 of each other are ordered by fewer bytes
+// over slow links, then less memory, then smaller sizes, then the order of the
+// choices. Deterministic. Values; any thread.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct ZeroChoice {
   friend bool operator==(const ZeroChoice&, const ZeroChoice&) = default;
 };
 
-// What a choice costs the rank that it costs most.
+// The cost of a choice to the rank that it costs most.
 struct ZeroWeight {
   std::string refusal = {};  // not empty: it cannot be, and this is why
   int64_t memory_bytes = 0;
@@ -37,8 +37,8 @@ struct ZeroWeight {
   int64_t fast_bytes = 0;  // inside them
   double seconds = 0;      // of an iteration
   double step_seconds = 0;
-  // What is shown beside them: memory of the fullest rank by kind; sizes of
-  // experts, as they were planned.
+  // Shown beside them: memory of the fullest rank by kind; sizes of experts, as
+  // they were planned.
   RankMemory memory = {};
   ZeroSizes experts = {};
   int32_t replicas = 1;
@@ -62,8 +62,8 @@ struct RankedZero {
 };
 
 struct ZeroSearch {
-  // What fits, the best first; what does not, the nearest to the cap first;
-  // what cannot be.
+  // Choices that fit, the best first; then those that do not, the nearest to
+  // the cap first; then those that cannot be planned.
   std::vector<RankedZero> ranking;
   int64_t memory_cap_bytes = 0;  // 0: none
 

@@ -34,7 +34,7 @@ std::string more_bytes(int64_t bytes, int64_t best, const char* links) {
 
 bool is_clearly_more(double a, double b) { return a > 1.01 * b; }
 
-// What it has more of; what costs most comes first.
+// Says what it has more of; the costliest comes first.
 std::string cause(const ZeroWeight& weight, const ZeroWeight& best) {
   const double late = weight.seconds - best.seconds;
   const double step = weight.step_seconds - best.step_seconds;

@@ -1,4 +1,4 @@
-// Why a choice was taken or not, in words.
+// Says in words why a choice was taken or not.
 #pragma once
 
 #include <string>

@@ -59,14 +59,14 @@ inline constexpr int kNumPorts = 4;
 // Sending and receiving inside the node, sending and receiving between nodes.
 using PortSeconds = std::array<double, kNumPorts>;
 
-// What a part of an operation costs beside its bytes, because all its ranks
-// have to wake up and meet: where this one computes meanwhile, and where not.
+// A part of an operation costs this beside its bytes, because all its ranks
+// have to wake up and meet: if this one computes meanwhile, and if not.
 struct Meetings {
   double idle = 0;
   double beside_compute = 0;
 };
 
-// How long all messages of a transfer hold each port.
+// Returns how long all messages of a transfer hold each port.
 PortSeconds port_seconds(const Transfer& transfer, const Links& links);
 
 // Seconds of the thread's own work; 0 where copies are free. First it packs;

@@ -37,7 +37,7 @@ PurposeBytes zero_bytes(const Plan& plan, const RankCost& cost, int32_t rank) {
         of(out, p).add(of(modules[m], p),
                        p == Purpose::kGatherModule ? uses_of(plan, m) : 1);
   }
-  // What is summed everywhere is summed over replicas, too.
+  // Sums that go everywhere go over replicas, too.
   of(out, Purpose::kSum) =
       of_cost(Collective::kReduceScatter) + of_cost(Collective::kAllReduce);
   of(out, Purpose::kSum).add(of(out, Purpose::kSumReplicas), -1);

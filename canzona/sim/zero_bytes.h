@@ -1,4 +1,4 @@
-// What travels in one iteration of a plan, by operation and link class.
+// Counts what travels in one iteration of a plan, by operation and link class.
 //
 //   PurposeBytes bytes = zero_bytes(plan, ranks[r], r);
 //   WireBytes all = iteration_bytes(bytes, micro_batches);
@@ -15,10 +15,10 @@
 
 namespace canzona {
 
-// Of a rank: gathers of all modules, forward and backward, and scatters of one
-// micro-batch; the rest of one step.
+// Returns a rank's bytes: gathers of all modules, forward and backward, and
+// scatters of one micro-batch; the rest of one step.
 PurposeBytes zero_bytes(const Plan& plan, const RankCost& cost, int32_t rank);
-// Of so many micro-batches and a step.
+// Returns the bytes of so many micro-batches and a step.
 WireBytes iteration_bytes(const PurposeBytes& bytes, int64_t micro_batches);
 
 // The same as rows, in the order in which they come.
@@ -31,11 +31,10 @@ struct ZeroOperation {
 };
 const std::vector<ZeroOperation>& zero_operations();
 
-// Whether a group of z consecutive data-parallel ranks lies in several nodes;
-// of experts where `plan` is a part that has them.
+// True if a group of z consecutive data-parallel ranks lies in several nodes;
+// these are experts' if `part` has them.
 bool crosses_nodes(const PlanPart& part, int32_t z);
-// The same of a size of the plan; of one in parts, whether any kind's groups
-// do.
+// True if the groups of this size do so in any part of the plan.
 bool crosses_nodes(const Plan& plan, int32_t ZeroSizes::*z);
 
 // The most that any rank sends and receives in an iteration, each by itself.

@@ -35,27 +35,27 @@ struct ZeroComparison {
   int64_t total(const RankedZero& row) const {
     return row.weight.memory.total().value() + beside_bytes;
   }
-  // Whether any choice cuts experts by themselves.
+  // True if any choice cuts experts by themselves.
   bool has_experts() const;
 };
 
-// What is tried, everything with everything. None of experts or of strategies:
-// as the request says.
+// The search tries everything with everything. None of experts or of
+// strategies: as the request says.
 struct ZeroChoices {
   std::vector<ZeroSizes> sizes;
   std::vector<ZeroSizes> experts = {};
   std::vector<std::string> strategies = {};
 };
 
-// What cannot be planned stays in, with the reason. `cost`: what a tick is
-// worth here, unless it is the plan's own.
+// Choices that cannot be planned stay in, with the reason. `cost`: what a tick
+// is worth here, unless it is the plan's own.
 ZeroComparison weigh_sizes(const PlanRequest& request, const Workload& work,
                            const ZeroChoices& choices,
                            const CostBasis* cost = nullptr,
                            const MemoryTerms* terms = nullptr);
 
 // `auto`: all sizes of dense tensors, all of experts, or first the ones and
-// then, beside the best of them, the others. What is not chosen is the
+// then, beside the best of them, the others. Sizes that are not chosen are the
 // request's.
 struct SearchedSizes {
   bool dense = false;

@@ -196,7 +196,7 @@ void read_notes(const Json& list, const std::string& where, RunSummary& out) {
   }
 }
 
-// What every summary has.
+// Reads what every summary has.
 void read_core(const Json& object, const std::string& where, RunSummary& out) {
   out.steps = get_integer(object, "steps", 0, kMaxInteger, where);
   out.tokens = get_integer(object, "tokens", 0, kMaxInteger, where);
@@ -259,9 +259,7 @@ std::string to_json(const RunSummary& s) {
   out.member("data").begin_object();
   out.field("description", s.data).field("digest", s.data_digest).end_object();
   write_environment(out, s.environment);
-  out.member("notes").begin_array();
-  for (const std::string& note : s.notes) out.value(note);
-  out.end_array();
+  out.member("notes").values(s.notes);
   out.member("config");
   write_value(out, s.config);
   out.member("per_rank").begin_array();

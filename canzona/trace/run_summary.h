@@ -1,5 +1,5 @@
-// What a training run is, as summary.json: written when it begins, with the
-// state "running", and anew at its end.
+// A RunSummary is a training run as summary.json: written when it begins, with
+// the state "running", and anew at its end.
 //
 //   RunSummary summary;
 //   summary.steps = 200;
@@ -21,8 +21,8 @@
 
 namespace canzona {
 
-// Of one rank, over all steps. forward_backward, optimizer, waited and other
-// add up to the run's seconds; the links are busy beside them.
+// Figures of one rank, over all steps. forward_backward, optimizer, waited and
+// other add up to the run's seconds; the links are busy beside them.
 struct RankSummary {
   int32_t rank = 0;
   double forward_backward_seconds = 0;
@@ -37,8 +37,8 @@ struct RankSummary {
   // Sent in a step, inside the node and to others; -1: not known.
   int64_t fast_bytes_per_step = -1;
   int64_t slow_bytes_per_step = -1;
-  // How much longer its own work took than that of the middle rank; 0 for those
-  // that were faster.
+  // The time that its own work took longer than that of the middle rank; 0 for
+  // those that were faster.
   double late_seconds_per_step = 0;
 };
 
@@ -80,7 +80,7 @@ struct RunSummary {
   // noticeably, and by how much in a step; -1: none.
   int64_t late_rank = -1;
   double late_seconds_per_step = 0;
-  // Of the last step that was skipped, as in StepMetrics.
+  // The last step that was skipped, as in StepMetrics.
   std::string nonfinite_tensor;
   int64_t nonfinite_rank = -1;
   // Steps whose loss was a spike, and of the last of them its number (-1: there
@@ -91,7 +91,7 @@ struct RunSummary {
   double spike_over = kNone;
   int64_t eval_sequences = 0;  // of the last evaluation
   double flops_per_token = 0;  // of the model, forward and backward
-  // Of products alone, all ranks together; 0: nobody has measured it.
+  // The rate of products alone, all ranks together; 0: nobody has measured it.
   double product_flops_per_second = 0;
   std::vector<std::string> notes;  // what the user should know of the files
   std::string model;               // "tiny"

@@ -1,4 +1,4 @@
-// What a training step was like, as a line of metrics.jsonl.
+// StepMetrics are a training step as a line of metrics.jsonl.
 //
 //   file << json_line(metrics) << '\n';
 //   std::vector<StepMetrics> steps = read_metrics(text, "metrics.jsonl");
@@ -28,11 +28,11 @@ struct StepMetrics {
   int64_t tokens = 0;          // consumed so far
   double seconds = 0;          // since the first step began
   bool skipped = false;        // a gradient was not finite
-  // Of a skipped step: whose gradient it was, and the rank that had it; -1 if
-  // every rank's was finite and only their sum is not.
+  // After a skipped step: whose gradient it was, and the rank that had it; -1
+  // if every rank's was finite and only their sum is not.
   std::string nonfinite_tensor = {};
   int64_t nonfinite_rank = -1;
-  // Of a step whose loss is a spike: the median of the losses before it.
+  // For a step whose loss is a spike: the median of the losses before it.
   std::optional<double> spike_over = {};
   // Flops of the model over those of products alone, where their rate is known.
   std::optional<double> mfu = {};
@@ -43,8 +43,8 @@ struct StepMetrics {
 inline double perplexity_of(double loss) { return std::exp(loss); }
 
 std::string json_line(const StepMetrics& metrics);
-// What an evaluation adds to the line of its step, for a writer that has
-// written it before: put in the place of its last brace.
+// Returns what an evaluation adds to the line of its step, for a writer that
+// has written it before: it replaces the last brace.
 std::string evaluation_tail(double eval_loss);
 // UsageError names the file, the line, what was expected and what came.
 std::vector<StepMetrics> read_metrics(std::string_view text,

@@ -25,9 +25,10 @@ struct Scalar {
   double value = 0;
 };
 
-// What is drawn of a step; the evaluation loss where it was measured.
+// Returns what is drawn of a step; the evaluation loss if it was measured.
 std::vector<Scalar> scalars_of(const StepMetrics& metrics);
-// What an evaluation adds, for one that comes after its step was written.
+// Returns what an evaluation adds, for one that comes after its step was
+// written.
 std::vector<Scalar> evaluation_scalars(double eval_loss);
 
 // FOLDER/events.out.tfevents.<seconds>.<host>, the name TensorBoard looks for.

@@ -1,6 +1,6 @@
-// What happened when: spans, counters and flows (arrows from span to span) of
-// every rank and thread, to be looked at in Perfetto (ui.perfetto.dev) or
-// chrome://tracing.
+// A Trace records what happened when: spans, counters and flows (arrows from
+// span to span) of every rank and thread, to be looked at in Perfetto
+// (ui.perfetto.dev) or chrome://tracing.
 //
 //   Trace trace;
 //   Track* track = trace.add_track(rank, "compute");
@@ -14,7 +14,7 @@
 //   flow_end(track, "parameters", 7);           // inside the span that waited
 //   file << trace.json();
 //
-// A track is written by one thread at a time; tracks are independent. Where no
+// A track is written by one thread at a time; tracks are independent. If no
 // trace is wanted the track is null, and a span costs one comparison. Memory is
 // reserved when a track is made; events beyond that are dropped and counted, so
 // that tracing never allocates or stops what it watches. The file says how many
@@ -39,7 +39,7 @@ class JsonWriter;
 using TraceClock = int64_t (*)();
 int64_t steady_nanoseconds();
 
-// What a span says. Texts live as long as the trace.
+// A span says this. Texts live as long as the trace.
 struct SpanFacts {
   std::string_view name;
   std::string_view label = {};

@@ -115,7 +115,7 @@ TEST(Trace, FlowsLeadFromSpanToSpan) {
     EXPECT_EQ(begins[i]["name"], ends[i]["name"]);
     EXPECT_EQ(ends[i]["bp"], "e");
     EXPECT_FALSE(begins[i].contains("bp"));
-    // Of each rank two gathers come first, then two modules.
+    // Two gathers of each rank come first, then two modules.
     const size_t gather = i / 2 * 4 + i % 2;
     EXPECT_TRUE(lies_inside(begins[i], spans[gather]));
     EXPECT_TRUE(lies_inside(ends[i], spans[gather + 2]));

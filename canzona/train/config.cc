@@ -91,7 +91,7 @@ TrainConfig make_config(const Settings& given) {
 
 namespace {
 
-// What the keys of a configuration ask of each other.
+// Checks what the keys of a configuration ask of each other.
 
 // "batch.global 10 (--set)"
 std::string named(const TrainConfig& config, const std::string& key,
@@ -123,7 +123,8 @@ void check_model(const TrainConfig& c) {
           "1 or more where there are experts");
 }
 
-// Which options were given, and where; the rule's own words name the wrong one.
+// Lists which options were given, and where; the rule's own words name the
+// wrong one.
 std::string origins_of_options(const TrainConfig& c) {
   std::vector<std::string> all;
   for (const auto& [key, origin] : c.origins)
@@ -174,7 +175,7 @@ std::string count_of_ranks(int64_t count, std::string_view kind) {
   return cat(count, " ", kind, count == 1 ? "" : "s");
 }
 
-// What to ask for instead, if the batch cannot be dealt over `homes`.
+// Says what to ask for instead, if the batch cannot be dealt over `homes`.
 std::string batch_advice(const TrainConfig& c, int64_t homes) {
   const int64_t share = c.batch.global / homes;
   if (c.batch.global % homes == 0)
@@ -195,7 +196,7 @@ void check_batch(const TrainConfig& c, const Mesh& mesh) {
           batch_advice(c, homes)));
 }
 
-// What may be lowered is the most that a rank takes at once.
+// The most that a rank takes at once may be lowered.
 void fit_micro_batch(TrainConfig& c, const Mesh& mesh) {
   const int64_t homes = mesh.homes();
   if (!may_lower_micro_batch(c) || c.batch.global % homes != 0) return;

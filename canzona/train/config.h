@@ -1,6 +1,6 @@
-// What a training run is asked to do: every number of it, and where each came
-// from. One table (config_keys.h) names the keys; parsing, help, documentation
-// and JSON are made from it.
+// A TrainConfig is what a training run is asked to do: every number of it, and
+// where each came from. One table (config_keys.h) names the keys; parsing,
+// help, documentation and JSON are made from it.
 //
 //   Settings given = read_config_file("run.toml");
 //   given.push_back(parse_setting("steps=50", "--set"));
@@ -132,7 +132,7 @@ struct TrainConfig {
 // the key, its origin, what was expected and what came.
 TrainConfig make_config(const Settings& given);
 
-// What keys ask of each other; make_config() has called it.
+// Checks what keys ask of each other; make_config() has called it.
 void check_config(const TrainConfig& config);
 
 // Ranks that there could be where the configuration does not say how many.
@@ -156,7 +156,7 @@ Mesh mesh_of(const TrainConfig& config, int64_t launched = 0);
 // least one; none where it has no steps.
 int64_t eval_sequences_of(const TrainConfig& config);
 
-// Of the model that is trained, for people.
+// The name of the model that is trained, for people.
 inline const std::string& model_name(const TrainConfig& config) {
   return config.model.name.empty() ? config.preset : config.model.name;
 }
@@ -176,8 +176,8 @@ ZeroOptions zero_options_of(const TrainConfig& config, const Mesh& mesh);
 int64_t memory_cap_of(const TrainConfig& config);
 
 // Options of the matrix rule, its rate and decay with them, and of AdamW for
-// all else. Where the matrix rule is AdamW, adamw.beta1 and so on count for it
-// as well, unless rule.option gives it others or a preset.
+// all else. If the matrix rule is AdamW, adamw.beta1 and so on count for it as
+// well, unless rule.option gives it others or a preset.
 RuleOptions rule_options_of(const TrainConfig& config);
 RuleOptions adamw_options_of(const TrainConfig& config);
 

@@ -214,7 +214,7 @@ std::vector<std::string> strategy_names() {
 
 std::vector<ConfigKey> config_keys(TrainConfig& c) {
   auto& m = c.model;
-  // What a run that goes on from a checkpoint may change, and what it keeps.
+  // Some keys may change in a run that goes on from a checkpoint, others stay.
   const auto may = [](ConfigKey key) {
     key.on_resume = OnResume::kMayChange;
     return key;

@@ -17,8 +17,9 @@
 
 namespace canzona {
 
-// Whether a run that goes on from a checkpoint may have another value than the
-// checkpoint. kUndecided: nobody has thought about it, which a test refuses.
+// Says whether a run that goes on from a checkpoint may have another value than
+// the checkpoint. kUndecided: nobody has thought about it, which a test
+// refuses.
 enum class OnResume { kUndecided, kMayChange, kStays };
 std::string to_string(OnResume answer);  // "may change"
 
@@ -28,8 +29,8 @@ struct ConfigKey {
   std::string help;
   double low = 0;  // of numbers
   double high = 0;
-  // Of texts: those allowed, none: any. Of whole numbers: what low, low + 1, …
-  // are called; numbers begin after them.
+  // The words that a text may be; none: any. For whole numbers: the names of
+  // low, low + 1, …; numbers begin after them.
   std::vector<std::string> words = {};
   OnResume on_resume = OnResume::kUndecided;
 

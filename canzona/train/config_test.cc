@@ -215,7 +215,7 @@ TEST(TrainConfig, TakesAllCoresThatTheBatchCanBeDealtOver) {
               AllOf(HasSubstr("4 of 6 cores"), HasSubstr("batch.global 16")));
   EXPECT_EQ(settled({"batch.micro=4"}, {.cores = 8}).mesh, "dp=4");
   EXPECT_EQ(settled({"preset=small"}, {.cores = 64}).mesh, "dp=8");
-  // What was asked for counts more, and a launcher more than cores.
+  // A request counts more, and a launcher more than cores.
   EXPECT_EQ(settled({"mesh=tp=2"}, {.cores = 8}).mesh, "tp=2");
   EXPECT_EQ(settled({"ranks=2"}, {.cores = 8}).mesh, "dp=2");
   const TrainConfig launched = settled({}, {.launched = 2, .cores = 8});

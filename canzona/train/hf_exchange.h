@@ -3,8 +3,8 @@
 //   HfExported done = export_hf(reader, {.folder = "out", .max_file_bytes =
 //   …}); HfImported made = import_hf("Qwen3-0.6B", "runs/qwen/ckpt", "me");
 //
-// What is written appears by one rename, complete or not at all. One tensor at
-// a time is in memory. One thread.
+// The folder appears by one rename, complete or not at all. One tensor at a
+// time is in memory. One thread.
 #pragma once
 
 #include <cstdint>

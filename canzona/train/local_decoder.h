@@ -41,7 +41,7 @@ class LocalDecoder {
 
   const DecoderConfig& config() const { return config_; }
   const Model& shapes() const { return shapes_; }
-  // Of a tensor of shapes(), by number.
+  // The weights of a tensor of shapes(), by number.
   std::span<const float> weights(int32_t tensor) const;
   // All of them, for those who compute beside it.
   Weights<float>& parameters() { return weights_; }

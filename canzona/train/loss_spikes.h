@@ -4,8 +4,8 @@
 //     state.spikes.add(step, loss, *over);
 //   remember_loss(loss, state.recent_losses);
 //
-// Whether a step is a spike follows from the losses before it alone, which are
-// part of the run's state: a run that goes on decides as if it had not been
+// The losses before a step alone decide whether it is a spike. They are part of
+// the run's state: a run that goes on decides as if it had not been
 // interrupted. Plain values.
 #pragma once
 

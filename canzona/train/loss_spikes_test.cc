@@ -128,7 +128,7 @@ TEST(LossSpikes, D8EndsARunThatIsToStop) {
   EXPECT_EQ(ended.result.saved_step, 8);
 }
 
-// Of the eight losses before the jolt only one comes after the checkpoint.
+// Only one of the eight losses before the jolt comes after the checkpoint.
 TEST(LossSpikes, D8ARunThatGoesOnDecidesTheSame) {
   const TestFolder folder;
   TestRun run = jolted(plain_run());

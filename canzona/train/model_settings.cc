@@ -19,8 +19,8 @@ namespace canzona {
 namespace {
 
 constexpr int64_t kMaxConfigFile = 4 << 20;
-// Of all Qwen3 models, and of all Llama 3 models; presets of the planner hold
-// shapes alone.
+// All Qwen3 models have this one, and all Llama 3 models the next; presets of
+// the planner hold shapes alone.
 constexpr double kQwen3RopeBase = 1e6;
 constexpr double kLlama3RopeBase = 5e5;
 constexpr double kLlama3Epsilon = 1e-5;
@@ -28,7 +28,7 @@ constexpr double kLlama3Epsilon = 1e-5;
 constexpr int64_t kQwen3ExpertsPerToken = 8;
 constexpr const char* kTrainedTypes = "qwen3, qwen3_moe or llama";
 
-// What the shapes of a model do not say.
+// The shapes of a model do not say these.
 struct BesideShapes {
   std::string name;
   double rope_base = kQwen3RopeBase;
@@ -128,7 +128,7 @@ void check_fixed_keys(const Json& config, const std::string& file) {
 void check_rope_scaling(const Json& config, const std::string& file) {
   const auto found = config.find("rope_scaling");
   if (found == config.end() || found->is_null()) return;
-  // What each of its members says must be nothing.
+  // Each of its members must say nothing.
   bool is_default = found->is_object() && !found->empty();
   for (const auto& [key, value] : found->items())
     is_default = is_default && (key == "rope_type" || key == "type") &&

@@ -4,8 +4,8 @@
 //   Settings given = model_settings("Qwen3-0.6B/config.json");
 //   given[1].key;   // "model.layers"
 //
-// What does not belong to the architecture (batch, length, rates) stays the
-// preset's.
+// Settings that do not belong to the architecture (batch, length, rates) stay
+// the preset's.
 #pragma once
 
 #include <string>
@@ -29,8 +29,8 @@ Settings architecture_settings(const TrainConfig& config,
 
 // UsageError if the configuration asks for another model than `settings`, which
 // were among those that it was made of: names the key, both values and where
-// they come from. What the model is called, its context and the coefficient of
-// the balancing loss may differ.
+// they come from. The model's name, its context and the coefficient of the
+// balancing loss may differ.
 void refuse_contradictions(const TrainConfig& config, const Settings& settings);
 
 }  // namespace canzona

@@ -80,7 +80,7 @@ TEST(ModelSettings, TakesExpertsAndNewerRopes) {
   EXPECT_EQ(config.model.rope_base, 5000);
 }
 
-// What changes no tensor survives, too, and may be chosen by the run.
+// Settings that change no tensor survive, too, and may be chosen by the run.
 TEST(ModelSettings, TakesTheContextAndTheBalancingLoss) {
   TrainConfig config = config_of(kDense);
   EXPECT_EQ(config.model.context, 40960);

@@ -1,14 +1,14 @@
 // A model with its weights, wherever it was left: a folder of Hugging Face, a
 // checkpoint, or a run's folder (its weights at the end, else its newest
-// checkpoint). What `train --init` starts from.
+// checkpoint). `train --init` starts from one.
 //
 //   const FoundModel found = find_model("Qwen3-0.6B");
 //   auto decoder = open_local_decoder(found, {.length = 256});
 //
-// Only names, shapes and settings are read until elements are asked for. What
-// cannot be read is refused as HfFolder and CheckpointReader refuse it;
-// UsageError for a path that is none of these, and for a model that the decoder
-// cannot do.
+// Only names, shapes and settings are read until elements are asked for. A
+// folder that cannot be read is refused as HfFolder and CheckpointReader refuse
+// it; UsageError for a path that is none of these, and for a model that the
+// decoder cannot do.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +43,7 @@ bool has_run_state(const CheckpointReader& reader);
 std::shared_ptr<const WeightSource> open_weights(const FoundModel& found,
                                                  const Model& model);
 
-// What a run begins with: config.init; null if it has none.
+// Returns what a run begins with: config.init; null if it has none.
 std::shared_ptr<const WeightSource> initial_weights(const TrainConfig& config,
                                                     const Model& model);
 

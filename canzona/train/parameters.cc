@@ -44,7 +44,7 @@ void make_initial(const Model& model, const Tensor& tensor, uint64_t seed,
 
 namespace {
 
-// What a rank sends: its runs of the tp shard, as numbers and as values.
+// A rank sends its runs of the tp shard, as numbers and as values.
 struct Sent {
   std::vector<int64_t> runs;  // first and count of each
   std::vector<float> values;

@@ -14,8 +14,8 @@
 namespace canzona {
 namespace {
 
-// What a rank keeps of some tensors: which elements, and their values. Ranks
-// whose `which` are equal must have equal values; 0: it keeps none.
+// A row is what a rank keeps of some tensors: which elements, and their values.
+// Ranks whose `which` are equal must have equal values; 0: it keeps none.
 struct ReplicaRow {
   uint64_t which = 0;
   uint64_t values[2] = {0, 0};
@@ -70,7 +70,7 @@ bool any_differs(const std::vector<ReplicaRow>& by_rank) {
   return false;
 }
 
-// Of the ranks that should keep what `rank` keeps, those that do.
+// Returns those of the ranks that should keep what `rank` keeps which do.
 std::vector<int32_t> agreeing_with(const std::vector<ReplicaRow>& by_rank,
                                    const ReplicaRow& row) {
   std::vector<int32_t> ranks;
@@ -81,7 +81,8 @@ std::vector<int32_t> agreeing_with(const std::vector<ReplicaRow>& by_rank,
   return ranks;
 }
 
-// Requires some to differ. Of equally many the ranks that come first are right.
+// Requires some to differ. If equally many agree, the ranks that come first are
+// right.
 Drift drift_of(const std::string& tensor,
                const std::vector<ReplicaRow>& by_rank) {
   for (const ReplicaRow& row : by_rank) {

@@ -1,4 +1,4 @@
-// Whether ranks that keep the same parameters keep the same bits: a bit of
+// Checks that ranks that keep the same parameters keep the same bits: a bit of
 // memory that turned, or a rank that computed something else, shows here before
 // it shows in a loss.
 //

@@ -10,9 +10,9 @@
 namespace canzona {
 namespace {
 
-// Decays, tolerances and forms of products: the states stay what they are. What
-// is not listed stays, such as sizes of blocks, the kind of momentum, or the
-// basis that it is kept in.
+// Decays, tolerances and forms of products: the states stay what they are.
+// Options that are not listed stay, such as sizes of blocks, the kind of
+// momentum, or the basis that it is kept in.
 constexpr auto kOptionsThatMayChange =
     std::to_array<std::string_view>({"beta1",
                                      "beta2",

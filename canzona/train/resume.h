@@ -1,5 +1,5 @@
-// What a run that goes on from a checkpoint is asked to do: what the checkpoint
-// was saved with, and over it what the user gives now.
+// A run that goes on from a checkpoint is asked to do what the checkpoint was
+// saved with, and over it what the user gives now.
 //
 //   Settings base = saved_settings(config_json, "checkpoint of step 100");
 //   TrainConfig saved = make_config(base);
@@ -7,8 +7,8 @@
 //   TrainConfig config = make_config(base);
 //   require_resumable(saved, config, "checkpoint of step 100");
 //
-// Whether a key may change stands beside it in the table of keys
-// (config_keys.cc), and for options of rules in resume.cc. Pure.
+// The table of keys (config_keys.cc) says whether a key may change, resume.cc
+// whether an option of a rule may. Pure.
 #pragma once
 
 #include <string>
@@ -24,7 +24,7 @@ namespace canzona {
 Settings saved_settings(std::string_view config_json,
                         const std::string& origin);
 
-// Whether an option of a rule may change: it alters neither which states the
+// True if an option of a rule may change: it alters neither which states the
 // rule keeps nor what they mean.
 bool may_change_option(const std::string& option);
 

@@ -41,7 +41,7 @@ int64_t count_of(const Json& object, const char* key, const std::string& where,
   return get_integer(object, key, low, kLargest, where);
 }
 
-// What is not finite was written as null.
+// A loss that is not finite was written as null.
 double loss_or_nan(const Json& object, const char* key,
                    const std::string& where) {
   return get_member(object, key, where).is_null()
@@ -97,9 +97,7 @@ std::string run_json(const RunState& state) {
       .field("spike_step", state.spikes.step)
       .field("spike_loss", state.spikes.loss)
       .field("spike_over", state.spikes.over);
-  out.member("recent_losses").begin_array();
-  for (const double loss : state.recent_losses) out.value(loss);
-  out.end_array();
+  out.member("recent_losses").values(state.recent_losses);
   return out.end_object().take() + "\n";
 }
 

@@ -1,5 +1,5 @@
-// How far a run is: what a checkpoint keeps of the loop, beside the parameters
-// and the optimizer's states.
+// A RunState says how far a run is: what a checkpoint keeps of the loop, beside
+// the parameters and the optimizer's states.
 //
 //   RunState state = read_run_state(texts, "runs/one/ckpt/step_00000100");
 //   files = {{"data.json", data_json(state, data)}, {"run.json",
@@ -31,16 +31,16 @@ struct RunState {
   double last_loss = std::numeric_limits<double>::quiet_NaN();
   int64_t skipped_steps = 0;
   int64_t skipped_in_a_row = 0;  // the last ones
-  // Of the last step that was skipped, as in StepMetrics.
+  // The last step that was skipped, as in StepMetrics.
   std::string nonfinite_tensor = {};
   int64_t nonfinite_rank = -1;
-  // Of the last steps that were not skipped, oldest first.
+  // The losses of the last steps that were not skipped, oldest first.
   std::vector<double> recent_losses = {};
   LossSpikes spikes = {};
   int64_t starts = 1;  // of the run: 1, and one more for every resume
 };
 
-// What the tokens were, so that a run never goes on with others.
+// Identifies the tokens, so that a run never goes on with others.
 struct DataIdentity {
   std::string description;
   std::string digest;

@@ -1,4 +1,4 @@
-// How far a run is survives as text, and where it goes on follows from it.
+// A run's state survives as text, and where it goes on follows from it.
 #include "canzona/train/run_state.h"
 
 #include <gmock/gmock.h>

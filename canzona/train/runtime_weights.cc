@@ -16,7 +16,7 @@ int32_t tied_embedding(const Model& model) {
   return embedding;
 }
 
-// What the first stage lends to the last one, else 0.
+// Returns what the first stage lends to the last one, else 0.
 int64_t shared_elements(const Plan& plan) {
   const int32_t tied = tied_embedding(plan.model);
   if (plan.mesh.pp == 1 || tied < 0) return 0;

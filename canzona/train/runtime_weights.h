@@ -1,14 +1,14 @@
-// How long each module computes, forward and backward, without what was waited
-// for inside.
+// A ModuleClock measures how long each module computes, forward and backward,
+// without what was waited for inside.
 //
 //   ModuleClock clock(model, trace, rank);
 //   clock.begin(module, waited);      // its parameters are there
 //   clock.gradient_asked();           // so it is a backward
 //   clock.end(module, waited);
 //
-// A trace gets a span of each, waits included. Of modules that are in use
-// beside each other (a tied head and the embedding) the one that began last has
-// the time. One thread.
+// A trace gets a span of each, waits included. If modules are in use beside
+// each other (a tied head and the embedding) the one that began last has the
+// time. One thread.
 #pragma once
 
 #include <cstdint>
@@ -91,10 +91,10 @@ class ModuleClock {
 //   Decoder<float> decoder(config, model, parallel, engine, weights);
 //   weights.refresh();
 //
-// Where the head is the embedding and lies on another pipeline stage than it,
-// the last stage borrows the embedding: the first stage sends it before the
-// step, and gets the head's gradient before its own is announced for the last
-// time in the step.
+// If the head is the embedding and lies on another pipeline stage than it, the
+// last stage borrows the embedding: the first stage sends it before the step,
+// and gets the head's gradient before its own is announced for the last time in
+// the step.
 //
 // All ranks make theirs at once. One thread; world and runtime outlive it.
 

@@ -9,7 +9,8 @@
 namespace canzona {
 namespace {
 
-// How far `step` is from `first`, where p is 0, to `end`, where it is 1.
+// Returns how far `step` is from `first`, where p is 0, to `end`, where it is
+// 1.
 double progress(int64_t step, int64_t first, int64_t end) {
   if (step <= first) return 0;
   if (step >= end) return 1;

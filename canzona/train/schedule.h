@@ -1,4 +1,4 @@
-// How the learning rate goes with the steps, as a factor of its peak.
+// A Schedule is the learning rate by steps, as a factor of its peak.
 //
 //   double rate = peak * rate_factor(step, steps, {.kind = "cosine"});
 //

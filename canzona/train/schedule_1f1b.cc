@@ -5,7 +5,7 @@
 namespace canzona {
 namespace {
 
-// Of tasks of one direction.
+// Adds pairs of tasks of one direction.
 void add_pairs(std::span<const StageTask> run, std::vector<StageTask>& pairs) {
   const bool forward = run.front().forward;
   const auto size = std::ssize(run);

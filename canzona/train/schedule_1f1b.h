@@ -42,7 +42,7 @@ int64_t most_in_flight(int64_t stage, int64_t num_stages,
                        int64_t num_micro_batches);
 // The most micro-batches in one backward; 1 if there is none.
 int64_t most_together(std::span<const StageTask> tasks);
-// How often a gradient is announced: once for each backward.
+// Returns how often a gradient is announced: once for each backward.
 int64_t num_announcements(std::span<const StageTask> tasks);
 
 // The modules (plan/schedule/modules.h) that a pipeline stage waits for in a
@@ -53,11 +53,11 @@ int64_t num_announcements(std::span<const StageTask> tasks);
 //   runtime.begin_step(module_uses(modules, tasks), num_announcements(tasks));
 //
 // A micro-batch uses the modules of its stage forwards and then backwards; a
-// tied head uses the embedding beside its own, where the stage has both. Where
-// it has not, the stage of the embedding uses that once more, at first, to lend
+// tied head uses the embedding beside its own, where the stage has both.
+// Otherwise the stage of the embedding uses that once more, at first, to lend
 // it. Pure.
 
-// What a stage has of the model.
+// The modules that a stage has of the model.
 struct StageModules {
   int32_t first_layer = 0;
   int32_t num_layers = 0;

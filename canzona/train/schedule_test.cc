@@ -49,7 +49,7 @@ TEST(Schedule, StaysAndThenDecays) {
             factors(6, {.kind = "linear", .warmup = 3}));
 }
 
-// What would come after the last step is the final value.
+// Steps after the last one have the final value.
 TEST(Schedule, ReachesTheFinalValueAtTheEnd) {
   for (const char* kind : {"linear", "cosine", "wsd"})
     for (double final : {0.0, 0.1, 1.0})

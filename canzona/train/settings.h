@@ -33,9 +33,9 @@ Setting parse_setting(std::string_view text, const std::string& origin);
 // TOML or JSON, by the name's ending, else by a '{' at its beginning.
 Settings read_config_file(const std::string& path);
 
-// Of an object with a member "config", such as the summary of a run, that
-// member alone: what the run did, but for the folder that it left its files in
-// and the count of ranks, which the mesh has.
+// Takes only the member "config" of an object that has one, such as the summary
+// of a run: what the run did, but for the folder that it left its files in and
+// the count of ranks, which the mesh has.
 Settings json_settings(std::string_view text, const std::string& file);
 // UsageError where the program was built without a TOML parser.
 Settings toml_settings(std::string_view text, const std::string& file);

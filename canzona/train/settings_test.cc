@@ -26,7 +26,7 @@ std::vector<std::string> texts(const Settings& settings) {
   return out;
 }
 
-// Whether this build reads TOML.
+// True if this build reads TOML.
 bool has_toml() {
   try {
     toml_settings("", "probe");

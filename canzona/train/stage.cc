@@ -118,8 +118,9 @@ std::vector<double> Stage::learn(int64_t step) {
                                         static_cast<size_t>(task.count)));
       continue;
     }
-    settings_.come_to(TrainPoint::kBackward, step,
-                      mesh_.rank(place_.stage, place_.home, place_.t));
+    settings_.come_to({TrainPoint::kBackward, step,
+                       mesh_.rank(place_.stage, place_.home, place_.t),
+                       runtime_});
     backward(task);
   }
   for (Slot& slot : slots_) {

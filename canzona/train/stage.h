@@ -1,4 +1,4 @@
-// Which sequences a data-parallel rank learns from in a step.
+// Decides which sequences a data-parallel rank learns from in a step.
 //
 //   MicroBatches share(batches, config, global_batch, home, num_homes);
 //   share.read_train(step, m, sequences);
@@ -49,7 +49,7 @@ class MicroBatches {
   int64_t per_home() const { return global_batch_ / (size_ * num_homes_); }
   int64_t tokens_per_step() const { return global_batch_ * length_; }
 
-  // Of step 1, 2, …; `to` has micro_batch · (length + 1) tokens.
+  // Steps are 1, 2, …; `to` has micro_batch · (length + 1) tokens.
   void read_train(int64_t step, int64_t m, std::span<int32_t> to) const {
     const int64_t first =
         sequences_after(step - 1) + (m * num_homes_ + home_) * size_;
@@ -73,11 +73,12 @@ class MicroBatches {
   int64_t number_in_round(int64_t round) const {
     return round * num_homes_ + home_;
   }
-  // Of the micro-batch of this number, those among the first `sequences`.
+  // Returns how many sequences of the micro-batch of this number are among the
+  // first `sequences`.
   int64_t counted(int64_t number, int64_t sequences) const {
     return std::clamp<int64_t>(sequences - number * size_, 0, size_);
   }
-  // What does not count begins again at the first.
+  // Places that do not count are filled from the first sequence on.
   void read_held_out(int64_t number, std::span<int32_t> to) const {
     for (int64_t i = 0; i < size_; ++i)
       batches_.held_out((number * size_ + i) % batches_.num_held_out(),
@@ -107,7 +108,7 @@ class MicroBatches {
 // All ranks call the same things in the same order. One thread; everything
 // given outlives it.
 
-// What a stage does in a step, in order.
+// Returns what a stage does in a step, in order.
 std::vector<StageTask> tasks_of(const TrainSettings& settings, const Mesh& mesh,
                                 int32_t stage);
 
@@ -132,16 +133,16 @@ class Stage {
 
   double waited() const;
   double busy() const;
-  // How long its modules compute.
+  // The clock of its modules.
   ModuleClock& clock() { return weights_.clock(); }
   int64_t reserved() const;  // bytes
 
-  // What a stage would reserve.
+  // Returns what a stage would reserve.
   static int64_t memory(const TrainSettings& settings, const Plan& plan,
                         const Coordinates& place);
 
  private:
-  // What a micro-batch holds between forward and backward.
+  // A micro-batch holds this between forward and backward.
   struct Slot {
     std::vector<int32_t> sequences;
     std::vector<float> input, output;  // and, after forward, their gradients
@@ -166,8 +167,8 @@ class Stage {
   int64_t in_flight_;
   std::vector<StageTask> tasks_;  // of a step
   StageModules modules_;
-  // Of modules, in a step and in an evaluation; the runtime may look at them
-  // until the next.
+  // Uses of modules, in a step and in an evaluation; the runtime may look at
+  // them until the next.
   std::vector<int32_t> uses_, evaluation_uses_;
   Decoder<float> decoder_;
   std::vector<Slot> slots_;

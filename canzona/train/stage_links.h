@@ -57,8 +57,9 @@ class ModelGroups {
 // Numbers from one rank to another.
 class OneWay {
  public:
-  // Of the two ranks with `color`; the sender has the lower `key` of them if
-  // `from_lower`. A color below 0: not of this rank, and nothing may be called.
+  // Connects the two ranks with `color`; the sender has the lower `key` of them
+  // if `from_lower`. A color below 0: not of this rank, and nothing may be
+  // called.
   OneWay(Communicator& world, int color, int key, bool from_lower,
          const std::string& name, int capacity);
 

@@ -122,7 +122,11 @@ inline TrainSettings test_settings(const TestRun& run) {
   settings.stop = run.stop;
   settings.reuse = run.reuse;
   settings.check_replicas = run.check_replicas;
-  settings.before_step = run.before_step;
+  if (run.before_step)
+    settings.at_point = [before = run.before_step](const TrainMoment& at) {
+      if (at.point == TrainPoint::kForward)
+        before(at.step, at.rank, at.runtime);
+    };
   return settings;
 }
 

@@ -49,7 +49,7 @@ StepOutcome TrainRank::update(int64_t step) {
   return outcome;
 }
 
-// What compute waits for in sums of its own is never hidden.
+// Time in which compute waits in sums of its own is never hidden.
 TrainRank::Times TrainRank::times() const {
   const RuntimeTimes times = runtime_.times();
   return {times.waited() + stage_.waited(),

@@ -21,7 +21,7 @@ constexpr double kNotMeasured = std::numeric_limits<double>::quiet_NaN();
 
 double now() { return 1e-9 * static_cast<double>(steady_nanoseconds()); }
 
-// What a rank tells the others after a step.
+// A rank tells the others this after a step.
 struct RankStep {
   double optimizer = 0;
   double waited = 0;
@@ -70,6 +70,9 @@ class RankTrainer {
   void finish_saving();
   void take(const SavedStep& saved);
   bool run_step(int64_t step);
+  void come_to(TrainPoint point, int64_t step) {
+    settings_.come_to({point, step, world_.rank(), rank_.runtime()});
+  }
   void check_replicas(int64_t step);
   void watch_loss(StepMetrics& metrics);
   void take(const StepMetrics& metrics);
@@ -149,7 +152,7 @@ void RankTrainer::begin_with(const RunState& start) {
   result_.spikes = start.spikes;
 }
 
-// Of micro-batch m of all homes, from what every rank has.
+// The loss of micro-batch m of all homes, from what every rank has.
 double RankTrainer::loss_of(const std::vector<std::vector<double>>& rows,
                             int64_t m) const {
   const Mesh& mesh = plan_.mesh;
@@ -183,7 +186,7 @@ bool RankTrainer::is_stopped() {
   return result_.stop != 0;
 }
 
-// Of this home, by round; fewer if the evaluation was stopped.
+// The losses of this home, by round; fewer if the evaluation was stopped.
 std::vector<double> RankTrainer::held_out_losses(int64_t sequences,
                                                  int64_t rounds) {
   const SentBytes before = rank_.sent();
@@ -229,7 +232,7 @@ bool RankTrainer::is_evaluated_after(int64_t step) const {
 }
 
 // A run that was ended after its step and before the evaluation has it when it
-// goes on. What comes after the last step is evaluated in any case.
+// goes on. After the last step there is an evaluation in any case.
 void RankTrainer::make_up_evaluation() {
   if (!settings_.resume || !is_evaluated_after(state_.step) ||
       state_.step >= settings_.steps)
@@ -252,13 +255,11 @@ void RankTrainer::evaluate_last() {
 bool RankTrainer::run_step(int64_t step) {
   const double start = now();
   const TrainRank::Times before = rank_.times();
-  settings_.come_to(TrainPoint::kForward, step, world_.rank());
-  if (settings_.before_step)
-    settings_.before_step(step, world_.rank(), rank_.runtime());
+  come_to(TrainPoint::kForward, step);
   const std::vector<double> losses = rank_.learn(step);
   const double learned = now();
   const double waited_in_learning = rank_.times().waited - before.waited;
-  settings_.come_to(TrainPoint::kOptimizer, step, world_.rank());
+  come_to(TrainPoint::kOptimizer, step);
   const StepOutcome outcome = rank_.update(step);
   const double end = now();
   const TrainRank::Times after = rank_.times();
@@ -314,7 +315,7 @@ void RankTrainer::take(const StepMetrics& metrics) {
   result_.steps = metrics.step;
   result_.tokens = metrics.tokens;
   result_.final_loss = metrics.loss;
-  // Of this step, once it is evaluated.
+  // It is this step's, once it is evaluated.
   result_.eval_loss = kNotMeasured;
   result_.eval_sequences = 0;
   ++result_.steps_here;
@@ -355,7 +356,7 @@ void RankTrainer::save() {
     files.push_back({kRunFile, run_json(state_)});
   }
   saver_->save(state_.step, files);
-  settings_.come_to(TrainPoint::kSave, state_.step, world_.rank());
+  come_to(TrainPoint::kSave, state_.step);
   last_save_ = state_.step;
   save_is_due_ = false;
   while (const auto saved = saver_->poll()) take(*saved);
@@ -370,7 +371,7 @@ void RankTrainer::save_if_due(bool wished, bool skipped) {
   if (wished || (save_is_due_ && !skipped)) save();
 }
 
-// What a run that diverged has is not worth more than its last checkpoint.
+// The state of a run that diverged is not worth more than its last checkpoint.
 void RankTrainer::finish_saving() {
   if (!saver_) return;
   if (!result_.diverged && state_.step != last_save_) save();

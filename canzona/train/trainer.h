@@ -39,12 +39,19 @@ namespace canzona {
 
 class WeightSource;
 
-// Where a rank is in a step. kSave: a save of it has begun, and may go on in
-// the background.
+// The point of a step at which a rank is. kSave: a save of it has begun, and
+// may go on in the background.
 enum class TrainPoint { kForward, kBackward, kOptimizer, kSave };
-// What of a run is saved, and when. A save that is due after a step that was
-// skipped waits for one that was not: where numbers ceased to be finite, the
-// last good checkpoint is what matters.
+struct TrainMoment {
+  TrainPoint point;
+  int64_t step;
+  int rank;
+  Runtime& runtime;
+};
+
+// Says what of a run is saved, and when. A save that is due after a step that
+// was skipped waits for one that was not: where numbers ceased to be finite,
+// the last good checkpoint is what matters.
 struct TrainSaving {
   int64_t every = 0;  // steps; 0: nothing is saved
   SaveSettings store = {};
@@ -66,12 +73,12 @@ struct TrainSettings {
   uint64_t seed = 0;
   // The parameters that it begins with; null: by chance, from the seed.
   std::shared_ptr<const WeightSource> initial = {};
-  // Of step 1, 2, …: of matrices, and of what AdamW updates.
+  // The rates of step 1, 2, …: of matrices, and of what AdamW updates.
   std::function<double(int64_t)> learning_rate;
   std::function<double(int64_t)> adamw_learning_rate;
   double clip_norm = 0;    // 0: no clipping
   int64_t eval_every = 0;  // steps; 0: only after the last one
-  // Of those held out, the first ones; 0: no evaluation.
+  // This many of those held out, the first ones; 0: no evaluation.
   int64_t eval_sequences = std::numeric_limits<int64_t>::max();
   // So many steps in a row whose gradient is not finite end the run; 0: none.
   int64_t max_skipped = 0;
@@ -90,23 +97,19 @@ struct TrainSettings {
   // Set from outside to anything but 0: the run ends after the step, or the
   // part of an evaluation, that it is in.
   const std::atomic<int>* stop = nullptr;
-  // Called on every rank before each step: for tests of faults.
-  std::function<void(int64_t step, int rank, Runtime& runtime)> before_step =
-      {};
-
   // For tests of faults: called by every rank as it comes to a point of a step.
-  std::function<void(TrainPoint point, int64_t step, int rank)> at_point = {};
+  std::function<void(const TrainMoment& moment)> at_point = {};
 
-  void come_to(TrainPoint point, int64_t step, int rank) const {
-    if (at_point) at_point(point, step, rank);
+  void come_to(const TrainMoment& moment) const {
+    if (at_point) at_point(moment);
   }
-  // Of a step, on every data-parallel rank.
+  // The micro-batches of a step, on every data-parallel rank.
   int64_t micro_batches(const Mesh& mesh) const {
     return global_batch / (decoder.micro_batch * mesh.homes());
   }
 };
 
-// Where a rank's time went, in seconds since the start.
+// A rank's time, in seconds since the start, by what it went to.
 struct RankTimes {
   double forward_backward = 0;
   double optimizer = 0;
@@ -120,14 +123,14 @@ struct TrainResult {
   int64_t steps_here = 0;  // of these, since its start
   int64_t tokens = 0;      // consumed by all ranks: the position in the data
   double seconds = 0;      // of the whole run
-  // Of the last step, and after it; NaN: not measured.
+  // The losses of the last step, and after it; NaN: not measured.
   double final_loss = std::numeric_limits<double>::quiet_NaN();
   double eval_loss = std::numeric_limits<double>::quiet_NaN();
   int64_t eval_sequences = 0;
   std::string digest;  // of parameters
   std::string state_digest;
   int64_t skipped_steps = 0;
-  // Of the last of them, as StepOutcome has it.
+  // The tensor of the last of them, as StepOutcome has it.
   std::string nonfinite_tensor;
   int64_t nonfinite_rank = -1;
   int stop = 0;          // what settings.stop was set to, if that ended the run

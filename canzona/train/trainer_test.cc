@@ -173,7 +173,7 @@ TEST(Train, StopsAfterTheStepItIsIn) {
   EXPECT_EQ(run.steps.size(), 1);
   EXPECT_TRUE(run.result.stopped);
   EXPECT_EQ(run.result.stop, 15);
-  // Who asks for the end does not wait for one more evaluation.
+  // A run that is asked to end does not wait for one more evaluation.
   EXPECT_FALSE(run.steps.back().eval_loss.has_value());
   EXPECT_TRUE(std::isnan(run.result.eval_loss));
   EXPECT_FALSE(run.tensors.empty());

@@ -1,4 +1,4 @@
-// What most tests include, compiled once.
+// Most tests include these headers, which are compiled once.
 #pragma once
 
 #include <gmock/gmock.h>

@@ -1,6 +1,7 @@
-// What most sources of this project include, compiled once. A source still
-// includes what it uses: a build without CANZONA_JUMBO does not see this file.
-// Larger headers (json, thread, random) would cost more to load than they save.
+// Most sources of this project include these headers, which are compiled once.
+// A source still includes what it uses: a build without CANZONA_JUMBO does not
+// see this file. Larger headers (json, thread, random) would cost more to load
+// than they save.
 #pragma once
 
 #include <algorithm>

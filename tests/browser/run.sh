@@ -32,8 +32,8 @@ chrome() {
     "$@" 2>>"$folder/chromium.log"
 }
 
-# Where users may not make namespaces the sandbox cannot start either; the
-# pages are our own, so that it may be left out.
+# If users may not make namespaces the sandbox cannot start either; the pages
+# are our own, so that it may be left out.
 starts() {
   chrome --dump-dom about:blank | grep -q '<html>'
 }

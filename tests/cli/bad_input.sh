@@ -1,4 +1,4 @@
-# What the program says to mistakes: the option, the value, what is allowed, the
+# The program answers mistakes with the option, the value, what is allowed, the
 # nearest known name; exit status 2.
 . "$(dirname "$0")/words.sh"
 

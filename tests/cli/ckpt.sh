@@ -114,7 +114,8 @@ refuses 'keep-last' -- ckpt prune runs/one --keep-last 0
 refuses 'keep-last' -- ckpt prune runs/one
 refuses 'one checkpoint' -- ckpt prune runs/one/ckpt/step_00000200 --keep-last 1
 
-# What is none, or newer; names that a terminal would take for a command.
+# Folders that are no checkpoint, or newer; names that a terminal would take for
+# a command.
 mkdir -p none/step_00000100
 canzona ckpt inspect none
 exits 3

@@ -31,7 +31,7 @@ checks=$((checks + 1))
 last='canzona --help'
 [ "$(wc -l <paths)" -ge 15 ] || fail 'help names too few verbs'
 
-# What bash would offer after these words; the last one is being written.
+# Prints what bash would offer after these words; the last one is being written.
 offered() {
   bash -c '. ./completion.bash
     COMP_WORDS=(canzona "$@")

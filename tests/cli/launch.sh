@@ -4,11 +4,7 @@
 . "$(dirname "$0")/words.sh"
 unset OMPI_COMM_WORLD_RANK PMI_RANK PMI_SIZE SLURM_STEP_ID TORCHELASTIC_RUN_ID
 
-canzona launch --ranks 2
-if grep -q 'built to plan only' err; then
-  exits 2
-  finish
-fi
+computes launch --ranks 2
 
 # The program notes its words and ends as the next line of the file `ends` says.
 cat >program <<'PROGRAM'
@@ -115,7 +111,8 @@ for words in '--resume 2' --overwrite ''; do
   not_called auto
   called "--run run${words:+ $words} --transport"
 done
-# What --overwrite has not removed yet is not what this job has saved.
+# A checkpoint that --overwrite has not removed yet is not one that this job has
+# saved.
 ends_by CLEAR KILL 0
 launches --ranks 2 -- train --run run --overwrite
 exits 0
@@ -345,7 +342,7 @@ status=$?
 exits 1
 says 'a fault that a test asked for, at backward'
 
-# What ranks did last is in a file, if that is asked for.
+# The last operations of ranks are in a file, if that is asked for.
 env CANZONA_TEST_FAULT=rank=1,step=2,at=collective,kind=throw "$program" train \
   --ranks 2 --steps 3 --check-collectives --flight-record flights >out 2>err
 status=$?

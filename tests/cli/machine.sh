@@ -1,4 +1,4 @@
-# What this machine can do: bench, calibrate, doctor.
+# Tests the verbs about this machine: bench, calibrate, doctor.
 . "$(dirname "$0")/words.sh"
 
 # A build of the planner alone says so and stops here.
@@ -75,7 +75,7 @@ refuses '--threads 0' -- bench transform --shape 8x8 --threads 0
 refuses 'rows scaled' -- bench transform --shape 8x8 \
   --rule-option coefficients=aol
 
-# The planner reads what calibrate wrote, for a plan, on two cores at once. Where
+# The planner reads what calibrate wrote, for a plan, on two cores at once. If
 # OpenBLAS does not fit the CPU, nothing is measured.
 for options in 'muon --rule-option precision=fp32' soap; do
   rule="$options --rule-option device=cpu"

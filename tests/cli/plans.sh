@@ -69,7 +69,7 @@ checks=$((checks + 1))
 says_digest=$(grep -o 'says [0-9a-f]*' out | cut -d' ' -f2)
 gives_digest=$(grep -o 'give [0-9a-f]*' out | cut -d' ' -f2)
 [ "$says_digest" != "$gives_digest" ] || fail 'two equal digests'
-# What is said beside the plan is told by its place.
+# Values beside the plan are told by their place.
 sed 's/"ticks":\[/"ticks":[[1,1,1,1],/' plan.json >broken.json
 canzona validate broken.json
 exits 1
@@ -92,7 +92,7 @@ canzona validate broken.json
 exits 1
 prints 'not sound' 'ranks_per_node'
 
-# What is no plan at all.
+# Files that are no plan at all are refused.
 : >empty.json
 echo '{"plan": 1}' >other.json
 head -c 1000 plan.json >half.json

@@ -1,4 +1,4 @@
-# What `canzona report` makes of folders, good and bad.
+# Tests what `canzona report` makes of folders, good and bad.
 . "$(dirname "$0")/words.sh"
 
 escape=$(printf '\033')
@@ -82,7 +82,7 @@ prints 'did not finish'
 canzona report running base
 exits 0
 
-# What a run is called where the last name does not tell.
+# A run has a longer name where the last name does not tell.
 mkdir -p a b
 cp -r base a/run
 cp -r better b/run
@@ -109,7 +109,7 @@ rm broken/metrics.jsonl
 mkfifo broken/metrics.jsonl
 refuses 'not a regular file' -- report broken
 
-# What files say reaches the terminal and the page harmless.
+# Words in files reach the terminal and the page harmless.
 run "$(printf 'evil<img src=x>')" 'x' 2 cc
 sed 's/"rule": "x"/"rule": "\\u001b[31m<script>"/' 'evil<img src=x>/summary.json' \
   >changed && mv changed 'evil<img src=x>/summary.json'

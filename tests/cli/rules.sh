@@ -1,5 +1,4 @@
-# What the rules tell of themselves, and whether they compute what references
-# computed.
+# The rules tell of themselves, and compute what references computed.
 . "$(dirname "$0")/words.sh"
 
 golden=$here/../data/golden
@@ -76,7 +75,8 @@ member_is 'files 1 passed' OFF
 member_is 'passed' 1
 member_is 'failed' 1
 
-# Where it was computed, and how far from the references that may be.
+# The output says where it was computed, and how far from the references that
+# may be.
 canzona rules check "$adamw"
 prints 'on cpu, tolerances of fp32 results widened by 4'
 canzona rules check "$adamw" --slack 2 --json

@@ -60,7 +60,7 @@ member_is 'collectives 2 exact' ON
 member_is 'collectives 3 exact' OFF
 has_member 'collectives 2 exact_to_library'
 
-# What does not fit.
+# Ranks and meshes that do not fit are refused.
 # shellcheck disable=SC2086
 ranks 2 $small --mesh dp=4
 exits 2

@@ -1,17 +1,10 @@
-# How a training run ends: whole, stopped, killed, diverged, on a full disk, on
-# data that is cut short. What it had is there, and the exit status says which.
+# A training run ends whole, stopped, killed, diverged, on a full disk, or on
+# data that is cut short. Its results are there, and the exit status says which.
 . "$(dirname "$0")/words.sh"
 
-canzona train --dry-run
-if grep -q 'built to plan only' err; then
-  exits 2
-  finish
-fi
+computes train --dry-run
 
-numbered_lines 2000 >text.txt
-small="train --set data.path=text.txt --set model.layers=2 --set model.hidden=32
-  --set model.ffn=48 --set model.heads=4 --set model.kv_heads=4
-  --set model.head_dim=8 --set model.length=16"
+small="train $(small_model)"
 
 # begins <arguments>: the program in the background, until its first step is in
 # the folder `run`; its number is in $process.

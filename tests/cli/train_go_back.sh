@@ -2,16 +2,9 @@
 # that a signal cut off, and weights that no run can go on from.
 . "$(dirname "$0")/words.sh"
 
-canzona train --dry-run
-if grep -q 'built to plan only' err; then
-  exits 2
-  finish
-fi
+computes train --dry-run
 
-numbered_lines 2000 >text.txt
-small="train --set data.path=text.txt --set model.layers=1 --set model.hidden=32
-  --set model.ffn=48 --set model.heads=4 --set model.kv_heads=4
-  --set model.head_dim=8 --set model.length=16 --set eval.sequences=4
+small="train $(small_model) --set model.layers=1 --set eval.sequences=4
   --set batch.micro=8 --mesh dp=1"
 
 # steps_are <file> <numbers>: those of its lines

@@ -38,7 +38,7 @@ for arguments in \
   lacks out "$escape"
 done
 
-# What compare promises.
+# compare keeps its promises.
 canzona compare --model qwen3-0.6b --fused --mesh dp=4,tp=2 --json --quiet
 exits 0
 member_is 'model' qwen3-0.6b
@@ -123,7 +123,7 @@ status=$(cat code)
 exits 0
 is_empty err
 
-# What files and users wrote reaches the terminal harmless.
+# Words of files and users reach the terminal harmless.
 printf '[{"name": "a%sb", "shape": [4, 4]}]' '\u001b[31m' >foreign.json
 canzona plan --model foreign.json --mesh dp=1
 lacks out "$escape"

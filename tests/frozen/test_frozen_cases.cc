@@ -154,7 +154,7 @@ std::string draw_rule_options(FrozenDraw& draw, const std::string& rule) {
   return "";
 }
 
-// What is asked of ZeRO, nodes and links.
+// Draws what is asked of ZeRO, nodes and links.
 void draw_zero(FrozenDraw& draw, const FrozenMesh& mesh, bool has_experts,
                FrozenCase& c) {
   const bool uneven = takes_uneven_sizes(c.get("strategy", ""));

@@ -30,7 +30,7 @@ class FrozenCase {
 std::vector<FrozenCase> frozen_plan_cases();
 // Some of these, with a workload.
 std::vector<FrozenCase> frozen_iteration_cases();
-// Of at most 8 ranks.
+// Returns cases of at most 8 ranks.
 std::vector<FrozenCase> frozen_step_cases();
 
 }  // namespace canzona

@@ -108,7 +108,7 @@ Plan frozen_plan(const FrozenCase& c, const std::string& mesh_words) {
 
 // Results, as text of which the digest is kept.
 
-// Of a digest, enough to tell two results apart.
+// This many digits of a digest tell two results apart.
 constexpr size_t kDigits = 12;
 
 std::string short_digest(std::string_view text) {
@@ -142,7 +142,7 @@ void write_loads(const RankCost& rank, std::string& out) {
   out += '\n';
 }
 
-// Of at most 16 ranks, spread over the world.
+// Describes at most 16 ranks, spread over the world.
 std::string module_text(const Plan& plan) {
   std::string out;
   const int32_t world = plan.mesh.world();
@@ -282,7 +282,8 @@ TrialResult run_frozen(const FrozenCase& c, Plan plan) {
   return run_trial(trial);
 }
 
-// Of a single rank that holds all of it, by what the result depends on.
+// Returns the digest of a single rank that holds all of it, by what the result
+// depends on.
 std::string digest_alone(const FrozenCase& c) {
   static std::map<std::string, std::string> known;
   FrozenCase alone;
@@ -296,8 +297,8 @@ std::string digest_alone(const FrozenCase& c) {
   return digest;
 }
 
-// How much of the pools a run uses is a matter of timing, unless every transfer
-// is waited for at once.
+// The timing decides how much of the pools a run uses, unless every transfer is
+// waited for at once.
 std::string pool_use_text(const FrozenCase& c, const TrialResult& result) {
   std::string out;
   for (size_t r = 0; r < result.pools.size(); ++r) {

@@ -1,6 +1,6 @@
-// What the library makes of a request of the frozen set. Everything that
-// touches types of the library is in the source of this header, so that they
-// can be renamed and moved while the results stay.
+// Computes what the library makes of a request of the frozen set. Everything
+// that touches types of the library is in the source of this header, so that
+// they can be renamed and moved while the results stay.
 //
 // A request that is refused has one fact, the text of the error.
 #pragma once

@@ -1,4 +1,4 @@
-// What is held fast of a case, as a line of a file:
+// The facts of a case are held fast as a line of a file:
 //
 //   model=dense/4 mesh=dp=4 … | plan 5e0c… | bytes 91af… | ~mean 1.5e-05
 //
@@ -24,7 +24,7 @@ std::string frozen_line(const std::string& text, const FrozenFacts& facts);
 // for a request that is there twice.
 std::map<std::string, FrozenFacts> read_frozen(const std::string& path);
 
-// What differs, by name, with both values; empty if nothing does.
+// Lists what differs, by name, with both values; empty if nothing does.
 std::vector<std::string> differences(const FrozenFacts& frozen,
                                      const FrozenFacts& now);
 

@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 try:
     import torch
 except ImportError:
-    # Where scripts/bench_torch.sh installs it.
+    # scripts/bench_torch.sh installs it there.
     other = ROOT / "build/torch/bin/python"
     if other.exists() and sys.executable != str(other):
         os.execv(other, [str(other), *sys.argv])
@@ -27,8 +27,8 @@ except ImportError:
 sys.path.insert(0, str(ROOT / "bench"))
 from torch_model import decoder_loss  # noqa: E402
 
-# Of fp64: far above what rounding leaves, far below any wrong formula. Of
-# fp32: a few hundred roundings of 6e-8.
+# fp64: far above what rounding leaves, far below any wrong formula. fp32: a few
+# hundred roundings of 6e-8.
 TOLERANCES = {"fp64": 1e-10, "fp32": 1e-5}
 
 

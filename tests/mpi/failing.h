@@ -1,5 +1,5 @@
-// How a rank fails, and what it says of another that has: for the programs of
-// this folder.
+// Lets a rank fail, and prints what it says of another that has: for the
+// programs of this folder.
 //
 //   int main(int argc, char** argv) {
 //     return canzona::run_rank({}, [&](MpiSession& session) { … });

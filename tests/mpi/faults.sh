@@ -9,8 +9,8 @@
 # mpirun ends ranks soon after the first has gone. So that we see what they do
 # by themselves, each has a shell that stays until all have ended. Then the same
 # again without: mpirun has to end, with a status that tells of the failure,
-# and lets the others speak. What they say goes to files, because mpirun does
-# not always pass on what was written last.
+# and lets the others speak. Their words go to files, because mpirun does not
+# always pass on what was written last.
 set -u
 mpirun=$1
 program=$2
@@ -86,8 +86,8 @@ expect() {
       "$OUT/$1.errors")"
 }
 
-# What the others say of the victim. Who waits for it through a third may first
-# miss that one; whoever meets it knows better: words_of_peer.
+# Prints what the others say of the victim. A rank that waits for it through a
+# third may first miss that one; whoever meets it knows better: words_of_peer.
 words_of_others() {
   case $fault,$operation in
     stop,end) echo "error: rank .*MPI did not end .*rank $victim is stopped" ;;
@@ -111,8 +111,8 @@ words_of_survivors() {
   esac
 }
 
-# Of slices: who meets the victim in the operation, and what it says of it. In
-# the background it may hear of it in another operation.
+# With slices: finds who meets the victim in the operation, and what it says of
+# it. In the background it may hear of it in another operation.
 find_peer() {
   peer=
   case $operation in

@@ -75,7 +75,7 @@ names_victim() {  # <file>...
   cat "$@" | grep -q -e "rank $victim\>" -e "ranks .*\<$victim\>"
 }
 
-# Who waits for a stopped rank through a third may name that one alone.
+# A rank that waits for a stopped one through a third may name that one alone.
 check_words() {
   for rank in 0 1 2 3; do
     [ $rank = "$victim" ] || others="$others $OUT/$rank.err"

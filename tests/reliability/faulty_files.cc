@@ -47,7 +47,7 @@ constexpr FaultyError kErrors[] = {{"ENOSPC", ENOSPC}, {"EIO", EIO},
                                    {"EDQUOT", EDQUOT}, {"EACCES", EACCES},
                                    {"EINTR", EINTR},   {"EROFS", EROFS}};
 
-// Of a process that is a rank; else "".
+// The number of a process that is a rank; else "".
 const char* own_faulty_rank() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "CANZONA_RANK"})
     if (*faulty_setting(name) != '\0') return faulty_setting(name);
@@ -59,7 +59,7 @@ bool is_faulty_rank() {
   return *wanted == '\0' || strcmp(own_faulty_rank(), wanted) == 0;
 }
 
-// What the environment asks for; read at the first call.
+// The environment asks for these; they are read at the first call.
 struct FaultySettings {
   const char* folder = faulty_setting("CANZONA_FAULTY_FILES");
   size_t length = strlen(folder);
@@ -141,7 +141,7 @@ bool is_first_fault() {
 
 enum class Turn { kUsual, kFails, kShort };
 
-// What is to happen to a call that is about to be made.
+// Decides what is to happen to a call that is about to be made.
 Turn next_turn(int folder, const char* name, const char* call) {
   if (!is_below(folder, name)) return Turn::kUsual;
   const long number = ++faulty_calls;

@@ -67,9 +67,9 @@ std::optional<MpiLaunch> read(const Launcher& launcher,
   return launch;
 }
 
-// Whether a launcher's word is that of srun. Every process in an allocation of
-// Slurm has variables of Slurm, those that mpirun starts, too; only srun gives
-// each a number in a step, and hands it to PMI and PMIx.
+// True if the launcher's variable was set by srun. Every process in an
+// allocation of Slurm has variables of Slurm, those that mpirun starts, too;
+// only srun gives each a number in a step, and hands it to PMI and PMIx.
 bool is_of_srun(const Launcher& launcher, const Variables& variables) {
   const char* rank = variables(launcher.rank);
   const char* task = variables("SLURM_PROCID");

@@ -1,4 +1,4 @@
-// Whether a launcher of MPI programs has started this process, from the
+// Tells whether a launcher of MPI programs has started this process, from the
 // environment alone: MPI is not initialised, and a build without MPI knows too.
 //
 //   if (std::optional<MpiLaunch> launch = find_mpi_launch())
@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 
-#include "canzona/comm/variables.h"
+#include "canzona/base/environment.h"
 
 namespace canzona {
 

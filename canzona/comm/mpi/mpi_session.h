@@ -60,7 +60,8 @@ class MpiSession {
   int size() const;
   // The names of the machines, by rank.
   const std::vector<std::string>& nodes() const;
-  // How many ranks every node has, consecutive ones; 0 if they are not alike.
+  // The number of ranks of every node, if all have the same number of
+  // consecutive ranks; else 0.
   int ranks_per_node() const;
 
   // A group of all ranks with messages of its own. All ranks call it; PeerLost

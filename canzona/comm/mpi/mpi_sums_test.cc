@@ -60,7 +60,7 @@ TEST(FastSums, ReduceScatterIsNearTheTreeAlsoInPlace) {
       });
 }
 
-// What leaves a node is the same with the library's sums and without.
+// The bytes that leave a node are the same with the library's sums and without.
 TEST(FastSums, CountWhatAnExchangeWouldSend) {
   for (int num_ranks : kRanks) {
     std::vector<TrafficLog> logs;

@@ -79,8 +79,8 @@ void MpiTransport::post(int rank, Flow& flow, bool receive) {
   start_part(rank, flow, receive);
 }
 
-// What follows the first part has another tag: what one side has too much of
-// is never taken for the beginning of the next message.
+// All parts of a message but the first have another tag, so that surplus bytes
+// are never mistaken for a new message.
 void MpiTransport::start_part(int rank, Flow& flow, bool receive) {
   const int count =
       static_cast<int>(std::min(flow.bytes - flow.begun, part_bytes_));
@@ -168,9 +168,9 @@ void MpiTransport::pause(Deadline until) {
   std::this_thread::sleep_for(std::min(sleep, until - Clock::now()));
 }
 
-// A receive that nothing has come for can be taken back. What has begun, and
-// every send, cannot: MPI would go on with it at the next call, which abort()
-// prevents, and the caller's abort follows.
+// A receive that nothing has come for can be taken back. A receive that has
+// begun cannot, and no send can: MPI would go on with it at the next call,
+// which abort() prevents, and the caller's abort follows.
 void MpiTransport::retract() noexcept {
   if (num_pending_ == 0) return;
   world_->call_mpi([&] {
@@ -258,9 +258,9 @@ void MpiTransport::leave() noexcept {
   }
 }
 
-// How ranks found a group: its members agree on a number for it.
+// Founding a group: its members agree on a number for it.
 
-// What was posted is taken back, and MPI left alone, before its buffers end.
+// Takes back what was posted, and leaves MPI alone, before the buffers end.
 void MpiTransport::wait_for_members(Deadline until) {
   while (!poll()) {
     std::string why;

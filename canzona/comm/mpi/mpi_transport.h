@@ -1,12 +1,12 @@
 // Ranks as processes that talk through MPI. For mpi_session.cc, the way in.
 //
 // A message is a non-blocking send and receive, one after the other for each
-// part, that the calling thread polls: nothing moves while nobody polls. Who
-// waits spins for some microseconds and then sleeps ever longer, up to a tenth
-// of a millisecond, so that cores stay with compute.
+// part, that the calling thread polls: nothing moves while nobody polls. A
+// waiting thread spins for some microseconds and then sleeps ever longer, up to
+// a tenth of a millisecond, so that cores stay with compute.
 //
 // Differences from threads: a small message has passed for its sender as soon
-// as MPI holds a copy. Whether a peer has entered an operation is known from
+// as MPI holds a copy. A rank learns that a peer has entered an operation from
 // its messages alone: if something is pending with it and nothing has come, it
 // counts as absent.
 #pragma once

@@ -21,11 +21,11 @@ using std::chrono_literals::operator""us;
 constexpr int kNoticeTag = 0;
 // Notices are small: they wait for no receiver, only for a connection.
 constexpr auto kTimeToTell = 200ms;
-// How long after a rank has left its reason may come.
+// The reason of a rank that has left may come this much later.
 constexpr auto kTimeToHear = 20ms;
 constexpr auto kWatchEvery = 1ms;
 
-// What ranks tell each other at the start.
+// Ranks tell each other this at the start.
 struct Card {
   std::array<char, MPI_MAX_PROCESSOR_NAME> node{};
   uint64_t place = 0;
@@ -150,8 +150,8 @@ void MpiWorld::abort(std::string_view reason) {
   closed_ = true;
 }
 
-// What does not get through in time is left behind, memory and all: its
-// receiver is gone or will run into its own deadline.
+// A notice that does not get through in time is left behind, memory and all:
+// its receiver is gone or will run into its own deadline.
 void MpiWorld::send_notices(std::string_view reason) {
   auto notice = std::make_unique<Notice>();
   std::copy_n(reason.begin(), std::min(reason.size(), notice->size() - 1),

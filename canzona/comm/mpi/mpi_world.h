@@ -1,5 +1,6 @@
-// What the groups of one process share: the word that ends them all, the watch
-// over other processes, and the gate to MPI. For this folder's sources.
+// An MpiWorld is shared by the groups of one process: the word that ends them
+// all, the watch over other processes, and the gate to MPI. For this folder's
+// sources.
 //
 // A group is a number that no other group of its ranks has, and messages carry
 // it in their tags. A communicator of MPI for each would do as well, but its
@@ -34,7 +35,7 @@
 
 namespace canzona {
 
-// What a group's messages are, in their tags.
+// The kinds of a group's messages, as their tags have them.
 enum class MpiKind : int { kMessage, kContinuation, kLeaving };
 inline constexpr int kNumMpiKinds = 3;
 
@@ -53,7 +54,7 @@ class MpiWorld {
   int size() const { return size_; }
   const std::vector<std::string>& nodes() const { return nodes_; }
   const MpiOptions& options() const { return options_; }
-  // Where the messages of all groups pass.
+  // The messages of all groups pass through this communicator.
   MPI_Comm messages() const { return messages_; }
   // Numbers of groups end here.
   int64_t most_groups() const { return most_groups_; }

@@ -34,7 +34,7 @@ NcclTestOptions impatient() {
   return options;
 }
 
-// What every rank's error says; "" where there was none.
+// Returns the error of every rank; "" if there was none.
 std::vector<std::string> said_by_nccl_ranks(
     const NcclTestOptions& options,
     const std::function<void(NcclTestRank&, Communicator& dp)>& function) {

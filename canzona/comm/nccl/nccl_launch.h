@@ -1,9 +1,9 @@
-// Which GPU a process takes, and what NCCL has to know of its surroundings
-// before it starts.
+// Decides which GPU a process takes, and what NCCL has to know of its
+// surroundings before it starts.
 //
 //   const int gpu = choose_gpu({.local_rank = 3, .num_local = 8}, 8, false);
 //   for (const auto& [name, value] : nccl_settings({…}, process_variables()))
-//     setenv(name, value);
+//     set_environment_variable(name, value);
 //
 // Any thread may call.
 #pragma once
@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "canzona/comm/variables.h"
+#include "canzona/base/environment.h"
 
 namespace canzona {
 

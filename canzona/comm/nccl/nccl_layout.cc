@@ -50,7 +50,7 @@ static_assert(offsetof(NcclConfig, cta_policy) ==
 static_assert(offsetof(NcclConfig, nvls_ctas) ==
               offsetof(ncclConfig_t, nvlsCTAs));
 
-// Whether a function of ours takes as many arguments of the same sizes.
+// True if a function of ours takes as many arguments of the same sizes.
 template <class Ours, class Theirs>
 struct SameCall : std::false_type {};
 template <class Back, class TheirBack, class... Ours, class... Theirs>

@@ -10,7 +10,7 @@
 namespace canzona {
 namespace {
 
-// What was found, or why nothing was.
+// The library that was found, or why none was.
 struct FoundNccl {
   NcclApi api = {};
   std::string path;

@@ -28,7 +28,7 @@ const NcclApi& load_nccl();
 
 // "2.28.9" for 22809.
 std::string nccl_version_text(int version);
-// Of a table; InternalError if it does not tell.
+// The version of a table of functions; InternalError if it does not tell.
 int nccl_version_of(const NcclApi& nccl);
 
 }  // namespace canzona

@@ -1,4 +1,5 @@
-// What ranks launch, in which order: NCCL hangs if they differ.
+// These tests are about the order in which ranks launch: NCCL hangs if they
+// differ.
 #include <gtest/gtest.h>
 
 #include <algorithm>

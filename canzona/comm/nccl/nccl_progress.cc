@@ -27,7 +27,7 @@ void NcclProgress::begin(int64_t sequence) {
   counts_.issued = sequence - 1;
 }
 
-// Where all places are taken, the last operation's mark moves on to this one:
+// When all places are taken, the last operation's mark moves on to this one:
 // the lane's order makes it later than all others.
 void NcclProgress::issued(const IssuedOperation& operation) {
   const std::lock_guard lock(mutex_);

@@ -1,5 +1,5 @@
-// How far the operations of one group have come on their lane. For this
-// folder's sources.
+// An NcclProgress tells how far the operations of one group have come on their
+// lane. For this folder's sources.
 //
 //   progress.issued(operation);                 // by the thread that issues
 //   if (const auto late = progress.late(now))   // by the watch

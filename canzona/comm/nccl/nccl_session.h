@@ -48,9 +48,10 @@ struct NcclOptions {
   // are made by the copy engines where memory is registered (2.28 and newer).
   static constexpr int kNoCtas = -1;
   int ctas = 0;
-  // Of the control plane's own operations, and what founding a group may take.
+  // The deadline of the control plane's own operations, and of founding a
+  // group.
   std::chrono::nanoseconds deadline = std::chrono::minutes(10);
-  // How often ranks tell each other that they are there.
+  // The period at which ranks tell each other that they are there.
   std::chrono::nanoseconds beat = std::chrono::seconds(1);
   std::chrono::nanoseconds patience = std::chrono::seconds(5);
   // Ends this process, at once; empty: the words go to standard error, and the
@@ -77,7 +78,7 @@ class NcclSession {
   // end before the session.
   std::unique_ptr<Transport> make_world();
 
-  // How many communicators of NCCL this rank has.
+  // The number of NCCL communicators that this rank has.
   int num_communicators() const;
 
   // Ends all operations of all ranks with PeerLost that tells the reason.

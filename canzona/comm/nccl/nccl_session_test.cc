@@ -142,7 +142,7 @@ TEST(NcclSession, FastSumsAreNcclsAndExactOnIntegers) {
     world.all_reduce(Reduction::kFp32Sum, bytes_of(all));
     rank.lane->wait();
     EXPECT_EQ(all, std::vector<float>(5, 3));
-    // Who asks for the one order gets it.
+    // A group that asks for the one order gets it.
     std::vector<float> piece = test_piece(world.rank(), 6);
     world.all_reduce(Reduction::kFp32Sum, bytes_of(piece), {.exact = true});
     rank.lane->wait();

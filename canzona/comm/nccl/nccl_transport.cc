@@ -205,7 +205,7 @@ void NcclTransport::register_memory(std::span<std::byte> memory) {
   windows_.push_back(window);
 }
 
-// What NCCL does at once.
+// Operations that NCCL has of its own.
 
 bool NcclTransport::post_own_gather(std::span<std::byte> whole) {
   if (comm_ == nullptr) return false;
@@ -252,7 +252,7 @@ void NcclTransport::post_own_all_reduce(std::span<float> data) {
         .type = NcclType::kFloat32});
 }
 
-// Where counts differ, a sum for every rank.
+// Where counts differ, this issues one sum for every rank.
 void NcclTransport::post_own_reduce_scatter(const float* input,
                                             std::span<const int> counts,
                                             float* output) {

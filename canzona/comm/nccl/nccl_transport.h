@@ -57,7 +57,7 @@ class NcclTransport final : public Transport {
   void abort(std::string_view reason) override { host_->abort(reason); }
   bool is_aborted() const override { return host_->is_aborted(); }
   std::string abort_reason() const override { return host_->abort_reason(); }
-  // Of a group with a lane: has the same.
+  // The subgroup of a group with a lane has the same lane.
   std::unique_ptr<Transport> subgroup(std::span<const int> members, int64_t id,
                                       int color, Deadline until) override;
 
@@ -95,7 +95,7 @@ class NcclTransport final : public Transport {
   };
 
   void issue_on(std::shared_ptr<Lane> lane, Deadline until);
-  // Whether what is posted now is for the control plane.
+  // True if what is posted now is for the control plane.
   bool is_of_host() const { return lane_ == nullptr || of_host_; }
   void post(const Posted& call) { posted_.push_back(call); }
   NcclResult issue(const NcclApi& nccl, const Posted& call) const;
@@ -111,7 +111,7 @@ class NcclTransport final : public Transport {
   std::shared_ptr<NcclProgress> progress_;
   std::vector<Posted> posted_;
   bool issuing_ = false;
-  // Whether NCCL is to read and write registered memory without kernels.
+  // True if NCCL is to read and write registered memory without kernels.
   bool has_windows() const {
     return comm_ != nullptr && world_->options().ctas == NcclOptions::kNoCtas;
   }

@@ -14,9 +14,9 @@
 namespace canzona {
 namespace {
 
-// What a rank tells when an operation is late: how far its groups have come,
-// and the first of its own that is late. More groups than there is place for
-// are not told.
+// A rank sends a LateReport when an operation is late: how far its groups have
+// come, and the first of its own that is late. More groups than there is place
+// for are not told.
 struct LateReport {
   struct Group {
     uint64_t group = 0;

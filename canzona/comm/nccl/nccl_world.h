@@ -1,5 +1,6 @@
-// What the groups of one rank share: NCCL's communicators, the lock under which
-// NCCL is called, and the word that ends them all. For this folder's sources.
+// An NcclWorld is shared by the groups of one rank: NCCL's communicators, the
+// lock under which NCCL is called, and the word that ends them all. For this
+// folder's sources.
 //
 // NCCL is never called by two threads at once: the thread that issues and the
 // watch take turns. No call waits, because communicators are non-blocking: what
@@ -37,17 +38,18 @@ class NcclWorld {
   }
   // Throws what a result means: NCCL's words, and `doing`. In progress is good.
   void require(NcclResult result, std::string_view doing, NcclComm* of);
-  // Whether what a communicator has begun is done; throws if it has failed.
+  // True if what a communicator has begun is done; throws if it has failed.
   bool is_done(NcclComm* comm, std::string_view doing);
 
   // A communicator of these ranks of the world, who all call it, with a control
-  // plane of their own. Of many calls for one set, every second gets the same.
+  // plane of their own. A set of ranks has two communicators, which its calls
+  // get in turn.
   NcclComm* found(const std::vector<int>& ranks, Transport& host,
                   Deadline until);
   int num_communicators() const;
 
-  // What is under way in a group, for the watch, until it is removed. Groups of
-  // one set of ranks are told apart by their number.
+  // Adds a group's progress for the watch, until it is removed. Groups of one
+  // set of ranks are told apart by their number.
   std::shared_ptr<NcclProgress> add_group(const std::vector<int>& ranks,
                                           Lane& lane);
   void remove_group(const std::shared_ptr<NcclProgress>& group);
@@ -88,7 +90,7 @@ class NcclWorld {
         if (comm != nullptr) function(comm);
   }
   std::vector<NcclComm*> comms() const;
-  // Of a communicator; see is_done().
+  // True if the communicator has finished; see is_done().
   bool asks_done(NcclComm* comm, std::string_view doing);
 
   const NcclApi& nccl_;

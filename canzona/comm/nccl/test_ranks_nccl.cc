@@ -67,7 +67,7 @@ void run_nccl_ranks(int num_ranks, const NcclTestOptions& options,
     if (of.lost != nullptr) std::rethrow_exception(of.lost);
 }
 
-// What threads pass, groups of NCCL pass, too.
+// Groups of NCCL pass the tests that threads pass.
 void run_test_ranks(int num_ranks, const CommunicatorOptions& options,
                     const std::function<void(Communicator& world)>& function) {
   run_nccl_ranks(

@@ -182,7 +182,7 @@ void stub_reduce(NcclComm& comm, size_t offset, const StubCall& call) {
   }
 }
 
-// What this rank gets.
+// Computes what this rank gets.
 void stub_compute(NcclComm& comm, const StubCall& call) {
   const size_t bytes = call.count * bytes_of_type(call.type);
   const std::vector<StubCall>& calls = comm.group->calls;

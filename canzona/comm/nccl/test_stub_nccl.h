@@ -20,7 +20,7 @@ namespace canzona {
 
 const NcclApi& stub_nccl();
 
-// What a rank has launched, in order, as long as a record lives.
+// One launch of a rank; a record keeps them in order as long as it lives.
 struct StubLaunch {
   int64_t group = 0;
   std::string what;  // "all_gather 128", "messages"
@@ -43,14 +43,14 @@ class StubRecord {
   std::vector<std::vector<StubLaunch>> launches_;
 };
 
-// Of this thread: what ncclGetVersion says.
+// Sets what ncclGetVersion says to this thread.
 void set_stub_version(int version);
 // ncclCommAbort does not return any more; false: it does again, and those that
 // hang end.
 void hang_stub_aborts(bool hang);
-// How many windows are registered.
+// The number of windows that are registered.
 int num_stub_windows();
-// How many pieces of ncclMemAlloc's memory are in use.
+// The number of pieces of ncclMemAlloc's memory that are in use.
 int num_stub_allocated();
 
 }  // namespace canzona

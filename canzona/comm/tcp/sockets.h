@@ -49,7 +49,7 @@ std::string to_string(const Endpoint& endpoint);
 // UsageError, with the address, if it is not this machine's or is taken. Port
 // 0: any that is free.
 Socket listen_on(const Endpoint& endpoint);
-// Of this side, and of the other.
+// The endpoint of this side, and of the other.
 Endpoint own_endpoint(const Socket& socket);
 Endpoint peer_endpoint(const Socket& socket);
 // A new connection; not open if there is none.

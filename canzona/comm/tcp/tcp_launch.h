@@ -1,4 +1,4 @@
-// Whether this process was started as a rank that meets the others over
+// Tells whether this process was started as a rank that meets the others over
 // sockets, from the environment alone.
 //
 //   if (std::optional<TcpLaunch> launch = find_tcp_launch())
@@ -16,8 +16,8 @@
 #include <optional>
 #include <string>
 
+#include "canzona/base/environment.h"
 #include "canzona/comm/tcp/sockets.h"
-#include "canzona/comm/variables.h"
 
 namespace canzona {
 

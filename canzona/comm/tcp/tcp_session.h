@@ -37,7 +37,7 @@ struct TcpOptions {
   int num_ranks = 1;
   std::string token = {};
   std::chrono::nanoseconds time = std::chrono::minutes(1);  // to come together
-  // Of rank 0: a socket that listens at the meeting point already.
+  // Rank 0 may have a socket that listens at the meeting point already.
   std::shared_ptr<Socket> listener = {};
   // For tests: every collective of this process passes here first.
   Gate* gate = nullptr;

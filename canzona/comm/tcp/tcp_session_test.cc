@@ -81,7 +81,8 @@ struct Meeting {
   }
 };
 
-// What it throws, with the kind in front; "" if it comes about.
+// Returns the error of the session with its kind in front; "" if the session
+// comes about.
 std::string error_of(const TcpOptions& options) {
   try {
     TcpSession session(options);

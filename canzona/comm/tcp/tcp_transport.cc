@@ -227,8 +227,8 @@ int TcpTransport::lost_peer() {
   return -1;
 }
 
-// Where the other side would have been the first to open a connection it will
-// find the group closed.
+// A peer that would have been the first to open a connection will find the
+// group closed.
 void TcpTransport::say_goodbye(int rank, Peer& with) {
   if (with.socket.is_open() && !with.connecting &&
       with.opened == sizeof(opening_))

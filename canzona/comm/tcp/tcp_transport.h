@@ -67,7 +67,7 @@ class TcpTransport final : public Transport {
   const Peer& peer(int rank) const { return peers_[static_cast<size_t>(rank)]; }
   void begin(int rank, Flow& flow, std::byte* data, size_t bytes);
   void copy_to_itself();
-  // Whether messages can pass by now.
+  // True if messages can pass by now.
   bool is_connected(int rank);
   bool has_opened(Peer& with);
   void send(Peer& with);

@@ -25,7 +25,7 @@ constexpr uint64_t kOpeningMagic = 0x316e65706f5a4e43;  // "CNZopen1"
 constexpr uint64_t kNoteMagic = 0x3165746f6e5a4e43;     // "CNZnote1"
 
 constexpr auto kTimeToTell = 200ms;
-// How long after a rank is gone its reason may come.
+// The reason of a rank that is gone may come this much later.
 constexpr auto kTimeToHear = 100ms;
 // A connection that does not say what it is for is closed.
 constexpr auto kTimeToOpen = 10s;
@@ -80,7 +80,7 @@ std::string ranks_list(const std::vector<int>& ranks) {
 
 }  // namespace
 
-// What a rank tells of itself when it comes, and what all learn of each other.
+// A rank tells this of itself when it comes, and all learn it of each other.
 struct TcpWorld::Card {
   uint64_t magic = kCardMagic;
   int32_t rank = 0;
@@ -187,7 +187,7 @@ void turn_away(const Socket& socket, const std::string& why) {
 
 }  // namespace
 
-// Who comes with something else than a card is not answered.
+// A caller that sends something else than a card is not answered.
 void TcpWorld::gather() {
   listener_ = options_.listener != nullptr ? std::move(*options_.listener)
                                            : listen_on(options_.meeting);
@@ -419,8 +419,8 @@ std::string TcpWorld::abort_reason() const {
   return reason_;
 }
 
-// What does not get through in time is not told: its receiver is gone or will
-// run into its own deadline.
+// A note that does not get through in time is dropped: its receiver is gone or
+// will run into its own deadline.
 void TcpWorld::tell(const Note& note, int but_for) {
   const std::lock_guard lock(lines_mutex_);
   for (Line& line : lines_)

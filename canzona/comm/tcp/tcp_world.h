@@ -1,6 +1,6 @@
-// What the groups of one process share: where the other ranks are, the word
-// that ends them all, and the connections that others have opened. For this
-// folder's sources.
+// A TcpWorld is shared by the groups of one process: where the other ranks are,
+// the word that ends them all, and the connections that others have opened. For
+// this folder's sources.
 //
 // Rank 0 listens where all can find it. The others come with their rank, the
 // job's token and the port at which they listen themselves, and learn where

@@ -1,4 +1,4 @@
-// Where every collective of every rank passes before its first message: a test
+// Every collective of every rank passes a Gate before its first message: a test
 // can look, delay, or hold it back (test_gate.h).
 //
 //   ThreadWorld::Options options{.gate = &gate};  // of all ranks

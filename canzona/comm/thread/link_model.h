@@ -37,7 +37,7 @@ struct LinkModel {
 // not given. UsageError names the part that is wrong.
 LinkModel parse_link_model(std::string_view text, int ranks_per_node = 1);
 
-// What waits for the link: real time, or a test's. One per rank.
+// A LinkClock waits for the link, in real time or in a test's. One per rank.
 class LinkClock {
  public:
   virtual ~LinkClock() = default;
@@ -45,23 +45,24 @@ class LinkClock {
   virtual void sleep_until(std::chrono::nanoseconds time) = 0;
 };
 
-// When messages arrive. Any thread may call; each call takes the first free
-// time of both ports.
+// A LinkSchedule says when messages arrive. Any thread may call; each call
+// takes the first free time of both ports.
 class LinkSchedule {
  public:
   using Time = std::chrono::nanoseconds;
 
   LinkSchedule(const LinkModel& model, int num_ranks);
 
-  // When a message that both ranks are ready for at `ready` has left the one's
-  // port and reached the other through its own.
+  // The passage of a message that both ranks are ready for at `ready`: when it
+  // has left the sender's port, and when it has reached the receiver through
+  // its own.
   struct Passage {
     Time sent{0}, received{0};
     Time arrival() const { return std::max(sent, received); }
   };
   Passage book(int from, int to, int64_t bytes, Time ready);
 
-  // Of all ports of a rank.
+  // The use of all ports of a rank.
   const LinkUse& use(int rank) const {
     return uses_[static_cast<size_t>(rank)];
   }

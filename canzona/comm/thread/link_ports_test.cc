@@ -1,5 +1,5 @@
-// How fast modelled links are for whole collectives, and for several threads of
-// one rank.
+// These tests are about the speed of modelled links for whole collectives, and
+// for several threads of one rank.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -12,7 +12,7 @@
 namespace canzona {
 namespace {
 
-// How near an error is to what began it all.
+// Kinds of errors, the nearest to the cause first.
 enum class Kind { kOwn, kFirstLost, kLost };
 
 struct Failure {

@@ -183,7 +183,7 @@ class ThreadTransport final : public Transport {
   // For callers that hold own().mutex.
   bool has_news();
   bool is_ordered() const { return lane_ != nullptr && !of_host_; }
-  // Whether poll() is to wait for a receipt.
+  // True if poll() is to wait for a receipt.
   bool wants_receipt(const Pending& with) const {
     return with.sending && (!with.shown || looks_ended_);
   }

@@ -1,11 +1,11 @@
-// What threads that act as ranks share: groups with an inbox per rank, and the
-// word that ends them all..
+// A ThreadWorld is shared by threads that act as ranks: it has groups with an
+// inbox per rank, and the word that ends them all.
 //
 // A sender posts a pointer in the receiver's inbox; the receiver copies, then
-// puts a receipt in the sender's. So a message is copied once. Where messages
-// are only issued to a lane, letter and receipt carry marks: the receiver's
-// lane waits for the sender's to have come to the letter, and the sender's for
-// the copy. Threads meet to hand over pointers and marks; nobody waits for a
+// puts a receipt in the sender's. So a message is copied once. If messages are
+// only issued to a lane, letter and receipt carry marks: the receiver's lane
+// waits for the sender's to have come to the letter, and the sender's for the
+// copy. Threads meet to hand over pointers and marks; nobody waits for a
 // device.
 #pragma once
 
@@ -73,7 +73,7 @@ struct ThreadGroup {
   std::deque<Inbox> inboxes;
   // The last operation that each rank has begun.
   std::vector<std::atomic<int64_t>> entered;
-  // Where each rank wants links counted; null: nowhere.
+  // Link use is counted here for each rank; null: it is not.
   std::vector<std::atomic<LinkUse*>> uses;
 };
 

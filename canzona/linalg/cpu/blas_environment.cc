@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <cstdlib>
 
+#include "canzona/base/environment.h"
 #include "canzona/linalg/cpu/blas.h"
 #include "canzona/linalg/cpu/features.h"
 
@@ -23,8 +23,8 @@ constexpr const char* kRestartedVariable = "CANZONA_BLAS_RESTARTED";
 
 // Sets a variable that the user has not; says whether it did.
 bool lend(const char* name, const std::string& value) {
-  return !value.empty() && std::getenv(name) == nullptr &&
-         setenv(name, value.c_str(), 0) == 0;
+  return !value.empty() && environment_variable(name) == nullptr &&
+         set_environment_variable(name, value);
 }
 
 struct Loan {
@@ -32,8 +32,8 @@ struct Loan {
   bool threads = lend(kThreadsVariable, "1");
 
   void take_back() const {
-    if (core) unsetenv(kCoreVariable);
-    if (threads) unsetenv(kThreadsVariable);
+    if (core) unset_environment_variable(kCoreVariable);
+    if (threads) unset_environment_variable(kThreadsVariable);
   }
 };
 
@@ -50,12 +50,13 @@ struct Loan {
 
 // Takes back what the first life has set; false in a first life.
 bool second_life() {
-  const char* restarted = std::getenv(kRestartedVariable);
+  const char* restarted = environment_variable(kRestartedVariable);
   if (restarted == nullptr) return false;
   const std::string_view set = restarted;
-  if (set.find("core") != set.npos) unsetenv(kCoreVariable);
-  if (set.find("threads") != set.npos) unsetenv(kThreadsVariable);
-  unsetenv(kRestartedVariable);
+  if (set.find("core") != set.npos) unset_environment_variable(kCoreVariable);
+  if (set.find("threads") != set.npos)
+    unset_environment_variable(kThreadsVariable);
+  unset_environment_variable(kRestartedVariable);
   return true;
 }
 
@@ -76,7 +77,9 @@ std::string_view wanted_blas_core() {
   return {};
 }
 
-bool user_chose_blas_core() { return std::getenv(kCoreVariable) != nullptr; }
+bool user_chose_blas_core() {
+  return environment_variable(kCoreVariable) != nullptr;
+}
 
 bool is_fallback_core(std::string_view core) {
   static constexpr std::array<std::string_view, 21> kWithoutAvx2 = {
@@ -98,9 +101,9 @@ void restart_with_blas_core(char** argv) {
     const Loan loan;
     const std::string set =
         std::string(loan.core ? "core" : "") + (loan.threads ? "threads" : "");
-    if (loan.core && setenv(kRestartedVariable, set.c_str(), 1) == 0)
+    if (loan.core && set_environment_variable(kRestartedVariable, set))
       execv("/proc/self/exe", argv);
-    unsetenv(kRestartedVariable);
+    unset_environment_variable(kRestartedVariable);
     loan.take_back();
   } else {
     static_cast<void>(argv);

@@ -25,12 +25,12 @@ bool user_chose_blas_core();
 // True if a core's kernels are older than AVX2 and this CPU is not.
 bool is_fallback_core(std::string_view core);
 
-// Where OpenBLAS is shared and took kernels that do not fit: replaces the
-// process by itself with the variables set, at most once. Call it first in
-// main, with main's argv; it returns if there is nothing to do.
+// If a shared OpenBLAS took kernels that do not fit, this replaces the process
+// by itself with the variables set, at most once. Call it first in main, with
+// main's argv; it returns if there is nothing to do.
 void restart_with_blas_core(char** argv);
 
-// Whether this build had to take a shared OpenBLAS.
+// True if this build had to take a shared OpenBLAS.
 bool blas_is_shared();
 
 }  // namespace canzona

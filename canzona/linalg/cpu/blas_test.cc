@@ -48,7 +48,7 @@ std::string child_with(const std::string& environment) {
                        "--gtest_filter=Child.DISABLED_* 2>&1"));
 }
 
-// What the child printed after "core=".
+// Returns what the child printed after "core=".
 std::string core_in(const std::string& output) {
   const std::string_view kName = "\ncore=";
   const size_t begin = output.find(kName);

@@ -1,4 +1,4 @@
-// What the algebras of a CPU have in common: one matrix at a time, norms that
+// The algebras of a CPU have this in common: one matrix at a time, norms that
 // the host sees at once, and the norm carried in an operand's scale.
 //
 // The algebra that is told to be exact for another one outlives it.
@@ -69,9 +69,9 @@ std::unique_ptr<CpuAlgebra> make_real_algebra();
 // UsageError if this machine cannot run the kernel.
 std::unique_ptr<CpuAlgebra> make_bf16_algebra(Bf16Kernel kernel);
 
-// How fast a kernel is at best: the bare loop over packed blocks that lie in
-// the second-level cache, without anything before or after it. What is left of
-// that in a real product is the price of everything else.
+// Measures how fast a kernel is at best: the bare loop over packed blocks that
+// lie in the second-level cache, without anything before or after it. The
+// difference to a real product is the price of everything else.
 
 // 10⁹ operations per second of one thread.
 double measure_packed_gflops(Bf16Kernel kernel);

@@ -13,7 +13,7 @@ namespace {
 template <class Real>
 class Decompositions : public testing::Test {
  protected:
-  // How far the columns are from orthonormal.
+  // Measures how far the columns are from orthonormal.
   static double skewness(const Batch<Real>& q) {
     const Plain columns = plain(q);
     return distance(times(transposed(columns), columns),

@@ -54,8 +54,8 @@ namespace {
 
 // Decompositions of the CPU engine. LAPACK counts columns where we count rows:
 // a symmetric matrix is the same for both, a lower factor is its upper one,
-// and QR is given a transposed copy. What LAPACK works on lies in the arena,
-// so that results cannot depend on where the matrix lay.
+// and QR is given a transposed copy. LAPACK works in the arena, so that results
+// cannot depend on where the matrix lay.
 
 template <class Real>
 View<Real> scratch(Arena& arena, int64_t rows, int64_t cols) {

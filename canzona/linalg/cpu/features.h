@@ -1,4 +1,4 @@
-// What this CPU can do, asked once.
+// The features of this CPU, asked once.
 #pragma once
 
 #include <string_view>
@@ -14,8 +14,8 @@ struct CpuFeatures {
 
 const CpuFeatures& cpu_features();
 
-// What makes products of bf16 (cpu/bf16) faster here than those of fp32: "AMX"
-// or "AVX-512 BF16"; empty: nothing does.
+// Names what makes products of bf16 (cpu/bf16) faster here than those of fp32:
+// "AMX" or "AVX-512 BF16"; empty: nothing does.
 std::string_view fast_bf16(const CpuFeatures& features);
 
 }  // namespace canzona

@@ -121,8 +121,8 @@ class CholeskyQr {
     std::fill_n(distances_, a.cols, 1.0);
   }
 
-  // The shift keeps the first factor from breaking down. What it leaves is
-  // well conditioned, and two plain rounds make that orthonormal.
+  // The shift keeps the first factor from breaking down. The result is well
+  // conditioned, and two plain rounds make that orthonormal.
   bool run() {
     constexpr bool kLast = true;
     if (!bring_into_range() || !normalise_columns()) return false;

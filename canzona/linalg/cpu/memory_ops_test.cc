@@ -64,7 +64,7 @@ class PlainMemoryOps final : public MemoryOps {
   }
 
  private:
-  // Of the two neighbours the nearer one, or that whose last bit is 0.
+  // Returns the nearer of the two neighbours, or the one whose last bit is 0.
   static uint16_t nearest(float x) {
     const auto bits = std::bit_cast<uint32_t>(x);
     const auto below = static_cast<uint16_t>(bits >> 16);

@@ -15,7 +15,7 @@
 namespace canzona {
 namespace {
 
-// What lies before the elements of a wide operand.
+// A header lies before the elements of a wide operand.
 struct alignas(64) Header {
   Arena* arena = nullptr;  // for scratch; lives as long as the operand
   bool tall = false;       // the elements are those of the transpose

@@ -1,5 +1,5 @@
-// What the tests of this folder share: matrices with room between their rows,
-// and the plainest possible fp64 arithmetic to compare with.
+// The tests of this folder share matrices with room between their rows, and the
+// plainest possible fp64 arithmetic to compare with.
 #pragma once
 
 #include <gtest/gtest.h>

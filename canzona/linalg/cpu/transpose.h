@@ -17,7 +17,7 @@ void mirror_lower(View<Real> a);
 template <class Real>
 void transpose(View<Real> to, ConstView<Real> from);
 
-// What the two above choose from.
+// The two above choose from these.
 template <class Real>
 void mirror_lower_portable(View<Real> a);
 template <class Real>

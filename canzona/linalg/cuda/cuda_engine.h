@@ -60,7 +60,8 @@ class CudaEngine final : public Engine {
 
   // For what works on behalf of this engine.
 
-  // Where to launch. While work is captured it is not always the same one.
+  // The stream to launch on. While work is captured it is not always the same
+  // one.
   cudaStream_t stream();
   // Notes a call by its name and arguments (pointers, sizes, views, flags; no
   // scalars) if work is being recorded. True if nothing is to be launched.
@@ -97,7 +98,7 @@ class CudaEngine final : public Engine {
   }
   // A copy of the entries (pointers, sizes, descriptions: whatever is the same
   // at every repetition) in device memory, for the launches of the present
-  // call. What they hold is part of what dry() notes.
+  // call. Their contents are part of what dry() notes.
   template <class T>
   const T* table(std::span<const T> entries) {
     return reinterpret_cast<const T*>(table_bytes(std::as_bytes(entries)));

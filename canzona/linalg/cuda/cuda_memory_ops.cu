@@ -1,6 +1,6 @@
-// What collectives do to memory of a GPU: kernels and copies, each on a stream
-// of the calling thread and waited for; or, on a lane, on the lane's own
-// stream, where nobody waits.
+// Collectives act on memory of a GPU by kernels and copies, each on a stream of
+// the calling thread and waited for; or, on a lane, on the lane's own stream,
+// where nobody waits.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -215,7 +215,7 @@ __device__ Vector<float, V> subtree(const Pieces& pieces, int first,
   }
 }
 
-// What is left behind complete groups.
+// Handles the elements behind complete groups.
 template <int V, int N, class Pieces>
 __device__ Vector<float, V> rest_of(const Pieces& pieces, int first,
                                     int64_t j) {

@@ -109,10 +109,10 @@ void CudaEngine::solve_right_transposed(Matrices b, ConstMatrices l) {
 
 namespace {
 
-// Shifted Cholesky QR on a GPU, all matrices of a batch at once. What decides
-// on success stays on the device until the end.
+// Shifted Cholesky QR on a GPU, all matrices of a batch at once. The numbers
+// that decide on success stay on the device until the end.
 
-// What some matrices of the batch work in.
+// Scratch memory for some matrices of the batch.
 struct Rooms {
   Matrices a;
   Matrices other;  // where the next round leaves its result
@@ -161,9 +161,9 @@ class CholeskyQr {
   CholeskyQr(CudaEngine& engine, Matrices a)
       : engine_(engine), all_(take_rooms(engine.arena(), a)) {}
 
-  // The shift keeps the first factor from breaking down. What it leaves is
-  // nearly orthonormal as a rule, and a plain round does the rest; else it is
-  // well conditioned and takes two. Gives, for each matrix, whether it failed.
+  // The shift keeps the first factor from breaking down. The result is nearly
+  // orthonormal as a rule, and a plain round does the rest; else it is well
+  // conditioned and takes two. Gives, for each matrix, whether it failed.
   const int32_t* run() {
     launch_begin(engine_, all_.state);
     launch_bring_into_range(engine_, all_.state, all_.a);

@@ -12,7 +12,7 @@ namespace {
 template <class Real>
 class CudaDecompositions : public GpuTest {
  protected:
-  // How far the columns are from orthonormal.
+  // Measures how far the columns are from orthonormal.
   static double skewness(const Plain& q) {
     return distance(times(transposed(q), q), identity(q.cols));
   }

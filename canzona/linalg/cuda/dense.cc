@@ -62,7 +62,7 @@ int64_t inner_of_left(const DenseFactor& f) {
 
 enum class Side { kLeft, kRight };
 
-// Which parts of left and right are multiplied with each other, the smallest
+// Parts of left and right that are multiplied with each other, the smallest
 // products first.
 struct Parts {
   std::span<const uint8_t> left, right;

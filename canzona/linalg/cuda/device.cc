@@ -72,7 +72,7 @@ std::string version_text(int version) {
   return cat(version / 1000, ".", version % 1000 / 10);
 }
 
-// What the kernel module calls itself; containers may hide it.
+// The name that the kernel module gives itself; containers may hide it.
 std::string driver_text() {
   int version = 0;
   check_cuda(cudaDriverGetVersion(&version), "cudaDriverGetVersion");

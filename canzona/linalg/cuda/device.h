@@ -1,4 +1,4 @@
-// Which GPU computes.
+// Chooses the GPU that computes.
 //
 //   const DeviceInfo gpu = cuda_device_info();
 //   if (gpu.major == 9) ...  // Hopper's own kernels
@@ -40,7 +40,7 @@ inline void check_cuda(cudaError_t status, std::string_view what) {
     throw_cuda_error(status, what);
 }
 
-// Whether a status says that the machine has no GPU for us to use.
+// True if a status says that the machine has no GPU for us to use.
 bool means_no_gpu(cudaError_t status);
 
 // "there is no GPU: ...", for such a status.

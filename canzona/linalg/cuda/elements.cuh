@@ -43,7 +43,7 @@ __device__ void store(Real* to, const Vector<Real, V>& values) {
   *reinterpret_cast<Vector<Real, V>*>(to) = values;
 }
 
-// How many elements of a type fill 16 bytes.
+// The number of elements of a type that fill 16 bytes.
 template <class Real>
 constexpr int kVector = 16 / static_cast<int>(sizeof(Real));
 
@@ -75,7 +75,7 @@ bool is_aligned(const void* data, int64_t bytes) {
   return reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(bytes) == 0;
 }
 
-// Whether V elements from every V-th column on lie on a border of their size.
+// True if V elements from every V-th column on lie on a border of their size.
 template <int V, class View>
 bool allows_vectors(const View& m) {
   const int64_t bytes = V * size_of(m.dtype);

@@ -1,4 +1,4 @@
-// Where numbers are not finite.
+// Finds numbers that are not finite.
 #include <algorithm>
 #include <climits>
 #include <cmath>

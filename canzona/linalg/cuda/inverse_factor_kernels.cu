@@ -92,7 +92,7 @@ struct Elimination {
   }
 };
 
-// Reads the lower triangle alone. Of L only the diagonal is kept.
+// Reads the lower triangle alone. Keeps only the diagonal of L.
 template <class Real>
 __global__ void __launch_bounds__(kThreads)
     invert_block_kernel(Strided<Real> gram, Strided<Real> inverse, int n,

@@ -1,4 +1,4 @@
-// What the sources of this folder launch for each other.
+// The sources of this folder launch these for each other.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace canzona {
 
 // c = beta·c, beta on the device and of c's type; 0 ignores what c held.
 void launch_scale(CudaEngine& engine, Matrices c, const void* beta);
-// What lies below the diagonal goes above it, too.
+// Copies what lies below the diagonal above it.
 void launch_mirror(CudaEngine& engine, Matrices c);
 // to = fromᵀ; the two do not overlap.
 void launch_transpose(CudaEngine& engine, Matrices to, ConstMatrices from);
@@ -67,10 +67,10 @@ void solve_triangular(CudaEngine& engine, Matrices b, ConstMatrices l);
 //   invert_factor(engine, gram, inverse, info);   // gram = L·Lᵀ, inverse = L⁻¹
 //   times_transposed_inverse(engine, x, a, inverse);           // x = a·L⁻ᵀ
 //
-// What a matrix gives depends on its size alone. Asynchronous.
+// A matrix's result depends on its size alone. Asynchronous.
 
-// Of `gram` (square) the lower triangle is read; afterwards its diagonal is
-// L's, and the rest of it nothing of use. `inverse`, another batch of the same
+// Reads the lower triangle of `gram` (square); afterwards its diagonal is L's,
+// and the rest of it nothing of use. `inverse`, another batch of the same
 // shape, is lower triangular. info[i], in the engine's memory, is 0 where
 // matrix i was positive definite; else its inverse is nothing of use.
 void invert_factor(CudaEngine& engine, Matrices gram, Matrices inverse,

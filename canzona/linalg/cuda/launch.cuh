@@ -1,4 +1,4 @@
-// What kernels of Newton–Schulz share: wide accesses, grids, checks.
+// The kernels of Newton–Schulz share wide accesses, grids and checks.
 #pragma once
 
 #include <cstdint>

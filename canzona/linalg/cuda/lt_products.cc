@@ -116,7 +116,7 @@ class Preference {
   cublasLtMatmulPreferenceOpaque_t preference_;
 };
 
-// What an operand looks like on average: rows that begin on 16-byte borders in
+// The layout of an operand on average: rows that begin on 16-byte borders in
 // the wide case, and nowhere special in the other.
 Layout typical_layout(DType dtype, int64_t rows, int64_t cols, Op op, bool wide,
                       int64_t count) {
@@ -165,9 +165,9 @@ void LtProducts::prepare(const ProductShape& shape) {
   if (!choices_.contains(shape)) choices_.emplace(shape, choose(shape));
 }
 
-// What is best for one matrix may not take batches; the same question for a few
-// has other answers. The numbers are fixed, so the shape alone decides. Where
-// nothing takes batches, matrices are multiplied one by one.
+// The best algorithm for one matrix may not take batches; the same question for
+// a few has other answers. The numbers are fixed, so the shape alone decides.
+// If no algorithm takes batches, matrices are multiplied one by one.
 LtProducts::Choice LtProducts::choose(const ProductShape& shape) {
   for (int64_t nominal : {1, 4, 16, 64})
     if (const auto found = find_algorithm(shape, nominal, false))
@@ -206,7 +206,7 @@ std::optional<cublasLtMatmulAlgo_t> LtProducts::find_algorithm(
 void LtProducts::run(const ProductShape& shape, const Matrices& c,
                      const void* alpha, const ConstMatrices& a,
                      const ConstMatrices& b, const void* beta) {
-  // What a grid can count.
+  // The largest number of blocks that a grid can count.
   constexpr int64_t kMost = 32768;
   if (c.count > kMost) {
     const int64_t rest = c.count - kMost;

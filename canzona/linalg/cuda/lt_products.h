@@ -5,7 +5,7 @@
 //
 // The algorithm is chosen once per shape, for a fixed number of matrices, and
 // used for every batch. It neither splits the inner side nor needs memory, so
-// each element is one sum in a fixed order. Where there is no such algorithm,
+// each element is one sum in a fixed order. If there is no such algorithm,
 // matrices are multiplied one by one by the best for one. Libraries also look
 // at how memory is aligned; here that is part of the shape (`wide`: rows begin
 // on 16-byte borders), and the caller copies what is not aligned as its shape

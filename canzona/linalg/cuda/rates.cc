@@ -1,4 +1,4 @@
-// How fast this GPU is at best.
+// Measures how fast this GPU is at best.
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>
 

@@ -37,7 +37,7 @@ struct StoreRoot {
   }
 };
 
-// Of norms that may be wrong: marked by what no norm can be.
+// Marks norms that may be wrong, by a number that no norm can be.
 constexpr double kToDo = -1;
 
 struct StoreRootOrMark {

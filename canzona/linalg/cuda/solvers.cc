@@ -28,7 +28,7 @@ cudaDataType solver_type(DType dtype) {
   return dtype == DType::kFp32 ? CUDA_R_32F : CUDA_R_64F;
 }
 
-// What a routine asked for, on the device and here.
+// The scratch memory that a routine asked for, on the device and here.
 class Work {
  public:
   void take(Arena& arena) {

@@ -197,7 +197,7 @@ namespace {
 
 // The element-wise stages (linalg/stages.h) of the CUDA engine.
 
-// Whether runs may be read 16 bytes at a time; rounded copies, 8.
+// True if runs may be read 16 bytes at a time; rounded copies, 8.
 template <class... Pointers>
 bool all_aligned(const Pointers*... pointers) {
   return (is_aligned(pointers, 16) && ...);

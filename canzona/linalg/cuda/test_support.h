@@ -1,5 +1,5 @@
-// What the tests of this folder share: an engine of the GPU, or a reason why
-// not, and copies of host memory on it.
+// The tests of this folder share an engine of the GPU, or a reason why there is
+// none, and copies of host memory on it.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -215,8 +215,9 @@ CANZONA_INLINE inline Real row_maximum(const Real* row, int64_t count) {
   return result;
 }
 
-// row = exp(scale·row - shift) for the first `count`; returns their sum. What a
-// part has beyond the end is exp(-shift) and not stored, and not added.
+// row = exp(scale·row - shift) for the first `count`; returns their sum. The
+// last part of a row reaches beyond the end: what it has there is exp(-shift)
+// and is neither stored nor added.
 template <class Real>
 CANZONA_INLINE inline Real row_exponentials(Real* row, int64_t count,
                                             Real scale, Real shift) {

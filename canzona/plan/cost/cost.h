@@ -1,5 +1,5 @@
-// What a matrix costs: ticks from the rule's formula (one tick = one flop,
-// times at a nominal rate), or from a measured table (one tick = one
+// The cost of a matrix is in ticks from the rule's formula (one tick = one
+// flop, times at a nominal rate), or from a measured table (one tick = one
 // picosecond).
 #pragma once
 
@@ -21,8 +21,8 @@ class CostModel {
 
   const CostBasis& basis() const { return basis_; }
   MatrixCost cost(MatrixShape shape) const;
-  // What `weight` balances; `copies` scales elements of a tensor that tp does
-  // not cut, so that numel counts TP shards.
+  // Returns the cost that `weight` balances; `copies` scales elements of a
+  // tensor that tp does not cut, so that numel counts TP shards.
   MatrixCost weight(Weight weight, MatrixShape shape, int32_t copies) const;
 
  private:

@@ -55,7 +55,7 @@ class CostCurve {
   std::vector<Point> points_;    // by flops, each once
 };
 
-// What was measured of one rule and one of its algorithms.
+// Measurements of one rule and one of its algorithms.
 struct CostMeasurement {
   std::string rule;
   std::string algorithm;
@@ -73,7 +73,7 @@ class CostTable {
   const std::string& kind() const { return kind_; }  // "cpu" or "cuda"
   const std::string& precision() const { return precision_; }
   const std::string& date() const { return date_; }  // "2025-03-31"
-  // Of kernels that are bound by memory; none if not measured.
+  // The rate of kernels that are bound by memory; none if not measured.
   std::optional<double> element_wise_bytes_per_second() const {
     return element_wise_bytes_per_second_;
   }
@@ -82,10 +82,10 @@ class CostTable {
     return measurements_;
   }
 
-  // What every step, or a refresh beside it, costs on one matrix; none if
-  // nothing was measured for the algorithm that the rule runs on this shape.
-  // Far beyond the measured sizes this may be more than any clock can count:
-  // check before it is made an integer.
+  // Returns the cost of every step, or of a refresh beside it, on one matrix;
+  // none if nothing was measured for the algorithm that the rule runs on this
+  // shape. Far beyond the measured sizes this may be more than any clock can
+  // count: check before it is made an integer.
   std::optional<double> seconds(const RuleFacts& rule, MatrixShape shape,
                                 bool refresh) const;
 

@@ -207,7 +207,7 @@ TEST(HostilePlan, TensorsInSeveralPlaces) {
   expect_refused(plan, "'m0' lies in no bucket");
 }
 
-// What a strategy's name promises, validate() and predict() rely on.
+// validate() and predict() rely on what a strategy's name promises.
 TEST(HostilePlan, TrafficOfAnotherStrategy) {
   Json plan = repeated_plan();
   plan["options"]["strategy"] = "balanced";

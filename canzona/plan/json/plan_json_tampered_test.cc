@@ -1,5 +1,5 @@
-// A plan.json that was changed is refused, or its digest does not match. What
-// is read can be validated and predicted, whatever it says.
+// A plan.json that was changed is refused, or its digest does not match. A plan
+// that is read can be validated and predicted, whatever it says.
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>

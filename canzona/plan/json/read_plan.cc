@@ -115,7 +115,7 @@ class PlanReader {
     return out;
   }
 
-  // What a plan is cut by is known when its model is.
+  // The sizes can be checked once the model is known.
   void check_zero_sizes() const {
     if (resolve_zero(plan_.options.zero, plan_.mesh, plan_.model) !=
         plan_.options.zero)
@@ -156,7 +156,7 @@ Plan read(const Json& root, const std::string& where) {
   return PlanReader(root, where).run();
 }
 
-// Whether `text` is `canonical` up to white space outside strings.
+// True if `text` is `canonical` up to white space outside strings.
 bool same_text(std::string_view text, std::string_view canonical) {
   bool in_string = false, escaped = false;
   size_t at = 0;
@@ -170,7 +170,8 @@ bool same_text(std::string_view text, std::string_view canonical) {
   return at == canonical.size();
 }
 
-// Where two trees differ first, as a JSON pointer; nothing where they do not.
+// Returns the first difference of two trees as a JSON pointer; nothing if there
+// is none.
 std::optional<std::string> first_difference(const Json& a, const Json& b,
                                             const std::string& at = "") {
   if (a == b) return std::nullopt;
@@ -192,8 +193,8 @@ std::optional<std::string> first_difference(const Json& a, const Json& b,
   return at;
 }
 
-// White space, the order of members and how a number is spelled are free. What
-// else a file says beside its plan, the digest does not name.
+// White space, the order of members and how a number is spelled are free. The
+// digest does not name what a file says beside its plan.
 void check_values(const Json& root, std::string_view text, const Plan& plan,
                   const std::string& where) {
   std::string canonical = plan_to_json(plan);
@@ -222,7 +223,7 @@ ReadPlan plan_from_json(std::string_view text, const std::string& where) {
   try {
     return read_with_digest(text, where);
   } catch (const UsageError& error) {
-    // What the mesh, a rule or a tensor refuses does not know of the file.
+    // Errors of the mesh, a rule or a tensor do not name the file.
     if (std::string_view(error.what()).starts_with(where)) throw;
     throw UsageError(cat(where, ": ", error.what()));
   }

@@ -1,4 +1,5 @@
-// What a planner decided: who keeps and computes what, and the figures of it.
+// Reads what a planner decided: who keeps and computes what, and the figures of
+// it.
 #include "canzona/base/text.h"
 #include "canzona/plan/json/read_plan_parts.h"
 
@@ -85,8 +86,8 @@ class DecisionReader {
     }
   }
 
-  // Whether they cut well is for validate() to say; that they lie in the bucket
-  // keeps what is counted from them within 64 bits.
+  // validate() says whether they cut well; that they lie in the bucket keeps
+  // what is counted from them within 64 bits.
   std::vector<int64_t> cuts(const Json& b, const char* key,
                             const Bucket& bucket) const {
     int64_t elements = 0;
@@ -128,7 +129,7 @@ class DecisionReader {
     }
   }
 
-  // What predict() takes for granted.
+  // Checks what predict() takes for granted.
   void check_homes() const {
     const bool repeats = plan_.traffic == Traffic::kAllReduce;
     for (size_t t = 0; t < plan_.home.size(); ++t) {

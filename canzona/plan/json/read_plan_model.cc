@@ -121,7 +121,7 @@ class ModelReader {
     return rows;
   }
 
-  // Whether the runs of all sections, side by side, are rows 0, 1, 2, …
+  // True if the runs of all sections, side by side, are rows 0, 1, 2, …
   static bool tiles(const PartList& list) {
     std::vector<std::pair<int64_t, int64_t>> runs;
     for (const Section& section : list.sections) {

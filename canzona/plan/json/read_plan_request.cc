@@ -1,4 +1,4 @@
-// What was asked for: mesh, rule, options, and the traffic that follows.
+// Reads what was asked for: mesh, rule, options, and the traffic that follows.
 #include "canzona/base/text.h"
 #include "canzona/plan/json/plan_schema.h"
 #include "canzona/plan/json/read_plan_parts.h"

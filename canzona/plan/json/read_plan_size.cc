@@ -1,5 +1,5 @@
-// What validate() and predict() will count, before they do. The formulas are
-// upper bounds on their loops; a file of a few hundred bytes may ask for a
+// Bounds what validate() and predict() will count, before they do. The formulas
+// are upper bounds on their loops; a file of a few hundred bytes may ask for a
 // million ranks, ten thousand phases and updates that all tp ranks repeat.
 #include <algorithm>
 #include <numeric>
@@ -117,7 +117,8 @@ double stored_numbers(const PlanPart& plan) {
   return (numbers * kinds_of_replicas(plan) + plan.mesh.world()) * plan.phases;
 }
 
-// What the bound over all parts adds up (loads.h): one step of every replica.
+// Counts what the bound over all parts adds up (loads.h): one step of every
+// replica.
 double ticks_of_parts(const Plan& plan) {
   double sum = 0;
   for (const PlanPart& part : plan.parts)

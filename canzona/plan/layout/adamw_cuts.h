@@ -1,5 +1,5 @@
-// Where AdamW tensors are cut. They have no owner and may be cut anywhere, so
-// they are what levels memory.
+// Cuts AdamW tensors. They have no owner and may be cut anywhere, so they are
+// what levels memory.
 #pragma once
 
 #include "canzona/plan/strategy.h"

@@ -13,7 +13,7 @@ namespace {
 using ::testing::ElementsAre;
 using Bytes64 = std::vector<int64_t>;
 
-// Of bf16 parameters every AdamW element keeps 4 bytes of master weight and 8
+// With bf16 parameters every AdamW element keeps 4 bytes of master weight and 8
 // of moments; Muon keeps 4 + 4 for an element of a matrix.
 constexpr int64_t kAdamWBytes = 12;
 constexpr int64_t kMuonBytes = 8;

@@ -121,7 +121,7 @@ TEST(Buckets, AnOnlyBucketHasNobodyToJoin) {
   EXPECT_THAT(buckets_of(Model{}, 10, true), IsEmpty());
 }
 
-// Of an element-wise rule no tensor is a matrix, and all of them count.
+// An element-wise rule has no matrices, and all its tensors count.
 TEST(Buckets, ElementWiseModelsCountAllTensors) {
   const auto buckets =
       buckets_of(model_from({"n1", "n4", "n6", "n3", "n9"}), 10, true);

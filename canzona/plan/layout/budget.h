@@ -10,8 +10,8 @@ namespace canzona {
 // The even share of a bucket ÷ (1 − alpha), in elements; infinite at alpha 1.
 double share_limit(int64_t bucket_elements, int64_t num_homes, double alpha);
 
-// What one home may keep of a bucket with these tensor shards: the larger of
-// the largest shard and share_limit.
+// Returns the most that one home may keep of a bucket with these tensor shards:
+// the larger of the largest shard and share_limit.
 int64_t bucket_cap(std::span<const int64_t> shards, int64_t num_homes,
                    double alpha);
 

@@ -5,8 +5,8 @@
 
 namespace canzona {
 
-// Buckets of a finished assignment. Where the order is free, tensors of one
-// home lie side by side; AdamW tensors come last and are cut evenly, or so that
+// Buckets of a finished assignment. If the order is free, tensors of one home
+// lie side by side; AdamW tensors come last and are cut evenly, or so that
 // state bytes are level over homes.
 std::vector<Bucket> lay_out(const Problem& p, const Strategy& strategy,
                             const Assignment& a);

@@ -1,4 +1,4 @@
-// How good can it be at best? Lower bounds on the makespan.
+// Lower bounds on the makespan tell how good a plan can be at best.
 //
 //   int64_t bound = lower_bound(sizes, ranks, best_known);
 #pragma once

@@ -68,7 +68,7 @@ TEST(SimpleBound, IsTheLargest) {
   EXPECT_EQ(simple_bound(Items{{9, 1}, {1, 3}}, 4), 9);
 }
 
-// Of the four largest on three ranks two meet: at best the third and fourth.
+// Two of the four largest meet on three ranks: at best the third and fourth.
 TEST(SimpleBound, IsTheLeastPairThatMeets) {
   EXPECT_EQ(simple_bound(Items{{9, 1}, {8, 1}, {7, 1}, {6, 1}}, 3), 13);
   EXPECT_EQ(simple_bound(Items{{9, 1}, {8, 1}, {7, 1}}, 3), 9);

@@ -10,7 +10,7 @@
 
 namespace canzona {
 
-// How many of each size one rank takes, and what they are worth.
+// A Pattern is how many of each size one rank takes, and what they are worth.
 struct Pattern {
   std::vector<int64_t> counts;
   double value = 0;

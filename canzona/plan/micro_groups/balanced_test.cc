@@ -66,8 +66,8 @@ TEST(BalancedRounds, WithoutCapacityEveryMatrixIsItsOwn) {
   EXPECT_THAT(rounds, ElementsAre(0, 1, 2, 3));
 }
 
-// Where the strategy leaves owners open they are dealt over all rounds: 5 | 4,
-// 3 by elements (25 against 16 + 9).
+// If the strategy leaves owners open they are dealt over all rounds: 5 | 4, 3
+// by elements (25 against 16 + 9).
 TEST(BalancedRounds, DealOwnersWhereTheStrategyDoesNot) {
   const Plan plan = plan_of(squares({3, 5, 4}), "tp=2",
                             with_capacity(int64_t{1} << 30, "contiguous"));

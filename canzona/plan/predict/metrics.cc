@@ -143,7 +143,7 @@ void raise_all(Balance& worst, const Balance& b) {
 
 Balance measure_balance(const Plan& plan) {
   Balance out;
-  // Where every rank repeats everything, all are alike.
+  // All ranks are alike if every rank repeats everything.
   for (const PlanPart& part : plan.parts) {
     if (part.traffic == Traffic::kAllReduce) continue;
     Balance own;

@@ -1,4 +1,4 @@
-// How well a plan is balanced: the ratios of `canzona compare`.
+// A Balance tells how well a plan is balanced: the ratios of `canzona compare`.
 #pragma once
 
 #include "canzona/plan/plan.h"

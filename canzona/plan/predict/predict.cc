@@ -142,7 +142,7 @@ Nodes nodes_of(const PlanPart& part, int32_t replica) {
   return nodes;
 }
 
-// Which ranks share a node, whatever its number.
+// Returns which ranks share a node, whatever its number.
 Nodes pattern_of(Nodes nodes) {
   int32_t number = -1, last = -1;
   for (int32_t& node : nodes) {

@@ -1,4 +1,4 @@
-// What a plan costs each rank: memory, bytes on the wire and time.
+// Predicts what a plan costs each rank: memory, bytes on the wire and time.
 //
 //   std::vector<RankCost> ranks = predict(plan);
 //
@@ -23,8 +23,8 @@ struct RankMemory {
   Bytes states;   // of the rule and of AdamW
   Bytes buffers;  // slots of the micro-group exchange, alike on every rank
   Bytes pools;    // of modules on their way (zero.h), alike on every rank
-  // Of sums on their way (base/sum_staging.h), beside the total, which plans
-  // are judged by.
+  // Staging of sums on their way (base/sum_staging.h), beside the total, which
+  // plans are judged by.
   Bytes staging = {};
   Bytes total() const {
     return parameters + gradients + master + states + buffers + pools;
@@ -77,7 +77,8 @@ std::vector<RankCost> predict(const PlanPart& part);
 std::vector<RankCost> sum_of_parts(const Plan& plan,
                                    std::vector<std::vector<RankCost>> of_parts);
 
-// Of one slot of the exchange, by stage: slots are alike on all its ranks.
+// Returns the bytes of one slot of the exchange, by stage: slots are alike on
+// all its ranks.
 std::vector<int64_t> exchange_slot_bytes(const PlanPart& part,
                                          const RuleFacts& rule);
 

@@ -19,9 +19,9 @@ class ElementWise {
         rounded_(part.options.parameters == ParameterDtype::kBf16 ? kRounded
                                                                   : 0) {}
 
-  // Of a rank's matrices. With an exchange, fields are written into a slot and
-  // updates read from one; an owner puts matrices together from slots and
-  // takes their updates apart.
+  // Returns the bytes that passes over a rank's matrices read and write. With
+  // an exchange, fields are written into a slot and updates read from one; an
+  // owner puts matrices together from slots and takes their updates apart.
   double matrix_bytes(const RankCost& rank) const {
     const bool exchanged = part_.grid.tp > 1;
     const int64_t slots = exchanged ? (fields_ + 1) * kBytesPerFp32 : 0;

@@ -82,8 +82,8 @@ void add_matrix_memory(const PlanPart& part, const RuleFacts& rule,
 
 namespace {
 
-// Of one bucket on the ranks of one place, who keep so many elements of its
-// parameters and gradients.
+// Adds the memory of one bucket on the ranks of one place, who keep so many
+// elements of its parameters and gradients.
 void add_place_memory(const PlanPart& part, const Bucket& bucket, int32_t place,
                       int64_t parameters, int64_t gradients,
                       std::vector<RankCost>& ranks) {

@@ -11,7 +11,8 @@ namespace canzona {
 // The node of each rank of the grid, in one replica.
 using Nodes = std::vector<int32_t>;
 
-// What matrices cost the ranks of their homes; each is refreshed in its phase.
+// Adds what matrices cost the ranks of their homes; each is refreshed in its
+// phase.
 void add_loads(const PlanPart& part, const std::vector<int32_t>& phase,
                int32_t phases, std::vector<RankCost>& ranks);
 void add_matrix_memory(const PlanPart& part, const RuleFacts& rule,
@@ -23,12 +24,12 @@ void add_step_times(const PlanPart& part, const Nodes& nodes,
 void add_element_wise(const PlanPart& part, const RuleFacts& rule,
                       std::vector<RankCost>& ranks);
 
-// What buckets cost everybody.
+// Adds what buckets cost everybody.
 void add_bucket_memory(const PlanPart& part, std::vector<RankCost>& ranks);
 void add_pools(const PlanPart& part, std::vector<RankCost>& ranks);
 
-// Of all replicas, by the ranks of the part: bytes of buckets' collectives, and
-// seconds of broadcasts and of passes over memory.
+// Adds, for all replicas, by the ranks of the part: bytes of buckets'
+// collectives, and seconds of broadcasts and of passes over memory.
 void add_bucket_bytes(const PlanPart& part, std::vector<RankCost>& world);
 void add_unhidden_times(const PlanPart& part, std::vector<RankCost>& world);
 

@@ -33,8 +33,8 @@ Plan tiny_plan(const std::string& strategy, Traffic traffic) {
   return plan;
 }
 
-// What each strategy makes of it. Where every tp rank repeats an update there
-// is no owner, and every matrix is a round of its own.
+// Returns the plan of one strategy. If every tp rank repeats an update there is
+// no owner, and every matrix is a round of its own.
 Plan tiny_plan(const std::string& strategy) {
   const bool repeats = strategy == "replicated" || strategy == "layerwise";
   Plan plan =

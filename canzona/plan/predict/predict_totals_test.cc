@@ -1,4 +1,5 @@
-// What all ranks together send and keep, from the sizes of tensors alone.
+// These tests count what all ranks together send and keep, from the sizes of
+// tensors alone.
 #include <gmock/gmock.h>
 
 #include "canzona/plan/predict/predict.h"

@@ -18,8 +18,8 @@ bool operator==(const WireBytes& a, const WireBytes& b) {
          a.received_inter == b.received_inter;
 }
 
-// Who sends what to whom, message by message. Reads the plan's decisions
-// (homes, owners, AdamW cuts) and nothing that is derived from them.
+// An oracle of who sends what to whom, message by message. Reads the plan's
+// decisions (homes, owners, AdamW cuts) and nothing that is derived from them.
 class Messages {
  public:
   explicit Messages(const Plan& plan)
@@ -267,7 +267,7 @@ TEST_P(PredictedWire, IsTheSumOfAllMessagesOncePerNode) {
     expect_all_messages(plan(ranks_per_node, Reach::kAuto));
 }
 
-// Of six strategies, those whose groups have several ranks on several nodes.
+// These are the strategies whose groups have several ranks on several nodes.
 TEST(PredictedWireOncePerNode, IsNotDirect) {
   int num_legs = 0;
   for (const WireCase& c : wire_cases())

@@ -4,11 +4,11 @@
 //     const RankGroup ranks = ranks_of(part, c, rank);
 //     std::vector<int64_t> counts = pieces.counts(c, rank);  // BucketPieces
 //
-// Which ones they are follows from the part and the rank's groups and is the
-// same for all buckets of a buffer; how much each member of a group has, from
-// the bucket and the rank. The schedule lists them, predictions add up their
-// bytes, the simulation times them, the runtime carries them out. Pure; the
-// part outlives everything here.
+// The part and the rank's groups decide which ones they are, the same for all
+// buckets of a buffer; the bucket and the rank decide how much each member of a
+// group has. The schedule lists them, predictions add up their bytes, the
+// simulation times them, the runtime carries them out. Pure; the part outlives
+// everything here.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +22,9 @@
 namespace canzona {
 
 struct BucketCollective {
-  // Which of the bucket: all, those of the matrix rule, or AdamW's.
+  // The tensors of the bucket: all, those of the matrix rule, or AdamW's.
   enum class Tensors { kAll, kMatrices, kElements };
-  // What counts say of each member.
+  // The meaning of a member's count.
   enum class Pieces {
     kKept,       // what it keeps at rest
     kRuns,       // its run of them
@@ -60,7 +60,8 @@ RankGroup ranks_of(const PlanPart& part, const BucketCollective& collective,
                    int32_t rank);
 int64_t element_bytes(const PlanPart& part, const BucketCollective& collective);
 
-// How much of one bucket ranks have; what is looked up is remembered.
+// BucketPieces tell how much of one bucket ranks have; they remember what was
+// looked up.
 class BucketPieces {
  public:
   BucketPieces(const PlanPart& part, const Bucket& bucket)
@@ -81,7 +82,8 @@ class BucketPieces {
   std::vector<int64_t> kept(const BucketCollective& collective, int32_t rank);
   std::vector<int64_t> shares_of_all(const BucketCollective& collective,
                                      int32_t rank);
-  // Of the counts of a whole group, those of the collective's level.
+  // Returns those of a whole group's counts that belong to the collective's
+  // level.
   std::vector<int64_t> at_level(const BucketCollective& collective,
                                 int32_t rank, std::vector<int64_t> all) const;
 

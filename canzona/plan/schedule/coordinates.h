@@ -1,12 +1,13 @@
-// Where a rank stands in a mesh, and back.
+// Coordinates say where a rank stands in a mesh, and back.
 //
 //   const Coordinates me = coordinates_of(plan.mesh, world.rank());
 //   plan.mesh.rank(me.stage, me.home, me.t) == me.rank
 //   int32_t home = me.home_in(buffer);   // among those that share the buffer
 //   const Coordinates there = in_grid(part, rank);  // in one of the replicas
 //
-// Of a part's mesh the ranks are those of the part, of its grid (zero.h) those
-// of one replica. Nobody else takes a rank's number apart. Values; any thread.
+// The ranks of a part's mesh are those of the part, the ranks of its grid
+// (zero.h) those of one replica. Nobody else takes a rank's number apart.
+// Values; any thread.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,7 @@ struct Coordinates {
   int32_t place = 0;    // of that plane, 0 unless the mesh is a folded one
   int32_t tp_rank = 0;  // of that plane: t, unless the mesh is a folded one
 
-  // Whether it holds the tensors of a buffer, and as which of its homes.
+  // True if the rank holds the tensors of a buffer; home_in() is its home then.
   bool holds(const Buffer& buffer) const {
     return buffer.stage == stage && (buffer.ep < 0 || buffer.ep == ep);
   }
@@ -51,7 +52,8 @@ inline Coordinates coordinates_of(const Mesh& mesh, int32_t rank) {
   return at;
 }
 
-// Which replica rank `rank` of a part belongs to, and where it stands in that.
+// The replica that rank `rank` of a part belongs to, and where it stands in
+// that.
 inline int32_t replica_of(const PlanPart& part, int32_t rank) {
   return rank % part.mesh.ranks_per_stage() / part.grid.ranks_per_stage();
 }

@@ -18,8 +18,8 @@
 
 namespace canzona {
 
-// What a trainer asks of a rank, in order: wait, compute, release for each use
-// of a module; gradients of a whole module at once; the step at the end.
+// A trainer calls a rank in this order: wait, compute, release for each use of
+// a module; gradients of a whole module at once; the step at the end.
 struct TrainerCall {
   enum class Kind { kWaitParams, kReleaseParams, kGradReady, kStep };
   Kind kind = Kind::kStep;
@@ -45,11 +45,11 @@ struct ScheduleEntry : BucketCollective {
   RankGroup ranks = {};  // of the part: the group, or one level of it
   // Bytes of each member's piece; of an all-to-all what goes to each.
   std::vector<int64_t> counts = {};
-  // Of one level of runs: bytes of every piece of the whole group.
+  // At one level of runs: bytes of every piece of the whole group.
   std::vector<int64_t> pieces_of_all = {};
   WireBytes bytes = {};
-  // Where it lies in the rank's flat buffer or its staging, in elements: all
-  // that goes round, and this rank's own. Modules are whole in a slot instead.
+  // The extents in the rank's flat buffer or its staging, in elements: all that
+  // goes round, and this rank's own. Modules are whole in a slot instead.
   Extent all = {}, own = {};
   int64_t worked_on = 0;  // bytes that a stage of compute reads or writes
   SlotUse slot = {};
@@ -67,7 +67,8 @@ std::string describe(const Plan& plan, const ScheduleEntry& entry);
 // a node on their way across.
 WireBytes wire_bytes_of(const PlanPart& part, int32_t rank,
                         const ScheduleEntry& entry, int64_t gradient_bytes);
-// What the rank sends in it, or a stage of compute works on.
+// Returns the bytes that the rank sends in it, or that a stage of compute works
+// on.
 int64_t bytes_of(const PlanPart& part, int32_t rank, const ScheduleEntry& entry,
                  int64_t gradient_bytes);
 // "a.weight … z.weight (7 tensors)": the tensors that it is about, all of a
@@ -75,8 +76,8 @@ int64_t bytes_of(const PlanPart& part, int32_t rank, const ScheduleEntry& entry,
 std::string names_of(const PlanPart& part, const Kept& kept,
                      const ScheduleEntry& entry);
 
-// Who issues a collective where every kind of work has a thread of its own;
-// empty: the thread that computes.
+// Names the thread that issues a collective if every kind of work has a thread
+// of its own; empty: the thread that computes.
 std::string_view issuer_of(const ScheduleEntry& entry);
 
 }  // namespace canzona

@@ -1,4 +1,4 @@
-// What an entry of the schedule does, and what for.
+// An entry of the schedule has a kind and a purpose.
 #pragma once
 
 namespace canzona {
@@ -21,7 +21,7 @@ constexpr bool is_collective(EntryKind kind) {
   return kind >= EntryKind::kAllGather && kind <= EntryKind::kBroadcast;
 }
 
-// What a collective is for; says who issues it.
+// The purpose of a collective decides who issues it.
 enum class Purpose {
   kNone,
   kGatherModule,   // parameters, before each use

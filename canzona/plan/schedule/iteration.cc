@@ -144,9 +144,10 @@ class PartIteration {
     publish_updated();
   }
 
-  // The last bucket first: forward needs it first. When a bucket is complete
-  // depends on what a home keeps of it, so that the parts of a plan publish one
-  // after the other: ranks that share groups of both would disagree otherwise.
+  // The last bucket first: forward needs it first. A bucket is complete at a
+  // time that depends on what a home keeps of it, so the parts of a plan
+  // publish one after the other: ranks that share groups of both would disagree
+  // otherwise.
   void publish_updated() {
     if (before_ != nullptr && before_->next_publish_ > 0) return;
     for (; next_publish_ > 0 && unpublished_[next_publish_ - 1] == 0;

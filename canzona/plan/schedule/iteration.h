@@ -1,5 +1,5 @@
-// What one rank does in an iteration: every operation, in the order in which it
-// is issued, with its group, its bytes and the slot that it takes.
+// The iteration of one rank is every operation, in the order in which it is
+// issued, with its group, its bytes and the slot that it takes.
 //
 //   const std::vector<ScheduleEntry> all =
 //       iteration_of(plan, rank, usual_calls(plan, stage, micro_batches));

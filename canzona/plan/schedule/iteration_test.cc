@@ -67,7 +67,7 @@ std::vector<Wish> wishes() {
 using Shared = std::tuple<int, int, int32_t, int32_t, int32_t, int64_t, int32_t,
                           std::vector<int64_t>>;
 Shared shared(const ScheduleEntry& e) {
-  // Of an all-to-all every member has counts of its own.
+  // Every member of an all-to-all has counts of its own.
   return {static_cast<int>(e.kind),
           static_cast<int>(e.purpose),
           e.part,
@@ -198,7 +198,7 @@ TEST(Iteration, OfRandomPlansHasOneOrderAndEnds) {
   }
 }
 
-// What one sends to another, the other receives.
+// One rank receives what another sends it.
 WireBytes sum_of(const std::vector<ScheduleEntry>& entries,
                  std::initializer_list<Purpose> purposes) {
   WireBytes sum;

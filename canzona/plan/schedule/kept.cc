@@ -51,8 +51,8 @@ void add_elements(const PlanPart& part, const RankLayout& layout,
   }
 }
 
-// What every home keeps is counted in even slices, what every tp rank keeps by
-// the first of them.
+// Tensors that every home keeps are counted in even slices, those that every tp
+// rank keeps by the first of them.
 Extent counted_of(const PlanPart& part, const Coordinates& place,
                   const FlatLayout& gradients, int32_t tensor,
                   const Extent& extent) {

@@ -1,6 +1,6 @@
-// What a rank keeps of the model: its pieces of the matrices whose home it
-// belongs to, and its run of AdamW's elements. Master weights and states that
-// live with the shard lie in this order.
+// A rank keeps its pieces of the matrices whose home it belongs to, and its run
+// of AdamW's elements. Master weights and states that live with the shard lie
+// in this order.
 //
 //   Kept kept = kept_by(plan, place, layout);
 //   for (const Piece& p : kept.matrices[i].pieces) …
@@ -29,7 +29,7 @@ struct KeptMatrix {
   bool cut = false;  // tensor parallelism cuts its tensor
   Extent kept;       // its pieces, one after another
   std::vector<Piece> pieces;
-  // Whether all of it lies here as one run.
+  // True if all of it lies here as one run.
   bool whole() const {
     return pieces.size() == 1 && pieces[0].elements() == dims[0] * dims[1];
   }
@@ -81,7 +81,7 @@ CheckedGradients checked_gradients(const PlanPart& part,
                                    const Coordinates& place,
                                    const RankLayout& layout, const Kept& kept);
 
-// Where the elements of a tp shard are in the whole tensor, row-major.
+// Returns where the elements of a tp shard are in the whole tensor, row-major.
 std::vector<ExtentCopy> logical_runs(const Tensor& tensor, int32_t tp,
                                      int32_t t);
 

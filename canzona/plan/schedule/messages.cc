@@ -9,7 +9,7 @@
 namespace canzona {
 namespace {
 
-// How the ranks of a group lay buckets out, by their number in it.
+// The layouts of buckets on the ranks of a group, by their number in it.
 struct GroupPlacers {
   std::vector<BucketPlacer> placers;
   size_t own = 0;

@@ -1,4 +1,4 @@
-// How a bucket's tensors travel between ranks that keep slices of them
+// Messages carry a bucket's tensors between ranks that keep slices of them
 // (zero.h): a message has a piece for every rank, as it lies at rest; a slot
 // has whole tensors, as the model uses them.
 //
@@ -50,9 +50,9 @@ struct Message {
 std::vector<Message> messages_of(const PlanPart& part, int32_t rank,
                                  const ModuleTable& table, Resting what);
 
-// Where tensors lie whole though several ranks share their slices, what goes
-// round is put together in a staging area: all pieces of a bucket, or those
-// that this rank keeps. None where a layout is not staged.
+// If tensors lie whole though several ranks share their slices, messages are
+// put together in a staging area: all pieces of a bucket, or those that this
+// rank keeps. None where a layout is not staged.
 struct Staging {
   std::vector<ExtentCopy> all, own;  // from where tensors lie
 };

@@ -1,4 +1,5 @@
-// What one rank sends and receives for each module in an iteration, by purpose.
+// Counts what one rank sends and receives for each module in an iteration, by
+// purpose.
 //
 //   const std::vector<PurposeBytes> modules = module_bytes(plan, rank);
 //   of(modules[3], Purpose::kGatherModule).sent_inter   // of one gather

@@ -30,8 +30,8 @@ void expect_equal(const WireBytes& got, const WireBytes& expected) {
 class ModuleBytes
     : public testing::TestWithParam<std::tuple<std::string, std::string>> {};
 
-// What modules send of experts, with the dense tensors beside them, is what the
-// step sends.
+// Modules of experts, with the dense tensors beside them, send what the step
+// sends.
 TEST_P(ModuleBytes, AddsUpToTheStep) {
   const auto& [mesh, strategy] = GetParam();
   for (const int32_t ranks_per_node : {1, 3, 8}) {

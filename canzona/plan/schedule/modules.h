@@ -17,7 +17,7 @@ inline int32_t module_of(const Model& model, const Tensor& tensor) {
   return tensor.role == Role::kEmbedding ? 0 : 1 + model.num_layers;
 }
 
-// Whether the head is the embedding.
+// True if the head is the embedding.
 inline bool is_tied(const Model& model) {
   const auto has = [&](Role role) {
     return std::ranges::any_of(model.tensors,

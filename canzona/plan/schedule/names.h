@@ -16,7 +16,7 @@ inline std::string module_name(const Model& model, int32_t module) {
   return cat("layer ", module - 1);
 }
 
-// Where slices travel a bucket is a module, or a part of one.
+// If slices travel, a bucket is a module, or a part of one.
 inline std::string bucket_name(const PlanPart& part, int32_t bucket) {
   if (part.grid.places == 1) return cat("bucket ", bucket);
   const int32_t first =

@@ -14,14 +14,14 @@
 
 namespace canzona {
 
-// Of the micro-group exchange: two rounds gathered, one transformed, one
-// scattered. Two, so that a rank whose transform takes longer does not keep
+// The slots of the micro-group exchange: two rounds gathered, one transformed,
+// one scattered. Two, so that a rank whose transform takes longer does not keep
 // the others waiting for what it has yet to send.
 inline constexpr int64_t kExchangeSlots = 4;
 
-// Of every rank of a stage, in elements. Slots hold a layer each; modules that
-// are larger than the largest layer, as embeddings are, have slots of their
-// own. Staging holds one message while it is sorted by ranks.
+// The pools of every rank of a stage, in elements. Slots hold a layer each;
+// modules that are larger than the largest layer, as embeddings are, have slots
+// of their own. Staging holds one message while it is sorted by ranks.
 struct PoolSizes {
   int32_t gather_slots = 0;  // 0: parameters are not gathered
   int32_t scatter_slots = 0;
@@ -54,14 +54,14 @@ int32_t slots_at_once(const SettledRequest& request);
 std::vector<int64_t> module_elements(const PlanPart& part, int32_t stage);
 int64_t usual_slot(const std::vector<int64_t>& modules);
 
-// Whether a bucket's message lies as the model uses it, and needs no sorting.
+// True if a bucket's message lies as the model uses it, and needs no sorting.
 bool is_direct(const PlanPart& part, const Bucket& bucket);
 // Gathered ahead where nobody said how many, and memory is not short.
 inline constexpr int32_t kUsualPrefetch = 3;
 // Scatter slots beyond those in use at once, unless fewer are gathered ahead.
 inline constexpr int32_t kMostScatterAhead = 2;
 
-// Of a bucket's modules the one that backward reaches last and forward first.
+// Returns the bucket's module that backward reaches last and forward first.
 int32_t first_module(const PlanPart& part, const Bucket& bucket);
 
 }  // namespace canzona

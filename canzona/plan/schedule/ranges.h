@@ -20,7 +20,7 @@ struct Extent {
 
   int64_t end() const { return first + count; }
   bool contains(int64_t i) const { return i >= first && i < end(); }
-  // What both have; of no elements if they have nothing in common.
+  // Returns what both have; it is empty if they have nothing in common.
   Extent meet(const Extent& other) const {
     const int64_t begin = std::max(first, other.first);
     return {begin, std::max<int64_t>(std::min(end(), other.end()) - begin, 0)};

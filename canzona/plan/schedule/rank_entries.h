@@ -6,9 +6,9 @@
 //   for (const ScheduleEntry& e : entries.step()) …
 //
 // Groups, counts, bytes, memory and the order of the step are decided here.
-// What the trainer's calls add to it, the iteration says: which module's turn
-// it is, and which slot it gets (module_uses.h). Made from the plan alone; no
-// memory is touched.
+// The trainer's calls decide the rest, which the iteration says: which module's
+// turn it is, and which slot it gets (module_uses.h). Made from the plan alone;
+// no memory is touched.
 #pragma once
 
 #include <cstdint>

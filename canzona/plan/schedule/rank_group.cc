@@ -54,7 +54,7 @@ int32_t first_run(const PlanPart& part, const RankGroup& group) {
   return run;
 }
 
-// Whether all nodes have so many, one after the other.
+// True if all nodes have so many, one after the other.
 bool is_even(const PlanPart& part, const RankGroup& group, int32_t run) {
   if (group.count % run != 0) return false;
   for (int32_t i = 1; i < group.count; ++i) {
@@ -95,7 +95,7 @@ std::string counts_by_node(const PlanPart& part, const RankGroup& group) {
   return text;
 }
 
-// Whether two levels add as one does, and both are runs of runs, too.
+// True if two levels add as one does, and both are runs of runs, too.
 bool allows_levels(const PlanPart& part, const RankGroup& group) {
   const int32_t run = first_run(part, group);
   return is_even(part, group, run) && is_subtree(run, group.count) &&
@@ -211,7 +211,7 @@ bool has_groups(const PlanPart& part, GroupKind kind) {
   return false;
 }
 
-// Of what a plan has been asked for; `auto` is settled by them.
+// Looks at what can be cut alone; settled_reach() settles `auto` by it.
 bool has_levels(const PlanPart& part, GroupKind kind) {
   const ZeroSizes& zero = part.options.zero.sizes;
   switch (kind) {

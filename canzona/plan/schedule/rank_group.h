@@ -49,23 +49,24 @@ struct RankGroup {
 // The group of a kind in which a rank of the part stands; alone where the part
 // has no such groups.
 RankGroup group_of(const PlanPart& part, int32_t rank, GroupKind kind);
-// Whether the part has groups of this kind, of more than one rank or not.
+// True if the part has groups of this kind, of more than one rank or not.
 bool has_groups(const PlanPart& part, GroupKind kind);
 
-// How a group reaches over nodes: all with all, or in two levels that send once
-// per node (zero.h). Two levels want equally many ranks of a group, one after
-// the other, on each of its nodes. Groups inside one node, and such with one
-// rank on every node, are direct anyway.
+// A group reaches over nodes all with all, or in two levels that send once per
+// node (zero.h). Two levels want equally many ranks of a group, one after the
+// other, on each of its nodes. Groups inside one node, and such with one rank
+// on every node, are direct anyway.
 struct Levels {
   int32_t inside = 1;  // ranks of each level; their product is the group
   int32_t across = 1;  // 1: direct, whichever nodes the ranks are on
   friend bool operator==(const Levels&, const Levels&) = default;
 };
-// Whether groups of this kind go in two levels where they can: those of modules
+// True if groups of this kind go in two levels where they can: those of modules
 // where slices are cut, those of sums and publishing in plain storage.
 bool has_levels(const PlanPart& part, GroupKind kind);
 Levels levels_of(const PlanPart& part, const RankGroup& group);
-// Of the group of a kind in which the rank stands; direct unless has_levels().
+// Returns the levels of the group of a kind in which the rank stands; direct
+// unless has_levels().
 Levels levels_of(const PlanPart& part, int32_t rank, GroupKind kind);
 // A member's ranks of its node, and those that stand where it stands on theirs.
 RankGroup inside_level(const RankGroup& group, const Levels& levels,
@@ -73,8 +74,9 @@ RankGroup inside_level(const RankGroup& group, const Levels& levels,
 RankGroup across_level(const RankGroup& group, const Levels& levels,
                        int32_t rank);
 
-// What a rank's groups stage sums of gradients in (base/sum_staging.h), in
-// memory of the host; on a device it is up to kMostSumStaging for each level.
+// Returns the bytes in which a rank's groups stage sums of gradients
+// (base/sum_staging.h), in memory of the host; on a device it is up to
+// kMostSumStaging for each level.
 int64_t sum_staging_of(const PlanPart& part, int32_t rank);
 
 // UsageError if the plan asks for two levels and a group does not allow it.
@@ -83,12 +85,12 @@ int64_t sum_staging_of(const PlanPart& part, int32_t rank);
 // ep coordinate alone, as do the functions below.
 void check_levels(const PlanPart& part);
 
-// What the plan asks for, as it is to be carried out: two levels in plain
-// storage only where some group reaches over several nodes with more than one
-// rank on each; of kAuto two levels if every group allows them and no bit
+// Returns the plan's reach as it is to be carried out: two levels in plain
+// storage only if some group reaches over several nodes with more than one rank
+// on each; kAuto becomes two levels if every group allows them and no bit
 // changes, else direct.
 Reach settled_reach(const Plan& plan);
-// Why kAuto came to direct although groups reach over nodes; else empty.
+// Says why kAuto came to direct although groups reach over nodes; else empty.
 std::string why_direct(const Plan& plan);
 
 }  // namespace canzona

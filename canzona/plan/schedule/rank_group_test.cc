@@ -29,7 +29,7 @@ PlanPart part_on(const Mesh& mesh, const PlanOptions& options) {
   return part;
 }
 
-// Of z homes in a row.
+// Returns the levels of z homes in a row.
 Levels levels_at(PlanPart part, int32_t rank, int32_t z) {
   part.options.zero.sizes.z3 = z;
   return levels_of(part, group_of(part, rank, GroupKind::kParameters));
@@ -110,7 +110,8 @@ TEST(Coordinates, OfNodesAreCountedUp) {
   }
 }
 
-// What ranks of one group have in common; different in every other group.
+// The ranks of one group have these in common; they differ in every other
+// group.
 using Common = std::array<int32_t, 5>;
 Common in_common(const PlanPart& part, GroupKind kind, const Counted& at) {
   const auto [z1, z2, z3] = part.options.zero.sizes;

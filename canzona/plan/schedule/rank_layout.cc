@@ -21,7 +21,8 @@ struct BucketPlacer::Runs {
   }
 };
 
-// How far a slice of AdamW's tensors, one after another, has been put.
+// A Walk says how far a slice of AdamW's tensors, one after another, has been
+// put.
 struct BucketPlacer::Walk {
   size_t number;      // of the tensor in the bucket
   int64_t begin = 0;  // of that tensor in the slice
@@ -165,7 +166,7 @@ void BucketPlacer::put(int32_t number, const ExtentCopy& piece) {
   if (piece.count > 0) pieces_.push_back({number, piece});
 }
 
-// What continues the tensor's piece before is joined to it.
+// A piece that continues the tensor's piece before is joined to it.
 void BucketPlacer::sort_and_join() {
   if (!std::ranges::is_sorted(pieces_, {}, &TensorPiece::number))
     std::ranges::stable_sort(pieces_, {}, &TensorPiece::number);

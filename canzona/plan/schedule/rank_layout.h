@@ -1,5 +1,5 @@
-// Where the buckets and tensors of one rank lie: a flat run of elements for its
-// parameters, and one for its gradients.
+// A RankLayout says where the buckets and tensors of one rank lie: a flat run
+// of elements for its parameters, and one for its gradients.
 //
 //   RankLayout layout = lay_out_rank(plan, coordinates_of(plan.grid, rank));
 //   float* g = gradients + layout.gradients.tensors[tensor].first;
@@ -7,8 +7,8 @@
 // A rank keeps some slices of every tensor (plan/zero.h), of parameters and of
 // gradients not always the same ones. In a bucket lie, for each home and each
 // of these slices, the pieces that belong to them side by side: so what
-// travels between data-parallel ranks is one run. Where all slices of several
-// are kept, tensors lie whole instead, as the model uses them, and the runs are
+// travels between data-parallel ranks is one run. If all slices of several are
+// kept, tensors lie whole instead, as the model uses them, and the runs are
 // places in a staging area.
 //
 // Made from the plan alone; no memory is touched.
@@ -39,7 +39,8 @@ struct RankBucket {
   // Frozen tensors follow, in `all` alone.
 };
 
-// What is kept of each tensor: from its tp shard to its place in the regions.
+// The pieces that are kept of each tensor: from its tp shard to its place in
+// the regions.
 class PiecesByTensor {
  public:
   explicit PiecesByTensor(size_t num_tensors = 0) : runs_(num_tensors) {}
@@ -69,7 +70,8 @@ struct FlatLayout {
   int64_t num_elements = 0;
   int64_t forgotten = 0;  // where gradients of frozen tensors are written to
 
-  // Where an element of a shard lies in the flat buffer; its slice is kept.
+  // Returns where an element of a shard lies in the flat buffer. Requires its
+  // slice to be kept.
   int64_t place_of(int32_t tensor, int64_t in_shard) const;
   int64_t place_of(int32_t tensor, const ExtentCopy& piece) const {
     return staged ? tensors[static_cast<size_t>(tensor)].first + piece.from

@@ -79,7 +79,7 @@ class RoundMaker {
     return repeated(k) && !matrix(k).cut && plan_.grid.places == 1;
   }
 
-  // What this rank puts together of a matrix, or hands out again.
+  // The routes of what this rank puts together of a matrix, or hands out again.
   std::vector<Route> arriving(int32_t k) const {
     const int32_t m = matrix(k).matrix;
     const Tensor& tensor =
@@ -161,14 +161,14 @@ class RoundMaker {
     make_uncut_tables();
   }
 
-  // What is repeated: the same pieces to everybody.
+  // Repeated updates send the same pieces to everybody.
   Blocks sent_pieces(Blocks shard) const {
     if (!repeats_) return shard;
     std::fill(shard.counts.begin(), shard.counts.end(), shard.counts[0]);
     std::fill(shard.firsts.begin(), shard.firsts.end(), shard.firsts[0]);
     return shard;
   }
-  // What arrives: all but this rank's own, which is in place.
+  // The blocks that arrive: all but this rank's own, which is in place.
   Blocks moved(Blocks whole) const {
     if (!repeats_) whole.counts[index(t_)] = 0;
     return whole;

@@ -45,7 +45,8 @@ struct SlotPiece : SlotRectangle {
 struct SlotMatrix {
   int32_t kept = 0;
   std::vector<SlotRectangle> rectangles;  // where its fields are
-  // Where its update goes: W if it is scattered, S where all ranks repeat it.
+  // The places that its update goes to: W if it is scattered, S where all ranks
+  // repeat it.
   std::vector<SlotRectangle> updates;
 };
 
@@ -53,8 +54,8 @@ struct Round {
   std::vector<int32_t> members;  // kept matrices
   std::vector<SlotPiece> pieces;
   std::vector<SlotMatrix> computed;  // by this rank
-  // Of matrices that tp cuts, and of others, whose updates go to everybody who
-  // stores a piece.
+  // Tables of matrices that tp cuts, and of others, whose updates go to
+  // everybody who stores a piece.
   std::array<ExchangeTable, 2> gather, scatter;
   int64_t shards_at = 0;     // first element of S
   int64_t num_elements = 0;  // of the slot

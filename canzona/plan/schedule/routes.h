@@ -1,13 +1,13 @@
-// Which rectangle of which shard goes to which owner, and back.
+// Routes say which rectangle of which shard goes to which owner, and back.
 //
 //   for (const Route& r : routes_of(plan, matrix)) …
 //
 // A matrix's rows (row cut) or columns (column cut) are spread over the tp
 // ranks of its home, and the rows of each such shard over the places. Route
 // pieces are runs of matrix rows and columns on one plane (mesh.h); the same
-// list serves gather (shard → owner) and scatter (owner → shard). Of a tensor
-// that tp does not cut every tp rank of a place stores the same: those that
-// share the owner's tp rank send, and the update goes to all.
+// list serves gather (shard → owner) and scatter (owner → shard). If tp does
+// not cut a tensor, every tp rank of a place stores the same: those that share
+// the owner's tp rank send, and the update goes to all.
 #pragma once
 
 #include <vector>
@@ -29,13 +29,13 @@ std::vector<Route> routes_of(const Tensor& tensor, const Matrix& matrix,
 // Those of plane `t` alone, appended.
 void append_routes(const PlanPart& plan, int32_t matrix, int32_t t,
                    std::vector<Route>& routes);
-// Of tensor parallelism alone.
+// Routes over tensor parallelism alone.
 std::vector<Route> routes_of(const Tensor& tensor, const Matrix& matrix,
                              int32_t tp);
 
-// Whether the matrices of a tensor lie in pieces on several ranks of a home.
+// True if the matrices of a tensor lie in pieces on several ranks of a home.
 bool is_cut(const Mesh& grid, const Tensor& tensor);
-// Whether plane `t` sends its piece to plane `owner`, itself included.
+// True if plane `t` sends its piece to plane `owner`, itself included.
 bool sends_to(const Mesh& grid, const Tensor& tensor, int32_t t, int32_t owner);
 
 // Elements of `matrix` on plane t.

@@ -39,8 +39,8 @@ TEST(Routes, OfColumnsAndOfUncutTensors) {
               ElementsAre(Route{{0, 4, 0, 6}, 0, 0}));
 }
 
-// What the oracle knows of a tensor's row: the section it belongs to, and its
-// number there. Filled in by loops over groups and heads, not from Section.
+// The oracle knows of a tensor's row the section it belongs to, and its number
+// there. Filled in by loops over groups and heads, not from Section.
 struct RowLabel {
   int32_t section;
   int64_t number;

@@ -105,7 +105,7 @@ void add_slices(const Mesh& grid, const Tensor& tensor,
   }
 }
 
-// Of every slice; padding included.
+// Returns the elements of every slice, padding included.
 std::vector<int64_t> padded_slices(const PlanPart& part, const Bucket& bucket,
                                    Resting what) {
   std::vector<int64_t> sums(static_cast<size_t>(part.grid.places), 0);

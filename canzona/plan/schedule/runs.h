@@ -19,23 +19,23 @@ namespace canzona {
 int64_t matrix_slice(const PlanPart& part, const Bucket& bucket, int32_t slice);
 int64_t adamw_slice(const PlanPart& part, const Bucket& bucket, int32_t slice);
 
-// What each home keeps of them; all of it where every home does. Padding is
-// counted where the plan pads.
+// Returns what each home keeps of them; all of it if every home does. Padding
+// is counted where the plan pads.
 std::vector<int64_t> matrix_runs(const PlanPart& part, const Bucket& bucket,
                                  int32_t slice);
 std::vector<int64_t> adamw_runs(const PlanPart& part, const Bucket& bucket,
                                 int32_t slice);
-// Where each home's run of AdamW's elements begins, and the end.
+// Returns where each home's run of AdamW's elements begins, and the end.
 std::vector<int64_t> adamw_slice_cuts(const PlanPart& part,
                                       const Bucket& bucket, int32_t slice);
 
 // Slices that a rank at `place` keeps where they are cut over z homes.
 Extent kept_slices(const Mesh& grid, int32_t place, int32_t z);
 
-// What lies at rest: frozen tensors have parameters alone.
+// The tensors at rest: frozen ones have parameters alone.
 enum class Resting { kParameters, kGradients };
 
-// Whether both are cut alike and nothing is frozen: then they have the same
+// True if both are cut alike and nothing is frozen: then they have the same
 // layout and the same messages.
 bool lie_alike(const PlanPart& part);
 

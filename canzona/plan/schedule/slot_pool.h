@@ -1,5 +1,6 @@
-// Which slots of a pool are taken. There are two kinds, usual and large ones
-// (plan/schedule/pools.h); large ones have the numbers after the others.
+// A SlotPool knows which slots of a pool are taken. There are two kinds, usual
+// and large ones (plan/schedule/pools.h); large ones have the numbers after the
+// others.
 //
 //   SlotPool pool(4, 1);
 //   const int64_t slot = pool.take_free(false);

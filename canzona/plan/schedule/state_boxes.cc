@@ -126,7 +126,7 @@ class StateLister {
       }
   }
 
-  // Of updates that every plane repeats the first one's states are given.
+  // If every plane repeats an update, the first one's states are given.
   void add_owner_states(const UpdateBatch& batch) {
     for (size_t i = 0; i < batch.members.size(); ++i) {
       const KeptMatrix& matrix = books_.kept.matrices[index(batch.members[i])];

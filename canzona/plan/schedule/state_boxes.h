@@ -1,5 +1,5 @@
-// What a rank keeps of a run's state, by name: every logical tensor as boxes of
-// it, with the place of each in the rank's memory.
+// State boxes are what a rank keeps of a run's state, by name: every logical
+// tensor as boxes of it, with the place of each in the rank's memory.
 //
 //   for (const StateBox& box : state_boxes(part, rank, books)) …
 //
@@ -7,11 +7,11 @@
 //   model/<tensor>           weights in fp32
 //   optim/<state>/<matrix>   a state of the rule
 // Copies of weights that others update are no state: they are sent after every
-// step. Of a frozen tensor everything that a rank holds is.
-// A box is `count` elements from `first` on in every dimension, which lie in
-// memory as one run, row-major. Several ranks may keep the same elements; for
-// each element exactly one of them *gives* it where a tensor is wanted once.
-// Made from the plan alone; no memory is touched.
+// step. All that a rank holds of a frozen tensor is. A box is `count` elements
+// from `first` on in every dimension, which lie in memory as one run,
+// row-major. Several ranks may keep the same elements; for each element exactly
+// one of them *gives* it where a tensor is wanted once. Made from the plan
+// alone; no memory is touched.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,7 @@ struct StateBox {
   std::string name() const;  // "model/layers.0.q", "optim/momentum/layers.0.q"
 };
 
-// What is known of a rank's part of a plan.
+// The tables of a rank's part of a plan.
 struct RankBooks {
   const Coordinates& place;  // in the grid
   const RankLayout& layout;

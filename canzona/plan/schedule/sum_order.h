@@ -4,7 +4,7 @@
 //
 //   if (adds_replicas_at_once(plan)) …
 //
-// Of dp=6 the tree is ((0 + 1) + (2 + 3)) + (4 + 5). Pairs are parts of it,
+// For dp=6 the tree is ((0 + 1) + (2 + 3)) + (4 + 5). Pairs are parts of it,
 // groups of three are not. Pure.
 #pragma once
 
@@ -16,14 +16,14 @@
 
 namespace canzona {
 
-// Whether sums of `group` neighbours, added up by the tree, are the sum of all
+// True if sums of `group` neighbours, added up by the tree, are the sum of all
 // `count` by the tree: a power of two is a subtree wherever it begins, any
 // other number only if there is nothing beside it.
 constexpr bool is_subtree(int32_t group, int32_t count) {
   return group == count || std::has_single_bit(static_cast<uint32_t>(group));
 }
 
-// Whether gradients that are cut over z2 ranks have the bits of whole ones, if
+// True if gradients that are cut over z2 ranks have the bits of whole ones, if
 // a rank adds one micro-batch in a step. z1 and z3 change none.
 constexpr bool keeps_bits(const ZeroSizes& sizes, int32_t homes) {
   return is_subtree(sizes.z2, homes);
@@ -46,13 +46,13 @@ inline bool keeps_bits(const PlanPart& part) {
   return true;
 }
 
-// Whether gradients are added over all groups on every rank that keeps them, as
+// True if gradients are added over all groups on every rank that keeps them, as
 // first published (zero.h).
 inline bool adds_everywhere(const PlanPart& part) {
   return part.options.zero.replica_sum == ReplicaSum::kAllReduce;
 }
 
-// Whether the sum of a replica's own groups would be no part of the tree. Then
+// True if the sum of a replica's own groups would be no part of the tree. Then
 // the groups of all replicas are added at once, each rank a share of what it
 // keeps, and those that keep the same hand their shares round: the bytes of one
 // sum after the other, but more of them between replicas.

@@ -62,8 +62,7 @@ class UpdatePlanner {
     return known->second;
   }
 
-  // Of a state that lives with the shard a rank keeps what it keeps of the
-  // matrix.
+  // A state that lives with the shard has the rank's pieces of the matrix.
   void add_shard_states(const KeptMatrix& matrix) {
     std::vector<StatePlace> places;
     for (const auto& fact : facts(matrix)) {

@@ -1,4 +1,5 @@
-// What a rank computes, in batches of equal shape, and where states lie.
+// Updates are what a rank computes, in batches of equal shape, and where states
+// lie.
 //
 //   UpdatePlan updates =
 //       plan_updates(part, layout, kept, rounds, rules, width);

@@ -1,4 +1,4 @@
-// What ranks send and receive in a collective, by link class.
+// WireBytes are what ranks send and receive in a collective, by link class.
 //
 //   const WireBytes own =
 //       member_bytes(part, group, rank, EntryKind::kAllGather, counts);
@@ -32,13 +32,14 @@ struct WireBytes {
 // The larger of each.
 WireBytes largest(const WireBytes& a, const WireBytes& b);
 
-// Of one member; `counts` are the bytes of each member's piece. A broadcast is
-// counted as an all-gather: what several roots send one after the other.
+// Returns the bytes of one member; `counts` are the bytes of each member's
+// piece. A broadcast is counted as an all-gather: what several roots send one
+// after the other.
 WireBytes member_bytes(const PlanPart& part, const RankGroup& group,
                        int32_t rank, EntryKind kind,
                        std::span<const int64_t> counts);
 
-// Of all members, added to those of the part's ranks: `out[rank]`.
+// Adds the bytes of all members to those of the part's ranks: `out[rank]`.
 template <class BytesOfRank>
 void add_member_bytes(const PlanPart& part, const RankGroup& group,
                       EntryKind kind, std::span<const int64_t> counts,
@@ -52,7 +53,8 @@ struct NodeShare {
   int64_t far_ranks = 0;
   int64_t far_bytes = 0;
 };
-// Of a member with a piece of its own, which the share does not hold.
+// Returns the bytes of a member with a piece of its own, which the share does
+// not hold.
 WireBytes pairwise_bytes(EntryKind kind, int64_t own, const NodeShare& others);
 
 template <class BytesOfRank>

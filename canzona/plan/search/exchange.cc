@@ -91,7 +91,7 @@ class Exchange {
     return bundles_.classes()[static_cast<size_t>(c)].load[p];
   }
 
-  // What the objective becomes if `from` gives `out` to `to` for `in`.
+  // Returns the objective if `from` gives `out` to `to` for `in`.
   Score score(size_t from, size_t to, const Pick& out, const Pick& in) const {
     Score s;
     int64_t period_from = 0, period_to = 0;

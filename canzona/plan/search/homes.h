@@ -14,7 +14,7 @@
 
 namespace canzona {
 
-// What a bundle, an item or a home weighs.
+// The weight of a bundle, an item or a home.
 struct HomeWeight {
   int64_t cost = 0;      // load over a period
   int64_t memory = 0;    // bytes of master weights and states

@@ -79,9 +79,9 @@ class Placing {
     }
   }
 
-  // Of the homes that still want this class: first those with room, then the
-  // one furthest behind its share of what the buckets so far supply, then the
-  // emptiest.
+  // Chooses among the homes that still want this class: first those with room,
+  // then the one furthest behind its share of what the buckets so far supply,
+  // then the emptiest.
   size_t choose(size_t b, size_t c, int64_t elements) const {
     size_t best = demands_[c].size();
     int64_t best_lag = 0, best_held = 0;
@@ -106,8 +106,8 @@ class Placing {
     return best;
   }
 
-  // Swaps until no place is overfull. Where a bucket's cap proves out of reach,
-  // the reachable one takes its place; what then still resists is dealt by
+  // Swaps until no place is overfull. If a bucket's cap proves out of reach,
+  // the reachable one takes its place; tensors that still resist are dealt by
   // bytes.
   void mend() {
     index_classes();
@@ -222,7 +222,8 @@ class Placing {
     return buckets_[p.bucket].instances[p.instance].elements;
   }
 
-  // What swapping the homes of two tensors of a class saves in overflow.
+  // Returns what swapping the homes of two tensors of a class saves in
+  // overflow.
   int64_t gain(const Place& x, const Place& y) const {
     const int64_t e = elements(x);
     const Cell from{x.bucket, home(x)}, to{x.bucket, home(y)};

@@ -1,5 +1,6 @@
-// Which tensor of a class goes to which home. Tensors of a class are alike, so
-// this changes no load; it decides how many bytes of each bucket a home keeps.
+// Decides which tensor of a class goes to which home. Tensors of a class are
+// alike, so this changes no load; it decides how many bytes of each bucket a
+// home keeps.
 //
 // Every home's demand of a class is spread over the buckets in proportion to
 // their supply, then overfull places are mended by swapping tensors of one

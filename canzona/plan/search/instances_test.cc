@@ -102,7 +102,8 @@ Case random_case(Random& random, size_t most_instances, bool tight) {
   return c;
 }
 
-// Whether any placement gives every home what it demands within all caps.
+// Finds by brute force whether any placement gives every home what it demands
+// within all caps.
 class TriesAll {
  public:
   explicit TriesAll(const Case& c) : c_(c), left_(demanded(c)) {}

@@ -54,7 +54,7 @@ int64_t bound_in(const std::vector<ItemClass>& classes, size_t p,
   return bound;
 }
 
-// What bound_in depends on: phases whose matrices are alike share their bound.
+// bound_in depends on these: phases whose matrices are alike share their bound.
 std::vector<std::array<int64_t, 3>> dimension_key(
     const std::vector<ItemClass>& classes, size_t p, int64_t upper) {
   std::vector<std::array<int64_t, 3>> key;

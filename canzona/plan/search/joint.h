@@ -7,11 +7,11 @@
 
 namespace canzona {
 
-// What homes may keep: `share` bounds their elements as a multiple of the mean
-// (0: unbounded), `memory` the bytes of states of all tp ranks of a home. With
-// `mixed`, bundles that longest-first dealing made are preferred to patterns if
-// they are nearly as good: patterns put equal items together, which makes bytes
-// hard to level.
+// Homes may keep at most this: `share` bounds their elements as a multiple of
+// the mean (0: unbounded), `memory` the bytes of states of all tp ranks of a
+// home. With `mixed`, bundles that longest-first dealing made are preferred to
+// patterns if they are nearly as good: patterns put equal items together, which
+// makes bytes hard to level.
 struct Budgets {
   double share = 0;
   int64_t memory = INT64_MAX;

@@ -156,7 +156,7 @@ class Leveling {
     }
   }
 
-  // How many items of class `c` cost as much as `given`, rounded down.
+  // Returns how many items of class `c` cost as much as `given`, rounded down.
   int32_t match(const ClassCount& given, int32_t c) const {
     const int64_t cost =
         items_[static_cast<size_t>(given.item_class)].cost * given.count;

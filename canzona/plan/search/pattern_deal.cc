@@ -89,8 +89,8 @@ class PatternDeal {
     }
   }
 
-  // Of the classes of one size, the one with most left, so that all ranks get
-  // alike mixtures.
+  // Gives an item of the class with most left among those of one size, so that
+  // all ranks get alike mixtures.
   void give_one(size_t rank, size_t i) {
     int32_t most = classes_[i].front();
     for (int32_t c : classes_[i]) {

@@ -19,7 +19,7 @@ int64_t largest_load(const PlacedStage& stage) {
   return *std::max_element(loads.begin(), loads.end());
 }
 
-// What the fullest home keeps above the cap of some bucket.
+// Returns what the fullest home keeps above the cap of some bucket.
 int64_t overflow(const PlacedStage& stage) {
   int64_t most = 0;
   for (size_t b = 0; b < stage.caps.size(); ++b) {

@@ -270,7 +270,7 @@ class Stage {
         p_.grid.rank(0, home, a_.owner[static_cast<size_t>(m)]));
   }
 
-  // Where bytes overruled the bundles: tensors swapped one by one.
+  // Swaps tensors one by one where bytes overruled the bundles.
   void swap_placed() {
     if (p_.steps().size() != 1) return;
     PlacedStage stage;
@@ -295,8 +295,8 @@ class Stage {
     }
   }
 
-  // What the cap leaves for states at all tp ranks of a home, after parameters,
-  // gradients and the slots of a round of the largest matrix.
+  // Returns what the cap leaves for states at all tp ranks of a home, after
+  // parameters, gradients and the slots of a round of the largest matrix.
   int64_t memory_for_states() const {
     if (p_.options.memory_cap_bytes == 0) return INT64_MAX;
     int64_t fixed = 0, largest = 0;
@@ -315,14 +315,14 @@ class Stage {
     const int64_t left = p_.options.memory_cap_bytes - fixed - slots;
     return std::max<int64_t>(left, 0) * p_.grid.tp;
   }
-  // Of a shard's gradients and parameters, on one rank.
+  // Returns the bytes of a shard's gradients and parameters on one rank.
   int64_t resting_bytes(int64_t elements) const {
     const ZeroSizes& zero = p_.options.zero.sizes;
     return elements * kBytesPerFp32 / zero.z2 +
            elements * bytes_per_parameter(p_.options.parameters) / zero.z3;
   }
 
-  // How many of each class the homes of a buffer take.
+  // Returns how many of each class the homes of a buffer take.
   std::vector<std::vector<Demand>> demands(const Buffer& f) const {
     std::vector<std::vector<Demand>> out(classes_.size());
     for (int32_t h = 0; h < f.num_homes; ++h) {

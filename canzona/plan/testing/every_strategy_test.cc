@@ -1,4 +1,4 @@
-// What holds for every strategy and every mode of micro-groups.
+// These tests hold for every strategy and every mode of micro-groups.
 #include <gmock/gmock.h>
 
 #include "canzona/plan/testing/test_random.h"

@@ -1,5 +1,5 @@
-// What the tests of this folder share: random numbers that are the same on
-// every machine, models made by hand, plans in one line.
+// The tests of this folder share random numbers that are the same on every
+// machine, models made by hand, plans in one line.
 #pragma once
 
 #include <algorithm>
@@ -128,7 +128,7 @@ inline void add_parts(Plan& plan) {
   make_parts(plan);
 }
 
-// What was changed in the request of a plan with one part is changed there.
+// Copies changes in the request of a plan with one part to that part.
 inline Plan passed_on(Plan plan) {
   PlanPart& part = plan.parts.front();
   static_cast<SettledRequest&>(part) = plan;

@@ -243,7 +243,7 @@ class Validation {
   std::vector<std::string> violations_;
 };
 
-// Whether a part has from the whole what `expected` has, and its tensors.
+// True if a part has from the whole what `expected` has, and its tensors.
 bool belongs(const PlanPart& part, const PlanPart& expected,
              const std::vector<Tensor>& tensors) {
   const auto given = [](const PlanPart& p) {

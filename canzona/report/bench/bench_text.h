@@ -1,5 +1,5 @@
-// What the views of several benches say: links, machines, warnings. Each
-// write_… writes one value or the members it names.
+// The views of several benches share these texts: links, machines, warnings.
+// Each write_… writes one value or the members it names.
 #pragma once
 
 #include <string>
@@ -40,7 +40,7 @@ std::string link_text(const LinkModel& link);
 // The members of a modelled link; the object stays open.
 void begin_link(JsonWriter& out, const LinkModel& link);
 
-// What a reader of times must know. `copies`: bytes in a second of a rank.
+// Warns the reader of times. `copies`: bytes in a second of a rank.
 std::string too_fast_text(double copies);
 // Adds a warning if more ranks than CPUs share this machine.
 void warn_of_shared_cpus(int num_ranks, std::vector<std::string>& warnings);

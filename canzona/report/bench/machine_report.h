@@ -1,5 +1,5 @@
-// What `canzona bench transform`, `bench rule` and `doctor` have measured on
-// one machine, on the terminal and as JSON.
+// Shows what `canzona bench transform`, `bench rule` and `doctor` have measured
+// on one machine, on the terminal and as JSON.
 #pragma once
 
 #include <optional>
@@ -18,7 +18,7 @@ struct TransformReport {
   MachineInfo machine;
   MachineRates rates = {};
   std::vector<TransformRow> rows = {};
-  // What the rule itself runs on this shape here.
+  // The precision that the rule itself runs on this shape here.
   PrecisionChoice precision = {};
   std::string algorithm = {};
 };
@@ -47,8 +47,8 @@ struct MachineReport {
   int num_gpus = 0;       // that this process may use
   std::vector<ExchangeInfo> exchanges = {};  // by transport
 };
-// What slows this machine down or keeps runs from ending well; empty: all is
-// well.
+// Lists what slows this machine down or keeps runs from ending well; empty: all
+// is well.
 std::vector<std::string> problems_of(const MachineReport& report);
 std::string machine_text(const MachineReport& report, const Ink& ink);
 std::string machine_json(const MachineReport& report);

@@ -277,7 +277,7 @@ void write_strategy(JsonWriter& out, const StepBench& bench,
   out.end_object();
 }
 
-// Of a plan that was made; the same for all strategies.
+// The period of a plan that was made; it is the same for all strategies.
 void write_period(JsonWriter& out, const StepBench& bench) {
   for (const StrategyBench& s : bench.strategies) {
     if (!s.plan) continue;

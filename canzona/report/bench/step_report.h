@@ -23,7 +23,7 @@ struct StepReport {
 
 // False if strategies lead to different parameters or states.
 bool digests_agree(const StepReport& report);
-// What a reader of the figures must know.
+// Lists what a reader of the figures must know.
 std::vector<std::string> warnings_of(const StepReport& report);
 
 std::string step_text(const StepReport& report, const Ink& ink);

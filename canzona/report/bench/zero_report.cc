@@ -201,7 +201,7 @@ void write_limits(JsonWriter& out, const MachineLimits& limits) {
   out.end_object();
 }
 
-// What links were busy is known where they are modelled.
+// The busy time of links is known if they are modelled.
 void write_cell_times(JsonWriter& out, const ZeroCell& cell, bool has_links) {
   const auto of_links = [&](const char* name, double value) {
     if (has_links)

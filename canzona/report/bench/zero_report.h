@@ -30,7 +30,7 @@ struct ZeroReport {
   }
 };
 
-// What a reader of the figures must know.
+// Lists what a reader of the figures must know.
 std::vector<std::string> warnings_of(const ZeroReport& report);
 
 std::string zero_text(const ZeroReport& report, const Ink& ink);

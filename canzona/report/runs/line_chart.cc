@@ -206,7 +206,7 @@ class Drawing {
     if (chart.clip > 0) range.include(chart.clip);
     if (chart.from_zero) range.include(0);
     if (!(range.low <= range.high)) return {0, 1};
-    // What differs by rounding alone is drawn as one value.
+    // Values that differ by rounding alone are drawn as one.
     const double size = std::max(std::fabs(range.low), std::fabs(range.high));
     const double span = range.high - range.low;
     const double margin = span > 1e-9 * size ? span * 0.05 : size / 10 + 1e-12;
@@ -247,7 +247,8 @@ class Drawing {
     return chart_.clip <= 0 || point.y <= chart_.clip;
   }
 
-  // Where the line between two points, one of them above the clip, meets it.
+  // Returns the point at which the line between two points, one of them above
+  // the clip, meets it.
   Point at_clip(const Point& a, const Point& b) const {
     const double share = (chart_.clip - a.y) / (b.y - a.y);
     return {a.x + share * (b.x - a.x), chart_.clip};

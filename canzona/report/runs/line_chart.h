@@ -10,7 +10,8 @@
 
 namespace canzona {
 
-// What is drawn of a run's steps: points, smoothed, and few enough to draw.
+// The series of a run's steps as they are drawn: points, smoothed, and few
+// enough.
 //
 //   Points raw = points_of(run, Axis::kSteps, loss_of);
 //   Points line = smoothed(raw);
@@ -72,7 +73,7 @@ struct LineChart {
   bool from_zero = false;  // the vertical axis begins at 0
   // Nothing above this value is drawn; 0: all is.
   double clip = 0;
-  // How values are written: "4.123", "12.3K".
+  // Writes a value: "4.123", "12.3K".
   std::string (*text)(double) = nullptr;
 };
 

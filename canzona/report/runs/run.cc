@@ -245,7 +245,7 @@ void flatten(const Json& value, const std::string& name, Facts& facts) {
   facts.emplace_back(printable(name, kMaxText), printable(text, kMaxText));
 }
 
-// Of the rank that has most; nothing where it is not known.
+// The bytes of the rank that has most; nothing if they are not known.
 std::string most_bytes(const RunSummary& summary, int64_t RankSummary::*field) {
   int64_t most = -1;
   for (const RankSummary& rank : summary.per_rank)

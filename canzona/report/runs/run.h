@@ -28,11 +28,11 @@ struct TrainingRun {
   bool has_ended() const { return summary && summary->has_ended(); }
   // "finished", "stopped", "diverged", or "" for a run that did not end.
   std::string state() const { return has_ended() ? summary->state : ""; }
-  // Why a run is not like others, in a few words; "" for one that finished.
+  // Says in a few words why a run is not like others; "" for one that finished.
   std::string remark() const;
   int64_t skipped_steps() const;
   double mfu() const;  // NaN: not known
-  // What the summary says, or as far as the steps tell.
+  // The number that the summary says, or as far as the steps tell.
   int64_t num_steps() const;
   int64_t tokens() const;
   double seconds() const;
@@ -57,15 +57,15 @@ const StepMetrics* first_below(const TrainingRun& run, double loss);
 size_t baseline_of(const std::vector<TrainingRun>& runs,
                    const std::string& wanted);
 
-// How runs did against one of them.
+// Compares runs with one of them.
 //
 //   ComparedRuns all = compare_runs(runs, baseline_of(runs, "adamw"));
 //
-// Of every run: what it needed until its evaluation loss was at most the
+// Finds what every run needed until its evaluation loss was at most the
 // baseline's last one. Only losses that were measured count: nothing is read
 // off between two evaluations.
 
-// What a run needed, and as a multiple of what the baseline needed (0: not
+// The cost of a run until then, and as a multiple of the baseline's (0: not
 // known).
 struct Reached {
   int64_t steps = 0;
@@ -88,7 +88,7 @@ struct ComparedRuns {
 ComparedRuns compare_runs(const std::vector<TrainingRun>& runs,
                           size_t baseline);
 
-// What was asked of runs and where they ran, as lists of names and values.
+// The settings of runs and where they ran, as lists of names and values.
 
 using Facts = std::vector<std::pair<std::string, std::string>>;
 

@@ -134,7 +134,7 @@ void add_losses(Html& out, const RunView& view) {
   end_section(out);
 }
 
-// What the optimizer did in every step, and how fast it went.
+// Shows what the optimizer did in every step, and how fast it went.
 namespace {
 
 std::string small_text(double value) { return fmt::format("{:.3g}", value); }
@@ -214,7 +214,7 @@ void add_optimization(Html& out, const RunView& view) {
   end_section(out);
 }
 
-// What time and memory of every rank went to, and the plan's balance.
+// Shows what time and memory of every rank went to, and the plan's balance.
 namespace {
 
 constexpr size_t kMaxBars = 96;
@@ -339,7 +339,7 @@ std::vector<Bar> bars_of_runs(const RunView& view) {
   return bars;
 }
 
-// How much of the time in which links were busy nobody waited.
+// Says for how much of the time in which links were busy nobody waited.
 std::string hidden_text(const RunSummary& summary) {
   double busy = 0, waited = 0;
   for (const RankSummary& rank : summary.per_rank) {

@@ -32,7 +32,7 @@ std::string loss_text(double loss);
 std::string times_text(double ratio);
 // "34.5 %"; "–" where it is not known.
 std::string mfu_text(double mfu);
-// Why evaluation losses cannot be compared; "" if they can.
+// Says why evaluation losses cannot be compared; "" if they can.
 std::string evaluations_remark(const std::vector<TrainingRun>& runs);
 // "7 of 8 steps were skipped …, in step 8 the gradient of …"; "" if none was.
 std::string skipped_remark(const TrainingRun& run);

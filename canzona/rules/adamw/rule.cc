@@ -66,7 +66,7 @@ class AdamWRule final : public RuleOf<AdamWFacts> {
   }
 
  private:
-  // How far an average of `step` terms still is from its full weight.
+  // Returns how far an average of `step` terms still is from its full weight.
   static double correction(double beta, int64_t step) {
     return beta == 1 ? 1 : 1 - std::pow(beta, static_cast<double>(step));
   }

@@ -34,7 +34,7 @@ TEST(AdamWRule, TakesTheKnownSteps) {
   }
 }
 
-// Where epsilon counts, it counts before or after the correction of the bias.
+// Epsilon counts before or after the correction of the bias.
 TEST(AdamWRule, PlacesEpsilonAsAsked) {
   const auto engine = make_cpu_engine();
   for (const bool corrected : {true, false}) {

@@ -24,9 +24,9 @@ struct CoefficientSet {
   int usual_steps = 5;
   // By how much the norm is enlarged, for sets without room above 1.
   double norm_factor = 1;
-  // Why the set must not be used as it is; empty: it may.
+  // The reason why the set must not be used as it is; empty: it may.
   std::string_view hazard;
-  // How many steps the Gram form may take in bf16 before it must start anew.
+  // The Gram form may take this many steps in bf16 before it must start anew.
   // Sets with little room above 1 stand no rounding of the Gram matrix at all.
   int longest_segment_bf16 = 1;
   int longest_segment_fp16 = 2;
@@ -36,12 +36,12 @@ const std::vector<CoefficientSet>& coefficient_sets();
 // InternalError if there is none.
 const CoefficientSet& coefficient_set(std::string_view name);
 
-// What happens after the last of a set: it is repeated, or all of them are.
+// After the last of a set it is repeated, or all of them are.
 enum class Overrun { kLast, kCycle };
 std::vector<Coefficients> unrolled(const std::vector<Coefficients>& set,
                                    int64_t steps, Overrun overrun);
 
-// What the steps make of one singular value, in fp64.
+// Returns what the steps make of one singular value, in fp64.
 double composed(const std::vector<Coefficients>& steps, double x);
 
 // The first x in (0, 1.02] that the steps turn round (below zero) or blow up

@@ -53,8 +53,8 @@ TEST(CoefficientSets, PolarDionStartsFromALargerNorm) {
   EXPECT_EQ(coefficient_set("polar-dion").norm_factor, 1.02);
 }
 
-// What ships without a hazard neither turns a direction round nor blows it up,
-// also where rounding has lifted it above the norm.
+// Sets without a hazard neither turn a direction round nor blow it up, also
+// where rounding has lifted it above the norm.
 TEST(CoefficientSets, EverySafeSetHasRoomAboveOne) {
   for (const CoefficientSet& set : coefficient_sets()) {
     if (!set.hazard.empty()) continue;

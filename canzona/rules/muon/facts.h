@@ -12,8 +12,8 @@
 
 namespace canzona {
 
-// How Newton–Schulz is carried out on an m x n matrix, m <= n. All forms give
-// the same result up to rounding.
+// The forms of Newton–Schulz on an m x n matrix, m <= n. All forms give the
+// same result up to rounding.
 enum class NewtonSchulz {
   kStandard,   // three full products a step
   kSymmetric,  // the same, symmetric results by one triangle
@@ -28,7 +28,8 @@ struct MuonStack {
   int64_t count = 1;
 };
 
-// How the rule computes one shape: what the planner weighs and the rule runs.
+// A MuonWay is how the rule computes one shape: what the planner weighs and the
+// rule runs.
 struct MuonWay {
   NewtonSchulz form = NewtonSchulz::kSymmetric;
   // A small matrix, which is computed in fp32 where the others are in bf16.
@@ -49,9 +50,9 @@ class MuonFacts final : public RuleFacts {
 
   // UsageError if it has fewer than two axes.
   MuonStack stack_of(const std::vector<int64_t>& dims) const;
-  // What runs on this shape. In bf16 matrices of at most 64 rows or columns
-  // are small: no form is exact enough for them once the input is rounded, and
-  // fp32 costs next to nothing. With unsafe=on none is.
+  // Returns what runs on this shape. In bf16 matrices of at most 64 rows or
+  // columns are small: no form is exact enough for them once the input is
+  // rounded, and fp32 costs next to nothing. With unsafe=on none is.
   MuonWay way(MatrixShape shape) const;
   NewtonSchulz form(MatrixShape shape) const { return way(shape).form; }
   // The precision in which this shape is computed: "bf16".
@@ -88,7 +89,7 @@ const std::vector<Preset>& muon_presets();
 // may be had with unsafe=on.
 RuleOptions muon_options_in_force(const RuleOptions& given);
 
-// How often the Gram form must start anew in this precision.
+// Returns how often the Gram form must start anew in this precision.
 int64_t muon_restarts_needed(const RuleOptions& in_force,
                              std::string_view precision);
 

@@ -342,7 +342,7 @@ TEST(MuonFacts, NeverRefreshesAndNeedsWholeMatrices) {
   EXPECT_EQ(muon.scatter_bytes_per_element(), 4);
 }
 
-// Where only the form that runs fits 64 bits, it is counted.
+// A form that fits 64 bits is counted although the other does not.
 TEST(MuonFacts, CountsOnlyTheFormThatRuns) {
   const int64_t m = 1'000'000;
   const int64_t n = 1'200'000;

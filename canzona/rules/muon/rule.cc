@@ -46,7 +46,7 @@ double shape_scale(const std::string& scale, MatrixShape shape) {
   return 1;
 }
 
-// Where the matrices [begin, begin + size) of whole tensors lie.
+// Finds the matrices [begin, begin + size) of whole tensors.
 class Places {
  public:
   static constexpr int64_t kMost = 256;

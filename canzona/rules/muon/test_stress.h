@@ -162,10 +162,11 @@ inline PlainMatrix plain_iteration(PlainMatrix x,
   return x;
 }
 
-// How far |O - O64| / |O64| may go. Rounding gives directions that the matrix
-// does not have about one unit in the last place of the largest one, and the
-// steps multiply that by their slope at zero. Both constants are twice to four
-// times what was measured; the first is the Gram form's, of `cans` in fp32.
+// Returns how far |O - O64| / |O64| may go. Rounding gives directions that the
+// matrix does not have about one unit in the last place of the largest one, and
+// the steps multiply that by their slope at zero. Both constants are twice to
+// four times what was measured; the first is the Gram form's, of `cans` in
+// fp32.
 inline double stress_tolerance(const std::vector<Coefficients>& steps,
                                const std::string& precision) {
   double slope = 1;

@@ -8,8 +8,8 @@
 namespace canzona {
 namespace {
 
-// Where b3 = b1, the blend is the average itself; else it is the one that a
-// decay of b3 in this step alone would have given.
+// With b3 = b1 the blend is the average itself; else it is the one that a decay
+// of b3 in this step alone would have given.
 Blend filter_blend(const ShampooOptions& options, int64_t t) {
   const double b1 = options.beta1;
   const double b3 = options.beta3;

@@ -61,7 +61,7 @@ class BatchStep {
   // The blocks' elements side by side: where they are, or in scratch memory.
   ConstRun packed(const TensorBlock& block, ConstRun tensor);
 
-  // Of the factors.
+  // The average of the factors.
   Average statistics() const;
   void accumulate(const TensorBlock& block);
   // The block's gradient times the roots of all axes but this one.

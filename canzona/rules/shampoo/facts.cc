@@ -24,7 +24,7 @@ int64_t root_work(const RootOptions& root, InversePower power) {
   // Ten steps: Z is the identity at first, Y of no use at last, and P, all but
   // the first, a product and not a triangle.
   if (root.method == RootMethod::kCans) return 9 * 2 + 9 + 9;
-  // What a condition number of 1e5 or 1e6 needs, however many are allowed.
+  // A condition number of 1e5 or 1e6 needs this many, however many are allowed.
   constexpr int64_t kUsualIterations = 18;
   const int64_t iterations = std::min(root.max_iterations, kUsualIterations);
   const int64_t raise = products_of_power(power.p);

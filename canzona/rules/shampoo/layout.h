@@ -1,4 +1,5 @@
-// Where the states of one tensor lie. The owner keeps, in this order,
+// A layout says where the states of one tensor lie. The owner keeps, in this
+// order,
 //
 //   filtered_grad, grafting_avg_sq   like the tensor; absent without a use
 //   L inv_L                          factors of axis 0 and their inverse roots,

@@ -32,7 +32,7 @@ namespace {
 
 constexpr const char* kRule = "shampoo";
 
-// What a step does; names are those of the public implementations.
+// Options of a step; names are those of the public implementations.
 std::vector<OptionFact> step_facts() {
   return with_step_size(
       "0.001", "0.1",
@@ -140,7 +140,7 @@ void choose_damping(RuleOptions& options, const RuleOptions& given) {
   }
 }
 
-// What is best on the device, where that is asked for.
+// Fills in what is best on the device, where that is asked for.
 RuleOptions all_in_force(const RuleOptions& given) {
   RuleOptions options =
       options_in_force(kRule, shampoo_option_facts(), shampoo_presets(), given);

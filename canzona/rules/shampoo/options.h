@@ -1,5 +1,5 @@
-// What Shampoo can be told: how it cuts blocks, how it takes inverse roots
-// (roots.h does it), and the rest of its options.
+// Shampoo can be told how it cuts blocks, how it takes inverse roots (roots.h
+// does it), and the rest of its options.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace canzona {
 
-// Which sizes Shampoo cuts into blocks: those of a tensor whose small
+// Shampoo cuts these sizes into blocks: those of a tensor whose small
 // neighbouring sizes are merged.
 //
 //   merge_sizes({64, 3, 7, 7}, {.max_dim = 1024, .merge = 2})   64 147
@@ -31,7 +31,7 @@ AxisSizes merge_sizes(std::span<const int64_t> dims,
 
 enum class RootMethod { kEigen, kPseudo, kNewton, kHigher, kCans };
 
-// Which power of a matrix is wanted: A to the minus q/p.
+// The power of a matrix that is wanted: A to the minus q/p.
 struct InversePower {
   int64_t p = 4;
   int64_t q = 1;
@@ -49,17 +49,17 @@ struct RootOptions {
   double epsilon = 0;
   double rel_epsilon = 0;
   double abs_epsilon = 0;
-  // Of kEigen: whether d is added to the matrix or to its eigenvalues, after
-  // negative ones have been lifted to 0.
+  // kEigen adds d to the matrix or to its eigenvalues, after negative ones have
+  // been lifted to 0.
   bool perturb_before = true;
-  // Of kPseudo: eigenvalues up to the larger of rank_rtol times the largest one
-  // and rank_atol count as 0, and so do their inverse powers. Below 0: as many
+  // kPseudo counts eigenvalues up to the larger of rank_rtol times the largest
+  // one and rank_atol as 0, and their inverse powers, too. Below 0: as many
   // units of rounding as the matrix has rows.
   double rank_rtol = -1;
   double rank_atol = 0;
-  // Of the coupled iterations: they end when max |M - I| is at most the
-  // tolerance. kHigher sums `order` terms of a series per iteration; two of
-  // them are Newton's method.
+  // The coupled iterations end when max |M - I| is at most the tolerance.
+  // kHigher sums `order` terms of a series per iteration; two of them are
+  // Newton's method.
   int64_t max_iterations = 100;
   double tolerance = 1e-6;
   int order = 3;
@@ -117,8 +117,8 @@ struct ShampooOptions {
   bool drop_weighting;  // a gradient enters factors with weight 1
   bool kl;              // … after the roots of all other axes
   bool trace_scaling;   // factors are divided by the root of their trace
-  // Of the direction, decay included: the momentum keeps so much of itself and
-  // takes 1 - dampening of the direction.
+  // The momentum of the direction, decay included: it keeps so much of itself
+  // and takes 1 - dampening of the direction.
   double classic_momentum;
   double classic_dampening;
   bool classic_nesterov;
@@ -127,8 +127,8 @@ struct ShampooOptions {
   double grafting_epsilon;
   bool splits_products;  // of statistics and directions
 
-  // Of an axis of a tensor that has so many after merging; q is 0 if it has no
-  // factors. UsageError if the root cannot give it.
+  // The power for an axis of a tensor that has so many after merging; q is 0 if
+  // it has no factors. UsageError if the root cannot give it.
   InversePower power(int order, int axis) const;
   // False: the axis has no factors, because no root would ever be used.
   bool has_factor(int order, int axis) const {
@@ -136,7 +136,7 @@ struct ShampooOptions {
   }
   bool filters() const { return beta1 != 0; }
   bool has_momentum() const { return classic_momentum != 0; }
-  // Whether the grafting method has a second moment.
+  // True if the grafting method has a second moment.
   bool grafts_from_moment() const {
     return grafting != Grafting::kNone && grafting != Grafting::kSgd;
   }

@@ -26,7 +26,7 @@ void ask_hook(Engine& engine, DecompositionHook& hook, const RefreshSite& site,
   });
 }
 
-// What factors are multiplied by before a root is taken.
+// Factors are multiplied by these before a root is taken.
 PerTensor<double> factor_scales(Engine& engine, const RootRefresh& task,
                                 double least_trace) {
   PerTensor<double> scales(task.factor.count, 1 / task.correction);
@@ -91,8 +91,8 @@ void refresh_roots(Engine& engine, const RootRefresh& task,
 
 namespace {
 
-// How a step of Shampoo refreshes: all factors of one length along an axis at
-// once, of all blocks of all tensors, as far as the engine takes them.
+// A step of Shampoo refreshes all factors of one length along an axis at once,
+// of all blocks of all tensors, as far as the engine takes them.
 
 // As many as the engine takes, unless the iterations' scratch, several times
 // their size, would grow too large.

@@ -1,4 +1,4 @@
-// What happens when a root cannot be had.
+// These tests are about roots that cannot be had.
 #include "canzona/rules/shampoo/refresh.h"
 
 #include <gmock/gmock.h>

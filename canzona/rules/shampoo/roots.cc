@@ -104,7 +104,7 @@ RootStatus& at(Statuses statuses, int64_t i) {
   return statuses[static_cast<size_t>(i)];
 }
 
-// What is added to each diagonal.
+// Returns what is added to each diagonal.
 PerTensor<double> damping(Engine& engine, ConstMatrices a,
                           const RootOptions& options) {
   const double floor = options.method == RootMethod::kHigher

@@ -29,7 +29,7 @@ struct Result {
   PlainMatrix x;
 };
 
-// Of matrices of one size, together, on this engine.
+// Takes matrices of one size, together, on this engine.
 template <class Real>
 std::vector<Result> roots_of(Engine& engine,
                              const std::vector<PlainMatrix>& all,

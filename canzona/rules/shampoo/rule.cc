@@ -10,7 +10,7 @@
 namespace canzona {
 namespace {
 
-// What decay adds to the direction, as a multiple of the weights.
+// Returns what decay adds to the direction, as a multiple of the weights.
 double decay_in_direction(const DecayOptions& decay, double learning_rate) {
   if (decay.form == "decoupled") return decay.weight_decay;
   const double peak = decay.peak_learning_rate;

@@ -1,4 +1,4 @@
-// What the bits of a step may depend on: the tensor, its gradients and states.
+// The bits of a step may depend only on the tensor, its gradients and states.
 #include <gmock/gmock.h>
 
 #include <deque>

@@ -185,7 +185,7 @@ void BasisSearch::require_estimates(State state) {
     if (!finite[i]) fail(i, kBadEstimates);
 }
 
-// Whether A·Q and the estimates say that QᵀAQ is diagonal enough. Q is
+// True where A·Q and the estimates say that QᵀAQ is diagonal enough. Q is
 // orthogonal: QᵀAQ is as long as A·Q, and what is not on its diagonal is off.
 PerTensor<bool> BasisSearch::diagonal_ones(ConstMatrices product, int64_t begin,
                                            int64_t size) {

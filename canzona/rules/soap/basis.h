@@ -30,21 +30,22 @@ struct BasisTask {
   BasisTask some(int64_t begin, int64_t size) const;
 };
 
-// Where results go, one of each per factor: the caller's memory, that of the
+// Results go here, one of each per factor: the caller's memory, that of the
 // engine.
 struct NewBases {
   Matrices basis;
-  // Of the factor in the new basis, 1 x n; no data where nothing asks for them.
+  // Eigenvalues of the factor in the new basis, 1 x n; no data if nothing asks
+  // for them.
   Matrices eigenvalues;
-  // Which old vector each new one grew from, and whether the second moment is
-  // to be moved along.
+  // The old vector that each new one grew from, and whether the second moment
+  // is to be moved along.
   Orders order;
   std::span<bool> moved;
 
   NewBases some(int64_t begin, int64_t size) const;
 };
 
-// Whether find_bases gives eigenvalues.
+// True if find_bases gives eigenvalues.
 bool finds_eigenvalues(const SoapOptions& soap);
 
 // Computed in `dtype`, given in the factors' type. Fails too where the hook

@@ -73,7 +73,7 @@ namespace {
 using Refresh = SoapOptions::Refresh;
 using Sort = SoapOptions::Sort;
 
-// What the factor of a side of length d costs on every step, e being the
+// Counts what the factor of a side of length d costs on every step, e being the
 // product of the other sides: rotating the gradient (2d²e) and the update back
 // (2d²e), one triangle of the statistics (d²e). A first moment in the original
 // space is rotated too, and so is a copy of the gradient for the KL factor of
@@ -107,7 +107,7 @@ Flops refresh_flops(const SoapOptions& soap, int64_t d, int64_t e) {
   return flops;
 }
 
-// Of `count` blocks of these sides.
+// Counts the work of `count` blocks of these sides.
 RuleWork blocks_work(const SoapOptions& soap, int64_t count,
                      std::span<const int64_t> sides,
                      std::span<const bool> has_factor) {
@@ -121,7 +121,7 @@ RuleWork blocks_work(const SoapOptions& soap, int64_t count,
   return work;
 }
 
-// Of an element without factors: what is left of the rule is Adam.
+// An element without factors costs this: what is left of the rule is Adam.
 constexpr int64_t kAdamFlops = 14;
 
 RuleWork layout_work(const SoapOptions& soap, const SoapLayout& layout) {

@@ -1,4 +1,4 @@
-// How SOAP sees a tensor: its axes after merging, which of them have a factor,
+// SOAP sees a tensor as its axes after merging, which of them have a factor,
 // the blocks that long axes are cut into, and where all of that lies in the
 // states. One list of states for facts and arithmetic alike:
 //
@@ -8,9 +8,9 @@
 //   refresh_failures                        one number per factor
 //
 // Axes of a matrix or vector are called L and R, those of other tensors 0, 1,
-// 2 (F_0, Q_0). Where sides are cut, factors of equal length are one stack, in
-// the order of blocks, the last dim running fastest; those of shorter blocks at
-// the end of an axis are named "…_edge".
+// 2 (F_0, Q_0). If sides are cut, factors of equal length are one stack, in the
+// order of blocks, the last dim running fastest; those of shorter blocks at the
+// end of an axis are named "…_edge".
 //
 // Nothing here allocates: a layout is made anew for every call.
 #pragma once

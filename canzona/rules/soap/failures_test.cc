@@ -1,4 +1,4 @@
-// What goes wrong with the data: gradients that are not finite, bases that
+// These tests are about bad data: gradients that are not finite, bases that
 // cannot be found.
 #include <gmock/gmock.h>
 

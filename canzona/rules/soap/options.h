@@ -29,8 +29,8 @@ struct SoapOptions {
   // eigenvalues, with the second moment moved along; or after it, by falling or
   // rising ones, with the second moment as it is.
   enum class Sort { kBefore, kAfter, kAscending };
-  // Where the bias of a factor is taken out: nowhere, in the weights of its
-  // average, or from the copy that is decomposed.
+  // The bias of a factor is taken out nowhere, in the weights of its average,
+  // or from the copy that is decomposed.
   enum class FactorBias { kOff, kWeights, kDecomposition };
   enum class Grafting { kNone, kSgd, kAdagrad, kRmsprop, kAdam };
 

@@ -148,7 +148,7 @@ class PartCall {
   Matrices matrices_at(int number, const FactorPlace& at, int64_t rows) const {
     return across(number, {rows, at.side, at.stack}, at.place);
   }
-  // Of each tensor, the matrix at that place of a state.
+  // Returns, for each tensor, the matrix at that place of a state.
   Matrices across(int number, const StackShape& shape, int64_t place) const {
     const Run run = batch_.states[static_cast<size_t>(number)];
     const int64_t each = shape.stack * shape.rows * shape.cols;

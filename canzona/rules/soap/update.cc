@@ -11,8 +11,8 @@
 namespace canzona {
 namespace {
 
-// How much of the gradients an average that keeps `beta` of itself has seen
-// after `count` of them. One that keeps all of itself is a sum.
+// Returns how much of the gradients an average that keeps `beta` of itself has
+// seen after `count` of them. One that keeps all of itself is a sum.
 double seen(double beta, int64_t count) {
   return beta == 1 ? 1 : 1 - std::pow(beta, static_cast<double>(count));
 }
@@ -269,7 +269,7 @@ class BlockStep {
     return task;
   }
 
-  // Of as many tensors as there are orders.
+  // Moves the moments of as many tensors as there are orders.
   void move_second_moment(int axis, int64_t begin, ConstOrders orders) {
     if (updates_ == 0) return;
     const Arena::Scope scope(engine_.arena());

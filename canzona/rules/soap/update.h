@@ -14,7 +14,7 @@
 
 namespace canzona {
 
-// Of the moments and their quotient.
+// The coefficients of the moments and their quotient.
 AdamCoefficients soap_adam(const SoapOptions& soap, int64_t updates);
 
 // The same of the rule that lends its length, for a first moment that is up to
@@ -32,7 +32,7 @@ struct FactorWeights {
 };
 FactorWeights soap_factor_weights(const SoapOptions& soap, int64_t step);
 
-// What a factor is multiplied by before it is decomposed.
+// A factor is multiplied by this before it is decomposed.
 double soap_factor_scale(const SoapOptions& soap, int64_t step);
 
 // One step of SOAP on the same block of some tensors, all of it at the owner.
@@ -40,11 +40,13 @@ double soap_factor_scale(const SoapOptions& soap, int64_t step);
 //   soap_update(engine, soap, {.step = 11, .phase = 0, .part = {}}, blocks);
 //
 // Runs hold the blocks of all tensors, one after another, each contiguous and
-// of the dims given; factors and bases belong to one of them alone. What
-// happens if a basis cannot be found is refresh_policy.h's. Without a refresh
-// nothing comes back from the engine, so that a device need not be waited for.
+// of the dims given; factors and bases belong to one of them alone.
+// refresh_policy.h says what happens if a basis cannot be found. Without a
+// refresh nothing comes back from the engine, so that a device need not be
+// waited for.
 
-// Of one axis, one of each per tensor; no data where the axis has none.
+// The factors of one axis, one of each per tensor; no data if the axis has
+// none.
 struct SoapFactor {
   Matrices factor;
   Matrices basis;

@@ -25,7 +25,7 @@ class LogicalDigest {
   void add(uint64_t seed, int64_t first, std::span<const uint32_t> bits);
   void add(uint64_t seed, int64_t first, std::span<const float> values);
 
-  // What another one was given.
+  // Adds what another one was given.
   void add(const LogicalDigest& other) {
     words_[0] += other.words_[0];
     words_[1] += other.words_[1];

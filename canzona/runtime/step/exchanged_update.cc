@@ -43,7 +43,7 @@ ExchangedUpdate::ExchangedUpdate(Rank& rank, Publisher& publisher)
     for (const UpdateBatch& planned : rank.updates.batches[r]) {
       Members& batch = batches.emplace_back();
       batch.planned = &planned;
-      // What is computed comes in the order of kept matrices.
+      // Updates are computed in the order of kept matrices.
       for (int32_t k : planned.members)
         batch.matrices.push_back(&*std::ranges::lower_bound(
             round.computed, k, {}, &SlotMatrix::kept));

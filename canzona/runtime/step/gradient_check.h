@@ -1,4 +1,4 @@
-// What happens to reduced gradients before a rule sees them: one multiplication
+// Reduced gradients go through this before a rule sees them: one multiplication
 // by the factor, a look for values that are not finite, the global norm, and
 // clipping.
 //
@@ -33,15 +33,15 @@ class GradientLook {
   uint32_t scale_and_look(double factor);
   // That is not finite; 0 if none is.
   int32_t first_nonfinite_tensor();
-  // Of what it counts, times two to the power of 2 · exponent. Replicas leave
-  // it to the first of them.
+  // The sum over what it counts, times two to the power of 2 · exponent.
+  // Replicas leave it to the first of them.
   WideSum sum_of_squares(int exponent);
   // Everything that this rank keeps.
   void scale(double factor) { scale(planned_.scaled, factor); }
   // The same with a factor in the engine's memory.
   void scale_by(const double* factor);
 
-  // What it counts, and whose tensors that is of.
+  // The stretches that it counts, and their tensors.
   std::span<const Engine::Stretch> counted() const { return counted_; }
   std::span<const int32_t> counted_tensors() const { return planned_.tensor; }
   bool counts_squares() const {
@@ -61,7 +61,7 @@ class GradientLook {
 // magnitude, or, above all of those, such a code of where something was not
 // finite: in this rank's own gradient, which is better to know, or in a sum.
 int64_t nonfinite_code(const Rank& rank, int32_t tensor, bool own);
-// Whether it is a code; the outcome says what it means then.
+// True if it is a code; the outcome says what it means then.
 bool say_if_skipped(int64_t largest, const Model& model, StepOutcome& outcome);
 
 inline constexpr std::string_view kLargestLabel = "largest gradient";

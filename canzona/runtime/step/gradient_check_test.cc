@@ -196,7 +196,7 @@ TEST(Gradients, AnnouncedTwiceAreRefused) {
               HasSubstr("'embedding' was announced twice"));
 }
 
-// What was never announced counts as zeros.
+// Gradients that were never announced count as zeros.
 TEST(Gradients, NeverAnnouncedAreZeros) {
   const Plan plan = small_plan(toy_model(), {.mesh = "dp=2,tp=2"});
   const auto run = [&](bool announces) {

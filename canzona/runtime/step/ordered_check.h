@@ -1,6 +1,6 @@
 // The look at gradients before a step (gradient_check.h) where the engine works
 // later than it is told to: everything stays in its memory, and nobody waits.
-// What must not be updated with such gradients asks skip(), a flag there.
+// Work that must not be done with such gradients asks skip(), a flag there.
 //
 //   OrderedCheck check;
 //   check.add(rank, reducer.own_code());
@@ -30,7 +30,7 @@ class OrderedCheck {
 
   void issue(const StepSettings& settings);
   const int32_t* skip() const { return &numbers_->skip; }
-  // Of the last step that was issued, once.
+  // Reads the outcome of the last step that was issued, once.
   void read(const Model& model, StepOutcome& outcome);
 
  private:

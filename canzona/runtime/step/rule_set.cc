@@ -43,7 +43,7 @@ void check_device(const SettledRequest& plan, const std::string& device) {
                          planned->second, ", but this rank is on ", device));
 }
 
-// Whether the plan's own rule and options update a tensor. A plan of an
+// True if the plan's own rule and options update a tensor. A plan of an
 // element-wise rule does not say which tensors are matrices.
 bool is_of_matrices(const Tensor& tensor, bool element_wise) {
   return element_wise ? tensor.role == Role::kMatrix && tensor.shape.size() >= 2

@@ -32,7 +32,7 @@ TEST_P(FaultAt, EndsTheOthers) {
     EXPECT_THAT(outcome.words[rank], Not(IsEmpty()));
     num_named += Value(outcome.words[rank], ContainsRegex("ranks? ([01], )*2"));
   }
-  // Who is only late may be missed through another that waits for it.
+  // A rank that is only late may be missed through another that waits for it.
   EXPECT_GE(num_named, trial.kind == Fault::kStall ? 1 : 3);
 }
 

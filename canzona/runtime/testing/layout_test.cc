@@ -1,4 +1,5 @@
-// What one rank stores and moves, derived from a plan by hand-counted examples.
+// These tests check what one rank stores and moves, derived from a plan by
+// hand-counted examples.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -102,8 +103,8 @@ TEST(Kept, ElementsAreTheRanksOwnRun) {
   EXPECT_EQ(kept, 9);
 }
 
-// What one rank of a home sends to another in a round, the other expects; and
-// blocks of a slot do not overlap.
+// One rank of a home expects what another sends it in a round; and blocks of a
+// slot do not overlap.
 TEST(Rounds, SendWhatTheOtherExpects) {
   for (const std::string& strategy : strategy_names())
     for (const std::string split : {"none", "head,gate-up"}) {

@@ -1,5 +1,5 @@
-// What the process really takes, against what the plan says. A process of its
-// own, so that no other test's memory is counted.
+// Compares the memory that the process really takes with what the plan says. A
+// process of its own, so that no other test's memory is counted.
 #include <gtest/gtest.h>
 
 #include <fstream>

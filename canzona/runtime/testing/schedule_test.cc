@@ -1,6 +1,6 @@
-// What every thread of a rank does is what the schedule says, in its order, by
-// the same names and with the same bytes. Ranks are threads, or processes of
-// MPI (tests/mpi): each looks at what it recorded itself.
+// Every thread of a rank does what the schedule says, in its order, by the same
+// names and with the same bytes. Ranks are threads, or processes of MPI
+// (tests/mpi): each looks at what it recorded itself.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -99,7 +99,7 @@ Record expected_of(const Plan& plan, int32_t rank, int micro_batches) {
     if (e.kind == EntryKind::kCall) continue;
     const PlanPart& part = plan.parts[static_cast<size_t>(e.part)];
     const std::string issuer(issuer_of(e));
-    // What explain prints is both, one after the other.
+    // explain prints both, one after the other.
     const std::string label = label_of(part, e);
     EXPECT_EQ(describe(plan, e),
               cat(word_of(e.kind), label.empty() ? "" : " ", label));
@@ -187,7 +187,7 @@ void expect_counted_bytes(const Plan& plan, GradientWire wire) {
              });
 }
 
-// What transports count, they say as well: in bf16, too.
+// The bytes of spans are those that transports count, in bf16, too.
 TEST(Schedule, SpansHaveTheBytesThatAreSent) {
   for (const GradientWire wire : {GradientWire::kFp32, GradientWire::kBf16})
     for (const std::string& strategy : strategy_names())

@@ -17,7 +17,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int64_t kFaultyStep = 2;
 constexpr int kPlaces = 3;  // between the stages of a step
 
-// What ranks share: the fault, and who has ended.
+// Ranks share the fault, and who has ended.
 class Scene {
  public:
   explicit Scene(const FaultTrial& trial) : trial_(trial) {

@@ -54,7 +54,7 @@ struct FaultOutcome {
 
 FaultOutcome run_fault(const FaultTrial& trial);
 
-// Of a rank that has failed or left all others know. One that merely does not
+// All other ranks know of one that has failed or left. One that merely does not
 // come may first be missed by somebody who waits for it through a third; then
 // that third one tells of it.
 inline void expect_fault_words(const FaultTrial& trial,

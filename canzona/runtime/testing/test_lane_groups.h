@@ -54,7 +54,7 @@ class LaneRank {
     lane_->wait_for(*mark_);
   }
   void wait(Work work) { work.order(&compute_); }
-  // What compute does to memory that no collective may read any more.
+  // Overwrites memory that no collective may read any more, as compute does.
   void spoil(std::span<std::byte> data) {
     engine_.set_zero(data.data(), static_cast<int64_t>(data.size()));
   }

@@ -1,6 +1,6 @@
-// What every plan must lead to, bit for bit: one rank that has all tensors
+// Every plan must lead to this, bit for bit: one rank that has all tensors
 // whole, adds the gradients of all homes by the tree and updates one matrix
-// after the other. Of the plan it reads shapes, rules, phases and the number of
+// after the other. It reads the plan's shapes, rules, phases and number of
 // homes; owners, buckets and rounds mean nothing to it.
 //
 //   Reference reference(plan, GradientKind::kRandom, {});
@@ -23,11 +23,11 @@ namespace canzona {
 
 class Reference {
  public:
-  // `plan` outlives it. Of the options: adamw, groups and wire.
+  // `plan` outlives it. It reads adamw, groups and wire of the options.
   Reference(const Plan& plan, GradientKind gradients,
             const RuntimeOptions& options);
 
-  // Of settings.gradient_factor nothing is read: it belongs to the gradients.
+  // It does not read settings.gradient_factor, which belongs to the gradients.
   StepOutcome step(const StepSettings& settings);
 
   std::string parameter_digest();

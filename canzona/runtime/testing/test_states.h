@@ -21,7 +21,7 @@ class WholeStates {
     std::vector<int> given;  // how often, by element
   };
 
-  // What this rank gives. Any number of ranks call at once.
+  // Collects what this rank gives. Any number of ranks call at once.
   void collect(Runtime& runtime) {
     runtime.for_each_state([&](const RankState& state) {
       if (!state.given) return;
@@ -61,7 +61,7 @@ class WholeStates {
   const std::map<std::string, Whole>& tensors() const { return tensors_; }
 
  private:
-  // Where element i of a box is in the whole tensor, both row-major.
+  // Returns where element i of a box is in the whole tensor, both row-major.
   static size_t place_of(const StateBox& box, size_t i) {
     size_t at = 0, stride = 1;
     for (size_t d = box.shape.size(); d-- > 0;) {

@@ -118,8 +118,8 @@ inline void add_gradient(Runtime& runtime, Engine& engine, const Trial& trial,
                 bytes);
 }
 
-// What a model does in a step: every module is used and released, forwards and
-// backwards, and in backward every gradient added to.
+// Does what a model does in a step: every module is used and released, forwards
+// and backwards, and in backward every gradient added to.
 inline void make_gradients(Runtime& runtime, Engine& engine, const Trial& trial,
                            int64_t step) {
   const Plan& plan = runtime.plan();
@@ -152,7 +152,7 @@ inline void make_gradients(Runtime& runtime, Engine& engine, const Trial& trial,
   }
 }
 
-// What one rank does of it. `ops`: of a device other than the CPU.
+// Runs one rank of it. `ops`: of a device other than the CPU.
 inline void run_rank_of_trial(const Trial& trial, Communicator& group,
                               const WireOps* ops, TrialResult& result) {
   const auto engine = make_engine(trial.device);

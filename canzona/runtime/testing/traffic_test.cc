@@ -1,4 +1,4 @@
-// What the runtime sends and reserves is what the plan said.
+// The runtime sends and reserves what the plan said.
 #include <gtest/gtest.h>
 
 #include "canzona/runtime/testing/test_plans.h"

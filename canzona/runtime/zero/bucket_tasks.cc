@@ -30,7 +30,7 @@ std::vector<int64_t> offsets_of_shares(const std::vector<int64_t>& shares,
   return offsets;
 }
 
-// Where the piece of one of the members begins.
+// Returns where the piece of one of the members begins.
 int64_t offset_of(const std::vector<int64_t>& bytes, int member) {
   return std::reduce(bytes.begin(), bytes.begin() + member);
 }

@@ -1,10 +1,10 @@
-// What a courier does with a bucket in one turn: sums its gradients into the
-// part that this rank keeps, or sends its new parameters to all that keep them
-// whole. Which collectives that takes, over which groups, with which counts and
-// where in memory, the schedule's entries say (plan/schedule/rank_entries.h).
-// Where tensors lie whole though several ranks share their slices
-// (plan/zero.h), what goes round is put together in a staging area; elsewhere
-// it lies as it travels.
+// A task is what a courier does with a bucket in one turn: sums its gradients
+// into the part that this rank keeps, or sends its new parameters to all that
+// keep them whole. The schedule's entries (plan/schedule/rank_entries.h) say
+// which collectives that takes, over which groups, with which counts and where
+// in memory. If tensors lie whole though several ranks share their slices
+// (plan/zero.h), messages are put together in a staging area; elsewhere a
+// bucket lies as it travels.
 //
 //   BucketTask sum(rank, bucket, Resting::kGradients);
 //   sum.post();
@@ -35,8 +35,8 @@ class BucketTask {
   void order(Lane* lane) { work_.order(lane); }
 
  private:
-  // One entry, with the memory that it works on. Of an all-reduce, a broadcast,
-  // a scatter of shares and a leg `output` is all there is.
+  // One entry, with the memory that it works on. An all-reduce, a broadcast, a
+  // scatter of shares and a leg have `output` alone.
   struct Step {
     ShownEntry shown;
     NodeGroup& group;
@@ -73,7 +73,7 @@ class BucketTask {
 };
 
 Reduction reduction_of(GradientWire wire);
-// How many elements so many bytes of a sum are, each.
+// Turns bytes of a sum into elements, each.
 std::vector<int64_t> elements_of(std::vector<int64_t> bytes);
 
 }  // namespace canzona

@@ -143,7 +143,7 @@ void Gatherer::release(int32_t module) {
   post_ahead();
 }
 
-// What compute was told so far may still read it.
+// Compute that was issued so far may still read it.
 void Gatherer::release_slot(int64_t slot) {
   if (rank_.compute != nullptr)
     rank_.compute->record(*released_[index(slot)]);

@@ -48,7 +48,7 @@ class Gatherer {
   const SlotPool& pool() const { return uses_.pool(); }
 
  private:
-  // Of all uses, the first that may not be gathered yet.
+  // Returns the first of all uses that may not be gathered yet.
   int64_t horizon() const;
   void post_ahead();
   void require_module(const char* call, int32_t module) const;

@@ -165,7 +165,7 @@ void Scatterer::forget_slices(int32_t m) {
   rank_.settle(courier_);
 }
 
-// What was begun and not announced leaves as it is.
+// Gradients that were begun and not announced leave as they are.
 void Scatterer::finish() {
   for (size_t i = modules_.size(); i-- > 0;) {
     const auto m = static_cast<int32_t>(i);

@@ -40,7 +40,7 @@ class Scatterer {
   // `messages`: of gradients, by bucket.
   Scatterer(Rank& rank, Reducer& reducer, std::vector<Message> messages);
 
-  // How often each tensor is announced in an iteration.
+  // Sets how often each tensor is announced in an iteration.
   void expect(int64_t num_micro_batches);
   // A new iteration begins.
   void begin();
@@ -81,7 +81,7 @@ class Scatterer {
   void take_slot(int32_t module);
   void hand_over(int32_t module, bool last);
   void wait_until_done(Work work);
-  // What a parcel has thrown, of which all later ones know.
+  // Throws what a parcel has thrown, of which all later ones know.
   void rethrow() {
     if (leaving_.back().done()) leaving_.back().wait();
   }

@@ -81,7 +81,7 @@ inline std::vector<float> seen_parameter(Runtime& runtime, int32_t tensor) {
   return values;
 }
 
-// Whether all ranks have seen the same parameters, forwards and backwards.
+// Checks that all ranks have seen the same parameters, forwards and backwards.
 // Ranks call at once.
 class Witness {
  public:

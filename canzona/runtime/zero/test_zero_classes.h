@@ -59,8 +59,8 @@ inline ZeroVariant random_variant(Random& random, const ZeroSizes& sizes,
   return v;
 }
 
-// Of sums that are not exact, in fp32, only the order of micro-batches and
-// ranks is seen: z2. With bf16 on the wire every sum on the way is, but not
+// Sums that are not exact, in fp32, depend on the order of micro-batches and
+// ranks alone: z2. With bf16 on the wire every sum on the way counts, but not
 // that of a node's ranks, which leaves the node in fp32.
 inline std::string class_of(const ZeroVariant& v) {
   if (v.wire == GradientWire::kBf16)

@@ -23,7 +23,7 @@ std::string to_string(const Schedule& schedule);
 // Results of what must not differ, each made once without delays.
 class Schedules {
  public:
-  // Whether a run with delays has the result of one without.
+  // True if a run with delays has the result of one without.
   bool agrees(const Schedule& schedule);
 
  private:

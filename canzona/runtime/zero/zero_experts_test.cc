@@ -133,7 +133,7 @@ TEST(ZeroExpertsOncePerNode, SendWhatThePlanSaidAndChangeNothing) {
   EXPECT_EQ(results.count(), 1U);
 }
 
-// Of an expert that one rank alone has seen a bad gradient of.
+// One rank alone has seen a bad gradient of an expert.
 TEST(ZeroExpertsBadGradient, IsNamedAndSkippedEverywhere) {
   const Plan plan = zero_plan(
       toy_moe(), 2, {.sizes = {4, 2, 2}, .ep = 2, .experts = {2, 2, 2}});

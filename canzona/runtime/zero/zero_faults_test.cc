@@ -54,7 +54,7 @@ class FaultyGate final : public Gate {
   int num_ended_ = 0;
 };
 
-// What each rank said when it lost another.
+// Returns what each rank said when it lost another.
 std::vector<std::string> said(const ZeroStage& stage, bool stays,
                               Overlap overlap) {
   Trial trial;
@@ -116,7 +116,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 class ZeroStay : public testing::TestWithParam<ZeroStage> {};
 
-// Who is late may be missed through another that waits for it; the one that was
+// A late rank may be missed through another that waits for it; the one that was
 // to meet it knows. Random faults have the other modes.
 TEST_P(ZeroStay, IsNamedWithOperationAndModule) {
   const std::vector<std::string> words = said(GetParam(), true, Overlap::kNone);

@@ -51,8 +51,8 @@ TEST_P(LargeModules, HaveSlotsOfTheirOwn) {
     }
 }
 
-// Where both sizes are the same, a module of one tensor is gathered and
-// scattered where it lies: no staging as large as a vocabulary.
+// If both sizes are the same, a module of one tensor is gathered and scattered
+// where it lies: no staging as large as a vocabulary.
 TEST(LargeModulesAlone, NeedNoStaging) {
   const Plan plan = small_plan(with_large_vocabulary(false),
                                {.mesh = "dp=4", .zero = "zero3"});

@@ -59,7 +59,7 @@ struct PlainCase {
   int32_t ranks;
   int32_t per_node;
 };
-// Of all ranks {1, 2, 4, 7, 8} on nodes of {1, 2, 3, 4, 8}, those that have
+// From all ranks {1, 2, 4, 7, 8} on nodes of {1, 2, 3, 4, 8}, those that have
 // several ranks on each of several nodes, a power of two.
 const std::vector<PlainCase> kInLegs = {{4, 2}, {8, 2}, {8, 4}};
 

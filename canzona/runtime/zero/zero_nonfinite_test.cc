@@ -36,7 +36,7 @@ TEST_P(BadGradient, SkipsTheStepEverywhere) {
   const Plan plan = zero_plan(model, 4, {.sizes = sizes, .prefetch = 2});
   Trial good = run_of(plan, false), bad = run_of(plan, true);
   good.options.overlap = bad.options.overlap = overlap;
-  // Of a layer in the middle of backward, in its last row: the last slice.
+  // A layer in the middle of backward, in its last row: the last slice.
   const int32_t tensor = 7;
   ASSERT_EQ(model.tensors[tensor].name, "layers.1.qkv");
   bad.poison = [&](Runtime& runtime, int64_t step, int32_t t,

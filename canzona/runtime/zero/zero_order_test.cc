@@ -1,5 +1,5 @@
-// Who waits for what, with operations that are held back: orders are made, not
-// timed.
+// These tests are about who waits for what, with operations that are held back:
+// orders are made, not timed.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -150,7 +150,7 @@ TEST(Gathers, WaitForNewParametersOfOtherGroups) {
   });
 }
 
-// How far gathers may be ahead of compute.
+// Sees how far gathers are ahead of compute.
 class Lookahead : public Gate {
  public:
   explicit Lookahead(

@@ -1,4 +1,4 @@
-// What hierarchical ZeRO sends and reserves is what the plan said, to the byte.
+// Hierarchical ZeRO sends and reserves what the plan said, to the byte.
 #include <gtest/gtest.h>
 
 #include <map>

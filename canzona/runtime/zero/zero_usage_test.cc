@@ -25,7 +25,8 @@ void on_ranks(const std::function<void(Runtime&)>& body,
   });
 }
 
-// What a rank says of its own mistake: the others may be faster and end it.
+// Expects a rank's error about its own mistake: the others may be faster and
+// end it.
 void expect_usage_error(const std::function<void(Runtime&)>& body,
                         const std::string& words,
                         const ZeroVariant& variant = {.sizes = {2, 2, 2}}) {
@@ -181,7 +182,7 @@ TEST(ZeroUsage, BeginningMoreGradientsThanThereAreSlots) {
       {.sizes = {2, 2, 1}, .prefetch = 0});
 }
 
-// Where parameters are whole nobody has to say what will be used.
+// If parameters are whole nobody has to say what will be used.
 TEST(ZeroUsage, WithoutBeginStepThereIsOneMicroBatch) {
   for (const ZeroSizes& sizes :
        std::vector<ZeroSizes>{{2, 2, 1}, {2, 1, 1}, {1, 1, 1}})

@@ -1,4 +1,4 @@
-// How bf16 operands lie in memory: blocks of 32 x 32, each 2 KB, zeros where a
+// bf16 operands lie in memory as blocks of 32 x 32, each 2 KB, zeros where a
 // block reaches beyond the matrix. An operand is kept in the formats that
 // products read:
 //
@@ -54,8 +54,8 @@ struct Blocks {
   }
 };
 
-// What a bf16 kernel computes: one block at a time. The loops over blocks are
-// in product.h and algebra.cc, common to all kernels.
+// A bf16 kernel computes one block at a time. The loops over blocks are in
+// product.h and algebra.cc, common to all kernels.
 
 // acc (32 x 32, row-major) = Σ_k left(k)·right(k) over `depth` neighbouring
 // blocks: rows on the left; transposed tiles or pairs on the right.
@@ -84,9 +84,9 @@ enum class Target {
   kPlain,     // fp32 in rows
 };
 
-// What becomes of a sum: v = alpha·acc + Σ weight·addend, each operation
-// rounded to fp32, the addends given in pairs. `acc` and `spare` (as large)
-// may be overwritten.
+// The epilogue of a sum computes v = alpha·acc + Σ weight·addend, each
+// operation rounded to fp32, the addends given in pairs. `acc` and `spare` (as
+// large) may be overwritten.
 struct Epilogue {
   Target target = Target::kPacked;
   float* acc = nullptr;

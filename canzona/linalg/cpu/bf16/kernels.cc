@@ -1,4 +1,4 @@
-// Which kernels there are, and which of them this machine can run.
+// Lists the kernels, and tells which of them this machine can run.
 #include <time.h>
 
 #include <algorithm>

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int64_t kSlots = 64;
 constexpr int64_t kPackedBlockBytes = kBlockElements * 2;
-// Of a second-level cache of 2 MB; the rest is for columns and results.
+// Half of a second-level cache of 2 MB; the rest is for columns and results.
 constexpr int64_t kGroupBytes = 1000 << 10;
 constexpr int64_t kMostGroupRows = 16;
 // Deeper sums are cut, else a group would be too few rows to hide the traffic

@@ -29,7 +29,7 @@ struct Factors {
   int64_t depth = 0;
 };
 
-// How a product is cut, in blocks.
+// A ProductPlan says how a product is cut, in blocks.
 struct ProductPlan {
   int64_t group_rows = 1;
   int64_t group_cols = 1;

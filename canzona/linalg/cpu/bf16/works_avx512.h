@@ -294,8 +294,8 @@ CANZONA_INLINE void run_alone(Work& work) {
 // Epilogues as sequences of works (works_avx512.h), for the AVX-512 and AMX
 // kernels.
 
-// Where works run: between the tile instructions of `remaining()` steps, or,
-// when these are used up, by themselves. This one has no tile instructions.
+// Works run between the tile instructions of `remaining()` steps, or, when
+// these are used up, by themselves. This one has no tile instructions.
 struct NoTiles {
   static constexpr int64_t remaining() { return 0; }
   template <class Work>

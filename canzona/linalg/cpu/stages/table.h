@@ -57,7 +57,7 @@ struct StageTable {
   uint32_t (*largest_bits)(const float* x, int64_t count);
   // x = factor·x, and the largest |x| then.
   uint32_t (*scale_and_look)(float* x, float factor, int64_t count);
-  // Of trunc((x·scale)²), at most 2^62 each and 2^32 of them.
+  // Sums trunc((x·scale)²), at most 2^62 each and 2^32 of them.
   SplitSum (*sum_squares)(const float* x, double scale, int64_t count);
 };
 

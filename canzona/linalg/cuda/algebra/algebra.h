@@ -72,7 +72,7 @@ void launch_load(const BlendSource<Real>& source, const double* scales,
 
 // Fills an operand of an algebra of the GPU from where a Load says.
 
-// How a wide operand lies in memory: as it came.
+// A wide operand lies in memory as it came.
 struct StoredShape {
   int64_t rows = 0;
   int64_t cols = 0;
@@ -87,8 +87,8 @@ StoredShape stored_shape(const Operand& x, int64_t step);
 Operand take_operand(Arena& arena, const Operand& shape, int64_t step,
                      DType dtype);
 
-// Where the matrices of a batch begin, one after another or scattered, in a
-// table on the device, for the launches of the present call.
+// Returns where the matrices of a batch begin, one after another or scattered,
+// in a table on the device, for the launches of the present call.
 template <class Real, class Byte>
 Real* const* device_places(CudaEngine& engine,
                            const BasicMatrices<Byte>& matrices) {
@@ -129,8 +129,8 @@ struct TileScaleWork {
   double* slots = nullptr;
   double* scales = nullptr;  // one per matrix
 };
-// With s = factor·sqrt(|R|_F): X = X/s and R = R/s²; zeros stay. Of any type of
-// number.
+// With s = factor·sqrt(|R|_F): X = X/s and R = R/s²; zeros stay. It takes any
+// type of number.
 void scale_by_norm(DType dtype, const Tiles& x, const Tiles& r, double factor,
                    const TileScaleWork& work, cudaStream_t stream);
 

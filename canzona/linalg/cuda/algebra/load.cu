@@ -86,7 +86,7 @@ struct Places {
         vector(is_wide(grad) && is_wide(momentum)) {}
 };
 
-// What the second pass will see, without leaving a trace.
+// Computes what the second pass will see, without leaving a trace.
 template <class Real>
 __device__ void read_blends(const BlendSource<Real>& source,
                             const Places<Real>& at, int64_t begin,

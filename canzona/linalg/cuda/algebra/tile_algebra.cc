@@ -9,7 +9,7 @@
 namespace canzona {
 namespace {
 
-// What the copy engine of the GPU asks of a row.
+// The copy engine of the GPU asks this of a row.
 constexpr int64_t kRowStep = 8;
 
 Tiles wide_tiles(const Operand& x) {
@@ -18,7 +18,7 @@ Tiles wide_tiles(const Operand& x) {
           shape.row_stride, x.count,    shape.matrix_stride()};
 }
 
-// Of what was computed by halves only one half is stored and read; what was
+// Only one half of what was computed by halves is stored and read; what was
 // computed in full may be read so, too.
 Tiles square_tiles(const Operand& r, Half half = Half::kTriangle) {
   Tiles tiles = wide_tiles(r);

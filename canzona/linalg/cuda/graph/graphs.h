@@ -75,8 +75,8 @@ class Graphs {
 //   const std::byte* scalars = ring.put(bytes, stream);
 //   kernel<<<…, stream>>>(scalars);
 //
-// What was put stays for the launches that follow it at once. When the ring is
-// full it waits for the stream and begins again. One thread at a time, one
+// An entry stays valid for the launches that follow it at once. When the ring
+// is full it waits for the stream and begins again. One thread at a time, one
 // stream.
 class Ring {
  public:

@@ -19,7 +19,8 @@ __global__ void set_if_zero(cudaGraphConditionalHandle handle,
   cudaGraphSetConditional(handle, *flag == 0 ? 1 : 0);
 }
 
-// What the stream captures into, and what its next node comes after.
+// The graph that the stream captures into, and the nodes that its next node
+// comes after.
 struct Capture {
   explicit Capture(cudaStream_t stream) {
     check_cuda(cudaStreamGetCaptureInfo(stream, &status, nullptr, &graph,

@@ -1,6 +1,7 @@
-// What several engines write down together while one of them repeats work
-// (CudaEngine::repeat): first in a dry run, in which nothing is launched, then,
-// if that sequence of calls is new, while their streams are being captured.
+// A Recording is what several engines write down together while one of them
+// repeats work (CudaEngine::repeat): first in a dry run, in which nothing is
+// launched, then, if that sequence of calls is new, while their streams are
+// being captured.
 //
 // Scalars and tables get their places in the order in which they are pushed,
 // which is the same in both. Scalars are copied before every launch; tables
@@ -52,7 +53,7 @@ class Recording {
   const Slots& scalars() const { return scalars_; }
   const Slots& tables() const { return tables_; }
 
-  // Where kernels will find them; no address of use in a dry run.
+  // Returns where kernels will find them; no address of use in a dry run.
   const std::byte* push_scalars(std::span<const std::byte> bytes);
   const std::byte* push_table(std::span<const std::byte> bytes);
 
@@ -60,10 +61,11 @@ class Recording {
   void join(CudaEngine& engine);
   // Lets them all go, and says which took part.
   std::vector<CudaEngine*> release();
-  // Whether an arena has grown since its engine joined.
+  // True if an arena has grown since its engine joined.
   bool arenas_grew() const;
 
-  // What `first` was given happens before what `then` is given from now on.
+  // Work that `first` was given happens before work that `then` is given from
+  // now on.
   void order(CudaEngine& first, CudaEngine& then);
   void if_zero(CudaEngine& engine, const int32_t* flag,
                const std::function<void()>& work);

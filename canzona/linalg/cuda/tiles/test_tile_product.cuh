@@ -1,5 +1,5 @@
-// What the check of the tile products is made of: device memory, numbers that
-// look random, and a reference in fp64 that shares no code with the kernels.
+// The check of the tile products is made of device memory, numbers that look
+// random, and a reference in fp64 that shares no code with the kernels.
 #pragma once
 
 #include <cuda_bf16.h>

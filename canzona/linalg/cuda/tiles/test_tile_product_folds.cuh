@@ -113,7 +113,7 @@ class FoldChecker {
     compare(what, folded, whole, false);
   }
 
-  // Of a folded result what it has.
+  // Compares what a folded result stores.
   void compare(const char* what, const Stack& got, const Stack& wanted,
                bool folded) const {
     CANZONA_MUST(cudaDeviceSynchronize());

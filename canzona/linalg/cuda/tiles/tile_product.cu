@@ -56,7 +56,7 @@ TileTask make_task(const TileProduct& product) {
   return task;
 }
 
-// What the Hopper kernel has loops for.
+// True if the Hopper kernel has loops for these.
 bool folds_are_known(const TileTask& task) {
   const bool a = task.product.a.folded;
   const bool b = task.product.b.folded;

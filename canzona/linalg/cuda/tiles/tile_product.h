@@ -7,10 +7,10 @@
 //   symmetric_tile_product(square, p, {.c = r, .beta = b, .diagonal = a},
 //                          stream);                         // c·R² + b·R + a·I
 //
-// What one matrix gives depends neither on its batch nor on its place in it:
-// every element is one sum over k in one order. On a GPU of compute capability
-// 9.0 the Hopper kernel computes, elsewhere (from 8.0) the portable one; their
-// sums are rounded differently.
+// A matrix's result depends neither on its batch nor on its place in it: every
+// element is one sum over k in one order. On a GPU of compute capability 9.0
+// the Hopper kernel computes, elsewhere (from 8.0) the portable one; their sums
+// are rounded differently.
 //
 // Calls are asynchronous: what they name must live until the stream has come
 // past them. Any thread may call, for its current device. They may be captured
@@ -27,7 +27,7 @@ namespace canzona {
 
 enum class TileType { kFp16, kBf16 };
 
-// How the operands of an m x k by k x n product are stored.
+// The order in which the operands of an m x k by k x n product are stored.
 enum class TileOrder {
   kABt,  // A is m x k, B is n x k: X·Xᵀ, X·Q, products of symmetric matrices
   kAtB,  // A is k x m, B is k x n: Xᵀ·X
@@ -36,8 +36,8 @@ enum class TileOrder {
 
 enum class TileKernel { kAuto, kHopper, kPortable };
 
-// Of a folded symmetric matrix nobody reads what lies above the diagonal blocks
-// of 256 x 256, so it need not be written: nearly half of a large one. (The
+// The part of a folded symmetric matrix above the diagonal blocks of 256 x 256
+// is never read, so it need not be written: nearly half of a large one. (The
 // portable kernel reads and writes whole matrices all the same.)
 constexpr int64_t kFold = 256;
 

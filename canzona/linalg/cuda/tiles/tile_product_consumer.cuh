@@ -1,5 +1,5 @@
-// Who empties the pipeline of the Hopper kernel: the main loop of a warpgroup
-// that multiplies.
+// The consumer empties the pipeline of the Hopper kernel: it is the main loop
+// of a warpgroup that multiplies.
 #pragma once
 
 #include "canzona/linalg/cuda/tiles/tile_product_pipeline.cuh"

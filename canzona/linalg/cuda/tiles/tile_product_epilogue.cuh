@@ -1,5 +1,5 @@
-// What the epilogues of the Hopper kernel have in common: a warpgroup's 64 x
-// 256 sums are finished in chunks of 64 columns.
+// All epilogues of the Hopper kernel finish a warpgroup's 64 x 256 sums in
+// chunks of 64 columns.
 #pragma once
 
 #include "canzona/linalg/cuda/tiles/tile_product_numbers.cuh"
@@ -35,7 +35,7 @@ struct ThreadAt {
   }
 };
 
-// Where 16 bytes lie in a chunk as the copy engine swizzles it.
+// The address of 16 bytes in a chunk as the copy engine swizzles it.
 __device__ inline uint32_t in_chunk(int32_t row, int32_t group) {
   return static_cast<uint32_t>(row * 128 + ((group ^ (row & 7)) << 4));
 }

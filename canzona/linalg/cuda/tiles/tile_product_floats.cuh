@@ -58,7 +58,7 @@ class FloatEpilogue {
     int32_t columns;
     bool whole;
 
-    // How many numbers of a quad are inside the matrix, if positive.
+    // The number of numbers of a quad that are inside the matrix, if positive.
     __device__ int32_t inside(int chunk, int quad) const {
       return rows > 2 * quad ? columns - chunk * kBox : 0;
     }
@@ -86,8 +86,8 @@ class FloatEpilogue {
     return target.index + int64_t{2 * quad} * args_.n + chunk * kBox;
   }
 
-  // Where 16 bytes of a row lie in the slab: rows that are written together
-  // and bytes that are read together are in different banks.
+  // The address of 16 bytes of a row in the slab: rows that are written
+  // together and bytes that are read together are in different banks.
   __device__ uint32_t in_slab(int32_t row, int32_t unit) const {
     return slab_ + static_cast<uint32_t>(row) * kRowBytes +
            static_cast<uint32_t>((unit ^ ((row & 7) << 1)) << 4);

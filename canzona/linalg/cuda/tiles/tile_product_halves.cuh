@@ -113,8 +113,8 @@ class HalfEpilogue {
     return plan_.staging(group_, at_.buffer());
   }
 
-  // Of this lane's row of the four 8 x 8 matrices that hold its pairs of
-  // column groups `group` and `group` + 1.
+  // The address of this lane's row of the four 8 x 8 matrices that hold its
+  // pairs of column groups `group` and `group` + 1.
   __device__ uint32_t place(int group) const {
     return buffer() + in_chunk(16 * thread_.warp + thread_.lane % 16,
                                group + thread_.lane / 16);

@@ -18,7 +18,7 @@ struct TileMaps {
 
 bool same_tiles(const Tiles& x, const Tiles& y);
 
-// Where the task has no C or no D, the map of A takes its place.
+// If the task has no C or no D, the map of A takes its place.
 TileMaps make_tile_maps(const TileTask& task, int32_t box);
 
 }  // namespace canzona

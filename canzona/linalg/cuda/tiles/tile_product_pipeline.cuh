@@ -37,7 +37,7 @@ constexpr int32_t kStep = 16;  // of k in one matrix instruction
 
 enum class Result { kHalves, kHalvesWithAddend, kFloats };
 
-// What one instance of the kernel is made for.
+// One instance of the kernel is made for these.
 template <bool kBf16_, bool kAAcrossK_, bool kBAcrossK_, Result kResult>
 struct Variant {
   static constexpr bool kBf16 = kBf16_;

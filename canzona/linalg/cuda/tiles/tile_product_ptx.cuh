@@ -98,7 +98,7 @@ __device__ inline uint32_t cluster_rank() {
   return rank;
 }
 
-// Of the 128 threads of one warpgroup; 0 is __syncthreads.
+// Synchronizes the 128 threads of one warpgroup; 0 is __syncthreads.
 __device__ inline void warpgroup_sync(uint32_t name) {
   asm volatile("bar.sync %0, 128;" ::"r"(name) : "memory");
 }

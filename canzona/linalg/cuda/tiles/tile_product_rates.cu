@@ -1,6 +1,7 @@
-// How fast the tile products are, beside cuBLAS's batched products of the same
-// operands in the same run. Rates count useful operations: a triangle counts
-// half. cuBLAS is loaded when it is there and always computes everything.
+// Measures how fast the tile products are, beside cuBLAS's batched products of
+// the same operands in the same run. Rates count useful operations: a triangle
+// counts half. cuBLAS is loaded when it is there and always computes
+// everything.
 //
 //   tile_product_rates [portable]
 #include <cublas_v2.h>

@@ -1,6 +1,6 @@
-// Which block of the result comes when. Blocks are numbered matrix by matrix,
-// so that those of one matrix are computed close in time and find its operands
-// in the L2 cache.
+// The schedule says which block of the result comes when. Blocks are numbered
+// matrix by matrix, so that those of one matrix are computed close in time and
+// find its operands in the L2 cache.
 #pragma once
 
 #include <algorithm>
@@ -40,8 +40,8 @@ struct TileSchedule {
   }
 
   // Blocks on the diagonal of a symmetric result are less work than others.
-  // Where there are few blocks those come last; else every taker goes through
-  // all places in a matrix as it goes from turn to turn.
+  // They come last if there are few blocks; else every taker goes through all
+  // places in a matrix as it goes from turn to turn.
   TileSchedule shared_by(int32_t most) const {
     constexpr int32_t kFewTurns = 4;
     TileSchedule shared = *this;

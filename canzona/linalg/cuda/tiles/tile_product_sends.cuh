@@ -1,8 +1,8 @@
-// How 16-bit results leave the Hopper kernel: in boxes of 64 x 64, by way of a
-// ring of buffers per warpgroup. The warpgroup writes a box, and a warp beside
-// it (Sender) gives it to the copy engine, so that nobody who multiplies waits
-// for the copy, nor for the other warps. Where there is a C the sender has its
-// box fetched into the buffer before.
+// 16-bit results leave the Hopper kernel in boxes of 64 x 64, by way of a ring
+// of buffers per warpgroup. The warpgroup writes a box, and a warp beside it
+// (Sender) gives it to the copy engine, so that nobody who multiplies waits for
+// the copy, nor for the other warps. If there is a C, the sender has its box
+// fetched into the buffer before.
 //
 // `ready` tells the warpgroup that a buffer may be written, and holds C;
 // `filled` tells the sender that all four warps have written it.

@@ -1,5 +1,5 @@
-// What the kernels of tile_product.h have in common: a checked product, and
-// how the tasks of a launch are numbered. For the files tile_product*.cu only.
+// The kernels of tile_product.h have this in common: a checked product, and how
+// the tasks of a launch are numbered. For the files tile_product*.cu only.
 #pragma once
 
 #include "canzona/linalg/cuda/tiles/tile_product.h"

@@ -13,10 +13,10 @@ namespace {
 
 constexpr int kSums = 128;
 
-// Where an operand lies. Boxes are [64][64] elements, 8 KB. Stored along k,
-// eight rows of m or n are 1 KB and a step of 16 along k is 32 bytes. Stored
-// across k, eight rows of k are 1 KB, the next 64 of m or n are the next box,
-// and a step is 2 KB.
+// Describes where an operand lies. Boxes are [64][64] elements, 8 KB. Stored
+// along k, eight rows of m or n are 1 KB and a step of 16 along k is 32 bytes.
+// Stored across k, eight rows of k are 1 KB, the next 64 of m or n are the next
+// box, and a step is 2 KB.
 template <bool kAcrossK>
 struct OperandAt {
   static constexpr uint32_t kStepBytes = kAcrossK ? 2048 : 32;

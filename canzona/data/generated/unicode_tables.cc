@@ -1,4 +1,10 @@
-// Written by scripts/unicode_tables.py; do not edit.
+// Generated data, not to be edited: letters, numbers, combining classes and
+// decompositions of Unicode 16.0.0. These two commands write this file, the
+// same bytes on every machine:
+//
+//   pip install unicodedata2==16.0.0
+//   python3 scripts/unicode_tables.py > canzona/data/generated/unicode_tables.cc
+//
 // clang-format off
 #include "canzona/data/unicode_tables.h"
 
