@@ -179,12 +179,18 @@ Outcome run(const BenchStepFlags& a, const Output& out) {
   plan.link.clear();  // a LinkModel, and put into the plan's options later
   plan.device = a.device;
   if (plan.collectives.empty() && a.device != "cpu") plan.collectives = "auto";
+  bool speaks = true;
+  Phases phases([&](const std::string& what) {
+    if (speaks) out.progress(what);
+  });
+  phases.begin("device");
   take_own_gpu(rank_options(a, 0, false));
   make_engine(a.device);  // or the reason why there is none
   PrecisionChoice precision;
   plan.settle = [&](const std::string& rule, RuleOptions& options) {
     precision = settle_precision(rule, a.device, options);
   };
+  phases.begin("model and ranks");
   const PlanInput input = read_plan_input(plan);
   StepBenchRequest request = request_of(a, input, out);
   const bool links = request.link.has_value() || request.comm_ratio > 0;
@@ -196,7 +202,10 @@ Outcome run(const BenchStepFlags& a, const Output& out) {
   require_same_precision(*ranks, precision);
   request.run = ranks->runner();
   set_gpu_shares(a, *ranks, input.mesh.world(), request);
-  if (!ranks->speaks()) request.progress = [](const std::string&) {};
+  speaks = ranks->speaks();
+  if (!speaks) request.progress = [](const std::string&) {};
+  phases.end();
+  request.phases = &phases;
   std::unique_ptr<Trace> trace;
   if (!a.trace.empty()) trace = std::make_unique<Trace>();
   request.trial.runtime.trace = trace.get();

@@ -34,6 +34,13 @@ void fill_numbers(Engine& engine, float* to, const NumberStream& stream,
   }
 }
 
+std::optional<NumberSums> sum_hashes(Engine& engine, const std::byte* from,
+                                     int64_t element_bytes, uint64_t seed,
+                                     const NumberRows& rows) {
+  if (engine.kind() != "cuda") return {};
+  return sum_cuda_hashes(engine, from, element_bytes, seed, rows);
+}
+
 const MemoryOps& memory_ops(std::string_view device) {
   if (device == "cpu") return cpu_memory_ops();
   if (device == "cuda") return cuda_memory_ops();

@@ -27,6 +27,12 @@ void fill_cuda_numbers(Engine& /*engine*/, float* /*to*/,
   throw UsageError(kWhyNot);
 }
 
+NumberSums sum_cuda_hashes(Engine& /*engine*/, const std::byte* /*from*/,
+                           int64_t /*element_bytes*/, uint64_t /*seed*/,
+                           const NumberRows& /*rows*/) {
+  throw UsageError(kWhyNot);
+}
+
 bool cuda_is_built() { return false; }
 
 std::optional<CudaDeviceInfo> find_cuda_device(std::string* why_not) {

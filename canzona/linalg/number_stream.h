@@ -6,10 +6,14 @@
 //                {.count = 1000});
 //
 // In the engine's memory, in the order of its work. One thread, the engine's.
+// sum_hashes() tells what such memory holds without bringing it here.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 
 #ifdef __CUDACC__
 #define CANZONA_EVERYWHERE __host__ __device__
@@ -82,9 +86,24 @@ class Engine;
 void fill_numbers(Engine& engine, float* to, const NumberStream& stream,
                   const NumberRows& rows);
 
-// Fills memory of the GPU's engines; fill.cu, or no_cuda.cc.
+// Two sums, modulo 2^64, over all elements of the rows: with p the bits of
+// stream `seed` at the element's number in the stream and b those of the
+// element itself, which has `element_bytes` (2 or 4), the first adds the bits
+// of stream p at b, the second those of stream ~p.
+//
+// Nothing where the engine does that no quicker than this process; else it
+// waits.
+using NumberSums = std::array<uint64_t, 2>;
+std::optional<NumberSums> sum_hashes(Engine& engine, const std::byte* from,
+                                     int64_t element_bytes, uint64_t seed,
+                                     const NumberRows& rows);
+
+// They do both in memory of the GPU's engines; fill.cu, or no_cuda.cc.
 void fill_cuda_numbers(Engine& engine, float* to, const NumberStream& stream,
                        const NumberRows& rows);
+NumberSums sum_cuda_hashes(Engine& engine, const std::byte* from,
+                           int64_t element_bytes, uint64_t seed,
+                           const NumberRows& rows);
 
 }  // namespace canzona
 

@@ -1,6 +1,7 @@
 #include "canzona/measure/step_bench.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
@@ -21,6 +22,8 @@ StepTrial carry_out(const StepBenchRequest& request, const Plan& plan,
   const EngineWireOps ops(memory_ops(request.device));
   if (request.device != "cpu") trial.runtime.wire_ops = &ops;
   return on_every_rank(request.run, link, [&](Communicator& world) {
+    if (trial.phases != nullptr && world.rank() == 0)
+      trial.phases->begin("memory and groups");
     const std::unique_ptr<Engine> engine = make_engine(request.device);
     return run_step_trial(plan, world, *engine, trial);
   });
@@ -64,15 +67,20 @@ void check_gpu_memory(const StepBenchRequest& request, const Plan& plan) {
                      static_cast<int64_t>(free));
 }
 
-void measure_first(const StepBenchRequest& request, StepBench& bench) {
+// `phases` are told of by the first run of all, and null from then on.
+void measure_first(const StepBenchRequest& request, Phases*& phases,
+                   StepBench& bench) {
   bench.compute_seconds = request.compute_seconds.value_or(0);
   bench.link = request.link;
   if (request.compute_seconds && request.comm_ratio == 0) return;
   bench.measured_first = first_to_measure(request);
   request.progress(cat("measuring ", bench.measured_first, " without links"));
+  if (phases != nullptr) phases->begin("plan");
   const Plan plan = request.plan(bench.measured_first, {});
   check_gpu_memory(request, plan);
   StepTrialRequest brief = request.trial;
+  brief.phases = std::exchange(phases, nullptr);
+  brief.digests = false;
   brief.runtime.trace = nullptr;
   brief.steps = kStepsMeasuredFirst;
   brief.warmup = 1;
@@ -105,6 +113,7 @@ void measure_one_rank(const StepBenchRequest& request, StepBench& bench) {
   StepTrialRequest trial = request.trial;
   trial.runtime.trace = nullptr;
   trial.iterations = 0;
+  trial.digests = false;
   bench.one_rank_step = carry_out(alone, plan, {}, trial).step;
 }
 
@@ -119,9 +128,10 @@ void measure_machine(const StepBenchRequest& request, const Plan& plan,
   });
 }
 
-StrategyBench bench_strategy(const StepBenchRequest& request, StepBench& bench,
-                             const std::string& name) {
+StrategyBench bench_strategy(const StepBenchRequest& request, Phases*& phases,
+                             StepBench& bench, const std::string& name) {
   StrategyBench out{.name = name, .error = {}};
+  if (phases != nullptr) phases->begin("plan");
   try {
     out.plan = request.plan(name, bench.link);
   } catch (const UsageError& error) {
@@ -141,11 +151,14 @@ StrategyBench bench_strategy(const StepBenchRequest& request, StepBench& bench,
   check_gpu_memory(request, *out.plan);
   StepTrialRequest trial = request.trial;
   trial.compute_seconds = bench.compute_seconds;
+  trial.phases = std::exchange(phases, nullptr);
   out.trial = carry_out(request, *out.plan, bench.link, trial);
   if (request.with_serial) {
     trial.runtime.pipelined = false;
     trial.runtime.trace = nullptr;
     trial.iterations = 0;
+    trial.digests = false;
+    trial.phases = nullptr;
     out.serial_step = carry_out(request, *out.plan, bench.link, trial).step;
   }
   return out;
@@ -202,15 +215,19 @@ double StepBench::scaling(const StrategyBench& strategy) const {
 
 StepBench run_step_bench(const StepBenchRequest& request) {
   StepBench bench;
+  Phases own(request.progress);
+  Phases& beginning = request.phases != nullptr ? *request.phases : own;
+  Phases* phases = &beginning;
   if (request.one_rank) measure_one_rank(request, bench);
-  measure_first(request, bench);
+  measure_first(request, phases, bench);
   if (bench.link)
     bench.copy_bytes_per_second =
         on_every_rank(request.run, {}, measure_copy_rate);
   for (const std::string& name : request.strategies) {
     request.progress(cat("running ", name));
-    bench.strategies.push_back(bench_strategy(request, bench, name));
+    bench.strategies.push_back(bench_strategy(request, phases, bench, name));
   }
+  bench.beginning = beginning.done();
   compare_with_replicated(bench.strategies);
   return bench;
 }

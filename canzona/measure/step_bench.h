@@ -49,6 +49,8 @@ struct StepBenchRequest {
   // A plan of the same model for one rank: then scaling is measured, too.
   std::function<Plan()> one_rank = {};
   Progress progress = [](const std::string&) {};
+  // Phases that have passed before.
+  Phases* phases = nullptr;
 };
 
 struct StrategyBench {
@@ -72,6 +74,8 @@ struct StepBench {
   double compute_seconds = 0;
   std::string measured_first;  // the strategy; empty: none was needed
   Link link = {};              // as it was used
+  // Until the first step of the first run has ended, which is the last phase.
+  std::vector<Phase> beginning = {};
   // Bytes that a rank copies in a second while all others do, too; measured
   // only where a link is modelled.
   double copy_bytes_per_second = 0;

@@ -53,6 +53,32 @@ TEST(StepBench, StrategiesGiveOneResultAndWhatWasPredicted) {
   EXPECT_EQ(bench.measured_first, "");
 }
 
+std::vector<std::string> names_of(const std::vector<Phase>& phases) {
+  std::vector<std::string> names;
+  for (const Phase& phase : phases) names.push_back(phase.name);
+  return names;
+}
+
+// Also where a strategy is measured first, whose digests nobody asks for.
+TEST(StepBench, TellsWhatPassesUntilTheFirstStep) {
+  for (const bool first : {false, true}) {
+    StepBenchRequest request = small("dp=2", {"replicated", "balanced"});
+    if (first) request.compute_seconds = {};
+    Phases phases(request.progress);
+    phases.begin("device");
+    request.phases = &phases;
+    const StepBench bench = run_step_bench(request);
+    EXPECT_THAT(names_of(bench.beginning),
+                testing::ElementsAre("device", "plan", "memory and groups",
+                                     "parameters", "gradients", "first step"));
+    EXPECT_GT(total_seconds(bench.beginning), 0);
+    for (const StrategyBench& s : bench.strategies) {
+      EXPECT_NE(s.trial.digest, "");
+      EXPECT_GT(s.trial.digest_seconds, 0);
+    }
+  }
+}
+
 TEST(StepBench, HalfOfTheGradientBytesTravelInBf16) {
   StepBenchRequest request =
       small("dp=4", {"balanced", "layerwise", "replicated"});

@@ -48,6 +48,7 @@ class StepRank {
         learning_rate_of("adamw", request.runtime.adamw);
     settings_.gradient_factor = gradient_factor(request.gradients, plan.mesh);
     settings_.clip_norm = request.clip_norm;
+    begin_phase("parameters");
     for (int32_t t = 0; t < std::ssize(plan.model.tensors); ++t)
       if (runtime_.holds(t)) add_tensor(t);
     engine_.synchronize();
@@ -102,6 +103,11 @@ class StepRank {
     return plan_.model.tensors[static_cast<size_t>(t)];
   }
 
+  void begin_phase(const std::string& name) const {
+    if (request_.phases != nullptr && world_.rank() == 0)
+      request_.phases->begin(name);
+  }
+
   void add_tensor(int32_t t) {
     tensors_[static_cast<size_t>(module_of(plan_.model, tensor(t)))].push_back(
         t);
@@ -141,9 +147,12 @@ class StepRank {
   }
 
   void run_step(int step) {
+    if (step == 1) begin_phase("gradients");
     for (const std::vector<int32_t>& module : tensors_)
       for (const int32_t t : module) write_gradient(t, step);
+    if (step == 1) engine_.synchronize();
     world_.barrier({.label = "before a step"});
+    if (step == 1) begin_phase("first step");
     for (auto module = tensors_.rbegin(); module != tensors_.rend(); ++module)
       announce(*module);
     // A step is measured from the last gradient reduced on any rank.
@@ -161,6 +170,8 @@ class StepRank {
     runtime_.wait_all_params();
     engine_.synchronize();
     const double gathered = wall_seconds();
+    if (step == 1 && request_.phases != nullptr && world_.rank() == 0)
+      request_.phases->end();
     runtime_.zero_gradients();
     if (step <= request_.warmup) return;
     const double waited = after.waited_in_step - before.waited_in_step;
@@ -232,8 +243,12 @@ StepTrial run_step_trial(const Plan& plan, Communicator& world, Engine& engine,
   StepRank rank(plan, world, engine, request);
   StepTrial trial;
   rank.run_steps();
-  trial.digest = rank.runtime().parameter_digest();
-  trial.state_digest = rank.runtime().state_digest();
+  if (request.digests) {
+    const double begin = wall_seconds();
+    trial.digest = rank.runtime().parameter_digest();
+    trial.state_digest = rank.runtime().state_digest();
+    trial.digest_seconds = one_from_all(world, wall_seconds() - begin)[0];
+  }
   rank.run_iterations();
 
   const int64_t first = request.warmup + 1;

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "canzona/measure/phases.h"
 #include "canzona/measure/step_times.h"
 #include "canzona/runtime/gradients.h"
 #include "canzona/runtime/runtime.h"
@@ -30,12 +31,17 @@ struct StepTrialRequest {
   int iterations = 4;
   double compute_seconds = 0;  // forward and backward of one iteration
   double clip_norm = 0;
+  bool digests = true;
   RuntimeOptions runtime = {};
+  // Rank 0 tells what comes next, until the first step has ended; may be null,
+  // outlives the trial.
+  Phases* phases = nullptr;
 };
 
 struct StepTrial {
-  std::string digest;  // of parameters after the steps
+  std::string digest;  // of parameters after the steps, if asked for
   std::string state_digest;
+  double digest_seconds = 0;  // that both took, rank 0's
 
   // Times of the slowest rank, step by step: last gradient reduced → last
   // parameter applied, and → all parameters gathered.

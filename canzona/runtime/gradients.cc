@@ -1,11 +1,8 @@
 #include "canzona/runtime/gradients.h"
 
-#include <vector>
-
 #include "canzona/base/error.h"
 #include "canzona/base/random.h"
 #include "canzona/base/text.h"
-#include "canzona/linalg/number_stream.h"
 #include "canzona/plan/schedule/kept.h"
 #include "canzona/runtime/digest/logical_digest.h"
 #include "canzona/runtime/fill_shard.h"
@@ -47,29 +44,12 @@ void fill_here(const NumberStream& stream, const Tensor& tensor, int32_t tp,
   });
 }
 
-// Runs of a cut tensor lie at equal distances, and become rows of one fill.
 void fill_there(Engine& engine, const NumberStream& stream,
                 const Tensor& tensor, int32_t tp, int32_t t, float* shard) {
-  const std::vector<ExtentCopy> runs = logical_runs(tensor, tp, t);
-  for (size_t i = 0; i < runs.size();) {
-    const ExtentCopy& first = runs[i];
-    NumberRows rows{static_cast<uint64_t>(first.to), first.count, 1, 0, 0};
-    size_t next = i + 1;
-    for (; next < runs.size() && runs[next].count == first.count; ++next) {
-      const int64_t stream_stride = runs[next].to - runs[next - 1].to;
-      const int64_t row_stride = runs[next].from - runs[next - 1].from;
-      if (rows.rows == 1) {
-        rows.stream_stride = stream_stride;
-        rows.row_stride = row_stride;
-      } else if (stream_stride != rows.stream_stride ||
-                 row_stride != rows.row_stride) {
-        break;
-      }
-      ++rows.rows;
-    }
-    fill_numbers(engine, shard + first.from, stream, rows);
-    i = next;
-  }
+  for_number_rows(logical_runs(tensor, tp, t),
+                  [&](int64_t from, const NumberRows& rows) {
+                    fill_numbers(engine, shard + from, stream, rows);
+                  });
 }
 
 }  // namespace

@@ -15,6 +15,14 @@ bool is_bf16(const Rank& rank, const StateBox& box) {
   return box.buffer == StateBuffer::kParameters && rank.store.rounded();
 }
 
+void require_count(const StateBox& box, size_t count) {
+  if (!std::cmp_equal(count, box.elements))
+    throw UsageError(cat(count, " values for a box of ", quoted(box.name()),
+                         ", which has ", box.elements));
+}
+
+}  // namespace
+
 std::byte* memory_of(const Rank& rank, const StateBox& box) {
   const auto at = [&](float* buffer) {
     return reinterpret_cast<std::byte*>(buffer + box.at);
@@ -29,14 +37,6 @@ std::byte* memory_of(const Rank& rank, const StateBox& box) {
   }
   throw InternalError("unknown buffer of states");
 }
-
-void require_count(const StateBox& box, size_t count) {
-  if (!std::cmp_equal(count, box.elements))
-    throw UsageError(cat(count, " values for a box of ", quoted(box.name()),
-                         ", which has ", box.elements));
-}
-
-}  // namespace
 
 std::vector<StateBox> states_of(const Rank& rank) {
   return state_boxes(rank.part, rank.world_rank,

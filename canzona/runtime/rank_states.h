@@ -12,8 +12,10 @@ namespace canzona {
 
 std::vector<StateBox> states_of(const Rank& rank);
 
-// Returns where they lie, if that is memory of this process and in fp32; else
-// empty.
+// Returns where the numbers of a box lie in the engine's memory: bf16 where
+// parameters are and the box is of those, else fp32.
+std::byte* memory_of(const Rank& rank, const StateBox& box);
+// The same if that is memory of this process and in fp32; else empty.
 std::span<float> host_values(const Rank& rank, const StateBox& box);
 
 // All numbers of a box, widened or rounded where parameters are bf16.

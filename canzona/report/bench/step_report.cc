@@ -33,6 +33,17 @@ std::string percent(double part) {
   return fmt::format("{} %", std::lround(100 * part));
 }
 
+// "after 2.1 s (device 0.4 s, plan 10 ms, …), 1.2 s"; the step comes last.
+std::string beginning_text(const std::vector<Phase>& phases) {
+  const double step = phases.back().seconds;
+  std::string parts;
+  for (size_t i = 0; i + 1 < phases.size(); ++i)
+    parts += cat(i > 0 ? ", " : "", phases[i].name, " ",
+                 human_seconds(phases[i].seconds));
+  return cat("after ", human_seconds(total_seconds(phases) - step), " (", parts,
+             "), ", human_seconds(step));
+}
+
 std::string step_heading(const StepReport& report, const Ink& ink) {
   const StepBench& bench = report.bench;
   std::string out =
@@ -42,6 +53,7 @@ std::string step_heading(const StepReport& report, const Ink& ink) {
                   report.mesh.world(),
                   report.transport == "thread" ? "threads"
                   : report.transport == "mpi"  ? "processes of MPI"
+                  : report.transport == "nccl" ? "processes of NCCL"
                                                : "processes over sockets");
   const auto line = [&](const std::string& text) {
     out += "  " + wrap(text, kPageWidth - 2, 2) + "\n";
@@ -56,6 +68,8 @@ std::string step_heading(const StepReport& report, const Ink& ink) {
                    bench.measured_first.empty()
                        ? ""
                        : " (" + bench.measured_first + " was measured first)"));
+  if (!bench.beginning.empty())
+    line("first step: " + beginning_text(bench.beginning));
   if (bench.link)
     line(cat(link_text(*bench.link), ", ", bench.link->ranks_per_node,
              " ranks per node"));
@@ -263,6 +277,7 @@ void write_strategy(JsonWriter& out, const StepBench& bench,
   }
   out.field("digest", s.trial.digest);
   out.field("state_digest", s.trial.state_digest);
+  out.field("digest_seconds", s.trial.digest_seconds);
   write_step_times(out, bench, s);
   out.field("bytes_sent_max", s.trial.bytes_sent_max);
   out.field("bytes_predicted_max", s.bytes_predicted_max);
@@ -306,6 +321,13 @@ std::string step_json(const StepReport& report) {
   out.field("warmup", report.trial.warmup);
   out.field("iterations", report.trial.iterations);
   write_period(out, bench);
+  out.member("beginning").begin_array();
+  for (const Phase& phase : bench.beginning)
+    out.begin_object()
+        .field("phase", phase.name)
+        .field("seconds", phase.seconds)
+        .end_object();
+  out.end_array();
   out.field("compute_seconds", bench.compute_seconds);
   out.field("measured_first", bench.measured_first);
   if (bench.one_rank_step.mean > 0) {

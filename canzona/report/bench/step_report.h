@@ -15,7 +15,7 @@ struct StepReport {
   Mesh mesh;
   std::string rule;
   PrecisionChoice precision;
-  std::string transport;  // "thread", "mpi" or "tcp"
+  std::string transport;  // "thread", "mpi", "tcp" or "nccl"
   StepTrialRequest trial;
   StepBench bench;
   bool audited = false;

@@ -1,78 +1,139 @@
 #include "canzona/runtime/digest/rank_digest.h"
 
 #include <algorithm>
+#include <cstring>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "canzona/base/error.h"
 #include "canzona/base/index.h"
 #include "canzona/base/text.h"
 #include "canzona/comm/from_all.h"
+#include "canzona/runtime/fill_shard.h"
 #include "canzona/runtime/rank_states.h"
 
 namespace canzona {
 namespace {
 
-// Memory of the engine, as this process can read it.
-template <class Number>
-std::vector<Number> downloaded(Rank& rank, const void* from, int64_t count) {
-  std::vector<Number> values(index(count));
-  rank.engine.download(reinterpret_cast<std::byte*>(values.data()),
-                       static_cast<const std::byte*>(from),
-                       count * static_cast<int64_t>(sizeof(Number)));
-  return values;
-}
+// Adds numbers of an engine's memory to digests: the engine hashes them where
+// they lie if it can; else they are brought here and hashed by as many threads
+// as there are cores for each rank, were all ranks on this machine.
+class Hasher {
+ public:
+  explicit Hasher(Rank& rank)
+      : engine_(rank.engine),
+        num_threads_(std::clamp<int64_t>(
+            std::thread::hardware_concurrency() / rank.groups.control().size(),
+            1, 16)) {}
 
-// The tp shard of a tensor on this rank, all slices, as runs of the whole.
-std::vector<ExtentCopy> shard_runs(const Rank& rank, const Tensor& tensor) {
-  return logical_runs(tensor, rank.part.grid.tp_ranks(), rank.place.tp_rank);
-}
-
-// Values of a shard from its element `in_shard` on, as the whole tensor counts
-// them.
-template <class Number>
-void add_of_shard(LogicalDigest& digest, uint64_t seed, const Rank& rank,
-                  const Tensor& tensor, int64_t in_shard,
-                  std::span<const Number> values) {
-  for (const ExtentCopy& whole : shard_runs(rank, tensor)) {
-    const ExtentCopy run = whole.from_within({in_shard, std::ssize(values)});
-    if (run.count > 0)
-      digest.add(seed, run.to,
-                 values.subspan(index(run.from - in_shard), index(run.count)));
+  LogicalDigest digest(const std::byte* from, int64_t element_bytes,
+                       uint64_t seed, const NumberRows& rows) {
+    LogicalDigest digest;
+    if (const auto sums =
+            sum_hashes(engine_, from, element_bytes, seed, rows)) {
+      std::ranges::copy(*sums, digest.words().begin());
+      return digest;
+    }
+    const std::span<const uint32_t> bits = downloaded(
+        from, element_bytes, (rows.rows - 1) * rows.row_stride + rows.count);
+    if (rows.rows == 1) return run_digest(seed, rows.first, bits);
+    for (int64_t row = 0; row < rows.rows; ++row)
+      digest.add(seed,
+                 static_cast<int64_t>(rows.first) + row * rows.stream_stride,
+                 bits.subspan(index(row * rows.row_stride), index(rows.count)));
+    return digest;
   }
-}
+
+ private:
+  // Elements of a tensor from `first` on.
+  LogicalDigest run_digest(uint64_t seed, uint64_t first,
+                           std::span<const uint32_t> bits) const {
+    constexpr int64_t kLeast = int64_t{1} << 20;  // of a thread
+    const int64_t all = std::ssize(bits);
+    const int64_t threads = std::clamp(all / kLeast, int64_t{1}, num_threads_);
+    std::vector<LogicalDigest> parts(index(threads));
+    const auto hash = [&](int64_t i) {
+      const int64_t from = all * i / threads, to = all * (i + 1) / threads;
+      parts[index(i)].add(seed, static_cast<int64_t>(first) + from,
+                          bits.subspan(index(from), index(to - from)));
+    };
+    {
+      std::vector<std::jthread> others;
+      for (int64_t i = 1; i < threads; ++i) others.emplace_back(hash, i);
+      hash(0);
+    }
+    for (int64_t i = 1; i < threads; ++i) parts[0].add(parts[index(i)]);
+    return parts[0];
+  }
+
+  std::span<const uint32_t> downloaded(const std::byte* from,
+                                       int64_t element_bytes, int64_t count) {
+    if (std::ssize(bits_) < count) bits_.resize(index(count));
+    auto* to = reinterpret_cast<std::byte*>(bits_.data());
+    const std::span<uint32_t> bits(bits_.data(), index(count));
+    if (element_bytes == 4) {
+      engine_.download(to, from, count * element_bytes);
+      return bits;
+    }
+    // Into the second half, from which each number moves to its place.
+    std::byte* halves = to + count * element_bytes;
+    engine_.download(halves, from, count * element_bytes);
+    for (int64_t i = 0; i < count; ++i) {
+      uint16_t half = 0;
+      std::memcpy(&half, halves + i * element_bytes, sizeof(half));
+      bits[index(i)] = half;
+    }
+    return bits;
+  }
+
+  Engine& engine_;
+  const int64_t num_threads_;
+  std::vector<uint32_t> bits_;
+};
 
 // Some elements of a tensor's shard, as the whole tensor counts them.
-void add_piece(Rank& rank, int32_t t, const ExtentCopy& piece,
-               LogicalDigest& digest) {
+LogicalDigest piece_digest(Rank& rank, Hasher& hasher, int32_t t,
+                           const ExtentCopy& piece) {
   const Tensor& tensor = rank.tensor(t);
   const std::byte* memory =
       rank.store.parameter(rank.layout.parameters.place_of(t, piece));
-  std::vector<uint32_t> bits(index(piece.count));
-  if (rank.store.parameter_bytes() == 4) {
-    bits = downloaded<uint32_t>(rank, memory, piece.count);
-  } else {
-    const auto halves = downloaded<uint16_t>(rank, memory, piece.count);
-    std::copy(halves.begin(), halves.end(), bits.begin());
+  const int64_t each = rank.store.parameter_bytes();
+  std::vector<ExtentCopy> runs;
+  for (const ExtentCopy& whole :
+       logical_runs(tensor, rank.part.grid.tp_ranks(), rank.place.tp_rank)) {
+    const ExtentCopy run = whole.from_within(piece.source());
+    if (run.count > 0) runs.push_back(run);
   }
-  add_of_shard<uint32_t>(digest, name_seed(tensor.name), rank, tensor,
-                         piece.from, bits);
+  LogicalDigest digest;
+  for_number_rows(runs, [&](int64_t from, const NumberRows& rows) {
+    digest.add(hasher.digest(memory + (from - piece.from) * each, each,
+                             name_seed(tensor.name), rows));
+  });
+  return digest;
 }
 
-// The parameters of dense tensors (or of experts) on this rank.
-LogicalDigest own_parameters(Rank& rank, bool of_experts, bool counted) {
-  LogicalDigest digest;
+// The parameters of dense tensors (or of experts) on this rank: all of them,
+// and those that count for the digest of all ranks together.
+struct OwnParameters {
+  LogicalDigest all, counted;
+};
+OwnParameters own_parameters(Rank& rank, bool of_experts) {
+  OwnParameters own;
+  Hasher hasher(rank);
   const FlatLayout& layout = rank.layout.parameters;
   for (const RankBucket& bucket : layout.buckets) {
     if (bucket.of_experts != of_experts) continue;
     for (int32_t t : rank.part.buckets[index(bucket.bucket)].tensors) {
-      if (counted && !rank.counts_shard(t)) continue;
+      LogicalDigest digest;
       for (const ExtentCopy& piece : layout.pieces[index(t)])
-        add_piece(rank, t, piece, digest);
+        digest.add(piece_digest(rank, hasher, t, piece));
+      own.all.add(digest);
+      if (rank.counts_shard(t)) own.counted.add(digest);
     }
   }
-  return digest;
+  return own;
 }
 
 // Every home must hold the same parameters as the first.
@@ -92,10 +153,11 @@ void require_same(Rank& rank, bool of_experts, LogicalDigest mine) {
 LogicalDigest digest_parameters(Rank& rank) {
   LogicalDigest digest;
   for (const bool of_experts : {false, true}) {
-    require_same(rank, of_experts, own_parameters(rank, of_experts, false));
+    const OwnParameters own = own_parameters(rank, of_experts);
+    require_same(rank, of_experts, own.all);
     if (first_with_parameters(rank.part, rank.world_rank, of_experts) ==
         rank.world_rank)
-      digest.add(own_parameters(rank, of_experts, true));
+      digest.add(own.counted);
   }
   return digest;
 }
@@ -104,23 +166,17 @@ namespace {
 
 // Rows of a box, as the whole tensor counts them. A stack of matrices is kept
 // whole.
-void add_box(Rank& rank, const StateBox& box, LogicalDigest& digest) {
-  std::vector<float> values(index(box.elements));
-  get_state(rank, box, values);
-  const uint64_t seed = name_seed(
-      cat(box.owner, "/",
-          box.buffer == StateBuffer::kMasters ? "master" : box.state));
-  if (box.count == box.shape) {
-    digest.add(seed, 0, std::span<const float>(values));
-    return;
-  }
-  const int64_t cols = box.shape.size() < 2 ? 1 : box.shape[1];
-  const int64_t first_col = box.shape.size() < 2 ? 0 : box.first[1];
-  const int64_t num_cols = box.shape.size() < 2 ? 1 : box.count[1];
-  for (int64_t row = 0; row < box.count[0]; ++row)
-    digest.add(seed, (box.first[0] + row) * cols + first_col,
-               std::span<const float>(values).subspan(index(row * num_cols),
-                                                      index(num_cols)));
+NumberRows rows_of(const StateBox& box) {
+  if (box.count == box.shape) return {.count = box.elements};
+  if (box.shape.size() < 2)
+    return {.first = static_cast<uint64_t>(box.first[0]),
+            .count = box.count[0]};
+  return {.first =
+              static_cast<uint64_t>(box.first[0] * box.shape[1] + box.first[1]),
+          .count = box.count[1],
+          .rows = box.count[0],
+          .stream_stride = box.shape[1],
+          .row_stride = box.count[1]};
 }
 
 }  // namespace
@@ -128,9 +184,15 @@ void add_box(Rank& rank, const StateBox& box, LogicalDigest& digest) {
 // Weights that are the parameters themselves are digested with those.
 LogicalDigest digest_states(Rank& rank) {
   LogicalDigest digest;
-  for (const StateBox& box : states_of(rank))
-    if (box.given && box.buffer != StateBuffer::kParameters)
-      add_box(rank, box, digest);
+  Hasher hasher(rank);
+  for (const StateBox& box : states_of(rank)) {
+    if (!box.given || box.buffer == StateBuffer::kParameters) continue;
+    const bool master = box.buffer == StateBuffer::kMasters;
+    digest.add(hasher.digest(
+        memory_of(rank, box), kBytesPerFp32,
+        name_seed(cat(box.owner, "/", master ? "master" : box.state)),
+        rows_of(box)));
+  }
   return digest;
 }
 

@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <span>
+#include <vector>
 
 #include "canzona/linalg/cuda_device.h"
 #include "canzona/linalg/number_stream.h"
+#include "canzona/runtime/digest/logical_digest.h"
 #include "canzona/runtime/testing/test_lane_groups.h"
 #include "canzona/runtime/testing/test_late_trial.h"
 #include "canzona/runtime/testing/test_plans.h"
@@ -82,6 +85,42 @@ TEST_F(CudaLanes, NumbersAreMadeWithTheBitsOfTheCpu) {
       return memory.get<float>(run.data, 17 * 305);
     };
     EXPECT_EQ(made(*gpu), made(*cpu));
+  }
+}
+
+TEST_F(CudaLanes, NumbersAreHashedWithTheSumsOfTheCpu) {
+  const auto gpu = make_cuda_engine();
+  EngineMemory memory(*gpu);
+  constexpr uint64_t kSeed = 1234567;
+  for (const NumberRows& rows :
+       {NumberRows{.first = 3, .count = 1}, NumberRows{.count = 100'003},
+        NumberRows{5, 301, 17, 1000, 305}, NumberRows{.count = 0}}) {
+    std::vector<uint32_t> bits;
+    for (uint64_t i = 0; i < 101'000; ++i)
+      bits.push_back(static_cast<uint32_t>(bits_at(7, i)));
+    std::vector<uint16_t> halves(bits.begin(), bits.end());
+    const auto upload = [&](const auto& values) {
+      const auto bytes = std::as_bytes(std::span(values));
+      std::byte* there = memory.arena().take(std::ssize(bytes));
+      gpu->upload(there, bytes.data(), std::ssize(bytes));
+      return there;
+    };
+    const auto expected = [&](const auto& values) {
+      LogicalDigest digest;
+      for (int64_t r = 0; r < rows.rows; ++r)
+        for (int64_t j = 0; j < rows.count; ++j) {
+          const uint32_t one =
+              values[static_cast<size_t>(r * rows.row_stride + j)];
+          digest.add(
+              kSeed,
+              static_cast<int64_t>(rows.first) + r * rows.stream_stride + j,
+              std::span<const uint32_t>(&one, 1));
+        }
+      return NumberSums{digest.words()[0], digest.words()[1]};
+    };
+    EXPECT_EQ(sum_hashes(*gpu, upload(bits), 4, kSeed, rows), expected(bits));
+    EXPECT_EQ(sum_hashes(*gpu, upload(halves), 2, kSeed, rows),
+              expected(halves));
   }
 }
 
