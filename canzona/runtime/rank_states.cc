@@ -40,7 +40,7 @@ void require_count(const StateBox& box, size_t count) {
 
 std::vector<StateBox> states_of(const Rank& rank) {
   return state_boxes(rank.part, rank.world_rank,
-                     {rank.place, rank.layout, rank.kept, rank.updates});
+                     {rank.at, rank.layout, rank.kept, rank.updates});
 }
 
 std::span<float> host_values(const Rank& rank, const StateBox& box) {

@@ -139,7 +139,7 @@ class Stage {
 
   // Returns what a stage would reserve.
   static int64_t memory(const TrainSettings& settings, const Plan& plan,
-                        const Coordinates& place);
+                        const Coordinates& at);
 
  private:
   // A micro-batch holds this between forward and backward.
@@ -158,7 +158,7 @@ class Stage {
   const MicroBatches& micro_batches_;
   Runtime& runtime_;
   const Plan& plan_;
-  Coordinates place_;
+  Coordinates at_;
   Mesh mesh_;
   ModelGroups groups_;
   Parallel parallel_;

@@ -26,7 +26,7 @@ std::vector<Number> downloaded(Rank& rank, const void* from, int64_t count) {
 
 // The tp shard of a tensor on this rank, all slices, as runs of the whole.
 std::vector<ExtentCopy> shard_runs(const Rank& rank, const Tensor& tensor) {
-  return logical_runs(tensor, rank.part.grid.tp_ranks(), rank.place.tp_rank);
+  return logical_runs(tensor, rank.part.grid.tp_ranks(), rank.at.tp_rank);
 }
 
 // Values of a shard from its element `in_shard` on, as the whole tensor counts
