@@ -39,8 +39,7 @@ Stage::Stage(const TrainSettings& settings, const MicroBatches& micro_batches,
       links_(world, mesh_, at_, micro_batches.per_home()),
       in_flight_(most_in_flight(at_.stage, mesh_.pp, micro_batches.per_home())),
       tasks_(tasks_of(settings, mesh_, at_.stage)),
-      modules_(stage_modules(settings.decoder, parallel_)),
-      uses_(module_uses(modules_, tasks_)),
+      uses_(uses_of_modules(tasks_)),
       decoder_(settings.decoder, runtime.plan().model, parallel_, engine,
                weights_, in_flight_, most_together(tasks_)),
       slots_(static_cast<size_t>(in_flight_)) {
@@ -129,7 +128,8 @@ std::vector<double> Stage::learn(int64_t step) {
 }
 
 std::vector<double> Stage::evaluate(const EvaluationRounds& rounds) {
-  evaluation_uses_ = evaluation_uses(modules_, rounds.count);
+  const std::vector<StageTask> forwards(static_cast<size_t>(rounds.count));
+  evaluation_uses_ = uses_of_modules(forwards);
   runtime_.begin_step(evaluation_uses_, 0);
   weights_.refresh();
   std::vector<double> losses;
