@@ -34,7 +34,7 @@ def hidden_text(cell, kind=""):
 
 
 def crossing(points):
-    """Where a ratio passes 1, between neighbours in (size, ratio), by logarithms
+    """Finds where a ratio passes 1, between neighbours in (size, ratio), by logarithms
     of both; a text."""
     points = sorted(points)
     for (a, x), (b, y) in zip(points, points[1:]):

@@ -408,7 +408,7 @@ void write_config(JsonWriter& out, const TrainConfig& config) {
 
 namespace {
 
-// Of numbers; a limit that is infinite is null.
+// Numbers have limits; one that is infinite is null.
 void write_limits(JsonWriter& out, const ConfigKey& key) {
   if (key.low >= key.high) return;
   if (std::holds_alternative<int64_t*>(key.value))
