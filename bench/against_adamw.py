@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How many steps a matrix rule needs for AdamW's evaluation loss.
+"""Counts the steps that a matrix rule needs for AdamW's evaluation loss.
 
   python3 bench/against_adamw.py --data /usr/share/doc --cores 2 --out build/against
 

@@ -111,7 +111,7 @@ def torch_muon(shapes, threads, fp32=False):
 
 
 def torch_error(shape, dtype):
-    """Of torch's Newton-Schulz on noise and a bump, against fp64."""
+    """The error of torch's Newton-Schulz on noise and a bump, against fp64."""
     torch.manual_seed(1)
     g = torch.randn(*shape) + 0.3 * torch.outer(torch.randn(shape[0]),
                                                 torch.randn(shape[1]))

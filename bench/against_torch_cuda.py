@@ -55,7 +55,7 @@ class Bench:
         self.failures = []
 
     def ours(self, rule, model, layers):
-        """What `canzona bench rule` says, or None and a remark."""
+        """Returns what `canzona bench rule` says, or None and a remark."""
         command = shlex.split(self.arguments.ours.format(
             canzona=self.arguments.canzona, rule=rule, model=model,
             layers=layers, device=self.device, rounds=self.arguments.rounds))

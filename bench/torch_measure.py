@@ -69,7 +69,7 @@ def periodic_seconds(optimizer, period, periods, device):
 
 
 def product_tflops(device, dtype, n=8192):
-    """Of a plain product of random matrices."""
+    """The rate of a plain product of random matrices."""
     a, b = (torch.randn(n, n, device=device).to(dtype) for _ in range(2))
     out = torch.empty_like(a)
     step = lambda: torch.matmul(a, b, out=out)

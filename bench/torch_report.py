@@ -1,4 +1,4 @@
-"""What the comparisons with PyTorch print: tables of Markdown."""
+"""The comparisons with PyTorch print these tables of Markdown."""
 
 
 class Report:

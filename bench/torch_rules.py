@@ -62,7 +62,7 @@ def gram_orthogonalized(x, restart=2):
 
 
 class BatchedGramMuon:
-    """What PyTorch can do by itself: equal shapes as one batch, Gram form."""
+    """The best of PyTorch by itself: equal shapes as one batch, Gram form."""
 
     def __init__(self, parameters, lr=0.02, mu=0.95, dtype=torch.float16):
         self.lr, self.mu, self.dtype = lr, mu, dtype

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What hierarchical ZeRO with background communication is worth.
+"""Measures what hierarchical ZeRO with background communication is worth.
 
     python3 bench/zero_numbers.py --ranks 2 --parts two --markdown zero.md --json zero.json
     python3 bench/zero_numbers.py --ranks 16 --parts overlap,nodes,rules --budget 600

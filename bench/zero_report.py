@@ -34,8 +34,8 @@ def hidden_text(cell, kind=""):
 
 
 def crossing(points):
-    """Where a ratio passes 1, between neighbours in (size, ratio), by logarithms
-    of both; a text."""
+    """Finds where a ratio passes 1, between neighbours in (size, ratio), by
+    logarithms of both; a text."""
     points = sorted(points)
     for (a, x), (b, y) in zip(points, points[1:]):
         if (x - 1) * (y - 1) < 0:

@@ -217,8 +217,7 @@ void add_zero_arguments(CLI::App& app, ZeroArguments& a) {
       "of every collective; past it, exit status 4 [10min]", kRun);
   add("--trace", a.trace, "FILE",
       "write spans of the last cell, for ui.perfetto.dev", kRun);
-  app.add_flag("--json", a.json, "print one JSON object instead of text")
-      ->group(kRun);
+  app.add_flag("--json", a.json, kJsonHelp)->group(kRun);
   TrainConfig defaults;
   const auto words_of_key = [&](const char* option, const char* key) {
     const std::vector<ConfigKey> keys = config_keys(defaults);

@@ -388,7 +388,7 @@ void add_ckpt_options(CLI::App& app, const std::string& name,
     app.add_option("--out", flags.folder, "the folder of checkpoints")
         ->option_text("DIR")
         ->required();
-  app.add_flag("--json", flags.json, "print one JSON object instead of text");
+  app.add_flag("--json", flags.json, kJsonHelp);
 }
 
 }  // namespace

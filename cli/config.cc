@@ -297,7 +297,7 @@ constexpr const char* kConfigExamples =
   canzona config show --preset small --rule soap
   canzona config show --config run.toml --set batch.micro=4 --steps 50
   canzona config show --config run.toml --json
-  canzona config keys
+  canzona config keys --json
 
 A configuration is built in layers; a later one overrides an earlier one:
   default, preset, file (--config), --set KEY=VALUE, flags such as --steps
@@ -312,6 +312,15 @@ A file in TOML, and the same in JSON:
   option.max_dim = 4096
 
 Keys that are not known are refused, and the nearest known one is named.
+)";
+
+constexpr const char* kKeysExamples =
+    R"(Examples:
+  canzona config keys
+  canzona config keys --json
+
+Columns: the value without a preset's, what is allowed, and whether a run that goes on from a
+checkpoint may change it. In JSON `default` is null where the preset decides.
 )";
 
 struct ConfigFlags {
@@ -361,8 +370,7 @@ Verb add_show(CLI::App& config) {
       "show", "the value of every key, and where it came from");
   auto arguments = std::make_shared<ConfigFlags>();
   add_config_arguments(*app, arguments->config);
-  app->add_flag("--json", arguments->json,
-                "print one JSON object instead of text");
+  app->add_flag("--json", arguments->json, kJsonHelp);
   app->footer(kConfigExamples + std::string("\n") + train_presets_help());
   return {
       app, [arguments](const Output& out) {
@@ -380,12 +388,15 @@ Verb add_config(CLI::App& root) {
   const Verb show = add_show(*app);
   CLI::App* keys = app->add_subcommand(
       "keys", "all keys with what they allow, as a table in Markdown");
+  auto json = std::make_shared<bool>(false);
+  keys->add_flag("--json", *json, kJsonHelp);
+  keys->footer(kKeysExamples);
   app->footer(kConfigExamples);
-  return {app, [show, keys](const Output& out) {
+  return {app, [show, keys, json](const Output& out) {
             if (show.app->parsed()) return show.run(out);
             if (!keys->parsed())
               throw UsageError("canzona config: expected show or keys");
-            out.result(config_markdown());
+            out.result(*json ? config_keys_json() : config_markdown());
             return Outcome::kDone;
           }};
 }

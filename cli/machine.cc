@@ -51,6 +51,7 @@ struct CalibrateFlags {
   std::string plan;
   int rounds = 3;
   int ranks = 1;
+  bool json = false;
 };
 
 void check_range(const char* option, int value, int high) {
@@ -109,10 +110,8 @@ Outcome run(const CalibrateFlags& arguments, const Output& out) {
       request, machine, [&](const std::string& what) { out.progress(what); });
   out.progress("");
   CostTable::parse(table, "the measured table");  // what is saved can be read
-  if (arguments.path.empty())
-    out.result(table);
-  else
-    out.save(arguments.path, table, "cost table");
+  if (arguments.path.empty() || arguments.json) out.result(table);
+  if (!arguments.path.empty()) out.save(arguments.path, table, "cost table");
   return Outcome::kDone;
 }
 
@@ -134,6 +133,9 @@ Verb add_calibrate(CLI::App& root) {
   add_value(*app, "--rounds", a->rounds, "COUNT",
             "of which the quickest counts, or with several ranks the "
             "median [3]");
+  app->add_flag(
+      "--json", a->json,
+      "print the table, one JSON object, beside a file of -o as well");
   offer_words(app->get_option("--precision"), {"fp32", "bf16"});
   app->footer(kCalibrateExamples);
   return {app, [a](const Output& out) { return run(*a, out); }};

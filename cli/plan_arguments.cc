@@ -181,7 +181,7 @@ void add_output(CLI::App& app, Planning planning, PlanArguments& a) {
   if (planning != Planning::kRun)
     group.text("--html", a.html, "FILE",
                "write a report that opens in a browser");
-  group.flag("--json", a.json, "print one JSON object instead of text");
+  group.flag("--json", a.json, kJsonHelp);
 }
 
 // Adds what shells complete values to.

@@ -11,7 +11,6 @@
 #include "canzona/report/numbers.h"
 #include "canzona/report/plan_view.h"
 #include "canzona/sim/compute_seconds.h"
-#include "canzona/sim/zero_bytes.h"
 #include "canzona/train/decoder_of.h"
 #include "canzona/train/model_source.h"
 #include "canzona/train/schedule.h"
@@ -151,8 +150,6 @@ double TrainJob::step_seconds() const {
 }
 
 WireBytes TrainJob::bytes_per_step() const {
-  if (settings.runtime.wire == GradientWire::kFp32)
-    return most_iteration_bytes(plan, ranks, settings.micro_batches(plan.mesh));
   WireBytes most;
   for (const WireBytes& rank : planned_bytes(settings, plan).ranks)
     most = largest(most, rank);

@@ -25,7 +25,7 @@ BEST = "balanced"
 
 
 def ask(program, arguments):
-    """What the program prints, parsed."""
+    """Runs the program and returns its JSON."""
     done = subprocess.run([program, *arguments], capture_output=True, text=True,
                           check=False)
     if done.returncode != 0:

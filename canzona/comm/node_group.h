@@ -78,7 +78,7 @@ class NodeGroup {
   TrafficLog::Row traffic(Operation operation) const;
 
  private:
-  // What an all-reduce did by another operation, inside the node.
+  // The traffic that an all-reduce had by another operation, inside the node.
   struct Lent {
     Operation operation;
     TrafficLog::Row row = {};

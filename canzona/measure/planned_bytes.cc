@@ -2,37 +2,17 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <tuple>
 
 #include "canzona/plan/parts.h"
 #include "canzona/plan/schedule/coordinates.h"
 #include "canzona/plan/schedule/iteration.h"
-#include "canzona/plan/schedule/module_bytes.h"
-#include "canzona/plan/schedule/modules.h"
 #include "canzona/train/schedule_1f1b.h"
 #include "canzona/train/stage.h"
 
 namespace canzona {
 namespace {
-
-// What a stage does in a step.
-struct StageUses {
-  std::vector<int32_t> modules;  // in order
-  int64_t num_announcements = 0;
-};
-
-StageUses uses_of(const TrainSettings& settings, const Mesh& mesh,
-                  int32_t stage) {
-  const Architecture& architecture = settings.decoder.architecture;
-  const auto layers = static_cast<int32_t>(architecture.layers);
-  const StageModules modules{.first_layer = layers / mesh.pp * stage,
-                             .num_layers = layers / mesh.pp,
-                             .layers_of_model = layers,
-                             .has_embedding = stage == 0,
-                             .has_head = stage == mesh.pp - 1,
-                             .tied = architecture.tied};
-  const std::vector<StageTask> tasks = tasks_of(settings, mesh, stage);
-  return {module_uses(modules, tasks), num_announcements(tasks)};
-}
 
 double port_seconds(const WireBytes& bytes, const LinkModel& link) {
   const auto most = [](int64_t a, int64_t b) {
@@ -52,58 +32,51 @@ double slowest_port(const std::vector<WireBytes>& ranks,
   return most;
 }
 
-// Of one rank: those of the schedule's entries.
-WireBytes step_bytes_of(const Plan& plan, int32_t rank, GradientWire wire) {
+// Calls visit(entry, bytes) for what a rank does between these calls.
+template <class Visit>
+void visit_bytes(const Plan& plan, int32_t rank,
+                 std::span<const TrainerCall> calls, GradientWire wire,
+                 Visit visit) {
   std::map<int32_t, int32_t> rank_in;  // by part
   for (const RankInPart& at : parts_of_rank(plan, rank))
     rank_in[at.part] = at.rank;
-  const TrainerCall step{.kind = TrainerCall::Kind::kStep};
-  WireBytes bytes;
-  for (const ScheduleEntry& entry : iteration_of(plan, rank, {&step, 1}))
-    bytes += wire_bytes_of(plan.parts[static_cast<size_t>(entry.part)],
-                           rank_in[entry.part], entry, bytes_of(wire));
-  return bytes;
+  for (const ScheduleEntry& entry : iteration_of(plan, rank, calls))
+    visit(entry, wire_bytes_of(plan.parts[static_cast<size_t>(entry.part)],
+                               rank_in[entry.part], entry, bytes_of(wire)));
 }
 
-// A module's gradients are scattered, never gathered again. In two levels sums
-// of a node are fp32.
-WireBytes scattered(const WireBytes& bytes, GradientWire wire,
-                    bool two_levels) {
-  const auto share = [&](int64_t all, bool narrow) {
-    return narrow ? all / kBytesPerFp32 * bytes_of(wire) : all;
-  };
-  return {share(bytes.sent_intra, true), share(bytes.sent_inter, !two_levels),
-          share(bytes.received_intra, true),
-          share(bytes.received_inter, !two_levels)};
-}
+// The gathers and scatters of a stage's first modules, each counted once.
+class EdgeBytes {
+ public:
+  explicit EdgeBytes(int32_t first) : last_(std::max(first, 1)) {}
 
-// The bytes that a rank scatters of each module in a micro-batch.
-std::vector<WireBytes> scattered_modules(const Plan& plan, int32_t rank,
-                                         GradientWire wire) {
-  std::vector<WireBytes> out(static_cast<size_t>(num_modules(plan.model)));
-  for (const RankInPart& at : parts_of_rank(plan, rank)) {
-    const PlanPart& part = plan.parts[static_cast<size_t>(at.part)];
-    const bool two_levels =
-        levels_of(part, at.rank, GroupKind::kGradients).across > 1;
-    const std::vector<PurposeBytes> own = module_bytes(part, at.rank);
-    for (size_t m = 0; m < out.size(); ++m)
-      out[m] +=
-          scattered(of(own[m], Purpose::kScatterModule), wire, two_levels);
+  void add(const ScheduleEntry& entry, const WireBytes& bytes) {
+    const bool moves = entry.purpose == Purpose::kGatherModule ||
+                       entry.purpose == Purpose::kScatterModule;
+    if (moves && entry.module <= last_ &&
+        seen_.emplace(entry.part, entry.bucket, entry.purpose, entry.level)
+            .second)
+      sum_ += bytes;
   }
-  return out;
-}
+  const WireBytes& sum() const { return sum_; }
+
+ private:
+  int32_t last_;
+  std::set<std::tuple<int32_t, int32_t, Purpose, BucketCollective::Level>>
+      seen_;
+  WireBytes sum_;
+};
 
 }  // namespace
 
-std::vector<WireBytes> step_bytes(const Plan& plan,
-                                  const std::vector<RankCost>& costs,
-                                  GradientWire wire) {
-  std::vector<WireBytes> ranks(costs.size());
-  for (size_t r = 0; r < ranks.size(); ++r)
-    if (wire != GradientWire::kFp32)
-      ranks[r] = step_bytes_of(plan, static_cast<int32_t>(r), wire);
-    else
-      for (const WireBytes& bytes : costs[r].wire) ranks[r] += bytes;
+std::vector<WireBytes> step_bytes(const Plan& plan, GradientWire wire) {
+  const TrainerCall step{.kind = TrainerCall::Kind::kStep};
+  std::vector<WireBytes> ranks(static_cast<size_t>(plan.mesh.world()));
+  for (int32_t rank = 0; rank < plan.mesh.world(); ++rank)
+    visit_bytes(plan, rank, {&step, 1}, wire,
+                [&](const ScheduleEntry&, const WireBytes& bytes) {
+                  ranks[static_cast<size_t>(rank)] += bytes;
+                });
   return ranks;
 }
 
@@ -127,30 +100,19 @@ double PlannedBytes::edge_seconds(const LinkModel& link) const {
 }
 
 PlannedBytes planned_bytes(const TrainSettings& settings, const Plan& plan) {
-  const GradientWire wire = settings.runtime.wire;
   PlannedBytes out;
-  out.ranks = step_bytes(plan, predict(plan), wire);
   for (int32_t rank = 0; rank < plan.mesh.world(); ++rank) {
-    const StageUses uses =
-        uses_of(settings, plan.mesh, coordinates_of(plan.mesh, rank).stage);
-    const std::vector<PurposeBytes> modules = module_bytes(plan, rank);
-    const auto gather = [&](int32_t module) {
-      return of(modules[static_cast<size_t>(module)], Purpose::kGatherModule);
-    };
-    const std::vector<WireBytes> scattered =
-        scattered_modules(plan, rank, wire);
-    const auto scatter = [&](int32_t module) {
-      return scattered[static_cast<size_t>(module)];
-    };
-    WireBytes& bytes = out.ranks[static_cast<size_t>(rank)];
-    WireBytes edge;
-    for (const int32_t module : uses.modules) bytes += gather(module);
-    for (int32_t module = 0; module < std::ssize(modules); ++module)
-      bytes.add(scatter(module), uses.num_announcements);
-    const int32_t first = uses.modules.front();
-    for (int32_t module = first; module <= std::max(first, 1); ++module)
-      edge += gather(module) + scatter(module);
-    out.edges.push_back(edge);
+    const int32_t stage = coordinates_of(plan.mesh, rank).stage;
+    const std::vector<TrainerCall> calls = stage_calls(
+        plan.model, plan.mesh, stage, tasks_of(settings, plan.mesh, stage));
+    EdgeBytes edge(calls.front().module);
+    WireBytes& sum = out.ranks.emplace_back();
+    visit_bytes(plan, rank, calls, settings.runtime.wire,
+                [&](const ScheduleEntry& entry, const WireBytes& bytes) {
+                  sum += bytes;
+                  edge.add(entry, bytes);
+                });
+    out.edges.push_back(edge.sum());
   }
   return out;
 }

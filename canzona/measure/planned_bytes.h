@@ -5,9 +5,9 @@
 //   bytes.ranks[3].sent_inter;
 //   bytes.seconds(link);       // of the busiest port
 //
-// A module is gathered once for each of its uses and scattered once for each
-// time that its gradients are announced. Gradients travel as the run says: in
-// bf16 all but the sums that an all-reduce hands back. Pure.
+// They are those of the schedule's entries between the calls of a trainer's
+// stages. Gradients travel as the run says: in bf16 all but the sums that an
+// all-reduce hands back. Pure.
 #pragma once
 
 #include <vector>
@@ -34,9 +34,7 @@ struct PlannedBytes {
 };
 
 PlannedBytes planned_bytes(const TrainSettings& settings, const Plan& plan);
-// The bytes of a step alone, by rank; `costs` are those of predict(plan).
-std::vector<WireBytes> step_bytes(const Plan& plan,
-                                  const std::vector<RankCost>& costs,
-                                  GradientWire wire);
+// The bytes of a step alone, by rank.
+std::vector<WireBytes> step_bytes(const Plan& plan, GradientWire wire);
 
 }  // namespace canzona

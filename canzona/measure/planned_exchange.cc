@@ -13,12 +13,12 @@ class RankExchange {
   RankExchange(const PlanPart& part, int32_t grid_rank)
       : part_(part),
         rank_(grid_rank),
-        place_(coordinates_of(part.grid, grid_rank)),
-        kept_(kept_by(part, place_, lay_out_rank(part, place_))) {}
+        at_(coordinates_of(part.grid, grid_rank)),
+        kept_(kept_by(part, at_, lay_out_rank(part, at_))) {}
 
   std::vector<PlannedRound> rounds(int fields) const {
     std::vector<PlannedRound> out;
-    for (const Round& round : make_rounds(part_, place_, kept_, fields))
+    for (const Round& round : make_rounds(part_, at_, kept_, fields))
       out.push_back({seconds(round.gather[0]) + seconds(round.gather[1]),
                      transform_seconds(round),
                      seconds(round.scatter[0]) + seconds(round.scatter[1])});
@@ -67,7 +67,7 @@ class RankExchange {
 
   const PlanPart& part_;
   int32_t rank_;
-  Coordinates place_;
+  Coordinates at_;
   Kept kept_;
 };
 

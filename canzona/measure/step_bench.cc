@@ -39,7 +39,7 @@ std::string first_to_measure(const StepBenchRequest& request) {
 double sending_seconds(const Plan& plan, const LinkModel& link,
                        GradientWire wire) {
   double most = 0;
-  for (const WireBytes& rank : step_bytes(plan, predict(plan), wire))
+  for (const WireBytes& rank : step_bytes(plan, wire))
     most = std::max(
         most,
         static_cast<double>(rank.sent_intra) / link.intra_bytes_per_second +
@@ -143,7 +143,7 @@ StrategyBench bench_strategy(const StepBenchRequest& request, Phases*& phases,
       predict(bench.speed ? priced(*out.plan, *bench.speed) : *out.plan);
   out.memory_predicted_max = largest_memory(out.predicted);
   for (const WireBytes& rank :
-       step_bytes(*out.plan, out.predicted, request.trial.runtime.wire)) {
+       step_bytes(*out.plan, request.trial.runtime.wire)) {
     out.bytes_predicted_max = std::max(out.bytes_predicted_max, rank.sent());
     out.slow_bytes_predicted_max =
         std::max(out.slow_bytes_predicted_max, rank.sent_inter);

@@ -75,7 +75,7 @@ class StepRank {
   // The first iteration finds all parameters there and is not timed.
   void run_iterations() {
     if (request_.iterations == 0) return;
-    TimedWork work(plan_, runtime_.place(), request_.compute_seconds);
+    TimedWork work(plan_, runtime_.coordinates(), request_.compute_seconds);
     double begin = 0;
     RuntimeTimes before;
     for (int i = 0; i <= request_.iterations; ++i) {
@@ -114,16 +114,16 @@ class StepRank {
     Arena& arena = engine_.arena();
     const Arena::Scope scope(arena);
     auto* shard = arena.take_array<float>(runtime_.shard_elements(t));
-    make_parameter(engine_, tensor(t), plan_.mesh.tp, runtime_.place().t,
+    make_parameter(engine_, tensor(t), plan_.mesh.tp, runtime_.coordinates().t,
                    shard);
     runtime_.set_parameter_there(t, shard);
   }
 
   void write_gradient(int32_t t, int64_t step) {
-    const Coordinates& place = runtime_.place();
-    const auto [home, num_homes] = home_of(plan_, place, tensor(t));
+    const Coordinates& at = runtime_.coordinates();
+    const auto [home, num_homes] = home_of(plan_, at, tensor(t));
     make_gradient(engine_, {request_.gradients, home, num_homes, step},
-                  tensor(t), plan_.mesh.tp, place.t, runtime_.gradient(t));
+                  tensor(t), plan_.mesh.tp, at.t, runtime_.gradient(t));
   }
 
   void announce(const std::vector<int32_t>& tensors) {

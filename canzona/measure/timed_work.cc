@@ -9,11 +9,11 @@
 
 namespace canzona {
 
-TimedWork::TimedWork(const Plan& plan, const Coordinates& place, double seconds)
+TimedWork::TimedWork(const Plan& plan, const Coordinates& at, double seconds)
     : shares_(static_cast<size_t>(num_modules(plan.model)), 0.0) {
   for (size_t t = 0; t < plan.model.tensors.size(); ++t) {
     const Tensor& tensor = plan.model.tensors[t];
-    if (holds(plan, place, tensor) && tensor.role != Role::kEmbedding)
+    if (holds(plan, at, tensor) && tensor.role != Role::kEmbedding)
       shares_[static_cast<size_t>(module_of(plan.model, tensor))] +=
           static_cast<double>(tensor.elements());
   }

@@ -23,7 +23,7 @@ namespace canzona {
 class TimedWork {
  public:
   // Takes the modules of a rank's stage.
-  TimedWork(const Plan& plan, const Coordinates& place, double seconds);
+  TimedWork(const Plan& plan, const Coordinates& at, double seconds);
 
   // A new iteration: it lasts its time whatever the last one did.
   void begin() { ahead_ = 0; }

@@ -177,8 +177,8 @@ std::string members_text(const Plan& plan, const ScheduleEntry& entry) {
 }
 
 constexpr const char* kOrderTitle = "An iteration of one micro-batch";
-constexpr std::array<const char*, 5> kOrderColumns = {
-    "in order", "with", "sent in node", "sent out", "slot"};
+constexpr std::array<const char*, 6> kOrderColumns = {
+    "in order", "with", "sent in node", "sent out", "works on", "slot"};
 
 // The rows of what the rank does in an iteration; the points at which the
 // trainer is done with a module are left out.
@@ -202,13 +202,14 @@ OrderRows order_of(const Plan& plan, int32_t rank) {
         {describe(plan, entry), members_text(plan, entry),
          moves ? human_bytes(entry.bytes.sent_intra) : "",
          moves ? human_bytes(entry.bytes.sent_inter) : "",
+         entry.worked_on > 0 ? human_bytes(entry.worked_on) : "",
          entry.slot.slot < 0 ? "" : fmt::format("{}", entry.slot.slot)});
   }
   return out;
 }
 
 std::string order_text(const Plan& plan, int32_t rank, const Ink& ink) {
-  Table table("~<>>>");
+  Table table("~<>>>>");
   table.header({kOrderColumns.begin(), kOrderColumns.end()});
   const OrderRows order = order_of(plan, rank);
   for (const auto& row : order.rows) table.row({row.begin(), row.end()});
@@ -231,13 +232,19 @@ std::map<int32_t, Kept> kept_of(const Plan& plan, int32_t rank) {
 
 void write_order(JsonWriter& out, const Plan& plan, int32_t rank) {
   const std::map<int32_t, Kept> kept = kept_of(plan, rank);
+  std::map<int32_t, int32_t> rank_in;  // by part
+  for (const RankInPart& in : parts_of_rank(plan, rank))
+    rank_in[in.part] = in.rank;
   out.member("iteration").begin_array();
   for (const ScheduleEntry& entry : entries_of(plan, rank)) {
     out.begin_object().field("what", describe(plan, entry));
     const PlanPart& part = plan.parts[static_cast<size_t>(entry.part)];
-    const std::string tensors = names_of(part, kept.at(entry.part), entry);
-    if (!tensors.empty()) out.field("tensors", tensors);
-    if (entry.worked_on > 0) out.field("bytes", entry.worked_on);
+    if (entry.kind != EntryKind::kCall)
+      out.field("operation", word_of(entry.kind))
+          .field("label", label_of(part, entry))
+          .field("tensors", names_of(part, kept.at(entry.part), entry))
+          .field("bytes",
+                 bytes_of(part, rank_in[entry.part], entry, kBytesPerFp32));
     if (is_collective(entry.kind)) {
       out.member("ranks").begin_array();
       for (int32_t i = 0; i < entry.ranks.count; ++i)

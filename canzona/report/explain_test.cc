@@ -2,7 +2,12 @@
 
 #include <gmock/gmock.h>
 
+#include <map>
+
 #include "canzona/base/json_reader.h"
+#include "canzona/plan/parts.h"
+#include "canzona/plan/schedule/coordinates.h"
+#include "canzona/plan/schedule/iteration.h"
 #include "canzona/report/test_plans.h"
 
 namespace canzona::explain_test {
@@ -50,6 +55,46 @@ TEST(Explain, ARankListsWhatItComputes) {
               static_cast<size_t>(
                   shown.ranks[static_cast<size_t>(rank)].num_matrices));
   }
+}
+
+// The words and bytes of an entry are those of the spans of a trace, which the
+// runtime's tests compare with the same functions.
+void expect_entries(const ReportPlan& shown, int32_t rank) {
+  const Plan& plan = shown.plan;
+  std::map<int32_t, RankInPart> at;  // by part
+  for (const RankInPart& in : parts_of_rank(plan, rank)) at[in.part] = in;
+  const Json json = parse_json(explain_rank_json(shown, rank), {});
+  size_t next = 0;
+  for (const ScheduleEntry& e : iteration_of(
+           plan, rank,
+           usual_calls(plan, coordinates_of(plan.mesh, rank).stage, 1))) {
+    const Json& row = json.at("iteration").at(next++);
+    EXPECT_EQ(row.at("what"), describe(plan, e));
+    EXPECT_EQ(row.contains("operation"), e.kind != EntryKind::kCall);
+    if (e.kind == EntryKind::kCall) continue;
+    const PlanPart& part = plan.parts[static_cast<size_t>(e.part)];
+    const int32_t own = at[e.part].rank;
+    const Coordinates in = in_grid(part, own);
+    EXPECT_EQ(row.at("operation"), word_of(e.kind));
+    EXPECT_EQ(row.at("label"), label_of(part, e));
+    EXPECT_EQ(row.at("tensors"),
+              names_of(part, kept_by(part, in, lay_out_rank(part, in)), e));
+    EXPECT_EQ(row.at("bytes"), bytes_of(part, own, e, kBytesPerFp32));
+  }
+  EXPECT_EQ(json.at("iteration").size(), next);
+}
+
+TEST(Explain, ARanksEntriesHaveTheWordsAndBytesOfSpans) {
+  for (const char* zero : {"zero1", "hier:2"})
+    for (const std::string& strategy : strategy_names()) {
+      if (strategy != "balanced" && zero != std::string("zero1")) continue;
+      const ReportPlan shown = shown_plan({.strategy = strategy,
+                                           .mesh = "dp=4,tp=2",
+                                           .zero = zero,
+                                           .ranks_per_node = 4});
+      for (const int32_t rank : {0, 7}) expect_entries(shown, rank);
+    }
+  for (const int32_t rank : {0, 3}) expect_entries(shown_in_parts(), rank);
 }
 
 TEST(Explain, ABucketListsItsTensors) {

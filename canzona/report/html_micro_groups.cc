@@ -11,12 +11,12 @@ namespace canzona {
 namespace {
 
 bool lives_at(const PlanPart& plan, const Matrix& matrix,
-              const Coordinates& place) {
+              const Coordinates& at) {
   const Bucket& bucket = plan.buckets[static_cast<size_t>(
       plan.bucket_of[static_cast<size_t>(matrix.tensor)])];
   const int32_t home = home_of(plan, matrix.tensor);
-  return stage_of_bucket(plan, bucket) == place.stage &&
-         (home == place.home || home == kEveryHome);
+  return stage_of_bucket(plan, bucket) == at.stage &&
+         (home == at.home || home == kEveryHome);
 }
 
 void add_block(const PlanPart& plan, size_t m, DrawnRound& round) {
@@ -38,11 +38,10 @@ int32_t busiest_rank(const ReportPlan& shown) {
   return spread_of(period_loads(shown.plan, shown.ranks)).largest;
 }
 
-std::vector<DrawnRound> rounds_of(const PlanPart& plan,
-                                  const Coordinates& place) {
+std::vector<DrawnRound> rounds_of(const PlanPart& plan, const Coordinates& at) {
   std::map<int32_t, DrawnRound> rounds;
   for (size_t m = 0; m < plan.matrices.size(); ++m) {
-    if (!lives_at(plan, plan.matrices[m], place)) continue;
+    if (!lives_at(plan, plan.matrices[m], at)) continue;
     DrawnRound& round = rounds[plan.micro_group[m]];
     round.number = plan.micro_group[m];
     round.blocks.resize(static_cast<size_t>(plan.grid.tp));
@@ -262,8 +261,9 @@ std::string rounds_text(const PlannedRank& at) {
     return "its dense tensors and its experts are cut over ranks of their own, "
            "and their rounds follow each other";
   const PlanPart& plan = *at.part;
-  const Coordinates place = in_grid(plan, at.rank);
-  return counted(static_cast<int64_t>(rounds_of(plan, place).size()), "round");
+  return counted(
+      static_cast<int64_t>(rounds_of(plan, in_grid(plan, at.rank)).size()),
+      "round");
 }
 
 }  // namespace

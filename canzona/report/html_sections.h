@@ -114,9 +114,8 @@ struct DrawnRound {
 // The rank with the largest load over a period, the first of equals.
 int32_t busiest_rank(const ReportPlan& shown);
 
-// The rounds of the home (and stage) at `place`, in order.
-std::vector<DrawnRound> rounds_of(const PlanPart& plan,
-                                  const Coordinates& place);
+// The rounds of the home (and stage) of `at`, in order.
+std::vector<DrawnRound> rounds_of(const PlanPart& plan, const Coordinates& at);
 
 // Distinct shapes of the matrices in `rounds`, the largest first.
 std::vector<MatrixShape> shapes_of(const SettledRequest& plan,

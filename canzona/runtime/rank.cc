@@ -49,19 +49,18 @@ Rank::Rank(const PlanPart& the_part, Communicator& world, Engine& the_engine,
       world_rank(world.rank()),
       known_as(part.rank_in_whole(world_rank)),
       prefix(the_prefix),
-      place(in_grid(part, world_rank)),
-      layout(lay_out_rank(part, place)),
-      modules(part, place, layout.parameters),
-      kept(kept_by(part, place, layout)),
+      at(in_grid(part, world_rank)),
+      layout(lay_out_rank(part, at)),
+      modules(part, at, layout.parameters),
+      kept(kept_by(part, at, layout)),
       facts(make_rule_facts(part.rule, part.rule_options)),
       rules(part, *facts, {options.adamw, options.groups}, engine.kind()),
-      rounds(make_rounds(part, place, kept, facts->gather_fields())),
+      rounds(make_rounds(part, at, kept, facts->gather_fields())),
       entries(part, world_rank, layout, kept, rounds),
       updates(plan_updates(part, layout, kept, rounds, rules.facts(),
                            engine.batch_width())),
-      store(part, layout, kept, updates,
-            slot_elements(part, *facts, place.stage),
-            pool_sizes(part, place.stage), engine),
+      store(part, layout, kept, updates, slot_elements(part, *facts, at.stage),
+            pool_sizes(part, at.stage), engine),
       compute(compute_lane(world, engine, options)),
       lanes(group_lanes(engine, compute != nullptr)),
       track(the_track),
@@ -192,10 +191,10 @@ void get_run(Rank& rank, int64_t first, std::span<float> values) {
 
 }  // namespace
 
-const FlatLayout::Place& place_of_shard(const Rank& rank,
+const FlatLayout::Shard& place_of_shard(const Rank& rank,
                                         const FlatLayout& layout,
                                         int32_t tensor) {
-  const FlatLayout::Place& place = layout.tensors.at(index(tensor));
+  const FlatLayout::Shard& place = layout.tensors.at(index(tensor));
   if (place.bucket < 0)
     throw UsageError(cat("tensor ", quoted(rank.tensor(tensor).name),
                          " has no shard on rank ", rank.known_as));
@@ -247,7 +246,7 @@ void get_kept_parameter(Rank& rank, int32_t tensor, std::span<float> values) {
 
 void get_whole_parameter(Rank& rank, int32_t tensor, std::span<float> shard) {
   const FlatLayout& layout = rank.layout.parameters;
-  const FlatLayout::Place& place = place_of_shard(rank, layout, tensor);
+  const FlatLayout::Shard& place = place_of_shard(rank, layout, tensor);
   if (!layout.whole || !std::cmp_equal(shard.size(), place.count))
     throw UsageError(cat("get_parameter: room for ", shard.size(),
                          " values of ", quoted(rank.tensor(tensor).name),

@@ -62,7 +62,7 @@ struct Rank {
   const int32_t world_rank;  // of the plan
   const int32_t known_as;    // of all ranks: as errors call it
   const std::string prefix;
-  const Coordinates place;  // in the plan's grid; its rank in one replica
+  const Coordinates at;  // in the plan's grid; its rank in one replica
   const RankLayout layout;
   const ModuleTable modules;
   const Kept kept;
@@ -93,7 +93,7 @@ struct Rank {
     return part.matrices[static_cast<size_t>(matrix.matrix)].tensor;
   }
   bool counts_shard(int32_t number) const {
-    return canzona::counts_shard(part, place, number);
+    return canzona::counts_shard(part, at, number);
   }
   const WireOps& wire_ops() const {
     if (lanes.gradients != nullptr) return lanes.gradients->ops();
@@ -168,7 +168,7 @@ inline void copy_back(const WireOps& ops, std::byte* from, const std::byte* to,
 void add_pieces(const Rank& rank, size_t kept, TensorBatch& batch);
 
 // UsageError if the tensor has no shard on this rank.
-const FlatLayout::Place& place_of_shard(const Rank& rank,
+const FlatLayout::Shard& place_of_shard(const Rank& rank,
                                         const FlatLayout& layout,
                                         int32_t tensor);
 

@@ -187,17 +187,17 @@ void require_same_plan(const Plan& plan, Communicator& world) {
 RankParts::RankParts(const Plan& the_plan, Communicator& world, Engine& engine,
                      const RuntimeOptions& options)
     : plan(the_plan),
-      place(coordinates_of(plan.mesh, world.rank())),
+      at(coordinates_of(plan.mesh, world.rank())),
       tensors_(plan.model.tensors.size()) {
   require_same_plan(plan, world);
   check_groups(plan, options.groups);
   Track* track = options.trace == nullptr
                      ? nullptr
                      : options.trace->add_track(world.rank(), "compute");
-  for (const RankInPart& at : parts_of_rank(plan, world.rank())) {
-    const PlanPart& part = plan.parts[index(at.part)];
+  for (const RankInPart& in : parts_of_rank(plan, world.rank())) {
+    const PlanPart& part = plan.parts[index(in.part)];
     if (part.of_experts)
-      of_experts_ = world.split(place.ep, world.rank(), "experts");
+      of_experts_ = world.split(at.ep, world.rank(), "experts");
     parts_.push_back(std::make_unique<RankPart>(
         part, part.of_experts ? *of_experts_ : world, engine, options, track,
         part.of_experts ? "experts: " : ""));
@@ -219,7 +219,7 @@ const RankParts::LocalTensor& RankParts::get(int32_t tensor) const {
   if (found.part == nullptr)
     throw UsageError(cat("tensor ",
                          quoted(plan.model.tensors[index(tensor)].name),
-                         " has no shard on rank ", place.rank));
+                         " has no shard on rank ", at.rank));
   return found;
 }
 

@@ -113,7 +113,7 @@ class RankParts {
   std::string text_of(LogicalDigest digest) const;
 
   const Plan& plan;
-  const Coordinates place;  // in the mesh
+  const Coordinates at;  // in the mesh
 
  private:
   void update(const StepSettings& settings, int64_t step) const;

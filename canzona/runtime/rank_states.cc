@@ -40,7 +40,7 @@ std::byte* memory_of(const Rank& rank, const StateBox& box) {
 
 std::vector<StateBox> states_of(const Rank& rank) {
   return state_boxes(rank.part, rank.world_rank,
-                     {rank.place, rank.layout, rank.kept, rank.updates});
+                     {rank.at, rank.layout, rank.kept, rank.updates});
 }
 
 std::span<float> host_values(const Rank& rank, const StateBox& box) {

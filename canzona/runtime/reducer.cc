@@ -23,7 +23,7 @@ Reducer::Reducer(Rank& rank)
     pending.tensors =
         rank.part.buckets[index(layout.buckets[b].bucket)].tensors;
     for (int32_t t : pending.tensors) {
-      const FlatLayout::Place& place = layout.tensors[index(t)];
+      const FlatLayout::Shard& place = layout.tensors[index(t)];
       const float* first = rank.store.gradients() + place.first;
       // Unused when only slices are stored.
       const int64_t count = layout.whole ? place.count : 0;

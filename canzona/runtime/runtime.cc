@@ -20,7 +20,7 @@ struct Runtime::Parts : RankParts {
     try {
       return body();
     } catch (const std::exception& error) {
-      abort(cat("rank ", place.rank, ": ", error.what()));
+      abort(cat("rank ", at.rank, ": ", error.what()));
       throw;
     }
   }
@@ -36,12 +36,12 @@ Runtime::Runtime(const Plan& plan, Communicator& world, Engine& engine,
 // operations may still read counts and memory of the parts.
 Runtime::~Runtime() {
   if (std::uncaught_exceptions() > parts_->exceptions)
-    parts_->abort(cat("rank ", parts_->place.rank, " left after an error"));
+    parts_->abort(cat("rank ", parts_->at.rank, " left after an error"));
   for (const auto& part : parts_->all()) part->close();
 }
 
 const Plan& Runtime::plan() const { return parts_->plan; }
-const Coordinates& Runtime::place() const { return parts_->place; }
+const Coordinates& Runtime::coordinates() const { return parts_->at; }
 
 bool Runtime::holds(int32_t tensor) const {
   const RankParts::LocalTensor& at = parts_->find(tensor);

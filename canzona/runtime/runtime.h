@@ -127,7 +127,7 @@ class Runtime {
   Runtime& operator=(const Runtime&) = delete;
 
   const Plan& plan() const;
-  const Coordinates& place() const;  // in the mesh
+  const Coordinates& coordinates() const;  // in the mesh
   // True if this rank stores a shard of the tensor.
   bool holds(int32_t tensor) const;
   int64_t shard_elements(int32_t tensor) const;

@@ -359,17 +359,17 @@ int64_t given_bytes(const Plan& plan, int32_t rank,
   int64_t elements = 0;
   for (const RankInPart& at : parts_of_rank(plan, rank)) {
     const PlanPart& part = plan.parts[index(at.part)];
-    const Coordinates place = in_grid(part, at.rank);
-    const RankLayout layout = lay_out_rank(part, place);
-    const Kept kept = kept_by(part, place, layout);
+    const Coordinates own = in_grid(part, at.rank);
+    const RankLayout layout = lay_out_rank(part, own);
+    const Kept kept = kept_by(part, own, layout);
     const auto facts = make_rule_facts(part.rule, part.rule_options);
     const RuleSet rules(part, *facts, {options.adamw, options.groups}, device);
     const std::vector<Round> rounds =
-        make_rounds(part, place, kept, facts->gather_fields());
+        make_rounds(part, own, kept, facts->gather_fields());
     const UpdatePlan updates =
         plan_updates(part, layout, kept, rounds, rules.facts(), 1);
     for (const StateBox& box :
-         state_boxes(part, at.rank, {place, layout, kept, updates}))
+         state_boxes(part, at.rank, {own, layout, kept, updates}))
       if (box.given) elements += box.elements;
   }
   return elements * kBytesPerFp32;

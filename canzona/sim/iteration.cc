@@ -62,10 +62,6 @@ WireBytes bytes_of_uses(std::span<const ModuleWork> modules,
   return sum;
 }
 
-WireBytes iteration_bytes(const IterationWork& work) {
-  return work.step_bytes + bytes_of_uses(work.modules, uses_of(work.calls));
-}
-
 int32_t least_gather_slots(const IterationWork& work) {
   int32_t held = 0, most = 0;
   for (const ModuleUse& use : uses_of(work.calls)) {

@@ -62,11 +62,9 @@ struct IterationWork {
   Meetings meetings = {};
 };
 
-// Returns what a rank sends and receives for modules, and in all of an
-// iteration.
+// Returns what a rank sends and receives for modules in an iteration.
 WireBytes bytes_of_uses(std::span<const ModuleWork> modules,
                         std::span<const ModuleUse> uses);
-WireBytes iteration_bytes(const IterationWork& work);
 
 // UsageError for what is negative, unknown modules, and pools in which nothing
 // could move.

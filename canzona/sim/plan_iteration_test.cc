@@ -8,6 +8,7 @@
 #include "canzona/plan/schedule/pools.h"
 #include "canzona/plan/testing/test_toy_model.h"
 #include "canzona/sim/rank_transfers.h"
+#include "canzona/sim/test_work.h"
 #include "canzona/sim/tp_seconds.h"
 
 namespace canzona::plan_iteration_test {

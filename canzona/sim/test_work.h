@@ -137,6 +137,10 @@ inline double all_compute(const IterationWork& work) {
   return sum;
 }
 
+inline WireBytes iteration_bytes(const IterationWork& work) {
+  return work.step_bytes + bytes_of_uses(work.modules, uses_of(work.calls));
+}
+
 // Calls visit(transfer) for every operation of an iteration.
 template <class Visit>
 void each_transfer(const IterationWork& work, Visit visit) {

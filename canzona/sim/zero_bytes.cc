@@ -1,29 +1,12 @@
 #include "canzona/sim/zero_bytes.h"
 
 #include <algorithm>
-#include <string_view>
 
-#include "canzona/plan/schedule/pools.h"
+#include "canzona/base/index.h"
+#include "canzona/plan/schedule/coordinates.h"
+#include "canzona/plan/schedule/iteration.h"
 
 namespace canzona {
-namespace {
-
-// Forward and backward; a tied head reads the embedding in both of its own.
-int64_t uses_of(const Plan& plan, size_t module) {
-  return module == 0 ? 2 * slots_at_once(plan) : 2;
-}
-
-}  // namespace
-
-WireBytes iteration_bytes(const PurposeBytes& bytes, int64_t micro_batches) {
-  WireBytes sum;
-  for (const ZeroOperation& operation : zero_operations()) {
-    const bool often = operation.when == std::string_view("micro-batch");
-    sum.add(operation.of(bytes), often ? micro_batches : 1);
-  }
-  return sum;
-}
-
 PurposeBytes zero_bytes(const Plan& plan, const RankCost& cost, int32_t rank) {
   PurposeBytes out;
   const auto of_cost = [&](Collective collective) {
@@ -31,11 +14,14 @@ PurposeBytes zero_bytes(const Plan& plan, const RankCost& cost, int32_t rank) {
   };
   if (!is_plain(plan.options.zero, plan.mesh.homes())) {
     const std::vector<PurposeBytes> modules = module_bytes(plan, rank);
-    for (size_t m = 0; m < modules.size(); ++m)
-      for (const Purpose p : {Purpose::kGatherModule, Purpose::kScatterModule,
-                              Purpose::kSumReplicas})
-        of(out, p).add(of(modules[m], p),
-                       p == Purpose::kGatherModule ? uses_of(plan, m) : 1);
+    const int32_t stage = coordinates_of(plan.mesh, rank).stage;
+    for (const ModuleUse& use : uses_of(usual_calls(plan, stage, 1))) {
+      const PurposeBytes& module = modules[index(use.module)];
+      of(out, Purpose::kGatherModule) += of(module, Purpose::kGatherModule);
+      if (!use.completes()) continue;
+      for (const Purpose p : {Purpose::kScatterModule, Purpose::kSumReplicas})
+        of(out, p) += of(module, p);
+    }
   }
   // Sums that go everywhere go over replicas, too.
   of(out, Purpose::kSum) =
@@ -87,18 +73,6 @@ bool crosses_nodes(const Plan& plan, int32_t ZeroSizes::*z) {
   return std::ranges::any_of(plan.parts, [&](const PlanPart& part) {
     return crosses_nodes(part, part.options.zero.sizes.*z);
   });
-}
-
-WireBytes most_iteration_bytes(const Plan& plan,
-                               const std::vector<RankCost>& ranks,
-                               int64_t micro_batches) {
-  WireBytes most;
-  for (size_t r = 0; r < ranks.size(); ++r) {
-    most = largest(most, iteration_bytes(zero_bytes(plan, ranks[r],
-                                                    static_cast<int32_t>(r)),
-                                         micro_batches));
-  }
-  return most;
 }
 
 }  // namespace canzona

@@ -1,7 +1,7 @@
 // Counts what travels in one iteration of a plan, by operation and link class.
 //
 //   PurposeBytes bytes = zero_bytes(plan, ranks[r], r);
-//   WireBytes all = iteration_bytes(bytes, micro_batches);
+//   of(bytes, Purpose::kGatherModule).sent_inter   // in a micro-batch
 //
 // Gathers and scatters of modules (plan/zero.h) come with every micro-batch,
 // the rest with the step. Pure.
@@ -18,8 +18,6 @@ namespace canzona {
 // Returns a rank's bytes: gathers of all modules, forward and backward, and
 // scatters of one micro-batch; the rest of one step.
 PurposeBytes zero_bytes(const Plan& plan, const RankCost& cost, int32_t rank);
-// Returns the bytes of so many micro-batches and a step.
-WireBytes iteration_bytes(const PurposeBytes& bytes, int64_t micro_batches);
 
 // The same as rows, in the order in which they come.
 struct ZeroOperation {
@@ -36,10 +34,5 @@ const std::vector<ZeroOperation>& zero_operations();
 bool crosses_nodes(const PlanPart& part, int32_t z);
 // True if the groups of this size do so in any part of the plan.
 bool crosses_nodes(const Plan& plan, int32_t ZeroSizes::*z);
-
-// The most that any rank sends and receives in an iteration, each by itself.
-WireBytes most_iteration_bytes(const Plan& plan,
-                               const std::vector<RankCost>& ranks,
-                               int64_t micro_batches);
 
 }  // namespace canzona

@@ -81,21 +81,6 @@ std::string_view Trace::keep(std::string text) {
   return *texts_.insert(std::move(text)).first;
 }
 
-int64_t Trace::num_events() const {
-  const std::lock_guard lock(mutex_);
-  int64_t sum = 0;
-  for (const auto& track : tracks_)
-    sum += static_cast<int64_t>(track->events_.size());
-  return sum;
-}
-
-int64_t Trace::num_dropped() const {
-  const std::lock_guard lock(mutex_);
-  int64_t sum = 0;
-  for (const auto& track : tracks_) sum += track->dropped_;
-  return sum;
-}
-
 std::string Trace::losses() const {
   constexpr size_t kMostNamed = 8;
   const std::lock_guard lock(mutex_);

@@ -93,8 +93,6 @@ class Trace {
   // thread may call.
   std::string_view keep(std::string text);
 
-  int64_t num_events() const;
-  int64_t num_dropped() const;
   // One line that names the tracks whose events did not all fit, with how many
   // are missing; empty if all did. Call it when no thread writes.
   std::string losses() const;

@@ -406,21 +406,58 @@ void write_config(JsonWriter& out, const TrainConfig& config) {
   out.end_object();
 }
 
+namespace {
+
+// Numbers have limits; one that is infinite is null.
+void write_limits(JsonWriter& out, const ConfigKey& key) {
+  if (key.low >= key.high) return;
+  if (std::holds_alternative<int64_t*>(key.value))
+    out.field("low", static_cast<int64_t>(key.low))
+        .field("high", static_cast<int64_t>(key.high));
+  else
+    out.field("low", key.low).field("high", key.high);
+}
+
+bool is_preset_key(const ConfigKey& key) {
+  static const TrainConfig tiny = make_config({});
+  return tiny.origin(key.name).starts_with("preset");
+}
+
+}  // namespace
+
 std::string config_markdown() {
   TrainConfig defaults;
   std::string out =
       "| key | default | allowed | on resume | what it is |\n"
       "|---|---|---|---|---|\n";
-  const TrainConfig tiny = make_config({});
   for (const ConfigKey& key : config_keys(defaults)) {
-    const bool preset = tiny.origin(key.name).starts_with("preset");
-    const std::string value = preset               ? "the preset's"
+    const std::string value = is_preset_key(key)   ? "the preset's"
                               : key.text().empty() ? ""
                                                    : "`" + key.text() + "`";
     out += cat("| `", key.name, "` | ", value, " | ", key.allowed(), " | ",
                to_string(key.on_resume), " | ", key.help, " |\n");
   }
   return out;
+}
+
+std::string config_keys_json() {
+  TrainConfig defaults;
+  JsonWriter out(2);
+  out.begin_object().member("keys").begin_array();
+  for (const ConfigKey& key : config_keys(defaults)) {
+    out.begin_object().field("key", key.name).member("default");
+    if (is_preset_key(key))
+      out.null();
+    else
+      write_key(out, key);
+    write_limits(out, key);
+    if (!key.words.empty()) out.member("words").values(key.words);
+    out.field("allowed", key.allowed())
+        .field("on_resume", to_string(key.on_resume))
+        .field("help", key.help)
+        .end_object();
+  }
+  return out.end_array().end_object().take() + "\n";
 }
 
 }  // namespace canzona

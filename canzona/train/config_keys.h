@@ -55,8 +55,10 @@ struct ConfigRow {
 };
 std::vector<ConfigRow> config_rows(const TrainConfig& config);
 
-// A table of all keys for docs/config.md.
+// All keys with what they allow: a table for docs/config.md, and one JSON
+// object.
 std::string config_markdown();
+std::string config_keys_json();
 
 // Numbers as text that reads back equal: 0.0003, 400000000, 1e-08.
 

@@ -112,11 +112,20 @@ class LoneStage {
   std::vector<float> in_, out_;
 };
 
+std::vector<int32_t> uses_of(const DecoderConfig& config, int64_t stages,
+                             int64_t stage, std::span<const StageTask> tasks) {
+  const Mesh mesh{.pp = static_cast<int32_t>(stages)};
+  return waited_modules(stage_calls(decoder_shapes(config, "stage"), mesh,
+                                    static_cast<int32_t>(stage), tasks));
+}
+
+std::vector<StageTask> forwards(int64_t count) {
+  return std::vector<StageTask>(static_cast<size_t>(count));
+}
+
 // Lending the embedding is the caller's use, before the decoder's first.
-std::vector<int32_t> of_decoder(std::vector<int32_t> uses,
-                                const StageModules& modules) {
-  if (modules.tied && modules.has_embedding && !modules.has_head)
-    uses.erase(uses.begin());
+std::vector<int32_t> of_decoder(std::vector<int32_t> uses, bool lends) {
+  if (lends) uses.erase(uses.begin());
   return uses;
 }
 
@@ -127,14 +136,14 @@ void expect_uses(const Kind& kind, int64_t stage, int64_t stages,
                                         stage, stages, micro_batches, paired));
   const DecoderConfig config = config_of(kind);
   const Parallel parallel = stage_of(stage, stages);
-  const StageModules modules = stage_modules(config, parallel);
+  const bool lends = kind.tied && stage == 0 && stages > 1;
   const auto single = schedule_1f1b(stage, stages, micro_batches);
   const auto tasks = paired ? pair_neighbours(single) : single;
   LoneStage lone(config, parallel, tasks,
                  most_in_flight(stage, stages, micro_batches));
   for (const StageTask& task : tasks) lone.run(task);
   EXPECT_EQ(lone.weights.waits,
-            of_decoder(module_uses(modules, tasks), modules))
+            of_decoder(uses_of(config, stages, stage, tasks), lends))
       << what;
   EXPECT_EQ(lone.weights.releases, lone.weights.waits) << what;
   for (const int64_t times : lone.weights.announced)
@@ -143,7 +152,7 @@ void expect_uses(const Kind& kind, int64_t stage, int64_t stages,
   lone.evaluate();
   lone.evaluate();
   EXPECT_EQ(lone.weights.waits,
-            of_decoder(evaluation_uses(modules, 2), modules))
+            of_decoder(uses_of(config, stages, stage, forwards(2)), lends))
       << what;
 }
 
@@ -157,44 +166,44 @@ TEST(ModuleUses, AreWhatDecodersWaitFor) {
             expect_uses(kind, stage, stages, micro_batches, paired);
 }
 
+DecoderConfig of_layers(int64_t layers, bool tied) {
+  DecoderConfig config = config_of({.tied = tied});
+  config.architecture.layers = layers;
+  return config;
+}
+
 TEST(ModuleUses, Example) {
-  const StageModules modules{
-      .num_layers = 2, .layers_of_model = 2, .tied = true};
-  EXPECT_THAT(module_uses(modules, schedule_1f1b(0, 1, 1)),
+  const DecoderConfig config = of_layers(2, true);
+  EXPECT_THAT(uses_of(config, 1, 0, schedule_1f1b(0, 1, 1)),
               ElementsAre(0, 1, 2, 0, 3, 0, 3, 2, 1, 0));
-  EXPECT_THAT(evaluation_uses(modules, 2),
+  EXPECT_THAT(uses_of(config, 1, 0, forwards(2)),
               ElementsAre(0, 1, 2, 0, 3, 0, 1, 2, 0, 3));
 }
 
 TEST(ModuleUses, BeginWithAnEmbeddingThatIsLent) {
-  const StageModules modules{
-      .num_layers = 1, .layers_of_model = 2, .has_head = false, .tied = true};
-  EXPECT_THAT(module_uses(modules, schedule_1f1b(0, 2, 1)),
+  const DecoderConfig config = of_layers(2, true);
+  EXPECT_THAT(uses_of(config, 2, 0, schedule_1f1b(0, 2, 1)),
               ElementsAre(0, 0, 1, 1, 0));
-  EXPECT_THAT(evaluation_uses(modules, 1), ElementsAre(0, 0, 1));
-  EXPECT_THAT(evaluation_uses(modules, 0), ElementsAre(0));
+  EXPECT_THAT(uses_of(config, 2, 0, forwards(1)), ElementsAre(0, 0, 1));
+  EXPECT_THAT(uses_of(config, 2, 0, forwards(0)), ElementsAre(0));
 }
 
 // Stage 0 of 4 runs ahead by 3: of 4 forwards in a row two are spared, and so
 // with backwards, with an embedding and 2 layers.
 TEST(ModuleUses, PairedMicroBatchesSpareGathersAndScatters) {
-  const StageModules modules{
-      .num_layers = 2, .layers_of_model = 8, .has_head = false};
+  const DecoderConfig config = of_layers(8, false);
   const auto single = schedule_1f1b(0, 4, 8);
   const auto paired = pair_neighbours(single);
-  EXPECT_EQ(module_uses(modules, single).size(),
-            module_uses(modules, paired).size() + (2 + 2) * 3);
+  EXPECT_EQ(uses_of(config, 4, 0, single).size(),
+            uses_of(config, 4, 0, paired).size() + (2 + 2) * 3);
   EXPECT_EQ(num_announcements(single), num_announcements(paired) + 2);
 }
 
 TEST(ModuleUses, TheLastStageSparesNothing) {
-  const StageModules modules{.first_layer = 6,
-                             .num_layers = 2,
-                             .layers_of_model = 8,
-                             .has_embedding = false};
+  const DecoderConfig config = of_layers(8, false);
   const auto single = schedule_1f1b(3, 4, 8);
   const auto paired = pair_neighbours(single);
-  EXPECT_EQ(module_uses(modules, single), module_uses(modules, paired));
+  EXPECT_EQ(uses_of(config, 4, 3, single), uses_of(config, 4, 3, paired));
   EXPECT_EQ(num_announcements(single), num_announcements(paired));
 }
 

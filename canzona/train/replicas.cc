@@ -44,8 +44,8 @@ ReplicaRow row_of(Runtime& runtime, int32_t t, std::vector<float>& scratch) {
   const std::vector<Extent> runs = runtime.kept_runs(t);
   const bool cut = runtime.shard_elements(t) != tensor.elements();
   const uint64_t seed = name_seed(tensor.name);
-  uint64_t which =
-      bits_at(seed, cut ? static_cast<uint64_t>(runtime.place().t) + 1 : 0);
+  uint64_t which = bits_at(
+      seed, cut ? static_cast<uint64_t>(runtime.coordinates().t) + 1 : 0);
   int64_t count = 0;
   for (const Extent& run : runs) {
     which = bits_at(bits_at(which, static_cast<uint64_t>(run.first)),

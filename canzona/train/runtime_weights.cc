@@ -27,24 +27,24 @@ int64_t shared_elements(const Plan& plan) {
 }  // namespace
 
 int64_t RuntimeWeights::extra_elements(const Plan& plan,
-                                       const Coordinates& place) {
-  if (place.stage == plan.mesh.pp - 1) return 2 * shared_elements(plan);
-  return place.stage == 0 ? shared_elements(plan) : 0;
+                                       const Coordinates& at) {
+  if (at.stage == plan.mesh.pp - 1) return 2 * shared_elements(plan);
+  return at.stage == 0 ? shared_elements(plan) : 0;
 }
 
 RuntimeWeights::RuntimeWeights(Communicator& world, Runtime& runtime,
                                Trace* trace)
     : runtime_(runtime), clock_(runtime.plan().model, trace, world.rank()) {
   const Mesh& mesh = runtime.plan().mesh;
-  const Coordinates& place = runtime.place();
+  const Coordinates& at = runtime.coordinates();
   const int32_t tied = tied_embedding(runtime.plan().model);
   if (mesh.pp == 1 || tied < 0) return;
-  const bool first = place.stage == 0;
-  const bool last = place.stage == mesh.pp - 1;
-  const int color = first || last ? place.home * mesh.tp + place.t : -1;
-  weights_ = std::make_unique<OneWay>(world, color, place.stage, true,
+  const bool first = at.stage == 0;
+  const bool last = at.stage == mesh.pp - 1;
+  const int color = first || last ? at.home * mesh.tp + at.t : -1;
+  weights_ = std::make_unique<OneWay>(world, color, at.stage, true,
                                       "the embedding, for the head", 1);
-  gradients_ = std::make_unique<OneWay>(world, color, place.stage, false,
+  gradients_ = std::make_unique<OneWay>(world, color, at.stage, false,
                                         "the head's gradient", 1);
   if (!first && !last) return;
   shared_ = tied;

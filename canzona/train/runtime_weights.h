@@ -106,7 +106,7 @@ class RuntimeWeights : public Weights<float> {
   // Before the first forward after new parameters, on all ranks.
   void refresh();
   // Numbers that a rank keeps here to borrow or lend the embedding.
-  static int64_t extra_elements(const Plan& plan, const Coordinates& place);
+  static int64_t extra_elements(const Plan& plan, const Coordinates& at);
   double waited() const;
   double busy() const;
   ModuleClock& clock() { return clock_; }

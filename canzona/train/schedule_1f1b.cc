@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "canzona/plan/schedule/modules.h"
+
 namespace canzona {
 namespace {
 
@@ -62,61 +64,26 @@ int64_t num_announcements(std::span<const StageTask> tasks) {
   return std::ranges::count(tasks, false, &StageTask::forward);
 }
 
-namespace {
-
-std::vector<int32_t> forward_uses(const StageModules& modules) {
-  std::vector<int32_t> uses;
-  if (modules.has_embedding) uses.push_back(0);
-  for (int32_t i = 1; i <= modules.num_layers; ++i)
-    uses.push_back(modules.first_layer + i);
-  if (!modules.has_head) return uses;
-  if (modules.tied && modules.has_embedding) uses.push_back(0);
-  uses.push_back(modules.layers_of_model + 1);
-  return uses;
+std::vector<TrainerCall> stage_calls(const Model& model, const Mesh& mesh,
+                                     int32_t stage,
+                                     std::span<const StageTask> tasks) {
+  std::vector<Direction> passes;
+  for (const StageTask& task : tasks)
+    passes.push_back(task.forward ? Direction::kForward : Direction::kBackward);
+  std::vector<TrainerCall> calls = calls_of(model, mesh, stage, passes);
+  const bool lends = is_tied(model) && stage == 0 && mesh.pp > 1;
+  if (lends)
+    calls.insert(calls.begin(), {{TrainerCall::Kind::kWaitParams, 0},
+                                 {TrainerCall::Kind::kReleaseParams, 0}});
+  return calls;
 }
 
-std::vector<int32_t> backward_uses(const StageModules& modules) {
-  std::vector<int32_t> uses;
-  if (modules.has_head) {
-    if (modules.tied && modules.has_embedding) uses.push_back(0);
-    uses.push_back(modules.layers_of_model + 1);
-  }
-  for (int32_t i = modules.num_layers; i >= 1; --i)
-    uses.push_back(modules.first_layer + i);
-  if (modules.has_embedding) uses.push_back(0);
-  return uses;
-}
-
-}  // namespace
-
-StageModules stage_modules(const DecoderConfig& config,
-                           const Parallel& parallel) {
-  return {.first_layer = static_cast<int32_t>(parallel.first_layer),
-          .num_layers = static_cast<int32_t>(parallel.num_layers),
-          .layers_of_model = static_cast<int32_t>(config.architecture.layers),
-          .has_embedding = parallel.has_embedding,
-          .has_head = parallel.has_head,
-          .tied = config.architecture.tied};
-}
-
-std::vector<int32_t> module_uses(const StageModules& modules,
-                                 std::span<const StageTask> tasks) {
-  const std::vector<int32_t> forward = forward_uses(modules);
-  const std::vector<int32_t> backward = backward_uses(modules);
-  std::vector<int32_t> uses;
-  const bool lends = modules.tied && modules.has_embedding && !modules.has_head;
-  if (lends) uses.push_back(0);
-  for (const StageTask& task : tasks) {
-    const std::vector<int32_t>& more = task.forward ? forward : backward;
-    uses.insert(uses.end(), more.begin(), more.end());
-  }
-  return uses;
-}
-
-std::vector<int32_t> evaluation_uses(const StageModules& modules,
-                                     int64_t num_micro_batches) {
-  const std::vector<StageTask> tasks(static_cast<size_t>(num_micro_batches));
-  return module_uses(modules, tasks);
+std::vector<int32_t> waited_modules(std::span<const TrainerCall> calls) {
+  std::vector<int32_t> modules;
+  for (const TrainerCall& call : calls)
+    if (call.kind == TrainerCall::Kind::kWaitParams)
+      modules.push_back(call.module);
+  return modules;
 }
 
 }  // namespace canzona

@@ -12,8 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "canzona/model/decoder_config.h"
-#include "canzona/model/parallel.h"
+#include "canzona/plan/schedule/iteration.h"
 
 namespace canzona {
 
@@ -45,34 +44,18 @@ int64_t most_together(std::span<const StageTask> tasks);
 // Returns how often a gradient is announced: once for each backward.
 int64_t num_announcements(std::span<const StageTask> tasks);
 
-// The modules (plan/schedule/modules.h) that a pipeline stage waits for in a
-// step or an evaluation, in order: what a runtime gathers that keeps a part of
-// the parameters alone.
+// The calls of a pipeline stage that carries tasks out: what a rank does then,
+// in order, is in the schedule (plan/schedule/iteration.h).
 //
-//   const StageModules modules = stage_modules(config, parallel);
-//   runtime.begin_step(module_uses(modules, tasks), num_announcements(tasks));
+//   const auto calls = stage_calls(plan.model, plan.mesh, stage, tasks);
+//   runtime.begin_step(waited_modules(calls), num_announcements(tasks));
 //
-// A micro-batch uses the modules of its stage forwards and then backwards; a
-// tied head uses the embedding beside its own, where the stage has both.
-// Otherwise the stage of the embedding uses that once more, at first, to lend
-// it. Pure.
-
-// The modules that a stage has of the model.
-struct StageModules {
-  int32_t first_layer = 0;
-  int32_t num_layers = 0;
-  int32_t layers_of_model = 0;
-  bool has_embedding = true;
-  bool has_head = true;
-  bool tied = false;
-};
-
-StageModules stage_modules(const DecoderConfig& config,
-                           const Parallel& parallel);
-
-std::vector<int32_t> module_uses(const StageModules& modules,
-                                 std::span<const StageTask> tasks);
-std::vector<int32_t> evaluation_uses(const StageModules& modules,
-                                     int64_t num_micro_batches);
+// A stage that has the embedding, and not the head, uses a tied embedding once
+// more, at first, to lend it to the head's stage. Pure.
+std::vector<TrainerCall> stage_calls(const Model& model, const Mesh& mesh,
+                                     int32_t stage,
+                                     std::span<const StageTask> tasks);
+// The modules that calls wait for, in order.
+std::vector<int32_t> waited_modules(std::span<const TrainerCall> calls);
 
 }  // namespace canzona

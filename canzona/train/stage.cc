@@ -31,17 +31,15 @@ Stage::Stage(const TrainSettings& settings, const MicroBatches& micro_batches,
       micro_batches_(micro_batches),
       runtime_(runtime),
       plan_(runtime.plan()),
-      place_(runtime.place()),
+      at_(runtime.coordinates()),
       mesh_(runtime.plan().mesh),
-      groups_(world, mesh_, place_),
-      parallel_(groups_.parallel(runtime.plan(), place_)),
+      groups_(world, mesh_, at_),
+      parallel_(groups_.parallel(runtime.plan(), at_)),
       weights_(world, runtime, settings.runtime.trace),
-      links_(world, mesh_, place_, micro_batches.per_home()),
-      in_flight_(
-          most_in_flight(place_.stage, mesh_.pp, micro_batches.per_home())),
-      tasks_(tasks_of(settings, mesh_, place_.stage)),
-      modules_(stage_modules(settings.decoder, parallel_)),
-      uses_(module_uses(modules_, tasks_)),
+      links_(world, mesh_, at_, micro_batches.per_home()),
+      in_flight_(most_in_flight(at_.stage, mesh_.pp, micro_batches.per_home())),
+      tasks_(tasks_of(settings, mesh_, at_.stage)),
+      uses_(uses_of_modules(tasks_)),
       decoder_(settings.decoder, runtime.plan().model, parallel_, engine,
                weights_, in_flight_, most_together(tasks_)),
       slots_(static_cast<size_t>(in_flight_)) {
@@ -119,8 +117,7 @@ std::vector<double> Stage::learn(int64_t step) {
       continue;
     }
     settings_.come_to({TrainPoint::kBackward, step,
-                       mesh_.rank(place_.stage, place_.home, place_.t),
-                       runtime_});
+                       mesh_.rank(at_.stage, at_.home, at_.t), runtime_});
     backward(task);
   }
   for (Slot& slot : slots_) {
@@ -131,7 +128,8 @@ std::vector<double> Stage::learn(int64_t step) {
 }
 
 std::vector<double> Stage::evaluate(const EvaluationRounds& rounds) {
-  evaluation_uses_ = evaluation_uses(modules_, rounds.count);
+  const std::vector<StageTask> forwards(static_cast<size_t>(rounds.count));
+  evaluation_uses_ = uses_of_modules(forwards);
   runtime_.begin_step(evaluation_uses_, 0);
   weights_.refresh();
   std::vector<double> losses;
@@ -161,28 +159,28 @@ int64_t Stage::reserved() const {
   return decoder_.reserved() +
          in_flight_ * slot_bytes(settings_.decoder, parallel_.has_embedding,
                                  parallel_.has_head) +
-         bytes_of_floats(RuntimeWeights::extra_elements(plan_, place_));
+         bytes_of_floats(RuntimeWeights::extra_elements(plan_, at_));
 }
 
 int64_t Stage::memory(const TrainSettings& settings, const Plan& plan,
-                      const Coordinates& place) {
+                      const Coordinates& at) {
   const Mesh& mesh = plan.mesh;
   const int64_t layers = plan.model.num_layers / mesh.pp;
-  const bool first = place.stage == 0;
-  const bool last = place.stage == mesh.pp - 1;
+  const bool first = at.stage == 0;
+  const bool last = at.stage == mesh.pp - 1;
   const int64_t in_flight =
-      most_in_flight(place.stage, mesh.pp, settings.micro_batches(mesh));
+      most_in_flight(at.stage, mesh.pp, settings.micro_batches(mesh));
   Parallel part;
-  part.first_layer = place.stage * layers;
+  part.first_layer = at.stage * layers;
   part.num_layers = layers;
   part.has_embedding = first;
   part.has_head = last;
   part.planned_tp = mesh.tp;
   part.planned_ep = mesh.ep;
-  const int64_t together = most_together(tasks_of(settings, mesh, place.stage));
+  const int64_t together = most_together(tasks_of(settings, mesh, at.stage));
   return decoder_memory<float>(settings.decoder, part, in_flight, together) +
          in_flight * slot_bytes(settings.decoder, first, last) +
-         bytes_of_floats(RuntimeWeights::extra_elements(plan, place));
+         bytes_of_floats(RuntimeWeights::extra_elements(plan, at));
 }
 
 }  // namespace canzona

@@ -139,7 +139,7 @@ class Stage {
 
   // Returns what a stage would reserve.
   static int64_t memory(const TrainSettings& settings, const Plan& plan,
-                        const Coordinates& place);
+                        const Coordinates& at);
 
  private:
   // A micro-batch holds this between forward and backward.
@@ -151,6 +151,9 @@ class Stage {
   };
 
   Slot& slot_of(int64_t micro_batch);
+  std::vector<int32_t> uses_of_modules(std::span<const StageTask> tasks) const {
+    return waited_modules(stage_calls(plan_.model, mesh_, at_.stage, tasks));
+  }
   void forward(int64_t step, const StageTask& task, std::span<double> losses);
   void backward(const StageTask& task);
 
@@ -158,7 +161,7 @@ class Stage {
   const MicroBatches& micro_batches_;
   Runtime& runtime_;
   const Plan& plan_;
-  Coordinates place_;
+  Coordinates at_;
   Mesh mesh_;
   ModelGroups groups_;
   Parallel parallel_;
@@ -166,7 +169,6 @@ class Stage {
   StageLinks links_;
   int64_t in_flight_;
   std::vector<StageTask> tasks_;  // of a step
-  StageModules modules_;
   // Uses of modules, in a step and in an evaluation; the runtime may look at
   // them until the next.
   std::vector<int32_t> uses_, evaluation_uses_;

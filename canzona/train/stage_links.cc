@@ -39,15 +39,15 @@ double OneWay::busy() const {
 }
 
 StageLinks::StageLinks(Communicator& world, const Mesh& mesh,
-                       const Coordinates& place, int64_t capacity) {
-  const int32_t plane = place.home * mesh.tp + place.t;
+                       const Coordinates& at, int64_t capacity) {
+  const int32_t plane = at.home * mesh.tp + at.t;
   for (int32_t s = 0; s + 1 < mesh.pp; ++s) {
-    const bool lower = place.stage == s;
-    const bool upper = place.stage == s + 1;
+    const bool lower = at.stage == s;
+    const bool upper = at.stage == s + 1;
     const int color = lower || upper ? plane : -1;
     const auto add = [&](bool forward) {
       all_.push_back(
-          std::make_unique<OneWay>(world, color, place.stage, forward,
+          std::make_unique<OneWay>(world, color, at.stage, forward,
                                    cat(forward ? "activations" : "gradients",
                                        " between stages ", s, " and ", s + 1),
                                    static_cast<int>(capacity) + 1));

@@ -18,26 +18,26 @@ namespace canzona {
 
 class ModelGroups {
  public:
-  ModelGroups(Communicator& world, const Mesh& mesh, const Coordinates& place)
-      : tp_(world.split(mesh.tp > 1 ? place.rank / mesh.tp : -1, place.t,
+  ModelGroups(Communicator& world, const Mesh& mesh, const Coordinates& at)
+      : tp_(world.split(mesh.tp > 1 ? at.rank / mesh.tp : -1, at.t,
                         "tp of the model")),
-        ep_(world.split(mesh.ep > 1 ? ep_color(mesh, place) : -1, place.ep,
+        ep_(world.split(mesh.ep > 1 ? ep_color(mesh, at) : -1, at.ep,
                         "ep of the model")) {}
 
-  Parallel parallel(const Plan& plan, const Coordinates& place) const {
+  Parallel parallel(const Plan& plan, const Coordinates& at) const {
     const int64_t layers = plan.model.num_layers / plan.mesh.pp;
     return {.tp = tp_.get(),
             .ep = ep_.get(),
-            .first_layer = place.stage * layers,
+            .first_layer = at.stage * layers,
             .num_layers = layers,
-            .has_embedding = place.stage == 0,
-            .has_head = place.stage == plan.mesh.pp - 1};
+            .has_embedding = at.stage == 0,
+            .has_head = at.stage == plan.mesh.pp - 1};
   }
 
  private:
-  static int ep_color(const Mesh& mesh, const Coordinates& place) {
-    const int32_t expert_plane = place.expert_home * mesh.tp + place.t;
-    return place.stage * mesh.expert_homes() * mesh.tp + expert_plane;
+  static int ep_color(const Mesh& mesh, const Coordinates& at) {
+    const int32_t expert_plane = at.expert_home * mesh.tp + at.t;
+    return at.stage * mesh.expert_homes() * mesh.tp + expert_plane;
   }
 
   std::unique_ptr<Communicator> tp_, ep_;
@@ -80,7 +80,7 @@ class OneWay {
 
 class StageLinks {
  public:
-  StageLinks(Communicator& world, const Mesh& mesh, const Coordinates& place,
+  StageLinks(Communicator& world, const Mesh& mesh, const Coordinates& at,
              int64_t capacity);
 
   void receive_input(std::span<float> numbers);

@@ -12,7 +12,7 @@ TrainRank::TrainRank(const TrainSettings& settings, const Plan& plan,
     : settings_(settings),
       runtime_(plan, world, engine, settings.runtime),
       micro_batches_(batches, settings.decoder, settings.global_batch,
-                     runtime_.place().home, plan.mesh.homes()),
+                     runtime_.coordinates().home, plan.mesh.homes()),
       stage_(settings, micro_batches_, runtime_, world, engine),
       guard_(world) {
   std::vector<float> shard;
@@ -22,10 +22,10 @@ TrainRank::TrainRank(const TrainSettings& settings, const Plan& plan,
     shard.resize(index(runtime_.shard_elements(t)));
     if (settings.initial != nullptr)
       read_shard(*settings.initial, tensors[index(t)], plan.mesh.tp,
-                 runtime_.place().t, shard);
+                 runtime_.coordinates().t, shard);
     else
       make_initial(plan.model, tensors[index(t)], settings.seed, plan.mesh.tp,
-                   runtime_.place().t, shard);
+                   runtime_.coordinates().t, shard);
     runtime_.set_parameter(t, shard);
   }
 }

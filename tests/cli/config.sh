@@ -151,4 +151,13 @@ sed -n '/^| key | default/,/^$/p' "$here/../../docs/config.md" |
   sed '/^$/d' >documented
 cmp -s documented out ||
   fail 'docs/config.md is stale: put `canzona config keys` in its place'
+canzona config keys --json
+exits 0
+is_json
+member_is "keys 0 key" preset
+member_is "keys 0 default" tiny
+member_is "keys 1 high" 1000000000000
+checks=$((checks + 1))
+[ "$(grep -c '"key":' out)" -eq "$(($(wc -l <documented) - 2))" ] ||
+  fail 'the object has not as many keys as the table'
 finish

@@ -1,7 +1,7 @@
 # Weights of Hugging Face: a run's folder is one, exported again, started from.
 . "$(dirname "$0")/words.sh"
 
-computes train --help
+computes train --dry-run
 
 same() {
   checks=$((checks + 1))

@@ -83,8 +83,11 @@ for options in 'muon --rule-option precision=fp32' soap; do
   canzona plan --model qwen3-0.6b --scale 1/16 --layers 1 --mesh dp=2 \
     --rule $rule -o small.json
   exits 0
-  canzona calibrate --rounds 1 --ranks 2 --for small.json -o cost.json
+  canzona calibrate --rounds 1 --ranks 2 --for small.json -o cost.json --json
   if [ "$status" -eq 0 ]; then
+    is_json
+    checks=$((checks + 1))
+    cmp -s out cost.json || fail 'cost.json is not what --json printed'
     # shellcheck disable=SC2086
     canzona plan --model qwen3-0.6b --mesh dp=2 --cost cost.json --rule $rule
     exits 0

@@ -1,7 +1,7 @@
 # canzona sample and eval: a run trained on bytes and one on tokens, read back.
 . "$(dirname "$0")/words.sh"
 
-canzona train --help
+canzona train --dry-run
 if grep -qF 'built to plan only' err; then
   refuses 'built to plan only' -- sample --run one --prompt x
   refuses 'built to plan only' -- eval --run one

@@ -156,7 +156,7 @@ class Bench:
 
 
 def same_tensors(a, b):
-    """Whether two folders hold the same names and bits."""
+    """True if two folders hold the same names and bits."""
     def read(folder):
         found = {}
         for file in pathlib.Path(folder).glob("*.safetensors"):

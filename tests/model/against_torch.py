@@ -33,7 +33,7 @@ TOLERANCES = {"fp64": 1e-10, "fp32": 1e-5}
 
 
 class Dump:
-    """What dump_decoder wrote: index.json, parameters and gradients."""
+    """Reads what dump_decoder wrote: index.json, parameters and gradients."""
 
     def __init__(self, folder):
         self.folder = folder

@@ -28,7 +28,7 @@ def status_words(status):
 
 
 def has_strace():
-    """Whether it is there and may trace."""
+    """True if it is there and may trace."""
     if not shutil.which("strace"):
         return False
     return subprocess.run(["strace", "-o", os.devnull, "-e", "trace=openat",
@@ -36,7 +36,7 @@ def has_strace():
 
 
 def names_in(run):
-    """What its checkpoints left, but for the lock, which may stay."""
+    """Lists what its checkpoints left, but for the lock, which may stay."""
     return sorted(name for name in os.listdir(os.path.join(run, "ckpt"))
                   if name != "canzona.lock")
 
@@ -170,7 +170,7 @@ def preloaded(bench, run, call, kind, rank=""):
 
 
 def count_calls(bench, saved, run):
-    """Of a run that nothing happens to: lines "number call name"."""
+    """The calls of a run that nothing happens to: lines "number call name"."""
     log = run + ".calls"
     done = saved.start(saved.go_on(run), CANZONA_FAULTY_LOG=log,
                        **preloaded(bench, run, 0, ""))
@@ -265,8 +265,8 @@ def hit_by_strace(bench, saved, call, kind):
 
 
 class Points:
-    """Where a save can be hit: by the library every call, by strace those that
-    it can single out."""
+    """Points at which a save can be hit: by the library every call, by strace
+    those that it can single out."""
 
     def __init__(self, bench, saved):
         self.bench = bench

@@ -37,7 +37,7 @@ TIERS = {"A": ["R1", "R3", "R6", "R7", "R8", "R10", "R12"],
 
 
 class Bench:
-    """What the rows share."""
+    """The rows share this."""
 
     def __init__(self, arguments):
         self.canzona = arguments.canzona
@@ -73,7 +73,7 @@ class Bench:
                         self.train(run, **train), fault, self.folder)
 
     def digest(self, steps, **train):
-        """Of the run that nothing happens to; computed once."""
+        """The digest of a run that nothing happens to; computed once."""
         key = (steps, tuple(train.items()))
         with self.digest_lock:
             if key not in self.digests:
@@ -128,7 +128,7 @@ def planned(name, bench, failures):
 
 
 def machine_line(mpirun):
-    """What the table was made on."""
+    """Describes the machine that the table was made on."""
     done = subprocess.run([mpirun, "--version"], capture_output=True, text=True)
     version = (done.stdout.splitlines() or ["no mpirun"])[0]
     model = platform.machine()

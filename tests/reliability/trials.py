@@ -27,7 +27,7 @@ class Trial:
 
 
 class Row:
-    """What became of one row."""
+    """The outcome of one row."""
 
     def __init__(self, name, timed):
         self.name = name

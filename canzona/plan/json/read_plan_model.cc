@@ -18,7 +18,7 @@ constexpr size_t kMaxSections = 8;
 constexpr size_t kMaxSectionName = 32;
 
 // The sections of one kind of fused tensor, and the rows that they tile.
-struct PartList {
+struct SectionList {
   std::vector<Section> sections;
   int64_t rows = 0;
 };
@@ -35,7 +35,7 @@ class ModelReader {
                        in_.where());
     read_counts();
     for (const Json& list : in_.array(member("parts"), "parts")) {
-      kinds_.push_back(part_list(list));
+      kinds_.push_back(section_list(list));
     }
     const Json& tensors = in_.array(member("tensors"), "tensors");
     if (tensors.size() > static_cast<size_t>(kMaxTensors)) {
@@ -95,8 +95,8 @@ class ModelReader {
     return section;
   }
 
-  PartList part_list(const Json& list) {
-    PartList out;
+  SectionList section_list(const Json& list) {
+    SectionList out;
     if (in_.array(list, "parts").size() > kMaxSections) {
       in_.fail(cat("more than ", kMaxSections, " parts of one tensor"));
     }
@@ -122,7 +122,7 @@ class ModelReader {
   }
 
   // True if the runs of all sections, side by side, are rows 0, 1, 2, …
-  static bool tiles(const PartList& list) {
+  static bool tiles(const SectionList& list) {
     std::vector<std::pair<int64_t, int64_t>> runs;
     for (const Section& section : list.sections) {
       const RowRuns& r = section.rows;
@@ -160,7 +160,7 @@ class ModelReader {
 
   void set_sections(int32_t kind, Tensor& t) const {
     if (kind < 0) return;
-    const PartList& list = kinds_[static_cast<size_t>(kind)];
+    const SectionList& list = kinds_[static_cast<size_t>(kind)];
     if (list.rows != t.rows()) {
       in_.fail(cat("tensor ", quoted(t.name), " has ", t.rows(),
                    " rows, its parts ", list.rows));
@@ -183,7 +183,7 @@ class ModelReader {
   const Json& json_;
   const Mesh& mesh_;
   const PlanValues& in_;
-  std::vector<PartList> kinds_;
+  std::vector<SectionList> kinds_;
   int64_t num_runs_ = 0;
   Model model_;
 };

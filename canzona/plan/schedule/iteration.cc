@@ -253,31 +253,41 @@ class RankIteration {
 
 }  // namespace
 
-std::vector<TrainerCall> usual_calls(const Plan& plan, int32_t stage,
-                                     int64_t num_micro_batches) {
+std::vector<TrainerCall> calls_of(const Model& model, const Mesh& mesh,
+                                  int32_t stage,
+                                  std::span<const Direction> passes) {
   using Kind = TrainerCall::Kind;
   std::set<int32_t> modules;
-  for (const Tensor& tensor : plan.model.tensors)
-    if (stage_of(plan.mesh, plan.model, tensor) == stage)
-      modules.insert(module_of(plan.model, tensor));
+  for (const Tensor& tensor : model.tensors)
+    if (stage_of(mesh, model, tensor) == stage)
+      modules.insert(module_of(model, tensor));
   std::vector<TrainerCall> calls;
-  // A tied head uses the embedding beside it.
-  const int32_t head = num_modules(plan.model) - 1;
-  const bool lends = is_tied(plan.model) && modules.contains(0);
+  const int32_t head = num_modules(model) - 1;
+  const bool has_tied_head = is_tied(model) && modules.contains(0);
   const auto use = [&](int32_t module, bool backward) {
-    const bool both = lends && module == head;
+    const bool both = has_tied_head && module == head;
     if (both) calls.push_back({Kind::kWaitParams, 0});
     calls.push_back({Kind::kWaitParams, module});
     if (backward) calls.push_back({Kind::kGradReady, module});
     if (both) calls.push_back({Kind::kReleaseParams, 0});
     calls.push_back({Kind::kReleaseParams, module});
   };
-  for (int64_t m = 0; m < num_micro_batches; ++m) {
-    for (int32_t module : modules) use(module, false);
-    for (auto it = modules.rbegin(); it != modules.rend(); ++it) use(*it, true);
-  }
+  for (const Direction direction : passes)
+    if (direction == Direction::kForward)
+      for (const int32_t module : modules) use(module, false);
+    else
+      for (auto it = modules.rbegin(); it != modules.rend(); ++it)
+        use(*it, true);
   calls.push_back({Kind::kStep, -1});
   return calls;
+}
+
+std::vector<TrainerCall> usual_calls(const Plan& plan, int32_t stage,
+                                     int64_t num_micro_batches) {
+  std::vector<Direction> passes;
+  for (int64_t m = 0; m < num_micro_batches; ++m)
+    passes.insert(passes.end(), {Direction::kForward, Direction::kBackward});
+  return calls_of(plan.model, plan.mesh, stage, passes);
 }
 
 std::vector<ModuleUse> uses_of(std::span<const TrainerCall> calls) {

@@ -24,8 +24,14 @@
 
 namespace canzona {
 
-// Forward and backward through all modules of a stage, micro-batch by
-// micro-batch, then the step.
+// The calls of a trainer that goes through all modules of a stage, once in each
+// direction that is given, and then steps. A tied head uses the embedding
+// beside its own module, if the stage has both.
+enum class Direction { kForward, kBackward };
+std::vector<TrainerCall> calls_of(const Model& model, const Mesh& mesh,
+                                  int32_t stage,
+                                  std::span<const Direction> passes);
+// Forward and backward, micro-batch by micro-batch.
 std::vector<TrainerCall> usual_calls(const Plan& plan, int32_t stage,
                                      int64_t num_micro_batches);
 

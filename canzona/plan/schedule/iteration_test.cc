@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -320,6 +322,24 @@ TEST(Iteration, UsesFollowFromTheCalls) {
     expected.is_last = i >= pass.size() + 5;
     EXPECT_EQ(uses[i], expected) << "use " << i;
   }
+}
+
+// Buckets are in the plan's order, dense ones before those of experts; the last
+// is published first.
+TEST(Iteration, SumsExpertsBehindDenseBucketsInPlansOfOnePart) {
+  const Plan plan = plan_for({"dp=2,ep=2", "zero1", "balanced", true});
+  ASSERT_EQ(plan.parts.size(), 1U);
+  std::vector<bool> summed, published;  // whether it is of experts
+  for (const ScheduleEntry& e : entries_of(plan, 0, 1)) {
+    if (e.purpose == Purpose::kSum)
+      summed.push_back(e.group == GroupKind::kExperts);
+    if (e.purpose == Purpose::kPublish)
+      published.push_back(e.group == GroupKind::kExperts);
+  }
+  EXPECT_TRUE(std::ranges::is_sorted(summed));
+  EXPECT_TRUE(std::ranges::is_sorted(published, std::greater<>()));
+  EXPECT_NE(summed.front(), summed.back());
+  EXPECT_NE(published.front(), published.back());
 }
 
 // The embedding is gathered again beside a tied head.

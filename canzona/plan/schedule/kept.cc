@@ -53,10 +53,10 @@ void add_elements(const PlanPart& part, const RankLayout& layout,
 
 // Tensors that every home keeps are counted in even slices, those that every tp
 // rank keeps by the first of them.
-Extent counted_of(const PlanPart& part, const Coordinates& place,
+Extent counted_of(const PlanPart& part, const Coordinates& at,
                   const FlatLayout& gradients, int32_t tensor,
                   const Extent& extent) {
-  if (!counts_shard(part, place, tensor)) return {};
+  if (!counts_shard(part, at, tensor)) return {};
   if (part.traffic != Traffic::kAllReduce) return extent;
   const RankBucket& bucket =
       gradients.buckets[index(gradients.tensors[index(tensor)].bucket)];
@@ -94,7 +94,7 @@ void find_uncounted(CheckedGradients& out) {
 
 }  // namespace
 
-Kept kept_by(const PlanPart& part, const Coordinates& place,
+Kept kept_by(const PlanPart& part, const Coordinates& at,
              const RankLayout& layout) {
   Kept kept;
   for (size_t m = 0; m < part.matrices.size(); ++m) {
@@ -105,7 +105,7 @@ Kept kept_by(const PlanPart& part, const Coordinates& place,
     const int32_t home = part.home[index(tensor)];
     if (home != kEveryHome && home != gradients.buckets[index(bucket)].home)
       continue;
-    kept.matrices.push_back(kept_matrix(part, static_cast<int32_t>(m), place.t,
+    kept.matrices.push_back(kept_matrix(part, static_cast<int32_t>(m), at.t,
                                         layout, kept.num_in_matrices));
     kept.num_in_matrices += kept.matrices.back().kept.count;
   }
@@ -114,17 +114,15 @@ Kept kept_by(const PlanPart& part, const Coordinates& place,
   return kept;
 }
 
-bool counts_shard(const PlanPart& part, const Coordinates& place,
-                  int32_t tensor) {
-  return part.model.tensors[index(tensor)].cut != Cut::kNone ||
-         place.tp_rank == 0;
+bool counts_shard(const PlanPart& part, const Coordinates& at, int32_t tensor) {
+  return part.model.tensors[index(tensor)].cut != Cut::kNone || at.tp_rank == 0;
 }
 
 bool counts_states(const PlanPart& part, int32_t rank, int32_t tensor) {
   if (replica_of(part, rank) != 0) return false;
-  const Coordinates place = in_grid(part, rank);
+  const Coordinates at = in_grid(part, rank);
   return part.traffic != Traffic::kAllReduce ||
-         place.home_in(part.buffer_of(tensor)) == 0;
+         at.home_in(part.buffer_of(tensor)) == 0;
 }
 
 int32_t first_with_parameters(const PlanPart& part, int32_t rank,
@@ -142,8 +140,7 @@ bool keeps_first_copy(const PlanPart& part, int32_t rank, int32_t tensor) {
          (part.model.tensors[index(tensor)].cut != Cut::kNone || at.t == 0);
 }
 
-CheckedGradients checked_gradients(const PlanPart& part,
-                                   const Coordinates& place,
+CheckedGradients checked_gradients(const PlanPart& part, const Coordinates& at,
                                    const RankLayout& layout, const Kept& kept) {
   CheckedGradients out;
   // A rank's parts of buckets are one run each, padding included, unless
@@ -152,8 +149,7 @@ CheckedGradients checked_gradients(const PlanPart& part,
       part.traffic != Traffic::kBroadcast && !layout.gradients.staged;
   const auto add = [&](int32_t tensor, const Extent& extent) {
     if (!in_runs && extent.count > 0) out.scaled.push_back(extent);
-    const Extent own =
-        counted_of(part, place, layout.gradients, tensor, extent);
+    const Extent own = counted_of(part, at, layout.gradients, tensor, extent);
     if (own.count == 0) return;
     out.counted.push_back(own);
     out.tensor.push_back(tensor);

@@ -2,7 +2,7 @@
 // of AdamW's elements. Master weights and states that live with the shard lie
 // in this order.
 //
-//   Kept kept = kept_by(plan, place, layout);
+//   Kept kept = kept_by(plan, at, layout);
 //   for (const Piece& p : kept.matrices[i].pieces) …
 //
 // Made from the plan alone; no memory is touched.
@@ -51,14 +51,13 @@ struct Kept {
   int64_t num_elements = 0;
 };
 
-Kept kept_by(const PlanPart& part, const Coordinates& place,
+Kept kept_by(const PlanPart& part, const Coordinates& at,
              const RankLayout& layout);
 
 // Several ranks keep the same of a tensor; where each number is wanted once,
 // one of them gives it. True on exactly one of the tp ranks that keep the same
-// of a shard; `place` is of the grid.
-bool counts_shard(const PlanPart& part, const Coordinates& place,
-                  int32_t tensor);
+// of a shard; `at` is of the grid.
+bool counts_shard(const PlanPart& part, const Coordinates& at, int32_t tensor);
 // The same of states, of which other homes and replicas have copies.
 bool counts_states(const PlanPart& part, int32_t rank, int32_t tensor);
 // The first rank that keeps the same parameters of dense tensors, or of
@@ -77,8 +76,7 @@ struct CheckedGradients {
   std::vector<int32_t> tensor;    // of each that is counted
   std::vector<Extent> uncounted;  // scaled, but counted by another rank
 };
-CheckedGradients checked_gradients(const PlanPart& part,
-                                   const Coordinates& place,
+CheckedGradients checked_gradients(const PlanPart& part, const Coordinates& at,
                                    const RankLayout& layout, const Kept& kept);
 
 // Returns where the elements of a tp shard are in the whole tensor, row-major.

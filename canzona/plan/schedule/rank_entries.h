@@ -7,7 +7,7 @@
 //
 // Groups, counts, bytes, memory and the order of the step are decided here.
 // The trainer's calls decide the rest, which the iteration says: which module's
-// turn it is, and which slot it gets (module_uses.h). Made from the plan alone;
+// turn it is, and which slot it gets (slot_pool.h). Made from the plan alone;
 // no memory is touched.
 #pragma once
 

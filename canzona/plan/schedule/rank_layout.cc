@@ -29,13 +29,13 @@ struct BucketPlacer::Walk {
   int64_t done = 0;   // elements of the slice
 };
 
-BucketPlacer::BucketPlacer(const PlanPart& plan, const Coordinates& place,
+BucketPlacer::BucketPlacer(const PlanPart& plan, const Coordinates& at,
                            Resting what)
-    : plan_(plan), place_(place), what_(what) {
+    : plan_(plan), at_(at), what_(what) {
   const ZeroSizes& zero = plan.options.zero.sizes;
-  slices_ = kept_slices(plan.grid, place.place,
+  slices_ = kept_slices(plan.grid, at.place,
                         what == Resting::kParameters ? zero.z3 : zero.z2);
-  own_slice_ = plan.grid.slice_of(place.place) - slice(0);
+  own_slice_ = plan.grid.slice_of(at.place) - slice(0);
 }
 
 RankBucket BucketPlacer::place(int32_t bucket, int64_t first) {
@@ -45,7 +45,7 @@ RankBucket BucketPlacer::place(int32_t bucket, int64_t first) {
   RankBucket mine;
   mine.bucket = bucket;
   mine.of_experts = buffer.ep >= 0;
-  mine.home = place_.home_in(buffer);
+  mine.home = at_.home_in(buffer);
   mine.matrices = place_matrices(first, mine.home);
   mine.elements = place_elements(mine.matrices.all.end(), mine.home);
   const int64_t end = place_frozen(mine.elements.all.end());
@@ -194,8 +194,8 @@ namespace {
 
 class FlatLayoutMaker {
  public:
-  FlatLayoutMaker(const PlanPart& plan, const Coordinates& place, Resting what)
-      : plan_(plan), place_(place), what_(what), placer_(plan, place, what) {
+  FlatLayoutMaker(const PlanPart& plan, const Coordinates& at, Resting what)
+      : plan_(plan), at_(at), what_(what), placer_(plan, at, what) {
     out_.slices = placer_.slices();
     out_.whole = out_.slices.count == plan.grid.places;
     out_.staged = out_.whole && plan.grid.places > 1;
@@ -205,11 +205,11 @@ class FlatLayoutMaker {
 
   FlatLayout make() {
     for (size_t b = 0; b < plan_.buckets.size(); ++b)
-      if (place_.holds(plan_.buffers[index(plan_.buckets[b].buffer)]))
+      if (at_.holds(plan_.buffers[index(plan_.buckets[b].buffer)]))
         add(static_cast<int32_t>(b));
     if (what_ == Resting::kGradients) {
       out_.forgotten = out_.num_elements;
-      out_.num_elements += forgotten_elements(plan_, place_.stage);
+      out_.num_elements += forgotten_elements(plan_, at_.stage);
     }
     return std::move(out_);
   }
@@ -228,20 +228,20 @@ class FlatLayoutMaker {
 
   void note_place(int32_t t) {
     const Tensor& tensor = plan_.model.tensors[index(t)];
-    FlatLayout::Place& place = out_.tensors[index(t)];
-    place.bucket = static_cast<int32_t>(out_.buckets.size());
+    FlatLayout::Shard& shard = out_.tensors[index(t)];
+    shard.bucket = static_cast<int32_t>(out_.buckets.size());
     if (tensor.frozen && what_ == Resting::kGradients) return;
-    place.count = shard_elements(plan_.grid, tensor);
+    shard.count = shard_elements(plan_.grid, tensor);
     if (out_.staged) {
-      place.first = out_.num_elements;
-      out_.num_elements += place.count;
+      shard.first = out_.num_elements;
+      out_.num_elements += shard.count;
     } else if (!out_.pieces[index(t)].empty()) {
-      place.first = out_.pieces[index(t)][0].to;
+      shard.first = out_.pieces[index(t)][0].to;
     }
   }
 
   const PlanPart& plan_;
-  const Coordinates& place_;
+  const Coordinates& at_;
   Resting what_;
   BucketPlacer placer_;
   FlatLayout out_;
@@ -258,14 +258,14 @@ int64_t FlatLayout::place_of(int32_t tensor, int64_t in_shard) const {
   return -1;
 }
 
-RankLayout lay_out_rank(const PlanPart& plan, const Coordinates& place) {
+RankLayout lay_out_rank(const PlanPart& plan, const Coordinates& at) {
   RankLayout out;
-  out.parameters = FlatLayoutMaker(plan, place, Resting::kParameters).make();
+  out.parameters = FlatLayoutMaker(plan, at, Resting::kParameters).make();
   if (lie_alike(plan)) {
     out.gradients = out.parameters;
     out.gradients.forgotten = out.gradients.num_elements;
   } else {
-    out.gradients = FlatLayoutMaker(plan, place, Resting::kGradients).make();
+    out.gradients = FlatLayoutMaker(plan, at, Resting::kGradients).make();
   }
   return out;
 }

@@ -62,10 +62,10 @@ struct FlatLayout {
   bool staged = false;  // they do, and regions are places of a staging area
   std::vector<RankBucket> buckets;  // in the plan's order
   // The tp shard of a tensor; in the flat buffer, if it lies whole.
-  struct Place : Extent {
+  struct Shard : Extent {
     int32_t bucket = -1;  // number in `buckets`; -1: not on this rank
   };
-  std::vector<Place> tensors;  // by tensor
+  std::vector<Shard> tensors;  // by tensor
   PiecesByTensor pieces;
   int64_t num_elements = 0;
   int64_t forgotten = 0;  // where gradients of frozen tensors are written to
@@ -84,7 +84,7 @@ struct RankLayout {
   FlatLayout gradients;
 };
 
-RankLayout lay_out_rank(const PlanPart& plan, const Coordinates& place);
+RankLayout lay_out_rank(const PlanPart& plan, const Coordinates& at);
 
 // Lays out single buckets, for whoever needs no more of a rank. The plan
 // outlives it.
@@ -95,7 +95,7 @@ class BucketPlacer {
     ExtentCopy piece;
   };
 
-  BucketPlacer(const PlanPart& plan, const Coordinates& place, Resting what);
+  BucketPlacer(const PlanPart& plan, const Coordinates& at, Resting what);
 
   Extent slices() const { return slices_; }  // that are kept
   // The bucket with its regions from element `first` on.
@@ -125,7 +125,7 @@ class BucketPlacer {
   void sort_and_join();
 
   const PlanPart& plan_;
-  Coordinates place_;
+  Coordinates at_;
   Resting what_;
   Extent slices_;
   int32_t own_slice_;  // among those that are kept

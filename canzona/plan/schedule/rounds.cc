@@ -30,10 +30,10 @@ struct Blocks {
 
 class RoundMaker {
  public:
-  RoundMaker(const PlanPart& plan, const Coordinates& place, const Kept& kept,
+  RoundMaker(const PlanPart& plan, const Coordinates& at, const Kept& kept,
              int fields)
       : plan_(plan),
-        t_(place.t),
+        t_(at.t),
         tp_(plan.grid.tp),
         kept_(kept),
         fields_(fields),
@@ -230,7 +230,7 @@ class RoundMaker {
 
 }  // namespace
 
-std::vector<Round> make_rounds(const PlanPart& plan, const Coordinates& place,
+std::vector<Round> make_rounds(const PlanPart& plan, const Coordinates& at,
                                const Kept& kept, int num_fields) {
   if (plan.grid.tp == 1) return {};
   std::vector<std::vector<int32_t>> members;
@@ -248,7 +248,7 @@ std::vector<Round> make_rounds(const PlanPart& plan, const Coordinates& place,
   }
   std::vector<Round> rounds;
   for (const std::vector<int32_t>& some : members)
-    rounds.push_back(RoundMaker(plan, place, kept, num_fields).make(some));
+    rounds.push_back(RoundMaker(plan, at, kept, num_fields).make(some));
   return rounds;
 }
 

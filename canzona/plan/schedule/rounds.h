@@ -66,7 +66,7 @@ struct Round {
 };
 
 // None where tp = 1. UsageError if the plan has teams.
-std::vector<Round> make_rounds(const PlanPart& plan, const Coordinates& place,
+std::vector<Round> make_rounds(const PlanPart& plan, const Coordinates& at,
                                const Kept& kept, int num_fields);
 
 }  // namespace canzona

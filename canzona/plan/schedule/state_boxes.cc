@@ -52,7 +52,7 @@ class StateLister {
   }
   bool gives_states(int32_t t) const { return counts_states(part_, rank_, t); }
   bool gives_shard(int32_t t) const {
-    return gives_states(t) && counts_shard(part_, books_.place, t);
+    return gives_states(t) && counts_shard(part_, books_.at, t);
   }
   int32_t tensor_of(const KeptMatrix& matrix) const {
     return part_.matrices[index(matrix.matrix)].tensor;
@@ -67,8 +67,8 @@ class StateLister {
     const Tensor& what = tensor(t);
     box.owner = what.name;
     box.shape = what.shape;
-    for (const Rectangle& r : shard_rectangles(
-             what, part_.grid.tp_ranks(), books_.place.tp_rank, in_shard)) {
+    for (const Rectangle& r : shard_rectangles(what, part_.grid.tp_ranks(),
+                                               books_.at.tp_rank, in_shard)) {
       box.first = {r.first_row, r.first_col};
       box.count = {r.num_rows, r.num_cols};
       box.first.resize(what.shape.size());
@@ -135,7 +135,7 @@ class StateLister {
       box.owner = name_of(matrix);
       box.buffer = StateBuffer::kStates;
       box.given =
-          gives_states(tensor_of(matrix)) && (!repeated || books_.place.t == 0);
+          gives_states(tensor_of(matrix)) && (!repeated || books_.at.t == 0);
       for (const StatePlace& state : batch.owned) {
         box.state = state.fact->name;
         box.elements = state.fact->elements();

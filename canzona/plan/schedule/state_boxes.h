@@ -46,7 +46,7 @@ struct StateBox {
 
 // The tables of a rank's part of a plan.
 struct RankBooks {
-  const Coordinates& place;  // in the grid
+  const Coordinates& at;  // in the grid
   const RankLayout& layout;
   const Kept& kept;
   const UpdatePlan& updates;

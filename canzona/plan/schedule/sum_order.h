@@ -1,6 +1,6 @@
-// In which order gradients of data-parallel ranks are added: by the balanced
-// binary tree over all of them (comm/wire_ops.h), although they are added group
-// by group (zero.h).
+// Gradients of data-parallel ranks are added in the order of the balanced binary
+// tree over all of them (comm/wire_ops.h), although they are added group by
+// group (zero.h).
 //
 //   if (adds_replicas_at_once(plan)) …
 //

@@ -13,7 +13,7 @@
 
 namespace canzona {
 
-// In which precision a rule's products are computed, and why.
+// The precision in which a rule's products are computed, and why.
 struct PrecisionChoice {
   std::string precision = {};  // "bf16"; empty: the rule has no such option
   std::string why = {};        // "auto: AMX", "--rule-option", "--precision"

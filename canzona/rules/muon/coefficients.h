@@ -22,7 +22,7 @@ struct CoefficientSet {
   // Any number of steps makes sense; otherwise exactly those listed.
   bool open_ended = true;
   int usual_steps = 5;
-  // By how much the norm is enlarged, for sets without room above 1.
+  // The norm is enlarged by this factor, for sets without room above 1.
   double norm_factor = 1;
   // The reason why the set must not be used as it is; empty: it may.
   std::string_view hazard;

@@ -287,8 +287,8 @@ Flops flops(NewtonSchulz form, MatrixShape shape, int64_t steps,
   return 3 * segments * wide + (squares + 3 * (steps - segments)) * small;
 }
 
-// From where on the Gram form is quicker: m rows and n columns, m <= n, with
-// n >= aspect·m and m >= rows. Measured beforehand, so that the planner and all
+// The Gram form is quicker for m rows and n columns, m <= n, if n >= aspect·m
+// and m >= rows. Measured beforehand, so that the planner and all
 // ranks choose alike.
 struct GramFrom {
   int64_t rows;

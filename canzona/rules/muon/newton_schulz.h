@@ -15,7 +15,7 @@
 
 namespace canzona {
 
-// In which numbers, and where the Gram form starts anew.
+// The numbers it computes in, and where the Gram form starts anew.
 struct NewtonSchulzNumbers {
   DType precision = DType::kFp32;
   std::vector<int64_t> restarts;  // after so many steps, ascending

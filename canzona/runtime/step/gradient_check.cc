@@ -8,8 +8,7 @@ namespace canzona {
 
 GradientLook::GradientLook(Rank& rank)
     : rank_(rank),
-      planned_(
-          checked_gradients(rank.part, rank.place, rank.layout, rank.kept)) {
+      planned_(checked_gradients(rank.part, rank.at, rank.layout, rank.kept)) {
   for (const Extent& extent : planned_.counted) {
     float* first = rank.store.gradients() + extent.first;
     counted_.push_back({const_run(first), extent.count});

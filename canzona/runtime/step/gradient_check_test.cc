@@ -39,14 +39,15 @@ TEST_P(EveryStrategy, SkipsAStepWithAValueThatIsNotFinite) {
         SCOPED_TRACE(cat(mesh, " ", name, " ", bad));
         const int32_t tensor = tensor_named(model, name);
         const int culprit = plan.mesh.world() - 1;
-        const TrialResult result = run_trial(
-            {.plan = plan,
-             .steps = 3,
-             .poison = [&](Runtime& runtime, int64_t step, int32_t t,
-                           std::span<float> gradient) {
-               if (step == 2 && t == tensor && runtime.place().rank == culprit)
-                 gradient.back() = bad;
-             }});
+        const TrialResult result =
+            run_trial({.plan = plan,
+                       .steps = 3,
+                       .poison = [&](Runtime& runtime, int64_t step, int32_t t,
+                                     std::span<float> gradient) {
+                         if (step == 2 && t == tensor &&
+                             runtime.coordinates().rank == culprit)
+                           gradient.back() = bad;
+                       }});
         EXPECT_FALSE(result.outcomes[0].skipped);
         EXPECT_TRUE(result.outcomes[1].skipped);
         EXPECT_EQ(result.outcomes[1].nonfinite_tensor, name);
@@ -128,7 +129,7 @@ TEST(ParameterGroups, DecayAndLearnAsTheirGroupSays) {
          .steps = 2,
          .options = {.adamw = {{"weight_decay", "0.5"}}, .groups = groups},
          .at_end = [&](Runtime& runtime) {
-           if (runtime.place().rank == 0) runtime.get_parameter(t, norm);
+           if (runtime.coordinates().rank == 0) runtime.get_parameter(t, norm);
          }});
     return norm;
   };

@@ -54,18 +54,19 @@ TEST_P(EveryRuleOnGpu, SendsAndReservesWhatThePlanSaid) {
 
 TEST_P(EveryRuleOnGpu, ClipsAndSkipsAsTheCpuDoes) {
   const auto outcomes = [&](const std::string& device) {
-    return run_trial(
-               {.plan = plan("dp=2,tp=2", "balanced", device),
-                .device = device,
-                .gradients = GradientKind::kRandom,
-                .steps = 3,
-                .clip_norm = 0.5,
-                .poison =
-                    [](Runtime& runtime, int64_t step, int32_t tensor,
-                       std::span<float> gradient) {
-                      if (step == 2 && tensor == 3 && runtime.place().rank == 1)
-                        gradient[7] = std::numeric_limits<float>::infinity();
-                    }})
+    return run_trial({.plan = plan("dp=2,tp=2", "balanced", device),
+                      .device = device,
+                      .gradients = GradientKind::kRandom,
+                      .steps = 3,
+                      .clip_norm = 0.5,
+                      .poison =
+                          [](Runtime& runtime, int64_t step, int32_t tensor,
+                             std::span<float> gradient) {
+                            if (step == 2 && tensor == 3 &&
+                                runtime.coordinates().rank == 1)
+                              gradient[7] =
+                                  std::numeric_limits<float>::infinity();
+                          }})
         .outcomes;
   };
   const auto gpu = outcomes("cuda"), cpu = outcomes("cpu");

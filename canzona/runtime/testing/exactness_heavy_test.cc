@@ -15,8 +15,9 @@ namespace {
 
 // Late by up to two milliseconds, at another moment on every rank and step.
 void come_late(const Runtime& runtime, int64_t step) {
-  const uint64_t chance = bits_at(static_cast<uint64_t>(runtime.place().rank),
-                                  static_cast<uint64_t>(step));
+  const uint64_t chance =
+      bits_at(static_cast<uint64_t>(runtime.coordinates().rank),
+              static_cast<uint64_t>(step));
   if (chance % 3 == 0)
     std::this_thread::sleep_for(std::chrono::microseconds(chance % 2000));
 }

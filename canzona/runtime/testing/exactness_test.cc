@@ -109,7 +109,7 @@ TEST_P(EveryRule, NoticesTheSmallestDifference) {
   const Digests right = digests_of({.plan = plan, .steps = 1});
   const Digests other = digests_of(
       {.plan = plan, .steps = 1, .set_parameters = [&](Runtime& runtime) {
-         if (runtime.place().t != 1) return;
+         if (runtime.coordinates().t != 1) return;
          std::vector<float> shard(
              static_cast<size_t>(runtime.shard_elements(qkv)));
          runtime.get_parameter(qkv, shard);

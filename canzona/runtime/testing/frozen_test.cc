@@ -45,7 +45,7 @@ TEST_P(Frozen, NeverChangeAndLeaveTheOthersAlone) {
                   const auto count = runtime.shard_elements(t);
                   std::vector<float> first(static_cast<size_t>(count));
                   make_parameter(tensor, runtime.plan().mesh.tp,
-                                 runtime.place().t, first);
+                                 runtime.coordinates().t, first);
                   std::vector<float> kept;
                   for (const auto& run : runtime.kept_runs(t))
                     kept.insert(kept.end(), first.begin() + run.first,

@@ -179,14 +179,14 @@ TEST(LateZero, GivesTheResultOfTheCpuWithoutOverlap) {
 
 // Sums overflow in step 2, two ranks have numbers that are not finite in step
 // 3, and one of them in step 4.
-void poison(const Coordinates& place, int64_t step, int32_t tensor,
+void poison(const Coordinates& at, int64_t step, int32_t tensor,
             std::span<float> gradient) {
   if (gradient.empty()) return;
   constexpr float kHuge = std::numeric_limits<float>::max();
   if (step == 2 && tensor == 4) gradient[0] = kHuge;
-  if (step == 3 && tensor >= 3 && place.rank < 2)
+  if (step == 3 && tensor >= 3 && at.rank < 2)
     gradient[gradient.size() / 2] = std::numeric_limits<float>::quiet_NaN();
-  if (step == 4 && tensor == 1 && place.rank == 1)
+  if (step == 4 && tensor == 1 && at.rank == 1)
     gradient[0] = -std::numeric_limits<float>::infinity();
 }
 

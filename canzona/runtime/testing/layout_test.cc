@@ -15,9 +15,9 @@ using testing::ElementsAre;
 TEST(Coordinates, CountsTpFirstThenHomesThenStages) {
   const Mesh mesh = parse_mesh("dp=2,cp=3,ep=2,tp=2,pp=2");
   for (int32_t rank = 0; rank < mesh.world(); ++rank) {
-    const Coordinates place = coordinates_of(mesh, rank);
-    EXPECT_EQ(mesh.rank(place.stage, place.home, place.t), rank);
-    EXPECT_EQ(mesh.home_of_expert(place.expert_home, place.ep), place.home);
+    const Coordinates at = coordinates_of(mesh, rank);
+    EXPECT_EQ(mesh.rank(at.stage, at.home, at.t), rank);
+    EXPECT_EQ(mesh.home_of_expert(at.expert_home, at.ep), at.home);
   }
 }
 
@@ -54,7 +54,7 @@ TEST(LogicalRuns, OfAColumnCutAreItsRows) {
 
 struct Laid {
   Plan plan;
-  Coordinates place;
+  Coordinates at;
   RankLayout layout;
   Kept kept;
   std::vector<Round> rounds;
@@ -62,10 +62,10 @@ struct Laid {
 Laid laid_out(const Model& model, const PlanWish& wish, int32_t rank) {
   Laid laid;
   laid.plan = small_plan(model, wish);
-  laid.place = coordinates_of(laid.plan.mesh, rank);
-  laid.layout = lay_out_rank(laid.plan.parts[0], laid.place);
-  laid.kept = kept_by(laid.plan.parts[0], laid.place, laid.layout);
-  laid.rounds = make_rounds(laid.plan.parts[0], laid.place, laid.kept, 1);
+  laid.at = coordinates_of(laid.plan.mesh, rank);
+  laid.layout = lay_out_rank(laid.plan.parts[0], laid.at);
+  laid.kept = kept_by(laid.plan.parts[0], laid.at, laid.layout);
+  laid.rounds = make_rounds(laid.plan.parts[0], laid.at, laid.kept, 1);
   return laid;
 }
 
@@ -118,10 +118,12 @@ TEST(Rounds, SendWhatTheOtherExpects) {
         for (size_t a = 0; a < 4; ++a)
           for (size_t b = 0; b < 4; ++b) {
             const Round &from = ranks[a].rounds[k], &to = ranks[b].rounds[k];
-            EXPECT_EQ(from.gather[0].send_bytes[b], to.gather[0].receive_bytes[a]);
+            EXPECT_EQ(from.gather[0].send_bytes[b],
+                      to.gather[0].receive_bytes[a]);
             EXPECT_EQ(from.scatter[0].empty, to.scatter[0].empty);
             if (from.scatter[0].empty) continue;
-            EXPECT_EQ(from.scatter[0].send_bytes[b], to.scatter[0].receive_bytes[a]);
+            EXPECT_EQ(from.scatter[0].send_bytes[b],
+                      to.scatter[0].receive_bytes[a]);
           }
     }
 }

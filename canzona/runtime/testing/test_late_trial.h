@@ -33,7 +33,7 @@ struct LateTrial {
   std::optional<LateDevice::Options> device = {};
   std::string engine = "cpu";  // without such a device
   // Called before a gradient is put into the engine's memory.
-  std::function<void(const Coordinates& place, int64_t step, int32_t tensor,
+  std::function<void(const Coordinates& at, int64_t step, int32_t tensor,
                      std::span<float> gradient)>
       poison = {};
   // Called on every rank with what a step tells, before the next is issued.
@@ -87,12 +87,12 @@ class LateTrainer {
  private:
   Run make(int64_t step, int64_t micro, int32_t t) {
     const Tensor& tensor = trial_.plan.model.tensors[static_cast<size_t>(t)];
-    const Coordinates& place = runtime_.place();
-    const auto [home, num_homes] = home_of(trial_.plan, place, tensor);
+    const Coordinates& at = runtime_.coordinates();
+    const auto [home, num_homes] = home_of(trial_.plan, at, tensor);
     std::vector<float> values(static_cast<size_t>(runtime_.shard_elements(t)));
     make_gradient({GradientKind::kRandom, home, num_homes, step + 1000 * micro},
-                  tensor, trial_.plan.mesh.tp, place.t, values);
-    if (trial_.poison) trial_.poison(place, step, t, values);
+                  tensor, trial_.plan.mesh.tp, at.t, values);
+    if (trial_.poison) trial_.poison(at, step, t, values);
     return memory_.put(values);
   }
   Run gradient(int64_t step, int64_t micro, int32_t t) const {

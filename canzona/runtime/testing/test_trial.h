@@ -69,7 +69,7 @@ inline void set_initial_parameters(Runtime& runtime) {
     if (!runtime.holds(tensor)) continue;
     std::vector<float> shard(
         static_cast<size_t>(runtime.shard_elements(tensor)));
-    make_parameter(plan.model.tensors[t], plan.mesh.tp, runtime.place().t,
+    make_parameter(plan.model.tensors[t], plan.mesh.tp, runtime.coordinates().t,
                    shard);
     runtime.set_parameter(tensor, shard);
   }
@@ -102,12 +102,12 @@ inline void add_gradient(Runtime& runtime, Engine& engine, const Trial& trial,
                          int64_t step, int64_t number, int32_t tensor) {
   const Plan& plan = runtime.plan();
   const Tensor& what = plan.model.tensors[static_cast<size_t>(tensor)];
-  const auto [home, num_homes] = home_of(plan, runtime.place(), what);
-  const Coordinates& place = runtime.place();
+  const auto [home, num_homes] = home_of(plan, runtime.coordinates(), what);
+  const Coordinates& at = runtime.coordinates();
   std::vector<float> gradient(
       static_cast<size_t>(runtime.shard_elements(tensor)));
   make_gradient({trial.gradients, home, num_homes, number}, what, plan.mesh.tp,
-                place.t, gradient);
+                at.t, gradient);
   if (trial.poison) trial.poison(runtime, step, tensor, gradient);
   auto* sum = reinterpret_cast<std::byte*>(runtime.gradient(tensor));
   const auto bytes = static_cast<int64_t>(gradient.size() * sizeof(float));

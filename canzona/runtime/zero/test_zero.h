@@ -92,8 +92,8 @@ class Witness {
       if (!runtime.holds(t) || module_of(model, tensor) != module) continue;
       std::vector<float> values = seen_parameter(runtime, t);
       const std::lock_guard lock(mutex_);
-      const auto [at, is_first] =
-          seen_.try_emplace({step, t, runtime.place().t}, std::move(values));
+      const auto [at, is_first] = seen_.try_emplace(
+          {step, t, runtime.coordinates().t}, std::move(values));
       ++num_looks_;
       if (!is_first && at->second != values) ++num_different_;
     }

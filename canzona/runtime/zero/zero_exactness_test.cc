@@ -185,7 +185,7 @@ std::string digest_of_written(Trial trial) {
     // Asking for a gradient may wait for other ranks.
     float* gradient = runtime.gradient(tensor);
     const std::lock_guard lock(mutex);
-    if (written.emplace(runtime.place().rank, tensor).second)
+    if (written.emplace(runtime.coordinates().rank, tensor).second)
       std::fill_n(gradient, runtime.shard_elements(tensor), 0.0F);
   };
   std::string digest;

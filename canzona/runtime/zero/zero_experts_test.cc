@@ -145,7 +145,7 @@ TEST(ZeroExpertsBadGradient, IsNamedAndSkippedEverywhere) {
   Trial trial{.plan = plan, .steps = 2};
   trial.poison = [&](Runtime& runtime, int64_t step, int32_t t,
                      std::span<float> gradient) {
-    if (step == 2 && t == bad && runtime.place().rank == kCulprit)
+    if (step == 2 && t == bad && runtime.coordinates().rank == kCulprit)
       gradient.back() = std::numeric_limits<float>::quiet_NaN();
   };
   const TrialResult got = run_trial(trial);

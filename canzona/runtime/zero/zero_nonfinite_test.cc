@@ -41,7 +41,8 @@ TEST_P(BadGradient, SkipsTheStepEverywhere) {
   ASSERT_EQ(model.tensors[tensor].name, "layers.1.qkv");
   bad.poison = [&](Runtime& runtime, int64_t step, int32_t t,
                    std::span<float> gradient) {
-    if (step == kBadStep && t == tensor && runtime.place().rank == kCulprit)
+    if (step == kBadStep && t == tensor &&
+        runtime.coordinates().rank == kCulprit)
       gradient.back() = std::numeric_limits<float>::infinity();
   };
   bad.at_end = [](Runtime& runtime) {

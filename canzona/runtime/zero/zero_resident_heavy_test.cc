@@ -40,7 +40,7 @@ TEST(ZeroResident, MemoryOfStep500IsThatOfStep10) {
         zero_plan(large_layers(), 4, {.sizes = sizes, .rule = "adamw"});
     trial.steps = 500;
     trial.before_step = [&](Runtime& runtime, int64_t step) {
-      if (runtime.place().rank != 0) return;
+      if (runtime.coordinates().rank != 0) return;
       if (step == 10) early = resident_bytes();
       if (step == 500) late = resident_bytes();
     };

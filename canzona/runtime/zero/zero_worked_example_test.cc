@@ -35,11 +35,11 @@ Plan example() {
 
 struct RankView {
   explicit RankView(const Plan& plan, int32_t rank)
-      : place(coordinates_of(plan.parts[0].grid, rank)),
-        layout(lay_out_rank(plan.parts[0], place)),
-        kept(kept_by(plan.parts[0], place, layout)),
-        rounds(make_rounds(plan.parts[0], place, kept, 1)) {}
-  Coordinates place;
+      : at(coordinates_of(plan.parts[0].grid, rank)),
+        layout(lay_out_rank(plan.parts[0], at)),
+        kept(kept_by(plan.parts[0], at, layout)),
+        rounds(make_rounds(plan.parts[0], at, kept, 1)) {}
+  Coordinates at;
   RankLayout layout;
   Kept kept;
   std::vector<Round> rounds;
