@@ -41,7 +41,8 @@ or cannot be read by this version, 6 the disk refuses.
 
 constexpr const char* kLsExamples =
     R"(Manifests are read and sizes of files compared; data is not read: `canzona ckpt verify` does that.
-"latest" is the one that a run would resume from first.
+"latest" is the one that a run would resume from first. Checkpoints that were set aside when a run
+went back to an earlier step (step_N.left-…) are listed apart, with what can be done with them.
 
 Examples:
   canzona ckpt ls runs/one
@@ -208,8 +209,14 @@ std::vector<CheckpointLine> lines_of(const CkptFlags& a, bool verify) {
 }
 
 Outcome list_them(const CkptFlags& a, const Output& out) {
-  const std::vector<CheckpointLine> lines = lines_of(a, false);
   const std::string path = store_path(a.path);
+  CheckpointLines lines{lines_of(a, false)};
+  if (!is_one_checkpoint(a.path)) {
+    const Folder folder = Folder::open(path);
+    for (const ListedCheckpoint& aside : list_set_aside(folder))
+      lines.set_aside.push_back(
+          checkpoint_line(folder, aside, false, ckpt_threads()));
+  }
   out.result(a.json ? ckpt_lines_json(path, lines)
                     : ckpt_ls_text(path, lines, out.ink()));
   return Outcome::kDone;
@@ -225,7 +232,7 @@ Outcome inspect(const CkptFlags& a, const Output& out) {
 Outcome verify(const CkptFlags& a, const Output& out) {
   const std::vector<CheckpointLine> lines = lines_of(a, true);
   const std::string path = store_path(a.path);
-  out.result(a.json ? ckpt_lines_json(path, lines)
+  out.result(a.json ? ckpt_lines_json(path, {lines})
                     : ckpt_verify_text(path, lines, out.ink()));
   size_t damaged = 0;
   for (const CheckpointLine& line : lines)
@@ -316,14 +323,17 @@ Outcome import_weights(const CkptFlags& a, const Output& out) {
                          quoted(there, 300),
                          " is another tokenizer than that of the weights; "
                          "choose another folder"));
+  const std::string from = without_slashes(a.path);
   const HfImported made = import_hf(
-      a.path, without_slashes(a.folder),
+      from, without_slashes(a.folder),
       cat("canzona ckpt import-hf, process ", ::getpid(), " on ", host_name()));
   // `train --init` and `sample` look for it there.
   if (!tokenizer.empty() && there.empty())
     write_file(tokenizer_path(a.folder), tokenizer);
-  out.result(a.json ? ckpt_import_json(a.path, made)
-                    : ckpt_import_text(a.path, made));
+  for (const std::string& note : made.notes)
+    out.note(cat("note: ", printable(note, 2000)));
+  out.result(a.json ? ckpt_import_json(from, made)
+                    : ckpt_import_text(from, made));
   return Outcome::kDone;
 }
 

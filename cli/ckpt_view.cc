@@ -89,23 +89,35 @@ CheckpointLine checkpoint_line(const Folder& store,
   return line;
 }
 
-std::string ckpt_ls_text(const std::string& path,
-                         const std::vector<CheckpointLine>& lines,
-                         const Ink& ink) {
-  if (lines.empty()) return cat("no checkpoints in ", printable(path), "\n");
-  Table table(">>>>><");
-  table.header({"step", "ranks", "tensors", "files", "size", ""});
+namespace {
+
+std::string lines_table(const std::vector<CheckpointLine>& lines,
+                        const Ink& ink, bool is_aside) {
+  Table table(">>>>><<");
+  table.header({"step", "ranks", "tensors", "files", "size", "",
+                is_aside ? "name" : ""});
   for (const CheckpointLine& line : lines)
     table.row({cat(line.step), cat(line.world), cat(line.num_tensors),
                cat(line.num_files), human_bytes(line.bytes),
-               state_text(line, ink) + (line.is_latest ? ", latest" : "")});
-  return cat(printable(path), "\n", table.text(ink), problems_text(lines));
+               state_text(line, ink) + (line.is_latest ? ", latest" : ""),
+               is_aside ? printable(line.name) : ""});
+  return table.text(ink) + problems_text(lines);
 }
 
-std::string ckpt_lines_json(const std::string& path,
-                            const std::vector<CheckpointLine>& lines) {
-  JsonWriter out(2);
-  out.begin_object().field("folder", path).member("checkpoints").begin_array();
+std::string aside_text(const std::string& path,
+                       const std::vector<CheckpointLine>& aside,
+                       const Ink& ink) {
+  if (aside.empty()) return "";
+  return cat("set aside, no part of the run any more:\n",
+             lines_table(aside, ink, true), "  canzona train --resume ",
+             printable(path), "/NAME --run NEW_FOLDER goes on from one; ",
+             "canzona ckpt prune ", printable(path),
+             " --keep-last K removes them\n");
+}
+
+void write_lines(JsonWriter& out, const char* member,
+                 const std::vector<CheckpointLine>& lines) {
+  out.member(member).begin_array();
   for (const CheckpointLine& line : lines) {
     out.begin_object()
         .field("name", line.name)
@@ -118,7 +130,28 @@ std::string ckpt_lines_json(const std::string& path,
         .field("sound", line.problems.empty());
     out.member("problems").values(line.problems).end_object();
   }
-  return out.end_array().end_object().take() + "\n";
+  out.end_array();
+}
+
+}  // namespace
+
+std::string ckpt_ls_text(const std::string& path, const CheckpointLines& lines,
+                         const Ink& ink) {
+  const std::string whole =
+      lines.checkpoints.empty()
+          ? cat("no checkpoints in ", printable(path), "\n")
+          : cat(printable(path), "\n",
+                lines_table(lines.checkpoints, ink, false));
+  return whole + aside_text(path, lines.set_aside, ink);
+}
+
+std::string ckpt_lines_json(const std::string& path,
+                            const CheckpointLines& lines) {
+  JsonWriter out(2);
+  out.begin_object().field("folder", path);
+  write_lines(out, "checkpoints", lines.checkpoints);
+  write_lines(out, "set_aside", lines.set_aside);
+  return out.end_object().take() + "\n";
 }
 
 std::string ckpt_verify_text(const std::string& path,
@@ -296,16 +329,20 @@ std::string ckpt_export_json(const std::string& path, const std::string& folder,
 
 std::string ckpt_import_text(const std::string& folder,
                              const HfImported& made) {
-  return cat(printable(folder, 300), ": ", human_count(made.parameters),
-             " parameters in ", made.tensors, " tensors, ",
-             human_bytes(made.bytes), ": ", printable(made.path, 300), "\n");
+  return cat(
+      printable(folder, 300),
+      made.source == folder ? "" : cat(" (", printable(made.source, 300), ")"),
+      ": ", human_count(made.parameters), " parameters in ", made.tensors,
+      " tensors, ", human_bytes(made.bytes), ": ", printable(made.path, 300),
+      "\n");
 }
 
 std::string ckpt_import_json(const std::string& folder,
                              const HfImported& made) {
   JsonWriter out(2);
   out.begin_object();
-  out.field("folder", folder).field("checkpoint", made.path).field("step", 0);
+  out.field("folder", folder).field("source", made.source);
+  out.field("checkpoint", made.path).field("step", 0);
   out.field("tensors", made.tensors).field("parameters", made.parameters);
   return out.field("bytes", made.bytes).end_object().take() + "\n";
 }

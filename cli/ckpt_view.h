@@ -30,11 +30,16 @@ CheckpointLine checkpoint_line(const Folder& store,
                                const ListedCheckpoint& listed, bool verify,
                                int threads);
 
-std::string ckpt_ls_text(const std::string& path,
-                         const std::vector<CheckpointLine>& lines,
+// Those of a folder, and those in it that were set aside.
+struct CheckpointLines {
+  std::vector<CheckpointLine> checkpoints;
+  std::vector<CheckpointLine> set_aside = {};
+};
+
+std::string ckpt_ls_text(const std::string& path, const CheckpointLines& lines,
                          const Ink& ink);
 std::string ckpt_lines_json(const std::string& path,
-                            const std::vector<CheckpointLine>& lines);
+                            const CheckpointLines& lines);
 std::string ckpt_verify_text(const std::string& path,
                              const std::vector<CheckpointLine>& lines,
                              const Ink& ink);

@@ -49,17 +49,19 @@ bool is_of_a_run(std::string_view name) {
          std::ranges::find(kFiles, name) != kFiles.end();
 }
 
-void make_run_folder(const std::string& path) {
+MissingFolders make_run_folder(const std::string& path) {
   std::error_code error;
-  fs::create_directories(path, error);
-  if (error && is_storage_error(error.value()))
-    throw StorageError(
-        cat("--run ", quoted(path), ": cannot be made: ", error.message()));
-  if (!fs::is_directory(path))
-    throw UsageError(cat("--run ", quoted(path), ": cannot be made: ",
-                         error ? error.message() : "it is no folder"));
-  if (::access(path.c_str(), W_OK) != 0)
+  if (fs::exists(path, error) && !fs::is_directory(path, error))
+    throw UsageError(cat("--run ", quoted(path), ": it is no folder"));
+  if (fs::is_directory(path, error) && ::access(path.c_str(), W_OK) != 0)
     throw UsageError(cat("--run ", quoted(path), ": cannot be written"));
+  try {
+    return MissingFolders(path);
+  } catch (const StorageError& failure) {
+    throw StorageError(cat("--run ", quoted(path), ": ", failure.what()));
+  } catch (const UsageError& failure) {
+    throw UsageError(cat("--run ", quoted(path), ": ", failure.what()));
+  }
 }
 
 FileLock lock_run_folder(const std::string& path) {
@@ -117,20 +119,15 @@ void refuse_what_was_set_aside(const std::string& path) {
   const std::string folder = checkpoint_folder(path);
   std::error_code error;
   if (!fs::is_directory(folder, error)) return;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    if (name.find(".left-") == std::string::npos &&
-        name.find(".old-") == std::string::npos)
-      continue;
+  for (const ListedCheckpoint& aside : list_set_aside(Folder::open(folder)))
     throw UsageError(cat("--resume auto: no checkpoint of --run ",
                          quoted(path, 300),
                          " is left but what was set aside; nothing was "
                          "changed; move ",
-                         quoted(entry.path().string(), 300),
+                         quoted(cat(folder, "/", aside.name), 300),
                          " to another folder and go on from there (--resume "
                          "PATH with another --run), or replace all of it with "
                          "--overwrite alone"));
-  }
 }
 
 // A run that was killed before its first checkpoint has nothing to lose.
@@ -165,8 +162,8 @@ FileLock lock_store(const std::string& folder) {
   return std::move(*lock);
 }
 
+// Whoever calls it holds the lock.
 void remove_what_is_of_checkpoints(const std::string& folder) {
-  const FileLock lock = lock_store(folder);
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     if (!is_of_checkpoints(entry.path().filename().string())) continue;
@@ -178,15 +175,6 @@ void remove_what_is_of_checkpoints(const std::string& folder) {
   }
 }
 
-// A link to a folder stays.
-void remove_checkpoints(const std::string& folder) {
-  std::error_code error;
-  if (!fs::is_directory(folder, error)) return;
-  remove_what_is_of_checkpoints(folder);
-  if (fs::is_symlink(folder, error)) return;
-  fs::remove(folder, error);  // what is not ours stays, and the folder with it
-}
-
 // A run leaves these from its first step on; weights and config.json may also
 // be somebody else's.
 bool tells_of_a_run(std::string_view name) {
@@ -194,7 +182,8 @@ bool tells_of_a_run(std::string_view name) {
          name == "summary.json";
 }
 
-void remove_former_run(const std::string& path) {
+// The files of a run in a folder. UsageError if they need not be a run's.
+std::vector<fs::path> files_of_former_run(const std::string& path) {
   std::vector<fs::path> former;
   bool is_run = false;
   std::string whole;  // a file that need not be a run's
@@ -210,13 +199,69 @@ void remove_former_run(const std::string& path) {
                          quoted(whole),
                          " but no metrics.jsonl and no summary.json, so it is "
                          "not known to be a run; choose another folder"));
-  for (const fs::path& file : former) {
+  return former;
+}
+
+void remove_former_files(const std::string& path) {
+  for (const fs::path& file : files_of_former_run(path)) {
     std::error_code error;
     fs::remove(file, error);
     if (error)
       throw UsageError(cat("--overwrite: cannot remove ", quoted(file.string()),
                            ": ", error.message()));
   }
+}
+
+// What can be known before anything is removed: that nobody else writes
+// checkpoints there, and that they can be removed and written.
+void check_former_store(const std::string& folder) {
+  std::error_code error;
+  if (!fs::exists(folder, error)) return;
+  if (!fs::is_directory(folder, error))
+    throw UsageError(cat("--run: ", quoted(folder, 300),
+                         " is no folder, and checkpoints are to lie there; "
+                         "remove it or choose another folder"));
+  if (::access(folder.c_str(), W_OK) != 0)
+    throw UsageError(cat("--run: the folder ", quoted(folder, 300),
+                         ", where checkpoints are to lie, cannot be written"));
+  lock_store(folder);
+}
+
+bool has_former_checkpoints(const std::string& folder) {
+  std::error_code error;
+  return fs::is_directory(folder, error) && !is_empty_store(folder);
+}
+
+void remove_former_run(const std::string& path) {
+  const std::string folder = checkpoint_folder(path);
+  std::error_code error;
+  std::optional<FileLock> lock;
+  if (fs::is_directory(folder, error)) lock.emplace(lock_store(folder));
+  remove_former_files(path);
+  if (!lock) return;
+  remove_what_is_of_checkpoints(folder);
+  lock.reset();
+  // A link to a folder stays; so does a folder with what is not ours.
+  if (!fs::is_symlink(folder, error)) fs::remove(folder, error);
+}
+
+// That of the disk that checkpoints go to, and what removing those of the
+// former run frees there.
+int64_t room_without_former(const std::string& folder) {
+  std::error_code error;
+  const bool is_there = fs::is_directory(folder, error);
+  int64_t room =
+      Folder::open(is_there ? folder : fs::path(folder).parent_path().string())
+          .free_bytes();
+  if (!is_there) return room;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    if (!is_of_checkpoints(entry.path().filename().string())) continue;
+    for (const fs::directory_entry& file :
+         fs::recursive_directory_iterator(entry.path(), error))
+      if (file.is_regular_file(error))
+        room += static_cast<int64_t>(file.file_size(error));
+  }
+  return room;
 }
 
 // "checkpoints of steps 200, 300 are set aside …"; "": there are none.
@@ -241,13 +286,29 @@ std::string leave_later_checkpoints(const std::string& run, int64_t step) {
 // The lines up to a step. They end before one that makes no sense, as a machine
 // that lost power may have left it.
 struct KeptMetrics {
+  struct Line {
+    size_t begin = 0;  // in the text
+    int64_t step = 0;
+    bool is_evaluated = false;
+  };
   std::string text;
-  StepMetrics last;      // step 0: there is none
-  int64_t lines = 0;     // that are kept
-  int64_t left_out = 0;  // lines, from the one that makes no sense
+  std::vector<Line> lines;
+  int64_t left_out = 0;  // lines, from the one that makes no sense,
+  int64_t odd_line = 0;  // which has this number
+
+  // A file that two starts have written to may tell of a step twice: the later
+  // line is that of the start whose checkpoint the run goes on from.
+  void add(std::string_view line, const StepMetrics& read) {
+    while (!lines.empty() && lines.back().step >= read.step) {
+      text.resize(lines.back().begin);
+      lines.pop_back();
+    }
+    lines.push_back({text.size(), read.step, read.eval_loss.has_value()});
+    text += line;
+  }
 };
 
-// The step of a line; nothing if it makes no sense.
+// What a line tells, with step 0 of an empty one; nothing if it makes no sense.
 std::optional<StepMetrics> metrics_of_line(std::string_view line) {
   try {
     const std::vector<StepMetrics> read = read_metrics(line, "");
@@ -260,21 +321,24 @@ std::optional<StepMetrics> metrics_of_line(std::string_view line) {
 KeptMetrics metrics_until(const std::string& text, int64_t step) {
   KeptMetrics kept;
   size_t begin = 0;
+  int64_t number = 0;
   for (size_t stop = text.find('\n'); stop != std::string::npos;
        stop = text.find('\n', begin)) {
     const std::string_view line =
         std::string_view(text).substr(begin, stop + 1 - begin);
     begin = stop + 1;
+    ++number;
     const std::optional<StepMetrics> read = metrics_of_line(line);
     if (read && read->step > step) break;
     if (!read || kept.left_out > 0) {
       // The rest is not known to be of this run.
-      ++kept.left_out;
+      if (kept.left_out++ == 0) kept.odd_line = number;
       continue;
     }
-    if (read->step > 0) kept.last = *read;
-    kept.text += line;
-    ++kept.lines;
+    if (read->step > 0)
+      kept.add(line, *read);
+    else
+      kept.text += line;
   }
   return kept;
 }
@@ -362,18 +426,40 @@ void LineFile::add(std::string_view text, int64_t over) {
 }
 
 RunFolder::RunFolder(const std::string& path, FolderUse use)
-    : path_(path), use_(use) {
-  make_run_folder(path);
-  lock_.emplace(lock_run_folder(path));
+    : path_(path),
+      use_(use),
+      made_(make_run_folder(path)),
+      lock_(lock_run_folder(path)) {
   if (use == FolderUse::kGoOn) return;
-  if (use == FolderUse::kNew) refuse_what_is_there(path);
-  if (use == FolderUse::kUnlessSaved || use == FolderUse::kUnlessEnded) {
-    refuse_what_was_saved(path);
-    refuse_what_was_set_aside(path);
+  holds_former_ = check_former();
+  if (!holds_former_) open_records(false);
+}
+
+bool RunFolder::check_former() const {
+  if (use_ == FolderUse::kNew) refuse_what_is_there(path_);
+  if (use_ == FolderUse::kUnlessSaved || use_ == FolderUse::kUnlessEnded) {
+    refuse_what_was_saved(path_);
+    refuse_what_was_set_aside(path_);
   }
-  if (use == FolderUse::kUnlessEnded) refuse_what_has_ended(path);
-  remove_former_run(path);
-  remove_checkpoints(checkpoint_folder(path));
+  if (use_ == FolderUse::kUnlessEnded) refuse_what_has_ended(path_);
+  const std::string folder = checkpoint_folder(path_);
+  check_former_store(folder);
+  return !files_of_former_run(path_).empty() || has_former_checkpoints(folder);
+}
+
+void RunFolder::replace_former(int64_t bytes_to_save) {
+  if (!holds_former_) return;
+  check_former();
+  const std::string folder = checkpoint_folder(path_);
+  if (const int64_t room = room_without_former(folder); room < bytes_to_save)
+    throw StorageError(cat("the checkpoints of this run need ",
+                           human_bytes(bytes_to_save), " in ",
+                           quoted(folder, 300), ", and without those of the ",
+                           "run that is to be replaced ", human_bytes(room),
+                           " are free; nothing was changed; keep fewer "
+                           "(--keep-last), or choose another disk"));
+  remove_former_run(path_);
+  holds_former_ = false;
   open_records(false);
 }
 
@@ -425,20 +511,21 @@ std::vector<std::string> RunFolder::go_on_after(int64_t step) {
   if (fs::exists(file))
     kept = metrics_until(read_file(file, kMostBytes, "the metrics"), step);
   write_file(file, kept.text);
-  has_step_ = step > 0 && kept.last.step == step && !kept.last.eval_loss;
+  has_step_ = step > 0 && !kept.lines.empty() &&
+              kept.lines.back().step == step && !kept.lines.back().is_evaluated;
   open_records(true);
   if (kept.left_out > 0)
-    notes.push_back(cat(file, ": line ", kept.lines + 1, " makes no sense; ",
+    notes.push_back(cat(file, ": line ", kept.odd_line, " makes no sense; ",
                         counted_text(kept.left_out, "line"),
                         " of steps before, this one among them, left out"));
   return notes;
 }
 
 void RunFolder::forget_unless_begun() {
-  if (use_ == FolderUse::kGoOn || has_begun_) return;
+  if (use_ == FolderUse::kGoOn || has_begun_ || holds_former_) return;
   metrics_.reset();
   board_.reset();
-  remove_former_run(path_);
+  remove_former_files(path_);
   const fs::path store = checkpoint_folder(path_);
   std::error_code error;
   if (!fs::is_symlink(store, error) && is_empty_store(store))

@@ -20,6 +20,7 @@
 
 #include "canzona/base/files.h"
 #include "canzona/checkpoint/hf_weights.h"
+#include "canzona/checkpoint/new_folder.h"
 #include "canzona/trace/run_summary.h"
 #include "canzona/trace/step_metrics.h"
 #include "canzona/trace/tensorboard.h"
@@ -70,10 +71,19 @@ class LineFile {
 
 class RunFolder {
  public:
-  // Makes the folder. UsageError if a run that is going on writes to it, or if
-  // it holds anything that its use forbids. With kGoOn nothing of it is changed
-  // before go_on_after().
+  // Makes the folder, which is removed with this if nothing was written to it.
+  // UsageError if a run that is going on writes to it, or if it holds anything
+  // that its use forbids. Nothing of a former run is changed before
+  // go_on_after() or replace_former().
   RunFolder(const std::string& path, FolderUse use);
+
+  // True until replace_former() where a former run is there and is not to go
+  // on; nothing can be written before.
+  bool holds_former() const { return holds_former_; }
+  // Removes the former run, if there is one: when all that the new one begins
+  // with is there. StorageError, and nothing is changed, if there will not be
+  // room for so many bytes of checkpoints.
+  void replace_former(int64_t bytes_to_save);
 
   // For a run that goes on: checkpoints of later steps are set aside, and what
   // metrics.jsonl tells of such steps is removed. Returns notes for the user.
@@ -107,13 +117,18 @@ class RunFolder {
   void finish(const RunSummary& summary);
 
  private:
+  // Throws if the use of the folder forbids what it holds. True if a former run
+  // is there.
+  bool check_former() const;
   void open_records(bool keep);
   void open_board();
   void add_scalars(int64_t step, const std::vector<Scalar>& scalars);
 
   std::string path_;
   FolderUse use_;
-  std::optional<FileLock> lock_;
+  MissingFolders made_;  // before the lock, which lies in the last of them
+  FileLock lock_;
+  bool holds_former_ = false;
   std::optional<LineFile> metrics_;
   bool has_step_ = false;   // the last line lacks an evaluation
   bool has_begun_ = false;  // a step was done

@@ -84,7 +84,14 @@ void take_run(const std::string& path, RunModel& model) {
       read_file(summary, kMaxSummaryBytes, "the summary of a run");
   model.config = make_config(json_settings(text, summary));
   model.data_digest = read_summary(text, summary).data_digest;
-  model.found = {path, false, architecture_settings(*model.config, summary)};
+  model.found = {.path = path,
+                 .is_checkpoint = false,
+                 .settings = architecture_settings(*model.config, summary)};
+}
+
+// True if the run has come to its end at a later step than it saved last.
+bool is_behind_weights(const std::string& run, const std::string& store) {
+  return has_later_weights(run, resume_order(Folder::open(store)).front().step);
 }
 
 void find_weights(const RunModelRequest& request, RunModel& model) {
@@ -101,7 +108,8 @@ void find_weights(const RunModelRequest& request, RunModel& model) {
     return take_checkpoint(open_checkpoint(path), model);
   if (request.step)
     return take_checkpoint(open_step(path, store, *request.step), model);
-  if (!store.empty()) return take_newest(store, model);
+  if (!store.empty() && !is_behind_weights(path, store))
+    return take_newest(store, model);
   const bool has_weights = HfFolder::has_weights(path);
   const bool is_run = is_there(path + "/summary.json");
   if (is_run && has_weights) return take_run(path, model);

@@ -39,8 +39,9 @@ struct RunModel {
   std::string name() const;
 };
 
-// A run's checkpoint comes before its weights at the end. UsageError names what
-// is missing; CheckpointRefused, what is damaged.
+// A run's checkpoint comes before its weights at the end, unless these are of a
+// later step. UsageError names what is missing; CheckpointRefused, what is
+// damaged.
 RunModel open_run_model(const RunModelRequest& request);
 
 // --run, --step and --tokenizer.

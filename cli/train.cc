@@ -8,6 +8,7 @@
 #include "canzona/base/digest.h"
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
+#include "canzona/checkpoint/weight_source.h"
 #include "canzona/data/batches.h"
 #include "canzona/linalg/engine.h"
 #include "canzona/measure/machine.h"
@@ -164,8 +165,14 @@ TrainResult train_on(Ranks& ranks, const TrainJob& job, const Data& data,
 // begins leaves nothing.
 TrainResult train_or_hint(Ranks& ranks, const TrainJob& job, const Data& data,
                           const Telling& telling, Narrator& narrator) {
+  const auto holds_former = [&] {
+    return telling.folder != nullptr && telling.folder->holds_former();
+  };
   const auto hint = [&] {
-    const std::string text = resume_hint(telling.config.run);
+    const std::string text =
+        holds_former() ? cat("the run in ", printable(telling.config.run),
+                             " was not replaced: nothing of it has changed")
+                       : resume_hint(telling.config.run);
     if (ranks.speaks() && !text.empty()) telling.out.note(text);
   };
   const auto forget = [&] {
@@ -175,6 +182,7 @@ TrainResult train_or_hint(Ranks& ranks, const TrainJob& job, const Data& data,
     return train_on(ranks, job, data, narrator);
   } catch (const UsageError&) {
     forget();
+    if (holds_former()) hint();
     throw;
   } catch (const StorageError&) {
     forget();
@@ -182,7 +190,8 @@ TrainResult train_or_hint(Ranks& ranks, const TrainJob& job, const Data& data,
     throw;
   } catch (const DataLost&) {
     forget();
-    if (!job.settings.resume || narrator.has_resumed()) hint();
+    if (holds_former() || !job.settings.resume || narrator.has_resumed())
+      hint();
     throw;
   } catch (const std::exception&) {
     hint();
@@ -258,6 +267,17 @@ std::function<void(const TrainMoment&)> sleeping_rank() {
   };
 }
 
+// Returns how often the run in a folder was started, by its summary; 0: it does
+// not tell.
+int64_t starts_of(const std::string& run) {
+  try {
+    const std::optional<RunSummary> summary = summary_in(run);
+    return summary ? summary->starts : 0;
+  } catch (const Error&) {
+    return 0;  // it is damaged, and will be written anew
+  }
+}
+
 // Adds what the loop needs beside the configuration.
 void add_surroundings(const TrainConfig& config, const Data& data,
                       const std::optional<ResumePoint>& resume, TrainJob& job) {
@@ -270,9 +290,22 @@ void add_surroundings(const TrainConfig& config, const Data& data,
                    .length = config.model.length,
                    .seed = data.seed};
   if (resume) settings.resume = resume->request;
+  if (resume && resume->is_of_run)
+    settings.starts_before = starts_of(config.run);
   if (saves)
     settings.saving.side_files = {{"config.json", config_text(config)},
                                   {"plan.json", plan_to_json(job.plan)}};
+}
+
+[[noreturn]] void throw_save_failure(const TrainResult& result) {
+  const std::string text =
+      cat("the last save, of step ", result.failed_step,
+          ", failed: ", result.save_failure, "; ",
+          result.saved_step < 0
+              ? "nothing was saved since the start"
+              : cat("the newest checkpoint is of step ", result.saved_step));
+  if (result.save_not_finite) throw NumericalError(text);
+  throw StorageError(text);
 }
 
 Outcome outcome_of(const TrainResult& result) {
@@ -314,7 +347,7 @@ Outcome run_job(const TrainFlags& a, const TrainConfig& config,
     begun = describe_run(config, job, *data.tokens, ranks.transport());
   const Telling telling{config,         job, begun, a.json, folder.get(),
                         data.tokenizer, out};
-  if (folder != nullptr && !resume) {
+  if (folder != nullptr && !resume && !folder->holds_former()) {
     folder->write_tokenizer(data.tokenizer);
     folder->write_summary(begun);
   }
@@ -326,12 +359,7 @@ Outcome run_job(const TrainFlags& a, const TrainConfig& config,
   if (!trace_path.empty()) out.save_trace(trace_path, trace);
   ranks.finish();
   if (!result.save_failure.empty() && !result.diverged)
-    throw StorageError(
-        cat("the last save, of step ", result.failed_step,
-            ", failed: ", result.save_failure, "; ",
-            result.saved_step < 0
-                ? "nothing was saved since the start"
-                : cat("the newest checkpoint is of step ", result.saved_step)));
+    throw_save_failure(result);
   if (const std::string missing = narrator.unrecorded();
       !missing.empty() && !result.diverged)
     throw StorageError(missing);
@@ -423,6 +451,8 @@ Outcome run(const TrainFlags& a, const Output& out) {
   settle_zero(job, config);
   if (!a.dry_run) {
     if (ranks == nullptr) ranks = join_ranks(a, config, mesh, beginning);
+    if (job.settings.initial != nullptr)
+      require_same_init(*ranks, job.settings.initial->path());
     if (a.mfu && !limits)
       set_product_rate(measure_product_rate_on(*ranks), job);
     return run_job(a, config, beginning.point, job, *ranks, out);

@@ -128,6 +128,17 @@ double flops_per_token(const TrainJob& job) {
 
 }  // namespace
 
+int64_t checkpoint_bytes(const TrainJob& job) {
+  const TrainSaving& saving = job.settings.saving;
+  if (saving.every == 0) return 0;
+  int64_t bytes = 0;
+  for (int32_t r = 0; r < job.plan.mesh.world(); ++r)
+    bytes += given_bytes(job.plan, r, job.settings.runtime);
+  // A new one is there before an old one is removed.
+  const int64_t kept = saving.store.keep_last;
+  return bytes * (kept == 0 ? 1 : kept + 1);
+}
+
 int64_t TrainJob::num_parameters() const {
   int64_t sum = 0;
   for (const Tensor& tensor : plan.model.tensors) sum += tensor.elements();
@@ -175,7 +186,7 @@ TrainJob make_job(const TrainConfig& config, const Mesh& mesh,
   job.plan = std::move(made.plan);
   job.ranking = std::move(made.ranking);
   job.chose_collectives = parse_reach(config.zero.collectives) == Reach::kAuto;
-  job.settings.initial = initial_weights(config, job.plan.model);
+  job.settings.initial = initial_weights(config, job.plan.model, job.notes);
   job.ranks = predict(job.plan);
   for (int32_t r = 0; r < mesh.world(); ++r) {
     job.activations_of.push_back(training_memory(job.settings, job.plan, r));

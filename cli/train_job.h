@@ -44,6 +44,7 @@ struct TrainJob {
   int64_t activations = 0;  // of the fullest rank
   // Bytes that each rank reserves to save in the background.
   std::vector<int64_t> staging_of = {};
+  std::vector<std::string> notes = {};  // for the user
   // Predicted times rest on it; none: nothing was measured.
   std::optional<MachineSpeed> speed = {};
 
@@ -63,6 +64,10 @@ struct TrainJob {
 // UsageError names what cannot be met. `--zero auto` needs the limits.
 TrainJob make_job(const TrainConfig& config, const Mesh& mesh,
                   const std::optional<MachineLimits>& limits = {});
+
+// Bytes of the checkpoints that the run has at a time, but for their headers; 0
+// if it saves none.
+int64_t checkpoint_bytes(const TrainJob& job);
 
 // Sets what the MFU is measured by: products in fp32 of one rank while all
 // compute.

@@ -187,6 +187,7 @@ RunSummary describe_run(const TrainConfig& config, const TrainJob& job,
   if (job.settings.initial != nullptr)
     summary.notes.push_back(
         cat("starts from the weights in ", job.settings.initial->path()));
+  summary.notes.insert(summary.notes.end(), job.notes.begin(), job.notes.end());
   if (const std::string note = config_json_note(job); !note.empty())
     summary.notes.push_back(note);
   return summary;

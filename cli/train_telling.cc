@@ -110,6 +110,14 @@ void Narrator::say(const Line& line) const {
     tell_result(out_, folder_, line(out_.ink()) + "\n");
 }
 
+// A former run has stayed as it was until here.
+void Narrator::on_begin() {
+  if (folder_ == nullptr || !folder_->holds_former()) return;
+  folder_->replace_former(checkpoint_bytes(telling_.job));
+  folder_->write_tokenizer(telling_.tokenizer);
+  folder_->write_summary(telling_.begun);
+}
+
 // Until now nothing has changed in the folder of a run that goes on.
 void Narrator::on_resumed(const LoadedState& loaded, const RunState& state) {
   has_resumed_ = true;
@@ -122,6 +130,7 @@ void Narrator::on_resumed(const LoadedState& loaded, const RunState& state) {
   running.tokens = state.tokens;
   running.seconds = state.seconds;
   running.starts = state.starts;
+  folder_->replace_former(checkpoint_bytes(telling_.job));
   for (const std::string& note : folder_->go_on_after(state.step))
     out_.note(cat("note: ", printable(note, 2000)));
   folder_->write_tokenizer(telling_.tokenizer);

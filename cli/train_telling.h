@@ -39,6 +39,7 @@ class Narrator : public TrainObserver {
   explicit Narrator(const Telling& telling)
       : telling_(telling), out_(telling.out), folder_(telling.folder) {}
 
+  void on_begin() override;
   void on_resumed(const LoadedState& loaded, const RunState& state) override;
   bool lacks_evaluation() const override;
   void on_saved(const SavedStep& saved) override;

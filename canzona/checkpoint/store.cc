@@ -106,6 +106,21 @@ std::vector<ListedCheckpoint> list_checkpoints(const Folder& folder) {
   return list;
 }
 
+std::vector<ListedCheckpoint> list_set_aside(const Folder& folder) {
+  std::vector<ListedCheckpoint> list;
+  for (const FolderEntry& entry : folder.entries())
+    for (const std::string_view mark : {kLeftMark, kAsideMark})
+      if (const std::optional<std::string> whole =
+              marked_name(entry.name, mark);
+          whole && step_of_name(*whole) &&
+          entry.kind == FolderEntryKind::kFolder)
+        list.push_back({entry.name, *step_of_name(*whole), false});
+  std::ranges::sort(list, {}, [](const ListedCheckpoint& aside) {
+    return std::pair(aside.step, aside.name);
+  });
+  return list;
+}
+
 std::vector<ListedCheckpoint> resume_order(const Folder& folder) {
   std::vector<ListedCheckpoint> list = list_checkpoints(folder);
   std::ranges::reverse(list);

@@ -49,6 +49,10 @@ struct ListedCheckpoint {
 
 // Lists the checkpoints of a folder by step, without looking into them.
 std::vector<ListedCheckpoint> list_checkpoints(const Folder& folder);
+// Those that were set aside, because a run went back to an earlier step or
+// because one of the same step was being put in their place: nothing
+// resumes from "step_00000300.left-…" by itself, but it is read by its path.
+std::vector<ListedCheckpoint> list_set_aside(const Folder& folder);
 // In the order in which a run resumes: the one that `latest` names, those
 // before it from new to old, then those after it (of a run that was killed
 // before it could name them).

@@ -122,6 +122,11 @@ TEST_F(Store, GoingBackSetsLaterStepsAside) {
   ASSERT_EQ(names.size(), 5U);
   EXPECT_THAT(names[3], HasSubstr("step_00000200.left-"));
   expect_sample(open_checkpoint(path("ckpt/" + names[4])), 300);
+  const std::vector<ListedCheckpoint> aside = list_set_aside(store.folder());
+  ASSERT_EQ(aside.size(), 2U);
+  EXPECT_EQ(aside[0].name, names[3]);
+  EXPECT_EQ(aside[0].step, 200);
+  EXPECT_EQ(aside[1].step, 300);
   // They stay until as many as are kept verify, and again aside of a new one.
   EXPECT_THAT(store.prune(2).removed, IsEmpty());
   save_sample(store, 200);

@@ -46,10 +46,13 @@ bool is_range(std::string_view choice) {
 struct Range {
   std::string_view low;
   std::string_view high;
+  bool is_open = false;  // the high bound is no value: "0.0..<1.0"
 };
 Range bounds(std::string_view choice) {
   const size_t dots = choice.find("..");
-  return {choice.substr(0, dots), choice.substr(dots + 2)};
+  const std::string_view high = choice.substr(dots + 2);
+  const bool is_open = high.starts_with('<');
+  return {choice.substr(0, dots), high.substr(is_open ? 1 : 0), is_open};
 }
 
 std::optional<std::string> match_whole(Range range, const std::string& value) {
@@ -57,7 +60,9 @@ std::optional<std::string> match_whole(Range range, const std::string& value) {
   const auto high = whole_number(range.high);
   CANZONA_CHECK(low && high, "range ", range.low, "..", range.high);
   const auto number = whole_number(value);
-  if (!number || *number < *low || *number > *high) return std::nullopt;
+  if (!number || *number < *low || *number > *high ||
+      (range.is_open && *number == *high))
+    return std::nullopt;
   return std::to_string(*number);
 }
 
@@ -67,7 +72,8 @@ std::optional<std::string> match_real(Range range, const std::string& value) {
   const auto high = real_number(range.high);
   CANZONA_CHECK(low && high, "range ", range.low, "..", range.high);
   const auto number = real_number(value);
-  if (!number || std::isinf(*number) || *number < *low || *number > *high)
+  if (!number || std::isinf(*number) || *number < *low || *number > *high ||
+      (range.is_open && *number == *high))
     return std::nullopt;
   return shortest(*number);
 }

@@ -1,9 +1,10 @@
 // Reading a rule's options. An OptionFact's `allowed` text is not only shown to
 // the user, it is the check: words and ranges between bars, as in
 // "fp16|bf16|fp32", "1..20" or "auto|0..19". A range whose bounds have a point
-// is one of real numbers ("0.0..1.0", "0.0..inf"); a range followed by ",..."
-// takes one or more such numbers with commas between ("0,0.5"); TRIPLES stands
-// for numbers in threes, as in "3.4445,-4.775,2.0315;2,-1.5,0.5".
+// is one of real numbers ("0.0..1.0", "0.0..inf"), and "0.0..<1.0" is one
+// without its upper bound; a range followed by ",..." takes one or more such
+// numbers with commas between ("0,0.5"); TRIPLES stands for numbers in threes,
+// as in "3.4445,-4.775,2.0315;2,-1.5,0.5".
 //
 //   RuleOptions options = options_in_force("muon", known, presets, given);
 //   int64_t steps = integer_option(options, "steps");

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "canzona/base/error.h"
+#include "canzona/base/text.h"
 
 namespace canzona::rules_options_test {
 namespace {
@@ -144,6 +145,49 @@ TEST(OptionsInForce, RefusesRealNumbersOutOfRange) {
         << bad;
   EXPECT_THROW(options_in_force("toy", kReal, {{"rate", "inf"}}), UsageError);
   EXPECT_NO_THROW(options_in_force("toy", kReal, {{"rate", "1e300"}}));
+}
+
+TEST(OptionsInForce, LeavesOutTheUpperBoundOfAnOpenRange) {
+  const std::vector<OptionFact> open = {
+      {"decay", "0.5", "auto|0.0..<1.0", "of the thing"},
+      {"place", "0", "0..<3", "of the thing"}};
+  for (const char* good : {"0", "0.999999999", "auto"})
+    EXPECT_NO_THROW(options_in_force("toy", open, {{"decay", good}})) << good;
+  for (const char* bad : {"1", "1.0", "1.5", "-0.1", "<1"})
+    EXPECT_THAT(
+        [&] {
+          options_in_force("toy", open, {{"decay", bad}});
+        },
+        ThrowsMessage<UsageError>(AllOf(HasSubstr(cat("decay='", bad, "'")),
+                                        HasSubstr("auto|0.0..<1.0"))));
+  EXPECT_NO_THROW(options_in_force("toy", open, {{"place", "2"}}));
+  EXPECT_THROW(options_in_force("toy", open, {{"place", "3"}}), UsageError);
+}
+
+// A moment that keeps all of itself keeps the zeros that it starts from, and
+// its bias cannot be taken out.
+TEST(OptionsInForce, EveryRuleRefusesAMomentThatForgetsNothing) {
+  const std::vector<std::pair<std::string, std::string>> decays = {
+      {"adamw", "beta1"},
+      {"adamw", "beta2"},
+      {"muon", "momentum"},
+      {"nsgd", "momentum"},
+      {"soap", "beta1"},
+      {"soap", "beta3"},
+      {"shampoo", "beta1"},
+      {"shampoo", "beta3"},
+      {"shampoo", "classic_momentum"}};
+  for (const auto& [rule, name] : decays)
+    for (const char* bad : {"1", "1.5", "-0.5"})
+      EXPECT_THAT(
+          [&] {
+            make_rule_facts(rule, {{name, bad}});
+          },
+          ThrowsMessage<UsageError>(AllOf(HasSubstr(cat(name, "='", bad, "'")),
+                                          HasSubstr("0.0..<1.0"))));
+  // Where it means plain sums.
+  EXPECT_NO_THROW(make_rule_facts("soap", {{"beta2", "1"}}));
+  EXPECT_NO_THROW(make_rule_facts("shampoo", {{"beta2", "1"}}));
 }
 
 TEST(OptionsInForce, ReadsNumbersInThrees) {

@@ -33,6 +33,8 @@ RankOutcome outcome_of(const std::function<void()>& body) {
     return {RankOutcome::Kind::kRefused, error.what()};
   } catch (const StorageError& error) {
     return {RankOutcome::Kind::kStorage, error.what()};
+  } catch (const NumericalError& error) {
+    return {RankOutcome::Kind::kNumerical, error.what()};
   } catch (const std::exception& error) {
     return {RankOutcome::Kind::kOther, error.what()};
   }
@@ -61,6 +63,8 @@ void throw_failure(const RankOutcome& outcome) {
       throw CheckpointRefused(outcome.text);
     case RankOutcome::Kind::kStorage:
       throw StorageError(outcome.text);
+    case RankOutcome::Kind::kNumerical:
+      throw NumericalError(outcome.text);
     case RankOutcome::Kind::kOther:
       throw Error(outcome.text);
   }

@@ -16,7 +16,14 @@
 namespace canzona {
 
 struct RankOutcome {
-  enum class Kind : int32_t { kDone, kUsage, kRefused, kStorage, kOther };
+  enum class Kind : int32_t {
+    kDone,
+    kUsage,
+    kRefused,
+    kStorage,
+    kNumerical,
+    kOther
+  };
   Kind kind = Kind::kDone;
   std::string text = {};  // of the error
 

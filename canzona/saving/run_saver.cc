@@ -9,8 +9,10 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <condition_variable>
 #include <cstring>
 #include <deque>
+#include <mutex>
 #include <thread>
 
 #include "canzona/base/index.h"
@@ -29,9 +31,13 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 
 // Disks may be slow and unlike each other. A rank that is gone ends the wait,
-// and one that is stopped is missed where steps wait for it.
+// and one that is stopped is missed where steps wait for it, or where the
+// threads that wait for a save beat (RunSaver::State::settle).
 constexpr Call kWritten = {.label = "checkpoint written",
                            .deadline = std::chrono::hours(24 * 7)};
+
+// How often the threads that wait for a save tell each other that they do.
+constexpr std::chrono::milliseconds kBeatEvery{200};
 
 // Does the work in a thread that steps go before: where there is no processor
 // to spare it gets a tenth of one, and all of them where steps wait for it.
@@ -70,13 +76,21 @@ class BackgroundTask {
           } catch (const std::exception& error) {
             outcome_ = {RankOutcome::Kind::kOther, error.what()};
           }
-          ended_.store(true, std::memory_order_release);
+          {
+            const std::lock_guard lock(mutex_);
+            has_ended_ = true;
+          }
+          ended_.notify_all();
         }) {}
   ~BackgroundTask() { join(); }
   BackgroundTask(const BackgroundTask&) = delete;
   BackgroundTask& operator=(const BackgroundTask&) = delete;
 
-  bool has_ended() const { return ended_.load(std::memory_order_acquire); }
+  // Waits so long at most.
+  bool has_ended(std::chrono::milliseconds time = {}) {
+    std::unique_lock lock(mutex_);
+    return ended_.wait_for(lock, time, [this] { return has_ended_; });
+  }
   void join() {
     if (thread_.joinable()) thread_.join();
   }
@@ -85,7 +99,9 @@ class BackgroundTask {
 
  private:
   RankOutcome outcome_;
-  std::atomic<bool> ended_ = false;
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  bool has_ended_ = false;
   std::thread thread_;  // last: it uses the others
 };
 
@@ -114,7 +130,8 @@ struct RunSaver::State {
   RankOutcome write();
   RankOutcome commit();
   void put_in_store(const std::vector<std::string>& records);
-  void end_flight(const std::string& failure);
+  void end_flight(const RankOutcome& outcome);
+  void settle();
   void wait();
   std::optional<SavedStep> take_result();
 
@@ -139,6 +156,8 @@ struct RunSaver::State {
     std::string record;
   };
   std::optional<Flight> flight;
+  // All ranks know that no save is on its way; the same on every rank.
+  bool is_settled = true;
   std::deque<SavedStep> results;
   std::atomic<bool> cancelled = false;
   std::unique_ptr<BackgroundTask> task;  // last: it uses all of these
@@ -236,6 +255,7 @@ void RunSaver::State::copy_to_staging() {
 void RunSaver::State::begin(int64_t step,
                             const std::vector<SideFile>& side_files) {
   const auto now = SteadyClock::now();
+  settle();
   wait();
   flight.emplace();
   flight->begin = now;
@@ -250,16 +270,20 @@ void RunSaver::State::begin(int64_t step,
     });
   }
   const RankOutcome first = first_failure(world, own);
-  if (first.failed()) return end_flight(first.text);
+  if (first.failed()) return end_flight(first);
   flight->folder_name = from_first(world, flight->folder_name);
   copy_to_staging();
   start_writing();
-  if (!settings.background) wait();
+  if (!settings.background) {
+    settle();
+    wait();
+  }
   const double pause = largest_of(world, seconds_since(now));
   (flight ? flight->saved : results.back()).pause_seconds = pause;
 }
 
 void RunSaver::State::start_writing() {
+  is_settled = false;
   task = std::make_unique<BackgroundTask>([this] {
     RankOutcome first = first_failure(*writers, write(), kWritten);
     if (!first.failed()) first = commit();
@@ -309,14 +333,27 @@ void RunSaver::State::put_in_store(const std::vector<std::string>& records) {
         cat("older checkpoints are still there: ", pruned.text));
 }
 
+// Nobody does steps while a save is waited for, so that a rank which has
+// stopped would be missed nowhere. So those who wait beat: however long the
+// disks take, all ranks come to each beat within the deadline, or are named.
+void RunSaver::State::settle() {
+  while (!is_settled) {
+    const int waits = flight && !task->has_ended(kBeatEvery) ? 1 : 0;
+    const std::vector<int> all =
+        one_from_all(world, waits, {.label = "waiting for a save"});
+    is_settled = std::ranges::count(all, 1) == 0;
+  }
+}
+
 void RunSaver::State::wait() {
   if (!flight) return;
   task->join();
-  end_flight(task->outcome().text);
+  end_flight(task->outcome());
 }
 
-void RunSaver::State::end_flight(const std::string& failure) {
-  flight->saved.failure = failure;
+void RunSaver::State::end_flight(const RankOutcome& outcome) {
+  flight->saved.failure = outcome.text;
+  flight->saved.not_finite = outcome.kind == RankOutcome::Kind::kNumerical;
   task.reset();
   flight->saved.seconds = seconds_since(flight->begin);
   results.push_back(std::move(flight->saved));
@@ -350,6 +387,7 @@ std::optional<SavedStep> RunSaver::poll() {
 }
 
 std::optional<SavedStep> RunSaver::finish() {
+  state_->settle();
   state_->wait();
   return state_->take_result();
 }

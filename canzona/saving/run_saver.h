@@ -18,6 +18,10 @@
 // All ranks construct and save in the same order, between steps; `world` is
 // used by nobody else meanwhile. Runtime and world outlive it. A saver that
 // ends with a save on its way drops it, unless it is written already.
+//
+// Files may take as long as they like: ranks that wait for a save tell each
+// other so, and one that does not come within the deadline of `world` ends the
+// wait with PeerLost that names it.
 #pragma once
 
 #include <cstdint>
@@ -52,6 +56,7 @@ struct SavedStep {
   double seconds = 0;        // until it was committed
   double pause_seconds = 0;  // of these, in save(): the most of any rank
   std::string failure = {};  // "": committed
+  bool not_finite = false;   // it failed because of the weights, not the disk
   std::vector<std::string> notes = {};  // of older ones: removed, damaged
 };
 

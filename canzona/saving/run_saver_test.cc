@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <thread>
@@ -11,6 +12,7 @@
 #include "canzona/base/text.h"
 #include "canzona/checkpoint/reader.h"
 #include "canzona/checkpoint/store.h"
+#include "canzona/comm/thread/test_gate.h"
 #include "canzona/saving/test_saving.h"
 
 namespace canzona::run_saver_test {
@@ -193,7 +195,90 @@ TEST(RunSaver, KeepsTheLastGoodOneWhereWeightsAreNotFinite) {
   EXPECT_EQ(result.saved[0].failure, "");
   EXPECT_NE(result.saved[1].failure.find("not finite"), std::string::npos)
       << result.saved[1].failure;
+  EXPECT_FALSE(result.saved[0].not_finite);
+  EXPECT_TRUE(result.saved[1].not_finite);
   EXPECT_EQ(steps_in(folder.ckpt()), std::vector<int64_t>{1});
+}
+
+// What becomes of a save of three ranks that all wait for.
+struct WaitedSave {
+  TestGate gate{};
+  std::chrono::milliseconds deadline = std::chrono::minutes(1);
+  std::optional<SavedStep> saved = {};  // rank 0's
+
+  void run(const std::string& folder) {
+    const Plan plan = plan_of("dp=3");
+    RunOptions options;
+    options.communicator.deadline = deadline;
+    options.world.gate = &gate;
+    run_ranks(3, options, [&](Communicator& world) {
+      const auto engine = make_engine("cpu");
+      Runtime runtime(plan, world, *engine, {});
+      set_initial_parameters(runtime);
+      RunSaver saver(
+          runtime, world,
+          {.folder = folder, .owner = "a test", .background = false});
+      saver.save(1, {});
+      const std::optional<SavedStep> ended = saver.finish();
+      if (world.rank() == 0) saved = ended;
+    });
+  }
+};
+
+constexpr std::string_view kFilesAreWritten = "checkpoint written";
+constexpr std::string_view kBeat = "waiting for a save";
+
+// However long a disk takes: the others wait for it, and know that it is there.
+TEST(RunSaver, R8WaitsForARankWhoseDiskIsSlow) {
+  const SavingFolder folder;
+  WaitedSave save;
+  std::atomic<int> beats = 0;
+  save.gate.hold([&](const TestGate::Passage& passage) {
+    if (passage.label == kBeat && passage.world_rank == 0) ++beats;
+    return passage.label == kFilesAreWritten && passage.world_rank == 1;
+  });
+  std::thread disk([&] {
+    // The limit is for a saver without beats.
+    for (int i = 0; i < 3000 && beats < 3; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    save.gate.release();
+  });
+  save.run(folder.ckpt());
+  disk.join();
+  EXPECT_GE(beats, 3);
+  ASSERT_TRUE(save.saved);
+  EXPECT_EQ(save.saved->failure, "");
+  EXPECT_EQ(steps_in(folder.ckpt()), std::vector<int64_t>{1});
+}
+
+// Nobody does a step meanwhile in which it could be missed.
+TEST(RunSaver, R7NamesARankThatStopsWhileItWrites) {
+  const SavingFolder folder;
+  WaitedSave save{.deadline = std::chrono::seconds(2)};
+  std::atomic<bool> writes = false;
+  save.gate.hold([&](const TestGate::Passage& passage) {
+    if (passage.world_rank != 1) return false;
+    if (passage.label == kFilesAreWritten) writes = true;
+    return passage.label == kFilesAreWritten || passage.label == kBeat;
+  });
+  std::thread limit([&] {  // for a saver that would wait for days
+    for (int i = 0; i < 3000 && !save.gate.has_ended(); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    save.gate.release();
+  });
+  try {
+    save.run(folder.ckpt());
+    ADD_FAILURE() << "no error";
+  } catch (const PeerLost& error) {
+    EXPECT_NE(std::string(error.what()).find("rank 1 did not"),
+              std::string::npos)
+        << error.what();
+    EXPECT_NE(std::string(error.what()).find(kBeat), std::string::npos)
+        << error.what();
+  }
+  limit.join();
+  EXPECT_TRUE(writes);
+  EXPECT_TRUE(steps_in(folder.ckpt()).empty());
 }
 
 TEST(RunSaver, C12RefusesAFolderThatAnotherRunWritesTo) {

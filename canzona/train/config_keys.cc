@@ -79,7 +79,8 @@ void set_number(const ConfigKey& key, Number* to, const Setting& setting) {
   // A negative number only stores a word; 0 is how older files say `all`.
   const double low = key.words.empty() ? key.low : std::max(key.low, 0.0);
   // Infinity is a bound, never a value; NaN fails every comparison.
-  if (!(real >= low && real <= key.high) || std::isinf(real))
+  if (!(real >= low && real <= key.high) || std::isinf(real) ||
+      (key.below_high && real == key.high))
     refuse(key, setting);
   *to = number;
 }
@@ -112,7 +113,8 @@ std::string range_text(const ConfigKey& key, const char* kind) {
   const std::string low = bound_text(key.low);
   return std::isinf(key.high)
              ? cat(kind, ", ", low, " or more")
-             : cat(kind, " from ", low, " to ", bound_text(key.high));
+             : cat(kind, " from ", low, key.below_high ? " to below " : " to ",
+                   bound_text(key.high));
 }
 
 struct ValueText {
@@ -231,6 +233,12 @@ std::vector<ConfigKey> config_keys(TrainConfig& c) {
                        const char* help) {
     return ConfigKey{name, &value, help, low, high};
   };
+  // A decay of 1 would keep the zeros that a moment starts from.
+  const auto decay = [&](const char* name, double& value, const char* help) {
+    ConfigKey key = real(name, value, 0, 1, help);
+    key.below_high = true;
+    return key;
+  };
   const auto yes = [](const char* name, bool& value, const char* help) {
     return ConfigKey{name, &value, help};
   };
@@ -278,8 +286,8 @@ std::vector<ConfigKey> config_keys(TrainConfig& c) {
       may(real("rule.learning_rate", c.rule.learning_rate, 0, kInf, "of the matrices inside layers, at its peak")),
       may(real("rule.weight_decay", c.rule.weight_decay, 0, kInf, "of the matrices inside layers")),
       may(real("adamw.learning_rate", c.adamw.learning_rate, 0, kInf, "of embedding, head, norms and routers, at its peak")),
-      may(real("adamw.beta1", c.adamw.beta1, 0, 1, "share of the first moment that is kept")),
-      may(real("adamw.beta2", c.adamw.beta2, 0, 1, "share of the second moment that is kept")),
+      may(decay("adamw.beta1", c.adamw.beta1, "share of the first moment that is kept")),
+      may(decay("adamw.beta2", c.adamw.beta2, "share of the second moment that is kept")),
       may(real("adamw.epsilon", c.adamw.epsilon, 0, kInf, "added to the root")),
       may(real("adamw.weight_decay", c.adamw.weight_decay, 0, kInf, "of embedding, head and routers; norms do not decay")),
       may(text("schedule.kind", c.schedule.kind, "of the learning rates", schedule_kinds())),

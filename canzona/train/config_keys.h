@@ -33,6 +33,7 @@ struct ConfigKey {
   // low, low + 1, …; numbers begin after them.
   std::vector<std::string> words = {};
   OnResume on_resume = OnResume::kUndecided;
+  bool below_high = false;  // of numbers: `high` itself is not allowed
 
   std::string text() const;     // the value: "4", "0.003", "on", "muon"
   bool is_word() const;         // the value is one of the words

@@ -114,7 +114,9 @@ TEST(TrainConfig, RefusesOtherTypesAndBounds) {
   refused({"clip=inf"}, "clip");
   refused({"clip="}, "clip", "''");
   refused({"model.tied=maybe"}, "model.tied", "on or off");
-  refused({"adamw.beta1=1.01"}, "adamw.beta1", "from 0 to 1");
+  refused({"adamw.beta1=1.01"}, "adamw.beta1", "from 0 to below 1");
+  refused({"adamw.beta2=1"}, "adamw.beta2", "from 0 to below 1");
+  refused({"adamw.beta2=-0.1"}, "adamw.beta2", "from 0 to below 1");
   const auto from_file = [](const char* text, const char* what) {
     EXPECT_THAT([&] { make_config(json_settings(text, "f.json")); },
                 ThrowsMessage<UsageError>(

@@ -117,10 +117,10 @@ std::string import_config(const TrainConfig& config) {
 HfImported import_hf(const std::string& folder, const std::string& store,
                      const std::string& owner) {
   if (!HfFolder::has_weights(folder)) HfFolder::open(folder);  // says why
-  const FoundModel found = find_model(folder);
-  if (found.is_checkpoint)
-    throw UsageError(cat(quoted(folder, 300), " is a checkpoint already"));
   std::error_code ignored;
+  if (std::filesystem::exists(cat(folder, "/", kManifestFile), ignored))
+    throw UsageError(cat(quoted(folder, 300), " is a checkpoint already"));
+  const FoundModel found = find_model(folder);
   if (std::filesystem::equivalent(folder, store, ignored))
     throw UsageError(cat("--out ", quoted(store, 300),
                          " is the folder that is imported; choose another"));
@@ -142,7 +142,9 @@ HfImported import_hf(const std::string& folder, const std::string& store,
   pending.add_side_file("config.json", import_config(config));
   pending.commit({record}, "");
   folders.keep();
-  return {.path = cat(store, "/", checkpoint_name(0)),
+  return {.source = found.path,
+          .notes = found.notes,
+          .path = cat(store, "/", checkpoint_name(0)),
           .tensors = std::ssize(model.tensors),
           .parameters = exchanged_parameters(model),
           .bytes = bytes};

@@ -44,16 +44,19 @@ HfExported export_hf(const CheckpointReader& reader,
                      const HfExportRequest& request);
 
 struct HfImported {
-  std::string path;  // "runs/qwen/ckpt/step_00000000"
+  // What was read: the folder, or the newest checkpoint of a run.
+  std::string source;
+  std::vector<std::string> notes = {};  // for the user
+  std::string path;                     // "runs/qwen/ckpt/step_00000000"
   int64_t tensors = 0;
   int64_t parameters = 0;
   int64_t bytes = 0;
 };
 
-// A checkpoint of step 0 with the weights of a folder of Hugging Face as fp32,
-// and nothing of an optimizer: `train --init` starts from it. `store` is the
-// folder of checkpoints, which must have none; `owner` is named to others who
-// want it.
+// A checkpoint of step 0 with the weights of a folder of Hugging Face, or of a
+// run that has left such weights, as fp32, and nothing of an optimizer: `train
+// --init` starts from it. `store` is the folder of checkpoints, which must have
+// none; `owner` is named to others who want it.
 HfImported import_hf(const std::string& folder, const std::string& store,
                      const std::string& owner);
 

@@ -3,13 +3,16 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <optional>
 #include <utility>
 
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
+#include "canzona/base/files.h"
 #include "canzona/base/text.h"
 #include "canzona/checkpoint/store.h"
 #include "canzona/plan/schedule/kept.h"
+#include "canzona/trace/run_summary.h"
 #include "canzona/train/decoder_of.h"
 #include "canzona/train/model_settings.h"
 #include "canzona/train/run_state.h"
@@ -17,23 +20,33 @@
 namespace canzona {
 namespace {
 
-// "" if there are no checkpoints in the folder.
-std::string newest_checkpoint_in(const std::string& path) {
-  const std::vector<ListedCheckpoint> order = resume_order(Folder::open(path));
-  return order.empty() ? "" : cat(path, "/", order.front().name);
+namespace fs = std::filesystem;
+
+// The checkpoints of a run, or those of their own folder, in the order in which
+// a run would resume from them; paths.
+std::vector<std::string> checkpoints_in(const std::string& path) {
+  std::error_code ignored;
+  const std::string inside = path + "/ckpt";
+  const std::string store = fs::is_directory(inside, ignored) ? inside : path;
+  std::vector<std::string> paths;
+  for (const ListedCheckpoint& listed : resume_order(Folder::open(store)))
+    paths.push_back(cat(store, "/", listed.name));
+  return paths;
 }
 
 FoundModel model_of_checkpoint(const std::string& path) {
-  return {path, true,
-          architecture_settings(saved_config(open_checkpoint(path)),
-                                cat(path, "/config.json"))};
+  return {.path = path,
+          .is_checkpoint = true,
+          .settings = architecture_settings(saved_config(open_checkpoint(path)),
+                                            cat(path, "/config.json"))};
 }
 
 FoundModel model_of_hf_folder(const std::string& path) {
   const HfFolder folder = HfFolder::open(path);
-  return {path, false,
-          config_json_settings(folder.config_json(),
-                               cat(folder.path(), "/", kHfConfig))};
+  return {.path = path,
+          .is_checkpoint = false,
+          .settings = config_json_settings(folder.config_json(),
+                                           cat(folder.path(), "/", kHfConfig))};
 }
 
 }  // namespace
@@ -48,8 +61,49 @@ bool has_run_state(const CheckpointReader& reader) {
                            &FileRecord::name) != reader.manifest().files.end();
 }
 
+bool has_later_weights(const std::string& run, int64_t step) {
+  const std::string file = run + "/summary.json";
+  constexpr int64_t kMostBytes = 256 << 20;
+  std::error_code ignored;
+  if (!HfFolder::has_weights(run) || !fs::exists(file, ignored)) return false;
+  try {
+    const RunSummary summary =
+        read_summary(read_file(file, kMostBytes, "the run's summary"), file);
+    return summary.has_ended() && summary.state != "diverged" &&
+           summary.steps > step;
+  } catch (const Error&) {
+    return false;  // it cannot say what the weights are of
+  }
+}
+
+namespace {
+
+// The newest checkpoint whose small files are sound and whose others are there;
+// what is read of them later is checked then. Nothing if there are none, or if
+// the weights at the run's end are newer.
+std::optional<FoundModel> newest_model(const std::string& run) {
+  std::vector<std::string> faults;
+  for (const std::string& path : checkpoints_in(run)) {
+    try {
+      const CheckpointReader reader = open_checkpoint(path);
+      const std::vector<std::string> missing = reader.check_files();
+      if (!missing.empty()) throw CheckpointRefused(missing.front());
+      if (has_later_weights(run, reader.manifest().step)) return std::nullopt;
+      FoundModel found = model_of_checkpoint(path);
+      found.notes = std::move(faults);
+      return found;
+    } catch (const DataLost& error) {
+      faults.push_back(cat(path, " is passed over: ", error.what()));
+    }
+  }
+  if (faults.empty() || has_later_weights(run, -1)) return std::nullopt;
+  throw CheckpointRefused(cat("no checkpoint in ", quoted(run, 300),
+                              " is whole:\n", join(faults, "\n")));
+}
+
+}  // namespace
+
 FoundModel find_model(const std::string& path) {
-  namespace fs = std::filesystem;
   std::string plain = path;
   while (plain.size() > 1 && plain.ends_with('/')) plain.pop_back();
   std::error_code ignored;
@@ -59,13 +113,7 @@ FoundModel find_model(const std::string& path) {
                          "model.safetensors), a run or a checkpoint"));
   if (fs::exists(cat(plain, "/", kManifestFile), ignored))
     return model_of_checkpoint(plain);
-  if (HfFolder::has_weights(plain) &&
-      fs::exists(cat(plain, "/", kHfConfig), ignored))
-    return model_of_hf_folder(plain);
-  const std::string inside = plain + "/ckpt";
-  const std::string newest =
-      newest_checkpoint_in(fs::is_directory(inside, ignored) ? inside : plain);
-  if (!newest.empty()) return model_of_checkpoint(newest);
+  if (const auto newest = newest_model(plain)) return *newest;
   return model_of_hf_folder(plain);  // which says what it lacks
 }
 
@@ -76,10 +124,13 @@ std::shared_ptr<const WeightSource> open_weights(const FoundModel& found,
   return hf_source(HfFolder::open(found.path), model);
 }
 
-std::shared_ptr<const WeightSource> initial_weights(const TrainConfig& config,
-                                                    const Model& model) {
+std::shared_ptr<const WeightSource> initial_weights(
+    const TrainConfig& config, const Model& model,
+    std::vector<std::string>& notes) {
   if (config.init.empty()) return nullptr;
-  return open_weights(find_model(config.init), model);
+  const FoundModel found = find_model(config.init);
+  notes.insert(notes.end(), found.notes.begin(), found.notes.end());
+  return open_weights(found, model);
 }
 
 void require_finite(const WeightSource& source, const Tensor& tensor,

@@ -1,6 +1,7 @@
 // A model with its weights, wherever it was left: a folder of Hugging Face, a
-// checkpoint, or a run's folder (its weights at the end, else its newest
-// checkpoint). `train --init` starts from one.
+// checkpoint, or a run's folder (its newest checkpoint, or its weights at the
+// end where there is none or they are of a later step). `train --init` starts
+// from one.
 //
 //   const FoundModel found = find_model("Qwen3-0.6B");
 //   auto decoder = open_local_decoder(found, {.length = 256});
@@ -28,9 +29,14 @@ struct FoundModel {
   std::string path;            // "runs/one/ckpt/step_00000100"
   bool is_checkpoint = false;  // else a folder of Hugging Face
   Settings settings;           // the architecture, as --model gives it
+  // For the user: checkpoints that are damaged and were passed over.
+  std::vector<std::string> notes = {};
 };
 
 FoundModel find_model(const std::string& path);
+
+// True if a run has come to its end and left weights of a later step than this.
+bool has_later_weights(const std::string& run, int64_t step);
 
 // The configuration of the run that saved a checkpoint.
 TrainConfig saved_config(const CheckpointReader& reader);
@@ -43,9 +49,11 @@ bool has_run_state(const CheckpointReader& reader);
 std::shared_ptr<const WeightSource> open_weights(const FoundModel& found,
                                                  const Model& model);
 
-// Returns what a run begins with: config.init; null if it has none.
-std::shared_ptr<const WeightSource> initial_weights(const TrainConfig& config,
-                                                    const Model& model);
+// Returns what a run begins with: config.init; null if it has none. Adds what the user
+// should know of it to the notes.
+std::shared_ptr<const WeightSource> initial_weights(
+    const TrainConfig& config, const Model& model,
+    std::vector<std::string>& notes);
 
 // Throws CheckpointRefused that names the tensor if a value is not finite: no
 // run can begin with it.

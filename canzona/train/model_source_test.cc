@@ -7,6 +7,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/test_folder.h"
 #include "canzona/checkpoint/hf_weights.h"
+#include "canzona/trace/run_summary.h"
 #include "canzona/train/hf_exchange.h"
 #include "canzona/train/model_settings.h"
 #include "canzona/train/parameters.h"
@@ -138,13 +139,28 @@ INSTANTIATE_TEST_SUITE_P(
 
 class ModelSourceFolders : public ModelSources {};
 
-TEST_F(ModelSourceFolders, OfARunAreItsWeightsOrItsNewestCheckpoint) {
+// Weights at the end of a run that went on since are not its newest.
+TEST_F(ModelSourceFolders, OfARunAreItsNewestCheckpointOrItsLaterWeights) {
   write_folder("hf", source_decoder({"qwen3"}));
   std::filesystem::create_directories(path("run"));
   import_hf(path("hf"), path("run/ckpt"), "test");
   EXPECT_EQ(find_model(path("run/")).path, path("run/ckpt/step_00000000"));
   write_folder("run", source_decoder({"qwen3"}));
-  EXPECT_EQ(find_model(path("run")).path, path("run"));
+  const auto found_with = [&](const char* state, int64_t steps) {
+    RunSummary summary;
+    summary.state = state;
+    summary.steps = steps;
+    folder_.write("run/summary.json", to_json(summary));
+    return find_model(path("run")).path;
+  };
+  EXPECT_EQ(find_model(path("run")).path, path("run/ckpt/step_00000000"));
+  EXPECT_EQ(found_with("running", 5), path("run/ckpt/step_00000000"));
+  EXPECT_EQ(found_with("diverged", 5), path("run/ckpt/step_00000000"));
+  EXPECT_EQ(found_with("finished", 0), path("run/ckpt/step_00000000"));
+  EXPECT_EQ(found_with("finished", 5), path("run"));
+  EXPECT_EQ(found_with("stopped", 5), path("run"));
+  folder_.write("run/summary.json", "{");
+  EXPECT_EQ(find_model(path("run")).path, path("run/ckpt/step_00000000"));
   EXPECT_THAT([&] { find_model(path("none")); },
               ThrowsMessage<UsageError>(HasSubstr("no folder")));
 }

@@ -1,6 +1,7 @@
 #include "canzona/train/train_rank.h"
 
 #include "canzona/base/index.h"
+#include "canzona/saving/rank_outcome.h"
 #include "canzona/train/model_source.h"
 #include "canzona/train/parameters.h"
 
@@ -15,16 +16,23 @@ TrainRank::TrainRank(const TrainSettings& settings, const Plan& plan,
                      runtime_.coordinates().home, plan.mesh.homes()),
       stage_(settings, micro_batches_, runtime_, world, engine),
       guard_(world) {
+  if (settings.initial == nullptr)
+    set_parameters(plan);
+  else  // Some ranks may read what is whole and others what is not: all refuse.
+    require_all(world, outcome_of([&] { set_parameters(plan); }));
+}
+
+void TrainRank::set_parameters(const Plan& plan) {
   std::vector<float> shard;
   const std::vector<Tensor>& tensors = plan.model.tensors;
   for (int32_t t = 0; t < std::ssize(tensors); ++t) {
     if (!runtime_.holds(t)) continue;
     shard.resize(index(runtime_.shard_elements(t)));
-    if (settings.initial != nullptr)
-      read_shard(*settings.initial, tensors[index(t)], plan.mesh.tp,
+    if (settings_.initial != nullptr)
+      read_shard(*settings_.initial, tensors[index(t)], plan.mesh.tp,
                  runtime_.coordinates().t, shard);
     else
-      make_initial(plan.model, tensors[index(t)], settings.seed, plan.mesh.tp,
+      make_initial(plan.model, tensors[index(t)], settings_.seed, plan.mesh.tp,
                    runtime_.coordinates().t, shard);
     runtime_.set_parameter(t, shard);
   }

@@ -69,6 +69,8 @@ class TrainRank {
   const MicroBatches& micro_batches() const { return micro_batches_; }
 
  private:
+  void set_parameters(const Plan& plan);
+
   const TrainSettings& settings_;
   Runtime runtime_;
   MicroBatches micro_batches_;

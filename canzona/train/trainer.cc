@@ -40,7 +40,7 @@ class RankTrainer {
         world_(world),
         observer_(world.rank() == 0 ? observer : nullptr),
         rank_(settings, plan, batches, world, engine) {
-    begin_with(settings.resume ? resumed() : settings.start);
+    begin_with(settings.resume ? resumed() : begun());
     if (settings.saving.every > 0)
       saver_.emplace(rank_.runtime(), world, settings.saving.store);
     result_.memory_bytes =
@@ -64,6 +64,7 @@ class RankTrainer {
 
  private:
   RunState resumed();
+  RunState begun();
   void begin_with(const RunState& start);
   void save();
   void save_if_due(bool wished, bool skipped);
@@ -131,9 +132,15 @@ RunState RankTrainer::resumed() {
     throw UsageError(cat("--resume: ", printable(loaded.path), " has done ",
                          state.step, " steps, and the run is to have ",
                          settings_.steps, " (--steps)"));
-  ++state.starts;
+  state.starts = std::max(state.starts, settings_.starts_before) + 1;
   if (observer_ != nullptr) observer_->on_resumed(loaded, state);
   return state;
+}
+
+RunState RankTrainer::begun() {
+  world_.barrier({.label = "what the run begins with"});
+  if (observer_ != nullptr) observer_->on_begin();
+  return settings_.start;
 }
 
 void RankTrainer::begin_with(const RunState& start) {
@@ -338,6 +345,7 @@ void RankTrainer::take(const StepMetrics& metrics) {
 
 void RankTrainer::take(const SavedStep& saved) {
   result_.save_failure = saved.failure;
+  result_.save_not_finite = saved.not_finite;
   result_.save_pause_seconds += saved.pause_seconds;
   result_.failed_step = saved.failure.empty() ? -1 : saved.step;
   if (saved.failure.empty()) {

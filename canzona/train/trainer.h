@@ -67,6 +67,9 @@ struct TrainSettings {
   RunState start = {};
   // The checkpoint that the run goes on from, in place of `start`.
   std::optional<LoadRequest> resume = {};
+  // Starts that the records of such a run know of: more than the checkpoint
+  // does, if it went back or was killed before it saved again.
+  int64_t starts_before = 0;
   DataIdentity data = {};  // what `batches` read
   TrainSaving saving = {};
   int64_t global_batch = 0;  // sequences of a step
@@ -144,6 +147,7 @@ struct TrainResult {
   int64_t saved_step = -1;            // the last of them
   double save_pause_seconds = 0;      // of all of them
   std::string save_failure;           // of the last save; "": none
+  bool save_not_finite = false;       // that failed because of the weights
   int64_t failed_step = -1;           // that it was of
   std::vector<RankTimes> times;       // by rank
   std::vector<int64_t> memory_bytes;  // reserved, by rank
@@ -155,6 +159,9 @@ struct TrainResult {
 class TrainObserver {
  public:
   virtual ~TrainObserver() = default;
+  // Before the first step of a run that begins anew: all ranks have what it
+  // begins with.
+  virtual void on_begin() {}
   // Before the first step of a run that goes on.
   virtual void on_resumed(const LoadedState&, const RunState&) {}
   // After on_resumed(): true if the records lack the evaluation of the step

@@ -43,8 +43,14 @@ checks=$((checks + 1))
 [ "$(cat one/ckpt/latest)" = step_00000003 ] || fail "latest is $(cat one/ckpt/latest)"
 canzona ckpt ls one
 exits 0
-prints latest
-lacks out '  12  '
+prints latest 'set aside, no part of the run any more' "$(basename one/ckpt/step_00000012.left-*)" \
+  'canzona train --resume one/ckpt/NAME --run NEW_FOLDER' 'canzona ckpt prune one/ckpt'
+canzona ckpt ls one --json
+exits 0
+member_is 'checkpoints 0 step' 3
+member_is 'set_aside 2 step' 12
+member_is 'set_aside 2 sound' ON
+member_is 'set_aside 2 name' "$(basename one/ckpt/step_00000012.left-*)"
 canzona train --run one --resume 12
 exits 3
 says 'no checkpoint of this step' 'those of steps 3'
@@ -194,7 +200,159 @@ size=$(wc -c <broken/model.safetensors)
 printf '\0\0\300\177' | dd of=broken/model.safetensors bs=1 seek=$((size - 4)) conv=notrunc 2>dd.log
 canzona train --init broken --data text.txt --steps 1 --mesh dp=1 --run fresh
 exits 3
+not_there fresh
+# ... nor of the folders above it, whoever refuses it.
+canzona train --init broken --data text.txt --steps 1 --mesh dp=2 --run new/er/fresh
+exits 3
+not_there new
+canzona train --resume broken --run new/fresh
+exits 3
+not_there new
+
+# --- What a run begins with is read before what it replaces is removed.
+# contents <folder>: names and sums of its files
+contents() {
+  find "$1" -type f | sort | while read -r file; do cksum "$file"; done
+}
+unchanged() {
+  checks=$((checks + 1))
+  contents kept | cmp -s - before || fail "$1: the former run has changed"
+}
+# shellcheck disable=SC2086
+canzona $small --steps 4 --run kept --save-every 2 --keep-last 0
+exits 0
+contents kept >before
+canzona train --init broken --data text.txt --steps 1 --mesh dp=2 --run kept --overwrite
+exits 3
+says 'the run in kept was not replaced'
+unchanged 'weights that are not finite'
+cp -r kept torn
+for file in torn/ckpt/step_*/rank_00000.safetensors; do
+  printf x | dd of="$file" bs=1 seek=3000 conv=notrunc 2>dd.log
+done
+canzona train --resume torn --run kept --overwrite
+exits 3
+says 'the run in kept was not replaced'
+unchanged 'a checkpoint that is damaged'
+cp -r gone torn_init
+head -c 5000 gone/model.safetensors >torn_init/model.safetensors
+canzona train --init torn_init --data text.txt --steps 1 --mesh dp=1 --run kept --overwrite
+exits 3
+unchanged 'weights that are cut off'
+if command -v flock >flock.log; then
+  flock --no-fork kept/ckpt/canzona.lock sleep 60 &
+  holder=$!
+  while [ ! -e kept/ckpt/canzona.lock ] && kill -0 $holder 2>flock.log; do sleep 0.05; done
+  sleep 0.2
+  # shellcheck disable=SC2086
+  canzona $small --steps 1 --run kept --overwrite
+  exits 2
+  says 'are in use by'
+  kill $holder
+  wait $holder 2>flock.log
+  rm -f kept/ckpt/canzona.lock
+  unchanged 'checkpoints that somebody else writes'
+fi
+mkdir small_disk
+if mount -t tmpfs -o size=2m tmpfs small_disk 2>mount.log; then
+  cp -r kept small_disk/kept
+  # shellcheck disable=SC2086
+  canzona $small --set model.hidden=128 --set model.ffn=512 --steps 1 --save-every 1 \
+    --run small_disk/kept --overwrite
+  exits 6
+  says 'nothing was changed'
+  checks=$((checks + 1))
+  diff -r kept small_disk/kept || fail 'a full disk: the former run has changed'
+  umount small_disk
+fi
+# shellcheck disable=SC2086
+canzona $small --steps 1 --run kept --overwrite
+exits 0
+not_there kept/ckpt
+steps_are kept/metrics.jsonl 1
+
+# --- Every step has one line, also where a file had two of some.
+# shellcheck disable=SC2086
+canzona $small --steps 6 --run twice --save-every 2 --keep-last 0
+exits 0
+(sed -n 1,4p twice/metrics.jsonl && sed -n 3,6p twice/metrics.jsonl) >s
+mv s twice/metrics.jsonl
+canzona train --run twice --resume 6 --steps 8
+exits 0
+steps_are twice/metrics.jsonl '1 2 3 4 5 6 7 8'
+
+# --- Starts are counted, whatever they go on from.
+holds twice/summary.json '"starts": 2'
+canzona train --run twice --resume 2 --steps 3 --save-every 0
+exits 0
+says 'start 3 of this run'
+canzona train --run twice --resume auto --steps 4
+exits 0
+says 'start 4 of this run'
+holds twice/summary.json '"starts": 4'
+
+# --- A run that went on and was killed: the newest checkpoint is its weights,
+# not those of its former end.
+# shellcheck disable=SC2086
+canzona $small --steps 2 --run stale --save-every 1 --keep-last 0
+exits 0
+last='canzona train, killed'
+"$program" train --run stale --resume auto --steps 1000000 >out 2>err </dev/null &
+process=$!
+while [ "$(cat stale/ckpt/latest)" = step_00000002 ] && kill -0 "$process" 2>/dev/null; do
+  sleep 0.05
+done
+kill -KILL "$process"
+wait "$process" 2>/dev/null
+newest=$(cat stale/ckpt/latest)
+step=$(echo "${newest#step_}" | sed 's/^0*//')
+canzona ckpt export stale --hf newest
+exits 0
+canzona train --init stale --data text.txt --set model.length=16 --steps 0 --mesh dp=1 \
+  --run followed
+exits 0
+says "starts from the weights in stale/ckpt/$newest"
 checks=$((checks + 1))
-[ ! -e fresh/summary.json ] || fail 'a run that was refused left its summary'
+cmp -s newest/model.safetensors followed/model.safetensors ||
+  fail 'a run begins with weights that are not the newest'
+canzona ckpt import-hf stale --out taken --json
+exits 0
+member_is source "stale/ckpt/$newest"
+canzona ckpt export taken --hf retaken
+checks=$((checks + 1))
+cmp -s newest/model.safetensors retaken/model.safetensors ||
+  fail 'import-hf takes weights that are not the newest'
+for verb in 'sample --prompt line --tokens 1' 'eval --data text.txt'; do
+  # shellcheck disable=SC2086
+  canzona $verb --run stale
+  exits 0
+  says "stale, step $step"
+done
+# ... One that is damaged is passed over, which is told.
+rm "stale/ckpt/$newest/rank_00000.safetensors"
+canzona train --init stale --data text.txt --set model.length=16 --steps 0 --mesh dp=1 \
+  --run followed --overwrite
+exits 0
+says "stale/ckpt/$newest is passed over" "starts from the weights in stale/ckpt/step_"
+# ... Weights of an end that came after the last checkpoint are newer than that.
+# shellcheck disable=SC2086
+canzona $small --steps 2 --run later --save-every 1
+exits 0
+canzona train --run later --resume auto --steps 3 --save-every 0
+exits 0
+canzona train --init later --data text.txt --set model.length=16 --steps 0 --mesh dp=1 \
+  --run followed --overwrite
+exits 0
+checks=$((checks + 1))
+cmp -s later/model.safetensors followed/model.safetensors ||
+  fail 'a run begins with weights before those of the end'
+
+# --- Weights that are not finite are not saved: exit status 5, as for all
+# numbers that are not.
+# shellcheck disable=SC2086
+canzona $small --steps 1 --run blown --save-every 1 --set schedule.kind=constant \
+  --set schedule.warmup=0 --set rule.learning_rate=1e300 --set adamw.learning_rate=1e300
+exits 5
+says 'the last save, of step 1, failed' 'are not finite'
 
 finish

@@ -89,7 +89,7 @@ same_run killed whole
 canzona train --run killed --resume auto --steps 26 --json
 exits 0
 member_is steps 26
-member_is starts 3
+member_is starts 4
 member_is start_step 24
 is_json
 

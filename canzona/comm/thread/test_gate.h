@@ -53,6 +53,11 @@ class TestGate final : public Gate {
       throw PeerLost(cat("the world has ended, ", num_held_, " of ", count,
                          " operations were held"));
   }
+  // The world has ended.
+  bool has_ended() const {
+    const std::lock_guard lock(mutex_);
+    return ended_;
+  }
   int num_held() const {
     const std::lock_guard lock(mutex_);
     return num_held_;

@@ -21,9 +21,9 @@ const std::vector<OptionFact>& option_facts() {
           {"decay_form", "decoupled", "decoupled|independent|palm|l2",
            "times the learning rate, as it is, times its square, or by "
            "gradient"},
-          {"beta1", "0.9", "0.0..1.0",
+          {"beta1", "0.9", "0.0..<1.0",
            "share of the first moment that is kept"},
-          {"beta2", "0.999", "0.0..1.0",
+          {"beta2", "0.999", "0.0..<1.0",
            "share of the second moment that is kept"},
           {"epsilon", "1e-08", "0.0..inf", "added to the root"},
           {"epsilon_mode", "corrected", "corrected|uncorrected",

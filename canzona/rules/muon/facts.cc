@@ -27,7 +27,7 @@ std::vector<OptionFact> make_options() {
            "gradient"},
           {"cautious_decay", "off", "on|off",
            "a weight decays only where its sign is the update's, or one is 0"},
-          {"momentum", "0.95", "0.0..1.0",
+          {"momentum", "0.95", "0.0..<1.0",
            "share of the momentum that is kept"},
           {"momentum_form", "ema", "ema|heavy_ball",
            "average of the gradients, or their decaying sum"},

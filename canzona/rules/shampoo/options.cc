@@ -39,10 +39,10 @@ std::vector<OptionFact> step_facts() {
       {
           {"decay_form", "decoupled", "decoupled|corrected|peak_independent|l2",
            "how weights decay"},
-          {"beta1", "0.9", "0.0..1.0",
+          {"beta1", "0.9", "0.0..<1.0",
            "decay of the filtered gradient; 0: none"},
           {"beta2", "0.99", "0.0..1.0", "decay of the factors; 1: plain sums"},
-          {"beta3", "auto", "auto|0.0..1.0",
+          {"beta3", "auto", "auto|0.0..<1.0",
            "decay that the gradient is looked ahead with; auto: beta1"},
           {"bias_correction", "on", "on|off",
            "correct factors and filtered gradient for their start at zero"},
@@ -52,7 +52,7 @@ std::vector<OptionFact> step_facts() {
            "decay of grafting's second moment, rmsprop and adam"},
           {"grafting_epsilon", "1e-8", "0.0..inf",
            "added to the root of grafting's second moment"},
-          {"classic_momentum", "0", "0.0..1.0",
+          {"classic_momentum", "0", "0.0..<1.0",
            "share that a momentum of the direction, decay included, keeps; 0: "
            "none"},
           {"classic_dampening", "0", "0.0..1.0",
@@ -228,22 +228,8 @@ BlockingOptions read_blocking(const RuleOptions& options) {
           off ? 0 : static_cast<int>(integer_option(options, "merge"))};
 }
 
-// A decay of 1 would keep the zeros that it starts from.
-double read_decay(const RuleOptions& options, const char* name) {
-  const double decay = real_option(options, name);
-  if (decay == 1)
-    throw UsageError(cat("rule ", kRule, ": ", name,
-                         "=1 keeps nothing of any "
-                         "gradient"));
-  return decay;
-}
-
 double read_classic_momentum(const RuleOptions& options) {
   const double momentum = real_option(options, "classic_momentum");
-  if (momentum == 1)
-    throw UsageError(cat("rule ", kRule,
-                         ": classic_momentum=1 forgets nothing, expected less "
-                         "than 1"));
   if (momentum == 0 && real_option(options, "classic_dampening") != 0)
     throw UsageError(cat("rule ", kRule, ": classic_dampening=",
                          word_option(options, "classic_dampening"),
@@ -257,7 +243,7 @@ double read_classic_momentum(const RuleOptions& options) {
 
 double read_beta3(const RuleOptions& options) {
   const bool alike = word_option(options, "beta3") == "auto";
-  return read_decay(options, alike ? "beta1" : "beta3");
+  return real_option(options, alike ? "beta1" : "beta3");
 }
 
 }  // namespace
@@ -297,7 +283,7 @@ ShampooOptions::ShampooOptions(const RuleOptions& given)
       learning_rate(real_option(in_force, "learning_rate")),
       weight_decay(real_option(in_force, "weight_decay")),
       decay_form(word_option(in_force, "decay_form")),
-      beta1(read_decay(in_force, "beta1")),
+      beta1(real_option(in_force, "beta1")),
       beta2(real_option(in_force, "beta2")),
       beta3(read_beta3(in_force)),
       bias_correction(switch_option(in_force, "bias_correction")),

@@ -62,8 +62,10 @@ TEST(ShampooOptions, TakesBeta3FromBeta1) {
 }
 
 TEST(ShampooOptions, RefusesDecaysThatKeepNothing) {
-  EXPECT_THAT(complaint({{"beta1", "1"}}), HasSubstr("beta1=1"));
-  EXPECT_THAT(complaint({{"beta3", "1"}}), HasSubstr("beta3=1"));
+  EXPECT_THAT(complaint({{"beta1", "1"}}),
+              HasSubstr("beta1='1' is not one of 0.0..<1.0"));
+  EXPECT_THAT(complaint({{"beta3", "1"}}),
+              HasSubstr("beta3='1' is not one of auto|0.0..<1.0"));
   EXPECT_EQ(complaint({{"beta2", "1"}, {"grafting_beta2", "1"}}), "");
 }
 
@@ -144,7 +146,7 @@ TEST(ShampooOptions, RefusesPartsOfAClassicMomentumThatIsNotThere) {
   EXPECT_THAT(complaint({{"classic_dampening", "0.5"}}),
               HasSubstr("classic_dampening=0.5"));
   EXPECT_THAT(complaint({{"classic_momentum", "1"}}),
-              HasSubstr("classic_momentum=1"));
+              HasSubstr("classic_momentum='1' is not one of 0.0..<1.0"));
   EXPECT_EQ(complaint({{"classic_momentum", "0.9"},
                        {"classic_dampening", "0.5"},
                        {"classic_nesterov", "on"}}),

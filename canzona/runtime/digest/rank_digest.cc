@@ -102,7 +102,7 @@ LogicalDigest piece_digest(Rank& rank, Hasher& hasher, int32_t t,
   const int64_t each = rank.store.parameter_bytes();
   std::vector<ExtentCopy> runs;
   for (const ExtentCopy& whole :
-       logical_runs(tensor, rank.part.grid.tp_ranks(), rank.place.tp_rank)) {
+       logical_runs(tensor, rank.part.grid.tp_ranks(), rank.at.tp_rank)) {
     const ExtentCopy run = whole.from_within(piece.source());
     if (run.count > 0) runs.push_back(run);
   }
