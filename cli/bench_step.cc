@@ -219,6 +219,8 @@ Outcome run(const BenchStepFlags& a, const Output& out) {
                     .trial = request.trial,
                     .bench = run_step_bench(request),
                     .audited = a.audit};
+  report.library_memory = ranks->library_memory();
+  report.largest_library_bytes = largest_library_bytes(*ranks);
   out.progress("");
   if (trace != nullptr) out.save_trace(ranks->file_name(a.trace), *trace);
   ranks->finish();

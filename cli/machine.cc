@@ -1,18 +1,21 @@
 // The verbs that look at this machine.
 #include <fmt/chrono.h>
 #include <poll.h>
+#include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <ctime>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <memory>
-#include <optional>
 
 #include "canzona/base/environment.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/comm/mpi/mpi_launch.h"
 #include "canzona/comm/mpi/mpi_session.h"
+#include "canzona/comm/nccl/nccl_alone.h"
 #include "canzona/comm/nccl/nccl_library.h"
 #include "canzona/launch/line_reader.h"
 #include "canzona/linalg/visible_gpus.h"
@@ -150,7 +153,9 @@ constexpr const char* kDoctorExamples =
   canzona doctor --json
 
 Writes 64 MiB into the working folder, and removes them, to time its disk; lets two ranks exchange
-a few bytes, as threads and, with MPI, as processes.
+a few bytes, as threads and, with MPI, as processes. With NCCL and a GPU, one rank adds to itself,
+which tells of the network that NCCL finds, and two processes exchange a few bytes, on one GPU if
+there is no second.
 
 Exit status: 0 all is well, 1 something slows this machine down, or keeps runs from ending well.
 )";
@@ -159,33 +164,48 @@ constexpr int kExchangingRanks = 2;
 
 struct DoctorFlags {
   bool json = false;
-  bool exchange = false;  // as a process of exchange_of_processes()
+  // As a process of exchange_of(): "mpi", "nccl", or "alone" for NCCL with a
+  // single rank.
+  std::string exchange;
 };
 
-// One rank of a tiny all-to-all; the first one prints its seconds.
-Outcome exchange_here(const Output& out) {
-  const auto ranks =
-      make_ranks({.transport = "mpi",
-                  .num_ranks = kExchangingRanks,
-                  .communicator = {.deadline = std::chrono::seconds(10)}});
-  const ExchangeInfo info =
-      measure_exchange("mpi", ranks->runner(), kExchangingRanks);
+int count_gpus() {
+  return static_cast<int>(
+      visible_gpus(environment_variable("CUDA_VISIBLE_DEVICES"), all_gpus())
+          .size());
+}
+
+constexpr std::chrono::seconds kNcclTime{60};
+
+// One rank of a tiny exchange; the first one prints its seconds.
+Outcome exchange_here(const std::string& kind, const Output& out) {
+  if (kind == "alone") {
+    const auto lane = lanes_of("cuda")();
+    out.result(cat(nccl_alone_seconds(load_nccl(), *lane, kNcclTime), "\n"));
+    return Outcome::kDone;
+  }
+  const bool nccl = kind == "nccl";
+  const auto ranks = make_ranks(
+      {.transport = kind,
+       .device = nccl ? "cuda" : "cpu",
+       .share_gpu = nccl && count_gpus() < kExchangingRanks,
+       .num_ranks = kExchangingRanks,
+       .communicator = {.deadline =
+                            nccl ? kNcclTime : std::chrono::seconds(10)}});
+  const ExchangeInfo info = measure_exchange(
+      kind, ranks->runner(), kExchangingRanks, lanes_of(nccl ? "cuda" : "cpu"));
   if (!info.problem.empty()) throw PeerLost(info.problem);
   if (ranks->speaks()) out.result(cat(info.seconds, "\n"));
   ranks->finish();
   return Outcome::kDone;
 }
 
-// The same between processes, which this program starts by itself. Nothing
-// where there is no MPI, or where a launcher has started this one.
-std::optional<ExchangeInfo> exchange_of_processes() {
-  if (!mpi_is_built() || find_mpi_launch()) return {};
-  ExchangeInfo info{.transport = "mpi", .num_ranks = kExchangingRanks};
+// What a process of this program prints, as a line after `prefix`: the seconds
+// of an exchange; or why it fails.
+ExchangeInfo exchange_of(const ChildOptions& options, ExchangeInfo info,
+                         std::string_view prefix) {
   try {
-    Child child(
-        {.words = {std::filesystem::read_symlink("/proc/self/exe"), "launch",
-                   "--quiet", "--ranks", cat(kExchangingRanks), "--", "doctor",
-                   "--exchange"}});
+    Child child(options);
     LineReader output(child.output()), errors(child.errors());
     std::string last;
     while (output.descriptor() >= 0 || errors.descriptor() >= 0) {
@@ -193,10 +213,10 @@ std::optional<ExchangeInfo> exchange_of_processes() {
           {{output.descriptor(), POLLIN, 0}, {errors.descriptor(), POLLIN, 0}}};
       ::poll(files.data(), files.size(), -1);
       output.read([&](std::string_view line) {
-        const size_t prefix = line.find("] ");
-        if (prefix != std::string_view::npos)
-          info.seconds = parse_number(line.substr(prefix + 2), 0, 1e9,
-                                      "the seconds of an all-to-all");
+        const size_t at = line.find(prefix);
+        if (at != std::string_view::npos)
+          info.seconds = parse_number(line.substr(at + prefix.size()), 0, 1e9,
+                                      "the seconds of an exchange");
       });
       errors.read([&](std::string_view line) { last = line; });
     }
@@ -207,6 +227,46 @@ std::optional<ExchangeInfo> exchange_of_processes() {
   return info;
 }
 
+std::string doctor_program() {
+  return std::filesystem::read_symlink("/proc/self/exe");
+}
+
+// The same between processes, which this program starts by itself.
+ExchangeInfo exchange_of_processes(const std::string& transport) {
+  return exchange_of({.words = {doctor_program(), "launch", "--quiet",
+                                "--ranks", cat(kExchangingRanks), "--",
+                                "doctor", "--exchange", transport}},
+                     {.transport = transport, .num_ranks = kExchangingRanks},
+                     "] ");
+}
+
+// NCCL with a single rank, which writes what it finds to a file.
+ExchangeInfo exchange_of_one(std::string& network) {
+  const std::string file =
+      std::filesystem::temp_directory_path() /
+      cat("canzona-doctor-nccl-", static_cast<int64_t>(::getpid()));
+  const ExchangeInfo info = exchange_of(
+      {.words = {doctor_program(), "doctor", "--quiet", "--exchange", "alone"},
+       .variables = {{"NCCL_DEBUG", "INFO"}, {"NCCL_DEBUG_FILE", file}}},
+      {.transport = "nccl", .num_ranks = 1}, "");
+  std::ifstream log(file);
+  network = nccl_network(std::string(std::istreambuf_iterator<char>(log), {}));
+  std::error_code ignored;
+  std::filesystem::remove(file, ignored);
+  return info;
+}
+
+// Between processes where there is MPI, or NCCL and a GPU; nothing where a
+// launcher has started this one.
+void add_processes(MachineReport& report) {
+  if (find_process_launch()) return;
+  if (mpi_is_built()) report.exchanges.push_back(exchange_of_processes("mpi"));
+  if (!nccl_is_built() || !report.gpu) return;
+  report.exchanges.push_back(exchange_of_one(report.nccl_network));
+  if (!report.exchanges.back().problem.empty()) return;
+  report.exchanges.push_back(exchange_of_processes("nccl"));
+}
+
 MachineReport examine_machine() {
   MachineReport report{.machine = machine_info(), .rates = measure_rates()};
   report.gpu = find_cuda_device(&report.why_no_gpu);
@@ -215,18 +275,16 @@ MachineReport examine_machine() {
   report.sigpipe = sigpipe_state();
   report.mpi = mpi_description();
   report.nccl = nccl_description();
-  report.num_gpus = static_cast<int>(
-      visible_gpus(environment_variable("CUDA_VISIBLE_DEVICES"), all_gpus())
-          .size());
+  report.num_gpus = count_gpus();
+  report.gpus = cuda_peers();
   report.exchanges = {measure_exchange(
       "thread", on_threads(kExchangingRanks, {}), kExchangingRanks)};
-  if (const auto processes = exchange_of_processes())
-    report.exchanges.push_back(*processes);
+  add_processes(report);
   return report;
 }
 
 Outcome run(const DoctorFlags& flags, const Output& out) {
-  if (flags.exchange) return exchange_here(out);
+  if (!flags.exchange.empty()) return exchange_here(flags.exchange, out);
   out.progress("measuring the machine");
   const MachineReport report = examine_machine();
   out.progress("");
@@ -244,8 +302,8 @@ Verb add_doctor(CLI::App& root) {
       "wrong");
   auto flags = std::make_shared<DoctorFlags>();
   app->add_flag("--json", flags->json, kJsonHelp);
-  app->add_flag("--exchange", flags->exchange,
-                "for doctor itself: one rank of a tiny all-to-all")
+  app->add_option("--exchange", flags->exchange,
+                  "for doctor itself: one rank of a tiny exchange")
       ->group("");
   app->footer(kDoctorExamples);
   return {app, [flags](const Output& out) { return run(*flags, out); }};

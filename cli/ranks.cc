@@ -174,6 +174,9 @@ class NcclRanks final : public Base {
   }
 
   std::string transport() const override { return "nccl"; }
+  std::vector<LibraryMemory> library_memory() const override {
+    return nccl_->memory();
+  }
   void finish() override {
     nccl_->finish(this->options().communicator.deadline);
     nccl_.reset();
@@ -194,6 +197,7 @@ class NcclRanks final : public Base {
     own.share_devices = options.share_gpu;
     if (!options.nccl_ctas.empty())
       own.ctas = parse_nccl_ctas(options.nccl_ctas);
+    own.free_memory = cuda_free_bytes;
     own.deadline = options.communicator.deadline;
     own.end_process = [](const std::string& why) {
       std::cerr << "error: " << why << "\n";
@@ -340,6 +344,14 @@ std::function<std::shared_ptr<Lane>()> lanes_of(const std::string& device) {
   return [device] {
     return std::make_shared<EngineLane>(make_engine(device)->make_lane());
   };
+}
+
+int64_t largest_library_bytes(Ranks& ranks) {
+  if (ranks.transport() != "nccl") return 0;
+  const int64_t own = total_bytes(ranks.library_memory());
+  return on_every_rank(ranks.runner(), {}, [&](Communicator& world) {
+    return std::ranges::max(one_from_all(world, own));
+  });
 }
 
 void begin_compute(char** argv) { restart_with_blas_core(argv); }

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace canzona {
 
@@ -33,6 +34,20 @@ bool cuda_is_built();
 // The device that CUDA calls current; none where there is no GPU or no driver.
 // Then `why_not`, unless null, says what is missing.
 std::optional<CudaDeviceInfo> find_cuda_device(std::string* why_not);
+
+// Bytes of its memory that are free, whoever has taken the others; 0 where
+// there is none.
+int64_t cuda_free_bytes();
+
+// One of the GPUs that CUDA shows this process, and which of the others it can
+// read and write by itself.
+struct CudaPeers {
+  std::string name;
+  std::string bus;         // "0000:1b:00.0"
+  std::vector<int> peers;  // by their numbers
+};
+// By number; none where there is no GPU.
+std::vector<CudaPeers> cuda_peers();
 
 // The best of the GPU, measured: tensor cores on 8192-cubes of random fp16 and
 // of bf16 by cuBLAS, plain fp32 on 4096-cubes, a copy inside its memory (bytes

@@ -40,6 +40,9 @@ std::optional<CudaDeviceInfo> find_cuda_device(std::string* why_not) {
   return std::nullopt;
 }
 
+int64_t cuda_free_bytes() { return 0; }
+std::vector<CudaPeers> cuda_peers() { return {}; }
+
 CudaRates measure_cuda_rates() { throw UsageError(kWhyNot); }
 
 }  // namespace canzona

@@ -4,12 +4,14 @@
 #include <chrono>
 #include <limits>
 #include <mutex>
+#include <new>
 #include <numeric>
 
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/comm/from_all.h"
+#include "canzona/linalg/cuda_device.h"
 #include "canzona/linalg/memory.h"
 #include "canzona/runtime/engine_wire_ops.h"
 
@@ -263,7 +265,17 @@ Collectives measure_collectives(const CollectivesRequest& request) {
                          int64_t{4} * request.num_ranks * request.num_ranks,
                          " for ", request.num_ranks, " ranks"));
   return on_every_rank(request.run, {}, [&](Communicator& world) {
-    return CollectiveTrials(world, request).run();
+    const int64_t free = request.device == "cuda" ? cuda_free_bytes() : 0;
+    try {
+      return CollectiveTrials(world, request).run();
+    } catch (const std::bad_alloc&) {
+      if (request.device != "cuda") throw;
+      throw UsageError(cat(
+          "--bytes ", human_bytes(request.bytes), ": every rank needs ",
+          human_bytes(2 * request.bytes),
+          " and at most 64 MiB to stage sums in, besides what NCCL takes, but ",
+          human_bytes(free), " of the GPU are free; give fewer"));
+    }
   });
 }
 

@@ -1,6 +1,7 @@
 #include "canzona/measure/step_bench.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "canzona/base/error.h"
@@ -17,6 +18,29 @@ namespace {
 constexpr double kComputePerStep = 2;
 constexpr int kStepsMeasuredFirst = 3;
 
+int64_t largest_memory(const std::vector<RankCost>& predicted) {
+  int64_t most = 0;
+  for (const RankCost& rank : predicted)
+    most = std::max(most, rank.memory.total().value());
+  return most;
+}
+
+// For ranks with so many bytes each, by the plan and for their library.
+[[noreturn]] void refuse_gpu_memory(const std::string& strategy, int num_ranks,
+                                    int64_t plan_bytes, int64_t library_bytes,
+                                    int64_t free_bytes) {
+  throw UsageError(
+      cat("strategy ", strategy, " does not fit into the GPU: ",
+          num_ranks > 1 ? cat(num_ranks, " ranks with ") : "",
+          human_bytes(plan_bytes), num_ranks > 1 ? " each" : "",
+          " by the plan, besides what rules compute in,",
+          library_bytes > 0
+              ? cat(" and about ", human_bytes(library_bytes), " for NCCL,")
+              : "",
+          " but ", human_bytes(free_bytes),
+          " are free; cut states over more ranks, or take a smaller model"));
+}
+
 StepTrial carry_out(const StepBenchRequest& request, const Plan& plan,
                     const Link& link, StepTrialRequest trial) {
   const EngineWireOps ops(memory_ops(request.device));
@@ -25,7 +49,15 @@ StepTrial carry_out(const StepBenchRequest& request, const Plan& plan,
     if (trial.phases != nullptr && world.rank() == 0)
       trial.phases->begin("memory and groups");
     const std::unique_ptr<Engine> engine = make_engine(request.device);
-    return run_step_trial(plan, world, *engine, trial);
+    const int64_t free = request.device == "cuda" ? cuda_free_bytes() : 0;
+    try {
+      return run_step_trial(plan, world, *engine, trial);
+    } catch (const std::bad_alloc&) {
+      if (request.device != "cuda") throw;
+      refuse_gpu_memory(plan.options.strategy, request.ranks_per_gpu,
+                        largest_memory(predict(plan)), request.library_bytes,
+                        free);
+    }
   });
 }
 
@@ -44,14 +76,6 @@ double sending_seconds(const Plan& plan, const LinkModel& link,
         most,
         static_cast<double>(rank.sent_intra) / link.intra_bytes_per_second +
             static_cast<double>(rank.sent_inter) / link.inter_bytes_per_second);
-  return most;
-}
-
-// Fills what depends on a first measurement.
-int64_t largest_memory(const std::vector<RankCost>& predicted) {
-  int64_t most = 0;
-  for (const RankCost& rank : predicted)
-    most = std::max(most, rank.memory.total().value());
   return most;
 }
 
@@ -181,16 +205,9 @@ void compare_with_replicated(std::vector<StrategyBench>& strategies) {
 void require_gpu_memory(const std::string& strategy, int num_ranks,
                         int64_t plan_bytes, int64_t library_bytes,
                         int64_t free_bytes) {
-  if (num_ranks * (plan_bytes + library_bytes) <= free_bytes) return;
-  throw UsageError(
-      cat("strategy ", strategy, " does not fit into the GPU: ",
-          num_ranks > 1 ? cat(num_ranks, " ranks with ") : "",
-          human_bytes(plan_bytes), " each by the plan",
-          library_bytes > 0
-              ? cat(" and about ", human_bytes(library_bytes), " for NCCL")
-              : "",
-          ", but ", human_bytes(free_bytes),
-          " are free; cut states over more ranks, or take a smaller model"));
+  if (num_ranks * (plan_bytes + library_bytes) > free_bytes)
+    refuse_gpu_memory(strategy, num_ranks, plan_bytes, library_bytes,
+                      free_bytes);
 }
 
 double StrategyBench::predicted_mean() const {

@@ -6,9 +6,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "canzona/comm/lane.h"
 #include "canzona/measure/rank_runner.h"
 
 namespace canzona {
@@ -43,8 +46,10 @@ struct ExchangeInfo {
   double seconds = 0;  // the median of some
   std::string problem = {};
 };
-// An error becomes its problem.
-ExchangeInfo measure_exchange(const std::string& transport,
-                              const RankRunner& run, int num_ranks);
+// An error becomes its problem. With a lane, the memory of its device is
+// exchanged.
+ExchangeInfo measure_exchange(
+    const std::string& transport, const RankRunner& run, int num_ranks,
+    const std::function<std::shared_ptr<Lane>()>& make_lane = {});
 
 }  // namespace canzona

@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "canzona/base/test_folder.h"
+#include "canzona/comm/test_lane.h"
 
 namespace canzona::surroundings_test {
 namespace {
@@ -59,6 +60,10 @@ TEST(Exchange, IsTimedOrSaysWhatWentWrong) {
     EXPECT_GT(info.seconds, 0);
     EXPECT_EQ(info.num_ranks, ranks);
   }
+  const auto lane = [] {
+    return std::make_shared<TestLane>(TestLane::When::kLater);
+  };
+  EXPECT_EQ(measure_exchange("thread", on_threads(3, {}), 3, lane).problem, "");
   const RankRunner broken = [](const Link&, const RankFunction&) {
     throw std::runtime_error("no paper");
   };

@@ -20,6 +20,8 @@ has_member 'cuda built'
 has_member 'cuda device'
 has_member nccl
 has_member gpus
+has_member devices
+has_member nccl_network
 for member in folder free_bytes write_bytes_per_second commit_seconds; do
   has_member "disk $member"
 done

@@ -31,7 +31,9 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "canzona/comm/library_memory.h"
 #include "canzona/comm/nccl/nccl_api.h"
 #include "canzona/comm/transport.h"
 
@@ -48,6 +50,9 @@ struct NcclOptions {
   // are made by the copy engines where memory is registered (2.28 and newer).
   static constexpr int kNoCtas = -1;
   int ctas = 0;
+  // Bytes of the device's memory that are free now; empty: nobody measures what
+  // NCCL takes of it.
+  std::function<int64_t()> free_memory = {};
   // The deadline of the control plane's own operations, and of founding a
   // group.
   std::chrono::nanoseconds deadline = std::chrono::minutes(10);
@@ -80,6 +85,9 @@ class NcclSession {
 
   // The number of NCCL communicators that this rank has.
   int num_communicators() const;
+  // Returns what each of them takes, in the order of their founding; empty
+  // unless NcclOptions::free_memory tells.
+  std::vector<LibraryMemory> memory() const;
 
   // Ends all operations of all ranks with PeerLost that tells the reason.
   void abort(std::string_view reason);

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <numeric>
 #include <thread>
@@ -10,6 +11,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/units.h"
+#include "canzona/comm/nccl/nccl_alone.h"
 #include "canzona/comm/nccl/nccl_library.h"
 #include "canzona/comm/nccl/test_ranks_nccl.h"
 #include "canzona/comm/test_pieces.h"
@@ -278,6 +280,62 @@ TEST(NcclSession, RefusesWhatIsTooOld) {
                           return options;
                         })[0],
               AllOf(HasSubstr("--nccl-ctas zero"), HasSubstr("2.27.7")));
+}
+
+TEST(NcclAlone, AddsNumbersOfASingleRank) {
+  for (const auto when : {TestLane::When::kAtOnce, TestLane::When::kLater}) {
+    TestLane lane(when);
+    EXPECT_GT(nccl_alone_seconds(stub_nccl(), lane, std::chrono::minutes(1)),
+              0);
+  }
+}
+
+TEST(NcclAlone, FindsTheNetworkInWhatNcclWrites) {
+  EXPECT_EQ(nccl_network("h:1:1 [0] NCCL INFO NET/IB : No device found.\n"
+                         "h:1:1 [0] NCCL INFO Using network Socket\n"),
+            "Socket");
+  EXPECT_EQ(nccl_network("h:1:1 [0] NCCL INFO Initialized NET plugin IB\n"
+                         "h:1:1 [0] NCCL INFO Assigned NET plugin Socket to "
+                         "comm\n"),
+            "Socket");
+  EXPECT_EQ(nccl_network("nothing of that"), "");
+}
+
+// A device that two ranks share, of which 10 bytes are gone with every look at
+// what is free.
+TEST(NcclSession, MeasuresWhatCommunicatorsTakeOfTheDevice) {
+  std::atomic<int64_t> looks = 0;
+  NcclTestOptions options;
+  options.nccl.device_id = "node1 GPU-a";
+  options.nccl.share_devices = true;
+  options.nccl.free_memory = [&] { return 1'000'000 - 10 * looks++; };
+  run_nccl_ranks(2, options, [](NcclTestRank& rank) {
+    EXPECT_THAT(rank.session.memory(), testing::IsEmpty());
+    const auto dp = everyone(rank, "dp");
+    const auto alone =
+        rank.world.split_ordered(rank.world.rank(), 0, "alone", rank.lane);
+    auto memory = rank.session.memory();
+    ASSERT_THAT(memory, testing::SizeIs(1));
+    EXPECT_THAT(memory[0].ranks, testing::ElementsAre(0, 1));
+    // At least two looks of both, at most all four, halved.
+    EXPECT_GE(memory[0].founding, 10);
+    EXPECT_LE(memory[0].founding, 20);
+    EXPECT_EQ(memory[0].first_use, 0);
+    rank.world.barrier();
+    std::vector<int64_t> sum = {1};
+    std::vector<float> values = {1, 2, 3};
+    for (int round = 0; round < 3; ++round) {
+      dp->all_reduce(Reduction::kInt64Sum, bytes_of(sum));
+      dp->all_reduce(Reduction::kFp32Sum, bytes_of(values));
+    }
+    rank.lane->wait();
+    rank.world.barrier();
+    memory = rank.session.memory();
+    // One look after each of the two first uses, and the other rank's.
+    EXPECT_GE(memory[0].first_use, 10);
+    EXPECT_LE(memory[0].first_use, 40);
+    EXPECT_EQ(memory[0].bytes(), memory[0].founding + memory[0].first_use);
+  });
 }
 
 TEST(NcclSession, RegistersMemoryWhereNoKernelsShallCopy) {

@@ -111,6 +111,7 @@ class NcclTransport final : public Transport {
   std::shared_ptr<NcclProgress> progress_;
   std::vector<Posted> posted_;
   bool issuing_ = false;
+  int64_t free_before_ = -1;  // a first use that is being issued; -1: none
   // True if NCCL is to read and write registered memory without kernels.
   bool has_windows() const {
     return comm_ != nullptr && world_->options().ctas == NcclOptions::kNoCtas;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <thread>
+#include <utility>
 
 #include "canzona/base/error.h"
 #include "canzona/base/random.h"
@@ -15,12 +16,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::microseconds kLook{50};
 
-// The id that the first member has made, on all of them.
-void send_nccl_id(NcclId& id, Transport& host, Deadline until) {
-  const auto bytes = std::as_writable_bytes(std::span(&id, 1));
-  if (host.rank() != 0) host.post_receive(0, bytes);
-  for (int peer = 1; peer < host.size() && host.rank() == 0; ++peer)
-    host.post_send(peer, bytes);
+// Until what members of a group tell each other over the control plane has
+// passed.
+void finish_founding(Transport& host, Deadline until) {
   while (!host.poll()) {
     if (host.is_aborted())
       throw PeerLost(
@@ -31,6 +29,31 @@ void send_nccl_id(NcclId& id, Transport& host, Deadline until) {
                          " of the group did not come to found it for NCCL"));
     host.pause(until);
   }
+}
+
+// What the first member has, on all of them.
+template <class Value>
+void send_from_first(Value& value, Transport& host, Deadline until) {
+  const auto bytes = std::as_writable_bytes(std::span(&value, 1));
+  if (host.rank() != 0) host.post_receive(0, bytes);
+  for (int peer = 1; peer < host.size() && host.rank() == 0; ++peer)
+    host.post_send(peer, bytes);
+  finish_founding(host, until);
+}
+
+// The largest of all members' numbers; all of them have come by then.
+int64_t largest_in_group(int64_t own, Transport& host, Deadline until) {
+  std::vector<int64_t> all(static_cast<size_t>(host.size()), own);
+  if (host.rank() != 0) host.post_send(0, std::as_bytes(std::span(&own, 1)));
+  for (int peer = 1; peer < host.size() && host.rank() == 0; ++peer)
+    host.post_receive(
+        peer,
+        std::as_writable_bytes(std::span(all))
+            .subspan(static_cast<size_t>(peer) * sizeof(own), sizeof(own)));
+  finish_founding(host, until);
+  int64_t largest = *std::ranges::max_element(all);
+  send_from_first(largest, host, until);
+  return largest;
 }
 
 }  // namespace
@@ -84,14 +107,54 @@ NcclConfig NcclWorld::config() const {
   return config;
 }
 
+int64_t NcclWorld::taken(int64_t free_before, int64_t free_after) const {
+  return std::max<int64_t>(0, free_before - free_after) / ranks_per_device_;
+}
+
+// Ranks that share a device see what all of them take: from the first that
+// began to the last that is done.
+void NcclWorld::note_founding(NcclComm* comm, const std::vector<int>& ranks,
+                              Transport& host, int64_t free_before,
+                              Deadline until) {
+  const int64_t before = largest_in_group(free_before, host, until);
+  const int64_t after = -largest_in_group(-options_.free_memory(), host, until);
+  call([&](const NcclApi&) {
+    measured_.push_back(
+        {comm, {.ranks = ranks, .founding = taken(before, after)}});
+  });
+}
+
+int64_t NcclWorld::begin_use(NcclComm* comm, bool messages) {
+  for (Measured& of : measured_)
+    if (of.comm == comm && !std::exchange(of.used[messages ? 1 : 0], true))
+      return options_.free_memory();
+  return -1;
+}
+
+void NcclWorld::end_use(NcclComm* comm, int64_t free_before) {
+  const std::lock_guard lock(mutex_);
+  for (Measured& of : measured_)
+    if (of.comm == comm)
+      of.memory.first_use += taken(free_before, options_.free_memory());
+}
+
+std::vector<LibraryMemory> NcclWorld::memory() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<LibraryMemory> all;
+  for (const Measured& of : measured_) all.push_back(of.memory);
+  return all;
+}
+
 // Once the world is closed, `place` is gone.
-NcclComm* NcclWorld::make(NcclComm*& place, Transport& host, Deadline until) {
+NcclComm* NcclWorld::make(const std::vector<int>& ranks, NcclComm*& place,
+                          Transport& host, Deadline until) {
+  const int64_t free_before = options_.free_memory ? options_.free_memory() : 0;
   NcclId id{};
   if (host.rank() == 0)
     call([&](const NcclApi& nccl) {
       require(nccl.get_unique_id(&id), "ncclGetUniqueId", nullptr);
     });
-  send_nccl_id(id, host, until);
+  send_from_first(id, host, until);
   const std::string doing = cat("founding a group of ", host.size(), " ranks");
   NcclComm* comm = nullptr;
   call([&](const NcclApi& nccl) {
@@ -109,6 +172,8 @@ NcclComm* NcclWorld::make(NcclComm*& place, Transport& host, Deadline until) {
                          " did not end in time: not all of them have come"));
     std::this_thread::sleep_for(kLook);
   }
+  if (options_.free_memory)
+    note_founding(comm, ranks, host, free_before, until);
   return comm;
 }
 
@@ -123,7 +188,7 @@ NcclComm* NcclWorld::found(const std::vector<int>& ranks, Transport& host,
         &set.comms[static_cast<size_t>(set.num_founded++) % set.comms.size()];
     there = *place;
   });
-  return there != nullptr ? there : make(*place, host, until);
+  return there != nullptr ? there : make(ranks, *place, host, until);
 }
 
 std::vector<NcclComm*> NcclWorld::comms() const {

@@ -48,6 +48,16 @@ class NcclWorld {
                   Deadline until);
   int num_communicators() const;
 
+  // The number of ranks that share this rank's device is 1 at first.
+  void set_ranks_per_device(int ranks) { ranks_per_device_ = ranks; }
+  // Measures communicators by the device's free memory: found() their founding.
+  // begin_use() returns the memory that is free before the first
+  // messages, or the first collective, of a communicator; -1 otherwise, and
+  // where nobody measures. end_use() is told it when they are issued.
+  int64_t begin_use(NcclComm* comm, bool messages);
+  void end_use(NcclComm* comm, int64_t free_before);
+  std::vector<LibraryMemory> memory() const;
+
   // Adds a group's progress for the watch, until it is removed. Groups of one
   // set of ranks are told apart by their number.
   std::shared_ptr<NcclProgress> add_group(const std::vector<int>& ranks,
@@ -80,8 +90,13 @@ class NcclWorld {
 
   [[noreturn]] void throw_closed();
   NcclConfig config() const;
+  // This rank's part of what all that share its device have taken.
+  int64_t taken(int64_t free_before, int64_t free_after) const;
+  void note_founding(NcclComm* comm, const std::vector<int>& ranks,
+                     Transport& host, int64_t free_before, Deadline until);
   // Keeps it in `place` as soon as it has begun.
-  NcclComm* make(NcclComm*& place, Transport& host, Deadline until);
+  NcclComm* make(const std::vector<int>& ranks, NcclComm*& place,
+                 Transport& host, Deadline until);
   // For callers that hold mutex_.
   template <class Function>
   void for_each_comm(Function function) const {
@@ -99,6 +114,13 @@ class NcclWorld {
   mutable std::mutex mutex_;
   std::atomic<bool> closed_ = false;
   std::map<std::vector<int>, SetOfRanks> sets_;
+  struct Measured {
+    NcclComm* comm = nullptr;
+    LibraryMemory memory;
+    std::array<bool, 2> used{};  // collectives, messages
+  };
+  std::vector<Measured> measured_;  // by mutex_, too
+  int ranks_per_device_ = 1;
   mutable std::mutex reason_mutex_;  // of both below
   std::string reason_;
   std::vector<std::shared_ptr<NcclProgress>> groups_;

@@ -33,6 +33,48 @@ void begin_link(JsonWriter& out, const LinkModel& link) {
   out.field("ranks_per_node", link.ranks_per_node);
 }
 
+namespace {
+
+std::string ranks_text(const std::vector<int>& ranks) {
+  std::vector<std::string> words;
+  for (const int rank : ranks) words.push_back(cat(rank));
+  return join(words, " ");
+}
+
+}  // namespace
+
+std::string library_memory_text(const std::vector<LibraryMemory>& communicators,
+                                int64_t largest) {
+  if (communicators.empty()) return "";
+  std::string out = fmt::format(
+      "NCCL takes {} of rank 0's GPU memory, {} of the rank with the most:\n",
+      human_bytes(total_bytes(communicators)), human_bytes(largest));
+  for (const LibraryMemory& of : communicators)
+    out += fmt::format(
+        "  {:>10} when founded, {:>10} with its first use: "
+        "ranks {}\n",
+        human_bytes(of.founding), human_bytes(of.first_use),
+        ranks_text(of.ranks));
+  return out;
+}
+
+void write_library_memory(JsonWriter& out,
+                          const std::vector<LibraryMemory>& communicators,
+                          int64_t largest) {
+  out.member("nccl_memory").begin_object();
+  out.field("bytes", total_bytes(communicators));
+  out.field("largest_rank_bytes", largest);
+  out.member("communicators").begin_array();
+  for (const LibraryMemory& of : communicators) {
+    out.begin_object();
+    out.member("ranks").values(of.ranks);
+    out.field("founding_bytes", of.founding)
+        .field("first_use_bytes", of.first_use)
+        .end_object();
+  }
+  out.end_array().end_object();
+}
+
 std::string too_fast_text(double copies) {
   return fmt::format(
       "the modelled link is faster than a quarter of what a rank copies "

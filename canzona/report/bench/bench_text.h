@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "canzona/base/json_writer.h"
+#include "canzona/comm/library_memory.h"
 #include "canzona/comm/thread/link_model.h"
 #include "canzona/measure/machine_speed.h"
 #include "canzona/report/terminal.h"
@@ -39,6 +40,15 @@ std::string speed_text(const MachineSpeed& speed);
 std::string link_text(const LinkModel& link);
 // The members of a modelled link; the object stays open.
 void begin_link(JsonWriter& out, const LinkModel& link);
+
+// Tells what NCCL takes of rank 0's GPU, communicator by communicator: "" if
+// there are none. `largest` is what it takes of the rank of which it takes most.
+std::string library_memory_text(const std::vector<LibraryMemory>& communicators,
+                                int64_t largest);
+// The same as the member `nccl_memory`.
+void write_library_memory(JsonWriter& out,
+                          const std::vector<LibraryMemory>& communicators,
+                          int64_t largest);
 
 // Warns the reader of times. `copies`: bytes in a second of a rank.
 std::string too_fast_text(double copies);

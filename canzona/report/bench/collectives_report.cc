@@ -4,6 +4,7 @@
 
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
+#include "canzona/report/bench/bench_text.h"
 
 namespace canzona {
 namespace {
@@ -47,8 +48,11 @@ std::string collectives_text(const CollectivesReport& report, const Ink& ink) {
         human_seconds(row.seconds), row.bytes_per_second() / 1e9,
         copy_rate(report) > 0 ? 100 * row.bytes_per_second() / copy_rate(report)
                               : 0);
-  const std::string ratios = ratio_lines(report);
-  return out + (ratios.empty() ? "" : "\n" + ratios);
+  for (const std::string& lines :
+       {ratio_lines(report), library_memory_text(report.library_memory,
+                                                 report.largest_library_bytes)})
+    if (!lines.empty()) out += "\n" + lines;
+  return out;
 }
 
 std::string collectives_json(const CollectivesReport& report) {
@@ -61,6 +65,9 @@ std::string collectives_json(const CollectivesReport& report) {
       .field("bytes", report.bytes)
       .field("rounds", report.rounds)
       .field("copy_seconds", report.measured.copy_seconds);
+  if (!report.library_memory.empty())
+    write_library_memory(out, report.library_memory,
+                         report.largest_library_bytes);
   out.member("collectives").begin_array();
   for (const CollectiveTime& row : report.measured.rows) {
     out.begin_object()

@@ -137,11 +137,28 @@ std::string disk_text(const DiskInfo& disk) {
                      human_seconds(disk.commit_seconds));
 }
 
+// A single rank has only itself to add to.
 std::string exchange_text(const ExchangeInfo& exchange) {
+  const std::string what =
+      exchange.num_ranks == 1
+          ? std::string("sum of a single rank")
+          : cat("all-to-all of ", exchange.num_ranks, " ranks");
   return exchange.problem.empty()
-             ? cat("all-to-all of ", exchange.num_ranks, " ranks in ",
-                   human_seconds(exchange.seconds))
-             : cat("all-to-all of ", exchange.num_ranks, " ranks failed");
+             ? cat(what, " in ", human_seconds(exchange.seconds))
+             : cat(what, " failed");
+}
+
+const char* exchange_name(const ExchangeInfo& exchange) {
+  if (exchange.transport == "nccl") return "nccl ranks";
+  return exchange.transport == "mpi" ? "processes" : "threads";
+}
+
+std::string peers_text(const CudaPeers& gpu) {
+  std::vector<std::string> peers;
+  for (const int peer : gpu.peers) peers.push_back(cat(peer));
+  return cat(gpu.name, " at ", gpu.bus, ", ",
+             peers.empty() ? "reaches no other by itself"
+                           : cat("reaches ", join(peers, " "), " by itself"));
 }
 
 void write_limit(JsonWriter& out, const char* name, int64_t value) {
@@ -169,7 +186,15 @@ void write_surroundings(JsonWriter& out, const MachineReport& report) {
   }
   out.end_array();
   out.field("sigpipe", report.sigpipe).field("mpi", report.mpi);
-  out.field("nccl", report.nccl).field("gpus", report.num_gpus);
+  out.field("nccl", report.nccl).field("nccl_network", report.nccl_network);
+  out.field("gpus", report.num_gpus);
+  out.member("devices").begin_array();
+  for (const CudaPeers& gpu : report.gpus) {
+    out.begin_object().field("name", gpu.name).field("bus", gpu.bus);
+    out.member("peers").values(gpu.peers);
+    out.end_object();
+  }
+  out.end_array();
   out.member("exchanges").begin_array();
   for (const ExchangeInfo& exchange : report.exchanges)
     out.begin_object()
@@ -324,11 +349,16 @@ std::string machine_text(const MachineReport& report, const Ink& ink) {
   if (report.num_gpus > 1)
     out +=
         line("gpus", fmt::format("{} for processes of NCCL", report.num_gpus));
+  for (size_t gpu = 0; gpu < report.gpus.size() && report.gpus.size() > 1;
+       ++gpu)
+    out += line(cat("gpu ", gpu).c_str(), peers_text(report.gpus[gpu]));
   out += line("mpi", report.mpi);
-  out += line("nccl", report.nccl);
+  out += line("nccl",
+              cat(report.nccl, report.nccl_network.empty()
+                                   ? ""
+                                   : cat(", network ", report.nccl_network)));
   for (const ExchangeInfo& exchange : report.exchanges)
-    out += line(exchange.transport == "mpi" ? "processes" : "threads",
-                exchange_text(exchange));
+    out += line(exchange_name(exchange), exchange_text(exchange));
   out += line("disk", disk_text(report.disk));
   out += line("limits", limits_text(report.limits));
   out += line("sigpipe", report.sigpipe);

@@ -44,7 +44,10 @@ struct MachineReport {
   std::string sigpipe = {};
   std::string mpi = {};   // the library, or that there is none
   std::string nccl = {};  // the same
-  int num_gpus = 0;       // that this process may use
+  // That NCCL uses between machines: "Socket", "IB"; "": it was not asked.
+  std::string nccl_network = {};
+  int num_gpus = 0;                  // that this process may use
+  std::vector<CudaPeers> gpus = {};  // the same, by number
   std::vector<ExchangeInfo> exchanges = {};  // by transport
 };
 // Lists what slows this machine down or keeps runs from ending well; empty: all

@@ -118,6 +118,12 @@ std::string step_sizes_table(const StepReport& report, const Ink& ink) {
          table.text(ink);
 }
 
+std::string nccl_memory_lines(const StepReport& report, const Ink& ink) {
+  const std::string text =
+      library_memory_text(report.library_memory, report.largest_library_bytes);
+  return text.empty() ? "" : title(ink, "Beside the plan's memory") + text;
+}
+
 // Only what was asked for.
 std::string comparisons(const StepReport& report, const Ink& ink) {
   const StepBench& bench = report.bench;
@@ -210,8 +216,8 @@ std::string step_text(const StepReport& report, const Ink& ink) {
   std::string out = step_heading(report, ink);
   if (!ran(report).empty())
     out += step_times_table(report, ink) + step_sizes_table(report, ink) +
-           comparisons(report, ink) + bars(report, ink) +
-           step_verdict(report, ink);
+           nccl_memory_lines(report, ink) + comparisons(report, ink) +
+           bars(report, ink) + step_verdict(report, ink);
   return out + step_refusals(report, ink);
 }
 
@@ -337,6 +343,9 @@ std::string step_json(const StepReport& report) {
       out.field("machine_efficiency_bf16", bench.products_bf16->efficiency());
   }
   write_step_link(out.member("link"), bench);
+  if (!report.library_memory.empty())
+    write_library_memory(out, report.library_memory,
+                         report.largest_library_bytes);
   out.field("digests_agree", digests_agree(report));
   out.member("warnings").values(warnings_of(report));
   out.member("strategies").begin_array();

@@ -19,6 +19,9 @@ struct StepReport {
   StepTrialRequest trial;
   StepBench bench;
   bool audited = false;
+  // Rank 0's, and the most of any rank; empty without NCCL.
+  std::vector<LibraryMemory> library_memory = {};
+  int64_t largest_library_bytes = 0;
 };
 
 // False if strategies lead to different parameters or states.
